@@ -1,0 +1,234 @@
+# tgtd: one non-recursive Makefile. `make help` lists the targets.
+#
+# Sources are found by their place (see README.md, "Where things are"): a new .c file in a layer's
+# folder is built into that layer's archive, a new tests/unit/**/test_*.c is a new test program, a
+# new tools/NAME.c is a new tool; nothing is listed here twice.
+#
+#   VARIANT=release|debug|asan|tsan   what is built; each has its own tree below build/
+#   CC=clang                          any C17 compiler with GNU extensions
+#   WERROR=1                          warnings are errors (CI sets it)
+
+VARIANT ?= release
+SHELL   := /bin/bash
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+ifeq ($(VARIANT),release)
+  O := build
+else
+  O := build/$(VARIANT)
+endif
+BIN := $(O)/bin
+LOG := $(O)/log
+
+# ---- flags ---------------------------------------------------------------------------------------
+WARN     := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter
+OPT      := -O2 -g
+ifeq ($(VARIANT),debug)
+  OPT    := -O0 -g3 -DTGT_DEBUG=1
+else ifeq ($(VARIANT),asan)
+  OPT    := -O1 -g -DTGT_DEBUG=1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+else ifeq ($(VARIANT),tsan)
+  OPT    := -O1 -g -DTGT_DEBUG=1 -fsanitize=thread -fno-omit-frame-pointer
+endif
+ifneq ($(WERROR)$(CI),)
+  WARN   += -Werror
+endif
+VERSION  := 0.1.0
+HAVE_RDMA := $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && echo 1)
+CPPFLAGS += -D_GNU_SOURCE -I. -DTGT_VERSION='"$(VERSION)"' $(if $(HAVE_RDMA),-DHAVE_RDMA=1)
+CFLAGS   += -std=gnu17 $(OPT) $(WARN) -pthread -fno-strict-aliasing
+LDFLAGS  += -pthread $(filter -fsanitize=% -fno-sanitize%,$(OPT))
+RDMA_LIBS := $(if $(HAVE_RDMA),-lrdmacm -libverbs)
+LIBS_events := -lnuma
+LIBS_conf   :=
+LIBS_tgtd   := -laio -lnuma -lisal -lcrypto -ljansson -lmicrohttpd -lsystemd -lrt -lm $(RDMA_LIBS)
+
+# ---- layers: one archive each, in link order (upper first) -----------------------------------------
+SRC_events := $(wildcard events/*.c)
+SRC_conf   := $(wildcard conf/*.c)
+SRC_cache  := $(wildcard cache/*.c cache/backend/*.c)
+SRC_scsi   := $(wildcard tgtd/scsi/*.c)
+SRC_iscsi  := $(wildcard tgtd/iscsi/*.c)
+SRC_tcp    := $(wildcard tgtd/tcp/*.c)
+SRC_iser   := $(if $(HAVE_RDMA),$(wildcard iser/*.c))
+SRC_admin  := $(wildcard tgtd/admin/*.c)
+SRC_main   := $(filter-out tgtd/main.c,$(wildcard tgtd/*.c))
+LAYERS     := main admin iser tcp iscsi scsi cache conf events
+obj         = $(patsubst %.c,$(O)/obj/%.o,$(1))
+LIB        := $(foreach l,$(LAYERS),$(if $(SRC_$(l)),$(O)/lib$(l).a))
+
+# ---- programs ------------------------------------------------------------------------------------
+# tools/NAME.c is a program; tools/NAME/*.c is one too. tools/NAME.sh is installed as NAME.
+TOOL_FILES := $(wildcard tools/*.c)
+TOOL_DIRS  := $(patsubst tools/%/,%,$(sort $(dir $(wildcard tools/*/*.c))))
+TOOLS      := $(patsubst tools/%.c,$(BIN)/%,$(TOOL_FILES)) $(addprefix $(BIN)/,$(TOOL_DIRS))
+SCRIPTS    := $(patsubst tools/%.sh,$(BIN)/%,$(wildcard tools/*.sh))
+DAEMON     := $(if $(wildcard tgtd/main.c),$(BIN)/tgtd)
+
+# tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_*.c also run under TSan.
+SUPPORT    := $(wildcard tests/support/*.c)
+UNIT_SRC   := $(shell find tests/unit tests/sim -name 'test_*.c' 2>/dev/null)
+INTEG_SRC  := $(wildcard tests/integration/test_*.c)
+FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
+UNIT       := $(patsubst %.c,$(O)/%,$(UNIT_SRC))
+UNIT_MT    := $(patsubst %.c,$(O)/%,$(filter tests/unit/threads/% $(foreach f,$(UNIT_SRC),$(if $(findstring /test_mt_,$(f)),$(f))),$(UNIT_SRC)))
+INTEG      := $(patsubst %.c,$(O)/%,$(INTEG_SRC))
+INTEG_SH   := $(wildcard tests/integration/test_*.sh)
+
+.PHONY: all help deps run check check-unit check-integration check-conformance check-vm check-asan \
+	check-tsan check-layers check-fuzz fuzz bench bench-real install clean tools
+
+all: $(DAEMON) $(TOOLS) $(SCRIPTS)
+
+help:
+	@echo 'make all run check check-unit check-integration check-conformance check-vm check-asan check-tsan'
+	@echo '     check-layers fuzz bench bench-real install clean          (VARIANT=release|debug|asan|tsan)'
+
+# ---- compiling -----------------------------------------------------------------------------------
+$(O)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(if $(filter tests/% ,$<),$(TEST_CFLAGS)) -MMD -MP -c -o $@ $<
+
+define layer_rule
+$(O)/lib$(1).a: $(call obj,$(SRC_$(1)))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	$(AR) rcs $$@ $$^
+endef
+$(foreach l,$(LAYERS),$(eval $(call layer_rule,$(l))))
+
+$(BIN)/tgtd: $(O)/obj/tgtd/main.o $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(LIB) -Wl,--end-group $(LIBS_tgtd)
+
+TOOL_LIB := $(O)/libconf.a $(O)/libevents.a
+# A tool that measures or simulates the real code may ask for more: TOOLLIBS_name := all
+-include $(wildcard tools/*.mk tools/*/*.mk)
+toollib = $(if $(filter all,$(TOOLLIBS_$(1))),$(LIB),$(filter $(LIB),$(TOOL_LIB)))
+define tool_rule
+$(BIN)/$(1): $(call obj,$(wildcard tools/$(1).c tools/$(1)/*.c)) $(call toollib,$(1))
+	@mkdir -p $$(@D)
+	$(CC) $(LDFLAGS) -o $$@ $(call obj,$(wildcard tools/$(1).c tools/$(1)/*.c)) -Wl,--start-group $(call toollib,$(1)) -Wl,--end-group $(LIBS_tgtd) $(TOOLLDLIBS_$(1))
+endef
+$(foreach t,$(notdir $(TOOLS)),$(eval $(call tool_rule,$(t))))
+
+$(SCRIPTS): $(BIN)/%: tools/%.sh
+	@mkdir -p $(@D)
+	install -m 755 $< $@
+
+# ---- tests ---------------------------------------------------------------------------------------
+TEST_LIBS := -lcheck -lsubunit -lrt -lm
+$(O)/libsupport.a: $(call obj,$(SUPPORT))
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+define unit_rule
+$(O)/$(1): $(O)/obj/$(1).o $(LIB) $(if $(SUPPORT),$(O)/libsupport.a)
+	@mkdir -p $$(@D)
+	$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(if $(SUPPORT),$(O)/libsupport.a) $(LIB) -Wl,--end-group $(2) $(TEST_LIBS) $(LIBS_tgtd)
+endef
+$(foreach t,$(UNIT_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),)))
+$(foreach t,$(INTEG_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),-liscsi)))
+
+# libFuzzer targets, always clang with ASan+UBSan.
+FUZZ_O   := build/fuzz
+FUZZ     := $(patsubst tests/fuzz/%.c,$(FUZZ_O)/bin/%,$(FUZZ_SRC))
+FUZZ_SECONDS ?= 60
+FUZZ_CFLAGS := -std=gnu17 -O1 -g -DTGT_DEBUG=1 -DTGT_FUZZ=1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined $(WARN) -pthread -fno-strict-aliasing
+FUZZ_OBJ := $(patsubst %.c,$(FUZZ_O)/obj/%.o,$(foreach l,$(LAYERS),$(SRC_$(l))) $(SUPPORT))
+$(FUZZ_O)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	clang $(CPPFLAGS) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
+$(FUZZ_O)/libfuzzed.a: $(FUZZ_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+$(FUZZ_O)/bin/%: $(FUZZ_O)/obj/tests/fuzz/%.o $(FUZZ_O)/libfuzzed.a
+	@mkdir -p $(@D)
+	clang -pthread -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_O)/libfuzzed.a $(LIBS_tgtd) -lcheck -lsubunit -lm
+
+SUMMARY := $(LOG)/summary
+RUN      = tests/run -l $(LOG) $(if $(SUM),-s $(SUM))
+
+check-unit: $(UNIT)
+	@$(RUN) -j 2 -t 300 $(UNIT)
+
+check-integration: all $(INTEG)
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 300 $(INTEG) $(INTEG_SH)
+
+check-conformance: all
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/conformance/test_*.sh)
+
+check-layers:
+	@$(RUN) tests/check-layers
+
+check-vm: all
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/vm/test_*.sh)
+
+check-asan:
+	@$(MAKE) --no-print-directory VARIANT=asan check-unit check-integration
+
+check-tsan:
+	@$(MAKE) --no-print-directory VARIANT=tsan check-tsan-inner
+check-tsan-inner: all $(UNIT_MT) $(INTEG)
+	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/support/tsan.supp second_deadlock_stack=1 $(TSAN_OPTIONS)" TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 600 $(UNIT_MT) $(wildcard $(O)/tests/integration/test_mt_*)
+
+# Every fuzz target for FUZZ_SECONDS each, from its committed seeds; a crash fails.
+fuzz: $(FUZZ)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(RUN) -j 2 -t $$(($(FUZZ_SECONDS) + 120)) $(foreach f,$(notdir $(FUZZ)),$(FUZZ_O)/bin/$(f).run)
+$(FUZZ_O)/bin/%.run: $(FUZZ_O)/bin/% tests/fuzz/run-one
+	@printf '#!/bin/sh\nexec tests/fuzz/run-one %s\n' $< >$@; chmod +x $@
+fuzz: $(addsuffix .run,$(FUZZ))
+check-fuzz:
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(or $(FUZZ_CHECK_SECONDS),10)
+
+check: deps
+	@$(MAKE) --no-print-directory check-all
+
+# All parts run even when one fails; the last line is the sum.
+CHECK_PARTS := check-layers check-unit check-integration check-conformance check-vm check-asan check-tsan check-fuzz
+check-all:
+	@mkdir -p $(LOG); rm -f $(SUMMARY); touch $(SUMMARY)
+	@$(MAKE) --no-print-directory -j2 all WERROR=1 || echo '0 1 0' >>$(SUMMARY)
+	@for part in $(CHECK_PARTS); do \
+		echo "== $$part"; start=$$SECONDS; before=$$(wc -l <$(SUMMARY)); \
+		$(MAKE) --no-print-directory -j2 $$part WERROR=1 SUM=$(abspath $(SUMMARY)) && rc=0 || rc=1; \
+		if [ $$rc -ne 0 ] && ! tail -n +$$((before + 1)) $(SUMMARY) | awk '$$2 > 0 {bad = 1} END {exit !bad}'; then \
+			echo "FAIL $$part: did not run to its end"; echo '0 1 0' >>$(SUMMARY); fi; \
+		echo "== $$part took $$((SECONDS - start)) s"; \
+	done; \
+	awk '{p += $$1; f += $$2; s += $$3} END {if (s) printf "%d skipped, each with its reason above\n", s; printf "%d passed, %d failed\n", p, f; exit f > 0}' $(SUMMARY)
+
+# ---- running -------------------------------------------------------------------------------------
+deps:
+	@tools/install-deps
+
+run: deps
+	@$(MAKE) --no-print-directory -j2 all
+	@exec tools/try-it $(abspath $(BIN))
+
+bench: deps
+	@$(MAKE) --no-print-directory -j2 all
+	@TGT_BIN=$(abspath $(BIN)) tests/bench/run
+
+bench-real: deps
+	@$(MAKE) --no-print-directory -j2 all
+	@TGT_BIN=$(abspath $(BIN)) tests/bench/run-real
+
+# ---- installing ----------------------------------------------------------------------------------
+PREFIX  ?= /usr
+DESTDIR ?=
+install: all
+	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 755 $(DAEMON) $(TOOLS) $(SCRIPTS) $(DESTDIR)$(PREFIX)/sbin
+	$(if $(wildcard tgtd/*.8 tools/*.8 conf/*.8),install -m 644 $(wildcard tgtd/*.8 tools/*.8 conf/*.8) $(DESTDIR)$(PREFIX)/share/man/man8)
+	$(if $(wildcard conf/*.5),install -m 644 $(wildcard conf/*.5) $(DESTDIR)$(PREFIX)/share/man/man5)
+	$(if $(wildcard conf/tgtd.service),install -D -m 644 conf/tgtd.service $(DESTDIR)/lib/systemd/system/tgtd.service)
+	install -d $(DESTDIR)/etc/tgt/conf.d
+	$(if $(wildcard conf/targets.conf.example),[ -e $(DESTDIR)/etc/tgt/targets.conf ] || install -m 600 conf/targets.conf.example $(DESTDIR)/etc/tgt/targets.conf)
+
+clean:
+	rm -rf build
+
+-include $(shell find $(O)/obj $(FUZZ_O)/obj -name '*.d' 2>/dev/null)
