@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Logging. A line is formatted on the calling thread into a private buffer and written with one
+ * write(2) to stderr, or handed to syslog when the daemon has none. Messages that a peer can cause
+ * at will go through log_ratelimited(): at most 10 a second per call site, the rest are counted and
+ * reported with the next one.
+ */
+#ifndef EVENTS_LOG_H
+#define EVENTS_LOG_H
+
+#include "events/base.h"
+
+enum log_level { LOG_LVL_ERROR, LOG_LVL_WARN, LOG_LVL_NOTICE, LOG_LVL_INFO, LOG_LVL_DEBUG };
+
+enum log_sink { LOG_SINK_STDERR, LOG_SINK_SYSLOG };
+
+extern _Atomic int log_threshold; /* messages above it are not even formatted */
+
+void log_set_level(enum log_level level);
+enum log_level log_level(void);
+/* Called once by main before threads start. @ident: program name for syslog, not copied. */
+void log_open(enum log_sink sink, const char *ident);
+void log_write(enum log_level level, const char *fmt, ...) printf_like(2, 3);
+
+#define log_at(level, ...)                                    \
+	do {                                                  \
+		if (unlikely((int)(level) <= log_threshold))  \
+			log_write(level, __VA_ARGS__);        \
+	} while (0)
+#define log_error(...) log_at(LOG_LVL_ERROR, __VA_ARGS__)
+#define log_warn(...) log_at(LOG_LVL_WARN, __VA_ARGS__)
+#define log_notice(...) log_at(LOG_LVL_NOTICE, __VA_ARGS__)
+#define log_info(...) log_at(LOG_LVL_INFO, __VA_ARGS__)
+#define log_debug(...) log_at(LOG_LVL_DEBUG, __VA_ARGS__)
+
+struct log_limit {
+	_Atomic uint64_t window_start_ns;
+	_Atomic uint32_t in_window;
+	_Atomic uint32_t suppressed;
+};
+/* True when this call may print; *suppressed gets how many were swallowed since the last print. */
+bool log_limit_pass(struct log_limit *limit, uint32_t *suppressed);
+#define log_ratelimited(level, fmt, ...)                                                      \
+	do {                                                                                  \
+		static struct log_limit limit_;                                               \
+		uint32_t swallowed_;                                                          \
+		if ((int)(level) <= log_threshold && log_limit_pass(&limit_, &swallowed_))    \
+			log_write(level, swallowed_ ? fmt " (%u more like this)" : fmt "%.0u", \
+				  ##__VA_ARGS__, swallowed_);                                 \
+	} while (0)
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A loop is one thread, one epoll set, one timer wheel, one mailbox: the unit of ownership of the
+ * whole daemon. What belongs to a loop is touched only on its thread; others post messages to it.
+ *
+ *     iteration:  mailbox -> fds (epoll) -> timers -> pollers -> deferred -> sleep?
+ *
+ * Before sleeping in epoll_wait a loop spins for up to its spin budget, as long as a recent
+ * iteration found work; an idle loop always sleeps. Deferred calls run at the end of the iteration
+ * that queued them: that is where batches leave (one sendmsg, one io_submit, one post to the
+ * adapter for everything that the iteration produced).
+ *
+ * Nothing that runs on a loop may block.
+ */
+#ifndef EVENTS_LOOP_H
+#define EVENTS_LOOP_H
+
+#include <sys/epoll.h>
+#include "events/bug.h"
+#include "events/list.h"
+#include "events/mailbox.h"
+#include "events/timer.h"
+
+struct loop;
+
+struct loop_conf {
+	const char *name;  /* thread name, at most 15 characters kept; copied */
+	int node;	   /* NUMA node (real or simulated) it works for */
+	int cpu;	   /* CPU to pin to, or -1 to pin to the node's set only, or not at all when
+			      the node is simulated */
+	uint32_t spin_ns;  /* how long to spin before sleeping after work; 0 = sleep at once */
+};
+
+/* Allocates a loop (its memory on its node). NULL with errno on failure. Any thread. */
+struct loop *loop_create(const struct loop_conf *conf) must_check;
+/* Starts a thread that runs the loop until loop_stop(). 0 or -errno. */
+int loop_start(struct loop *loop) must_check;
+/* Runs the loop on the calling thread until loop_stop(). */
+void loop_run(struct loop *loop);
+/* Tests and simulation: adopts the calling thread for one iteration that waits at most
+ * @timeout_ms (0 = do not wait). Returns the number of events handled. */
+unsigned loop_step(struct loop *loop, int timeout_ms);
+/* Asks the loop to leave after its current iteration. Any thread, also the loop itself. */
+void loop_stop(struct loop *loop);
+/* Waits for a loop started with loop_start() to end. Not from a loop that it may wait for. */
+void loop_join(struct loop *loop);
+/* The thread has ended or never ran; undelivered messages are a bug. */
+void loop_destroy(struct loop *loop);
+
+/* The loop of the calling thread, NULL outside of any. */
+extern __thread struct loop *loop_self_;
+static inline struct loop *loop_current(void)
+{
+	return loop_self_;
+}
+#define ASSERT_ON_LOOP(l) ASSERT(loop_current() == (l))
+
+const char *loop_name(const struct loop *loop);
+int loop_node(const struct loop *loop);
+int loop_cpu(const struct loop *loop);
+/* CLOCK_MONOTONIC at the start of this iteration. On the loop only. */
+uint64_t loop_now(const struct loop *loop);
+
+/* ---- file descriptors: level-triggered; all on the loop's own thread ------------------------- */
+struct loop_fd {
+	int fd;
+	uint32_t events; /* EPOLLIN | EPOLLOUT ... as now armed */
+	uint32_t serial; /* guards against events of a closed fd in the same batch */
+	void (*ready)(struct loop_fd *lfd, uint32_t revents);
+	struct loop *loop; /* NULL when not added */
+};
+
+/* 0 or -errno. The caller keeps @lfd and fd; they must stay until loop_fd_del(). */
+int loop_fd_add(struct loop *loop, struct loop_fd *lfd) must_check;
+int loop_fd_modify(struct loop_fd *lfd, uint32_t events);
+/* Also from within callbacks, also from its own: no callback for @lfd runs afterwards. The caller
+ * closes the fd. Harmless when not added. */
+void loop_fd_del(struct loop_fd *lfd);
+
+/* ---- timers ---------------------------------------------------------------------------------- */
+void loop_timer_arm(struct loop *loop, struct timer *t, uint64_t ns_from_now);
+void loop_timer_cancel(struct loop *loop, struct timer *t);
+
+/* ---- deferred: once, at the end of this iteration -------------------------------------------- */
+struct loop_deferred {
+	struct list link;
+	void (*run)(struct loop_deferred *d);
+};
+static inline void loop_deferred_init(struct loop_deferred *d, void (*run)(struct loop_deferred *))
+{
+	list_init(&d->link);
+	d->run = run;
+}
+/* Queues @d unless it is queued already. Deferred calls queued by deferred calls run in the same
+ * iteration, up to a limit, then in the next (which does not sleep before it). */
+void loop_defer(struct loop *loop, struct loop_deferred *d);
+void loop_undefer(struct loop_deferred *d);
+
+/* ---- pollers: called every iteration --------------------------------------------------------- */
+struct loop_poller {
+	struct list link;
+	/* Returns the number of events it handled; > 0 counts as work (keeps the loop spinning). */
+	unsigned (*poll)(struct loop_poller *p);
+	/* Optional: called before the loop sleeps. Arms notification; true = work appeared, do not
+	 * sleep. */
+	bool (*prepare_sleep)(struct loop_poller *p);
+};
+void loop_poller_add(struct loop *loop, struct loop_poller *p);
+void loop_poller_del(struct loop_poller *p);
+
+/* ---- messages -------------------------------------------------------------------------------- */
+/* Any thread. The loop runs msg->handle(msg). The receiver is woken at most once per batch, and not
+ * at all while it is awake. */
+void loop_post(struct loop *loop, struct loop_msg *msg);
+/* Runs fn(arg) on @loop and waits for it. For the main thread's start-up and tests only: never from
+ * an event thread (asserted). On the loop's own thread it simply calls. */
+void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg);
+
+/* ---- figures (any thread; relaxed reads) ----------------------------------------------------- */
+struct loop_stats {
+	uint64_t iterations, sleeps, wakeups_sent, messages, fd_events, cpu_ns;
+};
+void loop_get_stats(const struct loop *loop, struct loop_stats *out);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Counters, declared once in metrics.def and sharded per thread: a thread adds to its own cache
+ * lines with a plain store, readers sum the shards. Reset, aggregation and export follow from the
+ * declaration.
+ *
+ *   metrics.def:   METRIC(cache_hits, COUNTER, "1", "blocks found valid in the cache")
+ *   a data path:   metric_inc(M_cache_hits);
+ */
+#ifndef EVENTS_METRICS_H
+#define EVENTS_METRICS_H
+
+#include "events/base.h"
+
+enum metric_kind { METRIC_KIND_COUNTER, METRIC_KIND_GAUGE };
+#define METRIC(name, kind, unit, help) M_##name,
+enum metric {
+#include "events/metrics.def"
+	METRIC_COUNT
+};
+#undef METRIC
+
+struct metric_shard {
+	uint64_t v[METRIC_COUNT];
+} cacheline_aligned;
+
+extern __thread struct metric_shard *metric_shard_; /* points at a shared dump shard before a thread registers */
+
+/* The calling thread gets a shard of its own (loops do it themselves). Idempotent. */
+void metrics_register_thread(void);
+
+static inline void metric_add(enum metric m, uint64_t n)
+{
+	uint64_t *p = &metric_shard_->v[m];
+	__atomic_store_n(p, __atomic_load_n(p, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+}
+static inline void metric_inc(enum metric m)
+{
+	metric_add(m, 1);
+}
+static inline void metric_sub(enum metric m, uint64_t n) /* gauges: the shards' sum is the value */
+{
+	metric_add(m, -n);
+}
+
+uint64_t metric_read(enum metric m); /* sum over shards; any thread */
+const char *metric_name(enum metric m);
+const char *metric_help(enum metric m);
+const char *metric_unit(enum metric m);
+enum metric_kind metric_kind(enum metric m);
+void metrics_reset(void); /* counters only */
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Where things go: a policy table from (kind of thread, wish) to (node, CPU) over a topology. Keeps
+ * count of what it placed, so that equal wishes spread. Main thread only.
+ */
+#ifndef EVENTS_PLACEMENT_H
+#define EVENTS_PLACEMENT_H
+
+#include "events/topology.h"
+
+enum place_kind { PLACE_MAIN, PLACE_LU, PLACE_WORKER, PLACE_KINDS };
+
+struct placement;
+
+struct place {
+	int node;
+	int cpu; /* -1: the node's whole set */
+};
+
+struct placement *placement_create(const struct topology *topo) must_check;
+void placement_destroy(struct placement *p);
+/* @node_wish: preferred node, -1 for none (spread evenly over nodes, then over their CPUs). */
+struct place placement_assign(struct placement *p, enum place_kind kind, int node_wish);
+void placement_release(struct placement *p, enum place_kind kind, struct place where);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the machine is: NUMA nodes, their CPUs, memory and distances, network and RDMA adapters and
+ * the node each sits on. Read once from sysfs below an injectable root (tests pass recorded trees),
+ * or simulated: `tgtd --numa-nodes N` makes N nodes that share the machine's CPUs and memory, so
+ * that every routing path runs on a one-node machine. Policy lives in placement.h.
+ */
+#ifndef EVENTS_TOPOLOGY_H
+#define EVENTS_TOPOLOGY_H
+
+#include <sched.h>
+#include "events/base.h"
+
+#define TOPO_MAX_NODES 64
+
+struct topo_node {
+	int id;		      /* dense index 0..n-1, what the rest of the daemon calls "node" */
+	int os_node;	      /* the kernel's number; -1 when simulated */
+	cpu_set_t cpus;	      /* CPUs we may run on (sched_getaffinity applied) */
+	unsigned ncpus;
+	uint64_t mem_total, mem_free; /* bytes */
+};
+
+struct topo_adapter {
+	char name[32];	/* eth0, mlx5_0 */
+	bool rdma;
+	int node;	/* dense index, -1 unknown */
+};
+
+struct topology {
+	bool simulated;
+	unsigned nnodes;
+	struct topo_node node[TOPO_MAX_NODES];
+	uint8_t distance[TOPO_MAX_NODES][TOPO_MAX_NODES]; /* ACPI SLIT scale, 10 = local */
+	unsigned nadapters;
+	struct topo_adapter adapter[64];
+};
+
+/* @root: "" for the live machine, or a directory that holds sys/… as recorded. 0 or -errno. */
+int topology_detect(struct topology *t, const char *root) must_check;
+/* N nodes over this machine's CPUs (round robin; shared when there are fewer CPUs than nodes). */
+int topology_simulate(struct topology *t, unsigned nnodes) must_check;
+/* Node of a network interface or RDMA device; -1 when unknown. */
+int topology_adapter_node(const struct topology *t, const char *name);
+/* Binds [addr, addr+len) to the node (mbind, strict off); no-op with 0 when simulated or one node. */
+int topology_bind_memory(const struct topology *t, void *addr, size_t len, int node);
+
+#endif
