@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * THE block seam. Everything below a SCSI command is a blk device: backends (aio, ram, null), the
+ * cache, and the wrappers that tests stack on them (fault, delay, crash). Three verbs: submit down,
+ * complete up, abort sideways.
+ *
+ * Threads: a device may be used from any number of loops at once; a request belongs to the loop
+ * that submits it and completes there. Nothing blocks.
+ *
+ * Completion: blk_submit() returns true when the request completed on the spot (req->status is
+ * valid, done() is NOT called), false when done() will be called later on the submitting loop, never
+ * from inside blk_submit(). So a hit costs no callback and nothing recurses.
+ *
+ * Data:
+ *   READ            the device appends fragments with references (req->data was empty); the caller
+ *                   puts them when the wire is done (blk_req_release()).
+ *   READ + INTO     the caller supplied req->data; the device fills it (how a cache reads a backend).
+ *   WRITE           two steps. blk_write_prepare() yields fresh fragments to receive into, on the
+ *                   right node; the caller fills them and calls blk_submit() (they become visible
+ *                   all at once, old or new, never half), or blk_write_cancel() (leaves no trace).
+ *   WRITE + FROM    one step, from fragments that the caller owns before and after. The bytes must
+ *                   not change until completion.
+ *   COMPARE_AND_WRITE  like WRITE, len counts the compared bytes, data holds 2 * len: what to expect,
+ *                   then what to write. Atomic against everything else. -EILSEQ: miscompare, nothing
+ *                   written, req->miscompare is the offset of the first differing byte.
+ *   ZERO, DISCARD, SYNC, PREFETCH carry no data. SYNC is a barrier over all writes to
+ *                   [offset, offset+len) acknowledged before it (len 0: to the end of the device).
+ *                   DISCARD: afterwards reads give zeros when the device says BLK_CAP_DISCARD_ZEROES.
+ *
+ * Errors are -errno: -EIO medium or store, -ENOSPC thin store full, -EOPNOTSUPP, -ERANGE outside of
+ * the device, -EINVAL misaligned, -EROFS, -ECANCELED aborted, -ENODEV offline, -EILSEQ miscompare.
+ * scsi/sense.c is the one place that turns them into sense data.
+ */
+#ifndef CACHE_BLK_H
+#define CACHE_BLK_H
+
+#include "cache/buf.h"
+#include "events/list.h"
+#include "events/loop.h"
+
+enum blk_op {
+	BLK_READ,
+	BLK_WRITE,
+	BLK_SYNC,
+	BLK_DISCARD,
+	BLK_ZERO,
+	BLK_COMPARE_AND_WRITE,
+	BLK_PREFETCH,
+	BLK_OPS
+};
+
+enum {
+	BLK_F_INTO = 1 << 0,	 /* READ: into the caller's fragments */
+	BLK_F_FROM = 1 << 1,	 /* WRITE: from the caller's fragments */
+	BLK_F_FUA = 1 << 2,	 /* on stable storage before completion; READ: from it, after write-back */
+	BLK_F_DPO = 1 << 3,	 /* will not be needed again soon */
+	BLK_F_FORWARDED = 1 << 4,/* Algorithm 1 has run already (seed-systems R2) */
+	BLK_F_PREPARED = 1 << 5, /* set by blk_write_prepare() */
+	BLK_F_BACKGROUND = 1 << 6, /* read-ahead, write-back: yields to foreground I/O */
+	BLK_F_MAY_ALLOC = 1 << 7,  /* ZERO: space may be deallocated (WRITE SAME with UNMAP) */
+};
+
+struct blk;
+
+struct blk_req {
+	struct blk *blk;
+	uint8_t op; /* enum blk_op */
+	uint16_t flags;
+	int32_t status; /* 0 or -errno, valid at completion */
+	uint64_t offset, len; /* bytes; multiples of blk->block_size */
+	struct frags data;
+	void (*done)(struct blk_req *req); /* on ->home */
+	struct loop *home;		   /* set by submit: loop_current() */
+	uint64_t stream;     /* who reads (a session): for sequential detection. 0 = nobody */
+	uint64_t miscompare; /* COMPARE_AND_WRITE: first differing byte */
+	/* The device at work's own, from prepare/submit to completion. A device that issues further
+	 * requests allocates them itself. */
+	struct list link;
+	struct loop_msg msg;
+	void *drv;
+	uint64_t drv_word[4];
+};
+
+enum {
+	BLK_CAP_READONLY = 1 << 0,
+	BLK_CAP_DISCARD = 1 << 1,
+	BLK_CAP_DISCARD_ZEROES = 1 << 2,
+	BLK_CAP_ZERO = 1 << 3,	   /* ZERO is cheaper than writing zeros */
+	BLK_CAP_OWN_MEMORY = 1 << 4, /* READ hands out references, WRITE takes prepared blocks: never
+					stack a cache on it */
+	BLK_CAP_VOLATILE = 1 << 5,   /* SYNC does something: there is a volatile write cache */
+	BLK_CAP_ROTATIONAL = 1 << 6,
+};
+
+/* What an LBA range is on the store (GET LBA STATUS). */
+enum blk_extent { BLK_EXTENT_MAPPED, BLK_EXTENT_DEALLOCATED, BLK_EXTENT_ANCHORED };
+
+struct blk_ops {
+	const char *name; /* as --bstype shows it: "ram", "aio", "null", "cache", ... */
+	/* All return true: completed on the spot, false: will complete. NULL: not supported, then the
+	 * choke point answers -EOPNOTSUPP or emulates (blk.c says what). */
+	bool (*read)(struct blk *blk, struct blk_req *req);
+	bool (*write_prepare)(struct blk *blk, struct blk_req *req);
+	void (*write_cancel)(struct blk *blk, struct blk_req *req);
+	bool (*write)(struct blk *blk, struct blk_req *req);
+	bool (*sync)(struct blk *blk, struct blk_req *req);
+	bool (*discard)(struct blk *blk, struct blk_req *req);
+	bool (*zero)(struct blk *blk, struct blk_req *req);
+	bool (*compare_and_write)(struct blk *blk, struct blk_req *req);
+	bool (*prefetch)(struct blk *blk, struct blk_req *req);
+	/* Best effort: makes a pending request complete soon (-ECANCELED or its real outcome). */
+	void (*abort)(struct blk *blk, struct blk_req *req);
+	/* State of the run that starts at @offset; *run gets its length (<= len). May block (main
+	 * thread or a worker). 0 or -errno. */
+	int (*extent)(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run);
+	/* Looks at the store again (it may have grown). 0 or -errno; updates blk->size. Main thread. */
+	int (*refresh)(struct blk *blk);
+	/* No request is in flight. Frees @blk and what it owns. A stacked device closes its lower one,
+	 * after flushing. May block: worker or main thread at shutdown. */
+	void (*close)(struct blk *blk);
+};
+
+struct blk {
+	const struct blk_ops *ops;
+	_Atomic uint64_t size; /* bytes */
+	uint32_t block_size;   /* logical: smallest addressable, 512 or 4096 */
+	uint32_t physical_size;
+	uint32_t max_len;      /* one READ/WRITE/CAW carries at most this; callers split. >= 64 KiB */
+	uint32_t caps;
+	int node;	       /* where its threads should be, -1 anywhere */
+	uint64_t identity;     /* stable over restarts: hash of path; key of cached blocks */
+	char *path;	       /* as configured */
+	struct blk *lower;     /* stacked devices */
+};
+
+/* The choke point: checks range, alignment and flags (so devices need not), counts, then calls the
+ * device. On any loop. See above for the result. */
+bool blk_submit(struct blk *blk, struct blk_req *req) must_check;
+/* op WRITE or COMPARE_AND_WRITE; offset, len, flags, done set. Same result convention; on success
+ * req->data has the fragments to fill. May wait for free blocks (flow control, R15). */
+bool blk_write_prepare(struct blk *blk, struct blk_req *req) must_check;
+/* After a successful prepare, instead of blk_submit(). Synchronous. */
+void blk_write_cancel(struct blk *blk, struct blk_req *req);
+void blk_abort(struct blk *blk, struct blk_req *req);
+int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run);
+int blk_refresh(struct blk *blk);
+void blk_close(struct blk *blk);
+
+/* Once per request object; it may then be used for any number of requests. */
+void blk_req_init(struct blk_req *req);
+/* Puts the data references of a completed request. */
+static inline void blk_req_release(struct blk_req *req)
+{
+	frags_put(&req->data);
+}
+void blk_req_fini(struct blk_req *req);
+
+/* For devices: completes @req on its home loop from wherever the caller is (direct call is made from
+ * a message or deferred call, so never inside the submitter's frame). */
+void blk_complete(struct blk_req *req, int status);
+
+/* ---- backends (cache/backend/) ---------------------------------------------------------------- */
+struct blk_open_args {
+	const char *path;    /* aio: file or device; ram, null: a size like 1g, 512m, 4096 */
+	uint32_t block_size; /* 0: the store's own choice */
+	bool readonly;
+	bool sync;	     /* bsoflags sync */
+	bool direct;	     /* bsoflags direct (default for aio; fallback is documented there) */
+	const struct topology *topo;
+	int node;
+	char *err;	     /* human-readable reason on failure */
+	size_t err_len;
+};
+/* NULL with errno and args->err. Main thread (may block). */
+struct blk *blk_open(const char *bstype, const struct blk_open_args *args) must_check;
+/* NULL-terminated names for `tgtadm --mode system --op show`. "rdwr" is an alias of aio. */
+extern const char *const blk_bstypes[];
+
+#endif

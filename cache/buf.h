@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Counted references to arena blocks, and lists of fragments made of them: the currency in which
+ * data moves between cache, SCSI and wire. Nobody copies payload to hand it over.
+ *
+ * A block (struct buf) lives in an arena: a per-node shared-memory region with one header a block,
+ * headers and data both in index order, so adjacent data means adjacent headers. Headers hold no
+ * raw pointers: a later daemon can re-attach the file at another address.
+ *
+ * Whoever holds a reference may read the bytes; they do not change and the block is not reused
+ * until the last reference is put. Only the sole holder of a block that no index points to (a fresh
+ * or private block) may write to it.
+ *
+ * References are taken and put on any thread.
+ */
+#ifndef CACHE_BUF_H
+#define CACHE_BUF_H
+
+#include "events/bug.h"
+
+struct arena;
+
+struct buf {
+	_Atomic uint32_t refs;
+	uint32_t index;	 /* own position in the arena */
+	uint16_t arena;	 /* arena_by_id[] slot */
+	uint8_t state;	 /* enum page_state (cache/page.h) when a cache owns the arena */
+	uint8_t flags;
+	uint32_t next;	 /* links by index: free list, hash chain; owner's partition lock */
+	uint64_t device; /* what is in it: device identity (stable over restarts) */
+	uint64_t block;	 /* and block number on that device */
+	uint64_t generation;
+	uint32_t owner_word[6]; /* for the arena's owner */
+} cacheline_aligned;
+static_assert(sizeof(struct buf) == CACHE_LINE, "one header, one cache line");
+
+#define BUF_NONE UINT32_MAX /* "no block" in index links */
+
+#define ARENA_MAX 4096
+
+struct arena {
+	uint16_t id;
+	int node;
+	uint32_t block_shift;
+	uint32_t nblocks;
+	uint8_t *data;	  /* block i at data + (i << block_shift) */
+	struct buf *hdr;  /* header i */
+	uint8_t *zero;	  /* one block of zeros in registered memory, read-only by convention */
+	/* Takes a block back whose last reference was put. Any thread. */
+	void (*release)(struct arena *a, struct buf *b);
+	void *owner;
+};
+
+extern struct arena *arena_by_id[ARENA_MAX];
+
+static inline struct arena *buf_arena(const struct buf *b)
+{
+	return arena_by_id[b->arena];
+}
+
+static inline uint8_t *buf_data(const struct buf *b)
+{
+	const struct arena *a = buf_arena(b);
+	return a->data + ((size_t)b->index << a->block_shift);
+}
+
+static inline void buf_get(struct buf *b)
+{
+	uint32_t was = __atomic_fetch_add((uint32_t *)&b->refs, 1, __ATOMIC_RELAXED);
+	ASSERT(was > 0);
+	(void)was;
+}
+
+void buf_release_last(struct buf *b);
+static inline void buf_put(struct buf *b)
+{
+	uint32_t was = __atomic_fetch_sub((uint32_t *)&b->refs, 1, __ATOMIC_ACQ_REL);
+	ASSERT(was > 0);
+	if (was == 1)
+		buf_release_last(b);
+}
+
+/*
+ * A fragment: @len bytes at @base that lie inside @nbufs consecutive blocks starting at @buf, on
+ * each of which it holds one reference. nbufs == 0 (buf may be NULL): memory that needs no
+ * reference (the arena's zero block, a heap buffer somebody else frees).
+ */
+struct frag {
+	uint8_t *base;
+	uint32_t len;
+	uint32_t nbufs;
+	struct buf *buf;
+};
+
+#define FRAGS_INLINE 4
+
+struct frags {
+	struct frag *v; /* inline_ until it outgrows that */
+	uint32_t n, cap;
+	uint64_t len; /* sum of fragment lengths */
+	struct frag inline_[FRAGS_INLINE];
+};
+
+/* Not thread-safe; the list has one owner at a time. */
+void frags_init(struct frags *f);
+/* Frees a grown array. The list must be empty. */
+void frags_fini(struct frags *f);
+/* Makes room for @n fragments in all; a grown array is kept for reuse. 0 or -ENOMEM. */
+int frags_reserve(struct frags *f, uint32_t n);
+/* Appends; the list takes over one reference to @buf (when not NULL). Merges with the last fragment
+ * when bytes and blocks are adjacent. 0 or -ENOMEM (the reference stays the caller's). */
+int frags_append(struct frags *f, uint8_t *base, uint32_t len, struct buf *buf);
+/* Puts all references and empties the list. */
+void frags_put(struct frags *f);
+/* @to becomes what @from was (must be empty before); @from is empty. */
+void frags_move(struct frags *to, struct frags *from);
+/* Copies between the list's bytes [off, off+len) and flat memory. */
+void frags_copy_in(const struct frags *f, uint64_t off, const void *src, size_t len);
+void frags_copy_out(const struct frags *f, uint64_t off, void *dst, size_t len);
+void frags_zero(const struct frags *f, uint64_t off, size_t len);
+/* First byte at which [off,off+len) of @f differs from @mem, or @len. */
+size_t frags_compare(const struct frags *f, uint64_t off, const void *mem, size_t len);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The NUMA-aware block cache: one per daemon, per-node arenas split into hashed partitions, shared
+ * by all logical units. For a logical unit it is a blk device stacked on a blk device.
+ */
+#ifndef CACHE_CACHE_H
+#define CACHE_CACHE_H
+
+#include "cache/blk.h"
+#include "events/topology.h"
+
+struct cache;
+
+enum cache_affinity { CACHE_AFFINITY_OFF, CACHE_AFFINITY_INLINE, CACHE_AFFINITY_FORWARD, CACHE_AFFINITY_AUTO };
+
+struct cache_conf {
+	uint64_t size;	      /* bytes over all nodes; 0: chosen from the machine's memory and limits */
+	uint32_t block;	      /* bytes, 4 KiB..1 MiB, power of two; 0: default */
+	uint32_t group;	      /* neighbouring blocks that share a partition; 0: default */
+	uint32_t partitions;  /* per node; 0: default */
+	uint64_t node_mask;   /* dense node indexes that hold cache memory; 0: all */
+	enum cache_affinity affinity;
+	uint32_t forward_threshold; /* bytes; 0: calibrated at start-up */
+	const struct topology *topo;
+	struct loop *const *workers; /* [topo->nnodes] a worker loop of each node, or NULL: all inline */
+};
+
+/* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…` over the defaults in
+ * @conf. 0, or -EINVAL with a message in @err. */
+int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err_len) must_check;
+/* Allocates everything. NULL with errno, reason logged. Main thread. */
+struct cache *cache_create(const struct cache_conf *conf) must_check;
+/* All devices are closed. Main thread. */
+void cache_destroy(struct cache *cache);
+
+/* Stacks the cache on @lower (which it owns from now on; blk_close() of the result flushes dirty
+ * blocks and closes both). @write_through: WCE=0. NULL with errno. Main thread. */
+struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_through) must_check;
+/* Switches the policy online. Going to write-through flushes first; done() runs on the calling loop. */
+void cache_set_write_through(struct blk *blk, bool on, void (*done)(void *arg, int status), void *arg);
+bool cache_write_through(const struct blk *blk);
+
+#endif
