@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A SCSI command, and the seam between the device server (tgtd/scsi) and a transport (tgtd/iscsi).
+ *
+ * Down:   scsi_cmd_start(), scsi_seg_fetched(), scsi_seg_sent(), scsi_cmd_abort()
+ * Up:     ops->fetch (bring data-out), ops->send (take data-in), ops->complete (status)
+ *
+ * Everything about one command happens on one thread: the loop of its nexus. Calls upward may come
+ * from inside a call downward (a hit completes inside scsi_cmd_start()); calls downward may be made
+ * from inside a call upward.
+ *
+ * Data moves in segments, so that a transfer larger than the cache can pin still works and a cold
+ * large READ starts leaving while its tail is still being read (seed-systems W6). A small transfer is
+ * one segment.
+ *
+ *   READ    start -> [seg: blk READ] -> send(seg) ... last: complete(cmd) with cmd->tail = seg
+ *           the transport calls scsi_seg_sent(seg) when the wire is done with a segment's bytes (that
+ *           puts the references and may start the next segment), for cmd->tail too
+ *   WRITE   start -> [seg: blk_write_prepare] -> fetch(seg) -> scsi_seg_fetched(seg) -> [blk WRITE]
+ *           ... -> complete(cmd)
+ *   others  parameter data travels the same way, in heap memory (frag.buf == NULL)
+ *
+ * After complete() the device server touches the command no more, except to release segments; the
+ * transport calls scsi_cmd_end() once the response is handed to the wire and all segments are back,
+ * and may then reuse the memory.
+ */
+#ifndef SCSI_CMD_H
+#define SCSI_CMD_H
+
+#include "cache/blk.h"
+#include "tgtd/scsi/sense.h"
+
+struct scsi_cmd;
+struct scsi_nexus;
+struct scsi_itl;
+struct scsi_lu;
+struct scsi_op;
+
+#define SCSI_CDB_MAX 260     /* 16 bytes inline on iSCSI, longer by AHS (SPC-4 variable length) */
+#define SCSI_SENSE_MAX 252
+
+/* SAM-5 5.3.1 */
+enum scsi_status {
+	SAM_GOOD = 0x00,
+	SAM_CHECK_CONDITION = 0x02,
+	SAM_CONDITION_MET = 0x04,
+	SAM_BUSY = 0x08,
+	SAM_RESERVATION_CONFLICT = 0x18,
+	SAM_TASK_SET_FULL = 0x28,
+	SAM_ACA_ACTIVE = 0x30,
+	SAM_TASK_ABORTED = 0x40,
+};
+
+/* SAM-5 8.2 task attributes */
+enum scsi_attr { SCSI_ATTR_UNTAGGED, SCSI_ATTR_SIMPLE, SCSI_ATTR_ORDERED, SCSI_ATTR_HEAD_OF_QUEUE, SCSI_ATTR_ACA };
+
+enum scsi_seg_state { SEG_IDLE, SEG_STORE, SEG_WIRE };
+
+struct scsi_seg {
+	struct scsi_cmd *cmd;
+	struct blk_req io;  /* io.data are the bytes: filled by the store (READ), by the transport (WRITE) */
+	uint64_t off;	    /* of these bytes in the command's Data-In or Data-Out buffer */
+	uint32_t len;	    /* bytes of the buffer; io.data.len may be larger only by block padding */
+	uint8_t state;	    /* enum scsi_seg_state: whose turn it is */
+	struct list link;   /* the transport's while state == SEG_WIRE */
+	uint64_t host_word[4]; /* the transport's while state == SEG_WIRE */
+};
+
+#define SCSI_CMD_SEGS 2 /* in flight at once: one at the store, one on the wire */
+
+struct scsi_cmd {
+	/* ---- set by the transport before scsi_cmd_start() ---- */
+	struct scsi_nexus *nexus;
+	uint64_t lun;		/* as on the wire: the 8-byte LUN field (SAM-5 4.7) */
+	const uint8_t *cdb;	/* stays valid until scsi_cmd_end() */
+	uint16_t cdb_len;
+	uint8_t attr;		/* enum scsi_attr */
+	uint8_t priority;
+	bool dir_in, dir_out;	/* R and W bits of the request */
+	uint64_t edtl_in;	/* Expected Data Transfer Length(s); both only for bidirectional */
+	uint64_t edtl_out;
+	uint64_t tag;		/* task tag within the nexus */
+	uint32_t immediate;	/* bytes of data-out that came with the command (a hint) */
+
+	/* ---- result, valid in complete() ---- */
+	uint8_t status;		/* enum scsi_status */
+	uint8_t sense_len;
+	bool aborted;		/* no response is to be sent (SAM-5: aborted, TAS = 0) */
+	uint64_t in_total;	/* what the CDB would transfer in / out, uncut by the EDTL: for residuals */
+	uint64_t out_total;
+	struct scsi_seg *tail;	/* data-in to leave together with the status, or NULL */
+	uint8_t *sense;		/* -> sense_buf */
+
+	/* ---- the device server's ---- */
+	struct scsi_lu *lu;
+	struct scsi_itl *itl;
+	const struct scsi_op *op;
+	struct list link;	/* task set of (nexus, LU) */
+	uint64_t lba, nblocks;	/* decoded */
+	uint64_t xfer_len;	/* bytes of media data to move in all */
+	uint64_t xfer_next;	/* first byte not yet given to a segment */
+	uint64_t xfer_done;
+	uint64_t start_ns;
+	uint8_t flags;
+	uint8_t nsegs_busy;
+	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
+	uint8_t *heap;		/* parameter data */
+	uint32_t heap_len;
+	struct scsi_seg seg[SCSI_CMD_SEGS];
+	uint8_t sense_buf[SCSI_SENSE_MAX];
+};
+
+/* ---- downward; all on the loop of cmd->nexus -------------------------------------------------- */
+
+/* Once per command object. Cheap; objects live in the transport's per-connection pool. */
+void scsi_cmd_init(struct scsi_cmd *cmd);
+void scsi_cmd_fini(struct scsi_cmd *cmd);
+/* The device server owns @cmd until complete(). Always answers through ops->complete, whatever the
+ * bytes are. */
+void scsi_cmd_start(struct scsi_cmd *cmd);
+/* The transport has filled @seg (status 0), or cannot (-errno: the write leaves no trace). */
+void scsi_seg_fetched(struct scsi_seg *seg, int status);
+/* The wire is done with @seg's bytes. */
+void scsi_seg_sent(struct scsi_seg *seg);
+/* Makes the command end soon: complete() with ->aborted set (or its normal outcome, if that was
+ * first). A transport that was asked to fetch or send gives the segment back in the ordinary way,
+ * with -ECANCELED. Never calls complete() from inside itself: the outcome arrives later. */
+void scsi_cmd_abort(struct scsi_cmd *cmd);
+/* Gives the object back to the transport for reuse; complete() has been called and all segments are
+ * back. */
+void scsi_cmd_end(struct scsi_cmd *cmd);
+
+/* ---- upward ------------------------------------------------------------------------------------ */
+struct scsi_transport_ops {
+	const char *name; /* "iscsi", "iser" */
+	/* Fill seg->io.data with bytes [seg->off, seg->off + seg->len) of the Data-Out buffer. */
+	void (*fetch)(struct scsi_cmd *cmd, struct scsi_seg *seg);
+	/* Send seg->io.data as bytes [seg->off, ...) of the Data-In buffer; more follows. */
+	void (*send)(struct scsi_cmd *cmd, struct scsi_seg *seg);
+	/* Final. cmd->tail (if any) goes with it. */
+	void (*complete)(struct scsi_cmd *cmd);
+	/* Task management that reaches into other nexuses (LU reset, CLEAR TASK SET, PREEMPT AND ABORT):
+	 * abort every command of @nexus on @lu (NULL: all), then call done(arg) on this same loop.
+	 * Called on nexus->loop. */
+	void (*abort_all)(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)(void *arg), void *arg);
+	/* Something to tell the initiator when convenient: RFC 7143 async events. @code: enum scsi_async.
+	 * Called on nexus->loop. */
+	void (*async)(struct scsi_nexus *nexus, int code, uint64_t lun, const uint8_t *sense, uint32_t sense_len);
+	/* Ends the session (forced delete, target reset). Called on nexus->loop; scsi_nexus_detach()
+	 * follows from the transport. */
+	void (*drop)(struct scsi_nexus *nexus);
+};
+
+/* ---- I_T nexus ---------------------------------------------------------------------------------- */
+struct scsi_target;
+
+#define SCSI_PORT_NAME_MAX 256 /* "iqn...,i,0x%12x" (RFC 7143 4.2.7.1 initiator port name) */
+
+/*
+ * Embedded in the transport's session. Owned by ->loop from scsi_nexus_attach() on; the LU table of
+ * the nexus (itl) is only touched there, so that finding an LU takes no lock.
+ */
+struct scsi_nexus {
+	struct scsi_target *target;
+	struct loop *loop;
+	const struct scsi_transport_ops *ops;
+	char initiator[SCSI_PORT_NAME_MAX];  /* initiator *port* name: identity for reservations */
+	char iqn[SCSI_PORT_NAME_MAX];	     /* initiator (device) name: identity for LUN masking */
+	char address[64];		     /* textual peer address */
+	uint16_t rtpi;			     /* relative target port identifier it came in by */
+	uint64_t id;			     /* unique while the daemon runs: stream id, statistics */
+	struct list link;		     /* target->nexuses, target->lock */
+	struct scsi_itl **itl;		     /* by LUN, [nitl]; ->loop only */
+	uint32_t nitl;
+	struct list cmds;		     /* all commands between start and complete */
+	struct loop_msg msg;
+	void *host;			     /* the transport's */
+};
+
+/* Joins @nexus (fields target, loop, ops, names, rtpi set) to its target: LUs become visible by the
+ * target's masking for this initiator, unit attention POWER ON OCCURRED pends on each. On
+ * nexus->loop. 0, -ENOENT target going away, -EBUSY too many nexuses, -ENOMEM. */
+int scsi_nexus_attach(struct scsi_nexus *nexus) must_check;
+/* I_T nexus loss (SAM-5 6.3.4): all its commands are aborted by now. Afterwards the memory is the
+ * caller's again; done(arg) runs on nexus->loop when no message about it is underway. */
+void scsi_nexus_detach(struct scsi_nexus *nexus, void (*done)(void *arg), void *arg);
+
+/* ---- task management (SAM-5 clause 7) ------------------------------------------------------------ */
+enum scsi_tmf {
+	TMF_ABORT_TASK_SET,
+	TMF_CLEAR_ACA,
+	TMF_CLEAR_TASK_SET,
+	TMF_LU_RESET,
+	TMF_TARGET_WARM_RESET,
+	TMF_TARGET_COLD_RESET,
+	TMF_QUERY_TASK_SET,
+	TMF_QUERY_ASYNC_EVENT,
+	TMF_I_T_NEXUS_RESET,
+};
+enum scsi_tmf_response { TMF_COMPLETE, TMF_NO_TASK, TMF_NO_LUN, TMF_STILL_ALLEGIANT, TMF_NOT_SUPPORTED, TMF_AUTH_FAILED, TMF_REJECTED, TMF_SUCCEEDED };
+
+/* ABORT TASK and QUERY TASK are the transport's: it knows the tags (scsi_cmd_abort() does the work).
+ * @done gets an enum scsi_tmf_response, on nexus->loop, after every affected command has ended. */
+void scsi_tmf(struct scsi_nexus *nexus, enum scsi_tmf fn, uint64_t lun,
+	      void (*done)(void *arg, int response), void *arg);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Sense data (SPC-4 4.5): keys, additional sense codes as ASC << 8 | ASCQ, builders, and the one
+ * translation from -errno (below SCSI) to sense (inside SCSI).
+ */
+#ifndef SCSI_SENSE_H
+#define SCSI_SENSE_H
+
+#include "events/base.h"
+
+enum sense_key {
+	SENSE_NO_SENSE = 0x0,
+	SENSE_RECOVERED_ERROR = 0x1,
+	SENSE_NOT_READY = 0x2,
+	SENSE_MEDIUM_ERROR = 0x3,
+	SENSE_HARDWARE_ERROR = 0x4,
+	SENSE_ILLEGAL_REQUEST = 0x5,
+	SENSE_UNIT_ATTENTION = 0x6,
+	SENSE_DATA_PROTECT = 0x7,
+	SENSE_COPY_ABORTED = 0xa,
+	SENSE_ABORTED_COMMAND = 0xb,
+	SENSE_MISCOMPARE = 0xe,
+};
+
+struct scsi_cmd;
+
+/* Sets status CHECK CONDITION and the sense of @cmd (fixed or descriptor by the control mode page's
+ * D_SENSE). @asc: ASC << 8 | ASCQ. On the command's loop. */
+void scsi_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc);
+/* The same with an INFORMATION field (SPC-4 4.5.3: LBA, miscompare offset, residue). */
+void scsi_sense_info(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, uint64_t info);
+/* ILLEGAL REQUEST with a field pointer (SPC-4 4.5.2.4.2): @cdb: in the CDB, else in the parameter
+ * data; @byte, @bit (-1: no bit). */
+void scsi_sense_field(struct scsi_cmd *cmd, uint16_t asc, bool cdb, uint16_t byte, int bit);
+/* Status and sense for a failed blk request. */
+void scsi_sense_errno(struct scsi_cmd *cmd, int err, uint64_t info);
+
+#endif

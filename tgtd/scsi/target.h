@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Targets and logical units as the admin side sees them. Every function here runs on the main loop
+ * (asserted where that can be); what event threads must learn reaches them by message. Calls that
+ * have to wait for event threads take a callback; none blocks.
+ *
+ * Numbers and texts are tgt's (see conf/model.h for the configuration itself).
+ */
+#ifndef SCSI_TARGET_H
+#define SCSI_TARGET_H
+
+#include "tgtd/scsi/cmd.h"
+
+#define SCSI_MAX_TARGETS 4096
+#define SCSI_MAX_LUN 16383 /* flat space addressing (SAM-5 4.7.7.4) */
+
+struct scsi_lu;
+struct scsi_target;
+
+/* ---- targets ------------------------------------------------------------------------------------- */
+/* @tid > 0, @name a valid iSCSI name (the caller has checked). Creates LUN 0, the controller.
+ * NULL with errno: EEXIST (tid or name), ENOMEM, EINVAL. */
+struct scsi_target *scsi_target_create(uint32_t tid, const char *name) must_check;
+struct scsi_target *scsi_target_find(uint32_t tid);
+struct scsi_target *scsi_target_find_name(const char *name);
+struct scsi_target *scsi_target_next(struct scsi_target *t); /* NULL: first; ascending tid */
+uint32_t scsi_target_tid(const struct scsi_target *t);
+const char *scsi_target_name(const struct scsi_target *t);
+unsigned scsi_target_nexus_count(const struct scsi_target *t);
+/* Calls fn for every nexus, under the target's lock: short, no calls back into scsi. Any thread. */
+void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg), void *arg);
+bool scsi_target_offline(const struct scsi_target *t);
+void scsi_target_set_offline(struct scsi_target *t, bool offline); /* new logins are refused */
+/* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by admin/apply.c. */
+void scsi_target_set_mask(struct scsi_target *t,
+			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
+			  void *arg);
+/* -EBUSY while a nexus exists (unless @force: sessions are dropped first). LUs go with it, caches
+ * flushed. done(arg, status) on the main loop. The name is free for reuse at done. */
+void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg);
+
+/* ---- logical units --------------------------------------------------------------------------------- */
+struct scsi_lu_conf {
+	uint32_t lun;
+	uint8_t device_type;	/* 0x00 disk, 0x0c controller, 0x05 cd ... */
+	struct blk *blk;	/* owned by the LU from now on; NULL for the controller */
+	struct loop *loop;	/* its event thread "lu-<tid>:<lun>"; the caller created and started it */
+	char scsi_id[25], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5]; /* "" = default */
+	bool readonly, removable, online, thin_provisioning, swp;
+	bool write_cache;	/* WCE at start */
+	uint8_t lbppbe;		/* logical blocks per physical block exponent; 0xff: from blk */
+	uint16_t la_lba;
+	uint32_t optimal_xfer_gran, optimal_xfer_len;
+	uint16_t rotation_rate;	/* SBC-4 6.6.2: 1 = not rotating */
+	bool sense_format;	/* D_SENSE */
+};
+void scsi_lu_conf_init(struct scsi_lu_conf *c);
+
+/* Visible to every nexus with unit attention REPORTED LUNS DATA HAS CHANGED. NULL with errno (EEXIST,
+ * ENOMEM, EINVAL); then blk and loop stay the caller's. */
+struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf *conf) must_check;
+struct scsi_lu *scsi_lu_find(struct scsi_target *t, uint32_t lun);
+struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu); /* NULL: first; ascending LUN */
+/* -EBUSY when commands are in flight or removal is prevented (unless @force: aborted first). Waits
+ * until no thread knows it, closes the blk device (flushing), stops its loop. */
+void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int status), void *arg);
+
+/* What `show` prints; a consistent copy. */
+struct scsi_lu_info {
+	struct scsi_lu_conf conf;
+	uint64_t size;
+	uint32_t block_size;
+	bool prevent_removal;
+	const char *bstype, *path; /* valid until the LU is deleted */
+};
+void scsi_lu_get_info(const struct scsi_lu *lu, struct scsi_lu_info *info);
+struct loop *scsi_lu_loop(const struct scsi_lu *lu);
+
+/* tgtadm --mode logicalunit --op update: one "key=value" as in peers.md 1. 0, -EINVAL unknown key or
+ * bad value, -EBUSY. Raises the unit attention that the change deserves. */
+int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value) must_check;
+/* Replaces the store (`path`): waits for commands in flight. done() on the main loop. */
+void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status), void *arg);
+/* Looks at the store's size again; CAPACITY DATA HAS CHANGED when it did. 0 or -errno. */
+int scsi_lu_refresh(struct scsi_lu *lu);
+
+struct scsi_lu_stats {
+	uint64_t rd_subm_bytes, rd_subm_cmds, rd_done_bytes, rd_done_cmds;
+	uint64_t wr_subm_bytes, wr_subm_cmds, wr_done_bytes, wr_done_cmds, errs;
+};
+/* Per nexus (stat prints a line per session); @nexus NULL: sum. */
+void scsi_lu_get_stats(const struct scsi_lu *lu, const struct scsi_nexus *nexus, struct scsi_lu_stats *out);
+
+/* The event thread on which a new session of @t is to be homed: least loaded of its LUs' threads,
+ * @node_wish (adapter's node, -1 unknown) preferred on ties. NULL when it has no LU with a thread
+ * (then the main loop serves it). Main loop. */
+struct loop *scsi_target_home(struct scsi_target *t, int node_wish);
+
+#endif
