@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# Guest side of the VM tests: what scenarios are written with. Sourced before guest/SCENARIO.sh, by
+# bash, as root, in a machine that has nothing but `lo` up. Nothing done here survives the power-off,
+# so helpers never clean up after a failure. Files to keep go to /out.
+
+set -u
+RDMA_IP=192.168.77.1            # address of the dummy interface under soft-RoCE
+TGT_PORT=${TGT_PORT:-7}         # control port of the tgtd under test
+TGT_SUBJECT=ours
+[ "$TGT_BIN" != /usr/sbin ] || TGT_SUBJECT=debian
+INITIATOR=iqn.2026-11.net.tgtd:vm
+
+# ---- steps -----------------------------------------------------------------------------------------
+
+now() { cut -d' ' -f1 /proc/uptime; }
+
+# step NAME COMMAND...: one TAP line from the command's status. What the command prints goes to
+# /out/steps.log, and below a failure. A function runs in this shell, so it may set variables.
+step() {
+	local name="$SCENARIO: $1" t0 rc out=/run/step.out
+	shift
+	t0=$(now)
+	echo "== $name" >>/out/steps.log
+	"$@" >$out 2>&1
+	rc=$?
+	cat $out >>/out/steps.log
+	if [ $rc -eq 0 ]; then
+		echo "ok $name # $(echo "$t0 $(now)" | awk '{printf "%.1f", $2 - $1}') s"
+	else
+		echo "not ok $name"
+		tail -n 25 $out | sed 's/^/#    /'
+	fi
+	return $rc
+}
+
+# need NAME COMMAND...: a step without which the rest makes no sense.
+need() {
+	step "$@" && return
+	echo "# giving up; last of the kernel's log:"
+	dmesg | tail -n 15 | sed 's/^/#    /'
+	exit 0 # the step has failed already
+}
+
+skip() { echo "ok $SCENARIO: $1 # SKIP $2"; }
+
+# until_true SECONDS COMMAND...: polls.
+until_true() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $end ] || return 1
+		sleep 0.1
+	done
+}
+
+listening() { ss -Hltn "sport = :$1" | grep -q .; }
+
+# kernel_clean [REGEX]: nothing alarming in the kernel's log since the last call, lines matching REGEX
+# (messages that the scenario provokes) left out.
+kernel_clean() {
+	local bad allowed=${1:-^$}
+	dmesg >>/out/kernel.log
+	bad=$({
+		dmesg --level=emerg,alert,crit,err
+		dmesg | grep -E 'Call Trace|WARNING:|BUG:|blocked for more than|I/O error|Buffer I/O|(EXT4|XFS)[^ ]* .*(error|corrupt|shut)|general protection|segfault|detected buffer|hung'
+	} | sort -u | grep -vE "$allowed")
+	dmesg -C
+	[ -z "$bad" ] || { echo "$bad"; return 1; }
+}
+
+# ---- machine -----------------------------------------------------------------------------------------
+
+modules() {
+	local m
+	for m; do
+		modprobe "$m" || return 1
+	done
+}
+
+# brd_up COUNT KIB: /dev/ram0.., memory disks with O_DIRECT (which tmpfs has not).
+brd_up() { modprobe brd rd_nr="$1" rd_size="$2" && [ -b /dev/ram0 ]; }
+
+# The interface that soft-RoCE lies on, with its own addresses: $RDMA_IP and, as a second path,
+# 192.168.78.1.
+net_up() {
+	[ -e /sys/class/net/eth9 ] && return
+	modules dummy || return 1
+	ip link add eth9 type dummy && ip addr add $RDMA_IP/24 dev eth9 && ip addr add 192.168.78.1/24 dev eth9 &&
+		ip link set eth9 mtu 4200 up
+}
+
+# Soft-RoCE device rxe0 and the user-space verbs. Without the CRC modules rxe fails to initialise.
+rdma_up() {
+	net_up && modules crc32_generic crc32c_generic crct10dif_generic rdma_rxe ib_uverbs rdma_cm rdma_ucm || return 1
+	[ -e /sys/class/infiniband/rxe0 ] || rdma link add rxe0 type rxe netdev eth9 || return 1
+	until_true 5 grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state && [ -e /dev/infiniband/rdma_cm ]
+}
+
+# Verbs, connection manager and the own address work: a few pings through rdma_cm.
+rdma_ping() {
+	local server rc
+	rping -s -a $RDMA_IP -p 7174 -C 5 &
+	server=$!
+	sleep 0.5
+	timeout 20 rping -c -a $RDMA_IP -p 7174 -C 5 -v
+	rc=$?
+	wait $server || rc=1
+	return $rc
+}
+
+# ---- initiator ---------------------------------------------------------------------------------------
+
+# iscsid_up [KEY=VALUE...]: kernel initiator ready, with the values in iscsid.conf.
+iscsid_up() {
+	local kv key
+	modules scsi_transport_iscsi iscsi_tcp sd_mod crc32c_generic || return 1
+	rm -rf /etc/iscsi/nodes /etc/iscsi/send_targets /var/lib/iscsi/nodes /var/lib/iscsi/send_targets
+	echo "InitiatorName=$INITIATOR" >/etc/iscsi/initiatorname.iscsi
+	# A lost connection must not turn into I/O errors for two minutes. NOP limits are wide because
+	# emulated time is slow, and narrow ones would break connections that are fine.
+	for kv in node.session.timeo.replacement_timeout=120 'node.conn[0].timeo.noop_out_interval=10' \
+		'node.conn[0].timeo.noop_out_timeout=30' "$@"; do
+		key=${kv%%=*}
+		key=${key//[/\\[}
+		sed -i "/^ *${key//./\\.} *=/d" /etc/iscsi/iscsid.conf
+		echo "${kv%%=*} = ${kv#*=}" >>/etc/iscsi/iscsid.conf
+	done
+	iscsid -f -d 4 >/out/iscsid.log 2>&1 &
+	local pid=$!
+	# Without sessions iscsiadm ends with 21 when the daemon answers.
+	until_true 20 eval 'iscsiadm -m session >/dev/null 2>&1; [ $? -eq 21 ]' && kill -0 $pid
+}
+
+# discover PORTAL IQN...: SendTargets shows exactly these names at the portal.
+discover() {
+	local portal=$1 got want
+	shift
+	got=$(timeout 30 iscsiadm -m discovery -t st -p "$portal") || return 1
+	echo "$got"
+	got=$(echo "$got" | awk -v p="$portal" 'index($1, p ",") == 1 {print $2}' | sort)
+	want=$(printf '%s\n' "$@" | sort)
+	[ "$got" = "$want" ]
+}
+
+# login IQN PORTAL [tcp|iser]: records may come from discover or not.
+login() {
+	if [ "${3:-tcp}" = iser ]; then
+		modules ib_iser || return 1
+	fi
+	iscsiadm -m node -T "$1" -p "$2" >/dev/null 2>&1 && [ "${3:-tcp}" = tcp ] ||
+		iscsiadm -m node -o new -T "$1" -p "$2" $([ "${3:-tcp}" = tcp ] || echo -I iser) || return 1
+	timeout 60 iscsiadm -m node -T "$1" -p "$2" ${3:+-I $([ "$3" = tcp ] && echo default || echo "$3")} --login
+}
+
+# logout IQN [PORTAL]: and its disks are gone.
+logout() {
+	timeout 60 iscsiadm -m node -T "$1" ${2:+-p "$2"} --logout || return 1
+	[ -n "${2:-}" ] || ! sd_of "$1" 1
+}
+
+# sd_of IQN LUN [SKIP]: prints /dev/sdX of the LUN; with SKIP n, of the n-th further session.
+sd_of() {
+	local s d skip=${3:-0}
+	for s in /sys/class/iscsi_session/session*; do
+		[ "$(cat "$s/targetname" 2>/dev/null)" = "$1" ] || continue
+		for d in "$s"/device/target*/*:*:*:"$2"/block/sd*; do
+			[ -e "$d" ] || continue
+			[ "$skip" -gt 0 ] && { skip=$((skip - 1)); continue; }
+			[ -b "/dev/${d##*/}" ] && echo "/dev/${d##*/}" && return 0
+		done
+	done
+	return 1
+}
+
+# wait_sd VAR IQN LUN [SKIP]: the disk's name into the variable, when it is there.
+wait_sd() {
+	local var=$1
+	shift
+	until_true 20 sd_of "$@" && printf -v "$var" %s "$(sd_of "$@")" && blockdev --getsize64 "${!var}"
+}
+
+# ---- file systems and load -------------------------------------------------------------------------
+
+make_fs() { # TYPE DEVICE DIR
+	case $1 in
+	ext4) modules ext4 && mkfs.ext4 -q -F -E nodiscard "$2" ;;
+	xfs) modules xfs && mkfs.xfs -q -f -K "$2" ;;
+	esac && mkdir -p "$3" && mount -t "$1" "$2" "$3"
+}
+
+check_fs() { # TYPE DEVICE: unmounted, found without a fault
+	case $1 in
+	ext4) e2fsck -f -n "$2" ;;
+	xfs) xfs_repair -n "$2" ;;
+	esac
+}
+
+# copy_tree DIR: a tree of small files through the page cache, read back from the disk.
+copy_tree() {
+	cp -r /usr/include/linux "$1/tree" && sync -f "$1" && echo 3 >/proc/sys/vm/drop_caches &&
+		diff -r /usr/include/linux "$1/tree"
+}
+
+# fio_verify NAME FILE SIZE [FIO OPTIONS]: writes the file once in a random order of mixed sizes with
+# O_DIRECT, then reads all of it and compares checksums.
+fio_verify() {
+	local name=$1 file=$2 size=$3
+	shift 3
+	fio --name="$name" --filename="$file" --size="$size" --rw=randwrite --direct=1 --ioengine=libaio --iodepth=8 \
+		--bssplit=512/10:4k/40:32k/20:128k/20:1m/10 --verify=crc32c --verify_fatal=1 --do_verify=1 \
+		--end_fsync=1 --fallocate=none --aux-path=/run "$@"
+}
+
+# ---- target under test ---------------------------------------------------------------------------
+
+adm() { "$TGT_BIN/tgtadm" -C "$TGT_PORT" "$@"; }
+
+# tgtd_start PORTAL... [-- TGTD OPTIONS]: pid in TGTD_PID, output appended to /out/tgtd.log.
+tgtd_start() {
+	local portals=
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do
+		portals="$portals,portal=$1"
+		shift
+	done
+	[ $# -eq 0 ] || shift
+	"$TGT_BIN/tgtd" -f -C "$TGT_PORT" --iscsi "${portals#,}" "$@" >>/out/tgtd.log 2>&1 &
+	TGTD_PID=$!
+	until_true 20 adm --op show --mode system
+}
+
+# SIGTERM, and tgtd must be gone within 5 s with status 0. (Debian's tgtd takes no notice of SIGTERM;
+# it is only a stand-in here.)
+tgtd_stop() {
+	kill -TERM $TGTD_PID
+	[ $TGT_SUBJECT = ours ] || kill -KILL $TGTD_PID
+	until_true 5 eval '! kill -0 $TGTD_PID' 2>/dev/null || { echo "still there 5 s after SIGTERM"; return 1; }
+	wait $TGTD_PID
+	[ $? -eq 0 ] || [ $TGT_SUBJECT = debian ]
+}
+
+target_new() { # TID IQN
+	adm --lld iscsi --op new --mode target --tid "$1" -T "$2" && adm --lld iscsi --op bind --mode target --tid "$1" -I ALL
+}
+
+# lun_new TID LUN BSTYPE STORE [OPTIONS]: tgt's own command line. For type `ram` STORE is a size.
+lun_new() {
+	local tid=$1 lun=$2 type=$3 store=$4
+	shift 4
+	if [ "$type" = ram ] && [ $TGT_SUBJECT = debian ]; then # the stand-in has no such store
+		truncate -s "$store" /run/ram.$tid.$lun && type=rdwr store=/run/ram.$tid.$lun
+	fi
+	adm --lld iscsi --op new --mode logicalunit --tid "$tid" --lun "$lun" --bstype "$type" --backing-store "$store" "$@"
+}

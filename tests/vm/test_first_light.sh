@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# The stock kernel initiator runs file systems on our target over TCP; see guest/first_light.sh.
+. "$(dirname "$0")/lib.sh"
+vm_run first_light
