@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * iSCSI as the admin side and main() see it: portals, what a target's sessions negotiate, who may log
+ * in, who is logged in. Main loop only. Reaching event threads is this layer's own business.
+ */
+#ifndef ISCSI_ISCSI_H
+#define ISCSI_ISCSI_H
+
+#include <sys/socket.h>
+#include "tgtd/scsi/target.h"
+
+#define ISCSI_NAME_MAX 223 /* RFC 7143 4.2.7.2 */
+#define ISCSI_LISTEN_PORT 3260
+
+/* ---- start and stop -------------------------------------------------------------------------------- */
+struct iscsi_conf {
+	struct loop *main;
+	const struct topology *topo;
+	unsigned login_timeout_s;	/* default 15 */
+	unsigned max_connections;	/* refused beyond, with login status 0302 (out of resources) */
+	unsigned max_half_open;		/* connections in login at once */
+	unsigned nop_interval_s, nop_count; /* defaults of new targets; 0 = off */
+	const char *target_alias;
+};
+int iscsi_start(const struct iscsi_conf *conf) must_check;
+/* Stops accepting, asks initiators to log out, drops what is left after @grace_ms; done() on main. */
+void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
+
+/* ---- portals ---------------------------------------------------------------------------------------- */
+/* "ip[:port][,tpgt]", "[v6]:port", "" or ":port" = all addresses. 0, -EINVAL, -EEXIST, or the errno
+ * of bind/listen. */
+int iscsi_portal_add(const char *text) must_check;
+int iscsi_portal_delete(const char *text) must_check; /* -ENOENT */
+/* "ip:port,tpgt" as tgtadm shows it. */
+void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg);
+
+/* ---- targets ---------------------------------------------------------------------------------------- */
+/* Follow scsi_target_create() / precede scsi_target_delete(). 0 or -errno. */
+int iscsi_target_add(struct scsi_target *t) must_check;
+void iscsi_target_remove(struct scsi_target *t);
+/* A session key (MaxRecvDataSegmentLength, HeaderDigest ...) for future logins, or nop_interval,
+ * nop_count, RedirectAddress, RedirectPort, RedirectReason. 0, -EINVAL (unknown key: -ENOENT). */
+int iscsi_target_set(struct scsi_target *t, const char *key, const char *value) must_check;
+/* The session keys in tgt's order, as `show -t N` prints them. */
+void iscsi_target_each_key(struct scsi_target *t, void (*fn)(const char *key, const char *value, void *arg), void *arg);
+unsigned iscsi_target_nop_interval(const struct scsi_target *t);
+unsigned iscsi_target_nop_count(const struct scsi_target *t);
+
+/* ---- access ----------------------------------------------------------------------------------------- */
+/*
+ * Fails closed: with rules of one kind only, that kind must match; with rules of both kinds, both
+ * must. No rule at all: nobody. "ALL" as an address matches every address and nothing else.
+ */
+enum iscsi_acl_kind { ISCSI_ACL_ADDRESS, ISCSI_ACL_NAME };
+int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -EEXIST -EINVAL */
+int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -ENOENT */
+void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(const char *rule, void *arg), void *arg);
+bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer);
+/* Limits an initiator (by IQN) to some LUNs: text "1,3-5", NULL = all again. */
+int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns) must_check;
+
+/* ---- accounts (CHAP) --------------------------------------------------------------------------------- */
+int iscsi_account_new(const char *user, const char *password) must_check; /* -EEXIST -EINVAL -ENOMEM */
+int iscsi_account_delete(const char *user) must_check; /* -ENOENT; unbinds everywhere */
+void iscsi_account_each(void (*fn)(const char *user, void *arg), void *arg);
+/* @t NULL: discovery. One outgoing account per target (-EBUSY: "already has an outgoing account"),
+ * incoming ones up to 64 (-ENOSPC "too many accounts"); -EEXIST already bound; -ENOENT no such user. */
+int iscsi_account_bind(struct scsi_target *t, const char *user, bool outgoing) must_check;
+int iscsi_account_unbind(struct scsi_target *t, const char *user, bool outgoing) must_check;
+void iscsi_account_each_bound(struct scsi_target *t, void (*fn)(const char *user, bool outgoing, void *arg), void *arg);
+
+/* ---- sessions and connections ------------------------------------------------------------------------ */
+struct iscsi_conn_info {
+	uint32_t tid, tsih;
+	uint16_t cid;
+	char initiator[ISCSI_NAME_MAX + 1], alias[256], address[64]; /* address without port */
+	bool iser;
+	const char *thread; /* its event thread's name */
+};
+/* A consistent copy, ordered by tsih, cid; fn may not call back into iscsi. @t NULL: all targets. */
+void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg);
+/* Session keys in force, or -ENOENT. */
+int iscsi_session_each_key(uint32_t tid, uint32_t tsih, void (*fn)(const char *key, const char *value, void *arg), void *arg);
+/* Closes it (the initiator will reconnect). 0 or -ENOENT. */
+int iscsi_conn_close(uint32_t tid, uint32_t tsih, uint16_t cid) must_check;
+/* Per session statistics for `stat`: the nexus of a tsih; NULL when gone. Valid until control returns
+ * to the main loop. */
+struct scsi_nexus *iscsi_session_nexus(uint32_t tid, uint32_t tsih);
+
+#endif
