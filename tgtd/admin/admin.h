@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The admin side as main() sees it: a UNIX stream socket on which tgtadm and tgt-admin speak
+ * conf/adm_proto.h, the verbs behind it, and the making and taking down of targets and LUs.
+ *
+ * Everything here runs on the main loop. Nothing blocks it, but for opening a store (open(2),
+ * fstat(2) of a file or device).
+ */
+#ifndef ADMIN_ADMIN_H
+#define ADMIN_ADMIN_H
+
+#include "cache/cache.h"
+#include "events/loop.h"
+#include "events/placement.h"
+#include "events/topology.h"
+
+struct admin_conf {
+	struct loop *main;
+	const struct topology *topo;
+	struct placement *placement;
+	struct cache *cache; /* stacked on every store that is not its own memory; NULL: no cache */
+	int control_port;    /* socket.<port>; prefix /var/run/tgtd/socket, or $TGT_IPC_SOCKET */
+	uint32_t lu_spin_ns; /* of the LUs' event threads (struct loop_conf) */
+	bool iser;	     /* the iSER transport runs: `--lld iser` is accepted and shown as ready */
+	/* tgtadm --mode system --op delete: to leave as on SIGTERM. The answer to the client has been
+	 * handed to the kernel; its connection stays open until admin_stop(), so that the tool can
+	 * wait for the daemon's end. */
+	void (*request_shutdown)(void *arg);
+	/* `portal` verbs pass through here after the TCP portal was bound / before it is closed, so
+	 * that main() can have iSER listen too. May be NULL. 0 or -errno. */
+	int (*portal_added)(void *arg, const char *text);
+	void (*portal_deleted)(void *arg, const char *text);
+	void *arg;
+};
+
+/* Makes the socket (0600, refused when another live daemon holds its .lock) and serves it. 0 or
+ * -errno: -EADDRINUSE another daemon has this control port. The configuration is copied. */
+int admin_start(const struct admin_conf *conf) must_check;
+
+/* Deletes every target by force: sessions dropped, caches flushed, threads ended. done() runs on the
+ * main loop when nothing is left. For shutdown; clients are refused from now on. */
+void admin_drain(void (*done)(void *arg), void *arg);
+
+/* Closes the socket and every client. Targets must be gone (admin_drain()) or are abandoned. */
+void admin_stop(void);
+
+#endif
