@@ -20,6 +20,7 @@ struct timer {
 struct timer_wheel {
 	uint64_t tick; /* ticks (ms) processed so far */
 	uint32_t armed;
+	uint64_t occupied[TIMER_LEVELS]; /* a bit per slot that is not empty */
 	struct list slot[TIMER_LEVELS][TIMER_SLOTS];
 };
 
