@@ -5,8 +5,11 @@
  *
  * Rude modes, for tests (TGT_POOL=poison,guard,fail=N in the environment or pool_set_modes()):
  *   poison  freed objects are filled with 0xa5 and checked at the next allocation;
- *   guard   a canary behind each object, checked at every free; no reuse before `delay` frees;
+ *   guard   a canary behind each object, checked at every free; a freed object rests until
+ *           POOL_GUARD_DELAY others were freed; freeing twice, or into the wrong pool, is found;
  *   fail=N  every Nth pool_alloc() of a growable pool returns NULL.
+ * What they find is a bug() with the pool's name. Built with AddressSanitizer, free objects are
+ * closed to all access as well, with or without modes.
  */
 #ifndef EVENTS_POOL_H
 #define EVENTS_POOL_H
@@ -16,9 +19,14 @@
 struct pool;
 
 enum { POOL_POISON = 1, POOL_GUARD = 2 };
+#define POOL_GUARD_DELAY 64
+/* For the pools created from now on; overrides the environment. @fail_every 0: never. */
 void pool_set_modes(unsigned modes, unsigned fail_every);
 
-/* @max = 0: grows without limit. @node < 0: anywhere. NULL + errno. @name is kept, not copied. */
+/* @max = 0: grows without limit, otherwise up to @max objects. @prealloc are allocated at once; what
+ * is grown later costs an mmap in pool_alloc(), so data paths preallocate. Objects are aligned to 16
+ * bytes, or to a cache line when they are as large as one. @node < 0: anywhere. NULL + errno.
+ * @name is kept, not copied. Any thread: ownership begins with the first pool_alloc(). */
 struct pool *pool_create(const char *name, size_t size, size_t prealloc, size_t max, int node) must_check;
 void pool_destroy(struct pool *pool); /* all objects must be back (checked) */
 void *pool_alloc(struct pool *pool);  /* NULL: at its limit, or fail mode. Contents undefined. */
