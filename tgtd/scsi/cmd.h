@@ -71,9 +71,9 @@ struct scsi_seg {
 struct scsi_cmd {
 	/* ---- set by the transport before scsi_cmd_start() ---- */
 	struct scsi_nexus *nexus;
-	uint64_t lun;		/* as on the wire: the 8-byte LUN field (SAM-5 4.7) */
-	const uint8_t *cdb;	/* stays valid until scsi_cmd_end() */
-	uint16_t cdb_len;
+	uint64_t lun;		/* get_be64() of the 8-byte LUN field (SAM-5 4.7) */
+	const uint8_t *cdb;	/* at least 16 readable bytes (zero-padded), valid until scsi_cmd_end() */
+	uint16_t cdb_len;	/* 16 with iSCSI, more with an extended CDB */
 	uint8_t attr;		/* enum scsi_attr */
 	uint8_t priority;
 	bool dir_in, dir_out;	/* R and W bits of the request */
@@ -101,11 +101,15 @@ struct scsi_cmd {
 	uint64_t xfer_next;	/* first byte not yet given to a segment */
 	uint64_t xfer_done;
 	uint64_t start_ns;
-	uint8_t flags;
-	uint8_t nsegs_busy;
+	uint32_t state;		/* CMD_* bits of lu.h */
+	uint8_t nsegs_busy;	/* segments at the store or being fetched */
+	uint8_t step;		/* of a slow command's state machine */
+	int32_t err;		/* first failure of a media transfer, reported when all is quiet */
 	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
+	void (*resume)(struct scsi_cmd *cmd); /* what to do when the step under way has ended */
 	uint8_t *heap;		/* parameter data */
-	uint32_t heap_len;
+	uint32_t heap_len, heap_got; /* allocated; filled with data-out */
+	struct loop_msg msg;
 	struct scsi_seg seg[SCSI_CMD_SEGS];
 	uint8_t sense_buf[SCSI_SENSE_MAX];
 };
@@ -173,7 +177,11 @@ struct scsi_nexus {
 	struct scsi_itl **itl;		     /* by LUN, [nitl]; ->loop only */
 	uint32_t nitl;
 	struct list cmds;		     /* all commands between start and complete */
-	struct loop_msg msg;
+	_Atomic uint32_t gate;		     /* GATE_* bits that concern all its LUs */
+	uint32_t msgs;			     /* control messages underway to it; target->lock */
+	bool detached;			     /* target->lock */
+	void (*gone)(void *arg);	     /* of scsi_nexus_detach() */
+	void *gone_arg;
 	void *host;			     /* the transport's */
 };
 
@@ -198,6 +206,11 @@ enum scsi_tmf {
 	TMF_I_T_NEXUS_RESET,
 };
 enum scsi_tmf_response { TMF_COMPLETE, TMF_NO_TASK, TMF_NO_LUN, TMF_STILL_ALLEGIANT, TMF_NOT_SUPPORTED, TMF_AUTH_FAILED, TMF_REJECTED, TMF_SUCCEEDED };
+
+/* The LUN (0..16383) that an 8-byte LUN field names by peripheral or flat addressing, or UINT32_MAX. */
+uint32_t scsi_lun_decode(uint64_t lun);
+/* Does @cmd (started or not) belong to @lu (NULL: any)? For the transport's abort_all(). */
+bool scsi_cmd_on(const struct scsi_cmd *cmd, const struct scsi_lu *lu);
 
 /* ABORT TASK and QUERY TASK are the transport's: it knows the tags (scsi_cmd_abort() does the work).
  * @done gets an enum scsi_tmf_response, on nexus->loop, after every affected command has ended. */

@@ -31,7 +31,9 @@ unsigned scsi_target_nexus_count(const struct scsi_target *t);
 void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg), void *arg);
 bool scsi_target_offline(const struct scsi_target *t);
 void scsi_target_set_offline(struct scsi_target *t, bool offline); /* new logins are refused */
-/* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by admin/apply.c. */
+/* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by admin/apply.c,
+ * and again whenever its answers may have changed. Called under the target's lock on any thread:
+ * it must be quick and call nothing here. */
 void scsi_target_set_mask(struct scsi_target *t,
 			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
 			  void *arg);
@@ -90,6 +92,12 @@ struct scsi_lu_stats {
 };
 /* Per nexus (stat prints a line per session); @nexus NULL: sum. */
 void scsi_lu_get_stats(const struct scsi_lu *lu, const struct scsi_nexus *nexus, struct scsi_lu_stats *out);
+
+/* Where persistent reservations with APTPL live: one file a logical unit in @dir. Call before the
+ * first LU is created; NULL (the default): APTPL is not offered. The string is copied. Main thread. */
+void scsi_set_state_dir(const char *dir);
+/* At exit, when all targets are gone: ends the helper thread that does blocking work. */
+void scsi_shutdown(void);
 
 /* The event thread on which a new session of @t is to be homed: least loaded of its LUs' threads,
  * @node_wish (adapter's node, -1 unknown) preferred on ties. NULL when it has no LU with a thread
