@@ -5,8 +5,8 @@
  *
  *     iteration:  mailbox -> fds (epoll) -> timers -> pollers -> deferred -> sleep?
  *
- * Before sleeping in epoll_wait a loop spins for up to its spin budget, as long as a recent
- * iteration found work; an idle loop always sleeps. Deferred calls run at the end of the iteration
+ * Before sleeping in epoll_wait a loop spins for up to its spin budget when that paid lately (see
+ * README.md); an idle loop always sleeps, without any periodic tick. Deferred calls run at the end of the iteration
  * that queued them: that is where batches leave (one sendmsg, one io_submit, one post to the
  * adapter for everything that the iteration produced).
  *
@@ -25,26 +25,31 @@ struct loop;
 
 struct loop_conf {
 	const char *name;  /* thread name, at most 15 characters kept; copied */
-	int node;	   /* NUMA node (real or simulated) it works for */
+	int node;	   /* NUMA node (real or simulated) it works for, -1 none */
 	int cpu;	   /* CPU to pin to, or -1 to pin to the node's set only, or not at all when
-			      the node is simulated */
+			      the node is simulated, or no topology is in use (topology_use()) */
 	uint32_t spin_ns;  /* how long to spin before sleeping after work; 0 = sleep at once */
 };
 
 /* Allocates a loop (its memory on its node). NULL with errno on failure. Any thread. */
 struct loop *loop_create(const struct loop_conf *conf) must_check;
-/* Starts a thread that runs the loop until loop_stop(). 0 or -errno. */
+/* Starts a thread that runs the loop until loop_stop(), named and pinned as configured, with all
+ * asynchronous signals blocked. 0 or -errno. */
 int loop_start(struct loop *loop) must_check;
-/* Runs the loop on the calling thread until loop_stop(). */
+/* Runs the loop on the calling thread until loop_stop(). The thread keeps its name and affinity. What
+ * was posted before loop_stop() by the same thread is still handled. */
 void loop_run(struct loop *loop);
 /* Tests and simulation: adopts the calling thread for one iteration that waits at most
  * @timeout_ms (0 = do not wait). Returns the number of events handled. */
 unsigned loop_step(struct loop *loop, int timeout_ms);
-/* Asks the loop to leave after its current iteration. Any thread, also the loop itself. */
+/* Asks the loop to leave after its current iteration. Any thread, also the loop itself; also before
+ * it runs. Consumed when the loop leaves: it may then be run again. */
 void loop_stop(struct loop *loop);
 /* Waits for a loop started with loop_start() to end. Not from a loop that it may wait for. */
 void loop_join(struct loop *loop);
-/* The thread has ended or never ran; undelivered messages are a bug. */
+/* The thread has ended or never ran; undelivered messages, fds still added and pollers are bugs
+ * (messages in every build). Timers and deferred calls that are left are dropped. Waits until no other
+ * loop can be within loop_post() to this one, so only one thread of the process (main) destroys loops. */
 void loop_destroy(struct loop *loop);
 
 /* The loop of the calling thread, NULL outside of any. */
@@ -65,16 +70,17 @@ uint64_t loop_now(const struct loop *loop);
 struct loop_fd {
 	int fd;
 	uint32_t events; /* EPOLLIN | EPOLLOUT ... as now armed */
-	uint32_t serial; /* guards against events of a closed fd in the same batch */
 	void (*ready)(struct loop_fd *lfd, uint32_t revents);
 	struct loop *loop; /* NULL when not added */
 };
 
-/* 0 or -errno. The caller keeps @lfd and fd; they must stay until loop_fd_del(). */
+/* 0 or -errno. The caller keeps @lfd (fd, events and ready set, loop NULL) and fd; they must stay
+ * until loop_fd_del(). @events 0 hears only EPOLLERR and EPOLLHUP. */
 int loop_fd_add(struct loop *loop, struct loop_fd *lfd) must_check;
+/* No system call when @events are those armed. 0 or -errno. */
 int loop_fd_modify(struct loop_fd *lfd, uint32_t events);
-/* Also from within callbacks, also from its own: no callback for @lfd runs afterwards. The caller
- * closes the fd. Harmless when not added. */
+/* Also from within callbacks, also from its own: no callback for @lfd runs afterwards, and @lfd may be
+ * freed at once. The caller closes the fd, after this call. Harmless when not added. */
 void loop_fd_del(struct loop_fd *lfd);
 
 /* ---- timers ---------------------------------------------------------------------------------- */
@@ -94,6 +100,7 @@ static inline void loop_deferred_init(struct loop_deferred *d, void (*run)(struc
 /* Queues @d unless it is queued already. Deferred calls queued by deferred calls run in the same
  * iteration, up to a limit, then in the next (which does not sleep before it). */
 void loop_defer(struct loop *loop, struct loop_deferred *d);
+/* Harmless when not queued. On the loop only. */
 void loop_undefer(struct loop_deferred *d);
 
 /* ---- pollers: called every iteration --------------------------------------------------------- */
@@ -101,16 +108,19 @@ struct loop_poller {
 	struct list link;
 	/* Returns the number of events it handled; > 0 counts as work (keeps the loop spinning). */
 	unsigned (*poll)(struct loop_poller *p);
-	/* Optional: called before the loop sleeps. Arms notification; true = work appeared, do not
-	 * sleep. */
+	/* Optional: called before the loop sleeps. Arms notification (an fd of the loop); true = work
+	 * appeared, do not sleep. A poller without it does not keep the loop awake: what it looks
+	 * at must announce itself through an fd anyway. */
 	bool (*prepare_sleep)(struct loop_poller *p);
 };
+/* On the loop only; @p must stay until loop_poller_del(), which may be called by any callback, also
+ * its own. */
 void loop_poller_add(struct loop *loop, struct loop_poller *p);
 void loop_poller_del(struct loop_poller *p);
 
 /* ---- messages -------------------------------------------------------------------------------- */
-/* Any thread. The loop runs msg->handle(msg). The receiver is woken at most once per batch, and not
- * at all while it is awake. */
+/* Any thread; never blocks. The loop runs msg->handle(msg), which from now on owns @msg and what embeds
+ * it. The receiver is woken at most once per batch, and not at all while it is awake. */
 void loop_post(struct loop *loop, struct loop_msg *msg);
 /* Runs fn(arg) on @loop and waits for it. For the main thread's start-up and tests only: never from
  * an event thread (asserted). On the loop's own thread it simply calls. */
@@ -118,8 +128,17 @@ void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg);
 
 /* ---- figures (any thread; relaxed reads) ----------------------------------------------------- */
 struct loop_stats {
-	uint64_t iterations, sleeps, wakeups_sent, messages, fd_events, cpu_ns;
+	uint64_t iterations;
+	uint64_t sleeps;       /* blocking epoll_wait calls */
+	uint64_t polls;	       /* epoll_wait calls that did not block */
+	uint64_t wakeups_sent; /* eventfd writes by others to wake this loop */
+	uint64_t messages;     /* handled */
+	uint64_t fd_events;    /* callbacks called */
+	uint64_t cpu_ns;       /* CPU time of its thread, user and system */
 };
 void loop_get_stats(const struct loop *loop, struct loop_stats *out);
+/* Every loop there is, in the order of their creation. Any thread; @fn may neither create nor destroy
+ * loops, nor wait for one. */
+void loop_for_each(void (*fn)(struct loop *loop, void *arg), void *arg);
 
 #endif

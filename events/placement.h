@@ -17,10 +17,13 @@ struct place {
 	int cpu; /* -1: the node's whole set */
 };
 
+/* @topo must outlive it. NULL + errno. */
 struct placement *placement_create(const struct topology *topo) must_check;
 void placement_destroy(struct placement *p);
-/* @node_wish: preferred node, -1 for none (spread evenly over nodes, then over their CPUs). */
+/* @node_wish: the node it shall be on, -1 for none (spread evenly over nodes, then over their CPUs).
+ * A node that is not there counts as no wish. Never fails. */
 struct place placement_assign(struct placement *p, enum place_kind kind, int node_wish);
+/* Gives back what placement_assign() answered. */
 void placement_release(struct placement *p, enum place_kind kind, struct place where);
 
 #endif

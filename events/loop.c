@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The loop's iteration, and what hangs on it: fds, timers, deferred calls, pollers, messages. How a
+ * loop comes to run on a thread of its own is in loop_thread.c.
+ *
+ * One iteration makes at most one epoll_wait call:
+ *
+ *     plan        work left or spinning? -> look only; otherwise declare sleep, look again, block
+ *     epoll_wait  fetches events; nothing is called yet
+ *     mailbox -> fds -> timers -> pollers -> deferred
+ *
+ * Everything is owned by the loop's thread except the mailbox, the sleeping flag and the statistics.
+ */
+#include <unistd.h>
+#include "events/clock.h"
+#include "events/loop_impl.h"
+#include "events/metrics.h"
+
+__thread struct loop *loop_self_;
+
+/* How many loops are awake now. A loop spins only while every awake one can have a CPU of its own
+ * and one is left over for those who are to send the work that it spins for. */
+static _Atomic int awake_loops;
+
+/* ---- figures: written by the loop's thread only -------------------------------------------------- */
+
+static void count(uint64_t *figure, uint64_t n)
+{
+	__atomic_store_n(figure, *figure + n, __ATOMIC_RELAXED);
+}
+
+/* ---- waking -------------------------------------------------------------------------------------- */
+
+void loop_wake(struct loop *loop)
+{
+	const uint64_t one = 1;
+
+	__atomic_fetch_add(&loop->stats.wakeups_sent, 1, __ATOMIC_RELAXED);
+	metric_inc(M_loop_wakeups);
+	/* Cannot fail: the counter would have to reach 2^64 - 1. */
+	BUG_ON(write(loop->wake_fd, &one, sizeof(one)) != (ssize_t)sizeof(one));
+}
+
+void loop_post(struct loop *loop, struct loop_msg *msg)
+{
+	/*
+	 * Either this load comes after the loop's store of `sleeping` in the one order of all
+	 * sequentially consistent operations, and the loop is woken; or it comes before, then so
+	 * does the push, and the loop sees the message when it looks once more before it blocks.
+	 * Who pushes onto a box that is not empty may leave: whoever pushed first sees to it.
+	 */
+	if (mailbox_push(&loop->mailbox, msg) && atomic_load(&loop->sleeping))
+		loop_wake(loop);
+}
+
+static unsigned run_mailbox(struct loop *loop)
+{
+	struct loop_msg *msg = mailbox_take(&loop->mailbox), *next;
+	unsigned n = 0;
+
+	for (; msg; msg = next) {
+		next = msg->next; /* the handler may free msg */
+		msg->handle(msg);
+		n++;
+	}
+	if (n) {
+		count(&loop->stats.messages, n);
+		metric_add(M_loop_messages, n);
+	}
+	return n;
+}
+
+/* ---- fds ----------------------------------------------------------------------------------------- */
+
+int loop_fd_add(struct loop *loop, struct loop_fd *lfd)
+{
+	struct epoll_event ev = { .events = lfd->events, .data.ptr = lfd };
+
+	ASSERT_ON_OWN_THREAD(loop);
+	ASSERT(lfd->loop == NULL && lfd->ready != NULL);
+	if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, lfd->fd, &ev) < 0)
+		return -errno;
+	lfd->loop = loop;
+	loop->nfds++;
+	return 0;
+}
+
+int loop_fd_modify(struct loop_fd *lfd, uint32_t events)
+{
+	struct epoll_event ev = { .events = events, .data.ptr = lfd };
+
+	ASSERT(lfd->loop != NULL);
+	ASSERT_ON_OWN_THREAD(lfd->loop);
+	if (lfd->events == events)
+		return 0;
+	if (epoll_ctl(lfd->loop->epoll_fd, EPOLL_CTL_MOD, lfd->fd, &ev) < 0)
+		return -errno;
+	lfd->events = events;
+	return 0;
+}
+
+void loop_fd_del(struct loop_fd *lfd)
+{
+	struct loop *loop = lfd->loop;
+	int rc;
+
+	if (!loop)
+		return;
+	ASSERT_ON_OWN_THREAD(loop);
+	rc = epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, lfd->fd, NULL);
+	/* An fd that was closed before stays in the set if it was duplicated: events for freed memory. */
+	BUG_ON(rc < 0);
+	/* Its events that were fetched in this batch and not yet handled must never arrive. */
+	for (int i = loop->batch_pos; i < loop->batch_len; i++)
+		if (loop->batch[i].data.ptr == lfd)
+			loop->batch[i].data.ptr = NULL;
+	lfd->loop = NULL;
+	ASSERT(loop->nfds > 0);
+	loop->nfds--;
+}
+
+static unsigned run_fds(struct loop *loop)
+{
+	unsigned n = 0;
+
+	while (loop->batch_pos < loop->batch_len) {
+		struct epoll_event *ev = &loop->batch[loop->batch_pos++];
+		struct loop_fd *lfd = ev->data.ptr;
+
+		/* NULL: the wake-up (its work was in the mailbox), or deleted in this batch. */
+		if (!lfd)
+			continue;
+		lfd->ready(lfd, ev->events);
+		n++;
+	}
+	loop->batch_pos = loop->batch_len = 0;
+	if (n)
+		count(&loop->stats.fd_events, n);
+	return n;
+}
+
+/* ---- timers -------------------------------------------------------------------------------------- */
+
+void loop_timer_arm(struct loop *loop, struct timer *t, uint64_t ns_from_now)
+{
+	uint64_t at;
+
+	ASSERT_ON_OWN_THREAD(loop);
+	if (__builtin_add_overflow(clock_now_ns(), ns_from_now, &at))
+		at = UINT64_MAX;
+	timer_wheel_arm(&loop->timers, t, at);
+}
+
+void loop_timer_cancel(struct loop *loop, struct timer *t)
+{
+	ASSERT_ON_OWN_THREAD(loop);
+	timer_wheel_cancel(&loop->timers, t);
+}
+
+/* ---- deferred ------------------------------------------------------------------------------------ */
+
+void loop_defer(struct loop *loop, struct loop_deferred *d)
+{
+	ASSERT_ON_OWN_THREAD(loop);
+	ASSERT(d->run != NULL);
+	if (!list_linked(&d->link))
+		list_add_tail(&loop->deferred, &d->link);
+}
+
+void loop_undefer(struct loop_deferred *d)
+{
+	list_del(&d->link);
+}
+
+static void run_deferred(struct loop *loop)
+{
+	for (int round = 0; round < DEFERRED_ROUNDS && !list_empty(&loop->deferred); round++) {
+		struct list now = LIST_INIT(now);
+
+		list_splice_tail(&now, &loop->deferred);
+		while (!list_empty(&now)) {
+			struct loop_deferred *d = list_first(&now, struct loop_deferred, link);
+
+			list_del(&d->link);
+			d->run(d);
+		}
+	}
+}
+
+/* ---- pollers ------------------------------------------------------------------------------------- */
+
+void loop_poller_add(struct loop *loop, struct loop_poller *p)
+{
+	ASSERT_ON_OWN_THREAD(loop);
+	ASSERT(p->poll != NULL);
+	list_add_tail(&loop->pollers, &p->link);
+}
+
+void loop_poller_del(struct loop_poller *p)
+{
+	struct loop *loop = loop_self_;
+
+	/* The walk that we may be in must not step onto what is gone. */
+	if (loop && loop->next_poller == &p->link)
+		loop->next_poller = p->link.next;
+	list_del(&p->link);
+}
+
+static unsigned run_pollers(struct loop *loop)
+{
+	struct list *pos;
+	unsigned n = 0;
+
+	for (pos = loop->pollers.next; pos != &loop->pollers; pos = loop->next_poller) {
+		struct loop_poller *p = list_entry(pos, struct loop_poller, link);
+
+		loop->next_poller = pos->next;
+		n += p->poll(p);
+	}
+	loop->next_poller = NULL;
+	return n;
+}
+
+static bool pollers_refuse_sleep(struct loop *loop)
+{
+	bool refused = false;
+	struct list *pos;
+
+	for (pos = loop->pollers.next; pos != &loop->pollers && !refused; pos = loop->next_poller) {
+		struct loop_poller *p = list_entry(pos, struct loop_poller, link);
+
+		loop->next_poller = pos->next;
+		refused = p->prepare_sleep && p->prepare_sleep(p);
+	}
+	loop->next_poller = NULL;
+	return refused;
+}
+
+/* ---- spin or sleep ------------------------------------------------------------------------------- */
+
+/*
+ * Spinning pays when work comes back within the spin budget. So that is what is measured, whether the
+ * loop spins at the moment or sleeps: each time that work ends an idle time, was that time short
+ * enough? `luck` is the moving average of the answers, from 0 to LUCK_MAX.
+ */
+static void idle_ended(struct loop *loop)
+{
+	/* Who slept was also woken late; that much is forgiven. */
+	bool short_enough = loop->now - loop->idle_since <= loop->spin_ns + WAKE_COST_NS;
+
+	loop->luck += (short_enough ? LUCK_MAX - loop->luck : -loop->luck) / LUCK_WEIGHT;
+	loop->idle_since = 0;
+}
+
+static bool may_spin(struct loop *loop)
+{
+	return loop->spin_ns != 0 && loop->luck >= LUCK_ENOUGH &&
+	       (!loop->idle_since || loop->now - loop->idle_since < loop->spin_ns) &&
+	       atomic_load_explicit(&awake_loops, memory_order_relaxed) < loop_cpus_usable;
+}
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("yield");
+#endif
+}
+
+static void fetch_events(struct loop *loop, int timeout_ms)
+{
+	int n = epoll_wait(loop->epoll_fd, loop->batch, LOOP_BATCH, timeout_ms);
+
+	BUG_ON(n < 0 && errno != EINTR);
+	loop->batch_pos = 0;
+	loop->batch_len = MAX(n, 0);
+	loop->now = clock_now_ns();
+	loop->fetched_at = loop->now;
+	loop->fetched_none = loop->batch_len == 0;
+}
+
+/* A look at the fds without waiting. @thrifty: not when it was looked at just now, in vain, by a loop
+ * that has its hands full with what does not come through fds. */
+static void look(struct loop *loop, bool thrifty)
+{
+	bool skip = thrifty && loop->busy_otherwise && loop->fetched_none &&
+		    loop->now - loop->fetched_at < LOOK_INTERVAL_NS &&
+		    loop->looks_skipped < LOOK_SKIP_MAX;
+
+	if (skip || loop->nfds == 0) {
+		loop->looks_skipped++;
+		loop->now = clock_now_ns();
+		return;
+	}
+	loop->looks_skipped = 0;
+	count(&loop->stats.polls, 1);
+	fetch_events(loop, 0);
+}
+
+/* Milliseconds to wait for the next timer, rounded up: epoll_wait's unit is the wheel's tick. */
+static int until_next_timer(const struct loop *loop)
+{
+	uint64_t ns = timer_wheel_next(&loop->timers, loop->now);
+
+	if (ns == UINT64_MAX)
+		return -1;
+	return (int)MIN(DIV_ROUND_UP(ns, NSEC_PER_MSEC), (uint64_t)INT32_MAX);
+}
+
+/* @limit_ms: not longer than that; -1 no limit. */
+static void sleep_for_events(struct loop *loop, int limit_ms)
+{
+	bool work;
+	int ms;
+
+	/* From here on, whoever posts the first message also wakes us. See loop_post(). */
+	atomic_store(&loop->sleeping, true);
+	work = mailbox_pending(&loop->mailbox) || atomic_load(&loop->stop);
+	work = work || pollers_refuse_sleep(loop);
+	/* Preparing may have queued something for this loop itself. */
+	work = work || !list_empty(&loop->deferred);
+	if (work) {
+		atomic_store_explicit(&loop->sleeping, false, memory_order_relaxed);
+		look(loop, true);
+		return;
+	}
+	loop->now = clock_now_ns();
+	if (!loop->idle_since)
+		loop->idle_since = loop->now;
+	ms = until_next_timer(loop);
+	if (limit_ms >= 0 && (ms < 0 || ms > limit_ms))
+		ms = limit_ms;
+	count(&loop->stats.sleeps, 1);
+	metric_inc(M_loop_sleeps);
+	loop_awake(false);
+	atomic_store_explicit(&loop->blocked, true, memory_order_release);
+	fetch_events(loop, ms);
+	atomic_store_explicit(&loop->blocked, false, memory_order_relaxed);
+	loop_awake(true);
+	atomic_store_explicit(&loop->sleeping, false, memory_order_relaxed);
+}
+
+/* ---- the iteration ------------------------------------------------------------------------------- */
+
+void loop_awake(bool awake)
+{
+	atomic_fetch_add_explicit(&awake_loops, awake ? 1 : -1, memory_order_relaxed);
+}
+
+bool loop_has_work(struct loop *loop)
+{
+	return !list_empty(&loop->deferred) || mailbox_pending(&loop->mailbox);
+}
+
+unsigned loop_iterate(struct loop *loop, int limit_ms)
+{
+	unsigned messages, events, fired, polled, work;
+
+	if (limit_ms == 0) {
+		look(loop, false); /* stepped: what is there is to be found, in every step */
+	} else if (loop_has_work(loop)) {
+		look(loop, true);
+	} else if (may_spin(loop)) {
+		if (!loop->worked)
+			cpu_relax();
+		look(loop, true);
+	} else {
+		sleep_for_events(loop, limit_ms);
+	}
+
+	messages = run_mailbox(loop);
+	events = run_fds(loop);
+	fired = timer_wheel_run(&loop->timers, loop->now);
+	polled = run_pollers(loop);
+	run_deferred(loop);
+	/* Released: loop_destroy() of another loop takes it as a sign that no loop_post() is under way
+	 * here. */
+	__atomic_store_n(&loop->stats.iterations, loop->stats.iterations + 1, __ATOMIC_RELEASE);
+
+	/* Timers are not work to spin for: what comes by the clock is not followed by more of it. */
+	work = messages + events + polled;
+	loop->worked = work > 0;
+	loop->busy_otherwise = messages + polled > 0;
+	if (!work && !loop->idle_since)
+		loop->idle_since = loop->now;
+	else if (work && loop->idle_since)
+		idle_ended(loop);
+	return work + fired;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What loop.c (the iteration) and loop_thread.c (the life of a loop) share, and nobody else. */
+#ifndef EVENTS_LOOP_IMPL_H
+#define EVENTS_LOOP_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+#include "events/loop.h"
+
+#define LOOP_BATCH 128	   /* events fetched by one epoll_wait */
+#define DEFERRED_ROUNDS 8  /* how deep deferred calls may defer within one iteration */
+#define LOOK_INTERVAL_NS 10000 /* a loop busy otherwise looks at quiet fds only this often ... */
+#define LOOK_SKIP_MAX 16       /* ... or after this many iterations */
+#define WAKE_COST_NS 10000 /* about what sleeping adds to the time until work is seen */
+#define LUCK_MAX 1024
+#define LUCK_WEIGHT 8
+#define LUCK_ENOUGH (LUCK_MAX / 2)
+
+struct loop {
+	/* The owner's, in the order in which an iteration needs them. */
+	int epoll_fd;
+	int wake_fd;		 /* eventfd, edge-triggered: never read */
+	unsigned nfds;		 /* added by users; wake_fd does not count */
+	uint32_t spin_ns;
+	uint64_t now;		 /* when this iteration began */
+	uint64_t fetched_at;	 /* when epoll_wait last returned, */
+	bool fetched_none;	 /* and whether it had nothing */
+	bool worked;		 /* the last iteration found work, */
+	bool busy_otherwise;	 /* and some of it did not come through fds */
+	unsigned looks_skipped;	 /* in a row */
+	uint64_t idle_since;	 /* 0: not idle */
+	int luck;		 /* how often work came back within the spin budget lately */
+	struct list deferred;
+	struct list pollers;
+	struct list *next_poller; /* of the walk in progress */
+	int batch_pos, batch_len;
+	struct loop_stats stats; /* cpu_ns: at the end of the thread's last run */
+	struct timer_wheel timers;
+	struct epoll_event batch[LOOP_BATCH];
+
+	/* Written by others. */
+	struct mailbox mailbox;
+
+	/* Read by others on every first message, written when falling asleep and waking. */
+	_Atomic bool sleeping cacheline_aligned; /* declared: whoever posts the first message wakes */
+	_Atomic bool blocked;			 /* really in epoll_wait */
+	_Atomic bool stop;
+	_Atomic bool running;
+
+	/* Set when created or started. */
+	char name[16];
+	int node, cpu;
+	pthread_t thread;
+	bool thread_started;
+	_Atomic bool clock_valid; /* cpu_clock names a living thread */
+	clockid_t cpu_clock;
+	struct list link; /* of all loops */
+};
+
+/* Loops are set up before they run by whoever creates them, then belong to their thread. */
+#define ASSERT_ON_OWN_THREAD(l) ASSERT(loop_current() == (l) || !(l)->running)
+
+/* How many CPUs the process could use when it started. */
+extern int loop_cpus_usable;
+
+/* One iteration. @limit_ms: do not sleep longer; 0 not at all, -1 no limit. Returns the number of
+ * messages, fd events, poller events and timers handled. */
+unsigned loop_iterate(struct loop *loop, int limit_ms);
+/* Messages or deferred calls wait. */
+bool loop_has_work(struct loop *loop);
+/* Any thread: makes a blocking epoll_wait return, now or the next time. */
+void loop_wake(struct loop *loop);
+/* The calling thread begins (or ceases) to run a loop. */
+void loop_awake(bool awake);
+
+#endif

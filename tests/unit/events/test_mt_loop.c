@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Loops on threads: no message lost, order kept, wake-ups counted, spinning bounded, idle is idle. */
+#include <check.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include "events/clock.h"
+#include "events/loop.h"
+
+static struct loop *start(const char *name, uint32_t spin_ns)
+{
+	struct loop_conf conf = { .name = name, .node = -1, .cpu = -1, .spin_ns = spin_ns };
+	struct loop *loop = loop_create(&conf);
+
+	ck_assert_ptr_nonnull(loop);
+	ck_assert_int_eq(loop_start(loop), 0);
+	return loop;
+}
+
+static void finish(struct loop *loop)
+{
+	loop_stop(loop);
+	loop_join(loop);
+	loop_destroy(loop);
+}
+
+static void sleep_ms(unsigned ms)
+{
+	struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+	nanosleep(&ts, NULL);
+}
+
+static void nothing(void *arg)
+{
+}
+
+/* ---- post storms ---------------------------------------------------------------------------------- */
+
+#define PRODUCERS 8
+#define PER_PRODUCER 20000
+
+struct storm_msg {
+	struct loop_msg msg;
+	unsigned producer, number;
+};
+
+static struct loop *storm_loop;
+static unsigned storm_next[PRODUCERS];
+static unsigned storm_disorder;
+static _Atomic unsigned storm_seen;
+
+static void storm_handle(struct loop_msg *msg)
+{
+	struct storm_msg *m = container_of(msg, struct storm_msg, msg);
+
+	if (loop_current() != storm_loop || m->number != storm_next[m->producer])
+		storm_disorder++;
+	storm_next[m->producer] = m->number + 1;
+	free(m);
+	storm_seen++;
+}
+
+static void *storm_produce(void *arg)
+{
+	unsigned producer = (unsigned)(uintptr_t)arg;
+
+	for (unsigned i = 0; i < PER_PRODUCER; i++) {
+		struct storm_msg *m = malloc(sizeof(*m));
+
+		m->msg.handle = storm_handle;
+		m->producer = producer;
+		m->number = i;
+		loop_post(storm_loop, &m->msg);
+		/* Now and then the loop is to find nothing, and to go to sleep. */
+		if (i % 1000 == producer)
+			sleep_ms(1);
+	}
+	return NULL;
+}
+
+static void storm(uint32_t spin_ns)
+{
+	pthread_t t[PRODUCERS];
+	struct loop_stats stats;
+
+	memset(storm_next, 0, sizeof(storm_next));
+	storm_disorder = storm_seen = 0;
+	storm_loop = start("storm", spin_ns);
+	for (unsigned i = 0; i < PRODUCERS; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, storm_produce, (void *)(uintptr_t)i), 0);
+	for (unsigned i = 0; i < PRODUCERS; i++)
+		pthread_join(t[i], NULL);
+	loop_call(storm_loop, nothing, NULL);
+	ck_assert_uint_eq(storm_seen, PRODUCERS * PER_PRODUCER);
+	ck_assert_uint_eq(storm_disorder, 0);
+	loop_stop(storm_loop);
+	loop_join(storm_loop);
+	loop_get_stats(storm_loop, &stats);
+	ck_assert_uint_eq(stats.messages, PRODUCERS * PER_PRODUCER + 1);
+	/* A loop declares sleep at most once an iteration, and is woken from it once (+ 1: the stop). */
+	ck_assert_uint_le(stats.wakeups_sent, stats.iterations + 1);
+	loop_destroy(storm_loop);
+}
+
+START_TEST(post_storm_sleeping)
+{
+	storm(0);
+}
+END_TEST
+
+START_TEST(post_storm_spinning)
+{
+	storm(50000);
+}
+END_TEST
+
+/* ---- ping-pong: each message finds the other loop falling asleep: any lost wake-up hangs ------------ */
+
+#define ROUNDS 20000
+
+struct ball {
+	struct loop_msg msg;
+	struct loop *side[2];
+	unsigned rounds;
+	_Atomic bool done;
+};
+
+static void ball_hit(struct loop_msg *msg)
+{
+	struct ball *b = container_of(msg, struct ball, msg);
+
+	if (b->rounds++ == ROUNDS)
+		b->done = true;
+	else
+		loop_post(b->side[b->rounds % 2], msg);
+}
+
+static void ping_pong(uint32_t spin_ns)
+{
+	struct ball b = { .msg.handle = ball_hit };
+	struct loop_stats s0, s1;
+
+	b.side[0] = start("ping", spin_ns);
+	b.side[1] = start("pong", spin_ns);
+	loop_post(b.side[0], &b.msg);
+	for (int i = 0; i < 60000 && !b.done; i++)
+		sleep_ms(1);
+	ck_assert_msg(b.done, "lost after %u rounds", b.rounds);
+	for (int i = 0; i < 2; i++) {
+		loop_stop(b.side[i]);
+		loop_join(b.side[i]);
+	}
+	loop_get_stats(b.side[0], &s0);
+	loop_get_stats(b.side[1], &s1);
+	ck_assert_uint_eq(s0.messages + s1.messages, ROUNDS + 1);
+	loop_destroy(b.side[0]);
+	loop_destroy(b.side[1]);
+}
+
+START_TEST(ping_pong_sleeping)
+{
+	ping_pong(0);
+}
+END_TEST
+
+START_TEST(ping_pong_spinning)
+{
+	ping_pong(30000);
+}
+END_TEST
+
+/* ---- one wake-up a batch ---------------------------------------------------------------------------- */
+
+static _Atomic unsigned batch_seen;
+static _Atomic bool gate_entered, gate_open;
+
+static void batch_handle(struct loop_msg *msg)
+{
+	batch_seen++;
+}
+
+static void gate_handle(struct loop_msg *msg)
+{
+	gate_entered = true;
+	while (!gate_open)
+		sched_yield();
+}
+
+static void wait_asleep(struct loop *loop)
+{
+	struct loop_stats a, b;
+
+	do {
+		loop_get_stats(loop, &a);
+		sleep_ms(20);
+		loop_get_stats(loop, &b);
+	} while (a.iterations != b.iterations);
+}
+
+START_TEST(one_wakeup_per_batch)
+{
+	static struct loop_msg gate = { .handle = gate_handle };
+	static struct loop_msg batch[1000];
+	struct loop *loop = start("batch", 0);
+	struct loop_stats before, after;
+
+	gate_entered = gate_open = false;
+	batch_seen = 0;
+	wait_asleep(loop);
+	loop_get_stats(loop, &before);
+	loop_post(loop, &gate);
+	while (!gate_entered)
+		sched_yield();
+	/* The loop is awake: these must not cost a single wake-up. */
+	for (unsigned i = 0; i < ARRAY_SIZE(batch); i++) {
+		batch[i].handle = batch_handle;
+		loop_post(loop, &batch[i]);
+	}
+	loop_get_stats(loop, &after);
+	ck_assert_uint_eq(after.wakeups_sent - before.wakeups_sent, 1);
+	gate_open = true;
+	loop_call(loop, nothing, NULL);
+	ck_assert_uint_eq(batch_seen, ARRAY_SIZE(batch));
+	loop_get_stats(loop, &after);
+	ck_assert_uint_le(after.wakeups_sent - before.wakeups_sent, 2);
+	finish(loop);
+}
+END_TEST
+
+/* ---- idle costs nothing ------------------------------------------------------------------------------ */
+
+START_TEST(idle_sleeps)
+{
+	struct loop *loop = start("idle", 100000);
+	struct loop_stats before, after;
+
+	/* Make it believe in spinning first. */
+	for (int i = 0; i < 2000; i++)
+		loop_call(loop, nothing, NULL);
+	wait_asleep(loop);
+	loop_get_stats(loop, &before);
+	sleep_ms(500);
+	loop_get_stats(loop, &after);
+	ck_assert_uint_eq(after.iterations, before.iterations);
+	/* 0.5 % of a core, which reading the clock of a sleeping thread does not add to. */
+	ck_assert_uint_le(after.cpu_ns - before.cpu_ns, 2500000);
+	finish(loop);
+}
+END_TEST
+
+START_TEST(cpu_time_is_seen)
+{
+	struct loop *loop = start("burn", 0);
+	struct loop_stats stats;
+	static struct loop_msg gate = { .handle = gate_handle };
+
+	gate_entered = gate_open = false;
+	loop_post(loop, &gate);
+	for (uint64_t t = clock_now_ns(); clock_now_ns() - t < 60 * NSEC_PER_MSEC;)
+		;
+	gate_open = true;
+	loop_stop(loop);
+	loop_join(loop);
+	/* Also after the thread's end. */
+	loop_get_stats(loop, &stats);
+	ck_assert_uint_gt(stats.cpu_ns, 1000000);
+	loop_destroy(loop);
+}
+END_TEST
+
+/* ---- threads ------------------------------------------------------------------------------------------ */
+
+struct seen {
+	char name[32];
+	cpu_set_t cpus;
+	sigset_t blocked;
+	struct loop *self;
+};
+
+static void look_around(void *arg)
+{
+	struct seen *s = arg;
+
+	pthread_getname_np(pthread_self(), s->name, sizeof(s->name));
+	pthread_getaffinity_np(pthread_self(), sizeof(s->cpus), &s->cpus);
+	pthread_sigmask(SIG_SETMASK, NULL, &s->blocked);
+	s->self = loop_current();
+}
+
+START_TEST(named_pinned_and_deaf_to_signals)
+{
+	struct loop_conf conf = { .name = "lu-12:345-very-long-name", .node = 0 };
+	struct loop *loop;
+	struct seen s;
+	cpu_set_t set;
+
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(set), &set), 0);
+	for (conf.cpu = CPU_SETSIZE - 1; !CPU_ISSET(conf.cpu, &set); conf.cpu--)
+		;
+	loop = loop_create(&conf);
+	ck_assert_ptr_nonnull(loop);
+	ck_assert_int_eq(loop_start(loop), 0);
+	loop_call(loop, look_around, &s);
+	ck_assert_str_eq(s.name, "lu-12:345-very-");
+	ck_assert_str_eq(loop_name(loop), "lu-12:345-very-");
+	ck_assert_int_eq(CPU_COUNT(&s.cpus), 1);
+	ck_assert(CPU_ISSET(conf.cpu, &s.cpus));
+	ck_assert(sigismember(&s.blocked, SIGTERM) == 1);
+	ck_assert(sigismember(&s.blocked, SIGSEGV) == 0);
+	ck_assert_ptr_eq(s.self, loop);
+	ck_assert_ptr_null(loop_current());
+	finish(loop);
+}
+END_TEST
+
+static void stop_self(struct loop_msg *msg)
+{
+	loop_stop(loop_current());
+}
+
+START_TEST(stop_from_within_and_drain)
+{
+	static struct loop_msg stop = { .handle = stop_self };
+	static struct loop_msg last[3];
+	struct loop *loop = start("stop", 0);
+
+	batch_seen = 0;
+	loop_post(loop, &stop);
+	loop_join(loop);
+	/* Stopped before it runs: what was posted before is still handled. */
+	for (int i = 0; i < 3; i++) {
+		last[i].handle = batch_handle;
+		loop_post(loop, &last[i]);
+	}
+	loop_stop(loop);
+	ck_assert_int_eq(loop_start(loop), 0);
+	loop_join(loop);
+	ck_assert_uint_eq(batch_seen, 3);
+	loop_destroy(loop);
+}
+END_TEST
+
+/* ---- destroying a loop while those who posted to it still return from loop_post() ---------------------- */
+
+struct farewell {
+	struct loop_msg to_victim, to_poster;
+	struct loop *victim;
+	_Atomic bool delivered;
+};
+
+static void farewell_deliver(struct loop_msg *msg)
+{
+	container_of(msg, struct farewell, to_victim)->delivered = true;
+}
+
+static void farewell_post(struct loop_msg *msg)
+{
+	struct farewell *f = container_of(msg, struct farewell, to_poster);
+
+	loop_post(f->victim, &f->to_victim);
+}
+
+START_TEST(destroy_right_after_last_message)
+{
+	struct loop *poster = start("poster", 0);
+
+	for (int i = 0; i < 300; i++) {
+		struct farewell f = { .to_victim.handle = farewell_deliver,
+				      .to_poster.handle = farewell_post };
+
+		f.victim = start("victim", 0);
+		loop_post(poster, &f.to_poster);
+		while (!f.delivered)
+			sched_yield();
+		finish(f.victim);
+	}
+	finish(poster);
+}
+END_TEST
+
+/* ---- fds of one loop written by many ------------------------------------------------------------------- */
+
+static _Atomic uint64_t bytes_read;
+
+static void drain_eventfd(struct loop_fd *lfd, uint32_t revents)
+{
+	uint64_t n;
+
+	ck_assert(revents & EPOLLIN);
+	if (read(lfd->fd, &n, sizeof(n)) == sizeof(n))
+		bytes_read += n;
+}
+
+static void *write_eventfd(void *arg)
+{
+	int fd = *(int *)arg;
+	const uint64_t one = 1;
+
+	for (int i = 0; i < 5000; i++)
+		ck_assert_int_eq(write(fd, &one, sizeof(one)), sizeof(one));
+	return NULL;
+}
+
+struct add {
+	struct loop *loop;
+	struct loop_fd *lfd;
+};
+
+static void add_fd(void *arg)
+{
+	struct add *a = arg;
+
+	ck_assert_int_eq(loop_fd_add(a->loop, a->lfd), 0);
+}
+
+static void del_fd(void *arg)
+{
+	loop_fd_del(arg);
+}
+
+START_TEST(fds_beside_messages)
+{
+	struct loop *loop = start("fds", 20000);
+	int fd = eventfd(0, EFD_NONBLOCK);
+	struct loop_fd lfd = { .fd = fd, .events = EPOLLIN, .ready = drain_eventfd };
+	struct add a = { loop, &lfd };
+	pthread_t t[4];
+
+	bytes_read = 0;
+	loop_call(loop, add_fd, &a);
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, write_eventfd, &fd), 0);
+	for (int i = 0; i < 2000; i++)
+		loop_call(loop, nothing, NULL);
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	for (int i = 0; i < 10000 && bytes_read < 20000; i++)
+		sleep_ms(1);
+	ck_assert_uint_eq(bytes_read, 20000);
+	loop_call(loop, del_fd, &lfd);
+	close(fd);
+	finish(loop);
+}
+END_TEST
+
+static void count_loop(struct loop *loop, void *arg)
+{
+	++*(int *)arg;
+}
+
+START_TEST(registry)
+{
+	struct loop *a = start("a", 0), *b = start("b", 0);
+	int n = 0;
+
+	loop_for_each(count_loop, &n);
+	ck_assert_int_eq(n, 2);
+	finish(a);
+	n = 0;
+	loop_for_each(count_loop, &n);
+	ck_assert_int_eq(n, 1);
+	finish(b);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("mt_loop");
+	TCase *tc = tcase_create("threads");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, post_storm_sleeping);
+	tcase_add_test(tc, post_storm_spinning);
+	tcase_add_test(tc, ping_pong_sleeping);
+	tcase_add_test(tc, ping_pong_spinning);
+	tcase_add_test(tc, one_wakeup_per_batch);
+	tcase_add_test(tc, idle_sleeps);
+	tcase_add_test(tc, cpu_time_is_seen);
+	tcase_add_test(tc, named_pinned_and_deaf_to_signals);
+	tcase_add_test(tc, stop_from_within_and_drain);
+	tcase_add_test(tc, destroy_right_after_last_message);
+	tcase_add_test(tc, fds_beside_messages);
+	tcase_add_test(tc, registry);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed != 0;
+}
