@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The tools' end of the admin socket: one blocking connection, one request at a time. For
+ * single-threaded programs.
+ */
+#ifndef CONF_ADM_CLIENT_H
+#define CONF_ADM_CLIENT_H
+
+#include "conf/adm_proto.h"
+
+struct adm_client {
+	int fd; /* -1: not connected */
+	int port;
+};
+
+struct adm_reply {
+	enum adm_status status;
+	char *text;   /* NUL-terminated output, "" when none */
+	char *detail; /* NUL-terminated reason of a refusal, "" when none */
+};
+
+/* 0 or -errno: what socket(2) or connect(2) say, -ENAMETOOLONG. */
+int adm_connect(struct adm_client *c, int port) must_check;
+/* Connects first when there is no connection. 0: @reply is filled, whatever its status is, and the
+ * caller frees it with adm_reply_free(). -E2BIG: the request is too large. -ENOTCONN: no daemon, or
+ * it went away before it answered. -EPROTO, -ENOMEM. After an error the connection is closed. */
+int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *reply) must_check;
+void adm_reply_free(struct adm_reply *reply);
+/* After a granted `system delete`: waits until the daemon's process has ended. */
+void adm_wait_exit(struct adm_client *c);
+void adm_disconnect(struct adm_client *c);
+
+#endif
