@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * An iSCSI connection: the part that does not depend on how bytes travel. A transport embeds it.
+ *
+ * Owner: the main loop until login is over, then the loop of its session until it is closed; main
+ * again for the registry entry and the memory. Nobody else touches it.
+ */
+#ifndef ISCSI_CONN_H
+#define ISCSI_CONN_H
+
+#include "events/loop.h"
+#include "tgtd/iscsi/login.h"
+#include "tgtd/iscsi/params.h"
+#include "tgtd/iscsi/transport.h"
+
+struct iscsi_session;
+struct iscsi_task;
+struct iscsi_ctl;
+
+/* RFC 7143 8.1.3: the connection's states as the target sees them. */
+enum iscsi_conn_state {
+	S1_FREE,
+	S2_XPT_WAIT,
+	S3_XPT_UP,	     /* accepted; first Login Request awaited */
+	S4_IN_LOGIN,
+	S5_LOGGED_IN,
+	S6_IN_LOGOUT,
+	S7_LOGOUT_REQUESTED, /* we asked for it by an asynchronous message */
+	S8_CLEANUP_WAIT,     /* transport closing, tasks ending */
+	CONN_STATES
+};
+/* What moves it (RFC 7143 8.1.2, T-numbers in conn.c's table). */
+enum iscsi_conn_event {
+	CONN_EV_ACCEPTED,    /* T3 */
+	CONN_EV_LOGIN_PDU,   /* T4 */
+	CONN_EV_LOGIN_DONE,  /* T5 */
+	CONN_EV_LOGIN_FAILED,/* T7 */
+	CONN_EV_LOGOUT_RX,   /* T9, T10 */
+	CONN_EV_LOGOUT_ASKED,/* T11, T12 */
+	CONN_EV_LOGOUT_DONE, /* T13 */
+	CONN_EV_FAILED,	     /* T15 .. T18 */
+	CONN_EV_CLEANED,     /* T8, M4 */
+	CONN_EVENTS
+};
+
+struct iscsi_conn {
+	/* ---- at every PDU ---- */
+	const struct iscsi_transport *tp;
+	struct iscsi_session *sess; /* NULL before login ends */
+	struct loop *loop;
+	uint8_t state;		/* enum iscsi_conn_state */
+	bool rx_stopped;	/* see transport.h */
+	bool failed;		/* ->close has been called or is about to be */
+	bool in_upcall;
+	bool tp_closed;		/* iscsi_conn_closed() came */
+	uint16_t cid;
+	uint32_t stat_sn;	/* next to assign */
+	uint32_t exp_stat_sn;	/* acknowledged by the initiator */
+	uint32_t ctl_out;	/* control PDUs with the transport: bounds what a peer can make us queue */
+	struct iscsi_sink sink;
+	/* the PDU between begin and end */
+	struct iscsi_task *rx_task;
+	struct iscsi_ctl *rx_ctl;
+	uint32_t rx_len;
+	uint64_t rx_off;
+	uint8_t rx_op;
+	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed in, set before iscsi_rx_pdu() */
+	struct iscsi_params params;
+	struct list tasks;	/* iscsi_task.link */
+	uint64_t last_rx_ns;	/* anything received: feeds the keepalive */
+
+	/* ---- now and then ---- */
+	struct list sess_link;	/* session->conns */
+	struct timer nop_timer;
+	unsigned nop_interval_s, nop_count, nops_unanswered;
+	uint32_t nop_ttt;
+	struct timer close_timer; /* logout, time-outs */
+	struct iscsi_text *text;
+	struct list ctls;	/* control requests and answers under way */
+	const char *why;	/* of its end */
+	struct loop_deferred close_later;
+	struct list unacked;	/* ERL 1: answered tasks and PDUs awaiting ExpStatSN */
+
+	/* ---- the main loop's ---- */
+	struct list main_link;	/* session->main_conns */
+	struct list half_open;	/* during login */
+	struct list wait_link;	/* login that waits for another session to end */
+	struct iscsi_login *login;
+	struct timer login_timer;
+	struct iscsi_pdu login_pdu;
+	struct iscsi_reply *login_reply;
+	bool login_waiting, login_over;
+	struct loop_msg msg;	/* hand-over main -> loop, and back at the end */
+	struct loop_msg ctl_msg;/* main asks the loop to close it */
+	bool ctl_msg_busy, gone;
+	struct sockaddr_storage peer, local;
+	uint16_t tpgt;
+	char peer_text[64];
+};
+
+/* Performs and logs a transition; an illegal one ends the connection. False then. */
+bool iscsi_conn_event(struct iscsi_conn *conn, enum iscsi_conn_event ev);
+const char *iscsi_conn_state_name(enum iscsi_conn_state s);
+
+/* iSER: how many control-type PDUs an initiator that keeps to our window may have on the way to us
+ * at once, i.e. receives to post. */
+unsigned iscsi_conn_credit(const struct iscsi_conn *conn);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * An iSCSI session: an I_T nexus with up to eight connections, its command numbering (RFC 7143
+ * 4.2.2.1) and its tasks.
+ *
+ * Owned by one loop, on which all its connections are homed as well: CmdSN order, window and task
+ * table need no lock. The *registry* part (who is logged in, TSIH, connections as the admin sees
+ * them) belongs to the main loop; the two sides speak by message.
+ */
+#ifndef ISCSI_SESSION_H
+#define ISCSI_SESSION_H
+
+#include "tgtd/iscsi/conn.h"
+#include "tgtd/iscsi/task.h"
+
+#define ISCSI_CMD_WINDOW 128	/* queue depth of a session: MaxCmdSN - ExpCmdSN + 1 at rest */
+#define ISCSI_IMMEDIATE_MAX 32	/* immediate commands in flight at once; more get a Reject */
+#define ISCSI_MAX_CONNS 8	/* MaxConnections */
+#define ISCSI_TASK_BUCKETS 64	/* a power of two */
+
+/* RFC 7143 8.3, target */
+enum iscsi_session_state {
+	Q1_FREE,
+	Q2_ACTIVE,    /* login under way */
+	Q3_LOGGED_IN,
+	Q4_FAILED,    /* no connection left: ends, since no task can be reassigned below ERL 2 */
+	Q5_CONTINUE,
+};
+
+struct iscsi_session {
+	/* ---- the loop's ---- */
+	struct loop *loop;
+	uint32_t exp_cmd_sn;	/* next non-immediate command to run */
+	uint32_t max_cmd_sn;	/* last advertised */
+	uint32_t in_window;	/* non-immediate tasks between arrival and response */
+	uint32_t window;	/* ISCSI_CMD_WINDOW */
+	uint32_t immediates;	/* immediate requests in flight */
+	struct iscsi_task *tasks[ISCSI_TASK_BUCKETS]; /* by ITT */
+	struct list conns;	/* iscsi_conn.sess_link, in full feature phase */
+	struct list held;	/* iscsi_pending, by CmdSN */
+	uint32_t next_ttt;
+	struct scsi_nexus nexus;
+	bool attached;		/* nexus joined its target */
+	bool ending;		/* all connections are being closed */
+	bool discovery;
+	struct iscsi_params params; /* session-wide keys */
+	struct list tmfs;	/* task management under way */
+
+	/* ---- the main loop's ---- */
+	struct list link;	/* registry */
+	uint8_t state;		/* enum iscsi_session_state */
+	uint16_t tsih;
+	uint16_t tpgt;
+	uint8_t isid[6];
+	struct scsi_target *target;
+	struct list main_conns;	/* iscsi_conn.main_link: from establish to free */
+	unsigned nconns;
+	bool closing;		/* being reinstated or dropped: no more connections */
+	struct list waiters;	/* iscsi_conn.wait_link: logins that wait for its end */
+	char initiator[224], alias[256];
+	struct loop_msg msg;	/* main <-> loop */
+};
+
+/* Session registry, main loop (session.c, registry.c). */
+struct iscsi_session *iscsi_session_find(uint16_t tsih);
+
+/* Loop of the session. */
+/* -EAGAIN: in sequence already seen or outside of the window: drop it silently (RFC 7143 4.2.2.1).
+ * 0: run it now. 1: hold it. */
+int iscsi_session_order(struct iscsi_session *s, uint32_t cmd_sn);
+/* The command with exp_cmd_sn is taken; runs what waited for that. */
+void iscsi_session_advance(struct iscsi_session *s);
+void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p);
+struct iscsi_task *iscsi_session_task(struct iscsi_session *s, uint32_t itt);
+void iscsi_session_task_add(struct iscsi_session *s, struct iscsi_task *t);
+void iscsi_session_task_del(struct iscsi_session *s, struct iscsi_task *t);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * An iSCSI task: one SCSI command on its way through the target, with everything that its PDUs need,
+ * so that nothing is allocated while it runs. Tasks come from a cache of the thread; they belong to
+ * the session's loop and are bound to the connection they came in by (allegiance, RFC 7143 4.2.2.1).
+ */
+#ifndef ISCSI_TASK_H
+#define ISCSI_TASK_H
+
+#include "tgtd/iscsi/dataout.h"
+#include "tgtd/iscsi/transport.h"
+
+struct iscsi_conn;
+struct iscsi_session;
+
+enum iscsi_task_state {
+	TASK_FREE,
+	TASK_HELD,	/* CmdSN order: an earlier command has not come yet */
+	TASK_RUNNING,	/* with the device server */
+	TASK_DRAINING,	/* status known; Data-Out that the initiator will send anyway is still to come */
+	TASK_RESPONDING,/* status is in the send queue */
+	TASK_UNACKED,	/* ERL 1: sent, kept until ExpStatSN covers it */
+};
+
+/* A request that waits for its turn in CmdSN order. */
+struct iscsi_pending {
+	struct list link; /* session->held */
+	uint32_t cmd_sn;
+	struct iscsi_conn *conn;
+	void (*run)(struct iscsi_pending *p);
+	void (*drop)(struct iscsi_pending *p); /* its connection ends */
+};
+
+struct iscsi_task {
+	struct scsi_cmd cmd; /* ->tag is the ITT */
+	struct iscsi_conn *conn;
+	struct iscsi_task *hash_next; /* session->tasks */
+	struct list link;    /* conn->tasks */
+	uint32_t itt;
+	uint32_t cmd_sn;
+	uint8_t state;	     /* enum iscsi_task_state */
+	bool in_window;	     /* counts in session->in_window */
+	bool is_immediate;
+	bool aborting;	     /* scsi_cmd_abort() was called */
+	bool reply_full;     /* answer TASK SET FULL instead of staying silent */
+	bool crc_error;	     /* a Data-Out was lost for good: CHECK CONDITION */
+	bool hashed;
+	uint8_t pdus_out;    /* with the transport */
+	uint32_t data_sn;    /* of the next Data-In */
+	uint32_t burst_left; /* bytes until the F bit is due */
+	uint32_t residual;
+	uint8_t residual_flags; /* BHS_DATAIN_OVERFLOW or UNDERFLOW */
+	uint32_t edtl;
+	struct iscsi_pending pending;
+	struct iscsi_dataout out;
+	struct iscsi_pdu data[SCSI_CMD_SEGS]; /* Data-In of cmd.seg[i] */
+	struct iscsi_pdu rsp;
+	uint64_t tp_word[4]; /* the transport's; conn->rx_word of the command PDU (iSER: STags, base offsets) */
+	void (*ended)(struct iscsi_task *task, void *arg); /* abort in progress: told at the end */
+	void *ended_arg;
+	uint8_t *cdb_long;   /* CDB longer than 16 bytes */
+	uint8_t cdb[16];
+	uint8_t rsp_data[SCSI_SENSE_MAX + 4]; /* SenseLength, sense, padding */
+};
+
+static inline struct iscsi_task *iscsi_task_of(struct scsi_cmd *cmd)
+{
+	return container_of(cmd, struct iscsi_task, cmd);
+}
+
+/* A fresh task on this thread; NULL when memory is short. */
+struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn);
+/* All its PDUs and segments are back. */
+void iscsi_task_put(struct iscsi_task *task);
+
+#endif

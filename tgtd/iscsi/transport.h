@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The seam between the iSCSI core and what moves its bytes: TCP (tgtd/tcp) and iSER (iser/).
+ *
+ * It is cut at the command. The core builds headers, keeps CmdSN, StatSN, tasks, and knows where
+ * the data of a command lies (scsi_seg fragments in arena blocks); a transport moves bytes and tells
+ * when it is done with them. Digests, padding and segmentation into Data-In PDUs exist on TCP only;
+ * tagged buffers exist on iSER only.
+ *
+ *                       TCP                                       iSER (RFC 7145)
+ *   received PDU        parsed from the stream, data straight     control-type PDU in a receive buffer:
+ *                       into the sink: iscsi_rx_begin/_end        iscsi_rx_pdu()
+ *   data-out            R2T and Data-Out (->fetch is NULL,        ->fetch: RDMA read
+ *                       dataout.c does it)
+ *   data-in             Data-In PDUs, last one with status        RDMA write
+ *   status              in the last Data-In, or SCSI Response     SCSI Response in a send
+ *   control PDUs        ->send_pdu                                ->send_pdu
+ *
+ * Life of a connection:
+ *   main loop: the transport accepts, allocates its own structure with a struct iscsi_conn embedded,
+ *   iscsi_conn_init(), then feeds login PDUs. When login succeeds the core calls ->ffp_prepare, sends
+ *   the final response and, when that PDU is done, ->detach on main, ->attach on the session's loop
+ *   (by message). From there on everything happens on conn->loop, until iscsi_conn_closed().
+ *   ->free follows on main, where the memory came from.
+ *
+ * A connection is ended by iscsi_conn_fail() (transport or core found something wrong) or by the core
+ * (logout, reset). Either way the core calls ->close once. The transport then stops moving bytes and
+ * gives everything back in the ordinary way (pdu->done, iscsi_fetched with -ECANCELED, sent
+ * segments), possibly later when the adapter is still at work, and calls iscsi_conn_closed() last.
+ */
+#ifndef ISCSI_TRANSPORT_H
+#define ISCSI_TRANSPORT_H
+
+#include <sys/socket.h>
+#include "tgtd/iscsi/pdu.h"
+#include "tgtd/scsi/cmd.h"
+
+struct iscsi_conn;
+struct iscsi_task;
+
+/* ---- one outgoing PDU ------------------------------------------------------------------------------ */
+enum iscsi_pdu_kind {
+	PDU_CONTROL, /* bhs + data */
+	PDU_RESPONSE,/* SCSI Response of ->task: bhs + data (sense) */
+	PDU_DATA_IN, /* bytes of ->seg; TCP makes headers with iscsi_datain_header() */
+};
+
+enum {
+	PDU_F_STAT_SN = 1 << 0,	  /* takes the next StatSN */
+	PDU_F_SN_ONLY = 1 << 1,	  /* carries the next StatSN without taking it (NOP-In ping, R2T) */
+	PDU_F_STATUS = 1 << 2,	  /* PDU_DATA_IN: the last one carries the status (phase collapse) */
+	PDU_F_LAST = 1 << 3,	  /* PDU_DATA_IN: nothing of the data follows */
+	PDU_F_NO_WINDOW = 1 << 4, /* login: the core has filled all fields */
+	PDU_F_RESENT = 1 << 5,	  /* keeps the StatSN it has (status SNACK) */
+};
+
+/* The core owns it before send and after done(); in between the transport does. It stays in place. */
+struct iscsi_pdu {
+	struct list link;	/* the transport's send queue */
+	uint8_t kind;		/* enum iscsi_pdu_kind */
+	uint8_t flags;
+	uint32_t data_len;	/* unpadded data segment of CONTROL and RESPONSE */
+	const uint8_t *data;
+	struct iscsi_task *task; /* NULL for CONTROL */
+	struct scsi_seg *seg;	/* DATA_IN */
+	uint32_t seg_off;	/* DATA_IN: the transport's progress in the segment */
+	uint32_t seg_end;	/* DATA_IN: where to stop (SNACK sends part of a segment again) */
+	void (*done)(struct iscsi_pdu *pdu); /* the wire has the bytes, or the connection is closing */
+	uint8_t bhs[ISCSI_BHS_LEN];
+	uint8_t bhs_digest[4];	/* the transport's, behind the BHS so that one iovec carries both */
+	uint8_t pad_digest[8];	/* the transport's: padding and data digest */
+	uint64_t tp_word[2];	/* the transport's */
+};
+
+/* ---- what a transport implements ------------------------------------------------------------------- */
+struct iscsi_transport {
+	const char *name; /* "tcp", "iser" */
+	bool iser;
+	const struct scsi_transport_ops *scsi_ops; /* filled in by iscsi_transport_register() */
+
+	/* Main loop. */
+	/* Listens on @addr for portal group @tpgt; *portal is the transport's handle. 0 or -errno. NULL
+	 * when the transport listens by other means. */
+	int (*listen)(const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal);
+	void (*unlisten)(void *portal);
+	/* Login is about to succeed (conn->params are final): make sure that full feature phase can be
+	 * received right after the final response (iSER: buffers posted). 0 or -errno (login fails with
+	 * 0302). May be NULL. */
+	int (*ffp_prepare)(struct iscsi_conn *conn);
+	/* Leaves conn->loop; nothing is being sent, received bytes that are not yet parsed are kept. */
+	void (*detach)(struct iscsi_conn *conn);
+	/* The memory, after iscsi_conn_closed(). On main. */
+	void (*free)(struct iscsi_conn *conn);
+
+	/* conn->loop. */
+	void (*attach)(struct iscsi_conn *conn); /* conn->loop is the new one; starts receiving */
+	/* Sends a CONTROL or RESPONSE PDU. Order of calls is order on the wire (with send_data too).
+	 * Right before the bytes are fixed the transport calls iscsi_pdu_stamp(). May call done() from
+	 * a deferred call, never from inside. */
+	void (*send_pdu)(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
+	/* Sends the bytes of pdu->seg as Data-In. On TCP the PDU with PDU_F_STATUS carries the status;
+	 * on iSER that flag is never set (a RESPONSE follows in the same batch). */
+	void (*send_data)(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
+	/* Brings bytes [off, off + len) of the Data-Out buffer into @seg (at off - seg->off), then
+	 * iscsi_fetched(). NULL: the core solicits them with R2T. */
+	void (*fetch)(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len);
+	/* Receiving may go on (conn->rx_stopped became false). */
+	void (*rx_resume)(struct iscsi_conn *conn);
+	/* See above. @flush: what is queued should still leave (logout response, reject), within the
+	 * transport's own deadline; otherwise at once. */
+	void (*close)(struct iscsi_conn *conn, bool flush);
+};
+
+/* Makes @tp known (portals will ask it to listen, when it can). Main, before iscsi_start(). */
+void iscsi_transport_register(struct iscsi_transport *tp);
+
+/* ---- what the core offers to transports -------------------------------------------------------------- */
+
+/* May one more connection come in (limits)? Main. */
+bool iscsi_conn_admit(const struct sockaddr *peer);
+/* Starts the life of a connection accepted on the main loop; the login timer runs from here. */
+void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, struct loop *main,
+		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local, uint16_t tpgt);
+/* Ends a connection: broken transport, time-out, foreign bytes beyond repair. @why is logged. Safe to
+ * call at any time and more than once, also from inside an up-call; ->close comes before it returns,
+ * or at once after the present up-call. */
+void iscsi_conn_fail(struct iscsi_conn *conn, const char *why);
+/* ->close has been carried out: nothing of @conn is with the transport any more. */
+void iscsi_conn_closed(struct iscsi_conn *conn);
+
+/*
+ * Receiving. begin() takes a header (BHS and @ahs_len bytes of AHS, digests verified) and says where
+ * its data segment goes: conn->sink. The transport puts data_len bytes (without padding) there and
+ * calls end(). Both may start commands, send PDUs and end the connection. Between begin() and end() the
+ * sink may turn into SINK_DISCARD (its command was aborted): look at it anew at each use.
+ *
+ * After each call look at conn->rx_stopped: when set, parse no further until ->rx_resume. It is never
+ * set between begin() and end().
+ */
+enum iscsi_sink_kind { SINK_DISCARD, SINK_FRAGS, SINK_FLAT };
+struct iscsi_sink {
+	uint8_t kind;		/* enum iscsi_sink_kind */
+	uint64_t off;		/* SINK_FRAGS: where in frags */
+	const struct frags *frags;
+	uint8_t *flat;		/* SINK_FLAT */
+};
+
+/* The longest data segment that this header may announce now; larger ends the connection. */
+uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn);
+/* False: the connection has ended (do not touch it any more in this up-call). */
+bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len) must_check;
+/* @digest_ok: the data digest was right, or there is none. False as above. */
+bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
+/* A whole PDU at once, the data being in memory: begin, copy, end. */
+bool iscsi_rx_pdu(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len,
+		  const uint8_t *data, uint32_t data_len) must_check;
+/* A header digest did not match. ERL 0 ends the connection; so does this core at ERL 1, for without
+ * the header the length is unknown (RFC 7143 7.7). */
+void iscsi_rx_header_digest_error(struct iscsi_conn *conn);
+
+/* Fills StatSN, ExpCmdSN and MaxCmdSN into @bhs as the PDU goes out, and gives the command's place
+ * in the window back with its last PDU. Call once per PDU, in wire order: a DATA_IN calls it through
+ * iscsi_datain_header(). */
+void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs);
+/* TCP: the header of the next Data-In PDU of @pdu, of at most MaxRecvDataSegmentLength bytes and not
+ * across a burst; advances pdu->seg_off. Returns its data length. Complete when seg_off == seg_end. */
+uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs);
+/* ->fetch is through with [off, off + len): 0 or -errno. */
+void iscsi_fetched(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len, int status);
+
+#endif
