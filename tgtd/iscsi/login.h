@@ -124,6 +124,7 @@ struct iscsi_text_ctx {
 	const struct sockaddr *peer, *local;
 	struct iscsi_params *params;	/* renegotiated in place */
 	const struct iscsi_offer *offer;
+	uint16_t tpgt;			/* of the portal in use */
 	uint32_t max_data;		/* largest data segment we may send */
 };
 

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Who may log in to a target, and which of its LUs an initiator sees.
+ *
+ * Login rules are read and changed on the main loop. LUN masks are also read by event threads when a
+ * session attaches, so they are guarded by mask_lock, a leaf: nothing is called while it is held.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "events/bug.h"
+#include "tgtd/iscsi/itarget.h"
+
+static pthread_mutex_t mask_lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct prefix {
+	int family; /* AF_UNSPEC: everything ("ALL") */
+	uint8_t addr[16];
+	unsigned bits;
+};
+
+/* "ALL", "10.0.0.1", "10.0.0.0/8", "fe80::/10", "[::1]" */
+static int prefix_parse(const char *text, struct prefix *p)
+{
+	char buf[64];
+	char *slash, *at = buf;
+	size_t len = strlen(text);
+
+	memset(p, 0, sizeof(*p));
+	if (!strcmp(text, "ALL"))
+		return 0;
+	if (!len || len >= sizeof(buf))
+		return -EINVAL;
+	memcpy(buf, text, len + 1);
+	slash = strchr(buf, '/');
+	if (slash)
+		*slash++ = '\0';
+	len = strlen(buf);
+	if (buf[0] == '[' && buf[len - 1] == ']') {
+		buf[len - 1] = '\0';
+		at++;
+	}
+	if (inet_pton(AF_INET, at, p->addr) == 1) {
+		p->family = AF_INET;
+		p->bits = 32;
+	} else if (inet_pton(AF_INET6, at, p->addr) == 1) {
+		p->family = AF_INET6;
+		p->bits = 128;
+	} else {
+		return -EINVAL;
+	}
+	if (slash) {
+		char *end;
+		unsigned long bits = strtoul(slash, &end, 10);
+
+		if (end == slash || *end || *slash == '-' || *slash == '+' || bits > p->bits)
+			return -EINVAL;
+		p->bits = (unsigned)bits;
+	}
+	return 0;
+}
+
+static bool prefix_matches(const struct prefix *p, const struct sockaddr *peer)
+{
+	const uint8_t *addr;
+	int family = peer->sa_family;
+
+	if (p->family == AF_UNSPEC)
+		return true;
+	if (family == AF_INET) {
+		addr = (const uint8_t *)&((const struct sockaddr_in *)peer)->sin_addr;
+	} else if (family == AF_INET6) {
+		const struct in6_addr *a6 = &((const struct sockaddr_in6 *)peer)->sin6_addr;
+
+		addr = a6->s6_addr;
+		/* A v4 initiator on a dual-stack portal is still that v4 initiator. */
+		if (IN6_IS_ADDR_V4MAPPED(a6)) {
+			addr += 12;
+			family = AF_INET;
+		}
+	} else {
+		return false;
+	}
+	if (family != p->family)
+		return false;
+	for (unsigned bit = 0; bit < p->bits; bit += 8) {
+		unsigned n = MIN(p->bits - bit, 8u);
+		uint8_t mask = (uint8_t)(0xff << (8 - n));
+
+		if ((addr[bit / 8] ^ p->addr[bit / 8]) & mask)
+			return false;
+	}
+	return true;
+}
+
+void acl_init(struct itarget *it)
+{
+	list_init(&it->acl[ISCSI_ACL_ADDRESS]);
+	list_init(&it->acl[ISCSI_ACL_NAME]);
+	list_init(&it->masks);
+}
+
+void acl_fini(struct itarget *it)
+{
+	struct acl_rule *r, *tmp;
+	struct lun_mask *m, *mtmp;
+
+	for (int kind = 0; kind < 2; kind++)
+		list_for_each_safe(r, tmp, &it->acl[kind], link) {
+			list_del(&r->link);
+			free(r);
+		}
+	pthread_mutex_lock(&mask_lock);
+	list_for_each_safe(m, mtmp, &it->masks, link) {
+		list_del(&m->link);
+		free(m);
+	}
+	pthread_mutex_unlock(&mask_lock);
+	scsi_target_set_mask(it->target, NULL, NULL);
+}
+
+static struct acl_rule *rule_find(struct itarget *it, enum iscsi_acl_kind kind, const char *text)
+{
+	struct acl_rule *r;
+
+	list_for_each(r, &it->acl[kind], link)
+		if (!strcmp(r->text, text))
+			return r;
+	return NULL;
+}
+
+int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule)
+{
+	struct itarget *it = itarget_find(t);
+	struct acl_rule *r;
+	struct prefix p;
+	size_t len = strlen(rule);
+
+	if (!it)
+		return -ENOENT;
+	if (kind == ISCSI_ACL_ADDRESS ? prefix_parse(rule, &p) : !len || len > ISCSI_NAME_MAX)
+		return -EINVAL;
+	if (rule_find(it, kind, rule))
+		return -EEXIST;
+	r = malloc(sizeof(*r) + len + 1);
+	if (!r)
+		return -ENOMEM;
+	memcpy(r->text, rule, len + 1);
+	list_add_tail(&it->acl[kind], &r->link);
+	return 0;
+}
+
+int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule)
+{
+	struct itarget *it = itarget_find(t);
+	struct acl_rule *r = it ? rule_find(it, kind, rule) : NULL;
+
+	if (!r)
+		return -ENOENT;
+	list_del(&r->link);
+	free(r);
+	return 0;
+}
+
+void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(const char *rule, void *arg), void *arg)
+{
+	struct itarget *it = itarget_find(t);
+	struct acl_rule *r;
+
+	if (!it)
+		return;
+	list_for_each(r, &it->acl[kind], link)
+		fn(r->text, arg);
+}
+
+bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer)
+{
+	struct itarget *it = itarget_find(t);
+	struct list *addresses, *names;
+	bool address_ok = false, name_ok = false;
+	struct acl_rule *r;
+
+	if (!it)
+		return false;
+	addresses = &it->acl[ISCSI_ACL_ADDRESS];
+	names = &it->acl[ISCSI_ACL_NAME];
+	list_for_each(r, addresses, link) {
+		struct prefix p;
+
+		if (!prefix_parse(r->text, &p) && prefix_matches(&p, peer))
+			address_ok = true;
+	}
+	list_for_each(r, names, link)
+		if (!strcmp(r->text, iqn))
+			name_ok = true;
+	if (list_empty(addresses) && list_empty(names))
+		return false;
+	return (list_empty(addresses) || address_ok) && (list_empty(names) || name_ok);
+}
+
+/* ---- LUN masks ---------------------------------------------------------------------------------- */
+
+static struct lun_mask *mask_find(struct itarget *it, const char *iqn)
+{
+	struct lun_mask *m;
+
+	list_for_each(m, &it->masks, link)
+		if (!strcmp(m->iqn, iqn))
+			return m;
+	return NULL;
+}
+
+/* scsi_target_set_mask() callback; any event thread. The controller (LUN 0) is always visible, so
+ * that an initiator can ask REPORT LUNS. */
+static bool visible(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+{
+	struct itarget *it = arg;
+	struct lun_mask *m;
+	bool ok = true;
+
+	if (lun == 0)
+		return true;
+	pthread_mutex_lock(&mask_lock);
+	m = mask_find(it, iqn);
+	if (m) {
+		ok = false;
+		for (unsigned i = 0; i < m->nranges; i++)
+			if (lun >= m->range[i].from && lun <= m->range[i].to)
+				ok = true;
+	}
+	pthread_mutex_unlock(&mask_lock);
+	return ok;
+}
+
+/* "1,3-5" into @m (NULL: only count). Returns the number of ranges or -EINVAL. */
+static int ranges_parse(const char *text, struct lun_mask *m)
+{
+	int n = 0;
+
+	while (*text) {
+		char *end;
+		unsigned long from = strtoul(text, &end, 10), to = from;
+
+		if (end == text || text[0] == '-' || text[0] == '+')
+			return -EINVAL;
+		if (*end == '-') {
+			text = end + 1;
+			to = strtoul(text, &end, 10);
+			if (end == text || text[0] == '-' || text[0] == '+')
+				return -EINVAL;
+		}
+		if ((*end && *end != ',') || from > to || to > SCSI_MAX_LUN || n == 1024)
+			return -EINVAL;
+		if (m) {
+			m->range[n].from = (uint32_t)from;
+			m->range[n].to = (uint32_t)to;
+		}
+		n++;
+		text = *end ? end + 1 : end;
+	}
+	return n;
+}
+
+int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns)
+{
+	struct itarget *it = itarget_find(t);
+	struct lun_mask *old, *m = NULL;
+
+	if (!it)
+		return -ENOENT;
+	if (!*iqn || strlen(iqn) > ISCSI_NAME_MAX)
+		return -EINVAL;
+	if (luns) {
+		int n = ranges_parse(luns, NULL);
+
+		if (n < 0)
+			return n;
+		m = calloc(1, sizeof(*m) + (size_t)n * sizeof(m->range[0]));
+		if (!m)
+			return -ENOMEM;
+		strcpy(m->iqn, iqn);
+		m->nranges = (unsigned)n;
+		n = ranges_parse(luns, m);
+		ASSERT(n == (int)m->nranges);
+	}
+	pthread_mutex_lock(&mask_lock);
+	old = mask_find(it, iqn);
+	if (old)
+		list_del(&old->link);
+	if (m)
+		list_add_tail(&it->masks, &m->link);
+	pthread_mutex_unlock(&mask_lock);
+	free(old);
+	scsi_target_set_mask(t, list_empty(&it->masks) ? NULL : visible, it);
+	return 0;
+}

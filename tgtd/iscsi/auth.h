@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The security stage of a login (RFC 7143 12.1): AuthMethod, then CHAP one-way or mutual, as a small
+ * state machine over keys. Which accounts count (a target's, or discovery's) is read when the stage
+ * begins; secrets are copied, so that an admin may change accounts at any time. Main loop only.
+ */
+#ifndef ISCSI_AUTH_H
+#define ISCSI_AUTH_H
+
+#include "tgtd/iscsi/iscsi.h"
+#include "tgtd/iscsi/text.h"
+
+struct iscsi_auth;
+
+/* @t NULL: discovery. NULL when out of memory. */
+struct iscsi_auth *iscsi_auth_create(struct scsi_target *t) must_check;
+void iscsi_auth_destroy(struct iscsi_auth *a);
+/* Must the initiator authenticate? */
+bool iscsi_auth_required(const struct iscsi_auth *a);
+/* True: @key is one of the security stage's, remembered for iscsi_auth_step(). */
+bool iscsi_auth_key(struct iscsi_auth *a, const char *key, const char *value);
+/* After all keys of one request. Adds the answers. 0: go on; otherwise an enum iscsi_login_status
+ * that ends the login. */
+uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out);
+/* The initiator may leave the security stage. */
+bool iscsi_auth_done(const struct iscsi_auth *a);
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The iSCSI side of a target: session keys, keepalive, redirection. Access rules are in access.c,
+ * accounts in account.c. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "events/bug.h"
+#include "tgtd/iscsi/itarget.h"
+#include "tgtd/iscsi/login.h"
+
+#define BUCKETS 1024
+
+unsigned iscsi_default_nop_interval = 30, iscsi_default_nop_count = 5;
+
+static struct list bucket[BUCKETS];
+
+static struct list *bucket_of(const struct scsi_target *t)
+{
+	uintptr_t v = (uintptr_t)t;
+
+	if (!bucket[0].next)
+		for (size_t i = 0; i < BUCKETS; i++)
+			list_init(&bucket[i]);
+	return &bucket[(v >> 6 ^ v >> 16) % BUCKETS];
+}
+
+struct itarget *itarget_find(const struct scsi_target *t)
+{
+	struct itarget *it;
+
+	list_for_each(it, bucket_of(t), link)
+		if (it->target == t)
+			return it;
+	return NULL;
+}
+
+int iscsi_target_add(struct scsi_target *t)
+{
+	struct itarget *it;
+
+	if (itarget_find(t))
+		return -EEXIST;
+	it = calloc(1, sizeof(*it));
+	if (!it)
+		return -ENOMEM;
+	it->target = t;
+	iscsi_offer_init(&it->offer);
+	it->nop_interval = iscsi_default_nop_interval;
+	it->nop_count = iscsi_default_nop_count;
+	acl_init(it);
+	list_add_tail(bucket_of(t), &it->link);
+	return 0;
+}
+
+void iscsi_target_remove(struct scsi_target *t)
+{
+	struct itarget *it = itarget_find(t);
+
+	if (!it)
+		return;
+	acl_fini(it);
+	list_del(&it->link);
+	free(it);
+}
+
+/* Small decimal admin numbers. */
+static int set_unsigned(const char *value, unsigned max, unsigned *out)
+{
+	char *end;
+	unsigned long v;
+
+	errno = 0;
+	v = strtoul(value, &end, 10);
+	if (errno || end == value || *end || value[0] == '-' || v > max)
+		return -EINVAL;
+	*out = (unsigned)v;
+	return 0;
+}
+
+static int set_text(const char *value, char *out, size_t len)
+{
+	if (strlen(value) >= len)
+		return -EINVAL;
+	strcpy(out, value);
+	return 0;
+}
+
+static int set_reason(struct itarget *it, const char *value)
+{
+	/* tgt's words (RFC 7143 11.13.5, status class 1). */
+	if (!strcmp(value, "Temporary"))
+		it->redirect_permanent = false;
+	else if (!strcmp(value, "Permanent"))
+		it->redirect_permanent = true;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+int iscsi_target_set(struct scsi_target *t, const char *key, const char *value)
+{
+	struct itarget *it = itarget_find(t);
+	unsigned port;
+
+	if (!it)
+		return -ENOENT;
+	if (!strcmp(key, "nop_interval"))
+		return set_unsigned(value, 3600, &it->nop_interval);
+	if (!strcmp(key, "nop_count"))
+		return set_unsigned(value, 1000, &it->nop_count);
+	if (!strcmp(key, "RedirectAddress"))
+		return set_text(value, it->redirect_address, sizeof(it->redirect_address));
+	if (!strcmp(key, "RedirectPort"))
+		return set_unsigned(value, 65535, &port) ?: set_text(value, it->redirect_port, sizeof(it->redirect_port));
+	if (!strcmp(key, "RedirectReason"))
+		return set_reason(it, value);
+	return iscsi_offer_set(&it->offer, key, value);
+}
+
+void iscsi_target_each_key(struct scsi_target *t, void (*fn)(const char *key, const char *value, void *arg), void *arg)
+{
+	struct itarget *it = itarget_find(t);
+	const char *key;
+	char value[64];
+
+	for (unsigned i = 0; it && iscsi_offer_get(&it->offer, i, &key, value, sizeof(value)); i++)
+		fn(key, value, arg);
+}
+
+unsigned iscsi_target_nop_interval(const struct scsi_target *t)
+{
+	struct itarget *it = itarget_find(t);
+
+	return it ? it->nop_interval : 0;
+}
+
+unsigned iscsi_target_nop_count(const struct scsi_target *t)
+{
+	struct itarget *it = itarget_find(t);
+
+	return it ? it->nop_count : 0;
+}
+
+void iscsi_target_offer(struct scsi_target *t, struct iscsi_offer *out)
+{
+	struct itarget *it = t ? itarget_find(t) : NULL;
+
+	if (it)
+		*out = it->offer;
+	else
+		iscsi_offer_init(out);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What iSCSI keeps of a target: session keys, access rules, bound accounts, redirection. Internal to
+ * tgtd/iscsi; iscsi.h is the public face. Main loop only.
+ */
+#ifndef ISCSI_ITARGET_H
+#define ISCSI_ITARGET_H
+
+#include "events/list.h"
+#include "tgtd/iscsi/iscsi.h"
+#include "tgtd/iscsi/params.h"
+
+#define ITARGET_INCOMING_MAX 64
+
+struct account {
+	struct list link;
+	char *user, *password;
+};
+
+/* A set of accounts: of a target, or of discovery. */
+struct account_set {
+	struct account *incoming[ITARGET_INCOMING_MAX];
+	unsigned nincoming;
+	struct account *outgoing;
+};
+
+struct acl_rule {
+	struct list link;
+	char text[];
+};
+
+struct lun_mask {
+	struct list link;
+	char iqn[ISCSI_NAME_MAX + 1];
+	unsigned nranges;
+	struct { uint32_t from, to; } range[];
+};
+
+struct itarget {
+	struct list link; /* hash bucket */
+	struct scsi_target *target;
+	struct iscsi_offer offer;
+	unsigned nop_interval, nop_count;
+	char redirect_address[64], redirect_port[8];
+	bool redirect_permanent;
+	struct list acl[2]; /* acl_rule by enum iscsi_acl_kind */
+	struct list masks;  /* lun_mask */
+	struct account_set accounts;
+};
+
+/* From struct iscsi_conf, for targets made later; set by iscsi_start(). */
+extern unsigned iscsi_default_nop_interval, iscsi_default_nop_count;
+
+struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
+/* The accounts of @t, or of discovery when NULL. */
+struct account_set *itarget_accounts(const struct scsi_target *t);
+struct account *account_find(const char *user);
+/* Called by iscsi_target_remove() and by iscsi_target_add() respectively. */
+void acl_fini(struct itarget *it);
+void acl_init(struct itarget *it);
+
+#endif

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The login phase. One request (possibly several PDUs with the C bit) is assembled, parsed into
+ * pairs, and then worked on in an order that does not depend on the order of the keys: names first,
+ * because they decide which target's rules, accounts and offer count; then the stage's own keys; then
+ * the stage transition that the initiator asks for.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "events/bug.h"
+#include "events/bytes.h"
+#include "events/log.h"
+#include "tgtd/iscsi/auth.h"
+#include "tgtd/iscsi/itarget.h"
+#include "tgtd/iscsi/login.h"
+
+/* RFC 7143 11.12, 11.13 */
+enum {
+	OP_LOGIN_REQUEST = 0x03,
+	OP_LOGIN_RESPONSE = 0x23,
+	OPCODE_MASK = 0x3f,
+	LOGIN_TRANSIT = 0x80,
+	LOGIN_CONTINUED = 0x40,
+};
+
+enum { STAGE_SECURITY = 0, STAGE_OPERATIONAL = 1, STAGE_RESERVED = 2, STAGE_FULL_FEATURE = 3 };
+
+/* More round trips than any sane negotiation: a peer that never comes to an end. */
+#define EXCHANGES_MAX 128
+
+struct pair {
+	const char *key, *value;
+};
+
+struct request {
+	struct pair pair[TEXT_KEYS_MAX];
+	unsigned n;
+};
+
+void iscsi_login_init(struct iscsi_login *l, const struct iscsi_login_ops *ops, void *conn,
+		      const struct sockaddr_storage *peer, const struct sockaddr_storage *local, bool iser, uint16_t tpgt)
+{
+	memset(l, 0, sizeof(*l));
+	l->ops = ops;
+	l->conn = conn;
+	l->peer = *peer;
+	l->local = *local;
+	l->iser = iser;
+	l->tpgt = tpgt;
+	text_in_init(&l->in);
+	text_out_init(&l->out);
+	iscsi_params_init(&l->params);
+}
+
+void iscsi_login_fini(struct iscsi_login *l)
+{
+	text_in_fini(&l->in);
+	text_out_fini(&l->out);
+	iscsi_auth_destroy(l->auth);
+	l->auth = NULL;
+}
+
+/* Everything of a response but its flags and data. */
+static void reply_header(struct iscsi_login *l, const uint8_t *bhs, uint16_t status, struct iscsi_reply *reply)
+{
+	uint32_t exp_cmd_sn = get_be32(bhs + 24), max_cmd_sn = exp_cmd_sn;
+
+	if (l->started && l->ops && l->ops->window)
+		l->ops->window(l, &exp_cmd_sn, &max_cmd_sn);
+	memset(reply->bhs, 0, sizeof(reply->bhs));
+	reply->data_len = 0;
+	reply->bhs[0] = OP_LOGIN_RESPONSE;
+	memcpy(reply->bhs + 8, bhs + 8, 6);	/* ISID */
+	put_be16(reply->bhs + 14, l->tsih ? l->tsih : get_be16(bhs + 14));
+	memcpy(reply->bhs + 16, bhs + 16, 4);	/* ITT */
+	put_be32(reply->bhs + 24, l->stat_sn++);
+	put_be32(reply->bhs + 28, exp_cmd_sn);
+	put_be32(reply->bhs + 32, max_cmd_sn);
+	reply->bhs[36] = (uint8_t)(status >> 8);
+	reply->bhs[37] = (uint8_t)status;
+	l->status = status;
+}
+
+static void reply_data(struct iscsi_reply *reply, const char *data, uint32_t len)
+{
+	ASSERT(len <= LOGIN_REPLY_MAX);
+	if (len)
+		memcpy(reply->data, data, len);
+	memset(reply->data + len, 0, 4);
+	reply->data_len = len;
+	put_be24(reply->bhs + 5, len);
+}
+
+/* RFC 7143 11.13.5: after a failure the other fields mean nothing, except for a redirection, which
+ * carries its TargetAddress. */
+void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_login_status status, struct iscsi_reply *reply)
+{
+	reply_header(l, bhs, status, reply);
+	reply->bhs[1] = (uint8_t)(bhs[1] & 0x0c);
+	if (status >> 8 == 1)
+		reply_data(reply, l->out.buf, MIN(l->out.len, (uint32_t)LOGIN_REPLY_MAX));
+}
+
+static enum login_outcome refuse(struct iscsi_login *l, const uint8_t *bhs, uint16_t status, struct iscsi_reply *reply,
+				 const char *why)
+{
+	log_ratelimited(LOG_LVL_NOTICE, "login of %s to %s refused with %04x: %s", l->initiator[0] ? l->initiator : "?",
+			l->target_name[0] ? l->target_name : l->discovery ? "discovery" : "?", status, why);
+	iscsi_login_refuse(l, bhs, status, reply);
+	return LOGIN_FAILED;
+}
+
+/* ---- checks of the header ------------------------------------------------------------------------- */
+
+/* 0 or a login status. */
+static uint16_t check_header(struct iscsi_login *l, const uint8_t *bhs, const char **why)
+{
+	uint8_t flags = bhs[1];
+	unsigned csg = flags >> 2 & 3, nsg = flags & 3;
+
+	*why = "malformed Login Request";
+	if (bhs[3] > 0) {
+		*why = "no common protocol version";
+		return LOGIN_UNSUPPORTED_VERSION;
+	}
+	if (csg != STAGE_SECURITY && csg != STAGE_OPERATIONAL)
+		return LOGIN_INITIATOR_ERROR;
+	if ((flags & LOGIN_TRANSIT) && ((flags & LOGIN_CONTINUED) || nsg <= csg || nsg == STAGE_RESERVED))
+		return LOGIN_INITIATOR_ERROR;
+	if (!l->started)
+		return 0;
+	*why = "identifiers or stage changed in the middle of a login";
+	if (memcmp(l->isid, bhs + 8, 6) || l->itt != get_be32(bhs + 16) || l->cid != get_be16(bhs + 20) || csg != l->stage)
+		return LOGIN_INITIATOR_ERROR;
+	*why = "login does not come to an end";
+	return ++l->exchanges > EXCHANGES_MAX ? LOGIN_INITIATOR_ERROR : 0;
+}
+
+static void first_request(struct iscsi_login *l, const uint8_t *bhs)
+{
+	memcpy(l->isid, bhs + 8, 6);
+	l->tsih = get_be16(bhs + 14);
+	l->itt = get_be32(bhs + 16);
+	l->cid = get_be16(bhs + 20);
+	l->cmd_sn = get_be32(bhs + 24);
+	l->stage = bhs[1] >> 2 & 3;
+	/* Any start will do; the initiator takes it from our first response. */
+	l->stat_sn = get_be32(bhs + 28);
+	l->started = true;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------ */
+
+static const char *find(const struct request *r, const char *key)
+{
+	for (unsigned i = 0; i < r->n; i++)
+		if (!strcmp(r->pair[i].key, key))
+			return r->pair[i].value;
+	return NULL;
+}
+
+static bool copy_name(char *out, size_t size, const char *value)
+{
+	if (!*value || strlen(value) >= size)
+		return false;
+	strcpy(out, value);
+	return true;
+}
+
+static uint16_t redirect(struct iscsi_login *l, const struct itarget *it)
+{
+	const char *port = it->redirect_port[0] ? it->redirect_port : "3260";
+	bool v6 = strchr(it->redirect_address, ':') && it->redirect_address[0] != '[';
+
+	text_out_reset(&l->out);
+	text_out_addf(&l->out, "TargetAddress", v6 ? "[%s]:%s" : "%s:%s", it->redirect_address, port);
+	return it->redirect_permanent ? LOGIN_MOVED_PERMANENTLY : LOGIN_MOVED_TEMPORARILY;
+}
+
+/* Who, to what: RFC 7143 6.3 wants all of it in the first request. 0 or a login status. */
+static uint16_t resolve_names(struct iscsi_login *l, const struct request *r, const char **why)
+{
+	const char *initiator = find(r, "InitiatorName"), *target = find(r, "TargetName");
+	const char *type = find(r, "SessionType"), *alias = find(r, "InitiatorAlias");
+	struct itarget *it;
+
+	*why = "InitiatorName is missing";
+	if (!initiator)
+		return LOGIN_MISSING_PARAMETER;
+	*why = "InitiatorName is empty or too long";
+	if (!copy_name(l->initiator, sizeof(l->initiator), initiator))
+		return LOGIN_INITIATOR_ERROR;
+	if (alias && strlen(alias) < sizeof(l->initiator_alias))
+		strcpy(l->initiator_alias, alias);
+	if (type && !strcmp(type, "Discovery")) {
+		l->discovery = true;
+		*why = "a discovery session has one connection";
+		return l->tsih ? LOGIN_INITIATOR_ERROR : 0;
+	}
+	*why = "unknown SessionType";
+	if (type && strcmp(type, "Normal"))
+		return LOGIN_SESSION_TYPE_UNSUPPORTED;
+	*why = "TargetName is missing";
+	if (!target)
+		return LOGIN_MISSING_PARAMETER;
+	*why = "no such target";
+	if (!copy_name(l->target_name, sizeof(l->target_name), target))
+		return LOGIN_NOT_FOUND;
+	l->target = scsi_target_find_name(target);
+	it = l->target ? itarget_find(l->target) : NULL;
+	if (!it)
+		return LOGIN_NOT_FOUND;
+	*why = "no access rule lets it in";
+	if (!iscsi_acl_allows(l->target, l->initiator, (const struct sockaddr *)&l->peer))
+		return LOGIN_AUTHORIZATION_FAILURE;
+	*why = "target is redirected";
+	if (it->redirect_address[0])
+		return redirect(l, it);
+	*why = "target is offline";
+	if (scsi_target_offline(l->target))
+		return LOGIN_SERVICE_UNAVAILABLE;
+	return 0;
+}
+
+static uint16_t begin(struct iscsi_login *l, const struct request *r, const char **why)
+{
+	uint16_t status = resolve_names(l, r, why);
+
+	if (status)
+		return status;
+	l->names_done = true;
+	iscsi_target_offer(l->target, &l->offer);
+	iscsi_nego_init(&l->nego, &l->offer, &l->params, l->iser, l->discovery, l->tsih == 0, false);
+	l->auth = iscsi_auth_create(l->target);
+	*why = "out of memory";
+	if (!l->auth)
+		return LOGIN_OUT_OF_RESOURCES;
+	l->auth_required = iscsi_auth_required(l->auth);
+	*why = "the initiator skips the authentication that is demanded";
+	if (l->auth_required && l->stage != STAGE_SECURITY)
+		return LOGIN_AUTH_FAILURE;
+	/* 13.9: with the first response to a login of a normal session. */
+	if (!l->discovery)
+		text_out_addf(&l->out, "TargetPortalGroupTag", "%u", l->tpgt);
+	return 0;
+}
+
+/* ---- one request ------------------------------------------------------------------------------------ */
+
+static int collect(void *arg, const char *key, const char *value)
+{
+	struct request *r = arg;
+
+	r->pair[r->n].key = key;
+	r->pair[r->n++].value = value;
+	return 0;
+}
+
+static bool is_name_key(const char *key)
+{
+	return !strcmp(key, "InitiatorName") || !strcmp(key, "TargetName") || !strcmp(key, "SessionType") ||
+	       !strcmp(key, "InitiatorAlias");
+}
+
+/* The keys of the stage. 0 or a login status. */
+static uint16_t stage_keys(struct iscsi_login *l, const struct request *r, bool first, const char **why)
+{
+	for (unsigned i = 0; i < r->n; i++) {
+		const char *key = r->pair[i].key, *value = r->pair[i].value;
+		int rc;
+
+		if (is_name_key(key)) {
+			*why = "a name key after the first request";
+			if (!first && strcmp(key, "InitiatorAlias"))
+				return LOGIN_INITIATOR_ERROR;
+			continue;
+		}
+		if (iscsi_auth_key(l->auth, key, value)) {
+			*why = "security key outside of the security stage";
+			if (l->stage != STAGE_SECURITY)
+				return LOGIN_INITIATOR_ERROR;
+			continue;
+		}
+		*why = "operational key in the security stage";
+		if (l->stage == STAGE_SECURITY && iscsi_key_find(key) != KEY_UNKNOWN)
+			return LOGIN_INITIATOR_ERROR;
+		*why = "key negotiated twice, or too long";
+		rc = iscsi_nego_key(&l->nego, key, value, &l->out);
+		if (rc == -EPROTO)
+			return LOGIN_INITIATOR_ERROR;
+		*why = "negotiation grew beyond its limits";
+		if (rc)
+			return LOGIN_OUT_OF_RESOURCES;
+	}
+	*why = "authentication failed";
+	return l->stage == STAGE_SECURITY ? iscsi_auth_step(l->auth, &l->out) : 0;
+}
+
+/* Sends what is collected; makes the stage transition when the last piece leaves. */
+static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs, struct iscsi_reply *reply)
+{
+	bool transit = l->pending_transit & LOGIN_TRANSIT, more;
+	unsigned nsg = l->pending_transit & 3;
+	uint8_t flags = (uint8_t)(l->stage << 2);
+	const char *data;
+	uint32_t len;
+
+	if (l->stage == STAGE_SECURITY && !iscsi_auth_done(l->auth))
+		transit = false;
+	/* The transition waits for the last PDU of the answer. */
+	if (l->out.len - l->out.sent > LOGIN_REPLY_MAX)
+		transit = false;
+	if (transit && nsg == STAGE_FULL_FEATURE) {
+		uint16_t status;
+
+		l->params.first_burst = MIN(l->params.first_burst, l->params.max_burst);
+		status = l->ops->establish(l);
+		if (status != LOGIN_OK)
+			return refuse(l, bhs, status, reply, "the session cannot be established");
+	}
+	reply_header(l, bhs, LOGIN_OK, reply);
+	data = text_out_take(&l->out, LOGIN_REPLY_MAX, &len, &more);
+	reply_data(reply, data, len);
+	if (more)
+		flags |= LOGIN_CONTINUED;
+	else
+		text_out_reset(&l->out);
+	if (transit) {
+		flags |= (uint8_t)(LOGIN_TRANSIT | nsg);
+		l->stage = (uint8_t)nsg;
+	}
+	reply->bhs[1] = flags;
+	if (l->stage != STAGE_FULL_FEATURE)
+		return LOGIN_CONTINUE;
+	/* Digests, and everything else, count from the next PDU on. */
+	return LOGIN_DONE;
+}
+
+enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, const uint8_t *data, uint32_t len,
+				  struct iscsi_reply *reply)
+{
+	struct request r = { .n = 0 };
+	const char *why;
+	uint16_t status;
+	bool first;
+
+	if ((bhs[0] & OPCODE_MASK) != OP_LOGIN_REQUEST) {
+		if (!l->started)
+			return LOGIN_DROP;
+		return refuse(l, bhs, LOGIN_INVALID_DURING_LOGIN, reply, "not a Login Request");
+	}
+	status = check_header(l, bhs, &why);
+	if (status)
+		return refuse(l, bhs, status, reply, why);
+	if (!l->started)
+		first_request(l, bhs);
+	if (text_in_append(&l->in, data, len))
+		return refuse(l, bhs, LOGIN_OUT_OF_RESOURCES, reply, "request too long");
+	if (bhs[1] & LOGIN_CONTINUED) {
+		reply_header(l, bhs, LOGIN_OK, reply);
+		reply->bhs[1] = (uint8_t)(l->stage << 2);
+		return LOGIN_CONTINUE;
+	}
+	if (l->out.sent < l->out.len && l->out.sent) {
+		/* We are in the middle of a long answer: the initiator asks for the next piece. */
+		if (l->in.len)
+			return refuse(l, bhs, LOGIN_INITIATOR_ERROR, reply, "new keys before the end of an answer");
+		return respond(l, bhs, reply);
+	}
+	if (text_in_parse(&l->in, collect, &r))
+		return refuse(l, bhs, LOGIN_INITIATOR_ERROR, reply, "malformed text");
+	first = !l->names_done;
+	status = first ? begin(l, &r, &why) : 0;
+	if (!status)
+		status = stage_keys(l, &r, first, &why);
+	text_in_reset(&l->in);
+	if (!status && l->stage == STAGE_OPERATIONAL && iscsi_nego_declare(&l->nego, &l->out)) {
+		status = LOGIN_OUT_OF_RESOURCES;
+		why = "answer too long";
+	}
+	if (status)
+		return refuse(l, bhs, status, reply, why);
+	l->pending_transit = bhs[1] & (LOGIN_TRANSIT | 3);
+	return respond(l, bhs, reply);
+}
