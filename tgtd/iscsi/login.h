@@ -34,6 +34,8 @@ enum iscsi_login_status {
 	LOGIN_TARGET_ERROR = 0x0300,
 	LOGIN_SERVICE_UNAVAILABLE = 0x0301,
 	LOGIN_OUT_OF_RESOURCES = 0x0302,
+	/* Not on the wire: establish() cannot say yet (the session being reinstated is still ending). */
+	LOGIN_PENDING = 0xffff,
 };
 
 struct iscsi_login;
@@ -41,7 +43,8 @@ struct iscsi_login;
 struct iscsi_login_ops {
 	/* The last check before full feature phase: find or make the session (TSIH 0: new, reinstating one
 	 * with the same initiator port name; TSIH != 0: add or reinstate connection CID). Sets
-	 * login->tsih. Returns LOGIN_OK or the status to refuse with. */
+	 * login->tsih. Returns LOGIN_OK, the status to refuse with, or LOGIN_PENDING: then no reply is made
+	 * (LOGIN_WAIT) and iscsi_login_resume() will ask again. */
 	uint16_t (*establish)(struct iscsi_login *login);
 	/* ExpCmdSN and MaxCmdSN for the responses of this connection. */
 	void (*window)(struct iscsi_login *login, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);
@@ -95,6 +98,7 @@ enum login_outcome {
 	LOGIN_DONE,	/* send the reply, full feature phase begins after it */
 	LOGIN_FAILED,	/* send the reply, then close */
 	LOGIN_DROP,	/* close without a reply */
+	LOGIN_WAIT,	/* no reply yet, take no further request: iscsi_login_resume() follows */
 };
 
 void iscsi_login_init(struct iscsi_login *l, const struct iscsi_login_ops *ops, void *conn,
@@ -103,6 +107,8 @@ void iscsi_login_fini(struct iscsi_login *l);
 /* One Login Request: @bhs is 48 bytes, @data its data segment (unpadded length @len). */
 enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, const uint8_t *data,
 				  uint32_t len, struct iscsi_reply *reply) must_check;
+/* After LOGIN_WAIT: calls establish() again and goes on from there. The same outcomes. */
+enum login_outcome iscsi_login_resume(struct iscsi_login *l, struct iscsi_reply *reply) must_check;
 /* A refusal made outside of the exchange (time-out, limits). */
 void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_login_status status, struct iscsi_reply *reply);
 
