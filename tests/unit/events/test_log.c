@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What reaches stderr: one line a message, nothing a peer could forge, no floods; and BUG's end. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "events/bug.h"
+#include "events/clock.h"
+#include "events/log.h"
+#include "tests/support/unit.h"
+
+static char text[16384];
+
+/* Runs @fn in a child and collects its stderr in text[]; returns its wait status. */
+static int capture(void (*fn)(void))
+{
+	int p[2], status;
+	size_t len = 0;
+	ssize_t n;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(p), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		dup2(p[1], STDERR_FILENO);
+		close(p[0]);
+		close(p[1]);
+		fn();
+		_exit(0);
+	}
+	close(p[1]);
+	while (len < sizeof(text) - 1 && (n = read(p[0], text + len, sizeof(text) - 1 - len)) > 0)
+		len += (size_t)n;
+	text[len] = '\0';
+	close(p[0]);
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+static unsigned lines(void)
+{
+	unsigned n = 0;
+
+	for (const char *s = text; *s; s++)
+		n += *s == '\n';
+	return n;
+}
+
+static void say_at_each_level(void)
+{
+	unsetenv("JOURNAL_STREAM");
+	log_open(LOG_SINK_STDERR, "test");
+	log_set_level(LOG_LVL_WARN);
+	log_error("e%d", 1);
+	log_warn("w%d", 2);
+	log_notice("n%d", 3);
+	log_debug("d%d", 4);
+}
+
+START_TEST(threshold)
+{
+	ck_assert_int_eq(capture(say_at_each_level), 0);
+	ck_assert_uint_eq(lines(), 2);
+	ck_assert_ptr_nonnull(strstr(text, "error: e1\n"));
+	ck_assert_ptr_nonnull(strstr(text, "warning: w2\n"));
+}
+END_TEST
+
+static void say_ugly(void)
+{
+	char longest[3000];
+
+	memset(longest, 'x', sizeof(longest));
+	longest[sizeof(longest) - 1] = '\0';
+	log_error("name '%s'", "iqn.evil\n00:00:00 root: all is well\r\x1b[2J");
+	log_error("%s", longest);
+	errno = ENOENT;
+	log_error("no %m");
+	if (errno != ENOENT)
+		abort();
+}
+
+START_TEST(one_printable_line_each)
+{
+	ck_assert_int_eq(capture(say_ugly), 0);
+	ck_assert_uint_eq(lines(), 3);
+	ck_assert_ptr_nonnull(strstr(text, "'iqn.evil?00:00:00 root: all is well??[2J'\n"));
+	ck_assert_ptr_nonnull(strstr(text, "no No such file"));
+	ck_assert_uint_lt(strlen(text), 1300);
+}
+END_TEST
+
+static void say_to_journal(void)
+{
+	setenv("JOURNAL_STREAM", "8:1", 1);
+	log_open(LOG_SINK_STDERR, "test");
+	log_error("broken");
+}
+
+START_TEST(journal_gets_priorities)
+{
+	ck_assert_int_eq(capture(say_to_journal), 0);
+	ck_assert_int_eq(strncmp(text, "<3>", 3), 0);
+}
+END_TEST
+
+static void flood(void)
+{
+	clock_fake_set(5 * NSEC_PER_SEC);
+	for (int i = 0; i < 1000; i++) {
+		if (i == 900)
+			clock_fake_advance(NSEC_PER_SEC);
+		log_ratelimited(LOG_LVL_ERROR, "flood %d", i);
+	}
+}
+
+START_TEST(floods_are_cut_and_counted)
+{
+	ck_assert_int_eq(capture(flood), 0);
+	ck_assert_uint_eq(lines(), 20);
+	ck_assert_ptr_nonnull(strstr(text, "flood 9\n"));
+	ck_assert_ptr_null(strstr(text, "flood 10\n"));
+	ck_assert_ptr_nonnull(strstr(text, "flood 900 (890 more like this)\n"));
+	ck_assert_ptr_nonnull(strstr(text, "flood 901\n"));
+}
+END_TEST
+
+static void break_invariant(void)
+{
+	int two = 2;
+
+	BUG_ON(two + two == 4);
+}
+
+START_TEST(bug_says_where_and_aborts)
+{
+	int status = capture(break_invariant);
+
+	ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	ck_assert_ptr_nonnull(strstr(text, "BUG: tests/unit/events/test_log.c:"));
+	ck_assert_ptr_nonnull(strstr(text, "two + two == 4"));
+}
+END_TEST
+
+START_TEST(fake_clock)
+{
+	uint64_t real = clock_now_ns();
+
+	clock_fake_set(real + 1000);
+	ck_assert_uint_eq(clock_now_ns(), real + 1000);
+	clock_fake_advance(NSEC_PER_SEC);
+	ck_assert_uint_eq(clock_now_ns(), real + 1000 + NSEC_PER_SEC);
+	clock_fake_off();
+	ck_assert_uint_ge(clock_now_ns(), real);
+	ck_assert_uint_lt(clock_now_ns(), real + 60 * NSEC_PER_SEC);
+	/* After 2026 began and before 2100. */
+	ck_assert_uint_gt(clock_realtime_ns(), 1767225600ull * NSEC_PER_SEC);
+	ck_assert_uint_lt(clock_realtime_ns(), 4102444800ull * NSEC_PER_SEC);
+}
+END_TEST
+
+UNIT_MAIN("log", 5, threshold, one_printable_line_each, journal_gets_priorities,
+	  floods_are_cut_and_counted, bug_says_where_and_aborts, fake_clock)
