@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See daemon.h. */
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "events/log.h"
+#include "tgtd/daemon.h"
+
+static int ready_fd = -1; /* write end of the pipe to the waiting parent */
+static const char *pid_path;
+static int pid_fd = -1;
+
+/* The starter's exit status must mean something: it waits until we serve, or are dead. */
+static void wait_for_child(int fd, pid_t child)
+{
+	char byte;
+	ssize_t n;
+
+	do
+		n = read(fd, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	if (n == 1)
+		_exit(0);
+	waitpid(child, NULL, 0);
+	_exit(1);
+}
+
+int daemon_detach(void)
+{
+	int fds[2], null;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return -errno;
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (pid > 0) {
+		close(fds[1]);
+		wait_for_child(fds[0], pid);
+	}
+	close(fds[0]);
+	ready_fd = fds[1];
+	setsid();
+	if (chdir("/"))
+		return -errno;
+	/* stderr stays open until daemon_ready(), so that start-up errors reach whoever starts us. */
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0)
+		return -errno;
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	close(null);
+	return 0;
+}
+
+int daemon_pidfile(const char *path)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	char text[32];
+	int n;
+
+	pid_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (pid_fd < 0) {
+		n = -errno;
+		log_error("cannot write pid file %s: %m", path);
+		return n;
+	}
+	if (fcntl(pid_fd, F_OFD_SETLK, &lock)) {
+		log_error("pid file %s belongs to a running daemon", path);
+		return -EBUSY;
+	}
+	n = snprintf(text, sizeof(text), "%d\n", getpid());
+	if (ftruncate(pid_fd, 0) || write(pid_fd, text, (size_t)n) != n) {
+		n = -errno;
+		log_error("cannot write pid file %s: %m", path);
+		return n;
+	}
+	pid_path = path;
+	return 0;
+}
+
+int daemon_drop_privileges(const char *user)
+{
+	struct passwd *pw;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		log_warn("no_new_privs: %m");
+	if (!user)
+		return 0;
+	errno = 0;
+	pw = getpwnam(user);
+	if (!pw) {
+		log_error("--user %s: no such user", user);
+		return errno ? -errno : -ENOENT;
+	}
+	/* From root to anybody else the kernel clears all capability sets. */
+	if (initgroups(user, pw->pw_gid) || setgid(pw->pw_gid) || setuid(pw->pw_uid)) {
+		int rc = -errno;
+
+		log_error("cannot become user %s: %m", user);
+		return rc;
+	}
+	log_info("running as user %s (uid %d, gid %d), without capabilities", user, (int)pw->pw_uid, (int)pw->pw_gid);
+	return 0;
+}
+
+void daemon_ready(const char *status)
+{
+	sd_notifyf(0, "READY=1\nSTATUS=%s", status);
+	if (ready_fd < 0)
+		return;
+	dup2(STDOUT_FILENO, STDERR_FILENO);
+	if (write(ready_fd, "", 1) != 1)
+		log_warn("nobody waits for our readiness");
+	close(ready_fd);
+	ready_fd = -1;
+}
+
+void daemon_stopping(uint64_t usec)
+{
+	sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", (unsigned long long)usec);
+}
+
+void daemon_end(void)
+{
+	if (pid_path)
+		unlink(pid_path);
+}

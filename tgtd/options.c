@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Parsing the command line. Every option that is accepted does something; see tgtd.8. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "events/log.h"
+#include "tgtd/options.h"
+
+enum { OPT_NUMA_NODES = 256, OPT_CACHE, OPT_ISCSI, OPT_ISER, OPT_CENTRAL, OPT_SPIN, OPT_STATE_DIR, OPT_USER, OPT_SYSFS };
+
+static const struct option longopts[] = {
+	{ "foreground", no_argument, NULL, 'f' },
+	{ "dont-daemonize", no_argument, NULL, 'D' },
+	{ "control-port", required_argument, NULL, 'C' },
+	{ "nr_iothreads", required_argument, NULL, 't' },
+	{ "pid-file", required_argument, NULL, 'p' },
+	{ "debug", required_argument, NULL, 'd' },
+	{ "version", no_argument, NULL, 'V' },
+	{ "help", no_argument, NULL, 'h' },
+	{ "iscsi", required_argument, NULL, OPT_ISCSI },
+	{ "iser", required_argument, NULL, OPT_ISER },
+	{ "numa-nodes", required_argument, NULL, OPT_NUMA_NODES },
+	{ "cache", required_argument, NULL, OPT_CACHE },
+	{ "central-events", no_argument, NULL, OPT_CENTRAL },
+	{ "spin", required_argument, NULL, OPT_SPIN },
+	{ "state-dir", required_argument, NULL, OPT_STATE_DIR },
+	{ "user", required_argument, NULL, OPT_USER },
+	{ "sysfs-root", required_argument, NULL, OPT_SYSFS },
+	{ NULL, 0, NULL, 0 },
+};
+
+static void usage(FILE *out)
+{
+	fputs("Usage: tgtd [OPTION]...\n"
+	      "The iSCSI/iSER target daemon. Configure it with tgtadm(8) or tgt-admin(8).\n\n"
+	      "  -f, --foreground           do not detach; log to standard error\n"
+	      "  -D, --dont-daemonize       as -f, with debug messages\n"
+	      "  -C, --control-port N       which management socket to serve (default 0)\n"
+	      "  -p, --pid-file FILE        write the process id there\n"
+	      "  -d, --debug LEVEL          0 errors .. 4 everything (default 3)\n"
+	      "  -V, --version\n"
+	      "  -h, --help\n"
+	      "      --iscsi KEY=VALUE,...  portal=IP[:PORT] (repeatable), nop_interval=S, nop_count=N,\n"
+	      "                             max_connections=N, login_timeout=S\n"
+	      "      --iser KEY=VALUE,...   port=N, nop=on|off, pool_sz_mb=N, buf_sz_kb=N, cq_vector=N; off\n"
+	      "      --cache KEY=VALUE,...  size=, block=, group=, partitions=, nodes=, affinity=, threshold=; off\n"
+	      "      --numa-nodes N         simulate N NUMA nodes\n"
+	      "      --central-events       one event thread for all logical units (for comparison)\n"
+	      "      --spin MICROSECONDS    how long an event thread looks for work before it sleeps\n"
+	      "      --state-dir DIR        where reservations are kept (default /var/lib/tgt)\n"
+	      "      --user NAME            give up root once the sockets are open\n"
+	      "  -t, --nr_iothreads N       accepted for tgt's scripts: there are no I/O threads to count\n",
+	      out);
+}
+
+/* A decimal number in [min, max], all of the text. */
+static bool number(const char *text, unsigned long min, unsigned long max, unsigned long *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoul(text, &end, 10);
+	return !errno && end != text && !*end && text[0] != '-' && text[0] != '+' && *out >= min && *out <= max;
+}
+
+static bool bad(const char *what, const char *value)
+{
+	fprintf(stderr, "tgtd: %s: bad value '%s'; see tgtd --help\n", what, value);
+	return false;
+}
+
+static bool small_number(const char *what, const char *text, unsigned long min, unsigned long max, unsigned *out)
+{
+	unsigned long v;
+
+	if (!number(text, min, max, &v))
+		return bad(what, text);
+	*out = (unsigned)v;
+	return true;
+}
+
+/* portal=a,portal=b,nop_interval=5 */
+static bool parse_iscsi(struct options *o, char *text)
+{
+	for (char *save, *item = strtok_r(text, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+		char *value = strchr(item, '=');
+
+		if (!value)
+			return bad("--iscsi", item);
+		*value++ = '\0';
+		if (!strcmp(item, "portal")) {
+			if (o->nportals == OPTIONS_PORTALS_MAX)
+				return bad("--iscsi portal (too many)", value);
+			o->portal[o->nportals++] = value;
+		} else if (!strcmp(item, "nop_interval")) {
+			if (!small_number("nop_interval", value, 0, 3600, &o->nop_interval))
+				return false;
+		} else if (!strcmp(item, "nop_count")) {
+			if (!small_number("nop_count", value, 0, 1000, &o->nop_count))
+				return false;
+		} else if (!strcmp(item, "max_connections")) {
+			if (!small_number("max_connections", value, 1, 65535, &o->max_connections))
+				return false;
+		} else if (!strcmp(item, "login_timeout")) {
+			if (!small_number("login_timeout", value, 1, 3600, &o->login_timeout))
+				return false;
+		} else {
+			return bad("--iscsi", item);
+		}
+	}
+	return true;
+}
+
+static bool one_option(struct options *o, int c, char *arg)
+{
+	char err[256];
+	unsigned v;
+
+	switch (c) {
+	case 'D':
+		o->debug = true;
+		o->foreground = true;
+		return true;
+	case 'f':
+		o->foreground = true;
+		return true;
+	case 'C':
+		if (!small_number("--control-port", arg, 0, 65535, &v))
+			return false;
+		o->control_port = (int)v;
+		return true;
+	case 't':
+		if (!small_number("--nr_iothreads", arg, 1, 65535, &v))
+			return false;
+		log_notice("--nr_iothreads %u: ignored on purpose, I/O is asynchronous here and has no such threads", v);
+		return true;
+	case 'p':
+		o->pidfile = arg;
+		return true;
+	case 'd':
+		/* tgt's "-d 1" switches debugging on. Ours are levels; 1..4 raise as one would expect. */
+		return small_number("--debug", arg, 0, LOG_LVL_DEBUG, &o->log_level);
+	case OPT_ISCSI:
+		return parse_iscsi(o, arg);
+	case OPT_ISER:
+		if (!strcmp(arg, "off"))
+			o->iser = false;
+		else
+			o->iser_options = arg;
+		return true;
+	case OPT_NUMA_NODES:
+		return small_number("--numa-nodes", arg, 1, TOPO_MAX_NODES, &o->numa_nodes);
+	case OPT_CACHE:
+		if (!strcmp(arg, "off")) {
+			o->use_cache = false;
+			return true;
+		}
+		if (cache_parse(&o->cache, arg, err, sizeof(err))) {
+			fprintf(stderr, "tgtd: --cache: %s\n", err);
+			return false;
+		}
+		return true;
+	case OPT_CENTRAL:
+		o->central = true;
+		return true;
+	case OPT_SPIN:
+		return small_number("--spin", arg, 0, 1000000, &o->spin_us);
+	case OPT_STATE_DIR:
+		o->state_dir = arg;
+		return true;
+	case OPT_USER:
+		o->user = arg;
+		return true;
+	case OPT_SYSFS:
+		o->sysfs_root = arg;
+		return true;
+	default:
+		fputs("Try `tgtd --help' for more information.\n", stderr);
+		return false;
+	}
+}
+
+enum options_outcome options_parse(struct options *o, int argc, char **argv)
+{
+	int c;
+
+	*o = (struct options){
+		.log_level = LOG_LVL_INFO,
+		.state_dir = "/var/lib/tgt",
+		.sysfs_root = "",
+		.spin_us = 20,
+		.use_cache = true,
+		.nop_interval = 30,
+		.nop_count = 5,
+		.max_connections = 4096,
+		.login_timeout = 15,
+		.iser = true,
+		.iser_options = "",
+	};
+	while ((c = getopt_long(argc, argv, "fDC:t:p:d:Vh", longopts, NULL)) != -1) {
+		if (c == 'V') {
+			puts(TGT_VERSION);
+			return OPTIONS_EXIT_OK;
+		}
+		if (c == 'h') {
+			usage(stdout);
+			return OPTIONS_EXIT_OK;
+		}
+		if (!one_option(o, c, optarg))
+			return OPTIONS_EXIT_USAGE;
+	}
+	if (optind < argc) {
+		fprintf(stderr, "tgtd: unexpected argument '%s'; see tgtd --help\n", argv[optind]);
+		return OPTIONS_EXIT_USAGE;
+	}
+	if (o->debug)
+		o->log_level = LOG_LVL_DEBUG;
+	return OPTIONS_RUN;
+}

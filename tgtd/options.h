@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The command line of tgtd: tgt's options, and ours behind them. See tgtd.8. */
+#ifndef TGTD_OPTIONS_H
+#define TGTD_OPTIONS_H
+
+#include "cache/cache.h"
+
+#define OPTIONS_PORTALS_MAX 64
+
+struct options {
+	bool foreground;
+	bool debug;
+	int control_port;
+	unsigned log_level;	     /* enum log_level */
+	const char *pidfile;	     /* NULL: none */
+	const char *user;	     /* NULL: stay who we are */
+	const char *state_dir;	     /* persistent reservations and the like */
+	unsigned numa_nodes;	     /* 0: as the machine is; N: simulate */
+	const char *sysfs_root;	     /* "" live */
+	bool central;		     /* one event thread for all LUs (comparison, seed-systems R5) */
+	uint32_t spin_us;
+	bool use_cache;
+	struct cache_conf cache;
+
+	/* --iscsi */
+	const char *portal[OPTIONS_PORTALS_MAX];
+	unsigned nportals;
+	unsigned nop_interval, nop_count;
+	unsigned max_connections, login_timeout;
+
+	/* --iser */
+	bool iser;
+	const char *iser_options; /* rest of the text, for the iSER layer */
+};
+
+enum options_outcome { OPTIONS_RUN, OPTIONS_EXIT_OK, OPTIONS_EXIT_USAGE };
+
+/* Parses argv; messages go to stderr, --help and --version to stdout. Strings point into argv or
+ * into memory that is never freed. */
+enum options_outcome options_parse(struct options *o, int argc, char **argv);
+
+#endif
