@@ -69,14 +69,19 @@ static inline void list_splice_tail(struct list *to, struct list *from)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
 #define list_first_or_null(head, type, member) \
 	(list_empty(head) ? NULL : list_first(head, type, member))
-#define list_for_each(pos, head, member)                                    \
-	for (pos = list_first(head, __typeof__(*pos), member); &pos->member != (head); \
+/* The node of @pos, without touching *@pos: at the end of a walk @pos is not a real entry, and the
+ * head need not be aligned as an entry is. */
+#define list_node_(pos, member) \
+	((struct list *)(void *)((char *)(pos) + offsetof(__typeof__(*(pos)), member)))
+#define list_for_each(pos, head, member)                                                \
+	for (pos = list_first(head, __typeof__(*pos), member); list_node_(pos, member) != (head); \
 	     pos = list_entry(pos->member.next, __typeof__(*pos), member))
 /* Safe against removal of @pos (not of @tmp). */
-#define list_for_each_safe(pos, tmp, head, member)                          \
-	for (pos = list_first(head, __typeof__(*pos), member),              \
-	    tmp = list_entry(pos->member.next, __typeof__(*pos), member);   \
-	     &pos->member != (head);                                        \
-	     pos = tmp, tmp = list_entry(tmp->member.next, __typeof__(*tmp), member))
+#define list_for_each_safe(pos, tmp, head, member)                                       \
+	for (pos = list_first(head, __typeof__(*pos), member),                           \
+	    tmp = list_entry(list_node_(pos, member)->next, __typeof__(*pos), member);   \
+	     list_node_(pos, member) != (head);                                          \
+	     pos = tmp,                                                                  \
+	    tmp = list_entry(list_node_(tmp, member)->next, __typeof__(*tmp), member))
 
 #endif

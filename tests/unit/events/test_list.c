@@ -95,6 +95,33 @@ START_TEST(walk_survives_removal)
 }
 END_TEST
 
+/* Entries aligned more strictly than the head: found by UBSan once. */
+START_TEST(walk_of_aligned_entries)
+{
+	struct big {
+		char c;
+		struct list link;
+	} cacheline_aligned big[2], *b, *tmp;
+	struct list heads[4];
+	int n = 0;
+
+	for (int i = 0; i < 4; i++) {
+		list_init(&heads[i]);
+		list_for_each(b, &heads[i], link)
+			n++;
+		list_for_each_safe(b, tmp, &heads[i], link)
+			n++;
+		list_add_tail(&heads[i], &big[0].link);
+		list_add_tail(&heads[i], &big[1].link);
+		list_for_each(b, &heads[i], link)
+			n += 10;
+		list_for_each_safe(b, tmp, &heads[i], link)
+			list_del(&b->link);
+	}
+	ck_assert_int_eq(n, 80);
+}
+END_TEST
+
 START_TEST(big_endian_at_any_alignment)
 {
 	uint8_t b[16];
@@ -134,4 +161,4 @@ START_TEST(rounding)
 END_TEST
 
 UNIT_MAIN("list", 5, both_ends, unlinked_nodes_know_it, splice, walk_survives_removal,
-	  big_endian_at_any_alignment, rounding)
+	  walk_of_aligned_entries, big_endian_at_any_alignment, rounding)

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Metrics over threads: exact sums, nothing lost at a thread's end, shards used again. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include "events/metrics.h"
+#include "tests/support/unit.h"
+
+#define THREADS 8
+#define EACH 100000
+
+static _Atomic bool stop;
+
+static void *add_many(void *arg)
+{
+	metrics_register_thread();
+	metrics_register_thread();
+	for (int i = 0; i < EACH; i++)
+		metric_inc(M_loop_messages);
+	metric_add(M_loop_sleeps, 7);
+	return NULL;
+}
+
+static void *read_all_the_time(void *arg)
+{
+	uint64_t before = 0, now;
+
+	while (!stop) {
+		now = metric_read(M_loop_messages);
+		ck_assert_uint_ge(now, before);
+		before = now;
+	}
+	return NULL;
+}
+
+static void run_threads(unsigned n)
+{
+	pthread_t t[THREADS];
+
+	for (unsigned i = 0; i < n; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, add_many, NULL), 0);
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(t[i], NULL);
+}
+
+START_TEST(sums_are_exact_and_survive_threads)
+{
+	pthread_t reader;
+
+	stop = false;
+	ck_assert_int_eq(pthread_create(&reader, NULL, read_all_the_time, NULL), 0);
+	run_threads(THREADS);
+	stop = true;
+	pthread_join(reader, NULL);
+	ck_assert_uint_eq(metric_read(M_loop_messages), THREADS * EACH);
+	ck_assert_uint_eq(metric_read(M_loop_sleeps), THREADS * 7);
+}
+END_TEST
+
+static void *note_shard(void *arg)
+{
+	metrics_register_thread();
+	metric_inc(M_loop_sleeps);
+	*(struct metric_shard **)arg = metric_shard_;
+	return NULL;
+}
+
+START_TEST(shards_are_used_again)
+{
+	struct metric_shard *first = NULL, *second = NULL, *ours = metric_shard_;
+	pthread_t t;
+
+	pthread_create(&t, NULL, note_shard, &first);
+	pthread_join(t, NULL);
+	pthread_create(&t, NULL, note_shard, &second);
+	pthread_join(t, NULL);
+	ck_assert_ptr_nonnull(first);
+	ck_assert_ptr_eq(first, second);
+	ck_assert_ptr_ne(first, ours);
+	ck_assert_uint_eq((uintptr_t)first % CACHE_LINE, 0);
+	ck_assert_uint_eq(metric_read(M_loop_sleeps), 2);
+}
+END_TEST
+
+START_TEST(reset_forgets_counters)
+{
+	run_threads(2);
+	metrics_reset();
+	ck_assert_uint_eq(metric_read(M_loop_messages), 0);
+	/* In the very shards that hold the old figures. */
+	run_threads(1);
+	ck_assert_uint_eq(metric_read(M_loop_messages), EACH);
+	metrics_register_thread();
+	metric_add(M_loop_messages, 5);
+	metric_sub(M_loop_messages, 2);
+	ck_assert_uint_eq(metric_read(M_loop_messages), EACH + 3);
+}
+END_TEST
+
+START_TEST(every_metric_is_described)
+{
+	for (int m = 0; m < METRIC_COUNT; m++) {
+		ck_assert_uint_gt(strlen(metric_name((enum metric)m)), 0);
+		ck_assert_uint_gt(strlen(metric_help((enum metric)m)), 0);
+		ck_assert_uint_gt(strlen(metric_unit((enum metric)m)), 0);
+		for (int k = 0; k < m; k++)
+			ck_assert_str_ne(metric_name((enum metric)m), metric_name((enum metric)k));
+	}
+	ck_assert_str_eq(metric_name(M_loop_sleeps), "loop_sleeps");
+	ck_assert_int_eq(metric_kind(M_loop_sleeps), METRIC_KIND_COUNTER);
+}
+END_TEST
+
+UNIT_MAIN("mt_metrics", 20, sums_are_exact_and_survive_threads, shards_are_used_again,
+	  reset_forgets_counters, every_metric_is_described)
