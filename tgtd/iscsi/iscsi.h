@@ -56,8 +56,6 @@ int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *r
 int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -ENOENT */
 void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(const char *rule, void *arg), void *arg);
 bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer);
-/* Limits an initiator (by IQN) to some LUNs: text "1,3-5", NULL = all again. */
-int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns) must_check;
 
 /* ---- accounts (CHAP) --------------------------------------------------------------------------------- */
 int iscsi_account_new(const char *user, const char *password) must_check; /* -EEXIST -EINVAL -ENOMEM */
@@ -76,6 +74,8 @@ struct iscsi_conn_info {
 	char initiator[ISCSI_NAME_MAX + 1], alias[256], address[64]; /* address without port */
 	bool iser;
 	const char *thread; /* its event thread's name */
+	/* `stat`: since the connection was made; data octets are payload, as the iSCSI MIB counts */
+	uint64_t rxdata_octets, txdata_octets, dataout_pdus, datain_pdus, cmd_pdus, rsp_pdus;
 };
 /* A consistent copy, ordered by tsih, cid; fn may not call back into iscsi. @t NULL: all targets. */
 void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg);

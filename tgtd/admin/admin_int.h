@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Private to tgtd/admin: a request on its way through the daemon, and what admin remembers about
+ * targets and LUs beside what the SCSI and iSCSI layers know.
+ *
+ *     server.c   sockets, framing, limits
+ *     verbs.c    (mode, op) -> function; waits for busy objects
+ *     apply.c    makes and takes down targets and LUs: threads, stores, caches
+ *     mask.c     which LUs an initiator sees
+ *     show.c     everything that prints
+ *
+ * All on the main loop.
+ */
+#ifndef ADMIN_INT_H
+#define ADMIN_INT_H
+
+#include "conf/adm_proto.h"
+#include "events/list.h"
+#include "tgtd/admin/admin.h"
+#include "tgtd/scsi/target.h"
+
+/* ---- growing output ----------------------------------------------------------------------------- */
+struct adm_out {
+	char *buf;
+	size_t len, cap;
+	bool failed; /* no memory: the answer becomes "out of memory" */
+};
+void out_printf(struct adm_out *out, const char *fmt, ...) printf_like(2, 3);
+void out_puts(struct adm_out *out, const char *text);
+void out_free(struct adm_out *out);
+
+/* ---- one request ----------------------------------------------------------------------------------- */
+struct adm_client;
+
+struct adm_call {
+	struct adm_req req;	   /* texts point into the buffer below */
+	uint8_t *fields;
+	struct adm_out out;
+	char detail[256];	   /* why it was refused, for people */
+	struct adm_client *client; /* NULL: the client has gone; the work is finished anyway */
+	struct list wait;	   /* adm_target.waiters */
+	const char *params_left;   /* logicalunit update: what is still to do */
+	bool done;
+};
+
+/* Sets the reason and returns @status, for `return refuse(...)`. @call may be NULL. */
+enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...) printf_like(3, 4);
+/* -errno of a lower layer as a status, with the errno's text as the reason. */
+enum adm_status refuse_errno(struct adm_call *call, int err, const char *what);
+
+/* Answers; the call may be freed on return. */
+void adm_call_done(struct adm_call *call, enum adm_status status);
+/* Runs it; adm_call_done() follows, now or later. */
+void verbs_execute(struct adm_call *call);
+/* What an immediate verb must not return: "I will call adm_call_done() myself". */
+#define ADM_PENDING ((enum adm_status)ADM_STATUSES)
+
+/* ---- registry ------------------------------------------------------------------------------------------ */
+enum { ADM_DRIVER_ISCSI, ADM_DRIVER_ISER, ADM_DRIVERS };
+enum { ADM_BS_SYNC = 1, ADM_BS_DIRECT = 2 };
+
+struct adm_target {
+	uint32_t tid;
+	uint8_t driver;
+	bool offline;	     /* its own state; the system's state comes on top */
+	bool busy;	     /* something about it waits for event threads */
+	struct scsi_target *scsi;
+	struct list hash;
+	struct list luns;    /* adm_lu.link, any order */
+	struct list waiters; /* adm_call.wait: requests that change it, while busy */
+	struct list masks;   /* struct mask; mask.c */
+	char *redirect_address, *redirect_port, *redirect_reason; /* NULL: not set */
+};
+
+struct adm_lu {
+	uint32_t lun;
+	uint8_t flags; /* ADM_BS_* */
+	bool own_memory, uncached;
+	struct adm_target *target;
+	struct scsi_lu *scsi;
+	struct list hash, link;
+	struct place place;
+	char *bstype; /* as asked for: "rdwr" though aio serves it */
+	char *path;   /* NULL: no medium yet */
+};
+
+struct adm_state {
+	struct admin_conf conf;
+	bool offline;	/* tgtadm --mode system: State */
+	bool draining, leaving;
+	bool lld_stopped[ADM_DRIVERS];
+	char isns_server[64];
+	unsigned isns_port;
+	bool isns_access_control;
+	unsigned ntargets;
+};
+extern struct adm_state adm;
+
+void registry_init(void);
+struct adm_target *registry_target(uint32_t tid);
+struct adm_target *registry_target_name(const char *name);
+struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun);
+
+/* ---- apply.c -------------------------------------------------------------------------------------------- */
+struct apply_lu {
+	uint32_t lun;
+	uint8_t device_type;
+	const char *path, *bstype, *bsopts, *bsoflags, *blocksize;
+};
+enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name, unsigned driver);
+/* ADM_OK: begun, and done() follows; it runs also when nothing had to be waited for, but never from
+ * inside. Marks the target busy. */
+enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t, bool force,
+				    void (*done)(void *arg, enum adm_status status), void *arg);
+enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const struct apply_lu *want);
+enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
+				void (*done)(void *arg, enum adm_status status), void *arg);
+/* Another store under the same LU. */
+enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const char *path,
+			      void (*done)(void *arg, enum adm_status status), void *arg);
+/* The target stops being busy: requests that waited run. */
+void apply_target_idle(struct adm_target *t);
+/* Pushes offline states down after adm.offline or a target's own changed. */
+void apply_offline(struct adm_target *t);
+unsigned apply_targets_of(unsigned driver);
+
+/* ---- mask.c ----------------------------------------------------------------------------------------------- */
+/* "1,3-5" -> 0 or -EINVAL. */
+int mask_check(const char *luns);
+/* @luns NULL or "all": sees everything again. 0, -EINVAL, -ENOMEM. */
+int mask_set(struct adm_target *t, const char *iqn, const char *luns) must_check;
+const char *mask_get(const struct adm_target *t, const char *iqn); /* NULL: none */
+void mask_free_all(struct adm_target *t);
+
+/* ---- show.c ------------------------------------------------------------------------------------------------- */
+extern const char *const driver_names[ADM_DRIVERS];
+void show_targets(struct adm_call *call);
+void show_target_keys(struct adm_call *call, struct adm_target *t);
+void show_system(struct adm_call *call);
+void show_llds(struct adm_call *call);
+void show_accounts(struct adm_call *call);
+void show_portals(struct adm_call *call);
+void show_connections(struct adm_call *call, struct adm_target *t);
+enum adm_status show_sessions(struct adm_call *call, struct adm_target *t);
+void stat_header(struct adm_call *call);
+void stat_lu(struct adm_call *call, struct adm_lu *lu);
+void stat_target(struct adm_call *call, struct adm_target *t);
+enum adm_status stat_sessions(struct adm_call *call, struct adm_target *t);
+enum adm_status stat_connections(struct adm_call *call, struct adm_target *t);
+
+#endif

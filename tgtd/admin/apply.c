@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Makes and takes down targets and LUs. An LU is a stack that is built from below and handed to the
+ * device server as one:
+ *
+ *     placement -> store (aio, ram, null) -> cache, unless the store is memory -> event thread -> LU
+ *
+ * Whatever fails takes down what stood before it. The registry remembers what only the admin side
+ * knows: names as they were asked for, drivers, places.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "events/log.h"
+#include "tgtd/admin/admin_int.h"
+#include "tgtd/iscsi/iscsi.h"
+
+/* ---- registry ------------------------------------------------------------------------------------------- */
+
+#define BUCKETS 4096
+
+static struct {
+	struct list target[BUCKETS], lu[BUCKETS];
+} registry;
+
+static uint32_t mix(uint64_t key)
+{
+	key *= 0x9e3779b97f4a7c15ull;
+	return (uint32_t)(key >> 52);
+}
+_Static_assert(BUCKETS == 1 << 12, "mix() keeps 12 bits");
+
+void registry_init(void)
+{
+	for (unsigned i = 0; i < BUCKETS; i++) {
+		list_init(&registry.target[i]);
+		list_init(&registry.lu[i]);
+	}
+}
+
+struct adm_target *registry_target(uint32_t tid)
+{
+	struct adm_target *t;
+
+	list_for_each(t, &registry.target[mix(tid)], hash)
+		if (t->tid == tid)
+			return t;
+	return NULL;
+}
+
+struct adm_target *registry_target_name(const char *name)
+{
+	struct scsi_target *t = scsi_target_find_name(name);
+
+	return t ? registry_target(scsi_target_tid(t)) : NULL;
+}
+
+static uint64_t lu_key(uint32_t tid, uint32_t lun)
+{
+	return (uint64_t)tid << 32 | lun;
+}
+
+struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun)
+{
+	struct adm_lu *lu;
+
+	list_for_each(lu, &registry.lu[mix(lu_key(t->tid, lun))], hash)
+		if (lu->target == t && lu->lun == lun)
+			return lu;
+	return NULL;
+}
+
+/* ---- targets -------------------------------------------------------------------------------------------- */
+
+/* The characters that tgt takes; RFC 7143 4.2.7.1 would allow more after stringprep. */
+static bool name_ok(const char *name)
+{
+	size_t len = 0;
+
+	for (; name[len]; len++)
+		if (!isalnum((unsigned char)name[len]) && !strchr(":.-", name[len]))
+			return false;
+	return len && len <= ISCSI_NAME_MAX;
+}
+
+void apply_offline(struct adm_target *t)
+{
+	scsi_target_set_offline(t->scsi, adm.offline || t->offline);
+}
+
+unsigned apply_targets_of(unsigned driver)
+{
+	unsigned n = 0;
+
+	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
+		n += registry_target(scsi_target_tid(t))->driver == driver;
+	return n;
+}
+
+static void no_answer(void *arg, int status)
+{
+}
+
+enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name, unsigned driver)
+{
+	struct adm_target *t;
+	int err;
+
+	if (!name_ok(name))
+		return refuse(call, ADM_INVALID_REQUEST, "a target's name is 1 to %d letters, digits, ':', '.', '-'",
+			      ISCSI_NAME_MAX);
+	if (driver >= ADM_DRIVERS)
+		return ADM_NO_DRIVER;
+	if (registry_target(tid) || registry_target_name(name))
+		return ADM_TARGET_EXIST;
+	if (adm.ntargets >= SCSI_MAX_TARGETS)
+		return refuse(call, ADM_INVALID_REQUEST, "there are %d targets, no more are allowed", SCSI_MAX_TARGETS);
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return ADM_NOMEM;
+	t->scsi = scsi_target_create(tid, name);
+	if (!t->scsi) {
+		err = errno;
+		free(t);
+		return err == EEXIST ? ADM_TARGET_EXIST : refuse_errno(call, -err, "target");
+	}
+	err = iscsi_target_add(t->scsi);
+	if (err) {
+		scsi_target_delete(t->scsi, true, no_answer, NULL);
+		free(t);
+		return refuse_errno(call, err, "target");
+	}
+	t->tid = tid;
+	t->driver = (uint8_t)driver;
+	list_init(&t->hash);
+	list_init(&t->luns);
+	list_init(&t->waiters);
+	list_init(&t->masks);
+	list_add_tail(&registry.target[mix(tid)], &t->hash);
+	adm.ntargets++;
+	apply_offline(t);
+	return ADM_OK;
+}
+
+static void drain_target(struct adm_target *t);
+
+void apply_target_idle(struct adm_target *t)
+{
+	struct list ready = LIST_INIT(ready);
+	struct adm_call *call;
+
+	ASSERT(!t->busy);
+	/* the first of them may make it busy again, and then the others queue anew, in order */
+	list_splice_tail(&ready, &t->waiters);
+	while ((call = list_first_or_null(&ready, struct adm_call, wait))) {
+		list_del(&call->wait);
+		verbs_execute(call);
+	}
+	if (adm.draining && registry_target(t->tid) == t)
+		drain_target(t);
+}
+
+static struct {
+	void (*done)(void *arg);
+	void *arg;
+	bool begun;
+	struct loop_deferred check;
+} drain;
+
+static void lu_forget(struct adm_lu *lu)
+{
+	placement_release(adm.conf.placement, PLACE_LU, lu->place);
+	list_del(&lu->hash);
+	list_del(&lu->link);
+	free(lu->bstype);
+	free(lu->path);
+	free(lu);
+}
+
+static void target_forget(struct adm_target *t)
+{
+	struct adm_lu *lu, *tmp;
+
+	list_for_each_safe(lu, tmp, &t->luns, link)
+		lu_forget(lu);
+	list_del(&t->hash);
+	mask_free_all(t);
+	free(t->redirect_address);
+	free(t->redirect_port);
+	free(t->redirect_reason);
+	adm.ntargets--;
+	if (drain.begun)
+		loop_defer(adm.conf.main, &drain.check);
+}
+
+struct pending {
+	void (*done)(void *arg, enum adm_status status);
+	void *arg;
+	struct adm_target *target;
+	struct adm_lu *lu;
+	struct adm_call *call; /* for the reason; NULL when nobody asked */
+	char *path;
+};
+
+static struct pending *pending_new(struct adm_call *call, struct adm_target *t, struct adm_lu *lu,
+				   void (*done)(void *arg, enum adm_status status), void *arg)
+{
+	struct pending *p = calloc(1, sizeof(*p));
+
+	if (p)
+		*p = (struct pending){ .done = done, .arg = arg, .target = t, .lu = lu, .call = call };
+	return p;
+}
+
+/* Answers, then lets go whoever waited for the target. */
+static void pending_end(struct pending *p, enum adm_status status)
+{
+	struct adm_target *t = p->target;
+
+	ASSERT(t->busy);
+	t->busy = false;
+	free(p->path);
+	/* may begin the next step of the same request */
+	p->done(p->arg, status);
+	free(p);
+	if (!t->busy)
+		apply_target_idle(t);
+}
+
+static void target_deleted(void *arg, int status)
+{
+	struct pending *p = arg;
+	struct adm_target *t = p->target;
+
+	if (status == -EBUSY) {
+		/* it lives on: initiators must find it again */
+		if (iscsi_target_add(t->scsi))
+			log_error("admin: target %u can no longer be reached", t->tid);
+		pending_end(p, refuse(p->call, ADM_TARGET_ACTIVE, "a session was not over in time"));
+		return;
+	}
+	if (status)
+		log_error("admin: target %u: its last data did not reach a store: %s", t->tid, strerror(-status));
+	target_forget(t);
+	pending_end(p, status ? refuse(p->call, ADM_UNKNOWN_ERR, "deleted, but a store failed: %s", strerror(-status)) :
+				ADM_OK);
+	free(t);
+}
+
+enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t, bool force,
+				    void (*done)(void *arg, enum adm_status status), void *arg)
+{
+	unsigned sessions = scsi_target_nexus_count(t->scsi);
+
+	ASSERT(!t->busy);
+	if (sessions && !force)
+		return refuse(call, ADM_TARGET_ACTIVE, "%u sessions are logged in", sessions);
+	struct pending *p = pending_new(call, t, NULL, done, arg);
+
+	if (!p)
+		return ADM_NOMEM;
+	t->busy = true;
+	iscsi_target_remove(t->scsi);
+	scsi_target_delete(t->scsi, force, target_deleted, p);
+	return ADM_OK;
+}
+
+/* ---- stores --------------------------------------------------------------------------------------------- */
+
+static bool parse_flags(const char *text, uint8_t *flags)
+{
+	*flags = 0;
+	while (text && *text) {
+		size_t n = strcspn(text, ":");
+
+		if (n == 4 && !strncmp(text, "sync", n))
+			*flags |= ADM_BS_SYNC;
+		else if (n == 6 && !strncmp(text, "direct", n))
+			*flags |= ADM_BS_DIRECT;
+		else
+			return false;
+		text += n + (text[n] == ':');
+	}
+	return true;
+}
+
+static bool known_bstype(const char *name)
+{
+	for (unsigned i = 0; blk_bstypes[i]; i++)
+		if (!strcmp(blk_bstypes[i], name))
+			return true;
+	return false;
+}
+
+struct lu_options {
+	bool uncached, write_through;
+	int node;
+};
+
+/* --bsopts: "cache=none|write-back|write-through" and "node=N", separated by ';' or ','. */
+static bool parse_bsopts(const char *text, struct lu_options *o)
+{
+	while (text && *text) {
+		size_t n = strcspn(text, ";,");
+		char word[64];
+
+		if (n >= sizeof(word))
+			return false;
+		memcpy(word, text, n);
+		word[n] = 0;
+		text += n + (text[n] != 0);
+		if (!strcmp(word, "cache=none")) {
+			o->uncached = true;
+		} else if (!strcmp(word, "cache=write-through")) {
+			o->write_through = true;
+		} else if (!strcmp(word, "cache=write-back")) {
+			o->write_through = false;
+		} else if (!strncmp(word, "node=", 5) && isdigit((unsigned char)word[5])) {
+			char *end;
+			unsigned long node = strtoul(word + 5, &end, 10);
+
+			if (*end || node >= adm.conf.topo->nnodes)
+				return false;
+			o->node = (int)node;
+		} else if (*word) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The store named @path under the LU @lu (fields bstype, flags, place, uncached set), with its cache
+ * on top. NULL: *status says why. */
+static struct blk *open_stack(struct adm_call *call, const struct adm_lu *lu, const char *path, uint32_t block_size,
+			      bool write_through, enum adm_status *status)
+{
+	char reason[200] = "";
+	struct blk_open_args args = {
+		.path = path ? path : "4096", /* no medium: a sink that nobody can reach until it is replaced */
+		.block_size = block_size,
+		.sync = lu->flags & ADM_BS_SYNC,
+		.direct = lu->flags & ADM_BS_DIRECT,
+		.topo = adm.conf.topo,
+		.node = lu->place.node,
+		.err = reason,
+		.err_len = sizeof(reason),
+	};
+	struct blk *blk = blk_open(path ? lu->bstype : "null", &args), *cached;
+
+	if (!blk && (errno == EROFS || errno == EACCES || errno == EPERM)) {
+		/* a store that can only be read makes a read-only LU */
+		args.readonly = true;
+		blk = blk_open(lu->bstype, &args);
+	}
+	if (!blk) {
+		int err = errno;
+
+		log_error("admin: LU %u:%u: %s: %s", lu->target->tid, lu->lun, path ? path : "no medium",
+			  *reason ? reason : strerror(err));
+		*status = refuse(call, err == ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s",
+				 path ? path : "no medium", *reason ? reason : strerror(err));
+		return NULL;
+	}
+	if (!adm.conf.cache || lu->uncached || (blk->caps & BLK_CAP_OWN_MEMORY) || !path)
+		return blk;
+	cached = cache_open(adm.conf.cache, blk, write_through);
+	if (!cached) {
+		*status = refuse_errno(call, -errno, "cache");
+		blk_close(blk);
+	}
+	return cached;
+}
+
+/* ---- logical units -------------------------------------------------------------------------------------- */
+
+static void lu_free(struct adm_lu *lu)
+{
+	free(lu->bstype);
+	free(lu->path);
+	free(lu);
+}
+
+static struct adm_lu *lu_alloc(struct adm_target *t, const struct apply_lu *want)
+{
+	struct adm_lu *lu = calloc(1, sizeof(*lu));
+
+	if (!lu)
+		return NULL;
+	lu->target = t;
+	lu->lun = want->lun;
+	list_init(&lu->hash);
+	list_init(&lu->link);
+	lu->bstype = strdup(want->bstype ? want->bstype : "rdwr");
+	lu->path = want->path ? strdup(want->path) : NULL;
+	if (!lu->bstype || (want->path && !lu->path)) {
+		lu_free(lu);
+		return NULL;
+	}
+	return lu;
+}
+
+static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *want, struct adm_lu *lu,
+				struct lu_options *o, uint32_t *block_size)
+{
+	char *end;
+
+	if (want->device_type != ADM_TYPE_DISK)
+		return refuse(call, ADM_INVALID_REQUEST, "only disks are emulated");
+	if (!known_bstype(lu->bstype))
+		return refuse(call, ADM_INVALID_REQUEST, "no backing store type is called '%s'", lu->bstype);
+	if (!parse_flags(want->bsoflags, &lu->flags))
+		return refuse(call, ADM_INVALID_REQUEST, "bsoflags are sync, direct or sync:direct, not '%s'",
+			      want->bsoflags);
+	if (lu->flags && strcmp(lu->bstype, "rdwr") && strcmp(lu->bstype, "aio"))
+		return refuse(call, ADM_INVALID_REQUEST, "bsoflags mean nothing to a store of type %s", lu->bstype);
+	if (!parse_bsopts(want->bsopts, o))
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "bsopts are cache=none|write-back|write-through and node=<0..%u>, not '%s'",
+			      adm.conf.topo->nnodes - 1, want->bsopts);
+	lu->uncached = o->uncached;
+	*block_size = 0;
+	if (want->blocksize) {
+		unsigned long n = strtoul(want->blocksize, &end, 0);
+
+		if (end == want->blocksize || *end || (n != 512 && n != 4096))
+			return refuse(call, ADM_INVALID_REQUEST, "a block has 512 or 4096 bytes, not '%s'",
+				      want->blocksize);
+		*block_size = (uint32_t)n;
+	}
+	return ADM_OK;
+}
+
+/* The event thread "lu-<tid>:<lun>". */
+static struct loop *lu_loop(const struct adm_lu *lu, int *err)
+{
+	char name[16];
+	struct loop_conf conf = {
+		.name = name, .node = lu->place.node, .cpu = lu->place.cpu, .spin_ns = adm.conf.lu_spin_ns,
+	};
+	struct loop *loop;
+
+	snprintf(name, sizeof(name), "lu-%u:%u", lu->target->tid, lu->lun);
+	loop = loop_create(&conf);
+	if (!loop) {
+		*err = -errno;
+		return NULL;
+	}
+	*err = loop_start(loop);
+	if (*err) {
+		loop_destroy(loop);
+		return NULL;
+	}
+	return loop;
+}
+
+static void loop_end(struct loop *loop)
+{
+	loop_stop(loop);
+	loop_join(loop);
+	loop_destroy(loop);
+}
+
+/* Everything above the store; takes @blk down when it fails. */
+static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct blk *blk, bool write_cache)
+{
+	struct scsi_lu_conf conf;
+	int err;
+
+	scsi_lu_conf_init(&conf);
+	conf.lun = lu->lun;
+	conf.device_type = ADM_TYPE_DISK;
+	conf.blk = blk;
+	conf.write_cache = write_cache;
+	conf.readonly = conf.readonly || (blk->caps & BLK_CAP_READONLY);
+	if (!lu->path) {
+		conf.removable = true;
+		conf.online = false;
+	}
+	conf.loop = lu_loop(lu, &err);
+	if (!conf.loop) {
+		blk_close(blk);
+		return refuse_errno(call, err, "event thread");
+	}
+	lu->own_memory = blk->caps & BLK_CAP_OWN_MEMORY;
+	lu->scsi = scsi_lu_create(lu->target->scsi, &conf);
+	if (lu->scsi)
+		return ADM_OK;
+	err = -errno;
+	loop_end(conf.loop);
+	blk_close(blk);
+	return err == -EEXIST ? ADM_LUN_EXIST : refuse_errno(call, err, "logical unit");
+}
+
+enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const struct apply_lu *want)
+{
+	struct adm_lu *lu = lu_alloc(t, want);
+	struct lu_options options = { .node = -1 };
+	uint32_t block_size;
+	enum adm_status status;
+	struct blk *blk;
+
+	if (!lu)
+		return ADM_NOMEM;
+	status = lu_parse(call, want, lu, &options, &block_size);
+	if (status != ADM_OK) {
+		lu_free(lu);
+		return status;
+	}
+	bool write_through = options.write_through || (lu->flags & ADM_BS_SYNC);
+
+	lu->place = placement_assign(adm.conf.placement, PLACE_LU, options.node);
+	blk = open_stack(call, lu, want->path, block_size, write_through, &status);
+	if (blk)
+		status = lu_raise(call, lu, blk, !write_through);
+	if (!blk || status != ADM_OK) {
+		placement_release(adm.conf.placement, PLACE_LU, lu->place);
+		lu_free(lu);
+		return status;
+	}
+	list_add_tail(&registry.lu[mix(lu_key(t->tid, lu->lun))], &lu->hash);
+	list_add_tail(&t->luns, &lu->link);
+	return ADM_OK;
+}
+
+static void lu_deleted(void *arg, int status)
+{
+	struct pending *p = arg;
+
+	if (status == -EBUSY) {
+		pending_end(p, refuse(p->call, ADM_LUN_ACTIVE, "commands are under way"));
+		return;
+	}
+	if (status)
+		log_error("admin: LU %u:%u: its last data did not reach the store: %s", p->target->tid, p->lu->lun,
+			  strerror(-status));
+	lu_forget(p->lu);
+	pending_end(p, status ? refuse(p->call, ADM_UNKNOWN_ERR, "deleted, but its store failed: %s", strerror(-status)) :
+				ADM_OK);
+}
+
+enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
+				void (*done)(void *arg, enum adm_status status), void *arg)
+{
+	struct scsi_lu_info info;
+	struct pending *p = pending_new(call, lu->target, lu, done, arg);
+
+	if (!p)
+		return ADM_NOMEM;
+	scsi_lu_get_info(lu->scsi, &info);
+	if (info.prevent_removal) {
+		free(p);
+		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
+	}
+	lu->target->busy = true;
+	scsi_lu_delete(lu->scsi, false, lu_deleted, p);
+	return ADM_OK;
+}
+
+static void lu_replaced(void *arg, int status)
+{
+	struct pending *p = arg;
+	struct adm_lu *lu = p->lu;
+
+	if (status) {
+		pending_end(p, refuse_errno(p->call, status, "path"));
+		return;
+	}
+	bool first = !lu->path;
+
+	free(lu->path);
+	lu->path = p->path;
+	p->path = NULL;
+	/* a medium arrived where there was none: it is online, as after tgt's */
+	if (first)
+		status = scsi_lu_update(lu->scsi, "online", "1");
+	pending_end(p, status ? refuse_errno(p->call, status, "online") : ADM_OK);
+}
+
+enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const char *path,
+			      void (*done)(void *arg, enum adm_status status), void *arg)
+{
+	struct pending *p;
+	struct scsi_lu_info info;
+	enum adm_status status = ADM_NOMEM;
+	struct blk *blk;
+
+	if (!*path)
+		return refuse(call, ADM_INVALID_REQUEST, "path is empty");
+	p = pending_new(call, lu->target, lu, done, arg);
+	if (p)
+		p->path = strdup(path);
+	if (!p || !p->path) {
+		free(p);
+		return ADM_NOMEM;
+	}
+	scsi_lu_get_info(lu->scsi, &info);
+	if (info.prevent_removal) {
+		free(p->path);
+		free(p);
+		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
+	}
+	blk = open_stack(call, lu, path, lu->path ? info.block_size : 0, !info.conf.write_cache, &status);
+	if (!blk) {
+		free(p->path);
+		free(p);
+		return status;
+	}
+	/* a request that runs on while its own target is busy came through a chain of updates */
+	lu->target->busy = true;
+	scsi_lu_set_blk(lu->scsi, blk, lu_replaced, p);
+	return ADM_OK;
+}
+
+/* ---- leaving ---------------------------------------------------------------------------------------------- */
+
+static void drain_check(struct loop_deferred *d)
+{
+	if (adm.ntargets || !drain.begun)
+		return;
+	drain.begun = false;
+	drain.done(drain.arg);
+}
+
+/* target_forget() has looked whether it was the last */
+static void drained(void *arg, enum adm_status status)
+{
+}
+
+static void drain_target(struct adm_target *t)
+{
+	if (!t->busy && apply_target_delete(NULL, t, true, drained, NULL) != ADM_OK)
+		log_error("admin: no memory to take down target %u", t->tid);
+}
+
+void admin_drain(void (*done)(void *arg), void *arg)
+{
+	struct scsi_target *next;
+
+	ASSERT(!drain.begun);
+	adm.draining = true;
+	drain.done = done;
+	drain.arg = arg;
+	drain.begun = true;
+	loop_deferred_init(&drain.check, drain_check);
+	for (struct scsi_target *t = scsi_target_next(NULL); t; t = next) {
+		next = scsi_target_next(t);
+		drain_target(registry_target(scsi_target_tid(t)));
+	}
+	loop_defer(adm.conf.main, &drain.check);
+}

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The admin socket: who may speak, how much and how slowly. A client has one request under way; it is
+ * read completely (a header says how long it is), run, and answered; then the next one may come.
+ *
+ *     READING --complete--> RUNNING --adm_call_done()--> WRITING --sent--> READING
+ *
+ * A client that stops in the middle of a request or of taking its answer is dropped after
+ * STALL_TIMEOUT; a silent one after IDLE_TIMEOUT. One that waits for a slow operation is not.
+ */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "events/log.h"
+#include "tgtd/admin/admin_int.h"
+
+#define MAX_CLIENTS 64
+#define STALL_TIMEOUT (10 * NSEC_PER_SEC)
+#define IDLE_TIMEOUT (60 * NSEC_PER_SEC)
+#define ACCEPT_RETRY (100 * NSEC_PER_MSEC)
+
+struct adm_client {
+	struct loop_fd lfd;
+	struct timer timer;
+	struct list link;
+	enum { READING, RUNNING, WRITING } state;
+	uint8_t head[ADM_REQ_HEADER];
+	uint32_t have, want; /* bytes of the header and fields */
+	uint8_t *fields;
+	struct adm_call *call; /* RUNNING, WRITING */
+	uint8_t rsp[ADM_RSP_HEADER];
+	size_t sent;
+	bool holds; /* stays open until admin_stop(): waits for the daemon's end */
+};
+
+struct adm_state adm;
+
+static struct {
+	struct loop_fd listener;
+	struct list clients;
+	unsigned nclients;
+	int lock_fd;
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	uid_t uid;
+	gid_t gid;
+	struct loop_deferred leave;
+	struct timer retry; /* accept() failed */
+} server = { .listener.fd = -1, .lock_fd = -1 };
+
+/* ---- output ------------------------------------------------------------------------------------------ */
+
+static bool out_room(struct adm_out *out, size_t more)
+{
+	if (out->failed || out->len + more > ADM_RSP_MAX)
+		return false;
+	if (out->cap - out->len >= more)
+		return true;
+	size_t cap = MAX(out->cap * 2, ALIGN_UP(out->len + more, (size_t)4096));
+	char *buf = realloc(out->buf, cap);
+
+	if (!buf)
+		return false;
+	out->buf = buf;
+	out->cap = cap;
+	return true;
+}
+
+void out_printf(struct adm_out *out, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	if (n < 0 || !out_room(out, (size_t)n + 1)) {
+		out->failed = true;
+		return;
+	}
+	va_start(ap, fmt);
+	vsnprintf(out->buf + out->len, (size_t)n + 1, fmt, ap);
+	va_end(ap);
+	out->len += (size_t)n;
+}
+
+void out_puts(struct adm_out *out, const char *text)
+{
+	size_t n = strlen(text);
+
+	if (!out_room(out, n)) {
+		out->failed = true;
+		return;
+	}
+	memcpy(out->buf + out->len, text, n);
+	out->len += n;
+}
+
+void out_free(struct adm_out *out)
+{
+	free(out->buf);
+	*out = (struct adm_out){ 0 };
+}
+
+/* ---- refusing ------------------------------------------------------------------------------------------ */
+
+enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!call)
+		return status;
+	va_start(ap, fmt);
+	vsnprintf(call->detail, sizeof(call->detail), fmt, ap);
+	va_end(ap);
+	return status;
+}
+
+enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)
+{
+	return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what, strerror(-err));
+}
+
+/* ---- clients --------------------------------------------------------------------------------------------- */
+
+static void call_free(struct adm_call *call)
+{
+	ASSERT(!list_linked(&call->wait));
+	out_free(&call->out);
+	free(call->fields);
+	free(call);
+}
+
+static void listener_arm(bool on)
+{
+	if (server.listener.loop)
+		loop_fd_modify(&server.listener, on ? EPOLLIN : 0);
+}
+
+static void client_close(struct adm_client *c)
+{
+	loop_fd_del(&c->lfd);
+	loop_timer_cancel(adm.conf.main, &c->timer);
+	close(c->lfd.fd);
+	list_del(&c->link);
+	free(c->fields);
+	if (c->call) {
+		/* work under way goes on; its answer has nowhere to go */
+		c->call->client = NULL;
+		if (c->call->done)
+			call_free(c->call);
+	}
+	free(c);
+	if (server.nclients-- == MAX_CLIENTS)
+		listener_arm(true);
+}
+
+static void client_timeout(struct timer *timer)
+{
+	struct adm_client *c = container_of(timer, struct adm_client, timer);
+
+	if (c->state != READING || c->have)
+		log_notice("admin: a client stalled in the middle of a %s, closing it",
+			   c->state == READING ? "request" : "answer");
+	client_close(c);
+}
+
+static void client_reads(struct adm_client *c)
+{
+	c->state = READING;
+	c->have = 0;
+	c->want = ADM_REQ_HEADER;
+	loop_timer_arm(adm.conf.main, &c->timer, IDLE_TIMEOUT);
+	loop_fd_modify(&c->lfd, EPOLLIN);
+}
+
+/* A request is complete. */
+static void client_runs(struct adm_client *c)
+{
+	struct adm_call *call = calloc(1, sizeof(*call));
+
+	if (!call || adm_req_decode(&call->req, c->fields, c->want - ADM_REQ_HEADER)) {
+		log_notice("admin: a request that cannot be understood, closing the client");
+		free(call);
+		client_close(c);
+		return;
+	}
+	call->fields = c->fields;
+	c->fields = NULL;
+	call->client = c;
+	list_init(&call->wait);
+	c->call = call;
+	c->state = RUNNING;
+	loop_timer_cancel(adm.conf.main, &c->timer);
+	loop_fd_modify(&c->lfd, 0);
+	/* may free c: nothing after this touches it */
+	verbs_execute(call);
+}
+
+static void client_read(struct adm_client *c)
+{
+	for (;;) {
+		uint8_t *at = c->have < ADM_REQ_HEADER ? c->head + c->have : c->fields + (c->have - ADM_REQ_HEADER);
+		ssize_t n = recv(c->lfd.fd, at, c->want - c->have, MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0) {
+			client_close(c);
+			return;
+		}
+		if (!c->have)
+			loop_timer_arm(adm.conf.main, &c->timer, STALL_TIMEOUT);
+		c->have += (uint32_t)n;
+		if (c->have < c->want)
+			continue;
+		if (c->want == ADM_REQ_HEADER) {
+			int len = adm_req_header(c->head);
+
+			/* one byte more, so that a request without fields has a buffer too */
+			c->fields = len < 0 ? NULL : malloc((size_t)len + 1);
+			if (!c->fields) {
+				log_notice("admin: not our protocol, closing the client");
+				client_close(c);
+				return;
+			}
+			c->want += (uint32_t)len;
+			if (len)
+				continue;
+		}
+		client_runs(c);
+		return;
+	}
+}
+
+static void leave(struct loop_deferred *d)
+{
+	adm.conf.request_shutdown(adm.conf.arg);
+}
+
+static void client_write(struct adm_client *c)
+{
+	struct adm_call *call = c->call;
+	size_t detail_len = strlen(call->detail), total = ADM_RSP_HEADER + call->out.len + detail_len;
+
+	while (c->sent < total) {
+		struct iovec iov[3] = {
+			{ c->rsp, ADM_RSP_HEADER },
+			{ call->out.buf, call->out.len },
+			{ call->detail, detail_len },
+		};
+		struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 3 };
+		size_t skip = c->sent;
+
+		while (skip >= msg.msg_iov->iov_len) {
+			skip -= msg.msg_iov->iov_len;
+			msg.msg_iov++;
+			msg.msg_iovlen--;
+		}
+		msg.msg_iov->iov_base = (char *)msg.msg_iov->iov_base + skip;
+		msg.msg_iov->iov_len -= skip;
+		ssize_t n = sendmsg(c->lfd.fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			loop_fd_modify(&c->lfd, EPOLLOUT);
+			return;
+		}
+		if (n < 0) {
+			client_close(c);
+			return;
+		}
+		c->sent += (size_t)n;
+		loop_timer_arm(adm.conf.main, &c->timer, STALL_TIMEOUT);
+	}
+	c->call = NULL;
+	call_free(call);
+	if (c->holds) {
+		loop_timer_cancel(adm.conf.main, &c->timer);
+		loop_fd_modify(&c->lfd, 0);
+		loop_defer(adm.conf.main, &server.leave);
+		return;
+	}
+	client_reads(c);
+}
+
+static void client_ready(struct loop_fd *lfd, uint32_t revents)
+{
+	struct adm_client *c = container_of(lfd, struct adm_client, lfd);
+
+	if (c->state == READING && (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+		client_read(c);
+	else if (c->state == WRITING && !c->holds)
+		client_write(c);
+	else if (revents & (EPOLLHUP | EPOLLERR))
+		client_close(c);
+}
+
+void adm_call_done(struct adm_call *call, enum adm_status status)
+{
+	struct adm_client *c = call->client;
+
+	ASSERT(!call->done && status < ADM_STATUSES);
+	call->done = true;
+	if (call->out.failed)
+		status = ADM_NOMEM;
+	if (status != ADM_OK) {
+		out_free(&call->out);
+		log_info("admin: %s %s refused: %s%s%s", adm_mode_name(call->req.mode), adm_op_name(call->req.op),
+			 adm_status_text(status), *call->detail ? ": " : "", call->detail);
+	} else {
+		*call->detail = 0;
+	}
+	if (status == ADM_OK && adm.leaving && call->req.mode == ADM_SYSTEM && call->req.op == ADM_DELETE) {
+		if (c)
+			c->holds = true;
+		else
+			loop_defer(adm.conf.main, &server.leave);
+	}
+	if (!c) {
+		call_free(call);
+		return;
+	}
+	adm_rsp_encode(c->rsp, status, (uint32_t)call->out.len, (uint32_t)strlen(call->detail));
+	c->state = WRITING;
+	c->sent = 0;
+	loop_timer_arm(adm.conf.main, &c->timer, STALL_TIMEOUT);
+	client_write(c);
+}
+
+/* ---- accepting ------------------------------------------------------------------------------------------- */
+
+static void accept_again(struct timer *timer)
+{
+	if (server.nclients < MAX_CLIENTS)
+		listener_arm(true);
+}
+
+static bool peer_allowed(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == server.uid &&
+	       cred.gid == server.gid;
+}
+
+static void client_open(int fd)
+{
+	struct adm_client *c = calloc(1, sizeof(*c));
+
+	if (!c) {
+		close(fd);
+		return;
+	}
+	c->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = client_ready };
+	timer_init(&c->timer, client_timeout);
+	if (loop_fd_add(adm.conf.main, &c->lfd)) {
+		close(fd);
+		free(c);
+		return;
+	}
+	list_init(&c->link);
+	list_add_tail(&server.clients, &c->link);
+	if (++server.nclients == MAX_CLIENTS)
+		listener_arm(false);
+	client_reads(c);
+}
+
+static void listener_ready(struct loop_fd *lfd, uint32_t revents)
+{
+	while (server.nclients < MAX_CLIENTS) {
+		int fd = accept4(lfd->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0 && errno == EINTR)
+			continue;
+		if (fd < 0) {
+			if (errno == EAGAIN)
+				return;
+			if (errno == ECONNABORTED)
+				continue;
+			/* out of descriptors or memory: level-triggered, so do not spin on it */
+			log_ratelimited(LOG_LVL_WARN, "admin: accept: %s", strerror(errno));
+			listener_arm(false);
+			loop_timer_arm(adm.conf.main, &server.retry, ACCEPT_RETRY);
+			return;
+		}
+		if (adm.draining || !peer_allowed(fd)) {
+			if (!adm.draining)
+				log_ratelimited(LOG_LVL_WARN, "admin: refused a client of another user");
+			close(fd);
+			continue;
+		}
+		client_open(fd);
+	}
+}
+
+/* ---- start and stop ---------------------------------------------------------------------------------------- */
+
+/* One daemon per control port: the lock lives as long as the process. */
+static int take_lock(int port)
+{
+	char path[256];
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int err = adm_socket_path(path, sizeof(path), port, ".lock");
+
+	if (err)
+		return err;
+	if (!getenv(ADM_SOCKET_ENV))
+		mkdir("/var/run/tgtd", 0755);
+	server.lock_fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	if (server.lock_fd < 0) {
+		err = -errno;
+		log_error("admin: cannot open %s: %s", path, strerror(-err));
+		return err;
+	}
+	if (fcntl(server.lock_fd, F_SETLK, &lock)) {
+		err = errno == EACCES || errno == EAGAIN ? -EADDRINUSE : -errno;
+		log_error("admin: another tgtd holds %s", path);
+		close(server.lock_fd);
+		server.lock_fd = -1;
+		return err;
+	}
+	return 0;
+}
+
+static int make_socket(int port)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int err = adm_socket_path(addr.sun_path, sizeof(addr.sun_path), port, "");
+
+	if (err)
+		return err;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	/* the lock is ours: whatever is there is a dead daemon's */
+	unlink(addr.sun_path);
+	mode_t old = umask(0177);
+	int rc = bind(fd, (struct sockaddr *)&addr, sizeof(addr));
+
+	err = -errno;
+	umask(old);
+	if (rc || listen(fd, 128)) {
+		err = rc ? err : -errno;
+		log_error("admin: cannot listen on %s: %s", addr.sun_path, strerror(-err));
+		close(fd);
+		return err;
+	}
+	memcpy(server.path, addr.sun_path, sizeof(server.path));
+	return fd;
+}
+
+int admin_start(const struct admin_conf *conf)
+{
+	int err, fd;
+
+	ASSERT(conf->main && conf->topo && conf->placement && conf->request_shutdown);
+	adm = (struct adm_state){ .conf = *conf, .isns_port = 3205 };
+	registry_init();
+	list_init(&server.clients);
+	loop_deferred_init(&server.leave, leave);
+	timer_init(&server.retry, accept_again);
+	server.uid = getuid();
+	server.gid = getgid();
+	err = take_lock(conf->control_port);
+	if (err)
+		return err;
+	fd = make_socket(conf->control_port);
+	if (fd < 0) {
+		close(server.lock_fd);
+		server.lock_fd = -1;
+		return fd;
+	}
+	server.listener = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
+	err = loop_fd_add(conf->main, &server.listener);
+	if (err)
+		admin_stop();
+	return err;
+}
+
+void admin_stop(void)
+{
+	struct adm_client *c, *tmp;
+
+	loop_undefer(&server.leave);
+	loop_timer_cancel(adm.conf.main, &server.retry);
+	if (server.listener.fd >= 0) {
+		loop_fd_del(&server.listener);
+		close(server.listener.fd);
+		server.listener.fd = -1;
+		unlink(server.path);
+	}
+	list_for_each_safe(c, tmp, &server.clients, link)
+		client_close(c);
+	if (server.lock_fd >= 0)
+		close(server.lock_fd);
+	server.lock_fd = -1;
+}
