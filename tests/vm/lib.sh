@@ -14,7 +14,7 @@ set -u
 VM_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 VM_REPO=$(cd "$VM_DIR/../.." && pwd)
 VM_CACHE=$VM_REPO/build/vm
-VM_LIMIT=${VM_LIMIT:-300}
+VM_LIMIT=${VM_LIMIT:-400}
 VM_NODE_MB=${VM_NODE_MB:-1024}
 VM_ACCEL=${VM_ACCEL:-tcg}
 TGT_BIN=${TGT_BIN:-$VM_REPO/build/bin}
@@ -107,6 +107,11 @@ vm_prepare() {
 		[ "$VM_DIR/lib.sh" -nt "$VM_CACHE/initramfs" ]; then
 		vm_make_initramfs || vm_skip "initramfs could not be built in $VM_CACHE"
 	fi
+	# Preloaded by the guest's iser_conformance; without a compiler that helper fails and says so.
+	if [ "$VM_DIR/libiscsi_iser_fix.c" -nt "$VM_CACHE/libiscsi_iser_fix.so" ]; then
+		${CC:-cc} -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -shared -fPIC -o "$VM_CACHE/libiscsi_iser_fix.so" \
+			"$VM_DIR/libiscsi_iser_fix.c" -ldl
+	fi
 	flock -u 8
 	exec 8>&-
 }
@@ -137,7 +142,7 @@ vm_run() {
 	rm -rf "$log.out" "$log.log" "$log.console"
 	mkdir "$log.out"
 	{
-		for var in "REPO=$VM_REPO" "SCENARIO=$VM_NAME" "TGT_BIN=$TGT_BIN" "MODULES=$VM_CACHE/kernel" \
+		for var in "REPO=$VM_REPO" "SCENARIO=$VM_NAME" "TGT_BIN=$TGT_BIN" "MODULES=$VM_CACHE/kernel" "VM_CACHE=$VM_CACHE" \
 			"GUEST_LIMIT=$((VM_LIMIT - 30))" "$@"; do
 			printf 'export %s=%q\n' "${var%%=*}" "${var#*=}"
 		done

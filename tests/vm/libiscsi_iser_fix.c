@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Preloaded into Debian's iscsi-test-cu when it tests over iSER, to make a long run possible at all.
+ *
+ * libiscsi 1.19 asks `fd != -1` before it disconnects a context that is destroyed, and over iSER fd is
+ * always -1. So no connection is ever closed by the tool: each keeps 64 MiB of registered buffers, and
+ * its connection-manager thread goes on with freed memory, which the next context gets; when the target
+ * then ends the old connection after the logout, the *next* one is told that it was disconnected, or
+ * crashes. Here a context that had a connection is disconnected when it is destroyed, and its own small
+ * memory is kept, for the thread's last words.
+ *
+ * (The same release leaves its connection structure uninitialised; the caller sets MALLOC_PERTURB_=255,
+ * with which glibc hands out zeroes. Both faults are gone in later releases.)
+ */
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct iscsi_context;
+struct rdma_event_channel;
+struct rdma_cm_id;
+enum rdma_port_space { RDMA_PS_ANY };
+
+int iscsi_disconnect(struct iscsi_context *iscsi);
+int iscsi_destroy_context(struct iscsi_context *iscsi);
+int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
+		   enum rdma_port_space ps);
+
+/* Contexts that have a cm_id now; the tool has at most a handful at a time, and one thread. */
+static void *connected[64];
+
+static void **slot_of(const void *context)
+{
+	for (size_t i = 0; i < sizeof(connected) / sizeof(connected[0]); i++)
+		if (connected[i] == context)
+			return &connected[i];
+	return NULL;
+}
+
+static void *next_of(const char *name)
+{
+	void *f = dlsym(RTLD_NEXT, name);
+
+	if (!f) {
+		fprintf(stderr, "libiscsi_iser_fix: no %s: %s\n", name, dlerror());
+		abort();
+	}
+	return f;
+}
+
+/* libiscsi passes its context here, which tells us both that this is iSER and that there is a cm_id. */
+int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
+		   enum rdma_port_space ps)
+{
+	int (*real)(struct rdma_event_channel *, struct rdma_cm_id **, void *, enum rdma_port_space) =
+		next_of("rdma_create_id");
+	int ret = real(channel, id, context, ps);
+	void **slot = slot_of(NULL);
+
+	if (ret == 0 && context && !slot_of(context) && slot)
+		*slot = context;
+	return ret;
+}
+
+int iscsi_destroy_context(struct iscsi_context *iscsi)
+{
+	int (*real)(struct iscsi_context *) = next_of("iscsi_destroy_context");
+	void **slot = iscsi ? slot_of(iscsi) : NULL;
+
+	if (!slot)
+		return real(iscsi);
+	*slot = NULL;
+	iscsi_disconnect(iscsi);
+	return 0;
+}
