@@ -1,0 +1,1 @@
+TOOLLDLIBS_tgt-probe := -liscsi
