@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/support/daemon.h"
-#include "tests/support/suite.h"
+#include "tests/support/unit.h"
 
 
 static void fill(uint8_t *p, size_t n, unsigned seed)
@@ -147,5 +147,5 @@ START_TEST(stops_with_a_session_open)
 }
 END_TEST
 
-SUITE_MAIN("first_light", discovery_lists_the_target, ram_lun_keeps_data, aio_lun_keeps_data_over_a_restart,
+UNIT_MAIN("first_light", 60, discovery_lists_the_target, ram_lun_keeps_data, aio_lun_keeps_data_over_a_restart,
 	   unknown_target_is_refused, stops_with_a_session_open)

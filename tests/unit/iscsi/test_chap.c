@@ -2,7 +2,7 @@
 /* chap.c: digests against values computed with md5sum and openssl, encodings, choice, randomness. */
 #include <stdlib.h>
 
-#include "tests/support/suite.h"
+#include "tests/support/unit.h"
 #include "tgtd/iscsi/chap.h"
 
 START_TEST(known_digests)
@@ -83,4 +83,4 @@ START_TEST(random_is_random)
 }
 END_TEST
 
-SUITE_MAIN("chap", known_digests, choice, binary_values, random_is_random)
+UNIT_MAIN("chap", 60, known_digests, choice, binary_values, random_is_random)

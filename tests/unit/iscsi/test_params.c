@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/support/suite.h"
+#include "tests/support/unit.h"
 #include "tgtd/iscsi/params.h"
 
 struct fixture {
@@ -194,5 +194,5 @@ START_TEST(unknown_keys_are_limited)
 }
 END_TEST
 
-SUITE_MAIN("params", every_rule, active_values, twice_is_an_error, where_a_key_counts, iser_rows, admin_settings,
+UNIT_MAIN("params", 60, every_rule, active_values, twice_is_an_error, where_a_key_counts, iser_rows, admin_settings,
 	   unknown_keys_are_limited)

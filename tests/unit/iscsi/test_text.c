@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/support/suite.h"
+#include "tests/support/unit.h"
 #include "tgtd/iscsi/text.h"
 
 struct got {
@@ -131,4 +131,4 @@ START_TEST(output_is_cut_and_whole)
 }
 END_TEST
 
-SUITE_MAIN("text", pairs_in_order, malformed_has_no_effect, limits, callback_error_stops, output_is_cut_and_whole)
+UNIT_MAIN("text", 60, pairs_in_order, malformed_has_no_effect, limits, callback_error_stops, output_is_cut_and_whole)
