@@ -122,8 +122,8 @@ int main(int argc, char **argv)
 	struct iscsi_context *i;
 	bool write = false;
 	int lun = 1, c, rc;
-	uint32_t block;
-	uint64_t blocks;
+	uint32_t block = 0;
+	uint64_t blocks = 0;
 
 	while ((c = getopt_long(argc, argv, "wl:T:h", longopts, NULL)) != -1) {
 		if (c == 'w')
