@@ -292,10 +292,41 @@ static int not_hidden(const struct dirent *e)
 	return e->d_name[0] != '.';
 }
 
+/* Is there hardware behind this name? The virtual interfaces of containers and machines are legion, and
+ * worth a place in the table only when their node is known. */
+static bool has_device(const char *root, const char *class, const char *name)
+{
+	char path[PATH_MAX];
+
+	return snprintf(path, sizeof(path), "%s/sys/class/%s/%s/device", root, class, name) <
+		       (int)sizeof(path) &&
+	       access(path, F_OK) == 0;
+}
+
+static bool add_adapter(struct topology *t, const char *root, const char *name, bool rdma)
+{
+	struct topo_adapter *a = &t->adapter[t->nadapters];
+	int node;
+
+	if (strlen(name) >= sizeof(a->name))
+		return true;
+	node = rdma ? rdma_node(t, root, name) : net_node(t, root, name, STACK_DEPTH_MAX);
+	if (node < 0 && !rdma && !has_device(root, "net", name))
+		return true;
+	if (t->nadapters == ARRAY_SIZE(t->adapter))
+		return false;
+	strcpy(a->name, name);
+	a->rdma = rdma;
+	a->node = node;
+	t->nadapters++;
+	return true;
+}
+
 static void read_adapters(struct topology *t, const char *root, bool rdma)
 {
 	char path[PATH_MAX];
 	struct dirent **names;
+	bool full = false;
 	int n;
 
 	if (snprintf(path, sizeof(path), "%s/sys/class/%s", root, rdma ? "infiniband" : "net") >=
@@ -303,19 +334,10 @@ static void read_adapters(struct topology *t, const char *root, bool rdma)
 		return;
 	n = scandir(path, &names, not_hidden, alphasort);
 	for (int i = 0; i < n; i++) {
-		struct topo_adapter *a = &t->adapter[t->nadapters];
-		const char *name = names[i]->d_name;
-
-		/* "bonding_masters" and the like are files; lo is the machine talking to itself. */
-		if (t->nadapters == ARRAY_SIZE(t->adapter)) {
-			log_warn("topology: too many adapters: %s is not known", name);
-		} else if (strlen(name) < sizeof(a->name) && strcmp(name, "lo") != 0 &&
-			   strcmp(name, "bonding_masters") != 0) {
-			strcpy(a->name, name);
-			a->rdma = rdma;
-			a->node = rdma ? rdma_node(t, root, name)
-				       : net_node(t, root, name, STACK_DEPTH_MAX);
-			t->nadapters++;
+		if (!full && !add_adapter(t, root, names[i]->d_name, rdma)) {
+			full = true;
+			log_warn("topology: too many adapters: %s and what follows are not known",
+				 names[i]->d_name);
 		}
 		free(names[i]);
 	}
@@ -333,8 +355,8 @@ int topology_detect(struct topology *t, const char *root)
 	rc = read_nodes(t, root, &allowed);
 	if (rc < 0)
 		return rc;
+	read_adapters(t, root, true); /* first: there are few, and their node matters most */
 	read_adapters(t, root, false);
-	read_adapters(t, root, true);
 	return 0;
 }
 
