@@ -12,12 +12,15 @@
 
 struct arena_conf {
 	const char *name;	/* shown in /proc/PID/maps (memfd:NAME) and in errors */
+	const char *file;	/* a named file (say below /dev/shm) instead of a memfd; created, and
+				   removed by arena_destroy(). NULL: memfd */
 	const struct topology *topo; /* NULL: no binding */
 	int node;
 	uint32_t block_size;	/* power of two, 4 KiB..1 MiB */
 	uint32_t nblocks;
 	bool prefault;		/* touch all pages now (with a progress line when it takes long) */
-	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores */
+	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores. Headers
+				   are zero until arena_buf_init() */
 	void (*release)(struct arena *a, struct buf *b);
 	void *owner;
 };
@@ -26,8 +29,23 @@ struct arena_conf {
 struct arena *arena_create(const struct arena_conf *conf) must_check;
 /* All blocks must be without references. Main thread. */
 void arena_destroy(struct arena *a);
-/* Gives the memory of [first, first+n) blocks back to the system; they read as zeros. Any thread. */
+/* Gives header @index of a sparse arena its identity, before its first use. One thread per header. */
+static inline struct buf *arena_buf_init(struct arena *a, uint32_t index)
+{
+	struct buf *b = &a->hdr[index];
+
+	b->index = index;
+	b->arena = a->id;
+	b->next = BUF_NONE;
+	return b;
+}
+/* Gives the memory of [first, first+n) blocks back to the system; they read as zeros. Any thread; a
+ * system call, so not on a fast path. Pinned memory is filled with zeros instead. */
 void arena_punch(struct arena *a, uint32_t first, uint32_t n);
+
+/* Largest whole arena that the machine would bear now: MemAvailable and the cgroup's limit, less a
+ * reserve. Bytes. Any thread; reads /proc and /sys. */
+uint64_t arena_memory_available(void);
 
 /* Watchers learn of every arena, also those created before: this is where an RDMA device registers
  * memory, once. Main thread. */

@@ -18,11 +18,14 @@
  *   WRITE           two steps. blk_write_prepare() yields fresh fragments to receive into, on the
  *                   right node; the caller fills them and calls blk_submit() (they become visible
  *                   all at once, old or new, never half), or blk_write_cancel() (leaves no trace).
+ *                   On completion of a prepared write, whatever its status, the fragments are gone
+ *                   (req->data is empty); releasing it then is harmless.
  *   WRITE + FROM    one step, from fragments that the caller owns before and after. The bytes must
  *                   not change until completion.
- *   COMPARE_AND_WRITE  like WRITE, len counts the compared bytes, data holds 2 * len: what to expect,
+ *   COMPARE_AND_WRITE  like WRITE (prepared or FROM), len counts the compared bytes, data holds 2 * len: what to expect,
  *                   then what to write. Atomic against everything else. -EILSEQ: miscompare, nothing
  *                   written, req->miscompare is the offset of the first differing byte.
+ *                   A READ without INTO that fails leaves req->data empty.
  *   ZERO, DISCARD, SYNC, PREFETCH carry no data. SYNC is a barrier over all writes to
  *                   [offset, offset+len) acknowledged before it (len 0: to the end of the device).
  *                   DISCARD: afterwards reads give zeros when the device says BLK_CAP_DISCARD_ZEROES.
@@ -37,6 +40,7 @@
 #include "cache/buf.h"
 #include "events/list.h"
 #include "events/loop.h"
+#include "events/topology.h"
 
 enum blk_op {
 	BLK_READ,
@@ -58,9 +62,16 @@ enum {
 	BLK_F_PREPARED = 1 << 5, /* set by blk_write_prepare() */
 	BLK_F_BACKGROUND = 1 << 6, /* read-ahead, write-back: yields to foreground I/O */
 	BLK_F_MAY_ALLOC = 1 << 7,  /* ZERO: space may be deallocated (WRITE SAME with UNMAP) */
+	/* The choke point's own; callers leave them alone between prepare and completion. */
+	BLK_F_BOUNCED = 1 << 8,	   /* it lent the fragments */
+	BLK_F_CANCELLED = 1 << 9,  /* aborted while its grant was on its way */
+	BLK_F_PREPARING = 1 << 10, /* write_prepare() runs */
+	BLK_F_COUNTED = 1 << 11,   /* counted in blk->writers */
+	BLK_F_WAITING = 1 << 12,   /* in a queue of the choke point */
 };
 
 struct blk;
+struct blk_order;
 
 struct blk_req {
 	struct blk *blk;
@@ -79,6 +90,7 @@ struct blk_req {
 	struct loop_msg msg;
 	void *drv;
 	uint64_t drv_word[4];
+	void *choke; /* blk.c's own */
 };
 
 enum {
@@ -131,6 +143,10 @@ struct blk {
 	uint64_t identity;     /* stable over restarts: hash of path; key of cached blocks */
 	char *path;	       /* as configured */
 	struct blk *lower;     /* stacked devices */
+	/* blk.c's own: what orders writes against an emulated COMPARE AND WRITE. Zero to begin with, as
+	 * the whole structure should be (calloc). */
+	struct blk_order *_Atomic order;
+	_Atomic uint32_t writers;
 };
 
 /* The choke point: checks range, alignment and flags (so devices need not), counts, then calls the
@@ -155,9 +171,19 @@ static inline void blk_req_release(struct blk_req *req)
 }
 void blk_req_fini(struct blk_req *req);
 
-/* For devices: completes @req on its home loop from wherever the caller is (direct call is made from
- * a message or deferred call, so never inside the submitter's frame). */
+/* For devices: completes @req on its home loop from wherever the caller is, by message: done() never
+ * runs inside the caller's frame. */
 void blk_complete(struct blk_req *req, int status);
+/* The same on the home loop, from a callback of that loop (message, descriptor, timer, poller,
+ * deferred call): done() runs at once. Never under the frame that submitted @req. */
+void blk_complete_here(struct blk_req *req, int status);
+/* Hash of a path, or whatever else names a store for good: blk->identity. */
+uint64_t blk_identity(const char *name);
+/* Makes what devices without memory of their own need (one bounce arena per node). blk_open() calls
+ * it; so must whoever builds such a device by hand. 0 or -errno. Main thread. */
+int blk_bounce_init(const struct topology *topo, int node);
+/* All devices are closed. Main thread, at the end. */
+void blk_bounce_fini(void);
 
 /* ---- backends (cache/backend/) ---------------------------------------------------------------- */
 struct blk_open_args {

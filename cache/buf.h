@@ -16,6 +16,7 @@
 #ifndef CACHE_BUF_H
 #define CACHE_BUF_H
 
+#include <stdatomic.h>
 #include "events/bug.h"
 
 struct arena;
@@ -45,10 +46,17 @@ struct arena {
 	uint32_t nblocks;
 	uint8_t *data;	  /* block i at data + (i << block_shift) */
 	struct buf *hdr;  /* header i */
-	uint8_t *zero;	  /* one block of zeros in registered memory, read-only by convention */
+	uint8_t *zero;	  /* zeros in registered memory, read-only by convention */
+	uint32_t zero_len; /* at least one block and at least 64 KiB */
 	/* Takes a block back whose last reference was put. Any thread. */
 	void (*release)(struct arena *a, struct buf *b);
 	void *owner;
+	/* [map, map + map_len) holds all of the above: what an adapter registers. */
+	void *map;
+	size_t map_len;
+	/* Set by a watcher that has pinned the pages (memory registration): punching would then leave
+	 * the adapter with other pages than the CPU, so arena_punch() writes zeros instead. */
+	_Atomic bool pinned;
 };
 
 extern struct arena *arena_by_id[ARENA_MAX];
@@ -107,9 +115,25 @@ void frags_init(struct frags *f);
 void frags_fini(struct frags *f);
 /* Makes room for @n fragments in all; a grown array is kept for reuse. 0 or -ENOMEM. */
 int frags_reserve(struct frags *f, uint32_t n);
+int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct buf *buf);
 /* Appends; the list takes over one reference to @buf (when not NULL). Merges with the last fragment
  * when bytes and blocks are adjacent. 0 or -ENOMEM (the reference stays the caller's). */
-int frags_append(struct frags *f, uint8_t *base, uint32_t len, struct buf *buf);
+static inline int frags_append(struct frags *f, uint8_t *base, uint32_t len, struct buf *buf)
+{
+	if (likely(f->n == 0)) { /* a request inside one block */
+		f->v[0] = (struct frag){ base, len, buf != NULL, buf };
+		f->n = 1;
+		f->len = len;
+		return 0;
+	}
+	return frags_append_more(f, base, len, buf);
+}
+/* Empties the list without putting: its references now belong to somebody else. */
+static inline void frags_forget(struct frags *f)
+{
+	f->n = 0;
+	f->len = 0;
+}
 /* Puts all references and empties the list. */
 void frags_put(struct frags *f);
 /* @to becomes what @from was (must be empty before); @from is empty. */
@@ -120,5 +144,8 @@ void frags_copy_out(const struct frags *f, uint64_t off, void *dst, size_t len);
 void frags_zero(const struct frags *f, uint64_t off, size_t len);
 /* First byte at which [off,off+len) of @f differs from @mem, or @len. */
 size_t frags_compare(const struct frags *f, uint64_t off, const void *mem, size_t len);
+/* Copies [from_off, from_off+len) of @from to @off of @to; the lists do not overlap in memory. */
+void frags_copy(const struct frags *to, uint64_t off, const struct frags *from, uint64_t from_off,
+		uint64_t len);
 
 #endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Constructors of the backing stores, for blk_open() only; and what they share. */
+#ifndef CACHE_BACKEND_BACKEND_H
+#define CACHE_BACKEND_BACKEND_H
+
+#include "cache/blk.h"
+
+/* NULL with errno and args->err. Main thread (may block). */
+struct blk *aio_open(const struct blk_open_args *args) must_check;
+struct blk *ram_open(const struct blk_open_args *args) must_check;
+struct blk *null_open(const struct blk_open_args *args) must_check;
+
+/* Reads a size: digits with an optional k, m, g, t, p (powers of 1024, any case, an optional B or iB
+ * behind). 0, or -EINVAL, -ERANGE. *end (may be NULL: then all must be used) gets what follows. */
+int backend_size(const char *text, uint64_t *bytes, const char **end);
+/* Writes args->err, sets errno to @err (positive) and returns NULL. */
+void *backend_fail(const struct blk_open_args *args, int err, const char *fmt, ...) printf_like(3, 4);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A few threads for system calls that may block (fallocate, open, discards, giving memory back).
+ * Started at the first job; they end with offload_fini().
+ */
+#ifndef CACHE_BACKEND_OFFLOAD_H
+#define CACHE_BACKEND_OFFLOAD_H
+
+#include "events/list.h"
+#include "events/loop.h"
+
+/* Embedded in what the job is about; given away until done() runs. */
+struct offload_job {
+	struct list link;
+	struct loop_msg msg;
+	struct loop *home;
+	void (*run)(struct offload_job *job);  /* on a worker */
+	void (*done)(struct offload_job *job); /* on @home, or on the worker when that is NULL */
+};
+
+/* Any thread. First come, first served; never fails: where no thread can be started, run() happens
+ * on the caller's. */
+void offload_submit(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
+		    void (*done)(struct offload_job *));
+/* All jobs are done. Main thread. */
+void offload_fini(void);
+
+#endif

@@ -1,0 +1,859 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A store in memory. It is its own cache: READ hands out references to the blocks that hold the
+ * data, WRITE swaps freshly received blocks in.
+ *
+ *     table[block] -> 0: a hole, reads as zeros
+ *                     n: arena block n-1, on which the table holds one reference
+ *
+ * Reading one block takes no lock: load the entry, take a reference unless there is none left, load
+ * the entry again; if it still names the block, the block was in the table while we held it. Readers
+ * of several blocks check the sequence numbers of the stripes they crossed as well, so that they see
+ * a multi-block write as a whole or not at all. Writers lock their stripes in ascending order.
+ * Stripe locks are leaves: references are put after unlocking.
+ *
+ * Everything completes on the spot, on any thread, except requests that wait for a free block
+ * (blkpool.h) and very large discards, which go on in the background.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include "cache/backend/backend.h"
+#include "cache/backend/offload.h"
+#include "cache/blkpool.h"
+#include "events/log.h"
+
+#define RAM_BLOCK 4096u
+#define RAM_MAX_LEN MiB(1)
+/* Blocks beyond the unit's size: for data on its way in, and data still on its way out that has been
+ * overwritten meanwhile. Address space until used. */
+#define RAM_SLACK MiB(64)
+/* Idle memory that deleted data may leave behind before it is given back to the system. */
+#define RAM_KEEP MiB(32)
+
+#define STRIPES 256u
+#define STRIPE_BLOCKS_SHIFT 5
+#define STRIPE_BLOCKS (1u << STRIPE_BLOCKS_SHIFT)
+/* A DISCARD or ZERO of more blocks than this leaves the calling thread. */
+#define CLEAR_INLINE 8192u
+
+struct stripe {
+	pthread_mutex_t lock; /* guards its table entries against other writers, and seq */
+	_Atomic uint64_t seq; /* odd while entries change */
+} cacheline_aligned;
+
+struct ram {
+	struct blk blk;
+	uint32_t shift; /* of the internal block */
+	_Atomic uint32_t *table;
+	size_t table_len; /* bytes mapped */
+	struct blkpool pool;
+	_Atomic bool trimming;
+	struct offload_job trim;
+	struct stripe stripe[STRIPES];
+};
+
+static inline struct ram *ram_of(struct blk *blk)
+{
+	return container_of(blk, struct ram, blk);
+}
+
+/* The blocks a request touches. */
+struct span {
+	uint64_t first, n;
+};
+
+static inline struct span span_of(const struct ram *r, const struct blk_req *req)
+{
+	uint64_t first = req->offset >> r->shift;
+
+	return (struct span){ first, ((req->offset + req->len - 1) >> r->shift) - first + 1 };
+}
+
+/* ---- stripes ----------------------------------------------------------------------------------- */
+
+static void lock_some(struct ram *r, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i <= to; i++)
+		pthread_mutex_lock(&r->stripe[i].lock);
+}
+
+static void unlock_some(struct ram *r, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i <= to; i++)
+		pthread_mutex_unlock(&r->stripe[i].lock);
+}
+
+static void bump_some(struct ram *r, uint32_t from, uint32_t to, memory_order order)
+{
+	for (uint32_t i = from; i <= to; i++) {
+		uint64_t seq = atomic_load_explicit(&r->stripe[i].seq, memory_order_relaxed);
+
+		atomic_store_explicit(&r->stripe[i].seq, seq + 1, order);
+	}
+}
+
+static void sum_some(struct ram *r, uint32_t from, uint32_t to, uint64_t *sum, bool *odd)
+{
+	for (uint32_t i = from; i <= to; i++) {
+		uint64_t seq = atomic_load_explicit(&r->stripe[i].seq, memory_order_acquire);
+
+		*sum += seq;
+		*odd |= seq & 1;
+	}
+}
+
+/* The stripes of a span are one run of indexes, or two when it wraps: fn for each, ascending. */
+#define for_stripes(r, s, fn, ...)                                                 \
+	do {                                                                       \
+		uint64_t g0_ = (s).first >> STRIPE_BLOCKS_SHIFT;                   \
+		uint64_t g1_ = ((s).first + (s).n - 1) >> STRIPE_BLOCKS_SHIFT;     \
+		uint32_t a_ = g0_ % STRIPES, b_ = g1_ % STRIPES;                   \
+		if (g1_ - g0_ >= STRIPES - 1) {                                    \
+			fn(r, 0, STRIPES - 1, ##__VA_ARGS__);                      \
+		} else if (a_ <= b_) {                                             \
+			fn(r, a_, b_, ##__VA_ARGS__);                              \
+		} else {                                                           \
+			fn(r, 0, b_, ##__VA_ARGS__);                               \
+			fn(r, a_, STRIPES - 1, ##__VA_ARGS__);                     \
+		}                                                                  \
+	} while (0)
+
+static void lock_span(struct ram *r, struct span s)
+{
+	for_stripes(r, s, lock_some);
+}
+
+static void unlock_span(struct ram *r, struct span s)
+{
+	for_stripes(r, s, unlock_some);
+}
+
+/* Brackets a change of the table: readers that overlap it try again. */
+static void change_begin(struct ram *r, struct span s)
+{
+	for_stripes(r, s, bump_some, memory_order_relaxed);
+}
+
+static void change_end(struct ram *r, struct span s)
+{
+	for_stripes(r, s, bump_some, memory_order_release);
+}
+
+/* Sequence numbers only rise, so equal sums mean that none of them moved. False: a change is on. */
+static bool sum_span(struct ram *r, struct span s, uint64_t *sum)
+{
+	bool odd = false;
+
+	*sum = 0;
+	for_stripes(r, s, sum_some, sum, &odd);
+	return !odd;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+/* A reference to what block @n holds now; NULL: a hole. */
+static inline struct buf *block_get(struct ram *r, uint64_t n)
+{
+	uint32_t at = atomic_load_explicit(&r->table[n], memory_order_acquire);
+
+	while (at) {
+		struct buf *b = &r->pool.arena->hdr[at - 1];
+		uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
+		uint32_t now;
+
+		while (refs && !atomic_compare_exchange_weak_explicit(&b->refs, &refs, refs + 1,
+								      memory_order_acq_rel,
+								      memory_order_relaxed))
+			;
+		now = atomic_load_explicit(&r->table[n], memory_order_acquire);
+		if (likely(refs && now == at))
+			return b;
+		if (refs)
+			buf_put(b);
+		at = now;
+	}
+	return NULL;
+}
+
+static inline int block_append(struct ram *r, struct frags *to, struct buf *b, uint32_t off,
+			       uint32_t len)
+{
+	const struct arena *a = r->pool.arena;
+
+	if (likely(b))
+		return frags_append(to, a->data + ((size_t)b->index << r->shift) + off, len, b);
+	if (to->n) { /* neighbouring holes: a longer piece of the zeros */
+		struct frag *last = &to->v[to->n - 1];
+
+		if (last->base == a->zero && last->len + len <= a->zero_len) {
+			last->len += len;
+			to->len += len;
+			return 0;
+		}
+	}
+	return frags_append(to, a->zero, len, NULL);
+}
+
+static int collect(struct ram *r, struct frags *to, uint64_t offset, uint64_t len)
+{
+	const uint32_t size = 1u << r->shift;
+
+	while (len) {
+		uint32_t off = (uint32_t)offset & (size - 1);
+		uint32_t n = (uint32_t)MIN(len, (uint64_t)(size - off));
+		struct buf *b = block_get(r, offset >> r->shift);
+
+		if (unlikely(block_append(r, to, b, off, n))) {
+			if (b)
+				buf_put(b);
+			frags_put(to);
+			return -ENOMEM;
+		}
+		offset += n;
+		len -= n;
+	}
+	return 0;
+}
+
+/* References to [offset, offset+len) as it was at one moment. */
+static int snapshot(struct ram *r, struct frags *to, uint64_t offset, uint64_t len, struct span s)
+{
+	uint64_t before, after;
+	int err;
+
+	if (s.n == 1)
+		return collect(r, to, offset, len);
+	for (int tries = 0; tries < 8; tries++) {
+		if (!sum_span(r, s, &before))
+			continue;
+		err = collect(r, to, offset, len);
+		if (err)
+			return err;
+		if (likely(sum_span(r, s, &after) && after == before))
+			return 0;
+		frags_put(to);
+	}
+	/* Writers keep coming: stand in line with them. */
+	lock_span(r, s);
+	err = collect(r, to, offset, len);
+	unlock_span(r, s);
+	return err;
+}
+
+static bool ram_read(struct blk *blk, struct blk_req *req)
+{
+	struct ram *r = ram_of(blk);
+	struct span s = span_of(r, req);
+	struct frags tmp;
+
+	if (likely(!(req->flags & BLK_F_INTO))) {
+		if (likely(s.n == 1)) {
+			struct buf *b = block_get(r, s.first);
+			uint32_t off = (uint32_t)req->offset & ((1u << r->shift) - 1);
+
+			/* An empty list has room. */
+			(void)block_append(r, &req->data, b, off, (uint32_t)req->len);
+			req->status = 0;
+			return true;
+		}
+		req->status = snapshot(r, &req->data, req->offset, req->len, s);
+		return true;
+	}
+	frags_init(&tmp);
+	req->status = snapshot(r, &tmp, req->offset, req->len, s);
+	if (req->status == 0) {
+		frags_copy(&req->data, 0, &tmp, 0, req->len);
+		frags_put(&tmp);
+	}
+	frags_fini(&tmp);
+	return true;
+}
+
+/* ---- giving memory back ------------------------------------------------------------------------ */
+
+static void trim_run(struct offload_job *job)
+{
+	struct ram *r = container_of(job, struct ram, trim);
+
+	blkpool_trim(&r->pool, (uint32_t)(RAM_KEEP >> r->shift));
+}
+
+static void trim_done(struct offload_job *job)
+{
+	atomic_store(&container_of(job, struct ram, trim)->trimming, false);
+}
+
+static void trim_maybe(struct ram *r)
+{
+	if (blkpool_idle(&r->pool) < 2 * (RAM_KEEP >> r->shift))
+		return;
+	if (!atomic_exchange(&r->trimming, true))
+		offload_submit(&r->trim, NULL, trim_run, trim_done);
+}
+
+/* ---- writing ----------------------------------------------------------------------------------- */
+
+/* Appends fresh blocks of @chain, cut to the request's range. */
+static int append_fresh(struct ram *r, struct blk_req *req, uint32_t *chain)
+{
+	const uint32_t size = 1u << r->shift;
+	uint64_t at = req->offset, end = req->offset + req->len;
+
+	while (at < end) {
+		uint32_t off = (uint32_t)at & (size - 1);
+		uint32_t n = (uint32_t)MIN(end - at, (uint64_t)(size - off));
+		struct buf *b = blkpool_next(&r->pool, chain);
+
+		if (unlikely(frags_append(&req->data, buf_data(b) + off, n, b))) {
+			buf_put(b);
+			return -ENOMEM;
+		}
+		at += n;
+	}
+	return 0;
+}
+
+static int prepare_with(struct ram *r, struct blk_req *req, uint32_t chain)
+{
+	int err;
+
+	ASSERT(req->data.n == 0);
+	err = append_fresh(r, req, &chain);
+	if (!err && req->op == BLK_COMPARE_AND_WRITE)
+		err = append_fresh(r, req, &chain);
+	if (err) {
+		frags_put(&req->data);
+		blkpool_put_chain(&r->pool, chain);
+	}
+	return err;
+}
+
+static void prepare_granted(struct loop_msg *msg)
+{
+	struct blk_req *req = container_of(msg, struct blk_req, msg);
+	struct ram *r = ram_of(req->blk);
+	uint32_t chain = (uint32_t)req->drv_word[0];
+
+	if (req->flags & BLK_F_CANCELLED) {
+		blkpool_put_chain(&r->pool, chain);
+		blk_complete_here(req, -ECANCELED);
+		return;
+	}
+	blk_complete_here(req, prepare_with(r, req, chain));
+}
+
+/* Blocks that a write of the request's kind needs. */
+static uint32_t blocks_wanted(const struct ram *r, const struct blk_req *req)
+{
+	return (uint32_t)span_of(r, req).n * (req->op == BLK_COMPARE_AND_WRITE ? 2 : 1);
+}
+
+static bool ram_write_prepare(struct blk *blk, struct blk_req *req)
+{
+	struct ram *r = ram_of(blk);
+	uint32_t chain;
+
+	if (unlikely(!blkpool_take(&r->pool, blocks_wanted(r, req), &chain, req, prepare_granted)))
+		return false;
+	req->status = prepare_with(r, req, chain);
+	return true;
+}
+
+static void ram_write_cancel(struct blk *blk, struct blk_req *req)
+{
+	frags_put(&req->data);
+}
+
+/* Blocks of a prepared request, in order: a fragment may span several. */
+struct walk {
+	const struct frag *at;
+	uint32_t k;
+};
+
+static struct buf *walk_next(struct walk *w)
+{
+	while (w->k == w->at->nbufs) {
+		w->at++;
+		w->k = 0;
+	}
+	return w->at->buf + w->k++;
+}
+
+/* What a write leaves alone of a block comes from the present content. Stripe locked. */
+static void merge_edge(struct ram *r, uint64_t n, uint8_t *fresh, uint32_t from, uint32_t to)
+{
+	const struct arena *a = r->pool.arena;
+	uint32_t at = atomic_load_explicit(&r->table[n], memory_order_relaxed);
+
+	if (at)
+		memcpy(fresh + from, a->data + ((size_t)(at - 1) << r->shift) + from, to - from);
+	else
+		memset(fresh + from, 0, to - from);
+}
+
+/* First byte where the request's first half differs from the store, or req->len. Stripes locked. */
+static uint64_t compare(struct ram *r, const struct blk_req *req)
+{
+	const struct arena *a = r->pool.arena;
+	const uint32_t size = 1u << r->shift;
+
+	for (uint64_t done = 0; done < req->len;) {
+		uint64_t pos = req->offset + done;
+		uint32_t off = (uint32_t)pos & (size - 1);
+		size_t n = MIN(req->len - done, (uint64_t)(size - off)), same;
+		uint32_t at = atomic_load_explicit(&r->table[pos >> r->shift], memory_order_relaxed);
+		/* The zeros are at least one block long. */
+		const uint8_t *is = at ? a->data + ((size_t)(at - 1) << r->shift) + off : a->zero;
+
+		same = frags_compare(&req->data, done, is, n);
+		if (same < n)
+			return done + same;
+		done += n;
+	}
+	return req->len;
+}
+
+/* Puts the blocks that a write replaced; they were linked last first. They go in rising order, so
+ * that a run stays a run on the free list. */
+static void put_replaced(struct ram *r, uint32_t last)
+{
+	struct buf *hdr = r->pool.arena->hdr;
+	uint32_t chain = BUF_NONE;
+
+	while (last != BUF_NONE) {
+		uint32_t next = hdr[last].next;
+
+		hdr[last].next = chain;
+		chain = last;
+		last = next;
+	}
+	blkpool_put_chain(&r->pool, chain);
+}
+
+/* Makes the fresh blocks visible at once. Their references become the table's; those that the table
+ * had on the blocks they replace are put. 0 or -EILSEQ; the fragments are gone either way. */
+static int commit(struct ram *r, struct blk_req *req)
+{
+	struct span s = span_of(r, req);
+	const uint32_t size = 1u << r->shift;
+	const bool caw = req->op == BLK_COMPARE_AND_WRITE;
+	uint32_t head = (uint32_t)req->offset & (size - 1);
+	uint32_t tail = (uint32_t)(req->offset + req->len) & (size - 1);
+	struct walk expected = { req->data.v, 0 }, w = expected, from;
+	struct buf *hdr = r->pool.arena->hdr, *b = NULL;
+	uint32_t replaced = BUF_NONE;
+
+	if (caw)
+		for (uint64_t i = 0; i < s.n; i++)
+			walk_next(&w);
+	from = w;
+
+	lock_span(r, s);
+	if (caw) {
+		req->miscompare = compare(r, req);
+		if (req->miscompare < req->len) {
+			unlock_span(r, s);
+			frags_put(&req->data);
+			return -EILSEQ;
+		}
+	}
+	if (head | tail) {
+		for (uint64_t i = 0; i < s.n; i++) {
+			b = walk_next(&w);
+			if (i == 0 && head)
+				merge_edge(r, s.first, buf_data(b), 0, head);
+		}
+		if (tail)
+			merge_edge(r, s.first + s.n - 1, buf_data(b), tail, size);
+		w = from;
+	}
+	if (s.n > 1)
+		change_begin(r, s);
+	for (uint64_t i = 0; i < s.n; i++) {
+		uint32_t old;
+
+		b = walk_next(&w);
+		old = atomic_exchange_explicit(&r->table[s.first + i], b->index + 1,
+					       memory_order_acq_rel);
+		if (old) { /* out of the table, whose reference is ours now: and so is its link */
+			hdr[old - 1].next = replaced;
+			replaced = old - 1;
+		}
+	}
+	if (s.n > 1)
+		change_end(r, s);
+	unlock_span(r, s);
+	put_replaced(r, replaced);
+	if (caw)
+		for (uint64_t i = 0; i < s.n; i++)
+			buf_put(walk_next(&expected));
+	frags_forget(&req->data);
+	return 0;
+}
+
+/* WRITE + FROM: into fresh blocks first. The caller's fragments are the caller's again at the end. */
+static int write_from(struct ram *r, struct blk_req *req, uint32_t chain)
+{
+	struct frags theirs;
+	int err;
+
+	frags_init(&theirs);
+	frags_move(&theirs, &req->data);
+	err = prepare_with(r, req, chain);
+	if (!err) {
+		frags_copy(&req->data, 0, &theirs, 0, theirs.len);
+		err = commit(r, req);
+	}
+	frags_move(&req->data, &theirs);
+	frags_fini(&theirs);
+	return err;
+}
+
+static void write_granted(struct loop_msg *msg)
+{
+	struct blk_req *req = container_of(msg, struct blk_req, msg);
+	struct ram *r = ram_of(req->blk);
+	uint32_t chain = (uint32_t)req->drv_word[0];
+
+	if (req->flags & BLK_F_CANCELLED) {
+		blkpool_put_chain(&r->pool, chain);
+		blk_complete_here(req, -ECANCELED);
+		return;
+	}
+	blk_complete_here(req, write_from(r, req, chain));
+}
+
+static bool ram_write(struct blk *blk, struct blk_req *req)
+{
+	struct ram *r = ram_of(blk);
+	uint32_t chain;
+
+	if (likely(req->flags & BLK_F_PREPARED)) {
+		req->status = commit(r, req);
+		return true;
+	}
+	if (!blkpool_take(&r->pool, blocks_wanted(r, req), &chain, req, write_granted))
+		return false;
+	req->status = write_from(r, req, chain);
+	return true;
+}
+
+/* ---- discarding -------------------------------------------------------------------------------- */
+
+/* Empties whole blocks [first, first+n). Any thread. */
+static void clear_blocks(struct ram *r, uint64_t first, uint64_t n)
+{
+	struct buf *hdr = r->pool.arena->hdr;
+	uint32_t gone[STRIPE_BLOCKS];
+
+	for (uint64_t end = first + n; first < end;) {
+		uint64_t group = first >> STRIPE_BLOCKS_SHIFT;
+		uint64_t stop = MIN(end, (group + 1) << STRIPE_BLOCKS_SHIFT);
+		struct span s = { first, stop - first };
+		uint32_t k = 0;
+		bool any = false;
+
+		for (uint64_t i = first; i < stop && !any; i++)
+			any = atomic_load_explicit(&r->table[i], memory_order_relaxed) != 0;
+		if (any) {
+			lock_span(r, s);
+			change_begin(r, s);
+			for (uint64_t i = first; i < stop; i++) {
+				uint32_t old = atomic_exchange_explicit(&r->table[i], 0,
+									memory_order_acq_rel);
+
+				if (old)
+					gone[k++] = old - 1;
+			}
+			change_end(r, s);
+			unlock_span(r, s);
+		}
+		for (uint32_t i = 0; i < k; i++)
+			buf_put(&hdr[gone[i]]);
+		first = stop;
+	}
+}
+
+/* Zeros inside one block; *chain has a fresh block for the merged content. */
+static void clear_edge(struct ram *r, uint64_t offset, uint32_t len, uint32_t *chain)
+{
+	const uint32_t size = 1u << r->shift;
+	uint32_t off = (uint32_t)offset & (size - 1), old;
+	struct span s = { offset >> r->shift, 1 };
+	struct buf *b = blkpool_next(&r->pool, chain);
+
+	lock_span(r, s);
+	old = atomic_load_explicit(&r->table[s.first], memory_order_relaxed);
+	if (old) {
+		merge_edge(r, s.first, buf_data(b), 0, off);
+		memset(buf_data(b) + off, 0, len);
+		merge_edge(r, s.first, buf_data(b), off + len, size);
+		atomic_store_explicit(&r->table[s.first], b->index + 1, memory_order_release);
+	}
+	unlock_span(r, s);
+	buf_put(old ? &r->pool.arena->hdr[old - 1] : b);
+}
+
+struct clear_job {
+	struct offload_job job;
+	struct ram *r;
+	struct blk_req *req;
+	uint64_t first, n;
+};
+
+static void clear_run(struct offload_job *job)
+{
+	struct clear_job *c = container_of(job, struct clear_job, job);
+
+	clear_blocks(c->r, c->first, c->n);
+	trim_maybe(c->r);
+}
+
+static void clear_done(struct offload_job *job)
+{
+	struct clear_job *c = container_of(job, struct clear_job, job);
+	struct blk_req *req = c->req;
+
+	free(c);
+	blk_complete_here(req, 0);
+}
+
+/* How many blocks a range touches in part only: 0, 1 or 2. */
+static uint32_t edges(const struct ram *r, const struct blk_req *req)
+{
+	const uint32_t mask = (1u << r->shift) - 1;
+	bool head = req->offset & mask, tail = (req->offset + req->len) & mask;
+
+	if (span_of(r, req).n == 1)
+		return head || tail;
+	return (uint32_t)head + tail;
+}
+
+/* True: done. @chain: a fresh block for each edge. */
+static bool clear_with(struct ram *r, struct blk_req *req, uint32_t chain)
+{
+	const uint32_t size = 1u << r->shift;
+	uint64_t at = req->offset, end = req->offset + req->len, n;
+	struct clear_job *c;
+
+	req->status = 0;
+	if (at & (size - 1)) {
+		uint32_t len = (uint32_t)MIN(end - at, (uint64_t)(size - (at & (size - 1))));
+
+		clear_edge(r, at, len, &chain);
+		at += len;
+	}
+	if (at < end && (end & (size - 1))) {
+		uint32_t len = (uint32_t)(end & (size - 1));
+
+		clear_edge(r, end - len, len, &chain);
+		end -= len;
+	}
+	ASSERT(chain == BUF_NONE);
+	n = (end - at) >> r->shift;
+	if (n <= CLEAR_INLINE || !req->home) {
+		clear_blocks(r, at >> r->shift, n);
+		trim_maybe(r);
+		return true;
+	}
+	c = malloc(sizeof(*c));
+	if (!c) {
+		req->status = -ENOMEM;
+		return true;
+	}
+	c->r = r;
+	c->req = req;
+	c->first = at >> r->shift;
+	c->n = n;
+	offload_submit(&c->job, req->home, clear_run, clear_done);
+	return false;
+}
+
+static void clear_granted(struct loop_msg *msg)
+{
+	struct blk_req *req = container_of(msg, struct blk_req, msg);
+	struct ram *r = ram_of(req->blk);
+	uint32_t chain = (uint32_t)req->drv_word[0];
+
+	if (req->flags & BLK_F_CANCELLED) {
+		blkpool_put_chain(&r->pool, chain);
+		blk_complete_here(req, -ECANCELED);
+	} else if (clear_with(r, req, chain)) {
+		blk_complete_here(req, req->status);
+	}
+}
+
+static bool ram_clear(struct blk *blk, struct blk_req *req)
+{
+	struct ram *r = ram_of(blk);
+	uint32_t chain;
+
+	if (!blkpool_take(&r->pool, edges(r, req), &chain, req, clear_granted))
+		return false;
+	return clear_with(r, req, chain);
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------- */
+
+/* Nothing here survives the daemon, so there is nothing that a sync could save. */
+static bool ram_sync(struct blk *blk, struct blk_req *req)
+{
+	req->status = 0;
+	return true;
+}
+
+/* Of what may be pending only a request that waits for blocks can be hurried. */
+static void ram_abort(struct blk *blk, struct blk_req *req)
+{
+	if (blkpool_cancel(&ram_of(blk)->pool, req))
+		blk_complete(req, -ECANCELED);
+	else
+		req->flags |= BLK_F_CANCELLED;
+}
+
+/* Looks at no more than this many entries at once. */
+#define EXTENT_SCAN (1u << 20)
+
+static int ram_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+		      uint64_t *run)
+{
+	struct ram *r = ram_of(blk);
+	uint64_t n = offset >> r->shift, last = (offset + len - 1) >> r->shift, i;
+	bool mapped = atomic_load_explicit(&r->table[n], memory_order_relaxed) != 0;
+
+	for (i = n + 1; i <= last && i - n < EXTENT_SCAN; i++)
+		if ((atomic_load_explicit(&r->table[i], memory_order_relaxed) != 0) != mapped)
+			break;
+	*what = mapped ? BLK_EXTENT_MAPPED : BLK_EXTENT_DEALLOCATED;
+	*run = MIN(len, (i << r->shift) - offset);
+	return 0;
+}
+
+/* The size is the store's name: it cannot have changed. */
+static int ram_refresh(struct blk *blk)
+{
+	return 0;
+}
+
+static void ram_close(struct blk *blk)
+{
+	const struct timespec ms = { 0, 1000000 };
+	struct ram *r = ram_of(blk);
+
+	while (atomic_load(&r->trimming))
+		nanosleep(&ms, NULL);
+	if (r->table) {
+		if (r->pool.arena)
+			clear_blocks(r, 0, DIV_ROUND_UP(blk->size, 1ull << r->shift));
+		munmap(r->table, r->table_len);
+	}
+	/* A pool that cannot let go of its arena (logged) keeps the device's memory with it. */
+	if (r->pool.arena && !blkpool_fini(&r->pool))
+		return;
+	for (uint32_t i = 0; i < STRIPES; i++)
+		pthread_mutex_destroy(&r->stripe[i].lock);
+	free(blk->path);
+	free(r);
+}
+
+static const struct blk_ops ram_ops = {
+	.name = "ram",
+	.read = ram_read,
+	.write_prepare = ram_write_prepare,
+	.write_cancel = ram_write_cancel,
+	.write = ram_write,
+	.sync = ram_sync,
+	.discard = ram_clear,
+	.zero = ram_clear,
+	.compare_and_write = ram_write,
+	.abort = ram_abort,
+	.extent = ram_extent,
+	.refresh = ram_refresh,
+	.close = ram_close,
+};
+
+/* SIZE[,block=SIZE] */
+static int parse(const char *path, uint64_t *size, uint64_t *block, const char **why)
+{
+	const char *p;
+	int err = backend_size(path, size, &p);
+
+	*block = RAM_BLOCK;
+	*why = err == -ERANGE ? "too large" : "a size is wanted, such as 4096, 64k, 512m or 1g";
+	if (err || (*p && *p != ','))
+		return -EINVAL;
+	if (*p == ',') {
+		*why = "after the size only block=SIZE may follow, 4k to 1m, a power of two";
+		if (strncmp(p, ",block=", 7) != 0 || backend_size(p + 7, block, NULL) != 0 ||
+		    *block < 4096 || *block > MiB(1) || (*block & (*block - 1)))
+			return -EINVAL;
+	}
+	return 0;
+}
+
+struct blk *ram_open(const struct blk_open_args *args)
+{
+	uint32_t block_size = args->block_size ? args->block_size : 512;
+	const char *path = args->path ? args->path : "", *why;
+	struct arena_conf conf = { .name = "ram-store", .topo = args->topo, .node = args->node,
+				   .sparse = true };
+	uint64_t size, block, nblocks, slack;
+	struct ram *r;
+	void *table;
+	int err;
+
+	if (parse(path, &size, &block, &why) != 0)
+		return backend_fail(args, EINVAL, "ram store '%s': %s", path, why);
+	if (!size || size % block_size)
+		return backend_fail(args, EINVAL,
+				    "ram store '%s': the size must be a multiple of its block size, %u",
+				    path, block_size);
+	/* The largest request must always fit, twice over for a compare-and-write. */
+	slack = MAX(RAM_SLACK / block, 4 * (RAM_MAX_LEN / block + 2));
+	nblocks = size / block + (size % block != 0);
+	if (nblocks + slack >= BUF_NONE)
+		return backend_fail(args, EFBIG,
+				    "ram store '%s': at most %llu GiB are possible with blocks of %llu B",
+				    path, (unsigned long long)((BUF_NONE - slack) * block >> 30),
+				    (unsigned long long)block);
+
+	r = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*r), (size_t)CACHE_LINE));
+	if (!r)
+		return backend_fail(args, ENOMEM, "ram store '%s': no memory", path);
+	memset(r, 0, sizeof(*r));
+	for (uint32_t i = 0; i < STRIPES; i++)
+		pthread_mutex_init(&r->stripe[i].lock, NULL);
+	r->shift = (uint32_t)__builtin_ctzll(block);
+	r->blk.ops = &ram_ops;
+	r->blk.size = size;
+	r->blk.block_size = block_size;
+	r->blk.physical_size = 4096;
+	r->blk.max_len = RAM_MAX_LEN;
+	r->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO | BLK_CAP_OWN_MEMORY |
+		      (args->readonly ? BLK_CAP_READONLY : 0);
+	r->blk.node = args->node;
+	r->blk.identity = blk_identity(path);
+	r->blk.path = strdup(path);
+
+	r->table_len = ALIGN_UP(nblocks * sizeof(*r->table), 4096);
+	table = mmap(NULL, r->table_len, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	err = table == MAP_FAILED || !r->blk.path ? -ENOMEM : 0;
+	if (table != MAP_FAILED)
+		r->table = table;
+	conf.block_size = (uint32_t)block;
+	conf.nblocks = (uint32_t)(nblocks + slack);
+	if (!err)
+		err = blkpool_init(&r->pool, &conf);
+	if (err) {
+		ram_close(&r->blk);
+		return backend_fail(args, -err, "ram store '%s': %s", path, strerror(-err));
+	}
+	if (size > arena_memory_available())
+		log_warn("ram store '%s' may grow beyond the memory that is free now, %llu MiB",
+			 path, (unsigned long long)(arena_memory_available() >> 20));
+	return &r->blk;
+}
