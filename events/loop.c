@@ -18,10 +18,6 @@
 
 __thread struct loop *loop_self_;
 
-/* How many loops are awake now. A loop spins only while every awake one can have a CPU of its own
- * and one is left over for those who are to send the work that it spins for. */
-static _Atomic int awake_loops;
-
 /* ---- figures: written by the loop's thread only -------------------------------------------------- */
 
 static void count(uint64_t *figure, uint64_t n)
@@ -252,11 +248,23 @@ static void idle_ended(struct loop *loop)
 	loop->idle_since = 0;
 }
 
+/* A loop spins only while every awake one can have a CPU of its own, and one is left over for those who
+ * are to send the work that it spins for. Looked at now and then: exactness is not worth a counter
+ * that all loops would write to each time they sleep. */
+static bool crowded(struct loop *loop)
+{
+	if (loop->now - loop->crowd_seen_at >= CROWD_INTERVAL_NS) {
+		loop->crowd_seen_at = loop->now;
+		loop->crowded = loop_others_awake(loop, loop->crowded);
+	}
+	return loop->crowded;
+}
+
 static bool may_spin(struct loop *loop)
 {
 	return loop->spin_ns != 0 && loop->luck >= LUCK_ENOUGH &&
 	       (!loop->idle_since || loop->now - loop->idle_since < loop->spin_ns) &&
-	       atomic_load_explicit(&awake_loops, memory_order_relaxed) < loop_cpus_usable;
+	       !crowded(loop);
 }
 
 static inline void cpu_relax(void)
@@ -333,20 +341,13 @@ static void sleep_for_events(struct loop *loop, int limit_ms)
 		ms = limit_ms;
 	count(&loop->stats.sleeps, 1);
 	metric_inc(M_loop_sleeps);
-	loop_awake(false);
 	atomic_store_explicit(&loop->blocked, true, memory_order_release);
 	fetch_events(loop, ms);
 	atomic_store_explicit(&loop->blocked, false, memory_order_relaxed);
-	loop_awake(true);
 	atomic_store_explicit(&loop->sleeping, false, memory_order_relaxed);
 }
 
 /* ---- the iteration ------------------------------------------------------------------------------- */
-
-void loop_awake(bool awake)
-{
-	atomic_fetch_add_explicit(&awake_loops, awake ? 1 : -1, memory_order_relaxed);
-}
 
 bool loop_has_work(struct loop *loop)
 {

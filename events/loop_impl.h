@@ -13,6 +13,7 @@
 #define LOOK_INTERVAL_NS 10000 /* a loop busy otherwise looks at quiet fds only this often ... */
 #define LOOK_SKIP_MAX 16       /* ... or after this many iterations */
 #define WAKE_COST_NS 10000 /* about what sleeping adds to the time until work is seen */
+#define CROWD_INTERVAL_NS NSEC_PER_MSEC
 #define LUCK_MAX 1024
 #define LUCK_WEIGHT 8
 #define LUCK_ENOUGH (LUCK_MAX / 2)
@@ -31,6 +32,8 @@ struct loop {
 	unsigned looks_skipped;	 /* in a row */
 	uint64_t idle_since;	 /* 0: not idle */
 	int luck;		 /* how often work came back within the spin budget lately */
+	bool crowded;		 /* too many others awake to spin, */
+	uint64_t crowd_seen_at;	 /* as seen then */
 	struct list deferred;
 	struct list pollers;
 	struct list *next_poller; /* of the walk in progress */
@@ -61,9 +64,6 @@ struct loop {
 /* Loops are set up before they run by whoever creates them, then belong to their thread. */
 #define ASSERT_ON_OWN_THREAD(l) ASSERT(loop_current() == (l) || !(l)->running)
 
-/* How many CPUs the process could use when it started. */
-extern int loop_cpus_usable;
-
 /* One iteration. @limit_ms: do not sleep longer; 0 not at all, -1 no limit. Returns the number of
  * messages, fd events, poller events and timers handled. */
 unsigned loop_iterate(struct loop *loop, int limit_ms);
@@ -71,7 +71,8 @@ unsigned loop_iterate(struct loop *loop, int limit_ms);
 bool loop_has_work(struct loop *loop);
 /* Any thread: makes a blocking epoll_wait return, now or the next time. */
 void loop_wake(struct loop *loop);
-/* The calling thread begins (or ceases) to run a loop. */
-void loop_awake(bool awake);
+/* Are so many other loops awake that spinning would take a CPU from someone? @before when that cannot
+ * be told without waiting. On @loop. */
+bool loop_others_awake(const struct loop *loop, bool before);
 
 #endif

@@ -19,7 +19,7 @@
 #define DRAIN_ITERATIONS 1000
 #define GRACE_POLL_NS 20000
 
-int loop_cpus_usable = 1;
+static int cpus_usable = 1; /* by the process, when it started */
 
 /* All loops there are. A leaf lock, except that loop_for_each() calls out under it. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,7 +31,7 @@ __attribute__((constructor)) static void count_usable_cpus(void)
 	cpu_set_t set;
 
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
-		loop_cpus_usable = CPU_COUNT(&set);
+		cpus_usable = CPU_COUNT(&set);
 }
 
 /* ---- creating and destroying --------------------------------------------------------------------- */
@@ -135,6 +135,23 @@ void loop_for_each(void (*fn)(struct loop *loop, void *arg), void *arg)
 	pthread_mutex_unlock(&registry_lock);
 }
 
+bool loop_others_awake(const struct loop *loop, bool before)
+{
+	int awake = 1;
+	struct loop *l;
+
+	if (cpus_usable < 2)
+		return true;
+	if (pthread_mutex_trylock(&registry_lock) != 0)
+		return before;
+	list_for_each(l, &registry, link)
+		if (l != loop && atomic_load_explicit(&l->running, memory_order_relaxed) &&
+		    !atomic_load_explicit(&l->blocked, memory_order_relaxed))
+			awake++;
+	pthread_mutex_unlock(&registry_lock);
+	return awake >= cpus_usable;
+}
+
 /* ---- running ------------------------------------------------------------------------------------- */
 
 static uint64_t read_cpu_clock(clockid_t id)
@@ -170,7 +187,6 @@ void loop_run(struct loop *loop)
 
 	if (pthread_getcpuclockid(pthread_self(), &loop->cpu_clock) == 0)
 		atomic_store_explicit(&loop->clock_valid, true, memory_order_release);
-	loop_awake(true);
 	while (!atomic_load_explicit(&loop->stop, memory_order_acquire))
 		loop_iterate(loop, -1);
 	/* What was posted before the stop is there by now. Two that answer each other for ever are
@@ -178,7 +194,6 @@ void loop_run(struct loop *loop)
 	for (int i = 0; i < DRAIN_ITERATIONS && loop_has_work(loop); i++)
 		loop_iterate(loop, 0);
 	atomic_store(&loop->stop, false);
-	loop_awake(false);
 	if (loop->clock_valid) {
 		/* The thread may be gone when someone asks. */
 		__atomic_store_n(&loop->stats.cpu_ns, read_cpu_clock(loop->cpu_clock),
