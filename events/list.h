@@ -75,7 +75,7 @@ static inline void list_splice_tail(struct list *to, struct list *from)
 	((struct list *)(void *)((char *)(pos) + offsetof(__typeof__(*(pos)), member)))
 #define list_for_each(pos, head, member)                                                \
 	for (pos = list_first(head, __typeof__(*pos), member); list_node_(pos, member) != (head); \
-	     pos = list_entry(pos->member.next, __typeof__(*pos), member))
+	     pos = list_entry(list_node_(pos, member)->next, __typeof__(*pos), member))
 /* Safe against removal of @pos (not of @tmp). */
 #define list_for_each_safe(pos, tmp, head, member)                                       \
 	for (pos = list_first(head, __typeof__(*pos), member),                           \
