@@ -59,11 +59,13 @@ obj         = $(patsubst %.c,$(O)/obj/%.o,$(1))
 LIB        := $(foreach l,$(LAYERS),$(if $(SRC_$(l)),$(O)/lib$(l).a))
 
 # ---- programs ------------------------------------------------------------------------------------
-# tools/NAME.c is a program; tools/NAME/*.c is one too. tools/NAME.sh is installed as NAME.
+# tools/NAME.c is a program; tools/NAME/*.c is one too. tools/NAME.sh and NAME.py are installed as NAME.
 TOOL_FILES := $(wildcard tools/*.c)
 TOOL_DIRS  := $(patsubst tools/%/,%,$(sort $(dir $(wildcard tools/*/*.c))))
 TOOLS      := $(patsubst tools/%.c,$(BIN)/%,$(TOOL_FILES)) $(addprefix $(BIN)/,$(TOOL_DIRS))
-SCRIPTS    := $(patsubst tools/%.sh,$(BIN)/%,$(wildcard tools/*.sh))
+SCRIPTS_SH := $(patsubst tools/%.sh,$(BIN)/%,$(wildcard tools/*.sh))
+SCRIPTS_PY := $(patsubst tools/%.py,$(BIN)/%,$(wildcard tools/*.py))
+SCRIPTS    := $(SCRIPTS_SH) $(SCRIPTS_PY)
 DAEMON     := $(if $(wildcard tgtd/main.c),$(BIN)/tgtd)
 
 # tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_*.c also run under TSan.
@@ -113,7 +115,10 @@ $(BIN)/$(1): $(call obj,$(wildcard tools/$(1).c tools/$(1)/*.c)) $(call toollib,
 endef
 $(foreach t,$(notdir $(TOOLS)),$(eval $(call tool_rule,$(t))))
 
-$(SCRIPTS): $(BIN)/%: tools/%.sh
+$(SCRIPTS_SH): $(BIN)/%: tools/%.sh
+	@mkdir -p $(@D)
+	install -m 755 $< $@
+$(SCRIPTS_PY): $(BIN)/%: tools/%.py
 	@mkdir -p $(@D)
 	install -m 755 $< $@
 

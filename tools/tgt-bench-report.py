@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""tgt-bench-report: turns what tgt-bench measured (JSON) into a text table and an SVG plot.
+
+usage: tgt-bench-report REPORT.json [COUNT.json...]
+
+The first file gives the cases; counts of system calls and instructions are taken from all. The results
+are written beside the first as .txt and .svg, and the text is printed. See tgt-bench(8).
+"""
+import json
+import math
+import os
+import sys
+
+# ---- what was to be shown ------------------------------------------------------------------------
+
+
+def shows(found, idle, counts):
+    """The project's bars, each with what was measured: (text, value, bar, held or None)."""
+    out = []
+
+    def get(case, who, key='iops'):
+        s = found.get(case, {}).get(who)
+        return s[key] if s and s[key] else None
+
+    def ratio(text, a, b, least=None, most=None):
+        if a is None or b is None:
+            return
+        v = a / b
+        held = (least is None or v >= least) and (most is None or v <= most)
+        out.append({'what': text, 'value': v, 'bar': ('>= %.2f' % least) if least is not None else '<= %.2f' % most,
+                    'held': held})
+
+    ratio('4 KiB read d32: IOPS of the bare loop', get('r4k-d32', 'ours'), get('r4k-d32', 'bare'), 0.80)
+    ratio('4 KiB read d32: IOPS of tgt null', get('r4k-d32', 'ours'), get('r4k-d32', 'tgt-null'), 8.0)
+    ratio('4 KiB read d1: p50 of the bare loop', get('r4k-d1', 'ours', 'p50'), get('r4k-d1', 'bare', 'p50'), most=1.15)
+    ratio('4 KiB read d1: CPU an I/O of the bare loop', get('r4k-d1', 'ours', 'cpu_us'),
+          get('r4k-d1', 'bare', 'cpu_us'), most=1.20)
+    ratio('4 KiB write d32: IOPS of the bare loop', get('w4k-d32', 'ours'), get('w4k-d32', 'bare'), 0.70)
+    ratio('4 KiB write d32, cached file: IOPS of the bare loop', get('w4k-d32', 'ours-aio'), get('w4k-d32', 'bare'), 0.70)
+    ratio('4 KiB write d32, cached file: IOPS of tgt rdwr', get('w4k-d32', 'ours-aio'), get('w4k-d32', 'tgt-rdwr'), 8.0)
+    for size in ('256k', '1m'):
+        ratio('%s read d32: bandwidth of the bare loop' % size, get('r%s-d32' % size, 'ours', 'mbps'),
+              get('r%s-d32' % size, 'bare', 'mbps'), 0.95)
+        ratio('%s write d32: bandwidth of the bare loop' % size, get('w%s-d32' % size, 'ours', 'mbps'),
+              get('w%s-d32' % size, 'bare', 'mbps'), 0.85)
+    ratio('64 KiB read with both digests: IOPS without', get('r64k-d32-crc', 'ours'), get('r64k-d32', 'ours'), 0.88)
+    ratio('4 x d32 to 4 LUs: CPU an I/O of one connection', get('r4k-4x32', 'ours', 'cpu_us'),
+          get('r4k-d32', 'ours', 'cpu_us'), most=1.05)
+    ratio('half of the maximum rate: p99 over p50', get('r4k-half', 'ours', 'p99'), get('r4k-half', 'ours', 'p50'), most=3.0)
+    ratio('512 idle connections: IOPS without', get('r4k-idle512', 'ours'), get('r4k-d32', 'ours'), 0.95)
+    if 'ours' in idle:
+        v = idle['ours']['no_connection']
+        out.append({'what': 'idle: share of a core', 'value': v, 'bar': '< 0.005', 'held': v < 0.005})
+    for row in counts:
+        if row['case'] == '4 KiB read, depth 32' and row['subject'] == 'ours':
+            for key, bar in (('syscalls', 0.15), ('instructions', 600)):
+                if row[key] is not None:
+                    out.append({'what': '4 KiB read d32: %s an I/O' % key, 'value': row[key],
+                                'bar': '<= %g' % bar, 'held': row[key] <= bar})
+    return out
+
+
+# ---- reports -------------------------------------------------------------------------------------
+
+
+def text_report(run, checks):
+    meta = run['meta']
+    lines = ['tgt-bench %s, %s, target on CPU %s, load on CPU %s, %d rounds of %.1f s after %.1f s' %
+             (meta['when'], meta['machine'], meta['target_cpu'], meta['load_cpu'], meta['rounds'], meta['time'],
+              meta['warmup']),
+             'Medians; spread is (max - min) / median of the rounds; CPU and latencies in us; MB is 10^6 bytes.', '']
+    head = '%-10s %9s %7s %8s %9s %9s %9s %9s %8s %6s' % (
+        'subject', 'K IOPS', 'of bare', 'spread', 'MB/s', 'p50', 'p99', 'p99.9', 'CPU/IO', 'cores')
+    for name_of_case, case in run['cases'].items():
+        got = case['subjects']
+        if not got:
+            continue
+        lines += ['%s: %s' % (name_of_case, case['title']), head]
+        bare = got.get('bare', {}).get('iops')
+        for name, s in got.items():
+            lines.append('%-10s %9.1f %7s %7.0f%% %9.1f %9.1f %9.1f %9.1f %8s %6s' % (
+                name, s['iops'] / 1e3, '%.3f' % (s['iops'] / bare) if bare else '-', s['spread'] * 100, s['mbps'],
+                s['p50'], s['p99'], s['p999'],
+                '%.2f' % s['cpu_us'] if s['cpu_us'] is not None else '-',
+                '%.2f' % s['cpu_cores'] if s['cpu_cores'] is not None else '-'))
+        keys = {json.dumps({k: v for k, v in s['agreed'].items() if k != 'max_send_segment'}, sort_keys=True)
+                for s in got.values()}
+        busy = got.get('bare', {}).get('cpu_cores')
+        if busy is not None and busy < 0.93:
+            lines.append('  NOTE: the bare loop got only %.2f of its core: other work ran here; see --realtime' % busy)
+        if len(keys) > 1:
+            lines.append('  NOTE: not every subject agreed to the same keys; see the JSON report')
+        lines.append('')
+    if run['idle']:
+        lines.append('idle, % of a core: no connection / one connection with one I/O a second')
+        for name, v in run['idle'].items():
+            one = v['one_connection']
+            lines.append('%-10s %.3f / %s' % (name, v['no_connection'] * 100, '-' if one is None else '%.3f' % (one * 100)))
+        lines.append('')
+    for row in run['counts']:
+        lines.append('%s, %s: %s system calls, %s user-space instructions an I/O' % (
+            row['subject'], row['case'], '-' if row['syscalls'] is None else '%.4f' % row['syscalls'],
+            '-' if row['instructions'] is None else '%.0f' % row['instructions']))
+    if checks:
+        lines += ['', 'What is to be shown:']
+        for c in checks:
+            lines.append('  %-6s %-58s %8.3f  (%s)' % ('holds' if c['held'] else 'FAILS', c['what'], c['value'], c['bar']))
+    if run['trouble']:
+        lines += ['', 'Trouble:'] + ['  ' + t for t in run['trouble']]
+    return '\n'.join(lines) + '\n'
+
+
+def esc(text):
+    return text.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')
+
+
+COLOURS = ['#555555', '#0b6fb8', '#4aa3df', '#9ccbe8', '#d1495b', '#edae49', '#66a182', '#8d5a97']
+
+
+def nice(v):
+    if v >= 1000:
+        return '%.0f' % v
+    return '%.1f' % v if v >= 10 else '%.2f' % v
+
+
+def svg_bars(x, y, width, title, rows, colour):
+    """One panel of horizontal bars; rows are (name, value)."""
+    out = ['<text x="%d" y="%d" class="h">%s</text>' % (x, y, esc(title))]
+    top = max([v for _, v in rows if v] or [1.0])
+    for i, (name, v) in enumerate(rows):
+        yy = y + 8 + i * 17
+        w = (width - 60) * v / top if v else 0
+        out.append('<rect x="%d" y="%d" width="%.1f" height="12" fill="%s"/>' % (x, yy, max(w, 0.5), colour[name]))
+        out.append('<text x="%.1f" y="%d" class="v">%s</text>' % (x + w + 4, yy + 10, nice(v) if v else '-'))
+    return out
+
+
+def svg_ranges(x, y, width, title, rows, colour):
+    """p50, p99 and p99.9 of each subject as a line with three marks, on a logarithmic axis."""
+    out = ['<text x="%d" y="%d" class="h">%s</text>' % (x, y, esc(title))]
+    values = [v for _, r in rows for v in r if v]
+    if not values:
+        return out
+    lo, hi = math.log10(min(values)) - 0.05, math.log10(max(values)) + 0.05
+
+    def place(v):
+        return x + (width - 20) * (math.log10(max(v, 1e-3)) - lo) / (hi - lo)
+
+    for decade in range(math.ceil(lo), math.floor(hi) + 1):
+        px = place(10 ** decade)
+        out.append('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#ddd"/>' % (px, y + 4, px, y + 8 + len(rows) * 17))
+        out.append('<text x="%.1f" y="%d" class="v">%g</text>' % (px + 2, y + 16 + len(rows) * 17, 10 ** decade))
+    for i, (name, r) in enumerate(rows):
+        yy = y + 14 + i * 17
+        out.append('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="%s" stroke-width="2"/>' %
+                   (place(r[0]), yy, place(r[2]), yy, colour[name]))
+        for v, size in zip(r, (5, 4, 3)):
+            out.append('<circle cx="%.1f" cy="%d" r="%d" fill="%s"/>' % (place(v), yy, size, colour[name]))
+    return out
+
+
+def svg_report(run, checks):
+    names = run['subjects'] or ['?']
+    meta = run['meta']
+    colour = {n: COLOURS[i % len(COLOURS)] for i, n in enumerate(names)}
+    body, y = [], 70
+    body.append('<text x="20" y="24" class="t">tgt-bench %s</text>' % esc(meta['when']))
+    body.append('<text x="20" y="42" class="v">%s; target on CPU %s, load on CPU %s; medians of %d rounds</text>' %
+                (esc(meta['machine']), meta['target_cpu'], meta['load_cpu'], meta['rounds']))
+    for name_of_case, case in run['cases'].items():
+        got = case['subjects']
+        if not got:
+            continue
+        rows = list(got.items())
+        body.append('<text x="20" y="%d" class="c">%s</text>' % (y, esc(case['title'])))
+        for i, (n, _) in enumerate(rows):
+            body.append('<text x="20" y="%d" class="v">%s</text>' % (y + 34 + i * 17, esc(n)))
+        body += svg_bars(110, y + 16, 250, 'K IOPS' if case['unit'] == 'iops' else 'MB/s',
+                         [(n, s['iops'] / 1e3 if case['unit'] == 'iops' else s['mbps']) for n, s in rows], colour)
+        body += svg_bars(380, y + 16, 220, 'CPU us an I/O', [(n, s['cpu_us'] or 0) for n, s in rows], colour)
+        body += svg_ranges(620, y + 16, 300, 'latency us: p50, p99, p99.9', [(n, (s['p50'], s['p99'], s['p999'])) for n, s in rows],
+                           colour)
+        y += 62 + len(rows) * 17
+    if checks:
+        body.append('<text x="20" y="%d" class="c">What is to be shown</text>' % y)
+        for c in checks:
+            y += 17
+            body.append('<text x="20" y="%d" class="v" fill="%s">%s  %s: %.3f (%s)</text>' %
+                        (y, '#2a7f3f' if c['held'] else '#b3261e', 'holds' if c['held'] else 'fails', esc(c['what']),
+                         c['value'], esc(c['bar'])))
+        y += 30
+    return ('<svg xmlns="http://www.w3.org/2000/svg" width="960" height="%d" font-family="sans-serif">\n'
+            '<style>.t{font-size:18px;font-weight:bold}.c{font-size:14px;font-weight:bold}.h{font-size:11px;fill:#666}'
+            '.v{font-size:11px}</style>\n<rect width="100%%" height="100%%" fill="white"/>\n%s\n</svg>\n' %
+            (y + 10, '\n'.join(body)))
+
+
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith('-'):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    runs = []
+    for path in sys.argv[1:]:
+        with open(path) as f:
+            runs.append(json.load(f))
+    run = runs[0]
+    for other in runs[1:]:
+        run['counts'] += other['counts']
+        run['trouble'] += other['trouble']
+    found = {name: case['subjects'] for name, case in run['cases'].items()}
+    checks = shows(found, run['idle'], run['counts'])
+    text = text_report(run, checks)
+    stem = os.path.splitext(sys.argv[1])[0]
+    with open(stem + '.txt', 'w') as f:
+        f.write(text)
+    if found:
+        with open(stem + '.svg', 'w') as f:
+            f.write(svg_report(run, checks))
+    sys.stdout.write(text)
+    print('written: %s.json %s.txt%s' % (stem, stem, ' %s.svg' % stem if found else ''), file=sys.stderr)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
