@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* One loop stepped by hand: order within an iteration, and changes made from within callbacks. */
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -476,8 +477,76 @@ START_TEST(one_epoll_wait_an_iteration)
 }
 END_TEST
 
+/* ---- spinning ------------------------------------------------------------------------------------------------ */
+
+static void on_nothing(struct loop_msg *m)
+{
+}
+
+static uint64_t sleeps(void)
+{
+	struct loop_stats stats;
+
+	loop_get_stats(loop, &stats);
+	return stats.sleeps;
+}
+
+/* @n times: idle for @gap_ns, then a message. */
+static void come_back_after(int n, uint64_t gap_ns)
+{
+	struct loop_msg msg = { .handle = on_nothing };
+
+	for (int i = 0; i < n; i++) {
+		loop_step(loop, 0);
+		clock_fake_advance(gap_ns);
+		loop_post(loop, &msg);
+		ck_assert_uint_eq(loop_step(loop, -1), 1);
+	}
+}
+
+/* Does it spin (and for how long) when it has nothing to do? */
+static bool spins_now(void)
+{
+	uint64_t before = sleeps();
+
+	loop_step(loop, 1);
+	return sleeps() == before;
+}
+
+START_TEST(spins_only_when_that_pays)
+{
+	const uint32_t budget = 50000;
+	cpu_set_t set;
+	bool several;
+
+	/* With one CPU, never. */
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(set), &set), 0);
+	several = CPU_COUNT(&set) > 1;
+	clock_fake_set(NSEC_PER_SEC);
+	new_loop(budget);
+	ck_assert(!spins_now());
+	come_back_after(20, budget / 2);
+	ck_assert(spins_now() == several);
+	ck_assert(spins_now() == several);
+	/* Only as long as the budget lasts. */
+	clock_fake_advance(budget);
+	loop_step(loop, 0);
+	ck_assert(!spins_now());
+	/* Work that comes late every time makes it give up; work that comes early, begin again. */
+	come_back_after(20, 100 * budget);
+	ck_assert(!spins_now());
+	come_back_after(20, budget / 2);
+	ck_assert(spins_now() == several);
+	loop_destroy(loop);
+	new_loop(0);
+	come_back_after(20, 1000);
+	ck_assert(!spins_now());
+	loop_destroy(loop);
+}
+END_TEST
+
 UNIT_MAIN("loop", 10, iteration_order, callback_frees_all_fds_of_its_batch,
 	  new_fd_gets_no_old_events, level_triggered_and_modified, bad_fds_are_refused,
 	  deferred_calls, pollers_may_delete_any, pollers_are_asked_before_sleep,
 	  sleeps_until_its_timer, posting_to_oneself, messages_do_not_starve_fds,
-	  one_epoll_wait_an_iteration)
+	  one_epoll_wait_an_iteration, spins_only_when_that_pays)

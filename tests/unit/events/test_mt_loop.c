@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Loops on threads: no message lost, order kept, wake-ups counted, spinning bounded, idle is idle. */
-#include <check.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,6 +10,8 @@
 #include <unistd.h>
 #include "events/clock.h"
 #include "events/loop.h"
+#include "events/topology.h"
+#include "tests/support/unit.h"
 
 static struct loop *start(const char *name, uint32_t spin_ns)
 {
@@ -90,7 +91,8 @@ static void storm(uint32_t spin_ns)
 	struct loop_stats stats;
 
 	memset(storm_next, 0, sizeof(storm_next));
-	storm_disorder = storm_seen = 0;
+	storm_disorder = 0;
+	storm_seen = 0;
 	storm_loop = start("storm", spin_ns);
 	for (unsigned i = 0; i < PRODUCERS; i++)
 		ck_assert_int_eq(pthread_create(&t[i], NULL, storm_produce, (void *)(uintptr_t)i), 0);
@@ -325,6 +327,52 @@ START_TEST(named_pinned_and_deaf_to_signals)
 }
 END_TEST
 
+static struct seen seen_by_loop_of(int node)
+{
+	struct loop_conf conf = { .name = "pinned", .node = node, .cpu = -1 };
+	struct loop *loop = loop_create(&conf);
+	struct seen s;
+
+	ck_assert_ptr_nonnull(loop);
+	ck_assert_int_eq(loop_start(loop), 0);
+	loop_call(loop, look_around, &s);
+	finish(loop);
+	return s;
+}
+
+START_TEST(pinned_to_the_set_of_a_node)
+{
+	static struct topology topo;
+	cpu_set_t mine;
+	struct seen s;
+	int last;
+
+	sched_getaffinity(0, sizeof(mine), &mine);
+	for (last = CPU_SETSIZE - 1; !CPU_ISSET(last, &mine); last--)
+		;
+	topo.nnodes = 2;
+	topo.node[0].cpus = mine;
+	topo.node[1].id = 1;
+	CPU_SET(last, &topo.node[1].cpus);
+	/* No topology in use, or a simulated one: free to roam. */
+	s = seen_by_loop_of(1);
+	ck_assert(CPU_EQUAL(&s.cpus, &mine));
+	topo.simulated = true;
+	topology_use(&topo);
+	s = seen_by_loop_of(1);
+	ck_assert(CPU_EQUAL(&s.cpus, &mine));
+	topo.simulated = false;
+	s = seen_by_loop_of(1);
+	ck_assert(CPU_EQUAL(&s.cpus, &topo.node[1].cpus));
+	s = seen_by_loop_of(0);
+	ck_assert(CPU_EQUAL(&s.cpus, &mine));
+	/* A node that is not there: no pinning, no crash. */
+	s = seen_by_loop_of(7);
+	ck_assert(CPU_EQUAL(&s.cpus, &mine));
+	topology_use(NULL);
+}
+END_TEST
+
 static void stop_self(struct loop_msg *msg)
 {
 	loop_stop(loop_current());
@@ -475,30 +523,7 @@ START_TEST(registry)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("mt_loop");
-	TCase *tc = tcase_create("threads");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, post_storm_sleeping);
-	tcase_add_test(tc, post_storm_spinning);
-	tcase_add_test(tc, ping_pong_sleeping);
-	tcase_add_test(tc, ping_pong_spinning);
-	tcase_add_test(tc, one_wakeup_per_batch);
-	tcase_add_test(tc, idle_sleeps);
-	tcase_add_test(tc, cpu_time_is_seen);
-	tcase_add_test(tc, named_pinned_and_deaf_to_signals);
-	tcase_add_test(tc, stop_from_within_and_drain);
-	tcase_add_test(tc, destroy_right_after_last_message);
-	tcase_add_test(tc, fds_beside_messages);
-	tcase_add_test(tc, registry);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_MAIN("mt_loop", 30, post_storm_sleeping, post_storm_spinning, ping_pong_sleeping,
+	  ping_pong_spinning, one_wakeup_per_batch, idle_sleeps, cpu_time_is_seen,
+	  named_pinned_and_deaf_to_signals, pinned_to_the_set_of_a_node, stop_from_within_and_drain,
+	  destroy_right_after_last_message, fds_beside_messages, registry)

@@ -2,6 +2,7 @@
 /* Topology from recorded sysfs trees (sysfs/NAME.tree: "path: content" a line, \n for newlines,
  * "path/" an empty directory), written out below a temporary root; and simulated nodes. */
 #include <limits.h>
+#include <numaif.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -292,6 +293,33 @@ START_TEST(simulated_nodes)
 }
 END_TEST
 
+/* Two nodes of which the second is ours to bind to: needs only that the kernel knows node 0. */
+START_TEST(memory_is_bound)
+{
+	int mode = -1, rc;
+	char *page;
+
+	topo.nnodes = 2;
+	topo.node[0].os_node = 1000;
+	topo.node[1].os_node = 0;
+	page = mmap(NULL, KiB(64), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(page, MAP_FAILED);
+	memset(page, 1, KiB(8));
+	/* A node that the kernel does not have. */
+	ck_assert_int_lt(topology_bind_memory(&topo, page, KiB(64), 0), 0);
+	rc = topology_bind_memory(&topo, page, KiB(64), 1);
+	/* Kernels without NUMA and containers that forbid the call say so. */
+	if (rc == 0) {
+		ck_assert_int_eq((int)get_mempolicy(&mode, NULL, 0, page + KiB(32), MPOL_F_ADDR), 0);
+		ck_assert_int_eq(mode, MPOL_PREFERRED);
+	} else {
+		ck_assert(rc == -ENOSYS || rc == -EPERM);
+	}
+	ck_assert_int_eq(page[KiB(8) - 1], 1);
+	munmap(page, KiB(64));
+}
+END_TEST
+
 UNIT_MAIN("topology", 10, opteron_four_nodes, xeon_two_nodes_with_stacked_interfaces,
 	  sparse_nodes_become_dense, kernel_without_numa, garbage_is_an_error_not_a_crash, live_machine,
-	  affinity_narrows, simulated_nodes)
+	  affinity_narrows, simulated_nodes, memory_is_bound)
