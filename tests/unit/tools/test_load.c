@@ -37,7 +37,7 @@ START_TEST(hist_buckets_are_in_order_and_narrow)
 {
 	unsigned last = 0;
 
-	for (uint64_t v = 0; v < 1u << 20; v++) {
+	for (uint64_t v = 0; v < 1u << 16; v++) {
 		unsigned i = hist_index(v);
 		uint64_t mid = bucket_middle(i);
 
@@ -96,7 +96,7 @@ END_TEST
 
 START_TEST(zipf_follows_its_law)
 {
-	enum { N = 1000, DRAWS = 400000 };
+	enum { N = 1000, DRAWS = 200000 };
 	static unsigned seen[N];
 	const double s[] = {0.5, 0.99, 1.0, 1.4};
 
@@ -110,7 +110,8 @@ START_TEST(zipf_follows_its_law)
 		for (unsigned i = 0; i < DRAWS; i++) {
 			uint64_t v = zipf_next(&z, &r);
 
-			ck_assert_uint_lt(v, N);
+			if (v >= N)
+				ck_abort_msg("rank %llu of %d", (unsigned long long)v, N);
 			seen[v]++;
 		}
 		for (unsigned i = 1; i <= N; i++)
@@ -147,8 +148,9 @@ START_TEST(scatter_is_a_permutation)
 		for (uint64_t i = 0; i < n; i++) {
 			uint64_t at = zipf_scatter(i, n);
 
-			ck_assert_uint_lt(at, n);
-			ck_assert_uint_eq(hit[at], 0);
+			if (at >= n || hit[at])
+				ck_abort_msg("%llu of %llu", (unsigned long long)at,
+					     (unsigned long long)n);
 			hit[at] = 1;
 		}
 		free(hit);

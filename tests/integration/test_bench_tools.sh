@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The measuring programs: tgt-load against the bare loop (and that its checks can fail), tgt-bench from
+# end to end on one short case.
+set -u
+bin=${TGT_BIN:-build/bin}
+tmp=$(mktemp -d)
+pids=
+trap 'kill $pids 2>/dev/null; rm -rf "$tmp"' EXIT
+
+port=
+for try in 1 2 3 4 5; do
+	port=$((20000 + RANDOM % 12000))
+	"$bin/tgt-bareloop" --portal 127.0.0.1:$port --wait block >"$tmp/bare.log" 2>&1 &
+	bare=$!
+	for _ in $(seq 50); do
+		kill -0 $bare 2>/dev/null || break
+		(exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break 2
+		sleep 0.1
+	done
+done
+pids=$bare
+load=("$bin/tgt-load" --portal 127.0.0.1:$port --target iqn.2026-11.test:bare --wait block)
+
+# expect NAME STATUS COMMAND...
+expect() {
+	local name=$1 want=$2 got
+	shift 2
+	timeout 120 "$@" >"$tmp/out" 2>&1
+	got=$?
+	if [ $got -eq "$want" ]; then
+		echo "ok $name"
+	else
+		echo "not ok $name: exit status $got, expected $want"
+		sed 's/^/# /' "$tmp/out" | tail -5
+	fi
+}
+
+# holds NAME PYTHON-EXPRESSION over the JSON in out.json, as r
+holds() {
+	if python3 -c "import json,sys; r=json.load(open('$tmp/out.json')); sys.exit(0 if ($2) else 1)"; then
+		echo "ok $1"
+	else
+		echo "not ok $1: $2"
+	fi
+}
+
+json=(--quiet --json "$tmp/out.json")
+expect load_reads 0 "${load[@]}" --count 2000 --depth 16 --target-pid $bare "${json[@]}"
+holds load_counts_exactly "r['ios'] == 2000 and r['bytes'] == 2000 * 4096 and r['latency_us']['read']['count'] == 2000"
+holds load_reports_cpu_of_the_target "r['target_cpu']['us_per_io'] > 0 and r['target_cpu']['threads'][0]['name'] == 'tgt-bareloop'"
+expect load_writes_with_r2t 0 "${load[@]}" --read 0 --bs 1m --count 40 --depth 4 --immediate-data No --initial-r2t Yes "${json[@]}"
+holds load_agreed_keys "r['agreed']['initial_r2t'] and not r['agreed']['immediate_data']"
+expect load_writes_unsolicited 0 "${load[@]}" --read 0 --bs 512k --count 40 --max-burst 128k --first-burst 64k
+expect load_mixed_sizes_and_digests 0 "${load[@]}" --bs 512:5,4k:5,1m:1 --read 50 --count 500 \
+	--connections 3 --header-digest CRC32C --data-digest CRC32C --max-recv-segment 9000
+expect load_zipf_two_luns 0 "${load[@]}" --lun 1-2 --lun-mode io --pattern zipf --count 1000
+expect load_discards 0 "${load[@]}" --bs 256k --discard --count 200
+expect load_beside_idle_sessions 0 "${load[@]}" --idle 40 --count 500 "${json[@]}"
+expect load_open_loop 0 "${load[@]}" --rate 500 --time 1 --warmup 0.1 --depth 64 "${json[@]}"
+holds load_keeps_its_rate "350 < r['iops'] < 650"
+# The bare loop stores nothing, so verification must see it.
+expect load_verification_can_fail 1 "${load[@]}" --verify --fill --range 1m --count 100 "${json[@]}"
+holds load_counts_what_is_wrong "r['errors']['miscompared'] > 0 and r['verified'] == 0"
+expect load_wrong_usage 2 "$bin/tgt-load" --target a --bs 7
+expect load_nobody_there 3 "$bin/tgt-load" --portal 127.0.0.1:1 --target a
+kill $bare
+wait $bare 2>/dev/null
+pids=
+
+TGT_BIN=$bin expect bench_end_to_end 0 "$bin/tgt-bench" --only bare --case r4k-d32 --case r4k-half --rounds 2 \
+	--time 0.1 --warmup 0.05 --range 16m --out "$tmp/bench"
+cp "$tmp/bench/report.json" "$tmp/out.json" 2>/dev/null || echo '{}' >"$tmp/out.json"
+holds bench_medians "len(r['cases']['r4k-d32']['subjects']['bare']['iops_rounds']) == 2 and r['cases']['r4k-half']['subjects']['bare']['iops'] > 0"
+if python3 -c "import xml.dom.minidom,sys; xml.dom.minidom.parse('$tmp/bench/report.svg')" && grep -q '^bare' "$tmp/bench/report.txt"; then
+	echo 'ok bench_writes_table_and_plot'
+else
+	echo 'not ok bench_writes_table_and_plot'
+fi
