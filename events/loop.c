@@ -17,6 +17,9 @@
 #include "events/metrics.h"
 
 __thread struct loop *loop_self_;
+#ifdef TGT_DEBUG
+struct loop_hooks loop_hooks;
+#endif
 
 /* ---- figures: written by the loop's thread only -------------------------------------------------- */
 
@@ -39,13 +42,16 @@ void loop_wake(struct loop *loop)
 
 void loop_post(struct loop *loop, struct loop_msg *msg)
 {
+	/* Who pushes onto a box that is not empty may leave: whoever pushed first sees to it. */
+	if (!mailbox_push(&loop->mailbox, msg))
+		return;
+	LOOP_HOOK(after_push, loop);
 	/*
 	 * Either this load comes after the loop's store of `sleeping` in the one order of all
 	 * sequentially consistent operations, and the loop is woken; or it comes before, then so
 	 * does the push, and the loop sees the message when it looks once more before it blocks.
-	 * Who pushes onto a box that is not empty may leave: whoever pushed first sees to it.
 	 */
-	if (mailbox_push(&loop->mailbox, msg) && atomic_load(&loop->sleeping))
+	if (atomic_load(&loop->sleeping))
 		loop_wake(loop);
 }
 
@@ -322,6 +328,7 @@ static void sleep_for_events(struct loop *loop, int limit_ms)
 	bool work;
 	int ms;
 
+	LOOP_HOOK(before_sleep, loop);
 	/* From here on, whoever posts the first message also wakes us. See loop_post(). */
 	atomic_store(&loop->sleeping, true);
 	work = mailbox_pending(&loop->mailbox) || atomic_load(&loop->stop);

@@ -75,4 +75,19 @@ void loop_wake(struct loop *loop);
  * be told without waiting. On @loop. */
 bool loop_others_awake(const struct loop *loop, bool before);
 
+/* Debug builds call these where a race would have to strike, so that tests can be that race. */
+#ifdef TGT_DEBUG
+extern struct loop_hooks {
+	void (*before_sleep)(struct loop *loop); /* found no work, has not yet declared sleep */
+	void (*after_push)(struct loop *loop);	 /* pushed, has not yet asked whether @loop sleeps */
+} loop_hooks;
+#define LOOP_HOOK(name, loop)                         \
+	do {                                          \
+		if (unlikely(loop_hooks.name != NULL)) \
+			loop_hooks.name(loop);        \
+	} while (0)
+#else
+#define LOOP_HOOK(name, loop) ((void)0)
+#endif
+
 #endif

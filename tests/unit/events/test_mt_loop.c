@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "events/clock.h"
 #include "events/loop.h"
+#include "events/loop_impl.h"
 #include "events/topology.h"
 #include "tests/support/unit.h"
 
@@ -438,6 +439,70 @@ START_TEST(destroy_right_after_last_message)
 }
 END_TEST
 
+/* ---- the same races, made to happen (debug builds have the hooks) ---------------------------------------- */
+
+#ifdef TGT_DEBUG
+static struct loop_msg late_msg;
+static struct loop *slow_target;
+
+static void post_late(struct loop *loop)
+{
+	loop_hooks.before_sleep = NULL;
+	late_msg.handle = batch_handle;
+	loop_post(loop, &late_msg);
+}
+
+/* A message that comes after the loop looked and before it says that it sleeps. */
+START_TEST(message_in_the_last_moment)
+{
+	struct loop_conf conf = { .name = "late", .node = -1, .cpu = -1 };
+	struct loop *loop = loop_create(&conf);
+	uint64_t begin = clock_now_ns();
+	struct loop_stats stats;
+
+	batch_seen = 0;
+	loop_hooks.before_sleep = post_late;
+	ck_assert_uint_eq(loop_step(loop, 20000), 1);
+	ck_assert_uint_lt(clock_now_ns() - begin, 10 * NSEC_PER_SEC);
+	ck_assert_uint_eq(batch_seen, 1);
+	loop_get_stats(loop, &stats);
+	ck_assert_uint_eq(stats.sleeps, 0);
+	ck_assert_uint_eq(stats.wakeups_sent, 0);
+	loop_destroy(loop);
+}
+END_TEST
+
+static void be_slow(struct loop *loop)
+{
+	if (loop == slow_target)
+		sleep_ms(50);
+}
+
+/* The poster still has to read the loop's flag when the loop is done and destroyed. */
+START_TEST(destroy_while_poster_lingers)
+{
+	struct loop *poster = start("poster", 0);
+	struct farewell f = { .to_victim.handle = farewell_deliver,
+			      .to_poster.handle = farewell_post };
+
+	slow_target = f.victim = start("victim", 1000);
+	/* Kept awake, so that the message is handled before the poster goes on. */
+	loop_hooks.after_push = be_slow;
+	loop_post(poster, &f.to_poster);
+	while (!f.delivered) {
+		loop_wake(f.victim);
+		sched_yield();
+	}
+	finish(f.victim);
+	finish(poster);
+	loop_hooks.after_push = NULL;
+}
+END_TEST
+#define HOOKED_TESTS message_in_the_last_moment, destroy_while_poster_lingers,
+#else
+#define HOOKED_TESTS
+#endif
+
 /* ---- fds of one loop written by many ------------------------------------------------------------------- */
 
 static _Atomic uint64_t bytes_read;
@@ -526,4 +591,5 @@ END_TEST
 UNIT_MAIN("mt_loop", 30, post_storm_sleeping, post_storm_spinning, ping_pong_sleeping,
 	  ping_pong_spinning, one_wakeup_per_batch, idle_sleeps, cpu_time_is_seen,
 	  named_pinned_and_deaf_to_signals, pinned_to_the_set_of_a_node, stop_from_within_and_drain,
-	  destroy_right_after_last_message, fds_beside_messages, registry)
+	  destroy_right_after_last_message, HOOKED_TESTS fds_beside_messages,
+	  registry)

@@ -64,6 +64,36 @@ static void *note_shard(void *arg)
 	return NULL;
 }
 
+static pthread_barrier_t all_there;
+
+static void *note_shard_together(void *arg)
+{
+	metrics_register_thread();
+	*(struct metric_shard **)arg = metric_shard_;
+	pthread_barrier_wait(&all_there);
+	return NULL;
+}
+
+/* Twice, so that the second time they are those that the first eight left. */
+START_TEST(no_shard_has_two_owners)
+{
+	struct metric_shard *shard[THREADS];
+	pthread_t t[THREADS];
+
+	pthread_barrier_init(&all_there, NULL, THREADS);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < THREADS; i++)
+			ck_assert_int_eq(pthread_create(&t[i], NULL, note_shard_together, &shard[i]), 0);
+		for (int i = 0; i < THREADS; i++)
+			pthread_join(t[i], NULL);
+		for (int i = 0; i < THREADS; i++)
+			for (int k = 0; k < i; k++)
+				ck_assert_ptr_ne(shard[i], shard[k]);
+	}
+	pthread_barrier_destroy(&all_there);
+}
+END_TEST
+
 START_TEST(shards_are_used_again)
 {
 	struct metric_shard *first = NULL, *second = NULL, *ours = metric_shard_;
@@ -110,5 +140,5 @@ START_TEST(every_metric_is_described)
 }
 END_TEST
 
-UNIT_MAIN("mt_metrics", 20, sums_are_exact_and_survive_threads, shards_are_used_again,
+UNIT_MAIN("mt_metrics", 20, sums_are_exact_and_survive_threads, no_shard_has_two_owners, shards_are_used_again,
 	  reset_forgets_counters, every_metric_is_described)
