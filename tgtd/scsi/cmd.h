@@ -99,13 +99,16 @@ struct scsi_cmd {
 	uint64_t lba, nblocks;	/* decoded */
 	uint64_t xfer_len;	/* bytes of media data to move in all */
 	uint64_t xfer_next;	/* first byte not yet given to a segment */
+	uint64_t xfer_end;	/* xfer_len cut by the EDTL */
 	uint64_t xfer_done;
+	uint64_t err_info;	/* first LBA of the segment that failed */
 	uint64_t start_ns;
 	uint32_t state;		/* CMD_* bits of lu.h */
 	uint8_t nsegs_busy;	/* segments at the store or being fetched */
 	uint8_t step;		/* of a slow command's state machine */
 	int32_t err;		/* first failure of a media transfer, reported when all is quiet */
 	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
+	void (*fini)(struct scsi_cmd *cmd);   /* gives back what ->priv holds, at the end */
 	void (*resume)(struct scsi_cmd *cmd); /* what to do when the step under way has ended */
 	uint8_t *heap;		/* parameter data */
 	uint32_t heap_len, heap_got; /* allocated; filled with data-out */

@@ -1,0 +1,603 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Logical units as the admin side sees them: made, shown, changed, given another store, deleted. */
+#include <stdlib.h>
+#include <stdio.h>
+#include <strings.h>
+#include "tgtd/scsi/lu.h"
+
+void scsi_lu_conf_init(struct scsi_lu_conf *c)
+{
+	memset(c, 0, sizeof(*c));
+	c->online = true;
+	c->write_cache = true;
+	c->lbppbe = 0xff;
+}
+
+static uint64_t hash64(uint64_t h, const void *data, size_t len)
+{
+	const uint8_t *b = data;
+
+	while (len--)
+		h = (h ^ *b++) * 0x100000001b3ull; /* FNV-1a */
+	return h;
+}
+
+uint64_t scsi_lu_naa(const struct scsi_lu *lu)
+{
+	uint64_t h = 0xcbf29ce484222325ull;
+	char dflt[25];
+
+	/* A scsi_id that somebody chose names the same unit wherever it is served (two targets on one
+	 * store, for multipath); the default one is only unique with the target's name. */
+	snprintf(dflt, sizeof(dflt), "IET     %04x%04x", lu->target->tid, lu->lun);
+	if (strcmp(lu->conf.scsi_id, dflt) != 0) {
+		h = hash64(h, lu->conf.scsi_id, strlen(lu->conf.scsi_id));
+	} else {
+		h = hash64(h, lu->target->name, strlen(lu->target->name) + 1);
+		h = hash64(h, &lu->lun, sizeof(lu->lun));
+	}
+	h ^= h >> 29;
+	h *= 0xbf58476d1ce4e5b9ull;
+	h ^= h >> 32;
+	return 3ull << 60 | h >> 4; /* NAA 3h: locally assigned */
+}
+
+bool scsi_lu_readonly(const struct scsi_lu *lu)
+{
+	return lu->conf.readonly || (lu->blk && (lu->blk->caps & BLK_CAP_READONLY));
+}
+
+void scsi_lu_update_gate_locked(struct scsi_lu *lu)
+{
+	scsi_lu_gate_locked(lu, GATE_OFFLINE, !lu->conf.online);
+	scsi_lu_gate_locked(lu, GATE_NO_MEDIUM, lu->ejected);
+	scsi_lu_gate_locked(lu, GATE_READONLY, scsi_lu_readonly(lu) || lu->mode.swp);
+	atomic_store(&lu->fua_all, !lu->mode.wce);
+}
+
+static void set_text(char *dst, size_t size, const char *given, const char *dflt)
+{
+	snprintf(dst, size, "%s", given[0] ? given : dflt);
+}
+
+#define SEG_MAX MiB(1)
+
+static void adopt_blk(struct scsi_lu *lu, struct blk *blk)
+{
+	lu->blk = blk;
+	lu->block_size = blk->block_size;
+	lu->block_shift = (uint8_t)__builtin_ctz(blk->block_size);
+	lu->seg_max = (uint32_t)ALIGN_DOWN(MIN((uint64_t)blk->max_len, SEG_MAX), (uint64_t)blk->block_size);
+	if (lu->conf.lbppbe == 0xff || lu->conf.lbppbe == 0)
+		lu->conf.lbppbe = blk->physical_size > blk->block_size ?
+			(uint8_t)__builtin_ctz(blk->physical_size / blk->block_size) : 0;
+}
+
+struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf *conf)
+{
+	bool controller = conf->device_type == 0x0c;
+	struct scsi_lu *lu;
+	char text[64];
+	int err;
+
+	if (conf->lun > SCSI_MAX_LUN || (!controller && !conf->blk)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	lu = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*lu), (size_t)CACHE_LINE));
+	if (!lu) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	memset(lu, 0, sizeof(*lu));
+	pthread_mutex_init(&lu->lock, NULL);
+	list_init(&lu->itls);
+	list_init(&lu->copies);
+	lu->conf = *conf;
+	lu->lun = conf->lun;
+	lu->type = conf->device_type;
+	lu->target = t;
+	lu->loop = conf->loop;
+	lu->power_on_ns = clock_now_ns();
+	snprintf(text, sizeof(text), "IET     %04x%04x", t->tid, conf->lun);
+	set_text(lu->conf.scsi_id, sizeof(lu->conf.scsi_id), conf->scsi_id, text);
+	snprintf(text, sizeof(text), "beaf%d%d", (int)t->tid, (int)conf->lun);
+	set_text(lu->conf.scsi_sn, sizeof(lu->conf.scsi_sn), conf->scsi_sn, text);
+	set_text(lu->conf.vendor_id, sizeof(lu->conf.vendor_id), conf->vendor_id, "IET");
+	set_text(lu->conf.product_id, sizeof(lu->conf.product_id), conf->product_id,
+		 controller ? "Controller" : "VIRTUAL-DISK");
+	set_text(lu->conf.product_rev, sizeof(lu->conf.product_rev), conf->product_rev, "0001");
+	if (controller) {
+		lu->conf.online = true;
+		lu->conf.lbppbe = 0;
+	} else {
+		adopt_blk(lu, conf->blk);
+	}
+	scsi_mode_init(lu);
+	pthread_mutex_lock(&lu->lock);
+	scsi_lu_update_gate_locked(lu);
+	pthread_mutex_unlock(&lu->lock);
+
+	pthread_mutex_lock(&t->lock);
+	err = 0;
+	if (t->dying) {
+		err = ENOENT;
+	} else if (conf->lun < t->nlu && t->lu[conf->lun]) {
+		err = EEXIST;
+	} else if (conf->lun >= t->nlu) {
+		uint32_t want = ALIGN_UP(conf->lun + 1, 16u);
+		struct scsi_lu **v = realloc(t->lu, want * sizeof(*v));
+
+		if (v) {
+			memset(v + t->nlu, 0, (want - t->nlu) * sizeof(*v));
+			t->lu = v;
+			t->nlu = want;
+		} else {
+			err = ENOMEM;
+		}
+	}
+	if (!err)
+		t->lu[conf->lun] = lu;
+	pthread_mutex_unlock(&t->lock);
+	if (err) {
+		pthread_mutex_destroy(&lu->lock);
+		free(lu);
+		errno = err;
+		return NULL;
+	}
+	scsi_luns_changed(t);
+	return lu;
+}
+
+struct scsi_lu *scsi_lu_find(struct scsi_target *t, uint32_t lun)
+{
+	struct scsi_lu *lu;
+
+	pthread_mutex_lock(&t->lock);
+	lu = lun < t->nlu ? t->lu[lun] : NULL;
+	pthread_mutex_unlock(&t->lock);
+	return lu;
+}
+
+struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu)
+{
+	struct scsi_lu *next = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = lu ? lu->lun + 1 : 0; i < t->nlu && !next; i++)
+		next = t->lu[i];
+	pthread_mutex_unlock(&t->lock);
+	return next;
+}
+
+/* ---- delete ------------------------------------------------------------------------------------- */
+
+struct lu_delete {
+	struct scsi_visits visits;
+	struct scsi_work close;
+	struct scsi_lu *lu;
+	void (*done)(void *arg, int status);
+	void *arg;
+};
+
+static void aborted_all(void *arg)
+{
+	(void)arg; /* the I_T_L nexus reports through ->quiet */
+}
+
+static void left(struct scsi_itl *itl)
+{
+	struct scsi_visit *v = itl->quiet_arg;
+
+	scsi_itl_free(itl);
+	scsi_visit_done(v);
+}
+
+static bool leave(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+{
+	scsi_itl_forget(itl);
+	if (itl->inflight == 0 && list_empty(&itl->held)) {
+		scsi_itl_free(itl);
+		return true;
+	}
+	itl->quiet = left;
+	itl->quiet_arg = v;
+	n->ops->abort_all(n, itl->lu, aborted_all, NULL);
+	return false;
+}
+
+static void close_store(struct scsi_work *w)
+{
+	struct lu_delete *d = container_of(w, struct lu_delete, close);
+
+	if (d->lu->blk)
+		blk_close(d->lu->blk);
+}
+
+static void store_closed(struct scsi_work *w)
+{
+	struct lu_delete *d = container_of(w, struct lu_delete, close);
+	struct scsi_lu *lu = d->lu;
+
+	if (lu->loop)
+		scsi_loop_retire(lu->loop);
+	pthread_mutex_destroy(&lu->lock);
+	free(lu->extra_pages);
+	free(lu);
+	if (d->done)
+		d->done(d->arg, 0);
+	free(d);
+}
+
+static void all_left(struct scsi_visits *all)
+{
+	struct lu_delete *d = container_of(all, struct lu_delete, visits);
+
+	ASSERT(list_empty(&d->lu->itls));
+	scsi_lu_private_free(d->lu);
+	d->close.home = loop_current();
+	d->close.work = close_store;
+	d->close.done = store_closed;
+	scsi_helper_run(&d->close);
+}
+
+static bool lu_busy(struct scsi_lu *lu)
+{
+	struct scsi_itl *itl;
+	bool busy;
+
+	pthread_mutex_lock(&lu->lock);
+	busy = lu->prevents > 0;
+	list_for_each(itl, &lu->itls, link)
+		busy |= __atomic_load_n(&itl->inflight, __ATOMIC_RELAXED) > 0;
+	pthread_mutex_unlock(&lu->lock);
+	return busy;
+}
+
+void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int status), void *arg)
+{
+	struct scsi_target *t = lu->target;
+	struct lu_delete *d;
+
+	if (lu->deleting || (!force && lu_busy(lu))) {
+		done(arg, -EBUSY);
+		return;
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d) {
+		done(arg, -ENOMEM);
+		return;
+	}
+	lu->deleting = true;
+	pthread_mutex_lock(&t->lock);
+	t->lu[lu->lun] = NULL;
+	pthread_mutex_unlock(&t->lock);
+	scsi_lu_job_stop(lu);
+	d->lu = lu;
+	d->done = done;
+	d->arg = arg;
+	d->visits.target = t;
+	d->visits.lu = lu;
+	d->visits.fn = leave;
+	d->visits.done = all_left;
+	if (scsi_visit_all(&d->visits) < 0)
+		log_error("scsi: out of memory while deleting target %u LUN %u", t->tid, lu->lun);
+	scsi_luns_changed(t);
+}
+
+/* ---- another store ---------------------------------------------------------------------------------- */
+
+struct lu_swap {
+	struct scsi_visits visits;
+	struct scsi_work close;
+	struct scsi_lu *lu;
+	struct blk *blk, *old;
+	void (*done)(void *arg, int status);
+	void *arg;
+};
+
+static void quiet_now(struct scsi_itl *itl)
+{
+	scsi_visit_done(itl->quiet_arg);
+}
+
+static bool wait_quiet(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+{
+	(void)n;
+	if (itl->inflight == 0)
+		return true;
+	itl->quiet = quiet_now;
+	itl->quiet_arg = v;
+	return false;
+}
+
+static bool run_held(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+{
+	(void)v;
+	(void)n;
+	scsi_itl_run_held(itl);
+	return true;
+}
+
+static void swap_close(struct scsi_work *w)
+{
+	blk_close(container_of(w, struct lu_swap, close)->old);
+}
+
+static void swap_closed(struct scsi_work *w)
+{
+	struct lu_swap *s = container_of(w, struct lu_swap, close);
+
+	if (s->done)
+		s->done(s->arg, 0);
+	free(s);
+}
+
+static void swap_thawed(struct scsi_visits *all)
+{
+	struct lu_swap *s = container_of(all, struct lu_swap, visits);
+
+	s->close.home = loop_current();
+	s->close.work = swap_close;
+	s->close.done = swap_closed;
+	scsi_helper_run(&s->close);
+}
+
+static void swap_quiet(struct scsi_visits *all)
+{
+	struct lu_swap *s = container_of(all, struct lu_swap, visits);
+	struct scsi_lu *lu = s->lu;
+
+	pthread_mutex_lock(&lu->lock);
+	s->old = lu->blk;
+	adopt_blk(lu, s->blk);
+	lu->ejected = false;
+	scsi_ua_raise_locked(lu, NULL, UA_MEDIUM);
+	scsi_ua_raise_locked(lu, NULL, UA_CAPACITY);
+	scsi_lu_update_gate_locked(lu);
+	scsi_lu_gate_locked(lu, GATE_FROZEN, false);
+	pthread_mutex_unlock(&lu->lock);
+	s->visits.fn = run_held;
+	s->visits.done = swap_thawed;
+	(void)!scsi_visit_all(&s->visits);
+}
+
+void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status), void *arg)
+{
+	struct lu_swap *s;
+
+	if (lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN)) {
+		done(arg, -EBUSY);
+		return;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		done(arg, -ENOMEM);
+		return;
+	}
+	s->lu = lu;
+	s->blk = blk;
+	s->done = done;
+	s->arg = arg;
+	s->visits.target = lu->target;
+	s->visits.lu = lu;
+	s->visits.fn = wait_quiet;
+	s->visits.done = swap_quiet;
+	scsi_lu_gate(lu, GATE_FROZEN, true);
+	if (scsi_visit_all(&s->visits) < 0)
+		log_error("scsi: out of memory while replacing the store of target %u LUN %u",
+			  lu->target->tid, lu->lun);
+}
+
+int scsi_lu_refresh(struct scsi_lu *lu)
+{
+	uint64_t before, after;
+	int ret;
+
+	if (!lu->blk)
+		return -EINVAL;
+	before = scsi_lu_blocks(lu);
+	ret = blk_refresh(lu->blk);
+	after = scsi_lu_blocks(lu);
+	if (after != before) {
+		log_notice("scsi: target %u LUN %u has %llu blocks now (%llu before)", lu->target->tid, lu->lun,
+			   (unsigned long long)after, (unsigned long long)before);
+		scsi_ua_raise(lu, NULL, UA_CAPACITY);
+	}
+	return ret;
+}
+
+/* ---- figures ---------------------------------------------------------------------------------------------- */
+
+void scsi_lu_get_info(const struct scsi_lu *clu, struct scsi_lu_info *info)
+{
+	struct scsi_lu *lu = (struct scsi_lu *)(uintptr_t)clu;
+
+	pthread_mutex_lock(&lu->lock);
+	info->conf = lu->conf;
+	info->conf.swp = lu->mode.swp;
+	info->conf.write_cache = lu->mode.wce;
+	info->conf.readonly = scsi_lu_readonly(lu);
+	info->conf.online = lu->conf.online && !lu->ejected;
+	info->conf.blk = lu->blk;
+	info->size = lu->blk ? atomic_load(&lu->blk->size) : 0;
+	info->block_size = lu->blk ? lu->block_size : 1;
+	info->prevent_removal = lu->prevents > 0;
+	info->bstype = lu->blk ? lu->blk->ops->name : "null";
+	info->path = lu->blk ? lu->blk->path : NULL;
+	if (lu->blk && lu->blk->lower) { /* show the store, not the cache on it */
+		info->bstype = lu->blk->lower->ops->name;
+		info->path = lu->blk->lower->path;
+	}
+	pthread_mutex_unlock(&lu->lock);
+}
+
+struct loop *scsi_lu_loop(const struct scsi_lu *lu)
+{
+	return lu->loop;
+}
+
+static void add_stats(struct scsi_lu_stats *to, const struct scsi_lu_stats *from)
+{
+	uint64_t *t = (uint64_t *)to;
+	const uint64_t *f = (const uint64_t *)from;
+
+	for (size_t i = 0; i < sizeof(*to) / sizeof(uint64_t); i++)
+		t[i] += __atomic_load_n(&f[i], __ATOMIC_RELAXED);
+}
+
+void scsi_lu_get_stats(const struct scsi_lu *clu, const struct scsi_nexus *nexus, struct scsi_lu_stats *out)
+{
+	struct scsi_lu *lu = (struct scsi_lu *)(uintptr_t)clu;
+	struct scsi_itl *itl;
+
+	memset(out, 0, sizeof(*out));
+	pthread_mutex_lock(&lu->lock);
+	if (!nexus)
+		add_stats(out, &lu->gone_stats);
+	list_for_each(itl, &lu->itls, link)
+		if (!nexus || itl->nexus == nexus)
+			add_stats(out, &itl->st);
+	pthread_mutex_unlock(&lu->lock);
+}
+
+/* ---- update -------------------------------------------------------------------------------------------------- */
+
+static bool parse_bool(const char *v, bool *out)
+{
+	static const char *const yes[] = { "1", "yes", "on", "true" }, *const no[] = { "0", "no", "off", "false" };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(yes); i++) {
+		if (strcasecmp(v, yes[i]) == 0) {
+			*out = true;
+			return true;
+		}
+		if (strcasecmp(v, no[i]) == 0) {
+			*out = false;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_number(const char *v, uint64_t max, uint64_t *out)
+{
+	char *end;
+
+	if (v[0] < '0' || v[0] > '9')
+		return false;
+	errno = 0;
+	*out = strtoull(v, &end, 0);
+	return errno == 0 && *end == 0 && *out <= max;
+}
+
+/* SPC-4 4.4.1: printable ASCII, fits the field. */
+static bool parse_text(const char *v, char *dst, size_t size)
+{
+	size_t n = strlen(v);
+
+	if (n >= size)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (v[i] < 0x20 || v[i] > 0x7e)
+			return false;
+	memset(dst, 0, size);
+	memcpy(dst, v, n);
+	return true;
+}
+
+enum update_kind { UPD_TEXT, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32 };
+static const struct update_key {
+	const char *name;
+	enum update_kind kind;
+	size_t offset, size;
+	uint64_t max;
+	uint16_t ua;
+	bool disk; /* means nothing on the controller */
+} update_keys[] = {
+#define F(f) offsetof(struct scsi_lu_conf, f), sizeof(((struct scsi_lu_conf *)0)->f)
+	{ "scsi_id", UPD_TEXT, F(scsi_id), 0, UA_IDENTIFIER, false },
+	{ "scsi_sn", UPD_TEXT, F(scsi_sn), 0, UA_INQUIRY, false },
+	{ "vendor_id", UPD_TEXT, F(vendor_id), 0, UA_INQUIRY, false },
+	{ "product_id", UPD_TEXT, F(product_id), 0, UA_INQUIRY, false },
+	{ "product_rev", UPD_TEXT, F(product_rev), 0, UA_INQUIRY, false },
+	{ "sense_format", UPD_BOOL, F(sense_format), 1, UA_MODE_CHANGED, false },
+	{ "removable", UPD_BOOL, F(removable), 1, UA_INQUIRY, false },
+	{ "readonly", UPD_BOOL, F(readonly), 1, UA_MODE_CHANGED, true },
+	{ "online", UPD_BOOL, F(online), 1, 0, true },
+	{ "swp", UPD_BOOL, F(swp), 1, UA_MODE_CHANGED, true },
+	{ "write_cache", UPD_BOOL, F(write_cache), 1, UA_MODE_CHANGED, true },
+	{ "thin_provisioning", UPD_BOOL, F(thin_provisioning), 1, UA_INQUIRY, true },
+	{ "lbppbe", UPD_U8, F(lbppbe), 15, UA_CAPACITY, true },
+	{ "la_lba", UPD_U16, F(la_lba), 0x3fff, UA_CAPACITY, true },
+	{ "optimal_xfer_gran", UPD_U32, F(optimal_xfer_gran), 0xffff, UA_INQUIRY, true },
+	{ "optimal_xfer_len", UPD_U32, F(optimal_xfer_len), UINT32_MAX, UA_INQUIRY, true },
+	{ "rotation_rate", UPD_U16, F(rotation_rate), UINT16_MAX, UA_INQUIRY, true },
+#undef F
+};
+
+static int update_locked(struct scsi_lu *lu, const struct update_key *k, const char *value)
+{
+	uint8_t *p = (uint8_t *)&lu->conf + k->offset;
+	uint64_t v;
+	bool b, was_online = lu->conf.online;
+
+	switch (k->kind) {
+	case UPD_TEXT:
+		if (!parse_text(value, (char *)p, k->size))
+			return -EINVAL;
+		break;
+	case UPD_BOOL:
+		if (!parse_bool(value, &b))
+			return -EINVAL;
+		*(bool *)p = b;
+		break;
+	default:
+		if (!parse_number(value, k->max, &v))
+			return -EINVAL;
+		if (k->kind == UPD_U8)
+			*p = (uint8_t)v;
+		else if (k->kind == UPD_U16)
+			*(uint16_t *)(void *)p = (uint16_t)v;
+		else
+			*(uint32_t *)(void *)p = (uint32_t)v;
+	}
+	if (strcmp(k->name, "sense_format") == 0)
+		lu->mode.d_sense = lu->mode_saved.d_sense = lu->conf.sense_format;
+	else if (strcmp(k->name, "swp") == 0)
+		lu->mode.swp = lu->mode_saved.swp = lu->conf.swp;
+	else if (strcmp(k->name, "write_cache") == 0)
+		lu->mode.wce = lu->mode_saved.wce = lu->conf.write_cache;
+	else if (strcmp(k->name, "online") == 0 && lu->conf.online) {
+		lu->ejected = false;
+		if (!was_online)
+			scsi_ua_raise_locked(lu, NULL, UA_MEDIUM);
+	}
+	lu->generation++;
+	scsi_lu_update_gate_locked(lu);
+	if (k->ua)
+		scsi_ua_raise_locked(lu, NULL, k->ua);
+	return 0;
+}
+
+int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)
+{
+	int ret = -EINVAL;
+
+	if (strcmp(key, "mode_page") == 0)
+		return scsi_mode_page_update(lu, value);
+	for (unsigned i = 0; i < ARRAY_SIZE(update_keys); i++) {
+		const struct update_key *k = &update_keys[i];
+
+		if (strcmp(k->name, key) != 0 || (k->disk && !lu->blk))
+			continue;
+		pthread_mutex_lock(&lu->lock);
+		if (strcmp(key, "online") == 0 && lu->prevents > 0 && strchr("0nNfF", value[0]) && value[0])
+			ret = -EBUSY; /* this device has Prevent Removal set */
+		else
+			ret = update_locked(lu, k, value);
+		pthread_mutex_unlock(&lu->lock);
+		break;
+	}
+	return ret;
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the device server knows: targets, logical units, I_T_L nexuses, and the helpers that the
+ * command files share. Private to tgtd/scsi.
+ *
+ *     scsi_target --(tid list, main thread)
+ *        | lu[]                    by LUN; target->lock
+ *        | nexuses                 target->lock
+ *     scsi_lu ---- itls ---------- lu->lock
+ *                    |
+ *     scsi_itl  one per (nexus, LU) that has been spoken to; made on first use on the nexus' loop,
+ *               found there without a lock through nexus->itl[lun]
+ *
+ * The fast path asks one question: (itl->gate | nexus->gate) & op->gate. Each bit stands for a
+ * reason not to run a command at once; whoever creates the reason sets the bit under lu->lock on all
+ * the I_T_L nexuses it concerns.
+ *
+ * Lock order: targets_lock, target->lock, lu->lock. Nothing else is taken, and nobody is called,
+ * while lu->lock is held.
+ */
+#ifndef SCSI_LU_H
+#define SCSI_LU_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "events/bytes.h"
+#include "events/clock.h"
+#include "events/log.h"
+#include "tgtd/scsi/cmd.h"
+#include "tgtd/scsi/target.h"
+
+/* ---- reasons to stop a command ------------------------------------------------------------------ */
+enum {
+	GATE_UA = 1 << 0,	  /* a unit attention pends on this I_T_L nexus */
+	GATE_LUNS = 1 << 1,	  /* REPORTED LUNS DATA HAS CHANGED (of the whole nexus) */
+	GATE_DENY_WRITE = 1 << 2, /* a persistent reservation keeps this nexus from writing */
+	GATE_DENY_READ = 1 << 3,  /* ... and from reading */
+	GATE_RESERVED = 1 << 4,	  /* RESERVE(6/10) by another nexus */
+	GATE_OFFLINE = 1 << 5,	  /* tgtadm: online=No */
+	GATE_NO_MEDIUM = 1 << 6,  /* ejected */
+	GATE_SANITIZE = 1 << 8,	  /* running, or failed */
+	GATE_READONLY = 1 << 9,	  /* read-only device, or SWP */
+	GATE_FROZEN = 1 << 10,	  /* the store is being replaced: commands are held back */
+	GATE_ALUA = 1 << 11,	  /* this port's group is not active */
+	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
+};
+/* What concerns every command that is not explicitly let through. */
+#define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_FROZEN)
+#define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_SANITIZE | GATE_ALUA)
+#define GATE_MEDIUM (GATE_READY | GATE_DENY_READ)
+#define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
+
+/* ---- command table --------------------------------------------------------------------------------- */
+enum { OP_IN = 1 << 0, OP_OUT = 1 << 1, OP_DISK = 1 << 2, OP_CTRL = 1 << 3, OP_ALL = OP_DISK | OP_CTRL, OP_NO_LU = 1 << 4 };
+#define OP_NO_SA 0xffff
+
+struct scsi_op {
+	uint8_t opcode;
+	uint16_t sa; /* service action, OP_NO_SA: none */
+	uint8_t len;
+	uint16_t flags;
+	uint32_t gate;	   /* GATE_* that keep it from running */
+	void (*run)(struct scsi_cmd *cmd);
+	uint8_t usage[16]; /* CDB usage map (SPC-4 6.35.3): 1 = evaluated; byte 0 and the SA are added */
+	uint32_t timeout;  /* recommended, seconds */
+	const char *name;
+	uint64_t deny[2];  /* ~usage, as two words of the CDB */
+	struct scsi_op *next_sa;
+};
+/* The entry for @cdb on a device of @type, or NULL; *no_sa: the opcode is known, its SA is not. */
+const struct scsi_op *scsi_op_find(uint8_t type, const uint8_t *cdb, uint16_t cdb_len, bool *no_sa);
+void scsi_ops_init(void);
+
+/* ---- unit attentions (SAM-5 5.14) -------------------------------------------------------------------- */
+#define UA_POWER_ON 0x2901
+#define UA_BUS_RESET 0x2902
+#define UA_DEVICE_RESET 0x2903
+#define UA_NEXUS_LOSS 0x2907
+#define UA_MODE_CHANGED 0x2a01
+#define UA_RES_PREEMPTED 0x2a03
+#define UA_RES_RELEASED 0x2a04
+#define UA_REG_PREEMPTED 0x2a05
+#define UA_ALUA_CHANGED 0x2a06
+#define UA_CAPACITY 0x2a09
+#define UA_TIMESTAMP 0x2a10
+#define UA_CLEARED_BY_OTHER 0x2f00
+#define UA_INQUIRY 0x3f03
+#define UA_IDENTIFIER 0x3f05
+#define UA_LUNS 0x3f0e
+#define UA_MEDIUM 0x2800
+#define UA_MAX 8
+
+struct scsi_itl {
+	_Atomic uint32_t gate;	/* own cache line's first word: all that the fast path asks */
+	uint32_t inflight;	/* start to end; nexus->loop, others read it relaxed */
+	struct scsi_lu *lu;
+	struct scsi_nexus *nexus;
+	struct scsi_lu_stats st; /* nexus->loop writes */
+	struct list link;	/* lu->itls; lu->lock */
+	struct list held;	/* commands that wait while GATE_FROZEN; nexus->loop */
+	uint16_t ua[UA_MAX];	/* oldest first; lu->lock */
+	uint8_t nua;
+	bool tas;		/* commands aborted now end with TASK ABORTED */
+	bool prevent;		/* PREVENT ALLOW MEDIUM REMOVAL by this nexus; lu->lock */
+	bool gone;		/* no longer in nexus->itl[] */
+	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
+	void *quiet_arg;
+} cacheline_aligned;
+
+/* ---- mode pages --------------------------------------------------------------------------------------- */
+struct scsi_mode {
+	bool wce, rcd, dra;		  /* caching 08h */
+	bool d_sense, swp, tas, rlec, gltsd; /* control 0Ah */
+	uint8_t tst, qerr, ua_intlck, qam, busy_timeout_valid;
+	uint16_t busy_timeout;
+	uint8_t mrie, ie_flags;		  /* informational exceptions 1Ch */
+	uint32_t ie_interval, ie_count;
+	uint8_t rw_flags, read_retries, write_retries; /* read-write error recovery 01h */
+	uint16_t recovery_limit;
+};
+
+struct scsi_pr;
+struct scsi_sanitize;
+struct scsi_tokens;
+
+struct scsi_lu {
+	/* read-mostly: what every command reads */
+	struct blk *blk; /* changes only while frozen */
+	uint32_t lun;
+	uint32_t block_size;
+	uint8_t block_shift;
+	uint8_t type;	 /* peripheral device type */
+	_Atomic bool fua_all; /* WCE = 0 */
+	uint32_t seg_max;     /* bytes a segment carries at most */
+	struct scsi_target *target;
+	struct loop *loop; /* NULL: no thread of its own */
+	/* below: lu->lock */
+	pthread_mutex_t lock;
+	struct list itls;
+	uint32_t gate; /* LU-wide bits, for new I_T_L nexuses */
+	struct scsi_lu_conf conf;
+	struct scsi_mode mode, mode_saved;
+	struct scsi_lu_stats gone_stats; /* of nexuses that left */
+	unsigned homed;			 /* sessions whose loop is ours; target->lock */
+	uint32_t prevents;
+	bool deleting, ejected;
+	struct scsi_itl *reserved_by;	 /* RESERVE(6/10) */
+	uint32_t generation;		 /* of mode pages and INQUIRY data */
+	struct scsi_pr *pr;
+	struct scsi_sanitize *sanitize;
+	struct scsi_tokens *tokens;
+	struct list copies; /* results of EXTENDED COPY (xcopy.c) */
+	uint8_t *extra_pages; /* tgtadm --params mode_page=...: whole pages, one behind the other */
+	uint32_t extra_pages_len;
+	uint64_t power_on_ns;
+};
+
+struct scsi_target {
+	struct list link; /* targets; targets_lock */
+	uint32_t tid;
+	char *name;
+	pthread_mutex_t lock;
+	struct list nexuses;
+	unsigned nnexus;
+	struct scsi_lu **lu; /* by LUN */
+	uint32_t nlu;
+	bool offline, dying;
+	bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg);
+	void *visible_arg;
+	void (*emptied)(struct scsi_target *t); /* the last nexus left while dying; under lock */
+	struct loop *main;
+	struct loop_msg empty_msg;
+	void (*deleted)(void *arg, int status);
+	void *deleted_arg;
+	uint8_t alua_state; /* of the one target port group (alua.c) */
+	uint8_t alua_status;
+	int64_t timestamp_offset_ms; /* SET TIMESTAMP; lock */
+	bool timestamp_set;
+};
+
+extern pthread_mutex_t targets_lock;
+extern struct list targets;
+
+/* ---- a command's life (cmd.c) ---------------------------------------------------------------------------- */
+enum {
+	CMD_ABORTED = 1 << 0,	/* by scsi_cmd_abort() */
+	CMD_DONE = 1 << 1,	/* complete() was called */
+	CMD_PUMPING = 1 << 2,	/* the transfer loop is on the stack */
+	CMD_HELD = 1 << 3,	/* waits on itl->held */
+	CMD_POSTED = 1 << 4,	/* cmd->msg is underway: the outcome comes with it */
+	CMD_NO_LU = 1 << 5,	/* LUN that names nothing */
+	CMD_WLUN = 1 << 6,	/* REPORT LUNS well known logical unit */
+	CMD_FUA = 1 << 7,
+	CMD_DPO = 1 << 8,
+	CMD_READ = 1 << 9,	/* counted as read or write */
+	CMD_WRITE = 1 << 10,
+	CMD_STORE = 1 << 11,	/* a read segment is at the store */
+	CMD_FETCHING = 1 << 12, /* a write segment is being prepared or fetched */
+	CMD_JOB = 1 << 13,	/* something outside works for it and will call back (slow thread, LU job) */
+};
+
+/* Final: status and sense are set. Nothing of the command is at the store, the wire or elsewhere,
+ * except segments that were sent. */
+void scsi_done(struct scsi_cmd *cmd);
+void scsi_done_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc);
+/* ILLEGAL REQUEST with a pointer at CDB byte @byte (bit @bit or -1). */
+void scsi_bad_cdb(struct scsi_cmd *cmd, uint16_t byte, int bit);
+void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit);
+/* Parameter data in: @len bytes of zeroed heap to fill; then scsi_data_in() sends min(len, alloc). A
+ * command without memory ends with BUSY and NULL comes back. */
+uint8_t *scsi_heap(struct scsi_cmd *cmd, size_t len);
+void scsi_data_in(struct scsi_cmd *cmd, size_t len, uint64_t alloc);
+/* Parameter data out: fetches min(len, EDTL) bytes into the heap, then resume(cmd) with
+ * cmd->heap_got. */
+void scsi_data_out(struct scsi_cmd *cmd, size_t len, void (*resume)(struct scsi_cmd *cmd));
+/* Fetches bytes [off, off+len) of the Data-Out buffer into @dst, then resume(cmd). */
+void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len, void (*resume)(struct scsi_cmd *cmd));
+/* One request to the store through cmd->seg[1].io, then resume(cmd) with its status; false: the
+ * command was aborted meanwhile and has ended. Set op, offset, len, flags, data before. */
+struct blk_req *scsi_io(struct scsi_cmd *cmd);
+void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd));
+/* fn(cmd) on the helper thread (may block), then resume(cmd) on the command's loop. */
+void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd));
+/* Someone else works for @cmd (CMD_JOB) and calls scsi_job_done() from any thread when finished. */
+void scsi_job_begin(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd));
+void scsi_job_done(struct scsi_cmd *cmd);
+static inline bool scsi_aborted(const struct scsi_cmd *cmd)
+{
+	return cmd->state & CMD_ABORTED;
+}
+/* Ends an aborted command (silently, or with TASK ABORTED by the rules of TAS). */
+void scsi_done_aborted(struct scsi_cmd *cmd);
+/* Runs held commands after a thaw. */
+void scsi_itl_run_held(struct scsi_itl *itl);
+void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status);
+/* The media transfer engine (media.c): cmd->lba, nblocks set and checked. */
+void scsi_media_read(struct scsi_cmd *cmd);
+void scsi_media_write(struct scsi_cmd *cmd);
+
+/* ---- work that may block ----------------------------------------------------------------------------------- */
+struct scsi_work {
+	struct loop_msg msg;
+	struct loop *home;
+	void (*work)(struct scsi_work *w); /* on the helper thread */
+	void (*done)(struct scsi_work *w); /* on ->home; may free @w */
+};
+void scsi_helper_run(struct scsi_work *w);
+
+/* ---- nexus.c ------------------------------------------------------------------------------------------------- */
+/* The I_T_L nexus for a LUN, made on first use. NULL: no such LU for this initiator. */
+struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun);
+/* Calls fn(itl) on the loop of each nexus of @lu's target that has an I_T_L nexus with @lu. @done on
+ * the calling loop after all fn's are finished: fn returns true when it is finished, or calls
+ * scsi_visit_done() later. */
+struct scsi_visit;
+struct scsi_visits;
+typedef bool (*scsi_visit_fn)(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl);
+struct scsi_visit {
+	struct loop_msg msg;
+	struct scsi_visits *all;
+	struct scsi_nexus *nexus;
+	struct scsi_itl *itl;
+};
+struct scsi_visits {
+	struct scsi_target *target;
+	struct scsi_lu *lu; /* NULL: fn gets itl NULL, once a nexus */
+	scsi_visit_fn fn;
+	void (*done)(struct scsi_visits *all);
+	void *arg;
+	void *arg2;
+	const struct scsi_nexus *except;
+	struct loop *home;
+	uint32_t left; /* home */
+	struct loop_msg msg;
+};
+int scsi_visit_all(struct scsi_visits *all);
+void scsi_visit_done(struct scsi_visit *v);
+/* Takes the I_T_L nexus out of the nexus' table: no new command finds it. Then when it is quiet:
+ * scsi_itl_free(). nexus->loop. */
+void scsi_itl_forget(struct scsi_itl *itl);
+void scsi_itl_free(struct scsi_itl *itl);
+
+/* ---- gates and unit attentions; all take lu->lock unless named _locked ---------------------------------------- */
+void scsi_ua_add_locked(struct scsi_itl *itl, uint16_t asc);
+void scsi_ua_add(struct scsi_itl *itl, uint16_t asc);
+/* On every I_T_L nexus of the LU except one. */
+void scsi_ua_raise_locked(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
+void scsi_ua_raise(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
+/* Takes the oldest; 0: none. */
+uint16_t scsi_ua_pop(struct scsi_itl *itl);
+void scsi_ua_clear(struct scsi_itl *itl, uint16_t asc);
+/* LU-wide bits on or off, on the LU and all its I_T_L nexuses. */
+void scsi_lu_gate_locked(struct scsi_lu *lu, uint32_t bits, bool on);
+void scsi_lu_gate(struct scsi_lu *lu, uint32_t bits, bool on);
+/* REPORTED LUNS DATA HAS CHANGED for all nexuses of the target. */
+void scsi_luns_changed(struct scsi_target *t);
+/* A bit is in the way: true: go on; false: the command was answered or held. */
+bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits);
+
+/* ---- logical units ---------------------------------------------------------------------------------------------- */
+static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
+{
+	return atomic_load_explicit(&lu->blk->size, memory_order_relaxed) >> lu->block_shift;
+}
+/* 64-bit identity for NAA and tokens: stable over restarts. */
+uint64_t scsi_lu_naa(const struct scsi_lu *lu);
+bool scsi_lu_readonly(const struct scsi_lu *lu);
+void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits from state */
+/* An LU's thread that may still be home to sessions: stopped after a while without any. Main loop. */
+void scsi_loop_retire(struct loop *loop);
+void scsi_loops_stop(void);
+bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_t lun); /* target->lock held */
+int64_t scsi_timestamp_ms(struct scsi_target *t);
+
+/* An I_T nexus is lost (SAM-5 6.3.4): its RESERVE(6/10) and PREVENT end. lu->lock held. */
+void scsi_lu_nexus_lost_locked(struct scsi_itl *itl);
+/* Logical unit reset (SAM-5 6.3.3), after its commands are aborted: reservations of SPC-2, PREVENTs
+ * and changed mode pages go, everyone but @except learns of it. */
+void scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
+/* Sets or clears GATE_RESERVED, GATE_DENY_* on every I_T_L nexus. */
+void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
+
+/* ---- shared by the command files ---------------------------------------------------------------------------------- */
+/* LBA and length against the capacity; answers and returns false when out of range. */
+bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint16_t lba_byte);
+void scsi_mode_init(struct scsi_lu *lu);
+size_t scsi_inquiry_std(const struct scsi_cmd *cmd, uint8_t *b);
+
+/* Handlers, in the order of opcodes.c. */
+#define SCSI_HANDLERS(X) \
+	X(op_test_unit_ready) X(op_request_sense) X(op_inquiry) X(op_report_luns) X(op_start_stop) \
+	X(op_prevent_allow) X(op_mode_sense) X(op_mode_select) X(op_read_capacity10) X(op_read_capacity16) \
+	X(op_read6) X(op_read10) X(op_read12) X(op_read16) X(op_write6) X(op_write10) X(op_write12) X(op_write16) \
+	X(op_write_atomic16) X(op_sync_cache) X(op_prefetch) X(op_verify) X(op_write_verify) X(op_caw) X(op_orwrite) \
+	X(op_write_same10) X(op_write_same16) X(op_unmap) X(op_get_lba_status) X(op_read_defect10) X(op_read_defect12) \
+	X(op_report_opcodes) X(op_report_tmfs) X(op_report_timestamp) X(op_set_timestamp) X(op_send_diagnostic) \
+	X(op_reserve) X(op_release)
+#define X(name) void name(struct scsi_cmd *cmd);
+SCSI_HANDLERS(X)
+#undef X
+
+#endif

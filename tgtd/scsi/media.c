@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The transfer engine of READ and WRITE: moves cmd->xfer_len bytes between store and wire in
+ * segments, two in flight. A hit that fits into one segment goes through without a callback: READ
+ * completes inside scsi_cmd_start() with its segment as cmd->tail.
+ *
+ *   READ   one segment at the store at a time, so that they reach the wire in order; the wire has
+ *          the one before it meanwhile
+ *   WRITE  one segment being prepared or fetched at a time, while the store takes the one before it
+ */
+#include "tgtd/scsi/lu.h"
+
+static struct scsi_seg *idle_seg(struct scsi_cmd *cmd)
+{
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
+		if (cmd->seg[i].state == SEG_IDLE)
+			return &cmd->seg[i];
+	return NULL;
+}
+
+static inline void seg_place(struct scsi_cmd *cmd, struct scsi_seg *seg)
+{
+	const struct scsi_lu *lu = cmd->lu;
+	uint64_t left = cmd->xfer_end - cmd->xfer_next;
+
+	seg->off = cmd->xfer_next;
+	seg->len = (uint32_t)MIN(left, lu->seg_max);
+	cmd->xfer_next += seg->len;
+	seg->io.offset = (cmd->lba << lu->block_shift) + seg->off;
+	seg->io.len = ALIGN_UP((uint64_t)seg->len, lu->block_size);
+	seg->io.stream = cmd->nexus->id;
+	seg->io.flags = (uint16_t)((cmd->state & CMD_FUA ? BLK_F_FUA : 0) | (cmd->state & CMD_DPO ? BLK_F_DPO : 0));
+}
+
+/* A segment failed: remember why; the command ends when nothing is under way any more. */
+static void seg_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err)
+{
+	blk_req_release(&seg->io);
+	seg->state = SEG_IDLE;
+	if (cmd->err == 0) {
+		cmd->err = err;
+		cmd->err_info = cmd->lba + (seg->off >> cmd->lu->block_shift);
+	}
+}
+
+static void end_failed(struct scsi_cmd *cmd)
+{
+	if (scsi_aborted(cmd)) {
+		scsi_done_aborted(cmd);
+		return;
+	}
+	scsi_sense_errno(cmd, cmd->err, cmd->err_info);
+	scsi_done(cmd);
+}
+
+/* ---- READ ------------------------------------------------------------------------------------------ */
+
+static void read_pump(struct scsi_cmd *cmd);
+
+/* The store has delivered @seg. False: the command is over. */
+static inline bool read_arrived(struct scsi_cmd *cmd, struct scsi_seg *seg)
+{
+	int err = seg->io.status;
+
+	if (unlikely(err < 0 || scsi_aborted(cmd))) {
+		seg_failed(cmd, seg, err);
+		end_failed(cmd);
+		return false;
+	}
+	ASSERT(seg->io.data.len >= seg->len);
+	seg->state = SEG_WIRE;
+	if (likely(cmd->xfer_next == cmd->xfer_end)) {
+		cmd->tail = seg;
+		scsi_done(cmd);
+		return false;
+	}
+	cmd->nexus->ops->send(cmd, seg);
+	return true;
+}
+
+static void read_io_done(struct blk_req *req)
+{
+	struct scsi_seg *seg = container_of(req, struct scsi_seg, io);
+	struct scsi_cmd *cmd = seg->cmd;
+
+	cmd->nsegs_busy--;
+	cmd->state &= ~(uint32_t)CMD_STORE;
+	cmd->state |= CMD_PUMPING;
+	if (!read_arrived(cmd, seg))
+		return;
+	cmd->state &= ~(uint32_t)CMD_PUMPING;
+	read_pump(cmd);
+}
+
+static void read_pump(struct scsi_cmd *cmd)
+{
+	struct scsi_seg *seg;
+
+	cmd->state |= CMD_PUMPING;
+	while ((seg = idle_seg(cmd)) != NULL) {
+		if (unlikely(scsi_aborted(cmd))) {
+			end_failed(cmd);
+			return;
+		}
+		seg_place(cmd, seg);
+		seg->io.op = BLK_READ;
+		seg->io.done = read_io_done;
+		seg->state = SEG_STORE;
+		if (!blk_submit(cmd->lu->blk, &seg->io)) {
+			cmd->nsegs_busy++;
+			cmd->state |= CMD_STORE;
+			break;
+		}
+		if (!read_arrived(cmd, seg))
+			return;
+	}
+	cmd->state &= ~(uint32_t)CMD_PUMPING;
+}
+
+void scsi_media_read(struct scsi_cmd *cmd)
+{
+	const struct scsi_lu *lu = cmd->lu;
+	struct scsi_itl *itl = cmd->itl;
+
+	cmd->xfer_len = cmd->nblocks << lu->block_shift;
+	cmd->in_total = cmd->xfer_len;
+	cmd->state |= CMD_READ;
+	itl->st.rd_subm_cmds++;
+	itl->st.rd_subm_bytes += cmd->xfer_len;
+	/* SAM-5 5.4.2: no more than the initiator's buffer takes. */
+	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_in);
+	cmd->xfer_next = 0;
+	if (unlikely(cmd->xfer_end == 0)) {
+		scsi_done(cmd);
+		return;
+	}
+	read_pump(cmd);
+}
+
+void scsi_seg_sent(struct scsi_seg *seg)
+{
+	struct scsi_cmd *cmd = seg->cmd;
+
+	ASSERT(seg->state == SEG_WIRE);
+	blk_req_release(&seg->io);
+	seg->state = SEG_IDLE;
+	if (cmd->state & (CMD_DONE | CMD_PUMPING | CMD_STORE))
+		return;
+	read_pump(cmd);
+}
+
+/* ---- WRITE ----------------------------------------------------------------------------------------- */
+
+static void write_pump(struct scsi_cmd *cmd);
+
+static void write_stored(struct scsi_cmd *cmd, struct scsi_seg *seg)
+{
+	if (unlikely(seg->io.status < 0)) {
+		seg_failed(cmd, seg, seg->io.status);
+		return;
+	}
+	blk_req_release(&seg->io);
+	seg->state = SEG_IDLE;
+	cmd->xfer_done += seg->len;
+}
+
+/* Nothing can be started: is that the end? */
+static void write_settle(struct scsi_cmd *cmd)
+{
+	if (cmd->nsegs_busy)
+		return;
+	if (unlikely(cmd->err < 0 || scsi_aborted(cmd)))
+		end_failed(cmd);
+	else if (cmd->xfer_done == cmd->xfer_end)
+		scsi_done(cmd);
+}
+
+static void write_io_done(struct blk_req *req)
+{
+	struct scsi_seg *seg = container_of(req, struct scsi_seg, io);
+	struct scsi_cmd *cmd = seg->cmd;
+
+	cmd->nsegs_busy--;
+	write_stored(cmd, seg);
+	write_pump(cmd);
+}
+
+static void write_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
+{
+	if (unlikely(seg->io.status < 0 || scsi_aborted(cmd))) {
+		if (seg->io.status == 0)
+			blk_write_cancel(cmd->lu->blk, &seg->io);
+		cmd->nsegs_busy--;
+		cmd->state &= ~(uint32_t)CMD_FETCHING;
+		seg_failed(cmd, seg, seg->io.status < 0 ? seg->io.status : -ECANCELED);
+		return;
+	}
+	ASSERT(seg->io.data.len == seg->io.len);
+	seg->state = SEG_WIRE;
+	cmd->nexus->ops->fetch(cmd, seg);
+}
+
+static void write_prepared(struct blk_req *req)
+{
+	struct scsi_seg *seg = container_of(req, struct scsi_seg, io);
+	struct scsi_cmd *cmd = seg->cmd;
+
+	cmd->state |= CMD_PUMPING;
+	write_fetch(cmd, seg);
+	cmd->state &= ~(uint32_t)CMD_PUMPING;
+	write_pump(cmd);
+}
+
+static void write_pump(struct scsi_cmd *cmd)
+{
+	struct scsi_seg *seg;
+
+	if (cmd->state & CMD_PUMPING)
+		return;
+	cmd->state |= CMD_PUMPING;
+	while (cmd->xfer_next < cmd->xfer_end && cmd->err == 0 && !scsi_aborted(cmd) &&
+	       !(cmd->state & CMD_FETCHING) && (seg = idle_seg(cmd)) != NULL) {
+		seg_place(cmd, seg);
+		seg->io.op = BLK_WRITE;
+		seg->io.done = write_prepared;
+		seg->state = SEG_STORE;
+		cmd->state |= CMD_FETCHING;
+		cmd->nsegs_busy++;
+		if (!blk_write_prepare(cmd->lu->blk, &seg->io))
+			break;
+		write_fetch(cmd, seg);
+	}
+	cmd->state &= ~(uint32_t)CMD_PUMPING;
+	write_settle(cmd);
+}
+
+static void media_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status)
+{
+	cmd->state &= ~(uint32_t)CMD_FETCHING;
+	if (unlikely(status < 0 || scsi_aborted(cmd))) {
+		blk_write_cancel(cmd->lu->blk, &seg->io);
+		cmd->nsegs_busy--;
+		seg_failed(cmd, seg, status < 0 ? status : -ECANCELED);
+	} else {
+		seg->io.done = write_io_done;
+		seg->state = SEG_STORE;
+		if (blk_submit(cmd->lu->blk, &seg->io)) {
+			cmd->nsegs_busy--;
+			write_stored(cmd, seg);
+		}
+	}
+	write_pump(cmd);
+}
+
+void scsi_seg_fetched(struct scsi_seg *seg, int status)
+{
+	struct scsi_cmd *cmd = seg->cmd;
+
+	ASSERT(seg->state == SEG_WIRE);
+	if (cmd->state & CMD_FETCHING)
+		media_fetched(cmd, seg, status);
+	else
+		scsi_param_fetched(cmd, seg, status);
+}
+
+void scsi_media_write(struct scsi_cmd *cmd)
+{
+	struct scsi_lu *lu = cmd->lu;
+	struct scsi_itl *itl = cmd->itl;
+
+	cmd->xfer_len = cmd->nblocks << lu->block_shift;
+	cmd->out_total = cmd->xfer_len;
+	cmd->state |= CMD_WRITE;
+	if (atomic_load_explicit(&lu->fua_all, memory_order_relaxed))
+		cmd->state |= CMD_FUA;
+	itl->st.wr_subm_cmds++;
+	itl->st.wr_subm_bytes += cmd->xfer_len;
+	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_out);
+	cmd->xfer_next = cmd->xfer_done = 0;
+	/* What comes must be whole blocks: half of one is not stored. */
+	if (unlikely(cmd->xfer_end & (lu->block_size - 1))) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
+		return;
+	}
+	write_pump(cmd);
+}

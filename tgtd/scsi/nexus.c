@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * I_T nexuses joining and leaving, their table of logical units, and the way to reach all of them:
+ * a visit runs a function on the loop of every nexus of a target and reports home when all are done.
+ */
+#include <stdlib.h>
+#include "tgtd/scsi/lu.h"
+
+#define NEXUSES_MAX 65536
+
+/* ---- attach ------------------------------------------------------------------------------------- */
+
+static void count_homed(struct scsi_target *t, struct loop *loop, int by)
+{
+	for (uint32_t i = 0; i < t->nlu; i++)
+		if (t->lu[i] && t->lu[i]->loop == loop)
+			t->lu[i]->homed = (unsigned)((int)t->lu[i]->homed + by);
+}
+
+int scsi_nexus_attach(struct scsi_nexus *n)
+{
+	static _Atomic uint64_t ids = 1;
+	struct scsi_target *t = n->target;
+	int ret = 0;
+
+	n->itl = NULL;
+	n->nitl = 0;
+	n->gate = 0;
+	n->msgs = 0;
+	n->detached = false;
+	n->gone = NULL;
+	list_init(&n->cmds);
+	list_init(&n->link);
+	n->id = ids++;
+	pthread_mutex_lock(&t->lock);
+	if (t->dying) {
+		ret = -ENOENT;
+	} else if (t->nnexus >= NEXUSES_MAX) {
+		ret = -EBUSY;
+	} else {
+		list_add_tail(&t->nexuses, &n->link);
+		t->nnexus++;
+		count_homed(t, n->loop, 1);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return ret;
+}
+
+bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_t lun)
+{
+	return !t->visible || t->visible(t, lun, n->iqn, n->address, t->visible_arg);
+}
+
+static bool grow_table(struct scsi_nexus *n, uint32_t lun)
+{
+	uint32_t want = MAX(ALIGN_UP(lun + 1, 16u), 16u);
+	struct scsi_itl **v;
+
+	if (lun < n->nitl)
+		return true;
+	v = realloc(n->itl, want * sizeof(*v));
+	if (!v)
+		return false;
+	memset(v + n->nitl, 0, (want - n->nitl) * sizeof(*v));
+	n->itl = v;
+	n->nitl = want;
+	return true;
+}
+
+struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
+{
+	struct scsi_target *t = n->target;
+	struct scsi_itl *itl = NULL;
+	struct scsi_lu *lu;
+
+	if (lun > SCSI_MAX_LUN)
+		return NULL;
+	if (lun < n->nitl && n->itl[lun])
+		return n->itl[lun];
+	pthread_mutex_lock(&t->lock);
+	lu = lun < t->nlu ? t->lu[lun] : NULL;
+	if (!lu || n->detached || !scsi_target_sees(t, n, lun) || !grow_table(n, lun))
+		goto out;
+	itl = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*itl), (size_t)CACHE_LINE));
+	if (!itl)
+		goto out;
+	memset(itl, 0, sizeof(*itl));
+	itl->lu = lu;
+	itl->nexus = n;
+	list_init(&itl->held);
+	pthread_mutex_lock(&lu->lock);
+	list_add_tail(&lu->itls, &itl->link);
+	itl->gate = lu->gate;
+	scsi_ua_add_locked(itl, UA_POWER_ON);
+	scsi_lu_reservations_changed_locked(lu);
+	pthread_mutex_unlock(&lu->lock);
+	n->itl[lun] = itl;
+out:
+	pthread_mutex_unlock(&t->lock);
+	return itl;
+}
+
+/* ---- leaving ---------------------------------------------------------------------------------------- */
+
+void scsi_itl_free(struct scsi_itl *itl)
+{
+	struct scsi_lu *lu = itl->lu;
+	struct scsi_lu_stats *g = &lu->gone_stats;
+	const struct scsi_lu_stats *s = &itl->st;
+
+	ASSERT(itl->inflight == 0);
+	pthread_mutex_lock(&lu->lock);
+	list_del(&itl->link);
+	scsi_lu_nexus_lost_locked(itl);
+	g->rd_subm_bytes += s->rd_subm_bytes;
+	g->rd_subm_cmds += s->rd_subm_cmds;
+	g->rd_done_bytes += s->rd_done_bytes;
+	g->rd_done_cmds += s->rd_done_cmds;
+	g->wr_subm_bytes += s->wr_subm_bytes;
+	g->wr_subm_cmds += s->wr_subm_cmds;
+	g->wr_done_bytes += s->wr_done_bytes;
+	g->wr_done_cmds += s->wr_done_cmds;
+	g->errs += s->errs;
+	pthread_mutex_unlock(&lu->lock);
+	free(itl);
+}
+
+void scsi_itl_forget(struct scsi_itl *itl)
+{
+	struct scsi_nexus *n = itl->nexus;
+
+	ASSERT_ON_LOOP(n->loop);
+	if (!itl->gone) {
+		itl->gone = true;
+		n->itl[itl->lu->lun] = NULL;
+	}
+}
+
+void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
+{
+	struct scsi_target *t = n->target;
+	bool now;
+
+	ASSERT_ON_LOOP(n->loop);
+	ASSERT(list_empty(&n->cmds));
+	for (uint32_t i = 0; i < n->nitl; i++) {
+		struct scsi_itl *itl = n->itl[i];
+
+		if (!itl)
+			continue;
+		BUG_ON(itl->inflight != 0);
+		n->itl[i] = NULL;
+		scsi_itl_free(itl);
+	}
+	free(n->itl);
+	n->itl = NULL;
+	n->nitl = 0;
+	pthread_mutex_lock(&t->lock);
+	n->detached = true;
+	list_del(&n->link);
+	t->nnexus--;
+	count_homed(t, n->loop, -1);
+	now = n->msgs == 0;
+	if (!now) {
+		n->gone = done;
+		n->gone_arg = arg;
+	}
+	if (t->dying && t->nnexus == 0 && t->emptied) {
+		void (*emptied)(struct scsi_target *) = t->emptied;
+		t->emptied = NULL;
+		emptied(t);
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (now)
+		done(arg);
+}
+
+/* ---- visits --------------------------------------------------------------------------------------------- */
+
+static void visits_home(struct scsi_visits *all)
+{
+	if (--all->left == 0)
+		all->done(all);
+}
+
+static void visit_back(struct loop_msg *m)
+{
+	struct scsi_visit *v = container_of(m, struct scsi_visit, msg);
+	struct scsi_visits *all = v->all;
+
+	free(v);
+	visits_home(all);
+}
+
+void scsi_visit_done(struct scsi_visit *v)
+{
+	struct scsi_nexus *n = v->nexus;
+	struct scsi_target *t = v->all->target;
+	void (*gone)(void *) = NULL;
+	void *gone_arg = NULL;
+
+	ASSERT_ON_LOOP(n->loop);
+	pthread_mutex_lock(&t->lock);
+	ASSERT(n->msgs > 0);
+	if (--n->msgs == 0 && n->gone) {
+		gone = n->gone;
+		gone_arg = n->gone_arg;
+		n->gone = NULL;
+	}
+	pthread_mutex_unlock(&t->lock);
+	v->msg.handle = visit_back;
+	loop_post(v->all->home, &v->msg);
+	if (gone)
+		gone(gone_arg);
+}
+
+static void visit_arrived(struct loop_msg *m)
+{
+	struct scsi_visit *v = container_of(m, struct scsi_visit, msg);
+	struct scsi_nexus *n = v->nexus;
+	struct scsi_visits *all = v->all;
+
+	if (n->detached) { /* written on this thread */
+		scsi_visit_done(v);
+		return;
+	}
+	v->itl = NULL;
+	if (all->lu) {
+		if (all->lu->lun < n->nitl)
+			v->itl = n->itl[all->lu->lun];
+		if (!v->itl || v->itl->lu != all->lu) {
+			scsi_visit_done(v);
+			return;
+		}
+	}
+	if (all->fn(v, n, v->itl))
+		scsi_visit_done(v);
+}
+
+static void visits_none(struct loop_msg *m)
+{
+	visits_home(container_of(m, struct scsi_visits, msg));
+}
+
+int scsi_visit_all(struct scsi_visits *all)
+{
+	struct scsi_target *t = all->target;
+	struct scsi_nexus *n;
+	int ret = 0;
+
+	all->home = loop_current();
+	ASSERT(all->home);
+	all->left = 1;
+	pthread_mutex_lock(&t->lock);
+	list_for_each(n, &t->nexuses, link) {
+		struct scsi_visit *v;
+
+		if (n == all->except)
+			continue;
+		v = calloc(1, sizeof(*v));
+		if (!v) {
+			ret = -ENOMEM; /* those already sent still report home */
+			break;
+		}
+		v->all = all;
+		v->nexus = n;
+		v->msg.handle = visit_arrived;
+		n->msgs++;
+		all->left++;
+		loop_post(n->loop, &v->msg);
+	}
+	pthread_mutex_unlock(&t->lock);
+	/* The last one home is this, so that done() never runs inside this call. */
+	all->msg.handle = visits_none;
+	loop_post(all->home, &all->msg);
+	return ret;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Sense data in fixed and descriptor format (SPC-4 4.5), and the border where -errno becomes sense. */
+#include "tgtd/scsi/lu.h"
+
+struct extra {
+	bool has_info, has_field, cdb;
+	uint64_t info;
+	uint16_t byte;
+	int bit;
+};
+
+static void put_field(uint8_t *p, const struct extra *x)
+{
+	p[0] = (uint8_t)(0x80 | (x->cdb ? 0x40 : 0) | (x->bit >= 0 ? 0x08 | (x->bit & 7) : 0)); /* SKSV, C/D, BPV */
+	put_be16(p + 1, x->byte);
+}
+
+static uint8_t put_fixed(uint8_t *b, uint8_t key, uint16_t asc, const struct extra *x)
+{
+	memset(b, 0, 18);
+	b[0] = 0x70;
+	b[2] = key;
+	b[7] = 10;
+	put_be16(b + 12, asc);
+	if (x->has_info && x->info <= UINT32_MAX) { /* SPC-4 4.5.3: VALID only when it fits */
+		b[0] |= 0x80;
+		put_be32(b + 3, (uint32_t)x->info);
+	}
+	if (x->has_field)
+		put_field(b + 15, x);
+	return 18;
+}
+
+static uint8_t put_descriptors(uint8_t *b, uint8_t key, uint16_t asc, const struct extra *x)
+{
+	uint8_t n = 8;
+
+	memset(b, 0, 40);
+	b[0] = 0x72;
+	b[1] = key;
+	put_be16(b + 2, asc);
+	if (x->has_info) { /* information descriptor */
+		b[n + 1] = 0x0a;
+		b[n + 2] = 0x80;
+		put_be64(b + n + 4, x->info);
+		n += 12;
+	}
+	if (x->has_field) { /* sense key specific descriptor */
+		b[n] = 0x02;
+		b[n + 1] = 0x06;
+		put_field(b + n + 4, x);
+		n += 8;
+	}
+	b[7] = n - 8;
+	return n;
+}
+
+static void build(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, const struct extra *x)
+{
+	cmd->status = SAM_CHECK_CONDITION;
+	cmd->sense = cmd->sense_buf;
+	if (cmd->lu && cmd->lu->mode.d_sense)
+		cmd->sense_len = put_descriptors(cmd->sense_buf, key, asc, x);
+	else
+		cmd->sense_len = put_fixed(cmd->sense_buf, key, asc, x);
+}
+
+uint8_t scsi_sense_put(uint8_t *b, bool descriptor, enum sense_key key, uint16_t asc)
+{
+	static const struct extra none;
+	return descriptor ? put_descriptors(b, key, asc, &none) : put_fixed(b, key, asc, &none);
+}
+
+void scsi_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc)
+{
+	static const struct extra none;
+	build(cmd, key, asc, &none);
+}
+
+void scsi_sense_info(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, uint64_t info)
+{
+	struct extra x = { .has_info = true, .info = info };
+	build(cmd, key, asc, &x);
+}
+
+void scsi_sense_field(struct scsi_cmd *cmd, uint16_t asc, bool cdb, uint16_t byte, int bit)
+{
+	struct extra x = { .has_field = true, .cdb = cdb, .byte = byte, .bit = bit };
+	build(cmd, SENSE_ILLEGAL_REQUEST, asc, &x);
+}
+
+/* NOT READY with a progress indication (SPC-4 4.5.2.4.4), 0..65535. */
+void scsi_sense_progress(struct scsi_cmd *cmd, uint16_t asc, uint16_t progress)
+{
+	uint8_t *p;
+	struct extra x = { .has_field = true, .bit = -1 };
+
+	build(cmd, SENSE_NOT_READY, asc, &x);
+	p = cmd->sense_buf[0] == 0x72 ? cmd->sense_buf + 12 : cmd->sense_buf + 15;
+	p[0] = 0x80;
+	put_be16(p + 1, progress);
+}
+
+void scsi_sense_errno(struct scsi_cmd *cmd, int err, uint64_t info)
+{
+	bool wr = cmd->state & CMD_WRITE;
+
+	switch (err) {
+	case -EIO:
+	case -ENODATA:
+	case -EUCLEAN:
+		/* WRITE ERROR, or UNRECOVERED READ ERROR, at an LBA */
+		scsi_sense_info(cmd, SENSE_MEDIUM_ERROR, wr ? 0x0c00 : 0x1100, info);
+		return;
+	case -EILSEQ: /* MISCOMPARE DURING VERIFY OPERATION, at an offset of the data-out buffer */
+		scsi_sense_info(cmd, SENSE_MISCOMPARE, 0x1d00, info);
+		return;
+	case -ENOSPC:
+	case -EDQUOT: /* SPACE ALLOCATION FAILED WRITE PROTECT */
+		scsi_sense(cmd, SENSE_DATA_PROTECT, 0x2707);
+		return;
+	case -EROFS:
+	case -EPERM: /* WRITE PROTECTED */
+		scsi_sense(cmd, SENSE_DATA_PROTECT, 0x2700);
+		return;
+	case -ERANGE: /* LOGICAL BLOCK ADDRESS OUT OF RANGE */
+		scsi_sense_info(cmd, SENSE_ILLEGAL_REQUEST, 0x2100, info);
+		return;
+	case -EINVAL:
+	case -EOPNOTSUPP: /* INVALID FIELD IN CDB */
+		scsi_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2400);
+		return;
+	case -ENODEV:
+	case -ENOENT:
+	case -ENXIO: /* LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED */
+		scsi_sense(cmd, SENSE_NOT_READY, 0x0403);
+		return;
+	case -EBADMSG: /* PROTOCOL SERVICE CRC ERROR: the transport's digest */
+		scsi_sense(cmd, SENSE_ABORTED_COMMAND, 0x4705);
+		return;
+	case -EPROTO: /* DATA PHASE ERROR */
+		scsi_sense(cmd, SENSE_ABORTED_COMMAND, 0x4b00);
+		return;
+	case -ECANCELED: /* NO ADDITIONAL SENSE INFORMATION */
+		scsi_sense(cmd, SENSE_ABORTED_COMMAND, 0x0000);
+		return;
+	case -ENOMEM:
+	case -EAGAIN:
+	case -EBUSY:
+		cmd->status = SAM_BUSY;
+		return;
+	default: /* INTERNAL TARGET FAILURE */
+		scsi_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
+	}
+}

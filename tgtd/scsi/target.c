@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Targets: the list of them, homes for new sessions, deletion. */
+#include <stdlib.h>
+#include "tgtd/scsi/lu.h"
+
+pthread_mutex_t targets_lock = PTHREAD_MUTEX_INITIALIZER;
+struct list targets = LIST_INIT(targets);
+static unsigned ntargets;
+
+struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
+{
+	struct scsi_target *t, *other;
+	struct scsi_lu_conf conf;
+	int err = 0;
+
+	scsi_ops_init();
+	if (tid == 0 || !name || !name[0]) {
+		errno = EINVAL;
+		return NULL;
+	}
+	t = calloc(1, sizeof(*t));
+	if (!t || !(t->name = strdup(name))) {
+		free(t);
+		errno = ENOMEM;
+		return NULL;
+	}
+	t->tid = tid;
+	pthread_mutex_init(&t->lock, NULL);
+	list_init(&t->nexuses);
+	list_init(&t->link);
+	scsi_lu_conf_init(&conf);
+	conf.lun = 0;
+	conf.device_type = 0x0c;
+
+	pthread_mutex_lock(&targets_lock);
+	if (ntargets >= SCSI_MAX_TARGETS)
+		err = ENOMEM;
+	list_for_each(other, &targets, link)
+		if (other->tid == tid || strcmp(other->name, name) == 0)
+			err = EEXIST;
+	if (!err) {
+		list_for_each(other, &targets, link)
+			if (other->tid > tid)
+				break;
+		list_add_tail(&other->link, &t->link); /* before the first greater one, or at the end */
+		ntargets++;
+	}
+	pthread_mutex_unlock(&targets_lock);
+	if (!err && !scsi_lu_create(t, &conf)) {
+		err = errno;
+		pthread_mutex_lock(&targets_lock);
+		list_del(&t->link);
+		ntargets--;
+		pthread_mutex_unlock(&targets_lock);
+	}
+	if (err) {
+		pthread_mutex_destroy(&t->lock);
+		free(t->lu);
+		free(t->name);
+		free(t);
+		errno = err;
+		return NULL;
+	}
+	return t;
+}
+
+struct scsi_target *scsi_target_find(uint32_t tid)
+{
+	struct scsi_target *t, *found = NULL;
+
+	pthread_mutex_lock(&targets_lock);
+	list_for_each(t, &targets, link)
+		if (t->tid == tid)
+			found = t;
+	pthread_mutex_unlock(&targets_lock);
+	return found;
+}
+
+struct scsi_target *scsi_target_find_name(const char *name)
+{
+	struct scsi_target *t, *found = NULL;
+
+	pthread_mutex_lock(&targets_lock);
+	list_for_each(t, &targets, link)
+		if (strcmp(t->name, name) == 0)
+			found = t;
+	pthread_mutex_unlock(&targets_lock);
+	return found;
+}
+
+struct scsi_target *scsi_target_next(struct scsi_target *t)
+{
+	struct list *next;
+
+	pthread_mutex_lock(&targets_lock);
+	next = t ? t->link.next : targets.next;
+	pthread_mutex_unlock(&targets_lock);
+	return next == &targets ? NULL : list_entry(next, struct scsi_target, link);
+}
+
+uint32_t scsi_target_tid(const struct scsi_target *t)
+{
+	return t->tid;
+}
+
+const char *scsi_target_name(const struct scsi_target *t)
+{
+	return t->name;
+}
+
+unsigned scsi_target_nexus_count(const struct scsi_target *t)
+{
+	return __atomic_load_n(&t->nnexus, __ATOMIC_RELAXED);
+}
+
+void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg), void *arg)
+{
+	struct scsi_nexus *n;
+
+	pthread_mutex_lock(&t->lock);
+	list_for_each(n, &t->nexuses, link)
+		fn(n, arg);
+	pthread_mutex_unlock(&t->lock);
+}
+
+bool scsi_target_offline(const struct scsi_target *t)
+{
+	return t->offline;
+}
+
+void scsi_target_set_offline(struct scsi_target *t, bool offline)
+{
+	t->offline = offline;
+}
+
+/* ---- masking ------------------------------------------------------------------------------------ */
+
+static void mask_aborted(void *arg)
+{
+	(void)arg;
+}
+
+static void mask_left(struct scsi_itl *itl)
+{
+	scsi_itl_free(itl);
+}
+
+/* The nexus loses what it may no longer see; what it may see now it finds on first use. */
+static bool remask(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *unused)
+{
+	struct scsi_target *t = n->target;
+
+	(void)v;
+	(void)unused;
+	for (uint32_t i = 0; i < n->nitl; i++) {
+		struct scsi_itl *itl = n->itl[i];
+		bool sees;
+
+		if (!itl)
+			continue;
+		pthread_mutex_lock(&t->lock);
+		sees = scsi_target_sees(t, n, i);
+		pthread_mutex_unlock(&t->lock);
+		if (sees)
+			continue;
+		scsi_itl_forget(itl);
+		if (itl->inflight == 0 && list_empty(&itl->held)) {
+			scsi_itl_free(itl);
+			continue;
+		}
+		itl->quiet = mask_left;
+		n->ops->abort_all(n, itl->lu, mask_aborted, NULL);
+	}
+	atomic_fetch_or(&n->gate, GATE_LUNS);
+	return true;
+}
+
+static void remasked(struct scsi_visits *all)
+{
+	free(all);
+}
+
+void scsi_target_set_mask(struct scsi_target *t,
+			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
+			  void *arg)
+{
+	struct scsi_visits *all;
+
+	pthread_mutex_lock(&t->lock);
+	t->visible = visible;
+	t->visible_arg = arg;
+	pthread_mutex_unlock(&t->lock);
+	if (!loop_current() || t->nnexus == 0)
+		return;
+	all = calloc(1, sizeof(*all));
+	if (!all) {
+		log_error("scsi: out of memory, sessions of target %u keep the LUNs they see", t->tid);
+		return;
+	}
+	all->target = t;
+	all->fn = remask;
+	all->done = remasked;
+	(void)!scsi_visit_all(all);
+}
+
+/* ---- homes ---------------------------------------------------------------------------------------------- */
+
+struct loop *scsi_target_home(struct scsi_target *t, int node_wish)
+{
+	struct scsi_lu *best = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = 0; i < t->nlu; i++) {
+		struct scsi_lu *lu = t->lu[i];
+
+		if (!lu || !lu->loop)
+			continue;
+		if (!best || lu->homed < best->homed ||
+		    (lu->homed == best->homed && loop_node(lu->loop) == node_wish &&
+		     loop_node(best->loop) != node_wish))
+			best = lu;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return best ? best->loop : NULL;
+}
+
+/* A session may be on its way to the thread of an LU that has just been deleted, or still live
+ * there: such threads are stopped some time after the last one left. */
+#define RETIRE_NS (10 * NSEC_PER_SEC)
+
+struct retired {
+	struct list link;
+	struct timer timer;
+	struct loop *loop, *home;
+	struct scsi_work stop;
+};
+static struct list retired = LIST_INIT(retired);
+
+static bool loop_used(struct loop *loop)
+{
+	struct scsi_target *t;
+	struct scsi_nexus *n;
+	bool used = false;
+
+	pthread_mutex_lock(&targets_lock);
+	list_for_each(t, &targets, link) {
+		pthread_mutex_lock(&t->lock);
+		list_for_each(n, &t->nexuses, link)
+			used |= n->loop == loop;
+		pthread_mutex_unlock(&t->lock);
+	}
+	pthread_mutex_unlock(&targets_lock);
+	return used;
+}
+
+static void stop_loop(struct loop *loop)
+{
+	loop_stop(loop);
+	loop_join(loop);
+	loop_destroy(loop);
+}
+
+static void retired_stop(struct scsi_work *w)
+{
+	stop_loop(container_of(w, struct retired, stop)->loop);
+}
+
+static void retired_stopped(struct scsi_work *w)
+{
+	free(container_of(w, struct retired, stop));
+}
+
+static void retired_check(struct timer *timer)
+{
+	struct retired *r = container_of(timer, struct retired, timer);
+
+	if (loop_used(r->loop)) {
+		loop_timer_arm(r->home, &r->timer, RETIRE_NS);
+		return;
+	}
+	list_del(&r->link);
+	r->stop.home = r->home;
+	r->stop.work = retired_stop;
+	r->stop.done = retired_stopped;
+	scsi_helper_run(&r->stop);
+}
+
+void scsi_loop_retire(struct loop *loop)
+{
+	struct retired *r = calloc(1, sizeof(*r));
+
+	if (!r) {
+		log_warn("scsi: out of memory, thread %s stays", loop_name(loop));
+		return;
+	}
+	r->loop = loop;
+	r->home = loop_current();
+	timer_init(&r->timer, retired_check);
+	list_add_tail(&retired, &r->link);
+	loop_timer_arm(r->home, &r->timer, RETIRE_NS);
+}
+
+void scsi_loops_stop(void)
+{
+	while (!list_empty(&retired)) {
+		struct retired *r = list_first(&retired, struct retired, link);
+
+		list_del(&r->link);
+		loop_timer_cancel(r->home, &r->timer);
+		stop_loop(r->loop);
+		free(r);
+	}
+}
+
+/* ---- delete ------------------------------------------------------------------------------------------------ */
+
+static void target_free(struct scsi_target *t)
+{
+	void (*done)(void *, int) = t->deleted;
+	void *arg = t->deleted_arg;
+
+	pthread_mutex_lock(&targets_lock);
+	list_del(&t->link);
+	ntargets--;
+	pthread_mutex_unlock(&targets_lock);
+	ASSERT(t->nnexus == 0);
+	pthread_mutex_destroy(&t->lock);
+	free(t->lu);
+	free(t->name);
+	free(t);
+	done(arg, 0);
+}
+
+static void next_lu(void *arg, int status)
+{
+	struct scsi_target *t = arg;
+	struct scsi_lu *lu = scsi_lu_next(t, NULL);
+
+	(void)status;
+	if (lu)
+		scsi_lu_delete(lu, true, next_lu, t);
+	else
+		target_free(t);
+}
+
+static void emptied_home(struct loop_msg *m)
+{
+	next_lu(container_of(m, struct scsi_target, empty_msg), 0);
+}
+
+static void emptied(struct scsi_target *t)
+{
+	t->empty_msg.handle = emptied_home;
+	loop_post(t->main, &t->empty_msg);
+}
+
+static bool drop(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *unused)
+{
+	(void)v;
+	(void)unused;
+	n->ops->drop(n);
+	return true;
+}
+
+static void dropped(struct scsi_visits *all)
+{
+	free(all);
+}
+
+void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg)
+{
+	struct scsi_visits *all = NULL;
+	bool busy;
+
+	if (t->dying || (t->nnexus > 0 && !force)) {
+		done(arg, -EBUSY);
+		return;
+	}
+	all = calloc(1, sizeof(*all));
+	if (!all) {
+		done(arg, -ENOMEM);
+		return;
+	}
+	pthread_mutex_lock(&t->lock);
+	busy = t->nnexus > 0;
+	if (busy && !force) {
+		pthread_mutex_unlock(&t->lock);
+		free(all);
+		done(arg, -EBUSY);
+		return;
+	}
+	t->dying = true;
+	t->main = loop_current();
+	t->deleted = done;
+	t->deleted_arg = arg;
+	t->emptied = busy ? emptied : NULL;
+	pthread_mutex_unlock(&t->lock);
+	if (!busy) {
+		free(all);
+		next_lu(t, 0);
+		return;
+	}
+	all->target = t;
+	all->fn = drop;
+	all->done = dropped;
+	if (scsi_visit_all(all) < 0)
+		log_error("scsi: out of memory while deleting target %u", t->tid);
+}
