@@ -219,6 +219,11 @@ void scsi_cmd_end(struct scsi_cmd *cmd)
 	cmd->tail = NULL;
 	if (unlikely(!itl))
 		return;
+	scsi_itl_unpin(itl);
+}
+
+void scsi_itl_unpin(struct scsi_itl *itl)
+{
 	ASSERT(itl->inflight > 0);
 	itl->inflight--;
 	if (unlikely(itl->quiet != NULL) && itl->inflight == 0) {
@@ -431,6 +436,48 @@ void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd))
 	cmd->state |= CMD_POSTED;
 	cmd->msg.handle = io_again;
 	loop_post(cmd->nexus->loop, &cmd->msg);
+}
+
+static void io_fill(struct scsi_cmd *cmd)
+{
+	struct blk_req *io = &cmd->seg[1].io;
+
+	if (io->status < 0) {
+		cmd->after_fill(cmd);
+		return;
+	}
+	cmd->fill(cmd);
+	scsi_io_submit(cmd, cmd->after_fill);
+}
+
+static void io_prepared(struct blk_req *req)
+{
+	struct scsi_cmd *cmd = container_of(req, struct scsi_seg, io)->cmd;
+
+	cmd->nsegs_busy--;
+	cmd->seg[1].state = SEG_IDLE;
+	if (scsi_aborted(cmd)) {
+		if (req->status == 0)
+			blk_write_cancel(cmd->lu->blk, req);
+		scsi_done_aborted(cmd);
+		return;
+	}
+	io_fill(cmd);
+}
+
+void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd))
+{
+	struct scsi_seg *seg = &cmd->seg[1];
+
+	cmd->fill = fill;
+	cmd->after_fill = resume;
+	seg->io.done = io_prepared;
+	if (blk_write_prepare(cmd->lu->blk, &seg->io)) {
+		io_fill(cmd);
+		return;
+	}
+	seg->state = SEG_STORE;
+	cmd->nsegs_busy++;
 }
 
 /* ---- jobs elsewhere -------------------------------------------------------------------------------------- */

@@ -110,6 +110,7 @@ struct scsi_cmd {
 	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
 	void (*fini)(struct scsi_cmd *cmd);   /* gives back what ->priv holds, at the end */
 	void (*resume)(struct scsi_cmd *cmd); /* what to do when the step under way has ended */
+	void (*fill)(struct scsi_cmd *cmd), (*after_fill)(struct scsi_cmd *cmd);
 	uint8_t *heap;		/* parameter data */
 	uint32_t heap_len, heap_got; /* allocated; filled with data-out */
 	struct loop_msg msg;
@@ -147,8 +148,9 @@ struct scsi_transport_ops {
 	/* Final. cmd->tail (if any) goes with it. */
 	void (*complete)(struct scsi_cmd *cmd);
 	/* Task management that reaches into other nexuses (LU reset, CLEAR TASK SET, PREEMPT AND ABORT):
-	 * abort every command of @nexus on @lu (NULL: all), then call done(arg) on this same loop.
-	 * Called on nexus->loop. */
+	 * abort every command of @nexus on @lu (NULL: all), then call done(arg) on this same loop, at
+	 * once when there is none; always, also when the nexus goes away meanwhile. Called on
+	 * nexus->loop. */
 	void (*abort_all)(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)(void *arg), void *arg);
 	/* Something to tell the initiator when convenient: RFC 7143 async events. @code: enum scsi_async.
 	 * Called on nexus->loop. */
@@ -192,8 +194,9 @@ struct scsi_nexus {
  * target's masking for this initiator, unit attention POWER ON OCCURRED pends on each. On
  * nexus->loop. 0, -ENOENT target going away, -EBUSY too many nexuses, -ENOMEM. */
 int scsi_nexus_attach(struct scsi_nexus *nexus) must_check;
-/* I_T nexus loss (SAM-5 6.3.4): all its commands are aborted by now. Afterwards the memory is the
- * caller's again; done(arg) runs on nexus->loop when no message about it is underway. */
+/* I_T nexus loss (SAM-5 6.3.4): all its commands have ended (scsi_cmd_end()) by now. The memory is the
+ * caller's again when done(arg) runs, on nexus->loop: at once, or when messages to it and task
+ * management it asked for are through (whose callbacks come before). */
 void scsi_nexus_detach(struct scsi_nexus *nexus, void (*done)(void *arg), void *arg);
 
 /* ---- task management (SAM-5 clause 7) ------------------------------------------------------------ */

@@ -234,7 +234,6 @@ static void all_left(struct scsi_visits *all)
 	struct lu_delete *d = container_of(all, struct lu_delete, visits);
 
 	ASSERT(list_empty(&d->lu->itls));
-	scsi_lu_private_free(d->lu);
 	d->close.home = loop_current();
 	d->close.work = close_store;
 	d->close.done = store_closed;
@@ -272,7 +271,6 @@ void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int 
 	pthread_mutex_lock(&t->lock);
 	t->lu[lu->lun] = NULL;
 	pthread_mutex_unlock(&t->lock);
-	scsi_lu_job_stop(lu);
 	d->lu = lu;
 	d->done = done;
 	d->arg = arg;

@@ -51,7 +51,7 @@ enum {
 #define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
 
 /* ---- command table --------------------------------------------------------------------------------- */
-enum { OP_IN = 1 << 0, OP_OUT = 1 << 1, OP_DISK = 1 << 2, OP_CTRL = 1 << 3, OP_ALL = OP_DISK | OP_CTRL, OP_NO_LU = 1 << 4 };
+enum { OP_IN = 1 << 0, OP_OUT = 1 << 1, OP_DISK = 1 << 2, OP_CTRL = 1 << 3, OP_ALL = OP_DISK | OP_CTRL, OP_NO_LU = 1 << 4, OP_THIN = 1 << 5 };
 #define OP_NO_SA 0xffff
 
 struct scsi_op {
@@ -162,6 +162,7 @@ struct scsi_target {
 	pthread_mutex_t lock;
 	struct list nexuses;
 	unsigned nnexus;
+	unsigned visits; /* on their way; lock */
 	struct scsi_lu **lu; /* by LUN */
 	uint32_t nlu;
 	bool offline, dying;
@@ -195,6 +196,7 @@ enum {
 	CMD_READ = 1 << 9,	/* counted as read or write */
 	CMD_WRITE = 1 << 10,
 	CMD_STORE = 1 << 11,	/* a read segment is at the store */
+	CMD_CAW = 1 << 14,	/* the write is a COMPARE AND WRITE */
 	CMD_FETCHING = 1 << 12, /* a write segment is being prepared or fetched */
 	CMD_JOB = 1 << 13,	/* something outside works for it and will call back (slow thread, LU job) */
 };
@@ -219,6 +221,8 @@ void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len, voi
  * command was aborted meanwhile and has ended. Set op, offset, len, flags, data before. */
 struct blk_req *scsi_io(struct scsi_cmd *cmd);
 void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd));
+/* The same for a write in two steps: blk_write_prepare(), fill(cmd) puts the bytes, submit. */
+void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd));
 /* fn(cmd) on the helper thread (may block), then resume(cmd) on the command's loop. */
 void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd));
 /* Someone else works for @cmd (CMD_JOB) and calls scsi_job_done() from any thread when finished. */
@@ -279,6 +283,15 @@ void scsi_visit_done(struct scsi_visit *v);
  * scsi_itl_free(). nexus->loop. */
 void scsi_itl_forget(struct scsi_itl *itl);
 void scsi_itl_free(struct scsi_itl *itl);
+/* Keeps the I_T_L nexus and its LU from going away. nexus->loop. */
+static inline void scsi_itl_pin(struct scsi_itl *itl)
+{
+	itl->inflight++;
+}
+void scsi_itl_unpin(struct scsi_itl *itl);
+/* Keeps the nexus' and its target's memory (not its membership) while something for it is underway. */
+void scsi_nexus_hold(struct scsi_nexus *n);
+void scsi_nexus_put(struct scsi_nexus *n);
 
 /* ---- gates and unit attentions; all take lu->lock unless named _locked ---------------------------------------- */
 void scsi_ua_add_locked(struct scsi_itl *itl, uint16_t asc);
@@ -322,9 +335,34 @@ void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
 
 /* ---- shared by the command files ---------------------------------------------------------------------------------- */
 /* LBA and length against the capacity; answers and returns false when out of range. */
-bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint16_t lba_byte);
+bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
+/* LBA and length of a 10, 12 or 16 byte CDB of the READ/WRITE shape. */
+void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks);
+/* The Data-Out that a media command takes: cmd->xfer_len, out_total, xfer_end set from nblocks; false:
+ * answered, because it is not whole blocks. */
+bool scsi_media_out(struct scsi_cmd *cmd);
 void scsi_mode_init(struct scsi_lu *lu);
-size_t scsi_inquiry_std(const struct scsi_cmd *cmd, uint8_t *b);
+int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
+bool scsi_lu_thin(const struct scsi_lu *lu);
+/* The LU's own designators (VPD 83h, XCOPY); returns the end. At most 128 bytes. */
+uint8_t *scsi_lu_designators(const struct scsi_lu *lu, uint8_t *p);
+
+#define SCSI_TPG 1 /* the one target port group */
+#define SCSI_UNMAP_DESCRIPTORS 4096
+
+/* Limits, in blocks. */
+static inline uint32_t scsi_max_transfer(const struct scsi_lu *lu)
+{
+	return (uint32_t)(MiB(64) >> lu->block_shift);
+}
+static inline uint32_t scsi_max_caw(const struct scsi_lu *lu)
+{
+	return (uint32_t)MIN((uint64_t)lu->blk->max_len >> lu->block_shift, 255u);
+}
+static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)
+{
+	return lu->seg_max >> lu->block_shift;
+}
 
 /* Handlers, in the order of opcodes.c. */
 #define SCSI_HANDLERS(X) \

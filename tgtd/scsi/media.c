@@ -39,7 +39,8 @@ static void seg_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err)
 	seg->state = SEG_IDLE;
 	if (cmd->err == 0) {
 		cmd->err = err;
-		cmd->err_info = cmd->lba + (seg->off >> cmd->lu->block_shift);
+		cmd->err_info = cmd->state & CMD_CAW ? seg->io.miscompare :
+						       cmd->lba + (seg->off >> cmd->lu->block_shift);
 	}
 }
 
@@ -195,7 +196,7 @@ static void write_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 		seg_failed(cmd, seg, seg->io.status < 0 ? seg->io.status : -ECANCELED);
 		return;
 	}
-	ASSERT(seg->io.data.len == seg->io.len);
+	ASSERT(seg->io.data.len == seg->len);
 	seg->state = SEG_WIRE;
 	cmd->nexus->ops->fetch(cmd, seg);
 }
@@ -222,6 +223,12 @@ static void write_pump(struct scsi_cmd *cmd)
 	       !(cmd->state & CMD_FETCHING) && (seg = idle_seg(cmd)) != NULL) {
 		seg_place(cmd, seg);
 		seg->io.op = BLK_WRITE;
+		if (unlikely(cmd->state & CMD_CAW)) { /* what to expect, then what to write: one segment */
+			seg->io.op = BLK_COMPARE_AND_WRITE;
+			seg->len = (uint32_t)cmd->xfer_end;
+			seg->io.len = cmd->xfer_end / 2;
+			cmd->xfer_next = cmd->xfer_end;
+		}
 		seg->io.done = write_prepared;
 		seg->state = SEG_STORE;
 		cmd->state |= CMD_FETCHING;
@@ -263,24 +270,29 @@ void scsi_seg_fetched(struct scsi_seg *seg, int status)
 		scsi_param_fetched(cmd, seg, status);
 }
 
-void scsi_media_write(struct scsi_cmd *cmd)
+bool scsi_media_out(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
-	struct scsi_itl *itl = cmd->itl;
 
-	cmd->xfer_len = cmd->nblocks << lu->block_shift;
+	cmd->xfer_len = cmd->nblocks << (lu->block_shift + (cmd->state & CMD_CAW ? 1 : 0));
 	cmd->out_total = cmd->xfer_len;
+	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_out);
+	cmd->xfer_next = cmd->xfer_done = 0;
+	if (unlikely(cmd->xfer_end & (lu->block_size - 1))) {
+		/* Half a block is not stored: INVALID FIELD IN COMMAND INFORMATION UNIT */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
+		return false;
+	}
 	cmd->state |= CMD_WRITE;
 	if (atomic_load_explicit(&lu->fua_all, memory_order_relaxed))
 		cmd->state |= CMD_FUA;
-	itl->st.wr_subm_cmds++;
-	itl->st.wr_subm_bytes += cmd->xfer_len;
-	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_out);
-	cmd->xfer_next = cmd->xfer_done = 0;
-	/* What comes must be whole blocks: half of one is not stored. */
-	if (unlikely(cmd->xfer_end & (lu->block_size - 1))) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
-		return;
-	}
-	write_pump(cmd);
+	cmd->itl->st.wr_subm_cmds++;
+	cmd->itl->st.wr_subm_bytes += cmd->xfer_len;
+	return true;
+}
+
+void scsi_media_write(struct scsi_cmd *cmd)
+{
+	if (scsi_media_out(cmd))
+		write_pump(cmd);
 }

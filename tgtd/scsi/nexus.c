@@ -136,6 +136,16 @@ void scsi_itl_forget(struct scsi_itl *itl)
 	}
 }
 
+/* A dying target goes when its last nexus has left and no visit is on its way. */
+static void check_empty(struct scsi_target *t)
+{
+	if (t->dying && t->nnexus == 0 && t->visits == 0 && t->emptied) {
+		void (*emptied)(struct scsi_target *) = t->emptied;
+		t->emptied = NULL;
+		emptied(t);
+	}
+}
+
 void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 {
 	struct scsi_target *t = n->target;
@@ -148,9 +158,12 @@ void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 
 		if (!itl)
 			continue;
-		BUG_ON(itl->inflight != 0);
 		n->itl[i] = NULL;
-		scsi_itl_free(itl);
+		itl->gone = true;
+		if (itl->inflight == 0)
+			scsi_itl_free(itl);
+		else if (!itl->quiet) /* a task management function holds it, commands there are none */
+			itl->quiet = scsi_itl_free;
 	}
 	free(n->itl);
 	n->itl = NULL;
@@ -165,14 +178,41 @@ void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 		n->gone = done;
 		n->gone_arg = arg;
 	}
-	if (t->dying && t->nnexus == 0 && t->emptied) {
-		void (*emptied)(struct scsi_target *) = t->emptied;
-		t->emptied = NULL;
-		emptied(t);
-	}
+	check_empty(t);
 	pthread_mutex_unlock(&t->lock);
 	if (now)
 		done(arg);
+}
+
+void scsi_nexus_hold(struct scsi_nexus *n)
+{
+	struct scsi_target *t = n->target;
+
+	pthread_mutex_lock(&t->lock);
+	n->msgs++;
+	t->visits++;
+	pthread_mutex_unlock(&t->lock);
+}
+
+void scsi_nexus_put(struct scsi_nexus *n)
+{
+	struct scsi_target *t = n->target;
+	void (*gone)(void *) = NULL;
+	void *gone_arg = NULL;
+
+	ASSERT_ON_LOOP(n->loop);
+	pthread_mutex_lock(&t->lock);
+	ASSERT(n->msgs > 0 && t->visits > 0);
+	if (--n->msgs == 0 && n->gone) {
+		gone = n->gone;
+		gone_arg = n->gone_arg;
+		n->gone = NULL;
+	}
+	t->visits--;
+	check_empty(t);
+	pthread_mutex_unlock(&t->lock);
+	if (gone)
+		gone(gone_arg);
 }
 
 /* ---- visits --------------------------------------------------------------------------------------------- */
@@ -195,23 +235,11 @@ static void visit_back(struct loop_msg *m)
 void scsi_visit_done(struct scsi_visit *v)
 {
 	struct scsi_nexus *n = v->nexus;
-	struct scsi_target *t = v->all->target;
-	void (*gone)(void *) = NULL;
-	void *gone_arg = NULL;
 
 	ASSERT_ON_LOOP(n->loop);
-	pthread_mutex_lock(&t->lock);
-	ASSERT(n->msgs > 0);
-	if (--n->msgs == 0 && n->gone) {
-		gone = n->gone;
-		gone_arg = n->gone_arg;
-		n->gone = NULL;
-	}
-	pthread_mutex_unlock(&t->lock);
 	v->msg.handle = visit_back;
 	loop_post(v->all->home, &v->msg);
-	if (gone)
-		gone(gone_arg);
+	scsi_nexus_put(n);
 }
 
 static void visit_arrived(struct loop_msg *m)
@@ -266,6 +294,7 @@ int scsi_visit_all(struct scsi_visits *all)
 		v->nexus = n;
 		v->msg.handle = visit_arrived;
 		n->msgs++;
+		t->visits++;
 		all->left++;
 		loop_post(n->loop, &v->msg);
 	}

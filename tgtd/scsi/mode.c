@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * MODE SENSE and MODE SELECT, 6 and 10 (SPC-4 6.13-6.16, 7.5; SBC-4 6.5). Pages: read-write error
+ * recovery 01h, caching 08h, control 0Ah, control extension 0Ah/01h, informational exceptions 1Ch,
+ * and pages given by tgtadm (mode_page=...), which are shown and not changeable.
+ *
+ * Parameters are shared by all initiator ports and not saved: a reset brings back what the
+ * configuration says.
+ */
+#include <stdlib.h>
+#include "tgtd/scsi/lu.h"
+
+void scsi_mode_init(struct scsi_lu *lu)
+{
+	struct scsi_mode *m = &lu->mode_saved;
+
+	memset(m, 0, sizeof(*m));
+	m->wce = lu->conf.write_cache;
+	m->d_sense = lu->conf.sense_format;
+	m->swp = lu->conf.swp;
+	m->tas = true;
+	lu->mode = *m;
+}
+
+enum pc { PC_CURRENT, PC_CHANGEABLE, PC_DEFAULT, PC_SAVED };
+
+/* Each fills a whole page, header included, with the values of @m, or with ones where MODE SELECT may
+ * change something. Returns its length. */
+static size_t page_01(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
+{
+	(void)lu;
+	(void)m;
+	p[0] = 0x01;
+	p[1] = 0x0a;
+	if (pc != PC_CHANGEABLE)
+		p[2] = 0xc0; /* AWRE, ARRE */
+	return 12;
+}
+
+static size_t page_08(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
+{
+	(void)lu;
+	p[0] = 0x08;
+	p[1] = 0x12;
+	if (pc == PC_CHANGEABLE) {
+		p[2] = 0x05; /* WCE, RCD */
+		p[12] = 0x20; /* DRA */
+		return 20;
+	}
+	p[2] = (uint8_t)(0x10 | (m->wce ? 0x04 : 0) | (m->rcd ? 0x01 : 0)); /* DISC: the cache crosses cylinders */
+	put_be16(p + 4, 0xffff); /* pre-fetch whatever the length */
+	put_be16(p + 8, 0xffff);
+	put_be16(p + 10, 0xffff);
+	p[12] = (uint8_t)(0x80 | (m->dra ? 0x20 : 0)); /* FSW */
+	return 20;
+}
+
+static size_t page_0a(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
+{
+	(void)lu;
+	p[0] = 0x0a;
+	p[1] = 0x0a;
+	if (pc == PC_CHANGEABLE) {
+		p[2] = 0x06; /* D_SENSE, GLTSD */
+		p[4] = 0x08; /* SWP */
+		p[5] = 0x40; /* TAS */
+		return 12;
+	}
+	p[2] = (uint8_t)((m->d_sense ? 0x04 : 0) | (m->gltsd ? 0x02 : 0));
+	p[3] = 0x10; /* QUEUE ALGORITHM MODIFIER 1h: unrestricted reordering of SIMPLE commands */
+	p[4] = m->swp ? 0x08 : 0;
+	p[5] = m->tas ? 0x40 : 0;
+	put_be16(p + 8, 0xffff); /* busy time-out: no limit */
+	return 12;
+}
+
+static size_t page_0a_01(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
+{
+	(void)lu;
+	(void)m;
+	p[0] = 0x4a;
+	p[1] = 0x01;
+	put_be16(p + 2, 0x1c);
+	if (pc != PC_CHANGEABLE)
+		p[4] = 0x02; /* SCSIP: SET TIMESTAMP takes precedence over other means */
+	return 32;
+}
+
+static size_t page_1c(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
+{
+	(void)lu;
+	p[0] = 0x1c;
+	p[1] = 0x0a;
+	if (pc == PC_CHANGEABLE) {
+		p[2] = 0x89; /* PERF, DEXCPT, LOGERR */
+		p[3] = 0x0f;
+		memset(p + 4, 0xff, 8);
+		return 12;
+	}
+	p[2] = m->ie_flags;
+	p[3] = m->mrie;
+	put_be32(p + 4, m->ie_interval);
+	put_be32(p + 8, m->ie_count);
+	return 12;
+}
+
+static const struct mode_page {
+	uint8_t code, sub;
+	bool disk;
+	size_t (*fill)(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p);
+} pages[] = {
+	{ 0x01, 0, true, page_01 }, { 0x08, 0, true, page_08 },	   { 0x0a, 0, false, page_0a },
+	{ 0x0a, 1, false, page_0a_01 }, { 0x1c, 0, true, page_1c },
+};
+
+/* ---- MODE SENSE -------------------------------------------------------------------------------------- */
+
+#define MODE_MAX 4096
+
+static size_t block_descriptor(const struct scsi_lu *lu, bool llbaa, uint8_t *p)
+{
+	uint64_t blocks = scsi_lu_blocks(lu);
+
+	if (llbaa) {
+		put_be64(p, blocks);
+		put_be32(p + 12, lu->block_size);
+		return 16;
+	}
+	put_be32(p, (uint32_t)MIN(blocks, UINT32_MAX));
+	put_be24(p + 5, lu->block_size);
+	return 8;
+}
+
+/* Pages given by tgtadm: SPF pages carry their length in two bytes. */
+static size_t extra_page_len(const uint8_t *p)
+{
+	return p[0] & 0x40 ? 4u + get_be16(p + 2) : 2u + p[1];
+}
+
+static size_t put_pages(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum pc pc, uint8_t *p)
+{
+	const struct scsi_mode *m = pc == PC_DEFAULT ? &lu->mode_saved : &lu->mode;
+	size_t n = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
+		const struct mode_page *pg = &pages[i];
+
+		if ((pg->disk && !lu->blk) || (code != 0x3f && code != pg->code))
+			continue;
+		/* Subpage 00h: that page; FFh: all subpages too; page 3Fh with 00h: pages without SPF. */
+		if (sub != 0xff && sub != pg->sub)
+			continue;
+		n += pg->fill(lu, m, pc, p + n);
+	}
+	for (uint32_t at = 0; at < lu->extra_pages_len;) {
+		const uint8_t *e = lu->extra_pages + at;
+		size_t len = extra_page_len(e);
+		uint8_t esub = e[0] & 0x40 ? e[1] : 0;
+
+		at += (uint32_t)len;
+		if ((code != 0x3f && code != (e[0] & 0x3f)) || (sub != 0xff && sub != esub) || n + len > MODE_MAX - 64)
+			continue;
+		memcpy(p + n, e, len);
+		if (pc == PC_CHANGEABLE)
+			memset(p + n + (e[0] & 0x40 ? 4 : 2), 0, len - (e[0] & 0x40 ? 4 : 2));
+		n += len;
+	}
+	return n;
+}
+
+void op_mode_sense(struct scsi_cmd *cmd)
+{
+	struct scsi_lu *lu = cmd->lu;
+	const uint8_t *cdb = cmd->cdb;
+	bool six = cdb[0] == 0x1a, llbaa = !six && (cdb[1] & 0x10), dbd = cdb[1] & 0x08;
+	uint8_t code = cdb[2] & 0x3f, sub = cdb[3], *b, dev = 0;
+	enum pc pc = cdb[2] >> 6;
+	uint32_t alloc = six ? cdb[4] : get_be16(cdb + 7);
+	size_t head = six ? 4 : 8, bd = 0, n;
+
+	if (pc == PC_SAVED) { /* SAVING PARAMETERS NOT SUPPORTED */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x3900);
+		return;
+	}
+	if (code == 0x3f && sub != 0 && sub != 0xff) {
+		scsi_bad_cdb(cmd, 3, -1);
+		return;
+	}
+	b = scsi_heap(cmd, MODE_MAX);
+	if (!b)
+		return;
+	if (!dbd && lu->blk)
+		bd = block_descriptor(lu, llbaa, b + head);
+	pthread_mutex_lock(&lu->lock);
+	n = put_pages(lu, code, sub, pc, b + head + bd);
+	if (lu->blk)
+		dev = (uint8_t)(0x10 | (scsi_lu_readonly(lu) || lu->mode.swp ? 0x80 : 0)); /* DPOFUA, WP */
+	pthread_mutex_unlock(&lu->lock);
+	if (n == 0) {
+		scsi_bad_cdb(cmd, 2, 5);
+		return;
+	}
+	n += head + bd;
+	if (six) {
+		b[0] = (uint8_t)MIN(n - 1, 255u);
+		b[2] = dev;
+		b[3] = (uint8_t)bd;
+		n = MIN(n, 256u);
+	} else {
+		put_be16(b, (uint16_t)(n - 2));
+		b[3] = dev;
+		b[4] = llbaa && bd ? 0x01 : 0;
+		put_be16(b + 6, (uint16_t)bd);
+	}
+	scsi_data_in(cmd, n, alloc);
+}
+
+/* ---- MODE SELECT ----------------------------------------------------------------------------------------- */
+
+static void apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p)
+{
+	if (sub)
+		return;
+	switch (code) {
+	case 0x08:
+		m->wce = p[2] & 0x04;
+		m->rcd = p[2] & 0x01;
+		m->dra = p[12] & 0x20;
+		break;
+	case 0x0a:
+		m->d_sense = p[2] & 0x04;
+		m->gltsd = p[2] & 0x02;
+		m->swp = p[4] & 0x08;
+		m->tas = p[5] & 0x40;
+		break;
+	case 0x1c:
+		m->ie_flags = p[2] & 0x89;
+		m->mrie = p[3] & 0x0f;
+		m->ie_interval = get_be32(p + 4);
+		m->ie_count = get_be32(p + 8);
+		break;
+	}
+}
+
+/* Takes one page at @p (@left bytes of the list from it on) into @m. Its length, or 0 with the
+ * offset of the fault in *bad. */
+static size_t take_page(const struct scsi_lu *lu, struct scsi_mode *m, const uint8_t *p, size_t left, size_t *bad)
+{
+	uint8_t code = p[0] & 0x3f, sub = p[0] & 0x40 ? p[1] : 0;
+	uint8_t now[MODE_MAX], mask[MODE_MAX];
+	size_t len = left < 2 || ((p[0] & 0x40) && left < 4) ? 0 : extra_page_len(p), head = p[0] & 0x40 ? 4 : 2;
+
+	*bad = 0;
+	if (len == 0 || len > left)
+		goto too_short;
+	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
+		const struct mode_page *pg = &pages[i];
+
+		if (pg->code != code || pg->sub != sub || (pg->disk && !lu->blk))
+			continue;
+		memset(now, 0, 64);
+		memset(mask, 0, 64);
+		*bad = 1;
+		if (pg->fill(lu, m, PC_CURRENT, now) != len)
+			return 0;
+		pg->fill(lu, m, PC_CHANGEABLE, mask);
+		for (size_t b = head; b < len; b++)
+			if ((p[b] ^ now[b]) & (uint8_t)~mask[b]) {
+				*bad = b;
+				return 0;
+			}
+		apply(m, code, sub, p);
+		return len;
+	}
+	*bad = 0;
+	return 0;
+too_short:
+	*bad = SIZE_MAX;
+	return 0;
+}
+
+static void mode_select(struct scsi_cmd *cmd)
+{
+	struct scsi_lu *lu = cmd->lu;
+	const uint8_t *b = cmd->heap;
+	bool six = cmd->cdb[0] == 0x15, longlba, changed;
+	size_t head = six ? 4 : 8, len = cmd->heap_got, bd, at, bad, n;
+	struct scsi_mode m;
+
+	if (len < head) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
+		return;
+	}
+	bd = six ? b[3] : get_be16(b + 6);
+	longlba = !six && (b[4] & 0x01);
+	if ((bd != 0 && bd != (longlba ? 16 : 8)) || (bd && !lu->blk)) {
+		scsi_bad_param(cmd, six ? 3 : 6, -1);
+		return;
+	}
+	at = head + bd;
+	if (at > len) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		return;
+	}
+	if (bd) { /* formatting to another size is not what this is for */
+		uint64_t blocks = longlba ? get_be64(b + head) : get_be32(b + head);
+		uint32_t size = longlba ? get_be32(b + head + 12) : get_be24(b + head + 5);
+		uint64_t have = scsi_lu_blocks(lu);
+
+		if (size != lu->block_size) {
+			scsi_bad_param(cmd, (uint16_t)(head + (longlba ? 12 : 5)), -1);
+			return;
+		}
+		if (blocks != 0 && blocks != have && !(!longlba && blocks == UINT32_MAX && have > UINT32_MAX)) {
+			scsi_bad_param(cmd, (uint16_t)head, -1);
+			return;
+		}
+	}
+	pthread_mutex_lock(&lu->lock);
+	m = lu->mode;
+	for (; at < len; at += n) {
+		n = take_page(lu, &m, b + at, len - at, &bad);
+		if (n == 0) {
+			pthread_mutex_unlock(&lu->lock);
+			if (bad == SIZE_MAX)
+				scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+			else
+				scsi_bad_param(cmd, (uint16_t)(at + bad), -1);
+			return;
+		}
+	}
+	changed = memcmp(&m, &lu->mode, sizeof(m)) != 0;
+	if (changed) {
+		lu->mode = m;
+		lu->generation++;
+		scsi_lu_update_gate_locked(lu);
+		scsi_ua_raise_locked(lu, cmd->itl, UA_MODE_CHANGED);
+	}
+	pthread_mutex_unlock(&lu->lock);
+	scsi_done(cmd);
+}
+
+void op_mode_select(struct scsi_cmd *cmd)
+{
+	uint32_t len = cmd->cdb[0] == 0x15 ? cmd->cdb[4] : get_be16(cmd->cdb + 7);
+
+	if (!(cmd->cdb[1] & 0x10)) /* PF: pages are all there is */
+		scsi_bad_cdb(cmd, 1, 4);
+	else if (cmd->cdb[1] & 0x01) /* SP: nothing is saved */
+		scsi_bad_cdb(cmd, 1, 0);
+	else if (len == 0)
+		scsi_done(cmd);
+	else
+		scsi_data_out(cmd, len, mode_select);
+}
+
+/* ---- tgtadm: mode_page=page:subpage:length:byte:byte... -------------------------------------------------- */
+
+static bool next_number(const char **s, uint64_t max, uint64_t *v)
+{
+	char *end;
+
+	if (**s < '0' || **s > '9')
+		return false;
+	*v = strtoull(*s, &end, 0);
+	if (*v > max || (*end && *end != ':'))
+		return false;
+	*s = *end ? end + 1 : end;
+	return true;
+}
+
+int scsi_mode_page_update(struct scsi_lu *lu, const char *text)
+{
+	uint64_t code, sub, len, v;
+	uint8_t page[4 + 1024] = { 0 }, *all;
+	size_t head, n;
+	uint32_t at = 0;
+
+	if (!next_number(&text, 0x3e, &code) || !next_number(&text, 0xfe, &sub) || !next_number(&text, 1024, &len))
+		return -EINVAL;
+	head = sub ? 4 : 2;
+	if (!sub && len > 255)
+		return -EINVAL;
+	page[0] = (uint8_t)(code | (sub ? 0x40 : 0));
+	page[1] = (uint8_t)(sub ? sub : len);
+	if (sub)
+		put_be16(page + 2, (uint16_t)len);
+	for (n = 0; n < len && *text; n++) {
+		if (!next_number(&text, 0xff, &v))
+			return -EINVAL;
+		page[head + n] = (uint8_t)v;
+	}
+	if (*text || n == 0)
+		return -EINVAL;
+	pthread_mutex_lock(&lu->lock);
+	/* Pages that live: their changeable part is taken over, the rest is what it is. */
+	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
+		if (pages[i].code == code && pages[i].sub == sub && (!pages[i].disk || lu->blk)) {
+			apply(&lu->mode, (uint8_t)code, (uint8_t)sub, page);
+			apply(&lu->mode_saved, (uint8_t)code, (uint8_t)sub, page);
+			lu->generation++;
+			scsi_lu_update_gate_locked(lu);
+			scsi_ua_raise_locked(lu, NULL, UA_MODE_CHANGED);
+			pthread_mutex_unlock(&lu->lock);
+			return 0;
+		}
+	n = head + len;
+	all = malloc(lu->extra_pages_len + n);
+	if (!all || lu->extra_pages_len + n > MODE_MAX - 256) {
+		pthread_mutex_unlock(&lu->lock);
+		free(all);
+		return -ENOMEM;
+	}
+	/* Without the page that this one replaces. */
+	for (uint32_t from = 0; from < lu->extra_pages_len;) {
+		const uint8_t *e = lu->extra_pages + from;
+		uint32_t elen = (uint32_t)extra_page_len(e);
+
+		if (e[0] != page[0] || (sub && e[1] != page[1])) {
+			memcpy(all + at, e, elen);
+			at += elen;
+		}
+		from += elen;
+	}
+	memcpy(all + at, page, n);
+	free(lu->extra_pages);
+	lu->extra_pages = all;
+	lu->extra_pages_len = at + (uint32_t)n;
+	lu->generation++;
+	scsi_ua_raise_locked(lu, NULL, UA_MODE_CHANGED);
+	pthread_mutex_unlock(&lu->lock);
+	return 0;
+}

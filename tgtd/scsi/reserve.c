@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* RESERVE(6/10), RELEASE(6/10) (SPC-2 7.21, 7.16), and what a lost nexus or a reset takes with it. */
+#include "tgtd/scsi/lu.h"
+
+void scsi_lu_reservations_changed_locked(struct scsi_lu *lu)
+{
+	struct scsi_itl *itl;
+
+	list_for_each(itl, &lu->itls, link) {
+		uint32_t was = atomic_load(&itl->gate), now;
+
+		do {
+			now = was & ~(uint32_t)GATE_RESERVED;
+			if (lu->reserved_by && lu->reserved_by != itl)
+				now |= GATE_RESERVED;
+		} while (!atomic_compare_exchange_weak(&itl->gate, &was, now));
+	}
+}
+
+void op_reserve(struct scsi_cmd *cmd)
+{
+	struct scsi_lu *lu = cmd->lu;
+	bool mine;
+
+	pthread_mutex_lock(&lu->lock);
+	mine = !lu->reserved_by || lu->reserved_by == cmd->itl;
+	if (mine) {
+		lu->reserved_by = cmd->itl;
+		scsi_lu_reservations_changed_locked(lu);
+	}
+	pthread_mutex_unlock(&lu->lock);
+	if (!mine)
+		cmd->status = SAM_RESERVATION_CONFLICT;
+	scsi_done(cmd);
+}
+
+void op_release(struct scsi_cmd *cmd)
+{
+	struct scsi_lu *lu = cmd->lu;
+
+	pthread_mutex_lock(&lu->lock);
+	if (lu->reserved_by == cmd->itl) { /* else GOOD without effect */
+		lu->reserved_by = NULL;
+		scsi_lu_reservations_changed_locked(lu);
+	}
+	pthread_mutex_unlock(&lu->lock);
+	scsi_done(cmd);
+}
+
+void scsi_lu_nexus_lost_locked(struct scsi_itl *itl)
+{
+	struct scsi_lu *lu = itl->lu;
+
+	if (itl->prevent) {
+		itl->prevent = false;
+		lu->prevents--;
+	}
+	if (lu->reserved_by == itl) {
+		lu->reserved_by = NULL;
+		scsi_lu_reservations_changed_locked(lu);
+	}
+}
+
+void scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc)
+{
+	struct scsi_itl *itl;
+
+	pthread_mutex_lock(&lu->lock);
+	lu->reserved_by = NULL;
+	lu->prevents = 0;
+	list_for_each(itl, &lu->itls, link)
+		itl->prevent = false;
+	lu->mode = lu->mode_saved;
+	scsi_lu_reservations_changed_locked(lu);
+	scsi_lu_update_gate_locked(lu);
+	scsi_ua_raise_locked(lu, except, asc);
+	pthread_mutex_unlock(&lu->lock);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* READ and WRITE in all sizes, capacity, SYNCHRONIZE CACHE, PRE-FETCH, defect lists (SBC-4 5). */
+#include "tgtd/scsi/lu.h"
+
+bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
+{
+	uint64_t blocks = scsi_lu_blocks(cmd->lu);
+
+	if (likely(lba <= blocks && nblocks <= blocks - lba))
+		return true;
+	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100); /* LOGICAL BLOCK ADDRESS OUT OF RANGE */
+	return false;
+}
+
+void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks)
+{
+	switch (cdb[0] >> 5) {
+	case 1:
+	case 2:
+		*lba = get_be32(cdb + 2);
+		*nblocks = get_be16(cdb + 7);
+		break;
+	case 5:
+		*lba = get_be32(cdb + 2);
+		*nblocks = get_be32(cdb + 6);
+		break;
+	default:
+		*lba = get_be64(cdb + 2);
+		*nblocks = get_be32(cdb + 10);
+	}
+}
+
+/* DPO is bit 4 and FUA bit 3 of byte 1 wherever there are such bits. */
+static inline void begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t flags, bool write)
+{
+	const struct scsi_lu *lu = cmd->lu;
+	uint64_t blocks = scsi_lu_blocks(lu);
+
+	if (unlikely(lba > blocks || nblocks > blocks - lba)) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100);
+		return;
+	}
+	if (unlikely(nblocks > scsi_max_transfer(lu))) {
+		scsi_bad_cdb(cmd, cmd->cdb[0] >> 5 == 5 ? 6 : 10, -1);
+		return;
+	}
+	cmd->lba = lba;
+	cmd->nblocks = nblocks;
+	cmd->state |= (flags & 0x08 ? CMD_FUA : 0) | (flags & 0x10 ? CMD_DPO : 0);
+	if (write)
+		scsi_media_write(cmd);
+	else
+		scsi_media_read(cmd);
+}
+
+void op_read6(struct scsi_cmd *cmd)
+{
+	begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0, false);
+}
+
+void op_write6(struct scsi_cmd *cmd)
+{
+	begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0, true);
+}
+
+void op_read10(struct scsi_cmd *cmd)
+{
+	begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1], false);
+}
+
+void op_write10(struct scsi_cmd *cmd)
+{
+	begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1], true);
+}
+
+void op_read12(struct scsi_cmd *cmd)
+{
+	begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1], false);
+}
+
+void op_write12(struct scsi_cmd *cmd)
+{
+	begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1], true);
+}
+
+void op_read16(struct scsi_cmd *cmd)
+{
+	begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1], false);
+}
+
+void op_write16(struct scsi_cmd *cmd)
+{
+	begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1], true);
+}
+
+/* SBC-4 5.47: one segment, which the store makes visible all at once. */
+void op_write_atomic16(struct scsi_cmd *cmd)
+{
+	uint64_t lba = get_be64(cmd->cdb + 2), nblocks = get_be16(cmd->cdb + 12);
+
+	if (!scsi_range_ok(cmd, lba, nblocks))
+		return;
+	if (nblocks > scsi_max_atomic(cmd->lu)) {
+		scsi_bad_cdb(cmd, 12, -1);
+		return;
+	}
+	begin(cmd, lba, nblocks, cmd->cdb[1], true);
+}
+
+/* ---- capacity ----------------------------------------------------------------------------------------- */
+
+/* SBC-4 5.20. PMI and its LBA are obsolete: with PMI zero the LBA must be, too. */
+void op_read_capacity10(struct scsi_cmd *cmd)
+{
+	uint64_t last = scsi_lu_blocks(cmd->lu);
+	uint8_t *b;
+
+	if (!(cmd->cdb[8] & 0x01) && get_be32(cmd->cdb + 2) != 0) {
+		scsi_bad_cdb(cmd, 2, -1);
+		return;
+	}
+	b = scsi_heap(cmd, 8);
+	if (!b)
+		return;
+	last -= last > 0;
+	put_be32(b, (uint32_t)MIN(last, UINT32_MAX));
+	put_be32(b + 4, cmd->lu->block_size);
+	scsi_data_in(cmd, 8, 8);
+}
+
+void op_read_capacity16(struct scsi_cmd *cmd)
+{
+	const struct scsi_lu *lu = cmd->lu;
+	uint64_t last = scsi_lu_blocks(lu);
+	uint8_t *b;
+
+	if (!(cmd->cdb[14] & 0x01) && get_be64(cmd->cdb + 2) != 0) {
+		scsi_bad_cdb(cmd, 2, -1);
+		return;
+	}
+	b = scsi_heap(cmd, 32);
+	if (!b)
+		return;
+	put_be64(b, last - (last > 0));
+	put_be32(b + 8, lu->block_size);
+	b[13] = lu->conf.lbppbe;
+	put_be16(b + 14, lu->conf.la_lba & 0x3fff);
+	if (scsi_lu_thin(lu))
+		b[14] |= (uint8_t)(0x80 | (lu->blk->caps & BLK_CAP_DISCARD_ZEROES ? 0x40 : 0)); /* LBPME, LBPRZ */
+	scsi_data_in(cmd, 32, get_be32(cmd->cdb + 10));
+}
+
+/* ---- cache ------------------------------------------------------------------------------------------------ */
+
+static void sync_done(struct scsi_cmd *cmd)
+{
+	int err = cmd->seg[1].io.status;
+
+	if (err < 0) {
+		cmd->state |= CMD_WRITE; /* it is writes that failed */
+		scsi_sense_errno(cmd, err, cmd->lba);
+	}
+	scsi_done(cmd);
+}
+
+/* SBC-4 5.33, 5.34. With IMMED, too, the answer comes when it is done: that is never wrong. */
+void op_sync_cache(struct scsi_cmd *cmd)
+{
+	struct blk_req *io;
+
+	scsi_cdb_range(cmd->cdb, &cmd->lba, &cmd->nblocks);
+	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
+		return;
+	io = scsi_io(cmd);
+	io->op = BLK_SYNC;
+	io->offset = cmd->lba << cmd->lu->block_shift;
+	io->len = cmd->nblocks << cmd->lu->block_shift;
+	scsi_io_submit(cmd, sync_done);
+}
+
+static void prefetched(struct scsi_cmd *cmd)
+{
+	int err = cmd->seg[1].io.status;
+
+	/* SBC-4 5.10: CONDITION MET when all the blocks are in the cache now. */
+	if (err == 0 && cmd->step == 0)
+		cmd->status = SAM_CONDITION_MET;
+	else if (err == -EIO)
+		scsi_sense_errno(cmd, err, cmd->lba);
+	scsi_done(cmd);
+}
+
+#define PREFETCH_MAX MiB(64)
+
+void op_prefetch(struct scsi_cmd *cmd)
+{
+	struct blk_req *io;
+	uint64_t len;
+
+	scsi_cdb_range(cmd->cdb, &cmd->lba, &cmd->nblocks);
+	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
+		return;
+	len = (cmd->nblocks ? cmd->nblocks : scsi_lu_blocks(cmd->lu) - cmd->lba) << cmd->lu->block_shift;
+	if (len == 0) {
+		scsi_done(cmd);
+		return;
+	}
+	cmd->step = len > PREFETCH_MAX;
+	io = scsi_io(cmd);
+	io->op = BLK_PREFETCH;
+	io->offset = cmd->lba << cmd->lu->block_shift;
+	io->len = MIN(len, PREFETCH_MAX);
+	scsi_io_submit(cmd, prefetched);
+}
+
+/* ---- defects: there are none ---------------------------------------------------------------------------------- */
+
+void op_read_defect10(struct scsi_cmd *cmd)
+{
+	uint8_t *b = scsi_heap(cmd, 4);
+
+	if (!b)
+		return;
+	b[1] = cmd->cdb[2] & 0x1f; /* the lists and format asked for, empty */
+	scsi_data_in(cmd, 4, get_be16(cmd->cdb + 7));
+}
+
+void op_read_defect12(struct scsi_cmd *cmd)
+{
+	uint8_t *b = scsi_heap(cmd, 8);
+
+	if (!b)
+		return;
+	b[1] = cmd->cdb[1] & 0x1f;
+	scsi_data_in(cmd, 8, get_be32(cmd->cdb + 6));
+}

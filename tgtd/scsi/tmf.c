@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Task management (SAM-5 clause 7). What reaches other nexuses goes by a visit to each nexus' loop,
+ * where its transport aborts the commands; the answer goes out when all are through.
+ */
+#include <stdlib.h>
+#include "tgtd/scsi/lu.h"
+
+struct tmf {
+	struct scsi_visits visits;
+	struct scsi_nexus *nexus;
+	struct scsi_itl *itl; /* pinned */
+	enum scsi_tmf fn;
+	uint32_t next_lun;    /* target reset */
+	void (*done)(void *arg, int response);
+	void *arg;
+};
+
+static void finish(struct tmf *f, int response)
+{
+	struct scsi_nexus *n = f->nexus;
+
+	if (f->itl)
+		scsi_itl_unpin(f->itl);
+	f->done(f->arg, response);
+	free(f);
+	scsi_nexus_put(n);
+}
+
+/* ---- on each nexus -------------------------------------------------------------------------------------- */
+
+static void visit_aborted(void *arg)
+{
+	struct scsi_visit *v = arg;
+	struct scsi_itl *itl = v->itl;
+
+	itl->tas = false;
+	scsi_itl_unpin(itl);
+	scsi_visit_done(v);
+}
+
+static bool abort_others(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+{
+	const struct tmf *f = container_of(v->all, struct tmf, visits);
+	bool other = n != f->nexus;
+
+	scsi_itl_pin(itl);
+	itl->tas = other && itl->lu->mode.tas;
+	/* SAM-5 5.14.3: who is not told by TASK ABORTED is told by a unit attention. */
+	if (f->fn == TMF_CLEAR_TASK_SET && other && !itl->tas && itl->inflight > 1)
+		scsi_ua_add(itl, UA_CLEARED_BY_OTHER);
+	n->ops->abort_all(n, itl->lu, visit_aborted, v);
+	return false;
+}
+
+/* ---- functions ---------------------------------------------------------------------------------------------- */
+
+static void next_reset(struct tmf *f);
+
+static void all_aborted(struct scsi_visits *all)
+{
+	struct tmf *f = container_of(all, struct tmf, visits);
+	struct scsi_lu *lu = f->itl->lu;
+
+	switch (f->fn) {
+	case TMF_LU_RESET:
+		scsi_lu_reset(lu, NULL, UA_DEVICE_RESET);
+		break;
+	case TMF_TARGET_WARM_RESET:
+		scsi_lu_reset(lu, NULL, UA_BUS_RESET);
+		break;
+	case TMF_TARGET_COLD_RESET:
+		scsi_lu_reset(lu, NULL, UA_POWER_ON);
+		break;
+	default:
+		break;
+	}
+	if (f->fn == TMF_TARGET_WARM_RESET || f->fn == TMF_TARGET_COLD_RESET)
+		next_reset(f);
+	else
+		finish(f, TMF_COMPLETE);
+}
+
+static void visit_lu(struct tmf *f)
+{
+	memset(&f->visits, 0, sizeof(f->visits));
+	f->visits.target = f->nexus->target;
+	f->visits.lu = f->itl->lu;
+	f->visits.fn = abort_others;
+	f->visits.done = all_aborted;
+	if (scsi_visit_all(&f->visits) < 0)
+		log_ratelimited(LOG_LVL_ERROR, "scsi: out of memory, a task management function reached some nexuses only");
+}
+
+/* Target reset: one logical unit after the other, those that this initiator may see. */
+static void next_reset(struct tmf *f)
+{
+	struct scsi_target *t = f->nexus->target;
+
+	if (f->itl) {
+		scsi_itl_unpin(f->itl);
+		f->itl = NULL;
+	}
+	for (;;) {
+		uint32_t lun = f->next_lun++, end;
+
+		pthread_mutex_lock(&t->lock);
+		end = t->nlu;
+		pthread_mutex_unlock(&t->lock);
+		if (lun >= end) {
+			finish(f, TMF_COMPLETE);
+			return;
+		}
+		f->itl = scsi_itl_get(f->nexus, lun);
+		if (f->itl)
+			break;
+	}
+	scsi_itl_pin(f->itl);
+	visit_lu(f);
+}
+
+static void own_aborted(void *arg)
+{
+	struct tmf *f = arg;
+	struct scsi_nexus *n = f->nexus;
+
+	if (f->fn == TMF_I_T_NEXUS_RESET)
+		for (uint32_t i = 0; i < n->nitl; i++) {
+			struct scsi_itl *itl = n->itl[i];
+
+			if (!itl)
+				continue;
+			pthread_mutex_lock(&itl->lu->lock);
+			scsi_lu_nexus_lost_locked(itl);
+			scsi_ua_add_locked(itl, UA_NEXUS_LOSS);
+			pthread_mutex_unlock(&itl->lu->lock);
+		}
+	finish(f, TMF_COMPLETE);
+}
+
+static int query_task_set(const struct scsi_nexus *n, const struct scsi_lu *lu)
+{
+	const struct scsi_cmd *cmd;
+
+	list_for_each(cmd, &n->cmds, link)
+		if (cmd->lu == lu)
+			return TMF_SUCCEEDED;
+	return TMF_COMPLETE;
+}
+
+void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun, void (*done)(void *arg, int response), void *arg)
+{
+	struct scsi_itl *itl = NULL;
+	struct tmf *f;
+
+	ASSERT_ON_LOOP(n->loop);
+	if (fn <= TMF_LU_RESET || fn == TMF_QUERY_TASK_SET || fn == TMF_QUERY_ASYNC_EVENT) {
+		itl = scsi_itl_get(n, scsi_lun_decode(lun));
+		if (!itl) {
+			done(arg, TMF_NO_LUN);
+			return;
+		}
+	}
+	switch (fn) {
+	case TMF_CLEAR_ACA: /* NORMACA = 0 */
+		done(arg, TMF_NOT_SUPPORTED);
+		return;
+	case TMF_QUERY_TASK_SET:
+		done(arg, query_task_set(n, itl->lu));
+		return;
+	case TMF_QUERY_ASYNC_EVENT:
+		done(arg, atomic_load(&itl->gate) & GATE_UA ? TMF_SUCCEEDED : TMF_COMPLETE);
+		return;
+	default:
+		break;
+	}
+	f = calloc(1, sizeof(*f));
+	if (!f) {
+		done(arg, TMF_REJECTED);
+		return;
+	}
+	f->nexus = n;
+	f->fn = fn;
+	f->done = done;
+	f->arg = arg;
+	f->itl = itl;
+	if (itl)
+		scsi_itl_pin(itl);
+	scsi_nexus_hold(n);
+	switch (fn) {
+	case TMF_ABORT_TASK_SET:
+		n->ops->abort_all(n, itl->lu, own_aborted, f);
+		break;
+	case TMF_I_T_NEXUS_RESET:
+		n->ops->abort_all(n, NULL, own_aborted, f);
+		break;
+	case TMF_CLEAR_TASK_SET:
+	case TMF_LU_RESET:
+		visit_lu(f);
+		break;
+	default:
+		next_reset(f);
+	}
+}
