@@ -8,6 +8,7 @@
  *     apply.c    makes and takes down targets and LUs: threads, stores, caches
  *     mask.c     which LUs an initiator sees
  *     show.c     everything that prints
+ *     export.c   the whole configuration as targets.conf text
  *
  * All on the main loop.
  */
@@ -59,6 +60,18 @@ void verbs_execute(struct adm_call *call);
 enum { ADM_DRIVER_ISCSI, ADM_DRIVER_ISER, ADM_DRIVERS };
 enum { ADM_BS_SYNC = 1, ADM_BS_DIRECT = 2 };
 
+/* What was set by hand, so that it can be exported and taken back. */
+struct adm_set {
+	struct list link;
+	char *key, *value;
+	char *original; /* targets: the value before the first change */
+};
+struct adm_set *set_find(struct list *sets, const char *key);
+/* Replaces or adds. 0 or -ENOMEM. @original is copied when the key is new. */
+int set_put(struct list *sets, const char *key, const char *value, const char *original) must_check;
+void set_drop(struct adm_set *set); /* NULL is fine */
+void set_drop_all(struct list *sets);
+
 struct adm_target {
 	uint32_t tid;
 	uint8_t driver;
@@ -69,6 +82,7 @@ struct adm_target {
 	struct list luns;    /* adm_lu.link, any order */
 	struct list waiters; /* adm_call.wait: requests that change it, while busy */
 	struct list masks;   /* struct mask; mask.c */
+	struct list keys;    /* adm_set */
 	char *redirect_address, *redirect_port, *redirect_reason; /* NULL: not set */
 };
 
@@ -80,6 +94,9 @@ struct adm_lu {
 	struct scsi_lu *scsi;
 	struct list hash, link;
 	struct place place;
+	struct list params;	     /* adm_set */
+	struct scsi_lu_conf initial; /* defaults, to go back to */
+	char *bsopts, *blocksize;    /* as asked for; NULL: not */
 	char *bstype; /* as asked for: "rdwr" though aio serves it */
 	char *path;   /* NULL: no medium yet */
 };
@@ -131,6 +148,10 @@ int mask_check(const char *luns);
 int mask_set(struct adm_target *t, const char *iqn, const char *luns) must_check;
 const char *mask_get(const struct adm_target *t, const char *iqn); /* NULL: none */
 void mask_free_all(struct adm_target *t);
+
+/* ---- export.c ----------------------------------------------------------------------------------------------- */
+/* Everything as targets.conf text. */
+enum adm_status export_config(struct adm_call *call);
 
 /* ---- show.c ------------------------------------------------------------------------------------------------- */
 extern const char *const driver_names[ADM_DRIVERS];

@@ -71,6 +71,63 @@ struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun)
 	return NULL;
 }
 
+struct adm_set *set_find(struct list *sets, const char *key)
+{
+	struct adm_set *s;
+
+	list_for_each(s, sets, link)
+		if (!strcmp(s->key, key))
+			return s;
+	return NULL;
+}
+
+int set_put(struct list *sets, const char *key, const char *value, const char *original)
+{
+	struct adm_set *s = set_find(sets, key);
+	char *copy = strdup(value);
+
+	if (!copy)
+		return -ENOMEM;
+	if (s) {
+		free(s->value);
+		s->value = copy;
+		return 0;
+	}
+	s = calloc(1, sizeof(*s));
+	if (s) {
+		list_init(&s->link);
+		s->value = copy;
+		s->key = strdup(key);
+		s->original = original ? strdup(original) : NULL;
+	}
+	if (!s || !s->key || (original && !s->original)) {
+		if (s)
+			set_drop(s);
+		else
+			free(copy);
+		return -ENOMEM;
+	}
+	list_add_tail(sets, &s->link);
+	return 0;
+}
+
+void set_drop(struct adm_set *s)
+{
+	if (!s)
+		return;
+	list_del(&s->link);
+	free(s->key);
+	free(s->value);
+	free(s->original);
+	free(s);
+}
+
+void set_drop_all(struct list *sets)
+{
+	while (!list_empty(sets))
+		set_drop(list_first(sets, struct adm_set, link));
+}
+
 /* ---- targets -------------------------------------------------------------------------------------------- */
 
 /* The characters that tgt takes; RFC 7143 4.2.7.1 would allow more after stringprep. */
@@ -137,6 +194,7 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	list_init(&t->luns);
 	list_init(&t->waiters);
 	list_init(&t->masks);
+	list_init(&t->keys);
 	list_add_tail(&registry.target[mix(tid)], &t->hash);
 	adm.ntargets++;
 	apply_offline(t);
@@ -168,14 +226,22 @@ static struct {
 	struct loop_deferred check;
 } drain;
 
+static void lu_free(struct adm_lu *lu)
+{
+	set_drop_all(&lu->params);
+	free(lu->bstype);
+	free(lu->bsopts);
+	free(lu->blocksize);
+	free(lu->path);
+	free(lu);
+}
+
 static void lu_forget(struct adm_lu *lu)
 {
 	placement_release(adm.conf.placement, PLACE_LU, lu->place);
 	list_del(&lu->hash);
 	list_del(&lu->link);
-	free(lu->bstype);
-	free(lu->path);
-	free(lu);
+	lu_free(lu);
 }
 
 static void target_forget(struct adm_target *t)
@@ -186,6 +252,7 @@ static void target_forget(struct adm_target *t)
 		lu_forget(lu);
 	list_del(&t->hash);
 	mask_free_all(t);
+	set_drop_all(&t->keys);
 	free(t->redirect_address);
 	free(t->redirect_port);
 	free(t->redirect_reason);
@@ -374,11 +441,11 @@ static struct blk *open_stack(struct adm_call *call, const struct adm_lu *lu, co
 
 /* ---- logical units -------------------------------------------------------------------------------------- */
 
-static void lu_free(struct adm_lu *lu)
+/* NULL stays NULL; false: no memory. */
+static bool copy(char **to, const char *from)
 {
-	free(lu->bstype);
-	free(lu->path);
-	free(lu);
+	*to = from ? strdup(from) : NULL;
+	return *to || !from;
 }
 
 static struct adm_lu *lu_alloc(struct adm_target *t, const struct apply_lu *want)
@@ -391,9 +458,9 @@ static struct adm_lu *lu_alloc(struct adm_target *t, const struct apply_lu *want
 	lu->lun = want->lun;
 	list_init(&lu->hash);
 	list_init(&lu->link);
-	lu->bstype = strdup(want->bstype ? want->bstype : "rdwr");
-	lu->path = want->path ? strdup(want->path) : NULL;
-	if (!lu->bstype || (want->path && !lu->path)) {
+	list_init(&lu->params);
+	if (!copy(&lu->bstype, want->bstype ? want->bstype : "rdwr") || !copy(&lu->path, want->path) ||
+	    !copy(&lu->bsopts, want->bsopts) || !copy(&lu->blocksize, want->blocksize)) {
 		lu_free(lu);
 		return NULL;
 	}
@@ -484,8 +551,13 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 	}
 	lu->own_memory = blk->caps & BLK_CAP_OWN_MEMORY;
 	lu->scsi = scsi_lu_create(lu->target->scsi, &conf);
-	if (lu->scsi)
+	if (lu->scsi) {
+		struct scsi_lu_info info;
+
+		scsi_lu_get_info(lu->scsi, &info);
+		lu->initial = info.conf;
 		return ADM_OK;
+	}
 	err = -errno;
 	loop_end(conf.loop);
 	blk_close(blk);

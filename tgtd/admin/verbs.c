@@ -7,6 +7,7 @@
  * callers see operations as if each ran alone; `show` never waits.
  */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "events/log.h"
@@ -60,8 +61,13 @@ static bool driver_ready(unsigned driver)
 
 /* ---- system ----------------------------------------------------------------------------------------------- */
 
+/* `--name config`: everything, as text that tgt-admin takes back. */
 static enum adm_status system_show(struct adm_call *call)
 {
+	const char *name = call->req.text[ADM_T_NAME];
+
+	if (name && !strcmp(name, "config"))
+		return export_config(call);
 	show_system(call);
 	return ADM_OK;
 }
@@ -269,23 +275,53 @@ static enum adm_status set_redirect(char **slot, const char *value)
 	return ADM_OK;
 }
 
+struct key_search {
+	const char *name;
+	char value[256];
+};
+
+static void look_for_key(const char *key, const char *value, void *arg)
+{
+	struct key_search *s = arg;
+
+	if (!strcmp(key, s->name) && strlen(value) < sizeof(s->value))
+		strcpy(s->value, value);
+}
+
+/* Of what is set like a key but is none. */
+static const char *key_default(const char *name)
+{
+	return !strncmp(name, "nop_", 4) ? "0" : "";
+}
+
 static enum adm_status target_set(struct adm_call *call, struct adm_target *t, const char *name, const char *value)
 {
 	if (!strcmp(name, "state")) {
 		bool offline = !strcmp(value, "offline");
 
-		if (!offline && strcmp(value, "ready"))
+		if (!offline && *value && strcmp(value, "ready"))
 			return refuse(call, ADM_INVALID_REQUEST, "state is ready or offline, not '%s'", value);
 		t->offline = offline;
 		apply_offline(t);
 		return ADM_OK;
 	}
-	int err = iscsi_target_set(t->scsi, name, value);
+	struct adm_set *set = set_find(&t->keys, name);
+	struct key_search search = { .name = name };
+	int err;
 
+	if (!*value && set)
+		value = set->original; /* "" takes back what was set */
+	if (!set)
+		iscsi_target_each_key(t->scsi, look_for_key, &search);
+	err = iscsi_target_set(t->scsi, name, value);
 	if (err == -ENOENT)
 		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'", name);
 	if (err)
 		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s'", name, value);
+	if (set && value == set->original)
+		set_drop(set);
+	else if (set_put(&t->keys, name, value, *search.value ? search.value : key_default(name)))
+		return ADM_NOMEM;
 	if (!strcmp(name, "RedirectAddress"))
 		return set_redirect(&t->redirect_address, value);
 	if (!strcmp(name, "RedirectPort"))
@@ -363,6 +399,77 @@ static enum adm_status lu_delete(struct adm_call *call)
 
 static void lu_update_go_on(void *arg, enum adm_status status);
 
+/* The value that @key had when the LU was made. */
+static const char *initial_value(const struct adm_lu *lu, const char *key, char *buf, size_t len)
+{
+	const struct scsi_lu_conf *c = &lu->initial;
+	const struct {
+		const char *key, *text;
+		unsigned long number;
+	} table[] = {
+		{ "scsi_id", c->scsi_id, 0 },
+		{ "scsi_sn", c->scsi_sn, 0 },
+		{ "vendor_id", c->vendor_id, 0 },
+		{ "product_id", c->product_id, 0 },
+		{ "product_rev", c->product_rev, 0 },
+		{ "sense_format", NULL, c->sense_format },
+		{ "removable", NULL, c->removable },
+		{ "online", NULL, c->online },
+		{ "readonly", NULL, c->readonly },
+		{ "thin_provisioning", NULL, c->thin_provisioning },
+		{ "lbppbe", NULL, c->lbppbe },
+		{ "la_lba", NULL, c->la_lba },
+		{ "optimal_xfer_gran", NULL, c->optimal_xfer_gran },
+		{ "optimal_xfer_len", NULL, c->optimal_xfer_len },
+		{ "rotation_rate", NULL, c->rotation_rate },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		if (strcmp(table[i].key, key))
+			continue;
+		if (table[i].text)
+			return table[i].text;
+		snprintf(buf, len, "%lu", table[i].number);
+		return buf;
+	}
+	return NULL;
+}
+
+/* One parameter; @value NULL takes back what was set before. @lu is NULL for the controller. */
+static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct scsi_lu *scsi, const char *key,
+			      const char *value)
+{
+	char number[24], page[64];
+	const char *v = value, *name = key;
+	int err;
+
+	if (!v && lu)
+		v = initial_value(lu, key, number, sizeof(number));
+	if (!v)
+		return refuse(call, ADM_INVALID_REQUEST, "'%s' is not name=value", key);
+	err = scsi_lu_update(scsi, key, v);
+	if (err == -EBUSY)
+		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
+	if (err)
+		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s'%s%s", key, v,
+			      err == -EINVAL ? "" : ": ", err == -EINVAL ? "" : strerror(-err));
+	if (!lu)
+		return ADM_OK;
+	/* mode pages are told apart by page and subpage */
+	if (!strcmp(key, "mode_page")) {
+		const char *colon = strchr(v, ':');
+
+		colon = colon ? strchr(colon + 1, ':') : NULL;
+		snprintf(page, sizeof(page), "mode_page %.*s", colon ? (int)(colon - v) : 0, v);
+		name = page;
+	}
+	if (!value)
+		set_drop(set_find(&lu->params, name));
+	else if (set_put(&lu->params, name, v, NULL))
+		return ADM_NOMEM;
+	return ADM_OK;
+}
+
 /* Applies key=value pairs up to the end (ADM_OK), an error, or one that has to wait. */
 static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *t)
 {
@@ -373,7 +480,6 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 		char pair[4096];
 		size_t len = (size_t)(end - p);
 		char *value;
-		int err;
 
 		call->params_left = *end ? end + 1 : end;
 		if (!len)
@@ -383,24 +489,19 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 		memcpy(pair, p, len);
 		pair[len] = 0;
 		value = strchr(pair, '=');
-		if (!value)
-			return refuse(call, ADM_INVALID_REQUEST, "'%s' is not name=value", pair);
-		*value++ = 0;
-		if (!strcmp(pair, "path")) {
+		if (value)
+			*value++ = 0;
+		if (value && !strcmp(pair, "path")) {
 			if (!lu)
 				return refuse(call, ADM_INVALID_REQUEST, "the controller has no backing store");
 			enum adm_status s = apply_lu_path(call, lu, value, lu_update_go_on, call);
 
 			return s == ADM_OK ? ADM_PENDING : s;
 		}
-		struct scsi_lu *scsi = lu ? lu->scsi : scsi_lu_find(t->scsi, 0);
+		enum adm_status s = lu_set(call, lu, lu ? lu->scsi : scsi_lu_find(t->scsi, 0), pair, value);
 
-		err = scsi_lu_update(scsi, pair, value);
-		if (err == -EBUSY)
-			return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
-		if (err)
-			return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s'%s%s",
-				      pair, value, err == -EINVAL ? "" : ": ", err == -EINVAL ? "" : strerror(-err));
+		if (s != ADM_OK)
+			return s;
 	}
 	return ADM_OK;
 }

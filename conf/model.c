@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A configuration as plain data: building, numbering, printing. */
+#include "conf/model.h"
+
+#include <stdlib.h>
+
+#include "events/bug.h"
+
+/* ---- memory ------------------------------------------------------------------------------------------- */
+
+#define CHUNK 65536
+
+struct conf_chunk {
+	struct conf_chunk *next;
+	size_t used, size;
+	_Alignas(16) char bytes[];
+};
+
+void conf_init(struct conf *c)
+{
+	*c = (struct conf){ .control_port = -1 };
+	list_init(&c->targets);
+	list_init(&c->system);
+	list_init(&c->users);
+	list_init(&c->accounts);
+}
+
+void conf_free(struct conf *c)
+{
+	struct conf_chunk *chunk, *next;
+
+	for (chunk = c->memory; chunk; chunk = next) {
+		next = chunk->next;
+		free(chunk);
+	}
+	conf_init(c);
+}
+
+void *conf_alloc(struct conf *c, size_t size)
+{
+	struct conf_chunk *chunk = c->memory;
+
+	size = ALIGN_UP(size, (size_t)16);
+	if (!chunk || chunk->size - chunk->used < size) {
+		size_t room = MAX(size, (size_t)CHUNK);
+
+		chunk = calloc(1, sizeof(*chunk) + room);
+		BUG_ON(!chunk);
+		chunk->size = room;
+		chunk->next = c->memory;
+		c->memory = chunk;
+	}
+	void *p = chunk->bytes + chunk->used;
+
+	chunk->used += size;
+	return p;
+}
+
+const char *conf_strdup(struct conf *c, const char *text)
+{
+	size_t n = strlen(text) + 1;
+
+	return memcpy(conf_alloc(c, n), text, n);
+}
+
+/* ---- building ------------------------------------------------------------------------------------------- */
+
+struct conf_target *conf_add_target(struct conf *c, const char *name)
+{
+	struct conf_target *t = conf_alloc(c, sizeof(*t));
+
+	t->name = conf_strdup(c, name);
+	list_init(&t->link);
+	list_init(&t->lus);
+	list_init(&t->options);
+	list_init(&t->keys);
+	list_init(&t->users);
+	list_init(&t->rules);
+	list_add_tail(&c->targets, &t->link);
+	c->ntargets++;
+	return t;
+}
+
+struct conf_target *conf_find_target(const struct conf *c, const char *name)
+{
+	struct conf_target *t;
+
+	list_for_each(t, &c->targets, link)
+		if (!strcmp(t->name, name))
+			return t;
+	return NULL;
+}
+
+struct conf_target *conf_find_tid(const struct conf *c, uint32_t tid)
+{
+	struct conf_target *t;
+
+	list_for_each(t, &c->targets, link)
+		if (t->tid == tid)
+			return t;
+	return NULL;
+}
+
+struct conf_lu *conf_add_lu(struct conf *c, struct conf_target *t, const char *path)
+{
+	struct conf_lu *lu = conf_alloc(c, sizeof(*lu));
+
+	lu->path = conf_strdup(c, path);
+	list_init(&lu->link);
+	list_init(&lu->options);
+	list_add_tail(&t->lus, &lu->link);
+	c->nlus++;
+	return lu;
+}
+
+struct conf_lu *conf_find_lun(const struct conf_target *t, uint32_t lun)
+{
+	struct conf_lu *lu;
+
+	list_for_each(lu, &t->lus, link)
+		if (lu->has_lun && lu->lun == lun)
+			return lu;
+	return NULL;
+}
+
+struct conf_kv *conf_add_kv(struct conf *c, struct list *to, const char *key, const char *value)
+{
+	struct conf_kv *kv = conf_alloc(c, sizeof(*kv));
+
+	kv->key = conf_strdup(c, key);
+	kv->value = conf_strdup(c, value);
+	list_init(&kv->link);
+	list_add_tail(to, &kv->link);
+	return kv;
+}
+
+struct conf_user *conf_add_user(struct conf *c, struct list *to, const char *user, const char *password, bool outgoing)
+{
+	struct conf_user *u = conf_alloc(c, sizeof(*u));
+
+	u->user = conf_strdup(c, user);
+	u->password = password ? conf_strdup(c, password) : NULL;
+	u->outgoing = outgoing;
+	list_init(&u->link);
+	list_add_tail(to, &u->link);
+	return u;
+}
+
+struct conf_rule *conf_add_rule(struct conf *c, struct conf_target *t, const char *text, bool is_name)
+{
+	struct conf_rule *r = conf_alloc(c, sizeof(*r));
+
+	r->text = conf_strdup(c, text);
+	r->is_name = is_name;
+	list_init(&r->link);
+	list_add_tail(&t->rules, &r->link);
+	return r;
+}
+
+const char *conf_get(const struct list *options, const char *key)
+{
+	struct conf_kv *kv;
+
+	list_for_each(kv, options, link)
+		if (!strcmp(kv->key, key))
+			return kv->value;
+	return NULL;
+}
+
+enum conf_kind conf_kind(const char *key)
+{
+	static const struct {
+		const char *key;
+		enum conf_kind kind;
+	} table[] = {
+		{ "lun", CONF_STORE }, { "bs-type", CONF_STORE }, { "bsopts", CONF_STORE },
+		{ "bsoflags", CONF_STORE }, { "block-size", CONF_STORE }, { "device-type", CONF_STORE },
+		{ "allow-in-use", CONF_STORE },
+		{ "write-cache", CONF_CACHE },
+		{ "mode_page", CONF_MULTI }, { "params", CONF_MULTI },
+		{ "scsi_id", CONF_PARAM }, { "scsi_sn", CONF_PARAM }, { "vendor_id", CONF_PARAM },
+		{ "product_id", CONF_PARAM }, { "product_rev", CONF_PARAM }, { "sense_format", CONF_PARAM },
+		{ "removable", CONF_PARAM }, { "online", CONF_PARAM }, { "path", CONF_PARAM },
+		{ "readonly", CONF_PARAM }, { "lbppbe", CONF_PARAM }, { "la_lba", CONF_PARAM },
+		{ "optimal_xfer_gran", CONF_PARAM }, { "optimal_xfer_len", CONF_PARAM },
+		{ "thin_provisioning", CONF_PARAM }, { "rotation_rate", CONF_PARAM },
+		{ "MaxRecvDataSegmentLength", CONF_KEY }, { "MaxXmitDataSegmentLength", CONF_KEY },
+		{ "HeaderDigest", CONF_KEY }, { "DataDigest", CONF_KEY }, { "InitialR2T", CONF_KEY },
+		{ "MaxOutstandingR2T", CONF_KEY }, { "ImmediateData", CONF_KEY }, { "FirstBurstLength", CONF_KEY },
+		{ "MaxBurstLength", CONF_KEY }, { "DataPDUInOrder", CONF_KEY }, { "DataSequenceInOrder", CONF_KEY },
+		{ "ErrorRecoveryLevel", CONF_KEY }, { "IFMarker", CONF_KEY }, { "OFMarker", CONF_KEY },
+		{ "DefaultTime2Wait", CONF_KEY }, { "DefaultTime2Retain", CONF_KEY }, { "OFMarkInt", CONF_KEY },
+		{ "IFMarkInt", CONF_KEY }, { "MaxConnections", CONF_KEY }, { "RDMAExtensions", CONF_KEY },
+		{ "TargetRecvDataSegmentLength", CONF_KEY }, { "InitiatorRecvDataSegmentLength", CONF_KEY },
+		{ "MaxOutstandingUnexpectedPDUs", CONF_KEY }, { "MaxQueueCmd", CONF_KEY },
+		{ "RedirectAddress", CONF_KEY }, { "RedirectPort", CONF_KEY }, { "RedirectReason", CONF_KEY },
+		{ "nop_interval", CONF_KEY }, { "nop_count", CONF_KEY }, { "state", CONF_KEY },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (!strcmp(table[i].key, key))
+			return table[i].kind;
+	return CONF_UNKNOWN;
+}
+
+/* ---- resolving --------------------------------------------------------------------------------------------- */
+
+static bool has_value(const struct list *options, const char *key, const char *value)
+{
+	struct conf_kv *kv;
+
+	list_for_each(kv, options, link)
+		if (!strcmp(kv->key, key) && !strcmp(kv->value, value))
+			return true;
+	return false;
+}
+
+static void inherit(struct conf *c, const struct conf_target *t, struct conf_lu *lu)
+{
+	struct conf_kv *kv;
+
+	list_for_each(kv, &t->options, link) {
+		/* a target's lun is a number for its one LU */
+		if (!strcmp(kv->key, "lun")) {
+			if (!lu->has_lun) {
+				lu->lun = (uint32_t)strtoul(kv->value, NULL, 10);
+				lu->has_lun = true;
+			}
+		} else if (conf_kind(kv->key) == CONF_MULTI ? !has_value(&lu->options, kv->key, kv->value) :
+							      !conf_get(&lu->options, kv->key)) {
+			conf_add_kv(c, &lu->options, kv->key, kv->value)->pos = kv->pos;
+		}
+	}
+}
+
+static int by_kind_and_path(const void *a, const void *b)
+{
+	const struct conf_lu *x = *(struct conf_lu *const *)a, *y = *(struct conf_lu *const *)b;
+
+	return x->direct != y->direct ? x->direct - y->direct : strcmp(x->path, y->path);
+}
+
+static void number(struct conf *c, struct conf_target *t)
+{
+	uint8_t used[CONF_MAX_LUN / 8 + 1] = { 0 };
+	struct conf_lu *lu, **order;
+	size_t n = 0;
+	uint32_t next = 1;
+
+	list_for_each(lu, &t->lus, link) {
+		if (lu->has_lun && lu->lun <= CONF_MAX_LUN)
+			used[lu->lun / 8] |= (uint8_t)(1 << lu->lun % 8);
+		n += !lu->has_lun;
+	}
+	if (!n)
+		return;
+	order = conf_alloc(c, n * sizeof(struct conf_lu *));
+	n = 0;
+	list_for_each(lu, &t->lus, link)
+		if (!lu->has_lun)
+			order[n++] = lu;
+	qsort(order, n, sizeof(struct conf_lu *), by_kind_and_path);
+	for (size_t i = 0; i < n; i++) {
+		while (next <= CONF_MAX_LUN && (used[next / 8] >> next % 8 & 1))
+			next++;
+		/* beyond the last number: verify will say so */
+		order[i]->lun = next++;
+		order[i]->has_lun = true;
+	}
+}
+
+void conf_resolve(struct conf *c)
+{
+	struct conf_target *t;
+	struct conf_lu *lu;
+
+	if (!c->default_driver)
+		c->default_driver = "iscsi";
+	list_for_each(t, &c->targets, link) {
+		if (!t->driver)
+			t->driver = c->default_driver;
+		list_for_each(lu, &t->lus, link)
+			inherit(c, t, lu);
+		number(c, t);
+	}
+}
+
+/* ---- printing ------------------------------------------------------------------------------------------------ */
+
+struct printer {
+	void (*put)(void *arg, const char *text);
+	void *arg;
+};
+
+/* Joins up to four strings, NULL ends. */
+static void line(const struct printer *p, const char *a, const char *b, const char *c, const char *d)
+{
+	const char *part[] = { a, b, c, d };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(part) && part[i]; i++)
+		p->put(p->arg, part[i]);
+	p->put(p->arg, "\n");
+}
+
+/* Text as the parser takes it back: '#' starts a comment, '\' at the end continues the line. */
+static void escaped(const struct printer *p, const char *text)
+{
+	char one[2] = "", two[3] = "\\";
+
+	for (; *text; text++) {
+		if (*text == '#' || *text == '\\') {
+			two[1] = *text;
+			p->put(p->arg, two);
+		} else {
+			one[0] = *text;
+			p->put(p->arg, one);
+		}
+	}
+}
+
+static void value_line(const struct printer *p, const char *indent, const char *key, const char *value)
+{
+	p->put(p->arg, indent);
+	p->put(p->arg, key);
+	p->put(p->arg, " ");
+	escaped(p, value);
+	p->put(p->arg, "\n");
+}
+
+static void print_users(const struct printer *p, const struct list *users, const char *indent, const char *in,
+			const char *out)
+{
+	struct conf_user *u;
+
+	list_for_each(u, users, link) {
+		p->put(p->arg, indent);
+		line(p, u->outgoing ? out : in, " ", u->user, u->password ? NULL : " " CONF_NO_PASSWORD);
+	}
+}
+
+static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t expected)
+{
+	const char *store = lu->direct ? "direct-store" : "backing-store";
+	struct conf_kv *kv;
+	char number_text[16];
+
+	if (list_empty(&lu->options) && lu->lun == expected) {
+		value_line(p, "\t", store, lu->path);
+		return;
+	}
+	p->put(p->arg, "\t<");
+	p->put(p->arg, store);
+	p->put(p->arg, " ");
+	escaped(p, lu->path);
+	p->put(p->arg, ">\n");
+	snprintf(number_text, sizeof(number_text), "%u", lu->lun);
+	value_line(p, "\t\t", "lun", number_text);
+	list_for_each(kv, &lu->options, link)
+		value_line(p, "\t\t", kv->key, kv->value);
+	line(p, "\t</", store, ">", NULL);
+}
+
+static void print_target(const struct printer *p, const struct conf *c, const struct conf_target *t)
+{
+	struct conf_rule *r;
+	struct conf_kv *kv;
+	struct conf_lu *lu;
+	uint32_t expected = 1;
+	char tid[16];
+	bool only_all;
+
+	line(p, "<target ", t->name, ">", NULL);
+	if (t->tid) {
+		snprintf(tid, sizeof(tid), "%u", t->tid);
+		value_line(p, "\t", "controller_tid", tid);
+	}
+	if (t->driver && strcmp(t->driver, c->default_driver ? c->default_driver : "iscsi"))
+		value_line(p, "\t", "driver", t->driver);
+	list_for_each(lu, &t->lus, link)
+		print_lu(p, lu, expected++);
+	print_users(p, &t->users, "\t", "incominguser", "outgoinguser");
+	r = list_first_or_null(&t->rules, struct conf_rule, link);
+	only_all = r && r->link.next == &t->rules && !r->is_name && !strcmp(r->text, "ALL");
+	if (list_empty(&t->rules))
+		value_line(p, "\t", "initiator-address", CONF_NOBODY);
+	list_for_each(r, &t->rules, link) {
+		if (only_all)
+			break;
+		value_line(p, "\t", r->is_name ? "initiator-name" : "initiator-address", r->text);
+		if (r->luns)
+			line(p, "\texpose ", r->text, " ", r->luns);
+	}
+	list_for_each(kv, &t->keys, link)
+		value_line(p, "\t", kv->key, kv->value);
+	p->put(p->arg, "</target>\n\n");
+}
+
+void conf_print(const struct conf *c, void (*put)(void *arg, const char *text), void *arg)
+{
+	struct printer p = { put, arg };
+	struct conf_target *t;
+	struct conf_kv *kv;
+
+	line(&p, "default-driver ", c->default_driver ? c->default_driver : "iscsi", "\n", NULL);
+	list_for_each(kv, &c->system, link)
+		value_line(&p, "", kv->key, kv->value);
+	print_users(&p, &c->users, "", "incomingdiscoveryuser", "outgoingdiscoveryuser");
+	list_for_each(t, &c->targets, link)
+		print_target(&p, c, t);
+}

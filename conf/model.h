@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A configuration as plain data: what targets.conf says, or what the daemon has. Nothing here acts.
+ *
+ *     build (parse.c, or the daemon's export) -> resolve -> verify (verify.c) -> diff (diff.c) -> apply
+ *
+ * Everything hangs on one struct conf and is freed with it. Single-threaded.
+ */
+#ifndef CONF_MODEL_H
+#define CONF_MODEL_H
+
+#include <stdio.h>
+#include "events/list.h"
+
+#define CONF_MAX_LUN 16383
+#define CONF_NAME_MAX 223
+#define CONF_MAX_TARGETS 4096
+#define CONF_MAX_LUS 65536 /* in one configuration */
+
+/* What stands in printed text for a password that is not known; as tgt-admin has always written. */
+#define CONF_NO_PASSWORD "PLEASE_CORRECT_THE_PASSWORD"
+/* `initiator-address NONE`: no rule at all, so that nobody may log in. */
+#define CONF_NOBODY "NONE"
+
+struct conf_pos {
+	const char *file; /* NULL: not from a file */
+	unsigned line;
+};
+
+/* `key value`: an option as written. */
+struct conf_kv {
+	struct list link;
+	const char *key, *value;
+	struct conf_pos pos;
+};
+
+struct conf_user {
+	struct list link;
+	const char *user, *password; /* password NULL: unknown (the daemon does not tell) */
+	bool outgoing;
+	struct conf_pos pos;
+};
+
+struct conf_rule {
+	struct list link;
+	const char *text; /* address, network, ALL, or initiator name */
+	bool is_name;
+	const char *luns; /* name only: LUNs that it sees, NULL: all */
+	struct conf_pos pos;
+};
+
+struct conf_lu {
+	struct list link;
+	const char *path;
+	bool direct;	 /* direct-store */
+	bool has_lun;
+	uint32_t lun;
+	struct list options; /* conf_kv: write-cache, vendor_id, bs-type ... */
+	struct conf_pos pos;
+};
+
+struct conf_target {
+	struct list link;
+	const char *name;
+	const char *driver; /* NULL: default */
+	uint32_t tid;	    /* 0: not fixed */
+	struct list lus;
+	struct list options; /* LU options for all LUs that do not say otherwise */
+	struct list keys;    /* conf_kv: session keys, state, nop_*, Redirect* */
+	struct list users, rules; /* no rule: everybody, unless ->nobody */
+	bool nobody;
+	struct conf_pos pos;
+};
+
+struct conf {
+	struct list targets;
+	struct list system; /* conf_kv: iSNS* */
+	struct list users;  /* discovery */
+	struct list accounts; /* conf_kv, key = user: what the daemon has, bound or not; diff.c */
+	const char *default_driver;
+	bool ignore_errors;
+	int control_port; /* -1: not said */
+	unsigned nlus, ntargets;
+	struct conf_chunk *memory;
+};
+
+void conf_init(struct conf *c);
+void conf_free(struct conf *c);
+/* Memory that lives as long as @c, zeroed. Never NULL: a tool or a daemon out of memory for its
+ * configuration ends (BUG). */
+void *conf_alloc(struct conf *c, size_t size);
+const char *conf_strdup(struct conf *c, const char *text);
+
+struct conf_target *conf_add_target(struct conf *c, const char *name);
+struct conf_target *conf_find_target(const struct conf *c, const char *name);
+struct conf_target *conf_find_tid(const struct conf *c, uint32_t tid);
+struct conf_lu *conf_add_lu(struct conf *c, struct conf_target *t, const char *path);
+struct conf_lu *conf_find_lun(const struct conf_target *t, uint32_t lun);
+struct conf_kv *conf_add_kv(struct conf *c, struct list *to, const char *key, const char *value);
+struct conf_user *conf_add_user(struct conf *c, struct list *to, const char *user, const char *password, bool outgoing);
+struct conf_rule *conf_add_rule(struct conf *c, struct conf_target *t, const char *text, bool is_name);
+/* The value of the first option @key, NULL when there is none. */
+const char *conf_get(const struct list *options, const char *key);
+
+/* What an option is. */
+enum conf_kind {
+	CONF_UNKNOWN,
+	CONF_STORE,   /* of an LU, when it is made: bs-type bsopts bsoflags block-size device-type lun allow-in-use */
+	CONF_PARAM,   /* of an LU, by `update --params` */
+	CONF_CACHE,   /* write-cache */
+	CONF_MULTI,   /* mode_page, params: may be given several times */
+	CONF_KEY,     /* of a target, by `update --name` */
+};
+enum conf_kind conf_kind(const char *key);
+
+/*
+ * Gives every LU the options of its target that it lacks, every target a driver, and every LU a
+ * number: those without `lun` get the lowest free ones from 1, backing-stores in the order of their
+ * paths, then direct-stores likewise, as tgt numbers them. Idempotent.
+ */
+void conf_resolve(struct conf *c);
+
+/* targets.conf text that says the same. Options that hold their defaults are left out as far as
+ * they are known. */
+void conf_print(const struct conf *c, void (*put)(void *arg, const char *text), void *arg);
+
+/* ---- parse.c ---------------------------------------------------------------------------------------- */
+struct conf_error {
+	char text[512];
+};
+/* Adds what @path (and files it includes) says. 0, or -errno with @err filled ("file:line: ..."). */
+int conf_parse_file(struct conf *c, const char *path, struct conf_error *err);
+/* The same from memory; @name is what messages call it. `include` is followed unless @closed. */
+int conf_parse_text(struct conf *c, const char *name, const char *text, size_t len, bool closed,
+		    struct conf_error *err);
+
+/* ---- verify.c --------------------------------------------------------------------------------------- */
+/* Checks a resolved configuration for what the daemon would refuse. Calls complain() for each fault;
+ * returns how many. */
+unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const char *text), void *arg);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Finds in a configuration what the daemon would refuse, before anything is changed. */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#include "conf/model.h"
+
+struct verifier {
+	void (*complain)(void *arg, const char *text);
+	void *arg;
+	unsigned faults;
+};
+
+static void fault(struct verifier *v, const struct conf_pos *pos, const char *fmt, ...) printf_like(3, 4);
+static void fault(struct verifier *v, const struct conf_pos *pos, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	int n = 0;
+
+	if (pos && pos->file)
+		n = snprintf(text, sizeof(text) / 2, "%s:%u: ", pos->file, pos->line);
+	if (n < 0 || (size_t)n >= sizeof(text) / 2)
+		n = 0;
+	va_start(ap, fmt);
+	vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
+	va_end(ap);
+	v->faults++;
+	v->complain(v->arg, text);
+}
+
+static bool is_one_of(const char *value, const char *const *list)
+{
+	for (; *list; list++)
+		if (!strcmp(*list, value))
+			return true;
+	return false;
+}
+
+static bool number_in(const char *text, unsigned long long min, unsigned long long max)
+{
+	char *end;
+	unsigned long long v;
+
+	if (!isdigit((unsigned char)*text))
+		return false;
+	errno = 0;
+	v = strtoull(text, &end, 0);
+	return !*end && !errno && v >= min && v <= max;
+}
+
+/* ---- LU options ---------------------------------------------------------------------------------------- */
+
+static const char *const on_off[] = { "on", "off", NULL };
+static const char *const yes_no[] = { "yes", "no", NULL };
+static const char *const flags01[] = { "0", "1", NULL };
+static const char *const bsoflags[] = { "sync", "direct", "sync:direct", "direct:sync", NULL };
+static const char *const block_sizes[] = { "512", "4096", NULL };
+static const char *const disk_only[] = { "disk", NULL };
+
+/* What an option's value must look like. */
+static const struct option_rule {
+	const char *key;
+	const char *const *choice;    /* or */
+	unsigned max_len;	      /* text, or */
+	unsigned long long min, max;  /* a number */
+	const char *says;
+} option_rules[] = {
+	{ "write-cache", on_off, 0, 0, 0, "on or off" },
+	{ "allow-in-use", yes_no, 0, 0, 0, "yes or no" },
+	{ "bsoflags", bsoflags, 0, 0, 0, "sync, direct or sync:direct" },
+	{ "block-size", block_sizes, 0, 0, 0, "512 or 4096" },
+	{ "device-type", disk_only, 0, 0, 0, "disk" },
+	{ "sense_format", flags01, 0, 0, 0, "0 or 1" },
+	{ "removable", flags01, 0, 0, 0, "0 or 1" },
+	{ "online", flags01, 0, 0, 0, "0 or 1" },
+	{ "readonly", flags01, 0, 0, 0, "0 or 1" },
+	{ "thin_provisioning", flags01, 0, 0, 0, "0 or 1" },
+	{ "lbppbe", NULL, 0, 0, 15, "0 to 15" },
+	{ "la_lba", NULL, 0, 0, 16383, "0 to 16383" },
+	{ "optimal_xfer_gran", NULL, 0, 0, 65535, "0 to 65535" },
+	{ "optimal_xfer_len", NULL, 0, 0, UINT32_MAX, "a number of blocks" },
+	{ "rotation_rate", NULL, 0, 0, 65534, "0 to 65534" },
+};
+
+static void verify_option(struct verifier *v, const struct conf_kv *kv)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(option_rules); i++) {
+		const struct option_rule *r = &option_rules[i];
+
+		if (strcmp(r->key, kv->key))
+			continue;
+		if (r->choice ? !is_one_of(kv->value, r->choice) : !number_in(kv->value, r->min, r->max))
+			fault(v, &kv->pos, "%s is %s, not '%s'", kv->key, r->says, kv->value);
+		return;
+	}
+	/* tgtadm separates parameters by commas: one inside a value cannot be said */
+	if (conf_kind(kv->key) == CONF_PARAM && strchr(kv->value, ','))
+		fault(v, &kv->pos, "%s must not contain a comma", kv->key);
+	if (!strcmp(kv->key, "params") && !strchr(kv->value, '='))
+		fault(v, &kv->pos, "params is name=value[,name=value...], not '%s'", kv->value);
+}
+
+static void verify_lu(struct verifier *v, const struct conf_target *t, const struct conf_lu *lu)
+{
+	struct conf_lu *other;
+	struct conf_kv *kv;
+
+	if (!lu->lun || lu->lun > CONF_MAX_LUN)
+		fault(v, &lu->pos, "target %s: LUN %u is not 1 to %u", t->name, lu->lun, CONF_MAX_LUN);
+	for (other = list_entry(lu->link.next, struct conf_lu, link); &other->link != &t->lus;
+	     other = list_entry(other->link.next, struct conf_lu, link))
+		if (other->lun == lu->lun)
+			fault(v, &other->pos, "target %s: LUN %u is given to %s and to %s", t->name, lu->lun, lu->path,
+			      other->path);
+	list_for_each(kv, &lu->options, link)
+		verify_option(v, kv);
+}
+
+/* ---- targets --------------------------------------------------------------------------------------------- */
+
+/* ALL, an address, or address/prefix, IPv4 or IPv6. */
+static bool address_ok(const char *text)
+{
+	char host[INET6_ADDRSTRLEN + 1];
+	unsigned char addr[16];
+	size_t n = strcspn(text, "/");
+	bool v6 = strchr(text, ':');
+
+	if (!strcmp(text, "ALL"))
+		return true;
+	if (n >= sizeof(host))
+		return false;
+	memcpy(host, text, n);
+	host[n] = 0;
+	if (inet_pton(v6 ? AF_INET6 : AF_INET, host, addr) != 1)
+		return false;
+	return !text[n] || number_in(text + n + 1, 0, v6 ? 128 : 32);
+}
+
+static bool name_ok(const char *name)
+{
+	size_t n = 0;
+
+	for (; name[n]; n++)
+		if (!isalnum((unsigned char)name[n]) && !strchr(":.-", name[n]))
+			return false;
+	return n && n <= CONF_NAME_MAX;
+}
+
+static bool luns_ok(const char *text)
+{
+	do {
+		char *end;
+		unsigned long a, b;
+
+		if (!isdigit((unsigned char)*text))
+			return false;
+		a = b = strtoul(text, &end, 10);
+		if (*end == '-') {
+			if (!isdigit((unsigned char)end[1]))
+				return false;
+			b = strtoul(end + 1, &end, 10);
+		}
+		if ((*end && *end != ',') || a > b || b > CONF_MAX_LUN)
+			return false;
+		text = *end ? end + 1 : NULL;
+	} while (text);
+	return true;
+}
+
+static void verify_users(struct verifier *v, const struct list *users, const char *of)
+{
+	struct conf_user *u;
+	unsigned outgoing = 0;
+
+	list_for_each(u, users, link) {
+		if (!*u->user || !u->password || !*u->password)
+			fault(v, &u->pos, "%s: a user needs a name and a password", of);
+		else if (!strcmp(u->password, CONF_NO_PASSWORD))
+			fault(v, &u->pos, "%s: the password of user %s is still to be filled in", of, u->user);
+		outgoing += u->outgoing;
+		if (u->outgoing && outgoing == 2)
+			fault(v, &u->pos, "%s: only one outgoing user is possible", of);
+	}
+}
+
+static void verify_target(struct verifier *v, const struct conf *c, const struct conf_target *t)
+{
+	struct conf_target *other;
+	struct conf_rule *r;
+	struct conf_kv *kv;
+	struct conf_lu *lu;
+
+	if (!name_ok(t->name))
+		fault(v, &t->pos, "target '%s': a name is 1 to %d letters, digits, ':', '.', '-'", t->name, CONF_NAME_MAX);
+	if (strcmp(t->driver, "iscsi") && strcmp(t->driver, "iser"))
+		fault(v, &t->pos, "target %s: driver is iscsi or iser, not '%s'", t->name, t->driver);
+	for (other = list_entry(t->link.next, struct conf_target, link); t->tid && &other->link != &c->targets;
+	     other = list_entry(other->link.next, struct conf_target, link))
+		if (other->tid == t->tid)
+			fault(v, &other->pos, "targets %s and %s have the same controller_tid %u", t->name, other->name,
+			      t->tid);
+	list_for_each(lu, &t->lus, link)
+		verify_lu(v, t, lu);
+	if (t->nobody && !list_empty(&t->rules))
+		fault(v, &t->pos, "target %s: initiator-address " CONF_NOBODY " beside others", t->name);
+	list_for_each(r, &t->rules, link) {
+		if (!r->is_name && !address_ok(r->text))
+			fault(v, &r->pos, "initiator-address is ALL, an address or a network, not '%s'", r->text);
+		if (r->luns && !luns_ok(r->luns))
+			fault(v, &r->pos, "expose takes LUNs such as 1,3-5, not '%s'", r->luns);
+	}
+	list_for_each(kv, &t->keys, link)
+		if (!strcmp(kv->key, "state") && strcmp(kv->value, "ready") && strcmp(kv->value, "offline"))
+			fault(v, &kv->pos, "state is ready or offline, not '%s'", kv->value);
+	verify_users(v, &t->users, t->name);
+}
+
+/* One user, one password: accounts belong to the daemon, not to a target. */
+static void verify_accounts(struct verifier *v, const struct conf *c)
+{
+	const struct conf_target *t;
+	const struct conf_user **all, *u;
+	size_t n = 0, i;
+
+	list_for_each(u, &c->users, link)
+		n++;
+	list_for_each(t, &c->targets, link)
+		list_for_each(u, &t->users, link)
+			n++;
+	all = calloc(n + 1, sizeof(*all));
+	if (!all)
+		return;
+	n = 0;
+	list_for_each(t, &c->targets, link)
+		list_for_each(u, &t->users, link)
+			all[n++] = u;
+	list_for_each(u, &c->users, link)
+		all[n++] = u;
+	for (i = 0; i < n; i++)
+		for (size_t j = i + 1; j < n && n <= 4096; j++)
+			if (all[i]->password && all[j]->password && !strcmp(all[i]->user, all[j]->user) &&
+			    strcmp(all[i]->password, all[j]->password)) {
+				fault(v, &all[j]->pos, "user %s has two passwords", all[j]->user);
+				break;
+			}
+	free(all);
+}
+
+unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const char *text), void *arg)
+{
+	struct verifier v = { complain, arg, 0 };
+	const struct conf_target *t;
+	struct conf_kv *kv;
+
+	if (strcmp(c->default_driver, "iscsi") && strcmp(c->default_driver, "iser"))
+		fault(&v, NULL, "default-driver is iscsi or iser, not '%s'", c->default_driver);
+	list_for_each(kv, &c->system, link)
+		if (!strcmp(kv->key, "iSNSServerPort") && !number_in(kv->value, 1, 65535))
+			fault(&v, &kv->pos, "iSNSServerPort is a port, not '%s'", kv->value);
+	verify_users(&v, &c->users, "discovery");
+	list_for_each(t, &c->targets, link)
+		verify_target(&v, c, t);
+	verify_accounts(&v, c);
+	return v.faults;
+}

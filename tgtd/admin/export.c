@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The daemon's configuration as data and as targets.conf text: what tgt-admin compares a file with,
+ * and what `tgt-admin --dump` prints. Only what somebody set is said; defaults are left out.
+ */
+#include <stdio.h>
+
+#include "conf/model.h"
+#include "tgtd/admin/admin_int.h"
+#include "tgtd/iscsi/iscsi.h"
+
+struct walk {
+	struct conf *c;
+	struct conf_target *t;
+	const struct adm_target *from;
+};
+
+static void add_user(const char *user, bool outgoing, void *arg)
+{
+	struct walk *w = arg;
+
+	conf_add_user(w->c, w->t ? &w->t->users : &w->c->users, user, NULL, outgoing);
+}
+
+static void add_address(const char *rule, void *arg)
+{
+	struct walk *w = arg;
+
+	conf_add_rule(w->c, w->t, rule, false);
+}
+
+static void add_name(const char *rule, void *arg)
+{
+	struct walk *w = arg;
+	struct conf_rule *r = conf_add_rule(w->c, w->t, rule, true);
+	const char *luns = mask_get(w->from, rule);
+
+	if (luns)
+		r->luns = conf_strdup(w->c, luns);
+}
+
+static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *lu)
+{
+	static const char *const flags[] = { NULL, "sync", "direct", "sync:direct" };
+	struct conf_lu *to = conf_add_lu(c, t, lu->path ? lu->path : "");
+	struct scsi_lu_info info;
+	struct adm_set *set;
+
+	to->lun = lu->lun;
+	to->has_lun = true;
+	if (strcmp(lu->bstype, "rdwr"))
+		conf_add_kv(c, &to->options, "bs-type", lu->bstype);
+	if (lu->bsopts)
+		conf_add_kv(c, &to->options, "bsopts", lu->bsopts);
+	if (lu->flags)
+		conf_add_kv(c, &to->options, "bsoflags", flags[lu->flags & 3]);
+	if (lu->blocksize)
+		conf_add_kv(c, &to->options, "block-size", lu->blocksize);
+	scsi_lu_get_info(lu->scsi, &info);
+	if (lu->initial.write_cache && !info.conf.write_cache)
+		conf_add_kv(c, &to->options, "write-cache", "off");
+	list_for_each(set, &lu->params, link) {
+		/* the caching page is what write-cache says */
+		if (!strncmp(set->key, "mode_page 8:", 12) || !strncmp(set->key, "mode_page 0x8:", 14))
+			continue;
+		conf_add_kv(c, &to->options, strncmp(set->key, "mode_page ", 10) ? set->key : "mode_page", set->value);
+	}
+}
+
+static void add_target(struct conf *c, struct adm_target *from)
+{
+	struct conf_target *t = conf_add_target(c, scsi_target_name(from->scsi));
+	struct walk w = { c, t, from };
+	struct adm_set *set;
+
+	t->tid = from->tid;
+	t->driver = driver_names[from->driver];
+	for (struct scsi_lu *lu = scsi_lu_next(from->scsi, NULL); lu; lu = scsi_lu_next(from->scsi, lu)) {
+		struct scsi_lu_info info;
+
+		scsi_lu_get_info(lu, &info);
+		const struct adm_lu *known = registry_lu(from, info.conf.lun);
+
+		/* without a medium there is no line that could make it again */
+		if (known && known->path)
+			add_lu(c, t, known);
+	}
+	iscsi_account_each_bound(from->scsi, add_user, &w);
+	iscsi_acl_each(from->scsi, ISCSI_ACL_ADDRESS, add_address, &w);
+	iscsi_acl_each(from->scsi, ISCSI_ACL_NAME, add_name, &w);
+	list_for_each(set, &from->keys, link)
+		conf_add_kv(c, &t->keys, set->key, set->value);
+	if (from->offline)
+		conf_add_kv(c, &t->keys, "state", "offline");
+}
+
+static void add_system(struct conf *c)
+{
+	char port[16];
+
+	if (*adm.isns_server)
+		conf_add_kv(c, &c->system, "iSNSServerIP", adm.isns_server);
+	if (adm.isns_port != 3205) {
+		snprintf(port, sizeof(port), "%u", adm.isns_port);
+		conf_add_kv(c, &c->system, "iSNSServerPort", port);
+	}
+	if (adm.isns_access_control)
+		conf_add_kv(c, &c->system, "iSNSAccessControl", "On");
+}
+
+static void put(void *arg, const char *text)
+{
+	out_puts(arg, text);
+}
+
+enum adm_status export_config(struct adm_call *call)
+{
+	struct conf c;
+	struct walk w = { .c = &c };
+
+	conf_init(&c);
+	c.default_driver = driver_names[ADM_DRIVER_ISCSI];
+	add_system(&c);
+	iscsi_account_each_bound(NULL, add_user, &w);
+	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
+		add_target(&c, registry_target(scsi_target_tid(t)));
+	conf_print(&c, put, &call->out);
+	conf_free(&c);
+	return ADM_OK;
+}
