@@ -167,7 +167,7 @@ bool blk_raw(struct blk *blk, struct blk_req *req)
 	case BLK_DISCARD:
 		return blk->ops->discard(blk, req);
 	case BLK_ZERO:
-		return blk->ops->zero ? blk->ops->zero(blk, req) : blk_emulate_zero(blk, req);
+		return blk->ops->zero ? blk->ops->zero(blk, req) : blk_zero_by_writing(blk, req);
 	case BLK_COMPARE_AND_WRITE:
 		return blk->ops->compare_and_write ? blk->ops->compare_and_write(blk, req) :
 						     blk_emulate_caw(blk, req);

@@ -177,6 +177,9 @@ void blk_complete(struct blk_req *req, int status);
 /* The same on the home loop, from a callback of that loop (message, descriptor, timer, poller,
  * deferred call): done() runs at once. Never under the frame that submitted @req. */
 void blk_complete_here(struct blk_req *req, int status);
+/* For devices whose zero() finds that the store cannot after all: writes zeros in pieces. Result as
+ * for zero(). On the home loop. */
+bool blk_zero_by_writing(struct blk *blk, struct blk_req *req);
 /* Hash of a path, or whatever else names a store for good: blk->identity. */
 uint64_t blk_identity(const char *name);
 /* Makes what devices without memory of their own need (one bounce arena per node). blk_open() calls

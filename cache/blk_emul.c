@@ -210,7 +210,7 @@ static void zero_wrote(struct blk_req *io)
 		blk_complete_here(parent, parent->status);
 }
 
-bool blk_emulate_zero(struct blk *blk, struct blk_req *req)
+bool blk_zero_by_writing(struct blk *blk, struct blk_req *req)
 {
 	struct zeroing *z = malloc(sizeof(*z));
 

@@ -9,8 +9,6 @@
  * bounce arena of its node. Result as blk_submit(). */
 bool blk_bounce_read(struct blk *blk, struct blk_req *req);
 bool blk_bounce_prepare(struct blk *blk, struct blk_req *req);
-/* ZERO by writing zeros in pieces. */
-bool blk_emulate_zero(struct blk *blk, struct blk_req *req);
 /* COMPARE_AND_WRITE by reading, comparing and writing under an exclusive extent. */
 bool blk_emulate_caw(struct blk *blk, struct blk_req *req);
 /* WRITE, ZERO, DISCARD on a device whose COMPARE_AND_WRITE is emulated: ordered against those. */

@@ -126,6 +126,18 @@ void loop_post(struct loop *loop, struct loop_msg *msg);
  * an event thread (asserted). On the loop's own thread it simply calls. */
 void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg);
 
+/* ---- what others keep per loop ----------------------------------------------------------------- */
+/* Something that lives as long as the loop (an I/O context, a buffer pool): attached on the loop;
+ * detach() runs once, from loop_destroy(), while descriptors and pollers can still be taken out; it
+ * frees what embeds @a. Newest first. */
+struct loop_attachment {
+	struct list link;
+	void (*detach)(struct loop_attachment *a);
+};
+void loop_attach(struct loop *loop, struct loop_attachment *a);
+/* What was attached with this detach(), or NULL. On the loop. */
+struct loop_attachment *loop_attached(struct loop *loop, void (*detach)(struct loop_attachment *a));
+
 /* ---- figures (any thread; relaxed reads) ----------------------------------------------------- */
 struct loop_stats {
 	uint64_t iterations;

@@ -37,6 +37,7 @@ struct loop {
 	struct list deferred;
 	struct list pollers;
 	struct list *next_poller; /* of the walk in progress */
+	struct list attachments;
 	int batch_pos, batch_len;
 	struct loop_stats stats; /* cpu_ns: at the end of the thread's last run */
 	struct timer_wheel timers;

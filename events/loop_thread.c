@@ -81,6 +81,7 @@ struct loop *loop_create(const struct loop_conf *conf)
 	loop->now = clock_now_ns();
 	list_init(&loop->deferred);
 	list_init(&loop->pollers);
+	list_init(&loop->attachments);
 	mailbox_init(&loop->mailbox);
 	timer_wheel_init(&loop->timers, loop->now);
 	pthread_mutex_lock(&registry_lock);
@@ -108,12 +109,35 @@ static void wait_for_posters(const struct loop *dying)
 	}
 }
 
+void loop_attach(struct loop *loop, struct loop_attachment *a)
+{
+	ASSERT_ON_OWN_THREAD(loop);
+	list_add_head(&loop->attachments, &a->link);
+}
+
+struct loop_attachment *loop_attached(struct loop *loop, void (*detach)(struct loop_attachment *a))
+{
+	struct loop_attachment *a;
+
+	ASSERT_ON_OWN_THREAD(loop);
+	list_for_each(a, &loop->attachments, link)
+		if (a->detach == detach)
+			return a;
+	return NULL;
+}
+
 void loop_destroy(struct loop *loop)
 {
 	if (!loop)
 		return;
 	BUG_ON(loop->running || loop->thread_started);
 	BUG_ON(mailbox_pending(&loop->mailbox));
+	while (!list_empty(&loop->attachments)) {
+		struct loop_attachment *a = list_first(&loop->attachments, struct loop_attachment, link);
+
+		list_del(&a->link);
+		a->detach(a);
+	}
 	ASSERT(loop->nfds == 0);
 	ASSERT(list_empty(&loop->pollers));
 	pthread_mutex_lock(&registry_lock);

@@ -10,11 +10,12 @@ static const struct backend {
 	struct blk *(*open)(const struct blk_open_args *args);
 	bool bounce; /* no memory of its own */
 } backends[] = {
+	{ "aio", aio_open, true },
 	{ "ram", ram_open, false },
 	{ "null", null_open, false },
 };
 
-const char *const blk_bstypes[] = { "ram", "null", NULL };
+const char *const blk_bstypes[] = { "aio", "rdwr", "ram", "null", NULL };
 
 void *backend_fail(const struct blk_open_args *args, int err, const char *fmt, ...)
 {

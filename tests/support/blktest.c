@@ -113,6 +113,22 @@ static int prepare(struct bt *t, struct blk_req *req)
 	return wait_for(t, w, now);
 }
 
+static bool plain_done;
+
+static void plain_wake(struct blk_req *req)
+{
+	plain_done = true;
+}
+
+int bt_run_plain(struct bt *t, struct blk_req *req)
+{
+	plain_done = false;
+	req->done = plain_wake;
+	if (!bt_submit(t, req))
+		bt_until(t, &plain_done);
+	return req->status;
+}
+
 int bt_read(struct bt *t, uint64_t off, uint64_t len, void *to, unsigned flags)
 {
 	struct waiting w;

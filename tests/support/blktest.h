@@ -20,6 +20,8 @@ void bt_fini(struct bt *t); /* closes blk, destroys the loop */
 
 /* Submits as if from the loop, without waiting. */
 bool bt_submit(struct bt *t, struct blk_req *req) must_check;
+/* Sets req->done, submits and waits. Returns the status. */
+int bt_run_plain(struct bt *t, struct blk_req *req);
 /* Steps the loop until *flag. Fails the test after 20 s. */
 void bt_until(struct bt *t, const bool *flag);
 

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A store in a file or block device, by libaio with O_DIRECT: the page cache keeps no second copy of
+ * what our own cache holds, and no event thread waits for the disk (aio_engine.c).
+ *
+ *  - A store that refuses O_DIRECT (some network file systems, old tmpfs) is opened without, with a
+ *    warning; its transfers then run on the offload threads and use the page cache. What is promised
+ *    stays the same: SYNC and FUA end after fdatasync().
+ *  - A logical block smaller than the store's sector is refused: every partial sector would be a
+ *    read, a merge and a write that a power cut can tear.
+ *  - The file is locked (F_OFD_SETLK) against other writers, of this daemon or another, unless it is
+ *    opened read-only.
+ *  - DISCARD punches holes or sends BLKDISCARD, ZERO uses ZERO_RANGE (or punches, when the caller
+ *    allows deallocation) or BLKZEROOUT, on the offload threads; where the store cannot, zeros are
+ *    written.
+ */
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+#include "cache/backend/aio_engine.h"
+#include "cache/backend/backend.h"
+#include "cache/backend/offload.h"
+#include "events/log.h"
+
+#define AIO_MAX_LEN MiB(1)
+
+struct aio {
+	struct blk blk;
+	struct aio_store store;
+	bool device;
+	_Atomic bool no_zero; /* ZERO_RANGE or BLKZEROOUT was refused */
+};
+
+static struct aio *aio_of(struct blk *blk)
+{
+	return container_of(blk, struct aio, blk);
+}
+
+/* ---- transfers --------------------------------------------------------------------------------- */
+
+static bool aio_transfer(struct blk *blk, struct blk_req *req)
+{
+	return aio_engine_submit(&aio_of(blk)->store, req);
+}
+
+static bool aio_sync(struct blk *blk, struct blk_req *req)
+{
+	struct aio *a = aio_of(blk);
+
+	if (a->store.sync || (blk->caps & BLK_CAP_READONLY)) {
+		req->status = 0;
+		return true;
+	}
+	return aio_engine_submit(&a->store, req);
+}
+
+static void aio_abort(struct blk *blk, struct blk_req *req)
+{
+	if (req->op == BLK_READ || req->op == BLK_WRITE || req->op == BLK_SYNC)
+		aio_engine_abort(req);
+}
+
+/* ---- DISCARD, ZERO, PREFETCH: calls that may block ---------------------------------------------- */
+
+struct aio_job {
+	struct offload_job job;
+	struct aio *a;
+	struct blk_req *req;
+	int result;
+};
+
+static int clear_range(struct aio *a, const struct blk_req *req)
+{
+	bool punch = req->op == BLK_DISCARD || (req->flags & BLK_F_MAY_ALLOC);
+	uint64_t range[2] = { req->offset, req->len };
+	int rc;
+
+	if (a->device) {
+		rc = ioctl(a->store.fd, req->op == BLK_DISCARD ? BLKDISCARD : BLKZEROOUT, range);
+	} else {
+		rc = fallocate(a->store.fd,
+			       FALLOC_FL_KEEP_SIZE | (punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE),
+			       (off_t)req->offset, (off_t)req->len);
+	}
+	return rc < 0 ? -errno : 0;
+}
+
+static void job_run(struct offload_job *job)
+{
+	struct aio_job *j = container_of(job, struct aio_job, job);
+
+	if (j->req->op == BLK_PREFETCH) {
+		/* The page cache is not used by direct I/O: only a buffered store gains. */
+		j->result = -posix_fadvise(j->a->store.fd, (off_t)j->req->offset, (off_t)j->req->len,
+					   POSIX_FADV_WILLNEED);
+		return;
+	}
+	j->result = clear_range(j->a, j->req);
+	if (!j->result && (j->req->flags & BLK_F_FUA) && !j->a->store.sync)
+		j->result = fdatasync(j->a->store.fd) < 0 ? -errno : 0;
+}
+
+static void job_done(struct offload_job *job)
+{
+	struct aio_job *j = container_of(job, struct aio_job, job);
+	struct blk_req *req = j->req;
+	struct aio *a = j->a;
+	int result = j->result;
+
+	free(j);
+	if (req->op == BLK_PREFETCH) {
+		blk_complete_here(req, 0); /* a hint */
+		return;
+	}
+	if (req->op == BLK_ZERO && (result == -EOPNOTSUPP || result == -ENOTTY || result == -EINVAL)) {
+		if (!atomic_exchange(&a->no_zero, true))
+			log_notice("%s: the store cannot clear ranges (%s); zeros will be written",
+				   a->blk.path, strerror(-result));
+		if (blk_zero_by_writing(&a->blk, req))
+			blk_complete_here(req, req->status);
+		return;
+	}
+	if (result)
+		log_ratelimited(LOG_LVL_ERROR, "%s: %s of %llu bytes at %llu: %s", a->blk.path,
+				req->op == BLK_ZERO ? "zeroing" : "discard",
+				(unsigned long long)req->len, (unsigned long long)req->offset,
+				strerror(-result));
+	blk_complete_here(req, result ? aio_status(result) : 0);
+}
+
+static bool aio_blocking(struct blk *blk, struct blk_req *req)
+{
+	struct aio *a = aio_of(blk);
+	struct aio_job *j;
+
+	if (req->op == BLK_ZERO && a->no_zero)
+		return blk_zero_by_writing(blk, req);
+	if (req->op == BLK_DISCARD && !(blk->caps & BLK_CAP_DISCARD)) {
+		req->status = -EOPNOTSUPP;
+		return true;
+	}
+	j = malloc(sizeof(*j));
+	if (!j) {
+		req->status = -ENOMEM;
+		return true;
+	}
+	j->a = a;
+	j->req = req;
+	offload_submit(&j->job, req->home, job_run, job_done);
+	return false;
+}
+
+static bool aio_prefetch(struct blk *blk, struct blk_req *req)
+{
+	if (!aio_of(blk)->store.direct)
+		return aio_blocking(blk, req);
+	req->status = 0;
+	return true;
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------- */
+
+static int aio_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+		      uint64_t *run)
+{
+	struct aio *a = aio_of(blk);
+	off_t data, hole;
+
+	*what = BLK_EXTENT_MAPPED;
+	*run = len;
+	if (a->device)
+		return 0;
+	data = lseek(a->store.fd, (off_t)offset, SEEK_DATA);
+	if (data < 0) {
+		if (errno == ENXIO) /* nothing but hole to the end */
+			*what = BLK_EXTENT_DEALLOCATED;
+		return errno == ENXIO || errno == EINVAL ? 0 : -errno;
+	}
+	if ((uint64_t)data > offset) {
+		uint64_t n = ALIGN_DOWN((uint64_t)data - offset, (uint64_t)blk->block_size);
+
+		if (n) { /* else: data begins inside our first block */
+			*what = BLK_EXTENT_DEALLOCATED;
+			*run = MIN(len, n);
+			return 0;
+		}
+	}
+	hole = lseek(a->store.fd, data, SEEK_HOLE);
+	if (hole < 0)
+		return -errno;
+	if ((uint64_t)hole > offset)
+		*run = MIN(len, ALIGN_UP((uint64_t)hole - offset, (uint64_t)blk->block_size));
+	return 0;
+}
+
+static int store_size(const struct aio *a, uint64_t *bytes)
+{
+	struct stat st;
+
+	if (a->device)
+		return ioctl(a->store.fd, BLKGETSIZE64, bytes) < 0 ? -errno : 0;
+	if (fstat(a->store.fd, &st) < 0)
+		return -errno;
+	*bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
+static int aio_refresh(struct blk *blk)
+{
+	uint64_t bytes;
+	int err = store_size(aio_of(blk), &bytes);
+
+	if (err)
+		return err;
+	bytes = ALIGN_DOWN(bytes, (uint64_t)blk->block_size);
+	if (!bytes)
+		return -EINVAL;
+	if (bytes != blk->size)
+		log_notice("%s: size was %llu, is now %llu bytes", blk->path,
+			   (unsigned long long)blk->size, (unsigned long long)bytes);
+	blk->size = bytes;
+	return 0;
+}
+
+static void aio_close(struct blk *blk)
+{
+	struct aio *a = aio_of(blk);
+
+	if (a->store.fd >= 0)
+		close(a->store.fd);
+	free(blk->path);
+	free(a);
+}
+
+static const struct blk_ops aio_ops = {
+	.name = "aio",
+	.read = aio_transfer,
+	.write = aio_transfer,
+	.sync = aio_sync,
+	.discard = aio_blocking,
+	.zero = aio_blocking,
+	.prefetch = aio_prefetch,
+	.abort = aio_abort,
+	.extent = aio_extent,
+	.refresh = aio_refresh,
+	.close = aio_close,
+};
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+/* A number below /sys/dev/block/MAJ:MIN (for a partition: of its disk), or @none. */
+static uint64_t queue_number(dev_t dev, const char *name, uint64_t none)
+{
+	static const char *const forms[] = { "/sys/dev/block/%u:%u/queue/%s",
+					     "/sys/dev/block/%u:%u/../queue/%s" };
+	unsigned long long v;
+	char path[128];
+
+	for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+		FILE *f;
+		int n;
+
+		snprintf(path, sizeof(path), forms[i], major(dev), minor(dev), name);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		n = fscanf(f, "%llu", &v);
+		fclose(f);
+		if (n == 1)
+			return v;
+	}
+	return none;
+}
+
+/* What direct I/O on a regular file asks for: the kernel says (since 6.1), or a read finds out. */
+static void file_alignment(struct aio *a)
+{
+	struct aio_store *s = &a->store;
+	void *probe;
+
+#ifdef STATX_DIOALIGN
+	struct statx stx;
+
+	if (statx(s->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
+	    (stx.stx_mask & STATX_DIOALIGN)) {
+		s->mem_align = stx.stx_dio_mem_align;
+		s->off_align = stx.stx_dio_offset_align;
+		if (!s->mem_align || !s->off_align)
+			s->direct = false;
+		return;
+	}
+#endif
+	probe = aligned_alloc(4096, 4096);
+	if (!probe)
+		return;
+	for (uint32_t n = 512; n <= 4096; n *= 2) {
+		if (pread(s->fd, probe, n, 0) >= 0) {
+			s->mem_align = s->off_align = n;
+			break;
+		}
+	}
+	free(probe);
+}
+
+static void device_properties(struct aio *a, dev_t dev)
+{
+	unsigned sector = 512, physical = 4096;
+
+	if (ioctl(a->store.fd, BLKSSZGET, &sector) == 0)
+		a->store.mem_align = a->store.off_align = sector;
+	if (ioctl(a->store.fd, BLKPBSZGET, &physical) == 0)
+		a->blk.physical_size = physical;
+	if (queue_number(dev, "discard_max_bytes", 0))
+		a->blk.caps |= BLK_CAP_DISCARD;
+	if (queue_number(dev, "write_zeroes_max_bytes", 0))
+		a->blk.caps |= BLK_CAP_ZERO;
+	if (queue_number(dev, "rotational", 0))
+		a->blk.caps |= BLK_CAP_ROTATIONAL;
+}
+
+static void file_properties(struct aio *a, const struct stat *st, bool readonly)
+{
+	uint64_t beyond = ALIGN_UP((uint64_t)st->st_size, MiB(1));
+
+	a->blk.physical_size = MAX(4096u, (uint32_t)MIN((uint64_t)st->st_blksize, KiB(64)));
+	if (a->store.direct)
+		file_alignment(a);
+	if (queue_number(st->st_dev, "rotational", 0))
+		a->blk.caps |= BLK_CAP_ROTATIONAL;
+	/* Punching behind the end changes nothing and tells whether it could. */
+	if (!readonly && fallocate(a->store.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				   (off_t)beyond, 4096) == 0)
+		a->blk.caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO;
+}
+
+static int lock_store(int fd)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	return fcntl(fd, F_OFD_SETLK, &all) < 0 ? -errno : 0;
+}
+
+/* Opens the file; 0 or -errno. */
+static int open_store(struct aio_store *s, const char *path, bool readonly, bool sync)
+{
+	int flags = (readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | (sync ? O_SYNC : 0);
+
+	s->direct = true;
+	s->fd = open(path, flags | O_DIRECT);
+	if (s->fd < 0 && errno == EINVAL) {
+		s->direct = false;
+		s->fd = open(path, flags);
+	}
+	return s->fd < 0 ? -errno : 0;
+}
+
+static struct blk *fail(struct aio *a, const struct blk_open_args *args, int err, const char *why)
+{
+	backend_fail(args, err, "%s: %s", args->path ? args->path : "", why);
+	aio_close(&a->blk);
+	errno = err;
+	return NULL;
+}
+
+struct blk *aio_open(const struct blk_open_args *args)
+{
+	struct aio *a = calloc(1, sizeof(*a));
+	char why[128], *real;
+	struct stat st;
+	uint64_t bytes;
+	int err;
+
+	if (!a)
+		return backend_fail(args, ENOMEM, "%s: no memory", args->path ? args->path : "");
+	a->store.fd = -1;
+	if (!args->path || !*args->path)
+		return fail(a, args, EINVAL, "a path to a file or block device is wanted");
+	err = open_store(&a->store, args->path, args->readonly, args->sync);
+	if (err)
+		return fail(a, args, -err, strerror(-err));
+	if (fstat(a->store.fd, &st) < 0)
+		return fail(a, args, errno, strerror(errno));
+	a->device = S_ISBLK(st.st_mode);
+	if (!a->device && !S_ISREG(st.st_mode))
+		return fail(a, args, EINVAL, "neither a regular file nor a block device");
+	err = args->readonly ? 0 : lock_store(a->store.fd);
+	if (err == -EAGAIN || err == -EACCES)
+		return fail(a, args, EBUSY,
+			    "in use: another logical unit or daemon has it open for writing");
+	if (err && err != -EINVAL && err != -ENOLCK && err != -EOPNOTSUPP)
+		return fail(a, args, -err, strerror(-err));
+	if (err)
+		log_warn("%s: cannot be locked (%s): nothing keeps others from writing to it",
+			 args->path, strerror(-err));
+
+	a->store.sync = args->sync;
+	a->store.mem_align = a->store.off_align = 512;
+	if (a->device)
+		device_properties(a, st.st_rdev);
+	else
+		file_properties(a, &st, args->readonly);
+	if (!a->store.direct) {
+		a->store.mem_align = a->store.off_align = 1;
+		log_warn("%s: the store refuses direct I/O: using the page cache, by blocking calls",
+			 args->path);
+	}
+	a->blk.block_size = args->block_size ? args->block_size : MAX(512u, a->store.off_align);
+	if (a->blk.block_size < a->store.off_align || a->blk.block_size > 4096) {
+		snprintf(why, sizeof(why), "its sectors have %u bytes: a block size of %u cannot be served%s",
+			 a->store.off_align, a->blk.block_size,
+			 a->store.off_align == 4096 ? "; use 4096" : "");
+		return fail(a, args, EINVAL, why);
+	}
+	err = store_size(a, &bytes);
+	if (err)
+		return fail(a, args, -err, strerror(-err));
+	a->blk.size = ALIGN_DOWN(bytes, (uint64_t)a->blk.block_size);
+	if (!a->blk.size)
+		return fail(a, args, EINVAL, "smaller than one block");
+	if (a->blk.size != bytes)
+		log_notice("%s: the last %llu bytes are less than a block and stay unused", args->path,
+			   (unsigned long long)(bytes - a->blk.size));
+
+	real = realpath(args->path, NULL);
+	a->blk.ops = &aio_ops;
+	a->blk.max_len = AIO_MAX_LEN;
+	a->blk.physical_size = MAX(a->blk.physical_size, a->blk.block_size);
+	a->blk.node = args->node;
+	a->blk.identity = blk_identity(real ? real : args->path);
+	a->blk.caps |= args->readonly ? BLK_CAP_READONLY : args->sync ? 0 : BLK_CAP_VOLATILE;
+	free(real);
+	a->blk.path = strdup(args->path);
+	if (!a->blk.path)
+		return fail(a, args, ENOMEM, "no memory");
+	a->store.path = a->blk.path;
+	return &a->blk;
+}

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* libaio for event loops. See aio_engine.h. */
+#include <libaio.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include "cache/backend/aio_engine.h"
+#include "cache/backend/offload.h"
+#include "events/log.h"
+
+#define DEPTH 512     /* requests in the kernel, a loop */
+#define DEPTH_MIN 16
+#define INLINE_IOV 32
+#define RETRY_NS NSEC_PER_MSEC
+
+/* The start of the ring that io_setup() maps into user space (linux/aio.c; its magic says whether it
+ * is what we think). The kernel moves tail, we move head. */
+struct ring {
+	unsigned id, nr, head, tail;
+	unsigned magic, compat_features, incompat_features, header_length;
+	struct io_event events[];
+};
+#define RING_MAGIC 0xa10a10a1
+
+enum step { STEP_TRANSFER, STEP_SYNC };
+
+/* One request on its way. Belongs to its loop; kept for reuse. */
+struct aio_io {
+	struct iocb iocb;
+	struct list link; /* aio_loop.pending, .idle, or none: in the kernel or with a worker */
+	struct aio_loop *al;
+	struct aio_store *store;
+	struct blk_req *req;
+	enum step step;
+	bool with_rwf;
+	struct iovec *iov, *at; /* at: what is left */
+	unsigned cap, left;	/* elements */
+	uint64_t pos, end;	/* on the store */
+	uint8_t *aligned;	/* stands in for memory that direct I/O would refuse */
+	struct offload_job job;
+	ssize_t result; /* of the job */
+	struct iovec inline_iov[INLINE_IOV];
+};
+
+/* What a loop has. On its thread only. */
+struct aio_loop {
+	struct loop *loop;
+	struct loop_attachment attachment;
+	io_context_t ctx;
+	unsigned depth, in_kernel;
+	struct ring *ring;
+	struct loop_fd efd;
+	struct loop_poller poller;
+	struct loop_deferred submit;
+	struct timer retry;
+	struct list pending;	/* foreground first */
+	struct list background; /* read-ahead, write-back */
+	struct list idle;
+};
+
+static __thread struct {
+	struct loop *loop;
+	struct aio_loop *al;
+	uint64_t generation;
+} mine;
+static _Atomic uint64_t generation; /* moves when a loop's context goes */
+
+static void start(struct aio_io *io);
+
+int aio_status(int err)
+{
+	switch (err) {
+	case -ENOSPC:
+	case -EDQUOT:
+	case -EFBIG:
+		return -ENOSPC;
+	case -ENODEV:
+	case -ENXIO:
+		return -ENODEV;
+	case -EOPNOTSUPP:
+	case -ENOMEM:
+	case -EROFS:
+		return err;
+	default:
+		return -EIO;
+	}
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static struct aio_io *io_get(struct aio_loop *al)
+{
+	struct aio_io *io = list_first_or_null(&al->idle, struct aio_io, link);
+
+	if (io) {
+		list_del(&io->link);
+		return io;
+	}
+	io = calloc(1, sizeof(*io));
+	if (!io)
+		return NULL;
+	list_init(&io->link);
+	io->al = al;
+	io->iov = io->inline_iov;
+	io->cap = INLINE_IOV;
+	return io;
+}
+
+static void io_put(struct aio_io *io)
+{
+	free(io->aligned);
+	io->aligned = NULL;
+	list_add_head(&io->al->idle, &io->link);
+}
+
+static bool aligned_for(const struct aio_store *s, const struct frags *f)
+{
+	if (!s->direct)
+		return true;
+	for (uint32_t i = 0; i < f->n; i++)
+		if (((uintptr_t)f->v[i].base & (s->mem_align - 1)) || f->v[i].len & (s->off_align - 1))
+			return false;
+	return f->n <= IOV_MAX;
+}
+
+/* The request's fragments as an iovec; 0 or -ENOMEM. */
+static int map_data(struct aio_io *io)
+{
+	const struct frags *f = &io->req->data;
+
+	if (unlikely(!aligned_for(io->store, f))) {
+		io->aligned = aligned_alloc(4096, ALIGN_UP(f->len, 4096ull));
+		if (!io->aligned)
+			return -ENOMEM;
+		if (io->req->op == BLK_WRITE)
+			frags_copy_out(f, 0, io->aligned, f->len);
+		io->iov[0] = (struct iovec){ io->aligned, f->len };
+		io->left = 1;
+		return 0;
+	}
+	if (f->n > io->cap) {
+		struct iovec *v = malloc(f->n * sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		if (io->iov != io->inline_iov)
+			free(io->iov);
+		io->iov = v;
+		io->cap = f->n;
+	}
+	for (uint32_t i = 0; i < f->n; i++)
+		io->iov[i] = (struct iovec){ f->v[i].base, f->v[i].len };
+	io->left = f->n;
+	return 0;
+}
+
+/* ---- completion -------------------------------------------------------------------------------- */
+
+static void end(struct aio_io *io, int status)
+{
+	struct blk_req *req = io->req;
+
+	if (io->aligned && req->op == BLK_READ && status == 0)
+		frags_copy_in(&req->data, 0, io->aligned, req->len);
+	io_put(io);
+	blk_complete_here(req, status);
+}
+
+static void advance(struct aio_io *io, size_t n)
+{
+	io->pos += n;
+	while (io->left && n >= io->at->iov_len) {
+		n -= io->at->iov_len;
+		io->at++;
+		io->left--;
+	}
+	if (n) {
+		io->at->iov_base = (uint8_t *)io->at->iov_base + n;
+		io->at->iov_len -= n;
+	}
+}
+
+static void sync_run(struct offload_job *job)
+{
+	struct aio_io *io = container_of(job, struct aio_io, job);
+
+	io->result = fdatasync(io->store->fd) < 0 ? -errno : 0;
+}
+
+static void finished(struct aio_io *io, ssize_t res);
+
+static void job_done(struct offload_job *job)
+{
+	struct aio_io *io = container_of(job, struct aio_io, job);
+
+	finished(io, io->result);
+}
+
+/* A step has its result. Also called when it could not even be started. */
+static void finished(struct aio_io *io, ssize_t res)
+{
+	struct aio_store *s = io->store;
+
+	if (io->step == STEP_SYNC) {
+		if (res == -EINVAL && !s->no_fdsync) {
+			s->no_fdsync = true;
+			offload_submit(&io->job, io->al->loop, sync_run, job_done);
+			return;
+		}
+		end(io, res < 0 ? aio_status((int)res) : 0);
+		return;
+	}
+	if (res < 0) {
+		if (io->with_rwf && (res == -EINVAL || res == -EOPNOTSUPP) && !s->no_rwf) {
+			s->no_rwf = true; /* then: write, and sync behind it */
+			start(io);
+			return;
+		}
+		log_ratelimited(LOG_LVL_ERROR, "%s: %s of %llu bytes at %llu: %s", s->path,
+				io->req->op == BLK_READ ? "read" : "write",
+				(unsigned long long)(io->end - io->pos),
+				(unsigned long long)io->pos, strerror((int)-res));
+		end(io, aio_status((int)res));
+		return;
+	}
+	if (res == 0) { /* the store has become shorter than we said it is */
+		log_ratelimited(LOG_LVL_ERROR, "%s: nothing there at %llu: has it been truncated?",
+				s->path, (unsigned long long)io->pos);
+		end(io, -EIO);
+		return;
+	}
+	advance(io, (size_t)res);
+	if (io->pos < io->end) {
+		start(io);
+	} else if (io->req->op == BLK_WRITE && (io->req->flags & BLK_F_FUA) && !io->with_rwf &&
+		   !s->sync) {
+		io->step = STEP_SYNC;
+		start(io);
+	} else {
+		end(io, 0);
+	}
+}
+
+static unsigned reap(struct aio_loop *al)
+{
+	struct io_event ev[64];
+	unsigned n = 0, got;
+
+	do {
+		struct ring *r = al->ring;
+
+		got = 0;
+		if (likely(r)) {
+			unsigned head = r->head;
+			unsigned tail = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE);
+
+			for (; head != tail && got < ARRAY_SIZE(ev); got++) {
+				ev[got] = r->events[head];
+				head = head + 1 == r->nr ? 0 : head + 1;
+			}
+			__atomic_store_n(&r->head, head, __ATOMIC_RELEASE);
+		} else {
+			struct timespec zero = { 0, 0 };
+			int rc = io_getevents(al->ctx, 0, ARRAY_SIZE(ev), ev, &zero);
+
+			got = rc > 0 ? (unsigned)rc : 0;
+		}
+		ASSERT(got <= al->in_kernel);
+		al->in_kernel -= got;
+		for (unsigned i = 0; i < got; i++)
+			finished(ev[i].data, (long)ev[i].res);
+		n += got;
+	} while (got == ARRAY_SIZE(ev) && n < DEPTH);
+	if (n && !(list_empty(&al->pending) && list_empty(&al->background)))
+		loop_defer(al->loop, &al->submit);
+	return n;
+}
+
+static unsigned poll_ring(struct loop_poller *p)
+{
+	struct aio_loop *al = container_of(p, struct aio_loop, poller);
+
+	return al->in_kernel ? reap(al) : 0;
+}
+
+static void woken(struct loop_fd *lfd, uint32_t revents)
+{
+	reap(container_of(lfd, struct aio_loop, efd));
+}
+
+/* ---- submission -------------------------------------------------------------------------------- */
+
+static struct aio_io *next_pending(struct aio_loop *al)
+{
+	struct aio_io *io = list_first_or_null(&al->pending, struct aio_io, link);
+
+	return io ? io : list_first_or_null(&al->background, struct aio_io, link);
+}
+
+static void fill_iocb(struct aio_io *io)
+{
+	struct iocb *cb = &io->iocb;
+
+	memset(cb, 0, sizeof(*cb));
+	cb->data = io;
+	cb->aio_fildes = io->store->fd;
+	cb->u.c.flags = 1 << 0; /* IOCB_FLAG_RESFD */
+	cb->u.c.resfd = (unsigned)io->al->efd.fd;
+	if (io->step == STEP_SYNC) {
+		cb->aio_lio_opcode = IO_CMD_FDSYNC;
+		return;
+	}
+	cb->aio_lio_opcode = io->req->op == BLK_READ ? IO_CMD_PREADV : IO_CMD_PWRITEV;
+	cb->u.c.buf = io->at;
+	cb->u.c.nbytes = io->left;
+	cb->u.c.offset = (long long)io->pos;
+	io->with_rwf = io->req->op == BLK_WRITE && (io->req->flags & BLK_F_FUA) &&
+		       !io->store->no_rwf && !io->store->sync;
+	if (io->with_rwf)
+		cb->aio_rw_flags = RWF_DSYNC;
+}
+
+/* Everything that this iteration asked for, in one system call if the kernel takes it all. */
+static void submit_batch(struct loop_deferred *d)
+{
+	struct aio_loop *al = container_of(d, struct aio_loop, submit);
+	struct iocb *batch[DEPTH];
+
+	for (;;) {
+		unsigned n = 0, room = al->depth - al->in_kernel;
+		struct aio_io *io;
+		int rc;
+
+		while (n < room && (io = next_pending(al)) != NULL) {
+			list_del(&io->link);
+			fill_iocb(io);
+			batch[n++] = &io->iocb;
+		}
+		if (!n)
+			return;
+		al->in_kernel += n;
+		rc = io_submit(al->ctx, n, batch);
+		if (rc == (int)n)
+			continue;
+		/* What it did not take: back to where it came from, in order. */
+		for (unsigned i = n; i-- > (rc < 0 ? 0 : (unsigned)rc);) {
+			io = container_of(batch[i], struct aio_io, iocb);
+			list_add_head(io->req->flags & BLK_F_BACKGROUND ? &al->background :
+									  &al->pending,
+				      &io->link);
+			al->in_kernel--;
+		}
+		if (rc > 0 || rc == -EINTR)
+			continue;
+		if (rc == -EAGAIN || rc == 0) {
+			/* Short of kernel resources: a completion, or else the timer, tries again. */
+			if (!al->in_kernel)
+				loop_timer_arm(al->loop, &al->retry, RETRY_NS);
+			return;
+		}
+		/* The first one is at fault. */
+		io = container_of(batch[0], struct aio_io, iocb);
+		list_del(&io->link);
+		finished(io, rc);
+	}
+}
+
+static void retry(struct timer *t)
+{
+	struct aio_loop *al = container_of(t, struct aio_loop, retry);
+
+	loop_defer(al->loop, &al->submit);
+}
+
+/* Blocking transfers for stores without direct I/O. */
+static void buffered_run(struct offload_job *job)
+{
+	struct aio_io *io = container_of(job, struct aio_io, job);
+	int n = (int)MIN(io->left, (unsigned)IOV_MAX), fd = io->store->fd;
+
+	do {
+		io->result = io->req->op == BLK_READ ? preadv(fd, io->at, n, (off_t)io->pos) :
+						       pwritev(fd, io->at, n, (off_t)io->pos);
+	} while (io->result < 0 && errno == EINTR);
+	if (io->result < 0)
+		io->result = -errno;
+}
+
+static void start(struct aio_io *io)
+{
+	struct aio_loop *al = io->al;
+
+	if (!io->store->direct || (io->step == STEP_SYNC && io->store->no_fdsync)) {
+		io->with_rwf = false;
+		offload_submit(&io->job, al->loop, io->step == STEP_SYNC ? sync_run : buffered_run,
+			       job_done);
+		return;
+	}
+	list_add_tail(io->req->flags & BLK_F_BACKGROUND ? &al->background : &al->pending, &io->link);
+	loop_defer(al->loop, &al->submit);
+}
+
+/* ---- a loop's context -------------------------------------------------------------------------- */
+
+static void detach(struct loop_attachment *a)
+{
+	struct aio_loop *al = container_of(a, struct aio_loop, attachment);
+
+	BUG_ON(al->in_kernel || !list_empty(&al->pending) || !list_empty(&al->background));
+	atomic_fetch_add(&generation, 1);
+	loop_timer_cancel(al->loop, &al->retry);
+	loop_poller_del(&al->poller);
+	loop_fd_del(&al->efd);
+	close(al->efd.fd);
+	io_destroy(al->ctx);
+	while (!list_empty(&al->idle)) {
+		struct aio_io *io = list_first(&al->idle, struct aio_io, link);
+
+		list_del(&io->link);
+		if (io->iov != io->inline_iov)
+			free(io->iov);
+		free(io);
+	}
+	free(al);
+}
+
+static struct aio_loop *loop_context_create(struct loop *loop)
+{
+	struct aio_loop *al = calloc(1, sizeof(*al));
+	int rc = -ENOMEM;
+
+	if (!al)
+		return NULL;
+	al->loop = loop;
+	al->efd.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (al->efd.fd < 0) {
+		log_error("aio: eventfd: %s", strerror(errno));
+		free(al);
+		return NULL;
+	}
+	for (al->depth = DEPTH; al->depth >= DEPTH_MIN; al->depth /= 2) {
+		rc = io_setup((int)al->depth, &al->ctx);
+		if (rc != -EAGAIN)
+			break;
+	}
+	if (rc == 0) {
+		al->efd.events = EPOLLIN | EPOLLET; /* never read: each signal is an edge */
+		al->efd.ready = woken;
+		rc = loop_fd_add(loop, &al->efd);
+		if (rc)
+			io_destroy(al->ctx);
+	}
+	if (rc) {
+		log_error("aio: cannot set up an I/O context: %s%s", strerror(-rc),
+			  rc == -EAGAIN ? " (see /proc/sys/fs/aio-max-nr)" : "");
+		close(al->efd.fd);
+		free(al);
+		return NULL;
+	}
+	al->ring = (struct ring *)al->ctx;
+	if (al->ring->magic != RING_MAGIC || al->ring->incompat_features)
+		al->ring = NULL;
+	al->poller.poll = poll_ring;
+	list_init(&al->pending);
+	list_init(&al->background);
+	list_init(&al->idle);
+	loop_deferred_init(&al->submit, submit_batch);
+	timer_init(&al->retry, retry);
+	loop_poller_add(loop, &al->poller);
+	al->attachment.detach = detach;
+	loop_attach(loop, &al->attachment);
+	return al;
+}
+
+/* The calling loop's context; made at its first request. NULL: logged why. */
+static struct aio_loop *context(struct loop *loop)
+{
+	uint64_t now = atomic_load_explicit(&generation, memory_order_acquire);
+	struct loop_attachment *a;
+
+	BUG_ON(!loop);
+	if (likely(mine.loop == loop && mine.generation == now))
+		return mine.al;
+	a = loop_attached(loop, detach);
+	mine.al = a ? container_of(a, struct aio_loop, attachment) : loop_context_create(loop);
+	mine.loop = mine.al ? loop : NULL;
+	mine.generation = now;
+	return mine.al;
+}
+
+/* ---- the public face --------------------------------------------------------------------------- */
+
+bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
+{
+	struct aio_loop *al = context(loop_current());
+	struct aio_io *io = al ? io_get(al) : NULL;
+
+	if (unlikely(!io)) {
+		req->status = -ENOMEM;
+		return true;
+	}
+	io->store = s;
+	io->req = req;
+	io->with_rwf = false;
+	req->drv = io;
+	if (req->op == BLK_SYNC) {
+		io->step = STEP_SYNC;
+	} else {
+		io->step = STEP_TRANSFER;
+		io->pos = req->offset;
+		io->end = req->offset + req->len;
+		req->status = map_data(io);
+		if (unlikely(req->status)) {
+			io_put(io);
+			return true;
+		}
+		io->at = io->iov;
+	}
+	start(io);
+	return false;
+}
+
+void aio_engine_abort(struct blk_req *req)
+{
+	struct aio_io *io = req->drv;
+
+	if (!io || !list_linked(&io->link))
+		return; /* in the kernel, or with a worker: it will run to its end */
+	list_del(&io->link);
+	req->drv = NULL;
+	io_put(io);
+	blk_complete(req, -ECANCELED);
+}
