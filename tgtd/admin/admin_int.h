@@ -6,7 +6,6 @@
  *     server.c   sockets, framing, limits
  *     verbs.c    (mode, op) -> function; waits for busy objects
  *     apply.c    makes and takes down targets and LUs: threads, stores, caches
- *     mask.c     which LUs an initiator sees
  *     show.c     everything that prints
  *     export.c   the whole configuration as targets.conf text
  *
@@ -66,7 +65,7 @@ struct adm_set {
 	char *key, *value;
 	char *original; /* targets: the value before the first change */
 };
-struct adm_set *set_find(struct list *sets, const char *key);
+struct adm_set *set_find(const struct list *sets, const char *key);
 /* Replaces or adds. 0 or -ENOMEM. @original is copied when the key is new. */
 int set_put(struct list *sets, const char *key, const char *value, const char *original) must_check;
 void set_drop(struct adm_set *set); /* NULL is fine */
@@ -81,7 +80,7 @@ struct adm_target {
 	struct list hash;
 	struct list luns;    /* adm_lu.link, any order */
 	struct list waiters; /* adm_call.wait: requests that change it, while busy */
-	struct list masks;   /* struct mask; mask.c */
+	struct list masks;   /* adm_set: initiator name -> LUNs that it may see */
 	struct list keys;    /* adm_set */
 	char *redirect_address, *redirect_port, *redirect_reason; /* NULL: not set */
 };
@@ -140,14 +139,6 @@ void apply_target_idle(struct adm_target *t);
 /* Pushes offline states down after adm.offline or a target's own changed. */
 void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
-
-/* ---- mask.c ----------------------------------------------------------------------------------------------- */
-/* "1,3-5" -> 0 or -EINVAL. */
-int mask_check(const char *luns);
-/* @luns NULL or "all": sees everything again. 0, -EINVAL, -ENOMEM. */
-int mask_set(struct adm_target *t, const char *iqn, const char *luns) must_check;
-const char *mask_get(const struct adm_target *t, const char *iqn); /* NULL: none */
-void mask_free_all(struct adm_target *t);
 
 /* ---- export.c ----------------------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */

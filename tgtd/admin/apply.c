@@ -71,7 +71,7 @@ struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun)
 	return NULL;
 }
 
-struct adm_set *set_find(struct list *sets, const char *key)
+struct adm_set *set_find(const struct list *sets, const char *key)
 {
 	struct adm_set *s;
 
@@ -251,7 +251,7 @@ static void target_forget(struct adm_target *t)
 	list_for_each_safe(lu, tmp, &t->luns, link)
 		lu_forget(lu);
 	list_del(&t->hash);
-	mask_free_all(t);
+	set_drop_all(&t->masks);
 	set_drop_all(&t->keys);
 	free(t->redirect_address);
 	free(t->redirect_port);
@@ -300,11 +300,12 @@ static void target_deleted(void *arg, int status)
 	struct pending *p = arg;
 	struct adm_target *t = p->target;
 
-	if (status == -EBUSY) {
-		/* it lives on: initiators must find it again */
+	if (status == -EBUSY || status == -ENOMEM) {
+		/* it lives on: initiators must find it again, once they are bound again */
 		if (iscsi_target_add(t->scsi))
 			log_error("admin: target %u can no longer be reached", t->tid);
-		pending_end(p, refuse(p->call, ADM_TARGET_ACTIVE, "a session was not over in time"));
+		pending_end(p, status == -ENOMEM ? ADM_NOMEM :
+						   refuse(p->call, ADM_TARGET_ACTIVE, "a session was not over in time"));
 		return;
 	}
 	if (status)
@@ -599,8 +600,8 @@ static void lu_deleted(void *arg, int status)
 {
 	struct pending *p = arg;
 
-	if (status == -EBUSY) {
-		pending_end(p, refuse(p->call, ADM_LUN_ACTIVE, "commands are under way"));
+	if (status == -EBUSY || status == -ENOMEM) {
+		pending_end(p, status == -ENOMEM ? ADM_NOMEM : refuse(p->call, ADM_LUN_ACTIVE, "commands are under way"));
 		return;
 	}
 	if (status)

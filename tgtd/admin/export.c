@@ -33,10 +33,10 @@ static void add_name(const char *rule, void *arg)
 {
 	struct walk *w = arg;
 	struct conf_rule *r = conf_add_rule(w->c, w->t, rule, true);
-	const char *luns = mask_get(w->from, rule);
+	const struct adm_set *mask = set_find(&w->from->masks, rule);
 
-	if (luns)
-		r->luns = conf_strdup(w->c, luns);
+	if (mask)
+		r->luns = conf_strdup(w->c, mask->value);
 }
 
 static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *lu)

@@ -128,9 +128,9 @@ static void show_address(const char *rule, void *arg)
 static void show_initiator(const char *rule, void *arg)
 {
 	struct acl_walk *w = arg;
-	const char *luns = mask_get(w->target, rule);
+	const struct adm_set *mask = set_find(&w->target->masks, rule);
 
-	out_printf(w->out, luns ? IN2 "%s (LUNs %s)\n" : IN2 "%s\n", rule, luns);
+	out_printf(w->out, mask ? IN2 "%s (LUNs %s)\n" : IN2 "%s\n", rule, mask ? mask->value : "");
 }
 
 static void show_target(struct adm_out *out, struct adm_target *t)

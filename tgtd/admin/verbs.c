@@ -214,6 +214,20 @@ static enum adm_status acl_status(struct adm_call *call, int err, const char *ru
 	}
 }
 
+/* @luns NULL or "all": no mask. 0 or -errno. */
+static int set_mask(struct adm_target *t, const char *iqn, const char *luns)
+{
+	bool all = !luns || !strcmp(luns, "all");
+	int err = iscsi_acl_set_luns(t->scsi, iqn, all ? NULL : luns);
+
+	if (err)
+		return err;
+	if (!all)
+		return set_put(&t->masks, iqn, luns, NULL);
+	set_drop(set_find(&t->masks, iqn));
+	return 0;
+}
+
 static enum adm_status target_bind(struct adm_call *call)
 {
 	struct adm_target *t = target_of(call);
@@ -227,18 +241,24 @@ static enum adm_status target_bind(struct adm_call *call)
 		return ADM_PENDING;
 	if (!address && !name)
 		return refuse(call, ADM_UNSUPPORTED, "SCSI hosts are bound to Fibre Channel targets only");
-	if (luns && (!name || mask_check(luns)))
-		return refuse(call, ADM_INVALID_REQUEST, "'%s' is not a list of LUNs such as 1,3-5", luns);
+	if (luns && !name)
+		return refuse(call, ADM_INVALID_REQUEST, "LUNs are exposed to an initiator by its name");
 	if (address)
 		err = iscsi_acl_add(t->scsi, ISCSI_ACL_ADDRESS, address);
+	/* all or nothing; the mask before the name, so that it never sees more */
+	if (!err && luns) {
+		err = set_mask(t, name, luns);
+		if (err && address)
+			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
+		if (err)
+			return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
+				      "'%s' is not a list of LUNs such as 1,3-5", luns);
+	}
 	if (!err && name) {
 		err = iscsi_acl_add(t->scsi, ISCSI_ACL_NAME, name);
-		/* all or nothing */
 		if (err && address)
 			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
 	}
-	if (!err && luns)
-		err = mask_set(t, name, luns);
 	return acl_status(call, err, name ? name : address);
 }
 
@@ -259,7 +279,7 @@ static enum adm_status target_unbind(struct adm_call *call)
 	if (!err && name) {
 		err = iscsi_acl_delete(t->scsi, ISCSI_ACL_NAME, name);
 		if (!err)
-			err = mask_set(t, name, NULL);
+			err = set_mask(t, name, NULL);
 	}
 	return acl_status(call, err, name ? name : address);
 }
@@ -342,7 +362,7 @@ static enum adm_status target_update(struct adm_call *call)
 	if (waits(call, t))
 		return ADM_PENDING;
 	if (iqn && luns) {
-		int err = mask_set(t, iqn, luns);
+		int err = set_mask(t, iqn, luns);
 
 		if (err)
 			return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,

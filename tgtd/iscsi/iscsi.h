@@ -56,6 +56,8 @@ int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *r
 int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -ENOENT */
 void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(const char *rule, void *arg), void *arg);
 bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer);
+/* Limits an initiator (by IQN) to some LUNs: text "1,3-5", NULL = all again. */
+int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns) must_check;
 
 /* ---- accounts (CHAP) --------------------------------------------------------------------------------- */
 int iscsi_account_new(const char *user, const char *password) must_check; /* -EEXIST -EINVAL -ENOMEM */
