@@ -54,7 +54,7 @@ def shows(found, idle, counts):
         out.append({'what': 'idle: share of a core', 'value': v, 'bar': '< 0.005', 'held': v < 0.005})
     for row in counts:
         if row['case'] == '4 KiB read, depth 32' and row['subject'] == 'ours':
-            for key, bar in (('syscalls', 0.15), ('instructions', 600)):
+            for key, bar in (('syscalls', 0.15), ('instructions', 600), ('allocations', 0)):
                 if row[key] is not None:
                     out.append({'what': '4 KiB read d32: %s an I/O' % key, 'value': row[key],
                                 'bar': '<= %g' % bar, 'held': row[key] <= bar})
@@ -69,9 +69,10 @@ def text_report(run, checks):
     lines = ['tgt-bench %s, %s, target on CPU %s, load on CPU %s, %d rounds of %.1f s after %.1f s' %
              (meta['when'], meta['machine'], meta['target_cpu'], meta['load_cpu'], meta['rounds'], meta['time'],
               meta['warmup']),
-             'Medians; spread is (max - min) / median of the rounds; CPU and latencies in us; MB is 10^6 bytes.', '']
-    head = '%-10s %9s %7s %8s %9s %9s %9s %9s %8s %6s' % (
-        'subject', 'K IOPS', 'of bare', 'spread', 'MB/s', 'p50', 'p99', 'p99.9', 'CPU/IO', 'cores')
+             'Medians; spread is (max - min) / median of the rounds; CPU and latencies in us; MB is 10^6 bytes;',
+             'waits is the share of its time that the load had nothing to do: near 0 it is the limit itself.', '']
+    head = '%-10s %9s %7s %8s %9s %9s %9s %9s %8s %6s %6s' % (
+        'subject', 'K IOPS', 'of bare', 'spread', 'MB/s', 'p50', 'p99', 'p99.9', 'CPU/IO', 'cores', 'waits')
     for name_of_case, case in run['cases'].items():
         got = case['subjects']
         if not got:
@@ -79,11 +80,11 @@ def text_report(run, checks):
         lines += ['%s: %s' % (name_of_case, case['title']), head]
         bare = got.get('bare', {}).get('iops')
         for name, s in got.items():
-            lines.append('%-10s %9.1f %7s %7.0f%% %9.1f %9.1f %9.1f %9.1f %8s %6s' % (
+            lines.append('%-10s %9.1f %7s %7.0f%% %9.1f %9.1f %9.1f %9.1f %8s %6s %5.0f%%' % (
                 name, s['iops'] / 1e3, '%.3f' % (s['iops'] / bare) if bare else '-', s['spread'] * 100, s['mbps'],
                 s['p50'], s['p99'], s['p999'],
                 '%.2f' % s['cpu_us'] if s['cpu_us'] is not None else '-',
-                '%.2f' % s['cpu_cores'] if s['cpu_cores'] is not None else '-'))
+                '%.2f' % s['cpu_cores'] if s['cpu_cores'] is not None else '-', s['load_waits'] * 100))
         keys = {json.dumps({k: v for k, v in s['agreed'].items() if k != 'max_send_segment'}, sort_keys=True)
                 for s in got.values()}
         busy = got.get('bare', {}).get('cpu_cores')
@@ -99,9 +100,10 @@ def text_report(run, checks):
             lines.append('%-10s %.3f / %s' % (name, v['no_connection'] * 100, '-' if one is None else '%.3f' % (one * 100)))
         lines.append('')
     for row in run['counts']:
-        lines.append('%s, %s: %s system calls, %s user-space instructions an I/O' % (
+        lines.append('%s, %s, an I/O: %s system calls, %s user-space instructions, %s heap allocations' % (
             row['subject'], row['case'], '-' if row['syscalls'] is None else '%.4f' % row['syscalls'],
-            '-' if row['instructions'] is None else '%.0f' % row['instructions']))
+            '-' if row['instructions'] is None else '%.0f' % row['instructions'],
+            '-' if row['allocations'] is None else '%.4f' % row['allocations']))
     if checks:
         lines += ['', 'What is to be shown:']
         for c in checks:
@@ -115,7 +117,19 @@ def esc(text):
     return text.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')
 
 
-COLOURS = ['#555555', '#0b6fb8', '#4aa3df', '#9ccbe8', '#d1495b', '#edae49', '#66a182', '#8d5a97']
+COLOURS = {'bare': ['#555555'], 'ours': ['#0b6fb8', '#4aa3df', '#9ccbe8', '#5b8db8', '#2f4b7c'],
+           'tgt': ['#d1495b', '#edae49'], 'other': ['#66a182', '#8d5a97', '#a3865a']}
+
+
+def colours(names):
+    """One colour for each subject: a family for ours, one for Debian's tgt, one for others."""
+    out, used = {}, {}
+    for name in names:
+        family = name.split('-')[0] if name.split('-')[0] in COLOURS else 'other'
+        shades = COLOURS[family]
+        out[name] = shades[used.get(family, 0) % len(shades)]
+        used[family] = used.get(family, 0) + 1
+    return out
 
 
 def nice(v):
@@ -163,7 +177,7 @@ def svg_ranges(x, y, width, title, rows, colour):
 def svg_report(run, checks):
     names = run['subjects'] or ['?']
     meta = run['meta']
-    colour = {n: COLOURS[i % len(COLOURS)] for i, n in enumerate(names)}
+    colour = colours(names)
     body, y = [], 70
     body.append('<text x="20" y="24" class="t">tgt-bench %s</text>' % esc(meta['when']))
     body.append('<text x="20" y="42" class="v">%s; target on CPU %s, load on CPU %s; medians of %d rounds</text>' %

@@ -148,7 +148,7 @@ class BareLoop(Subject):
 
     def start(self, env):
         port = free_port()
-        argv = env.pin(self.wrap + [env.bareloop, '--portal', '127.0.0.1:%d' % port])
+        argv = env.pin(self.wrap + [env.bareloop, '--memory', '1g', '--portal', '127.0.0.1:%d' % port])
         self.proc = env.spawn(self, argv)
         wait_for_port(port, self.proc, 60.0 if self.wrap else 10.0)
         self.pid = self.proc.pid
@@ -259,6 +259,8 @@ CASES = [
          'bare ours tgt-rdwr', connections=TARGETS),
     Case('r4k-half', '4 KiB read at half of the maximum rate', ['--bs', '4k', '--depth', '256'],
          'bare ours tgt-rdwr', rate_of='r4k-d32'),
+    Case('r4k-1g', '4 KiB random read over 1 GiB, depth 32: out of the caches of the core',
+         ['--bs', '4k', '--depth', '32', '--range', '1g'], 'bare ours'),
     Case('r4k-idle512', '4 KiB read, depth 32, beside 512 idle connections', ['--bs', '4k', '--depth', '32'],
          'bare ours', idle=512),
 ]
@@ -328,7 +330,16 @@ class Env:
         if self.made_files:
             shutil.rmtree(self.files, ignore_errors=True)
 
+    def range_of(self, case):
+        """How much of each LU a case uses."""
+        if '--range' in case.args:
+            return size(case.args[case.args.index('--range') + 1])
+        return self.opts.range // case.connections
+
     def load_argv(self, subject, args, connections=1):
+        """The load's command line. The range is shared by the LUs of a case, so that every case but
+        those that say otherwise touches equally many bytes: how far memory is from the core decides
+        more than anything a target does."""
         iqns = subject.iqns[:connections] if connections <= len(subject.iqns) else subject.iqns
         argv = self.first() + [self.load, '--portal', subject.portal, '--target', ','.join(iqns),
                                '--lun', str(subject.lun),
@@ -336,8 +347,8 @@ class Env:
                                '--congestion', 'reno', '--json', '-']
         for key, value in KEYS.items():
             argv += ['--' + key, str(value)]
-        if self.opts.range:
-            argv += ['--range', self.opts.range]
+        if '--range' not in args:
+            argv += ['--range', str(self.opts.range // connections)]
         if subject.pid:
             argv += ['--target-pid', str(subject.pid)]
         return argv + args
@@ -374,6 +385,7 @@ def summary(results):
         'max': med(lambda r: r['latency_us']['all']['max']),
         'cpu_us': med(lambda r: r.get('target_cpu', {}).get('us_per_io')),
         'cpu_cores': med(lambda r: r.get('target_cpu', {}).get('cores')),
+        'load_waits': med(lambda r: r['load']['waits']),
         'ios_per_receive': med(lambda r: r['load']['ios_per_receive']),
         'agreed': results[-1]['agreed'],
         'threads': results[-1].get('target_cpu', {}).get('threads', []),
@@ -403,11 +415,14 @@ class Bench:
             if s.name == 'bare' or (s.name in self.given and not self.env.opts.fill_given):
                 continue
             say('filling %s' % s.name)
-            for iqn in s.iqns:
+            for i, iqn in enumerate(s.iqns):
+                used = [self.env.range_of(c) for c in self.cases if wanted(c, s, self.given) and i < c.connections]
+                if not used:
+                    continue
                 one = Other('x=%s,%s,%d' % (s.portal, iqn, s.lun))
                 try:
-                    self.env.run_load(one, ['--fill', '--bs', '4k', '--depth', '8', '--time', '0.05',
-                                            '--warmup', '0'])
+                    self.env.run_load(one, ['--range', str(max(used)), '--fill', '--bs', '4k', '--depth', '8',
+                                            '--time', '0.05', '--warmup', '0'])
                 except Trouble as t:
                     self.trouble.append(str(t))
                     break
@@ -533,13 +548,33 @@ def callgrind_total(path):
     return None
 
 
+ALLOCATORS = {'malloc', 'calloc', 'realloc', 'memalign', 'aligned_alloc', 'posix_memalign', 'reallocarray'}
+
+
+def callgrind_allocations(path):
+    """Calls of the allocator in a dump. Names are given once, as (id) NAME, and then by id."""
+    names, calls, callee = {}, 0, None
+    with open(path) as f:
+        for line in f:
+            m = re.match(r'c?fn=\((\d+)\)(?: (.*))?$', line)
+            if m:
+                if m.group(2):
+                    names[m.group(1)] = re.sub(r"'\d+$", '', m.group(2)).split('@')[0]
+                callee = m.group(1) if line.startswith('cfn=') else None
+            elif line.startswith('calls=') and callee is not None:
+                if names.get(callee) in ALLOCATORS:
+                    calls += int(line[6:].split()[0])
+                callee = None
+    return calls
+
+
 def count_instructions(env, make, args, ios):
-    """User-space instructions for each I/O: a target under callgrind serves two runs of different
+    """User-space instructions and heap allocations for each I/O: a target under callgrind serves two runs of different
     length; the difference of their counts, divided by the difference of their lengths, leaves out
     login, logout and everything else that does not grow with I/O."""
     valgrind, control = shutil.which('valgrind'), shutil.which('callgrind_control')
     if not valgrind or not control:
-        return None
+        return None, None
     base = os.path.join(env.work, 'callgrind.out')
     subject = make([valgrind, '--tool=callgrind', '--callgrind-out-file=' + base, '--'])
     dumps = 0
@@ -558,7 +593,7 @@ def count_instructions(env, make, args, ios):
                 if time.monotonic() > end:
                     raise Trouble('no dump of callgrind: ' + said.strip())
                 time.sleep(0.1)
-            return callgrind_total(path)
+            return callgrind_total(path), callgrind_allocations(path)
 
         one(short)  # caches filled, pages touched
         a = one(short)
@@ -566,7 +601,7 @@ def count_instructions(env, make, args, ios):
         kept = os.path.join(env.opts.out, 'callgrind.%s' % subject.name)
         shutil.copy('%s.%d' % (base, dumps), kept)
         say('profile kept in %s (callgrind_annotate)' % kept)
-        return (b - a) / (long_ - short)
+        return [(y - x) / (long_ - short) for x, y in zip(a, b)]
     finally:
         subject.stop()
 
@@ -591,11 +626,13 @@ def count_mode(env, make_subject, name, opts):
             row['by_name'] = syscalls_by_name(env, s, args, opts.count_ios)
         finally:
             s.stop()
-        row['instructions'] = count_instructions(env, lambda wrap: make_subject(name, wrap), args, opts.count_ios)
+        row['instructions'], row['allocations'] = count_instructions(
+            env, lambda wrap: make_subject(name, wrap), args, opts.count_ios)
         rows.append(row)
-        say('%s, %s: %s system calls an I/O, %s instructions an I/O in user space' %
+        say('%s, %s, an I/O: %s system calls, %s instructions in user space, %s heap allocations' %
             (name, title, '-' if row['syscalls'] is None else '%.4f' % row['syscalls'],
-             '-' if row['instructions'] is None else '%.0f' % row['instructions']))
+             '-' if row['instructions'] is None else '%.0f' % row['instructions'],
+             '-' if row['allocations'] is None else '%.4f' % row['allocations']))
         for call, per in sorted(row['by_name'].items(), key=lambda kv: -kv[1]):
             if per >= 0.0005:
                 say('    %-16s %.4f under strace' % (call, per))
@@ -641,6 +678,13 @@ def setup_netns():
         return 'own namespace, ' + f.read().strip()
 
 
+def size(text):
+    m = re.match(r'(\d+)([kmg]?)$', text.lower())
+    if not m:
+        raise argparse.ArgumentTypeError('not a size: %r' % text)
+    return int(m.group(1)) << {'': 0, 'k': 10, 'm': 20, 'g': 30}[m.group(2)]
+
+
 def parse_args():
     p = argparse.ArgumentParser(prog='tgt-bench', description='Measure iSCSI targets side by side; see tgt-bench(8).')
     p.add_argument('--set', choices=('short', 'full'), default='short', help='which cases (short: under 5 minutes)')
@@ -657,7 +701,7 @@ def parse_args():
     p.add_argument('--time', type=float, default=0.9, help='seconds measured a round')
     p.add_argument('--warmup', type=float, default=0.2)
     p.add_argument('--idle-time', type=float, default=3.0)
-    p.add_argument('--range', default='512m', help='how much of each LU is used')
+    p.add_argument('--range', type=size, default='64m', help='how many bytes of the LUs are used (64m)')
     p.add_argument('--files', default=None, help='where backing files go (default: memory, if it has room)')
     p.add_argument('--fill-given', action='store_true', help='overwrite the LUs of --subject, too, before measuring')
     p.add_argument('--out', default='build/bench')

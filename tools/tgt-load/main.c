@@ -251,6 +251,7 @@ static void collect(const struct opts *o, struct worker *w, struct conn *conn, s
 		t->checked += x->checked;
 		t->late += x->late;
 		t->batches += x->batches;
+		t->waited += x->waited;
 		first = w[i].first && w[i].first < first ? w[i].first : first;
 		last = w[i].last > last ? w[i].last : last;
 	}

@@ -45,6 +45,14 @@ static double busy(const struct report *r, uint64_t ns)
 	return r->cpu_seconds > 0.0 ? (double)ns / 1e9 / r->cpu_seconds : 0.0;
 }
 
+/* The share of its time that the load had nothing to do: near 0, the load is the bottleneck. */
+static double waits(const struct report *r)
+{
+	double all = r->seconds * r->opts->threads;
+
+	return all > 0.0 ? (double)r->tally->waited / 1e9 / all : 0.0;
+}
+
 static void text_latency(FILE *f, const char *what, const struct hist *h)
 {
 	if (h->count == 0)
@@ -64,6 +72,7 @@ void report_text(const struct report *r, FILE *f)
 		t->batches ? (double)s.ios / (double)t->batches : 0.0);
 	text_latency(f, "read", &t->lat[READS]);
 	text_latency(f, "write", &t->lat[WRITES]);
+	fprintf(f, "  load waits %.0f %% of its time\n", waits(r) * 100.0);
 	if (r->has_cpu) {
 		fprintf(f, "  target %.3f us CPU an I/O, %.3f cores\n",
 			us_per_io(r, r->cpu_total, s.iops), busy(r, r->cpu_total));
@@ -171,10 +180,11 @@ void report_json(const struct report *r, FILE *f)
 		fprintf(f, "]},\n");
 	}
 	fprintf(f,
-		" \"load\": {\"ios_per_receive\": %.3f, \"sends\": %llu, \"recvs\": %llu, "
-		"\"pings\": %llu},\n",
-		t->batches ? (double)s.ios / (double)t->batches : 0.0, (unsigned long long)r->sends,
-		(unsigned long long)r->recvs, (unsigned long long)r->pings);
+		" \"load\": {\"waits\": %.4f, \"ios_per_receive\": %.3f, \"sends\": %llu, "
+		"\"recvs\": %llu, \"pings\": %llu},\n",
+		waits(r), t->batches ? (double)s.ios / (double)t->batches : 0.0,
+		(unsigned long long)r->sends, (unsigned long long)r->recvs,
+		(unsigned long long)r->pings);
 	fprintf(f,
 		" \"verified\": %llu,\n \"errors\": {\"failed\": %llu, \"miscompared\": %llu, "
 		"\"lost_connections\": %llu, \"late\": %llu}}\n",

@@ -351,7 +351,7 @@ static void arrivals(struct worker *w)
 		}
 		if (!start_one(w, w->turn, w->due))
 			break;
-		touched = true;
+		touched = w->moved = true;
 		w->turn = (w->turn + 1) % w->nconn;
 		w->due += w->run->opts->poisson ? (uint64_t)(-w->gap * log(1.0 - rnd_unit(&w->rnd)))
 						: (uint64_t)w->gap;
@@ -373,8 +373,10 @@ static void receive(struct worker *w, struct conn *c)
 	if (w->ended != before && w->measuring)
 		w->tally.batches++;
 	atomic_store_explicit(&w->done, w->ended, memory_order_relaxed);
-	if (n > 0)
+	if (n > 0) {
+		w->moved = true;
 		refill(w, c->local);
+	}
 }
 
 /* ---- the loop
@@ -472,7 +474,12 @@ void *work_thread(void *arg)
 	for (unsigned i = 0; i < w->nconn; i++)
 		refill(w, i);
 	while (!finished(w)) {
+		uint64_t turn = w->now;
+
 		clock_tick(w);
+		if (!w->moved && w->measuring)
+			w->tally.waited += w->now - turn;
+		w->moved = false;
 		if (w->gap != 0.0 && w->phase == PHASE_RUN)
 			arrivals(w);
 		/* One connection: the receive itself tells whether there is something. */

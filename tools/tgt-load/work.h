@@ -34,6 +34,7 @@ struct tally {
 	uint64_t checked;     /* pieces that were right */
 	uint64_t late;        /* open loop: arrivals dropped because a second behind */
 	uint64_t batches;     /* receives that ended at least one command */
+	uint64_t waited;      /* ns in turns of the loop that had nothing to do */
 	struct hist lat[KINDS];
 };
 
@@ -69,6 +70,7 @@ struct worker {
 	unsigned inflight;
 	unsigned alive;
 	bool measuring;
+	bool moved; /* something was received or started in this turn of the loop */
 	uint64_t ended;
 	_Atomic uint64_t done; /* I/Os ended, for progress lines */
 	struct seq *seq;       /* per connection: where its sequential stream stands */
