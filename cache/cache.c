@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The cache as a whole: memory and partitions per node, devices stacked on lower devices. */
+#include "cache/cache_impl.h"
+#include "events/pool.h"
+
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Descriptors: enough for every device's flusher and for many misses at once; about 1.5 KiB each. */
+#define IO_PREALLOC 128
+#define IO_MAX 4096
+
+/* ---- start and end ------------------------------------------------------------------------------ */
+
+static void node_free(struct cache_node *n)
+{
+	for (uint32_t i = 0; n->parts && i < n->nparts; i++)
+		part_fini(&n->parts[i]);
+	free(n->parts);
+	free(n->pages);
+	free(n->maps);
+	if (n->arena)
+		arena_destroy(n->arena);
+}
+
+static int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *conf)
+{
+	char name[32];
+	snprintf(name, sizeof(name), "cache-%d", n->topo_node);
+	struct arena_conf ac = {
+		.name = name,
+		.topo = conf->topo,
+		.node = n->topo_node,
+		.block_size = conf->block,
+		.nblocks = n->nparts * n->part_blocks,
+		.prefault = true,
+		.release = cache_release,
+		.owner = n,
+	};
+	n->arena = arena_create(&ac);
+	if (!n->arena)
+		return -errno;
+	n->parts = aligned_alloc(CACHE_LINE, n->nparts * sizeof(*n->parts));
+	n->pages = calloc(ac.nblocks, sizeof(*n->pages));
+	if (!n->parts || !n->pages)
+		return -ENOMEM;
+	memset(n->parts, 0, n->nparts * sizeof(*n->parts));
+	if (c->geo.words > 1) {
+		n->maps = calloc((size_t)ac.nblocks * 2 * c->geo.words, sizeof(*n->maps));
+		if (!n->maps)
+			return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < n->nparts; i++) {
+		struct partition *p = &n->parts[i];
+		uint32_t id = n->index << c->map.part_shift | i;
+		if (part_init(p, id, n->arena->hdr, n->pages, n->maps, c->geo.words, i * n->part_blocks,
+			      n->part_blocks) < 0)
+			return -ENOMEM;
+		p->data = n->arena->data;
+		p->node = n;
+		c->part[id] = p;
+	}
+	return 0;
+}
+
+/* Without workers of the caller's: a thread per node for write-back and forwarded requests. */
+static int own_worker(struct cache_node *n)
+{
+	char name[16];
+	snprintf(name, sizeof(name), "cache-%d", n->topo_node);
+	struct loop_conf lc = { .name = name, .node = n->topo_node, .cpu = -1 };
+	n->worker = loop_create(&lc);
+	if (!n->worker)
+		return -errno;
+	int err = loop_start(n->worker);
+	if (err) {
+		loop_destroy(n->worker);
+		n->worker = NULL;
+	}
+	return err;
+}
+
+static void stop_flusher(void *arg)
+{
+	flush_worker_fini(arg);
+}
+
+/* Runs @fn on a worker and waits; a stepped worker is this thread. */
+static void on_worker(struct cache *c, struct loop *loop, void (*fn)(void *arg), void *arg)
+{
+	if (c->stepped)
+		fn(arg);
+	else
+		loop_call(loop, fn, arg);
+}
+
+static void cache_free(struct cache *c)
+{
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		struct cache_node *n = &c->node[i];
+		if (n->flush.loop)
+			on_worker(c, n->worker, stop_flusher, &n->flush);
+	}
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		struct cache_node *n = &c->node[i];
+		if (c->own_workers && n->worker) {
+			loop_stop(n->worker);
+			loop_join(n->worker);
+			loop_destroy(n->worker);
+		}
+		node_free(n);
+	}
+	if (c->io_pool)
+		pool_destroy(c->io_pool);
+	free(c->part);
+	free(c);
+}
+
+struct cache *cache_create(const struct cache_conf *given)
+{
+	struct cache_conf conf = *given;
+	char err[256];
+	uint32_t max_len;
+	int rc;
+
+	ASSERT(conf.topo);
+	if (cache_conf_resolve(&conf, &max_len, err, sizeof(err)) < 0) {
+		log_error("cache: %s", err);
+		errno = EINVAL;
+		return NULL;
+	}
+	struct cache *c = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*c), (size_t)CACHE_LINE));
+	if (!c)
+		return NULL;
+	memset(c, 0, sizeof(*c));
+	list_init(&c->devs);
+	leaf_lock_init(&c->io_lock);
+	list_init(&c->io_waitq);
+	c->max_len = max_len;
+	c->stepped = conf.stepped;
+	c->own_workers = !conf.workers;
+	c->geo.block_shift = (uint32_t)__builtin_ctz(conf.block);
+	c->geo.sectors = conf.block >> SECTOR_SHIFT;
+	c->geo.words = (c->geo.sectors + 63) / 64;
+	c->map.block_shift = c->geo.block_shift;
+	c->map.group_shift = (uint32_t)__builtin_ctz(conf.group);
+	c->map.part_shift = (uint32_t)__builtin_ctz(conf.partitions);
+	c->map.nodes = (uint32_t)__builtin_popcountll(conf.node_mask);
+	c->nparts = c->map.nodes << c->map.part_shift;
+	c->part = calloc(c->nparts, sizeof(*c->part));
+	c->io_pool = pool_create("cache io", sizeof(struct cache_io), IO_PREALLOC, IO_MAX, -1);
+	rc = c->part && c->io_pool ? 0 : -ENOMEM;
+
+	for (int t = 0; t < TOPO_MAX_NODES; t++)
+		c->node_of_topo[t] = UINT32_MAX;
+	uint64_t per_node = conf.size / c->map.nodes / conf.block;
+	for (int t = 0; !rc && t < (int)conf.topo->nnodes; t++) {
+		if (!(conf.node_mask >> t & 1))
+			continue;
+		struct cache_node *n = &c->node[c->nnodes];
+		n->cache = c;
+		n->index = c->nnodes;
+		n->topo_node = t;
+		n->nparts = conf.partitions;
+		n->part_blocks = (uint32_t)(per_node / conf.partitions);
+		c->node_of_topo[t] = c->nnodes++;
+		rc = node_init(c, n, &conf);
+		if (!rc && conf.workers)
+			n->worker = conf.workers[t];
+		else if (!rc)
+			rc = own_worker(n);
+		if (!rc)
+			flush_worker_init(&n->flush, c, n->worker);
+	}
+	if (rc) {
+		log_error("cache: %s", strerror(-rc));
+		cache_free(c);
+		errno = -rc;
+		return NULL;
+	}
+	c->affinity.mode = conf.affinity;
+	c->affinity.threshold = conf.affinity == CACHE_AFFINITY_FORWARD ? 0 : conf.forward_threshold;
+	if (conf.affinity == CACHE_AFFINITY_AUTO && !conf.forward_threshold)
+		c->affinity.threshold = KiB(64);
+	log_info("cache: %llu MiB over %u nodes, %u partitions of %u blocks of %u bytes, %u blocks a group, requests up to %u KiB",
+		 (unsigned long long)(conf.size >> 20), c->nnodes, c->nparts, c->node[0].part_blocks, conf.block,
+		 conf.group, c->max_len >> 10);
+	return c;
+}
+
+void cache_destroy(struct cache *c)
+{
+	if (!c)
+		return;
+	BUG_ON(!list_empty(&c->devs));
+	cache_free(c);
+}
+
+/* ---- devices ------------------------------------------------------------------------------------- */
+
+static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run);
+static int cache_refresh(struct blk *blk);
+static void cache_close(struct blk *blk);
+
+static const struct blk_ops cache_ops = {
+	.name = "cache",
+	.read = cache_read,
+	.write_prepare = cache_write_prepare,
+	.write_cancel = cache_write_cancel,
+	.write = cache_write,
+	.sync = cache_sync,
+	.discard = cache_discard,
+	.zero = cache_zero,
+	.compare_and_write = cache_caw,
+	.prefetch = cache_prefetch,
+	.extent = cache_extent,
+	.refresh = cache_refresh,
+	.close = cache_close,
+};
+
+static void attach(void *arg)
+{
+	struct cache_dev *dev = arg;
+	list_add_tail(&dev->flush.worker->devs, &dev->flush.link);
+}
+
+static struct cache_dev *dev_find(struct cache *c, uint64_t identity)
+{
+	struct cache_dev *dev;
+	list_for_each(dev, &c->devs, link)
+		if (dev->identity == identity)
+			return dev;
+	return NULL;
+}
+
+static void dev_free(struct cache_dev *dev)
+{
+	while (!list_empty(&dev->closed)) {
+		struct cache_blk *cb = list_first(&dev->closed, struct cache_blk, link);
+		list_del(&cb->link);
+		blk_close(cb->blk.lower);
+		free(cb->blk.path);
+		free(cb);
+	}
+	dev_flush_fini(dev);
+	free(dev->dirty);
+	free(dev);
+}
+
+static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
+{
+	struct cache_dev *dev = calloc(1, sizeof(*dev));
+	if (!dev)
+		return NULL;
+	dev->cache = c;
+	dev->lower = lower;
+	dev->identity = lower->identity;
+	dev->map_offset = cache_mix(lower->identity * 0xd6e8feb86659fd93ull);
+	list_init(&dev->shells);
+	list_init(&dev->closed);
+	leaf_lock_init(&dev->excl_lock);
+	list_init(&dev->excl);
+	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
+	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ? (int)c->node_of_topo[lower->node] : -1;
+	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
+								      (uint32_t)(dev->map_offset % c->nnodes);
+	if (!dev->dirty || dev_flush_init(dev, &c->node[worker].flush) < 0) {
+		free(dev->dirty);
+		free(dev);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < c->nparts; i++)
+		dev->dirty[i] = (struct dirty_list){ BUF_NONE, BUF_NONE, 0 };
+	list_add_tail(&c->devs, &dev->link);
+	on_worker(c, dev->flush.worker->loop, attach, dev);
+	return dev;
+}
+
+struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
+{
+	struct cache_blk *cb = calloc(1, sizeof(*cb));
+	BUG_ON(lower->caps & BLK_CAP_OWN_MEMORY);
+	if (!cb)
+		return NULL;
+	/* The same store opened twice shares its pages: one truth, whoever asks. */
+	struct cache_dev *dev = dev_find(c, lower->identity);
+	if (!dev)
+		dev = dev_create(c, lower);
+	if (!dev) {
+		free(cb);
+		errno = ENOMEM;
+		return NULL;
+	}
+	cb->dev = dev;
+	cb->write_through = write_through;
+	list_add_tail(&dev->shells, &cb->link);
+	struct blk *blk = &cb->blk;
+	blk->ops = &cache_ops;
+	blk->size = atomic_load(&lower->size);
+	blk->block_size = lower->block_size;
+	blk->physical_size = lower->physical_size;
+	blk->max_len = c->max_len;
+	blk->caps = (lower->caps & (BLK_CAP_READONLY | BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO |
+				    BLK_CAP_ROTATIONAL)) |
+		    BLK_CAP_OWN_MEMORY | BLK_CAP_VOLATILE;
+	blk->node = lower->node;
+	blk->identity = lower->identity;
+	blk->path = lower->path ? strdup(lower->path) : NULL;
+	blk->lower = lower;
+	return blk;
+}
+
+static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run)
+{
+	int err = blk_extent(blk->lower, offset, len, what, run);
+	if (err || *what == BLK_EXTENT_MAPPED)
+		return err;
+	/* What is dirty here is mapped as soon as it is written back: say so now. */
+	struct cache_dev *dev = cache_dev_of(blk);
+	uint32_t shift = dev->cache->geo.block_shift;
+	uint64_t first = offset >> shift, end = ((offset + *run - 1) >> shift) + 1;
+	struct cache *c = dev->cache;
+	uint64_t dirty_from = UINT64_MAX, dirty_to = 0;
+	for (uint32_t i = 0; i < c->nparts; i++) {
+		struct partition *p = c->part[i];
+		leaf_lock(&p->lock);
+		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
+			struct buf *b = &p->hdr[k];
+			if ((b->state == PAGE_DIRTY || b->state == PAGE_FLUSHING) &&
+			    b->device == dev->identity && b->block >= first && b->block < end &&
+			    b->block < dirty_from)
+				dirty_from = b->block;
+		}
+		leaf_unlock(&p->lock);
+	}
+	if (dirty_from == UINT64_MAX)
+		return 0;
+	dirty_to = (dirty_from + 1) << shift;
+	dirty_from <<= shift;
+	if (dirty_from > offset) {
+		*run = MIN(*run, dirty_from - offset);
+	} else {
+		*what = BLK_EXTENT_MAPPED;
+		*run = MIN(*run, dirty_to - offset);
+	}
+	return 0;
+}
+
+static int cache_refresh(struct blk *blk)
+{
+	int err = blk_refresh(blk->lower);
+	atomic_store(&blk->size, atomic_load(&blk->lower->size));
+	return err;
+}
+
+/* ---- waiting on the main thread -------------------------------------------------------------------- */
+
+struct wait_sync {
+	struct blk_req req;
+	struct loop_msg msg;
+	struct blk *blk;
+	struct loop *loop;
+	sem_t sem;
+	bool done; /* stepped: this thread sets and reads it */
+};
+
+static void wait_sync_done(struct blk_req *req)
+{
+	struct wait_sync *w = container_of(req, struct wait_sync, req);
+	w->done = true;
+	sem_post(&w->sem);
+}
+
+static void wait_sync_start(struct loop_msg *msg)
+{
+	struct wait_sync *w = container_of(msg, struct wait_sync, msg);
+	if (blk_submit(w->blk, &w->req))
+		wait_sync_done(&w->req);
+}
+
+/* SYNC of the whole device from a thread that may block. */
+static int sync_and_wait(struct cache_blk *cb)
+{
+	struct cache *c = cb->dev->cache;
+	struct wait_sync w = { .blk = &cb->blk, .loop = cb->dev->flush.worker->loop };
+	blk_req_init(&w.req);
+	w.req.op = BLK_SYNC;
+	w.req.done = wait_sync_done;
+	w.msg.handle = wait_sync_start;
+	sem_init(&w.sem, 0, 0);
+	loop_post(w.loop, &w.msg);
+	if (c->stepped) {
+		while (!w.done)
+			for (uint32_t i = 0; i < c->nnodes; i++)
+				loop_step(c->node[i].worker, 0);
+	} else {
+		while (sem_wait(&w.sem) < 0)
+			;
+	}
+	sem_destroy(&w.sem);
+	int status = w.req.status;
+	blk_req_fini(&w.req);
+	return status;
+}
+
+static void detach_idle(void *arg)
+{
+	struct cache_dev *dev = arg;
+	dev->flush.idle = dev->flush.inflight == 0;
+	if (dev->flush.idle)
+		list_del(&dev->flush.link);
+}
+
+/* No page of the device stays: it is closing. What is dirty could not be written and is lost. */
+static uint64_t drop_all(struct cache_dev *dev)
+{
+	struct cache *c = dev->cache;
+	uint64_t lost = 0;
+	for (uint32_t i = 0; i < c->nparts; i++) {
+		struct partition *p = c->part[i];
+		leaf_lock(&p->lock);
+		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
+			struct buf *b = &p->hdr[k];
+			if (b->device != dev->identity || b->state < PAGE_FILLING || b->state > PAGE_FLUSHING)
+				continue;
+			BUG_ON(page_of(p, b)->io || page_of(p, b)->op_pins);
+			if (b->state == PAGE_DIRTY) {
+				dirty_del(dev, p, b);
+				lost++;
+			}
+			policy_forget(&p->policy, b);
+			index_remove(p, b);
+			part_drop(p, b);
+		}
+		leaf_unlock(&p->lock);
+		part_kick_unlocked(p);
+	}
+	return lost;
+}
+
+static void cache_close(struct blk *blk)
+{
+	struct cache_blk *cb = cache_blk_of(blk);
+	struct cache_dev *dev = cb->dev;
+	struct cache *c = dev->cache;
+	int status = sync_and_wait(cb);
+
+	if (status)
+		log_error("%s: flush at close: %s", blk->path ? blk->path : "?", strerror(-status));
+	if (cb->link.next != cb->link.prev) {
+		/* Other openers go on, maybe with I/O in flight on the lower device of this one: it is
+		 * closed with the last of them. */
+		list_del(&cb->link);
+		list_add_tail(&dev->closed, &cb->link);
+		return;
+	}
+	/* The background flusher's last writes. */
+	for (dev->flush.idle = false; !dev->flush.idle;) {
+		on_worker(c, dev->flush.worker->loop, detach_idle, dev);
+		if (!dev->flush.idle && c->stepped)
+			loop_step(dev->flush.worker->loop, 1);
+		else if (!dev->flush.idle)
+			usleep(1000);
+	}
+	uint64_t lost = drop_all(dev);
+	if (lost)
+		log_error("%s: closed with %llu blocks that could not be written back: LOST",
+			  blk->path ? blk->path : "?", (unsigned long long)lost);
+	list_del(&dev->link);
+	list_splice_tail(&dev->closed, &dev->shells);
+	dev_free(dev);
+}
+
+/* ---- policy ---------------------------------------------------------------------------------------- */
+
+bool cache_write_through(const struct blk *blk)
+{
+	return atomic_load_explicit(&cache_blk_of(blk)->write_through, memory_order_relaxed);
+}
+
+struct switch_policy {
+	struct blk_req req;
+	void (*done)(void *arg, int status);
+	void *arg;
+};
+
+static void switched(struct blk_req *req)
+{
+	struct switch_policy *s = container_of(req, struct switch_policy, req);
+	s->done(s->arg, req->status);
+	blk_req_fini(&s->req);
+	free(s);
+}
+
+void cache_set_write_through(struct blk *blk, bool on, void (*done)(void *arg, int status), void *arg)
+{
+	/* New writes obey at once; what was written before follows. */
+	atomic_store(&cache_blk_of(blk)->write_through, on);
+	if (!on) {
+		done(arg, 0);
+		return;
+	}
+	struct switch_policy *s = calloc(1, sizeof(*s));
+	if (!s) {
+		done(arg, -ENOMEM);
+		return;
+	}
+	blk_req_init(&s->req);
+	s->req.op = BLK_SYNC;
+	s->req.done = switched;
+	s->done = done;
+	s->arg = arg;
+	if (blk_submit(blk, &s->req))
+		switched(&s->req);
+}

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Writing. Prepare takes fresh blocks from the partitions that the data will live in, so it is
+ * received where it stays. Commit swaps them in, all within one critical section: readers see all
+ * of a write or nothing of it. A block that is only partly covered is merged there: in place when
+ * nobody else can be looking, else by copying what the old page has into the new one. A small write
+ * reads nothing.
+ *
+ * COMPARE AND WRITE loads its range like a read, then compares and swaps in one critical section.
+ */
+#include "cache/cache_impl.h"
+
+/* ---- prepare ------------------------------------------------------------------------------------ */
+
+static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *r,
+			 const struct partition *p)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < r->n; i++)
+		n += dev_part(dev, r->first + i) == p;
+	return n;
+}
+
+/*
+ * Takes blocks for @copies times the range (COMPARE AND WRITE: 2) into @f, which has room, or queues
+ * the request and leaves in @f what the caller must put after this. The lock set is held.
+ */
+static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+			const struct lockset *ls, uint32_t copies, struct frags *f)
+{
+	struct cache *c = dev->cache;
+	struct cache_op *op = op_of(req);
+	struct partition *p = NULL;
+	uint32_t hint = BUF_NONE, need[CACHE_REQ_GROUPS];
+	bool ok = true;
+
+	for (uint32_t k = 0; ok && k < ls->n; k++) {
+		p = c->part[ls->id[k]];
+		need[k] = copies * count_in(dev, r, p);
+		ok = part_may_prepare(p, req, need[k]);
+	}
+	bool dirty = !ok;
+	for (uint32_t i = 0; ok && i < copies * r->n; i++) {
+		uint32_t b_i = i % r->n, from = range_from(r, b_i), to = range_to(c, r, b_i);
+		p = dev_part(dev, r->first + b_i);
+		struct buf *b = part_alloc(p, hint);
+		if (!b) {
+			ok = false;
+			break;
+		}
+		part_set_state(p, b, PAGE_RECEIVING);
+		hint = b->index + 1;
+		int err = frags_append(f, buf_data(b) + ((size_t)from << SECTOR_SHIFT),
+				       (to - from) << SECTOR_SHIFT, b);
+		BUG_ON(err); /* there is room */
+	}
+	if (op->flags & OP_F_QUEUED)
+		part_unwait(c->part[op->queue], req);
+	if (ok)
+		return true;
+	part_wait(p, req, copies * count_in(dev, r, p), dirty);
+	return false;
+}
+
+bool op_prepare(struct blk_req *req)
+{
+	struct cache_dev *dev = cache_dev_of(req->blk);
+	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
+	uint32_t copies = req->op == BLK_COMPARE_AND_WRITE ? 2 : 1;
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	struct frags *f = aux ? &aux->frags : &req->data;
+	struct lockset ls;
+
+	req->status = frags_reserve(f, copies * r.n);
+	if (req->status < 0) {
+		if (aux)
+			aux_free(aux);
+		return true;
+	}
+	lockset_build(&ls, dev, &r);
+	lockset_lock(&ls);
+	bool ok = take_blocks(dev, req, &r, &ls, copies, f);
+	lockset_unlock(&ls);
+	if (!ok) {
+		frags_put(f);
+		metric_inc(M_cache_waits);
+		flusher_hungry(dev->cache);
+	}
+	lockset_kick(&ls);
+	if (!ok || !aux)
+		return ok;
+	/* WRITE FROM, second half: from now on like any prepared write. */
+	frags_copy(f, 0, &req->data, 0, req->data.len);
+	op_of(req)->since_ns = 0;
+	if (req->op == BLK_COMPARE_AND_WRITE) {
+		op_of(req)->stage = OP_CAW_ACQUIRE;
+		return op_caw(req);
+	}
+	op_of(req)->stage = OP_COMMIT;
+	return op_commit(req);
+}
+
+bool cache_write_prepare(struct blk *blk, struct blk_req *req)
+{
+	return op_start(req, OP_PREPARE);
+}
+
+void cache_write_cancel(struct blk *blk, struct blk_req *req)
+{
+	frags_put(&req->data);
+}
+
+/* ---- commit ------------------------------------------------------------------------------------- */
+
+/* What @old has outside [from, to) goes to @fresh, with its validity. */
+static void merge_out(struct partition *p, struct buf *fresh, struct buf *old, uint32_t from, uint32_t to,
+		      uint32_t sectors)
+{
+	uint64_t *ov = page_valid(p, old), *nv = page_valid(p, fresh);
+	for (uint32_t s = 0;;) {
+		s = page_map_find(ov, s, sectors, true);
+		if (s >= from && s < to) {
+			s = to;
+			continue;
+		}
+		if (s == sectors)
+			break;
+		uint32_t e = page_map_find(ov, s, s < from ? from : sectors, false);
+		memcpy(buf_data(fresh) + ((size_t)s << SECTOR_SHIFT),
+		       buf_data(old) + ((size_t)s << SECTOR_SHIFT), (size_t)(e - s) << SECTOR_SHIFT);
+		page_map_set(nv, s, e);
+		s = e;
+	}
+}
+
+/* Dirty sectors of @old that its flush in flight (if any) does not write go on being dirty. */
+static void merge_dirty(struct partition *p, struct buf *fresh, struct buf *old, uint32_t sectors)
+{
+	uint64_t *od = page_dirty(p, old), *nd = page_dirty(p, fresh);
+	uint32_t from = 0, to = 0;
+	if (old->state == PAGE_FLUSHING)
+		io_span(page_of(p, old)->io, old, &from, &to);
+	for (uint32_t s = page_map_find(od, 0, sectors, true); s < sectors;
+	     s = page_map_find(od, s, sectors, true)) {
+		uint32_t e = page_map_find(od, s, sectors, false);
+		if (s < from)
+			page_map_set(nd, s, MIN(e, from));
+		if (e > to)
+			page_map_set(nd, MAX(s, to), e);
+		s = e;
+	}
+}
+
+/* Block @i of the range becomes @fresh's [from, to). The index takes over its reference. */
+static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t block, struct buf *fresh,
+			 uint32_t from, uint32_t to, uint64_t now, uint64_t epoch)
+{
+	const uint32_t sectors = dev->cache->geo.sectors;
+	struct buf *old = index_find(p, dev->identity, block);
+	struct page *fp = page_of(p, fresh), *op;
+	const bool whole = from == 0 && to == sectors;
+
+	ASSERT(fresh->state == PAGE_RECEIVING && fresh->refs == 1);
+	if (!old) {
+		page_map_set(page_valid(p, fresh), from, to);
+		page_map_set(page_dirty(p, fresh), from, to);
+		index_insert(p, fresh, dev->identity, block);
+		fresh->generation = ++p->generation;
+		fp->dirty_since_ns = now;
+		fp->dirty_epoch = epoch;
+		part_set_state(p, fresh, PAGE_DIRTY);
+		dirty_add(dev, p, fresh);
+		return;
+	}
+	op = page_of(p, old);
+	if (!whole && !op->io && __atomic_load_n(&old->refs, __ATOMIC_ACQUIRE) == 1) {
+		/* Nobody is looking, and whoever will, must take this lock first. */
+		memcpy(buf_data(old) + ((size_t)from << SECTOR_SHIFT),
+		       buf_data(fresh) + ((size_t)from << SECTOR_SHIFT),
+		       (size_t)(to - from) << SECTOR_SHIFT);
+		page_map_set(page_valid(p, old), from, to);
+		page_map_set(page_dirty(p, old), from, to);
+		old->generation = ++p->generation;
+		policy_touch(old);
+		if (old->state != PAGE_DIRTY) {
+			policy_hold(&p->policy, old);
+			op->dirty_since_ns = now;
+			op->dirty_epoch = epoch;
+			part_set_state(p, old, PAGE_DIRTY);
+			dirty_add(dev, p, old);
+		}
+		part_put_free(p, fresh);
+		return;
+	}
+
+	if (!whole) {
+		merge_out(p, fresh, old, from, to, sectors);
+		merge_dirty(p, fresh, old, sectors);
+	}
+	bool older = !page_map_empty(page_dirty(p, fresh), p->map_words);
+	page_map_set(page_valid(p, fresh), from, to);
+	page_map_set(page_dirty(p, fresh), from, to);
+	fp->op_pins = op->op_pins;
+	fp->io = op->io;
+	policy_hold(&p->policy, old);
+	policy_inherit(fresh, old);
+	index_replace(p, old, fresh);
+	fresh->generation = ++p->generation;
+	part_set_state(p, fresh, PAGE_DIRTY);
+	if (old->state == PAGE_DIRTY) {
+		/* A SYNC that waits for the old data waits for what replaced it. */
+		fp->dirty_since_ns = op->dirty_since_ns;
+		fp->dirty_epoch = op->dirty_epoch;
+		dirty_replace(dev, p, old, fresh);
+	} else {
+		fp->dirty_since_ns = older ? op->dirty_since_ns : now;
+		fp->dirty_epoch = older ? op->dirty_epoch : epoch;
+		dirty_add(dev, p, fresh);
+	}
+	part_drop(p, old);
+}
+
+/* All blocks of the range, from the references in @f beginning at fragment byte @skip blocks. The lock
+ * set is held; the list is empty of what was committed afterwards (the caller forgets it). */
+static void commit_range(struct cache_dev *dev, const struct cache_range *r, const struct frags *f,
+			 uint32_t skip)
+{
+	struct cache *c = dev->cache;
+	uint64_t now = clock_now_ns();
+	uint64_t epoch = atomic_load_explicit(&dev->epoch, memory_order_relaxed);
+	uint32_t k = 0;
+	for (uint32_t i = 0; i < f->n; i++)
+		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++) {
+			if (k < skip)
+				continue;
+			uint32_t b = k - skip;
+			uint64_t block = r->first + b;
+			commit_block(dev, dev_part(dev, block), block, f->v[i].buf + j,
+				     range_from(r, b), range_to(c, r, b), now, epoch);
+		}
+	BUG_ON(k != skip + r->n);
+}
+
+/* The write is visible. Acknowledge it, or make it stable first. */
+static bool committed(struct blk_req *req, const struct lockset *ls)
+{
+	struct cache_dev *dev = cache_dev_of(req->blk);
+	bool much = false;
+	for (uint32_t i = 0; i < ls->n; i++) {
+		struct partition *p = dev->cache->part[ls->id[i]];
+		much |= part_unclean(p) * 2 > part_dirty_limit(p);
+	}
+	lockset_kick(ls);
+	if (req->flags & BLK_F_FROM) {
+		aux_free(req->drv);
+		req->drv = NULL;
+	}
+	req->status = 0;
+	metric_inc(M_cache_writes);
+	if ((req->flags & BLK_F_FUA) || cache_write_through(req->blk))
+		return sync_begin(req);
+	flusher_kick(dev, much);
+	return true;
+}
+
+bool op_commit(struct blk_req *req)
+{
+	struct cache_dev *dev = cache_dev_of(req->blk);
+	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	struct frags *f = aux ? &aux->frags : &req->data;
+	struct lockset ls;
+
+	lockset_build(&ls, dev, &r);
+	for (;;) {
+		op_pass_begin(req);
+		lockset_lock(&ls);
+		bool blocked = excl_blocks(dev, r.first, r.n);
+		if (!blocked)
+			commit_range(dev, &r, f, 0);
+		lockset_unlock(&ls);
+		if (!blocked)
+			break;
+		excl_join(dev, req, &r);
+		if (!op_pass_end(req))
+			return false;
+	}
+	frags_forget(f);
+	return committed(req, &ls);
+}
+
+bool cache_write(struct blk *blk, struct blk_req *req)
+{
+	if (req->flags & BLK_F_FROM) {
+		req->drv = aux_alloc();
+		if (!req->drv) {
+			req->status = -ENOMEM;
+			return true;
+		}
+		return op_start(req, OP_PREPARE);
+	}
+	return op_start(req, OP_COMMIT);
+}
+
+/* ---- compare and write -------------------------------------------------------------------------- */
+
+/* First byte of the stored range that differs from the first half of @f, or req->len; missing data:
+ * UINT64_MAX. Lock set held. */
+static uint64_t compare_range(struct cache_dev *dev, const struct cache_range *r, const struct frags *f)
+{
+	struct cache *c = dev->cache;
+	uint64_t at = 0;
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct partition *p = dev_part(dev, r->first + i);
+		struct buf *b = index_find(p, dev->identity, r->first + i);
+		uint32_t from = range_from(r, i), to = range_to(c, r, i);
+		size_t len = (size_t)(to - from) << SECTOR_SHIFT;
+		if (!b || !page_map_all(page_valid(p, b), from, to))
+			return UINT64_MAX;
+		size_t same = frags_compare(f, at, buf_data(b) + ((size_t)from << SECTOR_SHIFT), len);
+		at += same;
+		if (same < len)
+			return at;
+	}
+	return at;
+}
+
+static bool caw_over(struct blk_req *req, const struct cache_range *r, int status)
+{
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	if (op_of(req)->flags & OP_F_PINNED)
+		range_unpin(cache_dev_of(req->blk), req, r);
+	frags_put(aux ? &aux->frags : &req->data);
+	if (aux) {
+		aux_free(aux);
+		req->drv = NULL;
+	}
+	req->status = status;
+	return true;
+}
+
+/* Puts the references of blocks [0, n) of a list, leaving the others alone. */
+static void put_first(struct frags *f, uint32_t n)
+{
+	uint32_t k = 0;
+	for (uint32_t i = 0; i < f->n; i++)
+		for (uint32_t j = 0; j < f->v[i].nbufs && k < n; j++, k++)
+			buf_put(f->v[i].buf + j);
+}
+
+bool op_caw(struct blk_req *req)
+{
+	struct cache_dev *dev = cache_dev_of(req->blk);
+	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	struct frags *f = aux ? &aux->frags : &req->data;
+	struct cache_op *op = op_of(req);
+	struct lockset ls;
+
+	lockset_build(&ls, dev, &r);
+	for (;;) {
+		uint64_t same = UINT64_MAX;
+		if (op->stage == OP_CAW_ACQUIRE) {
+			enum pin_result pin = range_pin(dev, req, &r);
+			if (pin == PIN_QUEUED || (pin == PIN_BLOCKED && !excl_wait(dev, req, &r)))
+				return false;
+			if (pin == PIN_BLOCKED)
+				continue;
+			op->stage = OP_CAW_FILL;
+		}
+		if (op->error)
+			return caw_over(req, &r, op->error);
+		op_pass_begin(req);
+		enum fill_result got = range_fill(dev, req, &r);
+		if (got == FILL_COMPLETE) {
+			lockset_lock(&ls);
+			if (excl_blocks(dev, r.first, r.n))
+				got = FILL_BLOCKED;
+			else
+				same = compare_range(dev, &r, f);
+			if (same == req->len)
+				commit_range(dev, &r, f, r.n);
+			lockset_unlock(&ls);
+		}
+		if (same == req->len) {
+			put_first(f, r.n);
+			frags_forget(f);
+			range_unpin(dev, req, &r);
+			return committed(req, &ls);
+		}
+		if (same != UINT64_MAX) {
+			req->miscompare = same;
+			return caw_over(req, &r, -EILSEQ);
+		}
+		if (got == FILL_BLOCKED) {
+			range_unpin(dev, req, &r);
+			op->stage = OP_CAW_ACQUIRE;
+			excl_join(dev, req, &r);
+		}
+		if (!op_pass_end(req))
+			return false;
+	}
+}
+
+bool cache_caw(struct blk *blk, struct blk_req *req)
+{
+	if (req->flags & BLK_F_FROM) {
+		req->drv = aux_alloc();
+		if (!req->drv) {
+			req->status = -ENOMEM;
+			return true;
+		}
+		return op_start(req, OP_PREPARE);
+	}
+	return op_start(req, OP_CAW_ACQUIRE);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Misses: making the keys of a range indexed and keeping them so, and loading what is missing.
+ *
+ * A fill covers a run of blocks of one partition with one backend read, straight into the blocks
+ * that will be handed out. Late-comers find page->io set and wait on that io. While a fill is in
+ * flight a write may replace the page: the new page inherits page->io, and when the fill completes
+ * the sectors that the new page still lacks are copied into it.
+ */
+#include "cache/cache_impl.h"
+
+/* ---- pins by key -------------------------------------------------------------------------------- */
+
+static void unpin_locked(struct cache_dev *dev, uint64_t block)
+{
+	struct partition *p = dev_part(dev, block);
+	struct buf *b = index_find(p, dev->identity, block);
+	BUG_ON(!b || !page_of(p, b)->op_pins);
+	struct page *pg = page_of(p, b);
+	p->pins--;
+	if (--pg->op_pins == 0 && b->state == PAGE_FILLING && !pg->io) {
+		/* Nothing came of it: the fill failed or was never started. */
+		index_remove(p, b);
+		part_drop(p, b);
+	}
+}
+
+void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	struct lockset ls;
+	lockset_build(&ls, dev, r);
+	lockset_lock(&ls);
+	for (uint32_t i = 0; i < r->n; i++)
+		unpin_locked(dev, r->first + i);
+	lockset_unlock(&ls);
+	op_of(req)->flags &= (uint16_t)~OP_F_PINNED;
+	lockset_kick(&ls);
+	if (unlikely(__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE)))
+		excl_poke(dev);
+}
+
+/* How many blocks of the range fall into @p. */
+static uint32_t blocks_in(const struct cache_dev *dev, const struct cache_range *r,
+			  const struct partition *p)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < r->n; i++)
+		n += dev_part(dev, r->first + i) == p;
+	return n;
+}
+
+enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	struct lockset ls;
+	uint32_t absent = 0, hint = BUF_NONE, i = 0;
+	struct partition *p = NULL;
+	struct cache_op *op = op_of(req);
+	bool queued = false;
+
+	lockset_build(&ls, dev, r);
+	lockset_lock(&ls);
+	if (unlikely(excl_blocks(dev, r->first, r->n))) {
+		if (op->flags & OP_F_QUEUED)
+			part_unwait(dev->cache->part[op->queue], req);
+		lockset_unlock(&ls);
+		lockset_kick(&ls);
+		return PIN_BLOCKED;
+	}
+	for (uint32_t k = 0; k < r->n; k++) {
+		p = dev_part(dev, r->first + k);
+		struct buf *b = index_find(p, dev->identity, r->first + k);
+		if (b) {
+			page_of(p, b)->op_pins++;
+			p->pins++;
+		} else {
+			absent++;
+		}
+	}
+	for (i = 0; i < r->n && absent; i++) {
+		p = dev_part(dev, r->first + i);
+		struct buf *b = index_find(p, dev->identity, r->first + i);
+		if (!b) {
+			b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
+			if (!b)
+				break;
+			part_set_state(p, b, PAGE_FILLING);
+			index_insert(p, b, dev->identity, r->first + i);
+			page_of(p, b)->op_pins = 1;
+			p->pins++;
+			absent--;
+		}
+		hint = b->index + 1;
+	}
+	if (op->flags & OP_F_QUEUED)
+		part_unwait(dev->cache->part[op->queue], req);
+	if (absent) {
+		/* All or nothing. Keys beyond the failing one that are not indexed were not pinned. */
+		for (uint32_t k = 0; k < r->n; k++)
+			if (index_find(dev_part(dev, r->first + k), dev->identity, r->first + k))
+				unpin_locked(dev, r->first + k);
+		part_wait(p, req, blocks_in(dev, r, p), false);
+		queued = true;
+	} else {
+		op->flags |= OP_F_PINNED;
+	}
+	lockset_unlock(&ls);
+	if (queued) {
+		metric_inc(M_cache_waits);
+		flusher_hungry(dev->cache);
+	}
+	lockset_kick(&ls);
+	return queued ? PIN_QUEUED : PIN_DONE;
+}
+
+/* ---- loading ------------------------------------------------------------------------------------ */
+
+/* Sector span of block @i of @io. */
+static inline uint32_t io_from(const struct cache_io *io, uint32_t i)
+{
+	return i ? 0 : io->from;
+}
+
+static inline uint32_t io_to(const struct cache_io *io, uint32_t i)
+{
+	return i == io->nblocks - 1 ? io->to : io->dev->cache->geo.sectors;
+}
+
+/* Sectors of @b that @cur, which replaced it meanwhile, still lacks. */
+static void fill_behind(struct partition *p, struct buf *cur, struct buf *b, uint32_t from, uint32_t to)
+{
+	uint64_t *valid = page_valid(p, cur);
+	for (uint32_t s = page_map_find(valid, from, to, false); s < to;) {
+		uint32_t e = page_map_find(valid, s, to, true);
+		memcpy(buf_data(cur) + ((size_t)s << SECTOR_SHIFT),
+		       buf_data(b) + ((size_t)s << SECTOR_SHIFT), (size_t)(e - s) << SECTOR_SHIFT);
+		page_map_set(valid, s, e);
+		s = page_map_find(valid, e, to, false);
+	}
+}
+
+static void fill_done(struct blk_req *lower)
+{
+	struct cache_io *io = container_of(lower, struct cache_io, req);
+	struct cache_dev *dev = io->dev;
+	struct partition *p = io->part;
+	struct list waiters;
+	int status = lower->status;
+	struct blk_req *owner = io->owner;
+
+	list_init(&waiters);
+	leaf_lock(&p->lock);
+	for (uint32_t i = 0; i < io->nblocks; i++) {
+		struct buf *b = &p->hdr[io->idx[i]];
+		struct buf *cur = index_find(p, dev->identity, io->block + i);
+		BUG_ON(!cur || page_of(p, cur)->io != io);
+		page_of(p, cur)->io = NULL;
+		if (!status && cur == b)
+			page_map_set(page_valid(p, b), io_from(io, i), io_to(io, i));
+		else if (!status)
+			fill_behind(p, cur, b, io_from(io, i), io_to(io, i));
+		if (cur->state != PAGE_FILLING)
+			continue;
+		if (!page_map_empty(page_valid(p, cur), dev->cache->geo.words)) {
+			part_set_state(p, cur, PAGE_CLEAN);
+			policy_admit(&p->policy, cur);
+		} else if (!page_of(p, cur)->op_pins) {
+			index_remove(p, cur);
+			part_drop(p, cur);
+		}
+	}
+	list_del(&io->link);
+	list_splice_tail(&waiters, &io->waiters);
+	leaf_unlock(&p->lock);
+
+	blk_req_release(&io->req);
+	io_put(io);
+	while (!list_empty(&waiters)) {
+		struct blk_req *w = list_first(&waiters, struct blk_req, link);
+		list_del(&w->link);
+		op_done_one(w, 0);
+	}
+	if (owner)
+		op_done_one(owner, status);
+	part_kick_unlocked(p);
+}
+
+/*
+ * Builds a run that starts at block @i of the range (missing from sector @from on) into @io. Lock held.
+ * Returns how many blocks it covers; 0 when memory for the fragment list is short.
+ */
+static uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
+			   const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from)
+{
+	struct cache *c = dev->cache;
+	uint64_t bytes = 0, max = dev->lower->max_len;
+	uint32_t n = 0, to = 0;
+
+	for (; i + n < end && n < CACHE_IO_BLOCKS; n++) {
+		struct buf *b = index_find(p, dev->identity, r->first + i + n);
+		uint32_t limit = range_to(c, r, i + n), s = n ? 0 : from, e;
+		if (n && (to != c->geo.sectors || page_of(p, b)->io ||
+			  page_map_any(page_valid(p, b), 0, 1)))
+			break;
+		e = page_map_find(page_valid(p, b), s, limit, true);
+		uint64_t room = (max - bytes) >> SECTOR_SHIFT;
+		if (e - s > room)
+			e = s + (uint32_t)room;
+		if (e == s)
+			break;
+		buf_get(b);
+		if (frags_append(&io->req.data, buf_data(b) + ((size_t)s << SECTOR_SHIFT),
+				 (e - s) << SECTOR_SHIFT, b) < 0) {
+			__atomic_sub_fetch(&b->refs, 1, __ATOMIC_RELAXED); /* the index has one */
+			break;
+		}
+		io->idx[n] = b->index;
+		page_of(p, b)->io = io;
+		if (b->state == PAGE_CLEAN) {
+			policy_hold(&p->policy, b);
+			part_set_state(p, b, PAGE_FILLING);
+		}
+		bytes += (uint64_t)(e - s) << SECTOR_SHIFT;
+		to = e;
+	}
+	io->part = p;
+	io->block = r->first + i;
+	io->from = from;
+	io->to = to;
+	io->nblocks = n;
+	io->req.op = BLK_READ;
+	io->req.flags = BLK_F_INTO;
+	io->req.offset = (io->block << c->geo.block_shift) + ((uint64_t)from << SECTOR_SHIFT);
+	io->req.len = bytes;
+	if (n) {
+		list_add_tail(&p->inflight, &io->link);
+		p->stats.fills++;
+		p->stats.fill_bytes += bytes;
+	}
+	return n;
+}
+
+/* One group of the range: blocks [i, end), all in @p. */
+static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+			 struct partition *p, uint32_t i, uint32_t end)
+{
+	struct cache *c = dev->cache;
+	struct cache_io *io = NULL;
+	enum fill_result result = FILL_COMPLETE;
+
+	leaf_lock(&p->lock);
+	while (i < end) {
+		struct buf *b = index_find(p, dev->identity, r->first + i);
+		BUG_ON(!b);
+		uint32_t to = range_to(c, r, i);
+		uint32_t from = page_map_find(page_valid(p, b), range_from(r, i), to, false);
+		if (from == to) {
+			i++;
+			continue;
+		}
+		if (excl_blocks(dev, r->first + i, end - i)) {
+			result = FILL_BLOCKED;
+			break;
+		}
+		result = FILL_PENDING;
+		if (page_of(p, b)->io) {
+			op_join(req, page_of(p, b)->io);
+			i++;
+			continue;
+		}
+		if (!io) {
+			leaf_unlock(&p->lock);
+			io = io_get(dev, IO_FILL);
+			if (!io && ((op_of(req)->flags & OP_F_JOINED) || io_wait(c, req)))
+				return FILL_PENDING;
+			leaf_lock(&p->lock);
+			continue; /* things may have changed */
+		}
+		uint32_t n = fill_build(dev, io, p, r, i, end, from);
+		leaf_unlock(&p->lock);
+		if (!n) {
+			op_wait_more(req);
+			op_done_one(req, -ENOMEM);
+			io_put(io);
+			return FILL_PENDING;
+		}
+		io->owner = req;
+		op_wait_more(req);
+		metric_inc(M_cache_fills);
+		metric_add(M_cache_fill_bytes, io->req.len);
+		io_submit(io, fill_done);
+		io = NULL;
+		i += n;
+		leaf_lock(&p->lock);
+	}
+	leaf_unlock(&p->lock);
+	if (io)
+		io_put(io);
+	return result;
+}
+
+enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	uint32_t group = 1u << dev->cache->map.group_shift, i = 0;
+	enum fill_result result = FILL_COMPLETE, part;
+	while (i < r->n) {
+		uint64_t block = r->first + i;
+		uint32_t end = (uint32_t)MIN((block | (group - 1)) + 1 - r->first, (uint64_t)r->n);
+		part = fill_segment(dev, req, r, dev_part(dev, block), i, end);
+		result = MAX(result, part);
+		i = end;
+	}
+	return result;
+}

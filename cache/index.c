@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Partitions: hash chains by block index, and a free list that keeps neighbours together. */
+#include "cache/index.h"
+
+#include <stdlib.h>
+
+int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pages, uint64_t *maps,
+	      uint32_t map_words, uint32_t first, uint32_t nblocks)
+{
+	memset(p, 0, sizeof(*p));
+	leaf_lock_init(&p->lock);
+	p->id = id;
+	p->hdr = hdr;
+	p->pages = pages;
+	p->maps = maps;
+	p->map_words = map_words;
+	p->first = first;
+	p->nblocks = nblocks;
+	p->free_head = p->free_tail = BUF_NONE;
+	list_init(&p->waitq);
+	list_init(&p->inflight);
+
+	uint32_t buckets = 16;
+	while (buckets < nblocks)
+		buckets *= 2;
+	p->bucket_mask = buckets - 1;
+	p->bucket = malloc(buckets * sizeof(*p->bucket));
+	if (!p->bucket)
+		return -ENOMEM;
+	memset(p->bucket, 0xff, buckets * sizeof(*p->bucket));
+	if (policy_init(&p->policy, hdr, nblocks) < 0) {
+		free(p->bucket);
+		p->bucket = NULL;
+		return -ENOMEM;
+	}
+	leaf_lock(&p->lock);
+	for (uint32_t i = first; i < first + nblocks; i++) {
+		hdr[i].state = PAGE_CONDEMNED; /* so that part_put_free() is the one way in */
+		p->count[PAGE_CONDEMNED]++;
+		part_put_free(p, &hdr[i]);
+	}
+	leaf_unlock(&p->lock);
+	return 0;
+}
+
+void part_fini(struct partition *p)
+{
+	policy_fini(&p->policy);
+	free(p->bucket);
+	p->bucket = NULL;
+}
+
+void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t block)
+{
+	ASSERT(leaf_held(&p->lock));
+	ASSERT(!index_find(p, device, block));
+	uint32_t *head = &p->bucket[index_bucket(p, device, block)];
+	b->device = device;
+	b->block = block;
+	b->next = *head;
+	*head = b->index;
+}
+
+static uint32_t *chain_link(struct partition *p, const struct buf *b)
+{
+	uint32_t *link = &p->bucket[index_bucket(p, b->device, b->block)];
+	while (*link != b->index) {
+		BUG_ON(*link == BUF_NONE);
+		link = &p->hdr[*link].next;
+	}
+	return link;
+}
+
+void index_remove(struct partition *p, struct buf *b)
+{
+	ASSERT(leaf_held(&p->lock));
+	*chain_link(p, b) = b->next;
+	b->next = BUF_NONE;
+}
+
+void index_replace(struct partition *p, struct buf *from, struct buf *to)
+{
+	ASSERT(leaf_held(&p->lock));
+	to->device = from->device;
+	to->block = from->block;
+	to->next = from->next;
+	*chain_link(p, from) = to->index;
+	from->next = BUF_NONE;
+}
+
+struct buf *part_take_free(struct partition *p, uint32_t hint)
+{
+	ASSERT(leaf_held(&p->lock));
+	if (p->free_head == BUF_NONE)
+		return NULL;
+	uint32_t i = p->free_head;
+	if (hint - p->first < p->nblocks && p->hdr[hint].state == PAGE_FREE)
+		i = hint;
+	struct buf *b = &p->hdr[i];
+	ASSERT(b->state == PAGE_FREE && b->refs == 0);
+	uint32_t prev = b->owner_word[4], next = b->owner_word[5];
+	if (prev != BUF_NONE)
+		p->hdr[prev].owner_word[5] = next;
+	else
+		p->free_head = next;
+	if (next != BUF_NONE)
+		p->hdr[next].owner_word[4] = prev;
+	else
+		p->free_tail = prev;
+
+	b->refs = 1;
+	b->flags = 0;
+	b->next = BUF_NONE;
+	uint64_t *maps = page_valid(p, b);
+	memset(maps, 0, (size_t)p->map_words * 2 * sizeof(*maps));
+	struct page *pg = page_of(p, b);
+	memset(pg, 0, sizeof(*pg));
+	pg->dirty_prev = pg->dirty_next = BUF_NONE;
+	return b;
+}
+
+void part_put_free(struct partition *p, struct buf *b)
+{
+	ASSERT(b->index - p->first < p->nblocks);
+	part_set_state(p, b, PAGE_FREE);
+	b->refs = 0;
+	b->device = 0;
+	b->block = 0;
+	b->owner_word[4] = p->free_tail;
+	b->owner_word[5] = BUF_NONE;
+	if (p->free_tail != BUF_NONE)
+		p->hdr[p->free_tail].owner_word[5] = b->index;
+	else
+		p->free_head = b->index;
+	p->free_tail = b->index;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The index: partitions (seed-systems R1; Ren 2015, 5.2.2). A partition is an independent, fully
+ * associative piece of one node's cache: a lock, a hash of its indexed pages, a free list, the
+ * replacement state, and the queue of requests that wait for free blocks. Which partition a block
+ * belongs to is a pure function of (device, block number), so its memory's node is known without
+ * looking anything up.
+ */
+#ifndef CACHE_INDEX_H
+#define CACHE_INDEX_H
+
+#include "cache/cache_lock.h"
+#include "cache/page.h"
+#include "cache/policy.h"
+
+/*
+ * Where a block lives. Neighbouring blocks form a group; a group lives in one partition, so a large
+ * request takes few locks. Every run of `nodes` groups covers all nodes once, in an order that
+ * changes from run to run: data spreads exactly evenly, and no stride hits one node only. The same
+ * again over the partitions of a node. The device's offset makes devices start at different ones.
+ */
+struct cache_map {
+	uint32_t nodes;		/* 1..TOPO_MAX_NODES */
+	uint32_t part_shift;	/* log2 of partitions per node */
+	uint32_t group_shift;	/* log2 of blocks per group */
+	uint32_t block_shift;	/* log2 of bytes per block */
+};
+
+static inline uint64_t cache_mix(uint64_t x)
+{
+	x ^= x >> 31;
+	x *= 0x9e3779b97f4a7c15ull;
+	return x >> 32;
+}
+
+/* Node (0..nodes-1) and partition id (node << part_shift | partition within it) of a block. */
+static inline uint32_t cache_map_part(const struct cache_map *m, uint64_t offset, uint64_t block)
+{
+	uint64_t g = (block >> m->group_shift) + offset;
+	uint64_t q = g, node = 0;
+	if (m->nodes > 1) {
+		q = g / m->nodes;
+		node = (g - q * m->nodes + cache_mix(q)) % m->nodes;
+	}
+	uint64_t part = (q + cache_mix(q >> m->part_shift)) & ((1u << m->part_shift) - 1);
+	return (uint32_t)(node << m->part_shift | part);
+}
+
+static inline uint32_t cache_map_node(const struct cache_map *m, uint32_t part)
+{
+	return part >> m->part_shift;
+}
+
+/* What a partition counts; all under its lock. */
+struct part_stats {
+	uint64_t hits, misses;	   /* blocks found with all asked sectors valid / not */
+	uint64_t local_bytes, remote_bytes; /* of hits: asked by a thread of this node, or another */
+	uint64_t fills, fill_bytes;
+	uint64_t evictions, condemned;
+	uint64_t flushes, flush_bytes;
+	uint64_t waits, wait_ns;   /* requests that waited for free blocks here, and how long */
+	uint64_t lock_waits;	   /* times the lock was not free */
+};
+
+struct cache_node;
+
+struct partition {
+	struct leaf_lock lock;
+	/* Read-mostly. */
+	uint32_t id;
+	uint32_t first, nblocks;   /* its blocks in the node's arena */
+	uint32_t bucket_mask;
+	uint32_t *bucket;	   /* heads of hash chains, linked by buf.next */
+	uint8_t *data;		   /* the node's blocks, headers and companions, by arena index */
+	struct buf *hdr;
+	struct page *pages;
+	uint64_t *maps;		   /* valid and dirty maps of blocks > 32 KiB, or NULL */
+	uint32_t map_words;
+	struct cache_node *node;
+	/* Guarded by lock. */
+	uint32_t free_head cacheline_aligned;
+	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
+	uint32_t count[PAGE_STATES];
+	uint32_t waiting;	   /* length of waitq */
+	uint32_t pins;		   /* sum of op_pins */
+	uint64_t generation;	   /* of the last commit */
+	struct list waitq;	   /* blk_req.link: who waits for free blocks, oldest first */
+	struct list inflight;	   /* cache_io.link: fills and flushes in flight */
+	struct policy policy;
+	struct part_stats stats;
+} cacheline_aligned;
+
+/* Changes a page's state and the partition's counts. Lock held. */
+static inline void part_set_state(struct partition *p, struct buf *b, enum page_state to)
+{
+	ASSERT(leaf_held(&p->lock));
+	p->count[b->state]--;
+	page_set_state(b, to);
+	p->count[to]++;
+}
+
+static inline struct page *page_of(const struct partition *p, const struct buf *b)
+{
+	return &p->pages[b->index];
+}
+
+static inline uint64_t *page_valid(const struct partition *p, struct buf *b)
+{
+	if (likely(!p->maps))
+		return (uint64_t *)(void *)b->owner_word;
+	return p->maps + (size_t)(b->index * 2) * p->map_words;
+}
+
+static inline uint64_t *page_dirty(const struct partition *p, struct buf *b)
+{
+	return page_valid(p, b) + p->map_words;
+}
+
+static inline uint32_t index_bucket(const struct partition *p, uint64_t device, uint64_t block)
+{
+	uint64_t h = (block ^ device) * 0x9e3779b97f4a7c15ull;
+	return (uint32_t)(h >> 40) & p->bucket_mask;
+}
+
+/* The indexed page of a key, or NULL. Lock held. */
+static inline struct buf *index_find(const struct partition *p, uint64_t device, uint64_t block)
+{
+	uint32_t i = p->bucket[index_bucket(p, device, block)];
+	while (i != BUF_NONE) {
+		struct buf *b = &p->hdr[i];
+		if (b->block == block && b->device == device)
+			return b;
+		i = b->next;
+	}
+	return NULL;
+}
+
+/* Sets up a partition over blocks [first, first + nblocks), all free. 0 or -ENOMEM. */
+int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pages, uint64_t *maps,
+	      uint32_t map_words, uint32_t first, uint32_t nblocks) must_check;
+void part_fini(struct partition *p);
+
+/* The following need the lock. */
+void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t block);
+void index_remove(struct partition *p, struct buf *b);
+/* @to takes @from's place: key and chain position. */
+void index_replace(struct partition *p, struct buf *from, struct buf *to);
+/* One free block, the one at arena index @hint when that is free (so that neighbours in the LBA
+ * space become neighbours in memory), with one reference and empty maps. NULL when none is free. */
+struct buf *part_take_free(struct partition *p, uint32_t hint);
+/* A block without references (or the caller's last one) goes back to the free list. */
+void part_put_free(struct partition *p, struct buf *b);
+
+#endif

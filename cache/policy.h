@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Which page to keep: one instance per partition, guarded by that partition's lock. It holds the
+ * clean indexed pages only (dirty, filling and pinned-for-work pages cannot be evicted, so they are
+ * not in its way and eviction stays O(1)); while a page is away it keeps its rank in its header.
+ *
+ * A hit costs two instructions and moves nothing: the page's 2-bit use count goes up.
+ */
+#ifndef CACHE_POLICY_H
+#define CACHE_POLICY_H
+
+#include "cache/buf.h"
+
+/* Header flags used by the policy. */
+enum {
+	POLICY_USES_MASK = 0x3,	  /* uses since it entered its queue, saturating */
+	POLICY_QUEUE_SHIFT = 2,
+	POLICY_QUEUE_MASK = 0xc,
+};
+
+enum policy_queue {
+	POLICY_NONE,  /* never ranked, or forgotten */
+	POLICY_SMALL, /* on probation */
+	POLICY_MAIN,  /* proved useful */
+	POLICY_QUEUES
+};
+
+struct policy_list {
+	uint32_t head, tail; /* oldest, newest; block indexes or BUF_NONE */
+	uint32_t count;
+};
+
+struct policy {
+	struct buf *hdr;	/* the arena's headers */
+	uint32_t capacity;	/* pages that this partition may hold */
+	uint32_t small_target;	/* pages that SMALL keeps while MAIN has any */
+	bool warm;		/* something has been evicted already */
+	struct policy_list list[POLICY_QUEUES];
+	/* Fingerprints of what SMALL evicted lately: coming back while remembered goes to MAIN.
+	 * Sets of eight, each entry fingerprint << 32 | ghost_clock at entry. */
+	uint64_t *ghost;
+	uint32_t ghost_sets;	/* power of two */
+	uint32_t ghost_clock;	/* counts entries */
+	uint32_t ghost_len;	/* how many of the latest entries are remembered */
+};
+
+/* 0 or -ENOMEM. */
+int policy_init(struct policy *p, struct buf *hdr, uint32_t capacity) must_check;
+void policy_fini(struct policy *p);
+
+/* Used again. Any state in which the page is indexed. */
+static inline void policy_touch(struct buf *b)
+{
+	if ((b->flags & POLICY_USES_MASK) != POLICY_USES_MASK)
+		b->flags++;
+}
+
+/* A clean page enters (or comes back from being dirty or filled, to where it was). */
+void policy_admit(struct policy *p, struct buf *b);
+/* A page leaves for now (it becomes dirty or is filled) and keeps its rank. Harmless when away. */
+void policy_hold(struct policy *p, struct buf *b);
+/* A page leaves for good without having been evicted (overwritten, discarded). */
+void policy_forget(struct policy *p, struct buf *b);
+/* @to takes over the rank of @from, which is about to leave the index. Neither is queued. */
+void policy_inherit(struct buf *to, const struct buf *from);
+
+/* Takes the next victim out. @usable says whether a page can go now; those that cannot stay, at
+ * the young end. NULL when none can (after at most one look at each). */
+struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf *b), void *arg);
+
+static inline uint32_t policy_count(const struct policy *p)
+{
+	return p->list[POLICY_SMALL].count + p->list[POLICY_MAIN].count;
+}
+
+#endif
