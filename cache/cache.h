@@ -22,7 +22,10 @@ struct cache_conf {
 	enum cache_affinity affinity;
 	uint32_t forward_threshold; /* bytes; 0: calibrated at start-up */
 	const struct topology *topo;
-	struct loop *const *workers; /* [topo->nnodes] a worker loop of each node, or NULL: all inline */
+	/* [topo->nnodes] a worker loop of each node, which runs forwarded requests and write-back and
+	 * outlives the cache. NULL: the cache makes threads of its own ("cache-N"). */
+	struct loop *const *workers;
+	bool stepped;	      /* simulation: the workers are stepped (loop_step()) by the calling thread */
 };
 
 /* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…` over the defaults in
@@ -39,5 +42,7 @@ struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_throug
 /* Switches the policy online. Going to write-through flushes first; done() runs on the calling loop. */
 void cache_set_write_through(struct blk *blk, bool on, void (*done)(void *arg, int status), void *arg);
 bool cache_write_through(const struct blk *blk);
+/* "off", "inline", "forward", "auto". */
+const char *cache_affinity_name(enum cache_affinity mode);
 
 #endif

@@ -26,6 +26,18 @@
 #define CACHE_REQ_GROUPS 33
 #define CACHE_REQ_LEN MiB(1)
 
+/* Write-back of the devices that are bound to one worker. */
+struct flush_worker {
+	struct cache *cache;
+	struct loop *loop;
+	struct list devs;	/* cache_dev.flush.link; loop only */
+	struct timer timer;
+	struct loop_msg msg;
+	uint32_t kicked;	/* atomic: msg is on its way */
+	uint32_t armed;		/* atomic: it looks by itself before long */
+	uint32_t hungry;	/* atomic: somebody waits for clean pages */
+};
+
 struct cache_node {
 	struct cache *cache;
 	uint32_t index;		/* position in cache->node[] */
@@ -61,18 +73,6 @@ struct cache {
 /* One device's dirty pages in one partition, ordered by dirty_epoch. That partition's lock. */
 struct dirty_list {
 	uint32_t head, tail, count;
-};
-
-/* Write-back of the devices that are bound to one worker. */
-struct flush_worker {
-	struct cache *cache;
-	struct loop *loop;
-	struct list devs;	/* cache_dev.flush.link; loop only */
-	struct timer timer;
-	struct loop_msg msg;
-	uint32_t kicked;	/* atomic: msg is on its way */
-	uint32_t armed;		/* atomic: it looks by itself before long */
-	uint32_t hungry;	/* atomic: somebody waits for clean pages */
 };
 
 #define FLUSH_KEYS 4096
@@ -151,6 +151,7 @@ enum {
 	OP_F_AGAIN = 1 << 4,	  /* this pass found something: look again afterwards */
 	OP_F_OTHERS = 1 << 5,	  /* FLUSH: somebody else's flush, maybe not FUA, was waited for */
 	OP_F_LATER = 1 << 6,	  /* FLUSH: not the first pass */
+	OP_F_LOWERED = 1 << 9,	  /* EXCL: the lower device has done it */
 	OP_F_WHOLE = 1 << 8,	  /* FLUSH: its first pass wrote all of the range itself */
 	OP_F_JOINED = 1 << 7,	  /* in this pass blk_req.link is on some waiters list */
 };
@@ -278,6 +279,8 @@ void op_join(struct blk_req *req, struct cache_io *io);
 struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind);
 void io_put(struct cache_io *io);
 bool io_wait(struct cache *cache, struct blk_req *req);
+/* Lets one who waits for a descriptor look again. */
+void io_kick(struct cache *cache);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
 void io_submit(struct cache_io *io, void (*done)(struct blk_req *req));
 

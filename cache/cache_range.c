@@ -274,7 +274,7 @@ static void lower_done(struct blk_req *lower)
 {
 	struct cache_io *io = container_of(lower, struct cache_io, req);
 	io->part = NULL;
-	op_of(io->owner)->flags |= OP_F_LATER;
+	op_of(io->owner)->flags |= OP_F_LOWERED;
 	op_done_one(io->owner, lower->status);
 }
 
@@ -307,7 +307,7 @@ bool op_excl(struct blk_req *req)
 	for (;;) {
 		if (op->error)
 			return excl_over(dev, req, &s, op->error);
-		if (op->flags & OP_F_LATER) /* the lower device has done it */
+		if (op->flags & OP_F_LOWERED)
 			return excl_over(dev, req, &s, 0);
 		op_pass_begin(req);
 		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, &s))

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See memdisk.h. */
+#include "tests/support/memdisk.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "events/clock.h"
+
+static struct memdisk *disk_of(struct blk *blk)
+{
+	return container_of(blk, struct memdisk, blk);
+}
+
+struct later {
+	struct timer timer;
+	struct blk_req *req;
+	int status;
+};
+
+static void fire(struct timer *t)
+{
+	struct later *l = container_of(t, struct later, timer);
+	struct blk_req *req = l->req;
+	int status = l->status;
+	free(l);
+	disk_of(req->blk)->inflight--;
+	blk_complete_here(req, status);
+}
+
+static bool failing(_Atomic int *n)
+{
+	int was = *n;
+	if (was > 0)
+		*n = was - 1;
+	return was != 0;
+}
+
+static __thread uint64_t rng = 88172645463325252ull;
+
+/* The work is done; when does the submitter learn of it? */
+static bool finish(struct memdisk *d, struct blk_req *req, int status)
+{
+	rng ^= rng << 13;
+	rng ^= rng >> 7;
+	rng ^= rng << 17;
+	if (rng % 100 < d->now_percent) {
+		req->status = status;
+		return true;
+	}
+	if (!d->delay_ns) {
+		blk_complete(req, status);
+		return false;
+	}
+	struct later *l = malloc(sizeof(*l));
+	uint32_t now = ++d->inflight;
+	if (now > d->inflight_max)
+		d->inflight_max = now;
+	timer_init(&l->timer, fire);
+	l->req = req;
+	l->status = status;
+	loop_timer_arm(loop_current(), &l->timer, d->delay_ns / 2 + rng % (d->delay_ns + 1));
+	return false;
+}
+
+static bool md_read(struct blk *blk, struct blk_req *req)
+{
+	struct memdisk *d = disk_of(blk);
+	if (failing(&d->fail_reads))
+		return finish(d, req, -EIO);
+	BUG_ON(!(req->flags & BLK_F_INTO) || req->data.len != req->len);
+	frags_copy_in(&req->data, 0, d->data + req->offset, req->len);
+	d->reads++;
+	d->read_bytes += req->len;
+	return finish(d, req, 0);
+}
+
+static bool md_write(struct blk *blk, struct blk_req *req)
+{
+	struct memdisk *d = disk_of(blk);
+	if (failing(&d->fail_writes))
+		return finish(d, req, -EIO);
+	BUG_ON(!(req->flags & BLK_F_FROM) || req->data.len != req->len);
+	frags_copy_out(&req->data, 0, d->data + req->offset, req->len);
+	d->writes++;
+	d->write_bytes += req->len;
+	d->fua += !!(req->flags & BLK_F_FUA);
+	return finish(d, req, 0);
+}
+
+static bool md_sync(struct blk *blk, struct blk_req *req)
+{
+	struct memdisk *d = disk_of(blk);
+	d->syncs++;
+	return finish(d, req, 0);
+}
+
+static bool md_zero(struct blk *blk, struct blk_req *req)
+{
+	struct memdisk *d = disk_of(blk);
+	if (failing(&d->fail_writes))
+		return finish(d, req, -EIO);
+	memset(d->data + req->offset, 0, req->len);
+	d->discards++;
+	return finish(d, req, 0);
+}
+
+static bool md_caw(struct blk *blk, struct blk_req *req)
+{
+	/* Only there so that the choke point does not order for us: a cache never sends it. */
+	BUG("a cache compares for itself");
+}
+
+static void md_close(struct blk *blk)
+{
+	struct memdisk *d = disk_of(blk);
+	munmap(d->data, d->blk.size);
+	free(d);
+}
+
+static const struct blk_ops ops = {
+	.name = "memdisk", .read = md_read, .write = md_write, .sync = md_sync, .discard = md_zero,
+	.zero = md_zero, .compare_and_write = md_caw, .close = md_close,
+};
+
+struct memdisk *memdisk_create(uint64_t size, uint32_t block_size, const char *name)
+{
+	struct memdisk *d = calloc(1, sizeof(*d));
+	if (!d)
+		return NULL;
+	d->data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (d->data == MAP_FAILED) {
+		free(d);
+		return NULL;
+	}
+	d->blk.ops = &ops;
+	d->blk.size = size;
+	d->blk.block_size = block_size;
+	d->blk.physical_size = block_size;
+	d->blk.max_len = MiB(1);
+	d->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO | BLK_CAP_VOLATILE;
+	d->blk.node = -1;
+	d->blk.identity = blk_identity(name);
+	return d;
+}
