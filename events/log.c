@@ -4,6 +4,8 @@
  * is no log thread and no lock: write(2) of one line is atomic enough for terminals, files opened
  * for append and the journal's stream, and a crash loses nothing.
  */
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -32,6 +34,7 @@ static const struct {
 _Atomic int log_threshold = LOG_LVL_NOTICE;
 
 static enum log_sink sink = LOG_SINK_STDERR;
+static _Atomic unsigned dropped;
 static bool to_journal; /* stderr is the journal's stream: give it priorities, it has the time */
 
 void log_set_level(enum log_level level)
@@ -81,6 +84,31 @@ static size_t line_prefix(char *line, size_t size, enum log_level level)
 	return (size_t)n;
 }
 
+/* Event threads log, and may not block because whoever reads our stderr is slow: a pipe that poll() calls
+ * writable has room for PIPE_BUF bytes, which is more than a line. */
+static void write_or_drop(const char *line, size_t len)
+{
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+	char note[64];
+	unsigned lost;
+
+	static_assert(LOG_LINE_MAX + sizeof(note) <= PIPE_BUF, "two writes must fit");
+	if (poll(&p, 1, 0) == 0) {
+		atomic_fetch_add_explicit(&dropped, 1, memory_order_relaxed);
+		return;
+	}
+	lost = atomic_exchange_explicit(&dropped, 0, memory_order_relaxed);
+	if (lost) {
+		int n = snprintf(note, sizeof(note), "(%u log lines lost)\n", lost);
+
+		if (write(STDERR_FILENO, note, (size_t)n) < 0)
+			return;
+	}
+	/* Nobody is left to be told when stderr is gone. */
+	if (write(STDERR_FILENO, line, len) < 0)
+		return;
+}
+
 void log_write(enum log_level level, const char *fmt, ...)
 {
 	char line[LOG_LINE_MAX];
@@ -105,9 +133,7 @@ void log_write(enum log_level level, const char *fmt, ...)
 		syslog(levels[level].priority, "%s", line);
 	} else {
 		line[len++] = '\n';
-		/* Nobody is left to be told when stderr is gone. */
-		if (write(STDERR_FILENO, line, len) < 0)
-			(void)errno;
+		write_or_drop(line, len);
 	}
 	errno = saved;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Logging. A line is formatted on the calling thread into a private buffer and written with one
- * write(2) to stderr, or handed to syslog when the daemon has none. Messages that a peer can cause
+ * write(2) to stderr, or handed to syslog when the daemon has none. Control characters become '?', so
+ * foreign names may be printed as they are; lines are cut at 1 KiB. Never blocks on stderr: lines that
+ * its reader leaves no room for are dropped, and the next one says how many. Messages that a peer can cause
  * at will go through log_ratelimited(): at most 10 a second per call site, the rest are counted and
  * reported with the next one.
  */
@@ -20,6 +22,7 @@ void log_set_level(enum log_level level);
 enum log_level log_level(void);
 /* Called once by main before threads start. @ident: program name for syslog, not copied. */
 void log_open(enum log_sink sink, const char *ident);
+/* Any thread; keeps errno, knows %m. */
 void log_write(enum log_level level, const char *fmt, ...) printf_like(2, 3);
 
 #define log_at(level, ...)                                    \

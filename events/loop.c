@@ -21,14 +21,14 @@ __thread struct loop *loop_self_;
 struct loop_hooks loop_hooks;
 #endif
 
-/* ---- figures: written by the loop's thread only -------------------------------------------------- */
+/* ---- figures: written by the loop's thread only ---------------------------------------------- */
 
 static void count(uint64_t *figure, uint64_t n)
 {
 	__atomic_store_n(figure, *figure + n, __ATOMIC_RELAXED);
 }
 
-/* ---- waking -------------------------------------------------------------------------------------- */
+/* ---- waking ---------------------------------------------------------------------------------- */
 
 void loop_wake(struct loop *loop)
 {
@@ -72,7 +72,7 @@ static unsigned run_mailbox(struct loop *loop)
 	return n;
 }
 
-/* ---- fds ----------------------------------------------------------------------------------------- */
+/* ---- fds ------------------------------------------------------------------------------------- */
 
 int loop_fd_add(struct loop *loop, struct loop_fd *lfd)
 {
@@ -141,7 +141,7 @@ static unsigned run_fds(struct loop *loop)
 	return n;
 }
 
-/* ---- timers -------------------------------------------------------------------------------------- */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 void loop_timer_arm(struct loop *loop, struct timer *t, uint64_t ns_from_now)
 {
@@ -159,7 +159,7 @@ void loop_timer_cancel(struct loop *loop, struct timer *t)
 	timer_wheel_cancel(&loop->timers, t);
 }
 
-/* ---- deferred ------------------------------------------------------------------------------------ */
+/* ---- deferred -------------------------------------------------------------------------------- */
 
 void loop_defer(struct loop *loop, struct loop_deferred *d)
 {
@@ -189,7 +189,7 @@ static void run_deferred(struct loop *loop)
 	}
 }
 
-/* ---- pollers ------------------------------------------------------------------------------------- */
+/* ---- pollers --------------------------------------------------------------------------------- */
 
 void loop_poller_add(struct loop *loop, struct loop_poller *p)
 {
@@ -238,7 +238,7 @@ static bool pollers_refuse_sleep(struct loop *loop)
 	return refused;
 }
 
-/* ---- spin or sleep ------------------------------------------------------------------------------- */
+/* ---- spin or sleep --------------------------------------------------------------------------- */
 
 /*
  * Spinning pays when work comes back within the spin budget. So that is what is measured, whether the
@@ -354,7 +354,7 @@ static void sleep_for_events(struct loop *loop, int limit_ms)
 	atomic_store_explicit(&loop->sleeping, false, memory_order_relaxed);
 }
 
-/* ---- the iteration ------------------------------------------------------------------------------- */
+/* ---- the iteration --------------------------------------------------------------------------- */
 
 bool loop_has_work(struct loop *loop)
 {

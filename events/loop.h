@@ -6,9 +6,9 @@
  *     iteration:  mailbox -> fds (epoll) -> timers -> pollers -> deferred -> sleep?
  *
  * Before sleeping in epoll_wait a loop spins for up to its spin budget when that paid lately (see
- * README.md); an idle loop always sleeps, without any periodic tick. Deferred calls run at the end of the iteration
- * that queued them: that is where batches leave (one sendmsg, one io_submit, one post to the
- * adapter for everything that the iteration produced).
+ * README.md); an idle loop always sleeps, without any periodic tick. Deferred calls run at the end of
+ * the iteration that queued them: that is where batches leave (one sendmsg, one io_submit, one post
+ * to the adapter for everything that the iteration produced).
  *
  * Nothing that runs on a loop may block.
  */

@@ -34,7 +34,7 @@ __attribute__((constructor)) static void count_usable_cpus(void)
 		cpus_usable = CPU_COUNT(&set);
 }
 
-/* ---- creating and destroying --------------------------------------------------------------------- */
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
 static struct loop *alloc_loop(int node)
 {
@@ -176,7 +176,7 @@ bool loop_others_awake(const struct loop *loop, bool before)
 	return awake >= cpus_usable;
 }
 
-/* ---- running ------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static uint64_t read_cpu_clock(clockid_t id)
 {
@@ -310,7 +310,7 @@ void loop_join(struct loop *loop)
 	loop->thread_started = false;
 }
 
-/* ---- from outside -------------------------------------------------------------------------------- */
+/* ---- from outside ---------------------------------------------------------------------------- */
 
 const char *loop_name(const struct loop *loop)
 {

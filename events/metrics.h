@@ -24,9 +24,11 @@ struct metric_shard {
 	uint64_t v[METRIC_COUNT];
 } cacheline_aligned;
 
-extern __thread struct metric_shard *metric_shard_; /* points at a shared dump shard before a thread registers */
+/* Of the calling thread; before it registers, one that all such threads share: they count roughly. */
+extern __thread struct metric_shard *metric_shard_;
 
-/* The calling thread gets a shard of its own (loops do it themselves). Idempotent. */
+/* The calling thread gets a shard of its own (loops do it themselves), which keeps its figures when the
+ * thread ends. Idempotent. */
 void metrics_register_thread(void);
 
 static inline void metric_add(enum metric m, uint64_t n)

@@ -106,6 +106,30 @@ START_TEST(journal_gets_priorities)
 }
 END_TEST
 
+START_TEST(slow_reader_does_not_block_us)
+{
+	static char buf[1 << 17];
+	int p[2], saved = dup(STDERR_FILENO);
+	char *note;
+
+	ck_assert_int_eq(pipe(p), 0);
+	dup2(p[1], STDERR_FILENO);
+	for (int i = 0; i < 3000; i++)
+		log_error("%0100d", i);
+	ck_assert_int_gt(read(p[0], buf, sizeof(buf)), 4096);
+	log_error("after");
+	dup2(saved, STDERR_FILENO);
+	memset(buf, 0, sizeof(buf));
+	ck_assert_int_gt(read(p[0], buf, sizeof(buf) - 1), 0);
+	note = strstr(buf, " log lines lost)\n");
+	ck_assert_ptr_nonnull(note);
+	ck_assert_ptr_nonnull(strstr(note, "after\n"));
+	close(p[0]);
+	close(p[1]);
+	close(saved);
+}
+END_TEST
+
 static void flood(void)
 {
 	clock_fake_set(5 * NSEC_PER_SEC);
@@ -162,4 +186,4 @@ START_TEST(fake_clock)
 END_TEST
 
 UNIT_MAIN("log", 5, threshold, one_printable_line_each, journal_gets_priorities,
-	  floods_are_cut_and_counted, bug_says_where_and_aborts, fake_clock)
+	  slow_reader_does_not_block_us, floods_are_cut_and_counted, bug_says_where_and_aborts, fake_clock)

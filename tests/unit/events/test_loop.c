@@ -32,7 +32,7 @@ static void new_loop(uint32_t spin_ns)
 	trace[0] = '\0';
 }
 
-/* ---- the order of an iteration ----------------------------------------------------------------------- */
+/* ---- the order of an iteration --------------------------------------------------------------- */
 
 static struct loop_deferred late;
 
@@ -113,7 +113,7 @@ START_TEST(iteration_order)
 }
 END_TEST
 
-/* ---- fds changed from within callbacks ------------------------------------------------------------------ */
+/* ---- fds changed from within callbacks ------------------------------------------------------- */
 
 #define PAIRS 10
 
@@ -256,7 +256,7 @@ START_TEST(bad_fds_are_refused)
 }
 END_TEST
 
-/* ---- deferred -------------------------------------------------------------------------------------------- */
+/* ---- deferred -------------------------------------------------------------------------------- */
 
 static struct loop_deferred a, b, c;
 static unsigned again;
@@ -308,7 +308,7 @@ START_TEST(deferred_calls)
 }
 END_TEST
 
-/* ---- pollers ----------------------------------------------------------------------------------------------- */
+/* ---- pollers --------------------------------------------------------------------------------- */
 
 struct counting_poller {
 	struct loop_poller p;
@@ -386,7 +386,7 @@ START_TEST(pollers_are_asked_before_sleep)
 }
 END_TEST
 
-/* ---- sleeping ----------------------------------------------------------------------------------------------- */
+/* ---- sleeping -------------------------------------------------------------------------------- */
 
 START_TEST(sleeps_until_its_timer)
 {
@@ -477,7 +477,7 @@ START_TEST(one_epoll_wait_an_iteration)
 }
 END_TEST
 
-/* ---- spinning ------------------------------------------------------------------------------------------------ */
+/* ---- spinning -------------------------------------------------------------------------------- */
 
 static void on_nothing(struct loop_msg *m)
 {

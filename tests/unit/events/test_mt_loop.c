@@ -42,7 +42,7 @@ static void nothing(void *arg)
 {
 }
 
-/* ---- post storms ---------------------------------------------------------------------------------- */
+/* ---- post storms ----------------------------------------------------------------------------- */
 
 #define PRODUCERS 8
 #define PER_PRODUCER 20000
@@ -123,7 +123,7 @@ START_TEST(post_storm_spinning)
 }
 END_TEST
 
-/* ---- ping-pong: each message finds the other loop falling asleep: any lost wake-up hangs ------------ */
+/* ---- ping-pong: each message finds the other loop falling asleep: any lost wake-up hangs ----- */
 
 #define ROUNDS 20000
 
@@ -178,7 +178,7 @@ START_TEST(ping_pong_spinning)
 }
 END_TEST
 
-/* ---- one wake-up a batch ---------------------------------------------------------------------------- */
+/* ---- one wake-up a batch --------------------------------------------------------------------- */
 
 static _Atomic unsigned batch_seen;
 static _Atomic bool gate_entered, gate_open;
@@ -200,6 +200,8 @@ static void wait_asleep(struct loop *loop)
 	struct loop_stats a, b;
 
 	do {
+		while (!loop->blocked)
+			sleep_ms(1);
 		loop_get_stats(loop, &a);
 		sleep_ms(20);
 		loop_get_stats(loop, &b);
@@ -236,7 +238,7 @@ START_TEST(one_wakeup_per_batch)
 }
 END_TEST
 
-/* ---- idle costs nothing ------------------------------------------------------------------------------ */
+/* ---- idle costs nothing ---------------------------------------------------------------------- */
 
 START_TEST(idle_sleeps)
 {
@@ -283,7 +285,7 @@ START_TEST(cpu_time_is_seen)
 }
 END_TEST
 
-/* ---- threads ------------------------------------------------------------------------------------------ */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 struct seen {
 	char name[32];
@@ -401,7 +403,7 @@ START_TEST(stop_from_within_and_drain)
 }
 END_TEST
 
-/* ---- destroying a loop while those who posted to it still return from loop_post() ---------------------- */
+/* ---- destroying a loop while those who posted to it still return from loop_post() ------------ */
 
 struct farewell {
 	struct loop_msg to_victim, to_poster;
@@ -439,7 +441,7 @@ START_TEST(destroy_right_after_last_message)
 }
 END_TEST
 
-/* ---- the same races, made to happen (debug builds have the hooks) ---------------------------------------- */
+/* ---- the same races, made to happen (debug builds have the hooks) ---------------------------- */
 
 #ifdef TGT_DEBUG
 static struct loop_msg late_msg;
@@ -503,7 +505,7 @@ END_TEST
 #define HOOKED_TESTS
 #endif
 
-/* ---- fds of one loop written by many ------------------------------------------------------------------- */
+/* ---- fds of one loop written by many --------------------------------------------------------- */
 
 static _Atomic uint64_t bytes_read;
 
@@ -522,7 +524,8 @@ static void *write_eventfd(void *arg)
 	const uint64_t one = 1;
 
 	for (int i = 0; i < 5000; i++)
-		ck_assert_int_eq(write(fd, &one, sizeof(one)), sizeof(one));
+		if (write(fd, &one, sizeof(one)) != sizeof(one))
+			abort();
 	return NULL;
 }
 

@@ -83,7 +83,9 @@ START_TEST(storm)
 			struct note *n = container_of(m, struct note, msg);
 
 			after = m->next;
-			ck_assert_uint_eq(n->number, next[n->producer]);
+			if (n->number != next[n->producer])
+				ck_abort_msg("producer %u: %u instead of %u", n->producer, n->number,
+					     next[n->producer]);
 			next[n->producer]++;
 			seen++;
 			free(n);

@@ -79,7 +79,8 @@ START_TEST(grows_without_limit)
 		*(unsigned *)o[i] = i;
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(o); i++) {
-		ck_assert_uint_eq(*(unsigned *)o[i], i);
+		if (*(unsigned *)o[i] != i)
+			ck_abort_msg("object %u holds %u", i, *(unsigned *)o[i]);
 		pool_free(p, o[i]);
 	}
 	pool_destroy(p);
@@ -174,7 +175,7 @@ START_TEST(guard_lets_objects_rest)
 }
 END_TEST
 
-/* ---- crimes ------------------------------------------------------------------------------------------ */
+/* ---- crimes ---------------------------------------------------------------------------------- */
 
 static struct pool *crime_pool(unsigned modes)
 {

@@ -125,7 +125,7 @@ START_TEST(every_level_and_beyond)
 }
 END_TEST
 
-/* ---- callbacks that change the wheel ---------------------------------------------------------------- */
+/* ---- callbacks that change the wheel --------------------------------------------------------- */
 
 static struct probe victim, other;
 
@@ -161,7 +161,7 @@ START_TEST(callback_may_cancel_and_arm)
 }
 END_TEST
 
-/* ---- random walk ------------------------------------------------------------------------------------ */
+/* ---- random walk ----------------------------------------------------------------------------- */
 
 #define PROBES 300
 
@@ -205,33 +205,35 @@ static void random_walk(uint64_t with_seed)
 				q->due_ns = 0;
 			}
 		}
+		/* A passed ck_assert writes to a pipe: too slow for what is asked millions of times. */
 		for (int i = 0; i < PROBES; i++) {
-			ck_assert_int_eq(timer_armed(&p[i].t), p[i].due_ns != 0);
+			if (timer_armed(&p[i].t) != (p[i].due_ns != 0))
+				ck_abort_msg("timer %d armed: %d", i, timer_armed(&p[i].t));
 			if (p[i].due_ns) {
 				armed++;
 				next = MIN(next, p[i].due_ns);
 			}
 		}
-		ck_assert_uint_eq(wheel.armed, armed);
-		/* A lower bound, of whole ticks. */
-		if (armed)
-			ck_assert_uint_le(timer_wheel_next(&wheel, now),
-					  MAX(next, now) + MS - now + (next <= now ? MS : 0));
+		if (wheel.armed != armed)
+			ck_abort_msg("%u armed instead of %u", wheel.armed, armed);
+		/* Never later than the tick after the expiry, or the next tick when that is past. */
+		if (armed && timer_wheel_next(&wheel, now) > MAX(next, now) - now + MS)
+			ck_abort_msg("sleeps for %lu ns, %lu due", timer_wheel_next(&wheel, now), next - now);
 		now += rnd() % 3 ? some_distance() : timer_wheel_next(&wheel, now) % (1ull << 52);
 		timer_wheel_run(&wheel, now);
 		ran_to = now / MS;
 		/* Nothing that was due a whole tick ago is left. */
 		for (int i = 0; i < PROBES; i++)
-			if (p[i].due_ns)
-				ck_assert_uint_gt(p[i].due_ns + MS, ran_to * MS);
-		ck_assert_uint_eq(early, 0);
-		ck_assert_uint_eq(unexpected, 0);
+			if (p[i].due_ns && p[i].due_ns + MS <= ran_to * MS)
+				ck_abort_msg("timer %d was due at %lu, now %lu", i, p[i].due_ns, now);
+		if (early || unexpected)
+			ck_abort_msg("%u fired early, %u unexpectedly", early, unexpected);
 	}
 }
 
 START_TEST(random_walks_match_the_model)
 {
-	for (uint64_t s = 1; s <= 40; s++)
+	for (uint64_t s = 1; s <= 25; s++)
 		random_walk(s * 0x9e3779b97f4a7c15);
 }
 END_TEST
@@ -247,7 +249,8 @@ START_TEST(long_sleeps_are_cheap)
 	for (int i = 0; i < 20000; i++) {
 		arm(&p, now + 3600000 * MS);
 		now += 3500000 * MS;
-		ck_assert_uint_eq(timer_wheel_run(&wheel, now), 0);
+		if (timer_wheel_run(&wheel, now) != 0)
+			ck_abort_msg("fired early, round %d", i);
 	}
 	timer_wheel_cancel(&wheel, &p.t);
 }
