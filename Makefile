@@ -81,7 +81,7 @@ INTEG_SH   := $(wildcard tests/integration/test_*.sh)
 .PHONY: all help deps run check check-unit check-integration check-conformance check-vm check-asan \
 	check-tsan check-layers check-fuzz fuzz bench bench-real install clean tools
 
-all: $(DAEMON) $(TOOLS) $(SCRIPTS)
+all: $(LIB) $(DAEMON) $(TOOLS) $(SCRIPTS)
 
 help:
 	@echo 'make all run check check-unit check-integration check-conformance check-vm check-asan check-tsan'

@@ -8,8 +8,9 @@
 
 static void put_text(uint8_t *p, size_t size, const char *s)
 {
-	size_t n = strnlen(s, size);
+	size_t n = strlen(s);
 
+	n = MIN(n, size);
 	memcpy(p, s, n);
 	memset(p + n, ' ', size - n);
 }

@@ -57,7 +57,12 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 
 static void set_text(char *dst, size_t size, const char *given, const char *dflt)
 {
-	snprintf(dst, size, "%s", given[0] ? given : dflt);
+	const char *from = given[0] ? given : dflt;
+	size_t n = strlen(from);
+
+	n = MIN(n, size - 1);
+	memcpy(dst, from, n);
+	dst[n] = '\0';
 }
 
 #define SEG_MAX MiB(1)
