@@ -216,6 +216,10 @@ static void random_walk(uint64_t with_seed)
 		}
 		if (wheel.armed != armed)
 			ck_abort_msg("%u armed instead of %u", wheel.armed, armed);
+		for (unsigned l = 0; l < TIMER_LEVELS; l++)
+			for (unsigned k = 0; k < TIMER_SLOTS; k++)
+				if ((wheel.occupied[l] >> k & 1) == list_empty(&wheel.slot[l][k]))
+					ck_abort_msg("level %u slot %u: wrong bit", l, k);
 		/* Never later than the tick after the expiry, or the next tick when that is past. */
 		if (armed && timer_wheel_next(&wheel, now) > MAX(next, now) - now + MS)
 			ck_abort_msg("sleeps for %lu ns, %lu due", timer_wheel_next(&wheel, now), next - now);
