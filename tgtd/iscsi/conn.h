@@ -51,8 +51,9 @@ struct iscsi_conn {
 	uint8_t state;		/* enum iscsi_conn_state */
 	bool rx_stopped;	/* see transport.h */
 	bool failed;		/* ->close has been called or is about to be */
-	bool in_upcall;
+	bool close_flush;	/* ... after what is queued has left */
 	bool tp_closed;		/* iscsi_conn_closed() came */
+	bool cleaned;		/* and nothing is left of it on its loop */
 	uint16_t cid;
 	uint32_t stat_sn;	/* next to assign */
 	uint32_t exp_stat_sn;	/* acknowledged by the initiator */
@@ -74,11 +75,12 @@ struct iscsi_conn {
 	struct timer nop_timer;
 	unsigned nop_interval_s, nop_count, nops_unanswered;
 	uint32_t nop_ttt;
-	struct timer close_timer; /* logout, time-outs */
+	struct timer close_timer; /* asked to log out */
+	bool close_timer_armed;
 	struct iscsi_text *text;
 	struct list ctls;	/* control requests and answers under way */
 	const char *why;	/* of its end */
-	struct loop_deferred close_later;
+	struct loop_deferred close_later, clean_later;
 	struct list unacked;	/* ERL 1: answered tasks and PDUs awaiting ExpStatSN */
 
 	/* ---- the main loop's ---- */
@@ -86,16 +88,21 @@ struct iscsi_conn {
 	struct list half_open;	/* during login */
 	struct list wait_link;	/* login that waits for another session to end */
 	struct iscsi_login *login;
+	struct iscsi_session *joined; /* registry entry; == sess from full feature phase on */
 	struct timer login_timer;
 	struct iscsi_pdu login_pdu;
 	struct iscsi_reply *login_reply;
-	bool login_waiting, login_over;
+	bool login_waiting, login_over, login_sending;
+	bool in_ffp;		/* handed over: shown to the admin */
+	struct loop_deferred handover_later;
 	struct loop_msg msg;	/* hand-over main -> loop, and back at the end */
-	struct loop_msg ctl_msg;/* main asks the loop to close it */
-	bool ctl_msg_busy, gone;
+	struct loop_msg ctl_msg;/* main asks the loop to close it, the loop answers */
+	bool ctl_msg_busy, ask_logout, gone;
+	bool close_wanted;	/* while ctl_msg was busy */
 	struct sockaddr_storage peer, local;
 	uint16_t tpgt;
-	char peer_text[64];
+	int node_wish;		/* NUMA node of the adapter it came by, -1 unknown; the transport may set it */
+	char peer_text[64];	/* address without port */
 };
 
 /* Performs and logs a transition; an illegal one ends the connection. False then. */

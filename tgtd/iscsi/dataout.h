@@ -18,18 +18,17 @@
 #ifndef ISCSI_DATAOUT_H
 #define ISCSI_DATAOUT_H
 
-#include "tgtd/iscsi/pdu.h"
-#include "tgtd/scsi/cmd.h"
+#include "tgtd/iscsi/transport.h"
 
-struct iscsi_task;
-struct iscsi_conn;
-
-#define ISCSI_R2T_MAX 8 /* R2Ts outstanding per task, the most that MaxOutstandingR2T may become */
+#define ISCSI_R2T_MAX 8 /* R2Ts outstanding per task, the most that MaxOutstandingR2T is used for */
+#define ISCSI_SPILL_MAX MiB(256) /* in the whole daemon */
 
 struct iscsi_spill {
 	struct iscsi_spill *next;
 	uint64_t off;
 	uint32_t len;
+	uint32_t taken; /* bytes copied into segments already */
+	bool complete;	/* all received */
 	uint8_t data[];
 };
 
@@ -40,7 +39,10 @@ struct iscsi_r2t {
 	uint64_t off;
 	uint32_t len, got; /* bytes asked for and received */
 	uint32_t data_sn;  /* of the next Data-Out */
-	bool recovery;	   /* asks again for what was lost (ERL 1) */
+	bool lost;	   /* a Data-Out of it went missing (ERL 1): asked for again at its end */
+	uint64_t lost_off;
+	bool sending;	   /* ->pdu is with the transport */
+	struct iscsi_pdu pdu;
 };
 
 struct iscsi_dataout {
@@ -49,24 +51,32 @@ struct iscsi_dataout {
 	uint64_t next;	      /* first byte not yet solicited */
 	uint32_t unsol_data_sn;
 	uint32_t r2t_sn;      /* of the next R2T */
-	uint8_t r2t_busy;     /* slots in use */
+	uint8_t r2t_busy;     /* slots waiting for data */
 	bool unsol_open;      /* its F bit has not come yet */
+	bool unsol_lost;      /* part of it went missing (ERL 1) */
 	bool closed;	      /* the command has ended: sink the rest */
-	bool overflow;	      /* spill memory ran out */
 	uint8_t fetching;     /* transport fetches under way */
-	struct iscsi_spill *spill;
-	struct scsi_seg *seg[SCSI_CMD_SEGS]; /* being filled */
+	uint64_t unsol_lost_off;
+	struct iscsi_spill *spill, *rx_spill;
+	struct scsi_seg *seg[SCSI_CMD_SEGS]; /* being filled; host_word[0]: bytes there */
 	struct iscsi_r2t *r2t; /* [ISCSI_R2T_MAX], allocated with the first R2T of the object's life */
+	/* the PDU being received */
+	struct iscsi_r2t *rx_r2t; /* NULL: unsolicited */
+	uint64_t rx_off;
+	uint32_t rx_len;
+	bool rx_final;
 };
 
-/* @immediate bytes come with the command; @unsolicited: F = 0, Data-Out follows unasked. */
+/* A write command has come with @immediate bytes; @unsolicited: F = 0, Data-Out follows unasked. */
 void iscsi_dataout_init(struct iscsi_task *task, uint32_t immediate, bool unsolicited);
+/* Where does immediate data go? Sets conn->sink. After the command was started. */
+void iscsi_dataout_immediate(struct iscsi_task *task, uint32_t len);
+/* A Data-Out PDU: checks it, sets conn->sink. False: against the protocol; its data is discarded. */
+bool iscsi_dataout_begin(struct iscsi_task *task, const uint8_t *bhs) must_check;
+/* The data announced by the one or the other is there, or was damaged. May end the task. */
+void iscsi_dataout_end(struct iscsi_task *task, bool ok);
 /* scsi_transport_ops.fetch */
 void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg);
-/* Bytes [off, off + len) are about to arrive: where to? False: out of spill memory, discard. */
-bool iscsi_dataout_sink(struct iscsi_task *task, uint64_t off, uint32_t len, struct iscsi_conn *conn);
-/* They are there (or not: @ok). */
-void iscsi_dataout_arrived(struct iscsi_task *task, uint64_t off, uint32_t len, bool ok);
 /* Is anything still to come that the initiator will send for sure? */
 bool iscsi_dataout_pending(const struct iscsi_task *task);
 /* The command has ended or is being aborted: segments go back (-ECANCELED), the rest is sunk. */

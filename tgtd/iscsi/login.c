@@ -316,6 +316,10 @@ static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs, str
 
 		l->params.first_burst = MIN(l->params.first_burst, l->params.max_burst);
 		status = l->ops->establish(l);
+		if (status == LOGIN_PENDING) {
+			memcpy(l->waiting_bhs, bhs, sizeof(l->waiting_bhs));
+			return LOGIN_WAIT;
+		}
 		if (status != LOGIN_OK)
 			return refuse(l, bhs, status, reply, "the session cannot be established");
 	}
@@ -383,4 +387,10 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 		return refuse(l, bhs, status, reply, why);
 	l->pending_transit = bhs[1] & (LOGIN_TRANSIT | 3);
 	return respond(l, bhs, reply);
+}
+
+/* Nothing was taken from the answer yet when establish() had to wait: the same step again. */
+enum login_outcome iscsi_login_resume(struct iscsi_login *l, struct iscsi_reply *reply)
+{
+	return respond(l, l->waiting_bhs, reply);
 }

@@ -91,6 +91,7 @@ struct iscsi_login {
 	unsigned exchanges;
 	struct iscsi_auth *auth;
 	uint8_t pending_transit; /* C-bit: flags of the request being assembled */
+	uint8_t waiting_bhs[48]; /* the request that waits in establish() */
 };
 
 enum login_outcome {

@@ -43,8 +43,12 @@ struct iscsi_session {
 	bool attached;		/* nexus joined its target */
 	bool ending;		/* all connections are being closed */
 	bool discovery;
-	struct iscsi_params params; /* session-wide keys */
-	struct list tmfs;	/* task management under way */
+	struct iscsi_params params; /* as the leading connection negotiated them */
+	struct iscsi_offer offer;   /* the target's, for renegotiation */
+	struct list waits;	/* abort_wait: task management that waits for tasks to end */
+	unsigned tmfs;		/* task management functions under way */
+	uint64_t next_serial;	/* of tasks */
+	bool main_told;
 
 	/* ---- the main loop's ---- */
 	struct list link;	/* registry */
@@ -56,21 +60,24 @@ struct iscsi_session {
 	struct list main_conns;	/* iscsi_conn.main_link: from establish to free */
 	unsigned nconns;
 	bool closing;		/* being reinstated or dropped: no more connections */
+	bool handed_over;	/* the loop knows it */
+	bool gone;		/* the loop is through with it */
 	struct list waiters;	/* iscsi_conn.wait_link: logins that wait for its end */
 	char initiator[224], alias[256];
 	struct loop_msg msg;	/* main <-> loop */
 };
 
-/* Session registry, main loop (session.c, registry.c). */
-struct iscsi_session *iscsi_session_find(uint16_t tsih);
-
 /* Loop of the session. */
-/* -EAGAIN: in sequence already seen or outside of the window: drop it silently (RFC 7143 4.2.2.1).
- * 0: run it now. 1: hold it. */
+/* Where does a non-immediate request stand? -EAGAIN: seen already or outside of the window: drop it
+ * silently (RFC 7143 4.2.2.1). 0: take it now. 1: hold it. */
 int iscsi_session_order(struct iscsi_session *s, uint32_t cmd_sn);
-/* The command with exp_cmd_sn is taken; runs what waited for that. */
-void iscsi_session_advance(struct iscsi_session *s);
+/* The request with ExpCmdSN is being taken. */
+void iscsi_session_take(struct iscsi_session *s);
+/* Then: runs what waited for that (each is taken before its run()). */
+void iscsi_session_run_held(struct iscsi_session *s);
 void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p);
+/* @cmd_sn will not come, or shall have no effect when it comes (ABORT TASK of a command not arrived). */
+void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn);
 struct iscsi_task *iscsi_session_task(struct iscsi_session *s, uint32_t itt);
 void iscsi_session_task_add(struct iscsi_session *s, struct iscsi_task *t);
 void iscsi_session_task_del(struct iscsi_session *s, struct iscsi_task *t);

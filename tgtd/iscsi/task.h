@@ -19,6 +19,7 @@ enum iscsi_task_state {
 	TASK_RUNNING,	/* with the device server */
 	TASK_DRAINING,	/* status known; Data-Out that the initiator will send anyway is still to come */
 	TASK_RESPONDING,/* status is in the send queue */
+	TASK_ENDING,	/* no response (aborted); PDUs or fetches are still with the transport */
 	TASK_UNACKED,	/* ERL 1: sent, kept until ExpStatSN covers it */
 };
 
@@ -42,6 +43,8 @@ struct iscsi_task {
 	bool in_window;	     /* counts in session->in_window */
 	bool is_immediate;
 	bool aborting;	     /* scsi_cmd_abort() was called */
+	bool started;	     /* scsi_cmd_start() was called */
+	bool completed;	     /* the device server has called complete() */
 	bool reply_full;     /* answer TASK SET FULL instead of staying silent */
 	bool crc_error;	     /* a Data-Out was lost for good: CHECK CONDITION */
 	bool hashed;
@@ -56,8 +59,7 @@ struct iscsi_task {
 	struct iscsi_pdu data[SCSI_CMD_SEGS]; /* Data-In of cmd.seg[i] */
 	struct iscsi_pdu rsp;
 	uint64_t tp_word[4]; /* the transport's; conn->rx_word of the command PDU (iSER: STags, base offsets) */
-	void (*ended)(struct iscsi_task *task, void *arg); /* abort in progress: told at the end */
-	void *ended_arg;
+	uint64_t serial;     /* order of arrival in the session */
 	uint8_t *cdb_long;   /* CDB longer than 16 bytes */
 	uint8_t cdb[16];
 	uint8_t rsp_data[SCSI_SENSE_MAX + 4]; /* SenseLength, sense, padding */

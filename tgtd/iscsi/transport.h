@@ -134,8 +134,8 @@ void iscsi_conn_closed(struct iscsi_conn *conn);
  * calls end(). Both may start commands, send PDUs and end the connection. Between begin() and end() the
  * sink may turn into SINK_DISCARD (its command was aborted): look at it anew at each use.
  *
- * After each call look at conn->rx_stopped: when set, parse no further until ->rx_resume. It is never
- * set between begin() and end().
+ * After each end() look at conn->rx_stopped: when set, begin() nothing until ->rx_resume. A PDU that has
+ * begun is always received to its end.
  */
 enum iscsi_sink_kind { SINK_DISCARD, SINK_FRAGS, SINK_FLAT };
 struct iscsi_sink {
@@ -151,6 +151,8 @@ uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn);
 bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len) must_check;
 /* @digest_ok: the data digest was right, or there is none. False as above. */
 bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
+/* @len bytes at @off of the data segment go where the sink says. */
+void iscsi_sink_copy(struct iscsi_conn *conn, uint32_t off, const uint8_t *src, uint32_t len);
 /* A whole PDU at once, the data being in memory: begin, copy, end. */
 bool iscsi_rx_pdu(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len,
 		  const uint8_t *data, uint32_t data_len) must_check;
@@ -162,9 +164,9 @@ void iscsi_rx_header_digest_error(struct iscsi_conn *conn);
  * in the window back with its last PDU. Call once per PDU, in wire order: a DATA_IN calls it through
  * iscsi_datain_header(). */
 void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs);
-/* TCP: the header of the next Data-In PDU of @pdu, of at most MaxRecvDataSegmentLength bytes and not
- * across a burst; advances pdu->seg_off. Returns its data length. Complete when seg_off == seg_end. */
-uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs);
+/* TCP: the header of the next Data-In PDU of @pdu, of at most @max and MaxRecvDataSegmentLength bytes and
+ * not across a burst; advances pdu->seg_off. Returns its data length. Complete when seg_off == seg_end. */
+uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs, uint32_t max);
 /* ->fetch is through with [off, off + len): 0 or -errno. */
 void iscsi_fetched(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len, int status);
 

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Control requests and what we send on our own: one heap object that holds a request with its data
+ * segment, then the answer, and is freed when that has left. Not the fast path.
+ */
+#include <stdlib.h>
+
+#include "tgtd/iscsi/core.h"
+
+struct iscsi_ctl *iscsi_ctl_new(struct iscsi_conn *conn, uint32_t len)
+{
+	struct iscsi_ctl *ctl = malloc(sizeof(*ctl) + len + 4);
+
+	if (!ctl) {
+		iscsi_conn_fail(conn, "out of memory");
+		return NULL;
+	}
+	memset(ctl, 0, sizeof(*ctl));
+	ctl->conn = conn;
+	ctl->pending.conn = conn;
+	ctl->len = len;
+	list_init(&ctl->pending.link);
+	list_init(&ctl->pdu.link);
+	list_add_tail(&conn->ctls, &ctl->link);
+	return ctl;
+}
+
+void iscsi_ctl_free(struct iscsi_ctl *ctl)
+{
+	struct iscsi_conn *conn = ctl->conn;
+
+	ASSERT(!ctl->sending && !list_linked(&ctl->pending.link));
+	if (ctl->is_immediate)
+		conn->sess->immediates--;
+	list_del(&ctl->link);
+	free(ctl);
+	if (conn->tp_closed)
+		iscsi_conn_check_cleaned(conn);
+}
+
+static void ctl_done(struct iscsi_pdu *pdu)
+{
+	struct iscsi_ctl *ctl = container_of(pdu, struct iscsi_ctl, pdu);
+
+	ctl->sending = false;
+	iscsi_conn_unthrottle(ctl->conn);
+	if (ctl->after)
+		ctl->after(ctl);
+	iscsi_ctl_free(ctl);
+}
+
+uint8_t *iscsi_ctl_answer(struct iscsi_ctl *ctl, uint8_t opcode)
+{
+	uint8_t *bhs = ctl->pdu.bhs;
+
+	memset(bhs, 0, ISCSI_BHS_LEN);
+	bhs[0] = opcode;
+	bhs[1] = BHS_FINAL;
+	memcpy(bhs + BHS_ITT, ctl->bhs + BHS_ITT, 4);
+	return bhs;
+}
+
+void iscsi_ctl_send(struct iscsi_ctl *ctl, uint8_t flags, uint32_t data_len)
+{
+	struct iscsi_conn *conn = ctl->conn;
+
+	ASSERT_ON_LOOP(conn->loop);
+	if (conn->failed) {
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	ctl->pdu.kind = PDU_CONTROL;
+	ctl->pdu.flags = flags;
+	ctl->pdu.data = ctl->data;
+	ctl->pdu.data_len = data_len;
+	ctl->pdu.done = ctl_done;
+	put_be24(ctl->pdu.bhs + BHS_DATA_LEN, data_len);
+	ctl->sending = true;
+	iscsi_conn_throttle(conn);
+	conn->tp->send_pdu(conn, &ctl->pdu);
+}
+
+/* ---- Reject (RFC 7143 11.17) --------------------------------------------------------------------------------- */
+
+void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs)
+{
+	struct iscsi_ctl *ctl;
+	uint8_t *out;
+
+	log_ratelimited(LOG_LVL_INFO, "iscsi: %s: %s rejected, reason 0x%02x", conn->peer_text,
+			iscsi_opcode_name(bhs_opcode(bhs)), reason);
+	metric_inc(M_iscsi_rejects);
+	ctl = iscsi_ctl_new(conn, ISCSI_BHS_LEN);
+	if (!ctl)
+		return;
+	memcpy(ctl->data, bhs, ISCSI_BHS_LEN);
+	out = ctl->pdu.bhs;
+	out[0] = ISCSI_REJECT;
+	out[1] = BHS_FINAL;
+	out[2] = reason;
+	put_be32(out + BHS_ITT, ISCSI_TAG_NONE);
+	iscsi_ctl_send(ctl, PDU_F_STAT_SN, ISCSI_BHS_LEN);
+}
+
+/* ---- asynchronous messages (RFC 7143 11.9) --------------------------------------------------------------------- */
+
+void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint64_t lun, uint16_t p1, uint16_t p2,
+		      uint16_t p3, const uint8_t *sense, uint32_t sense_len)
+{
+	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, sense ? sense_len + 2 : 0);
+	uint8_t *out;
+
+	if (!ctl)
+		return;
+	out = ctl->pdu.bhs;
+	out[0] = ISCSI_ASYNC;
+	out[1] = BHS_FINAL;
+	put_be64(out + BHS_LUN, lun);
+	put_be32(out + BHS_ITT, ISCSI_TAG_NONE);
+	out[36] = event;
+	put_be16(out + 38, p1);
+	put_be16(out + 40, p2);
+	put_be16(out + 42, p3);
+	if (sense) {
+		put_be16(ctl->data, (uint16_t)sense_len);
+		memcpy(ctl->data + 2, sense, sense_len);
+	}
+	iscsi_ctl_send(ctl, PDU_F_STAT_SN, ctl->len);
+}

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Data-Out sequencing: see dataout.h. */
+#include <stdlib.h>
+
+#include "tgtd/iscsi/core.h"
+
+static _Atomic uint64_t spilled; /* bytes in spill memory, all threads */
+
+void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicited)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	o->unsol_len = unsolicited ? MIN((uint64_t)t->conn->params.first_burst, t->edtl) : immediate;
+	o->unsol_got = 0;
+	o->next = o->unsol_len;
+	o->unsol_data_sn = o->r2t_sn = 0;
+	o->r2t_busy = o->fetching = 0;
+	o->unsol_open = unsolicited || immediate;
+	o->unsol_lost = o->closed = false;
+	o->spill = o->rx_spill = NULL;
+	o->seg[0] = o->seg[1] = NULL;
+	o->rx_r2t = NULL;
+	o->rx_len = 0;
+	o->rx_final = !unsolicited;
+	static_assert(SCSI_CMD_SEGS == 2, "both slots cleared");
+}
+
+/* ---- segments ------------------------------------------------------------------------------------------------ */
+
+static struct scsi_seg *seg_for(struct iscsi_dataout *o, uint64_t off, uint64_t len)
+{
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
+		struct scsi_seg *seg = o->seg[i];
+
+		if (seg && off >= seg->off && off + len <= seg->off + seg->len)
+			return seg;
+	}
+	return NULL;
+}
+
+/* @n more bytes of it are in place. */
+static void seg_got(struct iscsi_dataout *o, struct scsi_seg *seg, uint32_t n)
+{
+	seg->host_word[0] += n;
+	ASSERT(seg->host_word[0] <= seg->len);
+	if (seg->host_word[0] < seg->len)
+		return;
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
+		if (o->seg[i] == seg)
+			o->seg[i] = NULL;
+	scsi_seg_fetched(seg, 0);
+}
+
+static void spill_free(struct iscsi_spill *sp)
+{
+	__atomic_fetch_sub(&spilled, sp->len, __ATOMIC_RELAXED);
+	metric_sub(M_iscsi_spill_bytes, sp->len);
+	free(sp);
+}
+
+/* Copies what has been waiting for @seg into it. True when that filled it (it may be gone then). */
+static bool absorb(struct iscsi_dataout *o, struct scsi_seg *seg)
+{
+	struct iscsi_spill **pp = &o->spill, *sp;
+	uint32_t got = 0;
+
+	while ((sp = *pp)) {
+		uint64_t from = MAX(sp->off, seg->off);
+		uint64_t to = MIN(sp->off + sp->len, seg->off + seg->len);
+
+		if (sp->complete && from < to) {
+			frags_copy_in(&seg->io.data, from - seg->off, sp->data + (from - sp->off), to - from);
+			got += (uint32_t)(to - from);
+			sp->taken += (uint32_t)(to - from);
+			if (sp->taken == sp->len) {
+				*pp = sp->next;
+				spill_free(sp);
+				continue;
+			}
+		}
+		pp = &sp->next;
+	}
+	if (!got)
+		return false;
+	seg_got(o, seg, got);
+	return seg_for(o, seg->off, 0) != seg;
+}
+
+/* ---- asking for data ------------------------------------------------------------------------------------------- */
+
+static void r2t_done(struct iscsi_pdu *pdu)
+{
+	struct iscsi_r2t *r = container_of(pdu, struct iscsi_r2t, pdu);
+	struct iscsi_task *t = pdu->task;
+
+	r->sending = false;
+	t->pdus_out--;
+	iscsi_task_finish(t);
+}
+
+static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len)
+{
+	struct iscsi_dataout *o = &t->out;
+	struct iscsi_session *s = t->conn->sess;
+	struct iscsi_r2t *r;
+	uint8_t *bhs;
+	unsigned slot;
+
+	if (!o->r2t) {
+		o->r2t = calloc(ISCSI_R2T_MAX, sizeof(*o->r2t));
+		if (!o->r2t) {
+			iscsi_conn_fail(t->conn, "out of memory");
+			return false;
+		}
+		for (slot = 0; slot < ISCSI_R2T_MAX; slot++) {
+			o->r2t[slot].ttt = ISCSI_TAG_NONE;
+			list_init(&o->r2t[slot].pdu.link);
+		}
+	}
+	for (slot = 0; slot < ISCSI_R2T_MAX; slot++)
+		if (o->r2t[slot].ttt == ISCSI_TAG_NONE && !o->r2t[slot].sending)
+			break;
+	if (slot == ISCSI_R2T_MAX)
+		return false;
+	r = &o->r2t[slot];
+	/* The slot is in the tag, so that a Data-Out finds its R2T at once. */
+	r->ttt = (s->next_ttt++ & 0x0fffffffu) << 3 | slot;
+	r->r2t_sn = o->r2t_sn++;
+	r->off = off;
+	r->len = len;
+	r->got = 0;
+	r->data_sn = 0;
+	r->lost = false;
+	o->r2t_busy++;
+	bhs = r->pdu.bhs;
+	memset(bhs, 0, ISCSI_BHS_LEN);
+	bhs[0] = ISCSI_R2T;
+	bhs[1] = BHS_FINAL;
+	put_be64(bhs + BHS_LUN, t->cmd.lun);
+	put_be32(bhs + BHS_ITT, t->itt);
+	put_be32(bhs + BHS_TTT, r->ttt);
+	put_be32(bhs + BHS_DATA_SN, r->r2t_sn);
+	put_be32(bhs + BHS_BUFFER_OFFSET, (uint32_t)off);
+	put_be32(bhs + BHS_R2T_LEN, len);
+	r->pdu.kind = PDU_CONTROL;
+	r->pdu.flags = PDU_F_SN_ONLY;
+	r->pdu.task = t;
+	r->pdu.data_len = 0;
+	r->pdu.done = r2t_done;
+	r->sending = true;
+	t->pdus_out++;
+	metric_inc(M_iscsi_r2ts);
+	t->conn->tp->send_pdu(t->conn, &r->pdu);
+	return true;
+}
+static_assert(ISCSI_R2T_MAX == 8, "three bits of the tag");
+
+/* The segment after which the next one begins, i.e. the one that holds o->next or starts first after it. */
+static struct scsi_seg *next_seg(struct iscsi_dataout *o)
+{
+	struct scsi_seg *best = NULL;
+
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
+		struct scsi_seg *seg = o->seg[i];
+
+		if (seg && seg->off + seg->len > o->next && (!best || seg->off < best->off))
+			best = seg;
+	}
+	return best;
+}
+
+/* Solicits what has its blocks and is not on its way. In order (DataSequenceInOrder), and not before the
+ * unsolicited data has ended. */
+static void pump(struct iscsi_task *t)
+{
+	struct iscsi_dataout *o = &t->out;
+	struct iscsi_conn *conn = t->conn;
+	unsigned max = MIN(conn->params.max_outstanding_r2t, ISCSI_R2T_MAX);
+	struct scsi_seg *seg;
+
+	if (o->unsol_open || o->closed)
+		return;
+	while ((seg = next_seg(o))) {
+		uint64_t off = MAX(o->next, seg->off);
+		uint32_t len = (uint32_t)(seg->off + seg->len - off);
+
+		if (conn->tp->fetch) {
+			o->next = off + len;
+			o->fetching++;
+			conn->tp->fetch(t, seg, off, len);
+			continue;
+		}
+		if (o->r2t_busy >= max)
+			return;
+		len = MIN(len, conn->params.max_burst);
+		if (!r2t_send(t, off, len))
+			return;
+		o->next = off + len;
+	}
+}
+
+void iscsi_fetched(struct iscsi_task *t, struct scsi_seg *seg, uint64_t off, uint32_t len, int status)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	ASSERT(o->fetching > 0);
+	(void)off;
+	if (status || o->closed) {
+		for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
+			if (o->seg[i] == seg)
+				o->seg[i] = NULL;
+		scsi_seg_fetched(seg, o->closed ? -ECANCELED : status);
+	} else {
+		seg_got(o, seg, len);
+	}
+	o->fetching--;
+	iscsi_task_finish(t);
+}
+
+void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
+{
+	struct iscsi_task *t = iscsi_task_of(cmd);
+	struct iscsi_dataout *o = &t->out;
+
+	ASSERT_ON_LOOP(t->conn->loop);
+	seg->host_word[0] = 0;
+	if (unlikely(o->closed || t->conn->failed || !cmd->dir_out || seg->off + seg->len > t->edtl)) {
+		scsi_seg_fetched(seg, -ECANCELED);
+		return;
+	}
+	ASSERT(!o->seg[0] || !o->seg[1]);
+	o->seg[o->seg[0] != NULL] = seg;
+	if (unlikely(o->spill) && absorb(o, seg))
+		return;
+	pump(t);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------------- */
+
+/* Bytes [off, off + len) come next: where to? */
+static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
+{
+	struct iscsi_dataout *o = &t->out;
+	struct iscsi_conn *conn = t->conn;
+	struct scsi_seg *seg;
+	struct iscsi_spill *sp;
+
+	o->rx_off = off;
+	o->rx_len = len;
+	o->rx_spill = NULL;
+	conn->rx_task = t;
+	conn->sink.kind = SINK_DISCARD;
+	if (o->closed || !len)
+		return;
+	seg = seg_for(o, off, len);
+	if (likely(seg)) {
+		conn->sink.kind = SINK_FRAGS;
+		conn->sink.frags = &seg->io.data;
+		conn->sink.off = off - seg->off;
+		return;
+	}
+	/* Not (all) of it has blocks yet. */
+	sp = NULL;
+	if (__atomic_add_fetch(&spilled, len, __ATOMIC_RELAXED) <= ISCSI_SPILL_MAX)
+		sp = malloc(sizeof(*sp) + len);
+	if (!sp) {
+		__atomic_fetch_sub(&spilled, len, __ATOMIC_RELAXED);
+		metric_inc(M_iscsi_task_set_full);
+		t->reply_full = true;
+		iscsi_task_abort(t);
+		return;
+	}
+	metric_add(M_iscsi_spill_bytes, len);
+	*sp = (struct iscsi_spill){ .next = o->spill, .off = off, .len = len };
+	o->spill = o->rx_spill = sp;
+	conn->sink.kind = SINK_FLAT;
+	conn->sink.flat = sp->data;
+}
+
+void iscsi_dataout_immediate(struct iscsi_task *t, uint32_t len)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	/* rx_final: iscsi_dataout_init() knows whether Data-Out follows. */
+	o->rx_r2t = NULL;
+	o->unsol_got = len;
+	aim(t, 0, len);
+}
+
+bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
+{
+	struct iscsi_dataout *o = &t->out;
+	uint32_t ttt = get_be32(bhs + BHS_TTT), off = get_be32(bhs + BHS_BUFFER_OFFSET);
+	uint32_t sn = get_be32(bhs + BHS_DATA_SN), len = bhs_data_len(bhs);
+	bool final = bhs[1] & BHS_FINAL;
+
+	if (!t->cmd.dir_out)
+		return false;
+	if (ttt == ISCSI_TAG_NONE) {
+		if (!o->unsol_open || sn != o->unsol_data_sn || off != o->unsol_got ||
+		    len > o->unsol_len - o->unsol_got)
+			return false;
+		o->unsol_data_sn++;
+		o->unsol_got += len;
+		o->rx_r2t = NULL;
+	} else {
+		struct iscsi_r2t *r = o->r2t ? &o->r2t[ttt & (ISCSI_R2T_MAX - 1)] : NULL;
+
+		if (!r || r->ttt != ttt || sn != r->data_sn || off != r->off + r->got || len > r->len - r->got)
+			return false;
+		/* F exactly at the end of the burst (11.8: the data asked for is sent in one sequence). */
+		if (final != (r->got + len == r->len))
+			return false;
+		r->data_sn++;
+		r->got += len;
+		o->rx_r2t = r;
+	}
+	o->rx_final = final;
+	aim(t, off, len);
+	return true;
+}
+
+static void lost(struct iscsi_task *t)
+{
+	t->crc_error = true;
+	iscsi_task_abort(t);
+}
+
+void iscsi_dataout_end(struct iscsi_task *t, bool ok)
+{
+	struct iscsi_dataout *o = &t->out;
+	struct iscsi_r2t *r = o->rx_r2t;
+	struct iscsi_spill *sp = o->rx_spill;
+	uint64_t off = o->rx_off;
+	uint32_t len = o->rx_len;
+	bool over = false;
+
+	t->conn->rx_task = NULL;
+	o->rx_len = 0;
+	o->rx_spill = NULL;
+	if (o->rx_final) {
+		if (r) {
+			r->ttt = ISCSI_TAG_NONE;
+			o->r2t_busy--;
+			o->rx_r2t = NULL;
+		} else if (o->unsol_open) {
+			/* It may have been less than FirstBurstLength allows. */
+			o->unsol_open = false;
+			o->unsol_len = o->next = o->unsol_got;
+		}
+	}
+	over = !iscsi_dataout_pending(t);
+	if (o->closed) {
+		if (over)
+			iscsi_task_data_over(t);
+		return;
+	}
+	if (unlikely(!ok)) {
+		lost(t);
+		return;
+	}
+	t->pdus_out++; /* keeps the task */
+	if (unlikely(sp)) {
+		sp->complete = true;
+		for (unsigned i = 0; i < SCSI_CMD_SEGS && !o->closed; i++)
+			if (o->seg[i])
+				absorb(o, o->seg[i]);
+	} else if (len) {
+		struct scsi_seg *seg = seg_for(o, off, len);
+
+		ASSERT(seg);
+		seg_got(o, seg, len);
+	}
+	if (!o->closed)
+		pump(t);
+	t->pdus_out--;
+	iscsi_task_finish(t);
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------------- */
+
+bool iscsi_dataout_pending(const struct iscsi_task *t)
+{
+	const struct iscsi_dataout *o = &t->out;
+
+	return o->unsol_open || o->r2t_busy || t->conn->rx_task == t;
+}
+
+void iscsi_dataout_close(struct iscsi_task *t)
+{
+	struct iscsi_dataout *o = &t->out;
+	struct scsi_seg *back[SCSI_CMD_SEGS] = { NULL };
+
+	if (o->closed)
+		return;
+	o->closed = true;
+	if (t->conn->rx_task == t) {
+		t->conn->sink.kind = SINK_DISCARD;
+		o->rx_spill = NULL;
+	}
+	while (o->spill) {
+		struct iscsi_spill *sp = o->spill;
+
+		o->spill = sp->next;
+		spill_free(sp);
+	}
+	if (o->fetching)
+		return; /* the wire is at work in them: iscsi_fetched() gives them back */
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
+		back[i] = o->seg[i];
+		o->seg[i] = NULL;
+	}
+	t->pdus_out++; /* keeps the task */
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
+		if (back[i])
+			scsi_seg_fetched(back[i], -ECANCELED);
+	t->pdus_out--;
+	iscsi_task_finish(t);
+}
+
+void iscsi_dataout_fini(struct iscsi_task *t)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	while (o->spill) {
+		struct iscsi_spill *sp = o->spill;
+
+		o->spill = sp->next;
+		spill_free(sp);
+	}
+	ASSERT(!o->seg[0] && !o->seg[1]);
+	if (o->r2t && o->r2t_busy)
+		for (unsigned i = 0; i < ISCSI_R2T_MAX; i++)
+			o->r2t[i].ttt = ISCSI_TAG_NONE;
+}

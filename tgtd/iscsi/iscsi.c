@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The iSCSI layer as a whole: start, stop, transports. Main loop. */
+#include <stdlib.h>
+
+#include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/itarget.h"
+
+struct iscsi_core iscsi_core = {
+	.half_open = LIST_INIT(iscsi_core.half_open),
+	.sessions = LIST_INIT(iscsi_core.sessions),
+	.transports = LIST_INIT(iscsi_core.transports),
+};
+
+void iscsi_transport_register(struct iscsi_transport *tp)
+{
+	struct iscsi_transport_link *l;
+
+	list_for_each(l, &iscsi_core.transports, link)
+		if (l->tp == tp)
+			return;
+	l = malloc(sizeof(*l));
+	BUG_ON(!l);
+	l->tp = tp;
+	tp->scsi_ops = &iscsi_scsi_ops;
+	list_add_tail(&iscsi_core.transports, &l->link);
+}
+
+int iscsi_start(const struct iscsi_conf *conf)
+{
+	struct iscsi_conf *c = &iscsi_core.conf;
+
+	ASSERT(!iscsi_core.started);
+	*c = *conf;
+	if (!c->login_timeout_s)
+		c->login_timeout_s = 15;
+	if (!c->max_connections)
+		c->max_connections = 4096;
+	if (!c->max_half_open)
+		c->max_half_open = 256;
+	iscsi_core.main = conf->main;
+	iscsi_core.started = true;
+	iscsi_core.stopping = false;
+	iscsi_default_nop_interval = c->nop_interval_s;
+	iscsi_default_nop_count = c->nop_count;
+	return 0;
+}
+
+void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
+{
+	ASSERT_ON_LOOP(iscsi_core.main);
+	iscsi_portals_close();
+	iscsi_registry_stop(grace_ms, done, arg);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Logout (RFC 7143 11.14, 11.15), asking for one (11.9), text requests in full feature phase (11.10). */
+#include <stdlib.h>
+
+#include "tgtd/iscsi/core.h"
+
+/* ---- logout ------------------------------------------------------------------------------------------------ */
+
+static void logged_out(struct iscsi_ctl *ctl)
+{
+	struct iscsi_conn *conn = ctl->conn;
+
+	if (!conn->failed)
+		iscsi_conn_end(conn, true, "logged out");
+}
+
+/* The other connection of a logout is closed; the one that asked goes on. */
+static struct iscsi_conn *conn_by_cid(struct iscsi_session *s, uint16_t cid)
+{
+	struct iscsi_conn *c;
+
+	list_for_each(c, &s->conns, sess_link)
+		if (c->cid == cid && !c->failed)
+			return c;
+	return NULL;
+}
+
+void iscsi_logout_request(struct iscsi_ctl *ctl)
+{
+	struct iscsi_conn *conn = ctl->conn, *c;
+	struct iscsi_session *s = conn->sess;
+	uint8_t reason = ctl->bhs[1] & 0x7f, response = LOGOUT_OK;
+	uint16_t cid = get_be16(ctl->bhs + 20);
+	bool own = false;
+	uint8_t *bhs;
+
+	switch (reason) {
+	case LOGOUT_SESSION:
+		own = true;
+		break;
+	case LOGOUT_CONNECTION:
+		c = conn_by_cid(s, cid);
+		own = c == conn;
+		if (!c)
+			response = LOGOUT_NO_CID;
+		else if (!own)
+			iscsi_conn_end(c, false, "logged out by another connection");
+		break;
+	case LOGOUT_RECOVERY:
+		/* 11.14.1: to take tasks over by TASK REASSIGN, which is ErrorRecoveryLevel 2. */
+		response = LOGOUT_NO_RECOVERY;
+		break;
+	default:
+		iscsi_reject(conn, REJECT_PROTOCOL_ERROR, ctl->bhs);
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	if (own && !iscsi_conn_event(conn, CONN_EV_LOGOUT_RX)) {
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	if (reason == LOGOUT_SESSION) {
+		s->ending = true;
+		list_for_each(c, &s->conns, sess_link)
+			if (c != conn)
+				iscsi_conn_end(c, false, "session logged out");
+	}
+	bhs = iscsi_ctl_answer(ctl, ISCSI_LOGOUT_RSP);
+	bhs[2] = response;
+	put_be16(bhs + 40, conn->params.time2wait);
+	put_be16(bhs + 42, 0); /* Time2Retain: nothing is kept below ERL 2 */
+	if (own)
+		ctl->after = logged_out;
+	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
+}
+
+static void ask_timeout(struct timer *t)
+{
+	struct iscsi_conn *conn = container_of(t, struct iscsi_conn, close_timer);
+
+	if (conn->state == S7_LOGOUT_REQUESTED)
+		iscsi_conn_fail(conn, "the initiator does not log out as asked");
+}
+
+void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds)
+{
+	ASSERT_ON_LOOP(conn->loop);
+	if (conn->failed || !conn->sess || conn->state == S6_IN_LOGOUT ||
+	    !iscsi_conn_event(conn, CONN_EV_LOGOUT_ASKED))
+		return;
+	iscsi_async_send(conn, ASYNC_LOGOUT_REQUEST, 0, 0, 0, seconds, NULL, 0);
+	timer_init(&conn->close_timer, ask_timeout);
+	conn->close_timer_armed = true;
+	loop_timer_arm(conn->loop, &conn->close_timer, seconds * NSEC_PER_SEC);
+}
+
+/* ---- text ----------------------------------------------------------------------------------------------------- */
+
+void iscsi_text_request(struct iscsi_ctl *ctl)
+{
+	struct iscsi_conn *conn = ctl->conn;
+	struct iscsi_session *s = conn->sess;
+	const char *out = NULL;
+	uint32_t out_len = 0;
+	enum text_outcome outcome;
+	struct iscsi_ctl *ans;
+
+	if (!conn->text) {
+		conn->text = malloc(sizeof(*conn->text));
+		if (!conn->text) {
+			iscsi_ctl_free(ctl);
+			iscsi_conn_fail(conn, "out of memory");
+			return;
+		}
+		iscsi_text_init(conn->text);
+	}
+	/* The answer may be longer than the request: it gets a home of its own. */
+	struct iscsi_text_ctx ctx = {
+		.discovery = s->discovery,
+		.iser = conn->tp->iser,
+		.tpgt = conn->tpgt,
+		.target = s->target,
+		.initiator = s->initiator,
+		.peer = (const struct sockaddr *)&conn->peer,
+		.local = (const struct sockaddr *)&conn->local,
+		.params = &conn->params,
+		.offer = &s->offer,
+		.max_data = MIN(conn->tp->iser ? conn->params.initiator_recv_dsl : conn->params.max_xmit_dsl, 65536u),
+	};
+	ans = iscsi_ctl_new(conn, ctx.max_data);
+	if (!ans) {
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	outcome = iscsi_text_rx(conn->text, &ctx, ctl->bhs, ctl->data, ctl->len, ans->pdu.bhs, &out, &out_len);
+	if (outcome == TEXT_REPLY) {
+		ASSERT(out_len <= ctx.max_data);
+		if (out_len)
+			memcpy(ans->data, out, out_len);
+		iscsi_ctl_send(ans, PDU_F_STAT_SN, out_len);
+	} else {
+		iscsi_ctl_free(ans);
+		iscsi_reject(conn, outcome == TEXT_REJECT_PROTOCOL ? REJECT_PROTOCOL_ERROR : REJECT_INVALID_FIELD,
+			     ctl->bhs);
+	}
+	iscsi_ctl_free(ctl);
+}

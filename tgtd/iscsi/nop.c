@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * NOP-Out and NOP-In (RFC 7143 11.18, 11.19): the initiator's pings, and ours when it has been silent
+ * for nop_interval seconds; nop_count pings without any sign of life end the connection.
+ */
+#include "tgtd/iscsi/core.h"
+
+void iscsi_nop_out(struct iscsi_ctl *ctl)
+{
+	struct iscsi_conn *conn = ctl->conn;
+	uint32_t len;
+	uint8_t *bhs;
+
+	/* An answer to our ping, or an unsolicited sign of life, is not answered. What it is worth has been
+	 * noted: something was received. */
+	if (get_be32(ctl->bhs + BHS_ITT) == ISCSI_TAG_NONE) {
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	if (get_be32(ctl->bhs + BHS_TTT) != ISCSI_TAG_NONE) {
+		iscsi_reject(conn, REJECT_PROTOCOL_ERROR, ctl->bhs);
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	/* 11.19.2: the ping's data comes back, as much of it as the initiator takes at once. */
+	len = MIN(ctl->len, conn->tp->iser ? conn->params.initiator_recv_dsl : conn->params.max_xmit_dsl);
+	bhs = iscsi_ctl_answer(ctl, ISCSI_NOP_IN);
+	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+	iscsi_ctl_send(ctl, PDU_F_STAT_SN, len);
+}
+
+static void ping(struct iscsi_conn *conn)
+{
+	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, 0);
+	uint8_t *bhs;
+
+	if (!ctl)
+		return;
+	bhs = ctl->pdu.bhs;
+	bhs[0] = ISCSI_NOP_IN;
+	bhs[1] = BHS_FINAL;
+	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
+	conn->nop_ttt = conn->sess->next_ttt++ & 0x7fffffffu;
+	put_be32(bhs + BHS_TTT, conn->nop_ttt);
+	iscsi_ctl_send(ctl, PDU_F_SN_ONLY, 0);
+}
+
+static void nop_timer(struct timer *t)
+{
+	struct iscsi_conn *conn = container_of(t, struct iscsi_conn, nop_timer);
+	uint64_t interval = conn->nop_interval_s * NSEC_PER_SEC;
+	uint64_t silent = loop_now(conn->loop) - conn->last_rx_ns;
+
+	if (silent < interval) {
+		conn->nops_unanswered = 0;
+		loop_timer_arm(conn->loop, t, interval - silent);
+		return;
+	}
+	if (conn->nops_unanswered >= conn->nop_count) {
+		iscsi_conn_fail(conn, "no answer to keepalive pings");
+		return;
+	}
+	conn->nops_unanswered++;
+	ping(conn);
+	loop_timer_arm(conn->loop, t, interval);
+}
+
+void iscsi_nop_start(struct iscsi_conn *conn)
+{
+	timer_init(&conn->nop_timer, nop_timer);
+	conn->last_rx_ns = loop_now(conn->loop);
+	if (conn->nop_interval_s && conn->nop_count)
+		loop_timer_arm(conn->loop, &conn->nop_timer, conn->nop_interval_s * NSEC_PER_SEC);
+}
+
+void iscsi_nop_stop(struct iscsi_conn *conn)
+{
+	if (conn->sess)
+		loop_timer_cancel(conn->loop, &conn->nop_timer);
+}

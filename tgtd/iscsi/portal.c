@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Portals: addresses at which transports listen, and their portal groups (RFC 7143 4.3.1.5). Main loop.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/portal.h"
+
+struct portal {
+	struct list link;
+	struct iscsi_portal p;
+	char text[96]; /* "ip:port,tpgt" */
+	const struct iscsi_transport *tp;
+	void *handle;
+};
+
+static struct list portals = LIST_INIT(portals);
+
+static bool number(const char *s, unsigned long max, unsigned long *out)
+{
+	char *end;
+
+	if (*s < '0' || *s > '9')
+		return false;
+	errno = 0;
+	*out = strtoul(s, &end, 10);
+	return !errno && !*end && *out <= max;
+}
+
+int iscsi_portal_parse(const char *text, struct iscsi_portal *p)
+{
+	char buf[128], *host = buf, *port = NULL, *comma, *end;
+	unsigned long n, tpgt = 1;
+	bool v6 = false;
+
+	if (strlen(text) >= sizeof(buf))
+		return -EINVAL;
+	strcpy(buf, text);
+	comma = strchr(buf, ',');
+	if (comma) {
+		*comma = '\0';
+		if (!number(comma + 1, 65535, &tpgt) || !tpgt)
+			return -EINVAL;
+	}
+	if (*host == '[') {
+		host++;
+		end = strchr(host, ']');
+		if (!end)
+			return -EINVAL;
+		*end++ = '\0';
+		if (*end == ':')
+			port = end + 1;
+		else if (*end)
+			return -EINVAL;
+		v6 = true;
+	} else {
+		end = strchr(host, ':');
+		if (end && strchr(end + 1, ':')) {
+			v6 = true; /* a bare IPv6 address, no port */
+		} else if (end) {
+			*end = '\0';
+			port = end + 1;
+		}
+	}
+	n = ISCSI_LISTEN_PORT;
+	if (port && (!number(port, 65535, &n) || !n))
+		return -EINVAL;
+	memset(p, 0, sizeof(*p));
+	p->tpgt = (uint16_t)tpgt;
+	if (v6) {
+		struct sockaddr_in6 *a = (struct sockaddr_in6 *)&p->addr;
+
+		a->sin6_family = AF_INET6;
+		a->sin6_port = htons((uint16_t)n);
+		if (inet_pton(AF_INET6, *host ? host : "::", &a->sin6_addr) != 1)
+			return -EINVAL;
+		p->len = sizeof(*a);
+	} else {
+		struct sockaddr_in *a = (struct sockaddr_in *)&p->addr;
+
+		a->sin_family = AF_INET;
+		a->sin_port = htons((uint16_t)n);
+		if (inet_pton(AF_INET, *host ? host : "0.0.0.0", &a->sin_addr) != 1)
+			return -EINVAL;
+		p->len = sizeof(*a);
+	}
+	return 0;
+}
+
+void iscsi_portal_format(const struct iscsi_portal *p, char *out, size_t len)
+{
+	char ip[INET6_ADDRSTRLEN];
+
+	if (p->addr.ss_family == AF_INET6) {
+		const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)&p->addr;
+
+		inet_ntop(AF_INET6, &a->sin6_addr, ip, sizeof(ip));
+		snprintf(out, len, "[%s]:%u,%u", ip, ntohs(a->sin6_port), p->tpgt);
+	} else {
+		const struct sockaddr_in *a = (const struct sockaddr_in *)&p->addr;
+
+		inet_ntop(AF_INET, &a->sin_addr, ip, sizeof(ip));
+		snprintf(out, len, "%s:%u,%u", ip, ntohs(a->sin_port), p->tpgt);
+	}
+}
+
+static bool same_address(const struct iscsi_portal *a, const struct iscsi_portal *b)
+{
+	return a->len == b->len && !memcmp(&a->addr, &b->addr, a->len);
+}
+
+static struct portal *find(const struct iscsi_portal *p)
+{
+	struct portal *q;
+
+	list_for_each(q, &portals, link)
+		if (same_address(&q->p, p))
+			return q;
+	return NULL;
+}
+
+static const struct iscsi_transport *listener(void)
+{
+	struct iscsi_transport_link *l;
+
+	list_for_each(l, &iscsi_core.transports, link)
+		if (l->tp->listen)
+			return l->tp;
+	return NULL;
+}
+
+int iscsi_portal_add(const char *text)
+{
+	struct iscsi_portal p;
+	struct portal *q;
+	int rc = iscsi_portal_parse(text, &p);
+
+	ASSERT_ON_LOOP(iscsi_core.main);
+	if (rc)
+		return rc;
+	if (find(&p))
+		return -EEXIST;
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		return -ENOMEM;
+	q->p = p;
+	q->tp = listener();
+	if (!q->tp) {
+		free(q);
+		return -EOPNOTSUPP;
+	}
+	rc = q->tp->listen((const struct sockaddr *)&p.addr, p.len, p.tpgt, &q->handle);
+	if (rc) {
+		free(q);
+		return rc;
+	}
+	iscsi_portal_format(&p, q->text, sizeof(q->text));
+	list_add_tail(&portals, &q->link);
+	log_notice("iscsi: portal %s", q->text);
+	return 0;
+}
+
+static void close_portal(struct portal *q)
+{
+	q->tp->unlisten(q->handle);
+	list_del(&q->link);
+	free(q);
+}
+
+int iscsi_portal_delete(const char *text)
+{
+	struct iscsi_portal p;
+	struct portal *q;
+	int rc = iscsi_portal_parse(text, &p);
+
+	ASSERT_ON_LOOP(iscsi_core.main);
+	if (rc)
+		return rc;
+	q = find(&p);
+	if (!q)
+		return -ENOENT;
+	log_notice("iscsi: portal %s closed", q->text);
+	close_portal(q);
+	return 0;
+}
+
+void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg)
+{
+	struct portal *q;
+
+	ASSERT_ON_LOOP(iscsi_core.main);
+	list_for_each(q, &portals, link)
+		fn(q->text, arg);
+}
+
+void iscsi_portals_close(void)
+{
+	while (!list_empty(&portals))
+		close_portal(list_first(&portals, struct portal, link));
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Who is logged in: sessions by TSIH, connections, reinstatement (RFC 7143 6.3.5), limits, and what the
+ * admin sees of it. All of it belongs to the main loop; the session's loop reports ends by message:
+ *
+ *   connection   loop: cleaned --msg--> main: out of the lists, freed
+ *   session      loop: detached --msg--> main: freed once it has no connection left; those who waited
+ *                for that go on with their login
+ *
+ * Main asks a loop to end a connection with conn->ctl_msg, which always comes back, so that neither side
+ * ever holds the only key to memory that the other still uses.
+ */
+#include <stdlib.h>
+#include <stdio.h>
+
+#include "tgtd/iscsi/core.h"
+
+static uint16_t next_tsih = 1;
+static struct {
+	bool active;
+	struct timer grace;
+	void (*done)(void *arg);
+	void *arg;
+} stop;
+
+static struct iscsi_session *find(uint16_t tsih)
+{
+	struct iscsi_session *s;
+
+	list_for_each(s, &iscsi_core.sessions, link)
+		if (s->tsih == tsih)
+			return s;
+	return NULL;
+}
+
+static void add_session(struct iscsi_session *s)
+{
+	struct list *at = iscsi_core.sessions.prev;
+
+	while (!next_tsih || find(next_tsih))
+		next_tsih++;
+	s->tsih = next_tsih++;
+	while (at != &iscsi_core.sessions && list_entry(at, struct iscsi_session, link)->tsih > s->tsih)
+		at = at->prev;
+	list_insert_after(at, &s->link);
+}
+
+static void add_conn(struct iscsi_session *s, struct iscsi_conn *conn)
+{
+	struct list *at = s->main_conns.prev;
+
+	conn->cid = conn->login->cid;
+	while (at != &s->main_conns && list_entry(at, struct iscsi_conn, main_link)->cid > conn->cid)
+		at = at->prev;
+	list_insert_after(at, &conn->main_link);
+	conn->joined = s;
+	s->nconns++;
+}
+
+static bool same_port(const struct iscsi_session *s, const struct iscsi_login *l)
+{
+	return s->target == l->target && !memcmp(s->isid, l->isid, sizeof(s->isid)) && s->tpgt == l->tpgt &&
+	       !strcmp(s->initiator, l->initiator);
+}
+
+/* ---- establishing ------------------------------------------------------------------------------------------- */
+
+static void wait_for(struct iscsi_session *s, struct iscsi_conn *conn)
+{
+	list_del(&conn->wait_link);
+	list_add_tail(&s->waiters, &conn->wait_link);
+}
+
+static void drop_session(struct iscsi_session *s)
+{
+	struct iscsi_conn *c, *tmp;
+
+	s->closing = true;
+	list_for_each_safe(c, tmp, &s->main_conns, main_link)
+		iscsi_registry_close(c, false);
+}
+
+static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
+{
+	struct iscsi_session *s = find(l->tsih);
+	struct iscsi_conn *c;
+
+	if (!s || s->discovery || !same_port(s, l) || s->closing || s->gone || s->state != Q3_LOGGED_IN)
+		return LOGIN_NO_SESSION;
+	list_for_each(c, &s->main_conns, main_link)
+		if (c->cid == l->cid) {
+			/* Connection reinstatement: the old one ends first. */
+			iscsi_registry_close(c, false);
+			wait_for(s, conn);
+			return LOGIN_PENDING;
+		}
+	if (s->nconns >= MIN(s->params.max_connections, ISCSI_MAX_CONNS))
+		return LOGIN_TOO_MANY_CONNECTIONS;
+	add_conn(s, conn);
+	return LOGIN_OK;
+}
+
+uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
+{
+	struct iscsi_login *l = conn->login;
+	struct iscsi_session *s;
+	struct loop *home = NULL;
+
+	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT(!conn->joined);
+	if (iscsi_core.stopping)
+		return LOGIN_SERVICE_UNAVAILABLE;
+	if (iscsi_core.nconns - iscsi_core.nhalf_open >= iscsi_core.conf.max_connections)
+		return LOGIN_OUT_OF_RESOURCES;
+	if (l->tsih)
+		return join(conn, l);
+	if (!l->discovery) {
+		list_for_each(s, &iscsi_core.sessions, link)
+			if (!s->discovery && same_port(s, l)) {
+				log_info("iscsi: %s reinstates session %u", l->initiator, s->tsih);
+				drop_session(s);
+				wait_for(s, conn);
+				return LOGIN_PENDING;
+			}
+		home = scsi_target_home(l->target, conn->node_wish);
+	}
+	if (posix_memalign((void **)&s, CACHE_LINE, sizeof(*s)))
+		return LOGIN_OUT_OF_RESOURCES;
+	memset(s, 0, sizeof(*s));
+	iscsi_session_init(s);
+	s->loop = home ? home : iscsi_core.main;
+	s->discovery = l->discovery;
+	s->target = l->target;
+	s->tpgt = l->tpgt;
+	s->state = Q2_ACTIVE;
+	memcpy(s->isid, l->isid, sizeof(s->isid));
+	snprintf(s->initiator, sizeof(s->initiator), "%s", l->initiator);
+	snprintf(s->alias, sizeof(s->alias), "%s", l->initiator_alias);
+	s->offer = l->offer;
+	s->exp_cmd_sn = l->cmd_sn;
+	s->max_cmd_sn = l->cmd_sn + s->window - 1;
+	add_session(s);
+	l->tsih = s->tsih;
+	add_conn(s, conn);
+	return LOGIN_OK;
+}
+
+void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn)
+{
+	struct iscsi_session *s = conn->joined;
+
+	if (!s && conn->login->tsih)
+		s = find(conn->login->tsih);
+	if (s) {
+		*exp_cmd_sn = __atomic_load_n(&s->exp_cmd_sn, __ATOMIC_RELAXED);
+		*max_cmd_sn = __atomic_load_n(&s->max_cmd_sn, __ATOMIC_RELAXED);
+	} else {
+		*exp_cmd_sn = conn->login->cmd_sn;
+		*max_cmd_sn = conn->login->cmd_sn + ISCSI_CMD_WINDOW - 1;
+	}
+}
+
+/* ---- ends --------------------------------------------------------------------------------------------------- */
+
+static void check_stopped(void)
+{
+	if (!stop.active || iscsi_core.nconns || !list_empty(&iscsi_core.sessions))
+		return;
+	stop.active = false;
+	loop_timer_cancel(iscsi_core.main, &stop.grace);
+	iscsi_core.started = false;
+	stop.done(stop.arg);
+}
+
+static void check_session(struct iscsi_session *s)
+{
+	struct list waiters = LIST_INIT(waiters);
+
+	list_splice_tail(&waiters, &s->waiters);
+	if (list_empty(&s->main_conns) && (!s->handed_over || s->gone)) {
+		list_del(&s->link);
+		free(s);
+	}
+	while (!list_empty(&waiters)) {
+		struct iscsi_conn *c = list_first(&waiters, struct iscsi_conn, wait_link);
+
+		list_del(&c->wait_link);
+		iscsi_login_wake(c);
+	}
+}
+
+static void free_conn(struct iscsi_conn *conn)
+{
+	struct iscsi_session *s = conn->joined;
+
+	iscsi_login_stop(conn);
+	free(conn->login_reply);
+	list_del(&conn->main_link);
+	iscsi_core.nconns--;
+	if (s)
+		s->nconns--;
+	conn->tp->free(conn);
+	if (s)
+		check_session(s);
+	check_stopped();
+}
+
+static void main_conn_gone(struct loop_msg *msg)
+{
+	struct iscsi_conn *conn = container_of(msg, struct iscsi_conn, msg);
+
+	ASSERT_ON_LOOP(iscsi_core.main);
+	conn->gone = true;
+	if (!conn->ctl_msg_busy)
+		free_conn(conn);
+}
+
+void iscsi_registry_conn_gone(struct iscsi_conn *conn)
+{
+	conn->msg.handle = main_conn_gone;
+	loop_post(iscsi_core.main, &conn->msg);
+}
+
+static void main_session_gone(struct loop_msg *msg)
+{
+	struct iscsi_session *s = container_of(msg, struct iscsi_session, msg);
+	struct iscsi_conn *c;
+
+	ASSERT_ON_LOOP(iscsi_core.main);
+	s->gone = true;
+	s->state = Q1_FREE;
+	/* Connections that were about to join it. */
+	list_for_each(c, &s->main_conns, main_link)
+		if (!c->in_ffp)
+			iscsi_conn_fail(c, "its session has ended");
+	check_session(s);
+	check_stopped();
+}
+
+void iscsi_registry_session_gone(struct iscsi_session *s)
+{
+	s->msg.handle = main_session_gone;
+	loop_post(iscsi_core.main, &s->msg);
+}
+
+/* ---- main asks ---------------------------------------------------------------------------------------------------- */
+
+static void ctl_back(struct loop_msg *msg)
+{
+	struct iscsi_conn *conn = container_of(msg, struct iscsi_conn, ctl_msg);
+
+	conn->ctl_msg_busy = false;
+	if (conn->gone)
+		free_conn(conn);
+	else if (conn->close_wanted)
+		iscsi_registry_close(conn, false);
+}
+
+static void ctl_on_loop(struct loop_msg *msg)
+{
+	struct iscsi_conn *conn = container_of(msg, struct iscsi_conn, ctl_msg);
+
+	ASSERT_ON_LOOP(conn->loop);
+	if (!conn->failed) {
+		if (conn->ask_logout)
+			iscsi_ask_logout(conn, 3);
+		else
+			iscsi_conn_end(conn, false, "closed by the administrator, or reinstated");
+	}
+	msg->handle = ctl_back;
+	loop_post(iscsi_core.main, msg);
+}
+
+void iscsi_registry_close(struct iscsi_conn *conn, bool ask)
+{
+	ASSERT_ON_LOOP(iscsi_core.main);
+	if (conn->gone)
+		return;
+	if (conn->loop == iscsi_core.main) {
+		if (ask && conn->sess)
+			iscsi_ask_logout(conn, 3);
+		else
+			iscsi_conn_end(conn, false, "closed by the administrator, or reinstated");
+		return;
+	}
+	if (conn->ctl_msg_busy) {
+		conn->close_wanted |= !ask;
+		return;
+	}
+	conn->ctl_msg_busy = true;
+	conn->ask_logout = ask;
+	conn->close_wanted = false;
+	conn->ctl_msg.handle = ctl_on_loop;
+	loop_post(conn->loop, &conn->ctl_msg);
+}
+
+static void each_conn(bool ask)
+{
+	struct iscsi_session *s;
+	struct iscsi_conn *c, *tmp;
+
+	list_for_each(s, &iscsi_core.sessions, link) {
+		if (!ask)
+			s->closing = true;
+		list_for_each_safe(c, tmp, &s->main_conns, main_link)
+			iscsi_registry_close(c, ask && !s->discovery);
+	}
+	list_for_each_safe(c, tmp, &iscsi_core.half_open, half_open)
+		iscsi_conn_end(c, false, "shutting down");
+}
+
+static void grace_over(struct timer *t)
+{
+	(void)t;
+	each_conn(false);
+}
+
+void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
+{
+	iscsi_core.stopping = true;
+	stop.active = true;
+	stop.done = done;
+	stop.arg = arg;
+	timer_init(&stop.grace, grace_over);
+	each_conn(grace_ms > 0);
+	if (grace_ms)
+		loop_timer_arm(iscsi_core.main, &stop.grace, grace_ms * NSEC_PER_MSEC);
+	check_stopped();
+}
+
+/* ---- what the admin sees ------------------------------------------------------------------------------------------- */
+
+void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg)
+{
+	struct iscsi_session *s;
+	struct iscsi_conn *c;
+
+	ASSERT_ON_LOOP(iscsi_core.main);
+	list_for_each(s, &iscsi_core.sessions, link) {
+		if (s->discovery || s->gone || (t && s->target != t))
+			continue;
+		list_for_each(c, &s->main_conns, main_link) {
+			struct iscsi_conn_info info = { .tid = scsi_target_tid(s->target), .tsih = s->tsih, .cid = c->cid,
+							.iser = c->tp->iser, .thread = loop_name(s->loop) };
+
+			if (!c->in_ffp)
+				continue;
+			snprintf(info.initiator, sizeof(info.initiator), "%s", s->initiator);
+			snprintf(info.alias, sizeof(info.alias), "%s", s->alias);
+			snprintf(info.address, sizeof(info.address), "%s", c->peer_text);
+			fn(&info, arg);
+		}
+	}
+}
+
+static struct iscsi_session *find_on(uint32_t tid, uint32_t tsih)
+{
+	struct iscsi_session *s;
+
+	ASSERT_ON_LOOP(iscsi_core.main);
+	list_for_each(s, &iscsi_core.sessions, link)
+		if (s->tsih == tsih && !s->discovery && !s->gone && s->handed_over && scsi_target_tid(s->target) == tid)
+			return s;
+	return NULL;
+}
+
+int iscsi_session_each_key(uint32_t tid, uint32_t tsih, void (*fn)(const char *key, const char *value, void *arg),
+			   void *arg)
+{
+	struct iscsi_session *s = find_on(tid, tsih);
+	const char *key;
+	char value[256];
+
+	if (!s)
+		return -ENOENT;
+	for (unsigned i = 0; iscsi_params_get(&s->params, i, &key, value, sizeof(value)); i++)
+		fn(key, value, arg);
+	return 0;
+}
+
+int iscsi_conn_close(uint32_t tid, uint32_t tsih, uint16_t cid)
+{
+	struct iscsi_session *s = find_on(tid, tsih);
+	struct iscsi_conn *c;
+
+	if (!s)
+		return -ENOENT;
+	list_for_each(c, &s->main_conns, main_link)
+		if (c->in_ffp && c->cid == cid) {
+			iscsi_registry_close(c, false);
+			return 0;
+		}
+	return -ENOENT;
+}
+
+struct scsi_nexus *iscsi_session_nexus(uint32_t tid, uint32_t tsih)
+{
+	struct iscsi_session *s = find_on(tid, tsih);
+
+	return s ? &s->nexus : NULL;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * How a command's outcome becomes PDUs: residuals (RFC 7143 11.4.5), sense data (11.4.7), phase collapse
+ * (status in the last Data-In, 11.7.3), serial numbers as a PDU leaves, Data-In headers (11.7).
+ */
+#include "tgtd/iscsi/core.h"
+
+/* ---- stamping ---------------------------------------------------------------------------------------------- */
+
+static inline void put_window(struct iscsi_session *s, uint8_t *bhs)
+{
+	uint32_t max = s->exp_cmd_sn + s->window - 1 - s->in_window;
+
+	ASSERT(sn_le(s->max_cmd_sn, max));
+	__atomic_store_n(&s->max_cmd_sn, max, __ATOMIC_RELAXED);
+	put_be32(bhs + BHS_EXP_CMD_SN, s->exp_cmd_sn);
+	put_be32(bhs + BHS_MAX_CMD_SN, max);
+}
+
+/* The initiator may reuse the tag and send its next command once it has this. */
+static inline void leave_window(struct iscsi_session *s, struct iscsi_task *t)
+{
+	if (t->in_window) {
+		t->in_window = false;
+		s->in_window--;
+	}
+	iscsi_session_task_del(s, t);
+}
+
+void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs)
+{
+	struct iscsi_session *s = conn->sess;
+
+	if (unlikely(pdu->flags & PDU_F_NO_WINDOW))
+		return;
+	if (pdu->flags & PDU_F_RESENT) {
+		put_window(s, bhs);
+		return;
+	}
+	if (pdu->flags & PDU_F_STAT_SN) {
+		put_be32(bhs + BHS_STAT_SN, conn->stat_sn++);
+		if (pdu->task)
+			leave_window(s, pdu->task);
+		if (pdu->kind == PDU_RESPONSE)
+			put_be32(bhs + BHS_DATA_SN, pdu->task->data_sn + (pdu->task->cmd.dir_out ? pdu->task->out.r2t_sn : 0));
+	} else if (pdu->flags & PDU_F_SN_ONLY) {
+		put_be32(bhs + BHS_STAT_SN, conn->stat_sn);
+	}
+	put_window(s, bhs);
+}
+
+/* ---- Data-In ------------------------------------------------------------------------------------------------ */
+
+uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs, uint32_t max)
+{
+	struct iscsi_task *t = pdu->task;
+	const struct scsi_seg *seg = pdu->seg;
+	uint32_t left = pdu->seg_end - pdu->seg_off;
+	uint32_t len = MIN(MIN(left, max), MIN(conn->params.max_xmit_dsl, t->burst_left));
+	bool last = len == left;
+	uint64_t rest = 0;
+
+	ASSERT(len > 0);
+	memcpy(bhs + BHS_LUN, &rest, 8);
+	bhs[0] = ISCSI_DATA_IN;
+	bhs[1] = 0;
+	bhs[2] = 0;
+	bhs[3] = 0;
+	put_be32(bhs + 4, len); /* TotalAHSLength 0 */
+	put_be32(bhs + BHS_ITT, t->itt);
+	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+	put_be32(bhs + BHS_STAT_SN, 0);
+	put_be32(bhs + BHS_DATA_SN, t->data_sn++);
+	put_be32(bhs + BHS_BUFFER_OFFSET, (uint32_t)(seg->off + pdu->seg_off));
+	put_be32(bhs + BHS_RESIDUAL, 0);
+	pdu->seg_off += len;
+	t->burst_left -= len;
+	/* A sequence ends with its burst, and with each segment: it may be the last one. */
+	if (last || !t->burst_left) {
+		bhs[1] = BHS_FINAL;
+		t->burst_left = conn->params.max_burst;
+	}
+	if (last && (pdu->flags & PDU_F_STATUS)) {
+		bhs[1] |= BHS_DATAIN_STATUS | t->residual_flags;
+		bhs[3] = t->cmd.status;
+		put_be32(bhs + BHS_RESIDUAL, t->residual);
+		iscsi_pdu_stamp(conn, pdu, bhs);
+	} else {
+		put_window(conn->sess, bhs);
+	}
+	return len;
+}
+
+static void data_done(struct iscsi_pdu *pdu)
+{
+	struct iscsi_task *t = pdu->task;
+
+	/* It may bring the next segment, or the command's end. */
+	scsi_seg_sent(pdu->seg);
+	t->pdus_out--;
+	iscsi_task_finish(t);
+}
+
+static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)
+{
+	struct iscsi_pdu *p = &t->data[seg - t->cmd.seg];
+
+	p->kind = PDU_DATA_IN;
+	p->flags = flags;
+	p->seg = seg;
+	p->seg_off = 0;
+	p->seg_end = seg->len;
+	p->done = data_done;
+	t->pdus_out++;
+	t->conn->tp->send_data(t->conn, p);
+}
+
+void iscsi_op_send(struct scsi_cmd *cmd, struct scsi_seg *seg)
+{
+	struct iscsi_task *t = iscsi_task_of(cmd);
+
+	ASSERT_ON_LOOP(t->conn->loop);
+	if (unlikely(t->conn->failed || !seg->len)) {
+		t->pdus_out++; /* keeps the task */
+		scsi_seg_sent(seg);
+		t->pdus_out--;
+		iscsi_task_finish(t);
+		return;
+	}
+	send_data(t, seg, PDU_F_LAST);
+}
+
+/* ---- status --------------------------------------------------------------------------------------------------- */
+
+/* RFC 7143 11.4.5.1: overflow: the command would move more than was expected; underflow: less. */
+static void residual(struct iscsi_task *t)
+{
+	const struct scsi_cmd *c = &t->cmd;
+	uint64_t would = c->dir_out || (!c->dir_in && c->out_total) ? c->out_total : c->in_total;
+	uint64_t expected = c->dir_out ? c->edtl_out : c->dir_in ? c->edtl_in : 0;
+
+	t->residual = 0;
+	t->residual_flags = 0;
+	if (would > expected) {
+		t->residual_flags = BHS_DATAIN_OVERFLOW;
+		t->residual = (uint32_t)MIN(would - expected, UINT32_MAX);
+	} else if (would < expected) {
+		t->residual_flags = BHS_DATAIN_UNDERFLOW;
+		t->residual = (uint32_t)(expected - would);
+	}
+}
+
+static void rsp_done(struct iscsi_pdu *pdu)
+{
+	struct iscsi_task *t = pdu->task;
+
+	t->pdus_out--;
+	iscsi_task_finish(t);
+}
+
+static void send_response(struct iscsi_task *t)
+{
+	const struct scsi_cmd *c = &t->cmd;
+	uint8_t *bhs = t->rsp.bhs;
+
+	memset(bhs, 0, ISCSI_BHS_LEN);
+	bhs[0] = ISCSI_SCSI_RSP;
+	bhs[1] = BHS_FINAL | t->residual_flags;
+	bhs[3] = c->status;
+	put_be32(bhs + BHS_ITT, t->itt);
+	put_be32(bhs + BHS_RESIDUAL, t->residual);
+	if (unlikely(c->dir_in && c->dir_out)) {
+		/* 11.4.5.2: the read part of a bidirectional command has its own residual. */
+		uint64_t would = c->in_total, expected = c->edtl_in;
+
+		if (would > expected)
+			bhs[1] |= BHS_RSP_BIDI_OVERFLOW;
+		else if (would < expected)
+			bhs[1] |= BHS_RSP_BIDI_UNDERFLOW;
+		put_be32(bhs + 40, (uint32_t)(would > expected ? would - expected : expected - would));
+	}
+	t->rsp.kind = PDU_RESPONSE;
+	t->rsp.flags = PDU_F_STAT_SN;
+	t->rsp.data = t->rsp_data;
+	t->rsp.data_len = 0;
+	if (c->status == SAM_CHECK_CONDITION && c->sense_len) {
+		put_be16(t->rsp_data, c->sense_len);
+		memcpy(t->rsp_data + 2, c->sense, c->sense_len);
+		t->rsp.data_len = 2u + c->sense_len;
+	}
+	put_be24(bhs + BHS_DATA_LEN, t->rsp.data_len);
+	t->rsp.done = rsp_done;
+	t->pdus_out++;
+	t->conn->tp->send_pdu(t->conn, &t->rsp);
+}
+
+void iscsi_task_respond(struct iscsi_task *t)
+{
+	struct scsi_cmd *c = &t->cmd;
+	struct scsi_seg *tail = c->tail;
+
+	t->state = TASK_RESPONDING;
+	residual(t);
+	if (likely(tail && tail->len && (c->status == SAM_GOOD || c->status == SAM_CONDITION_MET) && !t->conn->tp->iser &&
+		   !c->dir_out)) {
+		send_data(t, tail, PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN);
+		return;
+	}
+	t->pdus_out++; /* keeps the task */
+	if (tail) {
+		if (tail->len)
+			send_data(t, tail, PDU_F_LAST);
+		else
+			scsi_seg_sent(tail);
+	}
+	send_response(t);
+	t->pdus_out--;
+}
+
+void iscsi_op_complete(struct scsi_cmd *c)
+{
+	struct iscsi_task *t = iscsi_task_of(c);
+	struct iscsi_session *s = t->conn->sess;
+
+	ASSERT_ON_LOOP(t->conn->loop);
+	ASSERT(t->started && !t->completed);
+	t->completed = true;
+	if (unlikely(c->aborted && (t->reply_full || t->crc_error))) {
+		/* The command ended because we could not bring it its data. */
+		c->aborted = false;
+		c->in_total = c->out_total = 0;
+		c->sense_len = 0;
+		if (t->crc_error) /* SPC-4: PROTOCOL SERVICE CRC ERROR (RFC 7143 7.8) */
+			scsi_sense(c, SENSE_ABORTED_COMMAND, 0x4705);
+		else
+			c->status = SAM_TASK_SET_FULL;
+	}
+	if (unlikely(t->conn->failed || c->aborted)) {
+		t->state = TASK_ENDING;
+		t->pdus_out++; /* keeps the task */
+		if (c->dir_out)
+			iscsi_dataout_close(t);
+		if (c->tail)
+			scsi_seg_sent(c->tail);
+		t->pdus_out--;
+		iscsi_task_finish(t);
+	} else if (unlikely(c->dir_out && iscsi_dataout_pending(t))) {
+		t->state = TASK_DRAINING;
+		iscsi_dataout_close(t);
+	} else {
+		iscsi_task_respond(t);
+	}
+	if (unlikely(!list_empty(&s->waits)))
+		iscsi_session_task_ended(s);
+}
+
+void iscsi_task_data_over(struct iscsi_task *t)
+{
+	if (t->state == TASK_DRAINING)
+		iscsi_task_respond(t);
+}

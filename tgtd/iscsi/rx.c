@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Receiving in full feature phase: a header comes in, is checked, starts or continues something, and
+ * says where its data goes; then the data is there. SCSI Command and Data-Out are the fast path, the
+ * rest goes through a control request.
+ */
+#include <stdlib.h>
+
+#include "tgtd/iscsi/core.h"
+
+uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn)
+{
+	if (!conn->sess)
+		return ISCSI_LOGIN_DSL;
+	return conn->tp->iser ? MAX(conn->params.target_recv_dsl, ISCSI_LOGIN_DSL) : conn->params.max_recv_dsl;
+}
+
+/* ---- SCSI Command (RFC 7143 11.3) ------------------------------------------------------------------------- */
+
+static void command_start(struct iscsi_task *t)
+{
+	t->state = TASK_RUNNING;
+	t->started = true;
+	scsi_cmd_start(&t->cmd);
+}
+
+static void held_run(struct iscsi_pending *p)
+{
+	struct iscsi_task *t = container_of(p, struct iscsi_task, pending);
+
+	t->in_window = true;
+	t->conn->sess->in_window++;
+	command_start(t);
+}
+
+static void held_drop(struct iscsi_pending *p)
+{
+	iscsi_task_end(container_of(p, struct iscsi_task, pending));
+}
+
+/* What is wrong with the command as a PDU? 0 or a reject reason. */
+static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len,
+			      struct iscsi_ahs *x)
+{
+	uint32_t dlen = conn->rx_len;
+	uint8_t flags = bhs[1];
+
+	if (conn->sess->discovery)
+		return REJECT_PROTOCOL_ERROR;
+	if (flags & BHS_CMD_WRITE) {
+		const struct iscsi_params *p = &conn->params;
+
+		if (dlen && (!p->immediate_data || dlen > p->first_burst || dlen > get_be32(bhs + BHS_EDTL)))
+			return REJECT_PROTOCOL_ERROR;
+		if (!(flags & BHS_FINAL) && p->initial_r2t)
+			return REJECT_PROTOCOL_ERROR;
+	} else if (dlen || !(flags & BHS_FINAL)) {
+		return REJECT_PROTOCOL_ERROR;
+	}
+	if ((flags & BHS_CMD_ATTR) > SCSI_ATTR_ACA || get_be32(bhs + BHS_ITT) == ISCSI_TAG_NONE)
+		return REJECT_INVALID_FIELD;
+	if (ahs_len && (iscsi_ahs_parse(ahs, ahs_len, x) || 16 + x->cdb_rest_len > SCSI_CDB_MAX))
+		return REJECT_PROTOCOL_ERROR;
+	if (iscsi_session_task(conn->sess, get_be32(bhs + BHS_ITT)))
+		return REJECT_TASK_IN_PROGRESS;
+	if (bhs_immediate(bhs) && conn->sess->immediates >= ISCSI_IMMEDIATE_MAX)
+		return REJECT_IMMEDIATE;
+	return 0;
+}
+
+static void command_refuse(struct iscsi_conn *conn, unsigned reason, const uint8_t *bhs)
+{
+	/* Received it was: its number is used up. */
+	if (!bhs_immediate(bhs))
+		iscsi_session_skip(conn->sess, get_be32(bhs + BHS_CMD_SN));
+	iscsi_reject(conn, reason, bhs);
+}
+
+static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len)
+{
+	struct iscsi_session *s = conn->sess;
+	struct iscsi_ahs x = { .cdb_rest = NULL };
+	uint32_t dlen = conn->rx_len;
+	uint8_t flags = bhs[1];
+	struct iscsi_task *t;
+	struct scsi_cmd *c;
+	unsigned reason;
+	int order = 0;
+
+	if (likely(!bhs_immediate(bhs))) {
+		order = iscsi_session_order(s, get_be32(bhs + BHS_CMD_SN));
+		if (unlikely(order < 0)) {
+			metric_inc(M_iscsi_cmdsn_dropped);
+			return;
+		}
+	}
+	reason = command_check(conn, bhs, ahs, ahs_len, &x);
+	if (unlikely(reason)) {
+		command_refuse(conn, reason, bhs);
+		return;
+	}
+	t = iscsi_task_get(conn);
+	if (unlikely(!t)) {
+		iscsi_conn_fail(conn, "out of memory");
+		return;
+	}
+	metric_inc(M_iscsi_commands);
+	t->itt = get_be32(bhs + BHS_ITT);
+	t->cmd_sn = get_be32(bhs + BHS_CMD_SN);
+	t->edtl = get_be32(bhs + BHS_EDTL);
+	t->burst_left = conn->params.max_burst;
+	memcpy(t->tp_word, conn->rx_word, sizeof(t->tp_word));
+	c = &t->cmd;
+	c->nexus = &s->nexus;
+	c->lun = get_be64(bhs + BHS_LUN);
+	memcpy(t->cdb, bhs + BHS_CDB, 16);
+	c->cdb = t->cdb;
+	c->cdb_len = 16;
+	if (unlikely(x.cdb_rest)) {
+		t->cdb_long = malloc(16 + x.cdb_rest_len);
+		if (!t->cdb_long) {
+			iscsi_task_end(t);
+			iscsi_conn_fail(conn, "out of memory");
+			return;
+		}
+		memcpy(t->cdb_long, bhs + BHS_CDB, 16);
+		memcpy(t->cdb_long + 16, x.cdb_rest, x.cdb_rest_len);
+		c->cdb = t->cdb_long;
+		c->cdb_len = (uint16_t)(16 + x.cdb_rest_len);
+	}
+	c->attr = flags & BHS_CMD_ATTR;
+	c->priority = 0;
+	c->dir_in = flags & BHS_CMD_READ;
+	c->dir_out = flags & BHS_CMD_WRITE;
+	c->edtl_out = c->dir_out ? t->edtl : 0;
+	c->edtl_in = !c->dir_in ? 0 : c->dir_out ? x.bidi_edtl : t->edtl;
+	c->tag = t->itt;
+	c->immediate = dlen;
+	iscsi_session_task_add(s, t);
+	if (c->dir_out)
+		iscsi_dataout_init(t, dlen, !(flags & BHS_FINAL));
+
+	if (likely(!order)) {
+		if (unlikely(bhs_immediate(bhs))) {
+			t->is_immediate = true;
+			s->immediates++;
+		} else {
+			iscsi_session_take(s);
+			t->in_window = true;
+			s->in_window++;
+		}
+		if (dlen)
+			conn->rx_task = t; /* it cannot end before its data has come */
+		command_start(t);
+	} else {
+		t->state = TASK_HELD;
+		t->pending = (struct iscsi_pending){ .cmd_sn = t->cmd_sn, .conn = conn, .run = held_run, .drop = held_drop };
+		list_init(&t->pending.link);
+		iscsi_session_hold(s, &t->pending);
+		if (dlen)
+			conn->rx_task = t;
+	}
+	if (dlen && conn->rx_task)
+		iscsi_dataout_immediate(t, dlen);
+	iscsi_session_run_held(s);
+}
+
+/* ---- Data-Out (11.7) --------------------------------------------------------------------------------------------- */
+
+static void data_out_begin(struct iscsi_conn *conn, const uint8_t *bhs)
+{
+	struct iscsi_task *t = iscsi_session_task(conn->sess, get_be32(bhs + BHS_ITT));
+
+	if (!t) {
+		/* Its task has ended: nothing wrong with that. */
+		metric_inc(M_iscsi_data_out_late);
+		return;
+	}
+	if (t->conn == conn && iscsi_dataout_begin(t, bhs))
+		return;
+	iscsi_reject(conn, REJECT_PROTOCOL_ERROR, bhs);
+	/* Nobody knows any more which bytes of the command are the right ones. */
+	log_ratelimited(LOG_LVL_WARN, "iscsi: %s: Data-Out out of sequence (offset %u, DataSN %u)", conn->peer_text,
+			get_be32(bhs + BHS_BUFFER_OFFSET), get_be32(bhs + BHS_DATA_SN));
+	iscsi_conn_end(conn, true, "Data-Out out of sequence");
+}
+
+/* ---- everything else ---------------------------------------------------------------------------------------------- */
+
+static void control_run(struct iscsi_ctl *ctl)
+{
+	switch (bhs_opcode(ctl->bhs)) {
+	case ISCSI_NOP_OUT:
+		iscsi_nop_out(ctl);
+		break;
+	case ISCSI_TMF_REQ:
+		iscsi_tmf_request(ctl);
+		break;
+	case ISCSI_TEXT_REQ:
+		iscsi_text_request(ctl);
+		break;
+	case ISCSI_LOGOUT_REQ:
+		iscsi_logout_request(ctl);
+		break;
+	default:
+		BUG("a control request that begin() does not know");
+	}
+}
+
+static void control_pending_run(struct iscsi_pending *p)
+{
+	control_run(container_of(p, struct iscsi_ctl, pending));
+}
+
+static void control_pending_drop(struct iscsi_pending *p)
+{
+	iscsi_ctl_free(container_of(p, struct iscsi_ctl, pending));
+}
+
+static void control_begin(struct iscsi_conn *conn, const uint8_t *bhs)
+{
+	struct iscsi_ctl *ctl;
+
+	switch (bhs_opcode(bhs)) {
+	case ISCSI_NOP_OUT:
+	case ISCSI_TMF_REQ:
+	case ISCSI_TEXT_REQ:
+	case ISCSI_LOGOUT_REQ:
+	case ISCSI_SNACK_REQ:
+		break;
+	case ISCSI_LOGIN_REQ:
+		/* 6.3: once in full feature phase it is a protocol error. */
+		iscsi_reject(conn, REJECT_PROTOCOL_ERROR, bhs);
+		return;
+	default:
+		iscsi_reject(conn, REJECT_NOT_SUPPORTED, bhs);
+		return;
+	}
+	ctl = iscsi_ctl_new(conn, conn->rx_len);
+	if (!ctl)
+		return;
+	memcpy(ctl->bhs, bhs, ISCSI_BHS_LEN);
+	conn->rx_ctl = ctl;
+	conn->sink.kind = SINK_FLAT;
+	conn->sink.flat = ctl->data;
+}
+
+static void control_end(struct iscsi_ctl *ctl, bool ok)
+{
+	struct iscsi_conn *conn = ctl->conn;
+	struct iscsi_session *s = conn->sess;
+	uint8_t op = bhs_opcode(ctl->bhs);
+
+	if (!ok) {
+		/* 7.8: discarded; the initiator sends it again, which takes error recovery level 1. */
+		iscsi_reject(conn, REJECT_DATA_DIGEST, ctl->bhs);
+		if (conn->params.error_recovery_level == 0)
+			iscsi_conn_end(conn, true, "data digest error");
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	if (op == ISCSI_SNACK_REQ) {
+		iscsi_snack_request(ctl);
+		return;
+	}
+	if (bhs_immediate(ctl->bhs)) {
+		if (s->immediates >= ISCSI_IMMEDIATE_MAX) {
+			iscsi_reject(conn, REJECT_IMMEDIATE, ctl->bhs);
+			iscsi_ctl_free(ctl);
+			return;
+		}
+		s->immediates++;
+		ctl->is_immediate = true;
+		control_run(ctl);
+		return;
+	}
+	ctl->pending.cmd_sn = get_be32(ctl->bhs + BHS_CMD_SN);
+	ctl->pending.run = control_pending_run;
+	ctl->pending.drop = control_pending_drop;
+	switch (iscsi_session_order(s, ctl->pending.cmd_sn)) {
+	case 0:
+		iscsi_session_take(s);
+		control_run(ctl);
+		iscsi_session_run_held(s);
+		break;
+	case 1:
+		iscsi_session_hold(s, &ctl->pending);
+		break;
+	default:
+		metric_inc(M_iscsi_cmdsn_dropped);
+		iscsi_ctl_free(ctl);
+	}
+}
+
+/* ---- the two halves of a PDU ----------------------------------------------------------------------------------------- */
+
+bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len)
+{
+	uint8_t op = bhs_opcode(bhs);
+	uint32_t acked;
+
+	ASSERT_ON_LOOP(conn->loop);
+	if (unlikely(conn->failed))
+		return false;
+	ASSERT(!conn->rx_stopped && !conn->rx_task && !conn->rx_ctl);
+	conn->rx_op = op;
+	conn->rx_len = bhs_data_len(bhs);
+	conn->sink.kind = SINK_DISCARD;
+	if (unlikely(!conn->sess)) {
+		iscsi_login_begin(conn, bhs, ahs_len);
+		return !conn->failed;
+	}
+	conn->last_rx_ns = loop_now(conn->loop);
+	if (unlikely(conn->state == S6_IN_LOGOUT)) {
+		/* 11.14: nothing may follow a logout request on its connection. */
+		iscsi_conn_fail(conn, "PDU after a logout request");
+		return false;
+	}
+	acked = get_be32(bhs + BHS_EXP_STAT_SN);
+	if (sn_lt(conn->exp_stat_sn, acked) && sn_le(acked, conn->stat_sn)) {
+		conn->exp_stat_sn = acked;
+		if (unlikely(!list_empty(&conn->unacked)))
+			iscsi_acked(conn);
+	}
+	if (likely(op == ISCSI_SCSI_CMD))
+		command_begin(conn, bhs, ahs, ahs_len);
+	else if (likely(op == ISCSI_DATA_OUT))
+		data_out_begin(conn, bhs);
+	else
+		control_begin(conn, bhs);
+	return !conn->failed;
+}
+
+bool iscsi_rx_end(struct iscsi_conn *conn, bool ok)
+{
+	ASSERT_ON_LOOP(conn->loop);
+	if (unlikely(conn->failed))
+		return false;
+	if (unlikely(!conn->sess)) {
+		iscsi_login_end(conn);
+		return !conn->failed;
+	}
+	if (conn->rx_task) {
+		iscsi_dataout_end(conn->rx_task, ok);
+	} else if (conn->rx_ctl) {
+		struct iscsi_ctl *ctl = conn->rx_ctl;
+
+		conn->rx_ctl = NULL;
+		control_end(ctl, ok);
+	}
+	return !conn->failed;
+}
+
+/* What is in memory goes to the sink. */
+void iscsi_sink_copy(struct iscsi_conn *conn, uint32_t off, const uint8_t *src, uint32_t len)
+{
+	switch ((enum iscsi_sink_kind)conn->sink.kind) {
+	case SINK_FRAGS:
+		frags_copy_in(conn->sink.frags, conn->sink.off + off, src, len);
+		break;
+	case SINK_FLAT:
+		memcpy(conn->sink.flat + off, src, len);
+		break;
+	case SINK_DISCARD:
+		break;
+	}
+}
+
+bool iscsi_rx_pdu(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len, const uint8_t *data,
+		  uint32_t data_len)
+{
+	if (data_len > iscsi_rx_max_data(conn) || data_len != bhs_data_len(bhs)) {
+		iscsi_conn_fail(conn, "data segment too long, or not as long as it says");
+		return false;
+	}
+	if (!iscsi_rx_begin(conn, bhs, ahs, ahs_len))
+		return false;
+	iscsi_sink_copy(conn, 0, data, data_len);
+	return iscsi_rx_end(conn, true);
+}
+
+void iscsi_rx_header_digest_error(struct iscsi_conn *conn)
+{
+	metric_inc(M_iscsi_header_digest_errors);
+	iscsi_conn_fail(conn, "header digest error");
+}

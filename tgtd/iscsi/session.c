@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The session on its loop: command numbering, the task table, what aborts many tasks, its end.
+ *
+ * Window: MaxCmdSN = ExpCmdSN - 1 + window - (commands between arrival and response). It never moves
+ * back, since a command's arrival moves ExpCmdSN and the count together. Commands that wait for blocks
+ * keep their place: scarce memory closes the window by itself, and so does a reader that does not take
+ * its responses.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tgtd/iscsi/core.h"
+
+void iscsi_session_init(struct iscsi_session *s)
+{
+	list_init(&s->conns);
+	list_init(&s->held);
+	list_init(&s->waits);
+	list_init(&s->link);
+	list_init(&s->main_conns);
+	list_init(&s->waiters);
+	s->window = ISCSI_CMD_WINDOW;
+	s->next_ttt = 1;
+}
+
+/* ---- CmdSN (RFC 7143 4.2.2.1) ------------------------------------------------------------------------------- */
+
+int iscsi_session_order(struct iscsi_session *s, uint32_t cmd_sn)
+{
+	if (likely(cmd_sn == s->exp_cmd_sn))
+		return sn_le(cmd_sn, s->max_cmd_sn) ? 0 : -EAGAIN;
+	if (sn_lt(cmd_sn, s->exp_cmd_sn) || sn_lt(s->max_cmd_sn, cmd_sn))
+		return -EAGAIN;
+	return 1;
+}
+
+void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p)
+{
+	struct list *at = s->held.prev;
+
+	while (at != &s->held && sn_lt(p->cmd_sn, list_entry(at, struct iscsi_pending, link)->cmd_sn))
+		at = at->prev;
+	list_insert_after(at, &p->link);
+}
+
+void iscsi_session_take(struct iscsi_session *s)
+{
+	/* Other threads look at it for login responses (registry.c). */
+	__atomic_store_n(&s->exp_cmd_sn, s->exp_cmd_sn + 1, __ATOMIC_RELAXED);
+}
+
+void iscsi_session_run_held(struct iscsi_session *s)
+{
+	while (unlikely(!list_empty(&s->held))) {
+		struct iscsi_pending *p = list_first(&s->held, struct iscsi_pending, link);
+
+		if (sn_lt(s->exp_cmd_sn, p->cmd_sn))
+			return;
+		list_del(&p->link);
+		if (p->cmd_sn == s->exp_cmd_sn) {
+			iscsi_session_take(s);
+			p->run(p);
+		} else {
+			p->drop(p); /* a second one with the same number */
+		}
+	}
+}
+
+static void hole_over(struct iscsi_pending *p)
+{
+	free(p);
+}
+
+void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn)
+{
+	struct iscsi_pending *p;
+
+	if (cmd_sn == s->exp_cmd_sn) {
+		iscsi_session_take(s);
+		iscsi_session_run_held(s);
+		return;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return; /* then the initiator has to send it, or something else, again */
+	p->cmd_sn = cmd_sn;
+	p->run = p->drop = hole_over;
+	iscsi_session_hold(s, p);
+}
+
+/* ---- tasks by ITT ------------------------------------------------------------------------------------------- */
+
+static inline unsigned bucket_of(uint32_t itt)
+{
+	return (itt * 0x9e3779b1u) >> 26;
+}
+static_assert(ISCSI_TASK_BUCKETS == 64, "bucket_of() gives six bits");
+
+struct iscsi_task *iscsi_session_task(struct iscsi_session *s, uint32_t itt)
+{
+	struct iscsi_task *t = s->tasks[bucket_of(itt)];
+
+	while (t && t->itt != itt)
+		t = t->hash_next;
+	return t;
+}
+
+void iscsi_session_task_add(struct iscsi_session *s, struct iscsi_task *t)
+{
+	struct iscsi_task **head = &s->tasks[bucket_of(t->itt)];
+
+	t->hash_next = *head;
+	*head = t;
+	t->hashed = true;
+	t->serial = s->next_serial++;
+}
+
+void iscsi_session_task_del(struct iscsi_session *s, struct iscsi_task *t)
+{
+	struct iscsi_task **p = &s->tasks[bucket_of(t->itt)];
+
+	if (!t->hashed)
+		return;
+	while (*p != t)
+		p = &(*p)->hash_next;
+	*p = t->hash_next;
+	t->hashed = false;
+}
+
+/* ---- aborting many ------------------------------------------------------------------------------------------ */
+
+/* Waits until no task that arrived before it and matches is still with the device server. */
+struct abort_wait {
+	struct list link;
+	uint64_t before;
+	bool (*match)(struct iscsi_task *t, const void *key);
+	const void *key;
+	void (*done)(void *arg);
+	void *arg;
+};
+
+static bool affected(struct iscsi_task *t, const struct abort_wait *w)
+{
+	return t->started && !t->completed && t->serial < w->before && w->match(t, w->key);
+}
+
+static bool any_left(struct iscsi_session *s, const struct abort_wait *w)
+{
+	struct iscsi_conn *c;
+	struct iscsi_task *t;
+
+	list_for_each(c, &s->conns, sess_link)
+		list_for_each(t, &c->tasks, link)
+			if (affected(t, w))
+				return true;
+	return false;
+}
+
+void iscsi_session_task_ended(struct iscsi_session *s)
+{
+	struct abort_wait *w, *tmp;
+	struct list over = LIST_INIT(over);
+
+	list_for_each_safe(w, tmp, &s->waits, link)
+		if (!any_left(s, w)) {
+			list_del(&w->link);
+			list_add_tail(&over, &w->link);
+		}
+	while (!list_empty(&over)) {
+		w = list_first(&over, struct abort_wait, link);
+		list_del(&w->link);
+		w->done(w->arg);
+		free(w);
+	}
+}
+
+void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_task *t, const void *key), const void *key,
+			 void (*done)(void *arg), void *arg)
+{
+	struct abort_wait *w = malloc(sizeof(*w));
+	struct iscsi_conn *c;
+
+	/* Without it the one who waits would never hear: there is no way on from here. */
+	BUG_ON(!w);
+	*w = (struct abort_wait){ .before = s->next_serial, .match = match, .key = key, .done = done, .arg = arg };
+	list_for_each(c, &s->conns, sess_link) {
+		struct iscsi_task *t, *tmp;
+
+		list_for_each_safe(t, tmp, &c->tasks, link)
+			if (t->started && (!t->completed || t->state == TASK_DRAINING) && match(t, key))
+				iscsi_task_abort(t);
+	}
+	list_add_tail(&s->waits, &w->link);
+	iscsi_session_task_ended(s);
+}
+
+/* ---- beginning and end -------------------------------------------------------------------------------------- */
+
+int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn)
+{
+	struct scsi_nexus *n = &s->nexus;
+	int rc;
+
+	ASSERT_ON_LOOP(s->loop);
+	n->target = s->target;
+	n->loop = s->loop;
+	n->ops = conn->tp->scsi_ops;
+	n->host = s;
+	snprintf(n->iqn, sizeof(n->iqn), "%s", s->initiator);
+	/* RFC 7143 4.2.7.1: initiator port name = iSCSI name + ",i," + ISID */
+	snprintf(n->initiator, sizeof(n->initiator), "%s,i,0x%02x%02x%02x%02x%02x%02x", s->initiator, s->isid[0],
+		 s->isid[1], s->isid[2], s->isid[3], s->isid[4], s->isid[5]);
+	snprintf(n->address, sizeof(n->address), "%s", conn->peer_text);
+	n->rtpi = s->tpgt;
+	rc = scsi_nexus_attach(n);
+	s->attached = !rc;
+	return rc;
+}
+
+static void detached(void *arg)
+{
+	struct iscsi_session *s = arg;
+
+	s->attached = false;
+	iscsi_registry_session_gone(s);
+}
+
+void iscsi_session_check_end(struct iscsi_session *s)
+{
+	if (!s->ending || !list_empty(&s->conns) || s->tmfs || s->main_told)
+		return;
+	while (!list_empty(&s->held)) {
+		struct iscsi_pending *p = list_first(&s->held, struct iscsi_pending, link);
+
+		list_del(&p->link);
+		p->drop(p);
+	}
+	ASSERT(list_empty(&s->waits));
+	s->main_told = true;
+	if (s->attached)
+		scsi_nexus_detach(&s->nexus, detached, s);
+	else
+		iscsi_registry_session_gone(s);
+}
+
+void iscsi_session_conn_left(struct iscsi_session *s)
+{
+	/* No task may be reassigned below ERL 2, so there is nothing to keep for Time2Retain. */
+	if (list_empty(&s->conns))
+		s->ending = true;
+	iscsi_session_check_end(s);
+}
+
+void iscsi_session_drop(struct iscsi_session *s, const char *why)
+{
+	struct iscsi_conn *c;
+
+	s->ending = true;
+	list_for_each(c, &s->conns, sess_link)
+		iscsi_conn_end(c, false, why);
+}
+
+/* ---- the device server's calls that concern the whole nexus -------------------------------------------------- */
+
+static bool on_lu(struct iscsi_task *t, const void *key)
+{
+	return scsi_cmd_on(&t->cmd, key);
+}
+
+static void op_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)(void *arg), void *arg)
+{
+	struct iscsi_session *s = nexus->host;
+
+	ASSERT_ON_LOOP(s->loop);
+	iscsi_session_abort(s, on_lu, lu, done, arg);
+}
+
+static void op_async(struct scsi_nexus *nexus, int code, uint64_t lun, const uint8_t *sense, uint32_t sense_len)
+{
+	struct iscsi_session *s = nexus->host;
+	struct iscsi_conn *c;
+
+	ASSERT_ON_LOOP(s->loop);
+	(void)code; /* every SCSI event is event 0 with sense data (RFC 7143 11.9.1) */
+	list_for_each(c, &s->conns, sess_link)
+		if (c->state == S5_LOGGED_IN && !c->failed) {
+			iscsi_async_send(c, ASYNC_SCSI_EVENT, lun, 0, 0, 0, sense, sense_len);
+			return;
+		}
+}
+
+static void op_drop(struct scsi_nexus *nexus)
+{
+	iscsi_session_drop(nexus->host, "dropped by the target");
+}
+
+
+const struct scsi_transport_ops iscsi_scsi_ops = {
+	.name = "iscsi",
+	.fetch = iscsi_dataout_fetch,
+	.send = iscsi_op_send,
+	.complete = iscsi_op_complete,
+	.abort_all = op_abort_all,
+	.async = op_async,
+	.drop = op_drop,
+};

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Task objects and the ways a task ends.
+ *
+ * Objects are cached by thread, last freed first used: a busy session works on warm ones, a thousand
+ * idle sessions keep none. A cache only grows to the most that were ever in use on its thread.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "tgtd/iscsi/core.h"
+
+/* ---- the thread's cache ---------------------------------------------------------------------------------- */
+
+static __thread struct iscsi_task *cache; /* linked by hash_next */
+static __thread bool cache_registered;
+static pthread_key_t cache_key;
+static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
+
+static void cache_free(void *unused)
+{
+	(void)unused;
+	while (cache) {
+		struct iscsi_task *t = cache;
+
+		cache = t->hash_next;
+		scsi_cmd_fini(&t->cmd);
+		free(t->out.r2t);
+		free(t);
+	}
+	cache_registered = false;
+}
+
+static void cache_make_key(void)
+{
+	BUG_ON(pthread_key_create(&cache_key, cache_free));
+}
+
+void iscsi_task_cache_flush(void)
+{
+	cache_free(NULL);
+}
+
+static struct iscsi_task *make(void)
+{
+	struct iscsi_task *t;
+
+	if (!cache_registered) {
+		pthread_once(&cache_once, cache_make_key);
+		pthread_setspecific(cache_key, &cache_registered);
+		cache_registered = true;
+	}
+	if (posix_memalign((void **)&t, CACHE_LINE, sizeof(*t)))
+		return NULL;
+	memset(t, 0, sizeof(*t));
+	scsi_cmd_init(&t->cmd);
+	list_init(&t->pending.link);
+	list_init(&t->link);
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
+		list_init(&t->data[i].link);
+		t->data[i].task = t;
+	}
+	list_init(&t->rsp.link);
+	t->rsp.task = t;
+	return t;
+}
+
+struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn)
+{
+	struct iscsi_task *t = cache;
+
+	if (likely(t))
+		cache = t->hash_next;
+	else
+		t = make();
+	if (unlikely(!t))
+		return NULL;
+	ASSERT(t->state == TASK_FREE);
+	t->conn = conn;
+	t->in_window = t->is_immediate = t->aborting = t->reply_full = t->crc_error = t->hashed = false;
+	t->started = t->completed = false;
+	t->pdus_out = 0;
+	t->data_sn = 0;
+	t->residual = 0;
+	t->residual_flags = 0;
+	t->cdb_long = NULL;
+	list_add_tail(&conn->tasks, &t->link);
+	return t;
+}
+
+void iscsi_task_put(struct iscsi_task *t)
+{
+	t->state = TASK_FREE;
+	t->hash_next = cache;
+	cache = t;
+}
+
+/* ---- ending ------------------------------------------------------------------------------------------------ */
+
+void iscsi_task_end(struct iscsi_task *t)
+{
+	struct iscsi_conn *conn = t->conn;
+	struct iscsi_session *s = conn->sess;
+
+	ASSERT(!t->pdus_out && !t->out.fetching);
+	if (unlikely(conn->rx_task == t)) {
+		conn->rx_task = NULL;
+		conn->sink.kind = SINK_DISCARD;
+	}
+	iscsi_session_task_del(s, t);
+	if (t->cmd.dir_out)
+		iscsi_dataout_fini(t);
+	if (t->started)
+		scsi_cmd_end(&t->cmd);
+	if (unlikely(t->cdb_long)) {
+		free(t->cdb_long);
+		t->cdb_long = NULL;
+	}
+	if (t->in_window)
+		s->in_window--;
+	if (t->is_immediate)
+		s->immediates--;
+	list_del(&t->link);
+	iscsi_task_put(t);
+	if (unlikely(conn->tp_closed))
+		iscsi_conn_check_cleaned(conn);
+}
+
+void iscsi_task_finish(struct iscsi_task *t)
+{
+	if (t->pdus_out || t->out.fetching)
+		return;
+	if (t->state == TASK_RESPONDING || t->state == TASK_ENDING)
+		iscsi_task_end(t);
+}
+
+void iscsi_task_abort(struct iscsi_task *t)
+{
+	switch ((enum iscsi_task_state)t->state) {
+	case TASK_HELD:
+		/* Its number must not be missed. */
+		list_del(&t->pending.link);
+		iscsi_session_skip(t->conn->sess, t->cmd_sn);
+		iscsi_task_end(t);
+		break;
+	case TASK_RUNNING:
+		if (t->aborting)
+			break;
+		t->aborting = true;
+		metric_inc(M_iscsi_tasks_aborted);
+		scsi_cmd_abort(&t->cmd);
+		if (t->cmd.dir_out)
+			iscsi_dataout_close(t); /* may end it */
+		break;
+	case TASK_DRAINING:
+		t->state = TASK_ENDING;
+		iscsi_task_finish(t);
+		break;
+	case TASK_UNACKED:
+	case TASK_RESPONDING:
+	case TASK_ENDING:
+	case TASK_FREE:
+		break;
+	}
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A TCP connection: what tcp.c, rx.c and tx.c of this folder share. */
+#ifndef TCP_CONN_H
+#define TCP_CONN_H
+
+#include <sys/uio.h>
+#include "events/log.h"
+#include "events/metrics.h"
+#include "tgtd/iscsi/conn.h"
+#include "tgtd/iscsi/transport.h"
+
+#define TCP_RX_BUF (256 * 1024)	 /* bytes asked of one receive call */
+#define TCP_RX_STASH 96		 /* a piece of a header that may wait without a whole buffer */
+#define TCP_TX_IOVS 512		 /* of one send call; well below IOV_MAX */
+#define TCP_TX_HEADERS 128	 /* Data-In PDUs in it */
+#define TCP_TX_BYTES (4u << 20)	 /* about so much payload in it */
+#define TCP_TX_DEADLINE_S 60	 /* a peer that takes nothing for so long is gone */
+#define TCP_LINGER_MS 1000	 /* for a last response to be read before the socket closes */
+
+enum tcp_rx_state { RX_HEADER, RX_DATA, RX_TRAILER };
+
+/* A receive buffer. Only connections with bytes in flight have one: see cache.c. */
+struct tcp_rx_buf {
+	struct tcp_rx_buf *next;
+	uint8_t data[TCP_RX_BUF];
+};
+
+struct tcp_header {
+	uint8_t bhs[ISCSI_BHS_LEN];
+	uint8_t digest[4];
+};
+
+/* A send under way: everything that sendmsg() points to and that has no other home. */
+struct tcp_tx_batch {
+	struct tcp_tx_batch *next;
+	struct list pdus; /* complete in this batch, in order */
+	unsigned n, pos;  /* iovecs in all, first not (fully) sent */
+	unsigned nheaders;
+	uint64_t bytes;	  /* left to send */
+	struct iovec iov[TCP_TX_IOVS];
+	struct tcp_header header[TCP_TX_HEADERS];
+	uint8_t trailer[TCP_TX_HEADERS][8]; /* padding, data digest */
+};
+
+struct tcp_conn {
+	struct iscsi_conn conn;
+	struct loop_fd lfd;
+	/* ---- receiving ---- */
+	struct tcp_rx_buf *buf;
+	uint32_t head, tail;	/* unparsed bytes in buf->data */
+	uint8_t rx_state;	/* enum tcp_rx_state */
+	bool header_digest, data_digest; /* in force: since full feature phase */
+	bool rx_busy;		/* parsing: rx_resume() must not start it again */
+	uint8_t stash_len;
+	uint32_t data_len, data_got; /* of the segment being received */
+	uint32_t crc;
+	uint8_t stash[TCP_RX_STASH];
+	struct loop_deferred parse_later;
+	/* ---- sending ---- */
+	struct list queue;	/* iscsi_pdu not yet (fully) in a batch */
+	struct tcp_tx_batch *batch;
+	bool blocked;		/* the socket is full: EPOLLOUT is armed */
+	bool closing, shut, reported;
+	struct loop_deferred flush;
+	struct timer tx_timer;	/* deadline of a blocked send, or of lingering */
+	uint64_t tx_progress;	/* bytes sent in all */
+	uint64_t tx_seen;	/* ... when the deadline was set */
+};
+
+static inline struct tcp_conn *tcp_of(struct iscsi_conn *conn)
+{
+	return container_of(conn, struct tcp_conn, conn);
+}
+
+/* cache.c: buffers of this thread. NULL: out of memory. */
+struct tcp_rx_buf *tcp_rx_buf_get(void);
+void tcp_rx_buf_put(struct tcp_rx_buf *b);
+struct tcp_tx_batch *tcp_tx_batch_get(void);
+void tcp_tx_batch_put(struct tcp_tx_batch *b);
+
+/* rx.c */
+void tcp_rx_ready(struct tcp_conn *tc);
+void tcp_rx_resume(struct iscsi_conn *conn);
+void tcp_rx_fini(struct tcp_conn *tc);
+void tcp_rx_rest(struct tcp_conn *tc); /* gives the buffer back when little is in it */
+void tcp_rx_init(struct tcp_conn *tc);
+
+/* tx.c */
+void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
+void tcp_tx_init(struct tcp_conn *tc);
+void tcp_tx_ready(struct tcp_conn *tc);
+/* Gives everything back unsent. */
+void tcp_tx_drop(struct tcp_conn *tc);
+bool tcp_tx_idle(const struct tcp_conn *tc);
+
+/* tcp.c: what is armed in epoll follows from the state. */
+void tcp_update_events(struct tcp_conn *tc);
+/* The queue has become empty, or the peer is gone, while closing. */
+void tcp_close_progress(struct tcp_conn *tc);
+
+/* listen.c */
+int tcp_listen(const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal);
+void tcp_unlisten(void *portal);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Receiving: one recv() fills the buffer, then PDUs are parsed where they lie; any byte may be the last
+ * for now. Of a long data segment that has only begun, the rest is received straight to where it goes
+ * (cache blocks), and what follows it into the buffer by the same call.
+ *
+ *   buffer  | parsed | head ... unparsed ... tail | free |
+ */
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tgtd/iscsi/digest.h"
+#include "tgtd/tcp/conn.h"
+
+#define DIRECT_MIN 8192 /* below, a copy is cheaper than another call */
+#define DIRECT_IOVS 66
+#define ROUNDS 4	/* receive calls before other connections get their turn */
+
+static void parse_later(struct loop_deferred *d);
+
+void tcp_rx_init(struct tcp_conn *tc)
+{
+	tc->rx_state = RX_HEADER;
+	loop_deferred_init(&tc->parse_later, parse_later);
+}
+
+void tcp_rx_fini(struct tcp_conn *tc)
+{
+	loop_undefer(&tc->parse_later);
+	if (tc->buf) {
+		tcp_rx_buf_put(tc->buf);
+		tc->buf = NULL;
+	}
+	tc->head = tc->tail = 0;
+	tc->stash_len = 0;
+}
+
+static bool take_buffer(struct tcp_conn *tc)
+{
+	if (tc->buf)
+		return true;
+	tc->buf = tcp_rx_buf_get();
+	if (!tc->buf) {
+		iscsi_conn_fail(&tc->conn, "out of memory");
+		return false;
+	}
+	memcpy(tc->buf->data, tc->stash, tc->stash_len);
+	tc->head = 0;
+	tc->tail = tc->stash_len;
+	tc->stash_len = 0;
+	return true;
+}
+
+/* The rest of the bytes is the beginning of a header at most: keep it, give the buffer back. */
+void tcp_rx_rest(struct tcp_conn *tc)
+{
+	uint32_t left = tc->tail - tc->head;
+
+	if (!tc->buf)
+		return;
+	if (left <= TCP_RX_STASH) {
+		memcpy(tc->stash, tc->buf->data + tc->head, left);
+		tc->stash_len = (uint8_t)left;
+		tcp_rx_buf_put(tc->buf);
+		tc->buf = NULL;
+		tc->head = tc->tail = 0;
+	} else if (tc->head) {
+		memmove(tc->buf->data, tc->buf->data + tc->head, left);
+		tc->head = 0;
+		tc->tail = left;
+	}
+}
+
+/* ---- parsing --------------------------------------------------------------------------------------------------- */
+
+/* All return false when nothing more can be done for now. */
+
+static bool parse_header(struct tcp_conn *tc)
+{
+	struct iscsi_conn *conn = &tc->conn;
+	uint8_t *p = tc->buf->data + tc->head;
+	uint32_t have = tc->tail - tc->head, ahs, len;
+
+	if (have < ISCSI_BHS_LEN)
+		return false;
+	ahs = bhs_ahs_len(p);
+	len = ISCSI_BHS_LEN + ahs + (tc->header_digest ? 4 : 0);
+	if (have < len)
+		return false;
+	if (tc->header_digest && !digest_ok(p + ISCSI_BHS_LEN + ahs, digest_update(DIGEST_INIT, p, ISCSI_BHS_LEN + ahs))) {
+		iscsi_rx_header_digest_error(conn);
+		return false;
+	}
+	tc->data_len = bhs_data_len(p);
+	if (unlikely(tc->data_len > iscsi_rx_max_data(conn))) {
+		iscsi_conn_fail(conn, "data segment longer than MaxRecvDataSegmentLength");
+		return false;
+	}
+	tc->head += len;
+	tc->data_got = 0;
+	tc->crc = DIGEST_INIT;
+	if (tc->tail > tc->head)
+		__builtin_prefetch(tc->buf->data + tc->head);
+	if (unlikely(!iscsi_rx_begin(conn, p, p + ISCSI_BHS_LEN, ahs)))
+		return false;
+	tc->rx_state = tc->data_len ? RX_DATA : RX_TRAILER;
+	return true;
+}
+
+static bool parse_data(struct tcp_conn *tc)
+{
+	uint32_t n = MIN(tc->tail - tc->head, tc->data_len - tc->data_got);
+	const uint8_t *p = tc->buf->data + tc->head;
+
+	if (n) {
+		iscsi_sink_copy(&tc->conn, tc->data_got, p, n);
+		if (tc->data_digest)
+			tc->crc = digest_update(tc->crc, p, n);
+		tc->data_got += n;
+		tc->head += n;
+	}
+	if (tc->data_got < tc->data_len)
+		return false;
+	tc->rx_state = RX_TRAILER;
+	return true;
+}
+
+static bool parse_trailer(struct tcp_conn *tc)
+{
+	uint32_t pad = pdu_pad(tc->data_len), len = pad + (tc->data_digest && tc->data_len ? 4 : 0);
+	const uint8_t *p = tc->buf->data + tc->head;
+	bool ok = true;
+
+	if (len) {
+		if (tc->tail - tc->head < len)
+			return false;
+		if (tc->data_digest) {
+			ok = digest_ok(p + pad, digest_update(tc->crc, p, pad));
+			if (!ok)
+				metric_inc(M_iscsi_data_digest_errors);
+		}
+		tc->head += len;
+	}
+	tc->rx_state = RX_HEADER;
+	return iscsi_rx_end(&tc->conn, ok) && !tc->conn.rx_stopped;
+}
+
+static void parse(struct tcp_conn *tc)
+{
+	bool more = !tc->conn.failed && !tc->conn.rx_stopped;
+
+	ASSERT(!tc->rx_busy);
+	tc->rx_busy = true;
+	while (more) {
+		switch ((enum tcp_rx_state)tc->rx_state) {
+		case RX_HEADER:
+			more = parse_header(tc);
+			break;
+		case RX_DATA:
+			more = parse_data(tc);
+			break;
+		case RX_TRAILER:
+			more = parse_trailer(tc);
+			break;
+		}
+	}
+	tc->rx_busy = false;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------------- */
+
+/* Where bytes [data_got, data_len) of the segment go, as iovecs. */
+static unsigned sink_iovs(struct tcp_conn *tc, struct iovec *iov, unsigned max, uint32_t *total)
+{
+	const struct iscsi_sink *k = &tc->conn.sink;
+	uint32_t left = tc->data_len - tc->data_got;
+	unsigned n = 0;
+
+	*total = 0;
+	if (k->kind == SINK_FLAT) {
+		iov[0] = (struct iovec){ k->flat + tc->data_got, left };
+		*total = left;
+		return 1;
+	}
+	if (k->kind == SINK_FRAGS) {
+		uint64_t off = k->off + tc->data_got;
+
+		for (uint32_t i = 0; i < k->frags->n && left && n < max; i++) {
+			const struct frag *g = &k->frags->v[i];
+			uint32_t len;
+
+			if (off >= g->len) {
+				off -= g->len;
+				continue;
+			}
+			len = (uint32_t)MIN(g->len - off, left);
+			iov[n++] = (struct iovec){ g->base + off, len };
+			*total += len;
+			left -= len;
+			off = 0;
+		}
+	}
+	return n;
+}
+
+/* @n bytes have come, the first @direct at most of them into the sink's own memory. */
+static void received(struct tcp_conn *tc, const struct iovec *iov, uint32_t direct, uint32_t n)
+{
+	uint32_t d = MIN(direct, n);
+
+	if (d) {
+		if (tc->data_digest) {
+			uint32_t left = d;
+
+			for (unsigned i = 0; left; i++) {
+				uint32_t len = (uint32_t)MIN(iov[i].iov_len, left);
+
+				tc->crc = digest_update(tc->crc, iov[i].iov_base, len);
+				left -= len;
+			}
+		}
+		tc->data_got += d;
+	}
+	tc->tail += n - d;
+}
+
+void tcp_rx_ready(struct tcp_conn *tc)
+{
+	struct iscsi_conn *conn = &tc->conn;
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct iovec iov[DIRECT_IOVS];
+		uint32_t direct = 0, space;
+		unsigned niov = 0;
+		ssize_t n;
+
+		if (!take_buffer(tc))
+			return;
+		if (tc->head == tc->tail) {
+			tc->head = tc->tail = 0;
+			if (tc->rx_state == RX_DATA && tc->data_len - tc->data_got >= DIRECT_MIN)
+				niov = sink_iovs(tc, iov, DIRECT_IOVS - 1, &direct);
+		}
+		space = TCP_RX_BUF - tc->tail;
+		ASSERT(space);
+		metric_inc(M_tcp_rx_calls);
+		if (niov) {
+			/* Not the whole buffer behind a partly received segment: then it would be copied after all. */
+			if (direct == tc->data_len - tc->data_got)
+				iov[niov++] = (struct iovec){ tc->buf->data, space };
+			else
+				space = 0;
+			n = readv(tc->lfd.fd, iov, (int)niov);
+		} else {
+			n = recv(tc->lfd.fd, tc->buf->data + tc->tail, space, 0);
+		}
+		if (n <= 0) {
+			if (n < 0 && (errno == EAGAIN || errno == EINTR))
+				break;
+			iscsi_conn_fail(conn, n ? "receive failed" : "closed by the peer");
+			return;
+		}
+		metric_add(M_tcp_rx_bytes, (uint64_t)n);
+		received(tc, iov, direct, (uint32_t)n);
+		parse(tc);
+		if (conn->failed)
+			return;
+		if (conn->rx_stopped) {
+			tcp_update_events(tc);
+			return;
+		}
+		if ((uint64_t)n < (uint64_t)direct + space)
+			break; /* that was all there was */
+		if (tc->head && tc->head < tc->tail) {
+			memmove(tc->buf->data, tc->buf->data + tc->head, tc->tail - tc->head);
+			tc->tail -= tc->head;
+			tc->head = 0;
+		}
+	}
+	tcp_rx_rest(tc);
+}
+
+/* ---- stopping and going on ------------------------------------------------------------------------------------------ */
+
+static void parse_later(struct loop_deferred *d)
+{
+	struct tcp_conn *tc = container_of(d, struct tcp_conn, parse_later);
+
+	if (tc->conn.failed || tc->conn.rx_stopped)
+		return;
+	tcp_update_events(tc);
+	if (!tc->buf && !tc->stash_len)
+		return;
+	if (!take_buffer(tc))
+		return;
+	parse(tc);
+	if (tc->conn.failed)
+		return;
+	if (tc->conn.rx_stopped)
+		tcp_update_events(tc);
+	else
+		tcp_rx_rest(tc);
+}
+
+void tcp_rx_resume(struct iscsi_conn *conn)
+{
+	struct tcp_conn *tc = tcp_of(conn);
+
+	/* Never from inside the parser's frame. */
+	loop_defer(conn->loop, &tc->parse_later);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The TCP transport: a connection's life between accept and close. A close with something still to say
+ * (logout response, login refusal, Reject) sends it, shuts its side and waits a moment for the peer to
+ * close: closing at once with bytes unread would have the kernel reset the connection and may destroy
+ * what the peer has not read yet.
+ */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tgtd/tcp/conn.h"
+#include "tgtd/tcp/tcp.h"
+
+void tcp_update_events(struct tcp_conn *tc)
+{
+	uint32_t want = 0;
+
+	if (!tc->lfd.loop)
+		return;
+	if (tc->closing ? tc->shut : !tc->conn.rx_stopped)
+		want |= EPOLLIN;
+	if (tc->blocked)
+		want |= EPOLLOUT;
+	if (want != tc->lfd.events && loop_fd_modify(&tc->lfd, want) && !tc->closing)
+		iscsi_conn_fail(&tc->conn, "epoll failed");
+}
+
+/* ---- closing --------------------------------------------------------------------------------------------------- */
+
+static void finish(struct tcp_conn *tc)
+{
+	if (tc->reported)
+		return;
+	tc->reported = true;
+	loop_timer_cancel(tc->conn.loop, &tc->tx_timer);
+	loop_fd_del(&tc->lfd);
+	tcp_tx_drop(tc);
+	tcp_rx_fini(tc);
+	close(tc->lfd.fd);
+	tc->lfd.fd = -1;
+	iscsi_conn_closed(&tc->conn);
+}
+
+static void linger_over(struct timer *t)
+{
+	finish(container_of(t, struct tcp_conn, tx_timer));
+}
+
+void tcp_close_progress(struct tcp_conn *tc)
+{
+	if (tc->reported || tc->shut || !tcp_tx_idle(tc))
+		return;
+	tc->shut = true;
+	tc->blocked = false;
+	if (shutdown(tc->lfd.fd, SHUT_WR)) {
+		finish(tc);
+		return;
+	}
+	tcp_update_events(tc);
+}
+
+static void tcp_close(struct iscsi_conn *conn, bool want_flush)
+{
+	struct tcp_conn *tc = tcp_of(conn);
+
+	tcp_rx_fini(tc);
+	if (!want_flush) {
+		finish(tc);
+		return;
+	}
+	tc->closing = true;
+	loop_timer_cancel(conn->loop, &tc->tx_timer);
+	timer_init(&tc->tx_timer, linger_over);
+	loop_timer_arm(conn->loop, &tc->tx_timer, TCP_LINGER_MS * NSEC_PER_MSEC);
+	tcp_update_events(tc);
+	tcp_close_progress(tc);
+}
+
+/* Whatever still comes is of no interest, but its end is. */
+static void linger_read(struct tcp_conn *tc)
+{
+	char sink[4096];
+
+	for (unsigned i = 0; i < 16; i++) {
+		ssize_t n = recv(tc->lfd.fd, sink, sizeof(sink), 0);
+
+		if (n > 0)
+			continue;
+		if (n == 0 || (errno != EAGAIN && errno != EINTR))
+			finish(tc);
+		return;
+	}
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+static void ready(struct loop_fd *lfd, uint32_t revents)
+{
+	struct tcp_conn *tc = container_of(lfd, struct tcp_conn, lfd);
+
+	if (unlikely(tc->conn.failed && !tc->closing))
+		return;
+	if (revents & EPOLLOUT)
+		tcp_tx_ready(tc);
+	if (unlikely(tc->closing)) {
+		if (!tc->reported && tc->shut)
+			linger_read(tc);
+		else if (!tc->reported && (revents & (EPOLLERR | EPOLLHUP)))
+			finish(tc);
+		return;
+	}
+	if (tc->conn.failed)
+		return;
+	if (likely(!tc->conn.rx_stopped)) {
+		if (revents & (EPOLLIN | EPOLLERR | EPOLLHUP))
+			tcp_rx_ready(tc);
+	} else if (revents & (EPOLLERR | EPOLLHUP)) {
+		iscsi_conn_fail(&tc->conn, "closed by the peer");
+	}
+}
+
+static void tcp_detach(struct iscsi_conn *conn)
+{
+	struct tcp_conn *tc = tcp_of(conn);
+
+	ASSERT_ON_LOOP(conn->loop);
+	ASSERT(tcp_tx_idle(tc));
+	loop_undefer(&tc->flush);
+	loop_undefer(&tc->parse_later);
+	tcp_rx_rest(tc);
+	loop_fd_del(&tc->lfd);
+}
+
+static void tcp_attach(struct iscsi_conn *conn)
+{
+	struct tcp_conn *tc = tcp_of(conn);
+	int rc;
+
+	ASSERT_ON_LOOP(conn->loop);
+	tc->header_digest = conn->params.header_digest;
+	tc->data_digest = conn->params.data_digest;
+	tc->lfd.events = conn->failed ? 0 : EPOLLIN;
+	rc = loop_fd_add(conn->loop, &tc->lfd);
+	if (rc)
+		iscsi_conn_fail(conn, "epoll failed");
+	else
+		tcp_rx_resume(conn); /* what came behind the last login request */
+}
+
+static void tcp_free(struct iscsi_conn *conn)
+{
+	struct tcp_conn *tc = tcp_of(conn);
+
+	ASSERT(tc->lfd.fd < 0 && !tc->buf && !tc->batch && list_empty(&tc->queue));
+	free(tc);
+}
+
+static struct iscsi_transport tcp_transport = {
+	.name = "tcp",
+	.listen = tcp_listen,
+	.unlisten = tcp_unlisten,
+	.detach = tcp_detach,
+	.attach = tcp_attach,
+	.free = tcp_free,
+	.send_pdu = tcp_send,
+	.send_data = tcp_send,
+	.rx_resume = tcp_rx_resume,
+	.close = tcp_close,
+};
+
+void tcp_transport_init(void)
+{
+	iscsi_transport_register(&tcp_transport);
+}
+
+int tcp_conn_start(int fd, const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
+		   unsigned short tpgt)
+{
+	struct loop *loop = loop_current();
+	struct tcp_conn *tc;
+	int one = 1, rc;
+
+	if (!iscsi_conn_admit((const struct sockaddr *)peer)) {
+		close(fd);
+		return -EBUSY;
+	}
+	if (posix_memalign((void **)&tc, CACHE_LINE, sizeof(*tc))) {
+		close(fd);
+		return -ENOMEM;
+	}
+	memset(tc, 0, sizeof(*tc));
+	/* Harmless where it is not TCP (tests). */
+	(void)!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	(void)!setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	tc->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready };
+	tcp_rx_init(tc);
+	tcp_tx_init(tc);
+	iscsi_conn_init(&tc->conn, &tcp_transport, loop, peer, local, tpgt);
+	rc = loop_fd_add(loop, &tc->lfd);
+	if (rc)
+		iscsi_conn_fail(&tc->conn, "epoll failed");
+	return rc;
+}

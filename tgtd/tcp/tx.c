@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Sending: PDUs queue up while the loop's iteration runs; at its end one sendmsg() takes as many as fit,
+ * headers from the batch or the PDU, payload from cache blocks. What the kernel has taken is given back;
+ * when it takes only a part, the batch stays until the socket is writable again.
+ */
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "tgtd/iscsi/digest.h"
+#include "tgtd/tcp/conn.h"
+
+static void flush(struct loop_deferred *d);
+static void deadline(struct timer *t);
+
+void tcp_tx_init(struct tcp_conn *tc)
+{
+	list_init(&tc->queue);
+	loop_deferred_init(&tc->flush, flush);
+	timer_init(&tc->tx_timer, deadline);
+}
+
+bool tcp_tx_idle(const struct tcp_conn *tc)
+{
+	return !tc->batch && list_empty(&tc->queue);
+}
+
+void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
+{
+	struct tcp_conn *tc = tcp_of(conn);
+
+	ASSERT_ON_LOOP(conn->loop);
+	ASSERT(!tc->closing);
+	if (pdu->kind == PDU_DATA_IN) {
+		/* Cursor in the fragment list: index, offset. */
+		const struct frags *f = &pdu->seg->io.data;
+		uint64_t i = 0, off = pdu->seg_off;
+
+		while (i < f->n && off >= f->v[i].len)
+			off -= f->v[i++].len;
+		pdu->tp_word[0] = i;
+		pdu->tp_word[1] = off;
+	}
+	list_add_tail(&tc->queue, &pdu->link);
+	if (!tc->blocked)
+		loop_defer(conn->loop, &tc->flush);
+}
+
+/* ---- building a batch -------------------------------------------------------------------------------------------- */
+
+static inline void add(struct tcp_tx_batch *b, const void *p, size_t len)
+{
+	ASSERT(b->n < TCP_TX_IOVS && len);
+	b->iov[b->n++] = (struct iovec){ (void *)(uintptr_t)p, len };
+	b->bytes += len;
+}
+
+static void build_control(struct tcp_conn *tc, struct tcp_tx_batch *b, struct iscsi_pdu *pdu)
+{
+	uint32_t pad = pdu_pad(pdu->data_len), trailer = pad;
+
+	iscsi_pdu_stamp(&tc->conn, pdu, pdu->bhs);
+	if (tc->header_digest)
+		digest_put(pdu->bhs_digest, digest_update(DIGEST_INIT, pdu->bhs, ISCSI_BHS_LEN));
+	add(b, pdu->bhs, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
+	if (!pdu->data_len)
+		return;
+	add(b, pdu->data, pdu->data_len);
+	memset(pdu->pad_digest, 0, 4);
+	if (tc->data_digest) {
+		uint32_t crc = digest_update(DIGEST_INIT, pdu->data, pdu->data_len);
+
+		digest_put(pdu->pad_digest + pad, digest_update(crc, pdu->pad_digest, pad));
+		trailer += 4;
+	}
+	if (trailer)
+		add(b, pdu->pad_digest, trailer);
+}
+static_assert(offsetof(struct iscsi_pdu, bhs_digest) == offsetof(struct iscsi_pdu, bhs) + ISCSI_BHS_LEN,
+	      "one iovec carries header and digest");
+
+/* How many bytes from the cursor on the next @iovs iovecs can carry. */
+static uint32_t reach(const struct iscsi_pdu *pdu, unsigned iovs)
+{
+	const struct frags *f = &pdu->seg->io.data;
+	uint64_t i = pdu->tp_word[0], n = f->v[i].len - pdu->tp_word[1];
+	uint32_t left = pdu->seg_end - pdu->seg_off;
+
+	while (--iovs && ++i < f->n && n < left)
+		n += f->v[i].len;
+	return (uint32_t)MIN(n, left);
+}
+
+/* As much of @pdu as fits. True when it is all in. */
+static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct iscsi_pdu *pdu)
+{
+	const struct frags *f = &pdu->seg->io.data;
+
+	while (pdu->seg_off < pdu->seg_end) {
+		struct tcp_header *h = &b->header[b->nheaders];
+		uint8_t *trailer = b->trailer[b->nheaders];
+		uint32_t len, left, pad, crc = DIGEST_INIT, max;
+
+		if (b->nheaders == TCP_TX_HEADERS || b->n + 3 > TCP_TX_IOVS || b->bytes >= TCP_TX_BYTES)
+			return false;
+		max = reach(pdu, TCP_TX_IOVS - b->n - 2);
+		/* Rather a whole PDU in the next batch than a scrap in this one. */
+		if (max < 16384 && max < pdu->seg_end - pdu->seg_off && b->n)
+			return false;
+		b->nheaders++;
+		len = left = iscsi_datain_header(&tc->conn, pdu, h->bhs, max);
+		if (tc->header_digest)
+			digest_put(h->digest, digest_update(DIGEST_INIT, h->bhs, ISCSI_BHS_LEN));
+		add(b, h, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
+		while (left) {
+			const struct frag *g = &f->v[pdu->tp_word[0]];
+			uint32_t n = (uint32_t)MIN(g->len - pdu->tp_word[1], left);
+
+			add(b, g->base + pdu->tp_word[1], n);
+			if (tc->data_digest)
+				crc = digest_update(crc, g->base + pdu->tp_word[1], n);
+			left -= n;
+			pdu->tp_word[1] += n;
+			if (pdu->tp_word[1] == g->len) {
+				pdu->tp_word[0]++;
+				pdu->tp_word[1] = 0;
+			}
+		}
+		pad = pdu_pad(len);
+		if (likely(!pad && !tc->data_digest))
+			continue;
+		memset(trailer, 0, 4);
+		if (tc->data_digest)
+			digest_put(trailer + pad, digest_update(crc, trailer, pad));
+		add(b, trailer, pad + (tc->data_digest ? 4 : 0));
+	}
+	return true;
+}
+
+static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
+{
+	while (!list_empty(&tc->queue) && b->n + 4 <= TCP_TX_IOVS && b->bytes < TCP_TX_BYTES) {
+		struct iscsi_pdu *pdu = list_first(&tc->queue, struct iscsi_pdu, link);
+
+		if (pdu->kind == PDU_DATA_IN) {
+			if (!build_data_in(tc, b, pdu))
+				break;
+		} else {
+			build_control(tc, b, pdu);
+		}
+		list_del(&pdu->link);
+		list_add_tail(&b->pdus, &pdu->link);
+		metric_inc(M_tcp_tx_pdus);
+	}
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------------------- */
+
+static void blocked(struct tcp_conn *tc, bool on)
+{
+	if (tc->blocked == on)
+		return;
+	tc->blocked = on;
+	if (tc->closing) {
+		/* the timer is that of the close */
+	} else if (on) {
+		tc->tx_seen = tc->tx_progress;
+		loop_timer_arm(tc->conn.loop, &tc->tx_timer, TCP_TX_DEADLINE_S * NSEC_PER_SEC);
+	} else {
+		loop_timer_cancel(tc->conn.loop, &tc->tx_timer);
+	}
+	tcp_update_events(tc);
+}
+
+static void deadline(struct timer *t)
+{
+	struct tcp_conn *tc = container_of(t, struct tcp_conn, tx_timer);
+
+	if (tc->closing) {
+		tcp_close_progress(tc);
+		return;
+	}
+	if (tc->tx_seen == tc->tx_progress) {
+		iscsi_conn_fail(&tc->conn, "the peer does not read");
+		return;
+	}
+	tc->tx_seen = tc->tx_progress;
+	loop_timer_arm(tc->conn.loop, t, TCP_TX_DEADLINE_S * NSEC_PER_SEC);
+}
+
+static void give_back(struct list *pdus)
+{
+	while (!list_empty(pdus)) {
+		struct iscsi_pdu *pdu = list_first(pdus, struct iscsi_pdu, link);
+
+		list_del(&pdu->link);
+		pdu->done(pdu);
+	}
+}
+
+/* Takes @n bytes off the batch. */
+static void advance(struct tcp_tx_batch *b, size_t n)
+{
+	b->bytes -= n;
+	while (n) {
+		struct iovec *v = &b->iov[b->pos];
+
+		if (n < v->iov_len) {
+			v->iov_base = (uint8_t *)v->iov_base + n;
+			v->iov_len -= n;
+			return;
+		}
+		n -= v->iov_len;
+		b->pos++;
+	}
+}
+
+/* False: the socket is full or broken. */
+static bool push(struct tcp_conn *tc)
+{
+	struct tcp_tx_batch *b = tc->batch;
+	struct msghdr msg = { .msg_iov = b->iov + b->pos, .msg_iovlen = b->n - b->pos };
+	ssize_t n;
+
+	metric_inc(M_tcp_tx_calls);
+	n = sendmsg(tc->lfd.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n < 0) {
+		if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM) {
+			blocked(tc, true);
+			return false;
+		}
+		if (!tc->closing)
+			iscsi_conn_fail(&tc->conn, "send failed");
+		else
+			tcp_tx_drop(tc);
+		return false;
+	}
+	metric_add(M_tcp_tx_bytes, (uint64_t)n);
+	tc->tx_progress += (uint64_t)n;
+	if ((uint64_t)n < b->bytes) {
+		advance(b, (size_t)n);
+		blocked(tc, true);
+		return false;
+	}
+	return true;
+}
+
+static void transmit(struct tcp_conn *tc)
+{
+	while (tc->batch || !list_empty(&tc->queue)) {
+		struct list pdus = LIST_INIT(pdus);
+
+		if (!tc->batch) {
+			tc->batch = tcp_tx_batch_get();
+			if (!tc->batch) {
+				iscsi_conn_fail(&tc->conn, "out of memory");
+				return;
+			}
+			build(tc, tc->batch);
+		}
+		if (!push(tc))
+			return;
+		list_splice_tail(&pdus, &tc->batch->pdus);
+		tcp_tx_batch_put(tc->batch);
+		tc->batch = NULL;
+		give_back(&pdus);
+		if (tc->conn.failed && !tc->closing)
+			return;
+	}
+	blocked(tc, false);
+}
+
+static void flush(struct loop_deferred *d)
+{
+	struct tcp_conn *tc = container_of(d, struct tcp_conn, flush);
+
+	if (tc->blocked || tc->reported)
+		return;
+	transmit(tc);
+	if (tc->closing)
+		tcp_close_progress(tc);
+}
+
+void tcp_tx_ready(struct tcp_conn *tc)
+{
+	transmit(tc);
+	if (tc->closing)
+		tcp_close_progress(tc);
+}
+
+void tcp_tx_drop(struct tcp_conn *tc)
+{
+	struct list pdus = LIST_INIT(pdus);
+
+	loop_undefer(&tc->flush);
+	if (tc->batch) {
+		list_splice_tail(&pdus, &tc->batch->pdus);
+		tcp_tx_batch_put(tc->batch);
+		tc->batch = NULL;
+	}
+	list_splice_tail(&pdus, &tc->queue);
+	give_back(&pdus);
+}
