@@ -11,8 +11,8 @@ static void put_text(uint8_t *p, size_t size, const char *s)
 	size_t n = strlen(s);
 
 	n = MIN(n, size);
+	memset(p, ' ', size);
 	memcpy(p, s, n);
-	memset(p + n, ' ', size - n);
 }
 
 static uint8_t peripheral(const struct scsi_cmd *cmd)

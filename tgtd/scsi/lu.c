@@ -57,12 +57,13 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 
 static void set_text(char *dst, size_t size, const char *given, const char *dflt)
 {
-	const char *from = given[0] ? given : dflt;
-	size_t n = strlen(from);
+	const char *text = given[0] ? given : dflt;
+	size_t n = MIN(strlen(text), size - 1);
+	char copy[64];
 
-	n = MIN(n, size - 1);
-	memcpy(dst, from, n);
-	dst[n] = '\0';
+	memcpy(copy, text, n); /* @given may be @dst */
+	memset(dst, 0, size);
+	memcpy(dst, copy, n);
 }
 
 #define SEG_MAX MiB(1)
