@@ -334,7 +334,7 @@ bool cache_write(struct blk *blk, struct blk_req *req);
 bool cache_caw(struct blk *blk, struct blk_req *req);
 bool op_prepare(struct blk_req *req);
 bool op_commit(struct blk_req *req);
-bool op_caw(struct blk_req *req);
+bool cache_op_caw(struct blk_req *req);
 
 /* ---- writeback.c -------------------------------------------------------------------------------- */
 void dirty_add(struct cache_dev *dev, struct partition *p, struct buf *b);

@@ -61,7 +61,7 @@ static bool op_step(struct blk_req *req)
 		return op_commit(req);
 	case OP_CAW_ACQUIRE:
 	case OP_CAW_FILL:
-		return op_caw(req);
+		return cache_op_caw(req);
 	case OP_FLUSH:
 	case OP_STABLE:
 		return op_sync(req);

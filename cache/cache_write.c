@@ -94,7 +94,7 @@ bool op_prepare(struct blk_req *req)
 	op_of(req)->since_ns = 0;
 	if (req->op == BLK_COMPARE_AND_WRITE) {
 		op_of(req)->stage = OP_CAW_ACQUIRE;
-		return op_caw(req);
+		return cache_op_caw(req);
 	}
 	op_of(req)->stage = OP_COMMIT;
 	return op_commit(req);
@@ -348,7 +348,7 @@ static void put_first(struct frags *f, uint32_t n)
 			buf_put(f->v[i].buf + j);
 }
 
-bool op_caw(struct blk_req *req)
+bool cache_op_caw(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
 	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
