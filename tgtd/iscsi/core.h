@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the files of the iSCSI core tell each other. Nobody outside of tgtd/iscsi includes it.
+ */
+#ifndef ISCSI_CORE_H
+#define ISCSI_CORE_H
+
+#include "events/log.h"
+#include "events/metrics.h"
+#include "tgtd/iscsi/conn.h"
+#include "tgtd/iscsi/session.h"
+#include "tgtd/iscsi/task.h"
+
+/* ---- the layer's one instance (iscsi.c) --------------------------------------------------------------- */
+struct iscsi_core {
+	struct iscsi_conf conf;
+	struct loop *main;
+	bool started, stopping;
+	unsigned nconns, nhalf_open; /* main */
+	struct list half_open;
+	struct list sessions;	     /* by TSIH, ascending */
+	struct list transports;
+};
+extern struct iscsi_core iscsi_core;
+
+struct iscsi_transport_link {
+	struct list link;
+	struct iscsi_transport *tp;
+};
+
+/* ---- control requests and their answers (ctl.c) ----------------------------------------------------------- */
+/* A request other than a SCSI command or data, with room for its data segment; also the home of a PDU
+ * that we send. Heap; freed when the answer has left. */
+struct iscsi_ctl {
+	struct iscsi_pending pending;
+	struct iscsi_conn *conn;
+	struct list link; /* conn->ctls */
+	struct iscsi_pdu pdu;
+	uint8_t bhs[ISCSI_BHS_LEN]; /* of the request */
+	void (*after)(struct iscsi_ctl *ctl); /* the answer has left (or the connection is closing) */
+	bool is_immediate, sending;
+	uint32_t ref_itt, ref_cmd_sn;
+	uint64_t serial;
+	uint32_t len;
+	uint8_t data[];
+};
+/* NULL: out of memory; the connection has been failed. */
+struct iscsi_ctl *iscsi_ctl_new(struct iscsi_conn *conn, uint32_t len);
+/* Sends ctl->pdu, whose BHS is filled in but for serial numbers; @data_len bytes of ctl->data. */
+void iscsi_ctl_send(struct iscsi_ctl *ctl, uint8_t flags, uint32_t data_len);
+void iscsi_ctl_free(struct iscsi_ctl *ctl);
+/* Starts an answer: zeroes ctl->pdu.bhs, sets opcode, F and the ITT of the request. */
+uint8_t *iscsi_ctl_answer(struct iscsi_ctl *ctl, uint8_t opcode);
+
+/* ---- connections ------------------------------------------------------------------------------------------- */
+void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why);
+/* Something of it has ended: is it all gone? */
+void iscsi_conn_check_cleaned(struct iscsi_conn *conn);
+/* Full feature phase begins on conn->loop (keepalive.c starts its timer). */
+void iscsi_conn_enter(struct iscsi_conn *conn);
+void iscsi_nop_start(struct iscsi_conn *conn);
+void iscsi_nop_stop(struct iscsi_conn *conn);
+void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len);
+/* Bounds what a peer can make us queue. */
+void iscsi_conn_throttle(struct iscsi_conn *conn);
+void iscsi_conn_unthrottle(struct iscsi_conn *conn);
+
+/* ---- login (handover.c), main loop --------------------------------------------------------------------------- */
+bool iscsi_login_begin(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t ahs_len);
+bool iscsi_login_end(struct iscsi_conn *conn);
+void iscsi_login_start(struct iscsi_conn *conn);
+void iscsi_login_stop(struct iscsi_conn *conn);
+/* The session that this login waited for has ended. */
+void iscsi_login_wake(struct iscsi_conn *conn);
+
+/* ---- registry (registry.c), main loop -------------------------------------------------------------------------- */
+uint16_t iscsi_registry_establish(struct iscsi_conn *conn);
+void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);
+/* On the loop: nothing is left of the connection there. */
+void iscsi_registry_conn_gone(struct iscsi_conn *conn);
+/* On the loop: the same for the session. */
+void iscsi_registry_session_gone(struct iscsi_session *s);
+/* Main: the connection shall end (@ask: by asking the initiator to log out). */
+void iscsi_registry_close(struct iscsi_conn *conn, bool ask);
+void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
+void iscsi_portals_close(void);
+
+/* ---- sessions (session.c), their loop ------------------------------------------------------------------------- */
+void iscsi_session_init(struct iscsi_session *s);
+/* First connection has arrived: joins the target. 0 or -errno. */
+int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn) must_check;
+void iscsi_session_conn_left(struct iscsi_session *s);
+/* Closes all its connections. */
+void iscsi_session_drop(struct iscsi_session *s, const char *why);
+void iscsi_session_check_end(struct iscsi_session *s);
+/* Abort every task that @match accepts, then done(arg). */
+void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_task *t, const void *key), const void *key,
+			 void (*done)(void *arg), void *arg);
+void iscsi_session_task_ended(struct iscsi_session *s);
+
+/* ---- tasks (task.c) ----------------------------------------------------------------------------------------------------- */
+/* Frees this thread's cache of idle tasks (a thread's end does it by itself). */
+void iscsi_task_cache_flush(void);
+void iscsi_task_abort(struct iscsi_task *t);
+/* Nothing more will come for it: answers, or vanishes. */
+void iscsi_task_finish(struct iscsi_task *t);
+/* Ends it without a trace on the wire: never started, or response and segments are back. */
+void iscsi_task_end(struct iscsi_task *t);
+/* Status is known and no data is to come: send what has to be sent (response.c). */
+void iscsi_task_respond(struct iscsi_task *t);
+/* It may be answered now if it was waiting for data. */
+void iscsi_task_data_over(struct iscsi_task *t);
+
+/* ---- one request each; all free @ctl sooner or later ------------------------------------------------------------ */
+void iscsi_nop_out(struct iscsi_ctl *ctl);
+void iscsi_tmf_request(struct iscsi_ctl *ctl);
+void iscsi_text_request(struct iscsi_ctl *ctl);
+void iscsi_logout_request(struct iscsi_ctl *ctl);
+void iscsi_snack_request(struct iscsi_ctl *ctl);
+/* Sends a Reject with the header of the offending PDU. */
+void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs);
+/* Asynchronous message (RFC 7143 11.9). @sense only with ASYNC_SCSI_EVENT. */
+void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint64_t lun, uint16_t p1, uint16_t p2,
+		      uint16_t p3, const uint8_t *sense, uint32_t sense_len);
+void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);
+
+/* ExpStatSN has moved (ERL 1). */
+void iscsi_acked(struct iscsi_conn *conn);
+
+/* scsi_transport_ops.send and .complete (datain.c, response.c) */
+void iscsi_op_send(struct scsi_cmd *cmd, struct scsi_seg *seg);
+void iscsi_op_complete(struct scsi_cmd *cmd);
+
+extern const struct scsi_transport_ops iscsi_scsi_ops;
+
+#endif
