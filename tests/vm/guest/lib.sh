@@ -135,38 +135,71 @@ iscsid_up() {
 	until_true 20 eval 'iscsiadm -m session >/dev/null 2>&1; [ $? -eq 21 ]' && kill -0 $pid
 }
 
-# discover PORTAL IQN...: SendTargets shows exactly these names at the portal.
+# discover PORTAL [-I iser] IQN...: SendTargets shows exactly these names at the portal.
 discover() {
-	local portal=$1 got want
+	local portal=$1 got want iface=
 	shift
-	got=$(timeout 30 iscsiadm -m discovery -t st -p "$portal") || return 1
+	[ "$1" != -I ] || { iface="-I $2"; shift 2; }
+	# shellcheck disable=SC2086
+	got=$(timeout 30 iscsiadm -m discovery -t st -p "$portal" $iface) || return 1
 	echo "$got"
 	got=$(echo "$got" | awk -v p="$portal" 'index($1, p ",") == 1 {print $2}' | sort)
 	want=$(printf '%s\n' "$@" | sort)
 	[ "$got" = "$want" ]
 }
 
-# login IQN PORTAL [tcp|iser]: records may come from discover or not.
+# iface_of NAME: what open-iscsi calls it. NAME is tcp, iser, or one made by second_initiator.
+iface_of() { [ "${1:-tcp}" = tcp ] && echo default || echo "$1"; }
+
+# second_initiator NAME IQN: an interface under which logins come from another initiator name.
+second_initiator() {
+	iscsiadm -m iface -o new -I "$1" && iscsiadm -m iface -o update -I "$1" -n iface.initiatorname -v "$2"
+}
+
+# node_new IQN PORTAL [IFACE] [KEY=VALUE...]: a node record, changed as told. login makes a plain one.
+node_new() {
+	local iqn=$1 portal=$2 iface kv
+	iface=$(iface_of "${3:-tcp}")
+	shift $(($# < 3 ? $# : 3))
+	[ "$iface" != iser ] || modules ib_iser || return 1
+	iscsiadm -m node -o new -T "$iqn" -p "$portal" -I "$iface" || return 1
+	for kv; do
+		iscsiadm -m node -T "$iqn" -p "$portal" -I "$iface" -o update -n "${kv%%=*}" -v "${kv#*=}" || return 1
+	done
+}
+
+# node_chap USER PASSWORD [USER_IN PASSWORD_IN]: the KEY=VALUE arguments for node_new, one a line.
+node_chap() {
+	printf 'node.session.auth.%s\n' authmethod=CHAP "username=$1" "password=$2" \
+		${3:+"username_in=$3" "password_in=$4"}
+}
+
+# login IQN PORTAL [IFACE]: by the record there is (from discover or node_new), or a new plain one.
 login() {
-	if [ "${3:-tcp}" = iser ]; then
-		modules ib_iser || return 1
-	fi
-	iscsiadm -m node -T "$1" -p "$2" >/dev/null 2>&1 && [ "${3:-tcp}" = tcp ] ||
-		iscsiadm -m node -o new -T "$1" -p "$2" $([ "${3:-tcp}" = tcp ] || echo -I iser) || return 1
-	timeout 60 iscsiadm -m node -T "$1" -p "$2" ${3:+-I $([ "$3" = tcp ] && echo default || echo "$3")} --login
+	local iface
+	iface=$(iface_of "${3:-tcp}")
+	iscsiadm -m node -T "$1" -p "$2" -I "$iface" >/dev/null 2>&1 || node_new "$1" "$2" "${3:-tcp}" || return 1
+	timeout 60 iscsiadm -m node -T "$1" -p "$2" -I "$iface" --login
 }
 
-# logout IQN [PORTAL]: and its disks are gone.
+# logout IQN [PORTAL [IFACE]]: of all sessions with the target, or with this portal or interface; of
+# those to the target as a whole the disks are gone afterwards.
 logout() {
-	timeout 60 iscsiadm -m node -T "$1" ${2:+-p "$2"} --logout || return 1
-	[ -n "${2:-}" ] || ! sd_of "$1" 1
+	timeout 60 iscsiadm -m node -T "$1" ${2:+-p "$2"} ${3:+-I "$(iface_of "$3")"} --logout || return 1
+	[ -n "${2:-}" ] || ! grep -qsx "$1" /sys/class/iscsi_session/*/targetname
 }
 
-# sd_of IQN LUN [SKIP]: prints /dev/sdX of the LUN; with SKIP n, of the n-th further session.
+# sd_of IQN LUN [SKIP|IFACE]: prints /dev/sdX of the LUN; with a number n, of the n-th further session;
+# with a name, of the session on that interface.
 sd_of() {
-	local s d skip=${3:-0}
-	for s in /sys/class/iscsi_session/session*; do
+	local s d skip=${3:-0} iface=
+	case $skip in
+	[0-9]*) ;;
+	*) iface=$(iface_of "$skip") skip=0 ;;
+	esac
+	for s in $(printf '%s\n' /sys/class/iscsi_session/session* | sort -V); do
 		[ "$(cat "$s/targetname" 2>/dev/null)" = "$1" ] || continue
+		[ -z "$iface" ] || [ "$(cat "$s/ifacename")" = "$iface" ] || continue
 		for d in "$s"/device/target*/*:*:*:"$2"/block/sd*; do
 			[ -e "$d" ] || continue
 			[ "$skip" -gt 0 ] && { skip=$((skip - 1)); continue; }
@@ -176,7 +209,7 @@ sd_of() {
 	return 1
 }
 
-# wait_sd VAR IQN LUN [SKIP]: the disk's name into the variable, when it is there.
+# wait_sd VAR IQN LUN [SKIP|IFACE]: the disk's name into the variable, when it is there.
 wait_sd() {
 	local var=$1
 	shift
@@ -207,6 +240,14 @@ multipath_up() {
 	/lib/systemd/systemd-udevd --daemon && udevadm trigger --subsystem-match=block && udevadm settle -t 30 || return 1
 	multipathd -d >/out/multipathd.log 2>&1 &
 	until_true 20 eval 'multipathd show daemon | grep -qE "idle|running"'
+}
+
+# No map left; needed before the sessions below it log out.
+multipath_down() {
+	multipathd shutdown
+	until_true 10 eval '! pidof multipathd >/dev/null'
+	multipath -F
+	[ -z "$(dmsetup ls --target multipath 2>/dev/null | grep -v "No devices")" ]
 }
 
 # multipath_of VAR SD PATHS: /dev/dm-N into the variable, once it has that many usable paths.
@@ -240,11 +281,14 @@ check_fs() { # TYPE DEVICE: unmounted, found without a fault
 	esac
 }
 
+TREE=/usr/include/x86_64-linux-gnu/bits
+
 # copy_tree DIR: a tree of small files through the page cache, read back from the disk.
 copy_tree() {
-	cp -r /usr/include/linux "$1/tree" && sync -f "$1" && echo 3 >/proc/sys/vm/drop_caches &&
-		diff -r /usr/include/linux "$1/tree"
+	cp -r $TREE "$1/tree" && sync -f "$1" && echo 3 >/proc/sys/vm/drop_caches && same_tree "$1"
 }
+
+same_tree() { diff -r $TREE "$1/tree"; }
 
 # fio_verify NAME FILE SIZE [FIO OPTIONS]: writes the file once in a random order of mixed sizes with
 # O_DIRECT, then reads all of it and compares checksums.
