@@ -47,7 +47,7 @@ int iscsi_start(const struct iscsi_conf *conf)
 
 void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
 {
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	iscsi_portals_close();
 	iscsi_registry_stop(grace_ms, done, arg);
 }

@@ -139,7 +139,7 @@ int iscsi_portal_add(const char *text)
 	struct portal *q;
 	int rc = iscsi_portal_parse(text, &p);
 
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	if (rc)
 		return rc;
 	if (find(&p))
@@ -153,7 +153,7 @@ int iscsi_portal_add(const char *text)
 		free(q);
 		return -EOPNOTSUPP;
 	}
-	rc = q->tp->listen((const struct sockaddr *)&p.addr, p.len, p.tpgt, &q->handle);
+	rc = q->tp->listen(iscsi_core.main, (const struct sockaddr *)&p.addr, p.len, p.tpgt, &q->handle);
 	if (rc) {
 		free(q);
 		return rc;
@@ -177,7 +177,7 @@ int iscsi_portal_delete(const char *text)
 	struct portal *q;
 	int rc = iscsi_portal_parse(text, &p);
 
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	if (rc)
 		return rc;
 	q = find(&p);
@@ -192,7 +192,7 @@ void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg)
 {
 	struct portal *q;
 
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	list_for_each(q, &portals, link)
 		fn(q->text, arg);
 }

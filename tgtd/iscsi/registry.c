@@ -106,7 +106,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	struct iscsi_session *s;
 	struct loop *home = NULL;
 
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	ASSERT(!conn->joined);
 	if (iscsi_core.stopping)
 		return LOGIN_SERVICE_UNAVAILABLE;
@@ -209,7 +209,7 @@ static void main_conn_gone(struct loop_msg *msg)
 {
 	struct iscsi_conn *conn = container_of(msg, struct iscsi_conn, msg);
 
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	conn->gone = true;
 	if (!conn->ctl_msg_busy)
 		free_conn(conn);
@@ -226,7 +226,7 @@ static void main_session_gone(struct loop_msg *msg)
 	struct iscsi_session *s = container_of(msg, struct iscsi_session, msg);
 	struct iscsi_conn *c;
 
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	s->gone = true;
 	s->state = Q1_FREE;
 	/* Connections that were about to join it. */
@@ -273,7 +273,7 @@ static void ctl_on_loop(struct loop_msg *msg)
 
 void iscsi_registry_close(struct iscsi_conn *conn, bool ask)
 {
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	if (conn->gone)
 		return;
 	if (conn->loop == iscsi_core.main) {
@@ -335,7 +335,7 @@ void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_i
 	struct iscsi_session *s;
 	struct iscsi_conn *c;
 
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	list_for_each(s, &iscsi_core.sessions, link) {
 		if (s->discovery || s->gone || (t && s->target != t))
 			continue;
@@ -357,7 +357,7 @@ static struct iscsi_session *find_on(uint32_t tid, uint32_t tsih)
 {
 	struct iscsi_session *s;
 
-	ASSERT_ON_LOOP(iscsi_core.main);
+	ASSERT_ON_MAIN();
 	list_for_each(s, &iscsi_core.sessions, link)
 		if (s->tsih == tsih && !s->discovery && !s->gone && s->handed_over && scsi_target_tid(s->target) == tid)
 			return s;

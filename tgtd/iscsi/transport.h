@@ -81,7 +81,7 @@ struct iscsi_transport {
 	/* Main loop. */
 	/* Listens on @addr for portal group @tpgt; *portal is the transport's handle. 0 or -errno. NULL
 	 * when the transport listens by other means. */
-	int (*listen)(const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal);
+	int (*listen)(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal);
 	void (*unlisten)(void *portal);
 	/* Login is about to succeed (conn->params are final): make sure that full feature phase can be
 	 * received right after the final response (iSER: buffers posted). 0 or -errno (login fails with

@@ -51,7 +51,7 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 	}
 }
 
-int tcp_listen(const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal)
+int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal)
 {
 	struct listener *l = calloc(1, sizeof(*l));
 	int one = 1, rc, fd;
@@ -73,7 +73,7 @@ int tcp_listen(const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void *
 	l->tpgt = tpgt;
 	timer_init(&l->pause, pause_over);
 	if (!rc)
-		rc = loop_fd_add(loop_current(), &l->lfd);
+		rc = loop_fd_add(main, &l->lfd);
 	if (rc) {
 		close(fd);
 		free(l);
