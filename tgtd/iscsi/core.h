@@ -22,6 +22,8 @@ struct iscsi_core {
 	struct list transports;
 };
 extern struct iscsi_core iscsi_core;
+/* Also at start-up and at exit, when the main loop does not run. */
+#define ASSERT_ON_MAIN() ASSERT(!loop_current() || loop_current() == iscsi_core.main)
 
 struct iscsi_transport_link {
 	struct list link;
