@@ -16,6 +16,7 @@ struct planner {
 	struct list *steps;
 	const struct conf_scope *scope;
 	const struct conf *have;
+	struct list accounts; /* conf_kv: those that exist when the next step is made */
 	/* of the target at work */
 	const char *target, *driver;
 	uint32_t tid, next_tid;
@@ -99,9 +100,8 @@ static const struct conf_user *find_user(const struct list *users, const struct 
 static void account_exists(struct planner *p, const struct conf_user *u)
 {
 	struct adm_req *req;
-	struct list *known = (struct list *)&p->have->accounts;
 
-	if (conf_get(known, u->user))
+	if (conf_get(&p->accounts, u->user))
 		return;
 	uint32_t tid = p->tid;
 
@@ -110,7 +110,7 @@ static void account_exists(struct planner *p, const struct conf_user *u)
 	p->tid = tid;
 	req->text[ADM_T_USER] = u->user;
 	req->text[ADM_T_PASSWORD] = u->password;
-	conf_add_kv(p->c, known, u->user, "");
+	conf_add_kv(p->c, &p->accounts, u->user, "");
 }
 
 static void bind_user(struct planner *p, const struct conf_user *u, enum adm_op op)
@@ -244,30 +244,6 @@ static size_t page_len(const char *value)
 	return colon ? (size_t)(colon - value) : strlen(value);
 }
 
-/* Parameters of @lu with `params` taken apart into its pairs. */
-static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
-{
-	struct conf_kv *kv;
-
-	list_init(out);
-	list_for_each(kv, &lu->options, link) {
-		enum conf_kind kind = conf_kind(kv->key);
-
-		if (kind == CONF_PARAM || (kind == CONF_MULTI && strcmp(kv->key, "params")))
-			conf_add_kv(c, out, kv->key, kv->value);
-		if (strcmp(kv->key, "params"))
-			continue;
-		for (const char *pair = kv->value; *pair;) {
-			size_t n = strcspn(pair, ","), eq = strcspn(pair, "=,");
-
-			if (n && eq < n)
-				conf_add_kv(c, out, format(c, "%.*s", (int)eq, pair),
-					    format(c, "%.*s", (int)(n - eq - 1), pair + eq + 1));
-			pair += n + (pair[n] != 0);
-		}
-	}
-}
-
 static struct conf_kv *find_param(const struct list *params, const struct conf_kv *like)
 {
 	struct conf_kv *kv;
@@ -280,6 +256,41 @@ static struct conf_kv *find_param(const struct list *params, const struct conf_k
 			return kv;
 	}
 	return NULL;
+}
+
+/* Of two values for one thing the later holds, as it would if both were asked for. */
+static void put_param(struct conf *c, struct list *params, const char *key, const char *value)
+{
+	struct conf_kv like = { .key = key, .value = value }, *kv = find_param(params, &like);
+
+	if (kv)
+		kv->value = conf_strdup(c, value);
+	else
+		conf_add_kv(c, params, key, value);
+}
+
+/* Parameters of @lu with `params` taken apart into its pairs. */
+static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
+{
+	struct conf_kv *kv;
+
+	list_init(out);
+	list_for_each(kv, &lu->options, link) {
+		enum conf_kind kind = conf_kind(kv->key);
+
+		if (kind == CONF_PARAM || (kind == CONF_MULTI && strcmp(kv->key, "params")))
+			put_param(c, out, kv->key, kv->value);
+		if (strcmp(kv->key, "params"))
+			continue;
+		for (const char *pair = kv->value; *pair;) {
+			size_t n = strcspn(pair, ","), eq = strcspn(pair, "=,");
+
+			if (n && eq < n)
+				put_param(c, out, format(c, "%.*s", (int)eq, pair),
+					  format(c, "%.*s", (int)(n - eq - 1), pair + eq + 1));
+			pair += n + (pair[n] != 0);
+		}
+	}
 }
 
 static bool write_cache_off(const struct conf_lu *lu)
@@ -530,8 +541,12 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 {
 	struct planner p = { .c = want, .steps = steps, .scope = scope, .have = have };
 	struct conf_target *t, **order;
+	struct conf_kv *account;
 	size_t n = 0;
 
+	list_init(&p.accounts);
+	list_for_each(account, &have->accounts, link)
+		conf_add_kv(want, &p.accounts, account->key, "");
 	list_for_each(t, &have->targets, link)
 		p.next_tid = MAX(p.next_tid, t->tid);
 	/* what goes makes room (devices, tids) for what comes */

@@ -334,7 +334,12 @@ static void print_users(const struct printer *p, const struct list *users, const
 
 	list_for_each(u, users, link) {
 		p->put(p->arg, indent);
-		line(p, u->outgoing ? out : in, " ", u->user, u->password ? NULL : " " CONF_NO_PASSWORD);
+		p->put(p->arg, u->outgoing ? out : in);
+		p->put(p->arg, " ");
+		escaped(p, u->user);
+		p->put(p->arg, " ");
+		escaped(p, u->password ? u->password : CONF_NO_PASSWORD);
+		p->put(p->arg, "\n");
 	}
 }
 
