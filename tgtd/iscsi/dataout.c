@@ -4,7 +4,7 @@
 
 #include "tgtd/iscsi/core.h"
 
-static _Atomic uint64_t spilled; /* bytes in spill memory, all threads */
+static uint64_t spilled; /* bytes in spill memory, all threads */
 
 void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicited)
 {
