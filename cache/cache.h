@@ -42,6 +42,8 @@ struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_throug
 /* Switches the policy online. Going to write-through flushes first; done() runs on the calling loop. */
 void cache_set_write_through(struct blk *blk, bool on, void (*done)(void *arg, int status), void *arg);
 bool cache_write_through(const struct blk *blk);
+/* About how much waits for write-back (whole blocks; counts read without locks). Any thread. */
+uint64_t cache_dirty_bytes(const struct cache *cache);
 /* "off", "inline", "forward", "auto". */
 const char *cache_affinity_name(enum cache_affinity mode);
 

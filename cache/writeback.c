@@ -17,6 +17,19 @@
 
 #define SYNC_INFLIGHT 64		  /* writes a SYNC starts per pass */
 
+uint64_t cache_dirty_bytes(const struct cache *cache)
+{
+	uint64_t pages = 0;
+
+	for (uint32_t i = 0; i < cache->nparts; i++) {
+		const uint32_t *count = cache->part[i]->count;
+
+		pages += __atomic_load_n(&count[PAGE_DIRTY], __ATOMIC_RELAXED) +
+			 __atomic_load_n(&count[PAGE_FLUSHING], __ATOMIC_RELAXED);
+	}
+	return pages << cache->node[0].arena->block_shift;
+}
+
 /* ---- lists of dirty pages ----------------------------------------------------------------------- */
 
 void dirty_add(struct cache_dev *dev, struct partition *p, struct buf *b)

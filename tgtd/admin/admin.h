@@ -20,6 +20,7 @@ struct admin_conf {
 	struct placement *placement;
 	struct cache *cache; /* stacked on every store that is not its own memory; NULL: no cache */
 	int control_port;    /* socket.<port>; prefix /var/run/tgtd/socket, or $TGT_IPC_SOCKET */
+	bool central_events; /* one event thread for all LUs instead of one each (for comparison) */
 	uint32_t lu_spin_ns; /* of the LUs' event threads (struct loop_conf) */
 	bool iser;	     /* the iSER transport runs: `--lld iser` is accepted and shown as ready */
 	/* tgtadm --mode system --op delete: to leave as on SIGTERM. The answer to the client has been

@@ -109,6 +109,7 @@ struct adm_state {
 	unsigned isns_port;
 	bool isns_access_control;
 	unsigned ntargets;
+	struct loop *central; /* the LUs' one event thread with conf.central_events */
 };
 extern struct adm_state adm;
 
@@ -159,5 +160,8 @@ void stat_lu(struct adm_call *call, struct adm_lu *lu);
 void stat_target(struct adm_call *call, struct adm_target *t);
 enum adm_status stat_sessions(struct adm_call *call, struct adm_target *t);
 enum adm_status stat_connections(struct adm_call *call, struct adm_target *t);
+
+/* At the end, when no LU is left: ends the shared event thread, if there is one. */
+void apply_stop_central(void);
 
 #endif

@@ -508,7 +508,12 @@ static struct loop *lu_loop(const struct adm_lu *lu, int *err)
 	};
 	struct loop *loop;
 
-	snprintf(name, sizeof(name), "lu-%u:%u", lu->target->tid, lu->lun);
+	if (adm.conf.central_events && adm.central)
+		return adm.central;
+	if (adm.conf.central_events)
+		snprintf(name, sizeof(name), "events");
+	else
+		snprintf(name, sizeof(name), "lu-%u:%u", lu->target->tid, lu->lun);
 	loop = loop_create(&conf);
 	if (!loop) {
 		*err = -errno;
@@ -519,11 +524,15 @@ static struct loop *lu_loop(const struct adm_lu *lu, int *err)
 		loop_destroy(loop);
 		return NULL;
 	}
+	if (adm.conf.central_events)
+		adm.central = loop;
 	return loop;
 }
 
 static void loop_end(struct loop *loop)
 {
+	if (loop == adm.central)
+		return;
 	loop_stop(loop);
 	loop_join(loop);
 	loop_destroy(loop);
@@ -545,6 +554,7 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 		conf.removable = true;
 		conf.online = false;
 	}
+	conf.loop_shared = adm.conf.central_events;
 	conf.loop = lu_loop(lu, &err);
 	if (!conf.loop) {
 		blk_close(blk);
@@ -683,6 +693,15 @@ enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const ch
 	lu->target->busy = true;
 	scsi_lu_set_blk(lu->scsi, blk, lu_replaced, p);
 	return ADM_OK;
+}
+
+void apply_stop_central(void)
+{
+	struct loop *loop = adm.central;
+
+	adm.central = NULL;
+	if (loop)
+		loop_end(loop);
 }
 
 /* ---- leaving ---------------------------------------------------------------------------------------------- */

@@ -505,4 +505,5 @@ void admin_stop(void)
 	if (server.lock_fd >= 0)
 		close(server.lock_fd);
 	server.lock_fd = -1;
+	apply_stop_central();
 }

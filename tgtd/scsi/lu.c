@@ -225,7 +225,7 @@ static void store_closed(struct scsi_work *w)
 	struct lu_delete *d = container_of(w, struct lu_delete, close);
 	struct scsi_lu *lu = d->lu;
 
-	if (lu->loop)
+	if (lu->loop && !lu->conf.loop_shared)
 		scsi_loop_retire(lu->loop);
 	pthread_mutex_destroy(&lu->lock);
 	free(lu->extra_pages);

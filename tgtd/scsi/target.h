@@ -47,6 +47,7 @@ struct scsi_lu_conf {
 	uint8_t device_type;	/* 0x00 disk, 0x0c controller, 0x05 cd ... */
 	struct blk *blk;	/* owned by the LU from now on; NULL for the controller */
 	struct loop *loop;	/* its event thread "lu-<tid>:<lun>"; the caller created and started it */
+	bool loop_shared;	/* serves other LUs too: stays the caller's when the LU is deleted */
 	char scsi_id[25], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5]; /* "" = default */
 	bool readonly, removable, online, thin_provisioning, swp;
 	bool write_cache;	/* WCE at start */

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The composition root: makes the parts, ties them together, and takes them down in the reverse
+ * order. What the parts do is theirs; nothing here is on a data path.
+ *
+ *   start:  topology -> loops of the nodes -> cache -> iSCSI, iSER -> admin socket -> portals -> ready
+ *   stop:   portals closed, initiators asked to leave -> targets and LUs deleted (caches flushed)
+ *           -> admin socket -> cache -> loops
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "events/log.h"
+#include "events/loop.h"
+#include "events/placement.h"
+#include "tgtd/admin/admin.h"
+#include "tgtd/daemon.h"
+#include "tgtd/iscsi/iscsi.h"
+#include "tgtd/iscsi/transport.h"
+#include "tgtd/options.h"
+#include "tgtd/tcp/tcp.h"
+
+/* How long initiators get to answer a logout request, and when we say what holds us up. SIGTERM to
+ * exit takes at most 5 s unless dirty blocks are still being written back. */
+#define LOGOUT_GRACE_MS 500
+#define STOP_DEADLINE_NS (4 * NSEC_PER_SEC + 500 * NSEC_PER_MSEC)
+
+struct daemon {
+	struct options opt;
+	struct topology topo;
+	struct placement *placement;
+	struct loop *main;
+	struct loop *worker[TOPO_MAX_NODES];
+	struct place worker_place[TOPO_MAX_NODES];
+	struct cache *cache;
+	struct loop_fd signals;
+	struct loop_msg start;
+	struct timer deadline;
+	bool stopping;
+};
+
+static struct daemon daemon_;
+
+/* ---- stopping ------------------------------------------------------------------------------------- */
+
+static void drained(void *arg)
+{
+	struct daemon *d = arg;
+
+	loop_stop(d->main);
+}
+
+static void sessions_ended(void *arg)
+{
+	admin_drain(drained, arg);
+}
+
+static void deadline(struct timer *t)
+{
+	struct daemon *d = container_of(t, struct daemon, deadline);
+	uint64_t dirty = d->cache ? cache_dirty_bytes(d->cache) : 0;
+
+	if (!dirty) {
+		log_error("shutdown did not finish in time; leaving now (nothing is dirty)");
+		daemon_end();
+		_exit(1);
+	}
+	log_notice("writing back %llu KiB before the end", (unsigned long long)(dirty >> 10));
+	daemon_stopping(10 * NSEC_PER_SEC / 1000);
+	loop_timer_arm(d->main, &d->deadline, NSEC_PER_SEC);
+}
+
+static void shut_down(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->stopping)
+		return;
+	d->stopping = true;
+	log_notice("shutting down");
+	daemon_stopping(6 * NSEC_PER_SEC / 1000);
+	loop_timer_arm(d->main, &d->deadline, STOP_DEADLINE_NS);
+	iscsi_stop(LOGOUT_GRACE_MS, sessions_ended, d);
+}
+
+static void on_signal(struct loop_fd *lfd, uint32_t revents)
+{
+	struct daemon *d = container_of(lfd, struct daemon, signals);
+	struct signalfd_siginfo si;
+
+	while (read(lfd->fd, &si, sizeof(si)) == sizeof(si))
+		shut_down(d);
+}
+
+/* ---- starting ------------------------------------------------------------------------------------- */
+
+/* Threads may be running; a half-made daemon has nothing to save. */
+__attribute__((noreturn)) static void give_up(int rc)
+{
+	log_error("tgtd cannot start: %s", strerror(-rc));
+	daemon_end();
+	_exit(1);
+}
+
+static int catch_signals(struct daemon *d)
+{
+	sigset_t set;
+	int rc;
+
+	/* Blocked before any thread starts, so that all inherit it and only the main loop sees them. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN); /* tgt's scripts send it; configuration comes by tgt-admin */
+	rc = pthread_sigmask(SIG_BLOCK, &set, NULL);
+	if (rc)
+		return -rc;
+	d->signals.fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+	if (d->signals.fd < 0)
+		return -errno;
+	d->signals.events = EPOLLIN;
+	d->signals.ready = on_signal;
+	return loop_fd_add(d->main, &d->signals);
+}
+
+/* A connection is a descriptor, and a logical unit a handful; memory is locked for RDMA. */
+static void raise_limits(void)
+{
+	struct rlimit files = { .rlim_cur = 1 << 20, .rlim_max = 1 << 20 };
+	struct rlimit lock = { .rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY };
+
+	if (setrlimit(RLIMIT_NOFILE, &files) && !getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	if (setrlimit(RLIMIT_MEMLOCK, &lock) && !getrlimit(RLIMIT_MEMLOCK, &lock)) {
+		lock.rlim_cur = lock.rlim_max;
+		setrlimit(RLIMIT_MEMLOCK, &lock);
+	}
+}
+
+static int start_workers(struct daemon *d)
+{
+	struct loop_conf conf;
+	int rc;
+
+	for (unsigned n = 0; n < d->topo.nnodes; n++) {
+		char name[16];
+
+		d->worker_place[n] = placement_assign(d->placement, PLACE_WORKER, (int)n);
+		snprintf(name, sizeof(name), "node-%u", n);
+		conf = (struct loop_conf){ .name = name, .node = (int)n, .cpu = d->worker_place[n].cpu,
+					   .spin_ns = d->opt.spin_us * 1000 };
+		d->worker[n] = loop_create(&conf);
+		if (!d->worker[n])
+			return -errno;
+		rc = loop_start(d->worker[n]);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int start_cache(struct daemon *d)
+{
+	if (!d->opt.use_cache)
+		return 0;
+	d->opt.cache.topo = &d->topo;
+	d->opt.cache.workers = d->worker;
+	d->cache = cache_create(&d->opt.cache);
+	return d->cache ? 0 : -errno;
+}
+
+static int start_protocols(struct daemon *d)
+{
+	struct iscsi_conf conf = {
+		.main = d->main,
+		.topo = &d->topo,
+		.login_timeout_s = d->opt.login_timeout,
+		.max_connections = d->opt.max_connections,
+		.max_half_open = MAX(d->opt.max_connections / 4, 16u),
+		.nop_interval_s = d->opt.nop_interval,
+		.nop_count = d->opt.nop_count,
+	};
+
+	tcp_transport_init();
+	return iscsi_start(&conf);
+}
+
+static int start_admin(struct daemon *d)
+{
+	struct admin_conf conf = {
+		.main = d->main,
+		.topo = &d->topo,
+		.placement = d->placement,
+		.cache = d->cache,
+		.control_port = d->opt.control_port,
+		.lu_spin_ns = d->opt.spin_us * 1000,
+		.central_events = d->opt.central,
+		.request_shutdown = shut_down,
+		.arg = d,
+	};
+
+	return admin_start(&conf);
+}
+
+static int start_portals(struct daemon *d)
+{
+	if (!d->opt.nportals)
+		d->opt.portal[d->opt.nportals++] = "";
+	for (unsigned i = 0; i < d->opt.nportals; i++) {
+		int rc = iscsi_portal_add(d->opt.portal[i]);
+
+		if (rc) {
+			log_error("portal '%s': %s", d->opt.portal[i], strerror(-rc));
+			return rc;
+		}
+	}
+	return 0;
+}
+
+/* What has to exist before the main loop can run. */
+static int make_main_loop(struct daemon *d)
+{
+	struct loop_conf conf = { .name = "tgtd", .cpu = -1 };
+	int rc;
+
+	if (d->opt.pidfile && (rc = daemon_pidfile(d->opt.pidfile)))
+		return rc;
+	rc = d->opt.numa_nodes ? topology_simulate(&d->topo, d->opt.numa_nodes) :
+				 topology_detect(&d->topo, d->opt.sysfs_root);
+	if (rc) {
+		log_error("cannot read the machine's topology: %s", strerror(-rc));
+		return rc;
+	}
+	topology_use(&d->topo);
+	d->placement = placement_create(&d->topo);
+	if (!d->placement)
+		return -ENOMEM;
+	conf.node = placement_assign(d->placement, PLACE_MAIN, -1).node;
+	d->main = loop_create(&conf);
+	return d->main ? catch_signals(d) : -errno;
+}
+
+/* Everything else starts on the main loop, which owns it. */
+static void start(struct loop_msg *msg)
+{
+	struct daemon *d = container_of(msg, struct daemon, start);
+	int rc;
+
+	if (!(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_protocols(d)) && !(rc = start_admin(d)) &&
+	    !(rc = start_portals(d)))
+		rc = daemon_drop_privileges(d->opt.user);
+	if (rc)
+		give_up(rc);
+	daemon_ready("serving");
+	if (!d->opt.foreground)
+		log_open(LOG_SINK_SYSLOG, "tgtd");
+	log_notice("tgtd %s is serving, control port %d, %u node%s", TGT_VERSION, d->opt.control_port, d->topo.nnodes,
+		   d->topo.nnodes == 1 ? "" : "s");
+}
+
+/* The reverse of start(), from wherever that got to. */
+static void take_down(struct daemon *d)
+{
+	scsi_shutdown();
+	admin_stop();
+	if (d->cache)
+		cache_destroy(d->cache);
+	for (unsigned n = 0; n < d->topo.nnodes; n++)
+		if (d->worker[n]) {
+			loop_stop(d->worker[n]);
+			loop_join(d->worker[n]);
+			loop_destroy(d->worker[n]);
+		}
+	if (d->signals.loop)
+		loop_fd_del(&d->signals);
+	if (d->main)
+		loop_destroy(d->main);
+	if (d->placement)
+		placement_destroy(d->placement);
+	daemon_end();
+}
+
+int main(int argc, char **argv)
+{
+	struct daemon *d = &daemon_;
+	int rc;
+
+	switch (options_parse(&d->opt, argc, argv)) {
+	case OPTIONS_EXIT_OK:
+		return 0;
+	case OPTIONS_EXIT_USAGE:
+		return 1;
+	case OPTIONS_RUN:
+		break;
+	}
+	log_set_level((enum log_level)d->opt.log_level);
+	if (!d->opt.foreground) {
+		rc = daemon_detach();
+		if (rc) {
+			log_error("cannot detach: %s", strerror(-rc));
+			return 1;
+		}
+	}
+	timer_init(&d->deadline, deadline);
+	raise_limits();
+	rc = make_main_loop(d);
+	if (rc)
+		give_up(rc);
+	d->start.handle = start;
+	loop_post(d->main, &d->start);
+	loop_run(d->main);
+	take_down(d);
+	log_notice("tgtd has ended");
+	return 0;
+}
