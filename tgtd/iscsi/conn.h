@@ -63,8 +63,7 @@ struct iscsi_conn {
 	struct iscsi_task *rx_task;
 	struct iscsi_ctl *rx_ctl;
 	uint32_t rx_len;
-	uint64_t rx_off;
-	uint8_t rx_op;
+	uint8_t rx_bhs[ISCSI_BHS_LEN]; /* for a Reject */
 	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed in, set before iscsi_rx_pdu() */
 	struct iscsi_params params;
 	struct list tasks;	/* iscsi_task.link */

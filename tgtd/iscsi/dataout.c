@@ -287,43 +287,54 @@ void iscsi_dataout_immediate(struct iscsi_task *t, uint32_t len)
 	aim(t, 0, len);
 }
 
+/* The data is not what it has to be, or was damaged: the command cannot succeed any more. It ends with
+ * CHECK CONDITION, PROTOCOL SERVICE CRC ERROR (RFC 7143 7.8, 7.9) when the sequence under way is over. */
+static void lost(struct iscsi_task *t)
+{
+	t->crc_error = true;
+	t->pdus_out++; /* keeps the task */
+	iscsi_task_abort(t);
+	t->pdus_out--;
+}
+
 bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 {
 	struct iscsi_dataout *o = &t->out;
 	uint32_t ttt = get_be32(bhs + BHS_TTT), off = get_be32(bhs + BHS_BUFFER_OFFSET);
 	uint32_t sn = get_be32(bhs + BHS_DATA_SN), len = bhs_data_len(bhs);
-	bool final = bhs[1] & BHS_FINAL;
+	bool final = bhs[1] & BHS_FINAL, right;
+	struct iscsi_r2t *r = NULL;
 
 	if (!t->cmd.dir_out)
 		return false;
 	if (ttt == ISCSI_TAG_NONE) {
-		if (!o->unsol_open || sn != o->unsol_data_sn || off != o->unsol_got ||
-		    len > o->unsol_len - o->unsol_got)
-			return false;
-		o->unsol_data_sn++;
-		o->unsol_got += len;
-		o->rx_r2t = NULL;
+		if (!o->unsol_open)
+			return o->closed;
+		right = sn == o->unsol_data_sn && off == o->unsol_got && len <= o->unsol_len - o->unsol_got;
 	} else {
-		struct iscsi_r2t *r = o->r2t ? &o->r2t[ttt & (ISCSI_R2T_MAX - 1)] : NULL;
-
-		if (!r || r->ttt != ttt || sn != r->data_sn || off != r->off + r->got || len > r->len - r->got)
-			return false;
+		r = o->r2t ? &o->r2t[ttt & (ISCSI_R2T_MAX - 1)] : NULL;
+		if (!r || r->ttt != ttt)
+			return o->closed;
 		/* F exactly at the end of the burst (11.8: the data asked for is sent in one sequence). */
-		if (final != (r->got + len == r->len))
-			return false;
+		right = sn == r->data_sn && off == r->off + r->got && len <= r->len - r->got &&
+			final == (r->got + len == r->len);
+	}
+	if (unlikely(!right && !o->closed)) {
+		log_ratelimited(LOG_LVL_WARN, "iscsi: %s: Data-Out out of sequence (offset %u, DataSN %u)",
+				t->conn->peer_text, off, sn);
+		lost(t);
+	}
+	if (r) {
 		r->data_sn++;
 		r->got += len;
-		o->rx_r2t = r;
+	} else {
+		o->unsol_data_sn++;
+		o->unsol_got += len;
 	}
+	o->rx_r2t = r;
 	o->rx_final = final;
 	aim(t, off, len);
 	return true;
-}
-
-static void lost(struct iscsi_task *t)
-{
-	t->crc_error = true;
-	iscsi_task_abort(t);
 }
 
 void iscsi_dataout_end(struct iscsi_task *t, bool ok)
@@ -355,12 +366,12 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 			iscsi_task_data_over(t);
 		return;
 	}
-	if (unlikely(!ok)) {
-		lost(t);
-		return;
-	}
 	t->pdus_out++; /* keeps the task */
-	if (unlikely(sp)) {
+	if (unlikely(!ok))
+		lost(t);
+	if (unlikely(!ok)) {
+		/* its bytes do not count */
+	} else if (unlikely(sp)) {
 		sp->complete = true;
 		for (unsigned i = 0; i < SCSI_CMD_SEGS && !o->closed; i++)
 			if (o->seg[i])

@@ -179,10 +179,6 @@ static void data_out_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 	if (t->conn == conn && iscsi_dataout_begin(t, bhs))
 		return;
 	iscsi_reject(conn, REJECT_PROTOCOL_ERROR, bhs);
-	/* Nobody knows any more which bytes of the command are the right ones. */
-	log_ratelimited(LOG_LVL_WARN, "iscsi: %s: Data-Out out of sequence (offset %u, DataSN %u)", conn->peer_text,
-			get_be32(bhs + BHS_BUFFER_OFFSET), get_be32(bhs + BHS_DATA_SN));
-	iscsi_conn_end(conn, true, "Data-Out out of sequence");
 }
 
 /* ---- everything else ---------------------------------------------------------------------------------------------- */
@@ -303,7 +299,7 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	if (unlikely(conn->failed))
 		return false;
 	ASSERT(!conn->rx_stopped && !conn->rx_task && !conn->rx_ctl);
-	conn->rx_op = op;
+	memcpy(conn->rx_bhs, bhs, ISCSI_BHS_LEN);
 	conn->rx_len = bhs_data_len(bhs);
 	conn->sink.kind = SINK_DISCARD;
 	if (unlikely(!conn->sess)) {
@@ -341,6 +337,8 @@ bool iscsi_rx_end(struct iscsi_conn *conn, bool ok)
 		return !conn->failed;
 	}
 	if (conn->rx_task) {
+		if (unlikely(!ok))
+			iscsi_reject(conn, REJECT_DATA_DIGEST, conn->rx_bhs);
 		iscsi_dataout_end(conn->rx_task, ok);
 	} else if (conn->rx_ctl) {
 		struct iscsi_ctl *ctl = conn->rx_ctl;
