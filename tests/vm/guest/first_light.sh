@@ -57,12 +57,23 @@ start_again() {
 	until_true 60 eval '[ "$(awk "{print \$7}" /sys/block/${AIO_SD#/dev/}/stat)" -gt $((written + 2048)) ]'
 }
 
+# An event thread for each LU, named for it and kept on one node (a node is one CPU here).
+lu_threads() {
+	tgtd_threads | tee /run/threads
+	[ "$(grep -cE '^lu-(1:1|2:1|2:2) [0-3]$' /run/threads)" = 3 ]
+}
+
 both_logged_in() { [ "$(cat /sys/class/iscsi_session/*/state | grep -c LOGGED_IN)" = 2 ]; }
 
 need 'backing stores' stores
 need 'tgtd starts' tgtd_start $P
 need 'targets and LUNs configured' configure
 step 'target list shows them' shown
+if [ $TGT_SUBJECT = ours ]; then
+	step 'a pinned thread for each LU' lu_threads
+else
+	skip 'a pinned thread for each LU' "Debian's tgt has one event loop for all"
+fi
 need 'initiator starts' iscsid_up
 need 'discovery' discover $P $RAM $AIO
 need 'login to the ram target' login $RAM $P

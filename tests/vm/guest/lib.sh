@@ -349,6 +349,28 @@ tgtd_stop() {
 	[ $? -eq 0 ] || [ $TGT_SUBJECT = debian ]
 }
 
+# tgtd_threads: name and allowed CPUs of each thread of tgtd, one a line. (CPU n is node n.)
+tgtd_threads() {
+	local t
+	for t in /proc/$TGTD_PID/task/*; do
+		printf '%s %s\n' "$(cat "$t/comm")" "$(awk '/^Cpus_allowed_list/ {print $2}' "$t/status")"
+	done
+}
+
+# node_pages REGEX: how many resident pages of tgtd's mappings that match (a line of numa_maps) lie on
+# nodes 0 to 3.
+node_pages() {
+	grep -E "$1" /proc/$TGTD_PID/numa_maps | awk '{
+		size = 4
+		for (i = 1; i <= NF; i++)
+			if (split($i, kv, "=") == 2 && kv[1] == "kernelpagesize_kB")
+				size = kv[2]
+		for (i = 1; i <= NF; i++)
+			if (split($i, kv, "=") == 2 && kv[1] ~ /^N[0-3]$/)
+				pages[substr(kv[1], 2)] += kv[2] * size / 4
+	} END {print pages[0] + 0, pages[1] + 0, pages[2] + 0, pages[3] + 0}'
+}
+
 target_new() { # TID IQN
 	adm --lld iscsi --op new --mode target --tid "$1" -T "$2" && adm --lld iscsi --op bind --mode target --tid "$1" -I ALL
 }
