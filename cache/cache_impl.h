@@ -282,7 +282,7 @@ bool io_wait(struct cache *cache, struct blk_req *req);
 /* Lets one who waits for a descriptor look again. */
 void io_kick(struct cache *cache);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
-void io_submit(struct cache_io *io, void (*done)(struct blk_req *req));
+void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 
 /* ---- reclaim.c: blocks ------------------------------------------------------------------------- */
 /* A free block of @p with one reference, evicting when it must; NULL when there is none. Lock held. */

@@ -191,7 +191,7 @@ bool io_wait(struct cache *c, struct blk_req *req)
 	return wait;
 }
 
-void io_submit(struct cache_io *io, void (*done)(struct blk_req *req))
+void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
 {
 	io->req.done = done;
 	if (blk_submit(io->dev->lower, &io->req))

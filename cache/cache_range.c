@@ -315,7 +315,7 @@ bool op_excl(struct blk_req *req)
 		if (op->stage == OP_EXCL_DRAIN && drain(dev, req, req->drv, &s)) {
 			op->stage = OP_EXCL_LOWER;
 			op_wait_more(req);
-			io_submit(req->drv, lower_done);
+			io_start(req->drv, lower_done);
 		}
 		if (!op_pass_end(req))
 			return false;

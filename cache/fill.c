@@ -287,7 +287,7 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 		op_wait_more(req);
 		metric_inc(M_cache_fills);
 		metric_add(M_cache_fill_bytes, io->req.len);
-		io_submit(io, fill_done);
+		io_start(io, fill_done);
 		io = NULL;
 		i += n;
 		leaf_lock(&p->lock);

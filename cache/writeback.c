@@ -261,7 +261,7 @@ bool flush_start(struct cache_dev *dev, uint64_t *keys, uint32_t n, uint32_t *do
 		++*done;
 	io->req.flags |= BLK_F_BACKGROUND;
 	dev->flush.inflight++;
-	io_submit(io, flush_done);
+	io_start(io, flush_done);
 	return true;
 }
 
@@ -347,7 +347,7 @@ static bool pass_start(struct cache_dev *dev, struct blk_req *req, struct partit
 		io->req.flags |= BLK_F_FUA;
 		op_wait_more(req);
 		--*budget;
-		io_submit(io, flush_done);
+		io_start(io, flush_done);
 		while (i < n && keys[i] < next)
 			i++;
 	}
@@ -407,7 +407,7 @@ static bool stable_start(struct cache_dev *dev, struct blk_req *req)
 			io->req.len = req->len;
 			op_wait_more(req);
 			op_of(req)->flags |= OP_F_AGAIN;
-			io_submit(io, stable_done);
+			io_start(io, stable_done);
 			return op_pass_end(req);
 		}
 		if (io_wait(dev->cache, req))
