@@ -10,12 +10,17 @@
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/portal.h"
 
+#define LISTENERS_MAX 4
+
 struct portal {
 	struct list link;
 	struct iscsi_portal p;
 	char text[96]; /* "ip:port,tpgt" */
-	const struct iscsi_transport *tp;
-	void *handle;
+	unsigned n;
+	struct {
+		const struct iscsi_transport *tp;
+		void *handle;
+	} at[LISTENERS_MAX];
 };
 
 static struct list portals = LIST_INIT(portals);
@@ -123,14 +128,36 @@ static struct portal *find(const struct iscsi_portal *p)
 	return NULL;
 }
 
-static const struct iscsi_transport *listener(void)
+static void close_listeners(struct portal *q)
+{
+	while (q->n) {
+		q->n--;
+		q->at[q->n].tp->unlisten(q->at[q->n].handle);
+	}
+}
+
+/* Every transport listens at every portal. TCP must be able to; iSER can only where the address is an RDMA
+ * device's. */
+static int open_listeners(struct portal *q)
 {
 	struct iscsi_transport_link *l;
+	int rc = -EOPNOTSUPP;
 
-	list_for_each(l, &iscsi_core.transports, link)
-		if (l->tp->listen)
-			return l->tp;
-	return NULL;
+	list_for_each(l, &iscsi_core.transports, link) {
+		const struct iscsi_transport *tp = l->tp;
+
+		if (!tp->listen)
+			continue;
+		ASSERT(q->n < LISTENERS_MAX);
+		rc = tp->listen(iscsi_core.main, (const struct sockaddr *)&q->p.addr, q->p.len, q->p.tpgt, &q->at[q->n].handle);
+		if (!rc) {
+			q->at[q->n++].tp = tp;
+		} else if (!tp->iser) {
+			close_listeners(q);
+			return rc;
+		}
+	}
+	return q->n ? 0 : rc;
 }
 
 int iscsi_portal_add(const char *text)
@@ -148,17 +175,12 @@ int iscsi_portal_add(const char *text)
 	if (!q)
 		return -ENOMEM;
 	q->p = p;
-	q->tp = listener();
-	if (!q->tp) {
-		free(q);
-		return -EOPNOTSUPP;
-	}
-	rc = q->tp->listen(iscsi_core.main, (const struct sockaddr *)&p.addr, p.len, p.tpgt, &q->handle);
+	iscsi_portal_format(&p, q->text, sizeof(q->text));
+	rc = open_listeners(q);
 	if (rc) {
 		free(q);
 		return rc;
 	}
-	iscsi_portal_format(&p, q->text, sizeof(q->text));
 	list_add_tail(&portals, &q->link);
 	log_notice("iscsi: portal %s", q->text);
 	return 0;
@@ -166,7 +188,7 @@ int iscsi_portal_add(const char *text)
 
 static void close_portal(struct portal *q)
 {
-	q->tp->unlisten(q->handle);
+	close_listeners(q);
 	list_del(&q->link);
 	free(q);
 }
