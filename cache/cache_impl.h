@@ -146,7 +146,7 @@ enum op_stage {
 enum {
 	OP_F_QUEUED = 1 << 0,	  /* on part->waitq */
 	OP_F_WOKEN = 1 << 1,	  /* told to try again */
-	OP_F_WAIT_DIRTY = 1 << 2, /* too much is dirty or being received; else: nothing is free */
+	OP_F_WAIT_QUOTA = 1 << 2, /* in which of its queues */
 	OP_F_PINNED = 1 << 3,	  /* holds op_pins on all keys of its range */
 	OP_F_AGAIN = 1 << 4,	  /* this pass found something: look again afterwards */
 	OP_F_OTHERS = 1 << 5,	  /* FLUSH: somebody else's flush, maybe not FUA, was waited for */
@@ -294,11 +294,20 @@ bool part_may_take(const struct partition *p, const struct blk_req *req);
 /* The same for @n blocks that will be received into and dirtied. */
 bool part_may_prepare(const struct partition *p, const struct blk_req *req, uint32_t n);
 /* @req cannot have its @need blocks: queues it by age. Lock held. */
-void part_wait(struct partition *p, struct blk_req *req, uint32_t need, bool dirty);
+void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue);
 /* Takes it out again, when it is in @p's queue. Lock held. */
 void part_unwait(struct partition *p, struct blk_req *req);
-/* Who can go on now, to be op_post()ed after unlocking, or NULL. Lock held. */
-struct blk_req *part_kick(struct partition *p) must_check;
+/* Who can go on now, to be posted after unlocking. Lock held. */
+struct wake {
+	unsigned n;
+	struct blk_req *req[PART_QUEUES];
+};
+struct wake part_kick(struct partition *p) must_check;
+static inline void wake_post(const struct wake *w)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		op_post(w->req[i]);
+}
 void part_kick_unlocked(struct partition *p);
 void lockset_kick(const struct lockset *ls);
 void cache_release(struct arena *a, struct buf *b);

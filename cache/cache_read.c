@@ -25,7 +25,7 @@ static inline bool gather_segment(struct partition *p, struct blk_req *req, uint
 			p->stats.misses++;
 			return false;
 		}
-		__atomic_fetch_add(&b->refs, 1, __ATOMIC_RELAXED);
+		atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
 		policy_touch(b);
 		uint8_t *base = p->data + ((size_t)b->index << c->geo.block_shift) +
 				((size_t)from << SECTOR_SHIFT);

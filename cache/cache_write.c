@@ -39,11 +39,11 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 		need[k] = copies * count_in(dev, r, p);
 		ok = part_may_prepare(p, req, need[k]);
 	}
-	bool dirty = !ok;
+	enum part_queue queue = ok ? WAIT_BLOCKS : WAIT_QUOTA;
 	for (uint32_t i = 0; ok && i < copies * r->n; i++) {
 		uint32_t b_i = i % r->n, from = range_from(r, b_i), to = range_to(c, r, b_i);
 		p = dev_part(dev, r->first + b_i);
-		struct buf *b = part_alloc(p, hint);
+		struct buf *b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 		if (!b) {
 			ok = false;
 			break;
@@ -58,7 +58,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 		part_unwait(c->part[op->queue], req);
 	if (ok)
 		return true;
-	part_wait(p, req, copies * count_in(dev, r, p), dirty);
+	part_wait(p, req, copies * count_in(dev, r, p), queue);
 	return false;
 }
 
@@ -173,7 +173,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		return;
 	}
 	op = page_of(p, old);
-	if (!whole && !op->io && __atomic_load_n(&old->refs, __ATOMIC_ACQUIRE) == 1) {
+	if (!whole && !op->io && atomic_load_explicit(&old->refs, memory_order_acquire) == 1) {
 		/* Nobody is looking, and whoever will, must take this lock first. */
 		memcpy(buf_data(old) + ((size_t)from << SECTOR_SHIFT),
 		       buf_data(fresh) + ((size_t)from << SECTOR_SHIFT),

@@ -39,13 +39,13 @@ void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_
 		excl_poke(dev);
 }
 
-/* How many blocks of the range fall into @p. */
-static uint32_t blocks_in(const struct cache_dev *dev, const struct cache_range *r,
+/* How many blocks of the range fall into @p and are not indexed. */
+static uint32_t absent_in(const struct cache_dev *dev, const struct cache_range *r,
 			  const struct partition *p)
 {
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < r->n; i++)
-		n += dev_part(dev, r->first + i) == p;
+		n += dev_part(dev, r->first + i) == p && !index_find(p, dev->identity, r->first + i);
 	return n;
 }
 
@@ -98,7 +98,7 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 		for (uint32_t k = 0; k < r->n; k++)
 			if (index_find(dev_part(dev, r->first + k), dev->identity, r->first + k))
 				unpin_locked(dev, r->first + k);
-		part_wait(p, req, blocks_in(dev, r, p), false);
+		part_wait(p, req, absent_in(dev, r, p), WAIT_BLOCKS);
 		queued = true;
 	} else {
 		op->flags |= OP_F_PINNED;
@@ -210,7 +210,7 @@ static uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct pa
 		buf_get(b);
 		if (frags_append(&io->req.data, buf_data(b) + ((size_t)s << SECTOR_SHIFT),
 				 (e - s) << SECTOR_SHIFT, b) < 0) {
-			__atomic_sub_fetch(&b->refs, 1, __ATOMIC_RELAXED); /* the index has one */
+			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed); /* the index has one */
 			break;
 		}
 		io->idx[n] = b->index;

@@ -17,7 +17,8 @@ int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pa
 	p->first = first;
 	p->nblocks = nblocks;
 	p->free_head = p->free_tail = BUF_NONE;
-	list_init(&p->waitq);
+	for (unsigned q = 0; q < PART_QUEUES; q++)
+		list_init(&p->waitq[q]);
 	list_init(&p->inflight);
 
 	uint32_t buckets = 16;

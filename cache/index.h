@@ -64,6 +64,13 @@ struct part_stats {
 
 struct cache_node;
 
+/*
+ * Who waits in a partition: for free blocks, or (a write about to be received) first of all for less
+ * to be dirty or in reception. Two queues, since who is in reception may have to wait in the first:
+ * COMPARE AND WRITE loads its range then.
+ */
+enum part_queue { WAIT_BLOCKS, WAIT_QUOTA, PART_QUEUES };
+
 struct partition {
 	struct leaf_lock lock;
 	/* Read-mostly. */
@@ -81,10 +88,10 @@ struct partition {
 	uint32_t free_head cacheline_aligned;
 	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
 	uint32_t count[PAGE_STATES];
-	uint32_t waiting;	   /* length of waitq */
+	uint32_t waiting;	   /* length of both queues */
 	uint32_t pins;		   /* sum of op_pins */
 	uint64_t generation;	   /* of the last commit */
-	struct list waitq;	   /* blk_req.link: who waits for free blocks, oldest first */
+	struct list waitq[PART_QUEUES]; /* blk_req.link, oldest first */
 	struct list inflight;	   /* cache_io.link: fills and flushes in flight */
 	struct policy policy;
 	struct part_stats stats;

@@ -20,6 +20,7 @@
 #ifndef CACHE_PAGE_H
 #define CACHE_PAGE_H
 
+#include <stdatomic.h>
 #include "cache/buf.h"
 #include "events/list.h"
 

@@ -197,7 +197,7 @@ struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf 
 			b->flags--;
 			push(p, POLICY_MAIN, b);
 		} else if (!usable(arg, b)) {
-			push(p, from_small ? POLICY_SMALL : POLICY_MAIN, b);
+			push(p, POLICY_MAIN, b); /* somebody is using it right now: that is a use */
 		} else {
 			if (from_small)
 				ghost_remember(p, b);

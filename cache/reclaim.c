@@ -19,7 +19,7 @@ uint32_t part_dirty_limit(const struct partition *p)
 static bool evictable(void *arg, struct buf *b)
 {
 	struct partition *p = arg;
-	return __atomic_load_n(&b->refs, __ATOMIC_ACQUIRE) == 1 && !page_of(p, b)->op_pins;
+	return atomic_load_explicit(&b->refs, memory_order_acquire) == 1 && !page_of(p, b)->op_pins;
 }
 
 /* A page on its way to a wire can leave the index; its block comes back with the last reference. */
@@ -32,7 +32,7 @@ static bool condemnable(void *arg, struct buf *b)
 void part_drop(struct partition *p, struct buf *b)
 {
 	part_set_state(p, b, PAGE_CONDEMNED);
-	if (__atomic_sub_fetch(&b->refs, 1, __ATOMIC_ACQ_REL) == 0)
+	if (atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1)
 		part_put_free(p, b);
 }
 
@@ -63,13 +63,26 @@ struct buf *part_alloc(struct partition *p, uint32_t hint)
 
 bool part_may_take(const struct partition *p, const struct blk_req *req)
 {
-	return list_empty(&p->waitq) || p->waitq.next == &req->link;
+	return list_empty(&p->waitq[WAIT_BLOCKS]) || p->waitq[WAIT_BLOCKS].next == &req->link;
+}
+
+static bool within_quota(const struct partition *p, uint32_t n)
+{
+	uint32_t unclean = part_unclean(p);
+	return unclean == 0 || unclean + n <= part_dirty_limit(p);
+}
+
+/* It has been through the other queue. */
+static bool is_in(const struct partition *p, const struct blk_req *req, enum part_queue q)
+{
+	const struct cache_op *op = (const struct cache_op *)(const void *)req->drv_word;
+	return (op->flags & OP_F_QUEUED) && op->queue == p->id && !(op->flags & OP_F_WAIT_QUOTA) == (q == WAIT_BLOCKS);
 }
 
 bool part_may_prepare(const struct partition *p, const struct blk_req *req, uint32_t n)
 {
-	uint32_t unclean = part_unclean(p);
-	return part_may_take(p, req) && (unclean == 0 || unclean + n <= part_dirty_limit(p));
+	const struct list *q = &p->waitq[WAIT_QUOTA];
+	return within_quota(p, n) && (list_empty(q) || q->next == &req->link || is_in(p, req, WAIT_BLOCKS));
 }
 
 void part_unwait(struct partition *p, struct blk_req *req)
@@ -78,12 +91,12 @@ void part_unwait(struct partition *p, struct blk_req *req)
 	if (!(op->flags & OP_F_QUEUED))
 		return;
 	list_del(&req->link);
-	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_DIRTY);
+	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_QUOTA);
 	__atomic_store_n(&p->waiting, p->waiting - 1, __ATOMIC_RELAXED);
 	p->stats.wait_ns += clock_now_ns() - op->since_ns;
 }
 
-void part_wait(struct partition *p, struct blk_req *req, uint32_t need, bool dirty)
+void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue)
 {
 	struct cache_op *op = op_of(req);
 	ASSERT(!(op->flags & OP_F_QUEUED));
@@ -91,36 +104,35 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, bool dir
 		op->since_ns = clock_now_ns();
 	op->need = (uint16_t)need;
 	op->queue = (uint16_t)p->id;
-	op->flags |= OP_F_QUEUED | (dirty ? OP_F_WAIT_DIRTY : 0);
+	op->flags |= OP_F_QUEUED | (queue == WAIT_QUOTA ? OP_F_WAIT_QUOTA : 0);
 	op->flags &= (uint16_t)~OP_F_WOKEN;
 	__atomic_store_n(&p->waiting, p->waiting + 1, __ATOMIC_RELAXED);
 	p->stats.waits++;
 	/* By age; nearly always the youngest. */
-	struct list *pos = p->waitq.prev;
-	while (pos != &p->waitq &&
+	struct list *head = &p->waitq[queue], *pos = head->prev;
+	while (pos != head &&
 	       op_of(list_entry(pos, struct blk_req, link))->since_ns > op->since_ns)
 		pos = pos->prev;
 	list_insert_after(pos, &req->link);
 }
 
-struct blk_req *part_kick(struct partition *p)
+struct wake part_kick(struct partition *p)
 {
+	struct wake w = { .n = 0 };
 	ASSERT(leaf_held(&p->lock));
-	if (likely(list_empty(&p->waitq)))
-		return NULL;
-	struct blk_req *req = list_first(&p->waitq, struct blk_req, link);
-	struct cache_op *op = op_of(req);
-	if (op->flags & OP_F_WOKEN)
-		return NULL;
-	if (op->flags & OP_F_WAIT_DIRTY) {
-		uint32_t unclean = part_unclean(p);
-		if (unclean && unclean + op->need > part_dirty_limit(p))
-			return NULL;
+	for (unsigned q = 0; q < PART_QUEUES; q++) {
+		if (likely(list_empty(&p->waitq[q])))
+			continue;
+		struct blk_req *req = list_first(&p->waitq[q], struct blk_req, link);
+		struct cache_op *op = op_of(req);
+		if ((op->flags & OP_F_WOKEN) ||
+		    (q == WAIT_QUOTA ? !within_quota(p, op->need) :
+				       p->count[PAGE_FREE] + policy_count(&p->policy) < op->need))
+			continue;
+		op->flags |= OP_F_WOKEN;
+		w.req[w.n++] = req;
 	}
-	if (p->count[PAGE_FREE] + policy_count(&p->policy) < op->need)
-		return NULL;
-	op->flags |= OP_F_WOKEN;
-	return req;
+	return w;
 }
 
 void part_kick_unlocked(struct partition *p)
@@ -128,10 +140,9 @@ void part_kick_unlocked(struct partition *p)
 	if (likely(!__atomic_load_n(&p->waiting, __ATOMIC_RELAXED)))
 		return;
 	leaf_lock(&p->lock);
-	struct blk_req *req = part_kick(p);
+	struct wake w = part_kick(p);
 	leaf_unlock(&p->lock);
-	if (req)
-		op_post(req);
+	wake_post(&w);
 }
 
 void lockset_kick(const struct lockset *ls)
@@ -147,8 +158,7 @@ void cache_release(struct arena *a, struct buf *b)
 	struct partition *p = &node->parts[b->index / node->part_blocks];
 	leaf_lock(&p->lock);
 	part_put_free(p, b);
-	struct blk_req *req = part_kick(p);
+	struct wake w = part_kick(p);
 	leaf_unlock(&p->lock);
-	if (req)
-		op_post(req);
+	wake_post(&w);
 }

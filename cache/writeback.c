@@ -206,7 +206,7 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 		buf_get(b);
 		if (frags_append(&io->req.data, buf_data(b) + ((size_t)from << SECTOR_SHIFT),
 				 (uint32_t)len, b) < 0) {
-			__atomic_sub_fetch(&b->refs, 1, __ATOMIC_RELAXED); /* the index has one */
+			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed); /* the index has one */
 			break;
 		}
 		if (!n)
