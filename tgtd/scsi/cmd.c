@@ -117,6 +117,7 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	cmd->nsegs_busy = 0;
 	cmd->step = 0;
 	cmd->fini = NULL;
+	cmd->cancel = NULL;
 	list_add_tail(&n->cmds, &cmd->link);
 
 	itl = likely(lun < n->nitl) ? n->itl[lun] : NULL;
@@ -268,6 +269,15 @@ void scsi_cmd_abort(struct scsi_cmd *cmd)
 		cmd->state &= ~(uint32_t)CMD_HELD;
 		cmd->state |= CMD_POSTED;
 		cmd->itl->inflight++;
+		cmd->msg.handle = aborted_later;
+		loop_post(cmd->nexus->loop, &cmd->msg);
+		return;
+	}
+	if ((cmd->state & CMD_JOB) && cmd->cancel) {
+		cmd->cancel(cmd);
+		cmd->cancel = NULL;
+		cmd->state &= ~(uint32_t)CMD_JOB;
+		cmd->state |= CMD_POSTED;
 		cmd->msg.handle = aborted_later;
 		loop_post(cmd->nexus->loop, &cmd->msg);
 		return;

@@ -120,6 +120,11 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 		adopt_blk(lu, conf->blk);
 	}
 	scsi_mode_init(lu);
+	if (scsi_pr_init(lu) < 0) {
+		free(lu);
+		errno = ENOMEM;
+		return NULL;
+	}
 	pthread_mutex_lock(&lu->lock);
 	scsi_lu_update_gate_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
@@ -146,6 +151,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 		t->lu[conf->lun] = lu;
 	pthread_mutex_unlock(&t->lock);
 	if (err) {
+		scsi_pr_free(lu);
 		pthread_mutex_destroy(&lu->lock);
 		free(lu);
 		errno = err;
@@ -240,6 +246,7 @@ static void all_left(struct scsi_visits *all)
 	struct lu_delete *d = container_of(all, struct lu_delete, visits);
 
 	ASSERT(list_empty(&d->lu->itls));
+	scsi_pr_free(d->lu);
 	d->close.home = loop_current();
 	d->close.work = close_store;
 	d->close.done = store_closed;

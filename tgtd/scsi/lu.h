@@ -102,6 +102,8 @@ struct scsi_itl {
 	uint8_t nua;
 	bool tas;		/* commands aborted now end with TASK ABORTED */
 	bool prevent;		/* PREVENT ALLOW MEDIUM REMOVAL by this nexus; lu->lock */
+	struct pr_reg *reg;	/* own registration; lu->lock */
+	bool preempted;		/* its commands are to be aborted; lu->lock */
 	bool gone;		/* no longer in nexus->itl[] */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;
@@ -334,6 +336,10 @@ void scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t a
 void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
 
 /* ---- shared by the command files ---------------------------------------------------------------------------------- */
+int scsi_pr_init(struct scsi_lu *lu);
+void scsi_pr_free(struct scsi_lu *lu);
+void scsi_pr_attach_locked(struct scsi_itl *itl);
+int scsi_pr_spc2_locked(const struct scsi_itl *itl);
 /* LBA and length against the capacity; answers and returns false when out of range. */
 bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
 /* LBA and length of a 10, 12 or 16 byte CDB of the READ/WRITE shape. */
@@ -372,7 +378,8 @@ static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)
 	X(op_write_atomic16) X(op_sync_cache) X(op_prefetch) X(op_verify) X(op_write_verify) X(op_caw) X(op_orwrite) \
 	X(op_write_same10) X(op_write_same16) X(op_unmap) X(op_get_lba_status) X(op_read_defect10) X(op_read_defect12) \
 	X(op_report_opcodes) X(op_report_tmfs) X(op_report_timestamp) X(op_set_timestamp) X(op_send_diagnostic) \
-	X(op_reserve) X(op_release)
+	X(op_reserve) X(op_release) X(op_pr_out) X(op_pr_read_keys) X(op_pr_read_reservation) \
+	X(op_pr_report_capabilities) X(op_pr_read_full_status)
 #define X(name) void name(struct scsi_cmd *cmd);
 SCSI_HANDLERS(X)
 #undef X

@@ -92,6 +92,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	list_add_tail(&lu->itls, &itl->link);
 	itl->gate = lu->gate;
 	scsi_ua_add_locked(itl, UA_POWER_ON);
+	scsi_pr_attach_locked(itl);
 	scsi_lu_reservations_changed_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
 	n->itl[lun] = itl;

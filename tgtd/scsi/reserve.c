@@ -2,29 +2,16 @@
 /* RESERVE(6/10), RELEASE(6/10) (SPC-2 7.21, 7.16), and what a lost nexus or a reset takes with it. */
 #include "tgtd/scsi/lu.h"
 
-void scsi_lu_reservations_changed_locked(struct scsi_lu *lu)
-{
-	struct scsi_itl *itl;
-
-	list_for_each(itl, &lu->itls, link) {
-		uint32_t was = atomic_load(&itl->gate), now;
-
-		do {
-			now = was & ~(uint32_t)GATE_RESERVED;
-			if (lu->reserved_by && lu->reserved_by != itl)
-				now |= GATE_RESERVED;
-		} while (!atomic_compare_exchange_weak(&itl->gate, &was, now));
-	}
-}
-
 void op_reserve(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
 	bool mine;
+	int pr;
 
 	pthread_mutex_lock(&lu->lock);
-	mine = !lu->reserved_by || lu->reserved_by == cmd->itl;
-	if (mine) {
+	pr = scsi_pr_spc2_locked(cmd->itl);
+	mine = pr >= 0 && (!lu->reserved_by || lu->reserved_by == cmd->itl);
+	if (mine && pr == 0) {
 		lu->reserved_by = cmd->itl;
 		scsi_lu_reservations_changed_locked(lu);
 	}
@@ -39,7 +26,9 @@ void op_release(struct scsi_cmd *cmd)
 	struct scsi_lu *lu = cmd->lu;
 
 	pthread_mutex_lock(&lu->lock);
-	if (lu->reserved_by == cmd->itl) { /* else GOOD without effect */
+	if (scsi_pr_spc2_locked(cmd->itl) < 0) {
+		cmd->status = SAM_RESERVATION_CONFLICT;
+	} else if (lu->reserved_by == cmd->itl) { /* else GOOD without effect */
 		lu->reserved_by = NULL;
 		scsi_lu_reservations_changed_locked(lu);
 	}
