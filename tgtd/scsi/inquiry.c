@@ -170,7 +170,9 @@ bool scsi_lu_thin(const struct scsi_lu *lu)
 static size_t vpd_b0(const struct scsi_cmd *cmd, uint8_t *b)
 {
 	const struct scsi_lu *lu = cmd->lu;
+	uint32_t gran;
 
+	b[0] = 0x01; /* WSNZ */
 	b[1] = (uint8_t)scsi_max_caw(lu);
 	put_be16(b + 2, (uint16_t)lu->conf.optimal_xfer_gran);
 	put_be32(b + 4, scsi_max_transfer(lu));
@@ -178,8 +180,9 @@ static size_t vpd_b0(const struct scsi_cmd *cmd, uint8_t *b)
 	if (scsi_lu_thin(lu)) {
 		put_be32(b + 16, UINT32_MAX); /* LBAs per UNMAP */
 		put_be32(b + 20, SCSI_UNMAP_DESCRIPTORS);
-		put_be32(b + 24, 1u << lu->conf.lbppbe);
-		put_be32(b + 28, 0x80000000u | (lu->conf.la_lba & ((1u << lu->conf.lbppbe) - 1)));
+		gran = MAX(1u << lu->conf.lbppbe, lu->blk->physical_size >> lu->block_shift);
+		put_be32(b + 24, gran);
+		put_be32(b + 28, 0x80000000u | (lu->conf.la_lba & (gran - 1)));
 	}
 	put_be64(b + 32, 0); /* WRITE SAME: any length */
 	put_be32(b + 40, scsi_max_atomic(lu));

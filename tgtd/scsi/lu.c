@@ -74,9 +74,10 @@ static void adopt_blk(struct scsi_lu *lu, struct blk *blk)
 	lu->block_size = blk->block_size;
 	lu->block_shift = (uint8_t)__builtin_ctz(blk->block_size);
 	lu->seg_max = (uint32_t)ALIGN_DOWN(MIN((uint64_t)blk->max_len, SEG_MAX), (uint64_t)blk->block_size);
-	if (lu->conf.lbppbe == 0xff || lu->conf.lbppbe == 0)
-		lu->conf.lbppbe = blk->physical_size > blk->block_size ?
-			(uint8_t)__builtin_ctz(blk->physical_size / blk->block_size) : 0;
+	/* Not taken from the store unless asked for: what a larger physical block would tell initiators,
+	 * the optimal unmap granularity tells them, and lbppbe=N is there for the rest. */
+	if (lu->conf.lbppbe == 0xff)
+		lu->conf.lbppbe = 0;
 }
 
 struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf *conf)

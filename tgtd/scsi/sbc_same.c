@@ -101,8 +101,10 @@ static void write_same(struct scsi_cmd *cmd, bool ndob)
 	}
 	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
 		return;
-	if (cmd->nblocks == 0) /* WSNZ = 0: to the end */
-		cmd->nblocks = scsi_lu_blocks(lu) - cmd->lba;
+	if (cmd->nblocks == 0) { /* WSNZ = 1: there is no "to the end" */
+		scsi_bad_cdb(cmd, cmd->cdb[0] == 0x41 ? 7 : 10, -1);
+		return;
+	}
 	cmd->xfer_len = cmd->xfer_end = cmd->nblocks << lu->block_shift;
 	cmd->xfer_next = 0;
 	if (ndob) {

@@ -51,7 +51,7 @@ struct scsi_lu_conf {
 	char scsi_id[25], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5]; /* "" = default */
 	bool readonly, removable, online, thin_provisioning, swp;
 	bool write_cache;	/* WCE at start */
-	uint8_t lbppbe;		/* logical blocks per physical block exponent; 0xff: from blk */
+	uint8_t lbppbe;		/* logical blocks per physical block exponent; 0xff: 0 */
 	uint16_t la_lba;
 	uint32_t optimal_xfer_gran, optimal_xfer_len;
 	uint16_t rotation_rate;	/* SBC-4 6.6.2: 1 = not rotating */

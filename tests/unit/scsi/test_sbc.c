@@ -103,10 +103,11 @@ START_TEST(ranges)
 			ck_assert_msg(strcmp(host_result(n), "05/21/00") == 0, "%02x lba %llx len %x: %s", ops[i],
 				      (unsigned long long)bad[j].lba, bad[j].len, host_result(n));
 		}
-		/* zero blocks at the very end are in range (WRITE SAME: zero means to the end) */
+		/* zero blocks at the very end are in range (but no length of a WRITE SAME: WSNZ = 1) */
 		cdb16(cdb, ops[i], last, 0);
 		host_out(n, 1, cdb, 16, buf, 512);
-		ck_assert_msg(n->status == SAM_GOOD, "%02x: %s", ops[i], host_result(n));
+		ck_assert_msg(strcmp(host_result(n), ops[i] == 0x93 ? "05/24/00" : "good") == 0, "%02x: %s", ops[i],
+			      host_result(n));
 	}
 	host_close(&h);
 }
@@ -297,11 +298,6 @@ START_TEST(write_same)
 	uint8_t two[1024] = { 1 };
 	host_out(n, 1, cdb, 16, two, 1024);
 	ck_assert_uint_eq(n->status, SAM_CHECK_CONDITION);
-	/* zero blocks: to the end */
-	cdb16(cdb, 0x93, 16000, 0);
-	ck_assert_uint_eq(host_out(n, 1, cdb, 16, data, 512), SAM_GOOD);
-	host_read10(n, 16383, 1);
-	ck_assert_mem_eq(n->in, data, 512);
 	free(data);
 	host_close(&h);
 }

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Persistent reservations: every service action, access by type, aborting, the state file. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "events/bytes.h"
+#include "tests/support/scsi_host.h"
+#include "tests/support/unit.h"
+
+static struct host h;
+static struct host_nexus *a, *b, *c;
+
+enum { REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_ABORT, REGISTER_IGNORE, MOVE };
+
+static const char *prout(struct host_nexus *n, int sa, int type, uint64_t key, uint64_t sa_key, int flags)
+{
+	uint8_t cdb[10] = { 0x5f, (uint8_t)sa, (uint8_t)type, 0, 0, 0, 0, 0, 24, 0 }, p[24] = { 0 };
+
+	put_be64(p, key);
+	put_be64(p + 8, sa_key);
+	p[20] = (uint8_t)flags;
+	host_out(n, 1, cdb, 10, p, 24);
+	return host_result(n);
+}
+
+static unsigned nkeys(struct host_nexus *n)
+{
+	host_in(n, 1, (uint8_t[]){ 0x5e, 0, 0, 0, 0, 0, 0, 4, 0, 0 }, 10, 1024);
+	ck_assert_str_eq(host_result(n), "good");
+	return get_be32(n->in + 4) / 8;
+}
+
+/* "type key" of the reservation, or "none". */
+static const char *reservation(struct host_nexus *n)
+{
+	static char text[40];
+
+	host_in(n, 1, (uint8_t[]){ 0x5e, 1, 0, 0, 0, 0, 0, 4, 0, 0 }, 10, 1024);
+	ck_assert_str_eq(host_result(n), "good");
+	if (get_be32(n->in + 4) == 0)
+		return "none";
+	snprintf(text, sizeof(text), "%u %llx", n->in[21], (unsigned long long)get_be64(n->in + 8));
+	return text;
+}
+
+static const char *rd(struct host_nexus *n)
+{
+	host_read10(n, 0, 1);
+	return host_result(n);
+}
+
+static const char *wr(struct host_nexus *n)
+{
+	uint8_t data[512] = { 0 };
+
+	host_write10(n, 0, 1, data, 512);
+	return host_result(n);
+}
+
+static const char *tur(struct host_nexus *n)
+{
+	host_tur(n, 1);
+	return host_result(n);
+}
+
+static void open3(void)
+{
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	c = host_login_ready(&h, "iqn.c");
+}
+
+START_TEST(registering)
+{
+	open3();
+	ck_assert_str_eq(prout(a, REGISTER, 0, 5, 1, 0), "conflict"); /* wrong existing key */
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0, 0, 0), "good");     /* nothing */
+	ck_assert_uint_eq(nkeys(a), 0);
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0, 0xa, 0), "good");
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0, 0xb, 0), "conflict");
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0xa, 0xaa, 0), "good");
+	ck_assert_str_eq(prout(b, REGISTER_IGNORE, 0, 77, 0xb, 0), "good");
+	ck_assert_uint_eq(nkeys(c), 2);
+	ck_assert_uint_eq(get_be32(c->in), 3); /* generation */
+	ck_assert_uint_eq(get_be64(c->in + 8), 0xaa);
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0xaa, 0, 0), "good");
+	ck_assert_uint_eq(nkeys(c), 1);
+	/* it outlives the session */
+	host_logout(b);
+	b = host_login_ready(&h, "iqn.b");
+	ck_assert_str_eq(prout(b, RESERVE, 1, 0xb, 0, 0), "good");
+	ck_assert_str_eq(reservation(b), "1 b");
+	/* those who are not registered may do nothing else */
+	for (int sa = RESERVE; sa <= PREEMPT_ABORT; sa++)
+		ck_assert_str_eq(prout(c, sa, 1, 0xb, 0xb, 0), "conflict");
+	ck_assert_str_eq(prout(b, RESERVE, 2, 0xb, 0, 0), "05/24/00");
+	ck_assert_str_eq(prout(b, RESERVE, 0x11, 0xb, 0, 0), "05/24/00");
+	ck_assert_str_eq(prout(b, REGISTER, 0, 0xb, 0xb, 1), "05/26/00"); /* APTPL without a place for it */
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(access_by_type)
+{
+	/* what an unregistered nexus, and a registered one that does not hold, may do */
+	static const struct { int type; const char *rd, *wr, *reg_rd, *reg_wr; } t[] = {
+		{ 1, "good", "conflict", "good", "conflict" }, { 3, "conflict", "conflict", "conflict", "conflict" },
+		{ 5, "good", "conflict", "good", "good" },     { 6, "conflict", "conflict", "good", "good" },
+		{ 7, "good", "conflict", "good", "good" },     { 8, "conflict", "conflict", "good", "good" },
+	};
+
+	open3();
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	prout(b, REGISTER, 0, 0, 0xb, 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+		ck_assert_str_eq(prout(a, RESERVE, t[i].type, 0xa, 0, 0), "good");
+		ck_assert_str_eq(rd(a), "good");
+		ck_assert_str_eq(wr(a), "good");
+		ck_assert_str_eq(rd(b), t[i].reg_rd);
+		ck_assert_str_eq(wr(b), t[i].reg_wr);
+		ck_assert_str_eq(rd(c), t[i].rd);
+		ck_assert_str_eq(wr(c), t[i].wr);
+		ck_assert_str_eq(tur(c), "good");
+		/* an initiator that comes later, too */
+		struct host_nexus *d = host_login_ready(&h, "iqn.d");
+		ck_assert_str_eq(wr(d), "conflict");
+		host_logout(d);
+		ck_assert_str_eq(prout(a, RELEASE, t[i].type == 1 ? 3 : 1, 0xa, 0, 0), "05/26/04");
+		ck_assert_str_eq(prout(a, RELEASE, t[i].type, 0xa, 0, 0), "good");
+		ck_assert_str_eq(tur(b), t[i].type >= 5 ? "06/2a/04" : "good");
+		ck_assert_str_eq(reservation(a), "none");
+		ck_assert_str_eq(wr(c), "good");
+	}
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(all_registrants)
+{
+	open3();
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	prout(b, REGISTER, 0, 0, 0xb, 0);
+	ck_assert_str_eq(prout(a, RESERVE, 7, 0xa, 0, 0), "good");
+	ck_assert_str_eq(reservation(c), "7 0");
+	ck_assert_str_eq(prout(b, RESERVE, 7, 0xb, 0, 0), "good"); /* holds it as well */
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0xa, 0, 0), "good");
+	ck_assert_str_eq(reservation(c), "7 0");
+	ck_assert_str_eq(prout(b, REGISTER, 0, 0xb, 0, 0), "good"); /* the last one */
+	ck_assert_str_eq(reservation(c), "none");
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(preempting)
+{
+	open3();
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	prout(b, REGISTER, 0, 0, 0xb, 0);
+	prout(c, REGISTER, 0, 0, 0xb, 0); /* the same key as b */
+	ck_assert_str_eq(prout(a, RESERVE, 5, 0xa, 0, 0), "good");
+	ck_assert_str_eq(prout(b, PREEMPT, 1, 0xb, 0, 0), "05/26/00");
+	ck_assert_str_eq(prout(b, PREEMPT, 1, 0xb, 0x77, 0), "conflict");
+	ck_assert_str_eq(prout(b, PREEMPT, 1, 0xb, 0xa, 0), "good");
+	ck_assert_str_eq(reservation(b), "1 b");
+	ck_assert_uint_eq(nkeys(b), 2);
+	ck_assert_str_eq(tur(a), "06/2a/05");
+	ck_assert_str_eq(tur(c), "06/2a/04"); /* was a registrants' type, is no longer */
+	ck_assert_str_eq(wr(c), "conflict");
+	/* registrations only */
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	ck_assert_str_eq(prout(b, PREEMPT, 1, 0xb, 0xa, 0), "good");
+	ck_assert_str_eq(tur(a), "06/2a/05");
+	ck_assert_str_eq(reservation(b), "1 b");
+	/* CLEAR */
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	ck_assert_str_eq(prout(a, CLEAR, 0, 0xa, 0, 0), "good");
+	ck_assert_uint_eq(nkeys(a), 0);
+	ck_assert_str_eq(reservation(a), "none");
+	ck_assert_str_eq(tur(b), "06/2a/03");
+	ck_assert_str_eq(tur(a), "good");
+	/* all registrants: zero means all of them */
+	host_logout(c);
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	prout(b, REGISTER, 0, 0, 0xb, 0);
+	prout(b, RESERVE, 8, 0xb, 0, 0);
+	ck_assert_str_eq(prout(a, PREEMPT, 3, 0xa, 0, 0), "good");
+	ck_assert_str_eq(reservation(a), "3 a");
+	ck_assert_uint_eq(nkeys(a), 1);
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(preempt_and_abort)
+{
+	struct host_cmd *cmd;
+	uint8_t data[512];
+
+	memset(data, 'x', sizeof(data));
+	open3();
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	prout(b, REGISTER, 0, 0, 0xb, 0);
+	prout(b, RESERVE, 6, 0xb, 0, 0);
+	b->hold_fetch = true;
+	cmd = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false, data, 512);
+	host_steps(&h, 3);
+	ck_assert(!cmd->completed);
+	ck_assert_str_eq(prout(a, PREEMPT_ABORT, 6, 0xa, 0xb, 0), "good");
+	ck_assert(cmd->ended); /* before the answer */
+	ck_assert_uint_eq(cmd->status, SAM_TASK_ABORTED);
+	host_finish(cmd);
+	b->hold_fetch = false;
+	ck_assert_str_eq(reservation(a), "6 a");
+	ck_assert_str_eq(tur(b), "06/2a/05");
+	ck_assert_str_eq(rd(b), "conflict");
+	ck_assert_str_eq(rd(a), "good");
+	ck_assert_uint_eq(a->in[0], 0);
+	host_close(&h);
+}
+END_TEST
+
+static size_t transport_id(uint8_t *p, const char *name)
+{
+	size_t n = ALIGN_UP(strlen(name) + 1, (size_t)4);
+
+	n = MAX(n, (size_t)20);
+	memset(p, 0, 4 + n);
+	p[0] = strstr(name, ",i,") ? 0x45 : 0x05;
+	put_be16(p + 2, (uint16_t)n);
+	memcpy(p + 4, name, strlen(name));
+	return 4 + n;
+}
+
+static const char *prout_ids(struct host_nexus *n, uint64_t key, uint64_t sa_key, const char *x, const char *y)
+{
+	uint8_t p[512] = { 0 }, cdb[10] = { 0x5f };
+	size_t len = 28;
+
+	put_be64(p, key);
+	put_be64(p + 8, sa_key);
+	p[20] = 0x08;
+	len += transport_id(p + len, x);
+	if (y)
+		len += transport_id(p + len, y);
+	put_be32(p + 24, (uint32_t)len - 28);
+	put_be32(cdb + 5, (uint32_t)len);
+	host_out(n, 1, cdb, 10, p, len);
+	return host_result(n);
+}
+
+START_TEST(registering_for_others)
+{
+	open3();
+	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b,i,0x00023d000001", "iqn.c"), "good");
+	ck_assert_uint_eq(nkeys(a), 3);
+	ck_assert_str_eq(prout(b, RESERVE, 5, 0x5, 0, 0), "good");
+	ck_assert_str_eq(wr(c), "good"); /* by its device name */
+	/* FULL STATUS */
+	host_in(a, 1, (uint8_t[]){ 0x5e, 3, 0, 0, 0, 0, 0, 4, 0, 0 }, 10, 1024);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_uint_eq(get_be32(a->in + 4) + 8, a->in_len);
+	ck_assert_uint_eq(get_be64(a->in + 8), 5);
+	ck_assert_uint_eq(a->in[8 + 12], 1); /* R_HOLDER */
+	ck_assert_uint_eq(a->in[8 + 13], 5);
+	ck_assert_uint_eq(get_be16(a->in + 8 + 18), 1);
+	ck_assert_uint_eq(a->in[8 + 24], 0x45);
+	ck_assert_str_eq((char *)a->in + 8 + 28, "iqn.b,i,0x00023d000001");
+	host_close(&h);
+
+	open3(); /* none at all when one of them is wrong */
+	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b,i,0x00023d000001", "iqn.b,i,0x00023d000001"), "05/26/00");
+	ck_assert_uint_eq(nkeys(a), 0);
+	/* lengths that lie */
+	uint8_t p[64] = { 0 };
+	put_be64(p + 8, 1);
+	p[20] = 0x08;
+	put_be32(p + 24, 1000);
+	host_out(a, 1, (uint8_t[]){ 0x5f, 0, 0, 0, 0, 0, 0, 0, 64, 0 }, 10, p, 64);
+	ck_assert_str_eq(host_result(a), "05/1a/00");
+	put_be32(p + 24, 36);
+	p[28] = 0x45;
+	put_be16(p + 30, 0xfffc);
+	host_out(a, 1, (uint8_t[]){ 0x5f, 0, 0, 0, 0, 0, 0, 0, 64, 0 }, 10, p, 64);
+	ck_assert_str_eq(host_result(a), "05/26/00");
+	host_out(a, 1, (uint8_t[]){ 0x5f, 0, 0, 0, 0, 0, 0, 0, 23, 0 }, 10, p, 23);
+	ck_assert_str_eq(host_result(a), "05/1a/00");
+	host_out(a, 1, (uint8_t[]){ 0x5f, 1, 1, 0, 0, 0, 0, 0, 64, 0 }, 10, p, 64);
+	ck_assert_str_eq(host_result(a), "05/1a/00");
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(moving)
+{
+	uint8_t p[128] = { 0 }, cdb[10] = { 0x5f, MOVE };
+	size_t len;
+
+	open3();
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	put_be64(p, 0xa);
+	put_be64(p + 8, 0xbb);
+	p[17] = 0x02; /* UNREG */
+	put_be16(p + 18, 1);
+	len = 24 + transport_id(p + 24, "iqn.b,i,0x00023d000001");
+	put_be32(p + 20, (uint32_t)len - 24);
+	put_be32(cdb + 5, (uint32_t)len);
+	host_out(a, 1, cdb, 10, p, len);
+	ck_assert_str_eq(host_result(a), "conflict"); /* holds nothing */
+	prout(a, RESERVE, 3, 0xa, 0, 0);
+	host_out(a, 1, cdb, 10, p, len);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_str_eq(reservation(b), "3 bb");
+	ck_assert_uint_eq(nkeys(b), 1);
+	ck_assert_str_eq(wr(b), "good");
+	ck_assert_str_eq(wr(a), "conflict");
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(beside_spc2)
+{
+	open3();
+	prout(a, REGISTER, 0, 0, 0xa, 0);
+	host_none(c, 1, (uint8_t[6]){ 0x16 }, 6);
+	ck_assert_str_eq(host_result(c), "conflict");
+	prout(a, RESERVE, 1, 0xa, 0, 0);
+	host_none(a, 1, (uint8_t[6]){ 0x16 }, 6); /* CRH: the holder's is accepted and means nothing */
+	ck_assert_str_eq(host_result(a), "good");
+	prout(a, CLEAR, 0, 0xa, 0, 0);
+	host_none(a, 1, (uint8_t[6]){ 0x16 }, 6);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_str_eq(prout(b, REGISTER, 0, 0, 0xb, 0), "conflict");
+	host_close(&h);
+}
+END_TEST
+
+/* ---- the file ------------------------------------------------------------------------------------------------ */
+
+static char dir[] = "/tmp/test_pr.XXXXXX";
+
+static void path_of(char *path, size_t size)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	path[0] = 0;
+	while ((e = readdir(d)) != NULL)
+		if (e->d_name[0] != '.') {
+			ck_assert_str_eq(path, ""); /* one file, no leftovers */
+			snprintf(path, size, "%s/%.200s", dir, e->d_name);
+		}
+	closedir(d);
+}
+
+static uint32_t tid;
+static void do_same_target(void *arg)
+{
+	h.target = scsi_target_create(tid, "iqn.2026-11.test:persistent");
+	(void)arg;
+}
+
+/* The same target name again, as after a restart of the daemon. */
+static void open_persistent(void)
+{
+	struct loop_conf conf = { .name = "test", .node = 0, .cpu = -1 };
+
+	memset(&h, 0, sizeof(h));
+	list_init(&h.nexuses);
+	h.loop = loop_create(&conf);
+	tid = 900;
+	host_do(&h, do_same_target, NULL);
+	ck_assert_ptr_nonnull(h.target);
+	h.lu = host_add_lu(&h, 1, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+}
+
+START_TEST(survives)
+{
+	char path[300], *text;
+	size_t len;
+	FILE *f;
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	scsi_set_state_dir(dir);
+	open_persistent();
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0, 0xa, 1), "good");
+	ck_assert_str_eq(prout(a, RESERVE, 6, 0xa, 0, 0), "good");
+	ck_assert_str_eq(prout(b, REGISTER, 0, 0, 0xb, 1), "good");
+	host_close(&h);
+
+	open_persistent();
+	ck_assert_str_eq(reservation(a), "6 a");
+	ck_assert_uint_eq(nkeys(b), 2);
+	ck_assert_str_eq(rd(b), "good");
+	host_in(a, 1, (uint8_t[]){ 0x5e, 2, 0, 0, 0, 0, 0, 4, 0, 0 }, 10, 1024);
+	ck_assert_uint_eq(a->in[2] & 1, 1);
+	ck_assert_uint_eq(a->in[3] & 1, 1);
+	struct host_nexus *d = host_login_ready(&h, "iqn.d");
+	ck_assert_str_eq(rd(d), "conflict");
+	host_close(&h);
+
+	/* cut anywhere, or one bit changed: refused as a whole */
+	path_of(path, sizeof(path));
+	f = fopen(path, "r");
+	text = calloc(1, 4096);
+	len = fread(text, 1, 4096, f);
+	fclose(f);
+	for (size_t cut = 0; cut < len; cut += 1 + len / 17) {
+		f = fopen(path, "w");
+		fwrite(text, 1, cut, f);
+		fclose(f);
+		open_persistent();
+		ck_assert_uint_eq(nkeys(a), 0);
+		ck_assert_str_eq(reservation(a), "none");
+		host_close(&h);
+	}
+	for (size_t at = 0; at < len; at += 1 + len / 23) {
+		text[at] ^= 0x04;
+		f = fopen(path, "w");
+		fwrite(text, 1, len, f);
+		fclose(f);
+		text[at] ^= 0x04;
+		open_persistent();
+		ck_assert_msg(nkeys(a) == 0, "byte %zu of %zu", at, len);
+		host_close(&h);
+	}
+	f = fopen(path, "w");
+	fwrite(text, 1, len, f);
+	fclose(f);
+	open_persistent(); /* and whole again */
+	ck_assert_uint_eq(nkeys(a), 2);
+	/* APTPL off: nothing comes back */
+	ck_assert_str_eq(prout(a, REGISTER_IGNORE, 0, 0, 0xa, 0), "good");
+	host_close(&h);
+	open_persistent();
+	ck_assert_uint_eq(nkeys(a), 0);
+	host_close(&h);
+	unlink(path);
+	rmdir(dir);
+	free(text);
+	scsi_set_state_dir(NULL);
+}
+END_TEST
+
+UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort, registering_for_others, moving,
+	  beside_spc2, survives)
