@@ -20,6 +20,7 @@
 #define GRACE_POLL_NS 20000
 
 static int cpus_usable = 1; /* by the process, when it started */
+static int cpus_elsewhere;  /* that the machine has beside these: whoever sends may run there */
 
 /* All loops there are. A leaf lock, except that loop_for_each() calls out under it. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -32,6 +33,7 @@ __attribute__((constructor)) static void count_usable_cpus(void)
 
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
 		cpus_usable = CPU_COUNT(&set);
+	cpus_elsewhere = (int)sysconf(_SC_NPROCESSORS_ONLN) - cpus_usable;
 }
 
 /* ---- creating and destroying ----------------------------------------------------------------- */
@@ -164,7 +166,7 @@ bool loop_others_awake(const struct loop *loop, bool before)
 	int awake = 1;
 	struct loop *l;
 
-	if (cpus_usable < 2)
+	if (cpus_usable + cpus_elsewhere < 2)
 		return true;
 	if (pthread_mutex_trylock(&registry_lock) != 0)
 		return before;
@@ -173,7 +175,8 @@ bool loop_others_awake(const struct loop *loop, bool before)
 		    !atomic_load_explicit(&l->blocked, memory_order_relaxed))
 			awake++;
 	pthread_mutex_unlock(&registry_lock);
-	return awake >= cpus_usable;
+	/* A daemon that was given a part of the machine may use all of its part. */
+	return cpus_elsewhere > 0 ? awake > cpus_usable : awake >= cpus_usable;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */

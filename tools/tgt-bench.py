@@ -184,7 +184,7 @@ class Daemon(Subject):
         argv = env.pin(self.wrap + [self.tgtd, '-f', '-C', str(self.control), '--iscsi',
                                     'portal=127.0.0.1:%d' % port] + self.args)
         self.proc = env.spawn(self, argv)
-        wait_for_port(port, self.proc, 60.0 if self.wrap else 10.0)
+        wait_for_port(port, self.proc, 60.0)
         self.pid = self.proc.pid
         self.portal = '127.0.0.1:%d' % port
         self.iqns = []
