@@ -88,7 +88,7 @@ struct adm_target {
 struct adm_lu {
 	uint32_t lun;
 	uint8_t flags; /* ADM_BS_* */
-	bool own_memory, uncached;
+	bool uncached; /* no cache was wanted on its store */
 	struct adm_target *target;
 	struct scsi_lu *scsi;
 	struct list hash, link;

@@ -560,7 +560,6 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 		blk_close(blk);
 		return refuse_errno(call, err, "event thread");
 	}
-	lu->own_memory = blk->caps & BLK_CAP_OWN_MEMORY;
 	lu->scsi = scsi_lu_create(lu->target->scsi, &conf);
 	if (lu->scsi) {
 		struct scsi_lu_info info;

@@ -463,6 +463,11 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	const char *v = value, *name = key;
 	int err;
 
+	if (lu && !strcmp(key, "refresh")) {
+		/* not a property: look at the store's size again */
+		err = scsi_lu_refresh(scsi);
+		return err ? refuse_errno(call, err, "refresh") : ADM_OK;
+	}
 	if (!v && lu)
 		v = initial_value(lu, key, number, sizeof(number));
 	if (!v)
