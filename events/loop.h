@@ -29,6 +29,7 @@ struct loop_conf {
 	int cpu;	   /* CPU to pin to, or -1 to pin to the node's set only, or not at all when
 			      the node is simulated, or no topology is in use (topology_use()) */
 	uint32_t spin_ns;  /* how long to spin before sleeping after work; 0 = sleep at once */
+	bool may_block;	   /* a helper that nobody waits for on a data path: it may use loop_call() */
 };
 
 /* Allocates a loop (its memory on its node). NULL with errno on failure. Any thread. */
@@ -122,8 +123,8 @@ void loop_poller_del(struct loop_poller *p);
 /* Any thread; never blocks. The loop runs msg->handle(msg), which from now on owns @msg and what embeds
  * it. The receiver is woken at most once per batch, and not at all while it is awake. */
 void loop_post(struct loop *loop, struct loop_msg *msg);
-/* Runs fn(arg) on @loop and waits for it. For the main thread's start-up and tests only: never from
- * an event thread (asserted). On the loop's own thread it simply calls. */
+/* Runs fn(arg) on @loop and waits for it. For start-up, tests and loops that may block: never from an
+ * event thread (asserted). On the loop's own thread it simply calls. */
 void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg);
 
 /* ---- what others keep per loop ----------------------------------------------------------------- */

@@ -24,6 +24,7 @@ struct loop {
 	int wake_fd;		 /* eventfd, edge-triggered: never read */
 	unsigned nfds;		 /* added by users; wake_fd does not count */
 	uint32_t spin_ns;
+	bool may_block;
 	uint64_t now;		 /* when this iteration began */
 	uint64_t fetched_at;	 /* when epoll_wait last returned, */
 	bool fetched_none;	 /* and whether it had nothing */

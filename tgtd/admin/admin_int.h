@@ -5,7 +5,9 @@
  *
  *     server.c   sockets, framing, limits
  *     verbs.c    (mode, op) -> function; waits for busy objects
+ *     registry.c what only admin knows about targets and LUs
  *     apply.c    makes and takes down targets and LUs: threads, stores, caches
+ *     store.c    opens stores, beside the main loop
  *     show.c     everything that prints
  *     export.c   the whole configuration as targets.conf text
  *
@@ -89,6 +91,7 @@ struct adm_lu {
 	uint32_t lun;
 	uint8_t flags; /* ADM_BS_* */
 	bool uncached; /* no cache was wanted on its store */
+	bool write_through;
 	struct adm_target *target;
 	struct scsi_lu *scsi;
 	struct list hash, link;
@@ -118,6 +121,37 @@ struct adm_target *registry_target(uint32_t tid);
 struct adm_target *registry_target_name(const char *name);
 struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun);
 
+void registry_add_target(struct adm_target *t);
+void registry_add_lu(struct adm_lu *lu);
+
+/* ---- store.c -------------------------------------------------------------------------------------------- */
+struct store_opts {
+	bool uncached, write_through;
+	int node; /* -1: anywhere */
+};
+bool store_parse_flags(const char *text, uint8_t *flags); /* --bsoflags */
+/* --bsopts: "cache=none|write-back|write-through" and "node=N", separated by ';' or ','. */
+bool store_parse_opts(const char *text, struct store_opts *o);
+bool store_known(const char *bstype);
+
+struct store_open {
+	struct scsi_work work;
+	/* wanted; texts stay the caller's */
+	const char *path, *bstype; /* path NULL: no medium */
+	uint32_t block_size;
+	uint8_t flags; /* ADM_BS_* */
+	bool uncached, write_through;
+	int node;
+	void (*done)(struct store_open *so); /* main loop, never from inside store_open() */
+	/* outcome: blk, or err and reason */
+	struct blk *blk;
+	int err;
+	char reason[200];
+};
+void store_open(struct store_open *so);
+/* Flushes and closes what no LU got. Later; nobody waits for it. */
+void store_close(struct blk *blk);
+
 /* ---- apply.c -------------------------------------------------------------------------------------------- */
 struct apply_lu {
 	uint32_t lun;
@@ -129,7 +163,9 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
  * inside. Marks the target busy. */
 enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t, bool force,
 				    void (*done)(void *arg, enum adm_status status), void *arg);
-enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const struct apply_lu *want);
+/* As apply_target_delete(): ADM_OK is a beginning. */
+enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const struct apply_lu *want,
+			     void (*done)(void *arg, enum adm_status status), void *arg);
 enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 				void (*done)(void *arg, enum adm_status status), void *arg);
 /* Another store under the same LU. */

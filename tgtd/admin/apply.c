@@ -16,118 +16,6 @@
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/iscsi/iscsi.h"
 
-/* ---- registry ------------------------------------------------------------------------------------------- */
-
-#define BUCKETS 4096
-
-static struct {
-	struct list target[BUCKETS], lu[BUCKETS];
-} registry;
-
-static uint32_t mix(uint64_t key)
-{
-	key *= 0x9e3779b97f4a7c15ull;
-	return (uint32_t)(key >> 52);
-}
-_Static_assert(BUCKETS == 1 << 12, "mix() keeps 12 bits");
-
-void registry_init(void)
-{
-	for (unsigned i = 0; i < BUCKETS; i++) {
-		list_init(&registry.target[i]);
-		list_init(&registry.lu[i]);
-	}
-}
-
-struct adm_target *registry_target(uint32_t tid)
-{
-	struct adm_target *t;
-
-	list_for_each(t, &registry.target[mix(tid)], hash)
-		if (t->tid == tid)
-			return t;
-	return NULL;
-}
-
-struct adm_target *registry_target_name(const char *name)
-{
-	struct scsi_target *t = scsi_target_find_name(name);
-
-	return t ? registry_target(scsi_target_tid(t)) : NULL;
-}
-
-static uint64_t lu_key(uint32_t tid, uint32_t lun)
-{
-	return (uint64_t)tid << 32 | lun;
-}
-
-struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun)
-{
-	struct adm_lu *lu;
-
-	list_for_each(lu, &registry.lu[mix(lu_key(t->tid, lun))], hash)
-		if (lu->target == t && lu->lun == lun)
-			return lu;
-	return NULL;
-}
-
-struct adm_set *set_find(const struct list *sets, const char *key)
-{
-	struct adm_set *s;
-
-	list_for_each(s, sets, link)
-		if (!strcmp(s->key, key))
-			return s;
-	return NULL;
-}
-
-int set_put(struct list *sets, const char *key, const char *value, const char *original)
-{
-	struct adm_set *s = set_find(sets, key);
-	char *copy = strdup(value);
-
-	if (!copy)
-		return -ENOMEM;
-	if (s) {
-		free(s->value);
-		s->value = copy;
-		return 0;
-	}
-	s = calloc(1, sizeof(*s));
-	if (s) {
-		list_init(&s->link);
-		s->value = copy;
-		s->key = strdup(key);
-		s->original = original ? strdup(original) : NULL;
-	}
-	if (!s || !s->key || (original && !s->original)) {
-		if (s)
-			set_drop(s);
-		else
-			free(copy);
-		return -ENOMEM;
-	}
-	list_add_tail(sets, &s->link);
-	return 0;
-}
-
-void set_drop(struct adm_set *s)
-{
-	if (!s)
-		return;
-	list_del(&s->link);
-	free(s->key);
-	free(s->value);
-	free(s->original);
-	free(s);
-}
-
-void set_drop_all(struct list *sets)
-{
-	while (!list_empty(sets))
-		set_drop(list_first(sets, struct adm_set, link));
-}
-
 /* ---- targets -------------------------------------------------------------------------------------------- */
 
 /* The characters that tgt takes; RFC 7143 4.2.7.1 would allow more after stringprep. */
@@ -195,7 +83,7 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	list_init(&t->waiters);
 	list_init(&t->masks);
 	list_init(&t->keys);
-	list_add_tail(&registry.target[mix(tid)], &t->hash);
+	registry_add_target(t);
 	adm.ntargets++;
 	apply_offline(t);
 	return ADM_OK;
@@ -268,6 +156,7 @@ struct pending {
 	struct adm_lu *lu;
 	struct adm_call *call; /* for the reason; NULL when nobody asked */
 	char *path;
+	struct blk *blk; /* a new store that the LU may yet refuse */
 };
 
 static struct pending *pending_new(struct adm_call *call, struct adm_target *t, struct adm_lu *lu,
@@ -334,112 +223,6 @@ enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t,
 	return ADM_OK;
 }
 
-/* ---- stores --------------------------------------------------------------------------------------------- */
-
-static bool parse_flags(const char *text, uint8_t *flags)
-{
-	*flags = 0;
-	while (text && *text) {
-		size_t n = strcspn(text, ":");
-
-		if (n == 4 && !strncmp(text, "sync", n))
-			*flags |= ADM_BS_SYNC;
-		else if (n == 6 && !strncmp(text, "direct", n))
-			*flags |= ADM_BS_DIRECT;
-		else
-			return false;
-		text += n + (text[n] == ':');
-	}
-	return true;
-}
-
-static bool known_bstype(const char *name)
-{
-	for (unsigned i = 0; blk_bstypes[i]; i++)
-		if (!strcmp(blk_bstypes[i], name))
-			return true;
-	return false;
-}
-
-struct lu_options {
-	bool uncached, write_through;
-	int node;
-};
-
-/* --bsopts: "cache=none|write-back|write-through" and "node=N", separated by ';' or ','. */
-static bool parse_bsopts(const char *text, struct lu_options *o)
-{
-	while (text && *text) {
-		size_t n = strcspn(text, ";,");
-		char word[64];
-
-		if (n >= sizeof(word))
-			return false;
-		memcpy(word, text, n);
-		word[n] = 0;
-		text += n + (text[n] != 0);
-		if (!strcmp(word, "cache=none")) {
-			o->uncached = true;
-		} else if (!strcmp(word, "cache=write-through")) {
-			o->write_through = true;
-		} else if (!strcmp(word, "cache=write-back")) {
-			o->write_through = false;
-		} else if (!strncmp(word, "node=", 5) && isdigit((unsigned char)word[5])) {
-			char *end;
-			unsigned long node = strtoul(word + 5, &end, 10);
-
-			if (*end || node >= adm.conf.topo->nnodes)
-				return false;
-			o->node = (int)node;
-		} else if (*word) {
-			return false;
-		}
-	}
-	return true;
-}
-
-/* The store named @path under the LU @lu (fields bstype, flags, place, uncached set), with its cache
- * on top. NULL: *status says why. */
-static struct blk *open_stack(struct adm_call *call, const struct adm_lu *lu, const char *path, uint32_t block_size,
-			      bool write_through, enum adm_status *status)
-{
-	char reason[200] = "";
-	struct blk_open_args args = {
-		.path = path ? path : "4096", /* no medium: a sink that nobody can reach until it is replaced */
-		.block_size = block_size,
-		.sync = lu->flags & ADM_BS_SYNC,
-		.direct = lu->flags & ADM_BS_DIRECT,
-		.topo = adm.conf.topo,
-		.node = lu->place.node,
-		.err = reason,
-		.err_len = sizeof(reason),
-	};
-	struct blk *blk = blk_open(path ? lu->bstype : "null", &args), *cached;
-
-	if (!blk && (errno == EROFS || errno == EACCES || errno == EPERM)) {
-		/* a store that can only be read makes a read-only LU */
-		args.readonly = true;
-		blk = blk_open(lu->bstype, &args);
-	}
-	if (!blk) {
-		int err = errno;
-
-		log_error("admin: LU %u:%u: %s: %s", lu->target->tid, lu->lun, path ? path : "no medium",
-			  *reason ? reason : strerror(err));
-		*status = refuse(call, err == ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s",
-				 path ? path : "no medium", *reason ? reason : strerror(err));
-		return NULL;
-	}
-	if (!adm.conf.cache || lu->uncached || (blk->caps & BLK_CAP_OWN_MEMORY) || !path)
-		return blk;
-	cached = cache_open(adm.conf.cache, blk, write_through);
-	if (!cached) {
-		*status = refuse_errno(call, -errno, "cache");
-		blk_close(blk);
-	}
-	return cached;
-}
-
 /* ---- logical units -------------------------------------------------------------------------------------- */
 
 /* NULL stays NULL; false: no memory. */
@@ -469,24 +252,25 @@ static struct adm_lu *lu_alloc(struct adm_target *t, const struct apply_lu *want
 }
 
 static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *want, struct adm_lu *lu,
-				struct lu_options *o, uint32_t *block_size)
+				struct store_opts *o, uint32_t *block_size)
 {
 	char *end;
 
 	if (want->device_type != ADM_TYPE_DISK)
 		return refuse(call, ADM_INVALID_REQUEST, "only disks are emulated");
-	if (!known_bstype(lu->bstype))
+	if (!store_known(lu->bstype))
 		return refuse(call, ADM_INVALID_REQUEST, "no backing store type is called '%s'", lu->bstype);
-	if (!parse_flags(want->bsoflags, &lu->flags))
+	if (!store_parse_flags(want->bsoflags, &lu->flags))
 		return refuse(call, ADM_INVALID_REQUEST, "bsoflags are sync, direct or sync:direct, not '%s'",
 			      want->bsoflags);
 	if (lu->flags && strcmp(lu->bstype, "rdwr") && strcmp(lu->bstype, "aio"))
 		return refuse(call, ADM_INVALID_REQUEST, "bsoflags mean nothing to a store of type %s", lu->bstype);
-	if (!parse_bsopts(want->bsopts, o))
+	if (!store_parse_opts(want->bsopts, o))
 		return refuse(call, ADM_INVALID_REQUEST,
 			      "bsopts are cache=none|write-back|write-through and node=<0..%u>, not '%s'",
 			      adm.conf.topo->nnodes - 1, want->bsopts);
 	lu->uncached = o->uncached;
+	lu->write_through = o->write_through || (lu->flags & ADM_BS_SYNC);
 	*block_size = 0;
 	if (want->blocksize) {
 		unsigned long n = strtoul(want->blocksize, &end, 0);
@@ -538,49 +322,107 @@ static void loop_end(struct loop *loop)
 	loop_destroy(loop);
 }
 
-/* Everything above the store; takes @blk down when it fails. */
-static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct blk *blk, bool write_cache)
+/* Everything above the store. ADM_OK: @blk belongs to the LU. */
+static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct blk *blk)
 {
 	struct scsi_lu_conf conf;
+	struct scsi_lu_info info;
 	int err;
 
 	scsi_lu_conf_init(&conf);
 	conf.lun = lu->lun;
 	conf.device_type = ADM_TYPE_DISK;
 	conf.blk = blk;
-	conf.write_cache = write_cache;
-	conf.readonly = conf.readonly || (blk->caps & BLK_CAP_READONLY);
+	conf.write_cache = !lu->write_through;
+	conf.readonly = blk->caps & BLK_CAP_READONLY;
 	if (!lu->path) {
 		conf.removable = true;
 		conf.online = false;
 	}
 	conf.loop_shared = adm.conf.central_events;
 	conf.loop = lu_loop(lu, &err);
-	if (!conf.loop) {
-		blk_close(blk);
+	if (!conf.loop)
 		return refuse_errno(call, err, "event thread");
-	}
 	lu->scsi = scsi_lu_create(lu->target->scsi, &conf);
-	if (lu->scsi) {
-		struct scsi_lu_info info;
-
-		scsi_lu_get_info(lu->scsi, &info);
-		lu->initial = info.conf;
-		return ADM_OK;
+	if (!lu->scsi) {
+		err = -errno;
+		loop_end(conf.loop);
+		return err == -EEXIST ? ADM_LUN_EXIST : refuse_errno(call, err, "logical unit");
 	}
-	err = -errno;
-	loop_end(conf.loop);
-	blk_close(blk);
-	return err == -EEXIST ? ADM_LUN_EXIST : refuse_errno(call, err, "logical unit");
+	scsi_lu_get_info(lu->scsi, &info);
+	lu->initial = info.conf;
+	return ADM_OK;
 }
 
-enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const struct apply_lu *want)
+/* What was opened, and for whom. */
+struct opening {
+	struct store_open store;
+	struct pending *pending;
+};
+
+static struct opening *opening_new(struct pending *p, const char *path, uint32_t block_size,
+				   void (*done)(struct store_open *so))
+{
+	struct opening *o = p ? calloc(1, sizeof(*o)) : NULL;
+
+	if (!o)
+		return NULL;
+	o->pending = p;
+	o->store = (struct store_open){
+		.path = path,
+		.bstype = p->lu->bstype,
+		.block_size = block_size,
+		.flags = p->lu->flags,
+		.uncached = p->lu->uncached,
+		.write_through = p->lu->write_through,
+		.node = p->lu->place.node,
+		.done = done,
+	};
+	return o;
+}
+
+static enum adm_status not_opened(struct adm_call *call, const struct store_open *so)
+{
+	return refuse(call, so->err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s", so->reason);
+}
+
+static void lu_unmake(struct adm_lu *lu)
+{
+	placement_release(adm.conf.placement, PLACE_LU, lu->place);
+	lu_free(lu);
+}
+
+static void lu_opened(struct store_open *so)
+{
+	struct opening *o = container_of(so, struct opening, store);
+	struct pending *p = o->pending;
+	struct adm_lu *lu = p->lu;
+	enum adm_status status;
+
+	if (so->err) {
+		status = not_opened(p->call, so);
+	} else {
+		status = lu_raise(p->call, lu, so->blk);
+		if (status != ADM_OK)
+			store_close(so->blk);
+	}
+	free(o);
+	if (status == ADM_OK)
+		registry_add_lu(lu);
+	else
+		lu_unmake(lu);
+	pending_end(p, status);
+}
+
+enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const struct apply_lu *want,
+			     void (*done)(void *arg, enum adm_status status), void *arg)
 {
 	struct adm_lu *lu = lu_alloc(t, want);
-	struct lu_options options = { .node = -1 };
+	struct store_opts options;
+	struct pending *p;
+	struct opening *o;
 	uint32_t block_size;
 	enum adm_status status;
-	struct blk *blk;
 
 	if (!lu)
 		return ADM_NOMEM;
@@ -589,19 +431,16 @@ enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const 
 		lu_free(lu);
 		return status;
 	}
-	bool write_through = options.write_through || (lu->flags & ADM_BS_SYNC);
-
 	lu->place = placement_assign(adm.conf.placement, PLACE_LU, options.node);
-	blk = open_stack(call, lu, want->path, block_size, write_through, &status);
-	if (blk)
-		status = lu_raise(call, lu, blk, !write_through);
-	if (!blk || status != ADM_OK) {
-		placement_release(adm.conf.placement, PLACE_LU, lu->place);
-		lu_free(lu);
-		return status;
+	p = pending_new(call, t, lu, done, arg);
+	o = opening_new(p, lu->path, block_size, lu_opened);
+	if (!o) {
+		free(p);
+		lu_unmake(lu);
+		return ADM_NOMEM;
 	}
-	list_add_tail(&registry.lu[mix(lu_key(t->tid, lu->lun))], &lu->hash);
-	list_add_tail(&t->luns, &lu->link);
+	t->busy = true;
+	store_open(&o->store);
 	return ADM_OK;
 }
 
@@ -645,6 +484,7 @@ static void lu_replaced(void *arg, int status)
 	struct adm_lu *lu = p->lu;
 
 	if (status) {
+		store_close(p->blk);
 		pending_end(p, refuse_errno(p->call, status, "path"));
 		return;
 	}
@@ -659,41 +499,53 @@ static void lu_replaced(void *arg, int status)
 	pending_end(p, status ? refuse_errno(p->call, status, "online") : ADM_OK);
 }
 
+static void path_opened(struct store_open *so)
+{
+	struct opening *o = container_of(so, struct opening, store);
+	struct pending *p = o->pending;
+
+	p->blk = so->blk;
+	if (so->err) {
+		enum adm_status status = not_opened(p->call, so);
+
+		free(o);
+		pending_end(p, status);
+		return;
+	}
+	free(o);
+	scsi_lu_set_blk(p->lu->scsi, p->blk, lu_replaced, p);
+}
+
 enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const char *path,
 			      void (*done)(void *arg, enum adm_status status), void *arg)
 {
-	struct pending *p;
 	struct scsi_lu_info info;
-	enum adm_status status = ADM_NOMEM;
-	struct blk *blk;
+	struct pending *p;
+	struct opening *o = NULL;
 
 	if (!*path)
 		return refuse(call, ADM_INVALID_REQUEST, "path is empty");
+	scsi_lu_get_info(lu->scsi, &info);
+	if (info.prevent_removal)
+		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
 	p = pending_new(call, lu->target, lu, done, arg);
 	if (p)
 		p->path = strdup(path);
-	if (!p || !p->path) {
+	if (p && p->path)
+		o = opening_new(p, p->path, lu->path ? info.block_size : 0, path_opened);
+	if (!o) {
+		if (p)
+			free(p->path);
 		free(p);
 		return ADM_NOMEM;
 	}
-	scsi_lu_get_info(lu->scsi, &info);
-	if (info.prevent_removal) {
-		free(p->path);
-		free(p);
-		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
-	}
-	blk = open_stack(call, lu, path, lu->path ? info.block_size : 0, !info.conf.write_cache, &status);
-	if (!blk) {
-		free(p->path);
-		free(p);
-		return status;
-	}
-	/* a request that runs on while its own target is busy came through a chain of updates */
+	o->store.write_through = !info.conf.write_cache;
 	lu->target->busy = true;
-	scsi_lu_set_blk(lu->scsi, blk, lu_replaced, p);
+	store_open(&o->store);
 	return ADM_OK;
 }
 
+/* The event thread of conf.central_events, when no LU is left. */
 void apply_stop_central(void)
 {
 	struct loop *loop = adm.central;

@@ -397,7 +397,9 @@ static enum adm_status lu_new(struct adm_call *call)
 	want.lun = (uint32_t)call->req.lun;
 	if (!want.lun || registry_lu(t, want.lun))
 		return ADM_LUN_EXIST;
-	return apply_lu_new(call, t, &want);
+	enum adm_status s = apply_lu_new(call, t, &want, finish, call);
+
+	return s == ADM_OK ? ADM_PENDING : s;
 }
 
 static enum adm_status lu_delete(struct adm_call *call)

@@ -26,7 +26,7 @@ void scsi_helper_run(struct scsi_work *w)
 	ASSERT(w->home);
 	pthread_mutex_lock(&helper_lock);
 	if (!helper) {
-		struct loop_conf conf = { .name = "scsi-helper", .node = 0, .cpu = -1 };
+		struct loop_conf conf = { .name = "scsi-helper", .node = 0, .cpu = -1, .may_block = true };
 
 		helper = loop_create(&conf);
 		if (helper && loop_start(helper) < 0) {

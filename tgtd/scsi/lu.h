@@ -243,15 +243,6 @@ void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status);
 void scsi_media_read(struct scsi_cmd *cmd);
 void scsi_media_write(struct scsi_cmd *cmd);
 
-/* ---- work that may block ----------------------------------------------------------------------------------- */
-struct scsi_work {
-	struct loop_msg msg;
-	struct loop *home;
-	void (*work)(struct scsi_work *w); /* on the helper thread */
-	void (*done)(struct scsi_work *w); /* on ->home; may free @w */
-};
-void scsi_helper_run(struct scsi_work *w);
-
 /* ---- nexus.c ------------------------------------------------------------------------------------------------- */
 /* The I_T_L nexus for a LUN, made on first use. NULL: no such LU for this initiator. */
 struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun);

@@ -94,6 +94,16 @@ struct scsi_lu_stats {
 /* Per nexus (stat prints a line per session); @nexus NULL: sum. */
 void scsi_lu_get_stats(const struct scsi_lu *lu, const struct scsi_nexus *nexus, struct scsi_lu_stats *out);
 
+/* Work that may block: files, opening and closing stores (all of that happens on this one thread, so
+ * that the layers below need no lock for it). In order; done() on ->home. */
+struct scsi_work {
+	struct loop_msg msg;
+	struct loop *home;
+	void (*work)(struct scsi_work *w); /* on the helper thread */
+	void (*done)(struct scsi_work *w); /* on ->home; may free @w */
+};
+void scsi_helper_run(struct scsi_work *w);
+
 /* Where persistent reservations with APTPL live: one file a logical unit in @dir. Call before the
  * first LU is created; NULL (the default): APTPL is not offered. The string is copied. Main thread. */
 void scsi_set_state_dir(const char *dir);

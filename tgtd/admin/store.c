@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Opening the store of an LU, and the cache on it. open(2) of a file on a dead server hangs, so none
+ * of this runs on the main loop: it goes to the helper thread, where stores are closed too.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "events/log.h"
+#include "tgtd/admin/admin_int.h"
+
+bool store_parse_flags(const char *text, uint8_t *flags)
+{
+	*flags = 0;
+	while (text && *text) {
+		size_t n = strcspn(text, ":");
+
+		if (n == 4 && !strncmp(text, "sync", n))
+			*flags |= ADM_BS_SYNC;
+		else if (n == 6 && !strncmp(text, "direct", n))
+			*flags |= ADM_BS_DIRECT;
+		else
+			return false;
+		text += n + (text[n] == ':');
+	}
+	return true;
+}
+
+bool store_known(const char *bstype)
+{
+	for (unsigned i = 0; blk_bstypes[i]; i++)
+		if (!strcmp(blk_bstypes[i], bstype))
+			return true;
+	return false;
+}
+
+bool store_parse_opts(const char *text, struct store_opts *o)
+{
+	*o = (struct store_opts){ .node = -1 };
+	while (text && *text) {
+		size_t n = strcspn(text, ";,");
+		char word[64];
+
+		if (n >= sizeof(word))
+			return false;
+		memcpy(word, text, n);
+		word[n] = 0;
+		text += n + (text[n] != 0);
+		if (!strcmp(word, "cache=none")) {
+			o->uncached = true;
+		} else if (!strcmp(word, "cache=write-through")) {
+			o->write_through = true;
+		} else if (!strcmp(word, "cache=write-back")) {
+			o->write_through = false;
+		} else if (!strncmp(word, "node=", 5) && isdigit((unsigned char)word[5])) {
+			char *end;
+			unsigned long node = strtoul(word + 5, &end, 10);
+
+			if (*end || node >= adm.conf.topo->nnodes)
+				return false;
+			o->node = (int)node;
+		} else if (*word) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* On the helper thread. */
+static void open_work(struct scsi_work *w)
+{
+	struct store_open *so = container_of(w, struct store_open, work);
+	struct blk_open_args args = {
+		.path = so->path ? so->path : "4096", /* no medium: a sink that nobody reaches until it is replaced */
+		.block_size = so->block_size,
+		.sync = so->flags & ADM_BS_SYNC,
+		.direct = so->flags & ADM_BS_DIRECT,
+		.topo = adm.conf.topo,
+		.node = so->node,
+		.err = so->reason,
+		.err_len = sizeof(so->reason),
+	};
+	const char *bstype = so->path ? so->bstype : "null";
+	struct blk *cached, *blk = blk_open(bstype, &args);
+
+	if (!blk && (errno == EROFS || errno == EACCES || errno == EPERM)) {
+		/* a store that can only be read makes a read-only LU */
+		args.readonly = true;
+		blk = blk_open(bstype, &args);
+	}
+	if (!blk) {
+		so->err = errno ? -errno : -EIO;
+		return;
+	}
+	if (!adm.conf.cache || so->uncached || (blk->caps & BLK_CAP_OWN_MEMORY) || !so->path) {
+		so->blk = blk;
+		return;
+	}
+	cached = cache_open(adm.conf.cache, blk, so->write_through);
+	if (!cached) {
+		so->err = errno ? -errno : -ENOMEM;
+		blk_close(blk);
+	}
+	so->blk = cached;
+}
+
+static void open_done(struct scsi_work *w)
+{
+	struct store_open *so = container_of(w, struct store_open, work);
+
+	if (so->err && !*so->reason)
+		snprintf(so->reason, sizeof(so->reason), "%.120s: %s", so->path ? so->path : "no medium",
+			 strerror(-so->err));
+	so->done(so);
+}
+
+void store_open(struct store_open *so)
+{
+	so->work.home = adm.conf.main;
+	so->work.work = open_work;
+	so->work.done = open_done;
+	scsi_helper_run(&so->work);
+}
+
+struct store_close {
+	struct scsi_work work;
+	struct blk *blk;
+};
+
+static void close_work(struct scsi_work *w)
+{
+	blk_close(container_of(w, struct store_close, work)->blk);
+}
+
+static void close_done(struct scsi_work *w)
+{
+	free(container_of(w, struct store_close, work));
+}
+
+void store_close(struct blk *blk)
+{
+	struct store_close *sc = calloc(1, sizeof(*sc));
+
+	if (!sc) {
+		log_error("admin: no memory to close %s; it stays open", blk->path ? blk->path : "a store");
+		return;
+	}
+	sc->blk = blk;
+	sc->work.home = adm.conf.main;
+	sc->work.work = close_work;
+	sc->work.done = close_done;
+	scsi_helper_run(&sc->work);
+}
