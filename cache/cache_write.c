@@ -220,10 +220,13 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	part_drop(p, old);
 }
 
-/* All blocks of the range, from the references in @f beginning at fragment byte @skip blocks. The lock
- * set is held; the list is empty of what was committed afterwards (the caller forgets it). */
-static void commit_range(struct cache_dev *dev, const struct cache_range *r, const struct frags *f,
-			 uint32_t skip)
+/*
+ * All blocks of the range, from the references in @f beyond the first @skip blocks. The lock set is
+ * held; the index owns the references afterwards (the caller forgets them). True when a partition has
+ * become dirtier than the flusher likes.
+ */
+static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
+			 const struct lockset *ls, const struct frags *f, uint32_t skip)
 {
 	struct cache *c = dev->cache;
 	uint64_t now = clock_now_ns();
@@ -239,17 +242,17 @@ static void commit_range(struct cache_dev *dev, const struct cache_range *r, con
 				     range_from(r, b), range_to(c, r, b), now, epoch);
 		}
 	BUG_ON(k != skip + r->n);
+	bool much = false;
+	for (uint32_t i = 0; i < ls->n; i++) {
+		struct partition *p = c->part[ls->id[i]];
+		much |= part_unclean(p) * 2 > part_dirty_limit(p);
+	}
+	return much;
 }
 
 /* The write is visible. Acknowledge it, or make it stable first. */
-static bool committed(struct blk_req *req, const struct lockset *ls)
+static bool committed(struct blk_req *req, const struct lockset *ls, bool much)
 {
-	struct cache_dev *dev = cache_dev_of(req->blk);
-	bool much = false;
-	for (uint32_t i = 0; i < ls->n; i++) {
-		struct partition *p = dev->cache->part[ls->id[i]];
-		much |= part_unclean(p) * 2 > part_dirty_limit(p);
-	}
 	lockset_kick(ls);
 	if (req->flags & BLK_F_FROM) {
 		aux_free(req->drv);
@@ -259,7 +262,7 @@ static bool committed(struct blk_req *req, const struct lockset *ls)
 	metric_inc(M_cache_writes);
 	if ((req->flags & BLK_F_FUA) || cache_write_through(req->blk))
 		return sync_begin(req);
-	flusher_kick(dev, much);
+	flusher_kick(cache_dev_of(req->blk), much);
 	return true;
 }
 
@@ -270,6 +273,7 @@ bool op_commit(struct blk_req *req)
 	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
 	struct frags *f = aux ? &aux->frags : &req->data;
 	struct lockset ls;
+	bool much = false;
 
 	lockset_build(&ls, dev, &r);
 	for (;;) {
@@ -277,7 +281,7 @@ bool op_commit(struct blk_req *req)
 		lockset_lock(&ls);
 		bool blocked = excl_blocks(dev, r.first, r.n);
 		if (!blocked)
-			commit_range(dev, &r, f, 0);
+			much = commit_range(dev, &r, &ls, f, 0);
 		lockset_unlock(&ls);
 		if (!blocked)
 			break;
@@ -286,7 +290,7 @@ bool op_commit(struct blk_req *req)
 			return false;
 	}
 	frags_forget(f);
-	return committed(req, &ls);
+	return committed(req, &ls, much);
 }
 
 bool cache_write(struct blk *blk, struct blk_req *req)
@@ -356,6 +360,7 @@ bool cache_op_caw(struct blk_req *req)
 	struct frags *f = aux ? &aux->frags : &req->data;
 	struct cache_op *op = op_of(req);
 	struct lockset ls;
+	bool much = false;
 
 	lockset_build(&ls, dev, &r);
 	for (;;) {
@@ -379,14 +384,14 @@ bool cache_op_caw(struct blk_req *req)
 			else
 				same = compare_range(dev, &r, f);
 			if (same == req->len)
-				commit_range(dev, &r, f, r.n);
+				much = commit_range(dev, &r, &ls, f, r.n);
 			lockset_unlock(&ls);
 		}
 		if (same == req->len) {
 			put_first(f, r.n);
 			frags_forget(f);
 			range_unpin(dev, req, &r);
-			return committed(req, &ls);
+			return committed(req, &ls, much);
 		}
 		if (same != UINT64_MAX) {
 			req->miscompare = same;

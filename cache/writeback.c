@@ -182,6 +182,8 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 	uint64_t end = (block | ((1ull << c->map.group_shift) - 1)) + 1, bytes = 0;
 	uint32_t n = 0, last_to = 0;
 
+	if (own) /* the edge of an exclusive range: its neighbours may be in somebody else's */
+		end = block + 1;
 	for (; block + n < end && n < CACHE_IO_BLOCKS; n++) {
 		struct buf *b = index_find(p, dev->identity, block + n);
 		if (!b || b->state != PAGE_DIRTY || page_of(p, b)->io ||
@@ -339,6 +341,10 @@ static bool pass_start(struct cache_dev *dev, struct blk_req *req, struct partit
 		if (!run) {
 			io_put(io);
 			op_of(req)->flags |= OP_F_OTHERS; /* somebody was faster, maybe without FUA */
+			if (!own) {
+				struct cache_range r = { .first = keys[i], .n = 1 };
+				excl_join(dev, req, &r); /* or it is about to be discarded */
+			}
 			i++;
 			continue;
 		}

@@ -112,8 +112,10 @@ static void blame(_Atomic uint64_t *what, const char *text, const struct slot *s
 		 uint64_t lo, uint64_t hi)
 {
 	if (atomic_fetch_add(what, 1) < 5)
-		fprintf(stderr, "%s: read %u+%u, sector %u shows %llu, allowed %llu..%llu\n", text, s->first, s->n,
-			sector, (unsigned long long)gen, (unsigned long long)lo, (unsigned long long)hi);
+		fprintf(stderr, "%s: read %u+%u, sector %u shows %llu, allowed %llu (%u+%u)..%llu, zeroed by %llu\n",
+			text, s->first, s->n, sector, (unsigned long long)gen, (unsigned long long)lo,
+			g.write_of[lo].first, g.write_of[lo].n, (unsigned long long)hi,
+			(unsigned long long)(sector < SECTORS ? g.zeroed[sector] : 0));
 }
 
 static uint64_t sum_of(const struct frags *f)
