@@ -121,14 +121,30 @@ static void sum_some(struct ram *r, uint32_t from, uint32_t to, uint64_t *sum, b
 		}                                                                  \
 	} while (0)
 
-static void lock_span(struct ram *r, struct span s)
+static inline bool one_stripe(struct span s)
 {
-	for_stripes(r, s, lock_some);
+	return s.first >> STRIPE_BLOCKS_SHIFT == (s.first + s.n - 1) >> STRIPE_BLOCKS_SHIFT;
 }
 
-static void unlock_span(struct ram *r, struct span s)
+static inline struct stripe *stripe_of(struct ram *r, uint64_t block)
 {
-	for_stripes(r, s, unlock_some);
+	return &r->stripe[(block >> STRIPE_BLOCKS_SHIFT) % STRIPES];
+}
+
+static inline void lock_span(struct ram *r, struct span s)
+{
+	if (likely(one_stripe(s)))
+		pthread_mutex_lock(&stripe_of(r, s.first)->lock);
+	else
+		for_stripes(r, s, lock_some);
+}
+
+static inline void unlock_span(struct ram *r, struct span s)
+{
+	if (likely(one_stripe(s)))
+		pthread_mutex_unlock(&stripe_of(r, s.first)->lock);
+	else
+		for_stripes(r, s, unlock_some);
 }
 
 /* Brackets a change of the table: readers that overlap it try again. */
@@ -243,22 +259,13 @@ static int snapshot(struct ram *r, struct frags *to, uint64_t offset, uint64_t l
 	return err;
 }
 
-static bool ram_read(struct blk *blk, struct blk_req *req)
+/* Several blocks, INTO, or a race with a writer. */
+static __attribute__((noinline)) bool read_slow(struct ram *r, struct blk_req *req)
 {
-	struct ram *r = ram_of(blk);
 	struct span s = span_of(r, req);
 	struct frags tmp;
 
-	if (likely(!(req->flags & BLK_F_INTO))) {
-		if (likely(s.n == 1)) {
-			struct buf *b = block_get(r, s.first);
-			uint32_t off = (uint32_t)req->offset & ((1u << r->shift) - 1);
-
-			/* An empty list has room. */
-			(void)block_append(r, &req->data, b, off, (uint32_t)req->len);
-			req->status = 0;
-			return true;
-		}
+	if (!(req->flags & BLK_F_INTO)) {
 		req->status = snapshot(r, &req->data, req->offset, req->len, s);
 		return true;
 	}
@@ -269,6 +276,45 @@ static bool ram_read(struct blk *blk, struct blk_req *req)
 		frags_put(&tmp);
 	}
 	frags_fini(&tmp);
+	return true;
+}
+
+/* A reference too many on a block that is no longer in the table. */
+static __attribute__((noinline)) bool read_lost_race(struct ram *r, struct blk_req *req, struct buf *b)
+{
+	buf_put(b);
+	return read_slow(r, req);
+}
+
+/* block_get() and block_append() of one block, without a call. */
+static bool ram_read(struct blk *blk, struct blk_req *req)
+{
+	struct ram *r = ram_of(blk);
+	const struct arena *a = r->pool.arena;
+	uint64_t n = req->offset >> r->shift;
+	uint32_t at, refs;
+	struct buf *b;
+
+	if (unlikely((req->flags & BLK_F_INTO) || (req->offset + req->len - 1) >> r->shift != n))
+		return read_slow(r, req);
+	at = atomic_load_explicit(&r->table[n], memory_order_acquire);
+	if (unlikely(!at))
+		return read_slow(r, req);
+	b = &a->hdr[at - 1];
+	refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
+	if (unlikely(!refs) ||
+	    unlikely(!atomic_compare_exchange_strong_explicit(&b->refs, &refs, refs + 1,
+							      memory_order_acq_rel,
+							      memory_order_relaxed)))
+		return read_slow(r, req);
+	if (unlikely(atomic_load_explicit(&r->table[n], memory_order_acquire) != at))
+		return read_lost_race(r, req, b);
+	req->data.v[0] = (struct frag){ a->data + ((size_t)(at - 1) << r->shift) +
+						(req->offset & ((1ull << r->shift) - 1)),
+					(uint32_t)req->len, 1, b };
+	req->data.n = 1;
+	req->data.len = req->len;
+	req->status = 0;
 	return true;
 }
 
