@@ -267,9 +267,24 @@ static void show_portal(const char *text, void *arg)
 	out_printf(arg, "Portal: %s\n", text);
 }
 
+/* Newest first, as tgt has them: the lines in reverse. */
 void show_portals(struct adm_call *call)
 {
-	iscsi_portal_each(show_portal, &call->out);
+	struct adm_out lines = { 0 };
+	size_t end;
+
+	iscsi_portal_each(show_portal, &lines);
+	end = lines.len;
+	while (end) {
+		size_t from = end - 1;
+
+		while (from && lines.buf[from - 1] != '\n')
+			from--;
+		out_printf(&call->out, "%.*s", (int)(end - from), lines.buf + from);
+		end = from;
+	}
+	call->out.failed |= lines.failed;
+	out_free(&lines);
 }
 
 /* ---- sessions and connections ------------------------------------------------------------------------------- */

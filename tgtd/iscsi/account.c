@@ -49,7 +49,7 @@ int iscsi_account_new(const char *user, const char *password)
 		free(a);
 		return -ENOMEM;
 	}
-	list_add_tail(&accounts, &a->link);
+	list_add_head(&accounts, &a->link); /* newest first, as tgt lists them */
 	return 0;
 }
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=bash
+# Sourced by the admin tests: a private daemon (ours or Debian's), and running the tools on it.
+#
+#   daemon_start ours|debian [tgtd options...]     daemon_stop
+#   adm ARGS...      tgtadm of that daemon; sets $out (stdout and stderr) and $rc
+#   is NAME CONDITION...   one TAP line
+
+bin=${TGT_BIN:-$(pwd)/build/bin}
+dir=$(mktemp -d /var/tmp/tgtd-admin-XXXXXX)
+export TGT_IPC_SOCKET=$dir/socket
+pid=
+kind=
+failures=0
+trap 'daemon_kill; rm -rf "$dir"' EXIT
+
+# A port that nobody listens on: found by asking the kernel for one is racy too, but this is in one
+# place only.
+pick_port() {
+	local p
+	for _ in $(seq 50); do
+		p=$((33204 + RANDOM % 46))
+		(exec 3<>/dev/tcp/127.0.0.1/$p) 2>/dev/null || { echo "$p"; return; }
+	done
+	echo 33249
+}
+port=$(pick_port)
+
+daemon_kill() {
+	[ -z "$pid" ] && return
+	kill -9 "$pid" 2>/dev/null
+	wait "$pid" 2>/dev/null
+	pid=
+}
+
+daemon_start() {
+	kind=$1
+	shift
+	rm -f "$dir"/socket.*
+	if [ "$kind" = ours ]; then
+		mkdir -p "$dir/state"
+		"$bin/tgtd" -f -C 0 --state-dir "$dir/state" --cache size=32m \
+			--iscsi "portal=127.0.0.1:$port,nop_interval=0,nop_count=0" "$@" >"$dir/log" 2>&1 &
+	else
+		/usr/sbin/tgtd -f -C 0 --iscsi "portal=127.0.0.1:$port" "$@" >"$dir/log" 2>&1 &
+	fi
+	pid=$!
+	for _ in $(seq 300); do
+		adm --mode system --op show
+		[ "$rc" = 0 ] && return 0
+		kill -0 "$pid" 2>/dev/null || break
+		sleep 0.1
+	done
+	echo "not ok: $kind tgtd does not come up"
+	tail -20 "$dir/log"
+	exit 1
+}
+
+# A regular end: the daemon exits by itself with 0.
+daemon_stop() {
+	local status=0
+	kill -TERM "$pid"
+	wait "$pid" || status=$?
+	pid=
+	return $status
+}
+
+tool() {
+	[ "$kind" = ours ] && echo "$bin/$1" || echo "/usr/sbin/$1"
+}
+
+adm() {
+	# the programs print the name they were called by: call both by the same
+	out=$(cd "$(dirname "$(tool tgtadm)")" && exec -a tgtadm ./tgtadm "$@" 2>&1)
+	rc=$?
+}
+
+is() {
+	local name=$1
+	shift
+	if "$@"; then
+		echo "ok $name"
+	else
+		echo "not ok $name"
+		failures=$((failures + 1))
+		# what was last said, for the log
+		printf '%s\n' "$out" | sed 's/^/#   /'
+	fi
+}
+
+# Exit status and output of the last command.
+said() { [ "$rc" = "$1" ] && [ "$out" = "$2" ]; }
+refused() { said 22 "tgtadm: $1"; }
+done_silently() { said 0 ""; }
+has_line() { printf '%s\n' "$out" | grep -qxF -- "$1"; }
+has() { printf '%s\n' "$out" | grep -qF -- "$1"; }
+not() { ! "$@"; }

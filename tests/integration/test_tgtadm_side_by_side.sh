@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# tgtadm and its daemon against Debian's tgt: the same conversation with both, compared byte for byte,
+# exit codes included. Our side is also compared with a golden file, so that the test says something
+# where Debian's tgt is not installed (GOLDEN=write makes the file anew).
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/integration/admin_lib.sh
+golden=tests/integration/golden/tgtadm.txt
+store=$dir/store
+truncate -s 64M "$store" "$store"{2..9}
+
+# One answer, as a block of text that can be compared and read.
+record() {
+	adm "$@"
+	printf '$ tgtadm'
+	printf ' %s' "$@"
+	printf '\n%s%sexit %s\n\n' "$out" "${out:+$'\n'}" "$rc"
+}
+
+# What may differ from run to run.
+stable() { sed -e "s#$dir#DIR#g" -e "s#:$port\b#:PORT#g"; }
+
+say() { record "$@" | stable >>"$dir/$kind.same"; }
+ours() {
+	local why=$1
+	shift
+	[ "$kind" = ours ] && echo "# $why" >>"$dir/ours.other"
+	record "$@" | stable >>"$dir/$kind.other"
+}
+
+daemon_start ours
+. tests/integration/tgtadm_dialogue.sh
+is "the daemon ends cleanly after it all" daemon_stop
+
+if [ "${GOLDEN:-}" = write ]; then
+	cat "$dir/ours.same" "$dir/ours.other" >$golden
+	echo "wrote $golden"
+fi
+out=$(diff -u $golden <(cat "$dir/ours.same" "$dir/ours.other"))
+is "answers are as in the golden file" test -z "$out"
+out=
+is "no answer is a lost connection" test "$(grep -c 'exit 107' "$dir/ours.same")" = 0
+
+if [ ! -x /usr/sbin/tgtd ] || [ ! -x /usr/sbin/tgtadm ]; then
+	echo "ok side by side with Debian's tgt # SKIP package tgt is not installed"
+	exit $((failures > 0))
+fi
+daemon_start debian
+. tests/integration/tgtadm_dialogue.sh
+daemon_kill
+out=$(diff -u "$dir/debian.same" "$dir/ours.same")
+is "$(grep -c '^\$' "$dir/ours.same") commands are answered as by Debian's tgt" test -z "$out"
+
+# A difference that is gone should not be documented any more.
+stale=$(awk 'BEGIN { RS = ""; ORS = "\n" } { sub(/^#[^\n]*\n/, "") } NR == FNR { theirs[$0]; next } ($0 in theirs) { sub(/\n.*/, ""); print }' \
+	"$dir/debian.other" "$dir/ours.other")
+out=$stale
+is "documented differences are differences" test -z "$stale"
+exit $((failures > 0))
