@@ -212,6 +212,7 @@ static void close_deferred(struct loop_deferred *d)
 				list_del(&p->link);
 				p->drop(p);
 			}
+		iscsi_session_run_held(conn->sess);
 	}
 	list_for_each_safe(t, tmp, &conn->tasks, link)
 		iscsi_task_abort(t);

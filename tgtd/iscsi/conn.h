@@ -73,7 +73,7 @@ struct iscsi_conn {
 	struct list sess_link;	/* session->conns */
 	struct timer nop_timer;
 	unsigned nop_interval_s, nop_count, nops_unanswered;
-	uint32_t nop_ttt;
+	uint64_t last_ping_ns;
 	struct timer close_timer; /* asked to log out */
 	bool close_timer_armed;
 	struct iscsi_text *text;

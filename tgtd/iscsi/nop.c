@@ -40,8 +40,8 @@ static void ping(struct iscsi_conn *conn)
 	bhs[0] = ISCSI_NOP_IN;
 	bhs[1] = BHS_FINAL;
 	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
-	conn->nop_ttt = conn->sess->next_ttt++ & 0x7fffffffu;
-	put_be32(bhs + BHS_TTT, conn->nop_ttt);
+	put_be32(bhs + BHS_TTT, conn->sess->next_ttt++ & 0x7fffffffu);
+	conn->last_ping_ns = loop_now(conn->loop);
 	iscsi_ctl_send(ctl, PDU_F_SN_ONLY, 0);
 }
 
@@ -51,8 +51,9 @@ static void nop_timer(struct timer *t)
 	uint64_t interval = conn->nop_interval_s * NSEC_PER_SEC;
 	uint64_t silent = loop_now(conn->loop) - conn->last_rx_ns;
 
-	if (silent < interval) {
+	if (conn->last_rx_ns >= conn->last_ping_ns)
 		conn->nops_unanswered = 0;
+	if (silent < interval) {
 		loop_timer_arm(conn->loop, t, interval - silent);
 		return;
 	}

@@ -162,7 +162,9 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	}
 	if (dlen && conn->rx_task)
 		iscsi_dataout_immediate(t, dlen);
-	iscsi_session_run_held(s);
+	/* With immediate data the next one waits for it (iscsi_rx_end()), as if both had come in order. */
+	else if (!dlen)
+		iscsi_session_run_held(s);
 }
 
 /* ---- Data-Out (11.7) --------------------------------------------------------------------------------------------- */
@@ -340,6 +342,7 @@ bool iscsi_rx_end(struct iscsi_conn *conn, bool ok)
 		if (unlikely(!ok))
 			iscsi_reject(conn, REJECT_DATA_DIGEST, conn->rx_bhs);
 		iscsi_dataout_end(conn->rx_task, ok);
+		iscsi_session_run_held(conn->sess);
 	} else if (conn->rx_ctl) {
 		struct iscsi_ctl *ctl = conn->rx_ctl;
 

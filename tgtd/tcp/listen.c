@@ -47,7 +47,7 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 			close(fd);
 			continue;
 		}
-		(void)tcp_conn_start(fd, &peer, &local, l->tpgt);
+		(void)tcp_conn_start(lfd->loop, fd, &peer, &local, l->tpgt);
 	}
 }
 

@@ -176,10 +176,9 @@ void tcp_transport_init(void)
 	iscsi_transport_register(&tcp_transport);
 }
 
-int tcp_conn_start(int fd, const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
+int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
 		   unsigned short tpgt)
 {
-	struct loop *loop = loop_current();
 	struct tcp_conn *tc;
 	int one = 1, rc;
 
@@ -198,8 +197,8 @@ int tcp_conn_start(int fd, const struct sockaddr_storage *peer, const struct soc
 	tc->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready };
 	tcp_rx_init(tc);
 	tcp_tx_init(tc);
-	iscsi_conn_init(&tc->conn, &tcp_transport, loop, peer, local, tpgt);
-	rc = loop_fd_add(loop, &tc->lfd);
+	iscsi_conn_init(&tc->conn, &tcp_transport, main, peer, local, tpgt);
+	rc = loop_fd_add(main, &tc->lfd);
 	if (rc)
 		iscsi_conn_fail(&tc->conn, "epoll failed");
 	return rc;
