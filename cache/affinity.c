@@ -35,3 +35,14 @@ uint32_t affinity_threshold(uint64_t hop_ns, uint64_t local_mbps, uint64_t remot
 	uint64_t bytes = hop_ns * local_mbps / 1000 * remote_mbps / (local_mbps - remote_mbps);
 	return bytes > UINT32_MAX - KiB(4) ? UINT32_MAX : (uint32_t)ALIGN_UP(bytes, KiB(4));
 }
+
+void affinity_apply(struct affinity *a, enum cache_affinity mode)
+{
+	uint32_t t = UINT32_MAX;
+	if (mode == CACHE_AFFINITY_FORWARD)
+		t = 0;
+	else if (mode == CACHE_AFFINITY_AUTO)
+		t = a->set ? a->set : a->calibrated;
+	__atomic_store_n(&a->mode, mode, __ATOMIC_RELAXED);
+	__atomic_store_n(&a->threshold, t, __ATOMIC_RELAXED);
+}

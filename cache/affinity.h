@@ -10,9 +10,15 @@
 #include "cache/index.h"
 
 struct affinity {
-	enum cache_affinity mode;
-	uint32_t threshold; /* bytes from which a request for another node is forwarded */
+	enum cache_affinity mode; /* atomic */
+	uint32_t threshold;	/* atomic: bytes from which a request for another node is forwarded */
+	uint32_t set;		/* as configured; 0: calibrated */
+	uint32_t calibrated;
+	uint32_t hop_ns, local_mbps, remote_mbps;
 };
+
+/* Puts @mode in force with the threshold that goes with it. */
+void affinity_apply(struct affinity *a, enum cache_affinity mode);
 
 /*
  * Algorithm 1 over [first, first + n) blocks, a whole group a step: the node that holds the most

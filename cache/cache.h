@@ -23,7 +23,7 @@ struct cache_conf {
 	uint32_t forward_threshold; /* bytes; 0: calibrated at start-up */
 	const struct topology *topo;
 	/* [topo->nnodes] a worker loop of each node, which runs forwarded requests and write-back and
-	 * outlives the cache. NULL: the cache makes threads of its own ("cache-N"). */
+	 * outlives the cache; they run already. NULL: the cache makes threads of its own ("cache-N"). */
 	struct loop *const *workers;
 	bool stepped;	      /* simulation: the workers are stepped (loop_step()) by the calling thread */
 };

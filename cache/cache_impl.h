@@ -120,6 +120,8 @@ static inline struct cache_blk *cache_blk_of(const struct blk *blk)
 	return container_of(blk, struct cache_blk, blk);
 }
 
+bool cache_is_cached(const struct blk *blk);
+
 static inline struct cache_dev *cache_dev_of(const struct blk *blk)
 {
 	return cache_blk_of(blk)->dev;

@@ -174,8 +174,9 @@ static bool wants_forward(struct cache_dev *dev, struct blk_req *req, const stru
 			  uint32_t *node)
 {
 	struct cache *c = dev->cache;
-	if (c->nnodes == 1 || req->len < c->affinity.threshold || (req->flags & BLK_F_FORWARDED) ||
-	    c->affinity.mode < CACHE_AFFINITY_FORWARD)
+	/* OFF and INLINE have a threshold beyond every request. */
+	if (c->nnodes == 1 || req->len < __atomic_load_n(&c->affinity.threshold, __ATOMIC_RELAXED) ||
+	    (req->flags & BLK_F_FORWARDED))
 		return false;
 	uint32_t self = c->node_of_topo[loop_node(loop_current()) & (TOPO_MAX_NODES - 1)];
 	uint32_t bs = 1u << c->geo.block_shift;

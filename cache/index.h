@@ -55,7 +55,9 @@ static inline uint32_t cache_map_node(const struct cache_map *m, uint32_t part)
 struct part_stats {
 	uint64_t hits, misses;	   /* blocks found with all asked sectors valid / not */
 	uint64_t local_bytes, remote_bytes; /* of hits: asked by a thread of this node, or another */
-	uint64_t fills, fill_bytes;
+	uint64_t fills, fill_bytes; /* backend reads */
+	uint64_t ra_fills, ra_bytes; /* of these by read-ahead; and blocks of that which were asked for */
+	uint64_t ra_used;
 	uint64_t evictions, condemned;
 	uint64_t flushes, flush_bytes;
 	uint64_t waits, wait_ns;   /* requests that waited for free blocks here, and how long */

@@ -22,10 +22,11 @@ uint64_t cache_dirty_bytes(const struct cache *cache)
 	uint64_t pages = 0;
 
 	for (uint32_t i = 0; i < cache->nparts; i++) {
-		const uint32_t *count = cache->part[i]->count;
+		struct partition *p = cache->part[i];
 
-		pages += __atomic_load_n(&count[PAGE_DIRTY], __ATOMIC_RELAXED) +
-			 __atomic_load_n(&count[PAGE_FLUSHING], __ATOMIC_RELAXED);
+		leaf_lock(&p->lock);
+		pages += p->count[PAGE_DIRTY] + p->count[PAGE_FLUSHING];
+		leaf_unlock(&p->lock);
 	}
 	return pages << cache->node[0].arena->block_shift;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/cache_impl.h"
+#include "cache/cache_stat.h"
 #include "tests/support/blktest.h"
 #include "tests/support/memdisk.h"
 
@@ -85,6 +86,64 @@ START_TEST(model)
 }
 END_TEST
 
+static const struct shape plain = { "size=8m", 2, MiB(16), 512, false, 50, 0 };
+
+static struct cache_stat all(bool pinned)
+{
+	struct cache_stat s;
+	cache_stat_init(&s);
+	cache_stat_add_all(cache, pinned, &s);
+	ck_assert_uint_eq(s.blocks, s.free + s.clean + s.dirty + s.flushing + s.filling + s.receiving + s.condemned);
+	return s;
+}
+
+START_TEST(statistics)
+{
+	uint8_t buf[65536];
+	struct cache_residency r;
+	char err[200];
+
+	open_cache(&plain);
+	ck_assert_int_eq(bt_read(&t, 0, 65536, buf, 0), 0);
+	struct cache_stat s = all(true);
+	ck_assert_uint_eq(s.hits, 16);
+	ck_assert_uint_eq(s.fill_bytes, 65536);
+	ck_assert_uint_eq(s.pinned, 0);
+	ck_assert_uint_eq(s.dirty, 0);
+	ck_assert_uint_eq(s.clean, 16);
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert_uint_eq(r.valid, 65536);
+	ck_assert_int_eq(bt_write(&t, 4096 + 512, 1024, buf, 0), 0);
+	ck_assert_int_eq(cache_residency(t.blk, 4096, 1024, &r), 0);
+	ck_assert_uint_eq(r.valid, 1024);
+	ck_assert_uint_eq(r.dirty, 512);
+	ck_assert_uint_eq(r.node_valid[0] + r.node_valid[1], 1024);
+	ck_assert_uint_eq(cache_dirty_bytes(cache), 4096);
+	ck_assert_int_eq(cache_residency(t.blk, MiB(16), 512, &r), -ERANGE);
+	ck_assert_int_eq(cache_residency(&disk->blk, 0, 512, &r), -EINVAL);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert_uint_eq(all(false).dirty, 0);
+	ck_assert_uint_eq(all(false).flush_bytes, 1024);
+
+	struct cache_info info;
+	cache_get_info(cache, &info);
+	ck_assert_uint_eq(info.size, MiB(8));
+	ck_assert_uint_eq(info.nodes, 2);
+	ck_assert_int_eq(cache_update(cache, "affinity", "forward", err, sizeof(err)), 0);
+	cache_get_info(cache, &info);
+	ck_assert_int_eq(info.affinity, CACHE_AFFINITY_FORWARD);
+	ck_assert_uint_eq(info.threshold, 0);
+	ck_assert_int_eq(cache_update(cache, "affinity", "sideways", err, sizeof(err)), -EINVAL);
+	ck_assert_int_eq(cache_update(cache, "size", "1g", err, sizeof(err)), -EINVAL);
+	ck_assert_int_eq(cache_update(cache, "affinity", "off,size=1g", err, sizeof(err)), -EINVAL);
+	ck_assert_int_eq(cache_update(cache, "affinity", "auto", err, sizeof(err)), 0);
+	ck_assert_int_eq(cache_update(cache, "threshold", "128k", err, sizeof(err)), 0);
+	cache_get_info(cache, &info);
+	ck_assert_uint_eq(info.threshold, 131072);
+	close_cache();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("cache");
@@ -94,6 +153,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, model, 0, ARRAY_SIZE(shapes));
+	tcase_add_test(tc, statistics);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
