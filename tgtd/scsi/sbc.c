@@ -178,23 +178,40 @@ void op_sync_cache(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, sync_done);
 }
 
+#define PREFETCH_MAX MiB(64)
+
+static void prefetch_next(struct scsi_cmd *cmd);
+
 static void prefetched(struct scsi_cmd *cmd)
 {
-	int err = cmd->seg[1].io.status;
+	struct blk_req *io = &cmd->seg[1].io;
 
+	cmd->xfer_next += io->len;
+	if (io->status == 0 && cmd->xfer_next < cmd->xfer_len) {
+		prefetch_next(cmd);
+		return;
+	}
 	/* SBC-4 5.10: CONDITION MET when all the blocks are in the cache now. */
-	if (err == 0 && cmd->step == 0)
+	if (io->status == 0 && cmd->step == 0)
 		cmd->status = SAM_CONDITION_MET;
-	else if (err == -EIO)
-		scsi_sense_errno(cmd, err, cmd->lba);
+	else if (io->status == -EIO)
+		scsi_sense_errno(cmd, io->status, cmd->lba);
 	scsi_done(cmd);
 }
 
-#define PREFETCH_MAX MiB(64)
+/* In pieces that the store can hold at once. */
+static void prefetch_next(struct scsi_cmd *cmd)
+{
+	struct blk_req *io = scsi_io(cmd);
+
+	io->op = BLK_PREFETCH;
+	io->offset = (cmd->lba << cmd->lu->block_shift) + cmd->xfer_next;
+	io->len = MIN(cmd->xfer_len - cmd->xfer_next, (uint64_t)cmd->lu->blk->max_len);
+	scsi_io_submit(cmd, prefetched);
+}
 
 void op_prefetch(struct scsi_cmd *cmd)
 {
-	struct blk_req *io;
 	uint64_t len;
 
 	scsi_cdb_range(cmd->cdb, &cmd->lba, &cmd->nblocks);
@@ -206,11 +223,9 @@ void op_prefetch(struct scsi_cmd *cmd)
 		return;
 	}
 	cmd->step = len > PREFETCH_MAX;
-	io = scsi_io(cmd);
-	io->op = BLK_PREFETCH;
-	io->offset = cmd->lba << cmd->lu->block_shift;
-	io->len = MIN(len, PREFETCH_MAX);
-	scsi_io_submit(cmd, prefetched);
+	cmd->xfer_next = 0;
+	cmd->xfer_len = MIN(len, PREFETCH_MAX);
+	prefetch_next(cmd);
 }
 
 /* ---- defects: there are none ---------------------------------------------------------------------------------- */
