@@ -81,9 +81,12 @@ int text_in_parse(struct text_in *in, int (*fn)(void *arg, const char *key, cons
 {
 	const char *seen[TEXT_KEYS_MAX];
 	unsigned n = 0;
-	char *p = in->buf, *end = in->buf + in->len;
+	char *p = in->buf, *end;
 
-	if (in->len && end[-1] != '\0')
+	if (!in->len)
+		return 0;
+	end = p + in->len;
+	if (end[-1] != '\0')
 		return -EPROTO;
 	while (p < end) {
 		char *key = p, *eq, *value;
@@ -169,7 +172,7 @@ int text_out_addf(struct text_out *out, const char *key, const char *fmt, ...)
 
 const char *text_out_take(struct text_out *out, uint32_t max, uint32_t *len, bool *more)
 {
-	const char *p = out->buf + out->sent;
+	const char *p = out->buf ? out->buf + out->sent : "";
 
 	ASSERT(out->sent <= out->len);
 	*len = MIN(out->len - out->sent, max);

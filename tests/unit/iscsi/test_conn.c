@@ -244,6 +244,24 @@ START_TEST(pings_are_echoed)
 }
 END_TEST
 
+/* Found by fuzz_pdu: arithmetic on the buffer that is not there yet. */
+START_TEST(an_empty_text_request_is_answered)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+
+	up(NULL);
+	wire_request(&w, bhs, ISCSI_TEXT_REQ, BHS_FINAL);
+	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_TEXT_RSP);
+	ck_assert_uint_eq(p.len, 0);
+	ck_assert(p.bhs[1] & BHS_FINAL);
+	down();
+}
+END_TEST
+
 START_TEST(silence_is_probed_and_ends)
 {
 	struct wire_pdu p;
@@ -583,7 +601,7 @@ END_TEST
 
 UNIT_MAIN("iscsi-conn", 30, login_and_numbers, the_first_pdu_must_be_a_login, a_login_that_takes_too_long_is_closed,
 	  unknown_target_and_wrong_tsih_are_refused, one_byte_at_a_time, many_commands_in_one_write,
-	  commands_outside_of_the_window_are_ignored, commands_run_in_cmdsn_order, a_tag_in_use_is_rejected, pings_are_echoed,
+	  commands_outside_of_the_window_are_ignored, commands_run_in_cmdsn_order, a_tag_in_use_is_rejected, pings_are_echoed, an_empty_text_request_is_answered,
 	  silence_is_probed_and_ends, logout, a_pdu_beyond_the_declared_length_ends_the_connection, an_unknown_opcode_is_rejected,
 	  the_same_port_logging_in_again_ends_its_old_session, several_connections_share_one_numbering,
 	  more_connections_than_negotiated_are_refused, abort_task, abort_of_a_task_that_has_not_come,
