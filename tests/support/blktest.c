@@ -14,6 +14,13 @@ uint64_t bt_random(uint64_t *state)
 	return z ^ z >> 31;
 }
 
+bool bt_all(const void *p, size_t len, uint8_t v)
+{
+	const uint8_t *b = p;
+
+	return b[0] == v && memcmp(b, b + 1, len - 1) == 0;
+}
+
 void bt_init(struct bt *t, struct blk *blk, uint64_t seed)
 {
 	struct loop_conf conf = { .name = "test", .node = 0, .cpu = -1 };

@@ -13,6 +13,8 @@ struct bt {
 };
 
 uint64_t bt_random(uint64_t *state);
+/* Are all @len (> 0) bytes @v? */
+bool bt_all(const void *p, size_t len, uint8_t v);
 void bt_init(struct bt *t, struct blk *blk, uint64_t seed);
 /* Opens a store with defaults; fails the test with the store's own words. */
 struct blk *bt_open(const char *bstype, const char *path, uint32_t block_size);

@@ -108,8 +108,7 @@ START_TEST(cancelled_write_leaves_no_trace)
 	blk_req_fini(&wr);
 	memset(out, 1, sizeof(out));
 	ck_assert_int_eq(bt_read(&t, 0, sizeof(out), out, 0), 0);
-	for (size_t i = 0; i < sizeof(out); i++)
-		ck_assert_uint_eq(out[i], 0);
+	ck_assert(bt_all(out, sizeof(out), 0));
 	bt_fini(&t);
 }
 END_TEST
@@ -317,8 +316,7 @@ START_TEST(memory_comes_back)
 		loop_step(t.loop, 10);
 	ck_assert_uint_le(resident_shmem(), before + MiB(80));
 	ck_assert_int_eq(bt_read(&t, MiB(100), MiB(1), b, 0), 0);
-	for (size_t i = 0; i < MiB(1); i++)
-		ck_assert_uint_eq(b[i], 0);
+	ck_assert(bt_all(b, MiB(1), 0));
 	/* And can be used again. */
 	memset(b, 8, MiB(1));
 	for (uint64_t at = 0; at < MiB(256); at += MiB(1))
