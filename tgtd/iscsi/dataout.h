@@ -52,10 +52,9 @@ struct iscsi_dataout {
 	uint32_t unsol_data_sn;
 	uint32_t r2t_sn;      /* of the next R2T */
 	uint8_t r2t_busy;     /* slots waiting for data */
-	bool unsol_open;      /* its F bit has not come yet */
+	uint8_t fetching;     /* transport fetches under way */
 	bool unsol_lost;      /* part of it went missing (ERL 1) */
 	bool closed;	      /* the command has ended: sink the rest */
-	uint8_t fetching;     /* transport fetches under way */
 	uint64_t unsol_lost_off;
 	struct iscsi_spill *spill, *rx_spill;
 	struct scsi_seg *seg[SCSI_CMD_SEGS]; /* being filled; host_word[0]: bytes there */
@@ -65,6 +64,12 @@ struct iscsi_dataout {
 	uint64_t rx_off;
 	uint32_t rx_len;
 	bool rx_final;
+	/*
+	 * Not in one word with r2t_busy: compilers then test the two with one load, which cannot be
+	 * forwarded from the byte store just before and waits until all payload stored before that has
+	 * reached the cache (a fifth of the time of a 4 KiB write).
+	 */
+	bool unsol_open; /* its F bit has not come yet */
 };
 
 /* A write command has come with @immediate bytes; @unsolicited: F = 0, Data-Out follows unasked. */

@@ -13,6 +13,12 @@
 #include "tgtd/tcp/conn.h"
 
 #define DIRECT_MIN 8192 /* below, a copy is cheaper than another call */
+/*
+ * After a long data segment another one is likely. Then only this much is received into the buffer behind
+ * it: the next header, and a little of its data, which has to be copied. The rest goes where it belongs.
+ */
+#define LONG_SEGMENT 16384
+#define BEHIND_LONG 512
 #define DIRECT_IOVS 66
 #define ROUNDS 4	/* receive calls before other connections get their turn */
 
@@ -241,7 +247,8 @@ void tcp_rx_ready(struct tcp_conn *tc)
 			if (tc->rx_state == RX_DATA && tc->data_len - tc->data_got >= DIRECT_MIN)
 				niov = sink_iovs(tc, iov, DIRECT_IOVS - 1, &direct);
 		}
-		space = TCP_RX_BUF - tc->tail;
+		space = tc->data_len >= LONG_SEGMENT && tc->tail < BEHIND_LONG ? BEHIND_LONG - tc->tail :
+										    TCP_RX_BUF - tc->tail;
 		ASSERT(space);
 		metric_inc(M_tcp_rx_calls);
 		if (niov) {

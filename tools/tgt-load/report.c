@@ -49,8 +49,9 @@ static double busy(const struct report *r, uint64_t ns)
 static double waits(const struct report *r)
 {
 	double all = r->seconds * r->opts->threads;
+	double waited = (double)r->tally->waited / 1e9;
 
-	return all > 0.0 ? (double)r->tally->waited / 1e9 / all : 0.0;
+	return all <= 0.0 ? 0.0 : waited < all ? waited / all : 1.0;
 }
 
 static void text_latency(FILE *f, const char *what, const struct hist *h)

@@ -361,11 +361,21 @@ static void arrivals(struct worker *w)
 			flush(w, w->conn[i]);
 }
 
+/*
+ * Receive until half of the connection's commands have ended, or nothing more is there: then the next
+ * batch of commands leaves in one piece. Answering the first completions at once would only split what is
+ * in flight into more and smaller batches, at both ends.
+ */
 static void receive(struct worker *w, struct conn *c)
 {
 	uint64_t before = w->ended;
-	int n = conn_rx(c, &w->now);
+	uint32_t total = 0;
+	int n;
 
+	do {
+		n = conn_rx(c, &w->now);
+		total += n > 0 ? (uint32_t)n : 0;
+	} while (n > 0 && w->ended - before < c->depth / 2 && total < c->rsize);
 	if (n < 0) {
 		bury(w, c);
 		return;
@@ -373,7 +383,7 @@ static void receive(struct worker *w, struct conn *c)
 	if (w->ended != before && w->measuring)
 		w->tally.batches++;
 	atomic_store_explicit(&w->done, w->ended, memory_order_relaxed);
-	if (n > 0) {
+	if (total > 0) {
 		w->moved = true;
 		refill(w, c->local);
 	}
