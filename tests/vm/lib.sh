@@ -7,20 +7,23 @@
 # Everything made here lies in build/vm (kernel, initramfs: cached) and build/log/vm-NAME* (results).
 #
 # Knobs from the environment: TGT_BIN (folder of the tgtd and tgtadm to test), VM_LIMIT (seconds for
-# the whole boot), VM_NODE_MB (memory of each of the four nodes), VM_ACCEL (tcg; kvm where it works),
-# VM_KERNEL_DEB (a linux-image package file, for machines without a package mirror).
+# the whole boot), VM_BOOT_LIMIT (for its first word), VM_NODE_MB (memory of each of the four nodes),
+# VM_ACCEL (tcg; kvm where it works), VM_KERNEL_DEB (a linux-image package file, for machines without
+# a package mirror).
 
 set -u
 VM_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 VM_REPO=$(cd "$VM_DIR/../.." && pwd)
 VM_CACHE=$VM_REPO/build/vm
 VM_LIMIT=${VM_LIMIT:-400}
+VM_BOOT_LIMIT=${VM_BOOT_LIMIT:-60}
+VM_QEMU=
 VM_NODE_MB=${VM_NODE_MB:-1024}
 VM_ACCEL=${VM_ACCEL:-tcg}
 TGT_BIN=${TGT_BIN:-$VM_REPO/build/bin}
 if [ ! -x "$TGT_BIN/tgtd" ] || [ ! -x "$TGT_BIN/tgtadm" ]; then
-	echo "# no tgtd and tgtadm in $TGT_BIN: Debian's tgt stands in"
-	TGT_BIN=/usr/sbin
+	echo "not ok ${0##*/}: no tgtd and tgtadm in $TGT_BIN (make all)"
+	exit 1
 fi
 
 # Modules without which there is no root file system; the guest loads all others by itself.
@@ -130,23 +133,10 @@ vm_numa_args() {
 	echo "$args"
 }
 
-# vm_run NAME [VAR=VALUE...]: boots, runs tests/vm/guest/NAME.sh with the variables set, prints its
-# output and exits with 0 if every step was ok. Results: build/log/vm-NAME.log (what the script said),
-# build/log/vm-NAME.console (the kernel), build/log/vm-NAME.out/ (files the guest left in /out).
-vm_run() {
-	VM_NAME=$1
-	shift
-	local log=$VM_REPO/build/log/vm-$VM_NAME var rc start=$SECONDS
-	vm_prepare
-	mkdir -p "$(dirname "$log")"
-	rm -rf "$log.out" "$log.log" "$log.console"
-	mkdir "$log.out"
-	{
-		for var in "REPO=$VM_REPO" "SCENARIO=$VM_NAME" "TGT_BIN=$TGT_BIN" "MODULES=$VM_CACHE/kernel" "VM_CACHE=$VM_CACHE" \
-			"GUEST_LIMIT=$((VM_LIMIT - 30))" "$@"; do
-			printf 'export %s=%q\n' "${var%%=*}" "${var#*=}"
-		done
-	} >"$log.out/env"
+# Starts QEMU in the background, its pid in VM_QEMU.
+vm_start() { # LOG
+	local log=$1
+	rm -f "$log.log" "$log.console"
 	# ttyS0 is the kernel's, ttyS1 the script's: no kernel message can tear a TAP line.
 	# shellcheck disable=SC2046
 	timeout -k 5 "$VM_LIMIT" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
@@ -160,12 +150,53 @@ vm_run() {
 		-virtfs "local,path=$log.out,mount_tag=out,security_model=none,multidevs=remap" \
 		>"$log.qemu" 2>&1 </dev/null &
 	VM_QEMU=$!
-	trap 'kill $VM_QEMU 2>/dev/null' EXIT
+}
+
+# The guest said something, or QEMU has ended, before VM_BOOT_LIMIT.
+vm_alive() { # SCRIPT-LOG
+	local end=$((SECONDS + VM_BOOT_LIMIT))
+	while [ $SECONDS -lt $end ]; do
+		[ ! -s "$1" ] && kill -0 $VM_QEMU 2>/dev/null || return 0
+		sleep 0.2
+	done
+	return 1
+}
+
+# vm_run NAME [VAR=VALUE...]: boots, runs tests/vm/guest/NAME.sh with the variables set, prints its
+# output and exits with 0 if every step was ok. Results: build/log/vm-NAME.log (what the script said),
+# build/log/vm-NAME.console (the kernel), build/log/vm-NAME.out/ (files the guest left in /out).
+vm_run() {
+	VM_NAME=$1
+	shift
+	local log=$VM_REPO/build/log/vm-$VM_NAME var rc try start=$SECONDS
+	vm_prepare
+	mkdir -p "$(dirname "$log")"
+	rm -rf "$log.out" "$log.log" "$log.console"
+	mkdir "$log.out"
+	{
+		for var in "REPO=$VM_REPO" "SCENARIO=$VM_NAME" "TGT_BIN=$TGT_BIN" "MODULES=$VM_CACHE/kernel" "VM_CACHE=$VM_CACHE" \
+			"GUEST_LIMIT=$((VM_LIMIT - 30))" "$@"; do
+			printf 'export %s=%q\n' "${var%%=*}" "${var#*=}"
+		done
+	} >"$log.out/env"
+	trap '[ -z "$VM_QEMU" ] || kill $VM_QEMU 2>/dev/null' EXIT
 	trap 'exit 143' TERM INT
-	tail -F -s 0.2 --pid=$VM_QEMU "$log.log" 2>/dev/null | tr -d '\r' | vm_print
+	# On a crowded host the emulated CPUs now and then fail to start each other; that is QEMU's affair
+	# and shows within seconds, so such a boot is given up early and said.
+	for try in 1 2 3; do
+		vm_start "$log"
+		vm_alive "$log.log" && break
+		[ $try = 3 ] || {
+			echo "# $VM_NAME: no sign of life from the guest in $VM_BOOT_LIMIT s, starting again"
+			kill $VM_QEMU
+			wait $VM_QEMU 2>/dev/null
+		}
+	done
+	tail -F -n +1 -s 0.2 --pid=$VM_QEMU "$log.log" 2>/dev/null | tr -d '\r' | vm_print
 	wait $VM_QEMU
 	rc=$?
 	trap - EXIT
+	vm_cores "$log.out"
 	echo "# $VM_NAME: guest ran for $((SECONDS - start)) s, kernel $VM_VERSION, files in $log.*"
 	if ! tr -d '\r' <"$log.log" 2>/dev/null | grep -q '^VM-END$'; then
 		echo "not ok $VM_NAME: the guest did not reach its end (QEMU status $rc, limit $VM_LIMIT s)"
@@ -177,6 +208,19 @@ vm_run() {
 	fi
 	! tr -d '\r' <"$log.log" | grep -q '^not ok '
 	exit $?
+}
+
+# Where programs crashed, as far as there is a debugger. (Their files are the host's, paths hold.)
+vm_cores() { # DIR
+	local core
+	command -v gdb >/dev/null || return 0
+	for core in "$1"/core.*; do
+		[ -e "$core" ] || continue
+		echo "# $core:"
+		gdb -q -batch -ex 'thread apply all bt 12' -c "$core" \
+			"$(file -b "$core" | sed -n "s/.*execfn: '\([^']*\)'.*/\1/p")" 2>/dev/null |
+			grep -E '^(Thread|#)' | sed 's/^/#    /' | head -n 60
+	done
 }
 
 # TAP lines as they are, all else as comments.
