@@ -77,11 +77,14 @@ static const struct key_row rows[KEY_COUNT] = {
 	[KEY_TaskReporting] = { "TaskReporting", .rule = RULE_NONE, .flags = IN_LOGIN | LEADING_ONLY },
 	[KEY_iSCSIProtocolLevel] = { "iSCSIProtocolLevel", 0, 31, 1, 1, RULE_MIN, IN_LOGIN | LEADING_ONLY },
 	[KEY_RDMAExtensions] = { "RDMAExtensions", 0, 1, 0, 1, RULE_AND, IN_LOGIN | LEADING_ONLY, AT(rdma_extensions, W_BOOL) },
-	[KEY_TargetRecvDataSegmentLength] = { "TargetRecvDataSegmentLength", 512, MAX24, 8192, 262144, RULE_MIN, IN_LOGIN | ISER_ONLY, AT(target_recv_dsl, W_U32) },
+	/* Each receive of an iSER connection is that large: more would cost memory by the connection. */
+	[KEY_TargetRecvDataSegmentLength] = { "TargetRecvDataSegmentLength", 512, MAX24, 8192, 8192, RULE_MIN, IN_LOGIN | ISER_ONLY, AT(target_recv_dsl, W_U32) },
 	[KEY_InitiatorRecvDataSegmentLength] = { "InitiatorRecvDataSegmentLength", 512, MAX24, 8192, MAX24, RULE_MIN, IN_LOGIN | ISER_ONLY, AT(initiator_recv_dsl, W_U32) },
 	[KEY_MaxOutstandingUnexpectedPDUs] = { "MaxOutstandingUnexpectedPDUs", 0, 0xffffffffu, 0, 0, RULE_DECLARE, IN_LOGIN | ISER_ONLY, AT(max_outstanding_unexpected_pdus, W_U32) },
 	[KEY_MaxAHSLength] = { "MaxAHSLength", 0, 0xffffffffu, 256, 256, RULE_DECLARE, IN_LOGIN | ISER_ONLY, AT(max_ahs_length, W_U32) },
-	[KEY_TaggedBufferForSolicitedDataOnly] = { "TaggedBufferForSolicitedDataOnly", 0, 1, 0, 0, RULE_OR, IN_LOGIN | ISER_ONLY },
+	/* RFC 7145 has No as the default, but initiators that do not send the key (Linux, which follows RFC 5046)
+	 * do as with Yes. */
+	[KEY_TaggedBufferForSolicitedDataOnly] = { "TaggedBufferForSolicitedDataOnly", 0, 1, 1, 0, RULE_OR, IN_LOGIN | ISER_ONLY, AT(tagged_solicited_only, W_BOOL) },
 	[KEY_iSERHelloRequired] = { "iSERHelloRequired", 0, 1, 0, 0, RULE_AND, IN_LOGIN | ISER_ONLY },
 	[KEY_AuthMethod] = { "AuthMethod", .rule = RULE_NONE },
 };
@@ -329,6 +332,10 @@ static int nego_bool(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
 		v = false;
 	else
 		return text_out_add(out, r->name, "Reject");
+	/* Unsolicited Data-Out PDUs would each need a receive of their own, beyond the command window that the
+	 * receive ring is made for; RDMA read does it better. */
+	if (k == KEY_InitialR2T && n->iser)
+		mine = true;
 	v = r->rule == RULE_OR ? v || mine : v && mine;
 	store(n->active, r, v);
 	return text_out_add(out, r->name, v ? "Yes" : "No");

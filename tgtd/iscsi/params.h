@@ -28,6 +28,7 @@ struct iscsi_params {
 	uint32_t target_recv_dsl, initiator_recv_dsl;
 	uint32_t max_outstanding_unexpected_pdus; /* 0: no limit declared by the initiator */
 	uint32_t max_ahs_length;
+	bool tagged_solicited_only; /* the Write Base Offset is that of the first solicited byte, not of byte 0 */
 };
 
 enum iscsi_key {

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A connection's queue pair, completion queue and completion channel, from making to breaking.
+ *
+ * Completions: an `event' connection sleeps until the channel's descriptor is readable. A `poll' one looks
+ * at its queue in every iteration and never lets the loop sleep. An `adaptive' one polls while there is
+ * work, arms the channel when the loop wants to sleep or when nothing came for a while, and then waits for
+ * the event. During login (main loop) all are `event'.
+ *
+ * Ending: the queue pair goes to the error state, which has the adapter return every work request; only
+ * then do blocks and PDUs go back to the core. An adapter that does not do so in time has its queue pair
+ * destroyed, after which it cannot touch memory either.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "iser/conn.h"
+
+#define WCS 32
+#define POLL_BUDGET 256
+
+/* ---- completions -------------------------------------------------------------------------------------------------- */
+
+static void completion(struct iser_conn *ic, const struct ibv_wc *wc)
+{
+	bool ok = wc->status == IBV_WC_SUCCESS;
+
+	if (unlikely(!ok && wc->status != IBV_WC_WR_FLUSH_ERR)) {
+		metric_inc(M_iser_wr_errors);
+		if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
+			metric_inc(M_iser_rnr);
+		log_ratelimited(LOG_LVL_INFO, "iser: %s: %s %s: status %d, vendor 0x%x", ic->conn.peer_text, ic->dev->name,
+				wc->wr_id & 1 ? "receive" : "send or RDMA", wc->status, wc->vendor_err);
+	}
+	if (wc->wr_id & 1) {
+		struct iser_rx *rx = (struct iser_rx *)(uintptr_t)(wc->wr_id & ~1ull);
+
+		if (likely(ok))
+			iser_rx_done(ic, rx, wc->byte_len);
+		else
+			ic->rx_posted--;
+	} else {
+		iser_sq_done(ic, wc->wr_id >> 1, ok);
+	}
+	if (unlikely(!ok && !ic->conn.failed))
+		iscsi_conn_fail(&ic->conn, wc->status == IBV_WC_WR_FLUSH_ERR ? "disconnected" :
+				wc->status == IBV_WC_RETRY_EXC_ERR ? "the peer does not answer" :
+				"work completed in error");
+}
+
+/* Takes what is there. */
+static unsigned drain(struct iser_conn *ic)
+{
+	struct ibv_wc wc[WCS];
+	unsigned total = 0;
+	int n;
+
+	if (ic->state == IS_CLOSED)
+		return 0;
+	ic->in_poll = true;
+	do {
+		n = iser_v->poll_cq(ic->cq, WCS, wc);
+		if (unlikely(n < 0)) {
+			iscsi_conn_fail(&ic->conn, "completion queue broken");
+			break;
+		}
+		for (int i = 0; i < n; i++)
+			completion(ic, &wc[i]);
+		total += (unsigned)n;
+	} while (n == WCS && total < POLL_BUDGET);
+	ic->in_poll = false;
+	if (likely(total))
+		metric_add(M_iser_completions, total);
+	if (unlikely(ic->conn.failed))
+		iser_close_progress(ic);
+	return total;
+}
+
+static bool arm(struct iser_conn *ic)
+{
+	if (ic->armed)
+		return false;
+	ic->armed = true;
+	if (iser_v->req_notify_cq(ic->cq, 0)) {
+		iscsi_conn_fail(&ic->conn, "completion queue cannot be armed");
+		return false;
+	}
+	/* What came before arming announces itself to nobody. */
+	return drain(ic) > 0;
+}
+
+static void poll_on(struct iser_conn *ic)
+{
+	if (ic->polling)
+		return;
+	ic->polling = true;
+	ic->empty_polls = 0;
+	loop_poller_add(ic->conn.loop, &ic->poller);
+}
+
+static void poll_off(struct iser_conn *ic)
+{
+	if (!ic->polling)
+		return;
+	ic->polling = false;
+	loop_poller_del(&ic->poller);
+}
+
+static unsigned poll(struct loop_poller *p)
+{
+	struct iser_conn *ic = container_of(p, struct iser_conn, poller);
+	unsigned n = drain(ic);
+
+	if (n) {
+		ic->empty_polls = 0;
+	} else if (++ic->empty_polls >= ISER_PARK_POLLS && iser_opt.completion == COMPLETION_ADAPTIVE &&
+		   ic->state != IS_CLOSED) {
+		ic->empty_polls = 0;
+		if (!arm(ic))
+			poll_off(ic);
+	}
+	return n;
+}
+
+static bool prepare_sleep(struct loop_poller *p)
+{
+	struct iser_conn *ic = container_of(p, struct iser_conn, poller);
+
+	if (ic->state == IS_CLOSED)
+		return false;
+	if (iser_opt.completion == COMPLETION_POLL)
+		return true;
+	return arm(ic);
+}
+
+/* More than one call's budget was there: go on in the next iteration. */
+static void again(struct loop_deferred *d)
+{
+	struct iser_conn *ic = container_of(d, struct iser_conn, again);
+
+	if (drain(ic) >= POLL_BUDGET)
+		loop_defer(ic->conn.loop, &ic->again);
+	else if (arm(ic))
+		loop_defer(ic->conn.loop, &ic->again);
+}
+
+static void channel_ready(struct loop_fd *lfd, uint32_t revents)
+{
+	struct iser_conn *ic = container_of(lfd, struct iser_conn, lfd);
+	struct ibv_cq *cq;
+	void *cookie;
+
+	(void)revents;
+	while (!iser_v->get_cq_event(ic->chan, &cq, &cookie)) {
+		metric_inc(M_iser_cq_events);
+		ic->cq_events++;
+		ic->armed = false;
+	}
+	if (ic->cq_events >= 64) {
+		iser_v->ack_cq_events(ic->cq, ic->cq_events);
+		ic->cq_events = 0;
+	}
+	if (ic->state == IS_CLOSED)
+		return;
+	if (iser_opt.completion == COMPLETION_ADAPTIVE && ic->state >= IS_DATAMOVER) {
+		poll_on(ic);
+		drain(ic);
+		return;
+	}
+	if (drain(ic) >= POLL_BUDGET || arm(ic))
+		loop_defer(ic->conn.loop, &ic->again);
+}
+
+int iser_cq_start(struct iser_conn *ic, struct loop *loop)
+{
+	int rc;
+
+	ic->lfd.events = EPOLLIN;
+	rc = loop_fd_add(loop, &ic->lfd);
+	if (rc)
+		return rc;
+	if (ic->state >= IS_DATAMOVER && iser_opt.completion != COMPLETION_EVENT)
+		poll_on(ic);
+	else if (arm(ic))
+		loop_defer(loop, &ic->again);
+	return 0;
+}
+
+static void cq_stop(struct iser_conn *ic)
+{
+	loop_fd_del(&ic->lfd);
+	poll_off(ic);
+	loop_undefer(&ic->again);
+	loop_undefer(&ic->flush);
+}
+
+/* ---- hand-over ------------------------------------------------------------------------------------------------------ */
+
+void iser_detach(struct iscsi_conn *conn)
+{
+	struct iser_conn *ic = iser_of(conn);
+
+	ASSERT_ON_LOOP(conn->loop);
+	iser_rx_post(ic);
+	cq_stop(ic);
+	if (!iser_opt.nop)
+		conn->nop_interval_s = 0;
+}
+
+/* Enable_Datamover (RFC 7145 3.1): from here on all data moves by RDMA. */
+void iser_attach(struct iscsi_conn *conn)
+{
+	struct iser_conn *ic = iser_of(conn);
+
+	ASSERT_ON_LOOP(conn->loop);
+	if (conn->failed)
+		return;
+	if (!iser_event(ic, IE_ENABLE))
+		return;
+	log_info("iser: %s: completion channel fd %d on %s, %s on node %d, %u receives, %u bytes inline%s", conn->peer_text,
+		 ic->lfd.fd, loop_name(conn->loop), ic->dev->name, ic->dev->node, ic->rx_n, ic->max_inline,
+		 ic->use_inv ? ", remote invalidation" : "");
+	if (iser_cq_start(ic, conn->loop)) {
+		iscsi_conn_fail(conn, "epoll failed");
+		return;
+	}
+	iser_rx_resume(conn);
+}
+
+/* ---- closing ---------------------------------------------------------------------------------------------------------- */
+
+static void finish(struct iser_conn *ic)
+{
+	loop_timer_cancel(ic->conn.loop, &ic->timer);
+	cq_stop(ic);
+	if (!iser_event(ic, IE_DRAINED))
+		BUG("an iSER connection that cannot end");
+	iser_data_drop(ic);
+	ic->held = NULL;
+	iscsi_conn_closed(&ic->conn);
+}
+
+/* The adapter did not return our memory: take it away from it. */
+static void force(struct iser_conn *ic)
+{
+	metric_inc(M_iser_forced);
+	log_ratelimited(LOG_LVL_WARN, "iser: %s: work on %s was not flushed; its queue pair is destroyed", ic->conn.peer_text,
+			ic->dev->name);
+	iser_v->destroy_qp(ic->id);
+	ic->qp = NULL;
+	if (ic->sq_tail != ic->sq_head)
+		iser_sq_done(ic, ic->sq_head - 1, false);
+	finish(ic);
+}
+
+static void terminate(struct iser_conn *ic)
+{
+	if (!iser_event(ic, IE_TERMINATE))
+		BUG("an iSER connection that cannot be terminated");
+	loop_undefer(&ic->flush);
+	/* Error state for the queue pair and a disconnect request to the peer. When the connection was
+	 * never established only the first works. */
+	if (ic->gone || iser_v->disconnect(ic->id))
+		(void)iser_v->modify_qp_error(ic->qp);
+	loop_timer_cancel(ic->conn.loop, &ic->timer);
+	loop_timer_arm(ic->conn.loop, &ic->timer, ISER_DRAIN_MS * NSEC_PER_MSEC);
+	/* Its completions must be heard, whatever the mode. */
+	if (ic->lfd.loop && !ic->in_poll && !ic->polling)
+		loop_defer(ic->conn.loop, &ic->again);
+	iser_close_progress(ic);
+}
+
+void iser_close_progress(struct iser_conn *ic)
+{
+	bool drained = ic->sq_head == ic->sq_tail;
+
+	if (ic->in_poll)
+		return; /* drain() calls again */
+	if (ic->state == IS_FLUSHING &&
+	    (ic->post_failed || ic->gone || (drained && list_empty(&ic->txq) && list_empty(&ic->rdq)))) {
+		terminate(ic);
+		return;
+	}
+	if (ic->state == IS_DRAINING && drained)
+		finish(ic);
+}
+
+static void timer_fired(struct timer *t)
+{
+	struct iser_conn *ic = container_of(t, struct iser_conn, timer);
+
+	if (ic->state == IS_FLUSHING)
+		terminate(ic);
+	else if (ic->state == IS_DRAINING)
+		force(ic);
+}
+
+/* Connection_Terminate (RFC 7145 3.1, 5.2). */
+void iser_close(struct iscsi_conn *conn, bool want_flush)
+{
+	struct iser_conn *ic = iser_of(conn);
+
+	ASSERT_ON_LOOP(conn->loop);
+	if (want_flush && !ic->gone && !ic->post_failed && iser_event(ic, IE_TERMINATE_FLUSH)) {
+		loop_timer_arm(conn->loop, &ic->timer, ISER_FLUSH_MS * NSEC_PER_MSEC);
+		loop_defer(conn->loop, &ic->flush);
+		return;
+	}
+	/* A connection that fails while it is handed over has its descriptor nowhere. */
+	if (!ic->lfd.loop && iser_cq_start(ic, conn->loop))
+		ic->gone = true;
+	terminate(ic);
+}
+
+/* ---- making and freeing; main --------------------------------------------------------------------------------------------- */
+
+static int make_queues(struct iser_conn *ic)
+{
+	const struct ibv_device_attr *a = &ic->dev->attr;
+	int vectors = MAX(ic->dev->ctx->num_comp_vectors, 1), vector, flags;
+	static const uint32_t inlines[] = { ISER_TX_HDR, ISER_HEADERS_LEN, 0 };
+	int rc = 0;
+
+	vector = iser_opt.cq_vector >= 0 ? iser_opt.cq_vector : (int)(ic->dev->next_vector++ % (unsigned)vectors);
+	if (vector >= vectors) {
+		log_ratelimited(LOG_LVL_WARN, "iser: %s has %d completion vectors; cq_vector=%d is taken modulo that",
+				ic->dev->name, vectors, vector);
+		vector %= vectors;
+	}
+	ic->chan = iser_v->create_comp_channel(ic->dev->ctx);
+	if (!ic->chan)
+		return -errno;
+	flags = fcntl(ic->chan->fd, F_GETFL);
+	if (flags < 0 || fcntl(ic->chan->fd, F_SETFL, flags | O_NONBLOCK))
+		return -errno;
+	ic->lfd = (struct loop_fd){ .fd = ic->chan->fd, .events = EPOLLIN, .ready = channel_ready };
+	ic->sq_depth = ISER_SQ_DEPTH;
+	while (ic->sq_depth > 16 && ic->sq_depth + ic->rx_n + 1 > (uint32_t)a->max_qp_wr)
+		ic->sq_depth /= 2;
+	ic->cq = iser_v->create_cq(ic->dev->ctx, (int)(ic->sq_depth + ic->rx_n + 1), ic, ic->chan, vector);
+	if (!ic->cq)
+		return -errno;
+	ic->max_sge = MIN((uint32_t)MAX(a->max_sge, 2), (uint32_t)ISER_SGE_MAX);
+	ic->max_sge_rd = a->max_sge_rd > 0 ? MIN((uint32_t)a->max_sge_rd, ic->max_sge) : ic->max_sge;
+	/* Inline data costs send queue space that not every adapter has. */
+	for (size_t i = 0; i < ARRAY_SIZE(inlines); i++) {
+		struct ibv_qp_init_attr attr = {
+			.qp_context = ic,
+			.send_cq = ic->cq,
+			.recv_cq = ic->cq,
+			.cap = { .max_send_wr = ic->sq_depth, .max_recv_wr = ic->rx_n + 1, .max_send_sge = ic->max_sge,
+				 .max_recv_sge = 1, .max_inline_data = inlines[i] },
+			.qp_type = IBV_QPT_RC,
+			.sq_sig_all = 0,
+		};
+
+		rc = iser_v->create_qp(ic->id, ic->dev->pd, &attr) ? -errno : 0;
+		if (!rc) {
+			ic->qp = ic->id->qp;
+			ic->max_inline = attr.cap.max_inline_data;
+			break;
+		}
+	}
+	return rc;
+}
+
+static void cm_told(struct loop_msg *msg);
+
+struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, const struct rdma_conn_param *param)
+{
+	struct iser_conn *ic;
+	int rc;
+
+	if (posix_memalign((void **)&ic, CACHE_LINE, sizeof(*ic)))
+		return NULL;
+	memset(ic, 0, sizeof(*ic));
+	ic->dev = dev;
+	dev->conns++;
+	ic->id = id;
+	ic->lfd.fd = -1;
+	ic->held_tail = &ic->held;
+	ic->cm_msg.handle = cm_told;
+	ic->poller = (struct loop_poller){ .poll = poll, .prepare_sleep = prepare_sleep };
+	list_init(&ic->poller.link);
+	list_init(&ic->all);
+	loop_deferred_init(&ic->again, again);
+	timer_init(&ic->timer, timer_fired);
+	iser_data_init(ic);
+	iser_cm_parse(param->private_data, param->private_data_len, &ic->caps);
+	ic->use_inv = ic->caps.send_invalidate && (dev->attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
+	/* What the initiator serves as responder, and what our adapter can have outstanding. */
+	ic->rd_max = MIN((uint32_t)param->initiator_depth, (uint32_t)MAX(dev->attr.max_qp_init_rd_atom, 1));
+	ic->rx_n = iscsi_conn_credit(&ic->conn) + ISER_RX_SLACK;
+	ic->sq = calloc(ISER_SQ_DEPTH, sizeof(*ic->sq));
+	rc = ic->sq ? make_queues(ic) : -ENOMEM;
+	if (!rc)
+		rc = iser_login_prepare(ic);
+	if (rc) {
+		log_ratelimited(LOG_LVL_WARN, "iser: %s: no resources for a connection: %s", dev->name, strerror(-rc));
+		ic->id = NULL; /* the caller's */
+		if (ic->qp)
+			iser_v->destroy_qp(id);
+		ic->qp = NULL;
+		iser_conn_destroy(ic);
+		return NULL;
+	}
+	return ic;
+}
+
+void iser_conn_destroy(struct iser_conn *ic)
+{
+	list_del(&ic->all);
+	if (ic->qp)
+		iser_v->destroy_qp(ic->id);
+	if (ic->id)
+		iser_v->destroy_id(ic->id);
+	if (ic->cq) {
+		if (ic->cq_events)
+			iser_v->ack_cq_events(ic->cq, ic->cq_events);
+		iser_v->destroy_cq(ic->cq);
+	}
+	if (ic->chan)
+		iser_v->destroy_comp_channel(ic->chan);
+	if (ic->login_mem)
+		iser_mem_put(ic->dev, ic->login_mem);
+	if (ic->ffp_mem)
+		iser_mem_put(ic->dev, ic->ffp_mem);
+	ic->dev->bounce_bytes -= ic->bounce_bytes;
+	iser_dev_unref(ic->dev);
+	free(ic->rx);
+	free(ic->sq);
+	free(ic);
+}
+
+/* ---- main and the connection's loop --------------------------------------------------------------------------------------- */
+
+static void told(struct iser_conn *ic, unsigned bits)
+{
+	if (bits & CM_ESTABLISHED && ic->state == IS_IDLE)
+		(void)!iser_event(ic, IE_ESTABLISHED);
+	if (bits & (CM_REMOVED | CM_QP_FATAL))
+		ic->gone = true;
+	if (bits & (CM_DISCONNECTED | CM_REMOVED | CM_FAILED | CM_QP_FATAL)) {
+		if (!ic->conn.failed)
+			iscsi_conn_fail(&ic->conn, bits & CM_REMOVED ? "the RDMA device is gone" :
+					bits & CM_QP_FATAL ? "queue pair broken" :
+					bits & CM_FAILED ? "connection could not be set up" : "disconnected by the peer");
+		else
+			iser_close_progress(ic);
+	}
+}
+
+static void cm_told(struct loop_msg *msg)
+{
+	struct iser_conn *ic = container_of(msg, struct iser_conn, cm_msg);
+
+	ic->cm_posted = false;
+	told(ic, atomic_exchange(&ic->cm_bits, 0));
+}
+
+void iser_cm_tell(struct iser_conn *ic, unsigned bits)
+{
+	struct loop *loop = ic->conn.loop;
+
+	if (loop == loop_current()) {
+		told(ic, bits);
+		return;
+	}
+	atomic_fetch_or(&ic->cm_bits, bits);
+	if (!atomic_exchange(&ic->cm_posted, true))
+		loop_post(loop, &ic->cm_msg);
+}
+
+static void bye_main(struct loop_msg *msg)
+{
+	iser_conn_destroy(container_of(msg, struct iser_conn, bye));
+}
+
+static void bye_loop(struct loop_msg *msg)
+{
+	struct iser_conn *ic = container_of(msg, struct iser_conn, bye);
+
+	msg->handle = bye_main;
+	loop_post(ic->bye_main, msg);
+}
+
+void iser_free(struct iscsi_conn *conn)
+{
+	struct iser_conn *ic = iser_of(conn);
+
+	ASSERT(ic->state == IS_CLOSED);
+	if (ic->id)
+		ic->id->context = NULL; /* later events are nobody's */
+	if (!atomic_load(&ic->cm_posted)) {
+		iser_conn_destroy(ic);
+		return;
+	}
+	/* A message to it is still under way: let it arrive first. */
+	ic->bye_main = loop_current();
+	ic->bye.handle = bye_loop;
+	loop_post(conn->loop, &ic->bye);
+}
