@@ -18,6 +18,7 @@
 #include "events/log.h"
 #include "events/loop.h"
 #include "events/placement.h"
+#include "iser/iser.h"
 #include "tgtd/admin/admin.h"
 #include "tgtd/daemon.h"
 #include "tgtd/iscsi/iscsi.h"
@@ -42,6 +43,7 @@ struct daemon {
 	struct loop_msg start;
 	struct timer deadline;
 	bool stopping;
+	bool iser; /* an RDMA device is served */
 };
 
 static struct daemon daemon_;
@@ -190,6 +192,17 @@ static int start_protocols(struct daemon *d)
 	};
 
 	tcp_transport_init();
+	if (d->opt.iser) {
+#ifdef HAVE_RDMA
+		int rc = iser_register(d->main, &d->topo, d->opt.iser_options);
+
+		if (rc)
+			return rc;
+		d->iser = iser_running();
+#else
+		log_notice("iser: built without rdma-core: serving TCP only");
+#endif
+	}
 	return iscsi_start(&conf);
 }
 
@@ -201,6 +214,7 @@ static int start_admin(struct daemon *d)
 		.placement = d->placement,
 		.cache = d->cache,
 		.control_port = d->opt.control_port,
+		.iser = d->iser,
 		.lu_spin_ns = d->opt.spin_us * 1000,
 		.central_events = d->opt.central,
 		.request_shutdown = shut_down,
@@ -271,6 +285,9 @@ static void take_down(struct daemon *d)
 {
 	scsi_shutdown();
 	admin_stop();
+#ifdef HAVE_RDMA
+	iser_stop();
+#endif
 	if (d->cache)
 		cache_destroy(d->cache);
 	for (unsigned n = 0; n < d->topo.nnodes; n++)
