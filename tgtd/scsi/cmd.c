@@ -273,8 +273,7 @@ void scsi_cmd_abort(struct scsi_cmd *cmd)
 		loop_post(cmd->nexus->loop, &cmd->msg);
 		return;
 	}
-	if ((cmd->state & CMD_JOB) && cmd->cancel) {
-		cmd->cancel(cmd);
+	if ((cmd->state & CMD_JOB) && cmd->cancel && cmd->cancel(cmd)) {
 		cmd->cancel = NULL;
 		cmd->state &= ~(uint32_t)CMD_JOB;
 		cmd->state |= CMD_POSTED;
@@ -285,7 +284,7 @@ void scsi_cmd_abort(struct scsi_cmd *cmd)
 	/* Otherwise something is under way that ends soon, or is told to. */
 	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
 		if (cmd->seg[i].state == SEG_STORE)
-			blk_abort(cmd->lu->blk, &cmd->seg[i].io);
+			blk_abort(cmd->seg[i].io.blk, &cmd->seg[i].io);
 	/* A read whose segments all wait on the wire goes on when one comes back. */
 }
 
@@ -392,6 +391,7 @@ struct blk_req *scsi_io(struct scsi_cmd *cmd)
 
 	ASSERT(cmd->seg[1].state == SEG_IDLE);
 	io->flags = 0;
+	cmd->io_blk = cmd->lu->blk;
 	return io;
 }
 
@@ -432,7 +432,7 @@ void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd))
 	cmd->resume = resume;
 	seg->state = SEG_STORE;
 	seg->io.done = io_done;
-	if (!blk_submit(cmd->lu->blk, &seg->io)) {
+	if (!blk_submit(cmd->io_blk, &seg->io)) {
 		cmd->nsegs_busy++;
 		return;
 	}
@@ -468,7 +468,7 @@ static void io_prepared(struct blk_req *req)
 	cmd->seg[1].state = SEG_IDLE;
 	if (scsi_aborted(cmd)) {
 		if (req->status == 0)
-			blk_write_cancel(cmd->lu->blk, req);
+			blk_write_cancel(cmd->io_blk, req);
 		scsi_done_aborted(cmd);
 		return;
 	}
@@ -482,7 +482,7 @@ void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd), voi
 	cmd->fill = fill;
 	cmd->after_fill = resume;
 	seg->io.done = io_prepared;
-	if (blk_write_prepare(cmd->lu->blk, &seg->io)) {
+	if (blk_write_prepare(cmd->io_blk, &seg->io)) {
 		io_fill(cmd);
 		return;
 	}

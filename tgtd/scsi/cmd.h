@@ -109,8 +109,9 @@ struct scsi_cmd {
 	int32_t err;		/* first failure of a media transfer, reported when all is quiet */
 	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
 	void (*fini)(struct scsi_cmd *cmd);   /* gives back what ->priv holds, at the end */
-	void (*cancel)(struct scsi_cmd *cmd); /* of a CMD_JOB: lets the job go on alone */
+	bool (*cancel)(struct scsi_cmd *cmd); /* of a CMD_JOB: lets the job go on alone; false: too late */
 	void (*resume)(struct scsi_cmd *cmd); /* what to do when the step under way has ended */
+	struct blk *io_blk;	/* where scsi_io() goes: the LU's store, or another one of a copy */
 	void (*fill)(struct scsi_cmd *cmd), (*after_fill)(struct scsi_cmd *cmd);
 	uint8_t *heap;		/* parameter data */
 	uint32_t heap_len, heap_got; /* allocated; filled with data-out */

@@ -152,6 +152,10 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 		return conflict(cmd);
 	if ((bits & (GATE_UA | GATE_LUNS)) && !attention(cmd))
 		return false;
+	if ((bits & GATE_SANITIZE) && !scsi_sanitize_pass(cmd))
+		return false;
+	if ((bits & GATE_ALUA) && !scsi_alua_pass(cmd))
+		return false;
 	if (bits & (GATE_NO_MEDIUM | GATE_OFFLINE)) { /* MEDIUM NOT PRESENT */
 		scsi_done_sense(cmd, SENSE_NOT_READY, bits & GATE_NO_MEDIUM ? 0x3a02 : 0x3a00);
 		return false;
@@ -160,5 +164,7 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 		scsi_done_sense(cmd, SENSE_DATA_PROTECT, scsi_lu_readonly(cmd->lu) ? 0x2700 : 0x2702);
 		return false;
 	}
+	if (bits & GATE_TOKENS)
+		scsi_tokens_invalidate(cmd);
 	return true;
 }

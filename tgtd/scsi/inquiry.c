@@ -43,6 +43,7 @@ static void standard(struct scsi_cmd *cmd)
 	put_text(b + 32, 4, lu ? lu->conf.product_rev : "0001");
 	if (lu) {
 		b[1] = lu->conf.removable ? 0x80 : 0;
+		b[5] = (uint8_t)(0x30 | (lu->blk ? 0x08 : 0)); /* TPGS: implicit and explicit; 3PC */
 	}
 	/* Version descriptors; the block commands' ones only on disks. */
 	for (unsigned i = 0; i < ARRAY_SIZE(disk_versions) && (i < 3 || (lu && lu->blk)); i++)
@@ -198,6 +199,7 @@ static size_t vpd_b1(const struct scsi_cmd *cmd, uint8_t *b)
 	if (rate == 0 && !(lu->blk->caps & BLK_CAP_ROTATIONAL))
 		rate = 1; /* does not rotate */
 	put_be16(b, rate);
+	b[3] = 0x40; /* WABEREQ 01b: reads work after a block erase */
 	b[4] = 0x03; /* FUAB, VBULS */
 	return 60;
 }
@@ -208,6 +210,7 @@ static size_t vpd_b2(const struct scsi_cmd *cmd, uint8_t *b)
 	const struct scsi_lu *lu = cmd->lu;
 
 	if (scsi_lu_thin(lu)) {
+		b[0] = SCSI_THRESHOLD_EXPONENT;
 		b[1] = 0x80 | 0x40 | 0x20 | 0x02; /* LBPU, LBPWS, LBPWS10, ANC_SUP */
 		if (lu->blk->caps & BLK_CAP_DISCARD_ZEROES)
 			b[1] |= 0x04; /* LBPRZ 001b */
@@ -222,7 +225,8 @@ static const struct vpd_page {
 	size_t (*fill)(const struct scsi_cmd *cmd, uint8_t *b);
 } pages[] = {
 	{ 0x00, false, NULL }, { 0x80, false, vpd_80 }, { 0x83, false, vpd_83 }, { 0x85, false, vpd_85 },
-	{ 0x86, false, vpd_86 }, { 0x87, false, vpd_87 }, { 0x88, false, vpd_88 }, { 0xb0, true, vpd_b0 },
+	{ 0x86, false, vpd_86 }, { 0x87, false, vpd_87 }, { 0x88, false, vpd_88 }, { 0x8f, true, scsi_vpd_8f },
+	{ 0xb0, true, vpd_b0 },
 	{ 0xb1, true, vpd_b1 }, { 0xb2, true, vpd_b2 },
 };
 

@@ -187,6 +187,7 @@ struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu)
 
 struct lu_delete {
 	struct scsi_visits visits;
+	struct loop_msg sanitized;
 	struct scsi_work close;
 	struct scsi_lu *lu;
 	void (*done)(void *arg, int status);
@@ -242,16 +243,32 @@ static void store_closed(struct scsi_work *w)
 	free(d);
 }
 
-static void all_left(struct scsi_visits *all)
+static void nobody_left(struct lu_delete *d)
 {
-	struct lu_delete *d = container_of(all, struct lu_delete, visits);
-
 	ASSERT(list_empty(&d->lu->itls));
+	if (scsi_sanitize_wait(d->lu, &d->sanitized, loop_current()))
+		return;
 	scsi_pr_free(d->lu);
+	scsi_sanitize_free(d->lu);
+	scsi_tokens_free(d->lu);
+	scsi_copies_free(d->lu);
 	d->close.home = loop_current();
 	d->close.work = close_store;
 	d->close.done = store_closed;
 	scsi_helper_run(&d->close);
+}
+
+static void sanitize_over(struct loop_msg *m)
+{
+	nobody_left(container_of(m, struct lu_delete, sanitized));
+}
+
+static void all_left(struct scsi_visits *all)
+{
+	struct lu_delete *d = container_of(all, struct lu_delete, visits);
+
+	d->sanitized.handle = sanitize_over;
+	nobody_left(d);
 }
 
 static bool lu_busy(struct scsi_lu *lu)
@@ -378,7 +395,7 @@ void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg
 {
 	struct lu_swap *s;
 
-	if (lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN)) {
+	if (lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN) || scsi_sanitize_progress(lu) >= 0) {
 		done(arg, -EBUSY);
 		return;
 	}

@@ -45,8 +45,8 @@ enum {
 	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
 };
 /* What concerns every command that is not explicitly let through. */
-#define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_FROZEN)
-#define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_SANITIZE | GATE_ALUA)
+#define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_FROZEN | GATE_SANITIZE)
+#define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_ALUA)
 #define GATE_MEDIUM (GATE_READY | GATE_DENY_READ)
 #define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
 
@@ -146,6 +146,8 @@ struct scsi_lu {
 	unsigned homed;			 /* sessions whose loop is ours; target->lock */
 	uint32_t prevents;
 	bool deleting, ejected;
+	uint8_t alua_state; /* of the one target port group (alua.c) */
+	bool alua_set;
 	struct scsi_itl *reserved_by;	 /* RESERVE(6/10) */
 	uint32_t generation;		 /* of mode pages and INQUIRY data */
 	struct scsi_pr *pr;
@@ -175,8 +177,6 @@ struct scsi_target {
 	struct loop_msg empty_msg;
 	void (*deleted)(void *arg, int status);
 	void *deleted_arg;
-	uint8_t alua_state; /* of the one target port group (alua.c) */
-	uint8_t alua_status;
 	int64_t timestamp_offset_ms; /* SET TIMESTAMP; lock */
 	bool timestamp_set;
 };
@@ -327,6 +327,19 @@ void scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t a
 void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
 
 /* ---- shared by the command files ---------------------------------------------------------------------------------- */
+/* Gate bits that need to know more: true: go on, false: answered. */
+bool scsi_alua_pass(struct scsi_cmd *cmd);
+bool scsi_sanitize_pass(struct scsi_cmd *cmd);
+int scsi_sanitize_progress(struct scsi_lu *lu); /* 0..65535, -1: none running */
+/* Stops it and posts @msg to @home when it has ended; false: none was running. */
+bool scsi_sanitize_wait(struct scsi_lu *lu, struct loop_msg *msg, struct loop *home);
+void scsi_sanitize_free(struct scsi_lu *lu);
+/* ROD tokens of blocks that are about to change are revoked. Any thread. */
+void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len);
+void scsi_tokens_invalidate(struct scsi_cmd *cmd);
+void scsi_tokens_free(struct scsi_lu *lu);
+void scsi_copies_free(struct scsi_lu *lu);
+size_t scsi_vpd_8f(const struct scsi_cmd *cmd, uint8_t *b);
 int scsi_pr_init(struct scsi_lu *lu);
 void scsi_pr_free(struct scsi_lu *lu);
 void scsi_pr_attach_locked(struct scsi_itl *itl);
@@ -346,6 +359,7 @@ uint8_t *scsi_lu_designators(const struct scsi_lu *lu, uint8_t *p);
 
 #define SCSI_TPG 1 /* the one target port group */
 #define SCSI_UNMAP_DESCRIPTORS 4096
+#define SCSI_THRESHOLD_EXPONENT 11 /* provisioning is counted in 2^11 blocks */
 
 /* Limits, in blocks. */
 static inline uint32_t scsi_max_transfer(const struct scsi_lu *lu)
@@ -370,7 +384,9 @@ static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)
 	X(op_write_same10) X(op_write_same16) X(op_unmap) X(op_get_lba_status) X(op_read_defect10) X(op_read_defect12) \
 	X(op_report_opcodes) X(op_report_tmfs) X(op_report_timestamp) X(op_set_timestamp) X(op_send_diagnostic) \
 	X(op_reserve) X(op_release) X(op_pr_out) X(op_pr_read_keys) X(op_pr_read_reservation) \
-	X(op_pr_report_capabilities) X(op_pr_read_full_status)
+	X(op_pr_report_capabilities) X(op_pr_read_full_status) X(op_extended_copy) X(op_copy_status_lid1) \
+	X(op_copy_failed_details) X(op_copy_status_lid4) X(op_rod_token_information) X(op_copy_parameters) \
+	X(op_populate_token) X(op_write_using_token) X(op_sanitize) X(op_log_sense) X(op_report_tpgs) X(op_set_tpgs)
 #define X(name) void name(struct scsi_cmd *cmd);
 SCSI_HANDLERS(X)
 #undef X

@@ -493,11 +493,12 @@ static void victims_aborted(struct scsi_visits *all)
 }
 
 /* Two initiators may be aborting each other: neither waits for the other's command. */
-static void cancel_wait(struct scsi_cmd *cmd)
+static bool cancel_wait(struct scsi_cmd *cmd)
 {
 	struct pr_job *job = cmd->priv;
 
 	job->cmd = NULL;
+	return true;
 }
 
 static void abort_victims(struct scsi_cmd *cmd)

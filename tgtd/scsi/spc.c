@@ -14,6 +14,7 @@ void op_request_sense(struct scsi_cmd *cmd)
 	bool desc = cmd->cdb[1] & 0x01;
 	uint8_t *b = scsi_heap(cmd, 64), n;
 	uint16_t asc;
+	int progress;
 
 	if (!b)
 		return;
@@ -21,6 +22,15 @@ void op_request_sense(struct scsi_cmd *cmd)
 		n = scsi_sense_put(b, desc, SENSE_ILLEGAL_REQUEST, 0x2500);
 	} else if (cmd->itl && (asc = scsi_ua_pop(cmd->itl)) != 0) {
 		n = scsi_sense_put(b, desc, SENSE_UNIT_ATTENTION, asc);
+	} else if (cmd->itl && (progress = scsi_sanitize_progress(cmd->lu)) >= 0) {
+		scsi_sense_progress(cmd, 0x041b, (uint16_t)progress); /* SANITIZE IN PROGRESS */
+		n = scsi_sense_put(b, desc, SENSE_NOT_READY, 0x041b);
+		if (desc == (cmd->sense_buf[0] == 0x72)) {
+			n = cmd->sense_len;
+			memcpy(b, cmd->sense_buf, n);
+		}
+		cmd->status = SAM_GOOD;
+		cmd->sense_len = 0;
 	} else if (cmd->itl && (cmd->itl->gate & (GATE_NO_MEDIUM | GATE_OFFLINE))) {
 		n = scsi_sense_put(b, desc, SENSE_NOT_READY, cmd->itl->gate & GATE_NO_MEDIUM ? 0x3a02 : 0x3a00);
 	} else {

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* LOG SENSE (SPC-4 6.8, 7.3; SBC-4 6.4): supported pages, logical block provisioning 0Ch, temperature
+ * 0Dh, general statistics 19h, informational exceptions 2Fh. */
+#include "tgtd/scsi/lu.h"
+
+#define LOG_MAX 512
+
+/* Writes a parameter's header; its @len bytes of value come next. */
+static uint8_t *param(uint8_t **p, uint16_t code, uint8_t control, uint8_t len)
+{
+	uint8_t *value = *p + 4;
+
+	put_be16(*p, code);
+	(*p)[2] = control;
+	(*p)[3] = len;
+	*p = value + len;
+	return value;
+}
+
+enum { BINARY_LIST = 0x03, COUNTER = 0x02 }; /* FORMAT AND LINKING */
+
+static void page_provisioning(struct scsi_cmd *cmd, uint8_t **p)
+{
+	uint64_t total = scsi_lu_blocks(cmd->lu), used = cmd->xfer_done;
+	uint8_t *v;
+
+	v = param(p, 0x0001, BINARY_LIST, 8); /* available LBA mapping resources */
+	put_be32(v, (uint32_t)((total - used) >> SCSI_THRESHOLD_EXPONENT));
+	v[4] = 0x01; /* dedicated to this logical unit */
+	v = param(p, 0x0002, BINARY_LIST, 8); /* used */
+	put_be32(v, (uint32_t)(DIV_ROUND_UP(used, 1ull << SCSI_THRESHOLD_EXPONENT)));
+	v[4] = 0x01;
+}
+
+static void page_temperature(struct scsi_cmd *cmd, uint8_t **p)
+{
+	(void)cmd;
+	param(p, 0x0000, BINARY_LIST, 2)[1] = 0xff; /* memory and files have no sensor: unknown */
+	param(p, 0x0001, BINARY_LIST, 2)[1] = 0xff;
+}
+
+static void page_statistics(struct scsi_cmd *cmd, uint8_t **p)
+{
+	struct scsi_lu_stats st;
+	uint8_t *v = param(p, 0x0001, COUNTER | 0x01, 64);
+
+	scsi_lu_get_stats(cmd->lu, NULL, &st);
+	put_be64(v, st.rd_done_cmds);
+	put_be64(v + 8, st.wr_done_cmds);
+	put_be64(v + 16, st.wr_done_bytes >> cmd->lu->block_shift); /* received */
+	put_be64(v + 24, st.rd_done_bytes >> cmd->lu->block_shift); /* transmitted */
+}
+
+static void page_exceptions(struct scsi_cmd *cmd, uint8_t **p)
+{
+	(void)cmd;
+	param(p, 0x0000, BINARY_LIST, 4)[2] = 0xff; /* no exception; temperature unknown */
+}
+
+static const struct log_page {
+	uint8_t code;
+	bool disk, thin;
+	void (*fill)(struct scsi_cmd *cmd, uint8_t **p);
+} pages[] = {
+	{ 0x00, false, false, NULL },		  { 0x0c, true, true, page_provisioning },
+	{ 0x0d, true, false, page_temperature },  { 0x19, true, false, page_statistics },
+	{ 0x2f, true, false, page_exceptions },
+};
+
+static bool offered(const struct scsi_cmd *cmd, const struct log_page *pg)
+{
+	return (!pg->disk || cmd->lu->blk) && (!pg->thin || scsi_lu_thin(cmd->lu));
+}
+
+static void send_page(struct scsi_cmd *cmd)
+{
+	uint8_t code = cmd->cdb[2] & 0x3f, sub = cmd->cdb[3], *b = cmd->heap, *p = b + 4;
+	uint16_t first = get_be16(cmd->cdb + 5);
+	size_t n, at;
+
+	b[0] = (uint8_t)(code | (sub ? 0x40 : 0));
+	b[1] = sub;
+	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
+		if (code == 0x00 && offered(cmd, &pages[i])) {
+			*p++ = pages[i].code;
+			if (sub)
+				*p++ = 0;
+		} else if (code && pages[i].code == code) {
+			pages[i].fill(cmd, &p);
+		}
+	}
+	if (code == 0x00 && sub) { /* the list with subpages names itself, too */
+		*p++ = 0x00;
+		*p++ = 0xff;
+	}
+	n = (size_t)(p - b);
+	if (first) { /* PARAMETER POINTER: parameters from that code on */
+		for (at = 4; code && at < n && get_be16(b + at) < first; at += 4u + b[at + 3])
+			;
+		if (!code || at >= n) {
+			scsi_bad_cdb(cmd, 5, -1);
+			return;
+		}
+		memmove(b + 4, b + at, n - at);
+		n -= at - 4;
+	}
+	put_be16(b + 2, (uint16_t)(n - 4));
+	scsi_data_in(cmd, n, get_be16(cmd->cdb + 7));
+}
+
+/* Helper thread: how much of the store is in use. */
+static void count_used(struct scsi_cmd *cmd)
+{
+	const struct scsi_lu *lu = cmd->lu;
+	uint64_t size = scsi_lu_blocks(lu) << lu->block_shift, run;
+	enum blk_extent what;
+
+	cmd->xfer_done = 0;
+	for (uint64_t at = 0; at < size; at += run) {
+		run = 0;
+		if (blk_extent(lu->blk, at, size - at, &what, &run) < 0 || run == 0) {
+			what = BLK_EXTENT_MAPPED;
+			run = size - at;
+		}
+		if (what != BLK_EXTENT_DEALLOCATED)
+			cmd->xfer_done += run >> lu->block_shift;
+	}
+}
+
+void op_log_sense(struct scsi_cmd *cmd)
+{
+	uint8_t code = cmd->cdb[2] & 0x3f, sub = cmd->cdb[3];
+
+	if (cmd->cdb[1] & 0x01) { /* SP: nothing is saved */
+		scsi_bad_cdb(cmd, 1, 0);
+		return;
+	}
+	if (sub && !(code == 0x00 && sub == 0xff)) {
+		scsi_bad_cdb(cmd, 3, -1);
+		return;
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
+		if (pages[i].code != code || !offered(cmd, &pages[i]))
+			continue;
+		if (!scsi_heap(cmd, LOG_MAX))
+			return;
+		if (code == 0x0c)
+			scsi_on_helper(cmd, count_used, send_page);
+		else
+			send_page(cmd);
+		return;
+	}
+	scsi_bad_cdb(cmd, 2, 5);
+}

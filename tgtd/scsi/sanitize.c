@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * SANITIZE (SBC-4 4.11, 5.30): OVERWRITE, BLOCK ERASE, EXIT FAILURE MODE. CRYPTOGRAPHIC ERASE is not
+ * offered: nothing is encrypted, so there is no key whose loss would erase anything.
+ *
+ * The work belongs to the logical unit and goes on when the command, its session or the unit is
+ * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out.
+ */
+#include <stdlib.h>
+#include "tgtd/scsi/lu.h"
+
+enum { OVERWRITE = 0x01, BLOCK_ERASE = 0x02, EXIT_FAILURE_MODE = 0x1f };
+enum { IMMED = 0x80, AUSE = 0x20 };
+
+#define STEP_ERASE GiB(1)
+#define STEP_WRITE KiB(512)
+
+struct scsi_sanitize {
+	struct scsi_lu *lu;
+	struct loop *loop;
+	struct blk_req io;
+	struct loop_msg msg;
+	uint8_t sa;
+	bool ause, invert;
+	bool syncing;
+	unsigned pass, passes;
+	uint64_t at, size;
+	uint8_t *pattern; /* STEP_WRITE bytes, whole blocks */
+	/* lu->lock */
+	bool running, failed, stop;
+	struct scsi_cmd *cmd;	     /* waits; NULL: IMMED, or aborted */
+	struct loop_msg *waiter;     /* the LU is being deleted */
+	struct loop *waiter_home;
+	_Atomic uint32_t progress;   /* of 65536 */
+	int status;
+};
+
+static void step(struct scsi_sanitize *s);
+
+static void end(struct scsi_sanitize *s, int status)
+{
+	struct scsi_lu *lu = s->lu;
+	struct loop_msg *waiter;
+	struct loop *home;
+
+	free(s->pattern);
+	s->pattern = NULL;
+	pthread_mutex_lock(&lu->lock);
+	s->status = status;
+	s->failed = status < 0;
+	s->running = false;
+	if (!s->failed)
+		scsi_lu_gate_locked(lu, GATE_SANITIZE, false);
+	waiter = s->waiter;
+	home = s->waiter_home;
+	if (s->cmd)
+		scsi_job_done(s->cmd);
+	s->cmd = NULL;
+	pthread_mutex_unlock(&lu->lock);
+	if (status < 0)
+		log_error("scsi: sanitizing target %u LUN %u failed: %s", lu->target->tid, lu->lun, strerror(-status));
+	else
+		log_notice("scsi: target %u LUN %u is sanitized", lu->target->tid, lu->lun);
+	if (waiter)
+		loop_post(home, waiter);
+}
+
+/* A step is over; the next one starts from the mailbox, so that others get their turn and hits do not
+ * recurse. */
+static void again(struct loop_msg *m)
+{
+	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
+	int status = s->io.status;
+	bool stop;
+
+	frags_put(&s->io.data);
+	pthread_mutex_lock(&s->lu->lock);
+	stop = s->stop;
+	pthread_mutex_unlock(&s->lu->lock);
+	if (status < 0 || stop) {
+		end(s, status < 0 ? status : -ECANCELED);
+		return;
+	}
+	if (s->syncing) {
+		s->syncing = false;
+		s->pass++;
+		s->at = 0;
+		if (s->invert)
+			for (size_t i = 0; i < STEP_WRITE; i++)
+				s->pattern[i] = (uint8_t)~s->pattern[i];
+	} else {
+		s->at += s->io.len;
+	}
+	if (s->pass == s->passes)
+		end(s, 0);
+	else
+		step(s);
+}
+
+static void stepped(struct blk_req *req)
+{
+	struct scsi_sanitize *s = container_of(req, struct scsi_sanitize, io);
+
+	s->msg.handle = again;
+	loop_post(s->loop, &s->msg);
+}
+
+static void step(struct scsi_sanitize *s)
+{
+	struct blk_req *io = &s->io;
+	uint64_t left = s->size - s->at;
+
+	s->progress = (uint32_t)(((__uint128_t)s->pass * s->size + s->at) * 65536 /
+				 ((__uint128_t)s->passes * MAX(s->size, 1u)));
+	io->flags = BLK_F_BACKGROUND;
+	io->offset = s->at;
+	io->done = stepped;
+	if (left == 0) {
+		s->syncing = true;
+		io->op = BLK_SYNC;
+		io->flags = 0;
+		io->offset = io->len = 0;
+	} else if (s->sa == BLOCK_ERASE) {
+		io->op = BLK_DISCARD;
+		io->len = MIN(left, STEP_ERASE);
+	} else {
+		io->op = BLK_WRITE;
+		io->flags |= BLK_F_FROM | BLK_F_DPO;
+		io->len = MIN(left, MIN(STEP_WRITE, (uint64_t)s->lu->seg_max));
+		if (frags_append(&io->data, s->pattern, (uint32_t)io->len, NULL) < 0) {
+			end(s, -ENOMEM);
+			return;
+		}
+	}
+	if (blk_submit(s->lu->blk, io))
+		stepped(io);
+}
+
+static void begin(struct loop_msg *m)
+{
+	step(container_of(m, struct scsi_sanitize, msg));
+}
+
+/* ---- the command -------------------------------------------------------------------------------------- */
+
+bool scsi_sanitize_pass(struct scsi_cmd *cmd)
+{
+	struct scsi_sanitize *s = cmd->lu->sanitize;
+	bool running;
+
+	pthread_mutex_lock(&cmd->lu->lock);
+	running = s->running;
+	pthread_mutex_unlock(&cmd->lu->lock);
+	if (running) { /* LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS */
+		scsi_sense_progress(cmd, 0x041b, (uint16_t)MIN(s->progress, 65535u));
+		scsi_done(cmd);
+		return false;
+	}
+	if (cmd->cdb[0] == 0x48)
+		return true; /* the way out of a failure */
+	scsi_done_sense(cmd, SENSE_MEDIUM_ERROR, 0x3103); /* SANITIZE COMMAND FAILED */
+	return false;
+}
+
+/* For REQUEST SENSE: the progress, or -1. */
+int scsi_sanitize_progress(struct scsi_lu *lu)
+{
+	int p = -1;
+
+	pthread_mutex_lock(&lu->lock);
+	if (lu->sanitize && lu->sanitize->running)
+		p = (int)MIN(lu->sanitize->progress, 65535u);
+	pthread_mutex_unlock(&lu->lock);
+	return p;
+}
+
+bool scsi_sanitize_wait(struct scsi_lu *lu, struct loop_msg *msg, struct loop *home)
+{
+	bool wait;
+
+	pthread_mutex_lock(&lu->lock);
+	wait = lu->sanitize && lu->sanitize->running;
+	if (wait) {
+		lu->sanitize->stop = true;
+		lu->sanitize->waiter = msg;
+		lu->sanitize->waiter_home = home;
+	}
+	pthread_mutex_unlock(&lu->lock);
+	return wait;
+}
+
+void scsi_sanitize_free(struct scsi_lu *lu)
+{
+	struct scsi_sanitize *s = lu->sanitize;
+
+	if (!s)
+		return;
+	ASSERT(!s->running);
+	blk_req_fini(&s->io);
+	free(s->pattern);
+	free(s);
+	lu->sanitize = NULL;
+}
+
+static void sanitized(struct scsi_cmd *cmd)
+{
+	if (cmd->lu->sanitize->status < 0)
+		scsi_sense(cmd, SENSE_MEDIUM_ERROR, 0x3103);
+	scsi_done(cmd);
+}
+
+static bool cancel(struct scsi_cmd *cmd)
+{
+	struct scsi_lu *lu = cmd->lu;
+	bool detached;
+
+	pthread_mutex_lock(&lu->lock);
+	detached = lu->sanitize->cmd == cmd;
+	if (detached)
+		lu->sanitize->cmd = NULL;
+	pthread_mutex_unlock(&lu->lock);
+	return detached; /* else it has just ended and says so by message */
+}
+
+/* Takes over @pattern. */
+static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool invert)
+{
+	struct scsi_lu *lu = cmd->lu;
+	struct scsi_sanitize *s = NULL;
+	bool immed = cmd->cdb[1] & IMMED;
+
+	pthread_mutex_lock(&lu->lock);
+	if (!lu->sanitize) {
+		lu->sanitize = calloc(1, sizeof(*s));
+		if (lu->sanitize)
+			blk_req_init(&lu->sanitize->io);
+	}
+	if (lu->sanitize && !lu->sanitize->running) {
+		s = lu->sanitize;
+		s->lu = lu;
+		s->loop = lu->loop ? lu->loop : cmd->nexus->loop;
+		s->sa = cmd->cdb[1] & 0x1f;
+		s->ause = cmd->cdb[1] & AUSE;
+		s->invert = invert;
+		s->syncing = s->failed = s->stop = false;
+		s->pass = 0;
+		s->passes = passes;
+		s->at = 0;
+		s->size = scsi_lu_blocks(lu) << lu->block_shift;
+		s->pattern = pattern;
+		s->progress = 0;
+		s->running = true;
+		s->cmd = immed ? NULL : cmd;
+		scsi_lu_gate_locked(lu, GATE_SANITIZE, true);
+	}
+	pthread_mutex_unlock(&lu->lock);
+	if (!s) {
+		free(pattern);
+		cmd->status = SAM_BUSY;
+		scsi_done(cmd);
+		return;
+	}
+	log_notice("scsi: %s sanitizes target %u LUN %u", cmd->nexus->iqn, lu->target->tid, lu->lun);
+	scsi_tokens_written(lu, 0, s->size);
+	if (!immed) {
+		scsi_job_begin(cmd, sanitized);
+		cmd->cancel = cancel;
+	}
+	s->msg.handle = begin;
+	loop_post(s->loop, &s->msg);
+	if (immed)
+		scsi_done(cmd);
+}
+
+static void overwrite(struct scsi_cmd *cmd)
+{
+	const uint8_t *p = cmd->heap;
+	unsigned passes = p[0] & 0x1f, len;
+	uint32_t bs = cmd->lu->block_size;
+	uint8_t *pattern;
+
+	len = cmd->heap_got >= 4 ? get_be16(p + 2) : 0;
+	if (cmd->heap_got < 5 || passes == 0 || len == 0 || len > bs || len != cmd->heap_got - 4 || (p[0] & 0x60)) {
+		scsi_bad_param(cmd, passes == 0 || (p[0] & 0x60) ? 0 : 2, -1);
+		return;
+	}
+	pattern = malloc(STEP_WRITE);
+	if (!pattern) {
+		cmd->status = SAM_BUSY;
+		scsi_done(cmd);
+		return;
+	}
+	for (uint32_t i = 0; i < bs; i++)
+		pattern[i] = p[4 + i % len];
+	for (size_t at = bs; at < STEP_WRITE; at += bs)
+		memcpy(pattern + at, pattern, bs);
+	start(cmd, pattern, passes, p[0] & 0x80);
+}
+
+void op_sanitize(struct scsi_cmd *cmd)
+{
+	struct scsi_lu *lu = cmd->lu;
+	uint8_t sa = cmd->cdb[1] & 0x1f;
+	uint32_t len = get_be16(cmd->cdb + 7);
+	bool failed, ause;
+
+	if (sa == OVERWRITE ? len < 5 || len > lu->block_size + 4 : len != 0) {
+		scsi_bad_cdb(cmd, 7, -1);
+		return;
+	}
+	if (sa == OVERWRITE) {
+		scsi_data_out(cmd, len, overwrite);
+		return;
+	}
+	if (sa == BLOCK_ERASE) {
+		if (scsi_lu_thin(lu))
+			start(cmd, NULL, 1, false);
+		else
+			scsi_bad_cdb(cmd, 1, 4);
+		return;
+	}
+	pthread_mutex_lock(&lu->lock);
+	failed = lu->sanitize && lu->sanitize->failed;
+	ause = failed && lu->sanitize->ause;
+	if (ause) {
+		lu->sanitize->failed = false;
+		scsi_lu_gate_locked(lu, GATE_SANITIZE, false);
+	}
+	pthread_mutex_unlock(&lu->lock);
+	if (failed && !ause)
+		scsi_bad_cdb(cmd, 1, 4);
+	else
+		scsi_done(cmd);
+}

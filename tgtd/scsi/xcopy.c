@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * EXTENDED COPY, LID1 and LID4 (SPC-4 6.4, 6.5): block device to block device, between logical units
+ * of one target that the I_T nexus may see. What it may not read or write by itself, it may not
+ * have copied either.
+ */
+#include <stdlib.h>
+#include "tgtd/scsi/xcopy.h"
+
+#define CSCD_LEN 32
+#define CSCD_MAX 16
+#define SEGMENT_LEN 28
+#define SEGMENT_MAX 256
+#define LIST_MAX (CSCD_MAX * CSCD_LEN + SEGMENT_MAX * SEGMENT_LEN)
+#define SEGMENT_BYTES_MAX MiB(256)
+
+enum { CSCD_IDENTIFICATION = 0xe4, SEGMENT_BLOCK_TO_BLOCK = 0x02 };
+enum { USE_HOLD = 0, USE_DISCARD = 2, USE_NONE = 3 };
+
+struct xcopy {
+	uint32_t list_id;
+	bool recorded;
+	unsigned ncscd, nsegment, segment; /* segment: now at work, so many are done */
+	const uint8_t *cscd, *segments;
+	struct scsi_itl *itl[CSCD_MAX]; /* pinned */
+	/* the segment at work */
+	struct scsi_itl *src, *dst;
+	uint64_t from, to, left; /* bytes */
+	uint64_t copied;
+};
+
+/* ---- results ------------------------------------------------------------------------------------------ */
+
+#define RECORDS_MAX 64
+
+static struct copy_record *find_record(struct scsi_lu *lu, uint64_t nexus, uint32_t list_id)
+{
+	struct copy_record *r;
+
+	list_for_each(r, &lu->copies, link)
+		if (r->nexus == nexus && r->list_id == list_id)
+			return r;
+	return NULL;
+}
+
+struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id)
+{
+	struct scsi_lu *lu = cmd->lu;
+	struct copy_record *r, *old, *tmp;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&lu->lock);
+	r = find_record(lu, cmd->nexus->id, list_id);
+	if (r && r->status == COPY_RUNNING) {
+		r = NULL;
+	} else {
+		if (r)
+			list_del(&r->link);
+		else
+			r = malloc(sizeof(*r));
+		if (r) {
+			memset(r, 0, sizeof(*r));
+			r->nexus = cmd->nexus->id;
+			r->list_id = list_id;
+			r->sa = cmd->cdb[1] & 0x1f;
+			r->status = COPY_RUNNING;
+			list_add_tail(&lu->copies, &r->link);
+		}
+		list_for_each(old, &lu->copies, link)
+			n++;
+		list_for_each_safe(old, tmp, &lu->copies, link)
+			if (n > RECORDS_MAX && old->status != COPY_RUNNING) {
+				list_del(&old->link);
+				free(old);
+				n--;
+			}
+	}
+	pthread_mutex_unlock(&lu->lock);
+	return r;
+}
+
+void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token)
+{
+	struct scsi_lu *lu = cmd->lu;
+	struct copy_record *r;
+
+	pthread_mutex_lock(&lu->lock);
+	r = find_record(lu, cmd->nexus->id, list_id);
+	if (r) {
+		r->status = scsi_aborted(cmd) ? COPY_ABORTED : cmd->status == SAM_GOOD ? COPY_GOOD : COPY_FAILED;
+		r->segments = segments;
+		r->bytes = bytes;
+		r->sense_len = MIN(cmd->sense_len, (uint8_t)sizeof(r->sense));
+		memcpy(r->sense, cmd->sense_buf, r->sense_len);
+		if (token) {
+			r->has_token = true;
+			memcpy(r->token, token, sizeof(r->token));
+		}
+	}
+	pthread_mutex_unlock(&lu->lock);
+}
+
+void scsi_copies_free(struct scsi_lu *lu)
+{
+	while (!list_empty(&lu->copies)) {
+		struct copy_record *r = list_first(&lu->copies, struct copy_record, link);
+
+		list_del(&r->link);
+		free(r);
+	}
+}
+
+/* ---- the copy ------------------------------------------------------------------------------------------- */
+
+static void finish(struct scsi_cmd *cmd)
+{
+	struct xcopy *x = cmd->priv;
+
+	cmd->priv = NULL;
+	for (unsigned i = 0; i < x->ncscd; i++)
+		if (x->itl[i])
+			scsi_itl_unpin(x->itl[i]);
+	if (x->recorded)
+		scsi_copy_end(cmd, x->list_id, (uint16_t)x->segment, x->copied, NULL);
+	free(x);
+}
+
+/* COPY ABORTED (SPC-4 5.17.7.4). */
+static void copy_failed(struct scsi_cmd *cmd, uint16_t asc)
+{
+	scsi_done_sense(cmd, SENSE_COPY_ABORTED, asc);
+}
+
+static void next_chunk(struct scsi_cmd *cmd);
+
+static void chunk_written(struct scsi_cmd *cmd)
+{
+	struct xcopy *x = cmd->priv;
+	struct blk_req *io = &cmd->seg[1].io;
+
+	blk_req_release(io);
+	if (io->status < 0) {
+		copy_failed(cmd, 0x0000);
+		return;
+	}
+	x->from += io->len;
+	x->to += io->len;
+	x->left -= io->len;
+	x->copied += io->len;
+	next_chunk(cmd);
+}
+
+static void chunk_read(struct scsi_cmd *cmd)
+{
+	struct xcopy *x = cmd->priv;
+	struct blk_req *io = &cmd->seg[1].io;
+
+	if (io->status < 0) {
+		blk_req_release(io);
+		copy_failed(cmd, 0x0000);
+		return;
+	}
+	/* The fragments just read are what is written: nothing is copied in between. */
+	io->op = BLK_WRITE;
+	io->flags = (uint16_t)(BLK_F_FROM | (atomic_load(&x->dst->lu->fua_all) ? BLK_F_FUA : 0));
+	io->offset = x->to;
+	cmd->io_blk = x->dst->lu->blk;
+	scsi_io_submit(cmd, chunk_written);
+}
+
+static struct scsi_itl *cscd_itl(const struct xcopy *x, unsigned index)
+{
+	return index < x->ncscd ? x->itl[index] : NULL;
+}
+
+/* Prepares the next segment. False: the command has ended. */
+static bool begin_segment(struct scsi_cmd *cmd)
+{
+	struct xcopy *x = cmd->priv;
+	const uint8_t *s = x->segments + x->segment * SEGMENT_LEN;
+	uint64_t n = get_be16(s + 10), from = get_be64(s + 12), to = get_be64(s + 20), bytes, room;
+
+	x->src = cscd_itl(x, get_be16(s + 4));
+	x->dst = cscd_itl(x, get_be16(s + 6));
+	if (!x->src || !x->dst || !x->src->lu->blk || !x->dst->lu->blk) {
+		copy_failed(cmd, 0x0804); /* UNREACHABLE COPY TARGET */
+		return false;
+	}
+	if ((atomic_load(&x->src->gate) & (GATE_MEDIUM & ~(uint32_t)(GATE_UA | GATE_LUNS))) ||
+	    (atomic_load(&x->dst->gate) & (GATE_WRITE & ~(uint32_t)(GATE_UA | GATE_LUNS | GATE_TOKENS)))) {
+		copy_failed(cmd, 0x0d02); /* COPY TARGET DEVICE NOT REACHABLE: reserved, offline, read-only */
+		return false;
+	}
+	/* DC: the count is in the destination's blocks. */
+	bytes = n << (s[1] & 0x02 ? x->dst->lu : x->src->lu)->block_shift;
+	room = scsi_lu_blocks(x->src->lu);
+	if (from > room || (bytes >> x->src->lu->block_shift) > room - from) {
+		copy_failed(cmd, 0x0000);
+		return false;
+	}
+	room = scsi_lu_blocks(x->dst->lu);
+	if (to > room || (bytes >> x->dst->lu->block_shift) > room - to ||
+	    (bytes & (x->dst->lu->block_size - 1)) || (bytes & (x->src->lu->block_size - 1))) {
+		copy_failed(cmd, 0x0000);
+		return false;
+	}
+	x->from = from << x->src->lu->block_shift;
+	x->to = to << x->dst->lu->block_shift;
+	x->left = bytes;
+	scsi_tokens_written(x->dst->lu, x->to, bytes);
+	return true;
+}
+
+static void next_chunk(struct scsi_cmd *cmd)
+{
+	struct xcopy *x = cmd->priv;
+	struct blk_req *io;
+
+	while (x->left == 0) {
+		if (x->src)
+			x->segment++;
+		x->src = NULL;
+		if (x->segment == x->nsegment) {
+			scsi_done(cmd);
+			return;
+		}
+		if (!begin_segment(cmd))
+			return;
+	}
+	io = scsi_io(cmd);
+	io->op = BLK_READ;
+	io->offset = x->from;
+	io->len = MIN(x->left, (uint64_t)MIN(x->src->lu->seg_max, x->dst->lu->seg_max));
+	io->stream = cmd->nexus->id;
+	cmd->io_blk = x->src->lu->blk;
+	scsi_io_submit(cmd, chunk_read);
+}
+
+/* ---- the parameter list -------------------------------------------------------------------------------------- */
+
+
+struct scsi_itl *scsi_copy_find_lu(struct scsi_nexus *n, const uint8_t *d)
+{
+	struct scsi_target *t = n->target;
+	uint32_t lun = UINT32_MAX;
+	uint64_t naa;
+
+	if ((d[4] & 0x0f) != 1 || (d[5] & 0x3f) != 3 || d[7] != 8)
+		return NULL;
+	naa = get_be64(d + 8);
+	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = 0; i < t->nlu && lun == UINT32_MAX; i++)
+		if (t->lu[i] && t->lu[i]->blk && scsi_lu_naa(t->lu[i]) == naa && scsi_target_sees(t, n, i))
+			lun = i;
+	pthread_mutex_unlock(&t->lock);
+	return lun == UINT32_MAX ? NULL : scsi_itl_get(n, lun);
+}
+
+static bool check_list(struct scsi_cmd *cmd, const uint8_t *cscd, size_t ncscd_len, const uint8_t *seg, size_t seg_len)
+{
+	if (ncscd_len / CSCD_LEN > CSCD_MAX) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2606); /* TOO MANY TARGET DESCRIPTORS */
+		return false;
+	}
+	if (seg_len / SEGMENT_LEN > SEGMENT_MAX) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2608); /* TOO MANY SEGMENT DESCRIPTORS */
+		return false;
+	}
+	if (ncscd_len % CSCD_LEN) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		return false;
+	}
+	for (size_t at = 0; at < ncscd_len; at += CSCD_LEN)
+		if (cscd[at] != CSCD_IDENTIFICATION) { /* UNSUPPORTED TARGET DESCRIPTOR TYPE CODE */
+			scsi_sense_field(cmd, 0x2607, false, (uint16_t)(cscd + at - cmd->heap), -1);
+			scsi_done(cmd);
+			return false;
+		}
+	for (size_t at = 0; at < seg_len; at += SEGMENT_LEN) {
+		if (seg[at] != SEGMENT_BLOCK_TO_BLOCK) { /* UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE */
+			scsi_sense_field(cmd, 0x2609, false, (uint16_t)(seg + at - cmd->heap), -1);
+			scsi_done(cmd);
+			return false;
+		}
+		if (seg_len - at < SEGMENT_LEN || get_be16(seg + at + 2) != SEGMENT_LEN - 4) {
+			scsi_bad_param(cmd, (uint16_t)(seg + at + 2 - cmd->heap), -1);
+			return false;
+		}
+	}
+	return true;
+}
+
+static void start_copy(struct scsi_cmd *cmd)
+{
+	const uint8_t *b = cmd->heap;
+	bool lid4 = (cmd->cdb[1] & 0x1f) == 0x01;
+	size_t head = lid4 ? 48 : 16, got = cmd->heap_got, cscd_len, seg_len, inline_len;
+	uint32_t list_id;
+	uint8_t usage;
+	struct xcopy *x;
+
+	if (got < head) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
+		return;
+	}
+	usage = b[1] >> 3 & 3;
+	if (lid4) {
+		if (b[0] != 0x01 || get_be16(b + 2) != 0x20 || b[16] != 0xff) {
+			scsi_bad_param(cmd, b[0] != 0x01 ? 0 : get_be16(b + 2) != 0x20 ? 2 : 16, -1);
+			return;
+		}
+		list_id = get_be32(b + 20);
+		cscd_len = get_be16(b + 42);
+		seg_len = get_be16(b + 44);
+		inline_len = get_be16(b + 46);
+	} else {
+		list_id = b[0];
+		cscd_len = get_be16(b + 2);
+		seg_len = get_be32(b + 8);
+		inline_len = get_be32(b + 12);
+	}
+	if (cscd_len + seg_len > LIST_MAX || inline_len > got || cscd_len + seg_len + inline_len > got - head) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		return;
+	}
+	if (inline_len) { /* INLINE DATA LENGTH EXCEEDED: no segment type here takes any */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x260b);
+		return;
+	}
+	if (usage == 1 || (usage == USE_NONE && list_id)) {
+		scsi_bad_param(cmd, lid4 ? 20 : 0, -1);
+		return;
+	}
+	if (!check_list(cmd, b + head, cscd_len, b + head + cscd_len, seg_len))
+		return;
+	x = calloc(1, sizeof(*x));
+	if (!x) {
+		cmd->status = SAM_BUSY;
+		scsi_done(cmd);
+		return;
+	}
+	x->list_id = list_id;
+	x->cscd = b + head;
+	x->ncscd = (unsigned)(cscd_len / CSCD_LEN);
+	x->segments = x->cscd + cscd_len;
+	x->nsegment = (unsigned)(seg_len / SEGMENT_LEN);
+	cmd->priv = x;
+	cmd->fini = finish;
+	if (usage != USE_NONE) {
+		if (!scsi_copy_begin(cmd, list_id)) { /* OPERATION IN PROGRESS */
+			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0016);
+			return;
+		}
+		x->recorded = true;
+	}
+	for (unsigned i = 0; i < x->ncscd; i++) {
+		x->itl[i] = scsi_copy_find_lu(cmd->nexus, x->cscd + i * CSCD_LEN);
+		if (x->itl[i])
+			scsi_itl_pin(x->itl[i]);
+	}
+	next_chunk(cmd);
+}
+
+void op_extended_copy(struct scsi_cmd *cmd)
+{
+	uint32_t len = get_be32(cmd->cdb + 10);
+
+	if (len == 0)
+		scsi_done(cmd); /* nothing to do is no error */
+	else if (len > 48 + LIST_MAX + 4 * SEGMENT_LEN)
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+	else
+		scsi_data_out(cmd, len, start_copy);
+}
+
+/* ---- RECEIVE COPY RESULTS (SPC-4 6.18-6.24) --------------------------------------------------------------------- */
+
+static bool copy_record(struct scsi_cmd *cmd, uint32_t list_id, uint16_t field, struct copy_record *out)
+{
+	struct scsi_lu *lu = cmd->lu;
+	struct copy_record *r;
+
+	pthread_mutex_lock(&lu->lock);
+	r = find_record(lu, cmd->nexus->id, list_id);
+	if (r)
+		*out = *r;
+	pthread_mutex_unlock(&lu->lock);
+	if (!r)
+		scsi_bad_cdb(cmd, field, -1);
+	return r != NULL;
+}
+
+/* A count of bytes in the smallest unit that lets it fit into four bytes (SPC-4 table 331). */
+static uint8_t count_units(uint64_t *n)
+{
+	uint8_t unit = 0;
+
+	while (*n > UINT32_MAX) {
+		*n >>= 10;
+		unit++;
+	}
+	return unit;
+}
+
+void op_copy_status_lid1(struct scsi_cmd *cmd)
+{
+	struct copy_record r;
+	uint64_t n;
+	uint8_t *b;
+
+	if (!copy_record(cmd, cmd->cdb[2], 2, &r) || !(b = scsi_heap(cmd, 12)))
+		return;
+	n = r.bytes;
+	put_be32(b, 8);
+	b[4] = r.status == COPY_RUNNING ? 0 : r.status == COPY_GOOD ? 1 : 2;
+	put_be16(b + 5, r.segments);
+	b[7] = count_units(&n);
+	put_be32(b + 8, (uint32_t)n);
+	scsi_data_in(cmd, 12, get_be32(cmd->cdb + 10));
+}
+
+void op_copy_failed_details(struct scsi_cmd *cmd)
+{
+	struct copy_record r;
+	size_t n = 4;
+	uint8_t *b;
+
+	if (!copy_record(cmd, cmd->cdb[2], 2, &r) || !(b = scsi_heap(cmd, 60 + sizeof(r.sense))))
+		return;
+	if (r.status == COPY_FAILED) {
+		b[56] = SAM_CHECK_CONDITION;
+		put_be16(b + 58, r.sense_len);
+		memcpy(b + 60, r.sense, r.sense_len);
+		n = 60u + r.sense_len;
+	}
+	put_be32(b, (uint32_t)(n - 4));
+	scsi_data_in(cmd, n, get_be32(cmd->cdb + 10));
+}
+
+/* The LID4 status, with the ROD token behind it when @token. */
+static void status_lid4(struct scsi_cmd *cmd, bool with_token)
+{
+	struct copy_record r;
+	size_t n = 32;
+	uint8_t *b;
+
+	if (!copy_record(cmd, get_be32(cmd->cdb + 2), 2, &r) || !(b = scsi_heap(cmd, 32 + 64 + 4 + 2 + 512)))
+		return;
+	b[4] = r.sa;
+	b[5] = r.status;
+	put_be16(b + 6, 1);
+	put_be32(b + 8, r.status == COPY_RUNNING ? 1000 : UINT32_MAX); /* when to ask again */
+	b[12] = r.status == COPY_FAILED ? SAM_CHECK_CONDITION : SAM_GOOD;
+	b[13] = sizeof(r.sense);
+	b[14] = r.sense_len;
+	b[15] = with_token ? 0xf1 : 0; /* the count is in logical blocks, or in bytes */
+	put_be64(b + 16, with_token ? r.bytes >> cmd->lu->block_shift : r.bytes);
+	put_be16(b + 24, r.segments);
+	if (with_token) {
+		n = 32 + sizeof(r.sense);
+		memcpy(b + 32, r.sense, r.sense_len);
+		put_be32(b + n, r.has_token ? 2 + 512 : 0);
+		n += 4;
+		if (r.has_token) {
+			memcpy(b + n + 2, r.token, 512);
+			n += 2 + 512;
+		}
+	} else {
+		memcpy(b + 32, r.sense, r.sense_len);
+		n += sizeof(r.sense);
+	}
+	put_be32(b, (uint32_t)(n - 4));
+	scsi_data_in(cmd, n, get_be32(cmd->cdb + 10));
+}
+
+void op_copy_status_lid4(struct scsi_cmd *cmd)
+{
+	status_lid4(cmd, false);
+}
+
+void op_rod_token_information(struct scsi_cmd *cmd)
+{
+	status_lid4(cmd, true);
+}
+
+void op_copy_parameters(struct scsi_cmd *cmd)
+{
+	uint8_t *b = scsi_heap(cmd, 46);
+
+	if (!b)
+		return;
+	put_be32(b, 42);
+	put_be16(b + 8, CSCD_MAX);
+	put_be16(b + 10, SEGMENT_MAX);
+	put_be32(b + 12, LIST_MAX);
+	put_be32(b + 16, (uint32_t)SEGMENT_BYTES_MAX);
+	put_be16(b + 34, UINT16_MAX); /* concurrent copies: as many as there are commands */
+	b[36] = UINT8_MAX;
+	b[37] = cmd->lu->blk ? cmd->lu->block_shift : 9;
+	b[43] = 2;
+	b[44] = SEGMENT_BLOCK_TO_BLOCK;
+	b[45] = CSCD_IDENTIFICATION;
+	scsi_data_in(cmd, 46, get_be32(cmd->cdb + 10));
+}
