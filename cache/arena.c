@@ -8,6 +8,7 @@
  * Everything in the file is position-independent: a later process may map it elsewhere.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -37,7 +38,8 @@ struct arena_impl {
 	struct list link; /* arenas */
 };
 
-/* Main thread only. */
+/* Guards arena_by_id[] against other writers, both lists, and holds watchers' calls apart. */
+static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static struct list arenas = LIST_INIT(arenas);
 static struct list watchers = LIST_INIT(watchers);
 
@@ -196,6 +198,7 @@ static int prefault(struct arena_impl *im)
 	return 0;
 }
 
+/* Registry locked. */
 static int take_id(void)
 {
 	for (int i = 0; i < ARENA_MAX; i++)
@@ -250,11 +253,6 @@ struct arena *arena_create(const struct arena_conf *conf)
 			  im->name, a->map_len >> 20, (unsigned long long)(avail >> 20));
 		return refuse(im, ENOMEM);
 	}
-	id = take_id();
-	if (id < 0) {
-		log_error("%s: all %d memory arenas are in use", im->name, ARENA_MAX);
-		return refuse(im, ENOSPC);
-	}
 	if (!conf->sparse && !conf->file && data_len >= HUGE_PAGE)
 		err = map_file(im, conf, true);
 	if (err)
@@ -292,7 +290,6 @@ struct arena *arena_create(const struct arena_conf *conf)
 	a->zero = (uint8_t *)a->map + zero_off;
 	a->zero_len = (uint32_t)zero_len;
 	a->data = (uint8_t *)a->map + data_off;
-	a->id = (uint16_t)id;
 	head = a->map;
 	*head = (struct arena_file){ .magic = ARENA_MAGIC,
 				     .version = ARENA_VERSION,
@@ -304,6 +301,15 @@ struct arena *arena_create(const struct arena_conf *conf)
 				     .zero_len = zero_len,
 				     .data_off = data_off,
 				     .length = a->map_len };
+
+	pthread_mutex_lock(&registry);
+	id = take_id();
+	if (id < 0) {
+		pthread_mutex_unlock(&registry);
+		log_error("%s: all %d memory arenas are in use", im->name, ARENA_MAX);
+		return refuse(im, ENOSPC);
+	}
+	a->id = (uint16_t)id;
 	if (!conf->sparse)
 		for (uint32_t i = 0; i < a->nblocks; i++)
 			arena_buf_init(a, i);
@@ -313,6 +319,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 		  conf->block_size, a->node, im->huge ? ", huge pages" : "");
 	list_for_each(w, &watchers, link)
 		w->created(w, a);
+	pthread_mutex_unlock(&registry);
 	return a;
 }
 
@@ -321,12 +328,14 @@ void arena_destroy(struct arena *a)
 	struct arena_impl *im = impl(a);
 	struct arena_watcher *w;
 
+	pthread_mutex_lock(&registry);
 	BUG_ON(arena_by_id[a->id] != a);
 	list_for_each(w, &watchers, link)
 		if (w->destroying)
 			w->destroying(w, a);
 	arena_by_id[a->id] = NULL;
 	list_del(&im->link);
+	pthread_mutex_unlock(&registry);
 	unmap(im);
 	free(im);
 }
@@ -353,12 +362,16 @@ void arena_watch(struct arena_watcher *w)
 {
 	struct arena_impl *im;
 
+	pthread_mutex_lock(&registry);
 	list_add_tail(&watchers, &w->link);
 	list_for_each(im, &arenas, link)
 		w->created(w, &im->pub);
+	pthread_mutex_unlock(&registry);
 }
 
 void arena_unwatch(struct arena_watcher *w)
 {
+	pthread_mutex_lock(&registry);
 	list_del(&w->link);
+	pthread_mutex_unlock(&registry);
 }

@@ -25,9 +25,10 @@ struct arena_conf {
 	void *owner;
 };
 
-/* NULL with errno; logs why in words an admin understands (limits, what would fit). Main thread. */
+/* NULL with errno; logs why in words an admin understands (limits, what would fit). Any thread that
+ * may block (start-up, or the helper that opens stores). */
 struct arena *arena_create(const struct arena_conf *conf) must_check;
-/* All blocks must be without references. Main thread. */
+/* All blocks must be without references. Any thread that may block. */
 void arena_destroy(struct arena *a);
 /* Gives header @index of a sparse arena its identity, before its first use. One thread per header. */
 static inline struct buf *arena_buf_init(struct arena *a, uint32_t index)
@@ -48,7 +49,9 @@ void arena_punch(struct arena *a, uint32_t first, uint32_t n);
 uint64_t arena_memory_available(void);
 
 /* Watchers learn of every arena, also those created before: this is where an RDMA device registers
- * memory, once. Main thread. */
+ * memory, once. They are called on
+ * the thread that creates or destroys the arena (created() also in arena_watch()), one call at a time;
+ * they must not make or destroy arenas. */
 struct arena_watcher {
 	struct list link;
 	void (*created)(struct arena_watcher *w, struct arena *a);

@@ -183,7 +183,7 @@ bool blk_zero_by_writing(struct blk *blk, struct blk_req *req);
 /* Hash of a path, or whatever else names a store for good: blk->identity. */
 uint64_t blk_identity(const char *name);
 /* Makes what devices without memory of their own need (one bounce arena per node). blk_open() calls
- * it; so must whoever builds such a device by hand. 0 or -errno. Main thread. */
+ * it; so must whoever builds such a device by hand. 0 or -errno. As blk_open(). */
 int blk_bounce_init(const struct topology *topo, int node);
 /* All devices are closed. Main thread, at the end. */
 void blk_bounce_fini(void);
@@ -200,7 +200,7 @@ struct blk_open_args {
 	char *err;	     /* human-readable reason on failure */
 	size_t err_len;
 };
-/* NULL with errno and args->err. Main thread (may block). */
+/* NULL with errno and args->err. Any thread that may block, not an event thread. */
 struct blk *blk_open(const char *bstype, const struct blk_open_args *args) must_check;
 /* NULL-terminated names for `tgtadm --mode system --op show`. "rdwr" is an alias of aio. */
 extern const char *const blk_bstypes[];

@@ -11,7 +11,8 @@
 #define BOUNCE_BLOCK KiB(32)
 #define BOUNCE_BYTES MiB(64) /* a node; address space until used */
 
-/* One pool a node, made on the main thread before the first device that needs it. */
+/* One pool a node, made before the first device that needs it; the lock holds makers apart. */
+static pthread_mutex_t bounce_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct blkpool *bounce[TOPO_MAX_NODES];
 
 static struct blkpool *bounce_of(const struct blk *blk)
@@ -28,19 +29,19 @@ int blk_bounce_init(const struct topology *topo, int node)
 				   .block_size = BOUNCE_BLOCK, .nblocks = BOUNCE_BYTES / BOUNCE_BLOCK,
 				   .sparse = true };
 	struct blkpool *p;
-	int err;
+	int err = 0;
 
 	BUG_ON(conf.node >= TOPO_MAX_NODES);
-	if (bounce[conf.node])
-		return 0;
-	p = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*p), (size_t)CACHE_LINE));
-	if (!p)
-		return -ENOMEM;
-	err = blkpool_init(p, &conf);
-	if (err)
-		free(p);
-	else
-		bounce[conf.node] = p;
+	pthread_mutex_lock(&bounce_lock);
+	if (!bounce[conf.node]) {
+		p = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*p), (size_t)CACHE_LINE));
+		err = p ? blkpool_init(p, &conf) : -ENOMEM;
+		if (err)
+			free(p);
+		else
+			bounce[conf.node] = p;
+	}
+	pthread_mutex_unlock(&bounce_lock);
 	return err;
 }
 

@@ -32,9 +32,10 @@ struct blkpool {
 };
 
 /* Makes an arena (sparse unless conf->sparse is off) whose blocks belong to the pool. conf->release
- * and ->owner are set here. 0 or -errno (logged). Main thread. */
+ * and ->owner are set here. 0 or -errno (logged). Any thread that
+ * may block. */
 int blkpool_init(struct blkpool *p, struct arena_conf *conf) must_check;
-/* Main thread. Blocks still referenced: waits a little, then leaves the arena and the pool alone
+/* May block. Blocks still referenced: waits a little, then leaves the arena and the pool alone
  * (logged, false) rather than pull them away from under somebody's feet. */
 bool blkpool_fini(struct blkpool *p);
 

@@ -5,7 +5,7 @@
 
 #include "cache/blk.h"
 
-/* NULL with errno and args->err. Main thread (may block). */
+/* NULL with errno and args->err. Any thread that may block. */
 struct blk *aio_open(const struct blk_open_args *args) must_check;
 struct blk *ram_open(const struct blk_open_args *args) must_check;
 struct blk *null_open(const struct blk_open_args *args) must_check;
