@@ -162,7 +162,8 @@ node_new() {
 	iface=$(iface_of "${3:-tcp}")
 	shift $(($# < 3 ? $# : 3))
 	[ "$iface" != iser ] || modules ib_iser || return 1
-	iscsiadm -m node -o new -T "$iqn" -p "$portal" -I "$iface" || return 1
+	# With the portal group the record has a directory; without, records of two interfaces overwrite each other.
+	iscsiadm -m node -o new -T "$iqn" -p "$portal,1" -I "$iface" || return 1
 	for kv; do
 		iscsiadm -m node -T "$iqn" -p "$portal" -I "$iface" -o update -n "${kv%%=*}" -v "${kv#*=}" || return 1
 	done
@@ -178,7 +179,7 @@ node_chap() {
 login() {
 	local iface
 	iface=$(iface_of "${3:-tcp}")
-	iscsiadm -m node -T "$1" -p "$2" -I "$iface" >/dev/null 2>&1 || node_new "$1" "$2" "${3:-tcp}" || return 1
+	ls /etc/iscsi/nodes/"$1"/"${2%:*},${2##*:},"*/"$iface" >/dev/null 2>&1 || node_new "$1" "$2" "${3:-tcp}" || return 1
 	timeout 60 iscsiadm -m node -T "$1" -p "$2" -I "$iface" --login
 }
 
