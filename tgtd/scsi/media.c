@@ -270,29 +270,25 @@ void scsi_seg_fetched(struct scsi_seg *seg, int status)
 		scsi_param_fetched(cmd, seg, status);
 }
 
-bool scsi_media_out(struct scsi_cmd *cmd)
+void scsi_media_out(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
 
 	cmd->xfer_len = cmd->nblocks << (lu->block_shift + (cmd->state & CMD_CAW ? 1 : 0));
 	cmd->out_total = cmd->xfer_len;
-	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_out);
+	/* As with READ; and of a block that comes only in part nothing is stored. The residual count tells
+	 * the initiator. */
+	cmd->xfer_end = ALIGN_DOWN(MIN(cmd->xfer_len, cmd->edtl_out), (uint64_t)lu->block_size);
 	cmd->xfer_next = cmd->xfer_done = 0;
-	if (unlikely(cmd->xfer_end & (lu->block_size - 1))) {
-		/* Half a block is not stored: INVALID FIELD IN COMMAND INFORMATION UNIT */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
-		return false;
-	}
 	cmd->state |= CMD_WRITE;
 	if (atomic_load_explicit(&lu->fua_all, memory_order_relaxed))
 		cmd->state |= CMD_FUA;
 	cmd->itl->st.wr_subm_cmds++;
 	cmd->itl->st.wr_subm_bytes += cmd->xfer_len;
-	return true;
 }
 
 void scsi_media_write(struct scsi_cmd *cmd)
 {
-	if (scsi_media_out(cmd))
-		write_pump(cmd);
+	scsi_media_out(cmd);
+	write_pump(cmd);
 }

@@ -156,8 +156,9 @@ void op_write_verify(struct scsi_cmd *cmd)
 		scsi_bad_cdb(cmd, 1, 2);
 		return;
 	}
-	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks) || !scsi_media_out(cmd))
+	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
 		return;
+	scsi_media_out(cmd);
 	if (cmd->xfer_end == 0) {
 		scsi_done(cmd);
 		return;

@@ -115,7 +115,7 @@ static void start_stop_finish(struct scsi_cmd *cmd)
 		return;
 	}
 	pthread_mutex_lock(&lu->lock);
-	if (loej && !start && lu->prevents > 0) {
+	if (loej && lu->prevents > 0) { /* loading, too, moves the medium */
 		pthread_mutex_unlock(&lu->lock);
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x5302); /* MEDIUM REMOVAL PREVENTED */
 		return;

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* EXTENDED COPY, ROD tokens, SANITIZE, target port groups, log pages. */
+#include <stdlib.h>
+#include "events/bytes.h"
+#include "tests/support/scsi_host.h"
+#include "tests/support/unit.h"
+
+static struct host h;
+static struct host_nexus *n;
+
+static void fill(uint32_t lun, uint32_t lba, uint16_t blocks, int c)
+{
+	uint8_t *data = malloc(blocks * 512u), cdb[10] = { 0x2a };
+
+	memset(data, c, blocks * 512u);
+	put_be32(cdb + 2, lba);
+	put_be16(cdb + 7, blocks);
+	ck_assert_uint_eq(host_out(n, lun, cdb, 10, data, blocks * 512u), SAM_GOOD);
+	free(data);
+}
+
+/* The byte that all of these blocks hold, or -1. */
+static int holds(uint32_t lun, uint32_t lba, uint16_t blocks)
+{
+	uint8_t cdb[10] = { 0x28 };
+
+	put_be32(cdb + 2, lba);
+	put_be16(cdb + 7, blocks);
+	ck_assert_uint_eq(host_in(n, lun, cdb, 10, blocks * 512u), SAM_GOOD);
+	for (unsigned i = 1; i < blocks * 512u; i++)
+		if (n->in[i] != n->in[0])
+			return -1;
+	return n->in[0];
+}
+
+static void identification(uint8_t *d, uint32_t lun)
+{
+	uint8_t cdb[6] = { 0x12, 1, 0x83, 2, 0, 0 };
+
+	ck_assert_uint_eq(host_in(n, lun, cdb, 6, 512), SAM_GOOD);
+	for (size_t at = 4; at < n->in_len; at += 4u + n->in[at + 3])
+		if ((n->in[at + 1] & 0x3f) == 3) { /* NAA of the logical unit */
+			memset(d, 0, 32);
+			d[0] = 0xe4;
+			memcpy(d + 4, n->in + at, 4u + n->in[at + 3]);
+			put_be24(d + 29, 512);
+			return;
+		}
+	ck_abort_msg("no NAA");
+}
+
+static const char *xcopy(bool lid4, uint32_t from_lun, uint32_t to_lun, uint64_t from, uint64_t to, uint16_t blocks,
+			 uint32_t id)
+{
+	uint8_t p[48 + 64 + 28] = { 0 }, cdb[16] = { 0x83, lid4 };
+	size_t head = lid4 ? 48 : 16;
+	uint8_t *s = p + head + 64;
+
+	if (lid4) {
+		p[0] = 1;
+		put_be16(p + 2, 0x20);
+		p[16] = 0xff;
+		put_be32(p + 20, id);
+		put_be16(p + 42, 64);
+		put_be16(p + 44, 28);
+	} else {
+		p[0] = (uint8_t)id;
+		put_be16(p + 2, 64);
+		put_be32(p + 8, 28);
+	}
+	identification(p + head, from_lun);
+	identification(p + head + 32, to_lun);
+	s[0] = 0x02;
+	put_be16(s + 2, 24);
+	put_be16(s + 6, 1);
+	put_be16(s + 10, blocks);
+	put_be64(s + 12, from);
+	put_be64(s + 20, to);
+	put_be32(cdb + 10, (uint32_t)head + 64 + 28);
+	host_out(n, 1, cdb, 16, p, head + 64 + 28);
+	return host_result(n);
+}
+
+static void open2(void)
+{
+	host_open(&h, "16m", 512);
+	host_add_lu(&h, 2, "8m", 512);
+	n = host_login_ready(&h, "iqn.a");
+	host_tur(n, 2);
+}
+
+START_TEST(extended_copy)
+{
+	open2();
+	fill(1, 0, 4000, 'a');
+	ck_assert_str_eq(xcopy(false, 1, 1, 0, 20000, 4000, 7), "good");
+	ck_assert_int_eq(holds(1, 20000, 4000), 'a');
+	ck_assert_int_eq(holds(1, 24000, 1), 0);
+	ck_assert_str_eq(xcopy(true, 1, 2, 100, 50, 3000, 0x12345), "good");
+	ck_assert_int_eq(holds(2, 50, 3000), 'a');
+	ck_assert_int_eq(holds(2, 3050, 1), 0);
+	/* results, by list identifier */
+	host_in(n, 1, (uint8_t[16]){ 0x84, 0, 7, [13] = 64 }, 16, 64);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(n->in[4], 1);
+	ck_assert_uint_eq(get_be32(n->in + 8), 4000 * 512);
+	host_in(n, 1, (uint8_t[16]){ 0x84, 0, 8, [13] = 64 }, 16, 64);
+	ck_assert_str_eq(host_result(n), "05/24/00");
+	host_in(n, 1, (uint8_t[16]){ 0x84, 5, 0, 1, 0x23, 0x45, [13] = 128 }, 16, 128);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(n->in[5], 1);
+	ck_assert_uint_eq(get_be64(n->in + 16), 3000 * 512);
+	/* beyond either end, to nowhere */
+	ck_assert_str_eq(xcopy(false, 1, 2, 0, 8 * 2048 - 1, 2, 1), "0a/00/00");
+	ck_assert_str_eq(xcopy(false, 1, 2, UINT64_MAX, 0, 2, 1), "0a/00/00");
+	/* another nexus has reserved what would be written */
+	struct host_nexus *b = host_login_ready(&h, "iqn.b"), *me = n;
+	host_tur(b, 2);
+	host_none(b, 2, (uint8_t[6]){ 0x16 }, 6);
+	ck_assert_str_eq(host_result(b), "good");
+	n = me;
+	host_in(n, 2, (uint8_t[]){ 0x12, 0, 0, 0, 36, 0 }, 6, 36);
+	ck_assert_str_eq(xcopy(false, 1, 2, 0, 0, 2, 1), "0a/0d/02");
+	host_close(&h);
+}
+END_TEST
+
+static bool hide_2(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+{
+	return lun != 2 || strcmp(iqn, "iqn.b") == 0;
+}
+static void do_mask(void *arg)
+{
+	scsi_target_set_mask(h.target, hide_2, NULL);
+}
+
+/* What an initiator may not see it cannot have copied, even when it knows the name. */
+START_TEST(copy_keeps_to_the_mask)
+{
+	uint8_t p[16 + 64 + 28] = { 0 }, cdb[16] = { 0x83 };
+
+	open2();
+	identification(p + 16, 2);
+	identification(p + 48, 1);
+	host_do(&h, do_mask, NULL);
+	host_steps(&h, 5);
+	put_be16(p + 2, 64);
+	put_be32(p + 8, 28);
+	p[80] = 2;
+	put_be16(p + 82, 24);
+	put_be16(p + 86, 1);
+	put_be16(p + 90, 1);
+	cdb[13] = sizeof(p);
+	host_tur(n, 1);
+	host_out(n, 1, cdb, 16, p, sizeof(p));
+	ck_assert_str_eq(host_result(n), "0a/08/04");
+	host_close(&h);
+}
+END_TEST
+
+static void ranges(uint8_t *p, uint64_t lba, uint32_t blocks)
+{
+	put_be64(p, lba);
+	put_be32(p + 8, blocks);
+}
+
+static const char *populate(uint8_t *token, uint64_t lba, uint32_t blocks, uint32_t id)
+{
+	uint8_t p[32] = { 0 }, cdb[16] = { 0x83, 0x10, [13] = 32 };
+
+	put_be16(p, 30);
+	put_be16(p + 14, 16);
+	ranges(p + 16, lba, blocks);
+	put_be32(cdb + 6, id);
+	host_out(n, 1, cdb, 16, p, 32);
+	if (n->status != SAM_GOOD)
+		return host_result(n);
+	uint8_t rrti[16] = { 0x84, 0x07, [12] = 4 };
+	put_be32(rrti + 2, id);
+	host_in(n, 1, rrti, 16, 1024);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(get_be32(n->in), n->in_len - 4);
+	ck_assert_uint_eq(get_be64(n->in + 16), blocks);
+	size_t at = 32u + n->in[13];
+	ck_assert_uint_eq(get_be32(n->in + at), 514);
+	memcpy(token, n->in + at + 4 + 2, 512);
+	return "good";
+}
+
+static const char *use(const uint8_t *token, uint32_t lun, uint64_t skip, uint64_t lba, uint32_t blocks)
+{
+	uint8_t p[536 + 16] = { 0 }, cdb[16] = { 0x83, 0x11 };
+
+	put_be16(p, sizeof(p) - 2);
+	put_be64(p + 8, skip);
+	memcpy(p + 16, token, 512);
+	put_be16(p + 534, 16);
+	ranges(p + 536, lba, blocks);
+	put_be32(cdb + 6, 99);
+	put_be32(cdb + 10, sizeof(p));
+	host_out(n, lun, cdb, 16, p, sizeof(p));
+	return host_result(n);
+}
+
+START_TEST(tokens)
+{
+	uint8_t token[512], forged[512], zero[512] = { 0xff, 0xff, 0x00, 0x01 };
+
+	open2();
+	fill(1, 100, 3000, 't');
+	ck_assert_str_eq(populate(token, 100, 3000, 5), "good");
+	ck_assert_str_eq(use(token, 2, 0, 10, 3000), "good");
+	ck_assert_int_eq(holds(2, 10, 3000), 't');
+	ck_assert_str_eq(use(token, 2, 2990, 5000, 100), "good"); /* ten are left from there */
+	ck_assert_int_eq(holds(2, 5000, 10), 't');
+	ck_assert_int_eq(holds(2, 5010, 1), 0);
+	/* a write beside it does nothing, one into it revokes it */
+	fill(1, 99, 1, 'w');
+	fill(1, 3100, 1, 'w');
+	ck_assert_str_eq(use(token, 2, 0, 10, 1), "good");
+	fill(1, 3099, 1, 'w');
+	ck_assert_str_eq(use(token, 2, 0, 10, 1), "05/23/04");
+	/* forged, cut, for nothing */
+	ck_assert_str_eq(populate(token, 0, 8, 6), "good");
+	memcpy(forged, token, 512);
+	forged[140] ^= 1;
+	ck_assert_str_eq(use(forged, 2, 0, 10, 1), "05/23/04");
+	put_be16(forged + 6, 3);
+	ck_assert_str_eq(use(forged, 2, 0, 10, 1), "05/23/0a");
+	ck_assert_str_eq(populate(forged, 1 << 20, 8, 6), "05/21/00");
+	/* onto itself */
+	ck_assert_str_eq(use(token, 1, 0, 4, 8), "05/23/06");
+	/* zeros */
+	zero[6] = 0x01;
+	zero[7] = 0xf8;
+	ck_assert_str_eq(use(zero, 2, 0, 10, 20), "good");
+	ck_assert_int_eq(holds(2, 10, 20), 0);
+	ck_assert_int_eq(holds(2, 30, 20), 't');
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(sanitize)
+{
+	uint8_t p[4 + 512] = { 0x83, 0, 2, 0 }; /* three passes, inverted in between */
+	struct host_nexus *b;
+	struct host_cmd *c;
+
+	open2();
+	b = host_login_ready(&h, "iqn.b");
+	fill(1, 0, 100, 'x');
+	memset(p + 4, 0x55, 512);
+	c = host_start(n, 1ull << 48, (uint8_t[10]){ 0x48, 0x01, [7] = 2, [8] = 4 }, 10, false, p, sizeof(p));
+	ck_assert(!c->completed);
+	host_tur(b, 1);
+	ck_assert_str_eq(host_result(b), "02/04/1b");
+	ck_assert_uint_eq(b->sense[15] & 0x80, 0x80); /* progress */
+	host_in(b, 1, (uint8_t[]){ 0x03, 0, 0, 0, 18, 0 }, 6, 18);
+	ck_assert_uint_eq(get_be16(b->in + 12), 0x041b);
+	ck_assert_int_eq(host_tmf(b, TMF_LU_RESET, 1), TMF_COMPLETE); /* does not end it */
+	ck_assert(c->ended);
+	host_finish(c);
+	ck_assert_str_eq(host_result(n), "aborted");
+	do
+		host_tur(b, 1);
+	while (b->key == SENSE_UNIT_ATTENTION || b->asc == 0x041b);
+	ck_assert_str_eq(host_result(b), "good");
+	host_tur(n, 1);
+	ck_assert_int_eq(holds(1, 0, 1000), 0x55);
+	ck_assert_int_eq(holds(1, 31000, 1000), 0x55);
+	host_none(n, 1, (uint8_t[10]){ 0x48, 0x82 }, 10); /* BLOCK ERASE, IMMED */
+	ck_assert_str_eq(host_result(n), "good");
+	do
+		host_tur(n, 1);
+	while (n->status != SAM_GOOD);
+	ck_assert_int_eq(holds(1, 0, 1000), 0);
+	/* the unit goes in the middle of it */
+	host_none(n, 1, (uint8_t[10]){ 0x48, 0x82 }, 10);
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(sanitize_parameters)
+{
+	uint8_t p[4 + 513] = { 0x01, 0, 0, 0 };
+
+	open2();
+	for (unsigned len = 0; len < 5; len++) {
+		host_out(n, 1, (uint8_t[10]){ 0x48, 0x01, [8] = (uint8_t)len }, 10, p, len);
+		ck_assert_str_eq(host_result(n), "05/24/00");
+	}
+	host_out(n, 1, (uint8_t[10]){ 0x48, 0x01, [7] = 2, [8] = 5 }, 10, p, 517);
+	ck_assert_str_eq(host_result(n), "05/24/00");
+	host_out(n, 1, (uint8_t[10]){ 0x48, 0x01, [8] = 8 }, 10, p, 8); /* pattern of no length */
+	ck_assert_str_eq(host_result(n), "05/26/00");
+	p[3] = 4;
+	p[0] = 0; /* no passes */
+	host_out(n, 1, (uint8_t[10]){ 0x48, 0x01, [8] = 8 }, 10, p, 8);
+	ck_assert_str_eq(host_result(n), "05/26/00");
+	host_none(n, 1, (uint8_t[10]){ 0x48, 0x03 }, 10); /* CRYPTOGRAPHIC ERASE */
+	ck_assert_str_eq(host_result(n), "05/24/00");
+	host_none(n, 1, (uint8_t[10]){ 0x48, 0x1f }, 10);
+	ck_assert_str_eq(host_result(n), "good");
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(port_groups)
+{
+	struct host_nexus *b;
+	uint8_t set[8] = { 0, 0, 0, 0, 0x02, 0, 0, 1 };
+
+	open2();
+	b = host_login_ready(&h, "iqn.b");
+	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [9] = 64 }, 12, 64);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(get_be32(n->in), 12);
+	ck_assert_uint_eq(n->in[4] & 0x0f, 0);
+	host_out(n, 1, (uint8_t[12]){ 0xa4, 0x0a, [9] = 8 }, 12, set, 8); /* standby */
+	ck_assert_str_eq(host_result(n), "good");
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "02/04/0b");
+	host_tur(b, 1);
+	ck_assert_str_eq(host_result(b), "06/2a/06");
+	host_in(b, 1, (uint8_t[]){ 0x12, 0, 0, 0, 36, 0 }, 6, 36);
+	ck_assert_str_eq(host_result(b), "good");
+	ck_assert_uint_eq(b->in[5] & 0x30, 0x30);
+	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x2a, [9] = 64 }, 12, 64);
+	ck_assert_uint_eq(n->in[8] & 0x0f, 2);
+	set[4] = 0;
+	host_out(b, 1, (uint8_t[12]){ 0xa4, 0x0a, [9] = 8 }, 12, set, 8);
+	ck_assert_str_eq(host_result(b), "good");
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "06/2a/06");
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "good");
+	set[7] = 9;
+	host_out(b, 1, (uint8_t[12]){ 0xa4, 0x0a, [9] = 8 }, 12, set, 8);
+	ck_assert_str_eq(host_result(b), "05/26/00");
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(log_pages)
+{
+	open2();
+	fill(1, 0, 2048, 'x'); /* one MiB of sixteen */
+	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [8] = 64 }, 10, 64);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(get_be32(n->in + 8), 15);
+	ck_assert_uint_eq(get_be32(n->in + 20), 1);
+	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x19, [8] = 128 }, 10, 128);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(get_be64(n->in + 8 + 8), 1);     /* writes */
+	ck_assert_uint_eq(get_be64(n->in + 8 + 16), 2048); /* blocks received */
+	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [6] = 2, [8] = 64 }, 10, 64); /* from parameter 2 on */
+	ck_assert_uint_eq(n->in_len, 4 + 12);
+	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [6] = 3, [8] = 64 }, 10, 64);
+	ck_assert_str_eq(host_result(n), "05/24/00");
+	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x33, [8] = 64 }, 10, 64);
+	ck_assert_str_eq(host_result(n), "05/24/00");
+	host_close(&h);
+}
+END_TEST
+
+UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_parameters, port_groups, log_pages)
