@@ -175,13 +175,6 @@ static bool same(const char *a, const char *b)
 	return a == b || (a && b && !strcmp(a, b));
 }
 
-/* A target that says nothing about initiators is open to all. */
-static void everybody(struct planner *p, struct conf_target *want)
-{
-	if (list_empty(&want->rules) && !want->nobody)
-		conf_add_rule(p->c, want, "ALL", false);
-}
-
 static void diff_rules(struct planner *p, const struct conf_target *have, const struct conf_target *want)
 {
 	const struct conf_rule *r, *old;
@@ -458,7 +451,6 @@ static void diff_lus(struct planner *p, const struct conf_target *have, const st
 static void diff_target(struct planner *p, const struct conf_target *have, struct conf_target *want)
 {
 	p->driver = want->driver;
-	everybody(p, want);
 	if (!have) {
 		note(p, format(p->c, "Adding target: %s", want->name));
 		request(p, ADM_TARGET, ADM_NEW)->text[ADM_T_TARGETNAME] = want->name;
@@ -514,6 +506,8 @@ static void plan_target(struct planner *p, struct conf_target *want)
 		return;
 	}
 	p->tid = have ? have->tid : want->tid ? want->tid : free_tid(p, p->c);
+	if (!have)
+		p->next_tid = p->tid; /* numbers go on from the last new one, as they did with tgt-admin */
 	diff_target(p, have, want);
 }
 

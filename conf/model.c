@@ -279,6 +279,8 @@ void conf_resolve(struct conf *c)
 	list_for_each(t, &c->targets, link) {
 		if (!t->driver)
 			t->driver = c->default_driver;
+		if (list_empty(&t->rules) && !t->nobody)
+			conf_add_rule(c, t, "ALL", false);
 		list_for_each(lu, &t->lus, link)
 			inherit(c, t, lu);
 		number(c, t);

@@ -67,8 +67,8 @@ struct conf_target {
 	struct list lus;
 	struct list options; /* LU options for all LUs that do not say otherwise */
 	struct list keys;    /* conf_kv: session keys, state, nop_*, Redirect* */
-	struct list users, rules; /* no rule: everybody, unless ->nobody */
-	bool nobody;
+	struct list users, rules;
+	bool nobody; /* no rule on purpose */
 	struct conf_pos pos;
 };
 
@@ -114,8 +114,8 @@ enum conf_kind {
 enum conf_kind conf_kind(const char *key);
 
 /*
- * Gives every LU the options of its target that it lacks, every target a driver, and every LU a
- * number: those without `lun` get the lowest free ones from 1, backing-stores in the order of their
+ * Gives every LU the options of its target that it lacks, every target a driver, a target that says
+ * nothing about initiators the rule ALL, and every LU a number: those without `lun` get the lowest free ones from 1, backing-stores in the order of their
  * paths, then direct-stores likewise, as tgt numbers them. Idempotent.
  */
 void conf_resolve(struct conf *c);

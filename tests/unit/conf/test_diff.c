@@ -463,7 +463,7 @@ static void lu_as_daemon(struct conf *d, struct conf_lu *lu)
 	}
 }
 
-/* Rules as the daemon has them: nothing said there is nobody, not everybody. */
+/* Accounts and options as the daemon has them. */
 static void as_daemon(struct conf *d)
 {
 	struct conf_target *t;
@@ -474,8 +474,6 @@ static void as_daemon(struct conf *d)
 		if (!conf_get(&d->accounts, u->user))
 			conf_add_kv(d, &d->accounts, u->user, "");
 	list_for_each(t, &d->targets, link) {
-		if (list_empty(&t->rules))
-			conf_add_rule(d, t, "ALL", false);
 		list_for_each(lu, &t->lus, link)
 			lu_as_daemon(d, lu);
 		list_for_each(u, &t->users, link)
