@@ -157,6 +157,7 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 	}
 	conn->rx_stopped = false;
 	iscsi_nop_start(conn);
+	iscsi_snack_start(conn);
 	conn->tp->attach(conn);
 }
 
@@ -214,6 +215,7 @@ static void close_deferred(struct loop_deferred *d)
 			}
 		iscsi_session_run_held(conn->sess);
 	}
+	iscsi_forget(conn);
 	list_for_each_safe(t, tmp, &conn->tasks, link)
 		iscsi_task_abort(t);
 	iscsi_conn_check_cleaned(conn);

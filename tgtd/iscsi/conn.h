@@ -80,7 +80,9 @@ struct iscsi_conn {
 	struct list ctls;	/* control requests and answers under way */
 	const char *why;	/* of its end */
 	struct loop_deferred close_later, clean_later;
-	struct list unacked;	/* ERL 1: answered tasks and PDUs awaiting ExpStatSN */
+	struct list unacked;	/* ERL 1: iscsi_pdu with a StatSN, sent and awaiting ExpStatSN */
+	unsigned nunacked;
+	struct timer ack_timer;
 
 	/* ---- the main loop's ---- */
 	struct list main_link;	/* session->main_conns */

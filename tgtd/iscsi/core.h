@@ -126,8 +126,24 @@ void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uin
 		      uint16_t p3, const uint8_t *sense, uint32_t sense_len);
 void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);
 
-/* ExpStatSN has moved (ERL 1). */
+/* ---- ErrorRecoveryLevel 1 (snack.c) ---------------------------------------------------------------------------------- */
+static inline bool iscsi_recovers(const struct iscsi_conn *conn)
+{
+	return unlikely(conn->params.error_recovery_level > 0) && !conn->failed;
+}
+/* A PDU with a StatSN has left: keep it. False: it is acknowledged already. */
+bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
+/* ExpStatSN has moved. */
 void iscsi_acked(struct iscsi_conn *conn);
+/* The connection ends: nothing will be asked for again. */
+void iscsi_forget(struct iscsi_conn *conn);
+void iscsi_snack_start(struct iscsi_conn *conn);
+/* Notes a Data-In PDU that is being sent. False: out of memory. */
+bool iscsi_sent_note(struct iscsi_task *t, uint32_t sn, uint32_t off, uint32_t len, uint8_t flags);
+/* A segment has been sent: kept until it is acknowledged. */
+void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg);
+void iscsi_seg_release_all(struct iscsi_task *t);
+void iscsi_ping(struct iscsi_conn *conn);
 
 /* scsi_transport_ops.send and .complete (datain.c, response.c) */
 void iscsi_op_send(struct scsi_cmd *cmd, struct scsi_seg *seg);

@@ -43,9 +43,14 @@ static void ctl_done(struct iscsi_pdu *pdu)
 	struct iscsi_ctl *ctl = container_of(pdu, struct iscsi_ctl, pdu);
 
 	ctl->sending = false;
-	iscsi_conn_unthrottle(ctl->conn);
-	if (ctl->after)
-		ctl->after(ctl);
+	if (!(pdu->flags & PDU_F_RESENT)) {
+		iscsi_conn_unthrottle(ctl->conn);
+		if (ctl->after)
+			ctl->after(ctl);
+		ctl->after = NULL;
+	}
+	if (iscsi_recovers(ctl->conn) && (pdu->flags & PDU_F_STAT_SN) && iscsi_keep(ctl->conn, pdu))
+		return;
 	iscsi_ctl_free(ctl);
 }
 

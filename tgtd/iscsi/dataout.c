@@ -17,12 +17,68 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 	o->r2t_busy = o->fetching = 0;
 	o->unsol_open = unsolicited || immediate;
 	o->unsol_lost = o->closed = false;
+	if (o->unsol_ranges)
+		o->unsol_ranges->n = 0;
 	o->spill = o->rx_spill = NULL;
 	o->seg[0] = o->seg[1] = NULL;
 	o->rx_r2t = NULL;
 	o->rx_len = 0;
 	o->rx_final = !unsolicited;
 	static_assert(SCSI_CMD_SEGS == 2, "both slots cleared");
+}
+
+/* ---- order within a sequence ----------------------------------------------------------------------------------- */
+
+bool iscsi_ranges_add(struct iscsi_ranges *s, uint64_t from, uint64_t to)
+{
+	unsigned i = 0;
+
+	while (i < s->n && s->r[i].to < from)
+		i++;
+	/* i is the first that could touch it. */
+	if (i < s->n && from < s->r[i].to && s->r[i].from < to)
+		return false;
+	if (i < s->n && s->r[i].to == from) {
+		if (i + 1 < s->n && s->r[i + 1].from < to)
+			return false;
+		s->r[i].to = to;
+		if (i + 1 < s->n && s->r[i + 1].from == to) {
+			s->r[i].to = s->r[i + 1].to;
+			memmove(&s->r[i + 1], &s->r[i + 2], (s->n - i - 2) * sizeof(s->r[0]));
+			s->n--;
+		}
+		return true;
+	}
+	if (i < s->n && s->r[i].from == to) {
+		s->r[i].from = from;
+		return true;
+	}
+	if (s->n == ISCSI_RANGES_MAX)
+		return false;
+	memmove(&s->r[i + 1], &s->r[i], (s->n - i) * sizeof(s->r[0]));
+	s->r[i].from = from;
+	s->r[i].to = to;
+	s->n++;
+	return true;
+}
+
+/* Does [off, off + len) belong next into the sequence that began at @start and of which @got bytes came?
+ * With DataPDUInOrder=No it may be anywhere where nothing is yet. */
+static bool in_place(const struct iscsi_conn *conn, struct iscsi_ranges *s, uint64_t start, uint64_t got, uint64_t off,
+		     uint32_t len)
+{
+	if (conn->params.data_pdu_in_order)
+		return off == start + got;
+	if (!s->n) {
+		if (off == start + got)
+			return true;
+		if (got) {
+			s->r[0].from = start;
+			s->r[0].to = start + got;
+			s->n = 1;
+		}
+	}
+	return !len || iscsi_ranges_add(s, off, off + len);
 }
 
 /* ---- segments ------------------------------------------------------------------------------------------------ */
@@ -131,6 +187,7 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len)
 	r->got = 0;
 	r->data_sn = 0;
 	r->lost = false;
+	r->ranges.n = 0;
 	o->r2t_busy++;
 	bhs = r->pdu.bhs;
 	memset(bhs, 0, ISCSI_BHS_LEN);
@@ -297,6 +354,18 @@ static void lost(struct iscsi_task *t)
 	t->pdus_out--;
 }
 
+static bool unsol_in_place(struct iscsi_task *t, uint64_t off, uint32_t len)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	if (!t->conn->params.data_pdu_in_order && !o->unsol_ranges) {
+		o->unsol_ranges = calloc(1, sizeof(*o->unsol_ranges));
+		if (!o->unsol_ranges)
+			return false;
+	}
+	return in_place(t->conn, o->unsol_ranges, 0, o->unsol_got, off, len);
+}
+
 bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 {
 	struct iscsi_dataout *o = &t->out;
@@ -310,14 +379,15 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	if (ttt == ISCSI_TAG_NONE) {
 		if (!o->unsol_open)
 			return o->closed;
-		right = sn == o->unsol_data_sn && off == o->unsol_got && len <= o->unsol_len - o->unsol_got;
+		right = sn == o->unsol_data_sn && off <= o->unsol_len && len <= o->unsol_len - off &&
+			len <= o->unsol_len - o->unsol_got && unsol_in_place(t, off, len);
 	} else {
 		r = o->r2t ? &o->r2t[ttt & (ISCSI_R2T_MAX - 1)] : NULL;
 		if (!r || r->ttt != ttt)
 			return o->closed;
 		/* F exactly at the end of the burst (11.8: the data asked for is sent in one sequence). */
-		right = sn == r->data_sn && off == r->off + r->got && len <= r->len - r->got &&
-			final == (r->got + len == r->len);
+		right = sn == r->data_sn && off >= r->off && len <= r->len - r->got && off + len <= r->off + r->len &&
+			final == (r->got + len == r->len) && in_place(t->conn, &r->ranges, r->off, r->got, off, len);
 	}
 	if (unlikely(!right && !o->closed)) {
 		log_ratelimited(LOG_LVL_WARN, "iscsi: %s: Data-Out out of sequence (offset %u, DataSN %u)",
@@ -334,7 +404,55 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	o->rx_r2t = r;
 	o->rx_final = final;
 	aim(t, off, len);
+	/* Behind a damaged PDU: will be asked for again with it. */
+	if (unlikely(r ? r->lost : o->unsol_lost))
+		t->conn->sink.kind = SINK_DISCARD;
 	return true;
+}
+
+/* A PDU of the sequence was damaged. At ErrorRecoveryLevel 1 everything from there on is asked for again,
+ * by a recovery R2T behind the sequence (RFC 7143 7.8). True when that will be done. */
+static bool note_loss(struct iscsi_task *t, struct iscsi_r2t *r, uint64_t off)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	if (!iscsi_recovers(t->conn) || t->conn->tp->fetch || !t->conn->params.data_pdu_in_order)
+		return false;
+	if (r && !r->lost) {
+		r->lost = true;
+		r->lost_off = off;
+	} else if (!r && !o->unsol_lost) {
+		o->unsol_lost = true;
+		o->unsol_lost_off = off;
+	}
+	return true;
+}
+
+/* Its bytes are in place, or (not @ok) are not. */
+static void account(struct iscsi_task *t, struct iscsi_spill *sp, uint64_t off, uint32_t len, bool ok)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	if (unlikely(sp)) {
+		if (!ok) {
+			struct iscsi_spill **pp = &o->spill;
+
+			while (*pp != sp)
+				pp = &(*pp)->next;
+			*pp = sp->next;
+			spill_free(sp);
+			return;
+		}
+		sp->complete = true;
+		for (unsigned i = 0; i < SCSI_CMD_SEGS && !o->closed; i++)
+			if (o->seg[i])
+				absorb(o, o->seg[i]);
+	} else if (len && ok) {
+		struct scsi_seg *seg = seg_for(o, off, len);
+
+		ASSERT(seg);
+		seg_got(o, seg, len);
+	}
 }
 
 void iscsi_dataout_end(struct iscsi_task *t, bool ok)
@@ -342,15 +460,23 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 	struct iscsi_dataout *o = &t->out;
 	struct iscsi_r2t *r = o->rx_r2t;
 	struct iscsi_spill *sp = o->rx_spill;
-	uint64_t off = o->rx_off;
-	uint32_t len = o->rx_len;
-	bool over = false;
+	uint64_t off = o->rx_off, again = 0;
+	uint32_t len = o->rx_len, again_len = 0;
 
 	t->conn->rx_task = NULL;
 	o->rx_len = 0;
 	o->rx_spill = NULL;
+	t->pdus_out++; /* keeps the task */
+	if (unlikely(!ok && !o->closed && !note_loss(t, r, off)))
+		lost(t);
+	if (unlikely(r ? r->lost : o->unsol_lost))
+		ok = false;
 	if (o->rx_final) {
 		if (r) {
+			if (unlikely(r->lost)) {
+				again = r->lost_off;
+				again_len = (uint32_t)(r->off + r->len - again);
+			}
 			r->ttt = ISCSI_TAG_NONE;
 			o->r2t_busy--;
 			o->rx_r2t = NULL;
@@ -358,32 +484,23 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 			/* It may have been less than FirstBurstLength allows. */
 			o->unsol_open = false;
 			o->unsol_len = o->next = o->unsol_got;
+			if (unlikely(o->unsol_lost)) {
+				again = o->unsol_lost_off;
+				again_len = (uint32_t)(o->unsol_len - again);
+				o->unsol_lost = false;
+			}
 		}
 	}
-	over = !iscsi_dataout_pending(t);
-	if (o->closed) {
-		if (over)
+	if (unlikely(o->closed)) {
+		if (!iscsi_dataout_pending(t))
 			iscsi_task_data_over(t);
-		return;
+	} else {
+		account(t, sp, off, len, ok);
+		if (unlikely(again_len) && !o->closed && !r2t_send(t, again, again_len))
+			lost(t);
+		if (!o->closed)
+			pump(t);
 	}
-	t->pdus_out++; /* keeps the task */
-	if (unlikely(!ok))
-		lost(t);
-	if (unlikely(!ok)) {
-		/* its bytes do not count */
-	} else if (unlikely(sp)) {
-		sp->complete = true;
-		for (unsigned i = 0; i < SCSI_CMD_SEGS && !o->closed; i++)
-			if (o->seg[i])
-				absorb(o, o->seg[i]);
-	} else if (len) {
-		struct scsi_seg *seg = seg_for(o, off, len);
-
-		ASSERT(seg);
-		seg_got(o, seg, len);
-	}
-	if (!o->closed)
-		pump(t);
 	t->pdus_out--;
 	iscsi_task_finish(t);
 }

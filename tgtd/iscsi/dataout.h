@@ -32,6 +32,17 @@ struct iscsi_spill {
 	uint8_t data[];
 };
 
+/* What has come of a sequence whose PDUs may be in any order (DataPDUInOrder=No): disjoint, ascending. */
+#define ISCSI_RANGES_MAX 32
+struct iscsi_ranges {
+	unsigned n; /* 0: not in use, all came in order so far */
+	struct {
+		uint64_t from, to;
+	} r[ISCSI_RANGES_MAX];
+};
+/* Adds [from, to); false when it overlaps what is there, or would make too many. */
+bool iscsi_ranges_add(struct iscsi_ranges *s, uint64_t from, uint64_t to) must_check;
+
 /* An R2T sent and not yet answered in full. */
 struct iscsi_r2t {
 	uint32_t ttt; /* ISCSI_TAG_NONE: slot is free */
@@ -39,9 +50,10 @@ struct iscsi_r2t {
 	uint64_t off;
 	uint32_t len, got; /* bytes asked for and received */
 	uint32_t data_sn;  /* of the next Data-Out */
-	bool lost;	   /* a Data-Out of it went missing (ERL 1): asked for again at its end */
-	uint64_t lost_off;
+	bool lost;	   /* a Data-Out of it was damaged (ERL 1): asked for again at its end */
+	uint64_t lost_off; /* from here on */
 	bool sending;	   /* ->pdu is with the transport */
+	struct iscsi_ranges ranges;
 	struct iscsi_pdu pdu;
 };
 
@@ -56,6 +68,7 @@ struct iscsi_dataout {
 	bool unsol_lost;      /* part of it went missing (ERL 1) */
 	bool closed;	      /* the command has ended: sink the rest */
 	uint64_t unsol_lost_off;
+	struct iscsi_ranges *unsol_ranges; /* allocated when first needed in the object's life */
 	struct iscsi_spill *spill, *rx_spill;
 	struct scsi_seg *seg[SCSI_CMD_SEGS]; /* being filled; host_word[0]: bytes there */
 	struct iscsi_r2t *r2t; /* [ISCSI_R2T_MAX], allocated with the first R2T of the object's life */

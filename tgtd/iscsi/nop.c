@@ -29,7 +29,7 @@ void iscsi_nop_out(struct iscsi_ctl *ctl)
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, len);
 }
 
-static void ping(struct iscsi_conn *conn)
+void iscsi_ping(struct iscsi_conn *conn)
 {
 	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, 0);
 	uint8_t *bhs;
@@ -62,7 +62,7 @@ static void nop_timer(struct timer *t)
 		return;
 	}
 	conn->nops_unanswered++;
-	ping(conn);
+	iscsi_ping(conn);
 	loop_timer_arm(conn->loop, t, interval);
 }
 

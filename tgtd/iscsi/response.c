@@ -33,12 +33,13 @@ void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bh
 
 	if (unlikely(pdu->flags & PDU_F_NO_WINDOW))
 		return;
-	if (pdu->flags & PDU_F_RESENT) {
+	if (unlikely(pdu->flags & PDU_F_RESENT)) {
 		put_window(s, bhs);
 		return;
 	}
 	if (pdu->flags & PDU_F_STAT_SN) {
-		put_be32(bhs + BHS_STAT_SN, conn->stat_sn++);
+		pdu->stat_sn = conn->stat_sn++;
+		put_be32(bhs + BHS_STAT_SN, pdu->stat_sn);
 		if (pdu->task)
 			leave_window(s, pdu->task);
 		if (pdu->kind == PDU_RESPONSE)
@@ -58,10 +59,14 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	uint32_t left = pdu->seg_end - pdu->seg_off;
 	uint32_t len = MIN(MIN(left, max), MIN(conn->params.max_xmit_dsl, t->burst_left));
 	bool last = len == left;
-	uint64_t rest = 0;
 
+	if (unlikely(pdu->flags & PDU_F_RESENT)) {
+		if (t->sent[t->resend_sn].len > max)
+			return 0;
+		len = t->sent[t->resend_sn].len;
+	}
 	ASSERT(len > 0);
-	memcpy(bhs + BHS_LUN, &rest, 8);
+	memset(bhs + BHS_LUN, 0, 8);
 	bhs[0] = ISCSI_DATA_IN;
 	bhs[1] = 0;
 	bhs[2] = 0;
@@ -70,10 +75,16 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	put_be32(bhs + BHS_ITT, t->itt);
 	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
 	put_be32(bhs + BHS_STAT_SN, 0);
-	put_be32(bhs + BHS_DATA_SN, t->data_sn++);
 	put_be32(bhs + BHS_BUFFER_OFFSET, (uint32_t)(seg->off + pdu->seg_off));
 	put_be32(bhs + BHS_RESIDUAL, 0);
 	pdu->seg_off += len;
+	if (unlikely(pdu->flags & PDU_F_RESENT)) {
+		put_be32(bhs + BHS_DATA_SN, t->resend_sn);
+		bhs[1] = t->sent[t->resend_sn++].flags;
+		put_window(conn->sess, bhs);
+		return len;
+	}
+	put_be32(bhs + BHS_DATA_SN, t->data_sn++);
 	t->burst_left -= len;
 	/* A sequence ends with its burst, and with each segment: it may be the last one. */
 	if (last || !t->burst_left) {
@@ -88,6 +99,19 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	} else {
 		put_window(conn->sess, bhs);
 	}
+	if (iscsi_recovers(conn)) {
+		/* 11.7.2: more follows after this segment, which is kept until it is acknowledged: ask for that. */
+		if (last && seg != t->cmd.tail) {
+			if (t->ack_ttt == ISCSI_TAG_NONE)
+				t->ack_ttt = conn->sess->next_ttt++ & 0x7fffffffu;
+			bhs[1] |= BHS_DATAIN_ACK;
+			put_be64(bhs + BHS_LUN, t->cmd.lun);
+			put_be32(bhs + BHS_TTT, t->ack_ttt);
+		}
+		if (!iscsi_sent_note(t, t->data_sn - 1, pdu->seg_off - len + (uint32_t)seg->off, len, bhs[1] & BHS_FINAL))
+			iscsi_conn_fail(conn, "out of memory");
+		t->seg_end_sn[seg - t->cmd.seg] = t->data_sn;
+	}
 	return len;
 }
 
@@ -96,7 +120,12 @@ static void data_done(struct iscsi_pdu *pdu)
 	struct iscsi_task *t = pdu->task;
 
 	/* It may bring the next segment, or the command's end. */
-	scsi_seg_sent(pdu->seg);
+	if (pdu->flags & PDU_F_RESENT)
+		t->resending = false;
+	if (iscsi_recovers(t->conn) && t->state != TASK_ENDING)
+		iscsi_seg_keep(t, pdu->seg);
+	else
+		scsi_seg_sent(pdu->seg);
 	t->pdus_out--;
 	iscsi_task_finish(t);
 }
@@ -202,7 +231,7 @@ void iscsi_task_respond(struct iscsi_task *t)
 	t->state = TASK_RESPONDING;
 	residual(t);
 	if (likely(tail && tail->len && (c->status == SAM_GOOD || c->status == SAM_CONDITION_MET) && !t->conn->tp->iser &&
-		   !c->dir_out)) {
+		   !c->dir_out && !t->conn->params.error_recovery_level)) {
 		send_data(t, tail, PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN);
 		return;
 	}

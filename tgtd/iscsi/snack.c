@@ -1,15 +1,285 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Selective negative acknowledgement (RFC 7143 11.16): sending again what got lost, at ErrorRecoveryLevel 1. */
+/*
+ * ErrorRecoveryLevel 1 (RFC 7143 7.1.4.2, 11.16): sending again what the initiator missed within a command.
+ *
+ *   status   every PDU with a StatSN is kept until ExpStatSN covers it; status comes in SCSI Responses only
+ *   data     a command's segments are kept until its status is acknowledged, or until a DataACK which we
+ *            ask for (A bit) behind every segment but the last; what was in which Data-In is noted
+ *   R2T      one that is not answered is sent again
+ *
+ * What the initiator must send again is dataout.c's. An initiator that acknowledges nothing is asked to,
+ * by a ping, after a second, and left when it lets more than a few windows of responses pile up.
+ */
+#include <stdlib.h>
+
 #include "tgtd/iscsi/core.h"
 
-void iscsi_snack_request(struct iscsi_ctl *ctl)
+#define UNACKED_MAX (4 * ISCSI_CMD_WINDOW)
+#define ACK_MS 1000
+
+/* ---- keeping ------------------------------------------------------------------------------------------------ */
+
+bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 {
-	/* 11.16: "SNACK ... MUST NOT be used in ErrorRecoveryLevel 0". */
-	iscsi_reject(ctl->conn, REJECT_PROTOCOL_ERROR, ctl->bhs);
-	iscsi_ctl_free(ctl);
+	if (sn_lt(pdu->stat_sn, conn->exp_stat_sn))
+		return false;
+	if (pdu->flags & PDU_F_RESENT) {
+		/* Back among the others, in order. */
+		struct list *at = conn->unacked.prev;
+
+		while (at != &conn->unacked && sn_lt(pdu->stat_sn, list_entry(at, struct iscsi_pdu, link)->stat_sn))
+			at = at->prev;
+		list_insert_after(at, &pdu->link);
+	} else {
+		list_add_tail(&conn->unacked, &pdu->link);
+	}
+	if (++conn->nunacked > UNACKED_MAX)
+		iscsi_conn_fail(conn, "responses are not acknowledged");
+	else if (!timer_armed(&conn->ack_timer))
+		loop_timer_arm(conn->loop, &conn->ack_timer, ACK_MS * NSEC_PER_MSEC);
+	return true;
+}
+
+static void let_go(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
+{
+	list_del(&pdu->link);
+	conn->nunacked--;
+	if (pdu->task) {
+		iscsi_seg_release_all(pdu->task);
+		iscsi_task_end(pdu->task);
+	} else {
+		iscsi_ctl_free(container_of(pdu, struct iscsi_ctl, pdu));
+	}
 }
 
 void iscsi_acked(struct iscsi_conn *conn)
 {
-	ASSERT(list_empty(&conn->unacked));
+	while (!list_empty(&conn->unacked)) {
+		struct iscsi_pdu *pdu = list_first(&conn->unacked, struct iscsi_pdu, link);
+
+		/* One whose Data-In is being sent again stays a little. */
+		if (!sn_lt(pdu->stat_sn, conn->exp_stat_sn) || (pdu->task && pdu->task->pdus_out))
+			break;
+		let_go(conn, pdu);
+	}
+	if (list_empty(&conn->unacked))
+		loop_timer_cancel(conn->loop, &conn->ack_timer);
+}
+
+void iscsi_forget(struct iscsi_conn *conn)
+{
+	struct iscsi_task *t;
+
+	if (!conn->sess)
+		return;
+	if (conn->params.error_recovery_level)
+		loop_timer_cancel(conn->loop, &conn->ack_timer);
+	while (!list_empty(&conn->unacked))
+		let_go(conn, list_first(&conn->unacked, struct iscsi_pdu, link));
+	list_for_each(t, &conn->tasks, link)
+		if (t->kept) {
+			t->pdus_out++; /* keeps the task */
+			iscsi_seg_release_all(t);
+			t->pdus_out--;
+		}
+}
+
+static void ack_timer(struct timer *timer)
+{
+	struct iscsi_conn *conn = container_of(timer, struct iscsi_conn, ack_timer);
+
+	iscsi_ping(conn);
+	loop_timer_arm(conn->loop, timer, ACK_MS * NSEC_PER_MSEC);
+}
+
+void iscsi_snack_start(struct iscsi_conn *conn)
+{
+	timer_init(&conn->ack_timer, ack_timer);
+}
+
+bool iscsi_sent_note(struct iscsi_task *t, uint32_t sn, uint32_t off, uint32_t len, uint8_t flags)
+{
+	if (sn >= t->sent_cap) {
+		uint32_t cap = MAX(16u, t->sent_cap * 2);
+		struct iscsi_sent *sent = realloc(t->sent, cap * sizeof(*sent));
+
+		if (!sent)
+			return false;
+		t->sent = sent;
+		t->sent_cap = cap;
+	}
+	t->sent[sn] = (struct iscsi_sent){ off, len, flags };
+	return true;
+}
+
+void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg)
+{
+	t->kept |= (uint8_t)(1u << (seg - t->cmd.seg));
+}
+
+/* Segments whose last DataSN lies before @sn. */
+static void release(struct iscsi_task *t, uint32_t sn)
+{
+	t->pdus_out++; /* keeps the task: the device server may go on with it */
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
+		if ((t->kept & 1u << i) && sn_le(t->seg_end_sn[i], sn)) {
+			t->kept &= (uint8_t)~(1u << i);
+			scsi_seg_sent(&t->cmd.seg[i]);
+		}
+	t->pdus_out--;
+}
+
+void iscsi_seg_release_all(struct iscsi_task *t)
+{
+	release(t, t->data_sn);
+}
+
+/* ---- asked for ------------------------------------------------------------------------------------------------- */
+
+/* A task by tag, also one that is answered (it is in the table no more). */
+static struct iscsi_task *task_of(struct iscsi_conn *conn, uint32_t itt)
+{
+	struct iscsi_task *t;
+
+	list_for_each(t, &conn->tasks, link)
+		if (t->itt == itt && t->state != TASK_ENDING)
+			return t;
+	return NULL;
+}
+
+static void again(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
+{
+	metric_inc(M_iscsi_resent);
+	pdu->flags |= PDU_F_RESENT;
+	conn->tp->send_pdu(conn, pdu);
+}
+
+static bool status_again(struct iscsi_conn *conn, uint32_t beg, uint32_t run)
+{
+	struct iscsi_pdu *pdu, *tmp;
+	bool any = false;
+
+	list_for_each_safe(pdu, tmp, &conn->unacked, link) {
+		if (sn_lt(pdu->stat_sn, beg) || (run && sn_le(beg + run, pdu->stat_sn)))
+			continue;
+		any = true;
+		list_del(&pdu->link);
+		conn->nunacked--;
+		if (pdu->task) {
+			pdu->task->state = TASK_RESPONDING;
+			pdu->task->pdus_out++;
+		} else {
+			container_of(pdu, struct iscsi_ctl, pdu)->sending = true;
+		}
+		again(conn, pdu);
+	}
+	return any;
+}
+
+static bool r2t_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
+{
+	bool any = false;
+
+	for (unsigned i = 0; t->out.r2t && i < ISCSI_R2T_MAX; i++) {
+		struct iscsi_r2t *r = &t->out.r2t[i];
+
+		if (r->ttt == ISCSI_TAG_NONE || sn_lt(r->r2t_sn, beg) || (run && sn_le(beg + run, r->r2t_sn)))
+			continue;
+		any = true;
+		if (r->sending)
+			continue;
+		r->sending = true;
+		t->pdus_out++;
+		metric_inc(M_iscsi_resent);
+		t->conn->tp->send_pdu(t->conn, &r->pdu);
+	}
+	return any;
+}
+
+/* The run must lie in one segment; a run over two is asked for in two pieces by this loop. */
+static bool data_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
+{
+	uint32_t end = run ? beg + run : t->data_sn;
+
+	if (!t->kept || sn_le(end, beg) || sn_lt(t->data_sn, end))
+		return false;
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
+		const struct scsi_seg *seg = &t->cmd.seg[i];
+		struct iscsi_pdu *p = &t->data[i];
+		uint32_t from = beg, to;
+
+		if (!(t->kept & 1u << i))
+			continue;
+		while (from < end && (t->sent[from].off < seg->off || t->sent[from].off >= seg->off + seg->len))
+			from++;
+		for (to = from; to < end && t->sent[to].off >= seg->off && t->sent[to].off < seg->off + seg->len;)
+			to++;
+		if (from == to)
+			continue;
+		if (t->resending)
+			return true; /* one run at a time: the initiator will ask for what is still missing */
+		t->resending = true;
+		t->kept &= (uint8_t)~(1u << i);
+		t->resend_sn = from;
+		p->flags = PDU_F_RESENT;
+		p->seg_off = t->sent[from].off - (uint32_t)seg->off;
+		p->seg_end = t->sent[to - 1].off + t->sent[to - 1].len - (uint32_t)seg->off;
+		t->pdus_out++;
+		metric_inc(M_iscsi_resent);
+		t->conn->tp->send_data(t->conn, p);
+		return true;
+	}
+	return false;
+}
+
+static bool data_ack(struct iscsi_conn *conn, uint32_t ttt, uint32_t beg)
+{
+	struct iscsi_task *t;
+
+	list_for_each(t, &conn->tasks, link)
+		if (t->ack_ttt == ttt) {
+			if (sn_lt(t->data_sn, beg))
+				return false;
+			release(t, beg);
+			iscsi_task_finish(t);
+			return true;
+		}
+	return true; /* answered and acknowledged meanwhile */
+}
+
+void iscsi_snack_request(struct iscsi_ctl *ctl)
+{
+	struct iscsi_conn *conn = ctl->conn;
+	uint8_t type = ctl->bhs[1] & 0x0f;
+	uint32_t itt = get_be32(ctl->bhs + BHS_ITT), ttt = get_be32(ctl->bhs + BHS_TTT);
+	uint32_t beg = get_be32(ctl->bhs + 40), run = get_be32(ctl->bhs + 44);
+	enum iscsi_reject_reason reason = REJECT_SNACK;
+	struct iscsi_task *t;
+	bool ok = false;
+
+	if (!conn->params.error_recovery_level) {
+		/* 11.16: only to be used above level 0. */
+		iscsi_reject(conn, REJECT_PROTOCOL_ERROR, ctl->bhs);
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	switch (type) {
+	case SNACK_STATUS:
+		/* 11.16.4: nothing to send again is no error when the run is open. */
+		ok = status_again(conn, beg, run) || !run;
+		break;
+	case SNACK_DATA_R2T:
+		t = task_of(conn, itt);
+		ok = t && (t->cmd.dir_out ? r2t_again(t, beg, run) : data_again(t, beg, run));
+		break;
+	case SNACK_DATA_ACK:
+		ok = data_ack(conn, ttt, beg);
+		reason = REJECT_INVALID_DATA_ACK;
+		break;
+	default: /* R-Data: segments do not change size within a command here */
+		break;
+	}
+	if (!ok)
+		iscsi_reject(conn, reason, ctl->bhs);
+	iscsi_ctl_free(ctl);
 }

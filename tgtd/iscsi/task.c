@@ -26,6 +26,8 @@ static void cache_free(void *unused)
 		cache = t->hash_next;
 		scsi_cmd_fini(&t->cmd);
 		free(t->out.r2t);
+		free(t->sent);
+		free(t->out.unsol_ranges);
 		free(t);
 	}
 	cache_registered = false;
@@ -84,6 +86,7 @@ struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn)
 	t->residual = 0;
 	t->residual_flags = 0;
 	t->cdb_long = NULL;
+	t->ack_ttt = ISCSI_TAG_NONE;
 	list_add_tail(&conn->tasks, &t->link);
 	return t;
 }
@@ -102,7 +105,7 @@ void iscsi_task_end(struct iscsi_task *t)
 	struct iscsi_conn *conn = t->conn;
 	struct iscsi_session *s = conn->sess;
 
-	ASSERT(!t->pdus_out && !t->out.fetching);
+	ASSERT(!t->pdus_out && !t->out.fetching && !t->kept);
 	if (unlikely(conn->rx_task == t)) {
 		conn->rx_task = NULL;
 		conn->sink.kind = SINK_DISCARD;
@@ -130,8 +133,17 @@ void iscsi_task_finish(struct iscsi_task *t)
 {
 	if (t->pdus_out || t->out.fetching)
 		return;
-	if (t->state == TASK_RESPONDING || t->state == TASK_ENDING)
+	if (t->state == TASK_RESPONDING) {
+		if (iscsi_recovers(t->conn) && iscsi_keep(t->conn, &t->rsp)) {
+			t->state = TASK_UNACKED;
+			return;
+		}
+		if (unlikely(t->kept))
+			iscsi_seg_release_all(t);
 		iscsi_task_end(t);
+	} else if (t->state == TASK_ENDING) {
+		iscsi_task_end(t);
+	}
 }
 
 void iscsi_task_abort(struct iscsi_task *t)
@@ -147,6 +159,8 @@ void iscsi_task_abort(struct iscsi_task *t)
 		if (t->aborting)
 			break;
 		t->aborting = true;
+		if (unlikely(t->kept))
+			iscsi_seg_release_all(t);
 		metric_inc(M_iscsi_tasks_aborted);
 		scsi_cmd_abort(&t->cmd);
 		if (t->cmd.dir_out)
@@ -156,7 +170,7 @@ void iscsi_task_abort(struct iscsi_task *t)
 		t->state = TASK_ENDING;
 		iscsi_task_finish(t);
 		break;
-	case TASK_UNACKED:
+	case TASK_UNACKED: /* iscsi_forget() */
 	case TASK_RESPONDING:
 	case TASK_ENDING:
 	case TASK_FREE:

@@ -32,6 +32,12 @@ struct iscsi_pending {
 	void (*drop)(struct iscsi_pending *p); /* its connection ends */
 };
 
+/* A Data-In PDU sent at ErrorRecoveryLevel 1. */
+struct iscsi_sent {
+	uint32_t off, len;
+	uint8_t flags; /* byte 1 of its header */
+};
+
 struct iscsi_task {
 	struct scsi_cmd cmd; /* ->tag is the ITT */
 	struct iscsi_conn *conn;
@@ -58,6 +64,13 @@ struct iscsi_task {
 	struct iscsi_dataout out;
 	struct iscsi_pdu data[SCSI_CMD_SEGS]; /* Data-In of cmd.seg[i] */
 	struct iscsi_pdu rsp;
+	/* ErrorRecoveryLevel 1: what was sent, by DataSN, and the segments kept to send it again. */
+	struct iscsi_sent *sent;
+	uint32_t sent_cap, resend_sn;
+	uint32_t ack_ttt;    /* of the DataACK that is asked for */
+	uint32_t seg_end_sn[SCSI_CMD_SEGS]; /* DataSN behind the segment */
+	uint8_t kept;	     /* bit per segment */
+	bool resending;
 	uint64_t tp_word[4]; /* the transport's; conn->rx_word of the command PDU (iSER: STags, base offsets) */
 	uint64_t serial;     /* order of arrival in the session */
 	uint8_t *cdb_long;   /* CDB longer than 16 bytes */

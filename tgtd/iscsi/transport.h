@@ -51,7 +51,7 @@ enum {
 	PDU_F_STATUS = 1 << 2,	  /* PDU_DATA_IN: the last one carries the status (phase collapse) */
 	PDU_F_LAST = 1 << 3,	  /* PDU_DATA_IN: nothing of the data follows */
 	PDU_F_NO_WINDOW = 1 << 4, /* login: the core has filled all fields */
-	PDU_F_RESENT = 1 << 5,	  /* keeps the StatSN it has (status SNACK) */
+	PDU_F_RESENT = 1 << 5,	  /* again, as it was the first time (SNACK) */
 };
 
 /* The core owns it before send and after done(); in between the transport does. It stays in place. */
@@ -66,6 +66,7 @@ struct iscsi_pdu {
 	uint32_t seg_off;	/* DATA_IN: the transport's progress in the segment */
 	uint32_t seg_end;	/* DATA_IN: where to stop (SNACK sends part of a segment again) */
 	void (*done)(struct iscsi_pdu *pdu); /* the wire has the bytes, or the connection is closing */
+	uint32_t stat_sn;	/* as stamped, with PDU_F_STAT_SN */
 	uint8_t bhs[ISCSI_BHS_LEN];
 	uint8_t bhs_digest[4];	/* the transport's, behind the BHS so that one iovec carries both */
 	uint8_t pad_digest[8];	/* the transport's: padding and data digest */
@@ -165,7 +166,8 @@ void iscsi_rx_header_digest_error(struct iscsi_conn *conn);
  * iscsi_datain_header(). */
 void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs);
 /* TCP: the header of the next Data-In PDU of @pdu, of at most @max and MaxRecvDataSegmentLength bytes and
- * not across a burst; advances pdu->seg_off. Returns its data length. Complete when seg_off == seg_end. */
+ * not across a burst; advances pdu->seg_off. Returns its data length; 0: a PDU that is sent again does not
+ * fit into @max (it must be as it was). Complete when seg_off == seg_end. */
 uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs, uint32_t max);
 /* ->fetch is through with [off, off + len): 0 or -errno. */
 void iscsi_fetched(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len, int status);

@@ -107,8 +107,12 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 		/* Rather a whole PDU in the next batch than a scrap in this one. */
 		if (max < 16384 && max < pdu->seg_end - pdu->seg_off && b->n)
 			return false;
-		b->nheaders++;
 		len = left = iscsi_datain_header(&tc->conn, pdu, h->bhs, max);
+		if (unlikely(!len)) {
+			ASSERT(b->n);
+			return false;
+		}
+		b->nheaders++;
 		if (tc->header_digest)
 			digest_put(h->digest, digest_update(DIGEST_INIT, h->bhs, ISCSI_BHS_LEN));
 		add(b, h, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
