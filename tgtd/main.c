@@ -254,6 +254,7 @@ static int make_main_loop(struct daemon *d)
 		return rc;
 	}
 	topology_use(&d->topo);
+	scsi_set_state_dir(d->opt.state_dir);
 	d->placement = placement_create(&d->topo);
 	if (!d->placement)
 		return -ENOMEM;

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# libiscsi's conformance suite (Debian's iscsi-test-cu, all 615 tests, --dataloss) against a ram LUN, an
+# aio LUN, and an aio LUN behind a cache far smaller than it. One TAP line a test; what the suite skips
+# is listed with its reason.
+set -u
+cd "$(dirname "$0")/../.."
+bin=${TGT_BIN:-build/bin}
+work=$(mktemp -d /var/tmp/tgtd-conformance-XXXXXX)
+export TGT_IPC_SOCKET=$work/socket
+pid=
+trap '[ -n "$pid" ] && kill -KILL $pid 2>/dev/null; rm -rf "$work"' EXIT
+iqn=iqn.2026-11.org.tgtd.test:conformance
+
+# Turns the suite's output into TAP. A result stands behind "Test: NAME ..." or, when the test printed
+# messages, at the beginning of a later line.
+to_tap() {
+	awk -v run="$1" '
+	function result(ok) {
+		if (test == "") return
+		if (!ok) printf "not ok %s %s.%s\n", run, suite, test
+		else if (skip != "") printf "ok %s %s.%s # SKIP %s\n", run, suite, test, skip
+		else printf "ok %s %s.%s\n", run, suite, test
+		test = ""; skip = ""
+	}
+	/^Suite: / { suite = $2 }
+	/^  Test: / { result(0); test = $2; skip = ""; sub(/^  Test: [^ ]+ \.\.\./, "") }
+	/\[SKIPPED\]/ { s = $0; sub(/.*\[SKIPPED\] */, "", s); if (skip == "") skip = s }
+	/^passed/ { result(1) }
+	/^ *FAILED/ { result(0) }
+	END { result(0) }'
+}
+
+run() {
+	local name=$1 cache=$2 port out=$work/$1.out
+	shift 2
+	port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	"$bin/tgtd" -f --state-dir "$work" --iscsi portal=127.0.0.1:$port --cache "size=$cache" >"$work/$name.log" 2>&1 &
+	pid=$!
+	for _ in $(seq 200); do "$bin/tgtadm" --op show --mode system >/dev/null 2>&1 && break; sleep 0.1; done
+	"$bin/tgtadm" --op new --mode target --tid 1 -T $iqn &&
+		"$bin/tgtadm" --op bind --mode target --tid 1 -I ALL &&
+		"$bin/tgtadm" --op new --mode logicalunit --tid 1 --lun 1 "$@" ||
+		{ echo "not ok $name: cannot configure"; return; }
+	"$bin/tgtadm" --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1 ||
+		{ echo "not ok $name: cannot be made thin"; return; }
+	# The second path is a second session to the same LU, for the multipath tests.
+	timeout 500 iscsi-test-cu --dataloss --allow-sanitize "iscsi://127.0.0.1:$port/$iqn/1" \
+		"iscsi://127.0.0.1:$port/$iqn/1" >"$out" 2>&1 ||
+		echo "not ok $name: iscsi-test-cu ended with $?"
+	to_tap "$name" <"$out"
+	grep -E '^ +(suites|tests|asserts) ' "$out"
+	kill -TERM $pid
+	wait $pid
+	local rc=$?
+	pid=
+	if [ $rc -eq 0 ]; then echo "ok $name: tgtd ended cleanly"; else echo "not ok $name: tgtd ended with $rc"; tail -20 "$work/$name.log"; fi
+}
+
+truncate -s 256m "$work/disk"
+run ram 32m --bstype ram --backing-store 256m
+run aio 64m --bstype aio --backing-store "$work/disk"
+run small-cache 4m --bstype aio --backing-store "$work/disk"
