@@ -199,10 +199,11 @@ static bool r2t_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
 /* The run must lie in one segment; a run over two is asked for in two pieces by this loop. */
 static bool data_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
 {
-	uint32_t end = run ? beg + run : t->data_sn;
+	uint32_t end;
 
-	if (!t->kept || sn_le(end, beg) || sn_lt(t->data_sn, end))
+	if (!t->kept || beg >= t->data_sn || run > t->data_sn - beg)
 		return false;
+	end = run ? beg + run : t->data_sn;
 	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
 		const struct scsi_seg *seg = &t->cmd.seg[i];
 		struct iscsi_pdu *p = &t->data[i];

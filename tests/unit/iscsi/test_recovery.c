@@ -139,8 +139,11 @@ START_TEST(lost_data_is_sent_again)
 		ck_assert(wire_recv(&w, &p));
 		ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), i);
 	}
-	/* Never sent: refused. */
+	/* Never sent: refused. (fuzz_pdu: the second one wraps around.) */
 	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 14, 9);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 0xfffffff0u, 0x12);
 	ck_assert(wire_recv(&w, &p));
 	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
 	w.exp_stat_sn += 1;
