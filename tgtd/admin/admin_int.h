@@ -9,6 +9,7 @@
  *     apply.c    makes and takes down targets and LUs: threads, stores, caches
  *     store.c    opens stores, beside the main loop
  *     show.c     everything that prints
+ *     cache_verbs.c  --mode cache
  *     export.c   the whole configuration as targets.conf text
  *
  * All on the main loop.
@@ -176,6 +177,11 @@ void apply_target_idle(struct adm_target *t);
 /* Pushes offline states down after adm.offline or a target's own changed. */
 void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
+
+/* ---- cache_verbs.c ----------------------------------------------------------------------------------------- */
+enum adm_status cache_verb_show(struct adm_call *call);
+enum adm_status cache_verb_stat(struct adm_call *call);
+enum adm_status cache_verb_update(struct adm_call *call);
 
 /* ---- export.c ----------------------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */

@@ -813,6 +813,7 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 	[ADM_PORTAL] = { [ADM_NEW] = portal_new, [ADM_DELETE] = portal_delete, [ADM_SHOW] = portal_show },
 	[ADM_SESSION] = { [ADM_SHOW] = session_show, [ADM_STAT] = session_stat },
 	[ADM_CONN] = { [ADM_SHOW] = conn_show, [ADM_STAT] = conn_stat, [ADM_DELETE] = conn_delete },
+	[ADM_CACHE] = { [ADM_SHOW] = cache_verb_show, [ADM_STAT] = cache_verb_stat, [ADM_UPDATE] = cache_verb_update },
 	[ADM_LLD] = { [ADM_START] = lld_start, [ADM_STOP] = lld_stop, [ADM_SHOW] = lld_show },
 };
 

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * tgtadm --mode cache: what the cache is (show), what it does (stat: a line a node; with a target and
+ * a LUN, what of that LU is in it), and its knobs (update).
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "cache/cache_stat.h"
+#include "tgtd/admin/admin_int.h"
+
+static enum adm_status no_cache(struct adm_call *call)
+{
+	return refuse(call, ADM_UNSUPPORTED, "the daemon runs without a cache");
+}
+
+enum adm_status cache_verb_show(struct adm_call *call)
+{
+	static const char *const affinity[] = {
+		[CACHE_AFFINITY_OFF] = "off", [CACHE_AFFINITY_INLINE] = "inline",
+		[CACHE_AFFINITY_FORWARD] = "forward", [CACHE_AFFINITY_AUTO] = "auto",
+	};
+	struct adm_out *out = &call->out;
+	struct cache_info i;
+
+	if (!adm.conf.cache)
+		return no_cache(call);
+	cache_get_info(adm.conf.cache, &i);
+	out_printf(out,
+		   "Cache:\n"
+		   "    Size: %" PRIu64 " MiB\n"
+		   "    Block size: %u\n"
+		   "    Group: %u blocks\n"
+		   "    Nodes: %u\n"
+		   "    Partitions: %u per node\n"
+		   "    Largest request: %u KiB\n"
+		   "    Affinity: %s\n",
+		   i.size >> 20, i.block, i.group, i.nodes, i.partitions, i.max_len >> 10,
+		   (unsigned)i.affinity < ARRAY_SIZE(affinity) ? affinity[i.affinity] : "?");
+	if (i.threshold == UINT32_MAX)
+		out_puts(out, "    Threshold: never\n");
+	else
+		out_printf(out, "    Threshold: %u bytes\n", i.threshold);
+	out_printf(out,
+		   "    Hop: %u ns\n"
+		   "    Local memory: %u MB/s\n"
+		   "    Remote memory: %u MB/s\n",
+		   i.hop_ns, i.local_mbps, i.remote_mbps);
+	return ADM_OK;
+}
+
+static void stat_line(struct adm_out *out, const struct cache_stat *s)
+{
+	if (s->topo_node >= 0)
+		out_printf(out, "%4d", s->topo_node);
+	else
+		out_puts(out, " all");
+	out_printf(out,
+		   " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %8" PRIu64 " %7" PRIu64 " %7" PRIu64
+		   " %12" PRIu64 " %12" PRIu64 " %14" PRIu64 " %14" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64
+		   " %9" PRIu64 " %7" PRIu64 "\n",
+		   s->blocks, s->free, s->clean, s->dirty, s->flushing, s->filling, s->waiting, s->hits, s->misses,
+		   s->local_bytes, s->remote_bytes, s->fills, s->readahead_fills, s->flushes, s->evictions, s->waits);
+}
+
+static enum adm_status stat_all(struct adm_call *call)
+{
+	struct cache_info info;
+	struct cache_stat s;
+
+	cache_get_info(adm.conf.cache, &info);
+	out_puts(&call->out, "node    blocks      free     clean     dirty flushing filling waiting"
+			     "         hits       misses    local_bytes   remote_bytes     fills readahead   flushes"
+			     " evictions   waits\n");
+	for (uint32_t n = 0; n < info.nodes; n++) {
+		cache_stat_init(&s);
+		cache_stat_add_node(adm.conf.cache, n, false, &s);
+		stat_line(&call->out, &s);
+	}
+	if (info.nodes > 1) {
+		cache_stat_init(&s);
+		cache_stat_add_all(adm.conf.cache, false, &s);
+		s.topo_node = -1;
+		stat_line(&call->out, &s);
+	}
+	return ADM_OK;
+}
+
+/* ---- what of an LU is in the cache ------------------------------------------------------------------------ */
+
+/* Looks at every page of the LU: on the helper thread, which also closes stores, so it cannot vanish. */
+struct residency {
+	struct scsi_work work;
+	struct adm_call *call;
+	struct adm_target *target;
+	struct blk *blk;
+	struct cache_residency found;
+	int err;
+};
+
+static void residency_work(struct scsi_work *w)
+{
+	struct residency *r = container_of(w, struct residency, work);
+
+	r->err = cache_residency(r->blk, 0, 0, &r->found);
+}
+
+static void residency_done(struct scsi_work *w)
+{
+	struct residency *r = container_of(w, struct residency, work);
+	struct adm_target *t = r->target;
+	struct adm_out *out = &r->call->out;
+	enum adm_status status = ADM_OK;
+	struct cache_info info;
+
+	if (r->err) {
+		status = refuse(r->call, ADM_UNSUPPORTED, "the store of this LU is not cached");
+	} else {
+		cache_get_info(adm.conf.cache, &info);
+		out_printf(out, "Size: %" PRIu64 "\nCached: %" PRIu64 "\nDirty: %" PRIu64 "\nPinned: %" PRIu64 "\n",
+			   (uint64_t)r->blk->size, r->found.valid, r->found.dirty, r->found.pinned);
+		for (uint32_t n = 0; n < info.nodes && n < TOPO_MAX_NODES; n++)
+			out_printf(out, "Node %u: %" PRIu64 "\n", n, r->found.node_valid[n]);
+	}
+	t->busy = false;
+	adm_call_done(r->call, status);
+	free(r);
+	if (!t->busy)
+		apply_target_idle(t);
+}
+
+static enum adm_status stat_one(struct adm_call *call)
+{
+	struct adm_target *t = registry_target(call->req.tid);
+	struct adm_lu *lu;
+	struct residency *r;
+	struct scsi_lu_info info;
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (t->busy) {
+		list_add_tail(&t->waiters, &call->wait);
+		return ADM_PENDING;
+	}
+	lu = call->req.lun <= SCSI_MAX_LUN ? registry_lu(t, (uint32_t)call->req.lun) : NULL;
+	if (!lu)
+		return ADM_NO_LUN;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return ADM_NOMEM;
+	scsi_lu_get_info(lu->scsi, &info);
+	r->call = call;
+	r->target = t;
+	r->blk = info.conf.blk;
+	r->work.home = adm.conf.main;
+	r->work.work = residency_work;
+	r->work.done = residency_done;
+	t->busy = true;
+	scsi_helper_run(&r->work);
+	return ADM_PENDING;
+}
+
+enum adm_status cache_verb_stat(struct adm_call *call)
+{
+	if (!adm.conf.cache)
+		return no_cache(call);
+	if (call->req.has_tid != call->req.has_lun)
+		return refuse(call, ADM_INVALID_REQUEST, "give both a target and a LUN, or neither");
+	return call->req.has_tid ? stat_one(call) : stat_all(call);
+}
+
+enum adm_status cache_verb_update(struct adm_call *call)
+{
+	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
+	char err[200] = "";
+
+	if (!adm.conf.cache)
+		return no_cache(call);
+	if (!name || !value)
+		return refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
+	if (cache_update(adm.conf.cache, name, value, err, sizeof(err)))
+		return refuse(call, ADM_INVALID_REQUEST, "%s", err);
+	return ADM_OK;
+}
