@@ -269,6 +269,18 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 		}
 		s->immediates++;
 		ctl->is_immediate = true;
+		ctl->pending.cmd_sn = get_be32(ctl->bhs + BHS_CMD_SN);
+		ctl->pending.run = control_pending_run;
+		ctl->pending.drop = control_pending_drop;
+		/* 4.2.3.3: task management concerns the commands before it; over several connections they may
+		 * come later than it. */
+		if (op == ISCSI_TMF_REQ && sn_lt(s->exp_cmd_sn, ctl->pending.cmd_sn) &&
+		    sn_le(ctl->pending.cmd_sn, s->max_cmd_sn + 1) && s->conns.next->next != &s->conns &&
+		    (ctl->bhs[1] & 0x7f) != ISCSI_TMF_ABORT_TASK && (ctl->bhs[1] & 0x7f) != ISCSI_TMF_QUERY_TASK) {
+			ctl->pending.immediate = true;
+			iscsi_session_hold(s, &ctl->pending);
+			return;
+		}
 		control_run(ctl);
 		return;
 	}

@@ -39,8 +39,13 @@ void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p)
 {
 	struct list *at = s->held.prev;
 
-	while (at != &s->held && sn_lt(p->cmd_sn, list_entry(at, struct iscsi_pending, link)->cmd_sn))
+	while (at != &s->held) {
+		const struct iscsi_pending *q = list_entry(at, struct iscsi_pending, link);
+
+		if (!sn_lt(p->cmd_sn, q->cmd_sn) && !(p->immediate && p->cmd_sn == q->cmd_sn))
+			break;
 		at = at->prev;
+	}
 	list_insert_after(at, &p->link);
 }
 
@@ -58,7 +63,9 @@ void iscsi_session_run_held(struct iscsi_session *s)
 		if (sn_lt(s->exp_cmd_sn, p->cmd_sn))
 			return;
 		list_del(&p->link);
-		if (p->cmd_sn == s->exp_cmd_sn) {
+		if (p->immediate) {
+			p->run(p);
+		} else if (p->cmd_sn == s->exp_cmd_sn) {
 			iscsi_session_take(s);
 			p->run(p);
 		} else {

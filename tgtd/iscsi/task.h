@@ -27,6 +27,7 @@ enum iscsi_task_state {
 struct iscsi_pending {
 	struct list link; /* session->held */
 	uint32_t cmd_sn;
+	bool immediate;	  /* takes no number: runs once all before it have come */
 	struct iscsi_conn *conn;
 	void (*run)(struct iscsi_pending *p);
 	void (*drop)(struct iscsi_pending *p); /* its connection ends */

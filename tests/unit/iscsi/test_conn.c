@@ -554,6 +554,33 @@ START_TEST(resets_abort_what_is_in_flight)
 }
 END_TEST
 
+START_TEST(a_reset_waits_for_the_commands_before_it)
+{
+	struct wire c;
+	uint8_t bhs[48], tmf[48], a[512] = { 0 };
+	struct wire_pdu p;
+
+	up("MaxConnections=2");
+	wire_open(&c);
+	c.cmd_sn = w.cmd_sn;
+	ck_assert_uint_eq(wire_login(&c, 1, w.tsih, 1, NULL), 0);
+	/* A write on the second connection is late; the reset on the first one concerns it. */
+	c.cmd_sn = w.cmd_sn++;
+	c.itt = 500;
+	wire_rw10(&c, bhs, true, 0, 1);
+	wire_request(&w, tmf, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_LU_RESET);
+	tmf[9] = 1;
+	wire_send(&w, tmf, NULL, 0);
+	ck_assert(wire_silent(&w));
+	wire_send(&c, bhs, a, 512);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+	wire_close(&c);
+	down();
+}
+END_TEST
+
 START_TEST(task_reassign_and_nonsense_are_refused)
 {
 	uint8_t tmf[48];
@@ -605,4 +632,4 @@ UNIT_MAIN("iscsi-conn", 30, login_and_numbers, the_first_pdu_must_be_a_login, a_
 	  silence_is_probed_and_ends, logout, a_pdu_beyond_the_declared_length_ends_the_connection, an_unknown_opcode_is_rejected,
 	  the_same_port_logging_in_again_ends_its_old_session, several_connections_share_one_numbering,
 	  more_connections_than_negotiated_are_refused, abort_task, abort_of_a_task_that_has_not_come,
-	  resets_abort_what_is_in_flight, task_reassign_and_nonsense_are_refused, stopping_asks_for_logout)
+	  resets_abort_what_is_in_flight, a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused, stopping_asks_for_logout)
