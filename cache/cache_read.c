@@ -27,6 +27,7 @@ static inline bool gather_segment(struct partition *p, struct blk_req *req, uint
 		}
 		atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
 		policy_touch(b);
+		policy_use(&p->policy, device, b->block);
 		uint8_t *base = p->data + ((size_t)b->index << c->geo.block_shift) +
 				((size_t)from << SECTOR_SHIFT);
 		uint32_t len = (to - from) << SECTOR_SHIFT;

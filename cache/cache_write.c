@@ -160,6 +160,8 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	struct page *fp = page_of(p, fresh), *op;
 	const bool whole = from == 0 && to == sectors;
 
+	policy_use(&p->policy, dev->identity, block);
+
 	ASSERT(fresh->state == PAGE_RECEIVING && fresh->refs == 1);
 	if (!old) {
 		page_map_set(page_valid(p, fresh), from, to);

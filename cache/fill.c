@@ -85,6 +85,7 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 				break;
 			part_set_state(p, b, PAGE_FILLING);
 			index_insert(p, b, dev->identity, r->first + i);
+			policy_use(&p->policy, dev->identity, r->first + i);
 			page_of(p, b)->op_pins = 1;
 			p->pins++;
 			absent--;

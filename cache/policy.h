@@ -4,7 +4,8 @@
  * clean indexed pages only (dirty, filling and pinned-for-work pages cannot be evicted, so they are
  * not in its way and eviction stays O(1)); while a page is away it keeps its rank in its header.
  *
- * A hit costs two instructions and moves nothing: the page's 2-bit use count goes up.
+ * A hit moves nothing: the page's 2-bit use count goes up, and one key in many is shown to the
+ * shadows (see policy.c).
  */
 #ifndef CACHE_POLICY_H
 #define CACHE_POLICY_H
@@ -25,16 +26,27 @@ enum policy_queue {
 	POLICY_QUEUES
 };
 
+/* How large SMALL is, and how long its victims are remembered. */
+enum policy_mode {
+	POLICY_FREQUENCY, /* 2 % and half a cacheful: skewed and cyclic use, scans */
+	POLICY_RECENCY,	  /* 40 % and a whole one: what was used just now is used again soon */
+	POLICY_MODES
+};
+
 struct policy_list {
 	uint32_t head, tail; /* oldest, newest; block indexes or BUF_NONE */
 	uint32_t count;
 };
+
+struct policy_shadow;
 
 struct policy {
 	struct buf *hdr;	/* the arena's headers */
 	uint32_t capacity;	/* pages that this partition may hold */
 	uint32_t small_target;	/* pages that SMALL keeps while MAIN has any */
 	bool warm;		/* something has been evicted already */
+	uint8_t mode;		/* enum policy_mode in force */
+	uint32_t sample_mask;	/* keys whose hash has none of these bits are sampled; all ones: none */
 	struct policy_list list[POLICY_QUEUES];
 	/* Fingerprints of what SMALL evicted lately: coming back while remembered goes to MAIN.
 	 * Sets of eight, each entry fingerprint << 32 | ghost_clock at entry. */
@@ -42,13 +54,27 @@ struct policy {
 	uint32_t ghost_sets;	/* power of two */
 	uint32_t ghost_clock;	/* counts entries */
 	uint32_t ghost_len;	/* how many of the latest entries are remembered */
+	/* The choice of mode: what each mode would have hit of the sampled keys. */
+	struct policy_shadow *shadow[POLICY_MODES];
+	uint32_t sampled;	/* since the last look */
+	uint32_t switches;	/* of mode, ever */
 };
 
 /* 0 or -ENOMEM. */
 int policy_init(struct policy *p, struct buf *hdr, uint32_t capacity) must_check;
 void policy_fini(struct policy *p);
 
-/* Used again. Any state in which the page is indexed. */
+void policy_sample(struct policy *p, uint64_t device, uint64_t block);
+
+/* A key is used, whether it is there or not: every look-up for a request, once. */
+static inline void policy_use(struct policy *p, uint64_t device, uint64_t block)
+{
+	uint32_t h = (uint32_t)((block * 0x9e3779b97f4a7c15ull ^ device) >> 29);
+	if (unlikely(!(h & p->sample_mask)))
+		policy_sample(p, device, block);
+}
+
+/* A page was used again. Any state in which it is indexed. */
 static inline void policy_touch(struct buf *b)
 {
 	if ((b->flags & POLICY_USES_MASK) != POLICY_USES_MASK)
@@ -65,7 +91,7 @@ void policy_forget(struct policy *p, struct buf *b);
 void policy_inherit(struct buf *to, const struct buf *from);
 
 /* Takes the next victim out. @usable says whether a page can go now; those that cannot stay, at
- * the young end. NULL when none can (after at most one look at each). */
+ * the young end. NULL when none can. */
 struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf *b), void *arg);
 
 static inline uint32_t policy_count(const struct policy *p)
