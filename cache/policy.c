@@ -10,7 +10,7 @@
  *
  * One-time pages (scans) leave through SMALL after a short stay, without touching MAIN. How short is
  * best differs: measured (tools/tgt-cachesim), 2 % beats the literature on skewed, cyclic and
- * scanned references and loses to LRU by several points where recency rules; 40 % is the reverse. So
+ * scanned references and loses to LRU by several points where recency rules; 50 % is the reverse. So
  * each partition runs two shadows, one of each mode, over a sample of its keys: caches without data,
  * as small as the sample, made of this same code. The mode that would have hit more is in force.
  */
@@ -131,7 +131,7 @@ static const struct {
 	uint32_t small_percent, ghost_percent;
 } modes[POLICY_MODES] = {
 	[POLICY_FREQUENCY] = { 2, 50 },
-	[POLICY_RECENCY] = { 40, 100 },
+	[POLICY_RECENCY] = { 50, 100 },
 };
 
 static void set_mode(struct policy *p, enum policy_mode mode)
@@ -142,13 +142,15 @@ static void set_mode(struct policy *p, enum policy_mode mode)
 }
 
 #define SHADOW_MIN 128	   /* entries below which a shadow says little */
+#define WINS_MARGIN 24
+#define WINS_FADE 1024	   /* what was long ago counts half, and half again */
 #define SHADOW_SHARE 16	   /* of the keys, at most one in so many is sampled */
 
 struct policy_shadow {
 	struct policy policy;
 	uint32_t *bucket, mask; /* chains by buf.next */
 	uint32_t used;		/* headers taken so far */
-	uint32_t hits;		/* halved at every look: a decaying sum */
+	uint32_t wins;		/* samples that only this one hit, fading */
 };
 
 static int queues_init(struct policy *p, struct buf *hdr, uint32_t capacity)
@@ -203,16 +205,16 @@ static bool always(void *arg, struct buf *b)
 	return true;
 }
 
-static void shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
+/* True when it hits. */
+static bool shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 {
 	struct policy *p = &s->policy;
 	struct buf key = { .device = device, .block = block }, *b;
 	uint32_t *head = &s->bucket[key_hash(&key) >> 8 & s->mask], *link;
 	for (uint32_t i = *head; i != BUF_NONE; i = p->hdr[i].next)
 		if (p->hdr[i].block == block && p->hdr[i].device == device) {
-			s->hits++;
 			policy_touch(&p->hdr[i]);
-			return;
+			return true;
 		}
 	if (s->used < p->capacity) {
 		b = &p->hdr[s->used];
@@ -229,23 +231,25 @@ static void shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 	b->next = *head;
 	*head = b->index;
 	policy_admit(p, b);
+	return false;
 }
 
 void policy_sample(struct policy *p, uint64_t device, uint64_t block)
 {
-	for (unsigned m = 0; m < POLICY_MODES; m++)
-		shadow_use(p->shadow[m], device, block);
-	if (++p->sampled < 4 * p->shadow[0]->policy.capacity)
+	struct policy_shadow *now = p->shadow[p->mode], *other = p->shadow[!p->mode];
+	bool n = shadow_use(now, device, block), o = shadow_use(other, device, block);
+	if (n == o)
 		return;
-	/* The other mode must be better by a thirty-second and a little to take over. */
-	uint32_t now = p->shadow[p->mode]->hits, other = p->shadow[!p->mode]->hits;
-	if (other > now + now / 32 + 8) {
+	(n ? now : other)->wins++;
+	/* Only where they differ counts. A quarter more, and not just by chance, takes over. */
+	if (other->wins > now->wins + now->wins / 4 + WINS_MARGIN) {
 		set_mode(p, p->mode == POLICY_FREQUENCY ? POLICY_RECENCY : POLICY_FREQUENCY);
 		p->switches++;
 	}
-	p->sampled = 0;
-	for (unsigned m = 0; m < POLICY_MODES; m++)
-		p->shadow[m]->hits /= 2;
+	if (now->wins + other->wins >= WINS_FADE) {
+		now->wins /= 2;
+		other->wins /= 2;
+	}
 }
 
 /* ---- verbs ----------------------------------------------------------------------------------- */

@@ -29,7 +29,7 @@ enum policy_queue {
 /* How large SMALL is, and how long its victims are remembered. */
 enum policy_mode {
 	POLICY_FREQUENCY, /* 2 % and half a cacheful: skewed and cyclic use, scans */
-	POLICY_RECENCY,	  /* 40 % and a whole one: what was used just now is used again soon */
+	POLICY_RECENCY,	  /* 50 % and a whole one: what was used just now is used again soon */
 	POLICY_MODES
 };
 
@@ -56,7 +56,6 @@ struct policy {
 	uint32_t ghost_len;	/* how many of the latest entries are remembered */
 	/* The choice of mode: what each mode would have hit of the sampled keys. */
 	struct policy_shadow *shadow[POLICY_MODES];
-	uint32_t sampled;	/* since the last look */
 	uint32_t switches;	/* of mode, ever */
 };
 
