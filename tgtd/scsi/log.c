@@ -85,13 +85,13 @@ static void send_page(struct scsi_cmd *cmd)
 			*p++ = pages[i].code;
 			if (sub)
 				*p++ = 0;
+			if (sub && i == 0) { /* the list with subpages names itself, too */
+				*p++ = 0x00;
+				*p++ = 0xff;
+			}
 		} else if (code && pages[i].code == code) {
 			pages[i].fill(cmd, &p);
 		}
-	}
-	if (code == 0x00 && sub) { /* the list with subpages names itself, too */
-		*p++ = 0x00;
-		*p++ = 0xff;
 	}
 	n = (size_t)(p - b);
 	if (first) { /* PARAMETER POINTER: parameters from that code on */
