@@ -21,7 +21,7 @@ void scsi_cmd_init(struct scsi_cmd *cmd)
 
 void scsi_cmd_fini(struct scsi_cmd *cmd)
 {
-	ASSERT(!list_linked(&cmd->link));
+	ASSERT(!(cmd->state & CMD_ACTIVE));
 	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
 		blk_req_fini(&cmd->seg[i].io);
 	free(cmd->heap);
@@ -62,7 +62,7 @@ static void run_without_lu(struct scsi_cmd *cmd)
 	cmd->lu = NULL;
 	cmd->itl = NULL;
 	cmd->state |= cmd->lun == WLUN_REPORT_LUNS ? CMD_WLUN : CMD_NO_LU;
-	op = scsi_op_find(0x0c, cmd->cdb, cmd->cdb_len, &no_sa);
+	op = scsi_op_find(scsi_ops_ctrl, cmd->cdb, cmd->cdb_len, &no_sa);
 	cmd->op = op;
 	if (op && (op->flags & OP_NO_LU)) {
 		op->run(cmd);
@@ -106,19 +106,18 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	bool no_sa;
 
 	ASSERT_ON_LOOP(n->loop);
-	ASSERT(!list_linked(&cmd->link));
+	ASSERT(!(cmd->state & CMD_ACTIVE));
 	cmd->status = SAM_GOOD;
 	cmd->sense_len = 0;
 	cmd->aborted = false;
 	cmd->in_total = cmd->out_total = 0;
 	cmd->tail = NULL;
-	cmd->state = 0;
+	cmd->state = CMD_ACTIVE;
 	cmd->err = 0;
 	cmd->nsegs_busy = 0;
 	cmd->step = 0;
 	cmd->fini = NULL;
 	cmd->cancel = NULL;
-	list_add_tail(&n->cmds, &cmd->link);
 
 	itl = likely(lun < n->nitl) ? n->itl[lun] : NULL;
 	if (unlikely(!itl)) {
@@ -131,7 +130,9 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	cmd->itl = itl;
 	cmd->lu = itl->lu;
 	itl->inflight++;
-	op = scsi_op_find(itl->lu->type, cmd->cdb, cmd->cdb_len, &no_sa);
+	op = itl->lu->ops[cmd->cdb[0]];
+	if (unlikely(!op || op->sa != OP_NO_SA || op->len > cmd->cdb_len))
+		op = scsi_op_find(itl->lu->ops, cmd->cdb, cmd->cdb_len, &no_sa);
 	cmd->op = op;
 	if (unlikely(!op)) {
 		uint32_t ua = atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_UA | GATE_FROZEN);
@@ -167,7 +168,6 @@ void scsi_done(struct scsi_cmd *cmd)
 		fini(cmd);
 	}
 	cmd->state |= CMD_DONE;
-	list_del(&cmd->link);
 	if (likely(cmd->itl != NULL)) {
 		struct scsi_lu_stats *st = &cmd->itl->st;
 		if (unlikely(cmd->status != SAM_GOOD || cmd->aborted)) {
@@ -218,12 +218,20 @@ void scsi_cmd_end(struct scsi_cmd *cmd)
 	cmd->itl = NULL;
 	cmd->lu = NULL;
 	cmd->tail = NULL;
+	cmd->state = 0;
 	if (unlikely(!itl))
 		return;
-	scsi_itl_unpin(itl);
+	scsi_itl_quiet(itl);
 }
 
 void scsi_itl_unpin(struct scsi_itl *itl)
+{
+	ASSERT(itl->pins > 0);
+	itl->pins--;
+	scsi_itl_quiet(itl);
+}
+
+void scsi_itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
 	itl->inflight--;
@@ -260,12 +268,11 @@ void scsi_cmd_abort(struct scsi_cmd *cmd)
 {
 	if (cmd->state & (CMD_DONE | CMD_ABORTED))
 		return;
-	if (!list_linked(&cmd->link))
+	if (!(cmd->state & CMD_ACTIVE))
 		return; /* not started: the transport drops it by itself */
 	cmd->state |= CMD_ABORTED;
 	if (cmd->state & CMD_HELD) {
 		list_del(&cmd->link);
-		list_add_tail(&cmd->nexus->cmds, &cmd->link);
 		cmd->state &= ~(uint32_t)CMD_HELD;
 		cmd->state |= CMD_POSTED;
 		cmd->itl->inflight++;

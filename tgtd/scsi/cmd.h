@@ -95,7 +95,7 @@ struct scsi_cmd {
 	struct scsi_lu *lu;
 	struct scsi_itl *itl;
 	const struct scsi_op *op;
-	struct list link;	/* task set of (nexus, LU) */
+	struct list link;	/* held back */
 	uint64_t lba, nblocks;	/* decoded */
 	uint64_t xfer_len;	/* bytes of media data to move in all */
 	uint64_t xfer_next;	/* first byte not yet given to a segment */
@@ -183,7 +183,6 @@ struct scsi_nexus {
 	struct list link;		     /* target->nexuses, target->lock */
 	struct scsi_itl **itl;		     /* by LUN, [nitl]; ->loop only */
 	uint32_t nitl;
-	struct list cmds;		     /* all commands between start and complete */
 	_Atomic uint32_t gate;		     /* GATE_* bits that concern all its LUs */
 	uint32_t msgs;			     /* control messages underway to it; target->lock */
 	bool detached;			     /* target->lock */

@@ -103,6 +103,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	lu->conf = *conf;
 	lu->lun = conf->lun;
 	lu->type = conf->device_type;
+	lu->ops = scsi_ops_of(lu->type);
 	lu->target = t;
 	lu->loop = conf->loop;
 	lu->power_on_ns = clock_now_ns();

@@ -67,8 +67,14 @@ struct scsi_op {
 	uint64_t deny[2];  /* ~usage, as two words of the CDB */
 	struct scsi_op *next_sa;
 };
-/* The entry for @cdb on a device of @type, or NULL; *no_sa: the opcode is known, its SA is not. */
-const struct scsi_op *scsi_op_find(uint8_t type, const uint8_t *cdb, uint16_t cdb_len, bool *no_sa);
+/* By opcode, the first of those with service actions: of disks and of controllers. */
+extern struct scsi_op *scsi_ops_disk[256], *scsi_ops_ctrl[256];
+static inline struct scsi_op **scsi_ops_of(uint8_t type)
+{
+	return type == 0x0c ? scsi_ops_ctrl : scsi_ops_disk;
+}
+/* The entry for @cdb in one of them, or NULL; *no_sa: the opcode is known, its SA is not. */
+const struct scsi_op *scsi_op_find(struct scsi_op *const *ops, const uint8_t *cdb, uint16_t cdb_len, bool *no_sa);
 void scsi_ops_init(void);
 
 /* ---- unit attentions (SAM-5 5.14) -------------------------------------------------------------------- */
@@ -92,11 +98,12 @@ void scsi_ops_init(void);
 
 struct scsi_itl {
 	_Atomic uint32_t gate;	/* own cache line's first word: all that the fast path asks */
-	uint32_t inflight;	/* start to end; nexus->loop, others read it relaxed */
+	uint32_t inflight;	/* commands from start to end, and pins; nexus->loop, others read it relaxed */
 	struct scsi_lu *lu;
 	struct scsi_nexus *nexus;
 	struct scsi_lu_stats st; /* nexus->loop writes */
 	struct list link;	/* lu->itls; lu->lock */
+	uint32_t pins;
 	struct list held;	/* commands that wait while GATE_FROZEN; nexus->loop */
 	uint16_t ua[UA_MAX];	/* oldest first; lu->lock */
 	uint8_t nua;
@@ -133,6 +140,7 @@ struct scsi_lu {
 	uint8_t block_shift;
 	uint8_t type;	 /* peripheral device type */
 	_Atomic bool fua_all; /* WCE = 0 */
+	struct scsi_op *const *ops;
 	uint32_t seg_max;     /* bytes a segment carries at most */
 	struct scsi_target *target;
 	struct loop *loop; /* NULL: no thread of its own */
@@ -200,6 +208,7 @@ enum {
 	CMD_STORE = 1 << 11,	/* a read segment is at the store */
 	CMD_CAW = 1 << 14,	/* the write is a COMPARE AND WRITE */
 	CMD_FETCHING = 1 << 12, /* a write segment is being prepared or fetched */
+	CMD_ACTIVE = 1 << 15,	/* between start and end */
 	CMD_JOB = 1 << 13,	/* something outside works for it and will call back (slow thread, LU job) */
 };
 
@@ -280,7 +289,10 @@ void scsi_itl_free(struct scsi_itl *itl);
 static inline void scsi_itl_pin(struct scsi_itl *itl)
 {
 	itl->inflight++;
+	itl->pins++;
 }
+/* One command or pin less. */
+void scsi_itl_quiet(struct scsi_itl *itl);
 void scsi_itl_unpin(struct scsi_itl *itl);
 /* Keeps the nexus' and its target's memory (not its membership) while something for it is underway. */
 void scsi_nexus_hold(struct scsi_nexus *n);

@@ -18,6 +18,12 @@ static struct scsi_seg *idle_seg(struct scsi_cmd *cmd)
 	return NULL;
 }
 
+static_assert(CMD_FUA >> 5 == BLK_F_FUA && CMD_DPO >> 5 == BLK_F_DPO, "FUA and DPO move together");
+static inline uint16_t io_flags(const struct scsi_cmd *cmd)
+{
+	return cmd->state >> 5 & (BLK_F_FUA | BLK_F_DPO);
+}
+
 static inline void seg_place(struct scsi_cmd *cmd, struct scsi_seg *seg)
 {
 	const struct scsi_lu *lu = cmd->lu;
@@ -29,7 +35,7 @@ static inline void seg_place(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	seg->io.offset = (cmd->lba << lu->block_shift) + seg->off;
 	seg->io.len = ALIGN_UP((uint64_t)seg->len, lu->block_size);
 	seg->io.stream = cmd->nexus->id;
-	seg->io.flags = (uint16_t)((cmd->state & CMD_FUA ? BLK_F_FUA : 0) | (cmd->state & CMD_DPO ? BLK_F_DPO : 0));
+	seg->io.flags = io_flags(cmd);
 }
 
 /* A segment failed: remember why; the command ends when nothing is under way any more. */
@@ -118,6 +124,30 @@ static void read_pump(struct scsi_cmd *cmd)
 	cmd->state &= ~(uint32_t)CMD_PUMPING;
 }
 
+/* The usual case: one segment. */
+static inline void read_whole(struct scsi_cmd *cmd, const struct scsi_lu *lu)
+{
+	struct scsi_seg *seg = &cmd->seg[0];
+	struct blk_req *io = &seg->io;
+
+	cmd->xfer_next = cmd->xfer_end;
+	seg->off = 0;
+	seg->len = (uint32_t)cmd->xfer_end;
+	io->offset = cmd->lba << lu->block_shift;
+	io->len = ALIGN_UP(cmd->xfer_end, (uint64_t)lu->block_size);
+	io->stream = cmd->nexus->id;
+	io->flags = io_flags(cmd);
+	io->op = BLK_READ;
+	io->done = read_io_done;
+	if (likely(blk_submit(lu->blk, io))) {
+		read_arrived(cmd, seg);
+		return;
+	}
+	seg->state = SEG_STORE;
+	cmd->nsegs_busy++;
+	cmd->state |= CMD_STORE;
+}
+
 void scsi_media_read(struct scsi_cmd *cmd)
 {
 	const struct scsi_lu *lu = cmd->lu;
@@ -130,12 +160,14 @@ void scsi_media_read(struct scsi_cmd *cmd)
 	itl->st.rd_subm_bytes += cmd->xfer_len;
 	/* SAM-5 5.4.2: no more than the initiator's buffer takes. */
 	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_in);
-	cmd->xfer_next = 0;
 	if (unlikely(cmd->xfer_end == 0)) {
 		scsi_done(cmd);
-		return;
+	} else if (likely(cmd->xfer_end <= lu->seg_max)) {
+		read_whole(cmd, lu);
+	} else {
+		cmd->xfer_next = 0;
+		read_pump(cmd);
 	}
-	read_pump(cmd);
 }
 
 void scsi_seg_sent(struct scsi_seg *seg)

@@ -29,7 +29,6 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	n->msgs = 0;
 	n->detached = false;
 	n->gone = NULL;
-	list_init(&n->cmds);
 	list_init(&n->link);
 	n->id = ids++;
 	pthread_mutex_lock(&t->lock);
@@ -153,7 +152,6 @@ void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 	bool now;
 
 	ASSERT_ON_LOOP(n->loop);
-	ASSERT(list_empty(&n->cmds));
 	for (uint32_t i = 0; i < n->nitl; i++) {
 		struct scsi_itl *itl = n->itl[i];
 

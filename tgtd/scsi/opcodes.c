@@ -94,7 +94,7 @@ static struct scsi_op ops[] = {
 	OP(0xb7, NO, 12, OP_DISK | OP_IN, GATE_MEDIUM, op_read_defect12, { 0, 0x1f, 0, 0, 0, 0, LBA4 }, 30, "READ DEFECT DATA(12)"),
 };
 
-static struct scsi_op *index_disk[256], *index_ctrl[256];
+struct scsi_op *scsi_ops_disk[256], *scsi_ops_ctrl[256];
 
 static void init(void)
 {
@@ -116,9 +116,9 @@ static void init(void)
 
 		op->next_sa = next && next->opcode == op->opcode ? next : NULL;
 		if (op->flags & OP_DISK)
-			index_disk[op->opcode] = op;
+			scsi_ops_disk[op->opcode] = op;
 		if (op->flags & OP_CTRL)
-			index_ctrl[op->opcode] = op;
+			scsi_ops_ctrl[op->opcode] = op;
 	}
 }
 
@@ -128,16 +128,15 @@ void scsi_ops_init(void)
 	pthread_once(&once, init);
 }
 
-const struct scsi_op *scsi_op_find(uint8_t type, const uint8_t *cdb, uint16_t cdb_len, bool *no_sa)
+const struct scsi_op *scsi_op_find(struct scsi_op *const *table, const uint8_t *cdb, uint16_t cdb_len, bool *no_sa)
 {
-	uint16_t kind = type == 0x0c ? OP_CTRL : OP_DISK;
-	struct scsi_op *op = (kind == OP_CTRL ? index_ctrl : index_disk)[cdb[0]];
-	uint16_t sa;
+	const struct scsi_op *op = table[cdb[0]];
+	uint16_t kind = table == scsi_ops_ctrl ? OP_CTRL : OP_DISK, sa;
 
 	*no_sa = false;
-	if (unlikely(!op) || unlikely(op->len > cdb_len))
+	if (!op || op->len > cdb_len)
 		return NULL;
-	if (likely(op->sa == OP_NO_SA))
+	if (op->sa == OP_NO_SA)
 		return op;
 	sa = cdb[1] & 0x1f;
 	for (; op; op = op->next_sa)
@@ -224,7 +223,7 @@ void op_report_opcodes(struct scsi_cmd *cmd)
 	uint8_t options = cdb[2] & 0x07, opcode = cdb[3];
 	uint16_t sa = get_be16(cdb + 4);
 	uint32_t alloc = get_be32(cdb + 6);
-	const struct scsi_op *op = (kind == OP_CTRL ? index_ctrl : index_disk)[opcode];
+	const struct scsi_op *op = cmd->lu->ops[opcode];
 	bool has_sa = op && op->sa != OP_NO_SA;
 
 	if (options == 0) {

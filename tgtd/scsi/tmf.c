@@ -138,16 +138,6 @@ static void own_aborted(void *arg)
 	finish(f, TMF_COMPLETE);
 }
 
-static int query_task_set(const struct scsi_nexus *n, const struct scsi_lu *lu)
-{
-	const struct scsi_cmd *cmd;
-
-	list_for_each(cmd, &n->cmds, link)
-		if (cmd->lu == lu)
-			return TMF_SUCCEEDED;
-	return TMF_COMPLETE;
-}
-
 void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun, void (*done)(void *arg, int response), void *arg)
 {
 	struct scsi_itl *itl = NULL;
@@ -166,7 +156,7 @@ void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun, void (*done)
 		done(arg, TMF_NOT_SUPPORTED);
 		return;
 	case TMF_QUERY_TASK_SET:
-		done(arg, query_task_set(n, itl->lu));
+		done(arg, itl->inflight > itl->pins || !list_empty(&itl->held) ? TMF_SUCCEEDED : TMF_COMPLETE);
 		return;
 	case TMF_QUERY_ASYNC_EVENT:
 		done(arg, atomic_load(&itl->gate) & GATE_UA ? TMF_SUCCEEDED : TMF_COMPLETE);
