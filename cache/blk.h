@@ -120,6 +120,9 @@ struct blk_ops {
 	bool (*zero)(struct blk *blk, struct blk_req *req);
 	bool (*compare_and_write)(struct blk *blk, struct blk_req *req);
 	bool (*prefetch)(struct blk *blk, struct blk_req *req);
+	/* A read or write at @offset comes within a microsecond: start fetching what it will look at from
+	 * memory into the processor's cache. Any @offset, any thread; changes nothing; optional. */
+	void (*hint)(struct blk *blk, uint64_t offset, bool write);
 	/* Best effort: makes a pending request complete soon (-ECANCELED or its real outcome). */
 	void (*abort)(struct blk *blk, struct blk_req *req);
 	/* State of the run that starts at @offset; *run gets its length (<= len). May block (main
@@ -165,6 +168,12 @@ void blk_close(struct blk *blk);
 /* Once per request object; it may then be used for any number of requests. */
 void blk_req_init(struct blk_req *req);
 /* Puts the data references of a completed request. */
+static inline void blk_hint(struct blk *blk, uint64_t offset, bool write)
+{
+	if (blk->ops->hint)
+		blk->ops->hint(blk, offset, write);
+}
+
 static inline void blk_req_release(struct blk_req *req)
 {
 	frags_put(&req->data);

@@ -33,6 +33,7 @@
 /* Idle memory that deleted data may leave behind before it is given back to the system. */
 #define RAM_KEEP MiB(32)
 
+#define HINT_LINES 4
 #define STRIPES 256u
 #define STRIPE_BLOCKS_SHIFT 5
 #define STRIPE_BLOCKS (1u << STRIPE_BLOCKS_SHIFT)
@@ -169,6 +170,28 @@ static bool sum_span(struct ram *r, struct span s, uint64_t *sum)
 }
 
 /* ---- reading ----------------------------------------------------------------------------------- */
+
+static void ram_hint(struct blk *blk, uint64_t offset, bool write)
+{
+	struct ram *r = ram_of(blk);
+	const struct arena *a = r->pool.arena;
+	const uint8_t *data;
+	uint32_t at;
+
+	if (unlikely(offset >= blk->size))
+		return;
+	at = atomic_load_explicit(&r->table[offset >> r->shift], memory_order_relaxed);
+	if (!at)
+		return;
+	__builtin_prefetch(&a->hdr[at - 1], 1); /* to be referenced, or replaced and freed */
+	if (write)
+		return;
+	/* The beginning only: the processor sees by itself how a copy goes on, and has no more room for
+	 * requests under way anyway. */
+	data = a->data + ((size_t)(at - 1) << r->shift) + (offset & ((1ull << r->shift) - 1));
+	for (unsigned i = 0; i < HINT_LINES; i++)
+		__builtin_prefetch(data + i * 64, 0, 2);
+}
 
 /* A reference to what block @n holds now; NULL: a hole. */
 static inline struct buf *block_get(struct ram *r, uint64_t n)
@@ -808,6 +831,7 @@ static void ram_close(struct blk *blk)
 static const struct blk_ops ram_ops = {
 	.name = "ram",
 	.read = ram_read,
+	.hint = ram_hint,
 	.write_prepare = ram_write_prepare,
 	.write_cancel = ram_write_cancel,
 	.write = ram_write,

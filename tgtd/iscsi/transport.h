@@ -150,6 +150,8 @@ struct iscsi_sink {
 uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn);
 /* False: the connection has ended (do not touch it any more in this up-call). */
 bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len) must_check;
+/* A header that is to come to iscsi_rx_begin() soon, not checked in any way: see scsi_cmd_hint(). */
+void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs);
 /* @digest_ok: the data digest was right, or there is none. False as above. */
 bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
 /* @len bytes at @off of the data segment go where the sink says. */

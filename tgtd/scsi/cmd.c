@@ -155,6 +155,28 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	op->run(cmd);
 }
 
+void scsi_cmd_hint(struct scsi_nexus *n, uint64_t lun, const uint8_t *cdb)
+{
+	uint32_t at = scsi_lun_decode(lun);
+	struct scsi_itl *itl = at < n->nitl ? n->itl[at] : NULL;
+	uint64_t lba;
+
+	switch (cdb[0]) {
+	case 0x28: /* READ(10) */
+	case 0x2a: /* WRITE(10) */
+		lba = get_be32(cdb + 2);
+		break;
+	case 0x88: /* READ(16) */
+	case 0x8a: /* WRITE(16) */
+		lba = get_be64(cdb + 2);
+		break;
+	default:
+		return;
+	}
+	if (itl && itl->lu->blk)
+		blk_hint(itl->lu->blk, lba << itl->lu->block_shift, cdb[0] & 2);
+}
+
 /* ---- the end ------------------------------------------------------------------------------------ */
 
 void scsi_done(struct scsi_cmd *cmd)

@@ -19,6 +19,7 @@
  */
 #define LONG_SEGMENT 16384
 #define BEHIND_LONG 512
+#define LOOK_AHEAD 32 /* commands */
 #define DIRECT_IOVS 66
 #define ROUNDS 4	/* receive calls before other connections get their turn */
 
@@ -151,11 +152,29 @@ static bool parse_trailer(struct tcp_conn *tc)
 	return iscsi_rx_end(&tc->conn, ok) && !tc->conn.rx_stopped;
 }
 
+/* A batch of commands lies there: their look-ups in memory may overlap. */
+static void look_ahead(struct tcp_conn *tc)
+{
+	uint64_t at = tc->head;
+
+	for (unsigned i = 0; i < LOOK_AHEAD && at + ISCSI_BHS_LEN <= tc->tail; i++) {
+		const uint8_t *p = tc->buf->data + at;
+		uint32_t data = bhs_data_len(p);
+
+		if (i) /* the first is at work at once */
+			iscsi_rx_hint(&tc->conn, p);
+		at += ISCSI_BHS_LEN + bhs_ahs_len(p) + (tc->header_digest ? 4 : 0) + data + pdu_pad(data) +
+		      (tc->data_digest && data ? 4 : 0);
+	}
+}
+
 static void parse(struct tcp_conn *tc)
 {
 	bool more = !tc->conn.failed && !tc->conn.rx_stopped;
 
 	ASSERT(!tc->rx_busy);
+	if (more && tc->rx_state == RX_HEADER && tc->tail - tc->head >= 2 * ISCSI_BHS_LEN)
+		look_ahead(tc);
 	tc->rx_busy = true;
 	while (more) {
 		switch ((enum tcp_rx_state)tc->rx_state) {
