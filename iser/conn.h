@@ -51,7 +51,7 @@ struct iser_dev {
 	struct ibv_pd *pd;
 	const char *name;
 	int node;		 /* NUMA node of the adapter, -1 unknown */
-	bool removed;
+	_Atomic bool removed;
 	unsigned conns;
 	unsigned next_vector;
 	uint64_t bounce_bytes;	 /* in use by connections */
@@ -60,8 +60,9 @@ struct iser_dev {
 	struct list free_mem;	 /* iser_mem that connections gave back */
 	uint64_t free_bytes;
 	struct loop_fd async;
-	/* By arena id. Written by main when an arena comes or goes, which is before and after anybody has
-	 * blocks of it; read by all. */
+	struct arena_watcher watcher;
+	/* By arena id. Written when an arena comes or goes, which is before and after anybody has blocks of
+	 * it, by the thread that does that; read by all. */
 	struct iser_arena_mr *arena[ARENA_MAX];
 	_Atomic unsigned arena_top;
 };

@@ -14,8 +14,6 @@
 
 static struct list devs = LIST_INIT(devs);
 static struct ibv_context **contexts; /* holding the list keeps them open */
-static struct arena_watcher watcher;
-static bool watching;
 static struct loop *main_loop;
 static const struct topology *topo;
 
@@ -96,22 +94,15 @@ static void drop_arena(struct iser_dev *dev, unsigned id)
 	dev->arena[id] = NULL;
 }
 
+/* On the thread that makes or destroys the arena, one at a time: arena.h. */
 static void arena_created(struct arena_watcher *w, struct arena *a)
 {
-	struct iser_dev *dev;
-
-	(void)w;
-	list_for_each(dev, &devs, link)
-		add_arena(dev, a);
+	add_arena(container_of(w, struct iser_dev, watcher), a);
 }
 
 static void arena_destroying(struct arena_watcher *w, struct arena *a)
 {
-	struct iser_dev *dev;
-
-	(void)w;
-	list_for_each(dev, &devs, link)
-		drop_arena(dev, a->id);
+	drop_arena(container_of(w, struct iser_dev, watcher), a->id);
 }
 
 static bool key_in(const struct iser_arena_mr *m, const uint8_t *p, uint32_t *lkey, size_t *run)
@@ -197,6 +188,7 @@ void iser_mem_put(struct iser_dev *dev, struct iser_mem *m)
 static void close_dev(struct iser_dev *dev)
 {
 	list_del(&dev->link);
+	arena_unwatch(&dev->watcher);
 	if (dev->async.loop)
 		loop_fd_del(&dev->async);
 	while (!list_empty(&dev->free_mem)) {
@@ -265,13 +257,6 @@ static void async_ready(struct loop_fd *lfd, uint32_t revents)
 	}
 }
 
-static void add_all_arenas(struct iser_dev *dev)
-{
-	for (unsigned i = 0; i < ARENA_MAX; i++)
-		if (arena_by_id[i])
-			add_arena(dev, arena_by_id[i]);
-}
-
 static struct iser_dev *open_dev(struct ibv_context *ctx)
 {
 	const char *name = ctx->device->name;
@@ -311,8 +296,9 @@ static struct iser_dev *open_dev(struct ibv_context *ctx)
 	if (flags < 0 || fcntl(ctx->async_fd, F_SETFL, flags | O_NONBLOCK) || loop_fd_add(main_loop, &dev->async))
 		log_warn("iser: %s: its asynchronous events will not be seen", name);
 	list_add_tail(&devs, &dev->link);
-	if (watching)
-		add_all_arenas(dev);
+	dev->watcher = (struct arena_watcher){ .created = arena_created, .destroying = arena_destroying };
+	list_init(&dev->watcher.link);
+	arena_watch(&dev->watcher); /* tells of those that are there already, too */
 	log_notice("iser: %s on node %d: %d elements a work request (%d for RDMA read), %d RDMA reads in flight", name,
 		   dev->node, dev->attr.max_sge, dev->attr.max_sge_rd ? dev->attr.max_sge_rd : dev->attr.max_sge,
 		   dev->attr.max_qp_init_rd_atom);
@@ -352,12 +338,6 @@ int iser_dev_init(struct loop *main, const struct topology *t)
 	if (contexts)
 		iser_v->free_devices(contexts);
 	contexts = list;
-	if (!watching) {
-		watcher = (struct arena_watcher){ .created = arena_created, .destroying = arena_destroying };
-		list_init(&watcher.link);
-		arena_watch(&watcher); /* tells of those that are there already, too */
-		watching = true;
-	}
 	return n;
 }
 
@@ -365,9 +345,6 @@ void iser_dev_fini(void)
 {
 	struct iser_dev *dev, *tmp;
 
-	if (watching)
-		arena_unwatch(&watcher);
-	watching = false;
 	list_for_each_safe(dev, tmp, &devs, link)
 		if (!dev->conns)
 			close_dev(dev);

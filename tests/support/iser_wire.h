@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A handmade iSER initiator: wire.h's target, reached through rdmafake.h's adapter. Everything runs on the
+ * one loop that the test steps.
+ */
+#ifndef TESTS_SUPPORT_ISER_WIRE_H
+#define TESTS_SUPPORT_ISER_WIRE_H
+#ifdef HAVE_RDMA
+
+#include "iser/iser_spec.h"
+#include "tests/support/rdmafake.h"
+#include "tests/support/wire.h"
+
+struct ini {
+	struct fake_peer peer;
+	uint32_t itt, cmd_sn, exp_stat_sn, max_cmd_sn;
+};
+
+/* A tagged buffer of a command. */
+struct ini_tag {
+	uint32_t rkey;
+	uint64_t va;
+};
+
+struct ini_pdu {
+	struct fake_msg *msg; /* free it */
+	const uint8_t *bhs, *data;
+	uint32_t len;
+};
+
+/* wire_target_start(), the stand-in, iser_register(@options) and a portal. */
+void ini_target_start(const char *options);
+/* All down again; checks that nothing is left. */
+void ini_target_stop(void);
+/* Connection request with an iSER CM header (@header: its flags; < 0 none), accepted and established. False:
+ * rejected. */
+bool ini_connect(struct ini *i, int header);
+void ini_send(struct ini *i, const uint8_t *bhs, const struct ini_tag *w, const struct ini_tag *r, const void *data,
+	      uint32_t len);
+/* Steps until a PDU is there; false: nothing came. */
+bool ini_recv(struct ini *i, struct ini_pdu *pdu);
+/* The login status, 0xffff when there was no answer. */
+unsigned ini_login(struct ini *i, uint8_t isid, const char *keys);
+/* Connects, logs in, clears unit attentions. */
+void ini_up(struct ini *i, uint8_t isid, int header);
+/* Sends READ(10) or WRITE(10) with @imm bytes of immediate data; tags cover @data. The tag's key is returned. */
+uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm);
+/* ... and waits: the SCSI status, 0xff when the connection ended. */
+unsigned ini_rw(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm);
+/* A command without data: the status. */
+unsigned ini_simple(struct ini *i, uint8_t opcode);
+/* The target has given the connection up entirely. */
+bool ini_closed(struct ini *i);
+void ini_hang_up(struct ini *i);
+
+#endif
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A stand-in for libibverbs and librdmacm in memory, behind iser/verbs.h: one device, its queues, and the
+ * other end of each connection in the test's hands. It checks what hardware would: keys, bounds, element
+ * counts, queue depths, outstanding RDMA reads, and that every resource is given back. And it fails on
+ * demand: posts, completions, registrations, the whole device. One thread.
+ */
+#ifndef TESTS_SUPPORT_RDMAFAKE_H
+#define TESTS_SUPPORT_RDMAFAKE_H
+#ifdef HAVE_RDMA
+
+#include "events/list.h"
+#include "iser/verbs.h"
+
+struct fake_msg {
+	struct list link;
+	uint32_t len;
+	uint32_t invalidated; /* rkey, 0 none */
+	uint8_t data[];
+};
+
+struct fake_qp;
+
+/* The initiator's end. */
+struct fake_peer {
+	struct rdma_cm_id *id;	/* the target's; NULL when it has destroyed it */
+	struct fake_qp *qp;
+	struct list inbox;	/* fake_msg: what the target has sent */
+	bool accepted, rejected, disconnected;
+	uint8_t private_data[64];
+	uint8_t private_len;
+	struct rdma_conn_param answer;
+	unsigned rnr;		/* our sends that found no receive posted */
+};
+
+struct fake_rdma {
+	/* limits of the device; set before rdmafake_install() */
+	struct ibv_device_attr attr;
+	/* behaviour */
+	bool hold;		/* send queues stand still until rdmafake_run() */
+	bool never_flush;	/* work requests of a broken queue pair do not come back */
+	int fail_post_send, fail_post_recv, fail_reg_mr, fail_create_qp, fail_accept, fail_create_cq;
+				/* 1: the next one fails, n: the nth from now; 0: none */
+	int error_wr;		/* the nth work request from now completes in error */
+	enum ibv_wc_status error_status;
+	/* what was seen */
+	unsigned posts, wrs, rdma_reads, rdma_writes, sends, signalled, registrations;
+	unsigned reads_outstanding_max, sge_max;
+	/* alive */
+	int ids, qps, cqs, chans, mrs, pds, event_channels;
+};
+extern struct fake_rdma fake;
+
+/* iser_v becomes this; figures and behaviour at their defaults unless the caller has set limits. */
+void rdmafake_install(void);
+/* Nothing of it is alive. */
+bool rdmafake_clean(void);
+/* A connection request at the (one) listener. The events are the target's to fetch. */
+void rdmafake_connect(struct fake_peer *p, const void *private_data, uint8_t len, unsigned reads_served);
+void rdmafake_establish(struct fake_peer *p);
+/* A message to the target. False: no receive was posted, or the queue pair is broken. */
+bool rdmafake_send(struct fake_peer *p, const void *data, uint32_t len);
+/* The next message, or NULL; the caller frees it. */
+struct fake_msg *rdmafake_recv(struct fake_peer *p);
+void rdmafake_disconnect(struct fake_peer *p);
+void rdmafake_peer_gone(struct fake_peer *p); /* forgets what is left in its inbox */
+void rdmafake_remove_device(void);
+void rdmafake_event(struct rdma_cm_id *id, enum rdma_cm_event_type type);
+/* Lets up to @n held work requests of @p happen. */
+unsigned rdmafake_run(struct fake_peer *p, unsigned n);
+/* The initiator's memory: returns the key. Gone after _unreg, or when invalidated by a send. */
+uint32_t rdmafake_reg(void *addr, size_t len);
+void rdmafake_unreg(uint32_t rkey);
+/* Every receive posted now. */
+unsigned rdmafake_receives(const struct fake_peer *p);
+
+#endif
+#endif

@@ -1,0 +1,679 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* iSER end to end on a stand-in adapter: login, data, limits, modes, and every way to break. */
+#include "tests/support/unit.h"
+#ifndef HAVE_RDMA
+START_TEST(not_built)
+{
+}
+END_TEST
+UNIT_MAIN("iser (built without rdma-core)", 5, not_built)
+#else
+#include <stdlib.h>
+
+#include "events/bug.h"
+#include "events/clock.h"
+#include "events/metrics.h"
+#include "iser/conn.h"
+#include "iser/iser.h"
+#include "tests/support/iser_wire.h"
+#include "tgtd/iscsi/iscsi.h"
+
+#define BIG (1u << 20)
+static uint8_t out[BIG], in[BIG];
+
+/* ---- pure functions ------------------------------------------------------------------------------------------------ */
+
+START_TEST(private_data)
+{
+	static const struct {
+		uint8_t data[6];
+		size_t len;
+		bool header, si;
+	} t[] = {
+		{ { 0x80, 0, 0, 0 }, 4, true, true },	 /* Linux, remote invalidation */
+		{ { 0xc0, 0, 0, 0 }, 4, true, false },	 /* libiscsi */
+		{ { 0x40, 0, 0, 0 }, 4, true, false },
+		{ { 0x80, 0, 0, 0, 0, 0 }, 6, true, true }, /* padded */
+		{ { 0, 0, 0, 0 }, 4, false, false },	 /* none: the field is padded with zeros */
+		{ { 0x80, 0, 0 }, 3, false, false },
+		{ { 0x80, 1, 0, 0 }, 4, false, false },	 /* something else */
+		{ { 0x81, 0, 0, 0 }, 4, false, false },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		struct iser_cm_caps c;
+		uint8_t answer[4];
+
+		iser_cm_parse(t[i].data, t[i].len, &c);
+		ck_assert_int_eq(c.header, t[i].header);
+		ck_assert_int_eq(c.send_invalidate, t[i].si);
+		ck_assert_uint_eq(iser_cm_build(&c, c.send_invalidate, answer), t[i].header ? 4 : 0);
+		if (t[i].header)
+			ck_assert_uint_eq(answer[0], t[i].si ? 0x80 : 0xc0);
+	}
+	{
+		struct iser_cm_caps c;
+
+		iser_cm_parse(NULL, 0, &c);
+		ck_assert(!c.header);
+	}
+}
+END_TEST
+
+START_TEST(messages)
+{
+	uint8_t m[ISER_HEADERS_LEN + 16] = { ISER_OP_CONTROL | ISER_WSV | ISER_RSV };
+	uint8_t *bhs = m + ISER_HDR_LEN;
+	struct iser_msg p;
+
+	put_be32(m + 4, 0x11223344);
+	put_be64(m + 8, 0x0102030405060708);
+	put_be32(m + 16, 0x55667788);
+	put_be64(m + 20, 0x1112131415161718);
+	bhs[0] = ISCSI_SCSI_CMD;
+	ck_assert_ptr_null(iser_msg_parse(m, ISER_HEADERS_LEN, &p));
+	ck_assert(p.wsv && p.rsv && !p.data_len && !p.headers_only);
+	ck_assert_uint_eq(p.write_stag, 0x11223344);
+	ck_assert_uint_eq(p.read_stag, 0x55667788);
+	ck_assert(p.write_va == 0x0102030405060708 && p.read_va == 0x1112131415161718);
+	ck_assert_ptr_nonnull(iser_msg_parse(m, ISER_HEADERS_LEN - 1, &p));
+	ck_assert_ptr_nonnull(iser_msg_parse(m, 0, &p));
+	/* additional headers, then data */
+	bhs[BHS_AHS_LEN] = 2;
+	put_be24(bhs + BHS_DATA_LEN, 8);
+	ck_assert_ptr_null(iser_msg_parse(m, ISER_HEADERS_LEN + 16, &p));
+	ck_assert_uint_eq(p.ahs_len, 8);
+	ck_assert_ptr_eq(p.data, m + ISER_HEADERS_LEN + 8);
+	ck_assert_ptr_nonnull(iser_msg_parse(m, ISER_HEADERS_LEN + 15, &p));
+	ck_assert_ptr_nonnull(iser_msg_parse(m, ISER_HEADERS_LEN + 4, &p));
+	/* data announced, none there */
+	ck_assert_ptr_null(iser_msg_parse(m, ISER_HEADERS_LEN + 8, &p));
+	ck_assert(p.headers_only && !p.data_len);
+	m[0] = ISER_OP_CONTROL;
+	ck_assert_ptr_nonnull(iser_msg_parse(m, ISER_HEADERS_LEN + 8, &p));
+	m[0] = ISER_OP_HELLO;
+	ck_assert_ptr_nonnull(iser_msg_parse(m, ISER_HEADERS_LEN + 16, &p));
+	m[0] = 0;
+	ck_assert_ptr_nonnull(iser_msg_parse(m, ISER_HEADERS_LEN + 16, &p));
+}
+END_TEST
+
+START_TEST(options)
+{
+	struct iser_options o;
+
+	ck_assert_int_eq(iser_options_parse(&o, NULL), 0);
+	ck_assert_int_eq(iser_options_parse(&o, ""), 0);
+	ck_assert(o.nop && o.cq_vector == -1 && !o.port && o.completion == COMPLETION_ADAPTIVE);
+	ck_assert_int_eq(iser_options_parse(&o, "port=3270,nop=off,pool_sz_mb=8,buf_sz_kb=128,cq_vector=3,completion=poll,"
+						"gather=pack,path=copy"), 0);
+	ck_assert(o.port == 3270 && !o.nop && o.pool_bytes_mb == 8 && o.slot_len == 128 << 10 && o.cq_vector == 3 &&
+		  o.completion == COMPLETION_POLL && o.gather == GATHER_PACK && o.path == PATH_COPY);
+	ck_assert_int_eq(iser_options_parse(&o, "port=0"), -EINVAL);
+	ck_assert_int_eq(iser_options_parse(&o, "port=65536"), -EINVAL);
+	ck_assert_int_eq(iser_options_parse(&o, "port=32x"), -EINVAL);
+	ck_assert_int_eq(iser_options_parse(&o, "buf_sz_kb=4"), -EINVAL);
+	ck_assert_int_eq(iser_options_parse(&o, "nop=maybe"), -EINVAL);
+	ck_assert_int_eq(iser_options_parse(&o, "colour=red"), -EINVAL);
+	ck_assert_int_eq(iser_options_parse(&o, "port"), -EINVAL);
+}
+END_TEST
+
+/* ---- data ------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(login_read_write)
+{
+	uint64_t copied, params;
+	unsigned regs, wrs, signalled, receives;
+	struct ini i;
+
+	ini_target_start("");
+	ck_assert(iser_running());
+	ini_up(&i, 1, 0x80);
+	ck_assert_uint_eq(i.peer.private_len, 4);
+	ck_assert_uint_eq(i.peer.private_data[0], 0x80);
+	ck_assert_uint_eq(i.peer.answer.initiator_depth, 4);
+	/* A receive for everything the window allows, and nothing found empty. */
+	receives = rdmafake_receives(&i.peer);
+	ck_assert_uint_ge(receives, 128 + 32);
+	regs = fake.registrations;
+	copied = metric_read(M_iser_copied_bytes);
+	params = metric_read(M_iser_param_bytes);
+	wire_pattern(out, BIG, 1);
+	ck_assert_uint_eq(ini_rw(&i, true, 0, BIG / 512 / 2, out, 0), 0);
+	ck_assert_uint_eq(ini_rw(&i, true, BIG / 512 / 2, BIG / 512 / 2, out + BIG / 2, 8192), 0);
+	ck_assert_uint_eq(ini_rw(&i, true, 5, 3, out + 5 * 512, 3 * 512), 0); /* all immediate */
+	ck_assert_uint_eq(ini_rw(&i, true, 9, 3, out + 9 * 512, 512), 0);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, BIG / 512, in, 0), 0);
+	ck_assert_mem_eq(in, out, BIG);
+	/* Never written: the arena's zeros, in registered memory too. */
+	memset(in, 0xff, sizeof(in));
+	ck_assert_uint_eq(ini_rw(&i, false, 20000, 64, in, 0), 0);
+	for (unsigned k = 0; k < 64 * 512; k++)
+		ck_assert_uint_eq(in[k], 0);
+	wrs = fake.wrs;
+	signalled = fake.signalled;
+	for (unsigned k = 0; k < 1000; k++) {
+		ck_assert_uint_eq(ini_rw(&i, false, k % 2000, 8, in, 0), 0);
+		ck_assert_mem_eq(in, out + k % 2000 * 512, 4096);
+	}
+	/* A read hit: one RDMA write and one send; one completion for both; no copy, no registration. */
+	ck_assert_uint_eq(fake.wrs - wrs, 2000);
+	ck_assert_uint_le(fake.signalled - signalled, 1000);
+	ck_assert_uint_eq(fake.registrations, regs);
+	ck_assert_uint_eq(metric_read(M_iser_copied_bytes), copied);
+	ck_assert_uint_eq(metric_read(M_iser_param_bytes), params);
+	ck_assert_uint_eq(metric_read(M_iser_rnr), 0);
+	wire_steps(2);
+	ck_assert_uint_eq(rdmafake_receives(&i.peer), receives);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
+/* INQUIRY comes from the heap: through a bounce slot, correct, and counted as parameter data. */
+START_TEST(parameter_data)
+{
+	uint8_t bhs[48] = { ISCSI_SCSI_CMD, BHS_FINAL | BHS_CMD_READ }, data[255];
+	struct ini_tag tag = { 0, (uintptr_t)data };
+	uint64_t before;
+	struct ini_pdu p;
+	struct ini i;
+
+	ini_target_start("");
+	ini_up(&i, 1, 0x80);
+	before = metric_read(M_iser_param_bytes);
+	tag.rkey = rdmafake_reg(data, sizeof(data));
+	bhs[9] = 1;
+	put_be32(bhs + BHS_ITT, ++i.itt);
+	put_be32(bhs + BHS_EDTL, sizeof(data));
+	put_be32(bhs + BHS_CMD_SN, i.cmd_sn++);
+	put_be32(bhs + BHS_EXP_STAT_SN, i.exp_stat_sn);
+	bhs[32] = 0x12;
+	bhs[36] = sizeof(data);
+	ini_send(&i, bhs, NULL, &tag, NULL, 0);
+	ck_assert(ini_recv(&i, &p));
+	ck_assert_uint_eq(p.bhs[3], 0);
+	ck_assert_uint_eq(p.msg->invalidated, tag.rkey);
+	free(p.msg);
+	ck_assert_uint_eq(data[0], 0);
+	ck_assert_uint_ge(data[4], 31);
+	ck_assert_uint_gt(metric_read(M_iser_param_bytes), before);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
+START_TEST(no_invalidation_without_header)
+{
+	struct ini i;
+	struct ini_pdu p;
+	uint32_t key;
+
+	ini_target_start("");
+	ini_up(&i, 1, -1);
+	ck_assert_uint_eq(i.peer.private_len, 0);
+	key = ini_rw_start(&i, false, 0, 8, in, 0);
+	ck_assert(ini_recv(&i, &p));
+	ck_assert_uint_eq(p.msg->invalidated, 0);
+	free(p.msg);
+	rdmafake_unreg(key);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
+/* Immediate data announced, headers only sent, everything behind the Write STag (libiscsi 1.19). */
+START_TEST(headers_only)
+{
+	uint8_t m[ISER_HEADERS_LEN] = { ISER_OP_CONTROL | ISER_WSV }, *bhs = m + ISER_HDR_LEN;
+	struct ini_pdu p;
+	struct ini i;
+	uint32_t key;
+
+	ini_target_start("");
+	ini_up(&i, 1, 0xc0);
+	wire_pattern(out, 8192, 7);
+	key = rdmafake_reg(out, 8192);
+	put_be32(m + 4, key);
+	put_be64(m + 8, (uintptr_t)out);
+	bhs[0] = ISCSI_SCSI_CMD;
+	bhs[1] = BHS_FINAL | BHS_CMD_WRITE;
+	bhs[9] = 1;
+	put_be24(bhs + BHS_DATA_LEN, 8192);
+	put_be32(bhs + BHS_ITT, ++i.itt);
+	put_be32(bhs + BHS_EDTL, 8192);
+	put_be32(bhs + BHS_CMD_SN, i.cmd_sn++);
+	put_be32(bhs + BHS_EXP_STAT_SN, i.exp_stat_sn);
+	bhs[32] = 0x2a;
+	bhs[40] = 16;
+	ck_assert(rdmafake_send(&i.peer, m, sizeof(m)));
+	ck_assert(ini_recv(&i, &p));
+	ck_assert_uint_eq(p.bhs[3], 0);
+	free(p.msg);
+	rdmafake_unreg(key);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, 16, in, 0), 0);
+	ck_assert_mem_eq(in, out, 8192);
+	ck_assert_uint_eq(metric_read(M_iser_headers_only), 1);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
+/* A device that can do little: everything still arrives, within its limits (the stand-in checks them). */
+static void limited(const char *opts)
+{
+	struct ini i;
+
+	fake.attr.max_sge = 2;
+	fake.attr.max_sge_rd = 1;
+	fake.attr.max_qp_rd_atom = 1;
+	fake.attr.max_qp_wr = 256;
+	fake.attr.max_mr_size = 6u << 20; /* arenas in pieces */
+	ini_target_start(opts);
+	ini_up(&i, 1, 0x80);
+	wire_pattern(out, BIG, 3);
+	for (unsigned k = 0; k < 14; k++) { /* all over the store: over every piece's edge */
+		ck_assert_uint_eq(ini_rw(&i, true, k * (BIG / 512) + 3, BIG / 512 - 1, out, 0), 0);
+		memset(in, 0, sizeof(in));
+		ck_assert_uint_eq(ini_rw(&i, false, k * (BIG / 512) + 3, BIG / 512 - 1, in, 0), 0);
+		ck_assert_mem_eq(in, out, BIG - 512);
+	}
+	ck_assert_uint_eq(fake.reads_outstanding_max, 1);
+	ck_assert_uint_le(fake.sge_max, 2);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+START_TEST(limits_auto)
+{
+	limited("gather=auto");
+}
+END_TEST
+START_TEST(limits_multi)
+{
+	limited("gather=multi,completion=event");
+}
+END_TEST
+START_TEST(limits_pack)
+{
+	limited("gather=pack");
+}
+END_TEST
+START_TEST(limits_copy)
+{
+	limited("path=copy");
+	ck_assert_uint_gt(metric_read(M_iser_copied_bytes), 14 * (BIG - 512));
+}
+END_TEST
+
+/* More than fits: many commands at once with the send queue standing still. */
+START_TEST(a_full_window)
+{
+	static uint8_t bufs[128][4096];
+	uint32_t keys[128];
+	struct ini i;
+
+	ini_target_start("");
+	ini_up(&i, 1, 0x80);
+	wire_pattern(out, sizeof(bufs), 9);
+	ck_assert_uint_eq(ini_rw(&i, true, 0, sizeof(bufs) / 512, out, 0), 0);
+	fake.hold = true;
+	for (unsigned k = 0; k < 128; k++) {
+		keys[k] = ini_rw_start(&i, false, k * 8, 8, bufs[k], 0);
+		wire_steps(1);
+	}
+	ck_assert_uint_eq(i.peer.rnr, 0);
+	while (rdmafake_run(&i.peer, 7))
+		wire_steps(1);
+	fake.hold = false;
+	for (unsigned k = 0; k < 128; k++) {
+		struct ini_pdu p;
+
+		ck_assert(ini_recv(&i, &p));
+		ck_assert_uint_eq(p.bhs[3], 0);
+		free(p.msg);
+		rdmafake_unreg(keys[k]);
+		ck_assert_mem_eq(bufs[k], out + k * 4096, 4096);
+	}
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
+/* ---- breaking ------------------------------------------------------------------------------------------------------------ */
+
+/* Some of everything. Stops at the first sign of an end. */
+static bool workload(struct ini *i)
+{
+	return !ini_rw(i, true, 0, 512, out, 0) && !ini_rw(i, false, 0, 512, in, 0) && !ini_rw(i, true, 3, 20, out, 4096) &&
+	       !ini_rw(i, false, 1, 1, in, 0) && !ini_simple(i, 0);
+}
+
+/* Whatever has just been done to it, @i ends and leaves nothing; the one beside it goes on. */
+static void one_ends(struct ini *i, struct ini *other)
+{
+	ck_assert(ini_closed(i));
+	rdmafake_peer_gone(&i->peer);
+	ck_assert(workload(other));
+	ck_assert_uint_eq(scsi_target_nexus_count(wire_target.target), 1);
+}
+
+static void every_post(int *fault)
+{
+	struct ini other, i;
+	unsigned failed = 0;
+
+	ini_target_start("");
+	ini_up(&other, 1, 0x80);
+	for (int n = 1; n < 60; n++) {
+		bool ok;
+
+		*fault = n;
+		fake.error_status = n & 1 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_RETRY_EXC_ERR;
+		if (!ini_connect(&i, 0x80)) {
+			failed++;
+			*fault = 0;
+			continue;
+		}
+		ok = !ini_login(&i, 2, NULL);
+		for (unsigned k = 0; ok && k < 4; k++)
+			ok = ini_simple(&i, 0) != 0xff;
+		ok = ok && workload(&i);
+		if (ok && *fault) { /* it took fewer posts than n */
+			*fault = 0;
+			ini_hang_up(&i);
+			break;
+		}
+		*fault = 0;
+		failed++;
+		one_ends(&i, &other);
+	}
+	ck_assert_uint_gt(failed, 6);
+	ini_hang_up(&other);
+	ini_target_stop();
+}
+START_TEST(failed_sends)
+{
+	every_post(&fake.fail_post_send);
+}
+END_TEST
+START_TEST(failed_receives)
+{
+	every_post(&fake.fail_post_recv);
+}
+END_TEST
+START_TEST(error_completions)
+{
+	every_post(&fake.error_wr);
+}
+END_TEST
+
+START_TEST(failed_set_up)
+{
+	int *faults[] = { &fake.fail_reg_mr, &fake.fail_create_cq, &fake.fail_accept };
+	struct ini other, i;
+
+	ini_target_start("");
+	ini_up(&other, 1, 0x80);
+	for (unsigned k = 0; k < ARRAY_SIZE(faults); k++) {
+		*faults[k] = 1;
+		if (ini_connect(&i, 0x80) && ini_login(&i, 2, NULL) == 0)
+			ck_abort_msg("connected in spite of fault %u", k);
+		*faults[k] = 0;
+		one_ends(&i, &other);
+	}
+	/* Inline data is too much to ask of this device; with less it works. No queue pair at all: refused. */
+	fake.fail_create_qp = 1;
+	ini_up(&i, 2, 0x80);
+	ini_hang_up(&i);
+	/* An initiator that serves no RDMA read cannot be written by. */
+	rdmafake_connect(&i.peer, NULL, 0, 0);
+	wire_steps(2);
+	ck_assert(i.peer.rejected && !i.peer.id);
+	/* No memory for full feature phase: the login is refused with 0302, not dropped. */
+	ck_assert(ini_connect(&i, 0x80));
+	fake.fail_reg_mr = 1;
+	iser_opt.slot_len *= 2; /* so that no kept memory fits */
+	ck_assert_uint_eq(ini_login(&i, 3, NULL), 0x0302);
+	iser_opt.slot_len /= 2;
+	fake.fail_reg_mr = 0;
+	one_ends(&i, &other);
+	ini_hang_up(&other);
+	ini_target_stop();
+}
+END_TEST
+
+/* The peer dies with transfers on the wire; what was half written is never seen, and everything is back. */
+START_TEST(death_in_flight)
+{
+	struct ini other, i;
+
+	ini_target_start("");
+	ini_up(&other, 1, 0x80);
+	wire_pattern(out, BIG, 5);
+	ck_assert_uint_eq(ini_rw(&other, true, 0, BIG / 512, out, 0), 0);
+	for (unsigned steps = 0; steps < 12; steps++) {
+		static uint8_t other_data[BIG / 2];
+		uint32_t k1, k2;
+
+		ini_up(&i, 2, 0x80);
+		fake.hold = true;
+		memset(other_data, 0xee, sizeof(other_data));
+		k1 = ini_rw_start(&i, true, 64, sizeof(other_data) / 512, other_data, 0);
+		k2 = ini_rw_start(&i, false, 0, 512, in, 0);
+		wire_steps(2);
+		rdmafake_run(&i.peer, steps);
+		wire_steps(1);
+		if (steps & 1)
+			rdmafake_disconnect(&i.peer);
+		else
+			iser_v->modify_qp_error(i.peer.id->qp); /* the peer's reset, or a cable */
+		fake.hold = false;
+		rdmafake_unreg(k1);
+		rdmafake_unreg(k2);
+		ck_assert(ini_closed(&i));
+		rdmafake_peer_gone(&i.peer);
+		memset(in, 0, sizeof(in));
+		ck_assert_uint_eq(ini_rw(&other, false, 64, 1024, in, 0), 0);
+		/* Whole commands only: the old bytes, or the new ones if the write had gone through. */
+		if (in[0] == 0xee && in[512 * 1024 - 1] == 0xee) {
+			ck_assert_uint_gt(steps, 0);
+			ck_assert_uint_eq(ini_rw(&other, true, 64, 1024, out + 64 * 512, 0), 0);
+		} else {
+			ck_assert_mem_eq(in, out + 64 * 512, 1024 * 512);
+		}
+	}
+	ini_hang_up(&other);
+	ini_target_stop();
+}
+END_TEST
+
+/* An adapter that does not flush: the queue pair is destroyed in time, and that is enough. */
+START_TEST(forced)
+{
+	struct ini i;
+	uint32_t key;
+
+	clock_fake_set(NSEC_PER_SEC);
+	ini_target_start("completion=event");
+	ini_up(&i, 1, 0x80);
+	fake.hold = fake.never_flush = true;
+	key = ini_rw_start(&i, false, 0, 64, in, 0);
+	wire_steps(2);
+	rdmafake_disconnect(&i.peer);
+	wire_steps(5);
+	ck_assert_ptr_nonnull(i.peer.id);
+	clock_fake_advance((ISER_DRAIN_MS + 100) * NSEC_PER_MSEC);
+	ck_assert(ini_closed(&i));
+	ck_assert_uint_eq(metric_read(M_iser_forced), 1);
+	rdmafake_peer_gone(&i.peer);
+	rdmafake_unreg(key);
+	fake.hold = fake.never_flush = false;
+	ini_target_stop();
+	clock_fake_off();
+}
+END_TEST
+
+START_TEST(device_removal)
+{
+	struct ini a, b, c;
+
+	ini_target_start("");
+	ini_up(&a, 1, 0x80);		   /* full feature phase, busy */
+	ck_assert(ini_connect(&b, 0x80)); /* login */
+	fake.hold = true;
+	(void)ini_rw_start(&a, false, 0, 64, in, 0);
+	rdmafake_connect(&c.peer, NULL, 0, 4); /* not even accepted when it happens */
+	rdmafake_remove_device();
+	ck_assert(ini_closed(&a) && ini_closed(&b));
+	fake.hold = false;
+	rdmafake_peer_gone(&a.peer);
+	rdmafake_peer_gone(&b.peer);
+	for (unsigned n = 0; n < 20 && c.peer.id; n++)
+		wire_steps(1);
+	ck_assert_ptr_null(c.peer.id);
+	rdmafake_peer_gone(&c.peer);
+	ck_assert(!iser_running());
+	ini_target_stop();
+}
+END_TEST
+
+/* Messages out of place, in every state: the connection ends, nothing else. */
+START_TEST(foreign_bytes)
+{
+	static const uint8_t firsts[] = { 0, ISER_OP_HELLO, ISER_OP_HELLO_REPLY, 0x40, 0xff };
+	uint8_t m[200];
+	struct ini i;
+
+	ini_target_start("");
+	for (unsigned k = 0; k < 2 * ARRAY_SIZE(firsts); k++) {
+		if (k & 1)
+			ini_up(&i, 1, 0x80);
+		else
+			ck_assert(ini_connect(&i, 0x80));
+		memset(m, 0, sizeof(m));
+		m[0] = firsts[k / 2];
+		ck_assert(rdmafake_send(&i.peer, m, sizeof(m)));
+		ck_assert(ini_closed(&i));
+		rdmafake_peer_gone(&i.peer);
+	}
+	/* Too long for the receive. */
+	ini_up(&i, 1, 0x80);
+	{
+		static uint8_t huge[20000];
+
+		ck_assert(!rdmafake_send(&i.peer, huge, sizeof(huge)));
+	}
+	ck_assert(ini_closed(&i));
+	rdmafake_peer_gone(&i.peer);
+	/* A read without a Read STag. */
+	ini_up(&i, 1, 0x80);
+	{
+		uint8_t bhs[48] = { ISCSI_SCSI_CMD, BHS_FINAL | BHS_CMD_READ };
+
+		bhs[9] = 1;
+		put_be32(bhs + BHS_ITT, ++i.itt);
+		put_be32(bhs + BHS_EDTL, 512);
+		put_be32(bhs + BHS_CMD_SN, i.cmd_sn++);
+		bhs[32] = 0x28;
+		bhs[40] = 1;
+		ini_send(&i, bhs, NULL, NULL, NULL, 0);
+	}
+	ck_assert(ini_closed(&i));
+	rdmafake_peer_gone(&i.peer);
+	ini_target_stop();
+}
+END_TEST
+
+START_TEST(logout_flushes)
+{
+	uint8_t bhs[48] = { ISCSI_LOGOUT_REQ | BHS_IMMEDIATE, BHS_FINAL };
+	struct ini_pdu p;
+	struct ini i;
+
+	ini_target_start("");
+	ini_up(&i, 1, 0x80);
+	put_be32(bhs + BHS_ITT, ++i.itt);
+	put_be32(bhs + BHS_CMD_SN, i.cmd_sn);
+	put_be32(bhs + BHS_EXP_STAT_SN, i.exp_stat_sn);
+	ini_send(&i, bhs, NULL, NULL, NULL, 0);
+	ck_assert(ini_recv(&i, &p));
+	ck_assert_uint_eq(bhs_opcode(p.bhs), ISCSI_LOGOUT_RSP);
+	free(p.msg);
+	ck_assert(ini_closed(&i));
+	rdmafake_peer_gone(&i.peer);
+	ini_target_stop();
+}
+END_TEST
+
+/* ABORT TASK with the RDMA on its way: the answer comes after the transfer, the task's response does not. */
+START_TEST(abort_in_flight)
+{
+	uint8_t bhs[48] = { ISCSI_TMF_REQ | BHS_IMMEDIATE, BHS_FINAL | ISCSI_TMF_ABORT_TASK };
+	struct ini_pdu p;
+	struct ini i;
+	uint32_t key, itt;
+
+	ini_target_start("");
+	ini_up(&i, 1, 0x80);
+	memset(out, 0x77, 65536);
+	fake.hold = true;
+	key = ini_rw_start(&i, true, 0, 128, out, 0);
+	itt = i.itt;
+	wire_steps(2);
+	put_be32(bhs + BHS_ITT, ++i.itt);
+	put_be32(bhs + 20, itt);
+	put_be32(bhs + BHS_CMD_SN, i.cmd_sn);
+	put_be32(bhs + BHS_EXP_STAT_SN, i.exp_stat_sn);
+	put_be32(bhs + 32, i.cmd_sn - 1);
+	bhs[9] = 1;
+	ini_send(&i, bhs, NULL, NULL, NULL, 0);
+	wire_steps(3);
+	ck_assert_ptr_null(rdmafake_recv(&i.peer));
+	fake.hold = false;
+	rdmafake_run(&i.peer, 1000);
+	ck_assert(ini_recv(&i, &p));
+	ck_assert_uint_eq(bhs_opcode(p.bhs), ISCSI_TMF_RSP);
+	ck_assert_uint_eq(p.bhs[2], 0);
+	free(p.msg);
+	rdmafake_unreg(key);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, 1, in, 0), 0);
+	ck_assert_uint_eq(in[0], 0);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
+/* Every state and event: those of the table work, all others end the connection. */
+START_TEST(state_machine)
+{
+	static const uint8_t legal[IS_STATES] = {
+		[IS_IDLE] = 1 << IE_ESTABLISHED | 1 << IE_TERMINATE,
+		[IS_LOGIN] = 1 << IE_ESTABLISHED | 1 << IE_ALLOCATE | 1 << IE_TERMINATE_FLUSH | 1 << IE_TERMINATE,
+		[IS_ALLOCATED] = 1 << IE_ENABLE | 1 << IE_TERMINATE_FLUSH | 1 << IE_TERMINATE,
+		[IS_DATAMOVER] = 1 << IE_TERMINATE_FLUSH | 1 << IE_TERMINATE,
+		[IS_FLUSHING] = 1 << IE_TERMINATE,
+		[IS_DRAINING] = 1 << IE_DRAINED,
+	};
+
+	for (unsigned s = 0; s < IS_STATES; s++)
+		for (unsigned e = 0; e < IE_EVENTS; e++) {
+			static struct iser_conn ic;
+			bool ok;
+
+			memset(&ic, 0, sizeof(ic));
+			ic.conn.failed = true; /* it is not a real one */
+			ic.state = (uint8_t)s;
+			ok = iser_event(&ic, (enum iser_event)e);
+			ck_assert_int_eq(ok, legal[s] >> e & 1);
+			if (!ok)
+				ck_assert_uint_eq(ic.state, s);
+		}
+}
+END_TEST
+
+UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, parameter_data, no_invalidation_without_header,
+	  headers_only, limits_auto, limits_multi, limits_pack, limits_copy, a_full_window, failed_sends, failed_receives,
+	  error_completions, failed_set_up, death_in_flight, forced, device_removal, foreign_bytes, logout_flushes,
+	  abort_in_flight, state_machine)
+#endif
