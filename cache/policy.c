@@ -319,10 +319,11 @@ struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf 
 {
 	/* Each page may come by once for every use it has; then it is out. */
 	uint64_t budget = (uint64_t)policy_count(p) * (POLICY_USES_MASK + 2);
+	uint32_t stuck = 0; /* pages of MAIN that cannot go: when there are only such, SMALL must give */
 	p->warm = true;
 	while (budget-- && policy_count(p)) {
 		struct policy_list *small = &p->list[POLICY_SMALL], *main_ = &p->list[POLICY_MAIN];
-		bool from_small = small->count && (small->count >= p->small_target || !main_->count);
+		bool from_small = small->count && (small->count >= p->small_target || stuck >= main_->count);
 		struct buf *b = &p->hdr[from_small ? small->head : main_->head];
 		unlink_page(p, b);
 		if (from_small && uses(b) > 0) {
@@ -333,6 +334,7 @@ struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf 
 			push(p, POLICY_MAIN, b);
 		} else if (!usable(arg, b)) {
 			push(p, POLICY_MAIN, b); /* somebody is using it right now: that is a use */
+			stuck += !from_small;
 		} else {
 			if (from_small)
 				ghost_remember(p, b);
