@@ -87,6 +87,11 @@ int loop_fd_add(struct loop *loop, struct loop_fd *lfd)
 	return 0;
 }
 
+static bool loop_usual_is(const struct loop_fd *lfd)
+{
+	return lfd->loop->usual == lfd;
+}
+
 int loop_fd_modify(struct loop_fd *lfd, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data.ptr = lfd };
@@ -98,6 +103,11 @@ int loop_fd_modify(struct loop_fd *lfd, uint32_t events)
 	if (epoll_ctl(lfd->loop->epoll_fd, EPOLL_CTL_MOD, lfd->fd, &ev) < 0)
 		return -errno;
 	lfd->events = events;
+	if (loop_usual_is(lfd) && !(events & EPOLLIN)) {
+		lfd->loop->usual = NULL;
+		if (lfd->loop->guessed) /* not even the guess that is about to be tried */
+			lfd->loop->batch_pos = lfd->loop->batch_len;
+	}
 	return 0;
 }
 
@@ -116,6 +126,8 @@ void loop_fd_del(struct loop_fd *lfd)
 	for (int i = loop->batch_pos; i < loop->batch_len; i++)
 		if (loop->batch[i].data.ptr == lfd)
 			loop->batch[i].data.ptr = NULL;
+	if (loop_usual_is(lfd))
+		loop->usual = NULL;
 	lfd->loop = NULL;
 	ASSERT(loop->nfds > 0);
 	loop->nfds--;
@@ -134,7 +146,11 @@ static unsigned run_fds(struct loop *loop)
 			continue;
 		lfd->ready(lfd, ev->events);
 		n++;
+		/* Not usual any more: it was deleted, or stopped listening, so it was not for nothing. */
+		if (loop->guessed && loop->usual && !loop->usual->got)
+			n = 0;
 	}
+	loop->guessed = false;
 	loop->batch_pos = loop->batch_len = 0;
 	if (n)
 		count(&loop->stats.fd_events, n);
@@ -282,6 +298,37 @@ static inline void cpu_relax(void)
 #endif
 }
 
+/* Does epoll_wait always report the same one? */
+static void note_usual(struct loop *loop)
+{
+	const struct epoll_event *ev = &loop->batch[0];
+	struct loop_fd *lfd = ev->data.ptr;
+
+	if (loop->batch_len != 1 || !lfd || !lfd->guessable || ev->events != EPOLLIN) {
+		loop->usual = NULL;
+	} else if (loop->usual != lfd) {
+		loop->usual = lfd;
+		loop->usual_run = 1;
+	} else if (loop->usual_run < USUAL_ENOUGH) {
+		loop->usual_run++;
+	}
+}
+
+/* Then it is asked itself, which it would be next anyway: one system call instead of two. */
+static bool guess(struct loop *loop)
+{
+	if (!loop->usual || loop->usual_run < USUAL_ENOUGH || loop->guesses >= GUESSES_MAX)
+		return false;
+	loop->guesses++;
+	loop->guessed = true;
+	loop->usual->got = false;
+	loop->batch[0] = (struct epoll_event){ .events = EPOLLIN, .data.ptr = loop->usual };
+	loop->batch_pos = 0;
+	loop->batch_len = 1;
+	loop->now = clock_now_ns();
+	return true;
+}
+
 static void fetch_events(struct loop *loop, int timeout_ms)
 {
 	int n = epoll_wait(loop->epoll_fd, loop->batch, LOOP_BATCH, timeout_ms);
@@ -289,6 +336,9 @@ static void fetch_events(struct loop *loop, int timeout_ms)
 	BUG_ON(n < 0 && errno != EINTR);
 	loop->batch_pos = 0;
 	loop->batch_len = MAX(n, 0);
+	loop->guesses = 0;
+	if (n > 0)
+		note_usual(loop);
 	loop->now = clock_now_ns();
 	loop->fetched_at = loop->now;
 	loop->fetched_none = loop->batch_len == 0;
@@ -307,6 +357,8 @@ static void look(struct loop *loop, bool thrifty)
 		loop->now = clock_now_ns();
 		return;
 	}
+	if (thrifty && guess(loop))
+		return;
 	loop->looks_skipped = 0;
 	count(&loop->stats.polls, 1);
 	fetch_events(loop, 0);

@@ -73,6 +73,10 @@ struct loop_fd {
 	uint32_t events; /* EPOLLIN | EPOLLOUT ... as now armed */
 	void (*ready)(struct loop_fd *lfd, uint32_t revents);
 	struct loop *loop; /* NULL when not added */
+	/* ready() may be called with EPOLLIN when only experience says that something is there (see
+	 * README.md, "Guessing"); it sets got when there was. */
+	bool guessable;
+	bool got;
 };
 
 /* 0 or -errno. The caller keeps @lfd (fd, events and ready set, loop NULL) and fd; they must stay

@@ -286,6 +286,7 @@ void tcp_rx_ready(struct tcp_conn *tc)
 			iscsi_conn_fail(conn, n ? "receive failed" : "closed by the peer");
 			return;
 		}
+		tc->lfd.got = true;
 		metric_add(M_tcp_rx_bytes, (uint64_t)n);
 		received(tc, iov, direct, (uint32_t)n);
 		parse(tc);

@@ -194,7 +194,7 @@ int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *pee
 	/* Harmless where it is not TCP (tests). */
 	(void)!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	(void)!setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-	tc->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready };
+	tc->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready, .guessable = true };
 	tcp_rx_init(tc);
 	tcp_tx_init(tc);
 	iscsi_conn_init(&tc->conn, &tcp_transport, main, peer, local, tpgt);
