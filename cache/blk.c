@@ -252,6 +252,18 @@ bool blk_submit(struct blk *blk, struct blk_req *req)
 		}
 		return blk->ops->read(blk, req);
 	}
+	/* A prepared write the same; what its fragments were is the device's now. */
+	if (likely((req->flags & (BLK_F_PREPARED | BLK_F_BOUNCED)) == BLK_F_PREPARED &&
+		   req->op == BLK_WRITE && !(blk->caps & BLK_CAP_READONLY)) &&
+	    likely(check_range(blk, req) == 0) && likely(req->len - 1 < blk->max_len)) {
+		BUG_ON(req->data.len != req->len);
+		count(blk, req);
+		if (!blk->ops->write(blk, req))
+			return false;
+		req->flags &= ~BLK_F_PREPARED;
+		ASSERT(req->status <= 0 && req->data.n == 0);
+		return true;
+	}
 	return submit_other(blk, req);
 }
 
@@ -276,7 +288,11 @@ bool blk_write_prepare(struct blk *blk, struct blk_req *req)
 	}
 	now = blk->caps & BLK_CAP_OWN_MEMORY ? blk->ops->write_prepare(blk, req) :
 					       blk_bounce_prepare(blk, req);
-	return now ? finished_here(req) : false;
+	if (!now)
+		return false;
+	req->flags = (req->flags & ~BLK_F_PREPARING) | (req->status == 0 ? BLK_F_PREPARED : 0);
+	ASSERT(req->status == 0 || req->data.n == 0);
+	return true;
 }
 
 void blk_write_cancel(struct blk *blk, struct blk_req *req)

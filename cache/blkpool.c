@@ -86,7 +86,7 @@ static void pop(struct blkpool *p, struct blkpool_shard *s, uint32_t n, uint32_t
 	uint32_t first = s->head, at = first, last = first;
 	bool falling = n > 1 && hdr[at].next < at;
 
-	s->n -= n;
+	atomic_store_explicit(&s->n, s->n - n, memory_order_relaxed);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t next = hdr[at].next;
 
@@ -111,7 +111,7 @@ static void push(struct blkpool_shard *s, struct buf *b)
 {
 	b->next = s->head;
 	s->head = b->index;
-	s->n++;
+	atomic_store_explicit(&s->n, s->n + 1, memory_order_relaxed);
 }
 
 /* @n (> 0) fresh blocks from the mark in front of *chain, ascending. Returns how many there were. */
@@ -250,8 +250,28 @@ bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req
 	if (!n)
 		return true;
 	BUG_ON(n > p->arena->nblocks);
-	if (likely(!atomic_load(&p->waiting)) && likely(take_fast(p, n, chain)))
-		return true;
+	if (likely(!atomic_load(&p->waiting))) {
+		struct blkpool_shard *s = my_shard(p);
+		struct buf *b = NULL;
+
+		if (likely(n == 1)) { /* one block from the own shard, without ado */
+			pthread_mutex_lock(&s->lock);
+			if (likely(s->n)) {
+				*chain = s->head;
+				b = &p->arena->hdr[s->head];
+				s->head = b->next;
+				/* Plain: only the lock's owner writes. */
+				atomic_store_explicit(&s->n, s->n - 1, memory_order_relaxed);
+				atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
+				b->next = BUF_NONE;
+			}
+			pthread_mutex_unlock(&s->lock);
+			if (likely(b))
+				return true;
+		}
+		if (likely(take_fast(p, n, chain)))
+			return true;
+	}
 
 	/* Announce first, look second: a block put after the look then finds the announcement. */
 	pthread_mutex_lock(&p->queue_lock);

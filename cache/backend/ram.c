@@ -425,6 +425,17 @@ static bool ram_write_prepare(struct blk *blk, struct blk_req *req)
 	struct ram *r = ram_of(blk);
 	uint32_t chain;
 
+	if (likely(span_of(r, req).n == 1 && req->op == BLK_WRITE)) {
+		if (unlikely(!blkpool_take(&r->pool, 1, &chain, req, prepare_granted)))
+			return false;
+		/* An empty list has room. */
+		(void)frags_append(&req->data,
+				   r->pool.arena->data + ((size_t)chain << r->shift) +
+					   (req->offset & ((1ull << r->shift) - 1)),
+				   (uint32_t)req->len, &r->pool.arena->hdr[chain]);
+		req->status = 0;
+		return true;
+	}
 	if (unlikely(!blkpool_take(&r->pool, blocks_wanted(r, req), &chain, req, prepare_granted)))
 		return false;
 	req->status = prepare_with(r, req, chain);
@@ -563,6 +574,29 @@ static int commit(struct ram *r, struct blk_req *req)
 	return 0;
 }
 
+/* commit() for a write inside one block. */
+static void commit_one(struct ram *r, struct blk_req *req)
+{
+	const uint32_t size = 1u << r->shift;
+	uint64_t n = req->offset >> r->shift;
+	uint32_t head = (uint32_t)req->offset & (size - 1), tail = head + (uint32_t)req->len, old;
+	struct stripe *st = stripe_of(r, n);
+	struct buf *b = req->data.v[0].buf;
+
+	pthread_mutex_lock(&st->lock);
+	if (unlikely((uint32_t)req->len != size)) {
+		uint8_t *fresh = req->data.v[0].base - head;
+
+		merge_edge(r, n, fresh, 0, head);
+		merge_edge(r, n, fresh, tail, size);
+	}
+	old = atomic_exchange_explicit(&r->table[n], b->index + 1, memory_order_acq_rel);
+	pthread_mutex_unlock(&st->lock);
+	if (old)
+		buf_put(&r->pool.arena->hdr[old - 1]);
+	frags_forget(&req->data);
+}
+
 /* WRITE + FROM: into fresh blocks first. The caller's fragments are the caller's again at the end. */
 static int write_from(struct ram *r, struct blk_req *req, uint32_t chain)
 {
@@ -601,7 +635,11 @@ static bool ram_write(struct blk *blk, struct blk_req *req)
 	uint32_t chain;
 
 	if (likely(req->flags & BLK_F_PREPARED)) {
-		req->status = commit(r, req);
+		req->status = 0;
+		if (likely(req->op == BLK_WRITE && span_of(r, req).n == 1))
+			commit_one(r, req);
+		else
+			req->status = commit(r, req);
 		return true;
 	}
 	if (!blkpool_take(&r->pool, blocks_wanted(r, req), &chain, req, write_granted))
