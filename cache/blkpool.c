@@ -30,7 +30,7 @@ int blkpool_init(struct blkpool *p, struct arena_conf *conf)
 	if (!p->arena)
 		return -errno;
 	for (int i = 0; i <= BLKPOOL_SHARDS; i++) {
-		pthread_mutex_init(&p->shard[i].lock, NULL);
+		leaf_lock_init(&p->shard[i].lock);
 		p->shard[i].head = BUF_NONE;
 	}
 	pthread_mutex_init(&p->queue_lock, NULL);
@@ -51,8 +51,6 @@ bool blkpool_fini(struct blkpool *p)
 		return false;
 	}
 	arena_destroy(p->arena);
-	for (int i = 0; i <= BLKPOOL_SHARDS; i++)
-		pthread_mutex_destroy(&p->shard[i].lock);
 	pthread_mutex_destroy(&p->queue_lock);
 	return true;
 }
@@ -147,18 +145,18 @@ static bool steal(struct blkpool *p, struct blkpool_shard *to)
 
 		if (s == to || atomic_load_explicit(&s->n, memory_order_relaxed) < 4 * REFILL)
 			continue;
-		pthread_mutex_lock(&s->lock);
+		leaf_lock(&s->lock);
 		if (s->n >= 2 * REFILL) {
 			n = s->n / 2;
 			pop(p, s, n, &chain, 0);
 		}
-		pthread_mutex_unlock(&s->lock);
+		leaf_unlock(&s->lock);
 		if (!n)
 			continue;
-		pthread_mutex_lock(&to->lock);
+		leaf_lock(&to->lock);
 		while (chain != BUF_NONE)
 			push(to, blkpool_next(p, &chain));
-		pthread_mutex_unlock(&to->lock);
+		leaf_unlock(&to->lock);
 		return true;
 	}
 	return false;
@@ -169,13 +167,13 @@ static bool take_own(struct blkpool *p, struct blkpool_shard *s, uint32_t n, boo
 {
 	bool ok;
 
-	pthread_mutex_lock(&s->lock);
+	leaf_lock(&s->lock);
 	if (from_mark && s->n < n && n < REFILL)
 		refill(p, s);
 	ok = s->n >= n;
 	if (ok)
 		pop(p, s, n, chain, 1);
-	pthread_mutex_unlock(&s->lock);
+	leaf_unlock(&s->lock);
 	return ok;
 }
 
@@ -210,10 +208,10 @@ static bool take_slow(struct blkpool *p, uint32_t n, uint32_t *chain)
 		struct blkpool_shard *s = &p->shard[i];
 		uint32_t k;
 
-		pthread_mutex_lock(&s->lock);
+		leaf_lock(&s->lock);
 		k = MIN(s->n, missing);
 		pop(p, s, k, chain, 1);
-		pthread_mutex_unlock(&s->lock);
+		leaf_unlock(&s->lock);
 		missing -= k;
 	}
 	if (missing)
@@ -222,14 +220,14 @@ static bool take_slow(struct blkpool *p, uint32_t n, uint32_t *chain)
 		return true;
 	/* Back onto one shard, quietly: whoever waits already knows that this is not enough. */
 	struct blkpool_shard *s = my_shard(p);
-	pthread_mutex_lock(&s->lock);
+	leaf_lock(&s->lock);
 	while (*chain != BUF_NONE) {
 		struct buf *b = blkpool_next(p, chain);
 
 		if (atomic_fetch_sub(&b->refs, 1) == 1)
 			push(s, b);
 	}
-	pthread_mutex_unlock(&s->lock);
+	leaf_unlock(&s->lock);
 	return false;
 }
 
@@ -255,7 +253,7 @@ bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req
 		struct buf *b = NULL;
 
 		if (likely(n == 1)) { /* one block from the own shard, without ado */
-			pthread_mutex_lock(&s->lock);
+			leaf_lock(&s->lock);
 			if (likely(s->n)) {
 				*chain = s->head;
 				b = &p->arena->hdr[s->head];
@@ -265,7 +263,7 @@ bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req
 				atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
 				b->next = BUF_NONE;
 			}
-			pthread_mutex_unlock(&s->lock);
+			leaf_unlock(&s->lock);
 			if (likely(b))
 				return true;
 		}
@@ -328,9 +326,9 @@ static void put_back(struct blkpool *p, struct buf *b)
 {
 	struct blkpool_shard *s = my_shard(p);
 
-	pthread_mutex_lock(&s->lock);
+	leaf_lock(&s->lock);
 	push(s, b);
-	pthread_mutex_unlock(&s->lock);
+	leaf_unlock(&s->lock);
 	if (unlikely(atomic_load(&p->waiting)))
 		serve(p);
 }
@@ -382,10 +380,10 @@ void blkpool_trim(struct blkpool *p, uint32_t keep)
 		struct blkpool_shard *s = &p->shard[i];
 		uint32_t chain = BUF_NONE, k;
 
-		pthread_mutex_lock(&s->lock);
+		leaf_lock(&s->lock);
 		k = MIN(s->n, todo - n);
 		pop(p, s, k, &chain, 1);
-		pthread_mutex_unlock(&s->lock);
+		leaf_unlock(&s->lock);
 		while (chain != BUF_NONE)
 			index[n++] = blkpool_next(p, &chain)->index;
 	}
@@ -395,7 +393,7 @@ void blkpool_trim(struct blkpool *p, uint32_t keep)
 			;
 		arena_punch(p->arena, index[i], j - i);
 	}
-	pthread_mutex_lock(&cold->lock);
+	leaf_lock(&cold->lock);
 	while (n-- > 0) { /* lowest on top */
 		struct buf *b = &p->arena->hdr[index[n]];
 
@@ -403,7 +401,7 @@ void blkpool_trim(struct blkpool *p, uint32_t keep)
 		if (atomic_fetch_sub(&b->refs, 1) == 1)
 			push(cold, b);
 	}
-	pthread_mutex_unlock(&cold->lock);
+	leaf_unlock(&cold->lock);
 	free(index);
 	if (atomic_load(&p->waiting))
 		serve(p);

@@ -6,7 +6,7 @@
  *
  * Free blocks lie on a few shards, chosen by the calling thread, so that threads rarely meet. Blocks
  * never used so far come from a rising mark, in runs, so that neighbours in a request are neighbours
- * in memory. Locks: a shard's and the queue's mutex; the queue's is taken first; nothing else is
+ * in memory. Locks: a shard's and the queue's; the queue's is taken first; nothing else is
  * called under them.
  */
 #ifndef CACHE_BLKPOOL_H
@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include "cache/arena.h"
 #include "cache/blk.h"
+#include "cache/cache_lock.h"
 
 #define BLKPOOL_SHARDS 8
 
@@ -23,7 +24,7 @@ struct blkpool {
 	_Atomic uint32_t mark;	  /* blocks from here on were never used */
 	_Atomic uint32_t waiting; /* requests in the queue, or about to enter it */
 	struct blkpool_shard {
-		pthread_mutex_t lock; /* guards the list */
+		struct leaf_lock lock; /* guards the list */
 		uint32_t head;	      /* by index through buf.next, last put first */
 		_Atomic uint32_t n;
 	} cacheline_aligned shard[BLKPOOL_SHARDS + 1]; /* the last: blocks without memory */

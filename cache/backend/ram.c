@@ -15,7 +15,6 @@
  * Everything completes on the spot, on any thread, except requests that wait for a free block
  * (blkpool.h) and very large discards, which go on in the background.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -41,8 +40,8 @@
 #define CLEAR_INLINE 8192u
 
 struct stripe {
-	pthread_mutex_t lock; /* guards its table entries against other writers, and seq */
-	_Atomic uint64_t seq; /* odd while entries change */
+	struct leaf_lock lock; /* guards its table entries against other writers, and seq */
+	_Atomic uint64_t seq;  /* odd while entries change */
 } cacheline_aligned;
 
 struct ram {
@@ -78,13 +77,13 @@ static inline struct span span_of(const struct ram *r, const struct blk_req *req
 static void lock_some(struct ram *r, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; i <= to; i++)
-		pthread_mutex_lock(&r->stripe[i].lock);
+		leaf_lock(&r->stripe[i].lock);
 }
 
 static void unlock_some(struct ram *r, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; i <= to; i++)
-		pthread_mutex_unlock(&r->stripe[i].lock);
+		leaf_unlock(&r->stripe[i].lock);
 }
 
 static void bump_some(struct ram *r, uint32_t from, uint32_t to, memory_order order)
@@ -135,7 +134,7 @@ static inline struct stripe *stripe_of(struct ram *r, uint64_t block)
 static inline void lock_span(struct ram *r, struct span s)
 {
 	if (likely(one_stripe(s)))
-		pthread_mutex_lock(&stripe_of(r, s.first)->lock);
+		leaf_lock(&stripe_of(r, s.first)->lock);
 	else
 		for_stripes(r, s, lock_some);
 }
@@ -143,7 +142,7 @@ static inline void lock_span(struct ram *r, struct span s)
 static inline void unlock_span(struct ram *r, struct span s)
 {
 	if (likely(one_stripe(s)))
-		pthread_mutex_unlock(&stripe_of(r, s.first)->lock);
+		leaf_unlock(&stripe_of(r, s.first)->lock);
 	else
 		for_stripes(r, s, unlock_some);
 }
@@ -583,7 +582,7 @@ static void commit_one(struct ram *r, struct blk_req *req)
 	struct stripe *st = stripe_of(r, n);
 	struct buf *b = req->data.v[0].buf;
 
-	pthread_mutex_lock(&st->lock);
+	leaf_lock(&st->lock);
 	if (unlikely((uint32_t)req->len != size)) {
 		uint8_t *fresh = req->data.v[0].base - head;
 
@@ -591,7 +590,7 @@ static void commit_one(struct ram *r, struct blk_req *req)
 		merge_edge(r, n, fresh, tail, size);
 	}
 	old = atomic_exchange_explicit(&r->table[n], b->index + 1, memory_order_acq_rel);
-	pthread_mutex_unlock(&st->lock);
+	leaf_unlock(&st->lock);
 	if (old)
 		buf_put(&r->pool.arena->hdr[old - 1]);
 	frags_forget(&req->data);
@@ -860,8 +859,6 @@ static void ram_close(struct blk *blk)
 	/* A pool that cannot let go of its arena (logged) keeps the device's memory with it. */
 	if (r->pool.arena && !blkpool_fini(&r->pool))
 		return;
-	for (uint32_t i = 0; i < STRIPES; i++)
-		pthread_mutex_destroy(&r->stripe[i].lock);
 	free(blk->path);
 	free(r);
 }
@@ -933,7 +930,7 @@ struct blk *ram_open(const struct blk_open_args *args)
 		return backend_fail(args, ENOMEM, "ram store '%s': no memory", path);
 	memset(r, 0, sizeof(*r));
 	for (uint32_t i = 0; i < STRIPES; i++)
-		pthread_mutex_init(&r->stripe[i].lock, NULL);
+		leaf_lock_init(&r->stripe[i].lock);
 	r->shift = (uint32_t)__builtin_ctzll(block);
 	r->blk.ops = &ram_ops;
 	r->blk.size = size;
