@@ -129,7 +129,7 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	}
 	cmd->itl = itl;
 	cmd->lu = itl->lu;
-	itl->inflight++;
+	scsi_itl_count(itl, 1);
 	op = itl->lu->ops[cmd->cdb[0]];
 	if (unlikely(!op || op->sa != OP_NO_SA || op->len > cmd->cdb_len))
 		op = scsi_op_find(itl->lu->ops, cmd->cdb, cmd->cdb_len, &no_sa);
@@ -256,7 +256,7 @@ void scsi_itl_unpin(struct scsi_itl *itl)
 void scsi_itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
-	itl->inflight--;
+	scsi_itl_count(itl, -1);
 	if (unlikely(itl->quiet != NULL) && itl->inflight == 0) {
 		void (*quiet)(struct scsi_itl *) = itl->quiet;
 		itl->quiet = NULL;
@@ -297,7 +297,7 @@ void scsi_cmd_abort(struct scsi_cmd *cmd)
 		list_del(&cmd->link);
 		cmd->state &= ~(uint32_t)CMD_HELD;
 		cmd->state |= CMD_POSTED;
-		cmd->itl->inflight++;
+		scsi_itl_count(cmd->itl, 1);
 		cmd->msg.handle = aborted_later;
 		loop_post(cmd->nexus->loop, &cmd->msg);
 		return;

@@ -143,7 +143,7 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 		list_del(&cmd->link);
 		list_add_tail(&cmd->itl->held, &cmd->link);
 		cmd->state |= CMD_HELD;
-		cmd->itl->inflight--; /* it does not keep the store busy */
+		scsi_itl_count(cmd->itl, -1); /* it does not keep the store busy */
 		return false;
 	}
 	if ((bits & GATE_UA) && ua_first(cmd->itl) && !attention(cmd))

@@ -285,10 +285,15 @@ void scsi_visit_done(struct scsi_visit *v);
  * scsi_itl_free(). nexus->loop. */
 void scsi_itl_forget(struct scsi_itl *itl);
 void scsi_itl_free(struct scsi_itl *itl);
+/* Only nexus->loop counts, so no locked instruction; main may look (lu_busy()). */
+static inline void scsi_itl_count(struct scsi_itl *itl, int by)
+{
+	__atomic_store_n(&itl->inflight, itl->inflight + (uint32_t)by, __ATOMIC_RELAXED);
+}
 /* Keeps the I_T_L nexus and its LU from going away. nexus->loop. */
 static inline void scsi_itl_pin(struct scsi_itl *itl)
 {
-	itl->inflight++;
+	scsi_itl_count(itl, 1);
 	itl->pins++;
 }
 /* One command or pin less. */
