@@ -20,153 +20,8 @@
 #include <sys/mman.h>
 #include <time.h>
 #include "cache/backend/backend.h"
-#include "cache/backend/offload.h"
-#include "cache/blkpool.h"
+#include "cache/backend/ram.h"
 #include "events/log.h"
-
-#define RAM_BLOCK 4096u
-#define RAM_MAX_LEN MiB(1)
-/* Blocks beyond the unit's size: for data on its way in, and data still on its way out that has been
- * overwritten meanwhile. Address space until used. */
-#define RAM_SLACK MiB(64)
-/* Idle memory that deleted data may leave behind before it is given back to the system. */
-#define RAM_KEEP MiB(32)
-
-#define HINT_LINES 4
-#define STRIPES 256u
-#define STRIPE_BLOCKS_SHIFT 5
-#define STRIPE_BLOCKS (1u << STRIPE_BLOCKS_SHIFT)
-/* A DISCARD or ZERO of more blocks than this leaves the calling thread. */
-#define CLEAR_INLINE 8192u
-
-struct stripe {
-	struct leaf_lock lock; /* guards its table entries against other writers, and seq */
-	_Atomic uint64_t seq;  /* odd while entries change */
-} cacheline_aligned;
-
-struct ram {
-	struct blk blk;
-	uint32_t shift; /* of the internal block */
-	_Atomic uint32_t *table;
-	size_t table_len; /* bytes mapped */
-	struct blkpool pool;
-	_Atomic bool trimming;
-	struct offload_job trim;
-	struct stripe stripe[STRIPES];
-};
-
-static inline struct ram *ram_of(struct blk *blk)
-{
-	return container_of(blk, struct ram, blk);
-}
-
-/* The blocks a request touches. */
-struct span {
-	uint64_t first, n;
-};
-
-static inline struct span span_of(const struct ram *r, const struct blk_req *req)
-{
-	uint64_t first = req->offset >> r->shift;
-
-	return (struct span){ first, ((req->offset + req->len - 1) >> r->shift) - first + 1 };
-}
-
-/* ---- stripes ----------------------------------------------------------------------------------- */
-
-static void lock_some(struct ram *r, uint32_t from, uint32_t to)
-{
-	for (uint32_t i = from; i <= to; i++)
-		leaf_lock(&r->stripe[i].lock);
-}
-
-static void unlock_some(struct ram *r, uint32_t from, uint32_t to)
-{
-	for (uint32_t i = from; i <= to; i++)
-		leaf_unlock(&r->stripe[i].lock);
-}
-
-static void bump_some(struct ram *r, uint32_t from, uint32_t to, memory_order order)
-{
-	for (uint32_t i = from; i <= to; i++) {
-		uint64_t seq = atomic_load_explicit(&r->stripe[i].seq, memory_order_relaxed);
-
-		atomic_store_explicit(&r->stripe[i].seq, seq + 1, order);
-	}
-}
-
-static void sum_some(struct ram *r, uint32_t from, uint32_t to, uint64_t *sum, bool *odd)
-{
-	for (uint32_t i = from; i <= to; i++) {
-		uint64_t seq = atomic_load_explicit(&r->stripe[i].seq, memory_order_acquire);
-
-		*sum += seq;
-		*odd |= seq & 1;
-	}
-}
-
-/* The stripes of a span are one run of indexes, or two when it wraps: fn for each, ascending. */
-#define for_stripes(r, s, fn, ...)                                                 \
-	do {                                                                       \
-		uint64_t g0_ = (s).first >> STRIPE_BLOCKS_SHIFT;                   \
-		uint64_t g1_ = ((s).first + (s).n - 1) >> STRIPE_BLOCKS_SHIFT;     \
-		uint32_t a_ = g0_ % STRIPES, b_ = g1_ % STRIPES;                   \
-		if (g1_ - g0_ >= STRIPES - 1) {                                    \
-			fn(r, 0, STRIPES - 1, ##__VA_ARGS__);                      \
-		} else if (a_ <= b_) {                                             \
-			fn(r, a_, b_, ##__VA_ARGS__);                              \
-		} else {                                                           \
-			fn(r, 0, b_, ##__VA_ARGS__);                               \
-			fn(r, a_, STRIPES - 1, ##__VA_ARGS__);                     \
-		}                                                                  \
-	} while (0)
-
-static inline bool one_stripe(struct span s)
-{
-	return s.first >> STRIPE_BLOCKS_SHIFT == (s.first + s.n - 1) >> STRIPE_BLOCKS_SHIFT;
-}
-
-static inline struct stripe *stripe_of(struct ram *r, uint64_t block)
-{
-	return &r->stripe[(block >> STRIPE_BLOCKS_SHIFT) % STRIPES];
-}
-
-static inline void lock_span(struct ram *r, struct span s)
-{
-	if (likely(one_stripe(s)))
-		leaf_lock(&stripe_of(r, s.first)->lock);
-	else
-		for_stripes(r, s, lock_some);
-}
-
-static inline void unlock_span(struct ram *r, struct span s)
-{
-	if (likely(one_stripe(s)))
-		leaf_unlock(&stripe_of(r, s.first)->lock);
-	else
-		for_stripes(r, s, unlock_some);
-}
-
-/* Brackets a change of the table: readers that overlap it try again. */
-static void change_begin(struct ram *r, struct span s)
-{
-	for_stripes(r, s, bump_some, memory_order_relaxed);
-}
-
-static void change_end(struct ram *r, struct span s)
-{
-	for_stripes(r, s, bump_some, memory_order_release);
-}
-
-/* Sequence numbers only rise, so equal sums mean that none of them moved. False: a change is on. */
-static bool sum_span(struct ram *r, struct span s, uint64_t *sum)
-{
-	bool odd = false;
-
-	*sum = 0;
-	for_stripes(r, s, sum_some, sum, &odd);
-	return !odd;
-}
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
@@ -340,28 +195,6 @@ static bool ram_read(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
-/* ---- giving memory back ------------------------------------------------------------------------ */
-
-static void trim_run(struct offload_job *job)
-{
-	struct ram *r = container_of(job, struct ram, trim);
-
-	blkpool_trim(&r->pool, (uint32_t)(RAM_KEEP >> r->shift));
-}
-
-static void trim_done(struct offload_job *job)
-{
-	atomic_store(&container_of(job, struct ram, trim)->trimming, false);
-}
-
-static void trim_maybe(struct ram *r)
-{
-	if (blkpool_idle(&r->pool) < 2 * (RAM_KEEP >> r->shift))
-		return;
-	if (!atomic_exchange(&r->trimming, true))
-		offload_submit(&r->trim, NULL, trim_run, trim_done);
-}
-
 /* ---- writing ----------------------------------------------------------------------------------- */
 
 /* Appends fresh blocks of @chain, cut to the request's range. */
@@ -459,18 +292,6 @@ static struct buf *walk_next(struct walk *w)
 		w->k = 0;
 	}
 	return w->at->buf + w->k++;
-}
-
-/* What a write leaves alone of a block comes from the present content. Stripe locked. */
-static void merge_edge(struct ram *r, uint64_t n, uint8_t *fresh, uint32_t from, uint32_t to)
-{
-	const struct arena *a = r->pool.arena;
-	uint32_t at = atomic_load_explicit(&r->table[n], memory_order_relaxed);
-
-	if (at)
-		memcpy(fresh + from, a->data + ((size_t)(at - 1) << r->shift) + from, to - from);
-	else
-		memset(fresh + from, 0, to - from);
 }
 
 /* First byte where the request's first half differs from the store, or req->len. Stripes locked. */
@@ -647,161 +468,6 @@ static bool ram_write(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
-/* ---- discarding -------------------------------------------------------------------------------- */
-
-/* Empties whole blocks [first, first+n). Any thread. */
-static void clear_blocks(struct ram *r, uint64_t first, uint64_t n)
-{
-	struct buf *hdr = r->pool.arena->hdr;
-	uint32_t gone[STRIPE_BLOCKS];
-
-	for (uint64_t end = first + n; first < end;) {
-		uint64_t group = first >> STRIPE_BLOCKS_SHIFT;
-		uint64_t stop = MIN(end, (group + 1) << STRIPE_BLOCKS_SHIFT);
-		struct span s = { first, stop - first };
-		uint32_t k = 0;
-		bool any = false;
-
-		for (uint64_t i = first; i < stop && !any; i++)
-			any = atomic_load_explicit(&r->table[i], memory_order_relaxed) != 0;
-		if (any) {
-			lock_span(r, s);
-			change_begin(r, s);
-			for (uint64_t i = first; i < stop; i++) {
-				uint32_t old = atomic_exchange_explicit(&r->table[i], 0,
-									memory_order_acq_rel);
-
-				if (old)
-					gone[k++] = old - 1;
-			}
-			change_end(r, s);
-			unlock_span(r, s);
-		}
-		for (uint32_t i = 0; i < k; i++)
-			buf_put(&hdr[gone[i]]);
-		first = stop;
-	}
-}
-
-/* Zeros inside one block; *chain has a fresh block for the merged content. */
-static void clear_edge(struct ram *r, uint64_t offset, uint32_t len, uint32_t *chain)
-{
-	const uint32_t size = 1u << r->shift;
-	uint32_t off = (uint32_t)offset & (size - 1), old;
-	struct span s = { offset >> r->shift, 1 };
-	struct buf *b = blkpool_next(&r->pool, chain);
-
-	lock_span(r, s);
-	old = atomic_load_explicit(&r->table[s.first], memory_order_relaxed);
-	if (old) {
-		merge_edge(r, s.first, buf_data(b), 0, off);
-		memset(buf_data(b) + off, 0, len);
-		merge_edge(r, s.first, buf_data(b), off + len, size);
-		atomic_store_explicit(&r->table[s.first], b->index + 1, memory_order_release);
-	}
-	unlock_span(r, s);
-	buf_put(old ? &r->pool.arena->hdr[old - 1] : b);
-}
-
-struct clear_job {
-	struct offload_job job;
-	struct ram *r;
-	struct blk_req *req;
-	uint64_t first, n;
-};
-
-static void clear_run(struct offload_job *job)
-{
-	struct clear_job *c = container_of(job, struct clear_job, job);
-
-	clear_blocks(c->r, c->first, c->n);
-	trim_maybe(c->r);
-}
-
-static void clear_done(struct offload_job *job)
-{
-	struct clear_job *c = container_of(job, struct clear_job, job);
-	struct blk_req *req = c->req;
-
-	free(c);
-	blk_complete_here(req, 0);
-}
-
-/* How many blocks a range touches in part only: 0, 1 or 2. */
-static uint32_t edges(const struct ram *r, const struct blk_req *req)
-{
-	const uint32_t mask = (1u << r->shift) - 1;
-	bool head = req->offset & mask, tail = (req->offset + req->len) & mask;
-
-	if (span_of(r, req).n == 1)
-		return head || tail;
-	return (uint32_t)head + tail;
-}
-
-/* True: done. @chain: a fresh block for each edge. */
-static bool clear_with(struct ram *r, struct blk_req *req, uint32_t chain)
-{
-	const uint32_t size = 1u << r->shift;
-	uint64_t at = req->offset, end = req->offset + req->len, n;
-	struct clear_job *c;
-
-	req->status = 0;
-	if (at & (size - 1)) {
-		uint32_t len = (uint32_t)MIN(end - at, (uint64_t)(size - (at & (size - 1))));
-
-		clear_edge(r, at, len, &chain);
-		at += len;
-	}
-	if (at < end && (end & (size - 1))) {
-		uint32_t len = (uint32_t)(end & (size - 1));
-
-		clear_edge(r, end - len, len, &chain);
-		end -= len;
-	}
-	ASSERT(chain == BUF_NONE);
-	n = (end - at) >> r->shift;
-	if (n <= CLEAR_INLINE || !req->home) {
-		clear_blocks(r, at >> r->shift, n);
-		trim_maybe(r);
-		return true;
-	}
-	c = malloc(sizeof(*c));
-	if (!c) {
-		req->status = -ENOMEM;
-		return true;
-	}
-	c->r = r;
-	c->req = req;
-	c->first = at >> r->shift;
-	c->n = n;
-	offload_submit(&c->job, req->home, clear_run, clear_done);
-	return false;
-}
-
-static void clear_granted(struct loop_msg *msg)
-{
-	struct blk_req *req = container_of(msg, struct blk_req, msg);
-	struct ram *r = ram_of(req->blk);
-	uint32_t chain = (uint32_t)req->drv_word[0];
-
-	if (req->flags & BLK_F_CANCELLED) {
-		blkpool_put_chain(&r->pool, chain);
-		blk_complete_here(req, -ECANCELED);
-	} else if (clear_with(r, req, chain)) {
-		blk_complete_here(req, req->status);
-	}
-}
-
-static bool ram_clear(struct blk *blk, struct blk_req *req)
-{
-	struct ram *r = ram_of(blk);
-	uint32_t chain;
-
-	if (!blkpool_take(&r->pool, edges(r, req), &chain, req, clear_granted))
-		return false;
-	return clear_with(r, req, chain);
-}
-
 /* ---- the rest ---------------------------------------------------------------------------------- */
 
 /* Nothing here survives the daemon, so there is nothing that a sync could save. */
@@ -853,7 +519,7 @@ static void ram_close(struct blk *blk)
 		nanosleep(&ms, NULL);
 	if (r->table) {
 		if (r->pool.arena)
-			clear_blocks(r, 0, DIV_ROUND_UP(blk->size, 1ull << r->shift));
+			ram_clear_blocks(r, 0, DIV_ROUND_UP(blk->size, 1ull << r->shift));
 		munmap(r->table, r->table_len);
 	}
 	/* A pool that cannot let go of its arena (logged) keeps the device's memory with it. */
