@@ -143,7 +143,7 @@ vm_start() { # LOG
 		-accel "$VM_ACCEL$([ "$VM_ACCEL" != tcg ] || echo ,thread=multi)" -cpu max -smp 4,sockets=4 \
 		-m $((4 * VM_NODE_MB)) $(vm_numa_args) \
 		-kernel "$VM_CACHE/kernel/boot/vmlinuz-$VM_VERSION" -initrd "$VM_CACHE/initramfs" \
-		-append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on" \
+		-append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on" \
 		-chardev "file,id=kernel,path=$log.console" -serial chardev:kernel \
 		-chardev "file,id=script,path=$log.log" -serial chardev:script \
 		-virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \

@@ -120,10 +120,10 @@ iscsid_up() {
 	modules scsi_transport_iscsi iscsi_tcp sd_mod crc32c_generic || return 1
 	rm -rf /etc/iscsi/nodes /etc/iscsi/send_targets /var/lib/iscsi/nodes /var/lib/iscsi/send_targets
 	echo "InitiatorName=$INITIATOR" >/etc/iscsi/initiatorname.iscsi
-	# A lost connection must not turn into I/O errors for two minutes. NOP limits are wide because
-	# emulated time is slow, and narrow ones would break connections that are fine.
+	# A lost connection must not turn into I/O errors for two minutes. The other limits are wide because
+	# the machine is slow, on a busy host very slow, and narrow ones would break what is fine.
 	for kv in node.session.timeo.replacement_timeout=120 'node.conn[0].timeo.noop_out_interval=10' \
-		'node.conn[0].timeo.noop_out_timeout=30' "$@"; do
+		'node.conn[0].timeo.noop_out_timeout=60' 'node.conn[0].timeo.login_timeout=60' "$@"; do
 		key=${kv%%=*}
 		key=${key//[/\\[}
 		sed -i "/^ *${key//./\\.} *=/d" /etc/iscsi/iscsid.conf
@@ -327,9 +327,10 @@ conformance() {
 
 adm() { "$TGT_BIN/tgtadm" -C "$TGT_PORT" "$@"; }
 
-# What ours gets beside tgt's own options: a cache smaller than most LUs, prepared in short time.
+# What ours gets beside tgt's own options: a cache smaller than most LUs, prepared in short time, and
+# patience with a slow initiator.
 TGTD_OPTIONS=
-[ $TGT_SUBJECT = debian ] || TGTD_OPTIONS='--cache size=96m'
+[ $TGT_SUBJECT = debian ] || TGTD_OPTIONS='--cache size=96m --iscsi login_timeout=60'
 
 # tgtd_start PORTAL... [-- TGTD OPTIONS]: pid in TGTD_PID, output appended to /out/tgtd.log.
 tgtd_start() {

@@ -77,12 +77,12 @@ step 'umount' umount /mnt/mp
 step 'fsck' check_fs ext4 "$DM"
 step 'multipath down' multipath_down
 step 'logout' logout $T
-step 'kernel log: nothing but the lost paths' kernel_clean 'detected conn error|session recovery|offline device|I/O error, dev sd|cannot continue recovery'
+step 'kernel log: nothing but the lost paths' kernel_clean 'detected conn error|session recovery|offline device|I/O error, dev sd|cannot continue recovery|rtpg retry'
 
 need 'a second initiator' second_initiator two iqn.2026-11.net.tgtd:vm-two
 need 'login of both initiators' eval "login $T $A:3260 && login $T $A:3260 two"
 need 'a disk each' eval "wait_sd SD1 $T 1 tcp && wait_sd SD2 $T 1 two"
 step 'persistent reservation between two initiators' reservation "$SD1" "$SD2"
 step 'logout of both' logout $T
-step 'kernel log: nothing but refused writes' kernel_clean 'reservation conflict|Reservation Conflict|critical nexus error|Buffer I/O error|I/O error, dev sd.*WRITE'
+step 'kernel log: nothing but refused writes' kernel_clean 'reservation conflict|Reservation Conflict|critical nexus error|Buffer I/O error|I/O error, dev sd.*WRITE|rtpg retry'
 step 'tgtd stops on SIGTERM' tgtd_stop
