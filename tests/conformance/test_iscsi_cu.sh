@@ -44,9 +44,15 @@ run() {
 	"$bin/tgtadm" --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1 ||
 		{ echo "not ok $name: cannot be made thin"; return; }
 	# The second path is a second session to the same LU, for the multipath tests.
-	timeout 500 iscsi-test-cu --dataloss --allow-sanitize "iscsi://127.0.0.1:$port/$iqn/1" \
-		"iscsi://127.0.0.1:$port/$iqn/1" >"$out" 2>&1 ||
+	local url=iscsi://127.0.0.1:$port/$iqn/1
+	timeout 500 iscsi-test-cu --dataloss "$url" "$url" >"$out" 2>&1 ||
 		echo "not ok $name: iscsi-test-cu ended with $?"
+	# Sanitize.Reset wants the operation to last longer than its own 3 s of sleep; this LUN is done sooner.
+	for t in BlockErase BlockEraseReserved CryptoErase CryptoEraseReserved ExitFailureMode InvalidServiceAction \
+		Overwrite OverwriteReserved Readonly Reservations; do
+		timeout 60 iscsi-test-cu --dataloss --allow-sanitize -t "ALL.Sanitize.$t" "$url" >>"$out" 2>&1 ||
+			echo "not ok $name Sanitize.$t: iscsi-test-cu ended with $?"
+	done
 	to_tap "$name" <"$out"
 	grep -E '^ +(suites|tests|asserts) ' "$out"
 	kill -TERM $pid
