@@ -199,6 +199,7 @@ struct cache *cache_create(const struct cache_conf *given)
 	leaf_lock_init(&c->io_lock);
 	list_init(&c->io_waitq);
 	c->max_len = max_len;
+	c->readahead_max = conf.readahead;
 	c->stepped = conf.stepped;
 	c->own_workers = !conf.workers;
 	c->geo.block_shift = (uint32_t)__builtin_ctz(conf.block);
@@ -328,6 +329,8 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	list_init(&dev->closed);
 	leaf_lock_init(&dev->excl_lock);
 	list_init(&dev->excl);
+	readahead_init(&dev->readahead);
+	sieve_init(&dev->sieve, lower->caps & BLK_CAP_ROTATIONAL);
 	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
 	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ? (int)c->node_of_topo[lower->node] : -1;
 	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
@@ -474,7 +477,7 @@ static int sync_and_wait(struct cache_blk *cb)
 static void detach_idle(void *arg)
 {
 	struct cache_dev *dev = arg;
-	dev->flush.idle = dev->flush.inflight == 0;
+	dev->flush.idle = dev->flush.inflight == 0 && !__atomic_load_n(&dev->reads_out, __ATOMIC_ACQUIRE);
 	if (dev->flush.idle)
 		list_del(&dev->flush.link);
 }
@@ -522,7 +525,7 @@ static void cache_close(struct blk *blk)
 		list_add_tail(&dev->closed, &cb->link);
 		return;
 	}
-	/* The background flusher's last writes. */
+	/* The background flusher's last writes, the last reads ahead. */
 	for (dev->flush.idle = false; !dev->flush.idle;) {
 		on_worker(c, dev->flush.worker->loop, detach_idle, dev);
 		if (!dev->flush.idle && c->stepped)

@@ -21,6 +21,7 @@ struct cache_conf {
 	uint64_t node_mask;   /* dense node indexes that hold cache memory; 0: all */
 	enum cache_affinity affinity;
 	uint32_t forward_threshold; /* bytes; 0: calibrated at start-up */
+	uint32_t readahead;   /* largest window of a sequential stream, bytes; 0: default; 1: none */
 	const struct topology *topo;
 	/* [topo->nnodes] a worker loop of each node, which runs forwarded requests and write-back and
 	 * outlives the cache; they run already. NULL: the cache makes threads of its own ("cache-N"). */
@@ -28,7 +29,7 @@ struct cache_conf {
 	bool stepped;	      /* simulation: the workers are stepped (loop_step()) by the calling thread */
 };
 
-/* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…` over the defaults in
+/* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…,readahead=…` over the defaults in
  * @conf. 0, or -EINVAL with a message in @err. */
 int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err_len) must_check;
 /* Allocates everything. NULL with errno, reason logged. Main thread. */

@@ -118,6 +118,8 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 		} else if (strcmp(word, "affinity") == 0) {
 			if (!parse_affinity(value, &conf->affinity))
 				rc = complain(err, err_len, "affinity=%s: expected off, inline, forward or auto", value);
+		} else if (strcmp(word, "readahead") == 0 && strcmp(value, "off") == 0) {
+			conf->readahead = 1;
 		} else if (!parse_size(value, &n)) {
 			rc = complain(err, err_len, "%s=%s: not a size", word, value);
 		} else if (strcmp(word, "size") == 0) {
@@ -140,8 +142,12 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 			if (n > UINT32_MAX)
 				rc = complain(err, err_len, "threshold=%s: too large", value);
 			conf->forward_threshold = (uint32_t)n;
+		} else if (strcmp(word, "readahead") == 0) {
+			if (n < KiB(64) || n > MiB(64))
+				rc = complain(err, err_len, "readahead=%s: off, or from 64k to 64m", value);
+			conf->readahead = (uint32_t)n;
 		} else {
-			rc = complain(err, err_len, "'%s': expected size, block, group, partitions, nodes, affinity or threshold", word);
+			rc = complain(err, err_len, "'%s': expected size, block, group, partitions, nodes, affinity, threshold or readahead", word);
 		}
 	}
 	free(copy);
@@ -183,6 +189,10 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 		for (conf->partitions = 1; conf->partitions < 64 && node_blocks / (conf->partitions * 2) >= want;)
 			conf->partitions *= 2;
 	}
+	if (!conf->readahead)
+		conf->readahead = READAHEAD_MAX;
+	/* A few streams must not push everything else out. */
+	conf->readahead = conf->readahead == 1 ? 0 : (uint32_t)MIN((uint64_t)conf->readahead, conf->size / 16);
 	uint64_t part_blocks = node_blocks / conf->partitions;
 	if (part_blocks < need * 3)
 		return complain(err, err_len, "%u partitions are too many: each must hold at least %llu blocks",

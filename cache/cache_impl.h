@@ -16,6 +16,8 @@
 #include "cache/arena.h"
 #include "cache/cache.h"
 #include "cache/index.h"
+#include "cache/readahead.h"
+#include "cache/sieve.h"
 #include "events/clock.h"
 #include "events/log.h"
 #include "events/metrics.h"
@@ -58,6 +60,7 @@ struct cache {
 	struct partition **part; /* by partition id */
 	struct affinity affinity;
 	uint32_t max_len;	/* bytes of one request */
+	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */
 	bool own_workers, stepped;
 	struct topology *topo_copy; /* when the caller gave none */
 	struct cache_node node[TOPO_MAX_NODES];
@@ -106,6 +109,9 @@ struct cache_dev {
 	struct leaf_lock excl_lock;
 	struct list excl;	/* cache_io.link, oldest first */
 	struct dev_flush flush;
+	struct readahead readahead;
+	struct sieve sieve;
+	uint32_t reads_out;	/* atomic: fills in flight */
 };
 
 struct cache_blk {
@@ -155,6 +161,7 @@ enum {
 	OP_F_LATER = 1 << 6,	  /* FLUSH: not the first pass */
 	OP_F_LOWERED = 1 << 9,	  /* EXCL: the lower device has done it */
 	OP_F_WHOLE = 1 << 8,	  /* FLUSH: its first pass wrote all of the range itself */
+	OP_F_AHEAD = 1 << 10,	  /* READ: has told the read-ahead */
 	OP_F_JOINED = 1 << 7,	  /* in this pass blk_req.link is on some waiters list */
 };
 
@@ -200,7 +207,10 @@ struct cache_io {
 	uint32_t nblocks;
 	uint64_t block;		/* first */
 	uint32_t from, to;	/* sectors: from in the first block, to in the last */
-	uint32_t idx[CACHE_IO_BLOCKS]; /* arena indexes of the blocks it reads into or writes from */
+	uint64_t started_ns;	/* FILL on an idle device: when; else 0 */
+	void *scratch;		/* FILL: where holes are read to */
+	/* Arena indexes of the blocks it reads into or writes from; BUF_NONE: a hole. */
+	uint32_t idx[CACHE_IO_BLOCKS];
 };
 
 /* Bytes [offset, offset+len) as blocks. */
@@ -289,6 +299,8 @@ void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 /* ---- reclaim.c: blocks ------------------------------------------------------------------------- */
 /* A free block of @p with one reference, evicting when it must; NULL when there is none. Lock held. */
 struct buf *part_alloc(struct partition *p, uint32_t hint);
+/* The same without taking pages from the index that are on their way to a wire. */
+struct buf *part_alloc_idle(struct partition *p, uint32_t hint);
 /* The index's reference of a page that has just left the index goes. Lock held. */
 void part_drop(struct partition *p, struct buf *b);
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
@@ -329,6 +341,16 @@ void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_
  * DISCARD or ZERO owns part of it: unpin, then excl_join(). */
 enum fill_result { FILL_COMPLETE, FILL_PENDING, FILL_BLOCKED };
 enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
+
+/*
+ * Builds a fill of the run that begins at block @i of the range, missing from sector @from on, and ends
+ * before @end into @io. All these blocks are indexed. Lock held. Returns how many it covers; 0 when
+ * memory for the fragment list is short.
+ */
+uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p, const struct cache_range *r,
+		    uint32_t i, uint32_t end, uint32_t from);
+/* No lock held. */
+void fill_submit(struct cache_io *io);
 
 /* ---- cache_read.c ------------------------------------------------------------------------------- */
 bool cache_read(struct blk *blk, struct blk_req *req);

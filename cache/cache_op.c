@@ -156,6 +156,8 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 	io->owner = NULL;
 	io->kind = kind;
 	io->nblocks = 0;
+	io->scratch = NULL;
+	io->started_ns = 0;
 	return io;
 }
 

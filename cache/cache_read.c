@@ -15,15 +15,21 @@
  */
 static inline bool gather_segment(struct partition *p, struct blk_req *req, uint64_t device,
 				  const struct cache *c, const struct cache_range *r, uint32_t i,
-				  uint32_t end)
+				  uint32_t end, bool count, bool *mark)
 {
 	struct frags *f = &req->data;
+	const uint32_t n = end - i;
 	for (; i < end; i++) {
 		struct buf *b = index_find(p, device, r->first + i);
 		uint32_t from = range_from(r, i), to = range_to(c, r, i);
 		if (unlikely(!b || !page_map_all(page_valid(p, b), from, to))) {
-			p->stats.misses++;
 			return false;
+		}
+		if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK))) {
+			*mark |= b->flags & PAGE_MARK;
+			b->flags &= (uint8_t)~(PAGE_AHEAD | PAGE_MARK);
+			p->stats.ra_used++;
+			metric_inc(M_cache_readahead_used);
 		}
 		atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
 		policy_touch(b);
@@ -41,8 +47,9 @@ static inline bool gather_segment(struct partition *p, struct blk_req *req, uint
 			f->v[f->n++] = (struct frag){ base, len, 1, b };
 		}
 		f->len += len;
-		p->stats.hits++;
 	}
+	if (count)
+		p->stats.hits += n;
 	return true;
 }
 
@@ -54,14 +61,15 @@ static inline void count_locality(struct partition *p, int self, uint64_t bytes)
 		p->stats.remote_bytes += bytes;
 }
 
-/* All of the range at one instant, or nothing (then *err is 0 or -ENOMEM). */
-static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r, int *err)
+/* All of the range at one instant, or nothing (then *err is 0 or -ENOMEM). @count: the blocks count as
+ * hits (they do not when they had to be loaded first). */
+static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r, bool count, int *err)
 {
 	struct cache *c = dev->cache;
 	const struct cache_map *m = &c->map;
 	uint32_t group = 1u << m->group_shift;
 	int self = loop_node(loop_current());
-	bool hit;
+	bool hit, mark = false;
 
 	*err = 0;
 	if (unlikely(r->n > req->data.cap) && (*err = frags_reserve(&req->data, r->n)) < 0)
@@ -70,7 +78,7 @@ static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cach
 		struct partition *p = dev_part(dev, r->first);
 		if (unlikely(!leaf_lock(&p->lock)))
 			p->stats.lock_waits++;
-		hit = gather_segment(p, req, dev->identity, c, r, 0, r->n);
+		hit = gather_segment(p, req, dev->identity, c, r, 0, r->n, count, &mark);
 		if (likely(hit))
 			count_locality(p, self, req->data.len);
 		leaf_unlock(&p->lock);
@@ -84,7 +92,7 @@ static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cach
 			struct partition *p = dev_part(dev, block);
 			uint32_t end = (uint32_t)MIN((block | (group - 1)) + 1 - r->first,
 						     (uint64_t)r->n);
-			hit = gather_segment(p, req, dev->identity, c, r, i, end);
+			hit = gather_segment(p, req, dev->identity, c, r, i, end, count, &mark);
 			count_locality(p, self, req->data.len - before);
 			i = end;
 		}
@@ -92,6 +100,8 @@ static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cach
 	}
 	if (unlikely(!hit))
 		frags_put(&req->data);
+	else if (unlikely(mark))
+		readahead_go(dev, req, true);
 	return hit;
 }
 
@@ -124,7 +134,7 @@ bool op_read(struct blk_req *req)
 	int err;
 
 	if (op->stage == OP_FORWARDED) {
-		if (gather(dev, req, &r, &err) || err)
+		if (gather(dev, req, &r, true, &err) || err)
 			return read_over(req, &r, err);
 		op->stage = OP_READ_ACQUIRE;
 	}
@@ -141,6 +151,10 @@ bool op_read(struct blk_req *req)
 			return read_over(req, &r, op->error);
 		op_pass_begin(req);
 		enum fill_result got = range_fill(dev, req, &r);
+		if (!(op->flags & OP_F_AHEAD) && req->op == BLK_READ) {
+			op->flags |= OP_F_AHEAD; /* after what was asked for is on its way */
+			readahead_go(dev, req, false);
+		}
 		if (got == FILL_BLOCKED) {
 			range_unpin(dev, req, &r);
 			op->stage = OP_READ_ACQUIRE;
@@ -152,7 +166,7 @@ bool op_read(struct blk_req *req)
 			continue;
 		if (req->op == BLK_PREFETCH)
 			return read_over(req, &r, 0);
-		if (gather(dev, req, &r, &err) || err)
+		if (gather(dev, req, &r, false, &err) || err)
 			return read_over(req, &r, err);
 	}
 }
@@ -212,7 +226,7 @@ bool cache_read(struct blk *blk, struct blk_req *req)
 		return read_special(dev, req);
 	if (unlikely(wants_forward(dev, req, &r, &node)))
 		return forward(dev, req, node);
-	if (likely(gather(dev, req, &r, &err))) {
+	if (likely(gather(dev, req, &r, true, &err))) {
 		metric_inc(M_cache_read_hits);
 		req->status = 0;
 		return true;

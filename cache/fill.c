@@ -9,6 +9,8 @@
  */
 #include "cache/cache_impl.h"
 
+#include <stdlib.h>
+
 /* ---- pins by key -------------------------------------------------------------------------------- */
 
 static void unpin_locked(struct cache_dev *dev, uint64_t block)
@@ -103,6 +105,14 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 		queued = true;
 	} else {
 		op->flags |= OP_F_PINNED;
+		for (uint32_t k = 0; k < r->n; k++) {
+			p = dev_part(dev, r->first + k);
+			struct buf *b = index_find(p, dev->identity, r->first + k);
+			if (page_map_all(page_valid(p, b), range_from(r, k), range_to(dev->cache, r, k)))
+				p->stats.hits++;
+			else
+				p->stats.misses++;
+		}
 	}
 	lockset_unlock(&ls);
 	if (queued) {
@@ -148,9 +158,13 @@ static void fill_done(struct blk_req *lower)
 	int status = lower->status;
 	struct blk_req *owner = io->owner;
 
+	if (io->started_ns && !status)
+		sieve_measured(&dev->sieve, io->req.len, clock_now_ns() - io->started_ns);
 	list_init(&waiters);
 	leaf_lock(&p->lock);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
+		if (io->idx[i] == BUF_NONE)
+			continue;
 		struct buf *b = &p->hdr[io->idx[i]];
 		struct buf *cur = index_find(p, dev->identity, io->block + i);
 		BUG_ON(!cur || page_of(p, cur)->io != io);
@@ -174,6 +188,8 @@ static void fill_done(struct blk_req *lower)
 	leaf_unlock(&p->lock);
 
 	blk_req_release(&io->req);
+	free(io->scratch);
+	__atomic_fetch_sub(&dev->reads_out, 1, __ATOMIC_RELEASE);
 	io_put(io);
 	while (!list_empty(&waiters)) {
 		struct blk_req *w = list_first(&waiters, struct blk_req, link);
@@ -186,22 +202,52 @@ static void fill_done(struct blk_req *lower)
 }
 
 /*
- * Builds a run that starts at block @i of the range (missing from sector @from on) into @io. Lock held.
- * Returns how many blocks it covers; 0 when memory for the fragment list is short.
+ * The run in @io ends with block @i - 1, wholly; @i is there. Should it go on behind the pages that are
+ * there, reading over them? Their number when so (the next is missing from its first sector on), or 0.
  */
-static uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
-			   const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from)
+static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct cache_range *r, uint32_t i,
+			uint32_t end, uint32_t room)
+{
+	const struct cache *c = dev->cache;
+	for (uint32_t n = 0; i + n < end && n < room; n++) {
+		struct buf *b = index_find(p, dev->identity, r->first + i + n);
+		uint32_t gap = page_map_find(page_valid(p, b), 0, c->geo.sectors, false);
+		if (gap == c->geo.sectors)
+			continue;
+		if (gap || page_of(p, b)->io || !n)
+			return 0;
+		bool pays = sieve_pays(&dev->sieve, (uint64_t)n << c->geo.block_shift);
+		metric_inc(pays ? M_cache_sieve_over : M_cache_sieve_apart);
+		return pays ? n : 0;
+	}
+	return 0;
+}
+
+uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p, const struct cache_range *r,
+		    uint32_t i, uint32_t end, uint32_t from)
 {
 	struct cache *c = dev->cache;
 	uint64_t bytes = 0, max = dev->lower->max_len;
 	uint32_t n = 0, to = 0;
 
-	for (; i + n < end && n < CACHE_IO_BLOCKS; n++) {
+	while (i + n < end && n < CACHE_IO_BLOCKS) {
 		struct buf *b = index_find(p, dev->identity, r->first + i + n);
 		uint32_t limit = range_to(c, r, i + n), s = n ? 0 : from, e;
-		if (n && (to != c->geo.sectors || page_of(p, b)->io ||
-			  page_map_any(page_valid(p, b), 0, 1)))
+		if (n && (to != c->geo.sectors || page_of(p, b)->io))
 			break;
+		if (n && page_map_any(page_valid(p, b), 0, 1)) {
+			uint32_t hole = hole_at(dev, p, r, i + n, end, CACHE_IO_BLOCKS - n - 1);
+			uint64_t len = (uint64_t)hole << c->geo.block_shift;
+			if (!hole || bytes + len + (1u << c->geo.block_shift) > max || io->scratch ||
+			    !(io->scratch = aligned_alloc(4096, len)))
+				break;
+			if (frags_append(&io->req.data, io->scratch, (uint32_t)len, NULL) < 0)
+				break;
+			bytes += len;
+			while (hole--)
+				io->idx[n++] = BUF_NONE;
+			continue;
+		}
 		e = page_map_find(page_valid(p, b), s, limit, true);
 		uint64_t room = (max - bytes) >> SECTOR_SHIFT;
 		if (e - s > room)
@@ -214,7 +260,7 @@ static uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct pa
 			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed); /* the index has one */
 			break;
 		}
-		io->idx[n] = b->index;
+		io->idx[n++] = b->index;
 		page_of(p, b)->io = io;
 		if (b->state == PAGE_CLEAN) {
 			policy_hold(&p->policy, b);
@@ -222,6 +268,12 @@ static uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct pa
 		}
 		bytes += (uint64_t)(e - s) << SECTOR_SHIFT;
 		to = e;
+	}
+	if (n && io->idx[n - 1] == BUF_NONE) { /* memory ran short right behind a hole */
+		const struct frag *last = &io->req.data.v[--io->req.data.n];
+		io->req.data.len -= last->len;
+		bytes -= last->len;
+		n -= last->len >> c->geo.block_shift;
 	}
 	io->part = p;
 	io->block = r->first + i;
@@ -238,6 +290,16 @@ static uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct pa
 		p->stats.fill_bytes += bytes;
 	}
 	return n;
+}
+
+void fill_submit(struct cache_io *io)
+{
+	struct cache_dev *dev = io->dev;
+	bool idle = __atomic_fetch_add(&dev->reads_out, 1, __ATOMIC_RELAXED) == 0;
+	io->started_ns = idle ? clock_now_ns() : 0;
+	metric_inc(M_cache_fills);
+	metric_add(M_cache_fill_bytes, io->req.len);
+	io_start(io, fill_done);
 }
 
 /* One group of the range: blocks [i, end), all in @p. */
@@ -286,9 +348,7 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 		}
 		io->owner = req;
 		op_wait_more(req);
-		metric_inc(M_cache_fills);
-		metric_add(M_cache_fill_bytes, io->req.len);
-		io_start(io, fill_done);
+		fill_submit(io);
 		io = NULL;
 		i += n;
 		leaf_lock(&p->lock);

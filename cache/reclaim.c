@@ -36,7 +36,7 @@ void part_drop(struct partition *p, struct buf *b)
 		part_put_free(p, b);
 }
 
-struct buf *part_alloc(struct partition *p, uint32_t hint)
+struct buf *part_alloc_idle(struct partition *p, uint32_t hint)
 {
 	struct buf *b = part_take_free(p, hint);
 	if (likely(b))
@@ -47,8 +47,16 @@ struct buf *part_alloc(struct partition *p, uint32_t hint)
 		index_remove(p, b);
 		part_put_free(p, b);
 		p->stats.evictions++;
-		return part_take_free(p, hint);
+		b = part_take_free(p, hint);
 	}
+	return b;
+}
+
+struct buf *part_alloc(struct partition *p, uint32_t hint)
+{
+	struct buf *b = part_alloc_idle(p, hint);
+	if (likely(b))
+		return b;
 	while ((b = policy_evict(&p->policy, condemnable, p))) {
 		index_remove(p, b);
 		part_drop(p, b);

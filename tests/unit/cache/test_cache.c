@@ -106,7 +106,8 @@ START_TEST(statistics)
 	open_cache(&plain);
 	ck_assert_int_eq(bt_read(&t, 0, 65536, buf, 0), 0);
 	struct cache_stat s = all(true);
-	ck_assert_uint_eq(s.hits, 16);
+	ck_assert_uint_eq(s.hits, 0);
+	ck_assert_uint_eq(s.misses, 16);
 	ck_assert_uint_eq(s.fill_bytes, 65536);
 	ck_assert_uint_eq(s.pinned, 0);
 	ck_assert_uint_eq(s.dirty, 0);
@@ -144,6 +145,111 @@ START_TEST(statistics)
 }
 END_TEST
 
+static const struct shape big = { "size=16m", 1, MiB(64), 512, false, 50, 0 };
+
+START_TEST(sequential_reads_are_loaded_ahead)
+{
+	static uint8_t buf[KiB(64)], expect[KiB(64)];
+	open_cache(&big);
+	for (uint64_t i = 0; i < t.blk->size; i += 8)
+		memcpy(disk->data + i, &i, 8);
+	for (uint64_t at = 0; at < MiB(8); at += KiB(64)) {
+		ck_assert_int_eq(bt_read(&t, at, KiB(64), buf, 0), 0);
+		memcpy(expect, disk->data + at, KiB(64));
+		ck_assert(memcmp(buf, expect, KiB(64)) == 0);
+	}
+	struct cache_stat s = all(false);
+	ck_assert_uint_ge(s.readahead_used, MiB(7) / 4096);
+	/* Bounded: not more than a window and a half beyond what was read. */
+	ck_assert_uint_le(disk->read_bytes, MiB(8) + 2 * MiB(1));
+	ck_assert_uint_lt(s.misses, 200);
+	close_cache();
+}
+END_TEST
+
+START_TEST(random_reads_load_what_was_asked_for)
+{
+	static uint8_t buf[KiB(8)];
+	open_cache(&big);
+	for (uint64_t k = 0; k < 500; k++)
+		ck_assert_int_eq(bt_read(&t, k * 7919 % 7000 * 8192, 4096 + 512, buf, 0), 0);
+	ck_assert_uint_eq(disk->read_bytes, 500 * (4096 + 512));
+	close_cache();
+}
+END_TEST
+
+START_TEST(a_stream_beside_another)
+{
+	struct readahead ra;
+	uint64_t from, n;
+	readahead_init(&ra);
+	/* Two sessions interleaved, each sequential, and one that jumps. */
+	ck_assert(!readahead_next(&ra, 1, 0, 4096, false, MiB(64), MiB(1), &from, &n));
+	ck_assert(!readahead_next(&ra, 2, MiB(8), 4096, false, MiB(64), MiB(1), &from, &n));
+	ck_assert(!readahead_next(&ra, 3, MiB(20), 4096, false, MiB(64), MiB(1), &from, &n));
+	ck_assert(readahead_next(&ra, 1, 4096, 4096, false, MiB(64), MiB(1), &from, &n));
+	ck_assert_uint_eq(from, 8192);
+	ck_assert_uint_eq(n, KiB(64));
+	ck_assert(readahead_next(&ra, 2, MiB(8) + 4096, 4096, false, MiB(64), MiB(1), &from, &n));
+	ck_assert(!readahead_next(&ra, 3, MiB(30), 4096, false, MiB(64), MiB(1), &from, &n));
+	/* The mark brings the next window, twice as large, behind the last; up to the bound. */
+	uint64_t at = 8192 + KiB(32), ahead = 8192 + KiB(64);
+	for (uint64_t want = KiB(128); want <= MiB(2); want *= 2) {
+		ck_assert(readahead_next(&ra, 1, at, 4096, true, MiB(64), MiB(1), &from, &n));
+		ck_assert_uint_eq(from, ahead);
+		ck_assert_uint_eq(n, MIN(want, MiB(1)));
+		at = from + n / 2;
+		ahead = from + n;
+	}
+	/* Not beyond the device, not for a stranger's mark. */
+	ck_assert(!readahead_next(&ra, 9, MiB(40), 4096, true, MiB(64), MiB(1), &from, &n));
+	ck_assert(!readahead_next(&ra, 4, MiB(64) - 8192, 4096, false, MiB(64), MiB(1), &from, &n));
+	ck_assert(!readahead_next(&ra, 4, MiB(64) - 4096, 4096, false, MiB(64), MiB(1), &from, &n));
+}
+END_TEST
+
+START_TEST(small_holes_are_read_over)
+{
+	static uint8_t buf[KiB(64)];
+	uint32_t start, rate;
+	struct sieve s;
+
+	open_cache(&big);
+	disk->now_percent = 100;
+	struct cache_dev *dev = cache_dev_of(t.blk);
+	for (uint64_t i = 0; i < MiB(1); i += 8)
+		memcpy(disk->data + i, &i, 8);
+	for (unsigned pays = 0; pays < 2; pays++) {
+		uint64_t base = pays * KiB(512);
+		ck_assert_int_eq(bt_read(&t, base + 4 * 4096, 2 * 4096, buf, 0), 0);
+		memset(disk->data + base + 4 * 4096, 0xee, 8192); /* what lies in the hole is not taken */
+		uint64_t reads = disk->reads;
+		dev->sieve.max_hole = pays ? 8192 : 4096;
+		ck_assert_int_eq(bt_read(&t, base, 12 * 4096, buf, 0), 0);
+		ck_assert_uint_eq(disk->reads - reads, pays ? 1 : 2);
+		for (uint64_t i = 0; i < 12 * 4096; i += 8)
+			ck_assert_uint_eq(*(uint64_t *)(void *)(buf + i), base + i);
+	}
+	/* The curve: 80 us to start, 2000 bytes a microsecond. */
+	sieve_init(&s, false);
+	for (unsigned k = 0; k < 50; k++)
+		for (uint64_t size = 4096; size <= MiB(1); size *= 4)
+			sieve_measured(&s, size, 80000 + size / 2);
+	sieve_curve(&s, &start, &rate);
+	ck_assert_uint_ge(start, 79000);
+	ck_assert_uint_le(start, 81000);
+	ck_assert_uint_ge(rate, 1950);
+	ck_assert_uint_le(rate, 2050);
+	ck_assert(sieve_pays(&s, KiB(64)));
+	sieve_init(&s, false);
+	for (uint64_t size = 4096; size <= MiB(1); size *= 4)
+		sieve_measured(&s, size, 5000 + size); /* 5 us, 1000 bytes a microsecond: 5000 bytes */
+	ck_assert(sieve_pays(&s, 4096));
+	ck_assert(!sieve_pays(&s, 8192));
+	close_cache();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("cache");
@@ -154,6 +260,10 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, model, 0, ARRAY_SIZE(shapes));
 	tcase_add_test(tc, statistics);
+	tcase_add_test(tc, sequential_reads_are_loaded_ahead);
+	tcase_add_test(tc, random_reads_load_what_was_asked_for);
+	tcase_add_test(tc, a_stream_beside_another);
+	tcase_add_test(tc, small_holes_are_read_over);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Read-ahead per device and stream (a session): a read that begins where the stream's last miss or
+ * window ended is sequential. The window then doubles from twice the read up to a bound; the first
+ * block of its second half carries a mark, and the hit that finds the mark loads the next window, so
+ * a steady stream never waits. A stream that jumps loses its window. Hits without a mark cost nothing.
+ */
+#ifndef CACHE_READAHEAD_H
+#define CACHE_READAHEAD_H
+
+#include "cache/cache_lock.h"
+
+struct cache_dev;
+struct blk_req;
+
+#define READAHEAD_STREAMS 16
+#define READAHEAD_MAX MiB(2)
+
+struct readahead {
+	struct leaf_lock lock;
+	uint32_t clock;
+	struct readahead_stream {
+		uint64_t stream;
+		uint64_t next;	/* byte after the last miss */
+		uint64_t ahead;	/* byte after what was loaded ahead, 0: nothing yet */
+		uint32_t window, used;
+	} stream[READAHEAD_STREAMS];
+};
+
+/* Header flags of pages (beside the policy's). */
+enum {
+	PAGE_AHEAD = 0x10, /* loaded ahead and not asked for yet */
+	PAGE_MARK = 0x20,  /* whoever asks for it loads the next window */
+};
+
+void readahead_init(struct readahead *ra);
+/* Decides what to load after @req has missed (@mark: has found a mark): true with the extent. Pure. */
+bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint64_t len, bool mark, uint64_t size,
+		    uint32_t max_window, uint64_t *from, uint64_t *bytes);
+/* Decides and starts; on the loop of @req; no lock held. Never waits: when memory is short nothing is
+ * loaded. */
+void readahead_go(struct cache_dev *dev, const struct blk_req *req, bool mark);
+
+#endif
