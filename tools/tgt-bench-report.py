@@ -71,6 +71,9 @@ def text_report(run, checks):
               meta['warmup']),
              'Medians; spread is (max - min) / median of the rounds; CPU and latencies in us; MB is 10^6 bytes;',
              'waits is the share of its time that the load had nothing to do: near 0 it is the limit itself.', '']
+    if meta.get('realtime'):
+        lines.insert(-1, 'realtime: the kernel keeps 5 % for other work (sched_rt_runtime_us), in pauses of 50 ms: read no p99 or '
+                         'maximum here.')
     head = '%-10s %9s %7s %8s %9s %9s %9s %9s %8s %6s %6s' % (
         'subject', 'K IOPS', 'of bare', 'spread', 'MB/s', 'p50', 'p99', 'p99.9', 'CPU/IO', 'cores', 'waits')
     for name_of_case, case in run['cases'].items():
