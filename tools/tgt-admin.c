@@ -107,6 +107,16 @@ static char *ask(enum adm_mode mode, enum adm_op op, const char *name)
 	return text;
 }
 
+static int print_answer(enum adm_mode mode, const char *name)
+{
+	char *text = ask(mode, ADM_SHOW, name);
+
+	fputs(text, stdout);
+	free(text);
+	adm_disconnect(&g.client);
+	return fflush(stdout) ? EIO : 0;
+}
+
 static void load_daemon(void)
 {
 	char *text = ask(ADM_SYSTEM, ADM_SHOW, "config"), *accounts;
@@ -564,11 +574,9 @@ int main(int argc, char **argv)
 	case 'e':
 		return do_execute();
 	case 's':
-		fputs(ask(ADM_TARGET, ADM_SHOW, NULL), stdout);
-		return 0;
+		return print_answer(ADM_TARGET, NULL);
 	case OPT_DUMP:
-		fputs(ask(ADM_SYSTEM, ADM_SHOW, "config"), stdout);
-		return 0;
+		return print_answer(ADM_SYSTEM, "config");
 	case OPT_DELETE:
 		return do_delete(value);
 	case OPT_UPDATE:

@@ -59,9 +59,10 @@ daemon_start() {
 # A regular end: the daemon exits by itself with 0.
 daemon_stop() {
 	local status=0
-	kill -TERM "$pid"
+	kill -TERM "$pid" 2>/dev/null
 	wait "$pid" || status=$?
 	pid=
+	[ $status = 0 ] || out=$(tail -60 "$dir/log")
 	return $status
 }
 
