@@ -85,7 +85,6 @@ struct adm_target {
 	struct list waiters; /* adm_call.wait: requests that change it, while busy */
 	struct list masks;   /* adm_set: initiator name -> LUNs that it may see */
 	struct list keys;    /* adm_set */
-	char *redirect_address, *redirect_port, *redirect_reason; /* NULL: not set */
 };
 
 struct adm_lu {

@@ -141,9 +141,6 @@ static void target_forget(struct adm_target *t)
 	list_del(&t->hash);
 	set_drop_all(&t->masks);
 	set_drop_all(&t->keys);
-	free(t->redirect_address);
-	free(t->redirect_port);
-	free(t->redirect_reason);
 	adm.ntargets--;
 	if (drain.begun)
 		loop_defer(adm.conf.main, &drain.check);

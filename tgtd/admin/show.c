@@ -171,22 +171,22 @@ static void show_key(const char *key, const char *value, void *arg)
 	out_printf(arg, "%s=%s\n", key, value);
 }
 
-static bool is(const char *value, const char *start)
+static const char *key_set(const struct adm_target *t, const char *key)
 {
-	return value && !strncmp(value, start, strlen(start));
+	const struct adm_set *set = set_find(&t->keys, key);
+
+	return set ? set->value : "";
 }
 
 /* A target that sends initiators elsewhere shows only that. */
 void show_target_keys(struct adm_call *call, struct adm_target *t)
 {
+	const char *address = key_set(t, "RedirectAddress"), *reason = key_set(t, "RedirectReason");
 	struct adm_out *out = &call->out;
 
-	if (t->redirect_address && *t->redirect_address) {
-		out_printf(out, "RedirectAddress=%s\nRedirectPort=%s\nRedirectReason=%s\n", t->redirect_address,
-			   t->redirect_port ? t->redirect_port : "",
-			   is(t->redirect_reason, "Temporary") ? "Temporary" :
-			   is(t->redirect_reason, "Permanent") ? "Permanent" :
-								 "Unknown");
+	if (*address) {
+		out_printf(out, "RedirectAddress=%s\nRedirectPort=%s\nRedirectReason=%s\n", address,
+			   key_set(t, "RedirectPort"), *reason ? reason : "Unknown");
 		return;
 	}
 	out_printf(out, "nop_interval=%u\nnop_count=%u\n", iscsi_target_nop_interval(t->scsi),

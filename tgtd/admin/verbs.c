@@ -284,17 +284,6 @@ static enum adm_status target_unbind(struct adm_call *call)
 	return acl_status(call, err, name ? name : address);
 }
 
-static enum adm_status set_redirect(char **slot, const char *value)
-{
-	char *copy = strdup(value);
-
-	if (!copy)
-		return ADM_NOMEM;
-	free(*slot);
-	*slot = copy;
-	return ADM_OK;
-}
-
 struct key_search {
 	const char *name;
 	char value[256];
@@ -308,10 +297,20 @@ static void look_for_key(const char *key, const char *value, void *arg)
 		strcpy(s->value, value);
 }
 
-/* Of what is set like a key but is none. */
-static const char *key_default(const char *name)
+/* The value of @name now, to go back to. */
+static void current_value(struct adm_target *t, const char *name, struct key_search *s)
 {
-	return !strncmp(name, "nop_", 4) ? "0" : "";
+	*s = (struct key_search){ .name = name };
+	iscsi_target_each_key(t->scsi, look_for_key, s);
+	/* what is set like a key but is none */
+	if (!strcmp(name, "nop_interval"))
+		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_nop_interval(t->scsi));
+	else if (!strcmp(name, "nop_count"))
+		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_nop_count(t->scsi));
+	else if (!strcmp(name, "RedirectPort"))
+		strcpy(s->value, "3260");
+	else if (!strcmp(name, "RedirectReason"))
+		strcpy(s->value, "Temporary");
 }
 
 static enum adm_status target_set(struct adm_call *call, struct adm_target *t, const char *name, const char *value)
@@ -326,13 +325,12 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 		return ADM_OK;
 	}
 	struct adm_set *set = set_find(&t->keys, name);
-	struct key_search search = { .name = name };
+	struct key_search before;
 	int err;
 
 	if (!*value && set)
 		value = set->original; /* "" takes back what was set */
-	if (!set)
-		iscsi_target_each_key(t->scsi, look_for_key, &search);
+	current_value(t, name, &before);
 	err = iscsi_target_set(t->scsi, name, value);
 	if (err == -ENOENT)
 		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'", name);
@@ -340,14 +338,8 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s'", name, value);
 	if (set && value == set->original)
 		set_drop(set);
-	else if (set_put(&t->keys, name, value, *search.value ? search.value : key_default(name)))
+	else if (set_put(&t->keys, name, value, before.value))
 		return ADM_NOMEM;
-	if (!strcmp(name, "RedirectAddress"))
-		return set_redirect(&t->redirect_address, value);
-	if (!strcmp(name, "RedirectPort"))
-		return set_redirect(&t->redirect_port, value);
-	if (!strcmp(name, "RedirectReason"))
-		return set_redirect(&t->redirect_reason, value);
 	return ADM_OK;
 }
 
