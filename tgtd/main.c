@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/backend/offload.h"
 #include "events/log.h"
 #include "events/loop.h"
 #include "events/placement.h"
@@ -297,6 +298,8 @@ static void take_down(struct daemon *d)
 			loop_join(d->worker[n]);
 			loop_destroy(d->worker[n]);
 		}
+	blk_bounce_fini();
+	offload_fini();
 	if (d->signals.loop)
 		loop_fd_del(&d->signals);
 	if (d->main)
