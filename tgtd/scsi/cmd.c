@@ -193,13 +193,13 @@ void scsi_done(struct scsi_cmd *cmd)
 	if (likely(cmd->itl != NULL)) {
 		struct scsi_lu_stats *st = &cmd->itl->st;
 		if (unlikely(cmd->status != SAM_GOOD || cmd->aborted)) {
-			st->errs++;
+			stat_add(&st->errs, 1);
 		} else if (cmd->state & CMD_READ) {
-			st->rd_done_cmds++;
-			st->rd_done_bytes += cmd->xfer_len;
+			stat_add(&st->rd_done_cmds, 1);
+			stat_add(&st->rd_done_bytes, cmd->xfer_len);
 		} else if (cmd->state & CMD_WRITE) {
-			st->wr_done_cmds++;
-			st->wr_done_bytes += cmd->xfer_len;
+			stat_add(&st->wr_done_cmds, 1);
+			stat_add(&st->wr_done_bytes, cmd->xfer_len);
 		}
 	}
 	cmd->nexus->ops->complete(cmd);

@@ -161,7 +161,7 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 		return false;
 	}
 	if (bits & GATE_READONLY) { /* SOFTWARE WRITE PROTECT, or WRITE PROTECTED */
-		scsi_done_sense(cmd, SENSE_DATA_PROTECT, scsi_lu_readonly(cmd->lu) ? 0x2700 : 0x2702);
+		scsi_done_sense(cmd, SENSE_DATA_PROTECT, scsi_lu_is(cmd->lu, LU_READONLY) ? 0x2700 : 0x2702);
 		return false;
 	}
 	if (bits & GATE_TOKENS)

@@ -15,6 +15,19 @@ static void put_text(uint8_t *p, size_t size, const char *s)
 	memcpy(p, s, n);
 }
 
+/* Names and numbers may be changed by tgtadm at any time. */
+static void lock(struct scsi_cmd *cmd)
+{
+	if (cmd->lu)
+		pthread_mutex_lock(&cmd->lu->lock);
+}
+
+static void unlock(struct scsi_cmd *cmd)
+{
+	if (cmd->lu)
+		pthread_mutex_unlock(&cmd->lu->lock);
+}
+
 static uint8_t peripheral(const struct scsi_cmd *cmd)
 {
 	if (cmd->state & CMD_NO_LU)
@@ -32,6 +45,7 @@ static void standard(struct scsi_cmd *cmd)
 
 	if (!b)
 		return;
+	lock(cmd);
 	b[0] = peripheral(cmd);
 	b[2] = 0x06; /* SPC-4 */
 	b[3] = 0x12; /* HISUP, response data format 2 */
@@ -48,6 +62,7 @@ static void standard(struct scsi_cmd *cmd)
 	/* Version descriptors; the block commands' ones only on disks. */
 	for (unsigned i = 0; i < ARRAY_SIZE(disk_versions) && (i < 3 || (lu && lu->blk)); i++)
 		put_be16(b + 58 + 2 * i, disk_versions[i]);
+	unlock(cmd);
 	scsi_data_in(cmd, STD_LEN, get_be16(cmd->cdb + 3));
 }
 
@@ -162,11 +177,6 @@ static size_t vpd_88(const struct scsi_cmd *cmd, uint8_t *b)
 	return (size_t)(p - b);
 }
 
-bool scsi_lu_thin(const struct scsi_lu *lu)
-{
-	return lu->blk && lu->conf.thin_provisioning && (lu->blk->caps & BLK_CAP_DISCARD);
-}
-
 /* Block limits (SBC-4 6.6.4) */
 static size_t vpd_b0(const struct scsi_cmd *cmd, uint8_t *b)
 {
@@ -252,12 +262,14 @@ void op_inquiry(struct scsi_cmd *cmd)
 			return;
 		b[0] = peripheral(cmd);
 		b[1] = code;
+		lock(cmd);
 		if (pg->fill)
 			n = pg->fill(cmd, b + 4);
 		else
 			for (unsigned j = 0; j < ARRAY_SIZE(pages); j++)
 				if (cmd->lu ? !pages[j].disk || cmd->lu->blk : pages[j].code == 0)
 					b[4 + n++] = pages[j].code;
+		unlock(cmd);
 		put_be16(b + 2, (uint16_t)n);
 		scsi_data_in(cmd, 4 + n, get_be16(cmd->cdb + 3));
 		return;

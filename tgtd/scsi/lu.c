@@ -42,17 +42,21 @@ uint64_t scsi_lu_naa(const struct scsi_lu *lu)
 	return 3ull << 60 | h >> 4; /* NAA 3h: locally assigned */
 }
 
-bool scsi_lu_readonly(const struct scsi_lu *lu)
-{
-	return lu->conf.readonly || (lu->blk && (lu->blk->caps & BLK_CAP_READONLY));
-}
 
 void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 {
+	uint32_t caps = lu->blk ? lu->blk->caps : 0, flags = 0;
+
+	flags |= lu->mode.wce ? 0 : LU_FUA_ALL;
+	flags |= lu->conf.readonly || (caps & BLK_CAP_READONLY) ? LU_READONLY : 0;
+	flags |= lu->conf.removable ? LU_REMOVABLE : 0;
+	flags |= lu->conf.thin_provisioning && (caps & BLK_CAP_DISCARD) ? LU_THIN : 0;
+	flags |= lu->mode.d_sense ? LU_D_SENSE : 0;
+	flags |= lu->mode.tas ? LU_TAS : 0;
 	scsi_lu_gate_locked(lu, GATE_OFFLINE, !lu->conf.online);
 	scsi_lu_gate_locked(lu, GATE_NO_MEDIUM, lu->ejected);
-	scsi_lu_gate_locked(lu, GATE_READONLY, scsi_lu_readonly(lu) || lu->mode.swp);
-	atomic_store(&lu->fua_all, !lu->mode.wce);
+	scsi_lu_gate_locked(lu, GATE_READONLY, (flags & LU_READONLY) || lu->mode.swp);
+	atomic_store(&lu->flags, flags);
 }
 
 static void set_text(char *dst, size_t size, const char *given, const char *dflt)
@@ -447,7 +451,7 @@ void scsi_lu_get_info(const struct scsi_lu *clu, struct scsi_lu_info *info)
 	info->conf = lu->conf;
 	info->conf.swp = lu->mode.swp;
 	info->conf.write_cache = lu->mode.wce;
-	info->conf.readonly = scsi_lu_readonly(lu);
+	info->conf.readonly = scsi_lu_is(lu, LU_READONLY);
 	info->conf.online = lu->conf.online && !lu->ejected;
 	info->conf.blk = lu->blk;
 	info->size = lu->blk ? atomic_load(&lu->blk->size) : 0;

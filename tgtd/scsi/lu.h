@@ -96,6 +96,9 @@ void scsi_ops_init(void);
 #define UA_MEDIUM 0x2800
 #define UA_MAX 8
 
+/* A figure that one thread writes and any may read. */
+#define stat_add(p, n) __atomic_store_n(p, *(p) + (n), __ATOMIC_RELAXED)
+
 struct scsi_itl {
 	_Atomic uint32_t gate;	/* own cache line's first word: all that the fast path asks */
 	uint32_t inflight;	/* commands from start to end, and pins; nexus->loop, others read it relaxed */
@@ -128,6 +131,15 @@ struct scsi_mode {
 	uint16_t recovery_limit;
 };
 
+enum {
+	LU_FUA_ALL = 1 << 0,	 /* WCE = 0 */
+	LU_READONLY = 1 << 1,	 /* not by SWP */
+	LU_REMOVABLE = 1 << 2,
+	LU_THIN = 1 << 3,
+	LU_D_SENSE = 1 << 4,
+	LU_TAS = 1 << 5,
+};
+
 struct scsi_pr;
 struct scsi_sanitize;
 struct scsi_tokens;
@@ -139,7 +151,7 @@ struct scsi_lu {
 	uint32_t block_size;
 	uint8_t block_shift;
 	uint8_t type;	 /* peripheral device type */
-	_Atomic bool fua_all; /* WCE = 0 */
+	_Atomic uint32_t flags; /* LU_*: what commands ask of conf and mode without the lock */
 	struct scsi_op *const *ops;
 	uint32_t seg_max;     /* bytes a segment carries at most */
 	struct scsi_target *target;
@@ -320,6 +332,10 @@ void scsi_luns_changed(struct scsi_target *t);
 /* A bit is in the way: true: go on; false: the command was answered or held. */
 bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits);
 
+static inline bool scsi_lu_is(const struct scsi_lu *lu, uint32_t flag)
+{
+	return atomic_load_explicit(&lu->flags, memory_order_relaxed) & flag;
+}
 /* ---- logical units ---------------------------------------------------------------------------------------------- */
 static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 {
@@ -327,7 +343,6 @@ static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 }
 /* 64-bit identity for NAA and tokens: stable over restarts. */
 uint64_t scsi_lu_naa(const struct scsi_lu *lu);
-bool scsi_lu_readonly(const struct scsi_lu *lu);
 void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits from state */
 /* An LU's thread that may still be home to sessions: stopped after a while without any. Main loop. */
 void scsi_loop_retire(struct loop *loop);
@@ -369,7 +384,10 @@ void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks);
 void scsi_media_out(struct scsi_cmd *cmd);
 void scsi_mode_init(struct scsi_lu *lu);
 int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
-bool scsi_lu_thin(const struct scsi_lu *lu);
+static inline bool scsi_lu_thin(const struct scsi_lu *lu)
+{
+	return scsi_lu_is(lu, LU_THIN);
+}
 /* The LU's own designators (VPD 83h, XCOPY); returns the end. At most 128 bytes. */
 uint8_t *scsi_lu_designators(const struct scsi_lu *lu, uint8_t *p);
 

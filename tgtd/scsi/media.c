@@ -156,8 +156,8 @@ void scsi_media_read(struct scsi_cmd *cmd)
 	cmd->xfer_len = cmd->nblocks << lu->block_shift;
 	cmd->in_total = cmd->xfer_len;
 	cmd->state |= CMD_READ;
-	itl->st.rd_subm_cmds++;
-	itl->st.rd_subm_bytes += cmd->xfer_len;
+	stat_add(&itl->st.rd_subm_cmds, 1);
+	stat_add(&itl->st.rd_subm_bytes, cmd->xfer_len);
 	/* SAM-5 5.4.2: no more than the initiator's buffer takes. */
 	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_in);
 	if (unlikely(cmd->xfer_end == 0)) {
@@ -313,10 +313,10 @@ void scsi_media_out(struct scsi_cmd *cmd)
 	cmd->xfer_end = ALIGN_DOWN(MIN(cmd->xfer_len, cmd->edtl_out), (uint64_t)lu->block_size);
 	cmd->xfer_next = cmd->xfer_done = 0;
 	cmd->state |= CMD_WRITE;
-	if (atomic_load_explicit(&lu->fua_all, memory_order_relaxed))
+	if (scsi_lu_is(lu, LU_FUA_ALL))
 		cmd->state |= CMD_FUA;
-	cmd->itl->st.wr_subm_cmds++;
-	cmd->itl->st.wr_subm_bytes += cmd->xfer_len;
+	stat_add(&cmd->itl->st.wr_subm_cmds, 1);
+	stat_add(&cmd->itl->st.wr_subm_bytes, cmd->xfer_len);
 }
 
 void scsi_media_write(struct scsi_cmd *cmd)

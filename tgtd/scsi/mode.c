@@ -194,7 +194,7 @@ void op_mode_sense(struct scsi_cmd *cmd)
 	pthread_mutex_lock(&lu->lock);
 	n = put_pages(lu, code, sub, pc, b + head + bd);
 	if (lu->blk)
-		dev = (uint8_t)(0x10 | (scsi_lu_readonly(lu) || lu->mode.swp ? 0x80 : 0)); /* DPOFUA, WP */
+		dev = (uint8_t)(0x10 | (scsi_lu_is(lu, LU_READONLY) || lu->mode.swp ? 0x80 : 0)); /* DPOFUA, WP */
 	pthread_mutex_unlock(&lu->lock);
 	if (n == 0) {
 		scsi_bad_cdb(cmd, 2, 5);

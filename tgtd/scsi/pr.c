@@ -474,7 +474,7 @@ static bool abort_victim(struct scsi_visit *v, struct scsi_nexus *n, struct scsi
 	if (!hit)
 		return true;
 	scsi_itl_pin(itl);
-	itl->tas = itl->lu->mode.tas;
+	itl->tas = scsi_lu_is(itl->lu, LU_TAS);
 	n->ops->abort_all(n, itl->lu, victim_aborted, v);
 	return false;
 }

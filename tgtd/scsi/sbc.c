@@ -130,7 +130,7 @@ void op_read_capacity10(struct scsi_cmd *cmd)
 
 void op_read_capacity16(struct scsi_cmd *cmd)
 {
-	const struct scsi_lu *lu = cmd->lu;
+	struct scsi_lu *lu = cmd->lu;
 	uint64_t last = scsi_lu_blocks(lu);
 	uint8_t *b;
 
@@ -143,8 +143,10 @@ void op_read_capacity16(struct scsi_cmd *cmd)
 		return;
 	put_be64(b, last - (last > 0));
 	put_be32(b + 8, lu->block_size);
+	pthread_mutex_lock(&lu->lock);
 	b[13] = lu->conf.lbppbe;
 	put_be16(b + 14, lu->conf.la_lba & 0x3fff);
+	pthread_mutex_unlock(&lu->lock);
 	if (scsi_lu_thin(lu))
 		b[14] |= (uint8_t)(0x80 | (lu->blk->caps & BLK_CAP_DISCARD_ZEROES ? 0x40 : 0)); /* LBPME, LBPRZ */
 	scsi_data_in(cmd, 32, get_be32(cmd->cdb + 10));

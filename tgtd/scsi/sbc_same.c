@@ -46,7 +46,7 @@ static void same_next(struct scsi_cmd *cmd)
 	}
 	io = scsi_io(cmd);
 	io->offset = (cmd->lba << cmd->lu->block_shift) + cmd->xfer_next;
-	io->flags = atomic_load(&cmd->lu->fua_all) ? BLK_F_FUA : 0;
+	io->flags = scsi_lu_is(cmd->lu, LU_FUA_ALL) ? BLK_F_FUA : 0;
 	if (cmd->step == 0) {
 		io->op = BLK_ZERO;
 		io->len = MIN(left, ZERO_STEP);

@@ -59,7 +59,7 @@ static void build(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, const 
 {
 	cmd->status = SAM_CHECK_CONDITION;
 	cmd->sense = cmd->sense_buf;
-	if (cmd->lu && cmd->lu->mode.d_sense)
+	if (cmd->lu && scsi_lu_is(cmd->lu, LU_D_SENSE))
 		cmd->sense_len = put_descriptors(cmd->sense_buf, key, asc, x);
 	else
 		cmd->sense_len = put_fixed(cmd->sense_buf, key, asc, x);

@@ -146,7 +146,7 @@ void op_start_stop(struct scsi_cmd *cmd)
 		scsi_done(cmd);
 		return;
 	}
-	if (loej && !cmd->lu->conf.removable) {
+	if (loej && !scsi_lu_is(cmd->lu, LU_REMOVABLE)) {
 		scsi_bad_cdb(cmd, 4, 1);
 		return;
 	}
@@ -176,7 +176,7 @@ void op_prevent_allow(struct scsi_cmd *cmd)
 		scsi_done(cmd);
 		return;
 	}
-	if (!lu->conf.removable) {
+	if (!scsi_lu_is(lu, LU_REMOVABLE)) {
 		if (prevent)
 			scsi_bad_cdb(cmd, 4, 0);
 		else

@@ -110,7 +110,13 @@ const char *scsi_target_name(const struct scsi_target *t)
 
 unsigned scsi_target_nexus_count(const struct scsi_target *t)
 {
-	return __atomic_load_n(&t->nnexus, __ATOMIC_RELAXED);
+	struct scsi_target *m = (struct scsi_target *)(uintptr_t)t;
+	unsigned n;
+
+	pthread_mutex_lock(&m->lock);
+	n = t->nnexus;
+	pthread_mutex_unlock(&m->lock);
+	return n;
 }
 
 void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg), void *arg)
@@ -190,7 +196,7 @@ void scsi_target_set_mask(struct scsi_target *t,
 	t->visible = visible;
 	t->visible_arg = arg;
 	pthread_mutex_unlock(&t->lock);
-	if (!loop_current() || t->nnexus == 0)
+	if (!loop_current() || scsi_target_nexus_count(t) == 0)
 		return;
 	all = calloc(1, sizeof(*all));
 	if (!all) {
@@ -372,7 +378,7 @@ void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *ar
 	struct scsi_visits *all = NULL;
 	bool busy;
 
-	if (t->dying || (t->nnexus > 0 && !force)) {
+	if (t->dying) {
 		done(arg, -EBUSY);
 		return;
 	}

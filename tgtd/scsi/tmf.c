@@ -45,7 +45,7 @@ static bool abort_others(struct scsi_visit *v, struct scsi_nexus *n, struct scsi
 	bool other = n != f->nexus;
 
 	scsi_itl_pin(itl);
-	itl->tas = other && itl->lu->mode.tas;
+	itl->tas = other && scsi_lu_is(itl->lu, LU_TAS);
 	/* SAM-5 5.14.3: who is not told by TASK ABORTED is told by a unit attention. */
 	if (f->fn == TMF_CLEAR_TASK_SET && other && !itl->tas && itl->inflight > 1)
 		scsi_ua_add(itl, UA_CLEARED_BY_OTHER);

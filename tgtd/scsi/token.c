@@ -385,7 +385,7 @@ static void using_read(struct scsi_cmd *cmd)
 		return;
 	}
 	io->op = BLK_WRITE;
-	io->flags = (uint16_t)(BLK_F_FROM | (atomic_load(&cmd->lu->fua_all) ? BLK_F_FUA : 0));
+	io->flags = (uint16_t)(BLK_F_FROM | (scsi_lu_is(cmd->lu, LU_FUA_ALL) ? BLK_F_FUA : 0));
 	io->offset = u->to->range[u->ti].offset + u->tofs;
 	cmd->io_blk = cmd->lu->blk;
 	scsi_io_submit(cmd, using_written);

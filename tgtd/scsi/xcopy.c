@@ -162,7 +162,7 @@ static void chunk_read(struct scsi_cmd *cmd)
 	}
 	/* The fragments just read are what is written: nothing is copied in between. */
 	io->op = BLK_WRITE;
-	io->flags = (uint16_t)(BLK_F_FROM | (atomic_load(&x->dst->lu->fua_all) ? BLK_F_FUA : 0));
+	io->flags = (uint16_t)(BLK_F_FROM | (scsi_lu_is(x->dst->lu, LU_FUA_ALL) ? BLK_F_FUA : 0));
 	io->offset = x->to;
 	cmd->io_blk = x->dst->lu->blk;
 	scsi_io_submit(cmd, chunk_written);
@@ -249,9 +249,17 @@ struct scsi_itl *scsi_copy_find_lu(struct scsi_nexus *n, const uint8_t *d)
 		return NULL;
 	naa = get_be64(d + 8);
 	pthread_mutex_lock(&t->lock);
-	for (uint32_t i = 0; i < t->nlu && lun == UINT32_MAX; i++)
-		if (t->lu[i] && t->lu[i]->blk && scsi_lu_naa(t->lu[i]) == naa && scsi_target_sees(t, n, i))
+	for (uint32_t i = 0; i < t->nlu && lun == UINT32_MAX; i++) {
+		uint64_t has;
+
+		if (!t->lu[i] || !t->lu[i]->blk)
+			continue;
+		pthread_mutex_lock(&t->lu[i]->lock);
+		has = scsi_lu_naa(t->lu[i]);
+		pthread_mutex_unlock(&t->lu[i]->lock);
+		if (has == naa && scsi_target_sees(t, n, i))
 			lun = i;
+	}
 	pthread_mutex_unlock(&t->lock);
 	return lun == UINT32_MAX ? NULL : scsi_itl_get(n, lun);
 }
