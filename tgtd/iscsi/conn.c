@@ -118,6 +118,7 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 	conn->local = *local;
 	conn->tpgt = tpgt;
 	conn->node_wish = -1;
+	conn->rx_max = ISCSI_LOGIN_DSL;
 	iscsi_addr_text(peer, conn->peer_text, sizeof(conn->peer_text));
 	list_init(&conn->tasks);
 	list_init(&conn->sess_link);
@@ -142,6 +143,8 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(conn->loop == s->loop);
 	conn->sess = s;
+	conn->rx_max = conn->tp->iser ? MAX(conn->params.target_recv_dsl, (uint32_t)ISCSI_LOGIN_DSL) : conn->params.max_recv_dsl;
+	conn->collapse = !conn->tp->iser && !conn->params.error_recovery_level;
 	list_add_tail(&s->conns, &conn->sess_link);
 	if (!iscsi_conn_event(conn, CONN_EV_LOGIN_DONE))
 		return;

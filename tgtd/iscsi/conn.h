@@ -63,6 +63,8 @@ struct iscsi_conn {
 	struct iscsi_task *rx_task;
 	struct iscsi_ctl *rx_ctl;
 	uint32_t rx_len;
+	uint32_t rx_max;	/* the longest data segment that a header may announce now */
+	bool collapse;		/* status in the last Data-In: TCP at ErrorRecoveryLevel 0 */
 	uint8_t rx_bhs[ISCSI_BHS_LEN]; /* for a Reject */
 	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed in, set before iscsi_rx_pdu() */
 	struct iscsi_params params;
@@ -105,6 +107,16 @@ struct iscsi_conn {
 	int node_wish;		/* NUMA node of the adapter it came by, -1 unknown; the transport may set it */
 	char peer_text[64];	/* address without port */
 };
+
+static inline uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn)
+{
+	return conn->rx_max;
+}
+/* Between begin() and end(): is there anything that waits for end()? */
+static inline bool iscsi_rx_open(const struct iscsi_conn *conn)
+{
+	return conn->rx_task || conn->rx_ctl;
+}
 
 /* Performs and logs a transition; an illegal one ends the connection. False then. */
 bool iscsi_conn_event(struct iscsi_conn *conn, enum iscsi_conn_event ev);

@@ -27,7 +27,7 @@ static inline void leave_window(struct iscsi_session *s, struct iscsi_task *t)
 	iscsi_session_task_del(s, t);
 }
 
-void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs)
+static inline void stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs)
 {
 	struct iscsi_session *s = conn->sess;
 
@@ -48,6 +48,11 @@ void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bh
 		put_be32(bhs + BHS_STAT_SN, conn->stat_sn);
 	}
 	put_window(s, bhs);
+}
+
+void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs)
+{
+	stamp(conn, pdu, bhs);
 }
 
 /* ---- Data-In ------------------------------------------------------------------------------------------------ */
@@ -95,7 +100,7 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 		bhs[1] |= BHS_DATAIN_STATUS | t->residual_flags;
 		bhs[3] = t->cmd.status;
 		put_be32(bhs + BHS_RESIDUAL, t->residual);
-		iscsi_pdu_stamp(conn, pdu, bhs);
+		stamp(conn, pdu, bhs);
 	} else {
 		put_window(conn->sess, bhs);
 	}
@@ -230,8 +235,8 @@ void iscsi_task_respond(struct iscsi_task *t)
 
 	t->state = TASK_RESPONDING;
 	residual(t);
-	if (likely(tail && tail->len && (c->status == SAM_GOOD || c->status == SAM_CONDITION_MET) && !t->conn->tp->iser &&
-		   !c->dir_out && !t->conn->params.error_recovery_level)) {
+	if (likely(tail && tail->len && t->conn->collapse && !c->dir_out &&
+		   (c->status == SAM_GOOD || c->status == SAM_CONDITION_MET))) {
 		send_data(t, tail, PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN);
 		return;
 	}

@@ -8,13 +8,6 @@
 
 #include "tgtd/iscsi/core.h"
 
-uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn)
-{
-	if (!conn->sess)
-		return ISCSI_LOGIN_DSL;
-	return conn->tp->iser ? MAX(conn->params.target_recv_dsl, ISCSI_LOGIN_DSL) : conn->params.max_recv_dsl;
-}
-
 /* ---- SCSI Command (RFC 7143 11.3) ------------------------------------------------------------------------- */
 
 static void command_start(struct iscsi_task *t)
@@ -313,8 +306,9 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	if (unlikely(conn->failed))
 		return false;
 	ASSERT(!conn->rx_stopped && !conn->rx_task && !conn->rx_ctl);
-	memcpy(conn->rx_bhs, bhs, ISCSI_BHS_LEN);
 	conn->rx_len = bhs_data_len(bhs);
+	if (conn->rx_len)
+		memcpy(conn->rx_bhs, bhs, ISCSI_BHS_LEN);
 	conn->sink.kind = SINK_DISCARD;
 	if (unlikely(!conn->sess)) {
 		iscsi_login_begin(conn, bhs, ahs_len);

@@ -26,15 +26,6 @@ void iscsi_session_init(struct iscsi_session *s)
 
 /* ---- CmdSN (RFC 7143 4.2.2.1) ------------------------------------------------------------------------------- */
 
-int iscsi_session_order(struct iscsi_session *s, uint32_t cmd_sn)
-{
-	if (likely(cmd_sn == s->exp_cmd_sn))
-		return sn_le(cmd_sn, s->max_cmd_sn) ? 0 : -EAGAIN;
-	if (sn_lt(cmd_sn, s->exp_cmd_sn) || sn_lt(s->max_cmd_sn, cmd_sn))
-		return -EAGAIN;
-	return 1;
-}
-
 void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p)
 {
 	struct list *at = s->held.prev;
@@ -49,13 +40,7 @@ void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p)
 	list_insert_after(at, &p->link);
 }
 
-void iscsi_session_take(struct iscsi_session *s)
-{
-	/* Other threads look at it for login responses (registry.c). */
-	__atomic_store_n(&s->exp_cmd_sn, s->exp_cmd_sn + 1, __ATOMIC_RELAXED);
-}
-
-void iscsi_session_run_held(struct iscsi_session *s)
+void iscsi_session_run_held_slow(struct iscsi_session *s)
 {
 	while (unlikely(!list_empty(&s->held))) {
 		struct iscsi_pending *p = list_first(&s->held, struct iscsi_pending, link);
@@ -94,45 +79,6 @@ void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn)
 	p->cmd_sn = cmd_sn;
 	p->run = p->drop = hole_over;
 	iscsi_session_hold(s, p);
-}
-
-/* ---- tasks by ITT ------------------------------------------------------------------------------------------- */
-
-static inline unsigned bucket_of(uint32_t itt)
-{
-	return (itt * 0x9e3779b1u) >> 26;
-}
-static_assert(ISCSI_TASK_BUCKETS == 64, "bucket_of() gives six bits");
-
-struct iscsi_task *iscsi_session_task(struct iscsi_session *s, uint32_t itt)
-{
-	struct iscsi_task *t = s->tasks[bucket_of(itt)];
-
-	while (t && t->itt != itt)
-		t = t->hash_next;
-	return t;
-}
-
-void iscsi_session_task_add(struct iscsi_session *s, struct iscsi_task *t)
-{
-	struct iscsi_task **head = &s->tasks[bucket_of(t->itt)];
-
-	t->hash_next = *head;
-	*head = t;
-	t->hashed = true;
-	t->serial = s->next_serial++;
-}
-
-void iscsi_session_task_del(struct iscsi_session *s, struct iscsi_task *t)
-{
-	struct iscsi_task **p = &s->tasks[bucket_of(t->itt)];
-
-	if (!t->hashed)
-		return;
-	while (*p != t)
-		p = &(*p)->hash_next;
-	*p = t->hash_next;
-	t->hashed = false;
 }
 
 /* ---- aborting many ------------------------------------------------------------------------------------------ */

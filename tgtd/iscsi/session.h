@@ -67,19 +67,70 @@ struct iscsi_session {
 	struct loop_msg msg;	/* main <-> loop */
 };
 
-/* Loop of the session. */
+/* Loop of the session. What every command passes through is inline. */
+
 /* Where does a non-immediate request stand? -EAGAIN: seen already or outside of the window: drop it
  * silently (RFC 7143 4.2.2.1). 0: take it now. 1: hold it. */
-int iscsi_session_order(struct iscsi_session *s, uint32_t cmd_sn);
-/* The request with ExpCmdSN is being taken. */
-void iscsi_session_take(struct iscsi_session *s);
+static inline int iscsi_session_order(const struct iscsi_session *s, uint32_t cmd_sn)
+{
+	if (unlikely(sn_lt(cmd_sn, s->exp_cmd_sn) || sn_lt(s->max_cmd_sn, cmd_sn)))
+		return -EAGAIN;
+	return cmd_sn != s->exp_cmd_sn;
+}
+
+/* The request with ExpCmdSN is being taken. (Main looks at it for login responses.) */
+static inline void iscsi_session_take(struct iscsi_session *s)
+{
+	__atomic_store_n(&s->exp_cmd_sn, s->exp_cmd_sn + 1, __ATOMIC_RELAXED);
+}
+
 /* Then: runs what waited for that (each is taken before its run()). */
-void iscsi_session_run_held(struct iscsi_session *s);
+void iscsi_session_run_held_slow(struct iscsi_session *s);
+static inline void iscsi_session_run_held(struct iscsi_session *s)
+{
+	if (unlikely(!list_empty(&s->held)))
+		iscsi_session_run_held_slow(s);
+}
 void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p);
 /* @cmd_sn will not come, or shall have no effect when it comes (ABORT TASK of a command not arrived). */
 void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn);
-struct iscsi_task *iscsi_session_task(struct iscsi_session *s, uint32_t itt);
-void iscsi_session_task_add(struct iscsi_session *s, struct iscsi_task *t);
-void iscsi_session_task_del(struct iscsi_session *s, struct iscsi_task *t);
+
+static inline unsigned iscsi_itt_bucket(uint32_t itt)
+{
+	static_assert(ISCSI_TASK_BUCKETS == 64, "six bits");
+	return (itt * 0x9e3779b1u) >> 26;
+}
+
+static inline struct iscsi_task *iscsi_session_task(struct iscsi_session *s, uint32_t itt)
+{
+	struct iscsi_task *t = s->tasks[iscsi_itt_bucket(itt)];
+
+	while (t && t->itt != itt)
+		t = t->hash_next;
+	return t;
+}
+
+static inline void iscsi_session_task_add(struct iscsi_session *s, struct iscsi_task *t)
+{
+	struct iscsi_task **head = &s->tasks[iscsi_itt_bucket(t->itt)];
+
+	t->hash_next = *head;
+	*head = t;
+	t->hashed = true;
+	t->serial = s->next_serial++;
+}
+
+static inline void iscsi_session_task_del(struct iscsi_session *s, struct iscsi_task *t)
+{
+	struct iscsi_task **p;
+
+	if (!t->hashed)
+		return;
+	p = &s->tasks[iscsi_itt_bucket(t->itt)];
+	while (unlikely(*p != t))
+		p = &(*p)->hash_next;
+	*p = t->hash_next;
+	t->hashed = false;
+}
 
 #endif

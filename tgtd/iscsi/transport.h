@@ -146,8 +146,8 @@ struct iscsi_sink {
 	uint8_t *flat;		/* SINK_FLAT */
 };
 
-/* The longest data segment that this header may announce now; larger ends the connection. */
-uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn);
+/* iscsi_rx_max_data() (conn.h): the longest data segment that a header may announce now; larger ends the
+ * connection. iscsi_rx_open(): without data, end() is needed only when this is true. */
 /* False: the connection has ended (do not touch it any more in this up-call). */
 bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len) must_check;
 /* A header that is to come to iscsi_rx_begin() soon, not checked in any way: see scsi_cmd_hint(). */

@@ -12,7 +12,7 @@
 #define TCP_RX_BUF (256 * 1024)	 /* bytes asked of one receive call */
 #define TCP_RX_STASH 96		 /* a piece of a header that may wait without a whole buffer */
 #define TCP_TX_IOVS 512		 /* of one send call; well below IOV_MAX */
-#define TCP_TX_HEADERS 128	 /* Data-In PDUs in it */
+#define TCP_TX_HEADERS 192	 /* Data-In PDUs in it */
 #define TCP_TX_BYTES (4u << 20)	 /* about so much payload in it */
 #define TCP_TX_DEADLINE_S 60	 /* a peer that takes nothing for so long is gone */
 #define TCP_LINGER_MS 1000	 /* for a last response to be read before the socket closes */

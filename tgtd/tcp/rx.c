@@ -110,6 +110,8 @@ static bool parse_header(struct tcp_conn *tc)
 		__builtin_prefetch(tc->buf->data + tc->head);
 	if (unlikely(!iscsi_rx_begin(conn, p, p + ISCSI_BHS_LEN, ahs)))
 		return false;
+	if (likely(!tc->data_len && !iscsi_rx_open(conn)))
+		return !conn->rx_stopped; /* that was all of it: the next header */
 	tc->rx_state = tc->data_len ? RX_DATA : RX_TRAILER;
 	return true;
 }
@@ -179,7 +181,9 @@ static void parse(struct tcp_conn *tc)
 	while (more) {
 		switch ((enum tcp_rx_state)tc->rx_state) {
 		case RX_HEADER:
-			more = parse_header(tc);
+			do
+				more = parse_header(tc);
+			while (more && tc->rx_state == RX_HEADER);
 			break;
 		case RX_DATA:
 			more = parse_data(tc);

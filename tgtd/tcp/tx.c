@@ -31,7 +31,9 @@ void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(!tc->closing);
-	if (pdu->kind == PDU_DATA_IN) {
+	if (pdu->kind == PDU_DATA_IN && likely(!pdu->seg_off)) {
+		pdu->tp_word[0] = pdu->tp_word[1] = 0;
+	} else if (pdu->kind == PDU_DATA_IN) {
 		/* Cursor in the fragment list: index, offset. */
 		const struct frags *f = &pdu->seg->io.data;
 		uint64_t i = 0, off = pdu->seg_off;
@@ -103,10 +105,13 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 
 		if (b->nheaders == TCP_TX_HEADERS || b->n + 3 > TCP_TX_IOVS || b->bytes >= TCP_TX_BYTES)
 			return false;
-		max = reach(pdu, TCP_TX_IOVS - b->n - 2);
-		/* Rather a whole PDU in the next batch than a scrap in this one. */
-		if (max < 16384 && max < pdu->seg_end - pdu->seg_off && b->n)
-			return false;
+		max = left = pdu->seg_end - pdu->seg_off;
+		if (f->v[pdu->tp_word[0]].len - pdu->tp_word[1] < left) {
+			max = reach(pdu, TCP_TX_IOVS - b->n - 2);
+			/* Rather a whole PDU in the next batch than a scrap in this one. */
+			if (max < 16384 && max < left && b->n)
+				return false;
+		}
 		len = left = iscsi_datain_header(&tc->conn, pdu, h->bhs, max);
 		if (unlikely(!len)) {
 			ASSERT(b->n);
@@ -143,8 +148,11 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 
 static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 {
-	while (!list_empty(&tc->queue) && b->n + 4 <= TCP_TX_IOVS && b->bytes < TCP_TX_BYTES) {
-		struct iscsi_pdu *pdu = list_first(&tc->queue, struct iscsi_pdu, link);
+	struct list *at = tc->queue.next;
+	uint64_t n = 0;
+
+	for (; at != &tc->queue && b->n + 4 <= TCP_TX_IOVS && b->bytes < TCP_TX_BYTES; at = at->next, n++) {
+		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 
 		if (pdu->kind == PDU_DATA_IN) {
 			if (!build_data_in(tc, b, pdu))
@@ -152,9 +160,18 @@ static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 		} else {
 			build_control(tc, b, pdu);
 		}
-		list_del(&pdu->link);
-		list_add_tail(&b->pdus, &pdu->link);
-		metric_inc(M_tcp_tx_pdus);
+	}
+	metric_add(M_tcp_tx_pdus, n);
+	/* Everything before @at is in the batch. */
+	if (at != tc->queue.next) {
+		struct list *first = tc->queue.next, *last = at->prev;
+
+		tc->queue.next = at;
+		at->prev = &tc->queue;
+		b->pdus.next = first;
+		first->prev = &b->pdus;
+		b->pdus.prev = last;
+		last->next = &b->pdus;
 	}
 }
 
@@ -192,12 +209,15 @@ static void deadline(struct timer *t)
 	loop_timer_arm(tc->conn.loop, t, TCP_TX_DEADLINE_S * NSEC_PER_SEC);
 }
 
+/* The list is a local one that nobody else can reach; done() may reuse the PDU at once. */
 static void give_back(struct list *pdus)
 {
-	while (!list_empty(pdus)) {
-		struct iscsi_pdu *pdu = list_first(pdus, struct iscsi_pdu, link);
+	struct list *at = pdus->next, *next;
 
-		list_del(&pdu->link);
+	for (; at != pdus; at = next) {
+		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
+
+		next = at->next;
 		pdu->done(pdu);
 	}
 }
