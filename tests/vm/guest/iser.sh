@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # iSER over soft-RoCE with the kernel's ib_iser: discovery, CHAP, ext4, fio up to 4 MiB, the same LU over
-# TCP at the same time, both sides verifying what the other wrote, and libiscsi.
+# TCP at the same time, both sides verifying what the other wrote. (libiscsi over iSER has a scenario of
+# its own; 1.19 cannot do CHAP there.)
 
 T=iqn.2026-11.net.tgtd:iser
 P=$RDMA_IP:3260
@@ -64,7 +65,6 @@ need 'login over TCP beside it' login $T $P
 need 'LUN 2 over iSER' wait_sd RDMA_SD $T 2 iser
 need 'LUN 2 over TCP' wait_sd TCP_SD $T 2 tcp
 step 'each side verifies what the other wrote' both_sides
-step 'libiscsi over iSER' conformance iser://vm%verysecret12@$P/$T/2 SCSI.Read6
 step 'logout from iSER' logout $T $P iser
 step 'logout from TCP' logout $T $P
 step 'kernel log' kernel_clean 'detected conn error'
