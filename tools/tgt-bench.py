@@ -812,7 +812,13 @@ def main():
     return 1 if bench.trouble else 0
 
 
+def leave(signum, frame):
+    """Ended from outside: what was started is stopped on the way out."""
+    raise KeyboardInterrupt
+
+
 if __name__ == '__main__':
+    signal.signal(signal.SIGTERM, leave)
     try:
         sys.exit(main())
     except Trouble as t:
