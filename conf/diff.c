@@ -99,18 +99,23 @@ static const struct conf_user *find_user(const struct list *users, const struct 
 
 static void account_exists(struct planner *p, const struct conf_user *u)
 {
-	struct adm_req *req;
-
-	if (conf_get(&p->accounts, u->user))
-		return;
+	const char *known = conf_get(&p->accounts, u->user);
 	uint32_t tid = p->tid;
+	struct adm_req *req;
+	struct conf_kv *kv;
 
+	if (known && strcmp(known, CONF_STALE))
+		return;
 	p->tid = 0; /* an account is the daemon's, not a target's */
-	req = request(p, ADM_ACCOUNT, ADM_NEW);
+	req = request(p, ADM_ACCOUNT, known ? ADM_UPDATE : ADM_NEW);
 	p->tid = tid;
 	req->text[ADM_T_USER] = u->user;
 	req->text[ADM_T_PASSWORD] = u->password;
-	conf_add_kv(p->c, &p->accounts, u->user, "");
+	list_for_each(kv, &p->accounts, link)
+		if (!strcmp(kv->key, u->user))
+			kv->value = "";
+	if (!known)
+		conf_add_kv(p->c, &p->accounts, u->user, "");
 }
 
 static void bind_user(struct planner *p, const struct conf_user *u, enum adm_op op)
@@ -126,9 +131,9 @@ static void diff_users(struct planner *p, const struct list *have, const struct 
 	const struct conf_user *u;
 
 	list_for_each(u, want, link) {
+		account_exists(p, u);
 		if (have && find_user(have, u))
 			continue;
-		account_exists(p, u);
 		/* there is room for one outgoing user only: the old one leaves first */
 		const struct conf_user *old = NULL;
 
@@ -540,7 +545,7 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 
 	list_init(&p.accounts);
 	list_for_each(account, &have->accounts, link)
-		conf_add_kv(want, &p.accounts, account->key, "");
+		conf_add_kv(want, &p.accounts, account->key, account->value);
 	list_for_each(t, &have->targets, link)
 		p.next_tid = MAX(p.next_tid, t->tid);
 	/* what goes makes room (devices, tids) for what comes */

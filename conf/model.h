@@ -19,6 +19,7 @@
 
 /* What stands in printed text for a password that is not known; as tgt-admin has always written. */
 #define CONF_NO_PASSWORD "PLEASE_CORRECT_THE_PASSWORD"
+#define CONF_STALE "stale"
 /* `initiator-address NONE`: no rule at all, so that nobody may log in. */
 #define CONF_NOBODY "NONE"
 
@@ -76,7 +77,9 @@ struct conf {
 	struct list targets;
 	struct list system; /* conf_kv: iSNS* */
 	struct list users;  /* discovery */
-	struct list accounts; /* conf_kv, key = user: what the daemon has, bound or not; diff.c */
+	/* What the daemon has, bound or not; diff.c. conf_kv: key is the user, value CONF_STALE when its
+	 * password is not the one that is wanted. */
+	struct list accounts;
 	const char *default_driver;
 	bool ignore_errors;
 	int control_port; /* -1: not said */

@@ -136,6 +136,40 @@ static void load_daemon(void)
 	free(accounts);
 }
 
+/* Marks accounts whose password is another than the file's. The daemon tells no password, but whether
+ * one is right. */
+static void compare_passwords(const struct list *users)
+{
+	struct conf_kv *account;
+	struct conf_user *u;
+
+	list_for_each(u, users, link) {
+		list_for_each(account, &g.have.accounts, link) {
+			struct adm_req req;
+			struct adm_reply reply;
+
+			if (strcmp(account->key, u->user))
+				continue;
+			adm_req_init(&req, ADM_ACCOUNT, ADM_SHOW);
+			req.text[ADM_T_USER] = u->user;
+			req.text[ADM_T_PASSWORD] = u->password;
+			call(&req, &reply);
+			if (reply.status == ADM_OK && !*reply.text)
+				account->value = CONF_STALE;
+			adm_reply_free(&reply);
+		}
+	}
+}
+
+static void compare_all_passwords(void)
+{
+	struct conf_target *t;
+
+	compare_passwords(&g.want.users);
+	list_for_each(t, &g.want.targets, link)
+		compare_passwords(&t->users);
+}
+
 /* Does anybody use this target? */
 static bool in_use(uint32_t tid)
 {
@@ -402,6 +436,7 @@ static int do_execute(void)
 
 	load_file();
 	load_daemon();
+	compare_all_passwords();
 	conf_diff(&g.have, &g.want, &scope, &steps);
 	return execute(&steps);
 }
@@ -415,6 +450,7 @@ static int do_update(const char *value)
 		help_value("update");
 	load_file();
 	load_daemon();
+	compare_all_passwords();
 	if (strcmp(value, "ALL")) {
 		struct conf_target *t = select_target(&g.have, value);
 

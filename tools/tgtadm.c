@@ -95,7 +95,7 @@ __attribute__((noreturn)) static void help(void)
 	       "         [--blocksize <bytes>] [--device-type disk]\n"
 	       "  --mode logicalunit --op update --tid <id> --lun <lun> --params <name>=<value>[,...]\n"
 	       "  --mode logicalunit --op delete|stat --tid <id> --lun <lun>\n"
-	       "  --mode account --op new --user <name> --password <secret>\n"
+	       "  --mode account --op new|update --user <name> --password <secret>\n"
 	       "  --mode account --op delete --user <name>\n"
 	       "  --mode account --op bind|unbind --user <name> [--tid <id>] [--outgoing]\n"
 	       "  --mode account --op show\n"
@@ -204,6 +204,7 @@ static const struct rule rules[] = {
 	{ ADM_LU, ADM_UPDATE, "LmofytlPC", NEED_TID | NEED_LUN, true },
 
 	{ ADM_ACCOUNT, ADM_NEW, "LmoupfC", NEED_USER | NEED_PASSWORD, false },
+	{ ADM_ACCOUNT, ADM_UPDATE, "LmoupC", NEED_USER | NEED_PASSWORD, false },
 	{ ADM_ACCOUNT, ADM_SHOW, "LmoC", 0, false },
 	{ ADM_ACCOUNT, ADM_DELETE, "LmouC", 0, false },
 	{ ADM_ACCOUNT, ADM_BIND, "LmotuOC", NEED_USER, false },

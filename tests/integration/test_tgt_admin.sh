@@ -92,6 +92,21 @@ is "a new disk is one request" test "$(printf '%s\n' "$out" | grep -c '^tgtadm '
 adm -m target -o show
 is "a new disk is there" has "Backing store path: $dir/disk6"
 
+sed -i "s/user1 secretpass12/user1 secretpass99/" "$conf"
+admin --update ALL -v
+is "a new password is one request" test "$(printf '%s\n' "$out" | grep '^tgtadm ')" = \
+	"tgtadm -C 0 --lld iscsi --mode account --op update --user=user1 --password=secretpass99"
+admin --update ALL -v
+is "which is made once" said 0 ""
+sed -i "s/\twrite-cache off/\twrite-cache off\n\tnop_interval 17/" "$conf"
+admin --update ALL
+adm -m target -o show -t 10
+is "nop_interval is set" has_line "nop_interval=17"
+sed -i "/nop_interval/d" "$conf"
+admin --update ALL
+adm -m target -o show -t 10
+is "and goes back" has_line "nop_interval=0"
+
 # ---- with an initiator logged in
 iscsi-perf -i iqn.2026-11.org.example:init "iscsi://127.0.0.1:$port/iqn.2026-11.org.example:plain/1" >/dev/null 2>&1 &
 perf=$!

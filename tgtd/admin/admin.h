@@ -27,10 +27,6 @@ struct admin_conf {
 	 * handed to the kernel; its connection stays open until admin_stop(), so that the tool can
 	 * wait for the daemon's end. */
 	void (*request_shutdown)(void *arg);
-	/* `portal` verbs pass through here after the TCP portal was bound / before it is closed, so
-	 * that main() can have iSER listen too. May be NULL. 0 or -errno. */
-	int (*portal_added)(void *arg, const char *text);
-	void (*portal_deleted)(void *arg, const char *text);
 	void *arg;
 };
 

@@ -596,6 +596,15 @@ static enum adm_status account_new(struct adm_call *call)
 	return account_status(call, iscsi_account_new(user, password));
 }
 
+static enum adm_status account_update(struct adm_call *call)
+{
+	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
+
+	if (!user || !password)
+		return refuse(call, ADM_INVALID_REQUEST, "a user and a password are needed");
+	return account_status(call, iscsi_account_set_password(user, password));
+}
+
 static enum adm_status account_delete(struct adm_call *call)
 {
 	if (!call->req.text[ADM_T_USER])
@@ -630,8 +639,16 @@ static enum adm_status account_unbind(struct adm_call *call)
 	return account_bind_or_not(call, false);
 }
 
+/* With a user and a password: shows the user if that is the password. */
 static enum adm_status account_show(struct adm_call *call)
 {
+	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
+
+	if (user && password) {
+		if (iscsi_account_check(user, password))
+			out_printf(&call->out, "Account list:\n    %s\n", user);
+		return ADM_OK;
+	}
 	show_accounts(call);
 	return ADM_OK;
 }
@@ -655,11 +672,6 @@ static enum adm_status portal_new(struct adm_call *call)
 	if (!text)
 		return refuse(call, ADM_INVALID_REQUEST, "expected portal=<ip>[:<port>]");
 	err = iscsi_portal_add(text);
-	if (!err && adm.conf.portal_added) {
-		err = adm.conf.portal_added(adm.conf.arg, text);
-		if (err)
-			(void)!iscsi_portal_delete(text);
-	}
 	return err ? refuse_errno(call, err, text) : ADM_OK;
 }
 
@@ -671,11 +683,7 @@ static enum adm_status portal_delete(struct adm_call *call)
 	if (!text)
 		return refuse(call, ADM_INVALID_REQUEST, "expected portal=<ip>[:<port>]");
 	err = iscsi_portal_delete(text);
-	if (err)
-		return refuse_errno(call, err, text);
-	if (adm.conf.portal_deleted)
-		adm.conf.portal_deleted(adm.conf.arg, text);
-	return ADM_OK;
+	return err ? refuse_errno(call, err, text) : ADM_OK;
 }
 
 static enum adm_status portal_show(struct adm_call *call)
@@ -800,6 +808,7 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 	},
 	[ADM_ACCOUNT] = {
 		[ADM_NEW] = account_new, [ADM_DELETE] = account_delete, [ADM_BIND] = account_bind,
+		[ADM_UPDATE] = account_update,
 		[ADM_UNBIND] = account_unbind, [ADM_SHOW] = account_show,
 	},
 	[ADM_PORTAL] = { [ADM_NEW] = portal_new, [ADM_DELETE] = portal_delete, [ADM_SHOW] = portal_show },

@@ -53,6 +53,32 @@ int iscsi_account_new(const char *user, const char *password)
 	return 0;
 }
 
+int iscsi_account_set_password(const char *user, const char *password)
+{
+	struct account *a = account_find(user);
+	char *copy;
+
+	if (!a)
+		return -ENOENT;
+	if (!*password || strlen(password) > TEXT_VALUE_MAX)
+		return -EINVAL;
+	copy = strdup(password);
+	if (!copy)
+		return -ENOMEM;
+	OPENSSL_cleanse(a->password, strlen(a->password));
+	free(a->password);
+	a->password = copy;
+	return 0;
+}
+
+bool iscsi_account_check(const char *user, const char *password)
+{
+	struct account *a = account_find(user);
+	size_t len = strlen(password);
+
+	return a && strlen(a->password) == len && !CRYPTO_memcmp(a->password, password, len);
+}
+
 static bool set_remove(struct account_set *s, struct account *a, bool outgoing)
 {
 	if (outgoing) {

@@ -62,6 +62,10 @@ int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns)
 /* ---- accounts (CHAP) --------------------------------------------------------------------------------- */
 int iscsi_account_new(const char *user, const char *password) must_check; /* -EEXIST -EINVAL -ENOMEM */
 int iscsi_account_delete(const char *user) must_check; /* -ENOENT; unbinds everywhere */
+/* For logins from now on. 0, -ENOENT, -EINVAL, -ENOMEM. */
+int iscsi_account_set_password(const char *user, const char *password) must_check;
+/* Does this user have this password? */
+bool iscsi_account_check(const char *user, const char *password);
 void iscsi_account_each(void (*fn)(const char *user, void *arg), void *arg);
 /* @t NULL: discovery. One outgoing account per target (-EBUSY: "already has an outgoing account"),
  * incoming ones up to 64 (-ENOSPC "too many accounts"); -EEXIST already bound; -ENOENT no such user. */

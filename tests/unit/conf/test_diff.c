@@ -128,6 +128,11 @@ static void do_account(struct conf *d, struct list *users, const struct adm_req 
 		conf_add_kv(d, &d->accounts, name, "");
 		return;
 	}
+	if (r->op == ADM_UPDATE) {
+		ck_assert_str_eq(conf_get(&d->accounts, name), CONF_STALE);
+		set_kv(d, &d->accounts, name, "");
+		return;
+	}
 	ck_assert_msg(conf_get(&d->accounts, name) != NULL, "no account %s", name);
 	list_for_each(u, users, link) {
 		outgoing += u->outgoing;
@@ -478,7 +483,7 @@ static void as_daemon(struct conf *d)
 			lu_as_daemon(d, lu);
 		list_for_each(u, &t->users, link)
 			if (!conf_get(&d->accounts, u->user))
-				conf_add_kv(d, &d->accounts, u->user, "");
+				conf_add_kv(d, &d->accounts, u->user, rnd(2) ? "" : CONF_STALE);
 	}
 }
 
