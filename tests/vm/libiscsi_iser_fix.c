@@ -79,15 +79,19 @@ int iscsi_destroy_context(struct iscsi_context *iscsi)
 	return 0;
 }
 
-/* Tests whose name is CU_LEAVE_OUT are left out: those that make this libiscsi crash. The tool looks at the
- * answer only for being one. */
+/* Tests named in CU_LEAVE_OUT ("Suite.Test:...", "*" for any suite) are left out: those that make this libiscsi
+ * crash, or that send more by one command than it can: it then reports success without sending anything, and the
+ * CmdSN that it used up is missed for ever. The tool looks at the answer only for being one. */
 struct CU_Test *CU_add_test(struct CU_Suite *suite, const char *name, void (*fn)(void))
 {
 	struct CU_Test *(*real)(struct CU_Suite *, const char *, void (*)(void)) = next_of("CU_add_test");
-	const char *out = getenv("CU_LEAVE_OUT");
+	const char *out = getenv("CU_LEAVE_OUT"), *suite_name = *(char **)suite; /* its first member */
 	static struct CU_Test *last;
+	char this[256], any[256];
 
-	if (out && last && !strcmp(name, out))
+	snprintf(this, sizeof(this), ":%s.%s:", suite_name, name);
+	snprintf(any, sizeof(any), ":*.%s:", name);
+	if (out && last && (strstr(out, this) || strstr(out, any)))
 		return last;
 	last = real(suite, name, fn);
 	return last;

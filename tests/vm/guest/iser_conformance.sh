@@ -7,7 +7,7 @@ T=iqn.2026-11.net.tgtd:cu
 P=$RDMA_IP:3260
 CU_LIMIT=1200
 
-configure() { target_new 1 $T && lun_new 1 1 aio /dev/ram0; }
+configure() { target_new 1 $T && lun_new 1 1 ram 64m; }
 
 # family SCHEME FAMILY: what the tool said about it is kept for skips().
 family() {
@@ -25,7 +25,6 @@ no_more_skips() {
 	[ "$(skips iser "$1")" -le "$(skips iscsi "$1")" ]
 }
 
-need 'memory disk' brd_up 1 65536
 need 'soft-RoCE device' rdma_up
 need 'tgtd starts' tgtd_start $P -- $TGTD_EXTRA
 need 'target and LUN' configure
