@@ -128,6 +128,11 @@ static void flush_done(struct blk_req *lower)
 		BUG_ON(!cur || page_of(p, cur)->io != io);
 		io_span(io, cur, &from, &to);
 		page_of(p, cur)->io = NULL;
+		/* The rest may go out by somebody else's hand, without FUA. (The owner's op is on this loop.) */
+		if (owner && (page_map_find(page_dirty(p, b), 0, from, true) < from ||
+			      page_map_find(page_dirty(p, b), to, dev->cache->geo.sectors, true) <
+				      dev->cache->geo.sectors))
+			op_of(owner)->flags |= OP_F_OTHERS;
 		if (cur != b) {
 			/* Replaced meanwhile; what it holds of us is its own business unless we failed. */
 			ASSERT(cur->state == PAGE_DIRTY);

@@ -63,6 +63,9 @@ static void bring_down(struct crash *c, uint64_t serial, uint64_t offset, uint64
 	list_for_each_safe(u, tmp, &c->log, link) {
 		if (u->serial > serial || u->offset >= offset + len || offset >= u->offset + u->len)
 			continue;
+		/* It goes whole; what it overwrote elsewhere must not land after it. (What is earlier
+		 * lies before it on the list, so @tmp stays.) */
+		bring_down(c, u->serial - 1, u->offset, u->len);
 		medium(c, BLK_WRITE, u->offset, u->len, u->data);
 		forget(c, u);
 	}

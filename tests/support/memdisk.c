@@ -114,6 +114,7 @@ static void md_close(struct blk *blk)
 {
 	struct memdisk *d = disk_of(blk);
 	munmap(d->data, d->blk.size);
+	free(d->blk.path);
 	free(d);
 }
 
@@ -140,5 +141,6 @@ struct memdisk *memdisk_create(uint64_t size, uint32_t block_size, const char *n
 	d->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO | BLK_CAP_VOLATILE;
 	d->blk.node = -1;
 	d->blk.identity = blk_identity(name);
+	d->blk.path = strdup(name);
 	return d;
 }
