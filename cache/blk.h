@@ -203,6 +203,7 @@ struct blk_open_args {
 	uint32_t block_size; /* 0: the store's own choice */
 	bool readonly;
 	bool sync;	     /* bsoflags sync */
+	bool shared;	     /* another LU of this daemon may have it open too: take no lock */
 	bool direct;	     /* bsoflags direct (default for aio; fallback is documented there) */
 	const struct topology *topo;
 	int node;

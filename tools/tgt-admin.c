@@ -266,6 +266,23 @@ static void imitate(struct conf_lu *lu)
 	close(fd);
 }
 
+/* The "path" of these is a size. */
+static bool is_size_store(const struct conf_lu *lu)
+{
+	const char *type = conf_get(&lu->options, "bs-type");
+
+	return type && (!strcmp(type, "ram") || !strcmp(type, "null"));
+}
+
+/* `allow-in-use yes` also means: by another LU of the daemon. */
+static void share(struct conf_lu *lu)
+{
+	const char *allow = conf_get(&lu->options, "allow-in-use");
+
+	if (allow && !strcmp(allow, "yes") && !conf_get(&lu->options, "bsopts") && !is_size_store(lu))
+		conf_add_kv(&g.want, &lu->options, "bsopts", "share=yes");
+}
+
 static void load_file(void)
 {
 	struct conf_error err;
@@ -291,23 +308,19 @@ static void load_file(void)
 	}
 	g.ignore_errors |= g.want.ignore_errors;
 	conf_resolve(&g.want);
-	list_for_each(t, &g.want.targets, link)
-		list_for_each(lu, &t->lus, link)
+	list_for_each(t, &g.want.targets, link) {
+		list_for_each(lu, &t->lus, link) {
+			share(lu);
 			if (lu->direct)
 				imitate(lu);
+		}
+	}
 	/* all or nothing: a fault anywhere, and nothing is changed */
 	if (conf_verify(&g.want, complain, NULL))
 		exit(1);
 }
 
 /* ---- doing ----------------------------------------------------------------------------------------------------- */
-
-static bool is_size_store(const struct conf_lu *lu)
-{
-	const char *type = conf_get(&lu->options, "bs-type");
-
-	return type && (!strcmp(type, "ram") || !strcmp(type, "null"));
-}
 
 static bool used_by_daemon(const char *path)
 {

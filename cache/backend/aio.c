@@ -389,7 +389,7 @@ struct blk *aio_open(const struct blk_open_args *args)
 	a->device = S_ISBLK(st.st_mode);
 	if (!a->device && !S_ISREG(st.st_mode))
 		return fail(a, args, EINVAL, "neither a regular file nor a block device");
-	err = args->readonly ? 0 : lock_store(a->store.fd);
+	err = args->readonly || args->shared ? 0 : lock_store(a->store.fd);
 	if (err == -EAGAIN || err == -EACCES)
 		return fail(a, args, EBUSY,
 			    "in use: another logical unit or daemon has it open for writing");

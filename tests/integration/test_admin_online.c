@@ -157,6 +157,39 @@ START_TEST(grow)
 	ck_assert_uint_eq(capacity(1), (48 << 20) / 512);
 	tgt_adm_ok(&t, "-m lu -o update -t 1 -l 1 -P refresh=1");
 	ck_assert_uint_eq(tur(1), 0);
+	/* the path that it has already is the same question */
+	file("lun-1-1", 64 << 20);
+	tgt_adm_ok(&t, "-m lu -o update -t 1 -l 1 -P path=%s/lun-1-1", t.dir);
+	ATTENTIONS(1, UA_CAPACITY);
+	ck_assert_uint_eq(capacity(1), (64 << 20) / 512);
+	end();
+}
+END_TEST
+
+/* One file in two targets: what is written here is read there, without a flush between. */
+START_TEST(shared_store)
+{
+	struct iscsi_context *first, *second;
+
+	begin();
+	tgt_target(&t, 2);
+	ck_assert_int_eq(tgt_adm(&t, "-m lu -o new -t 2 -l 1 -b %s/lun-1-1", t.dir), 22);
+	tgt_adm_ok(&t, "-m lu -o new -t 2 -l 1 -b %s/lun-1-1 -S share=yes", t.dir);
+	first = i;
+	second = tgt_login(&t, 2, 1, NULL);
+	for (int k = 1; k < 20; k++) {
+		i = k % 2 ? first : second;
+		write_one(1, (uint8_t)k);
+		i = k % 2 ? second : first;
+		ck_assert_int_eq(read_one(1), k);
+	}
+	/* the first goes, the other keeps the bytes */
+	i = second;
+	tgt_logout(first);
+	tgt_adm_ok(&t, "-m target -o delete -t 1 --force");
+	ck_assert_int_eq(read_one(1), 19);
+	write_one(1, 99);
+	ck_assert_int_eq(read_one(1), 99);
 	end();
 }
 END_TEST
@@ -314,5 +347,5 @@ START_TEST(delete_under_load)
 }
 END_TEST
 
-UNIT_MAIN("admin_online", 60, path, grow, readonly, offline, prevented_removal, luns_come_and_go, masks, write_cache,
+UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, prevented_removal, luns_come_and_go, masks, write_cache,
 	  delete_under_load)

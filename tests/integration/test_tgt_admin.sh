@@ -221,6 +221,22 @@ END
 conf=$dir/skip.conf
 admin -e -v
 is "a missing device is skipped" has "$dir/missing does not exist - please check the configuration file"
+admin --update ALL -v
+is "what was skipped is skipped again" has "Skipping device"
+cat >>"$dir/skip.conf" <<END
+<target iqn.2026-11.org.example:zz>
+	backing-store $dir/disk2
+</target>
+END
+admin --update ALL -v
+is "a device of another LU is skipped" has "Device $dir/disk2 is used (already tgtd target?)."
+sed -i '$d' "$dir/skip.conf"
+printf '\tallow-in-use yes\n</target>\n' >>"$dir/skip.conf"
+admin --update ALL
+is "unless it is allowed" succeeds
+adm --op show --mode target
+is "then two have it" test "$(printf '%s\n' "$out" | grep -c "path: $dir/disk2$")" = 2
+admin --delete iqn.2026-11.org.example:zz
 adm --op show --mode target
 is "the others are there" test "$(printf '%s\n' "$out" | grep -c 'Type: disk')" = 3
 admin --delete ALL

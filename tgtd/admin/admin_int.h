@@ -92,6 +92,7 @@ struct adm_lu {
 	uint8_t flags; /* ADM_BS_* */
 	bool uncached; /* no cache was wanted on its store */
 	bool write_through;
+	bool shared;   /* its store may be another LU's too */
 	struct adm_target *target;
 	struct scsi_lu *scsi;
 	struct list hash, link;
@@ -126,11 +127,11 @@ void registry_add_lu(struct adm_lu *lu);
 
 /* ---- store.c -------------------------------------------------------------------------------------------- */
 struct store_opts {
-	bool uncached, write_through;
+	bool uncached, write_through, shared;
 	int node; /* -1: anywhere */
 };
 bool store_parse_flags(const char *text, uint8_t *flags); /* --bsoflags */
-/* --bsopts: "cache=none|write-back|write-through" and "node=N", separated by ';' or ','. */
+/* --bsopts: cache=none|write-back|write-through, share=yes|no, node=N, separated by ';' or ','. */
 bool store_parse_opts(const char *text, struct store_opts *o);
 bool store_known(const char *bstype);
 
@@ -140,7 +141,7 @@ struct store_open {
 	const char *path, *bstype; /* path NULL: no medium */
 	uint32_t block_size;
 	uint8_t flags; /* ADM_BS_* */
-	bool uncached, write_through;
+	bool uncached, write_through, shared;
 	int node;
 	void (*done)(struct store_open *so); /* main loop, never from inside store_open() */
 	/* outcome: blk, or err and reason */

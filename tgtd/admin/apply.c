@@ -264,9 +264,10 @@ static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *wa
 		return refuse(call, ADM_INVALID_REQUEST, "bsoflags mean nothing to a store of type %s", lu->bstype);
 	if (!store_parse_opts(want->bsopts, o))
 		return refuse(call, ADM_INVALID_REQUEST,
-			      "bsopts are cache=none|write-back|write-through and node=<0..%u>, not '%s'",
+			      "bsopts are cache=none|write-back|write-through, share=yes (cached only), node=<0..%u>; not '%s'",
 			      adm.conf.topo->nnodes - 1, want->bsopts);
 	lu->uncached = o->uncached;
+	lu->shared = o->shared;
 	lu->write_through = o->write_through || (lu->flags & ADM_BS_SYNC);
 	*block_size = 0;
 	if (want->blocksize) {
@@ -372,6 +373,7 @@ static struct opening *opening_new(struct pending *p, const char *path, uint32_t
 		.flags = p->lu->flags,
 		.uncached = p->lu->uncached,
 		.write_through = p->lu->write_through,
+		.shared = p->lu->shared,
 		.node = p->lu->place.node,
 		.done = done,
 	};

@@ -53,6 +53,8 @@ bool store_parse_opts(const char *text, struct store_opts *o)
 			o->write_through = true;
 		} else if (!strcmp(word, "cache=write-back")) {
 			o->write_through = false;
+		} else if (!strcmp(word, "share=yes") || !strcmp(word, "share=no")) {
+			o->shared = word[6] == 'y';
 		} else if (!strncmp(word, "node=", 5) && isdigit((unsigned char)word[5])) {
 			char *end;
 			unsigned long node = strtoul(word + 5, &end, 10);
@@ -64,7 +66,8 @@ bool store_parse_opts(const char *text, struct store_opts *o)
 			return false;
 		}
 	}
-	return true;
+	/* two views of one store agree through the cache that they share */
+	return !(o->shared && o->uncached);
 }
 
 /* On the helper thread. */
@@ -74,6 +77,7 @@ static void open_work(struct scsi_work *w)
 	struct blk_open_args args = {
 		.path = so->path ? so->path : "4096", /* no medium: a sink that nobody reaches until it is replaced */
 		.block_size = so->block_size,
+		.shared = so->shared,
 		.sync = so->flags & ADM_BS_SYNC,
 		.direct = so->flags & ADM_BS_DIRECT,
 		.topo = adm.conf.topo,

@@ -513,6 +513,14 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 		if (value && !strcmp(pair, "path")) {
 			if (!lu)
 				return refuse(call, ADM_INVALID_REQUEST, "the controller has no backing store");
+			/* the store that it has: it may have grown */
+			if (lu->path && !strcmp(value, lu->path)) {
+				int err = scsi_lu_refresh(lu->scsi);
+
+				if (err)
+					return refuse_errno(call, err, value);
+				continue;
+			}
 			enum adm_status s = apply_lu_path(call, lu, value, lu_update_go_on, call);
 
 			return s == ADM_OK ? ADM_PENDING : s;

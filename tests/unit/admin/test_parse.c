@@ -32,6 +32,8 @@ START_TEST(options)
 	ck_assert(store_parse_opts("cache=none", &o) && o.uncached);
 	ck_assert(store_parse_opts("cache=write-through;node=1", &o) && o.write_through && o.node == 1);
 	ck_assert(store_parse_opts("node=0,cache=write-through,cache=write-back", &o) && !o.write_through && o.node == 0);
+	ck_assert(store_parse_opts("share=yes", &o) && o.shared);
+	ck_assert(!store_parse_opts("share=yes,cache=none", &o));
 	ck_assert(!store_parse_opts("node=2", &o));
 	ck_assert(!store_parse_opts("node=", &o));
 	ck_assert(!store_parse_opts("node=-1", &o));
