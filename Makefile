@@ -154,7 +154,7 @@ $(FUZZ_O)/bin/%: $(FUZZ_O)/obj/tests/fuzz/%.o $(FUZZ_O)/libfuzzed.a
 	clang -pthread -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_O)/libfuzzed.a $(LIBS_tgtd) -lcheck -lsubunit -lm
 
 SUMMARY := $(LOG)/summary
-RUN      = tests/run -l $(LOG) $(if $(SUM),-s $(SUM))
+RUN      = tests/run -l $(LOG) $(if $(SUM),-s $(SUM) -r 1)
 
 check-unit: $(UNIT)
 	@$(RUN) -j 2 -t 300 $(UNIT)
