@@ -279,6 +279,15 @@ too_short:
 	return 0;
 }
 
+static void select_synced(struct scsi_cmd *cmd)
+{
+	if (cmd->seg[1].io.status < 0) {
+		cmd->state |= CMD_WRITE;
+		scsi_sense_errno(cmd, cmd->seg[1].io.status, 0);
+	}
+	scsi_done(cmd);
+}
+
 static void mode_select(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
@@ -286,6 +295,7 @@ static void mode_select(struct scsi_cmd *cmd)
 	bool six = cmd->cdb[0] == 0x15, longlba, changed;
 	size_t head = six ? 4 : 8, len = cmd->heap_got, bd, at, bad, n;
 	struct scsi_mode m;
+	bool flush = false;
 
 	if (len < head) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
@@ -331,12 +341,21 @@ static void mode_select(struct scsi_cmd *cmd)
 	}
 	changed = memcmp(&m, &lu->mode, sizeof(m)) != 0;
 	if (changed) {
+		flush = lu->mode.wce && !m.wce && lu->blk;
 		lu->mode = m;
 		lu->generation++;
 		scsi_lu_update_gate_locked(lu);
 		scsi_ua_raise_locked(lu, cmd->itl, UA_MODE_CHANGED);
 	}
 	pthread_mutex_unlock(&lu->lock);
+	if (flush) { /* SBC-4 6.5.6: what was cached while WCE was one is written now */
+		struct blk_req *io = scsi_io(cmd);
+
+		io->op = BLK_SYNC;
+		io->offset = io->len = 0;
+		scsi_io_submit(cmd, select_synced);
+		return;
+	}
 	scsi_done(cmd);
 }
 

@@ -2,6 +2,7 @@
 /* Logical units: LUNs, unit attentions, update, another store, deletion, reservations of SPC-2, task
  * management, removable media. */
 #include <stdlib.h>
+#include <unistd.h>
 #include "events/bytes.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
@@ -353,6 +354,101 @@ static void removable(struct scsi_lu_conf *c)
 	c->removable = true;
 }
 
+static int refreshed;
+static void do_refresh(void *arg)
+{
+	refreshed = scsi_lu_refresh(h.lu);
+	(void)arg;
+}
+
+/* The file grows, tgtadm says so, initiators learn of it. */
+START_TEST(grow)
+{
+	char path[] = "/tmp/test_lu.XXXXXX";
+	struct blk_open_args args = { .path = path, .block_size = 512, .node = -1 };
+	struct host_nexus *n;
+	struct result r = { false, 0 };
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, 1 << 20), 0);
+	host_open(&h, "8m", 512);
+	n = host_login_ready(&h, "iqn.a");
+	other = blk_open("aio", &args);
+	ck_assert_ptr_nonnull(other);
+	host_do(&h, do_swap, &r);
+	ck_assert(host_wait(&h, &r.done));
+	while (host_tur(n, 1) != SAM_GOOD)
+		ck_assert_uint_eq(n->key, SENSE_UNIT_ATTENTION);
+	host_do(&h, do_refresh, NULL); /* nothing has changed */
+	ck_assert_int_eq(refreshed, 0);
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_int_eq(ftruncate(fd, 3 << 20), 0);
+	host_read10(n, 2048, 1);
+	ck_assert_str_eq(host_result(n), "05/21/00");
+	host_do(&h, do_refresh, NULL);
+	ck_assert_int_eq(refreshed, 0);
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "06/2a/09");
+	host_in(n, 1, (uint8_t[10]){ 0x25 }, 10, 8);
+	ck_assert_uint_eq(get_be32(n->in), 6143);
+	host_read10(n, 6143, 1);
+	ck_assert_str_eq(host_result(n), "good");
+	host_close(&h);
+	close(fd);
+	unlink(path);
+}
+END_TEST
+
+/* MODE SELECT: what may be changed is, what may not is refused as a whole, lengths are looked at. */
+START_TEST(mode_select)
+{
+	struct host_nexus *n;
+	uint8_t p[4 + 8 + 20 + 12] = { [3] = 8, [10] = 2, [12] = 0x08, 0x12, 0x10, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x80,
+				       [32] = 0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff };
+	uint8_t cdb[6] = { 0x15, 0x10, 0, 0, sizeof(p) };
+	struct scsi_lu_info info;
+
+	host_open(&h, "8m", 512);
+	n = host_login_ready(&h, "iqn.a");
+	host_out(n, 1, cdb, 6, p, sizeof(p)); /* WCE off, GLTSD on */
+	ck_assert_str_eq(host_result(n), "good");
+	scsi_lu_get_info(h.lu, &info);
+	ck_assert(!info.conf.write_cache);
+	host_in(n, 1, (uint8_t[]){ 0x1a, 8, 0x0a, 0, 64, 0 }, 6, 64);
+	ck_assert_uint_eq(n->in[4 + 2], 0x02);
+	p[14] |= 0x04; /* WCE on, and in the next page something that is not for changing */
+	p[32 + 3] = 0;
+	host_out(n, 1, cdb, 6, p, sizeof(p));
+	ck_assert_str_eq(host_result(n), "05/26/00");
+	ck_assert_uint_eq(get_be16(n->sense + 16), 35);
+	scsi_lu_get_info(h.lu, &info);
+	ck_assert(!info.conf.write_cache);
+	p[32 + 3] = 0x10;
+	for (unsigned len = 1; len < sizeof(p); len++) { /* cut anywhere but between the pages */
+		cdb[4] = (uint8_t)len;
+		host_out(n, 1, cdb, 6, p, len);
+		if (len == 12 || len == 32)
+			ck_assert_str_eq(host_result(n), "good");
+		else
+			ck_assert_str_eq(host_result(n), "05/1a/00");
+	}
+	cdb[4] = sizeof(p);
+	p[10] = 16; /* another block length */
+	host_out(n, 1, cdb, 6, p, sizeof(p));
+	ck_assert_str_eq(host_result(n), "05/26/00");
+	cdb[1] = 0x11; /* SP */
+	host_out(n, 1, cdb, 6, p, sizeof(p));
+	ck_assert_str_eq(host_result(n), "05/24/00");
+	/* a reset brings the configured values back */
+	ck_assert_int_eq(host_tmf(n, TMF_LU_RESET, 1), TMF_COMPLETE);
+	scsi_lu_get_info(h.lu, &info);
+	ck_assert(info.conf.write_cache);
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(removable_medium)
 {
 	struct host_nexus *a, *b;
@@ -468,5 +564,5 @@ START_TEST(statistics)
 }
 END_TEST
 
-UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management, deletion, another_store,
+UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management, deletion, another_store, grow, mode_select,
 	  removable_medium, masking, target_busy, statistics)
