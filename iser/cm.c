@@ -221,7 +221,7 @@ static void listener_lost(struct listener *l, const char *why)
 	loop_timer_arm(main_loop, &l->retry, 10 * NSEC_PER_MSEC);
 }
 
-static void device_gone(struct iser_dev *dev)
+void iser_cm_device_gone(struct iser_dev *dev)
 {
 	struct iser_conn *ic;
 
@@ -258,7 +258,7 @@ static void handle(struct rdma_cm_id *id, struct rdma_cm_id *listen_id, enum rdm
 		iser_cm_tell(ic, CM_DISCONNECTED);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		device_gone(ic->dev);
+		iser_cm_device_gone(ic->dev);
 		break;
 	case RDMA_CM_EVENT_ADDR_CHANGE: /* the path is not the one that was set up */
 	case RDMA_CM_EVENT_CONNECT_ERROR:

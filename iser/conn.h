@@ -218,6 +218,8 @@ int iser_cm_open(struct loop *main);
 void iser_cm_close(void);
 int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal);
 void iser_unlisten(void *portal);
+/* Ends all connections of the device, then the device. */
+void iser_cm_device_gone(struct iser_dev *dev);
 /* From main to the connection's loop. */
 void iser_cm_tell(struct iser_conn *ic, unsigned bits);
 

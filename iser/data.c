@@ -125,17 +125,20 @@ void iser_sq_done(struct iser_conn *ic, uint64_t number, bool ok)
 void iser_data_drop(struct iser_conn *ic)
 {
 	ASSERT(ic->sq_head == ic->sq_tail);
-	while (!list_empty(&ic->rdq)) {
-		struct scsi_seg *seg = list_first(&ic->rdq, struct scsi_seg, link);
+	for (;;) {
+		if (!list_empty(&ic->rdq)) {
+			struct scsi_seg *seg = list_first(&ic->rdq, struct scsi_seg, link);
 
-		list_del(&seg->link);
-		object_done(ic, seg, WR_READ, false);
-	}
-	while (!list_empty(&ic->txq)) {
-		struct iscsi_pdu *pdu = list_first(&ic->txq, struct iscsi_pdu, link);
+			list_del(&seg->link);
+			object_done(ic, seg, WR_READ, false);
+		} else if (!list_empty(&ic->txq)) {
+			struct iscsi_pdu *pdu = list_first(&ic->txq, struct iscsi_pdu, link);
 
-		list_del(&pdu->link);
-		object_done(ic, pdu, WR_SEND, false);
+			list_del(&pdu->link);
+			object_done(ic, pdu, WR_SEND, false);
+		} else {
+			break;
+		}
 	}
 }
 

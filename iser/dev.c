@@ -248,7 +248,7 @@ static void async_ready(struct loop_fd *lfd, uint32_t revents)
 		iser_v->ack_async_event(&ev);
 		if (type == IBV_EVENT_DEVICE_FATAL) {
 			log_error("iser: %s: fatal error of the device", dev->name);
-			iser_dev_removed(dev);
+			iser_cm_device_gone(dev);
 			return;
 		}
 		if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE)

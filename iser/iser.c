@@ -94,8 +94,19 @@ bool iser_running(void)
 	return registered && iser_dev_count() > 0;
 }
 
+/* What a run was like, for whoever looks at the log afterwards. */
+static void log_figures(void)
+{
+	for (unsigned m = 0; m < METRIC_COUNT; m++)
+		if (!strncmp(metric_name((enum metric)m), "iser_", 5))
+			log_info("iser: %s %llu", metric_name((enum metric)m) + 5,
+				 (unsigned long long)metric_read((enum metric)m));
+}
+
 void iser_stop(void)
 {
+	if (metric_read(M_iser_accepts))
+		log_figures();
 	iser_cm_close();
 	iser_dev_fini();
 	registered = false;

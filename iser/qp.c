@@ -237,6 +237,7 @@ static void finish(struct iser_conn *ic)
 	if (!iser_event(ic, IE_DRAINED))
 		BUG("an iSER connection that cannot end");
 	iser_data_drop(ic);
+	loop_undefer(&ic->flush); /* what was given back may have wanted to send */
 	ic->held = NULL;
 	iscsi_conn_closed(&ic->conn);
 }

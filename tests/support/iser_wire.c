@@ -11,6 +11,7 @@
 #include "iser/iser.h"
 #include "tests/support/iser_wire.h"
 
+const struct topology *ini_topology;
 static void *portal;
 static const char *reg_options;
 
@@ -19,7 +20,7 @@ static void start_on_loop(struct loop_msg *msg)
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(3260) };
 
 	(void)msg;
-	BUG_ON(iser_register(wire_target.loop, NULL, reg_options));
+	BUG_ON(iser_register(wire_target.loop, ini_topology, reg_options));
 	BUG_ON(iser_listen(wire_target.loop, (struct sockaddr *)&a, sizeof(a), 1, &portal));
 }
 

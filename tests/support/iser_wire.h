@@ -11,6 +11,8 @@
 #include "tests/support/rdmafake.h"
 #include "tests/support/wire.h"
 
+struct topology;
+
 struct ini {
 	struct fake_peer peer;
 	uint32_t itt, cmd_sn, exp_stat_sn, max_cmd_sn;
@@ -28,6 +30,8 @@ struct ini_pdu {
 	uint32_t len;
 };
 
+/* For iser_register(); NULL. */
+extern const struct topology *ini_topology;
 /* wire_target_start(), the stand-in, iser_register(@options) and a portal. */
 void ini_target_start(const char *options);
 /* All down again; checks that nothing is left. */

@@ -754,12 +754,25 @@ static int dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
+static struct ibv_async_event async_event;
+
+void rdmafake_async(struct fake_peer *p, enum ibv_event_type type)
+{
+	uint64_t one = 1;
+
+	async_event.event_type = type;
+	async_event.element.qp = p ? &p->qp->qp : NULL;
+	BUG_ON(write(context.async_fd, &one, 8) != 8);
+}
+
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
-	(void)ctx;
-	(void)ev;
-	errno = EAGAIN;
-	return -1;
+	uint64_t v;
+
+	if (read(ctx->async_fd, &v, 8) != 8)
+		return -1;
+	*ev = async_event;
+	return 0;
 }
 
 static void ack_async_event(struct ibv_async_event *ev)

@@ -65,6 +65,8 @@ struct fake_msg *rdmafake_recv(struct fake_peer *p);
 void rdmafake_disconnect(struct fake_peer *p);
 void rdmafake_peer_gone(struct fake_peer *p); /* forgets what is left in its inbox */
 void rdmafake_remove_device(void);
+/* An asynchronous event of the device, or of the connection's queue pair. */
+void rdmafake_async(struct fake_peer *p, enum ibv_event_type type);
 void rdmafake_event(struct rdma_cm_id *id, enum rdma_cm_event_type type);
 /* Lets up to @n held work requests of @p happen. */
 unsigned rdmafake_run(struct fake_peer *p, unsigned n);

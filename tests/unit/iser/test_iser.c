@@ -13,6 +13,7 @@ UNIT_MAIN("iser (built without rdma-core)", 5, not_built)
 #include "events/bug.h"
 #include "events/clock.h"
 #include "events/metrics.h"
+#include "events/topology.h"
 #include "iser/conn.h"
 #include "iser/iser.h"
 #include "tests/support/iser_wire.h"
@@ -538,6 +539,44 @@ START_TEST(device_removal)
 }
 END_TEST
 
+START_TEST(asynchronous_events)
+{
+	struct ini other, i;
+
+	ini_target_start("");
+	ini_up(&other, 1, 0x80);
+	ini_up(&i, 2, 0x80);
+	rdmafake_async(&i.peer, IBV_EVENT_QP_FATAL);
+	one_ends(&i, &other);
+	rdmafake_async(NULL, IBV_EVENT_DEVICE_FATAL);
+	ck_assert(ini_closed(&other));
+	rdmafake_peer_gone(&other.peer);
+	ck_assert(!iser_running());
+	ini_target_stop();
+}
+END_TEST
+
+/* R12: a connection wishes for the node of its adapter. */
+START_TEST(adapter_node)
+{
+	static struct topology t;
+	struct iser_conn *ic;
+	struct ini i;
+
+	ck_assert_int_eq(topology_simulate(&t, 4), 0);
+	t.nadapters = 2;
+	t.adapter[0] = (struct topo_adapter){ "eth0", false, 1 };
+	t.adapter[1] = (struct topo_adapter){ "fake0", true, 3 };
+	ini_topology = &t;
+	ini_target_start("");
+	ck_assert(ini_connect(&i, 0x80));
+	ic = i.peer.id->qp->qp_context;
+	ck_assert_int_eq(ic->conn.node_wish, 3);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
 /* Messages out of place, in every state: the connection ends, nothing else. */
 START_TEST(foreign_bytes)
 {
@@ -674,6 +713,7 @@ END_TEST
 
 UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, parameter_data, no_invalidation_without_header,
 	  headers_only, limits_auto, limits_multi, limits_pack, limits_copy, a_full_window, failed_sends, failed_receives,
-	  error_completions, failed_set_up, death_in_flight, forced, device_removal, foreign_bytes, logout_flushes,
+	  error_completions, failed_set_up, death_in_flight, forced, device_removal, asynchronous_events, adapter_node,
+	  foreign_bytes, logout_flushes,
 	  abort_in_flight, state_machine)
 #endif
