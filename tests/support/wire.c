@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@ void wire_target_start(void)
 	struct iscsi_conf ic = { .nop_interval_s = 0, .nop_count = 0 };
 	struct scsi_lu_conf lu;
 
+	setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 4096, 4096 });
 	log_set_level(getenv("WIRE_DEBUG") ? LOG_LVL_DEBUG : LOG_LVL_ERROR);
 	ic.main = wire_target.loop = loop_create(&lc);
 	BUG_ON(!wire_target.loop);
@@ -87,9 +89,23 @@ void wire_target_stop(void)
 
 /* ---- bytes --------------------------------------------------------------------------------------------------- */
 
+struct start_msg {
+	struct loop_msg msg;
+	int fd, rc;
+};
+
+static void start_on_loop(struct loop_msg *msg)
+{
+	struct start_msg *m = container_of(msg, struct start_msg, msg);
+	struct sockaddr_storage any = { .ss_family = AF_INET };
+
+	((struct sockaddr_in *)&any)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	m->rc = tcp_conn_start(wire_target.loop, m->fd, &any, &any, 1);
+}
+
 void wire_open(struct wire *w)
 {
-	struct sockaddr_storage any = { .ss_family = AF_INET };
+	struct start_msg m = { .msg.handle = start_on_loop };
 	int fds[2], size = 4 << 20;
 
 	memset(w, 0, sizeof(*w));
@@ -98,8 +114,10 @@ void wire_open(struct wire *w)
 	setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	size = 1;
 	ioctl(fds[1], FIONBIO, &size);
-	((struct sockaddr_in *)&any)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	BUG_ON(tcp_conn_start(wire_target.loop, fds[1], &any, &any, 1));
+	m.fd = fds[1];
+	loop_post(wire_target.loop, &m.msg);
+	wire_steps(1);
+	BUG_ON(m.rc);
 	w->fd = fds[0];
 }
 

@@ -88,6 +88,22 @@ void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len)
 
 /* ---- making --------------------------------------------------------------------------------------------- */
 
+/* Logins take milliseconds: of many at once, the oldest is the least likely to become one. So a flood of
+ * connections that say nothing cannot keep others out. */
+static bool drop_oldest_login(void)
+{
+	struct iscsi_conn *c;
+
+	if (iscsi_core.nhalf_open >= 2 * iscsi_core.conf.max_half_open)
+		return false; /* those dropped have not gone yet */
+	list_for_each(c, &iscsi_core.half_open, half_open)
+		if (!c->failed && !c->login_waiting && !c->login_over) {
+			iscsi_conn_fail(c, "dropped to make room for another login");
+			return true;
+		}
+	return false;
+}
+
 bool iscsi_conn_admit(const struct sockaddr *peer)
 {
 	const char *why = NULL;
@@ -96,7 +112,7 @@ bool iscsi_conn_admit(const struct sockaddr *peer)
 		why = "shutting down";
 	else if (iscsi_core.nconns >= iscsi_core.conf.max_connections + iscsi_core.conf.max_half_open)
 		why = "too many connections";
-	else if (iscsi_core.nhalf_open >= iscsi_core.conf.max_half_open)
+	else if (iscsi_core.nhalf_open >= iscsi_core.conf.max_half_open && !drop_oldest_login())
 		why = "too many logins at once";
 	if (why) {
 		metric_inc(M_iscsi_conns_refused);

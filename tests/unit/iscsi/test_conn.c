@@ -604,6 +604,52 @@ START_TEST(task_reassign_and_nonsense_are_refused)
 }
 END_TEST
 
+START_TEST(silent_connections_do_not_keep_others_out)
+{
+	static struct wire c[600];
+	struct wire_pdu p;
+	unsigned gone = 0;
+
+	wire_target_start();
+	for (unsigned i = 0; i < ARRAY_SIZE(c); i++) {
+		wire_open(&c[i]);
+		if (i % 100 == 99)
+			wire_steps(3);
+	}
+	wire_open(&w);
+	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, NULL), 0);
+	wire_ready(&w);
+	for (unsigned i = 0; i < ARRAY_SIZE(c); i++)
+		gone += !wire_silent(&c[i]);
+	ck_assert_uint_ge(gone, 600 - 2 * 256);
+	ck_assert(!wire_recv(&c[0], &p) && c[0].closed);
+	for (unsigned i = 0; i < ARRAY_SIZE(c); i++)
+		wire_close(&c[i]);
+	down();
+}
+END_TEST
+
+START_TEST(a_peer_that_does_not_read_is_left)
+{
+	uint8_t bhs[48];
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	up("MaxRecvDataSegmentLength=262144");
+	for (unsigned i = 0; i < 100; i++) {
+		wire_rw10(&w, bhs, false, 0, 2048);
+		wire_send(&w, bhs, NULL, 0);
+	}
+	wire_steps(20);
+	ck_assert_uint_eq(sessions(), 1);
+	clock_fake_advance(61 * NSEC_PER_SEC);
+	wire_steps(5);
+	clock_fake_advance(61 * NSEC_PER_SEC);
+	wire_steps(20);
+	ck_assert_uint_eq(sessions(), 0);
+	down();
+}
+END_TEST
+
 START_TEST(stopping_asks_for_logout)
 {
 	uint8_t bhs[48];
@@ -632,4 +678,5 @@ UNIT_MAIN("iscsi-conn", 30, login_and_numbers, the_first_pdu_must_be_a_login, a_
 	  silence_is_probed_and_ends, logout, a_pdu_beyond_the_declared_length_ends_the_connection, an_unknown_opcode_is_rejected,
 	  the_same_port_logging_in_again_ends_its_old_session, several_connections_share_one_numbering,
 	  more_connections_than_negotiated_are_refused, abort_task, abort_of_a_task_that_has_not_come,
-	  resets_abort_what_is_in_flight, a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused, stopping_asks_for_logout)
+	  resets_abort_what_is_in_flight, a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused, silent_connections_do_not_keep_others_out,
+	  a_peer_that_does_not_read_is_left, stopping_asks_for_logout)
