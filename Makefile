@@ -10,6 +10,9 @@
 
 VARIANT ?= release
 SHELL   := /bin/bash
+# V=1 shows whole command lines.
+Q       := $(if $(V),,@)
+say      = $(if $(V),,@echo '  $(1)')
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -90,19 +93,22 @@ help:
 # ---- compiling -----------------------------------------------------------------------------------
 $(O)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(if $(filter tests/% ,$<),$(TEST_CFLAGS)) -MMD -MP -c -o $@ $<
+	$(call say,CC $@)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(if $(filter tests/% ,$<),$(TEST_CFLAGS)) -MMD -MP -c -o $@ $<
 
 define layer_rule
 $(O)/lib$(1).a: $(call obj,$(SRC_$(1)))
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	$(AR) rcs $$@ $$^
+	$$(call say,AR $$@)
+	$$(Q)$(AR) rcs $$@ $$^
 endef
 $(foreach l,$(LAYERS),$(eval $(call layer_rule,$(l))))
 
 $(BIN)/tgtd: $(O)/obj/tgtd/main.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(LIB) -Wl,--end-group $(LIBS_tgtd)
+	$(call say,LD $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(LIB) -Wl,--end-group $(LIBS_tgtd)
 
 TOOL_LIB := $(O)/libconf.a $(O)/libevents.a
 # A tool that measures or simulates the real code may ask for more: TOOLLIBS_name := all
@@ -111,7 +117,8 @@ toollib = $(if $(filter all,$(TOOLLIBS_$(1))),$(LIB),$(filter $(LIB),$(TOOL_LIB)
 define tool_rule
 $(BIN)/$(1): $(call obj,$(wildcard tools/$(1).c tools/$(1)/*.c)) $(call toollib,$(1))
 	@mkdir -p $$(@D)
-	$(CC) $(LDFLAGS) -o $$@ $(call obj,$(wildcard tools/$(1).c tools/$(1)/*.c)) -Wl,--start-group $(call toollib,$(1)) -Wl,--end-group $(LIBS_tgtd) $(TOOLLDLIBS_$(1))
+	$$(call say,LD $$@)
+	$$(Q)$(CC) $(LDFLAGS) -o $$@ $(call obj,$(wildcard tools/$(1).c tools/$(1)/*.c)) -Wl,--start-group $(call toollib,$(1)) -Wl,--end-group $(LIBS_tgtd) $(TOOLLDLIBS_$(1))
 endef
 $(foreach t,$(notdir $(TOOLS)),$(eval $(call tool_rule,$(t))))
 
@@ -127,12 +134,14 @@ TEST_LIBS := -lcheck -lsubunit -lrt -lm
 $(O)/libsupport.a: $(call obj,$(SUPPORT))
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR $@)
+	$(Q)$(AR) rcs $@ $^
 
 define unit_rule
 $(O)/$(1): $(O)/obj/$(1).o $(LIB) $(if $(SUPPORT),$(O)/libsupport.a)
 	@mkdir -p $$(@D)
-	$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(if $(SUPPORT),$(O)/libsupport.a) $(LIB) -Wl,--end-group $(2) $(TEST_LIBS) $(LIBS_tgtd)
+	$$(call say,LD $$@)
+	$$(Q)$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(if $(SUPPORT),$(O)/libsupport.a) $(LIB) -Wl,--end-group $(2) $(TEST_LIBS) $(LIBS_tgtd)
 endef
 $(foreach t,$(UNIT_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),)))
 $(foreach t,$(INTEG_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),-liscsi)))
@@ -145,13 +154,16 @@ FUZZ_CFLAGS := -std=gnu17 -O1 -g -DTGT_DEBUG=1 -DTGT_FUZZ=1 -fsanitize=fuzzer-no
 FUZZ_OBJ := $(patsubst %.c,$(FUZZ_O)/obj/%.o,$(foreach l,$(LAYERS),$(SRC_$(l))) $(SUPPORT))
 $(FUZZ_O)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	clang $(CPPFLAGS) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC fuzz $@)
+	$(Q)clang $(CPPFLAGS) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
 $(FUZZ_O)/libfuzzed.a: $(FUZZ_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR $@)
+	$(Q)$(AR) rcs $@ $^
 $(FUZZ_O)/bin/%: $(FUZZ_O)/obj/tests/fuzz/%.o $(FUZZ_O)/libfuzzed.a
 	@mkdir -p $(@D)
-	clang -pthread -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_O)/libfuzzed.a $(LIBS_tgtd) -lcheck -lsubunit -lm
+	$(call say,LD fuzz $@)
+	$(Q)clang -pthread -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_O)/libfuzzed.a $(LIBS_tgtd) -lcheck -lsubunit -lm
 
 SUMMARY := $(LOG)/summary
 RUN      = tests/run -l $(LOG) $(if $(SUM),-s $(SUM) -r 1)
