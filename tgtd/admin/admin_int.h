@@ -5,11 +5,11 @@
  *
  *     server.c   sockets, framing, limits
  *     verbs.c    (mode, op) -> function; waits for busy objects
+ *     target_verbs.c lu_verbs.c cache_verbs.c   the larger modes
  *     registry.c what only admin knows about targets and LUs
  *     apply.c    makes and takes down targets and LUs: threads, stores, caches
  *     store.c    opens stores, beside the main loop
  *     show.c     everything that prints
- *     cache_verbs.c  --mode cache
  *     export.c   the whole configuration as targets.conf text
  *
  * All on the main loop.
@@ -34,6 +34,8 @@ void out_free(struct adm_out *out);
 
 /* ---- one request ----------------------------------------------------------------------------------- */
 struct adm_client;
+struct adm_target;
+struct adm_lu;
 
 struct adm_call {
 	struct adm_req req;	   /* texts point into the buffer below */
@@ -55,6 +57,15 @@ enum adm_status refuse_errno(struct adm_call *call, int err, const char *what);
 void adm_call_done(struct adm_call *call, enum adm_status status);
 /* Runs it; adm_call_done() follows, now or later. */
 void verbs_execute(struct adm_call *call);
+/* For verbs: what the request is about. NULL: there is none, or it was not said. */
+struct adm_target *call_target(struct adm_call *call);
+struct adm_lu *call_lu(struct adm_call *call, struct adm_target *t);
+/* The driver that --lld names, ADM_DRIVERS when it is unknown; the first without --lld. */
+unsigned call_driver(const struct adm_call *call);
+/* Waits for a busy target: true, and the verb runs again later. @t NULL: false. */
+bool call_waits(struct adm_call *call, struct adm_target *t);
+/* done() of the apply functions: answers the call @arg. */
+void call_finish(void *arg, enum adm_status status);
 /* What an immediate verb must not return: "I will call adm_call_done() myself". */
 #define ADM_PENDING ((enum adm_status)ADM_STATUSES)
 
@@ -177,6 +188,19 @@ void apply_target_idle(struct adm_target *t);
 /* Pushes offline states down after adm.offline or a target's own changed. */
 void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
+
+/* ---- target_verbs.c, lu_verbs.c --------------------------------------------------------------------------- */
+enum adm_status verb_target_new(struct adm_call *call);
+enum adm_status verb_target_delete(struct adm_call *call);
+enum adm_status verb_target_show(struct adm_call *call);
+enum adm_status verb_target_stat(struct adm_call *call);
+enum adm_status verb_target_bind(struct adm_call *call);
+enum adm_status verb_target_unbind(struct adm_call *call);
+enum adm_status verb_target_update(struct adm_call *call);
+enum adm_status verb_lu_new(struct adm_call *call);
+enum adm_status verb_lu_delete(struct adm_call *call);
+enum adm_status verb_lu_update(struct adm_call *call);
+enum adm_status verb_lu_stat(struct adm_call *call);
 
 /* ---- cache_verbs.c ----------------------------------------------------------------------------------------- */
 enum adm_status cache_verb_show(struct adm_call *call);

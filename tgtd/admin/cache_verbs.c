@@ -131,18 +131,16 @@ static void residency_done(struct scsi_work *w)
 
 static enum adm_status stat_one(struct adm_call *call)
 {
-	struct adm_target *t = registry_target(call->req.tid);
+	struct adm_target *t = call_target(call);
 	struct adm_lu *lu;
 	struct residency *r;
 	struct scsi_lu_info info;
 
 	if (!t)
 		return ADM_NO_TARGET;
-	if (t->busy) {
-		list_add_tail(&t->waiters, &call->wait);
+	if (call_waits(call, t))
 		return ADM_PENDING;
-	}
-	lu = call->req.lun <= SCSI_MAX_LUN ? registry_lu(t, (uint32_t)call->req.lun) : NULL;
+	lu = call_lu(call, t);
 	if (!lu)
 		return ADM_NO_LUN;
 	r = calloc(1, sizeof(*r));

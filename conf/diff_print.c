@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Steps of a plan as tgtadm command lines, as tgt-admin --pretend and --verbose print them. */
+#include "conf/diff.h"
+
+/* In double quotes, as far as the shell asks for it. */
+static void quote(FILE *to, const char *text, bool always)
+{
+	bool plain = *text && !text[strcspn(text, " \t\n\"'\\$`&|;<>()*?[]#~!{}")];
+
+	if (plain && !always) {
+		fputs(text, to);
+		return;
+	}
+	fputc('"', to);
+	for (; *text; text++) {
+		if (strchr("\"\\$`", *text))
+			fputc('\\', to);
+		fputc(*text, to);
+	}
+	fputc('"', to);
+}
+
+static void print_text(FILE *to, const char *option, const char *text, bool always)
+{
+	if (!text)
+		return;
+	fprintf(to, "%s", option);
+	quote(to, text, always);
+}
+
+static void print_lu(const struct adm_req *r, FILE *to)
+{
+	const char *params = r->text[ADM_T_PARAMS], *eq = params ? strchr(params, '=') : NULL;
+
+	fprintf(to, " --op %s --mode logicalunit --tid %u", adm_op_name(r->op), r->tid);
+	if (r->op != ADM_UPDATE) {
+		fprintf(to, " --lun %u", (unsigned)r->lun);
+		print_text(to, " -b ", r->text[ADM_T_PATH], true);
+		print_text(to, " --bstype ", r->text[ADM_T_BSTYPE], false);
+		print_text(to, " --bsopts ", r->text[ADM_T_BSOPTS], false);
+		print_text(to, " --bsoflags ", r->text[ADM_T_BSOFLAGS], false);
+		print_text(to, " --blocksize ", r->text[ADM_T_BLOCKSIZE], false);
+		return;
+	}
+	fprintf(to, " --lun=%u --params ", (unsigned)r->lun);
+	if (!eq || !strncmp(params, "mode_page=8:", 12)) {
+		fputs(params, to);
+		return;
+	}
+	fprintf(to, "%.*s", (int)(eq + 1 - params), params);
+	quote(to, eq + 1, true);
+}
+
+void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
+{
+	const struct adm_req *r = &step->req;
+
+	if (step->note) {
+		fprintf(to, "# %s\n", step->note);
+		return;
+	}
+	fprintf(to, "tgtadm -C %d", control_port);
+	if (r->text[ADM_T_LLD])
+		fprintf(to, " --lld %s", r->text[ADM_T_LLD]);
+	switch (r->mode) {
+	case ADM_LU:
+		print_lu(r, to);
+		break;
+	case ADM_ACCOUNT:
+		fprintf(to, " --mode account --op %s", adm_op_name(r->op));
+		if (r->has_tid)
+			fprintf(to, " --tid=%u", r->tid);
+		print_text(to, " --user=", r->text[ADM_T_USER], false);
+		print_text(to, " --password=", r->text[ADM_T_PASSWORD], false);
+		if (r->outgoing)
+			fputs(" --outgoing", to);
+		break;
+	case ADM_SYSTEM:
+		fprintf(to, " --op %s --mode sys --name %s -v ", adm_op_name(r->op), r->text[ADM_T_NAME]);
+		quote(to, r->text[ADM_T_VALUE], false);
+		break;
+	default:
+		if (r->op == ADM_DELETE) {
+			fprintf(to, " --mode target --op delete --tid=%u%s", r->tid, r->force ? " --force" : "");
+			break;
+		}
+		fprintf(to, r->op == ADM_UPDATE ? " --mode target --op %s" : " --op %s --mode target", adm_op_name(r->op));
+		fprintf(to, " --tid %u", r->tid);
+		print_text(to, " -T ", r->text[ADM_T_TARGETNAME], false);
+		print_text(to, " -I ", r->text[ADM_T_ADDRESS], false);
+		print_text(to, " -Q ", r->text[ADM_T_INITIATOR], false);
+		print_text(to, " --expose ", r->text[ADM_T_EXPOSE], false);
+		print_text(to, " --name ", r->text[ADM_T_NAME], false);
+		print_text(to, " --value ", r->text[ADM_T_VALUE], false);
+	}
+	fputc('\n', to);
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* tgtadm --mode logicalunit: disks come, change and go. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tgtd/admin/admin_int.h"
+
+enum adm_status verb_lu_new(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	struct apply_lu want = {
+		.device_type = call->req.device_type,
+		.path = call->req.text[ADM_T_PATH],
+		.bstype = call->req.text[ADM_T_BSTYPE],
+		.bsopts = call->req.text[ADM_T_BSOPTS],
+		.bsoflags = call->req.text[ADM_T_BSOFLAGS],
+		.blocksize = call->req.text[ADM_T_BLOCKSIZE],
+	};
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	if (!call->req.has_lun || call->req.lun > SCSI_MAX_LUN)
+		return refuse(call, ADM_INVALID_REQUEST, "LUNs go from 1 to %d", SCSI_MAX_LUN);
+	want.lun = (uint32_t)call->req.lun;
+	if (!want.lun || registry_lu(t, want.lun))
+		return ADM_LUN_EXIST;
+	enum adm_status s = apply_lu_new(call, t, &want, call_finish, call);
+
+	return s == ADM_OK ? ADM_PENDING : s;
+}
+
+enum adm_status verb_lu_delete(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	struct adm_lu *lu;
+
+	if (call->req.has_lun && !call->req.lun)
+		return refuse(call, ADM_INVALID_REQUEST, "LUN 0 is the controller; it goes with its target");
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	lu = call_lu(call, t);
+	if (!lu)
+		return ADM_NO_LUN;
+	enum adm_status s = apply_lu_delete(call, lu, call_finish, call);
+
+	return s == ADM_OK ? ADM_PENDING : s;
+}
+
+static void lu_update_go_on(void *arg, enum adm_status status);
+
+/* The value that @key had when the LU was made. */
+static const char *initial_value(const struct adm_lu *lu, const char *key, char *buf, size_t len)
+{
+	const struct scsi_lu_conf *c = &lu->initial;
+	const struct {
+		const char *key, *text;
+		unsigned long number;
+	} table[] = {
+		{ "scsi_id", c->scsi_id, 0 },
+		{ "scsi_sn", c->scsi_sn, 0 },
+		{ "vendor_id", c->vendor_id, 0 },
+		{ "product_id", c->product_id, 0 },
+		{ "product_rev", c->product_rev, 0 },
+		{ "sense_format", NULL, c->sense_format },
+		{ "removable", NULL, c->removable },
+		{ "online", NULL, c->online },
+		{ "readonly", NULL, c->readonly },
+		{ "thin_provisioning", NULL, c->thin_provisioning },
+		{ "lbppbe", NULL, c->lbppbe },
+		{ "la_lba", NULL, c->la_lba },
+		{ "optimal_xfer_gran", NULL, c->optimal_xfer_gran },
+		{ "optimal_xfer_len", NULL, c->optimal_xfer_len },
+		{ "rotation_rate", NULL, c->rotation_rate },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		if (strcmp(table[i].key, key))
+			continue;
+		if (table[i].text)
+			return table[i].text;
+		snprintf(buf, len, "%lu", table[i].number);
+		return buf;
+	}
+	return NULL;
+}
+
+/* One parameter; @value NULL takes back what was set before. @lu is NULL for the controller. */
+static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct scsi_lu *scsi, const char *key,
+			      const char *value)
+{
+	char number[24], page[64];
+	const char *v = value, *name = key;
+	int err;
+
+	if (lu && !strcmp(key, "refresh")) {
+		/* not a property: look at the store's size again */
+		err = scsi_lu_refresh(scsi);
+		return err ? refuse_errno(call, err, "refresh") : ADM_OK;
+	}
+	if (!v && lu)
+		v = initial_value(lu, key, number, sizeof(number));
+	if (!v)
+		return refuse(call, ADM_INVALID_REQUEST, "'%s' is not name=value", key);
+	err = scsi_lu_update(scsi, key, v);
+	if (err == -EBUSY)
+		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
+	if (err)
+		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s'%s%s", key, v,
+			      err == -EINVAL ? "" : ": ", err == -EINVAL ? "" : strerror(-err));
+	if (!lu)
+		return ADM_OK;
+	/* mode pages are told apart by page and subpage */
+	if (!strcmp(key, "mode_page")) {
+		const char *colon = strchr(v, ':');
+
+		colon = colon ? strchr(colon + 1, ':') : NULL;
+		snprintf(page, sizeof(page), "mode_page %.*s", colon ? (int)(colon - v) : 0, v);
+		name = page;
+	}
+	if (!value)
+		set_drop(set_find(&lu->params, name));
+	else if (set_put(&lu->params, name, v, NULL))
+		return ADM_NOMEM;
+	return ADM_OK;
+}
+
+/* Applies key=value pairs up to the end (ADM_OK), an error, or one that has to wait. */
+static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *t)
+{
+	struct adm_lu *lu = call_lu(call, t);
+
+	while (call->params_left && *call->params_left) {
+		const char *p = call->params_left, *end = strchrnul(p, ',');
+		char pair[4096];
+		size_t len = (size_t)(end - p);
+		char *value;
+
+		call->params_left = *end ? end + 1 : end;
+		if (!len)
+			continue;
+		if (len >= sizeof(pair))
+			return refuse(call, ADM_INVALID_REQUEST, "a parameter is longer than %zu bytes", sizeof(pair) - 1);
+		memcpy(pair, p, len);
+		pair[len] = 0;
+		value = strchr(pair, '=');
+		if (value)
+			*value++ = 0;
+		if (value && !strcmp(pair, "path")) {
+			if (!lu)
+				return refuse(call, ADM_INVALID_REQUEST, "the controller has no backing store");
+			/* the store that it has: it may have grown */
+			if (lu->path && !strcmp(value, lu->path)) {
+				int err = scsi_lu_refresh(lu->scsi);
+
+				if (err)
+					return refuse_errno(call, err, value);
+				continue;
+			}
+			enum adm_status s = apply_lu_path(call, lu, value, lu_update_go_on, call);
+
+			return s == ADM_OK ? ADM_PENDING : s;
+		}
+		enum adm_status s = lu_set(call, lu, lu ? lu->scsi : scsi_lu_find(t->scsi, 0), pair, value);
+
+		if (s != ADM_OK)
+			return s;
+	}
+	return ADM_OK;
+}
+
+static void lu_update_go_on(void *arg, enum adm_status status)
+{
+	struct adm_call *call = arg;
+	struct adm_target *t = call_target(call);
+
+	if (status == ADM_OK)
+		status = t ? lu_update_some(call, t) : ADM_NO_TARGET;
+	if (status != ADM_PENDING)
+		adm_call_done(call, status);
+}
+
+enum adm_status verb_lu_update(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	if (call->req.lun && !call_lu(call, t))
+		return ADM_NO_LUN;
+	if (call->req.text[ADM_T_BSOFLAGS] || call->req.text[ADM_T_BLOCKSIZE])
+		return refuse(call, ADM_UNSUPPORTED, "flags and block size of a store are fixed when the LU is made");
+	call->params_left = call->req.text[ADM_T_PARAMS];
+	return lu_update_some(call, t);
+}
+
+enum adm_status verb_lu_stat(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	struct adm_lu *lu = call_lu(call, t);
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (!lu && call->req.lun)
+		return ADM_NO_LUN;
+	stat_header(call);
+	if (lu)
+		stat_lu(call, lu);
+	return ADM_OK;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* tgtadm --mode target: targets, who may log in and what they see, what is negotiated. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tgtd/admin/admin_int.h"
+#include "tgtd/iscsi/iscsi.h"
+
+enum adm_status verb_target_new(struct adm_call *call)
+{
+	const char *name = call->req.text[ADM_T_TARGETNAME];
+	unsigned driver = call->req.text[ADM_T_LLD] ? call_driver(call) : ADM_DRIVER_ISCSI;
+
+	if (!call->req.has_tid || !call->req.tid)
+		return refuse(call, ADM_INVALID_REQUEST, "a target needs a tid above 0");
+	if (!name || !*name)
+		return refuse(call, ADM_INVALID_REQUEST, "a target needs a name");
+	if (call_waits(call, registry_target(call->req.tid)) || call_waits(call, registry_target_name(name)))
+		return ADM_PENDING;
+	return apply_target_new(call, call->req.tid, name, driver);
+}
+
+enum adm_status verb_target_delete(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	enum adm_status s = apply_target_delete(call, t, call->req.force, call_finish, call);
+
+	return s == ADM_OK ? ADM_PENDING : s;
+}
+
+enum adm_status verb_target_show(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+
+	if (!call->req.has_tid) {
+		show_targets(call);
+		return ADM_OK;
+	}
+	if (!t)
+		return ADM_NO_TARGET;
+	show_target_keys(call, t);
+	return ADM_OK;
+}
+
+enum adm_status verb_target_stat(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+
+	if (!t)
+		return ADM_NO_TARGET;
+	stat_header(call);
+	stat_target(call, t);
+	return ADM_OK;
+}
+
+static enum adm_status acl_status(struct adm_call *call, int err, const char *rule)
+{
+	switch (err) {
+	case 0:
+		return ADM_OK;
+	case -EEXIST:
+		return ADM_ACL_EXIST;
+	case -ENOENT:
+		return ADM_ACL_NOEXIST;
+	case -EINVAL:
+		return refuse(call, ADM_INVALID_REQUEST, "'%s' is not an address, a network, ALL or an initiator name",
+			      rule);
+	default:
+		return refuse_errno(call, err, rule);
+	}
+}
+
+/* @luns NULL or "all": no mask. 0 or -errno. */
+static int set_mask(struct adm_target *t, const char *iqn, const char *luns)
+{
+	bool all = !luns || !strcmp(luns, "all");
+	int err = iscsi_acl_set_luns(t->scsi, iqn, all ? NULL : luns);
+
+	if (err)
+		return err;
+	if (!all)
+		return set_put(&t->masks, iqn, luns, NULL);
+	set_drop(set_find(&t->masks, iqn));
+	return 0;
+}
+
+enum adm_status verb_target_bind(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	const char *address = call->req.text[ADM_T_ADDRESS], *name = call->req.text[ADM_T_INITIATOR];
+	const char *luns = call->req.text[ADM_T_EXPOSE];
+	int err = 0;
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	if (!address && !name)
+		return refuse(call, ADM_UNSUPPORTED, "SCSI hosts are bound to Fibre Channel targets only");
+	if (luns && !name)
+		return refuse(call, ADM_INVALID_REQUEST, "LUNs are exposed to an initiator by its name");
+	if (address)
+		err = iscsi_acl_add(t->scsi, ISCSI_ACL_ADDRESS, address);
+	/* all or nothing; the mask before the name, so that it never sees more */
+	if (!err && luns) {
+		err = set_mask(t, name, luns);
+		if (err && address)
+			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
+		if (err)
+			return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
+				      "'%s' is not a list of LUNs such as 1,3-5", luns);
+	}
+	if (!err && name) {
+		err = iscsi_acl_add(t->scsi, ISCSI_ACL_NAME, name);
+		if (err && address)
+			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
+	}
+	return acl_status(call, err, name ? name : address);
+}
+
+enum adm_status verb_target_unbind(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	const char *address = call->req.text[ADM_T_ADDRESS], *name = call->req.text[ADM_T_INITIATOR];
+	int err = 0;
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	if (!address && !name)
+		return ADM_NO_BINDING;
+	if (address)
+		err = iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
+	if (!err && name) {
+		err = iscsi_acl_delete(t->scsi, ISCSI_ACL_NAME, name);
+		if (!err)
+			err = set_mask(t, name, NULL);
+	}
+	return acl_status(call, err, name ? name : address);
+}
+
+struct key_search {
+	const char *name;
+	char value[256];
+};
+
+static void look_for_key(const char *key, const char *value, void *arg)
+{
+	struct key_search *s = arg;
+
+	if (!strcmp(key, s->name) && strlen(value) < sizeof(s->value))
+		strcpy(s->value, value);
+}
+
+/* The value of @name now, to go back to. */
+static void current_value(struct adm_target *t, const char *name, struct key_search *s)
+{
+	*s = (struct key_search){ .name = name };
+	iscsi_target_each_key(t->scsi, look_for_key, s);
+	/* what is set like a key but is none */
+	if (!strcmp(name, "nop_interval"))
+		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_nop_interval(t->scsi));
+	else if (!strcmp(name, "nop_count"))
+		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_nop_count(t->scsi));
+	else if (!strcmp(name, "RedirectPort"))
+		strcpy(s->value, "3260");
+	else if (!strcmp(name, "RedirectReason"))
+		strcpy(s->value, "Temporary");
+}
+
+static enum adm_status target_set(struct adm_call *call, struct adm_target *t, const char *name, const char *value)
+{
+	if (!strcmp(name, "state")) {
+		bool offline = !strcmp(value, "offline");
+
+		if (!offline && *value && strcmp(value, "ready"))
+			return refuse(call, ADM_INVALID_REQUEST, "state is ready or offline, not '%s'", value);
+		t->offline = offline;
+		apply_offline(t);
+		return ADM_OK;
+	}
+	struct adm_set *set = set_find(&t->keys, name);
+	struct key_search before;
+	int err;
+
+	if (!*value && set)
+		value = set->original; /* "" takes back what was set */
+	current_value(t, name, &before);
+	err = iscsi_target_set(t->scsi, name, value);
+	if (err == -ENOENT)
+		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'", name);
+	if (err)
+		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s'", name, value);
+	if (set && value == set->original)
+		set_drop(set);
+	else if (set_put(&t->keys, name, value, before.value))
+		return ADM_NOMEM;
+	return ADM_OK;
+}
+
+enum adm_status verb_target_update(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
+	const char *iqn = call->req.text[ADM_T_INITIATOR], *luns = call->req.text[ADM_T_EXPOSE];
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	if (iqn && luns) {
+		int err = set_mask(t, iqn, luns);
+
+		if (err)
+			return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
+				      "'%s' is not a list of LUNs such as 1,3-5, nor all", luns);
+		return ADM_OK;
+	}
+	if (!name || !value)
+		return refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
+	return target_set(call, t, name, value);
+}
