@@ -71,7 +71,8 @@ SCRIPTS_PY := $(patsubst tools/%.py,$(BIN)/%,$(wildcard tools/*.py))
 SCRIPTS    := $(SCRIPTS_SH) $(SCRIPTS_PY)
 DAEMON     := $(if $(wildcard tgtd/main.c),$(BIN)/tgtd)
 
-# tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_*.c also run under TSan.
+# tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_* (of integration tests
+# too) also run under TSan.
 SUPPORT    := $(wildcard tests/support/*.c)
 UNIT_SRC   := $(shell find tests/unit tests/sim -name 'test_*.c' 2>/dev/null)
 INTEG_SRC  := $(wildcard tests/integration/test_*.c)
@@ -79,6 +80,7 @@ FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
 UNIT       := $(patsubst %.c,$(O)/%,$(UNIT_SRC))
 UNIT_MT    := $(patsubst %.c,$(O)/%,$(filter tests/unit/threads/% $(foreach f,$(UNIT_SRC),$(if $(findstring /test_mt_,$(f)),$(f))),$(UNIT_SRC)))
 INTEG      := $(patsubst %.c,$(O)/%,$(INTEG_SRC))
+INTEG_MT   := $(filter $(O)/tests/integration/test_mt_%,$(INTEG))
 INTEG_SH   := $(wildcard tests/integration/test_*.sh)
 
 .PHONY: all help deps run check check-unit check-integration check-conformance check-vm check-asan \
@@ -188,8 +190,8 @@ check-asan:
 
 check-tsan:
 	@$(MAKE) --no-print-directory VARIANT=tsan check-tsan-inner
-check-tsan-inner: all $(UNIT_MT) $(INTEG)
-	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/support/tsan.supp second_deadlock_stack=1 $(TSAN_OPTIONS)" TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 600 $(UNIT_MT) $(wildcard $(O)/tests/integration/test_mt_*)
+check-tsan-inner: all $(UNIT_MT) $(INTEG_MT)
+	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/support/tsan.supp second_deadlock_stack=1 $(TSAN_OPTIONS)" TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 600 $(UNIT_MT) $(INTEG_MT) $(filter tests/integration/test_mt_%,$(INTEG_SH))
 
 # Every fuzz target for FUZZ_SECONDS each, from its committed seeds; a crash fails.
 fuzz: $(FUZZ)
