@@ -277,6 +277,7 @@ static const struct blk_ops cache_ops = {
 	.zero = cache_zero,
 	.compare_and_write = cache_caw,
 	.prefetch = cache_prefetch,
+	.abort = cache_abort,
 	.extent = cache_extent,
 	.refresh = cache_refresh,
 	.close = cache_close,

@@ -18,6 +18,7 @@
 #define FLUSH_TICK_NS (100 * NSEC_PER_MSEC)
 #define FLUSH_TICK_HUNGRY_NS (2 * NSEC_PER_MSEC)
 #define FLUSH_INFLIGHT 16
+#define FLUSH_INFLIGHT_HUNGRY 64
 #define FLUSH_RETRY_NS NSEC_PER_SEC
 
 static int key_order(const void *a, const void *b)
@@ -49,10 +50,11 @@ static void collect_part(struct cache_dev *dev, struct partition *p, uint64_t no
 }
 
 /* Collects and starts writes of one device. True when it has anything dirty or in flight. */
-static bool dev_flush_run(struct cache_dev *dev, uint64_t now)
+static bool dev_flush_run(struct cache_dev *dev, uint64_t now, bool hungry)
 {
 	struct dev_flush *f = &dev->flush;
 	struct cache *c = dev->cache;
+	const uint32_t most = hungry ? FLUSH_INFLIGHT_HUNGRY : FLUSH_INFLIGHT;
 	bool dirty = f->inflight > 0;
 
 	if (f->next == f->nkeys) {
@@ -67,7 +69,7 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now)
 		}
 		qsort(f->keys, f->nkeys, sizeof(f->keys[0]), key_order);
 	}
-	while (f->next < f->nkeys && f->inflight < FLUSH_INFLIGHT && now >= f->retry_at_ns) {
+	while (f->next < f->nkeys && f->inflight < most && now >= f->retry_at_ns) {
 		uint32_t done;
 		dirty = true;
 		if (!flush_start(dev, f->keys + f->next, f->nkeys - f->next, &done))
@@ -84,8 +86,11 @@ static void worker_run(struct flush_worker *w)
 	uint64_t now = clock_now_ns();
 	bool hungry = __atomic_exchange_n(&w->hungry, 0, __ATOMIC_ACQ_REL), dirty = false;
 
+	for (uint32_t i = 0; i < c->nparts && !hungry; i++)
+		hungry = __atomic_load_n(&c->part[i]->waiting, __ATOMIC_RELAXED);
+
 	list_for_each(dev, &w->devs, flush.link)
-		dirty |= dev_flush_run(dev, now);
+		dirty |= dev_flush_run(dev, now, hungry);
 	/* A safety net under the wake-ups: who waits and could go on does, at the latest now. */
 	for (uint32_t i = 0; i < c->nparts; i++)
 		if (__atomic_load_n(&c->part[i]->waiting, __ATOMIC_RELAXED)) {

@@ -286,6 +286,8 @@ void op_done_one(struct blk_req *req, int status);
  * io->waiters is held. */
 void op_join(struct blk_req *req, struct cache_io *io);
 
+void cache_abort(struct blk *blk, struct blk_req *req);
+
 /* An I/O descriptor or NULL: then io_wait(), which is true when @req will be woken and false when
  * it shall try again at once. */
 struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind);

@@ -132,6 +132,29 @@ void op_join(struct blk_req *req, struct cache_io *io)
 	list_add_tail(&io->waiters, &req->link);
 }
 
+/*
+ * A request that waits for blocks can be let go; one that waits for I/O ends with it before long.
+ */
+void cache_abort(struct blk *blk, struct blk_req *req)
+{
+	struct cache_op *op = op_of(req);
+	if (op->loop != loop_current())
+		return; /* forwarded: on its way there or back */
+	struct cache *c = cache_dev_of(blk)->cache;
+	struct partition *p = c->part[op->queue % c->nparts];
+	leaf_lock(&p->lock);
+	bool queued = op->flags & OP_F_QUEUED, woken = op->flags & OP_F_WOKEN;
+	if (queued)
+		part_unwait(p, req);
+	leaf_unlock(&p->lock);
+	if (!queued)
+		return;
+	op->error = -ECANCELED;
+	if (!woken) /* else its message is on the way */
+		op_post(req);
+	part_kick_unlocked(p);
+}
+
 /* ---- I/O descriptors ----------------------------------------------------------------------------- */
 
 /*

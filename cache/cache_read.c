@@ -139,6 +139,8 @@ bool op_read(struct blk_req *req)
 		op->stage = OP_READ_ACQUIRE;
 	}
 	for (;;) {
+		if (op->error)
+			return read_over(req, &r, op->error);
 		if (op->stage == OP_READ_ACQUIRE) {
 			enum pin_result pin = range_pin(dev, req, &r);
 			if (pin == PIN_QUEUED || (pin == PIN_BLOCKED && !excl_wait(dev, req, &r)))
@@ -147,8 +149,6 @@ bool op_read(struct blk_req *req)
 				continue;
 			op->stage = OP_READ_FILL;
 		}
-		if (op->error)
-			return read_over(req, &r, op->error);
 		op_pass_begin(req);
 		enum fill_result got = range_fill(dev, req, &r);
 		if (!(op->flags & OP_F_AHEAD) && req->op == BLK_READ) {

@@ -71,7 +71,7 @@ bool op_prepare(struct blk_req *req)
 	struct frags *f = aux ? &aux->frags : &req->data;
 	struct lockset ls;
 
-	req->status = frags_reserve(f, copies * r.n);
+	req->status = op_of(req)->error ? op_of(req)->error : frags_reserve(f, copies * r.n);
 	if (req->status < 0) {
 		if (aux)
 			aux_free(aux);
@@ -367,6 +367,8 @@ bool cache_op_caw(struct blk_req *req)
 	lockset_build(&ls, dev, &r);
 	for (;;) {
 		uint64_t same = UINT64_MAX;
+		if (op->error)
+			return caw_over(req, &r, op->error);
 		if (op->stage == OP_CAW_ACQUIRE) {
 			enum pin_result pin = range_pin(dev, req, &r);
 			if (pin == PIN_QUEUED || (pin == PIN_BLOCKED && !excl_wait(dev, req, &r)))
@@ -375,8 +377,6 @@ bool cache_op_caw(struct blk_req *req)
 				continue;
 			op->stage = OP_CAW_FILL;
 		}
-		if (op->error)
-			return caw_over(req, &r, op->error);
 		op_pass_begin(req);
 		enum fill_result got = range_fill(dev, req, &r);
 		if (got == FILL_COMPLETE) {

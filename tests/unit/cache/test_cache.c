@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "cache/cache_impl.h"
 #include "cache/cache_stat.h"
+#include "events/clock.h"
 #include "tests/support/blktest.h"
 #include "tests/support/memdisk.h"
 
@@ -250,6 +251,274 @@ START_TEST(small_holes_are_read_over)
 }
 END_TEST
 
+/* ---- flow control ------------------------------------------------------------------------------------ */
+
+#define WRITERS 64
+
+static struct writer {
+	struct blk_req req;
+	uint64_t done;
+	bool stopped;
+} writers[WRITERS];
+static uint64_t stop_at;
+static unsigned writing;
+
+static void writer_next(struct writer *w);
+
+static void writer_wrote(struct blk_req *req)
+{
+	struct writer *w = container_of(req, struct writer, req);
+	ck_assert_int_eq(req->status, 0);
+	w->done++;
+	writer_next(w);
+}
+
+static void writer_has_blocks(struct blk_req *req)
+{
+	ck_assert_int_eq(req->status, 0);
+	frags_zero(&req->data, 0, req->len);
+	req->done = writer_wrote;
+	if (blk_submit(t.blk, req))
+		writer_wrote(req);
+}
+
+static void writer_next(struct writer *w)
+{
+	if (clock_now_ns() >= stop_at) {
+		writing--;
+		return;
+	}
+	w->req.op = BLK_WRITE;
+	w->req.flags = 0;
+	w->req.offset = bt_random(&t.rng) % (t.blk->size / KiB(32)) * KiB(32);
+	w->req.len = KiB(32);
+	w->req.done = writer_has_blocks;
+	if (blk_write_prepare(t.blk, &w->req))
+		writer_has_blocks(&w->req);
+}
+
+static uint64_t resident_kib(void)
+{
+	unsigned long long size, rss;
+	FILE *f = fopen("/proc/self/statm", "r");
+	ck_assert_int_eq(fscanf(f, "%llu %llu", &size, &rss), 2);
+	fclose(f);
+	return rss * 4;
+}
+
+/* A store of 50 ms and far more to write than the cache holds: all are served, fairly, from constant
+ * memory. */
+START_TEST(a_slow_store_is_shared_fairly)
+{
+	static const struct shape slow = { "size=4m", 2, MiB(256), 512, false, 0, 50000 };
+	const char *env = getenv("TGT_CACHE_FLOW_SECONDS");
+	double sum = 0, squares = 0;
+
+	open_cache(&slow);
+	memset(disk->data, 1, MiB(256)); /* its memory is there from the beginning */
+	stop_at = clock_now_ns() + NSEC_PER_SEC / 2;
+	loop_self_ = t.loop;
+	for (writing = 0; writing < WRITERS; writing++) {
+		blk_req_init(&writers[writing].req);
+		writer_next(&writers[writing]);
+	}
+	loop_self_ = NULL;
+	while (clock_now_ns() < stop_at)
+		loop_step(t.loop, 10);
+	uint64_t before = resident_kib();
+	stop_at += (env ? strtoull(env, NULL, 10) : 4) * NSEC_PER_SEC;
+	while (writing)
+		loop_step(t.loop, 10);
+	ck_assert_uint_le(resident_kib(), before + before / 20);
+	for (unsigned i = 0; i < WRITERS; i++) {
+		sum += (double)writers[i].done;
+		squares += (double)writers[i].done * (double)writers[i].done;
+		ck_assert_uint_gt(writers[i].done, 0);
+		blk_req_fini(&writers[i].req);
+	}
+	double jain = sum * sum / (WRITERS * squares);
+	fprintf(stderr, "# %.0f writes by %d writers, Jain index %.4f\n", sum, WRITERS, jain);
+	ck_assert(jain >= 0.95);
+	ck_assert_uint_gt(all(false).waits, 0);
+	disk->delay_ns = 0;
+	close_cache();
+}
+END_TEST
+
+static bool aborted;
+static void was_aborted(struct blk_req *req)
+{
+	aborted = true;
+}
+
+START_TEST(a_waiting_write_can_be_aborted)
+{
+	static const struct shape small = { "size=1m", 1, MiB(4), 512, false, 100, 0 };
+	struct blk_req held[16], req;
+	unsigned n = 0;
+
+	open_cache(&small);
+	loop_self_ = t.loop;
+	/* Prepared and never sent: no more room for another. */
+	for (;; n++) {
+		ck_assert_uint_lt(n, 16);
+		blk_req_init(&held[n]);
+		held[n].op = BLK_WRITE;
+		held[n].offset = n * KiB(64);
+		held[n].len = KiB(64);
+		held[n].done = was_aborted;
+		if (!blk_write_prepare(t.blk, &held[n]))
+			break;
+		ck_assert_int_eq(held[n].status, 0);
+	}
+	ck_assert_uint_ge(n, 2);
+	loop_self_ = NULL;
+	loop_step(t.loop, 0);
+	ck_assert(!aborted);
+	loop_self_ = t.loop;
+	blk_abort(t.blk, &held[n]);
+	loop_self_ = NULL;
+	bt_until(&t, &aborted);
+	ck_assert_int_eq(held[n].status, -ECANCELED);
+	ck_assert_uint_eq(held[n].data.n, 0);
+	/* Reads go on all the while; and so do writes when the blocks come back. */
+	uint8_t buf[4096];
+	ck_assert_int_eq(bt_read(&t, MiB(2), 4096, buf, 0), 0);
+	loop_self_ = t.loop;
+	aborted = false;
+	blk_req_init(&req);
+	req.op = BLK_WRITE;
+	req.offset = MiB(3);
+	req.len = KiB(64);
+	req.done = was_aborted;
+	ck_assert(!blk_write_prepare(t.blk, &req));
+	for (unsigned i = 0; i < n; i++)
+		blk_write_cancel(t.blk, &held[i]);
+	loop_self_ = NULL;
+	bt_until(&t, &aborted);
+	ck_assert_int_eq(req.status, 0);
+	loop_self_ = t.loop;
+	blk_write_cancel(t.blk, &req);
+	loop_self_ = NULL;
+	blk_req_fini(&req);
+	for (unsigned i = 0; i <= n; i++)
+		blk_req_fini(&held[i]);
+	ck_assert_uint_eq(all(false).receiving, 0);
+	close_cache();
+}
+END_TEST
+
+/* What a failing store does: data stays dirty, SYNC tells, a later one succeeds, nothing is lost. */
+START_TEST(write_errors_are_told_by_sync_and_lose_nothing)
+{
+	static uint8_t buf[KiB(16)], back[KiB(16)];
+	open_cache(&plain);
+	memset(buf, 0x5c, sizeof(buf));
+	disk->fail_writes = -1;
+	ck_assert_int_eq(bt_write(&t, 4096, sizeof(buf), buf, 0), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert_int_eq(bt_write(&t, MiB(1), 4096, buf, BLK_F_FUA), -EIO);
+	ck_assert_uint_eq(all(false).dirty, 5);
+	ck_assert_int_eq(bt_read(&t, 4096, sizeof(back), back, 0), 0);
+	ck_assert(memcmp(buf, back, sizeof(buf)) == 0);
+	disk->fail_writes = 0;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(memcmp(disk->data + 4096, buf, sizeof(buf)) == 0);
+	ck_assert(memcmp(disk->data + MiB(1), buf, 4096) == 0);
+	/* Reads that fail say so, and leave nothing behind. */
+	disk->fail_reads = 1;
+	ck_assert_int_eq(bt_read(&t, MiB(4), 4096, back, 0), -EIO);
+	ck_assert_int_eq(bt_read(&t, MiB(4), 4096, back, 0), 0);
+	disk->fail_reads = 1;
+	ck_assert_int_eq(bt_caw(&t, MiB(5), 512, buf, buf, NULL, 0), -EIO);
+	ck_assert_uint_eq(all(true).pinned + all(false).receiving + all(false).filling, 0);
+	/* A DISCARD that fails keeps what is dirty. */
+	ck_assert_int_eq(bt_write(&t, MiB(6), 4096, buf, 0), 0);
+	disk->fail_writes = 1;
+	ck_assert_int_eq(bt_op(&t, BLK_DISCARD, MiB(6), 4096, 0), -EIO);
+	ck_assert_int_eq(bt_read(&t, MiB(6), 4096, back, 0), 0);
+	ck_assert(memcmp(buf, back, 4096) == 0);
+	close_cache();
+}
+END_TEST
+
+static bool switched;
+static void policy_switched(void *arg, int status)
+{
+	ck_assert_int_eq(status, 0);
+	switched = true;
+}
+
+START_TEST(write_policy_switches_online)
+{
+	static uint8_t buf[KiB(16)];
+	open_cache(&plain);
+	memset(buf, 0x77, sizeof(buf));
+	ck_assert_int_eq(bt_write(&t, 0, sizeof(buf), buf, 0), 0);
+	ck_assert(memcmp(disk->data, buf, sizeof(buf)) != 0);
+	ck_assert(!cache_write_through(t.blk));
+	loop_self_ = t.loop;
+	cache_set_write_through(t.blk, true, policy_switched, NULL);
+	loop_self_ = NULL;
+	bt_until(&t, &switched);
+	ck_assert(cache_write_through(t.blk));
+	ck_assert(memcmp(disk->data, buf, sizeof(buf)) == 0);
+	ck_assert_int_eq(bt_write(&t, MiB(1), sizeof(buf), buf, 0), 0);
+	ck_assert(memcmp(disk->data + MiB(1), buf, sizeof(buf)) == 0);
+	ck_assert_uint_eq(all(false).dirty, 0);
+	close_cache();
+}
+END_TEST
+
+/* Two openers of one store: one truth. */
+START_TEST(a_store_opened_twice_is_one)
+{
+	static uint8_t buf[4096], back[4096];
+	open_cache(&plain);
+	struct memdisk *again = memdisk_create(MiB(16), 512, "memdisk-1");
+	struct blk *second = cache_open(cache, &again->blk, false), *first = t.blk;
+	ck_assert_ptr_nonnull(second);
+	memset(buf, 0x21, sizeof(buf));
+	ck_assert_int_eq(bt_write(&t, 8192, 4096, buf, 0), 0);
+	t.blk = second;
+	ck_assert_int_eq(bt_read(&t, 8192, 4096, back, 0), 0);
+	ck_assert(memcmp(buf, back, 4096) == 0);
+	blk_close(first); /* flushed; the other goes on */
+	ck_assert_int_eq(bt_write(&t, 16384, 4096, buf, 0), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(memcmp(disk->data + 16384, buf, 4096) == 0);
+	close_cache();
+}
+END_TEST
+
+START_TEST(options)
+{
+	static const struct {
+		const char *text;
+		bool ok;
+	} cases[] = {
+		{ "size=1g,block=64k,group=8,partitions=16,nodes=0+2-3,affinity=forward,threshold=128k", true },
+		{ "readahead=off", true }, { "readahead=1m", true }, { "size=512k", false }, { "size=1x", false },
+		{ "block=3k", false }, { "block=2k", false }, { "block=2m", false }, { "group=3", false },
+		{ "partitions=0", false }, { "nodes=", false }, { "nodes=70", false }, { "nodes=2-1", false },
+		{ "affinity=on", false }, { "colour=red", false }, { "size", false }, { "size=-1m", false },
+		{ "size=99999999999999999999t", false }, { "readahead=1k", false }, { "", true },
+	};
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cache_conf conf = { 0 };
+		char err[200] = "";
+		int rc = cache_parse(&conf, cases[i].text, err, sizeof(err));
+		ck_assert_msg((rc == 0) == cases[i].ok, "'%s': %d %s", cases[i].text, rc, err);
+		ck_assert((err[0] == '\0') == cases[i].ok);
+		if (i == 0) {
+			ck_assert_uint_eq(conf.size, GiB(1));
+			ck_assert_uint_eq(conf.node_mask, 0xd);
+			ck_assert_uint_eq(conf.forward_threshold, KiB(128));
+		}
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("cache");
@@ -264,6 +533,12 @@ int main(void)
 	tcase_add_test(tc, random_reads_load_what_was_asked_for);
 	tcase_add_test(tc, a_stream_beside_another);
 	tcase_add_test(tc, small_holes_are_read_over);
+	tcase_add_test(tc, a_slow_store_is_shared_fairly);
+	tcase_add_test(tc, a_waiting_write_can_be_aborted);
+	tcase_add_test(tc, write_errors_are_told_by_sync_and_lose_nothing);
+	tcase_add_test(tc, write_policy_switches_online);
+	tcase_add_test(tc, a_store_opened_twice_is_one);
+	tcase_add_test(tc, options);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
