@@ -8,6 +8,7 @@
  *   what: bits 0-1  initiator, wire fast or slow
  *         bits 2-3  direction: none, in, out, both lengths at once
  *         bit 4     abort it a few iterations later
+ *         bits 5-6  task attribute
  *         bits 5-7  7: instead of a command a task management function (cdb byte 0)
  */
 #include <stdio.h>
@@ -69,6 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				out = calloc(1, MAX(edtl, 1));
 				memcpy(out, data, len);
 			}
+			me->attr = 1 + (what >> 5 & 3);
 			c = host_start(me, (uint64_t)lun << 48 | (what & 0x20 ? 1ull << 62 : 0), cdb, 16, in && !out, out, edtl);
 			if (what & 0x10) {
 				host_steps(&h, 1 + (what >> 5));

@@ -458,7 +458,7 @@ struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void
 	c->cmd.lun = lun_field;
 	c->cmd.cdb = c->cdb;
 	c->cmd.cdb_len = (uint16_t)MAX(cdb_len, 16u);
-	c->cmd.attr = SCSI_ATTR_SIMPLE;
+	c->cmd.attr = n->attr ? n->attr : SCSI_ATTR_SIMPLE;
 	c->cmd.tag = ++tag;
 	c->cmd.dir_in = in;
 	c->cmd.dir_out = out != NULL;

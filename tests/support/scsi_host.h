@@ -44,6 +44,7 @@ struct host_nexus {
 	struct list link;
 	struct list cmds;
 	bool late;	  /* fetch and send are done an iteration later */
+	uint8_t attr;	  /* of commands to come; 0: SIMPLE */
 	bool hold_fetch;  /* fetches stay open until host_release() or an abort */
 	bool dropped, gone;
 	/* of the last host_cdb() */

@@ -96,7 +96,7 @@ static inline bool reserved_bits(const uint8_t *cdb, const struct scsi_op *op)
 	return (w[0] & op->deny[0]) | (w[1] & op->deny[1]);
 }
 
-void scsi_cmd_start(struct scsi_cmd *cmd)
+static inline void start(struct scsi_cmd *cmd, uint32_t state)
 {
 	struct scsi_nexus *n = cmd->nexus;
 	uint32_t lun = scsi_lun_decode(cmd->lun);
@@ -112,7 +112,7 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	cmd->aborted = false;
 	cmd->in_total = cmd->out_total = 0;
 	cmd->tail = NULL;
-	cmd->state = CMD_ACTIVE;
+	cmd->state = CMD_ACTIVE | state;
 	cmd->err = 0;
 	cmd->nsegs_busy = 0;
 	cmd->step = 0;
@@ -130,12 +130,14 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	cmd->itl = itl;
 	cmd->lu = itl->lu;
 	scsi_itl_count(itl, 1);
+	if (unlikely(cmd->attr == SCSI_ATTR_ORDERED) && scsi_order_hold(cmd))
+		return;
 	op = itl->lu->ops[cmd->cdb[0]];
 	if (unlikely(!op || op->sa != OP_NO_SA || op->len > cmd->cdb_len))
 		op = scsi_op_find(itl->lu->ops, cmd->cdb, cmd->cdb_len, &no_sa);
 	cmd->op = op;
 	if (unlikely(!op)) {
-		uint32_t ua = atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_UA | GATE_FROZEN);
+		uint32_t ua = atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_UA | GATE_HOLD);
 		if (ua && !scsi_gate_pass(cmd, ua))
 			return;
 		if (no_sa) /* SPC-4 4.3.4.2: the SERVICE ACTION field is wrong */
@@ -153,6 +155,18 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 		return;
 	}
 	op->run(cmd);
+}
+
+void scsi_cmd_start(struct scsi_cmd *cmd)
+{
+	start(cmd, 0);
+}
+
+void scsi_cmd_restart(struct scsi_cmd *cmd)
+{
+	list_del(&cmd->link);
+	cmd->state = 0;
+	start(cmd, CMD_IN_TURN);
 }
 
 void scsi_cmd_hint(struct scsi_nexus *n, uint64_t lun, const uint8_t *cdb)
@@ -257,6 +271,8 @@ void scsi_itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
 	scsi_itl_count(itl, -1);
+	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) && itl->inflight == itl->pins)
+		scsi_order_next(itl);
 	if (unlikely(itl->quiet != NULL) && itl->inflight == 0) {
 		void (*quiet)(struct scsi_itl *) = itl->quiet;
 		itl->quiet = NULL;
@@ -584,18 +600,3 @@ void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd), void
 	scsi_helper_run(&j->w);
 }
 
-/* ---- held back ------------------------------------------------------------------------------------------- */
-
-void scsi_itl_run_held(struct scsi_itl *itl)
-{
-	struct list run = LIST_INIT(run);
-
-	list_splice_tail(&run, &itl->held);
-	while (!list_empty(&run)) {
-		struct scsi_cmd *cmd = list_first(&run, struct scsi_cmd, link);
-
-		list_del(&cmd->link);
-		cmd->state = 0;
-		scsi_cmd_start(cmd);
-	}
-}

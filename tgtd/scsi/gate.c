@@ -139,11 +139,9 @@ static bool attention(struct scsi_cmd *cmd)
 
 bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 {
-	if (bits & GATE_FROZEN) {
-		list_del(&cmd->link);
-		list_add_tail(&cmd->itl->held, &cmd->link);
-		cmd->state |= CMD_HELD;
-		scsi_itl_count(cmd->itl, -1); /* it does not keep the store busy */
+	if ((bits & GATE_FROZEN) || ((bits & GATE_ORDER) && cmd->attr != SCSI_ATTR_HEAD_OF_QUEUE &&
+				     !(cmd->state & CMD_IN_TURN))) {
+		scsi_hold(cmd);
 		return false;
 	}
 	if ((bits & GATE_UA) && ua_first(cmd->itl) && !attention(cmd))

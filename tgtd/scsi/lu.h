@@ -38,6 +38,7 @@ enum {
 	GATE_RESERVED = 1 << 4,	  /* RESERVE(6/10) by another nexus */
 	GATE_OFFLINE = 1 << 5,	  /* tgtadm: online=No */
 	GATE_NO_MEDIUM = 1 << 6,  /* ejected */
+	GATE_ORDER = 1 << 7,	  /* an ORDERED command waits or runs: later ones wait */
 	GATE_SANITIZE = 1 << 8,	  /* running, or failed */
 	GATE_READONLY = 1 << 9,	  /* read-only device, or SWP */
 	GATE_FROZEN = 1 << 10,	  /* the store is being replaced: commands are held back */
@@ -45,7 +46,8 @@ enum {
 	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
 };
 /* What concerns every command that is not explicitly let through. */
-#define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_FROZEN | GATE_SANITIZE)
+#define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
+#define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE)
 #define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_ALUA)
 #define GATE_MEDIUM (GATE_READY | GATE_DENY_READ)
 #define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
@@ -107,7 +109,9 @@ struct scsi_itl {
 	struct scsi_lu_stats st; /* nexus->loop writes */
 	struct list link;	/* lu->itls; lu->lock */
 	uint32_t pins;
-	struct list held;	/* commands that wait while GATE_FROZEN; nexus->loop */
+	struct list held;	/* commands that wait while GATE_HOLD; nexus->loop */
+	struct loop_msg order_msg; /* it is the turn of the next of them */
+	bool order_posted;
 	uint16_t ua[UA_MAX];	/* oldest first; lu->lock */
 	uint8_t nua;
 	bool tas;		/* commands aborted now end with TASK ABORTED */
@@ -220,6 +224,7 @@ enum {
 	CMD_STORE = 1 << 11,	/* a read segment is at the store */
 	CMD_CAW = 1 << 14,	/* the write is a COMPARE AND WRITE */
 	CMD_FETCHING = 1 << 12, /* a write segment is being prepared or fetched */
+	CMD_IN_TURN = 1 << 16,	/* its turn has come: GATE_ORDER does not stop it */
 	CMD_ACTIVE = 1 << 15,	/* between start and end */
 	CMD_JOB = 1 << 13,	/* something outside works for it and will call back (slow thread, LU job) */
 };
@@ -257,6 +262,13 @@ static inline bool scsi_aborted(const struct scsi_cmd *cmd)
 }
 /* Ends an aborted command (silently, or with TASK ABORTED by the rules of TAS). */
 void scsi_done_aborted(struct scsi_cmd *cmd);
+/* An ORDERED command comes (SAM-5 8.6): true: it waits. */
+bool scsi_order_hold(struct scsi_cmd *cmd);
+/* Nothing runs any more on an I_T_L nexus with GATE_ORDER: the next one's turn comes. */
+void scsi_order_next(struct scsi_itl *itl);
+/* Puts it at the end of itl->held; and takes it from there and runs it. */
+void scsi_hold(struct scsi_cmd *cmd);
+void scsi_cmd_restart(struct scsi_cmd *cmd);
 /* Runs held commands after a thaw. */
 void scsi_itl_run_held(struct scsi_itl *itl);
 void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status);

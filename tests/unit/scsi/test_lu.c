@@ -449,6 +449,77 @@ START_TEST(mode_select)
 }
 END_TEST
 
+static struct host_cmd *with(struct host_nexus *n, uint8_t attr, bool write)
+{
+	static const uint8_t data[512];
+	struct host_cmd *c;
+
+	n->attr = attr;
+	c = write ? host_start(n, 1ull << 48, (uint8_t[10]){ 0x2a, [8] = 1 }, 10, false, data, 512) :
+		    host_start(n, 1ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0);
+	n->attr = 0;
+	return c;
+}
+
+/* SAM-5 8.6: ORDERED waits for the older and holds back the younger ones; HEAD OF QUEUE passes all. */
+START_TEST(task_attributes)
+{
+	struct host_nexus *a, *b;
+	struct host_cmd *c[7];
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	a->hold_fetch = true;
+	c[0] = with(a, SCSI_ATTR_SIMPLE, true);
+	c[1] = with(a, SCSI_ATTR_ORDERED, false);
+	c[2] = with(a, SCSI_ATTR_SIMPLE, false);
+	c[3] = with(a, SCSI_ATTR_ORDERED, true);
+	c[4] = with(a, SCSI_ATTR_SIMPLE, false);
+	c[5] = with(a, SCSI_ATTR_ORDERED, false);
+	c[6] = with(a, SCSI_ATTR_HEAD_OF_QUEUE, false);
+	host_steps(&h, 5);
+	ck_assert(c[6]->ended);
+	for (int i = 0; i < 6; i++)
+		ck_assert(!c[i]->completed);
+	ck_assert_uint_eq(host_tur(b, 1), SAM_GOOD); /* another nexus is not concerned */
+	host_do(&h, (void (*)(void *))host_abort, c[5]); /* one that waits */
+	host_steps(&h, 5);
+	ck_assert(c[5]->ended);
+	a->hold_fetch = true;
+	host_release(a); /* lets c[0] go; c[3] then fetches at once */
+	for (int i = 0; i < 20 && !c[4]->ended; i++)
+		host_steps(&h, 1);
+	for (int i = 0; i < 7; i++) {
+		ck_assert_msg(c[i]->ended, "%d", i);
+		host_finish(c[i]);
+	}
+	/* and all is as before */
+	a->hold_fetch = true;
+	c[0] = with(a, SCSI_ATTR_SIMPLE, true);
+	c[1] = with(a, SCSI_ATTR_SIMPLE, false);
+	ck_assert(c[1]->ended);
+	host_release(a);
+	host_finish(c[0]);
+	host_finish(c[1]);
+	/* alone, it just runs; the next one comes after it */
+	a->hold_fetch = true;
+	c[0] = with(a, SCSI_ATTR_ORDERED, true);
+	c[1] = with(a, SCSI_ATTR_SIMPLE, false);
+	host_steps(&h, 3);
+	ck_assert(!c[1]->completed);
+	ck_assert_int_eq(host_tmf(b, TMF_LU_RESET, 1), TMF_COMPLETE); /* takes both */
+	ck_assert(c[0]->ended && c[1]->ended);
+	host_finish(c[0]);
+	host_finish(c[1]);
+	a->hold_fetch = false;
+	host_tur(a, 1);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(removable_medium)
 {
 	struct host_nexus *a, *b;
@@ -564,5 +635,5 @@ START_TEST(statistics)
 }
 END_TEST
 
-UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management, deletion, another_store, grow, mode_select,
+UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management, deletion, another_store, grow, mode_select, task_attributes,
 	  removable_medium, masking, target_busy, statistics)

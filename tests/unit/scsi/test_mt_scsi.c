@@ -191,6 +191,7 @@ static void start(struct session *s, struct job *j)
 		break;
 	}
 	j->cmd.nexus = &s->n;
+	j->cmd.attr = rnd(s) % 16 == 0 ? SCSI_ATTR_ORDERED : SCSI_ATTR_SIMPLE;
 	j->cmd.lun = (uint64_t)lun << 48;
 	j->cmd.cdb = j->cdb;
 	j->cmd.cdb_len = 16;
