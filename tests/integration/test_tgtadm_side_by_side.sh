@@ -29,6 +29,27 @@ ours() {
 	record "$@" | stable >>"$dir/$kind.other"
 }
 
+# An initiator that stays and does nothing but be there: stopped after it has logged in.
+login() {
+	iscsi-perf -i iqn.2026-11.org.example:initiator "iscsi://127.0.0.1:$port/$2/1" >/dev/null 2>&1 &
+	initiator=$!
+	for _ in $(seq 200); do
+		adm -m conn -o show -t "$1"
+		[ -n "$out" ] && break
+		sleep 0.05
+	done
+	kill -STOP $initiator
+}
+logout() {
+	kill -9 "$initiator"
+	wait "$initiator" 2>/dev/null
+	for _ in $(seq 200); do
+		adm -m conn -o show -t 7
+		[ -z "$out" ] && break
+		sleep 0.05
+	done
+}
+
 daemon_start ours
 . tests/integration/tgtadm_dialogue.sh
 is "the daemon ends cleanly after it all" daemon_stop

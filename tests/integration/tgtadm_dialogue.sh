@@ -4,6 +4,8 @@
 # answered byte for byte as by Debian's tgt. `ours` commands are answered differently on purpose; the
 # reason stands beside each, and the golden file holds our answer.
 #
+# login TID IQN and logout hold and end a session.
+#
 # $store, ${store}2 ... ${store}9: files of 64 MiB. $port: the daemon's portal.
 
 say -m
@@ -247,5 +249,19 @@ ours "what we negotiate is more than tgt does" -m target -o show -t 1
 
 say -m target -o delete -t 1
 say -m target -o delete -t 3
+
+# ---- somebody is logged in
+say -m target -o new -t 7 -T iqn.2026-11.org.example:used
+say -m lu -o new -t 7 -l 1 -b "${store}9"
+say -m target -o bind -t 7 -I ALL
+login 7 iqn.2026-11.org.example:used
+say -m target -o show
+say -m conn -o show -t 7
+say -m conn -o stat -t 7 -s 99 -c 0
+say -m conn -o delete -t 7 -s 99 -c 0
+say -m session -o stat -t 7 -s 99
+say -m target -o delete -t 7
+logout
+say -m target -o delete -t 7
 say -m target -o show
 ours "tgt makes targets without a name, and crashes on them later" -m target -o new -t 50 -T ""
