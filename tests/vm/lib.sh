@@ -15,7 +15,7 @@ set -u
 VM_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 VM_REPO=$(cd "$VM_DIR/../.." && pwd)
 VM_CACHE=$VM_REPO/build/vm
-VM_LIMIT=${VM_LIMIT:-400}
+VM_LIMIT=${VM_LIMIT:-700}
 VM_BOOT_LIMIT=${VM_BOOT_LIMIT:-60}
 VM_QEMU=
 VM_NODE_MB=${VM_NODE_MB:-1024}
