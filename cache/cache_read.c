@@ -55,10 +55,44 @@ static inline bool gather_segment(struct partition *p, struct blk_req *req, uint
 
 static inline void count_locality(struct partition *p, int self, uint64_t bytes)
 {
+	p->stats.hit_locks++;
 	if (p->node->topo_node == self)
 		p->stats.local_bytes += bytes;
 	else
 		p->stats.remote_bytes += bytes;
+}
+
+/*
+ * A small read, within one block: the commonest of all, so it gets the shortest way. False: not a
+ * plain hit, or more to do than to take a reference; then the long way decides (and counts).
+ */
+static inline bool gather_one(struct cache_dev *dev, struct blk_req *req)
+{
+	const struct cache *c = dev->cache;
+	const uint32_t shift = c->geo.block_shift;
+	const uint64_t block = req->offset >> shift;
+	const uint32_t from = (uint32_t)(req->offset >> SECTOR_SHIFT) & (c->geo.sectors - 1);
+	const uint32_t to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
+	struct partition *p = dev_part(dev, block);
+
+	if (unlikely(!leaf_trylock(&p->lock)))
+		return false;
+	struct buf *b = index_find(p, dev->identity, block);
+	if (unlikely(!b || (b->flags & (PAGE_AHEAD | PAGE_MARK)) || !page_map_all(page_valid(p, b), from, to))) {
+		leaf_unlock(&p->lock);
+		return false;
+	}
+	atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+	policy_touch(b);
+	policy_use(&p->policy, dev->identity, block);
+	p->stats.hits++;
+	count_locality(p, loop_node(loop_current()), req->len);
+	leaf_unlock(&p->lock);
+	req->data.v[0] = (struct frag){ p->data + ((size_t)b->index << shift) + ((size_t)from << SECTOR_SHIFT),
+					(uint32_t)req->len, 1, b };
+	req->data.n = 1;
+	req->data.len = req->len;
+	return true;
 }
 
 /* All of the range at one instant, or nothing (then *err is 0 or -ENOMEM). @count: the blocks count as
@@ -215,9 +249,8 @@ static bool read_special(struct cache_dev *dev, struct blk_req *req)
 	return op_start(req, req->flags & BLK_F_FUA ? OP_FLUSH : OP_FORWARDED);
 }
 
-bool cache_read(struct blk *blk, struct blk_req *req)
+static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct blk_req *req)
 {
-	struct cache_dev *dev = cache_dev_of(blk);
 	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
 	uint32_t node;
 	int err;
@@ -237,6 +270,23 @@ bool cache_read(struct blk *blk, struct blk_req *req)
 	}
 	metric_inc(M_cache_read_misses);
 	return op_start(req, OP_READ_ACQUIRE);
+}
+
+bool cache_read(struct blk *blk, struct blk_req *req)
+{
+	struct cache_dev *dev = cache_dev_of(blk);
+	const uint64_t within = (1ull << dev->cache->geo.block_shift) - 1;
+
+	/* One block has one home, so Algorithm 1 has nothing to add up; what is small enough to be in
+	 * one block is smaller than any threshold that pays, unless forwarding is forced. */
+	if (likely((req->offset & within) + req->len <= within + 1 && !(req->flags & (BLK_F_INTO | BLK_F_FUA)) &&
+		   req->len < __atomic_load_n(&dev->cache->affinity.threshold, __ATOMIC_RELAXED)) &&
+	    likely(gather_one(dev, req))) {
+		metric_inc(M_cache_read_hits);
+		req->status = 0;
+		return true;
+	}
+	return read_long(dev, req);
 }
 
 bool cache_prefetch(struct blk *blk, struct blk_req *req)

@@ -57,6 +57,7 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	s->evictions += t->evictions + t->condemned;
 	s->waits += t->waits;
 	s->wait_ns += t->wait_ns;
+	s->hit_locks += t->hit_locks;
 	s->lock_waits += t->lock_waits;
 	if (count_pinned)
 		s->pinned += p->count[PAGE_CONDEMNED];

@@ -35,7 +35,8 @@ struct cache_stat {
 	uint64_t readahead_fills, readahead_bytes, readahead_used;
 	uint64_t evictions;
 	uint64_t waits, wait_ns;
-	uint64_t lock_waits;
+	uint64_t hit_locks;	/* partition locks taken to look for hits */
+	uint64_t lock_waits;	/* of these and others: how many were not free */
 };
 
 /* Each adds to *@s, which cache_stat_init() has emptied. @count_pinned looks at every header. */

@@ -61,6 +61,7 @@ struct part_stats {
 	uint64_t evictions, condemned;
 	uint64_t flushes, flush_bytes;
 	uint64_t waits, wait_ns;   /* requests that waited for free blocks here, and how long */
+	uint64_t hit_locks;	   /* times the lock was taken to look for a hit */
 	uint64_t lock_waits;	   /* times the lock was not free */
 };
 

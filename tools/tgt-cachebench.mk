@@ -1,0 +1,1 @@
+TOOLLIBS_tgt-cachebench := all
