@@ -45,7 +45,7 @@ LDFLAGS  += -pthread $(filter -fsanitize=% -fno-sanitize%,$(OPT))
 RDMA_LIBS := $(if $(HAVE_RDMA),-lrdmacm -libverbs)
 LIBS_events := -lnuma
 LIBS_conf   :=
-LIBS_tgtd   := -laio -lnuma -lisal -lcrypto -ljansson -lmicrohttpd -lsystemd -lrt -lm $(RDMA_LIBS)
+LIBS_tgtd   := -laio -lnuma -lisal -lcrypto -lsystemd -lrt -lm $(RDMA_LIBS)
 
 # ---- layers: one archive each, in link order (upper first) -----------------------------------------
 SRC_events := $(wildcard events/*.c)
