@@ -18,13 +18,16 @@ static inline bool gather_segment(struct partition *p, struct blk_req *req, uint
 				  uint32_t end, bool count, bool *mark)
 {
 	struct frags *f = &req->data;
-	const uint32_t n = end - i;
+	struct frag *last = f->n ? &f->v[f->n - 1] : NULL;
+	uint8_t *const data = p->data;
+	const uint32_t n = end - i, shift = c->geo.block_shift, sectors = c->geo.sectors;
+	uint64_t bytes = 0;
+
 	for (; i < end; i++) {
 		struct buf *b = index_find(p, device, r->first + i);
-		uint32_t from = range_from(r, i), to = range_to(c, r, i);
-		if (unlikely(!b || !page_map_all(page_valid(p, b), from, to))) {
-			return false;
-		}
+		uint32_t from = i ? 0 : r->head, to = i == r->n - 1 ? r->tail : sectors;
+		if (unlikely(!b || !page_map_all(page_valid(p, b), from, to)))
+			break;
 		if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK))) {
 			*mark |= b->flags & PAGE_MARK;
 			b->flags &= (uint8_t)~(PAGE_AHEAD | PAGE_MARK);
@@ -34,23 +37,22 @@ static inline bool gather_segment(struct partition *p, struct blk_req *req, uint
 		atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
 		policy_touch(b);
 		policy_use(&p->policy, device, b->block);
-		uint8_t *base = p->data + ((size_t)b->index << c->geo.block_shift) +
-				((size_t)from << SECTOR_SHIFT);
+		uint8_t *base = data + ((size_t)b->index << shift) + ((size_t)from << SECTOR_SHIFT);
 		uint32_t len = (to - from) << SECTOR_SHIFT;
-		struct frag *last = f->n ? &f->v[f->n - 1] : NULL;
-		if (last && last->base + last->len == base && last->buf + last->nbufs == b &&
-		    last->nbufs) {
+		bytes += len;
+		if (last && last->buf + last->nbufs == b && last->base + last->len == base && last->nbufs) {
 			last->len += len;
 			last->nbufs++;
 		} else {
 			ASSERT(f->n < f->cap);
-			f->v[f->n++] = (struct frag){ base, len, 1, b };
+			last = &f->v[f->n++];
+			*last = (struct frag){ base, len, 1, b };
 		}
-		f->len += len;
 	}
-	if (count)
+	f->len += bytes;
+	if (count && i == end)
 		p->stats.hits += n;
-	return true;
+	return i == end;
 }
 
 static inline void count_locality(struct partition *p, int self, uint64_t bytes)

@@ -27,23 +27,30 @@ static void fire(struct timer *t)
 	blk_complete_here(req, status);
 }
 
-static bool failing(_Atomic int *n)
+static __thread uint64_t rng = 88172645463325252ull;
+
+static uint64_t draw(void)
+{
+	rng ^= rng << 13;
+	rng ^= rng >> 7;
+	rng ^= rng << 17;
+	return rng;
+}
+
+static bool failing(struct memdisk *d, _Atomic int *n)
 {
 	int was = *n;
+	if (d->fail_permille && draw() % 1000 < d->fail_permille)
+		return true;
 	if (was > 0)
 		*n = was - 1;
 	return was != 0;
 }
 
-static __thread uint64_t rng = 88172645463325252ull;
-
 /* The work is done; when does the submitter learn of it? */
 static bool finish(struct memdisk *d, struct blk_req *req, int status)
 {
-	rng ^= rng << 13;
-	rng ^= rng >> 7;
-	rng ^= rng << 17;
-	if (rng % 100 < d->now_percent) {
+	if (draw() % 100 < d->now_percent) {
 		req->status = status;
 		return true;
 	}
@@ -58,14 +65,14 @@ static bool finish(struct memdisk *d, struct blk_req *req, int status)
 	timer_init(&l->timer, fire);
 	l->req = req;
 	l->status = status;
-	loop_timer_arm(loop_current(), &l->timer, d->delay_ns / 2 + rng % (d->delay_ns + 1));
+	loop_timer_arm(loop_current(), &l->timer, d->delay_ns / 2 + draw() % (d->delay_ns + 1));
 	return false;
 }
 
 static bool md_read(struct blk *blk, struct blk_req *req)
 {
 	struct memdisk *d = disk_of(blk);
-	if (failing(&d->fail_reads))
+	if (failing(d, &d->fail_reads))
 		return finish(d, req, -EIO);
 	BUG_ON(!(req->flags & BLK_F_INTO) || req->data.len != req->len);
 	frags_copy_in(&req->data, 0, d->data + req->offset, req->len);
@@ -77,7 +84,7 @@ static bool md_read(struct blk *blk, struct blk_req *req)
 static bool md_write(struct blk *blk, struct blk_req *req)
 {
 	struct memdisk *d = disk_of(blk);
-	if (failing(&d->fail_writes))
+	if (failing(d, &d->fail_writes))
 		return finish(d, req, -EIO);
 	BUG_ON(!(req->flags & BLK_F_FROM) || req->data.len != req->len);
 	frags_copy_out(&req->data, 0, d->data + req->offset, req->len);
@@ -97,7 +104,7 @@ static bool md_sync(struct blk *blk, struct blk_req *req)
 static bool md_zero(struct blk *blk, struct blk_req *req)
 {
 	struct memdisk *d = disk_of(blk);
-	if (failing(&d->fail_writes))
+	if (failing(d, &d->fail_writes))
 		return finish(d, req, -EIO);
 	memset(d->data + req->offset, 0, req->len);
 	d->discards++;

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/cache_impl.h"
+#include "events/log.h"
 #include "events/pool.h"
 #include "tests/support/blktest.h"
 #include "tests/support/memdisk.h"
@@ -467,6 +468,9 @@ static void run_shape(const struct shape *sh)
 	g.disk = memdisk_create((uint64_t)DISK_SECTORS * 512, 512, "mt");
 	g.disk->now_percent = sh->now_percent;
 	g.disk->delay_ns = sh->delay_us * 1000;
+	g.disk->fail_permille = sh->errors ? 30 : 0;
+	if (sh->errors)
+		log_set_level(LOG_LVL_ERROR - 1);
 	g.blk = cache_open(g.cache, &g.disk->blk, sh->write_through);
 	ck_assert_ptr_nonnull(g.blk);
 	for (unsigned i = 0; i < THREADS; i++) {
@@ -505,7 +509,7 @@ static void run_shape(const struct shape *sh)
 	/* What the store has in the end is what was last acknowledged, to the sector. */
 	uint8_t *data = malloc((size_t)DISK_SECTORS * 512);
 	g.disk->now_percent = 100;
-	g.disk->fail_reads = g.disk->fail_writes = 0;
+	g.disk->fail_permille = 0;
 	struct bt t;
 	bt_init(&t, g.blk, 1);
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
@@ -545,13 +549,14 @@ static void run_shape(const struct shape *sh)
 #endif
 
 static const struct shape shapes[] = {
-	{ "size=4m", 2, false, 30, 0, 0, false, N(3000000) },
+	{ "size=4m", 2, false, 30, 0, 0, false, N(2000000) },
 	{ "size=1m,group=8", 3, false, 0, 0, 0, false, N(1500000) },
 	{ "size=2m,block=16k", 2, false, 50, 0, 7, false, N(2000000) },
 	{ "size=2m,block=64k,affinity=forward", 2, false, 30, 0, 0, false, N(1500000) },
 	{ "size=4m", 2, true, 30, 0, 0, false, N(1000000) },
-	{ "size=32m,partitions=8", 1, false, 30, 0, 5, false, N(3000000) },
-	{ "size=2m", 2, false, 0, 2000, 0, false, N(300000) },
+	{ "size=32m,partitions=8", 1, false, 30, 0, 5, false, N(2000000) },
+	{ "size=2m", 2, false, 0, 2000, 0, false, N(200000) },
+	{ "size=4m", 2, false, 30, 0, 11, true, N(1000000) }, /* the store fails now and then */
 };
 
 START_TEST(property)
