@@ -84,6 +84,8 @@ void iscsi_registry_conn_gone(struct iscsi_conn *conn);
 void iscsi_registry_session_gone(struct iscsi_session *s);
 /* Main: the connection shall end (@ask: by asking the initiator to log out). */
 void iscsi_registry_close(struct iscsi_conn *conn, bool ask);
+/* Any loop: all sessions of its target but @s itself are to end. */
+void iscsi_registry_drop_others(const struct iscsi_session *s);
 void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
 void iscsi_portals_close(void);
 

@@ -294,6 +294,36 @@ void iscsi_registry_close(struct iscsi_conn *conn, bool ask)
 	loop_post(conn->loop, &conn->ctl_msg);
 }
 
+struct drop_msg {
+	struct loop_msg msg;
+	const struct scsi_target *target;
+	uint16_t but;
+};
+
+static void drop_others(struct loop_msg *msg)
+{
+	struct drop_msg *d = container_of(msg, struct drop_msg, msg);
+	struct iscsi_session *s;
+
+	/* A target that has been deleted meanwhile has no session to find. */
+	list_for_each(s, &iscsi_core.sessions, link)
+		if (!s->discovery && s->target == d->target && s->tsih != d->but)
+			drop_session(s);
+	free(d);
+}
+
+void iscsi_registry_drop_others(const struct iscsi_session *s)
+{
+	struct drop_msg *d = malloc(sizeof(*d));
+
+	if (!d) {
+		log_error("iscsi: out of memory: a target reset does not end the other sessions");
+		return;
+	}
+	*d = (struct drop_msg){ .msg.handle = drop_others, .target = s->target, .but = s->tsih };
+	loop_post(iscsi_core.main, &d->msg);
+}
+
 static void each_conn(bool ask)
 {
 	struct iscsi_session *s;

@@ -170,9 +170,11 @@ void iscsi_task_abort(struct iscsi_task *t)
 		t->state = TASK_ENDING;
 		iscsi_task_finish(t);
 		break;
+	case TASK_ENDING:
+		iscsi_task_finish(t);
+		break;
 	case TASK_UNACKED: /* iscsi_forget() */
 	case TASK_RESPONDING:
-	case TASK_ENDING:
 	case TASK_FREE:
 		break;
 	}

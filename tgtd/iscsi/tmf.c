@@ -98,7 +98,10 @@ static uint8_t wire_response(int response)
 
 static void reset_answered(struct iscsi_ctl *ctl)
 {
-	/* 11.5.1: after a cold reset all connections are terminated; this one with its answer sent. */
+	if ((ctl->bhs[1] & 0x7f) == ISCSI_TMF_TARGET_COLD_RESET)
+		iscsi_registry_drop_others(ctl->conn->sess);
+	/* 11.5.1: after a cold reset all sessions are terminated; this connection when its answer has been read. */
+	iscsi_conn_end(ctl->conn, true, "target cold reset");
 	iscsi_session_drop(ctl->conn->sess, "target cold reset");
 }
 

@@ -119,6 +119,8 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 			tcp_rx_ready(tc);
 	} else if (revents & (EPOLLERR | EPOLLHUP)) {
 		iscsi_conn_fail(&tc->conn, "closed by the peer");
+	} else {
+		tcp_update_events(tc); /* stopped from elsewhere: do not be told again */
 	}
 }
 

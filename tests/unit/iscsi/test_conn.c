@@ -554,6 +554,32 @@ START_TEST(resets_abort_what_is_in_flight)
 }
 END_TEST
 
+START_TEST(a_cold_reset_is_answered_and_ends_all_sessions)
+{
+	struct wire v;
+	uint8_t tmf[48], bhs[48];
+	struct wire_pdu p;
+
+	up("ImmediateData=No");
+	wire_open(&v);
+	ck_assert_uint_eq(wire_login(&v, 2, 0, 0, NULL), 0);
+	wire_rw10(&w, bhs, true, 0, 8);
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+	wire_request(&w, tmf, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_TARGET_COLD_RESET);
+	wire_send(&w, tmf, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+	ck_assert(!wire_recv(&w, &p) && w.closed);
+	ck_assert(!wire_recv(&v, &p) && v.closed);
+	wire_close(&v);
+	down();
+	ck_assert_uint_eq(sessions(), 0);
+}
+END_TEST
+
 START_TEST(a_reset_waits_for_the_commands_before_it)
 {
 	struct wire c;
@@ -678,5 +704,5 @@ UNIT_MAIN("iscsi-conn", 30, login_and_numbers, the_first_pdu_must_be_a_login, a_
 	  silence_is_probed_and_ends, logout, a_pdu_beyond_the_declared_length_ends_the_connection, an_unknown_opcode_is_rejected,
 	  the_same_port_logging_in_again_ends_its_old_session, several_connections_share_one_numbering,
 	  more_connections_than_negotiated_are_refused, abort_task, abort_of_a_task_that_has_not_come,
-	  resets_abort_what_is_in_flight, a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused, silent_connections_do_not_keep_others_out,
+	  resets_abort_what_is_in_flight, a_cold_reset_is_answered_and_ends_all_sessions, a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused, silent_connections_do_not_keep_others_out,
 	  a_peer_that_does_not_read_is_left, stopping_asks_for_logout)
