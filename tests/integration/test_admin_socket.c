@@ -410,6 +410,51 @@ START_TEST(one_daemon_per_control_port)
 }
 END_TEST
 
+/* SIGTERM in the middle of everything: the end is clean and quick, whatever is under way. */
+START_TEST(ends_in_the_middle_of_requests)
+{
+	for (int round = 0; round < 5; round++) {
+		pid_t child[3];
+
+		tgt_start(&t, "");
+		for (int k = 0; k < 3; k++) {
+			child[k] = fork();
+			if (child[k])
+				continue;
+			/* makes and deletes a target with LUNs until the daemon is gone */
+			for (struct adm_client c = { .fd = -1 };;) {
+				struct adm_reply reply;
+				struct adm_req r;
+				char name[32];
+
+				snprintf(name, sizeof(name), "iqn.end:%d", k);
+				for (int step = 0; step < 6; step++) {
+					adm_req_init(&r, step % 5 ? ADM_LU : ADM_TARGET, step == 5 ? ADM_DELETE : ADM_NEW);
+					r.has_tid = true;
+					r.tid = (uint32_t)k + 1;
+					r.has_lun = step % 5;
+					r.lun = (uint64_t)step;
+					r.text[ADM_T_TARGETNAME] = name;
+					r.text[ADM_T_PATH] = "1m";
+					r.text[ADM_T_BSTYPE] = step % 2 ? "ram" : "null";
+					if (adm_call(&c, &r, &reply))
+						_exit(0);
+					adm_reply_free(&reply);
+				}
+			}
+		}
+		usleep(20000 + 37000 * (unsigned)round);
+		tgt_stop(&t, true);
+		for (int k = 0; k < 3; k++) {
+			int status;
+
+			ck_assert_int_eq(waitpid(child[k], &status, 0), child[k]);
+			ck_assert_int_eq(status, 0);
+		}
+	}
+}
+END_TEST
+
 /* ---- cost ------------------------------------------------------------------------------------------------------ */
 
 static double now_ms(void)
@@ -514,4 +559,5 @@ START_TEST(cost_with_many_luns)
 END_TEST
 
 UNIT_MAIN("admin_socket", 60, garbage, requests_that_the_tool_would_not_make, random_requests, silent_and_slow_clients,
-	  a_crowd, gone_before_the_answer, answers_nobody_takes, other_users, one_daemon_per_control_port, cost_with_many_luns)
+	  a_crowd, gone_before_the_answer, answers_nobody_takes, other_users, one_daemon_per_control_port,
+	  ends_in_the_middle_of_requests, cost_with_many_luns)
