@@ -22,6 +22,7 @@ record() {
 stable() { sed -e "s#$dir#DIR#g" -e "s#:$port\b#:PORT#g"; }
 
 say() { record "$@" | stable >>"$dir/$kind.same"; }
+six() { [ ! -s /proc/net/if_inet6 ] || record "$@" | stable >>"$dir/$kind.six"; }
 ours() {
 	local why=$1
 	shift
@@ -63,6 +64,13 @@ is "answers are as in the golden file" test -z "$out"
 out=
 is "no answer is a lost connection" test "$(grep -c 'exit 107' "$dir/ours.same")" = 0
 
+if [ -s "$dir/ours.six" ]; then
+	out=$(cat "$dir/ours.six")
+	is "an IPv6 portal" has_line "Portal: [::1]:PORT,1"
+else
+	echo "ok an IPv6 portal # SKIP no IPv6 here"
+fi
+
 if [ ! -x /usr/sbin/tgtd ] || [ ! -x /usr/sbin/tgtadm ]; then
 	echo "ok side by side with Debian's tgt # SKIP package tgt is not installed"
 	exit $((failures > 0))
@@ -70,7 +78,7 @@ fi
 daemon_start debian
 . tests/integration/tgtadm_dialogue.sh
 daemon_kill
-out=$(diff -u "$dir/debian.same" "$dir/ours.same")
+out=$(diff -u "$dir/debian.same" "$dir/ours.same"; [ ! -s "$dir/ours.six" ] || diff -u "$dir/debian.six" "$dir/ours.six")
 is "$(grep -c '^\$' "$dir/ours.same") commands are answered as by Debian's tgt" test -z "$out"
 
 # A difference that is gone should not be documented any more.
