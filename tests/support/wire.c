@@ -81,10 +81,12 @@ void wire_target_stop(void)
 	bool done = false;
 
 	wire_stop(0, &done);
-	for (unsigned i = 0; !done; i++) {
-		BUG_ON(i > 5000);
+	for (unsigned i = 0; i < 5000; i++) {
+		if (done)
+			return;
 		loop_step(wire_target.loop, 1);
 	}
+	BUG("the target does not stop");
 }
 
 /* ---- bytes --------------------------------------------------------------------------------------------------- */

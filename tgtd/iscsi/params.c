@@ -75,7 +75,7 @@ static const struct key_row rows[KEY_COUNT] = {
 	[KEY_IFMarkInt] = { "IFMarkInt", .rule = RULE_OBSOLETE_NUMBER, .flags = IN_LOGIN | NOT_ISER },
 	[KEY_OFMarkInt] = { "OFMarkInt", .rule = RULE_OBSOLETE_NUMBER, .flags = IN_LOGIN | NOT_ISER },
 	[KEY_TaskReporting] = { "TaskReporting", .rule = RULE_NONE, .flags = IN_LOGIN | LEADING_ONLY },
-	[KEY_iSCSIProtocolLevel] = { "iSCSIProtocolLevel", 0, 31, 1, 1, RULE_MIN, IN_LOGIN | LEADING_ONLY },
+	[KEY_iSCSIProtocolLevel] = { "iSCSIProtocolLevel", 0, 31, 1, 1, RULE_MIN, IN_LOGIN | LEADING_ONLY, .width = W_NONE },
 	[KEY_RDMAExtensions] = { "RDMAExtensions", 0, 1, 0, 1, RULE_AND, IN_LOGIN | LEADING_ONLY, AT(rdma_extensions, W_BOOL) },
 	/* Each receive of an iSER connection is that large: more would cost memory by the connection. */
 	[KEY_TargetRecvDataSegmentLength] = { "TargetRecvDataSegmentLength", 512, MAX24, 8192, 8192, RULE_MIN, IN_LOGIN | ISER_ONLY, AT(target_recv_dsl, W_U32) },
@@ -85,7 +85,7 @@ static const struct key_row rows[KEY_COUNT] = {
 	/* RFC 7145 has No as the default, but initiators that do not send the key (Linux, which follows RFC 5046)
 	 * do as with Yes. */
 	[KEY_TaggedBufferForSolicitedDataOnly] = { "TaggedBufferForSolicitedDataOnly", 0, 1, 1, 0, RULE_OR, IN_LOGIN | ISER_ONLY, AT(tagged_solicited_only, W_BOOL) },
-	[KEY_iSERHelloRequired] = { "iSERHelloRequired", 0, 1, 0, 0, RULE_AND, IN_LOGIN | ISER_ONLY },
+	[KEY_iSERHelloRequired] = { "iSERHelloRequired", 0, 1, 0, 0, RULE_AND, IN_LOGIN | ISER_ONLY, .width = W_NONE },
 	[KEY_AuthMethod] = { "AuthMethod", .rule = RULE_NONE },
 };
 

@@ -117,7 +117,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	if (!l->discovery) {
 		list_for_each(s, &iscsi_core.sessions, link)
 			if (!s->discovery && same_port(s, l)) {
-				log_info("iscsi: %s reinstates session %u", l->initiator, s->tsih);
+				log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u", l->initiator, s->tsih);
 				drop_session(s);
 				wait_for(s, conn);
 				return LOGIN_PENDING;
