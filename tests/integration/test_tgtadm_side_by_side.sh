@@ -22,7 +22,7 @@ record() {
 stable() { sed -e "s#$dir#DIR#g" -e "s#:$port\b#:PORT#g"; }
 
 say() { record "$@" | stable >>"$dir/$kind.same"; }
-six() { [ ! -s /proc/net/if_inet6 ] || record "$@" | stable >>"$dir/$kind.six"; }
+six() { ! grep -q . /proc/net/if_inet6 2>/dev/null || record "$@" | stable >>"$dir/$kind.six"; }
 ours() {
 	local why=$1
 	shift
