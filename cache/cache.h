@@ -11,7 +11,8 @@
 
 struct cache;
 
-enum cache_affinity { CACHE_AFFINITY_OFF, CACHE_AFFINITY_INLINE, CACHE_AFFINITY_FORWARD, CACHE_AFFINITY_AUTO };
+/* The first is the default. */
+enum cache_affinity { CACHE_AFFINITY_AUTO, CACHE_AFFINITY_OFF, CACHE_AFFINITY_INLINE, CACHE_AFFINITY_FORWARD };
 
 struct cache_conf {
 	uint64_t size;	      /* bytes over all nodes; 0: chosen from the machine's memory and limits */

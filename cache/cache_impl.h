@@ -50,6 +50,7 @@ struct cache_node {
 	struct partition *parts;
 	uint32_t nparts, part_blocks;
 	struct loop *worker;
+	uint64_t forwards;	/* atomic: reads that came here from other nodes; the worker's */
 	struct flush_worker flush;
 };
 

@@ -162,6 +162,13 @@ static bool read_over(struct blk_req *req, const struct cache_range *r, int stat
 	return true;
 }
 
+/* On the worker of the node that the read was sent to; nobody else writes its counter. */
+static void count_forward(struct cache *c)
+{
+	uint64_t *n = &c->node[c->node_of_topo[loop_node(loop_current())]].forwards;
+	__atomic_store_n(n, __atomic_load_n(n, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+
 bool op_read(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
@@ -170,6 +177,8 @@ bool op_read(struct blk_req *req)
 	int err;
 
 	if (op->stage == OP_FORWARDED) {
+		if (req->flags & BLK_F_FORWARDED)
+			count_forward(dev->cache);
 		if (gather(dev, req, &r, true, &err) || err)
 			return read_over(req, &r, err);
 		op->stage = OP_READ_ACQUIRE;

@@ -80,6 +80,7 @@ void cache_stat_add_node(struct cache *c, uint32_t node, bool count_pinned, stru
 {
 	for (uint32_t i = 0; i < c->node[node].nparts; i++)
 		cache_stat_add_partition(c, node, i, count_pinned, s);
+	s->forwards += __atomic_load_n(&c->node[node].forwards, __ATOMIC_RELAXED);
 }
 
 void cache_stat_add_all(struct cache *c, bool count_pinned, struct cache_stat *s)

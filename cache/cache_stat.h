@@ -31,6 +31,7 @@ struct cache_stat {
 	uint64_t waiting;	/* requests that wait for blocks now */
 	uint64_t hits, misses;	/* blocks */
 	uint64_t local_bytes, remote_bytes; /* of hits, by whether the asking thread is on the node */
+	uint64_t forwards;	/* reads sent to the node by threads of others; of a whole node, not a partition */
 	uint64_t fills, fill_bytes, flushes, flush_bytes;
 	uint64_t readahead_fills, readahead_bytes, readahead_used;
 	uint64_t evictions;

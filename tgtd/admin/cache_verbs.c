@@ -58,9 +58,10 @@ static void stat_line(struct adm_out *out, const struct cache_stat *s)
 	out_printf(out,
 		   " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %8" PRIu64 " %7" PRIu64 " %7" PRIu64
 		   " %12" PRIu64 " %12" PRIu64 " %14" PRIu64 " %14" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64
-		   " %9" PRIu64 " %7" PRIu64 "\n",
+		   " %9" PRIu64 " %7" PRIu64 " %9" PRIu64 "\n",
 		   s->blocks, s->free, s->clean, s->dirty, s->flushing, s->filling, s->waiting, s->hits, s->misses,
-		   s->local_bytes, s->remote_bytes, s->fills, s->readahead_fills, s->flushes, s->evictions, s->waits);
+		   s->local_bytes, s->remote_bytes, s->fills, s->readahead_fills, s->flushes, s->evictions, s->waits,
+		   s->forwards);
 }
 
 static enum adm_status stat_all(struct adm_call *call)
@@ -71,7 +72,7 @@ static enum adm_status stat_all(struct adm_call *call)
 	cache_get_info(adm.conf.cache, &info);
 	out_puts(&call->out, "node    blocks      free     clean     dirty flushing filling waiting"
 			     "         hits       misses    local_bytes   remote_bytes     fills readahead   flushes"
-			     " evictions   waits\n");
+			     " evictions   waits  forwards\n");
 	for (uint32_t n = 0; n < info.nodes; n++) {
 		cache_stat_init(&s);
 		cache_stat_add_node(adm.conf.cache, n, false, &s);

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The cache on four NUMA nodes, simulated: an LU's blocks spread evenly over the nodes; large reads that
+# hit are served by a thread of their data's node, small ones where they arrive; a request's bytes are
+# counted once. On four real nodes, with memory that has a place: tests/vm/test_numa.sh.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/integration/admin_lib.sh
+iqn=iqn.2026-11.org.tgtd.test:numa
+mib=$((1 << 20))
+
+load() { # OPTIONS...: from a single connection, a given number of reads
+	timeout 60 "$bin/tgt-load" --portal "127.0.0.1:$port" --target $iqn --lun 1 --depth 4 --wait block --quiet "$@"
+}
+
+# A column of what `stat` said last, of a node or of all.
+figure() { # COLUMN [NODE]
+	printf '%s\n' "$out" |
+		awk -v f="$1" -v n="${2:-all}" 'NR == 1 {for (i = 1; i <= NF; i++) c[$i] = i; next} $1 == n {print $c[f]}'
+}
+
+figures() { # leaves hits, misses, local, remote, forwards: what came since the last call
+	local h m l r f
+	adm --op stat --mode cache
+	h=$(figure hits) m=$(figure misses) l=$(figure local_bytes) r=$(figure remote_bytes) f=$(figure forwards)
+	hits=$((h - ${h0:-0})) misses=$((m - ${m0:-0})) local_=$((l - ${l0:-0})) remote=$((r - ${r0:-0}))
+	forwards=$((f - ${f0:-0}))
+	h0=$h m0=$m l0=$l r0=$r f0=$f
+	echo "# $hits hits, $misses misses, $local_ bytes local, $remote remote, $forwards forwards"
+}
+
+reads() { # COUNT SIZE [OPTIONS...]: random reads of the LU, all of them hits, and what was counted
+	local bytes=$(($1 * ${2%k} * 1024))
+	figures >/dev/null
+	load --bs "$2" --count "$1" "${@:3}" && figures && [ $misses = 0 ] && [ $((local_ + remote)) = $bytes ]
+}
+
+even() { # "Node N: BYTES", four of them, all within 2 % of their mean
+	printf '%s\n' "$out" | awk '/^Cached: / {all = $2} /^Node [0-3]: / {n++; v[n] = $3; sum += $3}
+		END {for (i in v) if (v[i] < 0.98 * sum / 4 || v[i] > 1.02 * sum / 4) bad = 1
+			exit !(n == 4 && sum > 0 && sum == all && !bad)}'
+}
+
+# Groups of 512 KiB go over the nodes in turns, and the last turn need not be complete.
+nearly_even() {
+	printf '%s\n' "$out" | awk '/^Node [0-3]: / {n++; if (n == 1 || $3 < min) min = $3; if ($3 > max) max = $3}
+		END {exit !(n == 4 && min > 0 && max - min < 1048576)}'
+}
+
+cached() { [ "$(printf '%s\n' "$out" | awk '/^Cached: / {print $2}')" = "$1" ]; }
+
+share_is() { # LOW HIGH: percent of the bytes that a thread of their node served
+	[ $((local_ * 100)) -ge $(($1 * (local_ + remote))) ] && [ $((local_ * 100)) -le $(($2 * (local_ + remote))) ]
+}
+
+by_chance() { share_is 15 35 && [ $forwards = 0 ]; }
+
+truncate -s 64m "$dir/disk"
+daemon_start ours --numa-nodes 4 --cache size=96m
+adm --op new --mode target --tid 1 -T $iqn
+adm --op bind --mode target --tid 1 -I ALL
+adm --op new --mode logicalunit --tid 1 --lun 1 --bstype aio --backing-store "$dir/disk"
+is "an LU in a daemon with four nodes" test "$rc" = 0
+adm --op show --mode cache
+is "the cache has four nodes" has_line "    Nodes: 4"
+is "it decides by itself" has_line "    Affinity: auto"
+
+load --pattern sequential --range 16m --bs 256k --count 64
+adm --op stat --mode cache --tid 1 --lun 1
+is "a part of the LU read: no node has two groups more than another" nearly_even
+load --pattern sequential --bs 256k --count 256
+adm --op stat --mode cache --tid 1 --lun 1
+is "all of the LU read: all is there" cached $((64 * mib))
+is "all of the LU read: spread evenly" even
+
+reads 400 256k
+is "random reads of 256 KiB: all hit, each byte counted once" test $? = 0
+is "they are served by threads of their nodes" share_is 95 100
+is "each by one hop at most, about a quarter without" test $forwards -gt 200 -a $forwards -lt 400
+busy=0
+for node in 0 1 2 3; do [ "$(figure local_bytes $node)" -gt 0 ] && busy=$((busy + 1)); done
+is "every node serves" test $busy = 4
+
+reads 4000 4k
+is "random reads of 4 KiB: all hit, each byte counted once" test $? = 0
+is "none is forwarded" test $forwards = 0
+
+adm --op update --mode cache --name affinity --value inline
+reads 400 256k
+is "affinity=inline: all hit" test $? = 0
+is "nothing is forwarded, and about a quarter is local by chance" by_chance
+adm --op update --mode cache --name affinity --value forward
+reads 400 4k
+is "affinity=forward: small reads are forwarded, too" test $? = 0 -a $forwards -gt 200
+is "and all is local" share_is 100 100
+adm --op update --mode cache --name affinity --value auto
+adm --op update --mode cache --name threshold --value 512k
+reads 200 256k
+is "auto with a higher threshold leaves these reads where they arrive" test $? = 0 -a $forwards = 0
+daemon_stop
+is "the daemon ends well" test $? = 0
