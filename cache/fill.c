@@ -163,12 +163,12 @@ static void fill_done(struct blk_req *lower)
 	list_init(&waiters);
 	leaf_lock(&p->lock);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
-		if (io->idx[i] == BUF_NONE)
-			continue;
-		struct buf *b = &p->hdr[io->idx[i]];
 		struct buf *cur = index_find(p, dev->identity, io->block + i);
 		BUG_ON(!cur || page_of(p, cur)->io != io);
 		page_of(p, cur)->io = NULL;
+		if (io->idx[i] == BUF_NONE)
+			continue;
+		struct buf *b = &p->hdr[io->idx[i]];
 		if (!status && cur == b)
 			page_map_set(page_valid(p, b), io_from(io, i), io_to(io, i));
 		else if (!status)
@@ -212,9 +212,11 @@ static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct
 	for (uint32_t n = 0; i + n < end && n < room; n++) {
 		struct buf *b = index_find(p, dev->identity, r->first + i + n);
 		uint32_t gap = page_map_find(page_valid(p, b), 0, c->geo.sectors, false);
+		if (page_of(p, b)->io)
+			return 0;
 		if (gap == c->geo.sectors)
 			continue;
-		if (gap || page_of(p, b)->io || !n)
+		if (gap || !n)
 			return 0;
 		bool pays = sieve_pays(&dev->sieve, (uint64_t)n << c->geo.block_shift);
 		metric_inc(pays ? M_cache_sieve_over : M_cache_sieve_apart);
@@ -244,8 +246,11 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 			if (frags_append(&io->req.data, io->scratch, (uint32_t)len, NULL) < 0)
 				break;
 			bytes += len;
-			while (hole--)
-				io->idx[n++] = BUF_NONE;
+			/* No flush of these may meet our read of them in the store. */
+			for (; hole--; n++) {
+				io->idx[n] = BUF_NONE;
+				page_of(p, index_find(p, dev->identity, r->first + i + n))->io = io;
+			}
 			continue;
 		}
 		e = page_map_find(page_valid(p, b), s, limit, true);
@@ -273,7 +278,8 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 		const struct frag *last = &io->req.data.v[--io->req.data.n];
 		io->req.data.len -= last->len;
 		bytes -= last->len;
-		n -= last->len >> c->geo.block_shift;
+		for (uint32_t hole = last->len >> c->geo.block_shift; hole--;)
+			page_of(p, index_find(p, dev->identity, r->first + i + --n))->io = NULL;
 	}
 	io->part = p;
 	io->block = r->first + i;

@@ -14,7 +14,7 @@ struct cache_dev;
 struct blk_req;
 
 #define READAHEAD_STREAMS 16
-#define READAHEAD_MAX MiB(2)
+#define READAHEAD_MAX MiB(4)
 
 struct readahead {
 	struct leaf_lock lock;

@@ -19,14 +19,15 @@ uint32_t part_dirty_limit(const struct partition *p)
 static bool evictable(void *arg, struct buf *b)
 {
 	struct partition *p = arg;
-	return atomic_load_explicit(&b->refs, memory_order_acquire) == 1 && !page_of(p, b)->op_pins;
+	const struct page *pg = page_of(p, b);
+	return atomic_load_explicit(&b->refs, memory_order_acquire) == 1 && !pg->op_pins && !pg->io;
 }
 
 /* A page on its way to a wire can leave the index; its block comes back with the last reference. */
 static bool condemnable(void *arg, struct buf *b)
 {
 	struct partition *p = arg;
-	return !page_of(p, b)->op_pins;
+	return !page_of(p, b)->op_pins && !page_of(p, b)->io;
 }
 
 void part_drop(struct partition *p, struct buf *b)
