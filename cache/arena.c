@@ -14,13 +14,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "cache/arena.h"
-#include "events/clock.h"
+#include "cache/arena_prepare.h"
 #include "events/log.h"
 
 #define ARENA_MAGIC "tgtarena"
 #define ARENA_VERSION 1
-#define HUGE_PAGE MiB(2)
 #define ZERO_MIN KiB(64)
+#define HUGE_MIN MiB(64) /* smaller ones gain little from huge pages */
+#define PREPARE_FIRST MiB(128) /* of data before anybody uses it; the rest comes in the background */
 
 /* First page of the file. All offsets from the file's start. */
 struct arena_file {
@@ -35,6 +36,7 @@ struct arena_impl {
 	bool huge;
 	char *file; /* to unlink */
 	char name[64];
+	struct arena_prepare prepare;
 	struct list link; /* arenas */
 };
 
@@ -149,6 +151,28 @@ static void unmap(struct arena_impl *im)
 	}
 }
 
+/* Maps the file, on a huge page's boundary when @align: only there plain pages can become huge ones. */
+static void *map_aligned(size_t len, int flags, int fd, bool align)
+{
+	uint8_t *room, *p;
+
+	if (!align || len < HUGE_PAGE)
+		return mmap(NULL, len, PROT_READ | PROT_WRITE, flags, fd, 0);
+	room = mmap(NULL, len + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED)
+		return MAP_FAILED;
+	p = (uint8_t *)ALIGN_UP((uintptr_t)room, (uintptr_t)HUGE_PAGE);
+	if (p > room)
+		munmap(room, (size_t)(p - room));
+	if (p < room + HUGE_PAGE)
+		munmap(p + len, (size_t)(room + HUGE_PAGE - p));
+	room = p;
+	p = mmap(room, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
+	if (p == MAP_FAILED)
+		munmap(room, len);
+	return p;
+}
+
 /* 0 or -errno; nothing is left behind on failure. */
 static int map_file(struct arena_impl *im, const struct arena_conf *conf, bool huge)
 {
@@ -160,7 +184,7 @@ static int map_file(struct arena_impl *im, const struct arena_conf *conf, bool h
 		return -errno;
 	if (ftruncate(im->fd, (off_t)im->pub.map_len) != 0)
 		goto fail;
-	p = mmap(NULL, im->pub.map_len, PROT_READ | PROT_WRITE, flags, im->fd, 0);
+	p = map_aligned(im->pub.map_len, flags, im->fd, !huge && !conf->sparse);
 	if (p == MAP_FAILED)
 		goto fail;
 	im->pub.map = p;
@@ -172,30 +196,18 @@ fail:
 	return err;
 }
 
-/* Touches all pages, on the node they are bound to. 0 or -errno. */
-static int prefault(struct arena_impl *im)
+/* Memory for the headers and the first data now, for the rest (and huge pages for all, unless they are
+ * huge anyway) in the background. 0 or -errno. */
+static int prefault(struct arena_impl *im, uint64_t data_off)
 {
-	const size_t piece = MiB(64);
-	uint64_t told = clock_now_ns();
-	uint8_t *map = im->pub.map;
+	struct arena_prepare *p = &im->prepare;
 
-	for (size_t at = 0; at < im->pub.map_len; at += piece) {
-		size_t n = MIN(piece, im->pub.map_len - at);
-
-		/* Unlike touching, this fails with an error where memory has run out. */
-		if (madvise(map + at, n, MADV_POPULATE_WRITE) != 0) {
-			if (errno != EINVAL)
-				return -errno;
-			for (size_t i = 0; i < n; i += 4096) /* kernels before 5.14 */
-				__atomic_fetch_or(map + at + i, 0, __ATOMIC_RELAXED);
-		}
-		if (clock_now_ns() - told > 2 * NSEC_PER_SEC) {
-			told = clock_now_ns();
-			log_notice("%s: %zu of %zu MiB of memory prepared", im->name,
-				   (at + n) >> 20, im->pub.map_len >> 20);
-		}
-	}
-	return 0;
+	p->name = im->name;
+	p->map = im->pub.map;
+	p->len = im->pub.map_len;
+	p->done = MIN((size_t)data_off + PREPARE_FIRST, p->len);
+	p->huge = !im->huge && p->len >= HUGE_MIN && ((uintptr_t)p->map & (HUGE_PAGE - 1)) == 0;
+	return arena_populate(p->map, 0, p->done);
 }
 
 /* Registry locked. */
@@ -209,6 +221,7 @@ static int take_id(void)
 
 static struct arena *refuse(struct arena_impl *im, int err)
 {
+	arena_prepare_stop(&im->prepare);
 	unmap(im);
 	free(im);
 	errno = err;
@@ -278,7 +291,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 				 strerror(-err));
 	}
 	if (conf->prefault && !conf->sparse) {
-		err = prefault(im);
+		err = prefault(im, data_off);
 		if (err) {
 			log_error("%s: memory ran out while preparing %zu MiB: %s", im->name,
 				  a->map_len >> 20, strerror(-err));
@@ -320,6 +333,9 @@ struct arena *arena_create(const struct arena_conf *conf)
 	list_for_each(w, &watchers, link)
 		w->created(w, a);
 	pthread_mutex_unlock(&registry);
+	/* After the watchers: what they have pinned has its memory, in the pages it has to stay in. */
+	if (conf->prefault && !conf->sparse && (im->prepare.huge || im->prepare.done < im->prepare.len))
+		arena_prepare_start(&im->prepare);
 	return a;
 }
 
@@ -336,6 +352,7 @@ void arena_destroy(struct arena *a)
 	arena_by_id[a->id] = NULL;
 	list_del(&im->link);
 	pthread_mutex_unlock(&registry);
+	arena_prepare_stop(&im->prepare);
 	unmap(im);
 	free(im);
 }

@@ -18,7 +18,8 @@ struct arena_conf {
 	int node;
 	uint32_t block_size;	/* power of two, 4 KiB..1 MiB */
 	uint32_t nblocks;
-	bool prefault;		/* touch all pages now (with a progress line when it takes long) */
+	bool prefault;		/* headers and the first data get memory now, the rest soon, by a
+				   thread in the background that also makes huge pages of it */
 	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores. Headers
 				   are zero until arena_buf_init() */
 	void (*release)(struct arena *a, struct buf *b);

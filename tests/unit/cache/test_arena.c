@@ -74,6 +74,34 @@ START_TEST(layout)
 }
 END_TEST
 
+/* What is behind the first part gets its memory in the background, while it is in use; what was written
+ * meanwhile stays. Ending it in the middle is allowed. */
+START_TEST(prepared_behind)
+{
+	struct arena_conf c = conf(4096, (uint32_t)(MiB(160) / 4096));
+	struct arena *a;
+
+	c.prefault = true;
+	for (int whole = 0; whole < 2; whole++) {
+		a = arena_create(&c);
+		ck_assert_ptr_nonnull(a);
+		ck_assert_uint_eq((uintptr_t)a->map & (MiB(2) - 1), 0);
+		for (uint32_t i = 0; i < a->nblocks; i += 100)
+			memset(buf_data(&a->hdr[i]), (int)(i / 100) | 1, 4096);
+		for (int ms = 0; whole && resident(a) < a->map_len; ms += 10) {
+			ck_assert_int_lt(ms, 60000);
+			usleep(10000);
+		}
+		for (uint32_t i = 0; i < a->nblocks; i += 50) {
+			ck_assert_uint_eq(a->hdr[i].index, i);
+			ck_assert(bt_all(buf_data(&a->hdr[i]), 4096,
+					 i % 100 ? 0 : (uint8_t)(i / 100 | 1)));
+		}
+		arena_destroy(a);
+	}
+}
+END_TEST
+
 START_TEST(ids_are_reused)
 {
 	struct arena_conf c = conf(4096, 4);
@@ -200,6 +228,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, layout);
+	tcase_add_test(tc, prepared_behind);
 	tcase_add_test(tc, ids_are_reused);
 	tcase_add_test(tc, sparse_and_punched);
 	tcase_add_test(tc, named_file);

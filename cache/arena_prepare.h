@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Giving an arena its memory: the first part before anybody uses it, the rest behind the back of a
+ * daemon that serves already, in huge pages where the kernel has any. Only arena.c includes this.
+ */
+#ifndef CACHE_ARENA_PREPARE_H
+#define CACHE_ARENA_PREPARE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "events/base.h"
+
+#define HUGE_PAGE MiB(2)
+
+struct arena_prepare {
+	const char *name;
+	uint8_t *map;	    /* on a huge page's boundary, or huge is false */
+	size_t len, done;   /* bytes; done: they have memory already */
+	bool huge;	    /* join plain pages to huge ones */
+	bool running;
+	_Atomic bool stop;
+	pthread_t thread;
+};
+
+/* Touches bytes [@from, @to) of the mapping, on the node they are bound to. 0 or -errno: memory has run
+ * out. Any thread; blocks. */
+int arena_populate(uint8_t *map, size_t from, size_t to);
+/* Starts a thread of low priority that gives all of the mapping memory. Without a thread it is done
+ * page by page when touched. Whoever touches a page meanwhile gets it at once. */
+void arena_prepare_start(struct arena_prepare *p);
+/* Ends the thread, finished or not. The thread that called arena_prepare_start(), or one after it. */
+void arena_prepare_stop(struct arena_prepare *p);
+
+#endif
