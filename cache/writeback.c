@@ -356,7 +356,8 @@ static bool pass_start(struct cache_dev *dev, struct blk_req *req, struct partit
 		}
 		uint64_t next = io->block + run;
 		io->owner = req;
-		io->req.flags |= BLK_F_FUA;
+		/* A SYNC ends with one of the lower device, which makes them all stable at once. */
+		io->req.flags |= req->op == BLK_SYNC ? 0 : BLK_F_FUA;
 		op_wait_more(req);
 		--*budget;
 		io_start(io, flush_done);
