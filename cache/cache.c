@@ -266,8 +266,16 @@ static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk
 static int cache_refresh(struct blk *blk);
 static void cache_close(struct blk *blk);
 
+static void cache_hint(struct blk *blk, uint64_t offset, bool write)
+{
+	struct cache_dev *dev = cache_dev_of(blk);
+	uint64_t block = offset >> dev->cache->geo.block_shift;
+	index_hint(dev_part(dev, block), dev->identity, block, write);
+}
+
 static const struct blk_ops cache_ops = {
 	.name = "cache",
+	.hint = cache_hint,
 	.read = cache_read,
 	.write_prepare = cache_write_prepare,
 	.write_cancel = cache_write_cancel,

@@ -43,6 +43,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	for (uint32_t i = 0; ok && i < copies * r->n; i++) {
 		uint32_t b_i = i % r->n, from = range_from(r, b_i), to = range_to(c, r, b_i);
 		p = dev_part(dev, r->first + b_i);
+		hint = part_run_hint(p, hint, r->n - b_i);
 		struct buf *b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 		if (!b) {
 			ok = false;

@@ -82,6 +82,7 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 		p = dev_part(dev, r->first + i);
 		struct buf *b = index_find(p, dev->identity, r->first + i);
 		if (!b) {
+			hint = part_run_hint(p, hint, MIN(absent, r->n - i));
 			b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 			if (!b)
 				break;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Partitions: hash chains by block index, and a free list that keeps neighbours together. */
+/*
+ * Partitions: hash chains by block index, and a free list. What was freed last is taken first, since its
+ * header is still in the processor's cache; who wants several blocks finds neighbours at the far end,
+ * where they have had the time to come together.
+ */
 #include "cache/index.h"
 
 #include <stdlib.h>
@@ -35,7 +39,7 @@ int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pa
 		return -ENOMEM;
 	}
 	leaf_lock(&p->lock);
-	for (uint32_t i = first; i < first + nblocks; i++) {
+	for (uint32_t i = first + nblocks; i-- > first;) { /* the lowest is taken first */
 		hdr[i].state = PAGE_CONDEMNED; /* so that part_put_free() is the one way in */
 		p->count[PAGE_CONDEMNED]++;
 		part_put_free(p, &hdr[i]);
@@ -59,7 +63,7 @@ void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t 
 	b->device = device;
 	b->block = block;
 	b->next = *head;
-	*head = b->index;
+	__atomic_store_n(head, b->index, __ATOMIC_RELAXED); /* index_hint() looks without the lock */
 }
 
 static uint32_t *chain_link(struct partition *p, const struct buf *b)
@@ -75,7 +79,7 @@ static uint32_t *chain_link(struct partition *p, const struct buf *b)
 void index_remove(struct partition *p, struct buf *b)
 {
 	ASSERT(leaf_held(&p->lock));
-	*chain_link(p, b) = b->next;
+	__atomic_store_n(chain_link(p, b), b->next, __ATOMIC_RELAXED);
 	b->next = BUF_NONE;
 }
 
@@ -85,8 +89,37 @@ void index_replace(struct partition *p, struct buf *from, struct buf *to)
 	to->device = from->device;
 	to->block = from->block;
 	to->next = from->next;
-	*chain_link(p, from) = to->index;
+	__atomic_store_n(chain_link(p, from), to->index, __ATOMIC_RELAXED);
 	from->next = BUF_NONE;
+}
+
+static inline bool is_free(const struct partition *p, uint32_t i)
+{
+	return i - p->first < p->nblocks && p->hdr[i].state == PAGE_FREE;
+}
+
+/* Candidates of a search for free neighbours: it must cost less than it gains. */
+#define RUN_TRIES 4
+
+uint32_t part_run_hint(const struct partition *p, uint32_t hint, uint32_t n)
+{
+	uint32_t best = BUF_NONE, best_len = 0, at = p->free_tail;
+	ASSERT(leaf_held(&p->lock));
+	if (n <= 1 || is_free(p, hint))
+		return hint;
+	for (unsigned k = 0; k < RUN_TRIES && at != BUF_NONE && best_len < n; k++) {
+		uint32_t from = at, to = at + 1;
+		while (to - from < n && is_free(p, from - 1))
+			from--;
+		while (to - from < n && is_free(p, to))
+			to++;
+		if (to - from > best_len) {
+			best = from;
+			best_len = to - from;
+		}
+		at = p->hdr[at].owner_word[4];
+	}
+	return best;
 }
 
 struct buf *part_take_free(struct partition *p, uint32_t hint)
@@ -95,7 +128,7 @@ struct buf *part_take_free(struct partition *p, uint32_t hint)
 	if (p->free_head == BUF_NONE)
 		return NULL;
 	uint32_t i = p->free_head;
-	if (hint - p->first < p->nblocks && p->hdr[hint].state == PAGE_FREE)
+	if (is_free(p, hint))
 		i = hint;
 	struct buf *b = &p->hdr[i];
 	ASSERT(b->state == PAGE_FREE && b->refs == 0);
@@ -127,11 +160,11 @@ void part_put_free(struct partition *p, struct buf *b)
 	b->refs = 0;
 	b->device = 0;
 	b->block = 0;
-	b->owner_word[4] = p->free_tail;
-	b->owner_word[5] = BUF_NONE;
-	if (p->free_tail != BUF_NONE)
-		p->hdr[p->free_tail].owner_word[5] = b->index;
+	b->owner_word[4] = BUF_NONE;
+	b->owner_word[5] = p->free_head;
+	if (p->free_head != BUF_NONE)
+		p->hdr[p->free_head].owner_word[4] = b->index;
 	else
-		p->free_head = b->index;
-	p->free_tail = b->index;
+		p->free_tail = b->index;
+	p->free_head = b->index;
 }

@@ -145,6 +145,18 @@ static inline struct buf *index_find(const struct partition *p, uint64_t device,
 	return NULL;
 }
 
+/* Brings what the lookup of a key will touch into the processor's cache. Needs no lock: what it reads may be
+ * outdated, and is only prefetched. */
+static inline void index_hint(const struct partition *p, uint64_t device, uint64_t block, bool write)
+{
+	uint32_t i = __atomic_load_n(&p->bucket[index_bucket(p, device, block)], __ATOMIC_RELAXED);
+	if (i == BUF_NONE)
+		return;
+	__builtin_prefetch(&p->hdr[i], 1); /* to be referenced, or replaced */
+	if (write)
+		__builtin_prefetch(&p->pages[i], 1);
+}
+
 /* Sets up a partition over blocks [first, first + nblocks), all free. 0 or -ENOMEM. */
 int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pages, uint64_t *maps,
 	      uint32_t map_words, uint32_t first, uint32_t nblocks) must_check;
@@ -158,6 +170,9 @@ void index_replace(struct partition *p, struct buf *from, struct buf *to);
 /* One free block, the one at arena index @hint when that is free (so that neighbours in the LBA
  * space become neighbours in memory), with one reference and empty maps. NULL when none is free. */
 struct buf *part_take_free(struct partition *p, uint32_t hint);
+/* The hint for the first of @n blocks to be taken, when @hint (one behind the last taken, or BUF_NONE) may
+ * not be free: the begin of a run of free neighbours, as long as a short look finds them. Lock held. */
+uint32_t part_run_hint(const struct partition *p, uint32_t hint, uint32_t n);
 /* A block without references (or the caller's last one) goes back to the free list. */
 void part_put_free(struct partition *p, struct buf *b);
 

@@ -62,6 +62,7 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 		if (!excl_blocks(dev, r->first + first, MAX(end - first, 1u)))
 			for (; first + n < end; n++) {
 				struct buf *b = index_find(p, dev->identity, r->first + first + n);
+				hint = part_run_hint(p, hint, end - first - n);
 				/* Never at the cost of who waits, nor of pages on their way to a wire. */
 				if (b || !list_empty(&p->waitq[WAIT_BLOCKS]) || !(b = part_alloc_idle(p, hint)))
 					break;

@@ -519,6 +519,49 @@ START_TEST(options)
 }
 END_TEST
 
+/* Single blocks written over and over do not take the neighbourhood from large requests. */
+START_TEST(large_requests_find_neighbours)
+{
+	static uint8_t buf[KiB(256)];
+	uint64_t rng = 7;
+	open_cache(&big);
+	for (int k = 0; k < 3000; k++)
+		ck_assert_int_eq(bt_write(&t, bt_random(&rng) % 512 * 4096, 4096, buf, 0), 0);
+	ck_assert_int_eq(bt_write(&t, MiB(32), KiB(256), buf, 0), 0);
+	for (uint64_t at = MiB(32); at <= MiB(40); at += MiB(8)) { /* written; loaded */
+		ck_assert_int_eq(bt_read(&t, at, KiB(256), buf, 0), 0);
+		struct blk_req req;
+		blk_req_init(&req);
+		req.op = BLK_READ;
+		req.offset = at;
+		req.len = KiB(256);
+		ck_assert_int_eq(bt_run_plain(&t, &req), 0);
+		ck_assert_uint_le(req.data.n, 4);
+		blk_req_release(&req);
+		blk_req_fini(&req);
+	}
+	close_cache();
+}
+END_TEST
+
+/* The lower device's cache is emptied once, not with every write. */
+START_TEST(sync_writes_without_fua)
+{
+	static uint8_t buf[4096];
+	open_cache(&big);
+	for (uint64_t k = 0; k < 100; k++)
+		ck_assert_int_eq(bt_write(&t, k * 3 * 4096, 4096, buf, 0), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert_uint_ge(disk->writes, 100);
+	ck_assert_uint_eq(disk->fua, 0);
+	ck_assert_uint_eq(disk->syncs, 1);
+	ck_assert_int_eq(bt_write(&t, MiB(1), 4096, buf, BLK_F_FUA), 0);
+	ck_assert_uint_eq(disk->fua, 1);
+	ck_assert_uint_eq(disk->syncs, 1);
+	close_cache();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("cache");
@@ -539,6 +582,8 @@ int main(void)
 	tcase_add_test(tc, write_policy_switches_online);
 	tcase_add_test(tc, a_store_opened_twice_is_one);
 	tcase_add_test(tc, options);
+	tcase_add_test(tc, large_requests_find_neighbours);
+	tcase_add_test(tc, sync_writes_without_fua);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
