@@ -93,6 +93,8 @@ void out_puts(struct adm_out *out, const char *text)
 {
 	size_t n = strlen(text);
 
+	if (!n)
+		return;
 	if (!out_room(out, n)) {
 		out->failed = true;
 		return;
