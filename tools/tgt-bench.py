@@ -62,7 +62,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-def wait_for_port(port, proc, seconds=10.0):
+def wait_for_port(port, proc, seconds=60.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if proc.poll() is not None:

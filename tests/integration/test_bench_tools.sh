@@ -10,10 +10,10 @@ trap 'kill $pids 2>/dev/null; rm -rf "$tmp"' EXIT
 
 port=
 for try in 1 2 3 4 5; do
-	port=$((20000 + RANDOM % 12000))
+	port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 	"$bin/tgt-bareloop" --portal 127.0.0.1:$port --wait block >"$tmp/bare.log" 2>&1 &
 	bare=$!
-	for _ in $(seq 50); do
+	for _ in $(seq 300); do
 		kill -0 $bare 2>/dev/null || break
 		(exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break 2
 		sleep 0.1

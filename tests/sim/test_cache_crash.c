@@ -252,11 +252,18 @@ static void run_seed(struct cache *cache, uint64_t seed)
 	blk_close(g.blk); /* what was not written is lost, and said to be */
 }
 
+/* A sanitized build looks for other faults, and takes ten times as long for each. */
+#ifdef __SANITIZE_ADDRESS__
+#define CUTS 1000
+#else
+#define CUTS 10000
+#endif
+
 START_TEST(power_cuts)
 {
 	const char *one = getenv("TGT_CRASH_SEED"), *many = getenv("TGT_CRASH_SEEDS");
 	uint64_t from = one ? strtoull(one, NULL, 0) : (uint64_t)_i * 1000000;
-	uint64_t n = one ? 1 : (many ? strtoull(many, NULL, 0) : 10000) / 4;
+	uint64_t n = one ? 1 : (many ? strtoull(many, NULL, 0) : CUTS) / 4;
 	static const char *const confs[] = { "size=1m", "size=1m,group=8", "size=2m,block=16k", "size=4m,partitions=4" };
 	struct loop_conf lc = { .name = "sim", .node = 0, .cpu = -1 };
 	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO, .topo = &topo, .workers = workers, .stepped = true };
