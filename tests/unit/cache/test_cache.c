@@ -6,6 +6,7 @@
 #include "cache/cache_impl.h"
 #include "cache/cache_stat.h"
 #include "events/clock.h"
+#include "events/metrics.h"
 #include "tests/support/blktest.h"
 #include "tests/support/memdisk.h"
 
@@ -491,6 +492,58 @@ START_TEST(a_store_opened_twice_is_one)
 }
 END_TEST
 
+/* Large reads go to the node of their data, once; small ones stay. */
+START_TEST(forwarding_makes_hits_local)
+{
+	static uint8_t buf[KiB(256)];
+	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO, .topo = &topo, .forward_threshold = KiB(64),
+				   .size = MiB(64) };
+	ck_assert_int_eq(topology_simulate(&topo, 4), 0);
+	bt_init(&t, NULL, 1);
+	cache = cache_create(&conf); /* with workers of its own */
+	ck_assert_ptr_nonnull(cache);
+	disk = memdisk_create(MiB(16), 512, "memdisk-1");
+	disk->now_percent = 100;
+	for (uint64_t i = 0; i < MiB(16); i += 8)
+		memcpy(disk->data + i, &i, 8);
+	t.blk = cache_open(cache, &disk->blk, false);
+	for (uint64_t at = 0; at < MiB(16); at += KiB(256))
+		ck_assert_int_eq(bt_read(&t, at, KiB(256), buf, 0), 0);
+	for (int tries = 0; all(false).filling; tries++) { /* the last read-ahead */
+		ck_assert_int_lt(tries, 1000);
+		loop_step(t.loop, 1);
+	}
+	/* Spread evenly. */
+	struct cache_residency r;
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert_uint_eq(r.valid, MiB(16));
+	for (unsigned n = 0; n < 4; n++) {
+		ck_assert_uint_ge(r.node_valid[n], MiB(4) * 98 / 100);
+		ck_assert_uint_le(r.node_valid[n], MiB(4) * 102 / 100);
+	}
+	struct cache_stat before = all(false), after;
+	uint64_t forwards = metric_read(M_cache_forwards);
+	for (unsigned k = 0; k < 400; k++) {
+		uint64_t at = bt_random(&t.rng) % 64 * KiB(256), v;
+		ck_assert_int_eq(bt_read(&t, at, KiB(256), buf, 0), 0);
+		memcpy(&v, buf + 4096, 8);
+		ck_assert_uint_eq(v, at + 4096);
+	}
+	after = all(false);
+	uint64_t local = after.local_bytes - before.local_bytes, remote = after.remote_bytes - before.remote_bytes;
+	ck_assert_uint_eq(local + remote, 400 * KiB(256));
+	ck_assert_uint_ge(local, (local + remote) * 95 / 100);
+	forwards = metric_read(M_cache_forwards) - forwards;
+	ck_assert_uint_gt(forwards, 200); /* three of four are elsewhere */
+	ck_assert_uint_lt(forwards, 400);
+	forwards = metric_read(M_cache_forwards);
+	for (unsigned k = 0; k < 400; k++)
+		ck_assert_int_eq(bt_read(&t, bt_random(&t.rng) % 4096 * 4096, 4096, buf, 0), 0);
+	ck_assert_uint_eq(metric_read(M_cache_forwards), forwards);
+	close_cache();
+}
+END_TEST
+
 START_TEST(options)
 {
 	static const struct {
@@ -581,6 +634,7 @@ int main(void)
 	tcase_add_test(tc, write_errors_are_told_by_sync_and_lose_nothing);
 	tcase_add_test(tc, write_policy_switches_online);
 	tcase_add_test(tc, a_store_opened_twice_is_one);
+	tcase_add_test(tc, forwarding_makes_hits_local);
 	tcase_add_test(tc, options);
 	tcase_add_test(tc, large_requests_find_neighbours);
 	tcase_add_test(tc, sync_writes_without_fua);
