@@ -333,7 +333,10 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	dev->cache = c;
 	dev->lower = lower;
 	dev->identity = lower->identity;
-	dev->map_offset = cache_mix(lower->identity * 0xd6e8feb86659fd93ull);
+	uint64_t mix = cache_mix(lower->identity * 0xd6e8feb86659fd93ull);
+	/* At the beginning of a turn over the nodes (which has an order of its own): a device of whole turns is
+	 * on all nodes evenly, not but for a group. */
+	dev->map_offset = mix * c->nnodes;
 	list_init(&dev->shells);
 	list_init(&dev->closed);
 	leaf_lock_init(&dev->excl_lock);
@@ -343,7 +346,7 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
 	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ? (int)c->node_of_topo[lower->node] : -1;
 	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
-								      (uint32_t)(dev->map_offset % c->nnodes);
+								      (uint32_t)(mix % c->nnodes);
 	if (!dev->dirty || dev_flush_init(dev, &c->node[worker].flush) < 0) {
 		free(dev->dirty);
 		free(dev);
