@@ -36,11 +36,12 @@ static inline uint64_t cache_mix(uint64_t x)
 /* Node (0..nodes-1) and partition id (node << part_shift | partition within it) of a block. */
 static inline uint32_t cache_map_part(const struct cache_map *m, uint64_t offset, uint64_t block)
 {
-	uint64_t g = (block >> m->group_shift) + offset;
-	uint64_t q = g, node = 0;
+	uint64_t g = block >> m->group_shift, q = g + offset, node = 0;
 	if (m->nodes > 1) {
-		q = g / m->nodes;
-		node = (g - q * m->nodes + cache_mix(q)) % m->nodes;
+		/* The runs begin with the device, wherever its offset takes it. */
+		uint64_t run = g / m->nodes;
+		q = run + offset;
+		node = (g - run * m->nodes + cache_mix(q)) % m->nodes;
 	}
 	uint64_t part = (q + cache_mix(q >> m->part_shift)) & ((1u << m->part_shift) - 1);
 	return (uint32_t)(node << m->part_shift | part);
