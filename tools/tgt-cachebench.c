@@ -310,7 +310,7 @@ int main(int argc, char **argv)
 	struct blk *shared = NULL;
 	for (unsigned i = 0; i < threads; i++) {
 		struct reader *r = &readers[i];
-		char name[16];
+		char name[24];
 		snprintf(name, sizeof(name), "reader-%u", i);
 		struct loop_conf lc = { .name = name, .node = 0, .cpu = -1 };
 		r->loop = loop_create(&lc);
