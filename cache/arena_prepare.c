@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include "cache/arena_prepare.h"
 #include "events/bug.h"
@@ -25,6 +26,9 @@
 
 #define NICE 5
 #define COLLAPSE_TRIES 16 /* failures in a row after which there are no huge pages to be had */
+#define COLLAPSE_CHEAP_NS NSEC_PER_MSEC
+#define COLLAPSE_DEAR 4 /* of those that cost more, or fail, in a row: plain pages first */
+#define JOIN_PAUSE 9	/* times what it cost: a tenth of a processor */
 
 int arena_populate(uint8_t *map, size_t from, size_t to)
 {
@@ -38,39 +42,95 @@ int arena_populate(uint8_t *map, size_t from, size_t to)
 	return 0;
 }
 
-static bool collapse(uint8_t *at)
+static uint64_t cpu_ns(void)
 {
-	return arena_populate(at, 0, 4096) == 0 && madvise(at, HUGE_PAGE, MADV_COLLAPSE) == 0;
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+}
+
+static bool stopped(struct arena_prepare *p)
+{
+	return atomic_load_explicit(&p->stop, memory_order_relaxed);
+}
+
+/* Joins the 2 MiB at @at. *cost: what it took of the processor. */
+static bool collapse(uint8_t *at, uint64_t *cost)
+{
+	uint64_t start = cpu_ns();
+	bool ok = arena_populate(at, 0, 4096) == 0 && madvise(at, HUGE_PAGE, MADV_COLLAPSE) == 0;
+
+	*cost = cpu_ns() - start;
+	return ok;
+}
+
+/* Memory for all, at once: huge as long as that is cheaper, which it is until memory has to be moved. */
+static int populate_all(struct arena_prepare *p)
+{
+	unsigned dear = p->huge ? 0 : COLLAPSE_DEAR;
+	uint64_t cost;
+	int err = 0;
+
+	for (size_t at = 0; at < p->len && !err && !stopped(p); at += HUGE_PAGE) {
+		size_t end = MIN(at + HUGE_PAGE, p->len);
+
+		if (dear < COLLAPSE_DEAR && end - at == HUGE_PAGE) {
+			bool ok = collapse(p->map + at, &cost);
+
+			dear = ok && cost < COLLAPSE_CHEAP_NS ? 0 : dear + 1;
+			if (ok)
+				continue;
+		}
+		err = arena_populate(p->map, MAX(at, p->done), end);
+	}
+	return err;
+}
+
+/* Then, slowly, huge pages for what has none. What is joined already costs next to nothing. */
+static size_t join_all(struct arena_prepare *p)
+{
+	size_t joined = 0;
+	unsigned failed = 0;
+	uint64_t cost;
+
+	for (size_t at = 0; p->huge && at + HUGE_PAGE <= p->len && !stopped(p); at += HUGE_PAGE) {
+		if (collapse(p->map + at, &cost)) {
+			joined += HUGE_PAGE;
+			failed = 0;
+		} else if (++failed == COLLAPSE_TRIES) {
+			break;
+		}
+		for (cost *= JOIN_PAUSE; cost > NSEC_PER_MSEC && !stopped(p);) {
+			uint64_t ns = MIN(cost, 20 * NSEC_PER_MSEC);
+
+			nanosleep(&(struct timespec){ .tv_nsec = (long)ns }, NULL);
+			cost -= ns;
+		}
+	}
+	return joined;
 }
 
 static void *prepare(void *arg)
 {
 	struct arena_prepare *p = arg;
 	uint64_t start = clock_now_ns();
-	unsigned failed = p->huge ? 0 : COLLAPSE_TRIES;
-	size_t joined = 0, at = 0;
-	int err = 0;
+	size_t joined;
+	int err;
 
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
-	for (; at < p->len && !err && !atomic_load_explicit(&p->stop, memory_order_relaxed); at += HUGE_PAGE) {
-		size_t end = MIN(at + HUGE_PAGE, p->len);
-
-		if (failed < COLLAPSE_TRIES && end - at == HUGE_PAGE) {
-			if (collapse(p->map + at)) {
-				failed = 0;
-				joined += HUGE_PAGE;
-				continue;
-			}
-			failed++;
-		}
-		err = arena_populate(p->map, MAX(at, p->done), end);
-	}
+	err = populate_all(p);
 	if (err)
-		log_warn("%s: memory ran out after %zu of %zu MiB were prepared: %s", p->name, at >> 20,
-			 p->len >> 20, strerror(-err));
-	else if (at >= p->len)
-		log_info("%s: %zu MiB of memory prepared in %.1f s, %zu MiB of it in huge pages", p->name,
-			 p->len >> 20, (double)(clock_now_ns() - start) / 1e9, joined >> 20);
+		log_warn("%s: memory ran out while %zu MiB were prepared: %s", p->name, p->len >> 20,
+			 strerror(-err));
+	if (err || stopped(p))
+		return NULL;
+	log_info("%s: %zu MiB of memory prepared in %.1f s", p->name, p->len >> 20,
+		 (double)(clock_now_ns() - start) / 1e9);
+	joined = join_all(p);
+	if (!stopped(p))
+		log_info("%s: %zu of %zu MiB are in huge pages after %.1f s", p->name, joined >> 20,
+			 p->len >> 20, (double)(clock_now_ns() - start) / 1e9);
 	return NULL;
 }
 
