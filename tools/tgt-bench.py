@@ -150,7 +150,7 @@ class BareLoop(Subject):
         port = free_port()
         argv = env.pin(self.wrap + [env.bareloop, '--memory', '1g', '--portal', '127.0.0.1:%d' % port])
         self.proc = env.spawn(self, argv)
-        wait_for_port(port, self.proc, 60.0 if self.wrap else 10.0)
+        wait_for_port(port, self.proc, 60.0)
         self.pid = self.proc.pid
         self.portal = '127.0.0.1:%d' % port
         self.iqns = ['%s:t%d' % (IQN, i) for i in range(TARGETS)]
