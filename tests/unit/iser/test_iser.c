@@ -295,6 +295,11 @@ START_TEST(limits_multi)
 	limited("gather=multi,completion=event");
 }
 END_TEST
+START_TEST(limits_gather)
+{
+	limited("gather=gather,completion=poll");
+}
+END_TEST
 START_TEST(limits_pack)
 {
 	limited("gather=pack");
@@ -712,7 +717,7 @@ START_TEST(state_machine)
 END_TEST
 
 UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, parameter_data, no_invalidation_without_header,
-	  headers_only, limits_auto, limits_multi, limits_pack, limits_copy, a_full_window, failed_sends, failed_receives,
+	  headers_only, limits_auto, limits_multi, limits_gather, limits_pack, limits_copy, a_full_window, failed_sends, failed_receives,
 	  error_completions, failed_set_up, death_in_flight, forced, device_removal, asynchronous_events, adapter_node,
 	  foreign_bytes, logout_flushes,
 	  abort_in_flight, state_machine)
