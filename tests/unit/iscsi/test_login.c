@@ -522,6 +522,40 @@ START_TEST(text_in_pieces)
 }
 END_TEST
 
+START_TEST(send_targets_in_a_normal_session)
+{
+	static const struct { const char *ask, *answer; } rows[] = {
+		{ "SendTargets=", "TargetName=" IQN },	    { "SendTargets=All", "TargetName=" IQN },
+		{ "SendTargets=" IQN, "TargetName=" IQN },  { "SendTargets=iqn.x:other", "SendTargets=Reject" },
+		{ "SendTargetsPlease=All", "SendTargetsPlease=NotUnderstood" },
+	};
+	struct iscsi_text t;
+	struct iscsi_params params;
+	struct iscsi_offer offer;
+	struct iscsi_text_ctx ctx = { .initiator = ME, .params = &params, .offer = &offer, .max_data = 8192, .tpgt = 1 };
+	uint8_t bhs[48] = { 0x04, 0x80 }, reply[48];
+	const char *out;
+	uint32_t len;
+
+	begin();
+	iscsi_params_init(&params);
+	iscsi_offer_init(&offer);
+	ctx.target = f.target;
+	ctx.peer = (struct sockaddr *)&f.peer;
+	ctx.local = (struct sockaddr *)&f.local;
+	put_be32(bhs + 20, 0xffffffff);
+	iscsi_text_init(&t);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)rows[i].ask, (uint32_t)strlen(rows[i].ask) + 1,
+					       reply, &out, &len),
+				 TEXT_REPLY);
+		ck_assert_str_eq(out, rows[i].answer);
+	}
+	iscsi_text_fini(&t);
+	end();
+}
+END_TEST
+
 UNIT_MAIN("login", 60, straight_to_full_feature_phase, security_then_operational, continued_request, continued_answer,
 	  refusals, header_rules, never_ends, access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
-	  unbinding_one_of_two_accounts, redirection, text_in_pieces)
+	  unbinding_one_of_two_accounts, redirection, text_in_pieces, send_targets_in_a_normal_session)
