@@ -392,8 +392,9 @@ int scsi_pr_spc2_locked(const struct scsi_itl *itl);
 bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
 /* LBA and length of a 10, 12 or 16 byte CDB of the READ/WRITE shape. */
 void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks);
-/* The Data-Out that a media command takes: sets cmd->xfer_len, out_total, xfer_end from nblocks. */
-void scsi_media_out(struct scsi_cmd *cmd);
+/* The Data-Out that a media command takes: sets cmd->xfer_len, out_total, xfer_end from nblocks. Answers
+ * and returns false when the last block would come only in part. */
+bool scsi_media_out(struct scsi_cmd *cmd);
 void scsi_mode_init(struct scsi_lu *lu);
 int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
 static inline bool scsi_lu_thin(const struct scsi_lu *lu)

@@ -302,25 +302,30 @@ void scsi_seg_fetched(struct scsi_seg *seg, int status)
 		scsi_param_fetched(cmd, seg, status);
 }
 
-void scsi_media_out(struct scsi_cmd *cmd)
+bool scsi_media_out(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
 
 	cmd->xfer_len = cmd->nblocks << (lu->block_shift + (cmd->state & CMD_CAW ? 1 : 0));
 	cmd->out_total = cmd->xfer_len;
-	/* As with READ; and of a block that comes only in part nothing is stored. The residual count tells
-	 * the initiator. */
-	cmd->xfer_end = ALIGN_DOWN(MIN(cmd->xfer_len, cmd->edtl_out), (uint64_t)lu->block_size);
+	/* As with READ. A block that would come only in part cannot be stored, and to say GOOD then would be
+	 * a lie: nothing is written (SPC-4: INVALID FIELD IN COMMAND INFORMATION UNIT). */
+	if (unlikely(cmd->edtl_out < cmd->xfer_len && !IS_ALIGNED(cmd->edtl_out, (uint64_t)lu->block_size))) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
+		return false;
+	}
+	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_out);
 	cmd->xfer_next = cmd->xfer_done = 0;
 	cmd->state |= CMD_WRITE;
 	if (scsi_lu_is(lu, LU_FUA_ALL))
 		cmd->state |= CMD_FUA;
 	stat_add(&cmd->itl->st.wr_subm_cmds, 1);
 	stat_add(&cmd->itl->st.wr_subm_bytes, cmd->xfer_len);
+	return true;
 }
 
 void scsi_media_write(struct scsi_cmd *cmd)
 {
-	scsi_media_out(cmd);
-	write_pump(cmd);
+	if (scsi_media_out(cmd))
+		write_pump(cmd);
 }

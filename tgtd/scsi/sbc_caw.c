@@ -116,7 +116,8 @@ void op_orwrite(struct scsi_cmd *cmd)
 	cmd->state |= (cmd->cdb[1] & 0x08 ? CMD_FUA : 0) | (cmd->cdb[1] & 0x10 ? CMD_DPO : 0);
 	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
 		return;
-	scsi_media_out(cmd);
+	if (!scsi_media_out(cmd))
+		return;
 	if (cmd->xfer_end == 0) {
 		scsi_done(cmd);
 		return;

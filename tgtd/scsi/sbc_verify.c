@@ -158,7 +158,8 @@ void op_write_verify(struct scsi_cmd *cmd)
 	}
 	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
 		return;
-	scsi_media_out(cmd);
+	if (!scsi_media_out(cmd))
+		return;
 	if (cmd->xfer_end == 0) {
 		scsi_done(cmd);
 		return;
