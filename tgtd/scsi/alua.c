@@ -63,7 +63,7 @@ void op_report_tpgs(struct scsi_cmd *cmd)
 		b[4] = 0x10; /* extended header; no implicit transition takes any time */
 	d = b + head;
 	pthread_mutex_lock(&lu->lock);
-	d[0] = (uint8_t)(0x80 | lu->alua_state); /* PREF */
+	d[0] = (uint8_t)lu->alua_state; /* PREF = 0: one group has nothing to be preferred to */
 	d[5] = lu->alua_set ? STATUS_BY_SET : 0;
 	pthread_mutex_unlock(&lu->lock);
 	d[1] = 0x0f; /* unavailable, standby, active/non-optimized, active/optimized */
