@@ -91,7 +91,7 @@ INTEG      := $(patsubst %.c,$(O)/%,$(INTEG_SRC))
 INTEG_MT   := $(filter $(O)/tests/integration/test_mt_%,$(INTEG))
 INTEG_SH   := $(wildcard tests/integration/test_*.sh)
 
-.PHONY: all help deps run check check-unit check-integration check-conformance check-vm check-asan \
+.PHONY: all help deps run check check-unit check-integration check-conformance check-vm check-vm-long check-asan \
 	check-tsan check-layers check-fuzz fuzz bench bench-real install clean tools
 
 all: $(LIB) $(DAEMON) $(TOOLS) $(SCRIPTS)
@@ -190,8 +190,14 @@ check-conformance: all
 check-layers:
 	@$(RUN) tests/check-layers
 
+# The long ones (a conformance suite, a million reads, a comparison with LIO) take many minutes each under
+# emulation, so that only check-vm-long runs them.
+VM_LONG  := $(addprefix tests/vm/test_,iser_load.sh iser_conformance.sh iser_vs_lio.sh)
+VM_SHORT := $(filter-out $(VM_LONG),$(wildcard tests/vm/test_*.sh))
 check-vm: all
-	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/vm/test_*.sh)
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(VM_SHORT)
+check-vm-long: all
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 1800 $(VM_LONG)
 
 check-asan:
 	@$(MAKE) --no-print-directory VARIANT=asan check-unit check-integration
