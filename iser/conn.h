@@ -29,7 +29,7 @@
 #define ISER_RX_LEAD 52	       /* before a message, so that its data is aligned to 128 */
 #define ISER_AHS_MAX 256       /* MaxAHSLength in force */
 #define ISER_SLOTS 4	       /* bounce slots of a connection */
-#define ISER_FLUSH_MS 1000     /* for what is queued to leave before a close */
+#define ISER_FLUSH_MS 1000     /* for what is queued to leave before a close, and for the peer to hang up first */
 #define ISER_DRAIN_MS 3000     /* for the adapter to give our memory back */
 #define ISER_PARK_POLLS 256    /* empty polls after which an adaptive connection waits for an event */
 static_assert((ISER_RX_LEAD + ISER_HEADERS_LEN) % 64 == 0, "data of a slot is aligned");
@@ -99,7 +99,7 @@ enum iser_state {
 	IS_LOGIN,	  /* established: login PDUs in sends and receives, main loop */
 	IS_ALLOCATED,	  /* Allocate_Connection_Resources: receive ring posted, final response may leave */
 	IS_DATAMOVER,	  /* Enable_Datamover: full feature phase, iSER-assisted */
-	IS_FLUSHING,	  /* Connection_Terminate, last PDUs leaving */
+	IS_FLUSHING,	  /* Connection_Terminate, last PDUs leaving, peer expected to hang up */
 	IS_DRAINING,	  /* queue pair in error: work requests come back */
 	IS_CLOSED,	  /* Connection_Terminate_Notify given; nothing of the core's is left here */
 	IS_STATES
@@ -150,7 +150,8 @@ struct iser_conn {
 	bool polling;		/* poller is on the loop */
 	bool armed;
 	bool in_poll;
-	bool gone;		/* device or peer is gone: nothing will be flushed to it */
+	bool gone;		/* the device or the queue pair is: nothing will be flushed */
+	bool hung_up;		/* the peer has disconnected */
 	bool post_failed;
 	bool ffp;		/* receive ring and send slots are there */
 	bool use_inv;		/* send with invalidate */

@@ -278,8 +278,9 @@ void iser_close_progress(struct iser_conn *ic)
 
 	if (ic->in_poll)
 		return; /* drain() calls again */
-	if (ic->state == IS_FLUSHING &&
-	    (ic->post_failed || ic->gone || (drained && list_empty(&ic->txq) && list_empty(&ic->rdq)))) {
+	/* After a logout response, or a refused login, the initiator hangs up; hanging up ourselves at once
+	 * would cross with that, which not all of them bear (libiscsi 1.19 waits for ever). */
+	if (ic->state == IS_FLUSHING && (ic->post_failed || ic->gone || ic->hung_up)) {
 		terminate(ic);
 		return;
 	}
@@ -303,7 +304,7 @@ void iser_close(struct iscsi_conn *conn, bool want_flush)
 	struct iser_conn *ic = iser_of(conn);
 
 	ASSERT_ON_LOOP(conn->loop);
-	if (want_flush && !ic->gone && !ic->post_failed && iser_event(ic, IE_TERMINATE_FLUSH)) {
+	if (want_flush && !ic->gone && !ic->hung_up && !ic->post_failed && iser_event(ic, IE_TERMINATE_FLUSH)) {
 		loop_timer_arm(conn->loop, &ic->timer, ISER_FLUSH_MS * NSEC_PER_MSEC);
 		loop_defer(conn->loop, &ic->flush);
 		return;
@@ -442,6 +443,8 @@ static void told(struct iser_conn *ic, unsigned bits)
 		(void)!iser_event(ic, IE_ESTABLISHED);
 	if (bits & (CM_REMOVED | CM_QP_FATAL))
 		ic->gone = true;
+	if (bits & CM_DISCONNECTED)
+		ic->hung_up = true;
 	if (bits & (CM_DISCONNECTED | CM_REMOVED | CM_FAILED | CM_QP_FATAL)) {
 		if (!ic->conn.failed)
 			iscsi_conn_fail(&ic->conn, bits & CM_REMOVED ? "the RDMA device is gone" :

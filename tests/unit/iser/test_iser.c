@@ -443,6 +443,7 @@ START_TEST(failed_set_up)
 	ck_assert_uint_eq(ini_login(&i, 3, NULL), 0x0302);
 	iser_opt.slot_len /= 2;
 	fake.fail_reg_mr = 0;
+	rdmafake_disconnect(&i.peer);
 	one_ends(&i, &other);
 	ini_hang_up(&other);
 	ini_target_stop();
@@ -629,12 +630,13 @@ START_TEST(foreign_bytes)
 }
 END_TEST
 
-START_TEST(logout_flushes)
+static void logout(int hang_up)
 {
 	uint8_t bhs[48] = { ISCSI_LOGOUT_REQ | BHS_IMMEDIATE, BHS_FINAL };
 	struct ini_pdu p;
 	struct ini i;
 
+	clock_fake_set(NSEC_PER_SEC);
 	ini_target_start("");
 	ini_up(&i, 1, 0x80);
 	put_be32(bhs + BHS_ITT, ++i.itt);
@@ -644,9 +646,27 @@ START_TEST(logout_flushes)
 	ck_assert(ini_recv(&i, &p));
 	ck_assert_uint_eq(bhs_opcode(p.bhs), ISCSI_LOGOUT_RSP);
 	free(p.msg);
+	/* The initiator is to hang up; only when it does not, we do. */
+	wire_steps(20);
+	ck_assert(!i.peer.disconnected);
+	if (hang_up)
+		rdmafake_disconnect(&i.peer);
+	else
+		clock_fake_advance((ISER_FLUSH_MS + 100) * NSEC_PER_MSEC);
 	ck_assert(ini_closed(&i));
 	rdmafake_peer_gone(&i.peer);
 	ini_target_stop();
+	clock_fake_off();
+}
+
+START_TEST(logout_and_hang_up)
+{
+	logout(1);
+}
+END_TEST
+START_TEST(logout_and_wait)
+{
+	logout(0);
 }
 END_TEST
 
@@ -719,6 +739,6 @@ END_TEST
 UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, parameter_data, no_invalidation_without_header,
 	  headers_only, limits_auto, limits_multi, limits_gather, limits_pack, limits_copy, a_full_window, failed_sends, failed_receives,
 	  error_completions, failed_set_up, death_in_flight, forced, device_removal, asynchronous_events, adapter_node,
-	  foreign_bytes, logout_flushes,
+	  foreign_bytes, logout_and_hang_up, logout_and_wait,
 	  abort_in_flight, state_machine)
 #endif
