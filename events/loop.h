@@ -143,6 +143,10 @@ void loop_attach(struct loop *loop, struct loop_attachment *a);
 /* What was attached with this detach(), or NULL. On the loop. */
 struct loop_attachment *loop_attached(struct loop *loop, void (*detach)(struct loop_attachment *a));
 
+/* On the loop's own thread: from now on it may (not) use loop_call(). The main loop may, while it puts the
+ * daemon together and nobody is served yet. */
+void loop_set_may_block(struct loop *loop, bool may_block);
+
 /* ---- figures (any thread; relaxed reads) ----------------------------------------------------- */
 struct loop_stats {
 	uint64_t iterations;

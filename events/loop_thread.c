@@ -351,6 +351,12 @@ static void handle_call(struct loop_msg *msg)
 	sem_post(&c->done); /* nothing of *c may be touched from here on */
 }
 
+void loop_set_may_block(struct loop *loop, bool may_block)
+{
+	ASSERT_ON_LOOP(loop);
+	loop->may_block = may_block;
+}
+
 void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg)
 {
 	struct call c = { .msg.handle = handle_call, .fn = fn, .arg = arg };

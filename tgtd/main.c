@@ -270,11 +270,13 @@ static void start(struct loop_msg *msg)
 	struct daemon *d = container_of(msg, struct daemon, start);
 	int rc;
 
+	loop_set_may_block(d->main, true);
 	if (!(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_protocols(d)) && !(rc = start_admin(d)) &&
 	    !(rc = start_portals(d)))
 		rc = daemon_drop_privileges(d->opt.user);
 	if (rc)
 		give_up(rc);
+	loop_set_may_block(d->main, false);
 	daemon_ready("serving");
 	if (!d->opt.foreground)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
