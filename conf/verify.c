@@ -259,9 +259,13 @@ unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const cha
 
 	if (strcmp(c->default_driver, "iscsi") && strcmp(c->default_driver, "iser"))
 		fault(&v, NULL, "default-driver is iscsi or iser, not '%s'", c->default_driver);
-	list_for_each(kv, &c->system, link)
+	list_for_each(kv, &c->system, link) {
+		/* On, Off, an address or a port: what else there is would not survive being written down. */
+		if (kv->value[strspn(kv->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")])
+			fault(&v, &kv->pos, "%s has characters in it that no such value has: '%s'", kv->key, kv->value);
 		if (!strcmp(kv->key, "iSNSServerPort") && !number_in(kv->value, 1, 65535))
 			fault(&v, &kv->pos, "iSNSServerPort is a port, not '%s'", kv->value);
+	}
 	verify_users(&v, &c->users, "discovery");
 	list_for_each(t, &c->targets, link)
 		verify_target(&v, c, t);
