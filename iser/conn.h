@@ -22,6 +22,7 @@
 #include "tgtd/iscsi/transport.h"
 
 #define ISER_SQ_DEPTH 512      /* work requests outstanding, at most; a power of two */
+#define ISER_SQ_MIN 16	       /* ... and at least */
 #define ISER_RX_SLACK 16       /* receives beyond the credit */
 #define ISER_SGE_MAX 32	       /* elements of a work request that we make use of */
 #define ISER_TX_HDR 128	       /* one slot for headers and a little data; see ISER_TX_DATA */
@@ -165,7 +166,8 @@ struct iser_conn {
 	struct iser_rx *held, **held_tail; /* received while rx_stopped */
 	uint32_t rx_posted;
 	struct iser_rx *rx;	/* [rx_n] */
-	uint32_t rx_n, rx_slot_len;
+	uint32_t rx_cap;	  /* receives that the queue pair can hold, the login's not counted */
+	uint32_t rx_n, rx_slot_len; /* of the ring, from Allocate_Connection_Resources on */
 	struct iser_rx login_rx;
 	/* sending */
 	struct list txq;	/* iscsi_pdu */
@@ -237,6 +239,12 @@ int iser_cq_start(struct iser_conn *ic, struct loop *loop);
 void iser_close_progress(struct iser_conn *ic);
 
 /* login.c; main */
+uint32_t iser_unsolicited(const struct iscsi_conn *conn);
+/* Receives that an initiator which keeps to the window may need at once, when a command may bring @unsolicited
+ * bytes of Data-Out PDUs of @dsl bytes. */
+uint32_t iser_ring_size(const struct iscsi_conn *conn, uint32_t unsolicited, uint32_t dsl);
+/* Registered memory of a connection in full feature phase. */
+size_t iser_ffp_bytes(const struct iser_conn *ic, uint32_t receives, uint32_t dsl);
 int iser_login_prepare(struct iser_conn *ic);
 int iser_ffp_prepare(struct iscsi_conn *conn);
 void iser_login_recv(struct iser_conn *ic);

@@ -37,8 +37,10 @@ static struct iser_arena_mr *register_arena(struct iser_dev *dev, const struct a
 
 	if (piece > limit) {
 		piece = ALIGN_DOWN(limit, (size_t)2 << 20);
-		if (!piece)
+		if (!piece) {
+			errno = EMSGSIZE;
 			return NULL;
+		}
 		n = (unsigned)DIV_ROUND_UP(a->map_len, piece);
 	}
 	m = calloc(1, sizeof(*m) + n * sizeof(struct ibv_mr *));
@@ -282,9 +284,15 @@ static struct iser_dev *open_dev(struct ibv_context *ctx)
 		free(dev);
 		return NULL;
 	}
+	if (dev->attr.max_sge < 2) { /* headers and data of one PDU */
+		log_notice("iser: %s takes %d element a work request: not used", name, dev->attr.max_sge);
+		free(dev);
+		return NULL;
+	}
 	dev->max_msg = 1u << 30;
-	if (!iser_v->query_port(ctx, 1, &port) && port.max_msg_sz)
-		dev->max_msg = MIN(dev->max_msg, port.max_msg_sz);
+	for (unsigned p = 1; p <= MAX(dev->attr.phys_port_cnt, 1u); p++)
+		if (!iser_v->query_port(ctx, (uint8_t)p, &port) && port.max_msg_sz)
+			dev->max_msg = MIN(dev->max_msg, port.max_msg_sz);
 	dev->pd = iser_v->alloc_pd(ctx);
 	if (!dev->pd) {
 		log_warn("iser: %s: no protection domain: %s", name, strerror(errno));

@@ -59,6 +59,7 @@ struct iscsi_transport iser_transport = {
 	.iser = true,
 	.listen = iser_listen,
 	.unlisten = iser_unlisten,
+	.unsolicited = iser_unsolicited,
 	.ffp_prepare = iser_ffp_prepare,
 	.detach = iser_detach,
 	.free = iser_free,

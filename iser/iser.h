@@ -22,6 +22,8 @@ struct topology;
  *   nop=on|off       NOP-In pings on iSER connections (adapters notice a dead peer only when we send)
  *   pool_sz_mb=N     registered memory for bounce slots of all connections of one device at most
  *   buf_sz_kb=N      one bounce slot, 64..4096
+ *   unsolicited_kb=N agrees to unsolicited Data-Out PDUs (InitialR2T=No), up to so many KiB a command,
+ *                    64..1024; without it all that is not immediate is RDMA read
  *   cq_vector=N      completion vector of every connection; default: in turn
  *   completion=adaptive|event|poll
  *   gather=auto|gather|multi|pack, path=zerocopy|copy    for comparison

@@ -68,13 +68,45 @@ int iser_login_prepare(struct iser_conn *ic)
 	return 0;
 }
 
+/* ---- the receive ring ------------------------------------------------------------------------------------------- */
+
+/* RFC 7145 8.1.1: PDUs that the window regulates, and unregulated but expected ones. An initiator fills its Data-Out
+ * PDUs; the immediate data of a command, which would save one, it may leave out. */
+uint32_t iser_ring_size(const struct iscsi_conn *conn, uint32_t unsolicited, uint32_t dsl)
+{
+	return iscsi_conn_credit(conn) * (1 + DIV_ROUND_UP(unsolicited, dsl)) + ISER_RX_SLACK;
+}
+
+uint32_t iser_unsolicited(const struct iscsi_conn *conn)
+{
+	const struct iser_conn *ic = container_of(conn, struct iser_conn, conn);
+
+	return ic->rx_cap >= iser_ring_size(conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL) ? iser_opt.unsolicited : 0;
+}
+
+static uint32_t rx_slot_len(uint32_t dsl)
+{
+	return ALIGN_UP(ISER_RX_LEAD + ISER_HEADERS_LEN + ISER_AHS_MAX + MAX(dsl, (uint32_t)ISCSI_LOGIN_DSL), 128u);
+}
+
+static size_t slots_at(const struct iser_conn *ic, uint32_t receives, uint32_t dsl)
+{
+	return ALIGN_UP((size_t)ic->sq_depth * ISER_TX_HDR + (size_t)receives * rx_slot_len(dsl), (size_t)4096);
+}
+
+size_t iser_ffp_bytes(const struct iser_conn *ic, uint32_t receives, uint32_t dsl)
+{
+	return slots_at(ic, receives, dsl) + (size_t)ISER_SLOTS * iser_opt.slot_len;
+}
+
 /* ---- Allocate_Connection_Resources (RFC 7145 3.1, 5.1.1) ----------------------------------------------------------- */
 
 int iser_ffp_prepare(struct iscsi_conn *conn)
 {
 	struct iser_conn *ic = iser_of(conn);
 	struct iser_dev *dev = ic->dev;
-	size_t rx_at = (size_t)ic->sq_depth * ISER_TX_HDR, slots_at, slots_len = (size_t)ISER_SLOTS * iser_opt.slot_len;
+	size_t rx_at = (size_t)ic->sq_depth * ISER_TX_HDR, slots_len = (size_t)ISER_SLOTS * iser_opt.slot_len;
+	uint32_t dsl = conn->params.target_recv_dsl;
 	struct loop *home = conn->joined ? conn->joined->loop : conn->loop;
 	struct iser_mem *m;
 
@@ -85,11 +117,15 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 				iser_opt.pool_bytes_mb);
 		return -ENOMEM;
 	}
-	ic->rx_slot_len = ISER_RX_LEAD + ISER_HEADERS_LEN + ISER_AHS_MAX +
-			  MAX(conn->params.target_recv_dsl, (uint32_t)ISCSI_LOGIN_DSL);
-	ic->rx_slot_len = ALIGN_UP(ic->rx_slot_len, 128u);
-	slots_at = ALIGN_UP(rx_at + (size_t)ic->rx_n * ic->rx_slot_len, (size_t)4096);
-	m = iser_mem_get(dev, slots_at + slots_len, loop_node(home));
+	ic->rx_n = iser_ring_size(conn, conn->params.initial_r2t ? 0 : conn->params.first_burst, dsl);
+	if (ic->rx_n > ic->rx_cap) {
+		/* Neither key can be taken back any more, and a ring that runs empty would be worse. */
+		log_ratelimited(LOG_LVL_WARN, "iser: %s: unsolicited data of %u bytes in PDUs of %u would need %u receives a "
+				"connection: login refused", conn->peer_text, conn->params.first_burst, dsl, ic->rx_n);
+		return -ENOMEM;
+	}
+	ic->rx_slot_len = rx_slot_len(dsl);
+	m = iser_mem_get(dev, iser_ffp_bytes(ic, ic->rx_n, dsl), loop_node(home));
 	ic->rx = calloc(ic->rx_n, sizeof(*ic->rx));
 	if (!m || !ic->rx) {
 		if (m)
@@ -106,7 +142,7 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 	ic->bounce_bytes = slots_len;
 	ic->ffp_mem = m;
 	ic->tx_hdr = m->addr;
-	ic->slots = m->addr + slots_at;
+	ic->slots = m->addr + slots_at(ic, ic->rx_n, dsl);
 	ic->nfree_slots = ISER_SLOTS;
 	for (uint16_t i = 0; i < ISER_SLOTS; i++)
 		ic->free_slot[i] = i;

@@ -29,6 +29,10 @@ static void set_slot(struct iser_options *o, unsigned long v)
 {
 	o->slot_len = (uint32_t)v << 10;
 }
+static void set_unsolicited(struct iser_options *o, unsigned long v)
+{
+	o->unsolicited = (uint32_t)v << 10;
+}
 static void set_vector(struct iser_options *o, unsigned long v)
 {
 	o->cq_vector = (int)v;
@@ -51,6 +55,8 @@ static const struct row rows[] = {
 	{ "nop", "off|on", 0, 0, set_nop },
 	{ "pool_sz_mb", NULL, 1, 1 << 20, set_pool },
 	{ "buf_sz_kb", NULL, 64, 4096, set_slot },
+	/* At least the default of FirstBurstLength, which an initiator may leave unsaid. */
+	{ "unsolicited_kb", NULL, 64, 1024, set_unsolicited },
 	{ "cq_vector", NULL, 0, 4095, set_vector },
 	{ "completion", "adaptive|event|poll", 0, 0, set_completion },
 	{ "gather", "auto|gather|multi|pack", 0, 0, set_gather },

@@ -317,6 +317,30 @@ void iser_close(struct iscsi_conn *conn, bool want_flush)
 
 /* ---- making and freeing; main --------------------------------------------------------------------------------------------- */
 
+/* What the device can hold: its receives are as many as the window needs, or the connection is refused; unsolicited
+ * data and a deep send queue are done without when there is no room. */
+static int queue_depths(struct iser_conn *ic)
+{
+	const struct ibv_device_attr *a = &ic->dev->attr;
+	uint32_t wrs = (uint32_t)MAX(a->max_qp_wr, 0), cqes = (uint32_t)MAX(a->max_cqe, 0);
+
+	ic->rx_cap = iser_ring_size(&ic->conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL);
+	if (iser_opt.unsolicited && (ic->rx_cap + 1 > wrs || ic->rx_cap + 1 + ISER_SQ_DEPTH > cqes ||
+				     (a->max_mr_size && iser_ffp_bytes(ic, ic->rx_cap, ISCSI_LOGIN_DSL) > a->max_mr_size))) {
+		log_ratelimited(LOG_LVL_NOTICE, "iser: %s: its queues are too short for unsolicited data", ic->dev->name);
+		ic->rx_cap = iser_ring_size(&ic->conn, 0, ISCSI_LOGIN_DSL);
+	}
+	ic->sq_depth = ISER_SQ_DEPTH;
+	while (ic->sq_depth > ISER_SQ_MIN && (ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes))
+		ic->sq_depth /= 2;
+	if (ic->rx_cap + 1 > wrs || ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes) {
+		log_ratelimited(LOG_LVL_WARN, "iser: %s: queues of %u work requests and %u completions are too short for a "
+				"window of %u", ic->dev->name, wrs, cqes, iscsi_conn_credit(&ic->conn));
+		return -ENOSPC;
+	}
+	return 0;
+}
+
 static int make_queues(struct iser_conn *ic)
 {
 	const struct ibv_device_attr *a = &ic->dev->attr;
@@ -337,10 +361,10 @@ static int make_queues(struct iser_conn *ic)
 	if (flags < 0 || fcntl(ic->chan->fd, F_SETFL, flags | O_NONBLOCK))
 		return -errno;
 	ic->lfd = (struct loop_fd){ .fd = ic->chan->fd, .events = EPOLLIN, .ready = channel_ready };
-	ic->sq_depth = ISER_SQ_DEPTH;
-	while (ic->sq_depth > 16 && ic->sq_depth + ic->rx_n + 1 > (uint32_t)a->max_qp_wr)
-		ic->sq_depth /= 2;
-	ic->cq = iser_v->create_cq(ic->dev->ctx, (int)(ic->sq_depth + ic->rx_n + 1), ic, ic->chan, vector);
+	rc = queue_depths(ic);
+	if (rc)
+		return rc;
+	ic->cq = iser_v->create_cq(ic->dev->ctx, (int)(ic->sq_depth + ic->rx_cap + 1), ic, ic->chan, vector);
 	if (!ic->cq)
 		return -errno;
 	ic->max_sge = MIN((uint32_t)MAX(a->max_sge, 2), (uint32_t)ISER_SGE_MAX);
@@ -351,7 +375,7 @@ static int make_queues(struct iser_conn *ic)
 			.qp_context = ic,
 			.send_cq = ic->cq,
 			.recv_cq = ic->cq,
-			.cap = { .max_send_wr = ic->sq_depth, .max_recv_wr = ic->rx_n + 1, .max_send_sge = ic->max_sge,
+			.cap = { .max_send_wr = ic->sq_depth, .max_recv_wr = ic->rx_cap + 1, .max_send_sge = ic->max_sge,
 				 .max_recv_sge = 1, .max_inline_data = inlines[i] },
 			.qp_type = IBV_QPT_RC,
 			.sq_sig_all = 0,
@@ -393,7 +417,6 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, con
 	ic->use_inv = ic->caps.send_invalidate && (dev->attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
 	/* What the initiator serves as responder, and what our adapter can have outstanding. */
 	ic->rd_max = MIN((uint32_t)param->initiator_depth, (uint32_t)MAX(dev->attr.max_qp_init_rd_atom, 1));
-	ic->rx_n = iscsi_conn_credit(&ic->conn) + ISER_RX_SLACK;
 	ic->sq = calloc(ISER_SQ_DEPTH, sizeof(*ic->sq));
 	rc = ic->sq ? make_queues(ic) : -ENOMEM;
 	if (!rc)

@@ -128,7 +128,7 @@ unsigned ini_login(struct ini *i, uint8_t isid, const char *keys)
 	unsigned status;
 	int n = snprintf(text, sizeof(text),
 			 "InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\nRDMAExtensions=Yes\n"
-			 "TargetRecvDataSegmentLength=8192\nInitiatorRecvDataSegmentLength=8192\n%s%s", WIRE_IQN, keys ? keys : "",
+			 "TargetRecvDataSegmentLength=%u\nInitiatorRecvDataSegmentLength=8192\n%s%s", WIRE_IQN, i->dsl ? i->dsl : 8192, keys ? keys : "",
 			 keys && *keys ? "\n" : "");
 
 	for (int k = 0; k < n; k++)
@@ -187,8 +187,13 @@ unsigned ini_simple(struct ini *i, uint8_t opcode)
 
 void ini_up(struct ini *i, uint8_t isid, int header)
 {
+	ini_up_keys(i, isid, header, NULL);
+}
+
+void ini_up_keys(struct ini *i, uint8_t isid, int header, const char *keys)
+{
 	BUG_ON(!ini_connect(i, header));
-	BUG_ON(ini_login(i, isid, NULL));
+	BUG_ON(ini_login(i, isid, keys));
 	for (unsigned n = 0; n < 4 && ini_simple(i, 0); n++)
 		;
 }
@@ -207,6 +212,40 @@ uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, 
 	return key;
 }
 
+uint32_t ini_unsol_start(struct ini *i, uint32_t lba, uint16_t blocks, const void *data, uint32_t imm, uint32_t unsol,
+			 uint32_t dsl)
+{
+	uint32_t len = blocks * 512u, key = 0, sn = 0;
+	uint8_t bhs[ISCSI_BHS_LEN], cdb[10] = { 0x2a };
+	struct ini_tag tag;
+
+	BUG_ON(imm + unsol > len);
+	if (imm + unsol < len) {
+		key = rdmafake_reg((uint8_t *)(uintptr_t)data, len);
+		tag = (struct ini_tag){ key, (uintptr_t)data + imm + unsol };
+	}
+	put_be32(cdb + 2, lba);
+	put_be16(cdb + 7, blocks);
+	command(i, bhs, BHS_CMD_WRITE, len, cdb, 10);
+	ini_send(i, bhs, key ? &tag : NULL, NULL, data, imm);
+	for (uint32_t off = imm; off < imm + unsol; sn++) {
+		uint32_t n = MIN(dsl, imm + unsol - off);
+
+		memset(bhs, 0, sizeof(bhs));
+		bhs[0] = ISCSI_DATA_OUT;
+		bhs[1] = off + n == imm + unsol ? BHS_FINAL : 0;
+		bhs[9] = 1;
+		put_be32(bhs + BHS_ITT, i->itt);
+		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+		put_be32(bhs + BHS_EXP_STAT_SN, i->exp_stat_sn);
+		put_be32(bhs + BHS_DATA_SN, sn);
+		put_be32(bhs + BHS_BUFFER_OFFSET, off);
+		ini_send(i, bhs, NULL, NULL, (const uint8_t *)data + off, n);
+		off += n;
+	}
+	return key;
+}
+
 unsigned ini_rw(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm)
 {
 	uint32_t key = ini_rw_start(i, write, lba, blocks, data, imm);
@@ -214,6 +253,19 @@ unsigned ini_rw(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *
 
 	rdmafake_unreg(key);
 	return status;
+}
+
+unsigned ini_status(struct ini *i)
+{
+	unsigned status = response(i);
+
+	BUG_ON(status == 0xff);
+	return status;
+}
+
+struct iser_conn *ini_conn(struct ini *i)
+{
+	return i->peer.id->qp->qp_context;
 }
 
 bool ini_closed(struct ini *i)

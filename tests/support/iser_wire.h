@@ -16,6 +16,7 @@ struct topology;
 struct ini {
 	struct fake_peer peer;
 	uint32_t itt, cmd_sn, exp_stat_sn, max_cmd_sn;
+	uint32_t dsl; /* TargetRecvDataSegmentLength offered; 0: 8192 */
 };
 
 /* A tagged buffer of a command. */
@@ -47,12 +48,24 @@ bool ini_recv(struct ini *i, struct ini_pdu *pdu);
 unsigned ini_login(struct ini *i, uint8_t isid, const char *keys);
 /* Connects, logs in, clears unit attentions. */
 void ini_up(struct ini *i, uint8_t isid, int header);
+/* ... with further keys, separated by newlines. */
+void ini_up_keys(struct ini *i, uint8_t isid, int header, const char *keys);
 /* Sends READ(10) or WRITE(10) with @imm bytes of immediate data; tags cover @data. The tag's key is returned. */
 uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm);
+/* WRITE(10) with @imm bytes of immediate data and @unsol bytes of unsolicited Data-Out in PDUs of @dsl, the rest by
+ * tag: its key, or 0. All is sent at once. */
+uint32_t ini_unsol_start(struct ini *i, uint32_t lba, uint16_t blocks, const void *data, uint32_t imm, uint32_t unsol,
+			 uint32_t dsl);
 /* ... and waits: the SCSI status, 0xff when the connection ended. */
 unsigned ini_rw(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm);
 /* A command without data: the status. */
 unsigned ini_simple(struct ini *i, uint8_t opcode);
+/* The status of the next PDU, which is a SCSI Response. */
+unsigned ini_status(struct ini *i);
+/* The target's end. */
+struct iser_conn;
+struct iser_conn *ini_conn(struct ini *i);
+#define INI_UNSOL_KEYS "InitialR2T=No\nImmediateData=Yes\nFirstBurstLength=262144\nMaxBurstLength=1048576"
 /* The target has given the connection up entirely. */
 bool ini_closed(struct ini *i);
 void ini_hang_up(struct ini *i);

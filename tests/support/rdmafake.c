@@ -304,7 +304,8 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *cookie, 
 	struct fake_cq *q;
 
 	BUG_ON(vector < 0 || vector >= ctx->num_comp_vectors);
-	if (due(&fake.fail_create_cq)) {
+	BUG_ON(cqe < 1 || cqe > fake.attr.max_cqe);
+	if (due(&fake.fail_create_cq) || fake.cqs == fake.attr.max_cq) {
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -402,8 +403,9 @@ static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_ini
 		return -1;
 	}
 	BUG_ON((int)attr->cap.max_send_sge > fake.attr.max_sge);
-	BUG_ON((int)(attr->cap.max_send_wr + attr->cap.max_recv_wr) > fake.attr.max_qp_wr);
-	if (attr->cap.max_inline_data > 76) { /* as some adapters do */
+	BUG_ON((int)attr->cap.max_send_wr > fake.attr.max_qp_wr || (int)attr->cap.max_recv_wr > fake.attr.max_qp_wr);
+	BUG_ON(attr->cap.max_recv_sge != 1 || attr->qp_type != IBV_QPT_RC || attr->sq_sig_all);
+	if (attr->cap.max_inline_data > fake.max_inline) {
 		errno = EINVAL;
 		return -1;
 	}
@@ -639,10 +641,17 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 				w->inl_len += wr->sg_list[i].length;
 			}
 		} else {
-			for (int i = 0; i < wr->num_sge; i++)
+			uint64_t len = 0;
+
+			for (int i = 0; i < wr->num_sge; i++) {
 				check_local(&w->sge[i]);
+				len += w->sge[i].length;
+			}
+			BUG_ON(len > fake.max_msg);
+			fake.len_max = MAX(fake.len_max, len);
 		}
 		fake.wrs++;
+		fake.inline_sends += !!(wr->send_flags & IBV_SEND_INLINE);
 		fake.sge_max = MAX(fake.sge_max, (unsigned)wr->num_sge);
 		fake.signalled += !!(wr->send_flags & IBV_SEND_SIGNALED);
 		if (wr->opcode == IBV_WR_RDMA_READ) {
@@ -704,7 +713,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
 	(void)ctx;
 	(void)port;
 	memset(attr, 0, sizeof(*attr));
-	attr->max_msg_sz = 1 << 30;
+	attr->max_msg_sz = fake.max_msg;
 	return 0;
 }
 
@@ -826,9 +835,15 @@ void rdmafake_install(void)
 
 	a->max_mr_size = a->max_mr_size ? a->max_mr_size : 1ull << 40;
 	a->max_qp_wr = a->max_qp_wr ? a->max_qp_wr : 4096;
+	a->max_cqe = a->max_cqe ? a->max_cqe : 1 << 16;
+	a->max_cq = a->max_cq ? a->max_cq : 1 << 16;
 	a->max_sge = a->max_sge ? a->max_sge : 16;
 	a->max_sge_rd = a->max_sge_rd ? a->max_sge_rd : 8;
-	a->max_qp_rd_atom = a->max_qp_init_rd_atom = a->max_qp_rd_atom ? a->max_qp_rd_atom : 4;
+	a->max_qp_rd_atom = a->max_qp_rd_atom ? a->max_qp_rd_atom : 4;
+	a->max_qp_init_rd_atom = a->max_qp_init_rd_atom ? a->max_qp_init_rd_atom : a->max_qp_rd_atom;
+	fake.max_msg = fake.max_msg ? fake.max_msg : 1 << 30;
+	if (!fake.max_inline_set)
+		fake.max_inline = 76; /* as some adapters do: headers only */
 	a->device_cap_flags |= IBV_DEVICE_MEM_MGT_EXTENSIONS;
 	strcpy(device.name, "fake0");
 	device.transport_type = IBV_TRANSPORT_IB;

@@ -36,6 +36,9 @@ struct fake_peer {
 struct fake_rdma {
 	/* limits of the device; set before rdmafake_install() */
 	struct ibv_device_attr attr;
+	uint32_t max_msg;	/* bytes of one message; 0: 1 GiB */
+	bool max_inline_set;
+	uint32_t max_inline;	/* asking for more fails */
 	/* behaviour */
 	bool hold;		/* send queues stand still until rdmafake_run() */
 	bool never_flush;	/* work requests of a broken queue pair do not come back */
@@ -45,7 +48,8 @@ struct fake_rdma {
 	enum ibv_wc_status error_status;
 	/* what was seen */
 	unsigned posts, wrs, rdma_reads, rdma_writes, sends, signalled, registrations;
-	unsigned reads_outstanding_max, sge_max;
+	unsigned reads_outstanding_max, sge_max, inline_sends;
+	uint64_t len_max;
 	/* alive */
 	int ids, qps, cqs, chans, mrs, pds, event_channels;
 };

@@ -332,9 +332,9 @@ static int nego_bool(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
 		v = false;
 	else
 		return text_out_add(out, r->name, "Reject");
-	/* Unsolicited Data-Out PDUs would each need a receive of their own, beyond the command window that the
-	 * receive ring is made for; RDMA read does it better. */
-	if (k == KEY_InitialR2T && n->iser)
+	/* Each unsolicited Data-Out PDU needs a receive of its own, beyond the command window: only where the
+	 * transport has them. */
+	if (k == KEY_InitialR2T && n->iser && !n->unsolicited)
 		mine = true;
 	v = r->rule == RULE_OR ? v || mine : v && mine;
 	store(n->active, r, v);
@@ -356,6 +356,8 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 			store(n->active, r, v);
 		return 0;
 	}
+	if (k == KEY_FirstBurstLength && n->iser && n->unsolicited)
+		mine = MIN(mine, n->unsolicited);
 	v = r->rule == RULE_MIN ? MIN(v, mine) : MAX(v, mine);
 	/* FirstBurstLength must not exceed MaxBurstLength (13.14). When MaxBurstLength comes later in
 	 * the same request, iscsi_nego_declare() cuts the active value. */

@@ -93,6 +93,7 @@ struct iscsi_nego {
 	struct iscsi_params *active;
 	bool iser, discovery, leading, ffp;
 	uint64_t seen, answered; /* bit per enum iscsi_key */
+	uint32_t unsolicited;	 /* iSER: bytes of unsolicited Data-Out that a command may bring; 0 none */
 	bool declared_mrdsl;
 	uint32_t not_understood; /* keys of others, limited */
 };

@@ -10,7 +10,8 @@
  *                       TCP                                       iSER (RFC 7145)
  *   received PDU        parsed from the stream, data straight     control-type PDU in a receive buffer:
  *                       into the sink: iscsi_rx_begin/_end        iscsi_rx_pdu()
- *   data-out            R2T and Data-Out (->fetch is NULL,        ->fetch: RDMA read
+ *   data-out            unsolicited Data-Out, then R2T and        unsolicited Data-Out when agreed on,
+ *                       Data-Out (->fetch is NULL,                then ->fetch: RDMA read
  *                       dataout.c does it)
  *   data-in             Data-In PDUs, last one with status        RDMA write
  *   status              in the last Data-In, or SCSI Response     SCSI Response in a send
@@ -88,6 +89,9 @@ struct iscsi_transport {
 	 * received right after the final response (iSER: buffers posted). 0 or -errno (login fails with
 	 * 0302). May be NULL. */
 	int (*ffp_prepare)(struct iscsi_conn *conn);
+	/* How many bytes of unsolicited Data-Out PDUs a command may bring on @conn: FirstBurstLength is cut to
+	 * that. 0: none, InitialR2T stays Yes. NULL: as the target is set. Asked in iscsi_conn_init(). */
+	uint32_t (*unsolicited)(const struct iscsi_conn *conn);
 	/* Leaves conn->loop; nothing is being sent, received bytes that are not yet parsed are kept. */
 	void (*detach)(struct iscsi_conn *conn);
 	/* The memory, after iscsi_conn_closed(). On main. */

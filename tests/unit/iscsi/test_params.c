@@ -153,6 +153,34 @@ START_TEST(iser_rows)
 }
 END_TEST
 
+/* Unsolicited Data-Out over iSER: as far as the transport has receives for it. */
+START_TEST(iser_unsolicited)
+{
+	struct fixture f;
+
+	begin(&f, true, false, true, false);
+	ck_assert_str_eq(offer(&f, "InitialR2T", "No"), "InitialR2T=Yes");
+	ck_assert_str_eq(offer(&f, "FirstBurstLength", "262144"), "FirstBurstLength=262144");
+	text_out_fini(&f.out);
+	begin(&f, true, false, true, false);
+	f.n.unsolicited = 65536;
+	ck_assert_str_eq(offer(&f, "InitialR2T", "No"), "InitialR2T=No");
+	ck_assert_str_eq(offer(&f, "FirstBurstLength", "262144"), "FirstBurstLength=65536");
+	ck_assert(!f.p.initial_r2t);
+	ck_assert_uint_eq(f.p.first_burst, 65536);
+	text_out_fini(&f.out);
+	begin(&f, true, false, true, false);
+	f.n.unsolicited = 65536;
+	ck_assert_str_eq(offer(&f, "InitialR2T", "Yes"), "InitialR2T=Yes");
+	ck_assert_str_eq(offer(&f, "FirstBurstLength", "8192"), "FirstBurstLength=8192");
+	text_out_fini(&f.out);
+	begin(&f, false, false, true, false); /* TCP: as the target is set */
+	ck_assert_str_eq(offer(&f, "InitialR2T", "No"), "InitialR2T=No");
+	ck_assert_str_eq(offer(&f, "FirstBurstLength", "262144"), "FirstBurstLength=262144");
+	text_out_fini(&f.out);
+}
+END_TEST
+
 START_TEST(admin_settings)
 {
 	struct fixture f;
@@ -194,5 +222,5 @@ START_TEST(unknown_keys_are_limited)
 }
 END_TEST
 
-UNIT_MAIN("params", 60, every_rule, active_values, twice_is_an_error, where_a_key_counts, iser_rows, admin_settings,
+UNIT_MAIN("params", 60, every_rule, active_values, twice_is_an_error, where_a_key_counts, iser_rows, iser_unsolicited, admin_settings,
 	   unknown_keys_are_limited)
