@@ -29,7 +29,7 @@
 
 /* How long initiators get to answer a logout request, and when we say what holds us up. SIGTERM to
  * exit takes at most 5 s unless dirty blocks are still being written back. */
-#define LOGOUT_GRACE_MS 500
+#define LOGOUT_GRACE_MS 1000
 #define STOP_DEADLINE_NS (4 * NSEC_PER_SEC + 500 * NSEC_PER_MSEC)
 
 struct daemon {

@@ -100,8 +100,9 @@ struct iscsi_conn {
 	struct loop_deferred handover_later;
 	struct loop_msg msg;	/* hand-over main -> loop, and back at the end */
 	struct loop_msg ctl_msg;/* main asks the loop to close it, the loop answers */
-	bool ctl_msg_busy, ask_logout, gone;
-	bool close_wanted;	/* while ctl_msg was busy */
+	bool ctl_msg_busy, gone;
+	uint8_t close_how;	/* enum iscsi_close_how, in ctl_msg */
+	uint8_t close_wanted;	/* + 1, while ctl_msg was busy */
 	struct sockaddr_storage peer, local;
 	uint16_t tpgt;
 	int node_wish;		/* NUMA node of the adapter it came by, -1 unknown; the transport may set it */

@@ -82,10 +82,17 @@ void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32
 void iscsi_registry_conn_gone(struct iscsi_conn *conn);
 /* On the loop: the same for the session. */
 void iscsi_registry_session_gone(struct iscsi_session *s);
-/* Main: the connection shall end (@ask: by asking the initiator to log out). */
-void iscsi_registry_close(struct iscsi_conn *conn, bool ask);
+/* Main: the connection shall end, ... */
+enum iscsi_close_how {
+	CLOSE_SILENTLY, /* ... as the initiator knows: it reinstates it, or its session */
+	CLOSE_ASK,	/* ... by asking the initiator to log out */
+	CLOSE_CONN,	/* ... which is announced: it alone */
+	CLOSE_SESSION,	/* ... with all others of its session */
+};
+void iscsi_registry_close(struct iscsi_conn *conn, enum iscsi_close_how how);
 /* Any loop: all sessions of its target but @s itself are to end. */
 void iscsi_registry_drop_others(const struct iscsi_session *s);
+/* As iscsi_stop(); @grace_ms is also what the initiators are told, rounded down to seconds. */
 void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
 void iscsi_portals_close(void);
 
@@ -127,6 +134,8 @@ void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, cons
 void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint64_t lun, uint16_t p1, uint16_t p2,
 		      uint16_t p3, const uint8_t *sense, uint32_t sense_len);
 void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);
+/* Ends it on our own accord: tells the initiator, by @event (2 or 3), that and when it may come back. */
+void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, const char *why);
 
 /* ---- ErrorRecoveryLevel 1 (snack.c) ---------------------------------------------------------------------------------- */
 static inline bool iscsi_recovers(const struct iscsi_conn *conn)

@@ -116,9 +116,8 @@ static int send_targets(const struct iscsi_text_ctx *ctx, const char *which, str
 	struct send_targets s = { .ctx = ctx, .out = out };
 
 	if (!ctx->discovery) {
-		/* Annex C keeps "All" for discovery sessions, yet initiators ask it here too (libiscsi's
-		 * conformance suite does): "all" that a normal session is shown is its own target. */
-		if (*which && strcmp(which, "All") && strcmp(which, scsi_target_name(ctx->target)))
+		/* Annex C: "All" must not be supported in a normal session, and no other target be shown. */
+		if (*which && strcmp(which, scsi_target_name(ctx->target)))
 			return text_out_add(out, "SendTargets", "Reject");
 		own_target(&s);
 		return out->error;

@@ -359,6 +359,9 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 	if (k == KEY_FirstBurstLength && n->iser && n->unsolicited)
 		mine = MIN(mine, n->unsolicited);
 	v = r->rule == RULE_MIN ? MIN(v, mine) : MAX(v, mine);
+	/* 13.16: tasks and session end with their connections here (no ErrorRecoveryLevel 2), so that is said. */
+	if (k == KEY_DefaultTime2Retain)
+		v = 0;
 	/* FirstBurstLength must not exceed MaxBurstLength (13.14). When MaxBurstLength comes later in
 	 * the same request, iscsi_nego_declare() cuts the active value. */
 	if (k == KEY_FirstBurstLength && (n->seen >> KEY_MaxBurstLength & 1))

@@ -19,6 +19,7 @@ static uint16_t next_tsih = 1;
 static struct {
 	bool active;
 	struct timer grace;
+	uint16_t seconds; /* that an initiator has to log out */
 	void (*done)(void *arg);
 	void *arg;
 } stop;
@@ -71,13 +72,13 @@ static void wait_for(struct iscsi_session *s, struct iscsi_conn *conn)
 	list_add_tail(&s->waiters, &conn->wait_link);
 }
 
-static void drop_session(struct iscsi_session *s)
+static void drop_session(struct iscsi_session *s, enum iscsi_close_how how)
 {
 	struct iscsi_conn *c, *tmp;
 
 	s->closing = true;
 	list_for_each_safe(c, tmp, &s->main_conns, main_link)
-		iscsi_registry_close(c, false);
+		iscsi_registry_close(c, how);
 }
 
 static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
@@ -90,7 +91,7 @@ static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
 	list_for_each(c, &s->main_conns, main_link)
 		if (c->cid == l->cid) {
 			/* Connection reinstatement: the old one ends first. */
-			iscsi_registry_close(c, false);
+			iscsi_registry_close(c, CLOSE_SILENTLY);
 			wait_for(s, conn);
 			return LOGIN_PENDING;
 		}
@@ -118,7 +119,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 		list_for_each(s, &iscsi_core.sessions, link)
 			if (!s->discovery && same_port(s, l)) {
 				log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u", l->initiator, s->tsih);
-				drop_session(s);
+				drop_session(s, CLOSE_SILENTLY);
 				wait_for(s, conn);
 				return LOGIN_PENDING;
 			}
@@ -253,7 +254,19 @@ static void ctl_back(struct loop_msg *msg)
 	if (conn->gone)
 		free_conn(conn);
 	else if (conn->close_wanted)
-		iscsi_registry_close(conn, false);
+		iscsi_registry_close(conn, conn->close_wanted - 1);
+}
+
+static void close_as(struct iscsi_conn *conn, enum iscsi_close_how how)
+{
+	if (how == CLOSE_ASK && conn->sess)
+		iscsi_ask_logout(conn, stop.seconds);
+	else if (how == CLOSE_CONN)
+		iscsi_conn_drop(conn, ASYNC_DROP_CONNECTION, "closed by the administrator");
+	else if (how == CLOSE_SESSION)
+		iscsi_conn_drop(conn, ASYNC_DROP_ALL, "its session is dropped");
+	else
+		iscsi_conn_end(conn, false, "reinstated");
 }
 
 static void ctl_on_loop(struct loop_msg *msg)
@@ -261,35 +274,29 @@ static void ctl_on_loop(struct loop_msg *msg)
 	struct iscsi_conn *conn = container_of(msg, struct iscsi_conn, ctl_msg);
 
 	ASSERT_ON_LOOP(conn->loop);
-	if (!conn->failed) {
-		if (conn->ask_logout)
-			iscsi_ask_logout(conn, 3);
-		else
-			iscsi_conn_end(conn, false, "closed by the administrator, or reinstated");
-	}
+	if (!conn->failed)
+		close_as(conn, conn->close_how);
 	msg->handle = ctl_back;
 	loop_post(iscsi_core.main, msg);
 }
 
-void iscsi_registry_close(struct iscsi_conn *conn, bool ask)
+void iscsi_registry_close(struct iscsi_conn *conn, enum iscsi_close_how how)
 {
 	ASSERT_ON_MAIN();
 	if (conn->gone)
 		return;
 	if (conn->loop == iscsi_core.main) {
-		if (ask && conn->sess)
-			iscsi_ask_logout(conn, 3);
-		else
-			iscsi_conn_end(conn, false, "closed by the administrator, or reinstated");
+		close_as(conn, how);
 		return;
 	}
 	if (conn->ctl_msg_busy) {
-		conn->close_wanted |= !ask;
+		if (how != CLOSE_ASK)
+			conn->close_wanted = (uint8_t)how + 1;
 		return;
 	}
 	conn->ctl_msg_busy = true;
-	conn->ask_logout = ask;
-	conn->close_wanted = false;
+	conn->close_how = (uint8_t)how;
+	conn->close_wanted = 0;
 	conn->ctl_msg.handle = ctl_on_loop;
 	loop_post(conn->loop, &conn->ctl_msg);
 }
@@ -308,7 +315,7 @@ static void drop_others(struct loop_msg *msg)
 	/* A target that has been deleted meanwhile has no session to find. */
 	list_for_each(s, &iscsi_core.sessions, link)
 		if (!s->discovery && s->target == d->target && s->tsih != d->but)
-			drop_session(s);
+			drop_session(s, CLOSE_SESSION);
 	free(d);
 }
 
@@ -333,7 +340,7 @@ static void each_conn(bool ask)
 		if (!ask)
 			s->closing = true;
 		list_for_each_safe(c, tmp, &s->main_conns, main_link)
-			iscsi_registry_close(c, ask && !s->discovery);
+			iscsi_registry_close(c, s->discovery ? CLOSE_SILENTLY : ask ? CLOSE_ASK : CLOSE_SESSION);
 	}
 	list_for_each_safe(c, tmp, &iscsi_core.half_open, half_open)
 		iscsi_conn_end(c, false, "shutting down");
@@ -351,6 +358,7 @@ void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
 	stop.active = true;
 	stop.done = done;
 	stop.arg = arg;
+	stop.seconds = (uint16_t)MAX(grace_ms / 1000, 1u);
 	timer_init(&stop.grace, grace_over);
 	each_conn(grace_ms > 0);
 	if (grace_ms)
@@ -417,7 +425,7 @@ int iscsi_conn_close(uint32_t tid, uint32_t tsih, uint16_t cid)
 		return -ENOENT;
 	list_for_each(c, &s->main_conns, main_link)
 		if (c->in_ffp && c->cid == cid) {
-			iscsi_registry_close(c, false);
+			iscsi_registry_close(c, CLOSE_CONN);
 			return 0;
 		}
 	return -ENOENT;

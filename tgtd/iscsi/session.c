@@ -211,7 +211,7 @@ void iscsi_session_drop(struct iscsi_session *s, const char *why)
 
 	s->ending = true;
 	list_for_each(c, &s->conns, sess_link)
-		iscsi_conn_end(c, false, why);
+		iscsi_conn_drop(c, ASYNC_DROP_ALL, why);
 }
 
 /* ---- the device server's calls that concern the whole nexus -------------------------------------------------- */

@@ -268,6 +268,8 @@ void iscsi_snack_request(struct iscsi_ctl *ctl)
 	case SNACK_STATUS:
 		/* 11.16.4: nothing to send again is no error when the run is open. */
 		ok = status_again(conn, beg, run) || !run;
+		if (sn_lt(beg, conn->exp_stat_sn))
+			reason = REJECT_PROTOCOL_ERROR; /* 11.17.1: acknowledged already */
 		break;
 	case SNACK_DATA_R2T:
 		t = task_of(conn, itt);

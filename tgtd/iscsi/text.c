@@ -176,6 +176,15 @@ const char *text_out_take(struct text_out *out, uint32_t max, uint32_t *len, boo
 
 	ASSERT(out->sent <= out->len);
 	*len = MIN(out->len - out->sent, max);
+	/* A pair may span PDUs (RFC 7143 11.10.5), but not every reader copes: only one that is longer than a PDU does. */
+	if (*len < out->len - out->sent) {
+		uint32_t whole = *len;
+
+		while (whole && p[whole - 1])
+			whole--;
+		if (whole)
+			*len = whole;
+	}
 	out->sent += *len;
 	*more = out->sent < out->len;
 	return p;

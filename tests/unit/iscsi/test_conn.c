@@ -573,6 +573,9 @@ START_TEST(a_cold_reset_is_answered_and_ends_all_sessions)
 	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
 	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
 	ck_assert(!wire_recv(&w, &p) && w.closed);
+	ck_assert(wire_recv(&v, &p)); /* the others are told */
+	ck_assert_uint_eq(opcode(&p), ISCSI_ASYNC);
+	ck_assert_uint_eq(p.bhs[36], ASYNC_DROP_ALL);
 	ck_assert(!wire_recv(&v, &p) && v.closed);
 	wire_close(&v);
 	down();
@@ -698,6 +701,83 @@ START_TEST(stopping_asks_for_logout)
 }
 END_TEST
 
+static void announced(struct wire *c, unsigned event, unsigned cid)
+{
+	struct wire_pdu p;
+
+	ck_assert(wire_recv(c, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_ASYNC);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), ISCSI_TAG_NONE);
+	ck_assert_uint_eq(p.bhs[36], event);
+	ck_assert_uint_eq(get_be16(p.bhs + 38), cid);
+	ck_assert_uint_eq(get_be16(p.bhs + 40), 3); /* Time2Wait */
+	ck_assert_uint_eq(get_be16(p.bhs + 42), 0); /* nothing is kept */
+	ck_assert(!wire_recv(c, &p) && c->closed);
+}
+
+/* Two connections of a session, 0 and 7. */
+static void up_two(struct wire *c)
+{
+	up("MaxConnections=4\nDefaultTime2Wait=3\nDefaultTime2Retain=20");
+	wire_open(c);
+	c->cmd_sn = w.cmd_sn;
+	ck_assert_uint_eq(wire_login(c, 1, w.tsih, 7, NULL), 0);
+}
+
+START_TEST(a_connection_that_the_administrator_closes_is_told)
+{
+	struct wire c;
+
+	up_two(&c);
+	ck_assert_int_eq(iscsi_conn_close(1, w.tsih, 8), -ENOENT);
+	ck_assert_int_eq(iscsi_conn_close(1, w.tsih, 7), 0);
+	announced(&c, ASYNC_DROP_CONNECTION, 7);
+	wire_close(&c);
+	/* the other one knows nothing of it */
+	wire_ready(&w);
+	ck_assert(wire_silent(&w));
+	down();
+}
+END_TEST
+
+START_TEST(a_dropped_session_is_told_on_each_connection)
+{
+	struct wire c;
+	bool done;
+
+	up_two(&c);
+	wire_stop(0, &done);
+	announced(&w, ASYNC_DROP_ALL, 0);
+	announced(&c, ASYNC_DROP_ALL, 0);
+	wire_close(&c);
+	wire_close(&w);
+	wire_steps(5);
+	ck_assert(done);
+}
+END_TEST
+
+START_TEST(who_does_not_log_out_in_time_is_dropped)
+{
+	struct wire_pdu p;
+	bool done;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	up("DefaultTime2Wait=3");
+	wire_stop(2000, &done);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(p.bhs[36], ASYNC_LOGOUT_REQUEST);
+	ck_assert_uint_eq(get_be16(p.bhs + 42), 2); /* seconds that it has */
+	clock_fake_advance(1900 * NSEC_PER_MSEC);
+	ck_assert(wire_silent(&w));
+	clock_fake_advance(200 * NSEC_PER_MSEC);
+	announced(&w, ASYNC_DROP_ALL, 0);
+	wire_close(&w);
+	wire_steps(5);
+	ck_assert(done);
+	clock_fake_off();
+}
+END_TEST
+
 UNIT_MAIN("iscsi-conn", 30, login_and_numbers, the_first_pdu_must_be_a_login, a_login_that_takes_too_long_is_closed,
 	  unknown_target_and_wrong_tsih_are_refused, one_byte_at_a_time, many_commands_in_one_write,
 	  commands_outside_of_the_window_are_ignored, commands_run_in_cmdsn_order, a_tag_in_use_is_rejected, pings_are_echoed, an_empty_text_request_is_answered,
@@ -705,4 +785,5 @@ UNIT_MAIN("iscsi-conn", 30, login_and_numbers, the_first_pdu_must_be_a_login, a_
 	  the_same_port_logging_in_again_ends_its_old_session, several_connections_share_one_numbering,
 	  more_connections_than_negotiated_are_refused, abort_task, abort_of_a_task_that_has_not_come,
 	  resets_abort_what_is_in_flight, a_cold_reset_is_answered_and_ends_all_sessions, a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused, silent_connections_do_not_keep_others_out,
-	  a_peer_that_does_not_read_is_left, stopping_asks_for_logout)
+	  a_peer_that_does_not_read_is_left, stopping_asks_for_logout, a_connection_that_the_administrator_closes_is_told,
+	  a_dropped_session_is_told_on_each_connection, who_does_not_log_out_in_time_is_dropped)

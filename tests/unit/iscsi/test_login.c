@@ -525,7 +525,7 @@ END_TEST
 START_TEST(send_targets_in_a_normal_session)
 {
 	static const struct { const char *ask, *answer; } rows[] = {
-		{ "SendTargets=", "TargetName=" IQN },	    { "SendTargets=All", "TargetName=" IQN },
+		{ "SendTargets=", "TargetName=" IQN },	    { "SendTargets=All", "SendTargets=Reject" },
 		{ "SendTargets=" IQN, "TargetName=" IQN },  { "SendTargets=iqn.x:other", "SendTargets=Reject" },
 		{ "SendTargetsPlease=All", "SendTargetsPlease=NotUnderstood" },
 	};

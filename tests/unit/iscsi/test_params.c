@@ -57,6 +57,7 @@ START_TEST(every_rule)
 		{ "DefaultTime2Wait", "5", "DefaultTime2Wait=5" },
 		{ "DefaultTime2Wait", "0", "DefaultTime2Wait=2" },
 		{ "DefaultTime2Retain", "0", "DefaultTime2Retain=0" },
+		{ "DefaultTime2Retain", "20", "DefaultTime2Retain=0" }, /* nothing is kept */
 		{ "MaxOutstandingR2T", "1", "MaxOutstandingR2T=1" },
 		{ "ErrorRecoveryLevel", "2", "ErrorRecoveryLevel=1" },
 		{ "ErrorRecoveryLevel", "3", "ErrorRecoveryLevel=Reject" },

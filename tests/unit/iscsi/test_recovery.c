@@ -96,6 +96,11 @@ START_TEST(a_lost_status_is_sent_again)
 	snack(SNACK_STATUS, ISCSI_TAG_NONE, ISCSI_TAG_NONE, first, 1);
 	ck_assert(wire_recv(&w, &p));
 	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	ck_assert_uint_eq(p.bhs[2], REJECT_PROTOCOL_ERROR);
+	/* What was never sent cannot be sent again. */
+	snack(SNACK_STATUS, ISCSI_TAG_NONE, ISCSI_TAG_NONE, w.exp_stat_sn + 5, 1);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
 	ck_assert_uint_eq(p.bhs[2], REJECT_SNACK);
 	wire_ready(&w);
 	down();

@@ -131,4 +131,33 @@ START_TEST(output_is_cut_and_whole)
 }
 END_TEST
 
-UNIT_MAIN("text", 60, pairs_in_order, malformed_has_no_effect, limits, callback_error_stops, output_is_cut_and_whole)
+START_TEST(output_is_cut_between_pairs)
+{
+	struct text_out out;
+	uint32_t len;
+	bool more;
+
+	text_out_init(&out);
+	for (unsigned i = 0; i < 4; i++)
+		text_out_add(&out, "Key", "value"); /* ten bytes each */
+	text_out_add(&out, "K", "a value longer");
+	for (unsigned i = 0; i < 2; i++) {
+		const char *p = text_out_take(&out, 29, &len, &more);
+
+		ck_assert_uint_eq(len, 20);
+		ck_assert_str_eq(p, "Key=value");
+		ck_assert(more);
+	}
+	/* no pair ends in it: there is no other way */
+	text_out_take(&out, 9, &len, &more);
+	ck_assert_uint_eq(len, 9);
+	ck_assert(more);
+	text_out_take(&out, 8, &len, &more);
+	ck_assert_uint_eq(len, 8);
+	ck_assert(!more);
+	text_out_fini(&out);
+}
+END_TEST
+
+UNIT_MAIN("text", 60, pairs_in_order, malformed_has_no_effect, limits, callback_error_stops, output_is_cut_and_whole,
+	  output_is_cut_between_pairs)
