@@ -130,6 +130,10 @@ struct blk_ops {
 	int (*extent)(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run);
 	/* Looks at the store again (it may have grown). 0 or -errno; updates blk->size. Main thread. */
 	int (*refresh)(struct blk *blk);
+	/* Writes from now on complete when they are on stable storage (true), or may before that; what was
+	 * written before stays where it is until SYNC. Quick, any thread. NULL: the device has no such
+	 * policy, and BLK_F_FUA with each write does it. */
+	void (*set_write_through)(struct blk *blk, bool on);
 	/* No request is in flight. Frees @blk and what it owns. A stacked device closes its lower one,
 	 * after flushing. May block: worker or main thread at shutdown. */
 	void (*close)(struct blk *blk);

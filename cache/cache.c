@@ -273,6 +273,11 @@ static void cache_hint(struct blk *blk, uint64_t offset, bool write)
 	index_hint(dev_part(dev, block), dev->identity, block, write);
 }
 
+static void cache_obey(struct blk *blk, bool write_through)
+{
+	atomic_store(&cache_blk_of(blk)->write_through, write_through);
+}
+
 static const struct blk_ops cache_ops = {
 	.name = "cache",
 	.hint = cache_hint,
@@ -288,6 +293,7 @@ static const struct blk_ops cache_ops = {
 	.abort = cache_abort,
 	.extent = cache_extent,
 	.refresh = cache_refresh,
+	.set_write_through = cache_obey,
 	.close = cache_close,
 };
 

@@ -322,6 +322,71 @@ START_TEST(write_cache)
 }
 END_TEST
 
+/* The first byte of block 5 in the file under LUN 1: what has reached the store. */
+static int on_store(void)
+{
+	char file[128];
+	unsigned char byte;
+	int fd;
+
+	snprintf(file, sizeof(file), "%s/lun-1-1", t.dir);
+	fd = open(file, O_RDONLY);
+	ck_assert_msg(fd >= 0, "%s", file);
+	ck_assert_int_eq(pread(fd, &byte, 1, 5 * 512), 1);
+	close(fd);
+	return byte;
+}
+
+static void set_wce(bool sp, bool on)
+{
+	unsigned char p[4 + 20] = { [4] = 0x08, 0x12, 0x10, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x80 };
+	unsigned char cdb[6] = { 0x15, sp ? 0x11 : 0x10, 0, 0, sizeof(p), 0 };
+	struct scsi_task *task = scsi_create_task(6, cdb, SCSI_XFER_WRITE, sizeof(p));
+	struct iscsi_data d = { .size = sizeof(p), .data = p };
+
+	p[6] |= on ? 4 : 0;
+	ck_assert_ptr_nonnull(iscsi_scsi_command_sync(i, 1, task, &d));
+	ck_assert_int_eq(task->status, SCSI_STATUS_GOOD);
+	scsi_free_scsi_task(task);
+}
+
+/* WCE is the cache's policy: what was cached is in the store when the switch is answered, what is written
+ * afterwards when it is acknowledged; whoever switches. Saved by the initiator, it outlives the daemon. */
+START_TEST(write_cache_policy)
+{
+	begin();
+	for (int round = 0; round < 4; round++) {
+		write_one(1, 0x10 + round);
+		tgt_adm_ok(&t, "-m lu -o update -t 1 -l 1 -P write_cache=off");
+		ck_assert_int_eq(on_store(), 0x10 + round);
+		ATTENTIONS(1, UA_MODE);
+		ck_assert_int_eq(wce(), 0);
+		write_one(1, 0x20 + round);
+		ck_assert_int_eq(on_store(), 0x20 + round);
+		tgt_adm_ok(&t, "-m lu -o update -t 1 -l 1 -P write_cache");
+		ATTENTIONS(1, UA_MODE);
+		ck_assert_int_eq(wce(), 1);
+		write_one(1, 0x30 + round);
+		set_wce(false, false);
+		ck_assert_int_eq(on_store(), 0x30 + round);
+		write_one(1, 0x40 + round);
+		ck_assert_int_eq(on_store(), 0x40 + round);
+		set_wce(false, true);
+	}
+	set_wce(true, false);
+	tgt_logout(i);
+	tgt_stop(&t, false);
+	tgt_restart(&t, "");
+	tgt_target(&t, 1);
+	tgt_adm_ok(&t, "-m lu -o new -t 1 -l 1 -b %s/lun-1-1", t.dir);
+	i = tgt_login(&t, 1, 1, NULL);
+	ck_assert_int_eq(wce(), 0);
+	write_one(1, 0x55);
+	ck_assert_int_eq(on_store(), 0x55);
+	end();
+}
+END_TEST
+
 /* An LU that is deleted under load: the commands end, the deletion succeeds or says "still active". */
 START_TEST(delete_under_load)
 {
@@ -347,5 +412,5 @@ START_TEST(delete_under_load)
 }
 END_TEST
 
-UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, prevented_removal, luns_come_and_go, masks, write_cache,
+UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, prevented_removal, luns_come_and_go, masks, write_cache, write_cache_policy,
 	  delete_under_load)

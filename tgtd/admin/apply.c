@@ -544,6 +544,26 @@ enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const ch
 	return ADM_OK;
 }
 
+static void lu_flushed(void *arg, int status)
+{
+	struct pending *p = arg;
+
+	pending_end(p, status ? refuse_errno(p->call, status, "the write cache is off, but what was in it could not be written") :
+				ADM_OK);
+}
+
+enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
+			       void (*done)(void *arg, enum adm_status status), void *arg)
+{
+	struct pending *p = pending_new(call, lu->target, lu, done, arg);
+
+	if (!p)
+		return ADM_NOMEM;
+	lu->target->busy = true;
+	scsi_lu_flush(lu->scsi, lu_flushed, p);
+	return ADM_OK;
+}
+
 /* The event thread of conf.central_events, when no LU is left. */
 void apply_stop_central(void)
 {

@@ -67,6 +67,7 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 		{ "removable", NULL, c->removable },
 		{ "online", NULL, c->online },
 		{ "readonly", NULL, c->readonly },
+		{ "write_cache", NULL, c->write_cache },
 		{ "thin_provisioning", NULL, c->thin_provisioning },
 		{ "lbppbe", NULL, c->lbppbe },
 		{ "la_lba", NULL, c->la_lba },
@@ -126,6 +127,14 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	return ADM_OK;
 }
 
+static bool write_cache(const struct adm_lu *lu)
+{
+	struct scsi_lu_info info;
+
+	scsi_lu_get_info(lu->scsi, &info);
+	return info.conf.write_cache;
+}
+
 /* Applies key=value pairs up to the end (ADM_OK), an error, or one that has to wait. */
 static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *t)
 {
@@ -162,10 +171,15 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 
 			return s == ADM_OK ? ADM_PENDING : s;
 		}
+		bool cached = lu && write_cache(lu);
 		enum adm_status s = lu_set(call, lu, lu ? lu->scsi : scsi_lu_find(t->scsi, 0), pair, value);
 
 		if (s != ADM_OK)
 			return s;
+		if (cached && !write_cache(lu)) {
+			s = apply_lu_flush(call, lu, lu_update_go_on, call);
+			return s == ADM_OK ? ADM_PENDING : s;
+		}
 	}
 	return ADM_OK;
 }

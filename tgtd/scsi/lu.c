@@ -47,7 +47,10 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 {
 	uint32_t caps = lu->blk ? lu->blk->caps : 0, flags = 0;
 
-	flags |= lu->mode.wce ? 0 : LU_FUA_ALL;
+	if (lu->blk && lu->blk->ops->set_write_through)
+		lu->blk->ops->set_write_through(lu->blk, !lu->mode.wce);
+	else
+		flags |= lu->mode.wce ? 0 : LU_FUA_ALL;
 	flags |= lu->conf.readonly || (caps & BLK_CAP_READONLY) ? LU_READONLY : 0;
 	flags |= lu->conf.removable ? LU_REMOVABLE : 0;
 	flags |= lu->conf.thin_provisioning && (caps & BLK_CAP_DISCARD) ? LU_THIN : 0;
@@ -597,11 +600,11 @@ static int update_locked(struct scsi_lu *lu, const struct update_key *k, const c
 			*(uint32_t *)(void *)p = (uint32_t)v;
 	}
 	if (strcmp(k->name, "sense_format") == 0)
-		lu->mode.d_sense = lu->mode_saved.d_sense = lu->conf.sense_format;
+		lu->mode.d_sense = lu->mode_saved.d_sense = lu->mode_default.d_sense = lu->conf.sense_format;
 	else if (strcmp(k->name, "swp") == 0)
-		lu->mode.swp = lu->mode_saved.swp = lu->conf.swp;
+		lu->mode.swp = lu->mode_saved.swp = lu->mode_default.swp = lu->conf.swp;
 	else if (strcmp(k->name, "write_cache") == 0)
-		lu->mode.wce = lu->mode_saved.wce = lu->conf.write_cache;
+		lu->mode.wce = lu->mode_saved.wce = lu->mode_default.wce = lu->conf.write_cache;
 	else if (strcmp(k->name, "online") == 0 && lu->conf.online) {
 		lu->ejected = false;
 		if (!was_online)

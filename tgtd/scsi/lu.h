@@ -136,7 +136,7 @@ struct scsi_mode {
 };
 
 enum {
-	LU_FUA_ALL = 1 << 0,	 /* WCE = 0 */
+	LU_FUA_ALL = 1 << 0,	 /* WCE = 0, and the store has no write policy of its own to switch */
 	LU_READONLY = 1 << 1,	 /* not by SWP */
 	LU_REMOVABLE = 1 << 2,
 	LU_THIN = 1 << 3,
@@ -165,7 +165,7 @@ struct scsi_lu {
 	struct list itls;
 	uint32_t gate; /* LU-wide bits, for new I_T_L nexuses */
 	struct scsi_lu_conf conf;
-	struct scsi_mode mode, mode_saved;
+	struct scsi_mode mode, mode_saved, mode_default; /* now; after a reset; as configured */
 	struct scsi_lu_stats gone_stats; /* of nexuses that left */
 	unsigned homed;			 /* sessions whose loop is ours; target->lock */
 	uint32_t prevents;
@@ -365,8 +365,9 @@ int64_t scsi_timestamp_ms(struct scsi_target *t);
 /* An I_T nexus is lost (SAM-5 6.3.4): its RESERVE(6/10) and PREVENT end. lu->lock held. */
 void scsi_lu_nexus_lost_locked(struct scsi_itl *itl);
 /* Logical unit reset (SAM-5 6.3.3), after its commands are aborted: reservations of SPC-2, PREVENTs
- * and changed mode pages go, everyone but @except learns of it. */
-void scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
+ * and changed mode pages go (the saved ones come back), everyone but @except learns of it. True: WCE went
+ * off by that, and what was cached is to be flushed. */
+bool scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
 /* Sets or clears GATE_RESERVED, GATE_DENY_* on every I_T_L nexus. */
 void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
 
@@ -396,6 +397,14 @@ void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks);
  * and returns false when the last block would come only in part. */
 bool scsi_media_out(struct scsi_cmd *cmd);
 void scsi_mode_init(struct scsi_lu *lu);
+/* mode_file.c: what MODE SELECT with SP = 1 saved. Load when the LU is made: into lu->mode_saved. Write on a
+ * helper thread: 0 or -errno. */
+void scsi_mode_load(struct scsi_lu *lu);
+int scsi_mode_write(const struct scsi_lu *lu, const struct scsi_mode *m);
+/* A whole page with the values of @m into @p (64 bytes), and what of it can be changed back out of it. 0: no
+ * such page here. */
+size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code, uint8_t *p);
+void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p);
 int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
 static inline bool scsi_lu_thin(const struct scsi_lu *lu)
 {

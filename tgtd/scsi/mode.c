@@ -4,22 +4,29 @@
  * recovery 01h, caching 08h, control 0Ah, control extension 0Ah/01h, informational exceptions 1Ch,
  * and pages given by tgtadm (mode_page=...), which are shown and not changeable.
  *
- * Parameters are shared by all initiator ports and not saved: a reset brings back what the
- * configuration says.
+ * Parameters are shared by all initiator ports. SP = 1 saves them all to a file (mode_file.c) when there
+ * is a place for it; a reset brings back what was saved, or what the configuration says. What tgtadm
+ * sets is the default from then on and outlasts resets; targets.conf says it again at each start.
+ *
+ * WCE is the write policy of the unit's cache: it is switched, and what was cached is written before
+ * the command that took WCE away is answered.
  */
 #include <stdlib.h>
 #include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/state_file.h"
 
 void scsi_mode_init(struct scsi_lu *lu)
 {
-	struct scsi_mode *m = &lu->mode_saved;
+	struct scsi_mode *m = &lu->mode_default;
 
 	memset(m, 0, sizeof(*m));
 	m->wce = lu->conf.write_cache;
 	m->d_sense = lu->conf.sense_format;
 	m->swp = lu->conf.swp;
 	m->tas = true;
-	lu->mode = *m;
+	lu->mode_saved = *m;
+	scsi_mode_load(lu);
+	lu->mode = lu->mode_saved;
 }
 
 enum pc { PC_CURRENT, PC_CHANGEABLE, PC_DEFAULT, PC_SAVED };
@@ -106,12 +113,21 @@ static size_t page_1c(const struct scsi_lu *lu, const struct scsi_mode *m, enum 
 
 static const struct mode_page {
 	uint8_t code, sub;
-	bool disk;
+	bool disk, savable;
 	size_t (*fill)(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p);
 } pages[] = {
-	{ 0x01, 0, true, page_01 }, { 0x08, 0, true, page_08 },	   { 0x0a, 0, false, page_0a },
-	{ 0x0a, 1, false, page_0a_01 }, { 0x1c, 0, true, page_1c },
+	{ 0x01, 0, true, false, page_01 },     { 0x08, 0, true, true, page_08 }, { 0x0a, 0, false, true, page_0a },
+	{ 0x0a, 1, false, false, page_0a_01 }, { 0x1c, 0, true, true, page_1c },
 };
+
+size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code, uint8_t *p)
+{
+	memset(p, 0, 64);
+	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
+		if (pages[i].code == code && pages[i].savable && (!pages[i].disk || lu->blk))
+			return pages[i].fill(lu, m, PC_CURRENT, p);
+	return 0;
+}
 
 /* ---- MODE SENSE -------------------------------------------------------------------------------------- */
 
@@ -139,7 +155,7 @@ static size_t extra_page_len(const uint8_t *p)
 
 static size_t put_pages(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum pc pc, uint8_t *p)
 {
-	const struct scsi_mode *m = pc == PC_DEFAULT ? &lu->mode_saved : &lu->mode;
+	const struct scsi_mode *m = pc == PC_DEFAULT ? &lu->mode_default : pc == PC_SAVED ? &lu->mode_saved : &lu->mode;
 	size_t n = 0;
 
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
@@ -150,7 +166,11 @@ static size_t put_pages(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enu
 		/* Subpage 00h: that page; FFh: all subpages too; page 3Fh with 00h: pages without SPF. */
 		if (sub != 0xff && sub != pg->sub)
 			continue;
-		n += pg->fill(lu, m, pc, p + n);
+		size_t page_len = pg->fill(lu, m, pc, p + n);
+
+		if (pg->savable && state_file_possible())
+			p[n] |= 0x80; /* PS */
+		n += page_len;
 	}
 	for (uint32_t at = 0; at < lu->extra_pages_len;) {
 		const uint8_t *e = lu->extra_pages + at;
@@ -178,7 +198,7 @@ void op_mode_sense(struct scsi_cmd *cmd)
 	uint32_t alloc = six ? cdb[4] : get_be16(cdb + 7);
 	size_t head = six ? 4 : 8, bd = 0, n;
 
-	if (pc == PC_SAVED) { /* SAVING PARAMETERS NOT SUPPORTED */
+	if (pc == PC_SAVED && !state_file_possible()) { /* SAVING PARAMETERS NOT SUPPORTED */
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x3900);
 		return;
 	}
@@ -217,7 +237,7 @@ void op_mode_sense(struct scsi_cmd *cmd)
 
 /* ---- MODE SELECT ----------------------------------------------------------------------------------------- */
 
-static void apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p)
+void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p)
 {
 	if (sub)
 		return;
@@ -269,7 +289,7 @@ static size_t take_page(const struct scsi_lu *lu, struct scsi_mode *m, const uin
 				*bad = b;
 				return 0;
 			}
-		apply(m, code, sub, p);
+		scsi_mode_apply(m, code, sub, p);
 		return len;
 	}
 	*bad = 0;
@@ -279,13 +299,60 @@ too_short:
 	return 0;
 }
 
+/* What is to be saved: the values as this command left them. */
+struct save {
+	struct scsi_mode mode;
+	int status;
+};
+
+static void save_fini(struct scsi_cmd *cmd)
+{
+	free(cmd->priv);
+	cmd->priv = NULL;
+}
+
+/* Helper thread, one after the other for a logical unit. */
+static void save_work(struct scsi_cmd *cmd)
+{
+	struct save *s = cmd->priv;
+
+	s->status = scsi_mode_write(cmd->lu, &s->mode);
+	if (s->status < 0)
+		return;
+	pthread_mutex_lock(&cmd->lu->lock);
+	cmd->lu->mode_saved = s->mode;
+	pthread_mutex_unlock(&cmd->lu->lock);
+}
+
+static void saved(struct scsi_cmd *cmd)
+{
+	int status = ((struct save *)cmd->priv)->status;
+
+	if (status < 0) { /* in force, but it would not survive: say so */
+		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save mode pages: %s", strerror(-status));
+		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
+		return;
+	}
+	scsi_done(cmd);
+}
+
+static void select_save(struct scsi_cmd *cmd)
+{
+	if (cmd->priv)
+		scsi_on_helper(cmd, save_work, saved);
+	else
+		scsi_done(cmd);
+}
+
 static void select_synced(struct scsi_cmd *cmd)
 {
 	if (cmd->seg[1].io.status < 0) {
 		cmd->state |= CMD_WRITE;
 		scsi_sense_errno(cmd, cmd->seg[1].io.status, 0);
+		scsi_done(cmd);
+		return;
 	}
-	scsi_done(cmd);
+	select_save(cmd);
 }
 
 static void mode_select(struct scsi_cmd *cmd)
@@ -295,6 +362,7 @@ static void mode_select(struct scsi_cmd *cmd)
 	bool six = cmd->cdb[0] == 0x15, longlba, changed;
 	size_t head = six ? 4 : 8, len = cmd->heap_got, bd, at, bad, n;
 	struct scsi_mode m;
+	struct save *save = NULL;
 	bool flush = false;
 
 	if (len < head) {
@@ -339,6 +407,16 @@ static void mode_select(struct scsi_cmd *cmd)
 			return;
 		}
 	}
+	if (cmd->cdb[1] & 0x01) {
+		save = malloc(sizeof(*save));
+		if (!save) {
+			pthread_mutex_unlock(&lu->lock);
+			cmd->status = SAM_BUSY;
+			scsi_done(cmd);
+			return;
+		}
+		save->mode = m;
+	}
 	changed = memcmp(&m, &lu->mode, sizeof(m)) != 0;
 	if (changed) {
 		flush = lu->mode.wce && !m.wce && lu->blk;
@@ -348,6 +426,9 @@ static void mode_select(struct scsi_cmd *cmd)
 		scsi_ua_raise_locked(lu, cmd->itl, UA_MODE_CHANGED);
 	}
 	pthread_mutex_unlock(&lu->lock);
+	cmd->priv = save;
+	if (save)
+		cmd->fini = save_fini;
 	if (flush) { /* SBC-4 6.5.6: what was cached while WCE was one is written now */
 		struct blk_req *io = scsi_io(cmd);
 
@@ -356,7 +437,7 @@ static void mode_select(struct scsi_cmd *cmd)
 		scsi_io_submit(cmd, select_synced);
 		return;
 	}
-	scsi_done(cmd);
+	select_save(cmd);
 }
 
 void op_mode_select(struct scsi_cmd *cmd)
@@ -365,12 +446,46 @@ void op_mode_select(struct scsi_cmd *cmd)
 
 	if (!(cmd->cdb[1] & 0x10)) /* PF: pages are all there is */
 		scsi_bad_cdb(cmd, 1, 4);
-	else if (cmd->cdb[1] & 0x01) /* SP: nothing is saved */
+	else if ((cmd->cdb[1] & 0x01) && !state_file_possible()) /* SP: nothing is saved */
 		scsi_bad_cdb(cmd, 1, 0);
 	else if (len == 0)
 		scsi_done(cmd);
 	else
 		scsi_data_out(cmd, len, mode_select);
+}
+
+/* ---- tgtadm switched WCE off ------------------------------------------------------------------------ */
+
+struct flush {
+	struct blk_req req;
+	void (*done)(void *arg, int status);
+	void *arg;
+};
+
+static void flushed(struct blk_req *req)
+{
+	struct flush *f = container_of(req, struct flush, req);
+
+	f->done(f->arg, req->status);
+	blk_req_fini(req);
+	free(f);
+}
+
+void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg)
+{
+	struct flush *f = lu->blk ? calloc(1, sizeof(*f)) : NULL;
+
+	if (!f) {
+		done(arg, lu->blk ? -ENOMEM : 0);
+		return;
+	}
+	blk_req_init(&f->req);
+	f->req.op = BLK_SYNC;
+	f->req.done = flushed;
+	f->done = done;
+	f->arg = arg;
+	if (blk_submit(lu->blk, &f->req))
+		flushed(&f->req);
 }
 
 /* ---- tgtadm: mode_page=page:subpage:length:byte:byte... -------------------------------------------------- */
@@ -415,8 +530,9 @@ int scsi_mode_page_update(struct scsi_lu *lu, const char *text)
 	/* Pages that live: their changeable part is taken over, the rest is what it is. */
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
 		if (pages[i].code == code && pages[i].sub == sub && (!pages[i].disk || lu->blk)) {
-			apply(&lu->mode, (uint8_t)code, (uint8_t)sub, page);
-			apply(&lu->mode_saved, (uint8_t)code, (uint8_t)sub, page);
+			scsi_mode_apply(&lu->mode, (uint8_t)code, (uint8_t)sub, page);
+			scsi_mode_apply(&lu->mode_saved, (uint8_t)code, (uint8_t)sub, page);
+			scsi_mode_apply(&lu->mode_default, (uint8_t)code, (uint8_t)sub, page);
 			lu->generation++;
 			scsi_lu_update_gate_locked(lu);
 			scsi_ua_raise_locked(lu, NULL, UA_MODE_CHANGED);

@@ -50,18 +50,21 @@ void scsi_lu_nexus_lost_locked(struct scsi_itl *itl)
 	}
 }
 
-void scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc)
+bool scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc)
 {
 	struct scsi_itl *itl;
+	bool flush;
 
 	pthread_mutex_lock(&lu->lock);
 	lu->reserved_by = NULL;
 	lu->prevents = 0;
 	list_for_each(itl, &lu->itls, link)
 		itl->prevent = false;
+	flush = lu->blk && lu->mode.wce && !lu->mode_saved.wce;
 	lu->mode = lu->mode_saved;
 	scsi_lu_reservations_changed_locked(lu);
 	scsi_lu_update_gate_locked(lu);
 	scsi_ua_raise_locked(lu, except, asc);
 	pthread_mutex_unlock(&lu->lock);
+	return flush;
 }

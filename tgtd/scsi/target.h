@@ -82,6 +82,9 @@ struct loop *scsi_lu_loop(const struct scsi_lu *lu);
 /* tgtadm --mode logicalunit --op update: one "key=value" as in peers.md 1. 0, -EINVAL unknown key or
  * bad value, -EBUSY. Raises the unit attention that the change deserves. */
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value) must_check;
+/* Writes what is cached of it to its store (after the write cache was switched off). done() on the main loop,
+ * perhaps from inside; until then the LU must not be deleted nor given another store. */
+void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);
 /* Replaces the store (`path`): waits for commands in flight. done() on the main loop. */
 void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status), void *arg);
 /* Looks at the store's size again; CAPACITY DATA HAS CHANGED when it did. 0 or -errno. */

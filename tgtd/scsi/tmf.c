@@ -12,6 +12,7 @@ struct tmf {
 	struct scsi_itl *itl; /* pinned */
 	enum scsi_tmf fn;
 	uint32_t next_lun;    /* target reset */
+	struct blk_req flush; /* a reset brought back WCE = 0 */
 	void (*done)(void *arg, int response);
 	void *arg;
 };
@@ -57,28 +58,53 @@ static bool abort_others(struct scsi_visit *v, struct scsi_nexus *n, struct scsi
 
 static void next_reset(struct tmf *f);
 
-static void all_aborted(struct scsi_visits *all)
+static void reset_done(struct tmf *f)
 {
-	struct tmf *f = container_of(all, struct tmf, visits);
-	struct scsi_lu *lu = f->itl->lu;
-
-	switch (f->fn) {
-	case TMF_LU_RESET:
-		scsi_lu_reset(lu, NULL, UA_DEVICE_RESET);
-		break;
-	case TMF_TARGET_WARM_RESET:
-		scsi_lu_reset(lu, NULL, UA_BUS_RESET);
-		break;
-	case TMF_TARGET_COLD_RESET:
-		scsi_lu_reset(lu, NULL, UA_POWER_ON);
-		break;
-	default:
-		break;
-	}
 	if (f->fn == TMF_TARGET_WARM_RESET || f->fn == TMF_TARGET_COLD_RESET)
 		next_reset(f);
 	else
 		finish(f, TMF_COMPLETE);
+}
+
+static void flushed(struct blk_req *req)
+{
+	struct tmf *f = container_of(req, struct tmf, flush);
+
+	if (req->status < 0)
+		log_ratelimited(LOG_LVL_ERROR, "scsi: target %u LUN %u: write cache off, but its data did not reach the store: %s",
+				f->nexus->target->tid, f->itl->lu->lun, strerror(-req->status));
+	blk_req_fini(req);
+	reset_done(f);
+}
+
+static void all_aborted(struct scsi_visits *all)
+{
+	struct tmf *f = container_of(all, struct tmf, visits);
+	struct scsi_lu *lu = f->itl->lu;
+	bool flush = false;
+
+	switch (f->fn) {
+	case TMF_LU_RESET:
+		flush = scsi_lu_reset(lu, NULL, UA_DEVICE_RESET);
+		break;
+	case TMF_TARGET_WARM_RESET:
+		flush = scsi_lu_reset(lu, NULL, UA_BUS_RESET);
+		break;
+	case TMF_TARGET_COLD_RESET:
+		flush = scsi_lu_reset(lu, NULL, UA_POWER_ON);
+		break;
+	default:
+		break;
+	}
+	if (flush) {
+		blk_req_init(&f->flush);
+		f->flush.op = BLK_SYNC;
+		f->flush.done = flushed;
+		if (!blk_submit(lu->blk, &f->flush))
+			return;
+		blk_req_fini(&f->flush);
+	}
+	reset_done(f);
 }
 
 static void visit_lu(struct tmf *f)

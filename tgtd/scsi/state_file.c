@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Small files that survive power loss, one a kind and logical unit. See state_file.h. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tgtd/scsi/state_file.h"
+
+static char *state_dir;
+
+void scsi_set_state_dir(const char *dir)
+{
+	free(state_dir);
+	state_dir = dir ? strdup(dir) : NULL;
+}
+
+bool state_file_possible(void)
+{
+	return state_dir != NULL;
+}
+
+static uint64_t sum64(const char *s, size_t n)
+{
+	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a: against torn writes, not against forgers */
+
+	while (n--)
+		h = (h ^ (uint8_t)*s++) * 0x100000001b3ull;
+	return h;
+}
+
+/* Named for the unit's place, not its contents: the same after a restart. */
+void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suffix, char *path, size_t size)
+{
+	char unit[300];
+	int n = snprintf(unit, sizeof(unit), "%s %u", lu->target->name, lu->lun);
+
+	snprintf(path, size, "%s/%s-%016llx%s", state_dir, kind,
+		 (unsigned long long)sum64(unit, (size_t)MIN(n, (int)sizeof(unit) - 1)), suffix);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------ */
+
+FILE *state_file_begin(const struct scsi_lu *lu, const char *kind, char **text, size_t *len)
+{
+	FILE *f;
+
+	*text = NULL;
+	f = open_memstream(text, len);
+	if (f)
+		fprintf(f, "tgtd-%s 1\nunit %s %u\n", kind, lu->target->name, lu->lun);
+	return f;
+}
+
+char *state_file_seal(FILE *f, char **text, size_t *len)
+{
+	fflush(f);
+	fprintf(f, "sum %016llx\n", (unsigned long long)sum64(*text, *len));
+	if (fclose(f) != 0) {
+		free(*text);
+		return NULL;
+	}
+	return *text;
+}
+
+static int write_all(int fd, const char *p, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = write(fd, p, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int state_file_write(const struct scsi_lu *lu, const char *kind, const char *text, size_t len)
+{
+	char path[4096], tmp[4096];
+	int fd, ret, dir;
+
+	(void)mkdir(state_dir, 0700); /* there already, or open() says what is wrong */
+	state_file_path(lu, kind, "", path, sizeof(path));
+	state_file_path(lu, kind, ".new", tmp, sizeof(tmp));
+	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	ret = write_all(fd, text, len);
+	if (ret == 0 && fsync(fd) < 0)
+		ret = -errno;
+	if (close(fd) < 0 && ret == 0)
+		ret = -errno;
+	if (ret == 0 && rename(tmp, path) < 0)
+		ret = -errno;
+	if (ret < 0) {
+		unlink(tmp);
+		return ret;
+	}
+	dir = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return -errno;
+	if (fsync(dir) < 0)
+		ret = -errno;
+	close(dir);
+	return ret;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+#define FILE_MAX MiB(4)
+
+static char *read_file(const char *path, size_t *len)
+{
+	struct stat st;
+	char *text = NULL;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return NULL;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size <= FILE_MAX) {
+		*len = (size_t)st.st_size;
+		text = malloc(*len + 1);
+		if (text && read(fd, text, *len) == (ssize_t)*len) {
+			text[*len] = 0;
+		} else {
+			free(text);
+			text = NULL;
+		}
+	}
+	close(fd);
+	return text;
+}
+
+char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, bool *damaged)
+{
+	char path[4096], head[400], *sum;
+	unsigned long long want;
+	size_t len = 0;
+	int n;
+
+	*damaged = false;
+	*text = NULL;
+	if (!state_dir)
+		return NULL;
+	state_file_path(lu, kind, "", path, sizeof(path));
+	*text = read_file(path, &len);
+	if (!*text)
+		return NULL;
+	*damaged = true;
+	/* The checksum first: it covers all that is believed. "sum " 16 digits newline */
+	sum = len > 21 ? *text + len - 21 : NULL;
+	if (!sum || sscanf(sum, "sum %16llx\n", &want) != 1 || want != sum64(*text, (size_t)(sum - *text)))
+		return NULL;
+	*sum = 0;
+	n = snprintf(head, sizeof(head), "tgtd-%s 1\nunit %.255s %u\n", kind, lu->target->name, lu->lun);
+	if (strncmp(*text, head, (size_t)n) != 0)
+		return NULL;
+	*damaged = false;
+	return *text + n;
+}
