@@ -49,12 +49,18 @@ static void page_statistics(struct scsi_cmd *cmd, uint8_t **p)
 	put_be64(v + 8, st.wr_done_cmds);
 	put_be64(v + 16, st.wr_done_bytes >> cmd->lu->block_shift); /* received */
 	put_be64(v + 24, st.rd_done_bytes >> cmd->lu->block_shift); /* transmitted */
+	/*
+	 * The page has two more mandatory parameters. Time is not measured on the way of a command, so all
+	 * counts of intervals are zero, and so is the interval's length.
+	 */
+	param(p, 0x0002, COUNTER | 0x01, 8); /* idle time intervals */
+	param(p, 0x0003, BINARY_LIST, 8);    /* time interval: exponent, integer */
 }
 
 static void page_exceptions(struct scsi_cmd *cmd, uint8_t **p)
 {
 	(void)cmd;
-	param(p, 0x0000, BINARY_LIST, 4)[2] = 0xff; /* no exception; temperature unknown */
+	memset(param(p, 0x0000, BINARY_LIST, 4) + 2, 0xff, 2); /* no exception; temperature, and its limit, unknown */
 }
 
 static const struct log_page {

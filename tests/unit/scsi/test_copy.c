@@ -353,6 +353,11 @@ START_TEST(log_pages)
 	ck_assert_str_eq(host_result(n), "good");
 	ck_assert_uint_eq(get_be64(n->in + 8 + 8), 1);     /* writes */
 	ck_assert_uint_eq(get_be64(n->in + 8 + 16), 2048); /* blocks received */
+	/* its mandatory parameters, without which sg_logs shows nothing at all */
+	ck_assert_uint_eq(n->in_len, 4 + 68 + 12 + 12);
+	ck_assert_uint_eq(get_be16(n->in + 4), 1);
+	ck_assert_uint_eq(get_be16(n->in + 4 + 68), 2);	     /* idle time */
+	ck_assert_uint_eq(get_be16(n->in + 4 + 68 + 12), 3); /* time interval */
 	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [6] = 2, [8] = 64 }, 10, 64); /* from parameter 2 on */
 	ck_assert_uint_eq(n->in_len, 4 + 12);
 	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [6] = 3, [8] = 64 }, 10, 64);
