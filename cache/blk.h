@@ -82,7 +82,9 @@ struct blk_req {
 	struct frags data;
 	void (*done)(struct blk_req *req); /* on ->home */
 	struct loop *home;		   /* set by submit: loop_current() */
-	uint64_t stream;     /* who reads (a session): for sequential detection. 0 = nobody */
+	/* Who asks (a session), for sequential detection and fair shares: these go by its low bits, which
+	 * should differ between all who are there. From prepare to completion. 0 = nobody */
+	uint64_t stream;
 	uint64_t miscompare; /* COMPARE_AND_WRITE: first differing byte */
 	/* The device at work's own, from prepare/submit to completion. A device that issues further
 	 * requests allocates them itself. */

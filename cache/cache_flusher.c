@@ -32,7 +32,7 @@ static void collect_part(struct cache_dev *dev, struct partition *p, uint64_t no
 {
 	struct dev_flush *f = &dev->flush;
 	uint32_t unclean = part_unclean(p), high = part_dirty_limit(p) / 2, excess = 0;
-	if (p->waiting)
+	if (p->hungry)
 		excess = UINT32_MAX;
 	else if (unclean > high)
 		excess = unclean - high / 2;
@@ -87,14 +87,14 @@ static void worker_run(struct flush_worker *w)
 	bool hungry = __atomic_exchange_n(&w->hungry, 0, __ATOMIC_ACQ_REL), dirty = false;
 
 	for (uint32_t i = 0; i < c->nparts && !hungry; i++)
-		hungry = __atomic_load_n(&c->part[i]->waiting, __ATOMIC_RELAXED);
+		hungry = __atomic_load_n(&c->part[i]->hungry, __ATOMIC_RELAXED);
 
 	list_for_each(dev, &w->devs, flush.link)
 		dirty |= dev_flush_run(dev, now, hungry);
 	/* A safety net under the wake-ups: who waits and could go on does, at the latest now. */
 	for (uint32_t i = 0; i < c->nparts; i++)
 		if (__atomic_load_n(&c->part[i]->waiting, __ATOMIC_RELAXED)) {
-			part_kick_unlocked(c->part[i]);
+			part_rekick(c->part[i]);
 			hungry = true;
 		}
 	io_kick(c);

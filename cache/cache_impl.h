@@ -153,9 +153,10 @@ enum op_stage {
 };
 
 enum {
-	OP_F_QUEUED = 1 << 0,	  /* on part->waitq */
+	OP_F_QUEUED = 1 << 0,	  /* in a queue of a partition */
 	OP_F_WOKEN = 1 << 1,	  /* told to try again */
-	OP_F_WAIT_QUOTA = 1 << 2, /* in which of its queues */
+	OP_F_WAIT_WRITE = 1 << 2, /* in which of its queues; neither: for blocks */
+	OP_F_WAIT_FILL = 1 << 11,
 	OP_F_PINNED = 1 << 3,	  /* holds op_pins on all keys of its range */
 	OP_F_AGAIN = 1 << 4,	  /* this pass found something: look again afterwards */
 	OP_F_OTHERS = 1 << 5,	  /* FLUSH: somebody else's flush, maybe not FUA, was waited for */
@@ -170,7 +171,8 @@ enum {
 struct cache_op {
 	int32_t pending; /* atomic: ios it waits for, and 1 while a pass is being set up */
 	int32_t error;	 /* atomic: first error of its own ios */
-	uint16_t stage;
+	uint8_t stage;
+	uint8_t held;	 /* of its partitions, ascending: how many have given their part; it waits for the next */
 	uint16_t flags;	 /* its loop's; while QUEUED under the queue's partition lock */
 	uint16_t need;	 /* QUEUED: how many blocks, and in which partition */
 	uint16_t queue;
@@ -308,8 +310,8 @@ struct buf *part_alloc_idle(struct partition *p, uint32_t hint);
 void part_drop(struct partition *p, struct buf *b);
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
 bool part_may_take(const struct partition *p, const struct blk_req *req);
-/* The same for @n blocks that will be received into and dirtied. */
-bool part_may_prepare(const struct partition *p, const struct blk_req *req, uint32_t n);
+/* Takes @n blocks' part of a share for @req, if it is its turn; then it waits there no longer. Lock held. */
+bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n) must_check;
 /* @req cannot have its @need blocks: queues it by age. Lock held. */
 void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue);
 /* Takes it out again, when it is in @p's queue. Lock held. */
@@ -326,6 +328,8 @@ static inline void wake_post(const struct wake *w)
 		op_post(w->req[i]);
 }
 void part_kick_unlocked(struct partition *p);
+/* The same, from a timer: in case that something has changed that nobody thought of. */
+void part_rekick(struct partition *p);
 void lockset_kick(const struct lockset *ls);
 void cache_release(struct arena *a, struct buf *b);
 uint32_t part_dirty_limit(const struct partition *p);
@@ -340,6 +344,8 @@ static inline uint32_t part_unclean(const struct partition *p)
 enum pin_result { PIN_DONE, PIN_QUEUED, PIN_BLOCKED };
 enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
 void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
+/* Of a request that range_pin() had queued, and that does not go on: what it has pinned until then. */
+void range_unpin_held(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
 /* Starts or joins fills for whatever of the pinned range is missing, within a pass of @req. BLOCKED: a
  * DISCARD or ZERO owns part of it: unpin, then excl_join(). */
 enum fill_result { FILL_COMPLETE, FILL_PENDING, FILL_BLOCKED };

@@ -77,7 +77,7 @@ bool op_start(struct blk_req *req, enum op_stage stage)
 {
 	struct cache_op *op = op_of(req);
 	memset(op, 0, sizeof(*op));
-	op->stage = (uint16_t)stage;
+	op->stage = (uint8_t)stage;
 	op->loop = loop_current();
 	ASSERT(op->loop);
 	list_init(&req->link);

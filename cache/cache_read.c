@@ -147,6 +147,8 @@ static bool read_over(struct blk_req *req, const struct cache_range *r, int stat
 {
 	if (op_of(req)->flags & OP_F_PINNED)
 		range_unpin(cache_dev_of(req->blk), req, r);
+	else if (op_of(req)->held)
+		range_unpin_held(cache_dev_of(req->blk), req, r);
 	if (status)
 		frags_put(&req->data);
 	if (req->flags & BLK_F_INTO) {

@@ -21,6 +21,35 @@ static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *
 	return n;
 }
 
+/* Takes a part of the partition's share, one partition after the other, and keeps it. NULL when @req has
+ * them all, else the one where it is not its turn yet. The lock set is held. */
+static struct partition *take_shares(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+				     const struct lockset *ls, uint32_t copies)
+{
+	struct cache_op *op = op_of(req);
+	for (; op->held < ls->n; op->held++) {
+		struct partition *p = dev->cache->part[ls->id[op->held]];
+		if (!part_take_share(p, req, SHARE_WRITE, copies * count_in(dev, r, p)))
+			return p;
+	}
+	return NULL;
+}
+
+/* What an aborted request has of shares goes back. */
+static void give_shares_back(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+			     const struct lockset *ls, uint32_t copies)
+{
+	struct cache_op *op = op_of(req);
+	lockset_lock(ls);
+	for (uint32_t k = 0; k < op->held; k++) {
+		struct partition *p = dev->cache->part[ls->id[k]];
+		share_give_back(&p->share[SHARE_WRITE], flow_of_stream(req->stream), copies * count_in(dev, r, p));
+	}
+	lockset_unlock(ls);
+	op->held = 0;
+	lockset_kick(ls);
+}
+
 /*
  * Takes blocks for @copies times the range (COMPARE AND WRITE: 2) into @f, which has room, or queues
  * the request and leaves in @f what the caller must put after this. The lock set is held.
@@ -30,16 +59,16 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 {
 	struct cache *c = dev->cache;
 	struct cache_op *op = op_of(req);
-	struct partition *p = NULL;
-	uint32_t hint = BUF_NONE, need[CACHE_REQ_GROUPS];
-	bool ok = true;
+	struct partition *p = take_shares(dev, req, r, ls, copies);
+	uint32_t hint = BUF_NONE;
 
-	for (uint32_t k = 0; ok && k < ls->n; k++) {
-		p = c->part[ls->id[k]];
-		need[k] = copies * count_in(dev, r, p);
-		ok = part_may_prepare(p, req, need[k]);
+	if (p) {
+		if (op->flags & OP_F_QUEUED) /* elected, but something has come in between */
+			part_unwait(p, req);
+		part_wait(p, req, copies * count_in(dev, r, p), WAIT_WRITE);
+		return false;
 	}
-	enum part_queue queue = ok ? WAIT_BLOCKS : WAIT_QUOTA;
+	bool ok = true;
 	for (uint32_t i = 0; ok && i < copies * r->n; i++) {
 		uint32_t b_i = i % r->n, from = range_from(r, b_i), to = range_to(c, r, b_i);
 		p = dev_part(dev, r->first + b_i);
@@ -57,10 +86,17 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	}
 	if (op->flags & OP_F_QUEUED)
 		part_unwait(c->part[op->queue], req);
-	if (ok)
-		return true;
-	part_wait(p, req, copies * count_in(dev, r, p), queue);
-	return false;
+	if (!ok) {
+		part_wait(p, req, copies * count_in(dev, r, p), WAIT_BLOCKS);
+		return false;
+	}
+	/* From now on the pages count, not the request. */
+	uint32_t k = 0;
+	for (uint32_t i = 0; i < f->n; i++)
+		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++)
+			page_of(dev_part(dev, r->first + k % r->n), f->v[i].buf + j)->flow = flow_of_stream(req->stream);
+	op->held = 0;
+	return true;
 }
 
 bool op_prepare(struct blk_req *req)
@@ -72,13 +108,15 @@ bool op_prepare(struct blk_req *req)
 	struct frags *f = aux ? &aux->frags : &req->data;
 	struct lockset ls;
 
+	lockset_build(&ls, dev, &r);
 	req->status = op_of(req)->error ? op_of(req)->error : frags_reserve(f, copies * r.n);
 	if (req->status < 0) {
+		if (op_of(req)->held)
+			give_shares_back(dev, req, &r, &ls, copies);
 		if (aux)
 			aux_free(aux);
 		return true;
 	}
-	lockset_build(&ls, dev, &r);
 	lockset_lock(&ls);
 	bool ok = take_blocks(dev, req, &r, &ls, copies, f);
 	lockset_unlock(&ls);
@@ -191,6 +229,9 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 			op->dirty_epoch = epoch;
 			part_set_state(p, old, PAGE_DIRTY);
 			dirty_add(dev, p, old);
+			/* What was charged for the one is charged for the other now. */
+			op->flow = fp->flow;
+			fp->flow = FLOW_NONE;
 		}
 		part_put_free(p, fresh);
 		return;
@@ -337,6 +378,8 @@ static bool caw_over(struct blk_req *req, const struct cache_range *r, int statu
 	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
 	if (op_of(req)->flags & OP_F_PINNED)
 		range_unpin(cache_dev_of(req->blk), req, r);
+	else if (op_of(req)->held)
+		range_unpin_held(cache_dev_of(req->blk), req, r);
 	frags_put(aux ? &aux->frags : &req->data);
 	if (aux) {
 		aux_free(aux);

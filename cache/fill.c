@@ -20,7 +20,10 @@ static void unpin_locked(struct cache_dev *dev, uint64_t block)
 	BUG_ON(!b || !page_of(p, b)->op_pins);
 	struct page *pg = page_of(p, b);
 	p->pins--;
-	if (--pg->op_pins == 0 && b->state == PAGE_FILLING && !pg->io) {
+	if (--pg->op_pins)
+		return;
+	p->barren = false;
+	if (b->state == PAGE_FILLING && !pg->io) {
 		/* Nothing came of it: the fill failed or was never started. */
 		index_remove(p, b);
 		part_drop(p, b);
@@ -41,35 +44,21 @@ void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_
 		excl_poke(dev);
 }
 
-/* How many blocks of the range fall into @p and are not indexed. */
-static uint32_t absent_in(const struct cache_dev *dev, const struct cache_range *r,
-			  const struct partition *p)
+/* The keys of the range in @p that are indexed are pinned no longer. Lock held. */
+static void unpin_part(struct cache_dev *dev, const struct cache_range *r, const struct partition *p)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < r->n; i++)
-		n += dev_part(dev, r->first + i) == p && !index_find(p, dev->identity, r->first + i);
-	return n;
+	for (uint32_t k = 0; k < r->n; k++)
+		if (dev_part(dev, r->first + k) == p && index_find(p, dev->identity, r->first + k))
+			unpin_locked(dev, r->first + k);
 }
 
-enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+/* Pins the keys of the range that are indexed in @p. How many are not. */
+static uint32_t pin_indexed(struct cache_dev *dev, const struct cache_range *r, struct partition *p)
 {
-	struct lockset ls;
-	uint32_t absent = 0, hint = BUF_NONE, i = 0;
-	struct partition *p = NULL;
-	struct cache_op *op = op_of(req);
-	bool queued = false;
-
-	lockset_build(&ls, dev, r);
-	lockset_lock(&ls);
-	if (unlikely(excl_blocks(dev, r->first, r->n))) {
-		if (op->flags & OP_F_QUEUED)
-			part_unwait(dev->cache->part[op->queue], req);
-		lockset_unlock(&ls);
-		lockset_kick(&ls);
-		return PIN_BLOCKED;
-	}
+	uint32_t absent = 0;
 	for (uint32_t k = 0; k < r->n; k++) {
-		p = dev_part(dev, r->first + k);
+		if (dev_part(dev, r->first + k) != p)
+			continue;
 		struct buf *b = index_find(p, dev->identity, r->first + k);
 		if (b) {
 			page_of(p, b)->op_pins++;
@@ -78,50 +67,135 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 			absent++;
 		}
 	}
-	for (i = 0; i < r->n && absent; i++) {
-		p = dev_part(dev, r->first + i);
+	return absent;
+}
+
+/* Indexes and pins the @absent keys of the range in @p that are not indexed. False: a block lacks;
+ * some are then, some are not. */
+static bool index_absent(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+			 struct partition *p, uint32_t absent)
+{
+	uint32_t hint = BUF_NONE;
+	for (uint32_t i = 0; i < r->n && absent; i++) {
+		if (dev_part(dev, r->first + i) != p)
+			continue;
 		struct buf *b = index_find(p, dev->identity, r->first + i);
 		if (!b) {
 			hint = part_run_hint(p, hint, MIN(absent, r->n - i));
 			b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 			if (!b)
-				break;
+				return false;
 			part_set_state(p, b, PAGE_FILLING);
 			index_insert(p, b, dev->identity, r->first + i);
 			policy_use(&p->policy, dev->identity, r->first + i);
 			page_of(p, b)->op_pins = 1;
+			page_of(p, b)->flow = flow_of_stream(req->stream);
 			p->pins++;
 			absent--;
 		}
 		hint = b->index + 1;
 	}
+	return true;
+}
+
+/* All of the range in one partition, or nothing: then the request waits there. The lock set is held. */
+static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r, struct partition *p)
+{
+	struct cache_op *op = op_of(req);
+	uint32_t absent = pin_indexed(dev, r, p), taken = p->share[SHARE_FILL].used;
+	enum part_queue queue = WAIT_FILL;
+
+	if (!absent || part_take_share(p, req, SHARE_FILL, absent)) {
+		if (index_absent(dev, req, r, p, absent)) {
+			if (op->flags & OP_F_QUEUED)
+				part_unwait(dev->cache->part[op->queue], req);
+			return true;
+		}
+		queue = WAIT_BLOCKS;
+	}
 	if (op->flags & OP_F_QUEUED)
 		part_unwait(dev->cache->part[op->queue], req);
-	if (absent) {
-		/* All or nothing. Keys beyond the failing one that are not indexed were not pinned. */
-		for (uint32_t k = 0; k < r->n; k++)
-			if (index_find(dev_part(dev, r->first + k), dev->identity, r->first + k))
-				unpin_locked(dev, r->first + k);
-		part_wait(p, req, absent_in(dev, r, p), WAIT_BLOCKS);
-		queued = true;
-	} else {
-		op->flags |= OP_F_PINNED;
-		for (uint32_t k = 0; k < r->n; k++) {
-			p = dev_part(dev, r->first + k);
-			struct buf *b = index_find(p, dev->identity, r->first + k);
-			if (page_map_all(page_valid(p, b), range_from(r, k), range_to(dev->cache, r, k)))
-				p->stats.hits++;
-			else
-				p->stats.misses++;
-		}
-	}
+	unpin_part(dev, r, p);
+	/* What no page got of the share. */
+	if (queue == WAIT_BLOCKS)
+		share_give_back(&p->share[SHARE_FILL], flow_of_stream(req->stream),
+				p->share[SHARE_FILL].used - taken);
+	part_wait(p, req, absent, queue);
+	return false;
+}
+
+/* Forgets what range_pin() has got so far. The lock set is held. */
+static void unpin_held(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+		       const struct lockset *ls)
+{
+	struct cache_op *op = op_of(req);
+	while (op->held)
+		unpin_part(dev, r, dev->cache->part[ls->id[--op->held]]);
+}
+
+void range_unpin_held(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	struct lockset ls;
+	lockset_build(&ls, dev, r);
+	lockset_lock(&ls);
+	unpin_held(dev, req, r, &ls);
 	lockset_unlock(&ls);
-	if (queued) {
+	lockset_kick(&ls);
+	if (unlikely(__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE)))
+		excl_poke(dev);
+}
+
+static void count_misses(struct cache_dev *dev, const struct cache_range *r)
+{
+	for (uint32_t k = 0; k < r->n; k++) {
+		struct partition *p = dev_part(dev, r->first + k);
+		struct buf *b = index_find(p, dev->identity, r->first + k);
+		if (page_map_all(page_valid(p, b), range_from(r, k), range_to(dev->cache, r, k)))
+			p->stats.hits++;
+		else
+			p->stats.misses++;
+	}
+}
+
+enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	struct lockset ls;
+	struct cache_op *op = op_of(req);
+	enum pin_result result = PIN_DONE;
+
+	lockset_build(&ls, dev, r);
+	lockset_lock(&ls);
+	if (unlikely(excl_blocks(dev, r->first, r->n))) {
+		if (op->flags & OP_F_QUEUED)
+			part_unwait(dev->cache->part[op->queue], req);
+		bool held = op->held;
+		unpin_held(dev, req, r, &ls);
+		lockset_unlock(&ls);
+		lockset_kick(&ls);
+		if (held)
+			excl_poke(dev);
+		return PIN_BLOCKED;
+	}
+	/* One partition after the other; what is pinned stays so while the request waits for the next. */
+	for (; op->held < ls.n; op->held++)
+		if (!pin_part(dev, req, r, dev->cache->part[ls.id[op->held]])) {
+			result = PIN_QUEUED;
+			break;
+		}
+	if (result == PIN_DONE) {
+		op->held = 0;
+		op->flags |= OP_F_PINNED;
+		count_misses(dev, r);
+	}
+	bool fills = op->flags & OP_F_WAIT_FILL;
+	lockset_unlock(&ls);
+	if (result == PIN_QUEUED) {
 		metric_inc(M_cache_waits);
-		flusher_hungry(dev->cache);
+		if (!fills) /* what others are loading comes back by itself */
+			flusher_hungry(dev->cache);
 	}
 	lockset_kick(&ls);
-	return queued ? PIN_QUEUED : PIN_DONE;
+	return result;
 }
 
 /* ---- loading ------------------------------------------------------------------------------------ */

@@ -8,6 +8,9 @@
 
 #include <stdlib.h>
 
+/* Blocks of one turn (share.h): requests are seldom larger in one partition (a group). */
+#define PART_QUANTUM 128u
+
 int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pages, uint64_t *maps,
 	      uint32_t map_words, uint32_t first, uint32_t nblocks)
 {
@@ -21,26 +24,34 @@ int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pa
 	p->first = first;
 	p->nblocks = nblocks;
 	p->free_head = p->free_tail = BUF_NONE;
-	for (unsigned q = 0; q < PART_QUEUES; q++)
-		list_init(&p->waitq[q]);
+	list_init(&p->waitq);
 	list_init(&p->inflight);
+	p->flows = malloc(SHARES * FLOWS * sizeof(*p->flows));
+	if (!p->flows)
+		return -ENOMEM;
+	/* Half for what is dirty, so that reads always find something to evict. What is being loaded may be
+	 * more (limit_fills() in reclaim.c). A turn is as long as the largest request. */
+	for (unsigned k = 0; k < SHARES; k++)
+		share_init(&p->share[k], p->flows + k * FLOWS, nblocks / 2, MIN(PART_QUANTUM, MAX(nblocks / 3, 1u)));
 
 	uint32_t buckets = 16;
 	while (buckets < nblocks)
 		buckets *= 2;
 	p->bucket_mask = buckets - 1;
 	p->bucket = malloc(buckets * sizeof(*p->bucket));
-	if (!p->bucket)
+	if (!p->bucket) {
+		part_fini(p);
 		return -ENOMEM;
+	}
 	memset(p->bucket, 0xff, buckets * sizeof(*p->bucket));
 	if (policy_init(&p->policy, hdr, nblocks) < 0) {
-		free(p->bucket);
-		p->bucket = NULL;
+		part_fini(p);
 		return -ENOMEM;
 	}
 	leaf_lock(&p->lock);
 	for (uint32_t i = first + nblocks; i-- > first;) { /* the lowest is taken first */
 		hdr[i].state = PAGE_CONDEMNED; /* so that part_put_free() is the one way in */
+		pages[i].flow = FLOW_NONE;
 		p->count[PAGE_CONDEMNED]++;
 		part_put_free(p, &hdr[i]);
 	}
@@ -53,6 +64,8 @@ void part_fini(struct partition *p)
 	policy_fini(&p->policy);
 	free(p->bucket);
 	p->bucket = NULL;
+	free(p->flows);
+	p->flows = NULL;
 }
 
 void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t block)
@@ -150,6 +163,7 @@ struct buf *part_take_free(struct partition *p, uint32_t hint)
 	struct page *pg = page_of(p, b);
 	memset(pg, 0, sizeof(*pg));
 	pg->dirty_prev = pg->dirty_next = BUF_NONE;
+	pg->flow = FLOW_NONE;
 	return b;
 }
 

@@ -12,6 +12,7 @@
 #include "cache/cache_lock.h"
 #include "cache/page.h"
 #include "cache/policy.h"
+#include "cache/share.h"
 
 /*
  * Where a block lives. Neighbouring blocks form a group; a group lives in one partition, so a large
@@ -69,11 +70,11 @@ struct part_stats {
 struct cache_node;
 
 /*
- * Who waits in a partition: for free blocks, or (a write about to be received) first of all for less
- * to be dirty or in reception. Two queues, since who is in reception may have to wait in the first:
- * COMPARE AND WRITE loads its range then.
+ * What a request may wait for in a partition: first for room in the share of what it is going to do
+ * (share.h), then for free blocks. Who is in reception may have to wait again: COMPARE AND WRITE
+ * loads its range then.
  */
-enum part_queue { WAIT_BLOCKS, WAIT_QUOTA, PART_QUEUES };
+enum part_queue { WAIT_BLOCKS, WAIT_WRITE, WAIT_FILL, PART_QUEUES };
 
 struct partition {
 	struct leaf_lock lock;
@@ -85,6 +86,7 @@ struct partition {
 	uint8_t *data;		   /* the node's blocks, headers and companions, by arena index */
 	struct buf *hdr;
 	struct page *pages;
+	struct flow *flows;	   /* of both shares */
 	uint64_t *maps;		   /* valid and dirty maps of blocks > 32 KiB, or NULL */
 	uint32_t map_words;
 	struct cache_node *node;
@@ -92,27 +94,58 @@ struct partition {
 	uint32_t free_head cacheline_aligned;
 	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
 	uint32_t count[PAGE_STATES];
-	uint32_t waiting;	   /* length of both queues */
+	uint32_t waiting;	   /* requests in all queues */
+	uint32_t hungry;	   /* of these: for whom write-back makes room (all but WAIT_FILL) */
+	bool barren;		   /* nothing to be had at the last try, and nothing has changed since */
 	uint32_t pins;		   /* sum of op_pins */
 	uint64_t generation;	   /* of the last commit */
-	struct list waitq[PART_QUEUES]; /* blk_req.link, oldest first */
+	struct list waitq;	   /* WAIT_BLOCKS: blk_req.link, oldest first */
+	struct share share[SHARES]; /* WAIT_WRITE, WAIT_FILL */
 	struct list inflight;	   /* cache_io.link: fills and flushes in flight */
 	struct policy policy;
 	struct part_stats stats;
 } cacheline_aligned;
 
-/* Changes a page's state and the partition's counts. Lock held. */
-static inline void part_set_state(struct partition *p, struct buf *b, enum page_state to)
-{
-	ASSERT(leaf_held(&p->lock));
-	p->count[b->state]--;
-	page_set_state(b, to);
-	p->count[to]++;
-}
-
 static inline struct page *page_of(const struct partition *p, const struct buf *b)
 {
 	return &p->pages[b->index];
+}
+
+/* In which share pages of a state count, SHARES: in none. */
+static inline enum share_kind share_of_state(enum page_state state)
+{
+	switch (state) {
+	case PAGE_RECEIVING:
+	case PAGE_DIRTY:
+	case PAGE_FLUSHING:
+		return SHARE_WRITE;
+	case PAGE_FILLING:
+		return SHARE_FILL;
+	default:
+		return SHARES;
+	}
+}
+
+/* A page that holds a block of its flow's share no longer gives it back. */
+static inline void part_uncharge(struct partition *p, struct page *pg, enum share_kind kind)
+{
+	share_give_back(&p->share[kind], pg->flow, 1);
+	pg->flow = FLOW_NONE;
+}
+
+/* Changes a page's state, the partition's counts, and what is charged for it. Lock held. */
+static inline void part_set_state(struct partition *p, struct buf *b, enum page_state to)
+{
+	ASSERT(leaf_held(&p->lock));
+	const enum page_state from = (enum page_state)b->state;
+	p->count[from]--;
+	page_set_state(b, to);
+	p->count[to]++;
+	if (to == PAGE_FREE || to == PAGE_CLEAN)
+		p->barren = false;
+	struct page *pg = page_of(p, b);
+	if (pg->flow != FLOW_NONE && share_of_state(from) != share_of_state(to))
+		part_uncharge(p, pg, share_of_state(from));
 }
 
 static inline uint64_t *page_valid(const struct partition *p, struct buf *b)

@@ -58,11 +58,7 @@ struct page {
 	uint64_t dirty_epoch;	 /* its device's epoch then: which SYNC must wait for it */
 	uint32_t dirty_prev, dirty_next; /* its device's list of dirty pages in this partition */
 	uint32_t op_pins;	 /* requests in progress that need this key to stay indexed */
-	uint32_t flags;
-};
-
-enum {
-	PAGE_F_READAHEAD = 1 << 0, /* loaded by read-ahead, not asked for yet */
+	uint16_t flow;		 /* whose share it counts in (share.h), FLOW_NONE: nobody's */
 };
 
 /*

@@ -64,7 +64,7 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 				struct buf *b = index_find(p, dev->identity, r->first + first + n);
 				hint = part_run_hint(p, hint, end - first - n);
 				/* Never at the cost of who waits, nor of pages on their way to a wire. */
-				if (b || !list_empty(&p->waitq[WAIT_BLOCKS]) || !(b = part_alloc_idle(p, hint)))
+				if (b || !list_empty(&p->waitq) || !(b = part_alloc_idle(p, hint)))
 					break;
 				part_set_state(p, b, PAGE_FILLING);
 				index_insert(p, b, dev->identity, r->first + first + n);

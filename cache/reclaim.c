@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Blocks come and go: allocation with eviction, and the fair queue of those who find none (flow
- * control, seed-systems R15, W9).
+ * Blocks come and go: allocation with eviction, and the queues of those who find none (flow control,
+ * seed-systems R15, W9).
  *
- * A request takes all the blocks it needs, over all its partitions, in one critical section, or it
- * takes none and waits holding none. So nobody waits while holding what another waits for. The one
- * who has waited longest in a partition is served first there and nobody overtakes it. What a
- * partition may hold dirty or being received is limited, so reads always find something to evict.
+ * A request that needs blocks asks its partitions one after the other, in ascending order, for a part
+ * of the share of what it is going to do (share.h), and keeps what it got while it waits for the
+ * next: ordered, so nobody waits in a circle, and a request over several busy partitions is served
+ * like any other. Then it takes the blocks. What shares allow is there unless wires hold it; if they
+ * do, the request waits once more, by age, and nobody younger goes before it.
  */
 #include "cache/cache_impl.h"
 
-/* Half; a request must always fit when nothing else is there (see part_may_prepare()). */
 uint32_t part_dirty_limit(const struct partition *p)
 {
-	return p->nblocks / 2;
+	return p->share[SHARE_WRITE].limit;
 }
 
 static bool evictable(void *arg, struct buf *b)
@@ -65,62 +65,93 @@ struct buf *part_alloc(struct partition *p, uint32_t hint)
 		if ((b = part_take_free(p, hint))) /* its last reference went just now */
 			return b;
 	}
+	p->barren = true;
 	return NULL;
 }
 
-/* ---- waiting for blocks -------------------------------------------------------------------------- */
+/* ---- waiting -------------------------------------------------------------------------------------- */
+
+static enum part_queue queue_of(const struct cache_op *op)
+{
+	return op->flags & OP_F_WAIT_WRITE ? WAIT_WRITE : op->flags & OP_F_WAIT_FILL ? WAIT_FILL : WAIT_BLOCKS;
+}
+
+static struct share *share_of_queue(struct partition *p, enum part_queue q)
+{
+	return &p->share[q == WAIT_WRITE ? SHARE_WRITE : SHARE_FILL];
+}
 
 bool part_may_take(const struct partition *p, const struct blk_req *req)
 {
-	return list_empty(&p->waitq[WAIT_BLOCKS]) || p->waitq[WAIT_BLOCKS].next == &req->link;
-}
-
-static bool within_quota(const struct partition *p, uint32_t n)
-{
-	uint32_t unclean = part_unclean(p);
-	return unclean == 0 || unclean + n <= part_dirty_limit(p);
-}
-
-/* It has been through the other queue. */
-static bool is_in(const struct partition *p, const struct blk_req *req, enum part_queue q)
-{
 	const struct cache_op *op = (const struct cache_op *)(const void *)req->drv_word;
-	return (op->flags & OP_F_QUEUED) && op->queue == p->id && !(op->flags & OP_F_WAIT_QUOTA) == (q == WAIT_BLOCKS);
+	if (likely(list_empty(&p->waitq)) || p->waitq.next == &req->link)
+		return true;
+	/* It waits elsewhere, but for longer than anybody here. */
+	return op->since_ns && op->since_ns < op_of(list_entry(p->waitq.next, struct blk_req, link))->since_ns;
 }
 
-bool part_may_prepare(const struct partition *p, const struct blk_req *req, uint32_t n)
+/* Loading may have all that writes do not have: it is over soon. Half at least. */
+static void limit_fills(struct partition *p)
 {
-	const struct list *q = &p->waitq[WAIT_QUOTA];
-	return within_quota(p, n) && (list_empty(q) || q->next == &req->link || is_in(p, req, WAIT_BLOCKS));
+	p->share[SHARE_FILL].limit = MAX(p->nblocks / 2, p->nblocks - MIN(p->share[SHARE_WRITE].used, p->nblocks));
+}
+
+bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n)
+{
+	struct cache_op *op = op_of(req);
+	struct share *s = &p->share[kind];
+	const bool here = (op->flags & OP_F_QUEUED) && op->queue == p->id;
+	const enum part_queue q = queue_of(op);
+	limit_fills(p);
+	const bool mine = here && q != WAIT_BLOCKS && share_of_queue(p, q) == s;
+
+	if (!share_may_take(s, req, n, mine && (op->flags & OP_F_WOKEN), here && q == WAIT_BLOCKS))
+		return false;
+	share_take(s, req, n, mine);
+	if (mine)
+		part_unwait(p, req);
+	return true;
 }
 
 void part_unwait(struct partition *p, struct blk_req *req)
 {
 	struct cache_op *op = op_of(req);
+	enum part_queue q = queue_of(op);
 	if (!(op->flags & OP_F_QUEUED))
 		return;
-	list_del(&req->link);
-	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_QUOTA);
+	if (q == WAIT_BLOCKS)
+		list_del(&req->link);
+	else
+		share_leave(share_of_queue(p, q), req);
+	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_WRITE | OP_F_WAIT_FILL);
 	__atomic_store_n(&p->waiting, p->waiting - 1, __ATOMIC_RELAXED);
+	if (q != WAIT_FILL)
+		__atomic_store_n(&p->hungry, p->hungry - 1, __ATOMIC_RELAXED);
 	p->stats.wait_ns += clock_now_ns() - op->since_ns;
 }
 
 void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue)
 {
+	static const uint16_t flag[PART_QUEUES] = { [WAIT_WRITE] = OP_F_WAIT_WRITE, [WAIT_FILL] = OP_F_WAIT_FILL };
 	struct cache_op *op = op_of(req);
 	ASSERT(!(op->flags & OP_F_QUEUED));
 	if (!op->since_ns)
 		op->since_ns = clock_now_ns();
 	op->need = (uint16_t)need;
 	op->queue = (uint16_t)p->id;
-	op->flags |= OP_F_QUEUED | (queue == WAIT_QUOTA ? OP_F_WAIT_QUOTA : 0);
+	op->flags |= OP_F_QUEUED | flag[queue];
 	op->flags &= (uint16_t)~OP_F_WOKEN;
 	__atomic_store_n(&p->waiting, p->waiting + 1, __ATOMIC_RELAXED);
+	if (queue != WAIT_FILL)
+		__atomic_store_n(&p->hungry, p->hungry + 1, __ATOMIC_RELAXED);
 	p->stats.waits++;
+	if (queue != WAIT_BLOCKS) {
+		share_wait(share_of_queue(p, queue), req);
+		return;
+	}
 	/* By age; nearly always the youngest. */
-	struct list *head = &p->waitq[queue], *pos = head->prev;
-	while (pos != head &&
-	       op_of(list_entry(pos, struct blk_req, link))->since_ns > op->since_ns)
+	struct list *pos = p->waitq.prev;
+	while (pos != &p->waitq && op_of(list_entry(pos, struct blk_req, link))->since_ns > op->since_ns)
 		pos = pos->prev;
 	list_insert_after(pos, &req->link);
 }
@@ -129,15 +160,17 @@ struct wake part_kick(struct partition *p)
 {
 	struct wake w = { .n = 0 };
 	ASSERT(leaf_held(&p->lock));
-	for (unsigned q = 0; q < PART_QUEUES; q++) {
-		if (likely(list_empty(&p->waitq[q])))
-			continue;
-		struct blk_req *req = list_first(&p->waitq[q], struct blk_req, link);
-		struct cache_op *op = op_of(req);
-		if ((op->flags & OP_F_WOKEN) ||
-		    (q == WAIT_QUOTA ? !within_quota(p, op->need) :
-				       p->count[PAGE_FREE] + policy_count(&p->policy) < op->need))
-			continue;
+	if (likely(!p->waiting))
+		return w;
+	limit_fills(p);
+	for (unsigned k = 0; k < SHARES; k++)
+		if ((w.req[w.n] = share_elect(&p->share[k])))
+			w.n++;
+	if (list_empty(&p->waitq))
+		return w;
+	struct blk_req *req = list_first(&p->waitq, struct blk_req, link);
+	struct cache_op *op = op_of(req);
+	if (!(op->flags & OP_F_WOKEN) && !p->barren && p->count[PAGE_FREE] + policy_count(&p->policy) >= op->need) {
 		op->flags |= OP_F_WOKEN;
 		w.req[w.n++] = req;
 	}
@@ -149,6 +182,15 @@ void part_kick_unlocked(struct partition *p)
 	if (likely(!__atomic_load_n(&p->waiting, __ATOMIC_RELAXED)))
 		return;
 	leaf_lock(&p->lock);
+	struct wake w = part_kick(p);
+	leaf_unlock(&p->lock);
+	wake_post(&w);
+}
+
+void part_rekick(struct partition *p)
+{
+	leaf_lock(&p->lock);
+	p->barren = false;
 	struct wake w = part_kick(p);
 	leaf_unlock(&p->lock);
 	wake_post(&w);

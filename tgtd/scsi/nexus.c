@@ -17,9 +17,47 @@ static void count_homed(struct scsi_target *t, struct loop *loop, int by)
 			t->lu[i]->homed = (unsigned)((int)t->lu[i]->homed + by);
 }
 
+/*
+ * Identities of nexuses: never the same again, and with low bits that are small and different for all
+ * that are there at the same time, since the cache deals out its shares by them (cache/share.h).
+ */
+#define PLACES 4096u
+static struct {
+	pthread_mutex_t lock;
+	uint64_t serial;
+	uint64_t taken[PLACES / 64]; /* bits; the first is nobody's */
+} places = { .lock = PTHREAD_MUTEX_INITIALIZER, .taken = { 1 } };
+
+static uint64_t take_id(void)
+{
+	uint32_t place = 0;
+
+	pthread_mutex_lock(&places.lock);
+	for (uint32_t i = 0; i < PLACES / 64; i++)
+		if (~places.taken[i]) {
+			place = i * 64 + (uint32_t)__builtin_ctzll(~places.taken[i]);
+			places.taken[i] |= 1ull << place % 64;
+			break;
+		}
+	/* With more than PLACES of them, the others share place 0 and do not give it back. */
+	uint64_t id = ++places.serial * PLACES | place;
+	pthread_mutex_unlock(&places.lock);
+	return id;
+}
+
+static void give_id_back(uint64_t id)
+{
+	uint32_t place = (uint32_t)(id % PLACES);
+
+	if (!place)
+		return;
+	pthread_mutex_lock(&places.lock);
+	places.taken[place / 64] &= ~(1ull << place % 64);
+	pthread_mutex_unlock(&places.lock);
+}
+
 int scsi_nexus_attach(struct scsi_nexus *n)
 {
-	static _Atomic uint64_t ids = 1;
 	struct scsi_target *t = n->target;
 	int ret = 0;
 
@@ -30,7 +68,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	n->detached = false;
 	n->gone = NULL;
 	list_init(&n->link);
-	n->id = ids++;
+	n->id = take_id();
 	pthread_mutex_lock(&t->lock);
 	if (t->dying) {
 		ret = -ENOENT;
@@ -42,6 +80,8 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 		count_homed(t, n->loop, 1);
 	}
 	pthread_mutex_unlock(&t->lock);
+	if (ret)
+		give_id_back(n->id);
 	return ret;
 }
 
@@ -167,6 +207,7 @@ void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 	free(n->itl);
 	n->itl = NULL;
 	n->nitl = 0;
+	give_id_back(n->id);
 	pthread_mutex_lock(&t->lock);
 	n->detached = true;
 	list_del(&n->link);

@@ -321,6 +321,7 @@ START_TEST(a_slow_store_is_shared_fairly)
 	loop_self_ = t.loop;
 	for (writing = 0; writing < WRITERS; writing++) {
 		blk_req_init(&writers[writing].req);
+		writers[writing].req.stream = writing + 1;
 		writer_next(&writers[writing]);
 	}
 	loop_self_ = NULL;

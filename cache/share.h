@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Fair shares of a partition (flow control, seed-systems R15): how many of its blocks one connection
+ * may hold that nobody can evict, and who comes next when it is too many.
+ *
+ * Two things are shared in every partition:
+ *
+ *   SHARE_WRITE  blocks that are being received into, or dirty: they come back when they are flushed
+ *   SHARE_FILL   blocks that a miss has taken and that are being loaded
+ *
+ * A *flow* is one connection's part of one of them: the blocks charged to it, and its waiting requests
+ * in order of age. Which flow a request belongs to is said by the low bits of blk_req.stream.
+ *
+ * How much a flow may hold is a dynamic threshold (Choudhury and Hahne, "Dynamic queue length
+ * thresholds for shared-memory packet switches", 1998): FLOW_ALPHA times what is free. One flow alone
+ * gets 4/5 of the whole, k greedy ones 4/(4k+1) each, and 1/(4k+1) is always kept for whoever comes
+ * next. Nobody needs to know how many they are, so it costs a few additions. A flow that holds
+ * nothing may have one request whatever the threshold says.
+ *
+ * Who has to wait waits in its flow; flows that wait stand in a ring and take turns, a quantum of
+ * blocks each (deficit round robin, Shreedhar and Varghese 1995; a request is never larger than the
+ * quantum but for COMPARE AND WRITE, so the deficit needs no carrying over). The one elected keeps its
+ * promise until it has been there. All of it under the partition's lock.
+ */
+#ifndef CACHE_SHARE_H
+#define CACHE_SHARE_H
+
+#include <stdint.h>
+#include "events/bug.h"
+#include "events/list.h"
+
+#define FLOWS 256u /* power of two */
+#define FLOW_NONE UINT16_MAX /* a block charged to nobody */
+#define FLOW_ALPHA 4u
+
+enum share_kind { SHARE_WRITE, SHARE_FILL, SHARES };
+
+struct flow {
+	uint32_t used;	     /* blocks charged */
+	int32_t turn;	     /* blocks it may still take before the next one's turn */
+	struct list waiting; /* blk_req.link, oldest first */
+	struct list link;    /* share.ring while anyone waits */
+};
+
+struct share {
+	uint32_t limit;	     /* blocks; of SHARE_FILL it changes with what is dirty */
+	uint32_t used;	     /* charged to any flow */
+	uint32_t promised;   /* to the elected request, which is on its way */
+	uint32_t quantum;
+	bool stuck;	     /* who is next lacks room as such: newcomers wait behind it */
+	struct list ring;    /* flow.link */
+	struct flow *flow;   /* [FLOWS] */
+};
+
+static inline uint16_t flow_of_stream(uint64_t stream)
+{
+	return (uint16_t)(stream & (FLOWS - 1));
+}
+
+/* Is there room for @n more, with @used taken? A request larger than the limit gets the whole. */
+static inline bool share_room(const struct share *s, uint32_t used, uint32_t n)
+{
+	return used == 0 || used + n <= s->limit;
+}
+
+/* May a flow that holds @own take @n more, with @used taken? */
+static inline bool share_fits(const struct share *s, uint32_t used, uint32_t own, uint32_t n)
+{
+	if (!share_room(s, used, n))
+		return false;
+	return used == 0 || own == 0 || own + n <= FLOW_ALPHA * (s->limit - used - n);
+}
+
+static inline void share_charge(struct share *s, uint16_t flow, uint32_t n)
+{
+	s->flow[flow].used += n;
+	s->used += n;
+}
+
+static inline void share_give_back(struct share *s, uint16_t flow, uint32_t n)
+{
+	ASSERT(s->flow[flow].used >= n && s->used >= n);
+	s->flow[flow].used -= n;
+	s->used -= n;
+}
+
+/* @flow: [FLOWS], to be used by this share alone. */
+void share_init(struct share *s, struct flow *flow, uint32_t limit, uint32_t quantum);
+
+struct blk_req;
+/* May @req take @n blocks now? It may when it fits and does not overtake whoever was promised room.
+ * @elected: it is the one. @ahead: it has been elected before, and comes back from waiting for more. */
+bool share_may_take(const struct share *s, const struct blk_req *req, uint32_t n, bool elected, bool ahead);
+/* @req, which may, does. @waited: it had to, and leaves next. */
+void share_take(struct share *s, const struct blk_req *req, uint32_t n, bool waited);
+/* @req (its cache_op filled in) waits for its turn. */
+void share_wait(struct share *s, struct blk_req *req);
+/* It does so no longer. */
+void share_leave(struct share *s, struct blk_req *req);
+/* The next whose turn it is and who can have it, marked as woken; or NULL. */
+struct blk_req *share_elect(struct share *s);
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Flow control: what a connection gets of a cache too small and a store too slow for what others want. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "cache/cache_impl.h"
+#include "cache/cache_stat.h"
+#include "events/clock.h"
+#include "tests/support/blktest.h"
+#include "tests/support/memdisk.h"
+
+#define CLIENTS_MAX 40
+#define DEPTH_MAX 64
+
+/* What one connection does. */
+struct load {
+	enum blk_op op;
+	uint64_t stream;
+	uint32_t len, align;
+	unsigned depth;
+	uint64_t pause_ns; /* between an answer and the next request */
+};
+
+struct client {
+	struct load load;
+	struct slot {
+		struct blk_req req;
+		struct client *client;
+		struct timer timer;
+		uint64_t began;
+	} slot[DEPTH_MAX];
+	uint64_t done, waited, sum_ns, max_ns; /* waited: prepares that found no room at once */
+};
+
+static struct bt t;
+static struct cache *cache;
+static struct memdisk *disk;
+static struct topology topo;
+static struct loop *workers[TOPO_MAX_NODES];
+static struct client clients[CLIENTS_MAX];
+static unsigned nclients, busy;
+static uint64_t stop_at;
+
+static void open_cache(const char *text, unsigned nodes, uint64_t delay_ms)
+{
+	struct cache_conf conf = { .topo = &topo, .workers = workers, .stepped = true };
+	char err[200] = "";
+
+	ck_assert_int_eq(topology_simulate(&topo, nodes), 0);
+	bt_init(&t, NULL, 1);
+	for (unsigned i = 0; i < nodes; i++)
+		workers[i] = t.loop;
+	ck_assert_msg(cache_parse(&conf, text, err, sizeof(err)) == 0, "%s", err);
+	cache = cache_create(&conf);
+	ck_assert_ptr_nonnull(cache);
+	disk = memdisk_create(MiB(256), 512, "slow");
+	ck_assert_ptr_nonnull(disk);
+	disk->delay_ns = delay_ms * NSEC_PER_MSEC;
+	t.blk = cache_open(cache, &disk->blk, false);
+	ck_assert_ptr_nonnull(t.blk);
+	nclients = busy = 0;
+}
+
+static void close_cache(void)
+{
+	disk->delay_ns = 0;
+	blk_close(t.blk);
+	cache_destroy(cache);
+	for (int i = 0; i < 3; i++)
+		loop_step(t.loop, 0);
+	loop_destroy(t.loop);
+}
+
+static void next(struct slot *s);
+
+static void again(struct timer *timer)
+{
+	next(container_of(timer, struct slot, timer));
+}
+
+static void over(struct blk_req *req)
+{
+	struct slot *s = container_of(req, struct slot, req);
+	struct client *c = s->client;
+	uint64_t took = clock_now_ns() - s->began;
+
+	ck_assert_int_eq(req->status, 0);
+	blk_req_release(req);
+	c->done++;
+	c->sum_ns += took;
+	c->max_ns = MAX(c->max_ns, took);
+	/* Always by way of a timer: a store that answers at once must not make this recurse. */
+	loop_timer_arm(t.loop, &s->timer, MAX(c->load.pause_ns, 1ull));
+}
+
+static void has_blocks(struct blk_req *req)
+{
+	ck_assert_int_eq(req->status, 0);
+	frags_zero(&req->data, 0, req->len);
+	req->done = over;
+	if (blk_submit(t.blk, req))
+		over(req);
+}
+
+static void next(struct slot *s)
+{
+	struct client *c = s->client;
+
+	if (clock_now_ns() >= stop_at) {
+		busy--;
+		return;
+	}
+	s->began = clock_now_ns();
+	s->req.op = (uint8_t)c->load.op;
+	s->req.flags = 0;
+	s->req.stream = c->load.stream;
+	s->req.offset = bt_random(&t.rng) % ((t.blk->size - c->load.len) / c->load.align) * c->load.align;
+	s->req.len = c->load.len;
+	if (c->load.op == BLK_READ) {
+		s->req.done = over;
+		if (blk_submit(t.blk, &s->req))
+			over(&s->req);
+		return;
+	}
+	s->req.done = has_blocks;
+	if (blk_write_prepare(t.blk, &s->req))
+		has_blocks(&s->req);
+	else
+		c->waited++;
+}
+
+static struct client *add(struct load load)
+{
+	struct client *c = &clients[nclients++];
+
+	ck_assert_uint_le(nclients, CLIENTS_MAX);
+	memset(c, 0, sizeof(*c));
+	c->load = load;
+	for (unsigned i = 0; i < load.depth; i++) {
+		blk_req_init(&c->slot[i].req);
+		c->slot[i].client = c;
+		timer_init(&c->slot[i].timer, again);
+	}
+	return c;
+}
+
+static void run(unsigned ms)
+{
+	stop_at = clock_now_ns() + ms * NSEC_PER_MSEC;
+	loop_self_ = t.loop;
+	for (unsigned i = 0; i < nclients; i++)
+		for (unsigned k = 0; k < clients[i].load.depth; k++, busy++)
+			next(&clients[i].slot[k]);
+	loop_self_ = NULL;
+	while (busy)
+		loop_step(t.loop, 10);
+	for (unsigned i = 0; i < nclients; i++) {
+		struct client *c = &clients[i];
+
+		for (unsigned k = 0; k < c->load.depth; k++)
+			blk_req_fini(&c->slot[k].req);
+		if (i < 3)
+			fprintf(stderr, "# %u x %u KiB: %llu done, %llu waited, mean %.2f ms, longest %.2f ms\n",
+				c->load.depth, c->load.len >> 10, (unsigned long long)c->done,
+				(unsigned long long)c->waited, c->done ? (double)c->sum_ns / (double)c->done / 1e6 : 0,
+				(double)c->max_ns / 1e6);
+	}
+}
+
+/* 16 MiB at once into a cache of 4: whoever writes now and then does not even notice. */
+START_TEST(a_greedy_writer_leaves_the_others_their_share)
+{
+	open_cache("size=4m", 1, 50);
+	struct client *greedy = add((struct load){ BLK_WRITE, 1, KiB(256), KiB(256), 64, 0 });
+	for (unsigned i = 0; i < 4; i++)
+		add((struct load){ BLK_WRITE, 2 + i, KiB(4), KiB(4), 1, 10 * NSEC_PER_MSEC });
+	run(2000);
+	ck_assert_uint_gt(greedy->waited, greedy->done / 2);
+	/* It has most of what can be dirty, nevertheless. */
+	ck_assert_uint_ge(greedy->done, 64);
+	for (unsigned i = 1; i < nclients; i++) {
+		ck_assert_uint_gt(clients[i].done, 20);
+		ck_assert_uint_eq(clients[i].waited, 0);
+	}
+	close_cache();
+}
+END_TEST
+
+/* The same with misses. */
+START_TEST(a_greedy_reader_leaves_the_others_their_share)
+{
+	open_cache("size=4m,readahead=off", 1, 50);
+	struct client *greedy = add((struct load){ BLK_READ, 1, KiB(256), KiB(256), 64, 0 });
+	for (unsigned i = 0; i < 4; i++)
+		add((struct load){ BLK_READ, 2 + i, KiB(4), KiB(4), 1, 5 * NSEC_PER_MSEC });
+	run(2000);
+	ck_assert_uint_gt(greedy->sum_ns / greedy->done, 250 * NSEC_PER_MSEC);
+	for (unsigned i = 1; i < nclients; i++)
+		ck_assert_uint_lt(clients[i].sum_ns / clients[i].done, 150 * NSEC_PER_MSEC);
+	close_cache();
+}
+END_TEST
+
+/* Among equals that all want too much, each gets as much, however many requests it has waiting. */
+START_TEST(depth_buys_nothing)
+{
+	uint64_t most = 0, least = UINT64_MAX;
+
+	open_cache("size=4m", 1, 20);
+	for (unsigned i = 0; i < 8; i++)
+		add((struct load){ BLK_WRITE, 1 + i, KiB(64), KiB(64), i < 4 ? 8 : 48, 0 });
+	run(3000);
+	for (unsigned i = 0; i < nclients; i++) {
+		most = MAX(most, clients[i].done);
+		least = MIN(least, clients[i].done);
+	}
+	fprintf(stderr, "# the busiest got %llu, the least %llu\n", (unsigned long long)most, (unsigned long long)least);
+	ck_assert_uint_le(most * 10, least * 14);
+	close_cache();
+}
+END_TEST
+
+/* A request over several partitions, all of them busy, is served like one within a single one. */
+START_TEST(who_needs_several_partitions_is_not_starved)
+{
+	uint64_t sum = 0;
+
+	open_cache("size=4m,partitions=4,group=8", 1, 20);
+	struct client *wide = add((struct load){ BLK_WRITE, 1, KiB(64), KiB(4), 1, 0 });
+	for (unsigned i = 0; i < 32; i++) {
+		add((struct load){ BLK_WRITE, 2 + i, KiB(32), KiB(32), 2, 0 });
+	}
+	run(3000);
+	for (unsigned i = 1; i < nclients; i++)
+		sum += clients[i].done;
+	fprintf(stderr, "# mean of the others: %llu\n", (unsigned long long)(sum / (nclients - 1)));
+	/* One at a time instead of two, twice as large, three partitions: a sixth would be fair enough. */
+	ck_assert_uint_ge(wide->done * 8, sum / (nclients - 1));
+	close_cache();
+}
+END_TEST
+
+/* ---- the rule alone --------------------------------------------------------------------------------- */
+
+static struct flow flows[FLOWS];
+
+START_TEST(thresholds)
+{
+	struct share s;
+
+	/* k flows that take one block each in turn until nobody may: 4/(4k+1) each, 1/(4k+1) is left. */
+	for (unsigned k = 1; k <= 64; k *= 2) {
+		bool any = true;
+		share_init(&s, flows, 4160, 128);
+		while (any) {
+			any = false;
+			for (uint16_t f = 0; f < k; f++)
+				if (share_fits(&s, s.used, s.flow[f].used, 1)) {
+					share_charge(&s, f, 1);
+					any = true;
+				}
+		}
+		for (uint16_t f = 0; f < k; f++) {
+			ck_assert_uint_le(s.flow[f].used, 4160 * 4 / (4 * k + 1) + 1);
+			ck_assert_uint_ge(s.flow[f].used + 5, 4160 * 4 / (4 * k + 1));
+		}
+		ck_assert_uint_gt(s.limit - s.used, 0);
+		/* A newcomer finds room; whoever has plenty does not. */
+		ck_assert(share_fits(&s, s.used, 0, s.limit - s.used));
+		ck_assert(!share_fits(&s, s.used, s.flow[0].used, 1));
+		share_give_back(&s, 0, s.flow[0].used);
+		ck_assert(share_fits(&s, s.used, 0, 1));
+	}
+	/* Larger than all there is: when nobody else has any. */
+	share_init(&s, flows, 10, 4);
+	ck_assert(share_fits(&s, 0, 0, 20));
+	share_charge(&s, 3, 1);
+	ck_assert(!share_fits(&s, s.used, 0, 20));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("flow");
+	TCase *tc = tcase_create("flow");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, a_greedy_writer_leaves_the_others_their_share);
+	tcase_add_test(tc, a_greedy_reader_leaves_the_others_their_share);
+	tcase_add_test(tc, depth_buys_nothing);
+	tcase_add_test(tc, who_needs_several_partitions_is_not_starved);
+	tcase_add_test(tc, thresholds);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed != 0;
+}
