@@ -248,6 +248,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 	a->node = conf->node;
 	a->nblocks = conf->nblocks;
 	a->block_shift = (uint32_t)__builtin_ctz(conf->block_size);
+	a->sparse = conf->sparse;
 	a->release = conf->release;
 	a->owner = conf->owner;
 
@@ -357,6 +358,29 @@ void arena_destroy(struct arena *a)
 	free(im);
 }
 
+/* Between looking at ->pinned and having punched nobody pins. */
+static pthread_rwlock_t pinning = PTHREAD_RWLOCK_INITIALIZER;
+
+void arena_pin(struct arena *a)
+{
+	if (a->pinned)
+		return;
+	pthread_rwlock_wrlock(&pinning);
+	atomic_store(&a->pinned, true);
+	pthread_rwlock_unlock(&pinning);
+}
+
+static bool punch(struct arena *a, off_t off, size_t len)
+{
+	bool done;
+
+	pthread_rwlock_rdlock(&pinning);
+	done = !a->pinned && fallocate(impl(a)->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, (off_t)len) == 0 &&
+	       !impl(a)->huge;
+	pthread_rwlock_unlock(&pinning);
+	return done;
+}
+
 void arena_punch(struct arena *a, uint32_t first, uint32_t n)
 {
 	uint8_t *p = a->data + ((size_t)first << a->block_shift);
@@ -366,8 +390,7 @@ void arena_punch(struct arena *a, uint32_t first, uint32_t n)
 	BUG_ON(first > a->nblocks || n > a->nblocks - first);
 	if (!n)
 		return;
-	if (!a->pinned && fallocate(impl(a)->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off,
-				    (off_t)len) == 0 && !impl(a)->huge)
+	if (punch(a, off, len))
 		return;
 	/* Pinned, or a part of a huge page that the kernel keeps whole: zeros by hand. */
 	memset(p, 0, len);

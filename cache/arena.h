@@ -45,6 +45,10 @@ static inline struct buf *arena_buf_init(struct arena *a, uint32_t index)
  * system call, so not on a fast path. Pinned memory is filled with zeros instead. */
 void arena_punch(struct arena *a, uint32_t first, uint32_t n);
 
+/* Before pages of it are pinned: from here on nothing is punched. Waits for a punch under way. Any thread
+ * that may wait a system call long. */
+void arena_pin(struct arena *a);
+
 /* Largest whole arena that the machine would bear now: MemAvailable and the cgroup's limit, less a
  * reserve. Bytes. Any thread; reads /proc and /sys. */
 uint64_t arena_memory_available(void);

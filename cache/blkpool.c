@@ -371,7 +371,8 @@ void blkpool_trim(struct blkpool *p, uint32_t keep)
 {
 	struct blkpool_shard *cold = &p->shard[BLKPOOL_SHARDS];
 	uint32_t idle = blkpool_idle(p), todo = idle > keep ? idle - keep : 0, n = 0;
-	uint32_t *index = todo ? malloc(todo * sizeof(*index)) : NULL;
+	/* From pinned pages nothing could be given back. */
+	uint32_t *index = todo && !p->arena->pinned ? malloc(todo * sizeof(*index)) : NULL;
 
 	if (!index)
 		return;

@@ -67,7 +67,7 @@ void blkpool_put_chain(struct blkpool *p, uint32_t chain);
 uint32_t blkpool_idle(const struct blkpool *p);
 uint32_t blkpool_used(const struct blkpool *p);
 /* Gives the memory of idle blocks beyond @keep back to the system. A worker thread: sorts and makes
- * system calls. Such blocks are taken last. */
+ * system calls. Such blocks are taken last. Does nothing when the arena is pinned. */
 void blkpool_trim(struct blkpool *p, uint32_t keep);
 
 #endif

@@ -54,8 +54,9 @@ struct arena {
 	/* [map, map + map_len) holds all of the above: what an adapter registers. */
 	void *map;
 	size_t map_len;
-	/* Set by a watcher that has pinned the pages (memory registration): punching would then leave
-	 * the adapter with other pages than the CPU, so arena_punch() writes zeros instead. */
+	bool sparse; /* pages come when touched: who pins all of it gives all of it memory */
+	/* Set by arena_pin(), for a watcher that is about to pin pages (memory registration): punching
+	 * would then leave the adapter with other pages than the CPU, so arena_punch() writes zeros. */
 	_Atomic bool pinned;
 };
 

@@ -30,6 +30,11 @@
 #define ISER_RX_LEAD 52	       /* before a message, so that its data is aligned to 128 */
 #define ISER_AHS_MAX 256       /* MaxAHSLength in force */
 #define ISER_SLOTS 4	       /* bounce slots of a connection */
+/* A lean connection, one of many: see iser_conn_new(). */
+#define ISER_LEAN_SQ 128
+#define ISER_LEAN_SGE 8
+#define ISER_LEAN_SLOTS 1
+#define ISER_LEAN_DSL 512      /* TargetRecvDataSegmentLength; no immediate data */
 #define ISER_FLUSH_MS 1000     /* for what is queued to leave before a close, and for the peer to hang up first */
 #define ISER_DRAIN_MS 3000     /* for the adapter to give our memory back */
 #define ISER_PARK_POLLS 256    /* empty polls after which an adaptive connection waits for an event */
@@ -38,12 +43,18 @@ static_assert((ISER_SQ_DEPTH & (ISER_SQ_DEPTH - 1)) == 0, "ring arithmetic");
 
 /* ---- devices (dev.c) ---------------------------------------------------------------------------------- */
 
-/* One arena on one device; more than one piece where max_mr_size asks for it. */
+/* One arena on one device; more than one piece where max_mr_size asks for it, or the arena is sparse: its pieces
+ * are registered as they come into use. */
 struct iser_arena_mr {
 	const uint8_t *map;
 	size_t map_len, piece_len;
 	unsigned n;
-	struct ibv_mr *mr[];
+	struct arena *growing;	 /* pieces may still come; NULL: none does */
+	_Atomic bool want;	 /* look at the pieces' */
+	struct iser_piece {
+		struct ibv_mr *_Atomic mr;
+		_Atomic bool want;
+	} piece[];
 };
 
 struct iser_dev {
@@ -55,7 +66,7 @@ struct iser_dev {
 	_Atomic bool removed;
 	unsigned conns;
 	unsigned next_vector;
-	uint64_t bounce_bytes;	 /* in use by connections */
+	uint64_t ffp_bytes;	 /* registered memory in use by connections in full feature phase */
 	struct ibv_device_attr attr;
 	uint32_t max_msg;	 /* bytes of one RDMA operation */
 	struct list free_mem;	 /* iser_mem that connections gave back */
@@ -89,7 +100,7 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node);
 void iser_mem_put(struct iser_dev *dev, struct iser_mem *m);
 
 /* The local key for [p, p+len) of @buf's arena (buf NULL: the arena is looked for by address). False: not
- * registered memory. *run: bytes from @p on that the same key serves. Any thread. */
+ * registered memory; when it is a piece of a sparse arena, it will be soon. *run: bytes from @p on that the same key serves. Any thread. */
 bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey, size_t *run);
 
 /* ---- connections ---------------------------------------------------------------------------------------- */
@@ -180,13 +191,13 @@ struct iser_conn {
 	uint8_t *tx_hdr;	/* [sq_depth][ISER_TX_HDR], in ->ffp_mem */
 	uint8_t *slots;		/* [nslots][slot_len] */
 	uint16_t free_slot[ISER_SLOTS];
-	uint16_t nfree_slots;
+	uint16_t nfree_slots, nslots;
 	struct iser_mem *login_mem, *ffp_mem;
-	struct iser_wr *sq;	/* [ISER_SQ_DEPTH] */
+	struct iser_wr *sq;	/* [sq_depth], a power of two */
 	/* ---- main's ---- */
 	struct list all;
 	struct iser_cm_caps caps;
-	uint64_t bounce_bytes;
+	bool lean;
 	struct loop_msg cm_msg, bye;
 	_Atomic unsigned cm_bits;
 	_Atomic bool cm_posted;
@@ -239,12 +250,12 @@ int iser_cq_start(struct iser_conn *ic, struct loop *loop);
 void iser_close_progress(struct iser_conn *ic);
 
 /* login.c; main */
-uint32_t iser_unsolicited(const struct iscsi_conn *conn);
+void iser_limits(const struct iscsi_conn *conn, struct iscsi_limits *out);
 /* Receives that an initiator which keeps to the window may need at once, when a command may bring @unsolicited
  * bytes of Data-Out PDUs of @dsl bytes. */
 uint32_t iser_ring_size(const struct iscsi_conn *conn, uint32_t unsolicited, uint32_t dsl);
 /* Registered memory of a connection in full feature phase. */
-size_t iser_ffp_bytes(const struct iser_conn *ic, uint32_t receives, uint32_t dsl);
+size_t iser_ffp_bytes(uint32_t sq_depth, uint32_t receives, uint32_t dsl, unsigned slots);
 int iser_login_prepare(struct iser_conn *ic);
 int iser_ffp_prepare(struct iscsi_conn *conn);
 void iser_login_recv(struct iser_conn *ic);

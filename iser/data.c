@@ -101,7 +101,7 @@ void iser_sq_done(struct iser_conn *ic, uint64_t number, bool ok)
 {
 	BUG_ON(number >= ic->sq_head);
 	while (ic->sq_tail <= number) {
-		struct iser_wr w = ic->sq[ic->sq_tail & (ISER_SQ_DEPTH - 1)];
+		struct iser_wr w = ic->sq[ic->sq_tail & (ic->sq_depth - 1)];
 		bool good = ok || ic->sq_tail < number; /* errors stop the queue: what came before went well */
 
 		ic->sq_tail++;
@@ -158,7 +158,7 @@ static struct ibv_send_wr *next_wr(struct iser_conn *ic, struct chain *c, void *
 {
 	struct ibv_send_wr *wr = &c->wr[c->n];
 
-	ic->sq[ic->sq_head & (ISER_SQ_DEPTH - 1)] = (struct iser_wr){ .obj = obj, .slot = NO_SLOT, .kind = (uint8_t)kind };
+	ic->sq[ic->sq_head & (ic->sq_depth - 1)] = (struct iser_wr){ .obj = obj, .slot = NO_SLOT, .kind = (uint8_t)kind };
 	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = ic->sq_head << 1;
 	wr->sg_list = &c->sge[c->nsge];
@@ -171,7 +171,7 @@ static struct ibv_send_wr *next_wr(struct iser_conn *ic, struct chain *c, void *
 
 static struct iser_wr *record(struct iser_conn *ic)
 {
-	return &ic->sq[(ic->sq_head - 1) & (ISER_SQ_DEPTH - 1)];
+	return &ic->sq[(ic->sq_head - 1) & (ic->sq_depth - 1)];
 }
 
 static void signal_it(struct iser_conn *ic, struct ibv_send_wr *wr)

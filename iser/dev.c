@@ -5,6 +5,7 @@
  * to our memory (it is we who read and write theirs), so an initiator cannot reach the cache.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,81 +20,115 @@ static const struct topology *topo;
 
 /* ---- arenas ------------------------------------------------------------------------------------------------ */
 
+/*
+ * A cache's arena has its memory anyway, and is registered whole when it appears. A sparse one (the `ram' store:
+ * as large as the LU and some more, with memory only where something was written) is registered by pieces, each
+ * when a fragment in it first comes to be sent or received: registering means pinning, which would give all of it
+ * memory. The fragment in question is copied, and main told to register the piece: a few milliseconds at most.
+ */
+#define PIECE_ALIGN ((size_t)2 << 20)
+#define SPARSE_PIECE_MAX ((size_t)16 << 20)
+#define SPARSE_PIECES 512 /* as far as the sizes above allow */
+
+/* Main registers pieces, whoever destroys an arena forgets them. Never taken on a fast path. */
+static pthread_mutex_t grow_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool grow_posted;
+static void grow(struct loop_msg *msg);
+static struct loop_msg grow_msg = { .handle = grow };
+
 static void forget_arena(struct iser_arena_mr *m)
 {
 	for (unsigned i = 0; i < m->n; i++)
-		if (m->mr[i])
-			iser_v->dereg_mr(m->mr[i]);
+		if (m->piece[i].mr)
+			iser_v->dereg_mr(m->piece[i].mr);
 	free(m);
 }
 
-/* One registration, or as few as the device's max_mr_size allows. A piece starts at a block. */
-static struct iser_arena_mr *register_arena(struct iser_dev *dev, const struct arena *a)
+static int register_piece(struct iser_dev *dev, struct iser_arena_mr *m, unsigned i)
+{
+	size_t at = i * m->piece_len, len = MIN(m->piece_len, m->map_len - at);
+	struct ibv_mr *mr = iser_v->reg_mr(dev->pd, (uint8_t *)(uintptr_t)m->map + at, len, IBV_ACCESS_LOCAL_WRITE);
+
+	if (!mr)
+		return errno ? -errno : -ENOMEM;
+	m->piece[i].mr = mr;
+	return 0;
+}
+
+/* In as few pieces as max_mr_size allows; one that is sparse in more. A piece starts at a block. */
+static int register_arena(struct iser_dev *dev, struct arena *a)
 {
 	size_t limit = dev->attr.max_mr_size ? (size_t)MIN(dev->attr.max_mr_size, (uint64_t)SIZE_MAX / 2) : SIZE_MAX / 2;
 	size_t piece = a->map_len;
 	struct iser_arena_mr *m;
-	unsigned n = 1;
+	unsigned n;
 
-	if (piece > limit) {
-		piece = ALIGN_DOWN(limit, (size_t)2 << 20);
-		if (!piece) {
-			errno = EMSGSIZE;
-			return NULL;
-		}
-		n = (unsigned)DIV_ROUND_UP(a->map_len, piece);
-	}
-	m = calloc(1, sizeof(*m) + n * sizeof(struct ibv_mr *));
+	if (a->sparse)
+		piece = ALIGN_UP(MIN(MAX(piece / SPARSE_PIECES, PIECE_ALIGN), SPARSE_PIECE_MAX), PIECE_ALIGN);
+	if (piece > limit)
+		piece = ALIGN_DOWN(limit, PIECE_ALIGN);
+	if (!piece)
+		return -EMSGSIZE;
+	n = (unsigned)DIV_ROUND_UP(a->map_len, piece);
+	m = calloc(1, sizeof(*m) + n * sizeof(m->piece[0]));
 	if (!m)
-		return NULL;
+		return -ENOMEM;
 	m->map = a->map;
 	m->map_len = a->map_len;
 	m->piece_len = piece;
 	m->n = n;
-	for (unsigned i = 0; i < n; i++) {
-		size_t at = i * piece;
+	if (a->sparse) {
+		m->growing = a;
+	} else {
+		arena_pin(a);
+		for (unsigned i = 0; i < n; i++) {
+			int rc = register_piece(dev, m, i);
 
-		m->mr[i] = iser_v->reg_mr(dev->pd, (uint8_t *)a->map + at, MIN(piece, a->map_len - at),
-					  IBV_ACCESS_LOCAL_WRITE);
-		if (!m->mr[i]) {
-			int err = errno;
-
-			forget_arena(m);
-			errno = err;
-			return NULL;
+			if (rc) {
+				forget_arena(m);
+				return rc;
+			}
+			metric_inc(M_iser_registrations);
 		}
-		metric_inc(M_iser_registrations);
 	}
-	return m;
+	ASSERT(!dev->arena[a->id]);
+	dev->arena[a->id] = m;
+	return 0;
+}
+
+static void cannot_register(const struct iser_dev *dev, size_t len, int err)
+{
+	log_warn("iser: %s: %zu MiB cannot be registered (%s): data there will be copied. Look at the limit of locked "
+		 "memory (ulimit -l)", dev->name, len >> 20, strerror(err));
 }
 
 static void add_arena(struct iser_dev *dev, struct arena *a)
 {
-	struct iser_arena_mr *m;
+	int rc;
 
 	if (dev->removed)
 		return;
-	m = register_arena(dev, a);
-	if (!m) {
-		log_warn("iser: %s: %zu MiB cannot be registered (%s): data there will be copied. Look at the limit of locked "
-			 "memory (ulimit -l)", dev->name, a->map_len >> 20, strerror(errno));
+	rc = register_arena(dev, a);
+	if (rc) {
+		cannot_register(dev, a->map_len, -rc);
 		return;
 	}
-	atomic_store(&a->pinned, true);
-	ASSERT(!dev->arena[a->id]);
-	dev->arena[a->id] = m;
 	if (a->id >= dev->arena_top)
 		dev->arena_top = a->id + 1u;
-	log_debug("iser: %s: registered %zu MiB of node %d in %u piece%s", dev->name, a->map_len >> 20, a->node, m->n,
-		  m->n == 1 ? "" : "s");
+	log_debug("iser: %s: %s %zu MiB of node %d in %u piece%s", dev->name, a->sparse ? "will register" : "registered",
+		  a->map_len >> 20, a->node, dev->arena[a->id]->n, dev->arena[a->id]->n == 1 ? "" : "s");
 }
 
 static void drop_arena(struct iser_dev *dev, unsigned id)
 {
-	if (!dev->arena[id])
+	struct iser_arena_mr *m = dev->arena[id];
+
+	if (!m)
 		return;
-	forget_arena(dev->arena[id]);
+	pthread_mutex_lock(&grow_lock);
 	dev->arena[id] = NULL;
+	pthread_mutex_unlock(&grow_lock);
+	forget_arena(m);
 }
 
 /* On the thread that makes or destroys the arena, one at a time: arena.h. */
@@ -107,15 +142,66 @@ static void arena_destroying(struct arena_watcher *w, struct arena *a)
 	drop_arena(container_of(w, struct iser_dev, watcher), a->id);
 }
 
-static bool key_in(const struct iser_arena_mr *m, const uint8_t *p, uint32_t *lkey, size_t *run)
+/* The pieces that somebody has asked for. */
+static void grow_arena(struct iser_dev *dev, struct iser_arena_mr *m)
 {
+	for (unsigned i = 0; i < m->n && m->growing; i++) {
+		size_t len = MIN(m->piece_len, m->map_len - i * m->piece_len);
+		int rc;
+
+		if (!m->piece[i].want || m->piece[i].mr)
+			continue;
+		arena_pin(m->growing);
+		rc = register_piece(dev, m, i);
+		if (rc) {
+			m->growing = NULL; /* the limit has been met: say so once */
+			cannot_register(dev, len, -rc);
+			return;
+		}
+		metric_inc(M_iser_grown);
+		metric_add(M_iser_grown_bytes, len);
+	}
+}
+
+static void grow(struct loop_msg *msg)
+{
+	struct iser_dev *dev;
+
+	(void)msg;
+	grow_posted = false;
+	pthread_mutex_lock(&grow_lock);
+	list_for_each(dev, &devs, link)
+		for (unsigned i = 0; i < dev->arena_top && !dev->removed; i++)
+			if (dev->arena[i] && atomic_exchange(&dev->arena[i]->want, false))
+				grow_arena(dev, dev->arena[i]);
+	pthread_mutex_unlock(&grow_lock);
+}
+
+static __attribute__((noinline)) void want_piece(struct iser_arena_mr *m, size_t i)
+{
+	/* The second test only spares others the write. */
+	if (m->piece[i].want || atomic_exchange(&m->piece[i].want, true))
+		return;
+	m->want = true;
+	if (!atomic_exchange(&grow_posted, true))
+		loop_post(main_loop, &grow_msg);
+}
+
+static bool key_in(struct iser_arena_mr *m, const uint8_t *p, uint32_t *lkey, size_t *run)
+{
+	const struct ibv_mr *mr;
 	size_t at, piece;
 
 	if (!m || p < m->map || p >= m->map + m->map_len)
 		return false;
 	at = (size_t)(p - m->map);
 	piece = m->n == 1 ? 0 : at / m->piece_len;
-	*lkey = m->mr[piece]->lkey;
+	mr = atomic_load_explicit(&m->piece[piece].mr, memory_order_acquire);
+	if (unlikely(!mr)) {
+		want_piece(m, piece);
+		return false;
+	}
+	*lkey = mr->lkey;
 	*run = MIN((piece + 1) * m->piece_len, m->map_len) - at;
 	return true;
 }
@@ -125,8 +211,8 @@ bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t 
 	if (likely(buf))
 		return key_in(dev->arena[buf->arena], p, lkey, run);
 	for (unsigned i = 0, top = dev->arena_top; i < top; i++)
-		if (key_in(dev->arena[i], p, lkey, run))
-			return true;
+		if (dev->arena[i] && p >= dev->arena[i]->map && p < dev->arena[i]->map + dev->arena[i]->map_len)
+			return key_in(dev->arena[i], p, lkey, run);
 	return false;
 }
 
@@ -162,6 +248,14 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node)
 		free(m);
 		return NULL;
 	}
+	/* What is kept for others is not to be on top of what is in use. */
+	while (dev->ffp_bytes + dev->free_bytes + len > (uint64_t)iser_opt.pool_bytes_mb << 20 && !list_empty(&dev->free_mem)) {
+		struct iser_mem *old = list_entry(dev->free_mem.prev, struct iser_mem, link);
+
+		list_del(&old->link);
+		dev->free_bytes -= old->len;
+		free_mem(old);
+	}
 	if (topo && node >= 0)
 		(void)topology_bind_memory(topo, m->addr, len, node);
 	m->mr = iser_v->reg_mr(dev->pd, m->addr, len, IBV_ACCESS_LOCAL_WRITE);
@@ -177,7 +271,7 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node)
 
 void iser_mem_put(struct iser_dev *dev, struct iser_mem *m)
 {
-	if (dev->removed || dev->free_bytes + m->len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
+	if (dev->removed || dev->ffp_bytes + dev->free_bytes + m->len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
 		free_mem(m);
 		return;
 	}
@@ -339,6 +433,7 @@ int iser_dev_init(struct loop *main, const struct topology *t)
 	int n = 0;
 
 	main_loop = main;
+	grow_posted = false;
 	topo = t;
 	list = iser_v->get_devices(&n);
 	for (int i = 0; list && i < n; i++)

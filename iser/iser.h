@@ -20,7 +20,8 @@ struct topology;
  * @options: KEY=VALUE,... ("" or NULL: defaults), documented in tgtd(8):
  *   port=N           listen there instead of at each portal's own port
  *   nop=on|off       NOP-In pings on iSER connections (adapters notice a dead peer only when we send)
- *   pool_sz_mb=N     registered memory for bounce slots of all connections of one device at most
+ *   pool_sz_mb=N     registered memory of all connections of one device at most (receive rings, bounce slots); when
+ *                    half of it is used, further connections get less of it
  *   buf_sz_kb=N      one bounce slot, 64..4096
  *   unsolicited_kb=N agrees to unsolicited Data-Out PDUs (InitialR2T=No), up to so many KiB a command,
  *                    64..1024; without it all that is not immediate is RDMA read

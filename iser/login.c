@@ -77,26 +77,28 @@ uint32_t iser_ring_size(const struct iscsi_conn *conn, uint32_t unsolicited, uin
 	return iscsi_conn_credit(conn) * (1 + DIV_ROUND_UP(unsolicited, dsl)) + ISER_RX_SLACK;
 }
 
-uint32_t iser_unsolicited(const struct iscsi_conn *conn)
+void iser_limits(const struct iscsi_conn *conn, struct iscsi_limits *out)
 {
 	const struct iser_conn *ic = container_of(conn, struct iser_conn, conn);
 
-	return ic->rx_cap >= iser_ring_size(conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL) ? iser_opt.unsolicited : 0;
+	*out = (struct iscsi_limits){ .recv_dsl = ic->lean ? ISER_LEAN_DSL : 0, .no_immediate = ic->lean };
+	if (!ic->lean && ic->rx_cap >= iser_ring_size(conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL))
+		out->unsolicited = iser_opt.unsolicited;
 }
 
 static uint32_t rx_slot_len(uint32_t dsl)
 {
-	return ALIGN_UP(ISER_RX_LEAD + ISER_HEADERS_LEN + ISER_AHS_MAX + MAX(dsl, (uint32_t)ISCSI_LOGIN_DSL), 128u);
+	return ALIGN_UP(ISER_RX_LEAD + ISER_HEADERS_LEN + ISER_AHS_MAX + dsl, 128u);
 }
 
-static size_t slots_at(const struct iser_conn *ic, uint32_t receives, uint32_t dsl)
+static size_t slots_at(uint32_t sq_depth, uint32_t receives, uint32_t dsl)
 {
-	return ALIGN_UP((size_t)ic->sq_depth * ISER_TX_HDR + (size_t)receives * rx_slot_len(dsl), (size_t)4096);
+	return ALIGN_UP((size_t)sq_depth * ISER_TX_HDR + (size_t)receives * rx_slot_len(dsl), (size_t)4096);
 }
 
-size_t iser_ffp_bytes(const struct iser_conn *ic, uint32_t receives, uint32_t dsl)
+size_t iser_ffp_bytes(uint32_t sq_depth, uint32_t receives, uint32_t dsl, unsigned slots)
 {
-	return slots_at(ic, receives, dsl) + (size_t)ISER_SLOTS * iser_opt.slot_len;
+	return slots_at(sq_depth, receives, dsl) + (size_t)slots * iser_opt.slot_len;
 }
 
 /* ---- Allocate_Connection_Resources (RFC 7145 3.1, 5.1.1) ----------------------------------------------------------- */
@@ -105,18 +107,13 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 {
 	struct iser_conn *ic = iser_of(conn);
 	struct iser_dev *dev = ic->dev;
-	size_t rx_at = (size_t)ic->sq_depth * ISER_TX_HDR, slots_len = (size_t)ISER_SLOTS * iser_opt.slot_len;
+	size_t rx_at = (size_t)ic->sq_depth * ISER_TX_HDR, len;
 	uint32_t dsl = conn->params.target_recv_dsl;
 	struct loop *home = conn->joined ? conn->joined->loop : conn->loop;
 	struct iser_mem *m;
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(!ic->ffp);
-	if (dev->bounce_bytes + slots_len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
-		log_ratelimited(LOG_LVL_WARN, "iser: %s: the pool of %u MiB is used up (pool_sz_mb=)", dev->name,
-				iser_opt.pool_bytes_mb);
-		return -ENOMEM;
-	}
 	ic->rx_n = iser_ring_size(conn, conn->params.initial_r2t ? 0 : conn->params.first_burst, dsl);
 	if (ic->rx_n > ic->rx_cap) {
 		/* Neither key can be taken back any more, and a ring that runs empty would be worse. */
@@ -125,7 +122,14 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 		return -ENOMEM;
 	}
 	ic->rx_slot_len = rx_slot_len(dsl);
-	m = iser_mem_get(dev, iser_ffp_bytes(ic, ic->rx_n, dsl), loop_node(home));
+	ic->nslots = ic->lean ? ISER_LEAN_SLOTS : ISER_SLOTS;
+	len = iser_ffp_bytes(ic->sq_depth, ic->rx_n, dsl, ic->nslots);
+	if (dev->ffp_bytes + len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
+		log_ratelimited(LOG_LVL_WARN, "iser: %s: the pool of %u MiB is used up (pool_sz_mb=)", dev->name,
+				iser_opt.pool_bytes_mb);
+		return -ENOMEM;
+	}
+	m = iser_mem_get(dev, len, loop_node(home));
 	ic->rx = calloc(ic->rx_n, sizeof(*ic->rx));
 	if (!m || !ic->rx) {
 		if (m)
@@ -138,13 +142,12 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 		iser_mem_put(dev, m);
 		return -EPROTO;
 	}
-	dev->bounce_bytes += slots_len;
-	ic->bounce_bytes = slots_len;
+	dev->ffp_bytes += m->len;
 	ic->ffp_mem = m;
 	ic->tx_hdr = m->addr;
-	ic->slots = m->addr + slots_at(ic, ic->rx_n, dsl);
-	ic->nfree_slots = ISER_SLOTS;
-	for (uint16_t i = 0; i < ISER_SLOTS; i++)
+	ic->slots = m->addr + slots_at(ic->sq_depth, ic->rx_n, dsl);
+	ic->nfree_slots = ic->nslots;
+	for (uint16_t i = 0; i < ic->nslots; i++)
 		ic->free_slot[i] = i;
 	/* The login receive is not posted: the login request that is being answered came by it. */
 	for (uint32_t i = 0; i < ic->rx_n; i++) {

@@ -12,7 +12,7 @@ enum iser_path { PATH_ZEROCOPY, PATH_COPY };
 struct iser_options {
 	uint16_t port;	     /* 0: the portal's */
 	bool nop;
-	uint32_t pool_bytes_mb;
+	uint32_t pool_bytes_mb; /* registered memory of connections, by device */
 	uint32_t slot_len;   /* bytes of a bounce slot */
 	uint32_t unsolicited;/* bytes of unsolicited Data-Out a command; 0: InitialR2T stays Yes */
 	int cq_vector;	     /* -1: in turn */

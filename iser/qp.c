@@ -324,13 +324,13 @@ static int queue_depths(struct iser_conn *ic)
 	const struct ibv_device_attr *a = &ic->dev->attr;
 	uint32_t wrs = (uint32_t)MAX(a->max_qp_wr, 0), cqes = (uint32_t)MAX(a->max_cqe, 0);
 
-	ic->rx_cap = iser_ring_size(&ic->conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL);
-	if (iser_opt.unsolicited && (ic->rx_cap + 1 > wrs || ic->rx_cap + 1 + ISER_SQ_DEPTH > cqes ||
-				     (a->max_mr_size && iser_ffp_bytes(ic, ic->rx_cap, ISCSI_LOGIN_DSL) > a->max_mr_size))) {
+	ic->rx_cap = iser_ring_size(&ic->conn, ic->lean ? 0 : iser_opt.unsolicited, ISCSI_LOGIN_DSL);
+	if (iser_opt.unsolicited && !ic->lean && (ic->rx_cap + 1 > wrs || ic->rx_cap + 1 + ISER_SQ_DEPTH > cqes ||
+				     (a->max_mr_size && iser_ffp_bytes(ISER_SQ_DEPTH, ic->rx_cap, ISCSI_LOGIN_DSL, ISER_SLOTS) > a->max_mr_size))) {
 		log_ratelimited(LOG_LVL_NOTICE, "iser: %s: its queues are too short for unsolicited data", ic->dev->name);
 		ic->rx_cap = iser_ring_size(&ic->conn, 0, ISCSI_LOGIN_DSL);
 	}
-	ic->sq_depth = ISER_SQ_DEPTH;
+	ic->sq_depth = ic->lean ? ISER_LEAN_SQ : ISER_SQ_DEPTH;
 	while (ic->sq_depth > ISER_SQ_MIN && (ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes))
 		ic->sq_depth /= 2;
 	if (ic->rx_cap + 1 > wrs || ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes) {
@@ -367,7 +367,7 @@ static int make_queues(struct iser_conn *ic)
 	ic->cq = iser_v->create_cq(ic->dev->ctx, (int)(ic->sq_depth + ic->rx_cap + 1), ic, ic->chan, vector);
 	if (!ic->cq)
 		return -errno;
-	ic->max_sge = MIN((uint32_t)MAX(a->max_sge, 2), (uint32_t)ISER_SGE_MAX);
+	ic->max_sge = MIN((uint32_t)MAX(a->max_sge, 2), (uint32_t)(ic->lean ? ISER_LEAN_SGE : ISER_SGE_MAX));
 	ic->max_sge_rd = a->max_sge_rd > 0 ? MIN((uint32_t)a->max_sge_rd, ic->max_sge) : ic->max_sge;
 	/* Inline data costs send queue space that not every adapter has. */
 	for (size_t i = 0; i < ARRAY_SIZE(inlines); i++) {
@@ -393,6 +393,19 @@ static int make_queues(struct iser_conn *ic)
 
 static void cm_told(struct loop_msg *msg);
 
+/*
+ * Half of the pool is for connections with all that makes them fast. The others are lean: their receives hold no
+ * immediate data (all that is written is RDMA read: one round trip more, and one copy less), and their queues are
+ * shorter. The window, and with it the number of receives, is the same.
+ */
+static bool is_lean(const struct iser_conn *ic)
+{
+	size_t full = iser_ffp_bytes(ISER_SQ_DEPTH, iser_ring_size(&ic->conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL),
+				     ISCSI_LOGIN_DSL, ISER_SLOTS);
+
+	return (uint64_t)ic->dev->conns * full > (uint64_t)iser_opt.pool_bytes_mb << 19;
+}
+
 struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, const struct rdma_conn_param *param)
 {
 	struct iser_conn *ic;
@@ -417,10 +430,13 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, con
 	ic->use_inv = ic->caps.send_invalidate && (dev->attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
 	/* What the initiator serves as responder, and what our adapter can have outstanding. */
 	ic->rd_max = MIN((uint32_t)param->initiator_depth, (uint32_t)MAX(dev->attr.max_qp_init_rd_atom, 1));
-	ic->sq = calloc(ISER_SQ_DEPTH, sizeof(*ic->sq));
-	rc = ic->sq ? make_queues(ic) : -ENOMEM;
+	ic->lean = is_lean(ic);
+	rc = make_queues(ic);
 	if (!rc)
 		rc = iser_login_prepare(ic);
+	ic->sq = rc ? NULL : calloc(ic->sq_depth, sizeof(*ic->sq));
+	if (!rc && !ic->sq)
+		rc = -ENOMEM;
 	if (rc) {
 		log_ratelimited(LOG_LVL_WARN, "iser: %s: no resources for a connection: %s", dev->name, strerror(-rc));
 		ic->id = NULL; /* the caller's */
@@ -449,9 +465,10 @@ void iser_conn_destroy(struct iser_conn *ic)
 		iser_v->destroy_comp_channel(ic->chan);
 	if (ic->login_mem)
 		iser_mem_put(ic->dev, ic->login_mem);
-	if (ic->ffp_mem)
+	if (ic->ffp_mem) {
+		ic->dev->ffp_bytes -= ic->ffp_mem->len;
 		iser_mem_put(ic->dev, ic->ffp_mem);
-	ic->dev->bounce_bytes -= ic->bounce_bytes;
+	}
 	iser_dev_unref(ic->dev);
 	free(ic->rx);
 	free(ic->sq);

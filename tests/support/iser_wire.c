@@ -268,6 +268,17 @@ struct iser_conn *ini_conn(struct ini *i)
 	return i->peer.id->qp->qp_context;
 }
 
+void ini_prime(struct ini *i)
+{
+	static uint8_t mem[1u << 20];
+
+	for (unsigned k = 0; k < 2 * 4; k++) {
+		BUG_ON(ini_rw(i, true, k % 4 * 2048, 2047, mem, 0));
+		BUG_ON(ini_rw(i, false, k % 4 * 2048, 2047, mem, 0));
+		BUG_ON(ini_rw(i, false, 30000, 8, mem, 0)); /* a hole */
+	}
+}
+
 bool ini_closed(struct ini *i)
 {
 	for (unsigned n = 0; n < 50 && i->peer.id; n++)

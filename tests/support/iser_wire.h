@@ -58,6 +58,8 @@ uint32_t ini_unsol_start(struct ini *i, uint32_t lba, uint16_t blocks, const voi
 			 uint32_t dsl);
 /* ... and waits: the SCSI status, 0xff when the connection ended. */
 unsigned ini_rw(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm);
+/* Writes and reads the store's first 4 MiB twice: what was registered as it came into use is registered then. */
+void ini_prime(struct ini *i);
 /* A command without data: the status. */
 unsigned ini_simple(struct ini *i, uint8_t opcode);
 /* The status of the next PDU, which is a SCSI Response. */

@@ -749,6 +749,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 	m->mr = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = len, .lkey = next_key++ };
 	list_add_tail(&mrs, &m->link);
 	fake.mrs++;
+	fake.mr_bytes += len;
 	fake.registrations++;
 	return &m->mr;
 }
@@ -758,6 +759,7 @@ static int dereg_mr(struct ibv_mr *mr)
 	struct fake_mr *m = container_of(mr, struct fake_mr, mr);
 
 	list_del(&m->link);
+	fake.mr_bytes -= m->mr.length;
 	free(m);
 	fake.mrs--;
 	return 0;

@@ -52,6 +52,7 @@ struct fake_rdma {
 	uint64_t len_max;
 	/* alive */
 	int ids, qps, cqs, chans, mrs, pds, event_channels;
+	size_t mr_bytes;
 };
 extern struct fake_rdma fake;
 

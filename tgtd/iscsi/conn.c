@@ -159,7 +159,7 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(conn->loop == s->loop);
 	conn->sess = s;
-	conn->rx_max = conn->tp->iser ? MAX(conn->params.target_recv_dsl, (uint32_t)ISCSI_LOGIN_DSL) : conn->params.max_recv_dsl;
+	conn->rx_max = conn->tp->iser ? conn->params.target_recv_dsl : conn->params.max_recv_dsl;
 	conn->collapse = !conn->tp->iser && !conn->params.error_recovery_level;
 	list_add_tail(&s->conns, &conn->sess_link);
 	if (!iscsi_conn_event(conn, CONN_EV_LOGIN_DONE))

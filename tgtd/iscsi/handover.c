@@ -45,7 +45,8 @@ void iscsi_login_start(struct iscsi_conn *conn)
 		return;
 	}
 	iscsi_login_init(conn->login, &login_ops, conn, &conn->peer, &conn->local, conn->tp->iser, conn->tpgt);
-	conn->login->unsolicited = conn->tp->unsolicited ? conn->tp->unsolicited(conn) : 0;
+	if (conn->tp->limits)
+		conn->tp->limits(conn, &conn->login->limits);
 }
 
 /* Login is over, one way or the other. */

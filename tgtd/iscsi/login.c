@@ -232,7 +232,7 @@ static uint16_t begin(struct iscsi_login *l, const struct request *r, const char
 	l->names_done = true;
 	iscsi_target_offer(l->target, &l->offer);
 	iscsi_nego_init(&l->nego, &l->offer, &l->params, l->iser, l->discovery, l->tsih == 0, false);
-	l->nego.unsolicited = l->unsolicited;
+	l->nego.limits = l->limits;
 	l->auth = iscsi_auth_create(l->target);
 	*why = "out of memory";
 	if (!l->auth)

@@ -65,7 +65,7 @@ struct iscsi_login {
 	void *conn;
 	struct sockaddr_storage peer, local;
 	bool iser;
-	uint32_t unsolicited; /* iSER: what the transport's ->unsolicited() said */
+	struct iscsi_limits limits; /* iSER: the transport's */
 	uint16_t tpgt; /* of the portal */
 
 	/* ---- results, valid once they are known; all at LOGIN_DONE ---- */

@@ -334,8 +334,10 @@ static int nego_bool(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
 		return text_out_add(out, r->name, "Reject");
 	/* Each unsolicited Data-Out PDU needs a receive of its own, beyond the command window: only where the
 	 * transport has them. */
-	if (k == KEY_InitialR2T && n->iser && !n->unsolicited)
+	if (k == KEY_InitialR2T && n->iser && !n->limits.unsolicited)
 		mine = true;
+	if (k == KEY_ImmediateData && n->iser && n->limits.no_immediate)
+		mine = false;
 	v = r->rule == RULE_OR ? v || mine : v && mine;
 	store(n->active, r, v);
 	return text_out_add(out, r->name, v ? "Yes" : "No");
@@ -356,8 +358,10 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 			store(n->active, r, v);
 		return 0;
 	}
-	if (k == KEY_FirstBurstLength && n->iser && n->unsolicited)
-		mine = MIN(mine, n->unsolicited);
+	if (k == KEY_FirstBurstLength && n->iser && n->limits.unsolicited)
+		mine = MIN(mine, n->limits.unsolicited);
+	if (k == KEY_TargetRecvDataSegmentLength && n->limits.recv_dsl)
+		mine = MIN(mine, n->limits.recv_dsl);
 	v = r->rule == RULE_MIN ? MIN(v, mine) : MAX(v, mine);
 	/* 13.16: tasks and session end with their connections here (no ErrorRecoveryLevel 2), so that is said. */
 	if (k == KEY_DefaultTime2Retain)

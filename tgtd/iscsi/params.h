@@ -87,13 +87,20 @@ bool iscsi_offer_get(const struct iscsi_offer *o, unsigned index, const char **k
 /* The same for what is in force in a session. */
 bool iscsi_params_get(const struct iscsi_params *p, unsigned index, const char **key, char *value, size_t len);
 
+/* What the receives of an iSER connection can take, whatever the target would accept. */
+struct iscsi_limits {
+	uint32_t recv_dsl;     /* TargetRecvDataSegmentLength at most; 0: as the target is set */
+	uint32_t unsolicited;  /* FirstBurstLength at most, for unsolicited Data-Out; 0: InitialR2T stays Yes */
+	bool no_immediate;     /* ImmediateData stays No */
+};
+
 /* One negotiation: of a login, or of a text exchange in full feature phase. */
 struct iscsi_nego {
 	const struct iscsi_offer *mine;
 	struct iscsi_params *active;
 	bool iser, discovery, leading, ffp;
 	uint64_t seen, answered; /* bit per enum iscsi_key */
-	uint32_t unsolicited;	 /* iSER: bytes of unsolicited Data-Out that a command may bring; 0 none */
+	struct iscsi_limits limits; /* iSER */
 	bool declared_mrdsl;
 	uint32_t not_understood; /* keys of others, limited */
 };

@@ -37,6 +37,7 @@
 #include "tgtd/scsi/cmd.h"
 
 struct iscsi_conn;
+struct iscsi_limits;
 struct iscsi_task;
 
 /* ---- one outgoing PDU ------------------------------------------------------------------------------ */
@@ -89,9 +90,8 @@ struct iscsi_transport {
 	 * received right after the final response (iSER: buffers posted). 0 or -errno (login fails with
 	 * 0302). May be NULL. */
 	int (*ffp_prepare)(struct iscsi_conn *conn);
-	/* How many bytes of unsolicited Data-Out PDUs a command may bring on @conn: FirstBurstLength is cut to
-	 * that. 0: none, InitialR2T stays Yes. NULL: as the target is set. Asked in iscsi_conn_init(). */
-	uint32_t (*unsolicited)(const struct iscsi_conn *conn);
+	/* iSER: what the receives of @conn can take. Asked in iscsi_conn_init(). */
+	void (*limits)(const struct iscsi_conn *conn, struct iscsi_limits *out);
 	/* Leaves conn->loop; nothing is being sent, received bytes that are not yet parsed are kept. */
 	void (*detach)(struct iscsi_conn *conn);
 	/* The memory, after iscsi_conn_closed(). On main. */

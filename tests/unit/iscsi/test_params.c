@@ -164,16 +164,23 @@ START_TEST(iser_unsolicited)
 	ck_assert_str_eq(offer(&f, "FirstBurstLength", "262144"), "FirstBurstLength=262144");
 	text_out_fini(&f.out);
 	begin(&f, true, false, true, false);
-	f.n.unsolicited = 65536;
+	f.n.limits.unsolicited = 65536;
 	ck_assert_str_eq(offer(&f, "InitialR2T", "No"), "InitialR2T=No");
 	ck_assert_str_eq(offer(&f, "FirstBurstLength", "262144"), "FirstBurstLength=65536");
 	ck_assert(!f.p.initial_r2t);
 	ck_assert_uint_eq(f.p.first_burst, 65536);
 	text_out_fini(&f.out);
 	begin(&f, true, false, true, false);
-	f.n.unsolicited = 65536;
+	f.n.limits.unsolicited = 65536;
 	ck_assert_str_eq(offer(&f, "InitialR2T", "Yes"), "InitialR2T=Yes");
 	ck_assert_str_eq(offer(&f, "FirstBurstLength", "8192"), "FirstBurstLength=8192");
+	text_out_fini(&f.out);
+	begin(&f, true, false, true, false);
+	f.n.limits = (struct iscsi_limits){ .recv_dsl = 512, .no_immediate = true };
+	ck_assert_str_eq(offer(&f, "TargetRecvDataSegmentLength", "8192"), "TargetRecvDataSegmentLength=512");
+	ck_assert_str_eq(offer(&f, "ImmediateData", "Yes"), "ImmediateData=No");
+	ck_assert_str_eq(offer(&f, "InitialR2T", "No"), "InitialR2T=Yes");
+	ck_assert(!f.p.immediate_data);
 	text_out_fini(&f.out);
 	begin(&f, false, false, true, false); /* TCP: as the target is set */
 	ck_assert_str_eq(offer(&f, "InitialR2T", "No"), "InitialR2T=No");

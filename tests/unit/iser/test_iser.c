@@ -141,10 +141,11 @@ START_TEST(login_read_write)
 	/* A receive for everything the window allows, and nothing found empty. */
 	receives = rdmafake_receives(&i.peer);
 	ck_assert_uint_ge(receives, 128 + 32);
+	wire_pattern(out, BIG, 1);
+	ini_prime(&i);
 	regs = fake.registrations;
 	copied = metric_read(M_iser_copied_bytes);
 	params = metric_read(M_iser_param_bytes);
-	wire_pattern(out, BIG, 1);
 	ck_assert_uint_eq(ini_rw(&i, true, 0, BIG / 512 / 2, out, 0), 0);
 	ck_assert_uint_eq(ini_rw(&i, true, BIG / 512 / 2, BIG / 512 / 2, out + BIG / 2, 8192), 0);
 	ck_assert_uint_eq(ini_rw(&i, true, 5, 3, out + 5 * 512, 3 * 512), 0); /* all immediate */

@@ -81,6 +81,7 @@ static void limit_works(void)
 
 	ini_target_start("");
 	ini_up(&i, 1, 0x80);
+	ini_prime(&i);
 	wire_pattern(out, BIG, 77);
 	ck_assert_uint_eq(ini_rw(&i, true, 1, BIG / 512 - 1, out, 0), 0);
 	ck_assert_uint_eq(ini_rw(&i, false, 1, BIG / 512 - 1, in, 0), 0);
@@ -155,10 +156,14 @@ START_TEST(limit_max_msg)
 END_TEST
 START_TEST(limit_max_mr_size)
 {
+	struct arena_conf conf = { .name = "test", .node = -1, .block_size = 4096, .nblocks = 4096 };
+	struct arena *a = arena_create(&conf);
+
+	ck_assert_ptr_nonnull(a);
 	fake.attr.max_mr_size = 3u << 20; /* pieces of 2 MiB */
 	limit_works();
-	ck_assert_uint_ge(fake.registrations, 16 / 2);
-	ck_assert_uint_eq(metric_read(M_iser_copied_bytes), 0);
+	ck_assert_uint_ge(fake.registrations, 16 / 2 + 2);
+	arena_destroy(a);
 }
 END_TEST
 /* Too little for an arena, enough for the connection itself: all data is copied. */
