@@ -40,6 +40,7 @@
 #include "cache/buf.h"
 #include "events/list.h"
 #include "events/loop.h"
+#include "events/metrics.h"
 #include "events/topology.h"
 
 enum blk_op {
@@ -161,6 +162,25 @@ struct blk {
 /* The choke point: checks range, alignment and flags (so devices need not), counts, then calls the
  * device. On any loop. See above for the result. */
 bool blk_submit(struct blk *blk, struct blk_req *req) must_check;
+/*
+ * blk_submit() for those who have checked as much themselves: @req is a READ without INTO, not empty, aligned,
+ * inside the device and no longer than max_len; its list is empty. One test of the device, and a call.
+ */
+static inline bool blk_read_checked(struct blk *blk, struct blk_req *req)
+{
+	ASSERT(req->op == BLK_READ && !(req->flags & BLK_F_INTO) && req->data.n == 0);
+	ASSERT(req->len && req->len <= blk->max_len && !((req->offset | req->len) & (blk->block_size - 1)));
+	if (unlikely(!(blk->caps & BLK_CAP_OWN_MEMORY)))
+		return blk_submit(blk, req);
+	req->blk = blk;
+	req->home = loop_current();
+	/* Only what reaches a backing store counts. */
+	if (!blk->lower) {
+		metric_inc(M_store_reads);
+		metric_add(M_store_read_bytes, req->len);
+	}
+	return blk->ops->read(blk, req);
+}
 /* op WRITE or COMPARE_AND_WRITE; offset, len, flags, done set. Same result convention; on success
  * req->data has the fragments to fill. May wait for free blocks (flow control, R15). */
 bool blk_write_prepare(struct blk *blk, struct blk_req *req) must_check;
@@ -173,13 +193,13 @@ void blk_close(struct blk *blk);
 
 /* Once per request object; it may then be used for any number of requests. */
 void blk_req_init(struct blk_req *req);
-/* Puts the data references of a completed request. */
 static inline void blk_hint(struct blk *blk, uint64_t offset, bool write)
 {
 	if (blk->ops->hint)
 		blk->ops->hint(blk, offset, write);
 }
 
+/* Puts the data references of a completed request. */
 static inline void blk_req_release(struct blk_req *req)
 {
 	frags_put(&req->data);

@@ -82,7 +82,7 @@ int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct buf *
 	return 0;
 }
 
-void frags_put(struct frags *f)
+void frags_put_more(struct frags *f)
 {
 	for (uint32_t i = 0; i < f->n; i++)
 		for (uint32_t k = 0; k < f->v[i].nbufs; k++)

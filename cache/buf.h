@@ -136,7 +136,18 @@ static inline void frags_forget(struct frags *f)
 	f->len = 0;
 }
 /* Puts all references and empties the list. */
-void frags_put(struct frags *f);
+void frags_put_more(struct frags *f);
+static inline void frags_put(struct frags *f)
+{
+	if (likely(f->n == 1 && f->v[0].nbufs == 1)) { /* a request inside one block */
+		struct buf *b = f->v[0].buf;
+
+		frags_forget(f);
+		buf_put(b);
+		return;
+	}
+	frags_put_more(f);
+}
 /* @to becomes what @from was (must be empty before); @from is empty. */
 void frags_move(struct frags *to, struct frags *from);
 /* Copies between the list's bytes [off, off+len) and flat memory. */

@@ -25,7 +25,7 @@ struct loop_hooks loop_hooks;
 
 static void count(uint64_t *figure, uint64_t n)
 {
-	__atomic_store_n(figure, *figure + n, __ATOMIC_RELAXED);
+	figure_add(figure, n);
 }
 
 /* ---- waking ---------------------------------------------------------------------------------- */

@@ -33,8 +33,7 @@ void metrics_register_thread(void);
 
 static inline void metric_add(enum metric m, uint64_t n)
 {
-	uint64_t *p = &metric_shard_->v[m];
-	__atomic_store_n(p, __atomic_load_n(p, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+	figure_add(&metric_shard_->v[m], n);
 }
 static inline void metric_inc(enum metric m)
 {

@@ -161,6 +161,8 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 	conn->sess = s;
 	conn->rx_max = conn->tp->iser ? conn->params.target_recv_dsl : conn->params.max_recv_dsl;
 	conn->collapse = !conn->tp->iser && !conn->params.error_recovery_level;
+	conn->plain = conn->collapse && !s->discovery;
+	conn->whole_max = conn->plain ? MIN(conn->params.max_xmit_dsl, conn->params.max_burst) : 0;
 	list_add_tail(&s->conns, &conn->sess_link);
 	if (!iscsi_conn_event(conn, CONN_EV_LOGIN_DONE))
 		return;

@@ -48,9 +48,11 @@ struct iscsi_conn {
 	const struct iscsi_transport *tp;
 	struct iscsi_session *sess; /* NULL before login ends */
 	struct loop *loop;
+	/* One word: see iscsi_conn_at_ease(). */
 	uint8_t state;		/* enum iscsi_conn_state */
 	bool rx_stopped;	/* see transport.h */
 	bool failed;		/* ->close has been called or is about to be */
+	bool plain;		/* full feature phase of a normal session, and ->collapse */
 	bool close_flush;	/* ... after what is queued has left */
 	bool tp_closed;		/* iscsi_conn_closed() came */
 	bool cleaned;		/* and nothing is left of it on its loop */
@@ -64,6 +66,7 @@ struct iscsi_conn {
 	struct iscsi_ctl *rx_ctl;
 	uint32_t rx_len;
 	uint32_t rx_max;	/* the longest data segment that a header may announce now */
+	uint32_t whole_max;	/* Data-In with its status is one PDU up to here */
 	bool collapse;		/* status in the last Data-In: TCP at ErrorRecoveryLevel 0 */
 	uint8_t rx_bhs[ISCSI_BHS_LEN]; /* for a Reject */
 	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed in, set before iscsi_rx_pdu() */
@@ -117,6 +120,12 @@ static inline uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn)
 static inline bool iscsi_rx_open(const struct iscsi_conn *conn)
 {
 	return conn->rx_task || conn->rx_ctl;
+}
+
+/* Nothing is wrong with it, or special about it: what most commands need may take the shortest way. */
+static inline bool iscsi_conn_at_ease(const struct iscsi_conn *conn)
+{
+	return conn->state == S5_LOGGED_IN && !conn->rx_stopped && !conn->failed && conn->plain;
 }
 
 /* Performs and logs a transition; an illegal one ends the connection. False then. */

@@ -120,9 +120,54 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	return len;
 }
 
-static void data_done(struct iscsi_pdu *pdu)
+/* Every field as iscsi_datain_header() and stamp() would have it. */
+void iscsi_datain_whole(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs)
+{
+	struct iscsi_session *s = conn->sess;
+	struct iscsi_task *t = pdu->task;
+	uint32_t len = pdu->seg_end, max;
+
+	ASSERT(pdu->flags == PDU_F_WHOLE && !pdu->seg_off && len && len <= conn->whole_max);
+	ASSERT(t->burst_left == conn->params.max_burst && t->in_window && t->hashed);
+	s->in_window--;
+	t->in_window = false;
+	iscsi_session_task_del(s, t);
+	max = s->exp_cmd_sn + s->window - 1 - s->in_window;
+	ASSERT(sn_le(s->max_cmd_sn, max));
+	__atomic_store_n(&s->max_cmd_sn, max, __ATOMIC_RELAXED);
+	pdu->stat_sn = conn->stat_sn++;
+	pdu->seg_off = len;
+	put_be32(bhs, (uint32_t)ISCSI_DATA_IN << 24 |
+			      (uint32_t)(BHS_FINAL | BHS_DATAIN_STATUS | t->residual_flags) << 16 | t->cmd.status);
+	put_be32(bhs + 4, len); /* TotalAHSLength 0 */
+	memset(bhs + BHS_LUN, 0, 8);
+	put_be32(bhs + BHS_ITT, t->itt);
+	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+	put_be32(bhs + BHS_STAT_SN, pdu->stat_sn);
+	put_be32(bhs + BHS_EXP_CMD_SN, s->exp_cmd_sn);
+	put_be32(bhs + BHS_MAX_CMD_SN, max);
+	put_be32(bhs + BHS_DATA_SN, t->data_sn++);
+	put_be32(bhs + BHS_BUFFER_OFFSET, (uint32_t)pdu->seg->off);
+	put_be32(bhs + BHS_RESIDUAL, t->residual);
+}
+
+void iscsi_data_sent(struct iscsi_pdu *pdu)
 {
 	struct iscsi_task *t = pdu->task;
+	struct iscsi_conn *conn = t->conn;
+
+	/* Data and status in one: all of the task is over. */
+	if (likely(t->standing ==
+		   ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .started = true, .completed = true)) &&
+	    likely(conn->plain && !t->cmd.dir_out)) {
+		ASSERT(!t->kept && !t->out.fetching && conn->rx_task != t);
+		scsi_cmd_sent(&t->cmd, pdu->seg);
+		list_del(&t->link);
+		iscsi_task_put(t);
+		if (unlikely(conn->tp_closed))
+			iscsi_conn_check_cleaned(conn);
+		return;
+	}
 
 	/* It may bring the next segment, or the command's end. */
 	if (pdu->flags & PDU_F_RESENT)
@@ -144,7 +189,7 @@ static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)
 	p->seg = seg;
 	p->seg_off = 0;
 	p->seg_end = seg->len;
-	p->done = data_done;
+	p->done = iscsi_data_sent;
 	t->pdus_out++;
 	t->conn->tp->send_data(t->conn, p);
 }
@@ -254,10 +299,31 @@ void iscsi_task_respond(struct iscsi_task *t)
 void iscsi_op_complete(struct scsi_cmd *c)
 {
 	struct iscsi_task *t = iscsi_task_of(c);
-	struct iscsi_session *s = t->conn->sess;
+	struct iscsi_conn *conn = t->conn;
+	struct iscsi_session *s = conn->sess;
 
 	ASSERT_ON_LOOP(t->conn->loop);
 	ASSERT(t->started && !t->completed);
+	/* A read that went well and brought what was expected: its last bytes take the status along. */
+	if (likely(t->standing ==
+		   ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true, .started = true)) &&
+	    likely(c->tail && c->in_total == c->edtl_in && !c->dir_out) &&
+	    likely(c->status == SAM_GOOD && !c->aborted && !conn->failed && conn->plain)) {
+		struct iscsi_pdu *p = likely(c->tail == &c->seg[0]) ? &t->data[0] : &t->data[1];
+
+		ASSERT(c->tail->len && p->seg == c->tail && !t->residual && !t->residual_flags);
+		t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true, .hashed = true,
+					     .started = true, .completed = true);
+		p->kind = PDU_DATA_IN;
+		p->flags = PDU_F_WHOLE;
+		p->seg_off = 0;
+		p->seg_end = c->tail->len;
+		p->done = iscsi_data_sent;
+		conn->tp->send_data(conn, p);
+		if (unlikely(!list_empty(&s->waits)))
+			iscsi_session_task_ended(s);
+		return;
+	}
 	t->completed = true;
 	if (unlikely(c->aborted && (t->reply_full || t->crc_error))) {
 		/* The command ended because we could not bring it its data. */

@@ -107,8 +107,6 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	c->nexus = &s->nexus;
 	c->lun = get_be64(bhs + BHS_LUN);
 	memcpy(t->cdb, bhs + BHS_CDB, 16);
-	c->cdb = t->cdb;
-	c->cdb_len = 16;
 	if (unlikely(x.cdb_rest)) {
 		t->cdb_long = malloc(16 + x.cdb_rest_len);
 		if (!t->cdb_long) {
@@ -116,6 +114,7 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 			iscsi_conn_fail(conn, "out of memory");
 			return;
 		}
+		t->has_cdb_long = true;
 		memcpy(t->cdb_long, bhs + BHS_CDB, 16);
 		memcpy(t->cdb_long + 16, x.cdb_rest, x.cdb_rest_len);
 		c->cdb = t->cdb_long;
@@ -158,6 +157,69 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	/* With immediate data the next one waits for it (iscsi_rx_end()), as if both had come in order. */
 	else if (!dlen)
 		iscsi_session_run_held(s);
+}
+
+/*
+ * command_begin() for a read that is as nearly all are (iscsi_bhs_is_read()), next in order, on a connection with
+ * nothing special about it: asks all that the long way asks, most of it at once.
+ */
+bool iscsi_rx_read(struct iscsi_conn *conn, const uint8_t *bhs)
+{
+	struct iscsi_session *s = conn->sess;
+	struct iscsi_task *t = iscsi_task_cache_, **bucket;
+	uint32_t itt = get_be32(bhs + BHS_ITT), cmd_sn = get_be32(bhs + BHS_CMD_SN), edtl, acked;
+	struct scsi_cmd *c;
+
+	ASSERT_ON_LOOP(conn->loop);
+	if (unlikely(!iscsi_conn_at_ease(conn) || !t || itt == ISCSI_TAG_NONE))
+		return false;
+	if (unlikely(cmd_sn != s->exp_cmd_sn || sn_lt(s->max_cmd_sn, cmd_sn)))
+		return false;
+	bucket = &s->tasks[iscsi_itt_bucket(itt)];
+	for (const struct iscsi_task *u = *bucket; unlikely(u != NULL); u = u->hash_next)
+		if (unlikely(u->itt == itt))
+			return false;
+	ASSERT(!conn->rx_task && !conn->rx_ctl && list_empty(&conn->unacked));
+	acked = get_be32(bhs + BHS_EXP_STAT_SN);
+	if (likely(acked - conn->exp_stat_sn <= conn->stat_sn - conn->exp_stat_sn))
+		conn->exp_stat_sn = acked;
+
+	iscsi_task_cache_ = t->hash_next;
+	ASSERT(t->state == TASK_FREE);
+	t->conn = conn;
+	t->standing = ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true, .started = true);
+	edtl = get_be32(bhs + BHS_EDTL);
+	t->itt = itt;
+	t->cmd_sn = cmd_sn;
+	t->edtl = edtl;
+	t->data_sn = 0;
+	t->burst_left = conn->params.max_burst;
+	t->residual = 0;
+	t->residual_flags = 0;
+	t->serial = s->next_serial++;
+	t->hash_next = *bucket;
+	*bucket = t;
+	list_add_tail(&conn->tasks, &t->link);
+	memcpy(t->cdb, bhs + BHS_CDB, 16);
+	c = &t->cmd;
+	ASSERT(c->cdb == t->cdb && c->cdb_len == 16);
+	c->nexus = &s->nexus;
+	c->lun = get_be64(bhs + BHS_LUN);
+	c->attr = bhs[1] & BHS_CMD_ATTR;
+	c->priority = 0;
+	c->dir_in = true;
+	c->dir_out = false;
+	c->edtl_in = edtl;
+	c->edtl_out = 0;
+	c->tag = itt;
+	c->immediate = 0;
+
+	__atomic_store_n(&s->exp_cmd_sn, cmd_sn + 1, __ATOMIC_RELAXED); /* taken */
+	s->in_window++;
+	metric_inc(M_iscsi_commands);
+	scsi_cmd_start(c);
+	iscsi_session_run_held(s);
+	return true;
 }
 
 /* ---- Data-Out (11.7) --------------------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
 
 /* ---- the thread's cache ---------------------------------------------------------------------------------- */
 
-static __thread struct iscsi_task *cache; /* linked by hash_next */
+__thread struct iscsi_task *iscsi_task_cache_;
 static __thread bool cache_registered;
 static pthread_key_t cache_key;
 static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
@@ -20,10 +20,10 @@ static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
 static void cache_free(void *unused)
 {
 	(void)unused;
-	while (cache) {
-		struct iscsi_task *t = cache;
+	while (iscsi_task_cache_) {
+		struct iscsi_task *t = iscsi_task_cache_;
 
-		cache = t->hash_next;
+		iscsi_task_cache_ = t->hash_next;
 		scsi_cmd_fini(&t->cmd);
 		free(t->out.r2t);
 		free(t->sent);
@@ -61,41 +61,34 @@ static struct iscsi_task *make(void)
 	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
 		list_init(&t->data[i].link);
 		t->data[i].task = t;
+		t->data[i].seg = &t->cmd.seg[i];
 	}
 	list_init(&t->rsp.link);
 	t->rsp.task = t;
+	t->cmd.cdb = t->cdb;
+	t->cmd.cdb_len = 16;
 	return t;
 }
 
 struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn)
 {
-	struct iscsi_task *t = cache;
+	struct iscsi_task *t = iscsi_task_cache_;
 
 	if (likely(t))
-		cache = t->hash_next;
+		iscsi_task_cache_ = t->hash_next;
 	else
 		t = make();
 	if (unlikely(!t))
 		return NULL;
 	ASSERT(t->state == TASK_FREE);
 	t->conn = conn;
-	t->in_window = t->is_immediate = t->aborting = t->reply_full = t->crc_error = t->hashed = false;
-	t->started = t->completed = false;
-	t->pdus_out = 0;
+	t->standing = ISCSI_STANDING(.state = TASK_FREE);
 	t->data_sn = 0;
 	t->residual = 0;
 	t->residual_flags = 0;
-	t->cdb_long = NULL;
 	t->ack_ttt = ISCSI_TAG_NONE;
 	list_add_tail(&conn->tasks, &t->link);
 	return t;
-}
-
-void iscsi_task_put(struct iscsi_task *t)
-{
-	t->state = TASK_FREE;
-	t->hash_next = cache;
-	cache = t;
 }
 
 /* ---- ending ------------------------------------------------------------------------------------------------ */
@@ -115,9 +108,10 @@ void iscsi_task_end(struct iscsi_task *t)
 		iscsi_dataout_fini(t);
 	if (t->started)
 		scsi_cmd_end(&t->cmd);
-	if (unlikely(t->cdb_long)) {
+	if (unlikely(t->has_cdb_long)) {
 		free(t->cdb_long);
-		t->cdb_long = NULL;
+		t->cmd.cdb = t->cdb;
+		t->cmd.cdb_len = 16;
 	}
 	if (t->in_window)
 		s->in_window--;

@@ -39,6 +39,30 @@ struct iscsi_sent {
 	uint8_t flags; /* byte 1 of its header */
 };
 
+/* Where a task stands: eight bytes that are stored and compared as one. */
+#define ISCSI_TASK_STANDING                                                        \
+	uint8_t state;	       /* enum iscsi_task_state */                         \
+	uint8_t pdus_out;      /* with the transport */                            \
+	bool in_window;	       /* counts in session->in_window */                  \
+	bool hashed;	       /* in session->tasks */                             \
+	bool started;	       /* scsi_cmd_start() was called */                   \
+	bool completed;	       /* the device server has called complete() */       \
+	bool is_immediate;                                                         \
+	bool aborting : 1;     /* scsi_cmd_abort() was called */                   \
+	bool reply_full : 1;   /* answer TASK SET FULL instead of staying silent */\
+	bool crc_error : 1;    /* a Data-Out was lost for good: CHECK CONDITION */ \
+	bool has_cdb_long : 1; /* ->cdb_long */                                    \
+	bool resending : 1;    /* ErrorRecoveryLevel 1 */
+
+union iscsi_standing {
+	struct {
+		ISCSI_TASK_STANDING
+	};
+	uint64_t word;
+};
+static_assert(sizeof(union iscsi_standing) == 8, "one word");
+#define ISCSI_STANDING(...) (((const union iscsi_standing){ { __VA_ARGS__ } }).word)
+
 struct iscsi_task {
 	struct scsi_cmd cmd; /* ->tag is the ITT */
 	struct iscsi_conn *conn;
@@ -46,16 +70,12 @@ struct iscsi_task {
 	struct list link;    /* conn->tasks */
 	uint32_t itt;
 	uint32_t cmd_sn;
-	uint8_t state;	     /* enum iscsi_task_state */
-	bool in_window;	     /* counts in session->in_window */
-	bool is_immediate;
-	bool aborting;	     /* scsi_cmd_abort() was called */
-	bool started;	     /* scsi_cmd_start() was called */
-	bool completed;	     /* the device server has called complete() */
-	bool reply_full;     /* answer TASK SET FULL instead of staying silent */
-	bool crc_error;	     /* a Data-Out was lost for good: CHECK CONDITION */
-	bool hashed;
-	uint8_t pdus_out;    /* with the transport */
+	union {
+		struct {
+			ISCSI_TASK_STANDING
+		};
+		uint64_t standing; /* all of it, where it stands as most do */
+	};
 	uint32_t data_sn;    /* of the next Data-In */
 	uint32_t burst_left; /* bytes until the F bit is due */
 	uint32_t residual;
@@ -71,7 +91,6 @@ struct iscsi_task {
 	uint32_t ack_ttt;    /* of the DataACK that is asked for */
 	uint32_t seg_end_sn[SCSI_CMD_SEGS]; /* DataSN behind the segment */
 	uint8_t kept;	     /* bit per segment */
-	bool resending;
 	uint64_t tp_word[4]; /* the transport's; conn->rx_word of the command PDU (iSER: STags, base offsets) */
 	uint64_t serial;     /* order of arrival in the session */
 	uint8_t *cdb_long;   /* CDB longer than 16 bytes */
@@ -84,9 +103,17 @@ static inline struct iscsi_task *iscsi_task_of(struct scsi_cmd *cmd)
 	return container_of(cmd, struct iscsi_task, cmd);
 }
 
+/* Idle tasks of this thread, linked by hash_next. */
+extern __thread struct iscsi_task *iscsi_task_cache_;
+
 /* A fresh task on this thread; NULL when memory is short. */
 struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn);
 /* All its PDUs and segments are back. */
-void iscsi_task_put(struct iscsi_task *task);
+static inline void iscsi_task_put(struct iscsi_task *t)
+{
+	t->state = TASK_FREE;
+	t->hash_next = iscsi_task_cache_;
+	iscsi_task_cache_ = t;
+}
 
 #endif

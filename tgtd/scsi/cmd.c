@@ -5,7 +5,7 @@
  * store, work on the helper thread. Media transfers are in media.c.
  */
 #include <stdlib.h>
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/media.h"
 
 void scsi_cmd_init(struct scsi_cmd *cmd)
 {
@@ -54,7 +54,7 @@ bool scsi_cmd_on(const struct scsi_cmd *cmd, const struct scsi_lu *lu)
 /* SAM-5 4.7.7.5.1: the REPORT LUNS well known logical unit, C101h in extended addressing. */
 #define WLUN_REPORT_LUNS 0xc101000000000000ull
 
-static void run_without_lu(struct scsi_cmd *cmd)
+static __attribute__((noinline, cold)) void run_without_lu(struct scsi_cmd *cmd)
 {
 	const struct scsi_op *op;
 	bool no_sa;
@@ -77,7 +77,7 @@ static void run_without_lu(struct scsi_cmd *cmd)
 }
 
 /* First CDB bit that the table does not allow. */
-static void reject_reserved_bits(struct scsi_cmd *cmd, const struct scsi_op *op)
+static __attribute__((noinline, cold)) void reject_reserved_bits(struct scsi_cmd *cmd, const struct scsi_op *op)
 {
 	for (unsigned i = 1; i < op->len && i < 16; i++) {
 		uint8_t bad = cmd->cdb[i] & (uint8_t)~op->usage[i];
@@ -99,7 +99,8 @@ static inline bool reserved_bits(const uint8_t *cdb, const struct scsi_op *op)
 static inline void start(struct scsi_cmd *cmd, uint32_t state)
 {
 	struct scsi_nexus *n = cmd->nexus;
-	uint32_t lun = scsi_lun_decode(cmd->lun);
+	const uint8_t *cdb = cmd->cdb;
+	uint32_t lun = scsi_lun_index(cmd->lun);
 	struct scsi_itl *itl;
 	const struct scsi_op *op;
 	uint32_t bits;
@@ -110,14 +111,12 @@ static inline void start(struct scsi_cmd *cmd, uint32_t state)
 	cmd->status = SAM_GOOD;
 	cmd->sense_len = 0;
 	cmd->aborted = false;
+	cmd->nsegs_busy = 0;
+	cmd->err = 0;
+	cmd->state = CMD_ACTIVE | state;
 	cmd->in_total = cmd->out_total = 0;
 	cmd->tail = NULL;
-	cmd->state = CMD_ACTIVE | state;
-	cmd->err = 0;
-	cmd->nsegs_busy = 0;
-	cmd->step = 0;
-	cmd->fini = NULL;
-	cmd->cancel = NULL;
+	ASSERT(!cmd->step && !cmd->fini && !cmd->cancel);
 
 	itl = likely(lun < n->nitl) ? n->itl[lun] : NULL;
 	if (unlikely(!itl)) {
@@ -132,16 +131,16 @@ static inline void start(struct scsi_cmd *cmd, uint32_t state)
 	scsi_itl_count(itl, 1);
 	if (unlikely(cmd->attr == SCSI_ATTR_ORDERED) && scsi_order_hold(cmd))
 		return;
-	op = itl->lu->ops[cmd->cdb[0]];
-	if (unlikely(!op || op->sa != OP_NO_SA || op->len > cmd->cdb_len))
-		op = scsi_op_find(itl->lu->ops, cmd->cdb, cmd->cdb_len, &no_sa);
+	op = itl->lu->ops[cdb[0]];
+	if (unlikely(!op) || unlikely(op->sa != OP_NO_SA || op->len > cmd->cdb_len))
+		op = scsi_op_find(itl->lu->ops, cdb, cmd->cdb_len, &no_sa);
 	cmd->op = op;
 	if (unlikely(!op)) {
 		uint32_t ua = atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_UA | GATE_HOLD);
 		if (ua && !scsi_gate_pass(cmd, ua))
 			return;
 		if (no_sa) /* SPC-4 4.3.4.2: the SERVICE ACTION field is wrong */
-			scsi_bad_cdb(cmd, cmd->cdb[0] == 0x7f ? 8 : 1, 4);
+			scsi_bad_cdb(cmd, cdb[0] == 0x7f ? 8 : 1, 4);
 		else
 			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2000); /* INVALID COMMAND OPERATION CODE */
 		return;
@@ -150,11 +149,14 @@ static inline void start(struct scsi_cmd *cmd, uint32_t state)
 		atomic_load_explicit(&n->gate, memory_order_relaxed)) & op->gate;
 	if (unlikely(bits) && !scsi_gate_pass(cmd, bits))
 		return;
-	if (unlikely(reserved_bits(cmd->cdb, op))) {
+	if (unlikely(reserved_bits(cdb, op))) {
 		reject_reserved_bits(cmd, op);
 		return;
 	}
-	op->run(cmd);
+	if (likely(op->run == op_read10)) /* what most commands are: no call */
+		scsi_read_begin(cmd, get_be32(cdb + 2), get_be16(cdb + 7), cdb[1]);
+	else
+		op->run(cmd);
 }
 
 void scsi_cmd_start(struct scsi_cmd *cmd)
@@ -171,7 +173,7 @@ void scsi_cmd_restart(struct scsi_cmd *cmd)
 
 void scsi_cmd_hint(struct scsi_nexus *n, uint64_t lun, const uint8_t *cdb)
 {
-	uint32_t at = scsi_lun_decode(lun);
+	uint32_t at = scsi_lun_index(lun);
 	struct scsi_itl *itl = at < n->nitl ? n->itl[at] : NULL;
 	uint64_t lba;
 
@@ -198,7 +200,7 @@ void scsi_done(struct scsi_cmd *cmd)
 	ASSERT(!(cmd->state & CMD_DONE));
 	ASSERT(cmd->nsegs_busy == 0);
 	ASSERT(!(cmd->state & (CMD_HELD | CMD_JOB | CMD_POSTED)));
-	if (unlikely(cmd->fini != NULL)) {
+	if (unlikely(!(cmd->state & CMD_MEDIA)) && cmd->fini) {
 		void (*fini)(struct scsi_cmd *) = cmd->fini;
 		cmd->fini = NULL;
 		fini(cmd);
@@ -237,7 +239,29 @@ void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 	scsi_done(cmd);
 }
 
-void scsi_cmd_end(struct scsi_cmd *cmd)
+static inline void itl_quiet(struct scsi_itl *itl)
+{
+	ASSERT(itl->inflight > 0);
+	scsi_itl_count(itl, -1);
+	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) && itl->inflight == itl->pins)
+		scsi_order_next(itl);
+	if (unlikely(itl->quiet != NULL) && itl->inflight == 0) {
+		void (*quiet)(struct scsi_itl *) = itl->quiet;
+		itl->quiet = NULL;
+		quiet(itl);
+	}
+}
+
+static __attribute__((noinline)) void clean_up(struct scsi_cmd *cmd)
+{
+	free(cmd->heap);
+	cmd->heap = NULL;
+	cmd->heap_len = 0;
+	cmd->step = 0;
+	cmd->cancel = NULL;
+}
+
+static inline void end(struct scsi_cmd *cmd)
 {
 	struct scsi_itl *itl = cmd->itl;
 
@@ -246,18 +270,28 @@ void scsi_cmd_end(struct scsi_cmd *cmd)
 		ASSERT(cmd->seg[i].state == SEG_IDLE);
 		ASSERT(cmd->seg[i].io.data.n == 0);
 	}
-	if (unlikely(cmd->heap != NULL)) {
-		free(cmd->heap);
-		cmd->heap = NULL;
-		cmd->heap_len = 0;
-	}
+	if (unlikely(!(cmd->state & CMD_MEDIA)))
+		clean_up(cmd);
 	cmd->itl = NULL;
 	cmd->lu = NULL;
 	cmd->tail = NULL;
 	cmd->state = 0;
 	if (unlikely(!itl))
 		return;
-	scsi_itl_quiet(itl);
+	itl_quiet(itl);
+}
+
+void scsi_cmd_end(struct scsi_cmd *cmd)
+{
+	end(cmd);
+}
+
+void scsi_cmd_sent(struct scsi_cmd *cmd, struct scsi_seg *tail)
+{
+	ASSERT(tail->state == SEG_WIRE && (cmd->state & CMD_DONE));
+	blk_req_release(&tail->io);
+	tail->state = SEG_IDLE;
+	end(cmd);
 }
 
 void scsi_itl_unpin(struct scsi_itl *itl)
@@ -269,15 +303,7 @@ void scsi_itl_unpin(struct scsi_itl *itl)
 
 void scsi_itl_quiet(struct scsi_itl *itl)
 {
-	ASSERT(itl->inflight > 0);
-	scsi_itl_count(itl, -1);
-	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) && itl->inflight == itl->pins)
-		scsi_order_next(itl);
-	if (unlikely(itl->quiet != NULL) && itl->inflight == 0) {
-		void (*quiet)(struct scsi_itl *) = itl->quiet;
-		itl->quiet = NULL;
-		quiet(itl);
-	}
+	itl_quiet(itl);
 }
 
 /* ---- aborting ------------------------------------------------------------------------------------- */

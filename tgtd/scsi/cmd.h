@@ -82,10 +82,13 @@ struct scsi_cmd {
 	uint64_t tag;		/* task tag within the nexus */
 	uint32_t immediate;	/* bytes of data-out that came with the command (a hint) */
 
-	/* ---- result, valid in complete() ---- */
+	/* ---- result, valid in complete(); what is zero at the start lies together, to be stored at once ---- */
 	uint8_t status;		/* enum scsi_status */
 	uint8_t sense_len;
 	bool aborted;		/* no response is to be sent (SAM-5: aborted, TAS = 0) */
+	uint8_t nsegs_busy;	/* the device server's: segments at the store or being fetched */
+	int32_t err;		/* the device server's: first failure of a media transfer, reported when all is quiet */
+	uint32_t state;		/* the device server's: CMD_* bits of lu.h */
 	uint64_t in_total;	/* what the CDB would transfer in / out, uncut by the EDTL: for residuals */
 	uint64_t out_total;
 	struct scsi_seg *tail;	/* data-in to leave together with the status, or NULL */
@@ -103,10 +106,7 @@ struct scsi_cmd {
 	uint64_t xfer_done;
 	uint64_t err_info;	/* first LBA of the segment that failed */
 	uint64_t start_ns;
-	uint32_t state;		/* CMD_* bits of lu.h */
-	uint8_t nsegs_busy;	/* segments at the store or being fetched */
 	uint8_t step;		/* of a slow command's state machine */
-	int32_t err;		/* first failure of a media transfer, reported when all is quiet */
 	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
 	void (*fini)(struct scsi_cmd *cmd);   /* gives back what ->priv holds, at the end */
 	bool (*cancel)(struct scsi_cmd *cmd); /* of a CMD_JOB: lets the job go on alone; false: too late */
@@ -135,6 +135,8 @@ void scsi_cmd_hint(struct scsi_nexus *nexus, uint64_t lun, const uint8_t *cdb);
 void scsi_seg_fetched(struct scsi_seg *seg, int status);
 /* The wire is done with @seg's bytes. */
 void scsi_seg_sent(struct scsi_seg *seg);
+/* The two above for a command of which nothing but its tail was with the wire. */
+void scsi_cmd_sent(struct scsi_cmd *cmd, struct scsi_seg *tail);
 /* Makes the command end soon: complete() with ->aborted set (or its normal outcome, if that was
  * first). A transport that was asked to fetch or send gives the segment back in the ordinary way,
  * with -ECANCELED. Never calls complete() from inside itself: the outcome arrives later. */
@@ -219,6 +221,13 @@ enum scsi_tmf_response { TMF_COMPLETE, TMF_NO_TASK, TMF_NO_LUN, TMF_STILL_ALLEGI
 
 /* The LUN (0..16383) that an 8-byte LUN field names by peripheral or flat addressing, or UINT32_MAX. */
 uint32_t scsi_lun_decode(uint64_t lun);
+/* The same; those below 256 in peripheral addressing without a call. */
+static inline uint32_t scsi_lun_index(uint64_t lun)
+{
+	uint64_t at = lun << 16 | lun >> 48; /* the first level, and the others (zero) above it */
+
+	return likely(at < 0x100) ? (uint32_t)at : scsi_lun_decode(lun);
+}
 /* Does @cmd (started or not) belong to @lu (NULL: any)? For the transport's abort_all(). */
 bool scsi_cmd_on(const struct scsi_cmd *cmd, const struct scsi_lu *lu);
 

@@ -99,7 +99,7 @@ void scsi_ops_init(void);
 #define UA_MAX 8
 
 /* A figure that one thread writes and any may read. */
-#define stat_add(p, n) __atomic_store_n(p, *(p) + (n), __ATOMIC_RELAXED)
+#define stat_add(p, n) figure_add(p, n)
 
 struct scsi_itl {
 	_Atomic uint32_t gate;	/* own cache line's first word: all that the fast path asks */
@@ -224,6 +224,7 @@ enum {
 	CMD_STORE = 1 << 11,	/* a read segment is at the store */
 	CMD_CAW = 1 << 14,	/* the write is a COMPARE AND WRITE */
 	CMD_FETCHING = 1 << 12, /* a write segment is being prepared or fetched */
+	CMD_MEDIA = 1 << 17,	/* a READ or WRITE and nothing else: no parameter data, no steps, nothing to clean up */
 	CMD_IN_TURN = 1 << 16,	/* its turn has come: GATE_ORDER does not stop it */
 	CMD_ACTIVE = 1 << 15,	/* between start and end */
 	CMD_JOB = 1 << 13,	/* something outside works for it and will call back (slow thread, LU job) */
@@ -272,8 +273,7 @@ void scsi_cmd_restart(struct scsi_cmd *cmd);
 /* Runs held commands after a thaw. */
 void scsi_itl_run_held(struct scsi_itl *itl);
 void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status);
-/* The media transfer engine (media.c): cmd->lba, nblocks set and checked. */
-void scsi_media_read(struct scsi_cmd *cmd);
+/* The media transfer engine (media.c; reads: media.h): cmd->lba, nblocks set and checked. */
 void scsi_media_write(struct scsi_cmd *cmd);
 
 /* ---- nexus.c ------------------------------------------------------------------------------------------------- */
@@ -312,7 +312,7 @@ void scsi_itl_free(struct scsi_itl *itl);
 /* Only nexus->loop counts, so no locked instruction; main may look (lu_busy()). */
 static inline void scsi_itl_count(struct scsi_itl *itl, int by)
 {
-	__atomic_store_n(&itl->inflight, itl->inflight + (uint32_t)by, __ATOMIC_RELAXED);
+	figure_add32(&itl->inflight, (uint32_t)by);
 }
 /* Keeps the I_T_L nexus and its LU from going away. nexus->loop. */
 static inline void scsi_itl_pin(struct scsi_itl *itl)

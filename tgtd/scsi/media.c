@@ -8,7 +8,7 @@
  *          the one before it meanwhile
  *   WRITE  one segment being prepared or fetched at a time, while the store takes the one before it
  */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/media.h"
 
 static struct scsi_seg *idle_seg(struct scsi_cmd *cmd)
 {
@@ -16,12 +16,6 @@ static struct scsi_seg *idle_seg(struct scsi_cmd *cmd)
 		if (cmd->seg[i].state == SEG_IDLE)
 			return &cmd->seg[i];
 	return NULL;
-}
-
-static_assert(CMD_FUA >> 5 == BLK_F_FUA && CMD_DPO >> 5 == BLK_F_DPO, "FUA and DPO move together");
-static inline uint16_t io_flags(const struct scsi_cmd *cmd)
-{
-	return cmd->state >> 5 & (BLK_F_FUA | BLK_F_DPO);
 }
 
 static inline void seg_place(struct scsi_cmd *cmd, struct scsi_seg *seg)
@@ -35,7 +29,7 @@ static inline void seg_place(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	seg->io.offset = (cmd->lba << lu->block_shift) + seg->off;
 	seg->io.len = ALIGN_UP((uint64_t)seg->len, lu->block_size);
 	seg->io.stream = cmd->nexus->id;
-	seg->io.flags = io_flags(cmd);
+	seg->io.flags = scsi_io_flags(cmd->state);
 }
 
 /* A segment failed: remember why; the command ends when nothing is under way any more. */
@@ -85,7 +79,7 @@ static inline bool read_arrived(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	return true;
 }
 
-static void read_io_done(struct blk_req *req)
+void scsi_read_io_done(struct blk_req *req)
 {
 	struct scsi_seg *seg = container_of(req, struct scsi_seg, io);
 	struct scsi_cmd *cmd = seg->cmd;
@@ -111,7 +105,7 @@ static void read_pump(struct scsi_cmd *cmd)
 		}
 		seg_place(cmd, seg);
 		seg->io.op = BLK_READ;
-		seg->io.done = read_io_done;
+		seg->io.done = scsi_read_io_done;
 		seg->state = SEG_STORE;
 		if (!blk_submit(cmd->lu->blk, &seg->io)) {
 			cmd->nsegs_busy++;
@@ -124,50 +118,32 @@ static void read_pump(struct scsi_cmd *cmd)
 	cmd->state &= ~(uint32_t)CMD_PUMPING;
 }
 
-/* The usual case: one segment. */
-static inline void read_whole(struct scsi_cmd *cmd, const struct scsi_lu *lu)
+void scsi_read_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err)
 {
-	struct scsi_seg *seg = &cmd->seg[0];
-	struct blk_req *io = &seg->io;
-
-	cmd->xfer_next = cmd->xfer_end;
-	seg->off = 0;
-	seg->len = (uint32_t)cmd->xfer_end;
-	io->offset = cmd->lba << lu->block_shift;
-	io->len = ALIGN_UP(cmd->xfer_end, (uint64_t)lu->block_size);
-	io->stream = cmd->nexus->id;
-	io->flags = io_flags(cmd);
-	io->op = BLK_READ;
-	io->done = read_io_done;
-	if (likely(blk_submit(lu->blk, io))) {
-		read_arrived(cmd, seg);
-		return;
-	}
-	seg->state = SEG_STORE;
-	cmd->nsegs_busy++;
-	cmd->state |= CMD_STORE;
+	seg_failed(cmd, seg, err);
+	end_failed(cmd);
 }
 
-void scsi_media_read(struct scsi_cmd *cmd)
+void scsi_read_any(struct scsi_cmd *cmd)
 {
 	const struct scsi_lu *lu = cmd->lu;
 	struct scsi_itl *itl = cmd->itl;
 
+	if (unlikely(cmd->nblocks > scsi_max_transfer(lu))) {
+		scsi_range_refuse(cmd, cmd->lba, cmd->nblocks);
+		return;
+	}
 	cmd->xfer_len = cmd->nblocks << lu->block_shift;
 	cmd->in_total = cmd->xfer_len;
-	cmd->state |= CMD_READ;
 	stat_add(&itl->st.rd_subm_cmds, 1);
 	stat_add(&itl->st.rd_subm_bytes, cmd->xfer_len);
 	/* SAM-5 5.4.2: no more than the initiator's buffer takes. */
 	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_in);
-	if (unlikely(cmd->xfer_end == 0)) {
+	cmd->xfer_next = 0;
+	if (unlikely(cmd->xfer_end == 0))
 		scsi_done(cmd);
-	} else if (likely(cmd->xfer_end <= lu->seg_max)) {
-		read_whole(cmd, lu);
-	} else {
-		cmd->xfer_next = 0;
+	else
 		read_pump(cmd);
-	}
 }
 
 void scsi_seg_sent(struct scsi_seg *seg)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* READ and WRITE in all sizes, capacity, SYNCHRONIZE CACHE, PRE-FETCH, defect lists (SBC-4 5). */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/media.h"
 
 bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
 {
@@ -30,67 +30,65 @@ void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks)
 	}
 }
 
-/* DPO is bit 4 and FUA bit 3 of byte 1 wherever there are such bits. */
-static inline void begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t flags, bool write)
+void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
+{
+	if (scsi_range_ok(cmd, lba, nblocks))
+		scsi_bad_cdb(cmd, cmd->cdb[0] >> 5 == 5 ? 6 : 10, -1);
+}
+
+static inline void write_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)
 {
 	const struct scsi_lu *lu = cmd->lu;
 	uint64_t blocks = scsi_lu_blocks(lu);
 
-	if (unlikely(lba > blocks || nblocks > blocks - lba)) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100);
-		return;
-	}
-	if (unlikely(nblocks > scsi_max_transfer(lu))) {
-		scsi_bad_cdb(cmd, cmd->cdb[0] >> 5 == 5 ? 6 : 10, -1);
+	if (unlikely(lba > blocks || nblocks > blocks - lba || nblocks > scsi_max_transfer(lu))) {
+		scsi_range_refuse(cmd, lba, nblocks);
 		return;
 	}
 	cmd->lba = lba;
 	cmd->nblocks = nblocks;
-	cmd->state |= (flags & 0x08 ? CMD_FUA : 0) | (flags & 0x10 ? CMD_DPO : 0);
-	if (write)
-		scsi_media_write(cmd);
-	else
-		scsi_media_read(cmd);
+	cmd->state |= CMD_MEDIA | scsi_cdb_state(byte1);
+	scsi_media_write(cmd);
 }
 
 void op_read6(struct scsi_cmd *cmd)
 {
-	begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0, false);
+	scsi_read_begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0);
 }
 
 void op_write6(struct scsi_cmd *cmd)
 {
-	begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0, true);
+	write_begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0);
 }
 
 void op_read10(struct scsi_cmd *cmd)
 {
-	begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1], false);
+	scsi_read_begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1]);
 }
 
 void op_write10(struct scsi_cmd *cmd)
 {
-	begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1], true);
+	write_begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1]);
 }
 
 void op_read12(struct scsi_cmd *cmd)
 {
-	begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1], false);
+	scsi_read_begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1]);
 }
 
 void op_write12(struct scsi_cmd *cmd)
 {
-	begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1], true);
+	write_begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1]);
 }
 
 void op_read16(struct scsi_cmd *cmd)
 {
-	begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1], false);
+	scsi_read_begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
 }
 
 void op_write16(struct scsi_cmd *cmd)
 {
-	begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1], true);
+	write_begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
 }
 
 /* SBC-4 5.47: one segment, which the store makes visible all at once. */
@@ -104,7 +102,7 @@ void op_write_atomic16(struct scsi_cmd *cmd)
 		scsi_bad_cdb(cmd, 12, -1);
 		return;
 	}
-	begin(cmd, lba, nblocks, cmd->cdb[1], true);
+	write_begin(cmd, lba, nblocks, cmd->cdb[1]);
 }
 
 /* ---- capacity ----------------------------------------------------------------------------------------- */

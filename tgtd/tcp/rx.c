@@ -90,6 +90,13 @@ static bool parse_header(struct tcp_conn *tc)
 
 	if (have < ISCSI_BHS_LEN)
 		return false;
+	if (likely(iscsi_bhs_is_read(p) && !tc->header_digest)) {
+		__builtin_prefetch(p + ISCSI_BHS_LEN);
+		if (likely(iscsi_rx_read(conn, p))) {
+			tc->head += ISCSI_BHS_LEN;
+			return true;
+		}
+	}
 	ahs = bhs_ahs_len(p);
 	len = ISCSI_BHS_LEN + ahs + (tc->header_digest ? 4 : 0);
 	if (have < len)
@@ -179,6 +186,7 @@ static void parse(struct tcp_conn *tc)
 		look_ahead(tc);
 	tc->rx_busy = true;
 	while (more) {
+		ASSERT(!tc->conn.failed && !tc->conn.rx_stopped);
 		switch ((enum tcp_rx_state)tc->rx_state) {
 		case RX_HEADER:
 			do
@@ -291,6 +299,7 @@ void tcp_rx_ready(struct tcp_conn *tc)
 			return;
 		}
 		tc->lfd.got = true;
+		conn->last_rx_ns = loop_now(conn->loop);
 		metric_add(M_tcp_rx_bytes, (uint64_t)n);
 		received(tc, iov, direct, (uint32_t)n);
 		parse(tc);

@@ -146,6 +146,26 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 	return true;
 }
 
+/* Data and status in one PDU, one piece of memory, without digests. False: nothing was done. */
+static inline bool build_whole(struct tcp_conn *tc, struct tcp_tx_batch *b, struct iscsi_pdu *pdu)
+{
+	const struct frags *f = &pdu->seg->io.data;
+	uint32_t len = pdu->seg_end;
+	struct tcp_header *h;
+
+	if (unlikely(len > tc->whole_max || pdu->seg_off || f->v[0].len < len || (len & 3) ||
+		     b->nheaders == TCP_TX_HEADERS))
+		return false;
+	ASSERT(f->n && pdu->kind == PDU_DATA_IN && b->n + 2 <= TCP_TX_IOVS);
+	h = &b->header[b->nheaders++];
+	iscsi_datain_whole(&tc->conn, pdu, h->bhs);
+	b->iov[b->n] = (struct iovec){ h, ISCSI_BHS_LEN };
+	b->iov[b->n + 1] = (struct iovec){ f->v[0].base, len };
+	b->n += 2;
+	b->bytes += ISCSI_BHS_LEN + len;
+	return true;
+}
+
 static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 {
 	struct list *at = tc->queue.next;
@@ -154,6 +174,8 @@ static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 	for (; at != &tc->queue && b->n + 4 <= TCP_TX_IOVS && b->bytes < TCP_TX_BYTES; at = at->next, n++) {
 		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 
+		if (likely(pdu->flags == PDU_F_WHOLE) && likely(build_whole(tc, b, pdu)))
+			continue;
 		if (pdu->kind == PDU_DATA_IN) {
 			if (!build_data_in(tc, b, pdu))
 				break;
@@ -218,7 +240,10 @@ static void give_back(struct list *pdus)
 		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 
 		next = at->next;
-		pdu->done(pdu);
+		if (likely(pdu->kind == PDU_DATA_IN))
+			iscsi_data_sent(pdu);
+		else
+			pdu->done(pdu);
 	}
 }
 

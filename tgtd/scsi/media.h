@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The beginning of a READ, inline where commands are dispatched: a READ that one segment carries, found in
+ * memory, passes from its CDB to its transport without a loop or a second look at anything. All others go
+ * through media.c. nexus->loop.
+ */
+#ifndef SCSI_MEDIA_H
+#define SCSI_MEDIA_H
+
+#include "tgtd/scsi/lu.h"
+
+/* media.c: any READ; cmd->lba and nblocks are set, their range was checked. */
+void scsi_read_any(struct scsi_cmd *cmd);
+void scsi_read_io_done(struct blk_req *req);
+void scsi_read_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err);
+/* sbc.c: out of range, or too long: answered. */
+void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
+
+static_assert(CMD_FUA >> 5 == BLK_F_FUA && CMD_DPO >> 5 == BLK_F_DPO, "FUA and DPO move together");
+static inline uint16_t scsi_io_flags(uint32_t state)
+{
+	return state >> 5 & (BLK_F_FUA | BLK_F_DPO);
+}
+
+/* DPO is bit 4 and FUA bit 3 of byte 1 wherever there are such bits. */
+static inline uint32_t scsi_cdb_state(uint8_t byte1)
+{
+	static_assert(CMD_FUA == 0x08 << 4 && CMD_DPO == 0x10 << 4, "one shift for both");
+	return (uint32_t)byte1 << 4 & (CMD_FUA | CMD_DPO);
+}
+
+/* What cmd->status, sense, err and aborted say is an answer: the figures, and up it goes. */
+static inline void scsi_read_done(struct scsi_cmd *cmd, struct scsi_itl *itl)
+{
+	ASSERT(!(cmd->state & (CMD_DONE | CMD_HELD | CMD_JOB | CMD_POSTED)) && cmd->nsegs_busy == 0);
+	ASSERT(cmd->status == SAM_GOOD && !cmd->aborted);
+	cmd->state |= CMD_DONE;
+	stat_add(&itl->st.rd_done_cmds, 1);
+	stat_add(&itl->st.rd_done_bytes, cmd->xfer_len);
+	cmd->nexus->ops->complete(cmd);
+}
+
+static inline void scsi_read_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)
+{
+	const struct scsi_lu *lu = cmd->lu;
+	struct blk *blk = lu->blk;
+	unsigned shift = lu->block_shift;
+	uint64_t blocks = atomic_load_explicit(&blk->size, memory_order_relaxed) >> shift;
+	uint64_t len = nblocks << shift;
+	struct scsi_seg *seg = &cmd->seg[0];
+	struct blk_req *io = &seg->io;
+	uint32_t state = CMD_ACTIVE | CMD_MEDIA | CMD_READ | (cmd->state & CMD_IN_TURN) | scsi_cdb_state(byte1);
+	struct scsi_itl *itl;
+
+	cmd->lba = lba;
+	cmd->nblocks = nblocks;
+	if (unlikely(lba > blocks || nblocks > blocks - lba)) {
+		scsi_range_refuse(cmd, lba, nblocks);
+		return;
+	}
+	cmd->state = state;
+	/* Not empty, not longer than a segment, and the initiator takes all of it. (NUMBER OF BLOCKS has 32 bits.) */
+	if (unlikely(len - 1 >= lu->seg_max || len > cmd->edtl_in)) {
+		scsi_read_any(cmd);
+		return;
+	}
+	cmd->xfer_len = cmd->xfer_next = cmd->xfer_end = cmd->in_total = len;
+	itl = cmd->itl;
+	stat_add(&itl->st.rd_subm_cmds, 1);
+	stat_add(&itl->st.rd_subm_bytes, len);
+	seg->off = 0;
+	seg->len = (uint32_t)len;
+	io->offset = lba << shift;
+	io->len = len;
+	io->stream = cmd->nexus->id;
+	io->op = BLK_READ;
+	io->flags = scsi_io_flags(state);
+	io->done = scsi_read_io_done;
+	if (unlikely(!blk_read_checked(blk, io))) {
+		seg->state = SEG_STORE;
+		cmd->nsegs_busy++;
+		cmd->state |= CMD_STORE;
+		return;
+	}
+	if (unlikely(io->status < 0)) {
+		scsi_read_failed(cmd, seg, io->status);
+		return;
+	}
+	ASSERT(io->data.len >= len);
+	seg->state = SEG_WIRE;
+	cmd->tail = seg;
+	scsi_read_done(cmd, itl);
+}
+
+#endif
