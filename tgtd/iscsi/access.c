@@ -12,7 +12,9 @@
 #include <stdlib.h>
 
 #include "events/bug.h"
+#include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/itarget.h"
+#include "tgtd/iscsi/session.h"
 
 static pthread_mutex_t mask_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -199,6 +201,31 @@ bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct socka
 	if (list_empty(addresses) && list_empty(names))
 		return false;
 	return (list_empty(addresses) || address_ok) && (list_empty(names) || name_ok);
+}
+
+/* scsi_set_access() callback, for third-party copy: could this session's initiator log in to @t now, as it
+ * is? The rules of login.c, with what the session has proven instead of a new proof. */
+static bool may_log_in(struct scsi_target *t, const struct scsi_nexus *n)
+{
+	const struct iscsi_session *s = n->host;
+	struct itarget *it = itarget_find(t);
+	const struct account_set *set;
+
+	ASSERT_ON_MAIN();
+	if (!it || it->redirect_address[0] || !iscsi_acl_allows(t, s->initiator, (const struct sockaddr *)&s->peer))
+		return false;
+	set = &it->accounts;
+	if (!set->nincoming)
+		return true;
+	for (unsigned i = 0; i < set->nincoming; i++)
+		if (s->user[0] && !strcmp(set->incoming[i]->user, s->user))
+			return true;
+	return false;
+}
+
+void iscsi_access_start(void)
+{
+	scsi_set_access(iscsi_core.main, may_log_in);
 }
 
 /* ---- LUN masks ---------------------------------------------------------------------------------- */

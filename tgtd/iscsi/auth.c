@@ -39,6 +39,7 @@ struct iscsi_auth {
 	uint8_t id;
 	uint8_t challenge[CHAP_CHALLENGE_LEN];
 	struct secret outgoing;
+	char user[TEXT_VALUE_MAX + 1]; /* proven */
 	char *value[AK_COUNT]; /* of the request under way */
 	struct secret incoming[];
 };
@@ -252,8 +253,14 @@ static uint16_t step_response(struct iscsi_auth *a, struct text_out *out)
 		if (status)
 			return status;
 	}
+	strcpy(a->user, used->user);
 	a->state = AUTH_DONE;
 	return 0;
+}
+
+const char *iscsi_auth_user(const struct iscsi_auth *a)
+{
+	return a->state == AUTH_DONE ? a->user : "";
 }
 
 uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out)

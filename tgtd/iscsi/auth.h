@@ -22,6 +22,8 @@ bool iscsi_auth_key(struct iscsi_auth *a, const char *key, const char *value);
 /* After all keys of one request. Adds the answers. 0: go on; otherwise an enum iscsi_login_status
  * that ends the login. */
 uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out);
+/* Which account the initiator has proven to know the secret of; "" none. */
+const char *iscsi_auth_user(const struct iscsi_auth *a);
 /* The initiator may leave the security stage. */
 bool iscsi_auth_done(const struct iscsi_auth *a);
 

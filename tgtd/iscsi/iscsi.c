@@ -42,6 +42,7 @@ int iscsi_start(const struct iscsi_conf *conf)
 	iscsi_core.stopping = false;
 	iscsi_default_nop_interval = c->nop_interval_s;
 	iscsi_default_nop_count = c->nop_count;
+	iscsi_access_start();
 	return 0;
 }
 

@@ -58,5 +58,7 @@ struct account *account_find(const char *user);
 /* Called by iscsi_target_remove() and by iscsi_target_add() respectively. */
 void acl_fini(struct itarget *it);
 void acl_init(struct itarget *it);
+/* At start: third-party copies ask who may log in where. */
+void iscsi_access_start(void);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 
+#include "tgtd/iscsi/auth.h"
 #include "tgtd/iscsi/core.h"
 
 static uint16_t next_tsih = 1;
@@ -137,6 +138,8 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	memcpy(s->isid, l->isid, sizeof(s->isid));
 	snprintf(s->initiator, sizeof(s->initiator), "%s", l->initiator);
 	snprintf(s->alias, sizeof(s->alias), "%s", l->initiator_alias);
+	snprintf(s->user, sizeof(s->user), "%s", iscsi_auth_user(l->auth));
+	s->peer = conn->peer;
 	s->offer = l->offer;
 	s->exp_cmd_sn = l->cmd_sn;
 	s->max_cmd_sn = l->cmd_sn + s->window - 1;

@@ -64,6 +64,8 @@ struct iscsi_session {
 	bool gone;		/* the loop is through with it */
 	struct list waiters;	/* iscsi_conn.wait_link: logins that wait for its end */
 	char initiator[224], alias[256];
+	char user[TEXT_VALUE_MAX + 1]; /* account that the leading login proved; fixed */
+	struct sockaddr_storage peer;  /* of the leading connection; fixed */
 	struct loop_msg msg;	/* main <-> loop */
 };
 

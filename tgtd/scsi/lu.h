@@ -440,7 +440,7 @@ static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)
 	X(op_write_same10) X(op_write_same16) X(op_unmap) X(op_get_lba_status) X(op_read_defect10) X(op_read_defect12) \
 	X(op_report_opcodes) X(op_report_tmfs) X(op_report_timestamp) X(op_set_timestamp) X(op_send_diagnostic) \
 	X(op_reserve) X(op_release) X(op_pr_out) X(op_pr_read_keys) X(op_pr_read_reservation) \
-	X(op_pr_report_capabilities) X(op_pr_read_full_status) X(op_extended_copy) X(op_copy_status_lid1) \
+	X(op_pr_report_capabilities) X(op_pr_read_full_status) X(op_extended_copy) X(op_copy_abort) X(op_copy_status_lid1) \
 	X(op_copy_failed_details) X(op_copy_status_lid4) X(op_rod_token_information) X(op_copy_parameters) \
 	X(op_populate_token) X(op_write_using_token) X(op_sanitize) X(op_log_sense) X(op_report_tpgs) X(op_set_tpgs)
 #define X(name) void name(struct scsi_cmd *cmd);

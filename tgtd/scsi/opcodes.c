@@ -63,6 +63,7 @@ static struct scsi_op ops[] = {
 	OP(0x83, 0x01, 16, OP_DISK | OP_OUT, WR, op_extended_copy, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 600, "EXTENDED COPY(LID4)"),
 	OP(0x83, 0x10, 16, OP_DISK | OP_OUT, GATE_MEDIUM, op_populate_token, { 0, 0, 0, 0, 0, 0, LBA4, LBA4, GRP }, 60, "POPULATE TOKEN"),
 	OP(0x83, 0x11, 16, OP_DISK | OP_OUT, GATE_WRITE & ~GATE_TOKENS, op_write_using_token, { 0, 0, 0, 0, 0, 0, LBA4, LBA4, GRP }, 600, "WRITE USING TOKEN"),
+	OP(0x83, 0x1c, 16, OP_DISK, WR, op_copy_abort, { 0, 0, LBA4 }, 60, "COPY OPERATION ABORT"),
 	OP(0x84, 0x00, 16, OP_DISK | OP_IN, WR, op_copy_status_lid1, { 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 10, "RECEIVE COPY STATUS(LID1)"),
 	OP(0x84, 0x03, 16, OP_DISK | OP_IN, ANY, op_copy_parameters, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 10, "RECEIVE COPY OPERATING PARAMETERS"),
 	OP(0x84, 0x04, 16, OP_DISK | OP_IN, WR, op_copy_failed_details, { 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 10, "RECEIVE COPY FAILURE DETAILS(LID1)"),

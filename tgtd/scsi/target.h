@@ -37,6 +37,10 @@ void scsi_target_set_offline(struct scsi_target *t, bool offline); /* new logins
 void scsi_target_set_mask(struct scsi_target *t,
 			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
 			  void *arg);
+/* Third-party copy may reach into other targets: may the initiator behind @n log in to @t now, with what it has
+ * proven of itself? Asked on @main, for a session of the transport, which answers no when in doubt. Set
+ * once, before there are sessions; without it a copy stays within its target. */
+void scsi_set_access(struct loop *main, bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n));
 /* -EBUSY while a nexus exists (unless @force: sessions are dropped first). LUs go with it, caches
  * flushed. done(arg, status) on the main loop. The name is free for reuse at done. */
 void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg);

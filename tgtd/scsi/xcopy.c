@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * EXTENDED COPY, LID1 and LID4 (SPC-4 6.4, 6.5): block device to block device, between logical units
- * of one target that the I_T nexus may see. What it may not read or write by itself, it may not
- * have copied either.
+ * that the I_T nexus may see, in its target or in another one that it may log in to (copy_far.c). What it
+ * may not read or write by itself, it may not have copied either: asked again with every piece.
+ *
+ * With IMMED (LID4) the command is answered when all is checked and the copy goes on as a command of its own
+ * (copy_background.c).
  */
 #include <stdlib.h>
 #include "tgtd/scsi/xcopy.h"
 
-#define CSCD_LEN 32
-#define CSCD_MAX 16
 #define SEGMENT_LEN 28
 #define SEGMENT_MAX 256
 #define LIST_MAX (CSCD_MAX * CSCD_LEN + SEGMENT_MAX * SEGMENT_LEN)
@@ -16,18 +17,6 @@
 
 enum { CSCD_IDENTIFICATION = 0xe4, SEGMENT_BLOCK_TO_BLOCK = 0x02 };
 enum { USE_HOLD = 0, USE_DISCARD = 2, USE_NONE = 3 };
-
-struct xcopy {
-	uint32_t list_id;
-	bool recorded;
-	unsigned ncscd, nsegment, segment; /* segment: now at work, so many are done */
-	const uint8_t *cscd, *segments;
-	struct scsi_itl *itl[CSCD_MAX]; /* pinned */
-	/* the segment at work */
-	struct scsi_itl *src, *dst;
-	uint64_t from, to, left; /* bytes */
-	uint64_t copied;
-};
 
 /* ---- results ------------------------------------------------------------------------------------------ */
 
@@ -51,7 +40,7 @@ struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id)
 
 	pthread_mutex_lock(&lu->lock);
 	r = find_record(lu, cmd->nexus->id, list_id);
-	if (r && r->status == COPY_RUNNING) {
+	if (r && copy_runs(r)) {
 		r = NULL;
 	} else {
 		if (r)
@@ -69,7 +58,7 @@ struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id)
 		list_for_each(old, &lu->copies, link)
 			n++;
 		list_for_each_safe(old, tmp, &lu->copies, link)
-			if (n > RECORDS_MAX && old->status != COPY_RUNNING) {
+			if (n > RECORDS_MAX && !copy_runs(old)) {
 				list_del(&old->link);
 				free(old);
 				n--;
@@ -79,7 +68,7 @@ struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id)
 	return r;
 }
 
-void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token)
+void scsi_copy_progress(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes)
 {
 	struct scsi_lu *lu = cmd->lu;
 	struct copy_record *r;
@@ -87,7 +76,23 @@ void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, ui
 	pthread_mutex_lock(&lu->lock);
 	r = find_record(lu, cmd->nexus->id, list_id);
 	if (r) {
-		r->status = scsi_aborted(cmd) ? COPY_ABORTED : cmd->status == SAM_GOOD ? COPY_GOOD : COPY_FAILED;
+		r->segments = segments;
+		r->bytes = bytes;
+	}
+	pthread_mutex_unlock(&lu->lock);
+}
+
+static void copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token,
+		     bool aborted)
+{
+	struct scsi_lu *lu = cmd->lu;
+	struct copy_record *r;
+
+	pthread_mutex_lock(&lu->lock);
+	r = find_record(lu, cmd->nexus->id, list_id);
+	if (r) {
+		r->status = aborted ? COPY_ABORTED : cmd->status == SAM_GOOD ? COPY_GOOD : COPY_FAILED;
+		r->running = NULL;
 		r->segments = segments;
 		r->bytes = bytes;
 		r->sense_len = MIN(cmd->sense_len, (uint8_t)sizeof(r->sense));
@@ -98,6 +103,11 @@ void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, ui
 		}
 	}
 	pthread_mutex_unlock(&lu->lock);
+}
+
+void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token)
+{
+	copy_end(cmd, list_id, segments, bytes, token, scsi_aborted(cmd));
 }
 
 void scsi_copies_free(struct scsi_lu *lu)
@@ -120,8 +130,11 @@ static void finish(struct scsi_cmd *cmd)
 	for (unsigned i = 0; i < x->ncscd; i++)
 		if (x->itl[i])
 			scsi_itl_unpin(x->itl[i]);
+	scsi_copy_leave_far(x);
 	if (x->recorded)
-		scsi_copy_end(cmd, x->list_id, (uint16_t)x->segment, x->copied, NULL);
+		copy_end(cmd, x->list_id, (uint16_t)x->segment, x->copied, NULL, x->stop || scsi_aborted(cmd));
+	if (x->aborter)
+		scsi_job_done(x->aborter);
 	free(x);
 }
 
@@ -147,6 +160,8 @@ static void chunk_written(struct scsi_cmd *cmd)
 	x->to += io->len;
 	x->left -= io->len;
 	x->copied += io->len;
+	if (x->recorded)
+		scsi_copy_progress(cmd, x->list_id, (uint16_t)x->segment, x->copied);
 	next_chunk(cmd);
 }
 
@@ -168,6 +183,23 @@ static void chunk_read(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, chunk_written);
 }
 
+/* Not for what it may not do, nor when it may no longer: a reservation, offline, a mask, the unit or its target
+ * going away, a store being replaced. An ORDERED command waits for the copy, not the copy for it. */
+#define GATE_COPY_NEVER ((uint32_t)(GATE_UA | GATE_LUNS | GATE_ORDER | GATE_TOKENS))
+
+static bool may_go_on(const struct xcopy *x)
+{
+	const struct copy_far *far;
+
+	if (x->src->gone || x->dst->gone)
+		return false;
+	list_for_each(far, &x->far, link)
+		if (atomic_load(&far->dropped))
+			return false;
+	return !(atomic_load(&x->src->gate) & GATE_MEDIUM & ~GATE_COPY_NEVER) &&
+	       !(atomic_load(&x->dst->gate) & GATE_WRITE & ~GATE_COPY_NEVER);
+}
+
 static struct scsi_itl *cscd_itl(const struct xcopy *x, unsigned index)
 {
 	return index < x->ncscd ? x->itl[index] : NULL;
@@ -186,8 +218,7 @@ static bool begin_segment(struct scsi_cmd *cmd)
 		copy_failed(cmd, 0x0804); /* UNREACHABLE COPY TARGET */
 		return false;
 	}
-	if ((atomic_load(&x->src->gate) & (GATE_MEDIUM & ~(uint32_t)(GATE_UA | GATE_LUNS))) ||
-	    (atomic_load(&x->dst->gate) & (GATE_WRITE & ~(uint32_t)(GATE_UA | GATE_LUNS | GATE_TOKENS)))) {
+	if (!may_go_on(x)) {
 		copy_failed(cmd, 0x0d02); /* COPY TARGET DEVICE NOT REACHABLE: reserved, offline, read-only */
 		return false;
 	}
@@ -216,6 +247,14 @@ static void next_chunk(struct scsi_cmd *cmd)
 	struct xcopy *x = cmd->priv;
 	struct blk_req *io;
 
+	if (x->stop) {
+		copy_failed(cmd, 0x0000);
+		return;
+	}
+	if (x->left && !may_go_on(x)) {
+		copy_failed(cmd, 0x0d02);
+		return;
+	}
 	while (x->left == 0) {
 		if (x->src)
 			x->segment++;
@@ -236,33 +275,96 @@ static void next_chunk(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, chunk_read);
 }
 
-/* ---- the parameter list -------------------------------------------------------------------------------------- */
-
-
-struct scsi_itl *scsi_copy_find_lu(struct scsi_nexus *n, const uint8_t *d)
+uint32_t scsi_copy_find_lun_locked(struct scsi_target *t, const struct scsi_nexus *n, const uint8_t *d)
 {
-	struct scsi_target *t = n->target;
-	uint32_t lun = UINT32_MAX;
-	uint64_t naa;
+	uint64_t naa, has;
 
+	/* binary, NAA, eight bytes: what VPD page 83h says of a logical unit */
 	if ((d[4] & 0x0f) != 1 || (d[5] & 0x3f) != 3 || d[7] != 8)
-		return NULL;
+		return UINT32_MAX;
 	naa = get_be64(d + 8);
-	pthread_mutex_lock(&t->lock);
-	for (uint32_t i = 0; i < t->nlu && lun == UINT32_MAX; i++) {
-		uint64_t has;
-
+	for (uint32_t i = 0; i < t->nlu; i++) {
 		if (!t->lu[i] || !t->lu[i]->blk)
 			continue;
 		pthread_mutex_lock(&t->lu[i]->lock);
 		has = scsi_lu_naa(t->lu[i]);
 		pthread_mutex_unlock(&t->lu[i]->lock);
 		if (has == naa && scsi_target_sees(t, n, i))
-			lun = i;
+			return i;
 	}
+	return UINT32_MAX;
+}
+
+struct scsi_itl *scsi_copy_find_lu(struct scsi_nexus *n, const uint8_t *d)
+{
+	struct scsi_target *t = n->target;
+	uint32_t lun;
+
+	pthread_mutex_lock(&t->lock);
+	lun = scsi_copy_find_lun_locked(t, n, d);
 	pthread_mutex_unlock(&t->lock);
 	return lun == UINT32_MAX ? NULL : scsi_itl_get(n, lun);
 }
+
+/* ---- beginning ------------------------------------------------------------------------------------------------ */
+
+static void pin(struct xcopy *x, unsigned i, struct scsi_itl *itl)
+{
+	x->itl[i] = itl;
+	if (itl)
+		scsi_itl_pin(itl);
+}
+
+/* The copy moves to a command of its own; @cmd is answered. The record goes with it. */
+static void go_background(struct scsi_cmd *cmd)
+{
+	struct xcopy *x = cmd->priv;
+	struct scsi_lu *lu = cmd->lu;
+	struct copy_record *r;
+	struct scsi_cmd *bg;
+
+	bg = scsi_copy_background(cmd);
+	if (!bg) { /* too many, or no memory */
+		cmd->status = SAM_BUSY;
+		scsi_done(cmd);
+		return;
+	}
+	/* Its own nexus pins what is near from now on. */
+	for (unsigned i = 0; i < x->ncscd; i++)
+		if (x->itl[i] && x->itl[i]->nexus == cmd->nexus) {
+			uint32_t lun = x->itl[i]->lu->lun;
+
+			scsi_itl_unpin(x->itl[i]);
+			pin(x, i, scsi_itl_get(bg->nexus, lun));
+		}
+	pthread_mutex_lock(&lu->lock);
+	r = x->recorded ? find_record(lu, cmd->nexus->id, x->list_id) : NULL;
+	if (r)
+		r->status = COPY_BACKGROUND;
+	pthread_mutex_unlock(&lu->lock);
+	cmd->priv = NULL;
+	cmd->fini = NULL;
+	x->cmd = bg;
+	bg->priv = x;
+	bg->fini = finish;
+	scsi_done(cmd);
+	next_chunk(bg);
+}
+
+static void found(struct scsi_cmd *cmd)
+{
+	struct xcopy *x = cmd->priv;
+
+	for (unsigned i = 0; i < x->ncscd; i++)
+		if (!x->itl[i] && x->far_nexus[i])
+			pin(x, i, scsi_itl_get(x->far_nexus[i], x->far_lun[i]));
+	if (x->immed)
+		go_background(cmd);
+	else
+		next_chunk(cmd);
+}
+
+/* ---- the parameter list -------------------------------------------------------------------------------------- */
 
 static bool check_list(struct scsi_cmd *cmd, const uint8_t *cscd, size_t ncscd_len, const uint8_t *seg, size_t seg_len)
 {
@@ -305,6 +407,7 @@ static void start_copy(struct scsi_cmd *cmd)
 	size_t head = lid4 ? 48 : 16, got = cmd->heap_got, cscd_len, seg_len, inline_len;
 	uint32_t list_id;
 	uint8_t usage;
+	struct copy_record *r;
 	struct xcopy *x;
 
 	if (got < head) {
@@ -347,7 +450,10 @@ static void start_copy(struct scsi_cmd *cmd)
 		scsi_done(cmd);
 		return;
 	}
+	x->cmd = cmd;
+	list_init(&x->far);
 	x->list_id = list_id;
+	x->immed = lid4 && (b[15] & 0x01);
 	x->cscd = b + head;
 	x->ncscd = (unsigned)(cscd_len / CSCD_LEN);
 	x->segments = x->cscd + cscd_len;
@@ -355,18 +461,17 @@ static void start_copy(struct scsi_cmd *cmd)
 	cmd->priv = x;
 	cmd->fini = finish;
 	if (usage != USE_NONE) {
-		if (!scsi_copy_begin(cmd, list_id)) { /* OPERATION IN PROGRESS */
+		r = scsi_copy_begin(cmd, list_id);
+		if (!r) { /* OPERATION IN PROGRESS */
 			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0016);
 			return;
 		}
+		r->running = x;
 		x->recorded = true;
 	}
-	for (unsigned i = 0; i < x->ncscd; i++) {
-		x->itl[i] = scsi_copy_find_lu(cmd->nexus, x->cscd + i * CSCD_LEN);
-		if (x->itl[i])
-			scsi_itl_pin(x->itl[i]);
-	}
-	next_chunk(cmd);
+	for (unsigned i = 0; i < x->ncscd; i++)
+		pin(x, i, scsi_copy_find_lu(cmd->nexus, x->cscd + i * CSCD_LEN));
+	scsi_copy_find_far(x, found);
 }
 
 void op_extended_copy(struct scsi_cmd *cmd)
@@ -379,6 +484,38 @@ void op_extended_copy(struct scsi_cmd *cmd)
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 	else
 		scsi_data_out(cmd, len, start_copy);
+}
+
+/* COPY OPERATION ABORT (SPC-4 6.3): answered when the copy has ended. */
+static void abort_over(struct scsi_cmd *cmd)
+{
+	scsi_done(cmd);
+}
+
+void op_copy_abort(struct scsi_cmd *cmd)
+{
+	struct scsi_lu *lu = cmd->lu;
+	struct copy_record *r;
+	struct xcopy *x = NULL;
+
+	pthread_mutex_lock(&lu->lock);
+	r = find_record(lu, cmd->nexus->id, get_be32(cmd->cdb + 2));
+	if (r)
+		x = r->running;
+	pthread_mutex_unlock(&lu->lock);
+	if (!x) {
+		scsi_bad_cdb(cmd, 2, -1);
+		return;
+	}
+	/* All copies of a nexus run on its loop, which is this one: it cannot end meanwhile. */
+	ASSERT_ON_LOOP(x->cmd->nexus->loop);
+	x->stop = true;
+	if (x->aborter) { /* another one waits for it already */
+		scsi_done(cmd);
+		return;
+	}
+	x->aborter = cmd;
+	scsi_job_begin(cmd, abort_over);
 }
 
 /* ---- RECEIVE COPY RESULTS (SPC-4 6.18-6.24) --------------------------------------------------------------------- */
@@ -420,7 +557,7 @@ void op_copy_status_lid1(struct scsi_cmd *cmd)
 		return;
 	n = r.bytes;
 	put_be32(b, 8);
-	b[4] = r.status == COPY_RUNNING ? 0 : r.status == COPY_GOOD ? 1 : 2;
+	b[4] = copy_runs(&r) ? 0 : r.status == COPY_GOOD ? 1 : 2;
 	put_be16(b + 5, r.segments);
 	b[7] = count_units(&n);
 	put_be32(b + 8, (uint32_t)n);
@@ -457,7 +594,7 @@ static void status_lid4(struct scsi_cmd *cmd, bool with_token)
 	b[4] = r.sa;
 	b[5] = r.status;
 	put_be16(b + 6, 1);
-	put_be32(b + 8, r.status == COPY_RUNNING ? 1000 : UINT32_MAX); /* when to ask again */
+	put_be32(b + 8, copy_runs(&r) ? 1000 : UINT32_MAX); /* when to ask again */
 	b[12] = r.status == COPY_FAILED ? SAM_CHECK_CONDITION : SAM_GOOD;
 	b[13] = sizeof(r.sense);
 	b[14] = r.sense_len;

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* EXTENDED COPY between targets, in the background, its status while it runs, and its end by force. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "events/bytes.h"
+#include "tests/support/blk_pass.h"
+#include "tests/support/scsi_host.h"
+#include "tests/support/unit.h"
+
+static struct host h, far; /* far: another target on the same loop; LUN 1 */
+static struct host_nexus *n;
+static bool allowed;
+static unsigned asked;
+
+static bool may_log_in(struct scsi_target *t, const struct scsi_nexus *nexus)
+{
+	ck_assert_ptr_eq(t, far.target);
+	ck_assert_str_eq(nexus->iqn, "iqn.a");
+	asked++;
+	return allowed;
+}
+
+static void do_far_target(void *arg)
+{
+	(void)arg;
+	far.target = scsi_target_create(777, "iqn.2026-11.test:far");
+}
+
+static void begin(void)
+{
+	host_open(&h, "16m", 512);
+	host_add_lu(&h, 2, "8m", 512);
+	memset(&far, 0, sizeof(far));
+	far.loop = h.loop;
+	list_init(&far.nexuses);
+	host_do(&h, do_far_target, NULL);
+	ck_assert_ptr_nonnull(far.target);
+	far.lu = host_add_lu(&far, 1, "8m", 512);
+	scsi_set_access(h.loop, may_log_in);
+	allowed = true;
+	asked = 0;
+	n = host_login_ready(&h, "iqn.a");
+	host_tur(n, 2);
+}
+
+struct end {
+	bool done, force;
+	int status;
+};
+static void ended(void *arg, int status)
+{
+	struct end *e = arg;
+
+	e->done = true;
+	e->status = status;
+}
+static void do_delete_far(void *arg)
+{
+	struct end *e = arg;
+
+	scsi_target_delete(far.target, e->force, ended, e);
+}
+
+static int delete_far(bool force)
+{
+	struct end e = { .force = force };
+
+	host_do(&h, do_delete_far, &e);
+	ck_assert(host_wait(&h, &e.done));
+	if (!e.status)
+		far.target = NULL;
+	return e.status;
+}
+
+static void finish(void)
+{
+	while (!list_empty(&far.nexuses))
+		host_logout(list_first(&far.nexuses, struct host_nexus, link));
+	if (far.target)
+		ck_assert_int_eq(delete_far(false), 0); /* nothing of a copy is left there */
+	host_close(&h);
+	scsi_set_access(NULL, NULL);
+}
+
+/* A store that takes its time, under LUN 1 of @host. */
+static struct blk *slow;
+static void do_slow(void *arg)
+{
+	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+
+	slow = blk_delay_create(blk_open("ram", &args), 0);
+	ck_assert_ptr_nonnull(slow);
+	scsi_lu_set_blk(h.lu, slow, ended, arg);
+}
+
+static void make_slow(unsigned ms)
+{
+	struct end e = { 0 };
+
+	host_do(&h, do_slow, &e);
+	ck_assert(host_wait(&h, &e.done));
+	ck_assert_int_eq(e.status, 0);
+	while (host_tur(n, 1) != SAM_GOOD)
+		ck_assert_uint_eq(n->key, SENSE_UNIT_ATTENTION);
+	blk_delay_set(slow, ms, 1 << BLK_READ);
+}
+
+static void fill(uint32_t lun, uint32_t lba, uint16_t blocks, int c)
+{
+	uint8_t *data = malloc(blocks * 512u), cdb[10] = { 0x2a };
+
+	memset(data, c, blocks * 512u);
+	put_be32(cdb + 2, lba);
+	put_be16(cdb + 7, blocks);
+	ck_assert_uint_eq(host_out(n, lun, cdb, 10, data, blocks * 512u), SAM_GOOD);
+	free(data);
+}
+
+static int holds(struct host_nexus *who, uint32_t lun, uint32_t lba, uint16_t blocks)
+{
+	uint8_t cdb[10] = { 0x28 };
+
+	put_be32(cdb + 2, lba);
+	put_be16(cdb + 7, blocks);
+	ck_assert_uint_eq(host_in(who, lun, cdb, 10, blocks * 512u), SAM_GOOD);
+	for (unsigned i = 1; i < blocks * 512u; i++)
+		if (who->in[i] != who->in[0])
+			return -1;
+	return who->in[0];
+}
+
+/* The identification descriptor of a LUN, as @who finds it in VPD page 83h. */
+static void identification(struct host_nexus *who, uint8_t *d, uint32_t lun)
+{
+	host_in(who, lun, (uint8_t[]){ 0x12, 1, 0x83, 2, 0, 0 }, 6, 512);
+	ck_assert_uint_eq(who->status, SAM_GOOD);
+	for (size_t at = 4; at < who->in_len; at += 4u + who->in[at + 3])
+		if ((who->in[at + 1] & 0x3f) == 3) {
+			memset(d, 0, 32);
+			d[0] = 0xe4;
+			memcpy(d + 4, who->in + at, 4u + who->in[at + 3]);
+			put_be24(d + 29, 512);
+			return;
+		}
+	ck_abort_msg("no NAA");
+}
+
+static uint8_t near_id[3][32], far_id[32];
+
+static void learn(void)
+{
+	struct host_nexus *f = host_login_ready(&far, "iqn.a");
+
+	identification(f, far_id, 1);
+	host_logout(f);
+	identification(n, near_id[1], 1);
+	identification(n, near_id[2], 2);
+}
+
+static uint8_t list4[48 + 64 + 28];
+
+/* EXTENDED COPY(LID4) by LUN 1; the parameter list stays in list4. */
+static struct host_cmd *start(const uint8_t *from_id, const uint8_t *to_id, uint64_t from, uint64_t to, uint16_t blocks,
+			      uint32_t id, bool immed)
+{
+	uint8_t *p = list4, cdb[16] = { 0x83, 1, [13] = sizeof(list4) }, *s = p + 48 + 64;
+
+	memset(p, 0, sizeof(list4));
+	p[0] = 1;
+	put_be16(p + 2, 0x20);
+	p[15] = immed;
+	p[16] = 0xff;
+	put_be32(p + 20, id);
+	put_be16(p + 42, 64);
+	put_be16(p + 44, 28);
+	memcpy(p + 48, from_id, 32);
+	memcpy(p + 80, to_id, 32);
+	s[0] = 0x02;
+	put_be16(s + 2, 24);
+	put_be16(s + 6, 1);
+	put_be16(s + 10, blocks);
+	put_be64(s + 12, from);
+	put_be64(s + 20, to);
+	return host_start(n, 1ull << 48, cdb, 16, false, p, sizeof(list4));
+}
+
+static const char *copy(const uint8_t *from_id, const uint8_t *to_id, uint64_t from, uint64_t to, uint16_t blocks,
+			uint32_t id, bool immed)
+{
+	host_finish(start(from_id, to_id, from, to, blocks, id, immed));
+	return host_result(n);
+}
+
+/* RECEIVE COPY STATUS(LID4): the status, and what is done in n->in. -1: no such list identifier. */
+static int status(uint32_t id)
+{
+	uint8_t cdb[16] = { 0x84, 5, [13] = 128 };
+
+	put_be32(cdb + 2, id);
+	host_in(n, 1, cdb, 16, 128);
+	return n->status == SAM_GOOD ? n->in[5] : -1;
+}
+
+static int wait_over(uint32_t id)
+{
+	int s;
+
+	for (unsigned i = 0; i < 100000; i++) {
+		s = status(id);
+		if (s != 0x12 && s != 0x10)
+			return s;
+		host_steps(&h, 1);
+	}
+	return -2;
+}
+
+static const char *copy_abort(uint32_t id)
+{
+	uint8_t cdb[16] = { 0x83, 0x1c };
+
+	put_be32(cdb + 2, id);
+	host_none(n, 1, cdb, 16);
+	return host_result(n);
+}
+
+START_TEST(between_targets)
+{
+	struct host_nexus *f;
+
+	begin();
+	learn();
+	fill(1, 0, 4000, 'a');
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 100, 4000, 1, false), "good");
+	ck_assert_uint_eq(asked, 1);
+	f = host_login_ready(&far, "iqn.a");
+	ck_assert_int_eq(holds(f, 1, 100, 4000), 'a');
+	ck_assert_int_eq(holds(f, 1, 4100, 1), 0);
+	host_logout(f);
+	ck_assert_str_eq(copy(far_id, near_id[2], 100, 0, 3000, 2, false), "good");
+	ck_assert_int_eq(holds(n, 2, 0, 3000), 'a');
+	ck_assert_str_eq(copy(far_id, far_id, 100, 8000, 3000, 3, false), "good");
+	/* what is all near asks nobody */
+	asked = 0;
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 10, 4, false), "good");
+	ck_assert_uint_eq(asked, 0);
+	finish();
+}
+END_TEST
+
+static bool hide_all(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+{
+	return lun == 0;
+}
+static void do_mask(void *arg)
+{
+	scsi_target_set_mask(far.target, arg ? hide_all : NULL, NULL);
+}
+static void do_offline(void *arg)
+{
+	scsi_target_set_offline(far.target, arg != NULL);
+}
+static void do_no_rules(void *arg)
+{
+	scsi_set_access(NULL, NULL);
+}
+
+/* Whoever may not log in there, or not see the unit there, has no way around it. */
+START_TEST(closed_doors)
+{
+	struct host_nexus *f;
+
+	begin();
+	learn();
+	allowed = false;
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 1, 1, false), "0a/08/04");
+	ck_assert_str_eq(copy(far_id, near_id[1], 0, 0, 1, 2, false), "0a/08/04");
+	ck_assert_str_eq(copy(far_id, near_id[1], 0, 0, 1, 3, true), "good"); /* accepted, and fails */
+	ck_assert_int_eq(wait_over(3), 0x02);
+	allowed = true;
+	host_do(&h, do_mask, &h);
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 1, 4, false), "0a/08/04");
+	host_do(&h, do_mask, NULL);
+	host_do(&h, do_offline, &h);
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 1, 5, false), "0a/08/04");
+	host_do(&h, do_offline, NULL);
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 1, 6, false), "good");
+	/* a reservation there is a reservation for a copy */
+	f = host_login_ready(&far, "iqn.b");
+	host_none(f, 1, (uint8_t[6]){ 0x16 }, 6);
+	ck_assert_str_eq(host_result(f), "good");
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 1, 7, false), "0a/0d/02");
+	host_none(f, 1, (uint8_t[6]){ 0x17 }, 6);
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 1, 8, false), "good");
+	/* without rules nothing is reached */
+	host_do(&h, do_no_rules, NULL);
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 1, 9, false), "0a/08/04");
+	finish();
+}
+END_TEST
+
+START_TEST(background)
+{
+	uint64_t before = 0, now;
+	struct host_cmd *c;
+	unsigned grew = 0;
+
+	begin();
+	learn();
+	make_slow(3);
+	fill(1, 0, 16000, 'b');
+	c = start(near_id[1], near_id[2], 0, 0, 16000, 0x1234567, true);
+	host_finish(c);
+	ck_assert_str_eq(host_result(n), "good"); /* answered at once */
+	ck_assert_int_eq(status(0x1234567), 0x12);
+	ck_assert_uint_ne(get_be32(n->in + 8), UINT32_MAX); /* when to ask again */
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 1, 0x1234567, true), "05/00/16");
+	while (status(0x1234567) == 0x12) {
+		now = get_be64(n->in + 16);
+		ck_assert_uint_ge(now, before);
+		grew += now > before;
+		before = now;
+		host_steps(&h, 1);
+	}
+	ck_assert_uint_ge(grew, 3); /* eight pieces */
+	ck_assert_int_eq(status(0x1234567), 0x01);
+	ck_assert_uint_eq(get_be64(n->in + 16), 16000 * 512);
+	ck_assert_uint_eq(get_be16(n->in + 24), 1);
+	ck_assert_int_eq(holds(n, 2, 0, 16000), 'b');
+	/* into another target */
+	blk_delay_set(slow, 0, 0);
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 16000, 5, true), "good");
+	ck_assert_int_eq(wait_over(5), 0x01);
+	/* what cannot be is refused before the answer, what fails later is in the status */
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 16000, 1000, 6, true), "good");
+	ck_assert_int_eq(wait_over(6), 0x02);
+	ck_assert_uint_eq(n->in[12], SAM_CHECK_CONDITION);
+	/* the session goes, the copy goes on */
+	blk_delay_set(slow, 3, 1 << BLK_READ);
+	fill(1, 0, 16000, 'c');
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 16000, 7, true), "good");
+	host_logout(n);
+	n = host_login_ready(&h, "iqn.a");
+	host_tur(n, 2);
+	for (unsigned i = 0; i < 100000 && holds(n, 2, 15999, 1) != 'c'; i++)
+		host_steps(&h, 1);
+	ck_assert_int_eq(holds(n, 2, 0, 16000), 'c');
+	ck_assert_int_eq(status(7), -1); /* another nexus */
+	finish();
+}
+END_TEST
+
+START_TEST(aborting)
+{
+	struct host_cmd *c;
+
+	begin();
+	learn();
+	make_slow(3);
+	ck_assert_str_eq(copy_abort(1), "05/24/00");
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 16000, 1, true), "good");
+	ck_assert_int_eq(status(1), 0x12);
+	ck_assert_str_eq(copy_abort(1), "good");
+	ck_assert_int_eq(status(1), 0x60); /* over when the answer comes */
+	ck_assert_uint_lt(get_be64(n->in + 16), 16000 * 512);
+	ck_assert_str_eq(copy_abort(1), "05/24/00");
+	/* one in the foreground: its command ends with COPY ABORTED */
+	c = start(near_id[1], near_id[2], 0, 0, 16000, 2, false);
+	host_steps(&h, 2);
+	ck_assert(!c->completed);
+	ck_assert_str_eq(copy_abort(2), "good");
+	host_finish(c);
+	ck_assert_str_eq(host_result(n), "0a/00/00");
+	ck_assert_int_eq(status(2), 0x60);
+	/* a reset ends it, too */
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 16000, 3, true), "good");
+	ck_assert_int_eq(host_tmf(n, TMF_LU_RESET, 1), TMF_COMPLETE);
+	host_tur(n, 1);
+	ck_assert_int_eq(status(3), 0x60);
+	finish();
+}
+END_TEST
+
+static void do_delete_lu2(void *arg)
+{
+	struct end *e = arg;
+
+	scsi_lu_delete(scsi_lu_find(h.target, 2), e->force, ended, e);
+}
+
+/* What is being copied to or from: busy; by force it goes within one piece of the copy. */
+START_TEST(deletion)
+{
+	struct end e = { 0 };
+
+	begin();
+	learn();
+	make_slow(3);
+	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 16000, 1, true), "good");
+	host_steps(&h, 4);
+	ck_assert_int_eq(delete_far(false), -EBUSY);
+	ck_assert_int_eq(status(1), 0x12);
+	ck_assert_int_eq(delete_far(true), 0);
+	ck_assert_int_eq(wait_over(1), 0x02);
+	ck_assert_uint_lt(get_be64(n->in + 16), 16000 * 512);
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 16000, 2, true), "good");
+	host_do(&h, do_delete_lu2, &e);
+	ck_assert(e.done);
+	ck_assert_int_eq(e.status, -EBUSY);
+	e = (struct end){ .force = true };
+	host_do(&h, do_delete_lu2, &e);
+	ck_assert(host_wait(&h, &e.done));
+	ck_assert_int_eq(e.status, 0);
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "06/3f/0e");
+	ck_assert_int_eq(wait_over(2), 0x02);
+	/* and with all of them at work, the target itself goes */
+	for (uint32_t id = 10; id < 20; id++)
+		ck_assert_str_eq(copy(near_id[1], near_id[1], 0, 16000, 16000, id, true), "good");
+	finish();
+}
+END_TEST
+
+/* More than the machine is meant to carry: BUSY, and room again when they end. */
+START_TEST(limit)
+{
+	unsigned busy = 0;
+
+	begin();
+	learn();
+	make_slow(20);
+	for (uint32_t id = 1; id <= 80; id++) {
+		const char *r = copy(near_id[1], near_id[2], 0, 0, 2000, id, true);
+
+		if (strcmp(r, "good") != 0) {
+			ck_assert_uint_eq(n->status, SAM_BUSY);
+			busy++;
+		}
+	}
+	ck_assert_uint_eq(busy, 16);
+	for (uint32_t id = 1; id <= 64; id++)
+		ck_assert_int_eq(wait_over(id), 0x01);
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 2000, 99, true), "good");
+	finish();
+}
+END_TEST
+
+UNIT_MAIN("xcopy", 60, between_targets, closed_doors, background, aborting, deletion, limit)
