@@ -240,6 +240,7 @@ void iser_cm_tell(struct iser_conn *ic, unsigned bits);
 /* qp.c */
 struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, const struct rdma_conn_param *param);
 void iser_free(struct iscsi_conn *conn);
+void iser_describe(const struct iscsi_conn *conn, char *text, size_t size);
 /* Takes a connection that was never shown to the core apart. */
 void iser_conn_destroy(struct iser_conn *ic);
 void iser_attach(struct iscsi_conn *conn);

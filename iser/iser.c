@@ -63,6 +63,7 @@ struct iscsi_transport iser_transport = {
 	.ffp_prepare = iser_ffp_prepare,
 	.detach = iser_detach,
 	.free = iser_free,
+	.describe = iser_describe,
 	.attach = iser_attach,
 	.send_pdu = iser_send_pdu,
 	.send_data = iser_send_data,

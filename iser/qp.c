@@ -12,6 +12,7 @@
  * destroyed, after which it cannot touch memory either.
  */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -206,6 +207,14 @@ void iser_detach(struct iscsi_conn *conn)
 	cq_stop(ic);
 	if (!iser_opt.nop)
 		conn->nop_interval_s = 0;
+}
+
+/* Main, while the connection is on its loop: both were set before the hand-over and stay. */
+void iser_describe(const struct iscsi_conn *conn, char *text, size_t size)
+{
+	const struct iser_conn *ic = container_of(conn, const struct iser_conn, conn);
+
+	snprintf(text, size, "fd %d of %s, node %d", ic->chan->fd, ic->dev->name, ic->dev->node);
 }
 
 /* Enable_Datamover (RFC 7145 3.1): from here on all data moves by RDMA. */

@@ -141,6 +141,20 @@ adm -m account -o bind -u many1 -t 1 -O
 adm -m account -o bind -u many2 -t 1 -O
 is "a second outgoing account is refused" refused "this target already has an outgoing account"
 
+# ---- the daemon's own counters while it runs (tgt has none)
+counter() { adm -m sys -o stat -n "$1" && printf '%s\n' "$out" | awk -v n="$1" '$1 == n {print $2}'; }
+before=$(counter iscsi_commands)
+iscsi-inq "iscsi://127.0.0.1:$port/$iqn/1" >"$dir/inq" 2>&1 || iscsi-ls "iscsi://127.0.0.1:$port" >"$dir/inq" 2>&1
+accepted=$(counter iscsi_conns_accepted)
+is "counters by name" test "${accepted:-0}" -gt 0 -a "${before:-x}" != x
+adm -m sys -o stat -n tcp_
+is "a prefix shows its family and no other" \
+	sh -c "printf '%s\n' \"\$1\" | awk 'NF != 2 || !/^tcp_/ {bad = 1} END {exit bad || NR < 4}'" sh "$out"
+adm -m sys -o stat -n all
+is "all of them" sh -c "printf '%s\n' \"\$1\" | grep -c '^[a-z_]* [0-9]*\$' | awk '{exit \$1 < 40}'" sh "$out"
+adm -m sys -o stat -n nosuch_
+is "an unknown family is refused" refused "invalid request"
+
 # ---- SIGTERM is ignored by tgt; it talks of RDMA where there is none
 is "SIGTERM ends the daemon with 0" daemon_stop
 out=$(grep -i "rdma\|iser" "$dir/log")

@@ -224,6 +224,8 @@ void show_accounts(struct adm_call *call);
 void show_portals(struct adm_call *call);
 void show_connections(struct adm_call *call, struct adm_target *t);
 enum adm_status show_sessions(struct adm_call *call, struct adm_target *t);
+/* Counters whose names begin with @prefix, "all": all. False: there is none. */
+bool show_metrics(struct adm_call *call, const char *prefix);
 void stat_header(struct adm_call *call);
 void stat_lu(struct adm_call *call, struct adm_lu *lu);
 void stat_target(struct adm_call *call, struct adm_target *t);

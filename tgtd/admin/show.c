@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "events/log.h"
+#include "events/metrics.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -325,6 +326,8 @@ static void show_session(const struct iscsi_conn_info *info, void *arg)
 	w->tsih = info->tsih;
 	out_printf(out, IN1 "Connection: %u\n" IN2 "%sIP Address: %s\n", info->cid, info->iser ? "RDMA " : "",
 		   info->address);
+	if (*info->channel)
+		out_printf(out, IN2 "Completion channel: %s\n", info->channel);
 }
 
 static void find_session(const struct iscsi_conn_info *info, void *arg)
@@ -351,6 +354,24 @@ enum adm_status show_sessions(struct adm_call *call, struct adm_target *t)
 	if (!w.session || iscsi_session_each_key(w.tid, (uint32_t)call->req.sid, show_key, &call->out))
 		return ADM_NO_SESSION;
 	return ADM_OK;
+}
+
+/* ---- the daemon's own counters --------------------------------------------------------------------------------- */
+
+bool show_metrics(struct adm_call *call, const char *prefix)
+{
+	size_t len = strcmp(prefix, "all") ? strlen(prefix) : 0;
+	bool any = false;
+
+	for (unsigned m = 0; m < METRIC_COUNT; m++) {
+		const char *name = metric_name((enum metric)m);
+
+		if (strncmp(name, prefix, len))
+			continue;
+		any = true;
+		out_printf(&call->out, "%s %" PRIu64 "\n", name, metric_read((enum metric)m));
+	}
+	return any;
 }
 
 /* ---- statistics ------------------------------------------------------------------------------------------------- */

@@ -70,8 +70,14 @@ static enum adm_status system_show(struct adm_call *call)
 	return ADM_OK;
 }
 
+/* With a name: counters of the daemon itself. */
 static enum adm_status system_stat(struct adm_call *call)
 {
+	const char *name = call->req.text[ADM_T_NAME];
+
+	if (name && *name)
+		return show_metrics(call, name) ? ADM_OK :
+						  refuse(call, ADM_INVALID_REQUEST, "no counter's name begins with '%s'", name);
 	stat_header(call);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		stat_target(call, registry_target(scsi_target_tid(t)));

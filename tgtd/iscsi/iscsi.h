@@ -80,6 +80,7 @@ struct iscsi_conn_info {
 	char initiator[ISCSI_NAME_MAX + 1], alias[256], address[64]; /* address without port */
 	bool iser;
 	const char *thread; /* its event thread's name */
+	char channel[64];   /* iSER: its completion channel and device; else empty */
 	/* `stat`: since the connection was made; data octets are payload, as the iSCSI MIB counts */
 	uint64_t rxdata_octets, txdata_octets, dataout_pdus, datain_pdus, cmd_pdus, rsp_pdus;
 };

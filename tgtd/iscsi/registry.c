@@ -389,6 +389,8 @@ void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_i
 			snprintf(info.initiator, sizeof(info.initiator), "%s", s->initiator);
 			snprintf(info.alias, sizeof(info.alias), "%s", s->alias);
 			snprintf(info.address, sizeof(info.address), "%s", c->peer_text);
+			if (c->tp->describe)
+				c->tp->describe(c, info.channel, sizeof(info.channel));
 			fn(&info, arg);
 		}
 	}

@@ -98,6 +98,10 @@ struct iscsi_transport {
 	void (*detach)(struct iscsi_conn *conn);
 	/* The memory, after iscsi_conn_closed(). On main. */
 	void (*free)(struct iscsi_conn *conn);
+	/* Writes what the connection has of its own (iSER: its completion channel), for the admin's listings, into
+	 * @text of @size bytes, one line without a newline. It is in full feature phase, perhaps on another thread:
+	 * only what does not change may be looked at. May be NULL. */
+	void (*describe)(const struct iscsi_conn *conn, char *text, size_t size);
 
 	/* conn->loop. */
 	void (*attach)(struct iscsi_conn *conn); /* conn->loop is the new one; starts receiving */
