@@ -195,13 +195,14 @@ struct iser_conn {
 	struct iser_mem *login_mem, *ffp_mem;
 	struct iser_wr *sq;	/* [sq_depth], a power of two */
 	/* ---- main's ---- */
+	struct loop *main;
 	struct list all;
 	struct iser_cm_caps caps;
 	bool lean;
 	struct loop_msg cm_msg, bye;
 	_Atomic unsigned cm_bits;
 	_Atomic bool cm_posted;
-	struct loop *bye_main;
+	bool deaf;		/* told nothing any more: it is about to be freed */
 };
 
 static inline struct iser_conn *iser_of(struct iscsi_conn *conn)
@@ -234,7 +235,7 @@ int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, u
 void iser_unlisten(void *portal);
 /* Ends all connections of the device, then the device. */
 void iser_cm_device_gone(struct iser_dev *dev);
-/* From main to the connection's loop. */
+/* From main to the connection's loop; nothing once that loop has said that it is done. */
 void iser_cm_tell(struct iser_conn *ic, unsigned bits);
 
 /* qp.c */

@@ -235,6 +235,7 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node)
 		if (m->len == len && m->node == node) {
 			list_del(&m->link);
 			dev->free_bytes -= len;
+			metric_add(M_iser_held_bytes, len);
 			return m;
 		}
 	m = calloc(1, sizeof(*m));
@@ -266,11 +267,13 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node)
 		return NULL;
 	}
 	metric_inc(M_iser_registrations);
+	metric_add(M_iser_held_bytes, len);
 	return m;
 }
 
 void iser_mem_put(struct iser_dev *dev, struct iser_mem *m)
 {
+	metric_sub(M_iser_held_bytes, m->len);
 	if (dev->removed || dev->ffp_bytes + dev->free_bytes + m->len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
 		free_mem(m);
 		return;

@@ -239,6 +239,27 @@ void iser_attach(struct iscsi_conn *conn)
 
 /* ---- closing ---------------------------------------------------------------------------------------------------------- */
 
+static void bye_loop(struct loop_msg *msg)
+{
+	iscsi_conn_closed(&container_of(msg, struct iser_conn, bye)->conn);
+}
+
+static void bye_main(struct loop_msg *msg)
+{
+	struct iser_conn *ic = container_of(msg, struct iser_conn, bye);
+
+	ASSERT_ON_LOOP(ic->main);
+	ic->deaf = true;
+	if (ic->id)
+		ic->id->context = NULL; /* later events are nobody's */
+	if (ic->conn.loop == ic->main) {
+		bye_loop(msg);
+		return;
+	}
+	msg->handle = bye_loop;
+	loop_post(ic->conn.loop, msg);
+}
+
 static void finish(struct iser_conn *ic)
 {
 	loop_timer_cancel(ic->conn.loop, &ic->timer);
@@ -248,7 +269,13 @@ static void finish(struct iser_conn *ic)
 	iser_data_drop(ic);
 	loop_undefer(&ic->flush); /* what was given back may have wanted to send */
 	ic->held = NULL;
-	iscsi_conn_closed(&ic->conn);
+	/* Main may be telling us something just now. Before it hears that it can free us, it stops that, and
+	 * what it has told arrives: there and back, behind whatever is under way. */
+	ic->bye.handle = bye_main;
+	if (ic->conn.loop == ic->main)
+		bye_main(&ic->bye);
+	else
+		loop_post(ic->main, &ic->bye);
 }
 
 /* The adapter did not return our memory: take it away from it. */
@@ -288,7 +315,7 @@ void iser_close_progress(struct iser_conn *ic)
 	if (ic->in_poll)
 		return; /* drain() calls again */
 	/* After a logout response, or a refused login, the initiator hangs up; hanging up ourselves at once
-	 * would cross with that, which not all of them bear (libiscsi 1.19 waits for ever). */
+	 * would cross with that. */
 	if (ic->state == IS_FLUSHING && (ic->post_failed || ic->gone || ic->hung_up)) {
 		terminate(ic);
 		return;
@@ -425,6 +452,8 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, con
 	memset(ic, 0, sizeof(*ic));
 	ic->dev = dev;
 	dev->conns++;
+	metric_inc(M_iser_conns);
+	ic->main = loop_current();
 	ic->id = id;
 	ic->lfd.fd = -1;
 	ic->held_tail = &ic->held;
@@ -478,6 +507,7 @@ void iser_conn_destroy(struct iser_conn *ic)
 		ic->dev->ffp_bytes -= ic->ffp_mem->len;
 		iser_mem_put(ic->dev, ic->ffp_mem);
 	}
+	metric_sub(M_iser_conns, 1);
 	iser_dev_unref(ic->dev);
 	free(ic->rx);
 	free(ic->sq);
@@ -516,7 +546,10 @@ void iser_cm_tell(struct iser_conn *ic, unsigned bits)
 {
 	struct loop *loop = ic->conn.loop;
 
-	if (loop == loop_current()) {
+	ASSERT_ON_LOOP(ic->main);
+	if (ic->deaf)
+		return;
+	if (loop == ic->main) {
 		told(ic, bits);
 		return;
 	}
@@ -525,32 +558,10 @@ void iser_cm_tell(struct iser_conn *ic, unsigned bits)
 		loop_post(loop, &ic->cm_msg);
 }
 
-static void bye_main(struct loop_msg *msg)
-{
-	iser_conn_destroy(container_of(msg, struct iser_conn, bye));
-}
-
-static void bye_loop(struct loop_msg *msg)
-{
-	struct iser_conn *ic = container_of(msg, struct iser_conn, bye);
-
-	msg->handle = bye_main;
-	loop_post(ic->bye_main, msg);
-}
-
 void iser_free(struct iscsi_conn *conn)
 {
 	struct iser_conn *ic = iser_of(conn);
 
-	ASSERT(ic->state == IS_CLOSED);
-	if (ic->id)
-		ic->id->context = NULL; /* later events are nobody's */
-	if (!atomic_load(&ic->cm_posted)) {
-		iser_conn_destroy(ic);
-		return;
-	}
-	/* A message to it is still under way: let it arrive first. */
-	ic->bye_main = loop_current();
-	ic->bye.handle = bye_loop;
-	loop_post(conn->loop, &ic->bye);
+	ASSERT(ic->state == IS_CLOSED && ic->deaf);
+	iser_conn_destroy(ic);
 }

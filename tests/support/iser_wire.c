@@ -12,8 +12,16 @@
 #include "tests/support/iser_wire.h"
 
 const struct topology *ini_topology;
+unsigned ini_patience = 50;
+_Thread_local const char *ini_iqn = WIRE_IQN;
 static void *portal;
 static const char *reg_options;
+
+static void one_step(void)
+{
+	wire_steps(1);
+}
+void (*ini_pause)(void) = one_step;
 
 static void start_on_loop(struct loop_msg *msg)
 {
@@ -68,11 +76,12 @@ bool ini_connect(struct ini *i, int header)
 
 	memset(i, 0, sizeof(*i));
 	rdmafake_connect(&i->peer, data, header < 0 ? 0 : 4, 4);
-	wire_steps(2);
+	for (unsigned n = 0; n < ini_patience && !i->peer.accepted && i->peer.id; n++)
+		ini_pause();
 	if (!i->peer.accepted || !i->peer.id)
 		return false;
 	rdmafake_establish(&i->peer);
-	wire_steps(1);
+	ini_pause();
 	i->cmd_sn = 100;
 	return true;
 }
@@ -97,16 +106,19 @@ void ini_send(struct ini *i, const uint8_t *bhs, const struct ini_tag *w, const 
 	put_be24(buf + ISER_HDR_LEN + BHS_DATA_LEN, len);
 	if (len)
 		memcpy(buf + ISER_HEADERS_LEN, data, len);
-	rdmafake_send(&i->peer, buf, ISER_HEADERS_LEN + len);
+	(void)!rdmafake_send(&i->peer, buf, ISER_HEADERS_LEN + len);
 }
 
 bool ini_recv(struct ini *i, struct ini_pdu *pdu)
 {
-	for (unsigned n = 0; n < 50; n++) {
+	for (unsigned n = 0; n < ini_patience; n++) {
+		bool over = i->peer.disconnected || !i->peer.id;
 		struct fake_msg *m = rdmafake_recv(&i->peer);
 
+		if (!m && over)
+			return false;
 		if (!m) {
-			wire_steps(1);
+			ini_pause();
 			continue;
 		}
 		BUG_ON(m->len < ISER_HEADERS_LEN || m->data[0] != ISER_OP_CONTROL);
@@ -128,7 +140,9 @@ unsigned ini_login(struct ini *i, uint8_t isid, const char *keys)
 	unsigned status;
 	int n = snprintf(text, sizeof(text),
 			 "InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\nRDMAExtensions=Yes\n"
-			 "TargetRecvDataSegmentLength=%u\nInitiatorRecvDataSegmentLength=8192\n%s%s", WIRE_IQN, i->dsl ? i->dsl : 8192, keys ? keys : "",
+			 "TargetRecvDataSegmentLength=%u
+InitiatorRecvDataSegmentLength=8192
+%s%s", ini_iqn, i->dsl ? i->dsl : 8192, keys ? keys : "",
 			 keys && *keys ? "\n" : "");
 
 	for (int k = 0; k < n; k++)
@@ -146,7 +160,8 @@ unsigned ini_login(struct ini *i, uint8_t isid, const char *keys)
 	i->itt = 1;
 	status = get_be16(p.bhs + 36);
 	free(p.msg);
-	wire_steps(3);
+	for (unsigned k = 0; k < 3; k++)
+		ini_pause();
 	return status;
 }
 
@@ -281,8 +296,8 @@ void ini_prime(struct ini *i)
 
 bool ini_closed(struct ini *i)
 {
-	for (unsigned n = 0; n < 50 && i->peer.id; n++)
-		wire_steps(1);
+	for (unsigned n = 0; n < ini_patience && i->peer.id; n++)
+		ini_pause();
 	return !i->peer.id;
 }
 

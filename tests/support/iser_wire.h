@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A handmade iSER initiator: wire.h's target, reached through rdmafake.h's adapter. Everything runs on the
- * one loop that the test steps.
+ * one loop that the test steps, unless the test says otherwise.
  */
 #ifndef TESTS_SUPPORT_ISER_WIRE_H
 #define TESTS_SUPPORT_ISER_WIRE_H
@@ -31,6 +31,12 @@ struct ini_pdu {
 	uint32_t len;
 };
 
+/* Called again and again while something is awaited, ini_patience times at most: steps the loop. A test whose
+ * target runs on threads of its own puts something else there. */
+extern void (*ini_pause)(void);
+extern unsigned ini_patience;
+/* Whom this thread logs in to; WIRE_IQN. */
+extern _Thread_local const char *ini_iqn;
 /* For iser_register(); NULL. */
 extern const struct topology *ini_topology;
 /* wire_target_start(), the stand-in, iser_register(@options) and a portal. */

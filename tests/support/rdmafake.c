@@ -2,6 +2,7 @@
 /* See rdmafake.h. */
 #ifdef HAVE_RDMA
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -66,6 +67,52 @@ struct fake_mr {
 	struct list link;
 };
 
+/*
+ * Every entry takes one lock: the test's ends and the target may run on several threads. TSan is not to see
+ * any of it, neither accesses nor the order that the lock makes: hardware would order nothing between the
+ * threads that use it, so what it reports are the target's own races.
+ */
+#ifdef __SANITIZE_THREAD__
+#define TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TSAN 1
+#endif
+#endif
+#ifdef TSAN
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+void AnnotateIgnoreSyncBegin(const char *file, int line);
+void AnnotateIgnoreSyncEnd(const char *file, int line);
+#endif
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+static int enter(void)
+{
+#ifdef TSAN
+	AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+	AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+	AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+#endif
+	pthread_mutex_lock(&lock);
+	return 0;
+}
+
+static void leave(int *guard)
+{
+	(void)guard;
+	pthread_mutex_unlock(&lock);
+#ifdef TSAN
+	AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+	AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+	AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+#endif
+}
+#define GUARD int guard __attribute__((cleanup(leave), unused)) = enter()
+
 struct fake_rdma fake;
 static struct ibv_device device;
 static struct ibv_context context;
@@ -89,6 +136,7 @@ static bool due(int *count)
 
 static struct rdma_event_channel *create_event_channel(void)
 {
+	GUARD;
 	channel = calloc(1, sizeof(*channel));
 	BUG_ON(!channel);
 	channel->fd = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK);
@@ -98,6 +146,7 @@ static struct rdma_event_channel *create_event_channel(void)
 
 static void destroy_event_channel(struct rdma_event_channel *ch)
 {
+	GUARD;
 	while (!list_empty(&events)) {
 		struct fake_event *e = list_first(&events, struct fake_event, link);
 
@@ -112,6 +161,7 @@ static void destroy_event_channel(struct rdma_event_channel *ch)
 
 static struct fake_event *queue_event(struct rdma_cm_id *id, enum rdma_cm_event_type type)
 {
+	GUARD;
 	struct fake_event *e = calloc(1, sizeof(*e));
 	uint64_t one = 1;
 
@@ -125,11 +175,13 @@ static struct fake_event *queue_event(struct rdma_cm_id *id, enum rdma_cm_event_
 
 void rdmafake_event(struct rdma_cm_id *id, enum rdma_cm_event_type type)
 {
+	GUARD;
 	queue_event(id, type);
 }
 
 static int get_cm_event(struct rdma_event_channel *ch, struct rdma_cm_event **ev)
 {
+	GUARD;
 	uint64_t v;
 	struct fake_event *e;
 
@@ -147,12 +199,14 @@ static int get_cm_event(struct rdma_event_channel *ch, struct rdma_cm_event **ev
 
 static int ack_cm_event(struct rdma_cm_event *ev)
 {
+	GUARD;
 	free(container_of(ev, struct fake_event, ev));
 	return 0;
 }
 
 static int create_id(struct rdma_event_channel *ch, struct rdma_cm_id **id, void *ctx)
 {
+	GUARD;
 	struct fake_id *f = calloc(1, sizeof(*f));
 
 	BUG_ON(!f || ch != channel);
@@ -166,6 +220,7 @@ static int create_id(struct rdma_event_channel *ch, struct rdma_cm_id **id, void
 
 static int destroy_id(struct rdma_cm_id *id)
 {
+	GUARD;
 	struct fake_id *f = container_of(id, struct fake_id, id);
 	struct fake_event *e, *tmp;
 
@@ -187,6 +242,7 @@ static int destroy_id(struct rdma_cm_id *id)
 
 static int set_listen_options(struct rdma_cm_id *id, bool v6)
 {
+	GUARD;
 	(void)id;
 	(void)v6;
 	return 0;
@@ -194,12 +250,14 @@ static int set_listen_options(struct rdma_cm_id *id, bool v6)
 
 static int bind_addr(struct rdma_cm_id *id, const struct sockaddr *addr)
 {
+	GUARD;
 	memcpy(&id->route.addr.src_addr, addr, sizeof(struct sockaddr_in));
 	return 0;
 }
 
 static int fake_listen(struct rdma_cm_id *id, int backlog)
 {
+	GUARD;
 	(void)backlog;
 	container_of(id, struct fake_id, id)->listening = true;
 	return 0;
@@ -207,6 +265,7 @@ static int fake_listen(struct rdma_cm_id *id, int backlog)
 
 static int fake_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
+	GUARD;
 	struct fake_id *f = container_of(id, struct fake_id, id);
 
 	if (due(&fake.fail_accept)) {
@@ -225,6 +284,7 @@ static int fake_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 
 static int fake_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
 {
+	GUARD;
 	struct fake_id *f = container_of(id, struct fake_id, id);
 
 	f->peer->rejected = true;
@@ -235,6 +295,7 @@ static int fake_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
 
 static struct ibv_context **get_devices(int *n)
 {
+	GUARD;
 	struct ibv_context **list = calloc(2, sizeof(*list));
 
 	BUG_ON(!list);
@@ -245,6 +306,7 @@ static struct ibv_context **get_devices(int *n)
 
 static void free_devices(struct ibv_context **list)
 {
+	GUARD;
 	free(list);
 }
 
@@ -252,6 +314,7 @@ static void free_devices(struct ibv_context **list)
 
 static void notify(struct fake_cq *q)
 {
+	GUARD;
 	uint64_t one = 1;
 
 	if (!q->armed)
@@ -264,6 +327,7 @@ static void notify(struct fake_cq *q)
 
 static void complete(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status, uint32_t len, struct fake_qp *qp)
 {
+	GUARD;
 	struct fake_cq *q = container_of(cq, struct fake_cq, cq);
 	struct fake_wc *w = calloc(1, sizeof(*w));
 
@@ -280,6 +344,7 @@ static void complete(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status statu
 
 static struct ibv_comp_channel *create_comp_channel(struct ibv_context *ctx)
 {
+	GUARD;
 	struct fake_chan *c = calloc(1, sizeof(*c));
 
 	BUG_ON(!c);
@@ -291,6 +356,7 @@ static struct ibv_comp_channel *create_comp_channel(struct ibv_context *ctx)
 
 static int destroy_comp_channel(struct ibv_comp_channel *ch)
 {
+	GUARD;
 	struct fake_chan *c = container_of(ch, struct fake_chan, ch);
 
 	close(ch->fd);
@@ -301,6 +367,7 @@ static int destroy_comp_channel(struct ibv_comp_channel *ch)
 
 static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *cookie, struct ibv_comp_channel *ch, int vector)
 {
+	GUARD;
 	struct fake_cq *q;
 
 	BUG_ON(vector < 0 || vector >= ctx->num_comp_vectors);
@@ -323,6 +390,7 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *cookie, 
 
 static int destroy_cq(struct ibv_cq *cq)
 {
+	GUARD;
 	struct fake_cq *q = container_of(cq, struct fake_cq, cq);
 
 	BUG_ON(q->events != 0); /* the real call would wait for ever */
@@ -347,6 +415,7 @@ static int destroy_cq(struct ibv_cq *cq)
 
 static int get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq, void **cookie)
 {
+	GUARD;
 	struct fake_chan *c = container_of(ch, struct fake_chan, ch);
 	uint64_t v;
 
@@ -362,6 +431,7 @@ static int get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq, void **
 
 static void ack_cq_events(struct ibv_cq *cq, unsigned n)
 {
+	GUARD;
 	struct fake_cq *q = container_of(cq, struct fake_cq, cq);
 
 	BUG_ON(n > q->events);
@@ -370,6 +440,7 @@ static void ack_cq_events(struct ibv_cq *cq, unsigned n)
 
 static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
+	GUARD;
 	(void)solicited_only;
 	container_of(cq, struct fake_cq, cq)->armed = true;
 	return 0;
@@ -377,6 +448,7 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 
 static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
+	GUARD;
 	struct fake_cq *q = container_of(cq, struct fake_cq, cq);
 	int got = 0;
 
@@ -391,10 +463,14 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return got;
 }
 
+static struct ibv_async_event async_events[32]; /* not fetched */
+static unsigned nasync;
+
 /* ---- queue pairs ------------------------------------------------------------------------------------------------------- */
 
 static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	GUARD;
 	struct fake_id *f = container_of(id, struct fake_id, id);
 	struct fake_qp *q;
 
@@ -428,6 +504,7 @@ static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_ini
 
 static void destroy_qp(struct rdma_cm_id *id)
 {
+	GUARD;
 	struct fake_qp *q = container_of(id->qp, struct fake_qp, qp);
 
 	while (!list_empty(&q->sq)) {
@@ -442,6 +519,16 @@ static void destroy_qp(struct rdma_cm_id *id)
 		list_del(&r->link);
 		free(r);
 	}
+	for (unsigned i = 0; i < nasync;) {
+		uint64_t v;
+
+		if (async_events[i].element.qp != &q->qp) {
+			i++;
+			continue;
+		}
+		memmove(async_events + i, async_events + i + 1, (--nasync - i) * sizeof(async_events[0]));
+		BUG_ON(read(context.async_fd, &v, 8) != 8);
+	}
 	if (q->peer)
 		q->peer->qp = NULL;
 	free(q);
@@ -452,6 +539,7 @@ static void destroy_qp(struct rdma_cm_id *id)
 /* Everything on its queues comes back flushed. */
 static void break_qp(struct fake_qp *q)
 {
+	GUARD;
 	q->broken = true;
 	if (fake.never_flush)
 		return;
@@ -475,12 +563,14 @@ static void break_qp(struct fake_qp *q)
 
 static int modify_qp_error(struct ibv_qp *qp)
 {
+	GUARD;
 	break_qp(container_of(qp, struct fake_qp, qp));
 	return 0;
 }
 
 static int fake_disconnect(struct rdma_cm_id *id)
 {
+	GUARD;
 	struct fake_id *f = container_of(id, struct fake_id, id);
 
 	if (!f->peer || !f->peer->accepted) {
@@ -496,6 +586,7 @@ static int fake_disconnect(struct rdma_cm_id *id)
 /* Would the adapter find the memory behind this element? */
 static void check_local(const struct ibv_sge *s)
 {
+	GUARD;
 	struct fake_mr *m;
 
 	list_for_each(m, &mrs, link)
@@ -508,6 +599,7 @@ static void check_local(const struct ibv_sge *s)
 
 static uint8_t *remote_memory(uint64_t addr, size_t len, uint32_t rkey)
 {
+	GUARD;
 	for (unsigned i = 0; i < REMOTES; i++)
 		if (remote[i].rkey == rkey && rkey) {
 			if (addr < (uintptr_t)remote[i].addr || addr + len > (uintptr_t)remote[i].addr + remote[i].len)
@@ -519,6 +611,7 @@ static uint8_t *remote_memory(uint64_t addr, size_t len, uint32_t rkey)
 
 uint32_t rdmafake_reg(void *addr, size_t len)
 {
+	GUARD;
 	for (unsigned i = 0; i < REMOTES; i++)
 		if (!remote[i].rkey) {
 			remote[i].rkey = next_key++;
@@ -531,6 +624,7 @@ uint32_t rdmafake_reg(void *addr, size_t len)
 
 void rdmafake_unreg(uint32_t rkey)
 {
+	GUARD;
 	for (unsigned i = 0; i < REMOTES; i++)
 		if (remote[i].rkey == rkey)
 			remote[i].rkey = 0;
@@ -538,6 +632,7 @@ void rdmafake_unreg(uint32_t rkey)
 
 static enum ibv_wc_status perform(struct fake_qp *q, struct fake_wr *w)
 {
+	GUARD;
 	size_t len = 0, at = 0;
 	struct fake_msg *m;
 	uint8_t *to;
@@ -589,6 +684,7 @@ static enum ibv_wc_status perform(struct fake_qp *q, struct fake_wr *w)
 
 static void run_one(struct fake_qp *q)
 {
+	GUARD;
 	struct fake_wr *w = list_first(&q->sq, struct fake_wr, link);
 	enum ibv_wc_status status = due(&fake.error_wr) ? fake.error_status : perform(q, w);
 
@@ -605,6 +701,7 @@ static void run_one(struct fake_qp *q)
 
 unsigned rdmafake_run(struct fake_peer *p, unsigned n)
 {
+	GUARD;
 	unsigned done = 0;
 
 	while (done < n && p->qp && !p->qp->broken && !list_empty(&p->qp->sq)) {
@@ -616,6 +713,7 @@ unsigned rdmafake_run(struct fake_peer *p, unsigned n)
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
+	GUARD;
 	struct fake_qp *q = container_of(qp, struct fake_qp, qp);
 
 	fake.posts++;
@@ -676,6 +774,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+	GUARD;
 	struct fake_qp *q = container_of(qp, struct fake_qp, qp);
 
 	for (; wr; wr = wr->next) {
@@ -703,6 +802,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 
 static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 {
+	GUARD;
 	(void)ctx;
 	*attr = fake.attr;
 	return 0;
@@ -710,6 +810,7 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 
 static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
+	GUARD;
 	(void)ctx;
 	(void)port;
 	memset(attr, 0, sizeof(*attr));
@@ -719,6 +820,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
 
 static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
 {
+	GUARD;
 	struct ibv_pd *pd = calloc(1, sizeof(*pd));
 
 	BUG_ON(!pd);
@@ -729,6 +831,7 @@ static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
+	GUARD;
 	free(pd);
 	fake.pds--;
 	return 0;
@@ -736,6 +839,7 @@ static int dealloc_pd(struct ibv_pd *pd)
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 {
+	GUARD;
 	struct fake_mr *m;
 
 	BUG_ON(access != IBV_ACCESS_LOCAL_WRITE); /* nobody reaches our memory */
@@ -756,6 +860,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 
 static int dereg_mr(struct ibv_mr *mr)
 {
+	GUARD;
 	struct fake_mr *m = container_of(mr, struct fake_mr, mr);
 
 	list_del(&m->link);
@@ -765,29 +870,35 @@ static int dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
-static struct ibv_async_event async_event;
-
 void rdmafake_async(struct fake_peer *p, enum ibv_event_type type)
 {
+	GUARD;
 	uint64_t one = 1;
 
-	async_event.event_type = type;
-	async_event.element.qp = p ? &p->qp->qp : NULL;
+	if (p && !p->qp)
+		return; /* gone already */
+	BUG_ON(nasync == ARRAY_SIZE(async_events));
+	async_events[nasync].event_type = type;
+	async_events[nasync++].element.qp = p ? &p->qp->qp : NULL;
 	BUG_ON(write(context.async_fd, &one, 8) != 8);
 }
 
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
+	GUARD;
 	uint64_t v;
 
 	if (read(ctx->async_fd, &v, 8) != 8)
 		return -1;
-	*ev = async_event;
+	BUG_ON(!nasync);
+	*ev = async_events[0];
+	memmove(async_events, async_events + 1, --nasync * sizeof(async_events[0]));
 	return 0;
 }
 
 static void ack_async_event(struct ibv_async_event *ev)
 {
+	GUARD;
 	(void)ev;
 }
 
@@ -833,6 +944,7 @@ static const struct iser_verbs fake_verbs = {
 
 void rdmafake_install(void)
 {
+	GUARD;
 	struct ibv_device_attr *a = &fake.attr;
 
 	a->max_mr_size = a->max_mr_size ? a->max_mr_size : 1ull << 40;
@@ -851,17 +963,20 @@ void rdmafake_install(void)
 	device.transport_type = IBV_TRANSPORT_IB;
 	context.device = &device;
 	context.num_comp_vectors = 2;
-	context.async_fd = eventfd(0, EFD_NONBLOCK);
+	context.async_fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
+	nasync = 0;
 	iser_v = &fake_verbs;
 }
 
 bool rdmafake_clean(void)
 {
+	GUARD;
 	return !fake.ids && !fake.qps && !fake.cqs && !fake.chans && !fake.mrs && !fake.pds && !fake.event_channels;
 }
 
 void rdmafake_connect(struct fake_peer *p, const void *private_data, uint8_t len, unsigned reads_served)
 {
+	GUARD;
 	struct sockaddr_in *peer, *local;
 	struct rdma_cm_id *id;
 	struct fake_event *e;
@@ -894,12 +1009,14 @@ void rdmafake_connect(struct fake_peer *p, const void *private_data, uint8_t len
 
 void rdmafake_establish(struct fake_peer *p)
 {
+	GUARD;
 	BUG_ON(!p->id);
 	queue_event(p->id, RDMA_CM_EVENT_ESTABLISHED);
 }
 
 bool rdmafake_send(struct fake_peer *p, const void *data, uint32_t len)
 {
+	GUARD;
 	struct fake_qp *q = p->qp;
 	struct fake_recv *r;
 
@@ -926,6 +1043,7 @@ bool rdmafake_send(struct fake_peer *p, const void *data, uint32_t len)
 
 struct fake_msg *rdmafake_recv(struct fake_peer *p)
 {
+	GUARD;
 	struct fake_msg *m;
 
 	if (list_empty(&p->inbox))
@@ -937,12 +1055,14 @@ struct fake_msg *rdmafake_recv(struct fake_peer *p)
 
 void rdmafake_disconnect(struct fake_peer *p)
 {
+	GUARD;
 	if (p->id)
 		queue_event(p->id, RDMA_CM_EVENT_DISCONNECTED);
 }
 
 void rdmafake_peer_gone(struct fake_peer *p)
 {
+	GUARD;
 	struct fake_msg *m;
 
 	while ((m = rdmafake_recv(p)))
@@ -955,6 +1075,7 @@ void rdmafake_peer_gone(struct fake_peer *p)
 
 void rdmafake_remove_device(void)
 {
+	GUARD;
 	struct fake_id *f;
 
 	list_for_each(f, &ids, link)
@@ -964,6 +1085,7 @@ void rdmafake_remove_device(void)
 
 unsigned rdmafake_receives(const struct fake_peer *p)
 {
+	GUARD;
 	return p->qp ? p->qp->nrq : 0;
 }
 #endif

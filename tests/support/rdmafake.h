@@ -3,7 +3,8 @@
  * A stand-in for libibverbs and librdmacm in memory, behind iser/verbs.h: one device, its queues, and the
  * other end of each connection in the test's hands. It checks what hardware would: keys, bounds, element
  * counts, queue depths, outstanding RDMA reads, and that every resource is given back. And it fails on
- * demand: posts, completions, registrations, the whole device. One thread.
+ * demand: posts, completions, registrations, the whole device. Any thread; what a fake_peer or `fake' holds
+ * is read without a lock by the test, so only where nobody changes it.
  */
 #ifndef TESTS_SUPPORT_RDMAFAKE_H
 #define TESTS_SUPPORT_RDMAFAKE_H
