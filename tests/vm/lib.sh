@@ -165,10 +165,11 @@ vm_alive() { # SCRIPT-LOG
 # vm_run NAME [VAR=VALUE...]: boots, runs tests/vm/guest/NAME.sh with the variables set, prints its
 # output and exits with 0 if every step was ok. Results: build/log/vm-NAME.log (what the script said),
 # build/log/vm-NAME.console (the kernel), build/log/vm-NAME.out/ (files the guest left in /out).
+# VM_AS names them otherwise, for a script that runs a scenario of another name.
 vm_run() {
 	VM_NAME=$1
 	shift
-	local log=$VM_REPO/build/log/vm-$VM_NAME var rc try start=$SECONDS
+	local log=$VM_REPO/build/log/vm-${VM_AS:-$VM_NAME} var rc try start=$SECONDS
 	vm_prepare
 	mkdir -p "$(dirname "$log")"
 	rm -rf "$log.out" "$log.log" "$log.console"

@@ -329,7 +329,7 @@ conformance() {
 
 # ---- target under test ---------------------------------------------------------------------------
 
-adm() { "$TGT_BIN/tgtadm" -C "$TGT_PORT" "$@"; }
+adm() { "${TGTADM:-$TGT_BIN/tgtadm}" -C "$TGT_PORT" "$@"; }
 
 # What ours gets beside tgt's own options: a cache smaller than most LUs, prepared in short time, and
 # patience with a slow initiator.
@@ -349,12 +349,12 @@ tgtd_start() {
 	until_true 60 adm --op show --mode system
 }
 
-# SIGTERM, and tgtd must be gone within 5 s with status 0. (Debian's tgtd takes no notice of SIGTERM;
+# SIGTERM, and tgtd must be gone within 5 s (TGTD_STOP_S) with status 0. (Debian's tgtd takes no notice of SIGTERM;
 # it is only a stand-in here.)
 tgtd_stop() {
 	kill -TERM $TGTD_PID
 	[ $TGT_SUBJECT = ours ] || kill -KILL $TGTD_PID
-	until_true 5 eval '! kill -0 $TGTD_PID' 2>/dev/null || { echo "still there 5 s after SIGTERM"; return 1; }
+	until_true "${TGTD_STOP_S:-5}" eval '! kill -0 $TGTD_PID' 2>/dev/null || { echo "still there after SIGTERM"; return 1; }
 	wait $TGTD_PID
 	[ $? -eq 0 ] || [ $TGT_SUBJECT = debian ]
 }
