@@ -190,14 +190,16 @@ check-conformance: all
 check-layers:
 	@$(RUN) tests/check-layers
 
-# The long ones (a conformance suite, a million reads, a comparison with LIO) take many minutes each under
-# emulation, so that only check-vm-long runs them.
-VM_LONG  := $(addprefix tests/vm/test_,iser_load.sh iser_conformance.sh iser_vs_lio.sh)
+# The long ones (a conformance suite, a million reads, a hundred kills, a comparison with LIO) take many minutes
+# each under emulation, so that only check-vm-long runs them; the kills once more with tgtd under ASan.
+VM_LONG  := $(addprefix tests/vm/test_,iser_reads.sh iser_kills.sh iser_conformance.sh iser_vs_lio.sh)
 VM_SHORT := $(filter-out $(VM_LONG),$(wildcard tests/vm/test_*.sh))
 check-vm: all
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(VM_SHORT)
 check-vm-long: all
-	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 1800 $(VM_LONG)
+	@$(MAKE) --no-print-directory VARIANT=asan build/asan/bin/tgtd build/asan/bin/tgtadm
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 3600 $(VM_LONG)
+	@TGT_BIN=$(abspath build/asan/bin) KILLS=$(or $(KILLS),20) $(RUN) -j 1 -t 1800 tests/vm/test_iser_kills.sh
 
 check-asan:
 	@$(MAKE) --no-print-directory VARIANT=asan check-unit check-integration
