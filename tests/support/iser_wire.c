@@ -140,9 +140,7 @@ unsigned ini_login(struct ini *i, uint8_t isid, const char *keys)
 	unsigned status;
 	int n = snprintf(text, sizeof(text),
 			 "InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\nRDMAExtensions=Yes\n"
-			 "TargetRecvDataSegmentLength=%u
-InitiatorRecvDataSegmentLength=8192
-%s%s", ini_iqn, i->dsl ? i->dsl : 8192, keys ? keys : "",
+			 "TargetRecvDataSegmentLength=%u\nInitiatorRecvDataSegmentLength=8192\n%s%s", ini_iqn, i->dsl ? i->dsl : 8192, keys ? keys : "",
 			 keys && *keys ? "\n" : "");
 
 	for (int k = 0; k < n; k++)
