@@ -160,6 +160,25 @@ static int open_listeners(struct portal *q)
 	return q->n ? 0 : rc;
 }
 
+/* A portal group tag is the relative identifier of a target port. */
+static void tell_ports(void)
+{
+	uint16_t *tpgt;
+	struct portal *q;
+	unsigned n = 0;
+
+	list_for_each(q, &portals, link)
+		n++;
+	tpgt = calloc(n + 1, sizeof(*tpgt));
+	if (!tpgt)
+		return;
+	n = 0;
+	list_for_each(q, &portals, link)
+		tpgt[n++] = q->p.tpgt;
+	scsi_set_ports(tpgt, n);
+	free(tpgt);
+}
+
 int iscsi_portal_add(const char *text)
 {
 	struct iscsi_portal p;
@@ -182,6 +201,7 @@ int iscsi_portal_add(const char *text)
 		return rc;
 	}
 	list_add_tail(&portals, &q->link);
+	tell_ports();
 	log_notice("iscsi: portal %s", q->text);
 	return 0;
 }
@@ -190,6 +210,7 @@ static void close_portal(struct portal *q)
 {
 	close_listeners(q);
 	list_del(&q->link);
+	tell_ports();
 	free(q);
 }
 

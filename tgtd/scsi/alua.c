@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Asymmetric logical unit access (SPC-4 5.15): one target port group with all the target's ports in
- * it; its state is kept per logical unit, set by SET TARGET PORT GROUPS.
+ * it, those that are configured whether or not a session uses them; its state is kept per logical unit,
+ * set by SET TARGET PORT GROUPS. It is not PREFerred: there is no other group to prefer it to.
  */
 #include "tgtd/scsi/lu.h"
 
@@ -21,34 +22,63 @@ bool scsi_alua_pass(struct scsi_cmd *cmd)
 	return true;
 }
 
-#define PORTS_MAX 64
+/* ---- ports ---------------------------------------------------------------------------------------------- */
 
-/* The ports that sessions have come by, this one first. */
-static unsigned known_ports(struct scsi_cmd *cmd, uint16_t *port)
+static struct {
+	pthread_mutex_t lock; /* a leaf */
+	uint16_t rtpi[SCSI_PORTS_MAX];
+	unsigned n;
+} configured = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static unsigned add_port(uint16_t *port, unsigned count, uint16_t rtpi)
+{
+	unsigned i;
+
+	for (i = 0; i < count && port[i] < rtpi; i++)
+		;
+	if ((i < count && port[i] == rtpi) || count == SCSI_PORTS_MAX)
+		return count;
+	memmove(port + i + 1, port + i, (count - i) * sizeof(*port));
+	port[i] = rtpi;
+	return count + 1;
+}
+
+void scsi_set_ports(const uint16_t *rtpi, unsigned n)
+{
+	pthread_mutex_lock(&configured.lock);
+	configured.n = 0;
+	for (unsigned i = 0; i < n; i++)
+		configured.n = add_port(configured.rtpi, configured.n, rtpi[i]);
+	pthread_mutex_unlock(&configured.lock);
+}
+
+unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port)
 {
 	struct scsi_target *t = cmd->nexus->target;
 	struct scsi_nexus *n;
-	unsigned count = 1, i;
+	unsigned count = add_port(port, 0, cmd->nexus->rtpi);
 
-	port[0] = cmd->nexus->rtpi;
+	pthread_mutex_lock(&configured.lock);
+	for (unsigned i = 0; i < configured.n; i++)
+		count = add_port(port, count, configured.rtpi[i]);
+	pthread_mutex_unlock(&configured.lock);
+	/* One that is closed to newcomers may still serve sessions. */
 	pthread_mutex_lock(&t->lock);
-	list_for_each(n, &t->nexuses, link) {
-		for (i = 0; i < count && port[i] != n->rtpi; i++)
-			;
-		if (i == count && count < PORTS_MAX)
-			port[count++] = n->rtpi;
-	}
+	list_for_each(n, &t->nexuses, link)
+		count = add_port(port, count, n->rtpi);
 	pthread_mutex_unlock(&t->lock);
 	return count;
 }
+
+/* ---- REPORT and SET TARGET PORT GROUPS ------------------------------------------------------------------- */
 
 /* SPC-4 6.37 */
 void op_report_tpgs(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
 	uint8_t format = cmd->cdb[1] >> 5, *b, *d;
-	uint16_t port[PORTS_MAX];
-	unsigned n = known_ports(cmd, port);
+	uint16_t port[SCSI_PORTS_MAX];
+	unsigned n = scsi_ports(cmd, port);
 	size_t head = format == 1 ? 8 : 4, len = head + 8 + 4 * (size_t)n;
 
 	if (format > 1) {

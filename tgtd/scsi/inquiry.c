@@ -4,7 +4,7 @@
 #include "tgtd/scsi/lu.h"
 
 #define STD_LEN 96
-#define VPD_MAX 2048 /* page 83h with the longest names; the rest is far smaller */
+#define VPD_MAX (SCSI_PORTS_MAX * (12 + 4 + 256)) /* page 88h with the longest names; the rest is far smaller */
 
 static void put_text(uint8_t *p, size_t size, const char *s)
 {
@@ -107,12 +107,12 @@ uint8_t *scsi_lu_designators(const struct scsi_lu *lu, uint8_t *p)
 	return name_string(p, ASSOC_LU, text);
 }
 
-static uint8_t *port_name(const struct scsi_cmd *cmd, uint8_t *p)
+static uint8_t *port_name(const struct scsi_cmd *cmd, uint16_t rtpi, uint8_t *p)
 {
 	char text[256];
 
 	/* RFC 7143 4.2.7.1: iSCSI target port name. The portal group tag is the relative port here. */
-	snprintf(text, sizeof(text), "%.230s,t,0x%04x", cmd->nexus->target->name, cmd->nexus->rtpi);
+	snprintf(text, sizeof(text), "%.230s,t,0x%04x", cmd->nexus->target->name, rtpi);
 	return name_string(p, ASSOC_PORT, text);
 }
 
@@ -125,7 +125,7 @@ static size_t vpd_83(const struct scsi_cmd *cmd, uint8_t *b)
 	p = designator(p, CODE_BINARY, ASSOC_PORT, 4, port, sizeof(port));
 	put_be16(group + 2, SCSI_TPG);
 	p = designator(p, CODE_BINARY, ASSOC_PORT, 5, group, sizeof(group));
-	p = port_name(cmd, p);
+	p = port_name(cmd, cmd->nexus->rtpi, p);
 	p = name_string(p, ASSOC_TARGET, cmd->nexus->target->name);
 	return (size_t)(p - b);
 }
@@ -169,11 +169,16 @@ static size_t vpd_87(const struct scsi_cmd *cmd, uint8_t *b)
 
 static size_t vpd_88(const struct scsi_cmd *cmd, uint8_t *b)
 {
-	uint8_t *p;
+	uint16_t port[SCSI_PORTS_MAX];
+	unsigned n = scsi_ports(cmd, port);
+	uint8_t *p = b, *d;
 
-	put_be16(b + 2, cmd->nexus->rtpi);
-	p = port_name(cmd, b + 12);
-	put_be16(b + 10, (uint16_t)(p - b - 12));
+	for (unsigned i = 0; i < n; i++) {
+		d = p;
+		put_be16(d + 2, port[i]);
+		p = port_name(cmd, port[i], d + 12);
+		put_be16(d + 10, (uint16_t)(p - d - 12));
+	}
 	return (size_t)(p - b);
 }
 
@@ -262,6 +267,12 @@ void op_inquiry(struct scsi_cmd *cmd)
 			return;
 		b[0] = peripheral(cmd);
 		b[1] = code;
+		if (code == 0x88) { /* says nothing of the unit, and takes the target's lock */
+			n = pg->fill(cmd, b + 4);
+			put_be16(b + 2, (uint16_t)n);
+			scsi_data_in(cmd, 4 + n, get_be16(cmd->cdb + 3));
+			return;
+		}
 		lock(cmd);
 		if (pg->fill)
 			n = pg->fill(cmd, b + 4);

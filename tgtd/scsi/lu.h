@@ -374,6 +374,10 @@ void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
 /* ---- shared by the command files ---------------------------------------------------------------------------------- */
 /* Gate bits that need to know more: true: go on, false: answered. */
 bool scsi_alua_pass(struct scsi_cmd *cmd);
+#define SCSI_PORTS_MAX 64
+/* Relative identifiers of the target's ports, ascending: those configured, and those in use. Takes
+ * target->lock. */
+unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port);
 bool scsi_sanitize_pass(struct scsi_cmd *cmd);
 int scsi_sanitize_progress(struct scsi_lu *lu); /* 0..65535, -1: none running */
 /* Stops it and posts @msg to @home when it has ended; false: none was running. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* EXTENDED COPY, ROD tokens, SANITIZE, target port groups, log pages. */
+#include <stdio.h>
 #include <stdlib.h>
 #include "events/bytes.h"
 #include "tests/support/scsi_host.h"
@@ -341,6 +342,50 @@ START_TEST(port_groups)
 }
 END_TEST
 
+/* All ports that are configured are told, in the group and in VPD page 88h alike, also those nobody came by; one
+ * that is no longer configured as long as a session uses it. */
+START_TEST(ports)
+{
+	static const uint16_t some[] = { 7, 2, 7, 40000 }, want[] = { 1, 2, 7, 40000 };
+	uint16_t many[100];
+	size_t at;
+
+	open2();
+	scsi_set_ports(some, ARRAY_SIZE(some));
+	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [9] = 64 }, 12, 64);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(n->in[4], 0); /* active/optimized, not preferred */
+	ck_assert_uint_eq(n->in[11], 4);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_uint_eq(get_be16(n->in + 12 + 4 * i + 2), want[i]);
+	host_in(n, 1, (uint8_t[6]){ 0x12, 1, 0x88, 4, 0 }, 6, 1024);
+	ck_assert_str_eq(host_result(n), "good");
+	at = 4;
+	for (unsigned i = 0; i < 4; i++) {
+		char name[32];
+
+		ck_assert_uint_eq(get_be16(n->in + at + 2), want[i]);
+		snprintf(name, sizeof(name), ",t,0x%04x", want[i]);
+		ck_assert_ptr_nonnull(strstr((char *)n->in + at + 12 + 4, name));
+		at += 12u + get_be16(n->in + at + 10);
+	}
+	ck_assert_uint_eq(at, n->in_len);
+	ck_assert_uint_eq(get_be16(n->in + 2), n->in_len - 4);
+	/* more than there is room for */
+	for (unsigned i = 0; i < ARRAY_SIZE(many); i++)
+		many[i] = (uint16_t)(1000 + i);
+	scsi_set_ports(many, ARRAY_SIZE(many));
+	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [8] = 4 }, 12, 1024);
+	ck_assert_uint_eq(n->in[11], 64);
+	host_in(n, 1, (uint8_t[6]){ 0x12, 1, 0x88, 0x40, 0 }, 6, 0x4000);
+	ck_assert_str_eq(host_result(n), "good");
+	scsi_set_ports(NULL, 0);
+	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [9] = 64 }, 12, 64);
+	ck_assert_uint_eq(n->in[11], 1);
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(log_pages)
 {
 	open2();
@@ -368,4 +413,4 @@ START_TEST(log_pages)
 }
 END_TEST
 
-UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_parameters, port_groups, log_pages)
+UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_parameters, port_groups, ports, log_pages)
