@@ -129,7 +129,7 @@ iscsid_up() {
 		sed -i "/^ *${key//./\\.} *=/d" /etc/iscsi/iscsid.conf
 		echo "${kv%%=*} = ${kv#*=}" >>/etc/iscsi/iscsid.conf
 	done
-	iscsid -f -d 4 >/out/iscsid.log 2>&1 &
+	iscsid -f -d "${ISCSID_DEBUG:-4}" >/out/iscsid.log 2>&1 &
 	local pid=$!
 	# Without sessions iscsiadm ends with 21 when the daemon answers.
 	until_true 20 eval 'iscsiadm -m session >/dev/null 2>&1; [ $? -eq 21 ]' && kill -0 $pid
@@ -158,15 +158,16 @@ second_initiator() {
 
 # node_new IQN PORTAL [IFACE] [KEY=VALUE...]: a node record, changed as told. login makes a plain one.
 node_new() {
-	local iqn=$1 portal=$2 iface kv
+	local iqn=$1 portal=$2 iface kv change=()
 	iface=$(iface_of "${3:-tcp}")
 	shift $(($# < 3 ? $# : 3))
 	[ "$iface" != iser ] || modules ib_iser || return 1
 	# With the portal group the record has a directory; without, records of two interfaces overwrite each other.
 	iscsiadm -m node -o new -T "$iqn" -p "$portal,1" -I "$iface" || return 1
 	for kv; do
-		iscsiadm -m node -T "$iqn" -p "$portal" -I "$iface" -o update -n "${kv%%=*}" -v "${kv#*=}" || return 1
+		change+=(-n "${kv%%=*}" -v "${kv#*=}")
 	done
+	[ $# -eq 0 ] || iscsiadm -m node -T "$iqn" -p "$portal" -I "$iface" -o update "${change[@]}"
 }
 
 # node_chap USER PASSWORD [USER_IN PASSWORD_IN]: the KEY=VALUE arguments for node_new, one a line.
