@@ -333,6 +333,8 @@ int main(int argc, char **argv)
 		}
 	}
 	timer_init(&d->deadline, deadline);
+	if (d->opt.io_threads)
+		offload_set_threads(d->opt.io_threads);
 	raise_limits();
 	rc = make_main_loop(d);
 	if (rc)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cache/backend/offload.h"
 #include "events/log.h"
 #include "tgtd/options.h"
 
@@ -50,7 +51,7 @@ static void usage(FILE *out)
 	      "      --spin MICROSECONDS    how long an event thread looks for work before it sleeps\n"
 	      "      --state-dir DIR        where reservations are kept (default /var/lib/tgt)\n"
 	      "      --user NAME            give up root once the sockets are open\n"
-	      "  -t, --nr_iothreads N       accepted for tgt's scripts: there are no I/O threads to count\n",
+	      "  -t, --nr_iothreads N       threads for system calls that may block (default 4)\n",
 	      out);
 }
 
@@ -131,10 +132,7 @@ static bool one_option(struct options *o, int c, char *arg)
 		o->control_port = (int)v;
 		return true;
 	case 't':
-		if (!small_number("--nr_iothreads", arg, 1, 65535, &v))
-			return false;
-		log_notice("--nr_iothreads %u: ignored on purpose, I/O is asynchronous here and has no such threads", v);
-		return true;
+		return small_number("--nr_iothreads", arg, 1, OFFLOAD_THREADS_MAX, &o->io_threads);
 	case 'p':
 		o->pidfile = arg;
 		return true;

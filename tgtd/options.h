@@ -19,6 +19,7 @@ struct options {
 	const char *sysfs_root;	     /* "" live */
 	bool central;		     /* one event thread for all LUs (comparison, seed-systems R5) */
 	uint32_t spin_us;
+	unsigned io_threads; /* for blocking calls; 0: default */
 	bool use_cache;
 	struct cache_conf cache;
 

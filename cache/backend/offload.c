@@ -6,17 +6,18 @@
 #include "events/log.h"
 #include "events/metrics.h"
 
-#define OFFLOAD_THREADS 4
+#define OFFLOAD_THREADS 4 /* unless told otherwise */
 
 /* The lock guards all of this; a leaf. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	struct list jobs;
-	unsigned threads, idle, queued;
+	unsigned threads, max, idle, queued;
 	bool stop;
-	pthread_t thread[OFFLOAD_THREADS];
-} pool = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	pthread_t thread[OFFLOAD_THREADS_MAX];
+} pool = { .max = OFFLOAD_THREADS,
+	   .lock = PTHREAD_MUTEX_INITIALIZER,
 	   .wake = PTHREAD_COND_INITIALIZER,
 	   .jobs = LIST_INIT(pool.jobs) };
 
@@ -92,7 +93,7 @@ void offload_submit(struct offload_job *job, struct loop *home, void (*run)(stru
 	job->run = run;
 	job->done = done;
 	pthread_mutex_lock(&pool.lock);
-	if (pool.idle <= pool.queued && pool.threads < OFFLOAD_THREADS)
+	if (pool.idle <= pool.queued && pool.threads < pool.max)
 		start_worker();
 	here = pool.threads == 0;
 	if (!here) {
@@ -103,6 +104,13 @@ void offload_submit(struct offload_job *job, struct loop *home, void (*run)(stru
 	pthread_mutex_unlock(&pool.lock);
 	if (here)
 		perform(job);
+}
+
+void offload_set_threads(unsigned max)
+{
+	pthread_mutex_lock(&pool.lock);
+	pool.max = MIN(MAX(max, 1u), OFFLOAD_THREADS_MAX);
+	pthread_mutex_unlock(&pool.lock);
 }
 
 void offload_fini(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A few threads for system calls that may block (fallocate, open, discards, giving memory back).
+ * A few threads for system calls that may block (fallocate, open, discards, giving memory back; the transfers
+ * of stores that cannot do direct I/O).
  * Started at the first job; they end with offload_fini().
  */
 #ifndef CACHE_BACKEND_OFFLOAD_H
@@ -22,6 +23,9 @@ struct offload_job {
  * on the caller's. */
 void offload_submit(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
 		    void (*done)(struct offload_job *));
+/* At most so many threads (1..OFFLOAD_THREADS_MAX; 4 at first). Those that run already stay. Any thread. */
+#define OFFLOAD_THREADS_MAX 1024u
+void offload_set_threads(unsigned max);
 /* All jobs are done. Main thread. */
 void offload_fini(void);
 

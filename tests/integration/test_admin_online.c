@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -387,6 +388,61 @@ START_TEST(write_cache_policy)
 }
 END_TEST
 
+static unsigned blocking_threads(void)
+{
+	char command[128];
+	unsigned n = 0;
+	FILE *f;
+
+	snprintf(command, sizeof(command), "cat /proc/%d/task/*/comm | grep -c tgtd-offload", (int)t.pid);
+	f = popen(command, "r");
+	ck_assert_int_eq(fscanf(f, "%u", &n), 1);
+	pclose(f);
+	return n;
+}
+
+static unsigned answers;
+static void answered(struct iscsi_context *c, int status, void *command_data, void *private_data)
+{
+	(void)c;
+	(void)private_data;
+	ck_assert_int_eq(status, SCSI_STATUS_GOOD);
+	scsi_free_scsi_task(command_data);
+	answers++;
+}
+
+/* tgtd -t N: so many threads for what the store can only do by blocking. tmpfs has no direct I/O. */
+START_TEST(threads_for_blocking_calls)
+{
+	static uint8_t data[512];
+	char file[128], args[16];
+
+	for (unsigned n = 1; n <= 6; n += 5) {
+		snprintf(args, sizeof(args), "-t %u", n);
+		tgt_start(&t, args);
+		tgt_target(&t, 1);
+		snprintf(file, sizeof(file), "/dev/shm/test_admin_online.%d", (int)getpid());
+		close(open(file, O_CREAT | O_RDWR, 0600));
+		ck_assert_int_eq(truncate(file, 64 << 20), 0);
+		tgt_adm_ok(&t, "-m lu -o new -t 1 -l 1 -b %s -S cache=none", file);
+		i = tgt_login(&t, 1, 1, NULL);
+		answers = 0;
+		for (unsigned k = 0; k < 64; k++)
+			ck_assert_ptr_nonnull(iscsi_writesame16_task(i, 1, k * 2048, data, 512, 2048, 0, 0, 0, 0, answered, NULL));
+		while (answers < 64) {
+			struct pollfd p = { .fd = iscsi_get_fd(i), .events = (short)iscsi_which_events(i) };
+
+			ck_assert_int_ge(poll(&p, 1, 10000), 1);
+			ck_assert_int_eq(iscsi_service(i, p.revents), 0);
+		}
+		ck_assert_uint_ge(blocking_threads(), 1);
+		ck_assert_uint_le(blocking_threads(), n);
+		unlink(file);
+		end();
+	}
+}
+END_TEST
+
 /* An LU that is deleted under load: the commands end, the deletion succeeds or says "still active". */
 START_TEST(delete_under_load)
 {
@@ -412,5 +468,5 @@ START_TEST(delete_under_load)
 }
 END_TEST
 
-UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, prevented_removal, luns_come_and_go, masks, write_cache, write_cache_policy,
+UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, prevented_removal, luns_come_and_go, masks, write_cache, write_cache_policy, threads_for_blocking_calls,
 	  delete_under_load)
