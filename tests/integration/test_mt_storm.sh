@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Aborts, resets, lost connections and reinstated sessions under load, see storm.py, on a LU in memory and one
+# behind a small cache, each on a thread of its own; afterwards nothing of it is left in the daemon. Runs under
+# AddressSanitizer (leaks too) and ThreadSanitizer.
+#
+#   TGT_STORM_SECONDS   how long (default 6)
+#   TGT_STORM_SEED      which one (default 1)
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/integration/admin_lib.sh
+export TSAN_OPTIONS="${TSAN_OPTIONS:-} exitcode=66"
+iqn=iqn.2026-11.org.tgtd.test:storm
+daemon_start ours --cache size=4m
+adm --op new --mode target --tid 1 -T $iqn
+adm --op bind --mode target --tid 1 -I ALL
+adm --op new --mode logicalunit --tid 1 --lun 1 --bstype ram --backing-store 16m
+truncate -s 16m "$dir/disk"
+adm --op new --mode logicalunit --tid 1 --lun 2 --bstype aio --backing-store "$dir/disk"
+python3 tests/integration/storm.py "$port" $iqn "${TGT_STORM_SECONDS:-6}" "${TGT_STORM_SEED:-1}" || failures=$((failures + 1))
+nobody() {
+	for _ in $(seq 100); do
+		adm --op show --mode conn --tid 1
+		[ -z "$out" ] && return 0
+		sleep 0.1
+	done
+	return 1
+}
+is "the daemon is alive" kill -0 "$pid"
+is "no session is left" nobody
+adm --op delete --mode target --tid 1
+is "the target can be deleted: nothing holds it" test "$rc" = 0
+is "it ends with 0" daemon_stop
+reports=$(grep -cE 'WARNING: ThreadSanitizer|ERROR: (Address|Leak)Sanitizer|runtime error|BUG:' "$dir/log")
+is "no report" test "$reports" = 0
+[ $failures = 0 ] || sed 's/^/# /' "$dir/log" | tail -200
+exit $((failures > 0))
