@@ -12,7 +12,9 @@
  * Read once and never again: memory and CPUs that come or go later are not followed.
  */
 #include <dirent.h>
+#include <ifaddrs.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <numaif.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -406,6 +408,44 @@ int topology_adapter_node(const struct topology *t, const char *name)
 		if (strcmp(t->adapter[i].name, name) == 0)
 			return t->adapter[i].node;
 	return -1;
+}
+
+/* ---- addresses ---------------------------------------------------------------------------------------- */
+
+static bool same_ip(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET6)
+		return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
+			       sizeof(struct in6_addr));
+	return a->sa_family == AF_INET && ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+						  ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+}
+
+static bool interface_of(const struct sockaddr *addr, char name[TOPO_NAME_MAX])
+{
+	struct ifaddrs *all, *i;
+	bool found = false;
+
+	if (getifaddrs(&all))
+		return false;
+	for (i = all; i && !found; i = i->ifa_next)
+		if (i->ifa_addr && same_ip(i->ifa_addr, addr) && strlen(i->ifa_name) < TOPO_NAME_MAX) {
+			strcpy(name, i->ifa_name);
+			found = true;
+		}
+	freeifaddrs(all);
+	return found;
+}
+
+bool (*topology_interface)(const struct sockaddr *addr, char name[TOPO_NAME_MAX]) = interface_of;
+
+int topology_address_node(const struct topology *t, const struct sockaddr *addr)
+{
+	char name[TOPO_NAME_MAX];
+
+	return topology_interface(addr, name) ? topology_adapter_node(t, name) : -1;
 }
 
 int topology_bind_memory(const struct topology *t, void *addr, size_t len, int node)

@@ -21,8 +21,11 @@ struct topo_node {
 	uint64_t mem_total, mem_free; /* bytes */
 };
 
+struct sockaddr;
+
+#define TOPO_NAME_MAX 32
 struct topo_adapter {
-	char name[32];	/* eth0, mlx5_0 */
+	char name[TOPO_NAME_MAX]; /* eth0, mlx5_0 */
 	bool rdma;
 	int node;	/* dense index, -1 unknown */
 };
@@ -46,6 +49,11 @@ int topology_simulate(struct topology *t, unsigned nnodes) must_check;
 /* Node of a network interface or RDMA device; -1 when unknown. Interfaces stacked on others (bond,
  * vlan, bridge, soft-RoCE) are where what is below them is, when all of that is on one node. */
 int topology_adapter_node(const struct topology *t, const char *name);
+/* The network interface that has this address; false: none. Tests put their own in its place. */
+extern bool (*topology_interface)(const struct sockaddr *addr, char name[TOPO_NAME_MAX]);
+/* Node of the adapter that has this address; -1 when unknown, as it is for the wildcard address. Reads the
+ * interfaces of the machine at each call: not for a fast path. */
+int topology_address_node(const struct topology *t, const struct sockaddr *addr);
 /* The topology by which loops pin themselves and loops and pools place their memory. Called once by
  * main, before threads start; @t must stay for the process's life. Without it (tools, tests) nothing
  * is pinned to nodes or bound. NULL undoes it. */

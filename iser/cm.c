@@ -193,7 +193,8 @@ static void connect_request(struct rdma_cm_id *id, const struct listener *l, str
 	id->context = ic;
 	list_add_tail(&conns, &ic->all);
 	iscsi_conn_init(&ic->conn, &iser_transport, main_loop, &peer, &local, l->tpgt);
-	ic->conn.node_wish = dev->node;
+	if (dev->node >= 0)
+		ic->conn.node_wish = dev->node; /* else that of the interface with the address, perhaps */
 	iser_login_recv(ic);
 	if (iser_cq_start(ic, main_loop)) {
 		iscsi_conn_fail(&ic->conn, "epoll failed");

@@ -3,6 +3,7 @@
 #ifdef HAVE_RDMA
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -114,8 +115,8 @@ static void leave(int *guard)
 #define GUARD int guard __attribute__((cleanup(leave), unused)) = enter()
 
 struct fake_rdma fake;
-static struct ibv_device device;
-static struct ibv_context context;
+static struct ibv_device device[FAKE_DEVICES];
+static struct ibv_context context[FAKE_DEVICES];
 static struct list events = LIST_INIT(events), ids = LIST_INIT(ids), mrs = LIST_INIT(mrs);
 static struct rdma_event_channel *channel;
 static uint32_t next_key = 100;
@@ -297,10 +298,11 @@ static struct ibv_context **get_devices(int *n)
 {
 	GUARD;
 	struct ibv_context **list = calloc(2, sizeof(*list));
+	struct ibv_context **list = calloc(FAKE_DEVICES + 1, sizeof(*list));
 
 	BUG_ON(!list);
-	list[0] = &context;
-	*n = 1;
+	for (*n = 0; *n < (int)fake.devices; ++*n)
+		list[*n] = &context[*n];
 	return list;
 }
 
@@ -804,6 +806,10 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 {
 	GUARD;
 	(void)ctx;
+	if (fake.dead[ctx - context]) {
+		errno = EIO;
+		return EIO;
+	}
 	*attr = fake.attr;
 	return 0;
 }
@@ -881,6 +887,9 @@ void rdmafake_async(struct fake_peer *p, enum ibv_event_type type)
 	async_events[nasync].event_type = type;
 	async_events[nasync++].element.qp = p ? &p->qp->qp : NULL;
 	BUG_ON(write(context.async_fd, &one, 8) != 8);
+	async_event.event_type = type;
+	async_event.element.qp = p ? &p->qp->qp : NULL;
+	BUG_ON(write(context[fake.dev].async_fd, &one, 8) != 8);
 }
 
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
@@ -965,6 +974,17 @@ void rdmafake_install(void)
 	context.num_comp_vectors = 2;
 	context.async_fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
 	nasync = 0;
+	fake.devices = fake.devices ? fake.devices : 1;
+	for (unsigned i = 0; i < fake.devices; i++) {
+		if (fake.name[i])
+			strcpy(device[i].name, fake.name[i]);
+		else
+			sprintf(device[i].name, "fake%u", i);
+		device[i].transport_type = IBV_TRANSPORT_IB;
+		context[i].device = &device[i];
+		context[i].num_comp_vectors = 2;
+		context[i].async_fd = eventfd(0, EFD_NONBLOCK);
+	}
 	iser_v = &fake_verbs;
 }
 
@@ -990,7 +1010,7 @@ void rdmafake_connect(struct fake_peer *p, const void *private_data, uint8_t len
 	list_init(&p->inbox);
 	create_id(channel, &id, NULL);
 	container_of(id, struct fake_id, id)->peer = p;
-	id->verbs = &context;
+	id->verbs = &context[fake.dev];
 	peer = (struct sockaddr_in *)&id->route.addr.dst_addr;
 	local = (struct sockaddr_in *)&id->route.addr.src_addr;
 	peer->sin_family = local->sin_family = AF_INET;
@@ -1078,8 +1098,9 @@ void rdmafake_remove_device(void)
 	GUARD;
 	struct fake_id *f;
 
+	fake.dead[fake.dev] = true;
 	list_for_each(f, &ids, link)
-		if (!f->listening)
+		if (!f->listening && f->id.verbs == &context[fake.dev])
 			queue_event(&f->id, RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A stand-in for libibverbs and librdmacm in memory, behind iser/verbs.h: one device, its queues, and the
+ * A stand-in for libibverbs and librdmacm in memory, behind iser/verbs.h: one device or two, their queues, and the
  * other end of each connection in the test's hands. It checks what hardware would: keys, bounds, element
  * counts, queue depths, outstanding RDMA reads, and that every resource is given back. And it fails on
  * demand: posts, completions, registrations, the whole device. Any thread; what a fake_peer or `fake' holds
@@ -34,7 +34,13 @@ struct fake_peer {
 	unsigned rnr;		/* our sends that found no receive posted */
 };
 
+#define FAKE_DEVICES 2
+
 struct fake_rdma {
+	unsigned devices;	/* set before rdmafake_install(); 0: 1 */
+	const char *name[FAKE_DEVICES]; /* NULL: fake0, fake1 */
+	bool dead[FAKE_DEVICES];/* removed: nothing can be opened on it */
+	unsigned dev;		/* the one that connects, goes away or has events */
 	/* limits of the device; set before rdmafake_install() */
 	struct ibv_device_attr attr;
 	uint32_t max_msg;	/* bytes of one message; 0: 1 GiB */

@@ -24,9 +24,11 @@ void wire_steps(unsigned n)
 		loop_step(wire_target.loop, 0);
 }
 
+int wire_node = -1;
+
 void wire_target_start(void)
 {
-	struct loop_conf lc = { .name = "wire", .node = -1, .cpu = -1 };
+	struct loop_conf lc = { .name = "wire", .node = wire_node, .cpu = -1 };
 	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
 	struct iscsi_conf ic = { .nop_interval_s = 0, .nop_count = 0 };
 	struct scsi_lu_conf lu;

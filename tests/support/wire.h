@@ -19,6 +19,8 @@ struct wire_target {
 };
 extern struct wire_target wire_target;
 
+/* The node of its loop; -1. */
+extern int wire_node;
 /* Once per test process. */
 void wire_target_start(void);
 /* Ends all sessions and takes the target down; a leak checker sees nothing left. */

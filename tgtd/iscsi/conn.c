@@ -133,7 +133,7 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 	conn->peer = *peer;
 	conn->local = *local;
 	conn->tpgt = tpgt;
-	conn->node_wish = -1;
+	conn->node_wish = iscsi_address_node((const struct sockaddr *)local);
 	conn->rx_max = ISCSI_LOGIN_DSL;
 	iscsi_addr_text(peer, conn->peer_text, sizeof(conn->peer_text));
 	list_init(&conn->tasks);

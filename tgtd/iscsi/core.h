@@ -62,6 +62,8 @@ void iscsi_conn_check_cleaned(struct iscsi_conn *conn);
 void iscsi_conn_enter(struct iscsi_conn *conn);
 void iscsi_nop_start(struct iscsi_conn *conn);
 void iscsi_nop_stop(struct iscsi_conn *conn);
+/* The node of the adapter that has this address, -1 unknown. Main. */
+int iscsi_address_node(const struct sockaddr *addr);
 void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len);
 /* Bounds what a peer can make us queue. */
 void iscsi_conn_throttle(struct iscsi_conn *conn);

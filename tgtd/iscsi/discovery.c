@@ -98,7 +98,8 @@ static void add_target(struct send_targets *s, struct scsi_target *t)
 	if (!iscsi_acl_allows(t, s->ctx->initiator, s->ctx->peer))
 		return;
 	text_out_add(s->out, "TargetName", scsi_target_name(t));
-	iscsi_portal_each(add_portal, s);
+	/* Initiators that use one portal take the first. */
+	iscsi_portal_each_near(scsi_target_node(t), add_portal, s);
 }
 
 /* In a normal session: this target, at the address in use. Takes nothing from the main loop. */

@@ -33,6 +33,8 @@ int iscsi_portal_add(const char *text) must_check;
 int iscsi_portal_delete(const char *text) must_check; /* -ENOENT */
 /* "ip:port,tpgt" as tgtadm shows it. */
 void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg);
+/* The same, those on adapters of @node first (seed-systems R12). */
+void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), void *arg);
 
 /* ---- targets ---------------------------------------------------------------------------------------- */
 /* Follow scsi_target_create() / precede scsi_target_delete(). 0 or -errno. */

@@ -16,6 +16,7 @@ struct portal {
 	struct list link;
 	struct iscsi_portal p;
 	char text[96]; /* "ip:port,tpgt" */
+	int node;      /* of the adapter with that address, -1 unknown */
 	unsigned n;
 	struct {
 		const struct iscsi_transport *tp;
@@ -195,6 +196,7 @@ int iscsi_portal_add(const char *text)
 		return -ENOMEM;
 	q->p = p;
 	iscsi_portal_format(&p, q->text, sizeof(q->text));
+	q->node = iscsi_address_node((const struct sockaddr *)&p.addr);
 	rc = open_listeners(q);
 	if (rc) {
 		free(q);
@@ -238,6 +240,48 @@ void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg)
 	ASSERT_ON_MAIN();
 	list_for_each(q, &portals, link)
 		fn(q->text, arg);
+}
+
+void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), void *arg)
+{
+	struct portal *q;
+
+	ASSERT_ON_MAIN();
+	list_for_each(q, &portals, link)
+		if (q->node == node)
+			fn(q->text, arg);
+	list_for_each(q, &portals, link)
+		if (q->node != node)
+			fn(q->text, arg);
+}
+
+/* Initiators come by the same few addresses again and again; an address that moves to another adapter meanwhile
+ * costs a hop, no more. */
+int iscsi_address_node(const struct sockaddr *addr)
+{
+	static struct {
+		struct sockaddr_storage addr;
+		int node;
+	} known[16];
+	static unsigned next;
+	const struct topology *topo = topology_current();
+	struct sockaddr_storage key;
+
+	if (!topo || topo->nnodes < 2 || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
+		return -1;
+	memset(&key, 0, sizeof(key));
+	key.ss_family = addr->sa_family;
+	if (addr->sa_family == AF_INET6)
+		((struct sockaddr_in6 *)&key)->sin6_addr = ((const struct sockaddr_in6 *)addr)->sin6_addr;
+	else
+		((struct sockaddr_in *)&key)->sin_addr = ((const struct sockaddr_in *)addr)->sin_addr;
+	for (unsigned i = 0; i < ARRAY_SIZE(known); i++)
+		if (!memcmp(&known[i].addr, &key, sizeof(key)))
+			return known[i].node;
+	next = (next + 1) % ARRAY_SIZE(known);
+	known[next].addr = key;
+	known[next].node = topology_address_node(topo, (const struct sockaddr *)&key);
+	return known[next].node;
 }
 
 void iscsi_portals_close(void)

@@ -230,6 +230,27 @@ struct loop *scsi_target_home(struct scsi_target *t, int node_wish)
 	return best ? best->loop : NULL;
 }
 
+int scsi_target_node(struct scsi_target *t)
+{
+	unsigned threads[TOPO_MAX_NODES] = { 0 }, most = 0;
+	int node = -1;
+
+	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = 0; i < t->nlu; i++) {
+		int at = t->lu[i] && t->lu[i]->loop ? loop_node(t->lu[i]->loop) : -1;
+
+		if (at >= 0 && at < TOPO_MAX_NODES)
+			threads[at]++;
+	}
+	pthread_mutex_unlock(&t->lock);
+	for (int i = 0; i < TOPO_MAX_NODES; i++)
+		if (threads[i] > most) {
+			most = threads[i];
+			node = i;
+		}
+	return node;
+}
+
 /* A session may be on its way to the thread of an LU that has just been deleted, or still live
  * there: such threads are stopped some time after the last one left. */
 #define RETIRE_NS (10 * NSEC_PER_SEC)

@@ -124,5 +124,7 @@ void scsi_shutdown(void);
  * @node_wish (adapter's node, -1 unknown) preferred on ties. NULL when it has no LU with a thread
  * (then the main loop serves it). Main loop. */
 struct loop *scsi_target_home(struct scsi_target *t, int node_wish);
+/* The node where most of its LUs' threads are (the lowest on ties), -1 when there is none. Any thread. */
+int scsi_target_node(struct scsi_target *t);
 
 #endif

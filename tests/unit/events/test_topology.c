@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Topology from recorded sysfs trees (sysfs/NAME.tree: "path: content" a line, \n for newlines,
- * "path/" an empty directory), written out below a temporary root; and simulated nodes. */
+/* Topology from recorded sysfs trees (tests/support/systree.h), and simulated nodes. */
 #include <limits.h>
+#include <netinet/in.h>
 #include <numaif.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,85 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "events/topology.h"
+#include "tests/support/systree.h"
 #include "tests/support/unit.h"
 
-static char root[] = "/tmp/tgt-topo-XXXXXX";
 static struct topology topo;
-
-static void make_dirs(char *path)
-{
-	for (char *s = path + 1; (s = strchr(s, '/')); *s++ = '/') {
-		*s = '\0';
-		ck_assert(mkdir(path, 0755) == 0 || errno == EEXIST);
-	}
-}
-
-static void write_file(const char *name, const char *content)
-{
-	char path[PATH_MAX];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", root, name);
-	make_dirs(path);
-	if (path[strlen(path) - 1] == '/')
-		return;
-	f = fopen(path, "w");
-	ck_assert_ptr_nonnull(f);
-	for (; *content; content++) {
-		if (content[0] == '\\' && content[1] == 'n') {
-			fputc('\n', f);
-			content++;
-		} else {
-			fputc(*content, f);
-		}
-	}
-	fputc('\n', f);
-	fclose(f);
-}
-
-static void new_root(void)
-{
-	strcpy(root + strlen(root) - 6, "XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(root));
-}
-
-static void remove_root(void)
-{
-	char cmd[128];
-
-	ck_assert_int_eq(strncmp(root, "/tmp/tgt-topo-", 14), 0);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", root);
-	ck_assert_int_eq(system(cmd), 0);
-}
 
 static int detect(const char *tree)
 {
-	static const char *const places[] = { "tests/unit/events/sysfs", "sysfs" };
-	char path[256], line[2048], *content;
-	FILE *f = NULL;
-	int rc;
-
-	for (unsigned i = 0; i < ARRAY_SIZE(places) && !f; i++) {
-		snprintf(path, sizeof(path), "%s/%s.tree", places[i], tree);
-		f = fopen(path, "r");
-	}
-	ck_assert_msg(f != NULL, "no tree %s (run from the top of the source)", tree);
-	new_root();
-	while (fgets(line, sizeof(line), f)) {
-		line[strcspn(line, "\n")] = '\0';
-		if (line[0] == '#' || line[0] == '\0')
-			continue;
-		content = strstr(line, ": ");
-		if (content) {
-			*content = '\0';
-			content += 2;
-		}
-		write_file(line, content ? content : "");
-	}
-	fclose(f);
-	rc = topology_detect(&topo, root);
-	remove_root();
-	return rc;
+	return systree_detect(&topo, tree);
 }
 
 static void check_cpus(int node, const char *list)
@@ -122,6 +51,41 @@ START_TEST(opteron_four_nodes)
 	ck_assert_int_eq(topology_adapter_node(&topo, "eth0"), 0);
 	ck_assert_int_eq(topology_adapter_node(&topo, "lo"), -1);
 	ck_assert_int_eq(topology_adapter_node(&topo, "none"), -1);
+}
+END_TEST
+
+/* An address's node is that of the interface it is on. */
+static bool interface(const struct sockaddr *addr, char name[TOPO_NAME_MAX])
+{
+	uint32_t ip = ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr);
+
+	if (ip >> 8 != 0x0a0000)
+		return false;
+	strcpy(name, (ip & 255) == 1 ? "ens2np0" : (ip & 255) == 3 ? "ens6np0" : "eno7");
+	return true;
+}
+
+START_TEST(xeon_four_nodes_two_adapters)
+{
+	bool (*real)(const struct sockaddr *, char *) = topology_interface;
+	struct sockaddr_in a = { .sin_family = AF_INET };
+
+	ck_assert_int_eq(detect("xeon-4n-2hca"), 0);
+	ck_assert_uint_eq(topo.nnodes, 4);
+	ck_assert_uint_eq(topo.distance[1][3], 21);
+	ck_assert_int_eq(topology_adapter_node(&topo, "mlx5_0"), 1);
+	ck_assert_int_eq(topology_adapter_node(&topo, "mlx5_1"), 3);
+	/* The live machine: the loopback interface is no adapter. */
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	ck_assert_int_eq(topology_address_node(&topo, (struct sockaddr *)&a), -1);
+	topology_interface = interface;
+	for (uint32_t ip = 0; ip < 5; ip++) {
+		a.sin_addr.s_addr = htonl(0x0a000000 + ip);
+		ck_assert_int_eq(topology_address_node(&topo, (struct sockaddr *)&a), ip == 1 ? 1 : ip == 3 ? 3 : -1);
+	}
+	a.sin_addr.s_addr = 0;
+	ck_assert_int_eq(topology_address_node(&topo, (struct sockaddr *)&a), -1);
+	topology_interface = real;
 }
 END_TEST
 
@@ -188,34 +152,34 @@ END_TEST
 
 START_TEST(garbage_is_an_error_not_a_crash)
 {
-	new_root();
-	ck_assert_int_eq(topology_detect(&topo, root), -ENOENT);
-	write_file("sys/devices/system/node/online", "0-");
-	ck_assert_int_eq(topology_detect(&topo, root), -EINVAL);
-	write_file("sys/devices/system/node/online", "7-3");
-	ck_assert_int_eq(topology_detect(&topo, root), -EINVAL);
+	systree_new();
+	ck_assert_int_eq(topology_detect(&topo, systree_root), -ENOENT);
+	systree_write("sys/devices/system/node/online", "0-");
+	ck_assert_int_eq(topology_detect(&topo, systree_root), -EINVAL);
+	systree_write("sys/devices/system/node/online", "7-3");
+	ck_assert_int_eq(topology_detect(&topo, systree_root), -EINVAL);
 	/* Says node 0, shows none: falls back to the list of CPUs. */
-	write_file("sys/devices/system/node/online", "0");
-	write_file("sys/devices/system/cpu/online", "0-1");
-	ck_assert_int_eq(topology_detect(&topo, root), 0);
+	systree_write("sys/devices/system/node/online", "0");
+	systree_write("sys/devices/system/cpu/online", "0-1");
+	ck_assert_int_eq(topology_detect(&topo, systree_root), 0);
 	ck_assert_uint_eq(topo.nnodes, 1);
-	write_file("sys/devices/system/cpu/online", "x");
-	ck_assert_int_eq(topology_detect(&topo, root), -EINVAL);
+	systree_write("sys/devices/system/cpu/online", "x");
+	ck_assert_int_eq(topology_detect(&topo, systree_root), -EINVAL);
 	/* Longer than what we can hold: cut, with a line in the log. */
-	write_file("sys/devices/system/node/online", "0-99");
+	systree_write("sys/devices/system/node/online", "0-99");
 	for (int i = 0; i < 100; i++) {
 		char name[64], cpu[16];
 
 		snprintf(name, sizeof(name), "sys/devices/system/node/node%d/cpulist", i);
 		snprintf(cpu, sizeof(cpu), "%d", i);
-		write_file(name, cpu);
+		systree_write(name, cpu);
 		snprintf(name, sizeof(name), "sys/class/net/eth%d/device/numa_node", i);
-		write_file(name, cpu);
+		systree_write(name, cpu);
 	}
-	ck_assert_int_eq(topology_detect(&topo, root), 0);
+	ck_assert_int_eq(topology_detect(&topo, systree_root), 0);
 	ck_assert_uint_eq(topo.nnodes, TOPO_MAX_NODES);
 	ck_assert_uint_eq(topo.nadapters, ARRAY_SIZE(topo.adapter));
-	remove_root();
+	systree_remove();
 }
 END_TEST
 
@@ -321,5 +285,5 @@ START_TEST(memory_is_bound)
 END_TEST
 
 UNIT_MAIN("topology", 10, opteron_four_nodes, xeon_two_nodes_with_stacked_interfaces,
-	  sparse_nodes_become_dense, kernel_without_numa, garbage_is_an_error_not_a_crash, live_machine,
+	  xeon_four_nodes_two_adapters, sparse_nodes_become_dense, kernel_without_numa, garbage_is_an_error_not_a_crash, live_machine,
 	  affinity_narrows, simulated_nodes, memory_is_bound)

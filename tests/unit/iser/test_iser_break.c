@@ -238,27 +238,6 @@ START_TEST(asynchronous_events)
 }
 END_TEST
 
-/* R12: a connection wishes for the node of its adapter. */
-START_TEST(adapter_node)
-{
-	static struct topology t;
-	struct iser_conn *ic;
-	struct ini i;
-
-	ck_assert_int_eq(topology_simulate(&t, 4), 0);
-	t.nadapters = 2;
-	t.adapter[0] = (struct topo_adapter){ "eth0", false, 1 };
-	t.adapter[1] = (struct topo_adapter){ "fake0", true, 3 };
-	ini_topology = &t;
-	ini_target_start("");
-	ck_assert(ini_connect(&i, 0x80));
-	ic = i.peer.id->qp->qp_context;
-	ck_assert_int_eq(ic->conn.node_wish, 3);
-	ini_hang_up(&i);
-	ini_target_stop();
-}
-END_TEST
-
 /* Messages out of place, in every state: the connection ends, nothing else. */
 START_TEST(foreign_bytes)
 {
@@ -413,6 +392,6 @@ START_TEST(state_machine)
 END_TEST
 
 UNIT_MAIN("iser breaking", 30, failed_sends, failed_receives, error_completions, failed_set_up,
-	  death_in_flight, forced, device_removal, asynchronous_events, adapter_node, foreign_bytes,
+	  death_in_flight, forced, device_removal, asynchronous_events, foreign_bytes,
 	  logout_and_hang_up, logout_and_wait, abort_in_flight, state_machine)
 #endif
