@@ -297,7 +297,6 @@ static int fake_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
 static struct ibv_context **get_devices(int *n)
 {
 	GUARD;
-	struct ibv_context **list = calloc(2, sizeof(*list));
 	struct ibv_context **list = calloc(FAKE_DEVICES + 1, sizeof(*list));
 
 	BUG_ON(!list);
@@ -465,7 +464,10 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return got;
 }
 
-static struct ibv_async_event async_events[32]; /* not fetched */
+static struct {
+	struct ibv_context *ctx;
+	struct ibv_async_event ev;
+} async_events[32]; /* not fetched */
 static unsigned nasync;
 
 /* ---- queue pairs ------------------------------------------------------------------------------------------------------- */
@@ -524,12 +526,12 @@ static void destroy_qp(struct rdma_cm_id *id)
 	for (unsigned i = 0; i < nasync;) {
 		uint64_t v;
 
-		if (async_events[i].element.qp != &q->qp) {
+		if (async_events[i].ev.element.qp != &q->qp) {
 			i++;
 			continue;
 		}
 		memmove(async_events + i, async_events + i + 1, (--nasync - i) * sizeof(async_events[0]));
-		BUG_ON(read(context.async_fd, &v, 8) != 8);
+		BUG_ON(read(id->verbs->async_fd, &v, 8) != 8);
 	}
 	if (q->peer)
 		q->peer->qp = NULL;
@@ -884,24 +886,25 @@ void rdmafake_async(struct fake_peer *p, enum ibv_event_type type)
 	if (p && !p->qp)
 		return; /* gone already */
 	BUG_ON(nasync == ARRAY_SIZE(async_events));
-	async_events[nasync].event_type = type;
-	async_events[nasync++].element.qp = p ? &p->qp->qp : NULL;
-	BUG_ON(write(context.async_fd, &one, 8) != 8);
-	async_event.event_type = type;
-	async_event.element.qp = p ? &p->qp->qp : NULL;
-	BUG_ON(write(context[fake.dev].async_fd, &one, 8) != 8);
+	async_events[nasync].ctx = p ? p->qp->qp.context : &context[fake.dev];
+	async_events[nasync].ev.event_type = type;
+	async_events[nasync].ev.element.qp = p ? &p->qp->qp : NULL;
+	BUG_ON(write(async_events[nasync++].ctx->async_fd, &one, 8) != 8);
 }
 
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
 	GUARD;
+	unsigned i = 0;
 	uint64_t v;
 
 	if (read(ctx->async_fd, &v, 8) != 8)
 		return -1;
-	BUG_ON(!nasync);
-	*ev = async_events[0];
-	memmove(async_events, async_events + 1, --nasync * sizeof(async_events[0]));
+	while (i < nasync && async_events[i].ctx != ctx)
+		i++;
+	BUG_ON(i == nasync);
+	*ev = async_events[i].ev;
+	memmove(async_events + i, async_events + i + 1, (--nasync - i) * sizeof(async_events[0]));
 	return 0;
 }
 
@@ -968,11 +971,6 @@ void rdmafake_install(void)
 	if (!fake.max_inline_set)
 		fake.max_inline = 76; /* as some adapters do: headers only */
 	a->device_cap_flags |= IBV_DEVICE_MEM_MGT_EXTENSIONS;
-	strcpy(device.name, "fake0");
-	device.transport_type = IBV_TRANSPORT_IB;
-	context.device = &device;
-	context.num_comp_vectors = 2;
-	context.async_fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
 	nasync = 0;
 	fake.devices = fake.devices ? fake.devices : 1;
 	for (unsigned i = 0; i < fake.devices; i++) {
@@ -983,7 +981,7 @@ void rdmafake_install(void)
 		device[i].transport_type = IBV_TRANSPORT_IB;
 		context[i].device = &device[i];
 		context[i].num_comp_vectors = 2;
-		context[i].async_fd = eventfd(0, EFD_NONBLOCK);
+		context[i].async_fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
 	}
 	iser_v = &fake_verbs;
 }
@@ -1098,7 +1096,7 @@ void rdmafake_remove_device(void)
 	GUARD;
 	struct fake_id *f;
 
-	fake.dead[fake.dev] = true;
+	fake.dead[fake.dev] = fake.stays_gone;
 	list_for_each(f, &ids, link)
 		if (!f->listening && f->id.verbs == &context[fake.dev])
 			queue_event(&f->id, RDMA_CM_EVENT_DEVICE_REMOVAL);

@@ -39,7 +39,8 @@ struct fake_peer {
 struct fake_rdma {
 	unsigned devices;	/* set before rdmafake_install(); 0: 1 */
 	const char *name[FAKE_DEVICES]; /* NULL: fake0, fake1 */
-	bool dead[FAKE_DEVICES];/* removed: nothing can be opened on it */
+	bool stays_gone;	/* one that was removed cannot be opened again; else it is as if plugged in anew */
+	bool dead[FAKE_DEVICES];
 	unsigned dev;		/* the one that connects, goes away or has events */
 	/* limits of the device; set before rdmafake_install() */
 	struct ibv_device_attr attr;

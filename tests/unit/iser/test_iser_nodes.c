@@ -104,6 +104,7 @@ START_TEST(one_adapter_removed)
 	fake.hold = true;
 	(void)ini_rw_start(&b, false, 0, 64, in, 0);
 	wire_steps(1);
+	fake.stays_gone = true;
 	rdmafake_remove_device(); /* mlx5_1 */
 	ck_assert(ini_closed(&b));
 	fake.hold = false;
