@@ -132,9 +132,8 @@ void iscsi_logout_request(struct iscsi_ctl *ctl);
 void iscsi_snack_request(struct iscsi_ctl *ctl);
 /* Sends a Reject with the header of the offending PDU. */
 void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs);
-/* Asynchronous message (RFC 7143 11.9). @sense only with ASYNC_SCSI_EVENT. */
-void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint64_t lun, uint16_t p1, uint16_t p2,
-		      uint16_t p3, const uint8_t *sense, uint32_t sense_len);
+/* Asynchronous message (RFC 7143 11.9) with its three parameters; without data, i.e. no SCSI event. */
+void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1, uint16_t p2, uint16_t p3);
 void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);
 /* Ends it on our own accord: tells the initiator, by @event (2 or 3), that and when it may come back. */
 void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, const char *why);

@@ -109,10 +109,9 @@ void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, cons
 
 /* ---- asynchronous messages (RFC 7143 11.9) --------------------------------------------------------------------- */
 
-void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint64_t lun, uint16_t p1, uint16_t p2,
-		      uint16_t p3, const uint8_t *sense, uint32_t sense_len)
+void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1, uint16_t p2, uint16_t p3)
 {
-	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, sense ? sense_len + 2 : 0);
+	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, 0);
 	uint8_t *out;
 
 	if (!ctl)
@@ -120,15 +119,10 @@ void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uin
 	out = ctl->pdu.bhs;
 	out[0] = ISCSI_ASYNC;
 	out[1] = BHS_FINAL;
-	put_be64(out + BHS_LUN, lun);
 	put_be32(out + BHS_ITT, ISCSI_TAG_NONE);
 	out[36] = event;
 	put_be16(out + 38, p1);
 	put_be16(out + 40, p2);
 	put_be16(out + 42, p3);
-	if (sense) {
-		put_be16(ctl->data, (uint16_t)sense_len);
-		memcpy(ctl->data + 2, sense, sense_len);
-	}
-	iscsi_ctl_send(ctl, PDU_F_STAT_SN, ctl->len);
+	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
 }

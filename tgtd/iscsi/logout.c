@@ -89,7 +89,7 @@ void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds)
 	if (conn->failed || !conn->sess || conn->state == S6_IN_LOGOUT ||
 	    !iscsi_conn_event(conn, CONN_EV_LOGOUT_ASKED))
 		return;
-	iscsi_async_send(conn, ASYNC_LOGOUT_REQUEST, 0, 0, 0, seconds, NULL, 0);
+	iscsi_async_send(conn, ASYNC_LOGOUT_REQUEST, 0, 0, seconds);
 	timer_init(&conn->close_timer, ask_timeout);
 	conn->close_timer_armed = true;
 	loop_timer_arm(conn->loop, &conn->close_timer, seconds * NSEC_PER_SEC);
@@ -104,8 +104,7 @@ void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, cons
 	ASSERT(event == ASYNC_DROP_CONNECTION || event == ASYNC_DROP_ALL);
 	/* Time2Wait as agreed on, which an initiator takes after an unexpected end too; nothing is kept for Time2Retain. */
 	if (tell)
-		iscsi_async_send(conn, event, 0, event == ASYNC_DROP_CONNECTION ? conn->cid : 0, conn->params.time2wait, 0,
-				 NULL, 0);
+		iscsi_async_send(conn, event, event == ASYNC_DROP_CONNECTION ? conn->cid : 0, conn->params.time2wait, 0);
 	iscsi_conn_end(conn, tell, why);
 }
 

@@ -229,20 +229,6 @@ static void op_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*do
 	iscsi_session_abort(s, on_lu, lu, done, arg);
 }
 
-static void op_async(struct scsi_nexus *nexus, int code, uint64_t lun, const uint8_t *sense, uint32_t sense_len)
-{
-	struct iscsi_session *s = nexus->host;
-	struct iscsi_conn *c;
-
-	ASSERT_ON_LOOP(s->loop);
-	(void)code; /* every SCSI event is event 0 with sense data (RFC 7143 11.9.1) */
-	list_for_each(c, &s->conns, sess_link)
-		if (c->state == S5_LOGGED_IN && !c->failed) {
-			iscsi_async_send(c, ASYNC_SCSI_EVENT, lun, 0, 0, 0, sense, sense_len);
-			return;
-		}
-}
-
 static void op_drop(struct scsi_nexus *nexus)
 {
 	iscsi_session_drop(nexus->host, "dropped by the target");
@@ -255,6 +241,5 @@ const struct scsi_transport_ops iscsi_scsi_ops = {
 	.send = iscsi_op_send,
 	.complete = iscsi_op_complete,
 	.abort_all = op_abort_all,
-	.async = op_async,
 	.drop = op_drop,
 };

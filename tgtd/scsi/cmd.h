@@ -159,9 +159,6 @@ struct scsi_transport_ops {
 	 * once when there is none; always, also when the nexus goes away meanwhile. Called on
 	 * nexus->loop. */
 	void (*abort_all)(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)(void *arg), void *arg);
-	/* Something to tell the initiator when convenient: RFC 7143 async events. @code: enum scsi_async.
-	 * Called on nexus->loop. */
-	void (*async)(struct scsi_nexus *nexus, int code, uint64_t lun, const uint8_t *sense, uint32_t sense_len);
 	/* Ends the session (forced delete, target reset). Called on nexus->loop; scsi_nexus_detach()
 	 * follows from the transport. */
 	void (*drop)(struct scsi_nexus *nexus);

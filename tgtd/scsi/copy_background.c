@@ -70,15 +70,6 @@ static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)
 	list_add_tail(&bg->waiters, &w->link);
 }
 
-static void no_async(struct scsi_nexus *nexus, int code, uint64_t lun, const uint8_t *sense, uint32_t sense_len)
-{
-	(void)nexus;
-	(void)code;
-	(void)lun;
-	(void)sense;
-	(void)sense_len;
-}
-
 static void drop(struct scsi_nexus *nexus)
 {
 	scsi_cmd_abort(&container_of(nexus, struct background, nexus)->cmd);
@@ -90,7 +81,6 @@ static const struct scsi_transport_ops background_ops = {
 	.send = never,
 	.complete = complete,
 	.abort_all = abort_all,
-	.async = no_async,
 	.drop = drop,
 };
 

@@ -43,15 +43,6 @@ static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)
 	done(arg); /* who pins the unit sees that it is gone */
 }
 
-static void no_async(struct scsi_nexus *nexus, int code, uint64_t lun, const uint8_t *sense, uint32_t sense_len)
-{
-	(void)nexus;
-	(void)code;
-	(void)lun;
-	(void)sense;
-	(void)sense_len;
-}
-
 static void drop(struct scsi_nexus *nexus)
 {
 	atomic_store(&container_of(nexus, struct copy_far, nexus)->dropped, true);
@@ -63,7 +54,6 @@ static const struct scsi_transport_ops far_ops = {
 	.send = never_seg,
 	.complete = never_cmd,
 	.abort_all = abort_all,
-	.async = no_async,
 	.drop = drop,
 };
 
