@@ -118,6 +118,7 @@ struct adm_req {
 	uint8_t mode, op;
 	uint8_t device_type;
 	bool force, outgoing;
+	bool check; /* change nothing: would this be refused for what it says, whatever is there by then? */
 	bool has_tid, has_sid, has_cid, has_lun, has_host;
 	uint32_t tid, cid, host;
 	uint64_t sid, lun;

@@ -22,6 +22,7 @@ struct conf_step {
 	/* A step that sessions would feel: to be skipped while the target has any, unless forced. The
 	 * steps that follow with the same number (not 0) depend on it and are skipped with it. */
 	unsigned disruptive;
+	bool made;	  /* whoever runs the plan may note it here */
 	const char *what; /* of a disruptive step, for the message: "LUN 3", "driver" */
 };
 

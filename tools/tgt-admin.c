@@ -334,6 +334,19 @@ static bool used_by_daemon(const char *path)
 	return false;
 }
 
+/* Or by another new LUN of the file? The first one gets it. */
+static bool taken(const char *path)
+{
+	static struct list paths = LIST_INIT(paths);
+	struct conf_kv *kv;
+
+	list_for_each(kv, &paths, link)
+		if (!strcmp(kv->key, path))
+			return true;
+	conf_add_kv(&g.want, &paths, path, "");
+	return false;
+}
+
 static void say_skipping(const char *path, void (*say)(void *say_arg, const char *note), void *say_arg)
 {
 	char text[4200];
@@ -362,7 +375,7 @@ static bool usable(void *arg, const struct conf_lu *lu, void (*say)(void *say_ar
 	}
 	if (g.force || (in_use_too && !strcmp(in_use_too, "yes")))
 		return true;
-	if (used_by_daemon(lu->path)) {
+	if (used_by_daemon(lu->path) || taken(lu->path)) {
 		snprintf(text, sizeof(text), "Device %s is used (already tgtd target?).", lu->path);
 		say(say_arg, text);
 		say_skipping(lu->path, say, say_arg);
@@ -381,8 +394,59 @@ static bool usable(void *arg, const struct conf_lu *lu, void (*say)(void *say_ar
 	return true;
 }
 
-/* Asks for one step. 0, or the exit status that it deserves. */
-static int perform(const struct conf_step *step)
+/* Would the daemon refuse any of it for what it says? All of that is told, and then nothing is begun. */
+static int check(struct list *steps)
+{
+	struct adm_reply reply;
+	struct conf_step *s;
+	unsigned faults = 0;
+
+	list_for_each(s, steps, link) {
+		struct adm_req req = s->req;
+
+		if (s->note)
+			continue;
+		req.check = true;
+		call(&req, &reply);
+		if (reply.status != ADM_OK) {
+			fprintf(stderr, "tgt-admin: %s%s%s\n", s->target ? s->target : "", s->target ? ": " : "",
+				*reply.detail ? reply.detail : adm_status_text(reply.status));
+			faults++;
+		}
+		adm_reply_free(&reply);
+	}
+	if (faults)
+		fprintf(stderr, "tgt-admin: nothing was changed\n");
+	return faults ? EINVAL : 0;
+}
+
+/* What stands after a refusal in the middle. */
+static void say_made(const struct list *steps, const struct conf_step *refused, unsigned made)
+{
+	const struct conf_step *s;
+	struct conf_step shown;
+
+	if (!made) {
+		fprintf(stderr, "tgt-admin: nothing was changed\n");
+		return;
+	}
+	fprintf(stderr, "tgt-admin: stopped there; these %u requests were made before and stay in force:\n", made);
+	list_for_each(s, steps, link) {
+		if (s == refused)
+			break;
+		if (s->note || !s->made)
+			continue;
+		fputc('\t', stderr);
+		shown = *s;
+		if (shown.req.text[ADM_T_PASSWORD])
+			shown.req.text[ADM_T_PASSWORD] = "***";
+		conf_step_print(&shown, control_port(), stderr);
+	}
+	fprintf(stderr, "tgt-admin: run it again when the cause is gone: what is made is not made again\n");
+}
+
+/* Asks for one step; notes whether it was made. 0, or the exit status that it deserves. */
+static int perform(struct conf_step *step)
 {
 	struct adm_reply reply;
 	int rc = 0;
@@ -400,6 +464,8 @@ static int perform(const struct conf_step *step)
 			printf("exited with code: %d.\n", EINVAL);
 			rc = EINVAL;
 		}
+	} else {
+		step->made = true;
 	}
 	adm_reply_free(&reply);
 	return rc;
@@ -408,10 +474,13 @@ static int perform(const struct conf_step *step)
 /* Runs or prints a plan. */
 static int execute(struct list *steps)
 {
-	unsigned looked_at = 0;
+	unsigned looked_at = 0, made = 0;
 	bool skip = false;
 	struct conf_step *s;
-	int rc = 0;
+	int rc = g.pretend || g.ignore_errors ? 0 : check(steps);
+
+	if (rc)
+		return rc;
 
 	list_for_each(s, steps, link) {
 		if (s->disruptive != looked_at) {
@@ -429,8 +498,11 @@ static int execute(struct list *steps)
 		}
 		if (!g.pretend && !s->note) {
 			rc = perform(s);
-			if (rc)
+			if (rc) {
+				say_made(steps, s, made);
 				break;
+			}
+			made += s->made;
 		}
 	}
 	return rc;

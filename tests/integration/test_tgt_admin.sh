@@ -163,6 +163,90 @@ is "and nothing was changed" test "$out" = "$before"
 admin -c /nonexistent -e
 is "a missing file is told" said 2 "Config file /nonexistent not found. Exiting..."
 
+# ---- what only the daemon knows: asked before anything is changed
+adm -m target -o show
+before=$out
+mkfifo "$dir/fifo"
+printf 'too small' >"$dir/tiny"
+while IFS='|' read -r line says; do
+	cp "$dir/first.conf" "$conf"
+	cat >>"$conf" <<END
+<target iqn.2026-11.org.example:aaa>
+	backing-store $dir/disk6
+</target>
+<target iqn.2026-11.org.example:zzz>
+	<backing-store ${line#*@}>
+		${line%@*}
+	</backing-store>
+	$(case $line in *Length*|nop*) echo "${line%@*}" ;; esac)
+</target>
+END
+	case $line in *Length*|nop*) sed -i "/^\t\t${line%@*}$/d" "$conf" ;; esac
+	[ "${line#*@}" = "$dir/disk6" ] && sed -i "/:aaa>/,/target>/d" "$conf"
+	admin --update ALL
+	is "refused: $says" test "$rc" = 22
+	is "and says why: $says" has "$says"
+	is "and that nothing was changed: $says" has_line "tgt-admin: nothing was changed"
+	adm -m target -o show
+	is "and nothing was: $says" test "$out" = "$before"
+done <<END
+vendor_id FAR-TOO-LONG@$dir/disk6|vendor_id cannot be 'FAR-TOO-LONG'
+mode_page 8:0:what@$dir/disk6|mode_page cannot be '8:0:what'
+bsopts cache=maybe@$dir/disk6|not 'cache=maybe'
+lun 3@$dir/fifo|neither a file nor a block device
+lun 3@$dir/tiny|smaller than one block of 512 bytes
+MaxBurstLength 12@$dir/disk6|MaxBurstLength cannot be '12'
+nop_interval never@$dir/disk6|nop_interval cannot be 'never'
+END
+rm "$dir/fifo" "$dir/tiny"
+
+# ---- refused in the middle: it says what was made, and goes on from there the next time
+cp "$dir/first.conf" "$conf"
+admin --update ALL
+cat >>"$conf" <<END
+<target iqn.2026-11.org.example:aaa>
+	backing-store $dir/disk6
+	incominguser user7 secretpass77
+</target>
+<target iqn.2026-11.org.example:zzz>
+	<backing-store 7000000g>
+		bs-type ram
+	</backing-store>
+</target>
+END
+admin --update ALL
+is "refused in the middle" test "$rc" = 22
+is "it says so" has "these 6 requests were made before and stay in force:"
+is "and which" has "-T iqn.2026-11.org.example:zzz"
+is "without passwords" not has "secretpass77"
+is "one after the other" test "$(printf '%s\n' "$out" | grep -c '^	tgtadm ')" = 7 # and the refused one
+adm -m target -o show
+is "they were" has "Backing store path: $dir/disk6"
+sed -i "s/7000000g/1m/" "$conf"
+admin --update ALL -v
+is "the next time the rest is made" succeeds
+is "and no more" test "$(printf '%s\n' "$out" | grep -c '^tgtadm ')" = 2
+cp "$dir/first.conf" "$conf"
+admin --update ALL
+adm -m target -o show
+is "and all of it goes again" test "$out" = "$before"
+
+# ---- one disk twice in a file: the first has it
+cat >>"$conf" <<END
+<target iqn.2026-11.org.example:twin1>
+	backing-store $dir/disk6
+</target>
+<target iqn.2026-11.org.example:twin2>
+	backing-store $dir/disk6
+</target>
+END
+admin --update ALL -v
+is "a disk that another LUN of the file takes is skipped" has "Device $dir/disk6 is used (already tgtd target?)."
+adm -m target -o show
+is "one LUN has it" test "$(printf '%s\n' "$out" | grep -c "path: $dir/disk6$")" = 1
+cp "$dir/first.conf" "$conf"
+admin --update ALL
+
 # ---- selections and states
 cp "$dir/first.conf" "$conf"
 admin --offline tid=10

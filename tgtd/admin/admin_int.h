@@ -9,6 +9,7 @@
  *     registry.c what only admin knows about targets and LUs
  *     apply.c    makes and takes down targets and LUs: threads, stores, caches
  *     store.c    opens stores, beside the main loop
+ *     check.c    requests that are only checked
  *     show.c     everything that prints
  *     export.c   the whole configuration as targets.conf text
  *
@@ -164,12 +165,30 @@ void store_open(struct store_open *so);
 /* Flushes and closes what no LU got. Later; nobody waits for it. */
 void store_close(struct blk *blk);
 
+/* Could it be opened, if it were free? Opens it for reading, and lets it go again. */
+struct store_trial {
+	struct scsi_work work;
+	const char *path; /* the caller's */
+	uint32_t block_size;
+	void (*done)(struct store_trial *st); /* main loop, never from inside store_try() */
+	int err;
+	char reason[200];
+};
+void store_try(struct store_trial *st);
+
+/* ---- check.c ---------------------------------------------------------------------------------------------- */
+enum adm_status check_execute(struct adm_call *call);
+
 /* ---- apply.c -------------------------------------------------------------------------------------------- */
 struct apply_lu {
 	uint32_t lun;
 	uint8_t device_type;
 	const char *path, *bstype, *bsopts, *bsoflags, *blocksize;
 };
+/* Is it a name for a target? */
+enum adm_status apply_target_check(struct adm_call *call, const char *name);
+/* Are these options such as a LUN can have? */
+enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *want, uint32_t *block_size);
 enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name, unsigned driver);
 /* ADM_OK: begun, and done() follows; it runs also when nothing had to be waited for, but never from
  * inside. Marks the target busy. */

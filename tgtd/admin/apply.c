@@ -47,14 +47,20 @@ static void no_answer(void *arg, int status)
 {
 }
 
+enum adm_status apply_target_check(struct adm_call *call, const char *name)
+{
+	return name_ok(name) ? ADM_OK :
+			       refuse(call, ADM_INVALID_REQUEST, "a target's name is 1 to %d letters, digits, ':', '.', '-'",
+				      ISCSI_NAME_MAX);
+}
+
 enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name, unsigned driver)
 {
 	struct adm_target *t;
 	int err;
 
-	if (!name_ok(name))
-		return refuse(call, ADM_INVALID_REQUEST, "a target's name is 1 to %d letters, digits, ':', '.', '-'",
-			      ISCSI_NAME_MAX);
+	if (apply_target_check(call, name) != ADM_OK)
+		return ADM_INVALID_REQUEST;
 	if (driver >= ADM_DRIVERS)
 		return ADM_NO_DRIVER;
 	if (registry_target(tid) || registry_target_name(name))
@@ -279,6 +285,19 @@ static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *wa
 		*block_size = (uint32_t)n;
 	}
 	return ADM_OK;
+}
+
+enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *want, uint32_t *block_size)
+{
+	struct adm_lu *lu = lu_alloc(NULL, want);
+	struct store_opts options;
+	enum adm_status status;
+
+	if (!lu)
+		return ADM_NOMEM;
+	status = lu_parse(call, want, lu, &options, block_size);
+	lu_free(lu);
+	return status;
 }
 
 /* The event thread "lu-<tid>:<lun>". */

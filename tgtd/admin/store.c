@@ -4,8 +4,11 @@
  * of this runs on the main loop: it goes to the helper thread, where stores are closed too.
  */
 #include <ctype.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
@@ -125,6 +128,49 @@ void store_open(struct store_open *so)
 	so->work.work = open_work;
 	so->work.done = open_done;
 	scsi_helper_run(&so->work);
+}
+
+/* Helper thread. The size of a block device is where its end is. */
+static void try_work(struct scsi_work *w)
+{
+	struct store_trial *st = container_of(w, struct store_trial, work);
+	struct stat s;
+	off_t size;
+	int fd = open(st->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0) {
+		st->err = -errno;
+		return;
+	}
+	if (fstat(fd, &s) || (!S_ISREG(s.st_mode) && !S_ISBLK(s.st_mode))) {
+		st->err = -EINVAL;
+		snprintf(st->reason, sizeof(st->reason), "%.120s: neither a file nor a block device", st->path);
+	} else {
+		size = lseek(fd, 0, SEEK_END);
+		if (size < (off_t)st->block_size) {
+			st->err = -EINVAL;
+			snprintf(st->reason, sizeof(st->reason), "%.120s: smaller than one block of %u bytes", st->path,
+				 st->block_size);
+		}
+	}
+	close(fd);
+}
+
+static void try_done(struct scsi_work *w)
+{
+	struct store_trial *st = container_of(w, struct store_trial, work);
+
+	if (st->err && !*st->reason)
+		snprintf(st->reason, sizeof(st->reason), "%.120s: %s", st->path, strerror(-st->err));
+	st->done(st);
+}
+
+void store_try(struct store_trial *st)
+{
+	st->work.home = adm.conf.main;
+	st->work.work = try_work;
+	st->work.done = try_done;
+	scsi_helper_run(&st->work);
 }
 
 struct store_close {

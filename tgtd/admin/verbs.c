@@ -410,7 +410,7 @@ void verbs_execute(struct adm_call *call)
 	else if (adm.draining || adm.leaving)
 		status = refuse(call, ADM_INVALID_REQUEST, "the daemon is shutting down");
 	else
-		status = fn ? fn(call) :
+		status = fn ? (call->req.check ? check_execute(call) : fn(call)) :
 			      refuse(call, ADM_INVALID_REQUEST, "mode %s has no operation %s",
 				     adm_mode_name(call->req.mode), adm_op_name(call->req.op));
 	if (status != ADM_PENDING)

@@ -30,11 +30,16 @@ struct account_set *itarget_accounts(const struct scsi_target *t)
 	return it ? &it->accounts : NULL;
 }
 
+bool iscsi_account_valid(const char *user, const char *password)
+{
+	return *user && *password && strlen(user) <= TEXT_VALUE_MAX && strlen(password) <= TEXT_VALUE_MAX;
+}
+
 int iscsi_account_new(const char *user, const char *password)
 {
 	struct account *a;
 
-	if (!*user || !*password || strlen(user) > TEXT_VALUE_MAX || strlen(password) > TEXT_VALUE_MAX)
+	if (!iscsi_account_valid(user, password))
 		return -EINVAL;
 	if (account_find(user))
 		return -EEXIST;

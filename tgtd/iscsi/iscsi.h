@@ -43,6 +43,8 @@ void iscsi_target_remove(struct scsi_target *t);
 /* A session key (MaxRecvDataSegmentLength, HeaderDigest ...) for future logins, or nop_interval,
  * nop_count, RedirectAddress, RedirectPort, RedirectReason. 0, -EINVAL (unknown key: -ENOENT). */
 int iscsi_target_set(struct scsi_target *t, const char *key, const char *value) must_check;
+/* Would any target take it? The same result. */
+int iscsi_target_check(const char *key, const char *value) must_check;
 /* The session keys in tgt's order, as `show -t N` prints them. */
 void iscsi_target_each_key(struct scsi_target *t, void (*fn)(const char *key, const char *value, void *arg), void *arg);
 unsigned iscsi_target_nop_interval(const struct scsi_target *t);
@@ -62,6 +64,7 @@ bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct socka
 int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns) must_check;
 
 /* ---- accounts (CHAP) --------------------------------------------------------------------------------- */
+bool iscsi_account_valid(const char *user, const char *password); /* could it be made? */
 int iscsi_account_new(const char *user, const char *password) must_check; /* -EEXIST -EINVAL -ENOMEM */
 int iscsi_account_delete(const char *user) must_check; /* -ENOENT; unbinds everywhere */
 /* For logins from now on. 0, -ENOENT, -EINVAL, -ENOMEM. */

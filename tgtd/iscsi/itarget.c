@@ -97,13 +97,10 @@ static int set_reason(struct itarget *it, const char *value)
 	return 0;
 }
 
-int iscsi_target_set(struct scsi_target *t, const char *key, const char *value)
+static int set_key(struct itarget *it, const char *key, const char *value)
 {
-	struct itarget *it = itarget_find(t);
 	unsigned port;
 
-	if (!it)
-		return -ENOENT;
 	if (!strcmp(key, "nop_interval"))
 		return set_unsigned(value, 3600, &it->nop_interval);
 	if (!strcmp(key, "nop_count"))
@@ -115,6 +112,22 @@ int iscsi_target_set(struct scsi_target *t, const char *key, const char *value)
 	if (!strcmp(key, "RedirectReason"))
 		return set_reason(it, value);
 	return iscsi_offer_set(&it->offer, key, value);
+}
+
+int iscsi_target_set(struct scsi_target *t, const char *key, const char *value)
+{
+	struct itarget *it = itarget_find(t);
+
+	return it ? set_key(it, key, value) : -ENOENT;
+}
+
+int iscsi_target_check(const char *key, const char *value)
+{
+	struct itarget scratch;
+
+	memset(&scratch, 0, sizeof(scratch));
+	iscsi_offer_init(&scratch.offer);
+	return set_key(&scratch, key, value);
 }
 
 void iscsi_target_each_key(struct scsi_target *t, void (*fn)(const char *key, const char *value, void *arg), void *arg)

@@ -573,11 +573,12 @@ static const struct update_key {
 #undef F
 };
 
-static int update_locked(struct scsi_lu *lu, const struct update_key *k, const char *value)
+/* @value as @k takes it, into @conf. */
+static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, const char *value)
 {
-	uint8_t *p = (uint8_t *)&lu->conf + k->offset;
+	uint8_t *p = (uint8_t *)conf + k->offset;
 	uint64_t v;
-	bool b, was_online = lu->conf.online;
+	bool b;
 
 	switch (k->kind) {
 	case UPD_TEXT:
@@ -599,6 +600,28 @@ static int update_locked(struct scsi_lu *lu, const struct update_key *k, const c
 		else
 			*(uint32_t *)(void *)p = (uint32_t)v;
 	}
+	return 0;
+}
+
+int scsi_lu_check(const char *key, const char *value)
+{
+	struct scsi_lu_conf scratch;
+
+	if (strcmp(key, "mode_page") == 0)
+		return scsi_mode_page_check(value);
+	for (unsigned i = 0; i < ARRAY_SIZE(update_keys); i++)
+		if (strcmp(update_keys[i].name, key) == 0)
+			return set_value(&scratch, &update_keys[i], value);
+	return -EINVAL;
+}
+
+static int update_locked(struct scsi_lu *lu, const struct update_key *k, const char *value)
+{
+	bool was_online = lu->conf.online;
+	int ret = set_value(&lu->conf, k, value);
+
+	if (ret < 0)
+		return ret;
 	if (strcmp(k->name, "sense_format") == 0)
 		lu->mode.d_sense = lu->mode_saved.d_sense = lu->mode_default.d_sense = lu->conf.sense_format;
 	else if (strcmp(k->name, "swp") == 0)

@@ -410,6 +410,7 @@ int scsi_mode_write(const struct scsi_lu *lu, const struct scsi_mode *m);
 size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code, uint8_t *p);
 void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p);
 int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
+int scsi_mode_page_check(const char *text);
 static inline bool scsi_lu_thin(const struct scsi_lu *lu)
 {
 	return scsi_lu_is(lu, LU_THIN);

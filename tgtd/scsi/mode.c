@@ -503,28 +503,47 @@ static bool next_number(const char **s, uint64_t max, uint64_t *v)
 	return true;
 }
 
-int scsi_mode_page_update(struct scsi_lu *lu, const char *text)
-{
-	uint64_t code, sub, len, v;
-	uint8_t page[4 + 1024] = { 0 }, *all;
-	size_t head, n;
-	uint32_t at = 0;
+#define PAGE_MAX (4 + 1024)
 
-	if (!next_number(&text, 0x3e, &code) || !next_number(&text, 0xfe, &sub) || !next_number(&text, 1024, &len))
-		return -EINVAL;
-	head = sub ? 4 : 2;
-	if (!sub && len > 255)
-		return -EINVAL;
-	page[0] = (uint8_t)(code | (sub ? 0x40 : 0));
-	page[1] = (uint8_t)(sub ? sub : len);
-	if (sub)
+/* The text as a whole page (zeroed before), and its length; 0: it is none. */
+static size_t parse_page(const char *text, uint8_t *page, uint64_t *code, uint64_t *sub)
+{
+	uint64_t len, v;
+	size_t head, n;
+
+	if (!next_number(&text, 0x3e, code) || !next_number(&text, 0xfe, sub) || !next_number(&text, 1024, &len))
+		return 0;
+	head = *sub ? 4 : 2;
+	if (!*sub && len > 255)
+		return 0;
+	page[0] = (uint8_t)(*code | (*sub ? 0x40 : 0));
+	page[1] = (uint8_t)(*sub ? *sub : len);
+	if (*sub)
 		put_be16(page + 2, (uint16_t)len);
 	for (n = 0; n < len && *text; n++) {
 		if (!next_number(&text, 0xff, &v))
-			return -EINVAL;
+			return 0;
 		page[head + n] = (uint8_t)v;
 	}
-	if (*text || n == 0)
+	return *text || n == 0 ? 0 : head + len;
+}
+
+int scsi_mode_page_check(const char *text)
+{
+	uint8_t page[PAGE_MAX] = { 0 };
+	uint64_t code, sub;
+
+	return parse_page(text, page, &code, &sub) ? 0 : -EINVAL;
+}
+
+int scsi_mode_page_update(struct scsi_lu *lu, const char *text)
+{
+	uint64_t code, sub;
+	uint8_t page[PAGE_MAX] = { 0 }, *all;
+	size_t n = parse_page(text, page, &code, &sub);
+	uint32_t at = 0;
+
+	if (!n)
 		return -EINVAL;
 	pthread_mutex_lock(&lu->lock);
 	/* Pages that live: their changeable part is taken over, the rest is what it is. */
@@ -539,7 +558,6 @@ int scsi_mode_page_update(struct scsi_lu *lu, const char *text)
 			pthread_mutex_unlock(&lu->lock);
 			return 0;
 		}
-	n = head + len;
 	all = malloc(lu->extra_pages_len + n);
 	if (!all || lu->extra_pages_len + n > MODE_MAX - 256) {
 		pthread_mutex_unlock(&lu->lock);

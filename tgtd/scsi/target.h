@@ -89,6 +89,8 @@ struct loop *scsi_lu_loop(const struct scsi_lu *lu);
 /* tgtadm --mode logicalunit --op update: one "key=value" as in peers.md 1. 0, -EINVAL unknown key or
  * bad value, -EBUSY. Raises the unit attention that the change deserves. */
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value) must_check;
+/* Would any disk take this value for this key? 0 or -EINVAL. Any thread. */
+int scsi_lu_check(const char *key, const char *value) must_check;
 /* Writes what is cached of it to its store (after the write cache was switched off). done() on the main loop,
  * perhaps from inside; until then the LU must not be deleted nor given another store. */
 void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Requests that are only to be checked: tgt-admin asks so for every step of its plan before it takes the
+ * first. What is looked at is what a request says (names, numbers, options, whether a store can be opened);
+ * what it is about may be made by an earlier step, and is taken to be there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tgtd/admin/admin_int.h"
+#include "tgtd/iscsi/iscsi.h"
+
+static enum adm_status check_target_new(struct adm_call *call)
+{
+	const char *name = call->req.text[ADM_T_TARGETNAME];
+
+	if (!call->req.has_tid || !call->req.tid || !name)
+		return refuse(call, ADM_INVALID_REQUEST, "a target needs a tid above 0 and a name");
+	return apply_target_check(call, name);
+}
+
+static enum adm_status check_target_update(struct adm_call *call)
+{
+	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
+	int err;
+
+	if (!name || !value || !strcmp(name, "state") || !*value)
+		return ADM_OK; /* "" takes back what was set */
+	err = iscsi_target_check(name, value);
+	if (err == -ENOENT)
+		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'", name);
+	return err ? refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%s'", name, value) : ADM_OK;
+}
+
+static enum adm_status check_account(struct adm_call *call)
+{
+	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
+
+	return user && password && iscsi_account_valid(user, password) ?
+		ADM_OK : refuse(call, ADM_INVALID_REQUEST, "a user and a password have 1 to 255 characters");
+}
+
+/* ---- stores -------------------------------------------------------------------------------------- */
+
+struct trial {
+	struct store_trial store;
+	struct adm_call *call;
+};
+
+static void tried(struct store_trial *st)
+{
+	struct trial *t = container_of(st, struct trial, store);
+	struct adm_call *call = t->call;
+	enum adm_status status = st->err ? refuse(call, ADM_INVALID_REQUEST, "%s", st->reason) : ADM_OK;
+
+	free(t);
+	adm_call_done(call, status);
+}
+
+static enum adm_status try_store(struct adm_call *call, const char *path, uint32_t block_size)
+{
+	struct trial *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return ADM_NOMEM;
+	t->call = call;
+	t->store.path = path;
+	t->store.block_size = block_size ? block_size : 512;
+	t->store.done = tried;
+	store_try(&t->store);
+	return ADM_PENDING;
+}
+
+static enum adm_status check_lu_new(struct adm_call *call)
+{
+	const struct apply_lu want = {
+		.device_type = call->req.device_type,
+		.path = call->req.text[ADM_T_PATH],
+		.bstype = call->req.text[ADM_T_BSTYPE],
+		.bsopts = call->req.text[ADM_T_BSOPTS],
+		.bsoflags = call->req.text[ADM_T_BSOFLAGS],
+		.blocksize = call->req.text[ADM_T_BLOCKSIZE],
+	};
+	uint32_t block_size;
+	enum adm_status status;
+
+	if (!call->req.has_lun || !call->req.lun || call->req.lun > SCSI_MAX_LUN)
+		return refuse(call, ADM_INVALID_REQUEST, "LUNs go from 1 to %d", SCSI_MAX_LUN);
+	status = apply_lu_check(call, &want, &block_size);
+	if (status != ADM_OK || !want.path)
+		return status;
+	/* of these the "path" is a size */
+	if (want.bstype && (!strcmp(want.bstype, "ram") || !strcmp(want.bstype, "null")))
+		return ADM_OK;
+	return try_store(call, want.path, block_size);
+}
+
+static enum adm_status check_lu_update(struct adm_call *call)
+{
+	const char *p = call->req.text[ADM_T_PARAMS];
+
+	while (p && *p) {
+		const char *end = strchrnul(p, ',');
+		char pair[4096], *value;
+		size_t len = (size_t)(end - p);
+		int err;
+
+		p = *end ? end + 1 : end;
+		if (len >= sizeof(pair))
+			return refuse(call, ADM_INVALID_REQUEST, "a parameter is longer than %zu bytes", sizeof(pair) - 1);
+		memcpy(pair, end - len, len);
+		pair[len] = 0;
+		value = strchr(pair, '=');
+		if (!value)
+			continue; /* back to what it was */
+		*value++ = 0;
+		if (!strcmp(pair, "refresh") || !strcmp(pair, "path"))
+			continue; /* `path` may be of a store of any type */
+		err = scsi_lu_check(pair, value);
+		if (err)
+			return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%s'", pair, value);
+	}
+	return ADM_OK;
+}
+
+enum adm_status check_execute(struct adm_call *call)
+{
+	static enum adm_status (*const checks[ADM_MODES][ADM_OPS])(struct adm_call *call) = {
+		[ADM_TARGET] = { [ADM_NEW] = check_target_new, [ADM_UPDATE] = check_target_update },
+		[ADM_LU] = { [ADM_NEW] = check_lu_new, [ADM_UPDATE] = check_lu_update },
+		[ADM_ACCOUNT] = { [ADM_NEW] = check_account, [ADM_UPDATE] = check_account },
+	};
+
+	return checks[call->req.mode][call->req.op] ? checks[call->req.mode][call->req.op](call) : ADM_OK;
+}
