@@ -90,6 +90,27 @@ void frags_put_more(struct frags *f)
 	frags_forget(f);
 }
 
+int frags_join(struct frags *to, struct frags *from)
+{
+	if (frags_reserve(to, to->n + from->n))
+		return -ENOMEM;
+	for (uint32_t i = 0; i < from->n; i++) {
+		struct frag *last = to->n ? &to->v[to->n - 1] : NULL;
+		const struct frag *v = &from->v[i];
+
+		if (last && last->base + last->len == v->base && last->nbufs && v->nbufs &&
+		    last->buf + last->nbufs == v->buf && last->len <= UINT32_MAX - v->len) {
+			last->len += v->len;
+			last->nbufs += v->nbufs;
+		} else {
+			to->v[to->n++] = *v;
+		}
+	}
+	to->len += from->len;
+	frags_forget(from);
+	return 0;
+}
+
 void frags_move(struct frags *to, struct frags *from)
 {
 	BUG_ON(to->n != 0);

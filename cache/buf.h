@@ -148,6 +148,9 @@ static inline void frags_put(struct frags *f)
 	}
 	frags_put_more(f);
 }
+/* All of @from, with its references, behind what @to has; @from is empty. 0, or -ENOMEM and nothing
+ * has changed. */
+int frags_join(struct frags *to, struct frags *from) must_check;
 /* @to becomes what @from was (must be empty before); @from is empty. */
 void frags_move(struct frags *to, struct frags *from);
 /* Copies between the list's bytes [off, off+len) and flat memory. */

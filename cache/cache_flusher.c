@@ -69,12 +69,11 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, bool hungry)
 		}
 		qsort(f->keys, f->nkeys, sizeof(f->keys[0]), key_order);
 	}
-	while (f->next < f->nkeys && f->inflight < most && now >= f->retry_at_ns) {
-		uint32_t done;
+	if (f->next < f->nkeys && f->inflight < most && now >= f->retry_at_ns) {
+		uint32_t budget = most - f->inflight;
+		bool dry; /* then the tick tries again */
 		dirty = true;
-		if (!flush_start(dev, f->keys + f->next, f->nkeys - f->next, &done))
-			break; /* no descriptor: the tick tries again */
-		f->next += done;
+		f->next += flush_keys(dev, NULL, f->keys + f->next, f->nkeys - f->next, false, &budget, &dry);
 	}
 	return dirty || f->next < f->nkeys;
 }

@@ -80,6 +80,7 @@ struct dirty_list {
 };
 
 #define FLUSH_KEYS 4096
+#define FLUSH_BYTES MiB(1) /* of one write, merged over groups */
 
 struct dev_flush {
 	struct list link;
@@ -157,6 +158,7 @@ enum {
 	OP_F_WOKEN = 1 << 1,	  /* told to try again */
 	OP_F_WAIT_WRITE = 1 << 2, /* in which of its queues; neither: for blocks */
 	OP_F_WAIT_FILL = 1 << 11,
+	OP_F_BATCH = 1 << 12,	  /* SYNC: drv is what it is about to write */
 	OP_F_PINNED = 1 << 3,	  /* holds op_pins on all keys of its range */
 	OP_F_AGAIN = 1 << 4,	  /* this pass found something: look again afterwards */
 	OP_F_OTHERS = 1 << 5,	  /* FLUSH: somebody else's flush, maybe not FUA, was waited for */
@@ -174,7 +176,7 @@ struct cache_op {
 	uint8_t stage;
 	uint8_t held;	 /* of its partitions, ascending: how many have given their part; it waits for the next */
 	uint16_t flags;	 /* its loop's; while QUEUED under the queue's partition lock */
-	uint16_t need;	 /* QUEUED: how many blocks, and in which partition */
+	uint16_t need;	 /* QUEUED: how many blocks, and in which partition; SYNC: lent to pending */
 	uint16_t queue;
 	struct loop *loop; /* who works on it */
 	union {
@@ -206,6 +208,7 @@ struct cache_io {
 	struct list link;	/* part->inflight, or dev->excl */
 	struct list waiters;	/* blk_req.link of foreign ops; lock of the list that @link is on */
 	struct blk_req *owner;	/* the op that started it, or NULL */
+	struct cache_io *behind; /* FLUSH: the next run of the same write, which its first one carries */
 	enum io_kind kind;
 	uint32_t nblocks;
 	uint64_t block;		/* first */
@@ -385,6 +388,7 @@ void dirty_del(struct cache_dev *dev, struct partition *p, struct buf *b);
 void dirty_replace(struct cache_dev *dev, struct partition *p, struct buf *from, struct buf *to);
 /* Sector span of @b in the flush @io. */
 void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uint32_t *to);
+/* ---- cache_sync.c ------------------------------------------------------------------------------- */
 bool cache_sync(struct blk *blk, struct blk_req *req);
 bool op_sync(struct blk_req *req);
 /* A committed write goes on to stable storage; a READ FUA begins. */
@@ -398,7 +402,14 @@ bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop);
 /* Nobody uses the cache any more. On the worker's loop. */
 void flush_worker_fini(struct flush_worker *w);
-bool flush_start(struct cache_dev *dev, uint64_t *keys, uint32_t n, uint32_t *done);
+/*
+ * Writes back what of the ascending @keys is dirty still, merged, with at most *@budget writes (less what
+ * was started, afterwards). Returns how many of the keys are done with; fewer than @n when the budget
+ * is used up, or (*@dry) descriptors are. @owner: waits for the writes, within a pass; NULL: the
+ * flusher's, on its worker's loop. @own: the owner has the range for itself.
+ */
+uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n, bool own,
+		    uint32_t *budget, bool *dry);
 /* A flush without an owner is over. On the worker's loop. */
 void dev_flush_done(struct cache_dev *dev, int status);
 int dev_flush_init(struct cache_dev *dev, struct flush_worker *w) must_check;

@@ -177,6 +177,7 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 	list_init(&io->link);
 	list_init(&io->waiters);
 	io->owner = NULL;
+	io->behind = NULL;
 	io->kind = kind;
 	io->nblocks = 0;
 	io->scratch = NULL;

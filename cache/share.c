@@ -27,8 +27,11 @@ bool share_may_take(const struct share *s, const struct blk_req *req, uint32_t n
 
 	if (!share_fits(s, s->used + (elected ? 0 : s->promised), f->used, n))
 		return false;
-	/* Who waits may wait for its own flow's sake only; then it is not in the way of others. */
-	return elected || ahead || list_empty(&s->ring) || (!s->stuck && list_empty(&f->waiting));
+	if (elected || ahead || list_empty(&s->ring))
+		return true;
+	/* Who waits because it has plenty is not in the way of one who has less. */
+	return !s->stuck && list_empty(&f->waiting) &&
+	       f->used + n <= list_first(&s->ring, struct flow, link)->used;
 }
 
 void share_take(struct share *s, const struct blk_req *req, uint32_t n, bool waited)

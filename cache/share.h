@@ -17,10 +17,11 @@
  * next. Nobody needs to know how many they are, so it costs a few additions. A flow that holds
  * nothing may have one request whatever the threshold says.
  *
- * Who has to wait waits in its flow; flows that wait stand in a ring and take turns, a quantum of
- * blocks each (deficit round robin, Shreedhar and Varghese 1995; a request is never larger than the
- * quantum but for COMPARE AND WRITE, so the deficit needs no carrying over). The one elected keeps its
- * promise until it has been there. All of it under the partition's lock.
+ * Who has to wait waits in its flow; flows that wait stand in a ring and take turns, a quantum of blocks
+ * each (deficit round robin, Shreedhar and Varghese 1995; a request is never larger than the quantum
+ * but for COMPARE AND WRITE, so the deficit needs no carrying over). A newcomer only goes before them
+ * when it has, even then, no more than the one whose turn it is. The one elected keeps its promise
+ * until it has been there. All of it under the partition's lock.
  */
 #ifndef CACHE_SHARE_H
 #define CACHE_SHARE_H

@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Write-back: flushing dirty pages, and the barriers that wait for it (SYNCHRONIZE CACHE, FUA,
- * write-through).
+ * Write-back: the lists of dirty pages, and flushing them.
  *
- * A flush covers a run of dirty blocks of one partition with one backend write, straight from the
- * blocks. While it is in flight its pages do not change: a write that comes meanwhile swaps in a
- * fresh page, which inherits page->io, so the next flush of that key cannot overtake this one.
+ * A flush covers a run of dirty blocks of one partition, straight from the blocks. Runs that meet, of
+ * neighbouring groups in different partitions, go to the store as one write: the first carries the
+ * data of all. While a flush is in flight its pages do not change: a write that comes meanwhile swaps
+ * in a fresh page, which inherits page->io, so the next flush of that key cannot overtake this one.
  *
- * Each device's dirty pages lie on one list per partition, oldest epoch first. SYNC raises the
- * device's epoch and then makes passes over its range until nothing of its epoch or before is dirty
- * or in flight: writes that come later do not hold it up.
+ * Each device's dirty pages lie on one list per partition, oldest epoch first.
  */
 #include "cache/cache_impl.h"
-
-#include <stdlib.h>
-
-#define SYNC_INFLIGHT 64		  /* writes a SYNC starts per pass */
 
 uint64_t cache_dirty_bytes(const struct cache *cache)
 {
@@ -110,16 +104,13 @@ static void redirty(struct partition *p, struct buf *dst, struct buf *src, uint3
 	}
 }
 
-static void flush_done(struct blk_req *lower)
+/* The write that @io was part of is over: what its pages are now. Its waiters go to @waiters. */
+static void flush_settle(struct cache_io *io, int status, struct list *waiters)
 {
-	struct cache_io *io = container_of(lower, struct cache_io, req);
 	struct cache_dev *dev = io->dev;
 	struct partition *p = io->part;
 	struct blk_req *owner = io->owner;
-	int status = lower->status;
-	struct list waiters;
 
-	list_init(&waiters);
 	leaf_lock(&p->lock);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
 		struct buf *b = &p->hdr[io->idx[i]];
@@ -151,9 +142,21 @@ static void flush_done(struct blk_req *lower)
 		}
 	}
 	list_del(&io->link);
-	list_splice_tail(&waiters, &io->waiters);
+	list_splice_tail(waiters, &io->waiters);
 	leaf_unlock(&p->lock);
+}
 
+static void flush_done(struct blk_req *lower)
+{
+	struct cache_io *io = container_of(lower, struct cache_io, req), *next;
+	struct cache_dev *dev = io->dev;
+	struct blk_req *owner = io->owner;
+	int status = lower->status;
+	struct list waiters;
+
+	list_init(&waiters);
+	for (next = io; next; next = next->behind)
+		flush_settle(next, status, &waiters);
 	if (status) {
 		log_ratelimited(LOG_LVL_ERROR, "%s: write-back of %llu bytes at %llu failed: %s; kept dirty",
 				dev->lower->path ? dev->lower->path : "?",
@@ -163,13 +166,18 @@ static void flush_done(struct blk_req *lower)
 	}
 	__atomic_store_n(&dev->flush_error, status, __ATOMIC_RELAXED);
 	blk_req_release(&io->req);
-	io_put(io);
+	for (; io; io = next) {
+		struct partition *p = io->part;
+
+		next = io->behind;
+		io_put(io);
+		part_kick_unlocked(p);
+	}
 	while (!list_empty(&waiters)) {
 		struct blk_req *w = list_first(&waiters, struct blk_req, link);
 		list_del(&w->link);
 		op_done_one(w, 0);
 	}
-	part_kick_unlocked(p);
 	if (owner)
 		op_done_one(owner, status);
 	else
@@ -237,265 +245,83 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 		list_add_tail(&p->inflight, &io->link);
 		p->stats.flushes++;
 		p->stats.flush_bytes += bytes;
-		metric_inc(M_cache_flushes);
-		metric_add(M_cache_flush_bytes, bytes);
 	}
 	return n;
 }
 
-static int key_order(const void *a, const void *b)
+/* @io, which has been built, goes on where the write that begins with @lead ends: joins it. */
+static bool flush_append(struct cache_io *lead, struct cache_io **last, struct cache_io *io)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return (x > y) - (x < y);
-}
+	uint64_t most = MIN((uint64_t)lead->dev->lower->max_len, (uint64_t)FLUSH_BYTES);
 
-bool flush_start(struct cache_dev *dev, uint64_t *keys, uint32_t n, uint32_t *done)
-{
-	struct cache_io *io = io_get(dev, IO_FLUSH);
-	if (!io)
+	if (lead->req.offset + lead->req.len != io->req.offset || lead->req.len + io->req.len > most ||
+	    frags_join(&lead->req.data, &io->req.data) < 0)
 		return false;
-	struct partition *p = dev_part(dev, keys[0]);
-	leaf_lock(&p->lock);
-	struct buf *b = index_find(p, dev->identity, keys[0]);
-	uint32_t run = b && b->state == PAGE_DIRTY ? flush_build(dev, io, p, keys[0], false) : 0;
-	leaf_unlock(&p->lock);
-	*done = 1;
-	if (!run) {
-		io_put(io);
-		return true;
-	}
-	uint64_t next = io->block + run;
-	while (*done < n && keys[*done] < next)
-		++*done;
-	io->req.flags |= BLK_F_BACKGROUND;
-	dev->flush.inflight++;
-	io_start(io, flush_done);
+	lead->req.len += io->req.len;
+	(*last)->behind = io;
+	*last = io;
 	return true;
 }
 
-/* ---- barriers ------------------------------------------------------------------------------------- */
-
-#define PASS_KEYS 512
-#define PASS_DIRECT 256
-
-/*
- * What of [first, end) in @p is dirty since @epoch or before: up to PASS_KEYS free block numbers into
- * @keys; joins the first io in the way. *found: there was something. Lock held.
- */
-static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct partition *p, uint64_t first,
-			     uint64_t end, uint64_t epoch, uint64_t *keys, bool *found)
+static void flush_submit(struct cache_io *lead, struct blk_req *owner)
 {
-	uint32_t n = 0;
-	struct cache_io *io;
-	if (end - first <= PASS_DIRECT) { /* a small range: look at it, not at all that is dirty */
-		for (uint64_t block = first; block < end; block++) {
-			struct buf *b = dev_part(dev, block) == p ? index_find(p, dev->identity, block) : NULL;
-			if (!b)
-				continue;
-			io = page_of(p, b)->io;
-			if (io && io->kind == IO_FLUSH)
-				op_of(req)->flags |= OP_F_OTHERS;
-			if (io && (io->kind == IO_FLUSH || b->state == PAGE_DIRTY)) {
-				*found = true;
-				op_join(req, io);
-			} else if (b->state == PAGE_DIRTY && page_of(p, b)->dirty_epoch <= epoch) {
-				*found = true;
-				keys[n++] = block;
-			}
-		}
-		return n;
+	if (owner) {
+		/* A SYNC ends with one of the lower device, which makes them all stable at once. */
+		lead->req.flags |= owner->op == BLK_SYNC ? 0 : BLK_F_FUA;
+		op_wait_more(owner);
+	} else {
+		lead->req.flags |= BLK_F_BACKGROUND;
+		lead->dev->flush.inflight++;
 	}
-	list_for_each(io, &p->inflight, link) {
-		if (io->dev != dev || io->kind != IO_FLUSH || io->block >= end ||
-		    io->block + io->nblocks <= first)
-			continue;
-		*found = true;
-		op_of(req)->flags |= OP_F_OTHERS;
-		op_join(req, io);
-		break;
-	}
-	for (uint32_t i = dev->dirty[p->id].head; i != BUF_NONE; i = p->pages[i].dirty_next) {
-		struct buf *b = &p->hdr[i];
-		if (p->pages[i].dirty_epoch > epoch)
-			break;
-		if (b->block < first || b->block >= end)
-			continue;
-		*found = true;
-		if (p->pages[i].io)
-			op_join(req, p->pages[i].io);
-		else if (n < PASS_KEYS)
-			keys[n++] = b->block;
-	}
-	return n;
+	metric_inc(M_cache_flushes);
+	metric_add(M_cache_flush_bytes, lead->req.len);
+	io_start(lead, flush_done);
 }
 
-/* Starts flushes of the @n blocks of @p for @req. False when descriptors ran out. */
-static bool pass_start(struct cache_dev *dev, struct blk_req *req, struct partition *p, uint64_t *keys,
-		       uint32_t n, bool own, uint32_t *budget)
+uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n, bool own,
+		    uint32_t *budget, bool *dry)
 {
-	qsort(keys, n, sizeof(keys[0]), key_order);
-	for (uint32_t i = 0; i < n;) {
-		if (!*budget)
-			return true;
+	struct cache_io *lead = NULL, *last = NULL;
+	uint32_t i = 0;
+
+	*dry = false;
+	while (i < n && *budget) {
 		struct cache_io *io = io_get(dev, IO_FLUSH);
-		if (!io)
-			return false;
+		if (!io) {
+			*dry = true;
+			break;
+		}
+		struct partition *p = dev_part(dev, keys[i]);
 		leaf_lock(&p->lock);
 		struct buf *b = index_find(p, dev->identity, keys[i]);
 		uint32_t run = b && b->state == PAGE_DIRTY ? flush_build(dev, io, p, keys[i], own) : 0;
 		leaf_unlock(&p->lock);
 		if (!run) {
 			io_put(io);
-			op_of(req)->flags |= OP_F_OTHERS; /* somebody was faster, maybe without FUA */
-			if (!own) {
+			if (owner)
+				op_of(owner)->flags |= OP_F_OTHERS; /* somebody was faster, maybe without FUA */
+			if (owner && !own) {
 				struct cache_range r = { .first = keys[i], .n = 1 };
-				excl_join(dev, req, &r); /* or it is about to be discarded */
+				excl_join(dev, owner, &r); /* or it is about to be discarded */
 			}
 			i++;
 			continue;
 		}
-		uint64_t next = io->block + run;
-		io->owner = req;
-		/* A SYNC ends with one of the lower device, which makes them all stable at once. */
-		io->req.flags |= req->op == BLK_SYNC ? 0 : BLK_F_FUA;
-		op_wait_more(req);
-		--*budget;
-		io_start(io, flush_done);
-		while (i < n && keys[i] < next)
+		uint64_t end = io->block + run;
+		io->owner = owner;
+		while (i < n && keys[i] < end)
 			i++;
-	}
-	return true;
-}
-
-bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end, uint64_t epoch,
-		bool own)
-{
-	struct cache *c = dev->cache;
-	const struct cache_map *m = &c->map;
-	uint64_t groups = ((end - 1) >> m->group_shift) - (first >> m->group_shift) + 1;
-	uint64_t keys[PASS_KEYS];
-	uint32_t budget = SYNC_INFLIGHT;
-	uint64_t total = 0;
-	bool found = false;
-
-	for (uint64_t k = 0; k < MIN(groups, c->nparts) && budget; k++) {
-		struct partition *p =
-			groups < c->nparts ?
-				dev_part(dev, ((first >> m->group_shift) + k) << m->group_shift) :
-				c->part[k];
-		leaf_lock(&p->lock);
-		uint32_t n = pass_collect(dev, req, p, first, end, epoch, keys, &found);
-		leaf_unlock(&p->lock);
-		total += n;
-		if (n && !pass_start(dev, req, p, keys, n, own, &budget)) {
-			if (!(op_of(req)->flags & OP_F_JOINED))
-				io_wait(c, req);
-			break;
+		if (lead && flush_append(lead, &last, io))
+			continue;
+		if (lead) {
+			flush_submit(lead, owner);
+			--*budget;
 		}
+		lead = last = io;
 	}
-	if (!(op_of(req)->flags & OP_F_LATER))
-		op_of(req)->flags |= OP_F_LATER | (total == end - first ? OP_F_WHOLE : 0);
-	return !found;
-}
-
-static void stable_done(struct blk_req *lower)
-{
-	struct cache_io *io = container_of(lower, struct cache_io, req);
-	struct blk_req *owner = io->owner;
-	int status = lower->status;
-	io_put(io);
-	op_done_one(owner, status);
-}
-
-/* The lower device's own cache. True when there is no need or it is over. */
-static bool stable_start(struct cache_dev *dev, struct blk_req *req)
-{
-	for (;;) {
-		struct cache_io *io = io_get(dev, IO_SYNC);
-		if (io) {
-			io->owner = req;
-			io->req.op = BLK_SYNC;
-			io->req.flags = 0;
-			io->req.offset = req->offset;
-			io->req.len = req->len;
-			op_wait_more(req);
-			op_of(req)->flags |= OP_F_AGAIN;
-			io_start(io, stable_done);
-			return op_pass_end(req);
-		}
-		if (io_wait(dev->cache, req))
-			return op_pass_end(req);
+	if (lead) { /* the last one, or beyond the budget by one */
+		flush_submit(lead, owner);
+		*budget -= *budget > 0;
 	}
-}
-
-static bool sync_over(struct blk_req *req, int status)
-{
-	struct cache_dev *dev = cache_dev_of(req->blk);
-	if (req->op == BLK_READ) {
-		struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
-		if (!status)
-			range_forget_clean(dev, &r);
-		op_of(req)->error = status;
-		op_of(req)->flags = 0;
-		op_of(req)->since_ns = 0;
-		op_of(req)->stage = status ? OP_READ_FILL : OP_FORWARDED;
-		return op_read(req);
-	}
-	req->status = status;
-	return true;
-}
-
-bool op_sync(struct blk_req *req)
-{
-	struct cache_dev *dev = cache_dev_of(req->blk);
-	struct cache_op *op = op_of(req);
-	uint64_t size = atomic_load_explicit(&req->blk->size, memory_order_relaxed);
-	uint64_t first = req->offset >> dev->cache->geo.block_shift;
-	uint64_t last = (req->len ? req->offset + req->len : size) - 1;
-	uint64_t end = (last >> dev->cache->geo.block_shift) + 1;
-
-	while (op->stage == OP_FLUSH) {
-		if (op->error)
-			return sync_over(req, op->error);
-		op_pass_begin(req);
-		bool nothing = size == 0 || end <= first ||
-			       flush_pass(dev, req, first, end, op->epoch, false);
-		if (!op_pass_end(req))
-			return false;
-		if (nothing)
-			op->stage = OP_STABLE;
-	}
-	/* Everything is with the lower device; FUA writes of our own are stable already. */
-	for (;;) {
-		if (op->error)
-			return sync_over(req, op->error);
-		bool written_here = (op->flags & (OP_F_WHOLE | OP_F_OTHERS)) == OP_F_WHOLE;
-		if ((op->flags & OP_F_AGAIN) || !(dev->lower->caps & BLK_CAP_VOLATILE) ||
-		    (req->op != BLK_SYNC && written_here))
-			return sync_over(req, 0);
-		__atomic_store_n(&op->pending, 1, __ATOMIC_RELAXED);
-		op->flags &= (uint16_t)~OP_F_JOINED;
-		if (!stable_start(dev, req))
-			return false;
-	}
-}
-
-bool sync_begin(struct blk_req *req)
-{
-	struct cache_dev *dev = cache_dev_of(req->blk);
-	struct cache_op *op = op_of(req);
-	op->stage = OP_FLUSH;
-	op->flags = 0;
-	op->error = 0;
-	op->epoch = atomic_fetch_add_explicit(&dev->epoch, 1, memory_order_relaxed);
-	return op_sync(req);
-}
-
-bool cache_sync(struct blk *blk, struct blk_req *req)
-{
-	struct cache_op *op = op_of(req);
-	memset(op, 0, sizeof(*op));
-	op->loop = loop_current();
-	list_init(&req->link);
-	return sync_begin(req);
+	return i;
 }

@@ -2,6 +2,8 @@
 # libiscsi's conformance suite (Debian's iscsi-test-cu, all 615 tests, --dataloss) against a ram LUN, an
 # aio LUN, and an aio LUN behind a cache far smaller than it. One TAP line a test; what the suite skips
 # is listed with its reason.
+#
+#   TGT_TEST_CACHE   say "size=1m": an aio LUN behind such a cache instead of these three
 set -u
 cd "$(dirname "$0")/../.."
 bin=${TGT_BIN:-build/bin}
@@ -34,7 +36,7 @@ run() {
 	local name=$1 cache=$2 port out=$work/$1.out
 	shift 2
 	port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-	"$bin/tgtd" -f --state-dir "$work" --iscsi portal=127.0.0.1:$port --cache "size=$cache" >"$work/$name.log" 2>&1 &
+	"$bin/tgtd" -f --state-dir "$work" --iscsi portal=127.0.0.1:$port --cache "$cache" >"$work/$name.log" 2>&1 &
 	pid=$!
 	for _ in $(seq 200); do "$bin/tgtadm" --op show --mode system >/dev/null 2>&1 && break; sleep 0.1; done
 	"$bin/tgtadm" --op new --mode target --tid 1 -T $iqn &&
@@ -63,6 +65,10 @@ run() {
 }
 
 truncate -s 256m "$work/disk"
-run ram 32m --bstype ram --backing-store 256m
-run aio 64m --bstype aio --backing-store "$work/disk"
-run small-cache 4m --bstype aio --backing-store "$work/disk"
+if [ -n "${TGT_TEST_CACHE:-}" ]; then
+	run "aio-$TGT_TEST_CACHE" "$TGT_TEST_CACHE" --bstype aio --backing-store "$work/disk"
+	exit
+fi
+run ram size=32m --bstype ram --backing-store 256m
+run aio size=64m --bstype aio --backing-store "$work/disk"
+run small-cache size=4m --bstype aio --backing-store "$work/disk"

@@ -35,7 +35,7 @@ daemon_start() {
 	rm -f "$dir"/socket.*
 	if [ "$kind" = ours ]; then
 		mkdir -p "$dir/state"
-		"$bin/tgtd" -f -C 0 --state-dir "$dir/state" --cache size=32m \
+		"$bin/tgtd" -f -C 0 --state-dir "$dir/state" --cache "${TGT_TEST_CACHE:-size=32m}" \
 			--iscsi "portal=127.0.0.1:$port,nop_interval=0,nop_count=0" "$@" >"$dir/log" 2>&1 &
 	else
 		/usr/sbin/tgtd -f -C 0 --iscsi "portal=127.0.0.1:$port" "$@" >"$dir/log" 2>&1 &

@@ -18,7 +18,7 @@ load=${tools:-$bin}/tgt-load
 loaders=()
 trap 'for p in "${loaders[@]}"; do kill $p; done 2>/dev/null; wait "${loaders[@]}" 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
 export TSAN_OPTIONS="${TSAN_OPTIONS:-} exitcode=66"
-daemon_start ours --cache size=8m
+daemon_start ours --cache "${TGT_TEST_CACHE:-size=8m}"
 
 lu_new() { # tid lun
 	if [ "$2" = 1 ]; then

@@ -17,7 +17,7 @@ free_port() {
 
 start() {
 	port=$(free_port)
-	"$bin/tgtd" -f --state-dir "$work" --iscsi portal=127.0.0.1:$port --cache size=32m "$@" >"$work/log" 2>&1 &
+	"$bin/tgtd" -f --state-dir "$work" --iscsi portal=127.0.0.1:$port --cache "${TGT_TEST_CACHE:-size=32m}" "$@" >"$work/log" 2>&1 &
 	pid=$!
 	for _ in $(seq 200); do "$bin/tgtadm" --op show --mode system >/dev/null 2>&1 && break; sleep 0.1; done
 	"$bin/tgtadm" --op new --mode target --tid 1 -T $iqn

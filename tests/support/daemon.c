@@ -59,11 +59,13 @@ static bool can_connect(int port)
 
 static void launch(struct tgt *t, const char *args)
 {
+	const char *env = getenv("TGT_TEST_CACHE"), *cache = env ? env : "size=32m";
+	bool own = strstr(args, "--cache"); /* what the test asks for is what it tests */
 	char command[2048], log[128];
 	int status;
 
-	snprintf(command, sizeof(command), "exec %s/tgtd -f -C 0 --state-dir %s --iscsi portal=%s %s%s", bin_dir(), t->dir,
-		 t->portal, strstr(args, "--cache") ? "" : "--cache size=32m ", args);
+	snprintf(command, sizeof(command), "exec %s/tgtd -f -C 0 --state-dir %s --iscsi portal=%s %s%s %s", bin_dir(), t->dir,
+		 t->portal, own ? "" : "--cache ", own ? "" : cache, args);
 	snprintf(log, sizeof(log), "%s/tgtd.log", t->dir);
 	t->pid = fork();
 	ck_assert_int_ge(t->pid, 0);
@@ -204,6 +206,14 @@ void tgt_target(struct tgt *t, int tid)
 
 void tgt_lun_ram(struct tgt *t, int tid, int lun, const char *size)
 {
+	/* With a cache to be tested, it should be in the way. */
+	if (getenv("TGT_TEST_CACHE")) {
+		char *end;
+		uint64_t bytes = strtoull(size, &end, 10);
+
+		tgt_lun_aio(t, tid, lun, bytes << (*end == 'g' ? 30 : *end == 'm' ? 20 : *end == 'k' ? 10 : 0));
+		return;
+	}
 	tgt_adm_ok(t, "--op new --mode logicalunit --tid %d --lun %d --bstype ram --backing-store %s", tid, lun, size);
 }
 
@@ -213,7 +223,7 @@ void tgt_lun_aio(struct tgt *t, int tid, int lun, uint64_t bytes)
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/lun-%d-%d", t->dir, tid, lun);
-	fd = open(path, O_RDWR | O_CREAT, 0600);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
 	close(fd);

@@ -2,7 +2,9 @@
 /*
  * A tgtd of one's own for an integration test: started on a free port of 127.0.0.1 with a private
  * admin socket and state directory, configured through tgtadm as an admin would, stopped with
- * SIGTERM. Binaries come from $TGT_BIN (default build/bin). Everything fails the test by itself.
+ * SIGTERM. Binaries come from $TGT_BIN (default build/bin). $TGT_TEST_CACHE (say size=1m) is its
+ * --cache, unless the test asks for another, and makes files of what would be ram LUNs, which are not
+ * cached. Everything fails the test by itself.
  */
 #ifndef TESTS_DAEMON_H
 #define TESTS_DAEMON_H
@@ -36,7 +38,7 @@ int tgt_adm(struct tgt *t, const char *fmt, ...) __attribute__((format(printf, 2
 void tgt_adm_ok(struct tgt *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Target @tid named TGT_IQN, open to ALL. */
 void tgt_target(struct tgt *t, int tid);
-/* A ram LUN of the size ("64m"). */
+/* A ram LUN of the size ("64m"); a file with $TGT_TEST_CACHE. */
 void tgt_lun_ram(struct tgt *t, int tid, int lun, const char *size);
 /* An aio LUN on a fresh sparse file below t->dir. */
 void tgt_lun_aio(struct tgt *t, int tid, int lun, uint64_t bytes);

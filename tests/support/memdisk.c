@@ -89,6 +89,8 @@ static bool md_write(struct blk *blk, struct blk_req *req)
 	BUG_ON(!(req->flags & BLK_F_FROM) || req->data.len != req->len);
 	frags_copy_out(&req->data, 0, d->data + req->offset, req->len);
 	d->writes++;
+	d->backward += req->offset < d->write_end;
+	d->write_end = req->offset + req->len;
 	d->write_bytes += req->len;
 	d->fua += !!(req->flags & BLK_F_FUA);
 	return finish(d, req, 0);

@@ -18,6 +18,7 @@ struct memdisk {
 	_Atomic unsigned fail_permille;	     /* of all reads, writes and discards, at random */
 	_Atomic uint64_t reads, read_bytes, writes, write_bytes, syncs, discards, fua;
 	_Atomic uint32_t inflight, inflight_max;
+	_Atomic uint64_t write_end, backward; /* where the last write ended; writes that began before */
 };
 
 /* @size bytes of zeros; NULL when memory is short. Closing the blk frees it. */

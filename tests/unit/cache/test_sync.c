@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SYNCHRONIZE CACHE: how much of it reaches the store, in which order, in how many writes. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "cache/cache_impl.h"
+#include "cache/cache_stat.h"
+#include "events/clock.h"
+#include "events/pool.h"
+#include "tests/support/blktest.h"
+#include "tests/support/memdisk.h"
+
+static struct bt t;
+static struct cache *cache;
+static struct memdisk *disk;
+static struct topology topo;
+static struct loop *workers[TOPO_MAX_NODES];
+static uint8_t buf[KiB(64)];
+
+static void open_cache(const char *text, unsigned nodes)
+{
+	struct cache_conf conf = { .topo = &topo, .workers = workers, .stepped = true };
+	char err[200] = "";
+
+	ck_assert_int_eq(topology_simulate(&topo, nodes), 0);
+	bt_init(&t, NULL, 1);
+	for (unsigned i = 0; i < nodes; i++)
+		workers[i] = t.loop;
+	ck_assert_msg(cache_parse(&conf, text, err, sizeof(err)) == 0, "%s", err);
+	cache = cache_create(&conf);
+	ck_assert_ptr_nonnull(cache);
+	disk = memdisk_create(MiB(256), 512, "sync");
+	ck_assert_ptr_nonnull(disk);
+	t.blk = cache_open(cache, &disk->blk, false);
+	ck_assert_ptr_nonnull(t.blk);
+}
+
+static void close_cache(void)
+{
+	disk->delay_ns = 0;
+	blk_close(t.blk);
+	cache_destroy(cache);
+	for (int i = 0; i < 3; i++)
+		loop_step(t.loop, 0);
+	loop_destroy(t.loop);
+}
+
+static void write_at(uint64_t at, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i += 8)
+		memcpy(buf + i, &(uint64_t){ at + i + 1 }, 8);
+	ck_assert_int_eq(bt_write(&t, at, len, buf, 0), 0);
+}
+
+static void stored(uint64_t at, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i += 8)
+		ck_assert_uint_eq(*(uint64_t *)(void *)(disk->data + at + i), at + i + 1);
+}
+
+static uint64_t dirty(void)
+{
+	struct cache_stat s;
+
+	cache_stat_init(&s);
+	cache_stat_add_all(cache, false, &s);
+	return s.dirty + s.flushing;
+}
+
+/* What lies side by side goes out side by side, whatever group, partition or node it is cached in. */
+START_TEST(neighbours_are_written_together)
+{
+	static const char *const confs[] = { "size=64m", "size=64m,group=8", "size=64m,group=8", "size=64m,block=64k,group=2" };
+	static const unsigned nodes[] = { 1, 1, 4, 2 };
+
+	for (unsigned k = 0; k < ARRAY_SIZE(confs); k++) {
+		open_cache(confs[k], nodes[k]);
+		for (uint64_t at = 0; at < MiB(4); at += KiB(64))
+			write_at(MiB(7) + at, KiB(64));
+		uint64_t before = disk->writes;
+		ck_assert_int_eq(bt_op(&t, BLK_SYNC, k & 1 ? MiB(6) : 0, k & 1 ? MiB(8) : 0, 0), 0);
+		fprintf(stderr, "# %s: 4 MiB in %llu writes\n", confs[k], (unsigned long long)(disk->writes - before));
+		ck_assert_uint_eq(disk->writes - before, 4);
+		ck_assert_uint_eq(disk->syncs, 1);
+		ck_assert_uint_eq(dirty(), 0);
+		for (uint64_t at = 0; at < MiB(4); at += KiB(64))
+			stored(MiB(7) + at, KiB(64));
+		close_cache();
+	}
+}
+END_TEST
+
+/* What lies apart goes out in one sweep, with a bounded number of writes at a time. */
+START_TEST(scattered_blocks_are_written_in_one_sweep)
+{
+	static uint64_t at[3000];
+
+	open_cache("size=128m,partitions=8", 2);
+	disk->delay_ns = NSEC_PER_MSEC;
+	for (unsigned i = 0; i < ARRAY_SIZE(at); i++) {
+		at[i] = (uint64_t)i * 7919 % 32768 * KiB(8);
+		write_at(at[i], KiB(4));
+	}
+	uint64_t before = disk->writes;
+	disk->write_end = disk->backward = 0;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	fprintf(stderr, "# %zu blocks in %llu writes, %llu backward, %u at a time\n", ARRAY_SIZE(at),
+		(unsigned long long)(disk->writes - before), (unsigned long long)disk->backward,
+		(unsigned)disk->inflight_max);
+	ck_assert_uint_eq(disk->writes - before, ARRAY_SIZE(at));
+	ck_assert_uint_eq(dirty(), 0);
+	/* But for what the background flusher adds in between, which begins from the front. */
+	ck_assert_uint_le(disk->backward, 20);
+	ck_assert_uint_le(disk->inflight_max, 64 + 16 + 2);
+	for (unsigned i = 0; i < ARRAY_SIZE(at); i++)
+		stored(at[i], KiB(4));
+	close_cache();
+}
+END_TEST
+
+/* A range: that and nothing else. */
+START_TEST(a_ranged_sync_writes_its_range)
+{
+	open_cache("size=64m,group=8", 1);
+	for (uint64_t at = 0; at < MiB(8); at += KiB(64))
+		write_at(at, KiB(64));
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, MiB(2), MiB(3), 0), 0);
+	ck_assert_uint_eq(disk->write_bytes, MiB(3));
+	ck_assert_uint_eq(dirty(), MiB(5) / 4096);
+	for (uint64_t at = MiB(2); at < MiB(5); at += KiB(64))
+		stored(at, KiB(64));
+	close_cache();
+}
+END_TEST
+
+/* Descriptors run out now and then, the store fails: told, nothing lost, and it goes on. */
+START_TEST(short_of_everything)
+{
+	pool_set_modes(POOL_POISON, 3);
+	open_cache("size=64m,partitions=4", 1);
+	disk->delay_ns = NSEC_PER_MSEC / 2;
+	for (uint64_t i = 0; i < 1000; i++)
+		write_at(i * 2731 % 32768 * KiB(8), KiB(4));
+	disk->fail_writes = 5;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert_uint_gt(dirty(), 0);
+	disk->fail_writes = 0;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert_uint_eq(dirty(), 0);
+	for (uint64_t i = 0; i < 1000; i++)
+		stored(i * 2731 % 32768 * KiB(8), KiB(4));
+	close_cache();
+	pool_set_modes(0, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("sync");
+	TCase *tc = tcase_create("sync");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, neighbours_are_written_together);
+	tcase_add_test(tc, scattered_blocks_are_written_in_one_sweep);
+	tcase_add_test(tc, a_ranged_sync_writes_its_range);
+	tcase_add_test(tc, short_of_everything);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed != 0;
+}
