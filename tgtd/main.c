@@ -148,6 +148,25 @@ static void raise_limits(void)
 	}
 }
 
+#define HALF_OPEN_MIN 16
+
+/* How many of the connections that are wanted there are descriptors for, with those in login and some for the
+ * rest of the daemon: beyond that initiators are told so, instead of being left waiting, the administrator too. */
+static unsigned most_connections(unsigned wanted)
+{
+	struct rlimit files;
+	unsigned room, most;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur > 1 << 20)
+		return wanted;
+	room = (unsigned)files.rlim_cur - MIN(128u, (unsigned)files.rlim_cur / 2);
+	most = MAX(MIN(room * 4 / 5, room - MIN(room, HALF_OPEN_MIN)), 1u);
+	if (most >= wanted)
+		return wanted;
+	log_warn("RLIMIT_NOFILE is %llu: at most %u connections, not %u", (unsigned long long)files.rlim_cur, most, wanted);
+	return most;
+}
+
 static int start_workers(struct daemon *d)
 {
 	struct loop_conf conf;
@@ -182,12 +201,13 @@ static int start_cache(struct daemon *d)
 
 static int start_protocols(struct daemon *d)
 {
+	unsigned connections = most_connections(d->opt.max_connections);
 	struct iscsi_conf conf = {
 		.main = d->main,
 		.topo = &d->topo,
 		.login_timeout_s = d->opt.login_timeout,
-		.max_connections = d->opt.max_connections,
-		.max_half_open = MAX(d->opt.max_connections / 4, 16u),
+		.max_connections = connections,
+		.max_half_open = MAX(connections / 4, HALF_OPEN_MIN),
 		.nop_interval_s = d->opt.nop_interval,
 		.nop_count = d->opt.nop_count,
 	};
