@@ -164,8 +164,8 @@ static void channel_ready(struct loop_fd *lfd, uint32_t revents)
 	}
 	if (ic->state == IS_CLOSED)
 		return;
-	if (iser_opt.completion == COMPLETION_ADAPTIVE && ic->state >= IS_DATAMOVER) {
-		poll_on(ic);
+	if (iser_opt.completion != COMPLETION_EVENT && ic->state >= IS_DATAMOVER) {
+		poll_on(ic); /* a polling one that was armed during login, too: not again */
 		drain(ic);
 		return;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * iSER: what an initiator can send. First byte: how far the connection gets by good bytes (nothing: private
- * data only; connected: login payloads; logged in: full feature phase). Then for the first kind the private
+ * data only; connected: login payloads; logged in: full feature phase, without and with unsolicited Data-Out).
+ * Then for the first kind the private
  * data, for the others messages: two bytes of length, that many bytes (a missing header is made up). The
  * adapter is the stand-in, which checks keys, bounds and limits of all that we post. What must hold: no
  * crash, no resource left, and another connection still served.
@@ -26,7 +27,7 @@ static uint32_t key;
 
 static void once(void)
 {
-	ini_target_start("");
+	ini_target_start("unsolicited_kb=64");
 	key = rdmafake_reg(memory, sizeof(memory));
 }
 
@@ -94,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	if (!size)
 		return 0;
-	how = data[0] % 3;
+	how = data[0] & 3;
 	data++;
 	size--;
 	if (how == 0) {
@@ -104,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (how == 1)
 		BUG_ON(!ini_connect(&i, 0x80));
 	else
-		ini_up(&i, 1, 0x80);
+		ini_up_keys(&i, 1, 0x80, how == 2 ? NULL : INI_UNSOL_KEYS);
 	for (unsigned n = 0; n < 32 && size >= 2 && i.peer.id; n++) {
 		uint32_t len = get_be16(data);
 		struct fake_msg *m;

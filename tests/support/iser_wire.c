@@ -132,12 +132,10 @@ bool ini_recv(struct ini *i, struct ini_pdu *pdu)
 	return false;
 }
 
-unsigned ini_login(struct ini *i, uint8_t isid, const char *keys)
+void ini_login_start(struct ini *i, uint8_t isid, const char *keys)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x87 };
 	char text[2048];
-	struct ini_pdu p;
-	unsigned status;
 	int n = snprintf(text, sizeof(text),
 			 "InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\nRDMAExtensions=Yes\n"
 			 "TargetRecvDataSegmentLength=%u\nInitiatorRecvDataSegmentLength=8192\n%s%s", ini_iqn, i->dsl ? i->dsl : 8192, keys ? keys : "",
@@ -151,6 +149,14 @@ unsigned ini_login(struct ini *i, uint8_t isid, const char *keys)
 	put_be32(bhs + BHS_ITT, 1);
 	put_be32(bhs + BHS_CMD_SN, i->cmd_sn);
 	ini_send(i, bhs, NULL, NULL, text, (uint32_t)n);
+}
+
+unsigned ini_login(struct ini *i, uint8_t isid, const char *keys)
+{
+	struct ini_pdu p;
+	unsigned status;
+
+	ini_login_start(i, isid, keys);
 	if (!ini_recv(i, &p))
 		return 0xffff;
 	BUG_ON(bhs_opcode(p.bhs) != ISCSI_LOGIN_RSP);

@@ -52,6 +52,8 @@ void ini_send(struct ini *i, const uint8_t *bhs, const struct ini_tag *w, const 
 bool ini_recv(struct ini *i, struct ini_pdu *pdu);
 /* The login status, 0xffff when there was no answer. */
 unsigned ini_login(struct ini *i, uint8_t isid, const char *keys);
+/* Sends the login request, and does not wait. */
+void ini_login_start(struct ini *i, uint8_t isid, const char *keys);
 /* Connects, logs in, clears unit attentions. */
 void ini_up(struct ini *i, uint8_t isid, int header);
 /* ... with further keys, separated by newlines. */

@@ -17,7 +17,7 @@
 struct fake_cq {
 	struct ibv_cq cq;
 	struct list wcs;
-	bool armed;
+	bool armed, broken;
 	unsigned events;
 	unsigned depth, n;
 	struct fake_chan *chan;
@@ -260,6 +260,11 @@ static int fake_listen(struct rdma_cm_id *id, int backlog)
 {
 	GUARD;
 	(void)backlog;
+	if (fake.fail_listen > 0) {
+		fake.fail_listen--;
+		errno = EADDRNOTAVAIL;
+		return -1;
+	}
 	container_of(id, struct fake_id, id)->listening = true;
 	return 0;
 }
@@ -385,6 +390,7 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *cookie, 
 	q->depth = (unsigned)cqe;
 	q->chan = container_of(ch, struct fake_chan, ch);
 	list_init(&q->wcs);
+	fake.vectors[vector]++;
 	fake.cqs++;
 	return &q->cq;
 }
@@ -453,6 +459,8 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	struct fake_cq *q = container_of(cq, struct fake_cq, cq);
 	int got = 0;
 
+	if (q->broken)
+		return -1;
 	while (got < n && !list_empty(&q->wcs)) {
 		struct fake_wc *w = list_first(&q->wcs, struct fake_wc, link);
 
@@ -624,6 +632,13 @@ uint32_t rdmafake_reg(void *addr, size_t len)
 			return remote[i].rkey;
 		}
 	BUG("too many remote regions");
+}
+
+void rdmafake_forget_remote(void)
+{
+	GUARD;
+
+	memset(remote, 0, sizeof(remote));
 }
 
 void rdmafake_unreg(uint32_t rkey)
@@ -892,6 +907,20 @@ void rdmafake_async(struct fake_peer *p, enum ibv_event_type type)
 	BUG_ON(write(async_events[nasync++].ctx->async_fd, &one, 8) != 8);
 }
 
+void rdmafake_async_cq(struct fake_peer *p)
+{
+	GUARD;
+	uint64_t one = 1;
+
+	if (!p->qp)
+		return;
+	BUG_ON(nasync == ARRAY_SIZE(async_events));
+	async_events[nasync].ctx = p->qp->qp.context;
+	async_events[nasync].ev.event_type = IBV_EVENT_CQ_ERR;
+	async_events[nasync].ev.element.cq = p->qp->qp.recv_cq;
+	BUG_ON(write(async_events[nasync++].ctx->async_fd, &one, 8) != 8);
+}
+
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
 	GUARD;
@@ -1057,6 +1086,55 @@ bool rdmafake_send(struct fake_peer *p, const void *data, uint32_t len)
 	complete(q->qp.recv_cq, r->wr_id, IBV_WC_SUCCESS, len, q);
 	free(r);
 	return true;
+}
+
+void rdmafake_recv_error(struct fake_peer *p, enum ibv_wc_status status)
+{
+	GUARD;
+	struct fake_qp *q = p->qp;
+	struct fake_recv *r;
+
+	if (!q || q->broken || list_empty(&q->rq))
+		return;
+	r = list_first(&q->rq, struct fake_recv, link);
+	list_del(&r->link);
+	q->nrq--;
+	complete(q->qp.recv_cq, r->wr_id, status, 0, q);
+	free(r);
+	break_qp(q);
+}
+
+unsigned rdmafake_sends(const struct fake_peer *p)
+{
+	GUARD;
+	return p->qp ? p->qp->nsq : 0;
+}
+
+struct rdma_cm_id *rdmafake_listener(void)
+{
+	GUARD;
+	struct fake_id *f;
+
+	list_for_each(f, &ids, link)
+		if (f->listening)
+			return &f->id;
+	return NULL;
+}
+
+void rdmafake_break_cq(struct fake_peer *p)
+{
+	GUARD;
+
+	if (p->qp)
+		container_of(p->qp->qp.recv_cq, struct fake_cq, cq)->broken = true;
+}
+
+void rdmafake_break_qp(struct fake_peer *p)
+{
+	GUARD;
+
+	if (p->qp)
+		break_qp(p->qp);
 }
 
 struct fake_msg *rdmafake_recv(struct fake_peer *p)

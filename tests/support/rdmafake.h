@@ -52,10 +52,12 @@ struct fake_rdma {
 	bool never_flush;	/* work requests of a broken queue pair do not come back */
 	int fail_post_send, fail_post_recv, fail_reg_mr, fail_create_qp, fail_accept, fail_create_cq;
 				/* 1: the next one fails, n: the nth from now; 0: none */
+	int fail_listen;	/* so many fail */
 	int error_wr;		/* the nth work request from now completes in error */
 	enum ibv_wc_status error_status;
 	/* what was seen */
 	unsigned posts, wrs, rdma_reads, rdma_writes, sends, signalled, registrations;
+	unsigned vectors[2];	/* completion queues made, by vector */
 	unsigned reads_outstanding_max, sge_max, inline_sends;
 	uint64_t len_max;
 	/* alive */
@@ -75,17 +77,28 @@ void rdmafake_establish(struct fake_peer *p);
 bool rdmafake_send(struct fake_peer *p, const void *data, uint32_t len);
 /* The next message, or NULL; the caller frees it. */
 struct fake_msg *rdmafake_recv(struct fake_peer *p);
+/* Work requests on its send queue. */
+unsigned rdmafake_sends(const struct fake_peer *p);
+/* The first listener, or NULL. */
+struct rdma_cm_id *rdmafake_listener(void);
+/* The first posted receive completes in error; polling the completion queue fails from now on; the queue pair goes
+ * to the error state by itself (a cable). */
+void rdmafake_recv_error(struct fake_peer *p, enum ibv_wc_status status);
+void rdmafake_break_cq(struct fake_peer *p);
+void rdmafake_break_qp(struct fake_peer *p);
 void rdmafake_disconnect(struct fake_peer *p);
 void rdmafake_peer_gone(struct fake_peer *p); /* forgets what is left in its inbox */
 void rdmafake_remove_device(void);
 /* An asynchronous event of the device, or of the connection's queue pair. */
 void rdmafake_async(struct fake_peer *p, enum ibv_event_type type);
+void rdmafake_async_cq(struct fake_peer *p); /* of its completion queue */
 void rdmafake_event(struct rdma_cm_id *id, enum rdma_cm_event_type type);
 /* Lets up to @n held work requests of @p happen. */
 unsigned rdmafake_run(struct fake_peer *p, unsigned n);
 /* The initiator's memory: returns the key. Gone after _unreg, or when invalidated by a send. */
 uint32_t rdmafake_reg(void *addr, size_t len);
 void rdmafake_unreg(uint32_t rkey);
+void rdmafake_forget_remote(void); /* all keys */
 /* Every receive posted now. */
 unsigned rdmafake_receives(const struct fake_peer *p);
 

@@ -363,6 +363,123 @@ START_TEST(abort_in_flight)
 }
 END_TEST
 
+/* Task management that reaches transfers in flight, from their own session or another: it is answered when they are
+ * over, and a write that it ended has left nothing. */
+static void tmf_in_flight(uint8_t function, bool from_other, bool write)
+{
+	uint8_t bhs[48] = { ISCSI_TMF_REQ | BHS_IMMEDIATE, BHS_FINAL | function };
+	struct ini other, i, *asks = from_other ? &other : &i;
+	unsigned tmf = 0, rsp = 0;
+	uint32_t key;
+
+	ini_target_start("");
+	ini_up(&other, 1, 0x80);
+	ini_up(&i, 2, 0x80);
+	wire_pattern(out, 65536, 3);
+	ck_assert_uint_eq(ini_rw(&i, true, 0, 128, out, 0), 0);
+	memset(in, 0x77, 65536);
+	fake.hold = true;
+	key = ini_rw_start(&i, write, 0, 128, in, 0);
+	wire_steps(2);
+	ck_assert_uint_gt(rdmafake_sends(&i.peer), 0); /* on the wire */
+	put_be32(bhs + BHS_ITT, ++asks->itt);
+	put_be32(bhs + 20, ISCSI_TAG_NONE);
+	put_be32(bhs + BHS_CMD_SN, asks->cmd_sn);
+	put_be32(bhs + BHS_EXP_STAT_SN, asks->exp_stat_sn);
+	bhs[9] = 1;
+	ini_send(asks, bhs, NULL, NULL, NULL, 0);
+	wire_steps(5);
+	rdmafake_run(&other.peer, 100);
+	/* A read has ended for the device server when its response is posted, so another session need not wait. */
+	if (write || !from_other)
+		ck_assert_ptr_null(rdmafake_recv(&other.peer));
+	ck_assert_ptr_null(rdmafake_recv(&i.peer));
+	fake.hold = false;
+	rdmafake_run(&i.peer, 1000);
+	for (unsigned n = 0; n < 50; n++) {
+		struct ini *who[] = { &i, &other };
+
+		wire_steps(1);
+		rdmafake_run(&other.peer, 100);
+		for (unsigned k = 0; k < 2; k++) {
+			struct fake_msg *m = rdmafake_recv(&who[k]->peer);
+
+			if (!m)
+				continue;
+			tmf += bhs_opcode(m->data + ISER_HDR_LEN) == ISCSI_TMF_RSP;
+			rsp += bhs_opcode(m->data + ISER_HDR_LEN) == ISCSI_SCSI_RSP;
+			if (bhs_opcode(m->data + ISER_HDR_LEN) == ISCSI_TMF_RSP)
+				ck_assert_uint_eq(m->data[ISER_HDR_LEN + 2], 0);
+			who[k]->exp_stat_sn = get_be32(m->data + ISER_HDR_LEN + BHS_STAT_SN) + 1;
+			free(m);
+		}
+	}
+	ck_assert_uint_eq(tmf, 1);
+	ck_assert_uint_le(rsp, 1); /* a read's response may have been on its way */
+	if (write && !from_other)
+		ck_assert_uint_eq(rsp, 0);
+	rdmafake_unreg(key);
+	while (ini_simple(&i, 0))
+		;
+	while (ini_simple(&other, 0))
+		;
+	memset(in, 0, 65536);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, 128, in, 0), 0);
+	ck_assert_mem_eq(in, out, 65536);
+	ini_hang_up(&i);
+	ini_hang_up(&other);
+	ini_target_stop();
+}
+#define TMF_TEST(name, ...)		    \
+	START_TEST(name)		    \
+	{				    \
+		tmf_in_flight(__VA_ARGS__); \
+	}				    \
+	END_TEST
+TMF_TEST(abort_set_read, ISCSI_TMF_ABORT_TASK_SET, false, false)
+TMF_TEST(abort_set_write, ISCSI_TMF_ABORT_TASK_SET, false, true)
+TMF_TEST(clear_set_write, ISCSI_TMF_CLEAR_TASK_SET, true, true)
+TMF_TEST(lu_reset_read, ISCSI_TMF_LU_RESET, false, false)
+TMF_TEST(lu_reset_write, ISCSI_TMF_LU_RESET, false, true)
+TMF_TEST(lu_reset_by_other_read, ISCSI_TMF_LU_RESET, true, false)
+TMF_TEST(lu_reset_by_other_write, ISCSI_TMF_LU_RESET, true, true)
+
+/* A listener's device goes or its address changes: it is set up anew, if need be again and again. */
+static void listener(enum rdma_cm_event_type type, int fails)
+{
+	struct ini i;
+
+	clock_fake_set(NSEC_PER_SEC);
+	ini_target_start("");
+	rdmafake_event(rdmafake_listener(), type);
+	fake.fail_listen = fails;
+	wire_steps(2);
+	clock_fake_advance(50 * NSEC_PER_MSEC);
+	wire_steps(2);
+	for (int k = 0; k < fails; k++) {
+		ck_assert_ptr_null(rdmafake_listener());
+		clock_fake_advance(2100 * NSEC_PER_MSEC);
+		wire_steps(2);
+	}
+	ck_assert_ptr_nonnull(rdmafake_listener());
+	ck_assert_int_eq(fake.ids, 1);
+	ini_up(&i, 1, 0x80);
+	ck_assert_uint_eq(ini_rw(&i, true, 0, 8, out, 0), 0);
+	ini_hang_up(&i);
+	ini_target_stop();
+	clock_fake_off();
+}
+START_TEST(listener_removed)
+{
+	listener(RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+}
+END_TEST
+START_TEST(listener_moved)
+{
+	listener(RDMA_CM_EVENT_ADDR_CHANGE, 3);
+}
+END_TEST
+
 /* Every state and event: those of the table work, all others end the connection. */
 START_TEST(state_machine)
 {
@@ -393,5 +510,6 @@ END_TEST
 
 UNIT_MAIN("iser breaking", 30, failed_sends, failed_receives, error_completions, failed_set_up,
 	  death_in_flight, forced, device_removal, asynchronous_events, foreign_bytes,
-	  logout_and_hang_up, logout_and_wait, abort_in_flight, state_machine)
+	  logout_and_hang_up, logout_and_wait, abort_set_read, abort_set_write, clear_set_write,
+	  lu_reset_read, lu_reset_write, lu_reset_by_other_read, lu_reset_by_other_write, listener_removed, listener_moved, abort_in_flight, state_machine)
 #endif
