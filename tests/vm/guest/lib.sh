@@ -321,11 +321,11 @@ conformance() {
 	iser:*) env="CU_LEAVE_OUT=$CU_LEAVE_OUT MALLOC_PERTURB_=255 LD_PRELOAD=$VM_CACHE/libiscsi_iser_fix.so" ;;
 	esac
 	[ -z "$env" ] || [ -e "$VM_CACHE/libiscsi_iser_fix.so" ] || { echo "no libiscsi_iser_fix.so"; return 1; }
-	timeout "${CU_LIMIT:-120}" env $env iscsi-test-cu "$@" -t "$tests" "$url" >/run/cu 2>&1
+	timeout "${CU_LIMIT:-120}" env $env iscsi-test-cu "$@" -t "$tests" "$url" >"${CU_OUT:=/run/cu}" 2>&1
 	rc=$?
-	cat /run/cu
+	cat "$CU_OUT"
 	# CUnit's summary: tests, total, ran, passed, failed, inactive
-	[ $rc -eq 0 ] && awk '$1 == "tests" && NF >= 5 {ran = $3; failed = $5} END {exit !(ran > 0 && failed == 0)}' /run/cu
+	[ $rc -eq 0 ] && awk '$1 == "tests" && NF >= 5 {ran = $3; failed = $5} END {exit !(ran > 0 && failed == 0)}' "$CU_OUT"
 }
 
 # ---- target under test ---------------------------------------------------------------------------
