@@ -162,6 +162,29 @@ static uint32_t place(const struct initiator *it)
 	return it->number / LOOPS * REGION;
 }
 
+/* Parameter data: from memory that belongs to no block, so that arenas are searched by address. */
+static unsigned inquiry(struct initiator *it)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_SCSI_CMD, BHS_FINAL | BHS_CMD_READ };
+	struct ini_tag tag = { rdmafake_reg(it->buf, 255), (uintptr_t)it->buf };
+	struct ini_pdu p;
+	unsigned status;
+
+	bhs[9] = 1;
+	put_be32(bhs + BHS_ITT, ++it->i.itt);
+	put_be32(bhs + BHS_EDTL, 255);
+	put_be32(bhs + BHS_CMD_SN, it->i.cmd_sn++);
+	put_be32(bhs + BHS_EXP_STAT_SN, it->i.exp_stat_sn);
+	bhs[BHS_CDB] = 0x12;
+	bhs[BHS_CDB + 4] = 255;
+	ini_send(&it->i, bhs, NULL, &tag, NULL, 0);
+	status = ini_recv(&it->i, &p) ? p.bhs[3] : 0xff;
+	if (status != 0xff)
+		free(p.msg);
+	rdmafake_unreg(tag.rkey);
+	return status;
+}
+
 /* Writes and reads back until something ends it; false: the connection was lost. */
 static bool work(struct initiator *it)
 {
@@ -176,6 +199,8 @@ static bool work(struct initiator *it)
 		uint32_t at = rnd(it, REGION - len + 1), imm;
 		unsigned status;
 
+		if (!rnd(it, 3) && inquiry(it))
+			return false;
 		if (rnd(it, 2)) {
 			wire_pattern(it->image + at * BS, len * BS, rnd(it, 1000));
 			imm = rnd(it, 3) * 4096;
