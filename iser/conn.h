@@ -74,7 +74,7 @@ struct iser_dev {
 	struct loop_fd async;
 	struct arena_watcher watcher;
 	/* By arena id. Written when an arena comes or goes, which is before and after anybody has blocks of
-	 * it, by the thread that does that; read by all. */
+	 * it, by the thread that does that; read by all who have blocks, by others under a lock (dev.c). */
 	struct iser_arena_mr *arena[ARENA_MAX];
 	_Atomic unsigned arena_top;
 };

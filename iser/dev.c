@@ -32,6 +32,9 @@ static const struct topology *topo;
 
 /* Main registers pieces, whoever destroys an arena forgets them. Never taken on a fast path. */
 static pthread_mutex_t grow_lock = PTHREAD_MUTEX_INITIALIZER;
+/* The tables of arenas, for who looks for memory of no block by its address (parameter data, a store's zeros):
+ * the arena that it meets on the way may be going just then. Written for one store at a time. */
+static pthread_rwlock_t by_address = PTHREAD_RWLOCK_INITIALIZER;
 static _Atomic bool grow_posted;
 static void grow(struct loop_msg *msg);
 static struct loop_msg grow_msg = { .handle = grow };
@@ -92,7 +95,11 @@ static int register_arena(struct iser_dev *dev, struct arena *a)
 		}
 	}
 	ASSERT(!dev->arena[a->id]);
+	pthread_rwlock_wrlock(&by_address);
 	dev->arena[a->id] = m;
+	if (a->id >= dev->arena_top)
+		dev->arena_top = a->id + 1u;
+	pthread_rwlock_unlock(&by_address);
 	return 0;
 }
 
@@ -113,8 +120,6 @@ static void add_arena(struct iser_dev *dev, struct arena *a)
 		cannot_register(dev, a->map_len, -rc);
 		return;
 	}
-	if (a->id >= dev->arena_top)
-		dev->arena_top = a->id + 1u;
 	log_debug("iser: %s: %s %zu MiB of node %d in %u piece%s", dev->name, a->sparse ? "will register" : "registered",
 		  a->map_len >> 20, a->node, dev->arena[a->id]->n, dev->arena[a->id]->n == 1 ? "" : "s");
 }
@@ -126,7 +131,9 @@ static void drop_arena(struct iser_dev *dev, unsigned id)
 	if (!m)
 		return;
 	pthread_mutex_lock(&grow_lock);
+	pthread_rwlock_wrlock(&by_address);
 	dev->arena[id] = NULL;
+	pthread_rwlock_unlock(&by_address);
 	pthread_mutex_unlock(&grow_lock);
 	forget_arena(m);
 }
@@ -208,12 +215,15 @@ static bool key_in(struct iser_arena_mr *m, const uint8_t *p, uint32_t *lkey, si
 
 bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey, size_t *run)
 {
-	if (likely(buf))
+	bool found = false;
+
+	if (likely(buf)) /* its arena stays while there is a block of it */
 		return key_in(dev->arena[buf->arena], p, lkey, run);
-	for (unsigned i = 0, top = dev->arena_top; i < top; i++)
-		if (dev->arena[i] && p >= dev->arena[i]->map && p < dev->arena[i]->map + dev->arena[i]->map_len)
-			return key_in(dev->arena[i], p, lkey, run);
-	return false;
+	pthread_rwlock_rdlock(&by_address);
+	for (unsigned i = 0, top = dev->arena_top; i < top && !found; i++)
+		found = key_in(dev->arena[i], p, lkey, run);
+	pthread_rwlock_unlock(&by_address);
+	return found;
 }
 
 /* ---- private memory of connections ----------------------------------------------------------------------------- */
