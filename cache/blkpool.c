@@ -88,6 +88,8 @@ static void pop(struct blkpool *p, struct blkpool_shard *s, uint32_t n, uint32_t
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t next = hdr[at].next;
 
+		if (n > BUF_AHEAD) /* most likely this is a run */
+			__builtin_prefetch(hdr + at + ((int64_t)next - at) * BUF_AHEAD, 1);
 		ASSERT(atomic_load(&hdr[at].refs) == 0);
 		if (refs)
 			atomic_store_explicit(&hdr[at].refs, refs, memory_order_relaxed);
@@ -340,8 +342,30 @@ static void pool_release(struct arena *a, struct buf *b)
 
 void blkpool_put_chain(struct blkpool *p, uint32_t chain)
 {
-	while (chain != BUF_NONE)
-		buf_put(blkpool_next(p, &chain));
+	struct buf *hdr = p->arena->hdr;
+	struct blkpool_shard *s = my_shard(p);
+	uint32_t top = BUF_NONE, bottom = BUF_NONE, n = 0;
+
+	while (chain != BUF_NONE) {
+		uint32_t at = chain;
+
+		chain = hdr[at].next;
+		__builtin_prefetch(hdr + at + BUF_AHEAD, 1);
+		hdr[at].next = top;
+		if (atomic_fetch_sub_explicit(&hdr[at].refs, 1, memory_order_acq_rel) != 1)
+			continue; /* somebody still reads it; it comes back by pool_release() */
+		top = at;
+		bottom = n++ ? bottom : at;
+	}
+	if (!n)
+		return;
+	leaf_lock(&s->lock);
+	hdr[bottom].next = s->head;
+	s->head = top;
+	atomic_store_explicit(&s->n, s->n + n, memory_order_relaxed);
+	leaf_unlock(&s->lock);
+	if (unlikely(atomic_load(&p->waiting)))
+		serve(p);
 }
 
 uint32_t blkpool_idle(const struct blkpool *p)

@@ -85,8 +85,13 @@ int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct buf *
 void frags_put_more(struct frags *f)
 {
 	for (uint32_t i = 0; i < f->n; i++)
-		for (uint32_t k = 0; k < f->v[i].nbufs; k++)
+		for (uint32_t k = 0; k < f->v[i].nbufs; k++) {
+			/* The data has driven the headers out of the near caches, and an atomic operation
+			 * waits for its line and lets nothing overtake it. */
+			if (k + BUF_AHEAD < f->v[i].nbufs)
+				__builtin_prefetch(f->v[i].buf + k + BUF_AHEAD, 1);
 			buf_put(f->v[i].buf + k);
+		}
 	frags_forget(f);
 }
 

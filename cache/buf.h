@@ -35,6 +35,7 @@ struct buf {
 } cacheline_aligned;
 static_assert(sizeof(struct buf) == CACHE_LINE, "one header, one cache line");
 
+#define BUF_AHEAD 8 /* headers to prefetch where many are gone through in turn */
 #define BUF_NONE UINT32_MAX /* "no block" in index links */
 
 #define ARENA_MAX 4096

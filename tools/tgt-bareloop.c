@@ -53,6 +53,7 @@ static struct {
 	uint64_t lu_bytes;
 	uint64_t memory;
 	uint32_t recv_size;
+	uint64_t spread;
 	uint32_t sndbuf;
 	bool block;
 	int cpu;
@@ -88,7 +89,8 @@ struct bconn {
 	uint32_t their_segment;
 	uint32_t first_burst, max_burst;
 	uint32_t stat_sn, exp_cmd_sn;
-	uint8_t *rbuf;
+	uint8_t *rbuf, *rbase;
+	size_t rat;
 	uint32_t rend;
 	uint32_t skip; /* body and tail bytes of the current PDU still to drop */
 	struct wtask *on_skip_end;
@@ -553,6 +555,10 @@ static bool serve(struct bconn *c, bool *some)
 		if (c->rend > 0 && (!parse(c) || !tx_flush(c)))
 			return false;
 	}
+	if (c->rend == 0 && opt.spread) {
+		c->rat = c->rat + 2 * opt.recv_size <= opt.spread ? c->rat + opt.recv_size : 0;
+		c->rbuf = c->rbase + c->rat;
+	}
 	n = recv(c->fd, c->rbuf + c->rend, opt.recv_size - c->rend, MSG_DONTWAIT);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR;
@@ -569,7 +575,7 @@ static bool serve(struct bconn *c, bool *some)
 static void bconn_free(struct bconn *c)
 {
 	close(c->fd);
-	free(c->rbuf);
+	free(c->rbase);
 	free(c->hdr);
 	free(c->iov);
 	free(c->task);
@@ -593,7 +599,8 @@ static void accept_one(int lfd, int epfd)
 	c->fd = fd;
 	c->stat_sn = 1;
 	c->their_segment = 8192;
-	c->rbuf = malloc(opt.recv_size);
+	c->rbase = malloc(opt.spread > opt.recv_size ? opt.spread : opt.recv_size);
+	c->rbuf = c->rbase;
 	c->hdr = malloc(HDRS * 64);
 	c->iov = malloc(IOV_CAP * sizeof(*c->iov));
 	c->task = calloc(TAGS, sizeof(*c->task));
@@ -703,6 +710,7 @@ static int options(int argc, char **argv)
 		{"memory", required_argument, NULL, 'm'},
 		{"size", required_argument, NULL, 's'},
 		{"recv-size", required_argument, NULL, 'r'},
+		{"spread", required_argument, NULL, 'S'},
 		{"sndbuf", required_argument, NULL, 'b'},
 		{"congestion", required_argument, NULL, 'g'},
 		{"wait", required_argument, NULL, 'w'},
@@ -733,6 +741,9 @@ static int options(int argc, char **argv)
 			break;
 		case 'r':
 			opt.recv_size = (uint32_t)size_arg(optarg);
+			break;
+		case 'S':
+			opt.spread = size_arg(optarg);
 			break;
 		case 'b':
 			opt.sndbuf = (uint32_t)size_arg(optarg);

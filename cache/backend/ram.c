@@ -47,6 +47,13 @@ static void ram_hint(struct blk *blk, uint64_t offset, bool write)
 		__builtin_prefetch(data + i * 64, 0, 2);
 }
 
+/* Out of the way of a writer that is at work on block @n: it holds the stripe. */
+static __attribute__((noinline)) void let_writer_end(struct ram *r, uint64_t n)
+{
+	leaf_lock(&stripe_of(r, n)->lock);
+	leaf_unlock(&stripe_of(r, n)->lock);
+}
+
 /* A reference to what block @n holds now; NULL: a hole. */
 static inline struct buf *block_get(struct ram *r, uint64_t n)
 {
@@ -57,10 +64,14 @@ static inline struct buf *block_get(struct ram *r, uint64_t n)
 		uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
 		uint32_t now;
 
-		while (refs && !atomic_compare_exchange_weak_explicit(&b->refs, &refs, refs + 1,
+		while (refs && refs != REFS_WRITER && !atomic_compare_exchange_weak_explicit(&b->refs, &refs, refs + 1,
 								      memory_order_acq_rel,
 								      memory_order_relaxed))
 			;
+		if (unlikely(refs == REFS_WRITER)) {
+			let_writer_end(r, n);
+			refs = 0;
+		}
 		now = atomic_load_explicit(&r->table[n], memory_order_acquire);
 		if (likely(refs && now == at))
 			return b;
@@ -97,8 +108,15 @@ static int collect(struct ram *r, struct frags *to, uint64_t offset, uint64_t le
 	while (len) {
 		uint32_t off = (uint32_t)offset & (size - 1);
 		uint32_t n = (uint32_t)MIN(len, (uint64_t)(size - off));
-		struct buf *b = block_get(r, offset >> r->shift);
+		struct buf *b;
 
+		if (len >> r->shift > BUF_AHEAD) {
+			uint32_t at = atomic_load_explicit(&r->table[(offset >> r->shift) + BUF_AHEAD],
+							   memory_order_relaxed);
+
+			__builtin_prefetch(&r->pool.arena->hdr[at ? at - 1 : 0], 1);
+		}
+		b = block_get(r, offset >> r->shift);
 		if (unlikely(block_append(r, to, b, off, n))) {
 			if (b)
 				buf_put(b);
@@ -179,7 +197,7 @@ static bool ram_read(struct blk *blk, struct blk_req *req)
 		return read_slow(r, req);
 	b = &a->hdr[at - 1];
 	refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
-	if (unlikely(!refs) ||
+	if (unlikely(!refs || refs == REFS_WRITER) ||
 	    unlikely(!atomic_compare_exchange_strong_explicit(&b->refs, &refs, refs + 1,
 							      memory_order_acq_rel,
 							      memory_order_relaxed)))
@@ -316,21 +334,28 @@ static uint64_t compare(struct ram *r, const struct blk_req *req)
 	return req->len;
 }
 
-/* Puts the blocks that a write replaced; they were linked last first. They go in rising order, so
- * that a run stays a run on the free list. */
-static void put_replaced(struct ram *r, uint32_t last)
+/*
+ * Puts @len new bytes at @off of the block in table entry @at where it is, provided that nobody but
+ * the table refers to it; false: it has to be replaced. A short write that is copied leaves the unit's
+ * blocks in their order in memory, and the order is worth more to every long read and write that
+ * follows than the copy costs now. Readers cannot come in between: they find no reference to take.
+ * Stripe locked.
+ */
+static inline bool overwrite(struct ram *r, uint32_t at, uint32_t off, const uint8_t *src, uint32_t len)
 {
-	struct buf *hdr = r->pool.arena->hdr;
-	uint32_t chain = BUF_NONE;
+	const struct arena *a = r->pool.arena;
+	uint32_t refs = 1;
+	struct buf *b;
 
-	while (last != BUF_NONE) {
-		uint32_t next = hdr[last].next;
-
-		hdr[last].next = chain;
-		chain = last;
-		last = next;
-	}
-	blkpool_put_chain(&r->pool, chain);
+	if (!at)
+		return false;
+	b = &a->hdr[at - 1];
+	if (!atomic_compare_exchange_strong_explicit(&b->refs, &refs, REFS_WRITER,
+						     memory_order_acquire, memory_order_relaxed))
+		return false;
+	memcpy(a->data + ((size_t)(at - 1) << r->shift) + off, src, len);
+	atomic_store_explicit(&b->refs, 1, memory_order_release);
+	return true;
 }
 
 /* Makes the fresh blocks visible at once. Their references become the table's; those that the table
@@ -342,14 +367,14 @@ static int commit(struct ram *r, struct blk_req *req)
 	const bool caw = req->op == BLK_COMPARE_AND_WRITE;
 	uint32_t head = (uint32_t)req->offset & (size - 1);
 	uint32_t tail = (uint32_t)(req->offset + req->len) & (size - 1);
-	struct walk expected = { req->data.v, 0 }, w = expected, from;
+	struct walk expected = { req->data.v, 0 }, w = expected;
 	struct buf *hdr = r->pool.arena->hdr, *b = NULL;
-	uint32_t replaced = BUF_NONE;
+	const bool here = !caw && req->len <= OVERWRITE_MAX;
+	uint32_t replaced, *link = &replaced;
 
 	if (caw)
 		for (uint64_t i = 0; i < s.n; i++)
 			walk_next(&w);
-	from = w;
 
 	lock_span(r, s);
 	if (caw) {
@@ -360,33 +385,33 @@ static int commit(struct ram *r, struct blk_req *req)
 			return -EILSEQ;
 		}
 	}
-	if (head | tail) {
-		for (uint64_t i = 0; i < s.n; i++) {
-			b = walk_next(&w);
-			if (i == 0 && head)
-				merge_edge(r, s.first, buf_data(b), 0, head);
-		}
-		if (tail)
-			merge_edge(r, s.first + s.n - 1, buf_data(b), tail, size);
-		w = from;
-	}
 	if (s.n > 1)
 		change_begin(r, s);
 	for (uint64_t i = 0; i < s.n; i++) {
-		uint32_t old;
+		uint32_t from = i == 0 ? head : 0, to = i == s.n - 1 && tail ? tail : size, gone;
 
 		b = walk_next(&w);
-		old = atomic_exchange_explicit(&r->table[s.first + i], b->index + 1,
-					       memory_order_acq_rel);
-		if (old) { /* out of the table, whose reference is ours now: and so is its link */
-			hdr[old - 1].next = replaced;
-			replaced = old - 1;
+		gone = atomic_load_explicit(&r->table[s.first + i], memory_order_relaxed);
+		if (here && overwrite(r, gone, from, buf_data(b) + from, to - from)) {
+			gone = b->index + 1; /* not needed: its reference is ours */
+		} else {
+			if (from)
+				merge_edge(r, s.first + i, buf_data(b), 0, from);
+			if (to < size)
+				merge_edge(r, s.first + i, buf_data(b), to, size);
+			atomic_store_explicit(&r->table[s.first + i], b->index + 1, memory_order_release);
+		}
+		if (gone) { /* out of the table, whose reference is ours now: and so is its link */
+			*link = gone - 1;
+			link = &hdr[gone - 1].next;
 		}
 	}
+	*link = BUF_NONE;
 	if (s.n > 1)
 		change_end(r, s);
 	unlock_span(r, s);
-	put_replaced(r, replaced);
+	/* In rising order, so that a run stays a run on the free list. */
+	blkpool_put_chain(&r->pool, replaced);
 	if (caw)
 		for (uint64_t i = 0; i < s.n; i++)
 			buf_put(walk_next(&expected));
@@ -399,21 +424,26 @@ static void commit_one(struct ram *r, struct blk_req *req)
 {
 	const uint32_t size = 1u << r->shift;
 	uint64_t n = req->offset >> r->shift;
-	uint32_t head = (uint32_t)req->offset & (size - 1), tail = head + (uint32_t)req->len, old;
+	uint32_t head = (uint32_t)req->offset & (size - 1), tail = head + (uint32_t)req->len, gone;
 	struct stripe *st = stripe_of(r, n);
 	struct buf *b = req->data.v[0].buf;
 
 	leaf_lock(&st->lock);
-	if (unlikely((uint32_t)req->len != size)) {
-		uint8_t *fresh = req->data.v[0].base - head;
+	gone = atomic_load_explicit(&r->table[n], memory_order_relaxed);
+	if (likely(tail - head <= OVERWRITE_MAX) && overwrite(r, gone, head, req->data.v[0].base, tail - head)) {
+		gone = b->index + 1;
+	} else {
+		if ((uint32_t)req->len != size) {
+			uint8_t *fresh = req->data.v[0].base - head;
 
-		merge_edge(r, n, fresh, 0, head);
-		merge_edge(r, n, fresh, tail, size);
+			merge_edge(r, n, fresh, 0, head);
+			merge_edge(r, n, fresh, tail, size);
+		}
+		atomic_store_explicit(&r->table[n], b->index + 1, memory_order_release);
 	}
-	old = atomic_exchange_explicit(&r->table[n], b->index + 1, memory_order_acq_rel);
 	leaf_unlock(&st->lock);
-	if (old)
-		buf_put(&r->pool.arena->hdr[old - 1]);
+	if (gone)
+		buf_put(&r->pool.arena->hdr[gone - 1]);
 	frags_forget(&req->data);
 }
 

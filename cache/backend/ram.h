@@ -15,6 +15,12 @@
 /* Idle memory that deleted data may leave behind before it is given back to the system. */
 #define RAM_KEEP MiB(32)
 
+/* Up to here a write is copied over what a block holds, if nobody is reading it; above, fresh blocks
+ * replace the old ones: then a run of them is long enough to be as good as order. */
+#define OVERWRITE_MAX 16384u
+/* The count of references to a block that is being overwritten: its stripe is locked. */
+#define REFS_WRITER 0x80000000u
+
 #define HINT_LINES 4
 #define STRIPES 256u
 #define STRIPE_BLOCKS_SHIFT 5

@@ -91,6 +91,56 @@ START_TEST(references_are_snapshots)
 }
 END_TEST
 
+/* Short writes at random leave a unit that was written in order in one piece in memory, except for what
+ * was being read just then. */
+START_TEST(short_writes_keep_the_order)
+{
+	static uint8_t data[MiB(1)], seen[MiB(1)];
+	struct blk_req rd, held;
+
+	open_ram("4m", 512);
+	t.rng = 7;
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 7 + i / 4096);
+	ck_assert_int_eq(bt_write(&t, MiB(1), sizeof(data), data, 0), 0);
+	for (int i = 0; i < 500; i++) {
+		uint32_t at = (uint32_t)(bt_rand(&t) % (sizeof(data) / 512 - 32)) * 512;
+		uint32_t len = (uint32_t)(bt_rand(&t) % 32 + 1) * 512;
+
+		memset(data + at, i, len);
+		ck_assert_int_eq(bt_write(&t, MiB(1) + at, len, data + at, i & 1 ? BLK_F_FROM : 0), 0);
+	}
+	blk_req_init(&rd);
+	rd.op = BLK_READ;
+	rd.offset = MiB(1);
+	rd.len = sizeof(data);
+	ck_assert(bt_submit(&t, &rd));
+	ck_assert_uint_eq(rd.data.n, 1);
+	frags_copy_out(&rd.data, 0, seen, sizeof(seen));
+	ck_assert(memcmp(seen, data, sizeof(data)) == 0);
+	blk_req_release(&rd);
+
+	/* One block is being read: it is replaced, its neighbour in the same write is not. */
+	blk_req_init(&held);
+	held.op = BLK_READ;
+	held.offset = MiB(1) + KiB(64);
+	held.len = 512;
+	ck_assert(bt_submit(&t, &held));
+	memset(data + KiB(64) - 1024, 0xa5, 6144);
+	ck_assert_int_eq(bt_write(&t, MiB(1) + KiB(64) - 1024, 6144, data + KiB(64) - 1024, 0), 0);
+	ck_assert_uint_ne(held.data.v[0].base[0], 0xa5);
+	blk_req_release(&held);
+	blk_req_fini(&held);
+	ck_assert(bt_submit(&t, &rd));
+	ck_assert_uint_eq(rd.data.n, 3);
+	frags_copy_out(&rd.data, 0, seen, sizeof(seen));
+	ck_assert(memcmp(seen, data, sizeof(data)) == 0);
+	blk_req_release(&rd);
+	blk_req_fini(&rd);
+	bt_fini(&t);
+}
+END_TEST
+
 START_TEST(cancelled_write_leaves_no_trace)
 {
 	uint8_t out[4096];
@@ -339,6 +389,7 @@ int main(void)
 	tcase_add_test(tc, sizes);
 	tcase_add_loop_test(tc, model, 0, 8);
 	tcase_add_test(tc, references_are_snapshots);
+	tcase_add_test(tc, short_writes_keep_the_order);
 	tcase_add_test(tc, cancelled_write_leaves_no_trace);
 	tcase_add_test(tc, holes_share_the_zeros);
 	tcase_add_test(tc, extents);
