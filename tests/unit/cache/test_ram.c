@@ -104,8 +104,8 @@ START_TEST(short_writes_keep_the_order)
 		data[i] = (uint8_t)(i * 7 + i / 4096);
 	ck_assert_int_eq(bt_write(&t, MiB(1), sizeof(data), data, 0), 0);
 	for (int i = 0; i < 500; i++) {
-		uint32_t at = (uint32_t)(bt_rand(&t) % (sizeof(data) / 512 - 32)) * 512;
-		uint32_t len = (uint32_t)(bt_rand(&t) % 32 + 1) * 512;
+		uint32_t at = (uint32_t)(bt_random(&t.rng) % (sizeof(data) / 512 - 32)) * 512;
+		uint32_t len = (uint32_t)(bt_random(&t.rng) % 32 + 1) * 512;
 
 		memset(data + at, i, len);
 		ck_assert_int_eq(bt_write(&t, MiB(1) + at, len, data + at, i & 1 ? BLK_F_FROM : 0), 0);
