@@ -7,7 +7,9 @@
  *
  *   wait (spin) ── one recv, many commands ── an iovec for each answer ── one sendmsg
  *
- * Reads are answered from fixed memory; write data is received into the receive buffer and dropped.
+ * Reads are answered from fixed memory; write data is received into the receive buffer and dropped,
+ * which is always the same memory and so stays in the core's cache, unless --spread says how much
+ * memory is received into in turn.
  * Tags of commands in flight must differ in their low 12 bits (tgt-load's do; so do those of
  * Linux).
  */
@@ -694,7 +696,7 @@ static uint64_t size_arg(const char *s)
 static int usage(int rc)
 {
 	fputs("usage: tgt-bareloop [--portal ADDR:PORT] [--cpu N] [--memory SIZE] [--size SIZE]\n"
-	      "                    [--recv-size SIZE] [--sndbuf SIZE] [--congestion NAME] [--wait "
+	      "                    [--recv-size SIZE] [--spread SIZE] [--sndbuf SIZE] [--congestion NAME] [--wait "
 	      "spin|block]\n"
 	      "                    [--first-burst SIZE] [--max-burst SIZE] [--max-recv-segment "
 	      "SIZE]\n",
