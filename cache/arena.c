@@ -184,7 +184,7 @@ static int map_file(struct arena_impl *im, const struct arena_conf *conf, bool h
 		return -errno;
 	if (ftruncate(im->fd, (off_t)im->pub.map_len) != 0)
 		goto fail;
-	p = map_aligned(im->pub.map_len, flags, im->fd, !huge && !conf->sparse);
+	p = map_aligned(im->pub.map_len, flags, im->fd, !huge);
 	if (p == MAP_FAILED)
 		goto fail;
 	im->pub.map = p;
@@ -379,6 +379,24 @@ static bool punch(struct arena *a, off_t off, size_t len)
 	       !impl(a)->huge;
 	pthread_rwlock_unlock(&pinning);
 	return done;
+}
+
+bool arena_join(struct arena *a, uint32_t first, uint32_t n)
+{
+	uint8_t *from = (uint8_t *)ALIGN_UP((uintptr_t)a->data + ((size_t)first << a->block_shift),
+					    (uintptr_t)HUGE_PAGE);
+	uint8_t *end = a->data + ((size_t)(first + n) << a->block_shift);
+	unsigned joined = 0, failed = 0;
+
+	if (impl(a)->huge || a->pinned)
+		return false;
+	for (; from + HUGE_PAGE <= end; from += HUGE_PAGE) {
+		if (arena_join_one(from))
+			joined++;
+		else /* a page in use elsewhere just now, or no huge page to be had */
+			failed++;
+	}
+	return joined >= failed;
 }
 
 void arena_punch(struct arena *a, uint32_t first, uint32_t n)

@@ -49,6 +49,11 @@ void arena_punch(struct arena *a, uint32_t first, uint32_t n);
  * that may wait a system call long. */
 void arena_pin(struct arena *a);
 
+/* Makes huge pages of the whole 2 MiB pieces of blocks [first, first+n), which should all have memory;
+ * what is in them stays, and stays in use. A worker thread: half a millisecond a piece. False: the kernel
+ * would not most of the time, or an adapter has the pages: asking again is of no use. */
+bool arena_join(struct arena *a, uint32_t first, uint32_t n);
+
 /* Largest whole arena that the machine would bear now: MemAvailable and the cgroup's limit, less a
  * reserve. Bytes. Any thread; reads /proc and /sys. */
 uint64_t arena_memory_available(void);

@@ -42,6 +42,11 @@ int arena_populate(uint8_t *map, size_t from, size_t to)
 	return 0;
 }
 
+bool arena_join_one(uint8_t *at)
+{
+	return arena_populate(at, 0, 4096) == 0 && madvise(at, HUGE_PAGE, MADV_COLLAPSE) == 0;
+}
+
 static uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -59,7 +64,7 @@ static bool stopped(struct arena_prepare *p)
 static bool collapse(uint8_t *at, uint64_t *cost)
 {
 	uint64_t start = cpu_ns();
-	bool ok = arena_populate(at, 0, 4096) == 0 && madvise(at, HUGE_PAGE, MADV_COLLAPSE) == 0;
+	bool ok = arena_join_one(at);
 
 	*cost = cpu_ns() - start;
 	return ok;

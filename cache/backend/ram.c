@@ -213,6 +213,35 @@ static bool ram_read(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
+/* ---- huge pages -------------------------------------------------------------------------------- */
+
+static void join_run(struct offload_job *job)
+{
+	struct ram *r = container_of(job, struct ram, join);
+	uint32_t from = atomic_load(&r->joined), to = atomic_load(&r->pool.mark);
+
+	/* Whole pieces only: the last, begun one comes with the next job. */
+	to -= to % (uint32_t)(RAM_JOIN >> r->shift);
+	atomic_store(&r->joined, arena_join(r->pool.arena, from, to - from) ? to : UINT32_MAX);
+}
+
+static void join_done(struct offload_job *job)
+{
+	atomic_store(&container_of(job, struct ram, join)->joining, false);
+}
+
+/* Memory comes into use page by page; long requests are a tenth cheaper on huge pages. */
+static inline void join_maybe(struct ram *r)
+{
+	uint32_t joined = atomic_load_explicit(&r->joined, memory_order_relaxed);
+	uint32_t mark = atomic_load_explicit(&r->pool.mark, memory_order_relaxed);
+
+	if (likely(mark < joined || mark - joined < RAM_JOIN >> r->shift))
+		return;
+	if (!atomic_exchange(&r->joining, true))
+		offload_submit(&r->join, NULL, join_run, join_done);
+}
+
 /* ---- writing ----------------------------------------------------------------------------------- */
 
 /* Appends fresh blocks of @chain, cut to the request's range. */
@@ -275,6 +304,7 @@ static bool ram_write_prepare(struct blk *blk, struct blk_req *req)
 	struct ram *r = ram_of(blk);
 	uint32_t chain;
 
+	join_maybe(r);
 	if (likely(span_of(r, req).n == 1 && req->op == BLK_WRITE)) {
 		if (unlikely(!blkpool_take(&r->pool, 1, &chain, req, prepare_granted)))
 			return false;
@@ -545,7 +575,7 @@ static void ram_close(struct blk *blk)
 	const struct timespec ms = { 0, 1000000 };
 	struct ram *r = ram_of(blk);
 
-	while (atomic_load(&r->trimming))
+	while (atomic_load(&r->trimming) || atomic_load(&r->joining))
 		nanosleep(&ms, NULL);
 	if (r->table) {
 		if (r->pool.arena)

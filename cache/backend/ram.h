@@ -21,6 +21,9 @@
 /* The count of references to a block that is being overwritten: its stripe is locked. */
 #define REFS_WRITER 0x80000000u
 
+/* So much memory has come into use before huge pages are made of it. */
+#define RAM_JOIN MiB(8)
+
 #define HINT_LINES 4
 #define STRIPES 256u
 #define STRIPE_BLOCKS_SHIFT 5
@@ -41,6 +44,9 @@ struct ram {
 	struct blkpool pool;
 	_Atomic bool trimming;
 	struct offload_job trim;
+	_Atomic bool joining;
+	_Atomic uint32_t joined; /* blocks below this one are in huge pages, if they can be */
+	struct offload_job join;
 	struct stripe stripe[STRIPES];
 };
 
