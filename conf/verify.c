@@ -83,6 +83,7 @@ static const struct option_rule {
 	{ "la_lba", NULL, 0, 0, 16383, "0 to 16383" },
 	{ "optimal_xfer_gran", NULL, 0, 0, 65535, "0 to 65535" },
 	{ "optimal_xfer_len", NULL, 0, 0, UINT32_MAX, "a number of blocks" },
+	{ "sanitize_rate", NULL, 0, 0, 1 << 20, "0 (no limit) to 1048576 MiB per second" },
 	{ "rotation_rate", NULL, 0, 0, 65534, "0 to 65534" },
 };
 

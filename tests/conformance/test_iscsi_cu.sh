@@ -45,16 +45,32 @@ run() {
 		{ echo "not ok $name: cannot configure"; return; }
 	"$bin/tgtadm" --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1 ||
 		{ echo "not ok $name: cannot be made thin"; return; }
+	# Sanitize.Reset looks at the operation for some seconds, which it must last: it is slowed down for it. Then the
+	# test sleeps for a minute: beside the others, on a target of its own.
+	local store="--bstype ram --backing-store 64m" reset
+	if [ "$name" != ram ]; then
+		truncate -s 64m "$work/disk2"
+		store="--bstype aio --backing-store $work/disk2"
+	fi
+	"$bin/tgtadm" --op new --mode target --tid 2 -T $iqn-2 &&
+		"$bin/tgtadm" --op bind --mode target --tid 2 -I ALL &&
+		"$bin/tgtadm" --op new --mode logicalunit --tid 2 --lun 1 $store &&
+		"$bin/tgtadm" --op update --mode logicalunit --tid 2 --lun 1 --params thin_provisioning=1,sanitize_rate=8 ||
+		{ echo "not ok $name: cannot configure the second target"; return; }
+	timeout 300 iscsi-test-cu --dataloss --allow-sanitize -t "ALL.Sanitize.Reset" \
+		"iscsi://127.0.0.1:$port/$iqn-2/1" >"$out.reset" 2>&1 &
+	reset=$!
 	# The second path is a second session to the same LU, for the multipath tests.
 	local url=iscsi://127.0.0.1:$port/$iqn/1
 	timeout 500 iscsi-test-cu --dataloss "$url" "$url" >"$out" 2>&1 ||
 		echo "not ok $name: iscsi-test-cu ended with $?"
-	# Sanitize.Reset wants the operation to last longer than its own 3 s of sleep; this LUN is done sooner.
 	for t in BlockErase BlockEraseReserved CryptoErase CryptoEraseReserved ExitFailureMode InvalidServiceAction \
 		Overwrite OverwriteReserved Readonly Reservations; do
 		timeout 60 iscsi-test-cu --dataloss --allow-sanitize -t "ALL.Sanitize.$t" "$url" >>"$out" 2>&1 ||
 			echo "not ok $name Sanitize.$t: iscsi-test-cu ended with $?"
 	done
+	wait $reset || echo "not ok $name Sanitize.Reset: iscsi-test-cu ended with $?"
+	to_tap "$name" <"$out.reset"
 	to_tap "$name" <"$out"
 	grep -E '^ +(suites|tests|asserts) ' "$out"
 	kill -TERM $pid

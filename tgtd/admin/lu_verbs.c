@@ -73,6 +73,7 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 		{ "la_lba", NULL, c->la_lba },
 		{ "optimal_xfer_gran", NULL, c->optimal_xfer_gran },
 		{ "optimal_xfer_len", NULL, c->optimal_xfer_len },
+		{ "sanitize_rate", NULL, c->sanitize_rate },
 		{ "rotation_rate", NULL, c->rotation_rate },
 	};
 

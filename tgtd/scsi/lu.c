@@ -569,6 +569,7 @@ static const struct update_key {
 	{ "la_lba", UPD_U16, F(la_lba), 0x3fff, UA_CAPACITY, true },
 	{ "optimal_xfer_gran", UPD_U32, F(optimal_xfer_gran), 0xffff, UA_INQUIRY, true },
 	{ "optimal_xfer_len", UPD_U32, F(optimal_xfer_len), UINT32_MAX, UA_INQUIRY, true },
+	{ "sanitize_rate", UPD_U32, F(sanitize_rate), 1 << 20, 0, true },
 	{ "rotation_rate", UPD_U16, F(rotation_rate), UINT16_MAX, UA_INQUIRY, true },
 #undef F
 };

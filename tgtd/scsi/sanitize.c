@@ -4,9 +4,11 @@
  * offered: nothing is encrypted, so there is no key whose loss would erase anything.
  *
  * The work belongs to the logical unit and goes on when the command, its session or the unit is
- * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out.
+ * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out. Others on the same
+ * disks may be spared by a rate (tgtadm: sanitize_rate), which may change on the way.
  */
 #include <stdlib.h>
+#include "events/timer.h"
 #include "tgtd/scsi/lu.h"
 
 enum { OVERWRITE = 0x01, BLOCK_ERASE = 0x02, EXIT_FAILURE_MODE = 0x1f };
@@ -20,6 +22,9 @@ struct scsi_sanitize {
 	struct loop *loop;
 	struct blk_req io;
 	struct loop_msg msg;
+	struct timer pace;	     /* until the next step, with a rate */
+	uint64_t paced_ns, paced;    /* since when, and how many bytes since */
+	uint32_t rate;		     /* MiB/s, 0: none */
 	uint8_t sa;
 	bool ause, invert;
 	bool syncing;
@@ -65,17 +70,41 @@ static void end(struct scsi_sanitize *s, int status)
 		loop_post(home, waiter);
 }
 
+static void pace_over(struct timer *t)
+{
+	step(container_of(t, struct scsi_sanitize, pace));
+}
+
+/* The next step when the bytes so far have had their time. */
+static void step_in_time(struct scsi_sanitize *s, uint32_t rate)
+{
+	uint64_t now = clock_now_ns(), due;
+
+	if (rate != s->rate) {
+		s->rate = rate;
+		s->paced_ns = now;
+		s->paced = 0;
+	}
+	due = rate ? s->paced_ns + (uint64_t)((__uint128_t)s->paced * NSEC_PER_SEC / (rate * MiB(1))) : 0;
+	if (due > now)
+		loop_timer_arm(s->loop, &s->pace, due - now);
+	else
+		step(s);
+}
+
 /* A step is over; the next one starts from the mailbox, so that others get their turn and hits do not
  * recurse. */
 static void again(struct loop_msg *m)
 {
 	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
 	int status = s->io.status;
+	uint32_t rate;
 	bool stop;
 
 	frags_put(&s->io.data);
 	pthread_mutex_lock(&s->lu->lock);
 	stop = s->stop;
+	rate = s->lu->conf.sanitize_rate;
 	pthread_mutex_unlock(&s->lu->lock);
 	if (status < 0 || stop) {
 		end(s, status < 0 ? status : -ECANCELED);
@@ -90,11 +119,12 @@ static void again(struct loop_msg *m)
 				s->pattern[i] = (uint8_t)~s->pattern[i];
 	} else {
 		s->at += s->io.len;
+		s->paced += s->io.len;
 	}
 	if (s->pass == s->passes)
 		end(s, 0);
 	else
-		step(s);
+		step_in_time(s, rate);
 }
 
 static void stepped(struct blk_req *req)
@@ -122,7 +152,7 @@ static void step(struct scsi_sanitize *s)
 		io->offset = io->len = 0;
 	} else if (s->sa == BLOCK_ERASE) {
 		io->op = BLK_DISCARD;
-		io->len = MIN(left, STEP_ERASE);
+		io->len = MIN(left, s->rate ? MIN(s->rate * MiB(1), STEP_ERASE) : STEP_ERASE);
 	} else {
 		io->op = BLK_WRITE;
 		io->flags |= BLK_F_FROM | BLK_F_DPO;
@@ -138,7 +168,11 @@ static void step(struct scsi_sanitize *s)
 
 static void begin(struct loop_msg *m)
 {
-	step(container_of(m, struct scsi_sanitize, msg));
+	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
+
+	s->paced_ns = clock_now_ns();
+	s->paced = 0;
+	step(s);
 }
 
 /* ---- the command -------------------------------------------------------------------------------------- */
@@ -248,6 +282,8 @@ static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool 
 		s->at = 0;
 		s->size = scsi_lu_blocks(lu) << lu->block_shift;
 		s->pattern = pattern;
+		s->rate = lu->conf.sanitize_rate;
+		timer_init(&s->pace, pace_over);
 		s->progress = 0;
 		s->running = true;
 		s->cmd = immed ? NULL : cmd;

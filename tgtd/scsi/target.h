@@ -61,6 +61,7 @@ struct scsi_lu_conf {
 	uint8_t lbppbe;		/* logical blocks per physical block exponent; 0xff: 0 */
 	uint16_t la_lba;
 	uint32_t optimal_xfer_gran, optimal_xfer_len;
+	uint32_t sanitize_rate;	/* MiB/s; 0: as fast as it goes */
 	uint16_t rotation_rate;	/* SBC-4 6.6.2: 1 = not rotating */
 	bool sense_format;	/* D_SENSE */
 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "events/bytes.h"
+#include "events/clock.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
 
@@ -281,6 +282,50 @@ START_TEST(sanitize)
 }
 END_TEST
 
+static int rate_set;
+static void do_rate(void *arg)
+{
+	rate_set = scsi_lu_update(h.lu, "sanitize_rate", arg);
+}
+
+/* 16 MiB at 16 MiB/s: a second, or a little less; and the limit goes away on the way. */
+START_TEST(sanitize_rate)
+{
+	uint8_t p[4 + 1] = { 0x01, 0, 0, 1, 0x33 };
+	uint64_t began, took;
+
+	open2();
+	for (int lifted = 0; lifted < 2; lifted++) {
+		host_do(&h, do_rate, (void *)(uintptr_t)(lifted ? "1" : "16"));
+		ck_assert_int_eq(rate_set, 0);
+		began = clock_now_ns();
+		host_out(n, 1, (uint8_t[10]){ 0x48, 0x81, [8] = 5 }, 10, p, 5); /* IMMED */
+		ck_assert_str_eq(host_result(n), "good");
+		host_tur(n, 1);
+		ck_assert_str_eq(host_result(n), "02/04/1b");
+		if (lifted)
+			host_do(&h, do_rate, (void *)(uintptr_t)"0");
+		do
+			host_tur(n, 1);
+		while (n->asc == 0x041b);
+		ck_assert_str_eq(host_result(n), "good");
+		took = clock_now_ns() - began;
+		if (lifted)
+			ck_assert_uint_lt(took, 8 * NSEC_PER_SEC); /* it would be 16 s */
+		else
+			ck_assert_uint_gt(took, 9 * NSEC_PER_SEC / 10);
+		ck_assert_int_eq(holds(1, 0, 1000), 0x33);
+	}
+	/* deleted on the way */
+	host_do(&h, do_rate, (void *)(uintptr_t)"1");
+	host_none(n, 1, (uint8_t[10]){ 0x48, 0x82 }, 10);
+	ck_assert_str_eq(host_result(n), "good");
+	began = clock_now_ns();
+	host_close(&h);
+	ck_assert_uint_lt(clock_now_ns() - began, 4 * NSEC_PER_SEC);
+}
+END_TEST
+
 START_TEST(sanitize_parameters)
 {
 	uint8_t p[4 + 513] = { 0x01, 0, 0, 0 };
@@ -413,4 +458,4 @@ START_TEST(log_pages)
 }
 END_TEST
 
-UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_parameters, port_groups, ports, log_pages)
+UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_rate, sanitize_parameters, port_groups, ports, log_pages)
