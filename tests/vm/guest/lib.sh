@@ -218,6 +218,23 @@ wait_sd() {
 	until_true 20 sd_of "$@" && printf -v "$var" %s "$(sd_of "$@")" && blockdev --getsize64 "${!var}"
 }
 
+# wait_sg VAR IQN LUN: the same for the pass-through device, which a LUN without a medium has, too.
+wait_sg() {
+	local found
+	modules sg && until_true 20 eval 'found=$(sg_of "$2" "$3")' && printf -v "$1" %s "$found"
+}
+
+sg_of() { # IQN LUN
+	local s d
+	for s in /sys/class/iscsi_session/session*; do
+		[ "$(cat "$s/targetname" 2>/dev/null)" = "$1" ] || continue
+		for d in "$s"/device/target*/*:*:*:"$2"/scsi_generic/sg*; do
+			[ -c "/dev/${d##*/}" ] && echo "/dev/${d##*/}" && return 0
+		done
+	done
+	return 1
+}
+
 # Device mapper multipath over all paths of the disks that are there: udevd (multipathd asks it), then
 # multipathd. Paths are tried every second, and I/O waits for 60 s when none is left.
 multipath_up() {
