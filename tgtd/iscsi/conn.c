@@ -152,6 +152,13 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 	iscsi_login_start(conn);
 }
 
+void iscsi_conn_renegotiated(struct iscsi_conn *conn)
+{
+	bool digests = conn->params.header_digest || conn->params.data_digest;
+
+	conn->whole_max = conn->plain && !digests ? MIN(conn->params.max_xmit_dsl, conn->params.max_burst) : 0;
+}
+
 void iscsi_conn_enter(struct iscsi_conn *conn)
 {
 	struct iscsi_session *s = conn->joined;
@@ -162,7 +169,7 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 	conn->rx_max = conn->tp->iser ? conn->params.target_recv_dsl : conn->params.max_recv_dsl;
 	conn->collapse = !conn->tp->iser && !conn->params.error_recovery_level;
 	conn->plain = conn->collapse && !s->discovery;
-	conn->whole_max = conn->plain ? MIN(conn->params.max_xmit_dsl, conn->params.max_burst) : 0;
+	iscsi_conn_renegotiated(conn);
 	list_add_tail(&s->conns, &conn->sess_link);
 	if (!iscsi_conn_event(conn, CONN_EV_LOGIN_DONE))
 		return;

@@ -66,7 +66,7 @@ struct iscsi_conn {
 	struct iscsi_ctl *rx_ctl;
 	uint32_t rx_len;
 	uint32_t rx_max;	/* the longest data segment that a header may announce now */
-	uint32_t whole_max;	/* Data-In with its status is one PDU up to here */
+	uint32_t whole_max;	/* Data-In with its status is one PDU up to here; 0 with digests */
 	bool collapse;		/* status in the last Data-In: TCP at ErrorRecoveryLevel 0 */
 	uint8_t rx_bhs[ISCSI_BHS_LEN]; /* for a Reject */
 	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed in, set before iscsi_rx_pdu() */

@@ -147,6 +147,7 @@ void iscsi_text_request(struct iscsi_ctl *ctl)
 		return;
 	}
 	outcome = iscsi_text_rx(conn->text, &ctx, ctl->bhs, ctl->data, ctl->len, ans->pdu.bhs, &out, &out_len);
+	iscsi_conn_renegotiated(conn);
 	if (outcome == TEXT_REPLY) {
 		ASSERT(out_len <= ctx.max_data);
 		if (out_len)

@@ -57,7 +57,6 @@ struct tcp_conn {
 	uint8_t stash[TCP_RX_STASH];
 	struct loop_deferred parse_later;
 	/* ---- sending ---- */
-	uint32_t whole_max;	/* conn->whole_max; 0 with digests */
 	struct list queue;	/* iscsi_pdu not yet (fully) in a batch */
 	struct tcp_tx_batch *batch;
 	bool blocked;		/* the socket is full: EPOLLOUT is armed */

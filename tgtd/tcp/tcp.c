@@ -144,7 +144,6 @@ static void tcp_attach(struct iscsi_conn *conn)
 	ASSERT_ON_LOOP(conn->loop);
 	tc->header_digest = conn->params.header_digest;
 	tc->data_digest = conn->params.data_digest;
-	tc->whole_max = tc->header_digest || tc->data_digest ? 0 : conn->whole_max;
 	tc->lfd.events = conn->failed ? 0 : EPOLLIN;
 	rc = loop_fd_add(conn->loop, &tc->lfd);
 	if (rc)

@@ -153,7 +153,7 @@ static inline bool build_whole(struct tcp_conn *tc, struct tcp_tx_batch *b, stru
 	uint32_t len = pdu->seg_end;
 	struct tcp_header *h;
 
-	if (unlikely(len > tc->whole_max || pdu->seg_off || f->v[0].len < len || (len & 3) ||
+	if (unlikely(len > tc->conn.whole_max || pdu->seg_off || f->v[0].len < len || (len & 3) ||
 		     b->nheaders == TCP_TX_HEADERS))
 		return false;
 	ASSERT(f->n && pdu->kind == PDU_DATA_IN && b->n + 2 <= TCP_TX_IOVS);

@@ -96,6 +96,37 @@ START_TEST(data_in_is_cut_by_segment_and_burst)
 }
 END_TEST
 
+/* The initiator takes less at once from now on, and then more again (RFC 7143 13.12, in full feature phase). */
+START_TEST(a_segment_length_declared_anew_holds_at_once)
+{
+	static const char *const keys[] = { "MaxRecvDataSegmentLength=4096", "MaxRecvDataSegmentLength=16384" };
+	static const uint32_t lens[] = { 4096, 16384 };
+	uint8_t bhs[48];
+	struct wire_pdu p;
+
+	up("MaxRecvDataSegmentLength=8192");
+	for (unsigned i = 0; i < 2; i++) {
+		uint32_t off = 0;
+
+		wire_request(&w, bhs, ISCSI_TEXT_REQ, BHS_FINAL);
+		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+		wire_send(&w, bhs, keys[i], (uint32_t)strlen(keys[i]) + 1);
+		ck_assert(wire_recv(&w, &p));
+		ck_assert_uint_eq(opcode(&p), ISCSI_TEXT_RSP);
+		for (uint16_t blocks = 1; blocks <= 32; blocks *= 2) {
+			wire_rw10(&w, bhs, false, 0, blocks);
+			wire_send(&w, bhs, NULL, 0);
+			for (off = 0; off < blocks * 512u; off += p.len) {
+				ck_assert(wire_recv(&w, &p));
+				ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+				ck_assert_uint_eq(p.len, MIN(lens[i], blocks * 512u - off));
+			}
+		}
+	}
+	down();
+}
+END_TEST
+
 START_TEST(odd_lengths_are_padded)
 {
 	uint8_t bhs[48], cdb[6] = { 0x12, 0, 0, 0, 37 };
@@ -468,6 +499,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, data_in_is_cut_by_segment_and_burst);
+	tcase_add_test(tc, a_segment_length_declared_anew_holds_at_once);
 	tcase_add_test(tc, odd_lengths_are_padded);
 	tcase_add_loop_test(tc, writes_arrive_whole, 0, 4);
 	tcase_add_test(tc, several_r2ts_at_once);
