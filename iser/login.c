@@ -81,7 +81,7 @@ void iser_limits(const struct iscsi_conn *conn, struct iscsi_limits *out)
 {
 	const struct iser_conn *ic = container_of(conn, struct iser_conn, conn);
 
-	*out = (struct iscsi_limits){ .recv_dsl = ic->lean ? ISER_LEAN_DSL : 0, .no_immediate = ic->lean };
+	*out = (struct iscsi_limits){ .recv_dsl = ic->lean ? ISER_LEAN_DSL : 0, .no_immediate = ic->lean || !iser_opt.immediate };
 	if (!ic->lean && ic->rx_cap >= iser_ring_size(conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL))
 		out->unsolicited = iser_opt.unsolicited;
 }

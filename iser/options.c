@@ -29,6 +29,10 @@ static void set_slot(struct iser_options *o, unsigned long v)
 {
 	o->slot_len = (uint32_t)v << 10;
 }
+static void set_immediate(struct iser_options *o, unsigned long v)
+{
+	o->immediate = v;
+}
 static void set_unsolicited(struct iser_options *o, unsigned long v)
 {
 	o->unsolicited = (uint32_t)v << 10;
@@ -55,6 +59,7 @@ static const struct row rows[] = {
 	{ "nop", "off|on", 0, 0, set_nop },
 	{ "pool_sz_mb", NULL, 1, 1 << 20, set_pool },
 	{ "buf_sz_kb", NULL, 64, 4096, set_slot },
+	{ "immediate", "off|on", 0, 0, set_immediate },
 	/* At least the default of FirstBurstLength, which an initiator may leave unsaid. */
 	{ "unsolicited_kb", NULL, 64, 1024, set_unsolicited },
 	{ "cq_vector", NULL, 0, 4095, set_vector },
@@ -113,7 +118,7 @@ static int set(struct iser_options *o, const char *key, const char *value)
 
 int iser_options_parse(struct iser_options *o, const char *text)
 {
-	struct iser_options x = { .nop = true, .pool_bytes_mb = 1024, .slot_len = 64 << 10, .cq_vector = -1 };
+	struct iser_options x = { .nop = true, .immediate = true, .pool_bytes_mb = 1024, .slot_len = 64 << 10, .cq_vector = -1 };
 	char buf[512], *save = NULL;
 
 	*o = x;

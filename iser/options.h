@@ -14,6 +14,7 @@ struct iser_options {
 	bool nop;
 	uint32_t pool_bytes_mb; /* registered memory of connections, by device */
 	uint32_t slot_len;   /* bytes of a bounce slot */
+	bool immediate;
 	uint32_t unsolicited;/* bytes of unsolicited Data-Out a command; 0: InitialR2T stays Yes */
 	int cq_vector;	     /* -1: in turn */
 	uint8_t completion;  /* enum iser_completion */

@@ -110,7 +110,10 @@ START_TEST(options)
 						"gather=pack,path=copy"), 0);
 	ck_assert(o.port == 3270 && !o.nop && o.pool_bytes_mb == 8 && o.slot_len == 128 << 10 && o.cq_vector == 3 &&
 		  o.completion == COMPLETION_POLL && o.gather == GATHER_PACK && o.path == PATH_COPY);
+	ck_assert(o.immediate);
 	ck_assert_uint_eq(o.unsolicited, 0);
+	ck_assert_int_eq(iser_options_parse(&o, "immediate=off"), 0);
+	ck_assert(!o.immediate);
 	ck_assert_int_eq(iser_options_parse(&o, "unsolicited_kb=64"), 0);
 	ck_assert_uint_eq(o.unsolicited, 65536);
 	ck_assert_int_eq(iser_options_parse(&o, "unsolicited_kb=63"), -EINVAL);
@@ -174,6 +177,59 @@ START_TEST(login_read_write)
 	ck_assert_uint_eq(rdmafake_receives(&i.peer), receives);
 	ini_hang_up(&i);
 	ini_target_stop();
+}
+END_TEST
+
+/* What a write of one block takes: with its data in the command, one send and one copy; without, an RDMA read and none. */
+static void writes(uint32_t imm)
+{
+	unsigned n = getenv("ISER_WRITES") ? (unsigned)atoi(getenv("ISER_WRITES")) : 500, wrs, reads;
+	uint64_t immediate, copied;
+	struct ini i;
+
+	ini_target_start("");
+	ini_up(&i, 1, 0x80);
+	ini_prime(&i);
+	wire_pattern(out, BIG, 8);
+	wrs = fake.wrs;
+	reads = fake.rdma_reads;
+	immediate = metric_read(M_iser_immediate_bytes);
+	copied = metric_read(M_iser_copied_bytes);
+	for (unsigned k = 0; k < n; k++)
+		ck_assert_uint_eq(ini_rw(&i, true, k * 8 % 2048, 8, out + k * 4096 % BIG, imm), 0);
+	ck_assert_uint_eq(fake.wrs - wrs, (imm ? 1 : 2) * n);
+	ck_assert_uint_eq(fake.rdma_reads - reads, (imm ? 0 : 1) * n);
+	ck_assert_uint_eq(metric_read(M_iser_immediate_bytes) - immediate, (uint64_t)imm * n);
+	ck_assert_uint_eq(metric_read(M_iser_copied_bytes), copied);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+/* immediate=off: the initiator is told so. */
+START_TEST(writes_without_immediate)
+{
+	struct ini i;
+
+	ini_target_start("immediate=off");
+	ini_up_keys(&i, 1, 0x80, "ImmediateData=Yes");
+	ck_assert(!ini_conn(&i)->conn.params.immediate_data);
+	ini_prime(&i);
+	wire_pattern(out, 65536, 8);
+	ck_assert_uint_eq(ini_rw(&i, true, 0, 128, out, 0), 0);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, 128, in, 0), 0);
+	ck_assert_mem_eq(in, out, 65536);
+	ck_assert_uint_eq(metric_read(M_iser_immediate_bytes), 0);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+START_TEST(writes_immediate)
+{
+	writes(4096);
+}
+END_TEST
+START_TEST(writes_read)
+{
+	writes(0);
 }
 END_TEST
 
@@ -460,7 +516,7 @@ START_TEST(a_full_window)
 }
 END_TEST
 
-UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, parameter_data,
+UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, writes_without_immediate, writes_immediate, writes_read, parameter_data,
 	  no_invalidation_without_header, headers_only, unsolicited_data, unsolicited_ring, unsolicited_refused,
 	  unsolicited_too_small, unsolicited_abort, a_full_window)
 #endif
