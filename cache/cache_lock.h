@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The leaf lock of a cache partition: one 32-bit word, a compare-and-swap to take, an exchange to
- * give back, a short spin and then a futex when it is contended. It is held for well under a
- * microsecond; nothing is called and no other lock is taken while one is held, except further
- * partition locks in ascending order (cache_lockset in cache_impl.h).
+ * The leaf lock of a cache partition: a compare-and-swap to take, a plain store to give back, a short
+ * spin and then a futex when it is contended. It is held for well under a microsecond; nothing is
+ * called and no other lock is taken while one is held, except further partition locks in ascending
+ * order (lockset in cache_impl.h).
+ *
+ * Giving it back is a store of one word and then a look at another one, whether anybody sleeps, and
+ * a processor may do these in the other order. Instead of forbidding that to every unlock (which would
+ * cost as much as taking the lock), the rare one who is about to sleep makes all threads of the process
+ * pass a barrier, by membarrier(2), between saying so and looking at the lock once more.
  */
 #ifndef CACHE_CACHE_LOCK_H
 #define CACHE_CACHE_LOCK_H
@@ -11,7 +16,8 @@
 #include "events/base.h"
 
 struct leaf_lock {
-	uint32_t word; /* 0 free, 1 held, 2 held and somebody may sleep */
+	uint32_t word;	 /* 0 free, 1 held */
+	uint32_t asleep; /* somebody may sleep: whoever gives the lock back wakes one */
 };
 
 void leaf_lock_slow(struct leaf_lock *l);
@@ -20,6 +26,7 @@ void leaf_unlock_wake(struct leaf_lock *l);
 static inline void leaf_lock_init(struct leaf_lock *l)
 {
 	l->word = 0;
+	l->asleep = 0;
 }
 
 /* True when it was free. */
@@ -41,7 +48,9 @@ static inline bool leaf_lock(struct leaf_lock *l)
 
 static inline void leaf_unlock(struct leaf_lock *l)
 {
-	if (unlikely(__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) == 2))
+	__atomic_store_n(&l->word, 0, __ATOMIC_RELEASE);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST); /* the compiler keeps the order; see above for the processor */
+	if (unlikely(__atomic_load_n(&l->asleep, __ATOMIC_RELAXED)))
 		leaf_unlock_wake(l);
 }
 
