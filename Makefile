@@ -48,7 +48,8 @@ endif
 VERSION  := 0.1.0
 HAVE_RDMA := $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && echo 1)
 CPPFLAGS += -D_GNU_SOURCE -I. -DTGT_VERSION='"$(VERSION)"' $(if $(HAVE_RDMA),-DHAVE_RDMA=1)
-CFLAGS   += -std=gnu17 $(OPT) $(WARN) -pthread -fno-strict-aliasing
+# Programs only, no shared objects: a thread's own variables are at fixed places.
+CFLAGS   += -std=gnu17 $(OPT) $(WARN) -pthread -fno-strict-aliasing -ftls-model=local-exec
 LDFLAGS  += -pthread $(filter -fsanitize=% -fno-sanitize%,$(OPT)) $(if $(filter -flto%,$(OPT)),$(OPT))
 RDMA_LIBS := $(if $(HAVE_RDMA),-lrdmacm -libverbs)
 LIBS_events := -lnuma

@@ -10,8 +10,10 @@
 #include "cache/index.h"
 
 struct affinity {
-	enum cache_affinity mode; /* atomic */
 	uint32_t threshold;	/* atomic: bytes from which a request for another node is forwarded */
+	uint32_t short_len;	/* atomic: a block's bytes when no read of one block reaches the threshold, else 0 */
+	uint32_t block;		/* bytes */
+	enum cache_affinity mode; /* atomic */
 	uint32_t set;		/* as configured; 0: calibrated */
 	uint32_t calibrated;
 	uint32_t hop_ns, local_mbps, remote_mbps;

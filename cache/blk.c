@@ -124,11 +124,12 @@ static bool done_now(struct blk_req *req)
 
 static inline int check_range(const struct blk *blk, const struct blk_req *req)
 {
-	uint64_t size = atomic_load_explicit(&blk->size, memory_order_relaxed);
+	uint64_t end;
 
 	if (unlikely((req->offset | req->len) & (blk->block_size - 1)))
 		return -EINVAL;
-	if (unlikely(req->len > size || req->offset > size - req->len))
+	if (unlikely(__builtin_add_overflow(req->offset, req->len, &end)) ||
+	    unlikely(end > atomic_load_explicit(&blk->size, memory_order_relaxed)))
 		return -ERANGE;
 	return 0;
 }
@@ -212,10 +213,26 @@ static bool submit_change(struct blk *blk, struct blk_req *req)
 	return blk_raw(blk, req) ? finished_here(req) : false;
 }
 
+/* A prepared write of the usual kind; what its fragments were is the device's now. */
+static bool submit_write(struct blk *blk, struct blk_req *req)
+{
+	BUG_ON(req->data.len != req->len);
+	count(blk, req);
+	if (!blk->ops->write(blk, req))
+		return false;
+	req->flags &= ~BLK_F_PREPARED;
+	ASSERT(req->status <= 0 && req->data.n == 0);
+	return true;
+}
+
 /* All but the plain read of a device with memory of its own. */
 static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_req *req)
 {
 	int err = check_range(blk, req);
+
+	if (likely((req->flags & (BLK_F_PREPARED | BLK_F_BOUNCED)) == BLK_F_PREPARED && req->op == BLK_WRITE &&
+		   !(blk->caps & BLK_CAP_READONLY) && !err && req->len - 1 < blk->max_len))
+		return submit_write(blk, req);
 
 	BUG_ON(req->op >= BLK_OPS);
 	if (unlikely(err))
@@ -243,26 +260,13 @@ bool blk_submit(struct blk *blk, struct blk_req *req)
 	req->blk = blk;
 	req->home = loop_current();
 	/* The benchmark path: one test each, and the device is called in our stead. */
-	if (likely(req->op == BLK_READ && (blk->caps & BLK_CAP_OWN_MEMORY)) &&
-	    likely(check_range(blk, req) == 0) && likely(req->len - 1 < blk->max_len) &&
-	    likely(!(req->flags & BLK_F_INTO)) && likely(req->data.n == 0)) {
+	if (likely(req->op == BLK_READ && !(req->flags & BLK_F_INTO) && req->data.n == 0) &&
+	    likely((blk->caps & BLK_CAP_OWN_MEMORY) && check_range(blk, req) == 0 && req->len - 1 < blk->max_len)) {
 		if (!blk->lower) {
 			metric_inc(M_store_reads);
 			metric_add(M_store_read_bytes, req->len);
 		}
 		return blk->ops->read(blk, req);
-	}
-	/* A prepared write the same; what its fragments were is the device's now. */
-	if (likely((req->flags & (BLK_F_PREPARED | BLK_F_BOUNCED)) == BLK_F_PREPARED &&
-		   req->op == BLK_WRITE && !(blk->caps & BLK_CAP_READONLY)) &&
-	    likely(check_range(blk, req) == 0) && likely(req->len - 1 < blk->max_len)) {
-		BUG_ON(req->data.len != req->len);
-		count(blk, req);
-		if (!blk->ops->write(blk, req))
-			return false;
-		req->flags &= ~BLK_F_PREPARED;
-		ASSERT(req->status <= 0 && req->data.n == 0);
-		return true;
 	}
 	return submit_other(blk, req);
 }

@@ -84,13 +84,12 @@ int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct buf *
 
 void frags_put_more(struct frags *f)
 {
-	for (uint32_t i = 0; i < f->n; i++)
-		for (uint32_t k = 0; k < f->v[i].nbufs; k++) {
+	for (const struct frag *at = f->v, *end = at + f->n; at < end; at++)
+		for (struct buf *b = at->buf, *last = b + at->nbufs; b < last; b++) {
 			/* The data has driven the headers out of the near caches, and an atomic operation
-			 * waits for its line and lets nothing overtake it. */
-			if (k + BUF_AHEAD < f->v[i].nbufs)
-				__builtin_prefetch(f->v[i].buf + k + BUF_AHEAD, 1);
-			buf_put(f->v[i].buf + k);
+			 * waits for its line and lets nothing overtake it. (Behind the last one is harmless.) */
+			__builtin_prefetch(b + BUF_AHEAD, 1);
+			buf_put(b);
 		}
 	frags_forget(f);
 }

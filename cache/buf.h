@@ -29,7 +29,7 @@ struct buf {
 	uint8_t flags;
 	uint32_t next;	 /* links by index: free list, hash chain; owner's partition lock */
 	uint64_t device; /* what is in it: device identity (stable over restarts) */
-	uint64_t block;	 /* and block number on that device */
+	uint64_t block;	 /* and block number on that device; BUF_NO_BLOCK while no index has it */
 	uint64_t generation;
 	uint32_t owner_word[6]; /* for the arena's owner */
 } cacheline_aligned;
@@ -37,6 +37,7 @@ static_assert(sizeof(struct buf) == CACHE_LINE, "one header, one cache line");
 
 #define BUF_AHEAD 8 /* headers to prefetch where many are gone through in turn */
 #define BUF_NONE UINT32_MAX /* "no block" in index links */
+#define BUF_NO_BLOCK UINT64_MAX
 
 #define ARENA_MAX 4096
 
@@ -136,8 +137,8 @@ static inline void frags_forget(struct frags *f)
 	f->n = 0;
 	f->len = 0;
 }
-/* Puts all references and empties the list. */
 void frags_put_more(struct frags *f);
+/* Puts all references and empties the list. */
 static inline void frags_put(struct frags *f)
 {
 	if (likely(f->n == 1 && f->v[0].nbufs == 1)) { /* a request inside one block */

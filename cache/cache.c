@@ -60,6 +60,7 @@ static int node_init(struct cache *c, struct cache_node *n, const struct cache_c
 			return -ENOMEM;
 		p->data = n->arena->data;
 		p->node = n;
+		p->topo_node = n->topo_node;
 		c->part[id] = p;
 	}
 	return 0;
@@ -203,12 +204,12 @@ struct cache *cache_create(const struct cache_conf *given)
 	c->stepped = conf.stepped;
 	c->own_workers = !conf.workers;
 	c->geo.block_shift = (uint32_t)__builtin_ctz(conf.block);
+	c->geo.mask = conf.block - 1;
 	c->geo.sectors = conf.block >> SECTOR_SHIFT;
 	c->geo.words = (c->geo.sectors + 63) / 64;
-	c->map.block_shift = c->geo.block_shift;
-	c->map.group_shift = (uint32_t)__builtin_ctz(conf.group);
-	c->map.part_shift = (uint32_t)__builtin_ctz(conf.partitions);
-	c->map.nodes = (uint32_t)__builtin_popcountll(conf.node_mask);
+	c->map = cache_map_make((uint32_t)__builtin_popcountll(conf.node_mask),
+				(uint32_t)__builtin_ctz(conf.partitions), (uint32_t)__builtin_ctz(conf.group),
+				c->geo.block_shift);
 	c->nparts = c->map.nodes << c->map.part_shift;
 	c->part = calloc(c->nparts, sizeof(*c->part));
 	c->io_pool = pool_create("cache io", sizeof(struct cache_io), IO_PREALLOC, IO_MAX, -1);
@@ -241,6 +242,7 @@ struct cache *cache_create(const struct cache_conf *given)
 		errno = -rc;
 		return NULL;
 	}
+	c->affinity.block = conf.block;
 	c->affinity.set = conf.forward_threshold;
 	c->affinity.calibrated = KiB(64);
 	if (!c->stepped && c->nnodes > 1)

@@ -55,11 +55,12 @@ struct cache_node {
 };
 
 struct cache {
+	/* What a hit looks at: one cache line. */
 	struct cache_map map;
 	struct page_geometry geo;
-	uint32_t nnodes, nparts; /* partitions over all nodes */
-	struct partition **part; /* by partition id */
 	struct affinity affinity;
+	struct partition **part; /* by partition id */
+	uint32_t nnodes, nparts; /* partitions over all nodes */
 	uint32_t max_len;	/* bytes of one request */
 	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */
 	bool own_workers, stepped;
@@ -95,12 +96,12 @@ struct dev_flush {
 
 struct cache_dev {
 	struct cache *cache;
+	uint64_t identity;
+	uint64_t map_offset;
 	struct list link;
 	struct list shells;	/* cache_blk.link: open; main thread */
 	struct list closed;	/* the same: closed before the last one */
 	struct blk *lower;
-	uint64_t identity;
-	uint64_t map_offset;
 	uint32_t lower_block;	/* logical block size */
 	struct dirty_list *dirty; /* [cache->nparts] */
 	_Atomic uint64_t epoch;	/* raised by every SYNC */
@@ -249,9 +250,23 @@ static inline uint32_t range_to(const struct cache *c, const struct cache_range 
 	return i == r->n - 1 ? r->tail : c->geo.sectors;
 }
 
+/* Bytes wanted of blocks [i, end). */
+static inline uint64_t range_bytes(const struct cache *c, const struct cache_range *r, uint32_t i, uint32_t end)
+{
+	return ((uint64_t)(end - i - 1) << c->geo.block_shift) +
+	       (((uint64_t)range_to(c, r, end - 1) - range_from(r, i)) << SECTOR_SHIFT);
+}
+
 static inline struct partition *dev_part(const struct cache_dev *dev, uint64_t block)
 {
 	return dev->cache->part[cache_map_part(&dev->cache->map, dev->map_offset, block)];
+}
+
+/* @n blocks of a request were there when it looked, @bytes of which it wants. Lock held. */
+static inline void part_count_hits(struct partition *p, uint32_t n, uint64_t bytes)
+{
+	p->stats.hits += n;
+	p->stats.hit_bytes[p->topo_node != loop_node(loop_current())] += bytes;
 }
 
 /* The partitions of a range, ascending, each once. */

@@ -9,91 +9,90 @@
 
 /* ---- the hit path ------------------------------------------------------------------------------- */
 
-/*
- * Blocks [i, end) of the range, all in @p, which is locked. False at the first one that is missing
- * (what was appended stays for the caller to put). There is room for all fragments.
- */
-static inline bool gather_segment(struct partition *p, struct blk_req *req, uint64_t device,
-				  const struct cache *c, const struct cache_range *r, uint32_t i,
-				  uint32_t end, bool count, bool *mark)
+/* Blocks [first, end) are one run of neighbours in memory, with a reference each. There is room. */
+static inline void append_run(const struct partition *p, struct frags *f, uint32_t shift, struct buf *first,
+			      struct buf *end)
 {
+	uint32_t n = (uint32_t)(end - first);
+	uint8_t *base = p->data + ((size_t)first->index << shift);
+	struct frag *last = &f->v[f->n - 1];
+	if (f->n && last->buf + last->nbufs == first && last->base + last->len == base) {
+		last->nbufs += n; /* another group's, beside what the one before had */
+		last->len += n << shift;
+		return;
+	}
+	ASSERT(f->n < f->cap);
+	f->v[f->n++] = (struct frag){ base, n << shift, n, first };
+}
+
+/* What was loaded ahead is asked for. True when the next window is to be loaded. */
+static __attribute__((noinline)) bool asked_for(struct partition *p, struct buf *b)
+{
+	bool mark = b->flags & PAGE_MARK;
+	b->flags &= (uint8_t)~(PAGE_AHEAD | PAGE_MARK);
+	p->stats.ra_used++;
+	metric_inc(M_cache_readahead_used);
+	return mark;
+}
+
+/*
+ * Blocks [block, end), all in @p, which is locked; of each of them sectors [from, to) are wanted (the
+ * fragments have all of it). False at the first one that is missing: what was appended stays for the
+ * caller to put. One look-up for a run of neighbours in memory. @large: blocks of more than 64 sectors.
+ */
+static inline __attribute__((always_inline)) bool gather_blocks(struct partition *p, struct frags *f, uint64_t device,
+								uint64_t block, const uint64_t end, uint32_t shift,
+								uint32_t from, uint32_t to, bool *mark, bool large)
+{
+	const uint64_t want = large ? 0 : page_mask(from, to), samples = p->policy.sample_mask;
+	struct buf *const bound = &p->hdr[p->first] + p->nblocks;
+	uint64_t hash = policy_hash(device, block);
+	bool there = true;
+
+	while (there && block < end) {
+		struct buf *b = index_find_hashed(p, hash, device, block), *const first = b;
+		if (unlikely(!b))
+			return false;
+		const struct buf *const last = b + MIN(end - block, (uint64_t)(bound - b));
+		do {
+			if (large ? !page_map_all_long(page_valid(p, b), from, to) :
+				    unlikely(~*page_own_valid(b) & want)) {
+				there = false;
+				break;
+			}
+			if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK)))
+				*mark |= asked_for(p, b);
+			policy_touch(b);
+			atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+			if (unlikely(!(hash & samples)))
+				policy_sample(&p->policy, device, block);
+			b++;
+			block++;
+			hash += POLICY_HASH_STEP;
+		} while (b < last && index_is(b, device, block));
+		if (likely(b != first))
+			append_run(p, f, shift, first, b);
+	}
+	return there;
+}
+
+/* Blocks [i, end) of the range. All but the first and the last one are wanted whole. */
+static __attribute__((noinline)) bool gather_segment(struct partition *p, struct blk_req *req, const struct cache_dev *dev,
+						     const struct cache_range *r, uint32_t i, uint32_t end, bool *mark)
+{
+	const uint32_t sectors = dev->cache->geo.sectors, shift = dev->cache->geo.block_shift;
 	struct frags *f = &req->data;
-	struct frag *last = f->n ? &f->v[f->n - 1] : NULL;
-	uint8_t *const data = p->data;
-	const uint32_t n = end - i, shift = c->geo.block_shift, sectors = c->geo.sectors;
-	uint64_t bytes = 0;
-
-	for (; i < end; i++) {
-		struct buf *b = index_find(p, device, r->first + i);
-		uint32_t from = i ? 0 : r->head, to = i == r->n - 1 ? r->tail : sectors;
-		if (unlikely(!b || !page_map_all(page_valid(p, b), from, to)))
-			break;
-		if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK))) {
-			*mark |= b->flags & PAGE_MARK;
-			b->flags &= (uint8_t)~(PAGE_AHEAD | PAGE_MARK);
-			p->stats.ra_used++;
-			metric_inc(M_cache_readahead_used);
-		}
-		atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
-		policy_touch(b);
-		policy_use(&p->policy, device, b->block);
-		uint8_t *base = data + ((size_t)b->index << shift) + ((size_t)from << SECTOR_SHIFT);
-		uint32_t len = (to - from) << SECTOR_SHIFT;
-		bytes += len;
-		if (last && last->buf + last->nbufs == b && last->base + last->len == base && last->nbufs) {
-			last->len += len;
-			last->nbufs++;
-		} else {
-			ASSERT(f->n < f->cap);
-			last = &f->v[f->n++];
-			*last = (struct frag){ base, len, 1, b };
-		}
-	}
-	f->len += bytes;
-	if (count && i == end)
-		p->stats.hits += n;
-	return i == end;
-}
-
-static inline void count_locality(struct partition *p, int self, uint64_t bytes)
-{
 	p->stats.hit_locks++;
-	if (p->node->topo_node == self)
-		p->stats.local_bytes += bytes;
-	else
-		p->stats.remote_bytes += bytes;
-}
-
-/*
- * A small read, within one block: the commonest of all, so it gets the shortest way. False: not a
- * plain hit, or more to do than to take a reference; then the long way decides (and counts).
- */
-static inline bool gather_one(struct cache_dev *dev, struct blk_req *req)
-{
-	const struct cache *c = dev->cache;
-	const uint32_t shift = c->geo.block_shift;
-	const uint64_t block = req->offset >> shift;
-	const uint32_t from = (uint32_t)(req->offset >> SECTOR_SHIFT) & (c->geo.sectors - 1);
-	const uint32_t to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
-	struct partition *p = dev_part(dev, block);
-
-	if (unlikely(!leaf_trylock(&p->lock)))
-		return false;
-	struct buf *b = index_find(p, dev->identity, block);
-	if (unlikely(!b || (b->flags & (PAGE_AHEAD | PAGE_MARK)) || !page_map_all(page_valid(p, b), from, to))) {
-		leaf_unlock(&p->lock);
-		return false;
+	for (uint32_t stop; i < end; i = stop) {
+		uint32_t from = range_from(r, i), to = range_to(dev->cache, r, i);
+		stop = from || to != sectors ? i + 1 : end;
+		if (stop == r->n && stop > i + 1 && r->tail != sectors)
+			stop--;
+		const uint64_t block = r->first + i, n = stop - i;
+		if (!(likely(!p->maps) ? gather_blocks(p, f, dev->identity, block, block + n, shift, from, to, mark, false) :
+					 gather_blocks(p, f, dev->identity, block, block + n, shift, from, to, mark, true)))
+			return false;
 	}
-	atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
-	policy_touch(b);
-	policy_use(&p->policy, dev->identity, block);
-	p->stats.hits++;
-	count_locality(p, loop_node(loop_current()), req->len);
-	leaf_unlock(&p->lock);
-	req->data.v[0] = (struct frag){ p->data + ((size_t)b->index << shift) + ((size_t)from << SECTOR_SHIFT),
-					(uint32_t)req->len, 1, b };
-	req->data.n = 1;
-	req->data.len = req->len;
 	return true;
 }
 
@@ -104,41 +103,48 @@ static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cach
 	struct cache *c = dev->cache;
 	const struct cache_map *m = &c->map;
 	uint32_t group = 1u << m->group_shift;
-	int self = loop_node(loop_current());
+	struct frags *f = &req->data;
 	bool hit, mark = false;
 
 	*err = 0;
-	if (unlikely(r->n > req->data.cap) && (*err = frags_reserve(&req->data, r->n)) < 0)
+	if (unlikely(r->n > f->cap) && (*err = frags_reserve(f, r->n)) < 0)
 		return false;
 	if (likely(r->first >> m->group_shift == (r->first + r->n - 1) >> m->group_shift)) {
 		struct partition *p = dev_part(dev, r->first);
 		if (unlikely(!leaf_lock(&p->lock)))
 			p->stats.lock_waits++;
-		hit = gather_segment(p, req, dev->identity, c, r, 0, r->n, count, &mark);
-		if (likely(hit))
-			count_locality(p, self, req->data.len);
+		hit = gather_segment(p, req, dev, r, 0, r->n, &mark);
+		if (likely(hit && count))
+			part_count_hits(p, r->n, req->len);
 		leaf_unlock(&p->lock);
 	} else {
 		struct lockset ls;
 		lockset_build(&ls, dev, r);
 		lockset_lock(&ls);
 		hit = true;
-		for (uint32_t i = 0; hit && i < r->n;) {
-			uint64_t block = r->first + i, before = req->data.len;
-			struct partition *p = dev_part(dev, block);
-			uint32_t end = (uint32_t)MIN((block | (group - 1)) + 1 - r->first,
-						     (uint64_t)r->n);
-			hit = gather_segment(p, req, dev->identity, c, r, i, end, count, &mark);
-			count_locality(p, self, req->data.len - before);
-			i = end;
+		for (uint32_t i = 0, end; hit && i < r->n; i = end) {
+			uint64_t block = r->first + i;
+			end = (uint32_t)MIN((block | (group - 1)) + 1 - r->first, (uint64_t)r->n);
+			hit = gather_segment(dev_part(dev, block), req, dev, r, i, end, &mark);
+		}
+		for (uint32_t i = 0, end; hit && count && i < r->n; i = end) {
+			uint64_t block = r->first + i;
+			end = (uint32_t)MIN((block | (group - 1)) + 1 - r->first, (uint64_t)r->n);
+			part_count_hits(dev_part(dev, block), end - i, range_bytes(c, r, i, end));
 		}
 		lockset_unlock(&ls);
 	}
-	if (unlikely(!hit))
-		frags_put(&req->data);
-	else if (unlikely(mark))
+	if (unlikely(!hit)) {
+		frags_put(f);
+		return false;
+	}
+	f->v[0].base += r->head << SECTOR_SHIFT;
+	f->v[0].len -= r->head << SECTOR_SHIFT;
+	f->v[f->n - 1].len -= (c->geo.sectors - r->tail) << SECTOR_SHIFT;
+	f->len = req->len;
+	if (unlikely(mark))
 		readahead_go(dev, req, true);
-	return hit;
+	return true;
 }
 
 /* ---- the whole of it ------------------------------------------------------------------------------ */
@@ -285,21 +291,97 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 	return op_start(req, OP_READ_ACQUIRE);
 }
 
-bool cache_read(struct blk *blk, struct blk_req *req)
+/*
+ * A small read, within one block: the commonest of all, so it gets the shortest way. No call on it but
+ * the last one, so that it saves no registers.
+ */
+
+/* It is a hit, in @b of @p, whose lock goes. */
+static inline bool short_hit(struct partition *p, struct blk_req *req, struct buf *b, uint32_t within, uint32_t shift)
 {
-	struct cache_dev *dev = cache_dev_of(blk);
-	const uint64_t within = (1ull << dev->cache->geo.block_shift) - 1;
+	const uint32_t len = (uint32_t)req->len;
+	struct frag *v = req->data.v;
+
+	policy_touch(b);
+	atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+	p->stats.short_hits++;
+	p->stats.hit_bytes[p->topo_node != loop_node(loop_current())] += len;
+	v->base = p->data + ((size_t)b->index << shift) + within;
+	v->len = len;
+	v->nbufs = 1;
+	v->buf = b;
+	req->data.n = 1;
+	req->data.len = len;
+	req->status = 0;
+	metric_inc(M_cache_read_hits);
+	leaf_unlock(&p->lock);
+	return true;
+}
+
+/* The same when the key is one of those that the replacement policy looks at. */
+static __attribute__((noinline)) bool short_hit_sampled(struct partition *p, struct blk_req *req, struct buf *b,
+							  uint32_t within, uint32_t shift)
+{
+	policy_sample(&p->policy, b->device, b->block);
+	return short_hit(p, req, b, within, shift);
+}
+
+/* Not a plain hit, or more to do than to take a reference. */
+static __attribute__((noinline)) bool short_miss(struct partition *p, struct cache_dev *dev, struct blk_req *req)
+{
+	leaf_unlock(&p->lock);
+	return read_long(dev, req);
+}
+
+/* Blocks of more than 64 sectors. */
+static __attribute__((noinline)) bool short_large(struct partition *p, struct cache_dev *dev, struct blk_req *req,
+						  struct buf *b, uint32_t within)
+{
+	if (unlikely(!page_map_all(page_valid(p, b), within >> SECTOR_SHIFT, (within + (uint32_t)req->len) >> SECTOR_SHIFT)))
+		return short_miss(p, dev, req);
+	policy_use(&p->policy, b->device, b->block);
+	return short_hit(p, req, b, within, dev->cache->geo.block_shift);
+}
+
+/* @nodes: one, or whatever there are. */
+static inline __attribute__((always_inline)) bool read_short(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
+{
+	const struct cache *c = dev->cache;
+	const uint32_t shift = c->geo.block_shift;
+	const uint32_t within = (uint32_t)req->offset & c->geo.mask;
 
 	/* One block has one home, so Algorithm 1 has nothing to add up; what is small enough to be in
 	 * one block is smaller than any threshold that pays, unless forwarding is forced. */
-	if (likely((req->offset & within) + req->len <= within + 1 && !(req->flags & (BLK_F_INTO | BLK_F_FUA)) &&
-		   req->len < __atomic_load_n(&dev->cache->affinity.threshold, __ATOMIC_RELAXED)) &&
-	    likely(gather_one(dev, req))) {
-		metric_inc(M_cache_read_hits);
-		req->status = 0;
-		return true;
-	}
-	return read_long(dev, req);
+	if (unlikely(within + req->len > __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED) ||
+		     (req->flags & (BLK_F_INTO | BLK_F_FUA))))
+		return read_long(dev, req);
+	const uint64_t block = req->offset >> shift, hash = policy_hash(dev->identity, block);
+	struct partition *p = c->part[cache_map_part_of(&c->map, nodes, dev->map_offset, block)];
+	if (unlikely(!leaf_trylock(&p->lock)))
+		return read_long(dev, req);
+	struct buf *b = index_find_hashed(p, hash, dev->identity, block);
+	if (unlikely(!b || (b->flags & (PAGE_AHEAD | PAGE_MARK))))
+		return short_miss(p, dev, req);
+	if (unlikely(p->maps))
+		return short_large(p, dev, req, b, within);
+	if (unlikely(~*page_own_valid(b) >> (within >> SECTOR_SHIFT) << (-(req->len >> SECTOR_SHIFT) & 63)))
+		return short_miss(p, dev, req);
+	if (unlikely(policy_samples(&p->policy, hash)))
+		return short_hit_sampled(p, req, b, within, shift);
+	return short_hit(p, req, b, within, shift);
+}
+
+static __attribute__((noinline)) bool read_short_nodes(struct cache_dev *dev, struct blk_req *req)
+{
+	return read_short(dev, req, dev->cache->map.nodes);
+}
+
+bool cache_read(struct blk *blk, struct blk_req *req)
+{
+	struct cache_dev *dev = cache_dev_of(blk);
+	if (dev->cache->map.nodes > 1)
+		return read_short_nodes(dev, req);
+	return read_short(dev, req, 1);
 }
 
 bool cache_prefetch(struct blk *blk, struct blk_req *req)

@@ -43,10 +43,10 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	s->condemned += p->count[PAGE_CONDEMNED];
 	s->waiting += p->waiting;
 	const struct part_stats *t = &p->stats;
-	s->hits += t->hits;
+	s->hits += t->hits + t->short_hits;
 	s->misses += t->misses;
-	s->local_bytes += t->local_bytes;
-	s->remote_bytes += t->remote_bytes;
+	s->local_bytes += t->hit_bytes[0];
+	s->remote_bytes += t->hit_bytes[1];
 	s->fills += t->fills;
 	s->fill_bytes += t->fill_bytes;
 	s->readahead_fills += t->ra_fills;
@@ -57,7 +57,7 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	s->evictions += t->evictions + t->condemned;
 	s->waits += t->waits;
 	s->wait_ns += t->wait_ns;
-	s->hit_locks += t->hit_locks;
+	s->hit_locks += t->hit_locks + t->short_hits;
 	s->lock_waits += t->lock_waits;
 	if (count_pinned)
 		s->pinned += p->count[PAGE_CONDEMNED];

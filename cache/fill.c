@@ -150,8 +150,9 @@ static void count_misses(struct cache_dev *dev, const struct cache_range *r)
 	for (uint32_t k = 0; k < r->n; k++) {
 		struct partition *p = dev_part(dev, r->first + k);
 		struct buf *b = index_find(p, dev->identity, r->first + k);
-		if (page_map_all(page_valid(p, b), range_from(r, k), range_to(dev->cache, r, k)))
-			p->stats.hits++;
+		uint32_t from = range_from(r, k), to = range_to(dev->cache, r, k);
+		if (page_map_all(page_valid(p, b), from, to))
+			part_count_hits(p, 1, (to - from) << SECTOR_SHIFT);
 		else
 			p->stats.misses++;
 	}

@@ -94,6 +94,7 @@ void index_remove(struct partition *p, struct buf *b)
 	ASSERT(leaf_held(&p->lock));
 	__atomic_store_n(chain_link(p, b), b->next, __ATOMIC_RELAXED);
 	b->next = BUF_NONE;
+	b->block = BUF_NO_BLOCK;
 }
 
 void index_replace(struct partition *p, struct buf *from, struct buf *to)
@@ -104,6 +105,7 @@ void index_replace(struct partition *p, struct buf *from, struct buf *to)
 	to->next = from->next;
 	__atomic_store_n(chain_link(p, from), to->index, __ATOMIC_RELAXED);
 	from->next = BUF_NONE;
+	from->block = BUF_NO_BLOCK;
 }
 
 static inline bool is_free(const struct partition *p, uint32_t i)
@@ -173,7 +175,7 @@ void part_put_free(struct partition *p, struct buf *b)
 	part_set_state(p, b, PAGE_FREE);
 	b->refs = 0;
 	b->device = 0;
-	b->block = 0;
+	b->block = BUF_NO_BLOCK;
 	b->owner_word[4] = BUF_NONE;
 	b->owner_word[5] = p->free_head;
 	if (p->free_head != BUF_NONE)

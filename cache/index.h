@@ -25,7 +25,14 @@ struct cache_map {
 	uint32_t part_shift;	/* log2 of partitions per node */
 	uint32_t group_shift;	/* log2 of blocks per group */
 	uint32_t block_shift;	/* log2 of bytes per block */
+	uint32_t part_mask;	/* from part_shift */
 };
+
+static inline struct cache_map cache_map_make(uint32_t nodes, uint32_t part_shift, uint32_t group_shift,
+					      uint32_t block_shift)
+{
+	return (struct cache_map){ nodes, part_shift, group_shift, block_shift, (1u << part_shift) - 1 };
+}
 
 static inline uint64_t cache_mix(uint64_t x)
 {
@@ -34,18 +41,29 @@ static inline uint64_t cache_mix(uint64_t x)
 	return x >> 32;
 }
 
+/* By how much the order of turn @x differs: no two turns in a row alike. */
+static inline uint64_t cache_turn(uint64_t x)
+{
+	return x * 0x9e3779b97f4a7c15ull >> 32;
+}
+
 /* Node (0..nodes-1) and partition id (node << part_shift | partition within it) of a block. */
-static inline uint32_t cache_map_part(const struct cache_map *m, uint64_t offset, uint64_t block)
+static inline uint32_t cache_map_part_of(const struct cache_map *m, uint32_t nodes, uint64_t offset, uint64_t block)
 {
 	uint64_t g = block >> m->group_shift, q = g + offset, node = 0;
-	if (m->nodes > 1) {
+	if (nodes > 1) {
 		/* The runs begin with the device, wherever its offset takes it. */
-		uint64_t run = g / m->nodes;
+		uint64_t run = g / nodes;
 		q = run + offset;
-		node = (g - run * m->nodes + cache_mix(q)) % m->nodes;
+		node = ((uint32_t)(g - run * nodes) + ((uint32_t)cache_turn(q) >> 1)) % nodes;
 	}
-	uint64_t part = (q + cache_mix(q >> m->part_shift)) & ((1u << m->part_shift) - 1);
+	uint64_t part = (q + cache_turn(q >> m->part_shift)) & m->part_mask;
 	return (uint32_t)(node << m->part_shift | part);
+}
+
+static inline uint32_t cache_map_part(const struct cache_map *m, uint64_t offset, uint64_t block)
+{
+	return cache_map_part_of(m, m->nodes, offset, block);
 }
 
 static inline uint32_t cache_map_node(const struct cache_map *m, uint32_t part)
@@ -55,8 +73,13 @@ static inline uint32_t cache_map_node(const struct cache_map *m, uint32_t part)
 
 /* What a partition counts; all under its lock. */
 struct part_stats {
+	/* Reads that were answered from one block the short way: each is a hit and a hit_lock, and is
+	 * counted here only. */
+	uint64_t short_hits;
 	uint64_t hits, misses;	   /* blocks found with all asked sectors valid / not */
-	uint64_t local_bytes, remote_bytes; /* of hits: asked by a thread of this node, or another */
+	/* Of all hits: asked by a thread of this node [0], or another [1]. What had to be loaded counts
+	 * as neither, whoever loads it. */
+	uint64_t hit_bytes[2];
 	uint64_t fills, fill_bytes; /* backend reads */
 	uint64_t ra_fills, ra_bytes; /* of these by read-ahead; and blocks of that which were asked for */
 	uint64_t ra_used;
@@ -90,6 +113,7 @@ struct partition {
 	uint64_t *maps;		   /* valid and dirty maps of blocks > 32 KiB, or NULL */
 	uint32_t map_words;
 	struct cache_node *node;
+	int topo_node;		   /* the node's, what loop_node() answers there */
 	/* Guarded by lock. */
 	uint32_t free_head cacheline_aligned;
 	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
@@ -148,10 +172,16 @@ static inline void part_set_state(struct partition *p, struct buf *b, enum page_
 		part_uncharge(p, pg, share_of_state(from));
 }
 
+/* For who knows that !p->maps. */
+static inline uint64_t *page_own_valid(struct buf *b)
+{
+	return (uint64_t *)(void *)b->owner_word;
+}
+
 static inline uint64_t *page_valid(const struct partition *p, struct buf *b)
 {
 	if (likely(!p->maps))
-		return (uint64_t *)(void *)b->owner_word;
+		return page_own_valid(b);
 	return p->maps + (size_t)(b->index * 2) * p->map_words;
 }
 
@@ -160,23 +190,38 @@ static inline uint64_t *page_dirty(const struct partition *p, struct buf *b)
 	return page_valid(p, b) + p->map_words;
 }
 
+static inline uint32_t index_bucket_of(const struct partition *p, uint64_t hash)
+{
+	return (uint32_t)(hash >> 40) & p->bucket_mask;
+}
+
 static inline uint32_t index_bucket(const struct partition *p, uint64_t device, uint64_t block)
 {
-	uint64_t h = (block ^ device) * 0x9e3779b97f4a7c15ull;
-	return (uint32_t)(h >> 40) & p->bucket_mask;
+	return index_bucket_of(p, policy_hash(device, block));
 }
 
 /* The indexed page of a key, or NULL. Lock held. */
-static inline struct buf *index_find(const struct partition *p, uint64_t device, uint64_t block)
+static inline struct buf *index_find_hashed(const struct partition *p, uint64_t hash, uint64_t device, uint64_t block)
 {
-	uint32_t i = p->bucket[index_bucket(p, device, block)];
-	while (i != BUF_NONE) {
+	for (uint32_t i = p->bucket[index_bucket_of(p, hash)]; i != BUF_NONE;) {
 		struct buf *b = &p->hdr[i];
-		if (b->block == block && b->device == device)
+		if (likely(b->block == block && b->device == device))
 			return b;
 		i = b->next;
 	}
 	return NULL;
+}
+
+static inline struct buf *index_find(const struct partition *p, uint64_t device, uint64_t block)
+{
+	return index_find_hashed(p, policy_hash(device, block), device, block);
+}
+
+/* Is @b, a block of this partition's, what index_find() would find? Neighbours on a device tend to be
+ * neighbours in memory, and looking there first is cheaper. Lock held. */
+static inline bool index_is(const struct buf *b, uint64_t device, uint64_t block)
+{
+	return b->block == block && b->device == device;
 }
 
 /* Brings what the lookup of a key will touch into the processor's cache. Needs no lock: what it reads may be

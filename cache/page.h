@@ -68,6 +68,7 @@ struct page {
  */
 struct page_geometry {
 	uint32_t block_shift;
+	uint32_t mask;	   /* bytes of a block, less one */
 	uint32_t sectors;  /* in a block, 8..2048 */
 	uint32_t words;	   /* 64-bit words of one map */
 };
@@ -77,7 +78,7 @@ struct page_geometry {
 static inline uint64_t page_mask(uint32_t from, uint32_t to)
 {
 	ASSERT(from < to && to <= 64);
-	return (to - from == 64 ? UINT64_MAX : ((1ull << (to - from)) - 1)) << from;
+	return UINT64_MAX >> ((64 - (to - from)) & 63) << from;
 }
 
 /* Set operations on [from, to) of a map of @words words. */

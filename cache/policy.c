@@ -158,7 +158,7 @@ static int queues_init(struct policy *p, struct buf *hdr, uint32_t capacity)
 	memset(p, 0, sizeof(*p));
 	p->hdr = hdr;
 	p->capacity = capacity;
-	p->sample_mask = UINT32_MAX;
+	p->sample_mask = UINT64_MAX;
 	for (unsigned q = 0; q < POLICY_QUEUES; q++)
 		p->list[q] = (struct policy_list){ BUF_NONE, BUF_NONE, 0 };
 	p->ghost_sets = 1;
@@ -266,7 +266,7 @@ int policy_init(struct policy *p, struct buf *hdr, uint32_t capacity)
 			policy_fini(p);
 			return -ENOMEM;
 		}
-	p->sample_mask = share - 1;
+	p->sample_mask = (uint64_t)(share - 1) << POLICY_SAMPLE_SHIFT;
 	return 0;
 }
 

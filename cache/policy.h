@@ -46,7 +46,7 @@ struct policy {
 	uint32_t small_target;	/* pages that SMALL keeps while MAIN has any */
 	bool warm;		/* something has been evicted already */
 	uint8_t mode;		/* enum policy_mode in force */
-	uint32_t sample_mask;	/* keys whose hash has none of these bits are sampled; all ones: none */
+	uint64_t sample_mask;	/* keys whose hash has none of these bits are sampled; all ones: none */
 	struct policy_list list[POLICY_QUEUES];
 	/* Fingerprints of what SMALL evicted lately: coming back while remembered goes to MAIN.
 	 * Sets of eight, each entry fingerprint << 32 | ghost_clock at entry. */
@@ -65,19 +65,35 @@ void policy_fini(struct policy *p);
 
 void policy_sample(struct policy *p, uint64_t device, uint64_t block);
 
+/*
+ * One multiplication serves both the index, which takes the upper bits, and the choice of keys to sample,
+ * which takes some in the middle. The next block's is POLICY_HASH_STEP more.
+ */
+#define POLICY_HASH_STEP 0x9e3779b97f4a7c15ull
+#define POLICY_SAMPLE_SHIFT 29
+static inline uint64_t policy_hash(uint64_t device, uint64_t block)
+{
+	return (device + block) * POLICY_HASH_STEP;
+}
+
+static inline bool policy_samples(const struct policy *p, uint64_t hash)
+{
+	return !(hash & p->sample_mask);
+}
+
 /* A key is used, whether it is there or not: every look-up for a request, once. */
 static inline void policy_use(struct policy *p, uint64_t device, uint64_t block)
 {
-	uint32_t h = (uint32_t)((block * 0x9e3779b97f4a7c15ull ^ device) >> 29);
-	if (unlikely(!(h & p->sample_mask)))
+	if (unlikely(policy_samples(p, policy_hash(device, block))))
 		policy_sample(p, device, block);
 }
 
 /* A page was used again. Any state in which it is indexed. */
 static inline void policy_touch(struct buf *b)
 {
-	if ((b->flags & POLICY_USES_MASK) != POLICY_USES_MASK)
-		b->flags++;
+	const unsigned more = b->flags + 1u;
+	if (more & POLICY_USES_MASK) /* else there is no counting on */
+		b->flags = (uint8_t)more;
 }
 
 /* A clean page enters (or comes back from being dirty or filled, to where it was). */

@@ -62,7 +62,16 @@ static inline struct loop *loop_current(void)
 #define ASSERT_ON_LOOP(l) ASSERT(loop_current() == (l))
 
 const char *loop_name(const struct loop *loop);
-int loop_node(const struct loop *loop);
+
+/* What every loop begins with, for those who ask once per command. */
+struct loop_public {
+	int node;
+};
+static inline int loop_node(const struct loop *loop)
+{
+	return ((const struct loop_public *)(const void *)loop)->node;
+}
+
 int loop_cpu(const struct loop *loop);
 /* CLOCK_MONOTONIC at the start of this iteration. On the loop only. */
 uint64_t loop_now(const struct loop *loop);

@@ -21,6 +21,7 @@
 #define LUCK_ENOUGH (LUCK_MAX / 2)
 
 struct loop {
+	struct loop_public pub; /* first: see loop_node() */
 	/* The owner's, in the order in which an iteration needs them. */
 	int epoll_fd;
 	int wake_fd;		 /* eventfd, edge-triggered: never read */
@@ -61,7 +62,7 @@ struct loop {
 
 	/* Set when created or started. */
 	char name[16];
-	int node, cpu;
+	int cpu;
 	pthread_t thread;
 	bool thread_started;
 	_Atomic bool clock_valid; /* cpu_clock names a living thread */

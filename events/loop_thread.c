@@ -77,7 +77,7 @@ struct loop *loop_create(const struct loop_conf *conf)
 	}
 	if (conf->name)
 		strncpy(loop->name, conf->name, sizeof(loop->name) - 1);
-	loop->node = conf->node;
+	loop->pub.node = conf->node;
 	loop->cpu = conf->cpu;
 	loop->spin_ns = conf->spin_ns;
 	loop->may_block = conf->may_block;
@@ -249,14 +249,14 @@ static void pin(const struct loop *loop)
 	CPU_ZERO(&set);
 	if (loop->cpu >= 0 && loop->cpu < CPU_SETSIZE)
 		CPU_SET(loop->cpu, &set);
-	else if (topo && !topo->simulated && loop->node >= 0 && (unsigned)loop->node < topo->nnodes)
-		set = topo->node[loop->node].cpus;
+	else if (topo && !topo->simulated && loop->pub.node >= 0 && (unsigned)loop->pub.node < topo->nnodes)
+		set = topo->node[loop->pub.node].cpus;
 	else
 		return;
 	rc = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 	if (rc)
 		log_warn("cannot pin to %s %d: %s; running unpinned", loop->cpu >= 0 ? "CPU" : "node",
-			 loop->cpu >= 0 ? loop->cpu : loop->node, strerror(rc));
+			 loop->cpu >= 0 ? loop->cpu : loop->pub.node, strerror(rc));
 }
 
 static void *thread_main(void *arg)
@@ -319,11 +319,6 @@ void loop_join(struct loop *loop)
 const char *loop_name(const struct loop *loop)
 {
 	return loop->name;
-}
-
-int loop_node(const struct loop *loop)
-{
-	return loop->node;
 }
 
 int loop_cpu(const struct loop *loop)

@@ -6,7 +6,7 @@
 START_TEST(largest_share_wins)
 {
 	for (uint32_t nodes = 1; nodes <= 5; nodes++) {
-		struct cache_map m = { .nodes = nodes, .part_shift = 2, .group_shift = 3, .block_shift = 12 };
+		struct cache_map m = cache_map_make(nodes, 2, 3, 12);
 		uint64_t rng = nodes;
 		for (unsigned k = 0; k < 5000; k++) {
 			rng = rng * 6364136223846793005ull + 1442695040888963407ull;

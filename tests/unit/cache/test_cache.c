@@ -147,6 +147,54 @@ START_TEST(statistics)
 }
 END_TEST
 
+/* Local and remote bytes are those of hits: not of what had to be loaded first, and none twice. */
+START_TEST(bytes_of_hits)
+{
+	static uint8_t buf[MiB(1)];
+	struct cache_residency r;
+	open_cache(&plain);
+	ck_assert_int_eq(bt_read(&t, MiB(1), KiB(256), buf, 0), 0);
+	struct cache_stat s = all(false);
+	ck_assert_uint_eq(s.hits, 0);
+	ck_assert_uint_eq(s.local_bytes + s.remote_bytes, 0);
+	/* Half of it is there, the rest is loaded: only that half. (And it ends within a group on the other node.) */
+	ck_assert_int_eq(bt_read(&t, MiB(1) + KiB(128), KiB(256) + 512, buf, 0), 0);
+	s = all(false);
+	ck_assert_uint_eq(s.hits, 32);
+	ck_assert_uint_eq(s.local_bytes + s.remote_bytes, KiB(128));
+	/* All of it, whatever its shape: within one block, over several, over two groups, and not on block bounds. */
+	static const struct {
+		uint64_t at;
+		uint32_t len;
+	} reads[] = { { MiB(1), 4096 }, { MiB(1) + 512, 1024 }, { MiB(1) + KiB(100) + 512, KiB(90) }, { MiB(1) + KiB(380), 4096 + 512 } };
+	uint64_t want = KiB(128), local = s.local_bytes;
+	for (unsigned i = 0; i < ARRAY_SIZE(reads); i++) {
+		ck_assert_int_eq(bt_read(&t, reads[i].at, reads[i].len, buf, 0), 0);
+		s = all(false);
+		want += reads[i].len;
+		ck_assert_uint_eq(s.local_bytes + s.remote_bytes, want);
+		/* The test's loop is on node 0. */
+		ck_assert_int_eq(cache_residency(t.blk, reads[i].at, reads[i].len, &r), 0);
+		ck_assert_uint_eq(s.local_bytes - local, r.node_valid[0]);
+		local = s.local_bytes;
+	}
+	ck_assert_uint_eq(s.hits, 32 + 1 + 1 + 23 + 2);
+	/* Two groups on two nodes. */
+	ck_assert_int_eq(bt_read(&t, MiB(2), MiB(1), buf, 0), 0);
+	s = all(false);
+	ck_assert_uint_eq(s.local_bytes + s.remote_bytes, want);
+	ck_assert_int_eq(bt_read(&t, MiB(2) + KiB(200), KiB(600) + 512, buf, 0), 0);
+	struct cache_stat after = all(false);
+	ck_assert_uint_eq(after.local_bytes + after.remote_bytes, want + KiB(600) + 512);
+	ck_assert_int_eq(cache_residency(t.blk, MiB(2) + KiB(200), KiB(600) + 512, &r), 0);
+	ck_assert_uint_eq(after.local_bytes - s.local_bytes, r.node_valid[0]);
+	ck_assert_uint_eq(after.remote_bytes - s.remote_bytes, r.node_valid[1]);
+	ck_assert_uint_gt(r.node_valid[0], 0);
+	ck_assert_uint_gt(r.node_valid[1], 0);
+	close_cache();
+}
+END_TEST
+
 static const struct shape big = { "size=16m", 1, MiB(64), 512, false, 50, 0 };
 
 START_TEST(sequential_reads_are_loaded_ahead)
@@ -626,6 +674,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, model, 0, ARRAY_SIZE(shapes));
 	tcase_add_test(tc, statistics);
+	tcase_add_test(tc, bytes_of_hits);
 	tcase_add_test(tc, sequential_reads_are_loaded_ahead);
 	tcase_add_test(tc, random_reads_load_what_was_asked_for);
 	tcase_add_test(tc, a_stream_beside_another);

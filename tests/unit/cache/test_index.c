@@ -7,7 +7,7 @@
 START_TEST(spread_is_even_over_nodes_and_partitions)
 {
 	for (uint32_t nodes = 1; nodes <= 8; nodes++) {
-		struct cache_map m = { .nodes = nodes, .part_shift = 3, .group_shift = 7, .block_shift = 12 };
+		struct cache_map m = cache_map_make(nodes, 3, 7, 12);
 		uint64_t offset = 0x123456789abcull * nodes, per_node[8] = { 0 }, per_part[64] = { 0 };
 		uint64_t blocks = 128ull * nodes * 8 * 50;
 		for (uint64_t b = 0; b < blocks; b++) {
@@ -29,7 +29,7 @@ END_TEST
 
 START_TEST(strides_do_not_hit_one_node)
 {
-	struct cache_map m = { .nodes = 4, .part_shift = 4, .group_shift = 7, .block_shift = 12 };
+	struct cache_map m = cache_map_make(4, 4, 7, 12);
 	for (uint64_t stride = 1; stride <= 64; stride *= 2) { /* in groups */
 		uint64_t per_node[4] = { 0 };
 		for (uint64_t k = 0; k < 4000; k++)
@@ -43,7 +43,7 @@ END_TEST
 
 START_TEST(devices_start_at_different_partitions)
 {
-	struct cache_map m = { .nodes = 4, .part_shift = 4, .group_shift = 7, .block_shift = 12 };
+	struct cache_map m = cache_map_make(4, 4, 7, 12);
 	unsigned used[64] = { 0 }, different = 0;
 	for (uint64_t dev = 0; dev < 256; dev++)
 		used[cache_map_part(&m, cache_mix(dev * 0xd6e8feb86659fd93ull), 0)]++;
@@ -55,7 +55,7 @@ END_TEST
 
 START_TEST(half_a_mebibyte_takes_two_locks_at_most)
 {
-	struct cache_map m = { .nodes = 4, .part_shift = 4, .group_shift = 7, .block_shift = 12 };
+	struct cache_map m = cache_map_make(4, 4, 7, 12);
 	for (uint64_t first = 0; first < 1000; first++) {
 		uint32_t last = UINT32_MAX;
 		unsigned changes = 0;
