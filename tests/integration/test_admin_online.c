@@ -274,9 +274,12 @@ END_TEST
 
 START_TEST(masks)
 {
+	struct iscsi_context *me, *other;
+
 	begin();
 	tgt_lun_ram(&t, 1, 2, "8m");
 	ATTENTIONS(1, UA_LUNS);
+	other = tgt_login(&t, 1, 1, "iqn.2026-11.org.tgtd.test:other");
 	while (tur(2))
 		;
 	tgt_adm_ok(&t, "-m target -o bind -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose 1");
@@ -285,6 +288,33 @@ START_TEST(masks)
 	ck_assert_uint_eq(tur(2) >> 16, SCSI_SENSE_ILLEGAL_REQUEST);
 	tgt_adm_ok(&t, "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose all");
 	ATTENTIONS(1, UA_LUNS);
+	ck_assert_uint_eq(report_luns(), 3);
+	/* another initiator's mask is nobody else's business */
+	me = i;
+	i = other;
+	ck_assert_uint_eq(tur(1), 0);
+	ck_assert_uint_eq(report_luns(), 3);
+	i = me;
+	tgt_logout(other);
+	/* who may log in is asked at login: the session goes on without the rule that let it in */
+	tgt_adm_ok(&t, "-m target -o unbind -t 1 -I ALL");
+	tgt_adm_ok(&t, "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose 1");
+	ATTENTIONS(1, UA_LUNS);
+	tgt_adm_ok(&t, "-m target -o unbind -t 1 -Q iqn.2026-11.org.tgtd.test:initiator");
+	/* and must not see more by that */
+	ck_assert_uint_eq(tur(1), 0);
+	ck_assert_uint_eq(report_luns(), 2);
+	ck_assert_uint_eq(tur(2) >> 16, SCSI_SENSE_ILLEGAL_REQUEST);
+	/* bound anew without a mask it sees all */
+	tgt_adm_ok(&t, "-m target -o bind -t 1 -Q iqn.2026-11.org.tgtd.test:initiator");
+	ATTENTIONS(1, UA_LUNS);
+	ck_assert_uint_eq(report_luns(), 3);
+	/* without a session the mask goes with the rule */
+	tgt_adm_ok(&t, "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose 1");
+	tgt_logout(i);
+	tgt_adm_ok(&t, "-m target -o unbind -t 1 -Q iqn.2026-11.org.tgtd.test:initiator");
+	tgt_adm_ok(&t, "-m target -o bind -t 1 -I ALL");
+	i = tgt_login(&t, 1, 1, NULL);
 	ck_assert_uint_eq(report_luns(), 3);
 	end();
 }

@@ -75,6 +75,8 @@ static enum adm_status acl_status(struct adm_call *call, int err, const char *ru
 	}
 }
 
+#define OUTLIVED "mask of sessions whose rule is gone"
+
 /* @luns NULL or "all": no mask. 0 or -errno. */
 static int set_mask(struct adm_target *t, const char *iqn, const char *luns)
 {
@@ -83,10 +85,41 @@ static int set_mask(struct adm_target *t, const char *iqn, const char *luns)
 
 	if (err)
 		return err;
-	if (!all)
-		return set_put(&t->masks, iqn, luns, NULL);
 	set_drop(set_find(&t->masks, iqn));
-	return 0;
+	return all ? 0 : set_put(&t->masks, iqn, luns, NULL);
+}
+
+struct by_name {
+	const char *iqn;
+	bool found;
+};
+
+static void look_for_name(struct scsi_nexus *n, void *arg)
+{
+	struct by_name *s = arg;
+
+	s->found |= !strcmp(n->iqn, s->iqn);
+}
+
+static bool has_session(struct adm_target *t, const char *iqn)
+{
+	struct by_name s = { .iqn = iqn };
+
+	scsi_target_each_nexus(t->scsi, look_for_name, &s);
+	return s.found;
+}
+
+/* A name is no longer bound. Its sessions stay, and must not see more than before: then its mask stays, too,
+ * until the name is bound again. */
+static int unmask(struct adm_target *t, const char *iqn)
+{
+	struct adm_set *set = set_find(&t->masks, iqn);
+
+	if (!set || !has_session(t, iqn))
+		return set_mask(t, iqn, NULL);
+	if (!set->original)
+		set->original = strdup(OUTLIVED);
+	return set->original ? 0 : -ENOMEM;
 }
 
 enum adm_status verb_target_bind(struct adm_call *call)
@@ -116,9 +149,13 @@ enum adm_status verb_target_bind(struct adm_call *call)
 				      "'%s' is not a list of LUNs such as 1,3-5", luns);
 	}
 	if (!err && name) {
+		const struct adm_set *mask = set_find(&t->masks, name);
+
 		err = iscsi_acl_add(t->scsi, ISCSI_ACL_NAME, name);
 		if (err && address)
 			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
+		if (!err && mask && mask->original)
+			err = set_mask(t, name, NULL);
 	}
 	return acl_status(call, err, name ? name : address);
 }
@@ -140,7 +177,7 @@ enum adm_status verb_target_unbind(struct adm_call *call)
 	if (!err && name) {
 		err = iscsi_acl_delete(t->scsi, ISCSI_ACL_NAME, name);
 		if (!err)
-			err = set_mask(t, name, NULL);
+			err = unmask(t, name);
 	}
 	return acl_status(call, err, name ? name : address);
 }

@@ -121,7 +121,7 @@ void acl_fini(struct itarget *it)
 		free(m);
 	}
 	pthread_mutex_unlock(&mask_lock);
-	scsi_target_set_mask(it->target, NULL, NULL);
+	scsi_target_set_mask(it->target, NULL, NULL, NULL);
 }
 
 static struct acl_rule *rule_find(struct itarget *it, enum iscsi_acl_kind kind, const char *text)
@@ -321,6 +321,6 @@ int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns)
 		list_add_tail(&it->masks, &m->link);
 	pthread_mutex_unlock(&mask_lock);
 	free(old);
-	scsi_target_set_mask(t, list_empty(&it->masks) ? NULL : visible, it);
+	scsi_target_set_mask(t, iqn, list_empty(&it->masks) ? NULL : visible, it);
 	return 0;
 }

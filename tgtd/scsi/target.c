@@ -156,8 +156,11 @@ static bool remask(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *
 {
 	struct scsi_target *t = n->target;
 
-	(void)v;
+	const char *iqn = v->all->arg;
+
 	(void)unused;
+	if (iqn && strcmp(iqn, n->iqn) != 0)
+		return true;
 	for (uint32_t i = 0; i < n->nitl; i++) {
 		struct scsi_itl *itl = n->itl[i];
 		bool sees;
@@ -183,10 +186,11 @@ static bool remask(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *
 
 static void remasked(struct scsi_visits *all)
 {
+	free(all->arg);
 	free(all);
 }
 
-void scsi_target_set_mask(struct scsi_target *t,
+void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
 			  void *arg)
 {
@@ -199,7 +203,8 @@ void scsi_target_set_mask(struct scsi_target *t,
 	if (!loop_current() || scsi_target_nexus_count(t) == 0)
 		return;
 	all = calloc(1, sizeof(*all));
-	if (!all) {
+	if (!all || (iqn && !(all->arg = strdup(iqn)))) {
+		free(all);
 		log_error("scsi: out of memory, sessions of target %u keep the LUNs they see", t->tid);
 		return;
 	}

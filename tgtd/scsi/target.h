@@ -31,10 +31,11 @@ unsigned scsi_target_nexus_count(const struct scsi_target *t);
 void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg), void *arg);
 bool scsi_target_offline(const struct scsi_target *t);
 void scsi_target_set_offline(struct scsi_target *t, bool offline); /* new logins are refused */
-/* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by admin/apply.c,
- * and again whenever its answers may have changed. Called under the target's lock on any thread:
- * it must be quick and call nothing here. */
-void scsi_target_set_mask(struct scsi_target *t,
+/* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by iscsi/access.c, and again
+ * whenever its answers may have changed: sessions lose at once what they may no longer see, and are told that
+ * their LUNs have changed. @iqn: only this initiator's answers did, nobody else is told; NULL: all. Called
+ * under the target's lock on any thread: it must be quick and call nothing here. */
+void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
 			  void *arg);
 /* The relative target port identifiers that initiators can come in by, of all targets (at most 64 count).

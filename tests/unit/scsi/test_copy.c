@@ -133,7 +133,7 @@ static bool hide_2(struct scsi_target *t, uint32_t lun, const char *iqn, const c
 }
 static void do_mask(void *arg)
 {
-	scsi_target_set_mask(h.target, hide_2, NULL);
+	scsi_target_set_mask(h.target, NULL, hide_2, NULL);
 }
 
 /* What an initiator may not see it cannot have copied, even when it knows the name. */

@@ -556,9 +556,10 @@ static bool only_a(struct scsi_target *t, uint32_t lun, const char *iqn, const c
 {
 	return lun == 0 || strcmp(iqn, "iqn.a") == 0;
 }
+static const char *mask_of;
 static void do_mask(void *arg)
 {
-	scsi_target_set_mask(h.target, only_a, NULL);
+	scsi_target_set_mask(h.target, mask_of, only_a, NULL);
 }
 
 START_TEST(masking)
@@ -578,6 +579,16 @@ START_TEST(masking)
 	ck_assert_str_eq(host_result(a), "06/3f/0e");
 	host_tur(a, 1);
 	ck_assert_str_eq(host_result(a), "good");
+	/* only one initiator's answers have changed: nobody else hears of it */
+	mask_of = "iqn.b";
+	host_do(&h, do_mask, NULL);
+	host_steps(&h, 5);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	host_tur(b, 0);
+	ck_assert_str_eq(host_result(b), "06/29/01");
+	host_tur(b, 0);
+	ck_assert_str_eq(host_result(b), "06/3f/0e");
 	host_close(&h);
 }
 END_TEST

@@ -253,7 +253,7 @@ static bool hide_all(struct scsi_target *t, uint32_t lun, const char *iqn, const
 }
 static void do_mask(void *arg)
 {
-	scsi_target_set_mask(far.target, arg ? hide_all : NULL, NULL);
+	scsi_target_set_mask(far.target, NULL, arg ? hide_all : NULL, NULL);
 }
 static void do_offline(void *arg)
 {
