@@ -92,7 +92,7 @@ INTEG      := $(patsubst %.c,$(O)/%,$(INTEG_SRC))
 INTEG_MT   := $(filter $(O)/tests/integration/test_mt_%,$(INTEG))
 INTEG_SH   := $(wildcard tests/integration/test_*.sh)
 
-.PHONY: all help deps run check check-unit check-integration check-conformance check-vm check-vm-long check-asan \
+.PHONY: all help deps run check check-unit check-integration check-conformance check-cache-sizes check-vm check-vm-long check-asan \
 	check-tsan check-layers check-fuzz fuzz bench bench-real install clean tools
 
 all: $(LIB) $(DAEMON) $(TOOLS) $(SCRIPTS)
@@ -182,11 +182,27 @@ RUN      = tests/run -l $(LOG) $(if $(SUM),-s $(SUM) -r 1)
 check-unit: $(UNIT)
 	@$(RUN) -j 2 -t 300 $(UNIT)
 
+# Some of them a second time behind a cache of 1 MiB, which thrashes.
+THRASHED := $(filter $(O)/tests/integration/test_first_light $(O)/tests/integration/test_admin_online,$(INTEG)) \
+	$(filter tests/integration/test_mt_churn.sh,$(INTEG_SH))
 check-integration: all $(INTEG)
-	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 300 $(INTEG) $(INTEG_SH)
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 300 $(INTEG) $(INTEG_SH); rc=$$?; \
+	TGT_TEST_CACHE=size=1m TGT_BIN=$(abspath $(BIN)) $(RUN) -l $(LOG)/cache-1m -j 2 -t 300 $(THRASHED) && exit $$rc
 
 check-conformance: all
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/conformance/test_*.sh)
+
+# All of the daemon's tests behind caches from one that thrashes to one larger than the LUNs, then a file
+# system from a stock kernel behind the smallest. Half an hour.
+CACHE_SIZES ?= 1m 4m 300m
+check-cache-sizes: all $(INTEG)
+	@rc=0; for size in $(CACHE_SIZES); do \
+		echo "== cache of $$size"; export TGT_TEST_CACHE=size=$$size TGT_BIN=$(abspath $(BIN)); \
+		$(RUN) -l $(LOG)/cache-$$size -j 2 -t 300 $(INTEG) $(INTEG_SH) || rc=1; \
+		$(RUN) -l $(LOG)/cache-$$size -j 1 -t 900 $(wildcard tests/conformance/test_*.sh) || rc=1; \
+	done; \
+	TGT_TEST_CACHE=size=$(firstword $(CACHE_SIZES)) TGT_BIN=$(abspath $(BIN)) \
+		$(RUN) -l $(LOG)/cache-vm -j 1 -t 900 tests/vm/test_first_light.sh || rc=1; exit $$rc
 
 check-layers:
 	@$(RUN) tests/check-layers

@@ -2,8 +2,8 @@
 /*
  * Arenas: one shared-memory file each, laid out as
  *
- *     | file header | block headers ... | zeros | data ... |
- *     0             4 KiB               |       a multiple of 2 MiB (of 4 KiB in a sparse one)
+ *     | file header | block headers ... | extra ... | zeros | data ... |
+ *     0             4 KiB               |           |       a multiple of 2 MiB (of 4 KiB in a sparse one)
  *
  * Everything in the file is position-independent: a later process may map it elsewhere.
  */
@@ -18,7 +18,7 @@
 #include "events/log.h"
 
 #define ARENA_MAGIC "tgtarena"
-#define ARENA_VERSION 1
+#define ARENA_VERSION 2
 #define ZERO_MIN KiB(64)
 #define HUGE_MIN MiB(64) /* smaller ones gain little from huge pages */
 #define PREPARE_FIRST MiB(128) /* of data before anybody uses it; the rest comes in the background */
@@ -27,7 +27,7 @@
 struct arena_file {
 	char magic[8];
 	uint32_t version, node, block_shift, nblocks;
-	uint64_t header_off, zero_off, zero_len, data_off, length;
+	uint64_t header_off, extra_off, extra, zero_off, zero_len, data_off, length; /* extra: of one block */
 };
 
 struct arena_impl {
@@ -233,7 +233,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 	struct arena_impl *im = calloc(1, sizeof(*im));
 	struct arena_file *head;
 	struct arena *a;
-	uint64_t header_off = 4096, zero_off, zero_len, data_off, data_len, avail, align;
+	uint64_t header_off = 4096, extra_off, zero_off, zero_len, data_off, data_len, avail, align;
 	struct arena_watcher *w;
 	int err = -EINVAL, id;
 
@@ -255,7 +255,8 @@ struct arena *arena_create(const struct arena_conf *conf)
 	/* Data begins on a huge page's boundary; a small sparse arena need not care. */
 	align = conf->sparse && (uint64_t)conf->nblocks << a->block_shift < HUGE_PAGE ? 4096 : HUGE_PAGE;
 	zero_len = MAX(ZERO_MIN, (uint64_t)conf->block_size);
-	zero_off = ALIGN_UP(header_off + (uint64_t)conf->nblocks * sizeof(struct buf), 4096ull);
+	extra_off = header_off + (uint64_t)conf->nblocks * sizeof(struct buf);
+	zero_off = ALIGN_UP(extra_off + (uint64_t)conf->nblocks * conf->extra, 4096ull);
 	data_off = ALIGN_UP(zero_off + zero_len, align);
 	data_len = (uint64_t)conf->nblocks << a->block_shift;
 	a->map_len = ALIGN_UP(data_off + data_len, align);
@@ -301,6 +302,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 	}
 
 	a->hdr = (struct buf *)((uint8_t *)a->map + header_off);
+	a->extra = conf->extra ? (uint8_t *)a->map + extra_off : NULL;
 	a->zero = (uint8_t *)a->map + zero_off;
 	a->zero_len = (uint32_t)zero_len;
 	a->data = (uint8_t *)a->map + data_off;
@@ -311,6 +313,8 @@ struct arena *arena_create(const struct arena_conf *conf)
 				     .block_shift = a->block_shift,
 				     .nblocks = a->nblocks,
 				     .header_off = header_off,
+				     .extra_off = extra_off,
+				     .extra = conf->extra,
 				     .zero_off = zero_off,
 				     .zero_len = zero_len,
 				     .data_off = data_off,

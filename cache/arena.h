@@ -18,6 +18,8 @@ struct arena_conf {
 	int node;
 	uint32_t block_size;	/* power of two, 4 KiB..1 MiB */
 	uint32_t nblocks;
+	uint32_t extra;		/* bytes that the owner keeps of every block beside its header, in the same file;
+				   a multiple of 8; zeros at first */
 	bool prefault;		/* headers and the first data get memory now, the rest soon, by a
 				   thread in the background that also makes huge pages of it */
 	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores. Headers

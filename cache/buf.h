@@ -48,6 +48,7 @@ struct arena {
 	uint32_t nblocks;
 	uint8_t *data;	  /* block i at data + (i << block_shift) */
 	struct buf *hdr;  /* header i */
+	uint8_t *extra;	  /* arena_conf.extra bytes of block i at extra + i * that; NULL: none */
 	uint8_t *zero;	  /* zeros in registered memory, read-only by convention */
 	uint32_t zero_len; /* at least one block and at least 64 KiB */
 	/* Takes a block back whose last reference was put. Any thread. */

@@ -20,7 +20,6 @@ static void node_free(struct cache_node *n)
 		part_fini(&n->parts[i]);
 	free(n->parts);
 	free(n->pages);
-	free(n->maps);
 	if (n->arena)
 		arena_destroy(n->arena);
 }
@@ -39,6 +38,9 @@ static int node_init(struct cache *c, struct cache_node *n, const struct cache_c
 		.release = cache_release,
 		.owner = n,
 	};
+	/* In the arena's file, like the headers: who finds the file again knows what in a block is valid. */
+	if (c->geo.words > 1)
+		ac.extra = 2 * c->geo.words * (uint32_t)sizeof(uint64_t);
 	n->arena = arena_create(&ac);
 	if (!n->arena)
 		return -errno;
@@ -47,15 +49,10 @@ static int node_init(struct cache *c, struct cache_node *n, const struct cache_c
 	if (!n->parts || !n->pages)
 		return -ENOMEM;
 	memset(n->parts, 0, n->nparts * sizeof(*n->parts));
-	if (c->geo.words > 1) {
-		n->maps = calloc((size_t)ac.nblocks * 2 * c->geo.words, sizeof(*n->maps));
-		if (!n->maps)
-			return -ENOMEM;
-	}
 	for (uint32_t i = 0; i < n->nparts; i++) {
 		struct partition *p = &n->parts[i];
 		uint32_t id = n->index << c->map.part_shift | i;
-		if (part_init(p, id, n->arena->hdr, n->pages, n->maps, c->geo.words, i * n->part_blocks,
+		if (part_init(p, id, n->arena->hdr, n->pages, (uint64_t *)(void *)n->arena->extra, c->geo.words, i * n->part_blocks,
 			      n->part_blocks) < 0)
 			return -ENOMEM;
 		p->data = n->arena->data;

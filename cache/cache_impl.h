@@ -46,7 +46,6 @@ struct cache_node {
 	int topo_node;		/* dense index in the topology, what loop_node() answers */
 	struct arena *arena;
 	struct page *pages;	/* by arena index */
-	uint64_t *maps;		/* sector maps of blocks > 32 KiB */
 	struct partition *parts;
 	uint32_t nparts, part_blocks;
 	struct loop *worker;

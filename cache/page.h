@@ -63,8 +63,8 @@ struct page {
 
 /*
  * Which sectors are valid and which are dirty. Blocks of up to 32 KiB have both maps in their header
- * (owner_word[0..3]); larger ones in a table beside the companions, so that a hit on the usual block
- * sizes touches one cache line.
+ * (owner_word[0..3]); larger ones in the arena's extra bytes, so that a hit on the usual block sizes
+ * touches one cache line. Both are in shared memory.
  */
 struct page_geometry {
 	uint32_t block_shift;

@@ -48,6 +48,29 @@ static uint64_t shared_resident(void)
 	return kib << 10;
 }
 
+/* What the owner keeps beside the headers: in the same file, zeros at first, apart from everything else. */
+START_TEST(extra_bytes)
+{
+	struct arena_conf c = conf(65536, 50);
+	struct arena *a;
+
+	c.extra = 32;
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	ck_assert_ptr_eq(a->extra, (uint8_t *)(a->hdr + 50));
+	ck_assert(a->extra + 50 * 32 <= a->zero);
+	ck_assert(bt_all(a->extra, 50 * 32, 0));
+	memset(a->extra, 0xff, 50 * 32);
+	ck_assert(bt_all(a->zero, a->zero_len, 0));
+	ck_assert_uint_eq(a->hdr[49].index, 49);
+	arena_destroy(a);
+	c.extra = 0;
+	a = arena_create(&c);
+	ck_assert_ptr_null(a->extra);
+	arena_destroy(a);
+}
+END_TEST
+
 START_TEST(layout)
 {
 	for (uint32_t block = 4096; block <= MiB(1); block *= 4) {
@@ -228,6 +251,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, layout);
+	tcase_add_test(tc, extra_bytes);
 	tcase_add_test(tc, prepared_behind);
 	tcase_add_test(tc, ids_are_reused);
 	tcase_add_test(tc, sparse_and_punched);

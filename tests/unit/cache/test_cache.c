@@ -664,6 +664,32 @@ START_TEST(sync_writes_without_fua)
 }
 END_TEST
 
+/* All that says what a block holds lies in the arena's file, also when its maps do not fit into the header. */
+START_TEST(sector_maps_are_in_shared_memory)
+{
+	static uint8_t buf[KiB(64)];
+	static const struct shape large = { "size=16m,block=1m", 1, MiB(40), 512, false, 50, 0 };
+	open_cache(&large);
+	ck_assert_int_eq(bt_write(&t, MiB(3) + 512, KiB(64), buf, 0), 0);
+	struct partition *p = cache_dev_of(t.blk)->cache->part[0];
+	const struct arena *a = cache->node[0].arena;
+	unsigned found = 0;
+	for (uint32_t i = 0; i < p->nblocks; i++) {
+		struct buf *b = &p->hdr[i];
+		uint8_t *valid = (uint8_t *)page_valid(p, b), *dirty = (uint8_t *)page_dirty(p, b);
+		ck_assert(valid >= (uint8_t *)a->map && dirty + p->map_words * 8 <= (uint8_t *)a->map + a->map_len);
+		ck_assert_ptr_eq(valid, a->extra + (size_t)i * 2 * p->map_words * 8);
+		if (b->state == PAGE_DIRTY) {
+			ck_assert_uint_eq(page_map_find(page_valid(p, b), 0, 2048, true), 1);
+			ck_assert_uint_eq(page_map_find(page_dirty(p, b), 1, 2048, false), 129);
+			found++;
+		}
+	}
+	ck_assert_uint_eq(found, 1);
+	close_cache();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("cache");
@@ -688,6 +714,7 @@ int main(void)
 	tcase_add_test(tc, options);
 	tcase_add_test(tc, large_requests_find_neighbours);
 	tcase_add_test(tc, sync_writes_without_fua);
+	tcase_add_test(tc, sector_maps_are_in_shared_memory);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);

@@ -352,7 +352,7 @@ adm() { "${TGTADM:-$TGT_BIN/tgtadm}" -C "$TGT_PORT" "$@"; }
 # What ours gets beside tgt's own options: a cache smaller than most LUs, prepared in short time, and
 # patience with a slow initiator.
 TGTD_OPTIONS=
-[ $TGT_SUBJECT = debian ] || TGTD_OPTIONS='--cache size=96m --iscsi login_timeout=60'
+[ $TGT_SUBJECT = debian ] || TGTD_OPTIONS="--cache ${TGT_TEST_CACHE:-size=96m} --iscsi login_timeout=60"
 
 # tgtd_start PORTAL... [-- TGTD OPTIONS]: pid in TGTD_PID, output appended to /out/tgtd.log.
 tgtd_start() {
