@@ -268,6 +268,19 @@ static inline void part_count_hits(struct partition *p, uint32_t n, uint64_t byt
 	p->stats.hit_bytes[p->topo_node != loop_node(loop_current())] += bytes;
 }
 
+/* Neighbours change partitions where groups begin. */
+static inline bool group_begins(const struct cache_dev *dev, uint64_t block)
+{
+	return !(block & ((1ull << dev->cache->map.group_shift) - 1));
+}
+
+/* Where the group of the range's block @i ends, as an index into the range. */
+static inline uint32_t group_end(const struct cache_dev *dev, const struct cache_range *r, uint32_t i)
+{
+	uint64_t end = ((r->first + i) | ((1ull << dev->cache->map.group_shift) - 1)) + 1;
+	return (uint32_t)MIN(end - r->first, (uint64_t)r->n);
+}
+
 /* The partitions of a range, ascending, each once. */
 struct lockset {
 	uint32_t n;
@@ -328,7 +341,25 @@ void part_drop(struct partition *p, struct buf *b);
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
 bool part_may_take(const struct partition *p, const struct blk_req *req);
 /* Takes @n blocks' part of a share for @req, if it is its turn; then it waits there no longer. Lock held. */
-bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n) must_check;
+/* Loading may have all that writes do not have: it is over soon. Half at least. */
+static inline void part_limit_fills(struct partition *p)
+{
+	p->share[SHARE_FILL].limit = MAX(p->nblocks / 2, p->nblocks - MIN(p->share[SHARE_WRITE].used, p->nblocks));
+}
+bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n) must_check;
+static inline bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n)
+{
+	struct share *s = &p->share[kind];
+	const uint16_t flow = flow_of_stream(req->stream);
+	if (kind == SHARE_FILL)
+		part_limit_fills(p);
+	if (likely(list_empty(&s->ring) && !(op_of(req)->flags & OP_F_QUEUED)) &&
+	    likely(share_fits(s, s->used, s->flow[flow].used, n))) {
+		share_charge(s, flow, n);
+		return true;
+	}
+	return part_take_share_slow(p, req, kind, n);
+}
 /* @req cannot have its @need blocks: queues it by age. Lock held. */
 void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue);
 /* Takes it out again, when it is in @p's queue. Lock held. */

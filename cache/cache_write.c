@@ -16,8 +16,11 @@ static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *
 			 const struct partition *p)
 {
 	uint32_t n = 0;
-	for (uint32_t i = 0; i < r->n; i++)
-		n += dev_part(dev, r->first + i) == p;
+	for (uint32_t i = 0, end; i < r->n; i = end) {
+		end = group_end(dev, r, i);
+		if (dev_part(dev, r->first + i) == p)
+			n += end - i;
+	}
 	return n;
 }
 
@@ -29,7 +32,7 @@ static struct partition *take_shares(struct cache_dev *dev, struct blk_req *req,
 	struct cache_op *op = op_of(req);
 	for (; op->held < ls->n; op->held++) {
 		struct partition *p = dev->cache->part[ls->id[op->held]];
-		if (!part_take_share(p, req, SHARE_WRITE, copies * count_in(dev, r, p)))
+		if (!part_take_share(p, req, SHARE_WRITE, copies * (ls->n == 1 ? r->n : count_in(dev, r, p))))
 			return p;
 	}
 	return NULL;
@@ -52,7 +55,7 @@ static void give_shares_back(struct cache_dev *dev, struct blk_req *req, const s
 
 /*
  * Takes blocks for @copies times the range (COMPARE AND WRITE: 2) into @f, which has room, or queues
- * the request and leaves in @f what the caller must put after this. The lock set is held.
+ * the request. The lock set is held.
  */
 static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
 			const struct lockset *ls, uint32_t copies, struct frags *f)
@@ -60,6 +63,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	struct cache *c = dev->cache;
 	struct cache_op *op = op_of(req);
 	struct partition *p = take_shares(dev, req, r, ls, copies);
+	const uint16_t flow = flow_of_stream(req->stream);
 	uint32_t hint = BUF_NONE;
 
 	if (p) {
@@ -70,8 +74,9 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	}
 	bool ok = true;
 	for (uint32_t i = 0; ok && i < copies * r->n; i++) {
-		uint32_t b_i = i % r->n, from = range_from(r, b_i), to = range_to(c, r, b_i);
-		p = dev_part(dev, r->first + b_i);
+		uint32_t b_i = i < r->n ? i : i - r->n, from = range_from(r, b_i), to = range_to(c, r, b_i);
+		if (!b_i || group_begins(dev, r->first + b_i))
+			p = dev_part(dev, r->first + b_i);
 		hint = part_run_hint(p, hint, r->n - b_i);
 		struct buf *b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 		if (!b) {
@@ -79,6 +84,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 			break;
 		}
 		part_set_state(p, b, PAGE_RECEIVING);
+		page_of(p, b)->flow = flow;
 		hint = b->index + 1;
 		int err = frags_append(f, buf_data(b) + ((size_t)from << SECTOR_SHIFT),
 				       (to - from) << SECTOR_SHIFT, b);
@@ -86,17 +92,22 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	}
 	if (op->flags & OP_F_QUEUED)
 		part_unwait(c->part[op->queue], req);
-	if (!ok) {
-		part_wait(p, req, copies * count_in(dev, r, p), WAIT_BLOCKS);
-		return false;
+	if (ok) {
+		op->held = 0; /* from now on the pages count, not the request */
+		return true;
 	}
-	/* From now on the pages count, not the request. */
-	uint32_t k = 0;
-	for (uint32_t i = 0; i < f->n; i++)
-		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++)
-			page_of(dev_part(dev, r->first + k % r->n), f->v[i].buf + j)->flow = flow_of_stream(req->stream);
-	op->held = 0;
-	return true;
+	/* Back again, but for the shares. That does not make this partition any richer. */
+	bool barren = p->barren;
+	for (uint32_t i = 0, k = 0; i < f->n; i++)
+		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++) {
+			struct partition *q = dev_part(dev, r->first + k % r->n);
+			page_of(q, f->v[i].buf + j)->flow = FLOW_NONE;
+			part_put_free(q, f->v[i].buf + j);
+		}
+	frags_forget(f);
+	p->barren = barren;
+	part_wait(p, req, copies * count_in(dev, r, p), WAIT_BLOCKS);
+	return false;
 }
 
 bool op_prepare(struct blk_req *req)
@@ -121,7 +132,6 @@ bool op_prepare(struct blk_req *req)
 	bool ok = take_blocks(dev, req, &r, &ls, copies, f);
 	lockset_unlock(&ls);
 	if (!ok) {
-		frags_put(f);
 		metric_inc(M_cache_waits);
 		flusher_hungry(dev->cache);
 	}
@@ -275,6 +285,7 @@ static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 	struct cache *c = dev->cache;
 	uint64_t now = clock_now_ns();
 	uint64_t epoch = atomic_load_explicit(&dev->epoch, memory_order_relaxed);
+	struct partition *p = NULL;
 	uint32_t k = 0;
 	for (uint32_t i = 0; i < f->n; i++)
 		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++) {
@@ -282,13 +293,15 @@ static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 				continue;
 			uint32_t b = k - skip;
 			uint64_t block = r->first + b;
-			commit_block(dev, dev_part(dev, block), block, f->v[i].buf + j,
+			if (!b || group_begins(dev, block))
+				p = dev_part(dev, block);
+			commit_block(dev, p, block, f->v[i].buf + j,
 				     range_from(r, b), range_to(c, r, b), now, epoch);
 		}
 	BUG_ON(k != skip + r->n);
 	bool much = false;
 	for (uint32_t i = 0; i < ls->n; i++) {
-		struct partition *p = c->part[ls->id[i]];
+		p = c->part[ls->id[i]];
 		much |= part_unclean(p) * 2 > part_dirty_limit(p);
 	}
 	return much;

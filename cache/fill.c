@@ -115,11 +115,14 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 	}
 	if (op->flags & OP_F_QUEUED)
 		part_unwait(dev->cache->part[op->queue], req);
+	bool barren = p->barren;
 	unpin_part(dev, r, p);
-	/* What no page got of the share. */
-	if (queue == WAIT_BLOCKS)
+	/* What no page got of the share. What pages got does not make the partition any richer. */
+	if (queue == WAIT_BLOCKS) {
+		p->barren = barren;
 		share_give_back(&p->share[SHARE_FILL], flow_of_stream(req->stream),
 				p->share[SHARE_FILL].used - taken);
+	}
 	part_wait(p, req, absent, queue);
 	return false;
 }

@@ -30,7 +30,7 @@ int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pa
 	if (!p->flows)
 		return -ENOMEM;
 	/* Half for what is dirty, so that reads always find something to evict. What is being loaded may be
-	 * more (limit_fills() in reclaim.c). A turn is as long as the largest request. */
+	 * more (part_limit_fills()). A turn is as long as the largest request. */
 	for (unsigned k = 0; k < SHARES; k++)
 		share_init(&p->share[k], p->flows + k * FLOWS, nblocks / 2, MIN(PART_QUANTUM, MAX(nblocks / 3, 1u)));
 

@@ -135,25 +135,13 @@ static inline struct page *page_of(const struct partition *p, const struct buf *
 	return &p->pages[b->index];
 }
 
-/* In which share pages of a state count, SHARES: in none. */
-static inline enum share_kind share_of_state(enum page_state state)
+/* A page counts in its flow's SHARE_FILL while it is FILLING, in SHARE_WRITE while it is RECEIVING, DIRTY or
+ * FLUSHING, and is nobody's otherwise. It has gone @from one of these @to another state. */
+static inline void part_uncharge(struct partition *p, struct page *pg, enum page_state from, enum page_state to)
 {
-	switch (state) {
-	case PAGE_RECEIVING:
-	case PAGE_DIRTY:
-	case PAGE_FLUSHING:
-		return SHARE_WRITE;
-	case PAGE_FILLING:
-		return SHARE_FILL;
-	default:
-		return SHARES;
-	}
-}
-
-/* A page that holds a block of its flow's share no longer gives it back. */
-static inline void part_uncharge(struct partition *p, struct page *pg, enum share_kind kind)
-{
-	share_give_back(&p->share[kind], pg->flow, 1);
+	if (from != PAGE_FILLING && (to == PAGE_DIRTY || to == PAGE_FLUSHING))
+		return;
+	share_give_back(&p->share[from == PAGE_FILLING ? SHARE_FILL : SHARE_WRITE], pg->flow, 1);
 	pg->flow = FLOW_NONE;
 }
 
@@ -168,8 +156,8 @@ static inline void part_set_state(struct partition *p, struct buf *b, enum page_
 	if (to == PAGE_FREE || to == PAGE_CLEAN)
 		p->barren = false;
 	struct page *pg = page_of(p, b);
-	if (pg->flow != FLOW_NONE && share_of_state(from) != share_of_state(to))
-		part_uncharge(p, pg, share_of_state(from));
+	if (pg->flow != FLOW_NONE)
+		part_uncharge(p, pg, from, to);
 }
 
 /* For who knows that !p->maps. */

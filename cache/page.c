@@ -11,7 +11,7 @@ const char *const page_state_name[PAGE_STATES] = {
 #define TO(s) (1u << PAGE_##s)
 
 /* Row: from. The verbs beside each target are the operations that make the transition. */
-static const uint8_t legal[PAGE_STATES] = {
+const uint8_t page_legal[PAGE_STATES] = {
 	[PAGE_FREE] = TO(RECEIVING)	 /* write_prepare takes it */
 		      | TO(FILLING),	 /* a miss takes it */
 	[PAGE_RECEIVING] = TO(DIRTY)	 /* commit swaps it in */
@@ -32,11 +32,6 @@ static const uint8_t legal[PAGE_STATES] = {
 			  | TO(CONDEMNED), /* overwritten while the write is in flight */
 	[PAGE_CONDEMNED] = TO(FREE),	 /* last reference put */
 };
-
-bool page_may_become(enum page_state from, enum page_state to)
-{
-	return from < PAGE_STATES && (legal[from] >> to & 1);
-}
 
 /* Calls that cross 64-sector words come here; the masks of the first and last word do the rest. */
 static uint64_t word_mask(uint32_t word, uint32_t from, uint32_t to)

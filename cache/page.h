@@ -40,7 +40,13 @@ enum page_state {
 
 extern const char *const page_state_name[PAGE_STATES];
 
-bool page_may_become(enum page_state from, enum page_state to);
+/* Row: from; bits: to. In page.c. */
+extern const uint8_t page_legal[PAGE_STATES];
+
+static inline bool page_may_become(enum page_state from, enum page_state to)
+{
+	return from < PAGE_STATES && (page_legal[from] >> to & 1);
+}
 
 /* The one place that changes a page's state. An illegal transition stops every build: the page
  * would be on two lists, or on none. */

@@ -90,19 +90,12 @@ bool part_may_take(const struct partition *p, const struct blk_req *req)
 	return op->since_ns && op->since_ns < op_of(list_entry(p->waitq.next, struct blk_req, link))->since_ns;
 }
 
-/* Loading may have all that writes do not have: it is over soon. Half at least. */
-static void limit_fills(struct partition *p)
-{
-	p->share[SHARE_FILL].limit = MAX(p->nblocks / 2, p->nblocks - MIN(p->share[SHARE_WRITE].used, p->nblocks));
-}
-
-bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n)
+bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n)
 {
 	struct cache_op *op = op_of(req);
 	struct share *s = &p->share[kind];
 	const bool here = (op->flags & OP_F_QUEUED) && op->queue == p->id;
 	const enum part_queue q = queue_of(op);
-	limit_fills(p);
 	const bool mine = here && q != WAIT_BLOCKS && share_of_queue(p, q) == s;
 
 	if (!share_may_take(s, req, n, mine && (op->flags & OP_F_WOKEN), here && q == WAIT_BLOCKS))
@@ -162,7 +155,7 @@ struct wake part_kick(struct partition *p)
 	ASSERT(leaf_held(&p->lock));
 	if (likely(!p->waiting))
 		return w;
-	limit_fills(p);
+	part_limit_fills(p);
 	for (unsigned k = 0; k < SHARES; k++)
 		if ((w.req[w.n] = share_elect(&p->share[k])))
 			w.n++;
