@@ -4,7 +4,7 @@
 
     storm.py PORT TARGET SECONDS SEED
 
-The target has LUNs 1 and 2, of 16 MiB or more in blocks of 512 bytes. Eight initiators, half of them with three
+The target has LUNs 1, 2 and 3, of 16 MiB or more in blocks of 512 bytes. Eight initiators, half of them with three
 connections a session, keep reads and writes in flight and cause trouble: ABORT TASK, ABORT TASK SET, CLEAR TASK
 SET, LOGICAL UNIT RESET, warm and cold target reset, I_T nexus reset, connections that are closed, reset,
 reinstated or logged out with commands in flight, sessions that are reinstated. Each judges what it gets:
@@ -78,7 +78,7 @@ class Initiator:
         self.rnd = random.Random(SEED * 100 + index)
         self.name = 'iqn.2026-11.org.tgtd.test:storm-%u' % index
         self.isid = struct.pack('>BHBH', 0x80, 0x5707, 0, index)
-        self.slots = [Slot(1 + s % 2, (index * SLOTS + s) * SLOT_BLOCKS, 0x5707 << 32 | index << 16 | s) for s in range(SLOTS)]
+        self.slots = [Slot(1 + s % 3, (index * SLOTS + s) * SLOT_BLOCKS, 0x5707 << 32 | index << 16 | s) for s in range(SLOTS)]
         self.wanted = 3 if index % 2 else 1
         self.itt = 1
         self.conns, self.tasks, self.tmf, self.barriers = [], {}, None, {}
@@ -117,7 +117,7 @@ class Initiator:
         while True:
             try:
                 self.conns = [self.connect(0, 0)]
-                self.cmdsn = self.conns[0].cmdsn
+                self.cmdsn = self.exp = self.conns[0].cmdsn
                 self.tsih = self.conns[0].tsih
                 for cid in range(1, self.wanted):
                     self.conns.append(self.connect(cid, self.tsih))
@@ -231,7 +231,8 @@ class Initiator:
                 self.send(q, lambda q: q.nop(ping))
 
     def received(self, p, head, data):
-        op, itt = head[0] & 0x3f, u32(head, 16)
+        op, itt, exp = head[0] & 0x3f, u32(head, 16), u32(head, 28)
+        self.exp = max(self.exp, exp)
         if op == 0x20:
             if itt == NONE:
                 if u32(head, 20) != NONE:
@@ -309,7 +310,7 @@ class Initiator:
     def trouble(self):
         what = self.rnd.randrange(100)
         self.count['trouble'] += 1
-        lun = self.rnd.choice((1, 2))
+        lun = self.rnd.choice((1, 2, 3))
         if what < 50:
             if not self.tmf and self.tasks:
                 ref = self.rnd.choice(list(self.tasks))
@@ -334,12 +335,13 @@ class Initiator:
             old = self.conns[cid]
             if self.tmf and (self.tmf['conn'] is old or self.tmf['function'] != ABORT_TASK) or self.barriers:
                 return
-            # What was sent on it has to have arrived, or its CmdSN would be missing for good.
-            ping = self.next_itt()
-            self.barriers[ping] = []
-            self.send(old, lambda p: p.nop(ping))
-            while ping in self.barriers:
-                self.pump(0.1)
+            # What was sent has to have been taken in order, or its CmdSN might be missing for good.
+            while self.exp != self.cmdsn:
+                ping = self.next_itt()
+                self.barriers[ping] = []
+                self.send(old, lambda p: p.nop(ping))
+                while ping in self.barriers:
+                    self.pump(0.1)
             self.conns[cid] = self.connect(cid, self.tsih)
             old.close()
             self.void([i for i, t in self.tasks.items() if t.conn is old], 'connection')
