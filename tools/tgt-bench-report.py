@@ -4,7 +4,8 @@
 
 usage: tgt-bench-report REPORT.json [COUNT.json...]
 
-The first file gives the cases; counts of system calls and instructions are taken from all. The results
+The first file gives the cases; counts of system calls and instructions are taken from all, and what
+tgt-bench-cache found is added to it. The results
 are written beside the first as .txt and .svg, and the text is printed. See tgt-bench(8).
 """
 import json
@@ -13,6 +14,23 @@ import os
 import sys
 
 # ---- what was to be shown ------------------------------------------------------------------------
+
+
+def cache_shows(cache):
+    out = []
+
+    def bar(what, value, text, held):
+        out.append({'what': what, 'value': value, 'bar': text, 'held': held})
+
+    long_read = cache.get('reads', {}).get('512 KiB')
+    if long_read:
+        bar('512 KiB read hit: partition locks', long_read['most_locks'], '<= 2', long_read['most_locks'] <= 2)
+    for name, words, least in (('distinct', 'a LU each', 1.9), ('same', 'one LU', 1.8)):
+        if name in cache.get('scaling', {}):
+            s = cache['scaling'][name]['cache']
+            bar('cache, 1 -> 2 threads, %s: by the clock' % words, s['by_clock'], '>= %.1f' % least, s['by_clock'] >= least)
+            bar('cache, 1 -> 2 threads, %s: by CPU time' % words, s['by_cpu'], '>= %.1f' % least, s['by_cpu'] >= least)
+    return out
 
 
 def shows(found, idle, counts):
@@ -107,6 +125,8 @@ def text_report(run, checks):
             row['subject'], row['case'], '-' if row['syscalls'] is None else '%.4f' % row['syscalls'],
             '-' if row['instructions'] is None else '%.0f' % row['instructions'],
             '-' if row['allocations'] is None else '%.4f' % row['allocations']))
+    if run.get('cache_text'):
+        lines += ['', 'The cache by itself (tgt-bench-cache):'] + ['  ' + t for t in run['cache_text']]
     if checks:
         lines += ['', 'What is to be shown:']
         for c in checks:
@@ -224,11 +244,16 @@ def main():
         with open(path) as f:
             runs.append(json.load(f))
     run = runs[0]
+    parts = {key: other[key] for other in runs[1:] for key in ('cache', 'cache_text') if key in other}
+    if parts:  # one report for both
+        run.update(parts)
+        with open(sys.argv[1], 'w') as f:
+            json.dump(run, f, indent=1)
     for other in runs[1:]:
         run['counts'] += other['counts']
         run['trouble'] += other['trouble']
     found = {name: case['subjects'] for name, case in run['cases'].items()}
-    checks = shows(found, run['idle'], run['counts'])
+    checks = shows(found, run['idle'], run['counts']) + cache_shows(run.get('cache', {}))
     text = text_report(run, checks)
     stem = os.path.splitext(sys.argv[1])[0]
     with open(stem + '.txt', 'w') as f:

@@ -28,7 +28,7 @@
 static uint64_t span = MiB(64), requests = 1000000, step;
 static uint32_t size = KiB(4);
 static unsigned threads = 1, depth, rounds;
-static bool same, writes, json;
+static bool same, writes, json, misses;
 static sem_t over;
 
 /* ---- a store that answers at once with whatever is in the memory ------------------------------------ */
@@ -215,6 +215,34 @@ static void fill(struct loop_msg *msg)
 	for (; r->at < span; r->at += KiB(64)) {
 		req->offset = r->at;
 		req->len = KiB(64);
+		if (!blk_submit(r->blk, req))
+			return;
+		r->failed |= req->status != 0;
+		blk_req_release(req);
+	}
+	sem_post(&over);
+}
+
+/* Reads at random of more than fits, one after the other: what stays is up to the cache. */
+static void more_misses(struct loop_msg *msg);
+
+static void missed(struct blk_req *req)
+{
+	struct reader *r = container_of(req, struct reader, req[0]);
+	r->failed |= req->status != 0;
+	blk_req_release(req);
+	r->done++;
+	more_misses(&r->msg);
+}
+
+static void more_misses(struct loop_msg *msg)
+{
+	struct reader *r = container_of(msg, struct reader, msg);
+	struct blk_req *req = &r->req[0];
+	req->done = missed;
+	req->len = size;
+	for (; r->done < requests && !r->failed; r->done++) {
+		req->offset = place(r, size);
 		if (!blk_submit(r->blk, req))
 			return;
 		r->failed |= req->status != 0;
@@ -464,10 +492,11 @@ static bool number(const char *s, uint64_t *out)
 static int usage(int rc)
 {
 	fprintf(rc ? stderr : stdout,
-		"usage: tgt-cachebench [-b BYTES] [-a ALIGN] [-s SPAN] [-n REQUESTS | -r ROUNDS] [-t THREADS] [-1] [-d DEPTH] [-w] [-j] [-c CACHE_OPTIONS]\n"
+		"usage: tgt-cachebench [-b BYTES] [-a ALIGN] [-s SPAN] [-n REQUESTS | -r ROUNDS] [-t THREADS] [-1] [-d DEPTH] [-w | -m] [-j] [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench -f FILE [-b BYTES] [-d DEPTH] [-c CACHE_OPTIONS]\n"
 		"  -b   bytes of a request (default 4k);  -a  their offsets are multiples of this (as -b)\n"
 		"  -s   bytes used at random (64m);  -n  requests a thread (1000000);  -w  writes, not reads\n"
+		"  -m   reads over twice what the cache holds: hits, and how much of the memory holds data\n"
 		"  -1   all threads use one device (default: one each);  -d  requests at a time (1; with -f 4)\n"
 		"  -r   rounds of slices, one thread and all of them in turn;  -j  JSON;  -c  as tgtd --cache\n");
 	return rc;
@@ -502,6 +531,24 @@ static void show_counted(const struct cache_stat *a, const struct cache_stat *b)
 	printf(", %.4f contended locks a %s\n", contended, what);
 }
 
+/* Share of hits, and of the memory in use that holds what was read. */
+static void show_misses(struct cache *cache, const struct cache_stat *a, const struct cache_stat *b)
+{
+	struct cache_info info;
+	struct cache_residency r;
+	cache_get_info(cache, &info);
+	if (cache_residency(readers[0].blk, 0, 0, &r) < 0)
+		abort();
+	double blocks = (double)((b->blocks - b->free) * (uint64_t)info.block);
+	double hits = (double)(b->hits - a->hits), all = hits + (double)(b->misses - a->misses);
+	if (json)
+		printf("{\"block\": %u, \"bytes\": %u, \"hits\": %.4f, \"filled\": %.4f}\n", info.block, size, hits / all,
+		       (double)r.valid / blocks);
+	else
+		printf("blocks of %u KiB, random reads of %u KiB over twice the cache: %.1f %% hits, %.1f %% of the memory in use holds data\n",
+		       info.block >> 10, size >> 10, hits / all * 100, (double)r.valid / blocks * 100);
+}
+
 static bool failed(void)
 {
 	for (unsigned i = 0; i < threads; i++)
@@ -532,6 +579,20 @@ static int run(struct cache *cache)
 		if (!r->loop || !r->blk || loop_start(r->loop))
 			return 1;
 	}
+	struct cache_stat a, b;
+	if (misses) {
+		/* The first half fills the cache, the second counts. */
+		cache_stat_init(&a);
+		all_do(more_misses);
+		cache_stat_add_all(cache, false, &a);
+		readers[0].done = 0;
+		all_do(more_misses);
+		cache_stat_init(&b);
+		cache_stat_add_all(cache, false, &b);
+		if (!failed())
+			show_misses(cache, &a, &b);
+		goto out;
+	}
 	all_do(fill);
 	all_do(writes ? scatter : set_size);
 	looked_at = cache;
@@ -539,7 +600,6 @@ static int run(struct cache *cache)
 		start_all(1, look);
 		wait_all(1);
 	}
-	struct cache_stat a, b;
 	cache_stat_init(&a);
 	cache_stat_add_all(cache, false, &a);
 	if (!failed())
@@ -556,6 +616,7 @@ static int run(struct cache *cache)
 	}
 	if (json && !failed())
 		printf("}\n");
+out:;
 	int rc = failed();
 	for (unsigned i = 0; i < threads; i++) {
 		loop_stop(readers[i].loop);
@@ -578,7 +639,7 @@ int main(int argc, char **argv)
 	const char *text = NULL, *file = NULL;
 	uint64_t v;
 	int opt;
-	while ((opt = getopt(argc, argv, "b:a:s:n:r:t:1c:f:d:wjh")) != -1) {
+	while ((opt = getopt(argc, argv, "b:a:s:n:r:t:1c:f:d:wmjh")) != -1) {
 		bool ok = true;
 		switch (opt) {
 		case 'b':
@@ -618,6 +679,9 @@ int main(int argc, char **argv)
 		case 'w':
 			writes = true;
 			break;
+		case 'm':
+			misses = true;
+			break;
 		case 'j':
 			json = true;
 			break;
@@ -629,7 +693,8 @@ int main(int argc, char **argv)
 		if (!ok)
 			return usage(2);
 	}
-	if (optind < argc || (file && (writes || rounds || json)))
+	if (optind < argc || (file && (writes || rounds || json || misses)) ||
+	    (misses && (writes || rounds || threads > 1)))
 		return usage(2);
 	char err[200];
 	span = ALIGN_UP(span, MiB(1));
@@ -637,8 +702,8 @@ int main(int argc, char **argv)
 	depth = depth ? depth : file ? 4 : 1;
 	if (topology_detect(&topo, "") < 0)
 		return 1;
-	/* Half of a partition at most is dirty or in reception. */
-	conf.size = span * (same ? 1 : threads) * (writes ? 4 : 2);
+	/* Of writes: half of a partition at most is dirty or in reception. */
+	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 4 : 2);
 	if (text && cache_parse(&conf, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "tgt-cachebench: %s\n", err);
 		return 2;

@@ -83,3 +83,15 @@ if python3 -c "import xml.dom.minidom,sys; xml.dom.minidom.parse('$tmp/bench/rep
 else
 	echo 'not ok bench_writes_table_and_plot'
 fi
+
+# The cache by itself. What it counts does not depend on how busy the machine is.
+expect cachebench_counts_locks 0 "$bin/tgt-cachebench" -b 512k -a 4k -s 8m -n 200 -j
+cp "$tmp/out" "$tmp/out.json"
+holds long_reads_take_two_locks_at_most "r['most_locks'] == 2 and 1.5 < r['locks'] <= 2 and r['contended'] == 0"
+expect cachebench_writes 0 "$bin/tgt-cachebench" -w -b 64k -s 4m -n 200 -d 4 -j
+expect cachebench_alternates 0 "$bin/tgt-cachebench" -t 2 -1 -r 1 -n 100 -s 2m -j
+cp "$tmp/out" "$tmp/out.json"
+holds cachebench_scaling "r['same'] and r['cache']['cpu_ns_all'] > 0 and r['machine']['by_cpu'] > 0"
+expect cachebench_misses 0 "$bin/tgt-cachebench" -m -s 8m -n 5000 -j -c block=16k
+cp "$tmp/out" "$tmp/out.json"
+holds large_blocks_waste_memory "r['block'] == 16384 and r['filled'] < 0.9"
