@@ -67,6 +67,6 @@ need 'LUN 2 over TCP' wait_sd TCP_SD $T 2 tcp
 step 'each side verifies what the other wrote' both_sides
 step 'logout from iSER' logout $T $P iser
 step 'logout from TCP' logout $T $P
-# The initiator's own two halves met: iscsid asked for a PDU while its login or text was under way.
+# The initiator's own two halves meet: README.md, "Login/Text in progress".
 step 'kernel log' kernel_clean 'detected conn error|Login/Text in progress. Cannot start new task'
 step 'tgtd stops on SIGTERM' tgtd_stop

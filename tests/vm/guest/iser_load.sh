@@ -79,7 +79,10 @@ given_back() { # LUS
 
 # ---- counters of reads --------------------------------------------------------------------------------
 
-filled() { dd if=/dev/urandom of="$SD" bs=256k count=32 oflag=direct; }
+# In pieces and out of order, so that a large read finds its data in many fragments.
+filled() {
+	fio --name=fill --filename="$SD" --size=8m --rw=randwrite --bs=4k --direct=1 --ioengine=libaio --iodepth=16 --aux-path=/run
+}
 
 figures() { adm --mode system --op stat --name iser_ && for c in "$HW"/*; do echo "hw_${c##*/} $(cat "$c")"; done; }
 
