@@ -446,7 +446,6 @@ int iser_dev_init(struct loop *main, const struct topology *t)
 	int n = 0;
 
 	main_loop = main;
-	grow_posted = false;
 	topo = t;
 	list = iser_v->get_devices(&n);
 	for (int i = 0; list && i < n; i++)
