@@ -161,6 +161,52 @@ static unsigned rnd(unsigned n)
 	return (seed >> 16) % n;
 }
 
+/* What is one text in a request is one in what `show` prints and in a dump: no second line can be slipped in. */
+START_TEST(control_characters)
+{
+	static const struct { enum adm_mode mode; enum adm_op op; enum adm_text text; } rows[] = {
+		{ ADM_TARGET, ADM_NEW, ADM_T_TARGETNAME },  { ADM_TARGET, ADM_BIND, ADM_T_INITIATOR },
+		{ ADM_TARGET, ADM_BIND, ADM_T_ADDRESS },    { ADM_ACCOUNT, ADM_NEW, ADM_T_USER },
+		{ ADM_ACCOUNT, ADM_NEW, ADM_T_PASSWORD },   { ADM_LU, ADM_NEW, ADM_T_PATH },
+		{ ADM_LU, ADM_NEW, ADM_T_BSOPTS },	    { ADM_SYSTEM, ADM_UPDATE, ADM_T_VALUE },
+		{ ADM_TARGET, ADM_UPDATE, ADM_T_VALUE },    { ADM_LU, ADM_UPDATE, ADM_T_PARAMS },
+	};
+	static const char *const bad[] = { "x\nTarget 7: iqn.x", "x\ry", "\x1b[2J", "x\ty", "x\x7f" };
+	struct adm_client c = { .fd = -1 };
+	static char before[sizeof(t.output)];
+
+	tgt_start(&t, "");
+	tgt_target(&t, 1);
+	tgt_adm_ok(&t, "-m target -o show");
+	strcpy(before, t.output);
+	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
+		for (unsigned k = 0; k < ARRAY_SIZE(bad); k++) {
+			struct adm_req r;
+
+			adm_req_init(&r, rows[i].mode, rows[i].op);
+			r.has_tid = true;
+			r.tid = rows[i].text == ADM_T_TARGETNAME ? 2 : 1;
+			r.has_lun = true;
+			r.lun = 1;
+			r.text[ADM_T_NAME] = rows[i].mode == ADM_SYSTEM ? "iSNSServerIP" : "RedirectAddress";
+			if (rows[i].mode == ADM_ACCOUNT)
+				r.text[ADM_T_USER] = r.text[ADM_T_PASSWORD] = "secretsecret1";
+			if (rows[i].mode == ADM_LU) {
+				r.text[ADM_T_PATH] = "8m";
+				r.text[ADM_T_BSTYPE] = "ram";
+			}
+			r.text[rows[i].text] = bad[k];
+			ck_assert_msg(ask(&c, &r) == ADM_INVALID_REQUEST, "row %u, text %u", i, k);
+		}
+	adm_disconnect(&c);
+	tgt_adm_ok(&t, "-m target -o show");
+	ck_assert_str_eq(t.output, before);
+	tgt_adm_ok(&t, "-m account -o show");
+	ck_assert_ptr_null(strstr(t.output, "secret"));
+	tgt_stop(&t, true);
+}
+END_TEST
+
 /* Thousands of requests of all kinds with values of all kinds, in which whole setups come and go. */
 START_TEST(random_requests)
 {
@@ -558,6 +604,6 @@ START_TEST(cost_with_many_luns)
 }
 END_TEST
 
-UNIT_MAIN("admin_socket", 60, garbage, requests_that_the_tool_would_not_make, random_requests, silent_and_slow_clients,
+UNIT_MAIN("admin_socket", 60, garbage, requests_that_the_tool_would_not_make, control_characters, random_requests, silent_and_slow_clients,
 	  a_crowd, gone_before_the_answer, answers_nobody_takes, other_users, one_daemon_per_control_port,
 	  ends_in_the_middle_of_requests, cost_with_many_luns)

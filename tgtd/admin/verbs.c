@@ -398,6 +398,16 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 	[ADM_LLD] = { [ADM_START] = lld_start, [ADM_STOP] = lld_stop, [ADM_SHOW] = lld_show },
 };
 
+/* Every text ends up in a line of its own in what is shown, logged or dumped. */
+static bool one_line(const struct adm_call *call)
+{
+	for (unsigned i = 0; i < ADM_TEXTS; i++)
+		for (const char *p = call->req.text[i]; p && *p; p++)
+			if ((unsigned char)*p < ' ' || *p == 0x7f)
+				return false;
+	return true;
+}
+
 void verbs_execute(struct adm_call *call)
 {
 	verb_fn fn = verbs[call->req.mode][call->req.op];
@@ -407,6 +417,8 @@ void verbs_execute(struct adm_call *call)
 	if (call->req.text[ADM_T_LLD] && *call->req.text[ADM_T_LLD] &&
 	    (driver == ADM_DRIVERS || (call->req.mode != ADM_LLD && !driver_ready(driver))))
 		status = refuse(call, ADM_NO_DRIVER, "driver '%s' is not there", call->req.text[ADM_T_LLD]);
+	else if (!one_line(call))
+		status = refuse(call, ADM_INVALID_REQUEST, "control characters in a text");
 	else if (adm.draining || adm.leaving)
 		status = refuse(call, ADM_INVALID_REQUEST, "the daemon is shutting down");
 	else

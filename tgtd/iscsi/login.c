@@ -160,10 +160,16 @@ static const char *find(const struct request *r, const char *key)
 	return NULL;
 }
 
+/* RFC 7143 4.2.7.2: letters, digits, dash, dot, colon, and what stringprep leaves of other scripts (bytes above 7Fh).
+ * Not refused is what else some initiators put in, but nothing that could be more than one word of one
+ * line, where names are shown and written down. */
 static bool copy_name(char *out, size_t size, const char *value)
 {
 	if (!*value || strlen(value) >= size)
 		return false;
+	for (const char *p = value; *p; p++)
+		if ((unsigned char)*p <= ' ' || *p == 0x7f)
+			return false;
 	strcpy(out, value);
 	return true;
 }
@@ -191,8 +197,12 @@ static uint16_t resolve_names(struct iscsi_login *l, const struct request *r, co
 	*why = "InitiatorName is empty or too long";
 	if (!copy_name(l->initiator, sizeof(l->initiator), initiator))
 		return LOGIN_INITIATOR_ERROR;
-	if (alias && strlen(alias) < sizeof(l->initiator_alias))
+	if (alias && strlen(alias) < sizeof(l->initiator_alias)) {
 		strcpy(l->initiator_alias, alias);
+		for (char *p = l->initiator_alias; *p; p++) /* it is for people to read, on one line */
+			if ((unsigned char)*p < ' ' || *p == 0x7f)
+				*p = '?';
+	}
 	if (type && !strcmp(type, "Discovery")) {
 		l->discovery = true;
 		*why = "a discovery session has one connection";

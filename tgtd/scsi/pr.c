@@ -173,6 +173,9 @@ size_t pr_transport_id_parse(const uint8_t *p, size_t len, char *initiator, bool
 		return 0;
 	memset(initiator, 0, SCSI_PORT_NAME_MAX);
 	memcpy(initiator, p + 4, strlen((const char *)p + 4));
+	for (const char *c = initiator; *c; c++) /* one word of one line of the state file */
+		if ((unsigned char)*c <= ' ' || *c == 0x7f)
+			return 0;
 	*device = p[0] >> 6 == 0;
 	if (*device ? strstr(initiator, ",i,") != NULL : strstr(initiator, ",i,0x") == NULL)
 		return 0;

@@ -202,6 +202,10 @@ START_TEST(refusals)
 		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\0"), LOGIN_MISSING_PARAMETER },
 		{ T | OPER | TO_FFP, K("InitiatorName=\0TargetName=" IQN "\0"), LOGIN_INITIATOR_ERROR },
 		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\0TargetName=iqn.x:nobody\0"), LOGIN_NOT_FOUND },
+		/* names go into what administrators read and scripts grep, and into state files, line by line */
+		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\nTarget 7: iqn.x\0TargetName=" IQN "\0"), LOGIN_INITIATOR_ERROR },
+		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\x7f\0TargetName=" IQN "\0"), LOGIN_INITIATOR_ERROR },
+		{ T | OPER | TO_FFP, K("InitiatorName=" ME " alias: x\0TargetName=" IQN "\0"), LOGIN_INITIATOR_ERROR },
 		{ T | OPER | TO_FFP, K(NAMES "SessionType=Normal\0"), LOGIN_INITIATOR_ERROR }, /* twice */
 		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\0SessionType=Odd\0"), LOGIN_SESSION_TYPE_UNSUPPORTED },
 		{ T | OPER | TO_FFP, K("InitiatorName=" ME), LOGIN_INITIATOR_ERROR }, /* no NUL */
@@ -223,6 +227,16 @@ START_TEST(refusals)
 		again();
 	}
 	ck_assert_uint_eq(f.established, 0);
+	end();
+}
+END_TEST
+
+START_TEST(an_alias_is_one_line)
+{
+	begin();
+	open_to_all();
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, NAMES "InitiatorAlias=my host\nTarget 7: \x1b[2Jx\0"), LOGIN_DONE);
+	ck_assert_str_eq(f.login.initiator_alias, "my host?Target 7: ?[2Jx");
 	end();
 }
 END_TEST
@@ -557,5 +571,5 @@ START_TEST(send_targets_in_a_normal_session)
 END_TEST
 
 UNIT_MAIN("login", 60, straight_to_full_feature_phase, security_then_operational, continued_request, continued_answer,
-	  refusals, header_rules, never_ends, access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
+	  refusals, an_alias_is_one_line, header_rules, never_ends, access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
 	  unbinding_one_of_two_accounts, redirection, text_in_pieces, send_targets_in_a_normal_session)

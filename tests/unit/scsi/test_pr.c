@@ -271,6 +271,9 @@ START_TEST(registering_for_others)
 	open3(); /* none at all when one of them is wrong */
 	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b,i,0x00023d000001", "iqn.b,i,0x00023d000001"), "05/26/00");
 	ck_assert_uint_eq(nkeys(a), 0);
+	/* a name that would be two lines of the state file */
+	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b\nregistration 1,i,0x00023d000001", "iqn.c"), "05/26/00");
+	ck_assert_uint_eq(nkeys(a), 0);
 	/* lengths that lie */
 	uint8_t p[64] = { 0 };
 	put_be64(p + 8, 1);
