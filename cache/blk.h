@@ -110,6 +110,16 @@ enum {
 /* What an LBA range is on the store (GET LBA STATUS). */
 enum blk_extent { BLK_EXTENT_MAPPED, BLK_EXTENT_DEALLOCATED, BLK_EXTENT_ANCHORED };
 
+/* What is to come, and how soon. */
+enum blk_hint {
+	BLK_HINT_READ,	     /* within microseconds: one of a batch */
+	BLK_HINT_WRITE,
+	BLK_HINT_WRITE_NEXT, /* as the very next one, and its data lies in the processor's cache: the place
+				where it will be put, too, since locked instructions after a copy wait
+				until all of its stores have got their lines */
+};
+#define BLK_HINT_DATA 4096 /* bytes of such a place that are fetched */
+
 struct blk_ops {
 	const char *name; /* as --bstype shows it: "ram", "aio", "null", "cache", ... */
 	/* All return true: completed on the spot, false: will complete. NULL: not supported, then the
@@ -123,9 +133,9 @@ struct blk_ops {
 	bool (*zero)(struct blk *blk, struct blk_req *req);
 	bool (*compare_and_write)(struct blk *blk, struct blk_req *req);
 	bool (*prefetch)(struct blk *blk, struct blk_req *req);
-	/* A read or write at @offset comes within a microsecond: start fetching what it will look at from
-	 * memory into the processor's cache. Any @offset, any thread; changes nothing; optional. */
-	void (*hint)(struct blk *blk, uint64_t offset, bool write);
+	/* A read or write at @offset is to come: start fetching what it will touch from memory into the
+	 * processor's cache. Any @offset, any thread; changes nothing; optional. */
+	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what);
 	/* Best effort: makes a pending request complete soon (-ECANCELED or its real outcome). */
 	void (*abort)(struct blk *blk, struct blk_req *req);
 	/* State of the run that starts at @offset; *run gets its length (<= len). May block (main
@@ -193,10 +203,10 @@ void blk_close(struct blk *blk);
 
 /* Once per request object; it may then be used for any number of requests. */
 void blk_req_init(struct blk_req *req);
-static inline void blk_hint(struct blk *blk, uint64_t offset, bool write)
+static inline void blk_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
 {
 	if (blk->ops->hint)
-		blk->ops->hint(blk, offset, write);
+		blk->ops->hint(blk, offset, what);
 }
 
 /* Puts the data references of a completed request. */

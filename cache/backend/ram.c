@@ -25,7 +25,7 @@
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-static void ram_hint(struct blk *blk, uint64_t offset, bool write)
+static void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
 {
 	struct ram *r = ram_of(blk);
 	const struct arena *a = r->pool.arena;
@@ -37,12 +37,17 @@ static void ram_hint(struct blk *blk, uint64_t offset, bool write)
 	at = atomic_load_explicit(&r->table[offset >> r->shift], memory_order_relaxed);
 	if (!at)
 		return;
-	__builtin_prefetch(&a->hdr[at - 1], 1); /* to be referenced, or replaced and freed */
-	if (write)
+	__builtin_prefetch(&a->hdr[at - 1], 1); /* to be referenced, or taken by a writer */
+	if (what == BLK_HINT_WRITE)
 		return;
+	data = a->data + ((size_t)(at - 1) << r->shift) + (offset & ((1ull << r->shift) - 1));
+	if (what == BLK_HINT_WRITE_NEXT) {
+		for (unsigned i = 0; i < BLK_HINT_DATA; i += CACHE_LINE)
+			__builtin_prefetch(data + i, 1);
+		return;
+	}
 	/* The beginning only: the processor sees by itself how a copy goes on, and has no more room for
 	 * requests under way anyway. */
-	data = a->data + ((size_t)(at - 1) << r->shift) + (offset & ((1ull << r->shift) - 1));
 	for (unsigned i = 0; i < HINT_LINES; i++)
 		__builtin_prefetch(data + i * 64, 0, 2);
 }

@@ -397,10 +397,10 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	return !conn->failed;
 }
 
-void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs)
+void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs, bool next)
 {
 	if (likely(conn->sess && !conn->sess->discovery && bhs_opcode(bhs) == ISCSI_SCSI_CMD))
-		scsi_cmd_hint(&conn->sess->nexus, get_be64(bhs + BHS_LUN), bhs + BHS_CDB);
+		scsi_cmd_hint(&conn->sess->nexus, get_be64(bhs + BHS_LUN), bhs + BHS_CDB, next);
 }
 
 bool iscsi_rx_end(struct iscsi_conn *conn, bool ok)

@@ -171,8 +171,9 @@ static inline bool iscsi_bhs_is_read(const uint8_t *bhs)
 }
 /* Instead of iscsi_rx_begin() for such a header: the short way, if it may be taken. False: nothing was done. */
 bool iscsi_rx_read(struct iscsi_conn *conn, const uint8_t *bhs) must_check;
-/* A header that is to come to iscsi_rx_begin() soon, not checked in any way: see scsi_cmd_hint(). */
-void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs);
+/* A header that is to come to iscsi_rx_begin() soon, or (@next) as the very next one, not checked in any way:
+ * see scsi_cmd_hint(). */
+void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs, bool next);
 /* @digest_ok: the data digest was right, or there is none. False as above. */
 bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
 /* @len bytes at @off of the data segment go where the sink says. */

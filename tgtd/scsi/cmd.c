@@ -171,7 +171,7 @@ void scsi_cmd_restart(struct scsi_cmd *cmd)
 	start(cmd, CMD_IN_TURN);
 }
 
-void scsi_cmd_hint(struct scsi_nexus *n, uint64_t lun, const uint8_t *cdb)
+void scsi_cmd_hint(struct scsi_nexus *n, uint64_t lun, const uint8_t *cdb, bool next)
 {
 	uint32_t at = scsi_lun_index(lun);
 	struct scsi_itl *itl = at < n->nitl ? n->itl[at] : NULL;
@@ -190,7 +190,8 @@ void scsi_cmd_hint(struct scsi_nexus *n, uint64_t lun, const uint8_t *cdb)
 		return;
 	}
 	if (itl && itl->lu->blk)
-		blk_hint(itl->lu->blk, lba << itl->lu->block_shift, cdb[0] & 2);
+		blk_hint(itl->lu->blk, lba << itl->lu->block_shift,
+			 !(cdb[0] & 2) ? BLK_HINT_READ : next ? BLK_HINT_WRITE_NEXT : BLK_HINT_WRITE);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------ */

@@ -129,8 +129,9 @@ void scsi_cmd_fini(struct scsi_cmd *cmd);
  * bytes are. */
 void scsi_cmd_start(struct scsi_cmd *cmd);
 /* A command with this LUN field and CDB (its first 16 bytes, unchecked) has come and will be started soon:
- * what a read or write will look at is fetched into the processor's cache meanwhile. */
-void scsi_cmd_hint(struct scsi_nexus *nexus, uint64_t lun, const uint8_t *cdb);
+ * what a read or write will touch is fetched into the processor's cache meanwhile. @next: no other command
+ * will be started before it. */
+void scsi_cmd_hint(struct scsi_nexus *nexus, uint64_t lun, const uint8_t *cdb, bool next);
 /* The transport has filled @seg (status 0), or cannot (-errno: the write leaves no trace). */
 void scsi_seg_fetched(struct scsi_seg *seg, int status);
 /* The wire is done with @seg's bytes. */

@@ -113,6 +113,13 @@ static bool parse_header(struct tcp_conn *tc)
 	tc->head += len;
 	tc->data_got = 0;
 	tc->crc = DIGEST_INIT;
+	if (tc->data_len) {
+		/* While this command's data is copied, memory for the next one's comes nearer. */
+		uint32_t next = tc->head + tc->data_len + pdu_pad(tc->data_len) + (tc->data_digest ? 4 : 0);
+
+		if (next + ISCSI_BHS_LEN <= tc->tail)
+			iscsi_rx_hint(conn, tc->buf->data + next, true);
+	}
 	if (tc->tail > tc->head)
 		__builtin_prefetch(tc->buf->data + tc->head);
 	if (unlikely(!iscsi_rx_begin(conn, p, p + ISCSI_BHS_LEN, ahs)))
@@ -171,7 +178,7 @@ static void look_ahead(struct tcp_conn *tc)
 		uint32_t data = bhs_data_len(p);
 
 		if (i) /* the first is at work at once */
-			iscsi_rx_hint(&tc->conn, p);
+			iscsi_rx_hint(&tc->conn, p, false);
 		at += ISCSI_BHS_LEN + bhs_ahs_len(p) + (tc->header_digest ? 4 : 0) + data + pdu_pad(data) +
 		      (tc->data_digest && data ? 4 : 0);
 	}
