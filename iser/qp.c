@@ -205,6 +205,10 @@ void iser_detach(struct iscsi_conn *conn)
 	ASSERT_ON_LOOP(conn->loop);
 	iser_rx_post(ic);
 	cq_stop(ic);
+	/* The final response has left, and with it all before it: the next login can have these buffers. */
+	ASSERT(ic->ffp && ic->sq_head == ic->sq_tail);
+	iser_mem_put(ic->dev, ic->login_mem);
+	ic->login_mem = NULL;
 	if (!iser_opt.nop)
 		conn->nop_interval_s = 0;
 }

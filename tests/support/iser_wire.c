@@ -132,7 +132,7 @@ bool ini_recv(struct ini *i, struct ini_pdu *pdu)
 	return false;
 }
 
-void ini_login_start(struct ini *i, uint8_t isid, const char *keys)
+void ini_login_start(struct ini *i, uint16_t isid, const char *keys)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x87 };
 	char text[2048];
@@ -145,13 +145,13 @@ void ini_login_start(struct ini *i, uint8_t isid, const char *keys)
 		if (text[k] == '\n')
 			text[k] = '\0';
 	bhs[8] = 0x80;
-	bhs[13] = isid;
+	put_be16(bhs + 12, isid);
 	put_be32(bhs + BHS_ITT, 1);
 	put_be32(bhs + BHS_CMD_SN, i->cmd_sn);
 	ini_send(i, bhs, NULL, NULL, text, (uint32_t)n);
 }
 
-unsigned ini_login(struct ini *i, uint8_t isid, const char *keys)
+unsigned ini_login(struct ini *i, uint16_t isid, const char *keys)
 {
 	struct ini_pdu p;
 	unsigned status;
@@ -204,12 +204,12 @@ unsigned ini_simple(struct ini *i, uint8_t opcode)
 	return response(i);
 }
 
-void ini_up(struct ini *i, uint8_t isid, int header)
+void ini_up(struct ini *i, uint16_t isid, int header)
 {
 	ini_up_keys(i, isid, header, NULL);
 }
 
-void ini_up_keys(struct ini *i, uint8_t isid, int header, const char *keys)
+void ini_up_keys(struct ini *i, uint16_t isid, int header, const char *keys)
 {
 	BUG_ON(!ini_connect(i, header));
 	BUG_ON(ini_login(i, isid, keys));

@@ -51,13 +51,13 @@ void ini_send(struct ini *i, const uint8_t *bhs, const struct ini_tag *w, const 
 /* Steps until a PDU is there; false: nothing came. */
 bool ini_recv(struct ini *i, struct ini_pdu *pdu);
 /* The login status, 0xffff when there was no answer. */
-unsigned ini_login(struct ini *i, uint8_t isid, const char *keys);
+unsigned ini_login(struct ini *i, uint16_t isid, const char *keys);
 /* Sends the login request, and does not wait. */
-void ini_login_start(struct ini *i, uint8_t isid, const char *keys);
+void ini_login_start(struct ini *i, uint16_t isid, const char *keys);
 /* Connects, logs in, clears unit attentions. */
-void ini_up(struct ini *i, uint8_t isid, int header);
+void ini_up(struct ini *i, uint16_t isid, int header);
 /* ... with further keys, separated by newlines. */
-void ini_up_keys(struct ini *i, uint8_t isid, int header, const char *keys);
+void ini_up_keys(struct ini *i, uint16_t isid, int header, const char *keys);
 /* Sends READ(10) or WRITE(10) with @imm bytes of immediate data; tags cover @data. The tag's key is returned. */
 uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm);
 /* WRITE(10) with @imm bytes of immediate data and @unsol bytes of unsolicited Data-Out in PDUs of @dsl, the rest by

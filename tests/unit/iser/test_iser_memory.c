@@ -168,6 +168,11 @@ END_TEST
 #define FULL (1900u << 10)
 #define LEAN (256u << 10)
 
+static size_t heap_bytes(const struct iser_conn *ic)
+{
+	return sizeof(*ic) + ic->sq_depth * sizeof(*ic->sq) + ic->rx_n * sizeof(*ic->rx);
+}
+
 /* The cost of a connection, and that it comes back, or is kept for the next one. */
 START_TEST(cost_of_a_connection)
 {
@@ -177,8 +182,9 @@ START_TEST(cost_of_a_connection)
 	ini_target_start("");
 	before = fake.mr_bytes;
 	ini_up(&i, 1, 0x80);
-	printf("# registered memory of a connection: %zu KiB, %u receives\n", (fake.mr_bytes - before) >> 10,
-	       rdmafake_receives(&i.peer));
+	printf("# a connection: %zu KiB registered, %zu KiB else, %u receives\n", (fake.mr_bytes - before) >> 10,
+	       heap_bytes(ini_conn(&i)) >> 10, rdmafake_receives(&i.peer));
+	ck_assert_uint_le(heap_bytes(ini_conn(&i)), 40 << 10);
 	ck_assert(!ini_conn(&i)->lean);
 	ck_assert_uint_le(fake.mr_bytes - before, FULL);
 	ini_hang_up(&i);
@@ -228,7 +234,7 @@ START_TEST(many_connections)
 	       ini_conn(&i[n - 1])->ffp_mem->len >> 10);
 	ck_assert_uint_eq(full, 2);
 	ck_assert_uint_ge(lean, 8);
-	ck_assert_uint_le(most - before, MB(8) + n * (24 << 10)); /* and a login buffer each */
+	ck_assert_uint_le(most - before, MB(8) + (48 << 10)); /* and login buffers */
 	ck_assert_uint_le(ini_conn(&i[n - 1])->ffp_mem->len, LEAN);
 	rdmafake_disconnect(&i[n].peer);
 	ck_assert(ini_closed(&i[n]));
@@ -268,13 +274,44 @@ START_TEST(many_connections)
 		ini_up(&i[k], (uint8_t)(k + 1), 0x80);
 		ck_assert(!ini_conn(&i[k])->lean);
 	}
-	ck_assert_uint_le(own_bytes() - before, MB(8) + n * (24 << 10));
+	ck_assert_uint_le(own_bytes() - before, MB(8) + (48 << 10));
 	for (unsigned k = 0; k < 2; k++)
 		ini_hang_up(&i[k]);
 	ini_target_stop();
 }
 END_TEST
 
-UNIT_MAIN("iser memory", 60, sparse_arena_grows, sparse_arena_punched, first_use_is_copied, growth_refused,
+/* A thousand, all in full feature phase and each with its whole window of receives: the pool bounds what they cost. */
+START_TEST(a_thousand)
+{
+	static struct ini i[1000];
+	unsigned full = 0;
+	size_t before, used;
+
+	ini_target_start("pool_sz_mb=512,completion=event");
+	before = own_bytes();
+	for (unsigned n = 0; n < ARRAY_SIZE(i); n++) {
+		ck_assert(ini_connect(&i[n], 0x80));
+		ck_assert_uint_eq(ini_login(&i[n], (uint16_t)(n + 1), NULL), 0);
+		while (ini_simple(&i[n], 0))
+			;
+		full += !ini_conn(&i[n])->lean;
+	}
+	used = own_bytes() - before;
+	printf("# a thousand connections: %zu MiB registered, %u full, %zu KiB each on average\n", used >> 20, full,
+	       used / ARRAY_SIZE(i) >> 10);
+	ck_assert_uint_le(used, MB(512));
+	ck_assert_uint_gt(full, 100);
+	for (unsigned n = 0; n < ARRAY_SIZE(i); n++) {
+		ck_assert_uint_ge(rdmafake_receives(&i[n].peer), 160);
+		ck_assert_uint_eq(ini_rw(&i[n], n & 1, n * 8, 8, in, 0), 0);
+	}
+	for (unsigned n = 0; n < ARRAY_SIZE(i); n++)
+		ini_hang_up(&i[n]);
+	ini_target_stop();
+}
+END_TEST
+
+UNIT_MAIN("iser memory", 60, a_thousand, sparse_arena_grows, sparse_arena_punched, first_use_is_copied, growth_refused,
 	  cost_of_a_connection, many_connections)
 #endif
