@@ -516,18 +516,28 @@ static void plan_target(struct planner *p, struct conf_target *want)
 	diff_target(p, have, want);
 }
 
+static void system_step(struct planner *p, const struct conf_kv *kv)
+{
+	struct adm_req *req;
+
+	if (same(conf_get(&p->have->system, kv->key), kv->value))
+		return;
+	req = request(p, ADM_SYSTEM, ADM_UPDATE);
+	req->text[ADM_T_NAME] = kv->key;
+	req->text[ADM_T_VALUE] = kv->value;
+}
+
 static void plan_system(struct planner *p, const struct conf *want)
 {
 	struct conf_kv *kv;
 
-	list_for_each(kv, &want->system, link) {
-		if (same(conf_get(&p->have->system, kv->key), kv->value))
-			continue;
-		struct adm_req *req = request(p, ADM_SYSTEM, ADM_UPDATE);
-
-		req->text[ADM_T_NAME] = kv->key;
-		req->text[ADM_T_VALUE] = kv->value;
-	}
+	/* iSNS itself is switched once everything about it is said, in whatever order the file says it. */
+	list_for_each(kv, &want->system, link)
+		if (strcmp(kv->key, "iSNS"))
+			system_step(p, kv);
+	list_for_each(kv, &want->system, link)
+		if (!strcmp(kv->key, "iSNS"))
+			system_step(p, kv);
 	diff_users(p, &p->have->users, &want->users);
 }
 

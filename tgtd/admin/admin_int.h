@@ -12,6 +12,7 @@
  *     check.c    requests that are only checked
  *     show.c     everything that prints
  *     export.c   the whole configuration as targets.conf text
+ *     isns.c     registers targets and portals with an iSNS server (isns_msg.c: its messages)
  *
  * All on the main loop.
  */

@@ -14,6 +14,7 @@
 
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
 /* ---- targets -------------------------------------------------------------------------------------------- */
@@ -614,19 +615,25 @@ static void drain_target(struct adm_target *t)
 		log_error("admin: no memory to take down target %u", t->tid);
 }
 
-void admin_drain(void (*done)(void *arg), void *arg)
+static void drain_targets(void *unused)
 {
 	struct scsi_target *next;
 
-	ASSERT(!drain.begun);
-	adm.draining = true;
-	drain.done = done;
-	drain.arg = arg;
+	(void)unused;
 	drain.begun = true;
-	loop_deferred_init(&drain.check, drain_check);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = next) {
 		next = scsi_target_next(t);
 		drain_target(registry_target(scsi_target_tid(t)));
 	}
 	loop_defer(adm.conf.main, &drain.check);
+}
+
+void admin_drain(void (*done)(void *arg), void *arg)
+{
+	ASSERT(!drain.begun);
+	adm.draining = true;
+	drain.done = done;
+	drain.arg = arg;
+	loop_deferred_init(&drain.check, drain_check);
+	isns_leave(drain_targets, NULL);
 }

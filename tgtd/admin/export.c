@@ -7,6 +7,7 @@
 
 #include "conf/model.h"
 #include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
 struct walk {
@@ -106,6 +107,8 @@ static void add_system(struct conf *c)
 	}
 	if (adm.isns_access_control)
 		conf_add_kv(c, &c->system, "iSNSAccessControl", "On");
+	if (isns_is_on())
+		conf_add_kv(c, &c->system, "iSNS", "On");
 }
 
 static void put(void *arg, const char *text)

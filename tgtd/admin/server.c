@@ -19,6 +19,7 @@
 
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/isns.h"
 
 #define MAX_CLIENTS 64
 #define STALL_TIMEOUT (10 * NSEC_PER_SEC)
@@ -321,6 +322,9 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 	} else {
 		*call->detail = 0;
 	}
+	if (status == ADM_OK && !call->req.check && (call->req.mode == ADM_TARGET || call->req.mode == ADM_PORTAL) &&
+	    (call->req.op == ADM_NEW || call->req.op == ADM_DELETE))
+		isns_changed();
 	if (status == ADM_OK && adm.leaving && call->req.mode == ADM_SYSTEM && call->req.op == ADM_DELETE) {
 		if (c)
 			c->holds = true;
@@ -494,6 +498,7 @@ void admin_stop(void)
 {
 	struct adm_client *c, *tmp;
 
+	isns_stop();
 	loop_undefer(&server.leave);
 	loop_timer_cancel(adm.conf.main, &server.retry);
 	if (server.listener.fd >= 0) {

@@ -9,6 +9,7 @@
 #include "events/log.h"
 #include "events/metrics.h"
 #include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
 #define IN1 "    "
@@ -233,9 +234,9 @@ void show_system(struct adm_call *call)
 	iscsi_account_each_bound(NULL, show_discovery_user, &users);
 	users.outgoing = true;
 	iscsi_account_each_bound(NULL, show_discovery_user, &users);
-	out_printf(out, "iSNS:\n" IN1 "iSNS=Off\n" IN1 "iSNSServerIP=%s\n" IN1 "iSNSServerPort=%u\n"
+	out_printf(out, "iSNS:\n" IN1 "iSNS=%s\n" IN1 "iSNSServerIP=%s\n" IN1 "iSNSServerPort=%u\n"
 			IN1 "iSNSAccessControl=%s\n",
-		   adm.isns_server, adm.isns_port, adm.isns_access_control ? "On" : "Off");
+		   isns_is_on() ? "On" : "Off", adm.isns_server, adm.isns_port, adm.isns_access_control ? "On" : "Off");
 }
 
 void show_llds(struct adm_call *call)

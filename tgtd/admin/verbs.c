@@ -12,6 +12,7 @@
 
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
 typedef enum adm_status (*verb_fn)(struct adm_call *call);
@@ -101,6 +102,20 @@ static int on_off(const char *value)
 	return !strcasecmp(value, "on") ? 1 : !strcasecmp(value, "off") ? 0 : -1;
 }
 
+/* Who may log in is not asked of the server, so with that set nothing may look as if it were. */
+static enum adm_status set_isns(struct adm_call *call, bool on)
+{
+	if (!on) {
+		isns_off();
+		return ADM_OK;
+	}
+	if (adm.isns_access_control)
+		return refuse(call, ADM_UNSUPPORTED, "access control by iSNS is not supported: set iSNSAccessControl Off");
+	if (isns_on())
+		return refuse(call, ADM_INVALID_REQUEST, "iSNSServerIP is '%s', which is no address", adm.isns_server);
+	return ADM_OK;
+}
+
 static enum adm_status system_update(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
@@ -115,10 +130,8 @@ static enum adm_status system_update(struct adm_call *call)
 		log_set_level(flag ? LOG_LVL_DEBUG : LOG_LVL_NOTICE);
 		return ADM_OK;
 	}
-	if (!strcmp(name, "iSNS") && flag == 0)
-		return ADM_OK;
-	if (!strcmp(name, "iSNS") && flag == 1)
-		return refuse(call, ADM_UNSUPPORTED, "this daemon does not register with iSNS servers");
+	if (!strcmp(name, "iSNS") && flag >= 0)
+		return set_isns(call, flag);
 	if (!strcmp(name, "iSNSServerIP") && strlen(value) < sizeof(adm.isns_server)) {
 		strcpy(adm.isns_server, value);
 		return ADM_OK;
@@ -133,6 +146,8 @@ static enum adm_status system_update(struct adm_call *call)
 		return ADM_OK;
 	}
 	if (!strcmp(name, "iSNSAccessControl") && flag >= 0) {
+		if (flag && isns_is_on())
+			return refuse(call, ADM_UNSUPPORTED, "access control by iSNS is not supported");
 		adm.isns_access_control = flag;
 		return ADM_OK;
 	}
