@@ -42,17 +42,24 @@ void loop_wake(struct loop *loop)
 
 void loop_post(struct loop *loop, struct loop_msg *msg)
 {
+	/* A thread that runs no loop has no iterations by which loop_destroy() could see it leave. */
+	bool outsider = loop_self_ == NULL;
+
+	if (outsider)
+		atomic_fetch_add_explicit(&loop->outsiders, 1, memory_order_relaxed);
 	/* Who pushes onto a box that is not empty may leave: whoever pushed first sees to it. */
-	if (!mailbox_push(&loop->mailbox, msg))
-		return;
-	LOOP_HOOK(after_push, loop);
-	/*
-	 * Either this load comes after the loop's store of `sleeping` in the one order of all
-	 * sequentially consistent operations, and the loop is woken; or it comes before, then so
-	 * does the push, and the loop sees the message when it looks once more before it blocks.
-	 */
-	if (atomic_load(&loop->sleeping))
-		loop_wake(loop);
+	if (mailbox_push(&loop->mailbox, msg)) {
+		LOOP_HOOK(after_push, loop);
+		/*
+		 * Either this load comes after the loop's store of `sleeping` in the one order of all
+		 * sequentially consistent operations, and the loop is woken; or it comes before, then so
+		 * does the push, and the loop sees the message when it looks once more before it blocks.
+		 */
+		if (atomic_load(&loop->sleeping))
+			loop_wake(loop);
+	}
+	if (outsider)
+		atomic_fetch_sub_explicit(&loop->outsiders, 1, memory_order_release);
 }
 
 static unsigned run_mailbox(struct loop *loop)

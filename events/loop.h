@@ -50,7 +50,7 @@ void loop_stop(struct loop *loop);
 void loop_join(struct loop *loop);
 /* The thread has ended or never ran; undelivered messages, fds still added and pollers are bugs
  * (messages in every build). Timers and deferred calls that are left are dropped. Waits until no other
- * loop can be within loop_post() to this one, so only one thread of the process (main) destroys loops. */
+ * thread can be within loop_post() to this one, so only one thread of the process (main) destroys loops. */
 void loop_destroy(struct loop *loop);
 
 /* The loop of the calling thread, NULL outside of any. */

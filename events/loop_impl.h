@@ -53,6 +53,7 @@ struct loop {
 
 	/* Written by others. */
 	struct mailbox mailbox;
+	_Atomic unsigned outsiders; /* within loop_post(), on threads that run no loop */
 
 	/* Read by others on every first message, written when falling asleep and waking. */
 	_Atomic bool sleeping cacheline_aligned; /* declared: whoever posts the first message wakes */

@@ -96,7 +96,7 @@ struct loop *loop_create(const struct loop_conf *conf)
 /*
  * Another loop may have pushed its last message here and not yet returned from loop_post(), while
  * what that message said has already led to this loop's end. So wait until each loop that runs was
- * seen in epoll_wait, or at the end of an iteration.
+ * seen in epoll_wait, or at the end of an iteration. Threads that run no loop are counted.
  */
 static void wait_for_posters(const struct loop *dying)
 {
@@ -110,6 +110,8 @@ static void wait_for_posters(const struct loop *dying)
 		       __atomic_load_n(&l->stats.iterations, __ATOMIC_ACQUIRE) == seen)
 			nanosleep(&pause, NULL);
 	}
+	while (atomic_load_explicit(&dying->outsiders, memory_order_acquire))
+		nanosleep(&pause, NULL);
 }
 
 void loop_attach(struct loop *loop, struct loop_attachment *a)

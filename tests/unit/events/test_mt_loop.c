@@ -500,7 +500,34 @@ START_TEST(destroy_while_poster_lingers)
 	loop_hooks.after_push = NULL;
 }
 END_TEST
-#define HOOKED_TESTS message_in_the_last_moment, destroy_while_poster_lingers,
+
+static void *farewell_from_outside(void *arg)
+{
+	struct farewell *f = arg;
+
+	loop_post(f->victim, &f->to_victim);
+	return NULL;
+}
+
+/* The same by a thread that runs no loop, as those for blocking calls do. */
+START_TEST(destroy_while_outsider_lingers)
+{
+	struct farewell f = { .to_victim.handle = farewell_deliver };
+	pthread_t outsider;
+
+	slow_target = f.victim = start("victim", 1000);
+	loop_hooks.after_push = be_slow;
+	ck_assert_int_eq(pthread_create(&outsider, NULL, farewell_from_outside, &f), 0);
+	while (!f.delivered) {
+		loop_wake(f.victim);
+		sched_yield();
+	}
+	finish(f.victim);
+	pthread_join(outsider, NULL);
+	loop_hooks.after_push = NULL;
+}
+END_TEST
+#define HOOKED_TESTS message_in_the_last_moment, destroy_while_poster_lingers, destroy_while_outsider_lingers,
 #else
 #define HOOKED_TESTS
 #endif
