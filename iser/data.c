@@ -271,7 +271,7 @@ static uint32_t unregistered(struct iser_conn *ic, struct cursor cur, uint32_t m
 }
 
 /* Is it better, or wanted, to copy the next @left bytes into one piece? */
-static bool pack(const struct iser_conn *ic, const struct cursor *cur, uint32_t left, unsigned max_sge)
+static bool pack(const struct cursor *cur, uint32_t left, unsigned max_sge)
 {
 	uint32_t nfrags = cur->f->n - cur->i;
 
@@ -304,14 +304,14 @@ static uint32_t elements(struct iser_conn *ic, struct chain *c, struct cursor *c
 	left = MIN(left, ic->dev->max_msg);
 	if (iser_opt.gather == GATHER_MULTI)
 		max_sge = 1;
-	if (likely(!pack(ic, cur, left, max_sge)))
+	if (likely(!pack(cur, left, max_sge)))
 		len = gather(ic, cur, left, max_sge, sge, nsge);
 	if (likely(len))
 		return len;
 	if (!take_slot(ic, slot))
 		return 0;
 	left = MIN(left, iser_opt.slot_len);
-	len = pack(ic, cur, left, max_sge) ? left : unregistered(ic, *cur, left);
+	len = pack(cur, left, max_sge) ? left : unregistered(ic, *cur, left);
 	at = ic->slots + (size_t)*slot * iser_opt.slot_len;
 	*sge = (struct ibv_sge){ .addr = (uintptr_t)at, .length = len, .lkey = ic->ffp_mem->mr->lkey };
 	*nsge = 1;
