@@ -473,6 +473,7 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, con
 	/* What the initiator serves as responder, and what our adapter can have outstanding. */
 	ic->rd_max = MIN((uint32_t)param->initiator_depth, (uint32_t)MAX(dev->attr.max_qp_init_rd_atom, 1));
 	ic->lean = is_lean(ic);
+	metric_add(M_iser_conns_lean, ic->lean);
 	rc = make_queues(ic);
 	if (!rc)
 		rc = iser_login_prepare(ic);
@@ -512,6 +513,7 @@ void iser_conn_destroy(struct iser_conn *ic)
 		iser_mem_put(ic->dev, ic->ffp_mem);
 	}
 	metric_sub(M_iser_conns, 1);
+	metric_sub(M_iser_conns_lean, ic->lean);
 	iser_dev_unref(ic->dev);
 	free(ic->rx);
 	free(ic->sq);

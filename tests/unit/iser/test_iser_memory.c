@@ -233,6 +233,7 @@ START_TEST(many_connections)
 	printf("# pool of 8 MiB: %u connections, then %u lean ones of %zu KiB\n", full, lean,
 	       ini_conn(&i[n - 1])->ffp_mem->len >> 10);
 	ck_assert_uint_eq(full, 2);
+	ck_assert_uint_eq(metric_read(M_iser_conns_lean), lean + 1); /* and the one that is being refused */
 	ck_assert_uint_ge(lean, 8);
 	ck_assert_uint_le(most - before, MB(8) + (48 << 10)); /* and login buffers */
 	ck_assert_uint_le(ini_conn(&i[n - 1])->ffp_mem->len, LEAN);
@@ -270,6 +271,7 @@ START_TEST(many_connections)
 	for (unsigned k = 0; k < n; k++)
 		ini_hang_up(&i[k]);
 	ck_assert_uint_le(own_bytes(), most);
+	ck_assert_uint_eq(metric_read(M_iser_conns_lean), 0);
 	for (unsigned k = 0; k < 2; k++) {
 		ini_up(&i[k], (uint8_t)(k + 1), 0x80);
 		ck_assert(!ini_conn(&i[k])->lean);
