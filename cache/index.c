@@ -113,28 +113,51 @@ static inline bool is_free(const struct partition *p, uint32_t i)
 	return i - p->first < p->nblocks && p->hdr[i].state == PAGE_FREE;
 }
 
-/* Candidates of a search for free neighbours: it must cost less than it gains. */
-#define RUN_TRIES 4
+/*
+ * A search for free neighbours must cost less than it gains. What was freed last comes first: a large write
+ * frees what an earlier one took, as a whole, and its headers, maybe its data, are still in the processor's
+ * caches. Then the other end, where single blocks have had the time to come together. When all that
+ * is found is scraps, there is no looking for some time.
+ */
+#define RUN_TRIES 2 /* at either end */
+#define RUN_WORTH 4
+#define RUN_PAUSE 32
 
-uint32_t part_run_hint(const struct partition *p, uint32_t hint, uint32_t n)
+/* The longest run, up to @n, about some blocks of the free list from @at on. */
+static uint32_t longest_run(const struct partition *p, uint32_t at, unsigned link, uint32_t n, uint32_t *len)
 {
-	uint32_t best = BUF_NONE, best_len = 0, at = p->free_tail;
-	ASSERT(leaf_held(&p->lock));
-	if (n <= 1 || is_free(p, hint))
-		return hint;
-	for (unsigned k = 0; k < RUN_TRIES && at != BUF_NONE && best_len < n; k++) {
+	uint32_t best = BUF_NONE;
+	for (unsigned k = 0; k < RUN_TRIES && at != BUF_NONE && *len < n; k++) {
 		uint32_t from = at, to = at + 1;
 		while (to - from < n && is_free(p, from - 1))
 			from--;
 		while (to - from < n && is_free(p, to))
 			to++;
-		if (to - from > best_len) {
+		if (to - from > *len) {
 			best = from;
-			best_len = to - from;
+			*len = to - from;
 		}
-		at = p->hdr[at].owner_word[4];
+		at = p->hdr[at].owner_word[link];
 	}
 	return best;
+}
+
+uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n)
+{
+	ASSERT(leaf_held(&p->lock));
+	if (n <= 1 || is_free(p, hint))
+		return hint;
+	if (p->run_pause) {
+		p->run_pause--;
+		return BUF_NONE;
+	}
+	uint32_t len = 0, young = longest_run(p, p->free_head, 5, n, &len);
+	if (len >= MIN(n, 2 * RUN_WORTH))
+		return young;
+	uint32_t old = longest_run(p, p->free_tail, 4, n, &len);
+	if (len < MIN(n, RUN_WORTH))
+		p->run_pause = RUN_PAUSE;
+	return old != BUF_NONE ? old : young;
 }
 
 struct buf *part_take_free(struct partition *p, uint32_t hint)

@@ -118,6 +118,7 @@ struct partition {
 	uint32_t free_head cacheline_aligned;
 	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
 	uint32_t count[PAGE_STATES];
+	uint32_t run_pause;	   /* so many searches for free neighbours are left out */
 	uint32_t waiting;	   /* requests in all queues */
 	uint32_t hungry;	   /* of these: for whom write-back makes room (all but WAIT_FILL) */
 	bool barren;		   /* nothing to be had at the last try, and nothing has changed since */
@@ -239,7 +240,7 @@ void index_replace(struct partition *p, struct buf *from, struct buf *to);
 struct buf *part_take_free(struct partition *p, uint32_t hint);
 /* The hint for the first of @n blocks to be taken, when @hint (one behind the last taken, or BUF_NONE) may
  * not be free: the begin of a run of free neighbours, as long as a short look finds them. Lock held. */
-uint32_t part_run_hint(const struct partition *p, uint32_t hint, uint32_t n);
+uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n);
 /* A block without references (or the caller's last one) goes back to the free list. */
 void part_put_free(struct partition *p, struct buf *b);
 

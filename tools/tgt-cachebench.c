@@ -28,7 +28,8 @@
 static uint64_t span = MiB(64), requests = 1000000, step;
 static uint32_t size = KiB(4);
 static unsigned threads = 1, depth, rounds;
-static bool same, writes, json, misses;
+static bool same, writes, json, misses, copies;
+static uint8_t copy_buf[MiB(1)];
 static sem_t over;
 
 /* ---- a store that answers at once with whatever is in the memory ------------------------------------ */
@@ -70,6 +71,7 @@ struct reader {
 	struct blk_req req[DEPTH_MAX];
 	uint64_t rng, ns, cpu_ns, done, fragments, at;
 	bool failed;
+	uint8_t *copy;
 	uint64_t word[4] cacheline_aligned; /* of the loop that shares nothing */
 } cacheline_aligned;
 static struct reader readers[THREADS_MAX];
@@ -123,8 +125,11 @@ static bool many_reads(struct reader *r)
 			return false;
 		r->fragments += r->req[i].data.n;
 	}
-	for (unsigned i = 0; i < depth; i++)
+	for (unsigned i = 0; i < depth; i++) {
+		if (copies)
+			frags_copy_out(&r->req[i].data, 0, r->copy, size);
 		blk_req_release(&r->req[i]);
+	}
 	return true;
 }
 
@@ -136,6 +141,8 @@ static bool many_writes(struct reader *r)
 			return false;
 		r->fragments += r->req[i].data.n;
 	}
+	for (unsigned i = 0; copies && i < depth; i++)
+		frags_copy_in(&r->req[i].data, 0, copy_buf, size);
 	for (unsigned i = 0; i < depth; i++)
 		if (!blk_submit(r->blk, &r->req[i]) || r->req[i].status)
 			return false;
@@ -145,7 +152,7 @@ static bool many_writes(struct reader *r)
 /* One turn: @depth requests. */
 static bool turn(struct reader *r)
 {
-	if (depth > 1)
+	if (depth > 1 || copies)
 		return writes ? many_writes(r) : many_reads(r);
 	r->req[0].offset = place(r, size);
 	return writes ? one_write(r->blk, &r->req[0]) : one_read(r->blk, &r->req[0]);
@@ -492,12 +499,13 @@ static bool number(const char *s, uint64_t *out)
 static int usage(int rc)
 {
 	fprintf(rc ? stderr : stdout,
-		"usage: tgt-cachebench [-b BYTES] [-a ALIGN] [-s SPAN] [-n REQUESTS | -r ROUNDS] [-t THREADS] [-1] [-d DEPTH] [-w | -m] [-j] [-c CACHE_OPTIONS]\n"
+		"usage: tgt-cachebench [-b BYTES] [-a ALIGN] [-s SPAN] [-n REQUESTS | -r ROUNDS] [-t THREADS] [-1] [-d DEPTH] [-w | -m] [-k] [-j] [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench -f FILE [-b BYTES] [-d DEPTH] [-c CACHE_OPTIONS]\n"
 		"  -b   bytes of a request (default 4k);  -a  their offsets are multiples of this (as -b)\n"
 		"  -s   bytes used at random (64m);  -n  requests a thread (1000000);  -w  writes, not reads\n"
 		"  -m   reads over twice what the cache holds: hits, and how much of the memory holds data\n"
 		"  -1   all threads use one device (default: one each);  -d  requests at a time (1; with -f 4)\n"
+		"  -k   the bytes are copied, in or out, as for a wire\n"
 		"  -r   rounds of slices, one thread and all of them in turn;  -j  JSON;  -c  as tgtd --cache\n");
 	return rc;
 }
@@ -549,12 +557,14 @@ static void show_misses(struct cache *cache, const struct cache_stat *a, const s
 		       info.block >> 10, size >> 10, hits / all * 100, (double)r.valid / blocks * 100);
 }
 
+/* Does not return when it is so. */
 static bool failed(void)
 {
 	for (unsigned i = 0; i < threads; i++)
 		if (readers[i].failed) {
+			/* One may be under way: there is nothing to be taken down in order. */
 			fprintf(stderr, "tgt-cachebench: not all requests were served at once\n");
-			return true;
+			_exit(1);
 		}
 	return false;
 }
@@ -571,6 +581,8 @@ static int run(struct cache *cache)
 		r->blk = same && shared ? shared : cache_open(cache, store(i), false);
 		shared = r->blk;
 		r->rng = 88172645463325252ull + i;
+		if (copies && !(r->copy = calloc(1, size)))
+			return 1;
 		for (unsigned k = 0; k < depth; k++) {
 			blk_req_init(&r->req[k]);
 			r->req[k].op = BLK_READ;
@@ -621,6 +633,7 @@ out:;
 	for (unsigned i = 0; i < threads; i++) {
 		loop_stop(readers[i].loop);
 		loop_join(readers[i].loop);
+		free(readers[i].copy);
 		for (unsigned k = 0; k < depth; k++)
 			blk_req_fini(&readers[i].req[k]);
 	}
@@ -639,7 +652,7 @@ int main(int argc, char **argv)
 	const char *text = NULL, *file = NULL;
 	uint64_t v;
 	int opt;
-	while ((opt = getopt(argc, argv, "b:a:s:n:r:t:1c:f:d:wmjh")) != -1) {
+	while ((opt = getopt(argc, argv, "b:a:s:n:r:t:1c:f:d:wmkjh")) != -1) {
 		bool ok = true;
 		switch (opt) {
 		case 'b':
@@ -679,6 +692,9 @@ int main(int argc, char **argv)
 		case 'w':
 			writes = true;
 			break;
+		case 'k':
+			copies = true;
+			break;
 		case 'm':
 			misses = true;
 			break;
@@ -702,8 +718,8 @@ int main(int argc, char **argv)
 	depth = depth ? depth : file ? 4 : 1;
 	if (topology_detect(&topo, "") < 0)
 		return 1;
-	/* Of writes: half of a partition at most is dirty or in reception. */
-	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 4 : 2);
+	/* Of writes: half of a partition at most is dirty or in reception, and less when it is one reader's. */
+	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 8 : 2);
 	if (text && cache_parse(&conf, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "tgt-cachebench: %s\n", err);
 		return 2;
