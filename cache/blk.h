@@ -128,6 +128,9 @@ struct blk_ops {
 	bool (*write_prepare)(struct blk *blk, struct blk_req *req);
 	void (*write_cancel)(struct blk *blk, struct blk_req *req);
 	bool (*write)(struct blk *blk, struct blk_req *req);
+	/* Optional. A WRITE whose bytes lie at @data: carried out on the spot from there (true, req->status is
+	 * valid), or nothing was done and it has to be prepared. req->data stays empty. */
+	bool (*write_now)(struct blk *blk, struct blk_req *req, const uint8_t *data);
 	bool (*sync)(struct blk *blk, struct blk_req *req);
 	bool (*discard)(struct blk *blk, struct blk_req *req);
 	bool (*zero)(struct blk *blk, struct blk_req *req);
@@ -191,6 +194,22 @@ static inline bool blk_read_checked(struct blk *blk, struct blk_req *req)
 	}
 	return blk->ops->read(blk, req);
 }
+/*
+ * Instead of blk_write_prepare() for a WRITE whose bytes the caller has at @data, and whose range it has checked as
+ * for blk_read_checked(). True: done, req->status is valid; false: nothing was done, prepare it.
+ */
+static inline bool blk_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
+{
+	ASSERT(req->op == BLK_WRITE && !(req->flags & (BLK_F_FROM | BLK_F_PREPARED)) && req->data.n == 0);
+	ASSERT(req->len && req->len <= blk->max_len && !((req->offset | req->len) & (blk->block_size - 1)));
+	if (!blk->ops->write_now || unlikely(blk->caps & BLK_CAP_READONLY) || !blk->ops->write_now(blk, req, data))
+		return false;
+	if (!blk->lower) {
+		metric_inc(M_store_writes);
+		metric_add(M_store_write_bytes, req->len);
+	}
+	return true;
+}
 /* op WRITE or COMPARE_AND_WRITE; offset, len, flags, done set. Same result convention; on success
  * req->data has the fragments to fill. May wait for free blocks (flow control, R15). */
 bool blk_write_prepare(struct blk *blk, struct blk_req *req) must_check;
@@ -203,12 +222,6 @@ void blk_close(struct blk *blk);
 
 /* Once per request object; it may then be used for any number of requests. */
 void blk_req_init(struct blk_req *req);
-static inline void blk_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
-{
-	if (blk->ops->hint)
-		blk->ops->hint(blk, offset, what);
-}
-
 /* Puts the data references of a completed request. */
 static inline void blk_req_release(struct blk_req *req)
 {

@@ -14,7 +14,7 @@
 #define LOOK_SKIP_MAX 16       /* ... or after this many iterations */
 #define WAKE_COST_NS 10000 /* about what sleeping adds to the time until work is seen */
 #define USUAL_ENOUGH 4	    /* reports of the same fd alone, before it is tried unasked */
-#define GUESSES_MAX 4	    /* in a row: then the others get their look */
+#define GUESSES_MAX 8	    /* in a row: then the others get their look */
 #define CROWD_INTERVAL_NS NSEC_PER_MSEC
 #define LUCK_MAX 1024
 #define LUCK_WEIGHT 8

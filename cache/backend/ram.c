@@ -42,8 +42,12 @@ static void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
 		return;
 	data = a->data + ((size_t)(at - 1) << r->shift) + (offset & ((1ull << r->shift) - 1));
 	if (what == BLK_HINT_WRITE_NEXT) {
-		for (unsigned i = 0; i < BLK_HINT_DATA; i += CACHE_LINE)
+		for (unsigned i = 0; i < BLK_HINT_DATA; i += 4 * CACHE_LINE) {
 			__builtin_prefetch(data + i, 1);
+			__builtin_prefetch(data + i + CACHE_LINE, 1);
+			__builtin_prefetch(data + i + 2 * CACHE_LINE, 1);
+			__builtin_prefetch(data + i + 3 * CACHE_LINE, 1);
+		}
 		return;
 	}
 	/* The beginning only: the processor sees by itself how a copy goes on, and has no more room for
@@ -482,6 +486,24 @@ static void commit_one(struct ram *r, struct blk_req *req)
 	frags_forget(&req->data);
 }
 
+/* A short write inside one block goes from where it is over what is there, if nobody reads that. */
+static bool ram_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
+{
+	struct ram *r = ram_of(blk);
+	uint64_t n = req->offset >> r->shift;
+	uint32_t off = (uint32_t)req->offset & ((1u << r->shift) - 1);
+	struct stripe *st = stripe_of(r, n);
+	bool done;
+
+	if (unlikely(req->len > OVERWRITE_MAX) || unlikely(off + req->len > 1ull << r->shift))
+		return false;
+	leaf_lock(&st->lock);
+	done = overwrite(r, atomic_load_explicit(&r->table[n], memory_order_relaxed), off, data, (uint32_t)req->len);
+	leaf_unlock(&st->lock);
+	req->status = 0;
+	return done;
+}
+
 /* WRITE + FROM: into fresh blocks first. The caller's fragments are the caller's again at the end. */
 static int write_from(struct ram *r, struct blk_req *req, uint32_t chain)
 {
@@ -601,6 +623,7 @@ static const struct blk_ops ram_ops = {
 	.write_prepare = ram_write_prepare,
 	.write_cancel = ram_write_cancel,
 	.write = ram_write,
+	.write_now = ram_write_now,
 	.sync = ram_sync,
 	.discard = ram_clear,
 	.zero = ram_clear,

@@ -448,7 +448,6 @@ struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void
 			    const void *out, size_t edtl)
 {
 	struct host_cmd *c = calloc(1, sizeof(*c));
-	static uint64_t tag;
 
 	ck_assert_ptr_nonnull(c);
 	scsi_cmd_init(&c->cmd);
@@ -459,7 +458,6 @@ struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void
 	c->cmd.cdb = c->cdb;
 	c->cmd.cdb_len = (uint16_t)MAX(cdb_len, 16u);
 	c->cmd.attr = n->attr ? n->attr : SCSI_ATTR_SIMPLE;
-	c->cmd.tag = ++tag;
 	c->cmd.dir_in = in;
 	c->cmd.dir_out = out != NULL;
 	c->cmd.edtl_in = in ? edtl : 0;

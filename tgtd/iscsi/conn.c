@@ -154,9 +154,11 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 
 void iscsi_conn_renegotiated(struct iscsi_conn *conn)
 {
-	bool digests = conn->params.header_digest || conn->params.data_digest;
+	const struct iscsi_params *p = &conn->params;
+	bool easy = conn->plain && !p->header_digest && !p->data_digest;
 
-	conn->whole_max = conn->plain && !digests ? MIN(conn->params.max_xmit_dsl, conn->params.max_burst) : 0;
+	conn->easy_max = easy ? MIN(p->max_xmit_dsl, p->max_burst) : 0;
+	conn->easy_write_max = easy && p->immediate_data ? MIN(conn->rx_max, p->first_burst) : 0;
 }
 
 void iscsi_conn_enter(struct iscsi_conn *conn)
@@ -187,6 +189,11 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 	iscsi_nop_start(conn);
 	iscsi_snack_start(conn);
 	conn->tp->attach(conn);
+}
+
+struct scsi_nexus *iscsi_conn_nexus(const struct iscsi_conn *conn)
+{
+	return conn->sess && !conn->sess->discovery ? &conn->sess->nexus : NULL;
 }
 
 /* ---- ending --------------------------------------------------------------------------------------------- */

@@ -48,11 +48,15 @@ struct iscsi_conn {
 	const struct iscsi_transport *tp;
 	struct iscsi_session *sess; /* NULL before login ends */
 	struct loop *loop;
-	/* One word: see iscsi_conn_at_ease(). */
-	uint8_t state;		/* enum iscsi_conn_state */
-	bool rx_stopped;	/* see transport.h */
-	bool failed;		/* ->close has been called or is about to be */
-	bool plain;		/* full feature phase of a normal session, and ->collapse */
+	union {
+		struct {
+			uint8_t state;	 /* enum iscsi_conn_state */
+			bool rx_stopped; /* see transport.h */
+			bool failed;	 /* ->close has been called or is about to be */
+			bool plain;	 /* full feature phase of a normal session, and ->collapse */
+		};
+		uint8_t ease[4];	 /* all of it: iscsi_conn_at_ease() */
+	};
 	bool close_flush;	/* ... after what is queued has left */
 	bool tp_closed;		/* iscsi_conn_closed() came */
 	bool cleaned;		/* and nothing is left of it on its loop */
@@ -66,7 +70,8 @@ struct iscsi_conn {
 	struct iscsi_ctl *rx_ctl;
 	uint32_t rx_len;
 	uint32_t rx_max;	/* the longest data segment that a header may announce now */
-	uint32_t whole_max;	/* Data-In with its status is one PDU up to here; 0 with digests */
+	/* Ordinary commands (easy.h): the longest Data-In that is one PDU, the most immediate data; 0 with digests */
+	uint32_t easy_max, easy_write_max;
 	bool collapse;		/* status in the last Data-In: TCP at ErrorRecoveryLevel 0 */
 	uint8_t rx_bhs[ISCSI_BHS_LEN]; /* for a Reject */
 	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed in, set before iscsi_rx_pdu() */
@@ -122,10 +127,15 @@ static inline bool iscsi_rx_open(const struct iscsi_conn *conn)
 	return conn->rx_task || conn->rx_ctl;
 }
 
+/* The I_T nexus that its commands come from, or NULL: it is not, or never, in full feature phase. */
+struct scsi_nexus *iscsi_conn_nexus(const struct iscsi_conn *conn);
+
 /* Nothing is wrong with it, or special about it: what most commands need may take the shortest way. */
 static inline bool iscsi_conn_at_ease(const struct iscsi_conn *conn)
 {
-	return conn->state == S5_LOGGED_IN && !conn->rx_stopped && !conn->failed && conn->plain;
+	static const uint8_t at_ease[4] = { S5_LOGGED_IN, false, false, true };
+
+	return memcmp(conn->ease, at_ease, 4) == 0; /* one comparison */
 }
 
 /* Performs and logs a transition; an illegal one ends the connection. False then. */

@@ -280,6 +280,16 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	struct iscsi_dataout *o = &t->out;
 
 	ASSERT_ON_LOOP(t->conn->loop);
+	if (likely(cmd->at_hand) && likely(!seg->off && seg->len == o->unsol_len && !o->closed && !t->conn->failed)) {
+		/* As if it had come just now: nothing waits, nothing is to come. */
+		ASSERT(t->conn->rx_task == t && !o->seg[0] && !o->seg[1] && !o->spill && o->unsol_len == t->edtl);
+		frags_copy_in(&seg->io.data, 0, cmd->at_hand, seg->len);
+		cmd->at_hand = NULL;
+		iscsi_dataout_taken(o);
+		t->conn->rx_task = NULL;
+		scsi_seg_fetched(seg, 0);
+		return;
+	}
 	seg->host_word[0] = 0;
 	if (unlikely(o->closed || t->conn->failed || !cmd->dir_out || seg->off + seg->len > t->edtl)) {
 		scsi_seg_fetched(seg, -ECANCELED);
@@ -550,6 +560,7 @@ void iscsi_dataout_fini(struct iscsi_task *t)
 {
 	struct iscsi_dataout *o = &t->out;
 
+	t->cmd.at_hand = NULL;
 	while (o->spill) {
 		struct iscsi_spill *sp = o->spill;
 

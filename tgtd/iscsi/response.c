@@ -4,6 +4,7 @@
  * (status in the last Data-In, 11.7.3), serial numbers as a PDU leaves, Data-In headers (11.7).
  */
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/easy.h"
 
 /* ---- stamping ---------------------------------------------------------------------------------------------- */
 
@@ -120,54 +121,9 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	return len;
 }
 
-/* Every field as iscsi_datain_header() and stamp() would have it. */
-void iscsi_datain_whole(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs)
-{
-	struct iscsi_session *s = conn->sess;
-	struct iscsi_task *t = pdu->task;
-	uint32_t len = pdu->seg_end, max;
-
-	ASSERT(pdu->flags == PDU_F_WHOLE && !pdu->seg_off && len && len <= conn->whole_max);
-	ASSERT(t->burst_left == conn->params.max_burst && t->in_window && t->hashed);
-	s->in_window--;
-	t->in_window = false;
-	iscsi_session_task_del(s, t);
-	max = s->exp_cmd_sn + s->window - 1 - s->in_window;
-	ASSERT(sn_le(s->max_cmd_sn, max));
-	__atomic_store_n(&s->max_cmd_sn, max, __ATOMIC_RELAXED);
-	pdu->stat_sn = conn->stat_sn++;
-	pdu->seg_off = len;
-	put_be32(bhs, (uint32_t)ISCSI_DATA_IN << 24 |
-			      (uint32_t)(BHS_FINAL | BHS_DATAIN_STATUS | t->residual_flags) << 16 | t->cmd.status);
-	put_be32(bhs + 4, len); /* TotalAHSLength 0 */
-	memset(bhs + BHS_LUN, 0, 8);
-	put_be32(bhs + BHS_ITT, t->itt);
-	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
-	put_be32(bhs + BHS_STAT_SN, pdu->stat_sn);
-	put_be32(bhs + BHS_EXP_CMD_SN, s->exp_cmd_sn);
-	put_be32(bhs + BHS_MAX_CMD_SN, max);
-	put_be32(bhs + BHS_DATA_SN, t->data_sn++);
-	put_be32(bhs + BHS_BUFFER_OFFSET, (uint32_t)pdu->seg->off);
-	put_be32(bhs + BHS_RESIDUAL, t->residual);
-}
-
-void iscsi_data_sent(struct iscsi_pdu *pdu)
+void iscsi_data_done(struct iscsi_pdu *pdu)
 {
 	struct iscsi_task *t = pdu->task;
-	struct iscsi_conn *conn = t->conn;
-
-	/* Data and status in one: all of the task is over. */
-	if (likely(t->standing ==
-		   ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .started = true, .completed = true)) &&
-	    likely(conn->plain && !t->cmd.dir_out)) {
-		ASSERT(!t->kept && !t->out.fetching && conn->rx_task != t);
-		scsi_cmd_sent(&t->cmd, pdu->seg);
-		list_del(&t->link);
-		iscsi_task_put(t);
-		if (unlikely(conn->tp_closed))
-			iscsi_conn_check_cleaned(conn);
-		return;
-	}
 
 	/* It may bring the next segment, or the command's end. */
 	if (pdu->flags & PDU_F_RESENT)
@@ -184,12 +140,9 @@ static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)
 {
 	struct iscsi_pdu *p = &t->data[seg - t->cmd.seg];
 
-	p->kind = PDU_DATA_IN;
 	p->flags = flags;
-	p->seg = seg;
 	p->seg_off = 0;
 	p->seg_end = seg->len;
-	p->done = iscsi_data_sent;
 	t->pdus_out++;
 	t->conn->tp->send_data(t->conn, p);
 }
@@ -229,7 +182,7 @@ static void residual(struct iscsi_task *t)
 	}
 }
 
-static void rsp_done(struct iscsi_pdu *pdu)
+void iscsi_rsp_done(struct iscsi_pdu *pdu)
 {
 	struct iscsi_task *t = pdu->task;
 
@@ -258,7 +211,6 @@ static void send_response(struct iscsi_task *t)
 			bhs[1] |= BHS_RSP_BIDI_UNDERFLOW;
 		put_be32(bhs + 40, (uint32_t)(would > expected ? would - expected : expected - would));
 	}
-	t->rsp.kind = PDU_RESPONSE;
 	t->rsp.flags = PDU_F_STAT_SN;
 	t->rsp.data = t->rsp_data;
 	t->rsp.data_len = 0;
@@ -268,7 +220,6 @@ static void send_response(struct iscsi_task *t)
 		t->rsp.data_len = 2u + c->sense_len;
 	}
 	put_be24(bhs + BHS_DATA_LEN, t->rsp.data_len);
-	t->rsp.done = rsp_done;
 	t->pdus_out++;
 	t->conn->tp->send_pdu(t->conn, &t->rsp);
 }
@@ -296,35 +247,58 @@ void iscsi_task_respond(struct iscsi_task *t)
 	t->pdus_out--;
 }
 
-void iscsi_op_complete(struct scsi_cmd *c)
+/* Its data was taken from where it was received: it has all come. */
+static inline void taken(struct iscsi_conn *conn, struct iscsi_task *t)
+{
+	ASSERT(conn->rx_task == t && !t->cmd.at_hand);
+	t->cmd.at_hand_taken = false;
+	conn->rx_task = NULL;
+	iscsi_dataout_taken(&t->out);
+}
+
+/* A command that went well, on a connection at ease: if one PDU answers it, and every field of that is known, send it. */
+static inline struct iscsi_pdu *easy(struct iscsi_conn *conn, struct iscsi_task *t)
+{
+	struct scsi_cmd *c = &t->cmd;
+	struct iscsi_pdu *p;
+
+	if (!c->dir_out) {
+		/* All that was expected, in one piece: it takes the status along. */
+		if (unlikely(c->tail != &c->seg[0]) || unlikely(c->in_total != c->edtl_in) ||
+		    unlikely(c->in_total != c->seg[0].len))
+			return NULL;
+		p = &t->data[0];
+		ASSERT(p->kind == PDU_DATA_IN && p->done == iscsi_data_done && p->seg == c->tail && !c->seg[0].off);
+		p->flags = PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN | PDU_F_EASY;
+		p->seg_end = (uint32_t)c->in_total;
+	} else {
+		if (likely(c->at_hand_taken))
+			taken(conn, t);
+		if (unlikely(c->tail != NULL) || unlikely(c->dir_in) || unlikely(c->out_total != c->edtl_out) ||
+		    unlikely(t->out.r2t_sn) || unlikely(t->out.spill != NULL) || unlikely(iscsi_dataout_pending(t)) ||
+		    unlikely(!conn->easy_max))
+			return NULL;
+		p = &t->rsp;
+		ASSERT(p->kind == PDU_RESPONSE && p->done == iscsi_rsp_done && !p->seg_end);
+		p->flags = PDU_F_STAT_SN | PDU_F_EASY;
+		p->data_len = 0;
+	}
+	ASSERT(!t->residual_flags && !t->data_sn);
+	p->seg_off = 0;
+	t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true, .hashed = true,
+				     .started = true, .completed = true);
+	return p;
+}
+
+static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 {
 	struct iscsi_task *t = iscsi_task_of(c);
 	struct iscsi_conn *conn = t->conn;
 	struct iscsi_session *s = conn->sess;
 
-	ASSERT_ON_LOOP(t->conn->loop);
-	ASSERT(t->started && !t->completed);
-	/* A read that went well and brought what was expected: its last bytes take the status along. */
-	if (likely(t->standing ==
-		   ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true, .started = true)) &&
-	    likely(c->tail && c->in_total == c->edtl_in && !c->dir_out) &&
-	    likely(c->status == SAM_GOOD && !c->aborted && !conn->failed && conn->plain)) {
-		struct iscsi_pdu *p = likely(c->tail == &c->seg[0]) ? &t->data[0] : &t->data[1];
-
-		ASSERT(c->tail->len && p->seg == c->tail && !t->residual && !t->residual_flags);
-		t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true, .hashed = true,
-					     .started = true, .completed = true);
-		p->kind = PDU_DATA_IN;
-		p->flags = PDU_F_WHOLE;
-		p->seg_off = 0;
-		p->seg_end = c->tail->len;
-		p->done = iscsi_data_sent;
-		conn->tp->send_data(conn, p);
-		if (unlikely(!list_empty(&s->waits)))
-			iscsi_session_task_ended(s);
-		return;
-	}
 	t->completed = true;
+	if (unlikely(c->at_hand_taken))
+		taken(conn, t);
 	if (unlikely(c->aborted && (t->reply_full || t->crc_error))) {
 		/* The command ended because we could not bring it its data. */
 		c->aborted = false;
@@ -352,6 +326,24 @@ void iscsi_op_complete(struct scsi_cmd *c)
 	}
 	if (unlikely(!list_empty(&s->waits)))
 		iscsi_session_task_ended(s);
+}
+
+void iscsi_op_complete(struct scsi_cmd *c)
+{
+	struct iscsi_task *t = iscsi_task_of(c);
+	struct iscsi_conn *conn = t->conn;
+	struct iscsi_pdu *p;
+
+	ASSERT_ON_LOOP(conn->loop);
+	ASSERT(t->started && !t->completed);
+	if (likely(t->standing ==
+		   ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true, .started = true)) &&
+	    likely(c->status == SAM_GOOD) && likely(!c->aborted) && likely(iscsi_conn_at_ease(conn)) &&
+	    likely(list_empty(&conn->sess->waits)) && likely((p = easy(conn, t)) != NULL)) {
+		conn->tp->send_data(conn, p);
+		return;
+	}
+	complete_any(c);
 }
 
 void iscsi_task_data_over(struct iscsi_task *t)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/easy.h"
 
 /* ---- SCSI Command (RFC 7143 11.3) ------------------------------------------------------------------------- */
 
@@ -126,7 +127,6 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	c->dir_out = flags & BHS_CMD_WRITE;
 	c->edtl_out = c->dir_out ? t->edtl : 0;
 	c->edtl_in = !c->dir_in ? 0 : c->dir_out ? x.bidi_edtl : t->edtl;
-	c->tag = t->itt;
 	c->immediate = dlen;
 	iscsi_session_task_add(s, t);
 	if (c->dir_out)
@@ -159,66 +159,29 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 		iscsi_session_run_held(s);
 }
 
-/*
- * command_begin() for a read that is as nearly all are (iscsi_bhs_is_read()), next in order, on a connection with
- * nothing special about it: asks all that the long way asks, most of it at once.
- */
-bool iscsi_rx_read(struct iscsi_conn *conn, const uint8_t *bhs)
+bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data)
 {
-	struct iscsi_session *s = conn->sess;
-	struct iscsi_task *t = iscsi_task_cache_, **bucket;
-	uint32_t itt = get_be32(bhs + BHS_ITT), cmd_sn = get_be32(bhs + BHS_CMD_SN), edtl, acked;
-	struct scsi_cmd *c;
+	uint32_t len = bhs_data_len(bhs);
+	struct iscsi_task *t;
 
-	ASSERT_ON_LOOP(conn->loop);
-	if (unlikely(!iscsi_conn_at_ease(conn) || !t || itt == ISCSI_TAG_NONE))
+	/* Nothing but immediate data, and all that there will be. */
+	if (unlikely(!len) || unlikely(len != get_be32(bhs + BHS_EDTL)) || unlikely(len > conn->easy_write_max))
 		return false;
-	if (unlikely(cmd_sn != s->exp_cmd_sn || sn_lt(s->max_cmd_sn, cmd_sn)))
+	t = iscsi_easy_task(conn, bhs, len, true);
+	if (unlikely(!t))
 		return false;
-	bucket = &s->tasks[iscsi_itt_bucket(itt)];
-	for (const struct iscsi_task *u = *bucket; unlikely(u != NULL); u = u->hash_next)
-		if (unlikely(u->itt == itt))
-			return false;
-	ASSERT(!conn->rx_task && !conn->rx_ctl && list_empty(&conn->unacked));
-	acked = get_be32(bhs + BHS_EXP_STAT_SN);
-	if (likely(acked - conn->exp_stat_sn <= conn->stat_sn - conn->exp_stat_sn))
-		conn->exp_stat_sn = acked;
-
-	iscsi_task_cache_ = t->hash_next;
-	ASSERT(t->state == TASK_FREE);
-	t->conn = conn;
-	t->standing = ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true, .started = true);
-	edtl = get_be32(bhs + BHS_EDTL);
-	t->itt = itt;
-	t->cmd_sn = cmd_sn;
-	t->edtl = edtl;
-	t->data_sn = 0;
-	t->burst_left = conn->params.max_burst;
-	t->residual = 0;
-	t->residual_flags = 0;
-	t->serial = s->next_serial++;
-	t->hash_next = *bucket;
-	*bucket = t;
-	list_add_tail(&conn->tasks, &t->link);
-	memcpy(t->cdb, bhs + BHS_CDB, 16);
-	c = &t->cmd;
-	ASSERT(c->cdb == t->cdb && c->cdb_len == 16);
-	c->nexus = &s->nexus;
-	c->lun = get_be64(bhs + BHS_LUN);
-	c->attr = bhs[1] & BHS_CMD_ATTR;
-	c->priority = 0;
-	c->dir_in = true;
-	c->dir_out = false;
-	c->edtl_in = edtl;
-	c->edtl_out = 0;
-	c->tag = itt;
-	c->immediate = 0;
-
-	__atomic_store_n(&s->exp_cmd_sn, cmd_sn + 1, __ATOMIC_RELAXED); /* taken */
-	s->in_window++;
-	metric_inc(M_iscsi_commands);
-	scsi_cmd_start(c);
-	iscsi_session_run_held(s);
+	iscsi_dataout_init(t, len, false);
+	t->cmd.at_hand = data;
+	conn->rx_task = t; /* it cannot end before its data has been looked at */
+	scsi_cmd_start(&t->cmd);
+	if (unlikely(conn->rx_task == t)) {
+		/* There is no place for it yet, or it is not wanted. */
+		t->cmd.at_hand = NULL;
+		iscsi_dataout_immediate(t, len);
+		iscsi_sink_copy(conn, 0, data, len);
+		if (likely(conn->rx_task == t))
+			iscsi_dataout_end(t, true);
+	}
 	return true;
 }
 
@@ -395,12 +358,6 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	else
 		control_begin(conn, bhs);
 	return !conn->failed;
-}
-
-void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs, bool next)
-{
-	if (likely(conn->sess && !conn->sess->discovery && bhs_opcode(bhs) == ISCSI_SCSI_CMD))
-		scsi_cmd_hint(&conn->sess->nexus, get_be64(bhs + BHS_LUN), bhs + BHS_CDB, next);
 }
 
 bool iscsi_rx_end(struct iscsi_conn *conn, bool ok)

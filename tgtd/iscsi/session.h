@@ -122,16 +122,21 @@ static inline void iscsi_session_task_add(struct iscsi_session *s, struct iscsi_
 	t->serial = s->next_serial++;
 }
 
-static inline void iscsi_session_task_del(struct iscsi_session *s, struct iscsi_task *t)
+/* It is in there; t->hashed is the caller's. */
+static inline void iscsi_session_task_unlink(struct iscsi_session *s, struct iscsi_task *t)
 {
-	struct iscsi_task **p;
+	struct iscsi_task **p = &s->tasks[iscsi_itt_bucket(t->itt)];
 
-	if (!t->hashed)
-		return;
-	p = &s->tasks[iscsi_itt_bucket(t->itt)];
 	while (unlikely(*p != t))
 		p = &(*p)->hash_next;
 	*p = t->hash_next;
+}
+
+static inline void iscsi_session_task_del(struct iscsi_session *s, struct iscsi_task *t)
+{
+	if (!t->hashed)
+		return;
+	iscsi_session_task_unlink(s, t);
 	t->hashed = false;
 }
 

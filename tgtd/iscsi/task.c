@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/easy.h"
 
 /* ---- the thread's cache ---------------------------------------------------------------------------------- */
 
@@ -61,10 +62,14 @@ static struct iscsi_task *make(void)
 	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
 		list_init(&t->data[i].link);
 		t->data[i].task = t;
+		t->data[i].kind = PDU_DATA_IN;
 		t->data[i].seg = &t->cmd.seg[i];
+		t->data[i].done = iscsi_data_done;
 	}
 	list_init(&t->rsp.link);
 	t->rsp.task = t;
+	t->rsp.kind = PDU_RESPONSE;
+	t->rsp.done = iscsi_rsp_done;
 	t->cmd.cdb = t->cdb;
 	t->cmd.cdb_len = 16;
 	return t;

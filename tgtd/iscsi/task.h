@@ -64,7 +64,7 @@ static_assert(sizeof(union iscsi_standing) == 8, "one word");
 #define ISCSI_STANDING(...) (((const union iscsi_standing){ { __VA_ARGS__ } }).word)
 
 struct iscsi_task {
-	struct scsi_cmd cmd; /* ->tag is the ITT */
+	struct scsi_cmd cmd;
 	struct iscsi_conn *conn;
 	struct iscsi_task *hash_next; /* session->tasks */
 	struct list link;    /* conn->tasks */

@@ -54,9 +54,9 @@ enum {
 	PDU_F_LAST = 1 << 3,	  /* PDU_DATA_IN: nothing of the data follows */
 	PDU_F_NO_WINDOW = 1 << 4, /* login: the core has filled all fields */
 	PDU_F_RESENT = 1 << 5,	  /* again, as it was the first time (SNACK) */
+	PDU_F_EASY = 1 << 6,	  /* the one PDU that answers an ordinary command (easy.h): TCP only, and the header is made
+				     * with the batch */
 };
-
-#define PDU_F_WHOLE (PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN)
 
 /* The core owns it before send and after done(); in between the transport does. It stays in place. */
 struct iscsi_pdu {
@@ -160,20 +160,6 @@ struct iscsi_sink {
  * connection. iscsi_rx_open(): without data, end() is needed only when this is true. */
 /* False: the connection has ended (do not touch it any more in this up-call). */
 bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len) must_check;
-/* Is it a SCSI Command that reads and is ordinary in all that its first eight bytes say: not immediate, F and R, no W,
- * SIMPLE or untagged, no AHS, no data? */
-static inline bool iscsi_bhs_is_read(const uint8_t *bhs)
-{
-	uint64_t w;
-
-	memcpy(&w, bhs, sizeof(w));
-	return (w & htobe64(0x7fe60000ffffffff)) == htobe64(0x01c0000000000000);
-}
-/* Instead of iscsi_rx_begin() for such a header: the short way, if it may be taken. False: nothing was done. */
-bool iscsi_rx_read(struct iscsi_conn *conn, const uint8_t *bhs) must_check;
-/* A header that is to come to iscsi_rx_begin() soon, or (@next) as the very next one, not checked in any way:
- * see scsi_cmd_hint(). */
-void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs, bool next);
 /* @digest_ok: the data digest was right, or there is none. False as above. */
 bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
 /* @len bytes at @off of the data segment go where the sink says. */
@@ -193,13 +179,6 @@ void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bh
  * not across a burst; advances pdu->seg_off. Returns its data length; 0: a PDU that is sent again does not
  * fit into @max (it must be as it was). Complete when seg_off == seg_end. */
 uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs, uint32_t max);
-/*
- * The same and the stamp for a whole segment that is the last one and takes the status along (pdu->flags are
- * PDU_F_WHOLE, nothing of it was sent), when it is one PDU of at most conn->whole_max bytes.
- */
-void iscsi_datain_whole(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs);
-/* pdu->done() of a PDU_DATA_IN, without looking for it. */
-void iscsi_data_sent(struct iscsi_pdu *pdu);
 /* ->fetch is through with [off, off + len): 0 or -errno. */
 void iscsi_fetched(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len, int status);
 

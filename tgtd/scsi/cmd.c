@@ -96,18 +96,8 @@ static inline bool reserved_bits(const uint8_t *cdb, const struct scsi_op *op)
 	return (w[0] & op->deny[0]) | (w[1] & op->deny[1]);
 }
 
-static inline void start(struct scsi_cmd *cmd, uint32_t state)
+static inline void clear(struct scsi_cmd *cmd, uint32_t state)
 {
-	struct scsi_nexus *n = cmd->nexus;
-	const uint8_t *cdb = cmd->cdb;
-	uint32_t lun = scsi_lun_index(cmd->lun);
-	struct scsi_itl *itl;
-	const struct scsi_op *op;
-	uint32_t bits;
-	bool no_sa;
-
-	ASSERT_ON_LOOP(n->loop);
-	ASSERT(!(cmd->state & CMD_ACTIVE));
 	cmd->status = SAM_GOOD;
 	cmd->sense_len = 0;
 	cmd->aborted = false;
@@ -117,6 +107,23 @@ static inline void start(struct scsi_cmd *cmd, uint32_t state)
 	cmd->in_total = cmd->out_total = 0;
 	cmd->tail = NULL;
 	ASSERT(!cmd->step && !cmd->fini && !cmd->cancel);
+}
+
+/* Any command, by the long way. @state: CMD_IN_TURN or 0. */
+static __attribute__((noinline)) void start_any(struct scsi_cmd *cmd, uint32_t state)
+{
+	struct scsi_nexus *n = cmd->nexus;
+	const uint8_t *cdb = cmd->cdb;
+	uint32_t lun = scsi_lun_index(cmd->lun);
+	struct scsi_itl *itl;
+	struct scsi_lu *lu;
+	const struct scsi_op *op;
+	uint32_t bits;
+	bool no_sa;
+
+	ASSERT_ON_LOOP(n->loop);
+	ASSERT(!(cmd->state & CMD_ACTIVE));
+	clear(cmd, state);
 
 	itl = likely(lun < n->nitl) ? n->itl[lun] : NULL;
 	if (unlikely(!itl)) {
@@ -127,13 +134,13 @@ static inline void start(struct scsi_cmd *cmd, uint32_t state)
 		}
 	}
 	cmd->itl = itl;
-	cmd->lu = itl->lu;
+	cmd->lu = lu = itl->lu;
 	scsi_itl_count(itl, 1);
 	if (unlikely(cmd->attr == SCSI_ATTR_ORDERED) && scsi_order_hold(cmd))
 		return;
-	op = itl->lu->ops[cdb[0]];
-	if (unlikely(!op) || unlikely(op->sa != OP_NO_SA || op->len > cmd->cdb_len))
-		op = scsi_op_find(itl->lu->ops, cdb, cmd->cdb_len, &no_sa);
+	op = lu->ops[cdb[0]];
+	if (unlikely(!op) || unlikely(op->sure_len > cmd->cdb_len))
+		op = scsi_op_find(lu->ops, cdb, cmd->cdb_len, &no_sa);
 	cmd->op = op;
 	if (unlikely(!op)) {
 		uint32_t ua = atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_UA | GATE_HOLD);
@@ -153,45 +160,76 @@ static inline void start(struct scsi_cmd *cmd, uint32_t state)
 		reject_reserved_bits(cmd, op);
 		return;
 	}
-	if (likely(op->run == op_read10)) /* what most commands are: no call */
-		scsi_read_begin(cmd, get_be32(cdb + 2), get_be16(cdb + 7), cdb[1]);
-	else
-		op->run(cmd);
+	op->run(cmd);
 }
 
+/* Only looks, until it is clear that nothing is in the way of the command; else the long way it is. */
 void scsi_cmd_start(struct scsi_cmd *cmd)
 {
-	start(cmd, 0);
+	struct scsi_nexus *n = cmd->nexus;
+	const uint8_t *cdb = cmd->cdb;
+	uint64_t lun = cmd->lun << 16 | cmd->lun >> 48; /* see scsi_lun_index() */
+	const struct scsi_op *op;
+	struct scsi_itl *itl;
+	struct scsi_lu *lu;
+
+	ASSERT_ON_LOOP(n->loop);
+	ASSERT(!(cmd->state & CMD_ACTIVE));
+	if (unlikely(lun >= 0x100) || unlikely(lun >= n->nitl) || unlikely(!(itl = n->itl[lun])) ||
+	    unlikely(cmd->attr == SCSI_ATTR_ORDERED) || unlikely(!(op = itl->lu->ops[cdb[0]])) ||
+	    unlikely(op->sure_len > cmd->cdb_len) ||
+	    unlikely((atomic_load_explicit(&itl->gate, memory_order_acquire) |
+		      atomic_load_explicit(&n->gate, memory_order_relaxed)) & op->gate) ||
+	    unlikely(reserved_bits(cdb, op))) {
+		start_any(cmd, 0);
+		return;
+	}
+	lu = itl->lu;
+	clear(cmd, 0);
+	cmd->itl = itl;
+	cmd->lu = lu;
+	cmd->op = op;
+	scsi_itl_count(itl, 1);
+	if (likely(op->run == op_read10)) /* what most commands are: no call */
+		scsi_read_begin(cmd, itl, lu, 0, get_be32(cdb + 2), get_be16(cdb + 7), cdb[1]);
+	else
+		op->run(cmd);
 }
 
 void scsi_cmd_restart(struct scsi_cmd *cmd)
 {
 	list_del(&cmd->link);
 	cmd->state = 0;
-	start(cmd, CMD_IN_TURN);
+	start_any(cmd, CMD_IN_TURN);
 }
 
-void scsi_cmd_hint(struct scsi_nexus *n, uint64_t lun, const uint8_t *cdb, bool next)
+void scsi_cmd_hints(struct scsi_nexus *n, const uint8_t *lun, const uint8_t *cdb, size_t stride, unsigned count,
+		    bool next)
 {
-	uint32_t at = scsi_lun_index(lun);
-	struct scsi_itl *itl = at < n->nitl ? n->itl[at] : NULL;
-	uint64_t lba;
+	const enum blk_hint write = next ? BLK_HINT_WRITE_NEXT : BLK_HINT_WRITE;
+	const struct scsi_lu *lu = NULL;
+	uint64_t last = ~0ull;
 
-	switch (cdb[0]) {
-	case 0x28: /* READ(10) */
-	case 0x2a: /* WRITE(10) */
-		lba = get_be32(cdb + 2);
-		break;
-	case 0x88: /* READ(16) */
-	case 0x8a: /* WRITE(16) */
-		lba = get_be64(cdb + 2);
-		break;
-	default:
-		return;
+	for (; count; count--, lun += stride, cdb += stride) {
+		uint64_t raw, lba;
+
+		memcpy(&raw, lun, sizeof(raw));
+		if (unlikely(raw != last)) { /* most are for the same unit */
+			uint32_t at = scsi_lun_index(be64toh(raw));
+
+			last = raw;
+			lu = at < n->nitl && n->itl[at] ? n->itl[at]->lu : NULL;
+		}
+		if (unlikely(!lu))
+			continue;
+		if ((cdb[0] & 0xfd) == 0x28) /* READ(10), WRITE(10) */
+			lba = get_be32(cdb + 2);
+		else if ((cdb[0] & 0xfd) == 0x88) /* READ(16), WRITE(16) */
+			lba = get_be64(cdb + 2);
+		else
+			continue;
+		lu->hint(lu->blk, lba << lu->block_shift, cdb[0] & 2 ? write : BLK_HINT_READ);
 	}
-	if (itl && itl->lu->blk)
-		blk_hint(itl->lu->blk, lba << itl->lu->block_shift,
-			 !(cdb[0] & 2) ? BLK_HINT_READ : next ? BLK_HINT_WRITE_NEXT : BLK_HINT_WRITE);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------ */

@@ -79,7 +79,10 @@ struct scsi_cmd {
 	bool dir_in, dir_out;	/* R and W bits of the request */
 	uint64_t edtl_in;	/* Expected Data Transfer Length(s); both only for bidirectional */
 	uint64_t edtl_out;
-	uint64_t tag;		/* task tag within the nexus */
+	/* All of the Data-Out (edtl_out bytes), in memory until scsi_cmd_start() returns, or NULL. Who takes it from there
+	 * instead of ->fetch sets it to NULL and says so. */
+	const uint8_t *at_hand;
+	bool at_hand_taken;
 	uint32_t immediate;	/* bytes of data-out that came with the command (a hint) */
 
 	/* ---- result, valid in complete(); what is zero at the start lies together, to be stored at once ---- */
@@ -128,10 +131,11 @@ void scsi_cmd_fini(struct scsi_cmd *cmd);
 /* The device server owns @cmd until complete(). Always answers through ops->complete, whatever the
  * bytes are. */
 void scsi_cmd_start(struct scsi_cmd *cmd);
-/* A command with this LUN field and CDB (its first 16 bytes, unchecked) has come and will be started soon:
- * what a read or write will touch is fetched into the processor's cache meanwhile. @next: no other command
- * will be started before it. */
-void scsi_cmd_hint(struct scsi_nexus *nexus, uint64_t lun, const uint8_t *cdb, bool next);
+/* @count commands, whose LUN fields (8 bytes) and CDBs (16 bytes) lie @stride apart, unchecked, have come and will be
+ * started soon, or (@next, one) before any other: what a read or write will touch is fetched into the processor's
+ * cache meanwhile. */
+void scsi_cmd_hints(struct scsi_nexus *nexus, const uint8_t *lun, const uint8_t *cdb, size_t stride, unsigned count,
+		    bool next);
 /* The transport has filled @seg (status 0), or cannot (-errno: the write leaves no trace). */
 void scsi_seg_fetched(struct scsi_seg *seg, int status);
 /* The wire is done with @seg's bytes. */

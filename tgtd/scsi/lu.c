@@ -75,9 +75,17 @@ static void set_text(char *dst, size_t size, const char *given, const char *dflt
 
 #define SEG_MAX MiB(1)
 
+static void no_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
+{
+	(void)blk;
+	(void)offset;
+	(void)what;
+}
+
 static void adopt_blk(struct scsi_lu *lu, struct blk *blk)
 {
 	lu->blk = blk;
+	lu->hint = blk->ops->hint ? blk->ops->hint : no_hint;
 	lu->block_size = blk->block_size;
 	lu->block_shift = (uint8_t)__builtin_ctz(blk->block_size);
 	lu->seg_max = (uint32_t)ALIGN_DOWN(MIN((uint64_t)blk->max_len, SEG_MAX), (uint64_t)blk->block_size);
@@ -123,6 +131,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 		 controller ? "Controller" : "VIRTUAL-DISK");
 	set_text(lu->conf.product_rev, sizeof(lu->conf.product_rev), conf->product_rev, "0001");
 	if (controller) {
+		lu->hint = no_hint;
 		lu->conf.online = true;
 		lu->conf.lbppbe = 0;
 	} else {

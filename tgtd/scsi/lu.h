@@ -68,6 +68,7 @@ struct scsi_op {
 	const char *name;
 	uint64_t deny[2];  /* ~usage, as two words of the CDB */
 	struct scsi_op *next_sa;
+	uint16_t sure_len; /* a CDB of at least so many bytes is this one by its opcode alone */
 };
 /* By opcode, the first of those with service actions: of disks and of controllers. */
 extern struct scsi_op *scsi_ops_disk[256], *scsi_ops_ctrl[256];
@@ -157,6 +158,7 @@ struct scsi_lu {
 	uint8_t type;	 /* peripheral device type */
 	_Atomic uint32_t flags; /* LU_*: what commands ask of conf and mode without the lock */
 	struct scsi_op *const *ops;
+	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what); /* of blk, or one that does nothing */
 	uint32_t seg_max;     /* bytes a segment carries at most */
 	struct scsi_target *target;
 	struct loop *loop; /* NULL: no thread of its own */

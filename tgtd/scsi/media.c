@@ -300,8 +300,34 @@ bool scsi_media_out(struct scsi_cmd *cmd)
 	return true;
 }
 
+/* All of it is at hand, and the store can take it from there. */
+static inline bool write_now(struct scsi_cmd *cmd)
+{
+	const struct scsi_lu *lu = cmd->lu;
+	struct blk_req *io = &cmd->seg[0].io;
+
+	if (!cmd->at_hand || unlikely(cmd->xfer_end != cmd->edtl_out) || unlikely(cmd->xfer_end - 1 >= lu->seg_max) ||
+	    unlikely(cmd->state & CMD_CAW))
+		return false;
+	io->offset = cmd->lba << lu->block_shift;
+	io->len = cmd->xfer_end;
+	io->stream = cmd->nexus->id;
+	io->flags = scsi_io_flags(cmd->state);
+	io->op = BLK_WRITE;
+	if (!blk_write_now(lu->blk, io, cmd->at_hand))
+		return false;
+	ASSERT(io->status == 0);
+	cmd->at_hand = NULL;
+	cmd->at_hand_taken = true;
+	return true;
+}
+
 void scsi_media_write(struct scsi_cmd *cmd)
 {
-	if (scsi_media_out(cmd))
+	if (!scsi_media_out(cmd))
+		return;
+	if (write_now(cmd))
+		scsi_done(cmd);
+	else
 		write_pump(cmd);
 }

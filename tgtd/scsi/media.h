@@ -29,43 +29,31 @@ static inline uint32_t scsi_cdb_state(uint8_t byte1)
 	return (uint32_t)byte1 << 4 & (CMD_FUA | CMD_DPO);
 }
 
-/* What cmd->status, sense, err and aborted say is an answer: the figures, and up it goes. */
-static inline void scsi_read_done(struct scsi_cmd *cmd, struct scsi_itl *itl)
+/* @state: CMD_IN_TURN or 0. */
+static inline __attribute__((always_inline)) void scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu *lu, uint32_t state,
+				   uint64_t lba, uint64_t nblocks, uint8_t byte1)
 {
-	ASSERT(!(cmd->state & (CMD_DONE | CMD_HELD | CMD_JOB | CMD_POSTED)) && cmd->nsegs_busy == 0);
-	ASSERT(cmd->status == SAM_GOOD && !cmd->aborted);
-	cmd->state |= CMD_DONE;
-	stat_add(&itl->st.rd_done_cmds, 1);
-	stat_add(&itl->st.rd_done_bytes, cmd->xfer_len);
-	cmd->nexus->ops->complete(cmd);
-}
-
-static inline void scsi_read_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)
-{
-	const struct scsi_lu *lu = cmd->lu;
 	struct blk *blk = lu->blk;
 	unsigned shift = lu->block_shift;
 	uint64_t blocks = atomic_load_explicit(&blk->size, memory_order_relaxed) >> shift;
 	uint64_t len = nblocks << shift;
 	struct scsi_seg *seg = &cmd->seg[0];
 	struct blk_req *io = &seg->io;
-	uint32_t state = CMD_ACTIVE | CMD_MEDIA | CMD_READ | (cmd->state & CMD_IN_TURN) | scsi_cdb_state(byte1);
-	struct scsi_itl *itl;
 
-	cmd->lba = lba;
-	cmd->nblocks = nblocks;
 	if (unlikely(lba > blocks || nblocks > blocks - lba)) {
 		scsi_range_refuse(cmd, lba, nblocks);
 		return;
 	}
+	state |= CMD_ACTIVE | CMD_MEDIA | CMD_READ | scsi_cdb_state(byte1);
 	cmd->state = state;
+	cmd->lba = lba;
 	/* Not empty, not longer than a segment, and the initiator takes all of it. (NUMBER OF BLOCKS has 32 bits.) */
 	if (unlikely(len - 1 >= lu->seg_max || len > cmd->edtl_in)) {
+		cmd->nblocks = nblocks;
 		scsi_read_any(cmd);
 		return;
 	}
-	cmd->xfer_len = cmd->xfer_next = cmd->xfer_end = cmd->in_total = len;
-	itl = cmd->itl;
+	cmd->xfer_len = cmd->in_total = len;
 	stat_add(&itl->st.rd_subm_cmds, 1);
 	stat_add(&itl->st.rd_subm_bytes, len);
 	seg->off = 0;
@@ -77,19 +65,25 @@ static inline void scsi_read_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t 
 	io->flags = scsi_io_flags(state);
 	io->done = scsi_read_io_done;
 	if (unlikely(!blk_read_checked(blk, io))) {
+		cmd->xfer_next = cmd->xfer_end = cmd->xfer_len;
 		seg->state = SEG_STORE;
 		cmd->nsegs_busy++;
 		cmd->state |= CMD_STORE;
 		return;
 	}
-	if (unlikely(io->status < 0)) {
-		scsi_read_failed(cmd, seg, io->status);
+	seg = &cmd->seg[0]; /* again: so as not to keep it over the call */
+	if (unlikely(seg->io.status < 0)) {
+		scsi_read_failed(cmd, seg, seg->io.status);
 		return;
 	}
-	ASSERT(io->data.len >= len);
+	ASSERT(seg->io.data.len >= cmd->xfer_len);
 	seg->state = SEG_WIRE;
 	cmd->tail = seg;
-	scsi_read_done(cmd, itl);
+	/* scsi_done() */
+	cmd->state |= CMD_DONE;
+	stat_add(&itl->st.rd_done_cmds, 1);
+	stat_add(&itl->st.rd_done_bytes, cmd->xfer_len);
+	cmd->nexus->ops->complete(cmd);
 }
 
 #endif

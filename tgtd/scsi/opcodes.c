@@ -14,7 +14,7 @@
 #define LBA8 LBA4, LBA4
 #define GRP 0x3f
 
-#define OP(...) { __VA_ARGS__, { 0, 0 }, NULL }
+#define OP(...) { __VA_ARGS__, { 0, 0 }, NULL, 0 }
 static struct scsi_op ops[] = {
 	/* opcode, SA, length, flags, gate, handler, { byte 1 ... }, seconds, name */
 	OP(0x00, NO, 6, OP_ALL, GATE_READY, op_test_unit_ready, { 0 }, 10, "TEST UNIT READY"),
@@ -110,6 +110,7 @@ static void init(void)
 		for (unsigned b = 1; b < op->len && b < 16; b++)
 			deny[b] = (uint8_t)~op->usage[b];
 		memcpy(op->deny, deny, sizeof(op->deny));
+		op->sure_len = op->sa == OP_NO_SA ? op->len : UINT16_MAX;
 	}
 	/* Entries of one opcode are chained in table order, so the index can point at the first. */
 	for (unsigned i = ARRAY_SIZE(ops); i-- > 0;) {

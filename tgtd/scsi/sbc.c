@@ -36,6 +36,11 @@ void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
 		scsi_bad_cdb(cmd, cmd->cdb[0] >> 5 == 5 ? 6 : 10, -1);
 }
 
+static inline void read_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)
+{
+	scsi_read_begin(cmd, cmd->itl, cmd->lu, cmd->state & CMD_IN_TURN, lba, nblocks, byte1);
+}
+
 static inline void write_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)
 {
 	const struct scsi_lu *lu = cmd->lu;
@@ -53,7 +58,7 @@ static inline void write_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblo
 
 void op_read6(struct scsi_cmd *cmd)
 {
-	scsi_read_begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0);
+	read_begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0);
 }
 
 void op_write6(struct scsi_cmd *cmd)
@@ -63,7 +68,7 @@ void op_write6(struct scsi_cmd *cmd)
 
 void op_read10(struct scsi_cmd *cmd)
 {
-	scsi_read_begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1]);
+	read_begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1]);
 }
 
 void op_write10(struct scsi_cmd *cmd)
@@ -73,7 +78,7 @@ void op_write10(struct scsi_cmd *cmd)
 
 void op_read12(struct scsi_cmd *cmd)
 {
-	scsi_read_begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1]);
+	read_begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1]);
 }
 
 void op_write12(struct scsi_cmd *cmd)
@@ -83,7 +88,7 @@ void op_write12(struct scsi_cmd *cmd)
 
 void op_read16(struct scsi_cmd *cmd)
 {
-	scsi_read_begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
+	read_begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
 }
 
 void op_write16(struct scsi_cmd *cmd)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tgtd/iscsi/digest.h"
+#include "tgtd/iscsi/easy.h"
 #include "tgtd/tcp/conn.h"
 
 #define DIRECT_MIN 8192 /* below, a copy is cheaper than another call */
@@ -82,6 +83,15 @@ void tcp_rx_rest(struct tcp_conn *tc)
 
 /* All return false when nothing more can be done for now. */
 
+/* While a command's data is copied, memory for the next one's comes nearer. Its header is at @p if it has come. */
+static void hint_next(struct tcp_conn *tc, const uint8_t *p)
+{
+	struct scsi_nexus *nexus = iscsi_conn_nexus(&tc->conn);
+
+	if (nexus && p + ISCSI_BHS_LEN <= tc->buf->data + tc->tail && bhs_opcode(p) == ISCSI_SCSI_CMD)
+		scsi_cmd_hints(nexus, p + BHS_LUN, p + BHS_CDB, ISCSI_BHS_LEN, 1, true);
+}
+
 static bool parse_header(struct tcp_conn *tc)
 {
 	struct iscsi_conn *conn = &tc->conn;
@@ -90,13 +100,6 @@ static bool parse_header(struct tcp_conn *tc)
 
 	if (have < ISCSI_BHS_LEN)
 		return false;
-	if (likely(iscsi_bhs_is_read(p) && !tc->header_digest)) {
-		__builtin_prefetch(p + ISCSI_BHS_LEN);
-		if (likely(iscsi_rx_read(conn, p))) {
-			tc->head += ISCSI_BHS_LEN;
-			return true;
-		}
-	}
 	ahs = bhs_ahs_len(p);
 	len = ISCSI_BHS_LEN + ahs + (tc->header_digest ? 4 : 0);
 	if (have < len)
@@ -113,13 +116,8 @@ static bool parse_header(struct tcp_conn *tc)
 	tc->head += len;
 	tc->data_got = 0;
 	tc->crc = DIGEST_INIT;
-	if (tc->data_len) {
-		/* While this command's data is copied, memory for the next one's comes nearer. */
-		uint32_t next = tc->head + tc->data_len + pdu_pad(tc->data_len) + (tc->data_digest ? 4 : 0);
-
-		if (next + ISCSI_BHS_LEN <= tc->tail)
-			iscsi_rx_hint(conn, tc->buf->data + next, true);
-	}
+	if (tc->data_len)
+		hint_next(tc, p + len + tc->data_len + pdu_pad(tc->data_len) + (tc->data_digest ? 4 : 0));
 	if (tc->tail > tc->head)
 		__builtin_prefetch(tc->buf->data + tc->head);
 	if (unlikely(!iscsi_rx_begin(conn, p, p + ISCSI_BHS_LEN, ahs)))
@@ -168,20 +166,72 @@ static bool parse_trailer(struct tcp_conn *tc)
 	return iscsi_rx_end(&tc->conn, ok) && !tc->conn.rx_stopped;
 }
 
-/* A batch of commands lies there: their look-ups in memory may overlap. */
+static inline uint32_t pdu_len(const struct tcp_conn *tc, const uint8_t *p)
+{
+	uint32_t data = bhs_data_len(p);
+
+	return ISCSI_BHS_LEN + bhs_ahs_len(p) + (tc->header_digest ? 4 : 0) + data + pdu_pad(data) +
+	       (tc->data_digest && data ? 4 : 0);
+}
+
+/* A batch of commands lies there: their look-ups in memory may overlap. The first is at work at once. */
 static void look_ahead(struct tcp_conn *tc)
 {
-	uint64_t at = tc->head;
+	struct scsi_nexus *nexus = iscsi_conn_nexus(&tc->conn);
+	const uint8_t *p = tc->buf->data + tc->head, *end = tc->buf->data + tc->tail;
+	unsigned left = LOOK_AHEAD;
 
-	for (unsigned i = 0; i < LOOK_AHEAD && at + ISCSI_BHS_LEN <= tc->tail; i++) {
-		const uint8_t *p = tc->buf->data + at;
-		uint32_t data = bhs_data_len(p);
+	if (!nexus)
+		return;
+	p += MIN(pdu_len(tc, p), (uint32_t)(end - p));
+	while (left && end - p >= ISCSI_BHS_LEN) {
+		uint32_t stride = pdu_len(tc, p), len = stride;
+		unsigned n = 1;
 
-		if (i) /* the first is at work at once */
-			iscsi_rx_hint(&tc->conn, p, false);
-		at += ISCSI_BHS_LEN + bhs_ahs_len(p) + (tc->header_digest ? 4 : 0) + data + pdu_pad(data) +
-		      (tc->data_digest && data ? 4 : 0);
+		left--;
+		/* A run of reads, or of writes of one size. */
+		while (left && len + ISCSI_BHS_LEN <= end - p && memcmp(p + len, p, 8) == 0) {
+			len += stride;
+			left--;
+			n++;
+		}
+		if (likely(bhs_opcode(p) == ISCSI_SCSI_CMD))
+			scsi_cmd_hints(nexus, p + BHS_LUN, p + BHS_CDB, stride, n, false);
+		p += MIN(len, (uint32_t)(end - p));
 	}
+}
+
+/* The ordinary commands that lie there, one behind the other. False: nothing more may be parsed for now. */
+static inline bool parse_easy(struct tcp_conn *tc)
+{
+	const uint8_t *p = tc->buf->data + tc->head, *end = tc->buf->data + tc->tail;
+
+	tc->data_len = 0;
+	while (end - p >= ISCSI_BHS_LEN) {
+		uint32_t len;
+
+		if (likely(iscsi_bhs_is_read(p))) {
+			struct scsi_cmd *cmd = iscsi_rx_read(&tc->conn, p);
+
+			if (unlikely(!cmd))
+				break;
+			p += ISCSI_BHS_LEN;
+			__builtin_prefetch(p);
+			scsi_cmd_start(cmd);
+			continue;
+		}
+		if (!iscsi_bhs_is_write(p))
+			break;
+		len = bhs_data_len(p);
+		if (len > end - p - ISCSI_BHS_LEN || (len & 3))
+			break;
+		hint_next(tc, p + ISCSI_BHS_LEN + len);
+		if (!iscsi_rx_write(&tc->conn, p, p + ISCSI_BHS_LEN))
+			break;
+		p += ISCSI_BHS_LEN + len;
+	}
+	tc->head = (uint32_t)(p - tc->buf->data);
+	return likely(!tc->conn.rx_stopped && !tc->conn.failed);
 }
 
 static void parse(struct tcp_conn *tc)
@@ -193,12 +243,9 @@ static void parse(struct tcp_conn *tc)
 		look_ahead(tc);
 	tc->rx_busy = true;
 	while (more) {
-		ASSERT(!tc->conn.failed && !tc->conn.rx_stopped);
 		switch ((enum tcp_rx_state)tc->rx_state) {
 		case RX_HEADER:
-			do
-				more = parse_header(tc);
-			while (more && tc->rx_state == RX_HEADER);
+			more = (!tc->conn.easy_max || parse_easy(tc)) && parse_header(tc);
 			break;
 		case RX_DATA:
 			more = parse_data(tc);

@@ -75,6 +75,8 @@ static void tcp_close(struct iscsi_conn *conn, bool want_flush)
 	loop_timer_cancel(conn->loop, &tc->tx_timer);
 	timer_init(&tc->tx_timer, linger_over);
 	loop_timer_arm(conn->loop, &tc->tx_timer, TCP_LINGER_MS * NSEC_PER_MSEC);
+	if (!list_empty(&tc->queue) && !tc->blocked)
+		loop_defer(conn->loop, &tc->flush);
 	tcp_update_events(tc);
 	tcp_close_progress(tc);
 }

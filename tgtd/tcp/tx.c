@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "tgtd/iscsi/digest.h"
+#include "tgtd/iscsi/easy.h"
 #include "tgtd/tcp/conn.h"
 
 static void flush(struct loop_deferred *d);
@@ -31,10 +32,8 @@ void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(!tc->closing);
-	if (pdu->kind == PDU_DATA_IN && likely(!pdu->seg_off)) {
-		pdu->tp_word[0] = pdu->tp_word[1] = 0;
-	} else if (pdu->kind == PDU_DATA_IN) {
-		/* Cursor in the fragment list: index, offset. */
+	/* Cursor in the fragment list: index, offset. Where it begins is build_data_in()'s to know. */
+	if (unlikely(pdu->seg_off) && pdu->kind == PDU_DATA_IN) {
 		const struct frags *f = &pdu->seg->io.data;
 		uint64_t i = 0, off = pdu->seg_off;
 
@@ -43,9 +42,10 @@ void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 		pdu->tp_word[0] = i;
 		pdu->tp_word[1] = off;
 	}
-	list_add_tail(&tc->queue, &pdu->link);
-	if (!tc->blocked)
+	/* Who queues behind another leaves the call to that one. */
+	if (list_empty(&tc->queue) && !tc->blocked)
 		loop_defer(conn->loop, &tc->flush);
+	list_add_tail(&tc->queue, &pdu->link);
 }
 
 /* ---- building a batch -------------------------------------------------------------------------------------------- */
@@ -98,6 +98,8 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 {
 	const struct frags *f = &pdu->seg->io.data;
 
+	if (!pdu->seg_off)
+		pdu->tp_word[0] = pdu->tp_word[1] = 0;
 	while (pdu->seg_off < pdu->seg_end) {
 		struct tcp_header *h = &b->header[b->nheaders];
 		uint8_t *trailer = b->trailer[b->nheaders];
@@ -146,24 +148,51 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 	return true;
 }
 
-/* Data and status in one PDU, one piece of memory, without digests. False: nothing was done. */
-static inline bool build_whole(struct tcp_conn *tc, struct tcp_tx_batch *b, struct iscsi_pdu *pdu)
+/*
+ * The answers to ordinary commands at the head of the queue, from @at on: each one PDU, with one piece of memory or
+ * none, without digests. Returns the first that is not in the batch.
+ */
+static struct list *build_easy(struct tcp_conn *tc, struct tcp_tx_batch *b, struct list *at)
 {
-	const struct frags *f = &pdu->seg->io.data;
-	uint32_t len = pdu->seg_end;
-	struct tcp_header *h;
+	uint32_t room = MIN(TCP_TX_HEADERS - b->nheaders, (TCP_TX_IOVS - b->n) / 2), max = tc->conn.easy_max;
+	struct tcp_header *first = &b->header[b->nheaders], *h = first, *last = first + room;
+	struct iovec *v = &b->iov[b->n];
+	struct iscsi_easy_batch eb;
+	uint64_t bytes = b->bytes;
 
-	if (unlikely(len > tc->conn.whole_max || pdu->seg_off || f->v[0].len < len || (len & 3) ||
-		     b->nheaders == TCP_TX_HEADERS))
-		return false;
-	ASSERT(f->n && pdu->kind == PDU_DATA_IN && b->n + 2 <= TCP_TX_IOVS);
-	h = &b->header[b->nheaders++];
-	iscsi_datain_whole(&tc->conn, pdu, h->bhs);
-	b->iov[b->n] = (struct iovec){ h, ISCSI_BHS_LEN };
-	b->iov[b->n + 1] = (struct iovec){ f->v[0].base, len };
-	b->n += 2;
-	b->bytes += ISCSI_BHS_LEN + len;
-	return true;
+	iscsi_easy_batch_begin(&eb, &tc->conn);
+	for (; at != &tc->queue && h != last; at = at->next, h++) {
+		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
+		uint32_t len = pdu->seg_end;
+		const struct frag *g;
+
+		if (unlikely(!(pdu->flags & PDU_F_EASY)))
+			break;
+		v->iov_base = h;
+		v->iov_len = ISCSI_BHS_LEN;
+		if (!len) { /* a response */
+			if (unlikely(!iscsi_easy_header(&eb, pdu, false, h->bhs)))
+				break;
+			v++;
+			bytes += ISCSI_BHS_LEN;
+			continue;
+		}
+		g = pdu->seg->io.data.v;
+		if (unlikely(len > max) || unlikely(g->len < len) || unlikely(len & 3))
+			break;
+		if (unlikely(bytes >= TCP_TX_BYTES) || unlikely(!iscsi_easy_header(&eb, pdu, true, h->bhs)))
+			break;
+		v[1].iov_base = g->base;
+		v[1].iov_len = len;
+		v += 2;
+		bytes += ISCSI_BHS_LEN + len;
+	}
+	iscsi_easy_batch_end(&eb, &tc->conn, (uint32_t)(h - first));
+	b->nheaders += (unsigned)(h - first);
+	b->n = (unsigned)(v - b->iov);
+	b->bytes = bytes;
+	metric_add(M_tcp_tx_pdus, (uint64_t)(h - first));
+	return at;
 }
 
 static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
@@ -171,17 +200,28 @@ static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 	struct list *at = tc->queue.next;
 	uint64_t n = 0;
 
-	for (; at != &tc->queue && b->n + 4 <= TCP_TX_IOVS && b->bytes < TCP_TX_BYTES; at = at->next, n++) {
+	while (at != &tc->queue) {
 		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 
-		if (likely(pdu->flags == PDU_F_WHOLE) && likely(build_whole(tc, b, pdu)))
-			continue;
+		if (likely(pdu->flags & PDU_F_EASY)) {
+			struct list *first = at;
+
+			at = build_easy(tc, b, first);
+			if (at != first)
+				continue;
+			if (unlikely(pdu->kind != PDU_DATA_IN))
+				break; /* a response has no header but that of a batch with room */
+		}
+		if (b->n + 4 > TCP_TX_IOVS || b->bytes >= TCP_TX_BYTES)
+			break;
 		if (pdu->kind == PDU_DATA_IN) {
 			if (!build_data_in(tc, b, pdu))
 				break;
 		} else {
 			build_control(tc, b, pdu);
 		}
+		at = at->next;
+		n++;
 	}
 	metric_add(M_tcp_tx_pdus, n);
 	/* Everything before @at is in the batch. */
@@ -240,8 +280,8 @@ static void give_back(struct list *pdus)
 		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 
 		next = at->next;
-		if (likely(pdu->kind == PDU_DATA_IN))
-			iscsi_data_sent(pdu);
+		if (likely(pdu->flags & PDU_F_EASY))
+			iscsi_easy_sent(pdu);
 		else
 			pdu->done(pdu);
 	}
