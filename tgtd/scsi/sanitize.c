@@ -47,10 +47,14 @@ static void end(struct scsi_sanitize *s, int status)
 	struct scsi_lu *lu = s->lu;
 	struct loop_msg *waiter;
 	struct loop *home;
+	unsigned tid, lun;
 
 	free(s->pattern);
 	s->pattern = NULL;
 	pthread_mutex_lock(&lu->lock);
+	/* Once nothing runs and the lock is let go, the LU may be deleted. */
+	tid = lu->target->tid;
+	lun = lu->lun;
 	s->status = status;
 	s->failed = status < 0;
 	s->running = false;
@@ -63,9 +67,9 @@ static void end(struct scsi_sanitize *s, int status)
 	s->cmd = NULL;
 	pthread_mutex_unlock(&lu->lock);
 	if (status < 0)
-		log_error("scsi: sanitizing target %u LUN %u failed: %s", lu->target->tid, lu->lun, strerror(-status));
+		log_error("scsi: sanitizing target %u LUN %u failed: %s", tid, lun, strerror(-status));
 	else
-		log_notice("scsi: target %u LUN %u is sanitized", lu->target->tid, lu->lun);
+		log_notice("scsi: target %u LUN %u is sanitized", tid, lun);
 	if (waiter)
 		loop_post(home, waiter);
 }

@@ -2,7 +2,7 @@
 #
 # sg3-utils, tool by tool, against our disks: what a tool decodes must be what we mean, without a word of
 # complaint, what a command changes must be seen on the medium, and what we do not offer must be refused
-# with the right sense and do no harm. (tests/integration/test_sg3_utils.sh runs this, too, without a VM.)
+# with the right sense and do no harm. (tests/integration/test_mt_sg3_utils.sh runs this, too, without a VM.)
 
 RUN=${RUN:-/run}
 P=127.0.0.1:3260
