@@ -47,8 +47,6 @@ need 'tgtd starts' tgtd_start $P
 need 'targets and LUNs' configure
 if [ "${SUITES:-}" = all ]; then
 	SUITES=$(iscsi-test-cu --list | grep -E '^SCSI\.[^.]+$' | grep -vE 'Multipath|GetLBAStatus')
-elif [ -z "${SUITES:-}" ]; then # a few that move data each in a way of its own
-	SUITES='SCSI.Read10 SCSI.Write10 SCSI.CompareAndWrite'
 fi
 # PART=1/3: that third of them.
 SUITES=$(printf '%s\n' $SUITES | awk -v part="${PART:-1/1}" '{split(part, p, "/"); if (NR % p[2] == p[1] % p[2]) print}')
