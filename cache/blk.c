@@ -45,6 +45,43 @@ uint64_t blk_identity(const char *name)
 	return h;
 }
 
+/* ---- lending ----------------------------------------------------------------------------------- */
+
+bool blk_may_lend(const struct blk_req *req)
+{
+	const struct blk_lender *l = req->blk->lender;
+	uint64_t own, out, len = req->len;
+
+	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
+		return true;
+	own = atomic_load_explicit(&req->borrower->out, memory_order_relaxed);
+	out = atomic_load_explicit(&l->out, memory_order_relaxed);
+	return own == 0 || (out + len <= l->limit && own + len <= 4 * (l->limit - out - len));
+}
+
+void blk_lend(struct blk_req *req)
+{
+	struct blk_lender *l = req->blk->lender;
+
+	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
+		return;
+	req->flags |= BLK_F_LENT;
+	atomic_fetch_add_explicit(&req->borrower->out, req->len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&l->out, req->len, memory_order_relaxed);
+}
+
+void blk_lent_back(struct blk_req *req)
+{
+	struct blk_lender *l = req->blk->lender;
+
+	ASSERT(req->flags & BLK_F_LENT);
+	req->flags &= (uint16_t)~BLK_F_LENT;
+	atomic_fetch_sub_explicit(&req->borrower->out, req->len, memory_order_relaxed);
+	atomic_fetch_sub(&l->out, req->len);
+	if (unlikely(atomic_load(&l->wanted)) && atomic_exchange(&l->wanted, 0))
+		l->kick(l);
+}
+
 /* ---- upward ------------------------------------------------------------------------------------ */
 
 /* The device is done with @req. On the home loop. */

@@ -67,12 +67,27 @@ enum {
 	BLK_F_BOUNCED = 1 << 8,	   /* it lent the fragments */
 	BLK_F_CANCELLED = 1 << 9,  /* aborted while its grant was on its way */
 	BLK_F_PREPARING = 1 << 10, /* write_prepare() runs */
-	BLK_F_COUNTED = 1 << 11,   /* counted in blk->writers */
-	BLK_F_WAITING = 1 << 12,   /* in a queue of the choke point */
+	BLK_F_COUNTED = 1 << 11,   /* counted in blk->writers */	BLK_F_WAITING = 1 << 12,   /* in a queue of the choke point */
+	BLK_F_LENT = 1 << 13,	   /* READ: the device counts what it handed out, until blk_req_release() */
 };
 
 struct blk;
 struct blk_order;
+
+/*
+ * What READs hand out of a device's memory is gone for others until the wire is done with it. A lender
+ * keeps one who takes nothing off the wire from having all: a borrower (a session) may have out four
+ * times what is left of the limit, or one request.
+ */
+struct blk_lender {
+	_Atomic uint64_t out; /* bytes */
+	uint64_t limit;
+	_Atomic uint32_t wanted; /* somebody waits for some to come back */
+	void (*kick)(struct blk_lender *l); /* some has. Any thread */
+};
+struct blk_borrower {
+	_Atomic uint64_t out; /* bytes */
+};
 
 struct blk_req {
 	struct blk *blk;
@@ -86,6 +101,7 @@ struct blk_req {
 	/* Who asks (a session), for sequential detection and fair shares: these go by its low bits, which
 	 * should differ between all who are there. From prepare to completion. 0 = nobody */
 	uint64_t stream;
+	struct blk_borrower *borrower; /* READ without INTO: who will have the data; NULL: not counted */
 	uint64_t miscompare; /* COMPARE_AND_WRITE: first differing byte */
 	/* The device at work's own, from prepare/submit to completion. A device that issues further
 	 * requests allocates them itself. */
@@ -166,6 +182,7 @@ struct blk {
 	uint64_t identity;     /* stable over restarts: hash of path; key of cached blocks */
 	char *path;	       /* as configured */
 	struct blk *lower;     /* stacked devices */
+	struct blk_lender *lender; /* what READs that had to load are counted at, or NULL */
 	/* blk.c's own: what orders writes against an emulated COMPARE AND WRITE. Zero to begin with, as
 	 * the whole structure should be (calloc). */
 	struct blk_order *_Atomic order;
@@ -223,10 +240,16 @@ void blk_close(struct blk *blk);
 /* Once per request object; it may then be used for any number of requests. */
 void blk_req_init(struct blk_req *req);
 /* Puts the data references of a completed request. */
+void blk_lent_back(struct blk_req *req);
 static inline void blk_req_release(struct blk_req *req)
 {
 	frags_put(&req->data);
+	if (unlikely(req->flags & BLK_F_LENT))
+		blk_lent_back(req);
 }
+/* For devices: may @req, a READ, have its data? If so, blk_lend() counts it. Any thread. */
+bool blk_may_lend(const struct blk_req *req);
+void blk_lend(struct blk_req *req);
 void blk_req_fini(struct blk_req *req);
 
 /* For devices: completes @req on its home loop from wherever the caller is, by message: done() never

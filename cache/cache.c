@@ -176,6 +176,12 @@ static void calibrate(struct cache *c, const struct topology *topo)
 		 a->hop_ns, a->local_mbps, a->remote_mbps, a->calibrated);
 }
 
+/* Who waits for others' data to leave the wires looks again. */
+static void lender_kick(struct blk_lender *l)
+{
+	flusher_hungry(container_of(l, struct cache, lender));
+}
+
 struct cache *cache_create(const struct cache_conf *given)
 {
 	struct cache_conf conf = *given;
@@ -197,6 +203,8 @@ struct cache *cache_create(const struct cache_conf *given)
 	leaf_lock_init(&c->io_lock);
 	list_init(&c->io_waitq);
 	c->max_len = max_len;
+	c->lender.limit = conf.size / 2;
+	c->lender.kick = lender_kick;
 	c->readahead_max = conf.readahead;
 	c->stepped = conf.stepped;
 	c->own_workers = !conf.workers;
@@ -411,6 +419,7 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 		    BLK_CAP_OWN_MEMORY | BLK_CAP_VOLATILE;
 	blk->node = lower->node;
 	blk->identity = lower->identity;
+	blk->lender = &c->lender;
 	blk->path = lower->path ? strdup(lower->path) : NULL;
 	blk->lower = lower;
 	return blk;

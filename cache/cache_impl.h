@@ -67,6 +67,7 @@ struct cache {
 	struct cache_node node[TOPO_MAX_NODES];
 	uint32_t node_of_topo[TOPO_MAX_NODES]; /* cache node of a topology node, nnodes when none */
 	struct list devs;	/* cache_dev.link; main thread */
+	struct blk_lender lender; /* of blocks that misses have taken, to wires */
 	/* I/O descriptors: a bounded number; who finds none waits. */
 	struct leaf_lock io_lock cacheline_aligned;
 	struct pool *io_pool;
@@ -384,6 +385,12 @@ uint32_t part_dirty_limit(const struct partition *p);
 static inline uint32_t part_unclean(const struct partition *p)
 {
 	return p->count[PAGE_DIRTY] + p->count[PAGE_FLUSHING] + p->count[PAGE_RECEIVING];
+}
+
+/* May it have its data on a wire, as far as that is counted? */
+static inline bool op_may_lend(const struct blk_req *req)
+{
+	return req->op != BLK_READ || blk_may_lend(req);
 }
 
 /* ---- fill.c ------------------------------------------------------------------------------------- */

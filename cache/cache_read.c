@@ -156,7 +156,7 @@ static bool read_over(struct blk_req *req, const struct cache_range *r, int stat
 	else if (op_of(req)->held)
 		range_unpin_held(cache_dev_of(req->blk), req, r);
 	if (status)
-		frags_put(&req->data);
+		blk_req_release(req);
 	if (req->flags & BLK_F_INTO) {
 		struct cache_aux *aux = req->drv;
 		if (!status)

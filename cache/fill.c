@@ -105,10 +105,13 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 	uint32_t absent = pin_indexed(dev, r, p), taken = p->share[SHARE_FILL].used;
 	enum part_queue queue = WAIT_FILL;
 
-	if (!absent || part_take_share(p, req, SHARE_FILL, absent)) {
+	if (!absent || (op_may_lend(req) && part_take_share(p, req, SHARE_FILL, absent))) {
 		if (index_absent(dev, req, r, p, absent)) {
 			if (op->flags & OP_F_QUEUED)
 				part_unwait(dev->cache->part[op->queue], req);
+			/* Counted from the beginning: what it has so far is not to be had for others either. */
+			if (req->op == BLK_READ)
+				blk_lend(req);
 			return true;
 		}
 		queue = WAIT_BLOCKS;
@@ -191,11 +194,13 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 		op->flags |= OP_F_PINNED;
 		count_misses(dev, r);
 	}
-	bool fills = op->flags & OP_F_WAIT_FILL;
+	bool fills = op->flags & OP_F_WAIT_FILL, lent = result == PIN_QUEUED && !op_may_lend(req);
+	if (lent)
+		atomic_store(&dev->cache->lender.wanted, 1);
 	lockset_unlock(&ls);
 	if (result == PIN_QUEUED) {
 		metric_inc(M_cache_waits);
-		if (!fills) /* what others are loading comes back by itself */
+		if (!fills || lent) /* what others are loading comes back by itself */
 			flusher_hungry(dev->cache);
 	}
 	lockset_kick(&ls);

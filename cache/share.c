@@ -87,13 +87,14 @@ struct blk_req *share_elect(struct share *s)
 		struct flow *f = list_first(&s->ring, struct flow, link);
 		struct blk_req *req = list_first(&f->waiting, struct blk_req, link);
 		struct cache_op *op = op_of(req);
+		bool may = op_may_lend(req);
 
-		if (share_fits(s, s->used, f->used, op->need)) {
+		if (may && share_fits(s, s->used, f->used, op->need)) {
 			op->flags |= OP_F_WOKEN;
 			s->promised = op->need;
 			return req;
 		}
-		if (!f->used) { /* it has nothing, and there is no room: it comes before all newcomers */
+		if (may && !f->used) { /* it has nothing, and there is no room: it comes before all newcomers */
 			s->stuck = true;
 			return NULL;
 		}

@@ -61,6 +61,7 @@ static inline __attribute__((always_inline)) void scsi_read_begin(struct scsi_cm
 	io->offset = lba << shift;
 	io->len = len;
 	io->stream = cmd->nexus->id;
+	io->borrower = &cmd->nexus->borrower;
 	io->op = BLK_READ;
 	io->flags = scsi_io_flags(state);
 	io->done = scsi_read_io_done;
