@@ -130,6 +130,14 @@ static inline int frags_append(struct frags *f, uint8_t *base, uint32_t len, str
 		f->len = len;
 		return 0;
 	}
+	struct frag *last = &f->v[f->n - 1];
+	if (likely(buf && last->nbufs && buf == last->buf + last->nbufs && base == last->base + last->len) &&
+	    likely(buf->arena == last->buf->arena && len <= UINT32_MAX - last->len)) { /* the block behind the last one */
+		last->nbufs++;
+		last->len += len;
+		f->len += len;
+		return 0;
+	}
 	return frags_append_more(f, base, len, buf);
 }
 /* Empties the list without putting: its references now belong to somebody else. */

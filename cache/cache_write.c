@@ -205,11 +205,13 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 			 uint32_t from, uint32_t to, uint64_t now, uint64_t epoch)
 {
 	const uint32_t sectors = dev->cache->geo.sectors;
-	struct buf *old = index_find(p, dev->identity, block);
+	const uint64_t hash = policy_hash(dev->identity, block);
+	struct buf *old = index_find_hashed(p, hash, dev->identity, block);
 	struct page *fp = page_of(p, fresh), *op;
 	const bool whole = from == 0 && to == sectors;
 
-	policy_use(&p->policy, dev->identity, block);
+	if (unlikely(policy_samples(&p->policy, hash)))
+		policy_sample(&p->policy, dev->identity, block);
 
 	ASSERT(fresh->state == PAGE_RECEIVING && fresh->refs == 1);
 	if (!old) {
@@ -258,7 +260,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	fp->io = op->io;
 	policy_hold(&p->policy, old);
 	policy_inherit(fresh, old);
-	index_replace(p, old, fresh);
+	index_replace(p, hash, old, fresh);
 	fresh->generation = ++p->generation;
 	part_set_state(p, fresh, PAGE_DIRTY);
 	if (old->state == PAGE_DIRTY) {

@@ -79,14 +79,19 @@ void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t 
 	__atomic_store_n(head, b->index, __ATOMIC_RELAXED); /* index_hint() looks without the lock */
 }
 
-static uint32_t *chain_link(struct partition *p, const struct buf *b)
+static uint32_t *chain_link_hashed(struct partition *p, uint64_t hash, const struct buf *b)
 {
-	uint32_t *link = &p->bucket[index_bucket(p, b->device, b->block)];
+	uint32_t *link = &p->bucket[index_bucket_of(p, hash)];
 	while (*link != b->index) {
 		BUG_ON(*link == BUF_NONE);
 		link = &p->hdr[*link].next;
 	}
 	return link;
+}
+
+static uint32_t *chain_link(struct partition *p, const struct buf *b)
+{
+	return chain_link_hashed(p, policy_hash(b->device, b->block), b);
 }
 
 void index_remove(struct partition *p, struct buf *b)
@@ -97,13 +102,13 @@ void index_remove(struct partition *p, struct buf *b)
 	b->block = BUF_NO_BLOCK;
 }
 
-void index_replace(struct partition *p, struct buf *from, struct buf *to)
+void index_replace(struct partition *p, uint64_t hash, struct buf *from, struct buf *to)
 {
 	ASSERT(leaf_held(&p->lock));
 	to->device = from->device;
 	to->block = from->block;
 	to->next = from->next;
-	__atomic_store_n(chain_link(p, from), to->index, __ATOMIC_RELAXED);
+	__atomic_store_n(chain_link_hashed(p, hash, from), to->index, __ATOMIC_RELAXED);
 	from->next = BUF_NONE;
 	from->block = BUF_NO_BLOCK;
 }
@@ -184,7 +189,10 @@ struct buf *part_take_free(struct partition *p, uint32_t hint)
 	b->flags = 0;
 	b->next = BUF_NONE;
 	uint64_t *maps = page_valid(p, b);
-	memset(maps, 0, (size_t)p->map_words * 2 * sizeof(*maps));
+	if (likely(p->map_words == 1))
+		maps[0] = maps[1] = 0;
+	else
+		memset(maps, 0, (size_t)p->map_words * 2 * sizeof(*maps));
 	struct page *pg = page_of(p, b);
 	memset(pg, 0, sizeof(*pg));
 	pg->dirty_prev = pg->dirty_next = BUF_NONE;

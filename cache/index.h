@@ -233,8 +233,8 @@ void part_fini(struct partition *p);
 /* The following need the lock. */
 void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t block);
 void index_remove(struct partition *p, struct buf *b);
-/* @to takes @from's place: key and chain position. */
-void index_replace(struct partition *p, struct buf *from, struct buf *to);
+/* @to takes @from's place: key (which hashes to @hash) and chain position. */
+void index_replace(struct partition *p, uint64_t hash, struct buf *from, struct buf *to);
 /* One free block, the one at arena index @hint when that is free (so that neighbours in the LBA
  * space become neighbours in memory), with one reference and empty maps. NULL when none is free. */
 struct buf *part_take_free(struct partition *p, uint32_t hint);

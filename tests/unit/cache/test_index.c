@@ -124,7 +124,7 @@ START_TEST(find_what_was_inserted)
 		} else if (held < N) { /* replaced */
 			struct buf *b = part_take_free(&p, BUF_NONE);
 			part_set_state(&p, b, PAGE_FILLING);
-			index_replace(&p, at[key], b);
+			index_replace(&p, policy_hash(key & 1 ? 7 : 9, key / 2), at[key], b);
 			part_put_free(&p, at[key]);
 			at[key] = b;
 		}
