@@ -3,15 +3,52 @@
 # aio LUN, and an aio LUN behind a cache far smaller than it. One TAP line a test; what the suite skips
 # is listed with its reason.
 #
+#   ISCSI_TEST_CU   another build of the tool, e.g. the newest; what is wrong with newer tests stands below
+#
 #   TGT_TEST_CACHE   say "size=1m": an aio LUN behind such a cache instead of these three
 set -u
 cd "$(dirname "$0")/../.."
 bin=${TGT_BIN:-build/bin}
 work=$(mktemp -d /var/tmp/tgtd-conformance-XXXXXX)
 export TGT_IPC_SOCKET=$work/socket
+cu=${ISCSI_TEST_CU:-iscsi-test-cu}
 pid=
 trap '[ -n "$pid" ] && kill -KILL $pid 2>/dev/null; rm -rf "$work"' EXIT
 iqn=iqn.2026-11.org.tgtd.test:conformance
+
+# Tests of newer versions that no target can pass, or none that keeps to the standard. They are not run, and the
+# families they are in are run test by test, for one of them hangs.
+queue="wants its request in libiscsi's own queue after libiscsi has sent it, before any byte of a target's"
+declare -A wrong=(
+	[iSCSITMF.AbortTaskSimpleAsync]=$queue
+	[iSCSITMF.LUNResetSimpleAsync]=$queue
+	[iSCSISendTargets.Simple]="wants SendTargets=All in a normal session, which RFC 7143 annex C says must not be supported"
+	[iSCSISendTargets.Invalid]="wants a Reject for a key that is not understood; RFC 7143 6.2 says NotUnderstood, and it hangs on that"
+)
+
+# The suite's tests, but for sanitize: run_suite NAME OUT URL...
+run_suite() {
+	local name=$1 out=$2 list family t
+	shift 2
+	list=$("$cu" -l 2>/dev/null | grep '^ALL\.' | sort -u)
+	if ! grep -qxF "$(printf 'ALL.%s\n' "${!wrong[@]}")" <<<"$list"; then
+		timeout 500 "$cu" --dataloss "$@" >"$out" 2>&1 || echo "not ok $name: $cu ended with $?"
+		return
+	fi
+	for family in $(awk -F. 'NF == 2 && $2 != "Sanitize" { print $2 }' <<<"$list"); do
+		if ! printf '%s\n' "${!wrong[@]}" | grep -q "^$family\."; then
+			timeout 120 "$cu" --dataloss -t "ALL.$family" "$@" >>"$out" 2>&1 || echo "not ok $name $family: $cu ended with $?"
+			continue
+		fi
+		for t in $(awk -F. -v f="$family" 'NF == 3 && $2 == f { print $3 }' <<<"$list"); do
+			if [ -n "${wrong[$family.$t]:-}" ]; then
+				echo "ok $name $family.$t # SKIP ${wrong[$family.$t]}"
+				continue
+			fi
+			timeout 60 "$cu" --dataloss -t "ALL.$family.$t" "$@" >>"$out" 2>&1 || echo "not ok $name $family.$t: $cu ended with $?"
+		done
+	done
+}
 
 # Turns the suite's output into TAP. A result stands behind "Test: NAME ..." or, when the test printed
 # messages, at the beginning of a later line.
@@ -62,17 +99,17 @@ run() {
 	reset=$!
 	# The second path is a second session to the same LU, for the multipath tests.
 	local url=iscsi://127.0.0.1:$port/$iqn/1
-	timeout 500 iscsi-test-cu --dataloss "$url" "$url" >"$out" 2>&1 ||
-		echo "not ok $name: iscsi-test-cu ended with $?"
+	run_suite "$name" "$out" "$url" "$url"
 	for t in BlockErase BlockEraseReserved CryptoErase CryptoEraseReserved ExitFailureMode InvalidServiceAction \
 		Overwrite OverwriteReserved Readonly Reservations; do
-		timeout 60 iscsi-test-cu --dataloss --allow-sanitize -t "ALL.Sanitize.$t" "$url" >>"$out" 2>&1 ||
-			echo "not ok $name Sanitize.$t: iscsi-test-cu ended with $?"
+		timeout 60 "$cu" --dataloss --allow-sanitize -t "ALL.Sanitize.$t" "$url" >>"$out" 2>&1 ||
+			echo "not ok $name Sanitize.$t: $cu ended with $?"
 	done
 	wait $reset || echo "not ok $name Sanitize.Reset: iscsi-test-cu ended with $?"
 	to_tap "$name" <"$out.reset"
 	to_tap "$name" <"$out"
-	grep -E '^ +(suites|tests|asserts) ' "$out"
+	awk -v n="$name" '$1 == "tests" { for (i = 2; i <= 5; i++) s[i] += $i }
+		END { printf "# %s: %d tests, %d run, %d passed, %d failed\n", n, s[2], s[3], s[4], s[5] }' "$out"
 	kill -TERM $pid
 	wait $pid
 	local rc=$?

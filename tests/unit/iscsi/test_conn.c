@@ -724,13 +724,36 @@ static void up_two(struct wire *c)
 	ck_assert_uint_eq(wire_login(c, 1, w.tsih, 7, NULL), 0);
 }
 
+struct close_msg {
+	struct loop_msg msg;
+	uint16_t cid;
+	int rc;
+};
+
+static void close_on_loop(struct loop_msg *msg)
+{
+	struct close_msg *m = container_of(msg, struct close_msg, msg);
+
+	m->rc = iscsi_conn_close(1, w.tsih, m->cid);
+}
+
+/* As the administrator does, on the main loop. */
+static int admin_close(uint16_t cid)
+{
+	struct close_msg m = { .msg.handle = close_on_loop, .cid = cid, .rc = 1 };
+
+	loop_post(wire_target.loop, &m.msg);
+	wire_steps(1);
+	return m.rc;
+}
+
 START_TEST(a_connection_that_the_administrator_closes_is_told)
 {
 	struct wire c;
 
 	up_two(&c);
-	ck_assert_int_eq(iscsi_conn_close(1, w.tsih, 8), -ENOENT);
-	ck_assert_int_eq(iscsi_conn_close(1, w.tsih, 7), 0);
+	ck_assert_int_eq(admin_close(8), -ENOENT);
+	ck_assert_int_eq(admin_close(7), 0);
 	announced(&c, ASYNC_DROP_CONNECTION, 7);
 	wire_close(&c);
 	/* the other one knows nothing of it */
