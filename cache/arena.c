@@ -141,6 +141,9 @@ static void unmap(struct arena_impl *im)
 	if (im->pub.map)
 		munmap(im->pub.map, im->pub.map_len);
 	im->pub.map = NULL;
+	if (im->pub.memo)
+		munmap(im->pub.memo, im->pub.nblocks * sizeof(*im->pub.memo));
+	im->pub.memo = NULL;
 	if (im->fd >= 0)
 		close(im->fd);
 	im->fd = -1;
@@ -189,6 +192,11 @@ static int map_file(struct arena_impl *im, const struct arena_conf *conf, bool h
 		goto fail;
 	im->pub.map = p;
 	im->huge = huge;
+	p = mmap(NULL, im->pub.nblocks * sizeof(*im->pub.memo), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		goto fail;
+	im->pub.memo = p;
 	return 0;
 fail:
 	err = -errno;

@@ -91,8 +91,10 @@ static void pop(struct blkpool *p, struct blkpool_shard *s, uint32_t n, uint32_t
 		if (n > BUF_AHEAD) /* most likely this is a run */
 			__builtin_prefetch(hdr + at + ((int64_t)next - at) * BUF_AHEAD, 1);
 		ASSERT(atomic_load(&hdr[at].refs) == 0);
-		if (refs)
+		if (refs) {
+			buf_memo_drop(p->arena, at);
 			atomic_store_explicit(&hdr[at].refs, refs, memory_order_relaxed);
+		}
 		if (falling) {
 			hdr[at].next = *chain;
 			*chain = at;
@@ -262,6 +264,7 @@ bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req
 				s->head = b->next;
 				/* Plain: only the lock's owner writes. */
 				atomic_store_explicit(&s->n, s->n - 1, memory_order_relaxed);
+				buf_memo_drop(p->arena, *chain);
 				atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
 				b->next = BUF_NONE;
 			}

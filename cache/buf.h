@@ -51,6 +51,10 @@ struct arena {
 	uint8_t *extra;	  /* arena_conf.extra bytes of block i at extra + i * that; NULL: none */
 	uint8_t *zero;	  /* zeros in registered memory, read-only by convention */
 	uint32_t zero_len; /* at least one block and at least 64 KiB */
+	/* A word a block for whoever has computed something from a whole block's content; 0: nothing.
+	 * See buf_memo(). Not in the shared file. */
+	_Atomic uint64_t *memo;
+	_Atomic bool memo_used;
 	/* Takes a block back whose last reference was put. Any thread. */
 	void (*release)(struct arena *a, struct buf *b);
 	void *owner;
@@ -81,6 +85,29 @@ static inline void buf_get(struct buf *b)
 	uint32_t was = __atomic_fetch_add((uint32_t *)&b->refs, 1, __ATOMIC_RELAXED);
 	ASSERT(was > 0);
 	(void)was;
+}
+
+/*
+ * What buf_memo_set() has left about a block's content, or 0. With a reference to the block, and only if the
+ * whole of it is valid: then its content does not change. Any thread.
+ */
+static inline uint64_t buf_memo(const struct arena *a, uint32_t index)
+{
+	return atomic_load_explicit(&a->memo[index], memory_order_relaxed);
+}
+
+static inline void buf_memo_set(struct arena *a, uint32_t index, uint64_t memo)
+{
+	if (unlikely(!atomic_load_explicit(&a->memo_used, memory_order_relaxed)))
+		atomic_store(&a->memo_used, true);
+	atomic_store_explicit(&a->memo[index], memo, memory_order_relaxed);
+}
+
+/* By whoever alone has the block, when it is about to get other content: nothing is known of that. */
+static inline void buf_memo_drop(struct arena *a, uint32_t index)
+{
+	if (unlikely(atomic_load_explicit(&a->memo_used, memory_order_relaxed)))
+		atomic_store_explicit(&a->memo[index], 0, memory_order_relaxed);
 }
 
 void buf_release_last(struct buf *b);

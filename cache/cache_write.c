@@ -231,6 +231,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		memcpy(buf_data(old) + ((size_t)from << SECTOR_SHIFT),
 		       buf_data(fresh) + ((size_t)from << SECTOR_SHIFT),
 		       (size_t)(to - from) << SECTOR_SHIFT);
+		buf_memo_drop(buf_arena(old), old->index);
 		page_map_set(page_valid(p, old), from, to);
 		page_map_set(page_dirty(p, old), from, to);
 		old->generation = ++p->generation;

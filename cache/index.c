@@ -185,6 +185,7 @@ struct buf *part_take_free(struct partition *p, uint32_t hint)
 	else
 		p->free_tail = prev;
 
+	buf_memo_drop(buf_arena(b), b->index);
 	b->refs = 1;
 	b->flags = 0;
 	b->next = BUF_NONE;

@@ -392,6 +392,7 @@ static inline bool overwrite(struct ram *r, uint32_t at, uint32_t off, const uin
 	if (!atomic_compare_exchange_strong_explicit(&b->refs, &refs, REFS_WRITER,
 						     memory_order_acquire, memory_order_relaxed))
 		return false;
+	buf_memo_drop(r->pool.arena, at - 1);
 	memcpy(a->data + ((size_t)(at - 1) << r->shift) + off, src, len);
 	atomic_store_explicit(&b->refs, 1, memory_order_release);
 	return true;

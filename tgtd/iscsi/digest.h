@@ -19,6 +19,12 @@ static inline uint32_t digest_update(uint32_t crc, const void *data, uint32_t le
 	/* isa-l declares its input writable; it does not write. Its length is an int. */
 	return len ? crc32_iscsi((unsigned char *)(uintptr_t)data, (int)len, crc) : crc;
 }
+/*
+ * Bytes [off, off + len) of a fragment. What lies in whole cache blocks is looked at once only, however often
+ * it is sent: a CRC is linear, so that the value over a block, begun with 0, can be kept (buf_memo()) and
+ * joined to any beginning. Any thread that holds the fragment.
+ */
+uint32_t digest_frag(uint32_t crc, const struct frag *g, uint64_t off, uint32_t len);
 /* Bytes [off, off + len) of a fragment list. */
 uint32_t digest_frags(uint32_t crc, const struct frags *f, uint64_t off, uint64_t len);
 

@@ -129,7 +129,7 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 
 			add(b, g->base + pdu->tp_word[1], n);
 			if (tc->data_digest)
-				crc = digest_update(crc, g->base + pdu->tp_word[1], n);
+				crc = digest_frag(crc, g, pdu->tp_word[1], n);
 			left -= n;
 			pdu->tp_word[1] += n;
 			if (pdu->tp_word[1] == g->len) {
