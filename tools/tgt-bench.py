@@ -568,13 +568,33 @@ def callgrind_allocations(path):
     return calls
 
 
+def callgrind_functions(path):
+    """Instructions in a dump by function, without those of functions that it called."""
+    names, cost, function, called = {}, {}, None, False
+    with open(path) as f:
+        for line in f:
+            m = re.match(r'(c?)fn=\((\d+)\)(?: (.*))?$', line)
+            if m:
+                if m.group(3):
+                    names[m.group(2)] = m.group(3)
+                if not m.group(1):
+                    function = names.get(m.group(2), '?')
+            elif line.startswith('calls='):
+                called = True  # the next line is what they took
+            elif line[0] in '0123456789+-*':
+                if not called and function is not None:
+                    cost[function] = cost.get(function, 0) + int(line.split()[1])
+                called = False
+    return cost
+
+
 def count_instructions(env, make, args, ios):
     """User-space instructions and heap allocations for each I/O: a target under callgrind serves two runs of different
     length; the difference of their counts, divided by the difference of their lengths, leaves out
     login, logout and everything else that does not grow with I/O."""
     valgrind, control = shutil.which('valgrind'), shutil.which('callgrind_control')
     if not valgrind or not control:
-        return None, None
+        return None, None, []
     base = os.path.join(env.work, 'callgrind.out')
     subject = make([valgrind, '--tool=callgrind', '--callgrind-out-file=' + base, '--'])
     dumps = 0
@@ -593,15 +613,19 @@ def count_instructions(env, make, args, ios):
                 if time.monotonic() > end:
                     raise Trouble('no dump of callgrind: ' + said.strip())
                 time.sleep(0.1)
-            return callgrind_total(path), callgrind_allocations(path)
+            return callgrind_total(path), callgrind_allocations(path), callgrind_functions(path)
 
+        # Every block is there before it is read: reads are hits, not holes.
+        env.run_load(subject, ['--fill', '--bs', '64k', '--time', '0.05', '--warmup', '0'], timeout=580)
         one(short)  # caches filled, pages touched
         a = one(short)
         b = one(long_)
         kept = os.path.join(env.opts.out, 'callgrind.%s' % subject.name)
         shutil.copy('%s.%d' % (base, dumps), kept)
         say('profile kept in %s (callgrind_annotate)' % kept)
-        return [(y - x) / (long_ - short) for x, y in zip(a, b)]
+        each = {name: (n - a[2].get(name, 0)) / (long_ - short) for name, n in b[2].items()}
+        most = sorted(each.items(), key=lambda kv: -kv[1])[:20]
+        return [(b[0] - a[0]) / (long_ - short), (b[1] - a[1]) / (long_ - short), most]
     finally:
         subject.stop()
 
@@ -626,7 +650,7 @@ def count_mode(env, make_subject, name, opts):
             row['by_name'] = syscalls_by_name(env, s, args, opts.count_ios)
         finally:
             s.stop()
-        row['instructions'], row['allocations'] = count_instructions(
+        row['instructions'], row['allocations'], row['functions'] = count_instructions(
             env, lambda wrap: make_subject(name, wrap), args, opts.count_ios)
         rows.append(row)
         say('%s, %s, an I/O: %s system calls, %s instructions in user space, %s heap allocations' %
@@ -636,6 +660,9 @@ def count_mode(env, make_subject, name, opts):
         for call, per in sorted(row['by_name'].items(), key=lambda kv: -kv[1]):
             if per >= 0.0005:
                 say('    %-16s %.4f under strace' % (call, per))
+        for function, per in row['functions']:
+            if per >= 5:
+                say('    %6.1f instructions in %s' % (per, function))
     return rows
 
 

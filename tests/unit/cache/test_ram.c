@@ -141,6 +141,57 @@ START_TEST(short_writes_keep_the_order)
 }
 END_TEST
 
+/* What lies in memory goes straight over what is there, or nowhere at all. */
+START_TEST(write_from_memory)
+{
+	static uint8_t block[8192], data[8192], seen[8192];
+	struct blk_req wr, held;
+
+	open_ram("1m", 512);
+	memset(block, 0x11, sizeof(block));
+	memset(data, 0x77, sizeof(data));
+	blk_req_init(&wr);
+	wr.op = BLK_WRITE;
+	wr.offset = KiB(16);
+	wr.len = 4096;
+	ck_assert(!blk_write_now(t.blk, &wr, data)); /* a hole: there is nothing to go over */
+	ck_assert_int_eq(bt_read(&t, KiB(16), 4096, seen, 0), 0);
+	for (size_t i = 0; i < 4096; i++)
+		ck_assert_uint_eq(seen[i], 0);
+
+	ck_assert_int_eq(bt_write(&t, KiB(16), sizeof(block), block, 0), 0);
+	wr.offset = KiB(16) + 1024; /* inside the first of two blocks */
+	wr.len = 512;
+	ck_assert(blk_write_now(t.blk, &wr, data));
+	ck_assert_int_eq(wr.status, 0);
+	ck_assert_uint_eq(wr.data.n, 0);
+	memcpy(block + 1024, data, 512);
+	ck_assert_int_eq(bt_read(&t, KiB(16), sizeof(seen), seen, 0), 0);
+	ck_assert(memcmp(seen, block, sizeof(block)) == 0);
+
+	wr.offset = KiB(16) + 3584; /* across both */
+	wr.len = 1024;
+	ck_assert(!blk_write_now(t.blk, &wr, data));
+
+	blk_req_init(&held); /* being read: the reader's bytes stay */
+	held.op = BLK_READ;
+	held.offset = KiB(16);
+	held.len = 4096;
+	ck_assert(bt_submit(&t, &held));
+	wr.offset = KiB(16);
+	wr.len = 4096;
+	ck_assert(!blk_write_now(t.blk, &wr, data));
+	ck_assert(memcmp(held.data.v[0].base, block, 4096) == 0);
+	blk_req_release(&held);
+	blk_req_fini(&held);
+	ck_assert(blk_write_now(t.blk, &wr, data));
+	ck_assert_int_eq(bt_read(&t, KiB(16), sizeof(seen), seen, 0), 0);
+	ck_assert(memcmp(seen, data, 4096) == 0 && memcmp(seen + 4096, block + 4096, 4096) == 0);
+	blk_req_fini(&wr);
+	bt_fini(&t);
+}
+END_TEST
+
 START_TEST(cancelled_write_leaves_no_trace)
 {
 	uint8_t out[4096];
@@ -390,6 +441,7 @@ int main(void)
 	tcase_add_loop_test(tc, model, 0, 8);
 	tcase_add_test(tc, references_are_snapshots);
 	tcase_add_test(tc, short_writes_keep_the_order);
+	tcase_add_test(tc, write_from_memory);
 	tcase_add_test(tc, cancelled_write_leaves_no_trace);
 	tcase_add_test(tc, holes_share_the_zeros);
 	tcase_add_test(tc, extents);
