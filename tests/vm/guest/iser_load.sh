@@ -144,12 +144,12 @@ killing() {
 	for n in $(seq "$KILLS"); do
 		victim >/run/victim 2>&1 &
 		pid=$!
-		until_true 40 eval "adm --mode conn --op show --tid 2 | grep -q Connection" || { cat /run/victim; return 1; }
+		until_true 90 eval "adm --mode conn --op show --tid 2 | grep -q Connection" || { cat /run/victim; return 1; }
 		sleep "0.$((RANDOM % 9))"
 		kill -0 $pid || { echo "ended by itself"; cat /run/victim; return 1; }
 		kill -9 $pid
 		wait $pid 2>/dev/null
-		until_true 40 eval "! adm --mode conn --op show --tid 2 | grep -q Connection" || { echo "still there after kill $n"; return 1; }
+		until_true 90 eval "! adm --mode conn --op show --tid 2 | grep -q Connection" || { echo "still there after kill $n"; return 1; }
 	done
 	touch /run/enough
 	wait $beside || { cat /run/fio.beside; return 1; }

@@ -333,8 +333,9 @@ fio_verify() {
 # (CHAP) fails in it; and its WRITE commands declare immediate data that they do not carry (a target that
 # refuses this, as LIO of this kernel does, fails every test that writes). It also takes the expected length
 # for the length that came, and knows no residual (the tests of Inquiry and ModeSense6 below; they fail in the
-# same way against LIO). The suite GetLBAStatus crashes it at its end, against LIO too.
-CU_LEAVE_OUT=:*.Async:ExtendedCopy.Simple:Inquiry.AllocLength:Inquiry.BlockLimits:ModeSense6.Residuals:
+# same way against LIO). The suite GetLBAStatus crashes it at its end, against LIO too. And it crashes when it
+# is told that its connection will be closed, or has to log in again: Reserve6.TargetColdReset (1.20 mends both).
+CU_LEAVE_OUT=:*.Async:ExtendedCopy.Simple:Inquiry.AllocLength:Inquiry.BlockLimits:ModeSense6.Residuals:Reserve6.TargetColdReset:
 conformance() {
 	local url=$1 tests=$2 rc env=
 	shift 2
