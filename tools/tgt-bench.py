@@ -142,13 +142,14 @@ class Subject:
 
 
 class BareLoop(Subject):
-    def __init__(self, name, what, wrap=()):
+    def __init__(self, name, what, wrap=(), args=()):
         super().__init__(name, what)
-        self.wrap = list(wrap)
+        self.wrap, self.args = list(wrap), list(args)
 
     def start(self, env):
         port = free_port()
-        argv = env.pin(self.wrap + [env.bareloop, '--memory', '1g', '--portal', '127.0.0.1:%d' % port])
+        argv = env.pin(self.wrap + [env.bareloop, '--memory', '1g', '--portal', '127.0.0.1:%d' % port] +
+                       self.args)
         self.proc = env.spawn(self, argv)
         wait_for_port(port, self.proc, 60.0)
         self.pid = self.proc.pid
@@ -244,15 +245,17 @@ CASES = [
     Case('r512-d32', '512 B random read, depth 32', ['--bs', '512', '--depth', '32'], MAIN, full_only=True),
     Case('r64k-d32', '64 KiB random read, depth 32', ['--bs', '64k', '--depth', '32'], MAIN),
     Case('r64k-d32-crc', 'the same, header and data digests', ['--bs', '64k', '--depth', '32'] + DIGESTS, MAIN),
-    Case('w64k-d32', '64 KiB random write, depth 32', ['--bs', '64k', '--depth', '32', '--read', '0'], MAIN,
+    Case('w64k-d32', '64 KiB random write, depth 32', ['--bs', '64k', '--depth', '32', '--read', '0'], MAIN + ' bare-spread',
          full_only=True),
     Case('w64k-d32-crc', '64 KiB random write, both digests',
          ['--bs', '64k', '--depth', '32', '--read', '0'] + DIGESTS, MAIN, full_only=True),
     Case('r256k-d32', '256 KiB read, depth 32', ['--bs', '256k', '--depth', '32'], MAIN, unit='mbps'),
-    Case('w256k-d32', '256 KiB write, depth 32', ['--bs', '256k', '--depth', '32', '--read', '0'], MAIN,
+    Case('w256k-d32', '256 KiB write, depth 32', ['--bs', '256k', '--depth', '32', '--read', '0'],
+         MAIN + ' bare-spread',
          unit='mbps'),
     Case('r1m-d32', '1 MiB read, depth 32', ['--bs', '1m', '--depth', '32'], MAIN, unit='mbps'),
-    Case('w1m-d32', '1 MiB write, depth 32', ['--bs', '1m', '--depth', '32', '--read', '0'], MAIN, unit='mbps'),
+    Case('w1m-d32', '1 MiB write, depth 32', ['--bs', '1m', '--depth', '32', '--read', '0'],
+         MAIN + ' bare-spread', unit='mbps'),
     Case('m4k-d32', '4 KiB 70 % reads, Zipf 0.99, depth 32',
          ['--bs', '4k', '--depth', '32', '--read', '70', '--pattern', 'zipf'], MAIN, full_only=True),
     Case('r4k-4x32', '4 KiB read, 4 connections x depth 32, 4 LUs', ['--bs', '4k', '--depth', '32'],
@@ -412,7 +415,7 @@ class Bench:
     def fill(self):
         for s in self.subjects:
             self.switch_to(s)
-            if s.name == 'bare' or (s.name in self.given and not self.env.opts.fill_given):
+            if s.name.startswith('bare') or (s.name in self.given and not self.env.opts.fill_given):
                 continue
             say('filling %s' % s.name)
             for i, iqn in enumerate(s.iqns):
@@ -479,7 +482,7 @@ class Bench:
         """Share of a core that a subject takes with nothing to do: no connection, then one."""
         seconds = self.env.opts.idle_time
         for s in self.subjects:
-            if s.pid is None or s.name == 'bare':
+            if s.pid is None or s.name.startswith('bare'):
                 continue
             self.switch_to(s)
             time.sleep(0.5)
@@ -751,7 +754,9 @@ def make_subjects(env, opts):
     """Builders by name, in the order of the tables."""
     control = 1000 + os.getpid() % 30000  # Debian's tgt wants it below 32768
     args = opts.tgtd_args.split()
-    build = {'bare': lambda wrap: BareLoop('bare', 'the same bytes, no logic', wrap)}
+    build = {'bare': lambda wrap: BareLoop('bare', 'the same bytes, no logic', wrap),
+             'bare-spread': lambda wrap: BareLoop('bare-spread', 'the bare loop, receiving into 96 MiB in turn',
+                                                  wrap, ['--spread', '96m'])}
 
     def ours(name, what, bstype, n, extra=()):
         build[name] = lambda wrap: Daemon(name, what, env.tgtd, env.tgtadm, bstype, control + n,
