@@ -31,7 +31,8 @@ run_suite() {
 	local name=$1 out=$2 list family t
 	shift 2
 	list=$("$cu" -l 2>/dev/null | grep '^ALL\.' | sort -u)
-	if ! grep -qxF "$(printf 'ALL.%s\n' "${!wrong[@]}")" <<<"$list"; then
+	# Debian's has no test that hangs, and what the others want was so in its libiscsi.
+	if ! grep -qxF ALL.iSCSISendTargets.Invalid <<<"$list"; then
 		timeout 500 "$cu" --dataloss "$@" >"$out" 2>&1 || echo "not ok $name: $cu ended with $?"
 		return
 	fi
