@@ -84,13 +84,16 @@ int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct buf *
 
 void frags_put_more(struct frags *f)
 {
-	for (const struct frag *at = f->v, *end = at + f->n; at < end; at++)
-		for (struct buf *b = at->buf, *last = b + at->nbufs; b < last; b++) {
+	for (uint32_t i = 0; i < f->n; i++) {
+		struct buf *b = f->v[i].buf; /* NULL without any */
+
+		for (uint32_t k = f->v[i].nbufs; k > 0; k--, b++) {
 			/* The data has driven the headers out of the near caches, and an atomic operation
 			 * waits for its line and lets nothing overtake it. (Behind the last one is harmless.) */
 			__builtin_prefetch(b + BUF_AHEAD, 1);
 			buf_put(b);
 		}
+	}
 	frags_forget(f);
 }
 
