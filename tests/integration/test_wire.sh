@@ -62,9 +62,9 @@ load() { # name, options...
 	is "load: $name" test $rc = 0
 }
 load "small" --connections 2 --depth 16 --bs 512:20,4k:80
-load "large, solicited" --connections 1 --depth 4 --bs 256k --count 30 --immediate-data No --initial-r2t Yes
-load "both digests" --connections 2 --depth 8 --bs 4k:80,64k:20 --header-digest CRC32C --data-digest CRC32C
-load "unsolicited" --connections 1 --depth 8 --bs 32k --initial-r2t No --header-digest CRC32C
+load "large, solicited" --connections 1 --depth 4 --bs 256k --count 12 --immediate-data No --initial-r2t Yes
+load "both digests" --connections 2 --depth 8 --bs 4k:80,64k:20 --count 80 --header-digest CRC32C --data-digest CRC32C
+load "unsolicited" --connections 1 --depth 8 --bs 32k --count 60 --initial-r2t No --header-digest CRC32C
 
 if command -v iscsi-test-cu >/dev/null; then
 	for family in Inquiry ModeSense6 ReadCapacity10 ReadCapacity16 ReportSupportedOpcodes TestUnitReady \
@@ -228,6 +228,5 @@ print('ok' if not missing else 'not ok', 'each kind of PDU was seen' + (': not '
 print('ok' if not bad else 'not ok', 'the dissector finds nothing wrong')
 sys.exit(bool(bad or missing))
 PY
-dissect -q -z expert,warn | grep -vE '^ *$|^Running' | grep -iE 'iscsi|scsi' | sed 's/^/# warning: /'
 [ $failures = 0 ] || sed 's/^/# /' "$dir/log" | tail -60
 exit $((failures > 0))
