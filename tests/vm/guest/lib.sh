@@ -129,7 +129,7 @@ iscsid_up() {
 		sed -i "/^ *${key//./\\.} *=/d" /etc/iscsi/iscsid.conf
 		echo "${kv%%=*} = ${kv#*=}" >>/etc/iscsi/iscsid.conf
 	done
-	iscsid -f -d "${ISCSID_DEBUG:-4}" >/out/iscsid.log 2>&1 &
+	iscsid -f -d "${ISCSID_DEBUG:-4}" >"${ISCSID_LOG:-/out/iscsid.log}" 2>&1 &
 	local pid=$!
 	# Without sessions iscsiadm ends with 21 when the daemon answers.
 	until_true 20 eval 'iscsiadm -m session >/dev/null 2>&1; [ $? -eq 21 ]' && kill -0 $pid

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # One LUN by two portals under dm-multipath: each path is lost once under load and comes back, and the
-# application sees neither. Then persistent reservations from two initiators.
+# application sees neither, nor both at once but as a pause. Then persistent reservations from two initiators.
 
 T=iqn.2026-11.net.tgtd:mp
 A=$RDMA_IP
@@ -26,14 +26,24 @@ lose() { # ADDRESS
 	ss -K dst "$1" >/dev/null
 }
 
-lose_and_return() { # ADDRESS
+# The load is not hurt by the loss of these, and all paths come back after it. With none left I/O waits.
+lose_and_return() { # ADDRESS...
 	fio_verify mp /mnt/mp/load 12m --rate=1m >/run/fio.mp 2>&1 &
-	local fio=$! rc
+	local fio=$! rc left=$((2 - $#)) address written
 	sleep 2
-	lose "$1"
-	until_true 40 multipath_has "$SD1" 1 || until_true 1 multipath_has "$SD2" 1 || { multipathd show paths; return 1; }
+	for address; do
+		lose "$address"
+	done
+	until_true 40 multipath_has "$SD1" $left || until_true 1 multipath_has "$SD2" $left || { multipathd show paths; return 1; }
 	kill -0 $fio || { echo "load ended before the path was lost"; cat /run/fio.mp; return 1; }
-	ip addr add "$1/24" dev eth9
+	if [ $left -eq 0 ]; then
+		written=$(awk '{print $7}' "/sys/block/${DM#/dev/}/stat")
+		sleep 1
+		[ "$written" = "$(awk '{print $7}' "/sys/block/${DM#/dev/}/stat")" ] || { echo "writes without a path"; return 1; }
+	fi
+	for address; do
+		ip addr add "$address/24" dev eth9
+	done
 	wait $fio
 	rc=$?
 	cat /run/fio.mp
@@ -73,6 +83,7 @@ need 'one multipath device' multipath_of DM "$SD1" 2
 need 'mkfs.ext4 and mount' make_fs ext4 "$DM" /mnt/mp
 step 'first path lost and back under load' lose_and_return $A
 step 'second path lost and back under load' lose_and_return $B
+step 'both paths lost and back under load' lose_and_return $A $B
 step 'umount' umount /mnt/mp
 step 'fsck' check_fs ext4 "$DM"
 step 'multipath down' multipath_down

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # What the stock initiator negotiates: CHAP both ways with each of its algorithms alone and with wrong
-# secrets, discovery authentication, each combination of digests under verified load. Then what an
-# initiator that is logged in sees of administration: LUNs that grow, go read-only, offline, come and go.
+# secrets, discovery authentication, each combination of digests under verified load, IPv6, several
+# sessions. Then what an initiator that is logged in sees of administration: LUNs that grow, go read-only,
+# offline, come and go.
 
 P=127.0.0.1:3260
+P6=[::1]:3260
 T=iqn.2026-11.net.tgtd:wire
 declare -A CHAP_NUMBER=([MD5]=5 [SHA1]=6 [SHA256]=7 [SHA3-256]=8)
 CHAP_ALGS='SHA3-256 SHA256 SHA1 MD5'
-ISCSID_DEBUG=6 # iscsid logs each key that it sends and gets
+ISCSID_DEBUG=6 # iscsid logs each key that it sends and gets: much, and each line to /out costs
+ISCSID_LOG=/run/iscsid-all.log
 NOT_AUTHORIZED=24 # as iscsiadm ends when the target refuses: ISCSI_ERR_LOGIN_AUTH_FAILED
 NOT_TRUSTED=19    # and when it refuses the target: ISCSI_ERR_FATAL_LOGIN
 
@@ -39,12 +42,12 @@ forget() {
 chap() {
 	local args rc from
 	forget
-	from=$(wc -c </out/iscsid.log)
+	from=$(wc -c <$ISCSID_LOG)
 	mapfile -t args < <(node_chap initiator "$2" ${3:+target "$3"})
 	node_new $T $P tcp "node.session.auth.chap_algs=$1" "${args[@]}" || return 99
 	login $T $P
 	rc=$?
-	tail -c +$((from + 1)) /out/iscsid.log >/run/iscsid.log
+	tail -c +$((from + 1)) $ISCSID_LOG >/run/iscsid.log
 	return $rc
 }
 
@@ -127,6 +130,20 @@ digests() {
 	fio_verify digests "$SD" 4m && logout $T
 }
 
+over_ipv6() {
+	forget
+	iscsiadm -m discovery -t st -p $P6 | grep "^\[::1\]:3260,[0-9]* $T\$" && login $T $P6 && wait_sd SD $T 1 &&
+		dd if="$SD" of=/dev/null bs=64k count=4 iflag=direct && iscsiadm -m session | grep -F "$P6" && logout $T
+}
+
+# Sessions of one initiator, told apart by their ISIDs: each has its own disk.
+three_sessions() {
+	forget
+	node_new $T $P tcp node.session.nr_sessions=3 && login $T $P && wait_sd SD $T 1 && wait_sd SD2 $T 1 1 && wait_sd SD3 $T 1 2 || return 1
+	[ "$(iscsiadm -m session | grep -c "$T")" = 3 ] && [ "$(adm --op show --mode target | grep -c "Initiator: $INITIATOR")" = 3 ] &&
+		dd if=/dev/urandom of="$SD" bs=64k count=4 oflag=direct && cmp -n 262144 "$SD" "$SD2" && cmp -n 262144 "$SD" "$SD3" && logout $T
+}
+
 # ---- online ---------------------------------------------------------------------------------------------
 
 lu_set() { adm --lld iscsi --op update --mode logicalunit --tid 1 --lun 1 --params "$1"; }
@@ -194,7 +211,7 @@ come_and_go() {
 }
 
 need 'backing store' stores
-need 'tgtd starts' tgtd_start $P
+need 'tgtd starts' tgtd_start $P $P6
 need 'target and LUN' configure
 need 'initiator' iscsid_up
 need 'accounts for CHAP both ways' accounts
@@ -207,7 +224,7 @@ done
 step 'of all four the strongest is taken' preferred
 need 'accounts for discovery' discovery_accounts
 step 'discovery without CHAP is refused' discovery_refused
-for alg in $CHAP_ALGS; do
+for alg in SHA3-256 MD5; do
 	step "discovery by CHAP both ways by $alg" discovery_accepted $alg
 done
 step 'discovery, wrong secret of the initiator: refused' discovery_refused MD5 initiatorsecret13 targetsecret12
@@ -222,6 +239,8 @@ step 'data digest; immediate data' digests None CRC32C 0 1 node.session.iscsi.In
 step 'both digests; all ways' digests CRC32C CRC32C 1 1 node.session.iscsi.InitialR2T=No node.session.iscsi.ImmediateData=Yes
 step 'digests left to us: the first that it names' digests CRC32C,None None,CRC32C 1 0
 
+step 'by IPv6' over_ipv6
+step 'three sessions of one initiator' three_sessions
 need 'login' eval "forget && login $T $P"
 need 'disk' wait_sd SD $T 1
 need 'mkfs.ext4 and mount' make_fs ext4 "$SD" /mnt/wire
@@ -235,4 +254,5 @@ step 'read-only online and back' readonly_online
 step 'offline and online' offline_online
 step 'a LUN comes and goes' come_and_go
 step 'logout' logout $T
+cp $ISCSID_LOG /out/iscsid.log
 step 'tgtd stops on SIGTERM' tgtd_stop
