@@ -273,12 +273,19 @@ static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk
 static int cache_refresh(struct blk *blk);
 static void cache_close(struct blk *blk);
 
-/* Brings the block that a write will most likely get nearer. Without the lock: only prefetched. */
-static void hint_free(const struct partition *p)
+/*
+ * Brings the memory nearer that a write's data will most likely be put in: the block, if it is dirty already,
+ * see cache_write_now(), else the next free one. Looks without the lock, and what it reads may be outdated:
+ * only prefetched.
+ */
+static __attribute__((no_sanitize("thread"))) void hint_write(const struct cache_dev *dev, const struct partition *p,
+							      uint64_t block)
 {
-	uint32_t i = __atomic_load_n(&p->free_head, __ATOMIC_RELAXED);
+	uint32_t i = p->bucket[index_bucket(p, dev->identity, block)];
 	const uint8_t *data;
 
+	if (i == BUF_NONE || p->hdr[i].block != block || p->hdr[i].state != PAGE_DIRTY)
+		i = p->free_head;
 	if (i == BUF_NONE)
 		return;
 	data = buf_data(&p->hdr[i]);
@@ -293,7 +300,7 @@ static void cache_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
 	struct partition *p = dev_part(dev, block);
 
 	if (what == BLK_HINT_WRITE_NEXT)
-		hint_free(p);
+		hint_write(dev, p, block);
 	else
 		index_hint(p, dev->identity, block, what == BLK_HINT_WRITE);
 }
@@ -308,6 +315,7 @@ static const struct blk_ops cache_ops = {
 	.hint = cache_hint,
 	.read = cache_read,
 	.write_prepare = cache_write_prepare,
+	.write_now = cache_write_now,
 	.write_cancel = cache_write_cancel,
 	.write = cache_write,
 	.sync = cache_sync,

@@ -427,6 +427,7 @@ void range_forget_clean(struct cache_dev *dev, const struct cache_range *r);
 /* ---- cache_write.c ------------------------------------------------------------------------------ */
 bool cache_write_prepare(struct blk *blk, struct blk_req *req);
 void cache_write_cancel(struct blk *blk, struct blk_req *req);
+bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data);
 bool cache_write(struct blk *blk, struct blk_req *req);
 bool cache_caw(struct blk *blk, struct blk_req *req);
 bool op_prepare(struct blk_req *req);

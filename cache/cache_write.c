@@ -353,6 +353,50 @@ bool op_commit(struct blk_req *req)
 	return committed(req, &ls, much);
 }
 
+/*
+ * A write within a block that is dirty already and at which nobody is looking: the bytes go where they belong.
+ * As in commit_block(), but there is no block to take, and none to give back, and nothing becomes dirty.
+ */
+bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
+{
+	struct cache_dev *dev = cache_dev_of(blk);
+	struct cache *c = dev->cache;
+	const uint32_t within = (uint32_t)req->offset & c->geo.mask;
+	const uint64_t block = req->offset >> c->geo.block_shift, hash = policy_hash(dev->identity, block);
+	struct partition *p = dev_part(dev, block);
+	struct buf *b = NULL;
+
+	/* What goes beyond the block, or has to be forwarded, or made stable, takes the long way. */
+	if (unlikely(within + req->len > __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED)) ||
+	    unlikely(req->flags & BLK_F_FUA) || unlikely(cache_write_through(blk)))
+		return false;
+	if (unlikely(!leaf_trylock(&p->lock)))
+		return false;
+	if (likely(!excl_blocks(dev, block, 1)))
+		b = index_find_hashed(p, hash, dev->identity, block);
+	if (b && b->state == PAGE_DIRTY && !page_of(p, b)->io &&
+	    atomic_load_explicit(&b->refs, memory_order_acquire) == 1) {
+		uint32_t from = within >> SECTOR_SHIFT, to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
+
+		if (unlikely(policy_samples(&p->policy, hash)))
+			policy_sample(&p->policy, dev->identity, block);
+		buf_memo_drop(buf_arena(b), b->index);
+		memcpy(buf_data(b) + within, data, req->len);
+		page_map_set(page_valid(p, b), from, to);
+		page_map_set(page_dirty(p, b), from, to);
+		b->generation = ++p->generation;
+		policy_touch(b);
+	} else {
+		b = NULL;
+	}
+	leaf_unlock(&p->lock);
+	if (!b)
+		return false;
+	req->status = 0;
+	metric_inc(M_cache_writes);
+	return true;
+}
+
 bool cache_write(struct blk *blk, struct blk_req *req)
 {
 	if (req->flags & BLK_F_FROM) {
