@@ -178,6 +178,13 @@ static int put(struct bt *t, enum blk_op op, uint64_t off, uint64_t len, const v
 	int err = 0;
 
 	begin(&w, op, off, len, flags);
+	if (op == BLK_WRITE && !flags && len <= t->blk->max_len && (t->rng ^ off >> 9) & 1 &&
+	    blk_write_now(t->blk, &w.req, a)) {
+		ck_assert_uint_eq(w.req.data.n, 0);
+		err = w.req.status;
+		blk_req_fini(&w.req);
+		return err;
+	}
 	if (flags & BLK_F_FROM) {
 		from = aligned_alloc(4096, ALIGN_UP(all, 4096ull));
 		for (uint64_t at = 0; at < all;) {

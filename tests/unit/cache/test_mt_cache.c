@@ -40,7 +40,7 @@ static struct {
 	struct memdisk *disk;
 	struct blk *blk;
 	struct topology topo;
-	_Atomic uint64_t gen, checks, target, stale, torn, changed, failed_io, busy;
+	_Atomic uint64_t gen, checks, target, stale, torn, changed, failed_io, busy, at_once;
 	_Atomic uint64_t begun[SECTORS], acked[SECTORS], zeroed[SECTORS];
 	_Atomic uint32_t owned[SECTORS / REGION];
 	_Atomic uint64_t counter_wins[COUNTERS];
@@ -220,8 +220,30 @@ static void submit(struct slot *s)
 		on_the_spot(s);
 }
 
+static void begin_write(struct slot *s);
+
+/* A short write whose data is there already may be carried out without being prepared. */
+static bool write_at_once(struct slot *s)
+{
+	uint64_t w[8][64];
+
+	if (s->hot || s->cancel || s->count || s->req.op != BLK_WRITE || s->n > ARRAY_SIZE(w) || rnd(s) % 2)
+		return false;
+	begin_write(s);
+	for (uint32_t i = 0; i < s->n; i++)
+		stamp(w[i], s->first + i, s->gen);
+	if (!blk_write_now(g.blk, &s->req, (const uint8_t *)w))
+		return false;
+	g.at_once++;
+	s->doing = WRITE;
+	on_the_spot(s);
+	return true;
+}
+
 static void prepare(struct slot *s)
 {
+	if (write_at_once(s))
+		return;
 	s->doing = PREPARE;
 	if (blk_write_prepare(g.blk, &s->req))
 		on_the_spot(s);
@@ -385,6 +407,10 @@ static void next(struct slot *s)
 		s->doing = READ;
 		submit(s);
 	} else if (what < 70) {
+		if (rnd(s) % 2) { /* short, and again and again at the same places: some are dirty still */
+			n = 1 + (uint32_t)(rnd(s) % 8);
+			first = (uint32_t)(rnd(s) % (SECTORS / 64)) / 8 * 8 + (uint32_t)(rnd(s) % (9 - n));
+		}
 		if (!own(first, n)) {
 			g.busy++;
 			begin(s, BLK_PREFETCH, first, n, 0);
@@ -528,10 +554,11 @@ static void run_shape(const struct shape *sh)
 			ck_assert_uint_eq(is, g.counter_wins[i]);
 	}
 	free(data);
-	fprintf(stderr, "# %s: %llu sector checks, %llu generations, %llu fills, %llu flushes, %llu waits, %llu failed\n",
+	fprintf(stderr, "# %s: %llu sector checks, %llu generations, %llu fills, %llu flushes, %llu waits, %llu failed, %llu writes at once\n",
 		sh->conf, (unsigned long long)g.checks, (unsigned long long)g.gen,
 		(unsigned long long)metric_read(M_cache_fills), (unsigned long long)metric_read(M_cache_flushes),
-		(unsigned long long)metric_read(M_cache_waits), (unsigned long long)g.failed_io);
+		(unsigned long long)metric_read(M_cache_waits), (unsigned long long)g.failed_io,
+		(unsigned long long)g.at_once);
 	bt_fini(&t); /* closes the device */
 	cache_destroy(g.cache);
 	free(g.write_of);
