@@ -146,10 +146,10 @@ echo "# ${captured:-?} packets, $(stat -c %s "$pcap") bytes, ${dropped:-?} dropp
 is "the capture is whole" test "${dropped:-1}" = 0 -a "${captured:-0}" -gt 1000
 
 # The dissector's filter of "bogus PDUs" throws away what RFC 7143 and 7144 allow, and takes no data segment
-# above 256 KiB, unless told.
+# above 256 KiB, unless told. And an initiator's port may be one that it knows something else by.
 dissect() {
 	tshark -2 -n -r "$pcap" -o "iscsi.target_ports:$port" -o iscsi.bogus_pdu_filter:FALSE \
-		-o iscsi.bogus_pdu_max_data_len:16777216 -o tcp.reassemble_out_of_order:TRUE "$@" 2>"$dir/tshark.log"
+		-o iscsi.bogus_pdu_max_data_len:16777216 -o tcp.reassemble_out_of_order:TRUE -o tcp.try_heuristic_first:TRUE "$@" 2>"$dir/tshark.log"
 }
 dissect -T fields -E separator='|' -E occurrence=a -e frame.number -e tcp.srcport -e iscsi.opcode -e iscsi.login.C \
 	-e _ws.malformed -e _ws.expert.severity -e _ws.expert.message -e tcp.len -e tcp.reassembled_in \

@@ -74,9 +74,11 @@ END_TEST
 static struct buf *hdr;
 static struct page *pages;
 static struct partition p;
+static struct arena arena;
 
 static void setup(void)
 {
+	arena_by_id[0] = &arena; /* the blocks' own, by their headers */
 	hdr = aligned_alloc(CACHE_LINE, (N + 10) * sizeof(*hdr));
 	pages = calloc(N + 10, sizeof(*pages));
 	memset(hdr, 0, (N + 10) * sizeof(*hdr));
@@ -91,6 +93,7 @@ static void teardown(void)
 	part_fini(&p);
 	free(pages);
 	free(hdr);
+	arena_by_id[0] = NULL;
 }
 
 START_TEST(find_what_was_inserted)
