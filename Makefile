@@ -209,7 +209,7 @@ check-layers:
 
 # The long ones (two conformance suites, a million reads, a hundred kills, a comparison with LIO) take many minutes
 # each under emulation, so that only check-vm-long runs them; the kills once more with tgtd under ASan.
-VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_reads.sh iser_kills.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh)
+VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_reads.sh iser_kills.sh iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh)
 VM_SHORT := $(filter-out $(VM_LONG),$(wildcard tests/vm/test_*.sh))
 check-vm: all
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(VM_SHORT)

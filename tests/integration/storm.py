@@ -82,6 +82,7 @@ class Initiator:
         self.wanted = 3 if index % 2 else 1
         self.itt = 1
         self.conns, self.tasks, self.tmf, self.barriers = [], {}, None, {}
+        self.buried = {}  # what ended the tasks that had no response
         self.count = dict(good=0, ended=0, aborted=0, gone=0, tmf=0, sessions=0, trouble=0)
 
     # ---- the session -----------------------------------------------------------------------------------
@@ -193,6 +194,8 @@ class Initiator:
     def bury(self, itts):
         for itt in itts:
             t = self.tasks.pop(itt, None)
+            if t:
+                self.buried[itt] = '%s, %s, CmdSN %#x' % (t.dead, 'write' if t.write else 'read', t.cmdsn)
             if t and t.write:
                 t.slot.writing = False
 
@@ -259,7 +262,8 @@ class Initiator:
             raise Wrong('opcode %#x' % op)
         t = self.tasks.get(itt)
         if not t:
-            raise Wrong('%s for task %#x, which is no more' % ({0x21: 'a response', 0x25: 'data', 0x31: 'an R2T'}[op], itt))
+            raise Wrong('%s (%s) for task %#x, which is no more: %s' % (
+                {0x21: 'a response', 0x25: 'data', 0x31: 'an R2T'}[op], head.hex(), itt, self.buried.get(itt)))
         if t.conn is not p:
             raise Wrong('not on the connection of its command')
         status = None
