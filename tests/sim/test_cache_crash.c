@@ -30,7 +30,7 @@ static struct {
 	/* By sector: the generations made stable, acknowledged, begun; the last ZERO begun. */
 	uint64_t stable[SECTORS], acked[SECTORS], begun[SECTORS], zeroed[SECTORS];
 	bool owned[SECTORS];
-	unsigned running, ops, completed;
+	unsigned running, ops, completed, at_once;
 	bool through;
 } g;
 
@@ -156,6 +156,27 @@ static void go_write(struct slot *s)
 		finish(s);
 }
 
+/* A short one may be over without being prepared. */
+static bool write_at_once(struct slot *s)
+{
+	uint64_t w[8][64];
+
+	if (s->n > ARRAY_SIZE(w) || !own_free(s->first, s->n) || rnd(2))
+		return false;
+	begin_write(s, s->first, s->n);
+	for (uint32_t i = 0; i < s->n; i++)
+		stamp(w[i], s->first + i, s->gen);
+	if (blk_write_now(g.blk, &s->req, (const uint8_t *)w)) {
+		g.at_once++;
+		finish(s);
+		return true;
+	}
+	for (uint32_t i = 0; i < s->n; i++)
+		g.owned[s->first + i] = false;
+	s->writes = false;
+	return false;
+}
+
 static void prepared(struct blk_req *req)
 {
 	go_write(container_of(req, struct slot, req));
@@ -170,6 +191,10 @@ static void start(struct slot *s)
 		first &= ~7u;
 		n = MIN(ALIGN_UP(n, 8u), SECTORS - first);
 	}
+	if (what < 45 && rnd(2)) { /* short, again and again at the same places: some are dirty still */
+		n = 1 + (uint32_t)rnd(8);
+		first = (uint32_t)rnd(8) * 8 + (uint32_t)rnd(9 - n);
+	}
 	s->busy = true;
 	s->writes = false;
 	s->first = first;
@@ -183,6 +208,8 @@ static void start(struct slot *s)
 	if (what < 45) {
 		req->op = BLK_WRITE;
 		req->flags = rnd(10) == 0 ? BLK_F_FUA : 0;
+		if (write_at_once(s))
+			return;
 		req->done = prepared;
 		if (blk_write_prepare(g.blk, req))
 			go_write(s);
@@ -268,7 +295,7 @@ START_TEST(power_cuts)
 	struct loop_conf lc = { .name = "sim", .node = 0, .cpu = -1 };
 	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO, .topo = &topo, .workers = workers, .stepped = true };
 	char err[200] = "";
-	uint64_t ops = 0, cuts = 0;
+	uint64_t ops = 0, cuts = 0, at_once = 0;
 
 	log_set_level(LOG_LVL_ERROR - 1); /* every cut ends in lost blocks, as it should */
 	clock_fake_set(NSEC_PER_SEC * 1000);
@@ -284,10 +311,11 @@ START_TEST(power_cuts)
 	for (uint64_t seed = from; seed < from + n; seed++) {
 		run_seed(cache, seed);
 		ops += g.completed;
+		at_once += g.at_once;
 		cuts++;
 	}
-	fprintf(stderr, "# %s: %llu cuts after %llu requests in all\n", confs[_i], (unsigned long long)cuts,
-		(unsigned long long)ops);
+	fprintf(stderr, "# %s: %llu cuts after %llu requests in all, %llu of them writes at once\n", confs[_i],
+		(unsigned long long)cuts, (unsigned long long)ops, (unsigned long long)at_once);
 	for (unsigned i = 0; i < SLOTS; i++)
 		blk_req_fini(&slots[i].req);
 	cache_destroy(cache);
