@@ -343,7 +343,8 @@ conformance() {
 	iser:*) env="CU_LEAVE_OUT=$CU_LEAVE_OUT MALLOC_PERTURB_=255 LD_PRELOAD=$VM_CACHE/libiscsi_iser_fix.so" ;;
 	esac
 	[ -z "$env" ] || [ -e "$VM_CACHE/libiscsi_iser_fix.so" ] || { echo "no libiscsi_iser_fix.so"; return 1; }
-	timeout "${CU_LIMIT:-120}" env $env iscsi-test-cu "$@" -t "$tests" "$url" >"${CU_OUT:=/run/cu}" 2>&1
+	: "${CU_OUT:=/run/cu}"
+	timeout "${CU_LIMIT:-120}" env $env iscsi-test-cu "$@" -t "$tests" "$url" >"$CU_OUT" 2>&1
 	rc=$?
 	cat "$CU_OUT"
 	# CUnit's summary: tests, total, ran, passed, failed, inactive
