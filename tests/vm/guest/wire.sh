@@ -114,7 +114,9 @@ discovery_accepted() { # ALG
 
 no_accounts() {
 	adm --lld iscsi --op unbind --mode account --tid 1 --user initiator &&
-		adm --lld iscsi --op unbind --mode account --tid 1 --user target --outgoing
+		adm --lld iscsi --op unbind --mode account --tid 1 --user target --outgoing &&
+		adm --lld iscsi --op unbind --mode account --user initiator &&
+		adm --lld iscsi --op unbind --mode account --user target --outgoing
 }
 
 # digests HEADER DATA WANT_HEADER WANT_DATA [KEY=VALUE...]: what was asked for and what must come of it, and fio.
