@@ -173,6 +173,17 @@ static bool luns_ok(const char *text)
 	return true;
 }
 
+/* What would not survive being written down and read again. */
+static bool plain(const char *text)
+{
+	size_t n = strlen(text);
+
+	for (size_t i = 0; i < n; i++)
+		if (iscntrl((unsigned char)text[i]) || text[i] == '"')
+			return false;
+	return !n || (text[0] != ' ' && text[n - 1] != ' ');
+}
+
 static void verify_users(struct verifier *v, const struct list *users, const char *of)
 {
 	struct conf_user *u;
@@ -181,6 +192,8 @@ static void verify_users(struct verifier *v, const struct list *users, const cha
 	list_for_each(u, users, link) {
 		if (!*u->user || !u->password || !*u->password)
 			fault(v, &u->pos, "%s: a user needs a name and a password", of);
+		else if (!plain(u->user) || !plain(u->password))
+			fault(v, &u->pos, "%s: a user's name and password have no control characters, no quotes and no blanks at their ends", of);
 		else if (!strcmp(u->password, CONF_NO_PASSWORD))
 			fault(v, &u->pos, "%s: the password of user %s is still to be filled in", of, u->user);
 		outgoing += u->outgoing;

@@ -170,7 +170,7 @@ static void count(bool ram)
 	}
 	snprintf(t.portal, sizeof(t.portal), "%s", first);
 	for (int lun = 1; lun <= LUS; lun++) {
-		char thread[16];
+		char thread[24];
 
 		snprintf(thread, sizeof(thread), "lu-1:%d", lun);
 		cpu[lun - 1] = tgt_thread_cpu(&t, thread);
@@ -186,7 +186,7 @@ static void count(bool ram)
 		misses += w[k].misses;
 	}
 	for (int lun = 1; lun <= LUS; lun++) {
-		char thread[16];
+		char thread[24];
 
 		snprintf(thread, sizeof(thread), "lu-1:%d", lun);
 		busy += tgt_thread_cpu(&t, thread) - cpu[lun - 1] > 1000000;
