@@ -75,6 +75,7 @@ is "and its number and store are free" done_silently
 # ---- a reader that does not read
 reader 1 1
 is "a reader comes" connections 1 1
+sleep 0.5 # it has logged in; by now it reads, too
 stall "$reader"
 timed -m lu -o delete -t 1 -l 1
 is "answers that nobody takes keep an LU" refused "this logical unit is still active"
