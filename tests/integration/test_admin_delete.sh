@@ -26,10 +26,14 @@ connections() {
 	done
 	return 1
 }
-# It no longer takes what it has asked for: the sockets fill up.
-stall() {
-	kill -STOP "$1"
-	sleep 0.5
+# One that takes no answers: target $1 LUN 1 has what it keeps under way.
+stuck_reader() {
+	local says
+	exec {says}< <(exec python3 -B tests/integration/stuck_reader.py "$port" "$iqn$1")
+	reader=$!
+	readers+=("$reader")
+	read -r -t 60 -u "$says" _
+	exec {says}<&-
 }
 end_reader() {
 	kill -KILL "$1" 2>/dev/null
@@ -73,10 +77,8 @@ disk 1 1 "$dir/a"
 is "and its number and store are free" done_silently
 
 # ---- a reader that does not read
-reader 1 1
+stuck_reader 1
 is "a reader comes" connections 1 1
-sleep 0.5 # it has logged in; by now it reads, too
-stall "$reader"
 timed -m lu -o delete -t 1 -l 1
 is "answers that nobody takes keep an LU" refused "this logical unit is still active"
 is "which is said at once" within 2
@@ -95,10 +97,8 @@ end_reader "$reader"
 disk 1 1 "$dir/a"
 
 # ---- by force, with several that do not read
-for _ in 1 2 3 4 5 6; do reader 1 1; done
+for _ in 1 2 3 4 5 6; do stuck_reader 1; done
 is "six readers" connections 1 6
-for r in "${readers[@]: -6}"; do kill -STOP "$r"; done
-sleep 0.5
 timed -m target -o delete -t 1
 is "a target in use is kept" refused "this target is still active"
 timed -m target -o delete -t 1 --force
@@ -177,10 +177,8 @@ is "a target that is not there" refused "can't find the target"
 # ---- the daemon's end with readers that do not read
 target 3
 disk 3 1 "$dir/a"
-for _ in 1 2 3; do reader 3 1; done
+for _ in 1 2 3; do stuck_reader 3; done
 connections 3 3
-for r in "${readers[@]: -3}"; do kill -STOP "$r"; done
-sleep 0.5
 from=$EPOCHREALTIME
 is "SIGTERM ends the daemon with 0" daemon_stop
 took=$(awk "BEGIN { print $EPOCHREALTIME - $from }")

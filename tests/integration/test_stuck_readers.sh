@@ -21,22 +21,14 @@ from iscsi_peer import Peer
 
 Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
 
-def ready(**more):
-    p = Peer(**more).login()
-    for _ in range(3):  # unit attentions
-        p.out(p.command(b'', 0x80))
-        if p.wait_status(p.itt - 1)[1] == 0:
-            return p
-    raise AssertionError('LUN 1 is not ready')
-
 stuck = []
 for i in range(3):
-    p = ready(rcvbuf=4096)
+    p = Peer(rcvbuf=4096).login().ready()
     for k in range(40):
         p.out(p.read((k * 3 + i) * 4096, 3072))
     stuck.append(p)
 time.sleep(0.5)
-p = ready()
+p = Peer().login().ready()
 start = time.monotonic()
 for n in range(20):
     at, data = 400000 + n * 640, os.urandom(16384)

@@ -221,6 +221,14 @@ class Peer:
             elif head[0] == 0x3f:
                 raise Gone('rejected')
 
+    def ready(self):
+        """Wait out the unit attentions of LUN 1."""
+        for _ in range(3):
+            self.out(self.command(b'', 0x80))
+            if self.wait_status(self.itt - 1)[1] == 0:
+                return self
+        raise AssertionError('LUN 1 is not ready')
+
     def answers(self):
         """The connection is there and in step: a ping comes back."""
         self.out(self.nop(0x4e4f50))
