@@ -110,6 +110,26 @@ static inline void buf_memo_drop(struct arena *a, uint32_t index)
 		atomic_store_explicit(&a->memo[index], 0, memory_order_relaxed);
 }
 
+/*
+ * A reference to a block that nothing keeps from being freed meanwhile: false if it is free. Maybe it is
+ * another's by now, which the caller has to find out afterwards, and then to put it.
+ */
+static inline bool buf_try_get(struct buf *b)
+{
+	uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
+	while (likely(refs))
+		if (likely(atomic_compare_exchange_weak(&b->refs, &refs, refs + 1)))
+			return true;
+	return false;
+}
+
+/* The index's reference is the only one: whoever looks the block up now must take the lock that the caller
+ * has, or find that it was taken. */
+static inline bool buf_unseen(const struct buf *b)
+{
+	return atomic_load(&b->refs) == 1;
+}
+
 void buf_release_last(struct buf *b);
 static inline void buf_put(struct buf *b)
 {

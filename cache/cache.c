@@ -113,6 +113,7 @@ static void cache_free(struct cache *c)
 	if (c->io_pool)
 		pool_destroy(c->io_pool);
 	free(c->part);
+	free(c->hit);
 	free(c);
 }
 
@@ -217,8 +218,12 @@ struct cache *cache_create(const struct cache_conf *given)
 				c->geo.block_shift);
 	c->nparts = c->map.nodes << c->map.part_shift;
 	c->part = calloc(c->nparts, sizeof(*c->part));
+	c->hit_stride = ALIGN_UP(c->map.nodes, CACHE_LINE / (uint32_t)sizeof(*c->hit));
+	c->hit = aligned_alloc(CACHE_LINE, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
+	if (c->hit)
+		memset(c->hit, 0, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
 	c->io_pool = pool_create("cache io", sizeof(struct cache_io), IO_PREALLOC, IO_MAX, -1);
-	rc = c->part && c->io_pool ? 0 : -ENOMEM;
+	rc = c->part && c->hit && c->io_pool ? 0 : -ENOMEM;
 
 	for (int t = 0; t < TOPO_MAX_NODES; t++)
 		c->node_of_topo[t] = UINT32_MAX;

@@ -53,12 +53,20 @@ struct cache_node {
 	struct flush_worker flush;
 };
 
+/* Hits that took no lock, of one thread in one node's partitions; what part_stats counts under the lock. */
+struct hit_count {
+	uint64_t hits, bytes[2], unused;
+};
+#define HIT_SLOTS 256 /* threads that count by themselves; others share the first slot */
+
 struct cache {
 	/* What a hit looks at: one cache line. */
 	struct cache_map map;
 	struct page_geometry geo;
 	struct affinity affinity;
 	struct partition **part; /* by partition id */
+	struct hit_count *hit;	 /* of node n and slot s: [s * hit_stride + n] */
+	uint32_t hit_stride;
 	uint32_t nnodes, nparts; /* partitions over all nodes */
 	uint32_t max_len;	/* bytes of one request */
 	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */
@@ -269,6 +277,21 @@ static inline void part_count_hits(struct partition *p, uint32_t n, uint64_t byt
 	p->stats.hit_bytes[p->topo_node != loop_node(loop_current())] += bytes;
 }
 
+/* The same for a block that was found without the lock. */
+static inline void count_hit_unlocked(struct cache *c, uint32_t node, bool remote, uint32_t bytes)
+{
+	const uint32_t slot = metric_slot();
+	struct hit_count *h = &c->hit[node];
+	if (likely(slot - 1 < HIT_SLOTS - 1)) {
+		h += (size_t)slot * c->hit_stride;
+		figure_add(&h->hits, 1);
+		figure_add(&h->bytes[remote], bytes);
+	} else {
+		__atomic_fetch_add(&h->hits, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&h->bytes[remote], bytes, __ATOMIC_RELAXED);
+	}
+}
+
 /* Neighbours change partitions where groups begin. */
 static inline bool group_begins(const struct cache_dev *dev, uint64_t block)
 {
@@ -337,8 +360,6 @@ void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 struct buf *part_alloc(struct partition *p, uint32_t hint);
 /* The same without taking pages from the index that are on their way to a wire. */
 struct buf *part_alloc_idle(struct partition *p, uint32_t hint);
-/* The index's reference of a page that has just left the index goes. Lock held. */
-void part_drop(struct partition *p, struct buf *b);
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
 bool part_may_take(const struct partition *p, const struct blk_req *req);
 /* Takes @n blocks' part of a share for @req, if it is its turn; then it waits there no longer. Lock held. */

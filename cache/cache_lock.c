@@ -11,15 +11,6 @@
 /* The holder is done within a few hundred nanoseconds unless it lost its CPU; then sleep. */
 #define SPINS 200
 
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#else
-	__asm__ volatile("" ::: "memory");
-#endif
-}
-
 /* Every thread of this process has passed a full barrier when it returns true; false: the kernel does
  * not do that (before Linux 4.14, or forbidden by a sandbox). */
 static bool all_threads_barrier(void)
@@ -38,7 +29,7 @@ void leaf_lock_slow(struct leaf_lock *l)
 	for (unsigned i = 0; i < SPINS; i++) {
 		if (__atomic_load_n(&l->word, __ATOMIC_RELAXED) == 0 && leaf_trylock(l))
 			return;
-		relax();
+		cpu_relax();
 	}
 	for (;;) {
 		/*

@@ -9,6 +9,10 @@
  * a processor may do these in the other order. Instead of forbidding that to every unlock (which would
  * cost as much as taking the lock), the rare one who is about to sleep makes all threads of the process
  * pass a barrier, by membarrier(2), between saying so and looking at the lock once more.
+ *
+ * Whoever only looks need not take it: leaf_look(), reading whatever it likes (none of which may be
+ * trusted yet, nor be followed without bounds), and then leaf_unchanged(), which tells whether all of it was
+ * so at one instant. So readers write nothing that other readers need, and do not meet at all.
  */
 #ifndef CACHE_CACHE_LOCK_H
 #define CACHE_CACHE_LOCK_H
@@ -16,8 +20,9 @@
 #include "events/base.h"
 
 struct leaf_lock {
-	uint32_t word;	 /* 0 free, 1 held */
-	uint32_t asleep; /* somebody may sleep: whoever gives the lock back wakes one */
+	uint32_t word;	  /* 0 free, 1 held */
+	uint32_t version; /* how often it was given back; a reader would have to sleep through all 2^32 of them */
+	uint32_t asleep;  /* somebody may sleep: whoever gives the lock back wakes one */
 };
 
 void leaf_lock_slow(struct leaf_lock *l);
@@ -26,14 +31,16 @@ void leaf_unlock_wake(struct leaf_lock *l);
 static inline void leaf_lock_init(struct leaf_lock *l)
 {
 	l->word = 0;
+	l->version = 0;
 	l->asleep = 0;
 }
 
-/* True when it was free. */
+/* True when it was free. In the one order of all such operations, so that of a reader that takes a reference
+ * and then looks at the lock, and a holder who then looks at the references, one sees the other. */
 static inline bool leaf_trylock(struct leaf_lock *l)
 {
 	uint32_t unlocked = 0;
-	return __atomic_compare_exchange_n(&l->word, &unlocked, 1, false, __ATOMIC_ACQUIRE,
+	return __atomic_compare_exchange_n(&l->word, &unlocked, 1, false, __ATOMIC_SEQ_CST,
 					   __ATOMIC_RELAXED);
 }
 
@@ -48,10 +55,25 @@ static inline bool leaf_lock(struct leaf_lock *l)
 
 static inline void leaf_unlock(struct leaf_lock *l)
 {
+	__atomic_store_n(&l->version, l->version + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&l->word, 0, __ATOMIC_RELEASE);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST); /* the compiler keeps the order; see above for the processor */
 	if (unlikely(__atomic_load_n(&l->asleep, __ATOMIC_RELAXED)))
 		leaf_unlock_wake(l);
+}
+
+/* False: it is held; take it, and look then. */
+static inline bool leaf_look(const struct leaf_lock *l, uint32_t *version)
+{
+	*version = __atomic_load_n(&l->version, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&l->word, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* Has nobody had it since leaf_look(), which was true and gave @version? */
+static inline bool leaf_unchanged(const struct leaf_lock *l, uint32_t version)
+{
+	return __atomic_load_n(&l->word, __ATOMIC_SEQ_CST) == 0 &&
+	       __atomic_load_n(&l->version, __ATOMIC_RELAXED) == version;
 }
 
 static inline bool leaf_held(const struct leaf_lock *l)

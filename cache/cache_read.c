@@ -40,11 +40,11 @@ static __attribute__((noinline)) bool asked_for(struct partition *p, struct buf 
  * fragments have all of it). False at the first one that is missing: what was appended stays for the
  * caller to put. One look-up for a run of neighbours in memory. @large: blocks of more than 64 sectors.
  */
-static inline __attribute__((always_inline)) bool gather_blocks(struct partition *p, struct frags *f, uint64_t device,
+static inline_always bool gather_blocks(struct partition *p, struct frags *f, uint64_t device,
 								uint64_t block, const uint64_t end, uint32_t shift,
 								uint32_t from, uint32_t to, bool *mark, bool large)
 {
-	const uint64_t want = large ? 0 : page_mask(from, to), samples = p->policy.sample_mask;
+	const uint64_t want = large ? 0 : page_mask(from, to);
 	struct buf *const bound = &p->hdr[p->first] + p->nblocks;
 	uint64_t hash = policy_hash(device, block);
 	bool there = true;
@@ -62,10 +62,8 @@ static inline __attribute__((always_inline)) bool gather_blocks(struct partition
 			}
 			if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK)))
 				*mark |= asked_for(p, b);
-			policy_touch(b);
+			policy_hit(&p->policy, hash, b);
 			atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
-			if (unlikely(!(hash & samples)))
-				policy_sample(&p->policy, device, block);
 			b++;
 			block++;
 			hash += POLICY_HASH_STEP;
@@ -292,83 +290,121 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 }
 
 /*
- * A small read, within one block: the commonest of all, so it gets the shortest way. No call on it but
- * the last one, so that it saves no registers.
+ * A small read, within one block: the commonest of all, so it gets the shortest way. It takes no lock, and
+ * writes nothing but the block's reference count (and its use count, until that is full): threads
+ * meet where they read the same block, and nowhere else.
  */
 
-/* It is a hit, in @b of @p, whose lock goes. */
-static inline bool short_hit(struct partition *p, struct blk_req *req, struct buf *b, uint32_t within, uint32_t shift)
-{
-	const uint32_t len = (uint32_t)req->len;
-	struct frag *v = req->data.v;
+/* What a look without the lock gives; see leaf_look(). Thread sanitizers do not know such protocols: what counts
+ * is ordered by references and the lock's words. */
+#ifdef __SANITIZE_THREAD__
+#define UNLOCKED_LOOK __attribute__((noinline, no_sanitize("thread")))
+#else
+#define UNLOCKED_LOOK inline_always
+#endif
 
-	policy_touch(b);
-	atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
-	p->stats.short_hits++;
-	p->stats.hit_bytes[p->topo_node != loop_node(loop_current())] += len;
-	v->base = p->data + ((size_t)b->index << shift) + within;
+#define PROBES 8 /* chains may change while we follow them; what lies behind a link is a header, always */
+#define LOOKS 4
+
+/* The block, if all of it that is asked for is valid, and there is nothing more to do than to refer to it. */
+static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint64_t device, uint64_t block, uint32_t within,
+				       uint32_t len)
+{
+	uint32_t i = __atomic_load_n(&p->bucket[index_bucket_of(p, hash)], __ATOMIC_RELAXED);
+	for (unsigned n = 0; n < PROBES && i != BUF_NONE; n++) {
+		struct buf *b = &p->hdr[i];
+		if (likely(index_is(b, device, block))) {
+			const uint32_t from = within >> SECTOR_SHIFT, sectors = len >> SECTOR_SHIFT;
+			if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK)) || policy_tells(&p->policy, hash, b))
+				return NULL;
+			if (unlikely(p->maps != NULL)) {
+				const uint64_t *map = p->maps + (size_t)(b->index * 2) * p->map_words;
+				bool all = true;
+				for (uint32_t s = from, end; all && s < from + sectors; s = end) {
+					end = MIN((s | 63) + 1, from + sectors);
+					all = !(~map[s >> 6] & page_mask(s & 63, (s & 63) + end - s));
+				}
+				return all ? b : NULL;
+			}
+			return unlikely(~*page_own_valid(b) >> from << (-sectors & 63)) ? NULL : b;
+		}
+		i = __atomic_load_n(&b->next, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* policy_touch() without the lock: what a holder of it makes of the flags meanwhile stays. */
+static UNLOCKED_LOOK void touch(struct buf *b)
+{
+	uint8_t flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
+	if (unlikely((flags + 1u) & POLICY_USES_MASK))
+		__atomic_compare_exchange_n(&b->flags, &flags, (uint8_t)(flags + 1), false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+}
+
+enum look {
+	LOOK_HIT,  /* the request has its data */
+	LOOK_MISS, /* there is more to do */
+	LOOK_BUSY, /* somebody had the lock meanwhile */
+	LOOK_LATE, /* the same, and req->data.v->buf is to be put, whatever it is by now */
+};
+
+/*
+ * @nodes: one, or whatever there are. One block has one home, so Algorithm 1 has nothing to add up; what is small
+ * enough to be in one block is smaller than any threshold that pays, unless forwarding is forced.
+ */
+static inline_always enum look look(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
+{
+	struct cache *c = dev->cache;
+	const uint32_t within = (uint32_t)req->offset & c->geo.mask, len = (uint32_t)req->len;
+	uint32_t version;
+
+	if (unlikely(within + req->len > __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED) ||
+		     (req->flags & (BLK_F_INTO | BLK_F_FUA))))
+		return LOOK_MISS;
+	const uint64_t block = req->offset >> c->geo.block_shift, hash = policy_hash(dev->identity, block);
+	const uint32_t part = cache_map_part_of(&c->map, nodes, dev->map_offset, block);
+	struct partition *p = c->part[part];
+	struct frag *v = req->data.v;
+	if (unlikely(!leaf_look(&p->lock, &version)))
+		return LOOK_BUSY;
+	struct buf *b = probe(p, hash, dev->identity, block, within, len);
+	if (unlikely(!b) || unlikely(!buf_try_get(b)))
+		return leaf_unchanged(&p->lock, version) ? LOOK_MISS : LOOK_BUSY;
+	v->buf = b;
+	if (unlikely(!leaf_unchanged(&p->lock, version)))
+		return LOOK_LATE;
+	touch(b);
+	count_hit_unlocked(c, nodes == 1 ? 0 : cache_map_node(&c->map, part),
+			   nodes > 1 && p->topo_node != loop_node(loop_current()), len);
+	v->base = p->data + ((size_t)b->index << c->geo.block_shift) + within;
 	v->len = len;
 	v->nbufs = 1;
-	v->buf = b;
 	req->data.n = 1;
 	req->data.len = len;
 	req->status = 0;
 	metric_inc(M_cache_read_hits);
-	leaf_unlock(&p->lock);
+	return LOOK_HIT;
+}
+
+/* Holders are done so soon that looking a few times more is better than to wait for the lock. */
+static __attribute__((noinline)) bool look_again(struct cache_dev *dev, struct blk_req *req, enum look was)
+{
+	for (unsigned looks = 1; was != LOOK_HIT; looks++) {
+		if (was == LOOK_LATE)
+			buf_put(req->data.v->buf);
+		if (was == LOOK_MISS || looks == LOOKS)
+			return read_long(dev, req);
+		cpu_relax();
+		was = look(dev, req, dev->cache->map.nodes);
+	}
 	return true;
 }
 
-/* The same when the key is one of those that the replacement policy looks at. */
-static __attribute__((noinline)) bool short_hit_sampled(struct partition *p, struct blk_req *req, struct buf *b,
-							  uint32_t within, uint32_t shift)
+static inline_always bool read_short(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
 {
-	policy_sample(&p->policy, b->device, b->block);
-	return short_hit(p, req, b, within, shift);
-}
-
-/* Not a plain hit, or more to do than to take a reference. */
-static __attribute__((noinline)) bool short_miss(struct partition *p, struct cache_dev *dev, struct blk_req *req)
-{
-	leaf_unlock(&p->lock);
-	return read_long(dev, req);
-}
-
-/* Blocks of more than 64 sectors. */
-static __attribute__((noinline)) bool short_large(struct partition *p, struct cache_dev *dev, struct blk_req *req,
-						  struct buf *b, uint32_t within)
-{
-	if (unlikely(!page_map_all(page_valid(p, b), within >> SECTOR_SHIFT, (within + (uint32_t)req->len) >> SECTOR_SHIFT)))
-		return short_miss(p, dev, req);
-	policy_use(&p->policy, b->device, b->block);
-	return short_hit(p, req, b, within, dev->cache->geo.block_shift);
-}
-
-/* @nodes: one, or whatever there are. */
-static inline __attribute__((always_inline)) bool read_short(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
-{
-	const struct cache *c = dev->cache;
-	const uint32_t shift = c->geo.block_shift;
-	const uint32_t within = (uint32_t)req->offset & c->geo.mask;
-
-	/* One block has one home, so Algorithm 1 has nothing to add up; what is small enough to be in
-	 * one block is smaller than any threshold that pays, unless forwarding is forced. */
-	if (unlikely(within + req->len > __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED) ||
-		     (req->flags & (BLK_F_INTO | BLK_F_FUA))))
-		return read_long(dev, req);
-	const uint64_t block = req->offset >> shift, hash = policy_hash(dev->identity, block);
-	struct partition *p = c->part[cache_map_part_of(&c->map, nodes, dev->map_offset, block)];
-	if (unlikely(!leaf_trylock(&p->lock)))
-		return read_long(dev, req);
-	struct buf *b = index_find_hashed(p, hash, dev->identity, block);
-	if (unlikely(!b || (b->flags & (PAGE_AHEAD | PAGE_MARK))))
-		return short_miss(p, dev, req);
-	if (unlikely(p->maps))
-		return short_large(p, dev, req, b, within);
-	if (unlikely(~*page_own_valid(b) >> (within >> SECTOR_SHIFT) << (-(req->len >> SECTOR_SHIFT) & 63)))
-		return short_miss(p, dev, req);
-	if (unlikely(policy_samples(&p->policy, hash)))
-		return short_hit_sampled(p, req, b, within, shift);
-	return short_hit(p, req, b, within, shift);
+	const enum look was = look(dev, req, nodes);
+	return likely(was == LOOK_HIT) || look_again(dev, req, was);
 }
 
 static __attribute__((noinline)) bool read_short_nodes(struct cache_dev *dev, struct blk_req *req)

@@ -43,7 +43,7 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	s->condemned += p->count[PAGE_CONDEMNED];
 	s->waiting += p->waiting;
 	const struct part_stats *t = &p->stats;
-	s->hits += t->hits + t->short_hits;
+	s->hits += t->hits;
 	s->misses += t->misses;
 	s->local_bytes += t->hit_bytes[0];
 	s->remote_bytes += t->hit_bytes[1];
@@ -57,7 +57,7 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	s->evictions += t->evictions + t->condemned;
 	s->waits += t->waits;
 	s->wait_ns += t->wait_ns;
-	s->hit_locks += t->hit_locks + t->short_hits;
+	s->hit_locks += t->hit_locks;
 	s->lock_waits += t->lock_waits;
 	if (count_pinned)
 		s->pinned += p->count[PAGE_CONDEMNED];
@@ -69,17 +69,16 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 		s->pinned += atomic_load_explicit(&p->hdr[i].refs, memory_order_relaxed) > 1;
 }
 
-void cache_stat_add_partition(struct cache *c, uint32_t node, uint32_t partition, bool count_pinned,
-			      struct cache_stat *s)
-{
-	ASSERT(node < c->nnodes && partition < c->node[node].nparts);
-	add_part(&c->node[node].parts[partition], count_pinned, s);
-}
-
 void cache_stat_add_node(struct cache *c, uint32_t node, bool count_pinned, struct cache_stat *s)
 {
 	for (uint32_t i = 0; i < c->node[node].nparts; i++)
-		cache_stat_add_partition(c, node, i, count_pinned, s);
+		add_part(&c->node[node].parts[i], count_pinned, s);
+	for (uint32_t slot = 0; slot < HIT_SLOTS; slot++) {
+		struct hit_count *h = &c->hit[(size_t)slot * c->hit_stride + node];
+		s->hits += __atomic_load_n(&h->hits, __ATOMIC_RELAXED);
+		s->local_bytes += __atomic_load_n(&h->bytes[0], __ATOMIC_RELAXED);
+		s->remote_bytes += __atomic_load_n(&h->bytes[1], __ATOMIC_RELAXED);
+	}
 	s->forwards += __atomic_load_n(&c->node[node].forwards, __ATOMIC_RELAXED);
 }
 

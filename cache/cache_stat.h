@@ -42,8 +42,6 @@ struct cache_stat {
 
 /* Each adds to *@s, which cache_stat_init() has emptied. @count_pinned looks at every header. */
 void cache_stat_init(struct cache_stat *s);
-void cache_stat_add_partition(struct cache *cache, uint32_t node, uint32_t partition, bool count_pinned,
-			      struct cache_stat *s);
 void cache_stat_add_node(struct cache *cache, uint32_t node, bool count_pinned, struct cache_stat *s);
 void cache_stat_add_all(struct cache *cache, bool count_pinned, struct cache_stat *s);
 

@@ -102,7 +102,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++) {
 			struct partition *q = dev_part(dev, r->first + k % r->n);
 			page_of(q, f->v[i].buf + j)->flow = FLOW_NONE;
-			part_put_free(q, f->v[i].buf + j);
+			part_drop(q, f->v[i].buf + j);
 		}
 	frags_forget(f);
 	p->barren = barren;
@@ -210,10 +210,12 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	struct page *fp = page_of(p, fresh), *op;
 	const bool whole = from == 0 && to == sectors;
 
-	if (unlikely(policy_samples(&p->policy, hash)))
+	if (unlikely(policy_samples(&p->policy, hash)) && !old)
 		policy_sample(&p->policy, dev->identity, block);
+	else if (old && policy_tells(&p->policy, hash, old))
+		policy_tell(&p->policy, old);
 
-	ASSERT(fresh->state == PAGE_RECEIVING && fresh->refs == 1);
+	ASSERT(fresh->state == PAGE_RECEIVING);
 	if (!old) {
 		page_map_set(page_valid(p, fresh), from, to);
 		page_map_set(page_dirty(p, fresh), from, to);
@@ -226,8 +228,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		return;
 	}
 	op = page_of(p, old);
-	if (!whole && !op->io && atomic_load_explicit(&old->refs, memory_order_acquire) == 1) {
-		/* Nobody is looking, and whoever will, must take this lock first. */
+	if (!whole && !op->io && buf_unseen(old)) {
 		memcpy(buf_data(old) + ((size_t)from << SECTOR_SHIFT),
 		       buf_data(fresh) + ((size_t)from << SECTOR_SHIFT),
 		       (size_t)(to - from) << SECTOR_SHIFT);
@@ -246,7 +247,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 			op->flow = fp->flow;
 			fp->flow = FLOW_NONE;
 		}
-		part_put_free(p, fresh);
+		part_drop(p, fresh);
 		return;
 	}
 
@@ -374,18 +375,15 @@ bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
 		return false;
 	if (likely(!excl_blocks(dev, block, 1)))
 		b = index_find_hashed(p, hash, dev->identity, block);
-	if (b && b->state == PAGE_DIRTY && !page_of(p, b)->io &&
-	    atomic_load_explicit(&b->refs, memory_order_acquire) == 1) {
+	if (b && b->state == PAGE_DIRTY && !page_of(p, b)->io && buf_unseen(b)) {
 		uint32_t from = within >> SECTOR_SHIFT, to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
 
-		if (unlikely(policy_samples(&p->policy, hash)))
-			policy_sample(&p->policy, dev->identity, block);
+		policy_hit(&p->policy, hash, b);
 		buf_memo_drop(buf_arena(b), b->index);
 		memcpy(buf_data(b) + within, data, req->len);
 		page_map_set(page_valid(p, b), from, to);
 		page_map_set(page_dirty(p, b), from, to);
 		b->generation = ++p->generation;
-		policy_touch(b);
 	} else {
 		b = NULL;
 	}

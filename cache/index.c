@@ -174,7 +174,7 @@ struct buf *part_take_free(struct partition *p, uint32_t hint)
 	if (is_free(p, hint))
 		i = hint;
 	struct buf *b = &p->hdr[i];
-	ASSERT(b->state == PAGE_FREE && b->refs == 0);
+	ASSERT(b->state == PAGE_FREE && atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
 	uint32_t prev = b->owner_word[4], next = b->owner_word[5];
 	if (prev != BUF_NONE)
 		p->hdr[prev].owner_word[5] = next;
@@ -186,7 +186,7 @@ struct buf *part_take_free(struct partition *p, uint32_t hint)
 		p->free_tail = prev;
 
 	buf_memo_drop(buf_arena(b), b->index);
-	b->refs = 1;
+	atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
 	b->flags = 0;
 	b->next = BUF_NONE;
 	uint64_t *maps = page_valid(p, b);
@@ -204,8 +204,8 @@ struct buf *part_take_free(struct partition *p, uint32_t hint)
 void part_put_free(struct partition *p, struct buf *b)
 {
 	ASSERT(b->index - p->first < p->nblocks);
+	ASSERT(atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
 	part_set_state(p, b, PAGE_FREE);
-	b->refs = 0;
 	b->device = 0;
 	b->block = BUF_NO_BLOCK;
 	b->owner_word[4] = BUF_NONE;
@@ -215,4 +215,12 @@ void part_put_free(struct partition *p, struct buf *b)
 	else
 		p->free_tail = b->index;
 	p->free_head = b->index;
+}
+
+void part_drop(struct partition *p, struct buf *b)
+{
+	if (likely(atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1))
+		part_put_free(p, b);
+	else
+		part_set_state(p, b, PAGE_CONDEMNED);
 }

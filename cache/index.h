@@ -73,10 +73,9 @@ static inline uint32_t cache_map_node(const struct cache_map *m, uint32_t part)
 
 /* What a partition counts; all under its lock. */
 struct part_stats {
-	/* Reads that were answered from one block the short way: each is a hit and a hit_lock, and is
-	 * counted here only. */
-	uint64_t short_hits;
-	uint64_t hits, misses;	   /* blocks found with all asked sectors valid / not */
+	/* Blocks found with all asked sectors valid / not. Hits that took no lock are counted elsewhere, see
+	 * struct hit_count. */
+	uint64_t hits, misses;
 	/* Of all hits: asked by a thread of this node [0], or another [1]. What had to be loaded counts
 	 * as neither, whoever loads it. */
 	uint64_t hit_bytes[2];
@@ -101,19 +100,19 @@ enum part_queue { WAIT_BLOCKS, WAIT_WRITE, WAIT_FILL, PART_QUEUES };
 
 struct partition {
 	struct leaf_lock lock;
-	/* Read-mostly. */
-	uint32_t id;
-	uint32_t first, nblocks;   /* its blocks in the node's arena */
+	/* Never changes. What a hit looks at comes first, within the lock's cache line. */
 	uint32_t bucket_mask;
 	uint32_t *bucket;	   /* heads of hash chains, linked by buf.next */
-	uint8_t *data;		   /* the node's blocks, headers and companions, by arena index */
-	struct buf *hdr;
-	struct page *pages;
-	struct flow *flows;	   /* of both shares */
+	struct buf *hdr;	   /* the node's headers, blocks and companions, by arena index */
+	uint8_t *data;
 	uint64_t *maps;		   /* valid and dirty maps of blocks > 32 KiB, or NULL */
+	uint32_t id;
+	int topo_node;		   /* the node's, what loop_node() answers there */
+	uint32_t first, nblocks;   /* its blocks in the node's arena */
+	struct page *pages cacheline_aligned;
+	struct flow *flows;	   /* of both shares */
 	uint32_t map_words;
 	struct cache_node *node;
-	int topo_node;		   /* the node's, what loop_node() answers there */
 	/* Guarded by lock. */
 	uint32_t free_head cacheline_aligned;
 	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
@@ -162,7 +161,7 @@ static inline void part_set_state(struct partition *p, struct buf *b, enum page_
 }
 
 /* For who knows that !p->maps. */
-static inline uint64_t *page_own_valid(struct buf *b)
+static inline_always uint64_t *page_own_valid(struct buf *b)
 {
 	return (uint64_t *)(void *)b->owner_word;
 }
@@ -179,7 +178,7 @@ static inline uint64_t *page_dirty(const struct partition *p, struct buf *b)
 	return page_valid(p, b) + p->map_words;
 }
 
-static inline uint32_t index_bucket_of(const struct partition *p, uint64_t hash)
+static inline_always uint32_t index_bucket_of(const struct partition *p, uint64_t hash)
 {
 	return (uint32_t)(hash >> 40) & p->bucket_mask;
 }
@@ -208,7 +207,7 @@ static inline struct buf *index_find(const struct partition *p, uint64_t device,
 
 /* Is @b, a block of this partition's, what index_find() would find? Neighbours on a device tend to be
  * neighbours in memory, and looking there first is cheaper. Lock held. */
-static inline bool index_is(const struct buf *b, uint64_t device, uint64_t block)
+static inline_always bool index_is(const struct buf *b, uint64_t device, uint64_t block)
 {
 	return b->block == block && b->device == device;
 }
@@ -241,7 +240,10 @@ struct buf *part_take_free(struct partition *p, uint32_t hint);
 /* The hint for the first of @n blocks to be taken, when @hint (one behind the last taken, or BUF_NONE) may
  * not be free: the begin of a run of free neighbours, as long as a short look finds them. Lock held. */
 uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n);
-/* A block without references (or the caller's last one) goes back to the free list. */
+/* A block without references goes back to the free list. */
 void part_put_free(struct partition *p, struct buf *b);
+/* The caller's reference to a block that no index points to goes: it is free, or CONDEMNED while somebody
+ * else has one. */
+void part_drop(struct partition *p, struct buf *b);
 
 #endif

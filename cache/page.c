@@ -15,7 +15,9 @@ const uint8_t page_legal[PAGE_STATES] = {
 	[PAGE_FREE] = TO(RECEIVING)	 /* write_prepare takes it */
 		      | TO(FILLING),	 /* a miss takes it */
 	[PAGE_RECEIVING] = TO(DIRTY)	 /* commit swaps it in */
-			   | TO(FREE),	 /* cancelled, or its bytes were merged into the old page */
+			   | TO(FREE)	 /* cancelled, or its bytes were merged into the old page */
+			   | TO(CONDEMNED), /* the same, while somebody who came too late for what was
+					     * in the block before has not let go of it yet */
 	[PAGE_FILLING] = TO(CLEAN)	 /* loaded */
 			 | TO(DIRTY)	 /* a partial write landed in it while nothing was in flight */
 			 | TO(FREE)	 /* the load failed; nobody needs it */

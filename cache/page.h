@@ -81,7 +81,7 @@ struct page_geometry {
 
 #define PAGE_MAP_WORDS_MAX 32
 
-static inline uint64_t page_mask(uint32_t from, uint32_t to)
+static inline_always uint64_t page_mask(uint32_t from, uint32_t to)
 {
 	ASSERT(from < to && to <= 64);
 	return UINT64_MAX >> ((64 - (to - from)) & 63) << from;

@@ -159,6 +159,7 @@ static int queues_init(struct policy *p, struct buf *hdr, uint32_t capacity)
 	p->hdr = hdr;
 	p->capacity = capacity;
 	p->sample_mask = UINT64_MAX;
+	p->settled = POLICY_SETTLED_STEP;
 	for (unsigned q = 0; q < POLICY_QUEUES; q++)
 		p->list[q] = (struct policy_list){ BUF_NONE, BUF_NONE, 0 };
 	p->ghost_sets = 1;
@@ -205,8 +206,8 @@ static bool always(void *arg, struct buf *b)
 	return true;
 }
 
-/* True when it hits. */
-static bool shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
+/* How often it has been used, up to POLICY_USES_MASK, when it hits; else -1. */
+static int shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 {
 	struct policy *p = &s->policy;
 	struct buf key = { .device = device, .block = block }, *b;
@@ -214,7 +215,7 @@ static bool shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 	for (uint32_t i = *head; i != BUF_NONE; i = p->hdr[i].next)
 		if (p->hdr[i].block == block && p->hdr[i].device == device) {
 			policy_touch(&p->hdr[i]);
-			return true;
+			return (int)uses(&p->hdr[i]);
 		}
 	if (s->used < p->capacity) {
 		b = &p->hdr[s->used];
@@ -231,15 +232,21 @@ static bool shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 	b->next = *head;
 	*head = b->index;
 	policy_admit(p, b);
-	return false;
+	return -1;
 }
 
-void policy_sample(struct policy *p, uint64_t device, uint64_t block)
+bool policy_sample(struct policy *p, uint64_t device, uint64_t block)
 {
 	struct policy_shadow *now = p->shadow[p->mode], *other = p->shadow[!p->mode];
-	bool n = shadow_use(now, device, block), o = shadow_use(other, device, block);
+	int now_uses = shadow_use(now, device, block), other_uses = shadow_use(other, device, block);
+	bool n = now_uses >= 0, o = other_uses >= 0;
+	if (!(n && o) && ++p->changes > now->policy.capacity / 8) {
+		p->changes = 0;
+		p->settled = p->settled == POLICY_SETTLED_MASK ? POLICY_SETTLED_STEP :
+								 (uint8_t)(p->settled + POLICY_SETTLED_STEP);
+	}
 	if (n == o)
-		return;
+		return n && now_uses == POLICY_USES_MASK && other_uses == POLICY_USES_MASK;
 	(n ? now : other)->wins++;
 	/* Only where they differ counts. A quarter more, and not just by chance, takes over. */
 	if (other->wins > now->wins + now->wins / 4 + WINS_MARGIN) {
@@ -250,6 +257,13 @@ void policy_sample(struct policy *p, uint64_t device, uint64_t block)
 		now->wins /= 2;
 		other->wins /= 2;
 	}
+	return false;
+}
+
+void policy_tell(struct policy *p, struct buf *b)
+{
+	if (policy_sample(p, b->device, b->block))
+		b->flags = (uint8_t)((b->flags & ~POLICY_SETTLED_MASK) | p->settled);
 }
 
 /* ---- verbs ----------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@ enum {
 	POLICY_USES_MASK = 0x3,	  /* uses since it entered its queue, saturating */
 	POLICY_QUEUE_SHIFT = 2,
 	POLICY_QUEUE_MASK = 0xc,
+	POLICY_SETTLED_MASK = 0xc0, /* as struct policy has it: the shadows need not hear of uses for now */
+	POLICY_SETTLED_STEP = 0x40,
 };
 
 enum policy_queue {
@@ -46,6 +48,8 @@ struct policy {
 	uint32_t small_target;	/* pages that SMALL keeps while MAIN has any */
 	bool warm;		/* something has been evicted already */
 	uint8_t mode;		/* enum policy_mode in force */
+	uint8_t settled;	/* one of three marks; the next one when the shadows have changed by an eighth */
+	uint32_t changes;	/* of the shadows since then */
 	uint64_t sample_mask;	/* keys whose hash has none of these bits are sampled; all ones: none */
 	struct policy_list list[POLICY_QUEUES];
 	/* Fingerprints of what SMALL evicted lately: coming back while remembered goes to MAIN.
@@ -63,7 +67,9 @@ struct policy {
 int policy_init(struct policy *p, struct buf *hdr, uint32_t capacity) must_check;
 void policy_fini(struct policy *p);
 
-void policy_sample(struct policy *p, uint64_t device, uint64_t block);
+/* Shows a key to the shadows. True: both have it, and nothing more to learn of its being used, until something
+ * else comes. */
+bool policy_sample(struct policy *p, uint64_t device, uint64_t block);
 
 /*
  * One multiplication serves both the index, which takes the upper bits, and the choice of keys to sample,
@@ -76,7 +82,7 @@ static inline uint64_t policy_hash(uint64_t device, uint64_t block)
 	return (device + block) * POLICY_HASH_STEP;
 }
 
-static inline bool policy_samples(const struct policy *p, uint64_t hash)
+static inline_always bool policy_samples(const struct policy *p, uint64_t hash)
 {
 	return !(hash & p->sample_mask);
 }
@@ -88,12 +94,28 @@ static inline void policy_use(struct policy *p, uint64_t device, uint64_t block)
 		policy_sample(p, device, block);
 }
 
-/* A page was used again. Any state in which it is indexed. */
+/* A page was used again. Any state in which it is indexed. The shadows hear of it by themselves. */
 static inline void policy_touch(struct buf *b)
 {
 	const unsigned more = b->flags + 1u;
 	if (more & POLICY_USES_MASK) /* else there is no counting on */
 		b->flags = (uint8_t)more;
+}
+
+/* Is a use of this page one that the shadows hear of? */
+static inline_always bool policy_tells(const struct policy *p, uint64_t hash, const struct buf *b)
+{
+	return unlikely(policy_samples(p, hash)) && (b->flags & POLICY_SETTLED_MASK) != p->settled;
+}
+
+void policy_tell(struct policy *p, struct buf *b);
+
+/* A page was found by its key, which hashes to @hash, and is used again. */
+static inline void policy_hit(struct policy *p, uint64_t hash, struct buf *b)
+{
+	policy_touch(b);
+	if (policy_tells(p, hash, b))
+		policy_tell(p, b);
 }
 
 /* A clean page enters (or comes back from being dirty or filled, to where it was). */

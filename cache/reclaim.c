@@ -16,11 +16,14 @@ uint32_t part_dirty_limit(const struct partition *p)
 	return p->share[SHARE_WRITE].limit;
 }
 
+/* Takes the index's reference, which is the last one, when it can go. */
 static bool evictable(void *arg, struct buf *b)
 {
 	struct partition *p = arg;
 	const struct page *pg = page_of(p, b);
-	return atomic_load_explicit(&b->refs, memory_order_acquire) == 1 && !pg->op_pins && !pg->io;
+	uint32_t unseen = 1;
+	/* Whoever finds it without the lock, and is late, finds it without references. */
+	return !pg->op_pins && !pg->io && atomic_compare_exchange_strong(&b->refs, &unseen, 0);
 }
 
 /* A page on its way to a wire can leave the index; its block comes back with the last reference. */
@@ -28,13 +31,6 @@ static bool condemnable(void *arg, struct buf *b)
 {
 	struct partition *p = arg;
 	return !page_of(p, b)->op_pins && !page_of(p, b)->io;
-}
-
-void part_drop(struct partition *p, struct buf *b)
-{
-	part_set_state(p, b, PAGE_CONDEMNED);
-	if (atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1)
-		part_put_free(p, b);
 }
 
 struct buf *part_alloc_idle(struct partition *p, uint32_t hint)

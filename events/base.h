@@ -15,6 +15,7 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+#define inline_always inline __attribute__((always_inline)) /* not left to the compiler */
 #define printf_like(f, a) __attribute__((format(printf, f, a)))
 #define must_check __attribute__((warn_unused_result))
 
@@ -51,6 +52,16 @@ static inline void figure_add32(uint32_t *figure, uint32_t n)
 	__asm__("addl %1, %0" : "+m"(*figure) : "ir"(n) : "cc");
 #else
 	__atomic_store_n(figure, __atomic_load_n(figure, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+#endif
+}
+
+/* In a loop that waits for another processor. */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("yield");
 #endif
 }
 

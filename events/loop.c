@@ -296,15 +296,6 @@ static bool may_spin(struct loop *loop)
 	       !crowded(loop);
 }
 
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ __volatile__("yield");
-#endif
-}
-
 /* Does epoll_wait always report the same one? */
 static void note_usual(struct loop *loop)
 {

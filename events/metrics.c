@@ -31,6 +31,7 @@ static struct shard *idle;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_thread_exit;
 static _Atomic uint64_t at_reset[METRIC_COUNT];
+static _Atomic uint32_t slots;
 
 static const struct {
 	const char *name, *unit, *help;
@@ -76,6 +77,7 @@ void metrics_register_thread(void)
 		if (!s)
 			return; /* goes on counting with the unregistered */
 		memset(s, 0, sizeof(*s));
+		s->counts.slot = 1 + atomic_fetch_add_explicit(&slots, 1, memory_order_relaxed);
 		s->next = atomic_load_explicit(&shards, memory_order_relaxed);
 		while (!atomic_compare_exchange_weak_explicit(&shards, &s->next, s,
 							      memory_order_release,

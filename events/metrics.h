@@ -22,6 +22,7 @@ enum metric {
 
 struct metric_shard {
 	uint64_t v[METRIC_COUNT];
+	uint32_t slot; /* metric_slot() */
 } cacheline_aligned;
 
 /* Of the calling thread; before it registers, one that all such threads share: they count roughly. */
@@ -30,6 +31,13 @@ extern __thread struct metric_shard *metric_shard_;
 /* The calling thread gets a shard of its own (loops do it themselves), which keeps its figures when the
  * thread ends. Idempotent. */
 void metrics_register_thread(void);
+
+/* For who shards figures of its own in the same way: a small number that no other thread has at this time; 0
+ * is for all that did not register. */
+static inline uint32_t metric_slot(void)
+{
+	return metric_shard_->slot;
+}
 
 static inline void metric_add(enum metric m, uint64_t n)
 {

@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 READS = (  # what, arguments, how many under callgrind
-    ('4 KiB', ['-b', '4k'], 20000),
+    ('4 KiB', ['-b', '4k'], 60000),
     ('256 KiB', ['-b', '256k'], 2000),
     ('512 KiB', ['-b', '512k', '-a', '4k'], 1000),
 )
@@ -59,7 +59,7 @@ def scaling(program, passes, rounds):
     found = {name: [] for name in ways}
     for _ in range(passes):
         for name, args in ways.items():
-            said = run([program, '-t', '2', '-r', str(rounds), '-n', '20000', '-s', '4m', '-j'] + args).stdout
+            said = run([program, '-t', '2', '-r', str(rounds), '-n', '20000', '-s', '512m', '-c', 'size=1200m', '-j'] + args).stdout
             found[name].append(json.loads(said))
     out = {}
     for name, runs in found.items():

@@ -8,7 +8,9 @@
  * nothing, which is what the machine itself allows.
  * With -f FILE it reads the file once from its beginning to its end instead, cold, through the aio store.
  */
+#include <dirent.h>
 #include <getopt.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +60,9 @@ static struct blk *store(unsigned n)
 	blk->block_size = blk->physical_size = 512;
 	blk->max_len = MiB(1);
 	blk->node = -1;
-	blk->identity = 1000 + n;
+	char name[16];
+	snprintf(name, sizeof(name), "store %u", n);
+	blk->identity = blk_identity(name); /* as real ones: far apart */
 	return blk;
 }
 
@@ -569,14 +573,47 @@ static bool failed(void)
 	return false;
 }
 
+/* Of those that we may use, over and over: threads that share one by chance would tell nothing. */
+static int nth_cpu(unsigned n)
+{
+	cpu_set_t may;
+	if (sched_getaffinity(0, sizeof(may), &may) < 0)
+		return -1;
+	n %= (unsigned)CPU_COUNT(&may);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &may) && n-- == 0)
+			return cpu;
+	return -1;
+}
+
+/* The cache's memory comes in the background, and joining pages stops all threads for moments. */
+static bool prepares(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	bool found = false;
+	for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+		char path[64], name[32] = "";
+		snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm", e->d_name);
+		FILE *f = fopen(path, "r");
+		found = f && fgets(name, sizeof(name), f) && !strcmp(name, "arena-prepare\n");
+		if (f)
+			fclose(f);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
 static int run(struct cache *cache)
 {
+	for (unsigned tenths = 0; rounds && tenths < 600 && prepares(); tenths++)
+		usleep(100000);
 	struct blk *shared = NULL;
 	for (unsigned i = 0; i < threads; i++) {
 		struct reader *r = &readers[i];
 		char name[24];
 		snprintf(name, sizeof(name), "reader-%u", i);
-		struct loop_conf lc = { .name = name, .node = 0, .cpu = -1 };
+		struct loop_conf lc = { .name = name, .node = 0, .cpu = nth_cpu(i) };
 		r->loop = loop_create(&lc);
 		r->blk = same && shared ? shared : cache_open(cache, store(i), false);
 		shared = r->blk;

@@ -98,12 +98,12 @@ static uint64_t run_ours(const struct trace *t, uint32_t capacity)
 	for (uint32_t i = 0; i < t->n; i++) {
 		uint32_t block = t->ref[i];
 		struct buf *b;
-		policy_use(&p, 1, block);
 		if (at[block] != NONE) {
-			policy_touch(&hdr[at[block]]);
+			policy_hit(&p, policy_hash(1, block), &hdr[at[block]]);
 			hits++;
 			continue;
 		}
+		policy_use(&p, 1, block);
 		if (used < capacity) {
 			b = &hdr[used];
 			b->index = used++;

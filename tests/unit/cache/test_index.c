@@ -109,7 +109,7 @@ START_TEST(find_what_was_inserted)
 		ck_assert_ptr_eq(index_find(&p, key & 1 ? 7 : 9, key / 2), at[key]);
 		if (at[key] && rng >> 60 & 1) {
 			index_remove(&p, at[key]);
-			part_put_free(&p, at[key]);
+			part_drop(&p, at[key]);
 			at[key] = NULL;
 			held--;
 		} else if (!at[key]) {
@@ -128,7 +128,7 @@ START_TEST(find_what_was_inserted)
 			struct buf *b = part_take_free(&p, BUF_NONE);
 			part_set_state(&p, b, PAGE_FILLING);
 			index_replace(&p, policy_hash(key & 1 ? 7 : 9, key / 2), at[key], b);
-			part_put_free(&p, at[key]);
+			part_drop(&p, at[key]);
 			at[key] = b;
 		}
 		ck_assert_uint_eq(p.count[PAGE_FREE] + p.count[PAGE_FILLING], N);
@@ -151,9 +151,9 @@ START_TEST(neighbours_get_neighbours)
 			ck_assert_uint_eq(b->index, hint);
 		hint = b->index + 1;
 	}
-	part_put_free(&p, &hdr[20]);
-	part_put_free(&p, &hdr[10]);
-	part_put_free(&p, &hdr[21]);
+	part_drop(&p, &hdr[20]);
+	part_drop(&p, &hdr[10]);
+	part_drop(&p, &hdr[21]);
 	ck_assert_uint_eq(part_take_free(&p, 20)->index, 20);
 	part_set_state(&p, &hdr[20], PAGE_RECEIVING);
 	ck_assert_uint_eq(part_take_free(&p, 21)->index, 21);

@@ -64,6 +64,76 @@ START_TEST(excludes_and_wakes)
 }
 END_TEST
 
+/* ---- looking without taking it ------------------------------------------------------------------ */
+
+static uint64_t twin[2]; /* guarded by lock[0]: always alike when it is free */
+static uint32_t refs = 1, taken; /* as a block's: whoever finds it 1 under the lock has it alone */
+static bool over;
+
+static void *writer(void *arg)
+{
+	for (unsigned i = 0; i < TURNS; i++) {
+		leaf_lock(&lock[0]);
+		if (__atomic_load_n(&refs, __ATOMIC_SEQ_CST) == 1) {
+			__atomic_store_n(&twin[0], twin[0] + 1, __ATOMIC_RELAXED);
+			if (i % 64 == 0)
+				sched_yield();
+			__atomic_store_n(&twin[1], twin[1] + 1, __ATOMIC_RELAXED);
+			taken++;
+		}
+		leaf_unlock(&lock[0]);
+		if (i % 16 == 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+/* Counts the looks that were true. */
+static void *reader(void *arg)
+{
+	uintptr_t good = 0;
+	while (!__atomic_load_n(&over, __ATOMIC_RELAXED) || !good) {
+		uint32_t version;
+		if (!leaf_look(&lock[0], &version))
+			continue;
+		uint64_t a = __atomic_load_n(&twin[0], __ATOMIC_RELAXED);
+		__atomic_fetch_add(&refs, 1, __ATOMIC_SEQ_CST);
+		uint64_t b = __atomic_load_n(&twin[1], __ATOMIC_RELAXED);
+		if (leaf_unchanged(&lock[0], version)) {
+			if (a != b)
+				return NULL;
+			/* With the reference nobody changes it. */
+			for (unsigned i = 0; i < 3; i++)
+				if (__atomic_load_n(&twin[i & 1], __ATOMIC_RELAXED) != a)
+					return NULL;
+			good++;
+		}
+		__atomic_fetch_sub(&refs, 1, __ATOMIC_SEQ_CST);
+	}
+	return (void *)good;
+}
+
+START_TEST(a_look_is_of_one_instant)
+{
+	pthread_t w[2], r[THREADS];
+	for (unsigned i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&r[i], NULL, reader, NULL), 0);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&w[i], NULL, writer, NULL), 0);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(w[i], NULL);
+	__atomic_store_n(&over, true, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < THREADS; i++) {
+		void *good;
+		pthread_join(r[i], &good);
+		ck_assert_ptr_nonnull(good);
+	}
+	ck_assert_uint_gt(taken, 0);
+	ck_assert_uint_eq(twin[0], taken);
+	ck_assert_uint_eq(twin[1], taken);
+}
+END_TEST
+
 /* Check runs each test in a process of its own, so the filter stays here. */
 START_TEST(without_membarrier)
 {
@@ -81,4 +151,4 @@ START_TEST(without_membarrier)
 }
 END_TEST
 
-UNIT_MAIN("mt_lock", 30, excludes_and_wakes, without_membarrier)
+UNIT_MAIN("mt_lock", 30, excludes_and_wakes, a_look_is_of_one_instant, without_membarrier)
