@@ -24,7 +24,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-#define NICE 5
+#define NICE 19 /* what others leave of a processor */
 #define COLLAPSE_TRIES 16 /* failures in a row after which there are no huge pages to be had */
 #define COLLAPSE_CHEAP_NS NSEC_PER_MSEC
 #define COLLAPSE_DEAR 4 /* of those that cost more, or fail, in a row: plain pages first */

@@ -87,6 +87,17 @@ def thread_ns(pid):
     return total
 
 
+def wait_until_idle(pid, seconds=60.0, slice_s=0.5):
+    """What a process does by itself after it was told to do something, like getting memory, is over (or does not
+    end, which will be seen)."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before = thread_ns(pid)
+        time.sleep(slice_s)
+        if (thread_ns(pid) - before) / 1e9 < slice_s / 50:
+            return
+
+
 # ---- subjects ------------------------------------------------------------------------------------
 
 
@@ -485,7 +496,7 @@ class Bench:
             if s.pid is None or s.name.startswith('bare'):
                 continue
             self.switch_to(s)
-            time.sleep(0.5)
+            wait_until_idle(s.pid)
             t0, c0 = time.monotonic(), thread_ns(s.pid)
             time.sleep(seconds)
             none = (thread_ns(s.pid) - c0) / 1e9 / (time.monotonic() - t0)

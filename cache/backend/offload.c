@@ -2,24 +2,41 @@
 /* Threads for blocking calls. See offload.h. */
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "cache/backend/offload.h"
 #include "events/log.h"
 #include "events/metrics.h"
 
 #define OFFLOAD_THREADS 4 /* unless told otherwise */
 
-/* The lock guards all of this; a leaf. */
-static struct {
+/* The lock guards all of its pool; a leaf. */
+struct offload_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	struct list jobs;
 	unsigned threads, max, idle, queued;
 	bool stop;
-	pthread_t thread[OFFLOAD_THREADS_MAX];
-} pool = { .max = OFFLOAD_THREADS,
-	   .lock = PTHREAD_MUTEX_INITIALIZER,
-	   .wake = PTHREAD_COND_INITIALIZER,
-	   .jobs = LIST_INIT(pool.jobs) };
+	int nice;
+	const char *name;
+	pthread_t *thread;
+};
+
+static pthread_t thread_of[OFFLOAD_THREADS_MAX], background_thread;
+static struct offload_pool pool = { .max = OFFLOAD_THREADS,
+				    .name = "tgtd-offload",
+				    .thread = thread_of,
+				    .lock = PTHREAD_MUTEX_INITIALIZER,
+				    .wake = PTHREAD_COND_INITIALIZER,
+				    .jobs = LIST_INIT(pool.jobs) };
+static struct offload_pool background = { .max = 1,
+					  .nice = OFFLOAD_BACKGROUND_NICE,
+					  .name = "tgtd-background",
+					  .thread = &background_thread,
+					  .lock = PTHREAD_MUTEX_INITIALIZER,
+					  .wake = PTHREAD_COND_INITIALIZER,
+					  .jobs = LIST_INIT(background.jobs) };
 
 static void finished(struct loop_msg *msg)
 {
@@ -41,50 +58,54 @@ static void perform(struct offload_job *job)
 
 static void *worker(void *arg)
 {
+	struct offload_pool *p = arg;
+
 	metrics_register_thread();
-	pthread_mutex_lock(&pool.lock);
+	if (p->nice)
+		setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), p->nice);
+	pthread_mutex_lock(&p->lock);
 	for (;;) {
-		struct offload_job *job = list_first_or_null(&pool.jobs, struct offload_job, link);
+		struct offload_job *job = list_first_or_null(&p->jobs, struct offload_job, link);
 
 		if (job) {
 			list_del(&job->link);
-			pool.queued--;
-			pthread_mutex_unlock(&pool.lock);
+			p->queued--;
+			pthread_mutex_unlock(&p->lock);
 			perform(job);
-			pthread_mutex_lock(&pool.lock);
+			pthread_mutex_lock(&p->lock);
 			continue;
 		}
-		if (pool.stop)
+		if (p->stop)
 			break;
-		pool.idle++;
-		pthread_cond_wait(&pool.wake, &pool.lock);
-		pool.idle--;
+		p->idle++;
+		pthread_cond_wait(&p->wake, &p->lock);
+		p->idle--;
 	}
-	pthread_mutex_unlock(&pool.lock);
+	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
 
 /* Lock held. Signals belong to the main thread, so none may land on a worker. */
-static void start_worker(void)
+static void start_worker(struct offload_pool *p)
 {
 	sigset_t all, before;
 	int err;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&pool.thread[pool.threads], NULL, worker, NULL);
+	err = pthread_create(&p->thread[p->threads], NULL, worker, p);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
 		log_ratelimited(LOG_LVL_ERROR, "cannot start a thread for blocking calls: %s",
 				strerror(err));
 		return;
 	}
-	pthread_setname_np(pool.thread[pool.threads], "tgtd-offload");
-	pool.threads++;
+	pthread_setname_np(p->thread[p->threads], p->name);
+	p->threads++;
 }
 
-void offload_submit(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
-		    void (*done)(struct offload_job *))
+static void submit(struct offload_pool *p, struct offload_job *job, struct loop *home,
+		   void (*run)(struct offload_job *), void (*done)(struct offload_job *))
 {
 	bool here;
 
@@ -92,18 +113,30 @@ void offload_submit(struct offload_job *job, struct loop *home, void (*run)(stru
 	job->home = home;
 	job->run = run;
 	job->done = done;
-	pthread_mutex_lock(&pool.lock);
-	if (pool.idle <= pool.queued && pool.threads < pool.max)
-		start_worker();
-	here = pool.threads == 0;
+	pthread_mutex_lock(&p->lock);
+	if (p->idle <= p->queued && p->threads < p->max)
+		start_worker(p);
+	here = p->threads == 0;
 	if (!here) {
-		list_add_tail(&pool.jobs, &job->link);
-		pool.queued++;
-		pthread_cond_signal(&pool.wake);
+		list_add_tail(&p->jobs, &job->link);
+		p->queued++;
+		pthread_cond_signal(&p->wake);
 	}
-	pthread_mutex_unlock(&pool.lock);
+	pthread_mutex_unlock(&p->lock);
 	if (here)
 		perform(job);
+}
+
+void offload_submit(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
+		    void (*done)(struct offload_job *))
+{
+	submit(&pool, job, home, run, done);
+}
+
+void offload_submit_background(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
+			       void (*done)(struct offload_job *))
+{
+	submit(&background, job, home, run, done);
 }
 
 void offload_set_threads(unsigned max)
@@ -113,14 +146,20 @@ void offload_set_threads(unsigned max)
 	pthread_mutex_unlock(&pool.lock);
 }
 
+static void end(struct offload_pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_broadcast(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+	for (unsigned i = 0; i < p->threads; i++)
+		pthread_join(p->thread[i], NULL);
+	p->threads = 0;
+	p->stop = false;
+}
+
 void offload_fini(void)
 {
-	pthread_mutex_lock(&pool.lock);
-	pool.stop = true;
-	pthread_cond_broadcast(&pool.wake);
-	pthread_mutex_unlock(&pool.lock);
-	for (unsigned i = 0; i < pool.threads; i++)
-		pthread_join(pool.thread[i], NULL);
-	pool.threads = 0;
-	pool.stop = false;
+	end(&pool);
+	end(&background);
 }

@@ -248,7 +248,7 @@ static inline void join_maybe(struct ram *r)
 	if (likely(mark < joined || mark - joined < RAM_JOIN >> r->shift))
 		return;
 	if (!atomic_exchange(&r->joining, true))
-		offload_submit(&r->join, NULL, join_run, join_done);
+		offload_submit_background(&r->join, NULL, join_run, join_done);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------- */
