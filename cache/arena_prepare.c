@@ -11,24 +11,22 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "cache/arena_prepare.h"
 #include "events/bug.h"
 #include "events/clock.h"
 #include "events/log.h"
+#include "events/thread.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
 
-#define NICE 19 /* what others leave of a processor */
 #define COLLAPSE_TRIES 16 /* failures in a row after which there are no huge pages to be had */
 #define COLLAPSE_CHEAP_NS NSEC_PER_MSEC
 #define COLLAPSE_DEAR 4 /* of those that cost more, or fail, in a row: plain pages first */
-#define JOIN_PAUSE 9	/* times what it cost: a tenth of a processor */
+#define JOIN_PAUSE 1	/* times what it cost: half of a processor, if nobody else wants it */
 
 int arena_populate(uint8_t *map, size_t from, size_t to)
 {
@@ -123,7 +121,7 @@ static void *prepare(void *arg)
 	size_t joined;
 	int err;
 
-	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
+	thread_background(true);
 	err = populate_all(p);
 	if (err)
 		log_warn("%s: memory ran out while %zu MiB were prepared: %s", p->name, p->len >> 20,

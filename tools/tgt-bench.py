@@ -245,6 +245,7 @@ class Case:
         self.full_only = kw.get('full_only', False)
 
 
+IDLE = ('ours', 'tgt-rdwr')  # whose idling is measured
 DIGESTS = ['--header-digest', 'CRC32C', '--data-digest', 'CRC32C']
 MAIN = 'bare ours ours-* tgt-rdwr'
 CASES = [
@@ -493,7 +494,7 @@ class Bench:
         """Share of a core that a subject takes with nothing to do: no connection, then one."""
         seconds = self.env.opts.idle_time
         for s in self.subjects:
-            if s.pid is None or s.name.startswith('bare'):
+            if s.pid is None or s.name not in IDLE:
                 continue
             self.switch_to(s)
             wait_until_idle(s.pid)
@@ -660,6 +661,7 @@ def count_mode(env, make_subject, name, opts):
         try:
             s.start(env)
             env.run_load(s, ['--fill', '--bs', '4k', '--time', '0.05', '--warmup', '0'])
+            wait_until_idle(s.pid)
             row['syscalls'] = count_syscalls(env, s, args, opts.count_ios * 10)
             row['by_name'] = syscalls_by_name(env, s, args, opts.count_ios)
         finally:

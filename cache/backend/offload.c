@@ -2,12 +2,10 @@
 /* Threads for blocking calls. See offload.h. */
 #include <pthread.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include "cache/backend/offload.h"
 #include "events/log.h"
 #include "events/metrics.h"
+#include "events/thread.h"
 
 #define OFFLOAD_THREADS 4 /* unless told otherwise */
 
@@ -18,7 +16,6 @@ struct offload_pool {
 	struct list jobs;
 	unsigned threads, max, idle, queued;
 	bool stop;
-	int nice;
 	const char *name;
 	pthread_t *thread;
 };
@@ -31,7 +28,6 @@ static struct offload_pool pool = { .max = OFFLOAD_THREADS,
 				    .wake = PTHREAD_COND_INITIALIZER,
 				    .jobs = LIST_INIT(pool.jobs) };
 static struct offload_pool background = { .max = 1,
-					  .nice = OFFLOAD_BACKGROUND_NICE,
 					  .name = "tgtd-background",
 					  .thread = &background_thread,
 					  .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -61,8 +57,6 @@ static void *worker(void *arg)
 	struct offload_pool *p = arg;
 
 	metrics_register_thread();
-	if (p->nice)
-		setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), p->nice);
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
 		struct offload_job *job = list_first_or_null(&p->jobs, struct offload_job, link);
@@ -71,7 +65,11 @@ static void *worker(void *arg)
 			list_del(&job->link);
 			p->queued--;
 			pthread_mutex_unlock(&p->lock);
+			if (p == &background)
+				thread_background(true);
 			perform(job);
+			if (p == &background)
+				thread_background(false);
 			pthread_mutex_lock(&p->lock);
 			continue;
 		}

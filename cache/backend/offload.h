@@ -23,9 +23,7 @@ struct offload_job {
  * on the caller's. */
 void offload_submit(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
 		    void (*done)(struct offload_job *));
-/* The same for what can wait, and costs others less the less it hurries: one thread for all such jobs, which gets
- * what others leave of the processors. */
-#define OFFLOAD_BACKGROUND_NICE 19
+/* The same for what can wait: one thread for all such jobs, see thread_background(). */
 void offload_submit_background(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
 			       void (*done)(struct offload_job *));
 /* At most so many threads (1..OFFLOAD_THREADS_MAX; 4 at first). Those that run already stay. Any thread. */

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What threads that are not loops (see loop.h) have in common. */
+#ifndef EVENTS_THREAD_H
+#define EVENTS_THREAD_H
+
+#include <stdbool.h>
+
+/*
+ * @on: what the calling thread is about to do can wait. It gets of the processors what others leave (SCHED_IDLE), and
+ * is interrupted at once when one of them wakes; so it may take long, on a busy machine, to give back what it
+ * holds: no lock that event threads take. Not @on: as others again; without privileges the kernel may refuse that.
+ */
+void thread_background(bool on);
+
+#endif
