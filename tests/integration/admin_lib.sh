@@ -5,6 +5,9 @@
 #   daemon_start ours|debian [tgtd options...]     daemon_stop
 #   adm ARGS...      tgtadm of that daemon; sets $out (stdout and stderr) and $rc
 #   is NAME CONDITION...   one TAP line
+#   no_connection TID      within 10 s nobody is connected to that target any more
+#   no_report              no sanitizer and no assertion has said anything in the daemon's log
+#   finish [LINES]         ends the script; after a failure with that much of the daemon's log
 
 bin=${TGT_BIN:-$(pwd)/build/bin}
 dir=$(mktemp -d /var/tmp/tgtd-admin-XXXXXX)
@@ -98,3 +101,19 @@ done_silently() { said 0 ""; }
 has_line() { printf '%s\n' "$out" | grep -qxF -- "$1"; }
 has() { printf '%s\n' "$out" | grep -qF -- "$1"; }
 not() { ! "$@"; }
+
+no_connection() {
+	for _ in $(seq 100); do
+		adm --op show --mode conn --tid "$1"
+		[ -z "$out" ] && return 0
+		sleep 0.1
+	done
+	return 1
+}
+
+no_report() { ! grep -qE 'WARNING: ThreadSanitizer|ERROR: (Address|Leak)Sanitizer|runtime error|BUG:' "$dir/log"; }
+
+finish() {
+	[ $failures = 0 ] || sed 's/^/# /' "$dir/log" | tail -"${1:-200}"
+	exit $((failures > 0))
+}

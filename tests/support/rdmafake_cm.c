@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The stand-in's connection manager: identifiers, events, and both ends of how a connection comes
- * and goes. */
+/*
+ * The stand-in's connection manager: identifiers, events, and both ends of how a connection comes
+ * and goes.
+ */
 #ifdef HAVE_RDMA
 #include <netinet/in.h>
 

@@ -7,8 +7,7 @@
  *   rdmafake_cm.c      the connection manager: identifiers, events, how a connection comes and goes
  *   rdmafake_dev.c     devices, protection domains, memory and its keys, asynchronous events
  *   rdmafake_cq.c      completion queues and channels
- *   rdmafake_qp.c      queue pairs: work requests, what they do, what becomes of them when the pair
- * breaks
+ *   rdmafake_qp.c      queue pairs: work requests, and what becomes of them when the pair breaks
  */
 #ifndef TESTS_SUPPORT_RDMAFAKE_IMPL_H
 #define TESTS_SUPPORT_RDMAFAKE_IMPL_H

@@ -2,7 +2,7 @@
 /*
  * A transport for tests: drives the device server on one stepped loop, from the calling thread.
  *
- *     struct host h; host_open(&h, "64m", 512); 
+ *     struct host h; host_open(&h, "64m", 512);
  *     struct host_nexus *n = host_login(&h, "iqn.a");
  *     host_cdb(n, 1, (uint8_t[]){0x28, ...}, 10); ... n->status, n->in, n->key, n->asc
  */
@@ -95,8 +95,16 @@ int host_tmf(struct host_nexus *n, enum scsi_tmf fn, uint32_t lun);
 uint8_t host_tur(struct host_nexus *n, uint32_t lun);
 uint8_t host_read10(struct host_nexus *n, uint32_t lba, uint16_t nblocks);
 uint8_t host_write10(struct host_nexus *n, uint32_t lba, uint16_t nblocks, const void *data, size_t len);
+/* Fills blocks with @c; the byte that all of these blocks hold, or -1. The commands must end with GOOD. */
+void host_fill(struct host_nexus *n, uint32_t lun, uint32_t lba, uint16_t nblocks, int c);
+int host_holds(struct host_nexus *n, uint32_t lun, uint32_t lba, uint16_t nblocks);
+/* The logical unit as an identification descriptor target descriptor (SPC-4 6.4.5.2), from its VPD page 83h. */
+void host_identification(struct host_nexus *n, uint32_t lun, uint8_t d[32]);
 /* Status as "good", "conflict", "05/24/00" ...: readable in a failed assertion. */
 const char *host_result(const struct host_nexus *n);
+
+/* The path of the one file in @dir; empty if there is none, and more than one fails the test. */
+void host_state_file(const char *dir, char *path, size_t size);
 
 /* Compares with tests/unit/scsi/golden/NAME; GOLDEN_UPDATE=1 in the environment writes it instead. */
 void host_golden(const char *name, const uint8_t *data, size_t len);

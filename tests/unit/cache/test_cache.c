@@ -3,60 +3,26 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "cache/cache_impl.h"
 #include "cache/cache_stat.h"
 #include "events/clock.h"
 #include "events/metrics.h"
-#include "tests/support/blktest.h"
-#include "tests/support/memdisk.h"
+#include "tests/support/cachetest.h"
 
 static struct bt t;
 static struct cache *cache;
 static struct memdisk *disk;
-static struct topology topo;
-static struct loop *workers[TOPO_MAX_NODES];
 
-struct shape {
-	const char *conf;
-	unsigned nodes;
-	uint64_t disk;
-	uint32_t block_size;
-	bool write_through;
-	unsigned now_percent;
-	uint64_t delay_us;
-};
-
-static void open_cache(const struct shape *s)
+static void open_cache(const struct ct_shape *s)
 {
-	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO, .topo = &topo, .workers = workers,
-				   .stepped = true };
-	char err[200] = "";
-
-	ck_assert_int_eq(topology_simulate(&topo, s->nodes), 0);
-	bt_init(&t, NULL, 1);
-	for (unsigned i = 0; i < s->nodes; i++)
-		workers[i] = t.loop;
-	ck_assert_msg(cache_parse(&conf, s->conf, err, sizeof(err)) == 0, "%s", err);
-	cache = cache_create(&conf);
-	ck_assert_ptr_nonnull(cache);
-	disk = memdisk_create(s->disk, s->block_size ? s->block_size : 512, "memdisk-1");
-	ck_assert_ptr_nonnull(disk);
-	disk->now_percent = s->now_percent;
-	disk->delay_ns = s->delay_us * 1000;
-	t.blk = cache_open(cache, &disk->blk, s->write_through);
-	ck_assert_ptr_nonnull(t.blk);
+	ct_open(&t, s, &cache, &disk);
 }
 
 static void close_cache(void)
 {
-	blk_close(t.blk);
-	cache_destroy(cache);
-	for (int i = 0; i < 3; i++)
-		loop_step(t.loop, 0);
-	loop_destroy(t.loop);
+	ct_close(&t, cache);
 }
 
-static const struct shape shapes[] = {
+static const struct ct_shape shapes[] = {
 	{ "size=1m", 1, MiB(4), 512, false, 50, 0 },
 	{ "size=1m", 3, MiB(4), 512, false, 0, 0 },
 	{ "size=1m,group=8", 4, MiB(2), 512, true, 30, 0 },
@@ -88,7 +54,7 @@ START_TEST(model)
 }
 END_TEST
 
-static const struct shape plain = { "size=8m", 2, MiB(16), 512, false, 50, 0 };
+static const struct ct_shape plain = { "size=8m", 2, MiB(16), 512, false, 50, 0 };
 
 static struct cache_stat all(bool pinned)
 {
@@ -195,7 +161,7 @@ START_TEST(bytes_of_hits)
 }
 END_TEST
 
-static const struct shape big = { "size=16m", 1, MiB(64), 512, false, 50, 0 };
+static const struct ct_shape big = { "size=16m", 1, MiB(64), 512, false, 50, 0 };
 
 START_TEST(sequential_reads_are_loaded_ahead)
 {
@@ -359,7 +325,7 @@ static uint64_t resident_kib(void)
  * memory. */
 START_TEST(a_slow_store_is_shared_fairly)
 {
-	static const struct shape slow = { "size=4m", 2, MiB(256), 512, false, 0, 50000 };
+	static const struct ct_shape slow = { "size=4m", 2, MiB(256), 512, false, 0, 50000 };
 	const char *env = getenv("TGT_CACHE_FLOW_SECONDS");
 	double sum = 0, squares = 0;
 
@@ -403,7 +369,7 @@ static void was_aborted(struct blk_req *req)
 
 START_TEST(a_waiting_write_can_be_aborted)
 {
-	static const struct shape small = { "size=1m", 1, MiB(4), 512, false, 100, 0 };
+	static const struct ct_shape small = { "size=1m", 1, MiB(4), 512, false, 100, 0 };
 	struct blk_req held[16], req;
 	unsigned n = 0;
 
@@ -545,6 +511,7 @@ END_TEST
 START_TEST(forwarding_makes_hits_local)
 {
 	static uint8_t buf[KiB(256)];
+	static struct topology topo;
 	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO, .topo = &topo, .forward_threshold = KiB(64),
 				   .size = MiB(64) };
 	ck_assert_int_eq(topology_simulate(&topo, 4), 0);
@@ -668,7 +635,7 @@ END_TEST
 START_TEST(sector_maps_are_in_shared_memory)
 {
 	static uint8_t buf[KiB(64)];
-	static const struct shape large = { "size=16m,block=1m", 1, MiB(40), 512, false, 50, 0 };
+	static const struct ct_shape large = { "size=16m,block=1m", 1, MiB(40), 512, false, 50, 0 };
 	open_cache(&large);
 	ck_assert_int_eq(bt_write(&t, MiB(3) + 512, KiB(64), buf, 0), 0);
 	struct partition *p = cache_dev_of(t.blk)->cache->part[0];

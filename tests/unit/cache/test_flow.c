@@ -3,11 +3,9 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "cache/cache_impl.h"
 #include "cache/cache_stat.h"
 #include "events/clock.h"
-#include "tests/support/blktest.h"
-#include "tests/support/memdisk.h"
+#include "tests/support/cachetest.h"
 
 #define CLIENTS_MAX 40
 #define DEPTH_MAX 64
@@ -38,40 +36,25 @@ struct client {
 static struct bt t;
 static struct cache *cache;
 static struct memdisk *disk;
-static struct topology topo;
-static struct loop *workers[TOPO_MAX_NODES];
 static struct client clients[CLIENTS_MAX];
 static unsigned nclients, busy;
 static uint64_t stop_at;
 
 static void open_cache(const char *text, unsigned nodes, uint64_t delay_ms)
 {
-	struct cache_conf conf = { .topo = &topo, .workers = workers, .stepped = true };
-	char err[200] = "";
+	const struct ct_shape shape = { .conf = text,
+					.nodes = nodes,
+					.disk = MiB(256),
+					.delay_us = delay_ms * 1000 };
 
-	ck_assert_int_eq(topology_simulate(&topo, nodes), 0);
-	bt_init(&t, NULL, 1);
-	for (unsigned i = 0; i < nodes; i++)
-		workers[i] = t.loop;
-	ck_assert_msg(cache_parse(&conf, text, err, sizeof(err)) == 0, "%s", err);
-	cache = cache_create(&conf);
-	ck_assert_ptr_nonnull(cache);
-	disk = memdisk_create(MiB(256), 512, "slow");
-	ck_assert_ptr_nonnull(disk);
-	disk->delay_ns = delay_ms * NSEC_PER_MSEC;
-	t.blk = cache_open(cache, &disk->blk, false);
-	ck_assert_ptr_nonnull(t.blk);
+	ct_open(&t, &shape, &cache, &disk);
 	nclients = busy = 0;
 }
 
 static void close_cache(void)
 {
 	disk->delay_ns = 0;
-	blk_close(t.blk);
-	cache_destroy(cache);
-	for (int i = 0; i < 3; i++)
-		loop_step(t.loop, 0);
-	loop_destroy(t.loop);
+	ct_close(&t, cache);
 }
 
 static void next(struct slot *s);

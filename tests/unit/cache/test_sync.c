@@ -3,46 +3,25 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "cache/cache_impl.h"
 #include "cache/cache_stat.h"
 #include "events/clock.h"
 #include "events/pool.h"
-#include "tests/support/blktest.h"
-#include "tests/support/memdisk.h"
+#include "tests/support/cachetest.h"
 
 static struct bt t;
 static struct cache *cache;
 static struct memdisk *disk;
-static struct topology topo;
-static struct loop *workers[TOPO_MAX_NODES];
 static uint8_t buf[KiB(64)];
 
 static void open_cache(const char *text, unsigned nodes)
 {
-	struct cache_conf conf = { .topo = &topo, .workers = workers, .stepped = true };
-	char err[200] = "";
-
-	ck_assert_int_eq(topology_simulate(&topo, nodes), 0);
-	bt_init(&t, NULL, 1);
-	for (unsigned i = 0; i < nodes; i++)
-		workers[i] = t.loop;
-	ck_assert_msg(cache_parse(&conf, text, err, sizeof(err)) == 0, "%s", err);
-	cache = cache_create(&conf);
-	ck_assert_ptr_nonnull(cache);
-	disk = memdisk_create(MiB(256), 512, "sync");
-	ck_assert_ptr_nonnull(disk);
-	t.blk = cache_open(cache, &disk->blk, false);
-	ck_assert_ptr_nonnull(t.blk);
+	ct_open(&t, &(struct ct_shape){ .conf = text, .nodes = nodes, .disk = MiB(256) }, &cache, &disk);
 }
 
 static void close_cache(void)
 {
 	disk->delay_ns = 0;
-	blk_close(t.blk);
-	cache_destroy(cache);
-	for (int i = 0; i < 3; i++)
-		loop_step(t.loop, 0);
-	loop_destroy(t.loop);
+	ct_close(&t, cache);
 }
 
 static void write_at(uint64_t at, uint32_t len)

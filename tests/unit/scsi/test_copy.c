@@ -10,47 +10,6 @@
 static struct host h;
 static struct host_nexus *n;
 
-static void fill(uint32_t lun, uint32_t lba, uint16_t blocks, int c)
-{
-	uint8_t *data = malloc(blocks * 512u), cdb[10] = { 0x2a };
-
-	memset(data, c, blocks * 512u);
-	put_be32(cdb + 2, lba);
-	put_be16(cdb + 7, blocks);
-	ck_assert_uint_eq(host_out(n, lun, cdb, 10, data, blocks * 512u), SAM_GOOD);
-	free(data);
-}
-
-/* The byte that all of these blocks hold, or -1. */
-static int holds(uint32_t lun, uint32_t lba, uint16_t blocks)
-{
-	uint8_t cdb[10] = { 0x28 };
-
-	put_be32(cdb + 2, lba);
-	put_be16(cdb + 7, blocks);
-	ck_assert_uint_eq(host_in(n, lun, cdb, 10, blocks * 512u), SAM_GOOD);
-	for (unsigned i = 1; i < blocks * 512u; i++)
-		if (n->in[i] != n->in[0])
-			return -1;
-	return n->in[0];
-}
-
-static void identification(uint8_t *d, uint32_t lun)
-{
-	uint8_t cdb[6] = { 0x12, 1, 0x83, 2, 0, 0 };
-
-	ck_assert_uint_eq(host_in(n, lun, cdb, 6, 512), SAM_GOOD);
-	for (size_t at = 4; at < n->in_len; at += 4u + n->in[at + 3])
-		if ((n->in[at + 1] & 0x3f) == 3) { /* NAA of the logical unit */
-			memset(d, 0, 32);
-			d[0] = 0xe4;
-			memcpy(d + 4, n->in + at, 4u + n->in[at + 3]);
-			put_be24(d + 29, 512);
-			return;
-		}
-	ck_abort_msg("no NAA");
-}
-
 static const char *xcopy(bool lid4, uint32_t from_lun, uint32_t to_lun, uint64_t from, uint64_t to, uint16_t blocks,
 			 uint32_t id)
 {
@@ -70,8 +29,8 @@ static const char *xcopy(bool lid4, uint32_t from_lun, uint32_t to_lun, uint64_t
 		put_be16(p + 2, 64);
 		put_be32(p + 8, 28);
 	}
-	identification(p + head, from_lun);
-	identification(p + head + 32, to_lun);
+	host_identification(n, from_lun, p + head);
+	host_identification(n, to_lun, p + head + 32);
 	s[0] = 0x02;
 	put_be16(s + 2, 24);
 	put_be16(s + 6, 1);
@@ -94,13 +53,13 @@ static void open2(void)
 START_TEST(extended_copy)
 {
 	open2();
-	fill(1, 0, 4000, 'a');
+	host_fill(n, 1, 0, 4000, 'a');
 	ck_assert_str_eq(xcopy(false, 1, 1, 0, 20000, 4000, 7), "good");
-	ck_assert_int_eq(holds(1, 20000, 4000), 'a');
-	ck_assert_int_eq(holds(1, 24000, 1), 0);
+	ck_assert_int_eq(host_holds(n, 1, 20000, 4000), 'a');
+	ck_assert_int_eq(host_holds(n, 1, 24000, 1), 0);
 	ck_assert_str_eq(xcopy(true, 1, 2, 100, 50, 3000, 0x12345), "good");
-	ck_assert_int_eq(holds(2, 50, 3000), 'a');
-	ck_assert_int_eq(holds(2, 3050, 1), 0);
+	ck_assert_int_eq(host_holds(n, 2, 50, 3000), 'a');
+	ck_assert_int_eq(host_holds(n, 2, 3050, 1), 0);
 	/* results, by list identifier */
 	host_in(n, 1, (uint8_t[16]){ 0x84, 0, 7, [13] = 64 }, 16, 64);
 	ck_assert_str_eq(host_result(n), "good");
@@ -142,8 +101,8 @@ START_TEST(copy_keeps_to_the_mask)
 	uint8_t p[16 + 64 + 28] = { 0 }, cdb[16] = { 0x83 };
 
 	open2();
-	identification(p + 16, 2);
-	identification(p + 48, 1);
+	host_identification(n, 2, p + 16);
+	host_identification(n, 1, p + 48);
 	host_do(&h, do_mask, NULL);
 	host_steps(&h, 5);
 	put_be16(p + 2, 64);
@@ -209,18 +168,18 @@ START_TEST(tokens)
 	uint8_t token[512], forged[512], zero[512] = { 0xff, 0xff, 0x00, 0x01 };
 
 	open2();
-	fill(1, 100, 3000, 't');
+	host_fill(n, 1, 100, 3000, 't');
 	ck_assert_str_eq(populate(token, 100, 3000, 5), "good");
 	ck_assert_str_eq(use(token, 2, 0, 10, 3000), "good");
-	ck_assert_int_eq(holds(2, 10, 3000), 't');
+	ck_assert_int_eq(host_holds(n, 2, 10, 3000), 't');
 	ck_assert_str_eq(use(token, 2, 2990, 5000, 100), "good"); /* ten are left from there */
-	ck_assert_int_eq(holds(2, 5000, 10), 't');
-	ck_assert_int_eq(holds(2, 5010, 1), 0);
+	ck_assert_int_eq(host_holds(n, 2, 5000, 10), 't');
+	ck_assert_int_eq(host_holds(n, 2, 5010, 1), 0);
 	/* a write beside it does nothing, one into it revokes it */
-	fill(1, 99, 1, 'w');
-	fill(1, 3100, 1, 'w');
+	host_fill(n, 1, 99, 1, 'w');
+	host_fill(n, 1, 3100, 1, 'w');
 	ck_assert_str_eq(use(token, 2, 0, 10, 1), "good");
-	fill(1, 3099, 1, 'w');
+	host_fill(n, 1, 3099, 1, 'w');
 	ck_assert_str_eq(use(token, 2, 0, 10, 1), "05/23/04");
 	/* forged, cut, for nothing */
 	ck_assert_str_eq(populate(token, 0, 8, 6), "good");
@@ -236,8 +195,8 @@ START_TEST(tokens)
 	zero[6] = 0x01;
 	zero[7] = 0xf8;
 	ck_assert_str_eq(use(zero, 2, 0, 10, 20), "good");
-	ck_assert_int_eq(holds(2, 10, 20), 0);
-	ck_assert_int_eq(holds(2, 30, 20), 't');
+	ck_assert_int_eq(host_holds(n, 2, 10, 20), 0);
+	ck_assert_int_eq(host_holds(n, 2, 30, 20), 't');
 	host_close(&h);
 }
 END_TEST
@@ -250,7 +209,7 @@ START_TEST(sanitize)
 
 	open2();
 	b = host_login_ready(&h, "iqn.b");
-	fill(1, 0, 100, 'x');
+	host_fill(n, 1, 0, 100, 'x');
 	memset(p + 4, 0x55, 512);
 	c = host_start(n, 1ull << 48, (uint8_t[10]){ 0x48, 0x01, [7] = 2, [8] = 4 }, 10, false, p, sizeof(p));
 	ck_assert(!c->completed);
@@ -268,14 +227,14 @@ START_TEST(sanitize)
 	while (b->key == SENSE_UNIT_ATTENTION || b->asc == 0x041b);
 	ck_assert_str_eq(host_result(b), "good");
 	host_tur(n, 1);
-	ck_assert_int_eq(holds(1, 0, 1000), 0x55);
-	ck_assert_int_eq(holds(1, 31000, 1000), 0x55);
+	ck_assert_int_eq(host_holds(n, 1, 0, 1000), 0x55);
+	ck_assert_int_eq(host_holds(n, 1, 31000, 1000), 0x55);
 	host_none(n, 1, (uint8_t[10]){ 0x48, 0x82 }, 10); /* BLOCK ERASE, IMMED */
 	ck_assert_str_eq(host_result(n), "good");
 	do
 		host_tur(n, 1);
 	while (n->status != SAM_GOOD);
-	ck_assert_int_eq(holds(1, 0, 1000), 0);
+	ck_assert_int_eq(host_holds(n, 1, 0, 1000), 0);
 	/* the unit goes in the middle of it */
 	host_none(n, 1, (uint8_t[10]){ 0x48, 0x82 }, 10);
 	host_close(&h);
@@ -314,7 +273,7 @@ START_TEST(sanitize_rate)
 			ck_assert_uint_lt(took, 8 * NSEC_PER_SEC); /* it would be 16 s */
 		else
 			ck_assert_uint_gt(took, 9 * NSEC_PER_SEC / 10);
-		ck_assert_int_eq(holds(1, 0, 1000), 0x33);
+		ck_assert_int_eq(host_holds(n, 1, 0, 1000), 0x33);
 	}
 	/* deleted on the way */
 	host_do(&h, do_rate, (void *)(uintptr_t)"1");
@@ -434,7 +393,7 @@ END_TEST
 START_TEST(log_pages)
 {
 	open2();
-	fill(1, 0, 2048, 'x'); /* one MiB of sixteen */
+	host_fill(n, 1, 0, 2048, 'x'); /* one MiB of sixteen */
 	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [8] = 64 }, 10, 64);
 	ck_assert_str_eq(host_result(n), "good");
 	ck_assert_uint_eq(get_be32(n->in + 8), 15);

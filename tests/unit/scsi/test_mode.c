@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Mode pages that are saved over restarts, and WCE as the switch of a cache's write policy. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -69,20 +68,6 @@ static const char *descriptor_sense(bool sp, bool on)
 	return host_result(a);
 }
 
-static void path_of(char *path, size_t size)
-{
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
-	path[0] = 0;
-	while ((e = readdir(d)) != NULL)
-		if (e->d_name[0] != '.') {
-			ck_assert_str_eq(path, ""); /* one file, no leftovers */
-			snprintf(path, size, "%s/%.200s", dir, e->d_name);
-		}
-	closedir(d);
-}
-
 static void begin(void)
 {
 	strcpy(dir + strlen(dir) - 6, "XXXXXX");
@@ -96,7 +81,7 @@ static void end(void)
 	char path[300];
 
 	host_close(&h);
-	path_of(path, sizeof(path));
+	host_state_file(dir, path, sizeof(path));
 	if (path[0])
 		unlink(path);
 	ck_assert_int_eq(rmdir(dir), 0);
@@ -150,7 +135,7 @@ START_TEST(damaged_file)
 	begin();
 	ck_assert_str_eq(caching(a, true, false), "good");
 	host_close(&h);
-	path_of(path, sizeof(path));
+	host_state_file(dir, path, sizeof(path));
 	f = fopen(path, "r");
 	len = fread(text, 1, 4096, f);
 	fclose(f);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Persistent reservations: every service action, access by type, aborting, the state file. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -342,20 +341,6 @@ END_TEST
 
 static char dir[] = "/tmp/test_pr.XXXXXX";
 
-static void path_of(char *path, size_t size)
-{
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
-	path[0] = 0;
-	while ((e = readdir(d)) != NULL)
-		if (e->d_name[0] != '.') {
-			ck_assert_str_eq(path, ""); /* one file, no leftovers */
-			snprintf(path, size, "%s/%.200s", dir, e->d_name);
-		}
-	closedir(d);
-}
-
 static uint32_t tid;
 static void do_same_target(void *arg)
 {
@@ -405,7 +390,7 @@ START_TEST(survives)
 	host_close(&h);
 
 	/* cut anywhere, or one bit changed: refused as a whole */
-	path_of(path, sizeof(path));
+	host_state_file(dir, path, sizeof(path));
 	f = fopen(path, "r");
 	text = calloc(1, 4096);
 	len = fread(text, 1, 4096, f);

@@ -170,56 +170,16 @@ static void make_gate(void)
 		ck_assert_uint_eq(n->key, SENSE_UNIT_ATTENTION);
 }
 
-static void fill(uint32_t lun, uint32_t lba, uint16_t blocks, int c)
-{
-	uint8_t *data = malloc(blocks * 512u), cdb[10] = { 0x2a };
-
-	memset(data, c, blocks * 512u);
-	put_be32(cdb + 2, lba);
-	put_be16(cdb + 7, blocks);
-	ck_assert_uint_eq(host_out(n, lun, cdb, 10, data, blocks * 512u), SAM_GOOD);
-	free(data);
-}
-
-static int holds(struct host_nexus *who, uint32_t lun, uint32_t lba, uint16_t blocks)
-{
-	uint8_t cdb[10] = { 0x28 };
-
-	put_be32(cdb + 2, lba);
-	put_be16(cdb + 7, blocks);
-	ck_assert_uint_eq(host_in(who, lun, cdb, 10, blocks * 512u), SAM_GOOD);
-	for (unsigned i = 1; i < blocks * 512u; i++)
-		if (who->in[i] != who->in[0])
-			return -1;
-	return who->in[0];
-}
-
-/* The identification descriptor of a LUN, as @who finds it in VPD page 83h. */
-static void identification(struct host_nexus *who, uint8_t *d, uint32_t lun)
-{
-	host_in(who, lun, (uint8_t[]){ 0x12, 1, 0x83, 2, 0, 0 }, 6, 512);
-	ck_assert_uint_eq(who->status, SAM_GOOD);
-	for (size_t at = 4; at < who->in_len; at += 4u + who->in[at + 3])
-		if ((who->in[at + 1] & 0x3f) == 3) {
-			memset(d, 0, 32);
-			d[0] = 0xe4;
-			memcpy(d + 4, who->in + at, 4u + who->in[at + 3]);
-			put_be24(d + 29, 512);
-			return;
-		}
-	ck_abort_msg("no NAA");
-}
-
 static uint8_t near_id[3][32], far_id[32];
 
 static void learn(void)
 {
 	struct host_nexus *f = host_login_ready(&far, "iqn.a");
 
-	identification(f, far_id, 1);
+	host_identification(f, 1, far_id);
 	host_logout(f);
-	identification(n, near_id[1], 1);
-	identification(n, near_id[2], 2);
+	host_identification(n, 1, near_id[1]);
+	host_identification(n, 2, near_id[2]);
 }
 
 static uint8_t list4[48 + 64 + 28];
@@ -300,15 +260,15 @@ START_TEST(between_targets)
 
 	begin();
 	learn();
-	fill(1, 0, 4000, 'a');
+	host_fill(n, 1, 0, 4000, 'a');
 	ck_assert_str_eq(copy(near_id[1], far_id, 0, 100, 4000, 1, false), "good");
 	ck_assert_uint_eq(asked, 1);
 	f = host_login_ready(&far, "iqn.a");
-	ck_assert_int_eq(holds(f, 1, 100, 4000), 'a');
-	ck_assert_int_eq(holds(f, 1, 4100, 1), 0);
+	ck_assert_int_eq(host_holds(f, 1, 100, 4000), 'a');
+	ck_assert_int_eq(host_holds(f, 1, 4100, 1), 0);
 	host_logout(f);
 	ck_assert_str_eq(copy(far_id, near_id[2], 100, 0, 3000, 2, false), "good");
-	ck_assert_int_eq(holds(n, 2, 0, 3000), 'a');
+	ck_assert_int_eq(host_holds(n, 2, 0, 3000), 'a');
 	ck_assert_str_eq(copy(far_id, far_id, 100, 8000, 3000, 3, false), "good");
 	/* what is all near asks nobody */
 	asked = 0;
@@ -377,7 +337,7 @@ START_TEST(background)
 	begin();
 	learn();
 	make_gate();
-	fill(1, 0, 16000, 'b');
+	host_fill(n, 1, 0, 16000, 'b');
 	holding = true;
 	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 16000, 0x1234567, true), "good"); /* answered at once */
 	ck_assert_int_eq(status(0x1234567), 0x12);
@@ -395,7 +355,7 @@ START_TEST(background)
 	ck_assert_uint_eq(get_be64(n->in + 16), 16000 * 512);
 	ck_assert_uint_eq(get_be16(n->in + 24), 1);
 	holding = false;
-	ck_assert_int_eq(holds(n, 2, 0, 16000), 'b');
+	ck_assert_int_eq(host_holds(n, 2, 0, 16000), 'b');
 	/* into another target */
 	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 16000, 5, true), "good");
 	ck_assert_int_eq(wait_over(5), 0x01);
@@ -404,16 +364,16 @@ START_TEST(background)
 	ck_assert_int_eq(wait_over(6), 0x02);
 	ck_assert_uint_eq(n->in[12], SAM_CHECK_CONDITION);
 	/* the session goes, the copy goes on */
-	fill(1, 0, 16000, 'c');
+	host_fill(n, 1, 0, 16000, 'c');
 	holding = true;
 	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 16000, 7, true), "good");
 	host_logout(n);
 	n = host_login_ready(&h, "iqn.a");
 	host_tur(n, 2);
-	ck_assert_int_eq(holds(n, 2, 15999, 1), 'b');
+	ck_assert_int_eq(host_holds(n, 2, 15999, 1), 'b');
 	let_all();
 	host_steps(&h, 100);
-	ck_assert_int_eq(holds(n, 2, 0, 16000), 'c');
+	ck_assert_int_eq(host_holds(n, 2, 0, 16000), 'c');
 	ck_assert_int_eq(status(7), -1); /* another nexus */
 	finish();
 }
