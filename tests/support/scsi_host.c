@@ -179,14 +179,19 @@ static void abort_held(struct host_cmd *c)
 		}
 }
 
-void host_abort(struct host_cmd *c)
+static void abort_one(struct host_cmd *c, bool tas)
 {
-	scsi_cmd_abort(&c->cmd);
+	scsi_cmd_abort(&c->cmd, tas);
 	if (c->n->hold_fetch)
 		abort_held(c);
 }
 
-static void host_abort_all(struct scsi_nexus *sn, struct scsi_lu *lu, void (*done)(void *arg), void *arg)
+void host_abort(struct host_cmd *c)
+{
+	abort_one(c, false);
+}
+
+static void host_abort_all(struct scsi_nexus *sn, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
 {
 	struct host_nexus *n = container_of(sn, struct host_nexus, n);
 	struct host_cmd *c, *tmp;
@@ -194,7 +199,7 @@ static void host_abort_all(struct scsi_nexus *sn, struct scsi_lu *lu, void (*don
 	ck_assert_ptr_null(n->aborted);
 	list_for_each_safe(c, tmp, &n->cmds, link)
 		if (!c->completed && scsi_cmd_on(&c->cmd, lu))
-			host_abort(c);
+			abort_one(c, tas);
 	n->abort_lu = lu;
 	n->aborted_arg = arg;
 	n->aborted = done;

@@ -25,6 +25,7 @@ void wire_steps(unsigned n)
 }
 
 int wire_node = -1;
+struct blk *(*wire_store)(struct blk *lower);
 
 void wire_target_start(void)
 {
@@ -47,6 +48,8 @@ void wire_target_start(void)
 	lu.online = lu.write_cache = true;
 	lu.loop = wire_target.loop;
 	lu.blk = blk_open("ram", &args);
+	if (lu.blk && wire_store)
+		lu.blk = wire_store(lu.blk);
 	BUG_ON(!lu.blk || !scsi_lu_create(wire_target.target, &lu));
 }
 

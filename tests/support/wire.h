@@ -7,6 +7,7 @@
 #ifndef TESTS_SUPPORT_WIRE_H
 #define TESTS_SUPPORT_WIRE_H
 
+#include "cache/blk.h"
 #include "events/loop.h"
 #include "tgtd/iscsi/pdu.h"
 #include "tgtd/scsi/target.h"
@@ -21,6 +22,8 @@ extern struct wire_target wire_target;
 
 /* The node of its loop; -1. */
 extern int wire_node;
+/* Puts a store of the test's before LUN 1's; NULL. */
+extern struct blk *(*wire_store)(struct blk *lower);
 /* Once per test process. */
 void wire_target_start(void);
 /* Ends all sessions and takes the target down; a leak checker sees nothing left. */

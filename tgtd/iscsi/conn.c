@@ -252,7 +252,7 @@ static void close_deferred(struct loop_deferred *d)
 	}
 	iscsi_forget(conn);
 	list_for_each_safe(t, tmp, &conn->tasks, link)
-		iscsi_task_abort(t);
+		iscsi_task_abort(t, false);
 	iscsi_conn_check_cleaned(conn);
 }
 

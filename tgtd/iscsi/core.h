@@ -108,15 +108,16 @@ void iscsi_session_conn_left(struct iscsi_session *s);
 /* Closes all its connections. */
 void iscsi_session_drop(struct iscsi_session *s, const char *why);
 void iscsi_session_check_end(struct iscsi_session *s);
-/* Abort every task that @match accepts, then done(arg). */
+/* Abort every task that @match accepts, then done(arg). @tas: as scsi_transport_ops.abort_all has it. */
 void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_task *t, const void *key), const void *key,
-			 void (*done)(void *arg), void *arg);
+			 bool tas, void (*done)(void *arg), void *arg);
 void iscsi_session_task_ended(struct iscsi_session *s);
 
 /* ---- tasks (task.c) ----------------------------------------------------------------------------------------------------- */
 /* Frees this thread's cache of idle tasks (a thread's end does it by itself). */
 void iscsi_task_cache_flush(void);
-void iscsi_task_abort(struct iscsi_task *t);
+/* @tas: with TASK ABORTED, or the status that it has. */
+void iscsi_task_abort(struct iscsi_task *t, bool tas);
 /* Nothing more will come for it: answers, or vanishes. */
 void iscsi_task_finish(struct iscsi_task *t);
 /* Ends it without a trace on the wire: never started, or response and segments are back. */

@@ -334,7 +334,7 @@ static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
 		__atomic_fetch_sub(&spilled, len, __ATOMIC_RELAXED);
 		metric_inc(M_iscsi_task_set_full);
 		t->reply_full = true;
-		iscsi_task_abort(t);
+		iscsi_task_abort(t, false);
 		return;
 	}
 	metric_add(M_iscsi_spill_bytes, len);
@@ -360,7 +360,7 @@ static void lost(struct iscsi_task *t)
 {
 	t->crc_error = true;
 	t->pdus_out++; /* keeps the task */
-	iscsi_task_abort(t);
+	iscsi_task_abort(t, false);
 	t->pdus_out--;
 }
 

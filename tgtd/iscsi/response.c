@@ -299,7 +299,7 @@ static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 	t->completed = true;
 	if (unlikely(c->at_hand_taken))
 		taken(conn, t);
-	if (unlikely(c->aborted && (t->reply_full || t->crc_error))) {
+	if (unlikely(c->aborted && !t->silent && (t->reply_full || t->crc_error))) {
 		/* The command ended because we could not bring it its data. */
 		c->aborted = false;
 		c->in_total = c->out_total = 0;
@@ -309,7 +309,8 @@ static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 		else
 			c->status = SAM_TASK_SET_FULL;
 	}
-	if (unlikely(t->conn->failed || c->aborted)) {
+	/* Whose initiator has ended it must not be answered later, when its data has come. */
+	if (unlikely(t->conn->failed || c->aborted || (t->silent && c->dir_out && iscsi_dataout_pending(t)))) {
 		t->state = TASK_ENDING;
 		t->pdus_out++; /* keeps the task */
 		if (c->dir_out)

@@ -129,7 +129,7 @@ void iscsi_session_task_ended(struct iscsi_session *s)
 }
 
 void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_task *t, const void *key), const void *key,
-			 void (*done)(void *arg), void *arg)
+			 bool tas, void (*done)(void *arg), void *arg)
 {
 	struct abort_wait *w = malloc(sizeof(*w));
 	struct iscsi_conn *c;
@@ -140,9 +140,13 @@ void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_tas
 	list_for_each(c, &s->conns, sess_link) {
 		struct iscsi_task *t, *tmp;
 
-		list_for_each_safe(t, tmp, &c->tasks, link)
-			if (t->started && (!t->completed || t->state == TASK_DRAINING) && match(t, key))
-				iscsi_task_abort(t);
+		list_for_each_safe(t, tmp, &c->tasks, link) {
+			if (!t->started || (t->completed && t->state != TASK_DRAINING) || !match(t, key))
+				continue;
+			if (!tas)
+				t->silent = true;
+			iscsi_task_abort(t, tas);
+		}
 	}
 	list_add_tail(&s->waits, &w->link);
 	iscsi_session_task_ended(s);
@@ -221,12 +225,12 @@ static bool on_lu(struct iscsi_task *t, const void *key)
 	return scsi_cmd_on(&t->cmd, key);
 }
 
-static void op_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)(void *arg), void *arg)
+static void op_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
 {
 	struct iscsi_session *s = nexus->host;
 
 	ASSERT_ON_LOOP(s->loop);
-	iscsi_session_abort(s, on_lu, lu, done, arg);
+	iscsi_session_abort(s, on_lu, lu, tas, done, arg);
 }
 
 static void op_drop(struct scsi_nexus *nexus)

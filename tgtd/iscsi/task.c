@@ -145,7 +145,7 @@ void iscsi_task_finish(struct iscsi_task *t)
 	}
 }
 
-void iscsi_task_abort(struct iscsi_task *t)
+void iscsi_task_abort(struct iscsi_task *t, bool tas)
 {
 	switch ((enum iscsi_task_state)t->state) {
 	case TASK_HELD:
@@ -155,17 +155,21 @@ void iscsi_task_abort(struct iscsi_task *t)
 		iscsi_task_end(t);
 		break;
 	case TASK_RUNNING:
-		if (t->aborting)
+		if (t->aborting) {
+			scsi_cmd_abort(&t->cmd, tas); /* by whom is what changes */
 			break;
+		}
 		t->aborting = true;
 		if (unlikely(t->kept))
 			iscsi_seg_release_all(t);
 		metric_inc(M_iscsi_tasks_aborted);
-		scsi_cmd_abort(&t->cmd);
+		scsi_cmd_abort(&t->cmd, tas);
 		if (t->cmd.dir_out)
 			iscsi_dataout_close(t); /* may end it */
 		break;
 	case TASK_DRAINING:
+		if (tas)
+			break; /* it will say what it has to */
 		t->state = TASK_ENDING;
 		iscsi_task_finish(t);
 		break;

@@ -52,7 +52,8 @@ struct iscsi_sent {
 	bool reply_full : 1;   /* answer TASK SET FULL instead of staying silent */\
 	bool crc_error : 1;    /* a Data-Out was lost for good: CHECK CONDITION */ \
 	bool has_cdb_long : 1; /* ->cdb_long */                                    \
-	bool resending : 1;    /* ErrorRecoveryLevel 1 */
+	bool resending : 1;    /* ErrorRecoveryLevel 1 */                          \
+	bool silent : 1;       /* its initiator ended it: no response from then on */
 
 union iscsi_standing {
 	struct {

@@ -52,13 +52,13 @@ static void abort_task(struct iscsi_ctl *ctl)
 	}
 	if (t) {
 		if (t->state == TASK_HELD) {
-			iscsi_task_abort(t);
+			iscsi_task_abort(t, false);
 			answer(ctl, ISCSI_TMF_COMPLETE);
 			return;
 		}
 		ctl->serial = t->serial;
 		s->tmfs++;
-		iscsi_session_abort(s, is_that, ctl, aborted, ctl);
+		iscsi_session_abort(s, is_that, ctl, false, aborted, ctl);
 		return;
 	}
 	/* 11.5.1: not there, but its number lies between ExpCmdSN and this request's: it has not come yet and

@@ -358,22 +358,20 @@ void scsi_done_aborted(struct scsi_cmd *cmd)
 {
 	cmd->tail = NULL;
 	cmd->sense_len = 0;
-	if (cmd->itl && cmd->itl->tas) {
-		cmd->status = SAM_TASK_ABORTED;
-	} else {
-		cmd->aborted = true;
-		cmd->status = SAM_TASK_ABORTED;
-	}
+	cmd->status = SAM_TASK_ABORTED;
+	cmd->aborted = !(cmd->state & CMD_TAS);
 	scsi_done(cmd);
 }
 
-void scsi_cmd_abort(struct scsi_cmd *cmd)
+void scsi_cmd_abort(struct scsi_cmd *cmd, bool tas)
 {
+	if (cmd->state & CMD_ABORTED && !tas)
+		cmd->state &= ~(uint32_t)CMD_TAS;
 	if (cmd->state & (CMD_DONE | CMD_ABORTED))
 		return;
 	if (!(cmd->state & CMD_ACTIVE))
 		return; /* not started: the transport drops it by itself */
-	cmd->state |= CMD_ABORTED;
+	cmd->state |= CMD_ABORTED | (tas ? CMD_TAS : 0);
 	if (cmd->state & CMD_HELD) {
 		list_del(&cmd->link);
 		cmd->state &= ~(uint32_t)CMD_HELD;

@@ -144,8 +144,9 @@ void scsi_seg_sent(struct scsi_seg *seg);
 void scsi_cmd_sent(struct scsi_cmd *cmd, struct scsi_seg *tail);
 /* Makes the command end soon: complete() with ->aborted set (or its normal outcome, if that was
  * first). A transport that was asked to fetch or send gives the segment back in the ordinary way,
- * with -ECANCELED. Never calls complete() from inside itself: the outcome arrives later. */
-void scsi_cmd_abort(struct scsi_cmd *cmd);
+ * with -ECANCELED. Never calls complete() from inside itself: the outcome arrives later.
+ * @tas: with status TASK ABORTED instead of ->aborted; again without it: not that either. */
+void scsi_cmd_abort(struct scsi_cmd *cmd, bool tas);
 /* Gives the object back to the transport for reuse; complete() has been called and all segments are
  * back. */
 void scsi_cmd_end(struct scsi_cmd *cmd);
@@ -162,8 +163,9 @@ struct scsi_transport_ops {
 	/* Task management that reaches into other nexuses (LU reset, CLEAR TASK SET, PREEMPT AND ABORT):
 	 * abort every command of @nexus on @lu (NULL: all), then call done(arg) on this same loop, at
 	 * once when there is none; always, also when the nexus goes away meanwhile. Called on
-	 * nexus->loop. */
-	void (*abort_all)(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)(void *arg), void *arg);
+	 * nexus->loop. @tas: the initiator is to hear of each, by TASK ABORTED or the status that it has
+	 * already, be it after done(); otherwise nothing is said about any of them after done(). */
+	void (*abort_all)(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg);
 	/* Ends the session (forced delete, target reset). Called on nexus->loop; scsi_nexus_detach()
 	 * follows from the transport. */
 	void (*drop)(struct scsi_nexus *nexus);

@@ -53,13 +53,13 @@ static void complete(struct scsi_cmd *cmd)
 	scsi_nexus_detach(&bg->nexus, gone, bg);
 }
 
-static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)(void *arg), void *arg)
+static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
 {
 	struct background *bg = container_of(nexus, struct background, nexus);
 	struct waiter *w = scsi_cmd_on(&bg->cmd, lu) ? malloc(sizeof(*w)) : NULL;
 
 	if (scsi_cmd_on(&bg->cmd, lu))
-		scsi_cmd_abort(&bg->cmd);
+		scsi_cmd_abort(&bg->cmd, tas);
 	if (!w) { /* not concerned; or no memory, and then it ends a little later */
 		done(arg);
 		return;
@@ -72,7 +72,7 @@ static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)
 
 static void drop(struct scsi_nexus *nexus)
 {
-	scsi_cmd_abort(&container_of(nexus, struct background, nexus)->cmd);
+	scsi_cmd_abort(&container_of(nexus, struct background, nexus)->cmd, false);
 }
 
 static const struct scsi_transport_ops background_ops = {

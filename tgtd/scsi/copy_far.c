@@ -36,10 +36,11 @@ static void never_cmd(struct scsi_cmd *cmd)
 	BUG("a nexus without commands");
 }
 
-static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, void (*done)(void *arg), void *arg)
+static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
 {
 	(void)nexus;
 	(void)lu;
+	(void)tas;
 	done(arg); /* who pins the unit sees that it is gone */
 }
 

@@ -233,7 +233,7 @@ static bool leave(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *i
 	}
 	itl->quiet = left;
 	itl->quiet_arg = v;
-	n->ops->abort_all(n, itl->lu, aborted_all, NULL);
+	n->ops->abort_all(n, itl->lu, false, aborted_all, NULL);
 	return false;
 }
 

@@ -115,7 +115,6 @@ struct scsi_itl {
 	bool order_posted;
 	uint16_t ua[UA_MAX];	/* oldest first; lu->lock */
 	uint8_t nua;
-	bool tas;		/* commands aborted now end with TASK ABORTED */
 	bool prevent;		/* PREVENT ALLOW MEDIUM REMOVAL by this nexus; lu->lock */
 	struct pr_reg *reg;	/* own registration; lu->lock */
 	bool preempted;		/* its commands are to be aborted; lu->lock */
@@ -227,6 +226,7 @@ enum {
 	CMD_CAW = 1 << 14,	/* the write is a COMPARE AND WRITE */
 	CMD_FETCHING = 1 << 12, /* a write segment is being prepared or fetched */
 	CMD_MEDIA = 1 << 17,	/* a READ or WRITE and nothing else: no parameter data, no steps, nothing to clean up */
+	CMD_TAS = 1 << 18,	/* aborted, and its initiator is told by TASK ABORTED */
 	CMD_IN_TURN = 1 << 16,	/* its turn has come: GATE_ORDER does not stop it */
 	CMD_ACTIVE = 1 << 15,	/* between start and end */
 	CMD_JOB = 1 << 13,	/* something outside works for it and will call back (slow thread, LU job) */

@@ -461,7 +461,6 @@ static void victim_aborted(void *arg)
 {
 	struct scsi_visit *v = arg;
 
-	v->itl->tas = false;
 	scsi_itl_unpin(v->itl);
 	scsi_visit_done(v);
 }
@@ -477,8 +476,7 @@ static bool abort_victim(struct scsi_visit *v, struct scsi_nexus *n, struct scsi
 	if (!hit)
 		return true;
 	scsi_itl_pin(itl);
-	itl->tas = scsi_lu_is(itl->lu, LU_TAS);
-	n->ops->abort_all(n, itl->lu, victim_aborted, v);
+	n->ops->abort_all(n, itl->lu, scsi_lu_is(itl->lu, LU_TAS), victim_aborted, v);
 	return false;
 }
 

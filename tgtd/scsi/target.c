@@ -178,7 +178,7 @@ static bool remask(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *
 			continue;
 		}
 		itl->quiet = mask_left;
-		n->ops->abort_all(n, itl->lu, mask_aborted, NULL);
+		n->ops->abort_all(n, itl->lu, false, mask_aborted, NULL);
 	}
 	atomic_fetch_or(&n->gate, GATE_LUNS);
 	return true;

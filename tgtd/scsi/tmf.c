@@ -35,7 +35,6 @@ static void visit_aborted(void *arg)
 	struct scsi_visit *v = arg;
 	struct scsi_itl *itl = v->itl;
 
-	itl->tas = false;
 	scsi_itl_unpin(itl);
 	scsi_visit_done(v);
 }
@@ -43,14 +42,13 @@ static void visit_aborted(void *arg)
 static bool abort_others(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
 {
 	const struct tmf *f = container_of(v->all, struct tmf, visits);
-	bool other = n != f->nexus;
+	bool other = n != f->nexus, tas = other && scsi_lu_is(itl->lu, LU_TAS);
 
 	scsi_itl_pin(itl);
-	itl->tas = other && scsi_lu_is(itl->lu, LU_TAS);
 	/* SAM-5 5.14.3: who is not told by TASK ABORTED is told by a unit attention. */
-	if (f->fn == TMF_CLEAR_TASK_SET && other && !itl->tas && itl->inflight > 1)
+	if (f->fn == TMF_CLEAR_TASK_SET && other && !tas && itl->inflight > 1)
 		scsi_ua_add(itl, UA_CLEARED_BY_OTHER);
-	n->ops->abort_all(n, itl->lu, visit_aborted, v);
+	n->ops->abort_all(n, itl->lu, tas, visit_aborted, v);
 	return false;
 }
 
@@ -205,10 +203,10 @@ void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun, void (*done)
 	scsi_nexus_hold(n);
 	switch (fn) {
 	case TMF_ABORT_TASK_SET:
-		n->ops->abort_all(n, itl->lu, own_aborted, f);
+		n->ops->abort_all(n, itl->lu, false, own_aborted, f);
 		break;
 	case TMF_I_T_NEXUS_RESET:
-		n->ops->abort_all(n, NULL, own_aborted, f);
+		n->ops->abort_all(n, NULL, false, own_aborted, f);
 		break;
 	case TMF_CLEAR_TASK_SET:
 	case TMF_LU_RESET:

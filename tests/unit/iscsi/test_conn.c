@@ -4,6 +4,7 @@
 
 #include "events/bug.h"
 #include "events/clock.h"
+#include "tests/support/blk_pass.h"
 #include "tests/support/unit.h"
 #include "tests/support/wire.h"
 #include "tgtd/iscsi/iscsi.h"
@@ -610,6 +611,156 @@ START_TEST(a_reset_waits_for_the_commands_before_it)
 }
 END_TEST
 
+/* ---- what ends a task twice ---- */
+
+static struct blk *slow_reads;
+
+/* Reads take a while, and cannot be aborted meanwhile. */
+static struct blk *slow(struct blk *lower)
+{
+	slow_reads = blk_delay_create(lower, 0);
+	container_of(slow_reads, struct pass, blk)->abort = NULL;
+	return slow_reads;
+}
+
+static void manage(struct wire *by, uint8_t fn, uint32_t itt, uint32_t sn)
+{
+	uint8_t tmf[48];
+
+	wire_request(by, tmf, ISCSI_TMF_REQ, BHS_FINAL | fn);
+	tmf[9] = 1;
+	put_be32(tmf + BHS_TTT, itt);
+	put_be32(tmf + 32, sn);
+	wire_send(by, tmf, NULL, 0);
+}
+
+/* Something comes, if not at once. */
+static void await(struct wire *by, struct wire_pdu *p)
+{
+	while (wire_silent(by))
+		loop_step(wire_target.loop, 1);
+	ck_assert(wire_recv(by, p));
+}
+
+static void managed(struct wire *by)
+{
+	struct wire_pdu p;
+
+	await(by, &p);
+	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+}
+
+/* A write that has been asked for its data; @late: the Data-Out that answers. */
+static void asked(struct wire *by, uint8_t *late)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+
+	wire_rw10(by, bhs, true, 0, 8);
+	wire_send(by, bhs, NULL, 0);
+	ck_assert(wire_recv(by, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+	memset(late, 0, 48);
+	late[0] = ISCSI_DATA_OUT;
+	late[1] = BHS_FINAL;
+	late[9] = 1;
+	memcpy(late + BHS_ITT, p.bhs + BHS_ITT, 8);
+	put_be32(late + BHS_EXP_STAT_SN, by->exp_stat_sn);
+}
+
+/*
+ * Another initiator's reset is under way and waits for a slow read: what it aborts will say TASK ABORTED (TAS = 1). A
+ * write that came behind it is aborted by its own initiator: not a word about that one after the answer (RFC 7143
+ * 11.6.1), though the data that it was asked for is still to come.
+ */
+START_TEST(an_abort_amid_a_reset_of_another_is_silent)
+{
+	static const uint8_t fns[] = { ISCSI_TMF_ABORT_TASK, ISCSI_TMF_ABORT_TASK_SET };
+	uint8_t bhs[48], late[48], data[4096] = { 0 };
+	struct wire_pdu p;
+	struct wire v;
+
+	wire_store = slow;
+	up("ImmediateData=No");
+	wire_store = NULL;
+	wire_open(&v);
+	ck_assert_uint_eq(wire_login(&v, 2, 0, 0, NULL), 0);
+	wire_ready(&v);
+	for (unsigned i = 0; i < ARRAY_SIZE(fns); i++) {
+		uint32_t read_itt, itt, sn;
+
+		blk_delay_set(slow_reads, 200, 1 << BLK_READ);
+		wire_rw10(&w, bhs, false, 0, 8);
+		read_itt = w.itt;
+		wire_send(&w, bhs, NULL, 0);
+		wire_steps(4);
+		manage(&v, ISCSI_TMF_LU_RESET, ISCSI_TAG_NONE, 0);
+		wire_steps(4);
+		asked(&w, late);
+		itt = w.itt;
+		sn = w.cmd_sn - 1;
+		manage(&w, fns[i], itt, sn);
+		/* ABORT TASK SET has to wait for the read too; its status may come first. */
+		do
+			await(&w, &p);
+		while (opcode(&p) == ISCSI_SCSI_RSP && get_be32(p.bhs + BHS_ITT) == read_itt);
+		ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+		ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+		wire_send(&w, late, data, sizeof(data));
+		managed(&v);
+		while (!wire_silent(&w)) {
+			ck_assert(wire_recv(&w, &p));
+			ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+			ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), read_itt);
+			ck_assert_uint_eq(p.bhs[3], SAM_TASK_ABORTED);
+		}
+		blk_delay_set(slow_reads, 0, 0);
+		wire_ready(&w);
+		wire_ready(&v);
+	}
+	wire_close(&v);
+	down();
+}
+END_TEST
+
+/*
+ * TASK ABORTED of a write comes when its data has come (RFC 7143 11.5.1: what was solicited is waited for). A second
+ * reset meanwhile does not take the word away (SAM-5, TAS = 1); the initiator's own does.
+ */
+START_TEST(a_task_that_another_aborted_twice_says_so)
+{
+	uint8_t late[48], data[4096] = { 0 };
+	struct wire_pdu p;
+	struct wire v;
+
+	up("ImmediateData=No");
+	wire_open(&v);
+	ck_assert_uint_eq(wire_login(&v, 2, 0, 0, NULL), 0);
+	wire_ready(&v);
+	asked(&w, late);
+	for (unsigned i = 0; i < 2; i++) {
+		manage(&v, ISCSI_TMF_LU_RESET, ISCSI_TAG_NONE, 0);
+		managed(&v);
+	}
+	ck_assert(wire_silent(&w));
+	wire_send(&w, late, data, sizeof(data));
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(p.bhs[3], SAM_TASK_ABORTED);
+	wire_ready(&w);
+	asked(&w, late);
+	manage(&v, ISCSI_TMF_LU_RESET, ISCSI_TAG_NONE, 0);
+	managed(&v);
+	manage(&w, ISCSI_TMF_ABORT_TASK_SET, ISCSI_TAG_NONE, 0);
+	managed(&w);
+	wire_send(&w, late, data, sizeof(data));
+	ck_assert(wire_silent(&w));
+	wire_close(&v);
+	down();
+}
+END_TEST
+
 START_TEST(task_reassign_and_nonsense_are_refused)
 {
 	uint8_t tmf[48];
@@ -808,5 +959,6 @@ UNIT_MAIN("iscsi-conn", 30, login_and_numbers, the_first_pdu_must_be_a_login, a_
 	  the_same_port_logging_in_again_ends_its_old_session, several_connections_share_one_numbering,
 	  more_connections_than_negotiated_are_refused, abort_task, abort_of_a_task_that_has_not_come,
 	  resets_abort_what_is_in_flight, a_cold_reset_is_answered_and_ends_all_sessions, a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused, silent_connections_do_not_keep_others_out,
+	  an_abort_amid_a_reset_of_another_is_silent, a_task_that_another_aborted_twice_says_so,
 	  a_peer_that_does_not_read_is_left, stopping_asks_for_logout, a_connection_that_the_administrator_closes_is_told,
 	  a_dropped_session_is_told_on_each_connection, who_does_not_log_out_in_time_is_dropped)

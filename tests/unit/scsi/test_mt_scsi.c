@@ -109,7 +109,7 @@ static void complete(struct scsi_cmd *cmd)
 	loop_defer(s->loop, &s->again);
 }
 
-static void abort_all(struct scsi_nexus *n, struct scsi_lu *lu, void (*done)(void *arg), void *arg)
+static void abort_all(struct scsi_nexus *n, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
 {
 	struct session *s = n->host;
 
@@ -120,13 +120,13 @@ static void abort_all(struct scsi_nexus *n, struct scsi_lu *lu, void (*done)(voi
 		o->aborted = NULL;
 		for (int i = 0; i < DEPTH; i++)
 			if (s->job[i].busy)
-				scsi_cmd_abort(&s->job[i].cmd);
+				scsi_cmd_abort(&s->job[i].cmd, tas);
 		/* stores here complete on the spot: only held or posted commands remain, and end soon */
 		fn(a);
 	}
 	for (int i = 0; i < DEPTH; i++)
 		if (s->job[i].busy && scsi_cmd_on(&s->job[i].cmd, lu))
-			scsi_cmd_abort(&s->job[i].cmd);
+			scsi_cmd_abort(&s->job[i].cmd, tas);
 	s->aborted = done;
 	s->aborted_arg = arg;
 	s->abort_lu = lu;
