@@ -67,8 +67,18 @@ struct iser_dev {
 	unsigned conns;
 	unsigned next_vector;
 	uint64_t ffp_bytes;	 /* registered memory in use by connections in full feature phase */
+	/*
+	 * What the device can do, asked and not assumed:
+	 *   max_mr_size          arenas in several pieces; less than 2 MiB: copied; too little for the larger
+	 *                        ring: no unsolicited data
+	 *   max_qp_wr, max_cqe   send queue 512 down to 16; no unsolicited data; too short for the window: refused
+	 *   max_cq, max_qp       when they are used up: refused, connections that exist go on
+	 *   max_sge, max_sge_rd  elements of an RDMA write and send, of an RDMA read; a device with 1 is not used
+	 *   max_qp_init_rd_atom  with what the initiator serves: RDMA reads in flight; max_qp_rd_atom: what we serve
+	 * Data sent inline: 128 bytes are asked for, then 76, then 0.
+	 */
 	struct ibv_device_attr attr;
-	uint32_t max_msg;	 /* bytes of one RDMA operation */
+	uint32_t max_msg;	 /* bytes of one operation: max_msg_sz of the ports */
 	struct list free_mem;	 /* iser_mem that connections gave back */
 	uint64_t free_bytes;
 	struct loop_fd async;

@@ -434,9 +434,10 @@ static int make_queues(struct iser_conn *ic)
 static void cm_told(struct loop_msg *msg);
 
 /*
- * Half of the pool is for connections with all that makes them fast. The others are lean: their receives hold no
- * immediate data (all that is written is RDMA read: one round trip more, and one copy less), and their queues are
- * shorter. The window, and with it the number of receives, is the same.
+ * Half of the pool is for connections with all that makes them fast: 1,816 KiB each. The others are lean, 236 KiB:
+ * their receives, 896 bytes instead of 8.6 KiB, hold no immediate data (all that is written is RDMA read: one round
+ * trip more, and one copy less), and their queues are a quarter as long. The window, and with it the number of
+ * receives, is the same.
  */
 static bool is_lean(const struct iser_conn *ic)
 {
