@@ -59,6 +59,11 @@ expect load_discards 0 "${load[@]}" --bs 256k --discard --count 200
 expect load_beside_idle_sessions 0 "${load[@]}" --idle 40 --count 500 "${json[@]}"
 expect load_open_loop 0 "${load[@]}" --rate 500 --time 1 --warmup 0.1 --depth 64 "${json[@]}"
 holds load_keeps_its_rate "350 < r['iops'] < 650"
+# Before and behind the rate: a fill and, for verification, a whole read-back.
+expect load_fills_then_keeps_a_rate 0 timeout 60 "${load[@]}" --fill --range 8m --rate 400 --time 1 --warmup 0.1 --depth 64 "${json[@]}"
+holds load_keeps_its_rate_behind_a_fill "280 < r['iops'] < 520"
+expect load_verifies_at_a_rate 1 timeout 60 "${load[@]}" --verify --fill --range 1m --rate 400 --time 0.5 --warmup 0.1 --depth 8 "${json[@]}"
+holds load_reads_back_at_the_end "r['errors']['miscompared'] >= 2048 and r['verified'] == 0"
 # The bare loop stores nothing, so verification must see it.
 expect load_verification_can_fail 1 "${load[@]}" --verify --fill --range 1m --count 100 "${json[@]}"
 holds load_counts_what_is_wrong "r['errors']['miscompared'] > 0 and r['verified'] == 0"

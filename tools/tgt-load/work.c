@@ -295,6 +295,12 @@ static bool issuing(const struct worker *w)
 	return w->phase != PHASE_RUN || w->now < w->run->end;
 }
 
+/* Filling and reading back have no rate: they go as fast as they can. */
+static bool open_loop(const struct worker *w)
+{
+	return w->gap != 0.0 && w->phase == PHASE_RUN;
+}
+
 static void flush(struct worker *w, struct conn *c)
 {
 	bool was = c->tx_blocked;
@@ -319,7 +325,7 @@ static void refill(struct worker *w, unsigned i)
 {
 	struct conn *c = w->conn[i];
 
-	if (w->gap == 0.0 && i < w->nconn)
+	if (!open_loop(w) && i < w->nconn)
 		while (c->nfree > 0 && conn_window(c) && issuing(w) && start_one(w, i, w->now))
 			;
 	flush(w, c);
@@ -423,7 +429,7 @@ static int patience(const struct worker *w)
 {
 	if (!w->run->opts->block)
 		return 0;
-	if (w->gap != 0.0 && issuing(w))
+	if (open_loop(w) && issuing(w))
 		return 0; /* arrivals need better than ms */
 	return 10;
 }
@@ -490,7 +496,7 @@ void *work_thread(void *arg)
 		if (!w->moved && w->measuring)
 			w->tally.waited += w->now - turn;
 		w->moved = false;
-		if (w->gap != 0.0 && w->phase == PHASE_RUN)
+		if (open_loop(w))
 			arrivals(w);
 		/* One connection: the receive itself tells whether there is something. */
 		if (w->nconn == 1 && w->nidle == 0 && !w->run->opts->block && !w->conn[0]->dead &&
@@ -499,7 +505,7 @@ void *work_thread(void *arg)
 		else
 			loop_events(w);
 		/* Slots that could not be used then (window, busy places) may be usable now. */
-		if (w->gap == 0.0)
+		if (!open_loop(w))
 			for (unsigned i = 0; i < w->nconn; i++)
 				if (w->conn[i]->nfree > 0 && conn_window(w->conn[i]) && issuing(w))
 					refill(w, i);
