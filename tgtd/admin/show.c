@@ -467,8 +467,8 @@ void stat_target(struct adm_call *call, struct adm_target *t)
 static void stat_conn_line(struct adm_out *out, const struct iscsi_conn_info *info)
 {
 	out_printf(out, "%3u %3u %13" PRIu64 " %13" PRIu64 " %12" PRIu64 " %11" PRIu64 " %8" PRIu64 " %8" PRIu64 "\n",
-		   info->tsih, info->cid, info->rxdata_octets, info->txdata_octets, info->dataout_pdus,
-		   info->datain_pdus, info->cmd_pdus, info->rsp_pdus);
+		   info->tsih, info->cid, info->stats.rxdata_octets, info->stats.txdata_octets,
+		   info->stats.dataout_pdus, info->stats.datain_pdus, info->stats.cmd_pdus, info->stats.rsp_pdus);
 }
 
 static const char conn_header[] = "sid cid rxdata_octets txdata_octets dataout_pdus datain_pdus cmd_pdus rsp_pdus\n";

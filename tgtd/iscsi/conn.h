@@ -9,6 +9,7 @@
 #define ISCSI_CONN_H
 
 #include "events/loop.h"
+#include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/login.h"
 #include "tgtd/iscsi/params.h"
 #include "tgtd/iscsi/transport.h"
@@ -78,6 +79,7 @@ struct iscsi_conn {
 	struct iscsi_params params;
 	struct list tasks;	/* iscsi_task.link */
 	uint64_t last_rx_ns;	/* anything received: feeds the keepalive */
+	struct iscsi_conn_stats stats; /* by figure_add(); anybody may read them */
 
 	/* ---- now and then ---- */
 	struct list sess_link;	/* session->conns */

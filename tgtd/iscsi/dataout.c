@@ -268,6 +268,8 @@ void iscsi_fetched(struct iscsi_task *t, struct scsi_seg *seg, uint64_t off, uin
 				o->seg[i] = NULL;
 		scsi_seg_fetched(seg, o->closed ? -ECANCELED : status);
 	} else {
+		figure_add(&t->conn->stats.dataout_pdus, 1);
+		figure_add(&t->conn->stats.rxdata_octets, len);
 		seg_got(o, seg, len);
 	}
 	o->fetching--;

@@ -85,6 +85,7 @@ static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const 
 	__atomic_store_n(&s->exp_cmd_sn, cmd_sn + 1, __ATOMIC_RELAXED); /* taken */
 	s->in_window++;
 	metric_inc(M_iscsi_commands);
+	figure_add(&conn->stats.cmd_pdus, 1);
 	return t;
 }
 
@@ -113,7 +114,7 @@ bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 struct iscsi_easy_batch {
 	struct iscsi_session *sess;
 	uint32_t stat_sn, max_cmd_sn; /* the next one; of the last one */
-	uint32_t exp_cmd_sn_be;
+	uint32_t exp_cmd_sn_be, responses;
 };
 
 static inline void iscsi_easy_batch_begin(struct iscsi_easy_batch *b, struct iscsi_conn *conn)
@@ -124,6 +125,7 @@ static inline void iscsi_easy_batch_begin(struct iscsi_easy_batch *b, struct isc
 	b->stat_sn = conn->stat_sn;
 	b->max_cmd_sn = s->exp_cmd_sn + s->window - 1 - s->in_window;
 	b->exp_cmd_sn_be = htobe32(s->exp_cmd_sn);
+	b->responses = 0;
 }
 
 /* Of Data-In (@data) or a response. Every field is as it would be without ado. False: not this one, nothing was done. */
@@ -142,6 +144,7 @@ static inline __attribute__((always_inline)) bool iscsi_easy_header(struct iscsi
 	iscsi_session_task_unlink(b->sess, t);
 	t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .started = true, .completed = true);
 	b->max_cmd_sn++;
+	b->responses += !data;
 	pdu->stat_sn = b->stat_sn;
 	put_be32(bhs, data ? (uint32_t)ISCSI_DATA_IN << 24 | (uint32_t)(BHS_FINAL | BHS_DATAIN_STATUS) << 16 | SAM_GOOD :
 			     (uint32_t)ISCSI_SCSI_RSP << 24 | (uint32_t)BHS_FINAL << 16 | SAM_GOOD);
@@ -166,6 +169,8 @@ static inline void iscsi_easy_batch_end(struct iscsi_easy_batch *b, struct iscsi
 		return;
 	conn->stat_sn = b->stat_sn;
 	s->in_window -= n;
+	figure_add(&conn->stats.rsp_pdus, b->responses);
+	figure_add(&conn->stats.datain_pdus, n - b->responses);
 	__atomic_store_n(&s->max_cmd_sn, b->max_cmd_sn, __ATOMIC_RELAXED);
 }
 

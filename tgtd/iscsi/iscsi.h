@@ -79,6 +79,15 @@ int iscsi_account_unbind(struct scsi_target *t, const char *user, bool outgoing)
 void iscsi_account_each_bound(struct scsi_target *t, void (*fn)(const char *user, bool outgoing, void *arg), void *arg);
 
 /* ---- sessions and connections ------------------------------------------------------------------------ */
+/*
+ * `stat`: full feature phase of one connection so far, each figure when its PDU was received or given to the transport.
+ * Octets are those of data segments (RFC 7143 11.2.1), of all kinds of PDUs; what is sent a second time (SNACK) does not
+ * count again. A RDMA Read of iSER is a Data-Out and a RDMA Write a Data-In, as they stand for them.
+ */
+struct iscsi_conn_stats {
+	uint64_t rxdata_octets, txdata_octets, dataout_pdus, datain_pdus, cmd_pdus, rsp_pdus;
+};
+
 struct iscsi_conn_info {
 	uint32_t tid, tsih;
 	uint16_t cid;
@@ -86,8 +95,7 @@ struct iscsi_conn_info {
 	bool iser;
 	const char *thread; /* its event thread's name */
 	char channel[64];   /* iSER: its completion channel and device; else empty */
-	/* `stat`: since the connection was made; data octets are payload, as the iSCSI MIB counts */
-	uint64_t rxdata_octets, txdata_octets, dataout_pdus, datain_pdus, cmd_pdus, rsp_pdus;
+	struct iscsi_conn_stats stats;
 };
 /* A consistent copy, ordered by tsih, cid; fn may not call back into iscsi. @t NULL: all targets. */
 void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg);

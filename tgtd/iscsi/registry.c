@@ -389,6 +389,9 @@ void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_i
 			snprintf(info.initiator, sizeof(info.initiator), "%s", s->initiator);
 			snprintf(info.alias, sizeof(info.alias), "%s", s->alias);
 			snprintf(info.address, sizeof(info.address), "%s", c->peer_text);
+			for (size_t i = 0; i < sizeof(c->stats) / sizeof(uint64_t); i++)
+				((uint64_t *)&info.stats)[i] =
+					__atomic_load_n((const uint64_t *)&c->stats + i, __ATOMIC_RELAXED);
 			if (c->tp->describe)
 				c->tp->describe(c, info.channel, sizeof(info.channel));
 			fn(&info, arg);

@@ -43,8 +43,10 @@ static inline void stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t
 		put_be32(bhs + BHS_STAT_SN, pdu->stat_sn);
 		if (pdu->task)
 			leave_window(s, pdu->task);
-		if (pdu->kind == PDU_RESPONSE)
+		if (pdu->kind == PDU_RESPONSE) {
+			figure_add(&conn->stats.rsp_pdus, 1);
 			put_be32(bhs + BHS_DATA_SN, pdu->task->data_sn + (pdu->task->cmd.dir_out ? pdu->task->out.r2t_sn : 0));
+		}
 	} else if (pdu->flags & PDU_F_SN_ONLY) {
 		put_be32(bhs + BHS_STAT_SN, conn->stat_sn);
 	}
@@ -90,6 +92,7 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 		put_window(conn->sess, bhs);
 		return len;
 	}
+	figure_add(&conn->stats.datain_pdus, 1);
 	put_be32(bhs + BHS_DATA_SN, t->data_sn++);
 	t->burst_left -= len;
 	/* A sequence ends with its burst, and with each segment: it may be the last one. */
@@ -144,6 +147,9 @@ static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)
 	p->seg_off = 0;
 	p->seg_end = seg->len;
 	t->pdus_out++;
+	figure_add(&t->conn->stats.txdata_octets, seg->len);
+	if (t->conn->tp->iser) /* no headers are made */
+		figure_add(&t->conn->stats.datain_pdus, 1);
 	t->conn->tp->send_data(t->conn, p);
 }
 
@@ -220,6 +226,7 @@ static void send_response(struct iscsi_task *t)
 		t->rsp.data_len = 2u + c->sense_len;
 	}
 	put_be24(bhs + BHS_DATA_LEN, t->rsp.data_len);
+	figure_add(&t->conn->stats.txdata_octets, t->rsp.data_len);
 	t->pdus_out++;
 	t->conn->tp->send_pdu(t->conn, &t->rsp);
 }
@@ -341,6 +348,7 @@ void iscsi_op_complete(struct scsi_cmd *c)
 		   ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true, .started = true)) &&
 	    likely(c->status == SAM_GOOD) && likely(!c->aborted) && likely(iscsi_conn_at_ease(conn)) &&
 	    likely(list_empty(&conn->sess->waits)) && likely((p = easy(conn, t)) != NULL)) {
+		figure_add(&conn->stats.txdata_octets, p->seg_end);
 		conn->tp->send_data(conn, p);
 		return;
 	}

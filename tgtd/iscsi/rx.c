@@ -99,6 +99,7 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 		return;
 	}
 	metric_inc(M_iscsi_commands);
+	figure_add(&conn->stats.cmd_pdus, 1);
 	t->itt = get_be32(bhs + BHS_ITT);
 	t->cmd_sn = get_be32(bhs + BHS_CMD_SN);
 	t->edtl = get_be32(bhs + BHS_EDTL);
@@ -170,6 +171,7 @@ bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	t = iscsi_easy_task(conn, bhs, len, true);
 	if (unlikely(!t))
 		return false;
+	figure_add(&conn->stats.rxdata_octets, len);
 	iscsi_dataout_init(t, len, false);
 	t->cmd.at_hand = data;
 	conn->rx_task = t; /* it cannot end before its data has been looked at */
@@ -191,6 +193,7 @@ static void data_out_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 {
 	struct iscsi_task *t = iscsi_session_task(conn->sess, get_be32(bhs + BHS_ITT));
 
+	figure_add(&conn->stats.dataout_pdus, 1);
 	if (!t) {
 		/* Its task has ended: nothing wrong with that. */
 		metric_inc(M_iscsi_data_out_late);
@@ -332,8 +335,11 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 		return false;
 	ASSERT(!conn->rx_stopped && !conn->rx_task && !conn->rx_ctl);
 	conn->rx_len = bhs_data_len(bhs);
-	if (conn->rx_len)
+	if (conn->rx_len) {
 		memcpy(conn->rx_bhs, bhs, ISCSI_BHS_LEN);
+		if (likely(conn->sess != NULL))
+			figure_add(&conn->stats.rxdata_octets, conn->rx_len);
+	}
 	conn->sink.kind = SINK_DISCARD;
 	if (unlikely(!conn->sess)) {
 		iscsi_login_begin(conn, bhs, ahs_len);
