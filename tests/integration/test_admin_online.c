@@ -234,6 +234,22 @@ START_TEST(offline)
 }
 END_TEST
 
+/* Another address in the portal group that is there already is not another port. */
+START_TEST(portals)
+{
+	begin();
+	tgt_adm_ok(&t, "-m portal -o new -P portal=127.0.0.2:%u", t.port);
+	ck_assert_uint_eq(tur(1), 0);
+	tgt_adm_ok(&t, "-m portal -o new -P portal=127.0.0.3:%u,7", t.port);
+	ATTENTIONS(1, UA_INQUIRY);
+	tgt_adm_ok(&t, "-m portal -o delete -P portal=127.0.0.3:%u,7", t.port);
+	ATTENTIONS(1, UA_INQUIRY);
+	tgt_adm_ok(&t, "-m portal -o delete -P portal=127.0.0.2:%u", t.port);
+	ck_assert_uint_eq(tur(1), 0);
+	end();
+}
+END_TEST
+
 START_TEST(prevented_removal)
 {
 	begin();
@@ -498,5 +514,5 @@ START_TEST(delete_under_load)
 }
 END_TEST
 
-UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, prevented_removal, luns_come_and_go, masks, write_cache, write_cache_policy, threads_for_blocking_calls,
+UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, portals, prevented_removal, luns_come_and_go, masks, write_cache, write_cache_policy, threads_for_blocking_calls,
 	  delete_under_load)

@@ -212,7 +212,6 @@ static void close_portal(struct portal *q)
 {
 	close_listeners(q);
 	list_del(&q->link);
-	tell_ports();
 	free(q);
 }
 
@@ -230,6 +229,7 @@ int iscsi_portal_delete(const char *text)
 		return -ENOENT;
 	log_notice("iscsi: portal %s closed", q->text);
 	close_portal(q);
+	tell_ports();
 	return 0;
 }
 
@@ -284,6 +284,7 @@ int iscsi_address_node(const struct sockaddr *addr)
 	return known[next].node;
 }
 
+/* At the end of everything: no reason to disturb those who are about to leave. */
 void iscsi_portals_close(void)
 {
 	while (!list_empty(&portals))

@@ -36,38 +36,95 @@ static unsigned add_port(uint16_t *port, unsigned count, uint16_t rtpi)
 
 	for (i = 0; i < count && port[i] < rtpi; i++)
 		;
-	if ((i < count && port[i] == rtpi) || count == SCSI_PORTS_MAX)
+	/* Nobody comes in by port 0: it is that of the nexuses which work for a copy. */
+	if ((i < count && port[i] == rtpi) || count == SCSI_PORTS_MAX || !rtpi)
 		return count;
 	memmove(port + i + 1, port + i, (count - i) * sizeof(*port));
 	port[i] = rtpi;
 	return count + 1;
 }
 
+/* What everybody at @t is told: @known, and those that sessions still use. Under t->lock. */
+static unsigned told(struct scsi_target *t, const uint16_t *known, unsigned nknown, uint16_t *port)
+{
+	struct scsi_nexus *n;
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < nknown; i++)
+		count = add_port(port, count, known[i]);
+	list_for_each(n, &t->nexuses, link)
+		count = add_port(port, count, n->rtpi);
+	return count;
+}
+
+/* SPC-4 6.6.1: VPD data that has changed, here of the SCSI Ports page. No port changed its access state. Under t->lock. */
+static void raise_changed(struct scsi_target *t)
+{
+	for (uint32_t i = 0; i < t->nlu; i++)
+		if (t->lu[i])
+			scsi_ua_raise(t->lu[i], NULL, UA_INQUIRY);
+}
+
 void scsi_set_ports(const uint16_t *rtpi, unsigned n)
 {
-	pthread_mutex_lock(&configured.lock);
-	configured.n = 0;
+	uint16_t before[SCSI_PORTS_MAX], after[SCSI_PORTS_MAX], x[SCSI_PORTS_MAX], y[SCSI_PORTS_MAX];
+	unsigned nbefore, nafter = 0, nx;
+	struct scsi_target *t;
+
 	for (unsigned i = 0; i < n; i++)
-		configured.n = add_port(configured.rtpi, configured.n, rtpi[i]);
+		nafter = add_port(after, nafter, rtpi[i]);
+	pthread_mutex_lock(&configured.lock);
+	nbefore = configured.n;
+	memcpy(before, configured.rtpi, sizeof(before));
+	configured.n = nafter;
+	memcpy(configured.rtpi, after, nafter * sizeof(*after));
 	pthread_mutex_unlock(&configured.lock);
+	if (nbefore == nafter && !memcmp(before, after, nafter * sizeof(*after)))
+		return;
+	pthread_mutex_lock(&targets_lock);
+	list_for_each(t, &targets, link) {
+		pthread_mutex_lock(&t->lock);
+		nx = told(t, before, nbefore, x);
+		if (told(t, after, nafter, y) != nx || memcmp(x, y, nx * sizeof(*x)))
+			raise_changed(t);
+		pthread_mutex_unlock(&t->lock);
+	}
+	pthread_mutex_unlock(&targets_lock);
+}
+
+void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi)
+{
+	bool known;
+	struct scsi_nexus *n;
+
+	pthread_mutex_lock(&configured.lock);
+	known = !configured.n || !rtpi;
+	for (unsigned i = 0; i < configured.n && !known; i++)
+		known = configured.rtpi[i] == rtpi;
+	pthread_mutex_unlock(&configured.lock);
+	if (known)
+		return;
+	list_for_each(n, &t->nexuses, link)
+		if (n->rtpi == rtpi)
+			return;
+	raise_changed(t);
 }
 
 unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port)
 {
 	struct scsi_target *t = cmd->nexus->target;
-	struct scsi_nexus *n;
-	unsigned count = add_port(port, 0, cmd->nexus->rtpi);
+	uint16_t known[SCSI_PORTS_MAX];
+	unsigned n = add_port(known, 0, cmd->nexus->rtpi);
 
 	pthread_mutex_lock(&configured.lock);
 	for (unsigned i = 0; i < configured.n; i++)
-		count = add_port(port, count, configured.rtpi[i]);
+		n = add_port(known, n, configured.rtpi[i]);
 	pthread_mutex_unlock(&configured.lock);
 	/* One that is closed to newcomers may still serve sessions. */
 	pthread_mutex_lock(&t->lock);
-	list_for_each(n, &t->nexuses, link)
-		count = add_port(port, count, n->rtpi);
+	n = told(t, known, n, port);
 	pthread_mutex_unlock(&t->lock);
-	return count;
+	return n;
 }
 
 /* ---- REPORT and SET TARGET PORT GROUPS ------------------------------------------------------------------- */

@@ -380,6 +380,9 @@ bool scsi_alua_pass(struct scsi_cmd *cmd);
 /* Relative identifiers of the target's ports, ascending: those configured, and those in use. Takes
  * target->lock. */
 unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port);
+/* A nexus that came by port @rtpi has gone from @t: if that was the last reason to name the port, the others hear of
+ * it. Under t->lock. */
+void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi);
 bool scsi_sanitize_pass(struct scsi_cmd *cmd);
 int scsi_sanitize_progress(struct scsi_lu *lu); /* 0..65535, -1: none running */
 /* Stops it and posts @msg to @home when it has ended; false: none was running. */

@@ -213,6 +213,7 @@ void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 	n->detached = true;
 	list_del(&n->link);
 	t->nnexus--;
+	scsi_port_left_locked(t, n->rtpi);
 	count_homed(t, n->loop, -1);
 	now = n->msgs == 0;
 	if (!now) {

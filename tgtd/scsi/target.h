@@ -39,7 +39,7 @@ void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
 			  void *arg);
 /* The relative target port identifiers that initiators can come in by, of all targets (at most 64 count).
- * Whenever they change. Any thread. */
+ * Whenever they change; initiators who are told another list then hear INQUIRY DATA HAS CHANGED. Any thread. */
 void scsi_set_ports(const uint16_t *rtpi, unsigned n);
 /* Third-party copy may reach into other targets: may the initiator behind @n log in to @t now, with what it has
  * proven of itself? Asked on @main, for a session of the transport, which answers no when in doubt. Set

@@ -346,6 +346,46 @@ START_TEST(port_groups)
 }
 END_TEST
 
+static void tur_is(struct host_nexus *who, const char *want)
+{
+	host_tur(who, 1);
+	ck_assert_str_eq(host_result(who), want);
+}
+
+/* Who would be told another list of ports than before hears of it, once, and nobody else. */
+START_TEST(ports_change)
+{
+	static const uint16_t one[] = { 1 }, two[] = { 1, 2 }, other[] = { 2 };
+	struct host_nexus *b;
+
+	open2();
+	scsi_set_ports(one, 1); /* it was in use: nothing new */
+	tur_is(n, "good");
+	scsi_set_ports(two, 2);
+	tur_is(n, "06/3f/03");
+	tur_is(n, "good");
+	scsi_set_ports(two, 2);
+	tur_is(n, "good");
+	b = host_login_ready(&h, "iqn.b"); /* by port 1 as well */
+	scsi_set_ports(other, 1);	   /* which is closed, and there as long as they use it */
+	tur_is(n, "good");
+	tur_is(b, "good");
+	b->n.rtpi = 2; /* as if it had come by port 2 */
+	host_logout(b);
+	tur_is(n, "good");
+	b = host_login_ready(&h, "iqn.b");
+	host_logout(b); /* the last but one by port 1 */
+	tur_is(n, "good");
+	b = host_login_ready(&h, "iqn.b");
+	b->n.rtpi = 2;
+	host_logout(n); /* the last */
+	tur_is(b, "06/3f/03");
+	tur_is(b, "good");
+	scsi_set_ports(NULL, 0);
+	host_close(&h);
+}
+END_TEST
+
 /* All ports that are configured are told, in the group and in VPD page 88h alike, also those nobody came by; one
  * that is no longer configured as long as a session uses it. */
 START_TEST(ports)
@@ -356,6 +396,8 @@ START_TEST(ports)
 
 	open2();
 	scsi_set_ports(some, ARRAY_SIZE(some));
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "06/3f/03");
 	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [9] = 64 }, 12, 64);
 	ck_assert_str_eq(host_result(n), "good");
 	ck_assert_uint_eq(n->in[4], 0); /* active/optimized, not preferred */
@@ -379,11 +421,13 @@ START_TEST(ports)
 	for (unsigned i = 0; i < ARRAY_SIZE(many); i++)
 		many[i] = (uint16_t)(1000 + i);
 	scsi_set_ports(many, ARRAY_SIZE(many));
+	host_tur(n, 1);
 	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [8] = 4 }, 12, 1024);
 	ck_assert_uint_eq(n->in[11], 64);
 	host_in(n, 1, (uint8_t[6]){ 0x12, 1, 0x88, 0x40, 0 }, 6, 0x4000);
 	ck_assert_str_eq(host_result(n), "good");
 	scsi_set_ports(NULL, 0);
+	host_tur(n, 1);
 	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [9] = 64 }, 12, 64);
 	ck_assert_uint_eq(n->in[11], 1);
 	host_close(&h);
@@ -417,4 +461,4 @@ START_TEST(log_pages)
 }
 END_TEST
 
-UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_rate, sanitize_parameters, port_groups, ports, log_pages)
+UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_rate, sanitize_parameters, port_groups, ports, ports_change, log_pages)
