@@ -273,7 +273,11 @@ admin --delete iqn.nobody
 is "deleting what is not there succeeds" said 0 ""
 
 # ---- dump and back
+tid=$(printf '%s\n' "$shown" | sed -n 's/^Target \([0-9]*\): .*:plain$/\1/p')
+adm --op update --mode logicalunit --tid "$tid" --lun 1 --params write_cache=off
+is "the write cache is off by its own name" said 0 ""
 admin --dump
+is "and the dump says so as the file does" not has write_cache
 printf '%s\n' "$out" | sed 's/PLEASE_CORRECT_THE_PASSWORD/secretpass/' >"$dir/dump.conf"
 admin --delete ALL
 adm --op show --mode target

@@ -61,8 +61,9 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 	if (lu->initial.write_cache && !info.conf.write_cache)
 		conf_add_kv(c, &to->options, "write-cache", "off");
 	list_for_each(set, &lu->params, link) {
-		/* the caching page is what write-cache says */
-		if (!strncmp(set->key, "mode_page 8:", 12) || !strncmp(set->key, "mode_page 0x8:", 14))
+		/* the caching page, and the parameter, are what write-cache says */
+		if (!strncmp(set->key, "mode_page 8:", 12) || !strncmp(set->key, "mode_page 0x8:", 14) ||
+		    !strcmp(set->key, "write_cache"))
 			continue;
 		conf_add_kv(c, &to->options, strncmp(set->key, "mode_page ", 10) ? set->key : "mode_page", set->value);
 	}
