@@ -103,6 +103,12 @@ static void verify_option(struct verifier *v, const struct conf_kv *kv)
 		fault(v, &kv->pos, "%s must not contain a comma", kv->key);
 	if (!strcmp(kv->key, "params") && !strchr(kv->value, '='))
 		fault(v, &kv->pos, "params is name=value[,name=value...], not '%s'", kv->value);
+	/* said twice, it would be told from the daemon's by one and changed by the other */
+	for (const char *pair = strcmp(kv->key, "params") ? NULL : kv->value; pair; pair = strchr(pair, ',')) {
+		pair += *pair == ',';
+		if (!strncmp(pair, "write_cache", 11) && (pair[11] == '=' || pair[11] == ',' || !pair[11]))
+			fault(v, &kv->pos, "params: the write cache is set by write-cache on or off");
+	}
 }
 
 static void verify_lu(struct verifier *v, const struct conf_target *t, const struct conf_lu *lu)

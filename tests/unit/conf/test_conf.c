@@ -256,6 +256,8 @@ static const struct {
 	{ "<target a>\ndriver fc\n</target>\n", "driver is iscsi or iser" },
 	{ "<target a>\ncontroller_tid 1\n</target>\n<target b>\ncontroller_tid 1\n</target>\n", "have the same controller_tid 1" },
 	{ "<target a>\nbacking-store /a\nbacking-store /b\nlun 3\n</target>\n", "LUN 3 is given to /a and to /b" },
+	{ "<target a>\nbacking-store /a\nparams vendor_id=X,write_cache=off\n</target>\n",
+	  "t:3: params: the write cache is set by write-cache on or off" },
 	{ "<target a>\nbacking-store /a\nwrite-cache maybe\n</target>\n", "t:3: write-cache is on or off, not 'maybe'" },
 	{ "<target a>\nbacking-store /a\nreadonly 2\n</target>\n", "readonly is 0 or 1" },
 	{ "<target a>\nbacking-store /a\nblock-size 513\n</target>\n", "block-size is 512 or 4096" },
