@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which node a request belongs to (seed-systems R2; Ren 2015, 5.2.3, Algorithm 1), and whether going
+ * Which node a request belongs to (Ren 2015, 5.2.3, Algorithm 1), and whether going
  * there pays.
  */
 #ifndef CACHE_AFFINITY_H

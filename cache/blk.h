@@ -59,7 +59,7 @@ enum {
 	BLK_F_FROM = 1 << 1,	 /* WRITE: from the caller's fragments */
 	BLK_F_FUA = 1 << 2,	 /* on stable storage before completion; READ: from it, after write-back */
 	BLK_F_DPO = 1 << 3,	 /* will not be needed again soon */
-	BLK_F_FORWARDED = 1 << 4,/* Algorithm 1 has run already (seed-systems R2) */
+	BLK_F_FORWARDED = 1 << 4,/* Algorithm 1 has run already (Ren 2015) */
 	BLK_F_PREPARED = 1 << 5, /* set by blk_write_prepare() */
 	BLK_F_BACKGROUND = 1 << 6, /* read-ahead, write-back: yields to foreground I/O */
 	BLK_F_MAY_ALLOC = 1 << 7,  /* ZERO: space may be deallocated (WRITE SAME with UNMAP) */
@@ -228,7 +228,7 @@ static inline bool blk_write_now(struct blk *blk, struct blk_req *req, const uin
 	return true;
 }
 /* op WRITE or COMPARE_AND_WRITE; offset, len, flags, done set. Same result convention; on success
- * req->data has the fragments to fill. May wait for free blocks (flow control, R15). */
+ * req->data has the fragments to fill. May wait for free blocks (flow control). */
 bool blk_write_prepare(struct blk *blk, struct blk_req *req) must_check;
 /* After a successful prepare, instead of blk_submit(). Synchronous. */
 void blk_write_cancel(struct blk *blk, struct blk_req *req);

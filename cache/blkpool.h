@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Free blocks of one arena, handed to requests with flow control (seed-systems R15): who finds too
+ * Free blocks of one arena, handed to requests with flow control (Ren 2015): who finds too
  * few waits in one queue, in order of arrival, and goes on when blocks come back. Nothing fails for
  * want of a block.
  *

@@ -27,7 +27,7 @@ struct buf {
 	uint16_t arena;	 /* arena_by_id[] slot */
 	uint8_t state;	 /* enum page_state (cache/page.h) when a cache owns the arena */
 	uint8_t flags;
-	uint32_t next;	 /* links by index: free list, hash chain; owner's partition lock */
+	uint32_t next;	 /* links by index: free list, hash chain; written under the owner's partition lock */
 	uint64_t device; /* what is in it: device identity (stable over restarts) */
 	uint64_t block;	 /* and block number on that device; BUF_NO_BLOCK while no index has it */
 	uint64_t generation;

@@ -6,8 +6,9 @@
  *     └──── dev[] ─── lower device, dirty lists, flusher (one per backing store identity)
  *             └────── cache_blk[] (what cache_open() hands out; two when a store is opened twice)
  *
- * Locks, in this order: partition locks (ascending id), then one of dev->excl_lock, cache->io_lock.
- * All are leaf locks: nothing else is called while one is held.
+ * Locks, in this order: partition locks (ascending id), then one of dev->excl_lock, dev->readahead.lock,
+ * cache->io_lock. All are leaf locks: nothing else is called while one is held. A read within one block takes
+ * none: README.md, "Looking without the lock".
  */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The leaf lock of a cache partition: a compare-and-swap to take, a plain store to give back, a short
+ * The leaf lock of a cache partition: a compare-and-swap to take, plain stores to give back, a short
  * spin and then a futex when it is contended. It is held for well under a microsecond; nothing is
  * called and no other lock is taken while one is held, except further partition locks in ascending
  * order (lockset in cache_impl.h).
  *
- * Giving it back is a store of one word and then a look at another one, whether anybody sleeps, and
- * a processor may do these in the other order. Instead of forbidding that to every unlock (which would
+ * Giving it back ends with a store of one word and then a look at another one, whether anybody sleeps,
+ * and a processor may do these in the other order. Instead of forbidding that to every unlock (which would
  * cost as much as taking the lock), the rare one who is about to sleep makes all threads of the process
  * pass a barrier, by membarrier(2), between saying so and looking at the lock once more.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * DISCARD and ZERO go to the lower device while they own their range (the writer's half of the
- * reader/writer queue per extent, seed-systems N1): nobody starts to fill, commit or flush there.
+ * reader/writer queue per extent, Narravula 2008): nobody starts to fill, commit or flush there.
  *
  *   wait    for earlier exclusive ranges that overlap
  *   drain   until no I/O is in flight in the range and no request pins its keys; dirty pages that

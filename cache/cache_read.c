@@ -2,8 +2,9 @@
 /*
  * Reading. All fragments of one answer are referenced within one critical section over all the
  * partitions they come from, and writes are committed the same way: so a reader sees a write that
- * spans blocks whole or not at all. What is not complete is loaded first (with the keys pinned, so
- * that the second look finds everything), then looked at again.
+ * spans blocks whole or not at all. An answer within one block needs no such section: it is looked
+ * for without a lock first. What is not complete is loaded (with the keys pinned, so that the second
+ * look finds everything), then looked at again.
  */
 #include "cache/cache_impl.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the cache shows of itself (seed-systems W11) and what can be changed while it runs. Every
+ * What the cache shows of itself (Wu 2004) and what can be changed while it runs. Every
  * function may be called on any thread; each takes partition locks one at a time, for a few hundred
  * nanoseconds (residency: for as long as it takes to look at one partition's pages).
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Reader/writer queue per extent (seed-systems N1): orders commands that overlap, and only those.
+ * Reader/writer queue per extent (Narravula 2008): orders commands that overlap, and only those.
  *
  * An extent waits for every earlier one that overlaps it when either of the two is exclusive:
  * holders run on, a waiting writer holds back later readers, each is served in order of arrival, so

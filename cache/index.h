@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The index: partitions (seed-systems R1; Ren 2015, 5.2.2). A partition is an independent, fully
+ * The index: partitions (Ren 2015, 5.2.2). A partition is an independent, fully
  * associative piece of one node's cache: a lock, a hash of its indexed pages, a free list, the
  * replacement state, and the queue of requests that wait for free blocks. Which partition a block
  * belongs to is a pure function of (device, block number), so its memory's node is known without
@@ -188,7 +188,7 @@ static inline uint32_t index_bucket(const struct partition *p, uint64_t device, 
 	return index_bucket_of(p, policy_hash(device, block));
 }
 
-/* The indexed page of a key, or NULL. Lock held. */
+/* The indexed page of a key, or NULL. Lock held; a read looks without it first, see cache_read.c. */
 static inline struct buf *index_find_hashed(const struct partition *p, uint64_t hash, uint64_t device, uint64_t block)
 {
 	for (uint32_t i = p->bucket[index_bucket_of(p, hash)]; i != BUF_NONE;) {

@@ -5,7 +5,7 @@
  * companion below (private memory: what only the running daemon needs). Everything here is guarded
  * by the lock of the partition that the block belongs to, unless said otherwise.
  *
- * States (seed-systems R13); the table of legal transitions is in page.c, drawn in README.md:
+ * States (Ren 2015); the table of legal transitions is in page.c, drawn in README.md:
  *
  *   FREE       on the partition's free list
  *   RECEIVING  handed out by a write_prepare; its one reference belongs to that request

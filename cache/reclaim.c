@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Blocks come and go: allocation with eviction, and the queues of those who find none (flow control,
- * seed-systems R15, W9).
+ * Ren 2015; Wu 2004).
  *
  * A request that needs blocks asks its partitions one after the other, in ascending order, for a part
  * of the share of what it is going to do (share.h), and keeps what it got while it waits for the

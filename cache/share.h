@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Fair shares of a partition (flow control, seed-systems R15): how many of its blocks one connection
+ * Fair shares of a partition (flow control, Ren 2015): how many of its blocks one connection
  * may hold that nobody can evict, and who comes next when it is too many.
  *
  * Two things are shared in every partition:

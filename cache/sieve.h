@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Active data sieving (seed-systems W8): when two runs of missing blocks lie close together, one read
+ * Active data sieving (Wu 2004): when two runs of missing blocks lie close together, one read
  * over both and the hole between them may cost less than two reads:
  *
  *     N (O_r + O_seek) + sum S_i / B(S_i)     against     O_r + O_seek + S_span / B(S_span)

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 
 /*
- * @on: what the calling thread is about to do can wait. It gets of the processors what others leave (SCHED_IDLE), and
- * is interrupted at once when one of them wakes; so it may take long, on a busy machine, to give back what it
- * holds: no lock that event threads take. Not @on: as others again; without privileges the kernel may refuse that.
+ * @on: what the calling thread is about to do can wait. It gets what others leave of the processors (SCHED_IDLE), and
+ * is interrupted at once when one of them wakes. On a busy machine it may take long to give back what it holds, so
+ * it must hold no lock that event threads take. Not @on: as others again; without privileges the kernel may refuse.
  */
 void thread_background(bool on);
 

@@ -33,7 +33,7 @@ int iscsi_portal_add(const char *text) must_check;
 int iscsi_portal_delete(const char *text) must_check; /* -ENOENT */
 /* "ip:port,tpgt" as tgtadm shows it. */
 void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg);
-/* The same, those on adapters of @node first (seed-systems R12). */
+/* The same, those on adapters of @node first (Ren 2015, chapter 6). */
 void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), void *arg);
 
 /* ---- targets ---------------------------------------------------------------------------------------- */

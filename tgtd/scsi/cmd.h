@@ -10,7 +10,7 @@
  * from inside a call upward.
  *
  * Data moves in segments, so that a transfer larger than the cache can pin still works and a cold
- * large READ starts leaving while its tail is still being read (seed-systems W6). A small transfer is
+ * large READ starts leaving while its tail is still being read (Wu 2004). A small transfer is
  * one segment.
  *
  *   READ    start -> [seg: blk READ] -> send(seg) ... last: complete(cmd) with cmd->tail = seg

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where blocks go (R1), and the index and free list of one partition against plain arrays. */
+/* Where blocks go, and the index and free list of one partition against plain arrays. */
 #include <stdlib.h>
 #include "cache/index.h"
 #include "tests/support/unit.h"

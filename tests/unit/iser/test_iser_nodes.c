@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Adapter locality (seed-systems R12) on a recorded machine of four nodes and two adapters: connections are placed
+/* Adapter locality (Ren 2015, chapter 6) on a recorded machine of four nodes and two adapters: connections are placed
  * by the adapter they come by, portals told in an order that suits the target. */
 #include "tests/support/unit.h"
 #ifndef HAVE_RDMA
