@@ -281,10 +281,10 @@ static void cache_close(struct blk *blk);
 /*
  * Brings the memory nearer that a write's data will most likely be put in: the block, if it is dirty already,
  * see cache_write_now(), else the next free one. Looks without the lock, and what it reads may be outdated:
- * only prefetched.
+ * only prefetched. Where the data lies follows from the block's number: what the processor guesses of the
+ * header is good enough to begin with.
  */
-static __attribute__((no_sanitize("thread"))) void hint_write(const struct cache_dev *dev, const struct partition *p,
-							      uint64_t block)
+static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, const struct partition *p, uint64_t block)
 {
 	uint32_t i = p->bucket[index_bucket(p, dev->identity, block)];
 	const uint8_t *data;
@@ -293,7 +293,7 @@ static __attribute__((no_sanitize("thread"))) void hint_write(const struct cache
 		i = p->free_head;
 	if (i == BUF_NONE)
 		return;
-	data = buf_data(&p->hdr[i]);
+	data = p->data + ((size_t)i << dev->cache->geo.block_shift);
 	for (unsigned at = 0; at < BLK_HINT_DATA; at += CACHE_LINE)
 		__builtin_prefetch(data + at, 1);
 }

@@ -41,6 +41,17 @@ struct flush_worker {
 	uint32_t hungry;	/* atomic: somebody waits for clean pages */
 };
 
+/*
+ * For what looks without the lock, see leaf_look(). Thread sanitizers do not know such protocols: what counts is
+ * ordered by references and the lock's words. Inlined otherwise also because a function that only prefetches
+ * has no effect in the compiler's eyes, which then leaves out the calls.
+ */
+#ifdef __SANITIZE_THREAD__
+#define UNLOCKED_LOOK __attribute__((noinline, no_sanitize("thread")))
+#else
+#define UNLOCKED_LOOK inline_always
+#endif
+
 struct cache_node {
 	struct cache *cache;
 	uint32_t index;		/* position in cache->node[] */

@@ -296,14 +296,6 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
  * meet where they read the same block, and nowhere else.
  */
 
-/* What a look without the lock gives; see leaf_look(). Thread sanitizers do not know such protocols: what counts
- * is ordered by references and the lock's words. */
-#ifdef __SANITIZE_THREAD__
-#define UNLOCKED_LOOK __attribute__((noinline, no_sanitize("thread")))
-#else
-#define UNLOCKED_LOOK inline_always
-#endif
-
 #define PROBES 8 /* chains may change while we follow them; what lies behind a link is a header, always */
 #define LOOKS 4
 
