@@ -7,7 +7,9 @@
 #include "cache/backend/offload.h"
 #include "cache/blkpool.h"
 
-#define RAM_BLOCK 4096u
+/* Unless told otherwise: four pages, so that a 256 KiB request refers to 16 blocks, not 64 (6 % of its time); 64 KiB
+ * would waste memory under small writes at random into holes. */
+#define RAM_BLOCK 16384u
 #define RAM_MAX_LEN MiB(1)
 /* Blocks beyond the unit's size: for data on its way in, and data still on its way out that has been
  * overwritten meanwhile. Address space until used. */

@@ -30,7 +30,8 @@ struct blk *(*wire_store)(struct blk *lower);
 void wire_target_start(void)
 {
 	struct loop_conf lc = { .name = "wire", .node = wire_node, .cpu = -1 };
-	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+	/* Small blocks: requests have many of them. */
+	struct blk_open_args args = { .path = "16m,block=4k", .block_size = 512, .node = -1 };
 	struct iscsi_conf ic = { .nop_interval_s = 0, .nop_count = 0 };
 	struct scsi_lu_conf lu;
 

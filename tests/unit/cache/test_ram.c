@@ -68,7 +68,7 @@ START_TEST(references_are_snapshots)
 	uint8_t old[8192], new[8192], seen[8192];
 	struct blk_req rd;
 
-	open_ram("1m", 512);
+	open_ram("1m,block=4k", 512);
 	memset(old, 1, sizeof(old));
 	memset(new, 2, sizeof(new));
 	ck_assert_int_eq(bt_write(&t, 4096, sizeof(old), old, 0), 0);
@@ -147,7 +147,7 @@ START_TEST(write_from_memory)
 	static uint8_t block[8192], data[8192], seen[8192];
 	struct blk_req wr, held;
 
-	open_ram("1m", 512);
+	open_ram("1m,block=4k", 512);
 	memset(block, 0x11, sizeof(block));
 	memset(data, 0x77, sizeof(data));
 	blk_req_init(&wr);
@@ -237,7 +237,7 @@ START_TEST(extents)
 	uint8_t b[8192] = { 1 };
 	uint64_t run;
 
-	open_ram("1m", 512);
+	open_ram("1m,block=4k", 512);
 	ck_assert_int_eq(bt_write(&t, 65536, sizeof(b), b, 0), 0);
 	ck_assert_int_eq(blk_extent(t.blk, 0, MiB(1), &what, &run), 0);
 	ck_assert_int_eq(what, BLK_EXTENT_DEALLOCATED);

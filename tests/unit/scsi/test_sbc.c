@@ -307,7 +307,7 @@ START_TEST(unmap_and_status)
 {
 	uint8_t *data = pattern(4096 * 16, 5), list[8 + 32] = { 0 }, zero[4096] = { 0 }, cdb[16] = { 0 };
 
-	open_host("64m", 4096);
+	open_host("64m,block=4k", 4096);
 	host_write10(n, 0, 16, data, 16 * 4096);
 	put_be16(list, sizeof(list) - 2);
 	put_be16(list + 2, 32);
