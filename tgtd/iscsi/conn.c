@@ -203,17 +203,17 @@ void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why)
 	ASSERT_ON_LOOP(conn->loop);
 	if (conn->failed)
 		return;
+	/* What the initiator has asked for itself is no news. */
+	if (conn->state != S6_IN_LOGOUT)
+		log_ratelimited(LOG_LVL_INFO, "iscsi: connection from %s (%s) ends: %s", conn->peer_text,
+				conn->joined ? conn->joined->initiator : "no session", why);
 	conn->failed = true;
 	conn->close_flush = flush;
-	conn->why = why;
 	loop_defer(conn->loop, &conn->close_later);
 }
 
 void iscsi_conn_fail(struct iscsi_conn *conn, const char *why)
 {
-	if (!conn->failed && conn->state != S6_IN_LOGOUT)
-		log_ratelimited(LOG_LVL_INFO, "iscsi: connection from %s (%s) ends: %s", conn->peer_text,
-				conn->joined ? conn->joined->initiator : "no session", why);
 	iscsi_conn_end(conn, false, why);
 }
 

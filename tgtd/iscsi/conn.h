@@ -90,7 +90,6 @@ struct iscsi_conn {
 	bool close_timer_armed;
 	struct iscsi_text *text;
 	struct list ctls;	/* control requests and answers under way */
-	const char *why;	/* of its end */
 	struct loop_deferred close_later, clean_later;
 	struct list unacked;	/* ERL 1: iscsi_pdu with a StatSN, sent and awaiting ExpStatSN */
 	unsigned nunacked;

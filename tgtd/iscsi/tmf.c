@@ -98,11 +98,14 @@ static uint8_t wire_response(int response)
 
 static void reset_answered(struct iscsi_ctl *ctl)
 {
-	if ((ctl->bhs[1] & 0x7f) == ISCSI_TMF_TARGET_COLD_RESET)
+	bool cold = (ctl->bhs[1] & 0x7f) == ISCSI_TMF_TARGET_COLD_RESET;
+	const char *why = cold ? "target cold reset" : "I_T nexus reset";
+
+	if (cold)
 		iscsi_registry_drop_others(ctl->conn->sess);
 	/* 11.5.1: after a cold reset all sessions are terminated; this connection when its answer has been read. */
-	iscsi_conn_end(ctl->conn, true, "target cold reset");
-	iscsi_session_drop(ctl->conn->sess, "target cold reset");
+	iscsi_conn_end(ctl->conn, true, why);
+	iscsi_session_drop(ctl->conn->sess, why);
 }
 
 static void scsi_done(void *arg, int response)
