@@ -480,6 +480,27 @@ static bool build_send(struct iser_conn *ic, struct chain *c, struct iscsi_pdu *
 
 /* ---- the post ---------------------------------------------------------------------------------------------------------- */
 
+/*
+ * Is there room for a command's last data and the response behind it? A post that ended between them would make
+ * it two completions. What not even an empty chain or queue holds takes what room there is. What waits here goes on:
+ * the chain before it is posted, or a completion comes, since all that was posted ends with a signalled request.
+ */
+static bool room_for_both(struct iser_conn *ic, const struct chain *c, const struct iscsi_pdu *pdu)
+{
+	const struct frags *f = &pdu->seg->io.data;
+	unsigned per = iser_opt.gather == GATHER_MULTI ? 1 : ic->max_sge;
+	unsigned wrs = (f->n + per - 1) / per + 1, sges = f->n + ISER_SGE_MAX; /* as room() wants it */
+
+	if (likely(c->n + wrs <= CHAIN_WRS && c->nsge + sges <= CHAIN_SGES &&
+		   ic->sq_head - ic->sq_tail + wrs <= ic->sq_depth))
+		return true;
+	if (wrs > MIN(ic->sq_depth, (uint32_t)CHAIN_WRS) || sges > CHAIN_SGES || pdu->seg_off)
+		return true;
+	if (ic->sq_head - ic->sq_tail + wrs > ic->sq_depth)
+		metric_inc(M_iser_sq_waits);
+	return false;
+}
+
 /* RDMA reads first: somebody waits for them; then what is to be sent, in order. */
 static void build(struct iser_conn *ic, struct chain *c)
 {
@@ -498,11 +519,13 @@ static void build(struct iser_conn *ic, struct chain *c)
 			if (!build_send(ic, c, pdu))
 				break;
 		} else {
-			if (!build_write(ic, c, pdu))
+			bool more = next != &ic->txq && list_entry(next, struct iscsi_pdu, link)->task == pdu->task;
+
+			if ((more && !room_for_both(ic, c, pdu)) || !build_write(ic, c, pdu))
 				break;
 			/* With its response right behind it, that one's completion serves for both; else the
 			 * command goes on with this one's. */
-			if (next == &ic->txq || list_entry(next, struct iscsi_pdu, link)->task != pdu->task)
+			if (!more)
 				signal_it(ic, &c->wr[c->n - 1]);
 		}
 		list_del(&pdu->link);

@@ -146,6 +146,78 @@ START_TEST(zerocopy)
 }
 END_TEST
 
+/* Many large reads in one iteration, more than a post holds: posts end where a command ends, so that no command has a
+ * completion for its data and another for its response. */
+#define AT_ONCE 32
+static void at_once(unsigned max_sge, const char *options, unsigned wrs)
+{
+	const uint16_t blocks = 64 * 8;
+	struct seen before, after;
+	struct ini_pdu p;
+	uint32_t keys[AT_ONCE];
+	struct ini i;
+
+	fake.attr.max_sge = (int)max_sge;
+	ini_target_start(options);
+	ini_up(&i, 1, 0x80);
+	ini_prime(&i);
+	wire_pattern(out, sizeof(out), 43);
+	for (unsigned k = 0; k < 64; k++) /* no block next to the one before */
+		ck_assert_uint_eq(ini_rw(&i, true, BASE + k * 37 % 64 * 8, 8, out + k * 37 % 64 * 4096, 0), 0);
+	ck_assert_uint_eq(ini_rw(&i, false, BASE, blocks, in, 0), 0);
+	wire_steps(2);
+	for (unsigned n = 1; n <= AT_ONCE; n++) {
+		before = now(false);
+		memset(in, 0, blocks * 512u);
+		for (unsigned k = 0; k < n; k++)
+			keys[k] = ini_rw_start(&i, false, BASE, blocks, in, 0);
+		for (unsigned k = 0; k < n; k++) {
+			ck_assert(ini_recv(&i, &p));
+			ck_assert_uint_eq(p.bhs[3], 0);
+			free(p.msg);
+			rdmafake_unreg(keys[k]);
+		}
+		ck_assert_mem_eq(in, out, blocks * 512u);
+		after = now(false);
+		ck_assert_uint_eq(after.wr - before.wr, n * wrs);
+		ck_assert_uint_le(after.posts - before.posts, n / 4 + 1); /* they did come together */
+		ck_assert_uint_le(after.signalled - before.signalled, n);
+	}
+	over(&i);
+}
+START_TEST(elements_run_out)
+{
+	at_once(32, "gather=gather", 2);
+}
+END_TEST
+START_TEST(requests_run_out)
+{
+	at_once(5, "gather=gather", 13);
+}
+END_TEST
+/* What no post can hold goes in pieces all the same. */
+START_TEST(more_than_a_post)
+{
+	const uint16_t blocks = 128 * 8;
+	struct seen s;
+	struct ini i;
+
+	fake.attr.max_sge = 5;
+	ini_target_start("gather=multi");
+	ini_up(&i, 1, 0x80);
+	ini_prime(&i);
+	wire_pattern(out, sizeof(out), 44);
+	for (unsigned k = 0; k < 128; k++)
+		ck_assert_uint_eq(ini_rw(&i, true, BASE + k * 37 % 128 * 8, 8, out + k * 37 % 128 * 4096, 0), 0);
+	ck_assert_uint_eq(ini_rw(&i, false, BASE, blocks, in, 0), 0);
+	wire_steps(2);
+	s = one(&i, false, 0, blocks);
+	ck_assert_uint_eq(s.wr, 128);
+	ck_assert_uint_eq(s.posts, 3); /* 64 + 64 + the response */
+	over(&i);
+}
+END_TEST
+
 /* ---- completions --------------------------------------------------------------------------------------------------- */
 
 static uint64_t wake_ups(struct ini *i, unsigned reads, unsigned idle)
@@ -231,5 +303,6 @@ START_TEST(one_vector)
 }
 END_TEST
 
-UNIT_MAIN("iser modes", 30, gather, multi, pack, automatic, copy, zerocopy, event, poll, adaptive, vectors, one_vector)
+UNIT_MAIN("iser modes", 30, gather, multi, pack, automatic, copy, zerocopy, elements_run_out, requests_run_out,
+	  more_than_a_post, event, poll, adaptive, vectors, one_vector)
 #endif
