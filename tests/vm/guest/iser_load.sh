@@ -98,7 +98,7 @@ reads() {
 	awk -v before="$(cat /run/ios)" -v want="$3" -v frags="$4" -v max_sge=32 '
 		FILENAME ~ /stat$/ {ios = $1 - before; next}
 		FILENAME ~ /before$/ {was[$1] = $2; next}
-		{d[$1] = $2 - was[$1]; printf "%s %d\n", $1, d[$1]}
+		{d[$1] = $2 - was[$1]; printf "%s %.0f\n", $1, d[$1]}
 		function must(what, ok) {if (!ok) {print "NOT SO: " what; bad = 1}}
 		END {
 			few = 20 # TEST UNIT READY and the like

@@ -220,8 +220,8 @@ wait_sd() {
 
 # wait_sg VAR IQN LUN: the same for the pass-through device, which a LUN without a medium has, too.
 wait_sg() {
-	local found
-	modules sg && until_true 20 eval 'found=$(sg_of "$2" "$3")' && printf -v "$1" %s "$found"
+	local found iqn=$2 lun=$3 # eval'd in until_true, whose arguments are others
+	modules sg && until_true 20 eval 'found=$(sg_of "$iqn" "$lun")' && printf -v "$1" %s "$found"
 }
 
 sg_of() { # IQN LUN
