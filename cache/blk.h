@@ -55,19 +55,20 @@ enum blk_op {
 };
 
 enum {
-	BLK_F_INTO = 1 << 0,	 /* READ: into the caller's fragments */
-	BLK_F_FROM = 1 << 1,	 /* WRITE: from the caller's fragments */
-	BLK_F_FUA = 1 << 2,	 /* on stable storage before completion; READ: from it, after write-back */
-	BLK_F_DPO = 1 << 3,	 /* will not be needed again soon */
-	BLK_F_FORWARDED = 1 << 4,/* Algorithm 1 has run already (Ren 2015) */
-	BLK_F_PREPARED = 1 << 5, /* set by blk_write_prepare() */
+	BLK_F_INTO = 1 << 0,	   /* READ: into the caller's fragments */
+	BLK_F_FROM = 1 << 1,	   /* WRITE: from the caller's fragments */
+	BLK_F_FUA = 1 << 2,	   /* on stable storage before completion; READ: from it, after write-back */
+	BLK_F_DPO = 1 << 3,	   /* will not be needed again soon */
+	BLK_F_FORWARDED = 1 << 4,  /* Algorithm 1 has run already (Ren 2015) */
+	BLK_F_PREPARED = 1 << 5,   /* set by blk_write_prepare() */
 	BLK_F_BACKGROUND = 1 << 6, /* read-ahead, write-back: yields to foreground I/O */
 	BLK_F_MAY_ALLOC = 1 << 7,  /* ZERO: space may be deallocated (WRITE SAME with UNMAP) */
 	/* The choke point's own; callers leave them alone between prepare and completion. */
 	BLK_F_BOUNCED = 1 << 8,	   /* it lent the fragments */
 	BLK_F_CANCELLED = 1 << 9,  /* aborted while its grant was on its way */
 	BLK_F_PREPARING = 1 << 10, /* write_prepare() runs */
-	BLK_F_COUNTED = 1 << 11,   /* counted in blk->writers */	BLK_F_WAITING = 1 << 12,   /* in a queue of the choke point */
+	BLK_F_COUNTED = 1 << 11,   /* counted in blk->writers */
+	BLK_F_WAITING = 1 << 12,   /* in a queue of the choke point */
 	BLK_F_LENT = 1 << 13,	   /* READ: the device counts what it handed out, until blk_req_release() */
 };
 

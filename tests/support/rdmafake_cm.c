@@ -108,11 +108,11 @@ static int destroy_id(struct rdma_cm_id *id)
 		f->peer->id = NULL;
 		f->peer->disconnected = true;
 	}
-	list_for_each_safe(e, tmp, &events, link) if (e->ev.id == id)
-	{
-		list_del(&e->link);
-		free(e);
-	}
+	list_for_each_safe(e, tmp, &events, link)
+		if (e->ev.id == id) {
+			list_del(&e->link);
+			free(e);
+		}
 	list_del(&f->link);
 	free(f);
 	fake.ids--;
@@ -215,7 +215,9 @@ struct rdma_cm_id *rdmafake_listener(void)
 	GUARD;
 	struct fake_id *f;
 
-	list_for_each(f, &ids, link) if (f->listening) return &f->id;
+	list_for_each(f, &ids, link)
+		if (f->listening)
+			return &f->id;
 	return NULL;
 }
 
@@ -234,7 +236,9 @@ void rdmafake_connect(struct fake_peer *p, const void *private_data, uint8_t len
 	struct fake_event *e;
 	struct fake_id *f, *l = NULL;
 
-	list_for_each(f, &ids, link) if (f->listening) l = f;
+	list_for_each(f, &ids, link)
+		if (f->listening)
+			l = f;
 	BUG_ON(!l);
 	memset(p, 0, sizeof(*p));
 	list_init(&p->inbox);
@@ -290,7 +294,8 @@ void rdmafake_remove_device(void)
 	struct fake_id *f;
 
 	fake.dead[fake.dev] = fake.stays_gone;
-	list_for_each(f, &ids, link) if (!f->listening && f->id.verbs == &fake_context[fake.dev])
-		queue_event(&f->id, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	list_for_each(f, &ids, link)
+		if (!f->listening && f->id.verbs == &fake_context[fake.dev])
+			queue_event(&f->id, RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 #endif

@@ -123,7 +123,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 	m = calloc(1, sizeof(*m));
 	BUG_ON(!m);
 	m->mr = (struct ibv_mr){
-		.context = pd->context, .pd = pd, .addr = addr, .length = len, .lkey = next_key++};
+		.context = pd->context, .pd = pd, .addr = addr, .length = len, .lkey = next_key++
+	};
 	list_add_tail(&mrs, &m->link);
 	fake.mrs++;
 	fake.mr_bytes += len;
@@ -149,12 +150,12 @@ void fake_check_local(const struct ibv_sge *s)
 	GUARD;
 	struct fake_mr *m;
 
-	list_for_each(m, &mrs, link) if (m->mr.lkey == s->lkey)
-	{
-		BUG_ON(s->addr < (uintptr_t)m->mr.addr ||
-		       s->addr + s->length > (uintptr_t)m->mr.addr + m->mr.length);
-		return;
-	}
+	list_for_each(m, &mrs, link)
+		if (m->mr.lkey == s->lkey) {
+			BUG_ON(s->addr < (uintptr_t)m->mr.addr ||
+			       s->addr + s->length > (uintptr_t)m->mr.addr + m->mr.length);
+			return;
+		}
 	BUG("element with an unknown key");
 }
 
