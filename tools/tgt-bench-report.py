@@ -111,6 +111,9 @@ def text_report(run, checks):
         busy = got.get('bare', {}).get('cpu_cores')
         if busy is not None and busy < 0.93:
             lines.append('  NOTE: the bare loop got only %.2f of its core: other work ran here; see --realtime' % busy)
+        if name_of_case == 'r4k-half' and got.get('bare', {}).get('p50') and got['bare']['p99'] > 3 * got['bare']['p50']:
+            lines.append("  NOTE: the bare loop's own p99 is %.0f times its p50: pauses of this machine, in which work piles up"
+                         % (got['bare']['p99'] / got['bare']['p50']))
         if len(keys) > 1:
             lines.append('  NOTE: not every subject agreed to the same keys; see the JSON report')
         lines.append('')
