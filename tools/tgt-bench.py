@@ -513,14 +513,29 @@ class Bench:
 # ---- counting ------------------------------------------------------------------------------------
 
 
+BACKGROUND = ('arena-prepare', 'tgtd-background')  # threads whose work is not for any I/O
+
+
+def working_threads(pid):
+    tids = []
+    for tid in os.listdir('/proc/%d/task' % pid):
+        try:
+            with open('/proc/%d/task/%s/comm' % (pid, tid)) as f:
+                if f.read().strip() not in BACKGROUND:
+                    tids.append(tid)
+        except OSError:
+            pass
+    return tids
+
+
 def count_syscalls(env, subject, args, ios):
     """System calls of the process for each I/O, from the kernel's tracepoint (nothing is slowed)."""
     perf = shutil.which('perf')
     if not perf or subject.pid is None:
         return None
     load = env.load_argv(subject, args + ['--count', str(ios)])
-    done = subprocess.run([perf, 'stat', '-x', ',', '-e', 'raw_syscalls:sys_enter', '-p', str(subject.pid),
-                           '--'] + load, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([perf, 'stat', '-x', ',', '-e', 'raw_syscalls:sys_enter', '-t',
+                           ','.join(working_threads(subject.pid)), '--'] + load, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in done.stderr.splitlines():
         parts = line.split(',')
         if len(parts) > 2 and parts[2] == 'raw_syscalls:sys_enter' and parts[0].isdigit():
@@ -661,7 +676,6 @@ def count_mode(env, make_subject, name, opts):
         try:
             s.start(env)
             env.run_load(s, ['--fill', '--bs', '4k', '--time', '0.05', '--warmup', '0'])
-            wait_until_idle(s.pid)
             row['syscalls'] = count_syscalls(env, s, args, opts.count_ios * 10)
             row['by_name'] = syscalls_by_name(env, s, args, opts.count_ios)
         finally:
