@@ -145,6 +145,8 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 	list_init(&conn->wait_link);
 	loop_deferred_init(&conn->close_later, close_deferred);
 	loop_deferred_init(&conn->clean_later, clean_deferred);
+	loop_deferred_init(&conn->solicit_later, iscsi_solicit_more);
+	list_init(&conn->solicit_waitq);
 	iscsi_params_init(&conn->params);
 	iscsi_conn_event(conn, CONN_EV_ACCEPTED);
 	iscsi_core.nconns++;

@@ -16,7 +16,8 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 	o->unsol_data_sn = o->r2t_sn = 0;
 	o->r2t_busy = o->fetching = 0;
 	o->unsol_open = unsolicited || immediate;
-	o->unsol_lost = o->closed = false;
+	o->unsol_lost = o->closed = o->waiting = false;
+	o->charged = 0;
 	if (o->unsol_ranges)
 		o->unsol_ranges->n = 0;
 	o->spill = o->rx_spill = NULL;
@@ -189,6 +190,8 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len)
 	r->lost = false;
 	r->ranges.n = 0;
 	o->r2t_busy++;
+	o->charged += len;
+	t->conn->solicited += len;
 	bhs = r->pdu.bhs;
 	memset(bhs, 0, ISCSI_BHS_LEN);
 	bhs[0] = ISCSI_R2T;
@@ -226,9 +229,54 @@ static struct scsi_seg *next_seg(struct iscsi_dataout *o)
 	return best;
 }
 
+/*
+ * See ISCSI_SOLICIT_MAX. What is asked for has its blocks already, so it comes and goes without waiting for anybody;
+ * who has begun goes before who has not.
+ */
+static bool room(const struct iscsi_conn *conn)
+{
+	return conn->solicited < ISCSI_SOLICIT_MAX;
+}
+
+/* May it ask for more now? Else it waits for its turn. */
+static bool admit(struct iscsi_task *t, bool turn)
+{
+	struct iscsi_dataout *o = &t->out;
+	struct iscsi_conn *conn = t->conn;
+
+	if (o->waiting)
+		return false;
+	if (likely(room(conn)) && (turn || o->r2t_sn || list_empty(&conn->solicit_waitq)))
+		return true;
+	o->waiting = true;
+	if (o->r2t_sn)
+		list_add_head(&conn->solicit_waitq, &o->wait_link);
+	else
+		list_add_tail(&conn->solicit_waitq, &o->wait_link);
+	return false;
+}
+
+/* @len bytes that it has asked for have come, or will never. */
+static void discharge(struct iscsi_task *t, uint64_t len)
+{
+	struct iscsi_conn *conn = t->conn;
+
+	ASSERT(t->out.charged >= len && conn->solicited >= len);
+	t->out.charged -= len;
+	conn->solicited -= len;
+	if (!list_empty(&conn->solicit_waitq))
+		loop_defer(conn->loop, &conn->solicit_later);
+}
+
+static void stop_waiting(struct iscsi_dataout *o)
+{
+	o->waiting = false;
+	list_del(&o->wait_link);
+}
+
 /* Solicits what has its blocks and is not on its way. In order (DataSequenceInOrder), and not before the
  * unsolicited data has ended. */
-static void pump(struct iscsi_task *t)
+static void pump(struct iscsi_task *t, bool turn)
 {
 	struct iscsi_dataout *o = &t->out;
 	struct iscsi_conn *conn = t->conn;
@@ -250,9 +298,21 @@ static void pump(struct iscsi_task *t)
 		if (o->r2t_busy >= max)
 			return;
 		len = MIN(len, conn->params.max_burst);
-		if (!r2t_send(t, off, len))
+		if (!admit(t, turn) || !r2t_send(t, off, len))
 			return;
 		o->next = off + len;
+	}
+}
+
+void iscsi_solicit_more(struct loop_deferred *d)
+{
+	struct iscsi_conn *conn = container_of(d, struct iscsi_conn, solicit_later);
+
+	while (!list_empty(&conn->solicit_waitq) && !conn->failed && room(conn)) {
+		struct iscsi_dataout *o = list_first(&conn->solicit_waitq, struct iscsi_dataout, wait_link);
+
+		stop_waiting(o);
+		pump(container_of(o, struct iscsi_task, out), true);
 	}
 }
 
@@ -301,7 +361,7 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	o->seg[o->seg[0] != NULL] = seg;
 	if (unlikely(o->spill) && absorb(o, seg))
 		return;
-	pump(t);
+	pump(t, false);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------------------- */
@@ -492,6 +552,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 			r->ttt = ISCSI_TAG_NONE;
 			o->r2t_busy--;
 			o->rx_r2t = NULL;
+			discharge(t, r->len);
 		} else if (o->unsol_open) {
 			/* It may have been less than FirstBurstLength allows. */
 			o->unsol_open = false;
@@ -511,7 +572,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 		if (unlikely(again_len) && !o->closed && !r2t_send(t, again, again_len))
 			lost(t);
 		if (!o->closed)
-			pump(t);
+			pump(t, false);
 	}
 	t->pdus_out--;
 	iscsi_task_finish(t);
@@ -534,6 +595,8 @@ void iscsi_dataout_close(struct iscsi_task *t)
 	if (o->closed)
 		return;
 	o->closed = true;
+	if (unlikely(o->waiting))
+		stop_waiting(o);
 	if (t->conn->rx_task == t) {
 		t->conn->sink.kind = SINK_DISCARD;
 		o->rx_spill = NULL;
@@ -569,7 +632,9 @@ void iscsi_dataout_fini(struct iscsi_task *t)
 		o->spill = sp->next;
 		spill_free(sp);
 	}
-	ASSERT(!o->seg[0] && !o->seg[1]);
+	ASSERT(!o->seg[0] && !o->seg[1] && !o->waiting);
+	if (unlikely(o->charged))
+		discharge(t, o->charged);
 	if (o->r2t && o->r2t_busy)
 		for (unsigned i = 0; i < ISCSI_R2T_MAX; i++)
 			o->r2t[i].ttt = ISCSI_TAG_NONE;

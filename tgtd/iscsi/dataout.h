@@ -67,6 +67,9 @@ struct iscsi_dataout {
 	uint8_t fetching;     /* transport fetches under way */
 	bool unsol_lost;      /* part of it went missing (ERL 1) */
 	bool closed;	      /* the command has ended: sink the rest */
+	bool waiting;	      /* wait_link is on conn->solicit_waitq */
+	uint64_t charged;     /* of conn->solicited */
+	struct list wait_link;
 	uint64_t unsol_lost_off;
 	struct iscsi_ranges *unsol_ranges; /* allocated when first needed in the object's life */
 	struct iscsi_spill *spill, *rx_spill;
@@ -84,6 +87,15 @@ struct iscsi_dataout {
 	 */
 	bool unsol_open; /* its F bit has not come yet */
 };
+
+/*
+ * When so many bytes have been asked for on a connection and not yet come, other commands wait for their turn to ask. No
+ * network needs more in flight, and data that goes to less memory at a time stays in the processor's caches.
+ */
+#define ISCSI_SOLICIT_MAX MiB(8)
+
+/* loop_deferred of iscsi_conn: there is room for those who wait. */
+void iscsi_solicit_more(struct loop_deferred *d);
 
 /* A write command has come with @immediate bytes; @unsolicited: F = 0, Data-Out follows unasked. */
 void iscsi_dataout_init(struct iscsi_task *task, uint32_t immediate, bool unsolicited);

@@ -5,6 +5,7 @@
 #include "events/bug.h"
 #include "tests/support/unit.h"
 #include "tests/support/wire.h"
+#include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/iscsi.h"
 
 #define BIG 2048u /* blocks: 1 MiB */
@@ -234,6 +235,101 @@ START_TEST(several_r2ts_at_once)
 	response(0, 0, 0);
 	ck_assert_uint_eq(wire_read(&w, 0, 40, back), 0);
 	ck_assert_mem_eq(back, data, 40 * 512);
+	down();
+}
+END_TEST
+
+static void answer_r2t(const struct wire_pdu *r2t)
+{
+	static uint8_t zero[8192];
+	uint32_t ttt = get_be32(r2t->bhs + BHS_TTT), at = get_be32(r2t->bhs + BHS_BUFFER_OFFSET);
+	uint32_t len = get_be32(r2t->bhs + BHS_R2T_LEN);
+	uint8_t out[48];
+
+	for (uint32_t off = 0, sn = 0; off < len; off += sizeof(zero), sn++) {
+		data_out(out, ttt, sn, at + off, off + sizeof(zero) == len);
+		put_be32(out + BHS_ITT, get_be32(r2t->bhs + BHS_ITT));
+		wire_send(&w, out, zero, sizeof(zero));
+	}
+}
+
+/* Eleven writes of 1 MiB: eight are asked for at once, the others in their order as data has come, but for one that was aborted
+ * while it waited. */
+START_TEST(no_more_is_solicited_at_a_time_than_is_useful)
+{
+	enum { WRITES = 11, AT_ONCE = (int)(ISCSI_SOLICIT_MAX / MiB(1)), GONE = AT_ONCE };
+	uint8_t bhs[48], tmf[48];
+	uint32_t itt[WRITES], sn[WRITES];
+	struct wire_pdu p, r2t[WRITES];
+	int asked, answered = 0, over = 0;
+
+	up("InitialR2T=Yes\nImmediateData=No\nMaxBurstLength=1048576\nFirstBurstLength=65536");
+	for (unsigned i = 0; i < WRITES; i++) {
+		wire_rw10(&w, bhs, true, i * 2048, 2048);
+		itt[i] = w.itt;
+		sn[i] = w.cmd_sn - 1;
+		wire_send(&w, bhs, NULL, 0);
+	}
+	for (asked = 0; asked < AT_ONCE; asked++) {
+		ck_assert(wire_recv(&w, &r2t[asked]));
+		ck_assert_uint_eq(opcode(&r2t[asked]), ISCSI_R2T);
+		ck_assert_uint_eq(get_be32(r2t[asked].bhs + BHS_ITT), itt[asked]);
+		ck_assert_uint_eq(get_be32(r2t[asked].bhs + BHS_R2T_LEN), MiB(1));
+	}
+	ck_assert(wire_silent(&w));
+	wire_request(&w, tmf, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_ABORT_TASK);
+	tmf[9] = 1;
+	put_be32(tmf + BHS_TTT, itt[GONE]);
+	put_be32(tmf + 32, sn[GONE]);
+	wire_send(&w, tmf, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+	ck_assert(wire_silent(&w));
+	while (over < WRITES - 1) {
+		if (answered < asked)
+			answer_r2t(&r2t[answered++]);
+		/* Its response, and one more to answer as long as there are any. */
+		for (int n = over < WRITES - 1 - AT_ONCE ? 2 : 1; n; n--) {
+			ck_assert(wire_recv(&w, &p));
+			if (opcode(&p) == ISCSI_R2T) {
+				ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), itt[asked + 1]);
+				r2t[asked++] = p;
+				continue;
+			}
+			ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+			ck_assert_uint_eq(p.bhs[3], 0);
+			over++;
+		}
+	}
+	ck_assert(wire_silent(&w));
+	down();
+}
+END_TEST
+
+/* Those that wait are aborted all together, with what is on its way; then there is room again. */
+START_TEST(waiting_to_solicit_ends_with_a_reset)
+{
+	uint8_t bhs[48], tmf[48];
+	struct wire_pdu p, r2t[8];
+
+	up("InitialR2T=Yes\nImmediateData=No\nMaxBurstLength=1048576\nFirstBurstLength=65536");
+	for (unsigned i = 0; i < 11; i++) {
+		wire_rw10(&w, bhs, true, i * 2048, 2048);
+		wire_send(&w, bhs, NULL, 0);
+	}
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert(wire_recv(&w, &r2t[i]));
+	wire_request(&w, tmf, ISCSI_TMF_REQ, BHS_FINAL | 5); /* LOGICAL UNIT RESET */
+	tmf[9] = 1;
+	wire_send(&w, tmf, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	for (unsigned i = 0; i < 8; i++)
+		answer_r2t(&r2t[i]);
+	ck_assert(wire_silent(&w));
+	wire_ready(&w);
+	ck_assert_uint_eq(wire_write_blocks(&w, 0, 64, data), 0);
 	down();
 }
 END_TEST
@@ -503,6 +599,8 @@ int main(void)
 	tcase_add_test(tc, odd_lengths_are_padded);
 	tcase_add_loop_test(tc, writes_arrive_whole, 0, 4);
 	tcase_add_test(tc, several_r2ts_at_once);
+	tcase_add_test(tc, no_more_is_solicited_at_a_time_than_is_useful);
+	tcase_add_test(tc, waiting_to_solicit_ends_with_a_reset);
 	tcase_add_test(tc, unsolicited_data_may_be_less_than_first_burst);
 	tcase_add_loop_test(tc, data_out_of_sequence_fails_its_command, 0, 4);
 	tcase_add_test(tc, data_out_with_a_wrong_tag_is_rejected);
