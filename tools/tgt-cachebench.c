@@ -60,7 +60,7 @@ static struct blk *store(unsigned n)
 	blk->block_size = blk->physical_size = 512;
 	blk->max_len = MiB(1);
 	blk->node = -1;
-	char name[16];
+	char name[24];
 	snprintf(name, sizeof(name), "store %u", n);
 	blk->identity = blk_identity(name); /* as real ones: far apart */
 	return blk;
