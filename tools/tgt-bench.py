@@ -448,6 +448,8 @@ class Bench:
         if case.idle:
             args += ['--idle', str(case.idle)]
         if case.rate_of:
+            if subject.pid is not None:
+                wait_until_idle(subject.pid)  # it sleeps at this rate: what is in the background would run between
             base = self.found.get(case.rate_of, {}).get(subject.name)
             if not base:
                 raise Trouble('%s: needs %s first' % (case.name, case.rate_of))
