@@ -40,10 +40,13 @@ cpu() {
 	done
 }
 
-# One connection a LU; at a fixed rate, so that every connection does the same whoever is scheduled when.
+# One connection a LU; at a fixed rate, so that every connection does the same whoever is scheduled when; from every
+# processor, since a request costs less where its load is.
 load() {
+	local cpus
+	cpus=$(taskset -cp $BASHPID | sed 's/.*: //')
 	"$bin/tgt-load" --portal 127.0.0.1:$port --target $iqn --lun 1-8 --lun-mode conn --connections 8 --depth 16 \
-		--bs 256k --rate 1600 --arrival fixed --time 4 --warmup 1 --range 16m --wait block --quiet ||
+		--cpu "$cpus" --threads "$(($(nproc) < 8 ? $(nproc) : 8))" --bs 16k --rate 24000 --arrival fixed --time 4 --warmup 1 --range 16m --wait block --quiet ||
 		echo "not ok load: exit status $?"
 }
 
