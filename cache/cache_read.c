@@ -297,7 +297,7 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
  */
 
 #define PROBES 8 /* chains may change while we follow them; what lies behind a link is a header, always */
-#define LOOKS 4
+#define LOOKS 4	 /* before it takes the lock: holders are done soon */
 
 /* The block, if all of it that is asked for is valid, and there is nothing more to do than to refer to it. */
 static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint64_t device, uint64_t block, uint32_t within,

@@ -283,6 +283,7 @@ static void clean_deferred(struct loop_deferred *d)
 	if (!list_empty(&conn->tasks) || !list_empty(&conn->ctls))
 		return;
 	conn->cleaned = true;
+	loop_undefer(&conn->solicit_later);
 	iscsi_conn_event(conn, CONN_EV_CLEANED);
 	if (conn->text) {
 		iscsi_text_fini(conn->text);

@@ -552,7 +552,8 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 			r->ttt = ISCSI_TAG_NONE;
 			o->r2t_busy--;
 			o->rx_r2t = NULL;
-			discharge(t, r->len);
+			if (!o->closed)
+				discharge(t, r->len);
 		} else if (o->unsol_open) {
 			/* It may have been less than FirstBurstLength allows. */
 			o->unsol_open = false;
@@ -597,6 +598,8 @@ void iscsi_dataout_close(struct iscsi_task *t)
 	o->closed = true;
 	if (unlikely(o->waiting))
 		stop_waiting(o);
+	if (unlikely(o->charged))
+		discharge(t, o->charged); /* what comes still goes nowhere, and may never come */
 	if (t->conn->rx_task == t) {
 		t->conn->sink.kind = SINK_DISCARD;
 		o->rx_spill = NULL;

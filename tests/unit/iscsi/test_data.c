@@ -334,6 +334,28 @@ START_TEST(waiting_to_solicit_ends_with_a_reset)
 }
 END_TEST
 
+/* The connection ends while some wait; what they had begun is forgotten with it. */
+START_TEST(waiting_to_solicit_ends_with_the_connection)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+
+	up("InitialR2T=Yes\nImmediateData=No\nMaxBurstLength=1048576\nFirstBurstLength=65536");
+	for (unsigned i = 0; i < 11; i++) {
+		wire_rw10(&w, bhs, true, i * 2048, 2048);
+		wire_send(&w, bhs, NULL, 0);
+	}
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert(wire_recv(&w, &p));
+	wire_close(&w);
+	wire_open(&w);
+	ck_assert_uint_eq(wire_login(&w, 2, 0, 0, ""), 0);
+	wire_ready(&w);
+	ck_assert_uint_eq(wire_write_blocks(&w, 0, 64, data), 0);
+	down();
+}
+END_TEST
+
 START_TEST(unsolicited_data_may_be_less_than_first_burst)
 {
 	uint8_t bhs[48], out[48];
@@ -601,6 +623,7 @@ int main(void)
 	tcase_add_test(tc, several_r2ts_at_once);
 	tcase_add_test(tc, no_more_is_solicited_at_a_time_than_is_useful);
 	tcase_add_test(tc, waiting_to_solicit_ends_with_a_reset);
+	tcase_add_test(tc, waiting_to_solicit_ends_with_the_connection);
 	tcase_add_test(tc, unsolicited_data_may_be_less_than_first_burst);
 	tcase_add_loop_test(tc, data_out_of_sequence_fails_its_command, 0, 4);
 	tcase_add_test(tc, data_out_with_a_wrong_tag_is_rejected);
