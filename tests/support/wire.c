@@ -377,3 +377,24 @@ void wire_pattern(uint8_t *p, size_t len, uint32_t seed)
 	for (size_t i = 0; i < len; i++)
 		p[i] = (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24);
 }
+
+/* ---- a session ----------------------------------------------------------------------------------------------- */
+
+void wire_up(struct wire *w, const char *keys)
+{
+	wire_target_start();
+	wire_open(w);
+	ck_assert_uint_eq(wire_login(w, 1, 0, 0, keys), 0);
+	wire_ready(w);
+}
+
+void wire_down(struct wire *w)
+{
+	wire_close(w);
+	wire_target_stop();
+}
+
+unsigned wire_sessions(void)
+{
+	return scsi_target_nexus_count(wire_target.target);
+}

@@ -7,6 +7,8 @@
 #ifndef TESTS_SUPPORT_WIRE_H
 #define TESTS_SUPPORT_WIRE_H
 
+#include <check.h>
+
 #include "cache/blk.h"
 #include "events/loop.h"
 #include "tgtd/iscsi/pdu.h"
@@ -47,6 +49,16 @@ struct wire_pdu {
 	bool digests_ok;
 };
 
+static inline unsigned wire_opcode(const struct wire_pdu *pdu)
+{
+	return bhs_opcode(pdu->bhs);
+}
+
+/* The target, and one session with it that is ready for commands; the other way round. */
+void wire_up(struct wire *w, const char *keys);
+void wire_down(struct wire *w);
+/* Sessions that the target has. */
+unsigned wire_sessions(void);
 /* A connection, not logged in. */
 void wire_open(struct wire *w);
 void wire_close(struct wire *w);
@@ -58,6 +70,12 @@ void wire_send(struct wire *w, const uint8_t *bhs, const void *data, uint32_t le
 /* Steps until a PDU is there; false when the target closed the connection, or (time-out) sent nothing. Tracks
  * StatSN and the window. */
 bool wire_recv(struct wire *w, struct wire_pdu *pdu);
+/* The next PDU is there, and of this kind. */
+#define wire_expect(w, pdu, opcode)                                  \
+	do {                                                         \
+		ck_assert(wire_recv(w, pdu));                        \
+		ck_assert_uint_eq(wire_opcode(pdu), opcode);         \
+	} while (0)
 /* Nothing comes. */
 bool wire_silent(struct wire *w);
 

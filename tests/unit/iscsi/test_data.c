@@ -15,22 +15,8 @@ static uint8_t data[BIG * 512], back[BIG * 512];
 
 static void up(const char *keys)
 {
-	wire_target_start();
-	wire_open(&w);
-	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, keys), 0);
-	wire_ready(&w);
+	wire_up(&w, keys);
 	wire_pattern(data, sizeof(data), 77);
-}
-
-static void down(void)
-{
-	wire_close(&w);
-	wire_target_stop();
-}
-
-static unsigned opcode(const struct wire_pdu *p)
-{
-	return bhs_opcode(p->bhs);
 }
 
 /* The next PDU is a SCSI Response with this status (and sense key / ASC). */
@@ -38,8 +24,7 @@ static void response(unsigned status, unsigned key, unsigned asc)
 {
 	struct wire_pdu p;
 
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
 	ck_assert_uint_eq(p.bhs[3], status);
 	if (!status)
 		return;
@@ -74,8 +59,7 @@ START_TEST(data_in_is_cut_by_segment_and_burst)
 	wire_rw10(&w, bhs, false, 0, BIG);
 	wire_send(&w, bhs, NULL, 0);
 	while (off < sizeof(data)) {
-		ck_assert(wire_recv(&w, &p));
-		ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+		wire_expect(&w, &p, ISCSI_DATA_IN);
 		ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), sn++);
 		ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), off);
 		ck_assert_uint_le(p.len, 5000);
@@ -93,7 +77,7 @@ START_TEST(data_in_is_cut_by_segment_and_burst)
 	ck_assert(p.bhs[1] & BHS_FINAL);
 	ck_assert(p.bhs[1] & BHS_DATAIN_STATUS);
 	ck_assert_uint_eq(p.bhs[3], 0);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -112,19 +96,17 @@ START_TEST(a_segment_length_declared_anew_holds_at_once)
 		wire_request(&w, bhs, ISCSI_TEXT_REQ, BHS_FINAL);
 		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
 		wire_send(&w, bhs, keys[i], (uint32_t)strlen(keys[i]) + 1);
-		ck_assert(wire_recv(&w, &p));
-		ck_assert_uint_eq(opcode(&p), ISCSI_TEXT_RSP);
+		wire_expect(&w, &p, ISCSI_TEXT_RSP);
 		for (uint16_t blocks = 1; blocks <= 32; blocks *= 2) {
 			wire_rw10(&w, bhs, false, 0, blocks);
 			wire_send(&w, bhs, NULL, 0);
 			for (off = 0; off < blocks * 512u; off += p.len) {
-				ck_assert(wire_recv(&w, &p));
-				ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+				wire_expect(&w, &p, ISCSI_DATA_IN);
 				ck_assert_uint_eq(p.len, MIN(lens[i], blocks * 512u - off));
 			}
 		}
 	}
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -136,14 +118,13 @@ START_TEST(odd_lengths_are_padded)
 	up("DataDigest=CRC32C\nMaxRecvDataSegmentLength=513");
 	wire_command(&w, bhs, BHS_FINAL | BHS_CMD_READ | 1, 37, cdb, 6);
 	wire_send(&w, bhs, NULL, 0);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
 	ck_assert_uint_eq(p.len, 37);
 	ck_assert(p.digests_ok);
 	ck_assert_uint_eq(wire_write_blocks(&w, 0, 64, data), 0);
 	ck_assert_uint_eq(wire_read(&w, 0, 64, back), 0);
 	ck_assert_mem_eq(back, data, 64 * 512);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -180,7 +161,7 @@ START_TEST(writes_arrive_whole)
 			wire_send(&w, out, data + off, n);
 			off += n;
 		}
-		while (wire_recv(&w, &p) && opcode(&p) == ISCSI_R2T) {
+		while (wire_recv(&w, &p) && wire_opcode(&p) == ISCSI_R2T) {
 			uint32_t at = get_be32(p.bhs + BHS_BUFFER_OFFSET), want = get_be32(p.bhs + BHS_R2T_LEN), done = 0;
 
 			ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), w.itt);
@@ -194,13 +175,13 @@ START_TEST(writes_arrive_whole)
 				done += n;
 			}
 		}
-		ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+		ck_assert_uint_eq(wire_opcode(&p), ISCSI_SCSI_RSP);
 		ck_assert_uint_eq(p.bhs[3], 0);
 		ck_assert_uint_eq(off, len);
 		ck_assert_uint_eq(wire_read(&w, 5, lengths[k], back), 0);
 		ck_assert_mem_eq(back, data, len);
 	}
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -213,8 +194,7 @@ START_TEST(several_r2ts_at_once)
 	wire_rw10(&w, bhs, true, 0, 40);
 	wire_send(&w, bhs, NULL, 0);
 	for (unsigned i = 0; i < 4; i++) {
-		ck_assert(wire_recv(&w, &r2t[i]));
-		ck_assert_uint_eq(opcode(&r2t[i]), ISCSI_R2T);
+		wire_expect(&w, &r2t[i], ISCSI_R2T);
 		ck_assert_uint_eq(get_be32(r2t[i].bhs + BHS_DATA_SN), i);
 		ck_assert_uint_eq(get_be32(r2t[i].bhs + BHS_BUFFER_OFFSET), i * 4096);
 		ck_assert_uint_eq(get_be32(r2t[i].bhs + BHS_R2T_LEN), 4096);
@@ -223,8 +203,7 @@ START_TEST(several_r2ts_at_once)
 	/* One answered, one more comes. */
 	data_out(out, get_be32(r2t[0].bhs + BHS_TTT), 0, 0, true);
 	wire_send(&w, out, data, 4096);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+	wire_expect(&w, &p, ISCSI_R2T);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), 4 * 4096);
 	for (unsigned i = 1; i < 4; i++) {
 		data_out(out, get_be32(r2t[i].bhs + BHS_TTT), 0, i * 4096, true);
@@ -235,7 +214,7 @@ START_TEST(several_r2ts_at_once)
 	response(0, 0, 0);
 	ck_assert_uint_eq(wire_read(&w, 0, 40, back), 0);
 	ck_assert_mem_eq(back, data, 40 * 512);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -271,8 +250,7 @@ START_TEST(no_more_is_solicited_at_a_time_than_is_useful)
 		wire_send(&w, bhs, NULL, 0);
 	}
 	for (asked = 0; asked < AT_ONCE; asked++) {
-		ck_assert(wire_recv(&w, &r2t[asked]));
-		ck_assert_uint_eq(opcode(&r2t[asked]), ISCSI_R2T);
+		wire_expect(&w, &r2t[asked], ISCSI_R2T);
 		ck_assert_uint_eq(get_be32(r2t[asked].bhs + BHS_ITT), itt[asked]);
 		ck_assert_uint_eq(get_be32(r2t[asked].bhs + BHS_R2T_LEN), MiB(1));
 	}
@@ -282,8 +260,7 @@ START_TEST(no_more_is_solicited_at_a_time_than_is_useful)
 	put_be32(tmf + BHS_TTT, itt[GONE]);
 	put_be32(tmf + 32, sn[GONE]);
 	wire_send(&w, tmf, NULL, 0);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	wire_expect(&w, &p, ISCSI_TMF_RSP);
 	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
 	ck_assert(wire_silent(&w));
 	while (over < WRITES - 1) {
@@ -292,18 +269,18 @@ START_TEST(no_more_is_solicited_at_a_time_than_is_useful)
 		/* Its response, and one more to answer as long as there are any. */
 		for (int n = over < WRITES - 1 - AT_ONCE ? 2 : 1; n; n--) {
 			ck_assert(wire_recv(&w, &p));
-			if (opcode(&p) == ISCSI_R2T) {
+			if (wire_opcode(&p) == ISCSI_R2T) {
 				ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), itt[asked + 1]);
 				r2t[asked++] = p;
 				continue;
 			}
-			ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+			ck_assert_uint_eq(wire_opcode(&p), ISCSI_SCSI_RSP);
 			ck_assert_uint_eq(p.bhs[3], 0);
 			over++;
 		}
 	}
 	ck_assert(wire_silent(&w));
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -323,14 +300,13 @@ START_TEST(waiting_to_solicit_ends_with_a_reset)
 	wire_request(&w, tmf, ISCSI_TMF_REQ, BHS_FINAL | 5); /* LOGICAL UNIT RESET */
 	tmf[9] = 1;
 	wire_send(&w, tmf, NULL, 0);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	wire_expect(&w, &p, ISCSI_TMF_RSP);
 	for (unsigned i = 0; i < 8; i++)
 		answer_r2t(&r2t[i]);
 	ck_assert(wire_silent(&w));
 	wire_ready(&w);
 	ck_assert_uint_eq(wire_write_blocks(&w, 0, 64, data), 0);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -352,7 +328,7 @@ START_TEST(waiting_to_solicit_ends_with_the_connection)
 	ck_assert_uint_eq(wire_login(&w, 2, 0, 0, ""), 0);
 	wire_ready(&w);
 	ck_assert_uint_eq(wire_write_blocks(&w, 0, 64, data), 0);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -367,8 +343,7 @@ START_TEST(unsolicited_data_may_be_less_than_first_burst)
 	wire_send(&w, bhs, data, 512);
 	data_out(out, ISCSI_TAG_NONE, 0, 512, true);
 	wire_send(&w, out, data + 512, 512);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+	wire_expect(&w, &p, ISCSI_R2T);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), 1024);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_R2T_LEN), 63 * 512 - 512);
 	data_out(out, get_be32(p.bhs + BHS_TTT), 0, 1024, true);
@@ -376,7 +351,7 @@ START_TEST(unsolicited_data_may_be_less_than_first_burst)
 	response(0, 0, 0);
 	ck_assert_uint_eq(wire_read(&w, 0, 64, back), 0);
 	ck_assert_mem_eq(back, data, 64 * 512);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -391,8 +366,7 @@ START_TEST(data_out_of_sequence_fails_its_command)
 	ck_assert_uint_eq(wire_read(&w, 0, 16, before), 0);
 	wire_rw10(&w, bhs, true, 0, 16);
 	wire_send(&w, bhs, NULL, 0);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+	wire_expect(&w, &p, ISCSI_R2T);
 	ttt = get_be32(p.bhs + BHS_TTT);
 	switch (_i) {
 	case 0: /* DataSN */
@@ -419,7 +393,7 @@ START_TEST(data_out_of_sequence_fails_its_command)
 	/* A partial write leaves no trace. */
 	ck_assert_uint_eq(wire_read(&w, 0, 16, back), 0);
 	ck_assert_mem_eq(back, before, sizeof(before));
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -437,8 +411,7 @@ START_TEST(data_out_with_a_wrong_tag_is_rejected)
 	for (unsigned i = 0; i < 2; i++) {
 		data_out(out, i ? ISCSI_TAG_NONE : ttt + 8, 0, 0, true);
 		wire_send(&w, out, data, 4096);
-		ck_assert(wire_recv(&w, &p));
-		ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+		wire_expect(&w, &p, ISCSI_REJECT);
 		ck_assert_uint_eq(p.bhs[2], REJECT_PROTOCOL_ERROR);
 	}
 	/* No harm was done. */
@@ -447,7 +420,7 @@ START_TEST(data_out_with_a_wrong_tag_is_rejected)
 	response(0, 0, 0);
 	ck_assert_uint_eq(wire_read(&w, 0, 8, back), 0);
 	ck_assert_mem_eq(back, data, 4096);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -468,13 +441,12 @@ START_TEST(data_that_nobody_may_send_is_rejected)
 		if (i == 3) /* more than the command moves */
 			put_be32(bhs + BHS_EDTL, 100);
 		wire_send(&w, bhs, data, len);
-		ck_assert(wire_recv(&w, &p));
-		ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+		wire_expect(&w, &p, ISCSI_REJECT);
 		ck_assert_uint_eq(p.bhs[2], REJECT_PROTOCOL_ERROR);
 		ck_assert_uint_eq(w.exp_cmd_sn, w.cmd_sn);
 	}
 	wire_ready(&w);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -496,7 +468,7 @@ START_TEST(a_failing_write_sinks_its_data)
 	wire_send(&w, out, data, 2048);
 	response(SAM_CHECK_CONDITION, 5, 0x2100);
 	wire_ready(&w);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -520,17 +492,17 @@ START_TEST(residuals)
 		wire_command(&w, bhs, BHS_FINAL | 1 | (cases[i].write ? BHS_CMD_WRITE : BHS_CMD_READ), cases[i].edtl, cdb, 10);
 		wire_send(&w, bhs, data, cases[i].write ? cases[i].edtl : 0);
 		ck_assert(wire_recv(&w, &p));
-		if (opcode(&p) == ISCSI_DATA_IN)
+		if (wire_opcode(&p) == ISCSI_DATA_IN)
 			got = p.len;
 		else
-			ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+			ck_assert_uint_eq(wire_opcode(&p), ISCSI_SCSI_RSP);
 		ck_assert_uint_eq(p.bhs[3], 0);
 		ck_assert_msg((p.bhs[1] & 6) == cases[i].flags, "case %u: flags %02x", i, p.bhs[1]);
 		ck_assert_uint_eq(get_be32(p.bhs + BHS_RESIDUAL), cases[i].residual);
 		if (!cases[i].write)
 			ck_assert_uint_eq(got, MIN(cases[i].edtl, cases[i].blocks * 512));
 	}
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -547,13 +519,12 @@ START_TEST(a_wrong_data_digest_fails_the_command)
 	n = wire_build(&w, out, bhs, data, 4096);
 	out[n - 100] ^= 1;
 	wire_write(&w, out, n);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	wire_expect(&w, &p, ISCSI_REJECT);
 	ck_assert_uint_eq(p.bhs[2], REJECT_DATA_DIGEST);
 	response(SAM_CHECK_CONDITION, 0xb, 0x4705);
 	ck_assert_uint_eq(wire_read(&w, 0, 8, back), 0);
 	ck_assert_mem_eq(back, before, 4096);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -569,7 +540,7 @@ START_TEST(a_wrong_header_digest_ends_the_connection)
 	out[20] ^= 1;
 	wire_write(&w, out, n);
 	ck_assert(!wire_recv(&w, &p) && w.closed);
-	down();
+	wire_down(&w);
 }
 END_TEST
 
@@ -590,8 +561,7 @@ START_TEST(responses_survive_a_full_socket)
 	while (answered < n) {
 		uint32_t off;
 
-		ck_assert(wire_recv(&w, &p));
-		ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+		wire_expect(&w, &p, ISCSI_DATA_IN);
 		off = get_be32(p.bhs + BHS_BUFFER_OFFSET);
 		ck_assert_mem_eq(p.data, data + off, p.len);
 		answered += (p.bhs[1] & BHS_DATAIN_STATUS) != 0;
@@ -603,8 +573,8 @@ START_TEST(responses_survive_a_full_socket)
 		wire_send(&w, bhs, NULL, 0);
 	}
 	wire_steps(10);
-	down();
-	ck_assert_uint_eq(scsi_target_nexus_count(wire_target.target), 0);
+	wire_down(&w);
+	ck_assert_uint_eq(wire_sessions(), 0);
 }
 END_TEST
 

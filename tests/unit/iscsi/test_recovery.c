@@ -17,23 +17,14 @@ static uint8_t data[8 << 20], back[8 << 20];
 
 static void up(const char *keys)
 {
-	wire_target_start();
-	wire_open(&w);
-	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, keys), 0);
-	wire_ready(&w);
+	wire_up(&w, keys);
 	wire_pattern(data, sizeof(data), 31);
 }
 
 static void down(void)
 {
-	wire_close(&w);
-	wire_target_stop();
-	ck_assert_uint_eq(scsi_target_nexus_count(wire_target.target), 0);
-}
-
-static unsigned opcode(const struct wire_pdu *p)
-{
-	return bhs_opcode(p->bhs);
+	wire_down(&w);
+	ck_assert_uint_eq(wire_sessions(), 0);
 }
 
 static void snack(uint8_t type, uint32_t itt, uint32_t ttt, uint32_t beg, uint32_t run)
@@ -55,8 +46,7 @@ START_TEST(not_at_level_0)
 
 	up(NULL);
 	snack(SNACK_STATUS, ISCSI_TAG_NONE, ISCSI_TAG_NONE, 0, 0);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	wire_expect(&w, &p, ISCSI_REJECT);
 	ck_assert_uint_eq(p.bhs[2], REJECT_PROTOCOL_ERROR);
 	down();
 }
@@ -79,8 +69,7 @@ START_TEST(a_lost_status_is_sent_again)
 	}
 	w.exp_stat_sn = first;
 	snack(SNACK_STATUS, ISCSI_TAG_NONE, ISCSI_TAG_NONE, first + 1, 1);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_STAT_SN), first + 1);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), w.itt - 1);
 	ck_assert(wire_silent(&w));
@@ -94,13 +83,11 @@ START_TEST(a_lost_status_is_sent_again)
 	/* What was acknowledged is gone. */
 	w.exp_stat_sn = first + 3;
 	snack(SNACK_STATUS, ISCSI_TAG_NONE, ISCSI_TAG_NONE, first, 1);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	wire_expect(&w, &p, ISCSI_REJECT);
 	ck_assert_uint_eq(p.bhs[2], REJECT_PROTOCOL_ERROR);
 	/* What was never sent cannot be sent again. */
 	snack(SNACK_STATUS, ISCSI_TAG_NONE, ISCSI_TAG_NONE, w.exp_stat_sn + 5, 1);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	wire_expect(&w, &p, ISCSI_REJECT);
 	ck_assert_uint_eq(p.bhs[2], REJECT_SNACK);
 	wire_ready(&w);
 	down();
@@ -120,9 +107,9 @@ START_TEST(lost_data_is_sent_again)
 	wire_send(&w, bhs, NULL, 0);
 	for (;; n++) {
 		ck_assert(wire_recv(&w, &p));
-		if (opcode(&p) == ISCSI_SCSI_RSP)
+		if (wire_opcode(&p) == ISCSI_SCSI_RSP)
 			break;
-		ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+		ck_assert_uint_eq(wire_opcode(&p), ISCSI_DATA_IN);
 		ck_assert(!(p.bhs[1] & BHS_DATAIN_STATUS)); /* no phase collapse */
 	}
 	ck_assert_uint_eq(n, 16);
@@ -130,8 +117,7 @@ START_TEST(lost_data_is_sent_again)
 	w.exp_stat_sn--; /* not acknowledged yet */
 	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 3, 4);
 	for (unsigned i = 3; i < 7; i++) {
-		ck_assert(wire_recv(&w, &p));
-		ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+		wire_expect(&w, &p, ISCSI_DATA_IN);
 		ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), i);
 		ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), i * 4096);
 		ck_assert_uint_eq(p.len, 4096);
@@ -146,16 +132,13 @@ START_TEST(lost_data_is_sent_again)
 	}
 	/* Never sent: refused. (fuzz_pdu: the second one wraps around.) */
 	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 14, 9);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	wire_expect(&w, &p, ISCSI_REJECT);
 	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 0xfffffff0u, 0x12);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	wire_expect(&w, &p, ISCSI_REJECT);
 	w.exp_stat_sn += 1;
 	wire_ready(&w);
 	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 3, 1);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	wire_expect(&w, &p, ISCSI_REJECT);
 	down();
 }
 END_TEST
@@ -168,17 +151,14 @@ START_TEST(a_lost_r2t_is_sent_again)
 	up(ERL1 "ImmediateData=No");
 	wire_rw10(&w, bhs, true, 0, 8);
 	wire_send(&w, bhs, NULL, 0);
-	ck_assert(wire_recv(&w, &r2t));
-	ck_assert_uint_eq(opcode(&r2t), ISCSI_R2T);
+	wire_expect(&w, &r2t, ISCSI_R2T);
 	snack(SNACK_DATA_R2T, w.itt, ISCSI_TAG_NONE, 0, 1);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+	wire_expect(&w, &p, ISCSI_R2T);
 	ck_assert_mem_eq(p.bhs + BHS_ITT, r2t.bhs + BHS_ITT, 8);
 	ck_assert_mem_eq(p.bhs + BHS_DATA_SN, r2t.bhs + BHS_DATA_SN, 12);
 	memcpy(out + BHS_ITT, p.bhs + BHS_ITT, 8);
 	wire_send(&w, out, data, 4096);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
 	ck_assert_uint_eq(p.bhs[3], 0);
 	ck_assert_uint_eq(wire_read(&w, 0, 8, back), 0);
 	ck_assert_mem_eq(back, data, 4096);
@@ -214,8 +194,7 @@ START_TEST(damaged_write_data_is_asked_for_again)
 			damaged = 2048;
 		} else {
 			wire_send(&w, bhs, NULL, 0);
-			ck_assert(wire_recv(&w, &p));
-			ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+			wire_expect(&w, &p, ISCSI_R2T);
 			memcpy(o + BHS_ITT, p.bhs + BHS_ITT, 8);
 			off = 0;
 		}
@@ -233,14 +212,13 @@ START_TEST(damaged_write_data_is_asked_for_again)
 		}
 		off = damaged;
 	}
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	wire_expect(&w, &p, ISCSI_REJECT);
 	ck_assert_uint_eq(p.bhs[2], REJECT_DATA_DIGEST);
 	for (;;) {
 		ck_assert(wire_recv(&w, &p));
-		if (opcode(&p) == ISCSI_SCSI_RSP)
+		if (wire_opcode(&p) == ISCSI_SCSI_RSP)
 			break;
-		ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+		ck_assert_uint_eq(wire_opcode(&p), ISCSI_R2T);
 		ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), off);
 		off += get_be32(p.bhs + BHS_R2T_LEN);
 		o[0] = ISCSI_DATA_OUT;
@@ -272,7 +250,7 @@ START_TEST(a_large_read_goes_on_as_it_is_acknowledged)
 	wire_send(&w, bhs, NULL, 0);
 	for (;;) {
 		ck_assert(wire_recv(&w, &p));
-		if (opcode(&p) == ISCSI_SCSI_RSP)
+		if (wire_opcode(&p) == ISCSI_SCSI_RSP)
 			break;
 		ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), got);
 		ck_assert_mem_eq(p.data, data + got, p.len);
@@ -299,11 +277,9 @@ START_TEST(a_silent_initiator_is_asked_for_acknowledgement)
 	wire_rw10(&w, bhs, false, 0, 8);
 	wire_send(&w, bhs, NULL, 0);
 	ck_assert(wire_recv(&w, &p));
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
 	clock_fake_advance(2 * NSEC_PER_SEC);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_NOP_IN);
+	wire_expect(&w, &p, ISCSI_NOP_IN);
 	wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
 	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
 	memcpy(bhs + BHS_TTT, p.bhs + BHS_TTT, 4);
@@ -394,8 +370,7 @@ START_TEST(pdus_of_a_sequence_in_any_order)
 	up("DataPDUInOrder=No\nDataSequenceInOrder=No\nImmediateData=No");
 	wire_rw10(&w, bhs, true, 0, 32);
 	wire_send(&w, bhs, NULL, 0);
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_R2T);
+	wire_expect(&w, &p, ISCSI_R2T);
 	memcpy(o + BHS_ITT, p.bhs + BHS_ITT, 8);
 	for (unsigned i = 0; i < 4; i++) {
 		o[1] = i == 3 ? BHS_FINAL : 0;
@@ -403,8 +378,7 @@ START_TEST(pdus_of_a_sequence_in_any_order)
 		put_be32(o + BHS_BUFFER_OFFSET, order[i] * 4096);
 		wire_send(&w, o, data + order[i] * 4096, 4096);
 	}
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
 	ck_assert_uint_eq(p.bhs[3], 0);
 	ck_assert_uint_eq(wire_read(&w, 0, 32, back), 0);
 	ck_assert_mem_eq(back, data, 16384);
@@ -419,8 +393,7 @@ START_TEST(pdus_of_a_sequence_in_any_order)
 		put_be32(o + BHS_BUFFER_OFFSET, 4096);
 		wire_send(&w, o, data, 4096);
 	}
-	ck_assert(wire_recv(&w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
 	ck_assert_uint_eq(p.bhs[3], SAM_CHECK_CONDITION);
 	down();
 }
