@@ -8,20 +8,29 @@ tmp=$(mktemp -d)
 pids=
 trap 'kill $pids 2>/dev/null; rm -rf "$tmp"' EXIT
 
-port=
-for try in 1 2 3 4 5; do
-	port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-	"$bin/tgt-bareloop" --portal 127.0.0.1:$port --wait block >"$tmp/bare.log" 2>&1 &
-	bare=$!
-	for _ in $(seq 300); do
-		kill -0 $bare 2>/dev/null || break
-		(exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break 2
-		sleep 0.1
+# start_bare ARGS...: sets bare, port and load
+start_bare() {
+	for try in 1 2 3 4 5; do
+		port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+		"$bin/tgt-bareloop" --portal 127.0.0.1:$port --wait block "$@" >"$tmp/bare.log" 2>&1 &
+		bare=$!
+		for _ in $(seq 300); do
+			kill -0 $bare 2>/dev/null || break
+			(exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break 2
+			sleep 0.1
+		done
 	done
-done
-pids=$bare
-load=("$bin/tgt-load" --portal 127.0.0.1:$port --target iqn.2026-11.test:bare --wait block)
+	pids=$bare
+	load=("$bin/tgt-load" --portal 127.0.0.1:$port --target iqn.2026-11.test:bare --wait block)
+}
 
+stop_bare() {
+	kill $bare 2>/dev/null
+	wait $bare 2>/dev/null
+	pids=
+}
+
+start_bare
 # expect NAME STATUS COMMAND...
 expect() {
 	local name=$1 want=$2 got
@@ -69,9 +78,31 @@ expect load_verification_can_fail 1 "${load[@]}" --verify --fill --range 1m --co
 holds load_counts_what_is_wrong "r['errors']['miscompared'] > 0 and r['verified'] == 0"
 expect load_wrong_usage 2 "$bin/tgt-load" --target a --bs 7
 expect load_nobody_there 3 "$bin/tgt-load" --portal 127.0.0.1:1 --target a
-kill $bare
-wait $bare 2>/dev/null
-pids=
+stop_bare
+
+# The bare loop's other ways to the socket serve the same.
+engine() {
+	local name=$1
+	shift
+	start_bare "$@"
+	if grep -q 'io_uring: .*\(not permitted\|not implemented\|Permission\)' "$tmp/bare.log"; then
+		echo "ok bare_$name # SKIP $(tail -1 "$tmp/bare.log")"
+		return
+	fi
+	expect bare_${name}_mixed 0 "${load[@]}" --bs 512:5,4k:5,1m:1 --read 50 --count 2000 --connections 3 --depth 16 \
+		--header-digest CRC32C --data-digest CRC32C --max-recv-segment 9000
+	expect bare_${name}_r2t 0 "${load[@]}" --read 0 --bs 1m --count 40 --depth 4 --immediate-data No --initial-r2t Yes
+	expect bare_${name}_large_reads 0 "${load[@]}" --bs 1m --count 500 --depth 32
+	stop_bare
+}
+engine uring --engine uring
+engine zerocopy --zerocopy 4k
+if grep -q '[1-9][0-9]* sends with MSG_ZEROCOPY' "$tmp/bare.log"; then
+	echo 'ok bare_zerocopy_is_used'
+else
+	echo 'not ok bare_zerocopy_is_used'
+fi
+engine uring_zerocopy --engine uring --zerocopy 4k
 
 case $bin in
 */asan/* | */tsan/*)
