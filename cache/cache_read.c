@@ -264,7 +264,8 @@ static bool read_special(struct cache_dev *dev, struct blk_req *req)
 		frags_move(&aux->frags, &req->data);
 		req->drv = aux;
 	}
-	return op_start(req, req->flags & BLK_F_FUA ? OP_FLUSH : OP_FORWARDED);
+	/* What is dirty now: as a SYNC of its range does it. */
+	return req->flags & BLK_F_FUA ? cache_sync(req->blk, req) : op_start(req, OP_FORWARDED);
 }
 
 static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct blk_req *req)

@@ -104,6 +104,19 @@ static void redirty(struct partition *p, struct buf *dst, struct buf *src, uint3
 	}
 }
 
+/* @b replaced a page whose write-back has failed: a SYNC that waits for @old waits for @b now. */
+static void dirty_since(struct cache_dev *dev, struct partition *p, struct buf *b, const struct page *old)
+{
+	struct page *pg = page_of(p, b);
+
+	pg->dirty_since_ns = MIN(pg->dirty_since_ns, old->dirty_since_ns);
+	if (pg->dirty_epoch <= old->dirty_epoch)
+		return;
+	dirty_del(dev, p, b);
+	pg->dirty_epoch = old->dirty_epoch;
+	dirty_add(dev, p, b);
+}
+
 /* The write that @io was part of is over: what its pages are now. Its waiters go to @waiters. */
 static void flush_settle(struct cache_io *io, int status, struct list *waiters)
 {
@@ -127,8 +140,10 @@ static void flush_settle(struct cache_io *io, int status, struct list *waiters)
 		if (cur != b) {
 			/* Replaced meanwhile; what it holds of us is its own business unless we failed. */
 			ASSERT(cur->state == PAGE_DIRTY);
-			if (status)
+			if (status) {
 				redirty(p, cur, b, from, to);
+				dirty_since(dev, p, cur, page_of(p, b));
+			}
 			continue;
 		}
 		if (!status)

@@ -133,6 +133,69 @@ START_TEST(short_of_everything)
 }
 END_TEST
 
+static void over(struct blk_req *req)
+{
+	req->op = BLK_OPS; /* it will not be submitted again */
+}
+
+static void start_sync(struct blk_req *req)
+{
+	blk_req_init(req);
+	req->op = BLK_SYNC;
+	req->len = KiB(4);
+	req->done = over;
+	if (bt_submit(&t, req))
+		over(req);
+}
+
+/*
+ * A block is being written back, a SYNC waits for that, the block is written again, the write-back fails:
+ * the SYNC ends when the newer data is stored, not before.
+ */
+START_TEST(a_failed_write_back_of_what_was_replaced)
+{
+	for (uint32_t len = 512; len <= 4096; len += 3584) {
+		struct blk_req first, second;
+
+		open_cache("size=64m,partitions=1", 1);
+		disk->delay_ns = 20 * NSEC_PER_MSEC;
+		write_at(0, KiB(4));
+		disk->fail_writes = 1;
+		start_sync(&first);
+		start_sync(&second);
+		ck_assert_int_eq(disk->fail_writes, 0);
+		memset(buf, 0x77, len);
+		ck_assert_int_eq(bt_write(&t, 0, len, buf, 0), 0);
+		while (first.op != BLK_OPS || second.op != BLK_OPS)
+			loop_step(t.loop, 1);
+		ck_assert_int_eq(first.status, -EIO);
+		ck_assert_int_eq(second.status, 0);
+		ck_assert(bt_all(disk->data, len, 0x77));
+		for (uint32_t i = len; i < KiB(4); i += 8)
+			ck_assert_uint_eq(*(uint64_t *)(void *)(disk->data + i), i + 1);
+		ck_assert_uint_eq(dirty(), 0);
+		close_cache();
+	}
+}
+END_TEST
+
+/* READ FUA: what it reads is on the store then, however many SYNCs came before. */
+START_TEST(a_forced_read_writes_back_first)
+{
+	open_cache("size=64m", 1);
+	for (unsigned k = 0; k < 3; k++) {
+		uint64_t at = k * KiB(64);
+
+		write_at(at, KiB(64));
+		ck_assert_int_eq(bt_read(&t, at, KiB(64), buf, BLK_F_FUA), 0);
+		stored(at, KiB(64));
+		ck_assert_uint_eq(dirty(), 0);
+		ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	}
+	close_cache();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("sync");
@@ -145,6 +208,8 @@ int main(void)
 	tcase_add_test(tc, scattered_blocks_are_written_in_one_sweep);
 	tcase_add_test(tc, a_ranged_sync_writes_its_range);
 	tcase_add_test(tc, short_of_everything);
+	tcase_add_test(tc, a_failed_write_back_of_what_was_replaced);
+	tcase_add_test(tc, a_forced_read_writes_back_first);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
