@@ -57,7 +57,7 @@ struct loop {
 
 	/* Read by others on every first message, written when falling asleep and waking. */
 	_Atomic bool sleeping cacheline_aligned; /* declared: whoever posts the first message wakes */
-	_Atomic bool blocked;			 /* really in epoll_wait */
+	_Atomic bool blocked;			 /* really in epoll_wait, or waiting to destroy another loop */
 	_Atomic bool stop;
 	_Atomic bool running;
 
@@ -69,6 +69,7 @@ struct loop {
 	_Atomic bool clock_valid; /* cpu_clock names a living thread */
 	clockid_t cpu_clock;
 	struct list link; /* of all loops */
+	uint64_t number;  /* no two have had the same */
 };
 
 /* Loops are set up before they run by whoever creates them, then belong to their thread. */

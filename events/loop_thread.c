@@ -24,7 +24,8 @@ static int cpus_elsewhere;  /* that the machine has beside these: whoever sends 
 
 /* All loops there are. A leaf lock, except that loop_for_each() calls out under it. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct list registry = LIST_INIT(registry);
+static struct list registry = LIST_INIT(registry); /* in the order of their numbers */
+static uint64_t created;			   /* so many, ever */
 
 /* Before main() and so before any thread is pinned, which would narrow the answer. */
 __attribute__((constructor)) static void count_usable_cpus(void)
@@ -88,6 +89,7 @@ struct loop *loop_create(const struct loop_conf *conf)
 	mailbox_init(&loop->mailbox);
 	timer_wheel_init(&loop->timers, loop->now);
 	pthread_mutex_lock(&registry_lock);
+	loop->number = created++;
 	list_add_tail(&registry, &loop->link);
 	pthread_mutex_unlock(&registry_lock);
 	return loop;
@@ -101,15 +103,39 @@ struct loop *loop_create(const struct loop_conf *conf)
 static void wait_for_posters(const struct loop *dying)
 {
 	const struct timespec pause = { .tv_nsec = GRACE_POLL_NS };
-	struct loop *l;
+	struct loop *const self = loop_self_;
+	uint64_t number = 0, waited_for = UINT64_MAX, seen = 0;
+	bool busy = true;
 
-	list_for_each(l, &registry, link) {
-		uint64_t seen = __atomic_load_n(&l->stats.iterations, __ATOMIC_ACQUIRE);
+	/* Nor do we post anything meanwhile: who destroys another loop need not wait for us. */
+	if (self)
+		atomic_store_explicit(&self->blocked, true, memory_order_release);
+	/* In the order of their numbers, and without the lock while one is waited for, which may want the lock. */
+	while (busy) {
+		struct loop *l;
 
-		while (l != dying && l != loop_self_ && l->running && !l->blocked &&
-		       __atomic_load_n(&l->stats.iterations, __ATOMIC_ACQUIRE) == seen)
+		busy = false;
+		pthread_mutex_lock(&registry_lock);
+		list_for_each(l, &registry, link) {
+			if (l->number < number || l == dying || l == self)
+				continue;
+			uint64_t now = __atomic_load_n(&l->stats.iterations, __ATOMIC_ACQUIRE);
+
+			number = l->number;
+			if (waited_for != number)
+				seen = now;
+			waited_for = number;
+			busy = l->running && !l->blocked && now == seen;
+			if (busy)
+				break;
+			number++;
+		}
+		pthread_mutex_unlock(&registry_lock);
+		if (busy)
 			nanosleep(&pause, NULL);
 	}
+	if (self)
+		atomic_store_explicit(&self->blocked, false, memory_order_relaxed);
 	while (atomic_load_explicit(&dying->outsiders, memory_order_acquire))
 		nanosleep(&pause, NULL);
 }
@@ -145,8 +171,8 @@ void loop_destroy(struct loop *loop)
 	}
 	ASSERT(loop->nfds == 0);
 	ASSERT(list_empty(&loop->pollers));
-	pthread_mutex_lock(&registry_lock);
 	wait_for_posters(loop);
+	pthread_mutex_lock(&registry_lock);
 	list_del(&loop->link);
 	pthread_mutex_unlock(&registry_lock);
 	close(loop->epoll_fd);

@@ -441,6 +441,58 @@ START_TEST(destroy_right_after_last_message)
 }
 END_TEST
 
+struct maker {
+	struct loop_msg msg;
+	struct loop *victim; /* NULL: makes a loop beside */
+	pthread_barrier_t *begin;
+	_Atomic bool done;
+};
+
+static void make_or_destroy(struct loop_msg *msg)
+{
+	struct maker *m = container_of(msg, struct maker, msg);
+	struct loop_conf conf = { .name = "another", .node = -1, .cpu = -1 };
+
+	pthread_barrier_wait(m->begin);
+	if (m->victim) {
+		loop_destroy(m->victim);
+	} else {
+		sleep_ms(100); /* whoever destroys a loop waits for us by now */
+		loop_destroy(loop_create(&conf));
+	}
+	m->done = true;
+}
+
+/* Loops come and go at the hands of several threads that run loops themselves: neither waits for the other. */
+START_TEST(made_and_destroyed_at_once)
+{
+	struct loop_conf conf = { .name = "victim", .node = -1, .cpu = -1 };
+
+	for (unsigned makers = 0; makers < 2; makers++) {
+		struct loop *loop[2] = { start("one", 0), start("other", 0) };
+		pthread_barrier_t begin;
+		struct maker m[2];
+
+		ck_assert_int_eq(pthread_barrier_init(&begin, NULL, 2), 0);
+		for (unsigned i = 0; i < 2; i++) {
+			m[i] = (struct maker){ .msg.handle = make_or_destroy, .begin = &begin };
+			m[i].victim = i < makers ? NULL : loop_create(&conf);
+		}
+		for (unsigned i = 0; i < 2; i++)
+			loop_post(loop[i], &m[i].msg);
+		for (unsigned i = 0; i < 2; i++) {
+			for (unsigned ms = 0; !m[i].done; ms++) {
+				ck_assert_msg(ms < 10000, "they wait for each other");
+				sleep_ms(1);
+			}
+		}
+		finish(loop[0]);
+		finish(loop[1]);
+		pthread_barrier_destroy(&begin);
+	}
+}
+END_TEST
+
 /* ---- the same races, made to happen (debug builds have the hooks) ---------------------------- */
 
 #ifdef TGT_DEBUG
@@ -621,5 +673,5 @@ END_TEST
 UNIT_MAIN("mt_loop", 30, post_storm_sleeping, post_storm_spinning, ping_pong_sleeping,
 	  ping_pong_spinning, one_wakeup_per_batch, idle_sleeps, cpu_time_is_seen,
 	  named_pinned_and_deaf_to_signals, pinned_to_the_set_of_a_node, stop_from_within_and_drain,
-	  destroy_right_after_last_message, HOOKED_TESTS fds_beside_messages,
+	  destroy_right_after_last_message, made_and_destroyed_at_once, HOOKED_TESTS fds_beside_messages,
 	  registry)
