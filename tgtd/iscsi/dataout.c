@@ -366,6 +366,16 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 
 /* ---- receiving ------------------------------------------------------------------------------------------------- */
 
+/* It cannot succeed without the data that it will not have. One that waits for an earlier CmdSN says so in its turn
+ * (iscsi_task_answer_lost()): its number must not be missed, nor its answer. */
+static void give_up(struct iscsi_task *t)
+{
+	if (t->state == TASK_HELD)
+		iscsi_dataout_close(t);
+	else
+		iscsi_task_abort(t, false);
+}
+
 /* Bytes [off, off + len) come next: where to? */
 static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
 {
@@ -396,7 +406,7 @@ static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
 		__atomic_fetch_sub(&spilled, len, __ATOMIC_RELAXED);
 		metric_inc(M_iscsi_task_set_full);
 		t->reply_full = true;
-		iscsi_task_abort(t, false);
+		give_up(t);
 		return;
 	}
 	metric_add(M_iscsi_spill_bytes, len);
@@ -422,7 +432,7 @@ static void lost(struct iscsi_task *t)
 {
 	t->crc_error = true;
 	t->pdus_out++; /* keeps the task */
-	iscsi_task_abort(t, false);
+	give_up(t);
 	t->pdus_out--;
 }
 
@@ -458,7 +468,7 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 		if (!r || r->ttt != ttt)
 			return o->closed;
 		/* F exactly at the end of the burst (11.8: the data asked for is sent in one sequence). */
-		right = sn == r->data_sn && off >= r->off && len <= r->len - r->got && off + len <= r->off + r->len &&
+		right = sn == r->data_sn && off >= r->off && len <= r->len - r->got && (uint64_t)off + len <= r->off + r->len &&
 			final == (r->got + len == r->len) && in_place(t->conn, &r->ranges, r->off, r->got, off, len);
 	}
 	if (unlikely(!right && !o->closed)) {

@@ -297,6 +297,20 @@ static inline struct iscsi_pdu *easy(struct iscsi_conn *conn, struct iscsi_task 
 	return p;
 }
 
+/* The command ends because we could not bring it its data. */
+static void lost_data_status(struct iscsi_task *t)
+{
+	struct scsi_cmd *c = &t->cmd;
+
+	c->aborted = false;
+	c->in_total = c->out_total = 0;
+	c->sense_len = 0;
+	if (t->crc_error) /* SPC-4: PROTOCOL SERVICE CRC ERROR (RFC 7143 7.8) */
+		scsi_sense(c, SENSE_ABORTED_COMMAND, 0x4705);
+	else
+		c->status = SAM_TASK_SET_FULL;
+}
+
 static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 {
 	struct iscsi_task *t = iscsi_task_of(c);
@@ -306,16 +320,8 @@ static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 	t->completed = true;
 	if (unlikely(c->at_hand_taken))
 		taken(conn, t);
-	if (unlikely(c->aborted && !t->silent && (t->reply_full || t->crc_error))) {
-		/* The command ended because we could not bring it its data. */
-		c->aborted = false;
-		c->in_total = c->out_total = 0;
-		c->sense_len = 0;
-		if (t->crc_error) /* SPC-4: PROTOCOL SERVICE CRC ERROR (RFC 7143 7.8) */
-			scsi_sense(c, SENSE_ABORTED_COMMAND, 0x4705);
-		else
-			c->status = SAM_TASK_SET_FULL;
-	}
+	if (unlikely(c->aborted && !t->silent && (t->reply_full || t->crc_error)))
+		lost_data_status(t);
 	/* Whose initiator has ended it must not be answered later, when its data has come. */
 	if (unlikely(t->conn->failed || c->aborted || (t->silent && c->dir_out && iscsi_dataout_pending(t)))) {
 		t->state = TASK_ENDING;
@@ -353,6 +359,21 @@ void iscsi_op_complete(struct scsi_cmd *c)
 		return;
 	}
 	complete_any(c);
+}
+
+void iscsi_task_answer_lost(struct iscsi_task *t)
+{
+	ASSERT(t->state == TASK_HELD && t->out.closed && !t->cmd.tail);
+	t->completed = true;
+	lost_data_status(t);
+	if (t->conn->failed) {
+		t->state = TASK_ENDING;
+		iscsi_task_finish(t);
+	} else if (iscsi_dataout_pending(t)) {
+		t->state = TASK_DRAINING;
+	} else {
+		iscsi_task_respond(t);
+	}
 }
 
 void iscsi_task_data_over(struct iscsi_task *t)

@@ -24,7 +24,10 @@ static void held_run(struct iscsi_pending *p)
 
 	t->in_window = true;
 	t->conn->sess->in_window++;
-	command_start(t);
+	if (unlikely(t->crc_error || t->reply_full))
+		iscsi_task_answer_lost(t);
+	else
+		command_start(t);
 }
 
 static void held_drop(struct iscsi_pending *p)

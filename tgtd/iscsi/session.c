@@ -26,6 +26,16 @@ void iscsi_session_init(struct iscsi_session *s)
 
 /* ---- CmdSN (RFC 7143 4.2.2.1) ------------------------------------------------------------------------------- */
 
+bool iscsi_session_holds(const struct iscsi_session *s, uint32_t cmd_sn)
+{
+	const struct iscsi_pending *p;
+
+	list_for_each(p, &s->held, link)
+		if (!p->immediate && p->cmd_sn == cmd_sn)
+			return true;
+	return false;
+}
+
 void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p)
 {
 	struct list *at = s->held.prev;
@@ -73,6 +83,8 @@ void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn)
 		iscsi_session_run_held(s);
 		return;
 	}
+	if (iscsi_session_holds(s, cmd_sn))
+		return;
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return; /* then the initiator has to send it, or something else, again */

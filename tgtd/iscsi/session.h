@@ -71,13 +71,18 @@ struct iscsi_session {
 
 /* Loop of the session. What every command passes through is inline. */
 
+/* Is there one with this number among those that wait? */
+bool iscsi_session_holds(const struct iscsi_session *s, uint32_t cmd_sn);
+
 /* Where does a non-immediate request stand? -EAGAIN: seen already or outside of the window: drop it
- * silently (RFC 7143 4.2.2.1). 0: take it now. 1: hold it. */
+ * silently (RFC 7143 4.2.2.1), so that no more can wait than the window has numbers. 0: take it now. 1: hold it. */
 static inline int iscsi_session_order(const struct iscsi_session *s, uint32_t cmd_sn)
 {
 	if (unlikely(sn_lt(cmd_sn, s->exp_cmd_sn) || sn_lt(s->max_cmd_sn, cmd_sn)))
 		return -EAGAIN;
-	return cmd_sn != s->exp_cmd_sn;
+	if (likely(cmd_sn == s->exp_cmd_sn))
+		return 0;
+	return iscsi_session_holds(s, cmd_sn) ? -EAGAIN : 1;
 }
 
 /* The request with ExpCmdSN is being taken. (Main looks at it for login responses.) */

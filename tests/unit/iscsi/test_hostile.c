@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Initiators that are almost right, at the wrong moment: what they send may cost them a command or their connection,
+ * never the daemon, nor memory without a bound. */
+#include <stdlib.h>
+
+#include "events/bug.h"
+#include "tests/support/unit.h"
+#include "tests/support/wire.h"
+#include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/iscsi.h"
+
+static struct wire w;
+static uint8_t data[64 * 1024];
+
+static void up(const char *keys)
+{
+	wire_target_start();
+	wire_open(&w);
+	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, keys), 0);
+	wire_ready(&w);
+	wire_pattern(data, sizeof(data), 5);
+}
+
+static void down(void)
+{
+	wire_close(&w);
+	wire_target_stop();
+}
+
+static unsigned opcode(const struct wire_pdu *p)
+{
+	return bhs_opcode(p->bhs);
+}
+
+static void data_out(uint8_t *bhs, uint32_t itt, uint32_t ttt, uint32_t sn, uint32_t off, bool final)
+{
+	memset(bhs, 0, 48);
+	bhs[0] = ISCSI_DATA_OUT;
+	bhs[1] = final ? BHS_FINAL : 0;
+	bhs[9] = 1;
+	put_be32(bhs + BHS_ITT, itt);
+	put_be32(bhs + BHS_TTT, ttt);
+	put_be32(bhs + BHS_EXP_STAT_SN, w.exp_stat_sn);
+	put_be32(bhs + BHS_DATA_SN, sn);
+	put_be32(bhs + BHS_BUFFER_OFFSET, off);
+}
+
+/* ---- commands that wait for an earlier number ---- */
+
+/* The command before it comes at last, and then it may say what became of it. */
+static void gap_closes(uint32_t itt, unsigned status, unsigned key, unsigned asc)
+{
+	uint8_t bhs[48], cdb[6] = { 0 };
+	struct wire_pdu p;
+	uint32_t sn = w.cmd_sn;
+
+	wire_command(&w, bhs, BHS_FINAL | 1, 0, cdb, 6);
+	put_be32(bhs + BHS_CMD_SN, w.exp_cmd_sn);
+	w.cmd_sn = sn;
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), w.itt);
+	ck_assert_uint_eq(p.bhs[3], 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), itt);
+	ck_assert_uint_eq(p.bhs[3], status);
+	if (status == SAM_CHECK_CONDITION) {
+		ck_assert_uint_eq(p.data[2 + 2] & 15, key);
+		ck_assert_uint_eq(get_be16(p.data + 2 + 12), asc);
+	}
+}
+
+/* Its unsolicited data is out of sequence: it fails, when its turn comes. */
+START_TEST(bad_data_of_a_command_that_waits)
+{
+	uint8_t bhs[48], out[48];
+	uint32_t itt;
+
+	up("InitialR2T=No\nImmediateData=Yes\nFirstBurstLength=8192\nMaxBurstLength=8192");
+	w.cmd_sn++; /* the one before it is late */
+	wire_rw10(&w, bhs, true, 0, 16);
+	itt = w.itt;
+	bhs[1] &= (uint8_t)~BHS_FINAL;
+	wire_send(&w, bhs, NULL, 0);
+	data_out(out, itt, ISCSI_TAG_NONE, _i ? 0 : 7, _i ? 512 : 0, false);
+	wire_send(&w, out, data, 4096);
+	data_out(out, itt, ISCSI_TAG_NONE, 1, 4096, true);
+	wire_send(&w, out, data, 4096);
+	ck_assert(wire_silent(&w));
+	ck_assert(!w.closed);
+	gap_closes(itt, SAM_CHECK_CONDITION, 0xb, 0x4705);
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
+/* The same with a damaged data segment. */
+START_TEST(damaged_data_of_a_command_that_waits)
+{
+	uint8_t bhs[48], out[48 + 512 + 16];
+	struct wire_pdu p;
+	uint32_t itt;
+	size_t n;
+
+	up("ImmediateData=Yes\nDataDigest=CRC32C");
+	w.data_digest = true;
+	w.cmd_sn++;
+	wire_rw10(&w, bhs, true, 0, 1);
+	itt = w.itt;
+	n = wire_build(&w, out, bhs, data, 512);
+	out[100] ^= 1;
+	wire_write(&w, out, n);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+	ck_assert_uint_eq(p.bhs[2], REJECT_DATA_DIGEST);
+	ck_assert(wire_silent(&w));
+	gap_closes(itt, SAM_CHECK_CONDITION, 0xb, 0x4705);
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
+/* Requests that wait. */
+static unsigned held(void)
+{
+	const struct iscsi_session *s = list_first(&iscsi_core.sessions, struct iscsi_session, link);
+	const struct iscsi_pending *q;
+	unsigned n = 0;
+
+	list_for_each(q, &s->held, link)
+		n++;
+	return n;
+}
+
+/* RFC 7143 4.2.2.1: a number that is there already is ignored, however often it comes. What waits is bounded by the
+ * window then. */
+START_TEST(numbers_that_are_there_already_are_ignored)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	uint32_t first;
+
+	up(NULL);
+	w.cmd_sn++; /* a gap */
+	first = w.itt + 1;
+	for (unsigned i = 0; i < 500; i++) {
+		switch (_i) {
+		case 0: /* commands */
+			wire_rw10(&w, bhs, false, 0, 1);
+			w.cmd_sn--;
+			wire_send(&w, bhs, NULL, 0);
+			break;
+		case 1: /* requests with data */
+			wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+			bhs[0] = ISCSI_NOP_OUT;
+			put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+			wire_send(&w, bhs, data, 4096);
+			break;
+		case 2: /* commands that are refused use their number up */
+			wire_rw10(&w, bhs, true, 0, 1);
+			w.cmd_sn--;
+			bhs[1] = BHS_FINAL | BHS_CMD_WRITE | 7;
+			wire_send(&w, bhs, NULL, 0);
+			if (!i) {
+				ck_assert(wire_recv(&w, &p));
+				ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+			}
+			break;
+		case 3: /* ABORT TASK of one that has not come */
+			wire_request(&w, bhs, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_ABORT_TASK);
+			bhs[9] = 1;
+			put_be32(bhs + BHS_TTT, 0x12345);
+			put_be32(bhs + 32, w.cmd_sn);
+			put_be32(bhs + BHS_CMD_SN, w.cmd_sn + 1);
+			wire_send(&w, bhs, NULL, 0);
+			ck_assert(wire_recv(&w, &p));
+			ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+			ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+			break;
+		}
+		if (i % 64 == 0)
+			wire_steps(3);
+	}
+	ck_assert(wire_silent(&w));
+	ck_assert_uint_eq(held(), 1);
+	/* The late one comes; the first of the others, if it is one to answer, is answered once. */
+	wire_rw10(&w, bhs, false, 0, 1);
+	w.cmd_sn--;
+	put_be32(bhs + BHS_CMD_SN, w.exp_cmd_sn);
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), w.itt);
+	if (_i < 2) {
+		ck_assert(wire_recv(&w, &p));
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), first);
+	}
+	ck_assert(wire_silent(&w));
+	w.cmd_sn = w.exp_cmd_sn;
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("iscsi-hostile");
+	TCase *tc = tcase_create("iscsi-hostile");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, bad_data_of_a_command_that_waits, 0, 2);
+	tcase_add_test(tc, damaged_data_of_a_command_that_waits);
+	tcase_add_loop_test(tc, numbers_that_are_there_already_are_ignored, 0, 4);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed != 0;
+}
