@@ -235,16 +235,6 @@ static bool take_slow(struct blkpool *p, uint32_t n, uint32_t *chain)
 	return false;
 }
 
-bool blkpool_try(struct blkpool *p, uint32_t n, uint32_t *chain)
-{
-	*chain = BUF_NONE;
-	if (!n)
-		return true;
-	if (atomic_load(&p->waiting))
-		return false;
-	return take_fast(p, n, chain) || take_slow(p, n, chain);
-}
-
 bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req *req,
 		  void (*granted)(struct loop_msg *msg))
 {

@@ -605,39 +605,3 @@ bool cache_write_through(const struct blk *blk)
 {
 	return atomic_load_explicit(&cache_blk_of(blk)->write_through, memory_order_relaxed);
 }
-
-struct switch_policy {
-	struct blk_req req;
-	void (*done)(void *arg, int status);
-	void *arg;
-};
-
-static void switched(struct blk_req *req)
-{
-	struct switch_policy *s = container_of(req, struct switch_policy, req);
-	s->done(s->arg, req->status);
-	blk_req_fini(&s->req);
-	free(s);
-}
-
-void cache_set_write_through(struct blk *blk, bool on, void (*done)(void *arg, int status), void *arg)
-{
-	/* New writes obey at once; what was written before follows. */
-	atomic_store(&cache_blk_of(blk)->write_through, on);
-	if (!on) {
-		done(arg, 0);
-		return;
-	}
-	struct switch_policy *s = calloc(1, sizeof(*s));
-	if (!s) {
-		done(arg, -ENOMEM);
-		return;
-	}
-	blk_req_init(&s->req);
-	s->req.op = BLK_SYNC;
-	s->req.done = switched;
-	s->done = done;
-	s->arg = arg;
-	if (blk_submit(blk, &s->req))
-		switched(&s->req);
-}

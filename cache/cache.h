@@ -41,12 +41,9 @@ void cache_destroy(struct cache *cache);
 /* Stacks the cache on @lower (which it owns from now on; blk_close() of the result flushes dirty
  * blocks and closes both). @write_through: WCE=0. NULL with errno. Main thread. */
 struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_through) must_check;
-/* Switches the policy online. Going to write-through flushes first; done() runs on the calling loop. */
-void cache_set_write_through(struct blk *blk, bool on, void (*done)(void *arg, int status), void *arg);
+/* As blk_ops.set_write_through has it now. Any thread. */
 bool cache_write_through(const struct blk *blk);
 /* About how much waits for write-back (whole blocks; counts read without locks). Any thread. */
 uint64_t cache_dirty_bytes(const struct cache *cache);
-/* "off", "inline", "forward", "auto". */
-const char *cache_affinity_name(enum cache_affinity mode);
 
 #endif

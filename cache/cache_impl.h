@@ -83,7 +83,6 @@ struct cache {
 	uint32_t max_len;	/* bytes of one request */
 	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */
 	bool own_workers, stepped;
-	struct topology *topo_copy; /* when the caller gave none */
 	struct cache_node node[TOPO_MAX_NODES];
 	uint32_t node_of_topo[TOPO_MAX_NODES]; /* cache node of a topology node, nnodes when none */
 	struct list devs;	/* cache_dev.link; main thread */
@@ -122,7 +121,6 @@ struct cache_dev {
 	struct list shells;	/* cache_blk.link: open; main thread */
 	struct list closed;	/* the same: closed before the last one */
 	struct blk *lower;
-	uint32_t lower_block;	/* logical block size */
 	struct dirty_list *dirty; /* [cache->nparts] */
 	_Atomic uint64_t epoch;	/* raised by every SYNC */
 	int32_t flush_error;	/* atomic: last background write error, 0 after a success */
@@ -331,7 +329,6 @@ void lockset_unlock(const struct lockset *ls);
 /* Starts @req in @stage on the calling loop. True: over already (req->status). */
 bool op_start(struct blk_req *req, enum op_stage stage) must_check;
 /* Goes on with @req, on its loop, not within its submitter's frame; completes it when over. */
-void op_run(struct blk_req *req);
 /* The same by message. Any thread. */
 void op_post(struct blk_req *req);
 /*

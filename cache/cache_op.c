@@ -84,7 +84,7 @@ bool op_start(struct blk_req *req, enum op_stage stage)
 	return op_step(req);
 }
 
-void op_run(struct blk_req *req)
+static void op_run(struct blk_req *req)
 {
 	ASSERT_ON_LOOP(op_of(req)->loop);
 	if (!op_step(req))

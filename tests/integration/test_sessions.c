@@ -85,7 +85,7 @@ END_TEST
 
 struct storm {
 	struct iscsi_context *i;
-	unsigned inflight, done, aborted, resets;
+	unsigned inflight, done, aborted, answered; /* commands; task management */
 	struct scsi_task *task[STORM_DEPTH];
 	uint8_t *data;
 };
@@ -117,7 +117,7 @@ static void tmf_done(struct iscsi_context *i, int status, void *command_data, vo
 	(void)i;
 	(void)status;
 	(void)command_data;
-	((struct storm *)arg)->resets++;
+	((struct storm *)arg)->answered++;
 }
 
 static void storm_fill(struct storm *s, unsigned c, unsigned *seed)
@@ -178,7 +178,7 @@ static void storm_trouble(struct tgt *t, struct storm *s, unsigned *seed)
 START_TEST(abort_and_reset_storm)
 {
 	time_t end;
-	unsigned seed = 5, total = 0, ended = 0;
+	unsigned seed = 5, total = 0, ended = 0, managed = 0;
 	struct tgt t;
 
 	tgt_start(&t, "");
@@ -206,14 +206,17 @@ START_TEST(abort_and_reset_storm)
 	for (unsigned c = 0; c < STORM_CONNS; c++) {
 		total += storm[c].done;
 		ended += storm[c].aborted;
+		managed += storm[c].answered;
 		iscsi_scsi_cancel_all_tasks(storm[c].i);
 		close(iscsi_get_fd(storm[c].i));
 		iscsi_destroy_context(storm[c].i);
 		free(storm[c].data);
 	}
-	printf("# %u commands answered, %u aborted or cancelled\n", total, ended);
+	printf("# %u commands answered, %u aborted or cancelled; %u task management functions answered\n",
+	       total, ended, managed);
 	ck_assert_uint_gt(total, 100);
 	ck_assert_uint_gt(ended, 10);
+	ck_assert_uint_gt(managed, 10);
 	for (unsigned k = 0; connections(&t) && k < 100; k++)
 		usleep(20000);
 	ck_assert_uint_eq(connections(&t), 0);

@@ -16,7 +16,7 @@ struct memdisk {
 	unsigned now_percent;	     /* completes on the spot */
 	_Atomic int fail_reads, fail_writes; /* the next so many fail with -EIO; < 0: all */
 	_Atomic unsigned fail_permille;	     /* of all reads, writes and discards, at random */
-	_Atomic uint64_t reads, read_bytes, writes, write_bytes, syncs, discards, fua;
+	_Atomic uint64_t reads, read_bytes, writes, write_bytes, syncs, fua;
 	_Atomic uint32_t inflight, inflight_max;
 	_Atomic uint64_t write_end, backward; /* where the last write ended; writes that began before */
 };

@@ -56,7 +56,7 @@ struct fake_rdma {
 	int error_wr;		/* the nth work request from now completes in error */
 	enum ibv_wc_status error_status;
 	/* what was seen */
-	unsigned posts, wrs, rdma_reads, rdma_writes, sends, signalled, registrations;
+	unsigned posts, wrs, rdma_reads, sends, signalled, registrations;
 	unsigned vectors[2];	/* completion queues made, by vector */
 	unsigned reads_outstanding_max, sge_max, inline_sends;
 	uint64_t len_max;

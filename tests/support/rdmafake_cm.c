@@ -162,7 +162,6 @@ static int fake_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 	f->peer->private_len = param->private_data_len;
 	if (param->private_data_len)
 		memcpy(f->peer->private_data, param->private_data, param->private_data_len);
-	f->peer->qp->max_reads = param->initiator_depth;
 	return 0;
 }
 

@@ -27,7 +27,7 @@ struct fake_qp {
 	struct ibv_qp_cap cap;
 	bool broken;
 	struct fake_peer *peer;
-	unsigned max_reads, reads;
+	unsigned reads;
 };
 struct fake_id {
 	struct rdma_cm_id id;

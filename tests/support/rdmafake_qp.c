@@ -231,9 +231,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 			fake.rdma_reads++;
 			q->reads++;
 			fake.reads_outstanding_max = MAX(fake.reads_outstanding_max, q->reads);
-		} else if (wr->opcode == IBV_WR_RDMA_WRITE) {
-			fake.rdma_writes++;
-		} else {
+		} else if (wr->opcode != IBV_WR_RDMA_WRITE) {
 			fake.sends++;
 		}
 		list_add_tail(&q->sq, &w->link);

@@ -10,7 +10,7 @@
 static struct list accounts = LIST_INIT(accounts);
 static struct account_set discovery;
 
-struct account *account_find(const char *user)
+static struct account *account_find(const char *user)
 {
 	struct account *a;
 

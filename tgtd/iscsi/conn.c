@@ -45,11 +45,6 @@ static const uint8_t transitions[CONN_STATES][CONN_EVENTS] = {
 	[S8_CLEANUP_WAIT] = { [CONN_EV_LOGOUT_ASKED] = S8_CLEANUP_WAIT },
 };
 
-const char *iscsi_conn_state_name(enum iscsi_conn_state s)
-{
-	return s < CONN_STATES ? state_names[s] : "?";
-}
-
 bool iscsi_conn_event(struct iscsi_conn *conn, enum iscsi_conn_event ev)
 {
 	uint8_t from = conn->state, to = transitions[from][ev];

@@ -145,7 +145,6 @@ static inline bool iscsi_conn_at_ease(const struct iscsi_conn *conn)
 
 /* Performs and logs a transition; an illegal one ends the connection. False then. */
 bool iscsi_conn_event(struct iscsi_conn *conn, enum iscsi_conn_event ev);
-const char *iscsi_conn_state_name(enum iscsi_conn_state s);
 
 /* iSER: how many control-type PDUs an initiator that keeps to our window may have on the way to us
  * at once, i.e. receives to post. */

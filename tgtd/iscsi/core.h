@@ -41,7 +41,6 @@ struct iscsi_ctl {
 	uint8_t bhs[ISCSI_BHS_LEN]; /* of the request */
 	void (*after)(struct iscsi_ctl *ctl); /* the answer has left (or the connection is closing) */
 	bool is_immediate, sending;
-	uint32_t ref_itt, ref_cmd_sn;
 	uint64_t serial;
 	uint32_t len;
 	uint8_t data[];
@@ -114,8 +113,6 @@ void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_tas
 void iscsi_session_task_ended(struct iscsi_session *s);
 
 /* ---- tasks (task.c) ----------------------------------------------------------------------------------------------------- */
-/* Frees this thread's cache of idle tasks (a thread's end does it by itself). */
-void iscsi_task_cache_flush(void);
 /* @tas: with TASK ABORTED, or the status that it has. */
 void iscsi_task_abort(struct iscsi_task *t, bool tas);
 /* Nothing more will come for it: answers, or vanishes. */

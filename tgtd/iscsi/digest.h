@@ -25,8 +25,6 @@ static inline uint32_t digest_update(uint32_t crc, const void *data, uint32_t le
  * joined to any beginning. Any thread that holds the fragment.
  */
 uint32_t digest_frag(uint32_t crc, const struct frag *g, uint64_t off, uint32_t len);
-/* Bytes [off, off + len) of a fragment list. */
-uint32_t digest_frags(uint32_t crc, const struct frags *f, uint64_t off, uint64_t len);
 
 static inline void digest_put(uint8_t out[4], uint32_t crc)
 {

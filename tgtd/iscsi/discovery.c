@@ -66,7 +66,6 @@ static unsigned local_port(const struct sockaddr *local)
 struct send_targets {
 	const struct iscsi_text_ctx *ctx;
 	struct text_out *out;
-	bool any_portal;
 };
 
 /* A wildcard portal is announced under the address that this initiator reached us by. */
@@ -76,7 +75,6 @@ static void add_portal(const char *text, void *arg)
 	const char *rest = NULL;
 	char ip[INET6_ADDRSTRLEN + 2];
 
-	s->any_portal = true;
 	if (!strncmp(text, "0.0.0.0:", 8)) {
 		/* An IPv6 initiator cannot have come through it. */
 		local_ip(s->ctx->local, ip, sizeof(ip));

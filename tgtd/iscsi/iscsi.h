@@ -20,7 +20,6 @@ struct iscsi_conf {
 	unsigned max_connections;	/* refused beyond, with login status 0302 (out of resources) */
 	unsigned max_half_open;		/* connections in login at once */
 	unsigned nop_interval_s, nop_count; /* defaults of new targets; 0 = off */
-	const char *target_alias;
 };
 int iscsi_start(const struct iscsi_conf *conf) must_check;
 /* Stops accepting, asks initiators to log out, drops what is left after @grace_ms; done() on main. */

@@ -54,7 +54,6 @@ extern unsigned iscsi_default_nop_interval, iscsi_default_nop_count;
 struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
 /* The accounts of @t, or of discovery when NULL. */
 struct account_set *itarget_accounts(const struct scsi_target *t);
-struct account *account_find(const char *user);
 /* Called by iscsi_target_remove() and by iscsi_target_add() respectively. */
 void acl_fini(struct itarget *it);
 void acl_init(struct itarget *it);

@@ -87,8 +87,8 @@ struct iscsi_login {
 	struct text_in in;
 	struct text_out out;
 	uint8_t stage; /* CSG now */
-	bool started, security_done, names_done, auth_required, answered_tpgt;
-	uint32_t itt, exp_stat_sn_seen;
+	bool started, names_done, auth_required;
+	uint32_t itt;
 	unsigned exchanges;
 	struct iscsi_auth *auth;
 	uint8_t pending_transit; /* C-bit: flags of the request being assembled */

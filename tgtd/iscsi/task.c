@@ -39,11 +39,6 @@ static void cache_make_key(void)
 	BUG_ON(pthread_key_create(&cache_key, cache_free));
 }
 
-void iscsi_task_cache_flush(void)
-{
-	cache_free(NULL);
-}
-
 static struct iscsi_task *make(void)
 {
 	struct iscsi_task *t;

@@ -108,7 +108,6 @@ struct scsi_cmd {
 	uint64_t xfer_end;	/* xfer_len cut by the EDTL */
 	uint64_t xfer_done;
 	uint64_t err_info;	/* first LBA of the segment that failed */
-	uint64_t start_ns;
 	uint8_t step;		/* of a slow command's state machine */
 	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
 	void (*fini)(struct scsi_cmd *cmd);   /* gives back what ->priv holds, at the end */

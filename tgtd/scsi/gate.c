@@ -65,17 +65,6 @@ uint16_t scsi_ua_pop(struct scsi_itl *itl)
 	return asc;
 }
 
-void scsi_ua_clear(struct scsi_itl *itl, uint16_t asc)
-{
-	pthread_mutex_lock(&itl->lu->lock);
-	for (unsigned i = 0; i < itl->nua; i++)
-		if (itl->ua[i] == asc) {
-			ua_remove_locked(itl, i);
-			break;
-		}
-	pthread_mutex_unlock(&itl->lu->lock);
-}
-
 /* SAM-5 5.3.3: these are reported before a reservation conflict, all others after it. */
 static bool ua_first(struct scsi_itl *itl)
 {

@@ -121,7 +121,6 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	lu->ops = scsi_ops_of(lu->type);
 	lu->target = t;
 	lu->loop = conf->loop;
-	lu->power_on_ns = clock_now_ns();
 	snprintf(text, sizeof(text), "IET     %04x%04x", t->tid, conf->lun);
 	set_text(lu->conf.scsi_id, sizeof(lu->conf.scsi_id), conf->scsi_id, text);
 	snprintf(text, sizeof(text), "beaf%d%d", (int)t->tid, (int)conf->lun);
@@ -476,11 +475,6 @@ void scsi_lu_get_info(const struct scsi_lu *clu, struct scsi_lu_info *info)
 		info->path = lu->blk->lower->path;
 	}
 	pthread_mutex_unlock(&lu->lock);
-}
-
-struct loop *scsi_lu_loop(const struct scsi_lu *lu)
-{
-	return lu->loop;
 }
 
 static void add_stats(struct scsi_lu_stats *to, const struct scsi_lu_stats *from)

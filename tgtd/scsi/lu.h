@@ -126,13 +126,9 @@ struct scsi_itl {
 /* ---- mode pages --------------------------------------------------------------------------------------- */
 struct scsi_mode {
 	bool wce, rcd, dra;		  /* caching 08h */
-	bool d_sense, swp, tas, rlec, gltsd; /* control 0Ah */
-	uint8_t tst, qerr, ua_intlck, qam, busy_timeout_valid;
-	uint16_t busy_timeout;
+	bool d_sense, swp, tas, gltsd;	  /* control 0Ah */
 	uint8_t mrie, ie_flags;		  /* informational exceptions 1Ch */
 	uint32_t ie_interval, ie_count;
-	uint8_t rw_flags, read_retries, write_retries; /* read-write error recovery 01h */
-	uint16_t recovery_limit;
 };
 
 enum {
@@ -181,7 +177,6 @@ struct scsi_lu {
 	struct list copies; /* results of EXTENDED COPY (xcopy.c) */
 	uint8_t *extra_pages; /* tgtadm --params mode_page=...: whole pages, one behind the other */
 	uint32_t extra_pages_len;
-	uint64_t power_on_ns;
 };
 
 struct scsi_target {
@@ -299,7 +294,6 @@ struct scsi_visits {
 	scsi_visit_fn fn;
 	void (*done)(struct scsi_visits *all);
 	void *arg;
-	void *arg2;
 	const struct scsi_nexus *except;
 	struct loop *home;
 	uint32_t left; /* home */
@@ -337,7 +331,6 @@ void scsi_ua_raise_locked(struct scsi_lu *lu, const struct scsi_itl *except, uin
 void scsi_ua_raise(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
 /* Takes the oldest; 0: none. */
 uint16_t scsi_ua_pop(struct scsi_itl *itl);
-void scsi_ua_clear(struct scsi_itl *itl, uint16_t asc);
 /* LU-wide bits on or off, on the LU and all its I_T_L nexuses. */
 void scsi_lu_gate_locked(struct scsi_lu *lu, uint32_t bits, bool on);
 void scsi_lu_gate(struct scsi_lu *lu, uint32_t bits, bool on);
@@ -362,7 +355,6 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits 
 void scsi_loop_retire(struct loop *loop);
 void scsi_loops_stop(void);
 bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_t lun); /* target->lock held */
-int64_t scsi_timestamp_ms(struct scsi_target *t);
 
 /* An I_T nexus is lost (SAM-5 6.3.4): its RESERVE(6/10) and PREVENT end. lu->lock held. */
 void scsi_lu_nexus_lost_locked(struct scsi_itl *itl);

@@ -221,7 +221,7 @@ void op_report_tmfs(struct scsi_cmd *cmd)
 	scsi_data_in(cmd, 4, alloc);
 }
 
-int64_t scsi_timestamp_ms(struct scsi_target *t)
+static int64_t timestamp_ms(struct scsi_target *t)
 {
 	int64_t now = (int64_t)(clock_realtime_ns() / NSEC_PER_MSEC);
 
@@ -241,7 +241,7 @@ void op_report_timestamp(struct scsi_cmd *cmd)
 		return;
 	put_be16(b, 10);
 	b[2] = t->timestamp_set ? 0x02 : 0x03;
-	put_be48(b + 4, (uint64_t)scsi_timestamp_ms(t) & 0xffffffffffffull);
+	put_be48(b + 4, (uint64_t)timestamp_ms(t) & 0xffffffffffffull);
 	scsi_data_in(cmd, 12, get_be32(cmd->cdb + 6));
 }
 

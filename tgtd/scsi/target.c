@@ -64,18 +64,6 @@ struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 	return t;
 }
 
-struct scsi_target *scsi_target_find(uint32_t tid)
-{
-	struct scsi_target *t, *found = NULL;
-
-	pthread_mutex_lock(&targets_lock);
-	list_for_each(t, &targets, link)
-		if (t->tid == tid)
-			found = t;
-	pthread_mutex_unlock(&targets_lock);
-	return found;
-}
-
 struct scsi_target *scsi_target_find_name(const char *name)
 {
 	struct scsi_target *t, *found = NULL;

@@ -21,7 +21,6 @@ struct scsi_target;
 /* @tid > 0, @name a valid iSCSI name (the caller has checked). Creates LUN 0, the controller.
  * NULL with errno: EEXIST (tid or name), ENOMEM, EINVAL. */
 struct scsi_target *scsi_target_create(uint32_t tid, const char *name) must_check;
-struct scsi_target *scsi_target_find(uint32_t tid);
 struct scsi_target *scsi_target_find_name(const char *name);
 struct scsi_target *scsi_target_next(struct scsi_target *t); /* NULL: first; ascending tid */
 uint32_t scsi_target_tid(const struct scsi_target *t);
@@ -86,7 +85,6 @@ struct scsi_lu_info {
 	const char *bstype, *path; /* valid until the LU is deleted */
 };
 void scsi_lu_get_info(const struct scsi_lu *lu, struct scsi_lu_info *info);
-struct loop *scsi_lu_loop(const struct scsi_lu *lu);
 
 /* tgtadm --mode logicalunit --op update: one "key=value" as in peers.md 1. 0, -EINVAL unknown key or
  * bad value, -EBUSY. Raises the unit attention that the change deserves. */

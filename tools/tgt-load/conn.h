@@ -113,7 +113,6 @@ struct conn {
 	uint8_t text[1024]; /* a small data segment kept: sense, login text, reject */
 	uint32_t text_len;
 	bool keep_text;
-	uint8_t ctl[BHS]; /* header of the control PDU whose body is being received */
 
 	/* send side */
 	struct iovec *iov;

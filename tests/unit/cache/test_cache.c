@@ -273,7 +273,6 @@ END_TEST
 static struct writer {
 	struct blk_req req;
 	uint64_t done;
-	bool stopped;
 } writers[WRITERS];
 static uint64_t stop_at;
 static unsigned writing;
@@ -458,13 +457,6 @@ START_TEST(write_errors_are_told_by_sync_and_lose_nothing)
 }
 END_TEST
 
-static bool switched;
-static void policy_switched(void *arg, int status)
-{
-	ck_assert_int_eq(status, 0);
-	switched = true;
-}
-
 START_TEST(write_policy_switches_online)
 {
 	static uint8_t buf[KiB(16)];
@@ -473,11 +465,9 @@ START_TEST(write_policy_switches_online)
 	ck_assert_int_eq(bt_write(&t, 0, sizeof(buf), buf, 0), 0);
 	ck_assert(memcmp(disk->data, buf, sizeof(buf)) != 0);
 	ck_assert(!cache_write_through(t.blk));
-	loop_self_ = t.loop;
-	cache_set_write_through(t.blk, true, policy_switched, NULL);
-	loop_self_ = NULL;
-	bt_until(&t, &switched);
+	t.blk->ops->set_write_through(t.blk, true);
 	ck_assert(cache_write_through(t.blk));
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
 	ck_assert(memcmp(disk->data, buf, sizeof(buf)) == 0);
 	ck_assert_int_eq(bt_write(&t, MiB(1), sizeof(buf), buf, 0), 0);
 	ck_assert(memcmp(disk->data + MiB(1), buf, sizeof(buf)) == 0);

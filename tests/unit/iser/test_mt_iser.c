@@ -52,7 +52,7 @@ struct initiator {
 	unsigned number, rounds;
 	uint64_t rng;
 	struct ini i;
-	unsigned verified, lost, ends[ENDS];
+	unsigned verified, lost;
 	uint8_t image[REGION * BS], buf[LONGEST * BS], flight[4][LONGEST * BS];
 };
 static struct initiator initiators[INITIATORS];
@@ -255,7 +255,6 @@ static void end(struct initiator *it, unsigned how)
 		keys[k] = ini_rw_start(&it->i, rnd(it, 2), INITIATORS / LOOPS * REGION, SCRATCH, it->flight[k], 0);
 	if (n && rnd(it, 2))
 		rdmafake_run(&it->i.peer, 1);
-	it->ends[how]++;
 	switch (how) {
 	case QP_FATAL:
 		rdmafake_async(&it->i.peer, IBV_EVENT_QP_FATAL);
