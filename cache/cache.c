@@ -403,6 +403,31 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	return dev;
 }
 
+/*
+ * @lower is (or may be) another opener's of a store that is open already. All I/O goes through one of them, so
+ * it has to do what any of them may: be written to, in the smallest blocks, up to where the store ends by now.
+ */
+static int dev_share(struct cache_dev *dev, struct blk *lower)
+{
+	struct blk *now = dev->lower;
+	const bool finer = lower->block_size < now->block_size, coarser = lower->block_size > now->block_size;
+	const bool more = (now->caps & BLK_CAP_READONLY) && !(lower->caps & BLK_CAP_READONLY);
+	const bool less = !(now->caps & BLK_CAP_READONLY) && (lower->caps & BLK_CAP_READONLY);
+
+	if (now == lower)
+		return 0;
+	if ((finer && less) || (coarser && more)) {
+		log_error("%s: is open with blocks of %u bytes, %s: not also with %u", lower->path ? lower->path : "?",
+			  now->block_size, less ? "to be written to" : "only to be read", lower->block_size);
+		return -EINVAL;
+	}
+	if (finer || more)
+		dev->lower = lower; /* the other stays open until the last of them is closed */
+	else if (atomic_load(&lower->size) > atomic_load(&now->size))
+		(void)blk_refresh(now);
+	return 0;
+}
+
 struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 {
 	struct cache_blk *cb = calloc(1, sizeof(*cb));
@@ -416,6 +441,11 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	if (!dev) {
 		free(cb);
 		errno = ENOMEM;
+		return NULL;
+	}
+	if (dev_share(dev, lower) < 0) {
+		free(cb);
+		errno = EINVAL;
 		return NULL;
 	}
 	cb->dev = dev;
@@ -476,7 +506,10 @@ static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk
 
 static int cache_refresh(struct blk *blk)
 {
+	struct blk *common = cache_dev_of(blk)->lower;
 	int err = blk_refresh(blk->lower);
+	if (!err && common != blk->lower)
+		err = blk_refresh(common);
 	atomic_store(&blk->size, atomic_load(&blk->lower->size));
 	return err;
 }

@@ -120,7 +120,7 @@ struct cache_dev {
 	struct list link;
 	struct list shells;	/* cache_blk.link: open; main thread */
 	struct list closed;	/* the same: closed before the last one */
-	struct blk *lower;
+	struct blk *_Atomic lower; /* of its openers' the one that can do most, see cache_open() */
 	struct dirty_list *dirty; /* [cache->nparts] */
 	_Atomic uint64_t epoch;	/* raised by every SYNC */
 	int32_t flush_error;	/* atomic: last background write error, 0 after a success */
