@@ -93,6 +93,8 @@ enum iscsi_close_how {
 	CLOSE_SESSION,	/* ... with all others of its session */
 };
 void iscsi_registry_close(struct iscsi_conn *conn, enum iscsi_close_how how);
+/* Logins to @target end: it goes away. Those that are through with their login keep it in memory. */
+void iscsi_registry_no_logins(const struct scsi_target *target);
 /* Any loop: all sessions of its target but @s itself are to end. */
 void iscsi_registry_drop_others(const struct iscsi_session *s);
 /* As iscsi_stop(); @grace_ms is also what the initiators are told, rounded down to seconds. */

@@ -38,6 +38,7 @@ void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), v
 /* ---- targets ---------------------------------------------------------------------------------------- */
 /* Follow scsi_target_create() / precede scsi_target_delete(). 0 or -errno. */
 int iscsi_target_add(struct scsi_target *t) must_check;
+/* ... and ends logins to it. */
 void iscsi_target_remove(struct scsi_target *t);
 /* A session key (MaxRecvDataSegmentLength, HeaderDigest ...) for future logins, or nop_interval,
  * nop_count, RedirectAddress, RedirectPort, RedirectReason. 0, -EINVAL (unknown key: -ENOENT). */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "events/bug.h"
+#include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/itarget.h"
 #include "tgtd/iscsi/login.h"
 
@@ -61,6 +62,7 @@ void iscsi_target_remove(struct scsi_target *t)
 	acl_fini(it);
 	list_del(&it->link);
 	free(it);
+	iscsi_registry_no_logins(t);
 }
 
 /* Small decimal admin numbers. */

@@ -133,6 +133,8 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	s->loop = home ? home : iscsi_core.main;
 	s->discovery = l->discovery;
 	s->target = l->target;
+	if (s->target)
+		scsi_target_hold(s->target); /* until check_session() frees it */
 	s->tpgt = l->tpgt;
 	s->state = Q2_ACTIVE;
 	memcpy(s->isid, l->isid, sizeof(s->isid));
@@ -183,6 +185,8 @@ static void check_session(struct iscsi_session *s)
 	list_splice_tail(&waiters, &s->waiters);
 	if (list_empty(&s->main_conns) && (!s->handed_over || s->gone)) {
 		list_del(&s->link);
+		if (s->target)
+			scsi_target_put(s->target);
 		free(s);
 	}
 	while (!list_empty(&waiters)) {
@@ -302,6 +306,16 @@ void iscsi_registry_close(struct iscsi_conn *conn, enum iscsi_close_how how)
 	conn->close_wanted = 0;
 	conn->ctl_msg.handle = ctl_on_loop;
 	loop_post(conn->loop, &conn->ctl_msg);
+}
+
+void iscsi_registry_no_logins(const struct scsi_target *target)
+{
+	struct iscsi_conn *c, *tmp;
+
+	ASSERT_ON_MAIN();
+	list_for_each_safe(c, tmp, &iscsi_core.half_open, half_open)
+		if (c->login && c->login->target == target)
+			iscsi_conn_fail(c, "its target is deleted");
 }
 
 struct drop_msg {

@@ -186,7 +186,7 @@ struct scsi_target {
 	pthread_mutex_t lock;
 	struct list nexuses;
 	unsigned nnexus;
-	unsigned visits; /* on their way; lock */
+	unsigned visits; /* on their way, and holds; lock */
 	struct scsi_lu **lu; /* by LUN */
 	uint32_t nlu;
 	bool offline, dying;

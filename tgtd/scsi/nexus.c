@@ -257,6 +257,22 @@ void scsi_nexus_put(struct scsi_nexus *n)
 		gone(gone_arg);
 }
 
+void scsi_target_hold(struct scsi_target *t)
+{
+	pthread_mutex_lock(&t->lock);
+	t->visits++;
+	pthread_mutex_unlock(&t->lock);
+}
+
+void scsi_target_put(struct scsi_target *t)
+{
+	pthread_mutex_lock(&t->lock);
+	ASSERT(t->visits > 0);
+	t->visits--;
+	check_empty(t);
+	pthread_mutex_unlock(&t->lock);
+}
+
 /* ---- visits --------------------------------------------------------------------------------------------- */
 
 static void visits_home(struct scsi_visits *all)

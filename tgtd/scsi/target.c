@@ -390,7 +390,7 @@ static void dropped(struct scsi_visits *all)
 void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg)
 {
 	struct scsi_visits *all = NULL;
-	bool busy;
+	bool busy, waits;
 
 	if (t->dying) {
 		done(arg, -EBUSY);
@@ -413,9 +413,10 @@ void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *ar
 	t->main = loop_current();
 	t->deleted = done;
 	t->deleted_arg = arg;
-	t->emptied = busy ? emptied : NULL;
+	waits = busy || t->visits > 0;
+	t->emptied = waits ? emptied : NULL;
 	pthread_mutex_unlock(&t->lock);
-	if (!busy) {
+	if (!waits) {
 		free(all);
 		next_lu(t, 0);
 		return;

@@ -44,6 +44,10 @@ void scsi_set_ports(const uint16_t *rtpi, unsigned n);
  * proven of itself? Asked on @main, for a session of the transport, which answers no when in doubt. Set
  * once, before there are sessions; without it a copy stays within its target. */
 void scsi_set_access(struct loop *main, bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n));
+/* @t stays in memory until it is put again, though it may be dying: a session is there that may become a nexus, or was
+ * one. Any thread; the first hold on the main loop, while @t can be found by its name. */
+void scsi_target_hold(struct scsi_target *t);
+void scsi_target_put(struct scsi_target *t);
 /* -EBUSY while a nexus exists (unless @force: sessions are dropped first). LUs go with it, caches
  * flushed. done(arg, status) on the main loop. The name is free for reuse at done. */
 void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg);

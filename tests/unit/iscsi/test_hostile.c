@@ -204,6 +204,93 @@ START_TEST(numbers_that_are_there_already_are_ignored)
 }
 END_TEST
 
+/* ---- a target that goes during a login to it ---- */
+
+#define SECOND "iqn.2026-11.org.tgtd.test:second"
+
+static struct second {
+	struct loop_msg msg;
+	struct scsi_target *target;
+	bool deleted;
+	int status;
+} second;
+
+static void second_made(struct loop_msg *m)
+{
+	(void)m;
+	second.target = scsi_target_create(2, SECOND);
+	BUG_ON(!second.target || iscsi_target_add(second.target) ||
+	       iscsi_acl_add(second.target, ISCSI_ACL_ADDRESS, "ALL"));
+}
+
+static void second_deleted(void *arg, int status)
+{
+	(void)arg;
+	second.deleted = true;
+	second.status = status;
+}
+
+static void second_goes(struct loop_msg *m)
+{
+	(void)m;
+	iscsi_target_remove(second.target);
+	scsi_target_delete(second.target, false, second_deleted, NULL);
+}
+
+static void on_loop(void (*fn)(struct loop_msg *m))
+{
+	second.msg.handle = fn;
+	loop_post(wire_target.loop, &second.msg);
+}
+
+static void login_request(uint8_t flags, bool names)
+{
+	static const char text[] = "InitiatorName=iqn.2026-11.org.tgtd.test:initiator\0TargetName=" SECOND;
+	uint8_t bhs[48] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, flags };
+
+	bhs[8] = 0x80;
+	put_be32(bhs + BHS_ITT, 1);
+	put_be32(bhs + BHS_CMD_SN, 100);
+	wire_send(&w, bhs, names ? text : NULL, names ? sizeof(text) : 0);
+}
+
+/* After the first request, or (1 ...) so many steps after the last one. */
+START_TEST(a_target_that_is_deleted_during_login)
+{
+	struct wire_pdu p;
+
+	wire_target_start();
+	on_loop(second_made);
+	wire_steps(1);
+	wire_open(&w);
+	login_request(0x04, true); /* operational stage, and stays there */
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_LOGIN_RSP);
+	ck_assert_uint_eq(get_be16(p.bhs + 36), 0);
+	if (_i) {
+		login_request(0x87, false);
+		wire_steps((unsigned)_i - 1);
+	}
+	on_loop(second_goes);
+	if (!_i) {
+		wire_steps(2);
+		login_request(0x87, false);
+	}
+	for (unsigned i = 0; i < 2000 && !second.deleted && !scsi_target_nexus_count(second.target); i++)
+		loop_step(wire_target.loop, 1);
+	if (!second.deleted || second.status) {
+		/* It had got in. */
+		ck_assert_int_ge(_i, 2);
+	} else {
+		while (wire_recv(&w, &p))
+			ck_assert_uint_eq(opcode(&p), ISCSI_LOGIN_RSP);
+		ck_assert(w.closed);
+	}
+	wire_close(&w);
+	wire_target_stop();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("iscsi-hostile");
@@ -215,6 +302,7 @@ int main(void)
 	tcase_add_loop_test(tc, bad_data_of_a_command_that_waits, 0, 2);
 	tcase_add_test(tc, damaged_data_of_a_command_that_waits);
 	tcase_add_loop_test(tc, numbers_that_are_there_already_are_ignored, 0, 4);
+	tcase_add_loop_test(tc, a_target_that_is_deleted_during_login, 0, 6);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
