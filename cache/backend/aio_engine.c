@@ -36,6 +36,7 @@ struct aio_io {
 	struct blk_req *req;
 	enum step step;
 	bool with_rwf;
+	bool by_kernel; /* else by an offload thread */
 	struct iovec *iov, *at; /* at: what is left */
 	unsigned cap, left;	/* elements */
 	uint64_t pos, end;	/* on the store */
@@ -205,16 +206,16 @@ static void finished(struct aio_io *io, ssize_t res)
 	struct aio_store *s = io->store;
 
 	if (io->step == STEP_SYNC) {
-		if (res == -EINVAL && !s->no_fdsync) {
+		if (io->by_kernel && res == -EINVAL) {
 			s->no_fdsync = true;
-			offload_submit(&io->job, io->al->loop, sync_run, job_done);
+			start(io);
 			return;
 		}
 		end(io, res < 0 ? aio_status((int)res) : 0);
 		return;
 	}
 	if (res < 0) {
-		if (io->with_rwf && (res == -EINVAL || res == -EOPNOTSUPP) && !s->no_rwf) {
+		if (io->with_rwf && (res == -EINVAL || res == -EOPNOTSUPP)) {
 			s->no_rwf = true; /* then: write, and sync behind it */
 			start(io);
 			return;
@@ -394,11 +395,12 @@ static void start(struct aio_io *io)
 	struct aio_loop *al = io->al;
 
 	if (!io->store->direct || (io->step == STEP_SYNC && io->store->no_fdsync)) {
-		io->with_rwf = false;
+		io->with_rwf = io->by_kernel = false;
 		offload_submit(&io->job, al->loop, io->step == STEP_SYNC ? sync_run : buffered_run,
 			       job_done);
 		return;
 	}
+	io->by_kernel = true;
 	list_add_tail(io->req->flags & BLK_F_BACKGROUND ? &al->background : &al->pending, &io->link);
 	loop_defer(al->loop, &al->submit);
 }

@@ -284,6 +284,28 @@ START_TEST(abort_before_the_kernel_has_it)
 }
 END_TEST
 
+/* A kernel that knows no FDSYNC says so of each of several that it was given at once: none of them failed. */
+START_TEST(several_syncs_that_the_kernel_does_not_know)
+{
+	static struct blk_req req[4];
+
+	kernel.no_fdsync = kernel.no_rwf = true;
+	open_aio(MiB(1), 512);
+	completed = 0;
+	for (unsigned i = 0; i < ARRAY_SIZE(req); i++) {
+		blk_req_init(&req[i]);
+		req[i].op = BLK_SYNC;
+		req[i].done = note;
+		ck_assert(!bt_submit(&t, &req[i]));
+	}
+	while (completed < ARRAY_SIZE(req))
+		loop_step(t.loop, 10);
+	for (unsigned i = 0; i < ARRAY_SIZE(req); i++)
+		ck_assert_int_eq(req[i].status, 0);
+	close_aio();
+}
+END_TEST
+
 /* A loop that goes takes its context with it; the next one gets its own. */
 START_TEST(loops_come_and_go)
 {
@@ -664,6 +686,7 @@ int main(void)
 	tcase_add_test(tc, one_system_call_per_iteration);
 	tcase_add_test(tc, more_than_the_kernel_takes);
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
+	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
 	tcase_add_test(tc, loops_come_and_go);
 	tcase_add_test(tc, truncated_behind_our_back);
 	tcase_add_test(tc, refused);
