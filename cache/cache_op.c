@@ -188,19 +188,27 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 void io_put(struct cache_io *io)
 {
 	struct cache *c = io->dev->cache;
-	struct blk_req *next = NULL;
+	struct list wake;
 	ASSERT(!list_linked(&io->link) && list_empty(&io->waiters));
 	blk_req_fini(&io->req);
+	list_init(&wake);
 	leaf_lock(&c->io_lock);
 	pool_free(c->io_pool, io);
-	c->io_busy--;
-	if (!list_empty(&c->io_waitq)) {
-		next = list_first(&c->io_waitq, struct blk_req, link);
+	/* One, who wakes the next when it puts the descriptor; but perhaps it needs none by now: when none is out,
+	 * nobody would wake the others. */
+	if (--c->io_busy == 0) {
+		list_splice_tail(&wake, &c->io_waitq);
+	} else if (!list_empty(&c->io_waitq)) {
+		struct blk_req *next = list_first(&c->io_waitq, struct blk_req, link);
 		list_del(&next->link);
+		list_add_tail(&wake, &next->link);
 	}
 	leaf_unlock(&c->io_lock);
-	if (next)
+	while (!list_empty(&wake)) {
+		struct blk_req *next = list_first(&wake, struct blk_req, link);
+		list_del(&next->link);
 		op_done_one(next, 0);
+	}
 }
 
 bool io_wait(struct cache *c, struct blk_req *req)

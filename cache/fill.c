@@ -273,8 +273,9 @@ static void fill_done(struct blk_req *lower)
 
 	blk_req_release(&io->req);
 	free(io->scratch);
-	__atomic_fetch_sub(&dev->reads_out, 1, __ATOMIC_RELEASE);
 	io_put(io);
+	/* If nobody waits for what was read ahead, the device may be closed from here on. */
+	__atomic_fetch_sub(&dev->reads_out, 1, __ATOMIC_RELEASE);
 	while (!list_empty(&waiters)) {
 		struct blk_req *w = list_first(&waiters, struct blk_req, link);
 		list_del(&w->link);

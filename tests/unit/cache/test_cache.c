@@ -476,6 +476,44 @@ START_TEST(write_policy_switches_online)
 }
 END_TEST
 
+static unsigned reads_over;
+
+static void read_over(struct blk_req *req)
+{
+	ck_assert_int_eq(req->status, 0);
+	blk_req_release(req);
+	reads_over++;
+}
+
+/* More requests wait for descriptors than there are, and most of them, when their turn comes, need none. */
+START_TEST(all_who_wait_for_descriptors_go_on)
+{
+	enum { READS = 6000 };
+	static struct blk_req req[READS];
+	static struct cache_io *held[8192];
+	unsigned n = 0;
+
+	open_cache(&plain);
+	while ((held[n] = io_get(cache_dev_of(t.blk), IO_SYNC)))
+		ck_assert_uint_lt(++n, ARRAY_SIZE(held));
+	ck_assert_uint_lt(n, READS);
+	reads_over = 0;
+	for (unsigned i = 0; i < READS; i++) {
+		blk_req_init(&req[i]);
+		req[i].op = BLK_READ;
+		req[i].len = 4096;
+		req[i].done = read_over;
+		ck_assert(!bt_submit(&t, &req[i]));
+	}
+	while (n)
+		io_put(held[--n]);
+	for (unsigned k = 0; k < 1000 && reads_over < READS; k++)
+		loop_step(t.loop, 1);
+	ck_assert_uint_eq(reads_over, READS);
+	close_cache();
+}
+END_TEST
+
 /* Two openers of one store: one truth. */
 START_TEST(a_store_opened_twice_is_one)
 {
@@ -666,6 +704,7 @@ int main(void)
 	tcase_add_test(tc, a_waiting_write_can_be_aborted);
 	tcase_add_test(tc, write_errors_are_told_by_sync_and_lose_nothing);
 	tcase_add_test(tc, write_policy_switches_online);
+	tcase_add_test(tc, all_who_wait_for_descriptors_go_on);
 	tcase_add_test(tc, a_store_opened_twice_is_one);
 	tcase_add_test(tc, forwarding_makes_hits_local);
 	tcase_add_test(tc, options);
