@@ -12,7 +12,8 @@
  *     check.c    requests that are only checked
  *     show.c     everything that prints
  *     export.c   the whole configuration as targets.conf text
- *     isns.c     registers targets and portals with an iSNS server (isns_msg.c: its messages)
+ *     isns.c     registers targets and portals with an iSNS server (isns_msg.c, isns_parse.c: its messages;
+ *                isns_listen.c: what the server asks of us; isns_access.c: whom it lets log in)
  *
  * All on the main loop.
  */
@@ -98,6 +99,7 @@ struct adm_target {
 	struct list waiters; /* adm_call.wait: requests that change it, while busy */
 	struct list masks;   /* adm_set: initiator name -> LUNs that it may see */
 	struct list keys;    /* adm_set */
+	struct isns_access *isns; /* whom the iSNS server lets log in; NULL: it has not said */
 };
 
 struct adm_lu {

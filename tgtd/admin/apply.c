@@ -148,6 +148,7 @@ static void target_forget(struct adm_target *t)
 	list_del(&t->hash);
 	set_drop_all(&t->masks);
 	set_drop_all(&t->keys);
+	isns_access_forget(t);
 	adm.ntargets--;
 	if (drain.begun)
 		loop_defer(adm.conf.main, &drain.check);

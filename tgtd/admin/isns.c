@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -12,11 +13,14 @@
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/admin/isns.h"
-#include "tgtd/admin/isns_msg.h"
+#include "tgtd/admin/isns_int.h"
 #include "tgtd/iscsi/iscsi.h"
 
 #define PERIOD_S 300 /* what the server is told: without a word from us it forgets us then */
-#define REFRESH_S 100
+#define REFRESH_S 100 /* the server is asked whether it still knows us */
+#define ESI_INTERVAL_S 60
+#define REGISTER_AGAIN_S 10 /* not more often, when what the server knows is not what it was told */
+#define RECHECK_MS 1000 /* not more often, however often the server says that something has changed */
 #define RETRY_S 5
 #define SETTLE_MS 100 /* changes come in bunches */
 #define EXCHANGE_S 5
@@ -25,15 +29,32 @@
 #define NODE_LEN_MAX 256 /* name and type, ... */
 #define NODE_PORTAL_LEN 48 /* ... and a portal group, as attributes */
 #define PORTALS_MAX 64
+#define ANSWER_MAX (8u << 20)
 
 enum step { REST, CONNECT, SEND, ANSWER };
+
+/* What a round consists of, message by message on one connection:
+ *   after a change      REGISTER (as many as are needed) -> NOTIFY (each target) -> ACCESS (each target)
+ *   to refresh, or      CHECK -> ACCESS (each target); when the server knows something else of us: as after a
+ *   after an SCN        change
+ *   at the end          LEAVE
+ * NOTIFY only where the server may reach us, ACCESS only with access control. */
+enum phase { CHECK, REGISTER, NOTIFY, ACCESS, LEAVE };
+
+/* How much a server agrees to. */
+enum ports { ESI_AND_SCN, SCN_ONLY, NO_PORTS };
 
 static struct {
 	bool on;
 	bool known; /* the server may know something of us */
-	bool again; /* changed while an exchange was under way */
-	bool taking_back; /* the exchange is a DevDereg */
+	bool registered; /* all of what there is, and nothing has changed since */
+	bool again; /* changed while a round was under way */
+	bool recheck; /* the server says that something has changed */
+	bool resend; /* the message that is there, on a new connection */
+	bool no_scn; /* it does not take SCN registrations */
+	enum ports ports;
 	enum step step;
+	enum phase phase;
 	struct loop_fd fd;
 	struct timer deadline, next;
 	bool timers;
@@ -41,12 +62,14 @@ static struct {
 	socklen_t server_len;
 	char entity[96], source[ISCSI_NAME_MAX + 1];
 	char **names; /* what this round registers */
-	unsigned nnames, sent_names;
+	unsigned nnames, sent_names, at;
+	unsigned answers; /* on this connection */
+	unsigned nportals; /* as registered */
+	uint64_t registered_ns, checked_ns; /* when last */
 	uint16_t xid;
 	struct isns_msg *msg;
 	uint32_t sent;
-	uint8_t in[ISNS_HEADER + 4];
-	uint32_t in_len;
+	struct isns_in in;
 	void (*done)(void *arg);
 	void *arg;
 } isns;
@@ -131,10 +154,15 @@ static void take_portal(const char *text, void *arg)
 	ps->n++;
 }
 
+static const uint16_t function_of[] = {
+	[CHECK] = ISNS_DEV_ATTR_QRY, [REGISTER] = ISNS_DEV_ATTR_REG, [NOTIFY] = ISNS_SCN_REG,
+	[ACCESS] = ISNS_DEV_ATTR_QRY, [LEAVE] = ISNS_DEV_DEREG,
+};
+
 /* ---- one exchange ------------------------------------------------------------------------------------------ */
 
-static void start_round(void);
 static void start_exchange(void);
+static void send_next(void);
 
 static void hang_up(void)
 {
@@ -159,13 +187,21 @@ static void left(void)
 		done(isns.arg);
 }
 
+static void recheck_soon(void)
+{
+	uint64_t since = loop_now(adm.conf.main) - isns.checked_ns, apart = RECHECK_MS * NSEC_PER_MSEC;
+
+	wait_for(MAX(SETTLE_MS * NSEC_PER_MSEC, apart - MIN(since, apart)));
+}
+
 static void over(bool ok)
 {
 	hang_up();
 	loop_timer_cancel(adm.conf.main, &isns.deadline);
 	isns.step = REST;
-	if (isns.taking_back) {
-		isns.taking_back = isns.known = false;
+	isns.resend = false;
+	if (isns.phase == LEAVE) {
+		isns.known = isns.registered = false;
 		left();
 		/* on again meanwhile, or targets again */
 		if (isns.on && isns.again)
@@ -174,19 +210,22 @@ static void over(bool ok)
 	}
 	if (isns.done || !isns.on) {
 		/* the registration that was under way had to end first */
-		isns.taking_back = isns.known;
+		isns.phase = LEAVE;
 		if (isns.known)
 			start_exchange();
 		else
 			left();
 		return;
 	}
-	if (ok && !isns.again && isns.sent_names < isns.nnames) {
-		start_exchange();
-		return;
-	}
 	names_free();
-	wait_for(isns.again ? SETTLE_MS * NSEC_PER_MSEC : (ok ? REFRESH_S : RETRY_S) * NSEC_PER_SEC);
+	if (isns.again)
+		wait_for(SETTLE_MS * NSEC_PER_MSEC);
+	else if (!ok)
+		wait_for(RETRY_S * NSEC_PER_SEC);
+	else if (isns.recheck)
+		recheck_soon();
+	else
+		wait_for(REFRESH_S * NSEC_PER_SEC);
 }
 
 static void failed(const char *what, int err)
@@ -195,57 +234,205 @@ static void failed(const char *what, int err)
 	over(false);
 }
 
-static bool make_message(void)
+static bool make_registration(void)
 {
 	struct portals ps = { .n = 0 };
+	struct isns_ports ports = { 0 };
 	socklen_t len = sizeof(ps.local);
-	unsigned n = 0;
 
-	isns.xid++;
-	if (isns.taking_back) {
-		isns_dereg(isns.msg, isns.xid, isns.entity, isns.source);
-		return isns_end(isns.msg);
-	}
 	if (getsockname(isns.fd.fd, (struct sockaddr *)&ps.local, &len))
 		return false;
 	iscsi_portal_each(take_portal, &ps);
-	if (!isns.sent_names)
+	if (!isns.sent_names) {
 		snprintf(isns.source, sizeof(isns.source), "%s", isns.names[0]);
+		isns.registered = false;
+		isns.nportals = ps.n;
+	}
+	ports.scn = isns.ports != NO_PORTS ? isns_listen_port() : 0;
+	ports.esi = isns.ports == ESI_AND_SCN ? ports.scn : 0;
+	ports.esi_interval_s = ESI_INTERVAL_S;
 	isns_reg_begin(isns.msg, isns.xid, isns.entity, isns.source, !isns.sent_names, PERIOD_S);
 	for (unsigned i = 0; !isns.sent_names && i < ps.n; i++)
-		isns_reg_portal(isns.msg, &ps.p[i]);
-	for (; n < NODES_PER_MESSAGE && isns.sent_names < isns.nnames &&
-	       isns.msg->len + NODE_LEN_MAX + ps.n * NODE_PORTAL_LEN <= sizeof(isns.msg->buf);
+		isns_reg_portal(isns.msg, &ps.p[i], &ports);
+	for (unsigned n = 0; n < NODES_PER_MESSAGE && isns.sent_names < isns.nnames &&
+			     isns.msg->len + NODE_LEN_MAX + ps.n * NODE_PORTAL_LEN <= sizeof(isns.msg->buf);
 	     n++)
 		isns_reg_node(isns.msg, isns.names[isns.sent_names++], ps.p, ps.n);
+	return true;
+}
+
+static bool make_message(void)
+{
+	isns.xid++;
+	switch (isns.phase) {
+	case CHECK:
+		isns_query_entity(isns.msg, isns.xid, isns.source, isns.entity);
+		break;
+	case REGISTER:
+		if (!make_registration())
+			return false;
+		break;
+	case NOTIFY:
+		isns_scn_reg(isns.msg, isns.xid, isns.names[isns.at],
+			     ISNS_SCN_INITIATORS_AND_SELF | ISNS_SCN_REMOVED | ISNS_SCN_ADDED | ISNS_SCN_UPDATED);
+		break;
+	case ACCESS:
+		isns_query_initiators(isns.msg, isns.xid, isns.names[isns.at]);
+		break;
+	case LEAVE:
+		isns_dereg(isns.msg, isns.xid, isns.entity, isns.source);
+		break;
+	}
 	return isns_end(isns.msg);
+}
+
+/* What the next message is about. False: there is none, the round is through. */
+static bool advance(void)
+{
+	switch (isns.phase) {
+	case CHECK:
+		isns.phase = ACCESS;
+		isns.at = 0;
+		break;
+	case REGISTER:
+		if (isns.sent_names < isns.nnames)
+			return true;
+		isns.registered = true;
+		isns.registered_ns = loop_now(adm.conf.main);
+		log_info("isns: registered");
+		isns.phase = NOTIFY;
+		isns.at = 0;
+		break;
+	case NOTIFY:
+	case ACCESS:
+		isns.at++;
+		break;
+	case LEAVE:
+		return false;
+	}
+	if (isns.phase == NOTIFY && (isns.no_scn || isns.ports == NO_PORTS || isns.at == isns.nnames)) {
+		isns.phase = ACCESS;
+		isns.at = 0;
+	}
+	return isns.phase != ACCESS || (adm.isns_access_control && isns.at < isns.nnames);
+}
+
+/* ---- what the server says ------------------------------------------------------------------------------------ */
+
+static void register_all(void)
+{
+	isns.phase = REGISTER;
+	isns.sent_names = 0;
+}
+
+struct seen {
+	unsigned portals;
+	bool source;
+};
+
+static void look_at(const struct isns_attr *a, void *arg)
+{
+	struct seen *seen = arg;
+	const char *name = a->tag == ISNS_TAG_ISCSI_NAME ? isns_attr_text(a) : NULL;
+
+	seen->portals += a->tag == ISNS_TAG_PORTAL_IP && a->len == 16;
+	seen->source |= name && !strcasecmp(name, isns.source);
+}
+
+/* RFC 4171 6.3.4: a server that has given us up says so when it is asked. False: it knows what it was told. */
+static bool forgotten(uint32_t status)
+{
+	struct seen seen = { 0 };
+	bool all = !status && !isns_answer_each(&isns.in, look_at, &seen) && seen.source && seen.portals >= isns.nportals;
+
+	return !all && loop_now(adm.conf.main) - isns.registered_ns >= REGISTER_AGAIN_S * NSEC_PER_SEC;
+}
+
+/* 0: go on with what advance() says; 1: with what is set already; -1: the round has failed. */
+static int heed(uint32_t status)
+{
+	struct adm_target *t;
+
+	switch (isns.phase) {
+	case CHECK:
+		if (!forgotten(status))
+			return 0;
+		log_notice("isns: the server does not know us as it was told: registering anew");
+		register_all();
+		return 1;
+	case REGISTER:
+		if (isns.ports < NO_PORTS && (status == ISNS_ESI_NOT_AVAILABLE || status == ISNS_NOT_IMPLEMENTED)) {
+			log_notice("isns: the server does not %s", isns.ports ? "notify of changes" : "watch whether we live");
+			isns.ports++;
+			register_all();
+			return 1;
+		}
+		break;
+	case NOTIFY:
+		if (status) {
+			log_notice("isns: the server does not notify of changes (status %u): it is asked every %d s", status,
+				   REFRESH_S);
+			isns.no_scn = true;
+		}
+		return 0;
+	case ACCESS:
+		t = registry_target_name(isns.names[isns.at]);
+		if (t && (!status || status == ISNS_NO_SUCH_ENTRY))
+			isns_access_take(t, status ? NULL : &isns.in);
+		else if (t)
+			log_ratelimited(LOG_LVL_WARN, "isns: the server does not say who may log in to %s: status %u",
+					isns.names[isns.at], status);
+		return 0;
+	case LEAVE:
+		break;
+	}
+	if (!status)
+		return 0;
+	log_ratelimited(LOG_LVL_WARN, "isns: the server refuses with status %u", status);
+	return -1;
 }
 
 static void answered(void)
 {
-	uint32_t status = 0;
-	ssize_t n = recv(isns.fd.fd, isns.in + isns.in_len, sizeof(isns.in) - isns.in_len, 0);
+	uint32_t status = 0, used;
+	uint8_t bytes[4096];
+	ssize_t n = recv(isns.fd.fd, bytes, sizeof(bytes), 0);
 	int rc;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
+	if (!n && isns.answers && !isns.in.have && !isns.in.next_seq) {
+		/* a server that takes one question a connection */
+		hang_up();
+		isns.resend = true;
+		isns.step = REST;
+		start_exchange();
+		return;
+	}
 	if (n <= 0) {
 		failed("no answer", n ? errno : 0);
 		return;
 	}
-	isns.in_len += (uint32_t)n;
-	rc = isns_answer(isns.in, isns.in_len, isns.taking_back ? ISNS_DEV_DEREG : ISNS_DEV_ATTR_REG, isns.xid, &status);
+	rc = isns_in_feed(&isns.in, bytes, (uint32_t)n, &used);
 	if (rc == -EAGAIN)
 		return;
-	if (rc) {
+	/* one question, one answer: nothing can follow it */
+	if (rc || used < (uint32_t)n || isns_answer(&isns.in, function_of[isns.phase], isns.xid, &status)) {
 		failed("the server's answer is not one", 0);
-	} else if (status) {
-		log_ratelimited(LOG_LVL_WARN, "isns: the server refuses with status %u", status);
-		over(false);
-	} else {
-		log_info("isns: %s", isns.taking_back ? "registration taken back" : "registered");
-		over(true);
+		return;
 	}
+	isns.answers++;
+	rc = heed(status);
+	if (rc < 0) {
+		over(false);
+		return;
+	}
+	if (isns.phase == LEAVE)
+		log_info("isns: registration taken back");
+	if ((rc || advance()) && isns.on && !isns.again)
+		send_next();
+	else
+		over(true);
 }
 
 static void send_more(void)
@@ -258,7 +445,7 @@ static void send_more(void)
 		return;
 	}
 	isns.sent += (uint32_t)n;
-	isns.known |= !isns.taking_back;
+	isns.known |= isns.phase == REGISTER;
 	if (isns.sent < isns.msg->len)
 		return;
 	isns.step = ANSWER;
@@ -273,20 +460,15 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 
 	(void)revents;
 	if (isns.step == CONNECT) {
-		if (getsockopt(lfd->fd, SOL_SOCKET, SO_ERROR, &err, &len) || err) {
+		if (getsockopt(lfd->fd, SOL_SOCKET, SO_ERROR, &err, &len) || err)
 			failed("cannot connect to the server", err);
-			return;
-		}
-		if (!make_message()) {
-			failed("the message cannot be made", 0);
-			return;
-		}
-		isns.step = SEND;
-	}
-	if (isns.step == SEND)
+		else
+			send_next();
+	} else if (isns.step == SEND) {
 		send_more();
-	else if (isns.step == ANSWER)
+	} else if (isns.step == ANSWER) {
 		answered();
+	}
 }
 
 static void too_long(struct timer *t)
@@ -295,14 +477,38 @@ static void too_long(struct timer *t)
 	failed("the server does not answer in time", 0);
 }
 
+static uint64_t patience(void)
+{
+	return isns.done ? LEAVE_MS * NSEC_PER_MSEC : EXCHANGE_S * NSEC_PER_SEC;
+}
+
+/* On a connection that stands. */
+static void send_next(void)
+{
+	isns.sent = 0;
+	isns_in_again(&isns.in);
+	if (!isns.resend && !make_message()) {
+		failed("the message cannot be made", 0);
+		return;
+	}
+	isns.resend = false;
+	loop_timer_arm(adm.conf.main, &isns.deadline, patience());
+	isns.step = SEND;
+	if (loop_fd_modify(&isns.fd, EPOLLOUT)) {
+		failed("epoll", errno);
+		return;
+	}
+	send_more();
+}
+
 static void start_exchange(void)
 {
 	int fd = socket(isns.server.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc;
 
 	ASSERT(isns.step == REST && isns.fd.fd < 0);
 	isns.step = CONNECT;
-	isns.sent = isns.in_len = 0;
-	loop_timer_arm(adm.conf.main, &isns.deadline, isns.done ? LEAVE_MS * NSEC_PER_MSEC : EXCHANGE_S * NSEC_PER_SEC);
+	isns.answers = 0;
+	loop_timer_arm(adm.conf.main, &isns.deadline, patience());
 	if (fd < 0) {
 		failed("socket", errno);
 		return;
@@ -328,17 +534,26 @@ static void start_exchange(void)
 
 static void start_round(void)
 {
-	isns.again = false;
+	bool changed = isns.again || !isns.registered;
+
+	isns.again = isns.recheck = false;
+	isns.checked_ns = loop_now(adm.conf.main);
 	if (names_take()) {
 		names_free();
+		isns.again = changed;
 		wait_for(RETRY_S * NSEC_PER_SEC);
 		return;
 	}
 	if (!isns.nnames) {
 		/* RFC 4171 5.6.5.1: an entity is registered by one of its nodes; without any it is taken back. */
+		isns.registered = false;
 		if (!isns.known)
 			return;
-		isns.taking_back = true;
+		isns.phase = LEAVE;
+	} else if (changed) {
+		register_all();
+	} else {
+		isns.phase = CHECK;
 	}
 	start_exchange();
 }
@@ -357,6 +572,35 @@ void isns_changed(void)
 	isns.again = true;
 	if (isns.step == REST)
 		wait_for(SETTLE_MS * NSEC_PER_MSEC);
+}
+
+void isns_recheck(void)
+{
+	if (!isns.on || isns.recheck)
+		return;
+	isns.recheck = true;
+	if (isns.step == REST && !isns.again && isns.registered)
+		recheck_soon();
+}
+
+static bool has_node(const char *name, void *arg)
+{
+	(void)arg;
+	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
+		if (!strcasecmp(scsi_target_name(t), name))
+			return true;
+	return false;
+}
+
+/* The server has given up an entity that it does not reach: so where nothing can listen, nothing is promised. */
+static void listen_on(void)
+{
+	const struct isns_self self = { .entity = isns.entity, .has_node = has_node };
+	int rc = isns_listen_start(&self, isns_recheck);
+
+	isns.ports = rc ? NO_PORTS : ESI_AND_SCN;
+	if (rc)
+		log_warn("isns: the server cannot ask us anything: %s", strerror(-rc));
 }
 
 int isns_on(void)
@@ -386,6 +630,7 @@ int isns_on(void)
 	if (!isns.timers) {
 		timer_init(&isns.deadline, too_long);
 		timer_init(&isns.next, next_over);
+		isns_in_init(&isns.in, ANSWER_MAX);
 		isns.timers = true;
 		isns.fd.fd = -1;
 	}
@@ -393,6 +638,9 @@ int isns_on(void)
 	gethostname(host, sizeof(host) - 1);
 	snprintf(isns.entity, sizeof(isns.entity), "%s.tgtd-%d", *host ? host : "localhost", adm.conf.control_port);
 	isns.on = true;
+	isns.no_scn = false;
+	listen_on();
+	isns_access_on(adm.isns_access_control);
 	isns_changed();
 	return 0;
 }
@@ -401,10 +649,12 @@ void isns_off(void)
 {
 	if (!isns.on)
 		return;
-	isns.on = isns.again = false;
+	isns.on = isns.again = isns.recheck = false;
+	isns_listen_stop();
+	isns_access_on(false);
 	loop_timer_cancel(adm.conf.main, &isns.next);
 	if (isns.step == REST && isns.known) {
-		isns.taking_back = true;
+		isns.phase = LEAVE;
 		start_exchange();
 	}
 }
@@ -424,12 +674,12 @@ void isns_leave(void (*done)(void *arg), void *arg)
 	}
 	isns.done = done;
 	isns.arg = arg;
-	isns.on = isns.again = false;
+	isns.on = isns.again = isns.recheck = false;
 	loop_timer_cancel(adm.conf.main, &isns.next);
 	if (isns.step != REST)
 		loop_timer_arm(adm.conf.main, &isns.deadline, LEAVE_MS * NSEC_PER_MSEC / 2);
 	else if (isns.known) {
-		isns.taking_back = true;
+		isns.phase = LEAVE;
 		start_exchange();
 	} else {
 		left();
@@ -443,7 +693,10 @@ void isns_stop(void)
 		loop_timer_cancel(adm.conf.main, &isns.deadline);
 		loop_timer_cancel(adm.conf.main, &isns.next);
 	}
+	isns_listen_stop();
+	isns_access_on(false);
 	names_free();
+	isns_in_free(&isns.in);
 	free(isns.msg);
 	memset(&isns, 0, sizeof(isns));
 }

@@ -3,10 +3,14 @@
  * The daemon as an iSNS client (RFC 4171): its targets and portals are registered with a server while
  * `tgtadm --mode system --op update --name iSNS` says On. All on the main loop, which never waits for the server.
  *
- * One exchange at a time, each on a connection of its own: connect, send, read the status, close. A change of
- * targets or portals registers everything anew, replacing what the server knows, a moment later; without
- * changes it is refreshed before the registration period is over. A server that cannot be reached, or answers
- * nonsense, is tried again every few seconds; nothing else depends on it.
+ * One round at a time, each on a connection of its own: questions and answers in turn, then it is closed. A change
+ * of targets or portals registers everything anew, replacing what the server knows, a moment later. Without changes
+ * the server is asked now and then whether it still knows us, which refreshes the registration (6.2.6), and
+ * told all again if it does not. The server may ask us whether we live (ESI), and say that initiators come, go or
+ * change (SCN): for that we listen. With access control (iSNSAccessControl) the initiators that share a
+ * discovery domain with a target are all that may log in to it, among those whom its other rules let in; until the
+ * server has answered, nobody. When it cannot be reached what it said last holds. A server that cannot be
+ * reached, or answers nonsense, is tried again every few seconds; nothing else depends on it.
  */
 #ifndef ADMIN_ISNS_H
 #define ADMIN_ISNS_H
@@ -20,6 +24,13 @@ void isns_off(void);
 bool isns_is_on(void);
 /* Targets or portals may have changed. */
 void isns_changed(void);
+/* Something else may have: the server is asked. */
+void isns_recheck(void);
+/* Access control was switched. */
+void isns_access_changed(void);
+struct adm_target;
+/* The target goes. */
+void isns_access_forget(struct adm_target *t);
 /* The daemon's end: takes back what is registered, for a second at most; then done(arg), at once when there is
  * nothing to do. */
 void isns_leave(void (*done)(void *arg), void *arg);

@@ -102,15 +102,12 @@ static int on_off(const char *value)
 	return !strcasecmp(value, "on") ? 1 : !strcasecmp(value, "off") ? 0 : -1;
 }
 
-/* Who may log in is not asked of the server, so with that set nothing may look as if it were. */
 static enum adm_status set_isns(struct adm_call *call, bool on)
 {
 	if (!on) {
 		isns_off();
 		return ADM_OK;
 	}
-	if (adm.isns_access_control)
-		return refuse(call, ADM_UNSUPPORTED, "access control by iSNS is not supported: set iSNSAccessControl Off");
 	if (isns_on())
 		return refuse(call, ADM_INVALID_REQUEST, "iSNSServerIP is '%s', which is no address", adm.isns_server);
 	return ADM_OK;
@@ -146,9 +143,8 @@ static enum adm_status system_update(struct adm_call *call)
 		return ADM_OK;
 	}
 	if (!strcmp(name, "iSNSAccessControl") && flag >= 0) {
-		if (flag && isns_is_on())
-			return refuse(call, ADM_UNSUPPORTED, "access control by iSNS is not supported");
 		adm.isns_access_control = flag;
+		isns_access_changed();
 		return ADM_OK;
 	}
 	return refuse(call, ADM_INVALID_REQUEST, "%s=%s is not known to mode system", name, value);

@@ -178,6 +178,13 @@ void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(
 		fn(r->text, arg);
 }
 
+static bool (*also)(struct scsi_target *t, const char *iqn);
+
+void iscsi_acl_also(bool (*allows)(struct scsi_target *t, const char *iqn))
+{
+	also = allows;
+}
+
 bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer)
 {
 	struct itarget *it = itarget_find(t);
@@ -199,6 +206,8 @@ bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct socka
 		if (!strcmp(r->text, iqn))
 			name_ok = true;
 	if (list_empty(addresses) && list_empty(names))
+		return false;
+	if (also && !also(t, iqn))
 		return false;
 	return (list_empty(addresses) || address_ok) && (list_empty(names) || name_ok);
 }

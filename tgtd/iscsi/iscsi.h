@@ -60,6 +60,8 @@ int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *r
 int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -ENOENT */
 void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(const char *rule, void *arg), void *arg);
 bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer);
+/* A further rule over all others: nobody logs in whom it does not let in. Main loop; NULL: none any more. */
+void iscsi_acl_also(bool (*allows)(struct scsi_target *t, const char *iqn));
 /* Limits an initiator (by IQN) to some LUNs: text "1,3-5", NULL = all again. */
 int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns) must_check;
 
