@@ -47,13 +47,20 @@ uint64_t blk_identity(const char *name)
 
 /* ---- lending ----------------------------------------------------------------------------------- */
 
+/* The units that @req touches, in bytes. */
+static uint64_t lent(const struct blk_lender *l, const struct blk_req *req)
+{
+	return ALIGN_UP(req->offset + req->len, (uint64_t)l->unit) - (req->offset & ~((uint64_t)l->unit - 1));
+}
+
 bool blk_may_lend(const struct blk_req *req)
 {
 	const struct blk_lender *l = req->blk->lender;
-	uint64_t own, out, len = req->len;
+	uint64_t own, out, len;
 
 	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
 		return true;
+	len = lent(l, req);
 	own = atomic_load_explicit(&req->borrower->out, memory_order_relaxed);
 	out = atomic_load_explicit(&l->out, memory_order_relaxed);
 	return own == 0 || (out + len <= l->limit && own + len <= 4 * (l->limit - out - len));
@@ -62,22 +69,25 @@ bool blk_may_lend(const struct blk_req *req)
 void blk_lend(struct blk_req *req)
 {
 	struct blk_lender *l = req->blk->lender;
+	uint64_t len;
 
 	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
 		return;
+	len = lent(l, req);
 	req->flags |= BLK_F_LENT;
-	atomic_fetch_add_explicit(&req->borrower->out, req->len, memory_order_relaxed);
-	atomic_fetch_add_explicit(&l->out, req->len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&req->borrower->out, len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&l->out, len, memory_order_relaxed);
 }
 
 void blk_lent_back(struct blk_req *req)
 {
 	struct blk_lender *l = req->blk->lender;
+	uint64_t len = lent(l, req);
 
 	ASSERT(req->flags & BLK_F_LENT);
 	req->flags &= (uint16_t)~BLK_F_LENT;
-	atomic_fetch_sub_explicit(&req->borrower->out, req->len, memory_order_relaxed);
-	atomic_fetch_sub(&l->out, req->len);
+	atomic_fetch_sub_explicit(&req->borrower->out, len, memory_order_relaxed);
+	atomic_fetch_sub(&l->out, len);
 	if (unlikely(atomic_load(&l->wanted)) && atomic_exchange(&l->wanted, 0))
 		l->kick(l);
 }

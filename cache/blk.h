@@ -78,16 +78,20 @@ struct blk_order;
 /*
  * What READs hand out of a device's memory is gone for others until the wire is done with it. A lender
  * keeps one who takes nothing off the wire from having all: a borrower (a session) may have out four
- * times what is left of the limit, or one request.
+ * times what is left of the limit, or one request. Besides, each has a reserve to itself, for what is there when
+ * it asks: enough for many short reads, which therefore need not be counted in memory that all write to.
  */
 struct blk_lender {
-	_Atomic uint64_t out; /* bytes */
+	_Atomic uint64_t out; /* bytes of whole units, without what is of reserves */
 	uint64_t limit;
+	uint32_t unit;	      /* bytes: what is handed out is gone in whole blocks. Power of two */
+	uint32_t reserve;     /* units: as many requests of one unit each, or fewer larger ones, are not counted */
 	_Atomic uint32_t wanted; /* somebody waits for some to come back */
 	void (*kick)(struct blk_lender *l); /* some has. Any thread */
 };
 struct blk_borrower {
-	_Atomic uint64_t out; /* bytes */
+	_Atomic uint64_t out; /* bytes, as the lender counts them */
+	uint32_t requests;    /* that it has under way, from before they are submitted until after their release */
 };
 
 struct blk_req {
@@ -251,6 +255,12 @@ static inline void blk_req_release(struct blk_req *req)
 /* For devices: may @req, a READ, have its data? If so, blk_lend() counts it. Any thread. */
 bool blk_may_lend(const struct blk_req *req);
 void blk_lend(struct blk_req *req);
+/* Is a READ of @units units that are there, on the loop that submits it, within what its borrower has to itself? */
+static inline bool blk_reserved(const struct blk_req *req, uint32_t units, uint32_t reserve)
+{
+	const struct blk_borrower *w = req->borrower;
+	return !w || (uint64_t)w->requests * units <= reserve;
+}
 void blk_req_fini(struct blk_req *req);
 
 /* For devices: completes @req on its home loop from wherever the caller is, by message: done() never

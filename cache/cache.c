@@ -205,6 +205,8 @@ struct cache *cache_create(const struct cache_conf *given)
 	list_init(&c->io_waitq);
 	c->max_len = max_len;
 	c->lender.limit = conf.size / 2;
+	c->lender.unit = conf.block;
+	c->lender.reserve = c->reserve = (uint32_t)(conf.size / conf.block / 256);
 	c->lender.kick = lender_kick;
 	c->readahead_max = conf.readahead;
 	c->stepped = conf.stepped;

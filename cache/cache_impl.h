@@ -79,6 +79,7 @@ struct cache {
 	struct partition **part; /* by partition id */
 	struct hit_count *hit;	 /* of node n and slot s: [s * hit_stride + n] */
 	uint32_t hit_stride;
+	uint32_t reserve;	/* lender.reserve */
 	uint32_t nnodes, nparts; /* partitions over all nodes */
 	uint32_t max_len;	/* bytes of one request */
 	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */
@@ -86,7 +87,7 @@ struct cache {
 	struct cache_node node[TOPO_MAX_NODES];
 	uint32_t node_of_topo[TOPO_MAX_NODES]; /* cache node of a topology node, nnodes when none */
 	struct list devs;	/* cache_dev.link; main thread */
-	struct blk_lender lender; /* of blocks that misses have taken, to wires */
+	struct blk_lender lender; /* of blocks to wires */
 	/* I/O descriptors: a bounded number; who finds none waits. */
 	struct leaf_lock io_lock cacheline_aligned;
 	struct pool *io_pool;
@@ -417,7 +418,7 @@ static inline uint32_t part_unclean(const struct partition *p)
 	return p->count[PAGE_DIRTY] + p->count[PAGE_FLUSHING] + p->count[PAGE_RECEIVING];
 }
 
-/* May it have its data on a wire, as far as that is counted? */
+/* May it have its data on a wire, as far as what is there for that goes? Any thread. */
 static inline bool op_may_lend(const struct blk_req *req)
 {
 	return req->op != BLK_READ || blk_may_lend(req);

@@ -146,6 +146,21 @@ static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cach
 	return true;
 }
 
+/*
+ * May the wire have the @r of @req at once, if it is there? What is within its connection's reserve may; beyond
+ * that it counts with what others have out, and does not go before those who wait for some of that to come back.
+ */
+static inline bool may_lend_now(const struct cache_dev *dev, const struct blk_req *req, const struct cache_range *r)
+{
+	const struct blk_lender *l = &dev->cache->lender;
+	if (!req->borrower)
+		return true;
+	if (atomic_load_explicit(&l->out, memory_order_relaxed) >= l->limit / 2 &&
+	    __atomic_load_n(&dev_part(dev, r->first)->waiting, __ATOMIC_RELAXED))
+		return false;
+	return blk_may_lend(req);
+}
+
 /* ---- the whole of it ------------------------------------------------------------------------------ */
 
 static bool read_over(struct blk_req *req, const struct cache_range *r, int status)
@@ -186,8 +201,11 @@ bool op_read(struct blk_req *req)
 	if (op->stage == OP_FORWARDED) {
 		if (req->flags & BLK_F_FORWARDED)
 			count_forward(dev->cache);
-		if (gather(dev, req, &r, true, &err) || err)
+		if (may_lend_now(dev, req, &r) && (gather(dev, req, &r, true, &err) || err)) {
+			if (!err)
+				blk_lend(req);
 			return read_over(req, &r, err);
+		}
 		op->stage = OP_READ_ACQUIRE;
 	}
 	for (;;) {
@@ -278,7 +296,12 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 		return read_special(dev, req);
 	if (unlikely(wants_forward(dev, req, &r, &node)))
 		return forward(dev, req, node);
+	const bool reserved = blk_reserved(req, r.n, dev->cache->reserve);
+	if (unlikely(!reserved && !may_lend_now(dev, req, &r)))
+		return op_start(req, OP_READ_ACQUIRE);
 	if (likely(gather(dev, req, &r, true, &err))) {
+		if (!reserved)
+			blk_lend(req);
 		metric_inc(M_cache_read_hits);
 		req->status = 0;
 		return true;
@@ -354,7 +377,7 @@ static inline_always enum look look(struct cache_dev *dev, struct blk_req *req, 
 	uint32_t version;
 
 	if (unlikely(within + req->len > __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED) ||
-		     (req->flags & (BLK_F_INTO | BLK_F_FUA))))
+		     (req->flags & (BLK_F_INTO | BLK_F_FUA)) || !blk_reserved(req, 1, c->reserve)))
 		return LOOK_MISS;
 	const uint64_t block = req->offset >> c->geo.block_shift, hash = policy_hash(dev->identity, block);
 	const uint32_t part = cache_map_part_of(&c->map, nodes, dev->map_offset, block);

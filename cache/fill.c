@@ -98,6 +98,18 @@ static bool index_absent(struct cache_dev *dev, struct blk_req *req, const struc
 	return true;
 }
 
+/*
+ * All that @req wants of @p is there. A wire that takes it may have to wait nevertheless (fair shares), and then
+ * not to be overtaken by what the same connection asks for later. Decided in its first partition.
+ */
+static bool hit_may_go(struct partition *p, const struct blk_req *req, const struct cache_op *op)
+{
+	if (req->op != BLK_READ || !req->borrower || (req->flags & BLK_F_LENT))
+		return true;
+	return blk_may_lend(req) && ((op->flags & OP_F_QUEUED) ||
+				     list_empty(&p->share[SHARE_FILL].flow[flow_of_stream(req->stream)].waiting));
+}
+
 /* All of the range in one partition, or nothing: then the request waits there. The lock set is held. */
 static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r, struct partition *p)
 {
@@ -105,7 +117,7 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 	uint32_t absent = pin_indexed(dev, r, p), taken = p->share[SHARE_FILL].used;
 	enum part_queue queue = WAIT_FILL;
 
-	if (!absent || (op_may_lend(req) && part_take_share(p, req, SHARE_FILL, absent))) {
+	if (absent ? op_may_lend(req) && part_take_share(p, req, SHARE_FILL, absent) : hit_may_go(p, req, op)) {
 		if (index_absent(dev, req, r, p, absent)) {
 			if (op->flags & OP_F_QUEUED)
 				part_unwait(dev->cache->part[op->queue], req);
@@ -126,7 +138,7 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 		share_give_back(&p->share[SHARE_FILL], flow_of_stream(req->stream),
 				p->share[SHARE_FILL].used - taken);
 	}
-	part_wait(p, req, absent, queue);
+	part_wait(p, req, MAX(absent, 1u), queue);
 	return false;
 }
 

@@ -2,8 +2,9 @@
 /* See share.h. */
 #include "cache/cache_impl.h"
 
-/* Flows looked at per election. What is left out is looked at next time: the ring has moved on. */
-#define ELECT_TRIES 16
+/* Flows looked at per election. What is left out is looked at next time: the ring has moved on. Most of
+ * those who are passed over take nothing off their wires. */
+#define ELECT_TRIES 64
 
 void share_init(struct share *s, struct flow *flow, uint32_t limit, uint32_t quantum)
 {

@@ -73,6 +73,7 @@ struct reader {
 	struct loop_msg msg;
 	struct blk *blk;
 	struct blk_req req[DEPTH_MAX];
+	struct blk_borrower borrower; /* as a session has one */
 	uint64_t rng, ns, cpu_ns, done, fragments, at;
 	bool failed;
 	uint8_t *copy;
@@ -615,6 +616,7 @@ static int run(struct cache *cache)
 		snprintf(name, sizeof(name), "reader-%u", i);
 		struct loop_conf lc = { .name = name, .node = 0, .cpu = nth_cpu(i) };
 		r->loop = loop_create(&lc);
+		r->borrower.requests = depth;
 		r->blk = same && shared ? shared : cache_open(cache, store(i), false);
 		shared = r->blk;
 		r->rng = 88172645463325252ull + i;
@@ -623,6 +625,7 @@ static int run(struct cache *cache)
 		for (unsigned k = 0; k < depth; k++) {
 			blk_req_init(&r->req[k]);
 			r->req[k].op = BLK_READ;
+			r->req[k].borrower = &r->borrower;
 			r->req[k].done = filled;
 		}
 		if (!r->loop || !r->blk || loop_start(r->loop))

@@ -187,7 +187,7 @@ struct scsi_nexus {
 	char iqn[SCSI_PORT_NAME_MAX];	     /* initiator (device) name: identity for LUN masking */
 	char address[64];		     /* textual peer address */
 	uint16_t rtpi;			     /* relative target port identifier it came in by */
-	struct blk_borrower borrower;	     /* what it has on the wire that reads had to load */
+	struct blk_borrower borrower;	     /* what it has on the wire */
 	uint64_t id;			     /* unique while the daemon runs: stream id, statistics */
 	struct list link;		     /* target->nexuses, target->lock */
 	struct scsi_itl **itl;		     /* by LUN, [nitl]; ->loop only */

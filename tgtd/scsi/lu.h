@@ -309,6 +309,7 @@ void scsi_itl_free(struct scsi_itl *itl);
 static inline void scsi_itl_count(struct scsi_itl *itl, int by)
 {
 	figure_add32(&itl->inflight, (uint32_t)by);
+	itl->nexus->borrower.requests += (uint32_t)by;
 }
 /* Keeps the I_T_L nexus and its LU from going away. nexus->loop. */
 static inline void scsi_itl_pin(struct scsi_itl *itl)

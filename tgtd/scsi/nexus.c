@@ -70,6 +70,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	list_init(&n->link);
 	n->id = take_id();
 	n->borrower.out = 0;
+	n->borrower.requests = 0;
 	pthread_mutex_lock(&t->lock);
 	if (t->dying) {
 		ret = -ENOENT;
