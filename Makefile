@@ -77,7 +77,9 @@ TOOL_DIRS  := $(patsubst tools/%/,%,$(sort $(dir $(wildcard tools/*/*.c))))
 TOOLS      := $(patsubst tools/%.c,$(BIN)/%,$(TOOL_FILES)) $(addprefix $(BIN)/,$(TOOL_DIRS))
 SCRIPTS_SH := $(patsubst tools/%.sh,$(BIN)/%,$(wildcard tools/*.sh))
 SCRIPTS_PY := $(patsubst tools/%.py,$(BIN)/%,$(wildcard tools/*.py))
-SCRIPTS    := $(SCRIPTS_SH) $(SCRIPTS_PY)
+# tools/NAME/__main__.py and the modules beside it are packed into one program.
+SCRIPTS_PYZ := $(patsubst tools/%/__main__.py,$(BIN)/%,$(wildcard tools/*/__main__.py))
+SCRIPTS    := $(SCRIPTS_SH) $(SCRIPTS_PY) $(SCRIPTS_PYZ)
 DAEMON     := $(if $(wildcard tgtd/main.c),$(BIN)/tgtd)
 
 # tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_* (of integration tests
@@ -139,6 +141,15 @@ $(SCRIPTS_SH): $(BIN)/%: tools/%.sh
 $(SCRIPTS_PY): $(BIN)/%: tools/%.py
 	@mkdir -p $(@D)
 	install -m 755 $< $@
+
+define pyz_rule
+$(BIN)/$(1): $(wildcard tools/$(1)/*.py)
+	@mkdir -p $$(@D)
+	$$(call say,ZIP $$@)
+	$$(Q)rm -rf $(O)/obj/$(1).pyz && mkdir -p $(O)/obj/$(1).pyz && cp $$^ $(O)/obj/$(1).pyz/
+	$$(Q)python3 -m zipapp $(O)/obj/$(1).pyz -o $$@ -p '/usr/bin/env python3'
+endef
+$(foreach t,$(notdir $(SCRIPTS_PYZ)),$(eval $(call pyz_rule,$(t))))
 
 # ---- tests ---------------------------------------------------------------------------------------
 TEST_LIBS := -lcheck -lsubunit -lrt -lm

@@ -11,6 +11,7 @@ are written beside the first as .txt and .svg, and the text is printed. See tgt-
 import json
 import math
 import os
+import re
 import sys
 
 # ---- what was to be shown ------------------------------------------------------------------------
@@ -65,6 +66,8 @@ def shows(found, idle, counts):
     ratio('64 KiB read with both digests: IOPS without', get('r64k-d32-crc', 'ours'), get('r64k-d32', 'ours'), 0.88)
     ratio('4 x d32 to 4 LUs: CPU an I/O of one connection', get('r4k-4x32', 'ours', 'cpu_us'),
           get('r4k-d32', 'ours', 'cpu_us'), most=1.05)
+    ratio('two cores, load on the same: CPU an I/O, both, of one core', get('cores-2', 'ours-2', 'total_cpu_us'),
+          get('cores-1', 'ours-1', 'total_cpu_us'), most=1.10)
     ratio('half of the maximum rate: p99 over p50', get('r4k-half', 'ours', 'p99'), get('r4k-half', 'ours', 'p50'), most=3.0)
     ratio('512 idle connections: IOPS without', get('r4k-idle512', 'ours'), get('r4k-d32', 'ours'), 0.95)
     if 'ours' in idle:
@@ -82,6 +85,39 @@ def shows(found, idle, counts):
 # ---- reports -------------------------------------------------------------------------------------
 
 
+def scaling_axes(cases):
+    """The points of the scaling charts: axis -> series -> [(x, subject's summary)]. A series is a subject's name
+    without the number of cores it is named for."""
+    axes = {}
+    for case in cases.values():
+        if not case.get('axis'):
+            continue
+        axis, x = case['axis']
+        for name, s in case['subjects'].items():
+            if s.get('total_cpu_us'):
+                series = axes.setdefault(axis, {}).setdefault(re.sub(r'-\d+$', '', name), [])
+                series.append((x, s))
+    return axes
+
+
+def scaling_text(cases):
+    lines = []
+    for axis, series in scaling_axes(cases).items():
+        lines.append('CPU us an I/O, target + load = both (K IOPS), against %s:' % axis)
+        names = list(series)
+        lines.append('%-12s' % axis + ''.join('%36s' % n for n in names))
+        for i, (x, _) in enumerate(series[names[0]]):
+            row = '%-12d' % x
+            for n in names:
+                found = [s for at, s in series[n] if at == x]
+                row += '%36s' % ('%.2f + %.2f = %.2f (%.0f)' % (
+                    found[0]['cpu_us'], found[0]['load_cpu_us'], found[0]['total_cpu_us'], found[0]['iops'] / 1e3)
+                    if found else '-')
+            lines.append(row)
+        lines.append('')
+    return lines
+
+
 def text_report(run, checks):
     meta = run['meta']
     lines = ['tgt-bench %s, %s, target on CPU %s, load on CPU %s, %d rounds of %.1f s after %.1f s' %
@@ -92,7 +128,7 @@ def text_report(run, checks):
     if meta.get('realtime'):
         lines.insert(-1, 'realtime: the kernel keeps 5 % for other work (sched_rt_runtime_us), in pauses of 50 ms: read no p99 or '
                          'maximum here.')
-    head = '%-10s %9s %7s %8s %9s %9s %9s %9s %8s %6s %6s' % (
+    head = '%-13s %9s %7s %8s %9s %9s %9s %9s %8s %6s %6s' % (
         'subject', 'K IOPS', 'of bare', 'spread', 'MB/s', 'p50', 'p99', 'p99.9', 'CPU/IO', 'cores', 'waits')
     for name_of_case, case in run['cases'].items():
         got = case['subjects']
@@ -101,7 +137,7 @@ def text_report(run, checks):
         lines += ['%s: %s' % (name_of_case, case['title']), head]
         bare = got.get('bare', {}).get('iops')
         for name, s in got.items():
-            lines.append('%-10s %9.1f %7s %7.0f%% %9.1f %9.1f %9.1f %9.1f %8s %6s %5.0f%%' % (
+            lines.append('%-13s %9.1f %7s %7.0f%% %9.1f %9.1f %9.1f %9.1f %8s %6s %5.0f%%' % (
                 name, s['iops'] / 1e3, '%.3f' % (s['iops'] / bare) if bare else '-', s['spread'] * 100, s['mbps'],
                 s['p50'], s['p99'], s['p999'],
                 '%.2f' % s['cpu_us'] if s['cpu_us'] is not None else '-',
@@ -111,12 +147,16 @@ def text_report(run, checks):
         busy = got.get('bare', {}).get('cpu_cores')
         if busy is not None and busy < 0.93:
             lines.append('  NOTE: the bare loop got only %.2f of its core: other work ran here; see --realtime' % busy)
+        if case.get('floor'):
+            lines.append('  %-11s pauses of this machine alone, with any target: p99 %.0f us, p99.9 %.0f us' %
+                         ('floor', case['floor']['p99'], case['floor']['p999']))
         if name_of_case == 'r4k-half' and got.get('bare', {}).get('p50') and got['bare']['p99'] > 3 * got['bare']['p50']:
             lines.append("  NOTE: the bare loop's own p99 is %.0f times its p50: pauses of this machine, in which work piles up"
                          % (got['bare']['p99'] / got['bare']['p50']))
         if len(keys) > 1:
             lines.append('  NOTE: not every subject agreed to the same keys; see the JSON report')
         lines.append('')
+    lines += scaling_text(run['cases'])
     if run['idle']:
         lines.append('idle, % of a core: no connection / one connection with one I/O a second')
         for name, v in run['idle'].items():
@@ -200,6 +240,49 @@ def svg_ranges(x, y, width, title, rows, colour):
     return out
 
 
+def svg_lines(x, y, width, height, title, series, colour):
+    """A panel of lines over a logarithmic x from zero up: series is name -> [(x, value)]."""
+    out = ['<text x="%d" y="%d" class="h">%s</text>' % (x, y, esc(title))]
+    xs = sorted({p[0] for points in series.values() for p in points})
+    top = 1.15 * max(v for points in series.values() for _, v in points)
+    y0, left = y + 10 + height, x + 30
+
+    def place(px, v):
+        along = math.log2(px / xs[0]) / max(math.log2(xs[-1] / xs[0]), 1e-9)
+        return left + along * (width - 60), y0 - v / top * height
+
+    for i in range(4):
+        v = top * i / 3
+        out.append('<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#ddd"/>' % (left, place(xs[0], v)[1], left + width - 60, place(xs[0], v)[1]))
+        out.append('<text x="%d" y="%.1f" class="v">%s</text>' % (x, place(xs[0], v)[1] + 4, nice(v)))
+    for px in xs:
+        out.append('<text x="%.1f" y="%d" class="v">%d</text>' % (place(px, 0)[0] - 3, y0 + 14, px))
+    for name, points in series.items():
+        places = [place(*p) for p in points]
+        out.append('<polyline fill="none" stroke="%s" stroke-width="2" points="%s"/>' %
+                   (colour[name], ' '.join('%.1f,%.1f' % p for p in places)))
+        out += ['<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>' % (p + (colour[name],)) for p in places]
+    return out
+
+
+def svg_scaling(run, y):
+    """The scaling charts: a row for each axis."""
+    axes = scaling_axes(run['cases'])
+    names = sorted({n for series in axes.values() for n in series}, reverse=True)
+    colour = dict(zip(names, ('#0b6fb8', '#d1495b', '#66a182')))
+    body = []
+    for axis, series in axes.items():
+        body.append('<text x="20" y="%d" class="c">Against %s</text>' % (y, esc(axis)))
+        for i, n in enumerate(names):
+            body.append('<text x="20" y="%d" class="v" fill="%s">%s</text>' % (y + 34 + i * 17, colour[n], esc(n)))
+        for column, (title, key, unit) in enumerate((('CPU us an I/O, target and load', 'total_cpu_us', 1.0),
+                                                     ('CPU us an I/O, target', 'cpu_us', 1.0), ('K IOPS', 'iops', 1e3))):
+            body += svg_lines(110 + column * 280, y + 16, 270, 120, title,
+                              {n: [(x, s[key] / unit) for x, s in points] for n, points in series.items()}, colour)
+        y += 190
+    return body, y
+
+
 def svg_report(run, checks):
     names = run['subjects'] or ['?']
     meta = run['meta']
@@ -210,7 +293,7 @@ def svg_report(run, checks):
                 (esc(meta['machine']), meta['target_cpu'], meta['load_cpu'], meta['rounds']))
     for name_of_case, case in run['cases'].items():
         got = case['subjects']
-        if not got:
+        if not got or case.get('axis'):
             continue
         rows = list(got.items())
         body.append('<text x="20" y="%d" class="c">%s</text>' % (y, esc(case['title'])))
@@ -222,6 +305,8 @@ def svg_report(run, checks):
         body += svg_ranges(620, y + 16, 300, 'latency us: p50, p99, p99.9', [(n, (s['p50'], s['p99'], s['p999'])) for n, s in rows],
                            colour)
         y += 62 + len(rows) * 17
+    charts, y = svg_scaling(run, y)
+    body += charts
     if checks:
         body.append('<text x="20" y="%d" class="c">What is to be shown</text>' % y)
         for c in checks:

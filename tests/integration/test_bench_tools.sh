@@ -120,6 +120,22 @@ else
 	echo 'not ok bench_writes_table_and_plot'
 fi
 
+if python3 -c "import json,sys; f=json.load(open('$tmp/out.json'))['cases']['r4k-half']['floor']; sys.exit(not 0 <= f['p99'] <= f['p999'] < 1e5)"; then
+	echo 'ok bench_says_what_pauses_cost'
+else
+	echo 'not ok bench_says_what_pauses_cost'
+fi
+TGT_BIN=$bin expect bench_scaling 0 "$bin/tgt-bench" --set scaling --case 'cores-*' --case lus-1 --rounds 1 --time 0.1 --warmup 0.05 \
+	--range 16m --out "$tmp/bench"
+cp "$tmp/bench/scaling.json" "$tmp/out.json" 2>/dev/null || echo '{}' >"$tmp/out.json"
+holds bench_scaling_counts_both "all(s['total_cpu_us'] > s['cpu_us'] > 0 for s in r['cases']['lus-1']['subjects'].values())"
+holds bench_scaling_has_both_models "{n[:4] for n in r['cases']['lus-1']['subjects']} == {'ours', 'cent'}"
+if python3 -c "import xml.dom.minidom,sys; xml.dom.minidom.parse('$tmp/bench/scaling.svg')" && grep -q 'against LUs' "$tmp/bench/scaling.txt"; then
+	echo 'ok bench_scaling_table_and_plot'
+else
+	echo 'not ok bench_scaling_table_and_plot'
+fi
+
 # The cache by itself. What it counts does not depend on how busy the machine is.
 expect cachebench_counts_locks 0 "$bin/tgt-cachebench" -b 512k -a 4k -s 8m -n 200 -j
 cp "$tmp/out" "$tmp/out.json"

@@ -42,6 +42,7 @@ struct options {
 	uint64_t spread;
 	uint32_t sndbuf;
 	uint32_t zerocopy; /* data segments of at least so many bytes are sent with MSG_ZEROCOPY; 0: none */
+	double pauses; /* seconds to look for them; 0: serve */
 	bool block;
 	bool uring;
 	int cpu;
@@ -129,5 +130,8 @@ void command_write_step(struct bconn *c, struct wtask *t);
 /* The engines: serve until `stopping`. 0, or an exit status after a message. */
 int engine_epoll(int lfd);
 int engine_uring(int lfd);
+
+/* pauses.c: look at the clock for so long, print the gaps as JSON. An exit status. */
+int pauses(double seconds);
 
 #endif

@@ -68,7 +68,8 @@ static int usage(int rc)
 	fputs("usage: tgt-bareloop [--portal ADDR:PORT] [--cpu N] [--memory SIZE] [--size SIZE]\n"
 	      "                    [--recv-size SIZE] [--spread SIZE] [--sndbuf SIZE] [--congestion NAME]\n"
 	      "                    [--wait spin|block] [--engine epoll|uring] [--zerocopy SIZE]\n"
-	      "                    [--first-burst SIZE] [--max-burst SIZE] [--max-recv-segment SIZE]\n",
+	      "                    [--first-burst SIZE] [--max-burst SIZE] [--max-recv-segment SIZE]\n"
+	      "       tgt-bareloop --pauses SECONDS [--cpu N]\n",
 	      rc ? stderr : stdout);
 	return rc;
 }
@@ -87,6 +88,7 @@ static int options(int argc, char **argv)
 		{"wait", required_argument, NULL, 'w'},
 		{"engine", required_argument, NULL, 'e'},
 		{"zerocopy", required_argument, NULL, 'z'},
+		{"pauses", required_argument, NULL, 'P'},
 		{"first-burst", required_argument, NULL, 'f'},
 		{"max-burst", required_argument, NULL, 'x'},
 		{"max-recv-segment", required_argument, NULL, 'y'},
@@ -130,6 +132,11 @@ static int options(int argc, char **argv)
 		case 'e':
 			opt.uring = strcmp(optarg, "uring") == 0;
 			if (!opt.uring && strcmp(optarg, "epoll") != 0)
+				return usage(2);
+			break;
+		case 'P':
+			opt.pauses = atof(optarg);
+			if (opt.pauses <= 0.0)
 				return usage(2);
 			break;
 		case 'z':
@@ -182,6 +189,8 @@ int main(int argc, char **argv)
 		if (sched_setaffinity(0, sizeof(set), &set) != 0)
 			return die("--cpu");
 	}
+	if (opt.pauses > 0.0)
+		return pauses(opt.pauses);
 	memory = mmap(NULL, opt.memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return die("memory");

@@ -183,12 +183,21 @@ static void progress(const struct opts *o, struct worker *w, uint64_t *last, uin
 	*at = now;
 }
 
-/* Sample the target's CPU at the edges of the measured interval. */
+/* CPU time of this process so far. */
+static uint64_t own_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+/* Sample CPU time, the target's and our own, at the edges of the measured interval. */
 static int run_measured(struct run *r, struct worker *w, struct report *rep)
 {
 	const struct opts *o = r->opts;
 	struct cpu_sample *before = calloc(2, sizeof(*before)), *after = before + 1;
-	uint64_t t0 = now_ns(), t1, last = 0, at = 0;
+	uint64_t t0 = now_ns(), own = own_ns(), t1, last = 0, at = 0;
 	int rc = 0;
 
 	if (!before)
@@ -204,6 +213,7 @@ static int run_measured(struct run *r, struct worker *w, struct report *rep)
 	if (!o->count) {
 		sleep_until(r->begin);
 		t0 = now_ns();
+		own = own_ns();
 		if (o->target_pid)
 			rc = cpu_read(o->target_pid, before);
 		for (uint64_t next = t0; o->progress && next < r->end && !atomic_load(&r->stop);
@@ -216,6 +226,8 @@ static int run_measured(struct run *r, struct worker *w, struct report *rep)
 		join_phase(w, o->threads);
 	}
 	t1 = now_ns();
+	rep->own_cpu = own_ns() - own;
+	rep->cpu_seconds = (double)(t1 - t0) / 1e9;
 	if (o->target_pid && rc == 0)
 		rc = cpu_read(o->target_pid, after);
 	if (!o->count)
@@ -225,7 +237,6 @@ static int run_measured(struct run *r, struct worker *w, struct report *rep)
 	if (o->target_pid && rc == 0) {
 		rep->has_cpu = true;
 		rep->cpu_total = cpu_spent(before, after, &rep->cpu);
-		rep->cpu_seconds = (double)(t1 - t0) / 1e9;
 	}
 	free(before);
 	return rc;

@@ -73,7 +73,8 @@ void report_text(const struct report *r, FILE *f)
 		t->batches ? (double)s.ios / (double)t->batches : 0.0);
 	text_latency(f, "read", &t->lat[READS]);
 	text_latency(f, "write", &t->lat[WRITES]);
-	fprintf(f, "  load waits %.0f %% of its time\n", waits(r) * 100.0);
+	fprintf(f, "  load waits %.0f %% of its time, %.3f us CPU an I/O\n", waits(r) * 100.0,
+		us_per_io(r, r->own_cpu, s.iops));
 	if (r->has_cpu) {
 		fprintf(f, "  target %.3f us CPU an I/O, %.3f cores\n",
 			us_per_io(r, r->cpu_total, s.iops), busy(r, r->cpu_total));
@@ -182,10 +183,10 @@ void report_json(const struct report *r, FILE *f)
 	}
 	fprintf(f,
 		" \"load\": {\"waits\": %.4f, \"ios_per_receive\": %.3f, \"sends\": %llu, "
-		"\"recvs\": %llu, \"pings\": %llu},\n",
+		"\"recvs\": %llu, \"pings\": %llu, \"cpu_us_per_io\": %.4f},\n",
 		waits(r), t->batches ? (double)s.ios / (double)t->batches : 0.0,
 		(unsigned long long)r->sends, (unsigned long long)r->recvs,
-		(unsigned long long)r->pings);
+		(unsigned long long)r->pings, us_per_io(r, r->own_cpu, s.iops));
 	fprintf(f,
 		" \"verified\": %llu,\n \"errors\": {\"failed\": %llu, \"miscompared\": %llu, "
 		"\"lost_connections\": %llu, \"late\": %llu}}\n",

@@ -16,8 +16,9 @@ struct report {
 	const struct tally *tally; /* of all workers */
 	double seconds;            /* the measured interval */
 	uint64_t sends, recvs, pings, dead;
-	bool has_cpu;
+	bool has_cpu;          /* of the target */
 	double cpu_seconds;    /* between the two CPU samples */
+	uint64_t own_cpu;      /* ns of this process between them */
 	uint64_t cpu_total;    /* ns */
 	struct cpu_sample cpu; /* per thread name */
 };
