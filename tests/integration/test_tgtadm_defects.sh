@@ -85,17 +85,25 @@ is "a bad mask is refused" refused "invalid request"
 adm -m target -o unbind -t 1 -Q iqn.a
 adm -m target -o bind -t 1 -I ALL
 
+# An initiator that reads LUN 1, and has logged in; until it is killed.
+start_reading() {
+	iscsi-perf "iscsi://127.0.0.1:$port/$iqn/1" >/dev/null 2>&1 &
+	perf=$!
+	for _ in $(seq 100); do
+		adm -m conn -o show -t 1
+		[ -n "$out" ] && break
+		sleep 0.05
+	done
+}
+stop_reading() {
+	kill -9 $perf
+	wait $perf 2>/dev/null
+}
+
 # ---- tgt says "still active" for an LU whose initiator has gone
-iscsi-perf "iscsi://127.0.0.1:$port/$iqn/1" >/dev/null 2>&1 &
-perf=$!
-for _ in $(seq 100); do
-	adm -m conn -o show -t 1
-	[ -n "$out" ] && break
-	sleep 0.05
-done
+start_reading
 is "an initiator reads" has "Session:"
-kill -9 $perf
-wait $perf 2>/dev/null
+stop_reading
 for _ in $(seq 60); do
 	adm -m conn -o show -t 1
 	[ -z "$out" ] && break
@@ -108,21 +116,14 @@ adm -m lu -o new -t 1 -l 1 -b "$dir/a"
 is "and made again on the same file at once" done_silently
 
 # ---- forced delete of a target in use completes
-iscsi-perf "iscsi://127.0.0.1:$port/$iqn/1" >/dev/null 2>&1 &
-perf=$!
-for _ in $(seq 100); do
-	adm -m conn -o show -t 1
-	[ -n "$out" ] && break
-	sleep 0.05
-done
+start_reading
 adm -m target -o delete -t 1
 is "a target in use is kept" refused "this target is still active"
 start=$EPOCHREALTIME
 adm -m target -o delete -t 1 --force
 is "--force deletes it" done_silently
 is "within 5 seconds" awk "BEGIN { exit !($EPOCHREALTIME - $start < 5) }"
-kill -9 $perf
-wait $perf 2>/dev/null
+stop_reading
 adm -m target -o new -t 1 -T $iqn
 is "name and number are free at once" done_silently
 adm -m lu -o new -t 1 -l 1 -b "$dir/a"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See blktest.h. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include "events/clock.h"
 #include "tests/support/blktest.h"
@@ -12,6 +13,20 @@ uint64_t bt_random(uint64_t *state)
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
 	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
 	return z ^ z >> 31;
+}
+
+uint64_t bt_shared_resident(void)
+{
+	unsigned long long kib = 0, v;
+	char line[128];
+	FILE *f = fopen("/proc/self/status", "re");
+
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "RssShmem: %llu kB", &v) == 1)
+			kib = v;
+	fclose(f);
+	return kib << 10;
 }
 
 bool bt_all(const void *p, size_t len, uint8_t v)

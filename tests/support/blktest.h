@@ -13,6 +13,8 @@ struct bt {
 };
 
 uint64_t bt_random(uint64_t *state);
+/* Bytes of shared memory (arenas) that this process has touched. */
+uint64_t bt_shared_resident(void);
 /* Are all @len (> 0) bytes @v? */
 bool bt_all(const void *p, size_t len, uint8_t v);
 void bt_init(struct bt *t, struct blk *blk, uint64_t seed);

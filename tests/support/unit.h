@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* main() of a check program with one test case: UNIT_MAIN("timer", 10, test_a, test_b) */
+/*
+ * main() of a check program with one test case: UNIT_MAIN("timer", 10, test_a, test_b), or, where
+ * tests are run with _i = 0, 1, ..., times - 1: UNIT_TABLE("timer", 10, { test_a }, { test_b, 4 }).
+ */
 #ifndef TESTS_SUPPORT_UNIT_H
 #define TESTS_SUPPORT_UNIT_H
 
 #include <check.h>
 
-static inline int unit_run(const char *name, double timeout_s, const TTest *const *tests, size_t n)
+struct unit_test {
+	const TTest *test;
+	int times; /* 0: once, which is not a loop */
+};
+
+static inline int unit_run(const char *name, double timeout_s, const struct unit_test *tests, size_t n)
 {
 	Suite *s = suite_create(name);
 	TCase *tc = tcase_create(name);
@@ -14,8 +22,12 @@ static inline int unit_run(const char *name, double timeout_s, const TTest *cons
 
 	/* The sanitizers make everything an order of magnitude slower. */
 	tcase_set_timeout(tc, timeout_s * 4);
-	for (size_t i = 0; i < n; i++)
-		tcase_add_test(tc, tests[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (tests[i].times)
+			tcase_add_loop_test(tc, tests[i].test, 0, tests[i].times);
+		else
+			tcase_add_test(tc, tests[i].test);
+	}
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
@@ -24,11 +36,24 @@ static inline int unit_run(const char *name, double timeout_s, const TTest *cons
 	return failed != 0;
 }
 
-#define UNIT_MAIN(name, timeout_s, ...)                                                     \
-	int main(void)                                                                      \
-	{                                                                                   \
-		const TTest *const tests[] = { __VA_ARGS__ };                               \
+/* { test } means once: nothing is missing there. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+#define UNIT_TABLE(name, timeout_s, ...)                                                   \
+	int main(void)                                                                     \
+	{                                                                                  \
+		const struct unit_test tests[] = { __VA_ARGS__ };                          \
 		return unit_run(name, timeout_s, tests, sizeof(tests) / sizeof(tests[0])); \
+	}
+
+#define UNIT_MAIN(name, timeout_s, ...)                                                 \
+	int main(void)                                                                  \
+	{                                                                               \
+		const TTest *const list[] = { __VA_ARGS__ };                            \
+		struct unit_test tests[sizeof(list) / sizeof(list[0])] = { { 0 } };     \
+		for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)             \
+			tests[i].test = list[i];                                        \
+		return unit_run(name, timeout_s, tests, sizeof(list) / sizeof(list[0])); \
 	}
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Arenas: layout, limits, files, sparseness, punching, watchers, ids. */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 #include "cache/arena.h"
 #include "tests/support/blktest.h"
+#include "tests/support/unit.h"
 
 static void release(struct arena *a, struct buf *b)
 {
@@ -32,20 +32,6 @@ static uint64_t resident(const struct arena *a)
 		n += vec[i] & 1;
 	free(vec);
 	return n * 4096;
-}
-
-static uint64_t shared_resident(void)
-{
-	unsigned long long kib = 0, v;
-	char line[128];
-	FILE *f = fopen("/proc/self/status", "re");
-
-	ck_assert_ptr_nonnull(f);
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "RssShmem: %llu kB", &v) == 1)
-			kib = v;
-	fclose(f);
-	return kib << 10;
 }
 
 /* What the owner keeps beside the headers: in the same file, zeros at first, apart from everything else. */
@@ -152,9 +138,9 @@ START_TEST(sparse_and_punched)
 	ck_assert_ptr_nonnull(a);
 	memset(a->data, 1, 256 * 4096);
 	memset(a->data + (1ull << 39), 2, 64 * 4096);
-	ck_assert_uint_ge(shared_resident(), 320 * 4096);
+	ck_assert_uint_ge(bt_shared_resident(), 320 * 4096);
 	arena_punch(a, 0, 128);
-	ck_assert_uint_lt(shared_resident(), 256 * 4096);
+	ck_assert_uint_lt(bt_shared_resident(), 256 * 4096);
 	ck_assert(bt_all(a->data, 128 * 4096, 0));
 	ck_assert(bt_all(a->data + 128 * 4096, 128 * 4096, 1));
 	arena_punch(a, 1u << 27, 64);
@@ -242,26 +228,5 @@ START_TEST(watchers)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("arena");
-	TCase *tc = tcase_create("arena");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, layout);
-	tcase_add_test(tc, extra_bytes);
-	tcase_add_test(tc, prepared_behind);
-	tcase_add_test(tc, ids_are_reused);
-	tcase_add_test(tc, sparse_and_punched);
-	tcase_add_test(tc, named_file);
-	tcase_add_test(tc, too_large);
-	tcase_add_test(tc, watchers);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_MAIN("arena", 15, layout, extra_bytes, prepared_behind, ids_are_reused, sparse_and_punched,
+	  named_file, too_large, watchers)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The wrappers that other tests rely on: faults, delays, crashes. */
-#include <check.h>
 #include <stdlib.h>
 #include "events/clock.h"
 #include "tests/support/blk_pass.h"
 #include "tests/support/blktest.h"
+#include "tests/support/unit.h"
 
 static struct bt t;
 
@@ -184,23 +184,5 @@ START_TEST(cut_at_the_nth)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("blk_pass");
-	TCase *tc = tcase_create("wrappers");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 120);
-	tcase_add_loop_test(tc, models, 0, 5);
-	tcase_add_test(tc, faults_hit_what_they_should);
-	tcase_add_test(tc, delays);
-	tcase_add_test(tc, power_cuts);
-	tcase_add_test(tc, cut_at_the_nth);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("blk_pass", 30, { models, 5 }, { faults_hit_what_they_should }, { delays },
+	   { power_cuts }, { cut_at_the_nth })

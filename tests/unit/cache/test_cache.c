@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The cache on one thread: content against a model in many shapes, and one behaviour each. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/cache_stat.h"
 #include "events/clock.h"
 #include "events/metrics.h"
 #include "tests/support/cachetest.h"
+#include "tests/support/unit.h"
 
 static struct bt t;
 static struct cache *cache;
@@ -685,36 +685,11 @@ START_TEST(sector_maps_are_in_shared_memory)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("cache");
-	TCase *tc = tcase_create("cache");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 120);
-	tcase_add_loop_test(tc, model, 0, ARRAY_SIZE(shapes));
-	tcase_add_test(tc, statistics);
-	tcase_add_test(tc, bytes_of_hits);
-	tcase_add_test(tc, sequential_reads_are_loaded_ahead);
-	tcase_add_test(tc, random_reads_load_what_was_asked_for);
-	tcase_add_test(tc, a_stream_beside_another);
-	tcase_add_test(tc, small_holes_are_read_over);
-	tcase_add_test(tc, a_slow_store_is_shared_fairly);
-	tcase_add_test(tc, a_waiting_write_can_be_aborted);
-	tcase_add_test(tc, write_errors_are_told_by_sync_and_lose_nothing);
-	tcase_add_test(tc, write_policy_switches_online);
-	tcase_add_test(tc, all_who_wait_for_descriptors_go_on);
-	tcase_add_test(tc, a_store_opened_twice_is_one);
-	tcase_add_test(tc, forwarding_makes_hits_local);
-	tcase_add_test(tc, options);
-	tcase_add_test(tc, large_requests_find_neighbours);
-	tcase_add_test(tc, sync_writes_without_fua);
-	tcase_add_test(tc, sector_maps_are_in_shared_memory);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("cache", 30, { model, ARRAY_SIZE(shapes) }, { statistics }, { bytes_of_hits },
+	   { sequential_reads_are_loaded_ahead }, { random_reads_load_what_was_asked_for },
+	   { a_stream_beside_another }, { small_holes_are_read_over },
+	   { a_slow_store_is_shared_fairly }, { a_waiting_write_can_be_aborted },
+	   { write_errors_are_told_by_sync_and_lose_nothing }, { write_policy_switches_online },
+	   { all_who_wait_for_descriptors_go_on }, { a_store_opened_twice_is_one },
+	   { forwarding_makes_hits_local }, { options }, { large_requests_find_neighbours },
+	   { sync_writes_without_fua }, { sector_maps_are_in_shared_memory })

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Flow control: what a connection gets of a cache too small and a store too slow for what others want. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/cache_stat.h"
 #include "events/clock.h"
 #include "tests/support/cachetest.h"
+#include "tests/support/unit.h"
 
 #define CLIENTS_MAX 40
 #define DEPTH_MAX 64
@@ -359,26 +359,8 @@ START_TEST(thresholds)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("flow");
-	TCase *tc = tcase_create("flow");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, a_greedy_writer_leaves_the_others_their_share);
-	tcase_add_test(tc, a_greedy_reader_leaves_the_others_their_share);
-	tcase_add_test(tc, stuck_readers_leave_the_others_their_share);
-	tcase_add_test(tc, stuck_readers_of_what_is_there_leave_the_others_their_share);
-	tcase_add_test(tc, stuck_short_readers_of_what_is_there_leave_the_others_their_share);
-	tcase_add_test(tc, depth_buys_nothing);
-	tcase_add_test(tc, who_needs_several_partitions_is_not_starved);
-	tcase_add_test(tc, thresholds);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_MAIN("flow", 30, a_greedy_writer_leaves_the_others_their_share,
+	  a_greedy_reader_leaves_the_others_their_share, stuck_readers_leave_the_others_their_share,
+	  stuck_readers_of_what_is_there_leave_the_others_their_share,
+	  stuck_short_readers_of_what_is_there_leave_the_others_their_share, depth_buys_nothing,
+	  who_needs_several_partitions_is_not_starved, thresholds)

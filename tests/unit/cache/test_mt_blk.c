@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The block seam used from four loops at once: extents exclude, emulated compare-and-writes on an aio
  * file lose nothing, requests that wait for blocks are granted across threads. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -10,6 +9,7 @@
 #include "cache/extent.h"
 #include "events/bytes.h"
 #include "tests/support/blktest.h"
+#include "tests/support/unit.h"
 
 #define LOOPS 4
 #define ACTORS 8 /* a loop */
@@ -337,21 +337,4 @@ START_TEST(blocks_across_threads)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("mt_blk");
-	TCase *tc = tcase_create("four loops");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 240);
-	tcase_add_test(tc, extents_exclude);
-	tcase_add_loop_test(tc, compare_and_write, 0, 2);
-	tcase_add_test(tc, blocks_across_threads);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("mt_blk", 60, { extents_exclude }, { compare_and_write, 2 }, { blocks_across_threads })

@@ -9,12 +9,12 @@
  * lie between, so nothing is torn, stale or lost. It looks again before it lets its references go:
  * they must not have changed. (BUG_ON rather than ck_assert: the latter writes to a file each time.)
  */
-#include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include "cache/backend/offload.h"
 #include "events/metrics.h"
 #include "tests/support/blktest.h"
+#include "tests/support/unit.h"
 
 #define THREADS 8
 #ifdef TGT_DEBUG
@@ -267,19 +267,4 @@ START_TEST(stamps)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("mt_ram");
-	TCase *tc = tcase_create("stamps");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 280);
-	tcase_add_loop_test(tc, stamps, 0, 2);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("mt_ram", 70, { stamps, 2 })

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The ram store: sizes, content against a model, references, flow control, memory given back. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/backend/offload.h"
 #include "tests/support/blktest.h"
+#include "tests/support/unit.h"
 
 static struct bt t;
 
@@ -387,35 +387,21 @@ START_TEST(abort_of_a_waiting_write)
 }
 END_TEST
 
-static uint64_t resident_shmem(void)
-{
-	char line[128];
-	unsigned long long kib = 0, v;
-	FILE *f = fopen("/proc/self/status", "re");
-
-	ck_assert_ptr_nonnull(f);
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "RssShmem: %llu kB", &v) == 1)
-			kib = v;
-	fclose(f);
-	return kib << 10;
-}
-
 /* Discarded memory goes back to the system, and so does all of it at the end. */
 START_TEST(memory_comes_back)
 {
-	uint64_t before = resident_shmem();
+	uint64_t before = bt_shared_resident();
 	uint8_t *b = malloc(MiB(1));
 
 	memset(b, 7, MiB(1));
 	open_ram("256m", 4096);
 	for (uint64_t at = 0; at < MiB(256); at += MiB(1))
 		ck_assert_int_eq(bt_write(&t, at, MiB(1), b, 0), 0);
-	ck_assert_uint_ge(resident_shmem(), before + MiB(250));
+	ck_assert_uint_ge(bt_shared_resident(), before + MiB(250));
 	ck_assert_int_eq(bt_op(&t, BLK_DISCARD, 0, MiB(256), 0), 0);
-	for (int i = 0; i < 200 && resident_shmem() > before + MiB(80); i++)
+	for (int i = 0; i < 200 && bt_shared_resident() > before + MiB(80); i++)
 		loop_step(t.loop, 10);
-	ck_assert_uint_le(resident_shmem(), before + MiB(80));
+	ck_assert_uint_le(bt_shared_resident(), before + MiB(80));
 	ck_assert_int_eq(bt_read(&t, MiB(100), MiB(1), b, 0), 0);
 	ck_assert(bt_all(b, MiB(1), 0));
 	/* And can be used again. */
@@ -423,37 +409,14 @@ START_TEST(memory_comes_back)
 	for (uint64_t at = 0; at < MiB(256); at += MiB(1))
 		ck_assert_int_eq(bt_write(&t, at, MiB(1), b, 0), 0);
 	bt_fini(&t);
-	ck_assert_uint_le(resident_shmem(), before + MiB(4));
+	ck_assert_uint_le(bt_shared_resident(), before + MiB(4));
 	offload_fini();
 	free(b);
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("ram");
-	TCase *tc = tcase_create("ram");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, sizes);
-	tcase_add_loop_test(tc, model, 0, 8);
-	tcase_add_test(tc, references_are_snapshots);
-	tcase_add_test(tc, short_writes_keep_the_order);
-	tcase_add_test(tc, write_from_memory);
-	tcase_add_test(tc, cancelled_write_leaves_no_trace);
-	tcase_add_test(tc, holes_share_the_zeros);
-	tcase_add_test(tc, extents);
-	tcase_add_test(tc, rules_of_the_seam);
-	tcase_add_test(tc, readonly);
-	tcase_add_test(tc, flow_control);
-	tcase_add_test(tc, abort_of_a_waiting_write);
-	tcase_add_test(tc, memory_comes_back);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("ram", 30, { sizes }, { model, 8 }, { references_are_snapshots },
+	   { short_writes_keep_the_order }, { write_from_memory },
+	   { cancelled_write_leaves_no_trace }, { holes_share_the_zeros }, { extents },
+	   { rules_of_the_seam }, { readonly }, { flow_control }, { abort_of_a_waiting_write },
+	   { memory_comes_back })

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* SYNCHRONIZE CACHE: how much of it reaches the store, in which order, in how many writes. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/cache_stat.h"
 #include "events/clock.h"
 #include "events/pool.h"
 #include "tests/support/cachetest.h"
+#include "tests/support/unit.h"
 
 static struct bt t;
 static struct cache *cache;
@@ -196,24 +196,6 @@ START_TEST(a_forced_read_writes_back_first)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("sync");
-	TCase *tc = tcase_create("sync");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, neighbours_are_written_together);
-	tcase_add_test(tc, scattered_blocks_are_written_in_one_sweep);
-	tcase_add_test(tc, a_ranged_sync_writes_its_range);
-	tcase_add_test(tc, short_of_everything);
-	tcase_add_test(tc, a_failed_write_back_of_what_was_replaced);
-	tcase_add_test(tc, a_forced_read_writes_back_first);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_MAIN("sync", 30, neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
+	  a_ranged_sync_writes_its_range, short_of_everything,
+	  a_failed_write_back_of_what_was_replaced, a_forced_read_writes_back_first)

@@ -578,35 +578,14 @@ START_TEST(responses_survive_a_full_socket)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("iscsi-data");
-	TCase *tc = tcase_create("iscsi-data");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, data_in_is_cut_by_segment_and_burst);
-	tcase_add_test(tc, a_segment_length_declared_anew_holds_at_once);
-	tcase_add_test(tc, odd_lengths_are_padded);
-	tcase_add_loop_test(tc, writes_arrive_whole, 0, 4);
-	tcase_add_test(tc, several_r2ts_at_once);
-	tcase_add_test(tc, no_more_is_solicited_at_a_time_than_is_useful);
-	tcase_add_test(tc, waiting_to_solicit_ends_with_a_reset);
-	tcase_add_test(tc, waiting_to_solicit_ends_with_the_connection);
-	tcase_add_test(tc, unsolicited_data_may_be_less_than_first_burst);
-	tcase_add_loop_test(tc, data_out_of_sequence_fails_its_command, 0, 4);
-	tcase_add_test(tc, data_out_with_a_wrong_tag_is_rejected);
-	tcase_add_test(tc, data_that_nobody_may_send_is_rejected);
-	tcase_add_test(tc, a_failing_write_sinks_its_data);
-	tcase_add_test(tc, residuals);
-	tcase_add_test(tc, a_wrong_data_digest_fails_the_command);
-	tcase_add_test(tc, a_wrong_header_digest_ends_the_connection);
-	tcase_add_test(tc, responses_survive_a_full_socket);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("iscsi-data", 30, { data_in_is_cut_by_segment_and_burst },
+	   { a_segment_length_declared_anew_holds_at_once }, { odd_lengths_are_padded },
+	   { writes_arrive_whole, 4 }, { several_r2ts_at_once },
+	   { no_more_is_solicited_at_a_time_than_is_useful },
+	   { waiting_to_solicit_ends_with_a_reset },
+	   { waiting_to_solicit_ends_with_the_connection },
+	   { unsolicited_data_may_be_less_than_first_burst },
+	   { data_out_of_sequence_fails_its_command, 4 }, { data_out_with_a_wrong_tag_is_rejected },
+	   { data_that_nobody_may_send_is_rejected }, { a_failing_write_sinks_its_data },
+	   { residuals }, { a_wrong_data_digest_fails_the_command },
+	   { a_wrong_header_digest_ends_the_connection }, { responses_survive_a_full_socket })

@@ -291,22 +291,7 @@ START_TEST(a_target_that_is_deleted_during_login)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("iscsi-hostile");
-	TCase *tc = tcase_create("iscsi-hostile");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(tc, bad_data_of_a_command_that_waits, 0, 2);
-	tcase_add_test(tc, damaged_data_of_a_command_that_waits);
-	tcase_add_loop_test(tc, numbers_that_are_there_already_are_ignored, 0, 4);
-	tcase_add_loop_test(tc, a_target_that_is_deleted_during_login, 0, 6);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("iscsi-hostile", 15, { bad_data_of_a_command_that_waits, 2 },
+	   { damaged_data_of_a_command_that_waits },
+	   { numbers_that_are_there_already_are_ignored, 4 },
+	   { a_target_that_is_deleted_during_login, 6 })

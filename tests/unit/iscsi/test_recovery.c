@@ -399,28 +399,10 @@ START_TEST(pdus_of_a_sequence_in_any_order)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("iscsi-recovery");
-	TCase *tc = tcase_create("iscsi-recovery");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, not_at_level_0);
-	tcase_add_test(tc, a_lost_status_is_sent_again);
-	tcase_add_test(tc, lost_data_is_sent_again);
-	tcase_add_test(tc, a_lost_r2t_is_sent_again);
-	tcase_add_loop_test(tc, damaged_write_data_is_asked_for_again, 0, 4);
-	tcase_add_test(tc, a_large_read_goes_on_as_it_is_acknowledged);
-	tcase_add_test(tc, a_silent_initiator_is_asked_for_acknowledgement);
-	tcase_add_test(tc, a_connection_that_acknowledges_nothing_ends);
-	tcase_add_test(tc, ranges);
-	tcase_add_test(tc, pdus_of_a_sequence_in_any_order);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("iscsi-recovery", 30, { not_at_level_0 }, { a_lost_status_is_sent_again },
+	   { lost_data_is_sent_again }, { a_lost_r2t_is_sent_again },
+	   { damaged_write_data_is_asked_for_again, 4 },
+	   { a_large_read_goes_on_as_it_is_acknowledged },
+	   { a_silent_initiator_is_asked_for_acknowledgement },
+	   { a_connection_that_acknowledges_nothing_ends }, { ranges },
+	   { pdus_of_a_sequence_in_any_order })

@@ -102,21 +102,4 @@ START_TEST(opcodes)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("golden");
-	TCase *tc = tcase_create("golden");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(tc, disk, 0, 2);
-	tcase_add_test(tc, controller);
-	tcase_add_test(tc, opcodes);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("golden", 15, { disk, 2 }, { controller }, { opcodes })

@@ -397,30 +397,7 @@ START_TEST(abort_write)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("sbc");
-	TCase *tc = tcase_create("sbc");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(tc, write_then_read_in_all_sizes, 0, 2);
-	tcase_add_loop_test(tc, many_segments, 0, 2);
-	tcase_add_test(tc, ranges);
-	tcase_add_test(tc, residuals);
-	tcase_add_test(tc, reserved_bits);
-	tcase_add_loop_test(tc, verify, 0, 2);
-	tcase_add_loop_test(tc, compare_and_write, 0, 2);
-	tcase_add_loop_test(tc, orwrite, 0, 2);
-	tcase_add_loop_test(tc, write_same, 0, 2);
-	tcase_add_test(tc, unmap_and_status);
-	tcase_add_test(tc, capacity_and_defects);
-	tcase_add_test(tc, abort_write);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}
+UNIT_TABLE("sbc", 15, { write_then_read_in_all_sizes, 2 }, { many_segments, 2 }, { ranges },
+	   { residuals }, { reserved_bits }, { verify, 2 }, { compare_and_write, 2 },
+	   { orwrite, 2 }, { write_same, 2 }, { unmap_and_status }, { capacity_and_defects },
+	   { abort_write })

@@ -3,12 +3,12 @@
  * The measuring instruments themselves: histogram and percentiles, Zipf, stamps, command line.
  * A wrong instrument would make every figure wrong.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/unit.h"
 #include "tools/tgt-load/hist.c"
 #include "tools/tgt-load/opts.c"
 #include "tools/tgt-load/rand.c"
@@ -289,31 +289,8 @@ START_TEST(digest_of_known_vectors)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *s = suite_create("tgt-load");
-	TCase *t = tcase_create("instruments");
-	SRunner *r;
-	int failed;
-
-	tcase_set_timeout(t, 60);
-	tcase_add_test(t, hist_buckets_are_in_order_and_narrow);
-	tcase_add_test(t, hist_percentiles_of_a_ramp);
-	tcase_add_test(t, hist_one_slow_in_a_hundred_shows_only_above_p99);
-	tcase_add_test(t, hist_merge_is_as_if_recorded_in_one);
-	tcase_add_test(t, zipf_follows_its_law);
-	tcase_add_test(t, zipf_of_one_rank);
-	tcase_add_test(t, scatter_is_a_permutation);
-	tcase_add_test(t, uniform_stays_below_and_covers);
-	tcase_add_test(t, stamps_tell_every_kind_of_wrong);
-	tcase_add_test(t, sizes_with_units);
-	tcase_add_test(t, command_lines);
-	tcase_add_test(t, command_lines_refused);
-	tcase_add_test(t, digest_of_known_vectors);
-	suite_add_tcase(s, t);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+UNIT_MAIN("tgt-load", 15, hist_buckets_are_in_order_and_narrow, hist_percentiles_of_a_ramp,
+	  hist_one_slow_in_a_hundred_shows_only_above_p99, hist_merge_is_as_if_recorded_in_one,
+	  zipf_follows_its_law, zipf_of_one_rank, scatter_is_a_permutation,
+	  uniform_stays_below_and_covers, stamps_tell_every_kind_of_wrong, sizes_with_units,
+	  command_lines, command_lines_refused, digest_of_known_vectors)
