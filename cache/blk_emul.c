@@ -94,14 +94,11 @@ static bool take(struct blkpool *p, struct blk_req *req, uint32_t *chain,
 /* A grant arrived: true when the request goes on (with *err). */
 static bool taken(struct blkpool *p, struct blk_req *req, int *err)
 {
-	uint32_t chain = (uint32_t)req->drv_word[0];
+	uint32_t chain;
 
 	req->flags &= ~BLK_F_WAITING;
-	if (req->flags & BLK_F_CANCELLED) {
-		blkpool_put_chain(p, chain);
-		blk_complete_here(req, -ECANCELED);
+	if (!blkpool_granted(p, &req->msg, &chain))
 		return false;
-	}
 	*err = attach(p, req, chain);
 	return true;
 }

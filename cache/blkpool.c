@@ -283,6 +283,18 @@ bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req
 	return false;
 }
 
+bool blkpool_granted(struct blkpool *p, struct loop_msg *msg, uint32_t *chain)
+{
+	struct blk_req *req = container_of(msg, struct blk_req, msg);
+
+	*chain = (uint32_t)req->drv_word[0];
+	if (!(req->flags & BLK_F_CANCELLED))
+		return true;
+	blkpool_put_chain(p, *chain);
+	blk_complete_here(req, -ECANCELED);
+	return false;
+}
+
 /* Serves the queue from its head as far as blocks reach. */
 static void serve(struct blkpool *p)
 {

@@ -47,6 +47,9 @@ bool blkpool_fini(struct blkpool *p);
  */
 bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req *req,
 		  void (*granted)(struct loop_msg *msg)) must_check;
+/* In @granted: gives the blocks that came to @msg's request in *chain. False: it was cancelled while it waited;
+ * the blocks are back and the request has been completed. */
+bool blkpool_granted(struct blkpool *p, struct loop_msg *msg, uint32_t *chain) must_check;
 /* @req leaves the queue. False: it was not in it (any more); the grant is on its way. */
 bool blkpool_cancel(struct blkpool *p, struct blk_req *req);
 /* Unlinks the chain's first block. */

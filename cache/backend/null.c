@@ -64,14 +64,10 @@ static void prepare_granted(struct loop_msg *msg)
 {
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	struct null *nl = null_of(req->blk);
-	uint32_t chain = (uint32_t)req->drv_word[0];
+	uint32_t chain;
 
-	if (req->flags & BLK_F_CANCELLED) {
-		blkpool_put_chain(&nl->pool, chain);
-		blk_complete_here(req, -ECANCELED);
-		return;
-	}
-	blk_complete_here(req, prepare_with(nl, req, chain));
+	if (blkpool_granted(&nl->pool, msg, &chain))
+		blk_complete_here(req, prepare_with(nl, req, chain));
 }
 
 static bool null_write_prepare(struct blk *blk, struct blk_req *req)

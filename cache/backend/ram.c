@@ -292,14 +292,10 @@ static void prepare_granted(struct loop_msg *msg)
 {
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	struct ram *r = ram_of(req->blk);
-	uint32_t chain = (uint32_t)req->drv_word[0];
+	uint32_t chain;
 
-	if (req->flags & BLK_F_CANCELLED) {
-		blkpool_put_chain(&r->pool, chain);
-		blk_complete_here(req, -ECANCELED);
-		return;
-	}
-	blk_complete_here(req, prepare_with(r, req, chain));
+	if (blkpool_granted(&r->pool, msg, &chain))
+		blk_complete_here(req, prepare_with(r, req, chain));
 }
 
 /* Blocks that a write of the request's kind needs. */
@@ -527,14 +523,10 @@ static void write_granted(struct loop_msg *msg)
 {
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	struct ram *r = ram_of(req->blk);
-	uint32_t chain = (uint32_t)req->drv_word[0];
+	uint32_t chain;
 
-	if (req->flags & BLK_F_CANCELLED) {
-		blkpool_put_chain(&r->pool, chain);
-		blk_complete_here(req, -ECANCELED);
-		return;
-	}
-	blk_complete_here(req, write_from(r, req, chain));
+	if (blkpool_granted(&r->pool, msg, &chain))
+		blk_complete_here(req, write_from(r, req, chain));
 }
 
 static bool ram_write(struct blk *blk, struct blk_req *req)

@@ -159,14 +159,10 @@ static void clear_granted(struct loop_msg *msg)
 {
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	struct ram *r = ram_of(req->blk);
-	uint32_t chain = (uint32_t)req->drv_word[0];
+	uint32_t chain;
 
-	if (req->flags & BLK_F_CANCELLED) {
-		blkpool_put_chain(&r->pool, chain);
-		blk_complete_here(req, -ECANCELED);
-	} else if (clear_with(r, req, chain)) {
+	if (blkpool_granted(&r->pool, msg, &chain) && clear_with(r, req, chain))
 		blk_complete_here(req, req->status);
-	}
 }
 
 bool ram_clear(struct blk *blk, struct blk_req *req)

@@ -180,16 +180,25 @@ static void tell_ports(void)
 	free(tpgt);
 }
 
+/* What @text means, and our portal of that address, if there is one. */
+static int parse_and_find(const char *text, struct iscsi_portal *p, struct portal **q)
+{
+	int rc = iscsi_portal_parse(text, p);
+
+	ASSERT_ON_MAIN();
+	*q = rc ? NULL : find(p);
+	return rc;
+}
+
 int iscsi_portal_add(const char *text)
 {
 	struct iscsi_portal p;
 	struct portal *q;
-	int rc = iscsi_portal_parse(text, &p);
+	int rc = parse_and_find(text, &p, &q);
 
-	ASSERT_ON_MAIN();
 	if (rc)
 		return rc;
-	if (find(&p))
+	if (q)
 		return -EEXIST;
 	q = calloc(1, sizeof(*q));
 	if (!q)
@@ -219,12 +228,10 @@ int iscsi_portal_delete(const char *text)
 {
 	struct iscsi_portal p;
 	struct portal *q;
-	int rc = iscsi_portal_parse(text, &p);
+	int rc = parse_and_find(text, &p, &q);
 
-	ASSERT_ON_MAIN();
 	if (rc)
 		return rc;
-	q = find(&p);
 	if (!q)
 		return -ENOENT;
 	log_notice("iscsi: portal %s closed", q->text);

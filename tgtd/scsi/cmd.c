@@ -534,6 +534,18 @@ static void io_again(struct loop_msg *m)
 
 #define IO_INLINE 8
 
+bool scsi_io_failed(struct scsi_cmd *cmd)
+{
+	int err = cmd->seg[1].io.status;
+
+	if (err >= 0)
+		return false;
+	blk_req_release(&cmd->seg[1].io);
+	scsi_sense_errno(cmd, err, cmd->lba + (cmd->xfer_next >> cmd->lu->block_shift));
+	scsi_done(cmd);
+	return true;
+}
+
 void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd))
 {
 	struct scsi_seg *seg = &cmd->seg[1];

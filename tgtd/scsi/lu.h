@@ -243,10 +243,13 @@ void scsi_data_in(struct scsi_cmd *cmd, size_t len, uint64_t alloc);
 void scsi_data_out(struct scsi_cmd *cmd, size_t len, void (*resume)(struct scsi_cmd *cmd));
 /* Fetches bytes [off, off+len) of the Data-Out buffer into @dst, then resume(cmd). */
 void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len, void (*resume)(struct scsi_cmd *cmd));
-/* One request to the store through cmd->seg[1].io, then resume(cmd) with its status; false: the
- * command was aborted meanwhile and has ended. Set op, offset, len, flags, data before. */
+/* One request to the store through cmd->seg[1].io, then resume(cmd) with its status; a command that
+ * was aborted meanwhile ends instead. Set op, offset, len, flags, data before. */
 struct blk_req *scsi_io(struct scsi_cmd *cmd);
 void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd));
+/* In resume(), of a command that works in chunks (cmd->xfer_next: bytes done): the request failed? Then the command
+ * has ended with the sense data for the chunk's first block. */
+bool scsi_io_failed(struct scsi_cmd *cmd);
 /* The same for a write in two steps: blk_write_prepare(), fill(cmd) puts the bytes, submit. */
 void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd));
 /* fn(cmd) on the helper thread (may block), then resume(cmd) on the command's loop. */

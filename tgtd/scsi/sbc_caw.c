@@ -33,26 +33,14 @@ static uint32_t chunk_max(const struct scsi_cmd *cmd)
 	return (uint32_t)MIN(CHUNK, (uint64_t)scsi_max_caw(cmd->lu) << cmd->lu->block_shift);
 }
 
-static bool failed(struct scsi_cmd *cmd, int err)
-{
-	if (err >= 0)
-		return false;
-	blk_req_release(&cmd->seg[1].io);
-	scsi_sense_errno(cmd, err, cmd->lba + (cmd->xfer_next >> cmd->lu->block_shift));
-	scsi_done(cmd);
-	return true;
-}
-
 static void or_written(struct scsi_cmd *cmd)
 {
-	int err = cmd->seg[1].io.status;
-
-	if (err == -EILSEQ) { /* somebody wrote in between: again, from what is there now */
+	if (cmd->seg[1].io.status == -EILSEQ) { /* somebody wrote in between: again, from what is there now */
 		blk_req_release(&cmd->seg[1].io);
 		or_read(cmd);
 		return;
 	}
-	if (failed(cmd, err))
+	if (scsi_io_failed(cmd))
 		return;
 	blk_req_release(&cmd->seg[1].io);
 	cmd->xfer_next += cmd->heap_got;
@@ -73,7 +61,7 @@ static void or_have_old(struct scsi_cmd *cmd)
 	uint32_t max = chunk_max(cmd), len = cmd->heap_got;
 	uint8_t *in = cmd->heap, *old = cmd->heap + max, *new = cmd->heap + 2 * (size_t)max;
 
-	if (failed(cmd, io->status))
+	if (scsi_io_failed(cmd))
 		return;
 	frags_copy_out(&io->data, 0, old, len);
 	blk_req_release(io);

@@ -5,17 +5,11 @@
 #define ZERO_STEP GiB(1)    /* so that a long one can be aborted */
 #define PATTERN KiB(256)
 
-static bool io_failed(struct scsi_cmd *cmd)
+static bool write_failed(struct scsi_cmd *cmd)
 {
-	int err = cmd->seg[1].io.status;
-
-	if (err >= 0)
-		return false;
-	blk_req_release(&cmd->seg[1].io);
-	cmd->state |= CMD_WRITE;
-	scsi_sense_errno(cmd, err, cmd->lba + (cmd->xfer_next >> cmd->lu->block_shift));
-	scsi_done(cmd);
-	return true;
+	if (cmd->seg[1].io.status < 0)
+		cmd->state |= CMD_WRITE;
+	return scsi_io_failed(cmd);
 }
 
 /* ---- WRITE SAME ----------------------------------------------------------------------------------------- */
@@ -28,7 +22,7 @@ static void same_stepped(struct scsi_cmd *cmd)
 {
 	struct blk_req *io = &cmd->seg[1].io;
 
-	if (io_failed(cmd))
+	if (write_failed(cmd))
 		return;
 	blk_req_release(io);
 	cmd->xfer_next += io->len;
@@ -140,7 +134,7 @@ static void unmap_next(struct scsi_cmd *cmd);
 
 static void unmapped(struct scsi_cmd *cmd)
 {
-	if (!io_failed(cmd))
+	if (!write_failed(cmd))
 		unmap_next(cmd);
 }
 

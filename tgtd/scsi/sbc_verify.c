@@ -14,25 +14,13 @@ static uint8_t bytchk(const struct scsi_cmd *cmd)
 /* cmd->xfer_next: bytes done. xfer_end: bytes in all. heap_got: bytes of this chunk. */
 static void next_chunk(struct scsi_cmd *cmd);
 
-static bool io_failed(struct scsi_cmd *cmd)
-{
-	int err = cmd->seg[1].io.status;
-
-	if (err >= 0)
-		return false;
-	blk_req_release(&cmd->seg[1].io);
-	scsi_sense_errno(cmd, err, cmd->lba + (cmd->xfer_next >> cmd->lu->block_shift));
-	scsi_done(cmd);
-	return true;
-}
-
 static void have_read(struct scsi_cmd *cmd)
 {
 	struct blk_req *io = &cmd->seg[1].io;
 	uint32_t len = cmd->heap_got, bs = cmd->lu->block_size;
 	size_t at = len;
 
-	if (io_failed(cmd))
+	if (scsi_io_failed(cmd))
 		return;
 	if (bytchk(cmd) == BYTCHK_ALL) {
 		at = frags_compare(&io->data, 0, cmd->heap, len);
@@ -72,7 +60,7 @@ static void have_written(struct scsi_cmd *cmd)
 {
 	struct blk_req *io = &cmd->seg[1].io;
 
-	if (io_failed(cmd))
+	if (scsi_io_failed(cmd))
 		return;
 	blk_req_release(io);
 	read_back(cmd);
