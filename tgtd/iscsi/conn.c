@@ -152,8 +152,10 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 void iscsi_conn_renegotiated(struct iscsi_conn *conn)
 {
 	const struct iscsi_params *p = &conn->params;
-	bool easy = conn->plain && !p->header_digest && !p->data_digest;
+	bool easy;
 
+	conn->plain = conn->collapse && !conn->sess->discovery && !conn->sess->fence.phase;
+	easy = conn->plain && !p->header_digest && !p->data_digest;
 	conn->easy_max = easy ? MIN(p->max_xmit_dsl, p->max_burst) : 0;
 	conn->easy_write_max = easy && p->immediate_data ? MIN(conn->rx_max, p->first_burst) : 0;
 }
@@ -167,7 +169,6 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 	conn->sess = s;
 	conn->rx_max = conn->tp->iser ? conn->params.target_recv_dsl : conn->params.max_recv_dsl;
 	conn->collapse = !conn->tp->iser && !conn->params.error_recovery_level;
-	conn->plain = conn->collapse && !s->discovery;
 	iscsi_conn_renegotiated(conn);
 	list_add_tail(&s->conns, &conn->sess_link);
 	if (!iscsi_conn_event(conn, CONN_EV_LOGIN_DONE))
@@ -246,6 +247,7 @@ static void close_deferred(struct loop_deferred *d)
 				p->drop(p);
 			}
 		iscsi_session_run_held(conn->sess);
+		iscsi_fence_conn_left(conn);
 	}
 	iscsi_forget(conn);
 	list_for_each_safe(t, tmp, &conn->tasks, link)

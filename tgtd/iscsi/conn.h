@@ -54,7 +54,7 @@ struct iscsi_conn {
 			uint8_t state;	 /* enum iscsi_conn_state */
 			bool rx_stopped; /* see transport.h */
 			bool failed;	 /* ->close has been called or is about to be */
-			bool plain;	 /* full feature phase of a normal session, and ->collapse */
+			bool plain;	 /* full feature phase of a normal session, ->collapse, and no fence */
 		};
 		uint8_t ease[4];	 /* all of it: iscsi_conn_at_ease() */
 	};
@@ -98,6 +98,8 @@ struct iscsi_conn {
 	struct list unacked;	/* ERL 1: iscsi_pdu with a StatSN, sent and awaiting ExpStatSN */
 	unsigned nunacked;
 	struct timer ack_timer;
+	uint8_t fence_ask;	/* enum iscsi_fence_ask */
+	uint32_t fence_sn;	/* ExpStatSN that a fence waits for */
 
 	/* ---- the main loop's ---- */
 	struct list main_link;	/* session->main_conns */

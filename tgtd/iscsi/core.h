@@ -59,7 +59,7 @@ void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why);
 void iscsi_conn_check_cleaned(struct iscsi_conn *conn);
 /* Full feature phase begins on conn->loop (keepalive.c starts its timer). */
 void iscsi_conn_enter(struct iscsi_conn *conn);
-/* What follows from the parameters, which text may change in full feature phase. */
+/* What follows from the parameters, which text may change in full feature phase, and from a fence that comes or goes. */
 void iscsi_conn_renegotiated(struct iscsi_conn *conn);
 void iscsi_nop_start(struct iscsi_conn *conn);
 void iscsi_nop_stop(struct iscsi_conn *conn);
@@ -121,7 +121,7 @@ void iscsi_task_abort(struct iscsi_task *t, bool tas);
 void iscsi_task_finish(struct iscsi_task *t);
 /* Ends it without a trace on the wire: never started, or response and segments are back. */
 void iscsi_task_end(struct iscsi_task *t);
-/* Status is known and no data is to come: send what has to be sent (response.c). */
+/* Status is known and no data is to come: send what has to be sent (response.c), when it is its turn. */
 void iscsi_task_respond(struct iscsi_task *t);
 /* Its data was lost while it waited for its turn in CmdSN order, which has come: it is answered, never started. */
 void iscsi_task_answer_lost(struct iscsi_task *t);
@@ -159,7 +159,8 @@ bool iscsi_sent_note(struct iscsi_task *t, uint32_t sn, uint32_t off, uint32_t l
 /* A segment has been sent: kept until it is acknowledged. */
 void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg);
 void iscsi_seg_release_all(struct iscsi_task *t);
-void iscsi_ping(struct iscsi_conn *conn);
+/* @flags: further PDU_F_*. */
+void iscsi_ping(struct iscsi_conn *conn, uint8_t flags);
 
 /* scsi_transport_ops.send and .complete (datain.c, response.c) */
 void iscsi_op_send(struct scsi_cmd *cmd, struct scsi_seg *seg);

@@ -29,7 +29,7 @@ void iscsi_nop_out(struct iscsi_ctl *ctl)
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, len);
 }
 
-void iscsi_ping(struct iscsi_conn *conn)
+void iscsi_ping(struct iscsi_conn *conn, uint8_t flags)
 {
 	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, 0);
 	uint8_t *bhs;
@@ -42,7 +42,7 @@ void iscsi_ping(struct iscsi_conn *conn)
 	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
 	put_be32(bhs + BHS_TTT, conn->sess->next_ttt++ & 0x7fffffffu);
 	conn->last_ping_ns = loop_now(conn->loop);
-	iscsi_ctl_send(ctl, PDU_F_SN_ONLY, 0);
+	iscsi_ctl_send(ctl, PDU_F_SN_ONLY | flags, 0);
 }
 
 static void nop_timer(struct timer *t)
@@ -62,7 +62,7 @@ static void nop_timer(struct timer *t)
 		return;
 	}
 	conn->nops_unanswered++;
-	iscsi_ping(conn);
+	iscsi_ping(conn, 0);
 	loop_timer_arm(conn->loop, t, interval);
 }
 

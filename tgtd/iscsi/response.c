@@ -49,6 +49,8 @@ static inline void stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t
 		}
 	} else if (pdu->flags & PDU_F_SN_ONLY) {
 		put_be32(bhs + BHS_STAT_SN, conn->stat_sn);
+		if (unlikely(pdu->flags & PDU_F_FENCE))
+			iscsi_fence_note(conn);
 	}
 	put_window(s, bhs);
 }
@@ -231,7 +233,7 @@ static void send_response(struct iscsi_task *t)
 	t->conn->tp->send_pdu(t->conn, &t->rsp);
 }
 
-void iscsi_task_respond(struct iscsi_task *t)
+static void respond(struct iscsi_task *t)
 {
 	struct scsi_cmd *c = &t->cmd;
 	struct scsi_seg *tail = c->tail;
@@ -252,6 +254,46 @@ void iscsi_task_respond(struct iscsi_task *t)
 	}
 	send_response(t);
 	t->pdus_out--;
+}
+
+/* Ends it without a response. */
+static void end_silently(struct iscsi_task *t)
+{
+	t->state = TASK_ENDING;
+	t->pdus_out++; /* keeps the task */
+	if (t->cmd.dir_out)
+		iscsi_dataout_close(t);
+	if (t->cmd.tail)
+		scsi_seg_sent(t->cmd.tail);
+	t->pdus_out--;
+	iscsi_task_finish(t);
+}
+
+static void fenced_drop(struct iscsi_pending *p)
+{
+	end_silently(container_of(p, struct iscsi_task, pending));
+}
+
+static void fenced_run(struct iscsi_pending *p)
+{
+	if (p->conn->failed)
+		fenced_drop(p);
+	else
+		respond(container_of(p, struct iscsi_task, pending));
+}
+
+void iscsi_task_respond(struct iscsi_task *t)
+{
+	struct iscsi_session *s = t->conn->sess;
+
+	if (likely(!s->fence.phase && !t->fenced)) {
+		respond(t);
+		return;
+	}
+	t->state = TASK_FENCED;
+	t->pending = (struct iscsi_pending){ .conn = t->conn, .run = fenced_run, .drop = fenced_drop };
+	list_init(&t->pending.link);
+	iscsi_fence_pass(s, &t->pending, t->fenced);
 }
 
 /* Its data was taken from where it was received: it has all come. */
@@ -324,14 +366,7 @@ static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 		lost_data_status(t);
 	/* Whose initiator has ended it must not be answered later, when its data has come. */
 	if (unlikely(t->conn->failed || c->aborted || (t->silent && c->dir_out && iscsi_dataout_pending(t)))) {
-		t->state = TASK_ENDING;
-		t->pdus_out++; /* keeps the task */
-		if (c->dir_out)
-			iscsi_dataout_close(t);
-		if (c->tail)
-			scsi_seg_sent(c->tail);
-		t->pdus_out--;
-		iscsi_task_finish(t);
+		end_silently(t);
 	} else if (unlikely(c->dir_out && iscsi_dataout_pending(t))) {
 		t->state = TASK_DRAINING;
 		iscsi_dataout_close(t);

@@ -359,6 +359,8 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 		conn->exp_stat_sn = acked;
 		if (unlikely(!list_empty(&conn->unacked)))
 			iscsi_acked(conn);
+		if (unlikely(conn->fence_ask))
+			iscsi_fence_acked(conn);
 	}
 	if (likely(op == ISCSI_SCSI_CMD))
 		command_begin(conn, bhs, ahs, ahs_len);

@@ -20,6 +20,7 @@ void iscsi_session_init(struct iscsi_session *s)
 	list_init(&s->link);
 	list_init(&s->main_conns);
 	list_init(&s->waiters);
+	iscsi_fence_init(s);
 	s->window = ISCSI_CMD_WINDOW;
 	s->next_ttt = 1;
 }
@@ -205,7 +206,7 @@ void iscsi_session_check_end(struct iscsi_session *s)
 		list_del(&p->link);
 		p->drop(p);
 	}
-	ASSERT(list_empty(&s->waits));
+	ASSERT(list_empty(&s->waits) && !s->fence.phase);
 	s->main_told = true;
 	if (s->attached)
 		scsi_nexus_detach(&s->nexus, detached, s);
@@ -250,12 +251,18 @@ static void op_drop(struct scsi_nexus *nexus)
 	iscsi_session_drop(nexus->host, "dropped by the target");
 }
 
+static void op_fence(struct scsi_cmd *cmd)
+{
+	ASSERT(!iscsi_task_of(cmd)->completed);
+	iscsi_task_of(cmd)->fenced = true;
+}
 
 const struct scsi_transport_ops iscsi_scsi_ops = {
 	.name = "iscsi",
 	.fetch = iscsi_dataout_fetch,
 	.send = iscsi_op_send,
 	.complete = iscsi_op_complete,
+	.fence = op_fence,
 	.abort_all = op_abort_all,
 	.drop = op_drop,
 };

@@ -11,6 +11,7 @@
 #define ISCSI_SESSION_H
 
 #include "tgtd/iscsi/conn.h"
+#include "tgtd/iscsi/fence.h"
 #include "tgtd/iscsi/task.h"
 
 #define ISCSI_CMD_WINDOW 128	/* queue depth of a session: MaxCmdSN - ExpCmdSN + 1 at rest */
@@ -47,6 +48,7 @@ struct iscsi_session {
 	struct iscsi_offer offer;   /* the target's, for renegotiation */
 	struct list waits;	/* abort_wait: task management that waits for tasks to end */
 	unsigned tmfs;		/* task management functions under way */
+	struct iscsi_fence fence;
 	uint64_t next_serial;	/* of tasks */
 	bool main_told;
 

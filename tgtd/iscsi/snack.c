@@ -88,7 +88,7 @@ static void ack_timer(struct timer *timer)
 {
 	struct iscsi_conn *conn = container_of(timer, struct iscsi_conn, ack_timer);
 
-	iscsi_ping(conn);
+	iscsi_ping(conn, 0);
 	loop_timer_arm(conn->loop, timer, ACK_MS * NSEC_PER_MSEC);
 }
 

@@ -171,6 +171,7 @@ void iscsi_task_abort(struct iscsi_task *t, bool tas)
 	case TASK_ENDING:
 		iscsi_task_finish(t);
 		break;
+	case TASK_FENCED: /* its response is on its way; iscsi_fence_conn_left() */
 	case TASK_UNACKED: /* iscsi_forget() */
 	case TASK_RESPONDING:
 	case TASK_FREE:

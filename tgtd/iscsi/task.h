@@ -18,16 +18,18 @@ enum iscsi_task_state {
 	TASK_HELD,	/* CmdSN order: an earlier command has not come yet */
 	TASK_RUNNING,	/* with the device server */
 	TASK_DRAINING,	/* status known; Data-Out that the initiator will send anyway is still to come */
+	TASK_FENCED,	/* its response is in session->fence.queue */
 	TASK_RESPONDING,/* status is in the send queue */
 	TASK_ENDING,	/* no response (aborted); PDUs or fetches are still with the transport */
 	TASK_UNACKED,	/* ERL 1: sent, kept until ExpStatSN covers it */
 };
 
-/* A request that waits for its turn in CmdSN order. */
+/* A request that waits for its turn in CmdSN order, or a response that waits for acknowledgements (fence.h). */
 struct iscsi_pending {
-	struct list link; /* session->held */
+	struct list link; /* session->held or ->fence.queue */
 	uint32_t cmd_sn;
 	bool immediate;	  /* takes no number: runs once all before it have come */
+	bool fenced;	  /* a response before which all others, and after which all others */
 	struct iscsi_conn *conn;
 	void (*run)(struct iscsi_pending *p);
 	void (*drop)(struct iscsi_pending *p); /* its connection ends */
@@ -53,7 +55,8 @@ struct iscsi_sent {
 	bool crc_error : 1;    /* a Data-Out was lost for good: CHECK CONDITION */ \
 	bool has_cdb_long : 1; /* ->cdb_long */                                    \
 	bool resending : 1;    /* ErrorRecoveryLevel 1 */                          \
-	bool silent : 1;       /* its initiator ended it: no response from then on */
+	bool silent : 1;       /* its initiator ended it: no response from then on */ \
+	bool fenced : 1;       /* its response is (RFC 7143 4.2.2.3) */
 
 union iscsi_standing {
 	struct {

@@ -2,16 +2,49 @@
 /*
  * Task management (RFC 7143 11.5, 11.6; RFC 7144 for the queries). ABORT TASK and QUERY TASK are about one
  * task of this session and answered here; the rest is the device server's. A response leaves when every
- * task concerned has ended, so none of their data follows it.
+ * task concerned has ended, so none of their data follows it; one that tells of many tasks' end, when the initiator has
+ * all that was sent before on all connections of the session (fence.c).
  */
 #include "tgtd/iscsi/core.h"
+
+static void send_answer(struct iscsi_pending *p)
+{
+	iscsi_ctl_send(container_of(p, struct iscsi_ctl, pending), PDU_F_STAT_SN, 0);
+}
+
+static void drop_answer(struct iscsi_pending *p)
+{
+	iscsi_ctl_free(container_of(p, struct iscsi_ctl, pending));
+}
+
+/* RFC 7143 4.2.2.3.3: those whose answer is fenced; RFC 7144 adds the I_T nexus reset. */
+static bool ends_many(uint8_t fn)
+{
+	switch (fn) {
+	case ISCSI_TMF_ABORT_TASK_SET:
+	case ISCSI_TMF_CLEAR_TASK_SET:
+	case ISCSI_TMF_LU_RESET:
+	case ISCSI_TMF_TARGET_WARM_RESET:
+	case ISCSI_TMF_TARGET_COLD_RESET:
+	case ISCSI_TMF_I_T_NEXUS_RESET:
+		return true;
+	default:
+		return false;
+	}
+}
 
 static void answer(struct iscsi_ctl *ctl, uint8_t response)
 {
 	uint8_t *bhs = iscsi_ctl_answer(ctl, ISCSI_TMF_RSP);
 
 	bhs[2] = response;
-	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
+	ctl->pending.run = send_answer;
+	ctl->pending.drop = drop_answer;
+	if (ctl->conn->failed)
+		iscsi_ctl_free(ctl);
+	else
+		iscsi_fence_pass(ctl->conn->sess, &ctl->pending,
+				 response == ISCSI_TMF_COMPLETE && ends_many(ctl->bhs[1] & 0x7f));
 }
 
 /* One less at work; after answer(), which may be the last thing its connection did. */

@@ -56,6 +56,7 @@ enum {
 	PDU_F_RESENT = 1 << 5,	  /* again, as it was the first time (SNACK) */
 	PDU_F_EASY = 1 << 6,	  /* the one PDU that answers an ordinary command (easy.h): TCP only, and the header is made
 				     * with the batch */
+	PDU_F_FENCE = 1 << 7,	  /* a ping whose StatSN is to be acknowledged (fence.h) */
 };
 
 /* The core owns it before send and after done(); in between the transport does. It stays in place. */

@@ -159,6 +159,9 @@ struct scsi_transport_ops {
 	void (*send)(struct scsi_cmd *cmd, struct scsi_seg *seg);
 	/* Final. cmd->tail (if any) goes with it. */
 	void (*complete)(struct scsi_cmd *cmd);
+	/* May be NULL. Before complete(): the initiator shall have this status after all that went before and before all
+	 * that comes after it on its nexus (RFC 7143 4.2.2.3, Response Fence flag). */
+	void (*fence)(struct scsi_cmd *cmd);
 	/* Task management that reaches into other nexuses (LU reset, CLEAR TASK SET, PREEMPT AND ABORT):
 	 * abort every command of @nexus on @lu (NULL: all), then call done(arg) on this same loop, at
 	 * once when there is none; always, also when the nexus goes away meanwhile. Called on

@@ -122,6 +122,17 @@ static bool attention(struct scsi_cmd *cmd)
 
 	if (asc == 0)
 		return true;
+	switch (asc) {
+	case UA_BUS_RESET:
+	case UA_DEVICE_RESET:
+	case UA_CLEARED_BY_OTHER:
+	case UA_RES_PREEMPTED:
+	case UA_REG_PREEMPTED:
+		scsi_fence(cmd); /* it tells of the end of commands */
+		break;
+	default:
+		break;
+	}
 	scsi_done_sense(cmd, SENSE_UNIT_ATTENTION, asc);
 	return false;
 }

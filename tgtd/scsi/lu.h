@@ -231,6 +231,12 @@ enum {
  * except segments that were sent. */
 void scsi_done(struct scsi_cmd *cmd);
 void scsi_done_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc);
+/* Before scsi_done(): see scsi_transport_ops.fence. */
+static inline void scsi_fence(struct scsi_cmd *cmd)
+{
+	if (cmd->nexus->ops->fence)
+		cmd->nexus->ops->fence(cmd);
+}
 /* ILLEGAL REQUEST with a pointer at CDB byte @byte (bit @bit or -1). */
 void scsi_bad_cdb(struct scsi_cmd *cmd, uint16_t byte, int bit);
 void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit);

@@ -524,6 +524,7 @@ static void abort_victims(struct scsi_cmd *cmd)
 	cmd->priv = job;
 	scsi_job_begin(cmd, finished);
 	cmd->cancel = cancel_wait;
+	scsi_fence(cmd);
 	if (scsi_visit_all(&job->visits) < 0)
 		log_ratelimited(LOG_LVL_ERROR, "scsi: out of memory, PREEMPT AND ABORT reached some nexuses only");
 }
