@@ -100,6 +100,7 @@ struct iscsi_conn {
 	struct timer ack_timer;
 	uint8_t fence_ask;	/* enum iscsi_fence_ask */
 	uint32_t fence_sn;	/* ExpStatSN that a fence waits for */
+	uint32_t fence_ttt;	/* of the ping that asks for it */
 
 	/* ---- the main loop's ---- */
 	struct list main_link;	/* session->main_conns */

@@ -159,6 +159,16 @@ void iscsi_fence_acked(struct iscsi_conn *conn)
 		heard(conn);
 }
 
+/*
+ * Who got the ping got all that came before it on its connection, whatever its ExpStatSN says (some count our ping, too,
+ * and acknowledge what was not sent). Above level 0 that may have been damaged, and asked for again.
+ */
+void iscsi_fence_answered(struct iscsi_conn *conn, uint32_t ttt)
+{
+	if (conn->fence_ask == FENCE_NOTED && ttt == conn->fence_ttt && !conn->params.error_recovery_level)
+		heard(conn);
+}
+
 void iscsi_fence_note(struct iscsi_conn *conn)
 {
 	if (conn->fence_ask != FENCE_ASKED)

@@ -39,6 +39,8 @@ void iscsi_fence_init(struct iscsi_session *s);
 void iscsi_fence_pass(struct iscsi_session *s, struct iscsi_pending *p, bool fenced);
 /* ExpStatSN of @conn has moved, and conn->fence_ask says that this matters. */
 void iscsi_fence_acked(struct iscsi_conn *conn);
+/* A ping with @ttt was answered, and conn->fence_ask says that this matters. */
+void iscsi_fence_answered(struct iscsi_conn *conn, uint32_t ttt);
 /* A PDU with PDU_F_FENCE is being stamped: what was sent so far is what shall be acknowledged. */
 void iscsi_fence_note(struct iscsi_conn *conn);
 /* Its transport is closed, or about to be: it neither delivers nor acknowledges anything any more. */

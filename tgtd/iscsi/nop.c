@@ -14,6 +14,8 @@ void iscsi_nop_out(struct iscsi_ctl *ctl)
 	/* An answer to our ping, or an unsolicited sign of life, is not answered. What it is worth has been
 	 * noted: something was received. */
 	if (get_be32(ctl->bhs + BHS_ITT) == ISCSI_TAG_NONE) {
+		if (unlikely(conn->fence_ask))
+			iscsi_fence_answered(conn, get_be32(ctl->bhs + BHS_TTT));
 		iscsi_ctl_free(ctl);
 		return;
 	}
@@ -41,6 +43,8 @@ void iscsi_ping(struct iscsi_conn *conn, uint8_t flags)
 	bhs[1] = BHS_FINAL;
 	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
 	put_be32(bhs + BHS_TTT, conn->sess->next_ttt++ & 0x7fffffffu);
+	if (flags & PDU_F_FENCE)
+		conn->fence_ttt = get_be32(bhs + BHS_TTT);
 	conn->last_ping_ns = loop_now(conn->loop);
 	iscsi_ctl_send(ctl, PDU_F_SN_ONLY | flags, 0);
 }

@@ -234,6 +234,25 @@ START_TEST(any_pdu_acknowledges)
 }
 END_TEST
 
+/* Its ExpStatSN counts the ping, which has no number: not valid, but the ping was received. */
+START_TEST(an_answered_ping_acknowledges)
+{
+	uint32_t ttt;
+
+	up(2, "");
+	owe(&c[0], &c[1]);
+	manage(&c[0], &c[0], ISCSI_TMF_ABORT_TASK_SET);
+	ttt = pinged(&c[1]);
+	c[1].exp_stat_sn++;
+	acknowledge(&c[1], ttt + 1);
+	ck_assert(wire_silent(&c[0]));
+	acknowledge(&c[1], ttt);
+	c[1].exp_stat_sn--;
+	managed(&c[0]);
+	down(2);
+}
+END_TEST
+
 START_TEST(all_of_them_are_waited_for)
 {
 	static const unsigned order[] = { 2, 3, 1 };
@@ -513,6 +532,7 @@ int main(void)
 	tcase_add_test(tc, who_owes_nothing_is_not_waited_for);
 	tcase_add_loop_test(tc, a_late_acknowledgement_delays_the_answer, 0, 2);
 	tcase_add_test(tc, any_pdu_acknowledges);
+	tcase_add_test(tc, an_answered_ping_acknowledges);
 	tcase_add_test(tc, all_of_them_are_waited_for);
 	tcase_add_test(tc, ordinary_commands_before_and_after);
 	tcase_add_test(tc, who_never_acknowledges_is_dropped);
