@@ -13,10 +13,6 @@
 
 static struct wire c[CONNS];
 
-static unsigned opcode(const struct wire_pdu *p)
-{
-	return bhs_opcode(p->bhs);
-}
 
 /* A session of @n connections, none of which owes an acknowledgement. */
 static void session(struct wire *s, uint8_t isid, unsigned n, const char *keys)
@@ -65,7 +61,7 @@ static void answered(struct wire *w, unsigned status)
 	struct wire_pdu p;
 
 	ck_assert(wire_recv(w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(wire_opcode(&p), ISCSI_SCSI_RSP);
 	ck_assert_uint_eq(p.bhs[3], status);
 }
 
@@ -91,7 +87,7 @@ static void managed(struct wire *w)
 	struct wire_pdu p;
 
 	ck_assert(wire_recv(w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	ck_assert_uint_eq(wire_opcode(&p), ISCSI_TMF_RSP);
 	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
 }
 
@@ -101,7 +97,7 @@ static uint32_t pinged(struct wire *w)
 	struct wire_pdu p;
 
 	ck_assert(wire_recv(w, &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_NOP_IN);
+	ck_assert_uint_eq(wire_opcode(&p), ISCSI_NOP_IN);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), ISCSI_TAG_NONE);
 	ck_assert_uint_ne(get_be32(p.bhs + BHS_TTT), ISCSI_TAG_NONE);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_STAT_SN), w->exp_stat_sn); /* not taken */
@@ -123,15 +119,15 @@ static void settle(unsigned n)
 		send_tur(&c[0], &c[0]);
 		do {
 			ck_assert(wire_recv(&c[0], &p));
-			if (opcode(&p) == ISCSI_NOP_IN)
+			if (wire_opcode(&p) == ISCSI_NOP_IN)
 				acknowledge(&c[0], get_be32(p.bhs + BHS_TTT));
-		} while (opcode(&p) != ISCSI_SCSI_RSP);
+		} while (wire_opcode(&p) != ISCSI_SCSI_RSP);
 		good = p.bhs[3] == SAM_GOOD;
 	}
 	for (unsigned i = 0; i < n; i++) {
 		while (!wire_silent(&c[i])) {
 			ck_assert(wire_recv(&c[i], &p));
-			ck_assert_uint_eq(opcode(&p), ISCSI_NOP_IN);
+			ck_assert_uint_eq(wire_opcode(&p), ISCSI_NOP_IN);
 		}
 		acknowledge(&c[i], ISCSI_TAG_NONE);
 	}
@@ -312,7 +308,7 @@ START_TEST(who_never_acknowledges_is_dropped)
 	ck_assert(wire_silent(&c[0]) && wire_silent(&c[1]));
 	clock_fake_advance(200 * NSEC_PER_MSEC);
 	ck_assert(wire_recv(&c[1], &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_ASYNC);
+	ck_assert_uint_eq(wire_opcode(&p), ISCSI_ASYNC);
 	ck_assert_uint_eq(p.bhs[36], ASYNC_DROP_CONNECTION);
 	ck_assert_uint_eq(get_be16(p.bhs + 38), 1);
 	ck_assert(!wire_recv(&c[1], &p) && c[1].closed);
@@ -388,7 +384,7 @@ START_TEST(an_end_amid_it_all)
 		wire_request(&c[2], bye, ISCSI_LOGOUT_REQ, BHS_FINAL | LOGOUT_SESSION);
 		wire_send(&c[2], bye, NULL, 0);
 		ck_assert(wire_recv(&c[2], &p));
-		ck_assert_uint_eq(opcode(&p), ISCSI_LOGOUT_RSP);
+		ck_assert_uint_eq(wire_opcode(&p), ISCSI_LOGOUT_RSP);
 		ck_assert(!wire_recv(&c[0], &p) && c[0].closed);
 	}
 	down(3);
@@ -418,12 +414,12 @@ START_TEST(what_follows_does_not_overtake)
 	/* On its connection order is order; elsewhere it is known to have arrived first. */
 	for (unsigned ping = 0, rsp = 0; !ping || !rsp;) {
 		ck_assert(wire_recv(&c[0], &p));
-		if (opcode(&p) == ISCSI_NOP_IN)
+		if (wire_opcode(&p) == ISCSI_NOP_IN)
 			ping++;
-		else if (opcode(&p) == ISCSI_SCSI_RSP)
+		else if (wire_opcode(&p) == ISCSI_SCSI_RSP)
 			rsp++;
 		else
-			ck_abort_msg("opcode %02x", opcode(&p));
+			ck_abort_msg("opcode %02x", wire_opcode(&p));
 	}
 	ck_assert(wire_silent(&c[2]));
 	c[0].exp_stat_sn--; /* the answer, but not what came behind it */
@@ -431,10 +427,10 @@ START_TEST(what_follows_does_not_overtake)
 	c[0].exp_stat_sn++;
 	answered(&c[2], 0);
 	ck_assert(wire_recv(&c[2], &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+	ck_assert_uint_eq(wire_opcode(&p), ISCSI_DATA_IN);
 	ck_assert_uint_eq(p.bhs[1], BHS_FINAL | BHS_DATAIN_STATUS);
 	ck_assert(wire_recv(&c[2], &p));
-	ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+	ck_assert_uint_eq(wire_opcode(&p), ISCSI_TMF_RSP);
 	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_NO_TASK);
 	down(3);
 }
