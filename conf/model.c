@@ -184,7 +184,7 @@ enum conf_kind conf_kind(const char *key)
 		{ "readonly", CONF_PARAM }, { "lbppbe", CONF_PARAM }, { "la_lba", CONF_PARAM },
 		{ "optimal_xfer_gran", CONF_PARAM }, { "optimal_xfer_len", CONF_PARAM },
 		{ "thin_provisioning", CONF_PARAM }, { "rotation_rate", CONF_PARAM },
-		{ "sanitize_rate", CONF_PARAM },
+		{ "sanitize_rate", CONF_PARAM }, { "threads", CONF_PARAM },
 		{ "MaxRecvDataSegmentLength", CONF_KEY }, { "MaxXmitDataSegmentLength", CONF_KEY },
 		{ "HeaderDigest", CONF_KEY }, { "DataDigest", CONF_KEY }, { "InitialR2T", CONF_KEY },
 		{ "MaxOutstandingR2T", CONF_KEY }, { "ImmediateData", CONF_KEY }, { "FirstBurstLength", CONF_KEY },

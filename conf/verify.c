@@ -85,6 +85,7 @@ static const struct option_rule {
 	{ "optimal_xfer_len", NULL, 0, 0, UINT32_MAX, "a number of blocks" },
 	{ "sanitize_rate", NULL, 0, 0, 1 << 20, "0 (no limit) to 1048576 MiB per second" },
 	{ "rotation_rate", NULL, 0, 0, 65534, "0 to 65534" },
+	{ "threads", NULL, 0, 1, 64, "1 to 64" },
 };
 
 static void verify_option(struct verifier *v, const struct conf_kv *kv)

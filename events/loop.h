@@ -147,10 +147,13 @@ void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg);
 struct loop_attachment {
 	struct list link;
 	void (*detach)(struct loop_attachment *a);
+	bool (*busy)(struct loop_attachment *a); /* is something under way that will come back to the loop? NULL: never */
 };
 void loop_attach(struct loop *loop, struct loop_attachment *a);
 /* What was attached with this detach(), or NULL. On the loop. */
 struct loop_attachment *loop_attached(struct loop *loop, void (*detach)(struct loop_attachment *a));
+/* Is anything attached busy? Then it is too early for loop_destroy(). On the loop's own thread. */
+bool loop_busy(struct loop *loop);
 
 /* On the loop's own thread: from now on it may (not) use loop_call(). The main loop may, while it puts the
  * daemon together and nobody is served yet. */

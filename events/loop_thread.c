@@ -157,6 +157,17 @@ struct loop_attachment *loop_attached(struct loop *loop, void (*detach)(struct l
 	return NULL;
 }
 
+bool loop_busy(struct loop *loop)
+{
+	struct loop_attachment *a;
+
+	ASSERT_ON_OWN_THREAD(loop);
+	list_for_each(a, &loop->attachments, link)
+		if (a->busy && a->busy(a))
+			return true;
+	return false;
+}
+
 void loop_destroy(struct loop *loop)
 {
 	if (!loop)

@@ -3,7 +3,7 @@
  * Placement: counts of what was placed where, and a table that says what each kind of thread wants.
  * Every choice is "the one with the least of this kind on it, then with the least of all kinds, then
  * the lowest number", first among nodes (weighed by their number of CPUs), then among the CPUs of
- * the node. Simulated nodes may share CPUs; the counts per CPU are the machine's, not the node's.
+ * the node. Fellows (threads of one LU) come before all that: two of them on one CPU are as good as one. Simulated nodes may share CPUs; the counts per CPU are the machine's, not the node's.
  */
 #include <stdlib.h>
 #include "events/bug.h"
@@ -50,36 +50,66 @@ void placement_destroy(struct placement *p)
 	free(p);
 }
 
-/* Is a/wa lighter than b/wb? First what this kind put there, then what all did. */
-static bool lighter(const struct load *a, unsigned wa, const struct load *b, unsigned wb,
+/* What is being placed: its kind, and where its fellows are. */
+struct wish {
+	enum place_kind kind;
+	const struct place *others;
+	unsigned n;
+};
+
+static unsigned fellows_on_node(const struct wish *w, int node)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < w->n; i++)
+		count += w->others[i].node == node;
+	return count;
+}
+
+static unsigned fellows_on_cpu(const struct wish *w, int cpu)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < w->n; i++)
+		count += w->others[i].cpu == cpu;
+	return count;
+}
+
+/* Is a/wa lighter than b/wb? First its fellows (@fa, @fb), then what this kind put there, then what all did. */
+static bool lighter(const struct load *a, unsigned fa, unsigned wa, const struct load *b, unsigned fb, unsigned wb,
 		    enum place_kind kind)
 {
-	uint64_t la = (uint64_t)a->kind[kind] * wb, lb = (uint64_t)b->kind[kind] * wa;
+	uint64_t la = (uint64_t)fa * wb, lb = (uint64_t)fb * wa;
 
+	if (la == lb) {
+		la = (uint64_t)a->kind[kind] * wb;
+		lb = (uint64_t)b->kind[kind] * wa;
+	}
 	if (la != lb)
 		return la < lb;
 	return (uint64_t)a->all * wb < (uint64_t)b->all * wa;
 }
 
-static int pick_node(const struct placement *p, enum place_kind kind)
+static int pick_node(const struct placement *p, const struct wish *w)
 {
 	const struct topo_node *n = p->topo->node;
-	unsigned best = 0;
+	int best = 0;
 
-	for (unsigned i = 1; i < p->topo->nnodes; i++)
-		if (lighter(&p->node[i], n[i].ncpus, &p->node[best], n[best].ncpus, kind))
+	for (int i = 1; i < (int)p->topo->nnodes; i++)
+		if (lighter(&p->node[i], fellows_on_node(w, i), n[i].ncpus, &p->node[best], fellows_on_node(w, best),
+			    n[best].ncpus, w->kind))
 			best = i;
-	return (int)best;
+	return best;
 }
 
-static int pick_cpu(const struct placement *p, enum place_kind kind, int node)
+static int pick_cpu(const struct placement *p, const struct wish *w, int node)
 {
 	const cpu_set_t *set = &p->topo->node[node].cpus;
 	int best = -1;
 
 	for (int c = 0; c < CPU_SETSIZE; c++)
-		if (CPU_ISSET(c, set) &&
-		    (best < 0 || lighter(&p->cpu[c], 1, &p->cpu[best], 1, kind)))
+		if (CPU_ISSET(c, set) && (best < 0 || lighter(&p->cpu[c], fellows_on_cpu(w, c), 1, &p->cpu[best],
+							      fellows_on_cpu(w, best), 1, w->kind)))
 			best = c;
 	return best;
 }
@@ -97,19 +127,26 @@ static void sub(struct load *l, enum place_kind kind)
 	l->all--;
 }
 
-struct place placement_assign(struct placement *p, enum place_kind kind, int node_wish)
+struct place placement_assign_beside(struct placement *p, enum place_kind kind, int node_wish,
+				     const struct place *others, unsigned n)
 {
+	const struct wish w = { kind, others, n };
 	struct place where = { .node = node_wish, .cpu = -1 };
 
 	ASSERT((unsigned)kind < PLACE_KINDS);
 	if (node_wish < 0 || (unsigned)node_wish >= p->topo->nnodes)
-		where.node = pick_node(p, kind);
+		where.node = pick_node(p, &w);
 	if (policy[kind].pin)
-		where.cpu = pick_cpu(p, kind, where.node);
+		where.cpu = pick_cpu(p, &w, where.node);
 	add(&p->node[where.node], kind);
 	if (where.cpu >= 0)
 		add(&p->cpu[where.cpu], kind);
 	return where;
+}
+
+struct place placement_assign(struct placement *p, enum place_kind kind, int node_wish)
+{
+	return placement_assign_beside(p, kind, node_wish, NULL, 0);
 }
 
 void placement_release(struct placement *p, enum place_kind kind, struct place where)

@@ -93,7 +93,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode target --op bind|unbind --tid <id> --initiator-name <name> [--expose <luns>]\n"
 	       "  --mode logicalunit --op new --tid <id> --lun <lun> --backing-store <path>\n"
 	       "         [--bstype aio|rdwr|ram|null] [--bsopts <options>] [--bsoflags sync|direct|sync:direct]\n"
-	       "         [--blocksize <bytes>] [--device-type disk]\n"
+	       "         [--blocksize <bytes>] [--device-type disk] [--params <name>=<value>[,...]]\n"
 	       "  --mode logicalunit --op update --tid <id> --lun <lun> --params <name>=<value>[,...]\n"
 	       "  --mode logicalunit --op delete|stat --tid <id> --lun <lun>\n"
 	       "  --mode account --op new|update --user <name> --password <secret>\n"
@@ -199,7 +199,7 @@ static const struct rule rules[] = {
 	{ ADM_TARGET, ADM_UNBIND, "LmotIQBHC", NEED_TID | NEED_INITIATOR, false },
 	{ ADM_TARGET, ADM_UPDATE, "LmotnvCQX", NEED_TID | NEED_NAME_VALUE, false },
 
-	{ ADM_LU, ADM_NEW, "LmofytlbEYCS", NEED_TID | NEED_LUN | NEED_STORE, false },
+	{ ADM_LU, ADM_NEW, "LmofytlbEYPCS", NEED_TID | NEED_LUN | NEED_STORE, false },
 	{ ADM_LU, ADM_DELETE, "LmotlC", NEED_TID | NEED_LUN, false },
 	{ ADM_LU, ADM_STAT, "LmotlC", NEED_TID | NEED_LUN, false },
 	{ ADM_LU, ADM_UPDATE, "LmofytlPC", NEED_TID | NEED_LUN, true },

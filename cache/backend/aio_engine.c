@@ -407,11 +407,18 @@ static void start(struct aio_io *io)
 
 /* ---- a loop's context -------------------------------------------------------------------------- */
 
+static bool busy(struct loop_attachment *a)
+{
+	struct aio_loop *al = container_of(a, struct aio_loop, attachment);
+
+	return al->in_kernel || !list_empty(&al->pending) || !list_empty(&al->background);
+}
+
 static void detach(struct loop_attachment *a)
 {
 	struct aio_loop *al = container_of(a, struct aio_loop, attachment);
 
-	BUG_ON(al->in_kernel || !list_empty(&al->pending) || !list_empty(&al->background));
+	BUG_ON(busy(a));
 	atomic_fetch_add(&generation, 1);
 	loop_timer_cancel(al->loop, &al->retry);
 	loop_poller_del(&al->poller);
@@ -473,6 +480,7 @@ static struct aio_loop *loop_context_create(struct loop *loop)
 	timer_init(&al->retry, retry);
 	loop_poller_add(loop, &al->poller);
 	al->attachment.detach = detach;
+	al->attachment.busy = busy;
 	loop_attach(loop, &al->attachment);
 	return al;
 }

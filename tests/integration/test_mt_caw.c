@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * COMPARE AND WRITE as clusters use it: counters that many initiators increment at once, each by reading a
- * counter and replacing what it read. Eight sessions over two portals, homed on the threads of four LUs, all at
- * the same few blocks of LUN 1: not one increment may be lost (SBC-4 5.3: nothing comes between the compare and
+ * counter and replacing what it read. Eight sessions over two portals, homed on the threads of four LUs, or on the two
+ * threads of the one LU, all at the same few blocks of LUN 1: not one increment may be lost (SBC-4 5.3: nothing comes between the compare and
  * the write), and no read may see half a write.
  *
  *   TGT_CAW_INCREMENTS   a session (default 5,000; the whole is 100,000)
@@ -20,6 +20,7 @@
 
 #define SESSIONS 8
 #define LUS 4
+#define THREADS 2 /* of an LU, at most */
 #define COUNTERS 4
 #define BLOCK 512
 #define COUNTER_LBA(i) (1000 + 7 * (i))
@@ -139,24 +140,36 @@ static void second_portal(struct tgt *t, char *portal, size_t len)
 	ck_abort_msg("no second portal: %s", t->output);
 }
 
-static void count(bool ram)
+/* CPU time of the LUN's thread number @k. */
+static uint64_t used(struct tgt *t, int lun, int k)
+{
+	char thread[32], further[32];
+
+	snprintf(thread, sizeof(thread), "lu-1:%d", lun);
+	snprintf(further, sizeof(further), "lu-1:%d.%d", lun, k);
+	/* what begins with the first one's name are all of them */
+	return k ? tgt_thread_cpu(t, further) : tgt_thread_cpu(t, thread) - tgt_thread_cpu(t, strcat(thread, "."));
+}
+
+static void count(bool ram, int lus, int threads)
 {
 	const char *env = getenv("TGT_CAW_INCREMENTS"), *bin = getenv("TGT_BIN");
 	bool sanitized = bin && (strstr(bin, "/asan/") || strstr(bin, "/tsan/"));
 	unsigned increments = env ? (unsigned)atoi(env) : sanitized ? 300 : 5000, busy = 0;
 	struct worker w[SESSIONS] = { 0 };
 	char first[64], second[64];
-	uint64_t misses = 0, cpu[LUS];
+	uint64_t misses = 0, cpu[LUS][THREADS];
 	struct timespec a, b;
 	struct tgt t;
 
 	tgt_start(&t, "--cache size=4m");
 	tgt_target(&t, 1);
-	for (int lun = 1; lun <= LUS; lun++) {
+	for (int lun = 1; lun <= lus; lun++) {
 		if (ram)
 			tgt_lun_ram(&t, 1, lun, "16m");
 		else
 			tgt_lun_aio(&t, 1, lun, 16 << 20);
+		tgt_adm_ok(&t, "-m lu -o update -t 1 -l %d -P threads=%d", lun, threads);
 	}
 	zero_counters(&t);
 	snprintf(first, sizeof(first), "%s", t.portal);
@@ -169,11 +182,9 @@ static void count(bool ram)
 		w[k] = (struct worker){ .iscsi = tgt_login(&t, 1, 1, name), .seed = k + 1, .increments = increments };
 	}
 	snprintf(t.portal, sizeof(t.portal), "%s", first);
-	for (int lun = 1; lun <= LUS; lun++) {
-		char thread[24];
-
-		snprintf(thread, sizeof(thread), "lu-1:%d", lun);
-		cpu[lun - 1] = tgt_thread_cpu(&t, thread);
+	for (int lun = 1; lun <= lus; lun++) {
+		for (int k = 0; k < threads; k++)
+			cpu[lun - 1][k] = used(&t, lun, k);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	for (unsigned k = 0; k < SESSIONS; k++)
@@ -185,11 +196,9 @@ static void count(bool ram)
 		ck_assert_msg(!w[k].error[0], "session %u: %s", k, w[k].error);
 		misses += w[k].misses;
 	}
-	for (int lun = 1; lun <= LUS; lun++) {
-		char thread[24];
-
-		snprintf(thread, sizeof(thread), "lu-1:%d", lun);
-		busy += tgt_thread_cpu(&t, thread) - cpu[lun - 1] > 1000000;
+	for (int lun = 1; lun <= lus; lun++) {
+		for (int k = 0; k < threads; k++)
+			busy += used(&t, lun, k) - cpu[lun - 1][k] > 1000000;
 	}
 	printf("# %s: %u x %u increments in %.1f s, %llu miscompares, on %u threads\n", ram ? "ram" : "cached file", SESSIONS,
 	       increments, (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec), (unsigned long long)misses,
@@ -205,14 +214,21 @@ static void count(bool ram)
 
 START_TEST(no_increment_is_lost_in_memory)
 {
-	count(true);
+	count(true, LUS, 1);
 }
 END_TEST
 
 START_TEST(no_increment_is_lost_behind_the_cache)
 {
-	count(false);
+	count(false, LUS, 1);
 }
 END_TEST
 
-UNIT_MAIN("compare and write", 900, no_increment_is_lost_in_memory, no_increment_is_lost_behind_the_cache)
+START_TEST(no_increment_is_lost_on_two_threads_of_one_lu)
+{
+	count(false, 1, THREADS);
+}
+END_TEST
+
+UNIT_MAIN("compare and write", 900, no_increment_is_lost_in_memory, no_increment_is_lost_behind_the_cache,
+	  no_increment_is_lost_on_two_threads_of_one_lu)

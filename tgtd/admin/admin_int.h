@@ -47,7 +47,9 @@ struct adm_call {
 	char detail[256];	   /* why it was refused, for people */
 	struct adm_client *client; /* NULL: the client has gone; the work is finished anyway */
 	struct list wait;	   /* adm_target.waiters */
-	const char *params_left;   /* logicalunit update: what is still to do */
+	const char *params_left;   /* logicalunit new, update: what is still to do */
+	enum adm_status failed;	   /* logicalunit new: why it is being taken back */
+	bool made;		   /* logicalunit new: it stands, its parameters follow */
 	bool done;
 };
 
@@ -111,7 +113,9 @@ struct adm_lu {
 	struct adm_target *target;
 	struct scsi_lu *scsi;
 	struct list hash, link;
-	struct place place;
+	int node_wish; /* bsopts node=, -1: none */
+	unsigned threads; /* that it shall have, and has unless conf.central_events */
+	struct place place[SCSI_LU_MAX_LOOPS]; /* of its threads */
 	struct list params;	     /* adm_set */
 	struct scsi_lu_conf initial; /* defaults, to go back to */
 	char *bsopts, *blocksize;    /* as asked for; NULL: not */
@@ -181,6 +185,8 @@ void store_try(struct store_trial *st);
 
 /* ---- check.c ---------------------------------------------------------------------------------------------- */
 enum adm_status check_execute(struct adm_call *call);
+/* Those of --params that can be told without the LUN. */
+enum adm_status check_lu_params(struct adm_call *call);
 
 /* ---- apply.c -------------------------------------------------------------------------------------------- */
 struct apply_lu {
@@ -205,6 +211,9 @@ enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 /* Another store under the same LU. */
 enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const char *path,
 			      void (*done)(void *arg, enum adm_status status), void *arg);
+/* The parameter `threads`: @value more or fewer event threads, at once. */
+bool apply_lu_threads_ok(const char *value);
+enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const char *value);
 /* Its write cache was switched off: what is in it goes to the store. */
 enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 			       void (*done)(void *arg, enum adm_status status), void *arg);

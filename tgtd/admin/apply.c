@@ -131,9 +131,16 @@ static void lu_free(struct adm_lu *lu)
 	free(lu);
 }
 
+/* Of all threads but the first @keep. */
+static void places_release(struct adm_lu *lu, unsigned keep)
+{
+	while (lu->threads > keep)
+		placement_release(adm.conf.placement, PLACE_LU, lu->place[--lu->threads]);
+}
+
 static void lu_forget(struct adm_lu *lu)
 {
-	placement_release(adm.conf.placement, PLACE_LU, lu->place);
+	places_release(lu, 0);
 	list_del(&lu->hash);
 	list_del(&lu->link);
 	lu_free(lu);
@@ -302,12 +309,23 @@ enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *wan
 	return status;
 }
 
-/* The event thread "lu-<tid>:<lun>". */
-static struct loop *lu_loop(const struct adm_lu *lu, int *err)
+/* A thread's name has 15 characters: of a long "<tid>:<lun>" the end goes, not what tells one thread from another. */
+static void loop_name_of(const struct adm_lu *lu, unsigned nr, char name[16])
+{
+	char which[12] = "";
+
+	if (nr)
+		snprintf(which, sizeof(which), ".%u", nr);
+	snprintf(name, 16 - strlen(which), "lu-%u:%u", lu->target->tid, lu->lun);
+	strcat(name, which);
+}
+
+/* The event thread "lu-<tid>:<lun>", or "lu-<tid>:<lun>.<nr>" for a further one. */
+static struct loop *lu_loop(const struct adm_lu *lu, unsigned nr, int *err)
 {
 	char name[16];
 	struct loop_conf conf = {
-		.name = name, .node = lu->place.node, .cpu = lu->place.cpu, .spin_ns = adm.conf.lu_spin_ns,
+		.name = name, .node = lu->place[nr].node, .cpu = lu->place[nr].cpu, .spin_ns = adm.conf.lu_spin_ns,
 	};
 	struct loop *loop;
 
@@ -316,7 +334,7 @@ static struct loop *lu_loop(const struct adm_lu *lu, int *err)
 	if (adm.conf.central_events)
 		snprintf(name, sizeof(name), "events");
 	else
-		snprintf(name, sizeof(name), "lu-%u:%u", lu->target->tid, lu->lun);
+		loop_name_of(lu, nr, name);
 	loop = loop_create(&conf);
 	if (!loop) {
 		*err = -errno;
@@ -359,7 +377,7 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 		conf.online = false;
 	}
 	conf.loop_shared = adm.conf.central_events;
-	conf.loop = lu_loop(lu, &err);
+	conf.loop = lu_loop(lu, 0, &err);
 	if (!conf.loop)
 		return refuse_errno(call, err, "event thread");
 	lu->scsi = scsi_lu_create(lu->target->scsi, &conf);
@@ -395,7 +413,7 @@ static struct opening *opening_new(struct pending *p, const char *path, uint32_t
 		.uncached = p->lu->uncached,
 		.write_through = p->lu->write_through,
 		.shared = p->lu->shared,
-		.node = p->lu->place.node,
+		.node = p->lu->place[0].node,
 		.done = done,
 	};
 	return o;
@@ -408,7 +426,7 @@ static enum adm_status not_opened(struct adm_call *call, const struct store_open
 
 static void lu_unmake(struct adm_lu *lu)
 {
-	placement_release(adm.conf.placement, PLACE_LU, lu->place);
+	places_release(lu, 0);
 	lu_free(lu);
 }
 
@@ -451,7 +469,8 @@ enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const 
 		lu_free(lu);
 		return status;
 	}
-	lu->place = placement_assign(adm.conf.placement, PLACE_LU, options.node);
+	lu->node_wish = options.node;
+	lu->place[lu->threads++] = placement_assign(adm.conf.placement, PLACE_LU, options.node);
 	p = pending_new(call, t, lu, done, arg);
 	o = opening_new(p, lu->path, block_size, lu_opened);
 	if (!o) {
@@ -583,6 +602,55 @@ enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 	lu->target->busy = true;
 	scsi_lu_flush(lu->scsi, lu_flushed, p);
 	return ADM_OK;
+}
+
+static unsigned threads_of(const char *value)
+{
+	char *end;
+	unsigned long n = strtoul(value, &end, 10);
+
+	return isdigit((unsigned char)*value) && !*end && n <= SCSI_LU_MAX_LOOPS ? (unsigned)n : 0;
+}
+
+bool apply_lu_threads_ok(const char *value)
+{
+	return threads_of(value) > 0;
+}
+
+/* With conf.central_events the number is only remembered: one thread serves all. */
+static int thread_add(struct adm_lu *lu)
+{
+	unsigned nr = lu->threads;
+	struct loop *loop = NULL;
+	int err = 0;
+
+	lu->place[nr] = placement_assign_beside(adm.conf.placement, PLACE_LU, lu->node_wish, lu->place, nr);
+	if (!adm.conf.central_events && (loop = lu_loop(lu, nr, &err)))
+		err = scsi_lu_add_loop(lu->scsi, loop, false);
+	if (!err) {
+		lu->threads++;
+		return 0;
+	}
+	if (loop)
+		loop_end(loop);
+	placement_release(adm.conf.placement, PLACE_LU, lu->place[nr]);
+	return err;
+}
+
+enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const char *value)
+{
+	unsigned want = threads_of(value), had = lu->threads;
+	int err = 0;
+
+	if (!want)
+		return refuse(call, ADM_INVALID_REQUEST, "threads are 1 to %d, not '%s'", SCSI_LU_MAX_LOOPS, value);
+	while (!err && lu->threads < want)
+		err = thread_add(lu);
+	if (err)
+		want = had;
+	scsi_lu_keep_loops(lu->scsi, want);
+	places_release(lu, want);
+	return err ? refuse_errno(call, err, "event thread") : ADM_OK;
 }
 
 /* The event thread of conf.central_events, when no LU is left. */

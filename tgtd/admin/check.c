@@ -71,7 +71,7 @@ static enum adm_status try_store(struct adm_call *call, const char *path, uint32
 	return ADM_PENDING;
 }
 
-static enum adm_status check_lu_new(struct adm_call *call)
+static enum adm_status check_lu_store(struct adm_call *call)
 {
 	const struct apply_lu want = {
 		.device_type = call->req.device_type,
@@ -95,7 +95,7 @@ static enum adm_status check_lu_new(struct adm_call *call)
 	return try_store(call, want.path, block_size);
 }
 
-static enum adm_status check_lu_update(struct adm_call *call)
+enum adm_status check_lu_params(struct adm_call *call)
 {
 	const char *p = call->req.text[ADM_T_PARAMS];
 
@@ -116,18 +116,25 @@ static enum adm_status check_lu_update(struct adm_call *call)
 		*value++ = 0;
 		if (!strcmp(pair, "refresh") || !strcmp(pair, "path"))
 			continue; /* `path` may be of a store of any type */
-		err = scsi_lu_check(pair, value);
+		err = strcmp(pair, "threads") ? scsi_lu_check(pair, value) : apply_lu_threads_ok(value) ? 0 : -EINVAL;
 		if (err)
 			return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%s'", pair, value);
 	}
 	return ADM_OK;
 }
 
+static enum adm_status check_lu_new(struct adm_call *call)
+{
+	enum adm_status status = check_lu_params(call);
+
+	return status == ADM_OK ? check_lu_store(call) : status;
+}
+
 enum adm_status check_execute(struct adm_call *call)
 {
 	static enum adm_status (*const checks[ADM_MODES][ADM_OPS])(struct adm_call *call) = {
 		[ADM_TARGET] = { [ADM_NEW] = check_target_new, [ADM_UPDATE] = check_target_update },
-		[ADM_LU] = { [ADM_NEW] = check_lu_new, [ADM_UPDATE] = check_lu_update },
+		[ADM_LU] = { [ADM_NEW] = check_lu_new, [ADM_UPDATE] = check_lu_params },
 		[ADM_ACCOUNT] = { [ADM_NEW] = check_account, [ADM_UPDATE] = check_account },
 	};
 

@@ -5,6 +5,38 @@
 
 #include "tgtd/admin/admin_int.h"
 
+static void lu_update_go_on(void *arg, enum adm_status status);
+
+/* It stands: its parameters follow, and when one of them fails it goes again. */
+static void lu_made(void *arg, enum adm_status status)
+{
+	struct adm_call *call = arg;
+
+	call->made = status == ADM_OK;
+	call->params_left = call->req.text[ADM_T_PARAMS];
+	if (call->made)
+		lu_update_go_on(call, ADM_OK);
+	else
+		adm_call_done(call, status);
+}
+
+static void lu_unmade(void *arg, enum adm_status status)
+{
+	struct adm_call *call = arg;
+
+	adm_call_done(call, call->failed);
+}
+
+static void lu_take_back(struct adm_call *call, enum adm_status why)
+{
+	struct adm_lu *lu = call_lu(call, call_target(call));
+
+	call->failed = why;
+	/* without the call: what is said is why it failed, not whether an initiator has already found it */
+	if (!lu || apply_lu_delete(NULL, lu, lu_unmade, call) != ADM_OK)
+		adm_call_done(call, why);
+}
+
 enum adm_status verb_lu_new(struct adm_call *call)
 {
 	struct adm_target *t = call_target(call);
@@ -26,8 +58,10 @@ enum adm_status verb_lu_new(struct adm_call *call)
 	want.lun = (uint32_t)call->req.lun;
 	if (!want.lun || registry_lu(t, want.lun))
 		return ADM_LUN_EXIST;
-	enum adm_status s = apply_lu_new(call, t, &want, call_finish, call);
+	enum adm_status s = check_lu_params(call);
 
+	if (s == ADM_OK)
+		s = apply_lu_new(call, t, &want, lu_made, call);
 	return s == ADM_OK ? ADM_PENDING : s;
 }
 
@@ -47,8 +81,6 @@ enum adm_status verb_lu_delete(struct adm_call *call)
 
 	return s == ADM_OK ? ADM_PENDING : s;
 }
-
-static void lu_update_go_on(void *arg, enum adm_status status);
 
 /* The value that @key had when the LU was made. */
 static const char *initial_value(const struct adm_lu *lu, const char *key, char *buf, size_t len)
@@ -75,6 +107,7 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 		{ "optimal_xfer_len", NULL, c->optimal_xfer_len },
 		{ "sanitize_rate", NULL, c->sanitize_rate },
 		{ "rotation_rate", NULL, c->rotation_rate },
+		{ "threads", NULL, 1 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
@@ -105,7 +138,15 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 		v = initial_value(lu, key, number, sizeof(number));
 	if (!v)
 		return refuse(call, ADM_INVALID_REQUEST, "'%s' is not name=value", key);
-	err = scsi_lu_update(scsi, key, v);
+	if (lu && !strcmp(key, "threads")) {
+		enum adm_status s = apply_lu_threads(call, lu, v);
+
+		if (s != ADM_OK)
+			return s;
+		err = 0;
+	} else {
+		err = scsi_lu_update(scsi, key, v);
+	}
 	if (err == -EBUSY)
 		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
 	if (err)
@@ -192,7 +233,9 @@ static void lu_update_go_on(void *arg, enum adm_status status)
 
 	if (status == ADM_OK)
 		status = t ? lu_update_some(call, t) : ADM_NO_TARGET;
-	if (status != ADM_PENDING)
+	if (status != ADM_OK && status != ADM_PENDING && call->made)
+		lu_take_back(call, status);
+	else if (status != ADM_PENDING)
 		adm_call_done(call, status);
 }
 

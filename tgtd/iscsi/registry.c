@@ -106,7 +106,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 {
 	struct iscsi_login *l = conn->login;
 	struct iscsi_session *s;
-	struct loop *home = NULL;
+	struct scsi_home *home = NULL;
 
 	ASSERT_ON_MAIN();
 	ASSERT(!conn->joined);
@@ -124,13 +124,17 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 				wait_for(s, conn);
 				return LOGIN_PENDING;
 			}
-		home = scsi_target_home(l->target, conn->node_wish);
+		home = scsi_home_get(l->target, conn->node_wish);
 	}
-	if (posix_memalign((void **)&s, CACHE_LINE, sizeof(*s)))
+	if (posix_memalign((void **)&s, CACHE_LINE, sizeof(*s))) {
+		if (home)
+			scsi_home_put(home);
 		return LOGIN_OUT_OF_RESOURCES;
+	}
 	memset(s, 0, sizeof(*s));
 	iscsi_session_init(s);
-	s->loop = home ? home : iscsi_core.main;
+	s->home = home;
+	s->loop = home ? scsi_home_loop(home) : iscsi_core.main;
 	s->discovery = l->discovery;
 	s->target = l->target;
 	if (s->target)
@@ -187,6 +191,8 @@ static void check_session(struct iscsi_session *s)
 		list_del(&s->link);
 		if (s->target)
 			scsi_target_put(s->target);
+		if (s->home)
+			scsi_home_put(s->home);
 		free(s);
 	}
 	while (!list_empty(&waiters)) {

@@ -59,6 +59,7 @@ struct iscsi_session {
 	uint16_t tpgt;
 	uint8_t isid[6];
 	struct scsi_target *target;
+	struct scsi_home *home;	/* whose loop is ->loop; NULL: main is */
 	struct list main_conns;	/* iscsi_conn.main_link: from establish to free */
 	unsigned nconns;
 	bool closing;		/* being reinstated or dropped: no more connections */

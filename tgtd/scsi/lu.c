@@ -137,7 +137,8 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 		adopt_blk(lu, conf->blk);
 	}
 	scsi_mode_init(lu);
-	if (scsi_pr_init(lu) < 0) {
+	if (scsi_pr_init(lu) < 0 || (conf->loop && scsi_lu_add_loop(lu, conf->loop, conf->loop_shared) < 0)) {
+		scsi_pr_free(lu);
 		free(lu);
 		errno = ENOMEM;
 		return NULL;
@@ -168,6 +169,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 		t->lu[conf->lun] = lu;
 	pthread_mutex_unlock(&t->lock);
 	if (err) {
+		scsi_lu_forget_loops(lu);
 		scsi_pr_free(lu);
 		pthread_mutex_destroy(&lu->lock);
 		free(lu);
@@ -249,10 +251,10 @@ static void store_closed(struct scsi_work *w)
 	struct lu_delete *d = container_of(w, struct lu_delete, close);
 	struct scsi_lu *lu = d->lu;
 
-	if (lu->loop && !lu->conf.loop_shared)
-		scsi_loop_retire(lu->loop);
+	scsi_lu_keep_loops(lu, 0);
 	pthread_mutex_destroy(&lu->lock);
 	free(lu->extra_pages);
+	free(lu->homes);
 	free(lu);
 	if (d->done)
 		d->done(d->arg, 0);

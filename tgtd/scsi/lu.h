@@ -156,7 +156,9 @@ struct scsi_lu {
 	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what); /* of blk, or one that does nothing */
 	uint32_t seg_max;     /* bytes a segment carries at most */
 	struct scsi_target *target;
-	struct loop *loop; /* NULL: no thread of its own */
+	struct loop *loop; /* the first of its threads: what is serial in an LU runs there; NULL: it has none */
+	struct scsi_home **homes; /* [nhomes], all its threads (home.c); main loop writes, under target->lock */
+	unsigned nhomes;
 	/* below: lu->lock */
 	pthread_mutex_t lock;
 	struct list itls;
@@ -164,7 +166,6 @@ struct scsi_lu {
 	struct scsi_lu_conf conf;
 	struct scsi_mode mode, mode_saved, mode_default; /* now; after a reset; as configured */
 	struct scsi_lu_stats gone_stats; /* of nexuses that left */
-	unsigned homed;			 /* sessions whose loop is ours; target->lock */
 	uint32_t prevents;
 	bool deleting, ejected;
 	uint8_t alua_state; /* of the one target port group (alua.c) */
@@ -361,8 +362,9 @@ static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 /* 64-bit identity for NAA and tokens: stable over restarts. */
 uint64_t scsi_lu_naa(const struct scsi_lu *lu);
 void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits from state */
-/* An LU's thread that may still be home to sessions: stopped after a while without any. Main loop. */
-void scsi_loop_retire(struct loop *loop);
+/* An LU that could not be made: its loops stay whose they were. */
+void scsi_lu_forget_loops(struct scsi_lu *lu);
+/* At exit: ends the threads that were given up and not yet stopped. Main loop. */
 void scsi_loops_stop(void);
 bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_t lun); /* target->lock held */
 

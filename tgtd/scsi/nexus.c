@@ -10,13 +10,6 @@
 
 /* ---- attach ------------------------------------------------------------------------------------- */
 
-static void count_homed(struct scsi_target *t, struct loop *loop, int by)
-{
-	for (uint32_t i = 0; i < t->nlu; i++)
-		if (t->lu[i] && t->lu[i]->loop == loop)
-			t->lu[i]->homed = (unsigned)((int)t->lu[i]->homed + by);
-}
-
 /*
  * Identities of nexuses: never the same again, and with low bits that are small and different for all
  * that are there at the same time, since the cache deals out its shares by them (cache/share.h).
@@ -79,7 +72,6 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	} else {
 		list_add_tail(&t->nexuses, &n->link);
 		t->nnexus++;
-		count_homed(t, n->loop, 1);
 	}
 	pthread_mutex_unlock(&t->lock);
 	if (ret)
@@ -215,7 +207,6 @@ void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 	list_del(&n->link);
 	t->nnexus--;
 	scsi_port_left_locked(t, n->rtpi);
-	count_homed(t, n->loop, -1);
 	now = n->msgs == 0;
 	if (!now) {
 		n->gone = done;

@@ -57,7 +57,7 @@ struct scsi_lu_conf {
 	uint32_t lun;
 	uint8_t device_type;	/* 0x00 disk, 0x0c controller, 0x05 cd ... */
 	struct blk *blk;	/* owned by the LU from now on; NULL for the controller */
-	struct loop *loop;	/* its event thread "lu-<tid>:<lun>"; the caller created and started it */
+	struct loop *loop;	/* its (first) event thread "lu-<tid>:<lun>"; the caller created and started it */
 	bool loop_shared;	/* serves other LUs too: stays the caller's when the LU is deleted */
 	char scsi_id[25], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5]; /* "" = default */
 	bool readonly, removable, online, thin_provisioning, swp;
@@ -89,6 +89,15 @@ struct scsi_lu_info {
 	const char *bstype, *path; /* valid until the LU is deleted */
 };
 void scsi_lu_get_info(const struct scsi_lu *lu, struct scsi_lu_info *info);
+
+/* A further event thread for an LU that has one: sessions spread over them. The caller created and started it,
+ * and it is the LU's from now on (unless @shared). 0, -ENOSPC beyond SCSI_LU_MAX_LOOPS, -ENOMEM. Main loop. */
+#define SCSI_LU_MAX_LOOPS 64
+int scsi_lu_add_loop(struct scsi_lu *lu, struct loop *loop, bool shared) must_check;
+/* Gives up the threads beyond the first @n: no new session comes there, those that are there stay to their end,
+ * then the thread is stopped. Main loop. */
+void scsi_lu_keep_loops(struct scsi_lu *lu, unsigned n);
+unsigned scsi_lu_loops(const struct scsi_lu *lu); /* how many it has; main loop */
 
 /* tgtadm --mode logicalunit --op update: one "key=value" as in peers.md 1. 0, -EINVAL unknown key or
  * bad value, -EBUSY. Raises the unit attention that the change deserves. */
@@ -126,10 +135,14 @@ void scsi_set_state_dir(const char *dir);
 /* At exit, when all targets are gone: ends the helper thread that does blocking work. */
 void scsi_shutdown(void);
 
-/* The event thread on which a new session of @t is to be homed: least loaded of its LUs' threads,
- * @node_wish (adapter's node, -1 unknown) preferred on ties. NULL when it has no LU with a thread
- * (then the main loop serves it). Main loop. */
-struct loop *scsi_target_home(struct scsi_target *t, int node_wish);
+/* The event thread on which a new session of @t is to live: of all its LUs' threads the one with the fewest
+ * sessions, @node_wish (adapter's node, -1 unknown) preferred on ties. The session counts from now until
+ * scsi_home_put(), which may come after @t has been deleted. NULL when no LU has a thread (then the main
+ * loop serves it). Main loop. */
+struct scsi_home;
+struct scsi_home *scsi_home_get(struct scsi_target *t, int node_wish) must_check;
+struct loop *scsi_home_loop(const struct scsi_home *home);
+void scsi_home_put(struct scsi_home *home);
 /* The node where most of its LUs' threads are (the lowest on ties), -1 when there is none. Any thread. */
 int scsi_target_node(struct scsi_target *t);
 

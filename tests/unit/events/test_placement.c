@@ -164,6 +164,43 @@ START_TEST(simulated_nodes_share_cpus_evenly)
 }
 END_TEST
 
-UNIT_MAIN("placement", 5, logical_units_spread_over_nodes_then_cpus, larger_nodes_get_more,
+/* Threads of one LU: each on a CPU of its own while there is one, whatever else is on it. */
+START_TEST(fellows_keep_apart)
+{
+	struct place mine[8];
+	struct placement *p;
+
+	machine(2, (unsigned[]){ 2, 2 });
+	p = placement_create(&topo);
+	/* CPUs 1 to 3 have two LUs more than CPU 0 */
+	for (int i = 0; i < 12; i++)
+		mine[i % 8] = placement_assign(p, PLACE_LU, -1);
+	for (int i = 0; i < 8; i++)
+		if (mine[i].cpu == 0)
+			placement_release(p, PLACE_LU, mine[i]);
+	for (unsigned i = 0; i < 8; i++) {
+		mine[i] = placement_assign_beside(p, PLACE_LU, -1, mine, i);
+		per_node[mine[i].node]++;
+		per_cpu[mine[i].cpu]++;
+		if (i == 3)
+			for (int c = 0; c < 4; c++)
+				ck_assert_uint_eq(per_cpu[c], 1);
+	}
+	for (int c = 0; c < 4; c++)
+		ck_assert_uint_eq(per_cpu[c], 2);
+	/* A wish for a node keeps them there, on its CPUs in turn. */
+	memset(per_cpu, 0, sizeof(per_cpu));
+	for (unsigned i = 0; i < 4; i++) {
+		mine[i] = placement_assign_beside(p, PLACE_LU, 1, mine, i);
+		ck_assert_int_eq(mine[i].node, 1);
+		per_cpu[mine[i].cpu]++;
+	}
+	ck_assert_uint_eq(per_cpu[2], 2);
+	ck_assert_uint_eq(per_cpu[3], 2);
+	placement_destroy(p);
+}
+END_TEST
+
+UNIT_MAIN("placement", 5, fellows_keep_apart, logical_units_spread_over_nodes_then_cpus, larger_nodes_get_more,
 	  wishes_are_kept, kinds_do_not_disturb_each_other, released_places_are_used_again,
 	  simulated_nodes_share_cpus_evenly)

@@ -49,6 +49,16 @@ static void start(int lu_node)
 	ini_target_start("");
 }
 
+/* Where a session that wishes for @node would live. */
+static struct loop *home(int node)
+{
+	struct scsi_home *h = scsi_home_get(wire_target.target, node);
+	struct loop *loop = scsi_home_loop(h);
+
+	scsi_home_put(h);
+	return loop;
+}
+
 static void up(struct ini *i, unsigned dev, uint8_t isid)
 {
 	fake.dev = dev;
@@ -79,7 +89,7 @@ START_TEST(placed_by_adapter)
 	ini_hang_up(&a);
 	ini_hang_up(&b);
 	/* One LU: its thread serves whatever the adapter. */
-	ck_assert_ptr_eq(scsi_target_home(wire_target.target, 3), wire_target.loop);
+	ck_assert_ptr_eq(home(3), wire_target.loop);
 	ck_assert_int_eq(scsi_target_node(wire_target.target), 1);
 	other = loop_create(&lc);
 	scsi_lu_conf_init(&lu);
@@ -87,9 +97,9 @@ START_TEST(placed_by_adapter)
 	lu.loop = other;
 	lu.blk = blk_open("ram", &args);
 	ck_assert(other && lu.blk && scsi_lu_create(wire_target.target, &lu));
-	ck_assert_ptr_eq(scsi_target_home(wire_target.target, 3), other);
-	ck_assert_ptr_eq(scsi_target_home(wire_target.target, 1), wire_target.loop);
-	ck_assert_ptr_nonnull(scsi_target_home(wire_target.target, 0));
+	ck_assert_ptr_eq(home(3), other);
+	ck_assert_ptr_eq(home(1), wire_target.loop);
+	ck_assert_ptr_nonnull(home(0));
 }
 END_TEST
 
