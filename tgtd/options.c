@@ -49,6 +49,7 @@ static void usage(FILE *out)
 	      "      --cache KEY=VALUE,...  size=, block=, group=, partitions=, nodes=, readahead=,\n"
 	      "                             affinity=, threshold=; off\n"
 	      "      --numa-nodes N         simulate N NUMA nodes\n"
+	      "      --sysfs-root DIR       read the machine's topology below DIR (default /)\n"
 	      "      --central-events       one event thread for all logical units (for comparison)\n"
 	      "      --spin MICROSECONDS    how long an event thread looks for work before it sleeps\n"
 	      "      --state-dir DIR        where reservations are kept (default /var/lib/tgt)\n"

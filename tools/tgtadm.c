@@ -107,6 +107,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode lld --op start|stop|show\n"
 	       "  --mode cache --op show|stat|update [--name <param> --value <value>]\n\n"
 	       "  --lld <driver>          iscsi or iser; may be left out\n"
+	       "  --host, --bus           of Fibre Channel targets: refused\n"
 	       "  --control-port <port>   which daemon (tgtd --control-port)\n"
 	       "  --debug                 say why the daemon refused\n"
 	       "  --help, --version\n\n"

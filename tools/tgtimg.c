@@ -41,6 +41,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --op show --device-type disk --file <path>\n"
 	       "                        print size and allocation of an image\n"
 	       "  --thin-provisioning   allocate space when it is written to\n"
+	       "  --barcode             of tapes: refused\n"
 	       "  --help                display this help and exit\n\n"
 	       "See tgtimg(8).\n",
 	       TGT_VERSION);

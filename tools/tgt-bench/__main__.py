@@ -75,7 +75,7 @@ def parse_args():
     p.add_argument('--subject', action='append', default=[], metavar='NAME=HOST:PORT,IQN[,LUN[,PID]]',
                    help='one more target, run by somebody else')
     p.add_argument('--variant', action='append', default=[], metavar='NAME=ARGS',
-                   help='one more tgtd of ours with these arguments, e.g. centralized="--central"')
+                   help='one more tgtd of ours with these arguments, e.g. centralized="--central-events"')
     p.add_argument('--tgtd-args', default='', help='arguments for every tgtd of ours')
     p.add_argument('--target-cpu', default=None, help='CPUs of the targets (default: 1)')
     p.add_argument('--load-cpu', default='0', help='CPUs of the load, one thread each (default: 0)')

@@ -109,7 +109,7 @@ static void usage(void)
 	     "          --first-burst, --max-burst, --max-recv-segment SIZE  --max-r2t N\n"
 	     "socket:   --congestion NAME  --rcvbuf SIZE  --sndbuf SIZE  --recv-size SIZE (256k)\n"
 	     "          --discard  --wait spin|block\n"
-	     "report:   --target-pid PID  --json FILE|-  --progress  --quiet\n"
+	     "report:   --target-pid PID  --json FILE|-  --progress  --quiet  --version\n"
 	     "See tgt-load(8).");
 }
 

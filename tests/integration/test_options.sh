@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Each program's parser, --help and manual page have the same options (options.py); and a wrong one is refused on standard
+# error, with the code that tgt's program of that name has.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+bin=${TGT_BIN:-$(pwd)/build/bin}
+failures=0
+result() {
+	if [ -z "$2" ]; then
+		echo "ok $1"
+	else
+		echo "not ok $1"
+		printf '%s\n' "$2" | sed 's/^/#   /'
+		failures=$((failures + 1))
+	fi
+}
+agree() { result "$1: parser, --help and manual agree" "$(python3 tests/integration/options.py "$bin/$1" "$2" "$3" 2>&1)"; }
+agree tgtd tgtd/options.c tgtd/tgtd.8
+agree tgtadm tools/tgtadm.c tools/tgtadm.8
+agree tgt-admin tools/tgt-admin.c tools/tgt-admin.8
+agree tgtimg tools/tgtimg.c tools/tgtimg.8
+agree tgt-setup-lun tools/tgt-setup-lun.sh tools/tgt-setup-lun.8
+agree tgt-probe tools/tgt-probe.c tools/tgt-probe.8
+agree tgt-load tools/tgt-load/opts.c tools/tgt-load.8
+agree tgt-cachesim tools/tgt-cachesim/main.c tools/tgt-cachesim.8
+agree tgt-cachebench tools/tgt-cachebench.c tools/tgt-cachebench.8
+agree tgt-bench tools/tgt-bench/__main__.py,tools/tgt-bareloop/main.c,tgtd/options.c tools/tgt-bench.8
+agree tgt-bench-cache tools/tgt-bench-cache.py,tools/tgt-bench/__main__.py,tools/tgt-bareloop/main.c tools/tgt-bench.8
+agree tgt-bareloop tools/tgt-bareloop/main.c -
+
+# Every program that is built is one of them, or has no options.
+for program in "$bin"/*; do
+	name=$(basename "$program")
+	grep -qE "^agree $name " "$0" || [ "$name" = tgt-bench-report ] ||
+		result "$name is looked at" "it is not"
+done
+
+# A wrong option: exit code, and where it is said.
+refuses() { # PROGRAM CODE
+	local out rc
+	out=$("$bin/$1" --no-such-option 2>&1 >/dev/null </dev/null)
+	rc=$?
+	result "$1 refuses an unknown option with $2, on standard error" "$([ $rc = "$2" ] && [ -n "$out" ] || echo "$rc: $out")"
+}
+refuses tgtd 1
+refuses tgtadm 22
+refuses tgt-admin 1
+refuses tgtimg 22
+refuses tgt-setup-lun 1
+exit $((failures > 0))
