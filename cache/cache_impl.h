@@ -134,6 +134,7 @@ struct cache_dev {
 	struct readahead readahead;
 	struct sieve sieve;
 	uint32_t reads_out;	/* atomic: fills in flight */
+	uint64_t apart_until_ns; /* atomic: until then each block is written for itself: writes have failed */
 };
 
 struct cache_blk {
@@ -186,6 +187,7 @@ enum {
 	OP_F_LOWERED = 1 << 9,	  /* EXCL: the lower device has done it */
 	OP_F_WHOLE = 1 << 8,	  /* FLUSH: its first pass wrote all of the range itself */
 	OP_F_AHEAD = 1 << 10,	  /* READ: has told the read-ahead */
+	OP_F_APART = 1 << 13,	  /* I/O with more than it needs has failed: every block for itself */
 	OP_F_JOINED = 1 << 7,	  /* in this pass blk_req.link is on some waiters list */
 };
 
@@ -440,10 +442,10 @@ enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req, const st
 /*
  * Builds a fill of the run that begins at block @i of the range, missing from sector @from on, and ends
  * before @end into @io. All these blocks are indexed. Lock held. Returns how many it covers; 0 when
- * memory for the fragment list is short.
+ * memory for the fragment list is short. @over: it may read over pages that are there.
  */
 uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p, const struct cache_range *r,
-		    uint32_t i, uint32_t end, uint32_t from);
+		    uint32_t i, uint32_t end, uint32_t from, bool over);
 /* No lock held. */
 void fill_submit(struct cache_io *io);
 

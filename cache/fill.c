@@ -284,6 +284,11 @@ static void fill_done(struct blk_req *lower)
 	leaf_unlock(&p->lock);
 
 	blk_req_release(&io->req);
+	/* Perhaps only what nobody asked for cannot be read. (The owner's op is on this loop.) */
+	if (status && owner && io->scratch && !(op_of(owner)->flags & OP_F_APART)) {
+		op_of(owner)->flags |= OP_F_APART;
+		status = 0;
+	}
 	free(io->scratch);
 	io_put(io);
 	/* If nobody waits for what was read ahead, the device may be closed from here on. */
@@ -323,7 +328,7 @@ static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct
 }
 
 uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p, const struct cache_range *r,
-		    uint32_t i, uint32_t end, uint32_t from)
+		    uint32_t i, uint32_t end, uint32_t from, bool over)
 {
 	struct cache *c = dev->cache;
 	uint64_t bytes = 0, max = dev->lower->max_len;
@@ -335,7 +340,7 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 		if (n && (to != c->geo.sectors || page_of(p, b)->io))
 			break;
 		if (n && page_map_any(page_valid(p, b), 0, 1)) {
-			uint32_t hole = hole_at(dev, p, r, i + n, end, CACHE_IO_BLOCKS - n - 1);
+			uint32_t hole = over ? hole_at(dev, p, r, i + n, end, CACHE_IO_BLOCKS - n - 1) : 0;
 			uint64_t len = (uint64_t)hole << c->geo.block_shift;
 			if (!hole || bytes + len + (1u << c->geo.block_shift) > max || io->scratch ||
 			    !(io->scratch = aligned_alloc(4096, len)))
@@ -441,7 +446,7 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 			leaf_lock(&p->lock);
 			continue; /* things may have changed */
 		}
-		uint32_t n = fill_build(dev, io, p, r, i, end, from);
+		uint32_t n = fill_build(dev, io, p, r, i, end, from, !(op_of(req)->flags & OP_F_APART));
 		leaf_unlock(&p->lock);
 		if (!n) {
 			op_wait_more(req);

@@ -72,7 +72,7 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 				policy_use(&p->policy, dev->identity, b->block);
 				hint = b->index + 1;
 			}
-		uint32_t built = n ? fill_build(dev, io, p, r, first, first + n, range_from(r, first)) : 0;
+		uint32_t built = n ? fill_build(dev, io, p, r, first, first + n, range_from(r, first), false) : 0;
 		for (uint32_t k = built; k < n; k++) { /* no memory, or the store's limit: not those, then */
 			struct buf *b = index_find(p, dev->identity, r->first + first + k);
 			index_remove(p, b);

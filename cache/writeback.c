@@ -11,6 +11,8 @@
  */
 #include "cache/cache_impl.h"
 
+#define APART_NS (10 * NSEC_PER_SEC)
+
 uint64_t cache_dirty_bytes(const struct cache *cache)
 {
 	uint64_t pages = 0;
@@ -178,8 +180,13 @@ static void flush_done(struct blk_req *lower)
 				(unsigned long long)io->req.len, (unsigned long long)io->req.offset,
 				strerror(-status));
 		metric_inc(M_cache_flush_errors);
+		__atomic_store_n(&dev->apart_until_ns, clock_now_ns() + APART_NS, __ATOMIC_RELAXED);
 	}
 	__atomic_store_n(&dev->flush_error, status, __ATOMIC_RELAXED);
+	/* Perhaps only what the owner did not ask for cannot be written; and what others write meanwhile has no FUA. */
+	bool again = status && owner && (io->behind || io->nblocks > 1) && !(op_of(owner)->flags & OP_F_APART);
+	if (again)
+		op_of(owner)->flags |= OP_F_APART | OP_F_OTHERS;
 	blk_req_release(&io->req);
 	for (; io; io = next) {
 		struct partition *p = io->part;
@@ -194,9 +201,18 @@ static void flush_done(struct blk_req *lower)
 		op_done_one(w, 0);
 	}
 	if (owner)
-		op_done_one(owner, status);
+		op_done_one(owner, again ? 0 : status);
 	else
 		dev_flush_done(dev, status);
+}
+
+/* Writes have failed lately: until none does any more. */
+static __attribute__((noinline)) bool writes_apart(struct cache_dev *dev)
+{
+	if (clock_now_ns() < __atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED))
+		return true;
+	__atomic_store_n(&dev->apart_until_ns, 0, __ATOMIC_RELAXED);
+	return false;
 }
 
 /*
@@ -204,14 +220,14 @@ static void flush_done(struct blk_req *lower)
  * io. Returns how many blocks it covers.
  */
 static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct partition *p, uint64_t block,
-			    bool own)
+			    bool own, bool apart)
 {
 	struct cache *c = dev->cache;
 	const uint32_t sectors = c->geo.sectors;
 	uint64_t end = (block | ((1ull << c->map.group_shift) - 1)) + 1, bytes = 0;
 	uint32_t n = 0, last_to = 0;
 
-	if (own) /* the edge of an exclusive range: its neighbours may be in somebody else's */
+	if (own || apart) /* own: the edge of an exclusive range: its neighbours may be in somebody else's */
 		end = block + 1;
 	for (; block + n < end && n < CACHE_IO_BLOCKS; n++) {
 		struct buf *b = index_find(p, dev->identity, block + n);
@@ -298,6 +314,9 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 {
 	struct cache_io *lead = NULL, *last = NULL;
 	uint32_t i = 0;
+	/* One block that cannot be written (no space is left for it) is not to fail its neighbours, who can. */
+	const bool apart = (owner && (op_of(owner)->flags & OP_F_APART)) ||
+			   unlikely(__atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED) && writes_apart(dev));
 
 	*dry = false;
 	while (i < n && *budget) {
@@ -309,7 +328,7 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 		struct partition *p = dev_part(dev, keys[i]);
 		leaf_lock(&p->lock);
 		struct buf *b = index_find(p, dev->identity, keys[i]);
-		uint32_t run = b && b->state == PAGE_DIRTY ? flush_build(dev, io, p, keys[i], own) : 0;
+		uint32_t run = b && b->state == PAGE_DIRTY ? flush_build(dev, io, p, keys[i], own, apart) : 0;
 		leaf_unlock(&p->lock);
 		if (!run) {
 			io_put(io);
@@ -326,7 +345,7 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 		io->owner = owner;
 		while (i < n && keys[i] < end)
 			i++;
-		if (lead && flush_append(lead, &last, io))
+		if (lead && !apart && flush_append(lead, &last, io))
 			continue;
 		if (lead) {
 			flush_submit(lead, owner);

@@ -47,6 +47,11 @@ static bool failing(struct memdisk *d, _Atomic int *n)
 	return was != 0;
 }
 
+static bool touches(const uint64_t bad[2], const struct blk_req *req)
+{
+	return req->offset < bad[1] && bad[0] < req->offset + req->len;
+}
+
 /* The work is done; when does the submitter learn of it? */
 static bool finish(struct memdisk *d, struct blk_req *req, int status)
 {
@@ -72,7 +77,7 @@ static bool finish(struct memdisk *d, struct blk_req *req, int status)
 static bool md_read(struct blk *blk, struct blk_req *req)
 {
 	struct memdisk *d = disk_of(blk);
-	if (failing(d, &d->fail_reads))
+	if (failing(d, &d->fail_reads) || touches(d->bad_reads, req))
 		return finish(d, req, -EIO);
 	BUG_ON(!(req->flags & BLK_F_INTO) || req->data.len != req->len);
 	frags_copy_in(&req->data, 0, d->data + req->offset, req->len);
@@ -84,7 +89,7 @@ static bool md_read(struct blk *blk, struct blk_req *req)
 static bool md_write(struct blk *blk, struct blk_req *req)
 {
 	struct memdisk *d = disk_of(blk);
-	if (failing(d, &d->fail_writes))
+	if (failing(d, &d->fail_writes) || touches(d->bad_writes, req))
 		return finish(d, req, -EIO);
 	BUG_ON(!(req->flags & BLK_F_FROM) || req->data.len != req->len);
 	frags_copy_out(&req->data, 0, d->data + req->offset, req->len);

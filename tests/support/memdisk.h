@@ -15,6 +15,7 @@ struct memdisk {
 	uint64_t delay_ns;	     /* of a request that does not complete at once */
 	unsigned now_percent;	     /* completes on the spot */
 	_Atomic int fail_reads, fail_writes; /* the next so many fail with -EIO; < 0: all */
+	uint64_t bad_reads[2], bad_writes[2]; /* those that touch bytes [0], up to [1], fail */
 	_Atomic unsigned fail_permille;	     /* of all reads, writes and discards, at random */
 	_Atomic uint64_t reads, read_bytes, writes, write_bytes, syncs, fua;
 	_Atomic uint32_t inflight, inflight_max;
