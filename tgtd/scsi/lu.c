@@ -205,7 +205,7 @@ struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu)
 
 struct lu_delete {
 	struct scsi_visits visits;
-	struct loop_msg sanitized;
+	struct loop_msg later;
 	struct scsi_work close;
 	struct scsi_lu *lu;
 	void (*done)(void *arg, int status);
@@ -263,8 +263,10 @@ static void store_closed(struct scsi_work *w)
 
 static void nobody_left(struct lu_delete *d)
 {
+	if (scsi_lu_gone_wait(d->lu, &d->later))
+		return;
 	ASSERT(list_empty(&d->lu->itls));
-	if (scsi_sanitize_wait(d->lu, &d->sanitized, loop_current()))
+	if (scsi_sanitize_wait(d->lu, &d->later, loop_current()))
 		return;
 	scsi_pr_free(d->lu);
 	scsi_sanitize_free(d->lu);
@@ -276,16 +278,16 @@ static void nobody_left(struct lu_delete *d)
 	scsi_helper_run(&d->close);
 }
 
-static void sanitize_over(struct loop_msg *m)
+static void look_again(struct loop_msg *m)
 {
-	nobody_left(container_of(m, struct lu_delete, sanitized));
+	nobody_left(container_of(m, struct lu_delete, later));
 }
 
 static void all_left(struct scsi_visits *all)
 {
 	struct lu_delete *d = container_of(all, struct lu_delete, visits);
 
-	d->sanitized.handle = sanitize_over;
+	d->later.handle = look_again;
 	nobody_left(d);
 }
 
@@ -336,6 +338,7 @@ void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int 
 
 struct lu_swap {
 	struct scsi_visits visits;
+	struct loop_msg later;
 	struct scsi_work close;
 	struct scsi_lu *lu;
 	struct blk *blk, *old;
@@ -390,11 +393,12 @@ static void swap_thawed(struct scsi_visits *all)
 	scsi_helper_run(&s->close);
 }
 
-static void swap_quiet(struct scsi_visits *all)
+static void swap_now(struct lu_swap *s)
 {
-	struct lu_swap *s = container_of(all, struct lu_swap, visits);
 	struct scsi_lu *lu = s->lu;
 
+	if (scsi_lu_gone_wait(lu, &s->later))
+		return;
 	pthread_mutex_lock(&lu->lock);
 	s->old = lu->blk;
 	adopt_blk(lu, s->blk);
@@ -407,6 +411,19 @@ static void swap_quiet(struct scsi_visits *all)
 	s->visits.fn = run_held;
 	s->visits.done = swap_thawed;
 	(void)!scsi_visit_all(&s->visits);
+}
+
+static void swap_again(struct loop_msg *m)
+{
+	swap_now(container_of(m, struct lu_swap, later));
+}
+
+static void swap_quiet(struct scsi_visits *all)
+{
+	struct lu_swap *s = container_of(all, struct lu_swap, visits);
+
+	s->later.handle = swap_again;
+	swap_now(s);
 }
 
 void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status), void *arg)

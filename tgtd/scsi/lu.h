@@ -118,7 +118,7 @@ struct scsi_itl {
 	bool prevent;		/* PREVENT ALLOW MEDIUM REMOVAL by this nexus; lu->lock */
 	struct pr_reg *reg;	/* own registration; lu->lock */
 	bool preempted;		/* its commands are to be aborted; lu->lock */
-	bool gone;		/* no longer in nexus->itl[] */
+	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see scsi_lu_gone_wait(); nexus->loop */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;
 } cacheline_aligned;
@@ -162,6 +162,9 @@ struct scsi_lu {
 	/* below: lu->lock */
 	pthread_mutex_t lock;
 	struct list itls;
+	uint32_t ngone;		    /* of them, those that their nexus knows no more: they end their commands, then go */
+	struct loop_msg *gone_msg; /* posted to gone_home when ngone comes to 0 */
+	struct loop *gone_home;
 	uint32_t gate; /* LU-wide bits, for new I_T_L nexuses */
 	struct scsi_lu_conf conf;
 	struct scsi_mode mode, mode_saved, mode_default; /* now; after a reset; as configured */
@@ -315,6 +318,9 @@ void scsi_visit_done(struct scsi_visit *v);
  * scsi_itl_free(). nexus->loop. */
 void scsi_itl_forget(struct scsi_itl *itl);
 void scsi_itl_free(struct scsi_itl *itl);
+/* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at its store. True: @msg
+ * will be posted to this loop when they are over. One at a time. */
+bool scsi_lu_gone_wait(struct scsi_lu *lu, struct loop_msg *msg);
 /* Only nexus->loop counts, so no locked instruction; main may look (lu_busy()). */
 static inline void scsi_itl_count(struct scsi_itl *itl, int by)
 {

@@ -155,8 +155,42 @@ void scsi_itl_free(struct scsi_itl *itl)
 	g->wr_done_bytes += s->wr_done_bytes;
 	g->wr_done_cmds += s->wr_done_cmds;
 	g->errs += s->errs;
+	if (itl->gone && --lu->ngone == 0 && lu->gone_msg) {
+		loop_post(lu->gone_home, lu->gone_msg);
+		lu->gone_msg = NULL;
+	}
 	pthread_mutex_unlock(&lu->lock);
 	free(itl);
+}
+
+bool scsi_lu_gone_wait(struct scsi_lu *lu, struct loop_msg *msg)
+{
+	bool wait;
+
+	pthread_mutex_lock(&lu->lock);
+	wait = lu->ngone > 0;
+	if (wait) {
+		ASSERT(!lu->gone_msg);
+		lu->gone_msg = msg;
+		lu->gone_home = loop_current();
+	}
+	pthread_mutex_unlock(&lu->lock);
+	return wait;
+}
+
+/* Its nexus knows it no more. Whoever waits for it to be quiet (another store is to come) need not: it waits for those
+ * that are gone. */
+static void set_gone(struct scsi_itl *itl)
+{
+	void (*quiet)(struct scsi_itl *itl) = itl->quiet;
+
+	pthread_mutex_lock(&itl->lu->lock);
+	itl->gone = true;
+	itl->lu->ngone++;
+	pthread_mutex_unlock(&itl->lu->lock);
+	itl->quiet = NULL;
+	if (quiet)
+		quiet(itl);
 }
 
 void scsi_itl_forget(struct scsi_itl *itl)
@@ -165,8 +199,8 @@ void scsi_itl_forget(struct scsi_itl *itl)
 
 	ASSERT_ON_LOOP(n->loop);
 	if (!itl->gone) {
-		itl->gone = true;
 		n->itl[itl->lu->lun] = NULL;
+		set_gone(itl);
 	}
 }
 
@@ -192,10 +226,10 @@ void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 		if (!itl)
 			continue;
 		n->itl[i] = NULL;
-		itl->gone = true;
+		set_gone(itl);
 		if (itl->inflight == 0)
 			scsi_itl_free(itl);
-		else if (!itl->quiet) /* a task management function holds it, commands there are none */
+		else /* a task management function holds it, commands there are none */
 			itl->quiet = scsi_itl_free;
 	}
 	free(n->itl);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "events/bytes.h"
+#include "tests/support/blk_pass.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
 
@@ -593,6 +594,71 @@ START_TEST(masking)
 }
 END_TEST
 
+/* Somebody may no longer see it, and his commands take their time to end: neither deletion nor another store goes
+ * before them. */
+static void masked(int order)
+{
+	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+	struct result r = { false, 0 };
+	struct host_nexus *b;
+	struct host_cmd *c;
+	struct blk *slow;
+
+	host_open(&h, "8m", 512);
+	/* a store whose requests take a while, and cannot be aborted meanwhile */
+	slow = other = blk_delay_create(blk_open("ram", &args), 0);
+	container_of(slow, struct pass, blk)->abort = NULL;
+	host_do(&h, do_swap, &r);
+	ck_assert(host_wait(&h, &r.done));
+	r.done = false;
+	b = host_login_ready(&h, "iqn.b");
+	blk_delay_set(slow, 300, 0);
+	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, true, NULL, 512);
+	mask_of = NULL;
+	if (order == 2) { /* it was waited for already */
+		other = blk_open("ram", &args);
+		host_do(&h, do_swap, &r);
+		host_steps(&h, 5);
+	}
+	host_do(&h, do_mask, NULL);
+	host_steps(&h, 5);
+	ck_assert(!c->completed && !r.done);
+	force = true;
+	if (order == 0) {
+		host_do(&h, do_lu_delete, &r);
+	} else if (order == 1) {
+		other = blk_open("ram", &args);
+		host_do(&h, do_swap, &r);
+	}
+	host_steps(&h, 20);
+	ck_assert(!c->completed && !r.done);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	ck_assert(c->ended);
+	host_finish(c);
+	if (order == 0)
+		h.lu = NULL;
+	host_close(&h);
+}
+
+START_TEST(masked_and_deleted)
+{
+	masked(0);
+}
+END_TEST
+
+START_TEST(masked_and_another_store)
+{
+	masked(1);
+}
+END_TEST
+
+START_TEST(another_store_and_masked)
+{
+	masked(2);
+}
+END_TEST
+
 static void do_target_delete(void *arg)
 {
 	scsi_target_delete(h.target, force, got, arg);
@@ -647,4 +713,4 @@ START_TEST(statistics)
 END_TEST
 
 UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management, deletion, another_store, grow, mode_select, task_attributes,
-	  removable_medium, masking, target_busy, statistics)
+	  removable_medium, masking, masked_and_deleted, masked_and_another_store, another_store_and_masked, target_busy, statistics)
