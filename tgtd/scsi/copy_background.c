@@ -19,6 +19,7 @@ struct background {
 	struct scsi_nexus nexus;
 	uint8_t cdb[16];
 	struct list waiters;
+	uint64_t id; /* the nexus' own, whose place it gives back */
 };
 
 #define BACKGROUND_MAX 64 /* in all */
@@ -50,6 +51,7 @@ static void complete(struct scsi_cmd *cmd)
 		w->done(w->arg);
 		free(w);
 	}
+	bg->nexus.id = bg->id;
 	scsi_nexus_detach(&bg->nexus, gone, bg);
 }
 
@@ -108,6 +110,7 @@ struct scsi_cmd *scsi_copy_background(struct scsi_cmd *from)
 		gone(bg);
 		return NULL;
 	}
+	bg->id = bg->nexus.id;
 	bg->nexus.id = n->id; /* results are kept for who asked */
 	cmd = &bg->cmd;
 	scsi_cmd_init(cmd);
@@ -115,6 +118,7 @@ struct scsi_cmd *scsi_copy_background(struct scsi_cmd *from)
 	if (!cmd->itl || cmd->itl->lu != from->lu) {
 		cmd->itl = NULL;
 		scsi_cmd_fini(cmd);
+		bg->nexus.id = bg->id;
 		scsi_nexus_detach(&bg->nexus, gone, bg);
 		return NULL;
 	}

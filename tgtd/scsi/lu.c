@@ -429,14 +429,21 @@ static void swap_quiet(struct scsi_visits *all)
 void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status), void *arg)
 {
 	struct lu_swap *s;
+	bool busy;
 
-	if (lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN) || scsi_sanitize_progress(lu) >= 0) {
-		done(arg, -EBUSY);
-		return;
-	}
 	s = calloc(1, sizeof(*s));
 	if (!s) {
 		done(arg, -ENOMEM);
+		return;
+	}
+	pthread_mutex_lock(&lu->lock);
+	busy = lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN) || scsi_sanitize_running_locked(lu);
+	if (!busy)
+		scsi_lu_gate_locked(lu, GATE_FROZEN, true);
+	pthread_mutex_unlock(&lu->lock);
+	if (busy) {
+		free(s);
+		done(arg, -EBUSY);
 		return;
 	}
 	s->lu = lu;
@@ -447,7 +454,6 @@ void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg
 	s->visits.lu = lu;
 	s->visits.fn = wait_quiet;
 	s->visits.done = swap_quiet;
-	scsi_lu_gate(lu, GATE_FROZEN, true);
 	if (scsi_visit_all(&s->visits) < 0)
 		log_error("scsi: out of memory while replacing the store of target %u LUN %u",
 			  lu->target->tid, lu->lun);

@@ -395,6 +395,7 @@ unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port);
 void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi);
 bool scsi_sanitize_pass(struct scsi_cmd *cmd);
 int scsi_sanitize_progress(struct scsi_lu *lu); /* 0..65535, -1: none running */
+bool scsi_sanitize_running_locked(const struct scsi_lu *lu);
 /* Stops it and posts @msg to @home when it has ended; false: none was running. */
 bool scsi_sanitize_wait(struct scsi_lu *lu, struct loop_msg *msg, struct loop *home);
 void scsi_sanitize_free(struct scsi_lu *lu);

@@ -200,6 +200,11 @@ bool scsi_sanitize_pass(struct scsi_cmd *cmd)
 	return false;
 }
 
+bool scsi_sanitize_running_locked(const struct scsi_lu *lu)
+{
+	return lu->sanitize && lu->sanitize->running;
+}
+
 /* For REQUEST SENSE: the progress, or -1. */
 int scsi_sanitize_progress(struct scsi_lu *lu)
 {
@@ -273,7 +278,8 @@ static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool 
 		if (lu->sanitize)
 			blk_req_init(&lu->sanitize->io);
 	}
-	if (lu->sanitize && !lu->sanitize->running) {
+	/* Not while another store is to come, which waits for this command only. */
+	if (lu->sanitize && !lu->sanitize->running && !(lu->gate & GATE_FROZEN)) {
 		s = lu->sanitize;
 		s->lu = lu;
 		s->loop = lu->loop ? lu->loop : cmd->nexus->loop;

@@ -350,6 +350,39 @@ START_TEST(another_store)
 }
 END_TEST
 
+/* What would go on with the old store after its command was answered does not begin. */
+START_TEST(another_store_and_sanitize)
+{
+	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+	uint8_t p[5] = { 0x01, 0, 0, 1, 0x33 };
+	struct result r = { false, 0 };
+	struct host_nexus *a, *b;
+	struct host_cmd *c;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	host_fill(a, 1, 0, 1, 'x');
+	b->hold_fetch = true;
+	c = host_start(b, 1ull << 48, (uint8_t[10]){ 0x48, 0x81, [8] = 5 }, 10, false, p, 5); /* OVERWRITE, IMMED */
+	other = blk_open("ram", &args);
+	host_do(&h, do_swap, &r);
+	host_steps(&h, 5);
+	ck_assert(!r.done);
+	host_release(b);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	host_finish(c);
+	ck_assert_uint_eq(b->status, SAM_BUSY);
+	host_tur(a, 1);
+	host_tur(a, 1);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_int_eq(host_holds(a, 1, 0, 1), 0);
+	host_close(&h);
+}
+END_TEST
+
 static void removable(struct scsi_lu_conf *c)
 {
 	c->removable = true;
@@ -713,4 +746,4 @@ START_TEST(statistics)
 END_TEST
 
 UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management, deletion, another_store, grow, mode_select, task_attributes,
-	  removable_medium, masking, masked_and_deleted, masked_and_another_store, another_store_and_masked, target_busy, statistics)
+	  removable_medium, masking, masked_and_deleted, masked_and_another_store, another_store_and_masked, another_store_and_sanitize, target_busy, statistics)

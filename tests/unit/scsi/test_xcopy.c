@@ -331,6 +331,7 @@ END_TEST
 
 START_TEST(background)
 {
+	struct host_nexus *other;
 	uint64_t before = 0, now;
 	unsigned pieces = 0;
 
@@ -351,6 +352,10 @@ START_TEST(background)
 		let_one();
 	}
 	ck_assert_uint_eq(pieces, 8);
+	/* The nexus that has worked for it gave its own place back, not that of the session. */
+	other = host_login(&h, "iqn.other");
+	ck_assert_uint_ne(other->n.id % 4096, n->n.id % 4096);
+	host_logout(other);
 	ck_assert_int_eq(status(0x1234567), 0x01);
 	ck_assert_uint_eq(get_be64(n->in + 16), 16000 * 512);
 	ck_assert_uint_eq(get_be16(n->in + 24), 1);
