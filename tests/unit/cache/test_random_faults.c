@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A store that fails at random under many overlapping requests. Each sector carries the number of the write
+ * that it is from. Whatever has ended well keeps its promise: a read sees at least the last write that had been
+ * acknowledged when it began, and after a SYNC or with FUA that is so on the store.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include "tests/support/cachetest.h"
+#include "tests/support/unit.h"
+
+#define SECTORS 160u
+#define JOBS 24u
+#define MAX_LEN 40u /* sectors */
+
+struct job {
+	struct blk_req req;
+	bool busy, preparing, fua;
+	uint32_t first, n; /* sectors */
+	uint64_t number;   /* of a write */
+	uint64_t least[SECTORS];
+};
+
+static struct bt t;
+static struct cache *cache;
+static struct memdisk *disk;
+static struct job job[JOBS];
+static uint64_t acked[SECTORS], numbers;
+static unsigned seed, good, failed, ended;
+
+static uint64_t on_disk(uint32_t s)
+{
+	uint64_t v;
+
+	memcpy(&v, disk->data + s * 512, 8);
+	return v;
+}
+
+static void on_disk_at_least(const struct job *j, const char *what)
+{
+	for (uint32_t s = j->first; s < j->first + j->n; s++)
+		ck_assert_msg(on_disk(s) >= j->least[s], "seed %u: %s: sector %u is of write %llu, not %llu or later", seed, what,
+			      s, (unsigned long long)on_disk(s), (unsigned long long)j->least[s]);
+}
+
+static void check(struct job *j)
+{
+	uint8_t sector[512];
+	uint64_t v;
+
+	switch (j->req.op) {
+	case BLK_READ:
+		for (uint32_t s = 0; s < j->n; s++) {
+			frags_copy_out(&j->req.data, s * 512, sector, 512);
+			memcpy(&v, sector, 8);
+			ck_assert_msg(v >= j->least[j->first + s], "seed %u: read of sector %u: write %llu, not %llu or later", seed,
+				      j->first + s, (unsigned long long)v, (unsigned long long)j->least[j->first + s]);
+			for (uint32_t i = 8; i < 512; i += 8)
+				ck_assert(!memcmp(sector + i, &v, 8));
+		}
+		if (j->fua)
+			on_disk_at_least(j, "read FUA");
+		break;
+	case BLK_WRITE:
+		for (uint32_t s = j->first; s < j->first + j->n; s++) {
+			acked[s] = MAX(acked[s], j->number);
+			j->least[s] = j->number;
+		}
+		if (j->fua)
+			on_disk_at_least(j, "write FUA");
+		break;
+	case BLK_SYNC:
+		on_disk_at_least(j, "sync");
+		break;
+	}
+}
+
+static void over(struct blk_req *req)
+{
+	struct job *j = container_of(req, struct job, req);
+
+	if (j->preparing) {
+		j->preparing = false;
+		if (!req->status) {
+			uint8_t sector[512];
+
+			j->number = ++numbers;
+			for (uint32_t i = 0; i < 512; i += 8)
+				memcpy(sector + i, &j->number, 8);
+			for (uint32_t s = 0; s < j->n; s++)
+				frags_copy_in(&req->data, s * 512, sector, 512);
+			if (blk_submit(t.blk, req))
+				over(req);
+			return;
+		}
+	}
+	if (!req->status)
+		check(j);
+	*(req->status ? &failed : &good) += 1;
+	blk_req_release(req);
+	j->busy = false;
+	ended++;
+}
+
+static void begin(struct job *j)
+{
+	uint64_t r = bt_random(&t.rng);
+	unsigned what = r % 100;
+
+	r >>= 8;
+	j->n = 1 + (uint32_t)(r % MAX_LEN);
+	j->first = (uint32_t)(r >> 8) % (SECTORS - j->n + 1);
+	j->fua = (r >> 32) % 4 == 0;
+	memcpy(j->least, acked, sizeof(acked));
+	j->busy = true;
+	blk_req_init(&j->req);
+	j->req.op = what < 50 ? BLK_WRITE : what < 75 ? BLK_READ : BLK_SYNC;
+	if (what >= 90) {
+		j->first = 0;
+		j->n = SECTORS;
+	}
+	j->req.offset = j->first * 512;
+	j->req.len = what >= 95 ? 0 : j->n * 512; /* 0: all */
+	j->req.flags = j->req.op != BLK_SYNC && j->fua ? BLK_F_FUA : 0;
+	j->req.stream = (uint64_t)(j - job) % 5;
+	j->req.done = over;
+	j->preparing = j->req.op == BLK_WRITE;
+	if (j->preparing ? blk_write_prepare(t.blk, &j->req) : blk_submit(t.blk, &j->req))
+		over(&j->req);
+}
+
+static void run(unsigned s, const struct ct_shape *shape)
+{
+	seed = s;
+	ct_open(&t, shape, &cache, &disk);
+	t.rng = seed * 2654435761u + 1;
+	memset(acked, 0, sizeof(acked));
+	numbers = 0;
+	ended = 0;
+	disk->fail_permille = (seed % 4) * 60;
+	loop_self_ = t.loop;
+	while (ended < 3000) {
+		for (unsigned i = 0; i < JOBS; i++)
+			if (!job[i].busy && bt_random(&t.rng) % 3)
+				begin(&job[i]);
+		loop_self_ = NULL;
+		loop_step(t.loop, 0);
+		loop_self_ = t.loop;
+	}
+	disk->fail_permille = 0;
+	loop_self_ = NULL;
+	for (unsigned i = 0; i < JOBS; i++)
+		for (unsigned k = 0; job[i].busy; k++) {
+			ck_assert_msg(k < 20000, "seed %u: request %u hangs", seed, i);
+			loop_step(t.loop, 1);
+		}
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	for (uint32_t i = 0; i < SECTORS; i++)
+		ck_assert_uint_ge(on_disk(i), acked[i]);
+	ct_close(&t, cache);
+}
+
+static void runs(const struct ct_shape *shape)
+{
+	const char *env = getenv("TGT_FAULT_SEEDS");
+	unsigned n = env ? (unsigned)strtoul(env, NULL, 10) : 6;
+
+	good = failed = 0;
+	for (unsigned s = 0; s < n; s++)
+		run(s, shape);
+	fprintf(stderr, "# %s: %u requests ended well, %u failed\n", shape->conf, good, failed);
+	ck_assert_uint_gt(good, failed);
+}
+
+START_TEST(write_back)
+{
+	runs(&(struct ct_shape){ .conf = "size=16m", .nodes = 1, .disk = MiB(1), .now_percent = 20, .delay_us = 50 });
+}
+END_TEST
+
+START_TEST(large_blocks_small_groups)
+{
+	runs(&(struct ct_shape){ .conf = "size=16m,block=16k,group=2,partitions=4", .nodes = 2, .disk = MiB(1), .delay_us = 20 });
+}
+END_TEST
+
+START_TEST(write_through)
+{
+	runs(&(struct ct_shape){ .conf = "size=16m,group=4", .nodes = 1, .disk = MiB(1), .write_through = true, .now_percent = 50,
+				 .delay_us = 20 });
+}
+END_TEST
+
+UNIT_MAIN("random_faults", 60, write_back, large_blocks_small_groups, write_through)
