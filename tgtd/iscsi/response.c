@@ -261,6 +261,8 @@ static void end_silently(struct iscsi_task *t)
 {
 	t->state = TASK_ENDING;
 	t->pdus_out++; /* keeps the task */
+	if (unlikely(t->kept))
+		iscsi_seg_release_all(t);
 	if (t->cmd.dir_out)
 		iscsi_dataout_close(t);
 	if (t->cmd.tail)

@@ -46,7 +46,8 @@ static void let_go(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 	conn->nunacked--;
 	if (pdu->task) {
 		iscsi_seg_release_all(pdu->task);
-		iscsi_task_end(pdu->task);
+		pdu->task->state = TASK_ENDING; /* when its Data-In that is being sent again is back, at the connection's end */
+		iscsi_task_finish(pdu->task);
 	} else {
 		iscsi_ctl_free(container_of(pdu, struct iscsi_ctl, pdu));
 	}

@@ -311,6 +311,83 @@ START_TEST(a_connection_that_acknowledges_nothing_ends)
 }
 END_TEST
 
+static void close_first(struct loop_msg *m)
+{
+	(void)m;
+	ck_assert_int_eq(iscsi_conn_close(1, w.tsih, 0), 0);
+}
+
+/* A connection ends, with a last word, while data that was asked for again is behind much else in its queue. */
+START_TEST(an_end_amid_what_is_sent_again)
+{
+	static struct loop_msg msg = { .handle = close_first };
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	uint32_t itt, acked;
+
+	up(ERL1 "MaxRecvDataSegmentLength=65536");
+	acked = w.exp_stat_sn;
+	wire_rw10(&w, bhs, false, 0, 64);
+	itt = w.itt;
+	wire_send(&w, bhs, NULL, 0);
+	do
+		ck_assert(wire_recv(&w, &p));
+	while (wire_opcode(&p) != ISCSI_SCSI_RSP);
+	w.exp_stat_sn = acked;
+	for (unsigned i = 0; i < 100; i++) {
+		wire_rw10(&w, bhs, false, 0, BIG);
+		wire_send(&w, bhs, NULL, 0);
+	}
+	wire_steps(50); /* the socket is full */
+	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 0, 0);
+	wire_steps(5);
+	loop_post(wire_target.loop, &msg);
+	wire_steps(5);
+	while (wire_recv(&w, &p))
+		;
+	ck_assert(w.closed);
+	down();
+}
+END_TEST
+
+/* ... and while a response whose data is kept waits for what another connection of the session has to acknowledge. */
+START_TEST(an_end_while_a_response_waits)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	struct wire c;
+
+	up(ERL1 "MaxConnections=2");
+	wire_open(&c);
+	c.cmd_sn = w.cmd_sn;
+	ck_assert_uint_eq(wire_login(&c, 1, w.tsih, 1, "DataDigest=CRC32C"), 0);
+	c.itt = 5000;
+	/* c owes an acknowledgement: the answer to a task management function waits for it */
+	wire_request(&c, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+	wire_send(&c, bhs, NULL, 0);
+	wire_expect(&c, &p, ISCSI_NOP_IN);
+	c.exp_stat_sn--;
+	wire_request(&w, bhs, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_ABORT_TASK_SET);
+	bhs[9] = 1;
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_silent(&w));
+	wire_expect(&c, &p, ISCSI_NOP_IN); /* it is asked for it */
+	/* so does this one; its first segment has left, and is kept */
+	c.cmd_sn = w.cmd_sn;
+	wire_rw10(&c, bhs, false, 0, BIG + 8);
+	wire_send(&c, bhs, NULL, 0);
+	do
+		wire_expect(&c, &p, ISCSI_DATA_IN);
+	while (!(p.bhs[1] & BHS_DATAIN_ACK));
+	ck_assert(wire_silent(&c));
+	wire_close(&c);
+	wire_expect(&w, &p, ISCSI_TMF_RSP);
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
 START_TEST(ranges)
 {
 	static struct iscsi_ranges s;
@@ -404,5 +481,6 @@ UNIT_TABLE("iscsi-recovery", 30, { not_at_level_0 }, { a_lost_status_is_sent_aga
 	   { damaged_write_data_is_asked_for_again, 4 },
 	   { a_large_read_goes_on_as_it_is_acknowledged },
 	   { a_silent_initiator_is_asked_for_acknowledgement },
-	   { a_connection_that_acknowledges_nothing_ends }, { ranges },
+	   { a_connection_that_acknowledges_nothing_ends }, { an_end_amid_what_is_sent_again },
+	   { an_end_while_a_response_waits }, { ranges },
 	   { pdus_of_a_sequence_in_any_order })
