@@ -374,12 +374,12 @@ struct buf *part_alloc(struct partition *p, uint32_t hint);
 struct buf *part_alloc_idle(struct partition *p, uint32_t hint);
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
 bool part_may_take(const struct partition *p, const struct blk_req *req);
-/* Takes @n blocks' part of a share for @req, if it is its turn; then it waits there no longer. Lock held. */
 /* Loading may have all that writes do not have: it is over soon. Half at least. */
 static inline void part_limit_fills(struct partition *p)
 {
 	p->share[SHARE_FILL].limit = MAX(p->nblocks / 2, p->nblocks - MIN(p->share[SHARE_WRITE].used, p->nblocks));
 }
+/* Takes @n blocks' part of a share for @req, if it is its turn; then it waits there no longer. Lock held. */
 bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n) must_check;
 static inline bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n)
 {

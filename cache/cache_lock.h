@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The leaf lock of a cache partition: a compare-and-swap to take, plain stores to give back, a short
+ * The cache's leaf lock, of partitions above all: a compare-and-swap to take, plain stores to give back, a short
  * spin and then a futex when it is contended. It is held for well under a microsecond; nothing is
  * called and no other lock is taken while one is held, except further partition locks in ascending
  * order (lockset in cache_impl.h).
@@ -78,7 +78,11 @@ static inline bool leaf_look(const struct leaf_lock *l, uint32_t *version)
 	return __atomic_load_n(&l->word, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Has nobody had it since leaf_look(), which was true and gave @version? */
+/*
+ * Has nobody had it since leaf_look(), which was true and gave @version? What was read in between may not be read
+ * later than this: the locked instruction with which a reader takes its reference, after all it has read, keeps
+ * that order. Who has taken none must conclude nothing from it but that the lock is to be taken.
+ */
 static inline bool leaf_unchanged(const struct leaf_lock *l, uint32_t version)
 {
 	return __atomic_load_n(&l->word, __ATOMIC_SEQ_CST) == 0 &&

@@ -16,14 +16,15 @@ static inline void append_run(const struct partition *p, struct frags *f, uint32
 {
 	uint32_t n = (uint32_t)(end - first);
 	uint8_t *base = p->data + ((size_t)first->index << shift);
-	struct frag *last = &f->v[f->n - 1];
-	if (f->n && last->buf + last->nbufs == first && last->base + last->len == base) {
-		last->nbufs += n; /* another group's, beside what the one before had */
-		last->len += n << shift;
+	struct frag *next = f->v + f->n;
+	if (f->n && next[-1].buf + next[-1].nbufs == first && next[-1].base + next[-1].len == base) {
+		next[-1].nbufs += n; /* another group's, beside what the one before had */
+		next[-1].len += n << shift;
 		return;
 	}
 	ASSERT(f->n < f->cap);
-	f->v[f->n++] = (struct frag){ base, n << shift, n, first };
+	*next = (struct frag){ base, n << shift, n, first };
+	f->n++;
 }
 
 /* What was loaded ahead is asked for. True when the next window is to be loaded. */
@@ -38,12 +39,14 @@ static __attribute__((noinline)) bool asked_for(struct partition *p, struct buf 
 
 /*
  * Blocks [block, end), all in @p, which is locked; of each of them sectors [from, to) are wanted (the
- * fragments have all of it). False at the first one that is missing: what was appended stays for the
- * caller to put. One look-up for a run of neighbours in memory. @large: blocks of more than 64 sectors.
+ * fragments have whole blocks: gather() trims the ends). False at the first one that is missing: what was
+ * appended stays for the caller to put. Neighbours on the device mostly are neighbours in memory, so the header
+ * behind the last one is tried before the index. @large: blocks of more than 64 sectors, whose maps do not fit
+ * into their headers; a constant where this is inlined, so that the usual case has no loop over words.
  */
-static inline_always bool gather_blocks(struct partition *p, struct frags *f, uint64_t device,
-								uint64_t block, const uint64_t end, uint32_t shift,
-								uint32_t from, uint32_t to, bool *mark, bool large)
+static inline_always bool gather_blocks(struct partition *p, struct frags *f, uint64_t device, uint64_t block,
+					const uint64_t end, uint32_t shift, uint32_t from, uint32_t to, bool *mark,
+					bool large)
 {
 	const uint64_t want = large ? 0 : page_mask(from, to);
 	struct buf *const bound = &p->hdr[p->first] + p->nblocks;
@@ -317,13 +320,15 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 /*
  * A small read, within one block: the commonest of all, so it gets the shortest way. It takes no lock, and
  * writes nothing but the block's reference count (and its use count, until that is full): threads
- * meet where they read the same block, and nowhere else.
+ * meet where they read the same block, and nowhere else. That is also why what it hands out is not counted (fair
+ * shares) as long as its session has few enough requests under way; one that has more goes to read_long().
  */
 
 #define PROBES 8 /* chains may change while we follow them; what lies behind a link is a header, always */
 #define LOOKS 4	 /* before it takes the lock: holders are done soon */
 
-/* The block, if all of it that is asked for is valid, and there is nothing more to do than to refer to it. */
+/* The block, if all of it that is asked for is valid, and there is nothing more to do than to refer to it. All it
+ * reads may be in the midst of a change: a guess, until leaf_unchanged() has said that it was not. */
 static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint64_t device, uint64_t block, uint32_t within,
 				       uint32_t len)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Partitions: hash chains by block index, and a free list. What was freed last is taken first, since its
- * header is still in the processor's cache; who wants several blocks finds neighbours at the far end,
- * where they have had the time to come together.
+ * header is still in the processor's cache; for who wants several blocks, a run of neighbours is looked for
+ * (part_run_hint()).
  */
 #include "cache/index.h"
 
@@ -75,8 +75,9 @@ void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t 
 	uint32_t *head = &p->bucket[index_bucket(p, device, block)];
 	b->device = device;
 	b->block = block;
-	b->next = *head;
-	__atomic_store_n(head, b->index, __ATOMIC_RELAXED); /* index_hint() looks without the lock */
+	__atomic_store_n(&b->next, *head, __ATOMIC_RELAXED);
+	/* Links are written as a whole: hints, and reads of one block, follow them without the lock. */
+	__atomic_store_n(head, b->index, __ATOMIC_RELAXED);
 }
 
 static uint32_t *chain_link_hashed(struct partition *p, uint64_t hash, const struct buf *b)
@@ -98,7 +99,7 @@ void index_remove(struct partition *p, struct buf *b)
 {
 	ASSERT(leaf_held(&p->lock));
 	__atomic_store_n(chain_link(p, b), b->next, __ATOMIC_RELAXED);
-	b->next = BUF_NONE;
+	__atomic_store_n(&b->next, BUF_NONE, __ATOMIC_RELAXED);
 	b->block = BUF_NO_BLOCK;
 }
 
@@ -107,9 +108,9 @@ void index_replace(struct partition *p, uint64_t hash, struct buf *from, struct 
 	ASSERT(leaf_held(&p->lock));
 	to->device = from->device;
 	to->block = from->block;
-	to->next = from->next;
+	__atomic_store_n(&to->next, from->next, __ATOMIC_RELAXED);
 	__atomic_store_n(chain_link_hashed(p, hash, from), to->index, __ATOMIC_RELAXED);
-	from->next = BUF_NONE;
+	__atomic_store_n(&from->next, BUF_NONE, __ATOMIC_RELAXED);
 	from->block = BUF_NO_BLOCK;
 }
 

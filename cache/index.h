@@ -206,7 +206,7 @@ static inline struct buf *index_find(const struct partition *p, uint64_t device,
 }
 
 /* Is @b, a block of this partition's, what index_find() would find? Neighbours on a device tend to be
- * neighbours in memory, and looking there first is cheaper. Lock held. */
+ * neighbours in memory, and looking there first is cheaper. Lock held; without it, a guess (cache_read.c). */
 static inline_always bool index_is(const struct buf *b, uint64_t device, uint64_t block)
 {
 	return b->block == block && b->device == device;

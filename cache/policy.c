@@ -344,6 +344,7 @@ struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf 
 			b->flags = (uint8_t)(b->flags & ~POLICY_USES_MASK);
 			push(p, POLICY_MAIN, b);
 		} else if (!from_small && uses(b) > 0) {
+			/* A read without the lock may count a use just now: one of both is lost then, nothing else. */
 			b->flags--;
 			push(p, POLICY_MAIN, b);
 		} else if (!usable(arg, b)) {
