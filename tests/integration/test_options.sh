@@ -24,7 +24,7 @@ agree tgt-setup-lun tools/tgt-setup-lun.sh tools/tgt-setup-lun.8
 agree tgt-probe tools/tgt-probe.c tools/tgt-probe.8
 agree tgt-load tools/tgt-load/opts.c tools/tgt-load.8
 agree tgt-cachesim tools/tgt-cachesim/main.c tools/tgt-cachesim.8
-agree tgt-cachebench tools/tgt-cachebench.c tools/tgt-cachebench.8
+agree tgt-cachebench tools/tgt-cachebench/main.c tools/tgt-cachebench.8
 agree tgt-bench tools/tgt-bench/__main__.py,tools/tgt-bareloop/main.c,tgtd/options.c tools/tgt-bench.8
 agree tgt-bench-cache tools/tgt-bench-cache.py,tools/tgt-bench/__main__.py,tools/tgt-bareloop/main.c tools/tgt-bench.8
 agree tgt-bareloop tools/tgt-bareloop/main.c -

@@ -7,6 +7,7 @@
  * both alike, and tells how that scales by the clock and by processor time; the same for a loop that shares
  * nothing, which is what the machine itself allows.
  * With -f FILE it reads the file once from its beginning to its end instead, cold, through the aio store.
+ * With --send it measures who should send what was forwarded: send.c.
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -14,12 +15,14 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include "cache/cache.h"
 #include "cache/cache_stat.h"
 #include "events/clock.h"
 #include "events/log.h"
+#include "tools/tgt-cachebench/send.h"
 
 #define THREADS_MAX 64
 #define DEPTH_MAX 64
@@ -506,12 +509,15 @@ static int usage(int rc)
 	fprintf(rc ? stderr : stdout,
 		"usage: tgt-cachebench [-b BYTES] [-a ALIGN] [-s SPAN] [-n REQUESTS | -r ROUNDS] [-t THREADS] [-1] [-d DEPTH] [-w | -m] [-k] [-j] [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench -f FILE [-b BYTES] [-d DEPTH] [-c CACHE_OPTIONS]\n"
+		"       tgt-cachebench --send [-b BYTES] [-s SPAN] [-d DEPTH] [-r ROUNDS] [-l PERCENT] [-j]\n"
 		"  -b   bytes of a request (default 4k);  -a  their offsets are multiples of this (as -b)\n"
 		"  -s   bytes used at random (64m);  -n  requests a thread (1000000);  -w  writes, not reads\n"
 		"  -m   reads over twice what the cache holds: hits, and how much of the memory holds data\n"
 		"  -1   all threads use one device (default: one each);  -d  requests at a time (1; with -f 4)\n"
 		"  -k   the bytes are copied, in or out, as for a wire\n"
-		"  -r   rounds of slices, one thread and all of them in turn;  -j  JSON;  -c  as tgtd --cache\n");
+		"  -r   rounds of slices, one thread and all of them in turn;  -j  JSON;  -c  the cache's options, as tgtd has them\n"
+		"  --send  who should send what another node's thread has found: the connection's, or it itself\n"
+		"  -l   per cent of these requests that are for the connection's own node (0)\n");
 	return rc;
 }
 
@@ -575,7 +581,7 @@ static bool failed(void)
 }
 
 /* Of those that we may use, over and over: threads that share one by chance would tell nothing. */
-static int nth_cpu(unsigned n)
+int nth_cpu(unsigned n)
 {
 	cpu_set_t may;
 	if (sched_getaffinity(0, sizeof(may), &may) < 0)
@@ -689,28 +695,42 @@ int main(int argc, char **argv)
 {
 	static struct topology topo;
 	struct cache_conf conf = { .affinity = CACHE_AFFINITY_INLINE, .topo = &topo };
+	static const struct option longer[] = { { "send", no_argument, NULL, 'S' },
+						{ "help", no_argument, NULL, 'h' },
+						{ NULL, 0, NULL, 0 } };
 	const char *text = NULL, *file = NULL;
+	struct send_conf send = { .depth = 16, .rounds = 9, .span = MiB(64) };
+	bool sends = false, others = false; /* options that --send has no use for */
 	uint64_t v;
 	int opt;
-	while ((opt = getopt(argc, argv, "b:a:s:n:r:t:1c:f:d:wmkjh")) != -1) {
+	while ((opt = getopt_long(argc, argv, "b:a:s:n:r:t:1c:f:d:l:wmkjh", longer, NULL)) != -1) {
 		bool ok = true;
+		others |= strchr("antc1fwmk", opt) != NULL;
 		switch (opt) {
+		case 'S':
+			sends = true;
+			break;
+		case 'l':
+			send.local = (unsigned)atoi(optarg);
+			ok = number(optarg, &v) ? v <= 100 : !strcmp(optarg, "0");
+			break;
 		case 'b':
 			ok = number(optarg, &v) && v % 512 == 0 && v <= MiB(1);
-			size = (uint32_t)v;
+			size = send.size = (uint32_t)v;
 			break;
 		case 'a':
 			ok = number(optarg, &step) && step % 512 == 0;
 			break;
 		case 's':
 			ok = number(optarg, &span);
+			send.span = ALIGN_UP(span, MiB(2));
 			break;
 		case 'n':
 			ok = number(optarg, &requests);
 			break;
 		case 'r':
 			ok = number(optarg, &v) && v <= ROUNDS_MAX;
-			rounds = (unsigned)v;
+			rounds = send.rounds = (unsigned)v;
 			break;
 		case 't':
 			ok = number(optarg, &v) && v <= THREADS_MAX;
@@ -727,7 +747,7 @@ int main(int argc, char **argv)
 			break;
 		case 'd':
 			ok = number(optarg, &v) && v <= DEPTH_MAX;
-			depth = (unsigned)v;
+			depth = send.depth = (unsigned)v;
 			break;
 		case 'w':
 			writes = true;
@@ -739,7 +759,7 @@ int main(int argc, char **argv)
 			misses = true;
 			break;
 		case 'j':
-			json = true;
+			json = send.json = true;
 			break;
 		case 'h':
 			return usage(0);
@@ -752,6 +772,12 @@ int main(int argc, char **argv)
 	if (optind < argc || (file && (writes || rounds || json || misses)) ||
 	    (misses && (writes || rounds || threads > 1)))
 		return usage(2);
+	/* Requests of --send are whole blocks, within one group. */
+	if (sends ? others || send.size % KiB(4) || (send.size & (send.size - 1)) : send.local != 0)
+		return usage(2);
+	log_set_level(LOG_LVL_WARN);
+	if (sends)
+		return send_run(&send);
 	char err[200];
 	span = ALIGN_UP(span, MiB(1));
 	step = step ? step : size;
@@ -764,7 +790,6 @@ int main(int argc, char **argv)
 		fprintf(stderr, "tgt-cachebench: %s\n", err);
 		return 2;
 	}
-	log_set_level(LOG_LVL_WARN);
 	struct cache *cache = cache_create(&conf);
 	if (!cache)
 		return 1;

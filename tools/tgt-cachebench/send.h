@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* tgt-cachebench --send: who should send what a worker has found, see send.c. */
+#ifndef TGT_CACHEBENCH_SEND_H
+#define TGT_CACHEBENCH_SEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct send_conf {
+	uint32_t size;	/* bytes of a request; 0: 4 KiB to 1 MiB */
+	uint64_t span;	/* bytes used, of which half on each of two nodes */
+	unsigned depth; /* requests under way */
+	unsigned rounds;
+	unsigned local; /* per cent of the requests are for the owner's own node */
+	bool json;
+};
+
+/* Of those that we may use, over and over. -1: not known. */
+int nth_cpu(unsigned n);
+
+/* Exit status. */
+int send_run(const struct send_conf *conf);
+
+#endif
