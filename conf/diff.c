@@ -17,6 +17,7 @@ struct planner {
 	const struct conf_scope *scope;
 	const struct conf *have;
 	struct list accounts; /* conf_kv: those that exist when the next step is made */
+	struct conf_pos pos; /* of the line at work */
 	/* of the target at work */
 	const char *target, *driver;
 	uint32_t tid, next_tid;
@@ -49,6 +50,7 @@ static struct conf_step *add(struct planner *p)
 	struct conf_step *s = conf_alloc(p->c, sizeof(*s));
 
 	list_init(&s->link);
+	s->pos = p->pos;
 	s->target = p->target;
 	s->tid = p->tid;
 	s->disruptive = p->group;
@@ -62,6 +64,12 @@ static void note(void *arg, const char *text)
 	struct planner *p = arg;
 
 	add(p)->note = conf_strdup(p->c, text);
+}
+
+static void warn(void *arg, const char *text)
+{
+	note(arg, text);
+	list_entry(((struct planner *)arg)->steps->prev, struct conf_step, link)->warning = true;
 }
 
 /* A request about the target at work. */
@@ -131,6 +139,7 @@ static void diff_users(struct planner *p, const struct list *have, const struct 
 	const struct conf_user *u;
 
 	list_for_each(u, want, link) {
+		p->pos = u->pos;
 		account_exists(p, u);
 		if (have && find_user(have, u))
 			continue;
@@ -143,6 +152,7 @@ static void diff_users(struct planner *p, const struct list *have, const struct 
 					bind_user(p, old, ADM_UNBIND);
 		bind_user(p, u, ADM_BIND);
 	}
+	p->pos = (struct conf_pos){ 0 };
 	if (!have)
 		return;
 	bool new_outgoing = false;
@@ -185,6 +195,7 @@ static void diff_rules(struct planner *p, const struct conf_target *have, const 
 	const struct conf_rule *r, *old;
 
 	list_for_each(r, &want->rules, link) {
+		p->pos = r->pos;
 		old = have ? find_rule(&have->rules, r) : NULL;
 		if (!old) {
 			bind_rule(p, r, ADM_BIND);
@@ -195,6 +206,7 @@ static void diff_rules(struct planner *p, const struct conf_target *have, const 
 			req->text[ADM_T_EXPOSE] = r->luns ? r->luns : "all";
 		}
 	}
+	p->pos = (struct conf_pos){ 0 };
 	if (have)
 		list_for_each(r, &have->rules, link)
 			if (!find_rule(&want->rules, r))
@@ -211,10 +223,12 @@ static void diff_keys(struct planner *p, const struct list *have, const struct l
 	list_for_each(kv, want, link) {
 		if (have && same(conf_get(have, kv->key), kv->value))
 			continue;
+		p->pos = kv->pos;
 		req = request(p, ADM_TARGET, ADM_UPDATE);
 		req->text[ADM_T_NAME] = kv->key;
 		req->text[ADM_T_VALUE] = kv->value;
 	}
+	p->pos = (struct conf_pos){ 0 };
 	if (!have)
 		return;
 	list_for_each(kv, have, link) {
@@ -257,14 +271,15 @@ static struct conf_kv *find_param(const struct list *params, const struct conf_k
 }
 
 /* Of two values for one thing the later holds, as it would if both were asked for. */
-static void put_param(struct conf *c, struct list *params, const char *key, const char *value)
+static void put_param(struct conf *c, struct list *params, const char *key, const char *value, struct conf_pos pos)
 {
 	struct conf_kv like = { .key = key, .value = value }, *kv = find_param(params, &like);
 
 	if (kv)
 		kv->value = conf_strdup(c, value);
 	else
-		conf_add_kv(c, params, key, value);
+		kv = conf_add_kv(c, params, key, value);
+	kv->pos = pos;
 }
 
 /* Parameters of @lu with `params` taken apart into its pairs. */
@@ -277,7 +292,7 @@ static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
 		enum conf_kind kind = conf_kind(kv->key);
 
 		if (kind == CONF_PARAM || (kind == CONF_MULTI && strcmp(kv->key, "params")))
-			put_param(c, out, kv->key, kv->value);
+			put_param(c, out, kv->key, kv->value, kv->pos);
 		if (strcmp(kv->key, "params"))
 			continue;
 		for (const char *pair = kv->value; *pair;) {
@@ -285,7 +300,7 @@ static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
 
 			if (n && eq < n)
 				put_param(c, out, format(c, "%.*s", (int)eq, pair),
-					  format(c, "%.*s", (int)(n - eq - 1), pair + eq + 1));
+					  format(c, "%.*s", (int)(n - eq - 1), pair + eq + 1), kv->pos);
 			pair += n + (pair[n] != 0);
 		}
 	}
@@ -313,9 +328,11 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 			if (page != pages || !strcmp(kv->key, "path"))
 				continue;
 			was = find_param(&old, kv);
+			p->pos = kv->pos;
 			if (!was || strcmp(was->value, kv->value))
 				param(p, want->lun, format(p->c, "%s=%s", kv->key, kv->value));
 		}
+		p->pos = want->pos;
 		if (!pages)
 			break;
 		if (write_cache_off(want) && !(have && write_cache_off(have)))
@@ -355,7 +372,8 @@ static void new_lu(struct planner *p, const struct conf_lu *lu)
 {
 	struct adm_req *req;
 
-	if (p->scope->usable && !p->scope->usable(p->scope->arg, lu, note, p))
+	p->pos = lu->pos;
+	if (p->scope->usable && !p->scope->usable(p->scope->arg, lu, warn, p))
 		return;
 	req = lu_request(p, ADM_NEW, lu->lun);
 	req->text[ADM_T_PATH] = lu->path;
@@ -398,6 +416,8 @@ static void diff_lu(struct planner *p, const struct conf_lu *have, const struct 
 {
 	bool moved = strcmp(store_path(have), store_path(want));
 
+	p->pos = want->pos;
+
 	if (!same_store_kind(have, want) || lost_page(p, have, want)) {
 		begin_disruptive(p, format(p->c, "LUN %u", want->lun));
 		lu_request(p, ADM_DELETE, want->lun);
@@ -406,7 +426,7 @@ static void diff_lu(struct planner *p, const struct conf_lu *have, const struct 
 		return;
 	}
 	if (moved) {
-		if (p->scope->usable && !p->scope->usable(p->scope->arg, want, note, p))
+		if (p->scope->usable && !p->scope->usable(p->scope->arg, want, warn, p))
 			return;
 		param(p, want->lun, format(p->c, "path=%s", store_path(want)));
 	}
@@ -449,6 +469,7 @@ static void diff_lus(struct planner *p, const struct conf_target *have, const st
 		else
 			new_lu(p, order[i]);
 	}
+	p->pos = (struct conf_pos){ 0 };
 }
 
 /* ---- targets --------------------------------------------------------------------------------------------------- */
@@ -456,10 +477,12 @@ static void diff_lus(struct planner *p, const struct conf_target *have, const st
 static void diff_target(struct planner *p, const struct conf_target *have, struct conf_target *want)
 {
 	p->driver = want->driver;
+	p->pos = want->pos;
 	if (!have) {
 		note(p, format(p->c, "Adding target: %s", want->name));
 		request(p, ADM_TARGET, ADM_NEW)->text[ADM_T_TARGETNAME] = want->name;
 	}
+	p->pos = (struct conf_pos){ 0 };
 	diff_keys(p, have ? &have->keys : NULL, &want->keys);
 	diff_lus(p, have, want);
 	diff_users(p, have ? &have->users : NULL, &want->users);
@@ -522,7 +545,9 @@ static void system_step(struct planner *p, const struct conf_kv *kv)
 
 	if (same(conf_get(&p->have->system, kv->key), kv->value))
 		return;
+	p->pos = kv->pos;
 	req = request(p, ADM_SYSTEM, ADM_UPDATE);
+	p->pos = (struct conf_pos){ 0 };
 	req->text[ADM_T_NAME] = kv->key;
 	req->text[ADM_T_VALUE] = kv->value;
 }

@@ -16,7 +16,9 @@
 struct conf_step {
 	struct list link;
 	const char *note;   /* to print, with "# " before it; then there is no request */
+	bool warning;	    /* the note is that something of the file is left out */
 	struct adm_req req; /* texts live as long as the plan */
+	struct conf_pos pos; /* the line that asks for it, if one does */
 	const char *target; /* its name; NULL: of the daemon */
 	uint32_t tid;
 	/* A step that sessions would feel: to be skipped while the target has any, unless forced. The

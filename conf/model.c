@@ -167,43 +167,6 @@ const char *conf_get(const struct list *options, const char *key)
 	return NULL;
 }
 
-enum conf_kind conf_kind(const char *key)
-{
-	static const struct {
-		const char *key;
-		enum conf_kind kind;
-	} table[] = {
-		{ "lun", CONF_STORE }, { "bs-type", CONF_STORE }, { "bsopts", CONF_STORE },
-		{ "bsoflags", CONF_STORE }, { "block-size", CONF_STORE }, { "device-type", CONF_STORE },
-		{ "allow-in-use", CONF_STORE },
-		{ "write-cache", CONF_CACHE },
-		{ "mode_page", CONF_MULTI }, { "params", CONF_MULTI },
-		{ "scsi_id", CONF_PARAM }, { "scsi_sn", CONF_PARAM }, { "vendor_id", CONF_PARAM },
-		{ "product_id", CONF_PARAM }, { "product_rev", CONF_PARAM }, { "sense_format", CONF_PARAM },
-		{ "removable", CONF_PARAM }, { "online", CONF_PARAM }, { "path", CONF_PARAM },
-		{ "readonly", CONF_PARAM }, { "lbppbe", CONF_PARAM }, { "la_lba", CONF_PARAM },
-		{ "optimal_xfer_gran", CONF_PARAM }, { "optimal_xfer_len", CONF_PARAM },
-		{ "thin_provisioning", CONF_PARAM }, { "rotation_rate", CONF_PARAM },
-		{ "sanitize_rate", CONF_PARAM }, { "threads", CONF_PARAM },
-		{ "MaxRecvDataSegmentLength", CONF_KEY }, { "MaxXmitDataSegmentLength", CONF_KEY },
-		{ "HeaderDigest", CONF_KEY }, { "DataDigest", CONF_KEY }, { "InitialR2T", CONF_KEY },
-		{ "MaxOutstandingR2T", CONF_KEY }, { "ImmediateData", CONF_KEY }, { "FirstBurstLength", CONF_KEY },
-		{ "MaxBurstLength", CONF_KEY }, { "DataPDUInOrder", CONF_KEY }, { "DataSequenceInOrder", CONF_KEY },
-		{ "ErrorRecoveryLevel", CONF_KEY }, { "IFMarker", CONF_KEY }, { "OFMarker", CONF_KEY },
-		{ "DefaultTime2Wait", CONF_KEY }, { "DefaultTime2Retain", CONF_KEY }, { "OFMarkInt", CONF_KEY },
-		{ "IFMarkInt", CONF_KEY }, { "MaxConnections", CONF_KEY }, { "RDMAExtensions", CONF_KEY },
-		{ "TargetRecvDataSegmentLength", CONF_KEY }, { "InitiatorRecvDataSegmentLength", CONF_KEY },
-		{ "MaxOutstandingUnexpectedPDUs", CONF_KEY }, { "MaxQueueCmd", CONF_KEY },
-		{ "RedirectAddress", CONF_KEY }, { "RedirectPort", CONF_KEY }, { "RedirectReason", CONF_KEY },
-		{ "nop_interval", CONF_KEY }, { "nop_count", CONF_KEY }, { "state", CONF_KEY },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
-		if (!strcmp(table[i].key, key))
-			return table[i].kind;
-	return CONF_UNKNOWN;
-}
-
 /* ---- resolving --------------------------------------------------------------------------------------------- */
 
 static bool has_value(const struct list *options, const char *key, const char *value)

@@ -116,6 +116,14 @@ enum conf_kind {
 };
 enum conf_kind conf_kind(const char *key);
 
+/* ---- words.c: the words of targets.conf, for people who mistype them ---- */
+enum conf_place { CONF_IN_FILE = 1, CONF_IN_TARGET = 2, CONF_IN_STORE = 4, CONF_IS_BLOCK = 8 };
+/* What a value of @key may be, such as "0 to 15"; NULL: we have no words for it. */
+const char *conf_says(const char *key);
+/* What may have been meant by @word, which is not known at @place: ": did you mean 'lun'?", ": it belongs in a
+ * <target>"; or "". */
+void conf_hint(const char *word, enum conf_place place, char *out, size_t len);
+
 /*
  * Gives every LU the options of its target that it lacks, every target a driver, a target that says
  * nothing about initiators the rule ALL, and every LU a number: those without `lun` get the lowest free ones from 1, backing-stores in the order of their

@@ -30,6 +30,7 @@ struct parser {
 	struct conf_pos pos;
 	struct conf_target *target; /* inside <target> */
 	struct conf_lu *lu;	    /* inside <backing-store> */
+	unsigned begun;		    /* the target, at this line */
 	unsigned depth, *nfiles;
 	bool closed;
 };
@@ -48,6 +49,15 @@ static int fail(struct parser *p, const char *fmt, ...)
 	vsnprintf(p->err->text + n, sizeof(p->err->text) - (size_t)n, fmt, ap);
 	va_end(ap);
 	return -EINVAL;
+}
+
+static int unknown(struct parser *p, const char *word, enum conf_place place)
+{
+	char hint[160];
+
+	conf_hint(word, place, hint, sizeof(hint));
+	return fail(p, "unknown option '%s' %s%s", word,
+		    place == CONF_IN_FILE ? "outside of targets" : place == CONF_IN_TARGET ? "in a target" : "in a store", hint);
 }
 
 static bool blank(char ch)
@@ -91,7 +101,7 @@ static int user_line(struct parser *p, struct list *to, char *value, bool outgoi
 	struct conf_user *u;
 
 	if (!value[n])
-		return fail(p, "a user needs a name and a password");
+		return fail(p, "a user needs a name and a password: '%s' has no second word", value);
 	value[n] = 0;
 	u = conf_add_user(p->c, to, value, trim(value + n + 1), outgoing);
 	u->pos = p->pos;
@@ -188,6 +198,8 @@ static int target_line(struct parser *p, const char *key, char *value)
 		if (t->driver)
 			return fail(p, "driver is given twice");
 		t->driver = conf_strdup(p->c, value);
+		if (strcmp(value, "iscsi") && strcmp(value, "iser"))
+			return fail(p, "driver is iscsi or iser, not '%s'", value);
 		return 0;
 	}
 	if (!strcmp(key, "controller_tid")) {
@@ -199,7 +211,7 @@ static int target_line(struct parser *p, const char *key, char *value)
 	}
 	switch (conf_kind(key)) {
 	case CONF_UNKNOWN:
-		return fail(p, "unknown option '%s' in a target", key);
+		return unknown(p, key, CONF_IN_TARGET);
 	case CONF_KEY:
 		if (conf_get(&t->keys, key))
 			return fail(p, "%s is given twice", key);
@@ -219,6 +231,8 @@ static int global_line(struct parser *p, const char *key, char *value)
 		if (c->default_driver)
 			return fail(p, "default-driver is given twice");
 		c->default_driver = conf_strdup(c, value);
+		if (strcmp(value, "iscsi") && strcmp(value, "iser"))
+			return fail(p, "default-driver is iscsi or iser, not '%s'", value);
 		return 0;
 	}
 	if (!strcmp(key, "ignore-errors")) {
@@ -231,7 +245,7 @@ static int global_line(struct parser *p, const char *key, char *value)
 		if (c->control_port >= 0)
 			return fail(p, "control-port is given twice");
 		if (!parse_u32(value, INT16_MAX, &port))
-			return fail(p, "'%s' is not a control port", value);
+			return fail(p, "control-port is %s, not '%s'", conf_says(key), value);
 		c->control_port = (int)port;
 		return 0;
 	}
@@ -244,7 +258,7 @@ static int global_line(struct parser *p, const char *key, char *value)
 	}
 	if (!strcmp(key, "incomingdiscoveryuser") || !strcmp(key, "outgoingdiscoveryuser"))
 		return user_line(p, &c->users, value, *key == 'o');
-	return fail(p, "unknown option '%s' outside of targets", key);
+	return unknown(p, key, CONF_IN_FILE);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------- */
@@ -258,6 +272,7 @@ static int block_begin(struct parser *p, const char *name, char *arg)
 			return fail(p, "<target> inside of a target");
 		if (!*arg)
 			return fail(p, "a target needs a name");
+		p->begun = p->pos.line;
 		p->target = conf_find_target(p->c, arg);
 		if (p->target)
 			return 0;
@@ -272,7 +287,10 @@ static int block_begin(struct parser *p, const char *name, char *arg)
 			return fail(p, "<%s> outside of targets", name);
 		return lu_add(p, arg, *name == 'd', &p->lu);
 	}
-	return fail(p, "unknown block <%s>", name);
+	char hint[160];
+
+	conf_hint(name, CONF_IS_BLOCK, hint, sizeof(hint));
+	return fail(p, "unknown block <%s>%s", name, hint);
 }
 
 static int block_end(struct parser *p, const char *name)
@@ -376,7 +394,7 @@ static int key_line(struct parser *p, char *s)
 		enum conf_kind kind = conf_kind(s);
 
 		if (kind == CONF_UNKNOWN || kind == CONF_KEY)
-			return fail(p, "unknown option '%s' in a store", s);
+			return unknown(p, s, CONF_IN_STORE);
 		return lu_option(p, &p->lu->options, s, value);
 	}
 	return p->target ? target_line(p, s, value) : global_line(p, s, value);
@@ -482,8 +500,12 @@ static int parse_file(struct parser *p, const char *path)
 
 static int parse_end(struct parser *p, int err)
 {
-	if (!err && (p->lu || p->target))
-		err = fail(p, "the file ends inside of <%s>", p->lu ? "backing-store" : "target");
+	if (!err && (p->lu || p->target)) {
+		const char *open = p->lu ? p->lu->direct ? "direct-store" : "backing-store" : "target";
+
+		err = fail(p, "the file ends inside of <%s %s> of line %u: </%s> is missing", open,
+			   p->lu ? p->lu->path : p->target->name, p->lu ? p->lu->pos.line : p->begun, open);
+	}
 	return err;
 }
 

@@ -60,6 +60,7 @@ static const char *const flags01[] = { "0", "1", NULL };
 static const char *const bsoflags[] = { "sync", "direct", "sync:direct", "direct:sync", NULL };
 static const char *const block_sizes[] = { "512", "4096", NULL };
 static const char *const disk_only[] = { "disk", NULL };
+static const char *const bs_types[] = { "rdwr", "aio", "ram", "null", NULL };
 
 /* What an option's value must look like. */
 static const struct option_rule {
@@ -74,6 +75,7 @@ static const struct option_rule {
 	{ "bsoflags", bsoflags, 0, 0, 0, "sync, direct or sync:direct" },
 	{ "block-size", block_sizes, 0, 0, 0, "512 or 4096" },
 	{ "device-type", disk_only, 0, 0, 0, "disk" },
+	{ "bs-type", bs_types, 0, 0, 0, "rdwr, aio, ram or null" },
 	{ "sense_format", flags01, 0, 0, 0, "0 or 1" },
 	{ "removable", flags01, 0, 0, 0, "0 or 1" },
 	{ "online", flags01, 0, 0, 0, "0 or 1" },
@@ -284,6 +286,9 @@ unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const cha
 		/* On, Off, an address or a port: what else there is would not survive being written down. */
 		if (kv->value[strspn(kv->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")])
 			fault(&v, &kv->pos, "%s has characters in it that no such value has: '%s'", kv->key, kv->value);
+		if ((!strcmp(kv->key, "iSNS") || !strcmp(kv->key, "iSNSAccessControl")) && strcasecmp(kv->value, "on") &&
+		    strcasecmp(kv->value, "off"))
+			fault(&v, &kv->pos, "%s is %s, not '%s'", kv->key, conf_says(kv->key), kv->value);
 		if (!strcmp(kv->key, "iSNSServerPort") && !number_in(kv->value, 1, 65535))
 			fault(&v, &kv->pos, "iSNSServerPort is a port, not '%s'", kv->value);
 	}

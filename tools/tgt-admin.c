@@ -409,8 +409,10 @@ static int check(struct list *steps)
 		req.check = true;
 		call(&req, &reply);
 		if (reply.status != ADM_OK) {
-			fprintf(stderr, "tgt-admin: %s%s%s\n", s->target ? s->target : "", s->target ? ": " : "",
-				*reply.detail ? reply.detail : adm_status_text(reply.status));
+			fputs("tgt-admin: ", stderr);
+			if (s->pos.file)
+				fprintf(stderr, "%s:%u: ", s->pos.file, s->pos.line);
+			fprintf(stderr, "%s%s%s\n", s->target ? s->target : "", s->target ? ": " : "", *reply.detail ? reply.detail : adm_status_text(reply.status));
 			faults++;
 		}
 		adm_reply_free(&reply);
@@ -455,6 +457,8 @@ static int perform(struct conf_step *step)
 	if (reply.status == ADM_TARGET_ACTIVE && step->req.mode == ADM_TARGET && step->req.op == ADM_DELETE) {
 		printf("# Target with tid %u (%s) is in use, it won't be deleted.\n", step->tid, step->target);
 	} else if (reply.status != ADM_OK) {
+		if (step->pos.file)
+			fprintf(stderr, "tgt-admin: %s:%u:\n", step->pos.file, step->pos.line);
 		fprintf(stderr, "tgtadm: %s\n", adm_status_text(reply.status));
 		if (*reply.detail)
 			fprintf(stderr, "tgtadm: %s\n", reply.detail);
@@ -492,6 +496,13 @@ static int execute(struct list *steps)
 		}
 		if (skip)
 			continue;
+		/* what is left out is said in any case, beside what is printed for scripts */
+		if (s->warning && !g.pretend && !g.verbose) {
+			fputs("tgt-admin: ", stderr);
+			if (s->pos.file)
+				fprintf(stderr, "%s:%u: ", s->pos.file, s->pos.line);
+			fprintf(stderr, "%s\n", s->note);
+		}
 		if (g.pretend || g.verbose) {
 			conf_step_print(s, control_port(), stdout);
 			fflush(stdout);

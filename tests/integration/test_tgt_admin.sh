@@ -157,7 +157,7 @@ is "a bad value is refused" fails
 is "with file and line" has "targets.conf:$(grep -n maybe "$conf" | cut -d: -f1): readonly is 0 or 1, not 'maybe'"
 echo "<target iqn.x>" >>"$conf"
 admin -e
-is "an open block is refused" has "the file ends inside of <target>"
+is "an open block is refused" has "the file ends inside of <target iqn.x> of line"
 adm -m target -o show
 is "and nothing was changed" test "$out" = "$before"
 admin -c /nonexistent -e

@@ -55,6 +55,8 @@ struct adm_call {
 
 /* Sets the reason and returns @status, for `return refuse(...)`. @call may be NULL. */
 enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...) printf_like(3, 4);
+/* A parameter @key cannot be @value: with what it can be, where conf/words.c says so. */
+enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value);
 /* -errno of a lower layer as a status, with the errno's text as the reason. */
 enum adm_status refuse_errno(struct adm_call *call, int err, const char *what);
 

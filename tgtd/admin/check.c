@@ -29,7 +29,7 @@ static enum adm_status check_target_update(struct adm_call *call)
 	err = iscsi_target_check(name, value);
 	if (err == -ENOENT)
 		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'", name);
-	return err ? refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%s'", name, value) : ADM_OK;
+	return err ? refuse_value(call, name, value) : ADM_OK;
 }
 
 static enum adm_status check_account(struct adm_call *call)
@@ -118,7 +118,7 @@ enum adm_status check_lu_params(struct adm_call *call)
 			continue; /* `path` may be of a store of any type */
 		err = strcmp(pair, "threads") ? scsi_lu_check(pair, value) : apply_lu_threads_ok(value) ? 0 : -EINVAL;
 		if (err)
-			return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%s'", pair, value);
+			return refuse_value(call, pair, value);
 	}
 	return ADM_OK;
 }

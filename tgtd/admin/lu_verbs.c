@@ -149,9 +149,11 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	}
 	if (err == -EBUSY)
 		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
+	if (err == -EINVAL)
+		return refuse_value(call, key, v);
 	if (err)
-		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s'%s%s", key, v,
-			      err == -EINVAL ? "" : ": ", err == -EINVAL ? "" : strerror(-err));
+		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s': %s", key, v,
+			      strerror(-err));
 	if (!lu)
 		return ADM_OK;
 	/* mode pages are told apart by page and subpage */

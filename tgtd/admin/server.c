@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "conf/model.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/admin/isns.h"
@@ -122,6 +123,14 @@ enum adm_status refuse(struct adm_call *call, enum adm_status status, const char
 	vsnprintf(call->detail, sizeof(call->detail), fmt, ap);
 	va_end(ap);
 	return status;
+}
+
+enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value)
+{
+	const char *says = conf_says(key);
+
+	return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%.120s'%s%s", key, value, says ? ": it is " : "",
+		      says ? says : conf_kind(key) == CONF_UNKNOWN ? ", if there is such a parameter" : "");
 }
 
 enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)

@@ -194,6 +194,7 @@ void show_target_keys(struct adm_call *call, struct adm_target *t)
 	out_printf(out, "nop_interval=%u\nnop_count=%u\n", iscsi_target_nop_interval(t->scsi),
 		   iscsi_target_nop_count(t->scsi));
 	iscsi_target_each_key(t->scsi, show_key, out);
+	out_printf(out, "MaxQueueCmd=%u\n", iscsi_target_max_queue_cmd(t->scsi));
 }
 
 /* ---- system ------------------------------------------------------------------------------------------------ */

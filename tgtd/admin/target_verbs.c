@@ -203,6 +203,8 @@ static void current_value(struct adm_target *t, const char *name, struct key_sea
 	/* what is set like a key but is none */
 	if (!strcmp(name, "nop_interval"))
 		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_nop_interval(t->scsi));
+	else if (!strcmp(name, "MaxQueueCmd"))
+		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_max_queue_cmd(t->scsi));
 	else if (!strcmp(name, "nop_count"))
 		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_nop_count(t->scsi));
 	else if (!strcmp(name, "RedirectPort"))
@@ -233,7 +235,7 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 	if (err == -ENOENT)
 		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'", name);
 	if (err)
-		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s'", name, value);
+		return err == -ENOMEM ? ADM_NOMEM : refuse_value(call, name, value);
 	if (set && value == set->original)
 		set_drop(set);
 	else if (set_put(&t->keys, name, value, before.value))

@@ -49,6 +49,7 @@ int iscsi_target_check(const char *key, const char *value) must_check;
 void iscsi_target_each_key(struct scsi_target *t, void (*fn)(const char *key, const char *value, void *arg), void *arg);
 unsigned iscsi_target_nop_interval(const struct scsi_target *t);
 unsigned iscsi_target_nop_count(const struct scsi_target *t);
+unsigned iscsi_target_max_queue_cmd(const struct scsi_target *t);
 
 /* ---- access ----------------------------------------------------------------------------------------- */
 /*

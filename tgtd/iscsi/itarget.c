@@ -7,6 +7,7 @@
 #include "events/bug.h"
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/itarget.h"
+#include "tgtd/iscsi/session.h"
 #include "tgtd/iscsi/login.h"
 
 #define BUCKETS 1024
@@ -48,6 +49,7 @@ int iscsi_target_add(struct scsi_target *t)
 	iscsi_offer_init(&it->offer);
 	it->nop_interval = iscsi_default_nop_interval;
 	it->nop_count = iscsi_default_nop_count;
+	it->max_queue_cmd = ISCSI_CMD_WINDOW;
 	acl_init(it);
 	list_add_tail(bucket_of(t), &it->link);
 	return 0;
@@ -101,7 +103,15 @@ static int set_reason(struct itarget *it, const char *value)
 
 static int set_key(struct itarget *it, const char *key, const char *value)
 {
-	unsigned port;
+	unsigned port, n;
+
+	/* tgt's own key: how many commands of a session there may be at a time */
+	if (!strcmp(key, "MaxQueueCmd")) {
+		if (set_unsigned(value, ISCSI_CMD_WINDOW, &n) || !n)
+			return -EINVAL;
+		it->max_queue_cmd = n;
+		return 0;
+	}
 
 	if (!strcmp(key, "nop_interval"))
 		return set_unsigned(value, 3600, &it->nop_interval);
@@ -154,6 +164,18 @@ unsigned iscsi_target_nop_count(const struct scsi_target *t)
 	struct itarget *it = itarget_find(t);
 
 	return it ? it->nop_count : 0;
+}
+
+unsigned iscsi_target_max_queue_cmd(const struct scsi_target *t)
+{
+	return iscsi_target_window(t);
+}
+
+uint32_t iscsi_target_window(const struct scsi_target *t)
+{
+	const struct itarget *it = t ? itarget_find(t) : NULL;
+
+	return it ? it->max_queue_cmd : ISCSI_CMD_WINDOW;
 }
 
 void iscsi_target_offer(struct scsi_target *t, struct iscsi_offer *out)

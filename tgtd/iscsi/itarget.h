@@ -41,6 +41,7 @@ struct itarget {
 	struct scsi_target *target;
 	struct iscsi_offer offer;
 	unsigned nop_interval, nop_count;
+	unsigned max_queue_cmd; /* the command window of its sessions */
 	char redirect_address[64], redirect_port[8];
 	bool redirect_permanent;
 	struct list acl[2]; /* acl_rule by enum iscsi_acl_kind */
@@ -52,6 +53,8 @@ struct itarget {
 extern unsigned iscsi_default_nop_interval, iscsi_default_nop_count;
 
 struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
+/* The command window of a new session of @t, and of discovery when NULL: it must not shrink while one logs in. */
+uint32_t iscsi_target_window(const struct scsi_target *t);
 /* The accounts of @t, or of discovery when NULL. */
 struct account_set *itarget_accounts(const struct scsi_target *t);
 /* Called by iscsi_target_remove() and by iscsi_target_add() respectively. */

@@ -15,6 +15,7 @@
 
 #include "tgtd/iscsi/auth.h"
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/itarget.h"
 
 static uint16_t next_tsih = 1;
 static struct {
@@ -137,6 +138,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	s->loop = home ? scsi_home_loop(home) : iscsi_core.main;
 	s->discovery = l->discovery;
 	s->target = l->target;
+	s->window = iscsi_target_window(s->target);
 	if (s->target)
 		scsi_target_hold(s->target); /* until check_session() frees it */
 	s->tpgt = l->tpgt;
@@ -166,7 +168,7 @@ void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32
 		*max_cmd_sn = __atomic_load_n(&s->max_cmd_sn, __ATOMIC_RELAXED);
 	} else {
 		*exp_cmd_sn = conn->login->cmd_sn;
-		*max_cmd_sn = conn->login->cmd_sn + ISCSI_CMD_WINDOW - 1;
+		*max_cmd_sn = conn->login->cmd_sn + iscsi_target_window(conn->login->target) - 1;
 	}
 }
 

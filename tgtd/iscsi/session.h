@@ -34,7 +34,7 @@ struct iscsi_session {
 	uint32_t exp_cmd_sn;	/* next non-immediate command to run */
 	uint32_t max_cmd_sn;	/* last advertised */
 	uint32_t in_window;	/* non-immediate tasks between arrival and response */
-	uint32_t window;	/* ISCSI_CMD_WINDOW */
+	uint32_t window;	/* ISCSI_CMD_WINDOW, or less (tgtadm: MaxQueueCmd) */
 	uint32_t immediates;	/* immediate requests in flight */
 	struct iscsi_task *tasks[ISCSI_TASK_BUCKETS]; /* by ITT */
 	struct list conns;	/* iscsi_conn.sess_link, in full feature phase */
