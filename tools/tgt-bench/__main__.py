@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from cases import cases_of, powers, wanted
+from cases import SCALING_LUS, cases_of, powers, wanted
 from common import KEYS, Trouble, run_quiet, say, size
 from count import COUNT_CASES, count_mode
 from env import Env
@@ -107,11 +107,14 @@ def cores_of():
 
 
 def scaling_subject(build, env, name, cores, control, args):
-    """A tgtd of ours that may use the first `cores` CPUs, with an LU for each connection of the largest case."""
+    """A tgtd of ours that may use the first `cores` CPUs, with an LU for each connection of the largest case. Memory LUs
+    need no cache, and preparing the memory of a large one would take a core for a minute."""
     def make(wrap):
         d = Daemon(name, 'tgtd, ram, %d cores%s' % (cores, ', one event thread' if '--central-events' in args else ''),
-                   env.tgtd, env.tgtadm, 'ram', control, args, wrap)
-        d.cpus, d.targets = '0-%d' % (cores - 1), 8
+                   env.tgtd, env.tgtadm, 'ram', control, args + ['--cache', 'size=64m'], wrap)
+        more = cores_of()[1:]
+        d.cpus, d.targets, d.lu_size = '0-%d' % (cores - 1), SCALING_LUS + len(more), '128m'
+        d.threads = {SCALING_LUS + i: n for i, n in enumerate(more)}
         return d
     build[name] = make
 

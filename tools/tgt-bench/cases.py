@@ -14,7 +14,8 @@ class Case:
         self.full_only = kw.get('full_only', False)
         self.axis = kw.get('axis')      # (what grows, how much of it): a point of a scaling chart
         self.load_cpus = kw.get('load_cpus')  # instead of --load-cpu
-        self.luns = kw.get('luns')      # LUs in use, if not one for each connection
+        self.luns = kw.get('luns') or connections  # LUs in use
+        self.first = kw.get('first', 0)  # the first of them
 
 
 IDLE = ('ours', 'tgt-rdwr')  # whose idling is measured
@@ -34,10 +35,14 @@ CASES = [
     Case('w64k-d32-crc', '64 KiB random write, both digests',
          ['--bs', '64k', '--depth', '32', '--read', '0'] + DIGESTS, MAIN, full_only=True),
     Case('r256k-d32', '256 KiB read, depth 32', ['--bs', '256k', '--depth', '32'], MAIN, unit='mbps'),
+    Case('r256k-d32-crc', 'the same, header and data digests', ['--bs', '256k', '--depth', '32'] + DIGESTS, MAIN, unit='mbps',
+         full_only=True),
     Case('w256k-d32', '256 KiB write, depth 32', ['--bs', '256k', '--depth', '32', '--read', '0'],
          MAIN + ' bare-spread',
          unit='mbps'),
     Case('r1m-d32', '1 MiB read, depth 32', ['--bs', '1m', '--depth', '32'], MAIN, unit='mbps'),
+    Case('r1m-d32-crc', 'the same, header and data digests', ['--bs', '1m', '--depth', '32'] + DIGESTS, MAIN, unit='mbps',
+         full_only=True),
     Case('w1m-d32', '1 MiB write, depth 32', ['--bs', '1m', '--depth', '32', '--read', '0'],
          MAIN + ' bare-spread', unit='mbps'),
     Case('m4k-d32', '4 KiB 70 % reads, Zipf 0.99, depth 32',
@@ -63,10 +68,13 @@ def powers(most):
     return out + [most]
 
 
+SCALING_LUS = 8  # with one event thread each; behind them one for each further number of threads
+
+
 def scaling(cores):
     """CPU time of target and load together for each I/O, against LUs, connections and cores. Target and load run on
     the same cores; the load sleeps while it waits, so that both take only what they need. Subjects are named
-    for how many cores they may use (subjects are made by scaling_subjects())."""
+    for how many cores they may use."""
     args = ['--bs', '4k', '--depth', '32', '--wait', 'block']
     most, both = cores[-1], 'ours-%d central-%d' % (cores[-1], cores[-1])
     out = []
@@ -76,6 +84,10 @@ def scaling(cores):
     for n in (1, 2, 4, 8, 16):
         out.append(Case('conns-%d' % n, '%d connections to one LU, %d cores' % (n, most), args, both, connections=n,
                         axis=('connections', n), load_cpus=most, luns=1))
+    for i, n in enumerate(cores):
+        out.append(Case('threads-%d' % n, '8 connections to one LU with %d event threads, %d cores' % (n, most), args, both,
+                        connections=8, axis=('event threads of one LU', n), load_cpus=most, luns=1,
+                        first=SCALING_LUS - 1 + i if i else 0))
     for n in cores:
         out.append(Case('cores-%d' % n, '4 LUs, a connection each, %d cores' % n, args, 'ours-%d central-%d' % (n, n),
                         connections=4, axis=('cores', n), load_cpus=n))

@@ -69,13 +69,13 @@ class Env:
         """How much of each LU a case uses."""
         if '--range' in case.args:
             return size(case.args[case.args.index('--range') + 1])
-        return self.opts.range // (case.luns or case.connections)
+        return self.opts.range // case.luns
 
-    def load_argv(self, subject, args, connections=1, cpus=None, luns=None):
+    def load_argv(self, subject, args, connections=1, cpus=None, luns=None, first=0):
         """The load's command line. The range is shared by the LUs of a case, so that every case but
         those that say otherwise touches equally many bytes: how far memory is from the core decides
         more than anything a target does."""
-        iqns = subject.iqns[:luns or connections]
+        iqns = subject.iqns[first:first + (luns or connections)]
         argv = self.first() + [self.load, '--portal', subject.portal, '--target', ','.join(iqns),
                                '--lun', str(subject.lun),
                                '--connections', str(connections), '--cpu', cpus or self.opts.load_cpu,
@@ -88,8 +88,8 @@ class Env:
             argv += ['--target-pid', str(subject.pid)]
         return argv + args
 
-    def run_load(self, subject, args, connections=1, timeout=120, cpus=None, luns=None):
-        argv = self.load_argv(subject, args, connections, cpus, luns)
+    def run_load(self, subject, args, connections=1, timeout=120, cpus=None, luns=None, first=0):
+        argv = self.load_argv(subject, args, connections, cpus, luns, first)
         try:
             done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   timeout=timeout)

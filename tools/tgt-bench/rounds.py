@@ -98,7 +98,7 @@ class Bench:
                 continue
             say('filling %s' % s.name)
             for i, iqn in enumerate(s.iqns):
-                used = [self.env.range_of(c) for c in self.cases if wanted(c, s, self.given) and i < (c.luns or c.connections)]
+                used = [self.env.range_of(c) for c in self.cases if wanted(c, s, self.given) and c.first <= i < c.first + c.luns]
                 if not used:
                     continue
                 one = Other('x=%s,%s,%d' % (s.portal, iqn, s.lun))
@@ -108,6 +108,8 @@ class Bench:
                 except Trouble as t:
                     self.trouble.append(str(t))
                     break
+            if s.cpus and s.pid:
+                wait_until_idle(s.pid)  # else what it does in the background for its memory would be counted on the idle core
 
     def one(self, case, subject, args):
         self.switch_to(subject)
@@ -121,7 +123,7 @@ class Bench:
             if not base:
                 raise Trouble('%s: needs %s first' % (case.name, case.rate_of))
             args += ['--rate', '%.0f' % (base['iops'] / 2)]
-        return self.env.run_load(subject, args, case.connections, luns=case.luns,
+        return self.env.run_load(subject, args, case.connections, luns=case.luns, first=case.first,
                                  cpus='0-%d' % (case.load_cpus - 1) if case.load_cpus else None)
 
     def run(self):

@@ -84,6 +84,8 @@ class Daemon(Subject):
         super().__init__(name, what)
         self.tgtd, self.tgtadm, self.bstype = tgtd, tgtadm, bstype
         self.control, self.args, self.wrap = control, list(args), list(wrap)
+        self.lu_size = '1g'
+        self.threads = {}  # event threads of LUs that have more than one
         if not tgtd or not tgtadm:
             self.missing = 'not installed'
 
@@ -91,10 +93,8 @@ class Daemon(Subject):
         return run_quiet([self.tgtadm, '-C', str(self.control), '--lld', 'iscsi'] + list(args), check)
 
     def backing(self, env, i):
-        if self.bstype == 'ram':
-            return '1g'
-        if self.bstype == 'null' and self.tgtd == env.tgtd:
-            return '1g'
+        if self.bstype == 'ram' or (self.bstype == 'null' and self.tgtd == env.tgtd):
+            return self.lu_size
         path = os.path.join(env.files, '%s-%d.img' % (self.name, i))
         with open(path, 'wb') as f:
             f.truncate(GIB)
@@ -123,6 +123,9 @@ class Daemon(Subject):
             self.adm('--op', 'new', '--mode', 'logicalunit', '--tid', tid, '--lun', '1',
                      '--bstype', self.bstype, '--backing-store', self.backing(env, i))
             self.adm('--op', 'bind', '--mode', 'target', '--tid', tid, '-I', 'ALL')
+            if i in self.threads:
+                self.adm('--op', 'update', '--mode', 'logicalunit', '--tid', tid, '--lun', '1',
+                         '--params', 'threads=%d' % self.threads[i])
             self.iqns.append(iqn)
 
 
