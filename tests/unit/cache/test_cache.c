@@ -482,6 +482,7 @@ static void read_over(struct blk_req *req)
 {
 	ck_assert_int_eq(req->status, 0);
 	blk_req_release(req);
+	blk_req_fini(req);
 	reads_over++;
 }
 

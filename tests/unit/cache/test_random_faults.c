@@ -98,6 +98,7 @@ static void over(struct blk_req *req)
 		check(j);
 	*(req->status ? &failed : &good) += 1;
 	blk_req_release(req);
+	blk_req_fini(req);
 	j->busy = false;
 	ended++;
 }
