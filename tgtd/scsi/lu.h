@@ -178,7 +178,7 @@ struct scsi_lu {
 	struct scsi_pr *pr;
 	struct scsi_sanitize *sanitize;
 	struct scsi_tokens *tokens;
-	struct list copies; /* results of EXTENDED COPY (xcopy.c) */
+	struct list copies; /* what became of copies (copy_results.c) */
 	uint8_t *extra_pages; /* tgtadm --params mode_page=...: whole pages, one behind the other */
 	uint32_t extra_pages_len;
 };

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* PERSISTENT RESERVE OUT (SPC-4 6.16) and the access rules that follow from it (5.12.1). */
+/* Persistent reservations: who is registered, and whom that keeps out (SPC-4 5.12.1). */
 #include <stdlib.h>
 #include <strings.h>
 #include "tgtd/scsi/pr.h"
-
-enum { REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER_AND_IGNORE, REGISTER_AND_MOVE };
 
 /* ---- registrations ---------------------------------------------------------------------------------- */
 
@@ -19,7 +17,7 @@ bool pr_matches(const struct pr_reg *reg, const char *initiator, uint16_t rtpi)
 	return strcasecmp(reg->initiator, initiator) == 0;
 }
 
-static struct pr_reg *find_name(const struct scsi_pr *pr, const char *initiator, uint16_t rtpi)
+struct pr_reg *pr_find(const struct scsi_pr *pr, const char *initiator, uint16_t rtpi)
 {
 	struct pr_reg *reg;
 
@@ -29,7 +27,7 @@ static struct pr_reg *find_name(const struct scsi_pr *pr, const char *initiator,
 	return NULL;
 }
 
-static struct pr_reg *reg_of(const struct scsi_itl *itl)
+struct pr_reg *pr_reg_of(const struct scsi_itl *itl)
 {
 	return itl->reg;
 }
@@ -49,16 +47,16 @@ struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, 
 }
 
 /* Connects I_T_L nexuses that are here with their registrations. */
-static void bind_all(struct scsi_lu *lu)
+void pr_bind_all(struct scsi_lu *lu)
 {
 	struct scsi_itl *itl;
 
 	list_for_each(itl, &lu->itls, link)
 		if (!itl->reg)
-			itl->reg = find_name(lu->pr, itl->nexus->initiator, itl->nexus->rtpi);
+			itl->reg = pr_find(lu->pr, itl->nexus->initiator, itl->nexus->rtpi);
 }
 
-static void ua_registrants(struct scsi_lu *lu, const struct pr_reg *except, uint16_t asc)
+void pr_ua_registrants(struct scsi_lu *lu, const struct pr_reg *except, uint16_t asc)
 {
 	struct scsi_itl *itl;
 
@@ -68,7 +66,7 @@ static void ua_registrants(struct scsi_lu *lu, const struct pr_reg *except, uint
 }
 
 /* Takes a registration away. @ua: told to its nexuses (0: nothing). */
-static void remove_reg(struct scsi_lu *lu, struct pr_reg *reg, uint16_t ua, bool abort)
+void pr_remove(struct scsi_lu *lu, struct pr_reg *reg, uint16_t ua, bool abort)
 {
 	struct scsi_pr *pr = lu->pr;
 	struct scsi_itl *itl;
@@ -93,7 +91,7 @@ void scsi_pr_free(struct scsi_lu *lu)
 	if (!lu->pr)
 		return;
 	while (!list_empty(&lu->pr->regs))
-		remove_reg(lu, list_first(&lu->pr->regs, struct pr_reg, link), 0, false);
+		pr_remove(lu, list_first(&lu->pr->regs, struct pr_reg, link), 0, false);
 	free(lu->pr);
 	lu->pr = NULL;
 }
@@ -111,7 +109,7 @@ int scsi_pr_init(struct scsi_lu *lu)
 void scsi_pr_attach_locked(struct scsi_itl *itl)
 {
 	if (itl->lu->pr)
-		itl->reg = find_name(itl->lu->pr, itl->nexus->initiator, itl->nexus->rtpi);
+		itl->reg = pr_find(itl->lu->pr, itl->nexus->initiator, itl->nexus->rtpi);
 }
 
 /* ---- access -------------------------------------------------------------------------------------------- */
@@ -192,500 +190,4 @@ size_t pr_transport_id_put(uint8_t *p, const struct pr_reg *reg)
 	put_be16(p + 2, (uint16_t)n);
 	memcpy(p + 4, reg->initiator, strlen(reg->initiator));
 	return 4 + n;
-}
-
-/* ---- service actions: under lu->lock; each fills @r ---------------------------------------------------------- */
-
-struct outcome {
-	uint8_t status; /* CHECK CONDITION: asc and field say more */
-	uint16_t asc, field;
-	bool changed;
-};
-
-static const struct outcome good = { .status = SAM_GOOD }, refused = { .status = SAM_RESERVATION_CONFLICT };
-
-static struct outcome changed(void)
-{
-	return (struct outcome){ .status = SAM_GOOD, .changed = true };
-}
-
-static struct outcome bad_param(uint16_t byte)
-{
-	return (struct outcome){ .status = SAM_CHECK_CONDITION, .asc = 0x2600, .field = byte };
-}
-
-static struct outcome check(uint16_t asc)
-{
-	return (struct outcome){ .status = SAM_CHECK_CONDITION, .asc = asc };
-}
-
-static void release(struct scsi_lu *lu, const struct pr_reg *by)
-{
-	struct scsi_pr *pr = lu->pr;
-
-	/* SPC-4 5.12.11.2.2: registrants of these types have been using what is gone now. */
-	if (pr_registrants(pr->type))
-		ua_registrants(lu, by, UA_RES_RELEASED);
-	pr->type = PR_NONE;
-	pr->holder = NULL;
-}
-
-static void unregister(struct scsi_lu *lu, struct pr_reg *reg)
-{
-	struct scsi_pr *pr = lu->pr;
-
-	if (pr_all_registrants(pr->type)) {
-		if (pr->nregs == 1)
-			pr->type = PR_NONE;
-	} else if (pr->holder == reg) {
-		release(lu, reg);
-	}
-	remove_reg(lu, reg, 0, false);
-}
-
-/* The TransportIDs of SPEC_I_PT, from byte 24 on. All or none. */
-static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool all_ports)
-{
-	const uint8_t *p = cmd->heap + 28;
-	struct scsi_pr *pr = cmd->lu->pr;
-	size_t left, n;
-	unsigned before = pr->nregs;
-	struct outcome r;
-
-	if (cmd->heap_got < 28 || get_be32(cmd->heap + 24) != cmd->heap_got - 28)
-		return check(0x1a00);
-	for (left = cmd->heap_got - 28; left > 0; left -= n, p += n) {
-		char name[SCSI_PORT_NAME_MAX];
-		struct pr_reg *reg;
-		bool device;
-
-		n = pr_transport_id_parse(p, left, name, &device);
-		r = bad_param((uint16_t)(p - cmd->heap));
-		if (n == 0 || find_name(pr, name, cmd->nexus->rtpi))
-			goto undo;
-		reg = pr_add(pr, name, cmd->nexus->rtpi, key);
-		if (!reg) {
-			r = check(0x5504); /* INSUFFICIENT REGISTRATION RESOURCES */
-			goto undo;
-		}
-		reg->device = device;
-		reg->all_ports = all_ports;
-	}
-	return changed();
-undo:
-	while (pr->nregs > before)
-		remove_reg(cmd->lu, list_entry(pr->regs.prev, struct pr_reg, link), 0, false);
-	return r;
-}
-
-static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
-{
-	const uint8_t *p = cmd->heap;
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	struct pr_reg *reg = reg_of(cmd->itl);
-	uint64_t key = get_be64(p), new_key = get_be64(p + 8);
-	bool spec_i_pt = p[20] & 0x08, all_ports = p[20] & 0x04, aptpl = p[20] & 0x01;
-	struct outcome r;
-
-	if (aptpl && !pr_file_possible())
-		return bad_param(20);
-	if (spec_i_pt && (ignore || reg))
-		return bad_param(20);
-	if (!spec_i_pt && cmd->heap_got != 24)
-		return check(0x1a00);
-	if (!ignore && key != (reg ? reg->key : 0))
-		return refused;
-	if (reg) {
-		if (new_key == 0)
-			unregister(lu, reg);
-		else
-			reg->key = new_key;
-	} else if (new_key == 0) {
-		return good; /* nothing to take away */
-	} else {
-		if (spec_i_pt) {
-			r = register_others(cmd, new_key, all_ports);
-			if (r.status != SAM_GOOD)
-				return r;
-		}
-		reg = find_name(pr, cmd->nexus->initiator, cmd->nexus->rtpi); /* named itself above? */
-		if (!reg)
-			reg = pr_add(pr, cmd->nexus->initiator, cmd->nexus->rtpi, new_key);
-		if (!reg)
-			return check(0x5504);
-		reg->all_ports = all_ports;
-		bind_all(lu);
-	}
-	pr->aptpl = aptpl;
-	pr->generation++;
-	return changed();
-}
-
-static struct outcome do_reserve(struct scsi_cmd *cmd, uint8_t type)
-{
-	struct scsi_pr *pr = cmd->lu->pr;
-	struct pr_reg *reg = reg_of(cmd->itl);
-
-	if (pr->type) /* again the same is no change, anything else a conflict */
-		return pr_holds(pr, reg) && pr->type == type ? good : refused;
-	pr->type = type;
-	pr->holder = pr_all_registrants(type) ? NULL : reg;
-	return changed();
-}
-
-static struct outcome do_release(struct scsi_cmd *cmd, uint8_t type)
-{
-	struct scsi_pr *pr = cmd->lu->pr;
-	struct pr_reg *reg = reg_of(cmd->itl);
-
-	if (!pr_holds(pr, reg))
-		return good;
-	if (pr->type != type)
-		return check(0x2604); /* INVALID RELEASE OF PERSISTENT RESERVATION */
-	release(cmd->lu, reg);
-	return changed();
-}
-
-static struct outcome do_clear(struct scsi_cmd *cmd)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	struct pr_reg *own = reg_of(cmd->itl);
-
-	pr->type = PR_NONE;
-	pr->holder = NULL;
-	while (!list_empty(&pr->regs)) {
-		struct pr_reg *reg = list_first(&pr->regs, struct pr_reg, link);
-
-		remove_reg(lu, reg, reg == own ? 0 : UA_RES_PREEMPTED, false);
-	}
-	pr->generation++;
-	return changed();
-}
-
-/* SPC-4 5.12.11.4 */
-static struct outcome do_preempt(struct scsi_cmd *cmd, uint8_t type, bool abort)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	struct pr_reg *own = reg_of(cmd->itl), *reg, *tmp;
-	uint64_t victim = get_be64(cmd->heap + 8);
-	bool all = pr_all_registrants(pr->type), take;
-	uint8_t before = pr->type;
-	unsigned n = 0;
-
-	if (victim == 0 && !all)
-		return bad_param(8);
-	/* Does this take the reservation, or only registrations? */
-	take = all ? victim == 0 : pr->holder && pr->holder->key == victim;
-	list_for_each(reg, &pr->regs, link)
-		n += victim == 0 || reg->key == victim;
-	if (n == 0)
-		return refused;
-	if (take) {
-		pr->type = PR_NONE;
-		pr->holder = NULL;
-	}
-	list_for_each_safe(reg, tmp, &pr->regs, link)
-		if (reg != own && (victim == 0 || reg->key == victim))
-			remove_reg(lu, reg, UA_REG_PREEMPTED, abort);
-	if (take) {
-		pr->type = type;
-		pr->holder = pr_all_registrants(type) ? NULL : own;
-		if (before != type && pr_registrants(before)) /* the others' access has changed */
-			ua_registrants(lu, own, UA_RES_RELEASED);
-	} else if (all && pr->nregs == 0) {
-		pr->type = PR_NONE;
-	}
-	pr->generation++;
-	return changed();
-}
-
-/* SPC-4 5.12.8 */
-static struct outcome do_move(struct scsi_cmd *cmd)
-{
-	const uint8_t *p = cmd->heap;
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	struct pr_reg *own = reg_of(cmd->itl), *to;
-	uint64_t new_key = get_be64(p + 8);
-	bool unreg = p[17] & 0x02, aptpl = p[17] & 0x01, device;
-	uint16_t rtpi = get_be16(p + 18);
-	char name[SCSI_PORT_NAME_MAX];
-
-	if (!pr->type || pr->holder != own) /* also when all registrants hold it */
-		return refused;
-	if (new_key == 0)
-		return bad_param(8);
-	if (aptpl && !pr_file_possible())
-		return bad_param(17);
-	if (get_be32(p + 20) != cmd->heap_got - 24)
-		return check(0x1a00);
-	if (pr_transport_id_parse(p + 24, cmd->heap_got - 24, name, &device) != cmd->heap_got - 24)
-		return bad_param(24);
-	if (pr_matches(own, name, rtpi) || rtpi == 0)
-		return bad_param(rtpi == 0 ? 18 : 24);
-	to = find_name(pr, name, rtpi);
-	if (!to) {
-		to = pr_add(pr, name, rtpi, new_key);
-		if (!to)
-			return check(0x5504);
-		to->device = device;
-		bind_all(lu);
-	}
-	to->key = new_key;
-	pr->holder = to;
-	if (unreg)
-		remove_reg(lu, own, 0, false);
-	pr->aptpl = aptpl;
-	pr->generation++;
-	return changed();
-}
-
-/* ---- the command ------------------------------------------------------------------------------------------------ */
-
-struct pr_job {
-	struct scsi_visits visits;
-	struct scsi_cmd *cmd; /* NULL: aborted meanwhile */
-	struct scsi_nexus *nexus;
-	struct scsi_itl *itl;
-};
-
-static void finished(struct scsi_cmd *cmd)
-{
-	scsi_done(cmd);
-}
-
-static void victim_aborted(void *arg)
-{
-	struct scsi_visit *v = arg;
-
-	scsi_itl_unpin(v->itl);
-	scsi_visit_done(v);
-}
-
-static bool abort_victim(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
-{
-	bool hit;
-
-	pthread_mutex_lock(&itl->lu->lock);
-	hit = itl->preempted;
-	itl->preempted = false;
-	pthread_mutex_unlock(&itl->lu->lock);
-	if (!hit)
-		return true;
-	scsi_itl_pin(itl);
-	n->ops->abort_all(n, itl->lu, scsi_lu_is(itl->lu, LU_TAS), victim_aborted, v);
-	return false;
-}
-
-static void victims_aborted(struct scsi_visits *all)
-{
-	struct pr_job *job = container_of(all, struct pr_job, visits);
-
-	if (job->cmd) {
-		job->cmd->cancel = NULL;
-		scsi_job_done(job->cmd);
-	}
-	scsi_itl_unpin(job->itl);
-	scsi_nexus_put(job->nexus);
-	free(job);
-}
-
-/* Two initiators may be aborting each other: neither waits for the other's command. */
-static bool cancel_wait(struct scsi_cmd *cmd)
-{
-	struct pr_job *job = cmd->priv;
-
-	job->cmd = NULL;
-	return true;
-}
-
-static void abort_victims(struct scsi_cmd *cmd)
-{
-	struct pr_job *job = calloc(1, sizeof(*job));
-
-	if (!job) {
-		cmd->status = SAM_BUSY;
-		scsi_done(cmd);
-		return;
-	}
-	job->cmd = cmd;
-	job->nexus = cmd->nexus;
-	job->itl = cmd->itl;
-	job->visits.target = cmd->nexus->target;
-	job->visits.lu = cmd->lu;
-	job->visits.fn = abort_victim;
-	job->visits.done = victims_aborted;
-	job->visits.except = cmd->nexus;
-	scsi_itl_pin(job->itl);
-	scsi_nexus_hold(job->nexus);
-	cmd->priv = job;
-	scsi_job_begin(cmd, finished);
-	cmd->cancel = cancel_wait;
-	scsi_fence(cmd);
-	if (scsi_visit_all(&job->visits) < 0)
-		log_ratelimited(LOG_LVL_ERROR, "scsi: out of memory, PREEMPT AND ABORT reached some nexuses only");
-}
-
-struct save {
-	char *text;
-	size_t len;
-	uint64_t state;
-	int status;
-};
-
-static void save_fini(struct scsi_cmd *cmd)
-{
-	struct save *s = cmd->priv;
-
-	free(s->text);
-	free(s);
-	cmd->priv = NULL;
-}
-
-static void save_work(struct scsi_cmd *cmd)
-{
-	struct save *s = cmd->priv;
-	struct scsi_pr *pr = cmd->lu->pr;
-
-	if (s->state <= pr->saved)
-		return; /* a later state is there already */
-	s->status = pr_file_write(cmd->lu, s->text, s->len);
-	if (s->status == 0)
-		pr->saved = s->state;
-}
-
-static void after_save(struct scsi_cmd *cmd)
-{
-	struct save *s = cmd->priv;
-	int status = s->status;
-
-	cmd->fini = NULL;
-	save_fini(cmd);
-	if (status < 0) { /* done, but it would not survive: say so */
-		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save reservations: %s", strerror(-status));
-		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
-		return;
-	}
-	if ((cmd->cdb[1] & 0x1f) == PREEMPT_AND_ABORT)
-		abort_victims(cmd);
-	else
-		scsi_done(cmd);
-}
-
-static void answer(struct scsi_cmd *cmd, const struct outcome *r, char *text, size_t len, uint64_t state)
-{
-	struct save *s;
-
-	if (r->status == SAM_CHECK_CONDITION) {
-		if (r->asc == 0x2600)
-			scsi_sense_field(cmd, r->asc, false, r->field, -1);
-		else
-			scsi_sense(cmd, SENSE_ILLEGAL_REQUEST, r->asc);
-		scsi_done(cmd);
-		return;
-	}
-	cmd->status = r->status;
-	if (r->status != SAM_GOOD) {
-		scsi_done(cmd);
-		return;
-	}
-	if (!text) {
-		if ((cmd->cdb[1] & 0x1f) == PREEMPT_AND_ABORT)
-			abort_victims(cmd);
-		else
-			scsi_done(cmd);
-		return;
-	}
-	s = calloc(1, sizeof(*s));
-	if (!s) {
-		free(text);
-		cmd->status = SAM_BUSY;
-		scsi_done(cmd);
-		return;
-	}
-	s->text = text;
-	s->len = len;
-	s->state = state;
-	cmd->priv = s;
-	cmd->fini = save_fini;
-	scsi_on_helper(cmd, save_work, after_save);
-}
-
-static void pr_out(struct scsi_cmd *cmd)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	uint8_t sa = cmd->cdb[1] & 0x1f, type = cmd->cdb[2] & 0x0f;
-	bool persistent;
-	struct outcome r;
-	char *text = NULL;
-	size_t len = 0;
-	uint64_t state;
-
-	if (cmd->heap_got < 24) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
-		return;
-	}
-	pthread_mutex_lock(&lu->lock);
-	persistent = pr->aptpl;
-	/* Only the two that register are open to those who are not registered, and every other one must
-	 * know its key. */
-	if (sa != REGISTER && sa != REGISTER_AND_IGNORE &&
-	    (!reg_of(cmd->itl) || reg_of(cmd->itl)->key != get_be64(cmd->heap)))
-		r = refused;
-	else if (sa == REGISTER || sa == REGISTER_AND_IGNORE)
-		r = do_register(cmd, sa == REGISTER_AND_IGNORE);
-	else if (sa == RESERVE)
-		r = do_reserve(cmd, type);
-	else if (sa == RELEASE)
-		r = do_release(cmd, type);
-	else if (sa == CLEAR)
-		r = do_clear(cmd);
-	else if (sa == REGISTER_AND_MOVE)
-		r = do_move(cmd);
-	else
-		r = do_preempt(cmd, type, sa == PREEMPT_AND_ABORT);
-	if (r.changed) {
-		pr->changes++;
-		scsi_lu_reservations_changed_locked(lu);
-		/* Turning APTPL off is a change of the file, too. */
-		if ((pr->aptpl || persistent) && pr_file_possible()) {
-			text = pr_file_text(lu, &len);
-			if (!text)
-				log_error("scsi: out of memory, reservations of target %u LUN %u are not saved",
-					  lu->target->tid, lu->lun);
-		}
-	}
-	state = pr->changes;
-	pthread_mutex_unlock(&lu->lock);
-	answer(cmd, &r, text, len, state);
-}
-
-#define PR_OUT_MAX 8192
-
-static bool valid_type(uint8_t type)
-{
-	return type == PR_WRITE_EXCLUSIVE || type == PR_EXCLUSIVE_ACCESS ||
-	       (type >= PR_WRITE_EXCLUSIVE_RO && type <= PR_EXCLUSIVE_ACCESS_AR);
-}
-
-void op_pr_out(struct scsi_cmd *cmd)
-{
-	uint8_t sa = cmd->cdb[1] & 0x1f, scope = cmd->cdb[2] >> 4, type = cmd->cdb[2] & 0x0f;
-	uint32_t len = get_be32(cmd->cdb + 5);
-	bool typed = sa == RESERVE || sa == RELEASE || sa == PREEMPT || sa == PREEMPT_AND_ABORT;
-
-	if (typed && (scope != 0 || !valid_type(type))) {
-		scsi_bad_cdb(cmd, 2, -1);
-		return;
-	}
-	/* 24 bytes exactly, unless TransportIDs follow. */
-	if (len < 24 || len > PR_OUT_MAX || (len != 24 && sa != REGISTER && sa != REGISTER_AND_MOVE)) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
-		return;
-	}
-	scsi_data_out(cmd, len, pr_out);
 }

@@ -58,11 +58,22 @@ static inline bool pr_holds(const struct scsi_pr *pr, const struct pr_reg *reg)
 	return reg && pr->type && (pr_all_registrants(pr->type) || pr->holder == reg);
 }
 
+/* All of these: lu->lock held. */
 bool pr_matches(const struct pr_reg *reg, const char *initiator, uint16_t rtpi);
 /* iSCSI TransportID (SPC-4 7.6.4.6). Parse: bytes used, or 0 when malformed. */
 size_t pr_transport_id_parse(const uint8_t *p, size_t len, char *initiator, bool *device);
 size_t pr_transport_id_put(uint8_t *p, const struct pr_reg *reg);
+/* The registration of an I_T_L nexus, or NULL. */
+struct pr_reg *pr_reg_of(const struct scsi_itl *itl);
+/* By name; NULL: none. */
+struct pr_reg *pr_find(const struct scsi_pr *pr, const char *initiator, uint16_t rtpi);
+/* A new registration; NULL: too many, or no memory. pr_bind_all() connects it with nexuses that are here. */
 struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key);
+void pr_bind_all(struct scsi_lu *lu);
+/* Takes @reg away and frees it. @ua: told to its nexuses (0: nothing). @abort: their commands are to be aborted. */
+void pr_remove(struct scsi_lu *lu, struct pr_reg *reg, uint16_t ua, bool abort);
+/* Tells all registrants but @except. */
+void pr_ua_registrants(struct scsi_lu *lu, const struct pr_reg *except, uint16_t asc);
 
 /* The state file (pr_file.c): what to write is put into text under lu->lock, written elsewhere. */
 bool pr_file_possible(void);

@@ -252,7 +252,7 @@ static void populate(struct scsi_cmd *cmd)
 		pthread_mutex_unlock(&lu->lock);
 		free(t);
 		cmd->status = SAM_BUSY;
-		scsi_copy_end(cmd, list_id, 0, 0, NULL);
+		scsi_copy_end(cmd, list_id, 0, 0, NULL, scsi_aborted(cmd));
 		scsi_done(cmd);
 		return;
 	}
@@ -261,7 +261,7 @@ static void populate(struct scsi_cmd *cmd)
 	if (lu->tokens->n++ == 0)
 		scsi_lu_gate_locked(lu, GATE_TOKENS, true);
 	pthread_mutex_unlock(&lu->lock);
-	scsi_copy_end(cmd, list_id, 0, total, bytes);
+	scsi_copy_end(cmd, list_id, 0, total, bytes, scsi_aborted(cmd));
 	scsi_done(cmd);
 }
 
@@ -302,7 +302,7 @@ static void using_fini(struct scsi_cmd *cmd)
 	struct using *u = cmd->priv;
 
 	cmd->priv = NULL;
-	scsi_copy_end(cmd, u->list_id, (uint16_t)u->ti, u->done, NULL);
+	scsi_copy_end(cmd, u->list_id, (uint16_t)u->ti, u->done, NULL, scsi_aborted(cmd));
 	if (u->src)
 		scsi_itl_unpin(u->src);
 	free(u->from);

@@ -10,115 +10,7 @@
 #include <stdlib.h>
 #include "tgtd/scsi/xcopy.h"
 
-#define SEGMENT_LEN 28
-#define SEGMENT_MAX 256
-#define LIST_MAX (CSCD_MAX * CSCD_LEN + SEGMENT_MAX * SEGMENT_LEN)
-#define SEGMENT_BYTES_MAX MiB(256)
-
-enum { CSCD_IDENTIFICATION = 0xe4, SEGMENT_BLOCK_TO_BLOCK = 0x02 };
 enum { USE_HOLD = 0, USE_DISCARD = 2, USE_NONE = 3 };
-
-/* ---- results ------------------------------------------------------------------------------------------ */
-
-#define RECORDS_MAX 64
-
-static struct copy_record *find_record(struct scsi_lu *lu, uint64_t nexus, uint32_t list_id)
-{
-	struct copy_record *r;
-
-	list_for_each(r, &lu->copies, link)
-		if (r->nexus == nexus && r->list_id == list_id)
-			return r;
-	return NULL;
-}
-
-struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct copy_record *r, *old, *tmp;
-	unsigned n = 0;
-
-	pthread_mutex_lock(&lu->lock);
-	r = find_record(lu, cmd->nexus->id, list_id);
-	if (r && copy_runs(r)) {
-		r = NULL;
-	} else {
-		if (r)
-			list_del(&r->link);
-		else
-			r = malloc(sizeof(*r));
-		if (r) {
-			memset(r, 0, sizeof(*r));
-			r->nexus = cmd->nexus->id;
-			r->list_id = list_id;
-			r->sa = cmd->cdb[1] & 0x1f;
-			r->status = COPY_RUNNING;
-			list_add_tail(&lu->copies, &r->link);
-		}
-		list_for_each(old, &lu->copies, link)
-			n++;
-		list_for_each_safe(old, tmp, &lu->copies, link)
-			if (n > RECORDS_MAX && !copy_runs(old)) {
-				list_del(&old->link);
-				free(old);
-				n--;
-			}
-	}
-	pthread_mutex_unlock(&lu->lock);
-	return r;
-}
-
-void scsi_copy_progress(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct copy_record *r;
-
-	pthread_mutex_lock(&lu->lock);
-	r = find_record(lu, cmd->nexus->id, list_id);
-	if (r) {
-		r->segments = segments;
-		r->bytes = bytes;
-	}
-	pthread_mutex_unlock(&lu->lock);
-}
-
-static void copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token,
-		     bool aborted)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct copy_record *r;
-
-	pthread_mutex_lock(&lu->lock);
-	r = find_record(lu, cmd->nexus->id, list_id);
-	if (r) {
-		r->status = aborted ? COPY_ABORTED : cmd->status == SAM_GOOD ? COPY_GOOD : COPY_FAILED;
-		r->running = NULL;
-		r->segments = segments;
-		r->bytes = bytes;
-		r->sense_len = MIN(cmd->sense_len, (uint8_t)sizeof(r->sense));
-		memcpy(r->sense, cmd->sense_buf, r->sense_len);
-		if (token) {
-			r->has_token = true;
-			memcpy(r->token, token, sizeof(r->token));
-		}
-	}
-	pthread_mutex_unlock(&lu->lock);
-}
-
-void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token)
-{
-	copy_end(cmd, list_id, segments, bytes, token, scsi_aborted(cmd));
-}
-
-void scsi_copies_free(struct scsi_lu *lu)
-{
-	while (!list_empty(&lu->copies)) {
-		struct copy_record *r = list_first(&lu->copies, struct copy_record, link);
-
-		list_del(&r->link);
-		free(r);
-	}
-}
 
 /* ---- the copy ------------------------------------------------------------------------------------------- */
 
@@ -132,7 +24,7 @@ static void finish(struct scsi_cmd *cmd)
 			scsi_itl_unpin(x->itl[i]);
 	scsi_copy_leave_far(x);
 	if (x->recorded)
-		copy_end(cmd, x->list_id, (uint16_t)x->segment, x->copied, NULL, x->stop || scsi_aborted(cmd));
+		scsi_copy_end(cmd, x->list_id, (uint16_t)x->segment, x->copied, NULL, x->stop || scsi_aborted(cmd));
 	if (x->aborter)
 		scsi_job_done(x->aborter);
 	free(x);
@@ -338,7 +230,7 @@ static void go_background(struct scsi_cmd *cmd)
 			pin(x, i, scsi_itl_get(bg->nexus, lun));
 		}
 	pthread_mutex_lock(&lu->lock);
-	r = x->recorded ? find_record(lu, cmd->nexus->id, x->list_id) : NULL;
+	r = x->recorded ? scsi_copy_find_record_locked(lu, cmd->nexus->id, x->list_id) : NULL;
 	if (r)
 		r->status = COPY_BACKGROUND;
 	pthread_mutex_unlock(&lu->lock);
@@ -430,7 +322,7 @@ static void start_copy(struct scsi_cmd *cmd)
 		seg_len = get_be32(b + 8);
 		inline_len = get_be32(b + 12);
 	}
-	if (cscd_len + seg_len > LIST_MAX || inline_len > got || cscd_len + seg_len + inline_len > got - head) {
+	if (cscd_len + seg_len > COPY_LIST_MAX || inline_len > got || cscd_len + seg_len + inline_len > got - head) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 		return;
 	}
@@ -480,7 +372,7 @@ void op_extended_copy(struct scsi_cmd *cmd)
 
 	if (len == 0)
 		scsi_done(cmd); /* nothing to do is no error */
-	else if (len > 48 + LIST_MAX + 4 * SEGMENT_LEN)
+	else if (len > 48 + COPY_LIST_MAX + 4 * SEGMENT_LEN)
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 	else
 		scsi_data_out(cmd, len, start_copy);
@@ -499,7 +391,7 @@ void op_copy_abort(struct scsi_cmd *cmd)
 	struct xcopy *x = NULL;
 
 	pthread_mutex_lock(&lu->lock);
-	r = find_record(lu, cmd->nexus->id, get_be32(cmd->cdb + 2));
+	r = scsi_copy_find_record_locked(lu, cmd->nexus->id, get_be32(cmd->cdb + 2));
 	if (r)
 		x = r->running;
 	pthread_mutex_unlock(&lu->lock);
@@ -516,134 +408,4 @@ void op_copy_abort(struct scsi_cmd *cmd)
 	}
 	x->aborter = cmd;
 	scsi_job_begin(cmd, abort_over);
-}
-
-/* ---- RECEIVE COPY RESULTS (SPC-4 6.18-6.24) --------------------------------------------------------------------- */
-
-static bool copy_record(struct scsi_cmd *cmd, uint32_t list_id, uint16_t field, struct copy_record *out)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct copy_record *r;
-
-	pthread_mutex_lock(&lu->lock);
-	r = find_record(lu, cmd->nexus->id, list_id);
-	if (r)
-		*out = *r;
-	pthread_mutex_unlock(&lu->lock);
-	if (!r)
-		scsi_bad_cdb(cmd, field, -1);
-	return r != NULL;
-}
-
-/* A count of bytes in the smallest unit that lets it fit into four bytes (SPC-4 table 331). */
-static uint8_t count_units(uint64_t *n)
-{
-	uint8_t unit = 0;
-
-	while (*n > UINT32_MAX) {
-		*n >>= 10;
-		unit++;
-	}
-	return unit;
-}
-
-void op_copy_status_lid1(struct scsi_cmd *cmd)
-{
-	struct copy_record r;
-	uint64_t n;
-	uint8_t *b;
-
-	if (!copy_record(cmd, cmd->cdb[2], 2, &r) || !(b = scsi_heap(cmd, 12)))
-		return;
-	n = r.bytes;
-	put_be32(b, 8);
-	b[4] = copy_runs(&r) ? 0 : r.status == COPY_GOOD ? 1 : 2;
-	put_be16(b + 5, r.segments);
-	b[7] = count_units(&n);
-	put_be32(b + 8, (uint32_t)n);
-	scsi_data_in(cmd, 12, get_be32(cmd->cdb + 10));
-}
-
-void op_copy_failed_details(struct scsi_cmd *cmd)
-{
-	struct copy_record r;
-	size_t n = 4;
-	uint8_t *b;
-
-	if (!copy_record(cmd, cmd->cdb[2], 2, &r) || !(b = scsi_heap(cmd, 60 + sizeof(r.sense))))
-		return;
-	if (r.status == COPY_FAILED) {
-		b[56] = SAM_CHECK_CONDITION;
-		put_be16(b + 58, r.sense_len);
-		memcpy(b + 60, r.sense, r.sense_len);
-		n = 60u + r.sense_len;
-	}
-	put_be32(b, (uint32_t)(n - 4));
-	scsi_data_in(cmd, n, get_be32(cmd->cdb + 10));
-}
-
-/* The LID4 status, with the ROD token behind it when @token. */
-static void status_lid4(struct scsi_cmd *cmd, bool with_token)
-{
-	struct copy_record r;
-	size_t n = 32;
-	uint8_t *b;
-
-	if (!copy_record(cmd, get_be32(cmd->cdb + 2), 2, &r) || !(b = scsi_heap(cmd, 32 + 64 + 4 + 2 + 512)))
-		return;
-	b[4] = r.sa;
-	b[5] = r.status;
-	put_be16(b + 6, 1);
-	put_be32(b + 8, copy_runs(&r) ? 1000 : UINT32_MAX); /* when to ask again */
-	b[12] = r.status == COPY_FAILED ? SAM_CHECK_CONDITION : SAM_GOOD;
-	b[13] = sizeof(r.sense);
-	b[14] = r.sense_len;
-	b[15] = with_token ? 0xf1 : 0; /* the count is in logical blocks, or in bytes */
-	put_be64(b + 16, with_token ? r.bytes >> cmd->lu->block_shift : r.bytes);
-	put_be16(b + 24, r.segments);
-	if (with_token) {
-		n = 32 + sizeof(r.sense);
-		memcpy(b + 32, r.sense, r.sense_len);
-		put_be32(b + n, r.has_token ? 2 + 512 : 0);
-		n += 4;
-		if (r.has_token) {
-			memcpy(b + n + 2, r.token, 512);
-			n += 2 + 512;
-		}
-	} else {
-		memcpy(b + 32, r.sense, r.sense_len);
-		n += sizeof(r.sense);
-	}
-	put_be32(b, (uint32_t)(n - 4));
-	scsi_data_in(cmd, n, get_be32(cmd->cdb + 10));
-}
-
-void op_copy_status_lid4(struct scsi_cmd *cmd)
-{
-	status_lid4(cmd, false);
-}
-
-void op_rod_token_information(struct scsi_cmd *cmd)
-{
-	status_lid4(cmd, true);
-}
-
-void op_copy_parameters(struct scsi_cmd *cmd)
-{
-	uint8_t *b = scsi_heap(cmd, 46);
-
-	if (!b)
-		return;
-	put_be32(b, 42);
-	put_be16(b + 8, CSCD_MAX);
-	put_be16(b + 10, SEGMENT_MAX);
-	put_be32(b + 12, LIST_MAX);
-	put_be32(b + 16, (uint32_t)SEGMENT_BYTES_MAX);
-	put_be16(b + 34, UINT16_MAX); /* concurrent copies: as many as there are commands */
-	b[36] = UINT8_MAX;
-	b[37] = cmd->lu->blk ? cmd->lu->block_shift : 9;
-	b[43] = 2;
-	b[44] = SEGMENT_BLOCK_TO_BLOCK;
-	b[45] = CSCD_IDENTIFICATION;
-	scsi_data_in(cmd, 46, get_be32(cmd->cdb + 10));
 }

@@ -36,8 +36,15 @@ static inline bool copy_runs(const struct copy_record *r)
 
 /* ---- EXTENDED COPY at work ------------------------------------------------------------------------ */
 
+/* The descriptors that are understood. */
+enum { CSCD_IDENTIFICATION = 0xe4, SEGMENT_BLOCK_TO_BLOCK = 0x02 };
 #define CSCD_LEN 32
 #define CSCD_MAX 16
+#define SEGMENT_LEN 28
+#define SEGMENT_MAX 256
+#define SEGMENT_BYTES_MAX MiB(256)
+/* Of the descriptors of a parameter list, both kinds. */
+#define COPY_LIST_MAX (CSCD_MAX * CSCD_LEN + SEGMENT_MAX * SEGMENT_LEN)
 
 /* Another target that a copy reaches into: an I_T nexus of its own there, on the loop of the copy and for as long as
  * it takes. It carries no commands; it pins logical units, is subject to their reservations and masks,
@@ -79,11 +86,14 @@ void scsi_copy_leave_far(struct xcopy *x);
  * has a parameter list. */
 struct scsi_cmd *scsi_copy_background(struct scsi_cmd *cmd);
 
+/* copy_results.c. The record of (nexus, list id) or NULL; lu->lock held. */
+struct copy_record *scsi_copy_find_record_locked(struct scsi_lu *lu, uint64_t nexus, uint32_t list_id);
 /* Opens a record for (nexus, list id); NULL when one is in progress or there is no memory. */
 struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id);
 /* Closes it with the command's outcome, or as aborted. Progress: while it runs. */
 void scsi_copy_progress(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes);
-void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token);
+void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token,
+		   bool aborted);
 /* The LU of an identification descriptor (SPC-4 6.4.4.3) that @n may see in its target, by NAA: or NULL. */
 struct scsi_itl *scsi_copy_find_lu(struct scsi_nexus *n, const uint8_t *descriptor);
 /* The same as a LUN, or UINT32_MAX. @t->lock held. */

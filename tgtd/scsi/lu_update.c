@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * tgtd's `update` of a logical unit: values by name, the unit attention that each change deserves. Main loop;
+ * what commands see of it changes under lu->lock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <strings.h>
+#include "tgtd/scsi/lu.h"
+
+static bool parse_bool(const char *v, bool *out)
+{
+	static const char *const yes[] = { "1", "yes", "on", "true" }, *const no[] = { "0", "no", "off", "false" };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(yes); i++) {
+		if (strcasecmp(v, yes[i]) == 0) {
+			*out = true;
+			return true;
+		}
+		if (strcasecmp(v, no[i]) == 0) {
+			*out = false;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_number(const char *v, uint64_t max, uint64_t *out)
+{
+	char *end;
+
+	if (v[0] < '0' || v[0] > '9')
+		return false;
+	errno = 0;
+	*out = strtoull(v, &end, 0);
+	return errno == 0 && *end == 0 && *out <= max;
+}
+
+/* SPC-4 4.4.1: printable ASCII, fits the field. */
+static bool parse_text(const char *v, char *dst, size_t size)
+{
+	size_t n = strlen(v);
+
+	if (n >= size)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (v[i] < 0x20 || v[i] > 0x7e)
+			return false;
+	memset(dst, 0, size);
+	memcpy(dst, v, n);
+	return true;
+}
+
+enum update_kind { UPD_TEXT, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32 };
+static const struct update_key {
+	const char *name;
+	enum update_kind kind;
+	size_t offset, size;
+	uint64_t max;
+	uint16_t ua;
+	bool disk; /* means nothing on the controller */
+} update_keys[] = {
+#define F(f) offsetof(struct scsi_lu_conf, f), sizeof(((struct scsi_lu_conf *)0)->f)
+	{ "scsi_id", UPD_TEXT, F(scsi_id), 0, UA_IDENTIFIER, false },
+	{ "scsi_sn", UPD_TEXT, F(scsi_sn), 0, UA_INQUIRY, false },
+	{ "vendor_id", UPD_TEXT, F(vendor_id), 0, UA_INQUIRY, false },
+	{ "product_id", UPD_TEXT, F(product_id), 0, UA_INQUIRY, false },
+	{ "product_rev", UPD_TEXT, F(product_rev), 0, UA_INQUIRY, false },
+	{ "sense_format", UPD_BOOL, F(sense_format), 1, UA_MODE_CHANGED, false },
+	{ "removable", UPD_BOOL, F(removable), 1, UA_INQUIRY, false },
+	{ "readonly", UPD_BOOL, F(readonly), 1, UA_MODE_CHANGED, true },
+	{ "online", UPD_BOOL, F(online), 1, 0, true },
+	{ "swp", UPD_BOOL, F(swp), 1, UA_MODE_CHANGED, true },
+	{ "write_cache", UPD_BOOL, F(write_cache), 1, UA_MODE_CHANGED, true },
+	{ "thin_provisioning", UPD_BOOL, F(thin_provisioning), 1, UA_INQUIRY, true },
+	{ "lbppbe", UPD_U8, F(lbppbe), 15, UA_CAPACITY, true },
+	{ "la_lba", UPD_U16, F(la_lba), 0x3fff, UA_CAPACITY, true },
+	{ "optimal_xfer_gran", UPD_U32, F(optimal_xfer_gran), 0xffff, UA_INQUIRY, true },
+	{ "optimal_xfer_len", UPD_U32, F(optimal_xfer_len), UINT32_MAX, UA_INQUIRY, true },
+	{ "sanitize_rate", UPD_U32, F(sanitize_rate), 1 << 20, 0, true },
+	{ "rotation_rate", UPD_U16, F(rotation_rate), UINT16_MAX, UA_INQUIRY, true },
+#undef F
+};
+
+/* @value as @k takes it, into @conf. */
+static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, const char *value)
+{
+	uint8_t *p = (uint8_t *)conf + k->offset;
+	uint64_t v;
+	bool b;
+
+	switch (k->kind) {
+	case UPD_TEXT:
+		if (!parse_text(value, (char *)p, k->size))
+			return -EINVAL;
+		break;
+	case UPD_BOOL:
+		if (!parse_bool(value, &b))
+			return -EINVAL;
+		*(bool *)p = b;
+		break;
+	default:
+		if (!parse_number(value, k->max, &v))
+			return -EINVAL;
+		if (k->kind == UPD_U8)
+			*p = (uint8_t)v;
+		else if (k->kind == UPD_U16)
+			*(uint16_t *)(void *)p = (uint16_t)v;
+		else
+			*(uint32_t *)(void *)p = (uint32_t)v;
+	}
+	return 0;
+}
+
+int scsi_lu_check(const char *key, const char *value)
+{
+	struct scsi_lu_conf scratch;
+
+	if (strcmp(key, "mode_page") == 0)
+		return scsi_mode_page_check(value);
+	for (unsigned i = 0; i < ARRAY_SIZE(update_keys); i++)
+		if (strcmp(update_keys[i].name, key) == 0)
+			return set_value(&scratch, &update_keys[i], value);
+	return -EINVAL;
+}
+
+static int update_locked(struct scsi_lu *lu, const struct update_key *k, const char *value)
+{
+	bool was_online = lu->conf.online;
+	int ret = set_value(&lu->conf, k, value);
+
+	if (ret < 0)
+		return ret;
+	if (strcmp(k->name, "sense_format") == 0)
+		lu->mode.d_sense = lu->mode_saved.d_sense = lu->mode_default.d_sense = lu->conf.sense_format;
+	else if (strcmp(k->name, "swp") == 0)
+		lu->mode.swp = lu->mode_saved.swp = lu->mode_default.swp = lu->conf.swp;
+	else if (strcmp(k->name, "write_cache") == 0)
+		lu->mode.wce = lu->mode_saved.wce = lu->mode_default.wce = lu->conf.write_cache;
+	else if (strcmp(k->name, "online") == 0 && lu->conf.online) {
+		lu->ejected = false;
+		if (!was_online)
+			scsi_ua_raise_locked(lu, NULL, UA_MEDIUM);
+	}
+	lu->generation++;
+	scsi_lu_update_gate_locked(lu);
+	if (k->ua)
+		scsi_ua_raise_locked(lu, NULL, k->ua);
+	return 0;
+}
+
+int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)
+{
+	int ret = -EINVAL;
+
+	if (strcmp(key, "mode_page") == 0)
+		return scsi_mode_page_update(lu, value);
+	for (unsigned i = 0; i < ARRAY_SIZE(update_keys); i++) {
+		const struct update_key *k = &update_keys[i];
+
+		if (strcmp(k->name, key) != 0 || (k->disk && !lu->blk))
+			continue;
+		pthread_mutex_lock(&lu->lock);
+		if (strcmp(key, "online") == 0 && lu->prevents > 0 && strchr("0nNfF", value[0]) && value[0])
+			ret = -EBUSY; /* this device has Prevent Removal set */
+		else
+			ret = update_locked(lu, k, value);
+		pthread_mutex_unlock(&lu->lock);
+		break;
+	}
+	return ret;
+}
