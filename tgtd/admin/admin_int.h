@@ -7,7 +7,8 @@
  *     verbs.c    (mode, op) -> function; waits for busy objects
  *     target_verbs.c lu_verbs.c cache_verbs.c   the larger modes
  *     registry.c what only admin knows about targets and LUs
- *     apply.c    makes and takes down targets and LUs: threads, stores, caches
+ *     apply.c    makes and takes down targets and LUs: stores, caches
+ *     threads.c  event threads of LUs
  *     store.c    opens stores, beside the main loop
  *     check.c    requests that are only checked
  *     show.c     everything that prints
@@ -213,9 +214,6 @@ enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 /* Another store under the same LU. */
 enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const char *path,
 			      void (*done)(void *arg, enum adm_status status), void *arg);
-/* The parameter `threads`: @value more or fewer event threads, at once. */
-bool apply_lu_threads_ok(const char *value);
-enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const char *value);
 /* Its write cache was switched off: what is in it goes to the store. */
 enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 			       void (*done)(void *arg, enum adm_status status), void *arg);
@@ -224,6 +222,19 @@ void apply_target_idle(struct adm_target *t);
 /* Pushes offline states down after adm.offline or a target's own changed. */
 void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
+
+/* ---- threads.c ---------------------------------------------------------------------------------------------- */
+/* The event thread of @lu's place @nr, running; the shared one with conf.central_events. NULL: *err is -errno. */
+struct loop *lu_loop(const struct adm_lu *lu, unsigned nr, int *err) must_check;
+/* Ends a thread that no LU has got; not the shared one. */
+void lu_loop_end(struct loop *loop);
+/* Gives back the places of all of @lu's threads but the first @keep. */
+void places_release(struct adm_lu *lu, unsigned keep);
+/* The parameter `threads`: as many event threads as @value says, at once. */
+bool apply_lu_threads_ok(const char *value);
+enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const char *value);
+/* At the end, when no LU is left: ends the shared event thread, if there is one. */
+void apply_stop_central(void);
 
 /* ---- target_verbs.c, lu_verbs.c --------------------------------------------------------------------------- */
 enum adm_status verb_target_new(struct adm_call *call);
@@ -264,8 +275,5 @@ void stat_lu(struct adm_call *call, struct adm_lu *lu);
 void stat_target(struct adm_call *call, struct adm_target *t);
 enum adm_status stat_sessions(struct adm_call *call, struct adm_target *t);
 enum adm_status stat_connections(struct adm_call *call, struct adm_target *t);
-
-/* At the end, when no LU is left: ends the shared event thread, if there is one. */
-void apply_stop_central(void);
 
 #endif

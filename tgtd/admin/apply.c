@@ -9,7 +9,6 @@
  * knows: names as they were asked for, drivers, places.
  */
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "events/log.h"
@@ -129,13 +128,6 @@ static void lu_free(struct adm_lu *lu)
 	free(lu->blocksize);
 	free(lu->path);
 	free(lu);
-}
-
-/* Of all threads but the first @keep. */
-static void places_release(struct adm_lu *lu, unsigned keep)
-{
-	while (lu->threads > keep)
-		placement_release(adm.conf.placement, PLACE_LU, lu->place[--lu->threads]);
 }
 
 static void lu_forget(struct adm_lu *lu)
@@ -309,56 +301,6 @@ enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *wan
 	return status;
 }
 
-/* A thread's name has 15 characters: of a long "<tid>:<lun>" the end goes, not what tells one thread from another. */
-static void loop_name_of(const struct adm_lu *lu, unsigned nr, char name[16])
-{
-	char which[12] = "";
-
-	if (nr)
-		snprintf(which, sizeof(which), ".%u", nr);
-	snprintf(name, 16 - strlen(which), "lu-%u:%u", lu->target->tid, lu->lun);
-	strcat(name, which);
-}
-
-/* The event thread "lu-<tid>:<lun>", or "lu-<tid>:<lun>.<nr>" for a further one. */
-static struct loop *lu_loop(const struct adm_lu *lu, unsigned nr, int *err)
-{
-	char name[16];
-	struct loop_conf conf = {
-		.name = name, .node = lu->place[nr].node, .cpu = lu->place[nr].cpu, .spin_ns = adm.conf.lu_spin_ns,
-	};
-	struct loop *loop;
-
-	if (adm.conf.central_events && adm.central)
-		return adm.central;
-	if (adm.conf.central_events)
-		snprintf(name, sizeof(name), "events");
-	else
-		loop_name_of(lu, nr, name);
-	loop = loop_create(&conf);
-	if (!loop) {
-		*err = -errno;
-		return NULL;
-	}
-	*err = loop_start(loop);
-	if (*err) {
-		loop_destroy(loop);
-		return NULL;
-	}
-	if (adm.conf.central_events)
-		adm.central = loop;
-	return loop;
-}
-
-static void loop_end(struct loop *loop)
-{
-	if (loop == adm.central)
-		return;
-	loop_stop(loop);
-	loop_join(loop);
-	loop_destroy(loop);
-}
-
 /* Everything above the store. ADM_OK: @blk belongs to the LU. */
 static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct blk *blk)
 {
@@ -383,7 +325,7 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 	lu->scsi = scsi_lu_create(lu->target->scsi, &conf);
 	if (!lu->scsi) {
 		err = -errno;
-		loop_end(conf.loop);
+		lu_loop_end(conf.loop);
 		return err == -EEXIST ? ADM_LUN_EXIST : refuse_errno(call, err, "logical unit");
 	}
 	scsi_lu_get_info(lu->scsi, &info);
@@ -602,65 +544,6 @@ enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 	lu->target->busy = true;
 	scsi_lu_flush(lu->scsi, lu_flushed, p);
 	return ADM_OK;
-}
-
-static unsigned threads_of(const char *value)
-{
-	char *end;
-	unsigned long n = strtoul(value, &end, 10);
-
-	return isdigit((unsigned char)*value) && !*end && n <= SCSI_LU_MAX_LOOPS ? (unsigned)n : 0;
-}
-
-bool apply_lu_threads_ok(const char *value)
-{
-	return threads_of(value) > 0;
-}
-
-/* With conf.central_events the number is only remembered: one thread serves all. */
-static int thread_add(struct adm_lu *lu)
-{
-	unsigned nr = lu->threads;
-	struct loop *loop = NULL;
-	int err = 0;
-
-	lu->place[nr] = placement_assign_beside(adm.conf.placement, PLACE_LU, lu->node_wish, lu->place, nr);
-	if (!adm.conf.central_events && (loop = lu_loop(lu, nr, &err)))
-		err = scsi_lu_add_loop(lu->scsi, loop, false);
-	if (!err) {
-		lu->threads++;
-		return 0;
-	}
-	if (loop)
-		loop_end(loop);
-	placement_release(adm.conf.placement, PLACE_LU, lu->place[nr]);
-	return err;
-}
-
-enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const char *value)
-{
-	unsigned want = threads_of(value), had = lu->threads;
-	int err = 0;
-
-	if (!want)
-		return refuse(call, ADM_INVALID_REQUEST, "threads are 1 to %d, not '%s'", SCSI_LU_MAX_LOOPS, value);
-	while (!err && lu->threads < want)
-		err = thread_add(lu);
-	if (err)
-		want = had;
-	scsi_lu_keep_loops(lu->scsi, want);
-	places_release(lu, want);
-	return err ? refuse_errno(call, err, "event thread") : ADM_OK;
-}
-
-/* The event thread of conf.central_events, when no LU is left. */
-void apply_stop_central(void)
-{
-	struct loop *loop = adm.central;
-
-	adm.central = NULL;
-	if (loop)
-		loop_end(loop);
 }
 
 /* ---- leaving ---------------------------------------------------------------------------------------------- */
