@@ -360,6 +360,9 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 	}
 	if (k == KEY_FirstBurstLength && n->iser && n->limits.unsolicited)
 		mine = MIN(mine, n->limits.unsolicited);
+	/* What recovery within a command is for, lost and damaged PDUs, reliable connections do not have. */
+	if (k == KEY_ErrorRecoveryLevel && n->iser)
+		mine = 0;
 	if (k == KEY_TargetRecvDataSegmentLength && n->limits.recv_dsl)
 		mine = MIN(mine, n->limits.recv_dsl);
 	v = r->rule == RULE_MIN ? MIN(v, mine) : MAX(v, mine);

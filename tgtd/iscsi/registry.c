@@ -90,6 +90,8 @@ static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
 
 	if (!s || s->discovery || !same_port(s, l) || s->closing || s->gone || s->state != Q3_LOGGED_IN)
 		return LOGIN_NO_SESSION;
+	if (s->iser != conn->tp->iser)
+		return LOGIN_CANNOT_INCLUDE;
 	list_for_each(c, &s->main_conns, main_link)
 		if (c->cid == l->cid) {
 			/* Connection reinstatement: the old one ends first. */
@@ -137,6 +139,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	s->home = home;
 	s->loop = home ? scsi_home_loop(home) : iscsi_core.main;
 	s->discovery = l->discovery;
+	s->iser = conn->tp->iser;
 	s->target = l->target;
 	s->window = iscsi_target_window(s->target);
 	if (s->target)

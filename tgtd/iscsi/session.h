@@ -62,6 +62,7 @@ struct iscsi_session {
 	struct scsi_home *home;	/* whose loop is ->loop; NULL: main is */
 	struct list main_conns;	/* iscsi_conn.main_link: from establish to free */
 	unsigned nconns;
+	bool iser;		/* all its connections are, or none (RFC 7145 6.3) */
 	bool closing;		/* being reinstated or dropped: no more connections */
 	bool handed_over;	/* the loop knows it */
 	bool gone;		/* the loop is through with it */

@@ -8,6 +8,7 @@ START_TEST(not_built)
 END_TEST
 UNIT_MAIN("iser (built without rdma-core)", 5, not_built)
 #else
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "events/bug.h"
@@ -17,7 +18,9 @@ UNIT_MAIN("iser (built without rdma-core)", 5, not_built)
 #include "iser/conn.h"
 #include "iser/iser.h"
 #include "tests/support/iser_wire.h"
+#include "tests/support/wire.h"
 #include "tgtd/iscsi/iscsi.h"
+#include "tgtd/iscsi/session.h"
 
 #define BIG (1u << 20)
 static uint8_t out[BIG], in[BIG];
@@ -482,6 +485,49 @@ START_TEST(unsolicited_abort)
 }
 END_TEST
 
+/* ErrorRecoveryLevel 1 is about what is lost on the way; nothing is here. Long reads wait for no acknowledgement. */
+START_TEST(level_1_is_not_for_rdma)
+{
+	uint8_t *big = malloc(6 * BIG);
+	struct ini i;
+
+	ini_target_start("");
+	ini_up_keys(&i, 1, 0x80, "ErrorRecoveryLevel=1");
+	ck_assert_uint_eq(ini_conn(&i)->conn.params.error_recovery_level, 0);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, 6 * BIG / 512, big, 0), 0);
+	ini_hang_up(&i);
+	ini_target_stop();
+	free(big);
+}
+END_TEST
+
+/* RDMAExtensions holds for a session (RFC 7145 6.3), and so do the keys that only mean something with it, or without. */
+START_TEST(a_session_is_all_rdma_or_not)
+{
+	char text[256];
+	int n = snprintf(text, sizeof(text), "InitiatorName=iqn.2026-11.org.tgtd.test:iser%cTargetName=%s%c", 0, ini_iqn, 0);
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x87, [8] = 0x80, [13] = 1 };
+	struct wire_pdu p;
+	struct wire w;
+	struct ini i;
+
+	ini_target_start("");
+	ini_up_keys(&i, 1, 0x80, "MaxConnections=4");
+	wire_open(&w);
+	put_be16(bhs + 14, ini_conn(&i)->conn.joined->tsih);
+	put_be32(bhs + BHS_ITT, 1);
+	put_be16(bhs + 20, 1);
+	put_be32(bhs + BHS_CMD_SN, i.cmd_sn);
+	wire_send(&w, bhs, text, (uint32_t)n);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(get_be16(p.bhs + 36), 0x0208);
+	wire_close(&w);
+	ck_assert_uint_eq(ini_simple(&i, 0), 0);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
 /* More than fits: many commands at once with the send queue standing still. */
 START_TEST(a_full_window)
 {
@@ -518,5 +564,5 @@ END_TEST
 
 UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, writes_without_immediate, writes_immediate, writes_read, parameter_data,
 	  no_invalidation_without_header, headers_only, unsolicited_data, unsolicited_ring, unsolicited_refused,
-	  unsolicited_too_small, unsolicited_abort, a_full_window)
+	  unsolicited_too_small, unsolicited_abort, level_1_is_not_for_rdma, a_session_is_all_rdma_or_not, a_full_window)
 #endif
