@@ -64,6 +64,7 @@ struct conf_target {
 	struct list link;
 	const char *name;
 	const char *driver; /* NULL: default */
+	struct conf_pos driver_pos;
 	uint32_t tid;	    /* 0: not fixed */
 	struct list lus;
 	struct list options; /* LU options for all LUs that do not say otherwise */
@@ -81,6 +82,7 @@ struct conf {
 	 * password is not the one that is wanted. */
 	struct list accounts;
 	const char *default_driver;
+	struct conf_pos default_driver_pos;
 	bool ignore_errors;
 	int control_port; /* -1: not said */
 	unsigned nlus, ntargets;

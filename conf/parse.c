@@ -198,8 +198,7 @@ static int target_line(struct parser *p, const char *key, char *value)
 		if (t->driver)
 			return fail(p, "driver is given twice");
 		t->driver = conf_strdup(p->c, value);
-		if (strcmp(value, "iscsi") && strcmp(value, "iser"))
-			return fail(p, "driver is iscsi or iser, not '%s'", value);
+		t->driver_pos = p->pos;
 		return 0;
 	}
 	if (!strcmp(key, "controller_tid")) {
@@ -231,8 +230,7 @@ static int global_line(struct parser *p, const char *key, char *value)
 		if (c->default_driver)
 			return fail(p, "default-driver is given twice");
 		c->default_driver = conf_strdup(c, value);
-		if (strcmp(value, "iscsi") && strcmp(value, "iser"))
-			return fail(p, "default-driver is iscsi or iser, not '%s'", value);
+		c->default_driver_pos = p->pos;
 		return 0;
 	}
 	if (!strcmp(key, "ignore-errors")) {

@@ -221,7 +221,7 @@ static void verify_target(struct verifier *v, const struct conf *c, const struct
 	if (!name_ok(t->name))
 		fault(v, &t->pos, "target '%s': a name is 1 to %d letters, digits, ':', '.', '-'", t->name, CONF_NAME_MAX);
 	if (strcmp(t->driver, "iscsi") && strcmp(t->driver, "iser"))
-		fault(v, &t->pos, "target %s: driver is iscsi or iser, not '%s'", t->name, t->driver);
+		fault(v, &t->driver_pos, "target %s: driver is iscsi or iser, not '%s'", t->name, t->driver);
 	for (other = list_entry(t->link.next, struct conf_target, link); t->tid && &other->link != &c->targets;
 	     other = list_entry(other->link.next, struct conf_target, link))
 		if (other->tid == t->tid)
@@ -281,7 +281,7 @@ unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const cha
 	struct conf_kv *kv;
 
 	if (strcmp(c->default_driver, "iscsi") && strcmp(c->default_driver, "iser"))
-		fault(&v, NULL, "default-driver is iscsi or iser, not '%s'", c->default_driver);
+		fault(&v, &c->default_driver_pos, "default-driver is iscsi or iser, not '%s'", c->default_driver);
 	list_for_each(kv, &c->system, link) {
 		/* On, Off, an address or a port: what else there is would not survive being written down. */
 		if (kv->value[strspn(kv->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")])

@@ -192,7 +192,7 @@ END_TEST
 static const struct {
 	const char *text, *says;
 } bad_syntax[] = {
-	{ "<target iqn.a>\n", "t:1: the file ends inside of <target>" },
+	{ "<target iqn.a>\n", "t:1: the file ends inside of <target iqn.a> of line 1: </target> is missing" },
 	{ "<target iqn.a>\n<backing-store /a>\n</target>\n", "t:3: </target> closes nothing, <backing-store> is open" },
 	{ "</target>\n", "t:1: </target> closes nothing" },
 	{ "<target>\n", "t:1: a target needs a name" },
@@ -252,8 +252,8 @@ static const struct {
 	const char *text, *says;
 } bad_meaning[] = {
 	{ "<target a_b>\n</target>\n", "a name is 1 to 223 letters" },
-	{ "default-driver fc\n", "default-driver is iscsi or iser" },
-	{ "<target a>\ndriver fc\n</target>\n", "driver is iscsi or iser" },
+	{ "default-driver fc\n", "t:1: default-driver is iscsi or iser" },
+	{ "<target a>\ndriver fc\n</target>\n", "t:2: target a: driver is iscsi or iser" },
 	{ "<target a>\ncontroller_tid 1\n</target>\n<target b>\ncontroller_tid 1\n</target>\n", "have the same controller_tid 1" },
 	{ "<target a>\nbacking-store /a\nbacking-store /b\nlun 3\n</target>\n", "LUN 3 is given to /a and to /b" },
 	{ "<target a>\nbacking-store /a\nparams vendor_id=X,write_cache=off\n</target>\n",
