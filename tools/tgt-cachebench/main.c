@@ -786,6 +786,8 @@ int main(int argc, char **argv)
 		return 1;
 	/* Of writes: half of a partition at most is dirty or in reception, and less when it is one reader's. */
 	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 8 : 2);
+	/* And a reader may have four fifths of half of it out (blk_lender). */
+	conf.size = MAX(conf.size, misses ? 0 : (uint64_t)size * depth * threads * 4);
 	if (text && cache_parse(&conf, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "tgt-cachebench: %s\n", err);
 		return 2;
