@@ -5,6 +5,7 @@
 #include <check.h>
 #include <fcntl.h>
 #include <libaio.h>
+#include <limits.h>
 #include <linux/loop.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -261,6 +262,42 @@ START_TEST(more_than_the_kernel_takes)
 		loop_step(t.loop, 10);
 	ck_assert_uint_eq(completed, 2000);
 	ck_assert_uint_eq(kernel.iocbs, 2000);
+	close_aio();
+}
+END_TEST
+
+static bool was_busy;
+static void ask(struct loop_msg *m)
+{
+	(void)m;
+	was_busy = loop_busy(t.loop);
+}
+
+static bool is_busy(void)
+{
+	static struct loop_msg msg = { .handle = ask };
+
+	loop_post(t.loop, &msg);
+	loop_step(t.loop, 0);
+	return was_busy;
+}
+
+/* A loop whose I/O is not over, or not even with the kernel, must not be destroyed: whoever wants to can ask. */
+START_TEST(a_loop_with_io_is_busy)
+{
+	static struct blk_req req[4];
+
+	open_aio(MiB(1), 512);
+	ck_assert(!is_busy());
+	kernel.eagain = UINT_MAX;
+	start_reads(req, 4);
+	ck_assert(is_busy());
+	ck_assert(is_busy());
+	kernel.eagain = 0;
+	for (int i = 0; i < 2000 && completed < 4; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, 4);
+	ck_assert(!is_busy());
 	close_aio();
 }
 END_TEST
@@ -685,6 +722,7 @@ int main(void)
 	tcase_add_test(tc, misaligned_memory);
 	tcase_add_test(tc, one_system_call_per_iteration);
 	tcase_add_test(tc, more_than_the_kernel_takes);
+	tcase_add_test(tc, a_loop_with_io_is_busy);
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
 	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
 	tcase_add_test(tc, loops_come_and_go);
