@@ -61,14 +61,14 @@ bool arena_join(struct arena *a, uint32_t first, uint32_t n);
 uint64_t arena_memory_available(void);
 
 /* Watchers learn of every arena, also those created before: this is where an RDMA device registers
- * memory, once. They are called on
- * the thread that creates or destroys the arena (created() also in arena_watch()), one call at a time;
- * they must not make or destroy arenas. */
+ * memory, once. They are called on the thread that creates or destroys the arena (created() also in
+ * arena_watch()), one call at a time; they must not make or destroy arenas. */
 struct arena_watcher {
 	struct list link;
 	void (*created)(struct arena_watcher *w, struct arena *a);
 	void (*destroying)(struct arena_watcher *w, struct arena *a);
 };
+/* Any thread. @w must stay until arena_unwatch(), after which it is not called any more. */
 void arena_watch(struct arena_watcher *w);
 void arena_unwatch(struct arena_watcher *w);
 

@@ -244,8 +244,9 @@ void blk_close(struct blk *blk);
 
 /* Once per request object; it may then be used for any number of requests. */
 void blk_req_init(struct blk_req *req);
-/* Puts the data references of a completed request. */
+/* The slow part of blk_req_release(): what was counted by blk_lend() is given back. */
 void blk_lent_back(struct blk_req *req);
+/* Puts the data references of a completed request. */
 static inline void blk_req_release(struct blk_req *req)
 {
 	frags_put(&req->data);
@@ -261,6 +262,7 @@ static inline bool blk_reserved(const struct blk_req *req, uint32_t units, uint3
 	const struct blk_borrower *w = req->borrower;
 	return !w || (uint64_t)w->requests * units <= reserve;
 }
+/* Nothing is in flight with it and its data has been released: gives back what blk_req_init() took. */
 void blk_req_fini(struct blk_req *req);
 
 /* For devices: completes @req on its home loop from wherever the caller is, by message: done() never

@@ -130,6 +130,7 @@ static inline bool buf_unseen(const struct buf *b)
 	return atomic_load(&b->refs) == 1;
 }
 
+/* The slow parts of buf_put() and frags_put(). */
 void buf_release_last(struct buf *b);
 static inline void buf_put(struct buf *b)
 {

@@ -21,6 +21,7 @@ struct cache_info {
 	uint32_t hop_ns;	/* calibrated at start-up: a message to another loop and back */
 	uint32_t local_mbps, remote_mbps; /* and reading memory of the own and of another node */
 };
+/* Any thread; what is in it never changes but affinity and threshold. */
 void cache_get_info(struct cache *cache, struct cache_info *info);
 
 /* A partition, a node, or all of it. Numbers of blocks now; counts since the start. */

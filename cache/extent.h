@@ -35,8 +35,8 @@ struct extent_queue {
 	uint32_t random, waiting;
 };
 
+/* Before and after all others, on any thread; at the end nothing is held or waits. */
 void extent_queue_init(struct extent_queue *q);
-/* Nothing is held or waits. */
 void extent_queue_fini(struct extent_queue *q);
 
 /* Asks for [start, start+len), len > 0. True: held from now on. False: granted(h) will be called on

@@ -108,6 +108,7 @@ static inline_always bool policy_tells(const struct policy *p, uint64_t hash, co
 	return unlikely(policy_samples(p, hash)) && (b->flags & POLICY_SETTLED_MASK) != p->settled;
 }
 
+/* Tells them (the slow part of policy_hit()). */
 void policy_tell(struct policy *p, struct buf *b);
 
 /* A page was found by its key, which hashes to @hash, and is used again. */

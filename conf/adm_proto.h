@@ -125,6 +125,7 @@ struct adm_req {
 	const char *text[ADM_TEXTS]; /* NULL: not given. Into the caller's strings or the buffer */
 };
 
+/* Nothing given but mode and operation. */
 void adm_req_init(struct adm_req *req, enum adm_mode mode, enum adm_op op);
 /* Bytes written to @buf, header included; 0 when they do not fit into @cap or ADM_REQ_MAX. */
 size_t adm_req_encode(const struct adm_req *req, uint8_t *buf, size_t cap) must_check;
@@ -139,6 +140,7 @@ void adm_rsp_encode(uint8_t head[ADM_RSP_HEADER], enum adm_status status, uint32
 int adm_rsp_decode(const uint8_t head[ADM_RSP_HEADER], enum adm_status *status, uint32_t *text_len,
 		   uint32_t *detail_len) must_check;
 
+/* In tgt's words; never NULL. */
 const char *adm_status_text(enum adm_status status);
 
 /* Names of the command line. -1 when unknown. */

@@ -89,6 +89,7 @@ struct conf {
 	struct conf_chunk *memory;
 };
 
+/* Nothing in it; and all its memory back, which everything below points into. One thread at a time. */
 void conf_init(struct conf *c);
 void conf_free(struct conf *c);
 /* Memory that lives as long as @c, zeroed. Never NULL: a tool or a daemon out of memory for its
@@ -96,6 +97,7 @@ void conf_free(struct conf *c);
 void *conf_alloc(struct conf *c, size_t size);
 const char *conf_strdup(struct conf *c, const char *text);
 
+/* Adding copies texts into @c and checks nothing: conf_verify() does. Finding: NULL when there is none. */
 struct conf_target *conf_add_target(struct conf *c, const char *name);
 struct conf_target *conf_find_target(const struct conf *c, const char *name);
 struct conf_target *conf_find_tid(const struct conf *c, uint32_t tid);
@@ -116,6 +118,7 @@ enum conf_kind {
 	CONF_MULTI,   /* mode_page, params: may be given several times */
 	CONF_KEY,     /* of a target, by `update --name` */
 };
+/* Never fails: CONF_UNKNOWN. */
 enum conf_kind conf_kind(const char *key);
 
 /* ---- words.c: the words of targets.conf, for people who mistype them ---- */

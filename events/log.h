@@ -18,6 +18,7 @@ enum log_sink { LOG_SINK_STDERR, LOG_SINK_SYSLOG };
 
 extern _Atomic int log_threshold; /* messages above it are not even formatted */
 
+/* Any thread, from the next message on. */
 void log_set_level(enum log_level level);
 enum log_level log_level(void);
 /* Called once by main before threads start. @ident: program name for syslog, not copied. */

@@ -61,6 +61,7 @@ static inline struct loop *loop_current(void)
 }
 #define ASSERT_ON_LOOP(l) ASSERT(loop_current() == (l))
 
+/* As in its loop_conf. Any thread. */
 const char *loop_name(const struct loop *loop);
 
 /* What every loop begins with, for those who ask once per command. */
@@ -72,6 +73,7 @@ static inline int loop_node(const struct loop *loop)
 	return ((const struct loop_public *)(const void *)loop)->node;
 }
 
+/* The CPU that it was to be pinned to, or -1. Any thread. */
 int loop_cpu(const struct loop *loop);
 /* CLOCK_MONOTONIC at the start of this iteration. On the loop only. */
 uint64_t loop_now(const struct loop *loop);
@@ -98,6 +100,8 @@ int loop_fd_modify(struct loop_fd *lfd, uint32_t events);
 void loop_fd_del(struct loop_fd *lfd);
 
 /* ---- timers ---------------------------------------------------------------------------------- */
+/* On the loop only. @t (timer_init()) stays until it has fired or is cancelled; arming again moves it. Resolution
+ * 1 ms, never early. */
 void loop_timer_arm(struct loop *loop, struct timer *t, uint64_t ns_from_now);
 void loop_timer_cancel(struct loop *loop, struct timer *t);
 

@@ -53,6 +53,7 @@ static inline void metric_sub(enum metric m, uint64_t n) /* gauges: the shards' 
 }
 
 uint64_t metric_read(enum metric m); /* sum over shards; any thread */
+/* As metrics.def has them. Any thread. */
 const char *metric_name(enum metric m);
 const char *metric_help(enum metric m);
 const char *metric_unit(enum metric m);

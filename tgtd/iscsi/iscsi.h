@@ -21,6 +21,7 @@ struct iscsi_conf {
 	unsigned max_half_open;		/* connections in login at once */
 	unsigned nop_interval_s, nop_count; /* defaults of new targets; 0 = off */
 };
+/* On the main loop, before anything else here; again only after iscsi_stop(). @conf is copied, its loop and topology must stay. 0 or -errno. */
 int iscsi_start(const struct iscsi_conf *conf) must_check;
 /* Stops accepting, asks initiators to log out, drops what is left after @grace_ms; done() on main. */
 void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
@@ -63,7 +64,8 @@ void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(
 bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer);
 /* A further rule over all others: nobody logs in whom it does not let in. Main loop; NULL: none any more. */
 void iscsi_acl_also(bool (*allows)(struct scsi_target *t, const char *iqn));
-/* Limits an initiator (by IQN) to some LUNs: text "1,3-5", NULL = all again. */
+/* Limits an initiator (by IQN) to some LUNs: text "1,3-5", NULL = all again; at once, see
+ * scsi_target_set_mask(). 0, -EINVAL, -ENOENT (iscsi_target_add() was not called), -ENOMEM. */
 int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns) must_check;
 
 /* ---- accounts (CHAP) --------------------------------------------------------------------------------- */

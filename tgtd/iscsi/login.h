@@ -103,6 +103,7 @@ enum login_outcome {
 	LOGIN_WAIT,	/* no reply yet, take no further request: iscsi_login_resume() follows */
 };
 
+/* @ops and @conn stay until iscsi_login_fini(); the addresses are copied. Never fails: memory is taken as it is needed. */
 void iscsi_login_init(struct iscsi_login *l, const struct iscsi_login_ops *ops, void *conn,
 		      const struct sockaddr_storage *peer, const struct sockaddr_storage *local, bool iser, uint16_t tpgt);
 void iscsi_login_fini(struct iscsi_login *l);
@@ -138,6 +139,7 @@ struct iscsi_text_ctx {
 
 enum text_outcome { TEXT_REPLY, TEXT_REJECT_PROTOCOL, TEXT_REJECT_INVALID_FIELD };
 
+/* On the connection's loop; the exchange under way, if any, is forgotten by fini. */
 void iscsi_text_init(struct iscsi_text *t);
 void iscsi_text_fini(struct iscsi_text *t);
 /* One Text Request. Fills @reply_bhs except StatSN, ExpCmdSN, MaxCmdSN; *data stays valid until the

@@ -102,6 +102,7 @@ static inline void iscsi_session_run_held(struct iscsi_session *s)
 	if (unlikely(!list_empty(&s->held)))
 		iscsi_session_run_held_slow(s);
 }
+/* @p waits in the order of its CmdSN, then ->run; or ->drop when its connection ends first. */
 void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p);
 /* @cmd_sn will not come, or shall have no effect when it comes (ABORT TASK of a command not arrived). */
 void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn);

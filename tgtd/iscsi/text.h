@@ -22,6 +22,7 @@ struct text_in {
 	uint32_t len, cap;
 };
 
+/* One thread at a time; nothing is allocated by init, fini may be followed by init. */
 void text_in_init(struct text_in *in);
 void text_in_fini(struct text_in *in);
 /* -E2BIG past the limit, -ENOMEM. */
@@ -41,6 +42,7 @@ struct text_out {
 	int error;     /* sticky: -ENOMEM, -E2BIG */
 };
 
+/* Reset: empty, error gone, memory kept. Add: 0 or out->error, which stays, so that the last result tells all. */
 void text_out_init(struct text_out *out);
 void text_out_fini(struct text_out *out);
 void text_out_reset(struct text_out *out);

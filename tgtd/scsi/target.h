@@ -21,11 +21,11 @@ struct scsi_target;
 /* @tid > 0, @name a valid iSCSI name (the caller has checked). Creates LUN 0, the controller.
  * NULL with errno: EEXIST (tid or name), ENOMEM, EINVAL. */
 struct scsi_target *scsi_target_create(uint32_t tid, const char *name) must_check;
-struct scsi_target *scsi_target_find_name(const char *name);
+struct scsi_target *scsi_target_find_name(const char *name); /* NULL: none */
 struct scsi_target *scsi_target_next(struct scsi_target *t); /* NULL: first; ascending tid */
 uint32_t scsi_target_tid(const struct scsi_target *t);
 const char *scsi_target_name(const struct scsi_target *t);
-unsigned scsi_target_nexus_count(const struct scsi_target *t);
+unsigned scsi_target_nexus_count(const struct scsi_target *t); /* sessions that are logged in */
 /* Calls fn for every nexus, under the target's lock: short, no calls back into scsi. Any thread. */
 void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg), void *arg);
 bool scsi_target_offline(const struct scsi_target *t);
@@ -69,6 +69,7 @@ struct scsi_lu_conf {
 	uint16_t rotation_rate;	/* SBC-4 6.6.2: 1 = not rotating */
 	bool sense_format;	/* D_SENSE */
 };
+/* Empty texts, online, write cache on; the caller fills in lun, device_type, blk and loop. */
 void scsi_lu_conf_init(struct scsi_lu_conf *c);
 
 /* Visible to every nexus with unit attention REPORTED LUNS DATA HAS CHANGED. NULL with errno (EEXIST,
@@ -99,15 +100,16 @@ int scsi_lu_add_loop(struct scsi_lu *lu, struct loop *loop, bool shared) must_ch
 void scsi_lu_keep_loops(struct scsi_lu *lu, unsigned n);
 unsigned scsi_lu_loops(const struct scsi_lu *lu); /* how many it has; main loop */
 
-/* tgtadm --mode logicalunit --op update: one "key=value" as in peers.md 1. 0, -EINVAL unknown key or
- * bad value, -EBUSY. Raises the unit attention that the change deserves. */
+/* tgtadm --mode logicalunit --op update: one key and its value, by tgtadm(8)'s names. 0, -EINVAL unknown
+ * key or bad value, -EBUSY removal is prevented. Raises the unit attention that the change deserves. */
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value) must_check;
 /* Would any disk take this value for this key? 0 or -EINVAL. Any thread. */
 int scsi_lu_check(const char *key, const char *value) must_check;
 /* Writes what is cached of it to its store (after the write cache was switched off). done() on the main loop,
  * perhaps from inside; until then the LU must not be deleted nor given another store. */
 void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);
-/* Replaces the store (`path`): waits for commands in flight. done() on the main loop. */
+/* Replaces the store (`path`): waits for commands in flight, then closes the old one (flushing). @blk is the LU's
+ * from now on when status is 0, else still the caller's. done() on the main loop. */
 void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status), void *arg);
 /* Looks at the store's size again; CAPACITY DATA HAS CHANGED when it did. 0 or -errno. */
 int scsi_lu_refresh(struct scsi_lu *lu);
@@ -127,9 +129,10 @@ struct scsi_work {
 	void (*work)(struct scsi_work *w); /* on the helper thread */
 	void (*done)(struct scsi_work *w); /* on ->home; may free @w */
 };
+/* Any thread. @w is the helper's until done(). */
 void scsi_helper_run(struct scsi_work *w);
 
-/* Where persistent reservations with APTPL live: one file a logical unit in @dir. Call before the
+/* Where persistent reservations with APTPL and saved mode pages live: files of each logical unit in @dir. Call before the
  * first LU is created; NULL (the default): APTPL is not offered. The string is copied. Main thread. */
 void scsi_set_state_dir(const char *dir);
 /* At exit, when all targets are gone: ends the helper thread that does blocking work. */
