@@ -204,7 +204,7 @@ static const struct {
 	{ "<target a>\nfoo bar\n", "t:2: unknown option 'foo' in a target" },
 	{ "<target a>\n<backing-store /a>\nMaxBurstLength 1\n", "t:3: unknown option 'MaxBurstLength' in a store: it belongs in a <target>" },
 	{ "<target a>\nbacking-store\n", "t:2: option backing-store has a missing value" },
-	{ "<target a>\nincominguser joe\n", "t:2: a user needs a name and a password" },
+	{ "<target a>\nincominguser joe\n", "t:2: a user needs a name and a password: 'joe' has no second word" },
 	{ "<target a>\nlun 0\n", "t:2: lun is 1 to 16383, not '0'" },
 	{ "<target a>\nlun 16384\n", "t:2: lun is 1 to 16383, not '16384'" },
 	{ "<target a>\nlun 1\nlun 2\n", "t:3: lun is given twice" },
