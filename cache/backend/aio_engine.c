@@ -52,6 +52,7 @@ struct aio_loop {
 	struct loop_attachment attachment;
 	io_context_t ctx;
 	unsigned depth, in_kernel;
+	unsigned jobs; /* on offload threads */
 	struct ring *ring;
 	struct loop_fd efd;
 	struct loop_poller poller;
@@ -197,6 +198,7 @@ static void job_done(struct offload_job *job)
 {
 	struct aio_io *io = container_of(job, struct aio_io, job);
 
+	io->al->jobs--;
 	finished(io, io->result);
 }
 
@@ -396,6 +398,7 @@ static void start(struct aio_io *io)
 
 	if (!io->store->direct || (io->step == STEP_SYNC && io->store->no_fdsync)) {
 		io->with_rwf = io->by_kernel = false;
+		al->jobs++;
 		offload_submit(&io->job, al->loop, io->step == STEP_SYNC ? sync_run : buffered_run,
 			       job_done);
 		return;
@@ -411,7 +414,7 @@ static bool busy(struct loop_attachment *a)
 {
 	struct aio_loop *al = container_of(a, struct aio_loop, attachment);
 
-	return al->in_kernel || !list_empty(&al->pending) || !list_empty(&al->background);
+	return al->in_kernel || al->jobs || !list_empty(&al->pending) || !list_empty(&al->background);
 }
 
 static void detach(struct loop_attachment *a)

@@ -287,12 +287,15 @@ START_TEST(a_loop_with_io_is_busy)
 {
 	static struct blk_req req[4];
 
+	kernel.no_direct = _i == 1; /* then threads do it: it comes back when the loop next runs */
 	open_aio(MiB(1), 512);
 	ck_assert(!is_busy());
 	kernel.eagain = UINT_MAX;
 	start_reads(req, 4);
-	ck_assert(is_busy());
-	ck_assert(is_busy());
+	ask(NULL);
+	ck_assert(was_busy);
+	ck_assert(_i == 1 || is_busy());
+	ck_assert(_i == 1 || is_busy());
 	kernel.eagain = 0;
 	for (int i = 0; i < 2000 && completed < 4; i++)
 		loop_step(t.loop, 10);
@@ -722,7 +725,7 @@ int main(void)
 	tcase_add_test(tc, misaligned_memory);
 	tcase_add_test(tc, one_system_call_per_iteration);
 	tcase_add_test(tc, more_than_the_kernel_takes);
-	tcase_add_test(tc, a_loop_with_io_is_busy);
+	tcase_add_loop_test(tc, a_loop_with_io_is_busy, 0, 2);
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
 	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
 	tcase_add_test(tc, loops_come_and_go);
