@@ -123,6 +123,8 @@ void iscsi_task_finish(struct iscsi_task *t);
 void iscsi_task_end(struct iscsi_task *t);
 /* Status is known and no data is to come: send what has to be sent (response.c), when it is its turn. */
 void iscsi_task_respond(struct iscsi_task *t);
+/* Ends it without a response, when its PDUs are back: completed, or never started. */
+void iscsi_task_end_silently(struct iscsi_task *t);
 /* Its data was lost while it waited for its turn in CmdSN order, which has come: it is answered, never started. */
 void iscsi_task_answer_lost(struct iscsi_task *t);
 /* It may be answered now if it was waiting for data. */

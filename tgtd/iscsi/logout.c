@@ -14,6 +14,30 @@ static void logged_out(struct iscsi_ctl *ctl)
 		iscsi_conn_end(conn, true, "logged out");
 }
 
+static bool any(struct iscsi_task *t, const void *key)
+{
+	(void)t;
+	(void)key;
+	return true;
+}
+
+/* The connection may be gone by then, but not a task of it that is looked at. */
+static bool by_way_of(struct iscsi_task *t, const void *key)
+{
+	return t->conn == key;
+}
+
+/* 11.15: the response says that the clean-up has completed: no write of what is logged out is still on its way. */
+static void cleaned_up(void *arg)
+{
+	struct iscsi_ctl *ctl = arg;
+	struct iscsi_session *s = ctl->conn->sess;
+
+	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
+	s->tmfs--;
+	iscsi_session_check_end(s);
+}
+
 /* The other connection of a logout is closed; the one that asked goes on. */
 static struct iscsi_conn *conn_by_cid(struct iscsi_session *s, uint16_t cid)
 {
@@ -27,7 +51,7 @@ static struct iscsi_conn *conn_by_cid(struct iscsi_session *s, uint16_t cid)
 
 void iscsi_logout_request(struct iscsi_ctl *ctl)
 {
-	struct iscsi_conn *conn = ctl->conn, *c;
+	struct iscsi_conn *conn = ctl->conn, *c = NULL;
 	struct iscsi_session *s = conn->sess;
 	uint8_t reason = ctl->bhs[1] & 0x7f, response = LOGOUT_OK;
 	uint16_t cid = get_be16(ctl->bhs + 20);
@@ -71,7 +95,12 @@ void iscsi_logout_request(struct iscsi_ctl *ctl)
 	put_be16(bhs + 42, 0); /* Time2Retain: nothing is kept below ERL 2 */
 	if (own)
 		ctl->after = logged_out;
-	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
+	if (response != LOGOUT_OK) {
+		iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
+		return;
+	}
+	s->tmfs++; /* the session stays as long */
+	iscsi_session_abort(s, reason == LOGOUT_SESSION ? any : by_way_of, c, false, cleaned_up, ctl);
 }
 
 static void ask_timeout(struct timer *t)

@@ -256,8 +256,7 @@ static void respond(struct iscsi_task *t)
 	t->pdus_out--;
 }
 
-/* Ends it without a response. */
-static void end_silently(struct iscsi_task *t)
+void iscsi_task_end_silently(struct iscsi_task *t)
 {
 	t->state = TASK_ENDING;
 	t->pdus_out++; /* keeps the task */
@@ -273,7 +272,7 @@ static void end_silently(struct iscsi_task *t)
 
 static void fenced_drop(struct iscsi_pending *p)
 {
-	end_silently(container_of(p, struct iscsi_task, pending));
+	iscsi_task_end_silently(container_of(p, struct iscsi_task, pending));
 }
 
 static void fenced_run(struct iscsi_pending *p)
@@ -368,7 +367,7 @@ static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 		lost_data_status(t);
 	/* Whose initiator has ended it must not be answered later, when its data has come. */
 	if (unlikely(t->conn->failed || c->aborted || (t->silent && c->dir_out && iscsi_dataout_pending(t)))) {
-		end_silently(t);
+		iscsi_task_end_silently(t);
 	} else if (unlikely(c->dir_out && iscsi_dataout_pending(t))) {
 		t->state = TASK_DRAINING;
 		iscsi_dataout_close(t);
@@ -403,10 +402,7 @@ void iscsi_task_answer_lost(struct iscsi_task *t)
 	ASSERT(t->state == TASK_HELD && t->out.closed && !t->cmd.tail);
 	t->completed = true;
 	lost_data_status(t);
-	if (t->conn->failed) {
-		t->state = TASK_ENDING;
-		iscsi_task_finish(t);
-	} else if (iscsi_dataout_pending(t)) {
+	if (iscsi_dataout_pending(t)) {
 		t->state = TASK_DRAINING;
 	} else {
 		iscsi_task_respond(t);

@@ -22,6 +22,10 @@ static void held_run(struct iscsi_pending *p)
 {
 	struct iscsi_task *t = container_of(p, struct iscsi_task, pending);
 
+	if (unlikely(t->conn->failed)) { /* its end is to come in this iteration */
+		iscsi_task_end_silently(t);
+		return;
+	}
 	t->in_window = true;
 	t->conn->sess->in_window++;
 	if (unlikely(t->crc_error || t->reply_full))
@@ -32,7 +36,7 @@ static void held_run(struct iscsi_pending *p)
 
 static void held_drop(struct iscsi_pending *p)
 {
-	iscsi_task_end(container_of(p, struct iscsi_task, pending));
+	iscsi_task_end_silently(container_of(p, struct iscsi_task, pending));
 }
 
 /* What is wrong with the command as a PDU? 0 or a reject reason. */

@@ -147,7 +147,7 @@ void iscsi_task_abort(struct iscsi_task *t, bool tas)
 		/* Its number must not be missed. */
 		list_del(&t->pending.link);
 		iscsi_session_skip(t->conn->sess, t->cmd_sn);
-		iscsi_task_end(t);
+		iscsi_task_end_silently(t);
 		break;
 	case TASK_RUNNING:
 		if (t->aborting) {

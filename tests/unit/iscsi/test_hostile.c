@@ -122,6 +122,40 @@ START_TEST(damaged_data_of_a_command_that_waits)
 }
 END_TEST
 
+/* Level 1: it is asked for again, and aborted before that has left. */
+START_TEST(damaged_data_of_a_command_that_waits_and_is_aborted)
+{
+	uint8_t bhs[48], tmf[48], out[2 * 48 + 512 + 16];
+	struct wire_pdu p;
+	uint32_t itt;
+	size_t n;
+
+	up("ImmediateData=Yes\nDataDigest=CRC32C\nErrorRecoveryLevel=1");
+	w.data_digest = true;
+	w.cmd_sn++;
+	wire_rw10(&w, bhs, true, 0, 1);
+	itt = w.itt;
+	n = wire_build(&w, out, bhs, data, 512);
+	out[100] ^= 1;
+	wire_request(&w, tmf, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_ABORT_TASK);
+	tmf[9] = 1;
+	put_be32(tmf + BHS_TTT, itt);
+	put_be32(tmf + 32, w.cmd_sn - 1);
+	n += wire_build(&w, out + n, tmf, NULL, 0);
+	wire_write(&w, out, n);
+	for (;;) {
+		ck_assert(wire_recv(&w, &p));
+		if (bhs_opcode(p.bhs) == ISCSI_TMF_RSP)
+			break;
+		ck_assert(bhs_opcode(p.bhs) == ISCSI_REJECT || bhs_opcode(p.bhs) == ISCSI_R2T);
+	}
+	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+	w.cmd_sn = w.exp_cmd_sn;
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
 /* Requests that wait. */
 static unsigned held(void)
 {
@@ -292,6 +326,6 @@ START_TEST(a_target_that_is_deleted_during_login)
 END_TEST
 
 UNIT_TABLE("iscsi-hostile", 15, { bad_data_of_a_command_that_waits, 2 },
-	   { damaged_data_of_a_command_that_waits },
+	   { damaged_data_of_a_command_that_waits }, { damaged_data_of_a_command_that_waits_and_is_aborted },
 	   { numbers_that_are_there_already_are_ignored, 4 },
 	   { a_target_that_is_deleted_during_login, 6 })

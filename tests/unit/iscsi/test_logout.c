@@ -5,6 +5,7 @@
  */
 #include "events/bug.h"
 #include "events/clock.h"
+#include "tests/support/blk_pass.h"
 #include "tests/support/unit.h"
 #include "tests/support/wire.h"
 #include "tgtd/iscsi/iscsi.h"
@@ -78,6 +79,81 @@ START_TEST(logout)
 	ck_assert(!wire_recv(&w, &p) && w.closed);
 	wire_down(&w);
 	ck_assert_uint_eq(wire_sessions(), 0);
+}
+END_TEST
+
+static struct blk *slow_store;
+
+/* Requests take a while, and cannot be aborted meanwhile. */
+static struct blk *slow(struct blk *lower)
+{
+	slow_store = blk_delay_create(lower, 0);
+	container_of(slow_store, struct pass, blk)->abort = NULL;
+	return slow_store;
+}
+
+/* The response says that the clean-up is over (11.15): what was under way on the connections that are logged out, which
+ * has no answer, does not reach the medium later than that. */
+static void under_way(uint8_t reason, bool other, uint16_t cid)
+{
+	uint8_t bhs[48], data[512] = { 1 };
+	struct wire_pdu p;
+	struct wire c;
+
+	wire_store = slow;
+	up_two(&c);
+	blk_delay_set(slow_store, 300, 0);
+	if (other) {
+		c.cmd_sn = w.cmd_sn++;
+		wire_rw10(&c, bhs, true, 0, 1);
+		wire_send(&c, bhs, data, 512);
+	} else {
+		wire_rw10(&w, bhs, true, 0, 1);
+		wire_send(&w, bhs, data, 512);
+	}
+	wire_steps(4);
+	wire_request(&w, bhs, ISCSI_LOGOUT_REQ, (uint8_t)(BHS_FINAL | reason));
+	put_be16(bhs + 20, cid);
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_silent(&w));
+	while (wire_silent(&w) && !w.closed)
+		loop_step(wire_target.loop, 1);
+	wire_expect(&w, &p, ISCSI_LOGOUT_RSP);
+	ck_assert_uint_eq(p.bhs[2], LOGOUT_OK);
+	blk_delay_set(slow_store, 0, 0);
+	if (reason == LOGOUT_CONNECTION && cid) {
+		wire_ready(&w);
+		ck_assert(!wire_recv(&c, &p) && c.closed);
+	} else {
+		ck_assert(!wire_recv(&w, &p) && w.closed);
+	}
+	wire_close(&c);
+	wire_down(&w);
+	ck_assert_uint_eq(wire_sessions(), 0);
+	wire_store = NULL;
+}
+
+START_TEST(logout_of_a_session_under_load)
+{
+	under_way(LOGOUT_SESSION, false, 0);
+}
+END_TEST
+
+START_TEST(logout_of_a_session_with_load_elsewhere)
+{
+	under_way(LOGOUT_SESSION, true, 0);
+}
+END_TEST
+
+START_TEST(logout_of_a_connection_under_load)
+{
+	under_way(LOGOUT_CONNECTION, false, 0);
+}
+END_TEST
+
+START_TEST(logout_of_another_connection_under_load)
+{
+	under_way(LOGOUT_CONNECTION, true, 7);
 }
 END_TEST
 
@@ -155,6 +231,7 @@ START_TEST(who_does_not_log_out_in_time_is_dropped)
 }
 END_TEST
 
-UNIT_MAIN("iscsi-logout", 30, logout, stopping_asks_for_logout,
+UNIT_MAIN("iscsi-logout", 30, logout, logout_of_a_session_under_load, logout_of_a_session_with_load_elsewhere,
+	  logout_of_a_connection_under_load, logout_of_another_connection_under_load, stopping_asks_for_logout,
 	  a_connection_that_the_administrator_closes_is_told,
 	  a_dropped_session_is_told_on_each_connection, who_does_not_log_out_in_time_is_dropped)
