@@ -201,12 +201,16 @@ static void connect_request(struct rdma_cm_id *id, const struct listener *l, str
 		return;
 	}
 	answer.initiator_depth = (uint8_t)ic->rd_max;
-	answer.responder_resources = (uint8_t)MIN((uint32_t)param->responder_resources, (uint32_t)MIN(MAX(dev->attr.max_qp_rd_atom, 0), 255));
+	answer.responder_resources =
+		(uint8_t)MIN((uint32_t)param->responder_resources,
+			     (uint32_t)MIN(MAX(dev->attr.max_qp_rd_atom, 0), 255));
 	answer.private_data_len = (uint8_t)iser_cm_build(&ic->caps, ic->use_inv, header);
 	answer.private_data = answer.private_data_len ? header : NULL;
 	metric_inc(M_iser_accepts);
-	log_debug("iser: %s: connection request on %s: %s header, %u RDMA reads at once, remote invalidation %s",
-		  ic->conn.peer_text, dev->name, ic->caps.header ? "iSER CM" : "no", ic->rd_max, ic->use_inv ? "on" : "off");
+	log_debug(
+		"iser: %s: connection request on %s: %s header, %u RDMA reads at once, remote invalidation %s",
+		ic->conn.peer_text, dev->name, ic->caps.header ? "iSER CM" : "no", ic->rd_max,
+		ic->use_inv ? "on" : "off");
 	if (iser_v->accept(id, &answer))
 		iscsi_conn_fail(&ic->conn, "connection request could not be accepted");
 }

@@ -109,8 +109,9 @@ void iser_dev_unref(struct iser_dev *dev); /* a connection is freed */
 struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node);
 void iser_mem_put(struct iser_dev *dev, struct iser_mem *m);
 
-/* The local key for [p, p+len) of @buf's arena (buf NULL: the arena is looked for by address). False: not
- * registered memory; when it is a piece of a sparse arena, it will be soon. *run: bytes from @p on that the same key serves. Any thread. */
+/* The local key for [p, p+len) of @buf's arena (buf NULL: the arena is looked for by address).
+ * False: not registered memory; when it is a piece of a sparse arena, it will be soon. *run:
+ * bytes from @p on that the same key serves. Any thread. */
 bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey, size_t *run);
 
 /* ---- connections ---------------------------------------------------------------------------------------- */

@@ -88,8 +88,11 @@ static void object_done(struct iser_conn *ic, void *obj, enum iser_wr_kind kind,
 		struct scsi_seg *seg = obj;
 		uint64_t range = seg->host_word[RD_RANGE];
 
-		iscsi_fetched((struct iscsi_task *)(uintptr_t)seg->host_word[RD_TASK], seg, range >> 32, (uint32_t)range,
-			      ok && !ic->conn.failed ? 0 : ic->conn.failed ? -ECANCELED : -EIO);
+		iscsi_fetched((struct iscsi_task *)(uintptr_t)seg->host_word[RD_TASK], seg,
+			      range >> 32, (uint32_t)range,
+			      ok && !ic->conn.failed ? 0 :
+			      ic->conn.failed	     ? -ECANCELED :
+						       -EIO);
 	} else {
 		struct iscsi_pdu *pdu = obj;
 
@@ -111,7 +114,9 @@ void iser_sq_done(struct iser_conn *ic, uint64_t number, bool ok)
 			if (w.kind == WR_READ && good) {
 				struct scsi_seg *seg = w.obj;
 
-				frags_copy_in(&seg->io.data, w.off, ic->slots + (size_t)w.slot * iser_opt.slot_len, w.len);
+				frags_copy_in(&seg->io.data, w.off,
+					      ic->slots + (size_t)w.slot * iser_opt.slot_len,
+					      w.len);
 			}
 			ic->free_slot[ic->nfree_slots++] = w.slot;
 		}
@@ -158,7 +163,8 @@ static struct ibv_send_wr *next_wr(struct iser_conn *ic, struct chain *c, void *
 {
 	struct ibv_send_wr *wr = &c->wr[c->n];
 
-	ic->sq[ic->sq_head & (ic->sq_depth - 1)] = (struct iser_wr){ .obj = obj, .slot = NO_SLOT, .kind = (uint8_t)kind };
+	ic->sq[ic->sq_head & (ic->sq_depth - 1)] =
+		(struct iser_wr){ .obj = obj, .slot = NO_SLOT, .kind = (uint8_t)kind };
 	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = ic->sq_head << 1;
 	wr->sg_list = &c->sge[c->nsge];

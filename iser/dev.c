@@ -61,7 +61,9 @@ static int register_piece(struct iser_dev *dev, struct iser_arena_mr *m, unsigne
 /* In as few pieces as max_mr_size allows; one that is sparse in more. A piece starts at a block. */
 static int register_arena(struct iser_dev *dev, struct arena *a)
 {
-	size_t limit = dev->attr.max_mr_size ? (size_t)MIN(dev->attr.max_mr_size, (uint64_t)SIZE_MAX / 2) : SIZE_MAX / 2;
+	size_t limit = dev->attr.max_mr_size ?
+			       (size_t)MIN(dev->attr.max_mr_size, (uint64_t)SIZE_MAX / 2) :
+			       SIZE_MAX / 2;
 	size_t piece = a->map_len;
 	struct iser_arena_mr *m;
 	unsigned n;
@@ -120,8 +122,9 @@ static void add_arena(struct iser_dev *dev, struct arena *a)
 		cannot_register(dev, a->map_len, -rc);
 		return;
 	}
-	log_debug("iser: %s: %s %zu MiB of node %d in %u piece%s", dev->name, a->sparse ? "will register" : "registered",
-		  a->map_len >> 20, a->node, dev->arena[a->id]->n, dev->arena[a->id]->n == 1 ? "" : "s");
+	log_debug("iser: %s: %s %zu MiB of node %d in %u piece%s", dev->name,
+		  a->sparse ? "will register" : "registered", a->map_len >> 20, a->node,
+		  dev->arena[a->id]->n, dev->arena[a->id]->n == 1 ? "" : "s");
 }
 
 static void drop_arena(struct iser_dev *dev, unsigned id)
@@ -260,7 +263,8 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node)
 		return NULL;
 	}
 	/* What is kept for others is not to be on top of what is in use. */
-	while (dev->ffp_bytes + dev->free_bytes + len > (uint64_t)iser_opt.pool_bytes_mb << 20 && !list_empty(&dev->free_mem)) {
+	while (dev->ffp_bytes + dev->free_bytes + len > (uint64_t)iser_opt.pool_bytes_mb << 20 &&
+	       !list_empty(&dev->free_mem)) {
 		struct iser_mem *old = list_entry(dev->free_mem.prev, struct iser_mem, link);
 
 		list_del(&old->link);
@@ -271,8 +275,9 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node)
 		(void)topology_bind_memory(topo, m->addr, len, node);
 	m->mr = iser_v->reg_mr(dev->pd, m->addr, len, IBV_ACCESS_LOCAL_WRITE);
 	if (!m->mr) {
-		log_ratelimited(LOG_LVL_WARN, "iser: %s: %zu KiB of buffers cannot be registered: %s", dev->name, len >> 10,
-				strerror(errno));
+		log_ratelimited(LOG_LVL_WARN,
+				"iser: %s: %zu KiB of buffers cannot be registered: %s", dev->name,
+				len >> 10, strerror(errno));
 		free_mem(m);
 		return NULL;
 	}

@@ -16,8 +16,10 @@ static bool registered;
 
 static const char *const state_names[IS_STATES] = { "IDLE", "LOGIN", "ALLOCATED", "DATAMOVER", "FLUSHING", "DRAINING",
 						    "CLOSED" };
-static const char *const event_names[IE_EVENTS] = { "established", "Allocate_Connection_Resources", "Enable_Datamover",
-						    "Connection_Terminate after flush", "Connection_Terminate", "drained" };
+static const char *const event_names[IE_EVENTS] = {
+	"established", "Allocate_Connection_Resources", "Enable_Datamover",
+	"Connection_Terminate after flush", "Connection_Terminate", "drained",
+};
 
 #define NO IS_STATES
 static const uint8_t table[IS_STATES][IE_EVENTS] = {
@@ -47,7 +49,8 @@ bool iser_event(struct iser_conn *ic, enum iser_event ev)
 		return false;
 	}
 	if (to != from)
-		log_debug("iser: %s: %s -> %s (%s)", ic->conn.peer_text, state_names[from], state_names[to], event_names[ev]);
+		log_debug("iser: %s: %s -> %s (%s)", ic->conn.peer_text, state_names[from],
+			  state_names[to], event_names[ev]);
 	ic->state = to;
 	return true;
 }

@@ -19,7 +19,8 @@ void iser_cm_parse(const void *data, size_t len, struct iser_cm_caps *out)
 	if (!p || len < ISER_CM_HDR_LEN)
 		return;
 	/* Reserved bits and bytes are zero; anything else is not this header. */
-	if (!(p[0] & (ISER_CM_NO_ZBVA | ISER_CM_NO_SI)) || (p[0] & ~(ISER_CM_NO_ZBVA | ISER_CM_NO_SI)) || p[1] || p[2] || p[3])
+	if (!(p[0] & (ISER_CM_NO_ZBVA | ISER_CM_NO_SI)) ||
+	    (p[0] & ~(ISER_CM_NO_ZBVA | ISER_CM_NO_SI)) || p[1] || p[2] || p[3])
 		return;
 	out->header = true;
 	out->send_invalidate = !(p[0] & ISER_CM_NO_SI);
@@ -117,8 +118,11 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 	ic->rx_n = iser_ring_size(conn, conn->params.initial_r2t ? 0 : conn->params.first_burst, dsl);
 	if (ic->rx_n > ic->rx_cap) {
 		/* Neither key can be taken back any more, and a ring that runs empty would be worse. */
-		log_ratelimited(LOG_LVL_WARN, "iser: %s: unsolicited data of %u bytes in PDUs of %u would need %u receives a "
-				"connection: login refused", conn->peer_text, conn->params.first_burst, dsl, ic->rx_n);
+		log_ratelimited(
+			LOG_LVL_WARN,
+			"iser: %s: unsolicited data of %u bytes in PDUs of %u would need %u receives a "
+			"connection: login refused",
+			conn->peer_text, conn->params.first_burst, dsl, ic->rx_n);
 		return -ENOMEM;
 	}
 	ic->rx_slot_len = rx_slot_len(dsl);
@@ -153,8 +157,8 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 	for (uint32_t i = 0; i < ic->rx_n; i++) {
 		struct iser_rx *rx = &ic->rx[i];
 
-		rx_init(rx, m->addr + rx_at + (size_t)i * ic->rx_slot_len + ISER_RX_LEAD, ic->rx_slot_len - ISER_RX_LEAD,
-			m->mr->lkey);
+		rx_init(rx, m->addr + rx_at + (size_t)i * ic->rx_slot_len + ISER_RX_LEAD,
+			ic->rx_slot_len - ISER_RX_LEAD, m->mr->lkey);
 		rx->next = ic->rx_post;
 		ic->rx_post = rx;
 	}

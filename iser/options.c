@@ -118,7 +118,11 @@ static int set(struct iser_options *o, const char *key, const char *value)
 
 int iser_options_parse(struct iser_options *o, const char *text)
 {
-	struct iser_options x = { .nop = true, .immediate = true, .pool_bytes_mb = 1024, .slot_len = 64 << 10, .cq_vector = -1 };
+	struct iser_options x = { .nop = true,
+				  .immediate = true,
+				  .pool_bytes_mb = 1024,
+				  .slot_len = 64 << 10,
+				  .cq_vector = -1 };
 	char buf[512], *save = NULL;
 
 	*o = x;

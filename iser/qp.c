@@ -31,8 +31,10 @@ static void completion(struct iser_conn *ic, const struct ibv_wc *wc)
 		metric_inc(M_iser_wr_errors);
 		if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
 			metric_inc(M_iser_rnr);
-		log_ratelimited(LOG_LVL_INFO, "iser: %s: %s %s: status %d, vendor 0x%x", ic->conn.peer_text, ic->dev->name,
-				wc->wr_id & 1 ? "receive" : "send or RDMA", wc->status, wc->vendor_err);
+		log_ratelimited(LOG_LVL_INFO, "iser: %s: %s %s: status %d, vendor 0x%x",
+				ic->conn.peer_text, ic->dev->name,
+				wc->wr_id & 1 ? "receive" : "send or RDMA", wc->status,
+				wc->vendor_err);
 	}
 	if (wc->wr_id & 1) {
 		struct iser_rx *rx = (struct iser_rx *)(uintptr_t)(wc->wr_id & ~1ull);
@@ -231,9 +233,10 @@ void iser_attach(struct iscsi_conn *conn)
 		return;
 	if (!iser_event(ic, IE_ENABLE))
 		return;
-	log_info("iser: %s: completion channel fd %d on %s, %s on node %d, %u receives, %u bytes inline%s", conn->peer_text,
-		 ic->lfd.fd, loop_name(conn->loop), ic->dev->name, ic->dev->node, ic->rx_n, ic->max_inline,
-		 ic->use_inv ? ", remote invalidation" : "");
+	log_info(
+		"iser: %s: completion channel fd %d on %s, %s on node %d, %u receives, %u bytes inline%s",
+		conn->peer_text, ic->lfd.fd, loop_name(conn->loop), ic->dev->name, ic->dev->node,
+		ic->rx_n, ic->max_inline, ic->use_inv ? ", remote invalidation" : "");
 	if (iser_cq_start(ic, conn->loop)) {
 		iscsi_conn_fail(conn, "epoll failed");
 		return;
@@ -286,8 +289,9 @@ static void finish(struct iser_conn *ic)
 static void force(struct iser_conn *ic)
 {
 	metric_inc(M_iser_forced);
-	log_ratelimited(LOG_LVL_WARN, "iser: %s: work on %s was not flushed; its queue pair is destroyed", ic->conn.peer_text,
-			ic->dev->name);
+	log_ratelimited(LOG_LVL_WARN,
+			"iser: %s: work on %s was not flushed; its queue pair is destroyed",
+			ic->conn.peer_text, ic->dev->name);
 	iser_v->destroy_qp(ic->id);
 	ic->qp = NULL;
 	if (ic->sq_tail != ic->sq_head)
@@ -365,17 +369,24 @@ static int queue_depths(struct iser_conn *ic)
 	uint32_t wrs = (uint32_t)MAX(a->max_qp_wr, 0), cqes = (uint32_t)MAX(a->max_cqe, 0);
 
 	ic->rx_cap = iser_ring_size(&ic->conn, ic->lean ? 0 : iser_opt.unsolicited, ISCSI_LOGIN_DSL);
-	if (iser_opt.unsolicited && !ic->lean && (ic->rx_cap + 1 > wrs || ic->rx_cap + 1 + ISER_SQ_DEPTH > cqes ||
-				     (a->max_mr_size && iser_ffp_bytes(ISER_SQ_DEPTH, ic->rx_cap, ISCSI_LOGIN_DSL, ISER_SLOTS) > a->max_mr_size))) {
-		log_ratelimited(LOG_LVL_NOTICE, "iser: %s: its queues are too short for unsolicited data", ic->dev->name);
+	if (iser_opt.unsolicited && !ic->lean &&
+	    (ic->rx_cap + 1 > wrs || ic->rx_cap + 1 + ISER_SQ_DEPTH > cqes ||
+	     (a->max_mr_size && iser_ffp_bytes(ISER_SQ_DEPTH, ic->rx_cap, ISCSI_LOGIN_DSL,
+					       ISER_SLOTS) > a->max_mr_size))) {
+		log_ratelimited(LOG_LVL_NOTICE,
+				"iser: %s: its queues are too short for unsolicited data",
+				ic->dev->name);
 		ic->rx_cap = iser_ring_size(&ic->conn, 0, ISCSI_LOGIN_DSL);
 	}
 	ic->sq_depth = ic->lean ? ISER_LEAN_SQ : ISER_SQ_DEPTH;
 	while (ic->sq_depth > ISER_SQ_MIN && (ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes))
 		ic->sq_depth /= 2;
 	if (ic->rx_cap + 1 > wrs || ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes) {
-		log_ratelimited(LOG_LVL_WARN, "iser: %s: queues of %u work requests and %u completions are too short for a "
-				"window of %u", ic->dev->name, wrs, cqes, iscsi_conn_credit(&ic->conn));
+		log_ratelimited(
+			LOG_LVL_WARN,
+			"iser: %s: queues of %u work requests and %u completions are too short for a "
+			"window of %u",
+			ic->dev->name, wrs, cqes, iscsi_conn_credit(&ic->conn));
 		return -ENOSPC;
 	}
 	return 0;
@@ -415,8 +426,11 @@ static int make_queues(struct iser_conn *ic)
 			.qp_context = ic,
 			.send_cq = ic->cq,
 			.recv_cq = ic->cq,
-			.cap = { .max_send_wr = ic->sq_depth, .max_recv_wr = ic->rx_cap + 1, .max_send_sge = ic->max_sge,
-				 .max_recv_sge = 1, .max_inline_data = inlines[i] },
+			.cap = { .max_send_wr = ic->sq_depth,
+				 .max_recv_wr = ic->rx_cap + 1,
+				 .max_send_sge = ic->max_sge,
+				 .max_recv_sge = 1,
+				 .max_inline_data = inlines[i] },
 			.qp_type = IBV_QPT_RC,
 			.sq_sig_all = 0,
 		};
@@ -533,9 +547,11 @@ static void told(struct iser_conn *ic, unsigned bits)
 		ic->hung_up = true;
 	if (bits & (CM_DISCONNECTED | CM_REMOVED | CM_FAILED | CM_QP_FATAL)) {
 		if (!ic->conn.failed)
-			iscsi_conn_fail(&ic->conn, bits & CM_REMOVED ? "the RDMA device is gone" :
+			iscsi_conn_fail(&ic->conn,
+					bits & CM_REMOVED  ? "the RDMA device is gone" :
 					bits & CM_QP_FATAL ? "queue pair broken" :
-					bits & CM_FAILED ? "connection could not be set up" : "disconnected by the peer");
+					bits & CM_FAILED   ? "connection could not be set up" :
+							     "disconnected by the peer");
 		else
 			iser_close_progress(ic);
 	}

@@ -16,7 +16,9 @@ const char *iser_msg_parse(const uint8_t *p, uint32_t len, struct iser_msg *m)
 	flags = p[0];
 	if ((flags & ISER_OP_MASK) != ISER_OP_CONTROL)
 		/* We answer iSERHelloRequired=No (RFC 7145 6.10), so a Hello is out of place. */
-		return (flags & ISER_OP_MASK) == ISER_OP_HELLO ? "iSER Hello that was not agreed on" : "unknown iSER opcode";
+		return (flags & ISER_OP_MASK) == ISER_OP_HELLO ?
+			       "iSER Hello that was not agreed on" :
+			       "unknown iSER opcode";
 	m->wsv = flags & ISER_WSV;
 	m->rsv = flags & ISER_RSV;
 	m->write_stag = get_be32(p + 4);

@@ -46,7 +46,8 @@ struct iser_verbs {
 	/* queues */
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *ctx);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *ch);
-	struct ibv_cq *(*create_cq)(struct ibv_context *ctx, int cqe, void *cookie, struct ibv_comp_channel *ch, int vector);
+	struct ibv_cq *(*create_cq)(struct ibv_context *ctx, int cqe, void *cookie,
+				    struct ibv_comp_channel *ch, int vector);
 	int (*destroy_cq)(struct ibv_cq *cq);
 	int (*get_cq_event)(struct ibv_comp_channel *ch, struct ibv_cq **cq, void **cookie);
 	void (*ack_cq_events)(struct ibv_cq *cq, unsigned n);
