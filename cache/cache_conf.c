@@ -109,10 +109,15 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 		*value++ = '\0';
 		if (strcmp(word, "nodes") == 0) {
 			if (!parse_nodes(value, &conf->node_mask))
-				rc = complain(err, err_len, "nodes=%s: expected numbers or ranges joined by '+', like 0+2-3", value);
+				rc = complain(
+					err, err_len,
+					"nodes=%s: expected numbers or ranges joined by '+', like 0+2-3",
+					value);
 		} else if (strcmp(word, "affinity") == 0) {
 			if (!parse_affinity(value, &conf->affinity))
-				rc = complain(err, err_len, "affinity=%s: expected off, inline, forward or auto", value);
+				rc = complain(err, err_len,
+					      "affinity=%s: expected off, inline, forward or auto",
+					      value);
 		} else if (strcmp(word, "readahead") == 0 && strcmp(value, "off") == 0) {
 			conf->readahead = 1;
 		} else if (!parse_size(value, &n)) {
@@ -127,11 +132,14 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 			conf->block = (uint32_t)n;
 		} else if (strcmp(word, "group") == 0) {
 			if (!is_pow2(n) || n > CACHE_IO_BLOCKS)
-				rc = complain(err, err_len, "group=%s: a power of two from 1 to %u", value, CACHE_IO_BLOCKS);
+				rc = complain(err, err_len, "group=%s: a power of two from 1 to %u",
+					      value, CACHE_IO_BLOCKS);
 			conf->group = (uint32_t)n;
 		} else if (strcmp(word, "partitions") == 0) {
 			if (!is_pow2(n) || n > CACHE_NODE_PARTS_MAX)
-				rc = complain(err, err_len, "partitions=%s: a power of two from 1 to %u", value, CACHE_NODE_PARTS_MAX);
+				rc = complain(err, err_len,
+					      "partitions=%s: a power of two from 1 to %u", value,
+					      CACHE_NODE_PARTS_MAX);
 			conf->partitions = (uint32_t)n;
 		} else if (strcmp(word, "threshold") == 0) {
 			if (n > UINT32_MAX)
@@ -142,7 +150,10 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 				rc = complain(err, err_len, "readahead=%s: off, or from 64k to 64m", value);
 			conf->readahead = (uint32_t)n;
 		} else {
-			rc = complain(err, err_len, "'%s': expected size, block, group, partitions, nodes, affinity, threshold or readahead", word);
+			rc = complain(
+				err, err_len,
+				"'%s': expected size, block, group, partitions, nodes, affinity, threshold or readahead",
+				word);
 		}
 	}
 	free(copy);

@@ -79,8 +79,10 @@ static inline_always bool gather_blocks(struct partition *p, struct frags *f, ui
 }
 
 /* Blocks [i, end) of the range. All but the first and the last one are wanted whole. */
-static __attribute__((noinline)) bool gather_segment(struct partition *p, struct blk_req *req, const struct cache_dev *dev,
-						     const struct cache_range *r, uint32_t i, uint32_t end, bool *mark)
+static __attribute__((noinline)) bool gather_segment(struct partition *p, struct blk_req *req,
+						     const struct cache_dev *dev,
+						     const struct cache_range *r, uint32_t i,
+						     uint32_t end, bool *mark)
 {
 	const uint32_t sectors = dev->cache->geo.sectors, shift = dev->cache->geo.block_shift;
 	struct frags *f = &req->data;
@@ -91,8 +93,10 @@ static __attribute__((noinline)) bool gather_segment(struct partition *p, struct
 		if (stop == r->n && stop > i + 1 && r->tail != sectors)
 			stop--;
 		const uint64_t block = r->first + i, n = stop - i;
-		if (!(likely(!p->maps) ? gather_blocks(p, f, dev->identity, block, block + n, shift, from, to, mark, false) :
-					 gather_blocks(p, f, dev->identity, block, block + n, shift, from, to, mark, true)))
+		if (!(likely(!p->maps) ? gather_blocks(p, f, dev->identity, block, block + n, shift,
+						       from, to, mark, false) :
+					 gather_blocks(p, f, dev->identity, block, block + n, shift,
+						       from, to, mark, true)))
 			return false;
 	}
 	return true;
@@ -329,8 +333,8 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 
 /* The block, if all of it that is asked for is valid, and there is nothing more to do than to refer to it. All it
  * reads may be in the midst of a change: a guess, until leaf_unchanged() has said that it was not. */
-static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint64_t device, uint64_t block, uint32_t within,
-				       uint32_t len)
+static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint64_t device,
+				       uint64_t block, uint32_t within, uint32_t len)
 {
 	uint32_t i = __atomic_load_n(&p->bucket[index_bucket_of(p, hash)], __ATOMIC_RELAXED);
 	for (unsigned n = 0; n < PROBES && i != BUF_NONE; n++) {

@@ -51,5 +51,7 @@ void sieve_measured(struct sieve *s, uint64_t bytes, uint64_t ns)
 	uint32_t start, rate;
 	sieve_curve(s, &start, &rate);
 	if (start)
-		__atomic_store_n(&s->max_hole, (uint32_t)MIN((uint64_t)start * rate / 1000, HOLE_MAX), __ATOMIC_RELAXED);
+		__atomic_store_n(&s->max_hole,
+				 (uint32_t)MIN((uint64_t)start * rate / 1000, HOLE_MAX),
+				 __ATOMIC_RELAXED);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Placement: counts of what was placed where, and a table that says what each kind of thread wants.
- * Every choice is "the one with the least of this kind on it, then with the least of all kinds, then
- * the lowest number", first among nodes (weighed by their number of CPUs), then among the CPUs of
- * the node. Fellows (threads of one LU) come before all that: two of them on one CPU are as good as one. Simulated nodes may share CPUs; the counts per CPU are the machine's, not the node's.
+ * Every choice is "the one with the least of this kind on it, then with the least of all kinds,
+ * then the lowest number", first among nodes (weighed by their number of CPUs), then among the CPUs
+ * of the node. Fellows (threads of one LU) come before all that: two of them on one CPU are as good
+ * as one. Simulated nodes may share CPUs; the counts per CPU are the machine's, not the node's.
  */
 #include <stdlib.h>
 #include "events/bug.h"

@@ -417,7 +417,8 @@ static bool same_ip(const struct sockaddr *a, const struct sockaddr *b)
 	if (a->sa_family != b->sa_family)
 		return false;
 	if (a->sa_family == AF_INET6)
-		return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
+		return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+			       &((const struct sockaddr_in6 *)b)->sin6_addr,
 			       sizeof(struct in6_addr));
 	return a->sa_family == AF_INET && ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
 						  ((const struct sockaddr_in *)b)->sin_addr.s_addr;
