@@ -163,7 +163,8 @@ static unsigned most_connections(unsigned wanted)
 	most = MAX(MIN(room * 4 / 5, room - MIN(room, HALF_OPEN_MIN)), 1u);
 	if (most >= wanted)
 		return wanted;
-	log_warn("RLIMIT_NOFILE is %llu: at most %u connections, not %u", (unsigned long long)files.rlim_cur, most, wanted);
+	log_warn("RLIMIT_NOFILE is %llu: at most %u connections, not %u",
+		 (unsigned long long)files.rlim_cur, most, wanted);
 	return most;
 }
 
@@ -291,8 +292,8 @@ static void start(struct loop_msg *msg)
 	int rc;
 
 	loop_set_may_block(d->main, true);
-	if (!(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_protocols(d)) && !(rc = start_admin(d)) &&
-	    !(rc = start_portals(d)))
+	if (!(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_protocols(d)) &&
+	    !(rc = start_admin(d)) && !(rc = start_portals(d)))
 		rc = daemon_drop_privileges(d->opt.user);
 	if (rc)
 		give_up(rc);

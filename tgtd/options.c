@@ -8,7 +8,17 @@
 #include "events/log.h"
 #include "tgtd/options.h"
 
-enum { OPT_NUMA_NODES = 256, OPT_CACHE, OPT_ISCSI, OPT_ISER, OPT_CENTRAL, OPT_SPIN, OPT_STATE_DIR, OPT_USER, OPT_SYSFS };
+enum {
+	OPT_NUMA_NODES = 256,
+	OPT_CACHE,
+	OPT_ISCSI,
+	OPT_ISER,
+	OPT_CENTRAL,
+	OPT_SPIN,
+	OPT_STATE_DIR,
+	OPT_USER,
+	OPT_SYSFS
+};
 
 static const struct option longopts[] = {
 	{ "foreground", no_argument, NULL, 'f' },

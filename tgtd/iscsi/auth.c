@@ -142,7 +142,8 @@ static uint16_t step_method(struct iscsi_auth *a, struct text_out *out)
 	if (a->required) {
 		if (!offers(offered, "CHAP")) {
 			text_out_add(out, "AuthMethod", "Reject");
-			return fail(a, LOGIN_AUTH_FAILURE, "the initiator does not offer CHAP, which this target demands");
+			return fail(a, LOGIN_AUTH_FAILURE,
+				    "the initiator does not offer CHAP, which this target demands");
 		}
 		a->state = AUTH_ALGORITHM;
 		text_out_add(out, "AuthMethod", "CHAP");
@@ -222,7 +223,8 @@ static uint16_t answer(struct iscsi_auth *a, const struct secret *used, struct t
 	if (len <= 0)
 		return fail(a, LOGIN_INITIATOR_ERROR, "CHAP_C is no binary value");
 	if (!a->have_outgoing)
-		return fail(a, LOGIN_AUTH_FAILURE, "the initiator asks for mutual CHAP, but no outgoing account is bound");
+		return fail(a, LOGIN_AUTH_FAILURE,
+			    "the initiator asks for mutual CHAP, but no outgoing account is bound");
 	/* RFC 7143 12.1.3: a reflected challenge would make us compute the initiator's own answer; equal
 	 * secrets in both directions open the same door. */
 	if ((size_t)len == sizeof(a->challenge) && !memcmp(challenge, a->challenge, sizeof(a->challenge)))

@@ -59,7 +59,8 @@ void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why);
 void iscsi_conn_check_cleaned(struct iscsi_conn *conn);
 /* Full feature phase begins on conn->loop (keepalive.c starts its timer). */
 void iscsi_conn_enter(struct iscsi_conn *conn);
-/* What follows from the parameters, which text may change in full feature phase, and from a fence that comes or goes. */
+/* What follows from the parameters, which text may change in full feature phase, and from a
+ * fence that comes or goes. */
 void iscsi_conn_renegotiated(struct iscsi_conn *conn);
 void iscsi_nop_start(struct iscsi_conn *conn);
 void iscsi_nop_stop(struct iscsi_conn *conn);

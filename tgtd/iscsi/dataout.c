@@ -468,8 +468,10 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 		if (!r || r->ttt != ttt)
 			return o->closed;
 		/* F exactly at the end of the burst (11.8: the data asked for is sent in one sequence). */
-		right = sn == r->data_sn && off >= r->off && len <= r->len - r->got && (uint64_t)off + len <= r->off + r->len &&
-			final == (r->got + len == r->len) && in_place(t->conn, &r->ranges, r->off, r->got, off, len);
+		right = sn == r->data_sn && off >= r->off && len <= r->len - r->got &&
+			(uint64_t)off + len <= r->off + r->len &&
+			final == (r->got + len == r->len) &&
+			in_place(t->conn, &r->ranges, r->off, r->got, off, len);
 	}
 	if (unlikely(!right && !o->closed)) {
 		log_ratelimited(LOG_LVL_WARN, "iscsi: %s: Data-Out out of sequence (offset %u, DataSN %u)",

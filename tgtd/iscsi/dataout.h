@@ -89,8 +89,9 @@ struct iscsi_dataout {
 };
 
 /*
- * When so many bytes have been asked for on a connection and not yet come, other commands wait for their turn to ask. No
- * network needs more in flight, and data that goes to less memory at a time stays in the processor's caches.
+ * When so many bytes have been asked for on a connection and not yet come, other commands wait for
+ * their turn to ask. No network needs more in flight, and data that goes to less memory at a time
+ * stays in the processor's caches.
  */
 #define ISCSI_SOLICIT_MAX MiB(8)
 

@@ -183,8 +183,9 @@ static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, cons
 	/* The caller still sends from t->out; it is emptied when the next exchange begins. */
 }
 
-enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, const uint8_t *bhs,
-				const uint8_t *data, uint32_t len, uint8_t *reply_bhs, const char **out, uint32_t *out_len)
+enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ctx *ctx,
+				const uint8_t *bhs, const uint8_t *data, uint32_t len,
+				uint8_t *reply_bhs, const char **out, uint32_t *out_len)
 {
 	struct exchange x = { .t = t, .ctx = ctx };
 	uint32_t ttt = get_be32(bhs + 20), itt = get_be32(bhs + 16);

@@ -46,7 +46,8 @@ static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const 
 	ASSERT_ON_LOOP(conn->loop);
 	if (unlikely(!iscsi_conn_at_ease(conn)) || unlikely(!t) || unlikely(itt == ISCSI_TAG_NONE))
 		return NULL;
-	if (unlikely(cmd_sn != s->exp_cmd_sn) || unlikely(sn_lt(s->max_cmd_sn, cmd_sn)) || unlikely(!list_empty(&s->held)))
+	if (unlikely(cmd_sn != s->exp_cmd_sn) || unlikely(sn_lt(s->max_cmd_sn, cmd_sn)) ||
+	    unlikely(!list_empty(&s->held)))
 		return NULL;
 	bucket = &s->tasks[iscsi_itt_bucket(itt)];
 	for (const struct iscsi_task *u = *bucket; unlikely(u != NULL); u = u->hash_next)
@@ -108,8 +109,9 @@ static inline struct scsi_cmd *iscsi_rx_read(struct iscsi_conn *conn, const uint
 bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data) must_check;
 
 /*
- * The headers of a batch of PDU_F_EASY PDUs: what iscsi_datain_header() or the response has, and iscsi_pdu_stamp() for each, with what they have
- * in common kept at hand between begin and end. Nothing else of the session may run meanwhile.
+ * The headers of a batch of PDU_F_EASY PDUs: what iscsi_datain_header() or the response has, and
+ * iscsi_pdu_stamp() for each, with what they have in common kept at hand between begin and end.
+ * Nothing else of the session may run meanwhile.
  */
 struct iscsi_easy_batch {
 	struct iscsi_session *sess;
@@ -128,7 +130,8 @@ static inline void iscsi_easy_batch_begin(struct iscsi_easy_batch *b, struct isc
 	b->responses = 0;
 }
 
-/* Of Data-In (@data) or a response. Every field is as it would be without ado. False: not this one, nothing was done. */
+/* Of Data-In (@data) or a response. Every field is as it would be without ado. False: not this
+ * one, nothing was done. */
 static inline __attribute__((always_inline)) bool iscsi_easy_header(struct iscsi_easy_batch *b, struct iscsi_pdu *pdu,
 								    bool data, uint8_t *bhs)
 {
@@ -146,7 +149,8 @@ static inline __attribute__((always_inline)) bool iscsi_easy_header(struct iscsi
 	b->max_cmd_sn++;
 	b->responses += !data;
 	pdu->stat_sn = b->stat_sn;
-	put_be32(bhs, data ? (uint32_t)ISCSI_DATA_IN << 24 | (uint32_t)(BHS_FINAL | BHS_DATAIN_STATUS) << 16 | SAM_GOOD :
+	put_be32(bhs, data ? (uint32_t)ISCSI_DATA_IN << 24 |
+				      (uint32_t)(BHS_FINAL | BHS_DATAIN_STATUS) << 16 | SAM_GOOD :
 			     (uint32_t)ISCSI_SCSI_RSP << 24 | (uint32_t)BHS_FINAL << 16 | SAM_GOOD);
 	put_be32(bhs + 4, data ? pdu->seg_end : 0); /* TotalAHSLength 0 */
 	memset(bhs + BHS_LUN, 0, 8);

@@ -160,8 +160,9 @@ void iscsi_fence_acked(struct iscsi_conn *conn)
 }
 
 /*
- * Who got the ping got all that came before it on its connection, whatever its ExpStatSN says (some count our ping, too,
- * and acknowledge what was not sent). Above level 0 that may have been damaged, and asked for again.
+ * Who got the ping got all that came before it on its connection, whatever its ExpStatSN says (some
+ * count our ping, too, and acknowledge what was not sent). Above level 0 that may have been
+ * damaged, and asked for again.
  */
 void iscsi_fence_answered(struct iscsi_conn *conn, uint32_t ttt)
 {
@@ -246,7 +247,8 @@ static void overdue(struct timer *t)
 
 	list_for_each(c, &s->conns, sess_link)
 		if (c->fence_ask)
-			iscsi_conn_drop(c, ASYNC_DROP_CONNECTION, "it does not acknowledge responses, and was asked to");
+			iscsi_conn_drop(c, ASYNC_DROP_CONNECTION,
+					"it does not acknowledge responses, and was asked to");
 }
 
 void iscsi_fence_init(struct iscsi_session *s)

@@ -220,8 +220,10 @@ static void handover(struct loop_deferred *d)
 	conn->nop_interval_s = s->target ? iscsi_target_nop_interval(s->target) : iscsi_core.conf.nop_interval_s;
 	conn->nop_count = s->target ? iscsi_target_nop_count(s->target) : iscsi_core.conf.nop_count;
 	conn->in_ffp = true;
-	log_ratelimited(LOG_LVL_INFO, "iscsi: %s (%s) logged in to %s, session %u, connection %u, on %s", l->initiator, conn->peer_text,
-		 s->discovery ? "discovery" : l->target_name, s->tsih, conn->cid, loop_name(s->loop));
+	log_ratelimited(LOG_LVL_INFO,
+			"iscsi: %s (%s) logged in to %s, session %u, connection %u, on %s",
+			l->initiator, conn->peer_text, s->discovery ? "discovery" : l->target_name,
+			s->tsih, conn->cid, loop_name(s->loop));
 	iscsi_login_stop(conn);
 	free(conn->login_reply);
 	conn->login_reply = NULL;

@@ -21,7 +21,8 @@ struct iscsi_conf {
 	unsigned max_half_open;		/* connections in login at once */
 	unsigned nop_interval_s, nop_count; /* defaults of new targets; 0 = off */
 };
-/* On the main loop, before anything else here; again only after iscsi_stop(). @conf is copied, its loop and topology must stay. 0 or -errno. */
+/* On the main loop, before anything else here; again only after iscsi_stop(). @conf is copied,
+ * its loop and topology must stay. 0 or -errno. */
 int iscsi_start(const struct iscsi_conf *conf) must_check;
 /* Stops accepting, asks initiators to log out, drops what is left after @grace_ms; done() on main. */
 void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
@@ -60,7 +61,8 @@ unsigned iscsi_target_max_queue_cmd(const struct scsi_target *t);
 enum iscsi_acl_kind { ISCSI_ACL_ADDRESS, ISCSI_ACL_NAME };
 int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -EEXIST -EINVAL */
 int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -ENOENT */
-void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(const char *rule, void *arg), void *arg);
+void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind,
+		    void (*fn)(const char *rule, void *arg), void *arg);
 bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer);
 /* A further rule over all others: nobody logs in whom it does not let in. Main loop; NULL: none any more. */
 void iscsi_acl_also(bool (*allows)(struct scsi_target *t, const char *iqn));
@@ -85,9 +87,10 @@ void iscsi_account_each_bound(struct scsi_target *t, void (*fn)(const char *user
 
 /* ---- sessions and connections ------------------------------------------------------------------------ */
 /*
- * `stat`: full feature phase of one connection so far, each figure when its PDU was received or given to the transport.
- * Octets are those of data segments (RFC 7143 11.2.1), of all kinds of PDUs; what is sent a second time (SNACK) does not
- * count again. A RDMA Read of iSER is a Data-Out and a RDMA Write a Data-In, as they stand for them.
+ * `stat`: full feature phase of one connection so far, each figure when its PDU was received or
+ * given to the transport. Octets are those of data segments (RFC 7143 11.2.1), of all kinds of
+ * PDUs; what is sent a second time (SNACK) does not count again. A RDMA Read of iSER is a Data-Out
+ * and a RDMA Write a Data-In, as they stand for them.
  */
 struct iscsi_conn_stats {
 	uint64_t rxdata_octets, txdata_octets, dataout_pdus, datain_pdus, cmd_pdus, rsp_pdus;
@@ -105,7 +108,8 @@ struct iscsi_conn_info {
 /* A consistent copy, ordered by tsih, cid; fn may not call back into iscsi. @t NULL: all targets. */
 void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg);
 /* Session keys in force, or -ENOENT. */
-int iscsi_session_each_key(uint32_t tid, uint32_t tsih, void (*fn)(const char *key, const char *value, void *arg), void *arg);
+int iscsi_session_each_key(uint32_t tid, uint32_t tsih,
+			   void (*fn)(const char *key, const char *value, void *arg), void *arg);
 /* Closes it (the initiator will reconnect). 0 or -ENOENT. */
 int iscsi_conn_close(uint32_t tid, uint32_t tsih, uint16_t cid) must_check;
 /* Per session statistics for `stat`: the nexus of a tsih; NULL when gone. Valid until control returns

@@ -120,7 +120,8 @@ static int set_key(struct itarget *it, const char *key, const char *value)
 	if (!strcmp(key, "RedirectAddress"))
 		return set_text(value, it->redirect_address, sizeof(it->redirect_address));
 	if (!strcmp(key, "RedirectPort"))
-		return set_unsigned(value, 65535, &port) ?: set_text(value, it->redirect_port, sizeof(it->redirect_port));
+		return set_unsigned(value, 65535, &port) ?:
+			       set_text(value, it->redirect_port, sizeof(it->redirect_port));
 	if (!strcmp(key, "RedirectReason"))
 		return set_reason(it, value);
 	return iscsi_offer_set(&it->offer, key, value);

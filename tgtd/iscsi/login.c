@@ -39,7 +39,8 @@ struct request {
 };
 
 void iscsi_login_init(struct iscsi_login *l, const struct iscsi_login_ops *ops, void *conn,
-		      const struct sockaddr_storage *peer, const struct sockaddr_storage *local, bool iser, uint16_t tpgt)
+		      const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
+		      bool iser, uint16_t tpgt)
 {
 	memset(l, 0, sizeof(*l));
 	l->ops = ops;
@@ -94,7 +95,8 @@ static void reply_data(struct iscsi_reply *reply, const char *data, uint32_t len
 
 /* RFC 7143 11.13.5: after a failure the other fields mean nothing, except for a redirection, which
  * carries its TargetAddress. */
-void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_login_status status, struct iscsi_reply *reply)
+void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_login_status status,
+			struct iscsi_reply *reply)
 {
 	reply_header(l, bhs, status, reply);
 	reply->bhs[1] = (uint8_t)(bhs[1] & 0x0c);
@@ -131,7 +133,8 @@ static uint16_t check_header(struct iscsi_login *l, const uint8_t *bhs, const ch
 	if (!l->started)
 		return 0;
 	*why = "identifiers or stage changed in the middle of a login";
-	if (memcmp(l->isid, bhs + 8, 6) || l->itt != get_be32(bhs + 16) || l->cid != get_be16(bhs + 20) || csg != l->stage)
+	if (memcmp(l->isid, bhs + 8, 6) || l->itt != get_be32(bhs + 16) ||
+	    l->cid != get_be16(bhs + 20) || csg != l->stage)
 		return LOGIN_INITIATOR_ERROR;
 	*why = "login does not come to an end";
 	return ++l->exchanges > EXCHANGES_MAX ? LOGIN_INITIATOR_ERROR : 0;

@@ -103,9 +103,11 @@ enum login_outcome {
 	LOGIN_WAIT,	/* no reply yet, take no further request: iscsi_login_resume() follows */
 };
 
-/* @ops and @conn stay until iscsi_login_fini(); the addresses are copied. Never fails: memory is taken as it is needed. */
+/* @ops and @conn stay until iscsi_login_fini(); the addresses are copied. Never fails: memory is
+ * taken as it is needed. */
 void iscsi_login_init(struct iscsi_login *l, const struct iscsi_login_ops *ops, void *conn,
-		      const struct sockaddr_storage *peer, const struct sockaddr_storage *local, bool iser, uint16_t tpgt);
+		      const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
+		      bool iser, uint16_t tpgt);
 void iscsi_login_fini(struct iscsi_login *l);
 /* One Login Request: @bhs is 48 bytes, @data its data segment (unpadded length @len). */
 enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, const uint8_t *data,
@@ -113,7 +115,8 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 /* After LOGIN_WAIT: calls establish() again and goes on from there. The same outcomes. */
 enum login_outcome iscsi_login_resume(struct iscsi_login *l, struct iscsi_reply *reply) must_check;
 /* A refusal made outside of the exchange (time-out, limits). */
-void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_login_status status, struct iscsi_reply *reply);
+void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_login_status status,
+			struct iscsi_reply *reply);
 
 /* ---- text requests in full feature phase ------------------------------------------------------------- */
 struct iscsi_text {
@@ -144,8 +147,9 @@ void iscsi_text_init(struct iscsi_text *t);
 void iscsi_text_fini(struct iscsi_text *t);
 /* One Text Request. Fills @reply_bhs except StatSN, ExpCmdSN, MaxCmdSN; *data stays valid until the
  * next call. */
-enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, const uint8_t *bhs,
-				const uint8_t *data, uint32_t len, uint8_t *reply_bhs, const char **out, uint32_t *out_len) must_check;
+enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ctx *ctx,
+				const uint8_t *bhs, const uint8_t *data, uint32_t len,
+				uint8_t *reply_bhs, const char **out, uint32_t *out_len) must_check;
 
 /* The target's offer (its configured session keys); a copy. Any thread. */
 void iscsi_target_offer(struct scsi_target *t, struct iscsi_offer *out);

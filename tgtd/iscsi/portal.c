@@ -150,7 +150,8 @@ static int open_listeners(struct portal *q)
 		if (!tp->listen)
 			continue;
 		ASSERT(q->n < LISTENERS_MAX);
-		rc = tp->listen(iscsi_core.main, (const struct sockaddr *)&q->p.addr, q->p.len, q->p.tpgt, &q->at[q->n].handle);
+		rc = tp->listen(iscsi_core.main, (const struct sockaddr *)&q->p.addr, q->p.len,
+				q->p.tpgt, &q->at[q->n].handle);
 		if (!rc) {
 			q->at[q->n++].tp = tp;
 		} else if (!tp->iser) {

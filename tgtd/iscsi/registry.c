@@ -406,8 +406,11 @@ void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_i
 		if (s->discovery || s->gone || (t && s->target != t))
 			continue;
 		list_for_each(c, &s->main_conns, main_link) {
-			struct iscsi_conn_info info = { .tid = scsi_target_tid(s->target), .tsih = s->tsih, .cid = c->cid,
-							.iser = c->tp->iser, .thread = loop_name(s->loop) };
+			struct iscsi_conn_info info = { .tid = scsi_target_tid(s->target),
+							.tsih = s->tsih,
+							.cid = c->cid,
+							.iser = c->tp->iser,
+							.thread = loop_name(s->loop) };
 
 			if (!c->in_ffp)
 				continue;

@@ -154,7 +154,9 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 		command_start(t);
 	} else {
 		t->state = TASK_HELD;
-		t->pending = (struct iscsi_pending){ .cmd_sn = t->cmd_sn, .conn = conn, .run = held_run, .drop = held_drop };
+		t->pending = (struct iscsi_pending){
+			.cmd_sn = t->cmd_sn, .conn = conn, .run = held_run, .drop = held_drop
+		};
 		list_init(&t->pending.link);
 		iscsi_session_hold(s, &t->pending);
 		if (dlen)
@@ -413,8 +415,8 @@ void iscsi_sink_copy(struct iscsi_conn *conn, uint32_t off, const uint8_t *src, 
 	}
 }
 
-bool iscsi_rx_pdu(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len, const uint8_t *data,
-		  uint32_t data_len)
+bool iscsi_rx_pdu(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len,
+		  const uint8_t *data, uint32_t data_len)
 {
 	if (data_len > iscsi_rx_max_data(conn) || data_len != bhs_data_len(bhs)) {
 		iscsi_conn_fail(conn, "data segment too long, or not as long as it says");

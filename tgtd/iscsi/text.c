@@ -176,7 +176,8 @@ const char *text_out_take(struct text_out *out, uint32_t max, uint32_t *len, boo
 
 	ASSERT(out->sent <= out->len);
 	*len = MIN(out->len - out->sent, max);
-	/* A pair may span PDUs (RFC 7143 11.10.5), but not every reader copes: only one that is longer than a PDU does. */
+	/* A pair may span PDUs (RFC 7143 11.10.5), but not every reader copes: only one that is
+	 * longer than a PDU does. */
 	if (*len < out->len - out->sent) {
 		uint32_t whole = *len;
 

@@ -57,7 +57,8 @@ static unsigned told(struct scsi_target *t, const uint16_t *known, unsigned nkno
 	return count;
 }
 
-/* SPC-4 6.6.1: VPD data that has changed, here of the SCSI Ports page. No port changed its access state. Under t->lock. */
+/* SPC-4 6.6.1: VPD data that has changed, here of the SCSI Ports page. No port changed its
+ * access state. Under t->lock. */
 static void raise_changed(struct scsi_target *t)
 {
 	for (uint32_t i = 0; i < t->nlu; i++)

@@ -85,8 +85,9 @@ static bool parse(struct scsi_lu *lu, char *text)
 			pr->aptpl = true;
 			if (type > PR_EXCLUSIVE_ACCESS_AR)
 				return false;
-		} else if (sscanf(line, "registration %16llx %u %u %u %n", &key, &rtpi, &device, &all, &at) == 4 && at > 0 &&
-			   line[at]) {
+		} else if (sscanf(line, "registration %16llx %u %u %u %n", &key, &rtpi, &device,
+				  &all, &at) == 4 &&
+			   at > 0 && line[at]) {
 			reg = strlen(line + at) < SCSI_PORT_NAME_MAX && rtpi <= UINT16_MAX ?
 				pr_add(pr, line + at, (uint16_t)rtpi, key) : NULL;
 			if (!reg)

@@ -179,7 +179,8 @@ static void remasked(struct scsi_visits *all)
 }
 
 void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
-			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
+			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn,
+					  const char *address, void *arg),
 			  void *arg)
 {
 	struct scsi_visits *all;

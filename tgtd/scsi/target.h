@@ -35,7 +35,8 @@ void scsi_target_set_offline(struct scsi_target *t, bool offline); /* new logins
  * their LUNs have changed. @iqn: only this initiator's answers did, nobody else is told; NULL: all. Called
  * under the target's lock on any thread: it must be quick and call nothing here. */
 void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
-			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg),
+			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn,
+					  const char *address, void *arg),
 			  void *arg);
 /* The relative target port identifiers that initiators can come in by, of all targets (at most 64 count).
  * Whenever they change; initiators who are told another list then hear INQUIRY DATA HAS CHANGED. Any thread. */
@@ -132,8 +133,9 @@ struct scsi_work {
 /* Any thread. @w is the helper's until done(). */
 void scsi_helper_run(struct scsi_work *w);
 
-/* Where persistent reservations with APTPL and saved mode pages live: files of each logical unit in @dir. Call before the
- * first LU is created; NULL (the default): APTPL is not offered. The string is copied. Main thread. */
+/* Where persistent reservations with APTPL and saved mode pages live: files of each logical unit
+ * in @dir. Call before the first LU is created; NULL (the default): APTPL is not offered. The
+ * string is copied. Main thread. */
 void scsi_set_state_dir(const char *dir);
 /* At exit, when all targets are gone: ends the helper thread that does blocking work. */
 void scsi_shutdown(void);

@@ -69,8 +69,10 @@ static void flushed(struct blk_req *req)
 	struct tmf *f = container_of(req, struct tmf, flush);
 
 	if (req->status < 0)
-		log_ratelimited(LOG_LVL_ERROR, "scsi: target %u LUN %u: write cache off, but its data did not reach the store: %s",
-				f->nexus->target->tid, f->itl->lu->lun, strerror(-req->status));
+		log_ratelimited(
+			LOG_LVL_ERROR,
+			"scsi: target %u LUN %u: write cache off, but its data did not reach the store: %s",
+			f->nexus->target->tid, f->itl->lu->lun, strerror(-req->status));
 	blk_req_fini(req);
 	reset_done(f);
 }
@@ -113,7 +115,9 @@ static void visit_lu(struct tmf *f)
 	f->visits.fn = abort_others;
 	f->visits.done = all_aborted;
 	if (scsi_visit_all(&f->visits) < 0)
-		log_ratelimited(LOG_LVL_ERROR, "scsi: out of memory, a task management function reached some nexuses only");
+		log_ratelimited(
+			LOG_LVL_ERROR,
+			"scsi: out of memory, a task management function reached some nexuses only");
 }
 
 /* Target reset: one logical unit after the other, those that this initiator may see. */

@@ -71,7 +71,8 @@ void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len)
 	if (lu->tokens)
 		list_for_each_safe(t, tmp, &lu->tokens->all, link)
 			for (unsigned i = 0; i < t->nranges; i++)
-				if (offset < t->range[i].offset + t->range[i].len && t->range[i].offset < offset + len) {
+				if (offset < t->range[i].offset + t->range[i].len &&
+				    t->range[i].offset < offset + len) {
 					drop(lu, t);
 					break;
 				}
@@ -557,7 +558,8 @@ static uint8_t *descriptor(uint8_t **p, uint16_t type, uint16_t len)
 
 size_t scsi_vpd_8f(const struct scsi_cmd *cmd, uint8_t *b)
 {
-	static const uint8_t commands[] = { 0x83, 5, 0x00, 0x01, 0x10, 0x11, 0x1c, 0x84, 5, 0x00, 0x03, 0x04, 0x05, 0x07 };
+	static const uint8_t commands[] = { 0x83, 5, 0x00, 0x01, 0x10, 0x11, 0x1c,
+					    0x84, 5, 0x00, 0x03, 0x04, 0x05, 0x07 };
 	uint8_t *p = b, *d;
 
 	d = descriptor(&p, 0x0000, 0x20); /* block device ROD token limits */

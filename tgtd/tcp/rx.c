@@ -104,7 +104,8 @@ static bool parse_header(struct tcp_conn *tc)
 	len = ISCSI_BHS_LEN + ahs + (tc->header_digest ? 4 : 0);
 	if (have < len)
 		return false;
-	if (tc->header_digest && !digest_ok(p + ISCSI_BHS_LEN + ahs, digest_update(DIGEST_INIT, p, ISCSI_BHS_LEN + ahs))) {
+	if (tc->header_digest && !digest_ok(p + ISCSI_BHS_LEN + ahs,
+					    digest_update(DIGEST_INIT, p, ISCSI_BHS_LEN + ahs))) {
 		iscsi_rx_header_digest_error(conn);
 		return false;
 	}
