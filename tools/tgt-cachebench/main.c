@@ -376,10 +376,12 @@ static void show_scaling(const char *name, const struct scaling *s)
 {
 	if (json)
 		printf(", \"%s\": {\"rate_one\": %.0f, \"rate_all\": %.0f, \"cpu_ns_one\": %.2f, \"cpu_ns_all\": %.2f, \"by_clock\": %.3f, \"by_cpu\": %.3f}",
-		       name, s->rate_one, s->rate_all, s->cpu_one, s->cpu_all, s->by_clock, s->by_cpu);
+		       name, s->rate_one, s->rate_all, s->cpu_one, s->cpu_all, s->by_clock,
+		       s->by_cpu);
 	else
 		printf("%s: 1 -> %u threads: %.2f -> %.2f M/s, %.1f -> %.1f ns of CPU each; scales %.2f by the clock, %.2f by CPU time\n",
-		       name, threads, s->rate_one / 1e6, s->rate_all / 1e6, s->cpu_one, s->cpu_all, s->by_clock, s->by_cpu);
+		       name, threads, s->rate_one / 1e6, s->rate_all / 1e6, s->cpu_one, s->cpu_all,
+		       s->by_clock, s->by_cpu);
 }
 
 /* The most partition locks that any of some reads takes: each looked at by itself. */
@@ -484,8 +486,9 @@ static int cold_file(struct cache *cache, const struct topology *topo, const cha
 	struct cache_stat st;
 	cache_stat_init(&st);
 	cache_stat_add_all(cache, false, &st);
-	printf("cold, in order, reads of %u KiB, %u at a time: %.0f MB/s; %llu backend reads, %llu of them ahead\n", size >> 10,
-	       depth, (double)cold_bytes / 1e6 / s, (unsigned long long)st.fills, (unsigned long long)st.readahead_fills);
+	printf("cold, in order, reads of %u KiB, %u at a time: %.0f MB/s; %llu backend reads, %llu of them ahead\n",
+	       size >> 10, depth, (double)cold_bytes / 1e6 / s, (unsigned long long)st.fills,
+	       (unsigned long long)st.readahead_fills);
 	blk_close(cold_blk);
 	loop_destroy(loop);
 	cache_destroy(cache);
@@ -537,8 +540,8 @@ static void show_counted(const struct cache_stat *a, const struct cache_stat *b)
 	const char *what = writes ? "write" : "read";
 	if (json) {
 		printf("{\"threads\": %u, \"op\": \"%s\", \"bytes\": %u, \"align\": %llu, \"same\": %s, \"ns\": %.1f, \"cpu_ns\": %.1f, \"locks\": %.4f, \"most_locks\": %llu, \"contended\": %.6f",
-		       threads, what, size, (unsigned long long)step, same ? "true" : "false", ns / n, cpu / n, locks,
-		       (unsigned long long)most_locks, contended);
+		       threads, what, size, (unsigned long long)step, same ? "true" : "false",
+		       ns / n, cpu / n, locks, (unsigned long long)most_locks, contended);
 		return;
 	}
 	printf("%u thread%s, %s, %ss of %u KiB: %.1f ns each, %.1f of CPU", threads, threads == 1 ? "" : "s",
@@ -561,11 +564,12 @@ static void show_misses(struct cache *cache, const struct cache_stat *a, const s
 	double blocks = (double)((b->blocks - b->free) * (uint64_t)info.block);
 	double hits = (double)(b->hits - a->hits), all = hits + (double)(b->misses - a->misses);
 	if (json)
-		printf("{\"block\": %u, \"bytes\": %u, \"hits\": %.4f, \"filled\": %.4f}\n", info.block, size, hits / all,
-		       (double)r.valid / blocks);
+		printf("{\"block\": %u, \"bytes\": %u, \"hits\": %.4f, \"filled\": %.4f}\n",
+		       info.block, size, hits / all, (double)r.valid / blocks);
 	else
 		printf("blocks of %u KiB, random reads of %u KiB over twice the cache: %.1f %% hits, %.1f %% of the memory in use holds data\n",
-		       info.block >> 10, size >> 10, hits / all * 100, (double)r.valid / blocks * 100);
+		       info.block >> 10, size >> 10, hits / all * 100,
+		       (double)r.valid / blocks * 100);
 }
 
 /* Does not return when it is so. */

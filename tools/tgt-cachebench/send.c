@@ -482,10 +482,12 @@ static void measure(const struct send_conf *conf, struct cache *cache, uint32_t 
 			m[k] = median(v[w][k], conf->rounds);
 		if (conf->json)
 			printf("%s{\"bytes\": %u, \"way\": \"%s\", \"rate\": %.0f, \"owner_us\": %.2f, \"worker_us\": %.2f, \"messages\": %.3f, \"wakeups\": %.3f, \"rate_to_back\": %.3f, \"cpu_to_back\": %.3f}",
-			       first && !w ? "[" : ",\n ", size, way_names[w], m[0], m[1], m[2], m[3], m[4], m[5], m[6]);
+			       first && !w ? "[" : ",\n ", size, way_names[w], m[0], m[1], m[2],
+			       m[3], m[4], m[5], m[6]);
 		else
 			printf("%5u KiB  %-6s %9.0f/s  CPU %7.2f us (owner %7.2f, worker %7.2f)  %.2f messages, %.3f wake-ups  to back: %.2f x as fast, %.2f x the CPU\n",
-			       size >> 10, way_names[w], m[0], m[1] + m[2], m[1], m[2], m[3], m[4], m[5], m[6]);
+			       size >> 10, way_names[w], m[0], m[1] + m[2], m[1], m[2], m[3], m[4],
+			       m[5], m[6]);
 	}
 	fflush(stdout);
 }

@@ -159,7 +159,8 @@ static struct trace *make_postmark(void)
 	}
 	for (int i = 0; i < 130000; i++) {
 		/* Half of the traffic goes to the files that were touched last. */
-		uint32_t k = rnd() % 2 ? (uint32_t)(rnd() % FILES) : FILES - 1 - (uint32_t)(uniform() * uniform() * 2000);
+		uint32_t k = rnd() % 2 ? (uint32_t)(rnd() % FILES) :
+					 FILES - 1 - (uint32_t)(uniform() * uniform() * 2000);
 		uint64_t base = 1u << 20, dir = file[k] % DIRS, inode = 4096 + file[k] / 16;
 		add(&b, dir * 4 + file[k] / DIRS % 4);
 		add(&b, inode);
