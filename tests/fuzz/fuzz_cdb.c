@@ -71,7 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				memcpy(out, data, len);
 			}
 			me->attr = 1 + (what >> 5 & 3);
-			c = host_start(me, (uint64_t)lun << 48 | (what & 0x20 ? 1ull << 62 : 0), cdb, 16, in && !out, out, edtl);
+			c = host_start(me, (uint64_t)lun << 48 | (what & 0x20 ? 1ull << 62 : 0),
+				       cdb, 16, in && !out, out, edtl);
 			if (what & 0x10) {
 				host_steps(&h, 1 + (what >> 5));
 				if (!c->ended)

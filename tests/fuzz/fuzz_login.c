@@ -39,7 +39,8 @@ static void once(void)
 	log_set_level(LOG_LVL_ERROR);
 	open_target = make(1, "iqn.a:o");
 	locked_target = make(2, "iqn.a:l");
-	BUG_ON(iscsi_account_new("u", "a-secret-that-nobody-guesses-0912834") || iscsi_account_bind(locked_target, "u", false));
+	BUG_ON(iscsi_account_new("u", "a-secret-that-nobody-guesses-0912834") ||
+	       iscsi_account_bind(locked_target, "u", false));
 	BUG_ON(iscsi_account_new("o", "another-secret-5820394") || iscsi_account_bind(locked_target, "o", true));
 }
 

@@ -58,7 +58,8 @@ static void attentions(int lun, unsigned n, const unsigned *want)
 	for (unsigned k = 0; k < n; k++) {
 		unsigned got = tur(lun), j;
 
-		ck_assert_msg(got >> 16 == SCSI_SENSE_UNIT_ATTENTION, "unit attention %u of %u did not come: 0x%x", k, n, got);
+		ck_assert_msg(got >> 16 == SCSI_SENSE_UNIT_ATTENTION,
+			      "unit attention %u of %u did not come: 0x%x", k, n, got);
 		for (j = 0; j < n; j++)
 			if (want[j] == (got & 0xffff) && !seen[j])
 				break;
@@ -474,7 +475,8 @@ START_TEST(threads_for_blocking_calls)
 		i = tgt_login(&t, 1, 1, NULL);
 		answers = 0;
 		for (unsigned k = 0; k < 64; k++)
-			ck_assert_ptr_nonnull(iscsi_writesame16_task(i, 1, k * 2048, data, 512, 2048, 0, 0, 0, 0, answered, NULL));
+			ck_assert_ptr_nonnull(iscsi_writesame16_task(
+				i, 1, k * 2048, data, 512, 2048, 0, 0, 0, 0, answered, NULL));
 		while (answers < 64) {
 			struct pollfd p = { .fd = iscsi_get_fd(i), .events = (short)iscsi_which_events(i) };
 
@@ -496,7 +498,9 @@ START_TEST(delete_under_load)
 
 	begin();
 	tgt_lun_ram(&t, 1, 2, "8m");
-	snprintf(command, sizeof(command), "timeout 20 iscsi-perf -x 0 iscsi://%s/" TGT_IQN "/2 >/dev/null 2>&1 &", t.portal, 1);
+	snprintf(command, sizeof(command),
+		 "timeout 20 iscsi-perf -x 0 iscsi://%s/" TGT_IQN "/2 >/dev/null 2>&1 &", t.portal,
+		 1);
 	ck_assert_int_eq(system(command), 0);
 	for (int n = 0; n < 200; n++) {
 		tgt_adm_ok(&t, "-m lu -o stat -t 1 -l 2");
@@ -514,5 +518,6 @@ START_TEST(delete_under_load)
 }
 END_TEST
 
-UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, portals, prevented_removal, luns_come_and_go, masks, write_cache, write_cache_policy, threads_for_blocking_calls,
-	  delete_under_load)
+UNIT_MAIN("admin_online", 60, path, grow, shared_store, readonly, offline, portals,
+	  prevented_removal, luns_come_and_go, masks, write_cache, write_cache_policy,
+	  threads_for_blocking_calls, delete_under_load)

@@ -441,9 +441,10 @@ START_TEST(one_daemon_per_control_port)
 	const char *bin = getenv("TGT_BIN");
 
 	tgt_start(&t, "");
-	snprintf(command, sizeof(command),
-		 "timeout 20 %s/tgtd -f -C 0 --state-dir %s --cache off --iscsi portal=127.0.0.1:1 2>%s/second; test $? = 1",
-		 bin ? bin : "build/bin", t.dir, t.dir);
+	snprintf(
+		command, sizeof(command),
+		"timeout 20 %s/tgtd -f -C 0 --state-dir %s --cache off --iscsi portal=127.0.0.1:1 2>%s/second; test $? = 1",
+		bin ? bin : "build/bin", t.dir, t.dir);
 	ck_assert_int_eq(system(command), 0);
 	snprintf(command, sizeof(command), "grep -q 'another tgtd holds' %s/second", t.dir);
 	ck_assert_int_eq(system(command), 0);
@@ -475,7 +476,8 @@ START_TEST(ends_in_the_middle_of_requests)
 
 				snprintf(name, sizeof(name), "iqn.end:%d", k);
 				for (int step = 0; step < 6; step++) {
-					adm_req_init(&r, step % 5 ? ADM_LU : ADM_TARGET, step == 5 ? ADM_DELETE : ADM_NEW);
+					adm_req_init(&r, step % 5 ? ADM_LU : ADM_TARGET,
+						     step == 5 ? ADM_DELETE : ADM_NEW);
 					r.has_tid = true;
 					r.tid = (uint32_t)k + 1;
 					r.has_lun = step % 5;
@@ -604,6 +606,7 @@ START_TEST(cost_with_many_luns)
 }
 END_TEST
 
-UNIT_MAIN("admin_socket", 60, garbage, requests_that_the_tool_would_not_make, control_characters, random_requests, silent_and_slow_clients,
-	  a_crowd, gone_before_the_answer, answers_nobody_takes, other_users, one_daemon_per_control_port,
+UNIT_MAIN("admin_socket", 60, garbage, requests_that_the_tool_would_not_make, control_characters,
+	  random_requests, silent_and_slow_clients, a_crowd, gone_before_the_answer,
+	  answers_nobody_takes, other_users, one_daemon_per_control_port,
 	  ends_in_the_middle_of_requests, cost_with_many_luns)

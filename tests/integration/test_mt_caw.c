@@ -102,7 +102,8 @@ static void zero_counters(struct tgt *t)
 
 	counter_block(b, 0);
 	for (unsigned c = 0; c < COUNTERS; c++) {
-		struct scsi_task *task = iscsi_write10_sync(i, 1, COUNTER_LBA(c), (unsigned char *)b, BLOCK, BLOCK, 0, 0, 0, 0, 0);
+		struct scsi_task *task = iscsi_write10_sync(
+			i, 1, COUNTER_LBA(c), (unsigned char *)b, BLOCK, BLOCK, 0, 0, 0, 0, 0);
 
 		ck_assert_msg(task && task->status == SCSI_STATUS_GOOD, "%s", iscsi_get_error(i));
 		scsi_free_scsi_task(task);
@@ -200,9 +201,10 @@ static void count(bool ram, int lus, int threads)
 		for (int k = 0; k < threads; k++)
 			busy += used(&t, lun, k) - cpu[lun - 1][k] > 1000000;
 	}
-	printf("# %s: %u x %u increments in %.1f s, %llu miscompares, on %u threads\n", ram ? "ram" : "cached file", SESSIONS,
-	       increments, (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec), (unsigned long long)misses,
-	       busy);
+	printf("# %s: %u x %u increments in %.1f s, %llu miscompares, on %u threads\n",
+	       ram ? "ram" : "cached file", SESSIONS, increments,
+	       (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec),
+	       (unsigned long long)misses, busy);
 	ck_assert_uint_eq(sum_counters(&t), (uint64_t)SESSIONS * increments);
 	/* They did meet, and on threads of their own. */
 	ck_assert_uint_gt(misses, 0);

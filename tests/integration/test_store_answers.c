@@ -158,7 +158,8 @@ static void all_zeros(int lun, unsigned blocks)
 		ck_assert_int_eq(task->datain.size, CHUNK * BS);
 		for (int k = 0; k < task->datain.size; k++)
 			if (task->datain.data[k])
-				ck_abort_msg("LUN %d, block %u: 0x%02x", lun, lba + (unsigned)k / BS, task->datain.data[k]);
+				ck_abort_msg("LUN %d, block %u: 0x%02x", lun,
+					     lba + (unsigned)k / BS, task->datain.data[k]);
 		scsi_free_scsi_task(task);
 	}
 }

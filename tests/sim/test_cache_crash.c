@@ -270,11 +270,12 @@ static void run_seed(struct cache *cache, uint64_t seed)
 	}
 	for (uint32_t i = 0; i < SECTORS; i++) {
 		uint64_t gen = shown(g.medium->data + (size_t)i * 512, i);
-		ck_assert_msg(allowed(gen, g.stable[i], g.begun[i], g.zeroed[i]),
-			      "seed %llu: after the cut sector %u shows %llu; stable %llu, acknowledged %llu, begun %llu, zeroed %llu",
-			      (unsigned long long)seed, i, (unsigned long long)gen, (unsigned long long)g.stable[i],
-			      (unsigned long long)g.acked[i], (unsigned long long)g.begun[i],
-			      (unsigned long long)g.zeroed[i]);
+		ck_assert_msg(
+			allowed(gen, g.stable[i], g.begun[i], g.zeroed[i]),
+			"seed %llu: after the cut sector %u shows %llu; stable %llu, acknowledged %llu, begun %llu, zeroed %llu",
+			(unsigned long long)seed, i, (unsigned long long)gen,
+			(unsigned long long)g.stable[i], (unsigned long long)g.acked[i],
+			(unsigned long long)g.begun[i], (unsigned long long)g.zeroed[i]);
 	}
 	blk_close(g.blk); /* what was not written is lost, and said to be */
 }
@@ -291,9 +292,12 @@ START_TEST(power_cuts)
 	const char *one = getenv("TGT_CRASH_SEED"), *many = getenv("TGT_CRASH_SEEDS");
 	uint64_t from = one ? strtoull(one, NULL, 0) : (uint64_t)_i * 1000000;
 	uint64_t n = one ? 1 : (many ? strtoull(many, NULL, 0) : CUTS) / 4;
-	static const char *const confs[] = { "size=1m", "size=1m,group=8", "size=2m,block=16k", "size=4m,partitions=4" };
+	static const char *const confs[] = { "size=1m", "size=1m,group=8", "size=2m,block=16k",
+					     "size=4m,partitions=4" };
 	struct loop_conf lc = { .name = "sim", .node = 0, .cpu = -1 };
-	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO, .topo = &topo, .workers = workers, .stepped = true };
+	struct cache_conf conf = {
+		.affinity = CACHE_AFFINITY_AUTO, .topo = &topo, .workers = workers, .stepped = true
+	};
 	char err[200] = "";
 	uint64_t ops = 0, cuts = 0, at_once = 0;
 

@@ -49,7 +49,9 @@ static int free_port(void)
 
 static bool can_connect(int port)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)port),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	bool ok = connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
 
@@ -64,7 +66,8 @@ static void launch(struct tgt *t, const char *args)
 	char command[2048], log[128];
 	int status;
 
-	snprintf(command, sizeof(command), "exec %s/tgtd -f -C 0 --state-dir %s --iscsi portal=%s %s%s %s", bin_dir(), t->dir,
+	snprintf(command, sizeof(command),
+		 "exec %s/tgtd -f -C 0 --state-dir %s --iscsi portal=%s %s%s %s", bin_dir(), t->dir,
 		 t->portal, own ? "" : "--cache ", own ? "" : cache, args);
 	snprintf(log, sizeof(log), "%s/tgtd.log", t->dir);
 	t->pid = fork();
@@ -232,7 +235,8 @@ void tgt_lun_aio(struct tgt *t, int tid, int lun, uint64_t bytes)
 
 struct iscsi_context *tgt_login(struct tgt *t, int tid, int lun, const char *initiator)
 {
-	struct iscsi_context *iscsi = iscsi_create_context(initiator ? initiator : "iqn.2026-11.org.tgtd.test:initiator");
+	struct iscsi_context *iscsi =
+		iscsi_create_context(initiator ? initiator : "iqn.2026-11.org.tgtd.test:initiator");
 	char name[128];
 
 	ck_assert_ptr_nonnull(iscsi);

@@ -136,10 +136,11 @@ void ini_login_start(struct ini *i, uint16_t isid, const char *keys)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x87 };
 	char text[2048];
-	int n = snprintf(text, sizeof(text),
-			 "InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\nRDMAExtensions=Yes\n"
-			 "TargetRecvDataSegmentLength=%u\nInitiatorRecvDataSegmentLength=8192\n%s%s", ini_iqn, i->dsl ? i->dsl : 8192, keys ? keys : "",
-			 keys && *keys ? "\n" : "");
+	int n = snprintf(
+		text, sizeof(text),
+		"InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\nRDMAExtensions=Yes\n"
+		"TargetRecvDataSegmentLength=%u\nInitiatorRecvDataSegmentLength=8192\n%s%s",
+		ini_iqn, i->dsl ? i->dsl : 8192, keys ? keys : "", keys && *keys ? "\n" : "");
 
 	for (int k = 0; k < n; k++)
 		if (text[k] == '\n')

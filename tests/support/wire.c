@@ -259,8 +259,10 @@ unsigned wire_login(struct wire *w, uint8_t isid, uint16_t tsih, uint16_t cid, c
 	char text[2048];
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x87 };
 	struct wire_pdu pdu;
-	int n = snprintf(text, sizeof(text), "InitiatorName=iqn.2026-11.org.tgtd.test:initiator\nTargetName=%s\nSessionType=Normal\n%s%s",
-			 WIRE_IQN, keys ? keys : "", keys && *keys ? "\n" : "");
+	int n = snprintf(
+		text, sizeof(text),
+		"InitiatorName=iqn.2026-11.org.tgtd.test:initiator\nTargetName=%s\nSessionType=Normal\n%s%s",
+		WIRE_IQN, keys ? keys : "", keys && *keys ? "\n" : "");
 
 	for (int i = 0; i < n; i++)
 		if (text[i] == '\n')

@@ -12,7 +12,8 @@ START_TEST(largest_share_wins)
 			rng = rng * 6364136223846793005ull + 1442695040888963407ull;
 			uint64_t first = rng >> 50, sum[8] = { 0 };
 			uint32_t n = 1 + (uint32_t)(rng >> 30) % 40, self = (uint32_t)(rng >> 20) % nodes;
-			uint32_t head = (uint32_t)(rng >> 10) % 4096, tail = (uint32_t)(rng >> 5) % (n > 1 ? 4096 : 4096 - head);
+			uint32_t head = (uint32_t)(rng >> 10) % 4096,
+				 tail = (uint32_t)(rng >> 5) % (n > 1 ? 4096 : 4096 - head);
 			for (uint32_t i = 0; i < n; i++) {
 				uint64_t bytes = 4096 - (i ? 0 : head) - (i == n - 1 ? tail : 0);
 				sum[cache_map_node(&m, cache_map_part(&m, 99, first + i))] += bytes;

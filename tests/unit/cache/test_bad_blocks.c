@@ -46,7 +46,8 @@ START_TEST(read_over_a_bad_block)
 	disk->bad_reads[0] = KiB(6);
 	disk->bad_reads[1] = KiB(7);
 	ck_assert_int_eq(bt_read(&t, 0, KiB(16), buf, 0), 0);
-	ck_assert(bt_all(buf, KiB(4), 0x11) && bt_all(buf + KiB(4), KiB(8), 0x22) && bt_all(buf + KiB(12), KiB(4), 0x11));
+	ck_assert(bt_all(buf, KiB(4), 0x11) && bt_all(buf + KiB(4), KiB(8), 0x22) &&
+		  bt_all(buf + KiB(12), KiB(4), 0x11));
 	/* Asked for, it fails, also beside such a one. */
 	ck_assert_int_eq(write_blocks(9, 1, 0x22, 0), 0);
 	disk->bad_reads[0] = KiB(40);

@@ -132,7 +132,10 @@ START_TEST(bytes_of_hits)
 	static const struct {
 		uint64_t at;
 		uint32_t len;
-	} reads[] = { { MiB(1), 4096 }, { MiB(1) + 512, 1024 }, { MiB(1) + KiB(100) + 512, KiB(90) }, { MiB(1) + KiB(380), 4096 + 512 } };
+	} reads[] = { { MiB(1), 4096 },
+		      { MiB(1) + 512, 1024 },
+		      { MiB(1) + KiB(100) + 512, KiB(90) },
+		      { MiB(1) + KiB(380), 4096 + 512 } };
 	uint64_t want = KiB(128), local = s.local_bytes;
 	for (unsigned i = 0; i < ARRAY_SIZE(reads); i++) {
 		ck_assert_int_eq(bt_read(&t, reads[i].at, reads[i].len, buf, 0), 0);

@@ -111,7 +111,9 @@ static void next(struct slot *s)
 	s->req.stream = c->load.stream;
 	s->req.borrower = &c->borrower;
 	const uint64_t to = c->to ? c->to : t.blk->size;
-	s->req.offset = c->from + bt_random(&t.rng) % ((to - c->from - c->load.len) / c->load.align + 1) * c->load.align;
+	s->req.offset = c->from + bt_random(&t.rng) %
+					  ((to - c->from - c->load.len) / c->load.align + 1) *
+					  c->load.align;
 	s->req.len = c->load.len;
 	if (c->load.op == BLK_READ) {
 		s->req.done = over;
@@ -233,7 +235,8 @@ static void stuck_readers(unsigned n, uint32_t len, unsigned depth, bool residen
 		ck_assert_uint_gt(clients[i].done, 0);
 	}
 	fprintf(stderr, "# %u stuck: %llu of %u answered; modest: %llu done, longest %.1f ms\n", n,
-		(unsigned long long)answered, n * depth, (unsigned long long)modest->done, (double)modest->max_ns / 1e6);
+		(unsigned long long)answered, n * depth, (unsigned long long)modest->done,
+		(double)modest->max_ns / 1e6);
 	/* Half, and each what is its own and one more. */
 	ck_assert_uint_le(answered * len, MiB(2) + n * (len + cache->lender.reserve * KiB(4)));
 	ck_assert_uint_gt(modest->done, 100);
@@ -294,7 +297,8 @@ START_TEST(depth_buys_nothing)
 		most = MAX(most, clients[i].done);
 		least = MIN(least, clients[i].done);
 	}
-	fprintf(stderr, "# the busiest got %llu, the least %llu\n", (unsigned long long)most, (unsigned long long)least);
+	fprintf(stderr, "# the busiest got %llu, the least %llu\n", (unsigned long long)most,
+		(unsigned long long)least);
 	ck_assert_uint_le(most * 10, least * 14);
 	close_cache();
 }

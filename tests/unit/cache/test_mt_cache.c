@@ -554,9 +554,11 @@ static void run_shape(const struct shape *sh)
 			ck_assert_uint_eq(is, g.counter_wins[i]);
 	}
 	free(data);
-	fprintf(stderr, "# %s: %llu sector checks, %llu generations, %llu fills, %llu flushes, %llu waits, %llu failed, %llu writes at once\n",
+	fprintf(stderr,
+		"# %s: %llu sector checks, %llu generations, %llu fills, %llu flushes, %llu waits, %llu failed, %llu writes at once\n",
 		sh->conf, (unsigned long long)g.checks, (unsigned long long)g.gen,
-		(unsigned long long)metric_read(M_cache_fills), (unsigned long long)metric_read(M_cache_flushes),
+		(unsigned long long)metric_read(M_cache_fills),
+		(unsigned long long)metric_read(M_cache_flushes),
 		(unsigned long long)metric_read(M_cache_waits), (unsigned long long)g.failed_io,
 		(unsigned long long)g.at_once);
 	bt_fini(&t); /* closes the device */

@@ -49,7 +49,8 @@ static uint64_t dirty(void)
 /* What lies side by side goes out side by side, whatever group, partition or node it is cached in. */
 START_TEST(neighbours_are_written_together)
 {
-	static const char *const confs[] = { "size=64m", "size=64m,group=8", "size=64m,group=8", "size=64m,block=64k,group=2" };
+	static const char *const confs[] = { "size=64m", "size=64m,group=8", "size=64m,group=8",
+					     "size=64m,block=64k,group=2" };
 	static const unsigned nodes[] = { 1, 1, 4, 2 };
 
 	for (unsigned k = 0; k < ARRAY_SIZE(confs); k++) {

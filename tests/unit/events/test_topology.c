@@ -285,5 +285,6 @@ START_TEST(memory_is_bound)
 END_TEST
 
 UNIT_MAIN("topology", 10, opteron_four_nodes, xeon_two_nodes_with_stacked_interfaces,
-	  xeon_four_nodes_two_adapters, sparse_nodes_become_dense, kernel_without_numa, garbage_is_an_error_not_a_crash, live_machine,
-	  affinity_narrows, simulated_nodes, memory_is_bound)
+	  xeon_four_nodes_two_adapters, sparse_nodes_become_dense, kernel_without_numa,
+	  garbage_is_an_error_not_a_crash, live_machine, affinity_narrows, simulated_nodes,
+	  memory_is_bound)

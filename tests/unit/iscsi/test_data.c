@@ -162,7 +162,8 @@ START_TEST(writes_arrive_whole)
 			off += n;
 		}
 		while (wire_recv(&w, &p) && wire_opcode(&p) == ISCSI_R2T) {
-			uint32_t at = get_be32(p.bhs + BHS_BUFFER_OFFSET), want = get_be32(p.bhs + BHS_R2T_LEN), done = 0;
+			uint32_t at = get_be32(p.bhs + BHS_BUFFER_OFFSET),
+				 want = get_be32(p.bhs + BHS_R2T_LEN), done = 0;
 
 			ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), w.itt);
 			ck_assert_uint_eq(at, off);
@@ -232,8 +233,8 @@ static void answer_r2t(const struct wire_pdu *r2t)
 	}
 }
 
-/* Eleven writes of 1 MiB: eight are asked for at once, the others in their order as data has come, but for one that was aborted
- * while it waited. */
+/* Eleven writes of 1 MiB: eight are asked for at once, the others in their order as data has
+ * come, but for one that was aborted while it waited. */
 START_TEST(no_more_is_solicited_at_a_time_than_is_useful)
 {
 	enum { WRITES = 11, AT_ONCE = (int)(ISCSI_SOLICIT_MAX / MiB(1)), GONE = AT_ONCE };
@@ -489,7 +490,9 @@ START_TEST(residuals)
 		struct wire_pdu p;
 
 		put_be16(cdb + 7, (uint16_t)cases[i].blocks);
-		wire_command(&w, bhs, BHS_FINAL | 1 | (cases[i].write ? BHS_CMD_WRITE : BHS_CMD_READ), cases[i].edtl, cdb, 10);
+		wire_command(&w, bhs,
+			     BHS_FINAL | 1 | (cases[i].write ? BHS_CMD_WRITE : BHS_CMD_READ),
+			     cases[i].edtl, cdb, 10);
 		wire_send(&w, bhs, data, cases[i].write ? cases[i].edtl : 0);
 		ck_assert(wire_recv(&w, &p));
 		if (wire_opcode(&p) == ISCSI_DATA_IN)

@@ -26,7 +26,9 @@ static void session(struct wire *s, uint8_t isid, unsigned n, const char *keys)
 	for (unsigned i = 1; i < n; i++) {
 		wire_open(&s[i]);
 		s[i].cmd_sn = s[0].cmd_sn;
-		ck_assert_uint_eq(wire_login(&s[i], isid, s[0].tsih, (uint16_t)i, i ? keys + (*keys == '\n') : NULL), 0);
+		ck_assert_uint_eq(wire_login(&s[i], isid, s[0].tsih, (uint16_t)i,
+					     i ? keys + (*keys == '\n') : NULL),
+				  0);
 		s[i].itt = 1000 * i;
 	}
 }

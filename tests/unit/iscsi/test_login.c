@@ -320,10 +320,14 @@ START_TEST(address_rules)
 
 	begin();
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		ck_assert_msg(iscsi_acl_add(f.target, ISCSI_ACL_ADDRESS, rows[i].rule) == rows[i].rc, "%s", rows[i].rule);
+		ck_assert_msg(iscsi_acl_add(f.target, ISCSI_ACL_ADDRESS, rows[i].rule) ==
+				      rows[i].rc,
+			      "%s", rows[i].rule);
 		if (rows[i].rc)
 			continue;
-		ck_assert_msg(iscsi_acl_allows(f.target, ME, (struct sockaddr *)&f.peer) == rows[i].match, "%s", rows[i].rule);
+		ck_assert_msg(iscsi_acl_allows(f.target, ME, (struct sockaddr *)&f.peer) ==
+				      rows[i].match,
+			      "%s", rows[i].rule);
 		ck_assert_int_eq(iscsi_acl_delete(f.target, ISCSI_ACL_ADDRESS, rows[i].rule), 0);
 	}
 	end();
@@ -354,7 +358,9 @@ static void challenged(unsigned algorithm, const char *secret, char *answer)
 	ck_assert_int_eq(atoi(replied("CHAP_A")), (int)algorithm);
 	len = chap_decode(replied("CHAP_C"), challenge, sizeof(challenge));
 	ck_assert_int_ge(len, 16);
-	ck_assert_int_eq(chap_response(algorithm, (uint8_t)atoi(replied("CHAP_I")), secret, challenge, (size_t)len, digest), 0);
+	ck_assert_int_eq(chap_response(algorithm, (uint8_t)atoi(replied("CHAP_I")), secret,
+				       challenge, (size_t)len, digest),
+			 0);
 	chap_encode(digest, chap_digest_len(algorithm), answer);
 }
 
@@ -492,7 +498,11 @@ START_TEST(text_in_pieces)
 	struct iscsi_text t;
 	struct iscsi_params params;
 	struct iscsi_offer offer;
-	struct iscsi_text_ctx ctx = { .discovery = true, .initiator = ME, .params = &params, .offer = &offer, .max_data = 20 };
+	struct iscsi_text_ctx ctx = { .discovery = true,
+				      .initiator = ME,
+				      .params = &params,
+				      .offer = &offer,
+				      .max_data = 20 };
 	uint8_t bhs[48], reply[48];
 	char all[4096];
 	size_t n = 0;
@@ -511,7 +521,9 @@ START_TEST(text_in_pieces)
 	bhs[1] = 0x80;
 	put_be32(bhs + 16, 5);
 	put_be32(bhs + 20, 0xffffffff);
-	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"SendTargets=All", 16, reply, &out, &len), TEXT_REPLY);
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"SendTargets=All", 16, reply,
+				       &out, &len),
+			 TEXT_REPLY);
 	for (;;) {
 		ck_assert_uint_le(len, 20);
 		memcpy(all + n, out, len);
@@ -527,9 +539,14 @@ START_TEST(text_in_pieces)
 	put_be32(bhs + 20, 77);
 	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, NULL, 0, reply, &out, &len), TEXT_REJECT_INVALID_FIELD);
 	put_be32(bhs + 20, 0xffffffff);
-	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"Send", 4, reply, &out, &len), TEXT_REJECT_PROTOCOL);
+	ck_assert_int_eq(
+		iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"Send", 4, reply, &out, &len),
+		TEXT_REJECT_PROTOCOL);
 	ctx.max_data = 8192;
-	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"MaxRecvDataSegmentLength=512", 29, reply, &out, &len), TEXT_REPLY);
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs,
+				       (const uint8_t *)"MaxRecvDataSegmentLength=512", 29, reply,
+				       &out, &len),
+			 TEXT_REPLY);
 	ck_assert_uint_eq(params.max_xmit_dsl, 512);
 	iscsi_text_fini(&t);
 	end();
@@ -546,7 +563,9 @@ START_TEST(send_targets_in_a_normal_session)
 	struct iscsi_text t;
 	struct iscsi_params params;
 	struct iscsi_offer offer;
-	struct iscsi_text_ctx ctx = { .initiator = ME, .params = &params, .offer = &offer, .max_data = 8192, .tpgt = 1 };
+	struct iscsi_text_ctx ctx = {
+		.initiator = ME, .params = &params, .offer = &offer, .max_data = 8192, .tpgt = 1
+	};
 	uint8_t bhs[48] = { 0x04, 0x80 }, reply[48];
 	const char *out;
 	uint32_t len;
@@ -560,8 +579,9 @@ START_TEST(send_targets_in_a_normal_session)
 	put_be32(bhs + 20, 0xffffffff);
 	iscsi_text_init(&t);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)rows[i].ask, (uint32_t)strlen(rows[i].ask) + 1,
-					       reply, &out, &len),
+		ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)rows[i].ask,
+					       (uint32_t)strlen(rows[i].ask) + 1, reply, &out,
+					       &len),
 				 TEXT_REPLY);
 		ck_assert_str_eq(out, rows[i].answer);
 	}
@@ -570,6 +590,8 @@ START_TEST(send_targets_in_a_normal_session)
 }
 END_TEST
 
-UNIT_MAIN("login", 60, straight_to_full_feature_phase, security_then_operational, continued_request, continued_answer,
-	  refusals, an_alias_is_one_line, header_rules, never_ends, access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
-	  unbinding_one_of_two_accounts, redirection, text_in_pieces, send_targets_in_a_normal_session)
+UNIT_MAIN("login", 60, straight_to_full_feature_phase, security_then_operational, continued_request,
+	  continued_answer, refusals, an_alias_is_one_line, header_rules, never_ends,
+	  access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
+	  unbinding_one_of_two_accounts, redirection, text_in_pieces,
+	  send_targets_in_a_normal_session)

@@ -144,7 +144,8 @@ START_TEST(iser_rows)
 	ck_assert_str_eq(offer(&f, "RDMAExtensions", "Yes"), "RDMAExtensions=Yes");
 	ck_assert_str_eq(offer(&f, "HeaderDigest", "None"), "HeaderDigest=None");
 	ck_assert_str_eq(offer(&f, "DataDigest", "CRC32C"), "DataDigest=Reject");
-	ck_assert_str_eq(offer(&f, "InitiatorRecvDataSegmentLength", "262144"), "InitiatorRecvDataSegmentLength=262144");
+	ck_assert_str_eq(offer(&f, "InitiatorRecvDataSegmentLength", "262144"),
+			 "InitiatorRecvDataSegmentLength=262144");
 	ck_assert_str_eq(offer(&f, "TargetRecvDataSegmentLength", "8192"), "TargetRecvDataSegmentLength=8192");
 	ck_assert_str_eq(offer(&f, "MaxRecvDataSegmentLength", "65536"), "");
 	ck_assert_int_eq(iscsi_nego_declare(&f.n, &f.out), 0);
@@ -230,5 +231,5 @@ START_TEST(unknown_keys_are_limited)
 }
 END_TEST
 
-UNIT_MAIN("params", 60, every_rule, active_values, twice_is_an_error, where_a_key_counts, iser_rows, iser_unsolicited, admin_settings,
-	   unknown_keys_are_limited)
+UNIT_MAIN("params", 60, every_rule, active_values, twice_is_an_error, where_a_key_counts, iser_rows,
+	  iser_unsolicited, admin_settings, unknown_keys_are_limited)

@@ -162,8 +162,11 @@ START_TEST(portals)
 		{ "::1", "[::1]:3260,1" },
 		{ "[::1]:65535,65535", "[::1]:65535,65535" },
 	};
-	static const char *const bad[] = { "x", "1.2.3", "1.2.3.4:", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:1x", "[::1", "[::1]x",
-					   "1.2.3.4:1,0", "1.2.3.4:1,", "1.2.3.4:1,65536", "1.2.3.4:-1", "host:3260" };
+	static const char *const bad[] = {
+		"x",	    "1.2.3",  "1.2.3.4:",    "1.2.3.4:0",  "1.2.3.4:65536",   "1.2.3.4:1x",
+		"[::1",	    "[::1]x", "1.2.3.4:1,0", "1.2.3.4:1,", "1.2.3.4:1,65536", "1.2.3.4:-1",
+		"host:3260"
+	};
 	struct iscsi_portal p;
 	char text[96];
 
@@ -177,5 +180,6 @@ START_TEST(portals)
 }
 END_TEST
 
-UNIT_MAIN("iscsi-pdu", 10, serial_numbers_wrap, ahs_extended_cdb_and_bidi, ahs_lengths_never_read_beyond, crc32c_known_answers,
-	  digest_over_fragments, digest_over_known_blocks, portals)
+UNIT_MAIN("iscsi-pdu", 10, serial_numbers_wrap, ahs_extended_cdb_and_bidi,
+	  ahs_lengths_never_read_beyond, crc32c_known_answers, digest_over_fragments,
+	  digest_over_known_blocks, portals)

@@ -257,7 +257,8 @@ START_TEST(a_large_read_goes_on_as_it_is_acknowledged)
 		got += p.len;
 		if (p.bhs[1] & BHS_DATAIN_ACK) {
 			ck_assert_uint_ne(get_be32(p.bhs + BHS_TTT), ISCSI_TAG_NONE);
-			snack(SNACK_DATA_ACK, ISCSI_TAG_NONE, get_be32(p.bhs + BHS_TTT), get_be32(p.bhs + BHS_DATA_SN) + 1, 0);
+			snack(SNACK_DATA_ACK, ISCSI_TAG_NONE, get_be32(p.bhs + BHS_TTT),
+			      get_be32(p.bhs + BHS_DATA_SN) + 1, 0);
 		}
 	}
 	ck_assert_uint_eq(p.bhs[3], 0);

@@ -109,8 +109,12 @@ START_TEST(options)
 	ck_assert_int_eq(iser_options_parse(&o, NULL), 0);
 	ck_assert_int_eq(iser_options_parse(&o, ""), 0);
 	ck_assert(o.nop && o.cq_vector == -1 && !o.port && o.completion == COMPLETION_ADAPTIVE);
-	ck_assert_int_eq(iser_options_parse(&o, "port=3270,nop=off,pool_sz_mb=8,buf_sz_kb=128,cq_vector=3,completion=poll,"
-						"gather=pack,path=copy"), 0);
+	ck_assert_int_eq(
+		iser_options_parse(
+			&o,
+			"port=3270,nop=off,pool_sz_mb=8,buf_sz_kb=128,cq_vector=3,completion=poll,"
+			"gather=pack,path=copy"),
+		0);
 	ck_assert(o.port == 3270 && !o.nop && o.pool_bytes_mb == 8 && o.slot_len == 128 << 10 && o.cq_vector == 3 &&
 		  o.completion == COMPLETION_POLL && o.gather == GATHER_PACK && o.path == PATH_COPY);
 	ck_assert(o.immediate);
@@ -183,7 +187,8 @@ START_TEST(login_read_write)
 }
 END_TEST
 
-/* What a write of one block takes: with its data in the command, one send and one copy; without, an RDMA read and none. */
+/* What a write of one block takes: with its data in the command, one send and one copy; without,
+ * an RDMA read and none. */
 static void writes(uint32_t imm)
 {
 	unsigned n = getenv("ISER_WRITES") ? (unsigned)atoi(getenv("ISER_WRITES")) : 500, wrs, reads;
@@ -351,7 +356,8 @@ START_TEST(unsolicited_data)
 		uint32_t key;
 
 		wire_pattern(out, BIG, 20 + (uint32_t)k);
-		key = ini_unsol_start(&i, (uint32_t)k * 2048 + (k & 1), t[k].blocks, out, t[k].imm, t[k].unsol, t[k].dsl);
+		key = ini_unsol_start(&i, (uint32_t)k * 2048 + (k & 1), t[k].blocks, out, t[k].imm,
+				      t[k].unsol, t[k].dsl);
 		ck_assert_uint_eq(ini_status(&i), 0);
 		rdmafake_unreg(key);
 		ck_assert_uint_eq(metric_read(M_iser_immediate_bytes) - imm, t[k].imm + t[k].unsol);
@@ -443,8 +449,9 @@ END_TEST
 /* The command is aborted while its unsolicited data is still to come; what comes is sunk. */
 START_TEST(unsolicited_abort)
 {
-	uint8_t cmd[ISCSI_BHS_LEN] = { ISCSI_SCSI_CMD, BHS_CMD_WRITE }, tmf[ISCSI_BHS_LEN] = { ISCSI_TMF_REQ | BHS_IMMEDIATE,
-											       BHS_FINAL | ISCSI_TMF_ABORT_TASK };
+	uint8_t cmd[ISCSI_BHS_LEN] = { ISCSI_SCSI_CMD, BHS_CMD_WRITE },
+		tmf[ISCSI_BHS_LEN] = { ISCSI_TMF_REQ | BHS_IMMEDIATE,
+				       BHS_FINAL | ISCSI_TMF_ABORT_TASK };
 	uint8_t data[ISCSI_BHS_LEN] = { ISCSI_DATA_OUT, BHS_FINAL };
 	struct ini_pdu p;
 	struct ini i;
@@ -501,11 +508,14 @@ START_TEST(level_1_is_not_for_rdma)
 }
 END_TEST
 
-/* RDMAExtensions holds for a session (RFC 7145 6.3), and so do the keys that only mean something with it, or without. */
+/* RDMAExtensions holds for a session (RFC 7145 6.3), and so do the keys that only mean something
+ * with it, or without. */
 START_TEST(a_session_is_all_rdma_or_not)
 {
 	char text[256];
-	int n = snprintf(text, sizeof(text), "InitiatorName=iqn.2026-11.org.tgtd.test:iser%cTargetName=%s%c", 0, ini_iqn, 0);
+	int n = snprintf(text, sizeof(text),
+			 "InitiatorName=iqn.2026-11.org.tgtd.test:iser%cTargetName=%s%c", 0,
+			 ini_iqn, 0);
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x87, [8] = 0x80, [13] = 1 };
 	struct wire_pdu p;
 	struct wire w;
@@ -562,7 +572,9 @@ START_TEST(a_full_window)
 }
 END_TEST
 
-UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, writes_without_immediate, writes_immediate, writes_read, parameter_data,
-	  no_invalidation_without_header, headers_only, unsolicited_data, unsolicited_ring, unsolicited_refused,
-	  unsolicited_too_small, unsolicited_abort, level_1_is_not_for_rdma, a_session_is_all_rdma_or_not, a_full_window)
+UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, writes_without_immediate,
+	  writes_immediate, writes_read, parameter_data, no_invalidation_without_header,
+	  headers_only, unsolicited_data, unsolicited_ring, unsolicited_refused,
+	  unsolicited_too_small, unsolicited_abort, level_1_is_not_for_rdma,
+	  a_session_is_all_rdma_or_not, a_full_window)
 #endif

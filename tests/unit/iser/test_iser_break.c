@@ -27,8 +27,9 @@ static uint8_t out[BIG], in[BIG];
 /* Some of everything. Stops at the first sign of an end. */
 static bool workload(struct ini *i)
 {
-	return !ini_rw(i, true, 0, 512, out, 0) && !ini_rw(i, false, 0, 512, in, 0) && !ini_rw(i, true, 3, 20, out, 4096) &&
-	       !ini_rw(i, false, 1, 1, in, 0) && !ini_simple(i, 0);
+	return !ini_rw(i, true, 0, 512, out, 0) && !ini_rw(i, false, 0, 512, in, 0) &&
+	       !ini_rw(i, true, 3, 20, out, 4096) && !ini_rw(i, false, 1, 1, in, 0) &&
+	       !ini_simple(i, 0);
 }
 
 /* Whatever has just been done to it, @i ends and leaves nothing; the one beside it goes on. */
@@ -513,5 +514,6 @@ END_TEST
 UNIT_MAIN("iser breaking", 30, failed_sends, failed_receives, error_completions, failed_set_up,
 	  death_in_flight, forced, device_removal, asynchronous_events, foreign_bytes,
 	  logout_and_hang_up, logout_and_wait, abort_set_read, abort_set_write, clear_set_write,
-	  lu_reset_read, lu_reset_write, lu_reset_by_other_read, lu_reset_by_other_write, listener_removed, listener_moved, abort_in_flight, state_machine)
+	  lu_reset_read, lu_reset_write, lu_reset_by_other_read, lu_reset_by_other_write,
+	  listener_removed, listener_moved, abort_in_flight, state_machine)
 #endif

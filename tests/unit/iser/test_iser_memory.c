@@ -26,7 +26,9 @@ static uint8_t out[BIG], in[BIG];
 /* An arena like that of a `ram' LU of 64 GiB. */
 static struct arena *large_sparse(void)
 {
-	struct arena_conf conf = { .name = "test", .node = -1, .block_size = 4096, .nblocks = 16u << 20, .sparse = true };
+	struct arena_conf conf = {
+		.name = "test", .node = -1, .block_size = 4096, .nblocks = 16u << 20, .sparse = true
+	};
 	struct arena *a = arena_create(&conf);
 
 	ck_assert_ptr_nonnull(a);

@@ -24,8 +24,9 @@ struct seen {
 
 static struct seen now(bool write)
 {
-	return (struct seen){ metric_read(write ? M_iser_wr_read : M_iser_wr_write), metric_read(M_iser_sges),
-			      metric_read(M_iser_copied_bytes), metric_read(M_iser_posts), metric_read(M_iser_signalled) };
+	return (struct seen){ metric_read(write ? M_iser_wr_read : M_iser_wr_write),
+			      metric_read(M_iser_sges), metric_read(M_iser_copied_bytes),
+			      metric_read(M_iser_posts), metric_read(M_iser_signalled) };
 }
 
 #define BASE 16384u /* never written before: first writes take blocks in order */
@@ -40,7 +41,8 @@ static struct seen one(struct ini *i, bool write, uint32_t lba, uint16_t blocks)
 	if (!write)
 		ck_assert_mem_eq(in, out + lba * 512, blocks * 512u);
 	b = now(write);
-	return (struct seen){ b.wr - a.wr, b.sges - a.sges, b.copied - a.copied, b.posts - a.posts, b.signalled - a.signalled };
+	return (struct seen){ b.wr - a.wr, b.sges - a.sges, b.copied - a.copied, b.posts - a.posts,
+			      b.signalled - a.signalled };
 }
 
 /* 64 KiB that lie in 16 blocks, none next to the one before. */

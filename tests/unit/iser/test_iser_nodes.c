@@ -153,7 +153,9 @@ static char *discover(char *text)
 	put_be32(bhs + BHS_ITT, 5);
 	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
 	iscsi_text_init(&t);
-	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"SendTargets=All", 16, reply, &data, &len), TEXT_REPLY);
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"SendTargets=All", 16, reply,
+				       &data, &len),
+			 TEXT_REPLY);
 	ck_assert_uint_lt(len, 1000);
 	for (uint32_t i = 0; i < len; i++)
 		text[i] = data[i] ? data[i] : '\n';
@@ -197,6 +199,6 @@ START_TEST(portals_of_no_node)
 }
 END_TEST
 
-UNIT_MAIN("iser nodes", 30, placed_by_adapter, one_adapter_removed, portals_of_node_1, portals_of_node_3, portals_of_node_0,
-	  portals_of_no_node)
+UNIT_MAIN("iser nodes", 30, placed_by_adapter, one_adapter_removed, portals_of_node_1,
+	  portals_of_node_3, portals_of_node_0, portals_of_no_node)
 #endif

@@ -97,7 +97,8 @@ static void bring_to(struct ini *i, enum state s)
 		if (s == ALLOCATED) {
 			ini_login_start(i, 2, INI_UNSOL_KEYS);
 		} else if (s == ANSWERING) { /* no operational keys: more is to come */
-			static const char text[] = "InitiatorName=iqn.2026-11.org.tgtd.test:iser\0SessionType=Normal\0TargetName=" WIRE_IQN;
+			static const char text[] =
+				"InitiatorName=iqn.2026-11.org.tgtd.test:iser\0SessionType=Normal\0TargetName=" WIRE_IQN;
 			uint8_t login[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x04 };
 
 			login[8] = 0x80;
@@ -259,8 +260,9 @@ static void every_fault(enum state s)
 		ck_assert_uint_eq(ini_rw(&other, true, 0, BIG / 512, out, 0), 0);
 		fake.dev = 1;
 		bring_to(&i, s);
-		ck_assert_msg(ini_conn(&i)->state == iser_states[s], "%s before '%s', not %s", iser_state_name(ini_conn(&i)->state),
-			      fault_names[f], iser_state_name(iser_states[s]));
+		ck_assert_msg(ini_conn(&i)->state == iser_states[s], "%s before '%s', not %s",
+			      iser_state_name(ini_conn(&i)->state), fault_names[f],
+			      iser_state_name(iser_states[s]));
 		fake.never_flush = k & 1;
 		happen(&i, f);
 		wire_steps(2);
@@ -345,5 +347,6 @@ START_TEST(login_time)
 }
 END_TEST
 
-UNIT_MAIN("iser states", 120, login_time, accepted, connected, answering, allocated, ready, reading, writing, unsolicited, leaving, left)
+UNIT_MAIN("iser states", 120, login_time, accepted, connected, answering, allocated, ready, reading,
+	  writing, unsolicited, leaving, left)
 #endif

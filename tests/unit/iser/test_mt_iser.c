@@ -87,7 +87,8 @@ static void bring_up(void *arg)
 		struct scsi_lu_conf lu;
 
 		targets[t] = scsi_target_create(t + 1, iqns[t]);
-		BUG_ON(!targets[t] || iscsi_target_add(targets[t]) || iscsi_acl_add(targets[t], ISCSI_ACL_ADDRESS, "ALL"));
+		BUG_ON(!targets[t] || iscsi_target_add(targets[t]) ||
+		       iscsi_acl_add(targets[t], ISCSI_ACL_ADDRESS, "ALL"));
 		scsi_lu_conf_init(&lu);
 		lu.lun = 1;
 		lu.online = lu.write_cache = true;
@@ -293,7 +294,8 @@ static void *initiate(void *arg)
 
 	ini_iqn = iqns[it->number % LOOPS];
 	for (unsigned r = 0; r < it->rounds; r++) {
-		bool up = ini_connect(&it->i, rnd(it, 3) ? 0x80 : -1) && !ini_login(&it->i, (uint8_t)(it->number + 1), NULL);
+		bool up = ini_connect(&it->i, rnd(it, 3) ? 0x80 : -1) &&
+			  !ini_login(&it->i, (uint8_t)(it->number + 1), NULL);
 
 		for (unsigned n = 0; up && n < 4 && ini_simple(&it->i, 0); n++)
 			;

@@ -461,4 +461,5 @@ START_TEST(log_pages)
 }
 END_TEST
 
-UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_rate, sanitize_parameters, port_groups, ports, ports_change, log_pages)
+UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_rate,
+	  sanitize_parameters, port_groups, ports, ports_change, log_pages)

@@ -51,7 +51,11 @@ START_TEST(lun_addressing)
 	host_in(n, 0, (uint8_t[]){ 0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 15, 0, 0 }, 12, 256);
 	ck_assert_str_eq(host_result(n), "05/24/00");
 	/* the well known logical unit */
-	ck_assert_uint_eq(host_finish(host_start(n, 0xc101ull << 48, (uint8_t[]){ 0xa0, 0, 1, 0, 0, 0, 0, 0, 0, 64, 0, 0 }, 12, true, NULL, 64)), SAM_GOOD);
+	ck_assert_uint_eq(
+		host_finish(host_start(n, 0xc101ull << 48,
+				       (uint8_t[]){ 0xa0, 0, 1, 0, 0, 0, 0, 0, 0, 64, 0, 0 }, 12,
+				       true, NULL, 64)),
+		SAM_GOOD);
 	ck_assert_uint_eq(get_be32(n->in), 8);
 	host_close(&h);
 }
@@ -141,7 +145,10 @@ START_TEST(updates)
 	ck_assert_int_eq(update("sense_format", "1"), 0);
 	host_tur(n, 1);
 	ck_assert_uint_eq(n->sense[0], 0x72);
-	ck_assert_int_eq(update("mode_page", "8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0"), 0);
+	ck_assert_int_eq(
+		update("mode_page",
+		       "8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0"),
+		0);
 	scsi_lu_get_info(h.lu, &info);
 	ck_assert(!info.conf.write_cache);
 	host_tur(n, 1);
@@ -439,8 +446,10 @@ END_TEST
 START_TEST(mode_select)
 {
 	struct host_nexus *n;
-	uint8_t p[4 + 8 + 20 + 12] = { [3] = 8, [10] = 2, [12] = 0x08, 0x12, 0x10, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x80,
-				       [32] = 0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff };
+	uint8_t p[4 + 8 + 20 + 12] = { [3] = 8, [10] = 2,    [12] = 0x08, 0x12, 0x10, 0,    0xff,
+				       0xff,	0,	     0,		  0xff, 0xff, 0xff, 0xff,
+				       0x80,	[32] = 0x0a, 0x0a,	  0x02, 0x10, 0,    0x40,
+				       0,	0,	     0xff,	  0xff };
 	uint8_t cdb[6] = { 0x15, 0x10, 0, 0, sizeof(p) };
 	struct scsi_lu_info info;
 
@@ -745,5 +754,7 @@ START_TEST(statistics)
 }
 END_TEST
 
-UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management, deletion, another_store, grow, mode_select, task_attributes,
-	  removable_medium, masking, masked_and_deleted, masked_and_another_store, another_store_and_masked, another_store_and_sanitize, target_busy, statistics)
+UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management,
+	  deletion, another_store, grow, mode_select, task_attributes, removable_medium, masking,
+	  masked_and_deleted, masked_and_another_store, another_store_and_masked,
+	  another_store_and_sanitize, target_busy, statistics)

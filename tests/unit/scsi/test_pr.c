@@ -432,5 +432,5 @@ START_TEST(survives)
 }
 END_TEST
 
-UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort, registering_for_others, moving,
-	  beside_spc2, survives)
+UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort,
+	  registering_for_others, moving, beside_spc2, survives)

@@ -52,7 +52,9 @@ START_TEST(write_then_read_in_all_sizes)
 	ck_assert_uint_eq(host_read10(n, 77, 5), SAM_GOOD);
 	ck_assert_mem_eq(n->in, data + bs, 5 * bs);
 	/* 12 */
-	ck_assert_uint_eq(host_out(n, 1, (uint8_t[]){ 0xaa, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0 }, 12, data + 9, 2 * bs), SAM_GOOD);
+	ck_assert_uint_eq(host_out(n, 1, (uint8_t[]){ 0xaa, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0 }, 12,
+				   data + 9, 2 * bs),
+			  SAM_GOOD);
 	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0xa8, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0 }, 12, 2 * bs), SAM_GOOD);
 	ck_assert_mem_eq(n->in, data + 9, 2 * bs);
 	/* 16 */
