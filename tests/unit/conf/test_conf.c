@@ -214,7 +214,7 @@ static const struct {
 	{ "<target a>\ninitiator-address 1.1.1.1\ninitiator-address 1.1.1.1\n", "t:3: 1.1.1.1 is given twice" },
 	{ "<target a>\nexpose iqn.x 1\n", "t:2: expose needs an initiator-name iqn.x before it" },
 	{ "include /etc/passwd\n", "t:1: include is not allowed here" },
-	{ "control-port 99999\n", "t:1: '99999' is not a control port" },
+	{ "control-port 99999\n", "t:1: control-port is 0 to 32767, not '99999'" },
 	{ "= x\n", "t:1: a line begins with '='" },
 	{ "ignore-errors maybe\n", "t:1: ignore-errors is yes or no, not 'maybe'" },
 };
