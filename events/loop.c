@@ -261,6 +261,35 @@ static bool pollers_refuse_sleep(struct loop *loop)
 	return refused;
 }
 
+/* ---- the clock --------------------------------------------------------------------------------- */
+
+void loop_tick(struct loop *loop, struct loop_tick *t)
+{
+	ASSERT_ON_OWN_THREAD(loop);
+	if (!list_linked(&t->link))
+		list_add_tail(&loop->ticks, &t->link);
+}
+
+static void run_ticks(struct loop *loop)
+{
+	struct list now = LIST_INIT(now);
+
+	list_splice_tail(&now, &loop->ticks);
+	while (!list_empty(&now)) {
+		struct loop_tick *t = list_first(&now, struct loop_tick, link);
+
+		list_del(&t->link);
+		t->run(t, loop->now);
+	}
+}
+
+static inline void read_clock(struct loop *loop)
+{
+	loop->now = clock_now_ns();
+	if (!list_empty(&loop->ticks))
+		run_ticks(loop);
+}
+
 /* ---- spin or sleep --------------------------------------------------------------------------- */
 
 /*
@@ -323,7 +352,7 @@ static bool guess(struct loop *loop)
 	loop->batch[0] = (struct epoll_event){ .events = EPOLLIN, .data.ptr = loop->usual };
 	loop->batch_pos = 0;
 	loop->batch_len = 1;
-	loop->now = clock_now_ns();
+	read_clock(loop);
 	return true;
 }
 
@@ -337,7 +366,7 @@ static void fetch_events(struct loop *loop, int timeout_ms)
 	loop->guesses = 0;
 	if (n > 0)
 		note_usual(loop);
-	loop->now = clock_now_ns();
+	read_clock(loop);
 	loop->fetched_at = loop->now;
 	loop->fetched_none = loop->batch_len == 0;
 }
@@ -352,7 +381,7 @@ static void look(struct loop *loop, bool thrifty)
 
 	if (skip || loop->nfds == 0) {
 		loop->looks_skipped++;
-		loop->now = clock_now_ns();
+		read_clock(loop);
 		return;
 	}
 	if (thrifty && guess(loop))
@@ -390,7 +419,7 @@ static void sleep_for_events(struct loop *loop, int limit_ms)
 		look(loop, true);
 		return;
 	}
-	loop->now = clock_now_ns();
+	read_clock(loop);
 	if (!loop->idle_since)
 		loop->idle_since = loop->now;
 	ms = until_next_timer(loop);

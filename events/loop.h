@@ -105,6 +105,20 @@ void loop_fd_del(struct loop_fd *lfd);
 void loop_timer_arm(struct loop *loop, struct timer *t, uint64_t ns_from_now);
 void loop_timer_cancel(struct loop *loop, struct timer *t);
 
+/* ---- ticks: once, when the loop reads its clock next ------------------------------------------- */
+/* That is when this iteration is over: the next one begins at @now, or the loop goes to sleep at @now. */
+struct loop_tick {
+	struct list link;
+	void (*run)(struct loop_tick *t, uint64_t now);
+};
+static inline void loop_tick_init(struct loop_tick *t, void (*run)(struct loop_tick *t, uint64_t now))
+{
+	list_init(&t->link);
+	t->run = run;
+}
+/* Queues @t unless it is queued already; list_del(&t->link) takes it out. On the loop only. */
+void loop_tick(struct loop *loop, struct loop_tick *t);
+
 /* ---- deferred: once, at the end of this iteration -------------------------------------------- */
 struct loop_deferred {
 	struct list link;

@@ -43,6 +43,7 @@ struct loop {
 	bool crowded;		 /* too many others awake to spin, */
 	uint64_t crowd_seen_at;	 /* as seen then */
 	struct list deferred;
+	struct list ticks;
 	struct list pollers;
 	struct list *next_poller; /* of the walk in progress */
 	struct list attachments;

@@ -84,6 +84,7 @@ struct loop *loop_create(const struct loop_conf *conf)
 	loop->may_block = conf->may_block;
 	loop->now = clock_now_ns();
 	list_init(&loop->deferred);
+	list_init(&loop->ticks);
 	list_init(&loop->pollers);
 	list_init(&loop->attachments);
 	mailbox_init(&loop->mailbox);

@@ -258,6 +258,10 @@ void host_do(struct host *h, void (*fn)(void *arg), void *arg)
 {
 	struct call c = { .fn = fn, .arg = arg };
 
+	if (loop_current() == h->loop) { /* @fn of another host_do() */
+		fn(arg);
+		return;
+	}
 	c.msg.handle = call_arrived;
 	loop_post(h->loop, &c.msg);
 	while (!c.done)
@@ -309,10 +313,10 @@ static struct scsi_lu *new_lu(struct host *h, uint32_t lun, const char *size, ui
 	scsi_lu_conf_init(&a.conf);
 	a.conf.lun = lun;
 	a.conf.thin_provisioning = true;
-	if (tweak)
-		tweak(&a.conf);
 	a.conf.blk = blk_open("ram", &args);
 	ck_assert_msg(a.conf.blk != NULL, "ram %s: %s", size, err);
+	if (tweak)
+		tweak(&a.conf);
 	host_do(h, do_new_lu, &a);
 	ck_assert_ptr_nonnull(a.lu);
 	return a.lu;

@@ -135,6 +135,8 @@ static __attribute__((noinline)) void start_any(struct scsi_cmd *cmd, uint32_t s
 	}
 	cmd->itl = itl;
 	cmd->lu = lu = itl->lu;
+	if (unlikely(!itl->touched))
+		scsi_itl_touch(itl);
 	scsi_itl_count(itl, 1);
 	if (unlikely(cmd->attr == SCSI_ATTR_ORDERED) && scsi_order_hold(cmd))
 		return;
@@ -189,6 +191,8 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	cmd->itl = itl;
 	cmd->lu = lu;
 	cmd->op = op;
+	if (unlikely(!itl->touched))
+		scsi_itl_touch(itl);
 	scsi_itl_count(itl, 1);
 	if (likely(op->run == op_read10)) /* what most commands are: no call */
 		scsi_read_begin(cmd, itl, lu, 0, get_be32(cdb + 2), get_be16(cdb + 7), cdb[1]);
@@ -247,8 +251,12 @@ void scsi_done(struct scsi_cmd *cmd)
 	cmd->state |= CMD_DONE;
 	if (likely(cmd->itl != NULL)) {
 		struct scsi_lu_stats *st = &cmd->itl->st;
+		if (unlikely(!cmd->itl->touched))
+			scsi_itl_touch(cmd->itl);
 		if (unlikely(cmd->status != SAM_GOOD || cmd->aborted)) {
 			stat_add(&st->errs, 1);
+			if (cmd->state & CMD_SUBM)
+				(*(cmd->state & CMD_READ ? &cmd->itl->load.rd_errs : &cmd->itl->load.wr_errs))++;
 		} else if (cmd->state & CMD_READ) {
 			stat_add(&st->rd_done_cmds, 1);
 			stat_add(&st->rd_done_bytes, cmd->xfer_len);
@@ -281,6 +289,8 @@ void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 static inline void itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
+	if (unlikely(!itl->touched))
+		scsi_itl_touch(itl);
 	scsi_itl_count(itl, -1);
 	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) && itl->inflight == itl->pins)
 		scsi_order_next(itl);

@@ -39,24 +39,32 @@ static void page_temperature(struct scsi_cmd *cmd, uint8_t **p)
 	param(p, 0x0001, BINARY_LIST, 2)[1] = 0xff;
 }
 
+/* One time interval is INTERVAL_NS long: 1 x 10^-6 s. That is the unit; what the figures are exact to, load.c says. */
+enum { INTERVAL_NS = 1000, INTERVAL_EXPONENT = 6, INTERVAL_INTEGER = 1 };
+
+/*
+ * SPC-4 7.3.6. The weighted figures shall be zero, since command priority is not supported. Of the parameters, 1 and 2
+ * are unbounded data counters (7.3.2.2.2.3), 3 is a binary list.
+ */
 static void page_statistics(struct scsi_cmd *cmd, uint8_t **p)
 {
+	struct scsi_load_times spent;
 	struct scsi_lu_stats st;
-	uint8_t *v = param(p, 0x0001, COUNTER | 0x01, 64);
+	uint64_t idle;
+	uint8_t *v = param(p, 0x0001, COUNTER, 64);
 
 	scsi_lu_get_stats(cmd->lu, NULL, &st);
-	put_be64(v, st.rd_done_cmds);
-	put_be64(v + 8, st.wr_done_cmds);
+	scsi_lu_get_load(cmd->lu, clock_now_ns(), &spent, &idle);
+	put_be64(v, st.rd_subm_cmds);
+	put_be64(v + 8, st.wr_subm_cmds);
 	put_be64(v + 16, st.wr_done_bytes >> cmd->lu->block_shift); /* received */
 	put_be64(v + 24, st.rd_done_bytes >> cmd->lu->block_shift); /* transmitted */
-	/*
-	 * The page has two more mandatory parameters. What they and the last four fields of the first ask for is time,
-	 * spent on commands and between them. To know that takes two looks at the clock a command (a hit lasts hardly
-	 * longer than they do), and by the clock of an iteration of the loop, in which most commands begin and end, a
-	 * busy logical unit would be idle. So it is not claimed: an interval has no length, and no number of them passed.
-	 */
-	param(p, 0x0002, COUNTER | 0x01, 8); /* idle time intervals */
-	param(p, 0x0003, BINARY_LIST, 8);    /* time interval: exponent, integer */
+	put_be64(v + 32, spent.rd / INTERVAL_NS);
+	put_be64(v + 40, spent.wr / INTERVAL_NS);
+	put_be64(param(p, 0x0002, COUNTER, 8), idle / INTERVAL_NS);
+	v = param(p, 0x0003, BINARY_LIST, 8);
+	put_be32(v, INTERVAL_EXPONENT);
+	put_be32(v + 4, INTERVAL_INTEGER);
 }
 
 static void page_exceptions(struct scsi_cmd *cmd, uint8_t **p)

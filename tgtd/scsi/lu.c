@@ -113,6 +113,8 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	memset(lu, 0, sizeof(*lu));
 	pthread_mutex_init(&lu->lock, NULL);
 	list_init(&lu->itls);
+	list_init(&lu->loads);
+	lu->made_ns = clock_now_ns();
 	list_init(&lu->copies);
 	lu->conf = *conf;
 	lu->lun = conf->lun;

@@ -27,6 +27,7 @@
 #include "events/clock.h"
 #include "events/log.h"
 #include "tgtd/scsi/cmd.h"
+#include "tgtd/scsi/load.h"
 #include "tgtd/scsi/target.h"
 
 /* ---- reasons to stop a command ------------------------------------------------------------------ */
@@ -105,6 +106,7 @@ void scsi_ops_init(void);
 struct scsi_itl {
 	_Atomic uint32_t gate;	/* own cache line's first word: all that the fast path asks */
 	uint32_t inflight;	/* commands from start to end, and pins; nexus->loop, others read it relaxed */
+	bool touched;		/* in this iteration (load.h) */
 	struct scsi_lu *lu;
 	struct scsi_nexus *nexus;
 	struct scsi_lu_stats st; /* nexus->loop writes */
@@ -119,6 +121,7 @@ struct scsi_itl {
 	struct pr_reg *reg;	/* own registration; lu->lock */
 	bool preempted;		/* its commands are to be aborted; lu->lock */
 	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see scsi_lu_gone_wait(); nexus->loop */
+	struct scsi_itl_load load; /* nexus->loop */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;
 } cacheline_aligned;
@@ -169,6 +172,9 @@ struct scsi_lu {
 	struct scsi_lu_conf conf;
 	struct scsi_mode mode, mode_saved, mode_default; /* now; after a reset; as configured */
 	struct scsi_lu_stats gone_stats; /* of nexuses that left */
+	struct list loads;		 /* scsi_load.link, one a loop */
+	struct scsi_load_times gone_load;/* of loops where no nexus is left */
+	uint64_t made_ns, idle_ns;	 /* clock_now_ns(); as reported last */
 	uint32_t prevents;
 	bool deleting, ejected;
 	uint8_t alua_state; /* of the one target port group (alua.c) */
@@ -221,6 +227,7 @@ enum {
 	CMD_DPO = 1 << 8,
 	CMD_READ = 1 << 9,	/* counted as read or write */
 	CMD_WRITE = 1 << 10,
+	CMD_SUBM = 1 << 19,	/* counted in rd_subm_cmds or wr_subm_cmds */
 	CMD_STORE = 1 << 11,	/* a read segment is at the store */
 	CMD_CAW = 1 << 14,	/* the write is a COMPARE AND WRITE */
 	CMD_FETCHING = 1 << 12, /* a write segment is being prepared or fetched */

@@ -131,6 +131,7 @@ void scsi_read_any(struct scsi_cmd *cmd)
 	struct scsi_itl *itl = cmd->itl;
 
 	if (unlikely(cmd->nblocks > scsi_max_transfer(lu))) {
+		cmd->state &= ~(uint32_t)CMD_SUBM;
 		scsi_range_refuse(cmd, cmd->lba, cmd->nblocks);
 		return;
 	}
@@ -293,7 +294,7 @@ bool scsi_media_out(struct scsi_cmd *cmd)
 	}
 	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_out);
 	cmd->xfer_next = cmd->xfer_done = 0;
-	cmd->state |= CMD_WRITE;
+	cmd->state |= CMD_WRITE | CMD_SUBM;
 	if (scsi_lu_is(lu, LU_FUA_ALL))
 		cmd->state |= CMD_FUA;
 	stat_add(&cmd->itl->st.wr_subm_cmds, 1);

@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) void scsi_read_begin(struct scsi_cm
 		scsi_range_refuse(cmd, lba, nblocks);
 		return;
 	}
-	state |= CMD_ACTIVE | CMD_MEDIA | CMD_READ | scsi_cdb_state(byte1);
+	state |= CMD_ACTIVE | CMD_MEDIA | CMD_READ | CMD_SUBM | scsi_cdb_state(byte1);
 	cmd->state = state;
 	cmd->lba = lba;
 	/* Not empty, not longer than a segment, and the initiator takes all of it. (NUMBER OF BLOCKS has 32 bits.) */

@@ -122,6 +122,12 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	itl->nexus = n;
 	list_init(&itl->held);
 	pthread_mutex_lock(&lu->lock);
+	if (!scsi_load_join_locked(itl)) {
+		pthread_mutex_unlock(&lu->lock);
+		free(itl);
+		itl = NULL;
+		goto out;
+	}
 	list_add_tail(&lu->itls, &itl->link);
 	itl->gate = lu->gate;
 	scsi_ua_add_locked(itl, UA_POWER_ON);
@@ -145,6 +151,7 @@ void scsi_itl_free(struct scsi_itl *itl)
 	ASSERT(itl->inflight == 0);
 	pthread_mutex_lock(&lu->lock);
 	list_del(&itl->link);
+	scsi_load_leave_locked(itl);
 	scsi_lu_nexus_lost_locked(itl);
 	g->rd_subm_bytes += s->rd_subm_bytes;
 	g->rd_subm_cmds += s->rd_subm_cmds;

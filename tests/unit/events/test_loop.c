@@ -308,6 +308,56 @@ START_TEST(deferred_calls)
 }
 END_TEST
 
+/* ---- ticks ----------------------------------------------------------------------------------- */
+
+static struct loop_tick tick;
+static unsigned ticks;
+static uint64_t ticked_at;
+
+static void ticked(struct loop_tick *t, uint64_t now)
+{
+	ck_assert_ptr_eq(t, &tick);
+	ticks++;
+	ticked_at = now;
+}
+
+static void asks_for_a_tick(struct loop_deferred *d)
+{
+	(void)d;
+	loop_tick(loop, &tick);
+	loop_tick(loop, &tick); /* once is enough */
+	clock_fake_advance(3 * NSEC_PER_MSEC);
+}
+
+START_TEST(a_tick_tells_when_the_iteration_was_over)
+{
+	struct loop_deferred d;
+	uint64_t began = 1000 * NSEC_PER_SEC;
+
+	clock_fake_set(began);
+	new_loop(0);
+	loop_tick_init(&tick, ticked);
+	loop_deferred_init(&d, asks_for_a_tick);
+	loop_defer(loop, &d);
+	loop_step(loop, 0);
+	ck_assert_uint_eq(loop_now(loop), began);
+	ck_assert_uint_eq(ticks, 0);
+	/* Before it sleeps, not after. */
+	loop_step(loop, 20);
+	ck_assert_uint_eq(ticks, 1);
+	ck_assert_uint_eq(ticked_at, began + 3 * NSEC_PER_MSEC);
+	loop_step(loop, 0);
+	ck_assert_uint_eq(ticks, 1);
+	loop_defer(loop, &d);
+	loop_step(loop, 0);
+	list_del(&tick.link);
+	loop_step(loop, 0);
+	ck_assert_uint_eq(ticks, 1);
+	clock_fake_off();
+	loop_destroy(loop);
+}
+END_TEST
+
 /* ---- pollers --------------------------------------------------------------------------------- */
 
 struct counting_poller {
@@ -545,7 +595,7 @@ START_TEST(spins_only_when_that_pays)
 }
 END_TEST
 
-UNIT_MAIN("loop", 10, iteration_order, callback_frees_all_fds_of_its_batch,
+UNIT_MAIN("loop", 10, a_tick_tells_when_the_iteration_was_over, iteration_order, callback_frees_all_fds_of_its_batch,
 	  new_fd_gets_no_old_events, level_triggered_and_modified, bad_fds_are_refused,
 	  deferred_calls, pollers_may_delete_any, pollers_are_asked_before_sleep,
 	  sleeps_until_its_timer, posting_to_oneself, messages_do_not_starve_fds,

@@ -3,6 +3,7 @@
  * a golden file is a change of the wire: look twice, then GOLDEN_UPDATE=1. */
 #include <stdio.h>
 #include "events/bytes.h"
+#include "events/clock.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
 
@@ -43,6 +44,7 @@ START_TEST(disk)
 	uint32_t bs = _i ? 4096 : 512;
 	char name[64];
 
+	clock_fake_set(1000 * NSEC_PER_SEC); /* log page 19h tells of times */
 	host_open(&h, "64m", bs);
 	n = host_login_ready(&h, "iqn.golden");
 	snprintf(name, sizeof(name), "inquiry-%u", bs);

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Time spent on commands, without a look at the clock by any of them.
+ *
+ * A loop reads its clock when an iteration begins; what is new or over in an iteration is taken to have begun, or ended,
+ * then. So a command that is under way for several iterations (it waits for a disk, or for its data) is charged from
+ * the iteration it came in to the one it ended in. A command that begins and ends within one iteration, as a hit in
+ * memory does, is charged an equal share of how long that iteration took, from its beginning to when the clock is read next:
+ * commands of a batch are served one after the other, so in sum that is what the batch took. What is exact is the
+ * sum; a single command may be wrong by an iteration, which is microseconds, and as long as what it did at most.
+ *
+ * How it is done: sums are of "so many under way" times "for so long", and are brought up to date only when the number
+ * changes. The first change of an I_T_L nexus in an iteration touches it; who is touched is looked at once more when
+ * the loop reads its clock. A batch of 32 reads is touched once, then each asks itl->touched twice. Everything belongs to the
+ * loop; nobody writes to what another loop writes to.
+ */
+#include <stdlib.h>
+
+#include "events/clock.h"
+#include "tgtd/scsi/lu.h"
+
+/* Of a loop: those with a touched I_T_L nexus. */
+struct scsi_clock {
+	struct loop_attachment att;
+	struct loop *loop;
+	struct loop_tick tick;
+	struct list loads;
+};
+
+static inline uint64_t rd_ended(const struct scsi_itl *itl)
+{
+	return itl->st.rd_done_cmds + itl->load.rd_errs;
+}
+
+static inline uint64_t wr_ended(const struct scsi_itl *itl)
+{
+	return itl->st.wr_done_cmds + itl->load.wr_errs;
+}
+
+/* ---- sums, which others may read ------------------------------------------------------------------------------ */
+
+static void write_begin(struct scsi_load *l)
+{
+	__atomic_store_n(&l->seq, l->seq + 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+static void write_end(struct scsi_load *l)
+{
+	__atomic_store_n(&l->seq, l->seq + 1, __ATOMIC_RELEASE);
+}
+
+static void set32(uint32_t *figure, uint32_t v)
+{
+	__atomic_store_n(figure, v, __ATOMIC_RELAXED);
+}
+
+/* What is under way was so until @now. @rd, @wr: time of what was not. */
+static void advance(struct scsi_load *l, uint64_t now, uint64_t rd, uint64_t wr)
+{
+	uint64_t dt = now - l->since;
+
+	ASSERT(now >= l->since);
+	figure_add(&l->sum.rd, l->rd_out * dt + rd);
+	figure_add(&l->sum.wr, l->wr_out * dt + wr);
+	figure_add(&l->sum.busy, l->cmds ? dt : rd + wr);
+	__atomic_store_n(&l->since, now, __ATOMIC_RELAXED);
+}
+
+static void read_load(const struct scsi_load *l, uint64_t now, struct scsi_load_times *to)
+{
+	uint32_t seq, rd, wr, cmds;
+	struct scsi_load_times sum;
+	uint64_t since, dt;
+
+	for (;;) {
+		seq = __atomic_load_n(&l->seq, __ATOMIC_ACQUIRE);
+		rd = __atomic_load_n(&l->rd_out, __ATOMIC_RELAXED);
+		wr = __atomic_load_n(&l->wr_out, __ATOMIC_RELAXED);
+		cmds = __atomic_load_n(&l->cmds, __ATOMIC_RELAXED);
+		since = __atomic_load_n(&l->since, __ATOMIC_RELAXED);
+		sum.rd = __atomic_load_n(&l->sum.rd, __ATOMIC_RELAXED);
+		sum.wr = __atomic_load_n(&l->sum.wr, __ATOMIC_RELAXED);
+		sum.busy = __atomic_load_n(&l->sum.busy, __ATOMIC_RELAXED);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (!(seq & 1) && seq == __atomic_load_n(&l->seq, __ATOMIC_RELAXED))
+			break;
+		cpu_relax();
+	}
+	dt = now > since ? now - since : 0;
+	to->rd += sum.rd + rd * dt;
+	to->wr += sum.wr + wr * dt;
+	to->busy += sum.busy + (cmds ? dt : 0);
+}
+
+void scsi_lu_get_load(struct scsi_lu *lu, uint64_t now, struct scsi_load_times *out, uint64_t *idle)
+{
+	const struct scsi_load *l;
+	uint64_t elapsed;
+
+	pthread_mutex_lock(&lu->lock);
+	*out = lu->gone_load;
+	list_for_each(l, &lu->loads, link)
+		read_load(l, now, out);
+	elapsed = now > lu->made_ns ? now - lu->made_ns : 0;
+	if (elapsed > out->busy)
+		lu->idle_ns = MAX(lu->idle_ns, elapsed - out->busy);
+	*idle = lu->idle_ns;
+	pthread_mutex_unlock(&lu->lock);
+}
+
+/* ---- an iteration ----------------------------------------------------------------------------------------------- */
+
+void scsi_itl_touch(struct scsi_itl *itl)
+{
+	struct scsi_load *l = itl->load.of;
+	struct scsi_clock *c = l->clock;
+
+	ASSERT_ON_LOOP(c->loop);
+	ASSERT(!itl->touched);
+	itl->touched = true;
+	itl->load.rd_ended = rd_ended(itl);
+	itl->load.wr_ended = wr_ended(itl);
+	list_add_tail(&l->itls, &itl->load.link);
+	if (list_linked(&l->clock_link))
+		return;
+	write_begin(l);
+	advance(l, loop_now(c->loop), 0, 0);
+	write_end(l);
+	if (list_empty(&c->loads))
+		loop_tick(c->loop, &c->tick);
+	list_add_tail(&c->loads, &l->clock_link);
+}
+
+/* What has changed in @itl since it was touched. */
+static void collect(struct scsi_load *l, struct scsi_itl *itl)
+{
+	struct scsi_itl_load *il = &itl->load;
+	uint64_t rd = rd_ended(itl), wr = wr_ended(itl);
+	uint32_t rd_out = (uint32_t)(itl->st.rd_subm_cmds - rd), wr_out = (uint32_t)(itl->st.wr_subm_cmds - wr);
+	uint32_t cmds = itl->inflight - itl->pins;
+
+	ASSERT((int32_t)rd_out >= 0 && (int32_t)wr_out >= 0 && (int32_t)cmds >= 0);
+	l->rd_ended += rd - il->rd_ended;
+	l->wr_ended += wr - il->wr_ended;
+	write_begin(l);
+	set32(&l->rd_out, l->rd_out + rd_out - il->rd_out);
+	set32(&l->wr_out, l->wr_out + wr_out - il->wr_out);
+	set32(&l->cmds, l->cmds + cmds - il->cmds);
+	write_end(l);
+	il->rd_out = rd_out;
+	il->wr_out = wr_out;
+	il->cmds = cmds;
+	itl->touched = false;
+	list_del(&il->link);
+}
+
+/* The iteration is over. */
+static void tick(struct loop_tick *t, uint64_t now)
+{
+	struct scsi_clock *c = container_of(t, struct scsi_clock, tick);
+	struct scsi_load *l;
+	uint64_t ended = 0;
+
+	list_for_each(l, &c->loads, clock_link) {
+		while (!list_empty(&l->itls))
+			collect(l, list_first(&l->itls, struct scsi_itl, load.link));
+		ended += l->rd_ended + l->wr_ended;
+	}
+	while (!list_empty(&c->loads)) {
+		uint64_t dt;
+
+		l = list_first(&c->loads, struct scsi_load, clock_link);
+		list_del(&l->clock_link);
+		dt = now - l->since;
+		write_begin(l);
+		if (ended)
+			advance(l, now, dt * l->rd_ended / ended, dt * l->wr_ended / ended);
+		else
+			advance(l, now, 0, 0);
+		write_end(l);
+		l->rd_ended = l->wr_ended = 0;
+	}
+}
+
+/* ---- beginning and end ------------------------------------------------------------------------------------------ */
+
+static void clock_detach(struct loop_attachment *a)
+{
+	struct scsi_clock *c = container_of(a, struct scsi_clock, att);
+
+	ASSERT(list_empty(&c->loads));
+	list_del(&c->tick.link);
+	free(c);
+}
+
+static struct scsi_clock *clock_of(struct loop *loop)
+{
+	struct loop_attachment *a = loop_attached(loop, clock_detach);
+	struct scsi_clock *c;
+
+	if (a)
+		return container_of(a, struct scsi_clock, att);
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->loop = loop;
+	c->att.detach = clock_detach;
+	loop_tick_init(&c->tick, tick);
+	list_init(&c->loads);
+	loop_attach(loop, &c->att);
+	return c;
+}
+
+bool scsi_load_join_locked(struct scsi_itl *itl)
+{
+	struct scsi_lu *lu = itl->lu;
+	struct scsi_clock *c = clock_of(itl->nexus->loop);
+	struct scsi_load *l;
+
+	list_init(&itl->load.link);
+	if (!c)
+		return false;
+	list_for_each(l, &lu->loads, link)
+		if (l->clock == c)
+			goto found;
+	l = aligned_alloc(CACHE_LINE, sizeof(*l));
+	if (!l)
+		return false;
+	memset(l, 0, sizeof(*l));
+	l->clock = c;
+	l->since = loop_now(c->loop);
+	list_init(&l->itls);
+	list_init(&l->clock_link);
+	list_add_tail(&lu->loads, &l->link);
+found:
+	l->users++;
+	itl->load.of = l;
+	return true;
+}
+
+void scsi_load_leave_locked(struct scsi_itl *itl)
+{
+	struct scsi_lu *lu = itl->lu;
+	struct scsi_load *l = itl->load.of;
+
+	ASSERT_ON_LOOP(l->clock->loop);
+	if (itl->touched)
+		collect(l, itl);
+	ASSERT(!itl->load.rd_out && !itl->load.wr_out && !itl->load.cmds);
+	if (--l->users)
+		return;
+	lu->gone_load.rd += l->sum.rd;
+	lu->gone_load.wr += l->sum.wr;
+	lu->gone_load.busy += l->sum.busy;
+	list_del(&l->clock_link);
+	list_del(&l->link);
+	free(l);
+}
