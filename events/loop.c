@@ -270,24 +270,16 @@ void loop_tick(struct loop *loop, struct loop_tick *t)
 		list_add_tail(&loop->ticks, &t->link);
 }
 
-static void run_ticks(struct loop *loop)
-{
-	struct list now = LIST_INIT(now);
-
-	list_splice_tail(&now, &loop->ticks);
-	while (!list_empty(&now)) {
-		struct loop_tick *t = list_first(&now, struct loop_tick, link);
-
-		list_del(&t->link);
-		t->run(t, loop->now);
-	}
-}
-
 static inline void read_clock(struct loop *loop)
 {
 	loop->now = clock_now_ns();
-	if (!list_empty(&loop->ticks))
-		run_ticks(loop);
+	while (!list_empty(&loop->ticks)) {
+		struct loop_tick *t = list_first(&loop->ticks, struct loop_tick, link);
+
+		list_del(&t->link);
+		t->run(t, loop->now);
+		ASSERT(!list_linked(&t->link));
+	}
 }
 
 /* ---- spin or sleep --------------------------------------------------------------------------- */

@@ -116,7 +116,7 @@ static inline void loop_tick_init(struct loop_tick *t, void (*run)(struct loop_t
 	list_init(&t->link);
 	t->run = run;
 }
-/* Queues @t unless it is queued already; list_del(&t->link) takes it out. On the loop only. */
+/* Queues @t unless it is queued already; list_del(&t->link) takes it out. On the loop only, and not from run(). */
 void loop_tick(struct loop *loop, struct loop_tick *t);
 
 /* ---- deferred: once, at the end of this iteration -------------------------------------------- */

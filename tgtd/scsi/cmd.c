@@ -135,8 +135,7 @@ static __attribute__((noinline)) void start_any(struct scsi_cmd *cmd, uint32_t s
 	}
 	cmd->itl = itl;
 	cmd->lu = lu = itl->lu;
-	if (unlikely(!itl->touched))
-		scsi_itl_touch(itl);
+	scsi_itl_changes(itl);
 	scsi_itl_count(itl, 1);
 	if (unlikely(cmd->attr == SCSI_ATTR_ORDERED) && scsi_order_hold(cmd))
 		return;
@@ -191,8 +190,6 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	cmd->itl = itl;
 	cmd->lu = lu;
 	cmd->op = op;
-	if (unlikely(!itl->touched))
-		scsi_itl_touch(itl);
 	scsi_itl_count(itl, 1);
 	if (likely(op->run == op_read10)) /* what most commands are: no call */
 		scsi_read_begin(cmd, itl, lu, 0, get_be32(cdb + 2), get_be16(cdb + 7), cdb[1]);
@@ -251,8 +248,7 @@ void scsi_done(struct scsi_cmd *cmd)
 	cmd->state |= CMD_DONE;
 	if (likely(cmd->itl != NULL)) {
 		struct scsi_lu_stats *st = &cmd->itl->st;
-		if (unlikely(!cmd->itl->touched))
-			scsi_itl_touch(cmd->itl);
+		scsi_itl_changes(cmd->itl);
 		if (unlikely(cmd->status != SAM_GOOD || cmd->aborted)) {
 			stat_add(&st->errs, 1);
 			if (cmd->state & CMD_SUBM)
@@ -289,11 +285,14 @@ void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 static inline void itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
-	if (unlikely(!itl->touched))
-		scsi_itl_touch(itl);
-	scsi_itl_count(itl, -1);
-	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) && itl->inflight == itl->pins)
-		scsi_order_next(itl);
+	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_ORDER | GATE_CLOCK))) {
+		scsi_itl_changes(itl);
+		scsi_itl_count(itl, -1);
+		if ((atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) && itl->inflight == itl->pins)
+			scsi_order_next(itl);
+	} else {
+		scsi_itl_count(itl, -1);
+	}
 	if (unlikely(itl->quiet != NULL) && itl->inflight == 0) {
 		void (*quiet)(struct scsi_itl *) = itl->quiet;
 		itl->quiet = NULL;

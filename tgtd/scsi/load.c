@@ -11,8 +11,9 @@
  *
  * How it is done: sums are of "so many under way" times "for so long", and are brought up to date only when the number
  * changes. The first change of an I_T_L nexus in an iteration touches it; who is touched is looked at once more when
- * the loop reads its clock. A batch of 32 reads is touched once, then each asks itl->touched twice. Everything belongs to the
- * loop; nobody writes to what another loop writes to.
+ * the loop reads its clock. What makes a command touch it is a bit of the gate, which every command asks anyway: so a
+ * batch of reads is charged for its first one only. Everything belongs to the loop; nobody writes to what another loop
+ * writes to.
  */
 #include <stdlib.h>
 
@@ -56,15 +57,27 @@ static void set32(uint32_t *figure, uint32_t v)
 }
 
 /* What is under way was so until @now. @rd, @wr: time of what was not. */
-static void advance(struct scsi_load *l, uint64_t now, uint64_t rd, uint64_t wr)
+static inline void advance(struct scsi_load *l, uint64_t now, uint64_t rd, uint64_t wr)
 {
 	uint64_t dt = now - l->since;
 
 	ASSERT(now >= l->since);
+	if (likely(!(l->rd_out | l->wr_out | l->cmds))) {
+		/* Each figure stands for itself, whatever ->since is. */
+		if (rd | wr) {
+			figure_add(&l->sum.rd, rd);
+			figure_add(&l->sum.wr, wr);
+			figure_add(&l->sum.busy, rd + wr);
+		}
+		__atomic_store_n(&l->since, now, __ATOMIC_RELAXED);
+		return;
+	}
+	write_begin(l);
 	figure_add(&l->sum.rd, l->rd_out * dt + rd);
 	figure_add(&l->sum.wr, l->wr_out * dt + wr);
 	figure_add(&l->sum.busy, l->cmds ? dt : rd + wr);
 	__atomic_store_n(&l->since, now, __ATOMIC_RELAXED);
+	write_end(l);
 }
 
 static void read_load(const struct scsi_load *l, uint64_t now, struct scsi_load_times *to)
@@ -117,16 +130,13 @@ void scsi_itl_touch(struct scsi_itl *itl)
 	struct scsi_clock *c = l->clock;
 
 	ASSERT_ON_LOOP(c->loop);
-	ASSERT(!itl->touched);
-	itl->touched = true;
+	atomic_fetch_and_explicit(&itl->gate, ~(uint32_t)GATE_CLOCK, memory_order_relaxed);
 	itl->load.rd_ended = rd_ended(itl);
 	itl->load.wr_ended = wr_ended(itl);
 	list_add_tail(&l->itls, &itl->load.link);
 	if (list_linked(&l->clock_link))
 		return;
-	write_begin(l);
 	advance(l, loop_now(c->loop), 0, 0);
-	write_end(l);
 	if (list_empty(&c->loads))
 		loop_tick(c->loop, &c->tick);
 	list_add_tail(&c->loads, &l->clock_link);
@@ -143,6 +153,10 @@ static void collect(struct scsi_load *l, struct scsi_itl *itl)
 	ASSERT((int32_t)rd_out >= 0 && (int32_t)wr_out >= 0 && (int32_t)cmds >= 0);
 	l->rd_ended += rd - il->rd_ended;
 	l->wr_ended += wr - il->wr_ended;
+	list_del(&il->link);
+	atomic_fetch_or_explicit(&itl->gate, GATE_CLOCK, memory_order_relaxed);
+	if (likely(rd_out == il->rd_out && wr_out == il->wr_out && cmds == il->cmds))
+		return;
 	write_begin(l);
 	set32(&l->rd_out, l->rd_out + rd_out - il->rd_out);
 	set32(&l->wr_out, l->wr_out + wr_out - il->wr_out);
@@ -151,8 +165,6 @@ static void collect(struct scsi_load *l, struct scsi_itl *itl)
 	il->rd_out = rd_out;
 	il->wr_out = wr_out;
 	il->cmds = cmds;
-	itl->touched = false;
-	list_del(&il->link);
 }
 
 /* The iteration is over. */
@@ -173,12 +185,10 @@ static void tick(struct loop_tick *t, uint64_t now)
 		l = list_first(&c->loads, struct scsi_load, clock_link);
 		list_del(&l->clock_link);
 		dt = now - l->since;
-		write_begin(l);
-		if (ended)
-			advance(l, now, dt * l->rd_ended / ended, dt * l->wr_ended / ended);
+		if (likely(l->rd_ended == ended)) /* most iterations know one kind of command */
+			advance(l, now, ended ? dt : 0, 0);
 		else
-			advance(l, now, 0, 0);
-		write_end(l);
+			advance(l, now, dt * l->rd_ended / ended, dt * l->wr_ended / ended);
 		l->rd_ended = l->wr_ended = 0;
 	}
 }
@@ -245,7 +255,7 @@ void scsi_load_leave_locked(struct scsi_itl *itl)
 	struct scsi_load *l = itl->load.of;
 
 	ASSERT_ON_LOOP(l->clock->loop);
-	if (itl->touched)
+	if (list_linked(&itl->load.link))
 		collect(l, itl);
 	ASSERT(!itl->load.rd_out && !itl->load.wr_out && !itl->load.cmds);
 	if (--l->users)

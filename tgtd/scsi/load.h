@@ -47,7 +47,7 @@ struct scsi_itl_load {
 /* @itl comes into being, or goes; lu->lock is held, nexus->loop. False: out of memory. */
 bool scsi_load_join_locked(struct scsi_itl *itl) must_check;
 void scsi_load_leave_locked(struct scsi_itl *itl);
-/* itl->touched was false, and some figure of it is about to change: sets it, for the rest of the iteration. nexus->loop. */
+/* GATE_CLOCK, and some figure of @itl is about to change: takes it away, for the rest of the iteration. nexus->loop. */
 void scsi_itl_touch(struct scsi_itl *itl);
 /* Until @now, of all loops; any thread. @idle: nanoseconds without any command since the logical unit was made. Where
  * several loops had commands of it at the same time, busy counts each of them, so @idle may be less than it was, by at

@@ -45,6 +45,8 @@ enum {
 	GATE_FROZEN = 1 << 10,	  /* the store is being replaced: commands are held back */
 	GATE_ALUA = 1 << 11,	  /* this port's group is not active */
 	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
+	GATE_CLOCK = 1 << 13,	  /* no command of this I_T_L nexus has begun or ended in this iteration of its loop (load.h);
+				   * stops nothing, but makes the first one look */
 };
 /* What concerns every command that is not explicitly let through. */
 #define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
@@ -106,7 +108,6 @@ void scsi_ops_init(void);
 struct scsi_itl {
 	_Atomic uint32_t gate;	/* own cache line's first word: all that the fast path asks */
 	uint32_t inflight;	/* commands from start to end, and pins; nexus->loop, others read it relaxed */
-	bool touched;		/* in this iteration (load.h) */
 	struct scsi_lu *lu;
 	struct scsi_nexus *nexus;
 	struct scsi_lu_stats st; /* nexus->loop writes */
@@ -328,6 +329,12 @@ void scsi_itl_free(struct scsi_itl *itl);
 /* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at its store. True: @msg
  * will be posted to this loop when they are over. One at a time. */
 bool scsi_lu_gone_wait(struct scsi_lu *lu, struct loop_msg *msg);
+/* Some figure of it is about to change. nexus->loop. */
+static inline void scsi_itl_changes(struct scsi_itl *itl)
+{
+	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_CLOCK))
+		scsi_itl_touch(itl);
+}
 /* Only nexus->loop counts, so no locked instruction; main may look (lu_busy()). */
 static inline void scsi_itl_count(struct scsi_itl *itl, int by)
 {

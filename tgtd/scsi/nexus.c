@@ -129,7 +129,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 		goto out;
 	}
 	list_add_tail(&lu->itls, &itl->link);
-	itl->gate = lu->gate;
+	itl->gate = lu->gate | GATE_CLOCK;
 	scsi_ua_add_locked(itl, UA_POWER_ON);
 	scsi_pr_attach_locked(itl);
 	scsi_lu_reservations_changed_locked(lu);

@@ -110,6 +110,7 @@ static void init(void)
 		for (unsigned b = 1; b < op->len && b < 16; b++)
 			deny[b] = (uint8_t)~op->usage[b];
 		memcpy(op->deny, deny, sizeof(op->deny));
+		op->gate |= GATE_CLOCK;
 		op->sure_len = op->sa == OP_NO_SA ? op->len : UINT16_MAX;
 	}
 	/* Entries of one opcode are chained in table order, so the index can point at the first. */
