@@ -63,6 +63,7 @@ enum {
 	BLK_F_PREPARED = 1 << 5,   /* set by blk_write_prepare() */
 	BLK_F_BACKGROUND = 1 << 6, /* read-ahead, write-back: yields to foreground I/O */
 	BLK_F_MAY_ALLOC = 1 << 7,  /* ZERO: space may be deallocated (WRITE SAME with UNMAP) */
+	BLK_F_WHAT_CAN = 1 << 14,  /* SYNC: what has failed does not keep the rest from being written */
 	/* The choke point's own; callers leave them alone between prepare and completion. */
 	BLK_F_BOUNCED = 1 << 8,	   /* it lent the fragments */
 	BLK_F_CANCELLED = 1 << 9,  /* aborted while its grant was on its way */

@@ -550,6 +550,7 @@ static int sync_and_wait(struct cache_blk *cb)
 	struct wait_sync w = { .blk = &cb->blk, .loop = cb->dev->flush.worker->loop };
 	blk_req_init(&w.req);
 	w.req.op = BLK_SYNC;
+	w.req.flags = BLK_F_WHAT_CAN;
 	w.req.done = wait_sync_done;
 	w.msg.handle = wait_sync_start;
 	sem_init(&w.sem, 0, 0);
@@ -603,13 +604,31 @@ static uint64_t drop_all(struct cache_dev *dev)
 	return lost;
 }
 
+static uint64_t dev_dirty(const struct cache_dev *dev)
+{
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < dev->cache->nparts; i++) {
+		leaf_lock(&dev->cache->part[i]->lock);
+		n += dev->dirty[i].count;
+		leaf_unlock(&dev->cache->part[i]->lock);
+	}
+	return n;
+}
+
 static void cache_close(struct blk *blk)
 {
 	struct cache_blk *cb = cache_blk_of(blk);
 	struct cache_dev *dev = cb->dev;
 	struct cache *c = dev->cache;
-	int status = sync_and_wait(cb);
+	uint64_t before, left = dev_dirty(dev);
+	int status;
 
+	/* What fails is tried again as long as that gets more to the store. */
+	do {
+		before = left;
+		status = sync_and_wait(cb);
+		left = dev_dirty(dev);
+	} while (status && left && left < before);
 	if (status)
 		log_error("%s: flush at close: %s", blk->path ? blk->path : "?", strerror(-status));
 	if (cb->link.next != cb->link.prev) {

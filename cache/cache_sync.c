@@ -191,7 +191,7 @@ static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first
 			struct sync_batch *b = req->drv;
 			uint32_t budget = out < SYNC_INFLIGHT ? SYNC_INFLIGHT - out : 0;
 
-			if (op->error)
+			if (op->error && !(req->flags & BLK_F_WHAT_CAN))
 				b->next = b->n;
 			b->next += flush_keys(dev, req, b->keys + b->next, b->n - b->next, false, &budget, &dry);
 			if (b->next < b->n && !dry) {

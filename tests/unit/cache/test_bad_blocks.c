@@ -114,4 +114,28 @@ START_TEST(written_back_beside_a_bad_block)
 }
 END_TEST
 
-UNIT_MAIN("bad_blocks", 30, read_over_a_bad_block, write_beside_a_bad_block, written_back_beside_a_bad_block)
+/* When a store is closed, all is written that can be, wherever the first failure is. */
+START_TEST(closed_with_a_bad_block)
+{
+	open_cache();
+	struct memdisk *again = memdisk_create(MiB(16), 512, "memdisk-1");
+	struct blk *second = cache_open(cache, &again->blk, false);
+
+	ck_assert_ptr_nonnull(second);
+	disk->now_percent = 0;
+	disk->bad_writes[0] = KiB(40);
+	disk->bad_writes[1] = KiB(44);
+	for (unsigned i = 0; i < 300; i++)
+		ck_assert_int_eq(write_blocks(2 * i, 1, 0x11, 0), 0);
+	blk_close(t.blk);
+	ck_assert_uint_eq(dirty(), 1);
+	for (unsigned i = 0; i < 300; i++)
+		ck_assert(stored(2 * i, 1, i == 5 ? 0 : 0x11));
+	disk->bad_writes[1] = 0;
+	t.blk = second;
+	ct_close(&t, cache);
+}
+END_TEST
+
+UNIT_MAIN("bad_blocks", 30, read_over_a_bad_block, write_beside_a_bad_block, written_back_beside_a_bad_block,
+	  closed_with_a_bad_block)
