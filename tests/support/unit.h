@@ -42,18 +42,18 @@ static inline int unit_run(const char *name, double timeout_s, const struct unit
 #define UNIT_TABLE(name, timeout_s, ...)                                                   \
 	int main(void)                                                                     \
 	{                                                                                  \
-		const struct unit_test tests[] = { __VA_ARGS__ };                          \
-		return unit_run(name, timeout_s, tests, sizeof(tests) / sizeof(tests[0])); \
+		const struct unit_test tests_[] = { __VA_ARGS__ };                          \
+		return unit_run(name, timeout_s, tests_, sizeof(tests_) / sizeof(tests_[0])); \
 	}
 
-#define UNIT_MAIN(name, timeout_s, ...)                                                 \
-	int main(void)                                                                  \
-	{                                                                               \
-		const TTest *const list[] = { __VA_ARGS__ };                            \
-		struct unit_test tests[sizeof(list) / sizeof(list[0])] = { { 0 } };     \
-		for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)             \
-			tests[i].test = list[i];                                        \
-		return unit_run(name, timeout_s, tests, sizeof(list) / sizeof(list[0])); \
+#define UNIT_MAIN(name, timeout_s, ...)                                                              \
+	int main(void)                                                                               \
+	{                                                                                            \
+		const TTest *const list_[] = { __VA_ARGS__ };                                        \
+		struct unit_test tests_[sizeof(list_) / sizeof(list_[0])] = { { 0 } };               \
+		for (size_t i_ = 0; i_ < sizeof(list_) / sizeof(list_[0]); i_++)                     \
+			tests_[i_].test = list_[i_];                                                 \
+		return unit_run(name, timeout_s, tests_, sizeof(tests_) / sizeof(tests_[0]));        \
 	}
 
 #endif
