@@ -131,9 +131,12 @@ def make_subjects(env, opts):
         build['bare-zerocopy'] = lambda wrap: BareLoop('bare-zerocopy', 'the bare loop, MSG_ZEROCOPY', wrap,
                                                        ['--zerocopy', '4k'])
 
-    def ours(name, what, bstype, n, extra=()):
-        build[name] = lambda wrap: Daemon(name, what, env.tgtd, env.tgtadm, bstype, control + n,
-                                          args + list(extra), wrap)
+    def ours(name, what, bstype, n, extra=(), like=None):
+        def make(wrap):
+            d = Daemon(name, what, env.tgtd, env.tgtadm, bstype, control + n, args + list(extra), wrap)
+            d.like = like
+            return d
+        build[name] = make
 
     def debian(name, bstype, n):
         build[name] = lambda wrap: Daemon(name, 'Debian tgt, ' + bstype, env.debian_tgtd, env.debian_tgtadm,
@@ -145,7 +148,7 @@ def make_subjects(env, opts):
         ours('ours-null', 'tgtd, null', 'null', 2)
         for i, text in enumerate(opts.variant):
             name, _, extra = text.partition('=')
-            ours('ours-' + name, 'tgtd, ram, ' + extra, 'ram', 10 + i, extra.split())
+            ours('ours-' + name, 'tgtd, ram, ' + extra, 'ram', 10 + i, extra.split(), 'ours')
     if opts.set == 'scaling' and 'ours' in build:
         for i, n in enumerate(cores_of()):
             scaling_subject(build, env, 'ours-%d' % n, n, control + 100 + i, args)

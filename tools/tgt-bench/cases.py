@@ -123,4 +123,4 @@ def cases_of(name, cores):
 def wanted(case, subject, given):
     if subject.name in given:
         return not (case.connections > 1 and len(subject.iqns) < case.connections)
-    return any(fnmatch.fnmatch(subject.name, p) for p in case.who.split())
+    return any(fnmatch.fnmatch(name, p) for name in (subject.name, subject.like) if name for p in case.who.split())

@@ -20,6 +20,7 @@ class Subject:
         self.iqns = []
         self.lun = 1
         self.missing = None
+        self.like = None        # takes part in whatever this one does: a variant of it
         self.cpus = None        # instead of --target-cpu
         self.targets = TARGETS
 
