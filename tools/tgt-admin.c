@@ -26,29 +26,29 @@ static struct {
 	struct conf have, want;
 } g = { .conf_file = DEFAULT_CONF, .port = -1, .client.fd = -1 };
 
-__attribute__((noreturn)) static void usage(int status)
+__attribute__((noreturn)) static void usage(void)
 {
-	fprintf(status ? stderr : stdout,
-		"Usage:\n"
-		"tgt-admin [OPTION]...\n"
-		"This tool configures tgt targets.\n\n"
-		"  -e, --execute              read " DEFAULT_CONF ", add what is new, remove what is gone\n"
-		"      --delete <value>       delete all or selected targets\n"
-		"      --offline <value>      put all or selected targets in offline state\n"
-		"      --ready <value>        put all or selected targets in ready state\n"
-		"      --update <value>       change what differs from the file, in all or selected targets\n"
-		"                             (<value>: ALL, tid=<number> or a target's name;\n"
-		"                             help: says more)\n"
-		"  -s, --show                 show all the targets\n"
-		"  -C, --control-port <NNNN>  specify the control port to connect to\n"
-		"  -c, --conf <conf file>     specify an alternative configuration file\n"
-		"      --ignore-errors        continue even if a request is refused\n"
-		"  -f, --force                also what sessions would feel\n"
-		"  -p, --pretend              only print what would be done, as tgtadm command lines\n"
-		"      --dump                 print the daemon's configuration as a file\n"
-		"  -v, --verbose              print what is done\n"
-		"  -h, --help                 show this help\n\n");
-	exit(status);
+	fputs("Usage:\n"
+	      "tgt-admin [OPTION]...\n"
+	      "This tool configures tgt targets.\n\n"
+	      "  -e, --execute              read " DEFAULT_CONF ", add what is new, remove what is gone\n"
+	      "      --delete <value>       delete all or selected targets\n"
+	      "      --offline <value>      put all or selected targets in offline state\n"
+	      "      --ready <value>        put all or selected targets in ready state\n"
+	      "      --update <value>       change what differs from the file, in all or selected targets\n"
+	      "                             (<value>: ALL, tid=<number> or a target's name;\n"
+	      "                             help: says more)\n"
+	      "  -s, --show                 show all the targets\n"
+	      "  -C, --control-port <NNNN>  specify the control port to connect to\n"
+	      "  -c, --conf <conf file>     specify an alternative configuration file\n"
+	      "      --ignore-errors        continue even if a request is refused\n"
+	      "  -f, --force                also what sessions would feel\n"
+	      "  -p, --pretend              only print what would be done, as tgtadm command lines\n"
+	      "      --dump                 print the daemon's configuration as a file\n"
+	      "  -v, --verbose              print what is done\n"
+	      "  -h, --help                 show this help\n\n",
+	      stdout);
+	exit(0);
 }
 
 __attribute__((noreturn)) static void help_value(const char *option)
@@ -691,9 +691,11 @@ int main(int argc, char **argv)
 			}
 			break;
 		case 'h':
-			usage(0);
+			usage();
 		default:
-			usage(1);
+			/* getopt has said what is wrong: that should not scroll away */
+			fputs("Try `tgt-admin --help' for more information.\n", stderr);
+			exit(1);
 		}
 	}
 	if (optind < argc) {
@@ -701,7 +703,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (argc == 1)
-		usage(0);
+		usage();
 	switch (action) {
 	case 'e':
 		return do_execute();

@@ -48,4 +48,5 @@ refuses tgtadm 22
 refuses tgt-admin 1
 refuses tgtimg 22
 refuses tgt-setup-lun 1
+result "tgt-admin's complaint does not scroll away" "$("$bin/tgt-admin" --no-such-option 2>&1 | sed 1,2d)"
 exit $((failures > 0))
