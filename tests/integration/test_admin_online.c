@@ -329,6 +329,9 @@ START_TEST(masks)
 	/* without a session the mask goes with the rule */
 	tgt_adm_ok(&t, "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose 1");
 	tgt_logout(i);
+	do /* the target's side of it takes a moment longer */
+		tgt_adm_ok(&t, "-m conn -o show -t 1");
+	while (t.output[0]);
 	tgt_adm_ok(&t, "-m target -o unbind -t 1 -Q iqn.2026-11.org.tgtd.test:initiator");
 	tgt_adm_ok(&t, "-m target -o bind -t 1 -I ALL");
 	i = tgt_login(&t, 1, 1, NULL);
