@@ -199,7 +199,7 @@ def colours(names):
 
 
 def nice(v):
-    if v >= 1000:
+    if v >= 100:
         return '%.0f' % v
     return '%.1f' % v if v >= 10 else '%.2f' % v
 

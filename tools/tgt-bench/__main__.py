@@ -181,6 +181,8 @@ def main():
     meta = {'when': time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime()), 'machine': machine_words(), 'network': net,
             'target_cpu': opts.target_cpu, 'load_cpu': opts.load_cpu, 'rounds': opts.rounds, 'time': opts.time,
             'warmup': opts.warmup, 'keys': KEYS, 'realtime': opts.realtime}
+    if opts.set == 'scaling':
+        meta['target_cpu'] = meta['load_cpu'] = '0-%d, as many as the case says' % (cores_of()[-1] - 1)
     counts, subjects = [], []
     bench = Bench(env, subjects, [] if opts.count else cases, {s.name for s in given})
     try:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The rounds: every subject in turn, case by case; and what idling costs."""
 import json
-import os
 import statistics
 import subprocess
 import time
