@@ -187,6 +187,58 @@ START_TEST(login_read_write)
 }
 END_TEST
 
+static struct iscsi_conn_stats figures(struct ini *i)
+{
+	wire_steps(2);
+	return ini_conn(i)->conn.stats;
+}
+
+/* What tgtadm --mode conn --op stat shows: what RDMA moves counts as the PDUs that TCP would have. */
+START_TEST(figures_of_a_connection)
+{
+	static const unsigned imm[] = { 0, 512, 4096 };
+	struct iscsi_conn_stats a, b;
+	struct ini i;
+
+	ini_target_start("");
+	ini_up(&i, 1, 0x80);
+	wire_pattern(out, BIG, 3);
+	for (unsigned k = 0; k < ARRAY_SIZE(imm); k++) {
+		a = figures(&i);
+		ck_assert_uint_eq(ini_rw(&i, true, 0, 8, out, imm[k]), 0);
+		b = figures(&i);
+		ck_assert_uint_eq(b.cmd_pdus - a.cmd_pdus, 1);
+		ck_assert_uint_eq(b.rsp_pdus - a.rsp_pdus, 1);
+		ck_assert_uint_eq(b.rxdata_octets - a.rxdata_octets, 4096); /* unasked, and by RDMA read */
+		ck_assert_uint_eq(b.dataout_pdus - a.dataout_pdus, imm[k] < 4096);
+		ck_assert_uint_eq(b.txdata_octets, a.txdata_octets);
+		ck_assert_uint_eq(b.datain_pdus, a.datain_pdus);
+	}
+	a = figures(&i);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, 8, in, 0), 0);
+	ck_assert_mem_eq(in, out, 4096);
+	b = figures(&i);
+	ck_assert_uint_eq(b.cmd_pdus - a.cmd_pdus, 1);
+	ck_assert_uint_eq(b.rsp_pdus - a.rsp_pdus, 1);
+	ck_assert_uint_eq(b.txdata_octets - a.txdata_octets, 4096);
+	ck_assert_uint_eq(b.datain_pdus - a.datain_pdus, 1);
+	ck_assert_uint_eq(b.rxdata_octets, a.rxdata_octets);
+	ck_assert_uint_eq(b.dataout_pdus, a.dataout_pdus);
+	/* In several pieces. */
+	ck_assert_uint_eq(ini_rw(&i, true, 0, BIG / 512, out, 0), 0);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, BIG / 512, in, 0), 0);
+	a = b;
+	b = figures(&i);
+	ck_assert_uint_eq(b.rxdata_octets - a.rxdata_octets, BIG);
+	ck_assert_uint_eq(b.txdata_octets - a.txdata_octets, BIG);
+	ck_assert_uint_ge(b.dataout_pdus - a.dataout_pdus, 1);
+	ck_assert_uint_ge(b.datain_pdus - a.datain_pdus, 1);
+	ck_assert_uint_eq(b.cmd_pdus - a.cmd_pdus, 2);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
 /* What a write of one block takes: with its data in the command, one send and one copy; without,
  * an RDMA read and none. */
 static void writes(uint32_t imm)
@@ -572,7 +624,7 @@ START_TEST(a_full_window)
 }
 END_TEST
 
-UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, writes_without_immediate,
+UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, figures_of_a_connection, writes_without_immediate,
 	  writes_immediate, writes_read, parameter_data, no_invalidation_without_header,
 	  headers_only, unsolicited_data, unsolicited_ring, unsolicited_refused,
 	  unsolicited_too_small, unsolicited_abort, level_1_is_not_for_rdma,

@@ -386,6 +386,31 @@ START_TEST(ports_change)
 }
 END_TEST
 
+/* A nexus that works for a copy (xcopy.c) came in by no port: no relative target port 0, which is reserved, and
+ * nobody is told of a port that leaves when it does. */
+START_TEST(no_port_0)
+{
+	struct host_nexus *b;
+
+	open2();
+	b = host_login_ready(&h, "iqn.b");
+	b->n.rtpi = 0;
+	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [9] = 64 }, 12, 64);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(n->in_len, 4 + 8 + 4);
+	ck_assert_uint_eq(get_be32(n->in), 12);
+	ck_assert_uint_eq(n->in[11], 1);
+	ck_assert_uint_eq(get_be16(n->in + 14), 1);
+	host_in(n, 1, (uint8_t[6]){ 0x12, 1, 0x88, 4, 0 }, 6, 1024);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_uint_eq(get_be16(n->in + 6), 1);
+	ck_assert_uint_eq(n->in_len, 4 + 12u + get_be16(n->in + 4 + 10)); /* one descriptor */
+	host_logout(b);
+	tur_is(n, "good");
+	host_close(&h);
+}
+END_TEST
+
 /* All ports that are configured are told, in the group and in VPD page 88h alike, also those nobody came by; one
  * that is no longer configured as long as a session uses it. */
 START_TEST(ports)
@@ -462,4 +487,4 @@ START_TEST(log_pages)
 END_TEST
 
 UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_rate,
-	  sanitize_parameters, port_groups, ports, ports_change, log_pages)
+	  sanitize_parameters, port_groups, ports, no_port_0, ports_change, log_pages)
