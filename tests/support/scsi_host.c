@@ -186,9 +186,14 @@ static void abort_one(struct host_cmd *c, bool tas)
 		abort_held(c);
 }
 
+static void do_abort(void *arg)
+{
+	abort_one(arg, false);
+}
+
 void host_abort(struct host_cmd *c)
 {
-	abort_one(c, false);
+	host_do(c->n->h, do_abort, c);
 }
 
 static void host_abort_all(struct scsi_nexus *sn, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
