@@ -392,6 +392,18 @@ static int heed(uint32_t status)
 	return -1;
 }
 
+/* A server that takes one question a connection has closed it when the next one comes: that one is asked again. */
+static bool one_answer_each(int err)
+{
+	if (!isns.answers || isns.in.have || isns.in.next_seq || (err && err != ECONNRESET && err != EPIPE))
+		return false;
+	hang_up();
+	isns.resend = true;
+	isns.step = REST;
+	start_exchange();
+	return true;
+}
+
 static void answered(void)
 {
 	uint32_t status = 0, used;
@@ -401,14 +413,8 @@ static void answered(void)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (!n && isns.answers && !isns.in.have && !isns.in.next_seq) {
-		/* a server that takes one question a connection */
-		hang_up();
-		isns.resend = true;
-		isns.step = REST;
-		start_exchange();
+	if (n <= 0 && one_answer_each(n ? errno : 0))
 		return;
-	}
 	if (n <= 0) {
 		failed("no answer", n ? errno : 0);
 		return;
@@ -440,7 +446,7 @@ static void send_more(void)
 	ssize_t n = send(isns.fd.fd, isns.msg->buf + isns.sent, isns.msg->len - isns.sent, MSG_NOSIGNAL);
 
 	if (n < 0) {
-		if (errno != EAGAIN && errno != EINTR)
+		if (errno != EAGAIN && errno != EINTR && !one_answer_each(errno))
 			failed("cannot send", errno);
 		return;
 	}
