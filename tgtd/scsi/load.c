@@ -26,6 +26,7 @@ struct scsi_clock {
 	struct loop *loop;
 	struct loop_tick tick;
 	struct list loads;
+	unsigned users; /* loads there are; goes with the last */
 };
 
 static inline uint64_t rd_ended(const struct scsi_itl *itl)
@@ -199,7 +200,8 @@ static void clock_detach(struct loop_attachment *a)
 {
 	struct scsi_clock *c = container_of(a, struct scsi_clock, att);
 
-	ASSERT(list_empty(&c->loads));
+	ASSERT(!c->users && list_empty(&c->loads));
+	list_del(&c->att.link);
 	list_del(&c->tick.link);
 	free(c);
 }
@@ -235,10 +237,14 @@ bool scsi_load_join_locked(struct scsi_itl *itl)
 		if (l->clock == c)
 			goto found;
 	l = aligned_alloc(CACHE_LINE, sizeof(*l));
-	if (!l)
+	if (!l) {
+		if (!c->users)
+			clock_detach(&c->att);
 		return false;
+	}
 	memset(l, 0, sizeof(*l));
 	l->clock = c;
+	c->users++;
 	l->since = loop_now(c->loop);
 	list_init(&l->itls);
 	list_init(&l->clock_link);
@@ -265,5 +271,7 @@ void scsi_load_leave_locked(struct scsi_itl *itl)
 	lu->gone_load.busy += l->sum.busy;
 	list_del(&l->clock_link);
 	list_del(&l->link);
+	if (--l->clock->users == 0)
+		clock_detach(&l->clock->att);
 	free(l);
 }
