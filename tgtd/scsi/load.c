@@ -43,8 +43,8 @@ static inline uint64_t wr_ended(const struct scsi_itl *itl)
 
 static void write_begin(struct scsi_load *l)
 {
-	__atomic_store_n(&l->seq, l->seq + 1, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_RELEASE);
+	/* Acquire: no figure is written before it. */
+	__atomic_fetch_add(&l->seq, 1, __ATOMIC_ACQUIRE);
 }
 
 static void write_end(struct scsi_load *l)
@@ -87,16 +87,16 @@ static void read_load(const struct scsi_load *l, uint64_t now, struct scsi_load_
 	struct scsi_load_times sum;
 	uint64_t since, dt;
 
+	/* Each is acquired: none is read after the second look at seq. */
 	for (;;) {
 		seq = __atomic_load_n(&l->seq, __ATOMIC_ACQUIRE);
-		rd = __atomic_load_n(&l->rd_out, __ATOMIC_RELAXED);
-		wr = __atomic_load_n(&l->wr_out, __ATOMIC_RELAXED);
-		cmds = __atomic_load_n(&l->cmds, __ATOMIC_RELAXED);
-		since = __atomic_load_n(&l->since, __ATOMIC_RELAXED);
-		sum.rd = __atomic_load_n(&l->sum.rd, __ATOMIC_RELAXED);
-		sum.wr = __atomic_load_n(&l->sum.wr, __ATOMIC_RELAXED);
-		sum.busy = __atomic_load_n(&l->sum.busy, __ATOMIC_RELAXED);
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		rd = __atomic_load_n(&l->rd_out, __ATOMIC_ACQUIRE);
+		wr = __atomic_load_n(&l->wr_out, __ATOMIC_ACQUIRE);
+		cmds = __atomic_load_n(&l->cmds, __ATOMIC_ACQUIRE);
+		since = __atomic_load_n(&l->since, __ATOMIC_ACQUIRE);
+		sum.rd = __atomic_load_n(&l->sum.rd, __ATOMIC_ACQUIRE);
+		sum.wr = __atomic_load_n(&l->sum.wr, __ATOMIC_ACQUIRE);
+		sum.busy = __atomic_load_n(&l->sum.busy, __ATOMIC_ACQUIRE);
 		if (!(seq & 1) && seq == __atomic_load_n(&l->seq, __ATOMIC_RELAXED))
 			break;
 		cpu_relax();
