@@ -170,9 +170,10 @@ void iscsi_fence_answered(struct iscsi_conn *conn, uint32_t ttt)
 		heard(conn);
 }
 
-void iscsi_fence_note(struct iscsi_conn *conn)
+void iscsi_fence_note(struct iscsi_conn *conn, uint32_t ttt)
 {
-	if (conn->fence_ask != FENCE_ASKED)
+	/* One that an earlier fence left in the transport has responses behind it that this one waits for. */
+	if (conn->fence_ask != FENCE_ASKED || ttt != conn->fence_ttt)
 		return;
 	conn->fence_ask = FENCE_NOTED;
 	conn->fence_sn = conn->stat_sn;

@@ -41,8 +41,8 @@ void iscsi_fence_pass(struct iscsi_session *s, struct iscsi_pending *p, bool fen
 void iscsi_fence_acked(struct iscsi_conn *conn);
 /* A ping with @ttt was answered, and conn->fence_ask says that this matters. */
 void iscsi_fence_answered(struct iscsi_conn *conn, uint32_t ttt);
-/* A PDU with PDU_F_FENCE is being stamped: what was sent so far is what shall be acknowledged. */
-void iscsi_fence_note(struct iscsi_conn *conn);
+/* A PDU with PDU_F_FENCE, the ping with @ttt, is being stamped: what was sent so far is what shall be acknowledged. */
+void iscsi_fence_note(struct iscsi_conn *conn, uint32_t ttt);
 /* Its transport is closed, or about to be: it neither delivers nor acknowledges anything any more. */
 void iscsi_fence_conn_left(struct iscsi_conn *conn);
 

@@ -50,7 +50,7 @@ static inline void stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t
 	} else if (pdu->flags & PDU_F_SN_ONLY) {
 		put_be32(bhs + BHS_STAT_SN, conn->stat_sn);
 		if (unlikely(pdu->flags & PDU_F_FENCE))
-			iscsi_fence_note(conn);
+			iscsi_fence_note(conn, get_be32(bhs + BHS_TTT));
 	}
 	put_window(s, bhs);
 }

@@ -216,6 +216,57 @@ START_TEST(a_late_acknowledgement_delays_the_answer)
 }
 END_TEST
 
+/* The ping of a fence that went with its connection is still queued when the next fence asks: what it says when it
+ * leaves at last is not what the later one waits for. */
+START_TEST(a_ping_of_an_earlier_fence_notes_nothing)
+{
+	struct wire_pdu p;
+	uint8_t bhs[48];
+	uint32_t early = 0, ttt = 0;
+	unsigned pings = 0, responses = 0;
+
+	up(3, "");
+	/* More than its socket takes. */
+	for (unsigned i = 0; i < 24; i++) {
+		wire_rw10(&c[1], bhs, false, 0, 1024);
+		put_be32(bhs + BHS_CMD_SN, c[0].cmd_sn++);
+		wire_send(&c[1], bhs, NULL, 0);
+		wire_steps(8);
+	}
+	manage(&c[0], &c[0], ISCSI_TMF_ABORT_TASK_SET);
+	wire_steps(8);
+	wire_close(&c[0]);
+	wire_steps(8);
+	send_tur(&c[0], &c[1]);
+	wire_steps(8);
+	manage(&c[0], &c[2], ISCSI_TMF_ABORT_TASK_SET);
+	wire_steps(8);
+	ck_assert_uint_eq(fences(), 2);
+	while (pings < 2) {
+		ck_assert(wire_recv(&c[1], &p));
+		if (wire_opcode(&p) == ISCSI_NOP_IN) {
+			ttt = get_be32(p.bhs + BHS_TTT);
+			if (!pings++)
+				early = get_be32(p.bhs + BHS_STAT_SN);
+		} else if (wire_opcode(&p) == ISCSI_SCSI_RSP) {
+			responses++;
+		}
+	}
+	ck_assert_uint_eq(responses, 1); /* between the pings */
+	ck_assert_uint_eq(early + 1, c[1].exp_stat_sn);
+	c[1].exp_stat_sn--;
+	acknowledge(&c[1], ISCSI_TAG_NONE);
+	ck_assert(wire_silent(&c[2]));
+	c[1].exp_stat_sn++;
+	acknowledge(&c[1], ttt);
+	managed(&c[2]);
+	pong(&c[2]);
+	wire_close(&c[2]);
+	wire_close(&c[1]);
+	wire_target_stop();
+}
+END_TEST
+
 START_TEST(any_pdu_acknowledges)
 {
 	up(2, "");
@@ -530,6 +581,7 @@ int main(void)
 	tcase_add_test(tc, who_owes_nothing_is_not_waited_for);
 	tcase_add_loop_test(tc, a_late_acknowledgement_delays_the_answer, 0, 2);
 	tcase_add_test(tc, any_pdu_acknowledges);
+	tcase_add_test(tc, a_ping_of_an_earlier_fence_notes_nothing);
 	tcase_add_test(tc, an_answered_ping_acknowledges);
 	tcase_add_test(tc, all_of_them_are_waited_for);
 	tcase_add_test(tc, ordinary_commands_before_and_after);
