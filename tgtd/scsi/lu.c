@@ -138,10 +138,13 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 		adopt_blk(lu, conf->blk);
 	}
 	scsi_mode_init(lu);
-	if (scsi_pr_init(lu) < 0 || (conf->loop && scsi_lu_add_loop(lu, conf->loop, conf->loop_shared) < 0)) {
+	err = scsi_pr_init(lu);
+	if (!err && conf->loop && scsi_lu_add_loop(lu, conf->loop, conf->loop_shared) < 0)
+		err = -ENOMEM;
+	if (err) {
 		scsi_pr_free(lu);
 		free(lu);
-		errno = ENOMEM;
+		errno = -err;
 		return NULL;
 	}
 	pthread_mutex_lock(&lu->lock);

@@ -68,11 +68,17 @@ void scsi_mode_load(struct scsi_lu *lu)
 	struct scsi_mode m = lu->mode_saved;
 	char path[4096], *text, *line, *save = NULL, *lines;
 	bool damaged;
+	int err;
 
-	lines = state_file_read(lu, KIND, &text, &damaged);
+	lines = state_file_read(lu, KIND, &text, &err);
+	damaged = err == -EBADMSG;
 	for (line = lines ? strtok_r(lines, "\n", &save) : NULL; line && !damaged; line = strtok_r(NULL, "\n", &save))
 		damaged = !take_line(lu, &m, line);
-	if (damaged) {
+	if (err && !damaged) {
+		state_file_path(lu, KIND, "", path, sizeof(path));
+		log_error("scsi: %s: %s; target %u LUN %u starts with its configured mode pages", path, strerror(-err),
+			  lu->target->tid, lu->lun);
+	} else if (damaged) {
 		state_file_path(lu, KIND, "", path, sizeof(path));
 		log_error("scsi: %s is damaged; target %u LUN %u starts with its configured mode pages", path,
 			  lu->target->tid, lu->lun);

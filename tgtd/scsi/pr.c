@@ -102,8 +102,7 @@ int scsi_pr_init(struct scsi_lu *lu)
 	if (!lu->pr)
 		return -ENOMEM;
 	list_init(&lu->pr->regs);
-	pr_file_load(lu);
-	return 0;
+	return pr_file_load(lu); /* scsi_pr_free() is the caller's */
 }
 
 void scsi_pr_attach_locked(struct scsi_itl *itl)

@@ -81,6 +81,7 @@ char *pr_file_text(const struct scsi_lu *lu, size_t *len);
 /* Helper thread. Replaces the file as a whole; 0 or -errno. */
 int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len);
 /* Main thread, when the LU is made: what the file says, if there is one. */
-void pr_file_load(struct scsi_lu *lu);
+/* 0, or -errno: it is not known whether there are reservations, and the unit must not be served. */
+int pr_file_load(struct scsi_lu *lu);
 
 #endif

@@ -104,13 +104,19 @@ static bool parse(struct scsi_lu *lu, char *text)
 	return !type || (pr_all_registrants(pr->type) ? pr->nregs > 0 : pr->holder != NULL);
 }
 
-void pr_file_load(struct scsi_lu *lu)
+int pr_file_load(struct scsi_lu *lu)
 {
 	char path[4096], *text, *lines;
-	bool damaged;
+	int err;
 
-	lines = state_file_read(lu, KIND, &text, &damaged);
-	if (damaged || (lines && !parse(lu, lines))) {
+	lines = state_file_read(lu, KIND, &text, &err);
+	if (err && err != -EBADMSG) {
+		state_file_path(lu, KIND, "", path, sizeof(path));
+		log_error("scsi: %s: %s; target %u LUN %u is refused: others may hold reservations", path,
+			  strerror(-err), lu->target->tid, lu->lun);
+		return err;
+	}
+	if (err || (lines && !parse(lu, lines))) {
 		state_file_path(lu, KIND, "", path, sizeof(path));
 		log_error("scsi: %s is damaged; target %u LUN %u starts without its reservations", path,
 			  lu->target->tid, lu->lun);
@@ -120,4 +126,5 @@ void pr_file_load(struct scsi_lu *lu)
 			   lu->pr->nregs);
 	}
 	free(text);
+	return 0;
 }

@@ -112,20 +112,33 @@ int state_file_write(const struct scsi_lu *lu, const char *kind, const char *tex
 
 #define FILE_MAX MiB(4)
 
-static char *read_file(const char *path, size_t *len)
+/* NULL with *err 0: there is none. */
+static char *read_file(const char *path, size_t *len, int *err)
 {
 	struct stat st;
 	char *text = NULL;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-	if (fd < 0)
+	*err = 0;
+	if (fd < 0) {
+		/* ENOTDIR: where no directory is there is no file either */
+		if (errno != ENOENT && errno != ENOTDIR)
+			*err = -errno;
 		return NULL;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size <= FILE_MAX) {
+	}
+	if (fstat(fd, &st) < 0) {
+		*err = -errno;
+	} else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > FILE_MAX) {
+		*err = -EBADMSG;
+	} else {
 		*len = (size_t)st.st_size;
 		text = malloc(*len + 1);
-		if (text && read(fd, text, *len) == (ssize_t)*len) {
+		n = text ? read(fd, text, *len) : -1;
+		if (n == (ssize_t)*len) {
 			text[*len] = 0;
 		} else {
+			*err = !text ? -ENOMEM : n < 0 ? -errno : -EIO;
 			free(text);
 			text = NULL;
 		}
@@ -134,22 +147,22 @@ static char *read_file(const char *path, size_t *len)
 	return text;
 }
 
-char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, bool *damaged)
+char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, int *err)
 {
 	char path[4096], head[400], *sum;
 	unsigned long long want;
 	size_t len = 0;
 	int n;
 
-	*damaged = false;
+	*err = 0;
 	*text = NULL;
 	if (!state_dir)
 		return NULL;
 	state_file_path(lu, kind, "", path, sizeof(path));
-	*text = read_file(path, &len);
+	*text = read_file(path, &len, err);
 	if (!*text)
 		return NULL;
-	*damaged = true;
+	*err = -EBADMSG;
 	/* The checksum first: it covers all that is believed. "sum " 16 digits newline */
 	sum = len > 21 ? *text + len - 21 : NULL;
 	if (!sum || sscanf(sum, "sum %16llx\n", &want) != 1 || want != sum64(*text, (size_t)(sum - *text)))
@@ -158,6 +171,6 @@ char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, b
 	n = snprintf(head, sizeof(head), "tgtd-%s 1\nunit %.255s %u\n", kind, lu->target->name, lu->lun);
 	if (strncmp(*text, head, (size_t)n) != 0)
 		return NULL;
-	*damaged = false;
+	*err = 0;
 	return *text + n;
 }

@@ -20,9 +20,10 @@ FILE *state_file_begin(const struct scsi_lu *lu, const char *kind, char **text, 
 char *state_file_seal(FILE *f, char **text, size_t *len);
 /* Helper thread (it waits for the disk). 0 or -errno, and then the old file is what there is. */
 int state_file_write(const struct scsi_lu *lu, const char *kind, const char *text, size_t len);
-/* May block. The lines behind the unit's name, or NULL: no file (*damaged false), or one that is not to be
- * believed (true). free() *text afterwards. */
-char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, bool *damaged);
+/* May block. The lines behind the unit's name, or NULL: no file (*err 0), one that is not to be believed
+ * (-EBADMSG), or one that could not be read (another -errno): what it says is not known then, which is not the
+ * same as no file. free() *text afterwards. */
+char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, int *err);
 /* Where it is, for messages. */
 void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suffix, char *path, size_t size);
 
