@@ -138,7 +138,10 @@ void iscsi_data_done(struct iscsi_pdu *pdu)
 	else
 		scsi_seg_sent(pdu->seg);
 	t->pdus_out--;
-	iscsi_task_finish(t);
+	if (unlikely(t->state == TASK_UNACKED))
+		iscsi_acked(t->conn); /* its status may be, meanwhile */
+	else
+		iscsi_task_finish(t);
 }
 
 static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)

@@ -268,6 +268,37 @@ START_TEST(a_large_read_goes_on_as_it_is_acknowledged)
 }
 END_TEST
 
+START_TEST(a_status_that_is_acknowledged_amid_a_repetition_is_let_go)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	uint32_t itt;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	up(ERL1);
+	wire_rw10(&w, bhs, false, 0, 8);
+	itt = w.itt;
+	wire_send(&w, bhs, NULL, 0);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	w.exp_stat_sn--;
+	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 0, 1);
+	w.exp_stat_sn++;
+	wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
+	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+	wire_send(&w, bhs, NULL, 0);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	ck_assert(wire_silent(&w));
+	/* Nothing is left to ask for. */
+	clock_fake_advance(2 * NSEC_PER_SEC);
+	ck_assert(wire_silent(&w));
+	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 0, 1);
+	wire_expect(&w, &p, ISCSI_REJECT);
+	down();
+}
+END_TEST
+
 START_TEST(a_silent_initiator_is_asked_for_acknowledgement)
 {
 	uint8_t bhs[48];
@@ -481,6 +512,7 @@ UNIT_TABLE("iscsi-recovery", 30, { not_at_level_0 }, { a_lost_status_is_sent_aga
 	   { lost_data_is_sent_again }, { a_lost_r2t_is_sent_again },
 	   { damaged_write_data_is_asked_for_again, 4 },
 	   { a_large_read_goes_on_as_it_is_acknowledged },
+	   { a_status_that_is_acknowledged_amid_a_repetition_is_let_go },
 	   { a_silent_initiator_is_asked_for_acknowledgement },
 	   { a_connection_that_acknowledges_nothing_ends }, { an_end_amid_what_is_sent_again },
 	   { an_end_while_a_response_waits }, { ranges },
