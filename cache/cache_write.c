@@ -200,6 +200,18 @@ static void merge_dirty(struct partition *p, struct buf *fresh, struct buf *old,
 	}
 }
 
+/* Has @old dirty sectors that the flush in flight does not write? Who waits for them waits for what replaces them. */
+static bool dirty_beside(struct partition *p, struct buf *old, uint32_t sectors)
+{
+	uint64_t *dirty = page_dirty(p, old);
+	uint32_t from, to;
+
+	if (old->state != PAGE_FLUSHING)
+		return false;
+	io_span(page_of(p, old)->io, old, &from, &to);
+	return page_map_find(dirty, 0, from, true) < from || page_map_find(dirty, to, sectors, true) < sectors;
+}
+
 /* Block @i of the range becomes @fresh's [from, to). The index takes over its reference. */
 static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t block, struct buf *fresh,
 			 uint32_t from, uint32_t to, uint64_t now, uint64_t epoch)
@@ -255,7 +267,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		merge_out(p, fresh, old, from, to, sectors);
 		merge_dirty(p, fresh, old, sectors);
 	}
-	bool older = !page_map_empty(page_dirty(p, fresh), p->map_words);
+	bool older = dirty_beside(p, old, sectors);
 	page_map_set(page_valid(p, fresh), from, to);
 	page_map_set(page_dirty(p, fresh), from, to);
 	fp->op_pins = op->op_pins;

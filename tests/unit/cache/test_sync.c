@@ -180,6 +180,32 @@ START_TEST(a_failed_write_back_of_what_was_replaced)
 }
 END_TEST
 
+/*
+ * A block has dirty sectors that lie apart, and only the first of them are being written back, when all of it is
+ * written anew: a SYNC that waits for the others ends when what replaced them is stored.
+ */
+START_TEST(replaced_beside_a_write_back)
+{
+	for (uint32_t len = 512; len <= 4096; len += 3584) {
+		struct blk_req sync;
+
+		open_cache("size=64m,partitions=1", 1);
+		disk->delay_ns = 20 * NSEC_PER_MSEC;
+		write_at(0, 2048);
+		write_at(3584, 512);
+		start_sync(&sync);
+		ck_assert_uint_eq(disk->writes, 1);
+		memset(buf, 0x77, len);
+		ck_assert_int_eq(bt_write(&t, 4096 - len, len, buf, 0), 0);
+		while (sync.op != BLK_OPS)
+			loop_step(t.loop, 1);
+		ck_assert_int_eq(sync.status, 0);
+		ck_assert(bt_all(disk->data + 3584, 512, 0x77));
+		close_cache();
+	}
+}
+END_TEST
+
 /* READ FUA: what it reads is on the store then, however many SYNCs came before. */
 START_TEST(a_forced_read_writes_back_first)
 {
@@ -199,4 +225,4 @@ END_TEST
 
 UNIT_MAIN("sync", 30, neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
 	  a_ranged_sync_writes_its_range, short_of_everything,
-	  a_failed_write_back_of_what_was_replaced, a_forced_read_writes_back_first)
+	  a_failed_write_back_of_what_was_replaced, replaced_beside_a_write_back, a_forced_read_writes_back_first)
