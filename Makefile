@@ -275,9 +275,10 @@ bench: deps
 	@$(MAKE) --no-print-directory -j2 all
 	@TGT_BIN=$(abspath $(BIN)) tests/bench/run
 
-bench-real: deps
+bench-real:
+	@tools/install-deps postmark libwiredtiger-dev qemu-system-common qemu-block-extra
 	@$(MAKE) --no-print-directory -j2 all
-	@TGT_BIN=$(abspath $(BIN)) tests/bench/run-real
+	@TGT_BIN=$(abspath $(BIN)) tests/bench/run-real $(BENCH_ARGS)
 
 # ---- installing ----------------------------------------------------------------------------------
 PREFIX  ?= /usr

@@ -152,3 +152,12 @@ expect cachebench_sends 0 "$bin/tgt-cachebench" --send -b 64k -s 8m -r 1 -l 30 -
 cp "$tmp/out" "$tmp/out.json"
 holds forwards_are_two_messages "[x['way'] for x in r] == ['inline', 'back', 'worker'] and r[0]['messages'] < 0.1 and 1 < r[1]['messages'] < 1.8"
 expect cachebench_send_wrong_usage 2 "$bin/tgt-cachebench" --send -w
+
+# bench-real on a small file system for a moment: that it runs at all. What it needs, other tests do not.
+out=$(TGT_BIN=$bin timeout 100 tests/bench/run-real --only ours --fs ext4 --rounds 1 --records 2000 --time 0.1 \
+	--files-n 100 --transactions 100 --lun-gb 1 --out "$tmp/real" 2>&1)
+case $out in
+*'ext4 round 1 ours'*'ycsb F'*) echo 'ok bench_real_runs' ;;
+*'bench-real: missing: '* | *'bench-real: needs root'*) echo "ok bench_real_runs # SKIP ${out##*bench-real: }" ;;
+*) echo 'not ok bench_real_runs'; printf '%s\n' "$out" | sed 's/^/# /' ;;
+esac

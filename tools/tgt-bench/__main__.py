@@ -19,21 +19,11 @@ import sys
 import time
 
 from cases import SCALING_LUS, cases_of, powers, wanted
-from common import KEYS, Trouble, run_quiet, say, size
+from common import KEYS, Trouble, machine_words, run_quiet, say, setup_netns, size
 from count import COUNT_CASES, count_mode
 from env import Env
 from rounds import Bench
 from subjects import BareLoop, Daemon, Other
-
-
-def machine_words():
-    model = '?'
-    with open('/proc/cpuinfo') as f:
-        for line in f:
-            if line.startswith('model name'):
-                model = line.split(':', 1)[1].strip()
-                break
-    return '%s, %d CPUs, Linux %s' % (model, os.cpu_count() or 0, os.uname().release)
 
 
 # ---- start ---------------------------------------------------------------------------------------
@@ -50,19 +40,6 @@ def enter_netns():
         return
     os.environ['TGT_BENCH_NETNS'] = '1'
     os.execvp('unshare', argv + [sys.executable] + sys.argv)
-
-
-def setup_netns():
-    if not os.environ.get('TGT_BENCH_NETNS'):
-        return 'host'
-    run_quiet(['ip', 'link', 'set', 'lo', 'up'])
-    try:
-        with open('/proc/sys/net/ipv4/tcp_congestion_control', 'w') as f:
-            f.write('reno')
-    except OSError as e:
-        say('congestion control stays as it is: %s' % e)
-    with open('/proc/sys/net/ipv4/tcp_congestion_control') as f:
-        return 'own namespace, ' + f.read().strip()
 
 
 def parse_args():

@@ -90,3 +90,26 @@ def size(text):
     if not m:
         raise argparse.ArgumentTypeError('not a size: %r' % text)
     return int(m.group(1)) << {'': 0, 'k': 10, 'm': 20, 'g': 30}[m.group(2)]
+
+
+def machine_words():
+    model = '?'
+    with open('/proc/cpuinfo') as f:
+        for line in f:
+            if line.startswith('model name'):
+                model = line.split(':', 1)[1].strip()
+                break
+    return '%s, %d CPUs, Linux %s' % (model, os.cpu_count() or 0, os.uname().release)
+
+
+def setup_netns():
+    if not os.environ.get('TGT_BENCH_NETNS'):
+        return 'host'
+    run_quiet(['ip', 'link', 'set', 'lo', 'up'])
+    try:
+        with open('/proc/sys/net/ipv4/tcp_congestion_control', 'w') as f:
+            f.write('reno')
+    except OSError as e:
+        say('congestion control stays as it is: %s' % e)
+    with open('/proc/sys/net/ipv4/tcp_congestion_control') as f:
+        return 'own namespace, ' + f.read().strip()

@@ -86,6 +86,7 @@ class Daemon(Subject):
         self.tgtd, self.tgtadm, self.bstype = tgtd, tgtadm, bstype
         self.control, self.args, self.wrap = control, list(args), list(wrap)
         self.lu_size = '1g'
+        self.file_bytes = GIB
         self.threads = {}  # event threads of LUs that have more than one
         if not tgtd or not tgtadm:
             self.missing = 'not installed'
@@ -98,7 +99,7 @@ class Daemon(Subject):
             return self.lu_size
         path = os.path.join(env.files, '%s-%d.img' % (self.name, i))
         with open(path, 'wb') as f:
-            f.truncate(GIB)
+            f.truncate(self.file_bytes)
         return path
 
     def start(self, env):
