@@ -284,13 +284,42 @@ static void escaped(const struct printer *p, const char *text)
 	}
 }
 
-static void value_line(const struct printer *p, const char *indent, const char *key, const char *value)
+static bool blank(char c)
 {
+	return c == ' ' || c == '\t';
+}
+
+/* Would the parser take something off a value that begins with @first and ends with @last? It takes one '=', blanks,
+ * and a pair of quotes; of a quoted value only the quotes. */
+static const char *quote(const char *first, const char *last)
+{
+	char a = *first, z = *last ? last[strlen(last) - 1] : 0;
+
+	return a == '=' || blank(a) || blank(z) || ((a == '"' || a == '\'') && a == z) ? "\"" : "";
+}
+
+/* @second: NULL, or a second word. */
+static void words_line(const struct printer *p, const char *indent, const char *key, const char *value,
+		       const char *second)
+{
+	const char *q = quote(value, second ? second : value);
+
 	p->put(p->arg, indent);
 	p->put(p->arg, key);
 	p->put(p->arg, " ");
+	p->put(p->arg, q);
 	escaped(p, value);
+	if (second) {
+		p->put(p->arg, " ");
+		escaped(p, second);
+	}
+	p->put(p->arg, q);
 	p->put(p->arg, "\n");
+}
+
+static void value_line(const struct printer *p, const char *indent, const char *key, const char *value)
+{
+	words_line(p, indent, key, value, NULL);
 }
 
 static void print_users(const struct printer *p, const struct list *users, const char *indent, const char *in,
@@ -298,15 +327,8 @@ static void print_users(const struct printer *p, const struct list *users, const
 {
 	struct conf_user *u;
 
-	list_for_each(u, users, link) {
-		p->put(p->arg, indent);
-		p->put(p->arg, u->outgoing ? out : in);
-		p->put(p->arg, " ");
-		escaped(p, u->user);
-		p->put(p->arg, " ");
-		escaped(p, u->password ? u->password : CONF_NO_PASSWORD);
-		p->put(p->arg, "\n");
-	}
+	list_for_each(u, users, link)
+		words_line(p, indent, u->outgoing ? out : in, u->user, u->password ? u->password : CONF_NO_PASSWORD);
 }
 
 static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t expected)
@@ -359,7 +381,7 @@ static void print_target(const struct printer *p, const struct conf *c, const st
 			break;
 		value_line(p, "\t", r->is_name ? "initiator-name" : "initiator-address", r->text);
 		if (r->luns)
-			line(p, "\texpose ", r->text, " ", r->luns);
+			words_line(p, "\t", "expose", r->text, r->luns);
 	}
 	list_for_each(kv, &t->keys, link)
 		value_line(p, "\t", kv->key, kv->value);

@@ -318,6 +318,29 @@ START_TEST(printing_is_read_back)
 }
 END_TEST
 
+/* What the parser takes off a value is put around it again. */
+START_TEST(values_that_want_quotes_are_read_back)
+{
+	static const char *const value[] = { "==a", "\"'a'\"", "\"\"a\"\"", "\"=a\"", "\" a \"", "'" };
+	char text[200], one[1024], two[1024];
+
+	for (size_t i = 0; i < ARRAY_SIZE(value); i++) {
+		*one = *two = 0;
+		snprintf(text, sizeof(text), "<target iqn.a>\nincominguser ==u p\n<backing-store /c>\nvendor_id %s\n"
+			 "</backing-store>\n</target>\n", value[i]);
+		ck_assert_msg(!parse(text), "%s", err.text);
+		conf_resolve(&c);
+		conf_print(&c, append, one);
+		conf_free(&c);
+		ck_assert_msg(!parse(one), "%s in\n%s", err.text, one);
+		conf_resolve(&c);
+		conf_print(&c, append, two);
+		conf_free(&c);
+		ck_assert_str_eq(one, two);
+	}
+}
+END_TEST
+
 static void put_file(const char *dir, const char *name, const char *text)
 {
 	char path[300];
@@ -380,5 +403,5 @@ START_TEST(includes)
 }
 END_TEST
 
-UNIT_MAIN("conf", 10, whole_file, lun_numbers, inheritance, lexing, blocks_of_one_target_merge, syntax_faults,
+UNIT_MAIN("conf", 10, whole_file, lun_numbers, inheritance, lexing, values_that_want_quotes_are_read_back, blocks_of_one_target_merge, syntax_faults,
 	  nul_and_long_lines, meaning_faults, all_faults_are_told, printing_is_read_back, includes)
