@@ -173,9 +173,8 @@ static void calibrate(struct cache *c, const struct topology *topo)
 	a->remote_mbps = (uint32_t)(remote / (c->nnodes - 1));
 	if (!topo->simulated)
 		a->calibrated = affinity_threshold(a->hop_ns, a->local_mbps, a->remote_mbps);
-	log_info(
-		"cache: a hop costs %u ns, local memory reads at %u MB/s, remote at %u MB/s: forwards from %u bytes on",
-		a->hop_ns, a->local_mbps, a->remote_mbps, a->calibrated);
+	log_info("cache: a hop costs %u ns, local memory reads at %u MB/s, remote at %u MB/s: forwards from %u bytes on",
+		 a->hop_ns, a->local_mbps, a->remote_mbps, a->calibrated);
 }
 
 /* Who waits for others' data to leave the wires looks again. */
@@ -261,10 +260,9 @@ struct cache *cache_create(const struct cache_conf *given)
 	if (!c->stepped && c->nnodes > 1)
 		calibrate(c, conf.topo);
 	affinity_apply(&c->affinity, conf.affinity);
-	log_info(
-		"cache: %llu MiB over %u nodes, %u partitions of %u blocks of %u bytes, %u blocks a group, requests up to %u KiB",
-		(unsigned long long)(conf.size >> 20), c->nnodes, c->nparts, c->node[0].part_blocks,
-		conf.block, conf.group, c->max_len >> 10);
+	log_info("cache: %llu MiB over %u nodes, %u partitions of %u blocks of %u bytes, %u blocks a group, requests up to %u KiB",
+		 (unsigned long long)(conf.size >> 20), c->nnodes, c->nparts, c->node[0].part_blocks, conf.block,
+		 conf.group, c->max_len >> 10);
 	return c;
 }
 
