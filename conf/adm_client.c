@@ -124,7 +124,8 @@ void adm_wait_exit(struct adm_client *c)
 	int pidfd = -1;
 	char byte;
 
-	/* The process is found before the connection ends, so that its number cannot be another's. */
+	/* The process is found before the connection ends, so that its
+	 * number cannot be another's. */
 	if (c->fd >= 0 && !getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.pid > 0)
 		pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
 	while (c->fd >= 0 && recv(c->fd, &byte, 1, 0) > 0)

@@ -105,7 +105,8 @@ size_t adm_req_encode(const struct adm_req *req, uint8_t *buf, size_t cap)
 		write_number(&w, TAG_HOST, req->host);
 	for (unsigned i = 0; i < ADM_TEXTS; i++)
 		if (req->text[i])
-			write_field(&w, (uint8_t)(TAG_TEXT + i), req->text[i], strlen(req->text[i]) + 1);
+			write_field(&w, (uint8_t)(TAG_TEXT + i), req->text[i],
+				    strlen(req->text[i]) + 1);
 	if (w.full || w.len - ADM_REQ_HEADER > ADM_REQ_MAX)
 		return 0;
 	memcpy(buf, req_magic, 4);
@@ -202,7 +203,8 @@ int adm_req_decode(struct adm_req *req, const uint8_t *fields, size_t len)
 	return 0;
 }
 
-void adm_rsp_encode(uint8_t head[ADM_RSP_HEADER], enum adm_status status, uint32_t text_len, uint32_t detail_len)
+void adm_rsp_encode(uint8_t head[ADM_RSP_HEADER], enum adm_status status, uint32_t text_len,
+		    uint32_t detail_len)
 {
 	memcpy(head, rsp_magic, 4);
 	put_le(head + 4, status, 4);
@@ -328,7 +330,8 @@ int adm_socket_path(char *buf, size_t cap, int port, const char *suffix)
 	int n = snprintf(buf, cap, "%s.%d%s", prefix ? prefix : ADM_SOCKET_PREFIX, port, suffix);
 
 	/* a socket's own name must also fit into sockaddr_un */
-	if (n < 0 || (size_t)n >= cap || (!*suffix && (size_t)n >= sizeof(((struct sockaddr_un *)0)->sun_path)))
+	if (n < 0 || (size_t)n >= cap ||
+	    (!*suffix && (size_t)n >= sizeof(((struct sockaddr_un *)0)->sun_path)))
 		return -ENAMETOOLONG;
 	return 0;
 }

@@ -8,8 +8,8 @@
  *               the LE32 after n
  *
  * Texts carry a final NUL and none inside; numbers are eight bytes, little endian (both ends run on
- * one machine, but a fixed order makes recordings portable). A tag occurs once at most. Unknown tags,
- * wrong lengths and missing NULs end the connection: there is no older version to be kind to.
+ * one machine, but a fixed order makes recordings portable). A tag occurs once at most. Unknown
+ * tags, wrong lengths and missing NULs end the connection: there is no older version to be kind to.
  * A connection carries any number of requests, one at a time.
  *
  * Statuses are tgt's set of outcomes; their texts are what scripts grep for.
@@ -118,7 +118,8 @@ struct adm_req {
 	uint8_t mode, op;
 	uint8_t device_type;
 	bool force, outgoing;
-	bool check; /* change nothing: would this be refused for what it says, whatever is there by then? */
+	bool check; /* change nothing: would this be refused for what it says,
+		     * whatever is there by then? */
 	bool has_tid, has_sid, has_cid, has_lun, has_host;
 	uint32_t tid, cid, host;
 	uint64_t sid, lun;
@@ -134,8 +135,10 @@ int adm_req_header(const uint8_t head[ADM_REQ_HEADER]) must_check;
 /* @fields, @len: what follows the header. Texts of @req point into @fields. 0 or -EPROTO. */
 int adm_req_decode(struct adm_req *req, const uint8_t *fields, size_t len) must_check;
 
-/* The header of an answer with @text_len bytes of output and @detail_len of explanation after it. */
-void adm_rsp_encode(uint8_t head[ADM_RSP_HEADER], enum adm_status status, uint32_t text_len, uint32_t detail_len);
+/* The header of an answer with @text_len bytes of output and
+ * @detail_len of explanation after it. */
+void adm_rsp_encode(uint8_t head[ADM_RSP_HEADER], enum adm_status status, uint32_t text_len,
+		    uint32_t detail_len);
 /* 0 or -EPROTO (also when the lengths exceed ADM_RSP_MAX). */
 int adm_rsp_decode(const uint8_t head[ADM_RSP_HEADER], enum adm_status *status, uint32_t *text_len,
 		   uint32_t *detail_len) must_check;

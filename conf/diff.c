@@ -25,7 +25,7 @@ struct planner {
 	const char *what;
 };
 
-/* ---- steps ------------------------------------------------------------------------------------------------ */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static const char *format(struct conf *c, const char *fmt, ...) printf_like(2, 3);
 static const char *format(struct conf *c, const char *fmt, ...)
@@ -93,7 +93,7 @@ static struct adm_req *lu_request(struct planner *p, enum adm_op op, uint32_t lu
 	return req;
 }
 
-/* ---- accounts ----------------------------------------------------------------------------------------------- */
+/* ---- accounts -------------------------------------------------------------------------------- */
 
 static const struct conf_user *find_user(const struct list *users, const struct conf_user *like)
 {
@@ -164,7 +164,7 @@ static void diff_users(struct planner *p, const struct list *have, const struct 
 			bind_user(p, u, ADM_UNBIND);
 }
 
-/* ---- access ----------------------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 static const struct conf_rule *find_rule(const struct list *rules, const struct conf_rule *like)
 {
@@ -190,7 +190,8 @@ static bool same(const char *a, const char *b)
 	return a == b || (a && b && !strcmp(a, b));
 }
 
-static void diff_rules(struct planner *p, const struct conf_target *have, const struct conf_target *want)
+static void diff_rules(struct planner *p, const struct conf_target *have,
+		       const struct conf_target *want)
 {
 	const struct conf_rule *r, *old;
 
@@ -213,7 +214,7 @@ static void diff_rules(struct planner *p, const struct conf_target *have, const 
 				bind_rule(p, r, ADM_UNBIND);
 }
 
-/* ---- session keys ------------------------------------------------------------------------------------------ */
+/* ---- session keys ---------------------------------------------------------------------------- */
 
 static void diff_keys(struct planner *p, const struct list *have, const struct list *want)
 {
@@ -240,7 +241,7 @@ static void diff_keys(struct planner *p, const struct list *have, const struct l
 	}
 }
 
-/* ---- logical units ------------------------------------------------------------------------------------------ */
+/* ---- logical units --------------------------------------------------------------------------- */
 
 static void param(struct planner *p, uint32_t lun, const char *text)
 {
@@ -263,15 +264,17 @@ static struct conf_kv *find_param(const struct list *params, const struct conf_k
 	list_for_each(kv, params, link) {
 		if (strcmp(kv->key, like->key))
 			continue;
-		if (strcmp(kv->key, "mode_page") || (page_len(kv->value) == page_len(like->value) &&
-						     !strncmp(kv->value, like->value, page_len(kv->value))))
+		if (strcmp(kv->key, "mode_page") ||
+		    (page_len(kv->value) == page_len(like->value) &&
+		     !strncmp(kv->value, like->value, page_len(kv->value))))
 			return kv;
 	}
 	return NULL;
 }
 
 /* Of two values for one thing the later holds, as it would if both were asked for. */
-static void put_param(struct conf *c, struct list *params, const char *key, const char *value, struct conf_pos pos)
+static void put_param(struct conf *c, struct list *params, const char *key, const char *value,
+		      struct conf_pos pos)
 {
 	struct conf_kv like = { .key = key, .value = value }, *kv = find_param(params, &like);
 
@@ -300,7 +303,8 @@ static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
 
 			if (n && eq < n)
 				put_param(c, out, format(c, "%.*s", (int)eq, pair),
-					  format(c, "%.*s", (int)(n - eq - 1), pair + eq + 1), kv->pos);
+					  format(c, "%.*s", (int)(n - eq - 1), pair + eq + 1),
+					  kv->pos);
 			pair += n + (pair[n] != 0);
 		}
 	}
@@ -340,7 +344,8 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 		else if (have && write_cache_off(have) && !write_cache_off(want))
 			param(p, want->lun, "mode_page=" WRITE_CACHE_ON);
 		else if (!have)
-			note(p, format(p->c, "Write cache is enabled (default) for lun %u.", want->lun));
+			note(p, format(p->c, "Write cache is enabled (default) for lun %u.",
+				       want->lun));
 	}
 	list_for_each(kv, &old, link)
 		if (!find_param(&new, kv))
@@ -440,7 +445,8 @@ static int by_lun(const void *a, const void *b)
 	return x->lun < y->lun ? -1 : x->lun > y->lun;
 }
 
-static void diff_lus(struct planner *p, const struct conf_target *have, const struct conf_target *want)
+static void diff_lus(struct planner *p, const struct conf_target *have,
+		     const struct conf_target *want)
 {
 	const struct conf_lu *lu, **order;
 	size_t n = 0;
@@ -472,7 +478,7 @@ static void diff_lus(struct planner *p, const struct conf_target *have, const st
 	p->pos = (struct conf_pos){ 0 };
 }
 
-/* ---- targets --------------------------------------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------------- */
 
 static void diff_target(struct planner *p, const struct conf_target *have, struct conf_target *want)
 {
@@ -500,7 +506,8 @@ static void delete_steps(struct planner *p, const struct conf_target *t, bool fo
 	req->force = force;
 }
 
-void conf_plan_delete(struct conf *memory, const struct conf_target *t, bool force, struct list *steps)
+void conf_plan_delete(struct conf *memory, const struct conf_target *t, bool force,
+		      struct list *steps)
 {
 	struct planner p = { .c = memory, .steps = steps, .target = t->name, .tid = t->tid };
 
@@ -535,7 +542,8 @@ static void plan_target(struct planner *p, struct conf_target *want)
 	}
 	p->tid = have ? have->tid : want->tid ? want->tid : free_tid(p, p->c);
 	if (!have)
-		p->next_tid = p->tid; /* numbers go on from the last new one, as they did with tgt-admin */
+		/* Numbers go on from the last new one, as they did with tgt-admin. */
+		p->next_tid = p->tid;
 	diff_target(p, have, want);
 }
 
@@ -556,7 +564,8 @@ static void plan_system(struct planner *p, const struct conf *want)
 {
 	struct conf_kv *kv;
 
-	/* iSNS itself is switched once everything about it is said, in whatever order the file says it. */
+	/* iSNS itself is switched once everything about it is said, in
+	 * whatever order the file says it. */
 	list_for_each(kv, &want->system, link)
 		if (strcmp(kv->key, "iSNS"))
 			system_step(p, kv);
@@ -568,10 +577,12 @@ static void plan_system(struct planner *p, const struct conf *want)
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp((*(struct conf_target *const *)a)->name, (*(struct conf_target *const *)b)->name);
+	return strcmp((*(struct conf_target *const *)a)->name,
+		      (*(struct conf_target *const *)b)->name);
 }
 
-void conf_diff(const struct conf *have, struct conf *want, const struct conf_scope *scope, struct list *steps)
+void conf_diff(const struct conf *have, struct conf *want, const struct conf_scope *scope,
+	       struct list *steps)
 {
 	struct planner p = { .c = want, .steps = steps, .scope = scope, .have = have };
 	struct conf_target *t, **order;
@@ -585,7 +596,8 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 		p.next_tid = MAX(p.next_tid, t->tid);
 	/* what goes makes room (devices, tids) for what comes */
 	list_for_each(t, &have->targets, link) {
-		if (!scope->remove || conf_find_target(want, t->name) || (scope->target && strcmp(scope->target, t->name)))
+		if (!scope->remove || conf_find_target(want, t->name) ||
+		    (scope->target && strcmp(scope->target, t->name)))
 			continue;
 		p.target = t->name;
 		p.tid = t->tid;

@@ -76,15 +76,19 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 			fputs(" --outgoing", to);
 		break;
 	case ADM_SYSTEM:
-		fprintf(to, " --op %s --mode sys --name %s -v ", adm_op_name(r->op), r->text[ADM_T_NAME]);
+		fprintf(to, " --op %s --mode sys --name %s -v ", adm_op_name(r->op),
+			r->text[ADM_T_NAME]);
 		quote(to, r->text[ADM_T_VALUE], false);
 		break;
 	default:
 		if (r->op == ADM_DELETE) {
-			fprintf(to, " --mode target --op delete --tid=%u%s", r->tid, r->force ? " --force" : "");
+			fprintf(to, " --mode target --op delete --tid=%u%s", r->tid,
+				r->force ? " --force" : "");
 			break;
 		}
-		fprintf(to, r->op == ADM_UPDATE ? " --mode target --op %s" : " --op %s --mode target", adm_op_name(r->op));
+		fprintf(to,
+			r->op == ADM_UPDATE ? " --mode target --op %s" : " --op %s --mode target",
+			adm_op_name(r->op));
 		fprintf(to, " --tid %u", r->tid);
 		print_text(to, " -T ", r->text[ADM_T_TARGETNAME], false);
 		print_text(to, " -I ", r->text[ADM_T_ADDRESS], false);

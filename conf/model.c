@@ -6,7 +6,7 @@
 
 #include "events/bug.h"
 
-/* ---- memory ------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 #define CHUNK 65536
 
@@ -63,7 +63,7 @@ const char *conf_strdup(struct conf *c, const char *text)
 	return memcpy(conf_alloc(c, n), text, n);
 }
 
-/* ---- building ------------------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 struct conf_target *conf_add_target(struct conf *c, const char *name)
 {
@@ -134,7 +134,8 @@ struct conf_kv *conf_add_kv(struct conf *c, struct list *to, const char *key, co
 	return kv;
 }
 
-struct conf_user *conf_add_user(struct conf *c, struct list *to, const char *user, const char *password, bool outgoing)
+struct conf_user *conf_add_user(struct conf *c, struct list *to, const char *user,
+				const char *password, bool outgoing)
 {
 	struct conf_user *u = conf_alloc(c, sizeof(*u));
 
@@ -146,7 +147,8 @@ struct conf_user *conf_add_user(struct conf *c, struct list *to, const char *use
 	return u;
 }
 
-struct conf_rule *conf_add_rule(struct conf *c, struct conf_target *t, const char *text, bool is_name)
+struct conf_rule *conf_add_rule(struct conf *c, struct conf_target *t, const char *text,
+				bool is_name)
 {
 	struct conf_rule *r = conf_alloc(c, sizeof(*r));
 
@@ -167,7 +169,7 @@ const char *conf_get(const struct list *options, const char *key)
 	return NULL;
 }
 
-/* ---- resolving --------------------------------------------------------------------------------------------- */
+/* ---- resolving ------------------------------------------------------------------------------- */
 
 static bool has_value(const struct list *options, const char *key, const char *value)
 {
@@ -190,8 +192,9 @@ static void inherit(struct conf *c, const struct conf_target *t, struct conf_lu 
 				lu->lun = (uint32_t)strtoul(kv->value, NULL, 10);
 				lu->has_lun = true;
 			}
-		} else if (conf_kind(kv->key) == CONF_MULTI ? !has_value(&lu->options, kv->key, kv->value) :
-							      !conf_get(&lu->options, kv->key)) {
+		} else if (conf_kind(kv->key) == CONF_MULTI ?
+				   !has_value(&lu->options, kv->key, kv->value) :
+				   !conf_get(&lu->options, kv->key)) {
 			conf_add_kv(c, &lu->options, kv->key, kv->value)->pos = kv->pos;
 		}
 	}
@@ -251,7 +254,7 @@ void conf_resolve(struct conf *c)
 	}
 }
 
-/* ---- printing ------------------------------------------------------------------------------------------------ */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 struct printer {
 	void (*put)(void *arg, const char *text);
@@ -259,7 +262,8 @@ struct printer {
 };
 
 /* Joins up to four strings, NULL ends. */
-static void line(const struct printer *p, const char *a, const char *b, const char *c, const char *d)
+static void line(const struct printer *p, const char *a, const char *b, const char *c,
+		 const char *d)
 {
 	const char *part[] = { a, b, c, d };
 
@@ -289,8 +293,8 @@ static bool blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-/* Would the parser take something off a value that begins with @first and ends with @last? It takes one '=', blanks,
- * and a pair of quotes; of a quoted value only the quotes. */
+/* Would the parser take something off a value that begins with @first and ends with @last? It takes
+ * one '=', blanks, and a pair of quotes; of a quoted value only the quotes. */
 static const char *quote(const char *first, const char *last)
 {
 	char a = *first, z = *last ? last[strlen(last) - 1] : 0;
@@ -299,8 +303,8 @@ static const char *quote(const char *first, const char *last)
 }
 
 /* @second: NULL, or a second word. */
-static void words_line(const struct printer *p, const char *indent, const char *key, const char *value,
-		       const char *second)
+static void words_line(const struct printer *p, const char *indent, const char *key,
+		       const char *value, const char *second)
 {
 	const char *q = quote(value, second ? second : value);
 
@@ -317,18 +321,20 @@ static void words_line(const struct printer *p, const char *indent, const char *
 	p->put(p->arg, "\n");
 }
 
-static void value_line(const struct printer *p, const char *indent, const char *key, const char *value)
+static void value_line(const struct printer *p, const char *indent, const char *key,
+		       const char *value)
 {
 	words_line(p, indent, key, value, NULL);
 }
 
-static void print_users(const struct printer *p, const struct list *users, const char *indent, const char *in,
-			const char *out)
+static void print_users(const struct printer *p, const struct list *users, const char *indent,
+			const char *in, const char *out)
 {
 	struct conf_user *u;
 
 	list_for_each(u, users, link)
-		words_line(p, indent, u->outgoing ? out : in, u->user, u->password ? u->password : CONF_NO_PASSWORD);
+		words_line(p, indent, u->outgoing ? out : in, u->user,
+			   u->password ? u->password : CONF_NO_PASSWORD);
 }
 
 static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t expected)

@@ -2,7 +2,8 @@
 /*
  * A configuration as plain data: what targets.conf says, or what the daemon has. Nothing here acts.
  *
- *     build (parse.c, or the daemon's export) -> resolve -> verify (verify.c) -> diff (diff.c) -> apply
+ *     build (parse.c, or the daemon's export) -> resolve -> verify (verify.c) -> diff (diff.c)
+ *           -> apply
  *
  * Everything hangs on one struct conf and is freed with it. Single-threaded.
  */
@@ -78,8 +79,8 @@ struct conf {
 	struct list targets;
 	struct list system; /* conf_kv: iSNS* */
 	struct list users;  /* discovery */
-	/* What the daemon has, bound or not; diff.c. conf_kv: key is the user, value CONF_STALE when its
-	 * password is not the one that is wanted. */
+	/* What the daemon has, bound or not; diff.c. conf_kv: key is the user, value CONF_STALE
+	 * when its password is not the one that is wanted. */
 	struct list accounts;
 	const char *default_driver;
 	struct conf_pos default_driver_pos;
@@ -89,7 +90,8 @@ struct conf {
 	struct conf_chunk *memory;
 };
 
-/* Nothing in it; and all its memory back, which everything below points into. One thread at a time. */
+/* Nothing in it; and all its memory back, which everything below points
+ * into. One thread at a time. */
 void conf_init(struct conf *c);
 void conf_free(struct conf *c);
 /* Memory that lives as long as @c, zeroed. Never NULL: a tool or a daemon out of memory for its
@@ -97,22 +99,26 @@ void conf_free(struct conf *c);
 void *conf_alloc(struct conf *c, size_t size);
 const char *conf_strdup(struct conf *c, const char *text);
 
-/* Adding copies texts into @c and checks nothing: conf_verify() does. Finding: NULL when there is none. */
+/* Adding copies texts into @c and checks nothing: conf_verify() does.
+ * Finding: NULL when there is none. */
 struct conf_target *conf_add_target(struct conf *c, const char *name);
 struct conf_target *conf_find_target(const struct conf *c, const char *name);
 struct conf_target *conf_find_tid(const struct conf *c, uint32_t tid);
 struct conf_lu *conf_add_lu(struct conf *c, struct conf_target *t, const char *path);
 struct conf_lu *conf_find_lun(const struct conf_target *t, uint32_t lun);
 struct conf_kv *conf_add_kv(struct conf *c, struct list *to, const char *key, const char *value);
-struct conf_user *conf_add_user(struct conf *c, struct list *to, const char *user, const char *password, bool outgoing);
-struct conf_rule *conf_add_rule(struct conf *c, struct conf_target *t, const char *text, bool is_name);
+struct conf_user *conf_add_user(struct conf *c, struct list *to, const char *user,
+				const char *password, bool outgoing);
+struct conf_rule *conf_add_rule(struct conf *c, struct conf_target *t, const char *text,
+				bool is_name);
 /* The value of the first option @key, NULL when there is none. */
 const char *conf_get(const struct list *options, const char *key);
 
 /* What an option is. */
 enum conf_kind {
 	CONF_UNKNOWN,
-	CONF_STORE,   /* of an LU, when it is made: bs-type bsopts bsoflags block-size device-type lun allow-in-use */
+	CONF_STORE,   /* of an LU, when it is made: bs-type bsopts bsoflags block-size
+		       * device-type lun allow-in-use */
 	CONF_PARAM,   /* of an LU, by `update --params` */
 	CONF_CACHE,   /* write-cache */
 	CONF_MULTI,   /* mode_page, params: may be given several times */
@@ -125,14 +131,15 @@ enum conf_kind conf_kind(const char *key);
 enum conf_place { CONF_IN_FILE = 1, CONF_IN_TARGET = 2, CONF_IN_STORE = 4, CONF_IS_BLOCK = 8 };
 /* What a value of @key may be, such as "0 to 15"; NULL: we have no words for it. */
 const char *conf_says(const char *key);
-/* What may have been meant by @word, which is not known at @place: ": did you mean 'lun'?", ": it belongs in a
- * <target>"; or "". */
+/* What may have been meant by @word, which is not known at @place: ": did you mean 'lun'?", ": it
+ * belongs in a <target>"; or "". */
 void conf_hint(const char *word, enum conf_place place, char *out, size_t len);
 
 /*
  * Gives every LU the options of its target that it lacks, every target a driver, a target that says
- * nothing about initiators the rule ALL, and every LU a number: those without `lun` get the lowest free ones from 1, backing-stores in the order of their
- * paths, then direct-stores likewise, as tgt numbers them. Idempotent.
+ * nothing about initiators the rule ALL, and every LU a number: those without `lun` get the lowest
+ * free ones from 1, backing-stores in the order of their paths, then direct-stores likewise, as
+ * tgt numbers them. Idempotent.
  */
 void conf_resolve(struct conf *c);
 
@@ -140,19 +147,21 @@ void conf_resolve(struct conf *c);
  * they are known. */
 void conf_print(const struct conf *c, void (*put)(void *arg, const char *text), void *arg);
 
-/* ---- parse.c ---------------------------------------------------------------------------------------- */
+/* ---- parse.c --------------------------------------------------------------------------------- */
 struct conf_error {
 	char text[512];
 };
-/* Adds what @path (and files it includes) says. 0, or -errno with @err filled ("file:line: ..."). */
+/* Adds what @path (and files it includes) says. 0, or -errno with @err
+ * filled ("file:line: ..."). */
 int conf_parse_file(struct conf *c, const char *path, struct conf_error *err);
 /* The same from memory; @name is what messages call it. `include` is followed unless @closed. */
 int conf_parse_text(struct conf *c, const char *name, const char *text, size_t len, bool closed,
 		    struct conf_error *err);
 
-/* ---- verify.c --------------------------------------------------------------------------------------- */
-/* Checks a resolved configuration for what the daemon would refuse. Calls complain() for each fault;
- * returns how many. */
-unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const char *text), void *arg);
+/* ---- verify.c -------------------------------------------------------------------------------- */
+/* Checks a resolved configuration for what the daemon would refuse. Calls complain() for
+ * each fault; returns how many. */
+unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const char *text),
+		     void *arg);
 
 #endif

@@ -5,8 +5,8 @@
  *     file:    global-line | include | <target IQN> target </target>
  *     target:  line | include | <backing-store PATH> line... </backing-store> | <direct-store ...>
  *
- * '#' starts a comment, unless a '\' stands before it; a '\' at the end of a line joins the next one;
- * quotes around a value are taken off. Blocks of the same target merge.
+ * '#' starts a comment, unless a '\' stands before it; a '\' at the end of a line joins the next
+ * one; quotes around a value are taken off. Blocks of the same target merge.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,8 @@ static int fail(struct parser *p, const char *fmt, ...)
 	int n = 0;
 
 	if (p->pos.file)
-		n = snprintf(p->err->text, sizeof(p->err->text), "%s:%u: ", p->pos.file, p->pos.line);
+		n = snprintf(p->err->text, sizeof(p->err->text), "%s:%u: ", p->pos.file,
+			     p->pos.line);
 	if (n < 0 || (size_t)n >= sizeof(p->err->text))
 		n = 0;
 	va_start(ap, fmt);
@@ -57,7 +58,10 @@ static int unknown(struct parser *p, const char *word, enum conf_place place)
 
 	conf_hint(word, place, hint, sizeof(hint));
 	return fail(p, "unknown option '%s' %s%s", word,
-		    place == CONF_IN_FILE ? "outside of targets" : place == CONF_IN_TARGET ? "in a target" : "in a store", hint);
+		    place == CONF_IN_FILE   ? "outside of targets" :
+		    place == CONF_IN_TARGET ? "in a target" :
+					      "in a store",
+		    hint);
 }
 
 static bool blank(char ch)
@@ -92,7 +96,7 @@ static bool parse_u32(const char *text, uint32_t max, uint32_t *out)
 	return true;
 }
 
-/* ---- directives ------------------------------------------------------------------------------------------ */
+/* ---- directives ------------------------------------------------------------------------------ */
 
 /* "user password" */
 static int user_line(struct parser *p, struct list *to, char *value, bool outgoing)
@@ -101,7 +105,8 @@ static int user_line(struct parser *p, struct list *to, char *value, bool outgoi
 	struct conf_user *u;
 
 	if (!value[n])
-		return fail(p, "a user needs a name and a password: '%s' has no second word", value);
+		return fail(p, "a user needs a name and a password: '%s' has no second word",
+			    value);
 	value[n] = 0;
 	u = conf_add_user(p->c, to, value, trim(value + n + 1), outgoing);
 	u->pos = p->pos;
@@ -247,8 +252,8 @@ static int global_line(struct parser *p, const char *key, char *value)
 		c->control_port = (int)port;
 		return 0;
 	}
-	if (!strcmp(key, "iSNS") || !strcmp(key, "iSNSServerIP") || !strcmp(key, "iSNSServerPort") ||
-	    !strcmp(key, "iSNSAccessControl")) {
+	if (!strcmp(key, "iSNS") || !strcmp(key, "iSNSServerIP") ||
+	    !strcmp(key, "iSNSServerPort") || !strcmp(key, "iSNSAccessControl")) {
 		if (conf_get(&c->system, key))
 			return fail(p, "%s is given twice", key);
 		conf_add_kv(c, &c->system, key, value)->pos = p->pos;
@@ -259,7 +264,7 @@ static int global_line(struct parser *p, const char *key, char *value)
 	return unknown(p, key, CONF_IN_FILE);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static int block_begin(struct parser *p, const char *name, char *arg)
 {
@@ -293,10 +298,13 @@ static int block_begin(struct parser *p, const char *name, char *arg)
 
 static int block_end(struct parser *p, const char *name)
 {
-	const char *open = p->lu ? (p->lu->direct ? "direct-store" : "backing-store") : p->target ? "target" : NULL;
+	const char *open = p->lu     ? (p->lu->direct ? "direct-store" : "backing-store") :
+			   p->target ? "target" :
+				       NULL;
 
 	if (!open || strcmp(open, name))
-		return fail(p, "</%s> closes nothing%s%s%s", name, open ? ", <" : "", open ? open : "", open ? "> is open" : "");
+		return fail(p, "</%s> closes nothing%s%s%s", name, open ? ", <" : "",
+			    open ? open : "", open ? "> is open" : "");
 	if (p->lu)
 		p->lu = NULL;
 	else
@@ -326,7 +334,7 @@ static int block_line(struct parser *p, char *s)
 	return block_begin(p, s, arg);
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static int parse_file(struct parser *p, const char *path);
 
@@ -350,7 +358,9 @@ static int include(struct parser *p, const char *pattern)
 		break;
 	case GLOB_NOMATCH:
 		/* a directory of snippets may well be empty; a file that is named must exist */
-		return strpbrk(pattern, "*?[") ? 0 : fail(p, "cannot include %s: no such file", pattern);
+		return strpbrk(pattern, "*?[") ?
+			       0 :
+			       fail(p, "cannot include %s: no such file", pattern);
 	default:
 		return fail(p, "cannot include %s", pattern);
 	}
@@ -446,7 +456,8 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 		char *s = trim(line);
 
 		/* the other spelling of include */
-		if (!strncmp(s, "<<include", 9) && strlen(s) > 11 && !strcmp(s + strlen(s) - 2, ">>")) {
+		if (!strncmp(s, "<<include", 9) && strlen(s) > 11 &&
+		    !strcmp(s + strlen(s) - 2, ">>")) {
 			s[strlen(s) - 2] = 0;
 			err = include(p, trim(s + 9));
 		} else if (*s == '<') {
@@ -485,7 +496,8 @@ static int parse_file(struct parser *p, const char *path)
 		if (!text)
 			err = -ENOMEM;
 	}
-	while (!err && len < (size_t)st.st_size && (n = read(fd, text + len, (size_t)st.st_size - len)) > 0)
+	while (!err && len < (size_t)st.st_size &&
+	       (n = read(fd, text + len, (size_t)st.st_size - len)) > 0)
 		len += (size_t)n;
 	if (!err && n < 0)
 		err = fail(p, "cannot be read: %s", strerror(errno));
@@ -499,10 +511,12 @@ static int parse_file(struct parser *p, const char *path)
 static int parse_end(struct parser *p, int err)
 {
 	if (!err && (p->lu || p->target)) {
-		const char *open = p->lu ? p->lu->direct ? "direct-store" : "backing-store" : "target";
+		const char *open =
+			p->lu ? p->lu->direct ? "direct-store" : "backing-store" : "target";
 
 		err = fail(p, "the file ends inside of <%s %s> of line %u: </%s> is missing", open,
-			   p->lu ? p->lu->path : p->target->name, p->lu ? p->lu->pos.line : p->begun, open);
+			   p->lu ? p->lu->path : p->target->name,
+			   p->lu ? p->lu->pos.line : p->begun, open);
 	}
 	return err;
 }
@@ -516,11 +530,16 @@ int conf_parse_file(struct conf *c, const char *path, struct conf_error *err)
 	return parse_end(&p, rc);
 }
 
-int conf_parse_text(struct conf *c, const char *name, const char *text, size_t len, bool closed, struct conf_error *err)
+int conf_parse_text(struct conf *c, const char *name, const char *text, size_t len, bool closed,
+		    struct conf_error *err)
 {
 	unsigned nfiles = 0;
 	struct parser p = {
-		.c = c, .err = err, .nfiles = &nfiles, .closed = closed, .pos = { conf_strdup(c, name), 0 },
+		.c = c,
+		.err = err,
+		.nfiles = &nfiles,
+		.closed = closed,
+		.pos = { conf_strdup(c, name), 0 },
 	};
 	int rc = parse_lines(&p, text, len);
 

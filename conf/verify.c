@@ -14,7 +14,8 @@ struct verifier {
 	unsigned faults;
 };
 
-static void fault(struct verifier *v, const struct conf_pos *pos, const char *fmt, ...) printf_like(3, 4);
+static void fault(struct verifier *v, const struct conf_pos *pos, const char *fmt, ...)
+	printf_like(3, 4);
 static void fault(struct verifier *v, const struct conf_pos *pos, const char *fmt, ...)
 {
 	char text[1024];
@@ -52,7 +53,7 @@ static bool number_in(const char *text, unsigned long long min, unsigned long lo
 	return !*end && !errno && v >= min && v <= max;
 }
 
-/* ---- LU options ---------------------------------------------------------------------------------------- */
+/* ---- LU options ------------------------------------------------------------------------------ */
 
 static const char *const on_off[] = { "on", "off", NULL };
 static const char *const yes_no[] = { "yes", "no", NULL };
@@ -97,7 +98,8 @@ static void verify_option(struct verifier *v, const struct conf_kv *kv)
 
 		if (strcmp(r->key, kv->key))
 			continue;
-		if (r->choice ? !is_one_of(kv->value, r->choice) : !number_in(kv->value, r->min, r->max))
+		if (r->choice ? !is_one_of(kv->value, r->choice) :
+				!number_in(kv->value, r->min, r->max))
 			fault(v, &kv->pos, "%s is %s, not '%s'", kv->key, r->says, kv->value);
 		return;
 	}
@@ -107,10 +109,13 @@ static void verify_option(struct verifier *v, const struct conf_kv *kv)
 	if (!strcmp(kv->key, "params") && !strchr(kv->value, '='))
 		fault(v, &kv->pos, "params is name=value[,name=value...], not '%s'", kv->value);
 	/* said twice, it would be told from the daemon's by one and changed by the other */
-	for (const char *pair = strcmp(kv->key, "params") ? NULL : kv->value; pair; pair = strchr(pair, ',')) {
+	for (const char *pair = strcmp(kv->key, "params") ? NULL : kv->value; pair;
+	     pair = strchr(pair, ',')) {
 		pair += *pair == ',';
-		if (!strncmp(pair, "write_cache", 11) && (pair[11] == '=' || pair[11] == ',' || !pair[11]))
-			fault(v, &kv->pos, "params: the write cache is set by write-cache on or off");
+		if (!strncmp(pair, "write_cache", 11) &&
+		    (pair[11] == '=' || pair[11] == ',' || !pair[11]))
+			fault(v, &kv->pos,
+			      "params: the write cache is set by write-cache on or off");
 	}
 }
 
@@ -120,17 +125,18 @@ static void verify_lu(struct verifier *v, const struct conf_target *t, const str
 	struct conf_kv *kv;
 
 	if (!lu->lun || lu->lun > CONF_MAX_LUN)
-		fault(v, &lu->pos, "target %s: LUN %u is not 1 to %u", t->name, lu->lun, CONF_MAX_LUN);
+		fault(v, &lu->pos, "target %s: LUN %u is not 1 to %u", t->name, lu->lun,
+		      CONF_MAX_LUN);
 	for (other = list_entry(lu->link.next, struct conf_lu, link); &other->link != &t->lus;
 	     other = list_entry(other->link.next, struct conf_lu, link))
 		if (other->lun == lu->lun)
-			fault(v, &other->pos, "target %s: LUN %u is given to %s and to %s", t->name, lu->lun, lu->path,
-			      other->path);
+			fault(v, &other->pos, "target %s: LUN %u is given to %s and to %s", t->name,
+			      lu->lun, lu->path, other->path);
 	list_for_each(kv, &lu->options, link)
 		verify_option(v, kv);
 }
 
-/* ---- targets --------------------------------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------------- */
 
 /* ALL, an address, or address/prefix, IPv4 or IPv6. */
 static bool address_ok(const char *text)
@@ -202,9 +208,12 @@ static void verify_users(struct verifier *v, const struct list *users, const cha
 		if (!*u->user || !u->password || !*u->password)
 			fault(v, &u->pos, "%s: a user needs a name and a password", of);
 		else if (!plain(u->user) || !plain(u->password))
-			fault(v, &u->pos, "%s: a user's name and password have no control characters, no quotes and no blanks at their ends", of);
+			fault(v, &u->pos,
+			      "%s: a user's name and password have no control characters, no quotes and no blanks at their ends",
+			      of);
 		else if (!strcmp(u->password, CONF_NO_PASSWORD))
-			fault(v, &u->pos, "%s: the password of user %s is still to be filled in", of, u->user);
+			fault(v, &u->pos, "%s: the password of user %s is still to be filled in",
+			      of, u->user);
 		outgoing += u->outgoing;
 		if (u->outgoing && outgoing == 2)
 			fault(v, &u->pos, "%s: only one outgoing user is possible", of);
@@ -219,26 +228,33 @@ static void verify_target(struct verifier *v, const struct conf *c, const struct
 	struct conf_lu *lu;
 
 	if (!name_ok(t->name))
-		fault(v, &t->pos, "target '%s': a name is 1 to %d letters, digits, ':', '.', '-'", t->name, CONF_NAME_MAX);
+		fault(v, &t->pos, "target '%s': a name is 1 to %d letters, digits, ':', '.', '-'",
+		      t->name, CONF_NAME_MAX);
 	if (strcmp(t->driver, "iscsi") && strcmp(t->driver, "iser"))
-		fault(v, &t->driver_pos, "target %s: driver is iscsi or iser, not '%s'", t->name, t->driver);
-	for (other = list_entry(t->link.next, struct conf_target, link); t->tid && &other->link != &c->targets;
+		fault(v, &t->driver_pos, "target %s: driver is iscsi or iser, not '%s'", t->name,
+		      t->driver);
+	for (other = list_entry(t->link.next, struct conf_target, link);
+	     t->tid && &other->link != &c->targets;
 	     other = list_entry(other->link.next, struct conf_target, link))
 		if (other->tid == t->tid)
-			fault(v, &other->pos, "targets %s and %s have the same controller_tid %u", t->name, other->name,
-			      t->tid);
+			fault(v, &other->pos, "targets %s and %s have the same controller_tid %u",
+			      t->name, other->name, t->tid);
 	list_for_each(lu, &t->lus, link)
 		verify_lu(v, t, lu);
 	if (t->nobody && !list_empty(&t->rules))
-		fault(v, &t->pos, "target %s: initiator-address " CONF_NOBODY " beside others", t->name);
+		fault(v, &t->pos, "target %s: initiator-address " CONF_NOBODY " beside others",
+		      t->name);
 	list_for_each(r, &t->rules, link) {
 		if (!r->is_name && !address_ok(r->text))
-			fault(v, &r->pos, "initiator-address is ALL, an address or a network, not '%s'", r->text);
+			fault(v, &r->pos,
+			      "initiator-address is ALL, an address or a network, not '%s'",
+			      r->text);
 		if (r->luns && !luns_ok(r->luns))
 			fault(v, &r->pos, "expose takes LUNs such as 1,3-5, not '%s'", r->luns);
 	}
 	list_for_each(kv, &t->keys, link)
-		if (!strcmp(kv->key, "state") && strcmp(kv->value, "ready") && strcmp(kv->value, "offline"))
+		if (!strcmp(kv->key, "state") && strcmp(kv->value, "ready") &&
+		    strcmp(kv->value, "offline"))
 			fault(v, &kv->pos, "state is ready or offline, not '%s'", kv->value);
 	verify_users(v, &t->users, t->name);
 }
@@ -266,7 +282,8 @@ static void verify_accounts(struct verifier *v, const struct conf *c)
 		all[n++] = u;
 	for (i = 0; i < n; i++)
 		for (size_t j = i + 1; j < n && n <= 4096; j++)
-			if (all[i]->password && all[j]->password && !strcmp(all[i]->user, all[j]->user) &&
+			if (all[i]->password && all[j]->password &&
+			    !strcmp(all[i]->user, all[j]->user) &&
 			    strcmp(all[i]->password, all[j]->password)) {
 				fault(v, &all[j]->pos, "user %s has two passwords", all[j]->user);
 				break;
@@ -281,14 +298,20 @@ unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const cha
 	struct conf_kv *kv;
 
 	if (strcmp(c->default_driver, "iscsi") && strcmp(c->default_driver, "iser"))
-		fault(&v, &c->default_driver_pos, "default-driver is iscsi or iser, not '%s'", c->default_driver);
+		fault(&v, &c->default_driver_pos, "default-driver is iscsi or iser, not '%s'",
+		      c->default_driver);
 	list_for_each(kv, &c->system, link) {
-		/* On, Off, an address or a port: what else there is would not survive being written down. */
-		if (kv->value[strspn(kv->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")])
-			fault(&v, &kv->pos, "%s has characters in it that no such value has: '%s'", kv->key, kv->value);
-		if ((!strcmp(kv->key, "iSNS") || !strcmp(kv->key, "iSNSAccessControl")) && strcasecmp(kv->value, "on") &&
-		    strcasecmp(kv->value, "off"))
-			fault(&v, &kv->pos, "%s is %s, not '%s'", kv->key, conf_says(kv->key), kv->value);
+		/* On, Off, an address or a port: what else there is would not
+		 * survive being written down. */
+		if (kv->value[strspn(
+			    kv->value,
+			    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")])
+			fault(&v, &kv->pos, "%s has characters in it that no such value has: '%s'",
+			      kv->key, kv->value);
+		if ((!strcmp(kv->key, "iSNS") || !strcmp(kv->key, "iSNSAccessControl")) &&
+		    strcasecmp(kv->value, "on") && strcasecmp(kv->value, "off"))
+			fault(&v, &kv->pos, "%s is %s, not '%s'", kv->key, conf_says(kv->key),
+			      kv->value);
 		if (!strcmp(kv->key, "iSNSServerPort") && !number_in(kv->value, 1, 65535))
 			fault(&v, &kv->pos, "iSNSServerPort is a port, not '%s'", kv->value);
 	}

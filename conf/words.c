@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The words of targets.conf: where each belongs, what its values are, and which one a mistyped word may be. */
+/* The words of targets.conf: where each belongs, what its values are, and which
+ * one a mistyped word may be. */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -123,7 +124,7 @@ const char *conf_says(const char *key)
 	return w ? w->says : NULL;
 }
 
-/* ---- what may have been meant ---------------------------------------------------------------------------- */
+/* ---- what may have been meant ---------------------------------------------------------------- */
 
 #define WORD_MAX 40
 
@@ -132,8 +133,8 @@ static char folded(char ch)
 	return ch == '_' ? '-' : (char)tolower((unsigned char)ch);
 }
 
-/* How many letters are to be changed, added, left out, or swapped with their neighbours; case, '-' and '_' are the
- * same. (Optimal string alignment.) */
+/* How many letters are to be changed, added, left out, or swapped with their neighbours; case, '-'
+ * and '_' are the same. (Optimal string alignment.) */
 static unsigned distance(const char *a, const char *b)
 {
 	unsigned rows[3][WORD_MAX + 1], *before = rows[0], *last = rows[1], *now = rows[2];
@@ -151,7 +152,8 @@ static unsigned distance(const char *a, const char *b)
 			bool same = folded(a[i - 1]) == folded(b[j - 1]);
 
 			now[j] = MIN(MIN(last[j], now[j - 1]) + 1, last[j - 1] + !same);
-			if (i > 1 && j > 1 && folded(a[i - 1]) == folded(b[j - 2]) && folded(a[i - 2]) == folded(b[j - 1]))
+			if (i > 1 && j > 1 && folded(a[i - 1]) == folded(b[j - 2]) &&
+			    folded(a[i - 2]) == folded(b[j - 1]))
 				now[j] = MIN(now[j], before[j - 2] + 1);
 		}
 		before = last;
@@ -182,7 +184,8 @@ void conf_hint(const char *word, enum conf_place place, char *out, size_t len)
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
 		unsigned d;
 
-		if (!words[i].places || ((words[i].places ^ place) & CONF_IS_BLOCK && place & CONF_IS_BLOCK))
+		if (!words[i].places ||
+		    ((words[i].places ^ place) & CONF_IS_BLOCK && place & CONF_IS_BLOCK))
 			continue;
 		/* of two that are as near, the one that may stand here */
 		d = 2 * distance(word, words[i].text) + !(words[i].places & place);
@@ -192,8 +195,9 @@ void conf_hint(const char *word, enum conf_place place, char *out, size_t len)
 		}
 	}
 	if (best && best->places & place)
-		snprintf(out, len, ": did you mean %s%s%s?", place & CONF_IS_BLOCK ? "<" : "'", best->text,
-			 place & CONF_IS_BLOCK ? ">" : "'");
+		snprintf(out, len, ": did you mean %s%s%s?", place & CONF_IS_BLOCK ? "<" : "'",
+			 best->text, place & CONF_IS_BLOCK ? ">" : "'");
 	else if (best)
-		snprintf(out, len, ": did you mean '%s'? It belongs %s", best->text, where(best->places));
+		snprintf(out, len, ": did you mean '%s'? It belongs %s", best->text,
+			 where(best->places));
 }

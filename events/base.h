@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What every file includes: fixed-width types and a dozen macros. Nothing here allocates or calls. */
+/* What every file includes: fixed-width types and a dozen macros.
+ * Nothing here allocates or calls. */
 #ifndef EVENTS_BASE_H
 #define EVENTS_BASE_H
 
@@ -35,8 +36,8 @@
 #define GiB(n) ((uint64_t)(n) << 30)
 
 /*
- * Adds to a figure that one thread writes and any may read: never torn, not ordered. On x86 that is one
- * instruction, which compilers do not make of a relaxed load and store.
+ * Adds to a figure that one thread writes and any may read: never torn, not ordered. On x86 that is
+ * one instruction, which compilers do not make of a relaxed load and store.
  */
 static inline void figure_add(uint64_t *figure, uint64_t n)
 {

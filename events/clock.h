@@ -11,7 +11,8 @@ uint64_t clock_now_ns(void);
 /* CLOCK_REALTIME in nanoseconds since the epoch (for timestamps shown to people and initiators). */
 uint64_t clock_realtime_ns(void);
 
-/* Tests only: time stands still until clock_fake_advance(). Not to be mixed with running threads. */
+/* Tests only: time stands still until clock_fake_advance(). Not to be
+ * mixed with running threads. */
 void clock_fake_set(uint64_t ns);
 void clock_fake_advance(uint64_t ns);
 void clock_fake_off(void);

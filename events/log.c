@@ -84,8 +84,8 @@ static size_t line_prefix(char *line, size_t size, enum log_level level)
 	return (size_t)n;
 }
 
-/* Event threads log, and may not block because whoever reads our stderr is slow: a pipe that poll() calls
- * writable has room for PIPE_BUF bytes, which is more than a line. */
+/* Event threads log, and may not block because whoever reads our stderr is slow: a pipe that poll()
+ * calls writable has room for PIPE_BUF bytes, which is more than a line. */
 static void write_or_drop(const char *line, size_t len)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };

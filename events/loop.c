@@ -9,7 +9,8 @@
  *     epoll_wait  fetches events; nothing is called yet
  *     mailbox -> fds -> timers -> pollers -> deferred
  *
- * Everything is owned by the loop's thread except the mailbox, the sleeping flag and the statistics.
+ * Everything is owned by the loop's thread except the mailbox, the
+ * sleeping flag and the statistics.
  */
 #include <unistd.h>
 #include "events/clock.h"
@@ -42,7 +43,8 @@ void loop_wake(struct loop *loop)
 
 void loop_post(struct loop *loop, struct loop_msg *msg)
 {
-	/* A thread that runs no loop has no iterations by which loop_destroy() could see it leave. */
+	/* A thread that runs no loop has no iterations by which
+	 * loop_destroy() could see it leave. */
 	bool outsider = loop_self_ == NULL;
 
 	if (outsider)
@@ -51,9 +53,10 @@ void loop_post(struct loop *loop, struct loop_msg *msg)
 	if (mailbox_push(&loop->mailbox, msg)) {
 		LOOP_HOOK(after_push, loop);
 		/*
-		 * Either this load comes after the loop's store of `sleeping` in the one order of all
-		 * sequentially consistent operations, and the loop is woken; or it comes before, then so
-		 * does the push, and the loop sees the message when it looks once more before it blocks.
+		 * Either this load comes after the loop's store of `sleeping` in the one order
+		 * of all sequentially consistent operations, and the loop is woken; or it comes
+		 * before, then so does the push, and the loop sees the message when it looks
+		 * once more before it blocks.
 		 */
 		if (atomic_load(&loop->sleeping))
 			loop_wake(loop);
@@ -127,7 +130,8 @@ void loop_fd_del(struct loop_fd *lfd)
 		return;
 	ASSERT_ON_OWN_THREAD(loop);
 	rc = epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, lfd->fd, NULL);
-	/* An fd that was closed before stays in the set if it was duplicated: events for freed memory. */
+	/* An fd that was closed before stays in the set if it was
+	 * duplicated: events for freed memory. */
 	BUG_ON(rc < 0);
 	/* Its events that were fetched in this batch and not yet handled must never arrive. */
 	for (int i = loop->batch_pos; i < loop->batch_len; i++)
@@ -153,7 +157,8 @@ static unsigned run_fds(struct loop *loop)
 			continue;
 		lfd->ready(lfd, ev->events);
 		n++;
-		/* Not usual any more: it was deleted, or stopped listening, so it was not for nothing. */
+		/* Not usual any more: it was deleted, or stopped listening,
+		 * so it was not for nothing. */
 		if (loop->guessed && loop->usual && !loop->usual->got)
 			n = 0;
 	}
@@ -261,7 +266,7 @@ static bool pollers_refuse_sleep(struct loop *loop)
 	return refused;
 }
 
-/* ---- the clock --------------------------------------------------------------------------------- */
+/* ---- the clock ------------------------------------------------------------------------------- */
 
 void loop_tick(struct loop *loop, struct loop_tick *t)
 {
@@ -285,9 +290,9 @@ static inline void read_clock(struct loop *loop)
 /* ---- spin or sleep --------------------------------------------------------------------------- */
 
 /*
- * Spinning pays when work comes back within the spin budget. So that is what is measured, whether the
- * loop spins at the moment or sleeps: each time that work ends an idle time, was that time short
- * enough? `luck` is the moving average of the answers, from 0 to LUCK_MAX.
+ * Spinning pays when work comes back within the spin budget. So that is what is measured, whether
+ * the loop spins at the moment or sleeps: each time that work ends an idle time, was that time
+ * short enough? `luck` is the moving average of the answers, from 0 to LUCK_MAX.
  */
 static void idle_ended(struct loop *loop)
 {
@@ -298,9 +303,9 @@ static void idle_ended(struct loop *loop)
 	loop->idle_since = 0;
 }
 
-/* A loop spins only while every awake one can have a CPU of its own, and one is left over for those who
- * are to send the work that it spins for. Looked at now and then: exactness is not worth a counter
- * that all loops would write to each time they sleep. */
+/* A loop spins only while every awake one can have a CPU of its own, and one is left over for those
+ * who are to send the work that it spins for. Looked at now and then: exactness is not worth a
+ * counter that all loops would write to each time they sleep. */
 static bool crowded(struct loop *loop)
 {
 	if (loop->now - loop->crowd_seen_at >= CROWD_INTERVAL_NS) {
@@ -363,8 +368,8 @@ static void fetch_events(struct loop *loop, int timeout_ms)
 	loop->fetched_none = loop->batch_len == 0;
 }
 
-/* A look at the fds without waiting. @thrifty: not when it was looked at just now, in vain, by a loop
- * that has its hands full with what does not come through fds. */
+/* A look at the fds without waiting. @thrifty: not when it was looked at just now, in vain, by a
+ * loop that has its hands full with what does not come through fds. */
 static void look(struct loop *loop, bool thrifty)
 {
 	bool skip = thrifty && loop->busy_otherwise && loop->fetched_none &&
@@ -453,11 +458,12 @@ unsigned loop_iterate(struct loop *loop, int limit_ms)
 	fired = timer_wheel_run(&loop->timers, loop->now);
 	polled = run_pollers(loop);
 	run_deferred(loop);
-	/* Released: loop_destroy() of another loop takes it as a sign that no loop_post() is under way
-	 * here. */
+	/* Released: loop_destroy() of another loop takes it as a sign that no
+	 * loop_post() is under way here. */
 	__atomic_store_n(&loop->stats.iterations, loop->stats.iterations + 1, __ATOMIC_RELEASE);
 
-	/* Timers are not work to spin for: what comes by the clock is not followed by more of it. */
+	/* Timers are not work to spin for: what comes by the clock is
+	 * not followed by more of it. */
 	work = messages + events + polled;
 	loop->worked = work > 0;
 	loop->busy_otherwise = messages + polled > 0;

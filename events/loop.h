@@ -6,9 +6,9 @@
  *     iteration:  mailbox -> fds (epoll) -> timers -> pollers -> deferred -> sleep?
  *
  * Before sleeping in epoll_wait a loop spins for up to its spin budget when that paid lately (see
- * README.md); an idle loop always sleeps, without any periodic tick. Deferred calls run at the end of
- * the iteration that queued them: that is where batches leave (one sendmsg, one io_submit, one post
- * to the adapter for everything that the iteration produced).
+ * README.md); an idle loop always sleeps, without any periodic tick. Deferred calls run at the end
+ * of the iteration that queued them: that is where batches leave (one sendmsg, one io_submit, one
+ * post to the adapter for everything that the iteration produced).
  *
  * Nothing that runs on a loop may block.
  */
@@ -29,7 +29,8 @@ struct loop_conf {
 	int cpu;	   /* CPU to pin to, or -1 to pin to the node's set only, or not at all when
 			      the node is simulated, or no topology is in use (topology_use()) */
 	uint32_t spin_ns;  /* how long to spin before sleeping after work; 0 = sleep at once */
-	bool may_block;	   /* a helper that nobody waits for on a data path: it may use loop_call() */
+	bool may_block;	   /* a helper that nobody waits for on a data
+			    * path: it may use loop_call() */
 };
 
 /* Allocates a loop (its memory on its node). NULL with errno on failure. Any thread. */
@@ -37,8 +38,8 @@ struct loop *loop_create(const struct loop_conf *conf) must_check;
 /* Starts a thread that runs the loop until loop_stop(), named and pinned as configured, with all
  * asynchronous signals blocked. 0 or -errno. */
 int loop_start(struct loop *loop) must_check;
-/* Runs the loop on the calling thread until loop_stop(). The thread keeps its name and affinity. What
- * was posted before loop_stop() by the same thread is still handled. */
+/* Runs the loop on the calling thread until loop_stop(). The thread keeps its name and affinity.
+ * What was posted before loop_stop() by the same thread is still handled. */
 void loop_run(struct loop *loop);
 /* Tests and simulation: adopts the calling thread for one iteration that waits at most
  * @timeout_ms (0 = do not wait). Returns the number of events handled. */
@@ -49,8 +50,9 @@ void loop_stop(struct loop *loop);
 /* Waits for a loop started with loop_start() to end. Not from a loop that it may wait for. */
 void loop_join(struct loop *loop);
 /* The thread has ended or never ran; undelivered messages, fds still added and pollers are bugs
- * (messages in every build). Timers and deferred calls that are left are dropped. Waits until no other
- * thread can be within loop_post() to this one, so only one thread of the process (main) destroys loops. */
+ * (messages in every build). Timers and deferred calls that are left are dropped. Waits
+ * until no other thread can be within loop_post() to this one, so only one thread of the
+ * process (main) destroys loops. */
 void loop_destroy(struct loop *loop);
 
 /* The loop of the calling thread, NULL outside of any. */
@@ -95,28 +97,31 @@ struct loop_fd {
 int loop_fd_add(struct loop *loop, struct loop_fd *lfd) must_check;
 /* No system call when @events are those armed. 0 or -errno. */
 int loop_fd_modify(struct loop_fd *lfd, uint32_t events);
-/* Also from within callbacks, also from its own: no callback for @lfd runs afterwards, and @lfd may be
- * freed at once. The caller closes the fd, after this call. Harmless when not added. */
+/* Also from within callbacks, also from its own: no callback for @lfd runs afterwards, and @lfd may
+ * be freed at once. The caller closes the fd, after this call. Harmless when not added. */
 void loop_fd_del(struct loop_fd *lfd);
 
 /* ---- timers ---------------------------------------------------------------------------------- */
-/* On the loop only. @t (timer_init()) stays until it has fired or is cancelled; arming again moves it. Resolution
- * 1 ms, never early. */
+/* On the loop only. @t (timer_init()) stays until it has fired or is cancelled; arming again moves
+ * it. Resolution 1 ms, never early. */
 void loop_timer_arm(struct loop *loop, struct timer *t, uint64_t ns_from_now);
 void loop_timer_cancel(struct loop *loop, struct timer *t);
 
-/* ---- ticks: once, when the loop reads its clock next ------------------------------------------- */
-/* That is when this iteration is over: the next one begins at @now, or the loop goes to sleep at @now. */
+/* ---- ticks: once, when the loop reads its clock next ----------------------------------------- */
+/* That is when this iteration is over: the next one begins at @now, or the
+ * loop goes to sleep at @now. */
 struct loop_tick {
 	struct list link;
 	void (*run)(struct loop_tick *t, uint64_t now);
 };
-static inline void loop_tick_init(struct loop_tick *t, void (*run)(struct loop_tick *t, uint64_t now))
+static inline void loop_tick_init(struct loop_tick *t,
+				  void (*run)(struct loop_tick *t, uint64_t now))
 {
 	list_init(&t->link);
 	t->run = run;
 }
-/* Queues @t unless it is queued already; list_del(&t->link) takes it out. On the loop only, and not from run(). */
+/* Queues @t unless it is queued already; list_del(&t->link) takes it out. On the
+ * loop only, and not from run(). */
 void loop_tick(struct loop *loop, struct loop_tick *t);
 
 /* ---- deferred: once, at the end of this iteration -------------------------------------------- */
@@ -140,9 +145,9 @@ struct loop_poller {
 	struct list link;
 	/* Returns the number of events it handled; > 0 counts as work (keeps the loop spinning). */
 	unsigned (*poll)(struct loop_poller *p);
-	/* Optional: called before the loop sleeps. Arms notification (an fd of the loop); true = work
-	 * appeared, do not sleep. A poller without it does not keep the loop awake: what it looks
-	 * at must announce itself through an fd anyway. */
+	/* Optional: called before the loop sleeps. Arms notification (an fd of the loop); true =
+	 * work appeared, do not sleep. A poller without it does not keep the loop awake: what it
+	 * looks at must announce itself through an fd anyway. */
 	bool (*prepare_sleep)(struct loop_poller *p);
 };
 /* On the loop only; @p must stay until loop_poller_del(), which may be called by any callback, also
@@ -151,21 +156,22 @@ void loop_poller_add(struct loop *loop, struct loop_poller *p);
 void loop_poller_del(struct loop_poller *p);
 
 /* ---- messages -------------------------------------------------------------------------------- */
-/* Any thread; never blocks. The loop runs msg->handle(msg), which from now on owns @msg and what embeds
- * it. The receiver is woken at most once per batch, and not at all while it is awake. */
+/* Any thread; never blocks. The loop runs msg->handle(msg), which from now on owns @msg and what
+ * embeds it. The receiver is woken at most once per batch, and not at all while it is awake. */
 void loop_post(struct loop *loop, struct loop_msg *msg);
-/* Runs fn(arg) on @loop and waits for it. For start-up, tests and loops that may block: never from an
- * event thread (asserted). On the loop's own thread it simply calls. */
+/* Runs fn(arg) on @loop and waits for it. For start-up, tests and loops that may block: never from
+ * an event thread (asserted). On the loop's own thread it simply calls. */
 void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg);
 
-/* ---- what others keep per loop ----------------------------------------------------------------- */
+/* ---- what others keep per loop --------------------------------------------------------------- */
 /* Something that lives as long as the loop (an I/O context, a buffer pool): attached on the loop;
  * detach() runs once, from loop_destroy(), while descriptors and pollers can still be taken out; it
  * frees what embeds @a. Newest first. */
 struct loop_attachment {
 	struct list link;
 	void (*detach)(struct loop_attachment *a);
-	bool (*busy)(struct loop_attachment *a); /* is something under way that will come back to the loop? NULL: never */
+	bool (*busy)(struct loop_attachment *a); /* is something under way that will come
+						  * back to the loop? NULL: never */
 };
 void loop_attach(struct loop *loop, struct loop_attachment *a);
 /* What was attached with this detach(), or NULL. On the loop. */
@@ -173,8 +179,8 @@ struct loop_attachment *loop_attached(struct loop *loop, void (*detach)(struct l
 /* Is anything attached busy? Then it is too early for loop_destroy(). On the loop's own thread. */
 bool loop_busy(struct loop *loop);
 
-/* On the loop's own thread: from now on it may (not) use loop_call(). The main loop may, while it puts the
- * daemon together and nobody is served yet. */
+/* On the loop's own thread: from now on it may (not) use loop_call(). The main loop may, while it
+ * puts the daemon together and nobody is served yet. */
 void loop_set_may_block(struct loop *loop, bool may_block);
 
 /* ---- figures (any thread; relaxed reads) ----------------------------------------------------- */
@@ -188,8 +194,8 @@ struct loop_stats {
 	uint64_t cpu_ns;       /* CPU time of its thread, user and system */
 };
 void loop_get_stats(const struct loop *loop, struct loop_stats *out);
-/* Every loop there is, in the order of their creation. Any thread; @fn may neither create nor destroy
- * loops, nor wait for one. */
+/* Every loop there is, in the order of their creation. Any thread; @fn may neither create nor
+ * destroy loops, nor wait for one. */
 void loop_for_each(void (*fn)(struct loop *loop, void *arg), void *arg);
 
 #endif

@@ -57,8 +57,10 @@ struct loop {
 	_Atomic unsigned outsiders; /* within loop_post(), on threads that run no loop */
 
 	/* Read by others on every first message, written when falling asleep and waking. */
-	_Atomic bool sleeping cacheline_aligned; /* declared: whoever posts the first message wakes */
-	_Atomic bool blocked;			 /* really in epoll_wait, or waiting to destroy another loop */
+	_Atomic bool sleeping cacheline_aligned; /* declared: whoever posts
+						  * the first message wakes */
+	_Atomic bool blocked;			 /* really in epoll_wait, or waiting
+						  * to destroy another loop */
 	_Atomic bool stop;
 	_Atomic bool running;
 
@@ -83,15 +85,16 @@ unsigned loop_iterate(struct loop *loop, int limit_ms);
 bool loop_has_work(struct loop *loop);
 /* Any thread: makes a blocking epoll_wait return, now or the next time. */
 void loop_wake(struct loop *loop);
-/* Are so many other loops awake that spinning would take a CPU from someone? @before when that cannot
- * be told without waiting. On @loop. */
+/* Are so many other loops awake that spinning would take a CPU from someone? @before when that
+ * cannot be told without waiting. On @loop. */
 bool loop_others_awake(const struct loop *loop, bool before);
 
 /* Debug builds call these where a race would have to strike, so that tests can be that race. */
 #ifdef TGT_DEBUG
 extern struct loop_hooks {
 	void (*before_sleep)(struct loop *loop); /* found no work, has not yet declared sleep */
-	void (*after_push)(struct loop *loop);	 /* pushed, has not yet asked whether @loop sleeps */
+	void (*after_push)(struct loop *loop);	 /* pushed, has not yet asked
+						  * whether @loop sleeps */
 } loop_hooks;
 #define LOOP_HOOK(name, loop)                         \
 	do {                                          \

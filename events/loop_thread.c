@@ -42,7 +42,8 @@ __attribute__((constructor)) static void count_usable_cpus(void)
 static struct loop *alloc_loop(int node)
 {
 	const struct topology *topo = topology_current();
-	void *p = mmap(NULL, LOOP_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p =
+		mmap(NULL, LOOP_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
@@ -111,7 +112,8 @@ static void wait_for_posters(const struct loop *dying)
 	/* Nor do we post anything meanwhile: who destroys another loop need not wait for us. */
 	if (self)
 		atomic_store_explicit(&self->blocked, true, memory_order_release);
-	/* In the order of their numbers, and without the lock while one is waited for, which may want the lock. */
+	/* In the order of their numbers, and without the lock while one is waited
+	 * for, which may want the lock. */
 	while (busy) {
 		struct loop *l;
 
@@ -176,7 +178,8 @@ void loop_destroy(struct loop *loop)
 	BUG_ON(loop->running || loop->thread_started);
 	BUG_ON(mailbox_pending(&loop->mailbox));
 	while (!list_empty(&loop->attachments)) {
-		struct loop_attachment *a = list_first(&loop->attachments, struct loop_attachment, link);
+		struct loop_attachment *a =
+			list_first(&loop->attachments, struct loop_attachment, link);
 
 		list_del(&a->link);
 		a->detach(a);
@@ -289,13 +292,15 @@ static void pin(const struct loop *loop)
 	CPU_ZERO(&set);
 	if (loop->cpu >= 0 && loop->cpu < CPU_SETSIZE)
 		CPU_SET(loop->cpu, &set);
-	else if (topo && !topo->simulated && loop->pub.node >= 0 && (unsigned)loop->pub.node < topo->nnodes)
+	else if (topo && !topo->simulated && loop->pub.node >= 0 &&
+		 (unsigned)loop->pub.node < topo->nnodes)
 		set = topo->node[loop->pub.node].cpus;
 	else
 		return;
 	rc = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 	if (rc)
-		log_warn("cannot pin to %s %d: %s; running unpinned", loop->cpu >= 0 ? "CPU" : "node",
+		log_warn("cannot pin to %s %d: %s; running unpinned",
+			 loop->cpu >= 0 ? "CPU" : "node",
 			 loop->cpu >= 0 ? loop->cpu : loop->pub.node, strerror(rc));
 }
 
@@ -316,7 +321,8 @@ int loop_start(struct loop *loop)
 	int rc;
 
 	ASSERT(!loop->running && !loop->thread_started);
-	/* Signals are the main thread's business; those that a fault of this thread raises are not. */
+	/* Signals are the main thread's business; those that a fault of
+	 * this thread raises are not. */
 	sigfillset(&block);
 	sigdelset(&block, SIGSEGV);
 	sigdelset(&block, SIGBUS);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The mailbox is a Treiber stack that is only ever emptied as a whole, which is why it has no ABA
- * problem: no one pops a single element, so a head that changed away and back is still a right head.
+ * problem: no one pops a single element, so a head that changed away and
+ * back is still a right head.
  *
  *     push:   head -> C -> B -> A          (newest first)
  *     take:   head := NULL, then A, B, C   (reversed: oldest first)
@@ -30,10 +31,12 @@ struct loop_msg *mailbox_take(struct mailbox *m)
 {
 	struct loop_msg *msg, *next, *oldest = NULL;
 
-	/* A plain look first: an exchange would take the cache line from the producers each time. */
+	/* A plain look first: an exchange would take the cache line
+	 * from the producers each time. */
 	if (atomic_load_explicit(&m->head, memory_order_relaxed) == NULL)
 		return NULL;
-	for (msg = atomic_exchange_explicit(&m->head, NULL, memory_order_acquire); msg; msg = next) {
+	for (msg = atomic_exchange_explicit(&m->head, NULL, memory_order_acquire); msg;
+	     msg = next) {
 		next = msg->next;
 		msg->next = oldest;
 		oldest = msg;

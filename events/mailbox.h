@@ -11,7 +11,8 @@
 
 struct loop_msg {
 	struct loop_msg *next;
-	void (*handle)(struct loop_msg *msg); /* runs on the receiving loop; may free what embeds @msg */
+	void (*handle)(struct loop_msg *msg); /* runs on the receiving loop;
+					       * may free what embeds @msg */
 };
 
 struct mailbox {
@@ -23,7 +24,8 @@ static inline void mailbox_init(struct mailbox *m)
 	m->head = NULL;
 }
 
-/* Any thread. Returns true when the box was empty before: only then may the consumer need waking. */
+/* Any thread. Returns true when the box was empty before: only then
+ * may the consumer need waking. */
 bool mailbox_push(struct mailbox *m, struct loop_msg *msg);
 /* Consumer only. Everything pushed so far, oldest first, linked by ->next; NULL when empty. */
 struct loop_msg *mailbox_take(struct mailbox *m);

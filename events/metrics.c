@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Shards live for ever: a thread that ends leaves its figures in its shard, and the next thread that
- * registers goes on counting in it. So the list of shards only grows, up to the largest number of
- * threads there ever was at once, and readers walk it without a lock.
+ * Shards live for ever: a thread that ends leaves its figures in its shard, and the next thread
+ * that registers goes on counting in it. So the list of shards only grows, up to the largest number
+ * of threads there ever was at once, and readers walk it without a lock.
  *
  * Nobody but the owner writes to a shard, so a reset cannot: it notes the sums of that moment, and
  * they are subtracted from then on.
@@ -24,7 +24,8 @@ static struct shard unregistered;
 static _Atomic(struct shard *) shards = &unregistered;
 __thread struct metric_shard *metric_shard_ = &unregistered.counts;
 
-/* A leaf lock; guards the list of shards whose thread has ended. Taken when threads start and end. */
+/* A leaf lock; guards the list of shards whose thread has ended. Taken
+ * when threads start and end. */
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shard *idle;
 

@@ -25,15 +25,16 @@ struct metric_shard {
 	uint32_t slot; /* metric_slot() */
 } cacheline_aligned;
 
-/* Of the calling thread; before it registers, one that all such threads share: they count roughly. */
+/* Of the calling thread; before it registers, one that all such threads
+ * share: they count roughly. */
 extern __thread struct metric_shard *metric_shard_;
 
-/* The calling thread gets a shard of its own (loops do it themselves), which keeps its figures when the
- * thread ends. Idempotent. */
+/* The calling thread gets a shard of its own (loops do it themselves), which keeps its figures when
+ * the thread ends. Idempotent. */
 void metrics_register_thread(void);
 
-/* For who shards figures of its own in the same way: a small number that no other thread has at this time; 0
- * is for all that did not register. */
+/* For who shards figures of its own in the same way: a small number that no other thread has at
+ * this time; 0 is for all that did not register. */
 static inline uint32_t metric_slot(void)
 {
 	return metric_shard_->slot;

@@ -76,9 +76,10 @@ static unsigned fellows_on_cpu(const struct wish *w, int cpu)
 	return count;
 }
 
-/* Is a/wa lighter than b/wb? First its fellows (@fa, @fb), then what this kind put there, then what all did. */
-static bool lighter(const struct load *a, unsigned fa, unsigned wa, const struct load *b, unsigned fb, unsigned wb,
-		    enum place_kind kind)
+/* Is a/wa lighter than b/wb? First its fellows (@fa, @fb), then what this kind
+ * put there, then what all did. */
+static bool lighter(const struct load *a, unsigned fa, unsigned wa, const struct load *b,
+		    unsigned fb, unsigned wb, enum place_kind kind)
 {
 	uint64_t la = (uint64_t)fa * wb, lb = (uint64_t)fb * wa;
 
@@ -97,8 +98,8 @@ static int pick_node(const struct placement *p, const struct wish *w)
 	int best = 0;
 
 	for (int i = 1; i < (int)p->topo->nnodes; i++)
-		if (lighter(&p->node[i], fellows_on_node(w, i), n[i].ncpus, &p->node[best], fellows_on_node(w, best),
-			    n[best].ncpus, w->kind))
+		if (lighter(&p->node[i], fellows_on_node(w, i), n[i].ncpus, &p->node[best],
+			    fellows_on_node(w, best), n[best].ncpus, w->kind))
 			best = i;
 	return best;
 }
@@ -109,8 +110,9 @@ static int pick_cpu(const struct placement *p, const struct wish *w, int node)
 	int best = -1;
 
 	for (int c = 0; c < CPU_SETSIZE; c++)
-		if (CPU_ISSET(c, set) && (best < 0 || lighter(&p->cpu[c], fellows_on_cpu(w, c), 1, &p->cpu[best],
-							      fellows_on_cpu(w, best), 1, w->kind)))
+		if (CPU_ISSET(c, set) &&
+		    (best < 0 || lighter(&p->cpu[c], fellows_on_cpu(w, c), 1, &p->cpu[best],
+					 fellows_on_cpu(w, best), 1, w->kind)))
 			best = c;
 	return best;
 }

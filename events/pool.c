@@ -6,9 +6,9 @@
  *     cell:    | object ... |                        plain: a free object holds the link itself
  *     cell:    | head | object ... | canary |        rude, or built with AddressSanitizer
  *
- * Plain pools reuse the object freed last: it is the one still in the CPU's cache. Guarded ones reuse
- * the one freed first, and only when enough others were freed after it, so that whoever still writes
- * to it is found out.
+ * Plain pools reuse the object freed last: it is the one still in the CPU's cache. Guarded ones
+ * reuse the one freed first, and only when enough others were freed after it, so that whoever still
+ * writes to it is found out.
  */
 #include <pthread.h>
 #include <stdlib.h>

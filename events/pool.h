@@ -23,11 +23,12 @@ enum { POOL_POISON = 1, POOL_GUARD = 2 };
 /* For the pools created from now on; overrides the environment. @fail_every 0: never. */
 void pool_set_modes(unsigned modes, unsigned fail_every);
 
-/* @max = 0: grows without limit, otherwise up to @max objects. @prealloc are allocated at once; what
- * is grown later costs an mmap in pool_alloc(), so data paths preallocate. Objects are aligned to 16
- * bytes, or to a cache line when they are as large as one. @node < 0: anywhere. NULL + errno.
+/* @max = 0: grows without limit, otherwise up to @max objects. @prealloc are allocated at once;
+ * what is grown later costs an mmap in pool_alloc(), so data paths preallocate. Objects are aligned
+ * to 16 bytes, or to a cache line when they are as large as one. @node < 0: anywhere. NULL + errno.
  * @name is kept, not copied. Any thread: ownership begins with the first pool_alloc(). */
-struct pool *pool_create(const char *name, size_t size, size_t prealloc, size_t max, int node) must_check;
+struct pool *pool_create(const char *name, size_t size, size_t prealloc, size_t max,
+			 int node) must_check;
 void pool_destroy(struct pool *pool); /* all objects must be back (checked) */
 void *pool_alloc(struct pool *pool);  /* NULL: at its limit, or fail mode. Contents undefined. */
 void pool_free(struct pool *pool, void *obj);

@@ -7,5 +7,6 @@ void thread_background(bool on)
 {
 	const struct sched_param none = { 0 };
 
-	sched_setscheduler(0, on ? SCHED_IDLE : SCHED_OTHER, &none); /* of this thread; a wish only */
+	/* Of this thread; a wish only. */
+	sched_setscheduler(0, on ? SCHED_IDLE : SCHED_OTHER, &none);
 }

@@ -10,9 +10,9 @@
  *     level 4   64 slots of   4.6 h    ... 12.4 days; what is later waits here for another round
  *
  * A slot of a level above 0 is emptied into the levels below ("cascades") when the first of its
- * ticks is about to be processed. A bit per slot lets the wheel jump from one busy slot to the next,
- * so that a loop that slept for an hour does not step through 3.6 million ticks, and tells how long
- * it may sleep without a look at a single timer.
+ * ticks is about to be processed. A bit per slot lets the wheel jump from one busy slot to the
+ * next, so that a loop that slept for an hour does not step through 3.6 million ticks, and tells
+ * how long it may sleep without a look at a single timer.
  */
 #include "events/bug.h"
 #include "events/timer.h"

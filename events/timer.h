@@ -24,7 +24,8 @@ struct timer_wheel {
 	struct list slot[TIMER_LEVELS][TIMER_SLOTS];
 };
 
-/* Wheel and timers belong to one thread; the wheel frees nothing. Times are nanoseconds of one clock, never back. */
+/* Wheel and timers belong to one thread; the wheel frees nothing. Times are
+ * nanoseconds of one clock, never back. */
 void timer_init(struct timer *t, void (*fire)(struct timer *t));
 static inline bool timer_armed(const struct timer *t)
 {

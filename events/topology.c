@@ -70,7 +70,8 @@ printf_like(3, 4) static int read_file(char *buf, size_t size, const char *fmt, 
 	return (int)n;
 }
 
-/* Calls @each for every number of the kernel's list format, "0-3,8,10-11". -EINVAL if it is none. */
+/* Calls @each for every number of the kernel's list format,
+ * "0-3,8,10-11". -EINVAL if it is none. */
 static int parse_list(const char *s, unsigned limit, void (*each)(unsigned n, void *arg), void *arg)
 {
 	while (*s) {
@@ -124,7 +125,8 @@ static bool read_node(struct topo_node *n, const char *root, unsigned os, const 
 	char buf[8192];
 
 	CPU_ZERO(&n->cpus);
-	if (read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/cpulist", root, os) < 0 ||
+	if (read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/cpulist", root,
+		      os) < 0 ||
 	    parse_list(buf, CPU_SETSIZE, add_cpu, &n->cpus) < 0) {
 		log_warn("topology: cannot read the CPUs of node %u: left out", os);
 		return false;
@@ -134,7 +136,8 @@ static bool read_node(struct topo_node *n, const char *root, unsigned os, const 
 	if (n->ncpus == 0)
 		return false;
 	n->os_node = (int)os;
-	if (read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/meminfo", root, os) > 0) {
+	if (read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/meminfo", root,
+		      os) > 0) {
 		n->mem_total = meminfo_field(buf, "MemTotal");
 		n->mem_free = meminfo_field(buf, "MemFree");
 	}
@@ -245,7 +248,8 @@ static int read_numa_node(const struct topology *t, const char *root, const char
 {
 	char buf[64];
 
-	if (read_file(buf, sizeof(buf), "%s/sys/class/%s/%s/device/numa_node", root, class, name) <= 0)
+	if (read_file(buf, sizeof(buf), "%s/sys/class/%s/%s/device/numa_node", root, class,
+		      name) <= 0)
 		return -1;
 	return dense_node(t, strtol(buf, NULL, 10));
 }
@@ -294,8 +298,8 @@ static int not_hidden(const struct dirent *e)
 	return e->d_name[0] != '.';
 }
 
-/* Is there hardware behind this name? The virtual interfaces of containers and machines are legion, and
- * worth a place in the table only when their node is known. */
+/* Is there hardware behind this name? The virtual interfaces of containers and machines are legion,
+ * and worth a place in the table only when their node is known. */
 static bool has_device(const char *root, const char *class, const char *name)
 {
 	char path[PATH_MAX];
@@ -410,7 +414,7 @@ int topology_adapter_node(const struct topology *t, const char *name)
 	return -1;
 }
 
-/* ---- addresses ---------------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static bool same_ip(const struct sockaddr *a, const struct sockaddr *b)
 {
@@ -432,7 +436,8 @@ static bool interface_of(const struct sockaddr *addr, char name[TOPO_NAME_MAX])
 	if (getifaddrs(&all))
 		return false;
 	for (i = all; i && !found; i = i->ifa_next)
-		if (i->ifa_addr && same_ip(i->ifa_addr, addr) && strlen(i->ifa_name) < TOPO_NAME_MAX) {
+		if (i->ifa_addr && same_ip(i->ifa_addr, addr) &&
+		    strlen(i->ifa_name) < TOPO_NAME_MAX) {
 			strcpy(name, i->ifa_name);
 			found = true;
 		}

@@ -43,27 +43,27 @@ struct topology {
  * without a CPU that we may run on (memory-only nodes, nodes outside our cpuset) are left out:
  * nothing could be served there. A kernel without NUMA is one node. */
 int topology_detect(struct topology *t, const char *root) must_check;
-/* N nodes (1..TOPO_MAX_NODES, else -EINVAL) over this machine's CPUs (round robin; shared when there
- * are fewer CPUs than nodes); its adapters are dealt out to them in turn. */
+/* N nodes (1..TOPO_MAX_NODES, else -EINVAL) over this machine's CPUs (round robin; shared when
+ * there are fewer CPUs than nodes); its adapters are dealt out to them in turn. */
 int topology_simulate(struct topology *t, unsigned nnodes) must_check;
 /* Node of a network interface or RDMA device; -1 when unknown. Interfaces stacked on others (bond,
  * vlan, bridge, soft-RoCE) are where what is below them is, when all of that is on one node. */
 int topology_adapter_node(const struct topology *t, const char *name);
 /* The network interface that has this address; false: none. Tests put their own in its place. */
 extern bool (*topology_interface)(const struct sockaddr *addr, char name[TOPO_NAME_MAX]);
-/* Node of the adapter that has this address; -1 when unknown, as it is for the wildcard address. Reads the
- * interfaces of the machine at each call: not for a fast path. */
+/* Node of the adapter that has this address; -1 when unknown, as it is for the wildcard address.
+ * Reads the interfaces of the machine at each call: not for a fast path. */
 int topology_address_node(const struct topology *t, const struct sockaddr *addr);
 /* The topology by which loops pin themselves and loops and pools place their memory. Called once by
- * main, before threads start; @t must stay for the process's life. Without it (tools, tests) nothing
- * is pinned to nodes or bound. NULL undoes it. */
+ * main, before threads start; @t must stay for the process's life. Without it (tools, tests)
+ * nothing is pinned to nodes or bound. NULL undoes it. */
 void topology_use(const struct topology *t);
 /* Any thread; NULL when none is in use. */
 const struct topology *topology_current(void);
 
-/* Binds [addr, addr+len), page-aligned, to the node (mbind, strict off: another node's memory rather
- * than none); pages already touched are moved. 0 or -errno; no-op with 0 when simulated or one node.
- * Any thread. */
+/* Binds [addr, addr+len), page-aligned, to the node (mbind, strict off: another node's memory
+ * rather than none); pages already touched are moved. 0 or -errno; no-op with 0 when
+ * simulated or one node. Any thread. */
 int topology_bind_memory(const struct topology *t, void *addr, size_t len, int node);
 
 #endif

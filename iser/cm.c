@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The connection manager: listening at portals, connection requests, and the events of connections, which
- * all come by one channel to the main loop and are passed on to where the connection lives.
+ * The connection manager: listening at portals, connection requests, and the events of connections,
+ * which all come by one channel to the main loop and are passed on to where the connection lives.
  *
- *   CONNECT_REQUEST    limits, device, queues, one receive posted -> accept, else reject with a reason
+ *   CONNECT_REQUEST    limits, device, queues, one receive posted -> accept, else reject with a
+ *                      reason
  *   ESTABLISHED        (or the first message, which may be faster)
  *   DISCONNECTED       the peer hung up
  *   DEVICE_REMOVAL     of a connection: it ends; of a listener: it is set up again when it can be
@@ -44,7 +45,7 @@ static struct loop *main_loop;
 static struct list listeners = LIST_INIT(listeners);
 static struct list conns = LIST_INIT(conns); /* iser_conn.all */
 
-/* ---- listening ---------------------------------------------------------------------------------------------------- */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static int start_listening(struct listener *l)
 {
@@ -85,7 +86,8 @@ static void retry(struct timer *t)
 		log_warn("iser: a portal is not served by iSER any more: %s", strerror(-rc));
 }
 
-int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal)
+int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
+		void **portal)
 {
 	struct listener *l;
 	int rc;
@@ -111,8 +113,9 @@ int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, u
 		char text[INET6_ADDRSTRLEN] = "?";
 
 		inet_ntop(addr->sa_family,
-			  addr->sa_family == AF_INET ? (const void *)&((const struct sockaddr_in *)addr)->sin_addr :
-						       (const void *)&((const struct sockaddr_in6 *)addr)->sin6_addr,
+			  addr->sa_family == AF_INET ?
+				  (const void *)&((const struct sockaddr_in *)addr)->sin_addr :
+				  (const void *)&((const struct sockaddr_in6 *)addr)->sin6_addr,
 			  text, sizeof(text));
 		log_debug("iser: not at %s: %s", text, strerror(-rc));
 		free(l);
@@ -144,7 +147,7 @@ static struct listener *listener_of(const struct rdma_cm_id *id)
 	return NULL;
 }
 
-/* ---- a connection request -------------------------------------------------------------------------------------------- */
+/* ---- a connection request -------------------------------------------------------------------- */
 
 static void refuse(struct rdma_cm_id *id, enum reject why)
 {
@@ -159,12 +162,17 @@ static void refuse(struct rdma_cm_id *id, enum reject why)
 static void copy_address(struct sockaddr_storage *to, const struct sockaddr *from)
 {
 	memset(to, 0, sizeof(*to));
-	memcpy(to, from, from->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+	memcpy(to, from,
+	       from->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
+					     sizeof(struct sockaddr_in));
 }
 
-static void connect_request(struct rdma_cm_id *id, const struct listener *l, struct rdma_conn_param *param)
+static void connect_request(struct rdma_cm_id *id, const struct listener *l,
+			    struct rdma_conn_param *param)
 {
-	struct rdma_conn_param answer = { .flow_control = 1, .retry_count = 7, .rnr_retry_count = 7 };
+	struct rdma_conn_param answer = { .flow_control = 1,
+					  .retry_count = 7,
+					  .rnr_retry_count = 7 };
 	struct sockaddr_storage peer, local;
 	uint8_t header[ISER_CM_HDR_LEN];
 	struct iser_dev *dev;
@@ -194,7 +202,8 @@ static void connect_request(struct rdma_cm_id *id, const struct listener *l, str
 	list_add_tail(&conns, &ic->all);
 	iscsi_conn_init(&ic->conn, &iser_transport, main_loop, &peer, &local, l->tpgt);
 	if (dev->node >= 0)
-		ic->conn.node_wish = dev->node; /* else that of the interface with the address, perhaps */
+		/* Else that of the interface with the address, perhaps. */
+		ic->conn.node_wish = dev->node;
 	iser_login_recv(ic);
 	if (iser_cq_start(ic, main_loop)) {
 		iscsi_conn_fail(&ic->conn, "epoll failed");
@@ -215,14 +224,15 @@ static void connect_request(struct rdma_cm_id *id, const struct listener *l, str
 		iscsi_conn_fail(&ic->conn, "connection request could not be accepted");
 }
 
-/* ---- events ---------------------------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static void listener_lost(struct listener *l, const char *why)
 {
 	log_notice("iser: a listener is set up anew: %s", why);
 	l->retries = 0;
 	loop_timer_cancel(main_loop, &l->retry);
-	/* Not from within its own event: that has been acknowledged, but other ids share the channel. */
+	/* Not from within its own event: that has been acknowledged, but
+	 * other ids share the channel. */
 	loop_timer_arm(main_loop, &l->retry, 10 * NSEC_PER_MSEC);
 }
 
@@ -236,8 +246,8 @@ void iser_cm_device_gone(struct iser_dev *dev)
 	iser_dev_removed(dev);
 }
 
-static void handle(struct rdma_cm_id *id, struct rdma_cm_id *listen_id, enum rdma_cm_event_type type, int status,
-		   struct rdma_conn_param *param)
+static void handle(struct rdma_cm_id *id, struct rdma_cm_id *listen_id,
+		   enum rdma_cm_event_type type, int status, struct rdma_conn_param *param)
 {
 	struct iser_conn *ic = id->context;
 	struct listener *l;
@@ -306,7 +316,7 @@ static void cm_ready(struct loop_fd *lfd, uint32_t revents)
 	}
 }
 
-/* ---- the channel --------------------------------------------------------------------------------------------------------------- */
+/* ---- the channel ----------------------------------------------------------------------------- */
 
 int iser_cm_open(struct loop *main)
 {

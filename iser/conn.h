@@ -5,8 +5,8 @@
  *   main      cm.c: listening, connection manager events; dev.c: devices, registered memory; login
  *   conn.loop from hand-over on: completion queue, receive ring, sends, RDMA, close
  *
- * Main makes and frees; the connection manager's events come to main and go to the connection's loop as
- * a message. Nothing else is shared.
+ * Main makes and frees; the connection manager's events come to main and go to the connection's
+ * loop as a message. Nothing else is shared.
  */
 #ifndef ISER_CONN_H
 #define ISER_CONN_H
@@ -35,16 +35,18 @@
 #define ISER_LEAN_SGE 8
 #define ISER_LEAN_SLOTS 1
 #define ISER_LEAN_DSL 512      /* TargetRecvDataSegmentLength; no immediate data */
-#define ISER_FLUSH_MS 1000     /* for what is queued to leave before a close, and for the peer to hang up first */
+#define ISER_FLUSH_MS 1000     /* for what is queued to leave before a close, and
+			        * for the peer to hang up first */
 #define ISER_DRAIN_MS 3000     /* for the adapter to give our memory back */
-#define ISER_PARK_POLLS 256    /* empty polls after which an adaptive connection waits for an event */
+#define ISER_PARK_POLLS 256    /* empty polls after which an adaptive
+			        * connection waits for an event */
 static_assert((ISER_RX_LEAD + ISER_HEADERS_LEN) % 64 == 0, "data of a slot is aligned");
 static_assert((ISER_SQ_DEPTH & (ISER_SQ_DEPTH - 1)) == 0, "ring arithmetic");
 
-/* ---- devices (dev.c) ---------------------------------------------------------------------------------- */
+/* ---- devices (dev.c) ------------------------------------------------------------------------- */
 
-/* One arena on one device; more than one piece where max_mr_size asks for it, or the arena is sparse: its pieces
- * are registered as they come into use. */
+/* One arena on one device; more than one piece where max_mr_size asks for it, or the arena is
+ * sparse: its pieces are registered as they come into use. */
 struct iser_arena_mr {
 	const uint8_t *map;
 	size_t map_len, piece_len;
@@ -69,12 +71,15 @@ struct iser_dev {
 	uint64_t ffp_bytes;	 /* registered memory in use by connections in full feature phase */
 	/*
 	 * What the device can do, asked and not assumed:
-	 *   max_mr_size          arenas in several pieces; less than 2 MiB: copied; too little for the larger
-	 *                        ring: no unsolicited data
-	 *   max_qp_wr, max_cqe   send queue 512 down to 16; no unsolicited data; too short for the window: refused
+	 *   max_mr_size          arenas in several pieces; less than 2 MiB: copied; too little for
+	 *                        the larger ring: no unsolicited data
+	 *   max_qp_wr, max_cqe   send queue 512 down to 16; no unsolicited data; too
+	 *                        short for the window: refused
 	 *   max_cq, max_qp       when they are used up: refused, connections that exist go on
-	 *   max_sge, max_sge_rd  elements of an RDMA write and send, of an RDMA read; a device with 1 is not used
-	 *   max_qp_init_rd_atom  with what the initiator serves: RDMA reads in flight; max_qp_rd_atom: what we serve
+	 *   max_sge, max_sge_rd  elements of an RDMA write and send, of an RDMA read;
+	 *                        a device with 1 is not used
+	 *   max_qp_init_rd_atom  with what the initiator serves: RDMA reads in flight;
+	 *                        max_qp_rd_atom: what we serve
 	 * Data sent inline: 128 bytes are asked for, then 76, then 0.
 	 */
 	struct ibv_device_attr attr;
@@ -83,8 +88,9 @@ struct iser_dev {
 	uint64_t free_bytes;
 	struct loop_fd async;
 	struct arena_watcher watcher;
-	/* By arena id. Written when an arena comes or goes, which is before and after anybody has blocks of
-	 * it, by the thread that does that; read by all who have blocks, by others under a lock (dev.c). */
+	/* By arena id. Written when an arena comes or goes, which is before and after anybody
+	 * has blocks of it, by the thread that does that; read by all who have blocks, by
+	 * others under a lock (dev.c). */
 	struct iser_arena_mr *arena[ARENA_MAX];
 	_Atomic unsigned arena_top;
 };
@@ -112,19 +118,22 @@ void iser_mem_put(struct iser_dev *dev, struct iser_mem *m);
 /* The local key for [p, p+len) of @buf's arena (buf NULL: the arena is looked for by address).
  * False: not registered memory; when it is a piece of a sparse arena, it will be soon. *run:
  * bytes from @p on that the same key serves. Any thread. */
-bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey, size_t *run);
+bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey,
+	       size_t *run);
 
-/* ---- connections ---------------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 /* RFC 7145 clauses 4 and 5; README.md draws it. */
 enum iser_state {
 	IS_IDLE,	  /* connection request accepted by us, not yet by the network */
 	IS_LOGIN,	  /* established: login PDUs in sends and receives, main loop */
-	IS_ALLOCATED,	  /* Allocate_Connection_Resources: receive ring posted, final response may leave */
+	IS_ALLOCATED,	  /* Allocate_Connection_Resources: receive ring
+			   * posted, final response may leave */
 	IS_DATAMOVER,	  /* Enable_Datamover: full feature phase, iSER-assisted */
 	IS_FLUSHING,	  /* Connection_Terminate, last PDUs leaving, peer expected to hang up */
 	IS_DRAINING,	  /* queue pair in error: work requests come back */
-	IS_CLOSED,	  /* Connection_Terminate_Notify given; nothing of the core's is left here */
+	IS_CLOSED,	  /* Connection_Terminate_Notify given; nothing
+			   * of the core's is left here */
 	IS_STATES
 };
 enum iser_event {
@@ -188,7 +197,8 @@ struct iser_conn {
 	struct iser_rx *held, **held_tail; /* received while rx_stopped */
 	uint32_t rx_posted;
 	struct iser_rx *rx;	/* [rx_n] */
-	uint32_t rx_cap;	  /* receives that the queue pair can hold, the login's not counted */
+	uint32_t rx_cap;	  /* receives that the queue pair can
+				   * hold, the login's not counted */
 	uint32_t rx_n, rx_slot_len; /* of the ring, from Allocate_Connection_Resources on */
 	struct iser_rx login_rx;
 	/* sending */
@@ -242,7 +252,8 @@ extern struct iscsi_transport iser_transport;
 /* cm.c; main */
 int iser_cm_open(struct loop *main);
 void iser_cm_close(void);
-int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal);
+int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
+		void **portal);
 void iser_unlisten(void *portal);
 /* Ends all connections of the device, then the device. */
 void iser_cm_device_gone(struct iser_dev *dev);
@@ -250,7 +261,8 @@ void iser_cm_device_gone(struct iser_dev *dev);
 void iser_cm_tell(struct iser_conn *ic, unsigned bits);
 
 /* qp.c */
-struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, const struct rdma_conn_param *param);
+struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id,
+				const struct rdma_conn_param *param);
 void iser_free(struct iscsi_conn *conn);
 void iser_describe(const struct iscsi_conn *conn, char *text, size_t size);
 /* Takes a connection that was never shown to the core apart. */
@@ -264,8 +276,8 @@ void iser_close_progress(struct iser_conn *ic);
 
 /* login.c; main */
 void iser_limits(const struct iscsi_conn *conn, struct iscsi_limits *out);
-/* Receives that an initiator which keeps to the window may need at once, when a command may bring @unsolicited
- * bytes of Data-Out PDUs of @dsl bytes. */
+/* Receives that an initiator which keeps to the window may need at once, when a command may bring
+ * @unsolicited bytes of Data-Out PDUs of @dsl bytes. */
 uint32_t iser_ring_size(const struct iscsi_conn *conn, uint32_t unsolicited, uint32_t dsl);
 /* Registered memory of a connection in full feature phase. */
 size_t iser_ffp_bytes(uint32_t sq_depth, uint32_t receives, uint32_t dsl, unsigned slots);
@@ -283,7 +295,8 @@ void iser_send_pdu(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
 void iser_send_data(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
 void iser_fetch(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len);
 void iser_data_init(struct iser_conn *ic);
-/* The completion of the work request with this number has come: it and all before it are through. */
+/* The completion of the work request with this number has come: it and
+ * all before it are through. */
 void iser_sq_done(struct iser_conn *ic, uint64_t number, bool ok);
 /* Everything that was never posted goes back. The send queue is empty. */
 void iser_data_drop(struct iser_conn *ic);

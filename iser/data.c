@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Sending and RDMA. What the iteration produced leaves at its end: one chain of work requests, one post.
+ * Sending and RDMA. What the iteration produced leaves at its end: one chain of work requests, one
+ * post.
  *
- *   READ    [RDMA write]... [send: SCSI Response]     ordered by the queue pair, one completion at most
+ *   READ    [RDMA write]... [send: SCSI Response]   ordered by the queue pair, one completion at
+ *                                                   most
  *   WRITE   [RDMA read]...  then, from the core, [send: SCSI Response]
  *
- * Fragments that lie in registered memory are gathered (or scattered) where they are, adjacent ones as one
- * element; others (parameter data; everything with path=copy) go through bounce slots. What does not fit
- * into the send queue, or finds no slot, waits in its queue; completions bring it on. The last request of a
- * chain is always signalled, so there is always a completion to wait for.
+ * Fragments that lie in registered memory are gathered (or scattered) where they are, adjacent ones
+ * as one element; others (parameter data; everything with path=copy) go through bounce slots. What
+ * does not fit into the send queue, or finds no slot, waits in its queue; completions bring it on.
+ * The last request of a chain is always signalled, so there is always a completion to wait for.
  *
- * Return of memory: an iscsi_pdu or scsi_seg goes back when its last work request has completed, in the
- * order of the queue, or when the queue pair has been drained.
+ * Return of memory: an iscsi_pdu or scsi_seg goes back when its last work request has completed, in
+ * the order of the queue, or when the queue pair has been drained.
  */
 #include "iser/conn.h"
 
 #define CHAIN_WRS 64
 #define CHAIN_SGES 512
 #define SIGNAL_EVERY_BYTES (256u << 10) /* give cache blocks back at least so often */
-#define PACK_BELOW 16384u		/* GATHER_AUTO: a copy is cheaper than further work requests */
+#define PACK_BELOW 16384u		/* GATHER_AUTO: a copy is cheaper
+					 * than further work requests */
 
 struct chain {
 	unsigned n, nsge;
@@ -40,7 +43,7 @@ void iser_data_init(struct iser_conn *ic)
 	loop_deferred_init(&ic->flush, flush);
 }
 
-/* ---- from the core -------------------------------------------------------------------------------------------- */
+/* ---- from the core --------------------------------------------------------------------------- */
 
 void iser_send_pdu(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 {
@@ -80,7 +83,7 @@ void iser_fetch(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uin
 	loop_defer(ic->conn.loop, &ic->flush);
 }
 
-/* ---- completions ------------------------------------------------------------------------------------------------ */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static void object_done(struct iser_conn *ic, void *obj, enum iser_wr_kind kind, bool ok)
 {
@@ -105,7 +108,8 @@ void iser_sq_done(struct iser_conn *ic, uint64_t number, bool ok)
 	BUG_ON(number >= ic->sq_head);
 	while (ic->sq_tail <= number) {
 		struct iser_wr w = ic->sq[ic->sq_tail & (ic->sq_depth - 1)];
-		bool good = ok || ic->sq_tail < number; /* errors stop the queue: what came before went well */
+		/* Errors stop the queue: what came before went well. */
+		bool good = ok || ic->sq_tail < number;
 
 		ic->sq_tail++;
 		if (w.kind == WR_READ)
@@ -147,7 +151,7 @@ void iser_data_drop(struct iser_conn *ic)
 	}
 }
 
-/* ---- building: room ------------------------------------------------------------------------------------------------ */
+/* ---- building: room -------------------------------------------------------------------------- */
 
 static bool room(struct iser_conn *ic, const struct chain *c)
 {
@@ -159,7 +163,8 @@ static bool room(struct iser_conn *ic, const struct chain *c)
 }
 
 /* The next work request of the chain, with its record. There is room. */
-static struct ibv_send_wr *next_wr(struct iser_conn *ic, struct chain *c, void *obj, enum iser_wr_kind kind)
+static struct ibv_send_wr *next_wr(struct iser_conn *ic, struct chain *c, void *obj,
+				   enum iser_wr_kind kind)
 {
 	struct ibv_send_wr *wr = &c->wr[c->n];
 
@@ -199,7 +204,7 @@ static bool take_slot(struct iser_conn *ic, uint16_t *slot)
 	return true;
 }
 
-/* ---- building: fragments to elements --------------------------------------------------------------------------------- */
+/* ---- building: fragments to elements --------------------------------------------------------- */
 
 struct cursor {
 	const struct frags *f;
@@ -226,10 +231,10 @@ static void step(struct cursor *cur, uint32_t n)
 	}
 }
 
-/* Registered memory from the cursor on, at most @left bytes in @max elements. Returns its bytes; 0: the
- * memory at the cursor is not registered. */
-static uint32_t gather(struct iser_conn *ic, struct cursor *cur, uint32_t left, unsigned max, struct ibv_sge *sge,
-		       unsigned *nsge)
+/* Registered memory from the cursor on, at most @left bytes in @max elements. Returns its bytes; 0:
+ * the memory at the cursor is not registered. */
+static uint32_t gather(struct iser_conn *ic, struct cursor *cur, uint32_t left, unsigned max,
+		       struct ibv_sge *sge, unsigned *nsge)
 {
 	uint32_t got = 0;
 	unsigned n = 0;
@@ -243,12 +248,15 @@ static uint32_t gather(struct iser_conn *ic, struct cursor *cur, uint32_t left, 
 		if (!iser_lkey(ic->dev, g->buf, p, &lkey, &run))
 			break;
 		len = (uint32_t)MIN((size_t)len, run);
-		if (n && sge[n - 1].lkey == lkey && sge[n - 1].addr + sge[n - 1].length == (uintptr_t)p) {
+		if (n && sge[n - 1].lkey == lkey &&
+		    sge[n - 1].addr + sge[n - 1].length == (uintptr_t)p) {
 			sge[n - 1].length += len;
 		} else {
 			if (n == max)
 				break;
-			sge[n++] = (struct ibv_sge){ .addr = (uintptr_t)p, .length = len, .lkey = lkey };
+			sge[n++] = (struct ibv_sge){ .addr = (uintptr_t)p,
+						     .length = len,
+						     .lkey = lkey };
 		}
 		got += len;
 		left -= len;
@@ -296,11 +304,12 @@ static bool pack(const struct cursor *cur, uint32_t left, unsigned max_sge)
 }
 
 /*
- * The elements of one work request for the next bytes of @f at the cursor: directly or by a bounce slot.
- * Returns their number of bytes; 0: no slot is free. @write: data leaves, so it is copied into the slot now.
+ * The elements of one work request for the next bytes of @f at the cursor: directly or by a
+ * bounce slot. Returns their number of bytes; 0: no slot is free. @write: data leaves, so it
+ * is copied into the slot now.
  */
-static uint32_t elements(struct iser_conn *ic, struct chain *c, struct cursor *cur, uint32_t left, unsigned max_sge,
-			 bool write, uint16_t *slot, unsigned *nsge)
+static uint32_t elements(struct iser_conn *ic, struct chain *c, struct cursor *cur, uint32_t left,
+			 unsigned max_sge, bool write, uint16_t *slot, unsigned *nsge)
 {
 	struct ibv_sge *sge = &c->sge[c->nsge];
 	uint32_t len = 0;
@@ -319,7 +328,8 @@ static uint32_t elements(struct iser_conn *ic, struct chain *c, struct cursor *c
 	left = MIN(left, iser_opt.slot_len);
 	len = pack(cur, left, max_sge) ? left : unregistered(ic, *cur, left);
 	at = ic->slots + (size_t)*slot * iser_opt.slot_len;
-	*sge = (struct ibv_sge){ .addr = (uintptr_t)at, .length = len, .lkey = ic->ffp_mem->mr->lkey };
+	*sge = (struct ibv_sge){ .addr = (uintptr_t)at, .length = len,
+				 .lkey = ic->ffp_mem->mr->lkey };
 	*nsge = 1;
 	metric_add(cur->f->v[cur->i].buf ? M_iser_copied_bytes : M_iser_param_bytes, len);
 	for (uint32_t n = 0; n < len;) {
@@ -334,7 +344,7 @@ static uint32_t elements(struct iser_conn *ic, struct chain *c, struct cursor *c
 	return len;
 }
 
-/* ---- building: the three kinds ------------------------------------------------------------------------------------------ */
+/* ---- building: the three kinds --------------------------------------------------------------- */
 
 /* True: all of it is in the chain. */
 static bool build_write(struct iser_conn *ic, struct chain *c, struct iscsi_pdu *pdu)
@@ -350,7 +360,8 @@ static bool build_write(struct iser_conn *ic, struct chain *c, struct iscsi_pdu 
 
 		if (!room(ic, c))
 			return false;
-		len = elements(ic, c, &cur, pdu->seg_end - pdu->seg_off, ic->max_sge, true, &slot, &nsge);
+		len = elements(ic, c, &cur, pdu->seg_end - pdu->seg_off, ic->max_sge, true, &slot,
+			       &nsge);
 		if (!len)
 			return false;
 		wr = next_wr(ic, c, pdu, WR_WRITE);
@@ -398,8 +409,9 @@ static bool build_read(struct iser_conn *ic, struct chain *c, struct scsi_seg *s
 		wr->opcode = IBV_WR_RDMA_READ;
 		wr->num_sge = (int)nsge;
 		/* The Base Offset is that of the solicited data: see params.c. */
-		wr->wr.rdma.remote_addr = tag[TAG_WRITE_VA] + off + at -
-					  (t->conn->params.tagged_solicited_only ? t->out.unsol_len : 0);
+		wr->wr.rdma.remote_addr =
+			tag[TAG_WRITE_VA] + off + at -
+			(t->conn->params.tagged_solicited_only ? t->out.unsol_len : 0);
 		wr->wr.rdma.rkey = tag_write_stag(tag);
 		c->nsge += nsge;
 		record(ic)->slot = slot;
@@ -430,7 +442,8 @@ static void cut_sense(struct iser_conn *ic, struct iscsi_pdu *pdu)
 
 static bool build_send(struct iser_conn *ic, struct chain *c, struct iscsi_pdu *pdu)
 {
-	uint8_t *hdr = ic->ffp ? ic->tx_hdr + (ic->sq_head % ic->sq_depth) * ISER_TX_HDR : ic->tx_hdr;
+	uint8_t *hdr =
+		ic->ffp ? ic->tx_hdr + (ic->sq_head % ic->sq_depth) * ISER_TX_HDR : ic->tx_hdr;
 	uint32_t lkey = ic->ffp ? ic->ffp_mem->mr->lkey : ic->login_mem->mr->lkey;
 	uint32_t len = ISER_HEADERS_LEN;
 	struct ibv_send_wr *wr;
@@ -458,7 +471,9 @@ static bool build_send(struct iser_conn *ic, struct chain *c, struct iscsi_pdu *
 		uint8_t *at = ic->slots + (size_t)slot * iser_opt.slot_len;
 
 		memcpy(at, pdu->data, pdu->data_len);
-		sge[1] = (struct ibv_sge){ .addr = (uintptr_t)at, .length = pdu->data_len, .lkey = lkey };
+		sge[1] = (struct ibv_sge){ .addr = (uintptr_t)at,
+					   .length = pdu->data_len,
+					   .lkey = lkey };
 		wr->num_sge = 2;
 	} else if (pdu->data_len) {
 		memcpy(hdr + len, pdu->data, pdu->data_len);
@@ -475,7 +490,8 @@ static bool build_send(struct iser_conn *ic, struct chain *c, struct iscsi_pdu *
 		tag = pdu->task->tp_word;
 		if (ic->use_inv && (tag[TAG_FLAGS] & (ISER_RSV | ISER_WSV))) {
 			wr->opcode = IBV_WR_SEND_WITH_INV;
-			wr->invalidate_rkey = tag[TAG_FLAGS] & ISER_RSV ? tag_read_stag(tag) : tag_write_stag(tag);
+			wr->invalidate_rkey = tag[TAG_FLAGS] & ISER_RSV ? tag_read_stag(tag) :
+									  tag_write_stag(tag);
 			metric_inc(M_iser_invalidates);
 		}
 		if (ic->unsignalled_bytes >= SIGNAL_EVERY_BYTES)
@@ -484,18 +500,20 @@ static bool build_send(struct iser_conn *ic, struct chain *c, struct iscsi_pdu *
 	return true;
 }
 
-/* ---- the post ---------------------------------------------------------------------------------------------------------- */
+/* ---- the post -------------------------------------------------------------------------------- */
 
 /*
- * Is there room for a command's last data and the response behind it? A post that ended between them would make
- * it two completions. What not even an empty chain or queue holds takes what room there is. What waits here goes on:
- * the chain before it is posted, or a completion comes, since all that was posted ends with a signalled request.
+ * Is there room for a command's last data and the response behind it? A post that ended between
+ * them would make it two completions. What not even an empty chain or queue holds takes what room
+ * there is. What waits here goes on: the chain before it is posted, or a completion comes, since
+ * all that was posted ends with a signalled request.
  */
 static bool room_for_both(struct iser_conn *ic, const struct chain *c, const struct iscsi_pdu *pdu)
 {
 	const struct frags *f = &pdu->seg->io.data;
 	unsigned per = iser_opt.gather == GATHER_MULTI ? 1 : ic->max_sge;
-	unsigned wrs = (f->n + per - 1) / per + 1, sges = f->n + ISER_SGE_MAX; /* as room() wants it */
+	/* As room() wants it. */
+	unsigned wrs = (f->n + per - 1) / per + 1, sges = f->n + ISER_SGE_MAX;
 
 	if (likely(c->n + wrs <= CHAIN_WRS && c->nsge + sges <= CHAIN_SGES &&
 		   ic->sq_head - ic->sq_tail + wrs <= ic->sq_depth))
@@ -525,12 +543,13 @@ static void build(struct iser_conn *ic, struct chain *c)
 			if (!build_send(ic, c, pdu))
 				break;
 		} else {
-			bool more = next != &ic->txq && list_entry(next, struct iscsi_pdu, link)->task == pdu->task;
+			bool more = next != &ic->txq &&
+				    list_entry(next, struct iscsi_pdu, link)->task == pdu->task;
 
 			if ((more && !room_for_both(ic, c, pdu)) || !build_write(ic, c, pdu))
 				break;
-			/* With its response right behind it, that one's completion serves for both; else the
-			 * command goes on with this one's. */
+			/* With its response right behind it, that one's completion serves for both;
+			 * else the command goes on with this one's. */
 			if (!more)
 				signal_it(ic, &c->wr[c->n - 1]);
 		}
@@ -538,7 +557,8 @@ static void build(struct iser_conn *ic, struct chain *c)
 	}
 }
 
-/* The chain from @bad on was not posted: its objects go back with all others, when the queue is drained. */
+/* The chain from @bad on was not posted: its objects go back with all others,
+ * when the queue is drained. */
 static void unpost(struct iser_conn *ic, struct ibv_send_wr *bad)
 {
 	uint64_t from = bad->wr_id >> 1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * RDMA devices, and what is registered with them: every arena once, when it or the device appears, and the
- * private memory of connections, which is kept and reused. All access is local: nobody is ever given a key
- * to our memory (it is we who read and write theirs), so an initiator cannot reach the cache.
+ * RDMA devices, and what is registered with them: every arena once, when it or the device
+ * appears, and the private memory of connections, which is kept and reused. All access is
+ * local: nobody is ever given a key to our memory (it is we who read and write theirs), so an
+ * initiator cannot reach the cache.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,13 +19,14 @@ static struct ibv_context **contexts; /* holding the list keeps them open */
 static struct loop *main_loop;
 static const struct topology *topo;
 
-/* ---- arenas ------------------------------------------------------------------------------------------------ */
+/* ---- arenas ---------------------------------------------------------------------------------- */
 
 /*
- * A cache's arena has its memory anyway, and is registered whole when it appears. A sparse one (the `ram' store:
- * as large as the LU and some more, with memory only where something was written) is registered by pieces, each
- * when a fragment in it first comes to be sent or received: registering means pinning, which would give all of it
- * memory. The fragment in question is copied, and main told to register the piece: a few milliseconds at most.
+ * A cache's arena has its memory anyway, and is registered whole when it appears. A sparse one (the
+ * `ram' store: as large as the LU and some more, with memory only where something was written) is
+ * registered by pieces, each when a fragment in it first comes to be sent or received: registering
+ * means pinning, which would give all of it memory. The fragment in question is copied, and main
+ * told to register the piece: a few milliseconds at most.
  */
 #define PIECE_ALIGN ((size_t)2 << 20)
 #define SPARSE_PIECE_MAX ((size_t)16 << 20)
@@ -32,8 +34,9 @@ static const struct topology *topo;
 
 /* Main registers pieces, whoever destroys an arena forgets them. Never taken on a fast path. */
 static pthread_mutex_t grow_lock = PTHREAD_MUTEX_INITIALIZER;
-/* The tables of arenas, for who looks for memory of no block by its address (parameter data, a store's zeros):
- * the arena that it meets on the way may be going just then. Written for one store at a time. */
+/* The tables of arenas, for who looks for memory of no block by its address (parameter
+ * data, a store's zeros): the arena that it meets on the way may be going just then.
+ * Written for one store at a time. */
 static pthread_rwlock_t by_address = PTHREAD_RWLOCK_INITIALIZER;
 static _Atomic bool grow_posted;
 static void grow(struct loop_msg *msg);
@@ -50,7 +53,8 @@ static void forget_arena(struct iser_arena_mr *m)
 static int register_piece(struct iser_dev *dev, struct iser_arena_mr *m, unsigned i)
 {
 	size_t at = i * m->piece_len, len = MIN(m->piece_len, m->map_len - at);
-	struct ibv_mr *mr = iser_v->reg_mr(dev->pd, (uint8_t *)(uintptr_t)m->map + at, len, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_mr *mr = iser_v->reg_mr(dev->pd, (uint8_t *)(uintptr_t)m->map + at, len,
+					   IBV_ACCESS_LOCAL_WRITE);
 
 	if (!mr)
 		return errno ? -errno : -ENOMEM;
@@ -69,7 +73,8 @@ static int register_arena(struct iser_dev *dev, struct arena *a)
 	unsigned n;
 
 	if (a->sparse)
-		piece = ALIGN_UP(MIN(MAX(piece / SPARSE_PIECES, PIECE_ALIGN), SPARSE_PIECE_MAX), PIECE_ALIGN);
+		piece = ALIGN_UP(MIN(MAX(piece / SPARSE_PIECES, PIECE_ALIGN), SPARSE_PIECE_MAX),
+				 PIECE_ALIGN);
 	if (piece > limit)
 		piece = ALIGN_DOWN(limit, PIECE_ALIGN);
 	if (!piece)
@@ -107,8 +112,10 @@ static int register_arena(struct iser_dev *dev, struct arena *a)
 
 static void cannot_register(const struct iser_dev *dev, size_t len, int err)
 {
-	log_warn("iser: %s: %zu MiB cannot be registered (%s): data there will be copied. Look at the limit of locked "
-		 "memory (ulimit -l)", dev->name, len >> 20, strerror(err));
+	log_warn(
+		"iser: %s: %zu MiB cannot be registered (%s): data there will be copied. Look at the limit of locked "
+		"memory (ulimit -l)",
+		dev->name, len >> 20, strerror(err));
 }
 
 static void add_arena(struct iser_dev *dev, struct arena *a)
@@ -216,7 +223,8 @@ static bool key_in(struct iser_arena_mr *m, const uint8_t *p, uint32_t *lkey, si
 	return true;
 }
 
-bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey, size_t *run)
+bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey,
+	       size_t *run)
 {
 	bool found = false;
 
@@ -229,7 +237,7 @@ bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t 
 	return found;
 }
 
-/* ---- private memory of connections ----------------------------------------------------------------------------- */
+/* ---- private memory of connections ----------------------------------------------------------- */
 
 static void free_mem(struct iser_mem *m)
 {
@@ -289,7 +297,8 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node)
 void iser_mem_put(struct iser_dev *dev, struct iser_mem *m)
 {
 	metric_sub(M_iser_held_bytes, m->len);
-	if (dev->removed || dev->ffp_bytes + dev->free_bytes + m->len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
+	if (dev->removed ||
+	    dev->ffp_bytes + dev->free_bytes + m->len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
 		free_mem(m);
 		return;
 	}
@@ -297,7 +306,7 @@ void iser_mem_put(struct iser_dev *dev, struct iser_mem *m)
 	dev->free_bytes += m->len;
 }
 
-/* ---- devices ------------------------------------------------------------------------------------------------------ */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static void close_dev(struct iser_dev *dev)
 {
@@ -397,7 +406,8 @@ static struct iser_dev *open_dev(struct ibv_context *ctx)
 		return NULL;
 	}
 	if (dev->attr.max_sge < 2) { /* headers and data of one PDU */
-		log_notice("iser: %s takes %d element a work request: not used", name, dev->attr.max_sge);
+		log_notice("iser: %s takes %d element a work request: not used", name,
+			   dev->attr.max_sge);
 		free(dev);
 		return NULL;
 	}
@@ -411,17 +421,22 @@ static struct iser_dev *open_dev(struct ibv_context *ctx)
 		free(dev);
 		return NULL;
 	}
-	dev->async = (struct loop_fd){ .fd = ctx->async_fd, .events = EPOLLIN, .ready = async_ready };
+	dev->async =
+		(struct loop_fd){ .fd = ctx->async_fd, .events = EPOLLIN, .ready = async_ready };
 	flags = fcntl(ctx->async_fd, F_GETFL);
-	if (flags < 0 || fcntl(ctx->async_fd, F_SETFL, flags | O_NONBLOCK) || loop_fd_add(main_loop, &dev->async))
+	if (flags < 0 || fcntl(ctx->async_fd, F_SETFL, flags | O_NONBLOCK) ||
+	    loop_fd_add(main_loop, &dev->async))
 		log_warn("iser: %s: its asynchronous events will not be seen", name);
 	list_add_tail(&devs, &dev->link);
-	dev->watcher = (struct arena_watcher){ .created = arena_created, .destroying = arena_destroying };
+	dev->watcher =
+		(struct arena_watcher){ .created = arena_created, .destroying = arena_destroying };
 	list_init(&dev->watcher.link);
 	arena_watch(&dev->watcher); /* tells of those that are there already, too */
-	log_notice("iser: %s on node %d: %d elements a work request (%d for RDMA read), %d RDMA reads in flight", name,
-		   dev->node, dev->attr.max_sge, dev->attr.max_sge_rd ? dev->attr.max_sge_rd : dev->attr.max_sge,
-		   dev->attr.max_qp_init_rd_atom);
+	log_notice(
+		"iser: %s on node %d: %d elements a work request (%d for RDMA read), %d RDMA reads in flight",
+		name, dev->node, dev->attr.max_sge,
+		dev->attr.max_sge_rd ? dev->attr.max_sge_rd : dev->attr.max_sge,
+		dev->attr.max_qp_init_rd_atom);
 	return dev;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What goes over the wire, as RFC 7145 lays it out: the iSER header before an iSCSI PDU (clause 9.2), and
- * the iSER CM headers in the private data of the connection set-up (appendix A). Pure functions; they
- * look at foreign bytes and trust none.
+ * What goes over the wire, as RFC 7145 lays it out: the iSER header before an iSCSI PDU (clause
+ * 9.2), and the iSER CM headers in the private data of the connection set-up (appendix A). Pure
+ * functions; they look at foreign bytes and trust none.
  *
  *   one message:   | iSER header 28 | BHS 48 | AHS 0..1020 | data segment |
  *
@@ -41,8 +41,8 @@ struct iser_msg {
 	uint64_t write_va, read_va;
 	uint32_t write_stag, read_stag;
 	bool wsv, rsv;
-	/* The header announces immediate data and there is none at all, but a Write STag: libiscsi 1.19
-	 * means that everything is to be fetched. The caller corrects the header. */
+	/* The header announces immediate data and there is none at all, but a Write STag: libiscsi
+	 * 1.19 means that everything is to be fetched. The caller corrects the header. */
 	bool headers_only;
 };
 
@@ -60,10 +60,11 @@ struct iser_cm_caps {
 	bool header;		/* there is an iSER CM REQ header */
 	bool send_invalidate;	/* the initiator takes remote invalidation */
 };
-/* @len as the connection manager reports it: on InfiniBand and RoCE always the whole field, padded with
- * zeros, so a header of zeros cannot be told from none; it is taken for none. */
+/* @len as the connection manager reports it: on InfiniBand and RoCE always the whole field, padded
+ * with zeros, so a header of zeros cannot be told from none; it is taken for none. */
 void iser_cm_parse(const void *data, size_t len, struct iser_cm_caps *out);
 /* The answer's private data. Returns its length: 0 when the request had no header. */
-size_t iser_cm_build(const struct iser_cm_caps *caps, bool use_invalidate, uint8_t out[ISER_CM_HDR_LEN]);
+size_t iser_cm_build(const struct iser_cm_caps *caps, bool use_invalidate,
+		     uint8_t out[ISER_CM_HDR_LEN]);
 
 #endif

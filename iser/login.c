@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Connection set-up and login: the private data of the connection manager (RFC 7145 appendix A), the one
- * receive and the one send that login PDUs need (5.1: login is a ping-pong of sends), and
- * Allocate_Connection_Resources: everything that full feature phase needs, before the final response.
+ * Connection set-up and login: the private data of the connection manager (RFC 7145 appendix
+ * A), the one receive and the one send that login PDUs need (5.1: login is a ping-pong of
+ * sends), and Allocate_Connection_Resources: everything that full feature phase needs,
+ * before the final response.
  */
 #include <stdlib.h>
 
 #include "iser/conn.h"
 #include "tgtd/iscsi/session.h"
 
-/* ---- private data --------------------------------------------------------------------------------------------- */
+/* ---- private data ---------------------------------------------------------------------------- */
 
 void iser_cm_parse(const void *data, size_t len, struct iser_cm_caps *out)
 {
@@ -26,7 +27,8 @@ void iser_cm_parse(const void *data, size_t len, struct iser_cm_caps *out)
 	out->send_invalidate = !(p[0] & ISER_CM_NO_SI);
 }
 
-size_t iser_cm_build(const struct iser_cm_caps *caps, bool use_invalidate, uint8_t out[ISER_CM_HDR_LEN])
+size_t iser_cm_build(const struct iser_cm_caps *caps, bool use_invalidate,
+		     uint8_t out[ISER_CM_HDR_LEN])
 {
 	if (!caps->header)
 		return 0;
@@ -35,7 +37,7 @@ size_t iser_cm_build(const struct iser_cm_caps *caps, bool use_invalidate, uint8
 	return ISER_CM_HDR_LEN;
 }
 
-/* ---- login phase ------------------------------------------------------------------------------------------------ */
+/* ---- login phase ----------------------------------------------------------------------------- */
 
 /* Layout of the login memory: a receive, then a send. */
 #define LOGIN_RX 0
@@ -45,7 +47,9 @@ size_t iser_cm_build(const struct iser_cm_caps *caps, bool use_invalidate, uint8
 static void rx_init(struct iser_rx *rx, uint8_t *at, uint32_t len, uint32_t lkey)
 {
 	rx->sge = (struct ibv_sge){ .addr = (uintptr_t)at, .length = len, .lkey = lkey };
-	rx->wr = (struct ibv_recv_wr){ .wr_id = (uintptr_t)rx | 1, .sg_list = &rx->sge, .num_sge = 1 };
+	rx->wr = (struct ibv_recv_wr){ .wr_id = (uintptr_t)rx | 1,
+				       .sg_list = &rx->sge,
+				       .num_sge = 1 };
 	rx->next = NULL;
 }
 
@@ -69,10 +73,11 @@ int iser_login_prepare(struct iser_conn *ic)
 	return 0;
 }
 
-/* ---- the receive ring ------------------------------------------------------------------------------------------- */
+/* ---- the receive ring ------------------------------------------------------------------------ */
 
-/* RFC 7145 8.1.1: PDUs that the window regulates, and unregulated but expected ones. An initiator fills its Data-Out
- * PDUs; the immediate data of a command, which would save one, it may leave out. */
+/* RFC 7145 8.1.1: PDUs that the window regulates, and unregulated but expected ones.
+ * An initiator fills its Data-Out PDUs; the immediate data of a command, which would
+ * save one, it may leave out. */
 uint32_t iser_ring_size(const struct iscsi_conn *conn, uint32_t unsolicited, uint32_t dsl)
 {
 	return iscsi_conn_credit(conn) * (1 + DIV_ROUND_UP(unsolicited, dsl)) + ISER_RX_SLACK;
@@ -82,7 +87,8 @@ void iser_limits(const struct iscsi_conn *conn, struct iscsi_limits *out)
 {
 	const struct iser_conn *ic = container_of(conn, struct iser_conn, conn);
 
-	*out = (struct iscsi_limits){ .recv_dsl = ic->lean ? ISER_LEAN_DSL : 0, .no_immediate = ic->lean || !iser_opt.immediate };
+	*out = (struct iscsi_limits){ .recv_dsl = ic->lean ? ISER_LEAN_DSL : 0,
+				      .no_immediate = ic->lean || !iser_opt.immediate };
 	if (!ic->lean && ic->rx_cap >= iser_ring_size(conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL))
 		out->unsolicited = iser_opt.unsolicited;
 }
@@ -94,7 +100,8 @@ static uint32_t rx_slot_len(uint32_t dsl)
 
 static size_t slots_at(uint32_t sq_depth, uint32_t receives, uint32_t dsl)
 {
-	return ALIGN_UP((size_t)sq_depth * ISER_TX_HDR + (size_t)receives * rx_slot_len(dsl), (size_t)4096);
+	return ALIGN_UP((size_t)sq_depth * ISER_TX_HDR + (size_t)receives * rx_slot_len(dsl),
+			(size_t)4096);
 }
 
 size_t iser_ffp_bytes(uint32_t sq_depth, uint32_t receives, uint32_t dsl, unsigned slots)
@@ -102,7 +109,7 @@ size_t iser_ffp_bytes(uint32_t sq_depth, uint32_t receives, uint32_t dsl, unsign
 	return slots_at(sq_depth, receives, dsl) + (size_t)slots * iser_opt.slot_len;
 }
 
-/* ---- Allocate_Connection_Resources (RFC 7145 3.1, 5.1.1) ----------------------------------------------------------- */
+/* ---- Allocate_Connection_Resources (RFC 7145 3.1, 5.1.1) ------------------------------------- */
 
 int iser_ffp_prepare(struct iscsi_conn *conn)
 {
@@ -115,9 +122,11 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(!ic->ffp);
-	ic->rx_n = iser_ring_size(conn, conn->params.initial_r2t ? 0 : conn->params.first_burst, dsl);
+	ic->rx_n =
+		iser_ring_size(conn, conn->params.initial_r2t ? 0 : conn->params.first_burst, dsl);
 	if (ic->rx_n > ic->rx_cap) {
-		/* Neither key can be taken back any more, and a ring that runs empty would be worse. */
+		/* Neither key can be taken back any more, and a ring that
+		 * runs empty would be worse. */
 		log_ratelimited(
 			LOG_LVL_WARN,
 			"iser: %s: unsolicited data of %u bytes in PDUs of %u would need %u receives a "
@@ -129,7 +138,8 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 	ic->nslots = ic->lean ? ISER_LEAN_SLOTS : ISER_SLOTS;
 	len = iser_ffp_bytes(ic->sq_depth, ic->rx_n, dsl, ic->nslots);
 	if (dev->ffp_bytes + len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
-		log_ratelimited(LOG_LVL_WARN, "iser: %s: the pool of %u MiB is used up (pool_sz_mb=)", dev->name,
+		log_ratelimited(LOG_LVL_WARN,
+				"iser: %s: the pool of %u MiB is used up (pool_sz_mb=)", dev->name,
 				iser_opt.pool_bytes_mb);
 		return -ENOMEM;
 	}

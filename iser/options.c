@@ -106,7 +106,8 @@ static int set(struct iser_options *o, const char *key, const char *value)
 		errno = 0;
 		v = strtoul(value, &end, 10);
 		if (*value < '0' || *value > '9' || *end || errno || v < r->min || v > r->max) {
-			log_error("--iser %s: a number from %lu to %lu, not '%s'", key, r->min, r->max, value);
+			log_error("--iser %s: a number from %lu to %lu, not '%s'", key, r->min,
+				  r->max, value);
 			return -EINVAL;
 		}
 		r->set(o, v);

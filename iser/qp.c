@@ -2,14 +2,14 @@
 /*
  * A connection's queue pair, completion queue and completion channel, from making to breaking.
  *
- * Completions: an `event' connection sleeps until the channel's descriptor is readable. A `poll' one looks
- * at its queue in every iteration and never lets the loop sleep. An `adaptive' one polls while there is
- * work, arms the channel when the loop wants to sleep or when nothing came for a while, and then waits for
- * the event. During login (main loop) all are `event'.
+ * Completions: an `event' connection sleeps until the channel's descriptor is readable. A `poll'
+ * one looks at its queue in every iteration and never lets the loop sleep. An `adaptive' one polls
+ * while there is work, arms the channel when the loop wants to sleep or when nothing came for a
+ * while, and then waits for the event. During login (main loop) all are `event'.
  *
- * Ending: the queue pair goes to the error state, which has the adapter return every work request; only
- * then do blocks and PDUs go back to the core. An adapter that does not do so in time has its queue pair
- * destroyed, after which it cannot touch memory either.
+ * Ending: the queue pair goes to the error state, which has the adapter return every work request;
+ * only then do blocks and PDUs go back to the core. An adapter that does not do so in time has its
+ * queue pair destroyed, after which it cannot touch memory either.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #define WCS 32
 #define POLL_BUDGET 256
 
-/* ---- completions -------------------------------------------------------------------------------------------------- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static void completion(struct iser_conn *ic, const struct ibv_wc *wc)
 {
@@ -117,8 +117,8 @@ static unsigned poll(struct loop_poller *p)
 
 	if (n) {
 		ic->empty_polls = 0;
-	} else if (++ic->empty_polls >= ISER_PARK_POLLS && iser_opt.completion == COMPLETION_ADAPTIVE &&
-		   ic->state != IS_CLOSED) {
+	} else if (++ic->empty_polls >= ISER_PARK_POLLS &&
+		   iser_opt.completion == COMPLETION_ADAPTIVE && ic->state != IS_CLOSED) {
 		ic->empty_polls = 0;
 		if (!arm(ic))
 			poll_off(ic);
@@ -198,7 +198,7 @@ static void cq_stop(struct iser_conn *ic)
 	loop_undefer(&ic->flush);
 }
 
-/* ---- hand-over ------------------------------------------------------------------------------------------------------ */
+/* ---- hand-over ------------------------------------------------------------------------------- */
 
 void iser_detach(struct iscsi_conn *conn)
 {
@@ -207,7 +207,8 @@ void iser_detach(struct iscsi_conn *conn)
 	ASSERT_ON_LOOP(conn->loop);
 	iser_rx_post(ic);
 	cq_stop(ic);
-	/* The final response has left, and with it all before it: the next login can have these buffers. */
+	/* The final response has left, and with it all before it: the next
+	 * login can have these buffers. */
 	ASSERT(ic->ffp && ic->sq_head == ic->sq_tail);
 	iser_mem_put(ic->dev, ic->login_mem);
 	ic->login_mem = NULL;
@@ -244,7 +245,7 @@ void iser_attach(struct iscsi_conn *conn)
 	iser_rx_resume(conn);
 }
 
-/* ---- closing ---------------------------------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------- */
 
 static void bye_loop(struct loop_msg *msg)
 {
@@ -276,8 +277,8 @@ static void finish(struct iser_conn *ic)
 	iser_data_drop(ic);
 	loop_undefer(&ic->flush); /* what was given back may have wanted to send */
 	ic->held = NULL;
-	/* Main may be telling us something just now. Before it hears that it can free us, it stops that, and
-	 * what it has told arrives: there and back, behind whatever is under way. */
+	/* Main may be telling us something just now. Before it hears that it can free us, it stops
+	 * that, and what it has told arrives: there and back, behind whatever is under way. */
 	ic->bye.handle = bye_main;
 	if (ic->conn.loop == ic->main)
 		bye_main(&ic->bye);
@@ -304,8 +305,8 @@ static void terminate(struct iser_conn *ic)
 	if (!iser_event(ic, IE_TERMINATE))
 		BUG("an iSER connection that cannot be terminated");
 	loop_undefer(&ic->flush);
-	/* Error state for the queue pair and a disconnect request to the peer. When the connection was
-	 * never established only the first works. */
+	/* Error state for the queue pair and a disconnect request to the peer. When the connection
+	 * was never established only the first works. */
 	if (ic->gone || iser_v->disconnect(ic->id))
 		(void)iser_v->modify_qp_error(ic->qp);
 	loop_timer_cancel(ic->conn.loop, &ic->timer);
@@ -322,8 +323,8 @@ void iser_close_progress(struct iser_conn *ic)
 
 	if (ic->in_poll)
 		return; /* drain() calls again */
-	/* After a logout response, or a refused login, the initiator hangs up; hanging up ourselves at once
-	 * would cross with that. */
+	/* After a logout response, or a refused login, the initiator hangs up; hanging up ourselves
+	 * at once would cross with that. */
 	if (ic->state == IS_FLUSHING && (ic->post_failed || ic->gone || ic->hung_up)) {
 		terminate(ic);
 		return;
@@ -348,7 +349,8 @@ void iser_close(struct iscsi_conn *conn, bool want_flush)
 	struct iser_conn *ic = iser_of(conn);
 
 	ASSERT_ON_LOOP(conn->loop);
-	if (want_flush && !ic->gone && !ic->hung_up && !ic->post_failed && iser_event(ic, IE_TERMINATE_FLUSH)) {
+	if (want_flush && !ic->gone && !ic->hung_up && !ic->post_failed &&
+	    iser_event(ic, IE_TERMINATE_FLUSH)) {
 		loop_timer_arm(conn->loop, &ic->timer, ISER_FLUSH_MS * NSEC_PER_MSEC);
 		loop_defer(conn->loop, &ic->flush);
 		return;
@@ -359,16 +361,17 @@ void iser_close(struct iscsi_conn *conn, bool want_flush)
 	terminate(ic);
 }
 
-/* ---- making and freeing; main --------------------------------------------------------------------------------------------- */
+/* ---- making and freeing; main ---------------------------------------------------------------- */
 
-/* What the device can hold: its receives are as many as the window needs, or the connection is refused; unsolicited
- * data and a deep send queue are done without when there is no room. */
+/* What the device can hold: its receives are as many as the window needs, or the connection is
+ * refused; unsolicited data and a deep send queue are done without when there is no room. */
 static int queue_depths(struct iser_conn *ic)
 {
 	const struct ibv_device_attr *a = &ic->dev->attr;
 	uint32_t wrs = (uint32_t)MAX(a->max_qp_wr, 0), cqes = (uint32_t)MAX(a->max_cqe, 0);
 
-	ic->rx_cap = iser_ring_size(&ic->conn, ic->lean ? 0 : iser_opt.unsolicited, ISCSI_LOGIN_DSL);
+	ic->rx_cap =
+		iser_ring_size(&ic->conn, ic->lean ? 0 : iser_opt.unsolicited, ISCSI_LOGIN_DSL);
 	if (iser_opt.unsolicited && !ic->lean &&
 	    (ic->rx_cap + 1 > wrs || ic->rx_cap + 1 + ISER_SQ_DEPTH > cqes ||
 	     (a->max_mr_size && iser_ffp_bytes(ISER_SQ_DEPTH, ic->rx_cap, ISCSI_LOGIN_DSL,
@@ -379,7 +382,8 @@ static int queue_depths(struct iser_conn *ic)
 		ic->rx_cap = iser_ring_size(&ic->conn, 0, ISCSI_LOGIN_DSL);
 	}
 	ic->sq_depth = ic->lean ? ISER_LEAN_SQ : ISER_SQ_DEPTH;
-	while (ic->sq_depth > ISER_SQ_MIN && (ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes))
+	while (ic->sq_depth > ISER_SQ_MIN &&
+	       (ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes))
 		ic->sq_depth /= 2;
 	if (ic->rx_cap + 1 > wrs || ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes) {
 		log_ratelimited(
@@ -399,10 +403,13 @@ static int make_queues(struct iser_conn *ic)
 	static const uint32_t inlines[] = { ISER_TX_HDR, ISER_HEADERS_LEN, 0 };
 	int rc = 0;
 
-	vector = iser_opt.cq_vector >= 0 ? iser_opt.cq_vector : (int)(ic->dev->next_vector++ % (unsigned)vectors);
+	vector = iser_opt.cq_vector >= 0 ? iser_opt.cq_vector :
+					   (int)(ic->dev->next_vector++ % (unsigned)vectors);
 	if (vector >= vectors) {
-		log_ratelimited(LOG_LVL_WARN, "iser: %s has %d completion vectors; cq_vector=%d is taken modulo that",
-				ic->dev->name, vectors, vector);
+		log_ratelimited(
+			LOG_LVL_WARN,
+			"iser: %s has %d completion vectors; cq_vector=%d is taken modulo that",
+			ic->dev->name, vectors, vector);
 		vector %= vectors;
 	}
 	ic->chan = iser_v->create_comp_channel(ic->dev->ctx);
@@ -415,11 +422,14 @@ static int make_queues(struct iser_conn *ic)
 	rc = queue_depths(ic);
 	if (rc)
 		return rc;
-	ic->cq = iser_v->create_cq(ic->dev->ctx, (int)(ic->sq_depth + ic->rx_cap + 1), ic, ic->chan, vector);
+	ic->cq = iser_v->create_cq(ic->dev->ctx, (int)(ic->sq_depth + ic->rx_cap + 1), ic, ic->chan,
+				   vector);
 	if (!ic->cq)
 		return -errno;
-	ic->max_sge = MIN((uint32_t)MAX(a->max_sge, 2), (uint32_t)(ic->lean ? ISER_LEAN_SGE : ISER_SGE_MAX));
-	ic->max_sge_rd = a->max_sge_rd > 0 ? MIN((uint32_t)a->max_sge_rd, ic->max_sge) : ic->max_sge;
+	ic->max_sge = MIN((uint32_t)MAX(a->max_sge, 2),
+			  (uint32_t)(ic->lean ? ISER_LEAN_SGE : ISER_SGE_MAX));
+	ic->max_sge_rd =
+		a->max_sge_rd > 0 ? MIN((uint32_t)a->max_sge_rd, ic->max_sge) : ic->max_sge;
 	/* Inline data costs send queue space that not every adapter has. */
 	for (size_t i = 0; i < ARRAY_SIZE(inlines); i++) {
 		struct ibv_qp_init_attr attr = {
@@ -448,20 +458,22 @@ static int make_queues(struct iser_conn *ic)
 static void cm_told(struct loop_msg *msg);
 
 /*
- * Half of the pool is for connections with all that makes them fast: 1,816 KiB each. The others are lean, 236 KiB:
- * their receives, 896 bytes instead of 8.6 KiB, hold no immediate data (all that is written is RDMA read: one round
- * trip more, and one copy less), and their queues are a quarter as long. The window, and with it the number of
- * receives, is the same.
+ * Half of the pool is for connections with all that makes them fast: 1,816 KiB each. The others are
+ * lean, 236 KiB: their receives, 896 bytes instead of 8.6 KiB, hold no immediate data (all that is
+ * written is RDMA read: one round trip more, and one copy less), and their queues are a quarter as
+ * long. The window, and with it the number of receives, is the same.
  */
 static bool is_lean(const struct iser_conn *ic)
 {
-	size_t full = iser_ffp_bytes(ISER_SQ_DEPTH, iser_ring_size(&ic->conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL),
-				     ISCSI_LOGIN_DSL, ISER_SLOTS);
+	size_t full = iser_ffp_bytes(
+		ISER_SQ_DEPTH, iser_ring_size(&ic->conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL),
+		ISCSI_LOGIN_DSL, ISER_SLOTS);
 
 	return (uint64_t)ic->dev->conns * full > (uint64_t)iser_opt.pool_bytes_mb << 19;
 }
 
-struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, const struct rdma_conn_param *param)
+struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id,
+				const struct rdma_conn_param *param)
 {
 	struct iser_conn *ic;
 	int rc;
@@ -484,9 +496,11 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, con
 	timer_init(&ic->timer, timer_fired);
 	iser_data_init(ic);
 	iser_cm_parse(param->private_data, param->private_data_len, &ic->caps);
-	ic->use_inv = ic->caps.send_invalidate && (dev->attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
+	ic->use_inv = ic->caps.send_invalidate &&
+		      (dev->attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
 	/* What the initiator serves as responder, and what our adapter can have outstanding. */
-	ic->rd_max = MIN((uint32_t)param->initiator_depth, (uint32_t)MAX(dev->attr.max_qp_init_rd_atom, 1));
+	ic->rd_max = MIN((uint32_t)param->initiator_depth,
+			 (uint32_t)MAX(dev->attr.max_qp_init_rd_atom, 1));
 	ic->lean = is_lean(ic);
 	metric_add(M_iser_conns_lean, ic->lean);
 	rc = make_queues(ic);
@@ -496,7 +510,8 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id, con
 	if (!rc && !ic->sq)
 		rc = -ENOMEM;
 	if (rc) {
-		log_ratelimited(LOG_LVL_WARN, "iser: %s: no resources for a connection: %s", dev->name, strerror(-rc));
+		log_ratelimited(LOG_LVL_WARN, "iser: %s: no resources for a connection: %s",
+				dev->name, strerror(-rc));
 		ic->id = NULL; /* the caller's */
 		if (ic->qp)
 			iser_v->destroy_qp(id);
@@ -535,7 +550,7 @@ void iser_conn_destroy(struct iser_conn *ic)
 	free(ic);
 }
 
-/* ---- main and the connection's loop --------------------------------------------------------------------------------------- */
+/* ---- main and the connection's loop ---------------------------------------------------------- */
 
 static void told(struct iser_conn *ic, unsigned bits)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Receiving: the private ring of a connection. It holds a receive for every PDU that an initiator which
- * keeps to the window may send, so it is never found empty by the adapter ("receiver not ready"). A slot
- * is posted again at the end of the iteration that consumed it, before any response that lets the initiator
- * send more.
+ * Receiving: the private ring of a connection. It holds a receive for every PDU that an initiator
+ * which keeps to the window may send, so it is never found empty by the adapter ("receiver not
+ * ready"). A slot is posted again at the end of the iteration that consumed it, before any response
+ * that lets the initiator send more.
  */
 #include "iser/conn.h"
 
@@ -34,7 +34,8 @@ const char *iser_msg_parse(const uint8_t *p, uint32_t len, struct iser_msg *m)
 		return "message ends within its additional headers";
 	m->data = m->ahs + m->ahs_len;
 	if (m->data_len > len - ISER_HEADERS_LEN - m->ahs_len) {
-		if (len != ISER_HEADERS_LEN + m->ahs_len || !m->wsv || bhs_opcode(m->bhs) != ISCSI_SCSI_CMD)
+		if (len != ISER_HEADERS_LEN + m->ahs_len || !m->wsv ||
+		    bhs_opcode(m->bhs) != ISCSI_SCSI_CMD)
 			return "message ends within its data segment";
 		m->headers_only = true;
 		m->data_len = 0;

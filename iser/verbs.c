@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The table of verbs.h, filled with the real calls. Many are macros or inline functions of the headers. */
+/* The table of verbs.h, filled with the real calls. Many are macros or
+ * inline functions of the headers. */
 #include "iser/verbs.h"
 
 static int create_id(struct rdma_event_channel *ch, struct rdma_cm_id **id, void *context)

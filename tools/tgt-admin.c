@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgt-admin: makes the daemon what targets.conf says. The file becomes a model, the model is checked
- * as a whole, compared with what the daemon has, and only the differences are asked for: sessions of
- * what does not change go on. Options are those of tgt's tool of the same name.
+ * tgt-admin: makes the daemon what targets.conf says. The file becomes a model, the model is
+ * checked as a whole, compared with what the daemon has, and only the differences are asked for:
+ * sessions of what does not change go on. Options are those of tgt's tool of the same name.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -31,7 +31,8 @@ __attribute__((noreturn)) static void usage(void)
 	fputs("Usage:\n"
 	      "tgt-admin [OPTION]...\n"
 	      "This tool configures tgt targets.\n\n"
-	      "  -e, --execute              read " DEFAULT_CONF ", add what is new, remove what is gone\n"
+	      "  -e, --execute              read " DEFAULT_CONF
+	      ", add what is new, remove what is gone\n"
 	      "      --delete <value>       delete all or selected targets\n"
 	      "      --offline <value>      put all or selected targets in offline state\n"
 	      "      --ready <value>        put all or selected targets in ready state\n"
@@ -64,7 +65,7 @@ __attribute__((noreturn)) static void help_value(const char *option)
 	exit(0);
 }
 
-/* ---- the daemon ------------------------------------------------------------------------------------------ */
+/* ---- the daemon ------------------------------------------------------------------------------ */
 
 static int control_port(void)
 {
@@ -97,7 +98,8 @@ static char *ask(enum adm_mode mode, enum adm_op op, const char *name)
 	req.text[ADM_T_NAME] = name;
 	call(&req, &reply);
 	if (reply.status != ADM_OK) {
-		fprintf(stderr, "tgt-admin: %s%s%s\n", adm_status_text(reply.status), *reply.detail ? ": " : "", reply.detail);
+		fprintf(stderr, "tgt-admin: %s%s%s\n", adm_status_text(reply.status),
+			*reply.detail ? ": " : "", reply.detail);
 		exit(EINVAL);
 	}
 	text = strdup(reply.text);
@@ -136,8 +138,8 @@ static void load_daemon(void)
 	free(accounts);
 }
 
-/* Marks accounts whose password is another than the file's. The daemon tells no password, but whether
- * one is right. */
+/* Marks accounts whose password is another than the file's. The daemon tells no
+ * password, but whether one is right. */
 static void compare_passwords(const struct list *users)
 {
 	struct conf_kv *account;
@@ -186,7 +188,7 @@ static bool in_use(uint32_t tid)
 	return any;
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static void complain(void *arg, const char *text)
 {
@@ -209,8 +211,15 @@ static bool sg_command(int fd, const uint8_t *cdb, uint8_t cdb_len, uint8_t *dat
 {
 	uint8_t cdb_copy[16], sense[32];
 	sg_io_hdr_t io = {
-		.interface_id = 'S', .dxfer_direction = SG_DXFER_FROM_DEV, .cmd_len = cdb_len, .mx_sb_len = sizeof(sense),
-		.dxfer_len = len, .dxferp = data, .cmdp = cdb_copy, .sbp = sense, .timeout = 10000,
+		.interface_id = 'S',
+		.dxfer_direction = SG_DXFER_FROM_DEV,
+		.cmd_len = cdb_len,
+		.mx_sb_len = sizeof(sense),
+		.dxfer_len = len,
+		.dxferp = data,
+		.cmdp = cdb_copy,
+		.sbp = sense,
+		.timeout = 10000,
 	};
 
 	memcpy(cdb_copy, cdb, cdb_len);
@@ -233,10 +242,12 @@ static void set_number_unless(struct conf_lu *lu, const char *key, unsigned valu
 		set_unless(lu, key, text);
 }
 
-/* A direct-store shows itself as the disk that it is: SPC-4 6.6 (INQUIRY), SBC-4 5.20 (READ CAPACITY). */
+/* A direct-store shows itself as the disk that it is: SPC-4 6.6 (INQUIRY),
+ * SBC-4 5.20 (READ CAPACITY). */
 static void imitate(struct conf_lu *lu)
 {
-	static const uint8_t inquiry[] = { 0x12, 0, 0, 0, 96, 0 }, serial[] = { 0x12, 1, 0x80, 0, 255, 0 },
+	static const uint8_t inquiry[] = { 0x12, 0, 0, 0, 96, 0 },
+			     serial[] = { 0x12, 1, 0x80, 0, 255, 0 },
 			     limits[] = { 0x12, 1, 0xb0, 0, 64, 0 },
 			     capacity[] = { 0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0 };
 	uint8_t data[256];
@@ -255,13 +266,15 @@ static void imitate(struct conf_lu *lu)
 	if (sg_command(fd, limits, sizeof(limits), data, 64) && data[1] == 0xb0) {
 		set_number_unless(lu, "optimal_xfer_gran", (unsigned)data[6] << 8 | data[7]);
 		set_number_unless(lu, "optimal_xfer_len",
-				  (unsigned)data[12] << 24 | (unsigned)data[13] << 16 | (unsigned)data[14] << 8 | data[15]);
+				  (unsigned)data[12] << 24 | (unsigned)data[13] << 16 |
+					  (unsigned)data[14] << 8 | data[15]);
 	}
 	if (sg_command(fd, capacity, sizeof(capacity), data, 32)) {
 		set_number_unless(lu, "lbppbe", data[13] & 0xf);
 		set_number_unless(lu, "la_lba", (unsigned)(data[14] & 0x3f) << 8 | data[15]);
 		set_number_unless(lu, "block-size",
-				  (unsigned)data[8] << 24 | (unsigned)data[9] << 16 | (unsigned)data[10] << 8 | data[11]);
+				  (unsigned)data[8] << 24 | (unsigned)data[9] << 16 |
+					  (unsigned)data[10] << 8 | data[11]);
 	}
 	close(fd);
 }
@@ -279,7 +292,8 @@ static void share(struct conf_lu *lu)
 {
 	const char *allow = conf_get(&lu->options, "allow-in-use");
 
-	if (allow && !strcmp(allow, "yes") && !conf_get(&lu->options, "bsopts") && !is_size_store(lu))
+	if (allow && !strcmp(allow, "yes") && !conf_get(&lu->options, "bsopts") &&
+	    !is_size_store(lu))
 		conf_add_kv(&g.want, &lu->options, "bsopts", "share=yes");
 }
 
@@ -300,7 +314,8 @@ static void load_file(void)
 	}
 	if (g.want.control_port >= 0) {
 		if (g.port > 0 && g.port != g.want.control_port) {
-			fprintf(stderr, "tgt-admin: the file says control-port %d, the command line %d\n",
+			fprintf(stderr,
+				"tgt-admin: the file says control-port %d, the command line %d\n",
 				g.want.control_port, g.port);
 			exit(1);
 		}
@@ -320,7 +335,7 @@ static void load_file(void)
 		exit(1);
 }
 
-/* ---- doing ----------------------------------------------------------------------------------------------------- */
+/* ---- doing ----------------------------------------------------------------------------------- */
 
 static bool used_by_daemon(const char *path)
 {
@@ -347,7 +362,8 @@ static bool taken(const char *path)
 	return false;
 }
 
-static void say_skipping(const char *path, void (*say)(void *say_arg, const char *note), void *say_arg)
+static void say_skipping(const char *path, void (*say)(void *say_arg, const char *note),
+			 void *say_arg)
 {
 	char text[4200];
 
@@ -357,7 +373,8 @@ static void say_skipping(const char *path, void (*say)(void *say_arg, const char
 	say(say_arg, "Note - do so only if you know what you're doing, you may damage your data.");
 }
 
-static bool usable(void *arg, const struct conf_lu *lu, void (*say)(void *say_arg, const char *note), void *say_arg)
+static bool usable(void *arg, const struct conf_lu *lu,
+		   void (*say)(void *say_arg, const char *note), void *say_arg)
 {
 	const char *in_use_too = conf_get(&lu->options, "allow-in-use");
 	char text[4200];
@@ -369,7 +386,8 @@ static bool usable(void *arg, const struct conf_lu *lu, void (*say)(void *say_ar
 	if (stat(lu->path, &st) || S_ISDIR(st.st_mode)) {
 		snprintf(text, sizeof(text), "Skipping device: %s", lu->path);
 		say(say_arg, text);
-		snprintf(text, sizeof(text), "%s does not exist - please check the configuration file", lu->path);
+		snprintf(text, sizeof(text),
+			 "%s does not exist - please check the configuration file", lu->path);
 		say(say_arg, text);
 		return false;
 	}
@@ -381,10 +399,12 @@ static bool usable(void *arg, const struct conf_lu *lu, void (*say)(void *say_ar
 		say_skipping(lu->path, say, say_arg);
 		return false;
 	}
-	/* for a block device O_EXCL asks the kernel whether it is mounted, swapped on, in an array ... */
+	/* for a block device O_EXCL asks the kernel whether it is mounted,
+	 * swapped on, in an array ... */
 	fd = S_ISBLK(st.st_mode) ? open(lu->path, O_RDONLY | O_EXCL | O_CLOEXEC) : -2;
 	if (fd == -1 && errno == EBUSY) {
-		snprintf(text, sizeof(text), "Device %s is used by the system (mounted, used by swap?).", lu->path);
+		snprintf(text, sizeof(text),
+			 "Device %s is used by the system (mounted, used by swap?).", lu->path);
 		say(say_arg, text);
 		say_skipping(lu->path, say, say_arg);
 		return false;
@@ -394,7 +414,8 @@ static bool usable(void *arg, const struct conf_lu *lu, void (*say)(void *say_ar
 	return true;
 }
 
-/* Would the daemon refuse any of it for what it says? All of that is told, and then nothing is begun. */
+/* Would the daemon refuse any of it for what it says? All of that is told,
+ * and then nothing is begun. */
 static int check(struct list *steps)
 {
 	struct adm_reply reply;
@@ -412,7 +433,9 @@ static int check(struct list *steps)
 			fputs("tgt-admin: ", stderr);
 			if (s->pos.file)
 				fprintf(stderr, "%s:%u: ", s->pos.file, s->pos.line);
-			fprintf(stderr, "%s%s%s\n", s->target ? s->target : "", s->target ? ": " : "", *reply.detail ? reply.detail : adm_status_text(reply.status));
+			fprintf(stderr, "%s%s%s\n", s->target ? s->target : "",
+				s->target ? ": " : "",
+				*reply.detail ? reply.detail : adm_status_text(reply.status));
 			faults++;
 		}
 		adm_reply_free(&reply);
@@ -432,7 +455,9 @@ static void say_made(const struct list *steps, const struct conf_step *refused, 
 		fprintf(stderr, "tgt-admin: nothing was changed\n");
 		return;
 	}
-	fprintf(stderr, "tgt-admin: stopped there; these %u requests were made before and stay in force:\n", made);
+	fprintf(stderr,
+		"tgt-admin: stopped there; these %u requests were made before and stay in force:\n",
+		made);
 	list_for_each(s, steps, link) {
 		if (s == refused)
 			break;
@@ -444,7 +469,8 @@ static void say_made(const struct list *steps, const struct conf_step *refused, 
 			shown.req.text[ADM_T_PASSWORD] = "***";
 		conf_step_print(&shown, control_port(), stderr);
 	}
-	fprintf(stderr, "tgt-admin: run it again when the cause is gone: what is made is not made again\n");
+	fprintf(stderr,
+		"tgt-admin: run it again when the cause is gone: what is made is not made again\n");
 }
 
 /* Asks for one step; notes whether it was made. 0, or the exit status that it deserves. */
@@ -454,8 +480,10 @@ static int perform(struct conf_step *step)
 	int rc = 0;
 
 	call(&step->req, &reply);
-	if (reply.status == ADM_TARGET_ACTIVE && step->req.mode == ADM_TARGET && step->req.op == ADM_DELETE) {
-		printf("# Target with tid %u (%s) is in use, it won't be deleted.\n", step->tid, step->target);
+	if (reply.status == ADM_TARGET_ACTIVE && step->req.mode == ADM_TARGET &&
+	    step->req.op == ADM_DELETE) {
+		printf("# Target with tid %u (%s) is in use, it won't be deleted.\n", step->tid,
+		       step->target);
 	} else if (reply.status != ADM_OK) {
 		if (step->pos.file)
 			fprintf(stderr, "tgt-admin: %s:%u:\n", step->pos.file, step->pos.line);
@@ -491,8 +519,9 @@ static int execute(struct list *steps)
 			looked_at = s->disruptive;
 			skip = looked_at && !g.force && !g.pretend && in_use(s->tid);
 			if (skip)
-				printf("# Target with tid %u (%s) is in use, %s won't be changed without --force.\n", s->tid,
-				       s->target, s->what);
+				printf("# Target with tid %u (%s) is in use, %s won't be changed "
+				       "without --force.\n",
+				       s->tid, s->target, s->what);
 		}
 		if (skip)
 			continue;
@@ -522,7 +551,8 @@ static int execute(struct list *steps)
 /* "tid=N" or a name, among @c. NULL: none. */
 static struct conf_target *select_target(const struct conf *c, const char *value)
 {
-	return strncmp(value, "tid=", 4) ? conf_find_target(c, value) : conf_find_tid(c, (uint32_t)strtoul(value + 4, NULL, 10));
+	return strncmp(value, "tid=", 4) ? conf_find_target(c, value) :
+					   conf_find_tid(c, (uint32_t)strtoul(value + 4, NULL, 10));
 }
 
 static int do_execute(void)
@@ -539,7 +569,9 @@ static int do_execute(void)
 
 static int do_update(const char *value)
 {
-	struct conf_scope scope = { .update = true, .remove = true, .force = g.force, .usable = usable };
+	struct conf_scope scope = {
+		.update = true, .remove = true, .force = g.force, .usable = usable
+	};
 	struct list steps = LIST_INIT(steps);
 
 	if (!strcmp(value, "help"))
@@ -582,8 +614,9 @@ static int do_delete(const char *value)
 	t = select_target(&g.have, value);
 	if (!t) {
 		if (g.verbose || g.pretend)
-			printf(strncmp(value, "tid=", 4) ? "# Target with name %s does not exist!\n" :
-							   "# Target with tid %s does not exist!\n",
+			printf(strncmp(value, "tid=", 4) ?
+				       "# Target with name %s does not exist!\n" :
+				       "# Target with tid %s does not exist!\n",
 			       strncmp(value, "tid=", 4) ? value : value + 4);
 		return 0;
 	}

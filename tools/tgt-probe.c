@@ -53,8 +53,8 @@ static int identify(struct iscsi_context *i, int lun, uint32_t *block, uint64_t 
 	inq = task && task->status == SCSI_STATUS_GOOD ? scsi_datain_unmarshall(task) : NULL;
 	if (!inq)
 		return fail(i, "INQUIRY");
-	printf("inquiry:    %.8s %.16s %.4s\n", inq->vendor_identification, inq->product_identification,
-	       inq->product_revision_level);
+	printf("inquiry:    %.8s %.16s %.4s\n", inq->vendor_identification,
+	       inq->product_identification, inq->product_revision_level);
 	scsi_free_scsi_task(task);
 	task = iscsi_readcapacity16_sync(i, lun);
 	rc = task && task->status == SCSI_STATUS_GOOD ? scsi_datain_unmarshall(task) : NULL;
@@ -63,8 +63,8 @@ static int identify(struct iscsi_context *i, int lun, uint32_t *block, uint64_t 
 	*block = rc->block_length;
 	*blocks = rc->returned_lba + 1;
 	scsi_free_scsi_task(task);
-	printf("capacity:   %llu blocks of %u bytes, %llu MiB\n", (unsigned long long)*blocks, *block,
-	       (unsigned long long)(*blocks * *block >> 20));
+	printf("capacity:   %llu blocks of %u bytes, %llu MiB\n", (unsigned long long)*blocks,
+	       *block, (unsigned long long)(*blocks * *block >> 20));
 	return 0;
 }
 
@@ -89,12 +89,14 @@ static int write_and_read(struct iscsi_context *i, int lun, uint32_t block, uint
 	task = rc ? NULL : iscsi_read16_sync(i, lun, lba, PROBE_BYTES, (int)block, 0, 0, 0, 0, 0);
 	if (!rc && (!task || task->status != SCSI_STATUS_GOOD))
 		rc = fail(i, "READ(16)");
-	if (!rc && (task->datain.size != PROBE_BYTES || memcmp(task->datain.data, data, PROBE_BYTES)))
+	if (!rc &&
+	    (task->datain.size != PROBE_BYTES || memcmp(task->datain.data, data, PROBE_BYTES)))
 		rc = fail(i, "what was read back is not what was written");
 	if (task)
 		scsi_free_scsi_task(task);
 	if (!rc)
-		printf("data:       1 MiB of random bytes written at LBA %llu and read back the same\n",
+		printf("data:       1 MiB of random bytes written at LBA %llu and read back the "
+		       "same\n",
 		       (unsigned long long)lba);
 	free(data);
 	return rc;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgtadm: one administrative request on the command line. Options, texts and exit codes are those of
- * tgt's tool of the same name, because scripts depend on them:
+ * tgtadm: one administrative request on the command line. Options, texts and exit codes are those
+ * of tgt's tool of the same name, because scripts depend on them:
  *
  *     0    done
  *     22   refused, here or by the daemon; "tgtadm: <text>" on stderr
  *     1    unknown mode or operation
  *     107  no daemon
  *
- * Why the daemon refused is more than tgt's texts can say: that goes to a second line, when stderr is
- * a terminal or with --debug.
+ * Why the daemon refused is more than tgt's texts can say: that goes to a second line, when stderr
+ * is a terminal or with --debug.
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -134,7 +134,8 @@ static uint64_t number_arg(int ch, const char *text, uint64_t max)
 	int err = parse_number(text, max, &v);
 
 	if (err) {
-		fprintf(stderr, "-%c argument value '%s' %s\n", ch, text, err == ERANGE ? "out of range" : "invalid");
+		fprintf(stderr, "-%c argument value '%s' %s\n", ch, text,
+			err == ERANGE ? "out of range" : "invalid");
 		refuse_usage();
 	}
 	return v;
@@ -147,8 +148,8 @@ static uint32_t host_of_bus(const char *bus)
 	const char *comma = strchr(bus, ',');
 	int host = -1;
 
-	if (comma && snprintf(path, sizeof(path), "/sys/bus/%.*s/devices/%s", (int)(comma - bus), bus,
-			      comma + 1) < (int)sizeof(path)) {
+	if (comma && snprintf(path, sizeof(path), "/sys/bus/%.*s/devices/%s", (int)(comma - bus),
+			      bus, comma + 1) < (int)sizeof(path)) {
 		DIR *dir = opendir(path);
 		struct dirent *e;
 
@@ -165,7 +166,7 @@ static uint32_t host_of_bus(const char *bus)
 	return (uint32_t)host;
 }
 
-/* ---- what each mode and operation demands and allows -------------------------------------------- */
+/* ---- what each mode and operation demands and allows ----------------------------------------- */
 
 enum need {
 	NEED_TID = 1 << 0,	 /* checked before everything else of the mode */
@@ -306,20 +307,24 @@ static void check(const struct cmdline *cl)
 		require(r->text[ADM_T_NAME] && r->text[ADM_T_VALUE],
 			"update operation requires 'name' and 'value' options");
 	if (need & NEED_TARGETNAME)
-		require(r->text[ADM_T_TARGETNAME], "creating new target requires a name, use --targetname");
-	if ((need & NEED_INITIATOR) && !r->text[ADM_T_ADDRESS] && !r->text[ADM_T_INITIATOR] && !r->has_host) {
-		complain("%s operation requires initiator-address, initiator-nameor bus", cl->op_text);
+		require(r->text[ADM_T_TARGETNAME],
+			"creating new target requires a name, use --targetname");
+	if ((need & NEED_INITIATOR) && !r->text[ADM_T_ADDRESS] && !r->text[ADM_T_INITIATOR] &&
+	    !r->has_host) {
+		complain("%s operation requires initiator-address, initiator-nameor bus",
+			 cl->op_text);
 		exit(EXIT_REFUSED);
 	}
 	if (r->text[ADM_T_EXPOSE])
 		require(r->text[ADM_T_INITIATOR], "'expose' requires 'initiator-name'");
 	if (need & NEED_PASSWORD)
-		require(r->text[ADM_T_USER] && r->text[ADM_T_PASSWORD], "'user' and 'password' options are required");
+		require(r->text[ADM_T_USER] && r->text[ADM_T_PASSWORD],
+			"'user' and 'password' options are required");
 	else if (need & NEED_USER)
 		require(r->text[ADM_T_USER], "'user' option is necessary");
 	if (need & NEED_STORE)
-		require(r->text[ADM_T_PATH] || r->device_type == ADM_TYPE_DISK || r->device_type == ADM_TYPE_CD ||
-				r->device_type == ADM_TYPE_TAPE,
+		require(r->text[ADM_T_PATH] || r->device_type == ADM_TYPE_DISK ||
+				r->device_type == ADM_TYPE_CD || r->device_type == ADM_TYPE_TAPE,
 			"'backing-store' option is necessary");
 	if (need & NEED_PORTAL)
 		require(cl->portal, "you must specify --param portal=<portal>");

@@ -62,7 +62,8 @@ static int create(const char *path, uint64_t mib, bool thin)
 	if (!err && close(fd))
 		err = errno;
 	if (err) {
-		fprintf(stderr, "%s: cannot give %s %" PRIu64 " MiB: %s\n", program, path, mib, strerror(err));
+		fprintf(stderr, "%s: cannot give %s %" PRIu64 " MiB: %s\n", program, path, mib,
+			strerror(err));
 		unlink(path); /* half an image is none */
 		return 3;
 	}
@@ -82,8 +83,9 @@ static int show(const char *path)
 		fprintf(stderr, "%s: %s is not an image file\n", program, path);
 		return 2;
 	}
-	printf("Type: disk\nSize: %" PRIu64 "\nAllocated: %" PRIu64 "\nThin-provisioning: %s\n", (uint64_t)st.st_size,
-	       (uint64_t)st.st_blocks * 512, st.st_blocks * 512 < st.st_size ? "Yes" : "No");
+	printf("Type: disk\nSize: %" PRIu64 "\nAllocated: %" PRIu64 "\nThin-provisioning: %s\n",
+	       (uint64_t)st.st_size, (uint64_t)st.st_blocks * 512,
+	       st.st_blocks * 512 < st.st_size ? "Yes" : "No");
 	return 0;
 }
 
@@ -126,7 +128,9 @@ int main(int argc, char **argv)
 	while ((ch = getopt_long(argc, argv, "ho:Y:b:s:t:f:T", options, NULL)) >= 0) {
 		switch (ch) {
 		case 'o':
-			op = !strcmp(optarg, "new") ? OP_NEW : !strcmp(optarg, "show") ? OP_SHOW : OP_NONE;
+			op = !strcmp(optarg, "new")  ? OP_NEW :
+			     !strcmp(optarg, "show") ? OP_SHOW :
+						       OP_NONE;
 			if (op == OP_NONE) {
 				fprintf(stderr, "%s: unknown operation: %s\n", program, optarg);
 				return 1;

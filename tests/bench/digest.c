@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a data digest costs, and what handing it to another thread would (A9): CRC32C of data that is not
- * in the core's cache by isa-l, by the processor's crc32 instruction in a plain loop and by a table; then the
- * way to a thread on another core and back, for a thread that spins and for one that sleeps.
+ * What a data digest costs, and what handing it to another thread would (A9): CRC32C of data
+ * that is not in the core's cache by isa-l, by the processor's crc32 instruction in a plain
+ * loop and by a table; then the way to a thread on another core and back, for a thread that
+ * spins and for one that sleeps.
  *
- *   cc -O2 -march=native -I. -o digest tests/bench/digest.c -lisal -pthread && ./digest [THIS-CPU [OTHER-CPU]]
+ *   cc -O2 -march=native -I. -o digest tests/bench/digest.c -lisal -pthread
+ *   ./digest [THIS-CPU [OTHER-CPU]]
  */
 #define _GNU_SOURCE
 #include <isa-l/crc.h>
@@ -102,7 +104,7 @@ static double cost(uint32_t (*crc)(uint32_t, const uint8_t *, size_t), size_t n,
 	return median(v, ROUNDS);
 }
 
-/* ---- the way there and back ----------------------------------------------------------------------- */
+/* ---- the way there and back ------------------------------------------------------------------ */
 
 static struct {
 	int cpu;
@@ -130,7 +132,8 @@ static void *helper(void *arg)
 	return arg;
 }
 
-/* ns from handing over until the answer is here; *own: what the thread that hands over spends on it itself. */
+/* ns from handing over until the answer is here; *own: what the thread that
+ * hands over spends on it itself. */
 static double hops(bool sleeps, double *own)
 {
 	static double v[HOPS], o[HOPS];
@@ -197,15 +200,17 @@ int main(int argc, char **argv)
 		fputs("digest: the three do not agree\n", stderr);
 		return 1;
 	}
-	printf("%-8s %10s %10s %10s   us a digest, medians of %d\n", "bytes", "isa-l", "crc32 op", "table",
-	       ROUNDS);
+	printf("%-8s %10s %10s %10s   us a digest, medians of %d\n", "bytes", "isa-l", "crc32 op",
+	       "table", ROUNDS);
 	for (unsigned i = 0; i < sizeof(size) / sizeof(size[0]); i++)
-		printf("%-8zu %10.2f %10.2f %10.2f\n", size[i], cost(by_isal, size[i], MEMORY) / 1e3,
-		       cost(by_instruction, size[i], MEMORY) / 1e3, cost(by_table, size[i], MEMORY / 16) / 1e3);
+		printf("%-8zu %10.2f %10.2f %10.2f\n", size[i],
+		       cost(by_isal, size[i], MEMORY) / 1e3,
+		       cost(by_instruction, size[i], MEMORY) / 1e3,
+		       cost(by_table, size[i], MEMORY / 16) / 1e3);
 	spin = hops(false, &own);
 	printf("to CPU %d and back: %.2f us to a thread that spins;", hop.cpu, spin / 1e3);
 	sleep_ = hops(true, &own);
-	printf(" %.2f us to one that sleeps, of which %.2f us are the asking thread's own calls\n", sleep_ / 1e3,
-	       own / 1e3);
+	printf(" %.2f us to one that sleeps, of which %.2f us are the asking thread's own calls\n",
+	       sleep_ / 1e3, own / 1e3);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The admin socket's requests and answers: any bytes are refused or decode to a request that encodes
- * to one which decodes to the same.
+ * The admin socket's requests and answers: any bytes are refused or decode to a request that
+ * encodes to one which decodes to the same.
  */
 #include <stdlib.h>
 
@@ -12,12 +12,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void same(const struct adm_req *a, const struct adm_req *b)
 {
-	BUG_ON(a->mode != b->mode || a->op != b->op || a->device_type != b->device_type || a->force != b->force ||
-	       a->outgoing != b->outgoing || a->has_tid != b->has_tid || a->has_sid != b->has_sid ||
-	       a->has_cid != b->has_cid || a->has_lun != b->has_lun || a->has_host != b->has_host || a->tid != b->tid ||
-	       a->cid != b->cid || a->host != b->host || a->sid != b->sid || a->lun != b->lun);
+	BUG_ON(a->mode != b->mode || a->op != b->op || a->device_type != b->device_type ||
+	       a->force != b->force || a->outgoing != b->outgoing || a->has_tid != b->has_tid ||
+	       a->has_sid != b->has_sid || a->has_cid != b->has_cid || a->has_lun != b->has_lun ||
+	       a->has_host != b->has_host || a->tid != b->tid || a->cid != b->cid ||
+	       a->host != b->host || a->sid != b->sid || a->lun != b->lun);
 	for (unsigned i = 0; i < ADM_TEXTS; i++)
-		BUG_ON(!a->text[i] != !b->text[i] || (a->text[i] && strcmp(a->text[i], b->text[i])));
+		BUG_ON(!a->text[i] != !b->text[i] ||
+		       (a->text[i] && strcmp(a->text[i], b->text[i])));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * CDBs and their data against a device server with two disks and two initiators. An input is a list of
- * steps; a command must be answered exactly once whatever it is, aborted or not, and nothing may be
- * left when all are logged out (the host and the arenas check that).
+ * CDBs and their data against a device server with two disks and two initiators. An input is a list
+ * of steps; a command must be answered exactly once whatever it is, aborted or not, and nothing may
+ * be left when all are logged out (the host and the arenas check that).
  *
  *   step: [what][lun][cdb length][cdb 16][edtl 2][data length 2][data ...]
  *   what: bits 0-1  initiator, wire fast or slow

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * iSER: what an initiator can send. First byte: how far the connection gets by good bytes (nothing: private
- * data only; connected: login payloads; logged in: full feature phase, without and with unsolicited Data-Out).
- * Then for the first kind the private
- * data, for the others messages: two bytes of length, that many bytes (a missing header is made up). The
- * adapter is the stand-in, which checks keys, bounds and limits of all that we post. What must hold: no
- * crash, no resource left, and another connection still served.
+ * iSER: what an initiator can send. First byte: how far the connection gets by good bytes (nothing:
+ * private data only; connected: login payloads; logged in: full feature phase, without and with
+ * unsolicited Data-Out). Then for the first kind the private data, for the others messages: two
+ * bytes of length, that many bytes (a missing header is made up). The adapter is the stand-in,
+ * which checks keys, bounds and limits of all that we post. What must hold: no crash, no resource
+ * left, and another connection still served.
  */
 #include "events/bug.h"
 
@@ -49,8 +49,8 @@ static void private_data(const uint8_t *data, size_t size)
 		ini_hang_up(&i);
 }
 
-/* One message; as much of its iSER header as makes it an iSCSI one comes from us, unless the fuzzer wants
- * otherwise (first byte 0xff). */
+/* One message; as much of its iSER header as makes it an iSCSI one comes from us, unless the fuzzer
+ * wants otherwise (first byte 0xff). */
 static void message(struct ini *i, const uint8_t *p, uint32_t len)
 {
 	uint8_t buf[ISER_HEADERS_LEN + 8192];

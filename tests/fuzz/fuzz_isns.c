@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What an iSNS server answers and asks (RFC 4171 5). The input: two bytes of function, two of the exchange's number,
- * then the bytes as they come. What must hold: nothing beyond them is read, a message stays the same one however it
- * is cut into pieces, and what is answered to it is a message itself.
+ * What an iSNS server answers and asks (RFC 4171 5). The input: two bytes of function, two
+ * of the exchange's number, then the bytes as they come. What must hold: nothing beyond them
+ * is read, a message stays the same one however it is cut into pieces, and what is answered
+ * to it is a message itself.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +76,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rc = feed(&all, data, len, len, &at);
 	BUG_ON(feed(&one, data, len, 1, &at1) != rc || (!rc && at != at1));
 	if (!rc) {
-		BUG_ON(one.len != all.len || (one.len && memcmp(one.payload, all.payload, one.len)));
+		BUG_ON(one.len != all.len ||
+		       (one.len && memcmp(one.payload, all.payload, one.len)));
 		BUG_ON(!one.whole || one.function != all.function || one.xid != all.xid);
 		if (!isns_answer(&all, function & 0x7fff, xid, &status))
 			rc = isns_answer_each(&all, look, &sum);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Login and text requests. The input is a sequence of PDUs: one byte of flags, one byte that picks the
- * header's oddities, two bytes of length, then that many bytes of text. What must hold: no crash, no
- * leak, every reply within its limits, full feature phase only for who knows the secret.
+ * Login and text requests. The input is a sequence of PDUs: one byte of flags, one byte that picks
+ * the header's oddities, two bytes of length, then that many bytes of text. What must hold: no
+ * crash, no leak, every reply within its limits, full feature phase only for who knows the secret.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -41,11 +41,13 @@ static void once(void)
 	locked_target = make(2, "iqn.a:l");
 	BUG_ON(iscsi_account_new("u", "a-secret-that-nobody-guesses-0912834") ||
 	       iscsi_account_bind(locked_target, "u", false));
-	BUG_ON(iscsi_account_new("o", "another-secret-5820394") || iscsi_account_bind(locked_target, "o", true));
+	BUG_ON(iscsi_account_new("o", "another-secret-5820394") ||
+	       iscsi_account_bind(locked_target, "o", true));
 }
 
 /* Takes the next PDU off the input; false at its end. */
-static bool next(const uint8_t **data, size_t *size, uint8_t *flags, uint8_t *odd, const uint8_t **text, uint32_t *len)
+static bool next(const uint8_t **data, size_t *size, uint8_t *flags, uint8_t *odd,
+		 const uint8_t **text, uint32_t *len)
 {
 	if (*size < 4)
 		return false;
@@ -64,9 +66,14 @@ static void texts(const uint8_t *data, size_t size, const struct iscsi_login *l)
 	struct sockaddr_in local = { .sin_family = AF_INET };
 	struct iscsi_params params = l->params;
 	struct iscsi_offer offer = l->offer;
-	struct iscsi_text_ctx ctx = { .discovery = l->discovery, .target = l->target, .initiator = l->initiator,
-				      .peer = (struct sockaddr *)&local, .local = (struct sockaddr *)&local,
-				      .params = &params, .offer = &offer, .max_data = 512 };
+	struct iscsi_text_ctx ctx = { .discovery = l->discovery,
+				      .target = l->target,
+				      .initiator = l->initiator,
+				      .peer = (struct sockaddr *)&local,
+				      .local = (struct sockaddr *)&local,
+				      .params = &params,
+				      .offer = &offer,
+				      .max_data = 512 };
 	uint8_t bhs[48] = { 0x04 }, reply[48], flags, odd;
 	const uint8_t *text;
 	const char *out;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The PDU stream in full feature phase: TCP parser, numbering, tasks, Data-Out sequencing, device server
- * and ram store, on one stepped loop. The input's first byte picks session keys; then records follow:
+ * The PDU stream in full feature phase: TCP parser, numbering, tasks, Data-Out sequencing,
+ * device server and ram store, on one stepped loop. The input's first byte picks session
+ * keys; then records follow:
  *
- *   0x00..0x3f  a PDU: 48 bytes of header, 2 of data length, data. Its CmdSN is put right, so that the fuzzer
- *               need not guess it, and tags are folded to a few values
+ *   0x00..0x3f  a PDU: 48 bytes of header, 2 of data length, data. Its CmdSN is put right, so that
+ *               the fuzzer need not guess it, and tags are folded to a few values
  *   0x40..0x7f  the same, header as it is
  *   0x80..0xbf  raw bytes: 1 of length, then so many
  *   0xc0..0xff  the loop runs, and what the target has sent is thrown away
@@ -39,13 +40,15 @@ static void drain(struct wire *w)
 		w->closed = true;
 }
 
-static void record(struct wire *w, uint8_t kind, const uint8_t *bhs, const uint8_t *data, uint32_t len)
+static void record(struct wire *w, uint8_t kind, const uint8_t *bhs, const uint8_t *data,
+		   uint32_t len)
 {
 	uint8_t h[ISCSI_BHS_LEN], *out = malloc(ISCSI_BHS_LEN + len + 16);
 
 	memcpy(h, bhs, sizeof(h));
 	if (kind < 0x40) {
-		bool numbered = !bhs_immediate(h) && bhs_opcode(h) < ISCSI_SNACK_REQ && bhs_opcode(h) != ISCSI_DATA_OUT;
+		bool numbered = !bhs_immediate(h) && bhs_opcode(h) < ISCSI_SNACK_REQ &&
+				bhs_opcode(h) != ISCSI_DATA_OUT;
 
 		put_be32(h + BHS_ITT, get_be32(h + BHS_ITT) % 8);
 		h[BHS_AHS_LEN] = 0;
@@ -72,8 +75,11 @@ static bool ended(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const char *const keys[] = {
-		"", "InitialR2T=No\nFirstBurstLength=8192", "ImmediateData=No\nMaxOutstandingR2T=4\nMaxBurstLength=4096\nFirstBurstLength=4096",
-		"HeaderDigest=CRC32C\nDataDigest=CRC32C", "ErrorRecoveryLevel=1\nInitialR2T=No",
+		"",
+		"InitialR2T=No\nFirstBurstLength=8192",
+		"ImmediateData=No\nMaxOutstandingR2T=4\nMaxBurstLength=4096\nFirstBurstLength=4096",
+		"HeaderDigest=CRC32C\nDataDigest=CRC32C",
+		"ErrorRecoveryLevel=1\nInitialR2T=No",
 		"ErrorRecoveryLevel=1\nDataDigest=CRC32C\nMaxRecvDataSegmentLength=512",
 	};
 	struct wire w;
@@ -96,7 +102,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 			if (size < ISCSI_BHS_LEN + 2)
 				break;
-			len = (uint32_t)MIN(get_be16(data + ISCSI_BHS_LEN), size - ISCSI_BHS_LEN - 2);
+			len = (uint32_t)MIN(get_be16(data + ISCSI_BHS_LEN),
+					    size - ISCSI_BHS_LEN - 2);
 			record(&w, kind, data, data + ISCSI_BHS_LEN + 2, len);
 			data += ISCSI_BHS_LEN + 2 + len;
 			size -= ISCSI_BHS_LEN + 2 + len;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The power fails under the cache: one thread, stepped loops, a clock that only this test moves, a
- * store with a volatile cache that is cut at a random write or sync. After each cut every sector of the
- * medium must show a value that the acknowledged SYNCs and FUA writes allow: not older than the last
- * one that was made stable, not newer than the last one begun, and one that was written there.
+ * store with a volatile cache that is cut at a random write or sync. After each cut every sector of
+ * the medium must show a value that the acknowledged SYNCs and FUA writes allow: not older than the
+ * last one that was made stable, not newer than the last one begun, and one that was written there.
  *
  * A seed reproduces a run: TGT_CRASH_SEED=N runs that one alone; TGT_CRASH_SEEDS=N sets how many.
  */
@@ -82,8 +82,8 @@ static void finish(struct slot *s)
 			frags_copy_out(&req->data, (uint64_t)i * 512, buf, 512);
 			uint64_t gen = shown(buf, at);
 			ck_assert_msg(allowed(gen, s->snap[at], g.begun[at], g.zeroed[at]),
-				      "read of sector %u shows %llu, acknowledged before was %llu", at,
-				      (unsigned long long)gen, (unsigned long long)s->snap[at]);
+				      "read of sector %u shows %llu, acknowledged before was %llu",
+				      at, (unsigned long long)gen, (unsigned long long)s->snap[at]);
 		}
 	}
 	if (s->writes) {
@@ -191,7 +191,8 @@ static void start(struct slot *s)
 		first &= ~7u;
 		n = MIN(ALIGN_UP(n, 8u), SECTORS - first);
 	}
-	if (what < 45 && rnd(2)) { /* short, again and again at the same places: some are dirty still */
+	if (what < 45 && rnd(2)) {
+		/* Short, again and again at the same places: some are dirty still. */
 		n = 1 + (uint32_t)rnd(8);
 		first = (uint32_t)rnd(8) * 8 + (uint32_t)rnd(9 - n);
 	}
@@ -266,7 +267,8 @@ static void run_seed(struct cache *cache, uint64_t seed)
 	for (unsigned k = 0; g.running; k++) {
 		loop_step(loop, 0);
 		clock_fake_advance(10 * NSEC_PER_MSEC);
-		ck_assert_msg(k < 100000, "seed %llu: %u requests never complete", (unsigned long long)seed, g.running);
+		ck_assert_msg(k < 100000, "seed %llu: %u requests never complete",
+			      (unsigned long long)seed, g.running);
 	}
 	for (uint32_t i = 0; i < SECTORS; i++) {
 		uint64_t gen = shown(g.medium->data + (size_t)i * 512, i);
@@ -318,8 +320,9 @@ START_TEST(power_cuts)
 		at_once += g.at_once;
 		cuts++;
 	}
-	fprintf(stderr, "# %s: %llu cuts after %llu requests in all, %llu of them writes at once\n", confs[_i],
-		(unsigned long long)cuts, (unsigned long long)ops, (unsigned long long)at_once);
+	fprintf(stderr, "# %s: %llu cuts after %llu requests in all, %llu of them writes at once\n",
+		confs[_i], (unsigned long long)cuts, (unsigned long long)ops,
+		(unsigned long long)at_once);
 	for (unsigned i = 0; i < SLOTS; i++)
 		blk_req_fini(&slots[i].req);
 	cache_destroy(cache);

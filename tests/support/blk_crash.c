@@ -26,7 +26,7 @@ static struct crash *crash_of(struct blk *blk)
 	return container_of(blk, struct crash, blk);
 }
 
-/* ---- the medium --------------------------------------------------------------------------------- */
+/* ---- the medium ------------------------------------------------------------------------------ */
 
 static void medium(struct crash *c, enum blk_op op, uint64_t offset, uint64_t len, uint8_t *data)
 {
@@ -63,8 +63,8 @@ static void bring_down(struct crash *c, uint64_t serial, uint64_t offset, uint64
 	list_for_each_safe(u, tmp, &c->log, link) {
 		if (u->serial > serial || u->offset >= offset + len || offset >= u->offset + u->len)
 			continue;
-		/* It goes whole; what it overwrote elsewhere must not land after it. (What is earlier
-		 * lies before it on the list, so @tmp stays.) */
+		/* It goes whole; what it overwrote elsewhere must not land after it. (What is
+		 * earlier lies before it on the list, so @tmp stays.) */
 		bring_down(c, u->serial - 1, u->offset, u->len);
 		medium(c, BLK_WRITE, u->offset, u->len, u->data);
 		forget(c, u);
@@ -95,7 +95,7 @@ static void cut(struct crash *c)
 	}
 }
 
-/* ---- requests ----------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* Counts down; true when the power goes now. */
 static bool expired(unsigned *left)
@@ -104,7 +104,8 @@ static bool expired(unsigned *left)
 }
 
 /* @data NULL: zeros. */
-static int store(struct crash *c, const struct blk_req *req, const struct frags *data, uint64_t skip)
+static int store(struct crash *c, const struct blk_req *req, const struct frags *data,
+		 uint64_t skip)
 {
 	struct unsynced *u = malloc(sizeof(*u) + req->len);
 

@@ -24,8 +24,8 @@ static struct below *below_get(struct blk_req *req, void (*done)(struct blk_req 
 	blk_req_init(&b->io);
 	b->parent = req;
 	b->io.op = req->op;
-	b->io.flags = req->flags & (BLK_F_INTO | BLK_F_FROM | BLK_F_FUA | BLK_F_DPO | BLK_F_BACKGROUND |
-				    BLK_F_MAY_ALLOC);
+	b->io.flags = req->flags & (BLK_F_INTO | BLK_F_FROM | BLK_F_FUA | BLK_F_DPO |
+				    BLK_F_BACKGROUND | BLK_F_MAY_ALLOC);
 	b->io.offset = req->offset;
 	b->io.len = req->len;
 	b->io.stream = req->stream;
@@ -238,7 +238,7 @@ void pass_init(struct pass *p, struct blk *lower, const char *name)
 	p->blk.lower = lower;
 }
 
-/* ---- faults ------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 struct fault {
 	struct pass pass;
@@ -323,7 +323,7 @@ unsigned blk_fault_hits(struct blk *blk)
 	return fault_of(blk)->hits;
 }
 
-/* ---- delay -------------------------------------------------------------------------------------- */
+/* ---- delay ----------------------------------------------------------------------------------- */
 
 struct delay {
 	struct pass pass;

@@ -15,7 +15,7 @@
 #include "cache/blk.h"
 #include "events/timer.h"
 
-/* ---- the common part: passes everything through ------------------------------------------------- */
+/* ---- the common part: passes everything through ---------------------------------------------- */
 struct pass {
 	struct blk blk;
 	/* Asked before a request goes down (not for prepare). 0: go on. -errno: fail it. 1: it is
@@ -23,7 +23,8 @@ struct pass {
 	int (*gate)(struct pass *p, struct blk_req *req);
 	/* Asked with the outcome on its way up; the result replaces it. */
 	int (*upward)(struct pass *p, struct blk_req *req, int status);
-	/* A request that gate() keeps is aborted: true when it was let go (and is to be cancelled). */
+	/* A request that gate() keeps is aborted: true when it was let
+	 * go (and is to be cancelled). */
 	bool (*abort)(struct pass *p, struct blk_req *req);
 	void (*close)(struct pass *p);
 	_Atomic uint64_t requests, in_flight;
@@ -31,10 +32,11 @@ struct pass {
 
 /* Fills p->blk from @lower. */
 void pass_init(struct pass *p, struct blk *lower, const char *name);
-/* Sends a kept request down. Result as blk_submit(), but req->status is set by the caller's completion. */
+/* Sends a kept request down. Result as blk_submit(), but req->status is set
+ * by the caller's completion. */
 bool pass_go(struct pass *p, struct blk_req *req);
 
-/* ---- faults ------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 struct fault_rule {
 	unsigned ops;	       /* bits 1 << BLK_READ ... ; 0: all */
 	uint64_t offset, len;  /* only requests that touch this range; len 0: anywhere */
@@ -47,20 +49,19 @@ struct blk *blk_fault_create(struct blk *lower);
 void blk_fault_set(struct blk *blk, const struct fault_rule *rule); /* NULL: no more faults */
 unsigned blk_fault_hits(struct blk *blk);
 
-/* ---- delay -------------------------------------------------------------------------------------- */
+/* ---- delay ----------------------------------------------------------------------------------- */
 struct blk *blk_delay_create(struct blk *lower, unsigned ms);
 /* @ops: bits 1 << BLK_READ ...; 0: all. Applies to requests from now on. */
 void blk_delay_set(struct blk *blk, unsigned ms, unsigned ops);
 /* The largest number of requests that it held at once. */
 unsigned blk_delay_peak(struct blk *blk);
 
-/* ---- crash -------------------------------------------------------------------------------------- */
+/* ---- crash ----------------------------------------------------------------------------------- */
 /*
  * @lower (whose requests must complete on the spot: a ram store) is the medium. Writes stay in a
  * volatile cache until SYNC, or FUA, brings them down. At a power cut each unsynced write lands,
- * vanishes or is torn by sectors, in the order of writing, as @seed decides; then every request fails
- * with -ENODEV until the power is back.
- * Requests complete by message, never at once.
+ * vanishes or is torn by sectors, in the order of writing, as @seed decides; then every request
+ * fails with -ENODEV until the power is back. Requests complete by message, never at once.
  */
 struct blk *blk_crash_create(struct blk *lower, uint64_t seed);
 void blk_crash_cut(struct blk *blk);

@@ -49,8 +49,12 @@ void bt_init(struct bt *t, struct blk *blk, uint64_t seed)
 struct blk *bt_open(const char *bstype, const char *path, uint32_t block_size)
 {
 	char err[256];
-	struct blk_open_args args = { .path = path, .block_size = block_size, .direct = true, .node = 0,
-				      .err = err, .err_len = sizeof(err) };
+	struct blk_open_args args = { .path = path,
+				      .block_size = block_size,
+				      .direct = true,
+				      .node = 0,
+				      .err = err,
+				      .err_len = sizeof(err) };
 	struct blk *blk = blk_open(bstype, &args);
 
 	ck_assert_msg(blk != NULL, "%s", err);
@@ -162,11 +166,12 @@ int bt_read(struct bt *t, uint64_t off, uint64_t len, void *to, unsigned flags)
 		into = aligned_alloc(4096, ALIGN_UP(len, 4096ull));
 		memset(into, 0x5a, len);
 		for (uint64_t at = 0; at < len;) {
-			uint64_t piece = 512 * (1 + bt_random(&t->rng) % 32), n = MIN(len - at, piece);
+			uint64_t piece = 512 * (1 + bt_random(&t->rng) % 32),
+				 n = MIN(len - at, piece);
 
-			ck_assert_int_eq(frags_append(&w.req.data, (uint8_t *)into + at, (uint32_t)n,
-						      NULL),
-					 0);
+			ck_assert_int_eq(
+				frags_append(&w.req.data, (uint8_t *)into + at, (uint32_t)n, NULL),
+				0);
 			at += n;
 		}
 	}
@@ -184,8 +189,8 @@ int bt_read(struct bt *t, uint64_t off, uint64_t len, void *to, unsigned flags)
 }
 
 /* WRITE and COMPARE_AND_WRITE: @a then @b (may be NULL). */
-static int put(struct bt *t, enum blk_op op, uint64_t off, uint64_t len, const void *a, const void *b,
-	       uint64_t *miscompare, unsigned flags)
+static int put(struct bt *t, enum blk_op op, uint64_t off, uint64_t len, const void *a,
+	       const void *b, uint64_t *miscompare, unsigned flags)
 {
 	uint64_t all = b ? 2 * len : len;
 	struct waiting w;
@@ -204,11 +209,12 @@ static int put(struct bt *t, enum blk_op op, uint64_t off, uint64_t len, const v
 	if (flags & BLK_F_FROM) {
 		from = aligned_alloc(4096, ALIGN_UP(all, 4096ull));
 		for (uint64_t at = 0; at < all;) {
-			uint64_t piece = 512 * (1 + bt_random(&t->rng) % 32), n = MIN(all - at, piece);
+			uint64_t piece = 512 * (1 + bt_random(&t->rng) % 32),
+				 n = MIN(all - at, piece);
 
-			ck_assert_int_eq(frags_append(&w.req.data, (uint8_t *)from + at, (uint32_t)n,
-						      NULL),
-					 0);
+			ck_assert_int_eq(
+				frags_append(&w.req.data, (uint8_t *)from + at, (uint32_t)n, NULL),
+				0);
 			at += n;
 		}
 	} else {
@@ -255,7 +261,7 @@ int bt_op(struct bt *t, enum blk_op op, uint64_t off, uint64_t len, unsigned fla
 	return err;
 }
 
-/* ---- the model --------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static void pick(struct bt *t, uint64_t max, uint64_t *off, uint64_t *len)
 {
@@ -299,17 +305,19 @@ void bt_model(struct bt *t, unsigned ops)
 		pick(t, max, &off, &len);
 		if (what < 6) {
 			ck_assert_int_eq(bt_read(t, off, len, buf, alt ? BLK_F_INTO : 0), 0);
-			ck_assert_msg(memcmp(buf, model + off, len) == 0, "op %u: read %llu+%llu", i,
-				      (unsigned long long)off, (unsigned long long)len);
+			ck_assert_msg(memcmp(buf, model + off, len) == 0, "op %u: read %llu+%llu",
+				      i, (unsigned long long)off, (unsigned long long)len);
 		} else if (what < 11) {
 			fill(t, buf, len);
-			ck_assert_int_eq(bt_write(t, off, len, buf, flags | (alt ? BLK_F_FROM : 0)), 0);
+			ck_assert_int_eq(bt_write(t, off, len, buf, flags | (alt ? BLK_F_FROM : 0)),
+					 0);
 			memcpy(model + off, buf, len);
 		} else if (what == 11) {
 			if (bt_random(&t->rng) % 8 == 0)
 				len = size - off; /* these are not bound by max_len */
-			ck_assert_int_eq(bt_op(t, BLK_ZERO, off, len, flags | (alt ? BLK_F_MAY_ALLOC : 0)),
-					 0);
+			ck_assert_int_eq(
+				bt_op(t, BLK_ZERO, off, len, flags | (alt ? BLK_F_MAY_ALLOC : 0)),
+				0);
 			memset(model + off, 0, len);
 		} else if (what == 12) {
 			int err = bt_op(t, BLK_DISCARD, off, len, 0);
@@ -338,7 +346,8 @@ void bt_model(struct bt *t, unsigned ops)
 			if (!match)
 				buf[at] ^= 0x10;
 			fill(t, other, len);
-			err = bt_caw(t, off, len, buf, other, &differs, flags | (alt ? BLK_F_FROM : 0));
+			err = bt_caw(t, off, len, buf, other, &differs,
+				     flags | (alt ? BLK_F_FROM : 0));
 			ck_assert_int_eq(err, match ? 0 : -EILSEQ);
 			if (match)
 				memcpy(model + off, other, len);

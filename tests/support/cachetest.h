@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A cache above a store in memory, all on one stepped loop: what the single-threaded cache tests stand on. */
+/* A cache above a store in memory, all on one stepped loop: what the
+ * single-threaded cache tests stand on. */
 #ifndef TESTS_SUPPORT_CACHETEST_H
 #define TESTS_SUPPORT_CACHETEST_H
 

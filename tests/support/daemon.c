@@ -214,10 +214,16 @@ void tgt_lun_ram(struct tgt *t, int tid, int lun, const char *size)
 		char *end;
 		uint64_t bytes = strtoull(size, &end, 10);
 
-		tgt_lun_aio(t, tid, lun, bytes << (*end == 'g' ? 30 : *end == 'm' ? 20 : *end == 'k' ? 10 : 0));
+		tgt_lun_aio(t, tid, lun,
+			    bytes << (*end == 'g' ? 30 :
+				      *end == 'm' ? 20 :
+				      *end == 'k' ? 10 :
+						    0));
 		return;
 	}
-	tgt_adm_ok(t, "--op new --mode logicalunit --tid %d --lun %d --bstype ram --backing-store %s", tid, lun, size);
+	tgt_adm_ok(t,
+		   "--op new --mode logicalunit --tid %d --lun %d --bstype ram --backing-store %s",
+		   tid, lun, size);
 }
 
 void tgt_lun_aio(struct tgt *t, int tid, int lun, uint64_t bytes)
@@ -230,7 +236,9 @@ void tgt_lun_aio(struct tgt *t, int tid, int lun, uint64_t bytes)
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
 	close(fd);
-	tgt_adm_ok(t, "--op new --mode logicalunit --tid %d --lun %d --bstype aio --backing-store %s", tid, lun, path);
+	tgt_adm_ok(t,
+		   "--op new --mode logicalunit --tid %d --lun %d --bstype aio --backing-store %s",
+		   tid, lun, path);
 }
 
 struct iscsi_context *tgt_login(struct tgt *t, int tid, int lun, const char *initiator)

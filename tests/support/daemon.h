@@ -3,8 +3,8 @@
  * A tgtd of one's own for an integration test: started on a free port of 127.0.0.1 with a private
  * admin socket and state directory, configured through tgtadm as an admin would, stopped with
  * SIGTERM. Binaries come from $TGT_BIN (default build/bin). $TGT_TEST_CACHE (say size=1m) is its
- * --cache, unless the test asks for another, and makes files of what would be ram LUNs, which are not
- * cached. Everything fails the test by itself.
+ * --cache, unless the test asks for another, and makes files of what would be ram LUNs, which are
+ * not cached. Everything fails the test by itself.
  */
 #ifndef TESTS_DAEMON_H
 #define TESTS_DAEMON_H

@@ -86,8 +86,8 @@ bool ini_connect(struct ini *i, int header)
 	return true;
 }
 
-void ini_send(struct ini *i, const uint8_t *bhs, const struct ini_tag *w, const struct ini_tag *r, const void *data,
-	      uint32_t len)
+void ini_send(struct ini *i, const uint8_t *bhs, const struct ini_tag *w, const struct ini_tag *r,
+	      const void *data, uint32_t len)
 {
 	uint8_t buf[ISER_HEADERS_LEN + 16384] = { ISER_OP_CONTROL };
 
@@ -122,7 +122,8 @@ bool ini_recv(struct ini *i, struct ini_pdu *pdu)
 			continue;
 		}
 		BUG_ON(m->len < ISER_HEADERS_LEN || m->data[0] != ISER_OP_CONTROL);
-		*pdu = (struct ini_pdu){ m, m->data + ISER_HDR_LEN, m->data + ISER_HEADERS_LEN, m->len - ISER_HEADERS_LEN };
+		*pdu = (struct ini_pdu){ m, m->data + ISER_HDR_LEN, m->data + ISER_HEADERS_LEN,
+					 m->len - ISER_HEADERS_LEN };
 		BUG_ON(bhs_data_len(pdu->bhs) != pdu->len);
 		if (bhs_opcode(pdu->bhs) != ISCSI_LOGIN_RSP)
 			i->exp_stat_sn = get_be32(pdu->bhs + BHS_STAT_SN) + 1;
@@ -170,7 +171,8 @@ unsigned ini_login(struct ini *i, uint16_t isid, const char *keys)
 	return status;
 }
 
-static void command(struct ini *i, uint8_t *bhs, uint8_t flags, uint32_t edtl, const uint8_t *cdb, unsigned len)
+static void command(struct ini *i, uint8_t *bhs, uint8_t flags, uint32_t edtl, const uint8_t *cdb,
+		    unsigned len)
 {
 	memset(bhs, 0, ISCSI_BHS_LEN);
 	bhs[0] = ISCSI_SCSI_CMD;
@@ -218,7 +220,8 @@ void ini_up_keys(struct ini *i, uint16_t isid, int header, const char *keys)
 		;
 }
 
-uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm)
+uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data,
+		      uint32_t imm)
 {
 	uint32_t len = blocks * 512u, key = rdmafake_reg(data, len);
 	uint8_t bhs[ISCSI_BHS_LEN], cdb[10] = { write ? 0x2a : 0x28 };
@@ -232,8 +235,8 @@ uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, 
 	return key;
 }
 
-uint32_t ini_unsol_start(struct ini *i, uint32_t lba, uint16_t blocks, const void *data, uint32_t imm, uint32_t unsol,
-			 uint32_t dsl)
+uint32_t ini_unsol_start(struct ini *i, uint32_t lba, uint16_t blocks, const void *data,
+			 uint32_t imm, uint32_t unsol, uint32_t dsl)
 {
 	uint32_t len = blocks * 512u, key = 0, sn = 0;
 	uint8_t bhs[ISCSI_BHS_LEN], cdb[10] = { 0x2a };

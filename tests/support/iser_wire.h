@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A handmade iSER initiator: wire.h's target, reached through rdmafake.h's adapter. Everything runs on the
- * one loop that the test steps, unless the test says otherwise.
+ * A handmade iSER initiator: wire.h's target, reached through rdmafake.h's adapter. Everything runs
+ * on the one loop that the test steps, unless the test says otherwise.
  */
 #ifndef TESTS_SUPPORT_ISER_WIRE_H
 #define TESTS_SUPPORT_ISER_WIRE_H
@@ -31,8 +31,8 @@ struct ini_pdu {
 	uint32_t len;
 };
 
-/* Called again and again while something is awaited, ini_patience times at most: steps the loop. A test whose
- * target runs on threads of its own puts something else there. */
+/* Called again and again while something is awaited, ini_patience times at most: steps the loop. A
+ * test whose target runs on threads of its own puts something else there. */
 extern void (*ini_pause)(void);
 extern unsigned ini_patience;
 /* Whom this thread logs in to; WIRE_IQN. */
@@ -43,11 +43,11 @@ extern const struct topology *ini_topology;
 void ini_target_start(const char *options);
 /* All down again; checks that nothing is left. */
 void ini_target_stop(void);
-/* Connection request with an iSER CM header (@header: its flags; < 0 none), accepted and established. False:
- * rejected. */
+/* Connection request with an iSER CM header (@header: its flags; < 0 none), accepted and
+ * established. False: rejected. */
 bool ini_connect(struct ini *i, int header);
-void ini_send(struct ini *i, const uint8_t *bhs, const struct ini_tag *w, const struct ini_tag *r, const void *data,
-	      uint32_t len);
+void ini_send(struct ini *i, const uint8_t *bhs, const struct ini_tag *w, const struct ini_tag *r,
+	      const void *data, uint32_t len);
 /* Steps until a PDU is there; false: nothing came. */
 bool ini_recv(struct ini *i, struct ini_pdu *pdu);
 /* The login status, 0xffff when there was no answer. */
@@ -58,15 +58,18 @@ void ini_login_start(struct ini *i, uint16_t isid, const char *keys);
 void ini_up(struct ini *i, uint16_t isid, int header);
 /* ... with further keys, separated by newlines. */
 void ini_up_keys(struct ini *i, uint16_t isid, int header, const char *keys);
-/* Sends READ(10) or WRITE(10) with @imm bytes of immediate data; tags cover @data. The tag's key is returned. */
-uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm);
-/* WRITE(10) with @imm bytes of immediate data and @unsol bytes of unsolicited Data-Out in PDUs of @dsl, the rest by
- * tag: its key, or 0. All is sent at once. */
-uint32_t ini_unsol_start(struct ini *i, uint32_t lba, uint16_t blocks, const void *data, uint32_t imm, uint32_t unsol,
-			 uint32_t dsl);
+/* Sends READ(10) or WRITE(10) with @imm bytes of immediate data; tags cover @data.
+ * The tag's key is returned. */
+uint32_t ini_rw_start(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data,
+		      uint32_t imm);
+/* WRITE(10) with @imm bytes of immediate data and @unsol bytes of unsolicited Data-Out in PDUs of
+ * @dsl, the rest by tag: its key, or 0. All is sent at once. */
+uint32_t ini_unsol_start(struct ini *i, uint32_t lba, uint16_t blocks, const void *data,
+			 uint32_t imm, uint32_t unsol, uint32_t dsl);
 /* ... and waits: the SCSI status, 0xff when the connection ended. */
 unsigned ini_rw(struct ini *i, bool write, uint32_t lba, uint16_t blocks, void *data, uint32_t imm);
-/* Writes and reads the store's first 4 MiB twice: what was registered as it came into use is registered then. */
+/* Writes and reads the store's first 4 MiB twice: what was registered as it came
+ * into use is registered then. */
 void ini_prime(struct ini *i);
 /* A command without data: the status. */
 unsigned ini_simple(struct ini *i, uint8_t opcode);
@@ -75,7 +78,8 @@ unsigned ini_status(struct ini *i);
 /* The target's end. */
 struct iser_conn;
 struct iser_conn *ini_conn(struct ini *i);
-#define INI_UNSOL_KEYS "InitialR2T=No\nImmediateData=Yes\nFirstBurstLength=262144\nMaxBurstLength=1048576"
+#define INI_UNSOL_KEYS                                                                             \
+	"InitialR2T=No\nImmediateData=Yes\nFirstBurstLength=262144\nMaxBurstLength=1048576"
 /* The target has given the connection up entirely. */
 bool ini_closed(struct ini *i);
 void ini_hang_up(struct ini *i);

@@ -141,7 +141,8 @@ struct memdisk *memdisk_create(uint64_t size, uint32_t block_size, const char *n
 	struct memdisk *d = calloc(1, sizeof(*d));
 	if (!d)
 		return NULL;
-	d->data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	d->data = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (d->data == MAP_FAILED) {
 		free(d);
 		return NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A lower device for tests of what is stacked on one: plain memory behind the block seam, without
- * blocks of its own. Completes on the spot, by message, or after a while, as asked. It copies on the
- * submitting thread, so ThreadSanitizer sees any two overlapping transfers that nobody ordered.
+ * blocks of its own. Completes on the spot, by message, or after a while, as asked. It copies on
+ * the submitting thread, so ThreadSanitizer sees any two overlapping transfers that nobody ordered.
  */
 #ifndef TESTS_SUPPORT_MEMDISK_H
 #define TESTS_SUPPORT_MEMDISK_H
@@ -19,7 +19,8 @@ struct memdisk {
 	_Atomic unsigned fail_permille;	     /* of all reads, writes and discards, at random */
 	_Atomic uint64_t reads, read_bytes, writes, write_bytes, syncs, fua;
 	_Atomic uint32_t inflight, inflight_max;
-	_Atomic uint64_t write_end, backward; /* where the last write ended; writes that began before */
+	_Atomic uint64_t write_end, backward; /* where the last write ended;
+					       * writes that began before */
 };
 
 /* @size bytes of zeros; NULL when memory is short. Closing the blk frees it. */

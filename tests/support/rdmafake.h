@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A stand-in for libibverbs and librdmacm in memory, behind iser/verbs.h: one device or two, their queues, and the
- * other end of each connection in the test's hands. It checks what hardware would: keys, bounds, element
- * counts, queue depths, outstanding RDMA reads, and that every resource is given back. And it fails on
- * demand: posts, completions, registrations, the whole device. Any thread; what a fake_peer or `fake' holds
- * is read without a lock by the test, so only where nobody changes it.
+ * A stand-in for libibverbs and librdmacm in memory, behind iser/verbs.h: one device or two,
+ * their queues, and the other end of each connection in the test's hands. It checks what hardware
+ * would: keys, bounds, element counts, queue depths, outstanding RDMA reads, and that every
+ * resource is given back. And it fails on demand: posts, completions, registrations, the whole
+ * device. Any thread; what a fake_peer or `fake' holds is read without a lock by the test, so
+ * only where nobody changes it.
  */
 #ifndef TESTS_SUPPORT_RDMAFAKE_H
 #define TESTS_SUPPORT_RDMAFAKE_H
@@ -39,7 +40,8 @@ struct fake_peer {
 struct fake_rdma {
 	unsigned devices;	/* set before rdmafake_install(); 0: 1 */
 	const char *name[FAKE_DEVICES]; /* NULL: fake0, fake1 */
-	bool stays_gone;	/* one that was removed cannot be opened again; else it is as if plugged in anew */
+	bool stays_gone;	/* one that was removed cannot be opened again; else
+				 * it is as if plugged in anew */
 	bool dead[FAKE_DEVICES];
 	unsigned dev;		/* the one that connects, goes away or has events */
 	/* limits of the device; set before rdmafake_install() */
@@ -50,8 +52,9 @@ struct fake_rdma {
 	/* behaviour */
 	bool hold;		/* send queues stand still until rdmafake_run() */
 	bool never_flush;	/* work requests of a broken queue pair do not come back */
-	int fail_post_send, fail_post_recv, fail_reg_mr, fail_create_qp, fail_accept, fail_create_cq;
-				/* 1: the next one fails, n: the nth from now; 0: none */
+	int fail_post_send, fail_post_recv, fail_reg_mr, fail_create_qp, fail_accept,
+		fail_create_cq;
+	/* 1: the next one fails, n: the nth from now; 0: none */
 	int fail_listen;	/* so many fail */
 	int error_wr;		/* the nth work request from now completes in error */
 	enum ibv_wc_status error_status;
@@ -71,7 +74,8 @@ void rdmafake_install(void);
 /* Nothing of it is alive. */
 bool rdmafake_clean(void);
 /* A connection request at the (one) listener. The events are the target's to fetch. */
-void rdmafake_connect(struct fake_peer *p, const void *private_data, uint8_t len, unsigned reads_served);
+void rdmafake_connect(struct fake_peer *p, const void *private_data, uint8_t len,
+		      unsigned reads_served);
 void rdmafake_establish(struct fake_peer *p);
 /* A message to the target. False: no receive was posted, or the queue pair is broken. */
 bool rdmafake_send(struct fake_peer *p, const void *data, uint32_t len);
@@ -81,8 +85,8 @@ struct fake_msg *rdmafake_recv(struct fake_peer *p);
 unsigned rdmafake_sends(const struct fake_peer *p);
 /* The first listener, or NULL. */
 struct rdma_cm_id *rdmafake_listener(void);
-/* The first posted receive completes in error; polling the completion queue fails from now on; the queue pair goes
- * to the error state by itself (a cable). */
+/* The first posted receive completes in error; polling the completion queue fails from now on; the
+ * queue pair goes to the error state by itself (a cable). */
 void rdmafake_recv_error(struct fake_peer *p, enum ibv_wc_status status);
 void rdmafake_break_cq(struct fake_peer *p);
 void rdmafake_break_qp(struct fake_peer *p);

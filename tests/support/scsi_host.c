@@ -22,7 +22,7 @@
 #include "events/clock.h"
 #include "tests/support/scsi_host.h"
 
-/* ---- the transport -------------------------------------------------------------------------------- */
+/* ---- the transport --------------------------------------------------------------------------- */
 
 static struct host_cmd *cmd_of(struct scsi_cmd *cmd)
 {
@@ -196,7 +196,8 @@ void host_abort(struct host_cmd *c)
 	host_do(c->n->h, do_abort, c);
 }
 
-static void host_abort_all(struct scsi_nexus *sn, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
+static void host_abort_all(struct scsi_nexus *sn, struct scsi_lu *lu, bool tas,
+			   void (*done)(void *arg), void *arg)
 {
 	struct host_nexus *n = container_of(sn, struct host_nexus, n);
 	struct host_cmd *c, *tmp;
@@ -242,7 +243,7 @@ static const struct scsi_transport_ops host_ops = {
 	.drop = host_drop,
 };
 
-/* ---- running things on the loop ------------------------------------------------------------------------ */
+/* ---- running things on the loop -------------------------------------------------------------- */
 
 struct call {
 	struct loop_msg msg;
@@ -291,7 +292,7 @@ void host_steps(struct host *h, unsigned n)
 		loop_step(h->loop, 0);
 }
 
-/* ---- targets and nexuses -------------------------------------------------------------------------------- */
+/* ---- targets and nexuses --------------------------------------------------------------------- */
 
 static uint32_t next_tid = 1;
 
@@ -312,7 +313,11 @@ static struct scsi_lu *new_lu(struct host *h, uint32_t lun, const char *size, ui
 			      void (*tweak)(struct scsi_lu_conf *c))
 {
 	char err[200] = "";
-	struct blk_open_args args = { .path = size, .block_size = block_size, .node = -1, .err = err, .err_len = sizeof(err) };
+	struct blk_open_args args = { .path = size,
+				      .block_size = block_size,
+				      .node = -1,
+				      .err = err,
+				      .err_len = sizeof(err) };
 	struct new_lu a = { .h = h };
 
 	scsi_lu_conf_init(&a.conf);
@@ -341,7 +346,8 @@ static void do_new_target(void *arg)
 	h->target = scsi_target_create(next_tid++, name);
 }
 
-void host_open_conf(struct host *h, const char *size, uint32_t block_size, void (*tweak)(struct scsi_lu_conf *c))
+void host_open_conf(struct host *h, const char *size, uint32_t block_size,
+		    void (*tweak)(struct scsi_lu_conf *c))
 {
 	struct loop_conf conf = { .name = "test", .node = 0, .cpu = -1 };
 	struct scsi_lu_info info;
@@ -449,7 +455,7 @@ void host_close(struct host *h)
 	loop_destroy(h->loop);
 }
 
-/* ---- commands ---------------------------------------------------------------------------------------------- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 static void do_start(void *arg)
 {
@@ -458,8 +464,8 @@ static void do_start(void *arg)
 	scsi_cmd_start(&c->cmd);
 }
 
-struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void *cdb, size_t cdb_len, bool in,
-			    const void *out, size_t edtl)
+struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void *cdb,
+			    size_t cdb_len, bool in, const void *out, size_t edtl)
 {
 	struct host_cmd *c = calloc(1, sizeof(*c));
 
@@ -516,7 +522,8 @@ uint8_t host_in(struct host_nexus *n, uint32_t lun, const void *cdb, size_t cdb_
 	return host_finish(host_start(n, lun_field(lun), cdb, cdb_len, true, NULL, edtl));
 }
 
-uint8_t host_out(struct host_nexus *n, uint32_t lun, const void *cdb, size_t cdb_len, const void *out, size_t edtl)
+uint8_t host_out(struct host_nexus *n, uint32_t lun, const void *cdb, size_t cdb_len,
+		 const void *out, size_t edtl)
 {
 	return host_finish(host_start(n, lun_field(lun), cdb, cdb_len, false, out, edtl));
 }
@@ -590,7 +597,8 @@ uint8_t host_read10(struct host_nexus *n, uint32_t lba, uint16_t nblocks)
 	return host_in(n, 1, cdb, 10, (size_t)nblocks * info.block_size);
 }
 
-uint8_t host_write10(struct host_nexus *n, uint32_t lba, uint16_t nblocks, const void *data, size_t len)
+uint8_t host_write10(struct host_nexus *n, uint32_t lba, uint16_t nblocks, const void *data,
+		     size_t len)
 {
 	uint8_t cdb[10] = { 0x2a };
 
@@ -621,7 +629,7 @@ const char *host_result(const struct host_nexus *n)
 	return t;
 }
 
-/* ---- golden files ------------------------------------------------------------------------------------------ */
+/* ---- golden files ---------------------------------------------------------------------------- */
 
 /* As text, sixteen bytes a line: a difference is readable in review. */
 static char *hexdump(const uint8_t *data, size_t len)
@@ -662,7 +670,8 @@ void host_golden(const char *name, const uint8_t *data, size_t len)
 	n = fread(want, 1, (1 << 20) - 1, f);
 	fclose(f);
 	want[n] = 0;
-	ck_assert_msg(strcmp(want, text) == 0, "%s differs; it is now\n%s\nand was\n%s", name, text, want);
+	ck_assert_msg(strcmp(want, text) == 0, "%s differs; it is now\n%s\nand was\n%s", name, text,
+		      want);
 	free(want);
 	free(text);
 }

@@ -63,7 +63,8 @@ struct host_nexus {
 
 /* A target "iqn.2026-11.test:t<tid>" with a ram disk at LUN 1. */
 void host_open(struct host *h, const char *size, uint32_t block_size);
-void host_open_conf(struct host *h, const char *size, uint32_t block_size, void (*tweak)(struct scsi_lu_conf *c));
+void host_open_conf(struct host *h, const char *size, uint32_t block_size,
+		    void (*tweak)(struct scsi_lu_conf *c));
 /* Logs all out, deletes the target, checks that nothing is left. */
 void host_close(struct host *h);
 struct scsi_lu *host_add_lu(struct host *h, uint32_t lun, const char *size, uint32_t block_size);
@@ -80,11 +81,12 @@ struct host_nexus *host_login_ready(struct host *h, const char *iqn);
 
 /* Runs a command to its end and returns its status; results in @n. */
 uint8_t host_in(struct host_nexus *n, uint32_t lun, const void *cdb, size_t cdb_len, size_t edtl);
-uint8_t host_out(struct host_nexus *n, uint32_t lun, const void *cdb, size_t cdb_len, const void *out, size_t edtl);
+uint8_t host_out(struct host_nexus *n, uint32_t lun, const void *cdb, size_t cdb_len,
+		 const void *out, size_t edtl);
 uint8_t host_none(struct host_nexus *n, uint32_t lun, const void *cdb, size_t cdb_len);
 /* Starts one and returns it; host_finish() waits for it, takes the results into @n and frees it. */
-struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void *cdb, size_t cdb_len, bool in,
-			    const void *out, size_t edtl);
+struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void *cdb,
+			    size_t cdb_len, bool in, const void *out, size_t edtl);
 uint8_t host_finish(struct host_cmd *c);
 void host_abort(struct host_cmd *c);
 /* Lets held fetches go. */
@@ -94,11 +96,14 @@ int host_tmf(struct host_nexus *n, enum scsi_tmf fn, uint32_t lun);
 /* Short forms. */
 uint8_t host_tur(struct host_nexus *n, uint32_t lun);
 uint8_t host_read10(struct host_nexus *n, uint32_t lba, uint16_t nblocks);
-uint8_t host_write10(struct host_nexus *n, uint32_t lba, uint16_t nblocks, const void *data, size_t len);
-/* Fills blocks with @c; the byte that all of these blocks hold, or -1. The commands must end with GOOD. */
+uint8_t host_write10(struct host_nexus *n, uint32_t lba, uint16_t nblocks, const void *data,
+		     size_t len);
+/* Fills blocks with @c; the byte that all of these blocks hold, or -1. The
+ * commands must end with GOOD. */
 void host_fill(struct host_nexus *n, uint32_t lun, uint32_t lba, uint16_t nblocks, int c);
 int host_holds(struct host_nexus *n, uint32_t lun, uint32_t lba, uint16_t nblocks);
-/* The logical unit as an identification descriptor target descriptor (SPC-4 6.4.5.2), from its VPD page 83h. */
+/* The logical unit as an identification descriptor target descriptor (SPC-4
+ * 6.4.5.2), from its VPD page 83h. */
 void host_identification(struct host_nexus *n, uint32_t lun, uint8_t d[32]);
 /* Status as "good", "conflict", "05/24/00" ...: readable in a failed assertion. */
 const char *host_result(const struct host_nexus *n);
@@ -106,7 +111,8 @@ const char *host_result(const struct host_nexus *n);
 /* The path of the one file in @dir; empty if there is none, and more than one fails the test. */
 void host_state_file(const char *dir, char *path, size_t size);
 
-/* Compares with tests/unit/scsi/golden/NAME; GOLDEN_UPDATE=1 in the environment writes it instead. */
+/* Compares with tests/unit/scsi/golden/NAME; GOLDEN_UPDATE=1 in the
+ * environment writes it instead. */
 void host_golden(const char *name, const uint8_t *data, size_t len);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What several SCSI tests look at through scsi_host.h: what blocks hold, who a logical unit is, its state file. */
+/* What several SCSI tests look at through scsi_host.h: what blocks hold, who a
+ * logical unit is, its state file. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Recorded sysfs trees (tests/unit/events/sysfs/NAME.tree: "path: content" a line, \n for newlines, "path/" an
- * empty directory), written out below a temporary root.
+ * Recorded sysfs trees (tests/unit/events/sysfs/NAME.tree: "path: content" a line, \n for newlines,
+ * "path/" an empty directory), written out below a temporary root.
  */
 #ifndef TESTS_SUPPORT_SYSTREE_H
 #define TESTS_SUPPORT_SYSTREE_H

@@ -13,7 +13,8 @@ struct unit_test {
 	int times; /* 0: once, which is not a loop */
 };
 
-static inline int unit_run(const char *name, double timeout_s, const struct unit_test *tests, size_t n)
+static inline int unit_run(const char *name, double timeout_s, const struct unit_test *tests,
+			   size_t n)
 {
 	Suite *s = suite_create(name);
 	TCase *tc = tcase_create(name);
@@ -46,14 +47,14 @@ static inline int unit_run(const char *name, double timeout_s, const struct unit
 		return unit_run(name, timeout_s, tests_, sizeof(tests_) / sizeof(tests_[0])); \
 	}
 
-#define UNIT_MAIN(name, timeout_s, ...)                                                              \
-	int main(void)                                                                               \
-	{                                                                                            \
-		const TTest *const list_[] = { __VA_ARGS__ };                                        \
-		struct unit_test tests_[sizeof(list_) / sizeof(list_[0])] = { { 0 } };               \
-		for (size_t i_ = 0; i_ < sizeof(list_) / sizeof(list_[0]); i_++)                     \
-			tests_[i_].test = list_[i_];                                                 \
-		return unit_run(name, timeout_s, tests_, sizeof(tests_) / sizeof(tests_[0]));        \
+#define UNIT_MAIN(name, timeout_s, ...)                                                       \
+	int main(void)                                                                        \
+	{                                                                                     \
+		const TTest *const list_[] = { __VA_ARGS__ };                                 \
+		struct unit_test tests_[sizeof(list_) / sizeof(list_[0])] = { { 0 } };        \
+		for (size_t i_ = 0; i_ < sizeof(list_) / sizeof(list_[0]); i_++)              \
+			tests_[i_].test = list_[i_];                                          \
+		return unit_run(name, timeout_s, tests_, sizeof(tests_) / sizeof(tests_[0])); \
 	}
 
 #endif

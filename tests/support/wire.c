@@ -95,7 +95,7 @@ void wire_target_stop(void)
 	BUG("the target does not stop");
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 struct start_msg {
 	struct loop_msg msg;
@@ -157,7 +157,8 @@ void wire_write(struct wire *w, const void *data, size_t len)
 	}
 }
 
-size_t wire_build(const struct wire *w, uint8_t *out, const uint8_t *bhs, const void *data, uint32_t len)
+size_t wire_build(const struct wire *w, uint8_t *out, const uint8_t *bhs, const void *data,
+		  uint32_t len)
 {
 	size_t n = ISCSI_BHS_LEN;
 	uint32_t pad = pdu_pad(len);
@@ -172,7 +173,8 @@ size_t wire_build(const struct wire *w, uint8_t *out, const uint8_t *bhs, const 
 		memcpy(out + n, data, len);
 		memset(out + n + len, 0, pad);
 		if (w->data_digest)
-			digest_put(out + n + len + pad, digest_update(DIGEST_INIT, out + n, len + pad));
+			digest_put(out + n + len + pad,
+				   digest_update(DIGEST_INIT, out + n, len + pad));
 		n += len + pad + (w->data_digest ? 4 : 0);
 	}
 	return n;
@@ -224,7 +226,8 @@ bool wire_recv(struct wire *w, struct wire_pdu *pdu)
 		return false;
 	if (w->header_digest) {
 		BUG_ON(!take(w, digest, 4));
-		pdu->digests_ok &= digest_ok(digest, digest_update(DIGEST_INIT, pdu->bhs, ISCSI_BHS_LEN));
+		pdu->digests_ok &=
+			digest_ok(digest, digest_update(DIGEST_INIT, pdu->bhs, ISCSI_BHS_LEN));
 	}
 	pdu->len = bhs_data_len(pdu->bhs);
 	whole = pdu->len + pdu_pad(pdu->len);
@@ -232,12 +235,15 @@ bool wire_recv(struct wire *w, struct wire_pdu *pdu)
 		BUG_ON(!take(w, buf, whole));
 		if (w->data_digest) {
 			BUG_ON(!take(w, digest, 4));
-			pdu->digests_ok &= digest_ok(digest, digest_update(DIGEST_INIT, buf, whole));
+			pdu->digests_ok &=
+				digest_ok(digest, digest_update(DIGEST_INIT, buf, whole));
 		}
 	}
 	if (bhs_opcode(pdu->bhs) != ISCSI_DATA_IN || (pdu->bhs[1] & BHS_DATAIN_STATUS))
-		if (bhs_opcode(pdu->bhs) != ISCSI_R2T && get_be32(pdu->bhs + BHS_STAT_SN) == w->exp_stat_sn &&
-		    !(bhs_opcode(pdu->bhs) == ISCSI_NOP_IN && get_be32(pdu->bhs + BHS_ITT) == ISCSI_TAG_NONE))
+		if (bhs_opcode(pdu->bhs) != ISCSI_R2T &&
+		    get_be32(pdu->bhs + BHS_STAT_SN) == w->exp_stat_sn &&
+		    !(bhs_opcode(pdu->bhs) == ISCSI_NOP_IN &&
+		      get_be32(pdu->bhs + BHS_ITT) == ISCSI_TAG_NONE))
 			w->exp_stat_sn++;
 	w->exp_cmd_sn = get_be32(pdu->bhs + BHS_EXP_CMD_SN);
 	w->max_cmd_sn = get_be32(pdu->bhs + BHS_MAX_CMD_SN);
@@ -252,7 +258,7 @@ bool wire_silent(struct wire *w)
 	return recv(w->fd, &b, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 unsigned wire_login(struct wire *w, uint8_t isid, uint16_t tsih, uint16_t cid, const char *keys)
 {
@@ -286,7 +292,8 @@ unsigned wire_login(struct wire *w, uint8_t isid, uint16_t tsih, uint16_t cid, c
 	return get_be16(pdu.bhs + 36);
 }
 
-void wire_command(struct wire *w, uint8_t *bhs, uint8_t flags, uint32_t edtl, const uint8_t *cdb, unsigned cdb_len)
+void wire_command(struct wire *w, uint8_t *bhs, uint8_t flags, uint32_t edtl, const uint8_t *cdb,
+		  unsigned cdb_len)
 {
 	memset(bhs, 0, ISCSI_BHS_LEN);
 	bhs[0] = ISCSI_SCSI_CMD;
@@ -305,7 +312,8 @@ void wire_rw10(struct wire *w, uint8_t *bhs, bool write, uint32_t lba, uint16_t 
 
 	put_be32(cdb + 2, lba);
 	put_be16(cdb + 7, blocks);
-	wire_command(w, bhs, BHS_FINAL | (write ? BHS_CMD_WRITE : BHS_CMD_READ) | 1, blocks * 512u, cdb, sizeof(cdb));
+	wire_command(w, bhs, BHS_FINAL | (write ? BHS_CMD_WRITE : BHS_CMD_READ) | 1, blocks * 512u,
+		     cdb, sizeof(cdb));
 }
 
 void wire_request(struct wire *w, uint8_t *bhs, uint8_t opcode, uint8_t flags)
@@ -380,7 +388,7 @@ void wire_pattern(uint8_t *p, size_t len, uint32_t seed)
 		p[i] = (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24);
 }
 
-/* ---- a session ----------------------------------------------------------------------------------------------- */
+/* ---- a session ------------------------------------------------------------------------------- */
 
 void wire_up(struct wire *w, const char *keys)
 {

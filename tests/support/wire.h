@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A target in this process and a handmade initiator at the other end of socket pairs, all on one loop
- * that the test steps: every byte, its order and its time are the test's choice. Real iSCSI core, TCP
- * transport, device server and ram store. LUN 1 is 16 MiB of 512-byte blocks.
+ * A target in this process and a handmade initiator at the other end of socket pairs, all on one
+ * loop that the test steps: every byte, its order and its time are the test's choice. Real iSCSI
+ * core, TCP transport, device server and ram store. LUN 1 is 16 MiB of 512-byte blocks.
  */
 #ifndef TESTS_SUPPORT_WIRE_H
 #define TESTS_SUPPORT_WIRE_H
@@ -64,11 +64,13 @@ void wire_open(struct wire *w);
 void wire_close(struct wire *w);
 /* Raw bytes. */
 void wire_write(struct wire *w, const void *data, size_t len);
-/* Builds one PDU with padding and digests into @out (at least 48 + len + 12); returns its length. */
-size_t wire_build(const struct wire *w, uint8_t *out, const uint8_t *bhs, const void *data, uint32_t len);
+/* Builds one PDU with padding and digests into @out (at least 48 + len
+ * + 12); returns its length. */
+size_t wire_build(const struct wire *w, uint8_t *out, const uint8_t *bhs, const void *data,
+		  uint32_t len);
 void wire_send(struct wire *w, const uint8_t *bhs, const void *data, uint32_t len);
-/* Steps until a PDU is there; false when the target closed the connection, or (time-out) sent nothing. Tracks
- * StatSN and the window. */
+/* Steps until a PDU is there; false when the target closed the connection, or (time-out) sent
+ * nothing. Tracks StatSN and the window. */
 bool wire_recv(struct wire *w, struct wire_pdu *pdu);
 /* The next PDU is there, and of this kind. */
 #define wire_expect(w, pdu, opcode)                                  \
@@ -79,12 +81,14 @@ bool wire_recv(struct wire *w, struct wire_pdu *pdu);
 /* Nothing comes. */
 bool wire_silent(struct wire *w);
 
-/* Logs in to LUN 1's target in one exchange. @isid distinguishes sessions; @tsih, @cid for more connections;
+/* Logs in to LUN 1's target in one exchange. @isid distinguishes sessions; @tsih,
+ * @cid for more connections;
  * @keys: further "key=value" separated by '\n'. Returns the login status. */
 unsigned wire_login(struct wire *w, uint8_t isid, uint16_t tsih, uint16_t cid, const char *keys);
 
 /* A SCSI Command header with the next ITT and CmdSN; the caller may change it before sending. */
-void wire_command(struct wire *w, uint8_t *bhs, uint8_t flags, uint32_t edtl, const uint8_t *cdb, unsigned cdb_len);
+void wire_command(struct wire *w, uint8_t *bhs, uint8_t flags, uint32_t edtl, const uint8_t *cdb,
+		  unsigned cdb_len);
 void wire_rw10(struct wire *w, uint8_t *bhs, bool write, uint32_t lba, uint16_t blocks);
 /* Any other request: opcode with the I bit, next ITT, present CmdSN. */
 void wire_request(struct wire *w, uint8_t *bhs, uint8_t opcode, uint8_t flags);

@@ -2,7 +2,8 @@
 /*
  * tgt-bareloop: what its files share. One thread, so nothing here is locked.
  *
- *   engine_*.c (when to call the kernel) ── rx.c (PDUs) ── command.c, login.c (answers) ── tx.[ch] (their queue)
+ *   engine_*.c (when to call the kernel) ── rx.c (PDUs) ── command.c, login.c
+ *   (answers) ── tx.[ch] (their queue)
  */
 #ifndef TOOLS_TGT_BARELOOP_BARE_H
 #define TOOLS_TGT_BARELOOP_BARE_H
@@ -41,7 +42,8 @@ struct options {
 	uint32_t recv_size;
 	uint64_t spread;
 	uint32_t sndbuf;
-	uint32_t zerocopy; /* data segments of at least so many bytes are sent with MSG_ZEROCOPY; 0: none */
+	uint32_t zerocopy; /* data segments of at least so many bytes are sent
+			    * with MSG_ZEROCOPY; 0: none */
 	double pauses; /* seconds to look for them; 0: serve */
 	bool block;
 	bool uring;
@@ -80,8 +82,8 @@ struct bconn {
 
 	/*
 	 * What is to be sent. The kernel copies the iovec when it is called, but what was sent with
-	 * MSG_ZEROCOPY, headers too, must stay as it is until it says so: headers are then made in the
-	 * one side while those of the other are under way.
+	 * MSG_ZEROCOPY, headers too, must stay as it is until it says so: headers are then made in
+	 * the one side while those of the other are under way.
 	 */
 	uint8_t *hdr;     /* the side in use: sides + side * HDRS_BYTES */
 	uint8_t *sides;
@@ -113,7 +115,8 @@ extern uint64_t zc_calls, zc_copied, zc_refused; /* of all connections: said at 
 struct bconn *conn_new(int fd);
 void conn_drop(struct bconn *c);
 
-/* rx.c: answer what lies in rbuf as far as there is room; sets c->stalled. False: drop the connection. */
+/* rx.c: answer what lies in rbuf as far as there is room; sets c->stalled.
+ * False: drop the connection. */
 bool rx_parse(struct bconn *c);
 
 /* Where the next bytes are to be received, and how many. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* tgt-bareloop: answers to commands: reads from fixed memory, writes by R2T, a few of SPC and SBC. */
+/* tgt-bareloop: answers to commands: reads from fixed memory, writes by
+ * R2T, a few of SPC and SBC. */
 #include <string.h>
 
 #include "tools/tgt-bareloop/tx.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgt-bareloop's default engine: one recv, many commands, one sendmsg; in between it spins on the only
- * connection's socket, or on epoll where there are several.
+ * tgt-bareloop's default engine: one recv, many commands, one sendmsg; in between it spins on the
+ * only connection's socket, or on epoll where there are several.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@
 
 enum { SPIN_LOOK = 1024 /* idle spins between looks at the listening socket */ };
 
-/* What the kernel has to say about earlier calls with MSG_ZEROCOPY: ranges of them that are over. */
+/* What the kernel has to say about earlier calls with MSG_ZEROCOPY:
+ * ranges of them that are over. */
 static void reap(struct bconn *c)
 {
 	char control[256];
@@ -37,7 +38,8 @@ static void reap(struct bconn *c)
 	}
 }
 
-/* One sendmsg for all that is queued (more only beyond IOV_CALL pieces). False: connection is dead. */
+/* One sendmsg for all that is queued (more only beyond IOV_CALL pieces).
+ * False: connection is dead. */
 static bool flush(struct bconn *c)
 {
 	bool plain = false;
@@ -146,7 +148,8 @@ int engine_epoll(int lfd)
 		}
 		n = epoll_wait(epfd, e, 64, nconn == 0 || (opt.block && !any_waits()) ? -1 : 0);
 		for (unsigned i = nconn; i-- > 0;)
-			if ((conns[i]->unsent || conns[i]->stalled) && !serve(conns[i], &(bool){false}))
+			if ((conns[i]->unsent || conns[i]->stalled) &&
+			    !serve(conns[i], &(bool){ false }))
 				conn_drop(conns[i]), n = 0;
 		for (int k = 0; k < n; k++) {
 			bool some = false;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgt-bareloop's other engine, io_uring by its raw system calls: the answers of one batch and the receive
- * for the next enter the kernel in one io_uring_enter. Completions are run on this thread only
- * (DEFER_TASKRUN, Linux 6.1), and sockets are registered, which is how it is cheapest.
+ * tgt-bareloop's other engine, io_uring by its raw system calls: the answers of one batch and the
+ * receive for the next enter the kernel in one io_uring_enter. Completions are run on this thread
+ * only (DEFER_TASKRUN, Linux 6.1), and sockets are registered, which is how it is cheapest.
  *
- * A connection has at most one receive and one send under way. What comes while a send is under way is
- * held until that is over, since its headers and iovec are in use.
+ * A connection has at most one receive and one send under way. What comes while a send is under way
+ * is held until that is over, since its headers and iovec are in use.
  */
 #include <errno.h>
 #include <linux/io_uring.h>
@@ -52,8 +52,8 @@ static int ring_open(void)
 		return -1;
 	sq = p.sq_off.array + p.sq_entries * sizeof(unsigned);
 	cq = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
-	m = mmap(NULL, sq > cq ? sq : cq, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring.fd,
-		 IORING_OFF_SQ_RING);
+	m = mmap(NULL, sq > cq ? sq : cq, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+		 ring.fd, IORING_OFF_SQ_RING);
 	ring.sqes = mmap(NULL, p.sq_entries * sizeof(struct io_uring_sqe), PROT_READ | PROT_WRITE,
 			 MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_SQES);
 	if (m == MAP_FAILED || ring.sqes == MAP_FAILED)
@@ -67,14 +67,15 @@ static int ring_open(void)
 	ring.cqes = (struct io_uring_cqe *)(void *)(m + p.cq_off.cqes);
 	ring.cq_mask = p.cq_entries - 1;
 	memset(none, -1, sizeof(none));
-	return (int)syscall(__NR_io_uring_register, ring.fd, IORING_REGISTER_FILES, none, CONNS_MAX);
+	return (int)syscall(__NR_io_uring_register, ring.fd, IORING_REGISTER_FILES, none,
+			    CONNS_MAX);
 }
 
 /* Tell the kernel of what was filled in, and wait for `wait` completions. */
 static int enter(unsigned wait)
 {
-	int n = (int)syscall(__NR_io_uring_enter, ring.fd, ring.filled, wait, IORING_ENTER_GETEVENTS,
-			     NULL, 0);
+	int n = (int)syscall(__NR_io_uring_enter, ring.fd, ring.filled, wait,
+			     IORING_ENTER_GETEVENTS, NULL, 0);
 
 	if (n > 0)
 		ring.filled -= (unsigned)n;

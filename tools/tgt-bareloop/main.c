@@ -206,7 +206,8 @@ int main(int argc, char **argv)
 		conn_drop(conns[0]);
 	if (opt.zerocopy)
 		fprintf(stderr,
-			"tgt-bareloop: %llu sends with MSG_ZEROCOPY, copied by the kernel after all: %s%llu, refused: %llu\n",
+			"tgt-bareloop: %llu sends with MSG_ZEROCOPY, copied by the kernel after "
+			"all: %s%llu, refused: %llu\n",
 			(unsigned long long)zc_calls, opt.uring ? "not told, " : "",
 			(unsigned long long)zc_copied, (unsigned long long)zc_refused);
 	munmap(memory, opt.memory);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgt-bareloop --pauses: not even a socket. It looks at the clock and nothing else, and says for how
- * long at a time it could not: timer ticks, other processes, the hypervisor. That is the limit of what
- * any program on this core can promise about latency.
+ * tgt-bareloop --pauses: not even a socket. It looks at the clock and nothing else, and says for
+ * how long at a time it could not: timer ticks, other processes, the hypervisor. That is the limit
+ * of what any program on this core can promise about latency.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,8 @@
 /* tgt-bareloop: the queue moves on as its bytes leave. */
 #include "tools/tgt-bareloop/tx.h"
 
-/* Headers begin again where nothing of the kernel's is under way any more, if there is such a place. */
+/* Headers begin again where nothing of the kernel's is under way any
+ * more, if there is such a place. */
 static void headers_again(struct bconn *c)
 {
 	unsigned other = c->side ^ 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgt-bareloop: a connection's queue of what is to be sent: headers made in place, data by reference,
- * all of it one iovec.
+ * tgt-bareloop: a connection's queue of what is to be sent: headers made in place, data by
+ * reference, all of it one iovec.
  */
 #ifndef TOOLS_TGT_BARELOOP_TX_H
 #define TOOLS_TGT_BARELOOP_TX_H

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgt-cachebench: what a cache hit costs. Fills the cache from a store that answers at once, then reads (or
- * overwrites) at random from one thread or several, on one device or one each, and prints time, locks and
- * fragments per request. Under callgrind with --toggle-collect=one_read (one_write) it counts instructions.
- * With -r it alternates one thread and all of them in short slices, so that what else the machine does meets
- * both alike, and tells how that scales by the clock and by processor time; the same for a loop that shares
- * nothing, which is what the machine itself allows.
- * With -f FILE it reads the file once from its beginning to its end instead, cold, through the aio store.
- * With --send it measures who should send what was forwarded: send.c.
+ * tgt-cachebench: what a cache hit costs. Fills the cache from a store that answers at once, then
+ * reads (or overwrites) at random from one thread or several, on one device or one each, and prints
+ * time, locks and fragments per request. Under callgrind with --toggle-collect=one_read (one_write)
+ * it counts instructions. With -r it alternates one thread and all of them in short slices, so that
+ * what else the machine does meets both alike, and tells how that scales by the clock and by
+ * processor time; the same for a loop that shares nothing, which is what the machine itself allows.
+ * With -f FILE it reads the file once from its beginning to its end instead, cold, through the aio
+ * store. With --send it measures who should send what was forwarded: send.c.
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -37,7 +37,7 @@ static bool same, writes, json, misses, copies;
 static uint8_t copy_buf[MiB(1)];
 static sem_t over;
 
-/* ---- a store that answers at once with whatever is in the memory ------------------------------------ */
+/* ---- a store that answers at once with whatever is in the memory ----------------------------- */
 
 static bool at_once(struct blk *blk, struct blk_req *req)
 {
@@ -50,8 +50,12 @@ static void store_close(struct blk *blk)
 	free(blk);
 }
 
-static const struct blk_ops store_ops = { .name = "at-once", .read = at_once, .write = at_once, .sync = at_once,
-					  .compare_and_write = at_once, .close = store_close };
+static const struct blk_ops store_ops = { .name = "at-once",
+					  .read = at_once,
+					  .write = at_once,
+					  .sync = at_once,
+					  .compare_and_write = at_once,
+					  .close = store_close };
 
 static struct blk *store(unsigned n)
 {
@@ -69,7 +73,7 @@ static struct blk *store(unsigned n)
 	return blk;
 }
 
-/* ---- requests --------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 struct reader {
 	struct loop *loop;
@@ -210,7 +214,7 @@ static void alone(struct loop_msg *msg)
 	sem_post(&over);
 }
 
-/* ---- before measuring ------------------------------------------------------------------------------- */
+/* ---- before measuring ------------------------------------------------------------------------ */
 
 static void fill(struct loop_msg *msg);
 
@@ -266,7 +270,8 @@ static void more_misses(struct loop_msg *msg)
 	sem_post(&over);
 }
 
-/* Free blocks lie about as they do after a while of small writes, each of which frees an older block. */
+/* Free blocks lie about as they do after a while of small writes, each of
+ * which frees an older block. */
 static void scatter(struct loop_msg *msg)
 {
 	struct reader *r = container_of(msg, struct reader, msg);
@@ -311,7 +316,7 @@ static void all_do(void (*what)(struct loop_msg *))
 	wait_all(threads);
 }
 
-/* ---- one thread against all of them ------------------------------------------------------------------- */
+/* ---- one thread against all of them ---------------------------------------------------------- */
 
 struct slice {
 	double rate;   /* requests a second, all threads */
@@ -368,18 +373,21 @@ static void scaling(struct scaling *out, struct scaling *machine)
 			v[k][5][i] = threads * one.cpu_ns / all.cpu_ns;
 		}
 	for (unsigned k = 0; k < 2; k++)
-		*(k ? machine : out) = (struct scaling){ median(v[k][0]), median(v[k][1]), median(v[k][2]),
-							 median(v[k][3]), median(v[k][4]), median(v[k][5]) };
+		*(k ? machine : out) =
+			(struct scaling){ median(v[k][0]), median(v[k][1]), median(v[k][2]),
+					  median(v[k][3]), median(v[k][4]), median(v[k][5]) };
 }
 
 static void show_scaling(const char *name, const struct scaling *s)
 {
 	if (json)
-		printf(", \"%s\": {\"rate_one\": %.0f, \"rate_all\": %.0f, \"cpu_ns_one\": %.2f, \"cpu_ns_all\": %.2f, \"by_clock\": %.3f, \"by_cpu\": %.3f}",
+		printf(", \"%s\": {\"rate_one\": %.0f, \"rate_all\": %.0f, \"cpu_ns_one\": %.2f, "
+		       "\"cpu_ns_all\": %.2f, \"by_clock\": %.3f, \"by_cpu\": %.3f}",
 		       name, s->rate_one, s->rate_all, s->cpu_one, s->cpu_all, s->by_clock,
 		       s->by_cpu);
 	else
-		printf("%s: 1 -> %u threads: %.2f -> %.2f M/s, %.1f -> %.1f ns of CPU each; scales %.2f by the clock, %.2f by CPU time\n",
+		printf("%s: 1 -> %u threads: %.2f -> %.2f M/s, %.1f -> %.1f ns of CPU each; scales "
+		       "%.2f by the clock, %.2f by CPU time\n",
 		       name, threads, s->rate_one / 1e6, s->rate_all / 1e6, s->cpu_one, s->cpu_all,
 		       s->by_clock, s->by_cpu);
 }
@@ -404,7 +412,7 @@ static void look(struct loop_msg *msg)
 	sem_post(&over);
 }
 
-/* ---- a cold file, once, in order --------------------------------------------------------------------- */
+/* ---- a cold file, once, in order ------------------------------------------------------------- */
 
 static struct cold {
 	struct blk_req req;
@@ -458,8 +466,13 @@ static void cold_start(struct loop_msg *msg)
 static int cold_file(struct cache *cache, const struct topology *topo, const char *path)
 {
 	char err[256] = "";
-	struct blk_open_args args = { .path = path, .readonly = true, .direct = true, .topo = topo, .node = 0,
-				      .err = err, .err_len = sizeof(err) };
+	struct blk_open_args args = { .path = path,
+				      .readonly = true,
+				      .direct = true,
+				      .topo = topo,
+				      .node = 0,
+				      .err = err,
+				      .err_len = sizeof(err) };
 	struct loop_conf lc = { .name = "reader", .node = 0, .cpu = -1 };
 	struct blk *lower = blk_open("aio", &args);
 	struct loop *loop = loop_create(&lc);
@@ -486,7 +499,8 @@ static int cold_file(struct cache *cache, const struct topology *topo, const cha
 	struct cache_stat st;
 	cache_stat_init(&st);
 	cache_stat_add_all(cache, false, &st);
-	printf("cold, in order, reads of %u KiB, %u at a time: %.0f MB/s; %llu backend reads, %llu of them ahead\n",
+	printf("cold, in order, reads of %u KiB, %u at a time: %.0f MB/s; %llu backend reads, %llu "
+	       "of them ahead\n",
 	       size >> 10, depth, (double)cold_bytes / 1e6 / s, (unsigned long long)st.fills,
 	       (unsigned long long)st.readahead_fills);
 	blk_close(cold_blk);
@@ -510,7 +524,8 @@ static bool number(const char *s, uint64_t *out)
 static int usage(int rc)
 {
 	fprintf(rc ? stderr : stdout,
-		"usage: tgt-cachebench [-b BYTES] [-a ALIGN] [-s SPAN] [-n REQUESTS | -r ROUNDS] [-t THREADS] [-1] [-d DEPTH] [-w | -m] [-k] [-j] [-c CACHE_OPTIONS]\n"
+		"usage: tgt-cachebench [-b BYTES] [-a ALIGN] [-s SPAN] [-n REQUESTS | -r ROUNDS] "
+		"[-t THREADS] [-1] [-d DEPTH] [-w | -m] [-k] [-j] [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench -f FILE [-b BYTES] [-d DEPTH] [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench --send [-b BYTES] [-s SPAN] [-d DEPTH] [-r ROUNDS] [-l PERCENT] [-j]\n"
 		"  -b   bytes of a request (default 4k);  -a  their offsets are multiples of this (as -b)\n"
@@ -518,7 +533,8 @@ static int usage(int rc)
 		"  -m   reads over twice what the cache holds: hits, and how much of the memory holds data\n"
 		"  -1   all threads use one device (default: one each);  -d  requests at a time (1; with -f 4)\n"
 		"  -k   the bytes are copied, in or out, as for a wire\n"
-		"  -r   rounds of slices, one thread and all of them in turn;  -j  JSON;  -c  the cache's options, as tgtd has them\n"
+		"  -r   rounds of slices, one thread and all of them in turn;  -j  JSON;  -c  the "
+		"cache's options, as tgtd has them\n"
 		"  --send  who should send what another node's thread has found: the connection's, or it itself\n"
 		"  -l   per cent of these requests that are for the connection's own node (0)\n");
 	return rc;
@@ -539,13 +555,16 @@ static void show_counted(const struct cache_stat *a, const struct cache_stat *b)
 	       contended = (double)(b->lock_waits - a->lock_waits) / n;
 	const char *what = writes ? "write" : "read";
 	if (json) {
-		printf("{\"threads\": %u, \"op\": \"%s\", \"bytes\": %u, \"align\": %llu, \"same\": %s, \"ns\": %.1f, \"cpu_ns\": %.1f, \"locks\": %.4f, \"most_locks\": %llu, \"contended\": %.6f",
+		printf("{\"threads\": %u, \"op\": \"%s\", \"bytes\": %u, \"align\": %llu, "
+		       "\"same\": %s, \"ns\": %.1f, \"cpu_ns\": %.1f, \"locks\": %.4f, "
+		       "\"most_locks\": %llu, \"contended\": %.6f",
 		       threads, what, size, (unsigned long long)step, same ? "true" : "false",
 		       ns / n, cpu / n, locks, (unsigned long long)most_locks, contended);
 		return;
 	}
-	printf("%u thread%s, %s, %ss of %u KiB: %.1f ns each, %.1f of CPU", threads, threads == 1 ? "" : "s",
-	       same ? "one device" : "a device each", what, size >> 10, ns / n, cpu / n);
+	printf("%u thread%s, %s, %ss of %u KiB: %.1f ns each, %.1f of CPU", threads,
+	       threads == 1 ? "" : "s", same ? "one device" : "a device each", what, size >> 10,
+	       ns / n, cpu / n);
 	if (!writes)
 		printf(", %.2f locks a read, %llu at most", locks, (unsigned long long)most_locks);
 	if (depth > 1)
@@ -567,7 +586,8 @@ static void show_misses(struct cache *cache, const struct cache_stat *a, const s
 		printf("{\"block\": %u, \"bytes\": %u, \"hits\": %.4f, \"filled\": %.4f}\n",
 		       info.block, size, hits / all, (double)r.valid / blocks);
 	else
-		printf("blocks of %u KiB, random reads of %u KiB over twice the cache: %.1f %% hits, %.1f %% of the memory in use holds data\n",
+		printf("blocks of %u KiB, random reads of %u KiB over twice the cache: %.1f %% "
+		       "hits, %.1f %% of the memory in use holds data\n",
 		       info.block >> 10, size >> 10, hits / all * 100,
 		       (double)r.valid / blocks * 100);
 }
@@ -788,7 +808,8 @@ int main(int argc, char **argv)
 	depth = depth ? depth : file ? 4 : 1;
 	if (topology_detect(&topo, "") < 0)
 		return 1;
-	/* Of writes: half of a partition at most is dirty or in reception, and less when it is one reader's. */
+	/* Of writes: half of a partition at most is dirty or in reception, and
+	 * less when it is one reader's. */
 	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 8 : 2);
 	/* And a reader may have four fifths of half of it out (blk_lender). */
 	conf.size = MAX(conf.size, misses ? 0 : (uint64_t)size * depth * threads * 4);

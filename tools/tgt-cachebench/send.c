@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who sends what was forwarded? A request of a connection is for blocks of another node. The thread that owns the
- * connection can read them itself (inline); or a worker of that node does, and then either hands the references
- * back, for the owner to send them (back), or takes the connection's send token, stamps StatSN, sends, and tells
- * the owner afterwards (worker). Measured over a TCP connection to ourselves, with the real loops, mailboxes and
- * cache, two nodes (simulated where there is but one), and one thread pinned for each; the initiator is the main
- * thread. Slices of the three take turns, so that what else the machine does meets all alike.
+ * Who sends what was forwarded? A request of a connection is for blocks of another node. The thread
+ * that owns the connection can read them itself (inline); or a worker of that node does, and then
+ * either hands the references back, for the owner to send them (back), or takes the connection's
+ * send token, stamps StatSN, sends, and tells the owner afterwards (worker). Measured over a TCP
+ * connection to ourselves, with the real loops, mailboxes and cache, two nodes (simulated where
+ * there is but one), and one thread pinned for each; the initiator is the main thread. Slices of
+ * the three take turns, so that what else the machine does meets all alike.
  *
- * Protocol: a request and the header of an answer are struct wire each; behind the header come the bytes.
+ * Protocol: a request and the header of an answer are struct wire each; behind
+ * the header come the bytes.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -66,7 +68,8 @@ struct conn {
 	struct blk *blk;
 	/* What is to be sent, in order. With WAY_WORKER under @lock; else the owner's alone. */
 	uint32_t lock; /* atomic; held for a few instructions */
-	bool token;    /* somebody sends, or waits for the socket: who adds to the queue may leave it to that one */
+	bool token;    /* somebody sends, or waits for the socket: who adds to the
+		        * queue may leave it to that one */
 	struct list queue;
 	/* Whoever has the token. */
 	struct list batch; /* stamped */
@@ -81,7 +84,7 @@ struct conn {
 };
 static struct conn conn;
 
-/* ---- sending ------------------------------------------------------------------------------------------ */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void lock(struct conn *c)
 {
@@ -120,13 +123,15 @@ static bool send_some(struct conn *c)
 	struct iovec iov[IOVS];
 	struct msghdr m = { .msg_iov = iov };
 	uint64_t bytes = 0;
-	for (struct list *at = c->batch.next; at != &c->batch && bytes < BATCH_BYTES; at = at->next) {
+	for (struct list *at = c->batch.next; at != &c->batch && bytes < BATCH_BYTES;
+	     at = at->next) {
 		struct answer *a = list_entry(at, struct answer, link);
 		uint64_t skip = a->sent;
 		if (m.msg_iovlen == IOVS)
 			break;
 		if (skip < sizeof(a->header)) {
-			iov[m.msg_iovlen++] = (struct iovec){ (uint8_t *)&a->header + skip, sizeof(a->header) - skip };
+			iov[m.msg_iovlen++] = (struct iovec){ (uint8_t *)&a->header + skip,
+							      sizeof(a->header) - skip };
 			bytes += sizeof(a->header) - skip;
 			skip = sizeof(a->header);
 		}
@@ -229,7 +234,7 @@ static void queue(struct conn *c, struct answer *a)
 	loop_defer(loop_current(), loop_current() == c->owner ? &c->owner_flush : &c->worker_flush);
 }
 
-/* ---- requests ----------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void read_done(struct blk_req *req)
 {
@@ -279,7 +284,8 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 	}
 	if (!(revents & EPOLLIN))
 		return;
-	ssize_t n = recv(lfd->fd, (uint8_t *)c->in + c->have, sizeof(c->in) - c->have, MSG_DONTWAIT);
+	ssize_t n =
+		recv(lfd->fd, (uint8_t *)c->in + c->have, sizeof(c->in) - c->have, MSG_DONTWAIT);
 	if (n == 0)
 		loop_fd_del(lfd);
 	if (n <= 0)
@@ -292,7 +298,7 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 	memmove(c->in, &c->in[whole], c->have);
 }
 
-/* ---- the initiator -------------------------------------------------------------------------------------- */
+/* ---- the initiator --------------------------------------------------------------------------- */
 
 static struct initiator {
 	int fd;
@@ -366,7 +372,8 @@ static uint32_t answered(bool check)
 	take((uint8_t *)&w + n, sizeof(w) - (size_t)n);
 	if (w.stat_sn != ini.expect++)
 		broken("StatSN out of order");
-	if (w.slot >= DEPTH_MAX || w.len != ini.under_way[w.slot].len || w.offset != ini.under_way[w.slot].offset)
+	if (w.slot >= DEPTH_MAX || w.len != ini.under_way[w.slot].len ||
+	    w.offset != ini.under_way[w.slot].offset)
 		broken("an answer to what was not asked");
 	ini.under_way[w.slot].len = 0;
 	take(check ? ini.buf : NULL, w.len);
@@ -398,10 +405,11 @@ static uint64_t requests_for(const struct send_conf *conf, uint32_t size, uint64
 	return done;
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 struct slice {
-	double rate, owner_us, worker_us, messages, wakeups; /* requests a second; of each request */
+	/* Requests a second; of each request. */
+	double rate, owner_us, worker_us, messages, wakeups;
 };
 
 static void cpu_of(void *arg)
@@ -411,7 +419,8 @@ static void cpu_of(void *arg)
 	*(uint64_t *)arg = (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-/* What both have used so far. The worker first: what it has told by then, the owner has heard afterwards. */
+/* What both have used so far. The worker first: what it has told by then, the
+ * owner has heard afterwards. */
 static void cpu_both(uint64_t ns[2])
 {
 	loop_call(conn.worker, cpu_of, &ns[1]);
@@ -424,16 +433,19 @@ static void set_way(struct cache *cache, enum way way)
 	char err[100];
 	cpu_both(ns); /* nobody is within our functions any more */
 	conn.way = way;
-	if (cache_update(cache, "affinity", way == WAY_BACK ? "forward" : "inline", err, sizeof(err)) < 0)
+	if (cache_update(cache, "affinity", way == WAY_BACK ? "forward" : "inline", err,
+			 sizeof(err)) < 0)
 		broken(err);
 }
 
-static struct slice slice(const struct send_conf *conf, struct cache *cache, uint32_t size, enum way way)
+static struct slice slice(const struct send_conf *conf, struct cache *cache, uint32_t size,
+			  enum way way)
 {
 	uint64_t before[2], after[2];
 	set_way(cache, way);
 	cpu_both(before);
-	uint64_t messages = metric_read(M_loop_messages), wakeups = metric_read(M_loop_wakeups), start = clock_now_ns();
+	uint64_t messages = metric_read(M_loop_messages), wakeups = metric_read(M_loop_wakeups),
+		 start = clock_now_ns();
 	uint64_t n = requests_for(conf, size, SLICE_NS, 0);
 	double s = (double)(clock_now_ns() - start) / 1e9, each = 1 / (double)n;
 	messages = metric_read(M_loop_messages) - messages;
@@ -469,9 +481,14 @@ static void measure(const struct send_conf *conf, struct cache *cache, uint32_t 
 			s[(i + k) % WAYS] = slice(conf, cache, size, (enum way)((i + k) % WAYS));
 		for (unsigned w = 0; w < WAYS; w++) {
 			const struct slice *b = &s[WAY_BACK];
-			double f[7] = { s[w].rate, s[w].owner_us, s[w].worker_us, s[w].messages, s[w].wakeups,
+			double f[7] = { s[w].rate,
+					s[w].owner_us,
+					s[w].worker_us,
+					s[w].messages,
+					s[w].wakeups,
 					s[w].rate / b->rate,
-					(s[w].owner_us + s[w].worker_us) / (b->owner_us + b->worker_us) };
+					(s[w].owner_us + s[w].worker_us) /
+						(b->owner_us + b->worker_us) };
 			for (unsigned k = 0; k < 7; k++)
 				v[w][k][i] = f[k];
 		}
@@ -481,18 +498,22 @@ static void measure(const struct send_conf *conf, struct cache *cache, uint32_t 
 		for (unsigned k = 0; k < 7; k++)
 			m[k] = median(v[w][k], conf->rounds);
 		if (conf->json)
-			printf("%s{\"bytes\": %u, \"way\": \"%s\", \"rate\": %.0f, \"owner_us\": %.2f, \"worker_us\": %.2f, \"messages\": %.3f, \"wakeups\": %.3f, \"rate_to_back\": %.3f, \"cpu_to_back\": %.3f}",
+			printf("%s{\"bytes\": %u, \"way\": \"%s\", \"rate\": %.0f, \"owner_us\": "
+			       "%.2f, \"worker_us\": %.2f, \"messages\": %.3f, \"wakeups\": %.3f, "
+			       "\"rate_to_back\": %.3f, \"cpu_to_back\": %.3f}",
 			       first && !w ? "[" : ",\n ", size, way_names[w], m[0], m[1], m[2],
 			       m[3], m[4], m[5], m[6]);
 		else
-			printf("%5u KiB  %-6s %9.0f/s  CPU %7.2f us (owner %7.2f, worker %7.2f)  %.2f messages, %.3f wake-ups  to back: %.2f x as fast, %.2f x the CPU\n",
+			printf("%5u KiB  %-6s %9.0f/s  CPU %7.2f us (owner %7.2f, worker %7.2f)  "
+			       "%.2f messages, %.3f wake-ups  to back: %.2f x as fast, %.2f x the "
+			       "CPU\n",
 			       size >> 10, way_names[w], m[0], m[1] + m[2], m[1], m[2], m[3], m[4],
 			       m[5], m[6]);
 	}
 	fflush(stdout);
 }
 
-/* ---- setting up ------------------------------------------------------------------------------------------- */
+/* ---- setting up ------------------------------------------------------------------------------ */
 
 /* A store that has in each 4 KiB where they are. */
 static bool stamped(struct blk *blk, struct blk_req *req)
@@ -510,8 +531,12 @@ static void store_close(struct blk *blk)
 	free(blk);
 }
 
-static const struct blk_ops store_ops = { .name = "stamped", .read = stamped, .write = stamped, .sync = stamped,
-					  .compare_and_write = stamped, .close = store_close };
+static const struct blk_ops store_ops = { .name = "stamped",
+					  .read = stamped,
+					  .write = stamped,
+					  .sync = stamped,
+					  .compare_and_write = stamped,
+					  .close = store_close };
 
 static uint64_t loaded;
 static bool all_there; /* atomic */
@@ -561,7 +586,8 @@ static void tune(int fd)
 {
 	int on = 1;
 	if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) < 0)
-		fprintf(stderr, "tgt-cachebench: without congestion control reno: %s\n", strerror(errno));
+		fprintf(stderr, "tgt-cachebench: without congestion control reno: %s\n",
+			strerror(errno));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
@@ -571,8 +597,9 @@ static bool connect_both(int *initiator, int *target)
 	socklen_t len = sizeof(a);
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	*initiator = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool ok = l >= 0 && *initiator >= 0 && !bind(l, (struct sockaddr *)&a, len) && !listen(l, 1) &&
-		  !getsockname(l, (struct sockaddr *)&a, &len) && !connect(*initiator, (struct sockaddr *)&a, len) &&
+	bool ok = l >= 0 && *initiator >= 0 && !bind(l, (struct sockaddr *)&a, len) &&
+		  !listen(l, 1) && !getsockname(l, (struct sockaddr *)&a, &len) &&
+		  !connect(*initiator, (struct sockaddr *)&a, len) &&
 		  (*target = accept4(l, NULL, NULL, SOCK_CLOEXEC)) >= 0;
 	if (!ok) {
 		perror("tgt-cachebench: a connection to ourselves");
@@ -603,7 +630,9 @@ static bool find_places(void)
 
 static struct loop *thread(const struct topology *topo, const char *name, int node)
 {
-	struct loop_conf lc = { .name = name, .node = node, .cpu = nth_cpu((unsigned)node), .spin_ns = SPIN_NS };
+	struct loop_conf lc = {
+		.name = name, .node = node, .cpu = nth_cpu((unsigned)node), .spin_ns = SPIN_NS
+	};
 	for (int cpu = CPU_SETSIZE; !topo->simulated && cpu-- > 0;)
 		if (CPU_ISSET(cpu, &topo->node[node].cpus))
 			lc.cpu = cpu;
@@ -638,13 +667,20 @@ int send_run(const struct send_conf *conf)
 	pin_initiator(loops);
 	c->owner = loops[0];
 	c->worker = loops[1];
-	struct cache_conf cc = { .size = conf->span * 4, .group = GROUP / KiB(4), .block = KiB(4), .readahead = 1,
-				 .affinity = CACHE_AFFINITY_INLINE, .node_mask = 3, .topo = &topo, .workers = loops };
+	struct cache_conf cc = { .size = conf->span * 4,
+				 .group = GROUP / KiB(4),
+				 .block = KiB(4),
+				 .readahead = 1,
+				 .affinity = CACHE_AFFINITY_INLINE,
+				 .node_mask = 3,
+				 .topo = &topo,
+				 .workers = loops };
 	struct cache *cache = cache_create(&cc);
 	struct blk *blk = calloc(1, sizeof(*blk));
 	if (!cache || !blk)
 		return 1;
-	*blk = (struct blk){ .ops = &store_ops, .size = conf->span, .block_size = 512, .physical_size = 512,
+	*blk = (struct blk){ .ops = &store_ops, .size = conf->span, .block_size = 512,
+			     .physical_size = 512,
 			     .max_len = MiB(1), .node = -1, .identity = blk_identity("send") };
 	if (!(c->blk = cache_open(cache, blk, false)) || !connect_both(&ini.fd, &target))
 		return 1;

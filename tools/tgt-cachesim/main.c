@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* tgt-cachesim: runs the cache's own replacement code over reference traces, beside the literature's. */
+/* tgt-cachesim: runs the cache's own replacement code over reference
+ * traces, beside the literature's. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,19 +11,21 @@ static const double percent[] = { 1, 2, 5, 10, 20, 35, 50 };
 
 static void usage(FILE *f)
 {
-	fprintf(f, "usage: tgt-cachesim [-t zipf|loop|scan|postmark | -f FILE] [-s SEED] [-o SVG_DIRECTORY] [-c]\n"
-		   "  Hit ratios of tgtd's replacement policy (the daemon's code), of LRU, 2Q, ARC, LIRS and S3-FIFO,\n"
-		   "  and of the offline optimum, for caches of 1 to 50 %% of the trace's footprint.\n"
-		   "  -t   one built-in trace (default: all);  -f   block numbers, one a line\n"
-		   "  -o   draws DIRECTORY/hit-ratio-TRACE.svg\n"
-		   "  -c   checks: exits 1 when tgtd is over half a point below LRU, or over two below the best\n");
+	fprintf(f,
+		"usage: tgt-cachesim [-t zipf|loop|scan|postmark | -f FILE] [-s SEED] [-o SVG_DIRECTORY] [-c]\n"
+		"  Hit ratios of tgtd's replacement policy (the daemon's code), of LRU, 2Q, ARC, LIRS and S3-FIFO,\n"
+		"  and of the offline optimum, for caches of 1 to 50 %% of the trace's footprint.\n"
+		"  -t   one built-in trace (default: all);  -f   block numbers, one a line\n"
+		"  -o   draws DIRECTORY/hit-ratio-TRACE.svg\n"
+		"  -c   checks: exits 1 when tgtd is over half a point below LRU, or over two below the best\n");
 }
 
 static int run(struct trace *t, const char *dir, bool check)
 {
 	uint64_t hits[16 * SIZES];
 	int bad = 0;
-	printf("%s: %s; %u references, footprint %u\n%10s", t->name, t->what, t->n, t->footprint, "size %");
+	printf("%s: %s; %u references, footprint %u\n%10s", t->name, t->what, t->n, t->footprint,
+	       "size %");
 	for (unsigned m = 0; m < nmodels; m++)
 		printf(" %8s", models[m].name);
 	printf("   behind best\n");
@@ -37,8 +40,12 @@ static int run(struct trace *t, const char *dir, bool check)
 			if (m > 1)
 				best = MAX(best, r);
 		}
-		double ours = 100.0 * (double)hits[s] / t->n, lru = 100.0 * (double)hits[2 * SIZES + s] / t->n;
-		printf("   %6.2f%s\n", best - ours, best - ours > 2 ? "  FAR" : ours < lru - 0.5 ? "  BELOW LRU" : "");
+		double ours = 100.0 * (double)hits[s] / t->n,
+		       lru = 100.0 * (double)hits[2 * SIZES + s] / t->n;
+		printf("   %6.2f%s\n", best - ours,
+		       best - ours > 2	? "  FAR" :
+		       ours < lru - 0.5 ? "  BELOW LRU" :
+					  "");
 		if (best - ours > 2 || ours < lru - 0.5)
 			bad = 1;
 	}

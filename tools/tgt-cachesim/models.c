@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Policies to compare: the daemon's own (cache/policy.c, linked in, not copied), and models written
- * from the papers: LRU, OPT (Belady 1966), 2Q (Johnson and Shasha 1994), LIRS (Jiang and Zhang 2002), ARC
- * (Megiddo and Modha 2003), S3-FIFO (Yang et al. 2023).
+ * from the papers: LRU, OPT (Belady 1966), 2Q (Johnson and Shasha 1994), LIRS (Jiang and Zhang
+ * 2002), ARC (Megiddo and Modha 2003), S3-FIFO (Yang et al. 2023).
  */
 #include <stdlib.h>
 #include "cache/policy.h"
@@ -10,7 +10,7 @@
 
 #define NONE UINT32_MAX
 
-/* ---- queues over block numbers: a block is on at most one queue of a set --------------------------- */
+/* ---- queues over block numbers: a block is on at most one queue of a set --------------------- */
 
 struct set {
 	uint32_t *prev, *next;
@@ -22,7 +22,9 @@ struct set {
 
 static struct set set_make(uint32_t blocks)
 {
-	struct set s = { malloc(blocks * 4ull), malloc(blocks * 4ull), calloc(blocks, 1), { { 0, 0, 0 } } };
+	struct set s = {
+		malloc(blocks * 4ull), malloc(blocks * 4ull), calloc(blocks, 1), { { 0, 0, 0 } }
+	};
 	if (!s.prev || !s.next || !s.on)
 		abort();
 	for (int i = 0; i < 8; i++)
@@ -78,7 +80,7 @@ static void move(struct set *s, unsigned q, uint32_t b)
 	push(s, q, b);
 }
 
-/* ---- ours ------------------------------------------------------------------------------------------ */
+/* ---- ours ------------------------------------------------------------------------------------ */
 
 static bool always(void *arg, struct buf *b)
 {
@@ -123,7 +125,7 @@ static uint64_t run_ours(const struct trace *t, uint32_t capacity)
 	return hits;
 }
 
-/* ---- LRU ------------------------------------------------------------------------------------------- */
+/* ---- LRU ------------------------------------------------------------------------------------- */
 
 static uint64_t run_lru(const struct trace *t, uint32_t capacity)
 {
@@ -144,7 +146,7 @@ static uint64_t run_lru(const struct trace *t, uint32_t capacity)
 	return hits;
 }
 
-/* ---- OPT: evict what is used again last, of which a heap keeps track -------------------------------- */
+/* ---- OPT: evict what is used again last, of which a heap keeps track ------------------------- */
 
 struct far {
 	uint32_t when, block;
@@ -152,8 +154,10 @@ struct far {
 
 static uint64_t run_opt(const struct trace *t, uint32_t capacity)
 {
-	uint32_t *next = malloc(t->n * 4ull), *last = malloc(t->footprint * 4ull), n = 0, resident = 0;
-	uint32_t *due = malloc(t->footprint * 4ull); /* next use of a resident block; 0: not resident */
+	uint32_t *next = malloc(t->n * 4ull), *last = malloc(t->footprint * 4ull), n = 0,
+		 resident = 0;
+	/* Next use of a resident block; 0: not resident. */
+	uint32_t *due = malloc(t->footprint * 4ull);
 	struct far *heap = malloc((t->n + 1ull) * sizeof(*heap));
 	uint64_t hits = 0;
 	if (!next || !last || !due || !heap)
@@ -205,7 +209,7 @@ static uint64_t run_opt(const struct trace *t, uint32_t capacity)
 	return hits;
 }
 
-/* ---- 2Q --------------------------------------------------------------------------------------------- */
+/* ---- 2Q -------------------------------------------------------------------------------------- */
 
 static uint64_t run_2q(const struct trace *t, uint32_t capacity)
 {
@@ -239,7 +243,7 @@ static uint64_t run_2q(const struct trace *t, uint32_t capacity)
 	return hits;
 }
 
-/* ---- ARC -------------------------------------------------------------------------------------------- */
+/* ---- ARC ------------------------------------------------------------------------------------- */
 
 static uint64_t run_arc(const struct trace *t, uint32_t c)
 {
@@ -275,7 +279,8 @@ static uint64_t run_arc(const struct trace *t, uint32_t c)
 			}
 		}
 		if (replace && s.q[T1].n + s.q[T2].n >= c) {
-			if (s.q[T1].n && (s.q[T1].n > p || (was == B2 && s.q[T1].n == (uint32_t)p) || !s.q[T2].n))
+			if (s.q[T1].n && (s.q[T1].n > p ||
+					  (was == B2 && s.q[T1].n == (uint32_t)p) || !s.q[T2].n))
 				push(&s, B1, pop(&s, T1));
 			else
 				push(&s, B2, pop(&s, T2));
@@ -289,7 +294,7 @@ static uint64_t run_arc(const struct trace *t, uint32_t c)
 	return hits;
 }
 
-/* ---- S3-FIFO ---------------------------------------------------------------------------------------- */
+/* ---- S3-FIFO --------------------------------------------------------------------------------- */
 
 static uint64_t run_s3fifo(const struct trace *t, uint32_t capacity)
 {
@@ -341,7 +346,7 @@ static uint64_t run_s3fifo(const struct trace *t, uint32_t capacity)
 	return hits;
 }
 
-/* ---- LIRS: stack S of recency with low and high inter-reference blocks, queue Q of resident high ones - */
+/* ---- LIRS: stack S of recency (low and high inter-reference), queue Q of resident high ones -- */
 
 static uint64_t run_lirs(const struct trace *t, uint32_t capacity)
 {
@@ -354,7 +359,8 @@ static uint64_t run_lirs(const struct trace *t, uint32_t capacity)
 		abort();
 	for (uint32_t i = 0; i < t->n; i++) {
 		uint32_t b = t->ref[i];
-		bool hit = kind[b] == LIR || kind[b] == HIR_RESIDENT, in_stack = stack.on[b], to_lir;
+		bool hit = kind[b] == LIR || kind[b] == HIR_RESIDENT, in_stack = stack.on[b],
+		     to_lir;
 		hits += hit;
 		if (!hit) {
 			if (resident == capacity) {
@@ -406,8 +412,9 @@ static uint64_t run_lirs(const struct trace *t, uint32_t capacity)
 }
 
 const struct model models[] = {
-	{ "tgtd", "#d62728", run_ours },     { "OPT", "#999999", run_opt }, { "LRU", "#1f77b4", run_lru },
-	{ "2Q", "#2ca02c", run_2q },	     { "ARC", "#9467bd", run_arc }, { "LIRS", "#ff7f0e", run_lirs },
+	{ "tgtd", "#d62728", run_ours },      { "OPT", "#999999", run_opt },
+	{ "LRU", "#1f77b4", run_lru },	      { "2Q", "#2ca02c", run_2q },
+	{ "ARC", "#9467bd", run_arc },	      { "LIRS", "#ff7f0e", run_lirs },
 	{ "S3-FIFO", "#17becf", run_s3fifo },
 };
 const unsigned nmodels = ARRAY_SIZE(models);

@@ -28,6 +28,7 @@ extern const struct model models[];
 extern const unsigned nmodels;
 
 /* Curves of one trace: hits[m * nsizes + s] of refs. 0 or -errno. */
-int draw(const char *path, const struct trace *t, const double *percent, unsigned nsizes, const uint64_t *hits);
+int draw(const char *path, const struct trace *t, const double *percent, unsigned nsizes,
+	 const uint64_t *hits);
 
 #endif

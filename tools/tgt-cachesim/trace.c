@@ -71,7 +71,8 @@ static struct trace *finish(struct builder *b, const char *name, const char *wha
 	return t;
 }
 
-/* Ranks by Zipf's law with exponent @alpha; which block has which rank is scrambled by the caller. */
+/* Ranks by Zipf's law with exponent @alpha; which block has which rank
+ * is scrambled by the caller. */
 struct zipf {
 	uint32_t n;
 	double *cdf;
@@ -109,7 +110,8 @@ static struct trace *make_zipf(void)
 	struct builder b = { 0 };
 	struct zipf z = zipf_make(60000, 0.9);
 	for (int i = 0; i < 700000; i++)
-		add(&b, zipf_draw(&z) * 2654435761u % 60000u); /* 60000 and the factor share no divisor */
+		/* 60000 and the factor share no divisor */
+		add(&b, zipf_draw(&z) * 2654435761u % 60000u);
 	free(z.cdf);
 	return finish(&b, "zipf", "Zipf 0.9 over 60000 blocks");
 }
@@ -131,7 +133,8 @@ static struct trace *make_scan(void)
 	for (int phase = 0; phase < 20; phase++) {
 		for (int i = 0; i < 20000; i++)
 			add(&b, zipf_draw(&z) * 2654435761u % 30000u);
-		uint64_t from = 30000 + (uint64_t)(phase % 5) * 12000; /* each part is scanned four times, far apart */
+		/* Each part is scanned four times, far apart. */
+		uint64_t from = 30000 + (uint64_t)(phase % 5) * 12000;
 		for (uint64_t i = 0; i < 12000; i++) {
 			add(&b, from + i);
 			if (rnd() % 3 == 0)
@@ -172,7 +175,8 @@ static struct trace *make_postmark(void)
 			for (int j = 0; j < len[k]; j++)
 				add(&b, base + file[k] * FILE_BLOCKS + (uint64_t)j);
 		}
-		if (rnd() % 4 == 0) { /* deleted, and another created, often in its place on the disk */
+		if (rnd() % 4 == 0) {
+			/* Deleted, and another created, often in its place on the disk. */
 			uint64_t old = file[k];
 			freed[nfreed++] = old;
 			file[k] = rnd() % 2 ? next_file++ : freed[rnd() % nfreed];
@@ -197,7 +201,10 @@ static struct trace *make_postmark(void)
 static const struct {
 	const char *name;
 	struct trace *(*make)(void);
-} families[] = { { "zipf", make_zipf }, { "loop", make_loop }, { "scan", make_scan }, { "postmark", make_postmark } };
+} families[] = { { "zipf", make_zipf },
+		 { "loop", make_loop },
+		 { "scan", make_scan },
+		 { "postmark", make_postmark } };
 
 const char *const trace_names[] = { "zipf", "loop", "scan", "postmark", NULL };
 

@@ -368,9 +368,9 @@ static void arrivals(struct worker *w)
 }
 
 /*
- * Receive until half of the connection's commands have ended, or nothing more is there: then the next
- * batch of commands leaves in one piece. Answering the first completions at once would only split what is
- * in flight into more and smaller batches, at both ends.
+ * Receive until half of the connection's commands have ended, or nothing more is there: then the
+ * next batch of commands leaves in one piece. Answering the first completions at once would only
+ * split what is in flight into more and smaller batches, at both ends.
  */
 static void receive(struct worker *w, struct conn *c)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* conf/adm_proto.c: what one end writes the other reads, and nothing else is taken for a request. */
+/* conf/adm_proto.c: what one end writes the other reads, and nothing
+ * else is taken for a request. */
 #include <stdlib.h>
 
 #include "conf/adm_proto.h"
@@ -36,7 +37,8 @@ START_TEST(everything_comes_back)
 	ck_assert_int_eq(got.mode, r.mode);
 	ck_assert_int_eq(got.op, r.op);
 	ck_assert_int_eq(got.device_type, r.device_type);
-	ck_assert(got.force && got.outgoing && got.has_tid && got.has_sid && got.has_cid && got.has_lun && got.has_host);
+	ck_assert(got.force && got.outgoing && got.has_tid && got.has_sid && got.has_cid &&
+		  got.has_lun && got.has_host);
 	ck_assert_uint_eq(got.tid, r.tid);
 	ck_assert_uint_eq(got.sid, r.sid);
 	ck_assert_uint_eq(got.cid, r.cid);
@@ -55,7 +57,8 @@ START_TEST(what_is_absent_stays_absent)
 	adm_req_init(&r, ADM_TARGET, ADM_SHOW);
 	n = adm_req_encode(&r, buf, sizeof(buf));
 	ck_assert_int_eq(adm_req_decode(&got, buf + ADM_REQ_HEADER, n - ADM_REQ_HEADER), 0);
-	ck_assert(!got.has_tid && !got.has_sid && !got.has_cid && !got.has_lun && !got.has_host && !got.force && !got.outgoing);
+	ck_assert(!got.has_tid && !got.has_sid && !got.has_cid && !got.has_lun && !got.has_host &&
+		  !got.force && !got.outgoing);
 	for (unsigned i = 0; i < ADM_TEXTS; i++)
 		ck_assert_ptr_null(got.text[i]);
 }
@@ -69,7 +72,8 @@ START_TEST(cut_short)
 
 	for (size_t len = 0; len < n; len++)
 		taken += adm_req_decode(&got, buf + ADM_REQ_HEADER, len) == 0;
-	/* ends of fields from the second on: 8 numbers and flags, ADM_TEXTS texts, less the complete one */
+	/* ends of fields from the second on: 8 numbers and flags, ADM_TEXTS
+	 * texts, less the complete one */
 	ck_assert_uint_eq(taken, 10 - 1 + ADM_TEXTS - 1);
 }
 END_TEST
@@ -131,7 +135,8 @@ START_TEST(bad_fields)
 		uint8_t *p = malloc(bad[i].len ? bad[i].len : 1);
 
 		memcpy(p, bad[i].bytes, bad[i].len);
-		ck_assert_msg(adm_req_decode(&got, p, bad[i].len) == -EPROTO, "%s was taken", bad[i].why);
+		ck_assert_msg(adm_req_decode(&got, p, bad[i].len) == -EPROTO, "%s was taken",
+			      bad[i].why);
 		free(p);
 	}
 	static const uint8_t good[] = { HEAD(1, 1) };
@@ -191,11 +196,24 @@ START_TEST(names)
 		const char *text;
 		int mode;
 	} modes[] = {
-		{ "system", ADM_SYSTEM }, { "sys", ADM_SYSTEM }, { "target", ADM_TARGET }, { "tgt", ADM_TARGET },
-		{ "logicalunit", ADM_LU }, { "lu", ADM_LU }, { "portal", ADM_PORTAL }, { "pt", ADM_PORTAL },
-		{ "session", ADM_SESSION }, { "sess", ADM_SESSION }, { "connection", ADM_CONN }, { "conn", ADM_CONN },
-		{ "account", ADM_ACCOUNT }, { "lld", ADM_LLD }, { "cache", ADM_CACHE },
-		{ "Target", -1 }, { "", -1 }, { "targets", -1 },
+		{ "system", ADM_SYSTEM },
+		{ "sys", ADM_SYSTEM },
+		{ "target", ADM_TARGET },
+		{ "tgt", ADM_TARGET },
+		{ "logicalunit", ADM_LU },
+		{ "lu", ADM_LU },
+		{ "portal", ADM_PORTAL },
+		{ "pt", ADM_PORTAL },
+		{ "session", ADM_SESSION },
+		{ "sess", ADM_SESSION },
+		{ "connection", ADM_CONN },
+		{ "conn", ADM_CONN },
+		{ "account", ADM_ACCOUNT },
+		{ "lld", ADM_LLD },
+		{ "cache", ADM_CACHE },
+		{ "Target", -1 },
+		{ "", -1 },
+		{ "targets", -1 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(modes); i++)
@@ -230,5 +248,5 @@ START_TEST(socket_path)
 }
 END_TEST
 
-UNIT_MAIN("adm_proto", 10, everything_comes_back, what_is_absent_stays_absent, cut_short, does_not_fit, bad_fields,
-	  bad_headers, answers, names, socket_path)
+UNIT_MAIN("adm_proto", 10, everything_comes_back, what_is_absent_stays_absent, cut_short,
+	  does_not_fit, bad_fields, bad_headers, answers, names, socket_path)

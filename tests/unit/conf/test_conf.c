@@ -181,7 +181,8 @@ END_TEST
 
 START_TEST(blocks_of_one_target_merge)
 {
-	ck_assert(!parse("<target iqn.a>\nbacking-store /a\n</target>\n<target iqn.a>\nbacking-store /b\n</target>\n"));
+	ck_assert(!parse(
+		"<target iqn.a>\nbacking-store /a\n</target>\n<target iqn.a>\nbacking-store /b\n</target>\n"));
 	ck_assert_uint_eq(c.ntargets, 1);
 	ck_assert_uint_eq(c.nlus, 2);
 	conf_free(&c);
@@ -192,26 +193,32 @@ END_TEST
 static const struct {
 	const char *text, *says;
 } bad_syntax[] = {
-	{ "<target iqn.a>\n", "t:1: the file ends inside of <target iqn.a> of line 1: </target> is missing" },
-	{ "<target iqn.a>\n<backing-store /a>\n</target>\n", "t:3: </target> closes nothing, <backing-store> is open" },
+	{ "<target iqn.a>\n",
+	  "t:1: the file ends inside of <target iqn.a> of line 1: </target> is missing" },
+	{ "<target iqn.a>\n<backing-store /a>\n</target>\n",
+	  "t:3: </target> closes nothing, <backing-store> is open" },
 	{ "</target>\n", "t:1: </target> closes nothing" },
 	{ "<target>\n", "t:1: a target needs a name" },
 	{ "<target iqn.a\n", "t:1: '>' is missing" },
 	{ "<foo bar>\n", "t:1: unknown block <foo>" },
 	{ "<backing-store /a>\n", "t:1: <backing-store> outside of targets" },
 	{ "<target a>\n<target b>\n", "t:2: <target> inside of a target" },
-	{ "\n\nbacking-store /a\n", "t:3: unknown option 'backing-store' outside of targets: it belongs in a <target>" },
+	{ "\n\nbacking-store /a\n",
+	  "t:3: unknown option 'backing-store' outside of targets: it belongs in a <target>" },
 	{ "<target a>\nfoo bar\n", "t:2: unknown option 'foo' in a target" },
-	{ "<target a>\n<backing-store /a>\nMaxBurstLength 1\n", "t:3: unknown option 'MaxBurstLength' in a store: it belongs in a <target>" },
+	{ "<target a>\n<backing-store /a>\nMaxBurstLength 1\n",
+	  "t:3: unknown option 'MaxBurstLength' in a store: it belongs in a <target>" },
 	{ "<target a>\nbacking-store\n", "t:2: option backing-store has a missing value" },
-	{ "<target a>\nincominguser joe\n", "t:2: a user needs a name and a password: 'joe' has no second word" },
+	{ "<target a>\nincominguser joe\n",
+	  "t:2: a user needs a name and a password: 'joe' has no second word" },
 	{ "<target a>\nlun 0\n", "t:2: lun is 1 to 16383, not '0'" },
 	{ "<target a>\nlun 16384\n", "t:2: lun is 1 to 16383, not '16384'" },
 	{ "<target a>\nlun 1\nlun 2\n", "t:3: lun is given twice" },
 	{ "<target a>\ndriver iscsi\ndriver iscsi\n", "t:3: driver is given twice" },
 	{ "<target a>\ncontroller_tid -1\n", "t:2: controller_tid is a number above 0, not '-1'" },
 	{ "<target a>\nvendor_id a\nvendor_id b\n", "t:3: vendor_id is given twice" },
-	{ "<target a>\ninitiator-address 1.1.1.1\ninitiator-address 1.1.1.1\n", "t:3: 1.1.1.1 is given twice" },
+	{ "<target a>\ninitiator-address 1.1.1.1\ninitiator-address 1.1.1.1\n",
+	  "t:3: 1.1.1.1 is given twice" },
 	{ "<target a>\nexpose iqn.x 1\n", "t:2: expose needs an initiator-name iqn.x before it" },
 	{ "include /etc/passwd\n", "t:1: include is not allowed here" },
 	{ "control-port 99999\n", "t:1: control-port is 0 to 32767, not '99999'" },
@@ -254,52 +261,66 @@ static const struct {
 	{ "<target a_b>\n</target>\n", "a name is 1 to 223 letters" },
 	{ "default-driver fc\n", "t:1: default-driver is iscsi or iser" },
 	{ "<target a>\ndriver fc\n</target>\n", "t:2: target a: driver is iscsi or iser" },
-	{ "<target a>\ncontroller_tid 1\n</target>\n<target b>\ncontroller_tid 1\n</target>\n", "have the same controller_tid 1" },
-	{ "<target a>\nbacking-store /a\nbacking-store /b\nlun 3\n</target>\n", "LUN 3 is given to /a and to /b" },
+	{ "<target a>\ncontroller_tid 1\n</target>\n<target b>\ncontroller_tid 1\n</target>\n",
+	  "have the same controller_tid 1" },
+	{ "<target a>\nbacking-store /a\nbacking-store /b\nlun 3\n</target>\n",
+	  "LUN 3 is given to /a and to /b" },
 	{ "<target a>\nbacking-store /a\nparams vendor_id=X,write_cache=off\n</target>\n",
 	  "t:3: params: the write cache is set by write-cache on or off" },
-	{ "<target a>\nbacking-store /a\nwrite-cache maybe\n</target>\n", "t:3: write-cache is on or off, not 'maybe'" },
+	{ "<target a>\nbacking-store /a\nwrite-cache maybe\n</target>\n",
+	  "t:3: write-cache is on or off, not 'maybe'" },
 	{ "<target a>\nbacking-store /a\nreadonly 2\n</target>\n", "readonly is 0 or 1" },
-	{ "<target a>\nbacking-store /a\nblock-size 513\n</target>\n", "block-size is 512 or 4096" },
+	{ "<target a>\nbacking-store /a\nblock-size 513\n</target>\n",
+	  "block-size is 512 or 4096" },
 	{ "<target a>\nbacking-store /a\nlbppbe 16\n</target>\n", "lbppbe is 0 to 15" },
-	{ "<target a>\nbacking-store /a\nvendor_id a,readonly=1\n</target>\n", "must not contain a comma" },
+	{ "<target a>\nbacking-store /a\nvendor_id a,readonly=1\n</target>\n",
+	  "must not contain a comma" },
 	{ "<target a>\nbacking-store /a\nparams foo\n</target>\n", "params is name=value" },
 	{ "<target a>\ninitiator-address 1.2.3\n</target>\n", "initiator-address is ALL" },
 	{ "<target a>\ninitiator-address 10.0.0.0/33\n</target>\n", "initiator-address is ALL" },
 	{ "<target a>\ninitiator-name iqn.x\nexpose iqn.x 1-\n</target>\n", "expose takes LUNs" },
-	{ "<target a>\ninitiator-address NONE\ninitiator-address ALL\n</target>\n", "NONE beside others" },
+	{ "<target a>\ninitiator-address NONE\ninitiator-address ALL\n</target>\n",
+	  "NONE beside others" },
 	{ "<target a>\nstate sleepy\n</target>\n", "state is ready or offline" },
-	{ "<target a>\nincominguser u PLEASE_CORRECT_THE_PASSWORD\n</target>\n", "still to be filled in" },
+	{ "<target a>\nincominguser u PLEASE_CORRECT_THE_PASSWORD\n</target>\n",
+	  "still to be filled in" },
 	{ "<target a>\noutgoinguser u p\noutgoinguser v p\n</target>\n", "only one outgoing user" },
-	{ "<target a>\nincominguser u p\n</target>\n<target b>\nincominguser u q\n</target>\n", "user u has two passwords" },
+	{ "<target a>\nincominguser u p\n</target>\n<target b>\nincominguser u q\n</target>\n",
+	  "user u has two passwords" },
 	{ "iSNSServerPort 0\n", "iSNSServerPort is a port" },
 };
 
 START_TEST(meaning_faults)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(bad_meaning); i++) {
-		ck_assert_msg(verify(bad_meaning[i].text) == 1, "%s: %s", bad_meaning[i].text, faults);
-		ck_assert_msg(strstr(faults, bad_meaning[i].says), "'%s' does not say '%s'", faults, bad_meaning[i].says);
+		ck_assert_msg(verify(bad_meaning[i].text) == 1, "%s: %s", bad_meaning[i].text,
+			      faults);
+		ck_assert_msg(strstr(faults, bad_meaning[i].says), "'%s' does not say '%s'", faults,
+			      bad_meaning[i].says);
 	}
-	ck_assert_uint_eq(verify("<target iqn.a>\nbacking-store /a\ninitiator-address 10.0.0.0/8\n"
-				 "initiator-address fe80::/10\ninitiator-address ALL\ninitiator-name x\nexpose x 1,3-5\n</target>\n"), 0);
+	ck_assert_uint_eq(
+		verify("<target iqn.a>\nbacking-store /a\ninitiator-address 10.0.0.0/8\n"
+		       "initiator-address fe80::/10\ninitiator-address ALL\ninitiator-name x\nexpose x 1,3-5\n</target>\n"),
+		0);
 }
 END_TEST
 
 /* Two faults, two messages: an admin should not have to find them one by one. */
 START_TEST(all_faults_are_told)
 {
-	ck_assert_uint_eq(verify("<target a_b>\nbacking-store /a\nreadonly 7\nstate x\n</target>\n"), 3);
+	ck_assert_uint_eq(
+		verify("<target a_b>\nbacking-store /a\nreadonly 7\nstate x\n</target>\n"), 3);
 }
 END_TEST
 
 START_TEST(printing_is_read_back)
 {
-	const char *text = "<target iqn.a>\ncontroller_tid 4\nbacking-store /a\\#1\nbacking-store /b\n"
-			   "initiator-name iqn.x\nexpose iqn.x 1,2\ninitiator-address 10.0.0.0/8\n"
-			   "incominguser u p\nMaxBurstLength 4096\n</target>\n"
-			   "<target iqn.b>\ndriver iser\n<backing-store /c>\nlun 7\nvendor_id \\\\ \\#\n</backing-store>\n"
-			   "initiator-address NONE\n</target>\n";
+	const char *text =
+		"<target iqn.a>\ncontroller_tid 4\nbacking-store /a\\#1\nbacking-store /b\n"
+		"initiator-name iqn.x\nexpose iqn.x 1,2\ninitiator-address 10.0.0.0/8\n"
+		"incominguser u p\nMaxBurstLength 4096\n</target>\n"
+		"<target iqn.b>\ndriver iser\n<backing-store /c>\nlun 7\nvendor_id \\\\ \\#\n</backing-store>\n"
+		"initiator-address NONE\n</target>\n";
 	char one[4096] = "", two[4096] = "";
 
 	ck_assert_msg(!parse(text), "%s", err.text);
@@ -310,7 +331,9 @@ START_TEST(printing_is_read_back)
 	ck_assert_msg(!parse(one), "%s in\n%s", err.text, one);
 	conf_resolve(&c);
 	ck_assert_str_eq(conf_find_lun(conf_find_tid(&c, 4), 1)->path, "/a#1");
-	ck_assert_str_eq(conf_get(&conf_find_lun(conf_find_target(&c, "iqn.b"), 7)->options, "vendor_id"), "\\ #");
+	ck_assert_str_eq(
+		conf_get(&conf_find_lun(conf_find_target(&c, "iqn.b"), 7)->options, "vendor_id"),
+		"\\ #");
 	ck_assert(conf_find_target(&c, "iqn.b")->nobody);
 	conf_print(&c, append, two);
 	conf_free(&c);
@@ -321,13 +344,17 @@ END_TEST
 /* What the parser takes off a value is put around it again. */
 START_TEST(values_that_want_quotes_are_read_back)
 {
-	static const char *const value[] = { "==a", "\"'a'\"", "\"\"a\"\"", "\"=a\"", "\" a \"", "'" };
+	static const char *const value[] = {
+		"==a", "\"'a'\"", "\"\"a\"\"", "\"=a\"", "\" a \"", "'"
+	};
 	char text[200], one[1024], two[1024];
 
 	for (size_t i = 0; i < ARRAY_SIZE(value); i++) {
 		*one = *two = 0;
-		snprintf(text, sizeof(text), "<target iqn.a>\nincominguser ==u p\n<backing-store /c>\nvendor_id %s\n"
-			 "</backing-store>\n</target>\n", value[i]);
+		snprintf(text, sizeof(text),
+			 "<target iqn.a>\nincominguser ==u p\n<backing-store /c>\nvendor_id %s\n"
+			 "</backing-store>\n</target>\n",
+			 value[i]);
 		ck_assert_msg(!parse(text), "%s", err.text);
 		conf_resolve(&c);
 		conf_print(&c, append, one);
@@ -363,7 +390,8 @@ START_TEST(includes)
 	put_file(dir, "conf.d/1.conf", "<target iqn.one>\nbacking-store /1\n</target>\n");
 	put_file(dir, "conf.d/2.conf", "<target iqn.two>\nbacking-store /2\n</target>\n");
 	put_file(dir, "conf.d/no", "garbage\n");
-	snprintf(text, sizeof(text), "include %s/conf.d/*.conf\ninclude %s/empty/*.conf\n", dir, dir);
+	snprintf(text, sizeof(text), "include %s/conf.d/*.conf\ninclude %s/empty/*.conf\n", dir,
+		 dir);
 	put_file(dir, "main", text);
 	snprintf(path, sizeof(path), "%s/main", dir);
 	conf_init(&c);
@@ -403,5 +431,6 @@ START_TEST(includes)
 }
 END_TEST
 
-UNIT_MAIN("conf", 10, whole_file, lun_numbers, inheritance, lexing, values_that_want_quotes_are_read_back, blocks_of_one_target_merge, syntax_faults,
+UNIT_MAIN("conf", 10, whole_file, lun_numbers, inheritance, lexing,
+	  values_that_want_quotes_are_read_back, blocks_of_one_target_merge, syntax_faults,
 	  nul_and_long_lines, meaning_faults, all_faults_are_told, printing_is_read_back, includes)

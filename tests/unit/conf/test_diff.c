@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * conf/diff.c. The main test is a property: whatever two configurations are, the steps that lead from
- * one to the other, made on a model of the daemon, leave nothing to do. The model refuses what the
- * daemon would refuse, and notes if a target was ever open to more than the two configurations say.
+ * conf/diff.c. The main test is a property: whatever two configurations are, the steps that
+ * lead from one to the other, made on a model of the daemon, leave nothing to do. The model
+ * refuses what the daemon would refuse, and notes if a target was ever open to more than
+ * the two configurations say.
  */
 #include <stdlib.h>
 
@@ -14,11 +15,12 @@ static struct conf_error err;
 static void read_conf(struct conf *c, const char *text)
 {
 	conf_init(c);
-	ck_assert_msg(!conf_parse_text(c, "t", text, strlen(text), true, &err), "%s in\n%s", err.text, text);
+	ck_assert_msg(!conf_parse_text(c, "t", text, strlen(text), true, &err), "%s in\n%s",
+		      err.text, text);
 	conf_resolve(c);
 }
 
-/* ---- a daemon made of a model ----------------------------------------------------------------------------- */
+/* ---- a daemon made of a model ---------------------------------------------------------------- */
 
 static void set_kv(struct conf *d, struct list *l, const char *key, const char *value)
 {
@@ -53,7 +55,9 @@ static void do_lu(struct conf *d, struct conf_target *t, const struct adm_req *r
 		enum adm_text text;
 		const char *key;
 	} store[] = {
-		{ ADM_T_BSTYPE, "bs-type" }, { ADM_T_BSOPTS, "bsopts" }, { ADM_T_BSOFLAGS, "bsoflags" },
+		{ ADM_T_BSTYPE, "bs-type" },
+		{ ADM_T_BSOPTS, "bsopts" },
+		{ ADM_T_BSOFLAGS, "bsoflags" },
 		{ ADM_T_BLOCKSIZE, "block-size" },
 	};
 	struct conf_lu *lu = conf_find_lun(t, (uint32_t)r->lun);
@@ -114,7 +118,9 @@ static void do_rule(struct conf *d, struct conf_target *t, const struct adm_req 
 	if (r->op == ADM_UNBIND)
 		list_del(&rule->link);
 	else
-		rule->luns = strcmp(r->text[ADM_T_EXPOSE], "all") ? conf_strdup(d, r->text[ADM_T_EXPOSE]) : NULL;
+		rule->luns = strcmp(r->text[ADM_T_EXPOSE], "all") ?
+				     conf_strdup(d, r->text[ADM_T_EXPOSE]) :
+				     NULL;
 }
 
 static void do_account(struct conf *d, struct list *users, const struct adm_req *r)
@@ -168,7 +174,8 @@ static void do_target(struct conf *d, struct conf_target *t, const struct adm_re
 		if (r->text[ADM_T_EXPOSE])
 			do_rule(d, t, r);
 		else
-			set_kv(d, &t->keys, r->text[ADM_T_NAME], *r->text[ADM_T_VALUE] ? r->text[ADM_T_VALUE] : NULL);
+			set_kv(d, &t->keys, r->text[ADM_T_NAME],
+			       *r->text[ADM_T_VALUE] ? r->text[ADM_T_VALUE] : NULL);
 		break;
 	default:
 		ck_assert_ptr_nonnull(t);
@@ -176,7 +183,8 @@ static void do_target(struct conf *d, struct conf_target *t, const struct adm_re
 	}
 }
 
-/* A target with users must never, between two steps, have none, nor rules none of which are known. */
+/* A target with users must never, between two steps, have none, nor
+ * rules none of which are known. */
 static void check_closed(const struct conf_target *t, bool had_users)
 {
 	bool incoming = false;
@@ -224,7 +232,7 @@ static unsigned apply(struct conf *d, const struct list *steps, bool check_users
 	return requests;
 }
 
-/* ---- examples ------------------------------------------------------------------------------------------------ */
+/* ---- examples -------------------------------------------------------------------------------- */
 
 /* The command lines that lead from @have to @want, without notes. */
 static char *plan(const char *have_text, const char *want_text, const struct conf_scope *scope)
@@ -274,7 +282,8 @@ END_TEST
 /* tgt leaves ALL bound beside names, and then the names close nothing. */
 START_TEST(names_alone_do_not_open_to_all)
 {
-	const char *p = plan("", "<target a>\nbacking-store /a\ninitiator-name iqn.x\n</target>\n", &all);
+	const char *p =
+		plan("", "<target a>\nbacking-store /a\ninitiator-name iqn.x\n</target>\n", &all);
 
 	ck_assert_ptr_nonnull(strstr(p, "-Q iqn.x"));
 	ck_assert_ptr_null(strstr(p, "ALL"));
@@ -285,37 +294,51 @@ START_TEST(names_alone_do_not_open_to_all)
 }
 END_TEST
 
-#define HAVE "<target iqn.a>\ncontroller_tid 3\nbacking-store /a\nbacking-store /b\ninitiator-address ALL\n</target>\n"
+#define HAVE                                                                                       \
+	"<target iqn.a>\ncontroller_tid 3\nbacking-store /a\nbacking-store /b\ninitiator-address ALL\n</target>\n"
 
 START_TEST(only_what_differs)
 {
-	ck_assert_str_eq(plan(HAVE, "<target iqn.a>\nbacking-store /a\nbacking-store /b\n</target>\n", &all), "");
+	ck_assert_str_eq(
+		plan(HAVE, "<target iqn.a>\nbacking-store /a\nbacking-store /b\n</target>\n", &all),
+		"");
 	/* a reload that adds a disk touches nothing else */
-	ck_assert_str_eq(plan(HAVE, "<target iqn.a>\nbacking-store /a\nbacking-store /b\nbacking-store /c\n</target>\n", &all),
-			 "tgtadm -C 0 --lld iscsi --op new --mode logicalunit --tid 3 --lun 3 -b \"/c\"\n");
+	ck_assert_str_eq(
+		plan(HAVE,
+		     "<target iqn.a>\nbacking-store /a\nbacking-store /b\nbacking-store /c\n</target>\n",
+		     &all),
+		"tgtadm -C 0 --lld iscsi --op new --mode logicalunit --tid 3 --lun 3 -b \"/c\"\n");
 	ck_assert_str_eq(plan(HAVE, "<target iqn.a>\nbacking-store /a\n</target>\n", &all),
 			 "tgtadm -C 0 --lld iscsi --op delete --mode logicalunit --tid 3 --lun 2\n");
 	/* another file under the same LUN is a change of path */
-	ck_assert_str_eq(plan(HAVE, "<target iqn.a>\nbacking-store /a\nbacking-store /bb\n</target>\n", &all),
-			 "tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 3 --lun=2 --params path=\"/bb\"\n");
+	ck_assert_str_eq(
+		plan(HAVE, "<target iqn.a>\nbacking-store /a\nbacking-store /bb\n</target>\n",
+		     &all),
+		"tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 3 --lun=2 --params path=\"/bb\"\n");
 	/* what is no longer said goes back to its default */
-	ck_assert_str_eq(plan("<target iqn.a>\ncontroller_tid 3\n<backing-store /a>\nlun 1\nreadonly 1\n</backing-store>\n"
-			      "MaxBurstLength 4096\ninitiator-address ALL\n</target>\n",
-			      "<target iqn.a>\nbacking-store /a\n</target>\n", &all),
-			 "tgtadm -C 0 --lld iscsi --mode target --op update --tid 3 --name MaxBurstLength --value \"\"\n"
-			 "tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 3 --lun=1 --params readonly\n");
+	ck_assert_str_eq(
+		plan("<target iqn.a>\ncontroller_tid 3\n<backing-store /a>\nlun 1\nreadonly 1\n"
+		     "</backing-store>\n"
+		     "MaxBurstLength 4096\ninitiator-address ALL\n</target>\n",
+		     "<target iqn.a>\nbacking-store /a\n</target>\n", &all),
+		"tgtadm -C 0 --lld iscsi --mode target --op update --tid 3 --name MaxBurstLength --value \"\"\n"
+		"tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 3 --lun=1 --params readonly\n");
 }
 END_TEST
 
 START_TEST(scopes)
 {
-	const struct conf_scope execute = { .remove = true }, one = { .update = true, .remove = true, .target = "iqn.b" };
-	const char *two = "<target iqn.a>\nbacking-store /z\n</target>\n<target iqn.b>\nbacking-store /q\n</target>\n";
+	const struct conf_scope execute = { .remove = true },
+				one = { .update = true, .remove = true, .target = "iqn.b" };
+	const char *two =
+		"<target iqn.a>\nbacking-store /z\n</target>\n<target iqn.b>\nbacking-store /q\n</target>\n";
 	const char *p;
 
 	/* -e leaves existing targets alone, adds and removes others */
-	ck_assert_str_eq(plan(HAVE, "<target iqn.a>\nbacking-store /zzz\n</target>\n", &execute), "");
-	ck_assert_str_eq(plan(HAVE, "", &execute), "tgtadm -C 0 --mode target --op delete --tid=3\n");
+	ck_assert_str_eq(plan(HAVE, "<target iqn.a>\nbacking-store /zzz\n</target>\n", &execute),
+			 "");
+	ck_assert_str_eq(plan(HAVE, "", &execute),
+			 "tgtadm -C 0 --mode target --op delete --tid=3\n");
 	p = plan(HAVE, two, &execute);
 	ck_assert_ptr_nonnull(strstr(p, "--tid 4 -T iqn.b"));
 	ck_assert_ptr_null(strstr(p, "/z"));
@@ -335,8 +358,10 @@ START_TEST(disruptive_steps)
 	unsigned marked = 0, first = 0;
 
 	read_conf(&have, HAVE);
-	read_conf(&want, "<target iqn.a>\n<backing-store /a>\nlun 1\nbs-type aio\nreadonly 1\n</backing-store>\n"
-			 "<backing-store /b>\nlun 2\nreadonly 1\n</backing-store>\n</target>\n");
+	read_conf(
+		&want,
+		"<target iqn.a>\n<backing-store /a>\nlun 1\nbs-type aio\nreadonly 1\n</backing-store>\n"
+		"<backing-store /b>\nlun 2\nreadonly 1\n</backing-store>\n</target>\n");
 	conf_diff(&have, &want, &all, &steps);
 	list_for_each(s, &steps, link) {
 		if (s->req.mode == ADM_LU && !s->note) {
@@ -353,7 +378,8 @@ START_TEST(disruptive_steps)
 }
 END_TEST
 
-static bool refuse_b(void *arg, const struct conf_lu *lu, void (*say)(void *say_arg, const char *note), void *say_arg)
+static bool refuse_b(void *arg, const struct conf_lu *lu,
+		     void (*say)(void *say_arg, const char *note), void *say_arg)
 {
 	if (strcmp(lu->path, "/b"))
 		return true;
@@ -364,7 +390,9 @@ static bool refuse_b(void *arg, const struct conf_lu *lu, void (*say)(void *say_
 START_TEST(unusable_stores_are_skipped)
 {
 	const struct conf_scope scope = { .update = true, .usable = refuse_b };
-	const char *p = plan("", "<target iqn.a>\nbacking-store /a\nbacking-store /b\nreadonly 1\n</target>\n", &scope);
+	const char *p = plan(
+		"", "<target iqn.a>\nbacking-store /a\nbacking-store /b\nreadonly 1\n</target>\n",
+		&scope);
 
 	ck_assert_ptr_nonnull(strstr(p, "-b \"/a\""));
 	ck_assert_ptr_null(strstr(p, "-b \"/b\""));
@@ -374,7 +402,10 @@ END_TEST
 
 START_TEST(quoting)
 {
-	const char *p = plan("", "<target iqn.a>\nbacking-store /a b$c\nvendor_id x\"y`\nincominguser u p w\n</target>\n", &all);
+	const char *p = plan(
+		"",
+		"<target iqn.a>\nbacking-store /a b$c\nvendor_id x\"y`\nincominguser u p w\n</target>\n",
+		&all);
 
 	ck_assert_ptr_nonnull(strstr(p, "-b \"/a b\\$c\""));
 	ck_assert_ptr_nonnull(strstr(p, "vendor_id=\"x\\\"y\\`\""));
@@ -382,7 +413,7 @@ START_TEST(quoting)
 }
 END_TEST
 
-/* ---- the property --------------------------------------------------------------------------------------------- */
+/* ---- the property ---------------------------------------------------------------------------- */
 
 static unsigned seed;
 
@@ -394,10 +425,13 @@ static unsigned rnd(unsigned n)
 
 static void random_lu(char *to, unsigned lun)
 {
-	static const char *const option[] = { "readonly 1\n", "write-cache off\n",
-					      "mode_page 10:0:10:2\n", "mode_page 10:0:10:3\n", "mode_page 1:0:1\n",
-					      "bs-type aio\n", "bsoflags sync\n", "block-size 4096\n", "removable 1\n",
-					      "params scsi_sn=S1,online=0\n" };
+	static const char *const option[] = {
+		"readonly 1\n",		 "write-cache off\n",
+		"mode_page 10:0:10:2\n", "mode_page 10:0:10:3\n",
+		"mode_page 1:0:1\n",	 "bs-type aio\n",
+		"bsoflags sync\n",	 "block-size 4096\n",
+		"removable 1\n",	 "params scsi_sn=S1,online=0\n"
+	};
 
 	to += sprintf(to, "<backing-store /s%u>\nlun %u\n", rnd(3), lun);
 	for (unsigned i = 0; i < ARRAY_SIZE(option); i++) {
@@ -510,7 +544,8 @@ START_TEST(applied_differences_leave_nothing_to_do)
 			if (s->note)
 				continue;
 			conf_step_print(s, 0, stdout);
-			ck_abort_msg("round %u: still to do after\n%s\n->\n%s", round, have_text, want_text);
+			ck_abort_msg("round %u: still to do after\n%s\n->\n%s", round, have_text,
+				     want_text);
 		}
 		conf_free(&daemon);
 		conf_free(&want);
@@ -519,5 +554,6 @@ START_TEST(applied_differences_leave_nothing_to_do)
 }
 END_TEST
 
-UNIT_MAIN("diff", 30, new_target_as_tgt_admin_prints_it, names_alone_do_not_open_to_all, only_what_differs, scopes,
-	  disruptive_steps, unusable_stores_are_skipped, quoting, applied_differences_leave_nothing_to_do)
+UNIT_MAIN("diff", 30, new_target_as_tgt_admin_prints_it, names_alone_do_not_open_to_all,
+	  only_what_differs, scopes, disruptive_steps, unusable_stores_are_skipped, quoting,
+	  applied_differences_leave_nothing_to_do)

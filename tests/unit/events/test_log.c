@@ -186,4 +186,5 @@ START_TEST(fake_clock)
 END_TEST
 
 UNIT_MAIN("log", 5, threshold, one_printable_line_each, journal_gets_priorities,
-	  slow_reader_does_not_block_us, floods_are_cut_and_counted, bug_says_where_and_aborts, fake_clock)
+	  slow_reader_does_not_block_us, floods_are_cut_and_counted, bug_says_where_and_aborts,
+	  fake_clock)

@@ -180,7 +180,8 @@ static void count_call(struct loop_fd *lfd, uint32_t revents)
 
 static struct end *newcomer;
 
-/* Replaces all others by one new fd, which gets one of their numbers and must not get their events. */
+/* Replaces all others by one new fd, which gets one of their numbers and
+ * must not get their events. */
 static void replace_others(struct loop_fd *lfd, uint32_t revents)
 {
 	struct end *me = container_of(lfd, struct end, lfd);
@@ -595,8 +596,8 @@ START_TEST(spins_only_when_that_pays)
 }
 END_TEST
 
-UNIT_MAIN("loop", 10, a_tick_tells_when_the_iteration_was_over, iteration_order, callback_frees_all_fds_of_its_batch,
-	  new_fd_gets_no_old_events, level_triggered_and_modified, bad_fds_are_refused,
-	  deferred_calls, pollers_may_delete_any, pollers_are_asked_before_sleep,
-	  sleeps_until_its_timer, posting_to_oneself, messages_do_not_starve_fds,
-	  one_epoll_wait_an_iteration, spins_only_when_that_pays)
+UNIT_MAIN("loop", 10, a_tick_tells_when_the_iteration_was_over, iteration_order,
+	  callback_frees_all_fds_of_its_batch, new_fd_gets_no_old_events,
+	  level_triggered_and_modified, bad_fds_are_refused, deferred_calls, pollers_may_delete_any,
+	  pollers_are_asked_before_sleep, sleeps_until_its_timer, posting_to_oneself,
+	  messages_do_not_starve_fds, one_epoll_wait_an_iteration, spins_only_when_that_pays)

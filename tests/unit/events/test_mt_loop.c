@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Loops on threads: no message lost, order kept, wake-ups counted, spinning bounded, idle is idle. */
+/* Loops on threads: no message lost, order kept, wake-ups counted,
+ * spinning bounded, idle is idle. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -96,7 +97,8 @@ static void storm(uint32_t spin_ns)
 	storm_seen = 0;
 	storm_loop = start("storm", spin_ns);
 	for (unsigned i = 0; i < PRODUCERS; i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, storm_produce, (void *)(uintptr_t)i), 0);
+		ck_assert_int_eq(pthread_create(&t[i], NULL, storm_produce, (void *)(uintptr_t)i),
+				 0);
 	for (unsigned i = 0; i < PRODUCERS; i++)
 		pthread_join(t[i], NULL);
 	loop_call(storm_loop, nothing, NULL);
@@ -106,7 +108,8 @@ static void storm(uint32_t spin_ns)
 	loop_join(storm_loop);
 	loop_get_stats(storm_loop, &stats);
 	ck_assert_uint_eq(stats.messages, PRODUCERS * PER_PRODUCER + 1);
-	/* A loop declares sleep at most once an iteration, and is woken from it once (+ 1: the stop). */
+	/* A loop declares sleep at most once an iteration, and is woken
+	 * from it once (+ 1: the stop). */
 	ck_assert_uint_le(stats.wakeups_sent, stats.iterations + 1);
 	loop_destroy(storm_loop);
 }
@@ -463,7 +466,8 @@ static void make_or_destroy(struct loop_msg *msg)
 	m->done = true;
 }
 
-/* Loops come and go at the hands of several threads that run loops themselves: neither waits for the other. */
+/* Loops come and go at the hands of several threads that run loops themselves:
+ * neither waits for the other. */
 START_TEST(made_and_destroyed_at_once)
 {
 	struct loop_conf conf = { .name = "victim", .node = -1, .cpu = -1 };
@@ -579,7 +583,8 @@ START_TEST(destroy_while_outsider_lingers)
 	loop_hooks.after_push = NULL;
 }
 END_TEST
-#define HOOKED_TESTS message_in_the_last_moment, destroy_while_poster_lingers, destroy_while_outsider_lingers,
+#define HOOKED_TESTS                                                                               \
+	message_in_the_last_moment, destroy_while_poster_lingers, destroy_while_outsider_lingers,
 #else
 #define HOOKED_TESTS
 #endif
@@ -673,5 +678,5 @@ END_TEST
 UNIT_MAIN("mt_loop", 30, post_storm_sleeping, post_storm_spinning, ping_pong_sleeping,
 	  ping_pong_spinning, one_wakeup_per_batch, idle_sleeps, cpu_time_is_seen,
 	  named_pinned_and_deaf_to_signals, pinned_to_the_set_of_a_node, stop_from_within_and_drain,
-	  destroy_right_after_last_message, made_and_destroyed_at_once, HOOKED_TESTS fds_beside_messages,
-	  registry)
+	  destroy_right_after_last_message, made_and_destroyed_at_once,
+	  HOOKED_TESTS fds_beside_messages, registry)

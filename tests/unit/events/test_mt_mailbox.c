@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The mailbox alone: nothing lost, nothing doubled, order per producer, "was empty" told exactly. */
+/* The mailbox alone: nothing lost, nothing doubled, order per
+ * producer, "was empty" told exactly. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -84,8 +85,8 @@ START_TEST(storm)
 
 			after = m->next;
 			if (n->number != next[n->producer])
-				ck_abort_msg("producer %u: %u instead of %u", n->producer, n->number,
-					     next[n->producer]);
+				ck_abort_msg("producer %u: %u instead of %u", n->producer,
+					     n->number, next[n->producer]);
 			next[n->producer]++;
 			seen++;
 			free(n);
@@ -93,7 +94,8 @@ START_TEST(storm)
 	}
 	for (unsigned i = 0; i < PRODUCERS; i++)
 		pthread_join(t[i], NULL);
-	/* A wake-up is owed once a batch: exactly as often as the box was filled, it was emptied. */
+	/* A wake-up is owed once a batch: exactly as often as the box
+	 * was filled, it was emptied. */
 	ck_assert_uint_eq(found_empty, batches);
 	ck_assert(!mailbox_pending(&shared));
 }

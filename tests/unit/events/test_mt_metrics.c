@@ -84,7 +84,8 @@ START_TEST(no_shard_has_two_owners)
 	pthread_barrier_init(&all_there, NULL, THREADS);
 	for (int round = 0; round < 2; round++) {
 		for (int i = 0; i < THREADS; i++)
-			ck_assert_int_eq(pthread_create(&t[i], NULL, note_shard_together, &shard[i]), 0);
+			ck_assert_int_eq(
+				pthread_create(&t[i], NULL, note_shard_together, &shard[i]), 0);
 		for (int i = 0; i < THREADS; i++)
 			pthread_join(t[i], NULL);
 		for (int i = 0; i < THREADS; i++)

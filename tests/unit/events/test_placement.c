@@ -201,6 +201,6 @@ START_TEST(fellows_keep_apart)
 }
 END_TEST
 
-UNIT_MAIN("placement", 5, fellows_keep_apart, logical_units_spread_over_nodes_then_cpus, larger_nodes_get_more,
-	  wishes_are_kept, kinds_do_not_disturb_each_other, released_places_are_used_again,
-	  simulated_nodes_share_cpus_evenly)
+UNIT_MAIN("placement", 5, fellows_keep_apart, logical_units_spread_over_nodes_then_cpus,
+	  larger_nodes_get_more, wishes_are_kept, kinds_do_not_disturb_each_other,
+	  released_places_are_used_again, simulated_nodes_share_cpus_evenly)

@@ -97,8 +97,10 @@ END_TEST
 /* Each level's edges, and beyond the last one (12.4 days). */
 START_TEST(every_level_and_beyond)
 {
-	static const uint64_t ticks[] = { 1, 63, 64, 65, 4095, 4096, 4097, 262143, 262144, 16777215,
-					  16777216, 1073741823, 1073741824, 1073741825, 5000000000 };
+	static const uint64_t ticks[] = {
+		1,	63,	  64,	    65,		4095,	    4096,	4097,	   262143,
+		262144, 16777215, 16777216, 1073741823, 1073741824, 1073741825, 5000000000
+	};
 
 	for (unsigned start = 0; start < 200; start += 63) {
 		for (unsigned i = 0; i < ARRAY_SIZE(ticks); i++) {
@@ -205,7 +207,8 @@ static void random_walk(uint64_t with_seed)
 				q->due_ns = 0;
 			}
 		}
-		/* A passed ck_assert writes to a pipe: too slow for what is asked millions of times. */
+		/* A passed ck_assert writes to a pipe: too slow for what
+		 * is asked millions of times. */
 		for (int i = 0; i < PROBES; i++) {
 			if (timer_armed(&p[i].t) != (p[i].due_ns != 0))
 				ck_abort_msg("timer %d armed: %d", i, timer_armed(&p[i].t));
@@ -220,16 +223,19 @@ static void random_walk(uint64_t with_seed)
 			for (unsigned k = 0; k < TIMER_SLOTS; k++)
 				if ((wheel.occupied[l] >> k & 1) == list_empty(&wheel.slot[l][k]))
 					ck_abort_msg("level %u slot %u: wrong bit", l, k);
-		/* Never later than the tick after the expiry, or the next tick when that is past. */
+		/* Never later than the tick after the expiry, or the
+		 * next tick when that is past. */
 		if (armed && timer_wheel_next(&wheel, now) > MAX(next, now) - now + MS)
-			ck_abort_msg("sleeps for %lu ns, %lu due", timer_wheel_next(&wheel, now), next - now);
+			ck_abort_msg("sleeps for %lu ns, %lu due", timer_wheel_next(&wheel, now),
+				     next - now);
 		now += rnd() % 3 ? some_distance() : timer_wheel_next(&wheel, now) % (1ull << 52);
 		timer_wheel_run(&wheel, now);
 		ran_to = now / MS;
 		/* Nothing that was due a whole tick ago is left. */
 		for (int i = 0; i < PROBES; i++)
 			if (p[i].due_ns && p[i].due_ns + MS <= ran_to * MS)
-				ck_abort_msg("timer %d was due at %lu, now %lu", i, p[i].due_ns, now);
+				ck_abort_msg("timer %d was due at %lu, now %lu", i, p[i].due_ns,
+					     now);
 		if (early || unexpected)
 			ck_abort_msg("%u fired early, %u unexpectedly", early, unexpected);
 	}

@@ -41,7 +41,9 @@ START_TEST(opteron_four_nodes)
 		ck_assert_int_eq(topo.node[i].os_node, i);
 		ck_assert_uint_eq(topo.node[i].ncpus, 6);
 		for (int j = 0; j < 4; j++)
-			ck_assert_uint_eq(topo.distance[i][j], i == j ? 10 : i / 2 == j / 2 ? 16 : 22);
+			ck_assert_uint_eq(topo.distance[i][j], i == j	      ? 10 :
+							       i / 2 == j / 2 ? 16 :
+										22);
 	}
 	ck_assert_uint_eq(topo.node[0].mem_total, KiB(33013736));
 	ck_assert_uint_eq(topo.node[0].mem_free, KiB(31827160));
@@ -81,7 +83,9 @@ START_TEST(xeon_four_nodes_two_adapters)
 	topology_interface = interface;
 	for (uint32_t ip = 0; ip < 5; ip++) {
 		a.sin_addr.s_addr = htonl(0x0a000000 + ip);
-		ck_assert_int_eq(topology_address_node(&topo, (struct sockaddr *)&a), ip == 1 ? 1 : ip == 3 ? 3 : -1);
+		ck_assert_int_eq(topology_address_node(&topo, (struct sockaddr *)&a), ip == 1 ? 1 :
+										      ip == 3 ? 3 :
+												-1);
 	}
 	a.sin_addr.s_addr = 0;
 	ck_assert_int_eq(topology_address_node(&topo, (struct sockaddr *)&a), -1);
@@ -112,8 +116,9 @@ START_TEST(xeon_two_nodes_with_stacked_interfaces)
 		ck_assert_str_ne(topo.adapter[i].name, "lo");
 		ck_assert_str_ne(topo.adapter[i].name, "bonding_masters");
 		ck_assert_str_ne(topo.adapter[i].name, "docker0");
-		ck_assert_int_eq(topo.adapter[i].rdma, strncmp(topo.adapter[i].name, "mlx5", 4) == 0 ||
-							       !strcmp(topo.adapter[i].name, "rxe0"));
+		ck_assert_int_eq(topo.adapter[i].rdma,
+				 strncmp(topo.adapter[i].name, "mlx5", 4) == 0 ||
+					 !strcmp(topo.adapter[i].name, "rxe0"));
 	}
 }
 END_TEST
@@ -274,7 +279,8 @@ START_TEST(memory_is_bound)
 	rc = topology_bind_memory(&topo, page, KiB(64), 1);
 	/* Kernels without NUMA and containers that forbid the call say so. */
 	if (rc == 0) {
-		ck_assert_int_eq((int)get_mempolicy(&mode, NULL, 0, page + KiB(32), MPOL_F_ADDR), 0);
+		ck_assert_int_eq((int)get_mempolicy(&mode, NULL, 0, page + KiB(32), MPOL_F_ADDR),
+				 0);
 		ck_assert_int_eq(mode, MPOL_PREFERRED);
 	} else {
 		ck_assert(rc == -ENOSYS || rc == -EPERM);

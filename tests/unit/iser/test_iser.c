@@ -25,7 +25,7 @@ UNIT_MAIN("iser (built without rdma-core)", 5, not_built)
 #define BIG (1u << 20)
 static uint8_t out[BIG], in[BIG];
 
-/* ---- pure functions ------------------------------------------------------------------------------------------------ */
+/* ---- pure functions -------------------------------------------------------------------------- */
 
 START_TEST(private_data)
 {
@@ -51,7 +51,8 @@ START_TEST(private_data)
 		iser_cm_parse(t[i].data, t[i].len, &c);
 		ck_assert_int_eq(c.header, t[i].header);
 		ck_assert_int_eq(c.send_invalidate, t[i].si);
-		ck_assert_uint_eq(iser_cm_build(&c, c.send_invalidate, answer), t[i].header ? 4 : 0);
+		ck_assert_uint_eq(iser_cm_build(&c, c.send_invalidate, answer),
+				  t[i].header ? 4 : 0);
 		if (t[i].header)
 			ck_assert_uint_eq(answer[0], t[i].si ? 0x80 : 0xc0);
 	}
@@ -115,8 +116,9 @@ START_TEST(options)
 			"port=3270,nop=off,pool_sz_mb=8,buf_sz_kb=128,cq_vector=3,completion=poll,"
 			"gather=pack,path=copy"),
 		0);
-	ck_assert(o.port == 3270 && !o.nop && o.pool_bytes_mb == 8 && o.slot_len == 128 << 10 && o.cq_vector == 3 &&
-		  o.completion == COMPLETION_POLL && o.gather == GATHER_PACK && o.path == PATH_COPY);
+	ck_assert(o.port == 3270 && !o.nop && o.pool_bytes_mb == 8 && o.slot_len == 128 << 10 &&
+		  o.cq_vector == 3 && o.completion == COMPLETION_POLL && o.gather == GATHER_PACK &&
+		  o.path == PATH_COPY);
 	ck_assert(o.immediate);
 	ck_assert_uint_eq(o.unsolicited, 0);
 	ck_assert_int_eq(iser_options_parse(&o, "immediate=off"), 0);
@@ -134,12 +136,13 @@ START_TEST(options)
 }
 END_TEST
 
-/* ---- data ------------------------------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 START_TEST(login_read_write)
 {
 	uint64_t copied, params;
-	unsigned regs, wrs, signalled, receives, n = getenv("ISER_READS") ? (unsigned)atoi(getenv("ISER_READS")) : 2000;
+	unsigned regs, wrs, signalled, receives,
+		n = getenv("ISER_READS") ? (unsigned)atoi(getenv("ISER_READS")) : 2000;
 	struct ini i;
 
 	ini_target_start("");
@@ -173,7 +176,8 @@ START_TEST(login_read_write)
 		ck_assert_uint_eq(ini_rw(&i, false, k % 2000, 8, in, 0), 0);
 		ck_assert_mem_eq(in, out + k % 2000 * 512, 4096);
 	}
-	/* A read hit: one RDMA write and one send; one completion for both; no copy, no registration. */
+	/* A read hit: one RDMA write and one send; one completion for
+	 * both; no copy, no registration. */
 	ck_assert_uint_eq(fake.wrs - wrs, 2 * n);
 	ck_assert_uint_le(fake.signalled - signalled, n);
 	ck_assert_uint_eq(fake.registrations, regs);
@@ -193,7 +197,8 @@ static struct iscsi_conn_stats figures(struct ini *i)
 	return ini_conn(i)->conn.stats;
 }
 
-/* What tgtadm --mode conn --op stat shows: what RDMA moves counts as the PDUs that TCP would have. */
+/* What tgtadm --mode conn --op stat shows: what RDMA moves counts as
+ * the PDUs that TCP would have. */
 START_TEST(figures_of_a_connection)
 {
 	static const unsigned imm[] = { 0, 512, 4096 };
@@ -209,7 +214,8 @@ START_TEST(figures_of_a_connection)
 		b = figures(&i);
 		ck_assert_uint_eq(b.cmd_pdus - a.cmd_pdus, 1);
 		ck_assert_uint_eq(b.rsp_pdus - a.rsp_pdus, 1);
-		ck_assert_uint_eq(b.rxdata_octets - a.rxdata_octets, 4096); /* unasked, and by RDMA read */
+		/* Unasked, and by RDMA read. */
+		ck_assert_uint_eq(b.rxdata_octets - a.rxdata_octets, 4096);
 		ck_assert_uint_eq(b.dataout_pdus - a.dataout_pdus, imm[k] < 4096);
 		ck_assert_uint_eq(b.txdata_octets, a.txdata_octets);
 		ck_assert_uint_eq(b.datain_pdus, a.datain_pdus);
@@ -243,7 +249,8 @@ END_TEST
  * an RDMA read and none. */
 static void writes(uint32_t imm)
 {
-	unsigned n = getenv("ISER_WRITES") ? (unsigned)atoi(getenv("ISER_WRITES")) : 500, wrs, reads;
+	unsigned n = getenv("ISER_WRITES") ? (unsigned)atoi(getenv("ISER_WRITES")) : 500, wrs,
+		 reads;
 	uint64_t immediate, copied;
 	struct ini i;
 
@@ -382,7 +389,8 @@ START_TEST(headers_only)
 }
 END_TEST
 
-/* Unsolicited Data-Out, as far as it was agreed on: into the blocks of the command, the rest by RDMA read. */
+/* Unsolicited Data-Out, as far as it was agreed on: into the blocks of the
+ * command, the rest by RDMA read. */
 START_TEST(unsolicited_data)
 {
 	static const struct {
@@ -403,7 +411,8 @@ START_TEST(unsolicited_data)
 	ck_assert(!ini_conn(&i)->conn.params.initial_r2t);
 	ck_assert_uint_eq(ini_conn(&i)->conn.params.first_burst, 65536);
 	for (size_t k = 0; k < ARRAY_SIZE(t); k++) {
-		uint64_t imm = metric_read(M_iser_immediate_bytes), fetched = metric_read(M_iser_read_bytes);
+		uint64_t imm = metric_read(M_iser_immediate_bytes),
+			 fetched = metric_read(M_iser_read_bytes);
 		uint64_t len = t[k].blocks * 512u;
 		uint32_t key;
 
@@ -413,9 +422,11 @@ START_TEST(unsolicited_data)
 		ck_assert_uint_eq(ini_status(&i), 0);
 		rdmafake_unreg(key);
 		ck_assert_uint_eq(metric_read(M_iser_immediate_bytes) - imm, t[k].imm + t[k].unsol);
-		ck_assert_uint_eq(metric_read(M_iser_read_bytes) - fetched, len - t[k].imm - t[k].unsol);
+		ck_assert_uint_eq(metric_read(M_iser_read_bytes) - fetched,
+				  len - t[k].imm - t[k].unsol);
 		memset(in, 0, sizeof(in));
-		ck_assert_uint_eq(ini_rw(&i, false, (uint32_t)k * 2048 + (k & 1), t[k].blocks, in, 0), 0);
+		ck_assert_uint_eq(
+			ini_rw(&i, false, (uint32_t)k * 2048 + (k & 1), t[k].blocks, in, 0), 0);
 		ck_assert_mem_eq(in, out, len);
 	}
 	/* More than FirstBurstLength: the command fails, the connection stays. */
@@ -427,7 +438,8 @@ START_TEST(unsolicited_data)
 }
 END_TEST
 
-/* Everything that the window and FirstBurstLength allow at once: there is a receive for each PDU. */
+/* Everything that the window and FirstBurstLength allow at once: there
+ * is a receive for each PDU. */
 START_TEST(unsolicited_ring)
 {
 	uint32_t keys[128];
@@ -458,8 +470,8 @@ START_TEST(unsolicited_ring)
 }
 END_TEST
 
-/* Not agreed on: by default, when the device's queues are too short for such a ring, or when the initiator's
- * PDUs would be too many (then the login is refused). */
+/* Not agreed on: by default, when the device's queues are too short for such a ring, or when the
+ * initiator's PDUs would be too many (then the login is refused). */
 START_TEST(unsolicited_refused)
 {
 	struct ini i;
@@ -544,7 +556,8 @@ START_TEST(unsolicited_abort)
 }
 END_TEST
 
-/* ErrorRecoveryLevel 1 is about what is lost on the way; nothing is here. Long reads wait for no acknowledgement. */
+/* ErrorRecoveryLevel 1 is about what is lost on the way; nothing is here. Long reads
+ * wait for no acknowledgement. */
 START_TEST(level_1_is_not_for_rdma)
 {
 	uint8_t *big = malloc(6 * BIG);
@@ -568,7 +581,8 @@ START_TEST(a_session_is_all_rdma_or_not)
 	int n = snprintf(text, sizeof(text),
 			 "InitiatorName=iqn.2026-11.org.tgtd.test:iser%cTargetName=%s%c", 0,
 			 ini_iqn, 0);
-	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x87, [8] = 0x80, [13] = 1 };
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE,
+				       0x87, [8] = 0x80, [13] = 1 };
 	struct wire_pdu p;
 	struct wire w;
 	struct ini i;
@@ -624,9 +638,9 @@ START_TEST(a_full_window)
 }
 END_TEST
 
-UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, figures_of_a_connection, writes_without_immediate,
-	  writes_immediate, writes_read, parameter_data, no_invalidation_without_header,
-	  headers_only, unsolicited_data, unsolicited_ring, unsolicited_refused,
-	  unsolicited_too_small, unsolicited_abort, level_1_is_not_for_rdma,
+UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, figures_of_a_connection,
+	  writes_without_immediate, writes_immediate, writes_read, parameter_data,
+	  no_invalidation_without_header, headers_only, unsolicited_data, unsolicited_ring,
+	  unsolicited_refused, unsolicited_too_small, unsolicited_abort, level_1_is_not_for_rdma,
 	  a_session_is_all_rdma_or_not, a_full_window)
 #endif

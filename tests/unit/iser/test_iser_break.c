@@ -22,7 +22,7 @@ UNIT_MAIN("iser breaking (built without rdma-core)", 5, not_built)
 #define BIG (1u << 20)
 static uint8_t out[BIG], in[BIG];
 
-/* ---- breaking ------------------------------------------------------------------------------------------------------------ */
+/* ---- breaking -------------------------------------------------------------------------------- */
 
 /* Some of everything. Stops at the first sign of an end. */
 static bool workload(struct ini *i)
@@ -106,7 +106,8 @@ START_TEST(failed_set_up)
 		rdmafake_disconnect(&i.peer); /* one whose login was refused waits for that */
 		one_ends(&i, &other);
 	}
-	/* Inline data is too much to ask of this device; with less it works. No queue pair at all: refused. */
+	/* Inline data is too much to ask of this device; with less it works. No
+	 * queue pair at all: refused. */
 	fake.fail_create_qp = 1;
 	ini_up(&i, 2, 0x80);
 	ini_hang_up(&i);
@@ -129,7 +130,8 @@ START_TEST(failed_set_up)
 }
 END_TEST
 
-/* The peer dies with transfers on the wire; what was half written is never seen, and everything is back. */
+/* The peer dies with transfers on the wire; what was half written is never
+ * seen, and everything is back. */
 START_TEST(death_in_flight)
 {
 	struct ini other, i;
@@ -161,7 +163,8 @@ START_TEST(death_in_flight)
 		rdmafake_peer_gone(&i.peer);
 		memset(in, 0, sizeof(in));
 		ck_assert_uint_eq(ini_rw(&other, false, 64, 1024, in, 0), 0);
-		/* Whole commands only: the old bytes, or the new ones if the write had gone through. */
+		/* Whole commands only: the old bytes, or the new ones if
+		 * the write had gone through. */
 		if (in[0] == 0xee && in[512 * 1024 - 1] == 0xee) {
 			ck_assert_uint_gt(steps, 0);
 			ck_assert_uint_eq(ini_rw(&other, true, 64, 1024, out + 64 * 512, 0), 0);
@@ -328,7 +331,8 @@ START_TEST(logout_and_wait)
 }
 END_TEST
 
-/* ABORT TASK with the RDMA on its way: the answer comes after the transfer, the task's response does not. */
+/* ABORT TASK with the RDMA on its way: the answer comes after the transfer,
+ * the task's response does not. */
 START_TEST(abort_in_flight)
 {
 	uint8_t bhs[48] = { ISCSI_TMF_REQ | BHS_IMMEDIATE, BHS_FINAL | ISCSI_TMF_ABORT_TASK };
@@ -366,8 +370,8 @@ START_TEST(abort_in_flight)
 }
 END_TEST
 
-/* Task management that reaches transfers in flight, from their own session or another: it is answered when they are
- * over, and a write that it ended has left nothing. */
+/* Task management that reaches transfers in flight, from their own session or another: it is
+ * answered when they are over, and a write that it ended has left nothing. */
 static void tmf_in_flight(uint8_t function, bool from_other, bool write)
 {
 	uint8_t bhs[48] = { ISCSI_TMF_REQ | BHS_IMMEDIATE, BHS_FINAL | function };
@@ -393,7 +397,8 @@ static void tmf_in_flight(uint8_t function, bool from_other, bool write)
 	ini_send(asks, bhs, NULL, NULL, NULL, 0);
 	wire_steps(5);
 	rdmafake_run(&other.peer, 100);
-	/* A read has ended for the device server when its response is posted, so another session need not wait. */
+	/* A read has ended for the device server when its response is posted, so
+	 * another session need not wait. */
 	if (write || !from_other)
 		ck_assert_ptr_null(rdmafake_recv(&other.peer));
 	ck_assert_ptr_null(rdmafake_recv(&i.peer));
@@ -447,7 +452,8 @@ TMF_TEST(lu_reset_write, ISCSI_TMF_LU_RESET, false, true)
 TMF_TEST(lu_reset_by_other_read, ISCSI_TMF_LU_RESET, true, false)
 TMF_TEST(lu_reset_by_other_write, ISCSI_TMF_LU_RESET, true, true)
 
-/* A listener's device goes or its address changes: it is set up anew, if need be again and again. */
+/* A listener's device goes or its address changes: it is set up anew,
+ * if need be again and again. */
 static void listener(enum rdma_cm_event_type type, int fails)
 {
 	struct ini i;
@@ -488,7 +494,8 @@ START_TEST(state_machine)
 {
 	static const uint8_t legal[IS_STATES] = {
 		[IS_IDLE] = 1 << IE_ESTABLISHED | 1 << IE_TERMINATE,
-		[IS_LOGIN] = 1 << IE_ESTABLISHED | 1 << IE_ALLOCATE | 1 << IE_TERMINATE_FLUSH | 1 << IE_TERMINATE,
+		[IS_LOGIN] = 1 << IE_ESTABLISHED | 1 << IE_ALLOCATE | 1 << IE_TERMINATE_FLUSH |
+			     1 << IE_TERMINATE,
 		[IS_ALLOCATED] = 1 << IE_ENABLE | 1 << IE_TERMINATE_FLUSH | 1 << IE_TERMINATE,
 		[IS_DATAMOVER] = 1 << IE_TERMINATE_FLUSH | 1 << IE_TERMINATE,
 		[IS_FLUSHING] = 1 << IE_TERMINATE,

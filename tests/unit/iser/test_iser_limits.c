@@ -22,7 +22,8 @@ UNIT_MAIN("iser limits (built without rdma-core)", 5, not_built)
 #define BIG (1u << 20)
 static uint8_t out[BIG], in[BIG];
 
-/* A device that can do little: everything still arrives, within its limits (the stand-in checks them). */
+/* A device that can do little: everything still arrives, within its limits
+ * (the stand-in checks them). */
 static void limited(const char *opts)
 {
 	struct ini i;
@@ -73,8 +74,8 @@ START_TEST(limits_copy)
 }
 END_TEST
 
-/* What each figure of the device is used for, one at a time; what it is asked for beyond them is a BUG() of the
- * stand-in. */
+/* What each figure of the device is used for, one at a time; what it is asked for beyond them
+ * is a BUG() of the stand-in. */
 static void limit_works(void)
 {
 	struct ini i;
@@ -156,7 +157,9 @@ START_TEST(limit_max_msg)
 END_TEST
 START_TEST(limit_max_mr_size)
 {
-	struct arena_conf conf = { .name = "test", .node = -1, .block_size = 4096, .nblocks = 4096 };
+	struct arena_conf conf = {
+		.name = "test", .node = -1, .block_size = 4096, .nblocks = 4096
+	};
 	struct arena *a = arena_create(&conf);
 
 	ck_assert_ptr_nonnull(a);
@@ -236,7 +239,8 @@ static void read_depth(int ours, unsigned theirs, unsigned expect)
 	while (ini_simple(&i, 0))
 		;
 	wire_pattern(out, BIG, 79);
-	ck_assert_uint_eq(ini_rw(&i, true, 0, BIG / 512, out, 0), 0); /* blocks one after the other */
+	/* Blocks one after the other. */
+	ck_assert_uint_eq(ini_rw(&i, true, 0, BIG / 512, out, 0), 0);
 	ck_assert_uint_eq(ini_rw(&i, true, 64, 512, out, 0), 0);     /* ... no longer */
 	fake.hold = true;
 	for (unsigned k = 0; k < 20; k++)
@@ -296,9 +300,10 @@ START_TEST(limit_inline_enough)
 }
 END_TEST
 
-UNIT_MAIN("iser limits", 30, limits_auto, limits_multi, limits_gather, limits_pack, limits_copy, limit_max_sge,
-	  limit_max_sge_none, limit_max_sge_rd, limit_max_qp_wr, limit_max_qp_wr_refused, limit_max_cqe,
-	  limit_max_cqe_refused, limit_max_msg, limit_max_mr_size, limit_max_mr_size_tiny,
-	  limit_max_mr_size_unsolicited, limit_max_cq, limit_reads_ours, limit_reads_theirs, limit_inline_none,
-	  limit_inline_headers, limit_inline_enough)
+UNIT_MAIN("iser limits", 30, limits_auto, limits_multi, limits_gather, limits_pack, limits_copy,
+	  limit_max_sge, limit_max_sge_none, limit_max_sge_rd, limit_max_qp_wr,
+	  limit_max_qp_wr_refused, limit_max_cqe, limit_max_cqe_refused, limit_max_msg,
+	  limit_max_mr_size, limit_max_mr_size_tiny, limit_max_mr_size_unsolicited, limit_max_cq,
+	  limit_reads_ours, limit_reads_theirs, limit_inline_none, limit_inline_headers,
+	  limit_inline_enough)
 #endif

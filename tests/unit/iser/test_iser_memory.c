@@ -75,7 +75,8 @@ START_TEST(sparse_arena_grows)
 	ck_assert_uint_ge(piece, MB(2));
 	ck_assert_uint_le(piece, MB(16));
 	ck_assert(!iser_lkey(dev, NULL, a->data + MB(100), &lkey, &run));
-	ck_assert(!iser_lkey(dev, NULL, a->data + MB(100) + 4096, &lkey, &run)); /* asked for once */
+	/* Asked for once. */
+	ck_assert(!iser_lkey(dev, NULL, a->data + MB(100) + 4096, &lkey, &run));
 	regs = fake.registrations;
 	wire_steps(2);
 	ck_assert_uint_eq(fake.registrations - regs, 1);
@@ -142,7 +143,8 @@ START_TEST(first_use_is_copied)
 }
 END_TEST
 
-/* The limit of locked memory is met while a store grows: from there on its new pieces are copied, and right. */
+/* The limit of locked memory is met while a store grows: from there on its new
+ * pieces are copied, and right. */
 START_TEST(growth_refused)
 {
 	struct ini i;
@@ -165,7 +167,7 @@ START_TEST(growth_refused)
 }
 END_TEST
 
-/* ---- connections ------------------------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 #define FULL (1900u << 10)
 #define LEAN (256u << 10)
@@ -184,8 +186,9 @@ START_TEST(cost_of_a_connection)
 	ini_target_start("");
 	before = fake.mr_bytes;
 	ini_up(&i, 1, 0x80);
-	printf("# a connection: %zu KiB registered, %zu KiB else, %u receives\n", (fake.mr_bytes - before) >> 10,
-	       heap_bytes(ini_conn(&i)) >> 10, rdmafake_receives(&i.peer));
+	printf("# a connection: %zu KiB registered, %zu KiB else, %u receives\n",
+	       (fake.mr_bytes - before) >> 10, heap_bytes(ini_conn(&i)) >> 10,
+	       rdmafake_receives(&i.peer));
 	ck_assert_uint_le(heap_bytes(ini_conn(&i)), 40 << 10);
 	ck_assert(!ini_conn(&i)->lean);
 	ck_assert_uint_le(fake.mr_bytes - before, FULL);
@@ -206,7 +209,8 @@ static size_t own_bytes(void)
 	return fake.mr_bytes - metric_read(M_iser_grown_bytes);
 }
 
-/* Half of the pool for connections that have it all; the others are lean; beyond it logins are refused. */
+/* Half of the pool for connections that have it all; the others are lean;
+ * beyond it logins are refused. */
 START_TEST(many_connections)
 {
 	static struct ini i[64];
@@ -235,7 +239,8 @@ START_TEST(many_connections)
 	printf("# pool of 8 MiB: %u connections, then %u lean ones of %zu KiB\n", full, lean,
 	       ini_conn(&i[n - 1])->ffp_mem->len >> 10);
 	ck_assert_uint_eq(full, 2);
-	ck_assert_uint_eq(metric_read(M_iser_conns_lean), lean + 1); /* and the one that is being refused */
+	/* And the one that is being refused. */
+	ck_assert_uint_eq(metric_read(M_iser_conns_lean), lean + 1);
 	ck_assert_uint_ge(lean, 8);
 	ck_assert_uint_le(most - before, MB(8) + (48 << 10)); /* and login buffers */
 	ck_assert_uint_le(ini_conn(&i[n - 1])->ffp_mem->len, LEAN);
@@ -285,7 +290,8 @@ START_TEST(many_connections)
 }
 END_TEST
 
-/* A thousand, all in full feature phase and each with its whole window of receives: the pool bounds what they cost. */
+/* A thousand, all in full feature phase and each with its whole window of receives: the
+ * pool bounds what they cost. */
 START_TEST(a_thousand)
 {
 	static struct ini i[1000];
@@ -302,8 +308,8 @@ START_TEST(a_thousand)
 		full += !ini_conn(&i[n])->lean;
 	}
 	used = own_bytes() - before;
-	printf("# a thousand connections: %zu MiB registered, %u full, %zu KiB each on average\n", used >> 20, full,
-	       used / ARRAY_SIZE(i) >> 10);
+	printf("# a thousand connections: %zu MiB registered, %u full, %zu KiB each on average\n",
+	       used >> 20, full, used / ARRAY_SIZE(i) >> 10);
 	ck_assert_uint_le(used, MB(512));
 	ck_assert_uint_gt(full, 100);
 	for (unsigned n = 0; n < ARRAY_SIZE(i); n++) {
@@ -316,6 +322,6 @@ START_TEST(a_thousand)
 }
 END_TEST
 
-UNIT_MAIN("iser memory", 60, a_thousand, sparse_arena_grows, sparse_arena_punched, first_use_is_copied, growth_refused,
-	  cost_of_a_connection, many_connections)
+UNIT_MAIN("iser memory", 60, a_thousand, sparse_arena_grows, sparse_arena_punched,
+	  first_use_is_copied, growth_refused, cost_of_a_connection, many_connections)
 #endif

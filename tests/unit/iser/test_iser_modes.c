@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The modes that --iser sets, each told from the others by what it counts: work requests, elements, bytes copied,
- * wake-ups. */
+/* The modes that --iser sets, each told from the others by what it counts: work requests,
+ * elements, bytes copied, wake-ups. */
 #include "tests/support/unit.h"
 #ifndef HAVE_RDMA
 START_TEST(not_built)
@@ -55,8 +55,10 @@ static void scattered(struct ini *i, const char *options)
 	ini_prime(i);
 	wire_pattern(out, sizeof(out), 42);
 	for (unsigned k = 0; k < 16; k++)
-		ck_assert_uint_eq(ini_rw(i, true, BASE + order[k] * 8u, 8, out + order[k] * 4096, 0), 0);
-	ck_assert_uint_eq(ini_rw(i, false, BASE, 128, in, 0), 0); /* ... and are registered by now */
+		ck_assert_uint_eq(
+			ini_rw(i, true, BASE + order[k] * 8u, 8, out + order[k] * 4096, 0), 0);
+	/* ... and are registered by now */
+	ck_assert_uint_eq(ini_rw(i, false, BASE, 128, in, 0), 0);
 	wire_steps(2);
 }
 
@@ -117,7 +119,8 @@ START_TEST(automatic)
 
 	fake.attr.max_sge = 3;
 	scattered(&i, "gather=auto");
-	check(one(&i, false, 0, 128), 5, 12 + 1, 16384); /* 12 fragments in 4, the last 16 KiB copied */
+	/* 12 fragments in 4, the last 16 KiB copied */
+	check(one(&i, false, 0, 128), 5, 12 + 1, 16384);
 	check(one(&i, false, 0, 32), 1, 1, 16384);
 	check(one(&i, false, 0, 24), 1, 3, 0);
 	over(&i);
@@ -148,8 +151,8 @@ START_TEST(zerocopy)
 }
 END_TEST
 
-/* Many large reads in one iteration, more than a post holds: posts end where a command ends, so that no command has a
- * completion for its data and another for its response. */
+/* Many large reads in one iteration, more than a post holds: posts end where a command ends, so
+ * that no command has a completion for its data and another for its response. */
 #define AT_ONCE 32
 static void at_once(unsigned max_sge, const char *options, unsigned wrs)
 {
@@ -165,7 +168,9 @@ static void at_once(unsigned max_sge, const char *options, unsigned wrs)
 	ini_prime(&i);
 	wire_pattern(out, sizeof(out), 43);
 	for (unsigned k = 0; k < 64; k++) /* no block next to the one before */
-		ck_assert_uint_eq(ini_rw(&i, true, BASE + k * 37 % 64 * 8, 8, out + k * 37 % 64 * 4096, 0), 0);
+		ck_assert_uint_eq(
+			ini_rw(&i, true, BASE + k * 37 % 64 * 8, 8, out + k * 37 % 64 * 4096, 0),
+			0);
 	ck_assert_uint_eq(ini_rw(&i, false, BASE, blocks, in, 0), 0);
 	wire_steps(2);
 	for (unsigned n = 1; n <= AT_ONCE; n++) {
@@ -182,7 +187,8 @@ static void at_once(unsigned max_sge, const char *options, unsigned wrs)
 		ck_assert_mem_eq(in, out, blocks * 512u);
 		after = now(false);
 		ck_assert_uint_eq(after.wr - before.wr, n * wrs);
-		ck_assert_uint_le(after.posts - before.posts, n / 4 + 1); /* they did come together */
+		/* They did come together. */
+		ck_assert_uint_le(after.posts - before.posts, n / 4 + 1);
 		ck_assert_uint_le(after.signalled - before.signalled, n);
 	}
 	over(&i);
@@ -210,7 +216,9 @@ START_TEST(more_than_a_post)
 	ini_prime(&i);
 	wire_pattern(out, sizeof(out), 44);
 	for (unsigned k = 0; k < 128; k++)
-		ck_assert_uint_eq(ini_rw(&i, true, BASE + k * 37 % 128 * 8, 8, out + k * 37 % 128 * 4096, 0), 0);
+		ck_assert_uint_eq(
+			ini_rw(&i, true, BASE + k * 37 % 128 * 8, 8, out + k * 37 % 128 * 4096, 0),
+			0);
 	ck_assert_uint_eq(ini_rw(&i, false, BASE, blocks, in, 0), 0);
 	wire_steps(2);
 	s = one(&i, false, 0, blocks);
@@ -220,7 +228,7 @@ START_TEST(more_than_a_post)
 }
 END_TEST
 
-/* ---- completions --------------------------------------------------------------------------------------------------- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static uint64_t wake_ups(struct ini *i, unsigned reads, unsigned idle)
 {
@@ -240,7 +248,8 @@ START_TEST(event)
 	ini_target_start("completion=event");
 	ini_up(&i, 1, 0x80);
 	ck_assert(!ini_conn(&i)->polling);
-	ck_assert_uint_ge(wake_ups(&i, 50, 2), 50); /* the command; its responses' completions may come with the next */
+	/* The command; its responses' completions may come with the next. */
+	ck_assert_uint_ge(wake_ups(&i, 50, 2), 50);
 	ck_assert_uint_le(wake_ups(&i, 50, 2), 100);
 	over(&i);
 }
@@ -305,6 +314,6 @@ START_TEST(one_vector)
 }
 END_TEST
 
-UNIT_MAIN("iser modes", 30, gather, multi, pack, automatic, copy, zerocopy, elements_run_out, requests_run_out,
-	  more_than_a_post, event, poll, adaptive, vectors, one_vector)
+UNIT_MAIN("iser modes", 30, gather, multi, pack, automatic, copy, zerocopy, elements_run_out,
+	  requests_run_out, more_than_a_post, event, poll, adaptive, vectors, one_vector)
 #endif

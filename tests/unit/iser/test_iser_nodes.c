@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Adapter locality (Ren 2015, chapter 6) on a recorded machine of four nodes and two adapters: connections are placed
- * by the adapter they come by, portals told in an order that suits the target. */
+/* Adapter locality (Ren 2015, chapter 6) on a recorded machine of four nodes and two
+ * adapters: connections are placed by the adapter they come by, portals told in an
+ * order that suits the target. */
 #include "tests/support/unit.h"
 #ifndef HAVE_RDMA
 START_TEST(not_built)
@@ -65,8 +66,8 @@ static void up(struct ini *i, unsigned dev, uint8_t isid)
 	ini_up(i, isid, 0x80);
 }
 
-/* Each connection on its adapter, with memory registered there; it wishes for that node, and is homed on the LU's
- * thread there when the target has LUs on both. */
+/* Each connection on its adapter, with memory registered there; it wishes for that node, and is
+ * homed on the LU's thread there when the target has LUs on both. */
 START_TEST(placed_by_adapter)
 {
 	struct loop_conf lc = { .name = "other", .node = 3, .cpu = -1 };
@@ -138,8 +139,11 @@ static char *discover(char *text)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_TEXT_REQ, BHS_FINAL }, reply[ISCSI_BHS_LEN];
 	struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000009) };
-	struct iscsi_text_ctx ctx = { .discovery = true, .initiator = "iqn.x:i", .peer = (struct sockaddr *)&any,
-				      .local = (struct sockaddr *)&any, .max_data = 8192 };
+	struct iscsi_text_ctx ctx = { .discovery = true,
+				      .initiator = "iqn.x:i",
+				      .peer = (struct sockaddr *)&any,
+				      .local = (struct sockaddr *)&any,
+				      .max_data = 8192 };
 	struct iscsi_params params;
 	struct iscsi_offer offer;
 	struct iscsi_text t;

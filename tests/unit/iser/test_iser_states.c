@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Every fault in every state: a connection is brought to a state, something happens to it, and the initiator goes on
- * as if nothing were. It must end within the deadline that README.md gives (or, where the table says so, not notice),
- * leave nothing behind, and not touch the connection beside it. All of it again with an adapter that never gives
- * work back.
+ * Every fault in every state: a connection is brought to a state, something happens to it, and the
+ * initiator goes on as if nothing were. It must end within the deadline that README.md gives (or,
+ * where the table says so, not notice), leave nothing behind, and not touch the connection beside
+ * it. All of it again with an adapter that never gives work back.
  */
 #include "tests/support/unit.h"
 #ifndef HAVE_RDMA
@@ -38,8 +38,10 @@ enum state {
 	STATES
 };
 static const uint8_t iser_states[STATES] = {
-	[ACCEPTED] = IS_IDLE, [CONNECTED] = IS_LOGIN, [ANSWERING] = IS_LOGIN, [ALLOCATED] = IS_ALLOCATED, [READY] = IS_DATAMOVER,
-	[READING] = IS_DATAMOVER, [WRITING] = IS_DATAMOVER, [UNSOLICITED] = IS_DATAMOVER, [LEAVING] = IS_DATAMOVER, [LEFT] = IS_FLUSHING,
+	[ACCEPTED] = IS_IDLE,	    [CONNECTED] = IS_LOGIN,	  [ANSWERING] = IS_LOGIN,
+	[ALLOCATED] = IS_ALLOCATED, [READY] = IS_DATAMOVER,	  [READING] = IS_DATAMOVER,
+	[WRITING] = IS_DATAMOVER,   [UNSOLICITED] = IS_DATAMOVER, [LEAVING] = IS_DATAMOVER,
+	[LEFT] = IS_FLUSHING,
 };
 
 enum fault {
@@ -64,12 +66,28 @@ enum fault {
 	FAULTS
 };
 static const char *const fault_names[FAULTS] = {
-	"post send", "post receive", "send error", "retries exceeded", "receive error", "queue pair broken", "completion queue broken",
-	"QP fatal", "CQ error", "disconnected", "address change", "connect error", "unreachable", "rejected", "device removal", "garbage",
-	"too long", "timewait",
+	"post send",
+	"post receive",
+	"send error",
+	"retries exceeded",
+	"receive error",
+	"queue pair broken",
+	"completion queue broken",
+	"QP fatal",
+	"CQ error",
+	"disconnected",
+	"address change",
+	"connect error",
+	"unreachable",
+	"rejected",
+	"device removal",
+	"garbage",
+	"too long",
+	"timewait",
 };
 
-/* Where a fault does not end the connection by itself: nothing of the kind is done there any more. */
+/* Where a fault does not end the connection by itself: nothing of the
+ * kind is done there any more. */
 #define S(x) (1u << (x))
 static const uint32_t unnoticed[FAULTS] = {
 	[POST_SEND] = S(LEAVING) | S(LEFT),
@@ -98,7 +116,8 @@ static void bring_to(struct ini *i, enum state s)
 			ini_login_start(i, 2, INI_UNSOL_KEYS);
 		} else if (s == ANSWERING) { /* no operational keys: more is to come */
 			static const char text[] =
-				"InitiatorName=iqn.2026-11.org.tgtd.test:iser\0SessionType=Normal\0TargetName=" WIRE_IQN;
+				"InitiatorName=iqn.2026-11.org.tgtd.test:iser\0SessionType=Normal\0TargetName="
+				WIRE_IQN;
 			uint8_t login[ISCSI_BHS_LEN] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x04 };
 
 			login[8] = 0x80;
@@ -192,7 +211,8 @@ static void happen(struct ini *i, enum fault f)
 	}
 }
 
-/* What the initiator would do next, if it were not for the fault: so that something is posted, sent, received. */
+/* What the initiator would do next, if it were not for the fault: so that something
+ * is posted, sent, received. */
 static void go_on(struct ini *i, enum state s)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_NOP_OUT | BHS_IMMEDIATE, BHS_FINAL };
@@ -272,13 +292,15 @@ static void every_fault(enum state s)
 		if (unnoticed[f] & S(s) || (f == QP_BROKEN && k & 1)) {
 			/* It works (or waits) still; then it is hung up. */
 			if (s < LEAVING)
-				ck_assert_msg(i.peer.id != NULL, "state %u, '%s': ended", s, fault_names[f]);
+				ck_assert_msg(i.peer.id != NULL, "state %u, '%s': ended", s,
+					      fault_names[f]);
 			rdmafake_disconnect(&i.peer);
 			alive++;
 		}
 		ms = gone_after(&i, ISER_FLUSH_MS + ISER_DRAIN_MS + 500);
 		ck_assert_msg(ms >= 0, "state %u, '%s': not ended in time", s, fault_names[f]);
-		/* A working adapter gives everything back at once; what it does not is taken from it. */
+		/* A working adapter gives everything back at once; what it
+		 * does not is taken from it. */
 		if (s < LEAVING && !(k & 1) && f != CQ_BROKEN)
 			ck_assert_msg(ms < 200, "state %u, '%s': %d ms", s, fault_names[f], ms);
 		if (!(k & 1) && f != CQ_BROKEN)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * iSER with real threads on a stand-in adapter: initiators on threads of their own log in to LUs on different
- * event threads, write and verify, and end in every way there is, while the main thread accepts, lists, closes
- * connections and makes and breaks arenas beside them. The adapter's work is done on the initiators' threads,
- * behind the target's back, and the stand-in hides its own order from TSan.
+ * iSER with real threads on a stand-in adapter: initiators on threads of their own log in to LUs
+ * on different event threads, write and verify, and end in every way there is, while the main
+ * thread accepts, lists, closes connections and makes and breaks arenas beside them. The
+ * adapter's work is done on the initiators' threads, behind the target's back, and the stand-in
+ * hides its own order from TSan.
  */
 #include "tests/support/unit.h"
 #ifndef HAVE_RDMA
@@ -39,7 +40,8 @@ UNIT_MAIN("mt_iser (built without rdma-core)", 5, not_built)
 
 static struct loop *main_loop, *loops[LOOPS];
 static struct scsi_target *targets[LOOPS];
-static const char *const iqns[LOOPS] = { "iqn.2026-11.org.tgtd.test:mt0", "iqn.2026-11.org.tgtd.test:mt1" };
+static const char *const iqns[LOOPS] = { "iqn.2026-11.org.tgtd.test:mt0",
+					 "iqn.2026-11.org.tgtd.test:mt1" };
 static void *portal;
 static const char *options;
 static _Atomic bool over;
@@ -71,7 +73,7 @@ static void pause_here(void)
 		usleep(100);
 }
 
-/* ---- the target ------------------------------------------------------------------------------------------- */
+/* ---- the target ------------------------------------------------------------------------------ */
 
 static void bring_up(void *arg)
 {
@@ -156,7 +158,7 @@ static void stop(void)
 	ck_assert(rdmafake_clean());
 }
 
-/* ---- an initiator --------------------------------------------------------------------------------------------- */
+/* ---- an initiator ---------------------------------------------------------------------------- */
 
 static uint32_t place(const struct initiator *it)
 {
@@ -205,7 +207,8 @@ static bool work(struct initiator *it)
 		if (rnd(it, 2)) {
 			wire_pattern(it->image + at * BS, len * BS, rnd(it, 1000));
 			imm = rnd(it, 3) * 4096;
-			if (ini_rw(&it->i, true, place(it) + at, len, it->image + at * BS, MIN(imm, len * BS)))
+			if (ini_rw(&it->i, true, place(it) + at, len, it->image + at * BS,
+				   MIN(imm, len * BS)))
 				return false;
 			continue;
 		}
@@ -253,7 +256,8 @@ static void end(struct initiator *it, unsigned how)
 	struct ini_pdu p;
 
 	for (uint32_t k = 0; k < n; k++)
-		keys[k] = ini_rw_start(&it->i, rnd(it, 2), INITIATORS / LOOPS * REGION, SCRATCH, it->flight[k], 0);
+		keys[k] = ini_rw_start(&it->i, rnd(it, 2), INITIATORS / LOOPS * REGION, SCRATCH,
+				       it->flight[k], 0);
 	if (n && rnd(it, 2))
 		rdmafake_run(&it->i.peer, 1);
 	switch (how) {
@@ -275,7 +279,8 @@ static void end(struct initiator *it, unsigned how)
 		ini_send(&it->i, bhs, NULL, NULL, NULL, 0);
 		if (ini_recv(&it->i, &p)) {
 			/* or what announces that the admin closes just this one */
-			ck_assert(bhs_opcode(p.bhs) == ISCSI_LOGOUT_RSP || bhs_opcode(p.bhs) == ISCSI_ASYNC);
+			ck_assert(bhs_opcode(p.bhs) == ISCSI_LOGOUT_RSP ||
+				  bhs_opcode(p.bhs) == ISCSI_ASYNC);
 			free(p.msg);
 		}
 		break;
@@ -308,7 +313,7 @@ static void *initiate(void *arg)
 	return NULL;
 }
 
-/* ---- beside them --------------------------------------------------------------------------------------------------- */
+/* ---- beside them ----------------------------------------------------------------------------- */
 
 static void count(const struct iscsi_conn_info *info, void *arg)
 {
@@ -343,7 +348,8 @@ static void *admin(void *arg)
 /* @removals: times that the adapter is pulled out under them. */
 static void storm(const char *opts, unsigned removals)
 {
-	unsigned rounds = getenv("ISER_ROUNDS") ? (unsigned)atoi(getenv("ISER_ROUNDS")) : 12, verified = 0, lost = 0;
+	unsigned rounds = getenv("ISER_ROUNDS") ? (unsigned)atoi(getenv("ISER_ROUNDS")) : 12,
+		 verified = 0, lost = 0;
 	pthread_t admin_thread;
 
 	start(opts);
@@ -351,7 +357,8 @@ static void storm(const char *opts, unsigned removals)
 		initiators[n].number = n;
 		initiators[n].rounds = rounds;
 		initiators[n].rng = n * 77 + 5;
-		ck_assert_int_eq(pthread_create(&initiators[n].thread, NULL, initiate, &initiators[n]), 0);
+		ck_assert_int_eq(
+			pthread_create(&initiators[n].thread, NULL, initiate, &initiators[n]), 0);
 	}
 	ck_assert_int_eq(pthread_create(&admin_thread, NULL, admin, NULL), 0);
 	for (unsigned n = 0; n < removals; n++) {
