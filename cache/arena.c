@@ -3,7 +3,7 @@
  * Arenas: one shared-memory file each, laid out as
  *
  *     | file header | block headers ... | extra ... | zeros | data ... |
- *     0             4 KiB               |           |       a multiple of 2 MiB (of 4 KiB in a sparse one)
+ *     0             4 KiB               |           |    at a multiple of 2 MiB (sparse: 4 KiB)
  *
  * Everything in the file is position-independent: a later process may map it elsewhere.
  */
@@ -21,13 +21,15 @@
 #define ARENA_VERSION 2
 #define ZERO_MIN KiB(64)
 #define HUGE_MIN MiB(64) /* smaller ones gain little from huge pages */
-#define PREPARE_FIRST MiB(128) /* of data before anybody uses it; the rest comes in the background */
+#define PREPARE_FIRST MiB(128) /* of data before anybody uses it; the
+			        * rest comes in the background */
 
 /* First page of the file. All offsets from the file's start. */
 struct arena_file {
 	char magic[8];
 	uint32_t version, node, block_shift, nblocks;
-	uint64_t header_off, extra_off, extra, zero_off, zero_len, data_off, length; /* extra: of one block */
+	/* extra: of one block */
+	uint64_t header_off, extra_off, extra, zero_off, zero_len, data_off, length;
 };
 
 struct arena_impl {
@@ -50,7 +52,7 @@ static struct arena_impl *impl(struct arena *a)
 	return container_of(a, struct arena_impl, pub);
 }
 
-/* ---- what the machine bears -------------------------------------------------------------------- */
+/* ---- what the machine bears ------------------------------------------------------------------ */
 
 /* One number from a file; UINT64_MAX when there is none ("max", no file). */
 static uint64_t read_number(const char *path)
@@ -117,7 +119,7 @@ uint64_t arena_memory_available(void)
 	return avail - reserve;
 }
 
-/* ---- creation ---------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static int open_file(struct arena_impl *im, const struct arena_conf *conf, bool huge)
 {
@@ -154,14 +156,16 @@ static void unmap(struct arena_impl *im)
 	}
 }
 
-/* Maps the file, on a huge page's boundary when @align: only there plain pages can become huge ones. */
+/* Maps the file, on a huge page's boundary when @align: only there plain
+ * pages can become huge ones. */
 static void *map_aligned(size_t len, int flags, int fd, bool align)
 {
 	uint8_t *room, *p;
 
 	if (!align || len < HUGE_PAGE)
 		return mmap(NULL, len, PROT_READ | PROT_WRITE, flags, fd, 0);
-	room = mmap(NULL, len + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	room = mmap(NULL, len + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		    -1, 0);
 	if (room == MAP_FAILED)
 		return MAP_FAILED;
 	p = (uint8_t *)ALIGN_UP((uintptr_t)room, (uintptr_t)HUGE_PAGE);
@@ -204,8 +208,8 @@ fail:
 	return err;
 }
 
-/* Memory for the headers and the first data now, for the rest (and huge pages for all, unless they are
- * huge anyway) in the background. 0 or -errno. */
+/* Memory for the headers and the first data now, for the rest (and huge pages for all, unless they
+ * are huge anyway) in the background. 0 or -errno. */
 static int prefault(struct arena_impl *im, uint64_t data_off)
 {
 	struct arena_prepare *p = &im->prepare;
@@ -261,7 +265,8 @@ struct arena *arena_create(const struct arena_conf *conf)
 	a->owner = conf->owner;
 
 	/* Data begins on a huge page's boundary; a small sparse arena need not care. */
-	align = conf->sparse && (uint64_t)conf->nblocks << a->block_shift < HUGE_PAGE ? 4096 : HUGE_PAGE;
+	align = conf->sparse && (uint64_t)conf->nblocks << a->block_shift < HUGE_PAGE ? 4096 :
+											HUGE_PAGE;
 	zero_len = MAX(ZERO_MIN, (uint64_t)conf->block_size);
 	extra_off = header_off + (uint64_t)conf->nblocks * sizeof(struct buf);
 	zero_off = ALIGN_UP(extra_off + (uint64_t)conf->nblocks * conf->extra, 4096ull);
@@ -281,9 +286,9 @@ struct arena *arena_create(const struct arena_conf *conf)
 	if (err)
 		err = map_file(im, conf, false);
 	if (err) {
-		log_error("%s: cannot get %zu MiB of %smemory%s%s: %s%s", im->name, a->map_len >> 20,
-			  conf->sparse ? "virtual " : "", conf->file ? " in " : "",
-			  conf->file ? conf->file : "", strerror(-err),
+		log_error("%s: cannot get %zu MiB of %smemory%s%s: %s%s", im->name,
+			  a->map_len >> 20, conf->sparse ? "virtual " : "",
+			  conf->file ? " in " : "", conf->file ? conf->file : "", strerror(-err),
 			  err == -ENOMEM ? " (see RLIMIT_AS, vm.max_map_count)" :
 			  err == -EFBIG	 ? " (see RLIMIT_FSIZE)" :
 			  err == -EMFILE ? " (see RLIMIT_NOFILE)" :
@@ -341,13 +346,15 @@ struct arena *arena_create(const struct arena_conf *conf)
 			arena_buf_init(a, i);
 	arena_by_id[id] = a;
 	list_add_tail(&arenas, &im->link);
-	log_debug("%s: %zu MiB, %u blocks of %u B, node %d%s", im->name, a->map_len >> 20, a->nblocks,
-		  conf->block_size, a->node, im->huge ? ", huge pages" : "");
+	log_debug("%s: %zu MiB, %u blocks of %u B, node %d%s", im->name, a->map_len >> 20,
+		  a->nblocks, conf->block_size, a->node, im->huge ? ", huge pages" : "");
 	list_for_each(w, &watchers, link)
 		w->created(w, a);
 	pthread_mutex_unlock(&registry);
-	/* After the watchers: what they have pinned has its memory, in the pages it has to stay in. */
-	if (conf->prefault && !conf->sparse && (im->prepare.huge || im->prepare.done < im->prepare.len))
+	/* After the watchers: what they have pinned has its memory, in
+	 * the pages it has to stay in. */
+	if (conf->prefault && !conf->sparse &&
+	    (im->prepare.huge || im->prepare.done < im->prepare.len))
 		arena_prepare_start(&im->prepare);
 	return a;
 }
@@ -387,7 +394,9 @@ static bool punch(struct arena *a, off_t off, size_t len)
 	bool done;
 
 	pthread_rwlock_rdlock(&pinning);
-	done = !a->pinned && fallocate(impl(a)->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, (off_t)len) == 0 &&
+	done = !a->pinned &&
+	       fallocate(impl(a)->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off,
+			 (off_t)len) == 0 &&
 	       !impl(a)->huge;
 	pthread_rwlock_unlock(&pinning);
 	return done;
@@ -426,7 +435,7 @@ void arena_punch(struct arena *a, uint32_t first, uint32_t n)
 	memset(p, 0, len);
 }
 
-/* ---- watchers ---------------------------------------------------------------------------------- */
+/* ---- watchers -------------------------------------------------------------------------------- */
 
 void arena_watch(struct arena_watcher *w)
 {

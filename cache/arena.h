@@ -12,18 +12,18 @@
 
 struct arena_conf {
 	const char *name;	/* shown in /proc/PID/maps (memfd:NAME) and in errors */
-	const char *file;	/* a named file (say below /dev/shm) instead of a memfd; created, and
-				   removed by arena_destroy(). NULL: memfd */
+	const char *file;	/* a named file (say below /dev/shm) instead of a memfd; created,
+				 * and removed by arena_destroy(). NULL: memfd */
 	const struct topology *topo; /* NULL: no binding */
 	int node;
 	uint32_t block_size;	/* power of two, 4 KiB..1 MiB */
 	uint32_t nblocks;
-	uint32_t extra;		/* bytes that the owner keeps of every block beside its header, in the same file;
-				   a multiple of 8; zeros at first */
+	uint32_t extra;		/* bytes that the owner keeps of every block beside its header, in
+				 * the same file; a multiple of 8; zeros at first */
 	bool prefault;		/* headers and the first data get memory now, the rest soon, by a
 				   thread in the background that also makes huge pages of it */
-	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores. Headers
-				   are zero until arena_buf_init() */
+	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores.
+				 * Headers are zero until arena_buf_init() */
 	void (*release)(struct arena *a, struct buf *b);
 	void *owner;
 };
@@ -33,7 +33,8 @@ struct arena_conf {
 struct arena *arena_create(const struct arena_conf *conf) must_check;
 /* All blocks must be without references. Any thread that may block. */
 void arena_destroy(struct arena *a);
-/* Gives header @index of a sparse arena its identity, before its first use. One thread per header. */
+/* Gives header @index of a sparse arena its identity, before its first
+ * use. One thread per header. */
 static inline struct buf *arena_buf_init(struct arena *a, uint32_t index)
 {
 	struct buf *b = &a->hdr[index];
@@ -47,13 +48,14 @@ static inline struct buf *arena_buf_init(struct arena *a, uint32_t index)
  * system call, so not on a fast path. Pinned memory is filled with zeros instead. */
 void arena_punch(struct arena *a, uint32_t first, uint32_t n);
 
-/* Before pages of it are pinned: from here on nothing is punched. Waits for a punch under way. Any thread
- * that may wait a system call long. */
+/* Before pages of it are pinned: from here on nothing is punched. Waits for a punch under way. Any
+ * thread that may wait a system call long. */
 void arena_pin(struct arena *a);
 
-/* Makes huge pages of the whole 2 MiB pieces of blocks [first, first+n), which should all have memory;
- * what is in them stays, and stays in use. A worker thread: half a millisecond a piece. False: the kernel
- * would not most of the time, or an adapter has the pages: asking again is of no use. */
+/* Makes huge pages of the whole 2 MiB pieces of blocks [first, first+n), which should all have
+ * memory; what is in them stays, and stays in use. A worker thread: half a millisecond a
+ * piece. False: the kernel would not most of the time, or an adapter has the pages: asking
+ * again is of no use. */
 bool arena_join(struct arena *a, uint32_t first, uint32_t n);
 
 /* Largest whole arena that the machine would bear now: MemAvailable and the cgroup's limit, less a

@@ -3,10 +3,10 @@
  * See arena_prepare.h.
  *
  * Huge pages for a memfd without reserved ones: the machine-wide setting for shared memory
- * (transparent_hugepage/shmem_enabled) is "never" nearly everywhere, so that MADV_HUGEPAGE alone does
- * nothing. MADV_COLLAPSE (Linux 6.1) joins 2 MiB at a time all the same, provided that something of
- * them is there; pages in use stay in use, what is pinned is left alone. It may have to move other
- * memory to make room, which is why it is done in the background.
+ * (transparent_hugepage/shmem_enabled) is "never" nearly everywhere, so that MADV_HUGEPAGE alone
+ * does nothing. MADV_COLLAPSE (Linux 6.1) joins 2 MiB at a time all the same, provided that
+ * something of them is there; pages in use stay in use, what is pinned is left alone. It may have
+ * to move other memory to make room, which is why it is done in the background.
  */
 #include <signal.h>
 #include <string.h>
@@ -68,7 +68,8 @@ static bool collapse(uint8_t *at, uint64_t *cost)
 	return ok;
 }
 
-/* Memory for all, at once: huge as long as that is cheaper, which it is until memory has to be moved. */
+/* Memory for all, at once: huge as long as that is cheaper, which it is
+ * until memory has to be moved. */
 static int populate_all(struct arena_prepare *p)
 {
 	unsigned dear = p->huge ? 0 : COLLAPSE_DEAR;
@@ -124,8 +125,8 @@ static void *prepare(void *arg)
 	thread_background(true);
 	err = populate_all(p);
 	if (err)
-		log_warn("%s: memory ran out while %zu MiB were prepared: %s", p->name, p->len >> 20,
-			 strerror(-err));
+		log_warn("%s: memory ran out while %zu MiB were prepared: %s", p->name,
+			 p->len >> 20, strerror(-err));
 	if (err || stopped(p))
 		return NULL;
 	log_info("%s: %zu MiB of memory prepared in %.1f s", p->name, p->len >> 20,
@@ -149,7 +150,8 @@ void arena_prepare_start(struct arena_prepare *p)
 	err = pthread_create(&p->thread, NULL, prepare, p);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
-		log_warn("%s: no thread to prepare memory ahead of its use: %s", p->name, strerror(err));
+		log_warn("%s: no thread to prepare memory ahead of its use: %s", p->name,
+			 strerror(err));
 		return;
 	}
 	pthread_setname_np(p->thread, "arena-prepare");

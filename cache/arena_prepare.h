@@ -22,15 +22,17 @@ struct arena_prepare {
 	pthread_t thread;
 };
 
-/* Touches bytes [@from, @to) of the mapping, on the node they are bound to. 0 or -errno: memory has run
- * out. Any thread; blocks. */
+/* Touches bytes [@from, @to) of the mapping, on the node they are bound to. 0 or -errno: memory has
+ * run out. Any thread; blocks. */
 int arena_populate(uint8_t *map, size_t from, size_t to);
-/* Makes the 2 MiB at @at, a multiple of that, one huge page; what has no memory gets some. Any thread; blocks. */
+/* Makes the 2 MiB at @at, a multiple of that, one huge page; what has no memory
+ * gets some. Any thread; blocks. */
 bool arena_join_one(uint8_t *at);
 /* Starts a thread of low priority that gives all of the mapping memory. Without a thread it is done
  * page by page when touched. Whoever touches a page meanwhile gets it at once. */
 void arena_prepare_start(struct arena_prepare *p);
-/* Ends the thread, finished or not. The thread that called arena_prepare_start(), or one after it. */
+/* Ends the thread, finished or not. The thread that called
+ * arena_prepare_start(), or one after it. */
 void arena_prepare_stop(struct arena_prepare *p);
 
 #endif

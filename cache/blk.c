@@ -45,12 +45,13 @@ uint64_t blk_identity(const char *name)
 	return h;
 }
 
-/* ---- lending ----------------------------------------------------------------------------------- */
+/* ---- lending --------------------------------------------------------------------------------- */
 
 /* The units that @req touches, in bytes. */
 static uint64_t lent(const struct blk_lender *l, const struct blk_req *req)
 {
-	return ALIGN_UP(req->offset + req->len, (uint64_t)l->unit) - (req->offset & ~((uint64_t)l->unit - 1));
+	return ALIGN_UP(req->offset + req->len, (uint64_t)l->unit) -
+	       (req->offset & ~((uint64_t)l->unit - 1));
 }
 
 bool blk_may_lend(const struct blk_req *req)
@@ -92,7 +93,7 @@ void blk_lent_back(struct blk_req *req)
 		l->kick(l);
 }
 
-/* ---- upward ------------------------------------------------------------------------------------ */
+/* ---- upward ---------------------------------------------------------------------------------- */
 
 /* The device is done with @req. On the home loop. */
 static void finish(struct blk_req *req)
@@ -121,7 +122,8 @@ static void finish(struct blk_req *req)
 static inline bool finished_here(struct blk_req *req)
 {
 	ASSERT(req->status <= 0);
-	if (unlikely(req->flags & (BLK_F_PREPARED | BLK_F_PREPARING | BLK_F_BOUNCED | BLK_F_COUNTED)) ||
+	if (unlikely(req->flags &
+		     (BLK_F_PREPARED | BLK_F_PREPARING | BLK_F_BOUNCED | BLK_F_COUNTED)) ||
 	    unlikely(req->choke))
 		finish(req);
 	return true;
@@ -150,7 +152,7 @@ void blk_complete(struct blk_req *req, int status)
 	loop_post(req->home, &req->msg);
 }
 
-/* ---- downward ---------------------------------------------------------------------------------- */
+/* ---- downward -------------------------------------------------------------------------------- */
 
 static bool refuse(struct blk_req *req, int status)
 {
@@ -277,8 +279,9 @@ static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_r
 {
 	int err = check_range(blk, req);
 
-	if (likely((req->flags & (BLK_F_PREPARED | BLK_F_BOUNCED)) == BLK_F_PREPARED && req->op == BLK_WRITE &&
-		   !(blk->caps & BLK_CAP_READONLY) && !err && req->len - 1 < blk->max_len))
+	if (likely((req->flags & (BLK_F_PREPARED | BLK_F_BOUNCED)) == BLK_F_PREPARED &&
+		   req->op == BLK_WRITE && !(blk->caps & BLK_CAP_READONLY) && !err &&
+		   req->len - 1 < blk->max_len))
 		return submit_write(blk, req);
 
 	BUG_ON(req->op >= BLK_OPS);
@@ -308,7 +311,8 @@ bool blk_submit(struct blk *blk, struct blk_req *req)
 	req->home = loop_current();
 	/* The benchmark path: one test each, and the device is called in our stead. */
 	if (likely(req->op == BLK_READ && !(req->flags & BLK_F_INTO) && req->data.n == 0) &&
-	    likely((blk->caps & BLK_CAP_OWN_MEMORY) && check_range(blk, req) == 0 && req->len - 1 < blk->max_len)) {
+	    likely((blk->caps & BLK_CAP_OWN_MEMORY) && check_range(blk, req) == 0 &&
+		   req->len - 1 < blk->max_len)) {
 		if (!blk->lower) {
 			metric_inc(M_store_reads);
 			metric_add(M_store_read_bytes, req->len);
@@ -366,7 +370,7 @@ void blk_abort(struct blk *blk, struct blk_req *req)
 		blk->ops->abort(blk, req);
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run)
 {

@@ -6,7 +6,7 @@
 #include "cache/extent.h"
 #include "events/log.h"
 
-/* ---- bounce blocks ----------------------------------------------------------------------------- */
+/* ---- bounce blocks --------------------------------------------------------------------------- */
 
 #define BOUNCE_BLOCK KiB(32)
 #define BOUNCE_BYTES MiB(64) /* a node; address space until used */
@@ -25,8 +25,11 @@ static struct blkpool *bounce_of(const struct blk *blk)
 
 int blk_bounce_init(const struct topology *topo, int node)
 {
-	struct arena_conf conf = { .name = "bounce", .topo = topo, .node = node < 0 ? 0 : node,
-				   .block_size = BOUNCE_BLOCK, .nblocks = BOUNCE_BYTES / BOUNCE_BLOCK,
+	struct arena_conf conf = { .name = "bounce",
+				   .topo = topo,
+				   .node = node < 0 ? 0 : node,
+				   .block_size = BOUNCE_BLOCK,
+				   .nblocks = BOUNCE_BYTES / BOUNCE_BLOCK,
 				   .sparse = true };
 	struct blkpool *p;
 	int err = 0;
@@ -153,7 +156,7 @@ bool blk_bounce_prepare(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
-/* ---- ZERO -------------------------------------------------------------------------------------- */
+/* ---- ZERO ------------------------------------------------------------------------------------ */
 
 #define ZERO_PIECE KiB(256)
 
@@ -177,7 +180,8 @@ static bool zero_go(struct zeroing *z)
 				   MIN(ZERO_PIECE, (uint64_t)blk->max_len));
 
 		z->io.op = BLK_WRITE;
-		z->io.flags = BLK_F_FROM | (parent->flags & (BLK_F_FUA | BLK_F_DPO | BLK_F_BACKGROUND));
+		z->io.flags =
+			BLK_F_FROM | (parent->flags & (BLK_F_FUA | BLK_F_DPO | BLK_F_BACKGROUND));
 		z->io.blk = blk;
 		z->io.home = parent->home;
 		z->io.offset = z->at;
@@ -222,14 +226,14 @@ bool blk_zero_by_writing(struct blk *blk, struct blk_req *req)
 	return zero_go(z);
 }
 
-/* ---- ordering of changes against COMPARE AND WRITE --------------------------------------------- */
+/* ---- ordering of changes against COMPARE AND WRITE ------------------------------------------- */
 
 /*
  * A device whose COMPARE AND WRITE is emulated pays for ordering from the first one on. Before it,
  * changes are only counted (blk->writers). The first one publishes blk->order: from then on changes
  * take a shared extent (they do not hinder each other); and it waits until the ones counted before
- * have ended ("draining"). Counting first and looking for the order second, against publishing first
- * and looking at the count second: one of the two sees the other.
+ * have ended ("draining"). Counting first and looking for the order second, against publishing
+ * first and looking at the count second: one of the two sees the other.
  */
 struct blk_order {
 	struct extent_queue extents;
@@ -335,7 +339,7 @@ void blk_ordered_end(struct blk_req *req)
 	free(d);
 }
 
-/* ---- COMPARE AND WRITE ------------------------------------------------------------------------- */
+/* ---- COMPARE AND WRITE ----------------------------------------------------------------------- */
 
 /* Ends it; true for the convenience of callers that complete on the spot. */
 static bool caw_end(struct caw *c, int status)
@@ -512,7 +516,7 @@ bool blk_emulate_caw(struct blk *blk, struct blk_req *req)
 	return wait ? false : caw_acquire(c);
 }
 
-/* ---- abort ------------------------------------------------------------------------------------- */
+/* ---- abort ----------------------------------------------------------------------------------- */
 
 /* True: @c left the queue it was in. */
 static bool caw_leave(struct caw *c)

@@ -70,13 +70,15 @@ static uint32_t take_mark(struct blkpool *p, uint32_t n, uint32_t *first)
 }
 
 /*
- * References: a free block has none, and nobody can add one to none. A reader of a store's table may
- * however take a reference to a block that it sees too late is another's by now, and puts it again
- * at once. So counts are stored only where they are 0, and otherwise added to and subtracted from.
+ * References: a free block has none, and nobody can add one to none. A reader of a store's table
+ * may however take a reference to a block that it sees too late is another's by now, and puts it
+ * again at once. So counts are stored only where they are 0, and otherwise added to and
+ * subtracted from.
  */
 
 /* The @n blocks that were put last (<= s->n) go in front of *chain. A run that was freed in rising
- * order leaves in rising order, and so does one from the mark. They get @refs references. Shard locked. */
+ * order leaves in rising order, and so does one from the mark. They get
+ * @refs references. Shard locked. */
 static void pop(struct blkpool *p, struct blkpool_shard *s, uint32_t n, uint32_t *chain,
 		uint32_t refs)
 {
@@ -116,7 +118,8 @@ static void push(struct blkpool_shard *s, struct buf *b)
 	atomic_store_explicit(&s->n, s->n + 1, memory_order_relaxed);
 }
 
-/* @n (> 0) fresh blocks from the mark in front of *chain, ascending. Returns how many there were. */
+/* @n (> 0) fresh blocks from the mark in front of *chain, ascending.
+ * Returns how many there were. */
 static uint32_t pop_mark(struct blkpool *p, uint32_t n, uint32_t *chain)
 {
 	uint32_t first, got = take_mark(p, n, &first);
@@ -427,7 +430,8 @@ void blkpool_trim(struct blkpool *p, uint32_t keep)
 	while (n-- > 0) { /* lowest on top */
 		struct buf *b = &p->arena->hdr[index[n]];
 
-		/* A reader that lost a race may hold it for a moment: then its put brings it back. */
+		/* A reader that lost a race may hold it for a moment:
+		 * then its put brings it back. */
 		if (atomic_fetch_sub(&b->refs, 1) == 1)
 			push(cold, b);
 	}

@@ -4,10 +4,10 @@
  * few waits in one queue, in order of arrival, and goes on when blocks come back. Nothing fails for
  * want of a block.
  *
- * Free blocks lie on a few shards, chosen by the calling thread, so that threads rarely meet. Blocks
- * never used so far come from a rising mark, in runs, so that neighbours in a request are neighbours
- * in memory. Locks: a shard's and the queue's; the queue's is taken first; nothing else is
- * called under them.
+ * Free blocks lie on a few shards, chosen by the calling thread, so that threads rarely meet.
+ * Blocks never used so far come from a rising mark, in runs, so that neighbours in a request are
+ * neighbours in memory. Locks: a shard's and the queue's; the queue's is taken first; nothing else
+ * is called under them.
  */
 #ifndef CACHE_BLKPOOL_H
 #define CACHE_BLKPOOL_H
@@ -47,8 +47,8 @@ bool blkpool_fini(struct blkpool *p);
  */
 bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req *req,
 		  void (*granted)(struct loop_msg *msg)) must_check;
-/* In @granted: gives the blocks that came to @msg's request in *chain. False: it was cancelled while it waited;
- * the blocks are back and the request has been completed. */
+/* In @granted: gives the blocks that came to @msg's request in *chain. False: it was cancelled
+ * while it waited; the blocks are back and the request has been completed. */
 bool blkpool_granted(struct blkpool *p, struct loop_msg *msg, uint32_t *chain) must_check;
 /* @req leaves the queue. False: it was not in it (any more); the grant is on its way. */
 bool blkpool_cancel(struct blkpool *p, struct blk_req *req);

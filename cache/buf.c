@@ -48,8 +48,9 @@ int frags_reserve(struct frags *f, uint32_t n)
 }
 
 /*
- * Adjacent bytes merge when their blocks are adjacent too (the fragment then covers one block more),
- * when they lie in the same block (one reference is enough), or when neither needs a reference.
+ * Adjacent bytes merge when their blocks are adjacent too (the fragment then covers one block
+ * more), when they lie in the same block (one reference is enough), or when neither needs a
+ * reference.
  */
 static bool frag_merge(struct frag *last, uint8_t *base, uint32_t len, struct buf *buf)
 {
@@ -88,8 +89,9 @@ void frags_put_more(struct frags *f)
 		struct buf *b = f->v[i].buf; /* NULL without any */
 
 		for (uint32_t k = f->v[i].nbufs; k > 0; k--, b++) {
-			/* The data has driven the headers out of the near caches, and an atomic operation
-			 * waits for its line and lets nothing overtake it. (Behind the last one is harmless.) */
+			/* The data has driven the headers out of the near caches, and an atomic
+			 * operation waits for its line and lets nothing overtake it. (Behind the
+			 * last one is harmless.) */
 			__builtin_prefetch(b + BUF_AHEAD, 1);
 			buf_put(b);
 		}

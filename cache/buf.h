@@ -27,7 +27,8 @@ struct buf {
 	uint16_t arena;	 /* arena_by_id[] slot */
 	uint8_t state;	 /* enum page_state (cache/page.h) when a cache owns the arena */
 	uint8_t flags;
-	uint32_t next;	 /* links by index: free list, hash chain; written under the owner's partition lock */
+	uint32_t next;	 /* links by index: free list, hash chain; written under
+			  * the owner's partition lock */
 	uint64_t device; /* what is in it: device identity (stable over restarts) */
 	uint64_t block;	 /* and block number on that device; BUF_NO_BLOCK while no index has it */
 	uint64_t generation;
@@ -51,8 +52,8 @@ struct arena {
 	uint8_t *extra;	  /* arena_conf.extra bytes of block i at extra + i * that; NULL: none */
 	uint8_t *zero;	  /* zeros in registered memory, read-only by convention */
 	uint32_t zero_len; /* at least one block and at least 64 KiB */
-	/* A word a block for whoever has computed something from a whole block's content; 0: nothing.
-	 * See buf_memo(). Not in the shared file. */
+	/* A word a block for whoever has computed something from a whole block's content; 0:
+	 * nothing. See buf_memo(). Not in the shared file. */
 	_Atomic uint64_t *memo;
 	_Atomic bool memo_used;
 	/* Takes a block back whose last reference was put. Any thread. */
@@ -62,8 +63,9 @@ struct arena {
 	void *map;
 	size_t map_len;
 	bool sparse; /* pages come when touched: who pins all of it gives all of it memory */
-	/* Set by arena_pin(), for a watcher that is about to pin pages (memory registration): punching
-	 * would then leave the adapter with other pages than the CPU, so arena_punch() writes zeros. */
+	/* Set by arena_pin(), for a watcher that is about to pin pages (memory registration):
+	 * punching would then leave the adapter with other pages than the CPU, so arena_punch()
+	 * writes zeros. */
 	_Atomic bool pinned;
 };
 
@@ -88,8 +90,8 @@ static inline void buf_get(struct buf *b)
 }
 
 /*
- * What buf_memo_set() has left about a block's content, or 0. With a reference to the block, and only if the
- * whole of it is valid: then its content does not change. Any thread.
+ * What buf_memo_set() has left about a block's content, or 0. With a reference to the block, and
+ * only if the whole of it is valid: then its content does not change. Any thread.
  */
 static inline uint64_t buf_memo(const struct arena *a, uint32_t index)
 {
@@ -103,7 +105,8 @@ static inline void buf_memo_set(struct arena *a, uint32_t index, uint64_t memo)
 	atomic_store_explicit(&a->memo[index], memo, memory_order_relaxed);
 }
 
-/* By whoever alone has the block, when it is about to get other content: nothing is known of that. */
+/* By whoever alone has the block, when it is about to get other
+ * content: nothing is known of that. */
 static inline void buf_memo_drop(struct arena *a, uint32_t index)
 {
 	if (unlikely(atomic_load_explicit(&a->memo_used, memory_order_relaxed)))
@@ -111,8 +114,8 @@ static inline void buf_memo_drop(struct arena *a, uint32_t index)
 }
 
 /*
- * A reference to a block that nothing keeps from being freed meanwhile: false if it is free. Maybe it is
- * another's by now, which the caller has to find out afterwards, and then to put it.
+ * A reference to a block that nothing keeps from being freed meanwhile: false if it is free. Maybe
+ * it is another's by now, which the caller has to find out afterwards, and then to put it.
  */
 static inline bool buf_try_get(struct buf *b)
 {
@@ -123,8 +126,8 @@ static inline bool buf_try_get(struct buf *b)
 	return false;
 }
 
-/* The index's reference is the only one: whoever looks the block up now must take the lock that the caller
- * has, or find that it was taken. */
+/* The index's reference is the only one: whoever looks the block up now must take the lock that the
+ * caller has, or find that it was taken. */
 static inline bool buf_unseen(const struct buf *b)
 {
 	return atomic_load(&b->refs) == 1;
@@ -179,8 +182,10 @@ static inline int frags_append(struct frags *f, uint8_t *base, uint32_t len, str
 		return 0;
 	}
 	struct frag *last = &f->v[f->n - 1];
-	if (likely(buf && last->nbufs && buf == last->buf + last->nbufs && base == last->base + last->len) &&
-	    likely(buf->arena == last->buf->arena && len <= UINT32_MAX - last->len)) { /* the block behind the last one */
+	if (likely(buf && last->nbufs && buf == last->buf + last->nbufs &&
+		   base == last->base + last->len) &&
+	    likely(buf->arena == last->buf->arena && len <= UINT32_MAX - last->len)) {
+		/* The block behind the last one. */
 		last->nbufs++;
 		last->len += len;
 		f->len += len;

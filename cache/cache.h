@@ -12,26 +12,35 @@
 struct cache;
 
 /* The first is the default. */
-enum cache_affinity { CACHE_AFFINITY_AUTO, CACHE_AFFINITY_OFF, CACHE_AFFINITY_INLINE, CACHE_AFFINITY_FORWARD };
+enum cache_affinity {
+	CACHE_AFFINITY_AUTO,
+	CACHE_AFFINITY_OFF,
+	CACHE_AFFINITY_INLINE,
+	CACHE_AFFINITY_FORWARD
+};
 
 struct cache_conf {
-	uint64_t size;	      /* bytes over all nodes; 0: chosen from the machine's memory and limits */
+	uint64_t size;	      /* bytes over all nodes; 0: chosen from the
+			       * machine's memory and limits */
 	uint32_t block;	      /* bytes, 4 KiB..1 MiB, power of two; 0: default */
 	uint32_t group;	      /* neighbouring blocks that share a partition; 0: default */
 	uint32_t partitions;  /* per node; 0: default */
 	uint64_t node_mask;   /* dense node indexes that hold cache memory; 0: all */
 	enum cache_affinity affinity;
 	uint32_t forward_threshold; /* bytes; 0: calibrated at start-up */
-	uint32_t readahead;   /* largest window of a sequential stream, bytes; 0: default; 1: none */
+	uint32_t readahead;   /* largest window of a sequential stream,
+			       * bytes; 0: default; 1: none */
 	const struct topology *topo;
-	/* [topo->nnodes] a worker loop of each node, which runs forwarded requests and write-back and
-	 * outlives the cache; they run already. NULL: the cache makes threads of its own ("cache-N"). */
+	/* [topo->nnodes] a worker loop of each node, which runs forwarded requests and write-back
+	 * and outlives the cache; they run already. NULL: the cache makes threads of its own
+	 * ("cache-N"). */
 	struct loop *const *workers;
-	bool stepped;	      /* simulation: the workers are stepped (loop_step()) by the calling thread */
+	bool stepped;	      /* simulation: the workers are stepped
+			       * (loop_step()) by the calling thread */
 };
 
-/* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…,readahead=…` over the defaults in
- * @conf. 0, or -EINVAL with a message in @err. */
+/* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…,readahead=…` over the
+ * defaults in @conf. 0, or -EINVAL with a message in @err. */
 int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err_len) must_check;
 /* Allocates everything. NULL with errno, reason logged. Main thread. */
 struct cache *cache_create(const struct cache_conf *conf) must_check;

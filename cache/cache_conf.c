@@ -99,7 +99,8 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 	int rc = 0;
 	if (!copy)
 		return complain(err, err_len, "out of memory");
-	for (char *word = strtok_r(copy, ",", &save); word && !rc; word = strtok_r(NULL, ",", &save)) {
+	for (char *word = strtok_r(copy, ",", &save); word && !rc;
+	     word = strtok_r(NULL, ",", &save)) {
 		char *value = strchr(word, '=');
 		uint64_t n = 0;
 		if (!value) {
@@ -128,7 +129,8 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 			conf->size = n;
 		} else if (strcmp(word, "block") == 0) {
 			if (!is_pow2(n) || n < KiB(4) || n > MiB(1))
-				rc = complain(err, err_len, "block=%s: a power of two from 4k to 1m", value);
+				rc = complain(err, err_len,
+					      "block=%s: a power of two from 4k to 1m", value);
 			conf->block = (uint32_t)n;
 		} else if (strcmp(word, "group") == 0) {
 			if (!is_pow2(n) || n > CACHE_IO_BLOCKS)
@@ -147,7 +149,8 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 			conf->forward_threshold = (uint32_t)n;
 		} else if (strcmp(word, "readahead") == 0) {
 			if (n < KiB(64) || n > MiB(64))
-				rc = complain(err, err_len, "readahead=%s: off, or from 64k to 64m", value);
+				rc = complain(err, err_len, "readahead=%s: off, or from 64k to 64m",
+					      value);
 			conf->readahead = (uint32_t)n;
 		} else {
 			rc = complain(
@@ -172,19 +175,23 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 	if (!conf->node_mask)
 		conf->node_mask = all;
 	if (conf->node_mask & ~all)
-		return complain(err, err_len, "nodes: this machine has nodes 0 to %u", conf->topo->nnodes - 1);
+		return complain(err, err_len, "nodes: this machine has nodes 0 to %u",
+				conf->topo->nnodes - 1);
 	unsigned nnodes = (unsigned)__builtin_popcountll(conf->node_mask);
 
-	if (!conf->size) /* a quarter of what the machine (or our cgroup) can give: others live here */
+	/* A quarter of what the machine (or our cgroup) can give: others live here. */
+	if (!conf->size)
 		conf->size = MIN(MAX(arena_memory_available() / 4, MiB(16)), GiB(64));
 	if (!conf->block)
 		conf->block = KiB(4);
 	if (!conf->group) /* neighbours of 512 KiB */
-		conf->group = (uint32_t)MIN(MAX(KiB(512) / conf->block, 1u), (uint64_t)CACHE_IO_BLOCKS);
+		conf->group =
+			(uint32_t)MIN(MAX(KiB(512) / conf->block, 1u), (uint64_t)CACHE_IO_BLOCKS);
 
-	/* As many partitions as leave each the room for several of the largest requests, up to enough
-	 * that threads seldom meet. */
-	uint64_t node_blocks = conf->size / nnodes / conf->block, need = blocks_of(KiB(64), conf->block);
+	/* As many partitions as leave each the room for several of the largest requests, up to
+	 * enough that threads seldom meet. */
+	uint64_t node_blocks = conf->size / nnodes / conf->block,
+		 need = blocks_of(KiB(64), conf->block);
 	if (node_blocks < need * 3)
 		return complain(err, err_len,
 				"a cache of %llu bytes in blocks of %u over %u nodes is too small: at least %llu",
@@ -192,16 +199,20 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 				(unsigned long long)(need * 3 * conf->block * nnodes));
 	if (!conf->partitions) {
 		uint64_t want = blocks_of(CACHE_REQ_LEN, conf->block) * 8;
-		for (conf->partitions = 1; conf->partitions < 64 && node_blocks / (conf->partitions * 2) >= want;)
+		for (conf->partitions = 1;
+		     conf->partitions < 64 && node_blocks / (conf->partitions * 2) >= want;)
 			conf->partitions *= 2;
 	}
 	if (!conf->readahead)
 		conf->readahead = READAHEAD_MAX;
 	/* A few streams must not push everything else out. */
-	conf->readahead = conf->readahead == 1 ? 0 : (uint32_t)MIN((uint64_t)conf->readahead, conf->size / 16);
+	conf->readahead = conf->readahead == 1 ?
+				  0 :
+				  (uint32_t)MIN((uint64_t)conf->readahead, conf->size / 16);
 	uint64_t part_blocks = node_blocks / conf->partitions;
 	if (part_blocks < need * 3)
-		return complain(err, err_len, "%u partitions are too many: each must hold at least %llu blocks",
+		return complain(err, err_len,
+				"%u partitions are too many: each must hold at least %llu blocks",
 				conf->partitions, (unsigned long long)(need * 3));
 	if (part_blocks * conf->partitions > UINT32_MAX / 2)
 		return complain(err, err_len, "too many blocks: choose larger ones");
@@ -213,7 +224,8 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 				 len / conf->block / conf->group + 2 > CACHE_REQ_GROUPS))
 		len /= 2;
 	if (len / conf->block / conf->group + 2 > CACHE_REQ_GROUPS)
-		return complain(err, err_len, "group=%u is too small for blocks of %u", conf->group, conf->block);
+		return complain(err, err_len, "group=%u is too small for blocks of %u", conf->group,
+				conf->block);
 	*max_len = (uint32_t)len;
 	return 0;
 }

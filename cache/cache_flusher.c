@@ -7,8 +7,9 @@
  *   watermark  a partition more than a quarter full of dirty pages is brought back to an eighth;
  *   hunger     somebody waits for blocks: the partitions where that is so are emptied of dirt.
  *
- * What is picked in all partitions is sorted by block number and written in that order, merged, with
- * a bounded number of writes out; foreground reads share the lower device's queue with few of them.
+ * What is picked in all partitions is sorted by block number and written in that order,
+ * merged, with a bounded number of writes out; foreground reads share the lower device's queue
+ * with few of them.
  */
 #include "cache/cache_impl.h"
 
@@ -73,7 +74,8 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, bool hungry)
 		uint32_t budget = most - f->inflight;
 		bool dry; /* then the tick tries again */
 		dirty = true;
-		f->next += flush_keys(dev, NULL, f->keys + f->next, f->nkeys - f->next, false, &budget, &dry);
+		f->next += flush_keys(dev, NULL, f->keys + f->next, f->nkeys - f->next, false,
+				      &budget, &dry);
 	}
 	return dirty || f->next < f->nkeys;
 }
@@ -98,7 +100,8 @@ static void worker_run(struct flush_worker *w)
 		}
 	io_kick(c);
 	if (!dirty && !hungry) {
-		/* Whoever dirties a page after this sees it and kicks; before it, we see the page. */
+		/* Whoever dirties a page after this sees it and kicks;
+		 * before it, we see the page. */
 		__atomic_store_n(&w->armed, 0, __ATOMIC_SEQ_CST);
 		list_for_each(dev, &w->devs, flush.link)
 			for (uint32_t i = 0; i < c->nparts && !dirty; i++) {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The cache's leaf lock, of partitions above all: a compare-and-swap to take, plain stores to give back, a short
- * spin and then a futex when it is contended. It is held for well under a microsecond; nothing is
- * called and no other lock is taken while one is held, except further partition locks in ascending
- * order (lockset in cache_impl.h).
+ * The cache's leaf lock, of partitions above all: a compare-and-swap to take, plain stores to give
+ * back, a short spin and then a futex when it is contended. It is held for well under a
+ * microsecond; nothing is called and no other lock is taken while one is held, except further
+ * partition locks in ascending order (lockset in cache_impl.h).
  *
- * Giving it back ends with a store of one word and then a look at another one, whether anybody sleeps,
- * and a processor may do these in the other order. Instead of forbidding that to every unlock (which would
- * cost as much as taking the lock), the rare one who is about to sleep makes all threads of the process
- * pass a barrier, by membarrier(2), between saying so and looking at the lock once more.
+ * Giving it back ends with a store of one word and then a look at another one, whether anybody
+ * sleeps, and a processor may do these in the other order. Instead of forbidding that to every
+ * unlock (which would cost as much as taking the lock), the rare one who is about to sleep makes
+ * all threads of the process pass a barrier, by membarrier(2), between saying so and looking at the
+ * lock once more.
  *
  * Whoever only looks need not take it: leaf_look(), reading whatever it likes (none of which may be
- * trusted yet, nor be followed without bounds), and then leaf_unchanged(), which tells whether all of it was
- * so at one instant. So readers write nothing that other readers need, and do not meet at all.
+ * trusted yet, nor be followed without bounds), and then leaf_unchanged(), which tells whether
+ * all of it was so at one instant. So readers write nothing that other readers need, and do not
+ * meet at all.
  */
 #ifndef CACHE_CACHE_LOCK_H
 #define CACHE_CACHE_LOCK_H
@@ -21,7 +23,8 @@
 
 struct leaf_lock {
 	uint32_t word;	  /* 0 free, 1 held */
-	uint32_t version; /* how often it was given back; a reader would have to sleep through all 2^32 of them */
+	uint32_t version; /* how often it was given back; a reader would have to
+			   * sleep through all 2^32 of them */
 	uint32_t asleep;  /* somebody may sleep: whoever gives the lock back wakes one */
 };
 
@@ -35,17 +38,20 @@ static inline void leaf_lock_init(struct leaf_lock *l)
 	l->asleep = 0;
 }
 
-/* True when it was free. In the one order of all such operations, so that of a reader that takes a reference
- * and then looks at the lock, and a holder who then looks at the references, one sees the other. */
+/* True when it was free. In the one order of all such operations, so that of a reader that takes a
+ * reference and then looks at the lock, and a holder who then looks at the references, one sees
+ * the other. */
 static inline bool leaf_trylock(struct leaf_lock *l)
 {
 	uint32_t unlocked = 0;
-	if (!__atomic_compare_exchange_n(&l->word, &unlocked, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+	if (!__atomic_compare_exchange_n(&l->word, &unlocked, 1, false, __ATOMIC_SEQ_CST,
+					 __ATOMIC_RELAXED))
 		return false;
 	/*
-	 * Nobody sees what is written from here on who does not see that it is held. A compare-and-swap alone does
-	 * not order its own store before later ones where it is a pair of instructions (ARMv8.0, RISC-V); on
-	 * x86 this is none. (Thread sanitizers know no fences, and need none.)
+	 * Nobody sees what is written from here on who does not see that it is held. A
+	 * compare-and-swap alone does not order its own store before later ones where it is a pair
+	 * of instructions (ARMv8.0, RISC-V); on x86 this is none. (Thread sanitizers know no
+	 * fences, and need none.)
 	 */
 #ifndef __SANITIZE_THREAD__
 	__atomic_thread_fence(__ATOMIC_RELEASE);
@@ -66,7 +72,8 @@ static inline void leaf_unlock(struct leaf_lock *l)
 {
 	__atomic_store_n(&l->version, l->version + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&l->word, 0, __ATOMIC_RELEASE);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST); /* the compiler keeps the order; see above for the processor */
+	/* The compiler keeps the order; see above for the processor. */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	if (unlikely(__atomic_load_n(&l->asleep, __ATOMIC_RELAXED)))
 		leaf_unlock_wake(l);
 }
@@ -79,9 +86,10 @@ static inline bool leaf_look(const struct leaf_lock *l, uint32_t *version)
 }
 
 /*
- * Has nobody had it since leaf_look(), which was true and gave @version? What was read in between may not be read
- * later than this: the locked instruction with which a reader takes its reference, after all it has read, keeps
- * that order. Who has taken none must conclude nothing from it but that the lock is to be taken.
+ * Has nobody had it since leaf_look(), which was true and gave @version? What was read in between
+ * may not be read later than this: the locked instruction with which a reader takes its reference,
+ * after all it has read, keeps that order. Who has taken none must conclude nothing from it but
+ * that the lock is to be taken.
  */
 static inline bool leaf_unchanged(const struct leaf_lock *l, uint32_t version)
 {

@@ -3,21 +3,22 @@
  * Reading. All fragments of one answer are referenced within one critical section over all the
  * partitions they come from, and writes are committed the same way: so a reader sees a write that
  * spans blocks whole or not at all. An answer within one block needs no such section: it is looked
- * for without a lock first. What is not complete is loaded (with the keys pinned, so that the second
- * look finds everything), then looked at again.
+ * for without a lock first. What is not complete is loaded (with the keys pinned, so that the
+ * second look finds everything), then looked at again.
  */
 #include "cache/cache_impl.h"
 
-/* ---- the hit path ------------------------------------------------------------------------------- */
+/* ---- the hit path ---------------------------------------------------------------------------- */
 
 /* Blocks [first, end) are one run of neighbours in memory, with a reference each. There is room. */
-static inline void append_run(const struct partition *p, struct frags *f, uint32_t shift, struct buf *first,
-			      struct buf *end)
+static inline void append_run(const struct partition *p, struct frags *f, uint32_t shift,
+			      struct buf *first, struct buf *end)
 {
 	uint32_t n = (uint32_t)(end - first);
 	uint8_t *base = p->data + ((size_t)first->index << shift);
 	struct frag *next = f->v + f->n;
-	if (f->n && next[-1].buf + next[-1].nbufs == first && next[-1].base + next[-1].len == base) {
+	if (f->n && next[-1].buf + next[-1].nbufs == first &&
+	    next[-1].base + next[-1].len == base) {
 		next[-1].nbufs += n; /* another group's, beside what the one before had */
 		next[-1].len += n << shift;
 		return;
@@ -38,15 +39,16 @@ static __attribute__((noinline)) bool asked_for(struct partition *p, struct buf 
 }
 
 /*
- * Blocks [block, end), all in @p, which is locked; of each of them sectors [from, to) are wanted (the
- * fragments have whole blocks: gather() trims the ends). False at the first one that is missing: what was
- * appended stays for the caller to put. Neighbours on the device mostly are neighbours in memory, so the header
- * behind the last one is tried before the index. @large: blocks of more than 64 sectors, whose maps do not fit
- * into their headers; a constant where this is inlined, so that the usual case has no loop over words.
+ * Blocks [block, end), all in @p, which is locked; of each of them sectors [from, to) are wanted
+ * (the fragments have whole blocks: gather() trims the ends). False at the first one that is
+ * missing: what was appended stays for the caller to put. Neighbours on the device mostly are
+ * neighbours in memory, so the header behind the last one is tried before the index. @large: blocks
+ * of more than 64 sectors, whose maps do not fit into their headers; a constant where this is
+ * inlined, so that the usual case has no loop over words.
  */
-static inline_always bool gather_blocks(struct partition *p, struct frags *f, uint64_t device, uint64_t block,
-					const uint64_t end, uint32_t shift, uint32_t from, uint32_t to, bool *mark,
-					bool large)
+static inline_always bool gather_blocks(struct partition *p, struct frags *f, uint64_t device,
+					uint64_t block, const uint64_t end, uint32_t shift,
+					uint32_t from, uint32_t to, bool *mark, bool large)
 {
 	const uint64_t want = large ? 0 : page_mask(from, to);
 	struct buf *const bound = &p->hdr[p->first] + p->nblocks;
@@ -102,9 +104,10 @@ static __attribute__((noinline)) bool gather_segment(struct partition *p, struct
 	return true;
 }
 
-/* All of the range at one instant, or nothing (then *err is 0 or -ENOMEM). @count: the blocks count as
- * hits (they do not when they had to be loaded first). */
-static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r, bool count, int *err)
+/* All of the range at one instant, or nothing (then *err is 0 or -ENOMEM). @count: the blocks count
+ * as hits (they do not when they had to be loaded first). */
+static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+		   bool count, int *err)
 {
 	struct cache *c = dev->cache;
 	const struct cache_map *m = &c->map;
@@ -154,10 +157,12 @@ static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cach
 }
 
 /*
- * May the wire have the @r of @req at once, if it is there? What is within its connection's reserve may; beyond
- * that it counts with what others have out, and does not go before those who wait for some of that to come back.
+ * May the wire have the @r of @req at once, if it is there? What is within its connection's reserve
+ * may; beyond that it counts with what others have out, and does not go before those who wait for
+ * some of that to come back.
  */
-static inline bool may_lend_now(const struct cache_dev *dev, const struct blk_req *req, const struct cache_range *r)
+static inline bool may_lend_now(const struct cache_dev *dev, const struct blk_req *req,
+				const struct cache_range *r)
 {
 	const struct blk_lender *l = &dev->cache->lender;
 	if (!req->borrower)
@@ -168,7 +173,7 @@ static inline bool may_lend_now(const struct cache_dev *dev, const struct blk_re
 	return blk_may_lend(req);
 }
 
-/* ---- the whole of it ------------------------------------------------------------------------------ */
+/* ---- the whole of it ------------------------------------------------------------------------- */
 
 static bool read_over(struct blk_req *req, const struct cache_range *r, int status)
 {
@@ -267,7 +272,8 @@ static bool wants_forward(struct cache_dev *dev, struct blk_req *req, const stru
 {
 	struct cache *c = dev->cache;
 	/* OFF and INLINE have a threshold beyond every request. */
-	if (c->nnodes == 1 || req->len < __atomic_load_n(&c->affinity.threshold, __ATOMIC_RELAXED) ||
+	if (c->nnodes == 1 ||
+	    req->len < __atomic_load_n(&c->affinity.threshold, __ATOMIC_RELAXED) ||
 	    (req->flags & BLK_F_FORWARDED))
 		return false;
 	uint32_t self = c->node_of_topo[loop_node(loop_current()) & (TOPO_MAX_NODES - 1)];
@@ -277,7 +283,8 @@ static bool wants_forward(struct cache_dev *dev, struct blk_req *req, const stru
 	return *node != self;
 }
 
-/* READ INTO copies into the caller's memory; READ FUA goes to the store, after what is dirty there. */
+/* READ INTO copies into the caller's memory; READ FUA goes to the store,
+ * after what is dirty there. */
 static bool read_special(struct cache_dev *dev, struct blk_req *req)
 {
 	if (req->flags & BLK_F_INTO) {
@@ -322,17 +329,20 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 }
 
 /*
- * A small read, within one block: the commonest of all, so it gets the shortest way. It takes no lock, and
- * writes nothing but the block's reference count (and its use count, until that is full): threads
- * meet where they read the same block, and nowhere else. That is also why what it hands out is not counted (fair
- * shares) as long as its session has few enough requests under way; one that has more goes to read_long().
+ * A small read, within one block: the commonest of all, so it gets the shortest way. It takes no
+ * lock, and writes nothing but the block's reference count (and its use count, until that is full):
+ * threads meet where they read the same block, and nowhere else. That is also why what it hands out
+ * is not counted (fair shares) as long as its session has few enough requests under way; one that
+ * has more goes to read_long().
  */
 
-#define PROBES 8 /* chains may change while we follow them; what lies behind a link is a header, always */
+#define PROBES 8 /* chains may change while we follow them; what lies behind
+		  * a link is a header, always */
 #define LOOKS 4	 /* before it takes the lock: holders are done soon */
 
-/* The block, if all of it that is asked for is valid, and there is nothing more to do than to refer to it. All it
- * reads may be in the midst of a change: a guess, until leaf_unchanged() has said that it was not. */
+/* The block, if all of it that is asked for is valid, and there is nothing more to do than to refer
+ * to it. All it reads may be in the midst of a change: a guess, until leaf_unchanged() has said
+ * that it was not. */
 static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint64_t device,
 				       uint64_t block, uint32_t within, uint32_t len)
 {
@@ -341,14 +351,17 @@ static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint6
 		struct buf *b = &p->hdr[i];
 		if (likely(index_is(b, device, block))) {
 			const uint32_t from = within >> SECTOR_SHIFT, sectors = len >> SECTOR_SHIFT;
-			if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK)) || policy_tells(&p->policy, hash, b))
+			if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK)) ||
+			    policy_tells(&p->policy, hash, b))
 				return NULL;
 			if (unlikely(p->maps != NULL)) {
-				const uint64_t *map = p->maps + (size_t)(b->index * 2) * p->map_words;
+				const uint64_t *map =
+					p->maps + (size_t)(b->index * 2) * p->map_words;
 				bool all = true;
 				for (uint32_t s = from, end; all && s < from + sectors; s = end) {
 					end = MIN((s | 63) + 1, from + sectors);
-					all = !(~map[s >> 6] & page_mask(s & 63, (s & 63) + end - s));
+					all = !(~map[s >> 6] &
+						page_mask(s & 63, (s & 63) + end - s));
 				}
 				return all ? b : NULL;
 			}
@@ -364,8 +377,8 @@ static UNLOCKED_LOOK void touch(struct buf *b)
 {
 	uint8_t flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
 	if (unlikely((flags + 1u) & POLICY_USES_MASK))
-		__atomic_compare_exchange_n(&b->flags, &flags, (uint8_t)(flags + 1), false, __ATOMIC_RELAXED,
-					    __ATOMIC_RELAXED);
+		__atomic_compare_exchange_n(&b->flags, &flags, (uint8_t)(flags + 1), false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 enum look {
@@ -376,8 +389,9 @@ enum look {
 };
 
 /*
- * @nodes: one, or whatever there are. One block has one home, so Algorithm 1 has nothing to add up; what is small
- * enough to be in one block is smaller than any threshold that pays, unless forwarding is forced.
+ * @nodes: one, or whatever there are. One block has one home, so Algorithm 1 has nothing to add up;
+ * what is small enough to be in one block is smaller than any threshold that pays, unless
+ * forwarding is forced.
  */
 static inline_always enum look look(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
 {
@@ -385,10 +399,12 @@ static inline_always enum look look(struct cache_dev *dev, struct blk_req *req, 
 	const uint32_t within = (uint32_t)req->offset & c->geo.mask, len = (uint32_t)req->len;
 	uint32_t version;
 
-	if (unlikely(within + req->len > __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED) ||
+	if (unlikely(within + req->len >
+			     __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED) ||
 		     (req->flags & (BLK_F_INTO | BLK_F_FUA)) || !blk_reserved(req, 1, c->reserve)))
 		return LOOK_MISS;
-	const uint64_t block = req->offset >> c->geo.block_shift, hash = policy_hash(dev->identity, block);
+	const uint64_t block = req->offset >> c->geo.block_shift,
+		       hash = policy_hash(dev->identity, block);
 	const uint32_t part = cache_map_part_of(&c->map, nodes, dev->map_offset, block);
 	struct partition *p = c->part[part];
 	struct frag *v = req->data.v;
@@ -414,7 +430,8 @@ static inline_always enum look look(struct cache_dev *dev, struct blk_req *req, 
 }
 
 /* Holders are done so soon that looking a few times more is better than to wait for the lock. */
-static __attribute__((noinline)) bool look_again(struct cache_dev *dev, struct blk_req *req, enum look was)
+static __attribute__((noinline)) bool look_again(struct cache_dev *dev, struct blk_req *req,
+						 enum look was)
 {
 	for (unsigned looks = 1; was != LOOK_HIT; looks++) {
 		if (was == LOOK_LATE)

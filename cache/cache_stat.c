@@ -118,17 +118,20 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 		leaf_lock(&p->lock);
 		for (uint32_t i = p->first; i < p->first + p->nblocks; i++) {
 			struct buf *b = &p->hdr[i];
-			if (b->state < PAGE_FILLING || b->state > PAGE_FLUSHING || b->device != dev->identity)
+			if (b->state < PAGE_FILLING || b->state > PAGE_FLUSHING ||
+			    b->device != dev->identity)
 				continue;
 			uint64_t at = b->block << (shift - SECTOR_SHIFT);
 			if (at + sectors <= s0 || at >= s1)
 				continue;
 			uint32_t from = s0 > at ? (uint32_t)(s0 - at) : 0;
 			uint32_t to = s1 < at + sectors ? (uint32_t)(s1 - at) : sectors;
-			uint64_t valid = (uint64_t)count_bits(page_valid(p, b), from, to) << SECTOR_SHIFT;
+			uint64_t valid = (uint64_t)count_bits(page_valid(p, b), from, to)
+					 << SECTOR_SHIFT;
 			r->valid += valid;
 			r->node_valid[p->node->index] += valid;
-			r->dirty += (uint64_t)count_bits(page_dirty(p, b), from, to) << SECTOR_SHIFT;
+			r->dirty += (uint64_t)count_bits(page_dirty(p, b), from, to)
+				    << SECTOR_SHIFT;
 			if (atomic_load_explicit(&b->refs, memory_order_relaxed) > 1)
 				r->pinned += valid;
 		}
@@ -142,10 +145,12 @@ int cache_update(struct cache *c, const char *name, const char *value, char *err
 	char text[128];
 	struct cache_conf conf = { .affinity = c->affinity.mode };
 	if (strcmp(name, "affinity") != 0 && strcmp(name, "threshold") != 0) {
-		snprintf(err, err_len, "'%s' cannot be changed while the cache runs: affinity, threshold", name);
+		snprintf(err, err_len,
+			 "'%s' cannot be changed while the cache runs: affinity, threshold", name);
 		return -EINVAL;
 	}
-	if ((size_t)snprintf(text, sizeof(text), "%s=%s", name, value) >= sizeof(text) || strchr(value, ',')) {
+	if ((size_t)snprintf(text, sizeof(text), "%s=%s", name, value) >= sizeof(text) ||
+	    strchr(value, ',')) {
 		snprintf(err, err_len, "%s: not a value", name);
 		return -EINVAL;
 	}

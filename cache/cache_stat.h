@@ -28,11 +28,14 @@ void cache_get_info(struct cache *cache, struct cache_info *info);
 struct cache_stat {
 	int topo_node;		/* -1: more than one */
 	uint64_t blocks, free, clean, dirty, flushing, filling, receiving, condemned;
-	uint64_t pinned;	/* blocks that somebody outside of the cache holds; only when asked for */
+	uint64_t pinned;	/* blocks that somebody outside of the cache
+				 * holds; only when asked for */
 	uint64_t waiting;	/* requests that wait for blocks now */
 	uint64_t hits, misses;	/* blocks */
-	uint64_t local_bytes, remote_bytes; /* of hits, by whether the asking thread is on the node */
-	uint64_t forwards;	/* reads sent to the node by threads of others; of a whole node, not a partition */
+	uint64_t local_bytes, remote_bytes; /* of hits, by whether the asking
+					     * thread is on the node */
+	uint64_t forwards;	/* reads sent to the node by threads of others; of a
+				 * whole node, not a partition */
 	uint64_t fills, fill_bytes, flushes, flush_bytes;
 	uint64_t readahead_fills, readahead_bytes, readahead_used;
 	uint64_t evictions;
@@ -43,7 +46,8 @@ struct cache_stat {
 
 /* Each adds to *@s, which cache_stat_init() has emptied. @count_pinned looks at every header. */
 void cache_stat_init(struct cache_stat *s);
-void cache_stat_add_node(struct cache *cache, uint32_t node, bool count_pinned, struct cache_stat *s);
+void cache_stat_add_node(struct cache *cache, uint32_t node, bool count_pinned,
+			 struct cache_stat *s);
 void cache_stat_add_all(struct cache *cache, bool count_pinned, struct cache_stat *s);
 
 /* What is in the cache of [offset, offset+len) of a device (len 0: to its end). Bytes. */
@@ -52,10 +56,12 @@ struct cache_residency {
 	uint64_t node_valid[TOPO_MAX_NODES]; /* by cache node */
 };
 /* @blk is a cache_open()ed device. 0, or -EINVAL when it is not, or -ERANGE. */
-int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache_residency *r) must_check;
+int cache_residency(struct blk *blk, uint64_t offset, uint64_t len,
+		    struct cache_residency *r) must_check;
 
 /* Changes while running: "affinity" = off | inline | forward | auto, "threshold" = bytes (k, m).
  * 0, or -EINVAL with a message. */
-int cache_update(struct cache *cache, const char *name, const char *value, char *err, size_t err_len) must_check;
+int cache_update(struct cache *cache, const char *name, const char *value, char *err,
+		 size_t err_len) must_check;
 
 #endif

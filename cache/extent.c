@@ -16,7 +16,7 @@ void extent_queue_fini(struct extent_queue *q)
 	pthread_mutex_destroy(&q->lock);
 }
 
-/* ---- treap: heap by prio, search tree by (start, seq), max_end over each subtree ---------------- */
+/* ---- treap: heap by prio, search tree by (start, seq), max_end over each subtree ------------- */
 
 static bool before(const struct extent_hold *a, const struct extent_hold *b)
 {
@@ -90,7 +90,7 @@ static struct extent_hold *erase(struct extent_hold *t, struct extent_hold *h)
 	return t;
 }
 
-/* ---- conflicts --------------------------------------------------------------------------------- */
+/* ---- conflicts ------------------------------------------------------------------------------- */
 
 static bool conflict(const struct extent_hold *a, const struct extent_hold *b)
 {

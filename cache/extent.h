@@ -6,8 +6,8 @@
  * holders run on, a waiting writer holds back later readers, each is served in order of arrival, so
  * nobody starves. The wait is a callback, not a block.
  *
- * The extents, held and waiting, lie in a treap by start that knows the largest end below each node:
- * O(log n + overlapping). One queue serves one device; any thread.
+ * The extents, held and waiting, lie in a treap by start that knows the largest end below each
+ * node: O(log n + overlapping). One queue serves one device; any thread.
  */
 #ifndef CACHE_EXTENT_H
 #define CACHE_EXTENT_H
@@ -46,8 +46,8 @@ bool extent_acquire(struct extent_queue *q, struct extent_hold *h, uint64_t star
 		    bool exclusive, void (*granted)(struct extent_hold *h)) must_check;
 /* Any thread. Those who waited for it alone are granted theirs, by message. */
 void extent_release(struct extent_queue *q, struct extent_hold *h);
-/* On the home loop. True: @h no longer waits and will not be granted. False: it is held, or its grant
- * is on its way; then release it as usual. */
+/* On the home loop. True: @h no longer waits and will not be granted. False: it is held, or its
+ * grant is on its way; then release it as usual. */
 bool extent_cancel(struct extent_queue *q, struct extent_hold *h);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* ---- pins by key -------------------------------------------------------------------------------- */
+/* ---- pins by key ----------------------------------------------------------------------------- */
 
 static void unpin_locked(struct cache_dev *dev, uint64_t block)
 {
@@ -45,7 +45,8 @@ void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_
 }
 
 /* The keys of the range in @p that are indexed are pinned no longer. Lock held. */
-static void unpin_part(struct cache_dev *dev, const struct cache_range *r, const struct partition *p)
+static void unpin_part(struct cache_dev *dev, const struct cache_range *r,
+		       const struct partition *p)
 {
 	for (uint32_t k = 0; k < r->n; k++)
 		if (dev_part(dev, r->first + k) == p && index_find(p, dev->identity, r->first + k))
@@ -99,29 +100,35 @@ static bool index_absent(struct cache_dev *dev, struct blk_req *req, const struc
 }
 
 /*
- * All that @req wants of @p is there. A wire that takes it may have to wait nevertheless (fair shares), and then
- * not to be overtaken by what the same connection asks for later. Decided in its first partition.
+ * All that @req wants of @p is there. A wire that takes it may have to wait nevertheless (fair
+ * shares), and then not to be overtaken by what the same connection asks for later. Decided in its
+ * first partition.
  */
 static bool hit_may_go(struct partition *p, const struct blk_req *req, const struct cache_op *op)
 {
 	if (req->op != BLK_READ || !req->borrower || (req->flags & BLK_F_LENT))
 		return true;
-	return blk_may_lend(req) && ((op->flags & OP_F_QUEUED) ||
-				     list_empty(&p->share[SHARE_FILL].flow[flow_of_stream(req->stream)].waiting));
+	return blk_may_lend(req) &&
+	       ((op->flags & OP_F_QUEUED) ||
+		list_empty(&p->share[SHARE_FILL].flow[flow_of_stream(req->stream)].waiting));
 }
 
-/* All of the range in one partition, or nothing: then the request waits there. The lock set is held. */
-static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r, struct partition *p)
+/* All of the range in one partition, or nothing: then the request waits
+ * there. The lock set is held. */
+static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+		     struct partition *p)
 {
 	struct cache_op *op = op_of(req);
 	uint32_t absent = pin_indexed(dev, r, p), taken = p->share[SHARE_FILL].used;
 	enum part_queue queue = WAIT_FILL;
 
-	if (absent ? op_may_lend(req) && part_take_share(p, req, SHARE_FILL, absent) : hit_may_go(p, req, op)) {
+	if (absent ? op_may_lend(req) && part_take_share(p, req, SHARE_FILL, absent) :
+		     hit_may_go(p, req, op)) {
 		if (index_absent(dev, req, r, p, absent)) {
 			if (op->flags & OP_F_QUEUED)
 				part_unwait(dev->cache->part[op->queue], req);
-			/* Counted from the beginning: what it has so far is not to be had for others either. */
+			/* Counted from the beginning: what it has so far is not
+			 * to be had for others either. */
 			if (req->op == BLK_READ)
 				blk_lend(req);
 			return true;
@@ -195,7 +202,8 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 			excl_poke(dev);
 		return PIN_BLOCKED;
 	}
-	/* One partition after the other; what is pinned stays so while the request waits for the next. */
+	/* One partition after the other; what is pinned stays so while the
+	 * request waits for the next. */
 	for (; op->held < ls.n; op->held++)
 		if (!pin_part(dev, req, r, dev->cache->part[ls.id[op->held]])) {
 			result = PIN_QUEUED;
@@ -219,7 +227,7 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 	return result;
 }
 
-/* ---- loading ------------------------------------------------------------------------------------ */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Sector span of block @i of @io. */
 static inline uint32_t io_from(const struct cache_io *io, uint32_t i)
@@ -233,7 +241,8 @@ static inline uint32_t io_to(const struct cache_io *io, uint32_t i)
 }
 
 /* Sectors of @b that @cur, which replaced it meanwhile, still lacks. */
-static void fill_behind(struct partition *p, struct buf *cur, struct buf *b, uint32_t from, uint32_t to)
+static void fill_behind(struct partition *p, struct buf *cur, struct buf *b, uint32_t from,
+			uint32_t to)
 {
 	uint64_t *valid = page_valid(p, cur);
 	for (uint32_t s = page_map_find(valid, from, to, false); s < to;) {
@@ -304,11 +313,12 @@ static void fill_done(struct blk_req *lower)
 }
 
 /*
- * The run in @io ends with block @i - 1, wholly; @i is there. Should it go on behind the pages that are
- * there, reading over them? Their number when so (the next is missing from its first sector on), or 0.
+ * The run in @io ends with block @i - 1, wholly; @i is there. Should it go on behind the pages that
+ * are there, reading over them? Their number when so (the next is missing from its first sector
+ * on), or 0.
  */
-static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct cache_range *r, uint32_t i,
-			uint32_t end, uint32_t room)
+static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct cache_range *r,
+			uint32_t i, uint32_t end, uint32_t room)
 {
 	const struct cache *c = dev->cache;
 	for (uint32_t n = 0; i + n < end && n < room; n++) {
@@ -327,8 +337,8 @@ static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct
 	return 0;
 }
 
-uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p, const struct cache_range *r,
-		    uint32_t i, uint32_t end, uint32_t from, bool over)
+uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
+		    const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from, bool over)
 {
 	struct cache *c = dev->cache;
 	uint64_t bytes = 0, max = dev->lower->max_len;
@@ -340,10 +350,11 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 		if (n && (to != c->geo.sectors || page_of(p, b)->io))
 			break;
 		if (n && page_map_any(page_valid(p, b), 0, 1)) {
-			uint32_t hole = over ? hole_at(dev, p, r, i + n, end, CACHE_IO_BLOCKS - n - 1) : 0;
+			uint32_t hole =
+				over ? hole_at(dev, p, r, i + n, end, CACHE_IO_BLOCKS - n - 1) : 0;
 			uint64_t len = (uint64_t)hole << c->geo.block_shift;
-			if (!hole || bytes + len + (1u << c->geo.block_shift) > max || io->scratch ||
-			    !(io->scratch = aligned_alloc(4096, len)))
+			if (!hole || bytes + len + (1u << c->geo.block_shift) > max ||
+			    io->scratch || !(io->scratch = aligned_alloc(4096, len)))
 				break;
 			if (frags_append(&io->req.data, io->scratch, (uint32_t)len, NULL) < 0)
 				break;
@@ -364,7 +375,8 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 		buf_get(b);
 		if (frags_append(&io->req.data, buf_data(b) + ((size_t)s << SECTOR_SHIFT),
 				 (e - s) << SECTOR_SHIFT, b) < 0) {
-			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed); /* the index has one */
+			/* The index has one. */
+			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed);
 			break;
 		}
 		io->idx[n++] = b->index;
@@ -411,8 +423,9 @@ void fill_submit(struct cache_io *io)
 }
 
 /* One group of the range: blocks [i, end), all in @p. */
-static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
-			 struct partition *p, uint32_t i, uint32_t end)
+static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
+				     const struct cache_range *r, struct partition *p, uint32_t i,
+				     uint32_t end)
 {
 	struct cache *c = dev->cache;
 	struct cache_io *io = NULL;
@@ -446,7 +459,8 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 			leaf_lock(&p->lock);
 			continue; /* things may have changed */
 		}
-		uint32_t n = fill_build(dev, io, p, r, i, end, from, !(op_of(req)->flags & OP_F_APART));
+		uint32_t n =
+			fill_build(dev, io, p, r, i, end, from, !(op_of(req)->flags & OP_F_APART));
 		leaf_unlock(&p->lock);
 		if (!n) {
 			op_wait_more(req);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Partitions: hash chains by block index, and a free list. What was freed last is taken first, since its
- * header is still in the processor's cache; for who wants several blocks, a run of neighbours is looked for
- * (part_run_hint()).
+ * Partitions: hash chains by block index, and a free list. What was freed last is taken first,
+ * since its header is still in the processor's cache; for who wants several blocks, a run of
+ * neighbours is looked for (part_run_hint()).
  */
 #include "cache/index.h"
 
@@ -29,10 +29,11 @@ int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pa
 	p->flows = malloc(SHARES * FLOWS * sizeof(*p->flows));
 	if (!p->flows)
 		return -ENOMEM;
-	/* Half for what is dirty, so that reads always find something to evict. What is being loaded may be
-	 * more (part_limit_fills()). A turn is as long as the largest request. */
+	/* Half for what is dirty, so that reads always find something to evict. What is being
+	 * loaded may be more (part_limit_fills()). A turn is as long as the largest request. */
 	for (unsigned k = 0; k < SHARES; k++)
-		share_init(&p->share[k], p->flows + k * FLOWS, nblocks / 2, MIN(PART_QUANTUM, MAX(nblocks / 3, 1u)));
+		share_init(&p->share[k], p->flows + k * FLOWS, nblocks / 2,
+			   MIN(PART_QUANTUM, MAX(nblocks / 3, 1u)));
 
 	uint32_t buckets = 16;
 	while (buckets < nblocks)
@@ -76,7 +77,8 @@ void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t 
 	b->device = device;
 	b->block = block;
 	__atomic_store_n(&b->next, *head, __ATOMIC_RELAXED);
-	/* Links are written as a whole: hints, and reads of one block, follow them without the lock. */
+	/* Links are written as a whole: hints, and reads of one block,
+	 * follow them without the lock. */
 	__atomic_store_n(head, b->index, __ATOMIC_RELAXED);
 }
 
@@ -120,17 +122,18 @@ static inline bool is_free(const struct partition *p, uint32_t i)
 }
 
 /*
- * A search for free neighbours must cost less than it gains. What was freed last comes first: a large write
- * frees what an earlier one took, as a whole, and its headers, maybe its data, are still in the processor's
- * caches. Then the other end, where single blocks have had the time to come together. When all that
- * is found is scraps, there is no looking for some time.
+ * A search for free neighbours must cost less than it gains. What was freed last comes first: a
+ * large write frees what an earlier one took, as a whole, and its headers, maybe its data, are
+ * still in the processor's caches. Then the other end, where single blocks have had the time to
+ * come together. When all that is found is scraps, there is no looking for some time.
  */
 #define RUN_TRIES 2 /* at either end */
 #define RUN_WORTH 4
 #define RUN_PAUSE 32
 
 /* The longest run, up to @n, about some blocks of the free list from @at on. */
-static uint32_t longest_run(const struct partition *p, uint32_t at, unsigned link, uint32_t n, uint32_t *len)
+static uint32_t longest_run(const struct partition *p, uint32_t at, unsigned link, uint32_t n,
+			    uint32_t *len)
 {
 	uint32_t best = BUF_NONE;
 	for (unsigned k = 0; k < RUN_TRIES && at != BUF_NONE && *len < n; k++) {

@@ -28,10 +28,11 @@ struct cache_map {
 	uint32_t part_mask;	/* from part_shift */
 };
 
-static inline struct cache_map cache_map_make(uint32_t nodes, uint32_t part_shift, uint32_t group_shift,
-					      uint32_t block_shift)
+static inline struct cache_map cache_map_make(uint32_t nodes, uint32_t part_shift,
+					      uint32_t group_shift, uint32_t block_shift)
 {
-	return (struct cache_map){ nodes, part_shift, group_shift, block_shift, (1u << part_shift) - 1 };
+	return (struct cache_map){ nodes, part_shift, group_shift, block_shift,
+				   (1u << part_shift) - 1 };
 }
 
 static inline uint64_t cache_mix(uint64_t x)
@@ -48,7 +49,8 @@ static inline uint64_t cache_turn(uint64_t x)
 }
 
 /* Node (0..nodes-1) and partition id (node << part_shift | partition within it) of a block. */
-static inline uint32_t cache_map_part_of(const struct cache_map *m, uint32_t nodes, uint64_t offset, uint64_t block)
+static inline uint32_t cache_map_part_of(const struct cache_map *m, uint32_t nodes, uint64_t offset,
+					 uint64_t block)
 {
 	uint64_t g = block >> m->group_shift, q = g + offset, node = 0;
 	if (nodes > 1) {
@@ -73,14 +75,15 @@ static inline uint32_t cache_map_node(const struct cache_map *m, uint32_t part)
 
 /* What a partition counts; all under its lock. */
 struct part_stats {
-	/* Blocks found with all asked sectors valid / not. Hits that took no lock are counted elsewhere, see
-	 * struct hit_count. */
+	/* Blocks found with all asked sectors valid / not. Hits that took no lock are counted
+	 * elsewhere, see struct hit_count. */
 	uint64_t hits, misses;
-	/* Of all hits: asked by a thread of this node [0], or another [1]. What had to be loaded counts
-	 * as neither, whoever loads it. */
+	/* Of all hits: asked by a thread of this node [0], or another [1]. What had to be loaded
+	 * counts as neither, whoever loads it. */
 	uint64_t hit_bytes[2];
 	uint64_t fills, fill_bytes; /* backend reads */
-	uint64_t ra_fills, ra_bytes; /* of these by read-ahead; and blocks of that which were asked for */
+	uint64_t ra_fills, ra_bytes; /* of these by read-ahead; and blocks
+				      * of that which were asked for */
 	uint64_t ra_used;
 	uint64_t evictions, condemned;
 	uint64_t flushes, flush_bytes;
@@ -119,8 +122,10 @@ struct partition {
 	uint32_t count[PAGE_STATES];
 	uint32_t run_pause;	   /* so many searches for free neighbours are left out */
 	uint32_t waiting;	   /* requests in all queues */
-	uint32_t hungry;	   /* of these: for whom write-back makes room (all but WAIT_FILL) */
-	bool barren;		   /* nothing to be had at the last try, and nothing has changed since */
+	uint32_t hungry;	   /* of these: for whom write-back
+				    * makes room (all but WAIT_FILL) */
+	bool barren;		   /* nothing to be had at the last try,
+				    * and nothing has changed since */
 	uint32_t pins;		   /* sum of op_pins */
 	uint64_t generation;	   /* of the last commit */
 	struct list waitq;	   /* WAIT_BLOCKS: blk_req.link, oldest first */
@@ -135,9 +140,11 @@ static inline struct page *page_of(const struct partition *p, const struct buf *
 	return &p->pages[b->index];
 }
 
-/* A page counts in its flow's SHARE_FILL while it is FILLING, in SHARE_WRITE while it is RECEIVING, DIRTY or
- * FLUSHING, and is nobody's otherwise. It has gone @from one of these @to another state. */
-static inline void part_uncharge(struct partition *p, struct page *pg, enum page_state from, enum page_state to)
+/* A page counts in its flow's SHARE_FILL while it is FILLING, in SHARE_WRITE while it is
+ * RECEIVING, DIRTY or FLUSHING, and is nobody's otherwise. It has gone @from one of these @to
+ * another state. */
+static inline void part_uncharge(struct partition *p, struct page *pg, enum page_state from,
+				 enum page_state to)
 {
 	if (from != PAGE_FILLING && (to == PAGE_DIRTY || to == PAGE_FLUSHING))
 		return;
@@ -188,8 +195,10 @@ static inline uint32_t index_bucket(const struct partition *p, uint64_t device, 
 	return index_bucket_of(p, policy_hash(device, block));
 }
 
-/* The indexed page of a key, or NULL. Lock held; a read looks without it first, see cache_read.c. */
-static inline struct buf *index_find_hashed(const struct partition *p, uint64_t hash, uint64_t device, uint64_t block)
+/* The indexed page of a key, or NULL. Lock held; a read looks without
+ * it first, see cache_read.c. */
+static inline struct buf *index_find_hashed(const struct partition *p, uint64_t hash,
+					    uint64_t device, uint64_t block)
 {
 	for (uint32_t i = p->bucket[index_bucket_of(p, hash)]; i != BUF_NONE;) {
 		struct buf *b = &p->hdr[i];
@@ -205,16 +214,18 @@ static inline struct buf *index_find(const struct partition *p, uint64_t device,
 	return index_find_hashed(p, policy_hash(device, block), device, block);
 }
 
-/* Is @b, a block of this partition's, what index_find() would find? Neighbours on a device tend to be
- * neighbours in memory, and looking there first is cheaper. Lock held; without it, a guess (cache_read.c). */
+/* Is @b, a block of this partition's, what index_find() would find? Neighbours on a device tend to
+ * be neighbours in memory, and looking there first is cheaper. Lock held; without it, a guess
+ * (cache_read.c). */
 static inline_always bool index_is(const struct buf *b, uint64_t device, uint64_t block)
 {
 	return b->block == block && b->device == device;
 }
 
-/* Brings what the lookup of a key will touch into the processor's cache. Needs no lock: what it reads may be
- * outdated, and is only prefetched. */
-static inline void index_hint(const struct partition *p, uint64_t device, uint64_t block, bool write)
+/* Brings what the lookup of a key will touch into the processor's cache. Needs no lock: what it
+ * reads may be outdated, and is only prefetched. */
+static inline void index_hint(const struct partition *p, uint64_t device, uint64_t block,
+			      bool write)
 {
 	uint32_t i = __atomic_load_n(&p->bucket[index_bucket(p, device, block)], __ATOMIC_RELAXED);
 	if (i == BUF_NONE)
@@ -237,13 +248,14 @@ void index_replace(struct partition *p, uint64_t hash, struct buf *from, struct 
 /* One free block, the one at arena index @hint when that is free (so that neighbours in the LBA
  * space become neighbours in memory), with one reference and empty maps. NULL when none is free. */
 struct buf *part_take_free(struct partition *p, uint32_t hint);
-/* The hint for the first of @n blocks to be taken, when @hint (one behind the last taken, or BUF_NONE) may
- * not be free: the begin of a run of free neighbours, as long as a short look finds them. Lock held. */
+/* The hint for the first of @n blocks to be taken, when @hint (one behind the last taken, or
+ * BUF_NONE) may not be free: the begin of a run of free neighbours, as long as a short look finds
+ * them. Lock held. */
 uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n);
 /* A block without references goes back to the free list. */
 void part_put_free(struct partition *p, struct buf *b);
-/* The caller's reference to a block that no index points to goes: it is free, or CONDEMNED while somebody
- * else has one. */
+/* The caller's reference to a block that no index points to goes: it is free, or CONDEMNED
+ * while somebody else has one. */
 void part_drop(struct partition *p, struct buf *b);
 
 #endif

@@ -8,11 +8,12 @@
  *             +--(not)--> ghost       +--(not)--> out
  *   new, while in ghost ----------> MAIN
  *
- * One-time pages (scans) leave through SMALL after a short stay, without touching MAIN. How short is
- * best differs: measured (tools/tgt-cachesim), 2 % beats the literature on skewed, cyclic and
- * scanned references and loses to LRU by several points where recency rules; 50 % is the reverse. So
- * each partition runs two shadows, one of each mode, over a sample of its keys: caches without data,
- * as small as the sample, made of this same code. The mode that would have hit more is in force.
+ * One-time pages (scans) leave through SMALL after a short stay, without touching MAIN. How
+ * short is best differs: measured (tools/tgt-cachesim), 2 % beats the literature on skewed,
+ * cyclic and scanned references and loses to LRU by several points where recency rules; 50 % is
+ * the reverse. So each partition runs two shadows, one of each mode, over a sample of its keys:
+ * caches without data, as small as the sample, made of this same code. The mode that would have
+ * hit more is in force.
  */
 #include "cache/policy.h"
 
@@ -125,7 +126,7 @@ static bool ghost_take(struct policy *p, const struct buf *b)
 	return false;
 }
 
-/* ---- modes and their shadows ------------------------------------------------------------------------ */
+/* ---- modes and their shadows ----------------------------------------------------------------- */
 
 static const struct {
 	uint32_t small_percent, ghost_percent;
@@ -137,7 +138,8 @@ static const struct {
 static void set_mode(struct policy *p, enum policy_mode mode)
 {
 	p->mode = (uint8_t)mode;
-	p->small_target = MAX((uint32_t)((uint64_t)p->capacity * modes[mode].small_percent / 100), 1u);
+	p->small_target =
+		MAX((uint32_t)((uint64_t)p->capacity * modes[mode].small_percent / 100), 1u);
 	p->ghost_len = MAX((uint32_t)((uint64_t)p->capacity * modes[mode].ghost_percent / 100), 1u);
 }
 
@@ -238,12 +240,14 @@ static int shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 bool policy_sample(struct policy *p, uint64_t device, uint64_t block)
 {
 	struct policy_shadow *now = p->shadow[p->mode], *other = p->shadow[!p->mode];
-	int now_uses = shadow_use(now, device, block), other_uses = shadow_use(other, device, block);
+	int now_uses = shadow_use(now, device, block),
+	    other_uses = shadow_use(other, device, block);
 	bool n = now_uses >= 0, o = other_uses >= 0;
 	if (!(n && o) && ++p->changes > now->policy.capacity / 8) {
 		p->changes = 0;
-		p->settled = p->settled == POLICY_SETTLED_MASK ? POLICY_SETTLED_STEP :
-								 (uint8_t)(p->settled + POLICY_SETTLED_STEP);
+		p->settled = p->settled == POLICY_SETTLED_MASK ?
+				     POLICY_SETTLED_STEP :
+				     (uint8_t)(p->settled + POLICY_SETTLED_STEP);
 	}
 	if (n == o)
 		return n && now_uses == POLICY_USES_MASK && other_uses == POLICY_USES_MASK;
@@ -333,18 +337,21 @@ struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf 
 {
 	/* Each page may come by once for every use it has; then it is out. */
 	uint64_t budget = (uint64_t)policy_count(p) * (POLICY_USES_MASK + 2);
-	uint32_t stuck = 0; /* pages of MAIN that cannot go: when there are only such, SMALL must give */
+	/* Pages of MAIN that cannot go: when there are only such, SMALL must give. */
+	uint32_t stuck = 0;
 	p->warm = true;
 	while (budget-- && policy_count(p)) {
 		struct policy_list *small = &p->list[POLICY_SMALL], *main_ = &p->list[POLICY_MAIN];
-		bool from_small = small->count && (small->count >= p->small_target || stuck >= main_->count);
+		bool from_small =
+			small->count && (small->count >= p->small_target || stuck >= main_->count);
 		struct buf *b = &p->hdr[from_small ? small->head : main_->head];
 		unlink_page(p, b);
 		if (from_small && uses(b) > 0) {
 			b->flags = (uint8_t)(b->flags & ~POLICY_USES_MASK);
 			push(p, POLICY_MAIN, b);
 		} else if (!from_small && uses(b) > 0) {
-			/* A read without the lock may count a use just now: one of both is lost then, nothing else. */
+			/* A read without the lock may count a use just now: one of both
+			 * is lost then, nothing else. */
 			b->flags--;
 			push(p, POLICY_MAIN, b);
 		} else if (!usable(arg, b)) {

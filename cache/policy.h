@@ -17,7 +17,8 @@ enum {
 	POLICY_USES_MASK = 0x3,	  /* uses since it entered its queue, saturating */
 	POLICY_QUEUE_SHIFT = 2,
 	POLICY_QUEUE_MASK = 0xc,
-	POLICY_SETTLED_MASK = 0xc0, /* as struct policy has it: the shadows need not hear of uses for now */
+	POLICY_SETTLED_MASK = 0xc0, /* as struct policy has it: the shadows
+				     * need not hear of uses for now */
 	POLICY_SETTLED_STEP = 0x40,
 };
 
@@ -48,9 +49,11 @@ struct policy {
 	uint32_t small_target;	/* pages that SMALL keeps while MAIN has any */
 	bool warm;		/* something has been evicted already */
 	uint8_t mode;		/* enum policy_mode in force */
-	uint8_t settled;	/* one of three marks; the next one when the shadows have changed by an eighth */
+	uint8_t settled;	/* one of three marks; the next one when the
+				 * shadows have changed by an eighth */
 	uint32_t changes;	/* of the shadows since then */
-	uint64_t sample_mask;	/* keys whose hash has none of these bits are sampled; all ones: none */
+	uint64_t sample_mask;	/* keys whose hash has none of these bits
+				 * are sampled; all ones: none */
 	struct policy_list list[POLICY_QUEUES];
 	/* Fingerprints of what SMALL evicted lately: coming back while remembered goes to MAIN.
 	 * Sets of eight, each entry fingerprint << 32 | ghost_clock at entry. */
@@ -67,13 +70,13 @@ struct policy {
 int policy_init(struct policy *p, struct buf *hdr, uint32_t capacity) must_check;
 void policy_fini(struct policy *p);
 
-/* Shows a key to the shadows. True: both have it, and nothing more to learn of its being used, until something
- * else comes. */
+/* Shows a key to the shadows. True: both have it, and nothing more to learn of its being used,
+ * until something else comes. */
 bool policy_sample(struct policy *p, uint64_t device, uint64_t block);
 
 /*
- * One multiplication serves both the index, which takes the upper bits, and the choice of keys to sample,
- * which takes some in the middle. The next block's is POLICY_HASH_STEP more.
+ * One multiplication serves both the index, which takes the upper bits, and the choice of keys to
+ * sample, which takes some in the middle. The next block's is POLICY_HASH_STEP more.
  */
 #define POLICY_HASH_STEP 0x9e3779b97f4a7c15ull
 #define POLICY_SAMPLE_SHIFT 29

@@ -2,8 +2,8 @@
 /* See share.h. */
 #include "cache/cache_impl.h"
 
-/* Flows looked at per election. What is left out is looked at next time: the ring has moved on. Most of
- * those who are passed over take nothing off their wires. */
+/* Flows looked at per election. What is left out is looked at next time: the ring has moved on.
+ * Most of those who are passed over take nothing off their wires. */
 #define ELECT_TRIES 64
 
 void share_init(struct share *s, struct flow *flow, uint32_t limit, uint32_t quantum)
@@ -22,7 +22,8 @@ static struct flow *flow_of(const struct share *s, const struct blk_req *req)
 	return &s->flow[flow_of_stream(req->stream)];
 }
 
-bool share_may_take(const struct share *s, const struct blk_req *req, uint32_t n, bool elected, bool ahead)
+bool share_may_take(const struct share *s, const struct blk_req *req, uint32_t n, bool elected,
+		    bool ahead)
 {
 	const struct flow *f = flow_of(s, req);
 
@@ -57,7 +58,8 @@ void share_wait(struct share *s, struct blk_req *req)
 	struct flow *f = flow_of(s, req);
 	struct list *pos = f->waiting.prev;
 
-	/* By age: behind all but those who came later; one that had been elected in vain goes first. */
+	/* By age: behind all but those who came later; one that had been
+	 * elected in vain goes first. */
 	while (pos != &f->waiting &&
 	       op_of(list_entry(pos, struct blk_req, link))->since_ns > op_of(req)->since_ns)
 		pos = pos->prev;
@@ -95,7 +97,8 @@ struct blk_req *share_elect(struct share *s)
 			s->promised = op->need;
 			return req;
 		}
-		if (may && !f->used) { /* it has nothing, and there is no room: it comes before all newcomers */
+		if (may && !f->used) {
+			/* It has nothing, and there is no room: it comes before all newcomers. */
 			s->stuck = true;
 			return NULL;
 		}

@@ -5,23 +5,25 @@
  *
  * Two things are shared in every partition:
  *
- *   SHARE_WRITE  blocks that are being received into, or dirty: they come back when they are flushed
+ *   SHARE_WRITE  blocks that are being received into, or dirty: they come
+ *                back when they are flushed
  *   SHARE_FILL   blocks that a miss has taken and that are being loaded
  *
- * A *flow* is one connection's part of one of them: the blocks charged to it, and its waiting requests
- * in order of age. Which flow a request belongs to is said by the low bits of blk_req.stream.
+ * A *flow* is one connection's part of one of them: the blocks charged to it, and its waiting
+ * requests in order of age. Which flow a request belongs to is said by the low bits of
+ * blk_req.stream.
  *
  * How much a flow may hold is a dynamic threshold (Choudhury and Hahne, "Dynamic queue length
- * thresholds for shared-memory packet switches", 1998): FLOW_ALPHA times what is free. One flow alone
- * gets 4/5 of the whole, k greedy ones 4/(4k+1) each, and 1/(4k+1) is always kept for whoever comes
- * next. Nobody needs to know how many they are, so it costs a few additions. A flow that holds
- * nothing may have one request whatever the threshold says.
+ * thresholds for shared-memory packet switches", 1998): FLOW_ALPHA times what is free. One flow
+ * alone gets 4/5 of the whole, k greedy ones 4/(4k+1) each, and 1/(4k+1) is always kept for whoever
+ * comes next. Nobody needs to know how many they are, so it costs a few additions. A flow that
+ * holds nothing may have one request whatever the threshold says.
  *
- * Who has to wait waits in its flow; flows that wait stand in a ring and take turns, a quantum of blocks
- * each (deficit round robin, Shreedhar and Varghese 1995; a request is never larger than the quantum
- * but for COMPARE AND WRITE, so the deficit needs no carrying over). A newcomer only goes before them
- * when it has, even then, no more than the one whose turn it is. The one elected keeps its promise
- * until it has been there. All of it under the partition's lock.
+ * Who has to wait waits in its flow; flows that wait stand in a ring and take turns, a quantum of
+ * blocks each (deficit round robin, Shreedhar and Varghese 1995; a request is never larger than the
+ * quantum but for COMPARE AND WRITE, so the deficit needs no carrying over). A newcomer only goes
+ * before them when it has, even then, no more than the one whose turn it is. The one elected keeps
+ * its promise until it has been there. All of it under the partition's lock.
  */
 #ifndef CACHE_SHARE_H
 #define CACHE_SHARE_H
@@ -90,8 +92,10 @@ void share_init(struct share *s, struct flow *flow, uint32_t limit, uint32_t qua
 
 struct blk_req;
 /* May @req take @n blocks now? It may when it fits and does not overtake whoever was promised room.
- * @elected: it is the one. @ahead: it has been elected before, and comes back from waiting for more. */
-bool share_may_take(const struct share *s, const struct blk_req *req, uint32_t n, bool elected, bool ahead);
+ * @elected: it is the one. @ahead: it has been elected before, and comes
+ * back from waiting for more. */
+bool share_may_take(const struct share *s, const struct blk_req *req, uint32_t n, bool elected,
+		    bool ahead);
 /* @req, which may, does. @waited: it had to, and leaves next. */
 void share_take(struct share *s, const struct blk_req *req, uint32_t n, bool waited);
 /* @req (its cache_op filled in) waits for its turn. */

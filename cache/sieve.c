@@ -47,7 +47,8 @@ void sieve_measured(struct sieve *s, uint64_t bytes, uint64_t ns)
 	uint32_t *p = &s->ns[bucket_of(bytes)], was = __atomic_load_n(p, __ATOMIC_RELAXED);
 	uint64_t now = MIN(ns, (uint64_t)UINT32_MAX);
 	/* Two threads at once lose one sample, no more. */
-	__atomic_store_n(p, (uint32_t)MAX(was ? (was * 7ull + now) / 8 : now, 1ull), __ATOMIC_RELAXED);
+	__atomic_store_n(p, (uint32_t)MAX(was ? (was * 7ull + now) / 8 : now, 1ull),
+			 __ATOMIC_RELAXED);
 	uint32_t start, rate;
 	sieve_curve(s, &start, &rate);
 	if (start)

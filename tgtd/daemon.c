@@ -52,7 +52,8 @@ int daemon_detach(void)
 	setsid();
 	if (chdir("/"))
 		return -errno;
-	/* stderr stays open until daemon_ready(), so that start-up errors reach whoever starts us. */
+	/* stderr stays open until daemon_ready(), so that start-up
+	 * errors reach whoever starts us. */
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (null < 0)
 		return -errno;
@@ -109,7 +110,8 @@ int daemon_drop_privileges(const char *user)
 		log_error("cannot become user %s: %m", user);
 		return rc;
 	}
-	log_info("running as user %s (uid %d, gid %d), without capabilities", user, (int)pw->pw_uid, (int)pw->pw_gid);
+	log_info("running as user %s (uid %d, gid %d), without capabilities", user, (int)pw->pw_uid,
+		 (int)pw->pw_gid);
 	return 0;
 }
 

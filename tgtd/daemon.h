@@ -8,8 +8,8 @@
 
 #include "events/base.h"
 
-/* Forks; the parent stays until daemon_ready() or the child's death and exits with 0 or 1. Returns in
- * the child. Before any thread exists. 0 or -errno. */
+/* Forks; the parent stays until daemon_ready() or the child's death and exits with 0 or 1. Returns
+ * in the child. Before any thread exists. 0 or -errno. */
 int daemon_detach(void) must_check;
 /* Creates and locks the file; refuses when a live daemon has it. 0 or -errno (logged). */
 int daemon_pidfile(const char *path) must_check;

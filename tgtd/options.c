@@ -75,7 +75,8 @@ static bool number(const char *text, unsigned long min, unsigned long max, unsig
 
 	errno = 0;
 	*out = strtoul(text, &end, 10);
-	return !errno && end != text && !*end && text[0] != '-' && text[0] != '+' && *out >= min && *out <= max;
+	return !errno && end != text && !*end && text[0] != '-' && text[0] != '+' && *out >= min &&
+	       *out <= max;
 }
 
 static bool bad(const char *what, const char *value)
@@ -84,7 +85,8 @@ static bool bad(const char *what, const char *value)
 	return false;
 }
 
-static bool small_number(const char *what, const char *text, unsigned long min, unsigned long max, unsigned *out)
+static bool small_number(const char *what, const char *text, unsigned long min, unsigned long max,
+			 unsigned *out)
 {
 	unsigned long v;
 
@@ -97,7 +99,8 @@ static bool small_number(const char *what, const char *text, unsigned long min, 
 /* portal=a,portal=b,nop_interval=5 */
 static bool parse_iscsi(struct options *o, char *text)
 {
-	for (char *save, *item = strtok_r(text, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+	for (char *save, *item = strtok_r(text, ",", &save); item;
+	     item = strtok_r(NULL, ",", &save)) {
 		char *value = strchr(item, '=');
 
 		if (!value)
@@ -150,7 +153,8 @@ static bool one_option(struct options *o, int c, char *arg)
 		o->pidfile = arg;
 		return true;
 	case 'd':
-		/* tgt's "-d 1" switches debugging on. Ours are levels; 1..4 raise as one would expect. */
+		/* tgt's "-d 1" switches debugging on. Ours are levels; 1..4
+		 * raise as one would expect. */
 		return small_number("--debug", arg, 0, LOG_LVL_DEBUG, &o->log_level);
 	case OPT_ISCSI:
 		return parse_iscsi(o, arg);

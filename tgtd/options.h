@@ -17,7 +17,8 @@ struct options {
 	const char *state_dir;	     /* persistent reservations and the like */
 	unsigned numa_nodes;	     /* 0: as the machine is; N: simulate */
 	const char *sysfs_root;	     /* "" live */
-	bool central;		     /* one event thread for all LUs (comparison, Ren 2015, chapter 5) */
+	bool central;		     /* one event thread for all LUs
+				      * (comparison, Ren 2015, chapter 5) */
 	uint32_t spin_us;
 	unsigned io_threads; /* for blocking calls; 0: default */
 	bool use_cache;

@@ -16,8 +16,8 @@
 #define INLINE_IOV 32
 #define RETRY_NS NSEC_PER_MSEC
 
-/* The start of the ring that io_setup() maps into user space (linux/aio.c; its magic says whether it
- * is what we think). The kernel moves tail, we move head. */
+/* The start of the ring that io_setup() maps into user space (linux/aio.c; its magic says whether
+ * it is what we think). The kernel moves tail, we move head. */
 struct ring {
 	unsigned id, nr, head, tail;
 	unsigned magic, compat_features, incompat_features, header_length;
@@ -91,7 +91,7 @@ int aio_status(int err)
 	}
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static struct aio_io *io_get(struct aio_loop *al)
 {
@@ -123,7 +123,8 @@ static bool aligned_for(const struct aio_store *s, const struct frags *f)
 	if (!s->direct)
 		return true;
 	for (uint32_t i = 0; i < f->n; i++)
-		if (((uintptr_t)f->v[i].base & (s->mem_align - 1)) || f->v[i].len & (s->off_align - 1))
+		if (((uintptr_t)f->v[i].base & (s->mem_align - 1)) ||
+		    f->v[i].len & (s->off_align - 1))
 			return false;
 	return f->n <= IOV_MAX;
 }
@@ -159,7 +160,7 @@ static int map_data(struct aio_io *io)
 	return 0;
 }
 
-/* ---- completion -------------------------------------------------------------------------------- */
+/* ---- completion ------------------------------------------------------------------------------ */
 
 static void end(struct aio_io *io, int status)
 {
@@ -294,7 +295,7 @@ static void woken(struct loop_fd *lfd, uint32_t revents)
 	reap(container_of(lfd, struct aio_loop, efd));
 }
 
-/* ---- submission -------------------------------------------------------------------------------- */
+/* ---- submission ------------------------------------------------------------------------------ */
 
 static struct aio_io *next_pending(struct aio_loop *al)
 {
@@ -359,7 +360,8 @@ static void submit_batch(struct loop_deferred *d)
 		if (rc > 0 || rc == -EINTR)
 			continue;
 		if (rc == -EAGAIN || rc == 0) {
-			/* Short of kernel resources: a completion, or else the timer, tries again. */
+			/* Short of kernel resources: a completion, or
+			 * else the timer, tries again. */
 			if (!al->in_kernel)
 				loop_timer_arm(al->loop, &al->retry, RETRY_NS);
 			return;
@@ -404,17 +406,19 @@ static void start(struct aio_io *io)
 		return;
 	}
 	io->by_kernel = true;
-	list_add_tail(io->req->flags & BLK_F_BACKGROUND ? &al->background : &al->pending, &io->link);
+	list_add_tail(io->req->flags & BLK_F_BACKGROUND ? &al->background : &al->pending,
+		      &io->link);
 	loop_defer(al->loop, &al->submit);
 }
 
-/* ---- a loop's context -------------------------------------------------------------------------- */
+/* ---- a loop's context ------------------------------------------------------------------------ */
 
 static bool busy(struct loop_attachment *a)
 {
 	struct aio_loop *al = container_of(a, struct aio_loop, attachment);
 
-	return al->in_kernel || al->jobs || !list_empty(&al->pending) || !list_empty(&al->background);
+	return al->in_kernel || al->jobs || !list_empty(&al->pending) ||
+	       !list_empty(&al->background);
 }
 
 static void detach(struct loop_attachment *a)
@@ -504,7 +508,7 @@ static struct aio_loop *context(struct loop *loop)
 	return mine.al;
 }
 
-/* ---- the public face --------------------------------------------------------------------------- */
+/* ---- the public face ------------------------------------------------------------------------- */
 
 bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 {

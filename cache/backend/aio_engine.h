@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * libaio for event loops. Every loop that uses an aio store has one kernel I/O context, shared by all
- * stores; what one iteration of the loop asks for leaves in one io_submit() at its end; completions
- * are read from the ring that the kernel shares with us, without a system call, and an eventfd wakes
- * the loop when it sleeps. More requests than the context holds wait in order.
+ * libaio for event loops. Every loop that uses an aio store has one kernel I/O context, shared by
+ * all stores; what one iteration of the loop asks for leaves in one io_submit() at its end;
+ * completions are read from the ring that the kernel shares with us, without a system call, and an
+ * eventfd wakes the loop when it sleeps. More requests than the context holds wait in order.
  *
  * Stores that cannot do direct I/O would make io_submit() block: their requests go to the offload
  * threads instead.
@@ -23,7 +23,8 @@ struct aio_store {
 	const char *path;	       /* for messages */
 };
 
-/* READ + INTO, WRITE, SYNC. Always false (pending), or true with an error. req->drv is the engine's. */
+/* READ + INTO, WRITE, SYNC. Always false (pending), or true with an
+ * error. req->drv is the engine's. */
 bool aio_engine_submit(struct aio_store *s, struct blk_req *req);
 /* Takes @req out when the kernel has not got it yet: it completes with -ECANCELED. */
 void aio_engine_abort(struct blk_req *req);

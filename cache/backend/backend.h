@@ -10,10 +10,12 @@ struct blk *aio_open(const struct blk_open_args *args) must_check;
 struct blk *ram_open(const struct blk_open_args *args) must_check;
 struct blk *null_open(const struct blk_open_args *args) must_check;
 
-/* Reads a size: digits with an optional k, m, g, t, p (powers of 1024, any case, an optional B or iB
- * behind). 0, or -EINVAL, -ERANGE. *end (may be NULL: then all must be used) gets what follows. */
+/* Reads a size: digits with an optional k, m, g, t, p (powers of 1024, any case, an optional
+ * B or iB behind). 0, or -EINVAL, -ERANGE. *end (may be NULL: then all must be used) gets
+ * what follows. */
 int backend_size(const char *text, uint64_t *bytes, const char **end);
 /* Writes args->err, sets errno to @err (positive) and returns NULL. */
-void *backend_fail(const struct blk_open_args *args, int err, const char *fmt, ...) printf_like(3, 4);
+void *backend_fail(const struct blk_open_args *args, int err, const char *fmt, ...)
+	printf_like(3, 4);
 
 #endif

@@ -196,8 +196,8 @@ struct blk *null_open(const struct blk_open_args *args)
 	nl->blk.block_size = block_size;
 	nl->blk.physical_size = 4096;
 	nl->blk.max_len = NULL_MAX_LEN;
-	nl->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO | BLK_CAP_OWN_MEMORY |
-		       (args->readonly ? BLK_CAP_READONLY : 0);
+	nl->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO |
+		       BLK_CAP_OWN_MEMORY | (args->readonly ? BLK_CAP_READONLY : 0);
 	nl->blk.node = args->node;
 	nl->blk.identity = blk_identity(path);
 	nl->blk.path = strdup(path);

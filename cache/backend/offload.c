@@ -131,7 +131,8 @@ void offload_submit(struct offload_job *job, struct loop *home, void (*run)(stru
 	submit(&pool, job, home, run, done);
 }
 
-void offload_submit_background(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
+void offload_submit_background(struct offload_job *job, struct loop *home,
+			       void (*run)(struct offload_job *),
 			       void (*done)(struct offload_job *))
 {
 	submit(&background, job, home, run, done);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A few threads for system calls that may block (fallocate, open, discards, giving memory back; the transfers
- * of stores that cannot do direct I/O).
- * Started at the first job; they end with offload_fini().
+ * A few threads for system calls that may block (fallocate, open, discards, giving memory back; the
+ * transfers of stores that cannot do direct I/O). Started at the first job; they end with
+ * offload_fini().
  */
 #ifndef CACHE_BACKEND_OFFLOAD_H
 #define CACHE_BACKEND_OFFLOAD_H
@@ -24,9 +24,11 @@ struct offload_job {
 void offload_submit(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
 		    void (*done)(struct offload_job *));
 /* The same for what can wait: one thread for all such jobs, see thread_background(). */
-void offload_submit_background(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
+void offload_submit_background(struct offload_job *job, struct loop *home,
+			       void (*run)(struct offload_job *),
 			       void (*done)(struct offload_job *));
-/* At most so many threads (1..OFFLOAD_THREADS_MAX; 4 at first). Those that run already stay. Any thread. */
+/* At most so many threads (1..OFFLOAD_THREADS_MAX; 4 at first). Those that
+ * run already stay. Any thread. */
 #define OFFLOAD_THREADS_MAX 1024u
 void offload_set_threads(unsigned max);
 /* All jobs are done. Main thread. */

@@ -7,10 +7,10 @@
  *                     n: arena block n-1, on which the table holds one reference
  *
  * Reading one block takes no lock: load the entry, take a reference unless there is none left, load
- * the entry again; if it still names the block, the block was in the table while we held it. Readers
- * of several blocks check the sequence numbers of the stripes they crossed as well, so that they see
- * a multi-block write as a whole or not at all. Writers lock their stripes in ascending order.
- * Stripe locks are leaves: references are put after unlocking.
+ * the entry again; if it still names the block, the block was in the table while we held it.
+ * Readers of several blocks check the sequence numbers of the stripes they crossed as well, so that
+ * they see a multi-block write as a whole or not at all. Writers lock their stripes in ascending
+ * order. Stripe locks are leaves: references are put after unlocking.
  *
  * Everything completes on the spot, on any thread, except requests that wait for a free block
  * (blkpool.h) and very large discards, which go on in the background.
@@ -23,7 +23,7 @@
 #include "cache/backend/ram.h"
 #include "events/log.h"
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
 {
@@ -50,8 +50,8 @@ static void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
 		}
 		return;
 	}
-	/* The beginning only: the processor sees by itself how a copy goes on, and has no more room for
-	 * requests under way anyway. */
+	/* The beginning only: the processor sees by itself how a copy goes on, and has no more room
+	 * for requests under way anyway. */
 	for (unsigned i = 0; i < HINT_LINES; i++)
 		__builtin_prefetch(data + i * 64, 0, 2);
 }
@@ -73,9 +73,10 @@ static inline struct buf *block_get(struct ram *r, uint64_t n)
 		uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
 		uint32_t now;
 
-		while (refs && refs != REFS_WRITER && !atomic_compare_exchange_weak_explicit(&b->refs, &refs, refs + 1,
-								      memory_order_acq_rel,
-								      memory_order_relaxed))
+		while (refs && refs != REFS_WRITER &&
+		       !atomic_compare_exchange_weak_explicit(&b->refs, &refs, refs + 1,
+							      memory_order_acq_rel,
+							      memory_order_relaxed))
 			;
 		if (unlikely(refs == REFS_WRITER)) {
 			let_writer_end(r, n);
@@ -120,8 +121,8 @@ static int collect(struct ram *r, struct frags *to, uint64_t offset, uint64_t le
 		struct buf *b;
 
 		if (len >> r->shift > BUF_AHEAD) {
-			uint32_t at = atomic_load_explicit(&r->table[(offset >> r->shift) + BUF_AHEAD],
-							   memory_order_relaxed);
+			uint32_t at = atomic_load_explicit(
+				&r->table[(offset >> r->shift) + BUF_AHEAD], memory_order_relaxed);
 
 			__builtin_prefetch(&r->pool.arena->hdr[at ? at - 1 : 0], 1);
 		}
@@ -184,7 +185,8 @@ static __attribute__((noinline)) bool read_slow(struct ram *r, struct blk_req *r
 }
 
 /* A reference too many on a block that is no longer in the table. */
-static __attribute__((noinline)) bool read_lost_race(struct ram *r, struct blk_req *req, struct buf *b)
+static __attribute__((noinline)) bool read_lost_race(struct ram *r, struct blk_req *req,
+						     struct buf *b)
 {
 	buf_put(b);
 	return read_slow(r, req);
@@ -222,7 +224,7 @@ static bool ram_read(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
-/* ---- huge pages -------------------------------------------------------------------------------- */
+/* ---- huge pages ------------------------------------------------------------------------------ */
 
 static void join_run(struct offload_job *job)
 {
@@ -251,7 +253,7 @@ static inline void join_maybe(struct ram *r)
 		offload_submit_background(&r->join, NULL, join_run, join_done);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Appends fresh blocks of @chain, cut to the request's range. */
 static int append_fresh(struct ram *r, struct blk_req *req, uint32_t *chain)
@@ -357,7 +359,8 @@ static uint64_t compare(struct ram *r, const struct blk_req *req)
 		uint64_t pos = req->offset + done;
 		uint32_t off = (uint32_t)pos & (size - 1);
 		size_t n = MIN(req->len - done, (uint64_t)(size - off)), same;
-		uint32_t at = atomic_load_explicit(&r->table[pos >> r->shift], memory_order_relaxed);
+		uint32_t at =
+			atomic_load_explicit(&r->table[pos >> r->shift], memory_order_relaxed);
 		/* The zeros are at least one block long. */
 		const uint8_t *is = at ? a->data + ((size_t)(at - 1) << r->shift) + off : a->zero;
 
@@ -371,12 +374,13 @@ static uint64_t compare(struct ram *r, const struct blk_req *req)
 
 /*
  * Puts @len new bytes at @off of the block in table entry @at where it is, provided that nobody but
- * the table refers to it; false: it has to be replaced. A short write that is copied leaves the unit's
- * blocks in their order in memory, and the order is worth more to every long read and write that
- * follows than the copy costs now. Readers cannot come in between: they find no reference to take.
- * Stripe locked.
+ * the table refers to it; false: it has to be replaced. A short write that is copied leaves the
+ * unit's blocks in their order in memory, and the order is worth more to every long read and write
+ * that follows than the copy costs now. Readers cannot come in between: they find no reference to
+ * take. Stripe locked.
  */
-static inline bool overwrite(struct ram *r, uint32_t at, uint32_t off, const uint8_t *src, uint32_t len)
+static inline bool overwrite(struct ram *r, uint32_t at, uint32_t off, const uint8_t *src,
+			     uint32_t len)
 {
 	const struct arena *a = r->pool.arena;
 	uint32_t refs = 1;
@@ -435,7 +439,8 @@ static int commit(struct ram *r, struct blk_req *req)
 				merge_edge(r, s.first + i, buf_data(b), 0, from);
 			if (to < size)
 				merge_edge(r, s.first + i, buf_data(b), to, size);
-			atomic_store_explicit(&r->table[s.first + i], b->index + 1, memory_order_release);
+			atomic_store_explicit(&r->table[s.first + i], b->index + 1,
+					      memory_order_release);
 		}
 		if (gone) { /* out of the table, whose reference is ours now: and so is its link */
 			*link = gone - 1;
@@ -466,7 +471,8 @@ static void commit_one(struct ram *r, struct blk_req *req)
 
 	leaf_lock(&st->lock);
 	gone = atomic_load_explicit(&r->table[n], memory_order_relaxed);
-	if (likely(tail - head <= OVERWRITE_MAX) && overwrite(r, gone, head, req->data.v[0].base, tail - head)) {
+	if (likely(tail - head <= OVERWRITE_MAX) &&
+	    overwrite(r, gone, head, req->data.v[0].base, tail - head)) {
 		gone = b->index + 1;
 	} else {
 		if ((uint32_t)req->len != size) {
@@ -495,13 +501,15 @@ static bool ram_write_now(struct blk *blk, struct blk_req *req, const uint8_t *d
 	if (unlikely(req->len > OVERWRITE_MAX) || unlikely(off + req->len > 1ull << r->shift))
 		return false;
 	leaf_lock(&st->lock);
-	done = overwrite(r, atomic_load_explicit(&r->table[n], memory_order_relaxed), off, data, (uint32_t)req->len);
+	done = overwrite(r, atomic_load_explicit(&r->table[n], memory_order_relaxed), off, data,
+			 (uint32_t)req->len);
 	leaf_unlock(&st->lock);
 	req->status = 0;
 	return done;
 }
 
-/* WRITE + FROM: into fresh blocks first. The caller's fragments are the caller's again at the end. */
+/* WRITE + FROM: into fresh blocks first. The caller's fragments are the
+ * caller's again at the end. */
 static int write_from(struct ram *r, struct blk_req *req, uint32_t chain)
 {
 	struct frags theirs;
@@ -548,7 +556,7 @@ static bool ram_write(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 /* Nothing here survives the daemon, so there is nothing that a sync could save. */
 static bool ram_sync(struct blk *blk, struct blk_req *req)

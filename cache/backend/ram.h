@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What ram.c (reading, writing, opening) and ram_clear.c (discarding) share: the store's shape and its
- * stripes. See the top of ram.c. */
+/* What ram.c (reading, writing, opening) and ram_clear.c (discarding) share: the store's shape and
+ * its stripes. See the top of ram.c. */
 #ifndef CACHE_BACKEND_RAM_H
 #define CACHE_BACKEND_RAM_H
 
 #include "cache/backend/offload.h"
 #include "cache/blkpool.h"
 
-/* Unless told otherwise: four pages, so that a 256 KiB request refers to 16 blocks, not 64 (6 % of its time); 64 KiB
- * would waste memory under small writes at random into holes. */
+/* Unless told otherwise: four pages, so that a 256 KiB request refers to 16 blocks, not 64 (6 % of
+ * its time); 64 KiB would waste memory under small writes at random into holes. */
 #define RAM_BLOCK 16384u
 #define RAM_MAX_LEN MiB(1)
-/* Blocks beyond the unit's size: for data on its way in, and data still on its way out that has been
- * overwritten meanwhile. Address space until used. */
+/* Blocks beyond the unit's size: for data on its way in, and data still on its way out that has
+ * been overwritten meanwhile. Address space until used. */
 #define RAM_SLACK MiB(64)
 /* Idle memory that deleted data may leave behind before it is given back to the system. */
 #define RAM_KEEP MiB(32)
 
-/* Up to here a write is copied over what a block holds, if nobody is reading it; above, fresh blocks
- * replace the old ones: then a run of them is long enough to be as good as order. */
+/* Up to here a write is copied over what a block holds, if nobody is reading it; above, fresh
+ * blocks replace the old ones: then a run of them is long enough to be as good as order. */
 #define OVERWRITE_MAX 16384u
 /* The count of references to a block that is being overwritten: its stripe is locked. */
 #define REFS_WRITER 0x80000000u
@@ -69,7 +69,7 @@ static inline struct span span_of(const struct ram *r, const struct blk_req *req
 	return (struct span){ first, ((req->offset + req->len - 1) >> r->shift) - first + 1 };
 }
 
-/* ---- stripes ----------------------------------------------------------------------------------- */
+/* ---- stripes --------------------------------------------------------------------------------- */
 
 static inline void lock_some(struct ram *r, uint32_t from, uint32_t to)
 {

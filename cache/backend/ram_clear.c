@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "cache/backend/ram.h"
 
-/* ---- giving memory back ------------------------------------------------------------------------ */
+/* ---- giving memory back ---------------------------------------------------------------------- */
 
 static void trim_run(struct offload_job *job)
 {
@@ -25,7 +25,7 @@ static void trim_maybe(struct ram *r)
 		offload_submit(&r->trim, NULL, trim_run, trim_done);
 }
 
-/* ---- discarding -------------------------------------------------------------------------------- */
+/* ---- discarding ------------------------------------------------------------------------------ */
 
 void ram_clear_blocks(struct ram *r, uint64_t first, uint64_t n)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What an initiator that is logged in notices of administration: unit attentions, and their cause. */
+/* What an initiator that is logged in notices of administration: unit
+ * attentions, and their cause. */
 #include <fcntl.h>
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
@@ -68,13 +69,15 @@ static void attentions(int lun, unsigned n, const unsigned *want)
 	}
 	ck_assert_uint_eq(tur(lun), 0);
 }
-#define ATTENTIONS(lun, ...)                                                                    \
-	attentions(lun, sizeof((unsigned[]){ __VA_ARGS__ }) / sizeof(unsigned), (unsigned[]){ __VA_ARGS__ })
+#define ATTENTIONS(lun, ...)                                                                       \
+	attentions(lun, sizeof((unsigned[]){ __VA_ARGS__ }) / sizeof(unsigned),                    \
+		   (unsigned[]){ __VA_ARGS__ })
 
 static struct scsi_task *ok(struct scsi_task *task)
 {
 	ck_assert_ptr_nonnull(task);
-	ck_assert_msg(task->status == SCSI_STATUS_GOOD, "status %d, sense 0x%x", task->status, task->sense.ascq);
+	ck_assert_msg(task->status == SCSI_STATUS_GOOD, "status %d, sense 0x%x", task->status,
+		      task->sense.ascq);
 	return task;
 }
 
@@ -83,7 +86,8 @@ static void write_one(int lun, uint8_t value)
 	uint8_t data[512];
 
 	memset(data, value, sizeof(data));
-	scsi_free_scsi_task(ok(iscsi_write10_sync(i, lun, 5, data, sizeof(data), 512, 0, 0, 0, 0, 0)));
+	scsi_free_scsi_task(
+		ok(iscsi_write10_sync(i, lun, 5, data, sizeof(data), 512, 0, 0, 0, 0, 0)));
 }
 
 static int read_one(int lun)
@@ -303,7 +307,8 @@ START_TEST(masks)
 	ATTENTIONS(1, UA_LUNS);
 	ck_assert_uint_eq(report_luns(), 2);
 	ck_assert_uint_eq(tur(2) >> 16, SCSI_SENSE_ILLEGAL_REQUEST);
-	tgt_adm_ok(&t, "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose all");
+	tgt_adm_ok(&t,
+		   "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose all");
 	ATTENTIONS(1, UA_LUNS);
 	ck_assert_uint_eq(report_luns(), 3);
 	/* another initiator's mask is nobody else's business */
@@ -315,7 +320,8 @@ START_TEST(masks)
 	tgt_logout(other);
 	/* who may log in is asked at login: the session goes on without the rule that let it in */
 	tgt_adm_ok(&t, "-m target -o unbind -t 1 -I ALL");
-	tgt_adm_ok(&t, "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose 1");
+	tgt_adm_ok(&t,
+		   "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose 1");
 	ATTENTIONS(1, UA_LUNS);
 	tgt_adm_ok(&t, "-m target -o unbind -t 1 -Q iqn.2026-11.org.tgtd.test:initiator");
 	/* and must not see more by that */
@@ -342,7 +348,8 @@ END_TEST
 
 static int wce(void)
 {
-	struct scsi_task *task = ok(iscsi_modesense6_sync(i, 1, 0, SCSI_MODESENSE_PC_CURRENT, 8, 0, 255));
+	struct scsi_task *task =
+		ok(iscsi_modesense6_sync(i, 1, 0, SCSI_MODESENSE_PC_CURRENT, 8, 0, 255));
 	struct scsi_mode_sense *ms = scsi_datain_unmarshall(task);
 	struct scsi_mode_page *mp = scsi_modesense_get_page(ms, 8, 0);
 	int on;
@@ -390,7 +397,8 @@ static int on_store(void)
 
 static void set_wce(bool sp, bool on)
 {
-	unsigned char p[4 + 20] = { [4] = 0x08, 0x12, 0x10, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x80 };
+	unsigned char p[4 + 20] = { [4] = 0x08, 0x12, 0x10, 0,	  0xff, 0xff, 0,
+				    0,		0xff, 0xff, 0xff, 0xff, 0x80 };
 	unsigned char cdb[6] = { 0x15, sp ? 0x11 : 0x10, 0, 0, sizeof(p), 0 };
 	struct scsi_task *task = scsi_create_task(6, cdb, SCSI_XFER_WRITE, sizeof(p));
 	struct iscsi_data d = { .size = sizeof(p), .data = p };
@@ -401,8 +409,9 @@ static void set_wce(bool sp, bool on)
 	scsi_free_scsi_task(task);
 }
 
-/* WCE is the cache's policy: what was cached is in the store when the switch is answered, what is written
- * afterwards when it is acknowledged; whoever switches. Saved by the initiator, it outlives the daemon. */
+/* WCE is the cache's policy: what was cached is in the store when the switch is answered, what is
+ * written afterwards when it is acknowledged; whoever switches. Saved by the initiator, it outlives
+ * the daemon. */
 START_TEST(write_cache_policy)
 {
 	begin();
@@ -444,7 +453,8 @@ static unsigned blocking_threads(void)
 	unsigned n = 0;
 	FILE *f;
 
-	snprintf(command, sizeof(command), "cat /proc/%d/task/*/comm | grep -c tgtd-offload", (int)t.pid);
+	snprintf(command, sizeof(command), "cat /proc/%d/task/*/comm | grep -c tgtd-offload",
+		 (int)t.pid);
 	f = popen(command, "r");
 	ck_assert_int_eq(fscanf(f, "%u", &n), 1);
 	pclose(f);
@@ -461,7 +471,8 @@ static void answered(struct iscsi_context *c, int status, void *command_data, vo
 	answers++;
 }
 
-/* tgtd -t N: so many threads for what the store can only do by blocking. tmpfs has no direct I/O. */
+/* tgtd -t N: so many threads for what the store can only do by
+ * blocking. tmpfs has no direct I/O. */
 START_TEST(threads_for_blocking_calls)
 {
 	static uint8_t data[512];
@@ -481,7 +492,8 @@ START_TEST(threads_for_blocking_calls)
 			ck_assert_ptr_nonnull(iscsi_writesame16_task(
 				i, 1, k * 2048, data, 512, 2048, 0, 0, 0, 0, answered, NULL));
 		while (answers < 64) {
-			struct pollfd p = { .fd = iscsi_get_fd(i), .events = (short)iscsi_which_events(i) };
+			struct pollfd p = { .fd = iscsi_get_fd(i),
+					    .events = (short)iscsi_which_events(i) };
 
 			ck_assert_int_ge(poll(&p, 1, 10000), 1);
 			ck_assert_int_eq(iscsi_service(i, p.revents), 0);
@@ -494,7 +506,8 @@ START_TEST(threads_for_blocking_calls)
 }
 END_TEST
 
-/* An LU that is deleted under load: the commands end, the deletion succeeds or says "still active". */
+/* An LU that is deleted under load: the commands end, the deletion
+ * succeeds or says "still active". */
 START_TEST(delete_under_load)
 {
 	char command[256];

@@ -161,17 +161,25 @@ static unsigned rnd(unsigned n)
 	return (seed >> 16) % n;
 }
 
-/* What is one text in a request is one in what `show` prints and in a dump: no second line can be slipped in. */
+/* What is one text in a request is one in what `show` prints and in a dump: no
+ * second line can be slipped in. */
 START_TEST(control_characters)
 {
-	static const struct { enum adm_mode mode; enum adm_op op; enum adm_text text; } rows[] = {
-		{ ADM_TARGET, ADM_NEW, ADM_T_TARGETNAME },  { ADM_TARGET, ADM_BIND, ADM_T_INITIATOR },
-		{ ADM_TARGET, ADM_BIND, ADM_T_ADDRESS },    { ADM_ACCOUNT, ADM_NEW, ADM_T_USER },
-		{ ADM_ACCOUNT, ADM_NEW, ADM_T_PASSWORD },   { ADM_LU, ADM_NEW, ADM_T_PATH },
-		{ ADM_LU, ADM_NEW, ADM_T_BSOPTS },	    { ADM_SYSTEM, ADM_UPDATE, ADM_T_VALUE },
-		{ ADM_TARGET, ADM_UPDATE, ADM_T_VALUE },    { ADM_LU, ADM_UPDATE, ADM_T_PARAMS },
+	static const struct { enum adm_mode mode; enum adm_op op; enum adm_text text;
+	} rows[] = {
+		{ ADM_TARGET, ADM_NEW, ADM_T_TARGETNAME },
+		{ ADM_TARGET, ADM_BIND, ADM_T_INITIATOR },
+		{ ADM_TARGET, ADM_BIND, ADM_T_ADDRESS },
+		{ ADM_ACCOUNT, ADM_NEW, ADM_T_USER },
+		{ ADM_ACCOUNT, ADM_NEW, ADM_T_PASSWORD },
+		{ ADM_LU, ADM_NEW, ADM_T_PATH },
+		{ ADM_LU, ADM_NEW, ADM_T_BSOPTS },
+		{ ADM_SYSTEM, ADM_UPDATE, ADM_T_VALUE },
+		{ ADM_TARGET, ADM_UPDATE, ADM_T_VALUE },
+		{ ADM_LU, ADM_UPDATE, ADM_T_PARAMS },
 	};
-	static const char *const bad[] = { "x\nTarget 7: iqn.x", "x\ry", "\x1b[2J", "x\ty", "x\x7f" };
+	static const char *const bad[] = { "x\nTarget 7: iqn.x", "x\ry", "\x1b[2J", "x\ty",
+					   "x\x7f" };
 	struct adm_client c = { .fd = -1 };
 	static char before[sizeof(t.output)];
 
@@ -188,7 +196,8 @@ START_TEST(control_characters)
 			r.tid = rows[i].text == ADM_T_TARGETNAME ? 2 : 1;
 			r.has_lun = true;
 			r.lun = 1;
-			r.text[ADM_T_NAME] = rows[i].mode == ADM_SYSTEM ? "iSNSServerIP" : "RedirectAddress";
+			r.text[ADM_T_NAME] =
+				rows[i].mode == ADM_SYSTEM ? "iSNSServerIP" : "RedirectAddress";
 			if (rows[i].mode == ADM_ACCOUNT)
 				r.text[ADM_T_USER] = r.text[ADM_T_PASSWORD] = "secretsecret1";
 			if (rows[i].mode == ADM_LU) {
@@ -207,15 +216,55 @@ START_TEST(control_characters)
 }
 END_TEST
 
-/* Thousands of requests of all kinds with values of all kinds, in which whole setups come and go. */
+/* Thousands of requests of all kinds with values of all kinds, in
+ * which whole setups come and go. */
 START_TEST(random_requests)
 {
 	static const char *const words[] = {
-		"", "iqn.x:a", "iqn.x:b", "u1", "u2", "secret", "ram", "null", "8m", "4096", "512", "ALL", "10.0.0.0/8",
-		"127.0.0.1", "readonly=1", "online=0,online=1", "path=16m", "vendor_id=A,product_id=B,scsi_sn=C",
-		"readonly", "vendor_id", "mode_page=8:0:18:0x10", "mode_page", "sync", "cache=none", "node=0", "1,3-5",
-		"all", "state", "offline", "ready", "MaxBurstLength", "65536", "nop_interval", "5", "State", "iscsi",
-		"RedirectAddress", "config", ",,,", "=", "a=b,c", "scsi_id=\xff\xfe", "%s%n%x", "../../etc/passwd",
+		"",
+		"iqn.x:a",
+		"iqn.x:b",
+		"u1",
+		"u2",
+		"secret",
+		"ram",
+		"null",
+		"8m",
+		"4096",
+		"512",
+		"ALL",
+		"10.0.0.0/8",
+		"127.0.0.1",
+		"readonly=1",
+		"online=0,online=1",
+		"path=16m",
+		"vendor_id=A,product_id=B,scsi_sn=C",
+		"readonly",
+		"vendor_id",
+		"mode_page=8:0:18:0x10",
+		"mode_page",
+		"sync",
+		"cache=none",
+		"node=0",
+		"1,3-5",
+		"all",
+		"state",
+		"offline",
+		"ready",
+		"MaxBurstLength",
+		"65536",
+		"nop_interval",
+		"5",
+		"State",
+		"iscsi",
+		"RedirectAddress",
+		"config",
+		",,,",
+		"=",
+		"a=b,c",
+		"scsi_id=\xff\xfe",
+		"%s%n%x",
+		"../../etc/passwd",
 		"name with\nnewline",
 	};
 	struct adm_client c = { .fd = -1 };
@@ -249,7 +298,8 @@ START_TEST(random_requests)
 		if (rnd(2)) {
 			r.text[ADM_T_BSTYPE] = rnd(2) ? "ram" : "null";
 			r.text[ADM_T_PATH] = "8m";
-			r.text[ADM_T_BSOPTS] = r.text[ADM_T_BSOFLAGS] = r.text[ADM_T_BLOCKSIZE] = NULL;
+			r.text[ADM_T_BSOPTS] = r.text[ADM_T_BSOFLAGS] = r.text[ADM_T_BLOCKSIZE] =
+				NULL;
 			r.text[ADM_T_TARGETNAME] = rnd(2) ? "iqn.x:a" : "iqn.x:b";
 		}
 		good += ask(&c, &r) == ADM_OK;
@@ -503,7 +553,7 @@ START_TEST(ends_in_the_middle_of_requests)
 }
 END_TEST
 
-/* ---- cost ------------------------------------------------------------------------------------------------------ */
+/* ---- cost ------------------------------------------------------------------------------------ */
 
 static double now_ms(void)
 {
@@ -592,7 +642,8 @@ START_TEST(cost_with_many_luns)
 	at = now_ms();
 	for (unsigned k = 2; k <= n; k++)
 		lun(&c, ADM_NEW, 1, k, NULL);
-	printf("# %u LUNs made in %.0f ms, %.0f KiB each\n", n - 1, now_ms() - at, (double)tgt_rss(&t) / 1024 / n);
+	printf("# %u LUNs made in %.0f ms, %.0f KiB each\n", n - 1, now_ms() - at,
+	       (double)tgt_rss(&t) / 1024 / n);
 	measure(&c, "many LUNs", &many);
 	if (!getenv("TGT_SLOW")) {
 		ck_assert_msg(few < 10, "an operation takes %.1f ms with 1 LUN", few);

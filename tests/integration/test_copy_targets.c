@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* EXTENDED COPY between two targets of one daemon keeps to what an initiator may log in to: access rules, CHAP
- * accounts, LUN masks (peers' bug class 10: reach across tenants). */
+/* EXTENDED COPY between two targets of one daemon keeps to what an initiator may log in to: access
+ * rules, CHAP accounts, LUN masks (peers' bug class 10: reach across tenants). */
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 #include <stdio.h>
@@ -124,7 +124,8 @@ START_TEST(rules)
 }
 END_TEST
 
-/* With an account there, a session that has not proven it stays out, even under a name that is let in. */
+/* With an account there, a session that has not proven it stays out, even
+ * under a name that is let in. */
 START_TEST(accounts)
 {
 	char name[64];
@@ -143,7 +144,8 @@ START_TEST(accounts)
 		snprintf(name, sizeof(name), TGT_IQN, 1);
 		iscsi_set_targetname(i, name);
 		iscsi_set_session_type(i, ISCSI_SESSION_NORMAL);
-		iscsi_set_initiator_username_pwd(i, who ? "alice" : "bob", who ? "alice-secret-12" : "bobs-secret-123");
+		iscsi_set_initiator_username_pwd(i, who ? "alice" : "bob",
+						 who ? "alice-secret-12" : "bobs-secret-123");
 		ck_assert_int_eq(iscsi_full_connect_sync(i, t.portal, 1), 0);
 		ck_assert_uint_eq(copy(), who ? 0 : UNREACHABLE);
 	}

@@ -106,7 +106,10 @@ START_TEST(aio_lun_keeps_data_over_a_restart)
 	tgt_stop(&t, false);
 	tgt_restart(&t, "");
 	tgt_target(&t, 1);
-	tgt_adm_ok(&t, "--op new --mode logicalunit --tid 1 --lun 1 --bstype aio --backing-store %s/lun-1-1", t.dir);
+	tgt_adm_ok(
+		&t,
+		"--op new --mode logicalunit --tid 1 --lun 1 --bstype aio --backing-store %s/lun-1-1",
+		t.dir);
 	i = tgt_login(&t, 1, 1, NULL);
 	task = iscsi_read10_sync(i, 1, 1000, sizeof(data), 512, 0, 0, 0, 0, 0);
 	ck_assert(task && task->status == SCSI_STATUS_GOOD);
@@ -147,5 +150,5 @@ START_TEST(stops_with_a_session_open)
 }
 END_TEST
 
-UNIT_MAIN("first_light", 60, discovery_lists_the_target, ram_lun_keeps_data, aio_lun_keeps_data_over_a_restart,
-	   unknown_target_is_refused, stops_with_a_session_open)
+UNIT_MAIN("first_light", 60, discovery_lists_the_target, ram_lun_keeps_data,
+	  aio_lun_keeps_data_over_a_restart, unknown_target_is_refused, stops_with_a_session_open)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * COMPARE AND WRITE as clusters use it: counters that many initiators increment at once, each by reading a
- * counter and replacing what it read. Eight sessions over two portals, homed on the threads of four LUs, or on the two
- * threads of the one LU, all at the same few blocks of LUN 1: not one increment may be lost (SBC-4 5.3: nothing comes between the compare and
- * the write), and no read may see half a write.
+ * COMPARE AND WRITE as clusters use it: counters that many initiators increment at once, each by
+ * reading a counter and replacing what it read. Eight sessions over two portals, homed on the
+ * threads of four LUs, or on the two threads of the one LU, all at the same few blocks of LUN 1:
+ * not one increment may be lost (SBC-4 5.3: nothing comes between the compare and the write), and
+ * no read may see half a write.
  *
  *   TGT_CAW_INCREMENTS   a session (default 5,000; the whole is 100,000)
  */
@@ -68,11 +69,13 @@ static bool attempt(struct worker *w, uint32_t lba, bool *done)
 	if (!counter_whole(data))
 		return failed(w, "half a block");
 	counter_block(data + BLOCK / 8, data[0] + 1);
-	task = iscsi_compareandwrite_sync(w->iscsi, 1, lba, (unsigned char *)data, sizeof(data), BLOCK, 0, 0, 0, 0, 0);
+	task = iscsi_compareandwrite_sync(w->iscsi, 1, lba, (unsigned char *)data, sizeof(data),
+					  BLOCK, 0, 0, 0, 0, 0);
 	if (!task)
 		return failed(w, "compare and write");
 	*done = task->status == SCSI_STATUS_GOOD;
-	if (!*done && (task->status != SCSI_STATUS_CHECK_CONDITION || task->sense.key != SCSI_SENSE_MISCOMPARE))
+	if (!*done && (task->status != SCSI_STATUS_CHECK_CONDITION ||
+		       task->sense.key != SCSI_SENSE_MISCOMPARE))
 		return failed(w, "neither done nor miscompare");
 	scsi_free_scsi_task(task);
 	return true;
@@ -117,7 +120,8 @@ static uint64_t sum_counters(struct tgt *t)
 	uint64_t sum = 0;
 
 	for (unsigned c = 0; c < COUNTERS; c++) {
-		struct scsi_task *task = iscsi_read10_sync(i, 1, COUNTER_LBA(c), BLOCK, BLOCK, 0, 0, 0, 0, 0);
+		struct scsi_task *task =
+			iscsi_read10_sync(i, 1, COUNTER_LBA(c), BLOCK, BLOCK, 0, 0, 0, 0, 0);
 		uint64_t b[BLOCK / 8];
 
 		ck_assert_msg(task && task->status == SCSI_STATUS_GOOD, "%s", iscsi_get_error(i));
@@ -149,7 +153,8 @@ static uint64_t used(struct tgt *t, int lun, int k)
 	snprintf(thread, sizeof(thread), "lu-1:%d", lun);
 	snprintf(further, sizeof(further), "lu-1:%d.%d", lun, k);
 	/* what begins with the first one's name are all of them */
-	return k ? tgt_thread_cpu(t, further) : tgt_thread_cpu(t, thread) - tgt_thread_cpu(t, strcat(thread, "."));
+	return k ? tgt_thread_cpu(t, further) :
+		   tgt_thread_cpu(t, thread) - tgt_thread_cpu(t, strcat(thread, "."));
 }
 
 static void count(bool ram, int lus, int threads)
@@ -180,7 +185,9 @@ static void count(bool ram, int lus, int threads)
 
 		snprintf(name, sizeof(name), "iqn.2026-11.org.tgtd.test:caw-%u", k);
 		snprintf(t.portal, sizeof(t.portal), "%s", k % 2 ? second : first);
-		w[k] = (struct worker){ .iscsi = tgt_login(&t, 1, 1, name), .seed = k + 1, .increments = increments };
+		w[k] = (struct worker){ .iscsi = tgt_login(&t, 1, 1, name),
+					.seed = k + 1,
+					.increments = increments };
 	}
 	snprintf(t.portal, sizeof(t.portal), "%s", first);
 	for (int lun = 1; lun <= lus; lun++) {
@@ -232,5 +239,5 @@ START_TEST(no_increment_is_lost_on_two_threads_of_one_lu)
 }
 END_TEST
 
-UNIT_MAIN("compare and write", 900, no_increment_is_lost_in_memory, no_increment_is_lost_behind_the_cache,
-	  no_increment_is_lost_on_two_threads_of_one_lu)
+UNIT_MAIN("compare and write", 900, no_increment_is_lost_in_memory,
+	  no_increment_is_lost_behind_the_cache, no_increment_is_lost_on_two_threads_of_one_lu)

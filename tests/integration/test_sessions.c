@@ -64,7 +64,8 @@ START_TEST(a_thousand_sessions)
 		must(i[k], iscsi_testunitready_sync(i[k], 1));
 	}
 	after = tgt_rss(&t);
-	printf("# %u sessions: %llu bytes each\n", many, (unsigned long long)(after - before) / many);
+	printf("# %u sessions: %llu bytes each\n", many,
+	       (unsigned long long)(after - before) / many);
 	if (!sanitized())
 		ck_assert_uint_lt((after - before) / many, 16384);
 	for (unsigned k = 0; k < many; k += 7)
@@ -78,7 +79,7 @@ START_TEST(a_thousand_sessions)
 }
 END_TEST
 
-/* ---- storm ------------------------------------------------------------------------------------------------- */
+/* ---- storm ----------------------------------------------------------------------------------- */
 
 #define STORM_CONNS 4
 #define STORM_DEPTH 32
@@ -131,9 +132,11 @@ static void storm_fill(struct storm *s, unsigned c, unsigned *seed)
 			continue;
 		ios[c][k] = (struct io){ s, k };
 		if (rand_r(seed) & 1)
-			task = iscsi_write10_task(s->i, 1, lba, s->data, len, 512, 0, 0, 0, 0, 0, io_done, &ios[c][k]);
+			task = iscsi_write10_task(s->i, 1, lba, s->data, len, 512, 0, 0, 0, 0, 0,
+						  io_done, &ios[c][k]);
 		else
-			task = iscsi_read10_task(s->i, 1, lba, len, 512, 0, 0, 0, 0, 0, io_done, &ios[c][k]);
+			task = iscsi_read10_task(s->i, 1, lba, len, 512, 0, 0, 0, 0, 0, io_done,
+						 &ios[c][k]);
 		if (!task)
 			return;
 		s->task[k] = task;
@@ -197,7 +200,8 @@ START_TEST(abort_and_reset_storm)
 			storm_trouble(&t, &storm[c], &seed);
 			for (unsigned k = 0; k < 4; k++) {
 				pfd = (struct pollfd){ .fd = iscsi_get_fd(storm[c].i),
-						       .events = (short)iscsi_which_events(storm[c].i) };
+						       .events = (short)iscsi_which_events(
+							       storm[c].i) };
 				if (poll(&pfd, 1, 1) > 0)
 					ck_assert_int_eq(iscsi_service(storm[c].i, pfd.revents), 0);
 			}
@@ -212,7 +216,8 @@ START_TEST(abort_and_reset_storm)
 		iscsi_destroy_context(storm[c].i);
 		free(storm[c].data);
 	}
-	printf("# %u commands answered, %u aborted or cancelled; %u task management functions answered\n",
+	printf("# %u commands answered, %u aborted or cancelled; %u task management functions "
+	       "answered\n",
 	       total, ended, managed);
 	ck_assert_uint_gt(total, 100);
 	ck_assert_uint_gt(ended, 10);
@@ -229,7 +234,7 @@ START_TEST(abort_and_reset_storm)
 }
 END_TEST
 
-/* ---- the target changes ---------------------------------------------------------------------------------------- */
+/* ---- the target changes ---------------------------------------------------------------------- */
 
 START_TEST(the_lu_on_whose_thread_a_session_lives_is_deleted)
 {
@@ -284,7 +289,8 @@ START_TEST(a_closed_connection_comes_back)
 	}
 	must(i, iscsi_read10_sync(i, 1, 0, 4096, 512, 0, 0, 0, 0, 0));
 	ck_assert_uint_eq(connections(&t), 1);
-	ck_assert_int_eq(tgt_adm(&t, "--lld iscsi --op delete --mode conn --tid 1 --sid 9999 --cid 0"), 22);
+	ck_assert_int_eq(
+		tgt_adm(&t, "--lld iscsi --op delete --mode conn --tid 1 --sid 9999 --cid 0"), 22);
 	tgt_logout(i);
 	tgt_stop(&t, true);
 }
@@ -321,5 +327,6 @@ START_TEST(digests_both_ways)
 }
 END_TEST
 
-UNIT_MAIN("sessions", 60, a_thousand_sessions, abort_and_reset_storm, the_lu_on_whose_thread_a_session_lives_is_deleted,
-	  a_closed_connection_comes_back, digests_both_ways)
+UNIT_MAIN("sessions", 60, a_thousand_sessions, abort_and_reset_storm,
+	  the_lu_on_whose_thread_a_session_lives_is_deleted, a_closed_connection_comes_back,
+	  digests_both_ways)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * GOOD means done: what an aio store answers is looked at in the file below it (tgt's aio store answers GOOD
- * to SYNCHRONIZE CACHE, UNMAP, COMPARE AND WRITE and VERIFY without doing them). And nobody reads what
- * another unit, or another time, left in memory.
+ * GOOD means done: what an aio store answers is looked at in the file below it (tgt's aio store
+ * answers GOOD to SYNCHRONIZE CACHE, UNMAP, COMPARE AND WRITE and VERIFY without doing them). And
+ * nobody reads what another unit, or another time, left in memory.
  */
 #include <fcntl.h>
 #include <iscsi/iscsi.h>
@@ -46,7 +46,9 @@ static unsigned result(struct scsi_task *task)
 	unsigned r;
 
 	ck_assert_ptr_nonnull(task);
-	r = task->status == SCSI_STATUS_GOOD ? 0 : (unsigned)task->sense.key << 16 | (unsigned)task->sense.ascq;
+	r = task->status == SCSI_STATUS_GOOD ?
+		    0 :
+		    (unsigned)task->sense.key << 16 | (unsigned)task->sense.ascq;
 	ck_assert(task->status == SCSI_STATUS_GOOD || task->status == SCSI_STATUS_CHECK_CONDITION);
 	scsi_free_scsi_task(task);
 	return r;
@@ -55,7 +57,8 @@ static unsigned result(struct scsi_task *task)
 static void put(int lun, uint32_t lba, unsigned n, unsigned char c)
 {
 	memset(buf, c, n * BS);
-	ck_assert_uint_eq(result(iscsi_write10_sync(i, lun, lba, buf, n * BS, BS, 0, 0, 0, 0, 0)), 0);
+	ck_assert_uint_eq(result(iscsi_write10_sync(i, lun, lba, buf, n * BS, BS, 0, 0, 0, 0, 0)),
+			  0);
 }
 
 static blkcnt_t allocated(void)
@@ -97,10 +100,14 @@ static void answers(const char *bsopts)
 	/* COMPARE AND WRITE: not when it differs, and then when it is equal */
 	memset(pair, 0x99, BS);
 	memset(pair + BS, 0x14, BS);
-	ck_assert_uint_eq(result(iscsi_compareandwrite_sync(i, 1, 3, pair, sizeof(pair), BS, 0, 0, 1, 0, 0)), 0x0e1d00);
+	ck_assert_uint_eq(
+		result(iscsi_compareandwrite_sync(i, 1, 3, pair, sizeof(pair), BS, 0, 0, 1, 0, 0)),
+		0x0e1d00);
 	ck_assert(in_file(3, 1, 0x13));
 	memset(pair, 0x13, BS);
-	ck_assert_uint_eq(result(iscsi_compareandwrite_sync(i, 1, 3, pair, sizeof(pair), BS, 0, 0, 1, 0, 0)), 0);
+	ck_assert_uint_eq(
+		result(iscsi_compareandwrite_sync(i, 1, 3, pair, sizeof(pair), BS, 0, 0, 1, 0, 0)),
+		0);
 	ck_assert(in_file(3, 1, 0x14));
 	ck_assert(in_file(4, 4, 0x13));
 	/* VERIFY: finds what differs, also in the last byte */
@@ -121,7 +128,8 @@ static void answers(const char *bsopts)
 	ck_assert_int_lt(allocated(), before);
 	/* WRITE SAME */
 	memset(buf, 0x16, BS);
-	ck_assert_uint_eq(result(iscsi_writesame16_sync(i, 1, 4096, buf, BS, CHUNK, 0, 0, 0, 0)), 0);
+	ck_assert_uint_eq(result(iscsi_writesame16_sync(i, 1, 4096, buf, BS, CHUNK, 0, 0, 0, 0)),
+			  0);
 	ck_assert_uint_eq(result(iscsi_synchronizecache10_sync(i, 1, 0, 0, 0, 0)), 0);
 	ck_assert(in_file(4096, CHUNK, 0x16));
 	ck_assert(in_file(4096 + CHUNK, 1, 0));
@@ -151,7 +159,8 @@ END_TEST
 static void all_zeros(int lun, unsigned blocks)
 {
 	for (uint32_t lba = 0; lba < blocks; lba += CHUNK) {
-		struct scsi_task *task = iscsi_read10_sync(i, lun, lba, CHUNK * BS, BS, 0, 0, 0, 0, 0);
+		struct scsi_task *task =
+			iscsi_read10_sync(i, lun, lba, CHUNK * BS, BS, 0, 0, 0, 0, 0);
 
 		ck_assert_ptr_nonnull(task);
 		ck_assert_int_eq(task->status, SCSI_STATUS_GOOD);
@@ -186,7 +195,8 @@ START_TEST(nobody_elses_bytes)
 	tgt_adm_ok(&t, "-m lu -o delete -t 1 -l 2");
 	tgt_lun_ram(&t, 1, 3, "8m");
 	tgt_lun_aio(&t, 1, 4, 8 << 20); /* a hole from end to end */
-	snprintf(file, sizeof(file), "%s/odd", t.dir); /* its last block of the cache has an end in the middle */
+	/* Its last block of the cache has an end in the middle. */
+	snprintf(file, sizeof(file), "%s/odd", t.dir);
 	close(open(file, O_CREAT | O_RDWR, 0600));
 	ck_assert_int_eq(truncate(file, (8 << 20) - 3 * (int)BS), 0);
 	tgt_adm_ok(&t, "-m lu -o new -t 1 -l 5 -b %s", file);
@@ -199,7 +209,8 @@ START_TEST(nobody_elses_bytes)
 	/* small writes into blocks that were never read: what is beside them stays what it is */
 	for (uint32_t lba = 8; lba < LUN_BLOCKS - 8; lba += 61) {
 		memset(buf, 0, BS);
-		ck_assert_uint_eq(result(iscsi_write10_sync(i, 4, lba, buf, BS, BS, 0, 0, 0, 0, 0)), 0);
+		ck_assert_uint_eq(result(iscsi_write10_sync(i, 4, lba, buf, BS, BS, 0, 0, 0, 0, 0)),
+				  0);
 	}
 	all_zeros(4, LUN_BLOCKS);
 	tgt_logout(i);

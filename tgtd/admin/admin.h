@@ -22,10 +22,11 @@ struct admin_conf {
 	int control_port;    /* socket.<port>; prefix /var/run/tgtd/socket, or $TGT_IPC_SOCKET */
 	bool central_events; /* one event thread for all LUs instead of one each (for comparison) */
 	uint32_t lu_spin_ns; /* of the LUs' event threads (struct loop_conf) */
-	bool iser;	     /* the iSER transport runs: `--lld iser` is accepted and shown as ready */
-	/* tgtadm --mode system --op delete: to leave as on SIGTERM. The answer to the client has been
-	 * handed to the kernel; its connection stays open until admin_stop(), so that the tool can
-	 * wait for the daemon's end. */
+	bool iser;	     /* the iSER transport runs: `--lld iser` is
+			      * accepted and shown as ready */
+	/* tgtadm --mode system --op delete: to leave as on SIGTERM. The answer to the client has
+	 * been handed to the kernel; its connection stays open until admin_stop(), so that the tool
+	 * can wait for the daemon's end. */
 	void (*request_shutdown)(void *arg);
 	void *arg;
 };
@@ -34,8 +35,8 @@ struct admin_conf {
  * -errno: -EADDRINUSE another daemon has this control port. The configuration is copied. */
 int admin_start(const struct admin_conf *conf) must_check;
 
-/* Deletes every target by force: sessions dropped, caches flushed, threads ended. done() runs on the
- * main loop when nothing is left. For shutdown; clients are refused from now on. */
+/* Deletes every target by force: sessions dropped, caches flushed, threads ended. done() runs on
+ * the main loop when nothing is left. For shutdown; clients are refused from now on. */
 void admin_drain(void (*done)(void *arg), void *arg);
 
 /* Closes the socket and every client. Targets must be gone (admin_drain()) or are abandoned. */

@@ -13,8 +13,9 @@
  *     check.c    requests that are only checked
  *     show.c     everything that prints
  *     export.c   the whole configuration as targets.conf text
- *     isns.c     registers targets and portals with an iSNS server (isns_msg.c, isns_parse.c: its messages;
- *                isns_listen.c: what the server asks of us; isns_access.c: whom it lets log in)
+ *     isns.c     registers targets and portals with an iSNS server (isns_msg.c, isns_parse.c:
+ *                its messages; isns_listen.c: what the server asks of us; isns_access.c: whom it
+ *                lets log in)
  *
  * All on the main loop.
  */
@@ -26,7 +27,7 @@
 #include "tgtd/admin/admin.h"
 #include "tgtd/scsi/target.h"
 
-/* ---- growing output ----------------------------------------------------------------------------- */
+/* ---- growing output -------------------------------------------------------------------------- */
 struct adm_out {
 	char *buf;
 	size_t len, cap;
@@ -36,7 +37,7 @@ void out_printf(struct adm_out *out, const char *fmt, ...) printf_like(2, 3);
 void out_puts(struct adm_out *out, const char *text);
 void out_free(struct adm_out *out);
 
-/* ---- one request ----------------------------------------------------------------------------------- */
+/* ---- one request ----------------------------------------------------------------------------- */
 struct adm_client;
 struct adm_target;
 struct adm_lu;
@@ -55,7 +56,8 @@ struct adm_call {
 };
 
 /* Sets the reason and returns @status, for `return refuse(...)`. @call may be NULL. */
-enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...) printf_like(3, 4);
+enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
+	printf_like(3, 4);
 /* A parameter @key cannot be @value: with what it can be, where conf/words.c says so. */
 enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value);
 /* -errno of a lower layer as a status, with the errno's text as the reason. */
@@ -77,7 +79,7 @@ void call_finish(void *arg, enum adm_status status);
 /* What an immediate verb must not return: "I will call adm_call_done() myself". */
 #define ADM_PENDING ((enum adm_status)ADM_STATUSES)
 
-/* ---- registry ------------------------------------------------------------------------------------------ */
+/* ---- registry -------------------------------------------------------------------------------- */
 enum { ADM_DRIVER_ISCSI, ADM_DRIVER_ISER, ADM_DRIVERS };
 enum { ADM_BS_SYNC = 1, ADM_BS_DIRECT = 2 };
 
@@ -147,7 +149,7 @@ struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun);
 void registry_add_target(struct adm_target *t);
 void registry_add_lu(struct adm_lu *lu);
 
-/* ---- store.c -------------------------------------------------------------------------------------------- */
+/* ---- store.c --------------------------------------------------------------------------------- */
 struct store_opts {
 	bool uncached, write_through, shared;
 	int node; /* -1: anywhere */
@@ -186,12 +188,12 @@ struct store_trial {
 };
 void store_try(struct store_trial *st);
 
-/* ---- check.c ---------------------------------------------------------------------------------------------- */
+/* ---- check.c --------------------------------------------------------------------------------- */
 enum adm_status check_execute(struct adm_call *call);
 /* Those of --params that can be told without the LUN. */
 enum adm_status check_lu_params(struct adm_call *call);
 
-/* ---- apply.c -------------------------------------------------------------------------------------------- */
+/* ---- apply.c --------------------------------------------------------------------------------- */
 struct apply_lu {
 	uint32_t lun;
 	uint8_t device_type;
@@ -200,14 +202,17 @@ struct apply_lu {
 /* Is it a name for a target? */
 enum adm_status apply_target_check(struct adm_call *call, const char *name);
 /* Are these options such as a LUN can have? */
-enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *want, uint32_t *block_size);
-enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name, unsigned driver);
+enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *want,
+			       uint32_t *block_size);
+enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name,
+				 unsigned driver);
 /* ADM_OK: begun, and done() follows; it runs also when nothing had to be waited for, but never from
  * inside. Marks the target busy. */
 enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t, bool force,
 				    void (*done)(void *arg, enum adm_status status), void *arg);
 /* As apply_target_delete(): ADM_OK is a beginning. */
-enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const struct apply_lu *want,
+enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
+			     const struct apply_lu *want,
 			     void (*done)(void *arg, enum adm_status status), void *arg);
 enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 				void (*done)(void *arg, enum adm_status status), void *arg);
@@ -223,8 +228,9 @@ void apply_target_idle(struct adm_target *t);
 void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
 
-/* ---- threads.c ---------------------------------------------------------------------------------------------- */
-/* The event thread of @lu's place @nr, running; the shared one with conf.central_events. NULL: *err is -errno. */
+/* ---- threads.c ------------------------------------------------------------------------------- */
+/* The event thread of @lu's place @nr, running; the shared one with
+ * conf.central_events. NULL: *err is -errno. */
 struct loop *lu_loop(const struct adm_lu *lu, unsigned nr, int *err) must_check;
 /* Ends a thread that no LU has got; not the shared one. */
 void lu_loop_end(struct loop *loop);
@@ -236,7 +242,7 @@ enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const
 /* At the end, when no LU is left: ends the shared event thread, if there is one. */
 void apply_stop_central(void);
 
-/* ---- target_verbs.c, lu_verbs.c --------------------------------------------------------------------------- */
+/* ---- target_verbs.c, lu_verbs.c -------------------------------------------------------------- */
 enum adm_status verb_target_new(struct adm_call *call);
 enum adm_status verb_target_delete(struct adm_call *call);
 enum adm_status verb_target_show(struct adm_call *call);
@@ -249,16 +255,16 @@ enum adm_status verb_lu_delete(struct adm_call *call);
 enum adm_status verb_lu_update(struct adm_call *call);
 enum adm_status verb_lu_stat(struct adm_call *call);
 
-/* ---- cache_verbs.c ----------------------------------------------------------------------------------------- */
+/* ---- cache_verbs.c --------------------------------------------------------------------------- */
 enum adm_status cache_verb_show(struct adm_call *call);
 enum adm_status cache_verb_stat(struct adm_call *call);
 enum adm_status cache_verb_update(struct adm_call *call);
 
-/* ---- export.c ----------------------------------------------------------------------------------------------- */
+/* ---- export.c -------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */
 enum adm_status export_config(struct adm_call *call);
 
-/* ---- show.c ------------------------------------------------------------------------------------------------- */
+/* ---- show.c ---------------------------------------------------------------------------------- */
 extern const char *const driver_names[ADM_DRIVERS];
 void show_targets(struct adm_call *call);
 void show_target_keys(struct adm_call *call, struct adm_target *t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgtadm --mode cache: what the cache is (show), what it does (stat: a line a node; with a target and
- * a LUN, what of that LU is in it), and its knobs (update).
+ * tgtadm --mode cache: what the cache is (show), what it does (stat: a line a node; with a target
+ * and a LUN, what of that LU is in it), and its knobs (update).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -56,12 +56,12 @@ static void stat_line(struct adm_out *out, const struct cache_stat *s)
 	else
 		out_puts(out, " all");
 	out_printf(out,
-		   " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %8" PRIu64 " %7" PRIu64 " %7" PRIu64
-		   " %12" PRIu64 " %12" PRIu64 " %14" PRIu64 " %14" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64
-		   " %9" PRIu64 " %7" PRIu64 " %9" PRIu64 "\n",
-		   s->blocks, s->free, s->clean, s->dirty, s->flushing, s->filling, s->waiting, s->hits, s->misses,
-		   s->local_bytes, s->remote_bytes, s->fills, s->readahead_fills, s->flushes, s->evictions, s->waits,
-		   s->forwards);
+		   " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %8" PRIu64 " %7" PRIu64
+		   " %7" PRIu64 " %12" PRIu64 " %12" PRIu64 " %14" PRIu64 " %14" PRIu64 " %9" PRIu64
+		   " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %7" PRIu64 " %9" PRIu64 "\n",
+		   s->blocks, s->free, s->clean, s->dirty, s->flushing, s->filling, s->waiting,
+		   s->hits, s->misses, s->local_bytes, s->remote_bytes, s->fills,
+		   s->readahead_fills, s->flushes, s->evictions, s->waits, s->forwards);
 }
 
 static enum adm_status stat_all(struct adm_call *call)
@@ -87,9 +87,10 @@ static enum adm_status stat_all(struct adm_call *call)
 	return ADM_OK;
 }
 
-/* ---- what of an LU is in the cache ------------------------------------------------------------------------ */
+/* ---- what of an LU is in the cache ----------------------------------------------------------- */
 
-/* Looks at every page of the LU: on the helper thread, which also closes stores, so it cannot vanish. */
+/* Looks at every page of the LU: on the helper thread, which also closes
+ * stores, so it cannot vanish. */
 struct residency {
 	struct scsi_work work;
 	struct adm_call *call;
@@ -118,7 +119,9 @@ static void residency_done(struct scsi_work *w)
 		status = refuse(r->call, ADM_UNSUPPORTED, "the store of this LU is not cached");
 	} else {
 		cache_get_info(adm.conf.cache, &info);
-		out_printf(out, "Size: %" PRIu64 "\nCached: %" PRIu64 "\nDirty: %" PRIu64 "\nPinned: %" PRIu64 "\n",
+		out_printf(out,
+			   "Size: %" PRIu64 "\nCached: %" PRIu64 "\nDirty: %" PRIu64
+			   "\nPinned: %" PRIu64 "\n",
 			   (uint64_t)r->blk->size, r->found.valid, r->found.dirty, r->found.pinned);
 		for (uint32_t n = 0; n < info.nodes && n < TOPO_MAX_NODES; n++)
 			out_printf(out, "Node %u: %" PRIu64 "\n", n, r->found.node_valid[n]);
@@ -164,7 +167,8 @@ enum adm_status cache_verb_stat(struct adm_call *call)
 	if (!adm.conf.cache)
 		return no_cache(call);
 	if (call->req.has_tid != call->req.has_lun)
-		return refuse(call, ADM_INVALID_REQUEST, "give both a target and a LUN, or neither");
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "give both a target and a LUN, or neither");
 	return call->req.has_tid ? stat_one(call) : stat_all(call);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Requests that are only to be checked: tgt-admin asks so for every step of its plan before it takes the
- * first. What is looked at is what a request says (names, numbers, options, whether a store can be opened);
- * what it is about may be made by an earlier step, and is taken to be there.
+ * Requests that are only to be checked: tgt-admin asks so for every step of its plan before it
+ * takes the first. What is looked at is what a request says (names, numbers, options, whether a
+ * store can be opened); what it is about may be made by an earlier step, and is taken to be there.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ static enum adm_status check_target_update(struct adm_call *call)
 		return ADM_OK; /* "" takes back what was set */
 	err = iscsi_target_check(name, value);
 	if (err == -ENOENT)
-		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'", name);
+		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
+			      name);
 	return err ? refuse_value(call, name, value) : ADM_OK;
 }
 
@@ -37,10 +38,12 @@ static enum adm_status check_account(struct adm_call *call)
 	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
 
 	return user && password && iscsi_account_valid(user, password) ?
-		ADM_OK : refuse(call, ADM_INVALID_REQUEST, "a user and a password have 1 to 255 characters");
+		       ADM_OK :
+		       refuse(call, ADM_INVALID_REQUEST,
+			      "a user and a password have 1 to 255 characters");
 }
 
-/* ---- stores -------------------------------------------------------------------------------------- */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 struct trial {
 	struct store_trial store;
@@ -51,7 +54,8 @@ static void tried(struct store_trial *st)
 {
 	struct trial *t = container_of(st, struct trial, store);
 	struct adm_call *call = t->call;
-	enum adm_status status = st->err ? refuse(call, ADM_INVALID_REQUEST, "%s", st->reason) : ADM_OK;
+	enum adm_status status =
+		st->err ? refuse(call, ADM_INVALID_REQUEST, "%s", st->reason) : ADM_OK;
 
 	free(t);
 	adm_call_done(call, status);
@@ -107,7 +111,8 @@ enum adm_status check_lu_params(struct adm_call *call)
 
 		p = *end ? end + 1 : end;
 		if (len >= sizeof(pair))
-			return refuse(call, ADM_INVALID_REQUEST, "a parameter is longer than %zu bytes", sizeof(pair) - 1);
+			return refuse(call, ADM_INVALID_REQUEST,
+				      "a parameter is longer than %zu bytes", sizeof(pair) - 1);
 		memcpy(pair, end - len, len);
 		pair[len] = 0;
 		value = strchr(pair, '=');
@@ -116,7 +121,9 @@ enum adm_status check_lu_params(struct adm_call *call)
 		*value++ = 0;
 		if (!strcmp(pair, "refresh") || !strcmp(pair, "path"))
 			continue; /* `path` may be of a store of any type */
-		err = strcmp(pair, "threads") ? scsi_lu_check(pair, value) : apply_lu_threads_ok(value) ? 0 : -EINVAL;
+		err = strcmp(pair, "threads")	 ? scsi_lu_check(pair, value) :
+		      apply_lu_threads_ok(value) ? 0 :
+						   -EINVAL;
 		if (err)
 			return refuse_value(call, pair, value);
 	}
@@ -138,5 +145,6 @@ enum adm_status check_execute(struct adm_call *call)
 		[ADM_ACCOUNT] = { [ADM_NEW] = check_account, [ADM_UPDATE] = check_account },
 	};
 
-	return checks[call->req.mode][call->req.op] ? checks[call->req.mode][call->req.op](call) : ADM_OK;
+	return checks[call->req.mode][call->req.op] ? checks[call->req.mode][call->req.op](call) :
+						      ADM_OK;
 }

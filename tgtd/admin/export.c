@@ -62,10 +62,12 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 		conf_add_kv(c, &to->options, "write-cache", "off");
 	list_for_each(set, &lu->params, link) {
 		/* the caching page, and the parameter, are what write-cache says */
-		if (!strncmp(set->key, "mode_page 8:", 12) || !strncmp(set->key, "mode_page 0x8:", 14) ||
-		    !strcmp(set->key, "write_cache"))
+		if (!strncmp(set->key, "mode_page 8:", 12) ||
+		    !strncmp(set->key, "mode_page 0x8:", 14) || !strcmp(set->key, "write_cache"))
 			continue;
-		conf_add_kv(c, &to->options, strncmp(set->key, "mode_page ", 10) ? set->key : "mode_page", set->value);
+		conf_add_kv(c, &to->options,
+			    strncmp(set->key, "mode_page ", 10) ? set->key : "mode_page",
+			    set->value);
 	}
 }
 
@@ -77,7 +79,8 @@ static void add_target(struct conf *c, struct adm_target *from)
 
 	t->tid = from->tid;
 	t->driver = driver_names[from->driver];
-	for (struct scsi_lu *lu = scsi_lu_next(from->scsi, NULL); lu; lu = scsi_lu_next(from->scsi, lu)) {
+	for (struct scsi_lu *lu = scsi_lu_next(from->scsi, NULL); lu;
+	     lu = scsi_lu_next(from->scsi, lu)) {
 		struct scsi_lu_info info;
 
 		scsi_lu_get_info(lu, &info);

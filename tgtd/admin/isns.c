@@ -20,7 +20,8 @@
 #define REFRESH_S 100 /* the server is asked whether it still knows us */
 #define ESI_INTERVAL_S 60
 #define REGISTER_AGAIN_S 10 /* not more often, when what the server knows is not what it was told */
-#define RECHECK_MS 1000 /* not more often, however often the server says that something has changed */
+#define RECHECK_MS 1000 /* not more often, however often the server says
+			 * that something has changed */
 #define RETRY_S 5
 #define SETTLE_MS 100 /* changes come in bunches */
 #define EXCHANGE_S 5
@@ -34,8 +35,10 @@
 enum step { REST, CONNECT, SEND, ANSWER };
 
 /* What a round consists of, message by message on one connection:
- *   after a change      REGISTER (as many as are needed) -> NOTIFY (each target) -> ACCESS (each target)
- *   to refresh, or      CHECK -> ACCESS (each target); when the server knows something else of us: as after a
+ *   after a change      REGISTER (as many as are needed) -> NOTIFY (each
+ *                       target) -> ACCESS (each target)
+ *   to refresh, or      CHECK -> ACCESS (each target); when the server knows
+ *                       something else of us: as after a
  *   after an SCN        change
  *   at the end          LEAVE
  * NOTIFY only where the server may reach us, ACCESS only with access control. */
@@ -101,7 +104,7 @@ static int names_take(void)
 	return 0;
 }
 
-/* ---- portals --------------------------------------------------------------------------------------------- */
+/* ---- portals --------------------------------------------------------------------------------- */
 
 struct portals {
 	struct isns_portal p[PORTALS_MAX];
@@ -116,7 +119,8 @@ static void mapped(struct in6_addr *out, const struct in_addr *in)
 	memcpy(out->s6_addr + 12, in, 4);
 }
 
-/* "ip:port,tpgt". One that listens on all addresses is registered with the one that the server sees. */
+/* "ip:port,tpgt". One that listens on all addresses is registered with
+ * the one that the server sees. */
 static void take_portal(const char *text, void *arg)
 {
 	struct portals *ps = arg;
@@ -159,7 +163,7 @@ static const uint16_t function_of[] = {
 	[ACCESS] = ISNS_DEV_ATTR_QRY, [LEAVE] = ISNS_DEV_DEREG,
 };
 
-/* ---- one exchange ------------------------------------------------------------------------------------------ */
+/* ---- one exchange ---------------------------------------------------------------------------- */
 
 static void start_exchange(void);
 static void send_next(void);
@@ -189,7 +193,8 @@ static void left(void)
 
 static void recheck_soon(void)
 {
-	uint64_t since = loop_now(adm.conf.main) - isns.checked_ns, apart = RECHECK_MS * NSEC_PER_MSEC;
+	uint64_t since = loop_now(adm.conf.main) - isns.checked_ns,
+		 apart = RECHECK_MS * NSEC_PER_MSEC;
 
 	wait_for(MAX(SETTLE_MS * NSEC_PER_MSEC, apart - MIN(since, apart)));
 }
@@ -230,7 +235,8 @@ static void over(bool ok)
 
 static void failed(const char *what, int err)
 {
-	log_ratelimited(LOG_LVL_WARN, "isns: %s%s%s", what, err ? ": " : "", err ? strerror(err) : "");
+	log_ratelimited(LOG_LVL_WARN, "isns: %s%s%s", what, err ? ": " : "",
+			err ? strerror(err) : "");
 	over(false);
 }
 
@@ -254,8 +260,9 @@ static bool make_registration(void)
 	isns_reg_begin(isns.msg, isns.xid, isns.entity, isns.source, !isns.sent_names, PERIOD_S);
 	for (unsigned i = 0; !isns.sent_names && i < ps.n; i++)
 		isns_reg_portal(isns.msg, &ps.p[i], &ports);
-	for (unsigned n = 0; n < NODES_PER_MESSAGE && isns.sent_names < isns.nnames &&
-			     isns.msg->len + NODE_LEN_MAX + ps.n * NODE_PORTAL_LEN <= sizeof(isns.msg->buf);
+	for (unsigned n = 0;
+	     n < NODES_PER_MESSAGE && isns.sent_names < isns.nnames &&
+	     isns.msg->len + NODE_LEN_MAX + ps.n * NODE_PORTAL_LEN <= sizeof(isns.msg->buf);
 	     n++)
 		isns_reg_node(isns.msg, isns.names[isns.sent_names++], ps.p, ps.n);
 	return true;
@@ -274,7 +281,8 @@ static bool make_message(void)
 		break;
 	case NOTIFY:
 		isns_scn_reg(isns.msg, isns.xid, isns.names[isns.at],
-			     ISNS_SCN_INITIATORS_AND_SELF | ISNS_SCN_REMOVED | ISNS_SCN_ADDED | ISNS_SCN_UPDATED);
+			     ISNS_SCN_INITIATORS_AND_SELF | ISNS_SCN_REMOVED | ISNS_SCN_ADDED |
+				     ISNS_SCN_UPDATED);
 		break;
 	case ACCESS:
 		isns_query_initiators(isns.msg, isns.xid, isns.names[isns.at]);
@@ -310,14 +318,15 @@ static bool advance(void)
 	case LEAVE:
 		return false;
 	}
-	if (isns.phase == NOTIFY && (isns.no_scn || isns.ports == NO_PORTS || isns.at == isns.nnames)) {
+	if (isns.phase == NOTIFY &&
+	    (isns.no_scn || isns.ports == NO_PORTS || isns.at == isns.nnames)) {
 		isns.phase = ACCESS;
 		isns.at = 0;
 	}
 	return isns.phase != ACCESS || (adm.isns_access_control && isns.at < isns.nnames);
 }
 
-/* ---- what the server says ------------------------------------------------------------------------------------ */
+/* ---- what the server says -------------------------------------------------------------------- */
 
 static void register_all(void)
 {
@@ -339,13 +348,16 @@ static void look_at(const struct isns_attr *a, void *arg)
 	seen->source |= name && !strcasecmp(name, isns.source);
 }
 
-/* RFC 4171 6.3.4: a server that has given us up says so when it is asked. False: it knows what it was told. */
+/* RFC 4171 6.3.4: a server that has given us up says so when it is asked. False:
+ * it knows what it was told. */
 static bool forgotten(uint32_t status)
 {
 	struct seen seen = { 0 };
-	bool all = !status && !isns_answer_each(&isns.in, look_at, &seen) && seen.source && seen.portals >= isns.nportals;
+	bool all = !status && !isns_answer_each(&isns.in, look_at, &seen) && seen.source &&
+		   seen.portals >= isns.nportals;
 
-	return !all && loop_now(adm.conf.main) - isns.registered_ns >= REGISTER_AGAIN_S * NSEC_PER_SEC;
+	return !all &&
+	       loop_now(adm.conf.main) - isns.registered_ns >= REGISTER_AGAIN_S * NSEC_PER_SEC;
 }
 
 /* 0: go on with what advance() says; 1: with what is set already; -1: the round has failed. */
@@ -361,8 +373,10 @@ static int heed(uint32_t status)
 		register_all();
 		return 1;
 	case REGISTER:
-		if (isns.ports < NO_PORTS && (status == ISNS_ESI_NOT_AVAILABLE || status == ISNS_NOT_IMPLEMENTED)) {
-			log_notice("isns: the server does not %s", isns.ports ? "notify of changes" : "watch whether we live");
+		if (isns.ports < NO_PORTS &&
+		    (status == ISNS_ESI_NOT_AVAILABLE || status == ISNS_NOT_IMPLEMENTED)) {
+			log_notice("isns: the server does not %s",
+				   isns.ports ? "notify of changes" : "watch whether we live");
 			isns.ports++;
 			register_all();
 			return 1;
@@ -370,8 +384,9 @@ static int heed(uint32_t status)
 		break;
 	case NOTIFY:
 		if (status) {
-			log_notice("isns: the server does not notify of changes (status %u): it is asked every %d s", status,
-				   REFRESH_S);
+			log_notice(
+				"isns: the server does not notify of changes (status %u): it is asked every %d s",
+				status, REFRESH_S);
 			isns.no_scn = true;
 		}
 		return 0;
@@ -380,8 +395,10 @@ static int heed(uint32_t status)
 		if (t && (!status || status == ISNS_NO_SUCH_ENTRY))
 			isns_access_take(t, status ? NULL : &isns.in);
 		else if (t)
-			log_ratelimited(LOG_LVL_WARN, "isns: the server does not say who may log in to %s: status %u",
-					isns.names[isns.at], status);
+			log_ratelimited(
+				LOG_LVL_WARN,
+				"isns: the server does not say who may log in to %s: status %u",
+				isns.names[isns.at], status);
 		return 0;
 	case LEAVE:
 		break;
@@ -392,10 +409,12 @@ static int heed(uint32_t status)
 	return -1;
 }
 
-/* A server that takes one question a connection has closed it when the next one comes: that one is asked again. */
+/* A server that takes one question a connection has closed it when the next one
+ * comes: that one is asked again. */
 static bool one_answer_each(int err)
 {
-	if (!isns.answers || isns.in.have || isns.in.next_seq || (err && err != ECONNRESET && err != EPIPE))
+	if (!isns.answers || isns.in.have || isns.in.next_seq ||
+	    (err && err != ECONNRESET && err != EPIPE))
 		return false;
 	hang_up();
 	isns.resend = true;
@@ -423,7 +442,8 @@ static void answered(void)
 	if (rc == -EAGAIN)
 		return;
 	/* one question, one answer: nothing can follow it */
-	if (rc || used < (uint32_t)n || isns_answer(&isns.in, function_of[isns.phase], isns.xid, &status)) {
+	if (rc || used < (uint32_t)n ||
+	    isns_answer(&isns.in, function_of[isns.phase], isns.xid, &status)) {
 		failed("the server's answer is not one", 0);
 		return;
 	}
@@ -443,7 +463,8 @@ static void answered(void)
 
 static void send_more(void)
 {
-	ssize_t n = send(isns.fd.fd, isns.msg->buf + isns.sent, isns.msg->len - isns.sent, MSG_NOSIGNAL);
+	ssize_t n = send(isns.fd.fd, isns.msg->buf + isns.sent, isns.msg->len - isns.sent,
+			 MSG_NOSIGNAL);
 
 	if (n < 0) {
 		if (errno != EAGAIN && errno != EINTR && !one_answer_each(errno))
@@ -520,7 +541,8 @@ static void start_exchange(void)
 		return;
 	}
 	isns.fd = (struct loop_fd){ .fd = fd, .events = EPOLLOUT, .ready = ready };
-	if (connect(fd, (const struct sockaddr *)&isns.server, isns.server_len) && errno != EINPROGRESS) {
+	if (connect(fd, (const struct sockaddr *)&isns.server, isns.server_len) &&
+	    errno != EINPROGRESS) {
 		int err = errno;
 
 		close(fd);
@@ -536,7 +558,7 @@ static void start_exchange(void)
 	}
 }
 
-/* ---- when ------------------------------------------------------------------------------------------------------ */
+/* ---- when ------------------------------------------------------------------------------------ */
 
 static void start_round(void)
 {
@@ -551,7 +573,8 @@ static void start_round(void)
 		return;
 	}
 	if (!isns.nnames) {
-		/* RFC 4171 5.6.5.1: an entity is registered by one of its nodes; without any it is taken back. */
+		/* RFC 4171 5.6.5.1: an entity is registered by one of its nodes;
+		 * without any it is taken back. */
 		isns.registered = false;
 		if (!isns.known)
 			return;
@@ -598,7 +621,8 @@ static bool has_node(const char *name, void *arg)
 	return false;
 }
 
-/* The server has given up an entity that it does not reach: so where nothing can listen, nothing is promised. */
+/* The server has given up an entity that it does not reach: so where nothing can
+ * listen, nothing is promised. */
 static void listen_on(void)
 {
 	const struct isns_self self = { .entity = isns.entity, .has_node = has_node };
@@ -640,9 +664,11 @@ int isns_on(void)
 		isns.timers = true;
 		isns.fd.fd = -1;
 	}
-	/* One entity a daemon: several may run on a machine, each with a control port of its own. */
+	/* One entity a daemon: several may run on a machine, each with
+	 * a control port of its own. */
 	gethostname(host, sizeof(host) - 1);
-	snprintf(isns.entity, sizeof(isns.entity), "%s.tgtd-%d", *host ? host : "localhost", adm.conf.control_port);
+	snprintf(isns.entity, sizeof(isns.entity), "%s.tgtd-%d", *host ? host : "localhost",
+		 adm.conf.control_port);
 	isns.on = true;
 	isns.no_scn = false;
 	listen_on();

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The daemon as an iSNS client (RFC 4171): its targets and portals are registered with a server while
- * `tgtadm --mode system --op update --name iSNS` says On. All on the main loop, which never waits for the server.
+ * The daemon as an iSNS client (RFC 4171): its targets and portals are registered with a server
+ * while `tgtadm --mode system --op update --name iSNS` says On. All on the main loop, which never
+ * waits for the server.
  *
- * One round at a time, each on a connection of its own: questions and answers in turn, then it is closed. A change
- * of targets or portals registers everything anew, replacing what the server knows, a moment later. Without changes
- * the server is asked now and then whether it still knows us, which refreshes the registration (6.2.6), and
- * told all again if it does not. The server may ask us whether we live (ESI), and say that initiators come, go or
- * change (SCN): for that we listen. With access control (iSNSAccessControl) the initiators that share a
- * discovery domain with a target are all that may log in to it, among those whom its other rules let in; until the
- * server has answered, nobody. When it cannot be reached what it said last holds. A server that cannot be
+ * One round at a time, each on a connection of its own: questions and answers in turn, then it is
+ * closed. A change of targets or portals registers everything anew, replacing what the server
+ * knows, a moment later. Without changes the server is asked now and then whether it still knows
+ * us, which refreshes the registration (6.2.6), and told all again if it does not. The server may
+ * ask us whether we live (ESI), and say that initiators come, go or change (SCN): for that we
+ * listen. With access control (iSNSAccessControl) the initiators that share a discovery domain with
+ * a target are all that may log in to it, among those whom its other rules let in; until the server
+ * has answered, nobody. When it cannot be reached what it said last holds. A server that cannot be
  * reached, or answers nonsense, is tried again every few seconds; nothing else depends on it.
  */
 #ifndef ADMIN_ISNS_H
@@ -17,7 +19,8 @@
 
 #include "events/base.h"
 
-/* With the server and port of struct adm_state. 0; -EINVAL: the server is no address; -ENOMEM. On twice: begins anew. */
+/* With the server and port of struct adm_state. 0; -EINVAL: the server is no address;
+ * -ENOMEM. On twice: begins anew. */
 int isns_on(void) must_check;
 /* Takes back what is registered, then rests. */
 void isns_off(void);
@@ -31,8 +34,8 @@ void isns_access_changed(void);
 struct adm_target;
 /* The target goes. */
 void isns_access_forget(struct adm_target *t);
-/* The daemon's end: takes back what is registered, for a second at most; then done(arg), at once when there is
- * nothing to do. */
+/* The daemon's end: takes back what is registered, for a second at most; then done(arg), at once
+ * when there is nothing to do. */
 void isns_leave(void (*done)(void *arg), void *arg);
 /* Drops everything where it stands. */
 void isns_stop(void);

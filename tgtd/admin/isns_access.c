@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whom an iSNS server lets log in to each target: the initiators that share a discovery domain with it. */
+/* Whom an iSNS server lets log in to each target: the initiators that share
+ * a discovery domain with it. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -65,7 +66,9 @@ void isns_access_take(struct adm_target *t, const struct isns_in *answer)
 
 	/* whoever is missing is refused: what was there before is no safer guess */
 	if (!a || (answer && isns_answer_each(answer, take_name, a)) || a->failed)
-		log_ratelimited(LOG_LVL_WARN, "isns: the list of who may log in to %s is not complete", scsi_target_name(t->scsi));
+		log_ratelimited(LOG_LVL_WARN,
+				"isns: the list of who may log in to %s is not complete",
+				scsi_target_name(t->scsi));
 	if (a && a->n)
 		qsort(a->names, a->n, sizeof(*a->names), by_name);
 	access_free(t->isns);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What an iSNS server asks of us (RFC 4171 5.6.5.8, 5.6.5.13): it connects to the port that is registered as ESI and
- * SCN port of each portal. Anybody else may, too: few connections, short messages, and an answer that cannot be
- * sent at once ends the connection. Nothing that is said here is believed: an SCN only makes us ask the server.
+ * What an iSNS server asks of us (RFC 4171 5.6.5.8, 5.6.5.13): it connects to the port that is
+ * registered as ESI and SCN port of each portal. Anybody else may, too: few connections, short
+ * messages, and an answer that cannot be sent at once ends the connection. Nothing that is said
+ * here is believed: an SCN only makes us ask the server.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -125,7 +126,8 @@ static void listener_ready(struct loop_fd *lfd, uint32_t revents)
 		}
 		return;
 	}
-	/* whoever has been silent for longest makes room: no stranger can keep the server out for long */
+	/* whoever has been silent for longest makes room: no stranger can
+	 * keep the server out for long */
 	if (listening.npeers == PEERS_MAX)
 		peer_close(list_first(&listening.peers, struct peer, link));
 	p = calloc(1, sizeof(*p));
@@ -176,7 +178,8 @@ static int open_socket(uint16_t *port)
 	len = sizeof(any);
 	if (listen(fd, PEERS_MAX) || getsockname(fd, (struct sockaddr *)&any, &len))
 		goto failed;
-	*port = ntohs(any.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&any)->sin6_port : ((struct sockaddr_in *)&any)->sin_port);
+	*port = ntohs(any.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&any)->sin6_port :
+		      ((struct sockaddr_in *)&any)->sin_port);
 	return fd;
 failed:
 	err = -errno;
@@ -198,7 +201,8 @@ int isns_listen_start(const struct isns_self *self, void (*changed)(void))
 	fd = open_socket(&listening.port);
 	rc = fd < 0 ? fd : 0;
 	if (!rc) {
-		listening.lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
+		listening.lfd =
+			(struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
 		rc = loop_fd_add(adm.conf.main, &listening.lfd);
 		if (rc)
 			close(fd);

@@ -63,11 +63,12 @@ void isns_begin(struct isns_msg *m, uint16_t function, uint16_t flags, uint16_t 
 	put_be16(m->buf + 10, 0); /* the only one of its sequence */
 }
 
-void isns_reg_begin(struct isns_msg *m, uint16_t xid, const char *entity, const char *source, bool replace,
-		    uint32_t period_s)
+void isns_reg_begin(struct isns_msg *m, uint16_t xid, const char *entity, const char *source,
+		    bool replace, uint32_t period_s)
 {
 	isns_begin(m, ISNS_DEV_ATTR_REG, replace ? FLAG_REPLACE : 0, xid);
-	isns_put_text(m, ISNS_TAG_ISCSI_NAME, source); /* 5.6.1: source, message key, delimiter, operating attributes */
+	/* 5.6.1: source, message key, delimiter, operating attributes */
+	isns_put_text(m, ISNS_TAG_ISCSI_NAME, source);
 	isns_put_text(m, ISNS_TAG_ENTITY, entity);
 	attr(m, ISNS_TAG_DELIMITER, NULL, 0);
 	isns_put_text(m, ISNS_TAG_ENTITY, entity);
@@ -77,7 +78,8 @@ void isns_reg_begin(struct isns_msg *m, uint16_t xid, const char *entity, const 
 	attr_u32(m, ISNS_TAG_REGISTRATION_PERIOD, period_s);
 }
 
-void isns_reg_portal(struct isns_msg *m, const struct isns_portal *p, const struct isns_ports *ports)
+void isns_reg_portal(struct isns_msg *m, const struct isns_portal *p,
+		     const struct isns_ports *ports)
 {
 	attr(m, ISNS_TAG_PORTAL_IP, &p->addr, 16);
 	attr_u32(m, ISNS_TAG_PORTAL_PORT, p->port);
@@ -90,7 +92,8 @@ void isns_reg_portal(struct isns_msg *m, const struct isns_portal *p, const stru
 		attr_u32(m, ISNS_TAG_SCN_PORT, ports->scn);
 }
 
-void isns_reg_node(struct isns_msg *m, const char *name, const struct isns_portal *portals, unsigned n)
+void isns_reg_node(struct isns_msg *m, const char *name, const struct isns_portal *portals,
+		   unsigned n)
 {
 	isns_put_text(m, ISNS_TAG_ISCSI_NAME, name);
 	attr_u32(m, ISNS_TAG_ISCSI_NODE_TYPE, NODE_TARGET);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * iSNSP messages (RFC 4171 5): what a target registers of itself, asks and takes back (isns_msg.c), what a server
- * answers, and what it asks of us (isns_parse.c). Bytes in, bytes out; no sockets.
+ * iSNSP messages (RFC 4171 5): what a target registers of itself, asks and takes back (isns_msg.c),
+ * what a server answers, and what it asks of us (isns_parse.c). Bytes in, bytes out; no sockets.
  */
 #ifndef ADMIN_ISNS_MSG_H
 #define ADMIN_ISNS_MSG_H
@@ -71,18 +71,22 @@ struct isns_msg {
 	bool full; /* something did not fit; the message is of no use */
 };
 
-/* Starts a DevAttrReg of @entity, @source being one of its nodes: with the entity's own attributes and @replace
- * (what the server knows of it is forgotten), or to add nodes to it. @period_s: how long it holds unrefreshed. */
-void isns_reg_begin(struct isns_msg *m, uint16_t xid, const char *entity, const char *source, bool replace,
-		    uint32_t period_s);
-/* Where the server may ask whether we live, and say what has changed: TCP ports at each portal's address; 0: nowhere. */
+/* Starts a DevAttrReg of @entity, @source being one of its nodes: with the entity's own attributes
+ * and @replace (what the server knows of it is forgotten), or to add nodes to it. @period_s: how
+ * long it holds unrefreshed. */
+void isns_reg_begin(struct isns_msg *m, uint16_t xid, const char *entity, const char *source,
+		    bool replace, uint32_t period_s);
+/* Where the server may ask whether we live, and say what has changed: TCP ports at each
+ * portal's address; 0: nowhere. */
 struct isns_ports {
 	uint16_t esi, scn;
 	uint32_t esi_interval_s;
 };
-void isns_reg_portal(struct isns_msg *m, const struct isns_portal *p, const struct isns_ports *ports);
+void isns_reg_portal(struct isns_msg *m, const struct isns_portal *p,
+		     const struct isns_ports *ports);
 /* A target, reached by portal groups other than 1 only as @portals say (1 needs no saying). */
-void isns_reg_node(struct isns_msg *m, const char *name, const struct isns_portal *portals, unsigned n);
+void isns_reg_node(struct isns_msg *m, const char *name, const struct isns_portal *portals,
+		   unsigned n);
 /* A DevDereg of all of @entity. */
 void isns_dereg(struct isns_msg *m, uint16_t xid, const char *entity, const char *source);
 /* An SCNReg: node @name is told of what @bitmap (enum isns_scn) says. */
@@ -94,7 +98,7 @@ void isns_query_initiators(struct isns_msg *m, uint16_t xid, const char *source)
 /* Fills in the length. False when it did not all fit. */
 bool isns_end(struct isns_msg *m) must_check;
 
-/* ---- what comes in --------------------------------------------------------------------------------------- */
+/* ---- what comes in --------------------------------------------------------------------------- */
 
 /* A message in the making: its PDUs' payloads, one behind the other (RFC 4171 5.1: sequence). */
 struct isns_in {
@@ -110,8 +114,9 @@ void isns_in_init(struct isns_in *in, uint32_t max);
 /* Ready for the next message; the memory stays. */
 void isns_in_again(struct isns_in *in);
 void isns_in_free(struct isns_in *in);
-/* Takes up to @n bytes, *used of them. 0: @in holds a whole message; -EAGAIN: more is needed; -EPROTO: it is none;
- * -EMSGSIZE: too long; -ENOMEM. After an error @in is of no use but for isns_in_free(). */
+/* Takes up to @n bytes, *used of them. 0: @in holds a whole message; -EAGAIN: more is needed;
+ * -EPROTO: it is none; -EMSGSIZE: too long; -ENOMEM. After an error @in is of no use but for
+ * isns_in_free(). */
 int isns_in_feed(struct isns_in *in, const uint8_t *bytes, uint32_t n, uint32_t *used) must_check;
 
 struct isns_attr {
@@ -119,14 +124,19 @@ struct isns_attr {
 	const uint8_t *value;
 };
 /* The attribute at *at, which moves on. 1; 0: there is none any more; -EPROTO. */
-int isns_attr_next(const uint8_t *payload, uint32_t len, uint32_t *at, struct isns_attr *a) must_check;
+int isns_attr_next(const uint8_t *payload, uint32_t len, uint32_t *at,
+		   struct isns_attr *a) must_check;
 /* Its value as text that ends within it; NULL: it is none. */
 const char *isns_attr_text(const struct isns_attr *a);
 
-/* Is the whole message @in the answer to @function, @xid? -EPROTO or 0 and *status (enum isns_status). */
-int isns_answer(const struct isns_in *in, uint16_t function, uint16_t xid, uint32_t *status) must_check;
-/* The attributes of an answer behind its key: fn() for each. 0 or -EPROTO (fn may have been called). */
-int isns_answer_each(const struct isns_in *in, void (*fn)(const struct isns_attr *a, void *arg), void *arg) must_check;
+/* Is the whole message @in the answer to @function, @xid? -EPROTO or 0 and
+ * *status (enum isns_status). */
+int isns_answer(const struct isns_in *in, uint16_t function, uint16_t xid,
+		uint32_t *status) must_check;
+/* The attributes of an answer behind its key: fn() for each. 0 or -EPROTO
+ * (fn may have been called). */
+int isns_answer_each(const struct isns_in *in, void (*fn)(const struct isns_attr *a, void *arg),
+		     void *arg) must_check;
 
 /* What we know of ourselves, for isns_serve(). */
 struct isns_self {
@@ -134,11 +144,13 @@ struct isns_self {
 	bool (*has_node)(const char *name, void *arg);
 	void *arg;
 };
-/* The answer to what a server asks of us, into @m: ESI (RFC 4171 5.6.5.13) and SCN (5.6.5.8); another function is
- * answered that it is not supported. *changed: an SCN for one of our nodes came. 0, or -EPROTO: it is no request. */
-int isns_serve(const struct isns_in *in, const struct isns_self *self, struct isns_msg *m, bool *changed) must_check;
+/* The answer to what a server asks of us, into @m: ESI (RFC 4171 5.6.5.13) and SCN (5.6.5.8);
+ * another function is answered that it is not supported. *changed: an SCN for one of our nodes
+ * came. 0, or -EPROTO: it is no request. */
+int isns_serve(const struct isns_in *in, const struct isns_self *self, struct isns_msg *m,
+	       bool *changed) must_check;
 
-/* ---- for the two files ------------------------------------------------------------------------------------ */
+/* ---- for the two files ----------------------------------------------------------------------- */
 void isns_begin(struct isns_msg *m, uint16_t function, uint16_t flags, uint16_t xid);
 void isns_put(struct isns_msg *m, const void *bytes, uint32_t len); /* a multiple of 4 */
 void isns_put_text(struct isns_msg *m, uint32_t tag, const char *text);

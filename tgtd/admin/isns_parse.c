@@ -35,8 +35,8 @@ void isns_in_free(struct isns_in *in)
 static int header(struct isns_in *in)
 {
 	const uint8_t *h = in->head;
-	uint16_t function = get_be16(h + 2), len = get_be16(h + 4), flags = get_be16(h + 6), xid = get_be16(h + 8),
-		 seq = get_be16(h + 10);
+	uint16_t function = get_be16(h + 2), len = get_be16(h + 4), flags = get_be16(h + 6),
+		 xid = get_be16(h + 8), seq = get_be16(h + 10);
 
 	/* a signed message has more behind its payload, and we have no key to look at it */
 	if (get_be16(h) != 1 || (len & 3) || (flags & FLAG_AUTH))
@@ -133,7 +133,8 @@ int isns_answer(const struct isns_in *in, uint16_t function, uint16_t xid, uint3
 	return 0;
 }
 
-int isns_answer_each(const struct isns_in *in, void (*fn)(const struct isns_attr *a, void *arg), void *arg)
+int isns_answer_each(const struct isns_in *in, void (*fn)(const struct isns_attr *a, void *arg),
+		     void *arg)
 {
 	bool behind_key = false;
 	struct isns_attr a;
@@ -151,7 +152,7 @@ int isns_answer_each(const struct isns_in *in, void (*fn)(const struct isns_attr
 	return rc;
 }
 
-/* ---- requests of the server -------------------------------------------------------------------------------- */
+/* ---- requests of the server ------------------------------------------------------------------ */
 
 /* All of it are attributes; the first one with @tag, if there is one. */
 static int look_through(const struct isns_in *in, uint32_t tag, struct isns_attr *found)
@@ -208,7 +209,8 @@ static bool serve_scn(const struct isns_in *in, const struct isns_self *self, st
 	return ours;
 }
 
-int isns_serve(const struct isns_in *in, const struct isns_self *self, struct isns_msg *m, bool *changed)
+int isns_serve(const struct isns_in *in, const struct isns_self *self, struct isns_msg *m,
+	       bool *changed)
 {
 	ASSERT(in->whole);
 	*changed = false;

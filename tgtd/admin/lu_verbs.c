@@ -32,7 +32,8 @@ static void lu_take_back(struct adm_call *call, enum adm_status why)
 	struct adm_lu *lu = call_lu(call, call_target(call));
 
 	call->failed = why;
-	/* without the call: what is said is why it failed, not whether an initiator has already found it */
+	/* without the call: what is said is why it failed, not whether an
+	 * initiator has already found it */
 	if (!lu || apply_lu_delete(NULL, lu, lu_unmade, call) != ADM_OK)
 		adm_call_done(call, why);
 }
@@ -71,7 +72,8 @@ enum adm_status verb_lu_delete(struct adm_call *call)
 	struct adm_lu *lu;
 
 	if (call->req.has_lun && !call->req.lun)
-		return refuse(call, ADM_INVALID_REQUEST, "LUN 0 is the controller; it goes with its target");
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "LUN 0 is the controller; it goes with its target");
 	if (call_waits(call, t))
 		return ADM_PENDING;
 	lu = call_lu(call, t);
@@ -122,8 +124,8 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 }
 
 /* One parameter; @value NULL takes back what was set before. @lu is NULL for the controller. */
-static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct scsi_lu *scsi, const char *key,
-			      const char *value)
+static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct scsi_lu *scsi,
+			      const char *key, const char *value)
 {
 	char number[24], page[64];
 	const char *v = value, *name = key;
@@ -152,8 +154,8 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	if (err == -EINVAL)
 		return refuse_value(call, key, v);
 	if (err)
-		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s cannot be '%s': %s", key, v,
-			      strerror(-err));
+		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
+			      "%s cannot be '%s': %s", key, v, strerror(-err));
 	if (!lu)
 		return ADM_OK;
 	/* mode pages are told apart by page and subpage */
@@ -194,7 +196,8 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 		if (!len)
 			continue;
 		if (len >= sizeof(pair))
-			return refuse(call, ADM_INVALID_REQUEST, "a parameter is longer than %zu bytes", sizeof(pair) - 1);
+			return refuse(call, ADM_INVALID_REQUEST,
+				      "a parameter is longer than %zu bytes", sizeof(pair) - 1);
 		memcpy(pair, p, len);
 		pair[len] = 0;
 		value = strchr(pair, '=');
@@ -202,7 +205,8 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 			*value++ = 0;
 		if (value && !strcmp(pair, "path")) {
 			if (!lu)
-				return refuse(call, ADM_INVALID_REQUEST, "the controller has no backing store");
+				return refuse(call, ADM_INVALID_REQUEST,
+					      "the controller has no backing store");
 			/* the store that it has: it may have grown */
 			if (lu->path && !strcmp(value, lu->path)) {
 				int err = scsi_lu_refresh(lu->scsi);
@@ -216,7 +220,8 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 			return s == ADM_OK ? ADM_PENDING : s;
 		}
 		bool cached = lu && write_cache(lu);
-		enum adm_status s = lu_set(call, lu, lu ? lu->scsi : scsi_lu_find(t->scsi, 0), pair, value);
+		enum adm_status s =
+			lu_set(call, lu, lu ? lu->scsi : scsi_lu_find(t->scsi, 0), pair, value);
 
 		if (s != ADM_OK)
 			return s;
@@ -252,7 +257,8 @@ enum adm_status verb_lu_update(struct adm_call *call)
 	if (call->req.lun && !call_lu(call, t))
 		return ADM_NO_LUN;
 	if (call->req.text[ADM_T_BSOFLAGS] || call->req.text[ADM_T_BLOCKSIZE])
-		return refuse(call, ADM_UNSUPPORTED, "flags and block size of a store are fixed when the LU is made");
+		return refuse(call, ADM_UNSUPPORTED,
+			      "flags and block size of a store are fixed when the LU is made");
 	call->params_left = call->req.text[ADM_T_PARAMS];
 	return lu_update_some(call, t);
 }

@@ -71,7 +71,7 @@ void registry_add_lu(struct adm_lu *lu)
 	list_add_tail(&lu->target->luns, &lu->link);
 }
 
-/* ---- what was set by hand ------------------------------------------------------------------------------- */
+/* ---- what was set by hand -------------------------------------------------------------------- */
 
 struct adm_set *set_find(const struct list *sets, const char *key)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The admin socket: who may speak, how much and how slowly. A client has one request under way; it is
- * read completely (a header says how long it is), run, and answered; then the next one may come.
+ * The admin socket: who may speak, how much and how slowly. A client has one request under way; it
+ * is read completely (a header says how long it is), run, and answered; then the next one may come.
  *
  *     READING --complete--> RUNNING --adm_call_done()--> WRITING --sent--> READING
  *
@@ -55,7 +55,7 @@ static struct {
 	struct timer retry; /* accept() failed */
 } server = { .listener.fd = -1, .lock_fd = -1 };
 
-/* ---- output ------------------------------------------------------------------------------------------ */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static bool out_room(struct adm_out *out, size_t more)
 {
@@ -111,7 +111,7 @@ void out_free(struct adm_out *out)
 	*out = (struct adm_out){ 0 };
 }
 
-/* ---- refusing ------------------------------------------------------------------------------------------ */
+/* ---- refusing -------------------------------------------------------------------------------- */
 
 enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
 {
@@ -129,16 +129,20 @@ enum adm_status refuse_value(struct adm_call *call, const char *key, const char 
 {
 	const char *says = conf_says(key);
 
-	return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%.120s'%s%s", key, value, says ? ": it is " : "",
-		      says ? says : conf_kind(key) == CONF_UNKNOWN ? ", if there is such a parameter" : "");
+	return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%.120s'%s%s", key, value,
+		      says ? ": it is " : "",
+		      says			     ? says :
+		      conf_kind(key) == CONF_UNKNOWN ? ", if there is such a parameter" :
+						       "");
 }
 
 enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)
 {
-	return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what, strerror(-err));
+	return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what,
+		      strerror(-err));
 }
 
-/* ---- clients --------------------------------------------------------------------------------------------- */
+/* ---- clients --------------------------------------------------------------------------------- */
 
 static void call_free(struct adm_call *call)
 {
@@ -217,7 +221,8 @@ static void client_runs(struct adm_client *c)
 static void client_read(struct adm_client *c)
 {
 	for (;;) {
-		uint8_t *at = c->have < ADM_REQ_HEADER ? c->head + c->have : c->fields + (c->have - ADM_REQ_HEADER);
+		uint8_t *at = c->have < ADM_REQ_HEADER ? c->head + c->have :
+							 c->fields + (c->have - ADM_REQ_HEADER);
 		ssize_t n = recv(c->lfd.fd, at, c->want - c->have, MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
@@ -260,7 +265,8 @@ static void leave(struct loop_deferred *d)
 static void client_write(struct adm_client *c)
 {
 	struct adm_call *call = c->call;
-	size_t detail_len = strlen(call->detail), total = ADM_RSP_HEADER + call->out.len + detail_len;
+	size_t detail_len = strlen(call->detail),
+	       total = ADM_RSP_HEADER + call->out.len + detail_len;
 
 	while (c->sent < total) {
 		struct iovec iov[3] = {
@@ -326,15 +332,18 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 		status = ADM_NOMEM;
 	if (status != ADM_OK) {
 		out_free(&call->out);
-		log_info("admin: %s %s refused: %s%s%s", adm_mode_name(call->req.mode), adm_op_name(call->req.op),
-			 adm_status_text(status), *call->detail ? ": " : "", call->detail);
+		log_info("admin: %s %s refused: %s%s%s", adm_mode_name(call->req.mode),
+			 adm_op_name(call->req.op), adm_status_text(status),
+			 *call->detail ? ": " : "", call->detail);
 	} else {
 		*call->detail = 0;
 	}
-	if (status == ADM_OK && !call->req.check && (call->req.mode == ADM_TARGET || call->req.mode == ADM_PORTAL) &&
+	if (status == ADM_OK && !call->req.check &&
+	    (call->req.mode == ADM_TARGET || call->req.mode == ADM_PORTAL) &&
 	    (call->req.op == ADM_NEW || call->req.op == ADM_DELETE))
 		isns_changed();
-	if (status == ADM_OK && adm.leaving && call->req.mode == ADM_SYSTEM && call->req.op == ADM_DELETE) {
+	if (status == ADM_OK && adm.leaving && call->req.mode == ADM_SYSTEM &&
+	    call->req.op == ADM_DELETE) {
 		if (c)
 			c->holds = true;
 		else
@@ -351,7 +360,7 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 	client_write(c);
 }
 
-/* ---- accepting ------------------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------- */
 
 static void accept_again(struct timer *timer)
 {
@@ -410,7 +419,8 @@ static void listener_ready(struct loop_fd *lfd, uint32_t revents)
 		}
 		if (adm.draining || !peer_allowed(fd)) {
 			if (!adm.draining)
-				log_ratelimited(LOG_LVL_WARN, "admin: refused a client of another user");
+				log_ratelimited(LOG_LVL_WARN,
+						"admin: refused a client of another user");
 			close(fd);
 			continue;
 		}
@@ -418,7 +428,7 @@ static void listener_ready(struct loop_fd *lfd, uint32_t revents)
 	}
 }
 
-/* ---- start and stop ---------------------------------------------------------------------------------------- */
+/* ---- start and stop -------------------------------------------------------------------------- */
 
 /* One daemon per control port: the lock lives as long as the process. */
 static int take_lock(int port)

@@ -16,7 +16,9 @@
 #define IN2 IN1 IN1
 #define IN3 IN2 IN1
 
-const char *const driver_names[ADM_DRIVERS] = { [ADM_DRIVER_ISCSI] = "iscsi", [ADM_DRIVER_ISER] = "iser" };
+const char *const driver_names[ADM_DRIVERS] = {
+	[ADM_DRIVER_ISCSI] = "iscsi", [ADM_DRIVER_ISER] = "iser"
+};
 
 static const char *driver_state(unsigned driver)
 {
@@ -30,7 +32,7 @@ static const char *yes(bool b)
 	return b ? "Yes" : "No";
 }
 
-/* ---- targets --------------------------------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------------- */
 
 struct nexus_walk {
 	struct adm_out *out;
@@ -43,12 +45,12 @@ static void show_nexus(const struct iscsi_conn_info *info, void *arg)
 	struct nexus_walk *w = arg;
 
 	if (!w->any || info->tsih != w->last)
-		out_printf(w->out, IN2 "I_T nexus: %u\n" IN3 "Initiator: %s alias: %s\n", info->tsih, info->initiator,
-			   *info->alias ? info->alias : "none");
+		out_printf(w->out, IN2 "I_T nexus: %u\n" IN3 "Initiator: %s alias: %s\n",
+			   info->tsih, info->initiator, *info->alias ? info->alias : "none");
 	w->any = true;
 	w->last = info->tsih;
-	out_printf(w->out, IN3 "Connection: %u\n" IN3 IN1 "%sIP Address: %s\n", info->cid, info->iser ? "RDMA " : "",
-		   info->address);
+	out_printf(w->out, IN3 "Connection: %u\n" IN3 IN1 "%sIP Address: %s\n", info->cid,
+		   info->iser ? "RDMA " : "", info->address);
 }
 
 static const char *type_name(uint8_t type)
@@ -91,15 +93,17 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 	bool medium = lu && lu->path;
 
 	out_printf(out,
-		   IN2 "LUN: %u\n" IN3 "Type: %s\n" IN3 "SCSI ID: %s\n" IN3 "SCSI SN: %s\n"
-		   IN3 "Size: %" PRIu64 " MB, Block size: %u\n" IN3 "Online: %s\n" IN3 "Removable media: %s\n"
-		   IN3 "Prevent removal: %s\n" IN3 "Readonly: %s\n" IN3 "SWP: %s\n" IN3 "Thin-provisioning: %s\n"
-		   IN3 "Backing store type: %s\n" IN3 "Backing store path: %s\n" IN3 "Backing store flags: %s\n",
-		   info.conf.lun, type_name(info.conf.device_type), info.conf.scsi_id, info.conf.scsi_sn,
-		   medium ? megabytes(info.size) : 0, controller ? 1 : info.block_size, yes(info.conf.online),
-		   yes(info.conf.removable), yes(info.prevent_removal), yes(info.conf.readonly), yes(info.conf.swp),
-		   yes(info.conf.thin_provisioning), lu ? lu->bstype : "null", medium ? lu->path : "None",
-		   flags_text(lu ? lu->flags : 0));
+		   IN2 "LUN: %u\n" IN3 "Type: %s\n" IN3 "SCSI ID: %s\n" IN3 "SCSI SN: %s\n" IN3
+		       "Size: %" PRIu64 " MB, Block size: %u\n" IN3 "Online: %s\n" IN3
+		       "Removable media: %s\n" IN3 "Prevent removal: %s\n" IN3 "Readonly: %s\n" IN3
+		       "SWP: %s\n" IN3 "Thin-provisioning: %s\n" IN3 "Backing store type: %s\n" IN3
+		       "Backing store path: %s\n" IN3 "Backing store flags: %s\n",
+		   info.conf.lun, type_name(info.conf.device_type), info.conf.scsi_id,
+		   info.conf.scsi_sn, medium ? megabytes(info.size) : 0,
+		   controller ? 1 : info.block_size, yes(info.conf.online),
+		   yes(info.conf.removable), yes(info.prevent_removal), yes(info.conf.readonly),
+		   yes(info.conf.swp), yes(info.conf.thin_provisioning), lu ? lu->bstype : "null",
+		   medium ? lu->path : "None", flags_text(lu ? lu->flags : 0));
 }
 
 static void show_incoming(const char *user, bool outgoing, void *arg)
@@ -141,8 +145,11 @@ static void show_target(struct adm_out *out, struct adm_target *t)
 	struct acl_walk acl = { .out = out, .target = t };
 	unsigned n;
 
-	out_printf(out, "Target %u: %s\n" IN1 "System information:\n" IN2 "Driver: %s\n" IN2 "State: %s\n", t->tid,
-		   scsi_target_name(t->scsi), driver_names[t->driver], t->offline ? "offline" : "ready");
+	out_printf(out,
+		   "Target %u: %s\n" IN1 "System information:\n" IN2 "Driver: %s\n" IN2
+		   "State: %s\n",
+		   t->tid, scsi_target_name(t->scsi), driver_names[t->driver],
+		   t->offline ? "offline" : "ready");
 	n = iscsi_target_nop_interval(t->scsi);
 	if (n)
 		out_printf(out, IN2 "Nop interval: %u\n", n);
@@ -197,7 +204,7 @@ void show_target_keys(struct adm_call *call, struct adm_target *t)
 	out_printf(out, "MaxQueueCmd=%u\n", iscsi_target_max_queue_cmd(t->scsi));
 }
 
-/* ---- system ------------------------------------------------------------------------------------------------ */
+/* ---- system ---------------------------------------------------------------------------------- */
 
 struct discovery_walk {
 	struct adm_out *out;
@@ -221,23 +228,28 @@ void show_system(struct adm_call *call)
 	struct adm_out *out = &call->out;
 	struct discovery_walk users = { .out = out };
 
-	out_printf(out, "System:\n" IN1 "State: %s\n" IN1 "debug: %s\n" "LLDs:\n", adm.offline ? "offline" : "ready",
-		   log_level() >= LOG_LVL_DEBUG ? "on" : "off");
+	out_printf(out,
+		   "System:\n" IN1 "State: %s\n" IN1 "debug: %s\n"
+		   "LLDs:\n",
+		   adm.offline ? "offline" : "ready", log_level() >= LOG_LVL_DEBUG ? "on" : "off");
 	for (unsigned d = 0; d < ADM_DRIVERS; d++)
 		out_printf(out, IN1 "%s: %s\n", driver_names[d], driver_state(d));
 	out_puts(out, "Backing stores:\n");
 	for (unsigned i = 0; blk_bstypes[i]; i++) {
 		bool file = !strcmp(blk_bstypes[i], "rdwr") || !strcmp(blk_bstypes[i], "aio");
 
-		out_printf(out, file ? IN1 "%s (bsoflags sync:direct)\n" : IN1 "%s\n", blk_bstypes[i]);
+		out_printf(out, file ? IN1 "%s (bsoflags sync:direct)\n" : IN1 "%s\n",
+			   blk_bstypes[i]);
 	}
 	out_puts(out, "Device types:\n" IN1 "disk\n" IN1 "controller\n");
 	iscsi_account_each_bound(NULL, show_discovery_user, &users);
 	users.outgoing = true;
 	iscsi_account_each_bound(NULL, show_discovery_user, &users);
-	out_printf(out, "iSNS:\n" IN1 "iSNS=%s\n" IN1 "iSNSServerIP=%s\n" IN1 "iSNSServerPort=%u\n"
-			IN1 "iSNSAccessControl=%s\n",
-		   isns_is_on() ? "On" : "Off", adm.isns_server, adm.isns_port, adm.isns_access_control ? "On" : "Off");
+	out_printf(out,
+		   "iSNS:\n" IN1 "iSNS=%s\n" IN1 "iSNSServerIP=%s\n" IN1 "iSNSServerPort=%u\n" IN1
+		   "iSNSAccessControl=%s\n",
+		   isns_is_on() ? "On" : "Off", adm.isns_server, adm.isns_port,
+		   adm.isns_access_control ? "On" : "Off");
 }
 
 void show_llds(struct adm_call *call)
@@ -249,7 +261,8 @@ void show_llds(struct adm_call *call)
 		out_printf(out, IN1 "%s: %s\n", driver_names[d], driver_state(d));
 		for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 			if (registry_target(scsi_target_tid(t))->driver == d)
-				out_printf(out, IN2 "Target %u: %s\n", scsi_target_tid(t), scsi_target_name(t));
+				out_printf(out, IN2 "Target %u: %s\n", scsi_target_tid(t),
+					   scsi_target_name(t));
 	}
 }
 
@@ -290,12 +303,15 @@ void show_portals(struct adm_call *call)
 	out_free(&lines);
 }
 
-/* ---- sessions and connections ------------------------------------------------------------------------------- */
+/* ---- sessions and connections ---------------------------------------------------------------- */
 
 static void show_connection(const struct iscsi_conn_info *info, void *arg)
 {
-	out_printf(arg, "Session: %u\n" IN1 "Connection: %u\n" IN2 "Initiator: %s\n" IN2 "%sIP Address: %s\n",
-		   info->tsih, info->cid, info->initiator, info->iser ? "RDMA " : "", info->address);
+	out_printf(arg,
+		   "Session: %u\n" IN1 "Connection: %u\n" IN2 "Initiator: %s\n" IN2
+		   "%sIP Address: %s\n",
+		   info->tsih, info->cid, info->initiator, info->iser ? "RDMA " : "",
+		   info->address);
 }
 
 void show_connections(struct adm_call *call, struct adm_target *t)
@@ -320,14 +336,17 @@ static void show_session(const struct iscsi_conn_info *info, void *arg)
 	struct adm_out *out = &w->call->out;
 
 	if (!w->any || w->tid != info->tid || w->tsih != info->tsih)
-		out_printf(out, "Session: %u\n" IN1 "Target: %u\n" IN1 "Initiator: %s alias: %s\n" IN1 "Thread: %s\n",
-			   info->tsih, info->tid, info->initiator, *info->alias ? info->alias : "none",
+		out_printf(out,
+			   "Session: %u\n" IN1 "Target: %u\n" IN1 "Initiator: %s alias: %s\n" IN1
+			   "Thread: %s\n",
+			   info->tsih, info->tid, info->initiator,
+			   *info->alias ? info->alias : "none",
 			   info->thread ? info->thread : "none");
 	w->any = true;
 	w->tid = info->tid;
 	w->tsih = info->tsih;
-	out_printf(out, IN1 "Connection: %u\n" IN2 "%sIP Address: %s\n", info->cid, info->iser ? "RDMA " : "",
-		   info->address);
+	out_printf(out, IN1 "Connection: %u\n" IN2 "%sIP Address: %s\n", info->cid,
+		   info->iser ? "RDMA " : "", info->address);
 	if (*info->channel)
 		out_printf(out, IN2 "Completion channel: %s\n", info->channel);
 }
@@ -353,12 +372,13 @@ enum adm_status show_sessions(struct adm_call *call, struct adm_target *t)
 		return ADM_OK;
 	}
 	iscsi_conn_each(scsi, find_session, &w);
-	if (!w.session || iscsi_session_each_key(w.tid, (uint32_t)call->req.sid, show_key, &call->out))
+	if (!w.session ||
+	    iscsi_session_each_key(w.tid, (uint32_t)call->req.sid, show_key, &call->out))
 		return ADM_NO_SESSION;
 	return ADM_OK;
 }
 
-/* ---- the daemon's own counters --------------------------------------------------------------------------------- */
+/* ---- the daemon's own counters --------------------------------------------------------------- */
 
 bool show_metrics(struct adm_call *call, const char *prefix)
 {
@@ -376,7 +396,7 @@ bool show_metrics(struct adm_call *call, const char *prefix)
 	return any;
 }
 
-/* ---- statistics ------------------------------------------------------------------------------------------------- */
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 void stat_header(struct adm_call *call)
 {
@@ -384,13 +404,15 @@ void stat_header(struct adm_call *call)
 			     "wr_subm(bytes,cmds) wr_done(bytes,cmds) errs\n");
 }
 
-static void stat_line(struct adm_out *out, uint32_t tid, uint32_t lun, uint32_t tsih, const struct scsi_lu_stats *s)
+static void stat_line(struct adm_out *out, uint32_t tid, uint32_t lun, uint32_t tsih,
+		      const struct scsi_lu_stats *s)
 {
 	out_printf(out,
-		   "%3u %3u %3u %12" PRIu64 " %6" PRIu64 " %12" PRIu64 " %6" PRIu64 " %12" PRIu64 " %6" PRIu64
-		   " %12" PRIu64 " %6" PRIu64 " %4" PRIu64 "\n",
-		   tid, lun, tsih, s->rd_subm_bytes, s->rd_subm_cmds, s->rd_done_bytes, s->rd_done_cmds,
-		   s->wr_subm_bytes, s->wr_subm_cmds, s->wr_done_bytes, s->wr_done_cmds, s->errs);
+		   "%3u %3u %3u %12" PRIu64 " %6" PRIu64 " %12" PRIu64 " %6" PRIu64 " %12" PRIu64
+		   " %6" PRIu64 " %12" PRIu64 " %6" PRIu64 " %4" PRIu64 "\n",
+		   tid, lun, tsih, s->rd_subm_bytes, s->rd_subm_cmds, s->rd_done_bytes,
+		   s->rd_done_cmds, s->wr_subm_bytes, s->wr_subm_cmds, s->wr_done_bytes,
+		   s->wr_done_cmds, s->errs);
 }
 
 /* The sessions of a target, collected once. */
@@ -445,11 +467,13 @@ void stat_lu(struct adm_call *call, struct adm_lu *lu)
 	free(l.tsih);
 }
 
-static void stat_target_sessions(struct adm_call *call, struct adm_target *t, const struct tsih_list *l)
+static void stat_target_sessions(struct adm_call *call, struct adm_target *t,
+				 const struct tsih_list *l)
 {
 	struct scsi_lu_info info;
 
-	for (struct scsi_lu *lu = l->n ? scsi_lu_next(t->scsi, NULL) : NULL; lu; lu = scsi_lu_next(t->scsi, lu)) {
+	for (struct scsi_lu *lu = l->n ? scsi_lu_next(t->scsi, NULL) : NULL; lu;
+	     lu = scsi_lu_next(t->scsi, lu)) {
 		scsi_lu_get_info(lu, &info);
 		stat_lu_sessions(&call->out, t->tid, lu, info.conf.lun, l);
 	}
@@ -467,12 +491,16 @@ void stat_target(struct adm_call *call, struct adm_target *t)
 
 static void stat_conn_line(struct adm_out *out, const struct iscsi_conn_info *info)
 {
-	out_printf(out, "%3u %3u %13" PRIu64 " %13" PRIu64 " %12" PRIu64 " %11" PRIu64 " %8" PRIu64 " %8" PRIu64 "\n",
+	out_printf(out,
+		   "%3u %3u %13" PRIu64 " %13" PRIu64 " %12" PRIu64 " %11" PRIu64 " %8" PRIu64
+		   " %8" PRIu64 "\n",
 		   info->tsih, info->cid, info->stats.rxdata_octets, info->stats.txdata_octets,
-		   info->stats.dataout_pdus, info->stats.datain_pdus, info->stats.cmd_pdus, info->stats.rsp_pdus);
+		   info->stats.dataout_pdus, info->stats.datain_pdus, info->stats.cmd_pdus,
+		   info->stats.rsp_pdus);
 }
 
-static const char conn_header[] = "sid cid rxdata_octets txdata_octets dataout_pdus datain_pdus cmd_pdus rsp_pdus\n";
+static const char conn_header[] =
+	"sid cid rxdata_octets txdata_octets dataout_pdus datain_pdus cmd_pdus rsp_pdus\n";
 
 static void stat_conn(const struct iscsi_conn_info *info, void *arg)
 {

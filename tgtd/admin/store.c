@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Opening the store of an LU, and the cache on it. open(2) of a file on a dead server hangs, so none
- * of this runs on the main loop: it goes to the helper thread, where stores are closed too.
+ * Opening the store of an LU, and the cache on it. open(2) of a file on a dead server hangs, so
+ * none of this runs on the main loop: it goes to the helper thread, where stores are closed too.
  */
 #include <ctype.h>
 #include <fcntl.h>
@@ -78,7 +78,8 @@ static void open_work(struct scsi_work *w)
 {
 	struct store_open *so = container_of(w, struct store_open, work);
 	struct blk_open_args args = {
-		.path = so->path ? so->path : "4096", /* no medium: a sink that nobody reaches until it is replaced */
+		/* No medium: a sink that nobody reaches until it is replaced. */
+		.path = so->path ? so->path : "4096",
 		.block_size = so->block_size,
 		.shared = so->shared,
 		.sync = so->flags & ADM_BS_SYNC,
@@ -117,8 +118,8 @@ static void open_done(struct scsi_work *w)
 	struct store_open *so = container_of(w, struct store_open, work);
 
 	if (so->err && !*so->reason)
-		snprintf(so->reason, sizeof(so->reason), "%.120s: %s", so->path ? so->path : "no medium",
-			 strerror(-so->err));
+		snprintf(so->reason, sizeof(so->reason), "%.120s: %s",
+			 so->path ? so->path : "no medium", strerror(-so->err));
 	so->done(so);
 }
 
@@ -144,12 +145,14 @@ static void try_work(struct scsi_work *w)
 	}
 	if (fstat(fd, &s) || (!S_ISREG(s.st_mode) && !S_ISBLK(s.st_mode))) {
 		st->err = -EINVAL;
-		snprintf(st->reason, sizeof(st->reason), "%.120s: neither a file nor a block device", st->path);
+		snprintf(st->reason, sizeof(st->reason),
+			 "%.120s: neither a file nor a block device", st->path);
 	} else {
 		size = lseek(fd, 0, SEEK_END);
 		if (size < (off_t)st->block_size) {
 			st->err = -EINVAL;
-			snprintf(st->reason, sizeof(st->reason), "%.120s: smaller than one block of %u bytes", st->path,
+			snprintf(st->reason, sizeof(st->reason),
+				 "%.120s: smaller than one block of %u bytes", st->path,
 				 st->block_size);
 		}
 	}
@@ -161,7 +164,8 @@ static void try_done(struct scsi_work *w)
 	struct store_trial *st = container_of(w, struct store_trial, work);
 
 	if (st->err && !*st->reason)
-		snprintf(st->reason, sizeof(st->reason), "%.120s: %s", st->path, strerror(-st->err));
+		snprintf(st->reason, sizeof(st->reason), "%.120s: %s", st->path,
+			 strerror(-st->err));
 	st->done(st);
 }
 
@@ -193,7 +197,8 @@ void store_close(struct blk *blk)
 	struct store_close *sc = calloc(1, sizeof(*sc));
 
 	if (!sc) {
-		log_error("admin: no memory to close %s; it stays open", blk->path ? blk->path : "a store");
+		log_error("admin: no memory to close %s; it stays open",
+			  blk->path ? blk->path : "a store");
 		return;
 	}
 	sc->blk = blk;

@@ -15,7 +15,8 @@ enum adm_status verb_target_new(struct adm_call *call)
 		return refuse(call, ADM_INVALID_REQUEST, "a target needs a tid above 0");
 	if (!name || !*name)
 		return refuse(call, ADM_INVALID_REQUEST, "a target needs a name");
-	if (call_waits(call, registry_target(call->req.tid)) || call_waits(call, registry_target_name(name)))
+	if (call_waits(call, registry_target(call->req.tid)) ||
+	    call_waits(call, registry_target_name(name)))
 		return ADM_PENDING;
 	return apply_target_new(call, call->req.tid, name, driver);
 }
@@ -68,8 +69,8 @@ static enum adm_status acl_status(struct adm_call *call, int err, const char *ru
 	case -ENOENT:
 		return ADM_ACL_NOEXIST;
 	case -EINVAL:
-		return refuse(call, ADM_INVALID_REQUEST, "'%s' is not an address, a network, ALL or an initiator name",
-			      rule);
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "'%s' is not an address, a network, ALL or an initiator name", rule);
 	default:
 		return refuse_errno(call, err, rule);
 	}
@@ -109,8 +110,8 @@ static bool has_session(struct adm_target *t, const char *iqn)
 	return s.found;
 }
 
-/* A name is no longer bound. Its sessions stay, and must not see more than before: then its mask stays, too,
- * until the name is bound again. */
+/* A name is no longer bound. Its sessions stay, and must not see more than before: then its mask
+ * stays, too, until the name is bound again. */
 static int unmask(struct adm_target *t, const char *iqn)
 {
 	struct adm_set *set = set_find(&t->masks, iqn);
@@ -125,7 +126,8 @@ static int unmask(struct adm_target *t, const char *iqn)
 enum adm_status verb_target_bind(struct adm_call *call)
 {
 	struct adm_target *t = call_target(call);
-	const char *address = call->req.text[ADM_T_ADDRESS], *name = call->req.text[ADM_T_INITIATOR];
+	const char *address = call->req.text[ADM_T_ADDRESS],
+		   *name = call->req.text[ADM_T_INITIATOR];
 	const char *luns = call->req.text[ADM_T_EXPOSE];
 	int err = 0;
 
@@ -134,9 +136,11 @@ enum adm_status verb_target_bind(struct adm_call *call)
 	if (call_waits(call, t))
 		return ADM_PENDING;
 	if (!address && !name)
-		return refuse(call, ADM_UNSUPPORTED, "SCSI hosts are bound to Fibre Channel targets only");
+		return refuse(call, ADM_UNSUPPORTED,
+			      "SCSI hosts are bound to Fibre Channel targets only");
 	if (luns && !name)
-		return refuse(call, ADM_INVALID_REQUEST, "LUNs are exposed to an initiator by its name");
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "LUNs are exposed to an initiator by its name");
 	if (address)
 		err = iscsi_acl_add(t->scsi, ISCSI_ACL_ADDRESS, address);
 	/* all or nothing; the mask before the name, so that it never sees more */
@@ -163,7 +167,8 @@ enum adm_status verb_target_bind(struct adm_call *call)
 enum adm_status verb_target_unbind(struct adm_call *call)
 {
 	struct adm_target *t = call_target(call);
-	const char *address = call->req.text[ADM_T_ADDRESS], *name = call->req.text[ADM_T_INITIATOR];
+	const char *address = call->req.text[ADM_T_ADDRESS];
+	const char *name = call->req.text[ADM_T_INITIATOR];
 	int err = 0;
 
 	if (!t)
@@ -213,13 +218,15 @@ static void current_value(struct adm_target *t, const char *name, struct key_sea
 		strcpy(s->value, "Temporary");
 }
 
-static enum adm_status target_set(struct adm_call *call, struct adm_target *t, const char *name, const char *value)
+static enum adm_status target_set(struct adm_call *call, struct adm_target *t, const char *name,
+				  const char *value)
 {
 	if (!strcmp(name, "state")) {
 		bool offline = !strcmp(value, "offline");
 
 		if (!offline && *value && strcmp(value, "ready"))
-			return refuse(call, ADM_INVALID_REQUEST, "state is ready or offline, not '%s'", value);
+			return refuse(call, ADM_INVALID_REQUEST,
+				      "state is ready or offline, not '%s'", value);
 		t->offline = offline;
 		apply_offline(t);
 		return ADM_OK;
@@ -233,7 +240,8 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 	current_value(t, name, &before);
 	err = iscsi_target_set(t->scsi, name, value);
 	if (err == -ENOENT)
-		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'", name);
+		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
+			      name);
 	if (err)
 		return err == -ENOMEM ? ADM_NOMEM : refuse_value(call, name, value);
 	if (set && value == set->original)

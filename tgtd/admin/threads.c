@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Event threads of LUs: made, named, placed, given up. With conf.central_events one serves all, and what the LUs
- * shall have is only remembered.
+ * Event threads of LUs: made, named, placed, given up. With conf.central_events one serves all, and
+ * what the LUs shall have is only remembered.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -16,7 +16,8 @@ void places_release(struct adm_lu *lu, unsigned keep)
 		placement_release(adm.conf.placement, PLACE_LU, lu->place[--lu->threads]);
 }
 
-/* A thread's name has 15 characters: of a long "<tid>:<lun>" the end goes, not what tells one thread from another. */
+/* A thread's name has 15 characters: of a long "<tid>:<lun>" the end goes, not what
+ * tells one thread from another. */
 static void loop_name_of(const struct adm_lu *lu, unsigned nr, char name[16])
 {
 	char which[12] = "";
@@ -32,7 +33,10 @@ struct loop *lu_loop(const struct adm_lu *lu, unsigned nr, int *err)
 {
 	char name[16];
 	struct loop_conf conf = {
-		.name = name, .node = lu->place[nr].node, .cpu = lu->place[nr].cpu, .spin_ns = adm.conf.lu_spin_ns,
+		.name = name,
+		.node = lu->place[nr].node,
+		.cpu = lu->place[nr].cpu,
+		.spin_ns = adm.conf.lu_spin_ns,
 	};
 	struct loop *loop;
 
@@ -66,7 +70,7 @@ void lu_loop_end(struct loop *loop)
 	loop_destroy(loop);
 }
 
-/* ---- the parameter `threads` ---------------------------------------------------------------------------- */
+/* ---- the parameter `threads` ----------------------------------------------------------------- */
 
 static unsigned threads_of(const char *value)
 {
@@ -88,7 +92,8 @@ static int thread_add(struct adm_lu *lu)
 	struct loop *loop = NULL;
 	int err = 0;
 
-	lu->place[nr] = placement_assign_beside(adm.conf.placement, PLACE_LU, lu->node_wish, lu->place, nr);
+	lu->place[nr] =
+		placement_assign_beside(adm.conf.placement, PLACE_LU, lu->node_wish, lu->place, nr);
 	if (!adm.conf.central_events && (loop = lu_loop(lu, nr, &err)))
 		err = scsi_lu_add_loop(lu->scsi, loop, false);
 	if (!err) {
@@ -107,7 +112,8 @@ enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const
 	int err = 0;
 
 	if (!want)
-		return refuse(call, ADM_INVALID_REQUEST, "threads are 1 to %d, not '%s'", SCSI_LU_MAX_LOOPS, value);
+		return refuse(call, ADM_INVALID_REQUEST, "threads are 1 to %d, not '%s'",
+			      SCSI_LU_MAX_LOOPS, value);
 	while (!err && lu->threads < want)
 		err = thread_add(lu);
 	if (err)

@@ -17,7 +17,7 @@
 
 typedef enum adm_status (*verb_fn)(struct adm_call *call);
 
-/* ---- helpers ---------------------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 struct adm_target *call_target(struct adm_call *call)
 {
@@ -34,7 +34,9 @@ bool call_waits(struct adm_call *call, struct adm_target *t)
 
 struct adm_lu *call_lu(struct adm_call *call, struct adm_target *t)
 {
-	return t && call->req.has_lun && call->req.lun <= SCSI_MAX_LUN ? registry_lu(t, (uint32_t)call->req.lun) : NULL;
+	return t && call->req.has_lun && call->req.lun <= SCSI_MAX_LUN ?
+		       registry_lu(t, (uint32_t)call->req.lun) :
+		       NULL;
 }
 
 void call_finish(void *arg, enum adm_status status)
@@ -58,7 +60,7 @@ static bool driver_ready(unsigned driver)
 	return !adm.lld_stopped[driver] && (driver != ADM_DRIVER_ISER || adm.conf.iser);
 }
 
-/* ---- system ----------------------------------------------------------------------------------------------- */
+/* ---- system ---------------------------------------------------------------------------------- */
 
 /* `--name config`: everything, as text that tgt-admin takes back. */
 static enum adm_status system_show(struct adm_call *call)
@@ -77,8 +79,10 @@ static enum adm_status system_stat(struct adm_call *call)
 	const char *name = call->req.text[ADM_T_NAME];
 
 	if (name && *name)
-		return show_metrics(call, name) ? ADM_OK :
-						  refuse(call, ADM_INVALID_REQUEST, "no counter's name begins with '%s'", name);
+		return show_metrics(call, name) ?
+			       ADM_OK :
+			       refuse(call, ADM_INVALID_REQUEST,
+				      "no counter's name begins with '%s'", name);
 	stat_header(call);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		stat_target(call, registry_target(scsi_target_tid(t)));
@@ -90,7 +94,8 @@ static enum adm_status set_state(struct adm_call *call, const char *value)
 	bool offline = !strcmp(value, "offline");
 
 	if (!offline && strcmp(value, "ready"))
-		return refuse(call, ADM_INVALID_REQUEST, "State is ready or offline, not '%s'", value);
+		return refuse(call, ADM_INVALID_REQUEST, "State is ready or offline, not '%s'",
+			      value);
 	adm.offline = offline;
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		apply_offline(registry_target(scsi_target_tid(t)));
@@ -109,7 +114,8 @@ static enum adm_status set_isns(struct adm_call *call, bool on)
 		return ADM_OK;
 	}
 	if (isns_on())
-		return refuse(call, ADM_INVALID_REQUEST, "iSNSServerIP is '%s', which is no address", adm.isns_server);
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "iSNSServerIP is '%s', which is no address", adm.isns_server);
 	return ADM_OK;
 }
 
@@ -153,12 +159,13 @@ static enum adm_status system_update(struct adm_call *call)
 static enum adm_status system_delete(struct adm_call *call)
 {
 	if (adm.ntargets)
-		return refuse(call, ADM_INVALID_REQUEST, "%u targets exist; delete them first", adm.ntargets);
+		return refuse(call, ADM_INVALID_REQUEST, "%u targets exist; delete them first",
+			      adm.ntargets);
 	adm.leaving = true;
 	return ADM_OK;
 }
 
-/* ---- account ------------------------------------------------------------------------------------------------ */
+/* ---- account --------------------------------------------------------------------------------- */
 
 static enum adm_status account_status(struct adm_call *call, int err)
 {
@@ -244,9 +251,10 @@ static enum adm_status account_show(struct adm_call *call)
 	return ADM_OK;
 }
 
-/* ---- portal -------------------------------------------------------------------------------------------------- */
+/* ---- portal ---------------------------------------------------------------------------------- */
 
-/* "portal=<text>" possibly among others, separated by commas as far as a portal does not end in ",<tpgt>". */
+/* "portal=<text>" possibly among others, separated by commas as far as a portal
+ * does not end in ",<tpgt>". */
 static const char *portal_text(const struct adm_call *call)
 {
 	const char *p = call->req.text[ADM_T_PARAMS];
@@ -283,7 +291,7 @@ static enum adm_status portal_show(struct adm_call *call)
 	return ADM_OK;
 }
 
-/* ---- sessions and connections ----------------------------------------------------------------------------------- */
+/* ---- sessions and connections ---------------------------------------------------------------- */
 
 static enum adm_status session_show(struct adm_call *call)
 {
@@ -348,7 +356,7 @@ static enum adm_status conn_delete(struct adm_call *call)
 	return search.found ? ADM_NO_CONNECTION : ADM_NO_SESSION;
 }
 
-/* ---- drivers -------------------------------------------------------------------------------------------------------- */
+/* ---- drivers --------------------------------------------------------------------------------- */
 
 static enum adm_status lld_show(struct adm_call *call)
 {
@@ -366,7 +374,8 @@ static enum adm_status lld_start(struct adm_call *call)
 	unsigned driver = driver_named(call);
 
 	if (driver == ADM_DRIVER_ISER && !adm.conf.iser)
-		return refuse(call, ADM_UNKNOWN_ERR, "iSER is not running: start the daemon with --iser");
+		return refuse(call, ADM_UNKNOWN_ERR,
+			      "iSER is not running: start the daemon with --iser");
 	adm.lld_stopped[driver] = false;
 	return ADM_OK;
 }
@@ -382,7 +391,7 @@ static enum adm_status lld_stop(struct adm_call *call)
 	return ADM_OK;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 	[ADM_SYSTEM] = {
@@ -390,22 +399,26 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 		[ADM_UPDATE] = system_update, [ADM_DELETE] = system_delete,
 	},
 	[ADM_TARGET] = {
-		[ADM_NEW] = verb_target_new, [ADM_DELETE] = verb_target_delete, [ADM_SHOW] = verb_target_show,
-		[ADM_STAT] = verb_target_stat, [ADM_BIND] = verb_target_bind, [ADM_UNBIND] = verb_target_unbind,
+		[ADM_NEW] = verb_target_new, [ADM_DELETE] = verb_target_delete,
+		[ADM_SHOW] = verb_target_show, [ADM_STAT] = verb_target_stat,
+		[ADM_BIND] = verb_target_bind, [ADM_UNBIND] = verb_target_unbind,
 		[ADM_UPDATE] = verb_target_update,
 	},
 	[ADM_LU] = {
-		[ADM_NEW] = verb_lu_new, [ADM_DELETE] = verb_lu_delete, [ADM_UPDATE] = verb_lu_update, [ADM_STAT] = verb_lu_stat,
+		[ADM_NEW] = verb_lu_new, [ADM_DELETE] = verb_lu_delete,
+		[ADM_UPDATE] = verb_lu_update, [ADM_STAT] = verb_lu_stat,
 	},
 	[ADM_ACCOUNT] = {
 		[ADM_NEW] = account_new, [ADM_DELETE] = account_delete, [ADM_BIND] = account_bind,
 		[ADM_UPDATE] = account_update,
 		[ADM_UNBIND] = account_unbind, [ADM_SHOW] = account_show,
 	},
-	[ADM_PORTAL] = { [ADM_NEW] = portal_new, [ADM_DELETE] = portal_delete, [ADM_SHOW] = portal_show },
+	[ADM_PORTAL] = { [ADM_NEW] = portal_new, [ADM_DELETE] = portal_delete,
+			 [ADM_SHOW] = portal_show },
 	[ADM_SESSION] = { [ADM_SHOW] = session_show, [ADM_STAT] = session_stat },
 	[ADM_CONN] = { [ADM_SHOW] = conn_show, [ADM_STAT] = conn_stat, [ADM_DELETE] = conn_delete },
-	[ADM_CACHE] = { [ADM_SHOW] = cache_verb_show, [ADM_STAT] = cache_verb_stat, [ADM_UPDATE] = cache_verb_update },
+	[ADM_CACHE] = { [ADM_SHOW] = cache_verb_show, [ADM_STAT] = cache_verb_stat,
+			[ADM_UPDATE] = cache_verb_update },
 	[ADM_LLD] = { [ADM_START] = lld_start, [ADM_STOP] = lld_stop, [ADM_SHOW] = lld_show },
 };
 
@@ -427,7 +440,8 @@ void verbs_execute(struct adm_call *call)
 
 	if (call->req.text[ADM_T_LLD] && *call->req.text[ADM_T_LLD] &&
 	    (driver == ADM_DRIVERS || (call->req.mode != ADM_LLD && !driver_ready(driver))))
-		status = refuse(call, ADM_NO_DRIVER, "driver '%s' is not there", call->req.text[ADM_T_LLD]);
+		status = refuse(call, ADM_NO_DRIVER, "driver '%s' is not there",
+				call->req.text[ADM_T_LLD]);
 	else if (!one_line(call))
 		status = refuse(call, ADM_INVALID_REQUEST, "control characters in a text");
 	else if (adm.draining || adm.leaving)

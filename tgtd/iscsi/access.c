@@ -2,8 +2,8 @@
 /*
  * Who may log in to a target, and which of its LUs an initiator sees.
  *
- * Login rules are read and changed on the main loop. LUN masks are also read by event threads when a
- * session attaches, so they are guarded by mask_lock, a leaf: nothing is called while it is held.
+ * Login rules are read and changed on the main loop. LUN masks are also read by event threads when
+ * a session attaches, so they are guarded by mask_lock, a leaf: nothing is called while it is held.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -167,7 +167,8 @@ int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char
 	return 0;
 }
 
-void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind, void (*fn)(const char *rule, void *arg), void *arg)
+void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind,
+		    void (*fn)(const char *rule, void *arg), void *arg)
 {
 	struct itarget *it = itarget_find(t);
 	struct acl_rule *r;
@@ -212,8 +213,8 @@ bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct socka
 	return (list_empty(addresses) || address_ok) && (list_empty(names) || name_ok);
 }
 
-/* scsi_set_access() callback, for third-party copy: could this session's initiator log in to @t now, as it
- * is? The rules of login.c, with what the session has proven instead of a new proof. */
+/* scsi_set_access() callback, for third-party copy: could this session's initiator log in to @t
+ * now, as it is? The rules of login.c, with what the session has proven instead of a new proof. */
 static bool may_log_in(struct scsi_target *t, const struct scsi_nexus *n)
 {
 	const struct iscsi_session *s = n->host;
@@ -221,7 +222,8 @@ static bool may_log_in(struct scsi_target *t, const struct scsi_nexus *n)
 	const struct account_set *set;
 
 	ASSERT_ON_MAIN();
-	if (!it || it->redirect_address[0] || !iscsi_acl_allows(t, s->initiator, (const struct sockaddr *)&s->peer))
+	if (!it || it->redirect_address[0] ||
+	    !iscsi_acl_allows(t, s->initiator, (const struct sockaddr *)&s->peer))
 		return false;
 	set = &it->accounts;
 	if (!set->nincoming)
@@ -237,7 +239,7 @@ void iscsi_access_start(void)
 	scsi_set_access(iscsi_core.main, may_log_in);
 }
 
-/* ---- LUN masks ---------------------------------------------------------------------------------- */
+/* ---- LUN masks ------------------------------------------------------------------------------- */
 
 static struct lun_mask *mask_find(struct itarget *it, const char *iqn)
 {
@@ -251,7 +253,8 @@ static struct lun_mask *mask_find(struct itarget *it, const char *iqn)
 
 /* scsi_target_set_mask() callback; any event thread. The controller (LUN 0) is always visible, so
  * that an initiator can ask REPORT LUNS. */
-static bool visible(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+static bool visible(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
+		    void *arg)
 {
 	struct itarget *it = arg;
 	struct lun_mask *m;

@@ -32,7 +32,8 @@ struct account_set *itarget_accounts(const struct scsi_target *t)
 
 bool iscsi_account_valid(const char *user, const char *password)
 {
-	return *user && *password && strlen(user) <= TEXT_VALUE_MAX && strlen(password) <= TEXT_VALUE_MAX;
+	return *user && *password && strlen(user) <= TEXT_VALUE_MAX &&
+	       strlen(password) <= TEXT_VALUE_MAX;
 }
 
 int iscsi_account_new(const char *user, const char *password)
@@ -95,7 +96,8 @@ static bool set_remove(struct account_set *s, struct account *a, bool outgoing)
 	for (unsigned i = 0; i < s->nincoming; i++)
 		if (s->incoming[i] == a) {
 			/* Keep the order that show prints. */
-			memmove(&s->incoming[i], &s->incoming[i + 1], (s->nincoming - i - 1) * sizeof(a));
+			memmove(&s->incoming[i], &s->incoming[i + 1],
+				(s->nincoming - i - 1) * sizeof(a));
 			s->nincoming--;
 			return true;
 		}
@@ -164,7 +166,8 @@ int iscsi_account_unbind(struct scsi_target *t, const char *user, bool outgoing)
 	return a && s && set_remove(s, a, outgoing) ? 0 : -ENOENT;
 }
 
-void iscsi_account_each_bound(struct scsi_target *t, void (*fn)(const char *user, bool outgoing, void *arg), void *arg)
+void iscsi_account_each_bound(struct scsi_target *t,
+			      void (*fn)(const char *user, bool outgoing, void *arg), void *arg)
 {
 	struct account_set *s = itarget_accounts(t);
 

@@ -24,7 +24,8 @@ enum auth_state { AUTH_METHOD, AUTH_ALGORITHM, AUTH_RESPONSE, AUTH_DONE, AUTH_FA
 
 enum auth_key { AK_METHOD, AK_A, AK_N, AK_R, AK_I, AK_C, AK_COUNT };
 
-static const char *const key_name[AK_COUNT] = { "AuthMethod", "CHAP_A", "CHAP_N", "CHAP_R", "CHAP_I", "CHAP_C" };
+static const char *const key_name[AK_COUNT] = { "AuthMethod", "CHAP_A", "CHAP_N",
+						"CHAP_R",     "CHAP_I", "CHAP_C" };
 
 struct secret {
 	char user[TEXT_VALUE_MAX + 1], password[TEXT_VALUE_MAX + 1];
@@ -156,7 +157,8 @@ static uint16_t step_method(struct iscsi_auth *a, struct text_out *out)
 		return 0;
 	}
 	text_out_add(out, "AuthMethod", "Reject");
-	return fail(a, LOGIN_AUTH_FAILURE, "the initiator insists on authentication, but no account is bound here");
+	return fail(a, LOGIN_AUTH_FAILURE,
+		    "the initiator insists on authentication, but no account is bound here");
 }
 
 static uint16_t step_algorithm(struct iscsi_auth *a, struct text_out *out)
@@ -165,7 +167,8 @@ static uint16_t step_algorithm(struct iscsi_auth *a, struct text_out *out)
 
 	if (!a->value[AK_A])
 		return a->value[AK_R] || a->value[AK_N] ?
-			       fail(a, LOGIN_INITIATOR_ERROR, "CHAP response before its challenge") :
+			       fail(a, LOGIN_INITIATOR_ERROR,
+				    "CHAP response before its challenge") :
 			       0;
 	a->algorithm = chap_choose(a->value[AK_A]);
 	if (!a->algorithm) {
@@ -196,7 +199,8 @@ static bool verify(struct iscsi_auth *a, const struct secret **used)
 
 		if (strcmp(s->user, a->value[AK_N]))
 			continue;
-		if (chap_response(a->algorithm, a->id, s->password, a->challenge, sizeof(a->challenge), ours))
+		if (chap_response(a->algorithm, a->id, s->password, a->challenge,
+				  sizeof(a->challenge), ours))
 			return false;
 		*used = s;
 		return chap_equal(ours, theirs, want);
@@ -225,13 +229,16 @@ static uint16_t answer(struct iscsi_auth *a, const struct secret *used, struct t
 	if (!a->have_outgoing)
 		return fail(a, LOGIN_AUTH_FAILURE,
 			    "the initiator asks for mutual CHAP, but no outgoing account is bound");
-	/* RFC 7143 12.1.3: a reflected challenge would make us compute the initiator's own answer; equal
-	 * secrets in both directions open the same door. */
-	if ((size_t)len == sizeof(a->challenge) && !memcmp(challenge, a->challenge, sizeof(a->challenge)))
+	/* RFC 7143 12.1.3: a reflected challenge would make us compute the initiator's own answer;
+	 * equal secrets in both directions open the same door. */
+	if ((size_t)len == sizeof(a->challenge) &&
+	    !memcmp(challenge, a->challenge, sizeof(a->challenge)))
 		return fail(a, LOGIN_AUTH_FAILURE, "the initiator reflects our own CHAP challenge");
 	if (!strcmp(used->password, a->outgoing.password))
-		return fail(a, LOGIN_AUTH_FAILURE, "incoming and outgoing CHAP secrets are the same");
-	if (chap_response(a->algorithm, (uint8_t)id, a->outgoing.password, challenge, (size_t)len, digest))
+		return fail(a, LOGIN_AUTH_FAILURE,
+			    "incoming and outgoing CHAP secrets are the same");
+	if (chap_response(a->algorithm, (uint8_t)id, a->outgoing.password, challenge, (size_t)len,
+			  digest))
 		return fail(a, LOGIN_TARGET_ERROR, "libcrypto failed");
 	chap_encode(digest, dlen, text);
 	text_out_add(out, "CHAP_N", a->outgoing.user);
@@ -272,8 +279,8 @@ uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out)
 	switch (a->state) {
 	case AUTH_METHOD:
 		status = step_method(a, out);
-		/* Initiators may send AuthMethod and CHAP_A in separate requests only; one request with
-		 * both is answered step by step all the same. */
+		/* Initiators may send AuthMethod and CHAP_A in separate requests only; one request
+		 * with both is answered step by step all the same. */
 		if (!status && a->state == AUTH_ALGORITHM && a->value[AK_A])
 			status = step_algorithm(a, out);
 		break;
@@ -285,7 +292,8 @@ uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out)
 		break;
 	case AUTH_DONE:
 		status = a->value[AK_METHOD] || a->value[AK_R] || a->value[AK_A] ?
-				 fail(a, LOGIN_INITIATOR_ERROR, "authentication keys after authentication") :
+				 fail(a, LOGIN_INITIATOR_ERROR,
+				      "authentication keys after authentication") :
 				 0;
 		break;
 	default:

@@ -42,8 +42,8 @@ unsigned chap_choose(const char *offer)
 	return 0;
 }
 
-int chap_response(unsigned algorithm, uint8_t id, const char *secret, const uint8_t *challenge, size_t challenge_len,
-		  uint8_t *out)
+int chap_response(unsigned algorithm, uint8_t id, const char *secret, const uint8_t *challenge,
+		  size_t challenge_len, uint8_t *out)
 {
 	const EVP_MD *md = NULL;
 	EVP_MD_CTX *ctx;
@@ -56,7 +56,8 @@ int chap_response(unsigned algorithm, uint8_t id, const char *secret, const uint
 		return -EINVAL;
 	ctx = EVP_MD_CTX_new();
 	good = ctx && EVP_DigestInit_ex(ctx, md, NULL) && EVP_DigestUpdate(ctx, &id, 1) &&
-	       EVP_DigestUpdate(ctx, secret, strlen(secret)) && EVP_DigestUpdate(ctx, challenge, challenge_len) &&
+	       EVP_DigestUpdate(ctx, secret, strlen(secret)) &&
+	       EVP_DigestUpdate(ctx, challenge, challenge_len) &&
 	       EVP_DigestFinal_ex(ctx, out, NULL);
 	EVP_MD_CTX_free(ctx);
 	return good ? 0 : -EIO;

@@ -10,7 +10,8 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 {
 	struct iscsi_dataout *o = &t->out;
 
-	o->unsol_len = unsolicited ? MIN((uint64_t)t->conn->params.first_burst, t->edtl) : immediate;
+	o->unsol_len =
+		unsolicited ? MIN((uint64_t)t->conn->params.first_burst, t->edtl) : immediate;
 	o->unsol_got = 0;
 	o->next = o->unsol_len;
 	o->unsol_data_sn = o->r2t_sn = 0;
@@ -28,7 +29,7 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 	static_assert(SCSI_CMD_SEGS == 2, "both slots cleared");
 }
 
-/* ---- order within a sequence ----------------------------------------------------------------------------------- */
+/* ---- order within a sequence ----------------------------------------------------------------- */
 
 bool iscsi_ranges_add(struct iscsi_ranges *s, uint64_t from, uint64_t to)
 {
@@ -63,10 +64,10 @@ bool iscsi_ranges_add(struct iscsi_ranges *s, uint64_t from, uint64_t to)
 	return true;
 }
 
-/* Does [off, off + len) belong next into the sequence that began at @start and of which @got bytes came?
- * With DataPDUInOrder=No it may be anywhere where nothing is yet. */
-static bool in_place(const struct iscsi_conn *conn, struct iscsi_ranges *s, uint64_t start, uint64_t got, uint64_t off,
-		     uint32_t len)
+/* Does [off, off + len) belong next into the sequence that began at @start and of which @got bytes
+ * came? With DataPDUInOrder=No it may be anywhere where nothing is yet. */
+static bool in_place(const struct iscsi_conn *conn, struct iscsi_ranges *s, uint64_t start,
+		     uint64_t got, uint64_t off, uint32_t len)
 {
 	if (conn->params.data_pdu_in_order)
 		return off == start + got;
@@ -82,7 +83,7 @@ static bool in_place(const struct iscsi_conn *conn, struct iscsi_ranges *s, uint
 	return !len || iscsi_ranges_add(s, off, off + len);
 }
 
-/* ---- segments ------------------------------------------------------------------------------------------------ */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 static struct scsi_seg *seg_for(struct iscsi_dataout *o, uint64_t off, uint64_t len)
 {
@@ -126,7 +127,8 @@ static bool absorb(struct iscsi_dataout *o, struct scsi_seg *seg)
 		uint64_t to = MIN(sp->off + sp->len, seg->off + seg->len);
 
 		if (sp->complete && from < to) {
-			frags_copy_in(&seg->io.data, from - seg->off, sp->data + (from - sp->off), to - from);
+			frags_copy_in(&seg->io.data, from - seg->off, sp->data + (from - sp->off),
+				      to - from);
 			got += (uint32_t)(to - from);
 			sp->taken += (uint32_t)(to - from);
 			if (sp->taken == sp->len) {
@@ -143,7 +145,7 @@ static bool absorb(struct iscsi_dataout *o, struct scsi_seg *seg)
 	return seg_for(o, seg->off, 0) != seg;
 }
 
-/* ---- asking for data ------------------------------------------------------------------------------------------- */
+/* ---- asking for data ------------------------------------------------------------------------- */
 
 static void r2t_done(struct iscsi_pdu *pdu)
 {
@@ -215,7 +217,8 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len)
 }
 static_assert(ISCSI_R2T_MAX == 8, "three bits of the tag");
 
-/* The segment after which the next one begins, i.e. the one that holds o->next or starts first after it. */
+/* The segment after which the next one begins, i.e. the one that holds
+ * o->next or starts first after it. */
 static struct scsi_seg *next_seg(struct iscsi_dataout *o)
 {
 	struct scsi_seg *best = NULL;
@@ -230,8 +233,8 @@ static struct scsi_seg *next_seg(struct iscsi_dataout *o)
 }
 
 /*
- * See ISCSI_SOLICIT_MAX. What is asked for has its blocks already, so it comes and goes without waiting for anybody;
- * who has begun goes before who has not.
+ * See ISCSI_SOLICIT_MAX. What is asked for has its blocks already, so it comes and goes without
+ * waiting for anybody; who has begun goes before who has not.
  */
 static bool room(const struct iscsi_conn *conn)
 {
@@ -274,8 +277,8 @@ static void stop_waiting(struct iscsi_dataout *o)
 	list_del(&o->wait_link);
 }
 
-/* Solicits what has its blocks and is not on its way. In order (DataSequenceInOrder), and not before the
- * unsolicited data has ended. */
+/* Solicits what has its blocks and is not on its way. In order (DataSequenceInOrder), and not
+ * before the unsolicited data has ended. */
 static void pump(struct iscsi_task *t, bool turn)
 {
 	struct iscsi_dataout *o = &t->out;
@@ -309,14 +312,16 @@ void iscsi_solicit_more(struct loop_deferred *d)
 	struct iscsi_conn *conn = container_of(d, struct iscsi_conn, solicit_later);
 
 	while (!list_empty(&conn->solicit_waitq) && !conn->failed && room(conn)) {
-		struct iscsi_dataout *o = list_first(&conn->solicit_waitq, struct iscsi_dataout, wait_link);
+		struct iscsi_dataout *o =
+			list_first(&conn->solicit_waitq, struct iscsi_dataout, wait_link);
 
 		stop_waiting(o);
 		pump(container_of(o, struct iscsi_task, out), true);
 	}
 }
 
-void iscsi_fetched(struct iscsi_task *t, struct scsi_seg *seg, uint64_t off, uint32_t len, int status)
+void iscsi_fetched(struct iscsi_task *t, struct scsi_seg *seg, uint64_t off, uint32_t len,
+		   int status)
 {
 	struct iscsi_dataout *o = &t->out;
 
@@ -342,9 +347,11 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	struct iscsi_dataout *o = &t->out;
 
 	ASSERT_ON_LOOP(t->conn->loop);
-	if (likely(cmd->at_hand) && likely(!seg->off && seg->len == o->unsol_len && !o->closed && !t->conn->failed)) {
+	if (likely(cmd->at_hand) &&
+	    likely(!seg->off && seg->len == o->unsol_len && !o->closed && !t->conn->failed)) {
 		/* As if it had come just now: nothing waits, nothing is to come. */
-		ASSERT(t->conn->rx_task == t && !o->seg[0] && !o->seg[1] && !o->spill && o->unsol_len == t->edtl);
+		ASSERT(t->conn->rx_task == t && !o->seg[0] && !o->seg[1] && !o->spill &&
+		       o->unsol_len == t->edtl);
 		frags_copy_in(&seg->io.data, 0, cmd->at_hand, seg->len);
 		cmd->at_hand = NULL;
 		iscsi_dataout_taken(o);
@@ -353,7 +360,8 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 		return;
 	}
 	seg->host_word[0] = 0;
-	if (unlikely(o->closed || t->conn->failed || !cmd->dir_out || seg->off + seg->len > t->edtl)) {
+	if (unlikely(o->closed || t->conn->failed || !cmd->dir_out ||
+		     seg->off + seg->len > t->edtl)) {
 		scsi_seg_fetched(seg, -ECANCELED);
 		return;
 	}
@@ -364,10 +372,10 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	pump(t, false);
 }
 
-/* ---- receiving ------------------------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
-/* It cannot succeed without the data that it will not have. One that waits for an earlier CmdSN says so in its turn
- * (iscsi_task_answer_lost()): its number must not be missed, nor its answer. */
+/* It cannot succeed without the data that it will not have. One that waits for an earlier CmdSN
+ * says so in its turn (iscsi_task_answer_lost()): its number must not be missed, nor its answer. */
 static void give_up(struct iscsi_task *t)
 {
 	if (t->state == TASK_HELD)
@@ -426,8 +434,9 @@ void iscsi_dataout_immediate(struct iscsi_task *t, uint32_t len)
 	aim(t, 0, len);
 }
 
-/* The data is not what it has to be, or was damaged: the command cannot succeed any more. It ends with
- * CHECK CONDITION, PROTOCOL SERVICE CRC ERROR (RFC 7143 7.8, 7.9) when the sequence under way is over. */
+/* The data is not what it has to be, or was damaged: the command cannot succeed any more. It ends
+ * with CHECK CONDITION, PROTOCOL SERVICE CRC ERROR (RFC 7143 7.8, 7.9) when the sequence under
+ * way is over. */
 static void lost(struct iscsi_task *t)
 {
 	t->crc_error = true;
@@ -461,20 +470,23 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	if (ttt == ISCSI_TAG_NONE) {
 		if (!o->unsol_open)
 			return o->closed;
-		right = sn == o->unsol_data_sn && off <= o->unsol_len && len <= o->unsol_len - off &&
-			len <= o->unsol_len - o->unsol_got && unsol_in_place(t, off, len);
+		right = sn == o->unsol_data_sn && off <= o->unsol_len &&
+			len <= o->unsol_len - off && len <= o->unsol_len - o->unsol_got &&
+			unsol_in_place(t, off, len);
 	} else {
 		r = o->r2t ? &o->r2t[ttt & (ISCSI_R2T_MAX - 1)] : NULL;
 		if (!r || r->ttt != ttt)
 			return o->closed;
-		/* F exactly at the end of the burst (11.8: the data asked for is sent in one sequence). */
+		/* F exactly at the end of the burst (11.8: the data asked
+		 * for is sent in one sequence). */
 		right = sn == r->data_sn && off >= r->off && len <= r->len - r->got &&
 			(uint64_t)off + len <= r->off + r->len &&
 			final == (r->got + len == r->len) &&
 			in_place(t->conn, &r->ranges, r->off, r->got, off, len);
 	}
 	if (unlikely(!right && !o->closed)) {
-		log_ratelimited(LOG_LVL_WARN, "iscsi: %s: Data-Out out of sequence (offset %u, DataSN %u)",
+		log_ratelimited(LOG_LVL_WARN,
+				"iscsi: %s: Data-Out out of sequence (offset %u, DataSN %u)",
 				t->conn->peer_text, off, sn);
 		lost(t);
 	}
@@ -494,8 +506,8 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	return true;
 }
 
-/* A PDU of the sequence was damaged. At ErrorRecoveryLevel 1 everything from there on is asked for again,
- * by a recovery R2T behind the sequence (RFC 7143 7.8). True when that will be done. */
+/* A PDU of the sequence was damaged. At ErrorRecoveryLevel 1 everything from there on is asked for
+ * again, by a recovery R2T behind the sequence (RFC 7143 7.8). True when that will be done. */
 static bool note_loss(struct iscsi_task *t, struct iscsi_r2t *r, uint64_t off)
 {
 	struct iscsi_dataout *o = &t->out;
@@ -513,7 +525,8 @@ static bool note_loss(struct iscsi_task *t, struct iscsi_r2t *r, uint64_t off)
 }
 
 /* Its bytes are in place, or (not @ok) are not. */
-static void account(struct iscsi_task *t, struct iscsi_spill *sp, uint64_t off, uint32_t len, bool ok)
+static void account(struct iscsi_task *t, struct iscsi_spill *sp, uint64_t off, uint32_t len,
+		    bool ok)
 {
 	struct iscsi_dataout *o = &t->out;
 
@@ -591,7 +604,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 	iscsi_task_finish(t);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 bool iscsi_dataout_pending(const struct iscsi_task *t)
 {

@@ -8,9 +8,9 @@
  *            |immediate|Data-Out|   solicited: R2T by R2T, or fetch  |
  *
  * Bytes may arrive before the device server has blocks for them (scsi ops->fetch not yet called):
- * then they wait in spill memory, bounded by FirstBurstLength a command and by a limit for the whole
- * daemon, beyond which the command ends with TASK SET FULL. Reading from the connection never stops
- * for that, so a command that holds blocks always gets its data, whatever waits behind it.
+ * then they wait in spill memory, bounded by FirstBurstLength a command and by a limit for the
+ * whole daemon, beyond which the command ends with TASK SET FULL. Reading from the connection never
+ * stops for that, so a command that holds blocks always gets its data, whatever waits behind it.
  * R2Ts are only sent for bytes that have their blocks.
  *
  * Everything runs on the loop of the session.
@@ -32,7 +32,8 @@ struct iscsi_spill {
 	uint8_t data[];
 };
 
-/* What has come of a sequence whose PDUs may be in any order (DataPDUInOrder=No): disjoint, ascending. */
+/* What has come of a sequence whose PDUs may be in any order
+ * (DataPDUInOrder=No): disjoint, ascending. */
 #define ISCSI_RANGES_MAX 32
 struct iscsi_ranges {
 	unsigned n; /* 0: not in use, all came in order so far */
@@ -74,7 +75,8 @@ struct iscsi_dataout {
 	struct iscsi_ranges *unsol_ranges; /* allocated when first needed in the object's life */
 	struct iscsi_spill *spill, *rx_spill;
 	struct scsi_seg *seg[SCSI_CMD_SEGS]; /* being filled; host_word[0]: bytes there */
-	struct iscsi_r2t *r2t; /* [ISCSI_R2T_MAX], allocated with the first R2T of the object's life */
+	struct iscsi_r2t *r2t; /* [ISCSI_R2T_MAX], allocated with the
+			        * first R2T of the object's life */
 	/* the PDU being received */
 	struct iscsi_r2t *rx_r2t; /* NULL: unsolicited */
 	uint64_t rx_off;
@@ -82,8 +84,8 @@ struct iscsi_dataout {
 	bool rx_final;
 	/*
 	 * Not in one word with r2t_busy: compilers then test the two with one load, which cannot be
-	 * forwarded from the byte store just before and waits until all payload stored before that has
-	 * reached the cache (a fifth of the time of a 4 KiB write).
+	 * forwarded from the byte store just before and waits until all payload stored before that
+	 * has reached the cache (a fifth of the time of a 4 KiB write).
 	 */
 	bool unsol_open; /* its F bit has not come yet */
 };
@@ -102,7 +104,8 @@ void iscsi_solicit_more(struct loop_deferred *d);
 void iscsi_dataout_init(struct iscsi_task *task, uint32_t immediate, bool unsolicited);
 /* Where does immediate data go? Sets conn->sink. After the command was started. */
 void iscsi_dataout_immediate(struct iscsi_task *task, uint32_t len);
-/* A Data-Out PDU: checks it, sets conn->sink. False: against the protocol; its data is discarded. */
+/* A Data-Out PDU: checks it, sets conn->sink. False: against the
+ * protocol; its data is discarded. */
 bool iscsi_dataout_begin(struct iscsi_task *task, const uint8_t *bhs) must_check;
 /* The data announced by the one or the other is there, or was damaged. May end the task. */
 void iscsi_dataout_end(struct iscsi_task *task, bool ok);

@@ -10,9 +10,9 @@
 #define KNOWN (1ull << 32) /* in a memo beside the value */
 
 /*
- * What as many zero bytes as a block has do to a running value, by its four bytes. That is a linear map of
- * the 32 bits: the map for 4 KiB is taken from the CRC itself, bit by bit, those of larger blocks are it
- * applied twice, and so on.
+ * What as many zero bytes as a block has do to a running value, by its four bytes. That is a linear
+ * map of the 32 bits: the map for 4 KiB is taken from the CRC itself, bit by bit, those of larger
+ * blocks are it applied twice, and so on.
  */
 static uint32_t past_block[SHIFT_MAX - SHIFT_MIN + 1][4][256];
 
@@ -75,8 +75,8 @@ uint32_t digest_frag(uint32_t crc, const struct frag *g, uint64_t off, uint32_t 
 				BUG_ON((uint32_t)memo != digest_update(0, p, n));
 #endif
 			}
-			crc = past[0][crc & 0xff] ^ past[1][crc >> 8 & 0xff] ^ past[2][crc >> 16 & 0xff] ^
-			      past[3][crc >> 24] ^ (uint32_t)memo;
+			crc = past[0][crc & 0xff] ^ past[1][crc >> 8 & 0xff] ^
+			      past[2][crc >> 16 & 0xff] ^ past[3][crc >> 24] ^ (uint32_t)memo;
 		} else {
 			crc = digest_update(crc, p, n);
 		}

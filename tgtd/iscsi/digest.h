@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Header and data digests: CRC32C (RFC 7143 13.1; polynomial of RFC 3720 12.1), by isa-l, which picks
- * the fastest code for the processor. A digest goes on the wire least significant byte first; padding
- * counts. Pure computation, any thread.
+ * Header and data digests: CRC32C (RFC 7143 13.1; polynomial of RFC 3720 12.1), by isa-l, which
+ * picks the fastest code for the processor. A digest goes on the wire least significant byte first;
+ * padding counts. Pure computation, any thread.
  */
 #ifndef ISCSI_DIGEST_H
 #define ISCSI_DIGEST_H
@@ -20,9 +20,9 @@ static inline uint32_t digest_update(uint32_t crc, const void *data, uint32_t le
 	return len ? crc32_iscsi((unsigned char *)(uintptr_t)data, (int)len, crc) : crc;
 }
 /*
- * Bytes [off, off + len) of a fragment. What lies in whole cache blocks is looked at once only, however often
- * it is sent: a CRC is linear, so that the value over a block, begun with 0, can be kept (buf_memo()) and
- * joined to any beginning. Any thread that holds the fragment.
+ * Bytes [off, off + len) of a fragment. What lies in whole cache blocks is looked at once only,
+ * however often it is sent: a CRC is linear, so that the value over a block, begun with 0, can be
+ * kept (buf_memo()) and joined to any beginning. Any thread that holds the fragment.
  */
 uint32_t digest_frag(uint32_t crc, const struct frag *g, uint64_t off, uint32_t len);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Text requests in full feature phase (RFC 7143 11.10, 11.11): SendTargets (annex C) and
- * renegotiation. A discovery session runs on the main loop and may look at all targets and portals; a
- * normal session runs on an event thread and only speaks of its own target.
+ * renegotiation. A discovery session runs on the main loop and may look at all targets and portals;
+ * a normal session runs on an event thread and only speaks of its own target.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -32,7 +32,7 @@ void iscsi_text_fini(struct iscsi_text *t)
 	text_out_fini(&t->out);
 }
 
-/* ---- SendTargets ------------------------------------------------------------------------------------ */
+/* ---- SendTargets ----------------------------------------------------------------------------- */
 
 /* The local address of the connection, as an initiator would dial it: "1.2.3.4" or "[v6]". */
 static void local_ip(const struct sockaddr *local, char *out, size_t len)
@@ -59,8 +59,9 @@ static void local_ip(const struct sockaddr *local, char *out, size_t len)
 
 static unsigned local_port(const struct sockaddr *local)
 {
-	return ntohs(local->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)local)->sin6_port :
-						    ((const struct sockaddr_in *)local)->sin_port);
+	return ntohs(local->sa_family == AF_INET6 ?
+			     ((const struct sockaddr_in6 *)local)->sin6_port :
+			     ((const struct sockaddr_in *)local)->sin_port);
 }
 
 struct send_targets {
@@ -107,7 +108,8 @@ static void own_target(struct send_targets *s)
 
 	local_ip(s->ctx->local, ip, sizeof(ip));
 	text_out_add(s->out, "TargetName", scsi_target_name(s->ctx->target));
-	text_out_addf(s->out, "TargetAddress", "%s:%u,%u", ip, local_port(s->ctx->local), s->ctx->tpgt);
+	text_out_addf(s->out, "TargetAddress", "%s:%u,%u", ip, local_port(s->ctx->local),
+		      s->ctx->tpgt);
 }
 
 static int send_targets(const struct iscsi_text_ctx *ctx, const char *which, struct text_out *out)
@@ -115,7 +117,8 @@ static int send_targets(const struct iscsi_text_ctx *ctx, const char *which, str
 	struct send_targets s = { .ctx = ctx, .out = out };
 
 	if (!ctx->discovery) {
-		/* Annex C: "All" must not be supported in a normal session, and no other target be shown. */
+		/* Annex C: "All" must not be supported in a normal session,
+		 * and no other target be shown. */
 		if (*which && strcmp(which, scsi_target_name(ctx->target)))
 			return text_out_add(out, "SendTargets", "Reject");
 		own_target(&s);
@@ -135,7 +138,7 @@ static int send_targets(const struct iscsi_text_ctx *ctx, const char *which, str
 	return out->error;
 }
 
-/* ---- one exchange ------------------------------------------------------------------------------------ */
+/* ---- one exchange ---------------------------------------------------------------------------- */
 
 struct exchange {
 	struct iscsi_text *t;
@@ -158,8 +161,8 @@ static uint32_t next_ttt(uint32_t last)
 	return last + 1 == TTT_NONE ? 0 : last + 1;
 }
 
-static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, const uint8_t *bhs, bool waiting,
-		    uint8_t *reply, const char **out, uint32_t *out_len)
+static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, const uint8_t *bhs,
+		    bool waiting, uint8_t *reply, const char **out, uint32_t *out_len)
 {
 	bool more = false;
 

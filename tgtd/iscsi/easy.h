@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The life of an ordinary command, inline where a transport parses and makes its batches. Ordinary is what nearly all
- * commands of a busy session are: a read or a write next in order, on a connection with nothing special about it. The
- * read's data is one segment and goes out in one Data-In PDU together with a good status (RFC 7143 11.7.3); the write's
- * data has all come with it. Whatever is not ordinary turns back to the general functions at once, which know all
- * there is; these here only ask, in whole words where that can be, whether any of that could be needed. All on
- * conn->loop.
+ * The life of an ordinary command, inline where a transport parses and makes its batches. Ordinary
+ * is what nearly all commands of a busy session are: a read or a write next in order, on a
+ * connection with nothing special about it. The read's data is one segment and goes out in one
+ * Data-In PDU together with a good status (RFC 7143 11.7.3); the write's data has all come with it.
+ * Whatever is not ordinary turns back to the general functions at once, which know all there is;
+ * these here only ask, in whole words where that can be, whether any of that could be needed. All
+ * on conn->loop.
  *
  *     iscsi_rx_read() -> scsi_cmd_start() -> iscsi_op_complete() -> ->send_data: PDU_F_EASY
  *     iscsi_rx_write() -> ... fetch, from memory -> iscsi_op_complete() -> ->send_pdu: PDU_F_EASY
@@ -17,8 +18,8 @@
 #include "events/metrics.h"
 #include "tgtd/iscsi/session.h"
 
-/* Is it a SCSI Command that reads and is ordinary in all that its first eight bytes say: not immediate, F and R, no W,
- * SIMPLE or untagged, no AHS, no data? */
+/* Is it a SCSI Command that reads and is ordinary in all that its first eight bytes say: not
+ * immediate, F and R, no W, SIMPLE or untagged, no AHS, no data? */
 static inline bool iscsi_bhs_is_read(const uint8_t *bhs)
 {
 	uint64_t w;
@@ -37,7 +38,8 @@ static inline bool iscsi_bhs_is_write(const uint8_t *bhs)
 }
 
 /* What both have in common. NULL: nothing was done. */
-static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t edtl, bool write)
+static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const uint8_t *bhs,
+						 uint32_t edtl, bool write)
 {
 	struct iscsi_session *s = conn->sess;
 	struct iscsi_task *t = iscsi_task_cache_, **bucket;
@@ -58,7 +60,8 @@ static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const 
 	iscsi_task_cache_ = t->hash_next;
 	ASSERT(t->state == TASK_FREE);
 	t->conn = conn;
-	t->standing = ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true, .started = true);
+	t->standing = ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true,
+				     .started = true);
 	t->itt = itt;
 	t->cmd_sn = cmd_sn;
 	t->edtl = edtl;
@@ -91,9 +94,9 @@ static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const 
 }
 
 /*
- * iscsi_rx_begin() for such a header, but for the start: the caller calls scsi_cmd_start(), which may end the
- * connection and the task. NULL: nothing was done, this is a case for iscsi_rx_begin(). ExpStatSN is not looked at:
- * at ErrorRecoveryLevel 0 nobody asks for it.
+ * iscsi_rx_begin() for such a header, but for the start: the caller calls scsi_cmd_start(), which
+ * may end the connection and the task. NULL: nothing was done, this is a case for iscsi_rx_begin().
+ * ExpStatSN is not looked at: at ErrorRecoveryLevel 0 nobody asks for it.
  */
 static inline struct scsi_cmd *iscsi_rx_read(struct iscsi_conn *conn, const uint8_t *bhs)
 {
@@ -103,8 +106,8 @@ static inline struct scsi_cmd *iscsi_rx_read(struct iscsi_conn *conn, const uint
 }
 
 /*
- * A write header (iscsi_bhs_is_write()) all of whose data lies in memory at @data: does what iscsi_rx_begin(), the copy
- * to the sink and iscsi_rx_end() would. False: nothing was done.
+ * A write header (iscsi_bhs_is_write()) all of whose data lies in memory at @data: does what
+ * iscsi_rx_begin(), the copy to the sink and iscsi_rx_end() would. False: nothing was done.
  */
 bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data) must_check;
 
@@ -132,20 +135,22 @@ static inline void iscsi_easy_batch_begin(struct iscsi_easy_batch *b, struct isc
 
 /* Of Data-In (@data) or a response. Every field is as it would be without ado. False: not this
  * one, nothing was done. */
-static inline __attribute__((always_inline)) bool iscsi_easy_header(struct iscsi_easy_batch *b, struct iscsi_pdu *pdu,
-								    bool data, uint8_t *bhs)
+static inline __attribute__((always_inline)) bool
+iscsi_easy_header(struct iscsi_easy_batch *b, struct iscsi_pdu *pdu, bool data, uint8_t *bhs)
 {
 	struct iscsi_task *t = pdu->task;
 
-	if (unlikely(t->standing != ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true,
-						   .hashed = true, .started = true, .completed = true)))
+	if (unlikely(t->standing != ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1,
+						   .in_window = true, .hashed = true,
+						   .started = true, .completed = true)))
 		return false;
 	ASSERT(t->cmd.status == SAM_GOOD && !t->residual_flags && !t->data_sn && !pdu->seg_off);
 	ASSERT(pdu->kind == (data ? PDU_DATA_IN : PDU_RESPONSE));
 	ASSERT(data ? pdu->seg_end && !pdu->seg->off : !pdu->seg_end && !t->out.r2t_sn);
 	/* Out of the window, and the tag may be used again. */
 	iscsi_session_task_unlink(b->sess, t);
-	t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .started = true, .completed = true);
+	t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .started = true,
+				     .completed = true);
 	b->max_cmd_sn++;
 	b->responses += !data;
 	pdu->stat_sn = b->stat_sn;
@@ -164,7 +169,8 @@ static inline __attribute__((always_inline)) bool iscsi_easy_header(struct iscsi
 }
 
 /* @n headers were made. */
-static inline void iscsi_easy_batch_end(struct iscsi_easy_batch *b, struct iscsi_conn *conn, uint32_t n)
+static inline void iscsi_easy_batch_end(struct iscsi_easy_batch *b, struct iscsi_conn *conn,
+					uint32_t n)
 {
 	struct iscsi_session *s = b->sess;
 
@@ -186,8 +192,8 @@ static inline void iscsi_easy_sent(struct iscsi_pdu *pdu)
 {
 	struct iscsi_task *t = pdu->task;
 
-	if (unlikely(t->standing !=
-		     ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .started = true, .completed = true))) {
+	if (unlikely(t->standing != ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1,
+						   .started = true, .completed = true))) {
 		pdu->done(pdu);
 		return;
 	}

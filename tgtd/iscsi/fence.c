@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Response fences (RFC 7143 4.2.2.3). On one connection, order on the wire is order of delivery. Over several connections
- * of a session nothing is, so a response that must not overtake others (an answer to what aborts many tasks, 4.2.3.3)
- * waits until they are acknowledged:
+ * Response fences (RFC 7143 4.2.2.3). On one connection, order on the wire is order of delivery.
+ * Over several connections of a session nothing is, so a response that must not overtake others (an
+ * answer to what aborts many tasks, 4.2.3.3) waits until they are acknowledged:
  *
- *     NONE ----> BEFORE: every other connection that owes an acknowledgement is asked by a ping, whose StatSN is
- *                |       behind all that was sent before; responses that come now queue up
+ *     NONE ----> BEFORE: every other connection that owes an acknowledgement is asked by a ping,
+ *                |       whose StatSN is behind all that was sent before; responses that come now
+ *                |       queue up
  *                | all acknowledged: the fenced response is sent
  *                v
- *                AFTER:  its own connection is asked; responses on that connection follow at once, those on others
- *                |       wait
+ *                AFTER:  its own connection is asked; responses on that connection follow at
+ *                |       once, those on others wait
  *                | acknowledged: the queue goes out
  *                v
  *              NONE, or BEFORE again for the next fenced response in the queue
  *
- * A connection that ends delivers nothing any more, so nothing of it is waited for (4.2.2.3.2: "if delivered at all").
- * One that owes an acknowledgement for FENCE_S seconds, though it was asked, is ended: a response is never let through
- * while an earlier one may still arrive.
+ * A connection that ends delivers nothing any more, so nothing of it is waited for (4.2.2.3.2: "if
+ * delivered at all"). One that owes an acknowledgement for FENCE_S seconds, though it was asked, is
+ * ended: a response is never let through while an earlier one may still arrive.
  *
- * The issuing session's answer waits for that session only. Others whose tasks were aborted hear of it by TASK ABORTED
- * or by a unit attention, and it is the latter that is fenced in their sessions (4.2.3.3 e).
+ * The issuing session's answer waits for that session only. Others whose tasks were aborted hear of
+ * it by TASK ABORTED or by a unit attention, and it is the latter that is fenced in their sessions
+ * (4.2.3.3 e).
  */
 #include "tgtd/iscsi/core.h"
 
 /* Initiators give task management 10 to 30 seconds before they do worse. */
 #define FENCE_S 8
 
-/* At ErrorRecoveryLevel 0 commands in flight do not look at ExpStatSN (easy.h): what is noted may be old by any
- * number; no initiator is that far behind, as few commands as it may have in flight. */
+/* At ErrorRecoveryLevel 0 commands in flight do not look at ExpStatSN (easy.h): what is noted
+ * may be old by any number; no initiator is that far behind, as few commands as it may have
+ * in flight. */
 #define STAT_SN_BEHIND (1u << 30)
 
 static struct iscsi_pending *first(struct iscsi_session *s)
@@ -166,13 +169,15 @@ void iscsi_fence_acked(struct iscsi_conn *conn)
  */
 void iscsi_fence_answered(struct iscsi_conn *conn, uint32_t ttt)
 {
-	if (conn->fence_ask == FENCE_NOTED && ttt == conn->fence_ttt && !conn->params.error_recovery_level)
+	if (conn->fence_ask == FENCE_NOTED && ttt == conn->fence_ttt &&
+	    !conn->params.error_recovery_level)
 		heard(conn);
 }
 
 void iscsi_fence_note(struct iscsi_conn *conn, uint32_t ttt)
 {
-	/* One that an earlier fence left in the transport has responses behind it that this one waits for. */
+	/* One that an earlier fence left in the transport has responses behind
+	 * it that this one waits for. */
 	if (conn->fence_ask != FENCE_ASKED || ttt != conn->fence_ttt)
 		return;
 	conn->fence_ask = FENCE_NOTED;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Response fences of a session (RFC 7143 4.2.2.3): a response that comes after all that went before it and before all
- * that follows it, on whichever of the session's connections they are. See fence.c. All on the session's loop.
+ * Response fences of a session (RFC 7143 4.2.2.3): a response that comes after all that went before
+ * it and before all that follows it, on whichever of the session's connections they are. See
+ * fence.c. All on the session's loop.
  */
 #ifndef ISCSI_FENCE_H
 #define ISCSI_FENCE_H
@@ -35,15 +36,18 @@ struct iscsi_fence {
 };
 
 void iscsi_fence_init(struct iscsi_session *s);
-/* @p->run sends a response of @p->conn: calls it, at once or in its turn; or ->drop, when the connection ends first. */
+/* @p->run sends a response of @p->conn: calls it, at once or in its turn; or ->drop, when
+ * the connection ends first. */
 void iscsi_fence_pass(struct iscsi_session *s, struct iscsi_pending *p, bool fenced);
 /* ExpStatSN of @conn has moved, and conn->fence_ask says that this matters. */
 void iscsi_fence_acked(struct iscsi_conn *conn);
 /* A ping with @ttt was answered, and conn->fence_ask says that this matters. */
 void iscsi_fence_answered(struct iscsi_conn *conn, uint32_t ttt);
-/* A PDU with PDU_F_FENCE, the ping with @ttt, is being stamped: what was sent so far is what shall be acknowledged. */
+/* A PDU with PDU_F_FENCE, the ping with @ttt, is being stamped: what was sent so far is
+ * what shall be acknowledged. */
 void iscsi_fence_note(struct iscsi_conn *conn, uint32_t ttt);
-/* Its transport is closed, or about to be: it neither delivers nor acknowledges anything any more. */
+/* Its transport is closed, or about to be: it neither delivers nor
+ * acknowledges anything any more. */
 void iscsi_fence_conn_left(struct iscsi_conn *conn);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The login phase of a connection around login.c (which knows no connection), and the hand-over to the
- * session's loop at its end. Everything here runs on the main loop, but for the arrival.
+ * The login phase of a connection around login.c (which knows no connection), and the hand-over to
+ * the session's loop at its end. Everything here runs on the main loop, but for the arrival.
  */
 #include <stdlib.h>
 
@@ -24,7 +24,8 @@ static void login_timeout(struct timer *t)
 {
 	struct iscsi_conn *conn = container_of(t, struct iscsi_conn, login_timer);
 
-	iscsi_conn_fail(conn, conn->login_waiting ? "the session to be reinstated does not end" : "login timed out");
+	iscsi_conn_fail(conn, conn->login_waiting ? "the session to be reinstated does not end" :
+						    "login timed out");
 }
 
 static void handover(struct loop_deferred *d);
@@ -35,7 +36,8 @@ void iscsi_login_start(struct iscsi_conn *conn)
 	list_add_tail(&iscsi_core.half_open, &conn->half_open);
 	loop_deferred_init(&conn->handover_later, handover);
 	timer_init(&conn->login_timer, login_timeout);
-	loop_timer_arm(conn->loop, &conn->login_timer, iscsi_core.conf.login_timeout_s * NSEC_PER_SEC);
+	loop_timer_arm(conn->loop, &conn->login_timer,
+		       iscsi_core.conf.login_timeout_s * NSEC_PER_SEC);
 	conn->login = calloc(1, sizeof(*conn->login));
 	conn->login_reply = malloc(sizeof(*conn->login_reply));
 	if (!conn->login || !conn->login_reply) {
@@ -44,7 +46,8 @@ void iscsi_login_start(struct iscsi_conn *conn)
 		iscsi_conn_fail(conn, "out of memory");
 		return;
 	}
-	iscsi_login_init(conn->login, &login_ops, conn, &conn->peer, &conn->local, conn->tp->iser, conn->tpgt);
+	iscsi_login_init(conn->login, &login_ops, conn, &conn->peer, &conn->local, conn->tp->iser,
+			 conn->tpgt);
 	if (conn->tp->limits)
 		conn->tp->limits(conn, &conn->login->limits);
 }
@@ -124,8 +127,9 @@ static void login_outcome(struct iscsi_conn *conn, enum login_outcome outcome)
 		break;
 	case LOGIN_FAILED:
 		login_send(conn);
-		log_ratelimited(LOG_LVL_INFO, "iscsi: login from %s (%s) refused with status %04x", conn->peer_text,
-				l->initiator[0] ? l->initiator : "unnamed", l->status);
+		log_ratelimited(LOG_LVL_INFO, "iscsi: login from %s (%s) refused with status %04x",
+				conn->peer_text, l->initiator[0] ? l->initiator : "unnamed",
+				l->status);
 		iscsi_conn_end(conn, true, "login refused");
 		break;
 	case LOGIN_DROP:
@@ -141,7 +145,8 @@ static void login_outcome(struct iscsi_conn *conn, enum login_outcome outcome)
 bool iscsi_login_begin(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t ahs_len)
 {
 	if (!conn->login || conn->login_sending || ahs_len) {
-		iscsi_conn_fail(conn, ahs_len ? "additional header in login" : "PDU before the login response");
+		iscsi_conn_fail(conn, ahs_len ? "additional header in login" :
+						"PDU before the login response");
 		return false;
 	}
 	if (conn->state == S3_XPT_UP && bhs_opcode(bhs) != ISCSI_LOGIN_REQ) {
@@ -183,7 +188,7 @@ void iscsi_login_wake(struct iscsi_conn *conn)
 		conn->tp->rx_resume(conn);
 }
 
-/* ---- to the loop of the session ------------------------------------------------------------------------------ */
+/* ---- to the loop of the session -------------------------------------------------------------- */
 
 static void arrive(struct loop_msg *msg)
 {
@@ -217,7 +222,8 @@ static void handover(struct loop_deferred *d)
 		p.initiator_recv_dsl = conn->params.initiator_recv_dsl;
 		conn->params = p;
 	}
-	conn->nop_interval_s = s->target ? iscsi_target_nop_interval(s->target) : iscsi_core.conf.nop_interval_s;
+	conn->nop_interval_s =
+		s->target ? iscsi_target_nop_interval(s->target) : iscsi_core.conf.nop_interval_s;
 	conn->nop_count = s->target ? iscsi_target_nop_count(s->target) : iscsi_core.conf.nop_count;
 	conn->in_ffp = true;
 	log_ratelimited(LOG_LVL_INFO,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * iSCSI as the admin side and main() see it: portals, what a target's sessions negotiate, who may log
- * in, who is logged in. Main loop only. Reaching event threads is this layer's own business.
+ * iSCSI as the admin side and main() see it: portals, what a target's sessions negotiate, who may
+ * log in, who is logged in. Main loop only. Reaching event threads is this layer's own business.
  */
 #ifndef ISCSI_ISCSI_H
 #define ISCSI_ISCSI_H
@@ -12,22 +12,24 @@
 #define ISCSI_NAME_MAX 223 /* RFC 7143 4.2.7.2 */
 #define ISCSI_LISTEN_PORT 3260
 
-/* ---- start and stop -------------------------------------------------------------------------------- */
+/* ---- start and stop -------------------------------------------------------------------------- */
 struct iscsi_conf {
 	struct loop *main;
 	const struct topology *topo;
 	unsigned login_timeout_s;	/* default 15 */
-	unsigned max_connections;	/* refused beyond, with login status 0302 (out of resources) */
+	unsigned max_connections;	/* refused beyond, with login status
+					 * 0302 (out of resources) */
 	unsigned max_half_open;		/* connections in login at once */
 	unsigned nop_interval_s, nop_count; /* defaults of new targets; 0 = off */
 };
 /* On the main loop, before anything else here; again only after iscsi_stop(). @conf is copied,
  * its loop and topology must stay. 0 or -errno. */
 int iscsi_start(const struct iscsi_conf *conf) must_check;
-/* Stops accepting, asks initiators to log out, drops what is left after @grace_ms; done() on main. */
+/* Stops accepting, asks initiators to log out, drops what is left after
+ * @grace_ms; done() on main. */
 void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
 
-/* ---- portals ---------------------------------------------------------------------------------------- */
+/* ---- portals --------------------------------------------------------------------------------- */
 /* "ip[:port][,tpgt]", "[v6]:port", "" or ":port" = all addresses. 0, -EINVAL, -EEXIST, or the errno
  * of bind/listen. */
 int iscsi_portal_add(const char *text) must_check;
@@ -37,7 +39,7 @@ void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg);
 /* The same, those on adapters of @node first (Ren 2015, chapter 6). */
 void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), void *arg);
 
-/* ---- targets ---------------------------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------------- */
 /* Follow scsi_target_create() / precede scsi_target_delete(). 0 or -errno. */
 int iscsi_target_add(struct scsi_target *t) must_check;
 /* ... and ends logins to it. */
@@ -48,31 +50,36 @@ int iscsi_target_set(struct scsi_target *t, const char *key, const char *value) 
 /* Would any target take it? The same result. */
 int iscsi_target_check(const char *key, const char *value) must_check;
 /* The session keys in tgt's order, as `show -t N` prints them. */
-void iscsi_target_each_key(struct scsi_target *t, void (*fn)(const char *key, const char *value, void *arg), void *arg);
+void iscsi_target_each_key(struct scsi_target *t,
+			   void (*fn)(const char *key, const char *value, void *arg), void *arg);
 unsigned iscsi_target_nop_interval(const struct scsi_target *t);
 unsigned iscsi_target_nop_count(const struct scsi_target *t);
 unsigned iscsi_target_max_queue_cmd(const struct scsi_target *t);
 
-/* ---- access ----------------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 /*
  * Fails closed: with rules of one kind only, that kind must match; with rules of both kinds, both
  * must. No rule at all: nobody. "ALL" as an address matches every address and nothing else.
  */
 enum iscsi_acl_kind { ISCSI_ACL_ADDRESS, ISCSI_ACL_NAME };
-int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -EEXIST -EINVAL */
-int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check; /* -ENOENT */
+/* -EEXIST -EINVAL */
+int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check;
+/* -ENOENT */
+int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char *rule) must_check;
 void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind,
 		    void (*fn)(const char *rule, void *arg), void *arg);
 bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct sockaddr *peer);
-/* A further rule over all others: nobody logs in whom it does not let in. Main loop; NULL: none any more. */
+/* A further rule over all others: nobody logs in whom it does not let in. Main
+ * loop; NULL: none any more. */
 void iscsi_acl_also(bool (*allows)(struct scsi_target *t, const char *iqn));
 /* Limits an initiator (by IQN) to some LUNs: text "1,3-5", NULL = all again; at once, see
  * scsi_target_set_mask(). 0, -EINVAL, -ENOENT (iscsi_target_add() was not called), -ENOMEM. */
 int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns) must_check;
 
-/* ---- accounts (CHAP) --------------------------------------------------------------------------------- */
+/* ---- accounts (CHAP) ------------------------------------------------------------------------- */
 bool iscsi_account_valid(const char *user, const char *password); /* could it be made? */
-int iscsi_account_new(const char *user, const char *password) must_check; /* -EEXIST -EINVAL -ENOMEM */
+/* -EEXIST -EINVAL -ENOMEM */
+int iscsi_account_new(const char *user, const char *password) must_check;
 int iscsi_account_delete(const char *user) must_check; /* -ENOENT; unbinds everywhere */
 /* For logins from now on. 0, -ENOENT, -EINVAL, -ENOMEM. */
 int iscsi_account_set_password(const char *user, const char *password) must_check;
@@ -80,12 +87,14 @@ int iscsi_account_set_password(const char *user, const char *password) must_chec
 bool iscsi_account_check(const char *user, const char *password);
 void iscsi_account_each(void (*fn)(const char *user, void *arg), void *arg);
 /* @t NULL: discovery. One outgoing account per target (-EBUSY: "already has an outgoing account"),
- * incoming ones up to 64 (-ENOSPC "too many accounts"); -EEXIST already bound; -ENOENT no such user. */
+ * incoming ones up to 64 (-ENOSPC "too many accounts"); -EEXIST already
+ * bound; -ENOENT no such user. */
 int iscsi_account_bind(struct scsi_target *t, const char *user, bool outgoing) must_check;
 int iscsi_account_unbind(struct scsi_target *t, const char *user, bool outgoing) must_check;
-void iscsi_account_each_bound(struct scsi_target *t, void (*fn)(const char *user, bool outgoing, void *arg), void *arg);
+void iscsi_account_each_bound(struct scsi_target *t,
+			      void (*fn)(const char *user, bool outgoing, void *arg), void *arg);
 
-/* ---- sessions and connections ------------------------------------------------------------------------ */
+/* ---- sessions and connections ---------------------------------------------------------------- */
 /*
  * `stat`: full feature phase of one connection so far, each figure when its PDU was received or
  * given to the transport. Octets are those of data segments (RFC 7143 11.2.1), of all kinds of
@@ -105,15 +114,17 @@ struct iscsi_conn_info {
 	char channel[64];   /* iSER: its completion channel and device; else empty */
 	struct iscsi_conn_stats stats;
 };
-/* A consistent copy, ordered by tsih, cid; fn may not call back into iscsi. @t NULL: all targets. */
-void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg);
+/* A consistent copy, ordered by tsih, cid; fn may not call back into
+ * iscsi. @t NULL: all targets. */
+void iscsi_conn_each(struct scsi_target *t,
+		     void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg);
 /* Session keys in force, or -ENOENT. */
 int iscsi_session_each_key(uint32_t tid, uint32_t tsih,
 			   void (*fn)(const char *key, const char *value, void *arg), void *arg);
 /* Closes it (the initiator will reconnect). 0 or -ENOENT. */
 int iscsi_conn_close(uint32_t tid, uint32_t tsih, uint16_t cid) must_check;
-/* Per session statistics for `stat`: the nexus of a tsih; NULL when gone. Valid until control returns
- * to the main loop. */
+/* Per session statistics for `stat`: the nexus of a tsih; NULL when gone. Valid until
+ * control returns to the main loop. */
 struct scsi_nexus *iscsi_session_nexus(uint32_t tid, uint32_t tsih);
 
 #endif

@@ -143,7 +143,8 @@ int iscsi_target_check(const char *key, const char *value)
 	return set_key(&scratch, key, value);
 }
 
-void iscsi_target_each_key(struct scsi_target *t, void (*fn)(const char *key, const char *value, void *arg), void *arg)
+void iscsi_target_each_key(struct scsi_target *t,
+			   void (*fn)(const char *key, const char *value, void *arg), void *arg)
 {
 	struct itarget *it = itarget_find(t);
 	const char *key;

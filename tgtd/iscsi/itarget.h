@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What iSCSI keeps of a target: session keys, access rules, bound accounts, redirection. Internal to
- * tgtd/iscsi; iscsi.h is the public face. Main loop only.
+ * What iSCSI keeps of a target: session keys, access rules, bound accounts, redirection. Internal
+ * to tgtd/iscsi; iscsi.h is the public face. Main loop only.
  */
 #ifndef ISCSI_ITARGET_H
 #define ISCSI_ITARGET_H
@@ -53,7 +53,8 @@ struct itarget {
 extern unsigned iscsi_default_nop_interval, iscsi_default_nop_count;
 
 struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
-/* The command window of a new session of @t, and of discovery when NULL: it must not shrink while one logs in. */
+/* The command window of a new session of @t, and of discovery when NULL: it must
+ * not shrink while one logs in. */
 uint32_t iscsi_target_window(const struct scsi_target *t);
 /* The accounts of @t, or of discovery when NULL. */
 struct account_set *itarget_accounts(const struct scsi_target *t);

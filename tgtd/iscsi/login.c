@@ -2,8 +2,8 @@
 /*
  * The login phase. One request (possibly several PDUs with the C bit) is assembled, parsed into
  * pairs, and then worked on in an order that does not depend on the order of the keys: names first,
- * because they decide which target's rules, accounts and offer count; then the stage's own keys; then
- * the stage transition that the initiator asks for.
+ * because they decide which target's rules, accounts and offer count; then the stage's own keys;
+ * then the stage transition that the initiator asks for.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,8 @@ void iscsi_login_fini(struct iscsi_login *l)
 }
 
 /* Everything of a response but its flags and data. */
-static void reply_header(struct iscsi_login *l, const uint8_t *bhs, uint16_t status, struct iscsi_reply *reply)
+static void reply_header(struct iscsi_login *l, const uint8_t *bhs, uint16_t status,
+			 struct iscsi_reply *reply)
 {
 	uint32_t exp_cmd_sn = get_be32(bhs + 24), max_cmd_sn = exp_cmd_sn;
 
@@ -104,16 +105,20 @@ void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_lo
 		reply_data(reply, l->out.buf, MIN(l->out.len, (uint32_t)LOGIN_REPLY_MAX));
 }
 
-static enum login_outcome refuse(struct iscsi_login *l, const uint8_t *bhs, uint16_t status, struct iscsi_reply *reply,
-				 const char *why)
+static enum login_outcome refuse(struct iscsi_login *l, const uint8_t *bhs, uint16_t status,
+				 struct iscsi_reply *reply, const char *why)
 {
-	log_ratelimited(LOG_LVL_NOTICE, "login of %s to %s refused with %04x: %s", l->initiator[0] ? l->initiator : "?",
-			l->target_name[0] ? l->target_name : l->discovery ? "discovery" : "?", status, why);
+	log_ratelimited(LOG_LVL_NOTICE, "login of %s to %s refused with %04x: %s",
+			l->initiator[0] ? l->initiator : "?",
+			l->target_name[0] ? l->target_name :
+			l->discovery	  ? "discovery" :
+					    "?",
+			status, why);
 	iscsi_login_refuse(l, bhs, status, reply);
 	return LOGIN_FAILED;
 }
 
-/* ---- checks of the header ------------------------------------------------------------------------- */
+/* ---- checks of the header -------------------------------------------------------------------- */
 
 /* 0 or a login status. */
 static uint16_t check_header(struct iscsi_login *l, const uint8_t *bhs, const char **why)
@@ -128,7 +133,8 @@ static uint16_t check_header(struct iscsi_login *l, const uint8_t *bhs, const ch
 	}
 	if (csg != STAGE_SECURITY && csg != STAGE_OPERATIONAL)
 		return LOGIN_INITIATOR_ERROR;
-	if ((flags & LOGIN_TRANSIT) && ((flags & LOGIN_CONTINUED) || nsg <= csg || nsg == STAGE_RESERVED))
+	if ((flags & LOGIN_TRANSIT) &&
+	    ((flags & LOGIN_CONTINUED) || nsg <= csg || nsg == STAGE_RESERVED))
 		return LOGIN_INITIATOR_ERROR;
 	if (!l->started)
 		return 0;
@@ -153,7 +159,7 @@ static void first_request(struct iscsi_login *l, const uint8_t *bhs)
 	l->started = true;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static const char *find(const struct request *r, const char *key)
 {
@@ -163,9 +169,9 @@ static const char *find(const struct request *r, const char *key)
 	return NULL;
 }
 
-/* RFC 7143 4.2.7.2: letters, digits, dash, dot, colon, and what stringprep leaves of other scripts (bytes above 7Fh).
- * Not refused is what else some initiators put in, but nothing that could be more than one word of one
- * line, where names are shown and written down. */
+/* RFC 7143 4.2.7.2: letters, digits, dash, dot, colon, and what stringprep leaves of other scripts
+ * (bytes above 7Fh). Not refused is what else some initiators put in, but nothing that could be
+ * more than one word of one line, where names are shown and written down. */
 static bool copy_name(char *out, size_t size, const char *value)
 {
 	if (!*value || strlen(value) >= size)
@@ -183,7 +189,8 @@ static uint16_t redirect(struct iscsi_login *l, const struct itarget *it)
 	bool v6 = strchr(it->redirect_address, ':') && it->redirect_address[0] != '[';
 
 	text_out_reset(&l->out);
-	text_out_addf(&l->out, "TargetAddress", v6 ? "[%s]:%s" : "%s:%s", it->redirect_address, port);
+	text_out_addf(&l->out, "TargetAddress", v6 ? "[%s]:%s" : "%s:%s", it->redirect_address,
+		      port);
 	return it->redirect_permanent ? LOGIN_MOVED_PERMANENTLY : LOGIN_MOVED_TEMPORARILY;
 }
 
@@ -202,7 +209,8 @@ static uint16_t resolve_names(struct iscsi_login *l, const struct request *r, co
 		return LOGIN_INITIATOR_ERROR;
 	if (alias && strlen(alias) < sizeof(l->initiator_alias)) {
 		strcpy(l->initiator_alias, alias);
-		for (char *p = l->initiator_alias; *p; p++) /* it is for people to read, on one line */
+		/* It is for people to read, on one line. */
+		for (char *p = l->initiator_alias; *p; p++)
 			if ((unsigned char)*p < ' ' || *p == 0x7f)
 				*p = '?';
 	}
@@ -244,7 +252,8 @@ static uint16_t begin(struct iscsi_login *l, const struct request *r, const char
 		return status;
 	l->names_done = true;
 	iscsi_target_offer(l->target, &l->offer);
-	iscsi_nego_init(&l->nego, &l->offer, &l->params, l->iser, l->discovery, l->tsih == 0, false);
+	iscsi_nego_init(&l->nego, &l->offer, &l->params, l->iser, l->discovery, l->tsih == 0,
+			false);
 	l->nego.limits = l->limits;
 	l->auth = iscsi_auth_create(l->target);
 	*why = "out of memory";
@@ -260,7 +269,7 @@ static uint16_t begin(struct iscsi_login *l, const struct request *r, const char
 	return 0;
 }
 
-/* ---- one request ------------------------------------------------------------------------------------ */
+/* ---- one request ----------------------------------------------------------------------------- */
 
 static int collect(void *arg, const char *key, const char *value)
 {
@@ -273,12 +282,13 @@ static int collect(void *arg, const char *key, const char *value)
 
 static bool is_name_key(const char *key)
 {
-	return !strcmp(key, "InitiatorName") || !strcmp(key, "TargetName") || !strcmp(key, "SessionType") ||
-	       !strcmp(key, "InitiatorAlias");
+	return !strcmp(key, "InitiatorName") || !strcmp(key, "TargetName") ||
+	       !strcmp(key, "SessionType") || !strcmp(key, "InitiatorAlias");
 }
 
 /* The keys of the stage. 0 or a login status. */
-static uint16_t stage_keys(struct iscsi_login *l, const struct request *r, bool first, const char **why)
+static uint16_t stage_keys(struct iscsi_login *l, const struct request *r, bool first,
+			   const char **why)
 {
 	for (unsigned i = 0; i < r->n; i++) {
 		const char *key = r->pair[i].key, *value = r->pair[i].value;
@@ -312,7 +322,8 @@ static uint16_t stage_keys(struct iscsi_login *l, const struct request *r, bool 
 }
 
 /* Sends what is collected; makes the stage transition when the last piece leaves. */
-static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs, struct iscsi_reply *reply)
+static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs,
+				  struct iscsi_reply *reply)
 {
 	bool transit = l->pending_transit & LOGIN_TRANSIT, more;
 	unsigned nsg = l->pending_transit & 3;
@@ -355,8 +366,8 @@ static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs, str
 	return LOGIN_DONE;
 }
 
-enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, const uint8_t *data, uint32_t len,
-				  struct iscsi_reply *reply)
+enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, const uint8_t *data,
+				  uint32_t len, struct iscsi_reply *reply)
 {
 	struct request r = { .n = 0 };
 	const char *why;
@@ -383,7 +394,8 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	if (l->out.sent < l->out.len && l->out.sent) {
 		/* We are in the middle of a long answer: the initiator asks for the next piece. */
 		if (l->in.len)
-			return refuse(l, bhs, LOGIN_INITIATOR_ERROR, reply, "new keys before the end of an answer");
+			return refuse(l, bhs, LOGIN_INITIATOR_ERROR, reply,
+				      "new keys before the end of an answer");
 		return respond(l, bhs, reply);
 	}
 	if (text_in_parse(&l->in, collect, &r))

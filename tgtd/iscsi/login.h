@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The login phase of one connection (RFC 7143 clause 6.3, 11.12, 11.13) and text exchanges
- * (SendTargets, renegotiation; 11.10, 11.11) as pure functions over complete PDUs: a request goes in,
- * a response comes out. No sockets, so TCP and iSER, unit tests and fuzzers use the same code.
+ * (SendTargets, renegotiation; 11.10, 11.11) as pure functions over complete PDUs: a request goes
+ * in, a response comes out. No sockets, so TCP and iSER, unit tests and fuzzers use the same code.
  *
  * Threads: a login runs on the main loop; a text exchange on the connection's own loop.
  */
@@ -34,17 +34,18 @@ enum iscsi_login_status {
 	LOGIN_TARGET_ERROR = 0x0300,
 	LOGIN_SERVICE_UNAVAILABLE = 0x0301,
 	LOGIN_OUT_OF_RESOURCES = 0x0302,
-	/* Not on the wire: establish() cannot say yet (the session being reinstated is still ending). */
+	/* Not on the wire: establish() cannot say yet (the session being
+	 * reinstated is still ending). */
 	LOGIN_PENDING = 0xffff,
 };
 
 struct iscsi_login;
 
 struct iscsi_login_ops {
-	/* The last check before full feature phase: find or make the session (TSIH 0: new, reinstating one
-	 * with the same initiator port name; TSIH != 0: add or reinstate connection CID). Sets
-	 * login->tsih. Returns LOGIN_OK, the status to refuse with, or LOGIN_PENDING: then no reply is made
-	 * (LOGIN_WAIT) and iscsi_login_resume() will ask again. */
+	/* The last check before full feature phase: find or make the session (TSIH 0: new,
+	 * reinstating one with the same initiator port name; TSIH != 0: add or reinstate connection
+	 * CID). Sets login->tsih. Returns LOGIN_OK, the status to refuse with, or LOGIN_PENDING:
+	 * then no reply is made (LOGIN_WAIT) and iscsi_login_resume() will ask again. */
 	uint16_t (*establish)(struct iscsi_login *login);
 	/* ExpCmdSN and MaxCmdSN for the responses of this connection. */
 	void (*window)(struct iscsi_login *login, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);
@@ -118,7 +119,7 @@ enum login_outcome iscsi_login_resume(struct iscsi_login *l, struct iscsi_reply 
 void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_login_status status,
 			struct iscsi_reply *reply);
 
-/* ---- text requests in full feature phase ------------------------------------------------------------- */
+/* ---- text requests in full feature phase ----------------------------------------------------- */
 struct iscsi_text {
 	struct text_in in;
 	struct text_out out;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Logout (RFC 7143 11.14, 11.15), asking for one and announcing an end (11.9), text requests in full feature phase (11.10). */
+/* Logout (RFC 7143 11.14, 11.15), asking for one and announcing an end (11.9), text requests in
+ * full feature phase (11.10). */
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
 
-/* ---- logout ------------------------------------------------------------------------------------------------ */
+/* ---- logout ---------------------------------------------------------------------------------- */
 
 static void logged_out(struct iscsi_ctl *ctl)
 {
@@ -27,7 +28,8 @@ static bool by_way_of(struct iscsi_task *t, const void *key)
 	return t->conn == key;
 }
 
-/* 11.15: the response says that the clean-up has completed: no write of what is logged out is still on its way. */
+/* 11.15: the response says that the clean-up has completed: no write of what is
+ * logged out is still on its way. */
 static void cleaned_up(void *arg)
 {
 	struct iscsi_ctl *ctl = arg;
@@ -100,7 +102,8 @@ void iscsi_logout_request(struct iscsi_ctl *ctl)
 		return;
 	}
 	s->tmfs++; /* the session stays as long */
-	iscsi_session_abort(s, reason == LOGOUT_SESSION ? any : by_way_of, c, false, cleaned_up, ctl);
+	iscsi_session_abort(s, reason == LOGOUT_SESSION ? any : by_way_of, c, false, cleaned_up,
+			    ctl);
 }
 
 static void ask_timeout(struct timer *t)
@@ -126,18 +129,21 @@ void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds)
 
 void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, const char *why)
 {
-	bool tell = !conn->failed && (conn->state == S5_LOGGED_IN || conn->state == S7_LOGOUT_REQUESTED) &&
+	bool tell = !conn->failed &&
+		    (conn->state == S5_LOGGED_IN || conn->state == S7_LOGOUT_REQUESTED) &&
 		    !conn->sess->discovery;
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(event == ASYNC_DROP_CONNECTION || event == ASYNC_DROP_ALL);
-	/* Time2Wait as agreed on, which an initiator takes after an unexpected end too; nothing is kept for Time2Retain. */
+	/* Time2Wait as agreed on, which an initiator takes after an unexpected end too;
+	 * nothing is kept for Time2Retain. */
 	if (tell)
-		iscsi_async_send(conn, event, event == ASYNC_DROP_CONNECTION ? conn->cid : 0, conn->params.time2wait, 0);
+		iscsi_async_send(conn, event, event == ASYNC_DROP_CONNECTION ? conn->cid : 0,
+				 conn->params.time2wait, 0);
 	iscsi_conn_end(conn, tell, why);
 }
 
-/* ---- text ----------------------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 void iscsi_text_request(struct iscsi_ctl *ctl)
 {
@@ -168,14 +174,17 @@ void iscsi_text_request(struct iscsi_ctl *ctl)
 		.local = (const struct sockaddr *)&conn->local,
 		.params = &conn->params,
 		.offer = &s->offer,
-		.max_data = MIN(conn->tp->iser ? conn->params.initiator_recv_dsl : conn->params.max_xmit_dsl, 65536u),
+		.max_data = MIN(conn->tp->iser ? conn->params.initiator_recv_dsl :
+						 conn->params.max_xmit_dsl,
+				65536u),
 	};
 	ans = iscsi_ctl_new(conn, ctx.max_data);
 	if (!ans) {
 		iscsi_ctl_free(ctl);
 		return;
 	}
-	outcome = iscsi_text_rx(conn->text, &ctx, ctl->bhs, ctl->data, ctl->len, ans->pdu.bhs, &out, &out_len);
+	outcome = iscsi_text_rx(conn->text, &ctx, ctl->bhs, ctl->data, ctl->len, ans->pdu.bhs, &out,
+				&out_len);
 	iscsi_conn_renegotiated(conn);
 	if (outcome == TEXT_REPLY) {
 		ASSERT(out_len <= ctx.max_data);
@@ -184,7 +193,9 @@ void iscsi_text_request(struct iscsi_ctl *ctl)
 		iscsi_ctl_send(ans, PDU_F_STAT_SN, out_len);
 	} else {
 		iscsi_ctl_free(ans);
-		iscsi_reject(conn, outcome == TEXT_REJECT_PROTOCOL ? REJECT_PROTOCOL_ERROR : REJECT_INVALID_FIELD,
+		iscsi_reject(conn,
+			     outcome == TEXT_REJECT_PROTOCOL ? REJECT_PROTOCOL_ERROR :
+							       REJECT_INVALID_FIELD,
 			     ctl->bhs);
 	}
 	iscsi_ctl_free(ctl);

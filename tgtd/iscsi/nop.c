@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * NOP-Out and NOP-In (RFC 7143 11.18, 11.19): the initiator's pings, and ours when it has been silent
- * for nop_interval seconds; nop_count pings without any sign of life end the connection.
+ * NOP-Out and NOP-In (RFC 7143 11.18, 11.19): the initiator's pings, and ours when it has been
+ * silent for nop_interval seconds; nop_count pings without any sign of life end the connection.
  */
 #include "tgtd/iscsi/core.h"
 
@@ -11,8 +11,8 @@ void iscsi_nop_out(struct iscsi_ctl *ctl)
 	uint32_t len;
 	uint8_t *bhs;
 
-	/* An answer to our ping, or an unsolicited sign of life, is not answered. What it is worth has been
-	 * noted: something was received. */
+	/* An answer to our ping, or an unsolicited sign of life, is not answered. What it is worth
+	 * has been noted: something was received. */
 	if (get_be32(ctl->bhs + BHS_ITT) == ISCSI_TAG_NONE) {
 		if (unlikely(conn->fence_ask))
 			iscsi_fence_answered(conn, get_be32(ctl->bhs + BHS_TTT));
@@ -25,7 +25,8 @@ void iscsi_nop_out(struct iscsi_ctl *ctl)
 		return;
 	}
 	/* 11.19.2: the ping's data comes back, as much of it as the initiator takes at once. */
-	len = MIN(ctl->len, conn->tp->iser ? conn->params.initiator_recv_dsl : conn->params.max_xmit_dsl);
+	len = MIN(ctl->len,
+		  conn->tp->iser ? conn->params.initiator_recv_dsl : conn->params.max_xmit_dsl);
 	bhs = iscsi_ctl_answer(ctl, ISCSI_NOP_IN);
 	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, len);

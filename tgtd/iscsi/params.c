@@ -48,9 +48,13 @@ struct key_row {
 #define MAX24 0xffffffu
 
 static const struct key_row rows[KEY_COUNT] = {
-	[KEY_HeaderDigest] = { "HeaderDigest", .rule = RULE_LIST, .flags = IN_LOGIN | NOT_ISER | SETTABLE, AT(header_digest, W_BOOL) },
-	[KEY_DataDigest] = { "DataDigest", .rule = RULE_LIST, .flags = IN_LOGIN | NOT_ISER | SETTABLE, AT(data_digest, W_BOOL) },
-	[KEY_MaxConnections] = { "MaxConnections", 1, 65535, 1, 8, RULE_MIN, IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE, AT(max_connections, W_U16) },
+	[KEY_HeaderDigest] = { "HeaderDigest", .rule = RULE_LIST,
+			       .flags = IN_LOGIN | NOT_ISER | SETTABLE, AT(header_digest, W_BOOL) },
+	[KEY_DataDigest] = { "DataDigest", .rule = RULE_LIST,
+			     .flags = IN_LOGIN | NOT_ISER | SETTABLE, AT(data_digest, W_BOOL) },
+	[KEY_MaxConnections] = { "MaxConnections", 1, 65535, 1, 8, RULE_MIN,
+				 IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE,
+				 AT(max_connections, W_U16) },
 	[KEY_SendTargets] = { "SendTargets", .rule = RULE_NONE, .flags = IN_FFP },
 	[KEY_TargetName] = { "TargetName", .rule = RULE_NONE },
 	[KEY_InitiatorName] = { "InitiatorName", .rule = RULE_NONE },
@@ -58,34 +62,70 @@ static const struct key_row rows[KEY_COUNT] = {
 	[KEY_InitiatorAlias] = { "InitiatorAlias", .rule = RULE_NONE },
 	[KEY_TargetAddress] = { "TargetAddress", .rule = RULE_NONE },
 	[KEY_TargetPortalGroupTag] = { "TargetPortalGroupTag", .rule = RULE_NONE },
-	[KEY_InitialR2T] = { "InitialR2T", 0, 1, 1, 0, RULE_OR, IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE, AT(initial_r2t, W_BOOL) },
-	[KEY_ImmediateData] = { "ImmediateData", 0, 1, 1, 1, RULE_AND, IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE, AT(immediate_data, W_BOOL) },
-	[KEY_MaxRecvDataSegmentLength] = { "MaxRecvDataSegmentLength", 512, MAX24, 8192, 262144, RULE_DECLARE, IN_LOGIN | IN_FFP | NOT_ISER | SETTABLE, AT(max_recv_dsl, W_U32) },
-	[KEY_MaxBurstLength] = { "MaxBurstLength", 512, MAX24, 262144, 1048576, RULE_MIN, IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE, AT(max_burst, W_U32) },
-	[KEY_FirstBurstLength] = { "FirstBurstLength", 512, MAX24, 65536, 262144, RULE_MIN, IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE, AT(first_burst, W_U32) },
-	[KEY_DefaultTime2Wait] = { "DefaultTime2Wait", 0, 3600, 2, 2, RULE_MAX, IN_LOGIN | LEADING_ONLY | SETTABLE, AT(time2wait, W_U16) },
-	[KEY_DefaultTime2Retain] = { "DefaultTime2Retain", 0, 3600, 20, 20, RULE_MIN, IN_LOGIN | LEADING_ONLY | SETTABLE, AT(time2retain, W_U16) },
-	[KEY_MaxOutstandingR2T] = { "MaxOutstandingR2T", 1, 65535, 1, 16, RULE_MIN, IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE, AT(max_outstanding_r2t, W_U16) },
-	[KEY_DataPDUInOrder] = { "DataPDUInOrder", 0, 1, 1, 0, RULE_OR, IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE, AT(data_pdu_in_order, W_BOOL) },
-	[KEY_DataSequenceInOrder] = { "DataSequenceInOrder", 0, 1, 1, 0, RULE_OR, IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE, AT(data_sequence_in_order, W_BOOL) },
-	[KEY_ErrorRecoveryLevel] = { "ErrorRecoveryLevel", 0, 2, 0, 1, RULE_MIN, IN_LOGIN | LEADING_ONLY | SETTABLE, AT(error_recovery_level, W_U8) },
+	[KEY_InitialR2T] = { "InitialR2T", 0, 1, 1, 0, RULE_OR,
+			     IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE,
+			     AT(initial_r2t, W_BOOL) },
+	[KEY_ImmediateData] = { "ImmediateData", 0, 1, 1, 1, RULE_AND,
+				IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE,
+				AT(immediate_data, W_BOOL) },
+	[KEY_MaxRecvDataSegmentLength] = { "MaxRecvDataSegmentLength", 512, MAX24, 8192, 262144,
+					   RULE_DECLARE, IN_LOGIN | IN_FFP | NOT_ISER | SETTABLE,
+					   AT(max_recv_dsl, W_U32) },
+	[KEY_MaxBurstLength] = { "MaxBurstLength", 512, MAX24, 262144, 1048576, RULE_MIN,
+				 IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE,
+				 AT(max_burst, W_U32) },
+	[KEY_FirstBurstLength] = { "FirstBurstLength", 512, MAX24, 65536, 262144, RULE_MIN,
+				   IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE,
+				   AT(first_burst, W_U32) },
+	[KEY_DefaultTime2Wait] = { "DefaultTime2Wait", 0, 3600, 2, 2, RULE_MAX,
+				   IN_LOGIN | LEADING_ONLY | SETTABLE, AT(time2wait, W_U16) },
+	[KEY_DefaultTime2Retain] = { "DefaultTime2Retain", 0, 3600, 20, 20, RULE_MIN,
+				     IN_LOGIN | LEADING_ONLY | SETTABLE, AT(time2retain, W_U16) },
+	[KEY_MaxOutstandingR2T] = { "MaxOutstandingR2T", 1, 65535, 1, 16, RULE_MIN,
+				    IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE,
+				    AT(max_outstanding_r2t, W_U16) },
+	[KEY_DataPDUInOrder] = { "DataPDUInOrder", 0, 1, 1, 0, RULE_OR,
+				 IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE,
+				 AT(data_pdu_in_order, W_BOOL) },
+	[KEY_DataSequenceInOrder] = { "DataSequenceInOrder", 0, 1, 1, 0, RULE_OR,
+				      IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY | SETTABLE,
+				      AT(data_sequence_in_order, W_BOOL) },
+	[KEY_ErrorRecoveryLevel] = { "ErrorRecoveryLevel", 0, 2, 0, 1, RULE_MIN,
+				     IN_LOGIN | LEADING_ONLY | SETTABLE,
+				     AT(error_recovery_level, W_U8) },
 	[KEY_SessionType] = { "SessionType", .rule = RULE_NONE },
 	[KEY_IFMarker] = { "IFMarker", .rule = RULE_OBSOLETE_BOOL, .flags = IN_LOGIN | NOT_ISER },
 	[KEY_OFMarker] = { "OFMarker", .rule = RULE_OBSOLETE_BOOL, .flags = IN_LOGIN | NOT_ISER },
-	[KEY_IFMarkInt] = { "IFMarkInt", .rule = RULE_OBSOLETE_NUMBER, .flags = IN_LOGIN | NOT_ISER },
-	[KEY_OFMarkInt] = { "OFMarkInt", .rule = RULE_OBSOLETE_NUMBER, .flags = IN_LOGIN | NOT_ISER },
-	[KEY_TaskReporting] = { "TaskReporting", .rule = RULE_NONE, .flags = IN_LOGIN | LEADING_ONLY },
-	[KEY_iSCSIProtocolLevel] = { "iSCSIProtocolLevel", 0, 31, 1, 1, RULE_MIN, IN_LOGIN | LEADING_ONLY, .width = W_NONE },
-	[KEY_RDMAExtensions] = { "RDMAExtensions", 0, 1, 0, 1, RULE_AND, IN_LOGIN | LEADING_ONLY, AT(rdma_extensions, W_BOOL) },
-	/* Each receive of an iSER connection is that large: more would cost memory by the connection. */
-	[KEY_TargetRecvDataSegmentLength] = { "TargetRecvDataSegmentLength", 512, MAX24, 8192, 8192, RULE_MIN, IN_LOGIN | ISER_ONLY, AT(target_recv_dsl, W_U32) },
-	[KEY_InitiatorRecvDataSegmentLength] = { "InitiatorRecvDataSegmentLength", 512, MAX24, 8192, MAX24, RULE_MIN, IN_LOGIN | ISER_ONLY, AT(initiator_recv_dsl, W_U32) },
-	[KEY_MaxOutstandingUnexpectedPDUs] = { "MaxOutstandingUnexpectedPDUs", 0, 0xffffffffu, 0, 0, RULE_DECLARE, IN_LOGIN | ISER_ONLY, AT(max_outstanding_unexpected_pdus, W_U32) },
-	[KEY_MaxAHSLength] = { "MaxAHSLength", 0, 0xffffffffu, 256, 256, RULE_DECLARE, IN_LOGIN | ISER_ONLY, AT(max_ahs_length, W_U32) },
-	/* RFC 7145 has No as the default, but initiators that do not send the key (Linux, which follows RFC 5046)
-	 * do as with Yes. */
-	[KEY_TaggedBufferForSolicitedDataOnly] = { "TaggedBufferForSolicitedDataOnly", 0, 1, 1, 0, RULE_OR, IN_LOGIN | ISER_ONLY, AT(tagged_solicited_only, W_BOOL) },
-	[KEY_iSERHelloRequired] = { "iSERHelloRequired", 0, 1, 0, 0, RULE_AND, IN_LOGIN | ISER_ONLY, .width = W_NONE },
+	[KEY_IFMarkInt] = { "IFMarkInt", .rule = RULE_OBSOLETE_NUMBER,
+			    .flags = IN_LOGIN | NOT_ISER },
+	[KEY_OFMarkInt] = { "OFMarkInt", .rule = RULE_OBSOLETE_NUMBER,
+			    .flags = IN_LOGIN | NOT_ISER },
+	[KEY_TaskReporting] = { "TaskReporting", .rule = RULE_NONE,
+				.flags = IN_LOGIN | LEADING_ONLY },
+	[KEY_iSCSIProtocolLevel] = { "iSCSIProtocolLevel", 0, 31, 1, 1, RULE_MIN,
+				     IN_LOGIN | LEADING_ONLY, .width = W_NONE },
+	[KEY_RDMAExtensions] = { "RDMAExtensions", 0, 1, 0, 1, RULE_AND, IN_LOGIN | LEADING_ONLY,
+				 AT(rdma_extensions, W_BOOL) },
+	/* Each receive of an iSER connection is that large: more would
+	 * cost memory by the connection. */
+	[KEY_TargetRecvDataSegmentLength] = { "TargetRecvDataSegmentLength", 512, MAX24, 8192, 8192,
+					      RULE_MIN, IN_LOGIN | ISER_ONLY,
+					      AT(target_recv_dsl, W_U32) },
+	[KEY_InitiatorRecvDataSegmentLength] = { "InitiatorRecvDataSegmentLength", 512, MAX24, 8192,
+						 MAX24, RULE_MIN, IN_LOGIN | ISER_ONLY,
+						 AT(initiator_recv_dsl, W_U32) },
+	[KEY_MaxOutstandingUnexpectedPDUs] = { "MaxOutstandingUnexpectedPDUs", 0, 0xffffffffu, 0, 0,
+					       RULE_DECLARE, IN_LOGIN | ISER_ONLY,
+					       AT(max_outstanding_unexpected_pdus, W_U32) },
+	[KEY_MaxAHSLength] = { "MaxAHSLength", 0, 0xffffffffu, 256, 256, RULE_DECLARE,
+			       IN_LOGIN | ISER_ONLY, AT(max_ahs_length, W_U32) },
+	/* RFC 7145 has No as the default, but initiators that do not send the key (Linux, which
+	 * follows RFC 5046) do as with Yes. */
+	[KEY_TaggedBufferForSolicitedDataOnly] = { "TaggedBufferForSolicitedDataOnly", 0, 1, 1, 0,
+						   RULE_OR, IN_LOGIN | ISER_ONLY,
+						   AT(tagged_solicited_only, W_BOOL) },
+	[KEY_iSERHelloRequired] = { "iSERHelloRequired", 0, 1, 0, 0, RULE_AND, IN_LOGIN | ISER_ONLY,
+				    .width = W_NONE },
 	[KEY_AuthMethod] = { "AuthMethod", .rule = RULE_NONE },
 };
 
@@ -223,7 +263,8 @@ int iscsi_offer_set(struct iscsi_offer *o, const char *key, const char *value)
 	if (k == KEY_UNKNOWN || !(r->flags & SETTABLE))
 		return -ENOENT;
 	if (r->rule == RULE_LIST) {
-		static const char *const accepted[] = { "None", "CRC32C", "CRC32C,None", "None,CRC32C" };
+		static const char *const accepted[] = { "None", "CRC32C", "CRC32C,None",
+							"None,CRC32C" };
 
 		for (size_t i = 0; i < ARRAY_SIZE(accepted); i++)
 			if (!strcmp(value, accepted[i])) {
@@ -246,11 +287,28 @@ int iscsi_offer_set(struct iscsi_offer *o, const char *key, const char *value)
 
 /* tgt's order of `show -t N`, which scripts have learnt to read. */
 static const enum iscsi_key shown[] = {
-	KEY_MaxRecvDataSegmentLength, KEY_HeaderDigest, KEY_DataDigest, KEY_InitialR2T, KEY_MaxOutstandingR2T,
-	KEY_ImmediateData, KEY_FirstBurstLength, KEY_MaxBurstLength, KEY_DataPDUInOrder, KEY_DataSequenceInOrder,
-	KEY_ErrorRecoveryLevel, KEY_IFMarker, KEY_OFMarker, KEY_DefaultTime2Wait, KEY_DefaultTime2Retain,
-	KEY_OFMarkInt, KEY_IFMarkInt, KEY_MaxConnections, KEY_RDMAExtensions, KEY_TargetRecvDataSegmentLength,
-	KEY_InitiatorRecvDataSegmentLength, KEY_MaxOutstandingUnexpectedPDUs,
+	KEY_MaxRecvDataSegmentLength,
+	KEY_HeaderDigest,
+	KEY_DataDigest,
+	KEY_InitialR2T,
+	KEY_MaxOutstandingR2T,
+	KEY_ImmediateData,
+	KEY_FirstBurstLength,
+	KEY_MaxBurstLength,
+	KEY_DataPDUInOrder,
+	KEY_DataSequenceInOrder,
+	KEY_ErrorRecoveryLevel,
+	KEY_IFMarker,
+	KEY_OFMarker,
+	KEY_DefaultTime2Wait,
+	KEY_DefaultTime2Retain,
+	KEY_OFMarkInt,
+	KEY_IFMarkInt,
+	KEY_MaxConnections,
+	KEY_RDMAExtensions,
+	KEY_TargetRecvDataSegmentLength,
+	KEY_InitiatorRecvDataSegmentLength,
+	KEY_MaxOutstandingUnexpectedPDUs,
 };
 
 static void format(const struct key_row *r, uint32_t v, char *value, size_t len)
@@ -263,7 +321,8 @@ static void format(const struct key_row *r, uint32_t v, char *value, size_t len)
 		snprintf(value, len, "%u", v);
 }
 
-bool iscsi_offer_get(const struct iscsi_offer *o, unsigned index, const char **key, char *value, size_t len)
+bool iscsi_offer_get(const struct iscsi_offer *o, unsigned index, const char **key, char *value,
+		     size_t len)
 {
 	enum iscsi_key k;
 
@@ -278,7 +337,8 @@ bool iscsi_offer_get(const struct iscsi_offer *o, unsigned index, const char **k
 	return true;
 }
 
-bool iscsi_params_get(const struct iscsi_params *p, unsigned index, const char **key, char *value, size_t len)
+bool iscsi_params_get(const struct iscsi_params *p, unsigned index, const char **key, char *value,
+		      size_t len)
 {
 	enum iscsi_key k;
 
@@ -293,8 +353,8 @@ bool iscsi_params_get(const struct iscsi_params *p, unsigned index, const char *
 	return true;
 }
 
-void iscsi_nego_init(struct iscsi_nego *n, const struct iscsi_offer *mine, struct iscsi_params *active,
-		     bool iser, bool discovery, bool leading, bool ffp)
+void iscsi_nego_init(struct iscsi_nego *n, const struct iscsi_offer *mine,
+		     struct iscsi_params *active, bool iser, bool discovery, bool leading, bool ffp)
 {
 	memset(n, 0, sizeof(*n));
 	n->mine = mine;
@@ -305,7 +365,8 @@ void iscsi_nego_init(struct iscsi_nego *n, const struct iscsi_offer *mine, struc
 	n->ffp = ffp;
 }
 
-static int nego_list(struct iscsi_nego *n, enum iscsi_key k, const char *theirs, struct text_out *out)
+static int nego_list(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
+		     struct text_out *out)
 {
 	const char *mine = n->mine->digest[k - KEY_HeaderDigest];
 	const char *item;
@@ -321,7 +382,8 @@ static int nego_list(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
 	return text_out_add(out, rows[k].name, "Reject");
 }
 
-static int nego_bool(struct iscsi_nego *n, enum iscsi_key k, const char *theirs, struct text_out *out)
+static int nego_bool(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
+		     struct text_out *out)
 {
 	const struct key_row *r = &rows[k];
 	bool v, mine = n->mine->number[k];
@@ -332,8 +394,8 @@ static int nego_bool(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
 		v = false;
 	else
 		return text_out_add(out, r->name, "Reject");
-	/* Each unsolicited Data-Out PDU needs a receive of its own, beyond the command window: only where the
-	 * transport has them. */
+	/* Each unsolicited Data-Out PDU needs a receive of its own, beyond the command window: only
+	 * where the transport has them. */
 	if (k == KEY_InitialR2T && n->iser && !n->limits.unsolicited)
 		mine = true;
 	if (k == KEY_ImmediateData && n->iser && n->limits.no_immediate)
@@ -343,7 +405,8 @@ static int nego_bool(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
 	return text_out_add(out, r->name, v ? "Yes" : "No");
 }
 
-static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *theirs, struct text_out *out)
+static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
+		       struct text_out *out)
 {
 	const struct key_row *r = &rows[k];
 	uint32_t v, mine = n->mine->number[k];
@@ -351,7 +414,8 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 	if (!parse_number(theirs, &v) || v < r->min || v > r->max)
 		return text_out_add(out, r->name, "Reject");
 	if (r->rule == RULE_DECLARE) {
-		/* What they declare limits what we send; we declare ours in iscsi_nego_declare(). */
+		/* What they declare limits what we send; we declare
+		 * ours in iscsi_nego_declare(). */
 		if (k == KEY_MaxRecvDataSegmentLength)
 			n->active->max_xmit_dsl = v;
 		else
@@ -360,17 +424,19 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 	}
 	if (k == KEY_FirstBurstLength && n->iser && n->limits.unsolicited)
 		mine = MIN(mine, n->limits.unsolicited);
-	/* What recovery within a command is for, lost and damaged PDUs, reliable connections do not have. */
+	/* What recovery within a command is for, lost and damaged PDUs,
+	 * reliable connections do not have. */
 	if (k == KEY_ErrorRecoveryLevel && n->iser)
 		mine = 0;
 	if (k == KEY_TargetRecvDataSegmentLength && n->limits.recv_dsl)
 		mine = MIN(mine, n->limits.recv_dsl);
 	v = r->rule == RULE_MIN ? MIN(v, mine) : MAX(v, mine);
-	/* 13.16: tasks and session end with their connections here (no ErrorRecoveryLevel 2), so that is said. */
+	/* 13.16: tasks and session end with their connections here (no
+	 * ErrorRecoveryLevel 2), so that is said. */
 	if (k == KEY_DefaultTime2Retain)
 		v = 0;
-	/* FirstBurstLength must not exceed MaxBurstLength (13.14). When MaxBurstLength comes later in
-	 * the same request, iscsi_nego_declare() cuts the active value. */
+	/* FirstBurstLength must not exceed MaxBurstLength (13.14). When MaxBurstLength comes later
+	 * in the same request, iscsi_nego_declare() cuts the active value. */
 	if (k == KEY_FirstBurstLength && (n->seen >> KEY_MaxBurstLength & 1))
 		v = MIN(v, n->active->max_burst);
 	store(n->active, r, v);
@@ -400,7 +466,8 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, str
 	n->seen |= bit;
 	/* Answers to what we declared or offered ourselves. */
 	answer_to_ours = n->answered & bit && r->rule != RULE_DECLARE;
-	if (answer_to_ours && (!strcmp(value, "NotUnderstood") || !strcmp(value, "Irrelevant") || !strcmp(value, "Reject")))
+	if (answer_to_ours && (!strcmp(value, "NotUnderstood") || !strcmp(value, "Irrelevant") ||
+			       !strcmp(value, "Reject")))
 		return 0;
 	n->answered |= bit;
 
@@ -411,7 +478,8 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, str
 	if ((r->flags & NOT_ISER) && n->iser) {
 		/* RFC 7145 6.1, 6.2: digests are None and MaxRecvDataSegmentLength is not used. */
 		if (r->rule == RULE_LIST)
-			return text_out_add(out, key, list_has(value, "None", 4) ? "None" : "Reject");
+			return text_out_add(out, key,
+					    list_has(value, "None", 4) ? "None" : "Reject");
 		return r->rule == RULE_DECLARE ? 0 : text_out_add(out, key, "Irrelevant");
 	}
 	if ((r->flags & LEADING_ONLY) && !n->leading)
@@ -419,7 +487,8 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, str
 	if ((r->flags & NOT_DISCOVERY) && n->discovery)
 		return text_out_add(out, key, "Irrelevant");
 	if (k == KEY_RDMAExtensions && !n->iser)
-		return text_out_add(out, key, !strcmp(value, "Yes") || !strcmp(value, "No") ? "No" : "Reject");
+		return text_out_add(
+			out, key, !strcmp(value, "Yes") || !strcmp(value, "No") ? "No" : "Reject");
 
 	switch (r->rule) {
 	case RULE_LIST:
@@ -438,7 +507,8 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, str
 	default:
 		/* TaskReporting: RFC3720 behaviour is all that we report (13.23). */
 		if (k == KEY_TaskReporting)
-			return text_out_add(out, key, list_has(value, "RFC3720", 7) ? "RFC3720" : "Reject");
+			return text_out_add(out, key,
+					    list_has(value, "RFC3720", 7) ? "RFC3720" : "Reject");
 		return text_out_add(out, key, "Reject");
 	}
 }
@@ -453,8 +523,8 @@ int iscsi_nego_declare(struct iscsi_nego *n, struct text_out *out)
 	if (n->leading && !n->discovery && !n->ffp)
 		p->first_burst = MIN(p->first_burst, p->max_burst);
 	if (n->iser) {
-		/* RFC 7145 6.3: the message size that our receives can take. The initiator offers it;
-		 * what it did not offer stays at the default. */
+		/* RFC 7145 6.3: the message size that our receives can take. The initiator offers
+		 * it; what it did not offer stays at the default. */
 		p->max_recv_dsl = p->target_recv_dsl;
 		p->max_xmit_dsl = p->initiator_recv_dsl;
 		return out->error;

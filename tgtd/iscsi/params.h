@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Negotiation as data (RFC 7143 clauses 6 and 13, RFC 7145 clause 6): one table says of every key
- * what it is, its range, its default, its rule and when it may be sent. *Mine* (what we would accept,
- * from the target's configuration), *theirs* (what was offered) and *active* (struct iscsi_params)
- * are kept apart. Pure computation: no I/O, no allocation, any thread that owns the objects.
+ * what it is, its range, its default, its rule and when it may be sent. *Mine* (what we would
+ * accept, from the target's configuration), *theirs* (what was offered) and *active* (struct
+ * iscsi_params) are kept apart. Pure computation: no I/O, no allocation, any thread that owns
+ * the objects.
  */
 #ifndef ISCSI_PARAMS_H
 #define ISCSI_PARAMS_H
@@ -21,14 +22,16 @@ struct iscsi_params {
 	uint16_t max_outstanding_r2t;
 	uint16_t time2wait, time2retain;  /* seconds */
 	uint32_t max_burst, first_burst;  /* bytes */
-	uint32_t max_recv_dsl;		  /* MaxRecvDataSegmentLength: what we declared (data to us) */
+	uint32_t max_recv_dsl;		  /* MaxRecvDataSegmentLength: what
+					   * we declared (data to us) */
 	uint32_t max_xmit_dsl;		  /* what the initiator declared (data to it) */
 	/* RFC 7145 */
 	bool rdma_extensions;
 	uint32_t target_recv_dsl, initiator_recv_dsl;
 	uint32_t max_outstanding_unexpected_pdus; /* 0: no limit declared by the initiator */
 	uint32_t max_ahs_length;
-	bool tagged_solicited_only; /* the Write Base Offset is that of the first solicited byte, not of byte 0 */
+	bool tagged_solicited_only; /* the Write Base Offset is that of the first
+				     * solicited byte, not of byte 0 */
 };
 
 enum iscsi_key {
@@ -72,10 +75,11 @@ enum iscsi_key {
 	KEY_UNKNOWN = KEY_COUNT
 };
 
-/* What a target would accept, as text, by key; indexes are enum iscsi_key. Small and copied whole. */
+/* What a target would accept, as text, by key; indexes are enum
+ * iscsi_key. Small and copied whole. */
 struct iscsi_offer {
 	uint32_t number[KEY_COUNT];    /* numerical and boolean keys */
-	char digest[2][16];	       /* HeaderDigest, DataDigest: "CRC32C,None" in order of preference */
+	char digest[2][16]; /* HeaderDigest, DataDigest: "CRC32C,None" in order of preference */
 };
 
 /* The defaults of a new target. */
@@ -83,14 +87,17 @@ void iscsi_offer_init(struct iscsi_offer *o);
 /* Sets a key by name from admin text. 0, -ENOENT not a settable key, -EINVAL out of range. */
 int iscsi_offer_set(struct iscsi_offer *o, const char *key, const char *value) must_check;
 /* Settable keys in tgt's order of `show -t`; value is written as text. False past the end. */
-bool iscsi_offer_get(const struct iscsi_offer *o, unsigned index, const char **key, char *value, size_t len);
+bool iscsi_offer_get(const struct iscsi_offer *o, unsigned index, const char **key, char *value,
+		     size_t len);
 /* The same for what is in force in a session. */
-bool iscsi_params_get(const struct iscsi_params *p, unsigned index, const char **key, char *value, size_t len);
+bool iscsi_params_get(const struct iscsi_params *p, unsigned index, const char **key, char *value,
+		      size_t len);
 
 /* What the receives of an iSER connection can take, whatever the target would accept. */
 struct iscsi_limits {
 	uint32_t recv_dsl;     /* TargetRecvDataSegmentLength at most; 0: as the target is set */
-	uint32_t unsolicited;  /* FirstBurstLength at most, for unsolicited Data-Out; 0: InitialR2T stays Yes */
+	uint32_t unsolicited;  /* FirstBurstLength at most, for unsolicited
+			        * Data-Out; 0: InitialR2T stays Yes */
 	bool no_immediate;     /* ImmediateData stays No */
 };
 
@@ -106,12 +113,14 @@ struct iscsi_nego {
 };
 
 void iscsi_params_init(struct iscsi_params *p); /* RFC 7143 defaults */
-void iscsi_nego_init(struct iscsi_nego *n, const struct iscsi_offer *mine, struct iscsi_params *active,
-		     bool iser, bool discovery, bool leading, bool ffp);
+void iscsi_nego_init(struct iscsi_nego *n, const struct iscsi_offer *mine,
+		     struct iscsi_params *active, bool iser, bool discovery, bool leading,
+		     bool ffp);
 /* One key=value from the initiator; answers go to @out. 0, -EPROTO (a violation that must end the
  * login with 0200 or get a Reject), -ENOSPC answer does not fit the limits. Login-only keys (names,
  * SessionType, AuthMethod) are the caller's and must not be given. */
-int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, struct text_out *out) must_check;
+int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value,
+		   struct text_out *out) must_check;
 /* What we declare or offer on our own (MaxRecvDataSegmentLength ...), once, when the initiator is
  * ready to leave operational negotiation. */
 int iscsi_nego_declare(struct iscsi_nego *n, struct text_out *out) must_check;

@@ -2,8 +2,8 @@
 /* iSCSI PDUs: additional header segments, and names for the log. */
 #include "tgtd/iscsi/pdu.h"
 
-/* RFC 7143 11.2.2: AHSLength (2), AHSType (1), then AHSLength bytes, of which the first is a reserved
- * byte or part of the type's own layout; each AHS is padded to four bytes. */
+/* RFC 7143 11.2.2: AHSLength (2), AHSType (1), then AHSLength bytes, of which the first is a
+ * reserved byte or part of the type's own layout; each AHS is padded to four bytes. */
 int iscsi_ahs_parse(const uint8_t *ahs, uint32_t len, struct iscsi_ahs *out)
 {
 	memset(out, 0, sizeof(*out));

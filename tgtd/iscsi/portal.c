@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Portals: addresses at which transports listen, and their portal groups (RFC 7143 4.3.1.5). Main loop.
+ * Portals: addresses at which transports listen, and their portal groups
+ * (RFC 7143 4.3.1.5). Main loop.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -137,8 +138,8 @@ static void close_listeners(struct portal *q)
 	}
 }
 
-/* Every transport listens at every portal. TCP must be able to; iSER can only where the address is an RDMA
- * device's. */
+/* Every transport listens at every portal. TCP must be able to; iSER can only where the
+ * address is an RDMA device's. */
 static int open_listeners(struct portal *q)
 {
 	struct iscsi_transport_link *l;
@@ -263,8 +264,8 @@ void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), v
 			fn(q->text, arg);
 }
 
-/* Initiators come by the same few addresses again and again; an address that moves to another adapter meanwhile
- * costs a hop, no more. */
+/* Initiators come by the same few addresses again and again; an address that moves to another
+ * adapter meanwhile costs a hop, no more. */
 int iscsi_address_node(const struct sockaddr *addr)
 {
 	static struct {
@@ -275,14 +276,17 @@ int iscsi_address_node(const struct sockaddr *addr)
 	const struct topology *topo = topology_current();
 	struct sockaddr_storage key;
 
-	if (!topo || topo->nnodes < 2 || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
+	if (!topo || topo->nnodes < 2 ||
+	    (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
 		return -1;
 	memset(&key, 0, sizeof(key));
 	key.ss_family = addr->sa_family;
 	if (addr->sa_family == AF_INET6)
-		((struct sockaddr_in6 *)&key)->sin6_addr = ((const struct sockaddr_in6 *)addr)->sin6_addr;
+		((struct sockaddr_in6 *)&key)->sin6_addr =
+			((const struct sockaddr_in6 *)addr)->sin6_addr;
 	else
-		((struct sockaddr_in *)&key)->sin_addr = ((const struct sockaddr_in *)addr)->sin_addr;
+		((struct sockaddr_in *)&key)->sin_addr =
+			((const struct sockaddr_in *)addr)->sin_addr;
 	for (unsigned i = 0; i < ARRAY_SIZE(known); i++)
 		if (!memcmp(&known[i].addr, &key, sizeof(key)))
 			return known[i].node;

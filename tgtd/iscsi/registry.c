@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who is logged in: sessions by TSIH, connections, reinstatement (RFC 7143 6.3.5), limits, and what the
- * admin sees of it. All of it belongs to the main loop; the session's loop reports ends by message:
+ * Who is logged in: sessions by TSIH, connections, reinstatement (RFC 7143 6.3.5), limits, and
+ * what the admin sees of it. All of it belongs to the main loop; the session's loop reports ends
+ * by message:
  *
  *   connection   loop: cleaned --msg--> main: out of the lists, freed
- *   session      loop: detached --msg--> main: freed once it has no connection left; those who waited
- *                for that go on with their login
+ *   session      loop: detached --msg--> main: freed once it has no connection left; those who
+ *                waited for that go on with their login
  *
- * Main asks a loop to end a connection with conn->ctl_msg, which always comes back, so that neither side
- * ever holds the only key to memory that the other still uses.
+ * Main asks a loop to end a connection with conn->ctl_msg, which always comes back, so that neither
+ * side ever holds the only key to memory that the other still uses.
  */
 #include <stdlib.h>
 #include <stdio.h>
@@ -43,7 +44,8 @@ static void add_session(struct iscsi_session *s)
 	while (!next_tsih || find(next_tsih))
 		next_tsih++;
 	s->tsih = next_tsih++;
-	while (at != &iscsi_core.sessions && list_entry(at, struct iscsi_session, link)->tsih > s->tsih)
+	while (at != &iscsi_core.sessions &&
+	       list_entry(at, struct iscsi_session, link)->tsih > s->tsih)
 		at = at->prev;
 	list_insert_after(at, &s->link);
 }
@@ -53,7 +55,8 @@ static void add_conn(struct iscsi_session *s, struct iscsi_conn *conn)
 	struct list *at = s->main_conns.prev;
 
 	conn->cid = conn->login->cid;
-	while (at != &s->main_conns && list_entry(at, struct iscsi_conn, main_link)->cid > conn->cid)
+	while (at != &s->main_conns &&
+	       list_entry(at, struct iscsi_conn, main_link)->cid > conn->cid)
 		at = at->prev;
 	list_insert_after(at, &conn->main_link);
 	conn->joined = s;
@@ -62,11 +65,11 @@ static void add_conn(struct iscsi_session *s, struct iscsi_conn *conn)
 
 static bool same_port(const struct iscsi_session *s, const struct iscsi_login *l)
 {
-	return s->target == l->target && !memcmp(s->isid, l->isid, sizeof(s->isid)) && s->tpgt == l->tpgt &&
-	       !strcmp(s->initiator, l->initiator);
+	return s->target == l->target && !memcmp(s->isid, l->isid, sizeof(s->isid)) &&
+	       s->tpgt == l->tpgt && !strcmp(s->initiator, l->initiator);
 }
 
-/* ---- establishing ------------------------------------------------------------------------------------------- */
+/* ---- establishing ---------------------------------------------------------------------------- */
 
 static void wait_for(struct iscsi_session *s, struct iscsi_conn *conn)
 {
@@ -88,7 +91,8 @@ static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
 	struct iscsi_session *s = find(l->tsih);
 	struct iscsi_conn *c;
 
-	if (!s || s->discovery || !same_port(s, l) || s->closing || s->gone || s->state != Q3_LOGGED_IN)
+	if (!s || s->discovery || !same_port(s, l) || s->closing || s->gone ||
+	    s->state != Q3_LOGGED_IN)
 		return LOGIN_NO_SESSION;
 	if (s->iser != conn->tp->iser)
 		return LOGIN_CANNOT_INCLUDE;
@@ -122,7 +126,8 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	if (!l->discovery) {
 		list_for_each(s, &iscsi_core.sessions, link)
 			if (!s->discovery && same_port(s, l)) {
-				log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u", l->initiator, s->tsih);
+				log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u",
+						l->initiator, s->tsih);
 				drop_session(s, CLOSE_SILENTLY);
 				wait_for(s, conn);
 				return LOGIN_PENDING;
@@ -175,7 +180,7 @@ void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32
 	}
 }
 
-/* ---- ends --------------------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 static void check_stopped(void)
 {
@@ -262,7 +267,7 @@ void iscsi_registry_session_gone(struct iscsi_session *s)
 	loop_post(iscsi_core.main, &s->msg);
 }
 
-/* ---- main asks ---------------------------------------------------------------------------------------------------- */
+/* ---- main asks ------------------------------------------------------------------------------- */
 
 static void ctl_back(struct loop_msg *msg)
 {
@@ -368,7 +373,9 @@ static void each_conn(bool ask)
 		if (!ask)
 			s->closing = true;
 		list_for_each_safe(c, tmp, &s->main_conns, main_link)
-			iscsi_registry_close(c, s->discovery ? CLOSE_SILENTLY : ask ? CLOSE_ASK : CLOSE_SESSION);
+			iscsi_registry_close(c, s->discovery ? CLOSE_SILENTLY :
+						ask	     ? CLOSE_ASK :
+							       CLOSE_SESSION);
 	}
 	list_for_each_safe(c, tmp, &iscsi_core.half_open, half_open)
 		iscsi_conn_end(c, false, "shutting down");
@@ -394,9 +401,10 @@ void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
 	check_stopped();
 }
 
-/* ---- what the admin sees ------------------------------------------------------------------------------------------- */
+/* ---- what the admin sees --------------------------------------------------------------------- */
 
-void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg)
+void iscsi_conn_each(struct scsi_target *t,
+		     void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg)
 {
 	struct iscsi_session *s;
 	struct iscsi_conn *c;
@@ -418,8 +426,8 @@ void iscsi_conn_each(struct scsi_target *t, void (*fn)(const struct iscsi_conn_i
 			snprintf(info.alias, sizeof(info.alias), "%s", s->alias);
 			snprintf(info.address, sizeof(info.address), "%s", c->peer_text);
 			for (size_t i = 0; i < sizeof(c->stats) / sizeof(uint64_t); i++)
-				((uint64_t *)&info.stats)[i] =
-					__atomic_load_n((const uint64_t *)&c->stats + i, __ATOMIC_RELAXED);
+				((uint64_t *)&info.stats)[i] = __atomic_load_n(
+					(const uint64_t *)&c->stats + i, __ATOMIC_RELAXED);
 			if (c->tp->describe)
 				c->tp->describe(c, info.channel, sizeof(info.channel));
 			fn(&info, arg);
@@ -433,13 +441,14 @@ static struct iscsi_session *find_on(uint32_t tid, uint32_t tsih)
 
 	ASSERT_ON_MAIN();
 	list_for_each(s, &iscsi_core.sessions, link)
-		if (s->tsih == tsih && !s->discovery && !s->gone && s->handed_over && scsi_target_tid(s->target) == tid)
+		if (s->tsih == tsih && !s->discovery && !s->gone && s->handed_over &&
+		    scsi_target_tid(s->target) == tid)
 			return s;
 	return NULL;
 }
 
-int iscsi_session_each_key(uint32_t tid, uint32_t tsih, void (*fn)(const char *key, const char *value, void *arg),
-			   void *arg)
+int iscsi_session_each_key(uint32_t tid, uint32_t tsih,
+			   void (*fn)(const char *key, const char *value, void *arg), void *arg)
 {
 	struct iscsi_session *s = find_on(tid, tsih);
 	const char *key;

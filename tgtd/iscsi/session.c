@@ -2,10 +2,10 @@
 /*
  * The session on its loop: command numbering, the task table, what aborts many tasks, its end.
  *
- * Window: MaxCmdSN = ExpCmdSN - 1 + window - (commands between arrival and response). It never moves
- * back, since a command's arrival moves ExpCmdSN and the count together. Commands that wait for blocks
- * keep their place: scarce memory closes the window by itself, and so does a reader that does not take
- * its responses.
+ * Window: MaxCmdSN = ExpCmdSN - 1 + window - (commands between arrival and response). It never
+ * moves back, since a command's arrival moves ExpCmdSN and the count together. Commands that wait
+ * for blocks keep their place: scarce memory closes the window by itself, and so does a reader that
+ * does not take its responses.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ void iscsi_session_init(struct iscsi_session *s)
 	s->next_ttt = 1;
 }
 
-/* ---- CmdSN (RFC 7143 4.2.2.1) ------------------------------------------------------------------------------- */
+/* ---- CmdSN (RFC 7143 4.2.2.1) ---------------------------------------------------------------- */
 
 bool iscsi_session_holds(const struct iscsi_session *s, uint32_t cmd_sn)
 {
@@ -94,7 +94,7 @@ void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn)
 	iscsi_session_hold(s, p);
 }
 
-/* ---- aborting many ------------------------------------------------------------------------------------------ */
+/* ---- aborting many --------------------------------------------------------------------------- */
 
 /* Waits until no task that arrived before it and matches is still with the device server. */
 struct abort_wait {
@@ -141,7 +141,8 @@ void iscsi_session_task_ended(struct iscsi_session *s)
 	}
 }
 
-void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_task *t, const void *key), const void *key,
+void iscsi_session_abort(struct iscsi_session *s,
+			 bool (*match)(struct iscsi_task *t, const void *key), const void *key,
 			 bool tas, void (*done)(void *arg), void *arg)
 {
 	struct abort_wait *w = malloc(sizeof(*w));
@@ -149,12 +150,14 @@ void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_tas
 
 	/* Without it the one who waits would never hear: there is no way on from here. */
 	BUG_ON(!w);
-	*w = (struct abort_wait){ .before = s->next_serial, .match = match, .key = key, .done = done, .arg = arg };
+	*w = (struct abort_wait){ .before = s->next_serial, .match = match, .key = key,
+				  .done = done, .arg = arg };
 	list_for_each(c, &s->conns, sess_link) {
 		struct iscsi_task *t, *tmp;
 
 		list_for_each_safe(t, tmp, &c->tasks, link) {
-			if (!t->started || (t->completed && t->state != TASK_DRAINING) || !match(t, key))
+			if (!t->started || (t->completed && t->state != TASK_DRAINING) ||
+			    !match(t, key))
 				continue;
 			if (!tas)
 				t->silent = true;
@@ -165,7 +168,7 @@ void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_tas
 	iscsi_session_task_ended(s);
 }
 
-/* ---- beginning and end -------------------------------------------------------------------------------------- */
+/* ---- beginning and end ----------------------------------------------------------------------- */
 
 int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn)
 {
@@ -179,8 +182,9 @@ int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn)
 	n->host = s;
 	snprintf(n->iqn, sizeof(n->iqn), "%s", s->initiator);
 	/* RFC 7143 4.2.7.1: initiator port name = iSCSI name + ",i," + ISID */
-	snprintf(n->initiator, sizeof(n->initiator), "%s,i,0x%02x%02x%02x%02x%02x%02x", s->initiator, s->isid[0],
-		 s->isid[1], s->isid[2], s->isid[3], s->isid[4], s->isid[5]);
+	snprintf(n->initiator, sizeof(n->initiator), "%s,i,0x%02x%02x%02x%02x%02x%02x",
+		 s->initiator, s->isid[0], s->isid[1], s->isid[2], s->isid[3], s->isid[4],
+		 s->isid[5]);
 	snprintf(n->address, sizeof(n->address), "%s", conn->peer_text);
 	n->rtpi = s->tpgt;
 	rc = scsi_nexus_attach(n);
@@ -231,14 +235,15 @@ void iscsi_session_drop(struct iscsi_session *s, const char *why)
 		iscsi_conn_drop(c, ASYNC_DROP_ALL, why);
 }
 
-/* ---- the device server's calls that concern the whole nexus -------------------------------------------------- */
+/* ---- the device server's calls that concern the whole nexus ---------------------------------- */
 
 static bool on_lu(struct iscsi_task *t, const void *key)
 {
 	return scsi_cmd_on(&t->cmd, key);
 }
 
-static void op_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
+static void op_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
+			 void (*done)(void *arg), void *arg)
 {
 	struct iscsi_session *s = nexus->host;
 

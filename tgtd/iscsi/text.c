@@ -77,7 +77,8 @@ static bool key_valid(const char *key, size_t len)
 	return true;
 }
 
-int text_in_parse(struct text_in *in, int (*fn)(void *arg, const char *key, const char *value), void *arg)
+int text_in_parse(struct text_in *in, int (*fn)(void *arg, const char *key, const char *value),
+		  void *arg)
 {
 	const char *seen[TEXT_KEYS_MAX];
 	unsigned n = 0;
@@ -103,7 +104,8 @@ int text_in_parse(struct text_in *in, int (*fn)(void *arg, const char *key, cons
 		value = eq + 1;
 		if (strlen(value) > TEXT_LONG_VALUE_MAX || n == TEXT_KEYS_MAX)
 			return -EPROTO;
-		/* 6.1: a key may be offered once in a negotiation; twice in one request is certain. */
+		/* 6.1: a key may be offered once in a negotiation; twice
+		 * in one request is certain. */
 		for (unsigned i = 0; i < n; i++)
 			if (!strcmp(seen[i], key))
 				return -EPROTO;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The text format of login and text PDUs (RFC 7143 6.1): key=value pairs, each ended by a NUL, a
- * request possibly spread over several PDUs by the C bit. Input is assembled into one bounded buffer
- * and only then parsed; output is collected in one bounded buffer and cut into PDUs.
+ * request possibly spread over several PDUs by the C bit. Input is assembled into one bounded
+ * buffer and only then parsed; output is collected in one bounded buffer and cut into PDUs.
  */
 #ifndef ISCSI_TEXT_H
 #define ISCSI_TEXT_H
@@ -13,7 +13,8 @@
 #define TEXT_VALUE_MAX 255	     /* of ordinary values */
 #define TEXT_LONG_VALUE_MAX 8191     /* CHAP binary values */
 #define TEXT_IN_MAX 65536	     /* one request, all its PDUs */
-#define TEXT_OUT_MAX (256 * 1024)    /* one answer, all its PDUs (SendTargets of 1,000s of targets) */
+#define TEXT_OUT_MAX (256 * 1024)    /* one answer, all its PDUs (SendTargets
+				      * of 1,000s of targets) */
 #define TEXT_KEYS_MAX 256	     /* pairs in one request */
 
 /* A request being assembled. Heap, grown as needed up to TEXT_IN_MAX. */
@@ -31,7 +32,8 @@ int text_in_append(struct text_in *in, const void *data, uint32_t len) must_chec
  * or reset. 0; -EPROTO malformed (no '=', no NUL at the end, empty or too long key, too long value,
  * duplicate key, too many); or the first non-zero that fn returns. Empties @in for the next request
  * only through text_in_reset(). */
-int text_in_parse(struct text_in *in, int (*fn)(void *arg, const char *key, const char *value), void *arg) must_check;
+int text_in_parse(struct text_in *in, int (*fn)(void *arg, const char *key, const char *value),
+		  void *arg) must_check;
 void text_in_reset(struct text_in *in);
 
 /* An answer being collected and then sent in PDU-sized pieces. */
@@ -42,7 +44,8 @@ struct text_out {
 	int error;     /* sticky: -ENOMEM, -E2BIG */
 };
 
-/* Reset: empty, error gone, memory kept. Add: 0 or out->error, which stays, so that the last result tells all. */
+/* Reset: empty, error gone, memory kept. Add: 0 or out->error, which stays, so that
+ * the last result tells all. */
 void text_out_init(struct text_out *out);
 void text_out_fini(struct text_out *out);
 void text_out_reset(struct text_out *out);

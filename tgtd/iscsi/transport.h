@@ -3,31 +3,32 @@
  * The seam between the iSCSI core and what moves its bytes: TCP (tgtd/tcp) and iSER (iser/).
  *
  * It is cut at the command. The core builds headers, keeps CmdSN, StatSN, tasks, and knows where
- * the data of a command lies (scsi_seg fragments in arena blocks); a transport moves bytes and tells
- * when it is done with them. Digests, padding and segmentation into Data-In PDUs exist on TCP only;
- * tagged buffers exist on iSER only.
+ * the data of a command lies (scsi_seg fragments in arena blocks); a transport moves bytes and
+ * tells when it is done with them. Digests, padding and segmentation into Data-In PDUs exist on TCP
+ * only; tagged buffers exist on iSER only.
  *
  *                       TCP                                       iSER (RFC 7145)
- *   received PDU        parsed from the stream, data straight     control-type PDU in a receive buffer:
- *                       into the sink: iscsi_rx_begin/_end        iscsi_rx_pdu()
- *   data-out            unsolicited Data-Out, then R2T and        unsolicited Data-Out when agreed on,
- *                       Data-Out (->fetch is NULL,                then ->fetch: RDMA read
+ *   received PDU        parsed from the stream, data straight     control-type PDU in a receive
+ *                       into the sink: iscsi_rx_begin/_end        buffer: iscsi_rx_pdu()
+ *   data-out            unsolicited Data-Out, then R2T and        unsolicited Data-Out when agreed
+ *                       Data-Out (->fetch is NULL,                on, then ->fetch: RDMA read
  *                       dataout.c does it)
  *   data-in             Data-In PDUs, last one with status        RDMA write
  *   status              in the last Data-In, or SCSI Response     SCSI Response in a send
  *   control PDUs        ->send_pdu                                ->send_pdu
  *
  * Life of a connection:
- *   main loop: the transport accepts, allocates its own structure with a struct iscsi_conn embedded,
- *   iscsi_conn_init(), then feeds login PDUs. When login succeeds the core calls ->ffp_prepare, sends
- *   the final response and, when that PDU is done, ->detach on main, ->attach on the session's loop
- *   (by message). From there on everything happens on conn->loop, until iscsi_conn_closed().
- *   ->free follows on main, where the memory came from.
+ *   main loop: the transport accepts, allocates its own structure with a struct iscsi_conn
+ *   embedded, iscsi_conn_init(), then feeds login PDUs. When login succeeds the core calls
+ *   ->ffp_prepare, sends the final response and, when that PDU is done, ->detach on main, ->attach
+ *   on the session's loop (by message). From there on everything happens on conn->loop, until
+ *   iscsi_conn_closed(). ->free follows on main, where the memory came from.
  *
- * A connection is ended by iscsi_conn_fail() (transport or core found something wrong) or by the core
- * (logout, reset). Either way the core calls ->close once. The transport then stops moving bytes and
- * gives everything back in the ordinary way (pdu->done, iscsi_fetched with -ECANCELED, sent
- * segments), possibly later when the adapter is still at work, and calls iscsi_conn_closed() last.
+ * A connection is ended by iscsi_conn_fail() (transport or core found something wrong) or by the
+ * core (logout, reset). Either way the core calls ->close once. The transport then stops moving
+ * bytes and gives everything back in the ordinary way (pdu->done, iscsi_fetched with -ECANCELED,
+ * sent segments), possibly later when the adapter is still at work, and calls
+ * iscsi_conn_closed() last.
  */
 #ifndef ISCSI_TRANSPORT_H
 #define ISCSI_TRANSPORT_H
@@ -40,7 +41,7 @@ struct iscsi_conn;
 struct iscsi_limits;
 struct iscsi_task;
 
-/* ---- one outgoing PDU ------------------------------------------------------------------------------ */
+/* ---- one outgoing PDU ------------------------------------------------------------------------ */
 enum iscsi_pdu_kind {
 	PDU_CONTROL, /* bhs + data */
 	PDU_RESPONSE,/* SCSI Response of ->task: bhs + data (sense) */
@@ -50,16 +51,18 @@ enum iscsi_pdu_kind {
 enum {
 	PDU_F_STAT_SN = 1 << 0,	  /* takes the next StatSN */
 	PDU_F_SN_ONLY = 1 << 1,	  /* carries the next StatSN without taking it (NOP-In ping, R2T) */
-	PDU_F_STATUS = 1 << 2,	  /* PDU_DATA_IN: the last one carries the status (phase collapse) */
+	PDU_F_STATUS = 1 << 2,	  /* PDU_DATA_IN: the last one carries
+				   * the status (phase collapse) */
 	PDU_F_LAST = 1 << 3,	  /* PDU_DATA_IN: nothing of the data follows */
 	PDU_F_NO_WINDOW = 1 << 4, /* login: the core has filled all fields */
 	PDU_F_RESENT = 1 << 5,	  /* again, as it was the first time (SNACK) */
-	PDU_F_EASY = 1 << 6,	  /* the one PDU that answers an ordinary command (easy.h): TCP only, and the header is made
-				     * with the batch */
+	PDU_F_EASY = 1 << 6,	  /* the one PDU that answers an ordinary command (easy.h): TCP
+				   * only, and the header is made with the batch */
 	PDU_F_FENCE = 1 << 7,	  /* a ping whose StatSN is to be acknowledged (fence.h) */
 };
 
-/* The core owns it before send and after done(); in between the transport does. It stays in place. */
+/* The core owns it before send and after done(); in between the
+ * transport does. It stays in place. */
 struct iscsi_pdu {
 	struct list link;	/* the transport's send queue */
 	uint8_t kind;		/* enum iscsi_pdu_kind */
@@ -70,7 +73,8 @@ struct iscsi_pdu {
 	struct scsi_seg *seg;	/* DATA_IN */
 	uint32_t seg_off;	/* DATA_IN: the transport's progress in the segment */
 	uint32_t seg_end;	/* DATA_IN: where to stop (SNACK sends part of a segment again) */
-	void (*done)(struct iscsi_pdu *pdu); /* the wire has the bytes, or the connection is closing */
+	void (*done)(struct iscsi_pdu *pdu); /* the wire has the bytes, or
+					      * the connection is closing */
 	uint32_t stat_sn;	/* as stamped, with PDU_F_STAT_SN */
 	uint8_t bhs[ISCSI_BHS_LEN];
 	uint8_t bhs_digest[4];	/* the transport's, behind the BHS so that one iovec carries both */
@@ -78,76 +82,81 @@ struct iscsi_pdu {
 	uint64_t tp_word[2];	/* the transport's */
 };
 
-/* ---- what a transport implements ------------------------------------------------------------------- */
+/* ---- what a transport implements ------------------------------------------------------------- */
 struct iscsi_transport {
 	const char *name; /* "tcp", "iser" */
 	bool iser;
 	const struct scsi_transport_ops *scsi_ops; /* filled in by iscsi_transport_register() */
 
 	/* Main loop. */
-	/* Listens on @addr for portal group @tpgt; *portal is the transport's handle. 0 or -errno. NULL
-	 * when the transport listens by other means. */
-	int (*listen)(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal);
+	/* Listens on @addr for portal group @tpgt; *portal is the transport's handle. 0 or -errno.
+	 * NULL when the transport listens by other means. */
+	int (*listen)(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
+		      void **portal);
 	void (*unlisten)(void *portal);
-	/* Login is about to succeed (conn->params are final): make sure that full feature phase can be
-	 * received right after the final response (iSER: buffers posted). 0 or -errno (login fails with
-	 * 0302). May be NULL. */
+	/* Login is about to succeed (conn->params are final): make sure that full feature phase can
+	 * be received right after the final response (iSER: buffers posted). 0 or -errno (login
+	 * fails with 0302). May be NULL. */
 	int (*ffp_prepare)(struct iscsi_conn *conn);
 	/* iSER: what the receives of @conn can take. Asked in iscsi_conn_init(). */
 	void (*limits)(const struct iscsi_conn *conn, struct iscsi_limits *out);
-	/* Leaves conn->loop; nothing is being sent, received bytes that are not yet parsed are kept. */
+	/* Leaves conn->loop; nothing is being sent, received bytes that
+	 * are not yet parsed are kept. */
 	void (*detach)(struct iscsi_conn *conn);
 	/* The memory, after iscsi_conn_closed(). On main. */
 	void (*free)(struct iscsi_conn *conn);
-	/* Writes what the connection has of its own (iSER: its completion channel), for the admin's listings, into
-	 * @text of @size bytes, one line without a newline. It is in full feature phase, perhaps on another thread:
-	 * only what does not change may be looked at. May be NULL. */
+	/* Writes what the connection has of its own (iSER: its completion channel), for the
+	 * admin's listings, into @text of @size bytes, one line without a newline. It is in full
+	 * feature phase, perhaps on another thread: only what does not change may be looked at.
+	 * May be NULL. */
 	void (*describe)(const struct iscsi_conn *conn, char *text, size_t size);
 
 	/* conn->loop. */
 	void (*attach)(struct iscsi_conn *conn); /* conn->loop is the new one; starts receiving */
-	/* Sends a CONTROL or RESPONSE PDU. Order of calls is order on the wire (with send_data too).
-	 * Right before the bytes are fixed the transport calls iscsi_pdu_stamp(). May call done() from
-	 * a deferred call, never from inside. */
+	/* Sends a CONTROL or RESPONSE PDU. Order of calls is order on the wire (with send_data
+	 * too). Right before the bytes are fixed the transport calls iscsi_pdu_stamp(). May call
+	 * done() from a deferred call, never from inside. */
 	void (*send_pdu)(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
-	/* Sends the bytes of pdu->seg as Data-In. On TCP the PDU with PDU_F_STATUS carries the status;
-	 * on iSER that flag is never set (a RESPONSE follows in the same batch). */
+	/* Sends the bytes of pdu->seg as Data-In. On TCP the PDU with PDU_F_STATUS carries the
+	 * status; on iSER that flag is never set (a RESPONSE follows in the same batch). */
 	void (*send_data)(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
 	/* Brings bytes [off, off + len) of the Data-Out buffer into @seg (at off - seg->off), then
 	 * iscsi_fetched(). NULL: the core solicits them with R2T. */
 	void (*fetch)(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len);
 	/* Receiving may go on (conn->rx_stopped became false). */
 	void (*rx_resume)(struct iscsi_conn *conn);
-	/* See above. @flush: what is queued should still leave (logout response, reject), within the
-	 * transport's own deadline; otherwise at once. */
+	/* See above. @flush: what is queued should still leave (logout response, reject), within
+	 * the transport's own deadline; otherwise at once. */
 	void (*close)(struct iscsi_conn *conn, bool flush);
 };
 
 /* Makes @tp known (portals will ask it to listen, when it can). Main, before iscsi_start(). */
 void iscsi_transport_register(struct iscsi_transport *tp);
 
-/* ---- what the core offers to transports -------------------------------------------------------------- */
+/* ---- what the core offers to transports ------------------------------------------------------ */
 
 /* May one more connection come in (limits)? Main. */
 bool iscsi_conn_admit(const struct sockaddr *peer);
 /* Starts the life of a connection accepted on the main loop; the login timer runs from here. */
 void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, struct loop *main,
-		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local, uint16_t tpgt);
-/* Ends a connection: broken transport, time-out, foreign bytes beyond repair. @why is logged. Safe to
- * call at any time and more than once, also from inside an up-call; ->close comes before it returns,
- * or at once after the present up-call. */
+		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
+		     uint16_t tpgt);
+/* Ends a connection: broken transport, time-out, foreign bytes beyond repair. @why is logged. Safe
+ * to call at any time and more than once, also from inside an up-call; ->close comes before it
+ * returns, or at once after the present up-call. */
 void iscsi_conn_fail(struct iscsi_conn *conn, const char *why);
 /* ->close has been carried out: nothing of @conn is with the transport any more. */
 void iscsi_conn_closed(struct iscsi_conn *conn);
 
 /*
- * Receiving. begin() takes a header (BHS and @ahs_len bytes of AHS, digests verified) and says where
- * its data segment goes: conn->sink. The transport puts data_len bytes (without padding) there and
- * calls end(). Both may start commands, send PDUs and end the connection. Between begin() and end() the
- * sink may turn into SINK_DISCARD (its command was aborted): look at it anew at each use.
+ * Receiving. begin() takes a header (BHS and @ahs_len bytes of AHS, digests verified) and says
+ * where its data segment goes: conn->sink. The transport puts data_len bytes (without padding)
+ * there and calls end(). Both may start commands, send PDUs and end the connection. Between
+ * begin() and end() the sink may turn into SINK_DISCARD (its command was aborted): look at it anew
+ * at each use.
  *
- * After each end() look at conn->rx_stopped: when set, begin() nothing until ->rx_resume. A PDU that has
- * begun is always received to its end.
+ * After each end() look at conn->rx_stopped: when set, begin() nothing until ->rx_resume. A PDU
+ * that has begun is always received to its end.
  */
 enum iscsi_sink_kind { SINK_DISCARD, SINK_FRAGS, SINK_FLAT };
 struct iscsi_sink {
@@ -157,10 +166,11 @@ struct iscsi_sink {
 	uint8_t *flat;		/* SINK_FLAT */
 };
 
-/* iscsi_rx_max_data() (conn.h): the longest data segment that a header may announce now; larger ends the
- * connection. iscsi_rx_open(): without data, end() is needed only when this is true. */
+/* iscsi_rx_max_data() (conn.h): the longest data segment that a header may announce now; larger
+ * ends the connection. iscsi_rx_open(): without data, end() is needed only when this is true. */
 /* False: the connection has ended (do not touch it any more in this up-call). */
-bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len) must_check;
+bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs,
+		    uint32_t ahs_len) must_check;
 /* @digest_ok: the data digest was right, or there is none. False as above. */
 bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
 /* @len bytes at @off of the data segment go where the sink says. */
@@ -173,14 +183,16 @@ bool iscsi_rx_pdu(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ah
 void iscsi_rx_header_digest_error(struct iscsi_conn *conn);
 
 /* Fills StatSN, ExpCmdSN and MaxCmdSN into @bhs as the PDU goes out, and gives the command's place
- * in the window back with its last PDU. Call once per PDU, in wire order: a DATA_IN calls it through
- * iscsi_datain_header(). */
+ * in the window back with its last PDU. Call once per PDU, in wire order: a DATA_IN calls it
+ * through iscsi_datain_header(). */
 void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs);
-/* TCP: the header of the next Data-In PDU of @pdu, of at most @max and MaxRecvDataSegmentLength bytes and
- * not across a burst; advances pdu->seg_off. Returns its data length; 0: a PDU that is sent again does not
- * fit into @max (it must be as it was). Complete when seg_off == seg_end. */
-uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs, uint32_t max);
+/* TCP: the header of the next Data-In PDU of @pdu, of at most @max and MaxRecvDataSegmentLength
+ * bytes and not across a burst; advances pdu->seg_off. Returns its data length; 0: a PDU that is
+ * sent again does not fit into @max (it must be as it was). Complete when seg_off == seg_end. */
+uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs,
+			     uint32_t max);
 /* ->fetch is through with [off, off + len): 0 or -errno. */
-void iscsi_fetched(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len, int status);
+void iscsi_fetched(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len,
+		   int status);
 
 #endif

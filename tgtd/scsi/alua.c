@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Asymmetric logical unit access (SPC-4 5.15): one target port group with all the target's ports in
- * it, those that are configured whether or not a session uses them; its state is kept per logical unit,
- * set by SET TARGET PORT GROUPS. It is not PREFerred: there is no other group to prefer it to.
+ * it, those that are configured whether or not a session uses them; its state is kept per
+ * logical unit, set by SET TARGET PORT GROUPS. It is not PREFerred: there is no other group to
+ * prefer it to.
  */
 #include "tgtd/scsi/lu.h"
 
@@ -22,7 +23,7 @@ bool scsi_alua_pass(struct scsi_cmd *cmd)
 	return true;
 }
 
-/* ---- ports ---------------------------------------------------------------------------------------------- */
+/* ---- ports ----------------------------------------------------------------------------------- */
 
 static struct {
 	pthread_mutex_t lock; /* a leaf */
@@ -68,7 +69,8 @@ static void raise_changed(struct scsi_target *t)
 
 void scsi_set_ports(const uint16_t *rtpi, unsigned n)
 {
-	uint16_t before[SCSI_PORTS_MAX], after[SCSI_PORTS_MAX], x[SCSI_PORTS_MAX], y[SCSI_PORTS_MAX];
+	uint16_t before[SCSI_PORTS_MAX], after[SCSI_PORTS_MAX], x[SCSI_PORTS_MAX],
+		y[SCSI_PORTS_MAX];
 	unsigned nbefore, nafter = 0, nx;
 	struct scsi_target *t;
 
@@ -128,7 +130,7 @@ unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port)
 	return n;
 }
 
-/* ---- REPORT and SET TARGET PORT GROUPS ------------------------------------------------------------------- */
+/* ---- REPORT and SET TARGET PORT GROUPS ------------------------------------------------------- */
 
 /* SPC-4 6.37 */
 void op_report_tpgs(struct scsi_cmd *cmd)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The life of a command: found a logical unit, let through the gate, checked against the table, run,
- * answered. And the steps that handlers are made of: parameter data in and out, one request to the
- * store, work on the helper thread. Media transfers are in media.c.
+ * The life of a command: found a logical unit, let through the gate, checked against the table,
+ * run, answered. And the steps that handlers are made of: parameter data in and out, one request to
+ * the store, work on the helper thread. Media transfers are in media.c.
  */
 #include <stdlib.h>
 #include "tgtd/scsi/media.h"
@@ -77,7 +77,8 @@ static __attribute__((noinline, cold)) void run_without_lu(struct scsi_cmd *cmd)
 }
 
 /* First CDB bit that the table does not allow. */
-static __attribute__((noinline, cold)) void reject_reserved_bits(struct scsi_cmd *cmd, const struct scsi_op *op)
+static __attribute__((noinline, cold)) void reject_reserved_bits(struct scsi_cmd *cmd,
+								 const struct scsi_op *op)
 {
 	for (unsigned i = 1; i < op->len && i < 16; i++) {
 		uint8_t bad = cmd->cdb[i] & (uint8_t)~op->usage[i];
@@ -144,13 +145,15 @@ static __attribute__((noinline)) void start_any(struct scsi_cmd *cmd, uint32_t s
 		op = scsi_op_find(lu->ops, cdb, cmd->cdb_len, &no_sa);
 	cmd->op = op;
 	if (unlikely(!op)) {
-		uint32_t ua = atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_UA | GATE_HOLD);
+		uint32_t ua = atomic_load_explicit(&itl->gate, memory_order_relaxed) &
+			      (GATE_UA | GATE_HOLD);
 		if (ua && !scsi_gate_pass(cmd, ua))
 			return;
 		if (no_sa) /* SPC-4 4.3.4.2: the SERVICE ACTION field is wrong */
 			scsi_bad_cdb(cmd, cdb[0] == 0x7f ? 8 : 1, 4);
 		else
-			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2000); /* INVALID COMMAND OPERATION CODE */
+			/* INVALID COMMAND OPERATION CODE */
+			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2000);
 		return;
 	}
 	bits = (atomic_load_explicit(&itl->gate, memory_order_acquire) |
@@ -164,7 +167,8 @@ static __attribute__((noinline)) void start_any(struct scsi_cmd *cmd, uint32_t s
 	op->run(cmd);
 }
 
-/* Only looks, until it is clear that nothing is in the way of the command; else the long way it is. */
+/* Only looks, until it is clear that nothing is in the way of the
+ * command; else the long way it is. */
 void scsi_cmd_start(struct scsi_cmd *cmd)
 {
 	struct scsi_nexus *n = cmd->nexus;
@@ -204,8 +208,8 @@ void scsi_cmd_restart(struct scsi_cmd *cmd)
 	start_any(cmd, CMD_IN_TURN);
 }
 
-void scsi_cmd_hints(struct scsi_nexus *n, const uint8_t *lun, const uint8_t *cdb, size_t stride, unsigned count,
-		    bool next)
+void scsi_cmd_hints(struct scsi_nexus *n, const uint8_t *lun, const uint8_t *cdb, size_t stride,
+		    unsigned count, bool next)
 {
 	const enum blk_hint write = next ? BLK_HINT_WRITE_NEXT : BLK_HINT_WRITE;
 	const struct scsi_lu *lu = NULL;
@@ -233,7 +237,7 @@ void scsi_cmd_hints(struct scsi_nexus *n, const uint8_t *lun, const uint8_t *cdb
 	}
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 void scsi_done(struct scsi_cmd *cmd)
 {
@@ -252,7 +256,8 @@ void scsi_done(struct scsi_cmd *cmd)
 		if (unlikely(cmd->status != SAM_GOOD || cmd->aborted)) {
 			stat_add(&st->errs, 1);
 			if (cmd->state & CMD_SUBM)
-				(*(cmd->state & CMD_READ ? &cmd->itl->load.rd_errs : &cmd->itl->load.wr_errs))++;
+				(*(cmd->state & CMD_READ ? &cmd->itl->load.rd_errs :
+							   &cmd->itl->load.wr_errs))++;
 		} else if (cmd->state & CMD_READ) {
 			stat_add(&st->rd_done_cmds, 1);
 			stat_add(&st->rd_done_bytes, cmd->xfer_len);
@@ -285,10 +290,12 @@ void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 static inline void itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
-	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_ORDER | GATE_CLOCK))) {
+	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) &
+		     (GATE_ORDER | GATE_CLOCK))) {
 		scsi_itl_changes(itl);
 		scsi_itl_count(itl, -1);
-		if ((atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) && itl->inflight == itl->pins)
+		if ((atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) &&
+		    itl->inflight == itl->pins)
 			scsi_order_next(itl);
 	} else {
 		scsi_itl_count(itl, -1);
@@ -354,7 +361,7 @@ void scsi_itl_quiet(struct scsi_itl *itl)
 	itl_quiet(itl);
 }
 
-/* ---- aborting ------------------------------------------------------------------------------------- */
+/* ---- aborting -------------------------------------------------------------------------------- */
 
 static void aborted_later(struct loop_msg *m)
 {
@@ -405,7 +412,7 @@ void scsi_cmd_abort(struct scsi_cmd *cmd, bool tas)
 	/* A read whose segments all wait on the wire goes on when one comes back. */
 }
 
-/* ---- parameter data -------------------------------------------------------------------------------- */
+/* ---- parameter data -------------------------------------------------------------------------- */
 
 #define HEAP_MAX MiB(16)
 
@@ -448,7 +455,8 @@ void scsi_data_in(struct scsi_cmd *cmd, size_t len, uint64_t alloc)
 	scsi_done(cmd);
 }
 
-void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len, void (*resume)(struct scsi_cmd *cmd))
+void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len,
+		void (*resume)(struct scsi_cmd *cmd))
 {
 	struct scsi_seg *seg = &cmd->seg[0];
 
@@ -500,7 +508,7 @@ void scsi_data_out(struct scsi_cmd *cmd, size_t len, void (*resume)(struct scsi_
 	scsi_fetch(cmd, 0, cmd->heap, (uint32_t)n, resume);
 }
 
-/* ---- one request to the store ------------------------------------------------------------------------ */
+/* ---- one request to the store ---------------------------------------------------------------- */
 
 struct blk_req *scsi_io(struct scsi_cmd *cmd)
 {
@@ -532,7 +540,8 @@ static void io_done(struct blk_req *req)
 	io_over(cmd);
 }
 
-/* A chain of hits would recurse once a request: it is unrolled through the mailbox every so often. */
+/* A chain of hits would recurse once a request: it is unrolled through
+ * the mailbox every so often. */
 static void io_again(struct loop_msg *m)
 {
 	struct scsi_cmd *cmd = container_of(m, struct scsi_cmd, msg);
@@ -606,7 +615,8 @@ static void io_prepared(struct blk_req *req)
 	io_fill(cmd);
 }
 
-void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd))
+void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd),
+		   void (*resume)(struct scsi_cmd *cmd))
 {
 	struct scsi_seg *seg = &cmd->seg[1];
 
@@ -621,7 +631,7 @@ void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd), voi
 	cmd->nsegs_busy++;
 }
 
-/* ---- jobs elsewhere -------------------------------------------------------------------------------------- */
+/* ---- jobs elsewhere -------------------------------------------------------------------------- */
 
 static void job_home(struct loop_msg *m)
 {
@@ -668,7 +678,8 @@ static void helper_done(struct scsi_work *w)
 	job_home(&cmd->msg);
 }
 
-void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd))
+void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd),
+		    void (*resume)(struct scsi_cmd *cmd))
 {
 	struct helper_job *j = malloc(sizeof(*j));
 

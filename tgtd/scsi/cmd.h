@@ -14,8 +14,8 @@
  * one segment.
  *
  *   READ    start -> [seg: blk READ] -> send(seg) ... last: complete(cmd) with cmd->tail = seg
- *           the transport calls scsi_seg_sent(seg) when the wire is done with a segment's bytes (that
- *           puts the references and may start the next segment), for cmd->tail too
+ *           the transport calls scsi_seg_sent(seg) when the wire is done with a segment's bytes
+ *           (that puts the references and may start the next segment), for cmd->tail too
  *   WRITE   start -> [seg: blk_write_prepare] -> fetch(seg) -> scsi_seg_fetched(seg) -> [blk WRITE]
  *           ... -> complete(cmd)
  *   others  parameter data travels the same way, in heap memory (frag.buf == NULL)
@@ -52,15 +52,23 @@ enum scsi_status {
 };
 
 /* SAM-5 8.2 task attributes */
-enum scsi_attr { SCSI_ATTR_UNTAGGED, SCSI_ATTR_SIMPLE, SCSI_ATTR_ORDERED, SCSI_ATTR_HEAD_OF_QUEUE, SCSI_ATTR_ACA };
+enum scsi_attr {
+	SCSI_ATTR_UNTAGGED,
+	SCSI_ATTR_SIMPLE,
+	SCSI_ATTR_ORDERED,
+	SCSI_ATTR_HEAD_OF_QUEUE,
+	SCSI_ATTR_ACA
+};
 
 enum scsi_seg_state { SEG_IDLE, SEG_STORE, SEG_WIRE };
 
 struct scsi_seg {
 	struct scsi_cmd *cmd;
-	struct blk_req io;  /* io.data are the bytes: filled by the store (READ), by the transport (WRITE) */
+	struct blk_req io;  /* io.data are the bytes: filled by the store
+			     * (READ), by the transport (WRITE) */
 	uint64_t off;	    /* of these bytes in the command's Data-In or Data-Out buffer */
-	uint32_t len;	    /* bytes of the buffer; io.data.len may be larger only by block padding */
+	uint32_t len;	    /* bytes of the buffer; io.data.len may be
+			     * larger only by block padding */
 	uint8_t state;	    /* enum scsi_seg_state: whose turn it is */
 	struct list link;   /* the transport's while state == SEG_WIRE */
 	uint64_t host_word[4]; /* the transport's while state == SEG_WIRE */
@@ -72,27 +80,30 @@ struct scsi_cmd {
 	/* ---- set by the transport before scsi_cmd_start() ---- */
 	struct scsi_nexus *nexus;
 	uint64_t lun;		/* get_be64() of the 8-byte LUN field (SAM-5 4.7) */
-	const uint8_t *cdb;	/* at least 16 readable bytes (zero-padded), valid until scsi_cmd_end() */
+	const uint8_t *cdb;	/* at least 16 readable bytes (zero-padded),
+				 * valid until scsi_cmd_end() */
 	uint16_t cdb_len;	/* 16 with iSCSI, more with an extended CDB */
 	uint8_t attr;		/* enum scsi_attr */
 	uint8_t priority;
 	bool dir_in, dir_out;	/* R and W bits of the request */
 	uint64_t edtl_in;	/* Expected Data Transfer Length(s); both only for bidirectional */
 	uint64_t edtl_out;
-	/* All of the Data-Out (edtl_out bytes), in memory until scsi_cmd_start() returns, or NULL. Who takes it from there
-	 * instead of ->fetch sets it to NULL and says so. */
+	/* All of the Data-Out (edtl_out bytes), in memory until scsi_cmd_start() returns, or NULL.
+	 * Who takes it from there instead of ->fetch sets it to NULL and says so. */
 	const uint8_t *at_hand;
 	bool at_hand_taken;
 	uint32_t immediate;	/* bytes of data-out that came with the command (a hint) */
 
-	/* ---- result, valid in complete(); what is zero at the start lies together, to be stored at once ---- */
+	/* ---- result, valid in complete(); what is zero at the start is stored at once, together */
 	uint8_t status;		/* enum scsi_status */
 	uint8_t sense_len;
 	bool aborted;		/* no response is to be sent (SAM-5: aborted, TAS = 0) */
 	uint8_t nsegs_busy;	/* the device server's: segments at the store or being fetched */
-	int32_t err;		/* the device server's: first failure of a media transfer, reported when all is quiet */
+	int32_t err;		/* the device server's: first failure of a media transfer,
+				 * reported when all is quiet */
 	uint32_t state;		/* the device server's: CMD_* bits of lu.h */
-	uint64_t in_total;	/* what the CDB would transfer in / out, uncut by the EDTL: for residuals */
+	uint64_t in_total;	/* what the CDB would transfer in / out, uncut
+				 * by the EDTL: for residuals */
 	uint64_t out_total;
 	struct scsi_seg *tail;	/* data-in to leave together with the status, or NULL */
 	uint8_t *sense;		/* -> sense_buf */
@@ -111,7 +122,8 @@ struct scsi_cmd {
 	uint8_t step;		/* of a slow command's state machine */
 	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
 	void (*fini)(struct scsi_cmd *cmd);   /* gives back what ->priv holds, at the end */
-	bool (*cancel)(struct scsi_cmd *cmd); /* of a CMD_JOB: lets the job go on alone; false: too late */
+	bool (*cancel)(struct scsi_cmd *cmd); /* of a CMD_JOB: lets the job go
+					       * on alone; false: too late */
 	void (*resume)(struct scsi_cmd *cmd); /* what to do when the step under way has ended */
 	struct blk *io_blk;	/* where scsi_io() goes: the LU's store, or another one of a copy */
 	void (*fill)(struct scsi_cmd *cmd), (*after_fill)(struct scsi_cmd *cmd);
@@ -122,7 +134,7 @@ struct scsi_cmd {
 	uint8_t sense_buf[SCSI_SENSE_MAX];
 };
 
-/* ---- downward; all on the loop of cmd->nexus -------------------------------------------------- */
+/* ---- downward; all on the loop of cmd->nexus ------------------------------------------------- */
 
 /* Once per command object. Cheap; objects live in the transport's per-connection pool. */
 void scsi_cmd_init(struct scsi_cmd *cmd);
@@ -130,11 +142,11 @@ void scsi_cmd_fini(struct scsi_cmd *cmd);
 /* The device server owns @cmd until complete(). Always answers through ops->complete, whatever the
  * bytes are. */
 void scsi_cmd_start(struct scsi_cmd *cmd);
-/* @count commands, whose LUN fields (8 bytes) and CDBs (16 bytes) lie @stride apart, unchecked, have come and will be
- * started soon, or (@next, one) before any other: what a read or write will touch is fetched into the processor's
- * cache meanwhile. */
-void scsi_cmd_hints(struct scsi_nexus *nexus, const uint8_t *lun, const uint8_t *cdb, size_t stride, unsigned count,
-		    bool next);
+/* @count commands, whose LUN fields (8 bytes) and CDBs (16 bytes) lie @stride apart, unchecked,
+ * have come and will be started soon, or (@next, one) before any other: what a read or write will
+ * touch is fetched into the processor's cache meanwhile. */
+void scsi_cmd_hints(struct scsi_nexus *nexus, const uint8_t *lun, const uint8_t *cdb, size_t stride,
+		    unsigned count, bool next);
 /* The transport has filled @seg (status 0), or cannot (-errno: the write leaves no trace). */
 void scsi_seg_fetched(struct scsi_seg *seg, int status);
 /* The wire is done with @seg's bytes. */
@@ -150,7 +162,7 @@ void scsi_cmd_abort(struct scsi_cmd *cmd, bool tas);
  * back. */
 void scsi_cmd_end(struct scsi_cmd *cmd);
 
-/* ---- upward ------------------------------------------------------------------------------------ */
+/* ---- upward ---------------------------------------------------------------------------------- */
 struct scsi_transport_ops {
 	const char *name; /* "iscsi", "iser" */
 	/* Fill seg->io.data with bytes [seg->off, seg->off + seg->len) of the Data-Out buffer. */
@@ -159,21 +171,24 @@ struct scsi_transport_ops {
 	void (*send)(struct scsi_cmd *cmd, struct scsi_seg *seg);
 	/* Final. cmd->tail (if any) goes with it. */
 	void (*complete)(struct scsi_cmd *cmd);
-	/* May be NULL. Before complete(): the initiator shall have this status after all that went before and before all
-	 * that comes after it on its nexus (RFC 7143 4.2.2.3, Response Fence flag). */
+	/* May be NULL. Before complete(): the initiator shall have this status after all that
+	 * went before and before all that comes after it on its nexus (RFC 7143 4.2.2.3, Response
+	 * Fence flag). */
 	void (*fence)(struct scsi_cmd *cmd);
-	/* Task management that reaches into other nexuses (LU reset, CLEAR TASK SET, PREEMPT AND ABORT):
-	 * abort every command of @nexus on @lu (NULL: all), then call done(arg) on this same loop, at
-	 * once when there is none; always, also when the nexus goes away meanwhile. Called on
-	 * nexus->loop. @tas: the initiator is to hear of each, by TASK ABORTED or the status that it has
-	 * already, be it after done(); otherwise nothing is said about any of them after done(). */
-	void (*abort_all)(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg);
-	/* Ends the session (forced delete, target reset). Called on nexus->loop; scsi_nexus_detach()
-	 * follows from the transport. */
+	/* Task management that reaches into other nexuses (LU reset, CLEAR TASK SET, PREEMPT AND
+	 * ABORT): abort every command of @nexus on @lu (NULL: all), then call done(arg) on this
+	 * same loop, at once when there is none; always, also when the nexus goes away meanwhile.
+	 * Called on nexus->loop. @tas: the initiator is to hear of each, by TASK ABORTED or the
+	 * status that it has already, be it after done(); otherwise nothing is said about any of
+	 * them after done(). */
+	void (*abort_all)(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
+			  void (*done)(void *arg), void *arg);
+	/* Ends the session (forced delete, target reset). Called on nexus->loop;
+	 * scsi_nexus_detach() follows from the transport. */
 	void (*drop)(struct scsi_nexus *nexus);
 };
 
-/* ---- I_T nexus ---------------------------------------------------------------------------------- */
+/* ---- I_T nexus ------------------------------------------------------------------------------- */
 struct scsi_target;
 
 #define SCSI_PORT_NAME_MAX 256 /* "iqn...,i,0x%12x" (RFC 7143 4.2.7.1 initiator port name) */
@@ -191,7 +206,8 @@ struct scsi_nexus {
 	char address[64];		     /* textual peer address */
 	uint16_t rtpi;			     /* relative target port identifier it came in by */
 	struct blk_borrower borrower;	     /* what it has on the wire */
-	uint64_t id;			     /* unique while the daemon runs: stream id, statistics */
+	uint64_t id;			     /* unique while the daemon runs:
+					      * stream id, statistics */
 	struct list link;		     /* target->nexuses, target->lock */
 	struct scsi_itl **itl;		     /* by LUN, [nitl]; ->loop only */
 	uint32_t nitl;
@@ -207,12 +223,12 @@ struct scsi_nexus {
  * target's masking for this initiator, unit attention POWER ON OCCURRED pends on each. On
  * nexus->loop. 0, -ENOENT target going away, -EBUSY too many nexuses, -ENOMEM. */
 int scsi_nexus_attach(struct scsi_nexus *nexus) must_check;
-/* I_T nexus loss (SAM-5 6.3.4): all its commands have ended (scsi_cmd_end()) by now. The memory is the
- * caller's again when done(arg) runs, on nexus->loop: at once, or when messages to it and task
+/* I_T nexus loss (SAM-5 6.3.4): all its commands have ended (scsi_cmd_end()) by now. The memory is
+ * the caller's again when done(arg) runs, on nexus->loop: at once, or when messages to it and task
  * management it asked for are through (whose callbacks come before). */
 void scsi_nexus_detach(struct scsi_nexus *nexus, void (*done)(void *arg), void *arg);
 
-/* ---- task management (SAM-5 clause 7) ------------------------------------------------------------ */
+/* ---- task management (SAM-5 clause 7) -------------------------------------------------------- */
 enum scsi_tmf {
 	TMF_ABORT_TASK_SET,
 	TMF_CLEAR_ACA,
@@ -224,9 +240,19 @@ enum scsi_tmf {
 	TMF_QUERY_ASYNC_EVENT,
 	TMF_I_T_NEXUS_RESET,
 };
-enum scsi_tmf_response { TMF_COMPLETE, TMF_NO_TASK, TMF_NO_LUN, TMF_STILL_ALLEGIANT, TMF_NOT_SUPPORTED, TMF_AUTH_FAILED, TMF_REJECTED, TMF_SUCCEEDED };
+enum scsi_tmf_response {
+	TMF_COMPLETE,
+	TMF_NO_TASK,
+	TMF_NO_LUN,
+	TMF_STILL_ALLEGIANT,
+	TMF_NOT_SUPPORTED,
+	TMF_AUTH_FAILED,
+	TMF_REJECTED,
+	TMF_SUCCEEDED
+};
 
-/* The LUN (0..16383) that an 8-byte LUN field names by peripheral or flat addressing, or UINT32_MAX. */
+/* The LUN (0..16383) that an 8-byte LUN field names by peripheral or flat
+ * addressing, or UINT32_MAX. */
 uint32_t scsi_lun_decode(uint64_t lun);
 /* The same; those below 256 in peripheral addressing without a call. */
 static inline uint32_t scsi_lun_index(uint64_t lun)
@@ -238,8 +264,9 @@ static inline uint32_t scsi_lun_index(uint64_t lun)
 /* Does @cmd (started or not) belong to @lu (NULL: any)? For the transport's abort_all(). */
 bool scsi_cmd_on(const struct scsi_cmd *cmd, const struct scsi_lu *lu);
 
-/* ABORT TASK and QUERY TASK are the transport's: it knows the tags (scsi_cmd_abort() does the work).
- * @done gets an enum scsi_tmf_response, on nexus->loop, after every affected command has ended. */
+/* ABORT TASK and QUERY TASK are the transport's: it knows the tags (scsi_cmd_abort() does the
+ * work). @done gets an enum scsi_tmf_response, on nexus->loop, after every affected command
+ * has ended. */
 void scsi_tmf(struct scsi_nexus *nexus, enum scsi_tmf fn, uint64_t lun,
 	      void (*done)(void *arg, int response), void *arg);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A copy that runs on after its command was answered (SPC-4 5.17.3, background). It is a command like any other
- * to the device server, on an I_T nexus of its own that speaks for the same initiator port; this is
- * its transport, with nobody at the other end. It outlives the session that asked for it; deleting the
- * logical unit or the target, and resets, end it.
+ * A copy that runs on after its command was answered (SPC-4 5.17.3, background). It is a command
+ * like any other to the device server, on an I_T nexus of its own that speaks for the same
+ * initiator port; this is its transport, with nobody at the other end. It outlives the session that
+ * asked for it; deleting the logical unit or the target, and resets, end it.
  */
 #include <stdlib.h>
 #include "tgtd/scsi/xcopy.h"
@@ -55,7 +55,8 @@ static void complete(struct scsi_cmd *cmd)
 	scsi_nexus_detach(&bg->nexus, gone, bg);
 }
 
-static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
+static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
+		      void (*done)(void *arg), void *arg)
 {
 	struct background *bg = container_of(nexus, struct background, nexus);
 	struct waiter *w = scsi_cmd_on(&bg->cmd, lu) ? malloc(sizeof(*w)) : NULL;

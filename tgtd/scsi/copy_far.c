@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * EXTENDED COPY into other targets. A descriptor names a logical unit by what VPD page 83h says of it,
- * wherever it is (SPC-4 6.4.5.3). It is found when the initiator could log in there at this moment, with the name,
- * address and CHAP account it came with, and sees the unit then; otherwise it is as if there were none.
+ * EXTENDED COPY into other targets. A descriptor names a logical unit by what VPD page 83h says of
+ * it, wherever it is (SPC-4 6.4.5.3). It is found when the initiator could log in there at this
+ * moment, with the name, address and CHAP account it came with, and sees the unit then; otherwise
+ * it is as if there were none.
  *
- * Who may log in is known to the main loop, so that is where the search runs. It joins the target for
- * the copy (struct copy_far); the loop of the command does everything else.
+ * Who may log in is known to the main loop, so that is where the search runs. It joins the target
+ * for the copy (struct copy_far); the loop of the command does everything else.
  */
 #include <stdlib.h>
 #include "tgtd/scsi/xcopy.h"
@@ -15,13 +16,14 @@ static struct {
 	bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n);
 } access_rules;
 
-void scsi_set_access(struct loop *main, bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n))
+void scsi_set_access(struct loop *main,
+		     bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n))
 {
 	access_rules.main = main;
 	access_rules.may_log_in = may_log_in;
 }
 
-/* ---- its nexus: no commands of its own -------------------------------------------------------------- */
+/* ---- its nexus: no commands of its own ------------------------------------------------------- */
 
 static void never_seg(struct scsi_cmd *cmd, struct scsi_seg *seg)
 {
@@ -36,7 +38,8 @@ static void never_cmd(struct scsi_cmd *cmd)
 	BUG("a nexus without commands");
 }
 
-static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
+static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
+		      void (*done)(void *arg), void *arg)
 {
 	(void)nexus;
 	(void)lu;
@@ -73,7 +76,7 @@ void scsi_copy_leave_far(struct xcopy *x)
 	}
 }
 
-/* ---- the search ------------------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 /* Main loop. */
 static struct scsi_nexus *join(struct xcopy *x, struct scsi_target *t)
@@ -119,7 +122,8 @@ static void search(struct loop_msg *m)
 			if (x->itl[i] || x->far_nexus[i])
 				continue;
 			pthread_mutex_lock(&t->lock);
-			lun = t->dying ? UINT32_MAX : scsi_copy_find_lun_locked(t, n, x->cscd + i * CSCD_LEN);
+			lun = t->dying ? UINT32_MAX :
+					 scsi_copy_find_lun_locked(t, n, x->cscd + i * CSCD_LEN);
 			pthread_mutex_unlock(&t->lock);
 			if (lun == UINT32_MAX)
 				continue;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What has become of copies: kept per LU for the nexus that began them, and asked for by RECEIVE COPY
- * RESULTS and its descendants (SPC-4 6.18-6.24).
+ * What has become of copies: kept per LU for the nexus that began them, and asked for by RECEIVE
+ * COPY RESULTS and its descendants (SPC-4 6.18-6.24).
  */
 #include <stdlib.h>
 #include "tgtd/scsi/xcopy.h"
 
-/* ---- results ------------------------------------------------------------------------------------------ */
+/* ---- results --------------------------------------------------------------------------------- */
 
 #define RECORDS_MAX 64
 
-struct copy_record *scsi_copy_find_record_locked(struct scsi_lu *lu, uint64_t nexus, uint32_t list_id)
+struct copy_record *scsi_copy_find_record_locked(struct scsi_lu *lu, uint64_t nexus,
+						 uint32_t list_id)
 {
 	struct copy_record *r;
 
@@ -70,8 +71,8 @@ void scsi_copy_progress(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segment
 	pthread_mutex_unlock(&lu->lock);
 }
 
-void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token,
-		   bool aborted)
+void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes,
+		   const uint8_t *token, bool aborted)
 {
 	struct scsi_lu *lu = cmd->lu;
 	struct copy_record *r;
@@ -79,7 +80,9 @@ void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, ui
 	pthread_mutex_lock(&lu->lock);
 	r = scsi_copy_find_record_locked(lu, cmd->nexus->id, list_id);
 	if (r) {
-		r->status = aborted ? COPY_ABORTED : cmd->status == SAM_GOOD ? COPY_GOOD : COPY_FAILED;
+		r->status = aborted		    ? COPY_ABORTED :
+			    cmd->status == SAM_GOOD ? COPY_GOOD :
+						      COPY_FAILED;
 		r->running = NULL;
 		r->segments = segments;
 		r->bytes = bytes;
@@ -103,9 +106,10 @@ void scsi_copies_free(struct scsi_lu *lu)
 	}
 }
 
-/* ---- RECEIVE COPY RESULTS (SPC-4 6.18-6.24) --------------------------------------------------------------------- */
+/* ---- RECEIVE COPY RESULTS (SPC-4 6.18-6.24) -------------------------------------------------- */
 
-static bool copy_record(struct scsi_cmd *cmd, uint32_t list_id, uint16_t field, struct copy_record *out)
+static bool copy_record(struct scsi_cmd *cmd, uint32_t list_id, uint16_t field,
+			struct copy_record *out)
 {
 	struct scsi_lu *lu = cmd->lu;
 	struct copy_record *r;
@@ -174,7 +178,8 @@ static void status_lid4(struct scsi_cmd *cmd, bool with_token)
 	size_t n = 32;
 	uint8_t *b;
 
-	if (!copy_record(cmd, get_be32(cmd->cdb + 2), 2, &r) || !(b = scsi_heap(cmd, 32 + 64 + 4 + 2 + 512)))
+	if (!copy_record(cmd, get_be32(cmd->cdb + 2), 2, &r) ||
+	    !(b = scsi_heap(cmd, 32 + 64 + 4 + 2 + 512)))
 		return;
 	b[4] = r.sa;
 	b[5] = r.status;

@@ -3,7 +3,7 @@
  * ready. See lu.h for how the bits come to be. */
 #include "tgtd/scsi/lu.h"
 
-/* ---- unit attentions ------------------------------------------------------------------------------ */
+/* ---- unit attentions ------------------------------------------------------------------------- */
 
 void scsi_ua_add_locked(struct scsi_itl *itl, uint16_t asc)
 {
@@ -76,7 +76,7 @@ static bool ua_first(struct scsi_itl *itl)
 	return (asc >> 8) == 0x29 || (asc >= UA_RES_PREEMPTED && asc <= UA_REG_PREEMPTED);
 }
 
-/* ---- LU-wide reasons --------------------------------------------------------------------------------- */
+/* ---- LU-wide reasons ------------------------------------------------------------------------- */
 
 void scsi_lu_gate_locked(struct scsi_lu *lu, uint32_t bits, bool on)
 {
@@ -107,7 +107,7 @@ void scsi_luns_changed(struct scsi_target *t)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* ---- the gate ------------------------------------------------------------------------------------------ */
+/* ---- the gate -------------------------------------------------------------------------------- */
 
 static bool conflict(struct scsi_cmd *cmd)
 {
@@ -159,7 +159,8 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 		return false;
 	}
 	if (bits & GATE_READONLY) { /* SOFTWARE WRITE PROTECT, or WRITE PROTECTED */
-		scsi_done_sense(cmd, SENSE_DATA_PROTECT, scsi_lu_is(cmd->lu, LU_READONLY) ? 0x2700 : 0x2702);
+		scsi_done_sense(cmd, SENSE_DATA_PROTECT,
+				scsi_lu_is(cmd->lu, LU_READONLY) ? 0x2700 : 0x2702);
 		return false;
 	}
 	if (bits & GATE_TOKENS)

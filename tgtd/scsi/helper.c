@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* One helper thread for what may block: closing stores, extent maps, reservation files. Started when
- * first needed. */
+/* One helper thread for what may block: closing stores, extent maps, reservation files.
+ * Started when first needed. */
 #include "tgtd/scsi/lu.h"
 
 static pthread_mutex_t helper_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -26,7 +26,9 @@ void scsi_helper_run(struct scsi_work *w)
 	ASSERT(w->home);
 	pthread_mutex_lock(&helper_lock);
 	if (!helper) {
-		struct loop_conf conf = { .name = "scsi-helper", .node = 0, .cpu = -1, .may_block = true };
+		struct loop_conf conf = {
+			.name = "scsi-helper", .node = 0, .cpu = -1, .may_block = true
+		};
 
 		helper = loop_create(&conf);
 		if (helper && loop_start(helper) < 0) {
@@ -40,7 +42,8 @@ void scsi_helper_run(struct scsi_work *w)
 		loop_post(helper, &w->msg);
 		return;
 	}
-	log_ratelimited(LOG_LVL_ERROR, "scsi: no helper thread, blocking work runs on an event thread");
+	log_ratelimited(LOG_LVL_ERROR,
+			"scsi: no helper thread, blocking work runs on an event thread");
 	w->work(w);
 	w->msg.handle = work_back;
 	loop_post(w->home, &w->msg);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Homes: the event threads of LUs, and how many sessions live on each. An LU has one, or several when one
- * processor is not enough for it; a session is sent to one of all those of its target and stays there to its end,
- * whatever LU it speaks to. A home that is given up (its LU is deleted, or shall have fewer threads) gets no more
- * sessions, and ends when it has none left.
+ * Homes: the event threads of LUs, and how many sessions live on each. An LU has one, or several
+ * when one processor is not enough for it; a session is sent to one of all those of its target and
+ * stays there to its end, whatever LU it speaks to. A home that is given up (its LU is deleted, or
+ * shall have fewer threads) gets no more sessions, and ends when it has none left.
  *
  * All on the main loop; target->lock guards what other threads look at.
  */
@@ -12,7 +12,8 @@
 
 struct scsi_home {
 	struct loop *loop;
-	unsigned sessions; /* sent there and not yet over: counted before they arrive, so that many at once spread */
+	unsigned sessions; /* sent there and not yet over: counted before they arrive,
+			    * so that many at once spread */
 	bool shared;	   /* the loop is not ours to stop */
 	/* given up: */
 	bool retired, busy;
@@ -63,7 +64,7 @@ unsigned scsi_lu_loops(const struct scsi_lu *lu)
 	return lu->nhomes;
 }
 
-/* ---- choosing ------------------------------------------------------------------------------------------- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
 static bool on_node(const struct scsi_home *h, int node)
 {
@@ -80,7 +81,8 @@ struct scsi_home *scsi_home_get(struct scsi_target *t, int node_wish)
 			struct scsi_home *h = t->lu[i]->homes[k];
 
 			if (!best || h->sessions < best->sessions ||
-			    (h->sessions == best->sessions && on_node(h, node_wish) && !on_node(best, node_wish)))
+			    (h->sessions == best->sessions && on_node(h, node_wish) &&
+			     !on_node(best, node_wish)))
 				best = h;
 		}
 	pthread_mutex_unlock(&t->lock);
@@ -123,10 +125,10 @@ int scsi_target_node(struct scsi_target *t)
 	return node;
 }
 
-/* ---- giving up ------------------------------------------------------------------------------------------- */
+/* ---- giving up ------------------------------------------------------------------------------- */
 
-/* How often one looks whether it can go: not before the last session has left, and with it what was begun there
- * for nobody in particular (reading ahead), however long the store takes. */
+/* How often one looks whether it can go: not before the last session has left, and with it what was
+ * begun there for nobody in particular (reading ahead), however long the store takes. */
 #define RETIRE_NS (2 * NSEC_PER_SEC)
 
 static struct list retired = LIST_INIT(retired);

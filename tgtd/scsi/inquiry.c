@@ -4,7 +4,8 @@
 #include "tgtd/scsi/lu.h"
 
 #define STD_LEN 96
-#define VPD_MAX (SCSI_PORTS_MAX * (12 + 4 + 256)) /* page 88h with the longest names; the rest is far smaller */
+#define VPD_MAX (SCSI_PORTS_MAX * (12 + 4 + 256)) /* page 88h with the longest names;
+						   * the rest is far smaller */
 
 static void put_text(uint8_t *p, size_t size, const char *s)
 {
@@ -39,7 +40,8 @@ static uint8_t peripheral(const struct scsi_cmd *cmd)
 
 static void standard(struct scsi_cmd *cmd)
 {
-	static const uint16_t disk_versions[] = { 0x00a0, 0x0960, 0x0460, 0x04c0, 0x0600 }; /* SAM-5 iSCSI SPC-4 SBC-3 SBC-4 */
+	/* SAM-5 iSCSI SPC-4 SBC-3 SBC-4 */
+	static const uint16_t disk_versions[] = { 0x00a0, 0x0960, 0x0460, 0x04c0, 0x0600 };
 	const struct scsi_lu *lu = cmd->lu;
 	uint8_t *b = scsi_heap(cmd, STD_LEN);
 
@@ -53,11 +55,13 @@ static void standard(struct scsi_cmd *cmd)
 	b[6] = 0x10; /* MULTIP */
 	b[7] = 0x02; /* CMDQUE */
 	put_text(b + 8, 8, lu ? lu->conf.vendor_id : "IET");
-	put_text(b + 16, 16, lu ? lu->conf.product_id : (cmd->state & CMD_WLUN ? "REPORT LUNS" : ""));
+	put_text(b + 16, 16,
+		 lu ? lu->conf.product_id : (cmd->state & CMD_WLUN ? "REPORT LUNS" : ""));
 	put_text(b + 32, 4, lu ? lu->conf.product_rev : "0001");
 	if (lu) {
 		b[1] = lu->conf.removable ? 0x80 : 0;
-		b[5] = (uint8_t)(0x30 | (lu->blk ? 0x08 : 0)); /* TPGS: implicit and explicit; 3PC */
+		/* TPGS: implicit and explicit; 3PC */
+		b[5] = (uint8_t)(0x30 | (lu->blk ? 0x08 : 0));
 	}
 	/* Version descriptors; the block commands' ones only on disks. */
 	for (unsigned i = 0; i < ARRAY_SIZE(disk_versions) && (i < 3 || (lu && lu->blk)); i++)
@@ -66,14 +70,15 @@ static void standard(struct scsi_cmd *cmd)
 	scsi_data_in(cmd, STD_LEN, get_be16(cmd->cdb + 3));
 }
 
-/* ---- designators (SPC-4 7.8.6.2) ------------------------------------------------------------------- */
+/* ---- designators (SPC-4 7.8.6.2) ------------------------------------------------------------- */
 
 enum { CODE_BINARY = 1, CODE_ASCII = 2, CODE_UTF8 = 3 };
 enum { ASSOC_LU = 0x00, ASSOC_PORT = 0x10, ASSOC_TARGET = 0x20 };
 #define PROTOCOL_ISCSI 0x50
 #define PIV 0x80
 
-static uint8_t *designator(uint8_t *p, uint8_t code, uint8_t assoc, uint8_t type, const void *data, uint8_t len)
+static uint8_t *designator(uint8_t *p, uint8_t code, uint8_t assoc, uint8_t type, const void *data,
+			   uint8_t len)
 {
 	p[0] = (uint8_t)((assoc != ASSOC_LU ? PROTOCOL_ISCSI : 0) | code);
 	p[1] = (uint8_t)((assoc != ASSOC_LU ? PIV : 0) | assoc | type);
@@ -111,7 +116,8 @@ static uint8_t *port_name(const struct scsi_cmd *cmd, uint16_t rtpi, uint8_t *p)
 {
 	char text[256];
 
-	/* RFC 7143 4.2.7.1: iSCSI target port name. The portal group tag is the relative port here. */
+	/* RFC 7143 4.2.7.1: iSCSI target port name. The portal group tag
+	 * is the relative port here. */
 	snprintf(text, sizeof(text), "%.230s,t,0x%04x", cmd->nexus->target->name, rtpi);
 	return name_string(p, ASSOC_PORT, text);
 }
@@ -130,7 +136,7 @@ static size_t vpd_83(const struct scsi_cmd *cmd, uint8_t *b)
 	return (size_t)(p - b);
 }
 
-/* ---- pages: each writes what follows the four-byte header and returns its length ------------------- */
+/* ---- pages: each writes what follows the four-byte header and returns its length ------------- */
 
 static size_t vpd_80(const struct scsi_cmd *cmd, uint8_t *b)
 {
@@ -239,10 +245,10 @@ static const struct vpd_page {
 	bool disk;
 	size_t (*fill)(const struct scsi_cmd *cmd, uint8_t *b);
 } pages[] = {
-	{ 0x00, false, NULL }, { 0x80, false, vpd_80 }, { 0x83, false, vpd_83 }, { 0x85, false, vpd_85 },
-	{ 0x86, false, vpd_86 }, { 0x87, false, vpd_87 }, { 0x88, false, vpd_88 }, { 0x8f, true, scsi_vpd_8f },
-	{ 0xb0, true, vpd_b0 },
-	{ 0xb1, true, vpd_b1 }, { 0xb2, true, vpd_b2 },
+	{ 0x00, false, NULL },	 { 0x80, false, vpd_80 },     { 0x83, false, vpd_83 },
+	{ 0x85, false, vpd_85 }, { 0x86, false, vpd_86 },     { 0x87, false, vpd_87 },
+	{ 0x88, false, vpd_88 }, { 0x8f, true, scsi_vpd_8f }, { 0xb0, true, vpd_b0 },
+	{ 0xb1, true, vpd_b1 },	 { 0xb2, true, vpd_b2 },
 };
 
 void op_inquiry(struct scsi_cmd *cmd)
@@ -260,7 +266,8 @@ void op_inquiry(struct scsi_cmd *cmd)
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
 		const struct vpd_page *pg = &pages[i];
 
-		if (pg->code != code || (pg->disk && !(cmd->lu && cmd->lu->blk)) || (!cmd->lu && code))
+		if (pg->code != code || (pg->disk && !(cmd->lu && cmd->lu->blk)) ||
+		    (!cmd->lu && code))
 			continue;
 		b = scsi_heap(cmd, VPD_MAX);
 		if (!b)

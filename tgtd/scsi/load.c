@@ -2,18 +2,20 @@
 /*
  * Time spent on commands, without a look at the clock by any of them.
  *
- * A loop reads its clock when an iteration begins; what is new or over in an iteration is taken to have begun, or ended,
- * then. So a command that is under way for several iterations (it waits for a disk, or for its data) is charged from
- * the iteration it came in to the one it ended in. A command that begins and ends within one iteration, as a hit in
- * memory does, is charged an equal share of how long that iteration took, from its beginning to when the clock is read next:
- * commands of a batch are served one after the other, so in sum that is what the batch took. What is exact is the
- * sum; a single command may be wrong by an iteration, which is microseconds, and as long as what it did at most.
+ * A loop reads its clock when an iteration begins; what is new or over in an iteration is taken to
+ * have begun, or ended, then. So a command that is under way for several iterations (it waits for a
+ * disk, or for its data) is charged from the iteration it came in to the one it ended in. A command
+ * that begins and ends within one iteration, as a hit in memory does, is charged an equal share of
+ * how long that iteration took, from its beginning to when the clock is read next: commands of a
+ * batch are served one after the other, so in sum that is what the batch took. What is exact is the
+ * sum; a single command may be wrong by an iteration, which is microseconds, and as long as what it
+ * did at most.
  *
- * How it is done: sums are of "so many under way" times "for so long", and are brought up to date only when the number
- * changes. The first change of an I_T_L nexus in an iteration touches it; who is touched is looked at once more when
- * the loop reads its clock. What makes a command touch it is a bit of the gate, which every command asks anyway: so a
- * batch of reads is charged for its first one only. Everything belongs to the loop; nobody writes to what another loop
- * writes to.
+ * How it is done: sums are of "so many under way" times "for so long", and are brought up to date
+ * only when the number changes. The first change of an I_T_L nexus in an iteration touches it; who
+ * is touched is looked at once more when the loop reads its clock. What makes a command touch it is
+ * a bit of the gate, which every command asks anyway: so a batch of reads is charged for its first
+ * one only. Everything belongs to the loop; nobody writes to what another loop writes to.
  */
 #include <stdlib.h>
 
@@ -39,7 +41,7 @@ static inline uint64_t wr_ended(const struct scsi_itl *itl)
 	return itl->st.wr_done_cmds + itl->load.wr_errs;
 }
 
-/* ---- sums, which others may read ------------------------------------------------------------------------------ */
+/* ---- sums, which others may read ------------------------------------------------------------- */
 
 static void write_begin(struct scsi_load *l)
 {
@@ -123,7 +125,7 @@ void scsi_lu_get_load(struct scsi_lu *lu, uint64_t now, struct scsi_load_times *
 	pthread_mutex_unlock(&lu->lock);
 }
 
-/* ---- an iteration ----------------------------------------------------------------------------------------------- */
+/* ---- an iteration ---------------------------------------------------------------------------- */
 
 void scsi_itl_touch(struct scsi_itl *itl)
 {
@@ -148,7 +150,8 @@ static void collect(struct scsi_load *l, struct scsi_itl *itl)
 {
 	struct scsi_itl_load *il = &itl->load;
 	uint64_t rd = rd_ended(itl), wr = wr_ended(itl);
-	uint32_t rd_out = (uint32_t)(itl->st.rd_subm_cmds - rd), wr_out = (uint32_t)(itl->st.wr_subm_cmds - wr);
+	uint32_t rd_out = (uint32_t)(itl->st.rd_subm_cmds - rd),
+		 wr_out = (uint32_t)(itl->st.wr_subm_cmds - wr);
 	uint32_t cmds = itl->inflight - itl->pins;
 
 	ASSERT((int32_t)rd_out >= 0 && (int32_t)wr_out >= 0 && (int32_t)cmds >= 0);
@@ -194,7 +197,7 @@ static void tick(struct loop_tick *t, uint64_t now)
 	}
 }
 
-/* ---- beginning and end ------------------------------------------------------------------------------------------ */
+/* ---- beginning and end ----------------------------------------------------------------------- */
 
 static void clock_detach(struct loop_attachment *a)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * How long a logical unit was busy, and with what (log page 19h), by the clock that each loop reads once an iteration:
- * no command looks at a clock. See load.c.
+ * How long a logical unit was busy, and with what (log page 19h), by the clock that each loop reads
+ * once an iteration: no command looks at a clock. See load.c.
  */
 #ifndef SCSI_LOAD_H
 #define SCSI_LOAD_H
@@ -39,7 +39,8 @@ struct scsi_load {
 struct scsi_itl_load {
 	struct scsi_load *of;
 	struct list link;	 /* of->itls */
-	uint64_t rd_errs, wr_errs; /* of those in rd_subm_cmds, wr_subm_cmds: ended without being done */
+	uint64_t rd_errs, wr_errs; /* of those in rd_subm_cmds, wr_subm_cmds:
+				    * ended without being done */
 	uint64_t rd_ended, wr_ended; /* when touched */
 	uint32_t rd_out, wr_out, cmds; /* as counted in ->of */
 };
@@ -47,11 +48,13 @@ struct scsi_itl_load {
 /* @itl comes into being, or goes; lu->lock is held, nexus->loop. False: out of memory. */
 bool scsi_load_join_locked(struct scsi_itl *itl) must_check;
 void scsi_load_leave_locked(struct scsi_itl *itl);
-/* GATE_CLOCK, and some figure of @itl is about to change: takes it away, for the rest of the iteration. nexus->loop. */
+/* GATE_CLOCK, and some figure of @itl is about to change: takes it away, for the rest of
+ * the iteration. nexus->loop. */
 void scsi_itl_touch(struct scsi_itl *itl);
-/* Until @now, of all loops; any thread. @idle: nanoseconds without any command since the logical unit was made. Where
- * several loops had commands of it at the same time, busy counts each of them, so @idle may be less than it was, by at
- * most the overlap; it never goes back. */
-void scsi_lu_get_load(struct scsi_lu *lu, uint64_t now, struct scsi_load_times *out, uint64_t *idle);
+/* Until @now, of all loops; any thread. @idle: nanoseconds without any command since the logical
+ * unit was made. Where several loops had commands of it at the same time, busy counts each of them,
+ * so @idle may be less than it was, by at most the overlap; it never goes back. */
+void scsi_lu_get_load(struct scsi_lu *lu, uint64_t now, struct scsi_load_times *out,
+		      uint64_t *idle);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* LOG SENSE (SPC-4 6.8, 7.3; SBC-4 6.4): supported pages, logical block provisioning 0Ch, temperature
- * 0Dh, general statistics 19h, informational exceptions 2Fh. */
+/* LOG SENSE (SPC-4 6.8, 7.3; SBC-4 6.4): supported pages, logical block provisioning 0Ch,
+ * temperature 0Dh, general statistics 19h, informational exceptions 2Fh. */
 #include "tgtd/scsi/lu.h"
 
 #define LOG_MAX 512
@@ -39,12 +39,13 @@ static void page_temperature(struct scsi_cmd *cmd, uint8_t **p)
 	param(p, 0x0001, BINARY_LIST, 2)[1] = 0xff;
 }
 
-/* One time interval is INTERVAL_NS long: 1 x 10^-6 s. That is the unit; what the figures are exact to, load.c says. */
+/* One time interval is INTERVAL_NS long: 1 x 10^-6 s. That is the unit; what the figures
+ * are exact to, load.c says. */
 enum { INTERVAL_NS = 1000, INTERVAL_EXPONENT = 6, INTERVAL_INTEGER = 1 };
 
 /*
- * SPC-4 7.3.6. The weighted figures shall be zero, since command priority is not supported. Of the parameters, 1 and 2
- * are unbounded data counters (7.3.2.2.2.3), 3 is a binary list.
+ * SPC-4 7.3.6. The weighted figures shall be zero, since command priority is not supported. Of the
+ * parameters, 1 and 2 are unbounded data counters (7.3.2.2.2.3), 3 is a binary list.
  */
 static void page_statistics(struct scsi_cmd *cmd, uint8_t **p)
 {
@@ -70,7 +71,8 @@ static void page_statistics(struct scsi_cmd *cmd, uint8_t **p)
 static void page_exceptions(struct scsi_cmd *cmd, uint8_t **p)
 {
 	(void)cmd;
-	memset(param(p, 0x0000, BINARY_LIST, 4) + 2, 0xff, 2); /* no exception; temperature, and its limit, unknown */
+	/* No exception; temperature, and its limit, unknown. */
+	memset(param(p, 0x0000, BINARY_LIST, 4) + 2, 0xff, 2);
 }
 
 static const struct log_page {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Logical units as the admin side sees them: made, shown, given another store, deleted (changed: lu_update.c). */
+/* Logical units as the admin side sees them: made, shown, given another store,
+ * deleted (changed: lu_update.c). */
 #include <stdlib.h>
 #include <stdio.h>
 #include "tgtd/scsi/lu.h"
@@ -26,8 +27,8 @@ uint64_t scsi_lu_naa(const struct scsi_lu *lu)
 	uint64_t h = 0xcbf29ce484222325ull;
 	char dflt[25];
 
-	/* A scsi_id that somebody chose names the same unit wherever it is served (two targets on one
-	 * store, for multipath); the default one is only unique with the target's name. */
+	/* A scsi_id that somebody chose names the same unit wherever it is served (two targets on
+	 * one store, for multipath); the default one is only unique with the target's name. */
 	snprintf(dflt, sizeof(dflt), "IET     %04x%04x", lu->target->tid, lu->lun);
 	if (strcmp(lu->conf.scsi_id, dflt) != 0) {
 		h = hash64(h, lu->conf.scsi_id, strlen(lu->conf.scsi_id));
@@ -87,9 +88,11 @@ static void adopt_blk(struct scsi_lu *lu, struct blk *blk)
 	lu->hint = blk->ops->hint ? blk->ops->hint : no_hint;
 	lu->block_size = blk->block_size;
 	lu->block_shift = (uint8_t)__builtin_ctz(blk->block_size);
-	lu->seg_max = (uint32_t)ALIGN_DOWN(MIN((uint64_t)blk->max_len, SEG_MAX), (uint64_t)blk->block_size);
-	/* Not taken from the store unless asked for: what a larger physical block would tell initiators,
-	 * the optimal unmap granularity tells them, and lbppbe=N is there for the rest. */
+	lu->seg_max = (uint32_t)ALIGN_DOWN(MIN((uint64_t)blk->max_len, SEG_MAX),
+					   (uint64_t)blk->block_size);
+	/* Not taken from the store unless asked for: what a larger physical block would
+	 * tell initiators, the optimal unmap granularity tells them, and lbppbe=N is there
+	 * for the rest. */
 	if (lu->conf.lbppbe == 0xff)
 		lu->conf.lbppbe = 0;
 }
@@ -205,7 +208,7 @@ struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu)
 	return next;
 }
 
-/* ---- delete ------------------------------------------------------------------------------------- */
+/* ---- delete ---------------------------------------------------------------------------------- */
 
 struct lu_delete {
 	struct scsi_visits visits;
@@ -338,7 +341,7 @@ void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int 
 	scsi_luns_changed(t);
 }
 
-/* ---- another store ---------------------------------------------------------------------------------- */
+/* ---- another store --------------------------------------------------------------------------- */
 
 struct lu_swap {
 	struct scsi_visits visits;
@@ -430,7 +433,8 @@ static void swap_quiet(struct scsi_visits *all)
 	swap_now(s);
 }
 
-void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status), void *arg)
+void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status),
+		     void *arg)
 {
 	struct lu_swap *s;
 	bool busy;
@@ -441,7 +445,8 @@ void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg
 		return;
 	}
 	pthread_mutex_lock(&lu->lock);
-	busy = lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN) || scsi_sanitize_running_locked(lu);
+	busy = lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN) ||
+	       scsi_sanitize_running_locked(lu);
 	if (!busy)
 		scsi_lu_gate_locked(lu, GATE_FROZEN, true);
 	pthread_mutex_unlock(&lu->lock);
@@ -474,14 +479,15 @@ int scsi_lu_refresh(struct scsi_lu *lu)
 	ret = blk_refresh(lu->blk);
 	after = scsi_lu_blocks(lu);
 	if (after != before) {
-		log_notice("scsi: target %u LUN %u has %llu blocks now (%llu before)", lu->target->tid, lu->lun,
-			   (unsigned long long)after, (unsigned long long)before);
+		log_notice("scsi: target %u LUN %u has %llu blocks now (%llu before)",
+			   lu->target->tid, lu->lun, (unsigned long long)after,
+			   (unsigned long long)before);
 		scsi_ua_raise(lu, NULL, UA_CAPACITY);
 	}
 	return ret;
 }
 
-/* ---- figures ---------------------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 void scsi_lu_get_info(const struct scsi_lu *clu, struct scsi_lu_info *info)
 {
@@ -515,7 +521,8 @@ static void add_stats(struct scsi_lu_stats *to, const struct scsi_lu_stats *from
 		t[i] += __atomic_load_n(&f[i], __ATOMIC_RELAXED);
 }
 
-void scsi_lu_get_stats(const struct scsi_lu *clu, const struct scsi_nexus *nexus, struct scsi_lu_stats *out)
+void scsi_lu_get_stats(const struct scsi_lu *clu, const struct scsi_nexus *nexus,
+		       struct scsi_lu_stats *out)
 {
 	struct scsi_lu *lu = (struct scsi_lu *)(uintptr_t)clu;
 	struct scsi_itl *itl;

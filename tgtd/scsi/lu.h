@@ -12,8 +12,8 @@
  *               found there without a lock through nexus->itl[lun]
  *
  * The fast path asks one question: (itl->gate | nexus->gate) & op->gate. Each bit stands for a
- * reason not to run a command at once; whoever creates the reason sets the bit under lu->lock on all
- * the I_T_L nexuses it concerns.
+ * reason not to run a command at once; whoever creates the reason sets the bit under lu->lock on
+ * all the I_T_L nexuses it concerns.
  *
  * Lock order: targets_lock, target->lock, lu->lock. Nothing else is taken, and nobody is called,
  * while lu->lock is held.
@@ -30,7 +30,7 @@
 #include "tgtd/scsi/load.h"
 #include "tgtd/scsi/target.h"
 
-/* ---- reasons to stop a command ------------------------------------------------------------------ */
+/* ---- reasons to stop a command --------------------------------------------------------------- */
 enum {
 	GATE_UA = 1 << 0,	  /* a unit attention pends on this I_T_L nexus */
 	GATE_LUNS = 1 << 1,	  /* REPORTED LUNS DATA HAS CHANGED (of the whole nexus) */
@@ -45,8 +45,9 @@ enum {
 	GATE_FROZEN = 1 << 10,	  /* the store is being replaced: commands are held back */
 	GATE_ALUA = 1 << 11,	  /* this port's group is not active */
 	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
-	GATE_CLOCK = 1 << 13,	  /* no command of this I_T_L nexus has begun or ended in this iteration of its loop (load.h);
-				   * stops nothing, but makes the first one look */
+	GATE_CLOCK = 1 << 13,	  /* no command of this I_T_L nexus has begun or ended in this
+				   * iteration of its loop (load.h); stops nothing, but makes the
+				   * first one look */
 };
 /* What concerns every command that is not explicitly let through. */
 #define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
@@ -55,8 +56,16 @@ enum {
 #define GATE_MEDIUM (GATE_READY | GATE_DENY_READ)
 #define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
 
-/* ---- command table --------------------------------------------------------------------------------- */
-enum { OP_IN = 1 << 0, OP_OUT = 1 << 1, OP_DISK = 1 << 2, OP_CTRL = 1 << 3, OP_ALL = OP_DISK | OP_CTRL, OP_NO_LU = 1 << 4, OP_THIN = 1 << 5 };
+/* ---- command table --------------------------------------------------------------------------- */
+enum {
+	OP_IN = 1 << 0,
+	OP_OUT = 1 << 1,
+	OP_DISK = 1 << 2,
+	OP_CTRL = 1 << 3,
+	OP_ALL = OP_DISK | OP_CTRL,
+	OP_NO_LU = 1 << 4,
+	OP_THIN = 1 << 5
+};
 #define OP_NO_SA 0xffff
 
 struct scsi_op {
@@ -66,7 +75,8 @@ struct scsi_op {
 	uint16_t flags;
 	uint32_t gate;	   /* GATE_* that keep it from running */
 	void (*run)(struct scsi_cmd *cmd);
-	uint8_t usage[16]; /* CDB usage map (SPC-4 6.35.3): 1 = evaluated; byte 0 and the SA are added */
+	uint8_t usage[16]; /* CDB usage map (SPC-4 6.35.3): 1 = evaluated;
+			    * byte 0 and the SA are added */
 	uint32_t timeout;  /* recommended, seconds */
 	const char *name;
 	uint64_t deny[2];  /* ~usage, as two words of the CDB */
@@ -80,10 +90,11 @@ static inline struct scsi_op **scsi_ops_of(uint8_t type)
 	return type == 0x0c ? scsi_ops_ctrl : scsi_ops_disk;
 }
 /* The entry for @cdb in one of them, or NULL; *no_sa: the opcode is known, its SA is not. */
-const struct scsi_op *scsi_op_find(struct scsi_op *const *ops, const uint8_t *cdb, uint16_t cdb_len, bool *no_sa);
+const struct scsi_op *scsi_op_find(struct scsi_op *const *ops, const uint8_t *cdb, uint16_t cdb_len,
+				   bool *no_sa);
 void scsi_ops_init(void);
 
-/* ---- unit attentions (SAM-5 5.14) -------------------------------------------------------------------- */
+/* ---- unit attentions (SAM-5 5.14) ------------------------------------------------------------ */
 #define UA_POWER_ON 0x2901
 #define UA_BUS_RESET 0x2902
 #define UA_DEVICE_RESET 0x2903
@@ -107,7 +118,8 @@ void scsi_ops_init(void);
 
 struct scsi_itl {
 	_Atomic uint32_t gate;	/* own cache line's first word: all that the fast path asks */
-	uint32_t inflight;	/* commands from start to end, and pins; nexus->loop, others read it relaxed */
+	uint32_t inflight;	/* commands from start to end, and pins;
+				 * nexus->loop, others read it relaxed */
 	struct scsi_lu *lu;
 	struct scsi_nexus *nexus;
 	struct scsi_lu_stats st; /* nexus->loop writes */
@@ -121,13 +133,14 @@ struct scsi_itl {
 	bool prevent;		/* PREVENT ALLOW MEDIUM REMOVAL by this nexus; lu->lock */
 	struct pr_reg *reg;	/* own registration; lu->lock */
 	bool preempted;		/* its commands are to be aborted; lu->lock */
-	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see scsi_lu_gone_wait(); nexus->loop */
+	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see
+				 * scsi_lu_gone_wait(); nexus->loop */
 	struct scsi_itl_load load; /* nexus->loop */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;
 } cacheline_aligned;
 
-/* ---- mode pages --------------------------------------------------------------------------------------- */
+/* ---- mode pages ------------------------------------------------------------------------------ */
 struct scsi_mode {
 	bool wce, rcd, dra;		  /* caching 08h */
 	bool d_sense, swp, tas, gltsd;	  /* control 0Ah */
@@ -136,7 +149,8 @@ struct scsi_mode {
 };
 
 enum {
-	LU_FUA_ALL = 1 << 0,	 /* WCE = 0, and the store has no write policy of its own to switch */
+	LU_FUA_ALL = 1 << 0,	 /* WCE = 0, and the store has no write
+				  * policy of its own to switch */
 	LU_READONLY = 1 << 1,	 /* not by SWP */
 	LU_REMOVABLE = 1 << 2,
 	LU_THIN = 1 << 3,
@@ -157,16 +171,20 @@ struct scsi_lu {
 	uint8_t type;	 /* peripheral device type */
 	_Atomic uint32_t flags; /* LU_*: what commands ask of conf and mode without the lock */
 	struct scsi_op *const *ops;
-	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what); /* of blk, or one that does nothing */
+	/* Of blk, or one that does nothing. */
+	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what);
 	uint32_t seg_max;     /* bytes a segment carries at most */
 	struct scsi_target *target;
-	struct loop *loop; /* the first of its threads: what is serial in an LU runs there; NULL: it has none */
-	struct scsi_home **homes; /* [nhomes], all its threads (home.c); main loop writes, under target->lock */
+	struct loop *loop; /* the first of its threads: what is serial in an LU
+			    * runs there; NULL: it has none */
+	struct scsi_home **homes; /* [nhomes], all its threads (home.c); main loop
+				   * writes, under target->lock */
 	unsigned nhomes;
 	/* below: lu->lock */
 	pthread_mutex_t lock;
 	struct list itls;
-	uint32_t ngone;		    /* of them, those that their nexus knows no more: they end their commands, then go */
+	uint32_t ngone;		    /* of them, those that their nexus knows no more: they
+				     * end their commands, then go */
 	struct loop_msg *gone_msg; /* posted to gone_home when ngone comes to 0 */
 	struct loop *gone_home;
 	uint32_t gate; /* LU-wide bits, for new I_T_L nexuses */
@@ -201,7 +219,8 @@ struct scsi_target {
 	struct scsi_lu **lu; /* by LUN */
 	uint32_t nlu;
 	bool offline, dying;
-	bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg);
+	bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
+			void *arg);
 	void *visible_arg;
 	void (*emptied)(struct scsi_target *t); /* the last nexus left while dying; under lock */
 	struct loop *main;
@@ -215,7 +234,7 @@ struct scsi_target {
 extern pthread_mutex_t targets_lock;
 extern struct list targets;
 
-/* ---- a command's life (cmd.c) ---------------------------------------------------------------------------- */
+/* ---- a command's life (cmd.c) ---------------------------------------------------------------- */
 enum {
 	CMD_ABORTED = 1 << 0,	/* by scsi_cmd_abort() */
 	CMD_DONE = 1 << 1,	/* complete() was called */
@@ -232,11 +251,13 @@ enum {
 	CMD_STORE = 1 << 11,	/* a read segment is at the store */
 	CMD_CAW = 1 << 14,	/* the write is a COMPARE AND WRITE */
 	CMD_FETCHING = 1 << 12, /* a write segment is being prepared or fetched */
-	CMD_MEDIA = 1 << 17,	/* a READ or WRITE and nothing else: no parameter data, no steps, nothing to clean up */
+	CMD_MEDIA = 1 << 17,	/* a READ or WRITE and nothing else: no parameter data, no
+				 * steps, nothing to clean up */
 	CMD_TAS = 1 << 18,	/* aborted, and its initiator is told by TASK ABORTED */
 	CMD_IN_TURN = 1 << 16,	/* its turn has come: GATE_ORDER does not stop it */
 	CMD_ACTIVE = 1 << 15,	/* between start and end */
-	CMD_JOB = 1 << 13,	/* something outside works for it and will call back (slow thread, LU job) */
+	CMD_JOB = 1 << 13,	/* something outside works for it and will call
+				 * back (slow thread, LU job) */
 };
 
 /* Final: status and sense are set. Nothing of the command is at the store, the wire or elsewhere,
@@ -252,26 +273,29 @@ static inline void scsi_fence(struct scsi_cmd *cmd)
 /* ILLEGAL REQUEST with a pointer at CDB byte @byte (bit @bit or -1). */
 void scsi_bad_cdb(struct scsi_cmd *cmd, uint16_t byte, int bit);
 void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit);
-/* Parameter data in: @len bytes of zeroed heap to fill; then scsi_data_in() sends min(len, alloc). A
- * command without memory ends with BUSY and NULL comes back. */
+/* Parameter data in: @len bytes of zeroed heap to fill; then scsi_data_in() sends min(len, alloc).
+ * A command without memory ends with BUSY and NULL comes back. */
 uint8_t *scsi_heap(struct scsi_cmd *cmd, size_t len);
 void scsi_data_in(struct scsi_cmd *cmd, size_t len, uint64_t alloc);
 /* Parameter data out: fetches min(len, EDTL) bytes into the heap, then resume(cmd) with
  * cmd->heap_got. */
 void scsi_data_out(struct scsi_cmd *cmd, size_t len, void (*resume)(struct scsi_cmd *cmd));
 /* Fetches bytes [off, off+len) of the Data-Out buffer into @dst, then resume(cmd). */
-void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len, void (*resume)(struct scsi_cmd *cmd));
+void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len,
+		void (*resume)(struct scsi_cmd *cmd));
 /* One request to the store through cmd->seg[1].io, then resume(cmd) with its status; a command that
  * was aborted meanwhile ends instead. Set op, offset, len, flags, data before. */
 struct blk_req *scsi_io(struct scsi_cmd *cmd);
 void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd));
-/* In resume(), of a command that works in chunks (cmd->xfer_next: bytes done): the request failed? Then the command
- * has ended with the sense data for the chunk's first block. */
+/* In resume(), of a command that works in chunks (cmd->xfer_next: bytes done): the request failed?
+ * Then the command has ended with the sense data for the chunk's first block. */
 bool scsi_io_failed(struct scsi_cmd *cmd);
 /* The same for a write in two steps: blk_write_prepare(), fill(cmd) puts the bytes, submit. */
-void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd));
+void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd),
+		   void (*resume)(struct scsi_cmd *cmd));
 /* fn(cmd) on the helper thread (may block), then resume(cmd) on the command's loop. */
-void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd), void (*resume)(struct scsi_cmd *cmd));
+void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd),
+		    void (*resume)(struct scsi_cmd *cmd));
 /* Someone else works for @cmd (CMD_JOB) and calls scsi_job_done() from any thread when finished. */
 void scsi_job_begin(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd));
 void scsi_job_done(struct scsi_cmd *cmd);
@@ -294,11 +318,11 @@ void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status);
 /* The media transfer engine (media.c; reads: media.h): cmd->lba, nblocks set and checked. */
 void scsi_media_write(struct scsi_cmd *cmd);
 
-/* ---- nexus.c ------------------------------------------------------------------------------------------------- */
+/* ---- nexus.c --------------------------------------------------------------------------------- */
 /* The I_T_L nexus for a LUN, made on first use. NULL: no such LU for this initiator. */
 struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun);
-/* Calls fn(itl) on the loop of each nexus of @lu's target that has an I_T_L nexus with @lu. @done on
- * the calling loop after all fn's are finished: fn returns true when it is finished, or calls
+/* Calls fn(itl) on the loop of each nexus of @lu's target that has an I_T_L nexus with @lu. @done
+ * on the calling loop after all fn's are finished: fn returns true when it is finished, or calls
  * scsi_visit_done() later. */
 struct scsi_visit;
 struct scsi_visits;
@@ -326,8 +350,8 @@ void scsi_visit_done(struct scsi_visit *v);
  * scsi_itl_free(). nexus->loop. */
 void scsi_itl_forget(struct scsi_itl *itl);
 void scsi_itl_free(struct scsi_itl *itl);
-/* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at its store. True: @msg
- * will be posted to this loop when they are over. One at a time. */
+/* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at
+ * its store. True: @msg will be posted to this loop when they are over. One at a time. */
 bool scsi_lu_gone_wait(struct scsi_lu *lu, struct loop_msg *msg);
 /* Some figure of it is about to change. nexus->loop. */
 static inline void scsi_itl_changes(struct scsi_itl *itl)
@@ -350,11 +374,12 @@ static inline void scsi_itl_pin(struct scsi_itl *itl)
 /* One command or pin less. */
 void scsi_itl_quiet(struct scsi_itl *itl);
 void scsi_itl_unpin(struct scsi_itl *itl);
-/* Keeps the nexus' and its target's memory (not its membership) while something for it is underway. */
+/* Keeps the nexus' and its target's memory (not its membership) while
+ * something for it is underway. */
 void scsi_nexus_hold(struct scsi_nexus *n);
 void scsi_nexus_put(struct scsi_nexus *n);
 
-/* ---- gates and unit attentions; all take lu->lock unless named _locked ---------------------------------------- */
+/* ---- gates and unit attentions; all take lu->lock unless named _locked ----------------------- */
 void scsi_ua_add_locked(struct scsi_itl *itl, uint16_t asc);
 void scsi_ua_add(struct scsi_itl *itl, uint16_t asc);
 /* On every I_T_L nexus of the LU except one. */
@@ -374,7 +399,7 @@ static inline bool scsi_lu_is(const struct scsi_lu *lu, uint32_t flag)
 {
 	return atomic_load_explicit(&lu->flags, memory_order_relaxed) & flag;
 }
-/* ---- logical units ---------------------------------------------------------------------------------------------- */
+/* ---- logical units --------------------------------------------------------------------------- */
 static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 {
 	return atomic_load_explicit(&lu->blk->size, memory_order_relaxed) >> lu->block_shift;
@@ -386,26 +411,27 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits 
 void scsi_lu_forget_loops(struct scsi_lu *lu);
 /* At exit: ends the threads that were given up and not yet stopped. Main loop. */
 void scsi_loops_stop(void);
-bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_t lun); /* target->lock held */
+/* target->lock held */
+bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_t lun);
 
 /* An I_T nexus is lost (SAM-5 6.3.4): its RESERVE(6/10) and PREVENT end. lu->lock held. */
 void scsi_lu_nexus_lost_locked(struct scsi_itl *itl);
 /* Logical unit reset (SAM-5 6.3.3), after its commands are aborted: reservations of SPC-2, PREVENTs
- * and changed mode pages go (the saved ones come back), everyone but @except learns of it. True: WCE went
- * off by that, and what was cached is to be flushed. */
+ * and changed mode pages go (the saved ones come back), everyone but @except learns of it. True:
+ * WCE went off by that, and what was cached is to be flushed. */
 bool scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
 /* Sets or clears GATE_RESERVED, GATE_DENY_* on every I_T_L nexus. */
 void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
 
-/* ---- shared by the command files ---------------------------------------------------------------------------------- */
+/* ---- shared by the command files ------------------------------------------------------------- */
 /* Gate bits that need to know more: true: go on, false: answered. */
 bool scsi_alua_pass(struct scsi_cmd *cmd);
 #define SCSI_PORTS_MAX 64
 /* Relative identifiers of the target's ports, ascending: those configured, and those in use. Takes
  * target->lock. */
 unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port);
-/* A nexus that came by port @rtpi has gone from @t: if that was the last reason to name the port, the others hear of
- * it. Under t->lock. */
+/* A nexus that came by port @rtpi has gone from @t: if that was the last reason to name the port,
+ * the others hear of it. Under t->lock. */
 void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi);
 bool scsi_sanitize_pass(struct scsi_cmd *cmd);
 int scsi_sanitize_progress(struct scsi_lu *lu); /* 0..65535, -1: none running */
@@ -427,17 +453,18 @@ int scsi_pr_spc2_locked(const struct scsi_itl *itl);
 bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
 /* LBA and length of a 10, 12 or 16 byte CDB of the READ/WRITE shape. */
 void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks);
-/* The Data-Out that a media command takes: sets cmd->xfer_len, out_total, xfer_end from nblocks. Answers
- * and returns false when the last block would come only in part. */
+/* The Data-Out that a media command takes: sets cmd->xfer_len, out_total, xfer_end from nblocks.
+ * Answers and returns false when the last block would come only in part. */
 bool scsi_media_out(struct scsi_cmd *cmd);
 void scsi_mode_init(struct scsi_lu *lu);
-/* mode_file.c: what MODE SELECT with SP = 1 saved. Load when the LU is made: into lu->mode_saved. Write on a
- * helper thread: 0 or -errno. */
+/* mode_file.c: what MODE SELECT with SP = 1 saved. Load when the LU is made: into lu->mode_saved.
+ * Write on a helper thread: 0 or -errno. */
 void scsi_mode_load(struct scsi_lu *lu);
 int scsi_mode_write(const struct scsi_lu *lu, const struct scsi_mode *m);
-/* A whole page with the values of @m into @p (64 bytes), and what of it can be changed back out of it. 0: no
- * such page here. */
-size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code, uint8_t *p);
+/* A whole page with the values of @m into @p (64 bytes), and what of it can be changed back out
+ * of it. 0: no such page here. */
+size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code,
+		      uint8_t *p);
 void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p);
 int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
 int scsi_mode_page_check(const char *text);
@@ -468,16 +495,19 @@ static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)
 
 /* Handlers, in the order of opcodes.c. */
 #define SCSI_HANDLERS(X) \
-	X(op_test_unit_ready) X(op_request_sense) X(op_inquiry) X(op_report_luns) X(op_start_stop) \
-	X(op_prevent_allow) X(op_mode_sense) X(op_mode_select) X(op_read_capacity10) X(op_read_capacity16) \
-	X(op_read6) X(op_read10) X(op_read12) X(op_read16) X(op_write6) X(op_write10) X(op_write12) X(op_write16) \
-	X(op_write_atomic16) X(op_sync_cache) X(op_prefetch) X(op_verify) X(op_write_verify) X(op_caw) X(op_orwrite) \
-	X(op_write_same10) X(op_write_same16) X(op_unmap) X(op_get_lba_status) X(op_read_defect10) X(op_read_defect12) \
-	X(op_report_opcodes) X(op_report_tmfs) X(op_report_timestamp) X(op_set_timestamp) X(op_send_diagnostic) \
-	X(op_reserve) X(op_release) X(op_pr_out) X(op_pr_read_keys) X(op_pr_read_reservation) \
-	X(op_pr_report_capabilities) X(op_pr_read_full_status) X(op_extended_copy) X(op_copy_abort) X(op_copy_status_lid1) \
-	X(op_copy_failed_details) X(op_copy_status_lid4) X(op_rod_token_information) X(op_copy_parameters) \
-	X(op_populate_token) X(op_write_using_token) X(op_sanitize) X(op_log_sense) X(op_report_tpgs) X(op_set_tpgs)
+	X(op_test_unit_ready) X(op_request_sense) X(op_inquiry) X(op_report_luns) \
+	X(op_start_stop) X(op_prevent_allow) X(op_mode_sense) X(op_mode_select) \
+	X(op_read_capacity10) X(op_read_capacity16) X(op_read6) X(op_read10) X(op_read12) \
+	X(op_read16) X(op_write6) X(op_write10) X(op_write12) X(op_write16) X(op_write_atomic16) \
+	X(op_sync_cache) X(op_prefetch) X(op_verify) X(op_write_verify) X(op_caw) X(op_orwrite) \
+	X(op_write_same10) X(op_write_same16) X(op_unmap) X(op_get_lba_status) \
+	X(op_read_defect10) X(op_read_defect12) X(op_report_opcodes) X(op_report_tmfs) \
+	X(op_report_timestamp) X(op_set_timestamp) X(op_send_diagnostic) X(op_reserve) \
+	X(op_release) X(op_pr_out) X(op_pr_read_keys) X(op_pr_read_reservation) \
+	X(op_pr_report_capabilities) X(op_pr_read_full_status) X(op_extended_copy) \
+	X(op_copy_abort) X(op_copy_status_lid1) X(op_copy_failed_details) X(op_copy_status_lid4) \
+	X(op_rod_token_information) X(op_copy_parameters) X(op_populate_token) \
+	X(op_write_using_token) X(op_sanitize) X(op_log_sense) X(op_report_tpgs) X(op_set_tpgs)
 #define X(name) void name(struct scsi_cmd *cmd);
 SCSI_HANDLERS(X)
 #undef X

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tgtd's `update` of a logical unit: values by name, the unit attention that each change deserves. Main loop;
- * what commands see of it changes under lu->lock.
+ * tgtd's `update` of a logical unit: values by name, the unit attention that each change deserves.
+ * Main loop; what commands see of it changes under lu->lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,9 @@
 
 static bool parse_bool(const char *v, bool *out)
 {
-	static const char *const yes[] = { "1", "yes", "on", "true" }, *const no[] = { "0", "no", "off", "false" };
+	static const char *const yes[] = { "1", "yes", "on", "true" }, *const no[] = { "0", "no",
+										       "off",
+										       "false" };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(yes); i++) {
 		if (strcasecmp(v, yes[i]) == 0) {
@@ -132,7 +134,8 @@ static int update_locked(struct scsi_lu *lu, const struct update_key *k, const c
 	if (ret < 0)
 		return ret;
 	if (strcmp(k->name, "sense_format") == 0)
-		lu->mode.d_sense = lu->mode_saved.d_sense = lu->mode_default.d_sense = lu->conf.sense_format;
+		lu->mode.d_sense = lu->mode_saved.d_sense = lu->mode_default.d_sense =
+			lu->conf.sense_format;
 	else if (strcmp(k->name, "swp") == 0)
 		lu->mode.swp = lu->mode_saved.swp = lu->mode_default.swp = lu->conf.swp;
 	else if (strcmp(k->name, "write_cache") == 0)
@@ -161,7 +164,8 @@ int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)
 		if (strcmp(k->name, key) != 0 || (k->disk && !lu->blk))
 			continue;
 		pthread_mutex_lock(&lu->lock);
-		if (strcmp(key, "online") == 0 && lu->prevents > 0 && strchr("0nNfF", value[0]) && value[0])
+		if (strcmp(key, "online") == 0 && lu->prevents > 0 && strchr("0nNfF", value[0]) &&
+		    value[0])
 			ret = -EBUSY; /* this device has Prevent Removal set */
 		else
 			ret = update_locked(lu, k, value);

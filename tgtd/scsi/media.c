@@ -40,8 +40,9 @@ static void seg_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err)
 	seg->state = SEG_IDLE;
 	if (cmd->err == 0) {
 		cmd->err = err;
-		cmd->err_info = cmd->state & CMD_CAW ? seg->io.miscompare :
-						       cmd->lba + (seg->off >> cmd->lu->block_shift);
+		cmd->err_info = cmd->state & CMD_CAW ?
+					seg->io.miscompare :
+					cmd->lba + (seg->off >> cmd->lu->block_shift);
 	}
 }
 
@@ -55,7 +56,7 @@ static void end_failed(struct scsi_cmd *cmd)
 	scsi_done(cmd);
 }
 
-/* ---- READ ------------------------------------------------------------------------------------------ */
+/* ---- READ ------------------------------------------------------------------------------------ */
 
 static void read_pump(struct scsi_cmd *cmd);
 
@@ -160,7 +161,7 @@ void scsi_seg_sent(struct scsi_seg *seg)
 	read_pump(cmd);
 }
 
-/* ---- WRITE ----------------------------------------------------------------------------------------- */
+/* ---- WRITE ----------------------------------------------------------------------------------- */
 
 static void write_pump(struct scsi_cmd *cmd);
 
@@ -233,7 +234,8 @@ static void write_pump(struct scsi_cmd *cmd)
 	       !(cmd->state & CMD_FETCHING) && (seg = idle_seg(cmd)) != NULL) {
 		seg_place(cmd, seg);
 		seg->io.op = BLK_WRITE;
-		if (unlikely(cmd->state & CMD_CAW)) { /* what to expect, then what to write: one segment */
+		if (unlikely(cmd->state & CMD_CAW)) {
+			/* What to expect, then what to write: one segment. */
 			seg->io.op = BLK_COMPARE_AND_WRITE;
 			seg->len = (uint32_t)cmd->xfer_end;
 			seg->io.len = cmd->xfer_end / 2;
@@ -286,9 +288,10 @@ bool scsi_media_out(struct scsi_cmd *cmd)
 
 	cmd->xfer_len = cmd->nblocks << (lu->block_shift + (cmd->state & CMD_CAW ? 1 : 0));
 	cmd->out_total = cmd->xfer_len;
-	/* As with READ. A block that would come only in part cannot be stored, and to say GOOD then would be
-	 * a lie: nothing is written (SPC-4: INVALID FIELD IN COMMAND INFORMATION UNIT). */
-	if (unlikely(cmd->edtl_out < cmd->xfer_len && !IS_ALIGNED(cmd->edtl_out, (uint64_t)lu->block_size))) {
+	/* As with READ. A block that would come only in part cannot be stored, and to say GOOD then
+	 * would be a lie: nothing is written (SPC-4: INVALID FIELD IN COMMAND INFORMATION UNIT). */
+	if (unlikely(cmd->edtl_out < cmd->xfer_len &&
+		     !IS_ALIGNED(cmd->edtl_out, (uint64_t)lu->block_size))) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
 		return false;
 	}
@@ -308,8 +311,8 @@ static inline bool write_now(struct scsi_cmd *cmd)
 	const struct scsi_lu *lu = cmd->lu;
 	struct blk_req *io = &cmd->seg[0].io;
 
-	if (!cmd->at_hand || unlikely(cmd->xfer_end != cmd->edtl_out) || unlikely(cmd->xfer_end - 1 >= lu->seg_max) ||
-	    unlikely(cmd->state & CMD_CAW))
+	if (!cmd->at_hand || unlikely(cmd->xfer_end != cmd->edtl_out) ||
+	    unlikely(cmd->xfer_end - 1 >= lu->seg_max) || unlikely(cmd->state & CMD_CAW))
 		return false;
 	io->offset = cmd->lba << lu->block_shift;
 	io->len = cmd->xfer_end;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The beginning of a READ, inline where commands are dispatched: a READ that one segment carries, found in
- * memory, passes from its CDB to its transport without a loop or a second look at anything. All others go
- * through media.c. nexus->loop.
+ * The beginning of a READ, inline where commands are dispatched: a READ that one segment carries,
+ * found in memory, passes from its CDB to its transport without a loop or a second look at
+ * anything. All others go through media.c. nexus->loop.
  */
 #ifndef SCSI_MEDIA_H
 #define SCSI_MEDIA_H
@@ -30,8 +30,9 @@ static inline uint32_t scsi_cdb_state(uint8_t byte1)
 }
 
 /* @state: CMD_IN_TURN or 0. */
-static inline __attribute__((always_inline)) void scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu *lu, uint32_t state,
-				   uint64_t lba, uint64_t nblocks, uint8_t byte1)
+static inline __attribute__((always_inline)) void
+scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu *lu,
+		uint32_t state, uint64_t lba, uint64_t nblocks, uint8_t byte1)
 {
 	struct blk *blk = lu->blk;
 	unsigned shift = lu->block_shift;
@@ -47,7 +48,8 @@ static inline __attribute__((always_inline)) void scsi_read_begin(struct scsi_cm
 	state |= CMD_ACTIVE | CMD_MEDIA | CMD_READ | CMD_SUBM | scsi_cdb_state(byte1);
 	cmd->state = state;
 	cmd->lba = lba;
-	/* Not empty, not longer than a segment, and the initiator takes all of it. (NUMBER OF BLOCKS has 32 bits.) */
+	/* Not empty, not longer than a segment, and the initiator takes all of it.
+	 * (NUMBER OF BLOCKS has 32 bits.) */
 	if (unlikely(len - 1 >= lu->seg_max || len > cmd->edtl_in)) {
 		cmd->nblocks = nblocks;
 		scsi_read_any(cmd);

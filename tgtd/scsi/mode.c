@@ -4,12 +4,13 @@
  * recovery 01h, caching 08h, control 0Ah, control extension 0Ah/01h, informational exceptions 1Ch,
  * and pages given by tgtadm (mode_page=...), which are shown and not changeable.
  *
- * Parameters are shared by all initiator ports. SP = 1 saves them all to a file (mode_file.c) when there
- * is a place for it; a reset brings back what was saved, or what the configuration says. What tgtadm
- * sets is the default from then on and outlasts resets; targets.conf says it again at each start.
+ * Parameters are shared by all initiator ports. SP = 1 saves them all to a file (mode_file.c) when
+ * there is a place for it; a reset brings back what was saved, or what the configuration says.
+ * What tgtadm sets is the default from then on and outlasts resets; targets.conf says it again at
+ * each start.
  *
- * WCE is the write policy of the unit's cache: it is switched, and what was cached is written before
- * the command that took WCE away is answered.
+ * WCE is the write policy of the unit's cache: it is switched, and what was cached is written
+ * before the command that took WCE away is answered.
  */
 #include <stdlib.h>
 #include "tgtd/scsi/lu.h"
@@ -31,8 +32,8 @@ void scsi_mode_init(struct scsi_lu *lu)
 
 enum pc { PC_CURRENT, PC_CHANGEABLE, PC_DEFAULT, PC_SAVED };
 
-/* Each fills a whole page, header included, with the values of @m, or with ones where MODE SELECT may
- * change something. Returns its length. */
+/* Each fills a whole page, header included, with the values of @m, or with ones where MODE SELECT
+ * may change something. Returns its length. */
 static size_t page_01(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
 {
 	(void)lu;
@@ -54,7 +55,8 @@ static size_t page_08(const struct scsi_lu *lu, const struct scsi_mode *m, enum 
 		p[12] = 0x20; /* DRA */
 		return 20;
 	}
-	p[2] = (uint8_t)(0x10 | (m->wce ? 0x04 : 0) | (m->rcd ? 0x01 : 0)); /* DISC: the cache crosses cylinders */
+	/* DISC: the cache crosses cylinders */
+	p[2] = (uint8_t)(0x10 | (m->wce ? 0x04 : 0) | (m->rcd ? 0x01 : 0));
 	put_be16(p + 4, 0xffff); /* pre-fetch whatever the length */
 	put_be16(p + 8, 0xffff);
 	put_be16(p + 10, 0xffff);
@@ -81,7 +83,8 @@ static size_t page_0a(const struct scsi_lu *lu, const struct scsi_mode *m, enum 
 	return 12;
 }
 
-static size_t page_0a_01(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
+static size_t page_0a_01(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc,
+			 uint8_t *p)
 {
 	(void)lu;
 	(void)m;
@@ -116,8 +119,9 @@ static const struct mode_page {
 	bool disk, savable;
 	size_t (*fill)(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p);
 } pages[] = {
-	{ 0x01, 0, true, false, page_01 },     { 0x08, 0, true, true, page_08 }, { 0x0a, 0, false, true, page_0a },
-	{ 0x0a, 1, false, false, page_0a_01 }, { 0x1c, 0, true, true, page_1c },
+	{ 0x01, 0, true, false, page_01 }, { 0x08, 0, true, true, page_08 },
+	{ 0x0a, 0, false, true, page_0a }, { 0x0a, 1, false, false, page_0a_01 },
+	{ 0x1c, 0, true, true, page_1c },
 };
 
 size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code, uint8_t *p)
@@ -129,7 +133,7 @@ size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8
 	return 0;
 }
 
-/* ---- MODE SENSE -------------------------------------------------------------------------------------- */
+/* ---- MODE SENSE ------------------------------------------------------------------------------ */
 
 #define MODE_MAX 4096
 
@@ -155,7 +159,9 @@ static size_t extra_page_len(const uint8_t *p)
 
 static size_t put_pages(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum pc pc, uint8_t *p)
 {
-	const struct scsi_mode *m = pc == PC_DEFAULT ? &lu->mode_default : pc == PC_SAVED ? &lu->mode_saved : &lu->mode;
+	const struct scsi_mode *m = pc == PC_DEFAULT ? &lu->mode_default :
+				    pc == PC_SAVED   ? &lu->mode_saved :
+						       &lu->mode;
 	size_t n = 0;
 
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
@@ -163,7 +169,8 @@ static size_t put_pages(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enu
 
 		if ((pg->disk && !lu->blk) || (code != 0x3f && code != pg->code))
 			continue;
-		/* Subpage 00h: that page; FFh: all subpages too; page 3Fh with 00h: pages without SPF. */
+		/* Subpage 00h: that page; FFh: all subpages too; page 3Fh
+		 * with 00h: pages without SPF. */
 		if (sub != 0xff && sub != pg->sub)
 			continue;
 		size_t page_len = pg->fill(lu, m, pc, p + n);
@@ -178,7 +185,8 @@ static size_t put_pages(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enu
 		uint8_t esub = e[0] & 0x40 ? e[1] : 0;
 
 		at += (uint32_t)len;
-		if ((code != 0x3f && code != (e[0] & 0x3f)) || (sub != 0xff && sub != esub) || n + len > MODE_MAX - 64)
+		if ((code != 0x3f && code != (e[0] & 0x3f)) || (sub != 0xff && sub != esub) ||
+		    n + len > MODE_MAX - 64)
 			continue;
 		memcpy(p + n, e, len);
 		if (pc == PC_CHANGEABLE)
@@ -214,7 +222,8 @@ void op_mode_sense(struct scsi_cmd *cmd)
 	pthread_mutex_lock(&lu->lock);
 	n = put_pages(lu, code, sub, pc, b + head + bd);
 	if (lu->blk)
-		dev = (uint8_t)(0x10 | (scsi_lu_is(lu, LU_READONLY) || lu->mode.swp ? 0x80 : 0)); /* DPOFUA, WP */
+		/* DPOFUA, WP */
+		dev = (uint8_t)(0x10 | (scsi_lu_is(lu, LU_READONLY) || lu->mode.swp ? 0x80 : 0));
 	pthread_mutex_unlock(&lu->lock);
 	if (n == 0) {
 		scsi_bad_cdb(cmd, 2, 5);
@@ -235,7 +244,7 @@ void op_mode_sense(struct scsi_cmd *cmd)
 	scsi_data_in(cmd, n, alloc);
 }
 
-/* ---- MODE SELECT ----------------------------------------------------------------------------------------- */
+/* ---- MODE SELECT ----------------------------------------------------------------------------- */
 
 void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p)
 {
@@ -264,11 +273,13 @@ void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8
 
 /* Takes one page at @p (@left bytes of the list from it on) into @m. Its length, or 0 with the
  * offset of the fault in *bad. */
-static size_t take_page(const struct scsi_lu *lu, struct scsi_mode *m, const uint8_t *p, size_t left, size_t *bad)
+static size_t take_page(const struct scsi_lu *lu, struct scsi_mode *m, const uint8_t *p,
+			size_t left, size_t *bad)
 {
 	uint8_t code = p[0] & 0x3f, sub = p[0] & 0x40 ? p[1] : 0;
 	uint8_t now[MODE_MAX], mask[MODE_MAX];
-	size_t len = left < 2 || ((p[0] & 0x40) && left < 4) ? 0 : extra_page_len(p), head = p[0] & 0x40 ? 4 : 2;
+	size_t len = left < 2 || ((p[0] & 0x40) && left < 4) ? 0 : extra_page_len(p),
+	       head = p[0] & 0x40 ? 4 : 2;
 
 	*bad = 0;
 	if (len == 0 || len > left)
@@ -329,7 +340,8 @@ static void saved(struct scsi_cmd *cmd)
 	int status = ((struct save *)cmd->priv)->status;
 
 	if (status < 0) { /* in force, but it would not survive: say so */
-		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save mode pages: %s", strerror(-status));
+		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save mode pages: %s",
+				strerror(-status));
 		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
 		return;
 	}
@@ -366,7 +378,8 @@ static void mode_select(struct scsi_cmd *cmd)
 	bool flush = false;
 
 	if (len < head) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
+		/* PARAMETER LIST LENGTH ERROR */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 		return;
 	}
 	bd = six ? b[3] : get_be16(b + 6);
@@ -389,7 +402,8 @@ static void mode_select(struct scsi_cmd *cmd)
 			scsi_bad_param(cmd, (uint16_t)(head + (longlba ? 12 : 5)), -1);
 			return;
 		}
-		if (blocks != 0 && blocks != have && !(!longlba && blocks == UINT32_MAX && have > UINT32_MAX)) {
+		if (blocks != 0 && blocks != have &&
+		    !(!longlba && blocks == UINT32_MAX && have > UINT32_MAX)) {
 			scsi_bad_param(cmd, (uint16_t)head, -1);
 			return;
 		}
@@ -454,7 +468,7 @@ void op_mode_select(struct scsi_cmd *cmd)
 		scsi_data_out(cmd, len, mode_select);
 }
 
-/* ---- tgtadm switched WCE off ------------------------------------------------------------------------ */
+/* ---- tgtadm switched WCE off ----------------------------------------------------------------- */
 
 struct flush {
 	struct blk_req req;
@@ -488,7 +502,7 @@ void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void
 		flushed(&f->req);
 }
 
-/* ---- tgtadm: mode_page=page:subpage:length:byte:byte... -------------------------------------------------- */
+/* ---- tgtadm: mode_page=page:subpage:length:byte:byte... -------------------------------------- */
 
 static bool next_number(const char **s, uint64_t max, uint64_t *v)
 {
@@ -511,7 +525,8 @@ static size_t parse_page(const char *text, uint8_t *page, uint64_t *code, uint64
 	uint64_t len, v;
 	size_t head, n;
 
-	if (!next_number(&text, 0x3e, code) || !next_number(&text, 0xfe, sub) || !next_number(&text, 1024, &len))
+	if (!next_number(&text, 0x3e, code) || !next_number(&text, 0xfe, sub) ||
+	    !next_number(&text, 1024, &len))
 		return 0;
 	head = *sub ? 4 : 2;
 	if (!*sub && len > 255)

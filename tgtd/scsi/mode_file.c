@@ -72,16 +72,18 @@ void scsi_mode_load(struct scsi_lu *lu)
 
 	lines = state_file_read(lu, KIND, &text, &err);
 	damaged = err == -EBADMSG;
-	for (line = lines ? strtok_r(lines, "\n", &save) : NULL; line && !damaged; line = strtok_r(NULL, "\n", &save))
+	for (line = lines ? strtok_r(lines, "\n", &save) : NULL; line && !damaged;
+	     line = strtok_r(NULL, "\n", &save))
 		damaged = !take_line(lu, &m, line);
 	if (err && !damaged) {
 		state_file_path(lu, KIND, "", path, sizeof(path));
-		log_error("scsi: %s: %s; target %u LUN %u starts with its configured mode pages", path, strerror(-err),
-			  lu->target->tid, lu->lun);
+		log_error("scsi: %s: %s; target %u LUN %u starts with its configured mode pages",
+			  path, strerror(-err), lu->target->tid, lu->lun);
 	} else if (damaged) {
 		state_file_path(lu, KIND, "", path, sizeof(path));
-		log_error("scsi: %s is damaged; target %u LUN %u starts with its configured mode pages", path,
-			  lu->target->tid, lu->lun);
+		log_error(
+			"scsi: %s is damaged; target %u LUN %u starts with its configured mode pages",
+			path, lu->target->tid, lu->lun);
 	} else if (lines) {
 		lu->mode_saved = m;
 	}

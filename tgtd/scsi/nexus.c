@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * I_T nexuses joining and leaving, their table of logical units, and the way to reach all of them:
- * a visit runs a function on the loop of every nexus of a target and reports home when all are done.
+ * a visit runs a function on the loop of every nexus of a target and
+ * reports home when all are done.
  */
 #include <stdlib.h>
 #include "tgtd/scsi/lu.h"
 
 #define NEXUSES_MAX 65536
 
-/* ---- attach ------------------------------------------------------------------------------------- */
+/* ---- attach ---------------------------------------------------------------------------------- */
 
 /*
- * Identities of nexuses: never the same again, and with low bits that are small and different for all
- * that are there at the same time, since the cache deals out its shares by them (cache/share.h).
+ * Identities of nexuses: never the same again, and with low bits that are small and different for
+ * all that are there at the same time, since the cache deals out its shares by them
+ * (cache/share.h).
  */
 #define PLACES 4096u
 static struct {
@@ -140,7 +142,7 @@ out:
 	return itl;
 }
 
-/* ---- leaving ---------------------------------------------------------------------------------------- */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 void scsi_itl_free(struct scsi_itl *itl)
 {
@@ -185,8 +187,8 @@ bool scsi_lu_gone_wait(struct scsi_lu *lu, struct loop_msg *msg)
 	return wait;
 }
 
-/* Its nexus knows it no more. Whoever waits for it to be quiet (another store is to come) need not: it waits for those
- * that are gone. */
+/* Its nexus knows it no more. Whoever waits for it to be quiet (another store is to come) need not:
+ * it waits for those that are gone. */
 static void set_gone(struct scsi_itl *itl)
 {
 	void (*quiet)(struct scsi_itl *itl) = itl->quiet;
@@ -306,7 +308,7 @@ void scsi_target_put(struct scsi_target *t)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* ---- visits --------------------------------------------------------------------------------------------- */
+/* ---- visits ---------------------------------------------------------------------------------- */
 
 static void visits_home(struct scsi_visits *all)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Commands that have to wait: while the store is being replaced (GATE_FROZEN), and for ORDERED ones
- * (SAM-5 8.6.3): an ORDERED command runs when all older ones of its I_T_L nexus have ended, and no younger one
- * begins before it has ended. HEAD OF QUEUE commands pass them all. Everything here is on the nexus'
- * loop.
+ * (SAM-5 8.6.3): an ORDERED command runs when all older ones of its I_T_L nexus have ended, and no
+ * younger one begins before it has ended. HEAD OF QUEUE commands pass them all. Everything here is
+ * on the nexus' loop.
  *
- *   held:  simple simple ORDERED simple ORDERED     one turn: the run of simple ones, or one ORDERED
+ *   held:  simple simple ORDERED simple ORDERED    one turn: the run of simple ones, or one ORDERED
  */
 #include "tgtd/scsi/lu.h"
 

@@ -4,7 +4,7 @@
 #include <strings.h>
 #include "tgtd/scsi/pr.h"
 
-/* ---- registrations ---------------------------------------------------------------------------------- */
+/* ---- registrations --------------------------------------------------------------------------- */
 
 bool pr_matches(const struct pr_reg *reg, const char *initiator, uint16_t rtpi)
 {
@@ -13,7 +13,8 @@ bool pr_matches(const struct pr_reg *reg, const char *initiator, uint16_t rtpi)
 	if (!reg->all_ports && reg->rtpi != rtpi)
 		return false;
 	if (reg->device) /* "iqn" against "iqn,i,0x..." */
-		return strncasecmp(reg->initiator, initiator, n) == 0 && (initiator[n] == ',' || initiator[n] == 0);
+		return strncasecmp(reg->initiator, initiator, n) == 0 &&
+		       (initiator[n] == ',' || initiator[n] == 0);
 	return strcasecmp(reg->initiator, initiator) == 0;
 }
 
@@ -111,7 +112,7 @@ void scsi_pr_attach_locked(struct scsi_itl *itl)
 		itl->reg = pr_find(itl->lu->pr, itl->nexus->initiator, itl->nexus->rtpi);
 }
 
-/* ---- access -------------------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 /* SPC-4 table 43 and 5.12.1: what this nexus may not do. */
 static uint32_t denied(const struct scsi_pr *pr, const struct scsi_itl *itl)
@@ -144,18 +145,19 @@ void scsi_lu_reservations_changed_locked(struct scsi_lu *lu)
 	}
 }
 
-/* RESERVE and RELEASE of SPC-2 beside persistent reservations (SPC-4 5.12.3, CRH = 1): +1 GOOD without
- * effect, -1 conflict, 0 nothing of ours. lu->lock held. */
+/* RESERVE and RELEASE of SPC-2 beside persistent reservations (SPC-4 5.12.3, CRH = 1): +1 GOOD
+ * without effect, -1 conflict, 0 nothing of ours. lu->lock held. */
 int scsi_pr_spc2_locked(const struct scsi_itl *itl)
 {
 	const struct scsi_pr *pr = itl->lu->pr;
 
 	if (!pr || pr->nregs == 0)
 		return 0;
-	return pr_holds(pr, itl->reg) || (pr->type && pr_registrants(pr->type) && itl->reg) ? 1 : -1;
+	return pr_holds(pr, itl->reg) || (pr->type && pr_registrants(pr->type) && itl->reg) ? 1 :
+											      -1;
 }
 
-/* ---- TransportID ------------------------------------------------------------------------------------------ */
+/* ---- TransportID ----------------------------------------------------------------------------- */
 
 size_t pr_transport_id_parse(const uint8_t *p, size_t len, char *initiator, bool *device)
 {

@@ -68,7 +68,8 @@ void op_pr_report_capabilities(struct scsi_cmd *cmd)
 	if (!b)
 		return;
 	put_be16(b, 8);
-	b[2] = (uint8_t)(0x10 | 0x08 | 0x04 | (pr_file_possible() ? 0x01 : 0)); /* CRH, SIP_C, ATP_C, PTPL_C */
+	/* CRH, SIP_C, ATP_C, PTPL_C */
+	b[2] = (uint8_t)(0x10 | 0x08 | 0x04 | (pr_file_possible() ? 0x01 : 0));
 	b[3] = 0x80; /* TMV */
 	pthread_mutex_lock(&lu->lock);
 	if (lu->pr->aptpl)
@@ -100,7 +101,8 @@ void op_pr_read_full_status(struct scsi_cmd *cmd)
 		if (n + 24 + 4 + SCSI_PORT_NAME_MAX + 4 > room)
 			break; /* registered between the two looks */
 		put_be64(b + n, reg->key);
-		b[n + 12] = (uint8_t)((reg->all_ports ? 0x02 : 0) | (pr_holds(lu->pr, reg) ? 0x01 : 0));
+		b[n + 12] =
+			(uint8_t)((reg->all_ports ? 0x02 : 0) | (pr_holds(lu->pr, reg) ? 0x01 : 0));
 		b[n + 13] = pr_holds(lu->pr, reg) ? lu->pr->type : 0;
 		put_be16(b + n + 18, reg->all_ports ? 0 : reg->rtpi);
 		id = pr_transport_id_put(b + n + 24, reg);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* RESERVE(6/10), RELEASE(6/10) (SPC-2 7.21, 7.16), and what a lost nexus or a reset takes with it. */
+/* RESERVE(6/10), RELEASE(6/10) (SPC-2 7.21, 7.16), and what a lost
+ * nexus or a reset takes with it. */
 #include "tgtd/scsi/lu.h"
 
 void op_reserve(struct scsi_cmd *cmd)

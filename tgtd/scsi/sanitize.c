@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * SANITIZE (SBC-4 4.11, 5.30): OVERWRITE, BLOCK ERASE, EXIT FAILURE MODE. CRYPTOGRAPHIC ERASE is not
- * offered: nothing is encrypted, so there is no key whose loss would erase anything.
+ * SANITIZE (SBC-4 4.11, 5.30): OVERWRITE, BLOCK ERASE, EXIT FAILURE MODE. CRYPTOGRAPHIC ERASE is
+ * not offered: nothing is encrypted, so there is no key whose loss would erase anything.
  *
  * The work belongs to the logical unit and goes on when the command, its session or the unit is
- * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out. Others on the same
- * disks may be spared by a rate (tgtadm: sanitize_rate), which may change on the way.
+ * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out. Others on
+ * the same disks may be spared by a rate (tgtadm: sanitize_rate), which may change on the way.
  */
 #include <stdlib.h>
 #include "events/timer.h"
@@ -67,7 +67,8 @@ static void end(struct scsi_sanitize *s, int status)
 	s->cmd = NULL;
 	pthread_mutex_unlock(&lu->lock);
 	if (status < 0)
-		log_error("scsi: sanitizing target %u LUN %u failed: %s", tid, lun, strerror(-status));
+		log_error("scsi: sanitizing target %u LUN %u failed: %s", tid, lun,
+			  strerror(-status));
 	else
 		log_notice("scsi: target %u LUN %u is sanitized", tid, lun);
 	if (waiter)
@@ -89,15 +90,17 @@ static void step_in_time(struct scsi_sanitize *s, uint32_t rate)
 		s->paced_ns = now;
 		s->paced = 0;
 	}
-	due = rate ? s->paced_ns + (uint64_t)((__uint128_t)s->paced * NSEC_PER_SEC / (rate * MiB(1))) : 0;
+	due = rate ? s->paced_ns +
+			      (uint64_t)((__uint128_t)s->paced * NSEC_PER_SEC / (rate * MiB(1))) :
+		     0;
 	if (due > now)
 		loop_timer_arm(s->loop, &s->pace, due - now);
 	else
 		step(s);
 }
 
-/* A step is over; the next one starts from the mailbox, so that others get their turn and hits do not
- * recurse. */
+/* A step is over; the next one starts from the mailbox, so that others get their
+ * turn and hits do not recurse. */
 static void again(struct loop_msg *m)
 {
 	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
@@ -179,7 +182,7 @@ static void begin(struct loop_msg *m)
 	step(s);
 }
 
-/* ---- the command -------------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 bool scsi_sanitize_pass(struct scsi_cmd *cmd)
 {
@@ -306,7 +309,8 @@ static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool 
 		scsi_done(cmd);
 		return;
 	}
-	log_notice("scsi: %s sanitizes target %u LUN %u", cmd->nexus->iqn, lu->target->tid, lu->lun);
+	log_notice("scsi: %s sanitizes target %u LUN %u", cmd->nexus->iqn, lu->target->tid,
+		   lu->lun);
 	scsi_tokens_written(lu, 0, s->size);
 	if (!immed) {
 		scsi_job_begin(cmd, sanitized);
@@ -326,7 +330,8 @@ static void overwrite(struct scsi_cmd *cmd)
 	uint8_t *pattern;
 
 	len = cmd->heap_got >= 4 ? get_be16(p + 2) : 0;
-	if (cmd->heap_got < 5 || passes == 0 || len == 0 || len > bs || len != cmd->heap_got - 4 || (p[0] & 0x60)) {
+	if (cmd->heap_got < 5 || passes == 0 || len == 0 || len > bs || len != cmd->heap_got - 4 ||
+	    (p[0] & 0x60)) {
 		scsi_bad_param(cmd, passes == 0 || (p[0] & 0x60) ? 0 : 2, -1);
 		return;
 	}

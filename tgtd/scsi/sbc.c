@@ -8,7 +8,8 @@ bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
 
 	if (likely(lba <= blocks && nblocks <= blocks - lba))
 		return true;
-	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100); /* LOGICAL BLOCK ADDRESS OUT OF RANGE */
+	/* LOGICAL BLOCK ADDRESS OUT OF RANGE */
+	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100);
 	return false;
 }
 
@@ -110,7 +111,7 @@ void op_write_atomic16(struct scsi_cmd *cmd)
 	write_begin(cmd, lba, nblocks, cmd->cdb[1]);
 }
 
-/* ---- capacity ----------------------------------------------------------------------------------------- */
+/* ---- capacity -------------------------------------------------------------------------------- */
 
 /* SBC-4 5.20. PMI and its LBA are obsolete: with PMI zero the LBA must be, too. */
 void op_read_capacity10(struct scsi_cmd *cmd)
@@ -151,11 +152,12 @@ void op_read_capacity16(struct scsi_cmd *cmd)
 	put_be16(b + 14, lu->conf.la_lba & 0x3fff);
 	pthread_mutex_unlock(&lu->lock);
 	if (scsi_lu_thin(lu))
-		b[14] |= (uint8_t)(0x80 | (lu->blk->caps & BLK_CAP_DISCARD_ZEROES ? 0x40 : 0)); /* LBPME, LBPRZ */
+		/* LBPME, LBPRZ */
+		b[14] |= (uint8_t)(0x80 | (lu->blk->caps & BLK_CAP_DISCARD_ZEROES ? 0x40 : 0));
 	scsi_data_in(cmd, 32, get_be32(cmd->cdb + 10));
 }
 
-/* ---- cache ------------------------------------------------------------------------------------------------ */
+/* ---- cache ----------------------------------------------------------------------------------- */
 
 static void sync_done(struct scsi_cmd *cmd)
 {
@@ -222,7 +224,8 @@ void op_prefetch(struct scsi_cmd *cmd)
 	scsi_cdb_range(cmd->cdb, &cmd->lba, &cmd->nblocks);
 	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
 		return;
-	len = (cmd->nblocks ? cmd->nblocks : scsi_lu_blocks(cmd->lu) - cmd->lba) << cmd->lu->block_shift;
+	len = (cmd->nblocks ? cmd->nblocks : scsi_lu_blocks(cmd->lu) - cmd->lba)
+	      << cmd->lu->block_shift;
 	if (len == 0) {
 		scsi_done(cmd);
 		return;
@@ -233,7 +236,7 @@ void op_prefetch(struct scsi_cmd *cmd)
 	prefetch_next(cmd);
 }
 
-/* ---- defects: there are none ---------------------------------------------------------------------------------- */
+/* ---- defects: there are none ----------------------------------------------------------------- */
 
 void op_read_defect10(struct scsi_cmd *cmd)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* COMPARE AND WRITE (SBC-4 5.2) and ORWRITE(16) (SBC-4 5.8): read-modify-write, atomic at the store. */
+/* COMPARE AND WRITE (SBC-4 5.2) and ORWRITE(16) (SBC-4 5.8):
+ * read-modify-write, atomic at the store. */
 #include "tgtd/scsi/lu.h"
 
 void op_caw(struct scsi_cmd *cmd)
@@ -10,17 +11,20 @@ void op_caw(struct scsi_cmd *cmd)
 	cmd->nblocks = cmd->cdb[13];
 	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
 		return;
-	/* Both halves must come, and nothing else: there is no such thing as part of a comparison. */
-	if (cmd->nblocks > scsi_max_caw(lu) || cmd->edtl_out != cmd->nblocks << (lu->block_shift + 1)) {
+	/* Both halves must come, and nothing else: there is no such
+	 * thing as part of a comparison. */
+	if (cmd->nblocks > scsi_max_caw(lu) || cmd->edtl_out != cmd->nblocks
+									<< (lu->block_shift + 1)) {
 		cmd->out_total = cmd->nblocks << (lu->block_shift + 1);
 		scsi_bad_cdb(cmd, 13, -1);
 		return;
 	}
-	cmd->state |= CMD_CAW | (cmd->cdb[1] & 0x08 ? CMD_FUA : 0) | (cmd->cdb[1] & 0x10 ? CMD_DPO : 0);
+	cmd->state |=
+		CMD_CAW | (cmd->cdb[1] & 0x08 ? CMD_FUA : 0) | (cmd->cdb[1] & 0x10 ? CMD_DPO : 0);
 	scsi_media_write(cmd);
 }
 
-/* ---- ORWRITE ------------------------------------------------------------------------------------------ */
+/* ---- ORWRITE --------------------------------------------------------------------------------- */
 
 #define CHUNK KiB(64)
 
@@ -35,7 +39,8 @@ static uint32_t chunk_max(const struct scsi_cmd *cmd)
 
 static void or_written(struct scsi_cmd *cmd)
 {
-	if (cmd->seg[1].io.status == -EILSEQ) { /* somebody wrote in between: again, from what is there now */
+	if (cmd->seg[1].io.status == -EILSEQ) {
+		/* Somebody wrote in between: again, from what is there now. */
 		blk_req_release(&cmd->seg[1].io);
 		or_read(cmd);
 		return;
@@ -52,7 +57,8 @@ static void or_fill(struct scsi_cmd *cmd)
 	uint32_t max = chunk_max(cmd);
 
 	frags_copy_in(&cmd->seg[1].io.data, 0, cmd->heap + max, cmd->heap_got);
-	frags_copy_in(&cmd->seg[1].io.data, cmd->heap_got, cmd->heap + 2 * (size_t)max, cmd->heap_got);
+	frags_copy_in(&cmd->seg[1].io.data, cmd->heap_got, cmd->heap + 2 * (size_t)max,
+		      cmd->heap_got);
 }
 
 static void or_have_old(struct scsi_cmd *cmd)

@@ -12,7 +12,7 @@ static bool write_failed(struct scsi_cmd *cmd)
 	return scsi_io_failed(cmd);
 }
 
-/* ---- WRITE SAME ----------------------------------------------------------------------------------------- */
+/* ---- WRITE SAME ------------------------------------------------------------------------------ */
 
 enum { SAME_ANCHOR = 0x10, SAME_UNMAP = 0x08, SAME_NDOB = 0x01 };
 
@@ -69,8 +69,8 @@ static void same_have_block(struct scsi_cmd *cmd)
 {
 	uint32_t bs = cmd->lu->block_size;
 
-	/* SBC-4 5.52: zeros may be deallocated or written, whatever is cheaper; other data is written,
-	 * UNMAP or not. */
+	/* SBC-4 5.52: zeros may be deallocated or written, whatever is cheaper; other
+	 * data is written, UNMAP or not. */
 	cmd->step = !all_zero(cmd->heap, bs);
 	if (cmd->step)
 		for (uint32_t at = bs; at < cmd->heap_len; at += bs)
@@ -111,8 +111,9 @@ static void write_same(struct scsi_cmd *cmd, bool ndob)
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
 		return;
 	}
-	room = ALIGN_DOWN(MIN(MIN(PATTERN, (uint64_t)lu->seg_max), MAX(cmd->xfer_len, lu->block_size)),
-			  (uint64_t)lu->block_size);
+	room = ALIGN_DOWN(
+		MIN(MIN(PATTERN, (uint64_t)lu->seg_max), MAX(cmd->xfer_len, lu->block_size)),
+		(uint64_t)lu->block_size);
 	if (!scsi_heap(cmd, room))
 		return;
 	scsi_fetch(cmd, 0, cmd->heap, lu->block_size, same_have_block);
@@ -128,7 +129,7 @@ void op_write_same16(struct scsi_cmd *cmd)
 	write_same(cmd, cmd->cdb[1] & SAME_NDOB);
 }
 
-/* ---- UNMAP -------------------------------------------------------------------------------------------------- */
+/* ---- UNMAP ----------------------------------------------------------------------------------- */
 
 static void unmap_next(struct scsi_cmd *cmd);
 
@@ -173,7 +174,8 @@ static void unmap(struct scsi_cmd *cmd)
 	uint64_t blocks = scsi_lu_blocks(lu);
 
 	if (got < 8 || get_be16(cmd->heap + 2) > got - 8u) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
+		/* PARAMETER LIST LENGTH ERROR */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 		return;
 	}
 	len = get_be16(cmd->heap + 2);
@@ -207,7 +209,7 @@ void op_unmap(struct scsi_cmd *cmd)
 		scsi_data_out(cmd, len, unmap);
 }
 
-/* ---- GET LBA STATUS ------------------------------------------------------------------------------------------- */
+/* ---- GET LBA STATUS -------------------------------------------------------------------------- */
 
 #define LBA_STATUS_MAX 1024
 
@@ -223,7 +225,8 @@ static void read_extents(struct scsi_cmd *cmd)
 	while (at < end) {
 		uint64_t run = 0, have;
 
-		if (blk_extent(lu->blk, at << lu->block_shift, (end - at) << lu->block_shift, &what, &run) < 0) {
+		if (blk_extent(lu->blk, at << lu->block_shift, (end - at) << lu->block_shift, &what,
+			       &run) < 0) {
 			what = BLK_EXTENT_MAPPED; /* nobody knows: mapped is always true enough */
 			run = (end - at) << lu->block_shift;
 		}

@@ -122,7 +122,8 @@ void op_verify(struct scsi_cmd *cmd)
 		return;
 	}
 	cmd->out_total = mode == BYTCHK_ONE ? lu->block_size : cmd->xfer_len;
-	if (cmd->edtl_out < cmd->out_total && (mode == BYTCHK_ONE || cmd->edtl_out % lu->block_size)) {
+	if (cmd->edtl_out < cmd->out_total &&
+	    (mode == BYTCHK_ONE || cmd->edtl_out % lu->block_size)) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
 		return;
 	}

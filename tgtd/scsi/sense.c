@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Sense data in fixed and descriptor format (SPC-4 4.5), and the border where -errno becomes sense. */
+/* Sense data in fixed and descriptor format (SPC-4 4.5), and the border
+ * where -errno becomes sense. */
 #include "tgtd/scsi/lu.h"
 
 struct extra {
@@ -11,7 +12,8 @@ struct extra {
 
 static void put_field(uint8_t *p, const struct extra *x)
 {
-	p[0] = (uint8_t)(0x80 | (x->cdb ? 0x40 : 0) | (x->bit >= 0 ? 0x08 | (x->bit & 7) : 0)); /* SKSV, C/D, BPV */
+	/* SKSV, C/D, BPV */
+	p[0] = (uint8_t)(0x80 | (x->cdb ? 0x40 : 0) | (x->bit >= 0 ? 0x08 | (x->bit & 7) : 0));
 	put_be16(p + 1, x->byte);
 }
 

@@ -34,10 +34,12 @@ void scsi_sense_info(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, uin
 void scsi_sense_field(struct scsi_cmd *cmd, uint16_t asc, bool cdb, uint16_t byte, int bit);
 /* NOT READY with a PROGRESS INDICATION of 0..65535 (SPC-4 4.5.2.4.4). */
 void scsi_sense_progress(struct scsi_cmd *cmd, uint16_t asc, uint16_t progress);
-/* Writes sense data at @b (at least 40 bytes), fixed or descriptor format; its length. Any thread. */
+/* Writes sense data at @b (at least 40 bytes), fixed or descriptor
+ * format; its length. Any thread. */
 uint8_t scsi_sense_put(uint8_t *b, bool descriptor, enum sense_key key, uint16_t asc);
 /* Status and sense for a failed blk request, or for scsi_seg_fetched(seg, -errno): -EBADMSG a data
- * digest error, -EPROTO any other break of the data phase. @info: LBA, or offset of a miscompare. */
+ * digest error, -EPROTO any other break of the data phase. @info: LBA,
+ * or offset of a miscompare. */
 void scsi_sense_errno(struct scsi_cmd *cmd, int err, uint64_t info);
 
 #endif

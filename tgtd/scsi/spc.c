@@ -7,8 +7,8 @@ void op_test_unit_ready(struct scsi_cmd *cmd)
 	scsi_done(cmd);
 }
 
-/* SPC-4 6.39. With autosense there is never sense data waiting: what is reported is a unit attention
- * or the state of the logical unit. */
+/* SPC-4 6.39. With autosense there is never sense data waiting: what is reported is a unit
+ * attention or the state of the logical unit. */
 void op_request_sense(struct scsi_cmd *cmd)
 {
 	bool desc = cmd->cdb[1] & 0x01;
@@ -32,18 +32,20 @@ void op_request_sense(struct scsi_cmd *cmd)
 		cmd->status = SAM_GOOD;
 		cmd->sense_len = 0;
 	} else if (cmd->itl && (cmd->itl->gate & (GATE_NO_MEDIUM | GATE_OFFLINE))) {
-		n = scsi_sense_put(b, desc, SENSE_NOT_READY, cmd->itl->gate & GATE_NO_MEDIUM ? 0x3a02 : 0x3a00);
+		n = scsi_sense_put(b, desc, SENSE_NOT_READY,
+				   cmd->itl->gate & GATE_NO_MEDIUM ? 0x3a02 : 0x3a00);
 	} else {
 		n = scsi_sense_put(b, desc, SENSE_NO_SENSE, 0x0000);
 	}
 	scsi_data_in(cmd, n, cmd->cdb[4]);
 }
 
-/* ---- REPORT LUNS (SPC-4 6.33) ---------------------------------------------------------------------- */
+/* ---- REPORT LUNS (SPC-4 6.33) ---------------------------------------------------------------- */
 
 static uint64_t lun_encode(uint32_t lun)
 {
-	/* SAM-5 4.7.7: peripheral device addressing while it reaches, then flat space addressing. */
+	/* SAM-5 4.7.7: peripheral device addressing while it reaches,
+	 * then flat space addressing. */
 	return (uint64_t)(lun < 256 ? lun : 0x4000 | lun) << 48;
 }
 
@@ -102,7 +104,7 @@ void op_report_luns(struct scsi_cmd *cmd)
 	scsi_data_in(cmd, at, alloc);
 }
 
-/* ---- START STOP UNIT (SBC-4 5.31) ------------------------------------------------------------------ */
+/* ---- START STOP UNIT (SBC-4 5.31) ------------------------------------------------------------ */
 
 static void start_stop_finish(struct scsi_cmd *cmd)
 {
@@ -142,7 +144,8 @@ void op_start_stop(struct scsi_cmd *cmd)
 		scsi_done(cmd);
 		return;
 	}
-	if (condition) { /* LOEJ and START do not count then; nothing here uses less power when idle */
+	if (condition) {
+		/* LOEJ and START do not count then; nothing here uses less power when idle */
 		scsi_done(cmd);
 		return;
 	}
@@ -193,7 +196,7 @@ void op_prevent_allow(struct scsi_cmd *cmd)
 	scsi_done(cmd);
 }
 
-/* ---- task management functions, time, diagnostics ----------------------------------------------------- */
+/* ---- task management functions, time, diagnostics -------------------------------------------- */
 
 /* SPC-4 6.36 */
 void op_report_tmfs(struct scsi_cmd *cmd)
@@ -208,7 +211,8 @@ void op_report_tmfs(struct scsi_cmd *cmd)
 	b = scsi_heap(cmd, 16);
 	if (!b)
 		return;
-	b[0] = 0x80 | 0x40 | 0x10 | 0x08 | 0x01; /* ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LU RESET, QUERY TASK */
+	/* ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LU RESET, QUERY TASK */
+	b[0] = 0x80 | 0x40 | 0x10 | 0x08 | 0x01;
 	b[1] = 0x04 | 0x02 | 0x01; /* QUERY ASYNC EVENT, QUERY TASK SET, I_T NEXUS RESET */
 	if (cmd->cdb[2] & 0x80) { /* REPD: nothing takes more than ten seconds */
 		b[3] = 0x0c;
@@ -254,7 +258,8 @@ static void set_timestamp(struct scsi_cmd *cmd)
 		return;
 	}
 	pthread_mutex_lock(&t->lock);
-	t->timestamp_offset_ms = (int64_t)get_be48(cmd->heap + 4) - (int64_t)(clock_realtime_ns() / NSEC_PER_MSEC);
+	t->timestamp_offset_ms =
+		(int64_t)get_be48(cmd->heap + 4) - (int64_t)(clock_realtime_ns() / NSEC_PER_MSEC);
 	t->timestamp_set = true;
 	pthread_mutex_unlock(&t->lock);
 	scsi_ua_raise(cmd->lu, cmd->itl, UA_TIMESTAMP);
@@ -268,7 +273,8 @@ void op_set_timestamp(struct scsi_cmd *cmd)
 	if (len == 0)
 		scsi_done(cmd);
 	else if (len < 12)
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
+		/* PARAMETER LIST LENGTH ERROR */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 	else
 		scsi_data_out(cmd, MIN(len, 12), set_timestamp);
 }

@@ -29,7 +29,8 @@ static uint64_t sum64(const char *s, size_t n)
 }
 
 /* Named for the unit's place, not its contents: the same after a restart. */
-void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suffix, char *path, size_t size)
+void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suffix, char *path,
+		     size_t size)
 {
 	char unit[300];
 	int n = snprintf(unit, sizeof(unit), "%s %u", lu->target->name, lu->lun);
@@ -38,7 +39,7 @@ void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suf
 		 (unsigned long long)sum64(unit, (size_t)MIN(n, (int)sizeof(unit) - 1)), suffix);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------ */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 FILE *state_file_begin(const struct scsi_lu *lu, const char *kind, char **text, size_t *len)
 {
@@ -108,7 +109,7 @@ int state_file_write(const struct scsi_lu *lu, const char *kind, const char *tex
 	return ret;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 #define FILE_MAX MiB(4)
 
@@ -165,10 +166,12 @@ char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, i
 	*err = -EBADMSG;
 	/* The checksum first: it covers all that is believed. "sum " 16 digits newline */
 	sum = len > 21 ? *text + len - 21 : NULL;
-	if (!sum || sscanf(sum, "sum %16llx\n", &want) != 1 || want != sum64(*text, (size_t)(sum - *text)))
+	if (!sum || sscanf(sum, "sum %16llx\n", &want) != 1 ||
+	    want != sum64(*text, (size_t)(sum - *text)))
 		return NULL;
 	*sum = 0;
-	n = snprintf(head, sizeof(head), "tgtd-%s 1\nunit %.255s %u\n", kind, lu->target->name, lu->lun);
+	n = snprintf(head, sizeof(head), "tgtd-%s 1\nunit %.255s %u\n", kind, lu->target->name,
+		     lu->lun);
 	if (strncmp(*text, head, (size_t)n) != 0)
 		return NULL;
 	*err = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What a logical unit keeps over restarts (reservations, saved mode pages): one small text file a
- * kind and unit, replaced as a whole (written beside, fsync, rename, fsync of the directory), with a
- * checksum as its last line. A file that is cut or altered is refused; it is never half believed.
+ * kind and unit, replaced as a whole (written beside, fsync, rename, fsync of the directory), with
+ * a checksum as its last line. A file that is cut or altered is refused; it is never half believed.
  * Private to tgtd/scsi.
  */
 #ifndef SCSI_STATE_FILE_H
@@ -14,17 +14,18 @@
 /* There is a directory (scsi_set_state_dir()). */
 bool state_file_possible(void);
 /* Begins a text in memory with its two first lines: "tgtd-<kind> 1" and the unit's name. NULL: no
- * memory. Finished by state_file_seal(), which closes @f and adds the checksum: the text (*len bytes,
- * the caller's) or NULL. @text and @len are those given to state_file_begin(). */
+ * memory. Finished by state_file_seal(), which closes @f and adds the checksum: the text (*len
+ * bytes, the caller's) or NULL. @text and @len are those given to state_file_begin(). */
 FILE *state_file_begin(const struct scsi_lu *lu, const char *kind, char **text, size_t *len);
 char *state_file_seal(FILE *f, char **text, size_t *len);
 /* Helper thread (it waits for the disk). 0 or -errno, and then the old file is what there is. */
 int state_file_write(const struct scsi_lu *lu, const char *kind, const char *text, size_t len);
-/* May block. The lines behind the unit's name, or NULL: no file (*err 0), one that is not to be believed
- * (-EBADMSG), or one that could not be read (another -errno): what it says is not known then, which is not the
- * same as no file. free() *text afterwards. */
+/* May block. The lines behind the unit's name, or NULL: no file (*err 0), one that is not to be
+ * believed (-EBADMSG), or one that could not be read (another -errno): what it says is not known
+ * then, which is not the same as no file. free() *text afterwards. */
 char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, int *err);
 /* Where it is, for messages. */
-void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suffix, char *path, size_t size);
+void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suffix, char *path,
+		     size_t size);
 
 #endif

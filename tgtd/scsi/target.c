@@ -42,7 +42,8 @@ struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 		list_for_each(other, &targets, link)
 			if (other->tid > tid)
 				break;
-		list_add_tail(&other->link, &t->link); /* before the first greater one, or at the end */
+		/* Before the first greater one, or at the end. */
+		list_add_tail(&other->link, &t->link);
 		ntargets++;
 	}
 	pthread_mutex_unlock(&targets_lock);
@@ -107,7 +108,8 @@ unsigned scsi_target_nexus_count(const struct scsi_target *t)
 	return n;
 }
 
-void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg), void *arg)
+void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg),
+			    void *arg)
 {
 	struct scsi_nexus *n;
 
@@ -127,7 +129,7 @@ void scsi_target_set_offline(struct scsi_target *t, bool offline)
 	t->offline = offline;
 }
 
-/* ---- masking ------------------------------------------------------------------------------------ */
+/* ---- masking --------------------------------------------------------------------------------- */
 
 static void mask_aborted(void *arg)
 {
@@ -194,7 +196,8 @@ void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 	all = calloc(1, sizeof(*all));
 	if (!all || (iqn && !(all->arg = strdup(iqn)))) {
 		free(all);
-		log_error("scsi: out of memory, sessions of target %u keep the LUNs they see", t->tid);
+		log_error("scsi: out of memory, sessions of target %u keep the LUNs they see",
+			  t->tid);
 		return;
 	}
 	all->target = t;
@@ -203,7 +206,7 @@ void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 	(void)!scsi_visit_all(all);
 }
 
-/* ---- delete ------------------------------------------------------------------------------------------------ */
+/* ---- delete ---------------------------------------------------------------------------------- */
 
 static void target_free(struct scsi_target *t)
 {
@@ -258,7 +261,8 @@ static void dropped(struct scsi_visits *all)
 	free(all);
 }
 
-void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg)
+void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status),
+			void *arg)
 {
 	struct scsi_visits *all = NULL;
 	bool busy, waits;

@@ -28,7 +28,7 @@ static void finish(struct tmf *f, int response)
 	scsi_nexus_put(n);
 }
 
-/* ---- on each nexus -------------------------------------------------------------------------------------- */
+/* ---- on each nexus --------------------------------------------------------------------------- */
 
 static void visit_aborted(void *arg)
 {
@@ -52,7 +52,7 @@ static bool abort_others(struct scsi_visit *v, struct scsi_nexus *n, struct scsi
 	return false;
 }
 
-/* ---- functions ---------------------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------- */
 
 static void next_reset(struct tmf *f);
 
@@ -166,7 +166,8 @@ static void own_aborted(void *arg)
 	finish(f, TMF_COMPLETE);
 }
 
-void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun, void (*done)(void *arg, int response), void *arg)
+void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun,
+	      void (*done)(void *arg, int response), void *arg)
 {
 	struct scsi_itl *itl = NULL;
 	struct tmf *f;
@@ -184,7 +185,8 @@ void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun, void (*done)
 		done(arg, TMF_NOT_SUPPORTED);
 		return;
 	case TMF_QUERY_TASK_SET:
-		done(arg, itl->inflight > itl->pins || !list_empty(&itl->held) ? TMF_SUCCEEDED : TMF_COMPLETE);
+		done(arg, itl->inflight > itl->pins || !list_empty(&itl->held) ? TMF_SUCCEEDED :
+										 TMF_COMPLETE);
 		return;
 	case TMF_QUERY_ASYNC_EVENT:
 		done(arg, atomic_load(&itl->gate) & GATE_UA ? TMF_SUCCEEDED : TMF_COMPLETE);

@@ -43,7 +43,7 @@ struct scsi_tokens {
 	unsigned n;
 };
 
-/* ---- the store of tokens: lu->lock ------------------------------------------------------------------- */
+/* ---- the store of tokens: lu->lock ----------------------------------------------------------- */
 
 static void drop(struct scsi_lu *lu, struct token *t)
 {
@@ -128,9 +128,10 @@ void scsi_tokens_invalidate(struct scsi_cmd *cmd)
 	scsi_tokens_written(cmd->lu, lba << cmd->lu->block_shift, n << cmd->lu->block_shift);
 }
 
-/* ---- parameter lists ------------------------------------------------------------------------------------- */
+/* ---- parameter lists ------------------------------------------------------------------------- */
 
-/* Block device range descriptors (SBC-4 5.9.3) at @p; answers and returns NULL when they are wrong. */
+/* Block device range descriptors (SBC-4 5.9.3) at @p; answers and
+ * returns NULL when they are wrong. */
 static struct token *take_ranges(struct scsi_cmd *cmd, const uint8_t *p, size_t len)
 {
 	const struct scsi_lu *lu = cmd->lu;
@@ -159,7 +160,8 @@ static struct token *take_ranges(struct scsi_cmd *cmd, const uint8_t *p, size_t 
 		}
 		for (unsigned j = 0; j < t->nranges; j++)
 			if (lba < (t->range[j].offset + t->range[j].len) >> lu->block_shift &&
-			    t->range[j].offset >> lu->block_shift < lba + count) { /* ranges must not overlap */
+			    t->range[j].offset >> lu->block_shift < lba + count) {
+			    	/* Ranges must not overlap. */
 				free(t);
 				scsi_bad_param(cmd, (uint16_t)(p + 16 * i - cmd->heap), -1);
 				return NULL;
@@ -175,14 +177,15 @@ static struct token *take_ranges(struct scsi_cmd *cmd, const uint8_t *p, size_t 
 
 static bool check_lengths(struct scsi_cmd *cmd, size_t head)
 {
-	if (cmd->heap_got >= head && get_be16(cmd->heap) + 2u <= cmd->heap_got && get_be16(cmd->heap) + 2u >= head &&
+	if (cmd->heap_got >= head && get_be16(cmd->heap) + 2u <= cmd->heap_got &&
+	    get_be16(cmd->heap) + 2u >= head &&
 	    get_be16(cmd->heap + head - 2) + head <= cmd->heap_got)
 		return true;
 	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
 	return false;
 }
 
-/* ---- POPULATE TOKEN ---------------------------------------------------------------------------------------- */
+/* ---- POPULATE TOKEN -------------------------------------------------------------------------- */
 
 static bool make_bytes(const struct scsi_cmd *cmd, struct token *t)
 {
@@ -285,7 +288,7 @@ void op_populate_token(struct scsi_cmd *cmd)
 	token_list(cmd, populate);
 }
 
-/* ---- WRITE USING TOKEN ------------------------------------------------------------------------------------- */
+/* ---- WRITE USING TOKEN ----------------------------------------------------------------------- */
 
 struct using {
 	uint32_t list_id;
@@ -319,7 +322,8 @@ static struct token *find_token(struct scsi_lu *lu, const uint8_t *bytes)
 		list_for_each(t, &lu->tokens->all, link) {
 			uint8_t differ = 0;
 
-			for (unsigned i = 0; i < TOKEN_LEN; i++) /* as long for a wrong one as for a right one */
+			/* As long for a wrong one as for a right one. */
+			for (unsigned i = 0; i < TOKEN_LEN; i++)
 				differ |= t->bytes[i] ^ bytes[i];
 			if (!differ)
 				found = t;
@@ -526,9 +530,11 @@ static void write_using(struct scsi_cmd *cmd)
 			scsi_bad_param(cmd, 8, -1);
 			return;
 		}
-		/* SBC-4 5.45: more asked for than there is: what there is, and the count says so. */
+		/* SBC-4 5.45: more asked for than there is: what there
+		 * is, and the count says so. */
 		u->left = MIN(u->left, room);
-		if (atomic_load(&u->src->gate) & (GATE_DENY_READ | GATE_RESERVED | GATE_OFFLINE | GATE_NO_MEDIUM)) {
+		if (atomic_load(&u->src->gate) &
+		    (GATE_DENY_READ | GATE_RESERVED | GATE_OFFLINE | GATE_NO_MEDIUM)) {
 			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2300);
 			return;
 		}
@@ -544,7 +550,7 @@ void op_write_using_token(struct scsi_cmd *cmd)
 	token_list(cmd, write_using);
 }
 
-/* ---- VPD page 8Fh, third-party copy (SPC-4 7.8.17) ------------------------------------------------------------ */
+/* ---- VPD page 8Fh, third-party copy (SPC-4 7.8.17) ------------------------------------------- */
 
 static uint8_t *descriptor(uint8_t **p, uint16_t type, uint16_t len)
 {

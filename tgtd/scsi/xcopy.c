@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * EXTENDED COPY, LID1 and LID4 (SPC-4 6.4, 6.5): block device to block device, between logical units
- * that the I_T nexus may see, in its target or in another one that it may log in to (copy_far.c). What it
- * may not read or write by itself, it may not have copied either: asked again with every piece.
+ * EXTENDED COPY, LID1 and LID4 (SPC-4 6.4, 6.5): block device to block device, between logical
+ * units that the I_T nexus may see, in its target or in another one that it may log in to
+ * (copy_far.c). What it may not read or write by itself, it may not have copied either: asked again
+ * with every piece.
  *
- * With IMMED (LID4) the command is answered when all is checked and the copy goes on as a command of its own
- * (copy_background.c).
+ * With IMMED (LID4) the command is answered when all is checked and the copy goes on as a command
+ * of its own (copy_background.c).
  */
 #include <stdlib.h>
 #include "tgtd/scsi/xcopy.h"
 
 enum { USE_HOLD = 0, USE_DISCARD = 2, USE_NONE = 3 };
 
-/* ---- the copy ------------------------------------------------------------------------------------------- */
+/* ---- the copy -------------------------------------------------------------------------------- */
 
 static void finish(struct scsi_cmd *cmd)
 {
@@ -24,7 +25,8 @@ static void finish(struct scsi_cmd *cmd)
 			scsi_itl_unpin(x->itl[i]);
 	scsi_copy_leave_far(x);
 	if (x->recorded)
-		scsi_copy_end(cmd, x->list_id, (uint16_t)x->segment, x->copied, NULL, x->stop || scsi_aborted(cmd));
+		scsi_copy_end(cmd, x->list_id, (uint16_t)x->segment, x->copied, NULL,
+			      x->stop || scsi_aborted(cmd));
 	if (x->aborter)
 		scsi_job_done(x->aborter);
 	free(x);
@@ -75,8 +77,9 @@ static void chunk_read(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, chunk_written);
 }
 
-/* Not for what it may not do, nor when it may no longer: a reservation, offline, a mask, the unit or its target
- * going away, a store being replaced. An ORDERED command waits for the copy, not the copy for it. */
+/* Not for what it may not do, nor when it may no longer: a reservation, offline, a mask, the unit
+ * or its target going away, a store being replaced. An ORDERED command waits for the copy, not the
+ * copy for it. */
 #define GATE_COPY_NEVER ((uint32_t)(GATE_UA | GATE_LUNS | GATE_ORDER | GATE_TOKENS))
 
 static bool may_go_on(const struct xcopy *x)
@@ -111,7 +114,8 @@ static bool begin_segment(struct scsi_cmd *cmd)
 		return false;
 	}
 	if (!may_go_on(x)) {
-		copy_failed(cmd, 0x0d02); /* COPY TARGET DEVICE NOT REACHABLE: reserved, offline, read-only */
+		/* COPY TARGET DEVICE NOT REACHABLE: reserved, offline, read-only */
+		copy_failed(cmd, 0x0d02);
 		return false;
 	}
 	/* DC: the count is in the destination's blocks. */
@@ -167,7 +171,8 @@ static void next_chunk(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, chunk_read);
 }
 
-uint32_t scsi_copy_find_lun_locked(struct scsi_target *t, const struct scsi_nexus *n, const uint8_t *d)
+uint32_t scsi_copy_find_lun_locked(struct scsi_target *t, const struct scsi_nexus *n,
+				   const uint8_t *d)
 {
 	uint64_t naa, has;
 
@@ -198,7 +203,7 @@ struct scsi_itl *scsi_copy_find_lu(struct scsi_nexus *n, const uint8_t *d)
 	return lun == UINT32_MAX ? NULL : scsi_itl_get(n, lun);
 }
 
-/* ---- beginning ------------------------------------------------------------------------------------------------ */
+/* ---- beginning ------------------------------------------------------------------------------- */
 
 static void pin(struct xcopy *x, unsigned i, struct scsi_itl *itl)
 {
@@ -256,16 +261,19 @@ static void found(struct scsi_cmd *cmd)
 		next_chunk(cmd);
 }
 
-/* ---- the parameter list -------------------------------------------------------------------------------------- */
+/* ---- the parameter list ---------------------------------------------------------------------- */
 
-static bool check_list(struct scsi_cmd *cmd, const uint8_t *cscd, size_t ncscd_len, const uint8_t *seg, size_t seg_len)
+static bool check_list(struct scsi_cmd *cmd, const uint8_t *cscd, size_t ncscd_len,
+		       const uint8_t *seg, size_t seg_len)
 {
 	if (ncscd_len / CSCD_LEN > CSCD_MAX) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2606); /* TOO MANY TARGET DESCRIPTORS */
+		/* TOO MANY TARGET DESCRIPTORS */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2606);
 		return false;
 	}
 	if (seg_len / SEGMENT_LEN > SEGMENT_MAX) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2608); /* TOO MANY SEGMENT DESCRIPTORS */
+		/* TOO MANY SEGMENT DESCRIPTORS */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2608);
 		return false;
 	}
 	if (ncscd_len % CSCD_LEN) {
@@ -279,7 +287,8 @@ static bool check_list(struct scsi_cmd *cmd, const uint8_t *cscd, size_t ncscd_l
 			return false;
 		}
 	for (size_t at = 0; at < seg_len; at += SEGMENT_LEN) {
-		if (seg[at] != SEGMENT_BLOCK_TO_BLOCK) { /* UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE */
+		if (seg[at] != SEGMENT_BLOCK_TO_BLOCK) {
+			/* UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE */
 			scsi_sense_field(cmd, 0x2609, false, (uint16_t)(seg + at - cmd->heap), -1);
 			scsi_done(cmd);
 			return false;
@@ -303,13 +312,18 @@ static void start_copy(struct scsi_cmd *cmd)
 	struct xcopy *x;
 
 	if (got < head) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
+		/* PARAMETER LIST LENGTH ERROR */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 		return;
 	}
 	usage = b[1] >> 3 & 3;
 	if (lid4) {
 		if (b[0] != 0x01 || get_be16(b + 2) != 0x20 || b[16] != 0xff) {
-			scsi_bad_param(cmd, b[0] != 0x01 ? 0 : get_be16(b + 2) != 0x20 ? 2 : 16, -1);
+			scsi_bad_param(cmd,
+				       b[0] != 0x01	       ? 0 :
+				       get_be16(b + 2) != 0x20 ? 2 :
+								 16,
+				       -1);
 			return;
 		}
 		list_id = get_be32(b + 20);
@@ -322,7 +336,8 @@ static void start_copy(struct scsi_cmd *cmd)
 		seg_len = get_be32(b + 8);
 		inline_len = get_be32(b + 12);
 	}
-	if (cscd_len + seg_len > COPY_LIST_MAX || inline_len > got || cscd_len + seg_len + inline_len > got - head) {
+	if (cscd_len + seg_len > COPY_LIST_MAX || inline_len > got ||
+	    cscd_len + seg_len + inline_len > got - head) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 		return;
 	}

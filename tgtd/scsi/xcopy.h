@@ -34,7 +34,7 @@ static inline bool copy_runs(const struct copy_record *r)
 	return r->status == COPY_RUNNING || r->status == COPY_BACKGROUND;
 }
 
-/* ---- EXTENDED COPY at work ------------------------------------------------------------------------ */
+/* ---- EXTENDED COPY at work ------------------------------------------------------------------- */
 
 /* The descriptors that are understood. */
 enum { CSCD_IDENTIFICATION = 0xe4, SEGMENT_BLOCK_TO_BLOCK = 0x02 };
@@ -46,9 +46,9 @@ enum { CSCD_IDENTIFICATION = 0xe4, SEGMENT_BLOCK_TO_BLOCK = 0x02 };
 /* Of the descriptors of a parameter list, both kinds. */
 #define COPY_LIST_MAX (CSCD_MAX * CSCD_LEN + SEGMENT_MAX * SEGMENT_LEN)
 
-/* Another target that a copy reaches into: an I_T nexus of its own there, on the loop of the copy and for as long as
- * it takes. It carries no commands; it pins logical units, is subject to their reservations and masks,
- * and keeps the target from going away unasked. */
+/* Another target that a copy reaches into: an I_T nexus of its own there, on the loop of the copy
+ * and for as long as it takes. It carries no commands; it pins logical units, is subject to their
+ * reservations and masks, and keeps the target from going away unasked. */
 struct copy_far {
 	struct list link; /* xcopy.far */
 	struct scsi_nexus nexus;
@@ -62,7 +62,8 @@ struct xcopy {
 	unsigned ncscd, nsegment, segment; /* segment: now at work, so many are done */
 	const uint8_t *cscd, *segments;
 	struct scsi_itl *itl[CSCD_MAX]; /* pinned */
-	struct scsi_nexus *far_nexus[CSCD_MAX]; /* where to pin far_lun[i]; NULL: nowhere, or it is near */
+	struct scsi_nexus *far_nexus[CSCD_MAX]; /* where to pin far_lun[i]; NULL:
+						 * nowhere, or it is near */
 	uint32_t far_lun[CSCD_MAX];
 	struct list far;
 	struct loop_msg msg;
@@ -74,29 +75,32 @@ struct xcopy {
 };
 
 /* copy_far.c: looks in other targets for the descriptors that are not the own target's, then calls
- * found(cmd) on the loop of the command; at once when there is nothing to look for or nowhere. Whoever may
- * not log in there finds nothing. */
+ * found(cmd) on the loop of the command; at once when there is nothing to look for or nowhere.
+ * Whoever may not log in there finds nothing. */
 void scsi_copy_find_far(struct xcopy *x, void (*found)(struct scsi_cmd *cmd));
 /* Leaves those targets; their logical units are unpinned. */
 void scsi_copy_leave_far(struct xcopy *x);
 
-/* copy_background.c: a command that runs on after cmd has been answered, with its parameter list, as the
- * same initiator port: an I_T nexus of its own, so that task management, deletion and reservations reach
- * it as they reach any command. NULL: no memory, or the target goes away. The caller starts it, and @cmd no longer
- * has a parameter list. */
+/* copy_background.c: a command that runs on after cmd has been answered, with its parameter list,
+ * as the same initiator port: an I_T nexus of its own, so that task management, deletion and
+ * reservations reach it as they reach any command. NULL: no memory, or the target goes away. The
+ * caller starts it, and @cmd no longer has a parameter list. */
 struct scsi_cmd *scsi_copy_background(struct scsi_cmd *cmd);
 
 /* copy_results.c. The record of (nexus, list id) or NULL; lu->lock held. */
-struct copy_record *scsi_copy_find_record_locked(struct scsi_lu *lu, uint64_t nexus, uint32_t list_id);
+struct copy_record *scsi_copy_find_record_locked(struct scsi_lu *lu, uint64_t nexus,
+						 uint32_t list_id);
 /* Opens a record for (nexus, list id); NULL when one is in progress or there is no memory. */
 struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id);
 /* Closes it with the command's outcome, or as aborted. Progress: while it runs. */
 void scsi_copy_progress(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes);
-void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes, const uint8_t *token,
-		   bool aborted);
-/* The LU of an identification descriptor (SPC-4 6.4.4.3) that @n may see in its target, by NAA: or NULL. */
+void scsi_copy_end(struct scsi_cmd *cmd, uint32_t list_id, uint16_t segments, uint64_t bytes,
+		   const uint8_t *token, bool aborted);
+/* The LU of an identification descriptor (SPC-4 6.4.4.3) that @n may see in
+ * its target, by NAA: or NULL. */
 struct scsi_itl *scsi_copy_find_lu(struct scsi_nexus *n, const uint8_t *descriptor);
 /* The same as a LUN, or UINT32_MAX. @t->lock held. */
-uint32_t scsi_copy_find_lun_locked(struct scsi_target *t, const struct scsi_nexus *n, const uint8_t *descriptor);
+uint32_t scsi_copy_find_lun_locked(struct scsi_target *t, const struct scsi_nexus *n,
+				   const uint8_t *descriptor);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Receive buffers and send batches of a thread. A connection has its own while bytes are in flight and
- * gives them back when it is idle, so a thousand idle connections hold none and the one at work finds
- * memory that is warm and near. They are freed when the thread ends.
+ * Receive buffers and send batches of a thread. A connection has its own while bytes are in flight
+ * and gives them back when it is idle, so a thousand idle connections hold none and the one at work
+ * finds memory that is warm and near. They are freed when the thread ends.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -99,7 +99,8 @@ void tcp_update_events(struct tcp_conn *tc);
 void tcp_close_progress(struct tcp_conn *tc);
 
 /* listen.c */
-int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal);
+int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
+	       void **portal);
 void tcp_unlisten(void *portal);
 
 #endif

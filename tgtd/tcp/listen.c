@@ -33,13 +33,16 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 	for (unsigned i = 0; i < ACCEPTS; i++) {
 		struct sockaddr_storage peer, local;
 		socklen_t plen = sizeof(peer), llen = sizeof(local);
-		int fd = accept4(lfd->fd, (struct sockaddr *)&peer, &plen, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd = accept4(lfd->fd, (struct sockaddr *)&peer, &plen,
+				 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+			    errno == ENOBUFS) {
 				log_ratelimited(LOG_LVL_ERROR, "tcp: accept: %s", strerror(errno));
 				if (!loop_fd_modify(lfd, 0))
-					loop_timer_arm(lfd->loop, &l->pause, PAUSE_MS * NSEC_PER_MSEC);
+					loop_timer_arm(lfd->loop, &l->pause,
+						       PAUSE_MS * NSEC_PER_MSEC);
 			}
 			return;
 		}
@@ -51,7 +54,8 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 	}
 }
 
-int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt, void **portal)
+int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
+	       void **portal)
 {
 	struct listener *l = calloc(1, sizeof(*l));
 	int one = 1, rc, fd;
@@ -66,7 +70,8 @@ int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, ui
 	}
 	rc = 0;
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
-	    (addr->sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one))) ||
+	    (addr->sa_family == AF_INET6 &&
+	     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one))) ||
 	    bind(fd, addr, len) || listen(fd, 1024))
 		rc = -errno;
 	l->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Receiving: one recv() fills the buffer, then PDUs are parsed where they lie; any byte may be the last
- * for now. Of a long data segment that has only begun, the rest is received straight to where it goes
- * (cache blocks), and what follows it into the buffer by the same call.
+ * Receiving: one recv() fills the buffer, then PDUs are parsed where they lie; any byte may be the
+ * last for now. Of a long data segment that has only begun, the rest is received straight to where
+ * it goes (cache blocks), and what follows it into the buffer by the same call.
  *
  *   buffer  | parsed | head ... unparsed ... tail | free |
  */
@@ -15,8 +15,9 @@
 
 #define DIRECT_MIN 8192 /* below, a copy is cheaper than another call */
 /*
- * After a long data segment another one is likely. Then only this much is received into the buffer behind
- * it: the next header, and a little of its data, which has to be copied. The rest goes where it belongs.
+ * After a long data segment another one is likely. Then only this much is received into the buffer
+ * behind it: the next header, and a little of its data, which has to be copied. The rest goes where
+ * it belongs.
  */
 #define LONG_SEGMENT 16384
 #define BEHIND_LONG 512
@@ -79,16 +80,18 @@ void tcp_rx_rest(struct tcp_conn *tc)
 	}
 }
 
-/* ---- parsing --------------------------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 /* All return false when nothing more can be done for now. */
 
-/* While a command's data is copied, memory for the next one's comes nearer. Its header is at @p if it has come. */
+/* While a command's data is copied, memory for the next one's comes nearer. Its
+ * header is at @p if it has come. */
 static void hint_next(struct tcp_conn *tc, const uint8_t *p)
 {
 	struct scsi_nexus *nexus = iscsi_conn_nexus(&tc->conn);
 
-	if (nexus && p + ISCSI_BHS_LEN <= tc->buf->data + tc->tail && bhs_opcode(p) == ISCSI_SCSI_CMD)
+	if (nexus && p + ISCSI_BHS_LEN <= tc->buf->data + tc->tail &&
+	    bhs_opcode(p) == ISCSI_SCSI_CMD)
 		scsi_cmd_hints(nexus, p + BHS_LUN, p + BHS_CDB, ISCSI_BHS_LEN, 1, true);
 }
 
@@ -118,7 +121,8 @@ static bool parse_header(struct tcp_conn *tc)
 	tc->data_got = 0;
 	tc->crc = DIGEST_INIT;
 	if (tc->data_len)
-		hint_next(tc, p + len + tc->data_len + pdu_pad(tc->data_len) + (tc->data_digest ? 4 : 0));
+		hint_next(tc, p + len + tc->data_len + pdu_pad(tc->data_len) +
+				      (tc->data_digest ? 4 : 0));
 	if (tc->tail > tc->head)
 		__builtin_prefetch(tc->buf->data + tc->head);
 	if (unlikely(!iscsi_rx_begin(conn, p, p + ISCSI_BHS_LEN, ahs)))
@@ -175,7 +179,8 @@ static inline uint32_t pdu_len(const struct tcp_conn *tc, const uint8_t *p)
 	       (tc->data_digest && data ? 4 : 0);
 }
 
-/* A batch of commands lies there: their look-ups in memory may overlap. The first is at work at once. */
+/* A batch of commands lies there: their look-ups in memory may overlap.
+ * The first is at work at once. */
 static void look_ahead(struct tcp_conn *tc)
 {
 	struct scsi_nexus *nexus = iscsi_conn_nexus(&tc->conn);
@@ -202,7 +207,8 @@ static void look_ahead(struct tcp_conn *tc)
 	}
 }
 
-/* The ordinary commands that lie there, one behind the other. False: nothing more may be parsed for now. */
+/* The ordinary commands that lie there, one behind the other. False: nothing
+ * more may be parsed for now. */
 static inline bool parse_easy(struct tcp_conn *tc)
 {
 	const uint8_t *p = tc->buf->data + tc->head, *end = tc->buf->data + tc->tail;
@@ -259,7 +265,7 @@ static void parse(struct tcp_conn *tc)
 	tc->rx_busy = false;
 }
 
-/* ---- receiving ------------------------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* Where bytes [data_got, data_len) of the segment go, as iovecs. */
 static unsigned sink_iovs(struct tcp_conn *tc, struct iovec *iov, unsigned max, uint32_t *total)
@@ -333,12 +339,14 @@ void tcp_rx_ready(struct tcp_conn *tc)
 			if (tc->rx_state == RX_DATA && tc->data_len - tc->data_got >= DIRECT_MIN)
 				niov = sink_iovs(tc, iov, DIRECT_IOVS - 1, &direct);
 		}
-		space = tc->data_len >= LONG_SEGMENT && tc->tail < BEHIND_LONG ? BEHIND_LONG - tc->tail :
-										    TCP_RX_BUF - tc->tail;
+		space = tc->data_len >= LONG_SEGMENT && tc->tail < BEHIND_LONG ?
+				BEHIND_LONG - tc->tail :
+				TCP_RX_BUF - tc->tail;
 		ASSERT(space);
 		metric_inc(M_tcp_rx_calls);
 		if (niov) {
-			/* Not the whole buffer behind a partly received segment: then it would be copied after all. */
+			/* Not the whole buffer behind a partly received segment: then it
+			 * would be copied after all. */
 			if (direct == tc->data_len - tc->data_got)
 				iov[niov++] = (struct iovec){ tc->buf->data, space };
 			else
@@ -375,7 +383,7 @@ void tcp_rx_ready(struct tcp_conn *tc)
 	tcp_rx_rest(tc);
 }
 
-/* ---- stopping and going on ------------------------------------------------------------------------------------------ */
+/* ---- stopping and going on ------------------------------------------------------------------- */
 
 static void parse_later(struct loop_deferred *d)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The TCP transport: a connection's life between accept and close. A close with something still to say
- * (logout response, login refusal, Reject) sends it, shuts its side and waits a moment for the peer to
- * close: closing at once with bytes unread would have the kernel reset the connection and may destroy
- * what the peer has not read yet.
+ * The TCP transport: a connection's life between accept and close. A close with something still to
+ * say (logout response, login refusal, Reject) sends it, shuts its side and waits a moment for the
+ * peer to close: closing at once with bytes unread would have the kernel reset the connection and
+ * may destroy what the peer has not read yet.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -28,7 +28,7 @@ void tcp_update_events(struct tcp_conn *tc)
 		iscsi_conn_fail(&tc->conn, "epoll failed");
 }
 
-/* ---- closing --------------------------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------- */
 
 static void finish(struct tcp_conn *tc)
 {
@@ -97,7 +97,7 @@ static void linger_read(struct tcp_conn *tc)
 	}
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void ready(struct loop_fd *lfd, uint32_t revents)
 {
@@ -180,8 +180,8 @@ void tcp_transport_init(void)
 	iscsi_transport_register(&tcp_transport);
 }
 
-int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
-		   unsigned short tpgt)
+int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *peer,
+		   const struct sockaddr_storage *local, unsigned short tpgt)
 {
 	struct tcp_conn *tc;
 	int one = 1, rc;
@@ -198,7 +198,8 @@ int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *pee
 	/* Harmless where it is not TCP (tests). */
 	(void)!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	(void)!setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-	tc->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready, .guessable = true };
+	tc->lfd =
+		(struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready, .guessable = true };
 	tcp_rx_init(tc);
 	tcp_tx_init(tc);
 	iscsi_conn_init(&tc->conn, &tcp_transport, main, peer, local, tpgt);

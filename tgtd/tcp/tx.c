@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Sending: PDUs queue up while the loop's iteration runs; at its end one sendmsg() takes as many as fit,
- * headers from the batch or the PDU, payload from cache blocks. What the kernel has taken is given back;
- * when it takes only a part, the batch stays until the socket is writable again.
+ * Sending: PDUs queue up while the loop's iteration runs; at its end one sendmsg() takes as many as
+ * fit, headers from the batch or the PDU, payload from cache blocks. What the kernel has taken is
+ * given back; when it takes only a part, the batch stays until the socket is writable again.
  */
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -32,7 +32,8 @@ void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(!tc->closing);
-	/* Cursor in the fragment list: index, offset. Where it begins is build_data_in()'s to know. */
+	/* Cursor in the fragment list: index, offset. Where it begins is
+	 * build_data_in()'s to know. */
 	if (unlikely(pdu->seg_off) && pdu->kind == PDU_DATA_IN) {
 		const struct frags *f = &pdu->seg->io.data;
 		uint64_t i = 0, off = pdu->seg_off;
@@ -48,7 +49,7 @@ void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 	list_add_tail(&tc->queue, &pdu->link);
 }
 
-/* ---- building a batch -------------------------------------------------------------------------------------------- */
+/* ---- building a batch ------------------------------------------------------------------------ */
 
 static inline void add(struct tcp_tx_batch *b, const void *p, size_t len)
 {
@@ -78,7 +79,8 @@ static void build_control(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 	if (trailer)
 		add(b, pdu->pad_digest, trailer);
 }
-static_assert(offsetof(struct iscsi_pdu, bhs_digest) == offsetof(struct iscsi_pdu, bhs) + ISCSI_BHS_LEN,
+static_assert(offsetof(struct iscsi_pdu, bhs_digest) ==
+		      offsetof(struct iscsi_pdu, bhs) + ISCSI_BHS_LEN,
 	      "one iovec carries header and digest");
 
 /* How many bytes from the cursor on the next @iovs iovecs can carry. */
@@ -105,7 +107,8 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 		uint8_t *trailer = b->trailer[b->nheaders];
 		uint32_t len, left, pad, crc = DIGEST_INIT, max;
 
-		if (b->nheaders == TCP_TX_HEADERS || b->n + 3 > TCP_TX_IOVS || b->bytes >= TCP_TX_BYTES)
+		if (b->nheaders == TCP_TX_HEADERS || b->n + 3 > TCP_TX_IOVS ||
+		    b->bytes >= TCP_TX_BYTES)
 			return false;
 		max = left = pdu->seg_end - pdu->seg_off;
 		if (f->v[pdu->tp_word[0]].len - pdu->tp_word[1] < left) {
@@ -149,12 +152,13 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 }
 
 /*
- * The answers to ordinary commands at the head of the queue, from @at on: each one PDU, with one piece of memory or
- * none, without digests. Returns the first that is not in the batch.
+ * The answers to ordinary commands at the head of the queue, from @at on: each one PDU, with one
+ * piece of memory or none, without digests. Returns the first that is not in the batch.
  */
 static struct list *build_easy(struct tcp_conn *tc, struct tcp_tx_batch *b, struct list *at)
 {
-	uint32_t room = MIN(TCP_TX_HEADERS - b->nheaders, (TCP_TX_IOVS - b->n) / 2), max = tc->conn.easy_max;
+	uint32_t room = MIN(TCP_TX_HEADERS - b->nheaders, (TCP_TX_IOVS - b->n) / 2),
+		 max = tc->conn.easy_max;
 	struct tcp_header *first = &b->header[b->nheaders], *h = first, *last = first + room;
 	struct iovec *v = &b->iov[b->n];
 	struct iscsi_easy_batch eb;
@@ -180,7 +184,8 @@ static struct list *build_easy(struct tcp_conn *tc, struct tcp_tx_batch *b, stru
 		g = pdu->seg->io.data.v;
 		if (unlikely(len > max) || unlikely(g->len < len) || unlikely(len & 3))
 			break;
-		if (unlikely(bytes >= TCP_TX_BYTES) || unlikely(!iscsi_easy_header(&eb, pdu, true, h->bhs)))
+		if (unlikely(bytes >= TCP_TX_BYTES) ||
+		    unlikely(!iscsi_easy_header(&eb, pdu, true, h->bhs)))
 			break;
 		v[1].iov_base = g->base;
 		v[1].iov_len = len;
@@ -237,7 +242,7 @@ static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 	}
 }
 
-/* ---- sending ------------------------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void blocked(struct tcp_conn *tc, bool on)
 {

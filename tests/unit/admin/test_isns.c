@@ -31,7 +31,8 @@ START_TEST(a_registration_byte_by_byte)
 	ck_assert_int_eq(inet_pton(AF_INET6, "::ffff:10.1.2.3", &p[0].addr), 1);
 	ck_assert_int_eq(inet_pton(AF_INET6, "fd00::1", &p[1].addr), 1);
 	isns_reg_begin(&m, 7, "host", "iqn.x:a", true, 300);
-	isns_reg_portal(&m, &p[0], &(struct isns_ports){ .esi = 5555, .scn = 6666, .esi_interval_s = 60 });
+	isns_reg_portal(&m, &p[0],
+			&(struct isns_ports){ .esi = 5555, .scn = 6666, .esi_interval_s = 60 });
 	isns_reg_portal(&m, &p[1], &(struct isns_ports){ 0 });
 	isns_reg_node(&m, "iqn.x:a", p, 2);
 	ck_assert(isns_end(&m));
@@ -175,7 +176,8 @@ START_TEST(answers)
 			memcpy(b, good, sizeof(b));
 			b[i] ^= (uint8_t)(1u << bit);
 			rc = feed(b, sizeof(b), 5);
-			/* bits that mean nothing in the server's flags, and whom it says it is from */
+			/* bits that mean nothing in the server's flags,
+			 * and whom it says it is from */
 			if ((i == 6 && b[6] != 0x6c && (b[6] & 0x0c) == 0x0c) || i == 7) {
 				ck_assert_int_eq(rc, 0);
 				continue;
@@ -200,7 +202,8 @@ static void collect(const struct isns_attr *a, void *arg)
 	}
 }
 
-/* In several PDUs, that of the key not being taken for an answer; one without its end is no text. */
+/* In several PDUs, that of the key not being taken for an answer; one
+ * without its end is no text. */
 START_TEST(answers_in_a_sequence)
 {
 	const uint8_t pdus[] = {
@@ -224,7 +227,8 @@ START_TEST(answers_in_a_sequence)
 		ck_assert_int_eq(isns_answer_each(&in, collect, &names), 0);
 		ck_assert_str_eq(text, "ab;c;");
 	}
-	/* another function, exchange or place in the sequence; no end; the start again; attributes that lie */
+	/* another function, exchange or place in the sequence; no end; the start
+	 * again; attributes that lie */
 	for (unsigned i = 0; i < 6; i++) {
 		static const struct { unsigned at; uint8_t value; } wrong[] = {
 			{ 35, 3 }, { 41, 8 }, { 43, 2 }, { 38, 0x44 }, { 23, 0xfc }, { 67, 6 },
@@ -256,8 +260,18 @@ static uint32_t serve(uint16_t function, const void *payload, uint32_t len, bool
 {
 	const struct isns_self self = { .entity = "host", .has_node = is_a };
 	uint8_t *b = malloc(ISNS_HEADER + len);
-	const uint8_t head[ISNS_HEADER] = { 0, 1, (uint8_t)(function >> 8), (uint8_t)function, (uint8_t)(len >> 8),
-					    (uint8_t)len, 0x4c, 0, 0xab, 0xcd, 0, 0 };
+	const uint8_t head[ISNS_HEADER] = { 0,
+					    1,
+					    (uint8_t)(function >> 8),
+					    (uint8_t)function,
+					    (uint8_t)(len >> 8),
+					    (uint8_t)len,
+					    0x4c,
+					    0,
+					    0xab,
+					    0xcd,
+					    0,
+					    0 };
 
 	memcpy(b, head, ISNS_HEADER);
 	memcpy(b + ISNS_HEADER, payload, len);
@@ -275,11 +289,13 @@ static uint32_t serve(uint16_t function, const void *payload, uint32_t len, bool
 START_TEST(what_a_server_asks)
 {
 	const uint8_t esi[] = {
-		0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 8, 'H', 'o', 's', 't', 0, 0, 0, 0,
+		0, 0, 0, 4, 0, 0, 0, 8, 0,   0,	  0,   0,   1, 2, 3, 4,
+		0, 0, 0, 1, 0, 0, 0, 8, 'H', 'o', 's', 't', 0, 0, 0, 0,
 	};
 	const uint8_t scn[] = {
-		0, 0, 0, 32, 0, 0, 0, 8, 'i', 'q', 'n', '.', 'x', ':', 'a', 0, 0, 0, 0, 35, 0, 0, 0, 4, 0, 0, 0, 8,
-		0, 0, 0, 32, 0, 0, 0, 8, 'i', 'q', 'n', '.', 'x', ':', 'b', 0,
+		0, 0,  0, 32, 0,  0, 0,	  8,   'i', 'q', 'n', '.', 'x', ':', 'a',
+		0, 0,  0, 0,  35, 0, 0,	  0,   4,   0,	 0,   0,   8,	0,   0,
+		0, 32, 0, 0,  0,  8, 'i', 'q', 'n', '.', 'x', ':', 'b', 0,
 	};
 	uint8_t bad[sizeof(scn)];
 	bool changed = true;
@@ -314,5 +330,5 @@ START_TEST(what_a_server_asks)
 }
 END_TEST
 
-UNIT_MAIN("isns", 10, a_registration_byte_by_byte, a_registration_is_taken_back, what_does_not_fit_is_said, questions, answers,
-	  answers_in_a_sequence, what_a_server_asks)
+UNIT_MAIN("isns", 10, a_registration_byte_by_byte, a_registration_is_taken_back,
+	  what_does_not_fit_is_said, questions, answers, answers_in_a_sequence, what_a_server_asks)

@@ -30,8 +30,10 @@ START_TEST(options)
 	adm.conf.topo = &topo;
 	ck_assert(store_parse_opts(NULL, &o) && o.node == -1 && !o.uncached && !o.write_through);
 	ck_assert(store_parse_opts("cache=none", &o) && o.uncached);
-	ck_assert(store_parse_opts("cache=write-through;node=1", &o) && o.write_through && o.node == 1);
-	ck_assert(store_parse_opts("node=0,cache=write-through,cache=write-back", &o) && !o.write_through && o.node == 0);
+	ck_assert(store_parse_opts("cache=write-through;node=1", &o) && o.write_through &&
+		  o.node == 1);
+	ck_assert(store_parse_opts("node=0,cache=write-through,cache=write-back", &o) &&
+		  !o.write_through && o.node == 0);
 	ck_assert(store_parse_opts("share=yes", &o) && o.shared);
 	ck_assert(!store_parse_opts("share=yes,cache=none", &o));
 	ck_assert(!store_parse_opts("node=2", &o));
@@ -40,14 +42,17 @@ START_TEST(options)
 	ck_assert(!store_parse_opts("node=1x", &o));
 	ck_assert(!store_parse_opts("cache=some", &o));
 	ck_assert(!store_parse_opts("conf=/etc/ceph/ceph.conf", &o));
-	ck_assert(!store_parse_opts("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", &o));
+	ck_assert(!store_parse_opts(
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+		&o));
 	adm.conf.topo = NULL;
 }
 END_TEST
 
 START_TEST(stores)
 {
-	ck_assert(store_known("rdwr") && store_known("aio") && store_known("ram") && store_known("null"));
+	ck_assert(store_known("rdwr") && store_known("aio") && store_known("ram") &&
+		  store_known("null"));
 	ck_assert(!store_known("rbd") && !store_known("") && !store_known("cache"));
 }
 END_TEST

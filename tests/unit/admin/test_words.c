@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What conf/words.c says of a value is what the daemon takes; and what a mistyped word may have been. */
+/* What conf/words.c says of a value is what the daemon takes; and what a
+ * mistyped word may have been. */
 #include <stdio.h>
 
 #include "conf/model.h"
@@ -9,19 +10,48 @@
 
 static bool takes(const char *key, const char *value)
 {
-	return !(conf_kind(key) == CONF_KEY ? iscsi_target_check(key, value) : scsi_lu_check(key, value));
+	return !(conf_kind(key) == CONF_KEY ? iscsi_target_check(key, value) :
+					      scsi_lu_check(key, value));
 }
 
 /* "0 to 15", "1 to 8 characters", "Yes or No" */
 START_TEST(values)
 {
 	static const char *const keys[] = {
-		"scsi_id", "scsi_sn", "vendor_id", "product_id", "product_rev", "sense_format", "removable", "online",
-		"readonly", "lbppbe", "la_lba", "optimal_xfer_gran", "optimal_xfer_len", "thin_provisioning",
-		"sanitize_rate", "HeaderDigest", "DataDigest", "InitialR2T", "ImmediateData", "DataPDUInOrder",
-		"DataSequenceInOrder", "MaxRecvDataSegmentLength", "FirstBurstLength", "MaxBurstLength",
-		"MaxOutstandingR2T", "MaxConnections", "ErrorRecoveryLevel", "DefaultTime2Wait", "DefaultTime2Retain",
-		"RedirectPort", "RedirectReason", "nop_interval", "nop_count", "MaxQueueCmd",
+		"scsi_id",
+		"scsi_sn",
+		"vendor_id",
+		"product_id",
+		"product_rev",
+		"sense_format",
+		"removable",
+		"online",
+		"readonly",
+		"lbppbe",
+		"la_lba",
+		"optimal_xfer_gran",
+		"optimal_xfer_len",
+		"thin_provisioning",
+		"sanitize_rate",
+		"HeaderDigest",
+		"DataDigest",
+		"InitialR2T",
+		"ImmediateData",
+		"DataPDUInOrder",
+		"DataSequenceInOrder",
+		"MaxRecvDataSegmentLength",
+		"FirstBurstLength",
+		"MaxBurstLength",
+		"MaxOutstandingR2T",
+		"MaxConnections",
+		"ErrorRecoveryLevel",
+		"DefaultTime2Wait",
+		"DefaultTime2Retain",
+		"RedirectPort",
+		"RedirectReason",
+		"nop_interval",
+		"nop_count",
+		"MaxQueueCmd",
 	};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -52,7 +82,8 @@ START_TEST(values)
 		} else {
 			ck_assert_msg(takes(key, "None") && takes(key, "CRC32C,None"), "%s", key);
 		}
-		ck_assert_msg(!takes(key, "neither of these, nor anything that is too long"), "%s", key);
+		ck_assert_msg(!takes(key, "neither of these, nor anything that is too long"), "%s",
+			      key);
 	}
 }
 END_TEST
@@ -74,12 +105,14 @@ START_TEST(hints)
 		{ "incominguser", CONF_IN_STORE, ": it belongs in a <target>" },
 		{ "incominguser", CONF_IN_FILE, ": it belongs in a <target>" },
 		{ "iSNS", CONF_IN_TARGET, ": it belongs outside of targets" },
-		{ "incomminguser", CONF_IN_STORE, ": did you mean 'incominguser'? It belongs in a <target>" },
+		{ "incomminguser", CONF_IN_STORE,
+		  ": did you mean 'incominguser'? It belongs in a <target>" },
 		{ "taget", CONF_IS_BLOCK, ": did you mean <target>?" },
 		{ "backing_store", CONF_IS_BLOCK, ": did you mean <backing-store>?" },
 		{ "something-else", CONF_IN_TARGET, "" },
 		{ "x", CONF_IN_TARGET, "" },
-		{ "a-word-that-is-longer-than-any-word-of-the-file-could-ever-be", CONF_IN_FILE, "" },
+		{ "a-word-that-is-longer-than-any-word-of-the-file-could-ever-be", CONF_IN_FILE,
+		  "" },
 	};
 	char hint[160], small[8];
 

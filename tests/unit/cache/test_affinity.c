@@ -11,7 +11,8 @@ START_TEST(largest_share_wins)
 		for (unsigned k = 0; k < 5000; k++) {
 			rng = rng * 6364136223846793005ull + 1442695040888963407ull;
 			uint64_t first = rng >> 50, sum[8] = { 0 };
-			uint32_t n = 1 + (uint32_t)(rng >> 30) % 40, self = (uint32_t)(rng >> 20) % nodes;
+			uint32_t n = 1 + (uint32_t)(rng >> 30) % 40,
+				 self = (uint32_t)(rng >> 20) % nodes;
 			uint32_t head = (uint32_t)(rng >> 10) % 4096,
 				 tail = (uint32_t)(rng >> 5) % (n > 1 ? 4096 : 4096 - head);
 			for (uint32_t i = 0; i < n; i++) {
@@ -21,7 +22,8 @@ START_TEST(largest_share_wins)
 			uint32_t got = affinity_node(&m, 99, first, n, head, tail, self);
 			ck_assert_uint_lt(got, nodes);
 			for (uint32_t i = 0; i < nodes; i++)
-				ck_assert_msg(sum[i] <= sum[got], "node %u holds %lu, %u was chosen with %lu", i,
+				ck_assert_msg(sum[i] <= sum[got],
+					      "node %u holds %lu, %u was chosen with %lu", i,
 					      (unsigned long)sum[i], got, (unsigned long)sum[got]);
 			if (sum[self] == sum[got])
 				ck_assert_uint_eq(got, self);
@@ -32,7 +34,8 @@ END_TEST
 
 START_TEST(threshold)
 {
-	/* The paper's machine: 18.7 GB/s local, 3.3 remote. A hop of 10 us pays from about 40 KB on. */
+	/* The paper's machine: 18.7 GB/s local, 3.3 remote. A hop of 10
+	 * us pays from about 40 KB on. */
 	uint32_t t = affinity_threshold(10000, 18700, 3300);
 	ck_assert_uint_ge(t, 36 * 1024);
 	ck_assert_uint_le(t, 44 * 1024);

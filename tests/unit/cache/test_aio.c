@@ -21,7 +21,7 @@
 static struct bt t;
 static char path[64];
 
-/* ---- a kernel to order ------------------------------------------------------------------------- */
+/* ---- a kernel to order ----------------------------------------------------------------------- */
 
 static struct {
 	bool no_direct, no_rwf, no_fdsync;
@@ -88,7 +88,7 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 	return rc < 0 ? -errno : (int)rc;
 }
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void make_file(uint64_t size)
 {
@@ -134,7 +134,7 @@ static struct blk *try_open(struct blk_open_args *args, char *err, size_t len)
 	return blk_open("aio", args);
 }
 
-/* ---- content ----------------------------------------------------------------------------------- */
+/* ---- content --------------------------------------------------------------------------------- */
 
 /* Plain; partial transfers and refusals; without RWF_DSYNC and FDSYNC; without O_DIRECT; 4 KiB. */
 START_TEST(model)
@@ -210,7 +210,7 @@ START_TEST(misaligned_memory)
 }
 END_TEST
 
-/* ---- queues ------------------------------------------------------------------------------------ */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 static unsigned completed;
 static int last_status;
@@ -282,7 +282,8 @@ static bool is_busy(void)
 	return was_busy;
 }
 
-/* A loop whose I/O is not over, or not even with the kernel, must not be destroyed: whoever wants to can ask. */
+/* A loop whose I/O is not over, or not even with the kernel, must not be
+ * destroyed: whoever wants to can ask. */
 START_TEST(a_loop_with_io_is_busy)
 {
 	static struct blk_req req[4];
@@ -324,7 +325,8 @@ START_TEST(abort_before_the_kernel_has_it)
 }
 END_TEST
 
-/* A kernel that knows no FDSYNC says so of each of several that it was given at once: none of them failed. */
+/* A kernel that knows no FDSYNC says so of each of several that it was given at
+ * once: none of them failed. */
 START_TEST(several_syncs_that_the_kernel_does_not_know)
 {
 	static struct blk_req req[4];
@@ -363,7 +365,7 @@ START_TEST(loops_come_and_go)
 }
 END_TEST
 
-/* ---- errors ------------------------------------------------------------------------------------ */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 START_TEST(truncated_behind_our_back)
 {
@@ -424,7 +426,7 @@ START_TEST(one_writer)
 }
 END_TEST
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 START_TEST(grows)
 {
@@ -508,7 +510,7 @@ START_TEST(identity_is_the_file)
 }
 END_TEST
 
-/* ---- block devices: loop devices, where this process may make them -------------------------------- */
+/* ---- block devices: loop devices, where this process may make them --------------------------- */
 
 static int loop_dev = -1;
 
@@ -543,8 +545,8 @@ static int try_device(uint32_t sector)
 	return err;
 }
 
-/* Turns the file at @path into a block device whose name replaces it; 0 or -errno. Somebody else may
- * take the same free one. */
+/* Turns the file at @path into a block device whose name replaces it; 0 or -errno. Somebody else
+ * may take the same free one. */
 static int make_device(uint32_t sector)
 {
 	int err = -EBUSY;
@@ -606,7 +608,7 @@ START_TEST(block_device)
 }
 END_TEST
 
-/* ---- compare-and-write, made up by the choke point ---------------------------------------------- */
+/* ---- compare-and-write, made up by the choke point ------------------------------------------- */
 
 #define COUNTERS 3
 #define CAWS 24

@@ -34,7 +34,8 @@ static uint64_t resident(const struct arena *a)
 	return n * 4096;
 }
 
-/* What the owner keeps beside the headers: in the same file, zeros at first, apart from everything else. */
+/* What the owner keeps beside the headers: in the same file, zeros at first,
+ * apart from everything else. */
 START_TEST(extra_bytes)
 {
 	struct arena_conf c = conf(65536, 50);
@@ -83,8 +84,8 @@ START_TEST(layout)
 }
 END_TEST
 
-/* What is behind the first part gets its memory in the background, while it is in use; what was written
- * meanwhile stays. Ending it in the middle is allowed. */
+/* What is behind the first part gets its memory in the background, while it is in use; what was
+ * written meanwhile stays. Ending it in the middle is allowed. */
 START_TEST(prepared_behind)
 {
 	struct arena_conf c = conf(4096, (uint32_t)(MiB(160) / 4096));

@@ -12,7 +12,8 @@ static uint8_t buf[KiB(64)];
 
 static void open_cache(void)
 {
-	ct_open(&t, &(struct ct_shape){ .conf = "size=16m", .nodes = 1, .disk = MiB(16) }, &cache, &disk);
+	ct_open(&t, &(struct ct_shape){ .conf = "size=16m", .nodes = 1, .disk = MiB(16) }, &cache,
+		&disk);
 	disk->now_percent = 50;
 }
 
@@ -137,5 +138,5 @@ START_TEST(closed_with_a_bad_block)
 }
 END_TEST
 
-UNIT_MAIN("bad_blocks", 30, read_over_a_bad_block, write_beside_a_bad_block, written_back_beside_a_bad_block,
-	  closed_with_a_bad_block)
+UNIT_MAIN("bad_blocks", 30, read_over_a_bad_block, write_beside_a_bad_block,
+	  written_back_beside_a_bad_block, closed_with_a_bad_block)

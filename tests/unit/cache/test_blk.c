@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What the choke point makes up for: bounce blocks with flow control, ZERO in pieces, COMPARE AND
- * WRITE ordered against other changes, aborts of what waits. Below: a store without memory of its own
- * that answers when it is told to. And the null store, and stores opened by name. */
+ * WRITE ordered against other changes, aborts of what waits. Below: a store without memory of its
+ * own that answers when it is told to. And the null store, and stores opened by name. */
 #include <check.h>
 #include <stdlib.h>
 #include "cache/backend/offload.h"
 #include "events/metrics.h"
 #include "tests/support/blktest.h"
 
-/* ---- a store on a string ------------------------------------------------------------------------ */
+/* ---- a store on a string --------------------------------------------------------------------- */
 
 #define SIZE MiB(8)
 
@@ -93,8 +93,8 @@ static void noted(struct blk_req *req)
 	*(unsigned *)(uintptr_t)req->stream += 1;
 }
 
-static void fill_req(struct blk_req *req, enum blk_op op, uint64_t off, uint64_t len, unsigned flags,
-		     unsigned *count)
+static void fill_req(struct blk_req *req, enum blk_op op, uint64_t off, uint64_t len,
+		     unsigned flags, unsigned *count)
 {
 	blk_req_init(req);
 	req->op = op;
@@ -114,7 +114,7 @@ static void abort_req(struct blk_req *req)
 		loop_step(t.loop, 0);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 START_TEST(model)
 {
@@ -288,7 +288,7 @@ START_TEST(counted)
 }
 END_TEST
 
-/* ---- by name ------------------------------------------------------------------------------------ */
+/* ---- by name --------------------------------------------------------------------------------- */
 
 START_TEST(null_store)
 {

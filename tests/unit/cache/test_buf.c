@@ -162,7 +162,8 @@ START_TEST(copies)
 			flat[i] = (uint8_t)bt_random(&rng);
 		frags_copy_in(&f, 0, flat, len);
 		for (int i = 0; i < 40; i++) {
-			size_t off = bt_random(&rng) % len, n = bt_random(&rng) % (len - off + 1), at;
+			size_t off = bt_random(&rng) % len, n = bt_random(&rng) % (len - off + 1),
+			       at;
 			bool same;
 
 			switch (bt_random(&rng) % 4) {
@@ -185,8 +186,8 @@ START_TEST(copies)
 				break;
 			default:
 				for (size_t k = 0; k < n; k += MIN((size_t)777, n - k))
-					frags_append(&g, other + k, (uint32_t)MIN((size_t)777, n - k),
-						     NULL);
+					frags_append(&g, other + k,
+						     (uint32_t)MIN((size_t)777, n - k), NULL);
 				frags_copy(&g, 0, &f, off, n);
 				ck_assert(memcmp(other, flat + off, n) == 0);
 				frags_put(&g);

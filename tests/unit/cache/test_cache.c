@@ -61,7 +61,8 @@ static struct cache_stat all(bool pinned)
 	struct cache_stat s;
 	cache_stat_init(&s);
 	cache_stat_add_all(cache, pinned, &s);
-	ck_assert_uint_eq(s.blocks, s.free + s.clean + s.dirty + s.flushing + s.filling + s.receiving + s.condemned);
+	ck_assert_uint_eq(s.blocks, s.free + s.clean + s.dirty + s.flushing + s.filling +
+					    s.receiving + s.condemned);
 	return s;
 }
 
@@ -123,12 +124,14 @@ START_TEST(bytes_of_hits)
 	struct cache_stat s = all(false);
 	ck_assert_uint_eq(s.hits, 0);
 	ck_assert_uint_eq(s.local_bytes + s.remote_bytes, 0);
-	/* Half of it is there, the rest is loaded: only that half. (And it ends within a group on the other node.) */
+	/* Half of it is there, the rest is loaded: only that half. (And it ends within
+	 * a group on the other node.) */
 	ck_assert_int_eq(bt_read(&t, MiB(1) + KiB(128), KiB(256) + 512, buf, 0), 0);
 	s = all(false);
 	ck_assert_uint_eq(s.hits, 32);
 	ck_assert_uint_eq(s.local_bytes + s.remote_bytes, KiB(128));
-	/* All of it, whatever its shape: within one block, over several, over two groups, and not on block bounds. */
+	/* All of it, whatever its shape: within one block, over several, over two
+	 * groups, and not on block bounds. */
 	static const struct {
 		uint64_t at;
 		uint32_t len;
@@ -241,7 +244,8 @@ START_TEST(small_holes_are_read_over)
 	for (unsigned pays = 0; pays < 2; pays++) {
 		uint64_t base = pays * KiB(512);
 		ck_assert_int_eq(bt_read(&t, base + 4 * 4096, 2 * 4096, buf, 0), 0);
-		memset(disk->data + base + 4 * 4096, 0xee, 8192); /* what lies in the hole is not taken */
+		/* What lies in the hole is not taken. */
+		memset(disk->data + base + 4 * 4096, 0xee, 8192);
 		uint64_t reads = disk->reads;
 		dev->sieve.max_hole = pays ? 8192 : 4096;
 		ck_assert_int_eq(bt_read(&t, base, 12 * 4096, buf, 0), 0);
@@ -262,14 +266,15 @@ START_TEST(small_holes_are_read_over)
 	ck_assert(sieve_pays(&s, KiB(64)));
 	sieve_init(&s, false);
 	for (uint64_t size = 4096; size <= MiB(1); size *= 4)
-		sieve_measured(&s, size, 5000 + size); /* 5 us, 1000 bytes a microsecond: 5000 bytes */
+		/* 5 us, 1000 bytes a microsecond: 5000 bytes */
+		sieve_measured(&s, size, 5000 + size);
 	ck_assert(sieve_pays(&s, 4096));
 	ck_assert(!sieve_pays(&s, 8192));
 	close_cache();
 }
 END_TEST
 
-/* ---- flow control ------------------------------------------------------------------------------------ */
+/* ---- flow control ---------------------------------------------------------------------------- */
 
 #define WRITERS 64
 
@@ -323,8 +328,8 @@ static uint64_t resident_kib(void)
 	return rss * 4;
 }
 
-/* A store of 50 ms and far more to write than the cache holds: all are served, fairly, from constant
- * memory. */
+/* A store of 50 ms and far more to write than the cache holds: all are served,
+ * fairly, from constant memory. */
 START_TEST(a_slow_store_is_shared_fairly)
 {
 	static const struct ct_shape slow = { "size=4m", 2, MiB(256), 512, false, 0, 50000 };
@@ -426,7 +431,8 @@ START_TEST(a_waiting_write_can_be_aborted)
 }
 END_TEST
 
-/* What a failing store does: data stays dirty, SYNC tells, a later one succeeds, nothing is lost. */
+/* What a failing store does: data stays dirty, SYNC tells, a later one
+ * succeeds, nothing is lost. */
 START_TEST(write_errors_are_told_by_sync_and_lose_nothing)
 {
 	static uint8_t buf[KiB(16)], back[KiB(16)];
@@ -489,7 +495,8 @@ static void read_over(struct blk_req *req)
 	reads_over++;
 }
 
-/* More requests wait for descriptors than there are, and most of them, when their turn comes, need none. */
+/* More requests wait for descriptors than there are, and most of them, when
+ * their turn comes, need none. */
 START_TEST(all_who_wait_for_descriptors_go_on)
 {
 	enum { READS = 6000 };
@@ -544,7 +551,9 @@ START_TEST(forwarding_makes_hits_local)
 {
 	static uint8_t buf[KiB(256)];
 	static struct topology topo;
-	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO, .topo = &topo, .forward_threshold = KiB(64),
+	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO,
+				   .topo = &topo,
+				   .forward_threshold = KiB(64),
 				   .size = MiB(64) };
 	ck_assert_int_eq(topology_simulate(&topo, 4), 0);
 	bt_init(&t, NULL, 1);
@@ -578,7 +587,8 @@ START_TEST(forwarding_makes_hits_local)
 		ck_assert_uint_eq(v, at + 4096);
 	}
 	after = all(false);
-	uint64_t local = after.local_bytes - before.local_bytes, remote = after.remote_bytes - before.remote_bytes;
+	uint64_t local = after.local_bytes - before.local_bytes,
+		 remote = after.remote_bytes - before.remote_bytes;
 	ck_assert_uint_eq(local + remote, 400 * KiB(256));
 	ck_assert_uint_ge(local, (local + remote) * 95 / 100);
 	forwards = metric_read(M_cache_forwards) - forwards;
@@ -598,12 +608,27 @@ START_TEST(options)
 		const char *text;
 		bool ok;
 	} cases[] = {
-		{ "size=1g,block=64k,group=8,partitions=16,nodes=0+2-3,affinity=forward,threshold=128k", true },
-		{ "readahead=off", true }, { "readahead=1m", true }, { "size=512k", false }, { "size=1x", false },
-		{ "block=3k", false }, { "block=2k", false }, { "block=2m", false }, { "group=3", false },
-		{ "partitions=0", false }, { "nodes=", false }, { "nodes=70", false }, { "nodes=2-1", false },
-		{ "affinity=on", false }, { "colour=red", false }, { "size", false }, { "size=-1m", false },
-		{ "size=99999999999999999999t", false }, { "readahead=1k", false }, { "", true },
+		{ "size=1g,block=64k,group=8,partitions=16,nodes=0+2-3,affinity=forward,threshold=128k",
+		  true },
+		{ "readahead=off", true },
+		{ "readahead=1m", true },
+		{ "size=512k", false },
+		{ "size=1x", false },
+		{ "block=3k", false },
+		{ "block=2k", false },
+		{ "block=2m", false },
+		{ "group=3", false },
+		{ "partitions=0", false },
+		{ "nodes=", false },
+		{ "nodes=70", false },
+		{ "nodes=2-1", false },
+		{ "affinity=on", false },
+		{ "colour=red", false },
+		{ "size", false },
+		{ "size=-1m", false },
+		{ "size=99999999999999999999t", false },
+		{ "readahead=1k", false },
+		{ "", true },
 	};
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct cache_conf conf = { 0 };
@@ -663,7 +688,8 @@ START_TEST(sync_writes_without_fua)
 }
 END_TEST
 
-/* All that says what a block holds lies in the arena's file, also when its maps do not fit into the header. */
+/* All that says what a block holds lies in the arena's file, also when its maps
+ * do not fit into the header. */
 START_TEST(sector_maps_are_in_shared_memory)
 {
 	static uint8_t buf[KiB(64)];
@@ -676,7 +702,8 @@ START_TEST(sector_maps_are_in_shared_memory)
 	for (uint32_t i = 0; i < p->nblocks; i++) {
 		struct buf *b = &p->hdr[i];
 		uint8_t *valid = (uint8_t *)page_valid(p, b), *dirty = (uint8_t *)page_dirty(p, b);
-		ck_assert(valid >= (uint8_t *)a->map && dirty + p->map_words * 8 <= (uint8_t *)a->map + a->map_len);
+		ck_assert(valid >= (uint8_t *)a->map &&
+			  dirty + p->map_words * 8 <= (uint8_t *)a->map + a->map_len);
 		ck_assert_ptr_eq(valid, a->extra + (size_t)i * 2 * p->map_words * 8);
 		if (b->state == PAGE_DIRTY) {
 			ck_assert_uint_eq(page_map_find(page_valid(p, b), 0, 2048, true), 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Flow control: what a connection gets of a cache too small and a store too slow for what others want. */
+/* Flow control: what a connection gets of a cache too small and a store too
+ * slow for what others want. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/cache_stat.h"
@@ -159,9 +160,11 @@ static void run(unsigned ms)
 		for (unsigned k = 0; k < c->load.depth; k++)
 			blk_req_fini(&c->slot[k].req);
 		if (i < 3)
-			fprintf(stderr, "# %u x %u KiB: %llu done, %llu waited, mean %.2f ms, longest %.2f ms\n",
+			fprintf(stderr,
+				"# %u x %u KiB: %llu done, %llu waited, mean %.2f ms, longest %.2f ms\n",
 				c->load.depth, c->load.len >> 10, (unsigned long long)c->done,
-				(unsigned long long)c->waited, c->done ? (double)c->sum_ns / (double)c->done / 1e6 : 0,
+				(unsigned long long)c->waited,
+				c->done ? (double)c->sum_ns / (double)c->done / 1e6 : 0,
 				(double)c->max_ns / 1e6);
 	}
 }
@@ -170,9 +173,11 @@ static void run(unsigned ms)
 START_TEST(a_greedy_writer_leaves_the_others_their_share)
 {
 	open_cache("size=4m", 1, 50);
-	struct client *greedy = add((struct load){ BLK_WRITE, 1, KiB(256), KiB(256), 64, 0, false });
+	struct client *greedy =
+		add((struct load){ BLK_WRITE, 1, KiB(256), KiB(256), 64, 0, false });
 	for (unsigned i = 0; i < 4; i++)
-		add((struct load){ BLK_WRITE, 2 + i, KiB(4), KiB(4), 1, 10 * NSEC_PER_MSEC, false });
+		add((struct load){ BLK_WRITE, 2 + i, KiB(4), KiB(4), 1, 10 * NSEC_PER_MSEC,
+				   false });
 	run(2000);
 	ck_assert_uint_gt(greedy->waited, greedy->done / 2);
 	/* It has most of what can be dirty, nevertheless. */
@@ -201,8 +206,9 @@ START_TEST(a_greedy_reader_leaves_the_others_their_share)
 END_TEST
 
 /*
- * Who reads much and takes nothing off the wire cannot have it all; the rest comes when it does take. @n such
- * readers of @depth times @len bytes each, on a cache of 4 MiB. @resident: all they ask for is there already.
+ * Who reads much and takes nothing off the wire cannot have it all; the rest comes when it does
+ * take. @n such readers of @depth times @len bytes each, on a cache of 4 MiB. @resident: all they
+ * ask for is there already.
  */
 static void stuck_readers(unsigned n, uint32_t len, unsigned depth, bool resident)
 {
@@ -212,7 +218,8 @@ static void stuck_readers(unsigned n, uint32_t len, unsigned depth, bool residen
 	uint64_t answered = 0;
 
 	open_cache("size=4m,readahead=off", 1, 1);
-	for (unsigned pass = 0; pass < 2; pass++) /* the second time nothing is left to learn about it */
+	/* The second time nothing is left to learn about it. */
+	for (unsigned pass = 0; pass < 2; pass++)
 		for (uint64_t at = 0; at < span; at += KiB(64))
 			ck_assert_int_eq(bt_read(&t, at, KiB(64), there, 0), 0);
 	for (unsigned i = 0; i < n; i++)
@@ -228,7 +235,8 @@ static void stuck_readers(unsigned n, uint32_t len, unsigned depth, bool residen
 	const uint64_t began = clock_now_ns();
 	do
 		loop_step(t.loop, 10);
-	while (clock_now_ns() - began < (modest->done > 100 ? NSEC_PER_SEC / 2 : 20 * NSEC_PER_SEC));
+	while (clock_now_ns() - began <
+	       (modest->done > 100 ? NSEC_PER_SEC / 2 : 20 * NSEC_PER_SEC));
 	stop_at = 0;
 	for (unsigned i = 0; i < n; i++) {
 		answered += clients[i].done;
@@ -318,13 +326,14 @@ START_TEST(who_needs_several_partitions_is_not_starved)
 	for (unsigned i = 1; i < nclients; i++)
 		sum += clients[i].done;
 	fprintf(stderr, "# mean of the others: %llu\n", (unsigned long long)(sum / (nclients - 1)));
-	/* One at a time instead of two, twice as large, three partitions: a sixth would be fair enough. */
+	/* One at a time instead of two, twice as large, three partitions: a
+	 * sixth would be fair enough. */
 	ck_assert_uint_ge(wide->done * 8, sum / (nclients - 1));
 	close_cache();
 }
 END_TEST
 
-/* ---- the rule alone --------------------------------------------------------------------------------- */
+/* ---- the rule alone -------------------------------------------------------------------------- */
 
 static struct flow flows[FLOWS];
 
@@ -332,7 +341,8 @@ START_TEST(thresholds)
 {
 	struct share s;
 
-	/* k flows that take one block each in turn until nobody may: 4/(4k+1) each, 1/(4k+1) is left. */
+	/* k flows that take one block each in turn until nobody may:
+	 * 4/(4k+1) each, 1/(4k+1) is left. */
 	for (unsigned k = 1; k <= 64; k *= 2) {
 		bool any = true;
 		share_init(&s, flows, 4160, 128);

@@ -8,20 +8,24 @@ START_TEST(spread_is_even_over_nodes_and_partitions)
 {
 	for (uint32_t nodes = 1; nodes <= 8; nodes++) {
 		struct cache_map m = cache_map_make(nodes, 3, 7, 12);
-		uint64_t offset = 0x123456789abcull * nodes, per_node[8] = { 0 }, per_part[64] = { 0 };
+		uint64_t offset = 0x123456789abcull * nodes, per_node[8] = { 0 },
+			 per_part[64] = { 0 };
 		uint64_t blocks = 128ull * nodes * 8 * 50;
 		for (uint64_t b = 0; b < blocks; b++) {
 			uint32_t part = cache_map_part(&m, offset, b);
 			ck_assert_uint_lt(part, nodes << 3);
-			ck_assert_uint_eq(part, cache_map_part(&m, offset, b & ~127ull)); /* neighbours together */
+			/* Neighbours together. */
+			ck_assert_uint_eq(part, cache_map_part(&m, offset, b & ~127ull));
 			per_node[cache_map_node(&m, part)]++;
 			per_part[part]++;
 		}
-		for (uint32_t i = 0; i < nodes; i++) /* to the block: a device begins with a whole run */
+		/* To the block: a device begins with a whole run. */
+		for (uint32_t i = 0; i < nodes; i++)
 			ck_assert_uint_eq(per_node[i], blocks / nodes);
 		for (uint32_t i = 0; i < nodes * 8; i++) {
 			double share = (double)per_part[i] * nodes * 8 / (double)blocks;
-			ck_assert_msg(share > 0.9 && share < 1.1, "%u nodes: partition %u has %.3f", nodes, i, share);
+			ck_assert_msg(share > 0.9 && share < 1.1, "%u nodes: partition %u has %.3f",
+				      nodes, i, share);
 		}
 	}
 }
@@ -35,8 +39,9 @@ START_TEST(strides_do_not_hit_one_node)
 		for (uint64_t k = 0; k < 4000; k++)
 			per_node[cache_map_node(&m, cache_map_part(&m, 77, k * stride << 7))]++;
 		for (unsigned i = 0; i < 4; i++)
-			ck_assert_msg(per_node[i] > 700 && per_node[i] < 1300, "stride %lu: node %u has %lu of 4000",
-				      (unsigned long)stride, i, (unsigned long)per_node[i]);
+			ck_assert_msg(per_node[i] > 700 && per_node[i] < 1300,
+				      "stride %lu: node %u has %lu of 4000", (unsigned long)stride,
+				      i, (unsigned long)per_node[i]);
 	}
 }
 END_TEST
@@ -165,5 +170,5 @@ START_TEST(neighbours_get_neighbours)
 END_TEST
 
 UNIT_MAIN("index", 20, spread_is_even_over_nodes_and_partitions, strides_do_not_hit_one_node,
-	  devices_start_at_different_partitions, half_a_mebibyte_takes_two_locks_at_most, find_what_was_inserted,
-	  neighbours_get_neighbours)
+	  devices_start_at_different_partitions, half_a_mebibyte_takes_two_locks_at_most,
+	  find_what_was_inserted, neighbours_get_neighbours)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The block seam used from four loops at once: extents exclude, emulated compare-and-writes on an aio
- * file lose nothing, requests that wait for blocks are granted across threads. */
+/* The block seam used from four loops at once: extents exclude, emulated compare-and-writes on an
+ * aio file lose nothing, requests that wait for blocks are granted across threads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -112,7 +112,7 @@ static void play(void (*run)(struct actor *a), unsigned rounds)
 		blk_req_fini(&actors[i].req);
 }
 
-/* ---- extents ------------------------------------------------------------------------------------ */
+/* ---- extents --------------------------------------------------------------------------------- */
 
 #define PLACES 64
 static struct extent_queue queue;
@@ -145,16 +145,19 @@ static void extent_granted(struct extent_hold *h)
 static void extent_actor(struct actor *a)
 {
 	if (a->step == 0) {
-		uint64_t start = bt_random(&a->rng) % (PLACES - 8), len = 1 + bt_random(&a->rng) % 8;
+		uint64_t start = bt_random(&a->rng) % (PLACES - 8),
+			 len = 1 + bt_random(&a->rng) % 8;
 
-		if (!extent_acquire(&queue, &a->hold, start, len, bt_random(&a->rng) % 2, extent_granted))
+		if (!extent_acquire(&queue, &a->hold, start, len, bt_random(&a->rng) % 2,
+				    extent_granted))
 			return;
 		a->step = 1;
 	}
 	if (a->step == 1) {
 		extent_enter(a);
 		a->step = 2;
-		loop_timer_arm(a->loop, &a->pause, bt_random(&a->rng) % 2 * 1000000); /* hold it a while */
+		/* Hold it a while. */
+		loop_timer_arm(a->loop, &a->pause, bt_random(&a->rng) % 2 * 1000000);
 		return;
 	}
 	for (uint64_t i = a->hold.start; i < a->hold.end; i++) {
@@ -180,7 +183,7 @@ START_TEST(extents_exclude)
 }
 END_TEST
 
-/* ---- compare and write -------------------------------------------------------------------------- */
+/* ---- compare and write ----------------------------------------------------------------------- */
 
 static struct blk *blk;
 static _Atomic uint64_t increments;
@@ -273,10 +276,10 @@ START_TEST(compare_and_write)
 }
 END_TEST
 
-/* ---- blocks ------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* 32 actors of 4 MiB each (as 4 requests of 1 MiB) want more than the 65 MiB that there are: those who
- * have blocks give them back after a while, on their own threads. */
+/* 32 actors of 4 MiB each (as 4 requests of 1 MiB) want more than the 65 MiB that there are: those
+ * who have blocks give them back after a while, on their own threads. */
 static struct blk_req pieces[LOOPS * ACTORS][4];
 static _Atomic unsigned waited;
 

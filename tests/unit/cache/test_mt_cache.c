@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The cache under fire: eight threads read, write, unmap, zero, compare-and-write, sync, prefetch and
- * cancel at random on one device far larger than the cache, against a model that knows for every
- * sector which write was last acknowledged and which was last begun.
+ * The cache under fire: eight threads read, write, unmap, zero, compare-and-write, sync, prefetch
+ * and cancel at random on one device far larger than the cache, against a model that knows for
+ * every sector which write was last acknowledged and which was last begun.
  *
- *   stale, lost    a sector must show a generation between the one acknowledged before the read began
- *                  and the one begun before it ended
- *   torn           when one sector shows a write, every other sector of that write that was read shows
- *                  it too, or a later one; all bytes of a sector are of one generation
+ *   stale, lost    a sector must show a generation between the one acknowledged before the read
+ *                  began and the one begun before it ended
+ *   torn           when one sector shows a write, every other sector of that write that was read
+ *                  shows it too, or a later one; all bytes of a sector are of one generation
  *   immutable      what a read handed out does not change while it is held
  *   atomic         counters that only COMPARE AND WRITE raises end at the number of its successes;
- *                  extents that are only written whole, by several threads at once, are only seen whole
+ *                  extents that are only written whole, by several threads
+ *                  at once, are only seen whole
  *
  * TGT_CACHE_CHECKS=N sets how many sector checks each shape makes (default: a few seconds' worth).
  */
@@ -53,7 +54,19 @@ static struct {
 struct slot {
 	struct blk_req req;
 	struct agent *agent;
-	enum { IDLE, READ, HOLD, PREPARE, WRITE, ZEROING, CAW_READ, CAW, HOT_WRITE, HOT_READ, QUIET } doing;
+	enum {
+		IDLE,
+		READ,
+		HOLD,
+		PREPARE,
+		WRITE,
+		ZEROING,
+		CAW_READ,
+		CAW,
+		HOT_WRITE,
+		HOT_READ,
+		QUIET
+	} doing;
 	struct timer timer;
 	struct loop_msg again;
 	uint32_t first, n;
@@ -74,7 +87,7 @@ static struct agent agents[THREADS];
 
 static void next(struct slot *s);
 
-/* ---- sectors --------------------------------------------------------------------------------------- */
+/* ---- sectors --------------------------------------------------------------------------------- */
 
 static void stamp(uint64_t *w, uint64_t sector, uint64_t gen)
 {
@@ -109,13 +122,15 @@ static const uint64_t *sector_at(const struct frags *f, uint64_t at)
 	BUG("beyond the end");
 }
 
-static void blame(_Atomic uint64_t *what, const char *text, const struct slot *s, uint32_t sector, uint64_t gen,
-		 uint64_t lo, uint64_t hi)
+static void blame(_Atomic uint64_t *what, const char *text, const struct slot *s, uint32_t sector,
+		  uint64_t gen, uint64_t lo, uint64_t hi)
 {
 	if (atomic_fetch_add(what, 1) < 5)
-		fprintf(stderr, "%s: read %u+%u, sector %u shows %llu, allowed %llu (%u+%u)..%llu, zeroed by %llu\n",
-			text, s->first, s->n, sector, (unsigned long long)gen, (unsigned long long)lo,
-			g.write_of[lo].first, g.write_of[lo].n, (unsigned long long)hi,
+		fprintf(stderr,
+			"%s: read %u+%u, sector %u shows %llu, allowed %llu (%u+%u)..%llu, zeroed by %llu\n",
+			text, s->first, s->n, sector, (unsigned long long)gen,
+			(unsigned long long)lo, g.write_of[lo].first, g.write_of[lo].n,
+			(unsigned long long)hi,
 			(unsigned long long)(sector < SECTORS ? g.zeroed[sector] : 0));
 }
 
@@ -136,7 +151,8 @@ static void check_read(struct slot *s)
 	for (uint32_t i = 0; i < s->n; i++) {
 		uint32_t sector = s->first + i;
 		uint64_t lo = s->lo[i], hi = g.begun[sector];
-		uint64_t gen = seen[i] = generation(sector_at(&s->req.data, (uint64_t)i * 512), sector);
+		uint64_t gen = seen[i] =
+			generation(sector_at(&s->req.data, (uint64_t)i * 512), sector);
 		if (gen == UINT64_MAX)
 			blame(&g.torn, "TORN SECTOR", s, sector, gen, lo, hi);
 		else if (gen == 0 ? g.zeroed[sector] < lo : gen < lo || gen > hi)
@@ -150,7 +166,8 @@ static void check_read(struct slot *s)
 		uint32_t a = MAX(g.write_of[gen].first, s->first);
 		uint32_t b = MIN(g.write_of[gen].first + g.write_of[gen].n, s->first + s->n);
 		for (uint32_t k = a; k < b; k++)
-			if (seen[k - s->first] < gen && !(seen[k - s->first] == 0 && g.zeroed[k] > gen))
+			if (seen[k - s->first] < gen &&
+			    !(seen[k - s->first] == 0 && g.zeroed[k] > gen))
 				blame(&g.torn, "TORN WRITE", s, k, seen[k - s->first], gen, gen);
 	}
 	free(seen);
@@ -168,7 +185,7 @@ static void check_hot(struct slot *s)
 	g.checks += s->n;
 }
 
-/* ---- what a slot does ------------------------------------------------------------------------------- */
+/* ---- what a slot does ------------------------------------------------------------------------ */
 
 static uint64_t rnd(struct slot *s)
 {
@@ -227,7 +244,8 @@ static bool write_at_once(struct slot *s)
 {
 	uint64_t w[8][64];
 
-	if (s->hot || s->cancel || s->count || s->req.op != BLK_WRITE || s->n > ARRAY_SIZE(w) || rnd(s) % 2)
+	if (s->hot || s->cancel || s->count || s->req.op != BLK_WRITE || s->n > ARRAY_SIZE(w) ||
+	    rnd(s) % 2)
 		return false;
 	begin_write(s);
 	for (uint32_t i = 0; i < s->n; i++)
@@ -269,8 +287,8 @@ static void hold_over(struct timer *t)
 	next(s);
 }
 
-/* Generations are assigned once a write may begin; a failed one may be there or not: its model is the
- * old acknowledged generation and the new begun one. */
+/* Generations are assigned once a write may begin; a failed one may be there or not: its model is
+ * the old acknowledged generation and the new begun one. */
 static void begin_write(struct slot *s)
 {
 	s->gen = atomic_fetch_add(&g.gen, 1) + 1;
@@ -327,7 +345,8 @@ static void done(struct blk_req *req)
 	struct slot *s = container_of(req, struct slot, req);
 	if (req->status && req->status != -EILSEQ) {
 		if (!g.errors)
-			fprintf(stderr, "operation %d failed: %s\n", s->doing, strerror(-req->status));
+			fprintf(stderr, "operation %d failed: %s\n", s->doing,
+				strerror(-req->status));
 		g.failed_io++;
 	}
 	switch (s->doing) {
@@ -407,9 +426,11 @@ static void next(struct slot *s)
 		s->doing = READ;
 		submit(s);
 	} else if (what < 70) {
-		if (rnd(s) % 2) { /* short, and again and again at the same places: some are dirty still */
+		if (rnd(s) % 2) {
+			/* Short, and again and again at the same places: some are dirty still. */
 			n = 1 + (uint32_t)(rnd(s) % 8);
-			first = (uint32_t)(rnd(s) % (SECTORS / 64)) / 8 * 8 + (uint32_t)(rnd(s) % (9 - n));
+			first = (uint32_t)(rnd(s) % (SECTORS / 64)) / 8 * 8 +
+				(uint32_t)(rnd(s) % (9 - n));
 		}
 		if (!own(first, n)) {
 			g.busy++;
@@ -455,7 +476,7 @@ static void next(struct slot *s)
 	}
 }
 
-/* ---- running it -------------------------------------------------------------------------------------- */
+/* ---- running it ------------------------------------------------------------------------------ */
 
 static void agent_start(struct loop_msg *msg)
 {
@@ -544,7 +565,8 @@ static void run_shape(const struct shape *sh)
 		uint64_t gen = generation((uint64_t *)(void *)(data + (size_t)i * 512), i);
 		if (gen == 0 ? g.zeroed[i] < g.acked[i] : gen < g.acked[i] || gen > g.begun[i]) {
 			g.stale++;
-			fprintf(stderr, "LOST in the end: sector %u shows %llu, acknowledged %llu\n", i,
+			fprintf(stderr,
+				"LOST in the end: sector %u shows %llu, acknowledged %llu\n", i,
 				(unsigned long long)gen, (unsigned long long)g.acked[i]);
 		}
 	}
@@ -602,7 +624,8 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, getenv("TGT_CACHE_CHECKS") ? 7200 : 240);
-	const char *only = getenv("TGT_CACHE_SHAPE"); /* one shape alone, when looking for something */
+	/* One shape alone, when looking for something. */
+	const char *only = getenv("TGT_CACHE_SHAPE");
 	int first = only ? atoi(only) : 0;
 	tcase_add_loop_test(tc, property, first, only ? first + 1 : (int)ARRAY_SIZE(shapes));
 	suite_add_tcase(s, tc);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The leaf lock among threads that spin, sleep and lose their processor while they hold it: it excludes,
- * and nobody sleeps for good. The same where the kernel has no membarrier(2). */
+/* The leaf lock among threads that spin, sleep and lose their processor while they hold it: it
+ * excludes, and nobody sleeps for good. The same where the kernel has no membarrier(2). */
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -64,7 +64,7 @@ START_TEST(excludes_and_wakes)
 }
 END_TEST
 
-/* ---- looking without taking it ------------------------------------------------------------------ */
+/* ---- looking without taking it --------------------------------------------------------------- */
 
 static uint64_t twin[2]; /* guarded by lock[0]: always alike when it is free */
 static uint32_t refs = 1, taken; /* as a block's: whoever finds it 1 under the lock has it alone */
@@ -144,7 +144,8 @@ START_TEST(without_membarrier)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog prog = { ARRAY_SIZE(code), code };
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
 		return; /* no filters here; the test above has what matters */
 	ck_assert_int_eq(syscall(SYS_membarrier, 0, 0, 0), -1);
 	torture();

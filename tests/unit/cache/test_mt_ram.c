@@ -3,11 +3,13 @@
  * The ram store under eight threads. Every sector carries (its number, a serial). Each record has
  * one writer and any readers:
  *   whole records    are written by one request: a reader sees one serial in all of its sectors;
- *   loose records    are written, zeroed and discarded in random parts: sectors count for themselves;
+ *   loose records    are written, zeroed and discarded in random parts:
+ *                    sectors count for themselves;
  *   counters         are incremented by everybody through compare-and-write.
- * A reader notes what was complete before it read and what had begun when it ended: what it saw must
- * lie between, so nothing is torn, stale or lost. It looks again before it lets its references go:
- * they must not have changed. (BUG_ON rather than ck_assert: the latter writes to a file each time.)
+ * A reader notes what was complete before it read and what had begun when it ended: what it saw
+ * must lie between, so nothing is torn, stale or lost. It looks again before it lets its
+ * references go: they must not have changed. (BUG_ON rather than ck_assert: the latter writes to a
+ * file each time.)
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -120,9 +122,11 @@ static void reader(struct worker *w)
 		serial = h->serial[i] = stamp_check(&s, h->first + i);
 		if (is_whole(record)) {
 			BUG_ON(serial != h->serial[0]);
-			BUG_ON(!(serial >= low[i] && serial <= high)); /* else stale, or from nowhere */
+			/* Else stale, or from nowhere. */
+			BUG_ON(!(serial >= low[i] && serial <= high));
 		} else if (serial) { /* 0: discarded, at any time */
-			BUG_ON(!(serial >= low[i] && serial <= high)); /* else stale, or from nowhere */
+			/* Else stale, or from nowhere. */
+			BUG_ON(!(serial >= low[i] && serial <= high));
 		}
 	}
 	atomic_fetch_add(&checked, n);
@@ -166,7 +170,8 @@ static void writer(struct worker *w)
 			if (bt_random(&w->rng) % 16 == 0 && is_whole(record)) {
 				blk_write_cancel(blk, &req);
 				blk_req_fini(&req);
-				return; /* nobody may ever see this serial: "begun" rises above it */
+				/* Nobody may ever see this serial: "begun" rises above it. */
+				return;
 			}
 		}
 		BUG_ON(!(blk_submit(blk, &req)));

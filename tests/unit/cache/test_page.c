@@ -10,21 +10,25 @@ START_TEST(transitions)
 	static const struct {
 		enum page_state from, to;
 	} drawn[] = {
-		{ PAGE_FREE, PAGE_RECEIVING },	   { PAGE_FREE, PAGE_FILLING },	      { PAGE_RECEIVING, PAGE_DIRTY },
-		{ PAGE_RECEIVING, PAGE_FREE },	   { PAGE_RECEIVING, PAGE_CONDEMNED }, { PAGE_FILLING, PAGE_CLEAN }, { PAGE_FILLING, PAGE_DIRTY },
-		{ PAGE_FILLING, PAGE_FREE },	   { PAGE_FILLING, PAGE_CONDEMNED },  { PAGE_CLEAN, PAGE_FILLING },
-		{ PAGE_CLEAN, PAGE_DIRTY },	   { PAGE_CLEAN, PAGE_FREE },	      { PAGE_CLEAN, PAGE_CONDEMNED },
-		{ PAGE_DIRTY, PAGE_FLUSHING },	   { PAGE_DIRTY, PAGE_FREE },	      { PAGE_DIRTY, PAGE_CONDEMNED },
-		{ PAGE_FLUSHING, PAGE_CLEAN },	   { PAGE_FLUSHING, PAGE_DIRTY },     { PAGE_FLUSHING, PAGE_CONDEMNED },
-		{ PAGE_CONDEMNED, PAGE_FREE },
+		{ PAGE_FREE, PAGE_RECEIVING },	    { PAGE_FREE, PAGE_FILLING },
+		{ PAGE_RECEIVING, PAGE_DIRTY },	    { PAGE_RECEIVING, PAGE_FREE },
+		{ PAGE_RECEIVING, PAGE_CONDEMNED }, { PAGE_FILLING, PAGE_CLEAN },
+		{ PAGE_FILLING, PAGE_DIRTY },	    { PAGE_FILLING, PAGE_FREE },
+		{ PAGE_FILLING, PAGE_CONDEMNED },   { PAGE_CLEAN, PAGE_FILLING },
+		{ PAGE_CLEAN, PAGE_DIRTY },	    { PAGE_CLEAN, PAGE_FREE },
+		{ PAGE_CLEAN, PAGE_CONDEMNED },	    { PAGE_DIRTY, PAGE_FLUSHING },
+		{ PAGE_DIRTY, PAGE_FREE },	    { PAGE_DIRTY, PAGE_CONDEMNED },
+		{ PAGE_FLUSHING, PAGE_CLEAN },	    { PAGE_FLUSHING, PAGE_DIRTY },
+		{ PAGE_FLUSHING, PAGE_CONDEMNED },  { PAGE_CONDEMNED, PAGE_FREE },
 	};
 	for (unsigned from = 0; from < PAGE_STATES; from++)
 		for (unsigned to = 0; to < PAGE_STATES; to++) {
 			bool want = false;
 			for (size_t i = 0; i < ARRAY_SIZE(drawn); i++)
 				want |= drawn[i].from == from && drawn[i].to == to;
-			ck_assert_msg(page_may_become((enum page_state)from, (enum page_state)to) == want, "%s -> %s",
-				      page_state_name[from], page_state_name[to]);
+			ck_assert_msg(
+				page_may_become((enum page_state)from, (enum page_state)to) == want,
+				"%s -> %s", page_state_name[from], page_state_name[to]);
 		}
 	ck_assert(!page_may_become(PAGE_STATES, PAGE_FREE));
 }
@@ -37,7 +41,8 @@ START_TEST(maps_against_an_array)
 	for (unsigned k = 0; k < 30000; k++) {
 		rng = rng * 6364136223846793005ull + 1442695040888963407ull;
 		uint32_t size = k % 3 ? 2048 : 64; /* the short form too */
-		uint32_t a = (uint32_t)(rng >> 33) % size, b = a + 1 + (uint32_t)(rng >> 20) % (size - a);
+		uint32_t a = (uint32_t)(rng >> 33) % size,
+			 b = a + 1 + (uint32_t)(rng >> 20) % (size - a);
 		bool all = true, any = false;
 		uint32_t set = b, clear = b;
 		for (uint32_t i = b; i-- > a;) {

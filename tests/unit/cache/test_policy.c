@@ -51,7 +51,8 @@ START_TEST(used_pages_survive_a_scan)
 	for (uint32_t k = 0; k < 4 * N; k++) {
 		struct buf *b = policy_evict(&p, usable, NULL);
 		ck_assert_ptr_nonnull(b);
-		ck_assert_msg(b->index >= N / 2 || b->block >= 1000, "a used page left for block %u of the scan", k);
+		ck_assert_msg(b->index >= N / 2 || b->block >= 1000,
+			      "a used page left for block %u of the scan", k);
 		b->block = 1000 + k;
 		policy_admit(&p, b);
 	}
@@ -92,7 +93,8 @@ START_TEST(pages_in_use_do_not_stall)
 		}
 		for (unsigned k = 0; k < idle; k++) {
 			struct buf *b = policy_evict(&p, usable, NULL);
-			ck_assert_msg(b != NULL, "round %u: %u of %u idle pages found", round, k, idle);
+			ck_assert_msg(b != NULL, "round %u: %u of %u idle pages found", round, k,
+				      idle);
 			ck_assert(!busy[b->index]);
 			busy[b->index] = true;
 			b->block += N;
@@ -122,7 +124,8 @@ START_TEST(away_and_back_keeps_the_rank)
 	/* A page that replaces another takes over its rank. */
 	policy_hold(&p, &hdr[0]);
 	policy_inherit(&hdr[N - 1], &hdr[0]);
-	ck_assert_uint_eq(hdr[N - 1].flags >> POLICY_QUEUE_SHIFT, hdr[0].flags >> POLICY_QUEUE_SHIFT);
+	ck_assert_uint_eq(hdr[N - 1].flags >> POLICY_QUEUE_SHIFT,
+			  hdr[0].flags >> POLICY_QUEUE_SHIFT);
 	policy_forget(&p, &hdr[0]);
 	policy_admit(&p, &hdr[N - 1]);
 	ck_assert_uint_eq(policy_count(&p), N - 1);
@@ -130,5 +133,5 @@ START_TEST(away_and_back_keeps_the_rank)
 }
 END_TEST
 
-UNIT_MAIN("policy", 20, used_pages_survive_a_scan, coming_back_soon_goes_to_main, pages_in_use_do_not_stall,
-	  away_and_back_keeps_the_rank)
+UNIT_MAIN("policy", 20, used_pages_survive_a_scan, coming_back_soon_goes_to_main,
+	  pages_in_use_do_not_stall, away_and_back_keeps_the_rank)

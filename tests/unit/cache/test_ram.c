@@ -30,11 +30,22 @@ START_TEST(sizes)
 	static const struct {
 		const char *text;
 		uint64_t bytes;
-	} good[] = { { "4096", 4096 },	 { "512", 512 },     { "64k", KiB(64) },  { "512m", MiB(512) },
-		     { "1g", GiB(1) },	 { "1G", GiB(1) },   { "2MiB", MiB(2) },  { "1tb", GiB(1024) },
-		     { "8m,block=64k", MiB(8) } };
-	static const char *const bad[] = { "", "x", "1x", "-1", "0", "513", "99999999999999999999g", "1g,",
-					   "1g,block=3k", "1g,block=2m", "1g,foo=1", "4096p", " 1g" };
+	} good[] = { { "4096", 4096 },	   { "512", 512 },	 { "64k", KiB(64) },
+		     { "512m", MiB(512) }, { "1g", GiB(1) },	 { "1G", GiB(1) },
+		     { "2MiB", MiB(2) },   { "1tb", GiB(1024) }, { "8m,block=64k", MiB(8) } };
+	static const char *const bad[] = { "",
+					   "x",
+					   "1x",
+					   "-1",
+					   "0",
+					   "513",
+					   "99999999999999999999g",
+					   "1g,",
+					   "1g,block=3k",
+					   "1g,block=2m",
+					   "1g,foo=1",
+					   "4096p",
+					   " 1g" };
 	char err[200];
 
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
@@ -91,8 +102,8 @@ START_TEST(references_are_snapshots)
 }
 END_TEST
 
-/* Short writes at random leave a unit that was written in order in one piece in memory, except for what
- * was being read just then. */
+/* Short writes at random leave a unit that was written in order in one piece in memory, except for
+ * what was being read just then. */
 START_TEST(short_writes_keep_the_order)
 {
 	static uint8_t data[MiB(1)], seen[MiB(1)];
@@ -108,7 +119,8 @@ START_TEST(short_writes_keep_the_order)
 		uint32_t len = (uint32_t)(bt_random(&t.rng) % 32 + 1) * 512;
 
 		memset(data + at, i, len);
-		ck_assert_int_eq(bt_write(&t, MiB(1) + at, len, data + at, i & 1 ? BLK_F_FROM : 0), 0);
+		ck_assert_int_eq(bt_write(&t, MiB(1) + at, len, data + at, i & 1 ? BLK_F_FROM : 0),
+				 0);
 	}
 	blk_req_init(&rd);
 	rd.op = BLK_READ;

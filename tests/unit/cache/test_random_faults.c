@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A store that fails at random under many overlapping requests. Each sector carries the number of the write
- * that it is from. Whatever has ended well keeps its promise: a read sees nothing that ended before something
- * else began which had been acknowledged when the read began; and after a SYNC or with FUA that is so on the store.
+ * A store that fails at random under many overlapping requests. Each sector carries the number of
+ * the write that it is from. Whatever has ended well keeps its promise: a read sees nothing that
+ * ended before something else began which had been acknowledged when the read began; and after a
+ * SYNC or with FUA that is so on the store.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +44,10 @@ static uint64_t ended_at(uint32_t s, uint64_t v)
 static void fresh(const struct job *j, uint32_t s, uint64_t v, const char *what)
 {
 	ck_assert_uint_lt(v, ARRAY_SIZE(write_ended));
-	ck_assert_msg(ended_at(s, v) >= j->least[s], "seed %u: %s: sector %u is of write %llu, which ended at %llu before %llu", seed,
-		      what, s, (unsigned long long)v, (unsigned long long)ended_at(s, v), (unsigned long long)j->least[s]);
+	ck_assert_msg(ended_at(s, v) >= j->least[s],
+		      "seed %u: %s: sector %u is of write %llu, which ended at %llu before %llu",
+		      seed, what, s, (unsigned long long)v, (unsigned long long)ended_at(s, v),
+		      (unsigned long long)j->least[s]);
 }
 
 static void stored(const struct job *j, const char *what)
@@ -70,7 +73,8 @@ static void check(struct job *j)
 			ck_assert(!memcmp(sector + i, &v, 8));
 		fresh(j, j->first + s, v, "read");
 	}
-	for (uint32_t s = j->first; (j->req.op == BLK_WRITE || j->req.op == BLK_ZERO) && s < j->first + j->n; s++) {
+	for (uint32_t s = j->first;
+	     (j->req.op == BLK_WRITE || j->req.op == BLK_ZERO) && s < j->first + j->n; s++) {
 		acked[s] = MAX(acked[s], j->began);
 		j->least[s] = MAX(j->least[s], j->began);
 	}
@@ -199,19 +203,30 @@ static void runs(const struct ct_shape *shape)
 
 START_TEST(write_back)
 {
-	runs(&(struct ct_shape){ .conf = "size=16m", .nodes = 1, .disk = MiB(1), .now_percent = 20, .delay_us = 50 });
+	runs(&(struct ct_shape){ .conf = "size=16m",
+				 .nodes = 1,
+				 .disk = MiB(1),
+				 .now_percent = 20,
+				 .delay_us = 50 });
 }
 END_TEST
 
 START_TEST(large_blocks_small_groups)
 {
-	runs(&(struct ct_shape){ .conf = "size=16m,block=16k,group=2,partitions=4", .nodes = 2, .disk = MiB(1), .delay_us = 20 });
+	runs(&(struct ct_shape){ .conf = "size=16m,block=16k,group=2,partitions=4",
+				 .nodes = 2,
+				 .disk = MiB(1),
+				 .delay_us = 20 });
 }
 END_TEST
 
 START_TEST(write_through)
 {
-	runs(&(struct ct_shape){ .conf = "size=16m,group=4", .nodes = 1, .disk = MiB(1), .write_through = true, .now_percent = 50,
+	runs(&(struct ct_shape){ .conf = "size=16m,group=4",
+				 .nodes = 1,
+				 .disk = MiB(1),
+				 .write_through = true,
+				 .now_percent = 50,
 				 .delay_us = 20 });
 }
 END_TEST

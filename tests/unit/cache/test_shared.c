@@ -17,8 +17,13 @@ static struct blk *open_one(uint32_t block_size, bool readonly)
 {
 	static struct topology topo;
 	char err[200] = "";
-	struct blk_open_args args = { .path = path, .block_size = block_size, .readonly = readonly, .shared = true,
-				      .topo = &topo, .err = err, .err_len = sizeof(err) };
+	struct blk_open_args args = { .path = path,
+				      .block_size = block_size,
+				      .readonly = readonly,
+				      .shared = true,
+				      .topo = &topo,
+				      .err = err,
+				      .err_len = sizeof(err) };
 	struct blk *lower, *blk;
 
 	ck_assert_int_eq(topology_simulate(&topo, 1), 0);
@@ -33,7 +38,9 @@ static void begin(uint64_t size)
 {
 	static struct topology topo;
 	static struct loop *workers[TOPO_MAX_NODES];
-	struct cache_conf conf = { .topo = &topo, .workers = workers, .stepped = true, .size = MiB(16) };
+	struct cache_conf conf = {
+		.topo = &topo, .workers = workers, .stepped = true, .size = MiB(16)
+	};
 	int fd;
 
 	snprintf(path, sizeof(path), "/var/tmp/tgt-test-shared.XXXXXX");
@@ -108,7 +115,8 @@ START_TEST(read_only_and_writable)
 }
 END_TEST
 
-/* Whoever looks again, or comes later, sees a file that has grown; the others see what they knew. */
+/* Whoever looks again, or comes later, sees a file that has grown; the
+ * others see what they knew. */
 START_TEST(grown_between_and_after)
 {
 	begin(MiB(1));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* chap.c: digests against values computed with md5sum and openssl, encodings, choice, randomness. */
+/* chap.c: digests against values computed with md5sum and openssl,
+ * encodings, choice, randomness. */
 #include <stdlib.h>
 
 #include "tests/support/unit.h"
@@ -7,19 +8,23 @@
 
 START_TEST(known_digests)
 {
-	/* printf '\x27secret-of-joe\x01\x02\x03\x04' | openssl dgst -md5 (-sha1, -sha256, -sha3-256) */
-	static const struct { unsigned a; const char *hex; } want[] = {
+	/* printf '\x27secret-of-joe\x01\x02\x03\x04' | openssl dgst -md5
+	 * (-sha1, -sha256, -sha3-256) */
+	static const struct { unsigned a; const char *hex;
+	} want[] = {
 		{ CHAP_MD5, "8dd9dee30811b962b85e7d9715a2e3b7" },
 		{ CHAP_SHA1, "7181cdd52dc27e4a9827cc16918d46ce28dbd5d7" },
 		{ CHAP_SHA256, "6fdc5f0c1efd653a3abc046182213c5620588aef78873517c6cac60c46177420" },
-		{ CHAP_SHA3_256, "5a9244ebf368b54862bec3a6e083ea70f8f633291fa3ebe3949ac957673765e9" },
+		{ CHAP_SHA3_256,
+		  "5a9244ebf368b54862bec3a6e083ea70f8f633291fa3ebe3949ac957673765e9" },
 	};
 	static const uint8_t challenge[] = { 1, 2, 3, 4 };
 	uint8_t d[CHAP_DIGEST_MAX];
 	char text[2 * CHAP_DIGEST_MAX + 3];
 
 	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
-		ck_assert_int_eq(chap_response(want[i].a, 0x27, "secret-of-joe", challenge, 4, d), 0);
+		ck_assert_int_eq(chap_response(want[i].a, 0x27, "secret-of-joe", challenge, 4, d),
+				 0);
 		chap_encode(d, chap_digest_len(want[i].a), text);
 		ck_assert_str_eq(text + 2, want[i].hex);
 	}
@@ -66,7 +71,8 @@ START_TEST(binary_values)
 	ck_assert_int_eq(decode("0bAQI", ""), -EINVAL);
 	ck_assert_int_eq(decode("1234", ""), -EINVAL);
 	ck_assert_int_eq(decode("", ""), -EINVAL);
-	ck_assert_int_eq(decode("0x0102030405060708090a0b0c0d0e0f1011", ""), -EINVAL); /* 17 bytes */
+	/* 17 bytes */
+	ck_assert_int_eq(decode("0x0102030405060708090a0b0c0d0e0f1011", ""), -EINVAL);
 }
 END_TEST
 

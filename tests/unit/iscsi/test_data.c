@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Data-In and Data-Out: segmentation, bursts, R2T, digests, residuals, and what goes wrong with them. */
+/* Data-In and Data-Out: segmentation, bursts, R2T, digests, residuals, and
+ * what goes wrong with them. */
 #include <stdlib.h>
 
 #include "events/bug.h"
@@ -53,7 +54,8 @@ START_TEST(data_in_is_cut_by_segment_and_burst)
 	struct wire_pdu p;
 	uint32_t off = 0, burst = 0, sn = 0;
 
-	/* A segment length that does not divide the burst: 5000 is not even a multiple of four... of 512. */
+	/* A segment length that does not divide the burst: 5000 is not even a
+	 * multiple of four... of 512. */
 	up("MaxRecvDataSegmentLength=5000\nMaxBurstLength=16384");
 	ck_assert_uint_eq(wire_write_blocks(&w, 0, BIG, data), 0);
 	wire_rw10(&w, bhs, false, 0, BIG);
@@ -81,10 +83,12 @@ START_TEST(data_in_is_cut_by_segment_and_burst)
 }
 END_TEST
 
-/* The initiator takes less at once from now on, and then more again (RFC 7143 13.12, in full feature phase). */
+/* The initiator takes less at once from now on, and then more again (RFC 7143
+ * 13.12, in full feature phase). */
 START_TEST(a_segment_length_declared_anew_holds_at_once)
 {
-	static const char *const keys[] = { "MaxRecvDataSegmentLength=4096", "MaxRecvDataSegmentLength=16384" };
+	static const char *const keys[] = { "MaxRecvDataSegmentLength=4096",
+					    "MaxRecvDataSegmentLength=16384" };
 	static const uint32_t lens[] = { 4096, 16384 };
 	uint8_t bhs[48];
 	struct wire_pdu p;
@@ -171,7 +175,8 @@ START_TEST(writes_arrive_whole)
 			for (sn = 0; done < want; sn++) {
 				uint32_t n = MIN(want - done, 7000u);
 
-				data_out(out, get_be32(p.bhs + BHS_TTT), sn, at + done, done + n == want);
+				data_out(out, get_be32(p.bhs + BHS_TTT), sn, at + done,
+					 done + n == want);
 				wire_send(&w, out, data + at + done, n);
 				done += n;
 			}
@@ -191,7 +196,8 @@ START_TEST(several_r2ts_at_once)
 	uint8_t bhs[48], out[48];
 	struct wire_pdu r2t[4], p;
 
-	up("InitialR2T=Yes\nImmediateData=No\nMaxOutstandingR2T=4\nMaxBurstLength=4096\nFirstBurstLength=4096");
+	up("InitialR2T=Yes\nImmediateData=No\nMaxOutstandingR2T=4\nMaxBurstLength=4096\n"
+	   "FirstBurstLength=4096");
 	wire_rw10(&w, bhs, true, 0, 40);
 	wire_send(&w, bhs, NULL, 0);
 	for (unsigned i = 0; i < 4; i++) {
@@ -356,7 +362,8 @@ START_TEST(unsolicited_data_may_be_less_than_first_burst)
 }
 END_TEST
 
-/* What is wrong with it, and then the rest of the sequence, as an initiator that knows nothing of it. */
+/* What is wrong with it, and then the rest of the sequence, as an
+ * initiator that knows nothing of it. */
 START_TEST(data_out_of_sequence_fails_its_command)
 {
 	uint8_t bhs[48], out[48], before[16 * 512];
@@ -476,11 +483,19 @@ END_TEST
 START_TEST(residuals)
 {
 	/* EDTL against what the CDB moves, both ways. */
-	static const struct { bool write; uint32_t edtl, blocks, residual; uint8_t flags; } cases[] = {
-		{ false, 1024, 2, 0, 0 },	 { false, 512, 2, 512, BHS_DATAIN_OVERFLOW },
-		{ false, 2048, 2, 1024, BHS_DATAIN_UNDERFLOW }, { true, 1024, 2, 0, 0 },
-		{ true, 512, 2, 512, BHS_DATAIN_OVERFLOW },	 { true, 2048, 2, 1024, BHS_DATAIN_UNDERFLOW },
-		{ false, 0, 2, 1024, BHS_DATAIN_OVERFLOW },	 { false, 4096, 0, 4096, BHS_DATAIN_UNDERFLOW },
+	static const struct {
+		bool write;
+		uint32_t edtl, blocks, residual;
+		uint8_t flags;
+	} cases[] = {
+		{ false, 1024, 2, 0, 0 },
+		{ false, 512, 2, 512, BHS_DATAIN_OVERFLOW },
+		{ false, 2048, 2, 1024, BHS_DATAIN_UNDERFLOW },
+		{ true, 1024, 2, 0, 0 },
+		{ true, 512, 2, 512, BHS_DATAIN_OVERFLOW },
+		{ true, 2048, 2, 1024, BHS_DATAIN_UNDERFLOW },
+		{ false, 0, 2, 1024, BHS_DATAIN_OVERFLOW },
+		{ false, 4096, 0, 4096, BHS_DATAIN_UNDERFLOW },
 	};
 
 	up("InitialR2T=Yes\nImmediateData=Yes");

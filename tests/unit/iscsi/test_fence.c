@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Response fences (RFC 7143 4.2.2.3, 4.2.3.3) in sessions of several connections: what waits, for whom, how long. */
+/* Response fences (RFC 7143 4.2.2.3, 4.2.3.3) in sessions of several connections: what
+ * waits, for whom, how long. */
 #include <stdio.h>
 
 #include "events/bug.h"
@@ -158,8 +159,8 @@ static uint64_t fences(void)
 	return metric_read(M_iscsi_fences);
 }
 
-static const uint8_t fns[] = { ISCSI_TMF_ABORT_TASK_SET, ISCSI_TMF_CLEAR_TASK_SET, ISCSI_TMF_LU_RESET,
-			       ISCSI_TMF_TARGET_WARM_RESET };
+static const uint8_t fns[] = { ISCSI_TMF_ABORT_TASK_SET, ISCSI_TMF_CLEAR_TASK_SET,
+			       ISCSI_TMF_LU_RESET, ISCSI_TMF_TARGET_WARM_RESET };
 
 START_TEST(one_connection_waits_for_nobody)
 {
@@ -216,8 +217,8 @@ START_TEST(a_late_acknowledgement_delays_the_answer)
 }
 END_TEST
 
-/* The ping of a fence that went with its connection is still queued when the next fence asks: what it says when it
- * leaves at last is not what the later one waits for. */
+/* The ping of a fence that went with its connection is still queued when the next fence asks: what
+ * it says when it leaves at last is not what the later one waits for. */
 START_TEST(a_ping_of_an_earlier_fence_notes_nothing)
 {
 	struct wire_pdu p;
@@ -276,7 +277,8 @@ START_TEST(any_pdu_acknowledges)
 	ck_assert(wire_silent(&c[0]));
 	send_tur(&c[0], &c[1]);
 	managed(&c[0]);
-	ck_assert(wire_silent(&c[1])); /* it follows what the other connection has not acknowledged */
+	/* It follows what the other connection has not acknowledged. */
+	ck_assert(wire_silent(&c[1]));
 	pong(&c[0]);
 	answered(&c[1], 0);
 	down(2);
@@ -512,7 +514,8 @@ START_TEST(one_fence_after_the_other)
 }
 END_TEST
 
-/* 4.2.3.3 e: the unit attention that tells another session of the reset comes after what went before there. */
+/* 4.2.3.3 e: the unit attention that tells another session of the reset comes
+ * after what went before there. */
 START_TEST(the_unit_attention_of_another_session)
 {
 	static struct wire v[2];

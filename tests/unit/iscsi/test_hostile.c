@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Initiators that are almost right, at the wrong moment: what they send may cost them a command or their connection,
- * never the daemon, nor memory without a bound. */
+/* Initiators that are almost right, at the wrong moment: what they send may cost them a command or
+ * their connection, never the daemon, nor memory without a bound. */
 #include <stdlib.h>
 
 #include "events/bug.h"
@@ -32,7 +32,8 @@ static unsigned opcode(const struct wire_pdu *p)
 	return bhs_opcode(p->bhs);
 }
 
-static void data_out(uint8_t *bhs, uint32_t itt, uint32_t ttt, uint32_t sn, uint32_t off, bool final)
+static void data_out(uint8_t *bhs, uint32_t itt, uint32_t ttt, uint32_t sn, uint32_t off,
+		     bool final)
 {
 	memset(bhs, 0, 48);
 	bhs[0] = ISCSI_DATA_OUT;
@@ -159,7 +160,8 @@ END_TEST
 /* Requests that wait. */
 static unsigned held(void)
 {
-	const struct iscsi_session *s = list_first(&iscsi_core.sessions, struct iscsi_session, link);
+	const struct iscsi_session *s =
+		list_first(&iscsi_core.sessions, struct iscsi_session, link);
 	const struct iscsi_pending *q;
 	unsigned n = 0;
 
@@ -168,8 +170,8 @@ static unsigned held(void)
 	return n;
 }
 
-/* RFC 7143 4.2.2.1: a number that is there already is ignored, however often it comes. What waits is bounded by the
- * window then. */
+/* RFC 7143 4.2.2.1: a number that is there already is ignored, however often it comes. What waits
+ * is bounded by the window then. */
 START_TEST(numbers_that_are_there_already_are_ignored)
 {
 	uint8_t bhs[48];
@@ -279,7 +281,8 @@ static void on_loop(void (*fn)(struct loop_msg *m))
 
 static void login_request(uint8_t flags, bool names)
 {
-	static const char text[] = "InitiatorName=iqn.2026-11.org.tgtd.test:initiator\0TargetName=" SECOND;
+	static const char text[] =
+		"InitiatorName=iqn.2026-11.org.tgtd.test:initiator\0TargetName=" SECOND;
 	uint8_t bhs[48] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, flags };
 
 	bhs[8] = 0x80;
@@ -310,7 +313,8 @@ START_TEST(a_target_that_is_deleted_during_login)
 		wire_steps(2);
 		login_request(0x87, false);
 	}
-	for (unsigned i = 0; i < 2000 && !second.deleted && !scsi_target_nexus_count(second.target); i++)
+	for (unsigned i = 0; i < 2000 && !second.deleted && !scsi_target_nexus_count(second.target);
+	     i++)
 		loop_step(wire_target.loop, 1);
 	if (!second.deleted || second.status) {
 		/* It had got in. */
@@ -326,6 +330,7 @@ START_TEST(a_target_that_is_deleted_during_login)
 END_TEST
 
 UNIT_TABLE("iscsi-hostile", 15, { bad_data_of_a_command_that_waits, 2 },
-	   { damaged_data_of_a_command_that_waits }, { damaged_data_of_a_command_that_waits_and_is_aborted },
+	   { damaged_data_of_a_command_that_waits },
+	   { damaged_data_of_a_command_that_waits_and_is_aborted },
 	   { numbers_that_are_there_already_are_ignored, 4 },
 	   { a_target_that_is_deleted_during_login, 6 })

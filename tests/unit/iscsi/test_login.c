@@ -121,7 +121,9 @@ START_TEST(straight_to_full_feature_phase)
 {
 	begin();
 	open_to_all();
-	ck_assert_int_eq(SAY(T | OPER | TO_FFP, NAMES "HeaderDigest=CRC32C,None\0ImmediateData=Yes\0"), LOGIN_DONE);
+	ck_assert_int_eq(
+		SAY(T | OPER | TO_FFP, NAMES "HeaderDigest=CRC32C,None\0ImmediateData=Yes\0"),
+		LOGIN_DONE);
 	ck_assert_uint_eq(f.reply.bhs[0], 0x23);
 	ck_assert_uint_eq(f.reply.bhs[1], T | OPER | TO_FFP);
 	ck_assert_uint_eq(status(), 0);
@@ -181,7 +183,8 @@ START_TEST(continued_answer)
 	open_to_all();
 	memcpy(keys, NAMES, n);
 	for (int i = 0; i < 200; i++)
-		n += (size_t)sprintf(keys + n, "X-com.example.a-rather-long-unknown-key-number-%d=1", i) + 1;
+		n += 1 + (size_t)sprintf(keys + n,
+					 "X-com.example.a-rather-long-unknown-key-number-%d=1", i);
 	rc = say(T | OPER | TO_FFP, keys, n);
 	while (rc == LOGIN_CONTINUE && (f.reply.bhs[1] & C)) {
 		ck_assert_uint_eq(f.reply.bhs[1] & T, 0);
@@ -196,22 +199,36 @@ END_TEST
 
 START_TEST(refusals)
 {
-	static const struct { unsigned flags; const char *keys; size_t len; unsigned want; } rows[] = {
+	static const struct {
+		unsigned flags;
+		const char *keys;
+		size_t len;
+		unsigned want;
+	} rows[] = {
 #define K(s) s, sizeof(s) - 1
 		{ T | OPER | TO_FFP, K("TargetName=" IQN "\0"), LOGIN_MISSING_PARAMETER },
 		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\0"), LOGIN_MISSING_PARAMETER },
-		{ T | OPER | TO_FFP, K("InitiatorName=\0TargetName=" IQN "\0"), LOGIN_INITIATOR_ERROR },
-		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\0TargetName=iqn.x:nobody\0"), LOGIN_NOT_FOUND },
-		/* names go into what administrators read and scripts grep, and into state files, line by line */
-		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\nTarget 7: iqn.x\0TargetName=" IQN "\0"), LOGIN_INITIATOR_ERROR },
-		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\x7f\0TargetName=" IQN "\0"), LOGIN_INITIATOR_ERROR },
-		{ T | OPER | TO_FFP, K("InitiatorName=" ME " alias: x\0TargetName=" IQN "\0"), LOGIN_INITIATOR_ERROR },
-		{ T | OPER | TO_FFP, K(NAMES "SessionType=Normal\0"), LOGIN_INITIATOR_ERROR }, /* twice */
-		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\0SessionType=Odd\0"), LOGIN_SESSION_TYPE_UNSUPPORTED },
+		{ T | OPER | TO_FFP, K("InitiatorName=\0TargetName=" IQN "\0"),
+		  LOGIN_INITIATOR_ERROR },
+		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\0TargetName=iqn.x:nobody\0"),
+		  LOGIN_NOT_FOUND },
+		/* names go into what administrators read and scripts grep, and
+		 * into state files, line by line */
+		{ T | OPER | TO_FFP,
+		  K("InitiatorName=" ME "\nTarget 7: iqn.x\0TargetName=" IQN "\0"),
+		  LOGIN_INITIATOR_ERROR },
+		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\x7f\0TargetName=" IQN "\0"),
+		  LOGIN_INITIATOR_ERROR },
+		{ T | OPER | TO_FFP, K("InitiatorName=" ME " alias: x\0TargetName=" IQN "\0"),
+		  LOGIN_INITIATOR_ERROR },
+		{ T | OPER | TO_FFP, K(NAMES "SessionType=Normal\0"),
+		  LOGIN_INITIATOR_ERROR }, /* twice */
+		{ T | OPER | TO_FFP, K("InitiatorName=" ME "\0SessionType=Odd\0"),
+		  LOGIN_SESSION_TYPE_UNSUPPORTED },
 		{ T | OPER | TO_FFP, K("InitiatorName=" ME), LOGIN_INITIATOR_ERROR }, /* no NUL */
 		{ T | C | OPER | TO_FFP, K(NAMES), LOGIN_INITIATOR_ERROR },
-		{ T | OPER | 1, K(NAMES), LOGIN_INITIATOR_ERROR },  /* to where we are */
-		{ T | OPER | 2, K(NAMES), LOGIN_INITIATOR_ERROR },  /* reserved stage */
+		{ T | OPER | 1, K(NAMES), LOGIN_INITIATOR_ERROR }, /* to where we are */
+		{ T | OPER | 2, K(NAMES), LOGIN_INITIATOR_ERROR }, /* reserved stage */
 		{ T | (2 << 2) | TO_FFP, K(NAMES), LOGIN_INITIATOR_ERROR },
 		{ T | (3 << 2) | TO_FFP, K(NAMES), LOGIN_INITIATOR_ERROR },
 		{ T | SEC | TO_OPER, K(NAMES "MaxBurstLength=512\0"), LOGIN_INITIATOR_ERROR },
@@ -235,7 +252,9 @@ START_TEST(an_alias_is_one_line)
 {
 	begin();
 	open_to_all();
-	ck_assert_int_eq(SAY(T | OPER | TO_FFP, NAMES "InitiatorAlias=my host\nTarget 7: \x1b[2Jx\0"), LOGIN_DONE);
+	ck_assert_int_eq(
+		SAY(T | OPER | TO_FFP, NAMES "InitiatorAlias=my host\nTarget 7: \x1b[2Jx\0"),
+		LOGIN_DONE);
 	ck_assert_str_eq(f.login.initiator_alias, "my host?Target 7: ?[2Jx");
 	end();
 }
@@ -310,11 +329,14 @@ END_TEST
 
 START_TEST(address_rules)
 {
-	static const struct { const char *rule; int rc; bool match; } rows[] = {
-		{ "192.0.2.1", 0, true },	{ "192.0.2.2", 0, false },  { "192.0.2.0/24", 0, true },
-		{ "192.0.3.0/23", 0, true },	{ "0.0.0.0/0", 0, true },   { "192.0.2.0/33", -EINVAL, false },
-		{ "192.0.2", -EINVAL, false },	{ "", -EINVAL, false },	    { "2001:db8::/32", 0, false },
-		{ "::/0", 0, false },		{ "192.0.2.1/", -EINVAL, false }, { "all", -EINVAL, false },
+	static const struct { const char *rule; int rc; bool match;
+	} rows[] = {
+		{ "192.0.2.1", 0, true },	    { "192.0.2.2", 0, false },
+		{ "192.0.2.0/24", 0, true },	    { "192.0.3.0/23", 0, true },
+		{ "0.0.0.0/0", 0, true },	    { "192.0.2.0/33", -EINVAL, false },
+		{ "192.0.2", -EINVAL, false },	    { "", -EINVAL, false },
+		{ "2001:db8::/32", 0, false },	    { "::/0", 0, false },
+		{ "192.0.2.1/", -EINVAL, false },   { "all", -EINVAL, false },
 		{ "192.0.2.0/-1", -EINVAL, false },
 	};
 
@@ -399,7 +421,8 @@ START_TEST(chap_mutual)
 	n = sprintf(keys, "CHAP_N=joe%cCHAP_R=%s%cCHAP_I=33%cCHAP_C=%s", 0, answer, 0, 0, text) + 1;
 	ck_assert_int_eq(say(T | SEC | TO_OPER, keys, (size_t)n), LOGIN_CONTINUE);
 	ck_assert_str_eq(replied("CHAP_N"), "target");
-	ck_assert_int_eq(chap_response(CHAP_SHA256, 33, "secret-of-target", ours, sizeof(ours), want), 0);
+	ck_assert_int_eq(
+		chap_response(CHAP_SHA256, 33, "secret-of-target", ours, sizeof(ours), want), 0);
 	chap_encode(want, 32, text);
 	ck_assert_str_eq(replied("CHAP_R"), text);
 	end();
@@ -450,7 +473,8 @@ START_TEST(chap_refusals)
 	/* Our own challenge thrown back at us. */
 	challenged(CHAP_MD5, "secret-of-joe", answer);
 	strcpy(challenge, replied("CHAP_C"));
-	n = sprintf(keys, "CHAP_N=joe%cCHAP_R=%s%cCHAP_I=1%cCHAP_C=%s", 0, answer, 0, 0, challenge) + 1;
+	n = 1 + sprintf(keys, "CHAP_N=joe%cCHAP_R=%s%cCHAP_I=1%cCHAP_C=%s", 0, answer, 0, 0,
+			challenge);
 	ck_assert_int_eq(say(T | SEC | TO_OPER, keys, (size_t)n), LOGIN_FAILED);
 	ck_assert_uint_eq(status(), LOGIN_AUTH_FAILURE);
 	ck_assert_ptr_null(replied("CHAP_R"));
@@ -532,12 +556,14 @@ START_TEST(text_in_pieces)
 			break;
 		ck_assert_uint_eq(reply[1], 0x40);
 		memcpy(bhs + 20, reply + 20, 4);
-		ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, NULL, 0, reply, &out, &len), TEXT_REPLY);
+		ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, NULL, 0, reply, &out, &len),
+				 TEXT_REPLY);
 	}
 	ck_assert_str_eq(all, "TargetName=" IQN);
 	/* A stale TTT and a malformed request are rejected, and the exchange after that works. */
 	put_be32(bhs + 20, 77);
-	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, NULL, 0, reply, &out, &len), TEXT_REJECT_INVALID_FIELD);
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, NULL, 0, reply, &out, &len),
+			 TEXT_REJECT_INVALID_FIELD);
 	put_be32(bhs + 20, 0xffffffff);
 	ck_assert_int_eq(
 		iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"Send", 4, reply, &out, &len),
@@ -555,9 +581,12 @@ END_TEST
 
 START_TEST(send_targets_in_a_normal_session)
 {
-	static const struct { const char *ask, *answer; } rows[] = {
-		{ "SendTargets=", "TargetName=" IQN },	    { "SendTargets=All", "SendTargets=Reject" },
-		{ "SendTargets=" IQN, "TargetName=" IQN },  { "SendTargets=iqn.x:other", "SendTargets=Reject" },
+	static const struct { const char *ask, *answer;
+	} rows[] = {
+		{ "SendTargets=", "TargetName=" IQN },
+		{ "SendTargets=All", "SendTargets=Reject" },
+		{ "SendTargets=" IQN, "TargetName=" IQN },
+		{ "SendTargets=iqn.x:other", "SendTargets=Reject" },
 		{ "SendTargetsPlease=All", "SendTargetsPlease=NotUnderstood" },
 	};
 	struct iscsi_text t;

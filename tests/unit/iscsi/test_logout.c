@@ -92,8 +92,8 @@ static struct blk *slow(struct blk *lower)
 	return slow_store;
 }
 
-/* The response says that the clean-up is over (11.15): what was under way on the connections that are logged out, which
- * has no answer, does not reach the medium later than that. */
+/* The response says that the clean-up is over (11.15): what was under way on the connections that
+ * are logged out, which has no answer, does not reach the medium later than that. */
 static void under_way(uint8_t reason, bool other, uint16_t cid)
 {
 	uint8_t bhs[48], data[512] = { 1 };
@@ -231,7 +231,8 @@ START_TEST(who_does_not_log_out_in_time_is_dropped)
 }
 END_TEST
 
-UNIT_MAIN("iscsi-logout", 30, logout, logout_of_a_session_under_load, logout_of_a_session_with_load_elsewhere,
-	  logout_of_a_connection_under_load, logout_of_another_connection_under_load, stopping_asks_for_logout,
+UNIT_MAIN("iscsi-logout", 30, logout, logout_of_a_session_under_load,
+	  logout_of_a_session_with_load_elsewhere, logout_of_a_connection_under_load,
+	  logout_of_another_connection_under_load, stopping_asks_for_logout,
 	  a_connection_that_the_administrator_closes_is_told,
 	  a_dropped_session_is_told_on_each_connection, who_does_not_log_out_in_time_is_dropped)

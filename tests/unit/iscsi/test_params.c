@@ -35,7 +35,8 @@ static const char *offer(struct fixture *f, const char *key, const char *value)
 START_TEST(every_rule)
 {
 	/* What a new target accepts: digests both, InitialR2T No, bursts 1 MiB / 256 KiB ... */
-	static const struct { const char *key, *theirs, *answer; } rows[] = {
+	static const struct { const char *key, *theirs, *answer;
+	} rows[] = {
 		{ "HeaderDigest", "CRC32C", "HeaderDigest=CRC32C" },
 		{ "HeaderDigest", "CRC32C,None", "HeaderDigest=CRC32C" },
 		{ "HeaderDigest", "None,CRC32C", "HeaderDigest=None" },
@@ -67,7 +68,8 @@ START_TEST(every_rule)
 		{ "IFMarker", "Yes", "IFMarker=No" },
 		{ "OFMarkInt", "1~2048", "OFMarkInt=Irrelevant" },
 		{ "RDMAExtensions", "Yes", "RDMAExtensions=No" },
-		{ "InitiatorRecvDataSegmentLength", "8192", "InitiatorRecvDataSegmentLength=Irrelevant" },
+		{ "InitiatorRecvDataSegmentLength", "8192",
+		  "InitiatorRecvDataSegmentLength=Irrelevant" },
 		{ "MaxRecvDataSegmentLength", "65536", "" },
 		{ "TaskReporting", "FastAbort,RFC3720", "TaskReporting=RFC3720" },
 		{ "X-com.example.key", "1", "X-com.example.key=NotUnderstood" },
@@ -146,7 +148,8 @@ START_TEST(iser_rows)
 	ck_assert_str_eq(offer(&f, "DataDigest", "CRC32C"), "DataDigest=Reject");
 	ck_assert_str_eq(offer(&f, "InitiatorRecvDataSegmentLength", "262144"),
 			 "InitiatorRecvDataSegmentLength=262144");
-	ck_assert_str_eq(offer(&f, "TargetRecvDataSegmentLength", "8192"), "TargetRecvDataSegmentLength=8192");
+	ck_assert_str_eq(offer(&f, "TargetRecvDataSegmentLength", "8192"),
+			 "TargetRecvDataSegmentLength=8192");
 	ck_assert_str_eq(offer(&f, "MaxRecvDataSegmentLength", "65536"), "");
 	ck_assert_int_eq(iscsi_nego_declare(&f.n, &f.out), 0);
 	ck_assert_uint_eq(f.p.max_xmit_dsl, 262144);
@@ -178,7 +181,8 @@ START_TEST(iser_unsolicited)
 	text_out_fini(&f.out);
 	begin(&f, true, false, true, false);
 	f.n.limits = (struct iscsi_limits){ .recv_dsl = 512, .no_immediate = true };
-	ck_assert_str_eq(offer(&f, "TargetRecvDataSegmentLength", "8192"), "TargetRecvDataSegmentLength=512");
+	ck_assert_str_eq(offer(&f, "TargetRecvDataSegmentLength", "8192"),
+			 "TargetRecvDataSegmentLength=512");
 	ck_assert_str_eq(offer(&f, "ImmediateData", "Yes"), "ImmediateData=No");
 	ck_assert_str_eq(offer(&f, "InitialR2T", "No"), "InitialR2T=Yes");
 	ck_assert(!f.p.immediate_data);

@@ -60,7 +60,8 @@ START_TEST(ahs_lengths_never_read_beyond)
 			for (unsigned i = 0; i < len; i++)
 				p[i] = (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24) % 24;
 			if (!iscsi_ahs_parse(p, len, &x) && x.cdb_rest) {
-				ck_assert(x.cdb_rest >= p && x.cdb_rest + x.cdb_rest_len <= p + len);
+				ck_assert(x.cdb_rest >= p &&
+					  x.cdb_rest + x.cdb_rest_len <= p + len);
 				ck_assert_uint_ge(x.cdb_rest_len, 1);
 			}
 			free(p);
@@ -103,7 +104,11 @@ START_TEST(digest_over_fragments)
 		uint32_t want = DIGEST_INIT, crc = DIGEST_INIT;
 
 		for (unsigned i = off; i < 98; i++)
-			want = digest_update(want, i < 33 ? b + i : i < 34 ? b + 34 : b + 36 + (i - 34), 1);
+			want = digest_update(want,
+					     i < 33 ? b + i :
+					     i < 34 ? b + 34 :
+						      b + 36 + (i - 34),
+					     1);
 		for (uint32_t i = 0, at = 0; i < f.n; at += f.v[i++].len) {
 			uint32_t skip = off > at ? MIN(off - at, f.v[i].len) : 0;
 
@@ -116,12 +121,14 @@ START_TEST(digest_over_fragments)
 }
 END_TEST
 
-/* Whole blocks are gone over once only; the value is what it would be all the same, also after the content has
- * changed by the rules. */
+/* Whole blocks are gone over once only; the value is what it would be all the same, also after the
+ * content has changed by the rules. */
 START_TEST(digest_over_known_blocks)
 {
 	for (uint32_t size = 4096; size <= 65536; size *= 16) {
-		struct arena_conf conf = { .name = "digest", .node = -1, .block_size = size, .nblocks = 8 };
+		struct arena_conf conf = {
+			.name = "digest", .node = -1, .block_size = size, .nblocks = 8
+		};
 		struct arena *a = arena_create(&conf);
 		uint64_t rng = 5;
 		unsigned known = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* ErrorRecoveryLevel 1: SNACK for status, data and R2T; damaged data asked for again within the command. */
+/* ErrorRecoveryLevel 1: SNACK for status, data and R2T; damaged data asked
+ * for again within the command. */
 #include <stdlib.h>
 
 #include "events/bug.h"
@@ -175,7 +176,8 @@ START_TEST(damaged_write_data_is_asked_for_again)
 	uint32_t off;
 	size_t n;
 
-	up(_i == 0 || _i == 3 ? ERL1 "InitialR2T=No\nFirstBurstLength=8192" : ERL1 "ImmediateData=No");
+	up(_i == 0 || _i == 3 ? ERL1 "InitialR2T=No\nFirstBurstLength=8192" :
+				ERL1 "ImmediateData=No");
 	wire_rw10(&w, bhs, true, 0, 32);
 	if (_i == 0) {
 		n = wire_build(&w, out, bhs, data, 8192);
@@ -226,7 +228,8 @@ START_TEST(damaged_write_data_is_asked_for_again)
 		memcpy(o + BHS_ITT, p.bhs + BHS_ITT, 8);
 		put_be32(o + BHS_DATA_SN, 0);
 		memcpy(o + BHS_BUFFER_OFFSET, p.bhs + BHS_BUFFER_OFFSET, 4);
-		wire_send(&w, o, data + get_be32(p.bhs + BHS_BUFFER_OFFSET), get_be32(p.bhs + BHS_R2T_LEN));
+		wire_send(&w, o, data + get_be32(p.bhs + BHS_BUFFER_OFFSET),
+			  get_be32(p.bhs + BHS_R2T_LEN));
 	}
 	ck_assert_uint_eq(p.bhs[3], 0);
 	ck_assert_uint_eq(off, 16384);
@@ -349,7 +352,8 @@ static void close_first(struct loop_msg *m)
 	ck_assert_int_eq(iscsi_conn_close(1, w.tsih, 0), 0);
 }
 
-/* A connection ends, with a last word, while data that was asked for again is behind much else in its queue. */
+/* A connection ends, with a last word, while data that was asked for again is
+ * behind much else in its queue. */
 START_TEST(an_end_amid_what_is_sent_again)
 {
 	static struct loop_msg msg = { .handle = close_first };
@@ -382,7 +386,8 @@ START_TEST(an_end_amid_what_is_sent_again)
 }
 END_TEST
 
-/* ... and while a response whose data is kept waits for what another connection of the session has to acknowledge. */
+/* ... and while a response whose data is kept waits for what another connection of the
+ * session has to acknowledge. */
 START_TEST(an_end_while_a_response_waits)
 {
 	uint8_t bhs[48];

@@ -159,5 +159,5 @@ START_TEST(output_is_cut_between_pairs)
 }
 END_TEST
 
-UNIT_MAIN("text", 60, pairs_in_order, malformed_has_no_effect, limits, callback_error_stops, output_is_cut_and_whole,
-	  output_is_cut_between_pairs)
+UNIT_MAIN("text", 60, pairs_in_order, malformed_has_no_effect, limits, callback_error_stops,
+	  output_is_cut_and_whole, output_is_cut_between_pairs)

@@ -122,8 +122,8 @@ END_TEST
 
 START_TEST(resets_abort_what_is_in_flight)
 {
-	static const uint8_t fns[] = { ISCSI_TMF_ABORT_TASK_SET, ISCSI_TMF_CLEAR_TASK_SET, ISCSI_TMF_LU_RESET,
-				       ISCSI_TMF_TARGET_WARM_RESET };
+	static const uint8_t fns[] = { ISCSI_TMF_ABORT_TASK_SET, ISCSI_TMF_CLEAR_TASK_SET,
+				       ISCSI_TMF_LU_RESET, ISCSI_TMF_TARGET_WARM_RESET };
 
 	wire_up(&w, "ImmediateData=No");
 	for (unsigned i = 0; i < ARRAY_SIZE(fns); i++) {
@@ -139,7 +139,8 @@ START_TEST(resets_abort_what_is_in_flight)
 		managed(&w);
 		ck_assert(wire_silent(&w));
 		wire_ready(&w);
-		ck_assert_uint_eq(w.max_cmd_sn, w.cmd_sn + 127); /* all places in the window are back */
+		/* All places in the window are back. */
+		ck_assert_uint_eq(w.max_cmd_sn, w.cmd_sn + 127);
 	}
 	wire_down(&w);
 }
@@ -212,9 +213,10 @@ START_TEST(task_reassign_and_nonsense_are_refused)
 END_TEST
 
 /*
- * Another initiator's reset is under way and waits for a slow read: what it aborts will say TASK ABORTED (TAS = 1). A
- * write that came behind it is aborted by its own initiator: not a word about that one after the answer (RFC 7143
- * 11.6.1), though the data that it was asked for is still to come.
+ * Another initiator's reset is under way and waits for a slow read: what it aborts will say TASK
+ * ABORTED (TAS = 1). A write that came behind it is aborted by its own initiator: not a word
+ * about that one after the answer (RFC 7143 11.6.1), though the data that it was asked for is
+ * still to come.
  */
 START_TEST(an_abort_amid_a_reset_of_another_is_silent)
 {
@@ -266,8 +268,9 @@ START_TEST(an_abort_amid_a_reset_of_another_is_silent)
 END_TEST
 
 /*
- * TASK ABORTED of a write comes when its data has come (RFC 7143 11.5.1: what was solicited is waited for). A second
- * reset meanwhile does not take the word away (SAM-5, TAS = 1); the initiator's own does.
+ * TASK ABORTED of a write comes when its data has come (RFC 7143 11.5.1: what was solicited is
+ * waited for). A second reset meanwhile does not take the word away (SAM-5, TAS = 1); the
+ * initiator's own does.
  */
 START_TEST(a_task_that_another_aborted_twice_says_so)
 {

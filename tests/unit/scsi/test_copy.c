@@ -10,8 +10,8 @@
 static struct host h;
 static struct host_nexus *n;
 
-static const char *xcopy(bool lid4, uint32_t from_lun, uint32_t to_lun, uint64_t from, uint64_t to, uint16_t blocks,
-			 uint32_t id)
+static const char *xcopy(bool lid4, uint32_t from_lun, uint32_t to_lun, uint64_t from, uint64_t to,
+			 uint16_t blocks, uint32_t id)
 {
 	uint8_t p[48 + 64 + 28] = { 0 }, cdb[16] = { 0x83, lid4 };
 	size_t head = lid4 ? 48 : 16;
@@ -86,7 +86,8 @@ START_TEST(extended_copy)
 }
 END_TEST
 
-static bool hide_2(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+static bool hide_2(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
+		   void *arg)
 {
 	return lun != 2 || strcmp(iqn, "iqn.b") == 0;
 }
@@ -148,7 +149,8 @@ static const char *populate(uint8_t *token, uint64_t lba, uint32_t blocks, uint3
 	return "good";
 }
 
-static const char *use(const uint8_t *token, uint32_t lun, uint64_t skip, uint64_t lba, uint32_t blocks)
+static const char *use(const uint8_t *token, uint32_t lun, uint64_t skip, uint64_t lba,
+		       uint32_t blocks)
 {
 	uint8_t p[536 + 16] = { 0 }, cdb[16] = { 0x83, 0x11 };
 
@@ -211,7 +213,8 @@ START_TEST(sanitize)
 	b = host_login_ready(&h, "iqn.b");
 	host_fill(n, 1, 0, 100, 'x');
 	memset(p + 4, 0x55, 512);
-	c = host_start(n, 1ull << 48, (uint8_t[10]){ 0x48, 0x01, [7] = 2, [8] = 4 }, 10, false, p, sizeof(p));
+	c = host_start(n, 1ull << 48, (uint8_t[10]){ 0x48, 0x01, [7] = 2, [8] = 4 }, 10, false, p,
+		       sizeof(p));
 	ck_assert(!c->completed);
 	host_tur(b, 1);
 	ck_assert_str_eq(host_result(b), "02/04/1b");
@@ -386,8 +389,8 @@ START_TEST(ports_change)
 }
 END_TEST
 
-/* A nexus that works for a copy (xcopy.c) came in by no port: no relative target port 0, which is reserved, and
- * nobody is told of a port that leaves when it does. */
+/* A nexus that works for a copy (xcopy.c) came in by no port: no relative target port 0, which is
+ * reserved, and nobody is told of a port that leaves when it does. */
 START_TEST(no_port_0)
 {
 	struct host_nexus *b;
@@ -411,8 +414,8 @@ START_TEST(no_port_0)
 }
 END_TEST
 
-/* All ports that are configured are told, in the group and in VPD page 88h alike, also those nobody came by; one
- * that is no longer configured as long as a session uses it. */
+/* All ports that are configured are told, in the group and in VPD page 88h alike, also those nobody
+ * came by; one that is no longer configured as long as a session uses it. */
 START_TEST(ports)
 {
 	static const uint16_t some[] = { 7, 2, 7, 40000 }, want[] = { 1, 2, 7, 40000 };
@@ -476,7 +479,8 @@ START_TEST(log_pages)
 	ck_assert_uint_eq(get_be16(n->in + 4), 1);
 	ck_assert_uint_eq(get_be16(n->in + 4 + 68), 2);	     /* idle time */
 	ck_assert_uint_eq(get_be16(n->in + 4 + 68 + 12), 3); /* time interval */
-	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [6] = 2, [8] = 64 }, 10, 64); /* from parameter 2 on */
+	/* From parameter 2 on. */
+	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [6] = 2, [8] = 64 }, 10, 64);
 	ck_assert_uint_eq(n->in_len, 4 + 12);
 	host_in(n, 1, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x0c, [6] = 3, [8] = 64 }, 10, 64);
 	ck_assert_str_eq(host_result(n), "05/24/00");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What initiators see, byte for byte: INQUIRY, VPD, mode and log pages, supported opcodes. A change of
- * a golden file is a change of the wire: look twice, then GOLDEN_UPDATE=1. */
+/* What initiators see, byte for byte: INQUIRY, VPD, mode and log pages, supported opcodes. A change
+ * of a golden file is a change of the wire: look twice, then GOLDEN_UPDATE=1. */
 #include <stdio.h>
 #include "events/bytes.h"
 #include "events/clock.h"
@@ -38,7 +38,8 @@ static void page(const char *kind, uint32_t bs, uint32_t lun, uint8_t op, uint8_
 
 START_TEST(disk)
 {
-	static const uint8_t vpd[] = { 0x00, 0x80, 0x83, 0x85, 0x86, 0x87, 0x88, 0x8f, 0xb0, 0xb1, 0xb2 };
+	static const uint8_t vpd[] = { 0x00, 0x80, 0x83, 0x85, 0x86, 0x87,
+				       0x88, 0x8f, 0xb0, 0xb1, 0xb2 };
 	static const uint8_t mode[] = { 0x01, 0x08, 0x0a, 0x1c, 0x3f };
 	static const uint8_t logs[] = { 0x00, 0x0c, 0x0d, 0x19, 0x2f };
 	uint32_t bs = _i ? 4096 : 512;
@@ -90,7 +91,10 @@ START_TEST(opcodes)
 	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0c, 0, [8] = 0x10 }, 12, sizeof(all));
 	memcpy(all, n->in, n->in_len);
 	for (uint32_t at = 4; at < get_be32(all) + 4; at += 8) {
-		uint8_t cdb[12] = { 0xa3, 0x0c, all[at + 5] & 1 ? 2 : 1, all[at], all[at + 2], all[at + 3], [9] = 64 };
+		uint8_t cdb[12] = {
+			0xa3,	     0x0c,    all[at + 5] & 1 ? 2 : 1, all[at], all[at + 2],
+			all[at + 3], [9] = 64
+		};
 
 		ck_assert_uint_eq(host_in(n, 1, cdb, 12, 64), SAM_GOOD);
 		ck_assert_uint_eq(n->in[1] & 7, 3);

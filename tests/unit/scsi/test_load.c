@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Times in log page 19h (SPC-4 7.3.6), on a clock that stands still but where the test or its store moves it. */
+/* Times in log page 19h (SPC-4 7.3.6), on a clock that stands still but where the
+ * test or its store moves it. */
 #include <stdlib.h>
 
 #include "events/bytes.h"
@@ -51,7 +52,8 @@ static struct page page(struct host_nexus *by, uint32_t lun)
 	p.transmitted = get_be64(by->in + 32);
 	p.rd = get_be64(by->in + 40);
 	p.wr = get_be64(by->in + 48);
-	ck_assert_uint_eq(get_be64(by->in + 56), 0); /* command priority is not supported: shall be zero */
+	/* Command priority is not supported: shall be zero. */
+	ck_assert_uint_eq(get_be64(by->in + 56), 0);
 	ck_assert_uint_eq(get_be64(by->in + 64), 0);
 	ck_assert_uint_eq(by->in[74], 0x02); /* unbounded data counter */
 	p.idle = get_be64(by->in + 76);
@@ -78,7 +80,8 @@ static void pass_time(uint64_t ms)
 
 static struct host_cmd *start_write(struct host_nexus *by)
 {
-	return host_start(by, 1ull << 48, (uint8_t[10]){ 0x2a, [8] = 8 }, 10, false, data, sizeof(data));
+	return host_start(by, 1ull << 48, (uint8_t[10]){ 0x2a, [8] = 8 }, 10, false, data,
+			  sizeof(data));
 }
 
 START_TEST(idle_time)
@@ -147,7 +150,8 @@ START_TEST(overlapping)
 }
 END_TEST
 
-/* They begin and end while the loop does not look at its clock: but it took time, as the next look tells. */
+/* They begin and end while the loop does not look at its clock: but it took
+ * time, as the next look tells. */
 START_TEST(within_an_iteration)
 {
 	struct page p;
@@ -180,8 +184,8 @@ static void start_many(void *arg)
 
 	/* On the loop already: all in one iteration. */
 	for (unsigned i = 0; i < 16; i++)
-		a->c[a->n++] = host_start(i & 3 ? n : m, (i & 8 ? 2ull : 1ull) << 48, (uint8_t[10]){ 0x28, [8] = 8 }, 10, true,
-					  NULL, 4096);
+		a->c[a->n++] = host_start(i & 3 ? n : m, (i & 8 ? 2ull : 1ull) << 48,
+					  (uint8_t[10]){ 0x28, [8] = 8 }, 10, true, NULL, 4096);
 }
 
 /* Reads of two logical units and two initiators in one iteration share its time. */
@@ -255,5 +259,5 @@ START_TEST(nexuses_that_left)
 }
 END_TEST
 
-UNIT_MAIN("load", 30, idle_time, under_way, overlapping, within_an_iteration, shares_of_an_iteration, failures,
-	  nexuses_that_left)
+UNIT_MAIN("load", 30, idle_time, under_way, overlapping, within_an_iteration,
+	  shares_of_an_iteration, failures, nexuses_that_left)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Logical units: LUNs, unit attentions, update, another store, deletion, reservations of SPC-2, task
- * management, removable media. */
+/* Logical units: LUNs, unit attentions, update, another store, deletion, reservations of SPC-2,
+ * task management, removable media. */
 #include <stdlib.h>
 #include <unistd.h>
 #include "events/bytes.h"
@@ -25,8 +25,12 @@ START_TEST(lun_addressing)
 	host_add_lu(&h, 300, "8m", 512);
 	n = host_login_ready(&h, "iqn.a");
 	/* peripheral, flat, bad bus, second level */
-	ck_assert_uint_eq(host_finish(host_start(n, 1ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0)), SAM_GOOD);
-	ck_assert_uint_eq(host_finish(host_start(n, 0x4001ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0)), SAM_GOOD);
+	ck_assert_uint_eq(
+		host_finish(host_start(n, 1ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0)),
+		SAM_GOOD);
+	ck_assert_uint_eq(
+		host_finish(host_start(n, 0x4001ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0)),
+		SAM_GOOD);
 	host_finish(host_start(n, 0x0101ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0));
 	ck_assert_str_eq(host_result(n), "05/25/00");
 	host_finish(host_start(n, 1ull << 48 | 1, (uint8_t[6]){ 0 }, 6, false, NULL, 0));
@@ -40,7 +44,9 @@ START_TEST(lun_addressing)
 	ck_assert_uint_eq(host_in(n, 5, (uint8_t[]){ 0x03, 0, 0, 0, 18, 0 }, 6, 18), SAM_GOOD);
 	ck_assert_uint_eq(get_be16(n->in + 12), 0x2500);
 	/* REPORT LUNS */
-	ck_assert_uint_eq(host_in(n, 0, (uint8_t[]){ 0xa0, 0, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0 }, 12, 256), SAM_GOOD);
+	ck_assert_uint_eq(
+		host_in(n, 0, (uint8_t[]){ 0xa0, 0, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0 }, 12, 256),
+		SAM_GOOD);
 	ck_assert_uint_eq(get_be32(n->in), 32);
 	ck_assert_uint_eq(get_be64(n->in + 8), 0);
 	ck_assert_uint_eq(get_be64(n->in + 16), 1ull << 48);
@@ -286,7 +292,8 @@ START_TEST(deletion)
 	a = host_login_ready(&h, "iqn.a");
 	b = host_login_ready(&h, "iqn.b");
 	b->hold_fetch = true;
-	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false, data, 512);
+	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false,
+		       data, 512);
 	host_do(&h, do_lu_delete, &r);
 	ck_assert(r.done);
 	ck_assert_int_eq(r.status, -EBUSY);
@@ -332,7 +339,8 @@ START_TEST(another_store)
 	a = host_login_ready(&h, "iqn.a");
 	b = host_login_ready(&h, "iqn.b");
 	b->hold_fetch = true;
-	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false, data, 512);
+	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false,
+		       data, 512);
 	other = blk_open("ram", &args);
 	host_do(&h, do_swap, &r);
 	host_steps(&h, 5);
@@ -371,7 +379,8 @@ START_TEST(another_store_and_sanitize)
 	b = host_login_ready(&h, "iqn.b");
 	host_fill(a, 1, 0, 1, 'x');
 	b->hold_fetch = true;
-	c = host_start(b, 1ull << 48, (uint8_t[10]){ 0x48, 0x81, [8] = 5 }, 10, false, p, 5); /* OVERWRITE, IMMED */
+	/* OVERWRITE, IMMED */
+	c = host_start(b, 1ull << 48, (uint8_t[10]){ 0x48, 0x81, [8] = 5 }, 10, false, p, 5);
 	other = blk_open("ram", &args);
 	host_do(&h, do_swap, &r);
 	host_steps(&h, 5);
@@ -442,7 +451,8 @@ START_TEST(grow)
 }
 END_TEST
 
-/* MODE SELECT: what may be changed is, what may not is refused as a whole, lengths are looked at. */
+/* MODE SELECT: what may be changed is, what may not is refused as a
+ * whole, lengths are looked at. */
 START_TEST(mode_select)
 {
 	struct host_nexus *n;
@@ -498,13 +508,15 @@ static struct host_cmd *with(struct host_nexus *n, uint8_t attr, bool write)
 	struct host_cmd *c;
 
 	n->attr = attr;
-	c = write ? host_start(n, 1ull << 48, (uint8_t[10]){ 0x2a, [8] = 1 }, 10, false, data, 512) :
+	c = write ? host_start(n, 1ull << 48, (uint8_t[10]){ 0x2a, [8] = 1 }, 10, false, data,
+			       512) :
 		    host_start(n, 1ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0);
 	n->attr = 0;
 	return c;
 }
 
-/* SAM-5 8.6: ORDERED waits for the older and holds back the younger ones; HEAD OF QUEUE passes all. */
+/* SAM-5 8.6: ORDERED waits for the older and holds back the younger
+ * ones; HEAD OF QUEUE passes all. */
 START_TEST(task_attributes)
 {
 	struct host_nexus *a, *b;
@@ -595,7 +607,8 @@ START_TEST(removable_medium)
 }
 END_TEST
 
-static bool only_a(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+static bool only_a(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
+		   void *arg)
 {
 	return lun == 0 || strcmp(iqn, "iqn.a") == 0;
 }
@@ -636,8 +649,8 @@ START_TEST(masking)
 }
 END_TEST
 
-/* Somebody may no longer see it, and his commands take their time to end: neither deletion nor another store goes
- * before them. */
+/* Somebody may no longer see it, and his commands take their time to end: neither deletion nor
+ * another store goes before them. */
 static void masked(int order)
 {
 	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
@@ -655,7 +668,8 @@ static void masked(int order)
 	r.done = false;
 	b = host_login_ready(&h, "iqn.b");
 	blk_delay_set(slow, 300, 0);
-	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, true, NULL, 512);
+	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, true,
+		       NULL, 512);
 	mask_of = NULL;
 	if (order == 2) { /* it was waited for already */
 		other = blk_open("ram", &args);

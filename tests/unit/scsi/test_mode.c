@@ -52,7 +52,8 @@ static bool wce(uint8_t pc)
 
 static const char *caching(struct host_nexus *n, bool sp, bool on)
 {
-	uint8_t p[4 + 20] = { [4] = 0x08, 0x12, 0x10, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x80 };
+	uint8_t p[4 + 20] = { [4] = 0x08, 0x12, 0x10, 0,    0xff, 0xff, 0,
+			      0,	  0xff, 0xff, 0xff, 0xff, 0x80 };
 
 	p[6] |= on ? 4 : 0;
 	host_out(n, 1, (uint8_t[]){ 0x15, sp ? 0x11 : 0x10, 0, 0, sizeof(p), 0 }, 6, p, sizeof(p));
@@ -160,8 +161,8 @@ START_TEST(damaged_file)
 }
 END_TEST
 
-/* A directory that cannot be written: the values are in force, and the initiator is told that they would
- * not survive. */
+/* A directory that cannot be written: the values are in force, and the initiator is told
+ * that they would not survive. */
 START_TEST(nowhere_to_save)
 {
 	scsi_set_state_dir("/dev/null/nowhere");
@@ -179,10 +180,11 @@ START_TEST(nowhere_to_save)
 }
 END_TEST
 
-/* ---- WCE and the cache -------------------------------------------------------------------------------- */
+/* ---- WCE and the cache ----------------------------------------------------------------------- */
 
 static struct blk_ops policy_ops;
-static bool (*real_sync)(struct blk *blk, struct blk_req *req), (*real_write)(struct blk *blk, struct blk_req *req);
+static bool (*real_sync)(struct blk *blk, struct blk_req *req),
+	(*real_write)(struct blk *blk, struct blk_req *req);
 static unsigned syncs, fua_writes;
 static int through = -1;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Homes of sessions: an LU's threads get them in turn, from the moment they are sent there, the adapter's node first;
- * a thread that is given up gets no more, stays while somebody lives there, or something that was begun
- * there is not over, and is then stopped.
+ * Homes of sessions: an LU's threads get them in turn, from the moment they are sent there, the
+ * adapter's node first; a thread that is given up gets no more, stays while somebody lives there,
+ * or something that was begun there is not over, and is then stopped.
  */
 #include <stdatomic.h>
 #include <unistd.h>
@@ -126,14 +126,16 @@ START_TEST(limit)
 }
 END_TEST
 
-/* One loop for all LUs is not theirs: it outlives them, and the LU's end does not pull away a session's home. */
+/* One loop for all LUs is not theirs: it outlives them, and the LU's end does not
+ * pull away a session's home. */
 START_TEST(shared)
 {
 	struct scsi_home *s;
 
 	loops[0] = new_loop(0, "home-0");
 	host_open(&h, "8m", 512);
-	ck_assert_ptr_null(scsi_home_get(h.target, -1)); /* no thread of its own: the main loop serves it */
+	/* No thread of its own: the main loop serves it. */
+	ck_assert_ptr_null(scsi_home_get(h.target, -1));
 	ck_assert_int_eq(scsi_lu_add_loop(h.lu, loops[0], true), 0);
 	s = sent(-1, 0);
 	host_close(&h);
@@ -146,7 +148,7 @@ START_TEST(shared)
 }
 END_TEST
 
-/* ---- the end of a thread -------------------------------------------------------------------------------------- */
+/* ---- the end of a thread --------------------------------------------------------------------- */
 
 static void find_loop(struct loop *l, void *arg)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The device server with real threads: sessions on several loops work on the same logical units while
- * others reset, preempt, change and delete them. Each session checks what it can know: counters that
- * only COMPARE AND WRITE moves lose nothing, every command ends once, nothing is left at the end.
+ * The device server with real threads: sessions on several loops work on the same logical units
+ * while others reset, preempt, change and delete them. Each session checks what it can know:
+ * counters that only COMPARE AND WRITE moves lose nothing, every command ends once, nothing is left
+ * at the end.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -109,7 +110,8 @@ static void complete(struct scsi_cmd *cmd)
 	loop_defer(s->loop, &s->again);
 }
 
-static void abort_all(struct scsi_nexus *n, struct scsi_lu *lu, bool tas, void (*done)(void *arg), void *arg)
+static void abort_all(struct scsi_nexus *n, struct scsi_lu *lu, bool tas, void (*done)(void *arg),
+		      void *arg)
 {
 	struct session *s = n->host;
 
@@ -121,7 +123,8 @@ static void abort_all(struct scsi_nexus *n, struct scsi_lu *lu, bool tas, void (
 		for (int i = 0; i < DEPTH; i++)
 			if (s->job[i].busy)
 				scsi_cmd_abort(&s->job[i].cmd, tas);
-		/* stores here complete on the spot: only held or posted commands remain, and end soon */
+		/* stores here complete on the spot: only held or posted
+		 * commands remain, and end soon */
 		fn(a);
 	}
 	for (int i = 0; i < DEPTH; i++)
@@ -151,7 +154,12 @@ static void drop(struct scsi_nexus *n)
 }
 
 static const struct scsi_transport_ops ops = {
-	.name = "mt", .fetch = fetch, .send = send, .complete = complete, .abort_all = abort_all, .drop = drop,
+	.name = "mt",
+	.fetch = fetch,
+	.send = send,
+	.complete = complete,
+	.abort_all = abort_all,
+	.drop = drop,
 };
 
 static void start(struct session *s, struct job *j)
@@ -162,7 +170,9 @@ static void start(struct session *s, struct job *j)
 
 	memset(j->cdb, 0, sizeof(j->cdb));
 	if (s->count)
-		j->kind = j->kind == COUNT_READ && j->cmd.status == SAM_GOOD && j->completed ? COUNT_ADD : COUNT_READ;
+		j->kind = j->kind == COUNT_READ && j->cmd.status == SAM_GOOD && j->completed ?
+				  COUNT_ADD :
+				  COUNT_READ;
 	else
 		j->kind = (int)(rnd(s) % 3);
 	switch (j->kind) {
@@ -275,7 +285,8 @@ static void wait_gone(void)
 	uint64_t end = clock_now_ns() + 60 * NSEC_PER_SEC;
 
 	while (sessions_gone < SESSIONS) {
-		ck_assert_msg(clock_now_ns() < end, "%u of %d sessions ended", sessions_gone, SESSIONS);
+		ck_assert_msg(clock_now_ns() < end, "%u of %d sessions ended", sessions_gone,
+			      SESSIONS);
 		usleep(1000);
 	}
 }
@@ -407,7 +418,7 @@ START_TEST(counting)
 }
 END_TEST
 
-/* ---- storms ------------------------------------------------------------------------------------------ */
+/* ---- storms ---------------------------------------------------------------------------------- */
 
 static int tmf_to_send;
 static void tmf_done(void *arg, int response)
@@ -429,8 +440,8 @@ static void do_tmf(struct loop_msg *m)
 
 START_TEST(reset_storm)
 {
-	static const enum scsi_tmf fn[] = { TMF_LU_RESET, TMF_CLEAR_TASK_SET, TMF_TARGET_WARM_RESET, TMF_ABORT_TASK_SET,
-					    TMF_I_T_NEXUS_RESET };
+	static const enum scsi_tmf fn[] = { TMF_LU_RESET, TMF_CLEAR_TASK_SET, TMF_TARGET_WARM_RESET,
+					    TMF_ABORT_TASK_SET, TMF_I_T_NEXUS_RESET };
 
 	setup();
 	for (int i = 0; i < SESSIONS; i++)

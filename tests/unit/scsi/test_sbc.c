@@ -39,11 +39,13 @@ START_TEST(write_then_read_in_all_sizes)
 	open_host("64m", bs);
 	n->late = _i;
 	/* 6 */
-	ck_assert_uint_eq(host_out(n, 1, (uint8_t[]){ 0x0a, 0, 0, 9, 3, 0 }, 6, data, 3 * bs), SAM_GOOD);
+	ck_assert_uint_eq(host_out(n, 1, (uint8_t[]){ 0x0a, 0, 0, 9, 3, 0 }, 6, data, 3 * bs),
+			  SAM_GOOD);
 	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x08, 0, 0, 9, 3, 0 }, 6, 3 * bs), SAM_GOOD);
 	ck_assert_mem_eq(n->in, data, 3 * bs);
 	/* 6 with length 0: 256 blocks */
-	ck_assert_uint_eq(host_out(n, 1, (uint8_t[]){ 0x0a, 0, 0, 0, 0, 0 }, 6, data, 256 * bs), SAM_GOOD);
+	ck_assert_uint_eq(host_out(n, 1, (uint8_t[]){ 0x0a, 0, 0, 0, 0, 0 }, 6, data, 256 * bs),
+			  SAM_GOOD);
 	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x08, 0, 0, 0, 0, 0 }, 6, 256 * bs), SAM_GOOD);
 	ck_assert_uint_eq(n->in_len, 256 * bs);
 	ck_assert_mem_eq(n->in, data, 256 * bs);
@@ -55,7 +57,9 @@ START_TEST(write_then_read_in_all_sizes)
 	ck_assert_uint_eq(host_out(n, 1, (uint8_t[]){ 0xaa, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0 }, 12,
 				   data + 9, 2 * bs),
 			  SAM_GOOD);
-	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0xa8, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0 }, 12, 2 * bs), SAM_GOOD);
+	ck_assert_uint_eq(
+		host_in(n, 1, (uint8_t[]){ 0xa8, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0 }, 12, 2 * bs),
+		SAM_GOOD);
 	ck_assert_mem_eq(n->in, data + 9, 2 * bs);
 	/* 16 */
 	cdb16(cdb, 0x8a, 1000, 200);
@@ -95,21 +99,30 @@ START_TEST(ranges)
 
 	open_host("8m", 512);
 	for (unsigned i = 0; i < sizeof(ops); i++) {
-		const struct { uint64_t lba; uint32_t len; } bad[] = {
-			{ last, 1 }, { last - 1, 2 }, { last + 1, 0 }, { UINT64_MAX, 1 }, { UINT64_MAX, 0 },
-			{ 1ull << 63, 1 }, { 0xffffffffull, 0xffff }, { UINT64_MAX - 1, 2 },
+		const struct { uint64_t lba; uint32_t len;
+		} bad[] = {
+			{ last, 1 },
+			{ last - 1, 2 },
+			{ last + 1, 0 },
+			{ UINT64_MAX, 1 },
+			{ UINT64_MAX, 0 },
+			{ 1ull << 63, 1 },
+			{ 0xffffffffull, 0xffff },
+			{ UINT64_MAX - 1, 2 },
 		};
 		for (unsigned j = 0; j < ARRAY_SIZE(bad); j++) {
 			cdb16(cdb, ops[i], bad[j].lba, bad[j].len);
 			host_out(n, 1, cdb, 16, buf, 512);
-			ck_assert_msg(strcmp(host_result(n), "05/21/00") == 0, "%02x lba %llx len %x: %s", ops[i],
+			ck_assert_msg(strcmp(host_result(n), "05/21/00") == 0,
+				      "%02x lba %llx len %x: %s", ops[i],
 				      (unsigned long long)bad[j].lba, bad[j].len, host_result(n));
 		}
-		/* zero blocks at the very end are in range (but no length of a WRITE SAME: WSNZ = 1) */
+		/* zero blocks at the very end are in range (but no length
+		 * of a WRITE SAME: WSNZ = 1) */
 		cdb16(cdb, ops[i], last, 0);
 		host_out(n, 1, cdb, 16, buf, 512);
-		ck_assert_msg(strcmp(host_result(n), ops[i] == 0x93 ? "05/24/00" : "good") == 0, "%02x: %s", ops[i],
-			      host_result(n));
+		ck_assert_msg(strcmp(host_result(n), ops[i] == 0x93 ? "05/24/00" : "good") == 0,
+			      "%02x: %s", ops[i], host_result(n));
 	}
 	host_close(&h);
 }
@@ -123,22 +136,29 @@ START_TEST(residuals)
 	memset(a, 'a', sizeof(a));
 	memset(b, 'b', sizeof(b));
 	open_host("8m", 512);
-	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, 0), SAM_GOOD);
+	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, 0),
+			  SAM_GOOD);
 	ck_assert_uint_eq(n->in_total, 512);
 	ck_assert_uint_eq(n->in_len, 0);
-	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, 10000), SAM_GOOD);
+	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, 10000),
+			  SAM_GOOD);
 	ck_assert_uint_eq(n->in_total, 512);
 	ck_assert_uint_eq(n->in_len, 512);
-	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, 200), SAM_GOOD);
+	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, 200),
+			  SAM_GOOD);
 	ck_assert_uint_eq(n->in_total, 512);
 	ck_assert_uint_eq(n->in_len, 200);
 	/* flagged as a write: nothing moves, nothing breaks */
-	ck_assert_uint_eq(host_out(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, a, 512), SAM_GOOD);
-	ck_assert_uint_eq(host_none(n, 1, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10), SAM_GOOD);
+	ck_assert_uint_eq(
+		host_out(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, a, 512),
+		SAM_GOOD);
+	ck_assert_uint_eq(host_none(n, 1, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10),
+			  SAM_GOOD);
 	ck_assert_uint_eq(n->out_total, 512);
 
 	ck_assert_uint_eq(host_write10(n, 0, 2, a, 1024), SAM_GOOD);
-	ck_assert_uint_eq(host_write10(n, 0, 1, b, 1024), SAM_GOOD); /* more offered than asked for */
+	/* More offered than asked for. */
+	ck_assert_uint_eq(host_write10(n, 0, 1, b, 1024), SAM_GOOD);
 	ck_assert_uint_eq(n->out_total, 512);
 	host_read10(n, 0, 2);
 	ck_assert_mem_eq(n->in, b, 512);
@@ -162,14 +182,16 @@ START_TEST(reserved_bits)
 {
 	open_host("8m", 512);
 	for (unsigned i = 1; i < 8; i++) { /* RDPROTECT */
-		host_in(n, 1, (uint8_t[]){ 0x28, (uint8_t)(i << 5), 0, 0, 0, 0, 0, 0, 1, 0 }, 10, 512);
+		host_in(n, 1, (uint8_t[]){ 0x28, (uint8_t)(i << 5), 0, 0, 0, 0, 0, 0, 1, 0 }, 10,
+			512);
 		ck_assert_str_eq(host_result(n), "05/24/00");
 		ck_assert_uint_eq(n->sense[15] & 0xc0, 0xc0); /* SKSV, in the CDB */
 		ck_assert_uint_eq(get_be16(n->sense + 16), 1);
 	}
 	host_in(n, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0x04 }, 10, 512); /* NACA */
 	ck_assert_str_eq(host_result(n), "05/24/00");
-	host_in(n, 1, (uint8_t[]){ 0x28, 0x18, 0, 0, 0, 0, 0x1f, 0, 1, 0 }, 10, 512); /* DPO FUA, group */
+	/* DPO FUA, group */
+	host_in(n, 1, (uint8_t[]){ 0x28, 0x18, 0, 0, 0, 0, 0x1f, 0, 1, 0 }, 10, 512);
 	ck_assert_str_eq(host_result(n), "good");
 	host_none(n, 1, (uint8_t[6]){ 0xcc }, 6);
 	ck_assert_str_eq(host_result(n), "05/20/00");
@@ -187,7 +209,8 @@ START_TEST(verify)
 	n->late = _i;
 	cdb16(cdb, 0x8e, 10, 600);
 	cdb[1] = 0x02;
-	ck_assert_uint_eq(host_out(n, 1, cdb, 16, data, 600 * 512), SAM_GOOD); /* WRITE AND VERIFY */
+	/* WRITE AND VERIFY */
+	ck_assert_uint_eq(host_out(n, 1, cdb, 16, data, 600 * 512), SAM_GOOD);
 	cdb16(cdb, 0x8f, 10, 600);
 	ck_assert_uint_eq(host_none(n, 1, cdb, 16), SAM_GOOD);
 	cdb[1] = 0x02;
@@ -307,7 +330,8 @@ END_TEST
 
 START_TEST(unmap_and_status)
 {
-	uint8_t *data = pattern(4096 * 16, 5), list[8 + 32] = { 0 }, zero[4096] = { 0 }, cdb[16] = { 0 };
+	uint8_t *data = pattern(4096 * 16, 5), list[8 + 32] = { 0 }, zero[4096] = { 0 },
+		cdb[16] = { 0 };
 
 	open_host("64m,block=4k", 4096);
 	host_write10(n, 0, 16, data, 16 * 4096);
@@ -317,7 +341,8 @@ START_TEST(unmap_and_status)
 	put_be32(list + 16, 3);
 	put_be64(list + 24, 8);
 	put_be32(list + 32, 1);
-	host_out(n, 1, (uint8_t[]){ 0x42, 0, 0, 0, 0, 0, 0, 0, sizeof(list), 0 }, 10, list, sizeof(list));
+	host_out(n, 1, (uint8_t[]){ 0x42, 0, 0, 0, 0, 0, 0, 0, sizeof(list), 0 }, 10, list,
+		 sizeof(list));
 	ck_assert_str_eq(host_result(n), "good");
 	host_read10(n, 0, 16);
 	ck_assert_mem_eq(n->in, data, 2 * 4096);
@@ -329,8 +354,10 @@ START_TEST(unmap_and_status)
 	cdb[1] = 0x12;
 	put_be32(cdb + 10, 8 + 16 * 8);
 	ck_assert_uint_eq(host_in(n, 1, cdb, 16, 8 + 16 * 8), SAM_GOOD);
-	const struct { uint64_t lba; uint32_t blocks; uint8_t what; } want[] = {
-		{ 0, 2, 0 }, { 2, 3, 1 }, { 5, 3, 0 }, { 8, 1, 1 }, { 9, 7, 0 }, { 16, 16384 - 16, 1 },
+	const struct { uint64_t lba; uint32_t blocks; uint8_t what;
+	} want[] = {
+		{ 0, 2, 0 }, { 2, 3, 1 }, { 5, 3, 0 },
+		{ 8, 1, 1 }, { 9, 7, 0 }, { 16, 16384 - 16, 1 },
 	};
 	ck_assert_uint_eq(get_be32(n->in), 4 + 16 * ARRAY_SIZE(want));
 	for (unsigned i = 0; i < ARRAY_SIZE(want); i++) {
@@ -344,13 +371,15 @@ START_TEST(unmap_and_status)
 
 	/* lists that lie */
 	put_be16(list + 2, 64);
-	host_out(n, 1, (uint8_t[]){ 0x42, 0, 0, 0, 0, 0, 0, 0, sizeof(list), 0 }, 10, list, sizeof(list));
+	host_out(n, 1, (uint8_t[]){ 0x42, 0, 0, 0, 0, 0, 0, 0, sizeof(list), 0 }, 10, list,
+		 sizeof(list));
 	ck_assert_str_eq(host_result(n), "05/1a/00");
 	host_out(n, 1, (uint8_t[]){ 0x42, 0, 0, 0, 0, 0, 0, 0, 4, 0 }, 10, list, 4);
 	ck_assert_str_eq(host_result(n), "05/1a/00");
 	put_be16(list + 2, 32);
 	put_be64(list + 24, UINT64_MAX);
-	host_out(n, 1, (uint8_t[]){ 0x42, 0, 0, 0, 0, 0, 0, 0, sizeof(list), 0 }, 10, list, sizeof(list));
+	host_out(n, 1, (uint8_t[]){ 0x42, 0, 0, 0, 0, 0, 0, 0, sizeof(list), 0 }, 10, list,
+		 sizeof(list));
 	ck_assert_str_eq(host_result(n), "05/21/00");
 	free(data);
 	host_close(&h);
@@ -371,7 +400,8 @@ START_TEST(capacity_and_defects)
 	}
 	ck_assert_uint_eq(get_be64(n->in), 16383);
 	ck_assert_uint_eq(n->in[14] & 0xc0, 0xc0); /* LBPME, LBPRZ */
-	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x37, 0, 0x18, 0, 0, 0, 0, 0, 32, 0 }, 10, 32), SAM_GOOD);
+	ck_assert_uint_eq(host_in(n, 1, (uint8_t[]){ 0x37, 0, 0x18, 0, 0, 0, 0, 0, 32, 0 }, 10, 32),
+			  SAM_GOOD);
 	ck_assert_uint_eq(n->in_len, 4);
 	ck_assert_uint_eq(n->in[1], 0x18);
 	host_close(&h);
@@ -387,7 +417,8 @@ START_TEST(abort_write)
 	memset(data, 'x', sizeof(data));
 	open_host("8m", 512);
 	n->hold_fetch = true;
-	c = host_start(n, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 2, 0 }, 10, false, data, 1024);
+	c = host_start(n, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 2, 0 }, 10, false,
+		       data, 1024);
 	ck_assert(!c->completed);
 	host_do(&h, (void (*)(void *))host_abort, c);
 	host_finish(c);

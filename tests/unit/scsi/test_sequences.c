@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What hypervisors and clusters do, in their order: ESXi's VAAI primitives, a Windows failover cluster
- * on persistent reservations, Linux discovering and discarding. And lengths that do not fit into 32 bits.
+ * What hypervisors and clusters do, in their order: ESXi's VAAI primitives, a Windows failover
+ * cluster on persistent reservations, Linux discovering and discarding. And lengths that do not fit
+ * into 32 bits.
  */
 #include <stdlib.h>
 #include "events/bytes.h"
@@ -92,7 +93,8 @@ START_TEST(vaai)
 }
 END_TEST
 
-static const char *prout(struct host_nexus *n, uint8_t sa, uint8_t type, uint64_t key, uint64_t sa_key)
+static const char *prout(struct host_nexus *n, uint8_t sa, uint8_t type, uint64_t key,
+			 uint64_t sa_key)
 {
 	uint8_t p[24] = { 0 };
 
@@ -110,8 +112,9 @@ static const char *wr(struct host_nexus *n)
 	return host_result(n);
 }
 
-/* Both nodes register; one holds Write Exclusive - Registrants Only; it dies (here: falls silent); the
- * challenger waits, sees the key still there and preempts. The defender, back, finds itself out. */
+/* Both nodes register; one holds Write Exclusive - Registrants Only; it dies (here: falls
+ * silent); the challenger waits, sees the key still there and preempts. The defender, back, finds
+ * itself out. */
 START_TEST(failover_cluster)
 {
 	open2("8m", 512);
@@ -132,7 +135,8 @@ START_TEST(failover_cluster)
 	ck_assert_str_eq(prout(a, 0x01, 5, 0xa1, 0), "conflict"); /* not registered any more */
 	ck_assert_str_eq(prout(a, 0x06, 0, 0, 0xa2), "good");
 	ck_assert_str_eq(wr(a), "good");
-	/* the usual check that storage validation makes: release by one who does not hold, then clear */
+	/* the usual check that storage validation makes: release by one
+	 * who does not hold, then clear */
 	ck_assert_str_eq(prout(a, 0x02, 5, 0xa2, 0), "good");
 	ck_assert_str_eq(prout(b, 0x01, 5, 0xb1, 0), "good");
 	ck_assert_str_eq(prout(b, 0x03, 0, 0xb1, 0), "good");
@@ -157,7 +161,8 @@ START_TEST(linux_probe)
 	ck_assert_uint_eq(a->in[4], 91);
 	host_in(a, 1, (uint8_t[]){ 0x12, 0, 0, 0, 96, 0 }, 6, 96);
 	ck_assert_str_eq(host_result(a), "good");
-	for (int page = 0; page < 256; page++) { /* those in page 00h answer, the others are refused */
+	for (int page = 0; page < 256; page++) {
+		/* Those in page 00h answer, the others are refused. */
 		uint8_t list[64];
 		bool listed;
 
@@ -179,7 +184,8 @@ START_TEST(linux_probe)
 	host_in(a, 1, (uint8_t[]){ 0x1a, 0, 0x3f, 0, 4, 0 }, 6, 4); /* write protect? */
 	ck_assert_uint_eq(a->in[2] & 0x80, 0);
 	host_in(a, 1, (uint8_t[]){ 0x1a, 0, 0x08, 0, 4, 0 }, 6, 4); /* cache type, in two steps */
-	host_in(a, 1, (uint8_t[]){ 0x1a, 0, 0x08, 0, (uint8_t)(a->in[0] + 1), 0 }, 6, (size_t)a->in[0] + 1);
+	host_in(a, 1, (uint8_t[]){ 0x1a, 0, 0x08, 0, (uint8_t)(a->in[0] + 1), 0 }, 6,
+		(size_t)a->in[0] + 1);
 	ck_assert_uint_eq(a->in[4 + a->in[3] + 2] & 0x04, 0x04); /* WCE */
 	host_in(a, 1, (uint8_t[]){ 0x1a, 0, 0x0a, 0, 36, 0 }, 6, 36);
 	ck_assert_str_eq(host_result(a), "good");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* EXTENDED COPY between targets, in the background, its status while it runs, and its end by force. */
+/* EXTENDED COPY between targets, in the background, its status while it
+ * runs, and its end by force. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "events/bytes.h"
@@ -185,8 +186,8 @@ static void learn(void)
 static uint8_t list4[48 + 64 + 28];
 
 /* EXTENDED COPY(LID4) by LUN 1; the parameter list stays in list4. */
-static struct host_cmd *start(const uint8_t *from_id, const uint8_t *to_id, uint64_t from, uint64_t to, uint16_t blocks,
-			      uint32_t id, bool immed)
+static struct host_cmd *start(const uint8_t *from_id, const uint8_t *to_id, uint64_t from,
+			      uint64_t to, uint16_t blocks, uint32_t id, bool immed)
 {
 	uint8_t *p = list4, cdb[16] = { 0x83, 1, [13] = sizeof(list4) }, *s = p + 48 + 64;
 
@@ -209,8 +210,8 @@ static struct host_cmd *start(const uint8_t *from_id, const uint8_t *to_id, uint
 	return host_start(n, 1ull << 48, cdb, 16, false, p, sizeof(list4));
 }
 
-static const char *copy(const uint8_t *from_id, const uint8_t *to_id, uint64_t from, uint64_t to, uint16_t blocks,
-			uint32_t id, bool immed)
+static const char *copy(const uint8_t *from_id, const uint8_t *to_id, uint64_t from, uint64_t to,
+			uint16_t blocks, uint32_t id, bool immed)
 {
 	host_finish(start(from_id, to_id, from, to, blocks, id, immed));
 	return host_result(n);
@@ -278,7 +279,8 @@ START_TEST(between_targets)
 }
 END_TEST
 
-static bool hide_all(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+static bool hide_all(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
+		     void *arg)
 {
 	return lun == 0;
 }
@@ -305,7 +307,8 @@ START_TEST(closed_doors)
 	allowed = false;
 	ck_assert_str_eq(copy(near_id[1], far_id, 0, 0, 1, 1, false), "0a/08/04");
 	ck_assert_str_eq(copy(far_id, near_id[1], 0, 0, 1, 2, false), "0a/08/04");
-	ck_assert_str_eq(copy(far_id, near_id[1], 0, 0, 1, 3, true), "good"); /* accepted, and fails */
+	/* Accepted, and fails. */
+	ck_assert_str_eq(copy(far_id, near_id[1], 0, 0, 1, 3, true), "good");
 	ck_assert_int_eq(wait_over(3), 0x02);
 	allowed = true;
 	host_do(&h, do_mask, &h);
@@ -340,7 +343,8 @@ START_TEST(background)
 	make_gate();
 	host_fill(n, 1, 0, 16000, 'b');
 	holding = true;
-	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 16000, 0x1234567, true), "good"); /* answered at once */
+	/* Answered at once. */
+	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 16000, 0x1234567, true), "good");
 	ck_assert_int_eq(status(0x1234567), 0x12);
 	ck_assert_uint_ne(get_be32(n->in + 8), UINT32_MAX); /* when to ask again */
 	ck_assert_str_eq(copy(near_id[1], near_id[2], 0, 0, 1, 0x1234567, true), "05/00/16");
