@@ -279,6 +279,7 @@ unsigned wire_login(struct wire *w, uint8_t isid, uint16_t tsih, uint16_t cid, c
 	put_be32(bhs + BHS_ITT, 1);
 	put_be16(bhs + 20, cid);
 	put_be32(bhs + BHS_CMD_SN, w->cmd_sn ? w->cmd_sn : (w->cmd_sn = 100));
+	put_be32(bhs + BHS_EXP_STAT_SN, w->exp_stat_sn); /* the target's numbers begin there */
 	wire_send(w, bhs, text, (uint32_t)n);
 	if (!wire_recv(w, &pdu) || bhs_opcode(pdu.bhs) != ISCSI_LOGIN_RSP)
 		return 0xffff;

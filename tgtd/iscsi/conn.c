@@ -296,19 +296,27 @@ static void clean_deferred(struct loop_deferred *d)
 
 /* ---- what a peer can make us queue ------------------------------------------------------------------------ */
 
-#define CTL_OUT_HIGH 128 /* answers with the transport: stop reading */
+/* Answers with the transport, and the memory of their data: stop reading. One may be longer by itself, as long as a data
+ * segment is. */
+#define CTL_OUT_HIGH 128
 #define CTL_OUT_LOW 64
+#define CTL_BYTES_HIGH MiB(1)
+#define CTL_BYTES_LOW KiB(512)
 
-void iscsi_conn_throttle(struct iscsi_conn *conn)
+void iscsi_conn_throttle(struct iscsi_conn *conn, uint32_t bytes)
 {
-	if (++conn->ctl_out >= CTL_OUT_HIGH)
+	conn->ctl_out_bytes += bytes;
+	if (++conn->ctl_out >= CTL_OUT_HIGH || conn->ctl_out_bytes >= CTL_BYTES_HIGH)
 		conn->rx_stopped = true;
 }
 
-void iscsi_conn_unthrottle(struct iscsi_conn *conn)
+void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes)
 {
-	ASSERT(conn->ctl_out > 0);
-	if (--conn->ctl_out == CTL_OUT_LOW && conn->rx_stopped && conn->sess && !conn->failed) {
+	ASSERT(conn->ctl_out > 0 && conn->ctl_out_bytes >= bytes);
+	conn->ctl_out--;
+	conn->ctl_out_bytes -= bytes;
+	if (unlikely(conn->rx_stopped) && conn->ctl_out <= CTL_OUT_LOW && conn->ctl_out_bytes <= CTL_BYTES_LOW &&
+	    conn->sess && !conn->failed) {
 		conn->rx_stopped = false;
 		conn->tp->rx_resume(conn);
 	}

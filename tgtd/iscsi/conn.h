@@ -65,6 +65,7 @@ struct iscsi_conn {
 	uint32_t stat_sn;	/* next to assign */
 	uint32_t exp_stat_sn;	/* acknowledged by the initiator */
 	uint32_t ctl_out;	/* control PDUs with the transport: bounds what a peer can make us queue */
+	uint32_t ctl_out_bytes; /* ... and what their data takes */
 	struct iscsi_sink sink;
 	/* the PDU between begin and end */
 	struct iscsi_task *rx_task;
@@ -97,6 +98,7 @@ struct iscsi_conn {
 	struct loop_deferred close_later, clean_later;
 	struct list unacked;	/* ERL 1: iscsi_pdu with a StatSN, sent and awaiting ExpStatSN */
 	unsigned nunacked;
+	uint64_t unacked_bytes; /* of their data */
 	struct timer ack_timer;
 	uint8_t fence_ask;	/* enum iscsi_fence_ask */
 	uint32_t fence_sn;	/* ExpStatSN that a fence waits for */

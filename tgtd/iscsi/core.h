@@ -41,8 +41,9 @@ struct iscsi_ctl {
 	uint8_t bhs[ISCSI_BHS_LEN]; /* of the request */
 	void (*after)(struct iscsi_ctl *ctl); /* the answer has left (or the connection is closing) */
 	bool is_immediate, sending;
+	bool is_tmf; /* counts in session->tmfs_live */
 	uint64_t serial;
-	uint32_t len;
+	uint32_t len; /* room in ->data */
 	uint8_t data[];
 };
 /* NULL: out of memory; the connection has been failed. */
@@ -67,9 +68,9 @@ void iscsi_nop_stop(struct iscsi_conn *conn);
 /* The node of the adapter that has this address, -1 unknown. Main. */
 int iscsi_address_node(const struct sockaddr *addr);
 void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len);
-/* Bounds what a peer can make us queue. */
-void iscsi_conn_throttle(struct iscsi_conn *conn);
-void iscsi_conn_unthrottle(struct iscsi_conn *conn);
+/* Bounds what a peer can make us queue: an answer whose data takes @bytes of memory goes to the transport, has left. */
+void iscsi_conn_throttle(struct iscsi_conn *conn, uint32_t bytes);
+void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes);
 
 /* ---- login (handover.c), main loop --------------------------------------------------------------------------- */
 bool iscsi_login_begin(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t ahs_len);

@@ -25,13 +25,23 @@ struct iscsi_ctl *iscsi_ctl_new(struct iscsi_conn *conn, uint32_t len)
 	return ctl;
 }
 
+static void no_longer_in_flight(struct iscsi_ctl *ctl)
+{
+	struct iscsi_session *s = ctl->conn->sess;
+
+	if (ctl->is_immediate)
+		s->immediates--;
+	if (ctl->is_tmf)
+		s->tmfs_live--;
+	ctl->is_immediate = ctl->is_tmf = false;
+}
+
 void iscsi_ctl_free(struct iscsi_ctl *ctl)
 {
 	struct iscsi_conn *conn = ctl->conn;
 
 	ASSERT(!ctl->sending && !list_linked(&ctl->pending.link));
-	if (ctl->is_immediate)
-		conn->sess->immediates--;
+	no_longer_in_flight(ctl);
 	list_del(&ctl->link);
 	free(ctl);
 	if (conn->tp_closed)
@@ -44,7 +54,8 @@ static void ctl_done(struct iscsi_pdu *pdu)
 
 	ctl->sending = false;
 	if (!(pdu->flags & PDU_F_RESENT)) {
-		iscsi_conn_unthrottle(ctl->conn);
+		no_longer_in_flight(ctl); /* kept it may be, but it is answered */
+		iscsi_conn_unthrottle(ctl->conn, ctl->len);
 		if (ctl->after)
 			ctl->after(ctl);
 		ctl->after = NULL;
@@ -82,7 +93,7 @@ void iscsi_ctl_send(struct iscsi_ctl *ctl, uint8_t flags, uint32_t data_len)
 	put_be24(ctl->pdu.bhs + BHS_DATA_LEN, data_len);
 	ctl->sending = true;
 	figure_add(&conn->stats.txdata_octets, data_len);
-	iscsi_conn_throttle(conn);
+	iscsi_conn_throttle(conn, ctl->len);
 	conn->tp->send_pdu(conn, &ctl->pdu);
 }
 

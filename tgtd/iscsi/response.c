@@ -89,8 +89,13 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	put_be32(bhs + BHS_RESIDUAL, 0);
 	pdu->seg_off += len;
 	if (unlikely(pdu->flags & PDU_F_RESENT)) {
+		/* 11.16: an exact replica but for the window; the acknowledgement that it asks for is awaited. */
 		put_be32(bhs + BHS_DATA_SN, t->resend_sn);
 		bhs[1] = t->sent[t->resend_sn++].flags;
+		if (bhs[1] & BHS_DATAIN_ACK) {
+			put_be64(bhs + BHS_LUN, t->cmd.lun);
+			put_be32(bhs + BHS_TTT, t->ack_ttt);
+		}
 		put_window(conn->sess, bhs);
 		return len;
 	}
@@ -119,7 +124,7 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 			put_be64(bhs + BHS_LUN, t->cmd.lun);
 			put_be32(bhs + BHS_TTT, t->ack_ttt);
 		}
-		if (!iscsi_sent_note(t, t->data_sn - 1, pdu->seg_off - len + (uint32_t)seg->off, len, bhs[1] & BHS_FINAL))
+		if (!iscsi_sent_note(t, t->data_sn - 1, pdu->seg_off - len + (uint32_t)seg->off, len, bhs[1]))
 			iscsi_conn_fail(conn, "out of memory");
 		t->seg_end_sn[seg - t->cmd.seg] = t->data_sn;
 	}
@@ -133,7 +138,7 @@ void iscsi_data_done(struct iscsi_pdu *pdu)
 	/* It may bring the next segment, or the command's end. */
 	if (pdu->flags & PDU_F_RESENT)
 		t->resending = false;
-	if (iscsi_recovers(t->conn) && t->state != TASK_ENDING)
+	if (iscsi_recovers(t->conn) && t->state != TASK_ENDING && !t->aborting)
 		iscsi_seg_keep(t, pdu->seg);
 	else
 		scsi_seg_sent(pdu->seg);

@@ -235,24 +235,42 @@ static void control_run(struct iscsi_ctl *ctl)
 	}
 }
 
+static void control_hold(struct iscsi_session *s, struct iscsi_ctl *ctl)
+{
+	s->held_bytes += ctl->len;
+	iscsi_session_hold(s, &ctl->pending);
+}
+
 static void control_pending_run(struct iscsi_pending *p)
 {
-	control_run(container_of(p, struct iscsi_ctl, pending));
+	struct iscsi_ctl *ctl = container_of(p, struct iscsi_ctl, pending);
+
+	ctl->conn->sess->held_bytes -= ctl->len;
+	control_run(ctl);
 }
 
 static void control_pending_drop(struct iscsi_pending *p)
 {
-	iscsi_ctl_free(container_of(p, struct iscsi_ctl, pending));
+	struct iscsi_ctl *ctl = container_of(p, struct iscsi_ctl, pending);
+
+	ctl->conn->sess->held_bytes -= ctl->len;
+	iscsi_ctl_free(ctl);
 }
 
 static void control_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 {
 	struct iscsi_ctl *ctl;
+	uint32_t keep = 0; /* of the data segment */
 
 	switch (bhs_opcode(bhs)) {
 	case ISCSI_NOP_OUT:
-	case ISCSI_TMF_REQ:
+		if (get_be32(bhs + BHS_ITT) != ISCSI_TAG_NONE)
+			keep = conn->rx_len; /* to be sent back */
+		break;
 	case ISCSI_TEXT_REQ:
+		keep = conn->rx_len;
+		break;
+	case ISCSI_TMF_REQ:
 	case ISCSI_LOGOUT_REQ:
 	case ISCSI_SNACK_REQ:
 		break;
@@ -264,13 +282,22 @@ static void control_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 		iscsi_reject(conn, REJECT_NOT_SUPPORTED, bhs);
 		return;
 	}
-	ctl = iscsi_ctl_new(conn, conn->rx_len);
+	ctl = iscsi_ctl_new(conn, keep);
 	if (!ctl)
 		return;
 	memcpy(ctl->bhs, bhs, ISCSI_BHS_LEN);
 	conn->rx_ctl = ctl;
-	conn->sink.kind = SINK_FLAT;
-	conn->sink.flat = ctl->data;
+	if (keep) {
+		conn->sink.kind = SINK_FLAT;
+		conn->sink.flat = ctl->data;
+	}
+}
+
+/* 7.3: its CmdSN is not taken as received. It may be sent again. */
+static void control_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason)
+{
+	iscsi_reject(ctl->conn, reason, ctl->bhs);
+	iscsi_ctl_free(ctl);
 }
 
 static void control_end(struct iscsi_ctl *ctl, bool ok)
@@ -291,10 +318,13 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 		iscsi_snack_request(ctl);
 		return;
 	}
+	if (op == ISCSI_TMF_REQ && s->tmfs_live >= ISCSI_TMFS_MAX) {
+		control_refuse(ctl, REJECT_OUT_OF_RESOURCES);
+		return;
+	}
 	if (bhs_immediate(ctl->bhs)) {
 		if (s->immediates >= ISCSI_IMMEDIATE_MAX) {
-			iscsi_reject(conn, REJECT_IMMEDIATE, ctl->bhs);
-			iscsi_ctl_free(ctl);
+			control_refuse(ctl, REJECT_IMMEDIATE);
 			return;
 		}
 		s->immediates++;
@@ -308,7 +338,7 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 		    sn_le(ctl->pending.cmd_sn, s->max_cmd_sn + 1) && s->conns.next->next != &s->conns &&
 		    (ctl->bhs[1] & 0x7f) != ISCSI_TMF_ABORT_TASK && (ctl->bhs[1] & 0x7f) != ISCSI_TMF_QUERY_TASK) {
 			ctl->pending.immediate = true;
-			iscsi_session_hold(s, &ctl->pending);
+			control_hold(s, ctl);
 			return;
 		}
 		control_run(ctl);
@@ -324,7 +354,10 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 		iscsi_session_run_held(s);
 		break;
 	case 1:
-		iscsi_session_hold(s, &ctl->pending);
+		if (ctl->len && s->held_bytes && s->held_bytes + ctl->len > ISCSI_HELD_BYTES)
+			control_refuse(ctl, REJECT_OUT_OF_RESOURCES);
+		else
+			control_hold(s, ctl);
 		break;
 	default:
 		metric_inc(M_iscsi_cmdsn_dropped);

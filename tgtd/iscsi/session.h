@@ -16,6 +16,8 @@
 
 #define ISCSI_CMD_WINDOW 128	/* queue depth of a session: MaxCmdSN - ExpCmdSN + 1 at rest */
 #define ISCSI_IMMEDIATE_MAX 32	/* immediate commands in flight at once; more get a Reject */
+#define ISCSI_HELD_BYTES MiB(1) /* data of requests that wait for an earlier CmdSN; more get a Reject */
+#define ISCSI_TMFS_MAX 128	/* task management requests in flight at once; more get a Reject */
 #define ISCSI_MAX_CONNS 8	/* MaxConnections */
 #define ISCSI_TASK_BUCKETS 64	/* a power of two */
 
@@ -39,6 +41,8 @@ struct iscsi_session {
 	struct iscsi_task *tasks[ISCSI_TASK_BUCKETS]; /* by ITT */
 	struct list conns;	/* iscsi_conn.sess_link, in full feature phase */
 	struct list held;	/* iscsi_pending, by CmdSN */
+	uint64_t held_bytes;	/* data of the requests there */
+	unsigned tmfs_live;	/* task management requests whose answer has not left */
 	uint32_t next_ttt;
 	struct scsi_nexus nexus;
 	bool attached;		/* nexus joined its target */

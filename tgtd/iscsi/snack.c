@@ -15,9 +15,22 @@
 #include "tgtd/iscsi/core.h"
 
 #define UNACKED_MAX (4 * ISCSI_CMD_WINDOW)
+#define UNACKED_BYTES MiB(16) /* of pings that were echoed, mostly; one may be as long by itself */
 #define ACK_MS 1000
 
 /* ---- keeping ------------------------------------------------------------------------------------------------ */
+
+static uint32_t memory_of(const struct iscsi_pdu *pdu)
+{
+	return pdu->task ? 0 : container_of(pdu, struct iscsi_ctl, pdu)->len;
+}
+
+static void take_out(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
+{
+	list_del(&pdu->link);
+	conn->nunacked--;
+	conn->unacked_bytes -= memory_of(pdu);
+}
 
 bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 {
@@ -33,7 +46,8 @@ bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 	} else {
 		list_add_tail(&conn->unacked, &pdu->link);
 	}
-	if (++conn->nunacked > UNACKED_MAX)
+	conn->unacked_bytes += memory_of(pdu);
+	if (++conn->nunacked > UNACKED_MAX || (conn->unacked_bytes > UNACKED_BYTES && conn->nunacked > 1))
 		iscsi_conn_fail(conn, "responses are not acknowledged");
 	else if (!timer_armed(&conn->ack_timer))
 		loop_timer_arm(conn->loop, &conn->ack_timer, ACK_MS * NSEC_PER_MSEC);
@@ -42,8 +56,7 @@ bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 
 static void let_go(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 {
-	list_del(&pdu->link);
-	conn->nunacked--;
+	take_out(conn, pdu);
 	if (pdu->task) {
 		iscsi_seg_release_all(pdu->task);
 		pdu->task->state = TASK_ENDING; /* when its Data-In that is being sent again is back, at the connection's end */
@@ -77,8 +90,9 @@ void iscsi_forget(struct iscsi_conn *conn)
 		loop_timer_cancel(conn->loop, &conn->ack_timer);
 	while (!list_empty(&conn->unacked))
 		let_go(conn, list_first(&conn->unacked, struct iscsi_pdu, link));
+	/* Those that run are aborted next, which does the same, and lets no further data be read. */
 	list_for_each(t, &conn->tasks, link)
-		if (t->kept) {
+		if (t->kept && t->state != TASK_RUNNING) {
 			t->pdus_out++; /* keeps the task */
 			iscsi_seg_release_all(t);
 			t->pdus_out--;
@@ -113,11 +127,6 @@ bool iscsi_sent_note(struct iscsi_task *t, uint32_t sn, uint32_t off, uint32_t l
 	return true;
 }
 
-void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg)
-{
-	t->kept |= (uint8_t)(1u << (seg - t->cmd.seg));
-}
-
 /* Segments whose last DataSN lies before @sn. */
 static void release(struct iscsi_task *t, uint32_t sn)
 {
@@ -130,6 +139,13 @@ static void release(struct iscsi_task *t, uint32_t sn)
 	t->pdus_out--;
 }
 
+void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg)
+{
+	t->kept |= (uint8_t)(1u << (seg - t->cmd.seg));
+	if (unlikely(t->acked_sn))
+		release(t, t->acked_sn); /* it may have been acknowledged while it was being sent again */
+}
+
 void iscsi_seg_release_all(struct iscsi_task *t)
 {
 	release(t, t->data_sn);
@@ -137,14 +153,16 @@ void iscsi_seg_release_all(struct iscsi_task *t)
 
 /* ---- asked for ------------------------------------------------------------------------------------------------- */
 
-/* A task by tag, also one that is answered (it is in the table no more). */
+/* A task by tag, also one that is answered (it is in the table no more). The tag may have been used again since: the
+ * youngest. */
 static struct iscsi_task *task_of(struct iscsi_conn *conn, uint32_t itt)
 {
-	struct iscsi_task *t;
+	for (struct list *at = conn->tasks.prev; at != &conn->tasks; at = at->prev) {
+		struct iscsi_task *t = list_entry(at, struct iscsi_task, link);
 
-	list_for_each(t, &conn->tasks, link)
 		if (t->itt == itt && t->state != TASK_ENDING)
 			return t;
+	}
 	return NULL;
 }
 
@@ -160,12 +178,14 @@ static bool status_again(struct iscsi_conn *conn, uint32_t beg, uint32_t run)
 	struct iscsi_pdu *pdu, *tmp;
 	bool any = false;
 
+	/* 11.16.6: zero and zero are all that is not acknowledged, wherever StatSN is by now. */
+	if (!beg && !run)
+		beg = conn->exp_stat_sn;
 	list_for_each_safe(pdu, tmp, &conn->unacked, link) {
 		if (sn_lt(pdu->stat_sn, beg) || (run && sn_le(beg + run, pdu->stat_sn)))
 			continue;
 		any = true;
-		list_del(&pdu->link);
-		conn->nunacked--;
+		take_out(conn, pdu);
 		if (pdu->task) {
 			pdu->task->state = TASK_RESPONDING;
 			pdu->task->pdus_out++;
@@ -242,7 +262,9 @@ static bool data_ack(struct iscsi_conn *conn, uint32_t ttt, uint32_t beg)
 		if (t->ack_ttt == ttt) {
 			if (sn_lt(t->data_sn, beg))
 				return false;
-			release(t, beg);
+			if (sn_lt(t->acked_sn, beg))
+				t->acked_sn = beg;
+			release(t, t->acked_sn);
 			iscsi_task_finish(t);
 			return true;
 		}

@@ -87,6 +87,7 @@ struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn)
 	t->residual = 0;
 	t->residual_flags = 0;
 	t->ack_ttt = ISCSI_TAG_NONE;
+	t->acked_sn = 0;
 	list_add_tail(&conn->tasks, &t->link);
 	return t;
 }
@@ -117,6 +118,11 @@ void iscsi_task_end(struct iscsi_task *t)
 		s->in_window--;
 	if (t->is_immediate)
 		s->immediates--;
+	if (unlikely(t->sent_cap > ISCSI_SENT_KEPT)) {
+		free(t->sent);
+		t->sent = NULL;
+		t->sent_cap = 0;
+	}
 	list_del(&t->link);
 	iscsi_task_put(t);
 	if (unlikely(conn->tp_closed))
@@ -130,6 +136,9 @@ void iscsi_task_finish(struct iscsi_task *t)
 	if (t->state == TASK_RESPONDING) {
 		if (iscsi_recovers(t->conn) && iscsi_keep(t->conn, &t->rsp)) {
 			t->state = TASK_UNACKED;
+			if (t->is_immediate)
+				t->conn->sess->immediates--;
+			t->is_immediate = false;
 			return;
 		}
 		if (unlikely(t->kept))
@@ -155,12 +164,16 @@ void iscsi_task_abort(struct iscsi_task *t, bool tas)
 			break;
 		}
 		t->aborting = true;
-		if (unlikely(t->kept))
-			iscsi_seg_release_all(t);
 		metric_inc(M_iscsi_tasks_aborted);
 		scsi_cmd_abort(&t->cmd, tas);
+		/* What comes back from here may end it; segments do not bring further ones any more. */
+		t->pdus_out++;
+		if (unlikely(t->kept))
+			iscsi_seg_release_all(t);
 		if (t->cmd.dir_out)
-			iscsi_dataout_close(t); /* may end it */
+			iscsi_dataout_close(t);
+		t->pdus_out--;
+		iscsi_task_finish(t);
 		break;
 	case TASK_DRAINING:
 		if (tas)

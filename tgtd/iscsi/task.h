@@ -35,6 +35,8 @@ struct iscsi_pending {
 	void (*drop)(struct iscsi_pending *p); /* its connection ends */
 };
 
+#define ISCSI_SENT_KEPT 1024 /* room for more is given back with the task */
+
 /* A Data-In PDU sent at ErrorRecoveryLevel 1. */
 struct iscsi_sent {
 	uint32_t off, len;
@@ -93,6 +95,7 @@ struct iscsi_task {
 	struct iscsi_sent *sent;
 	uint32_t sent_cap, resend_sn;
 	uint32_t ack_ttt;    /* of the DataACK that is asked for */
+	uint32_t acked_sn;   /* DataSN before which all is acknowledged by those */
 	uint32_t seg_end_sn[SCSI_CMD_SEGS]; /* DataSN behind the segment */
 	uint8_t kept;	     /* bit per segment */
 	uint64_t tp_word[4]; /* the transport's; conn->rx_word of the command PDU (iSER: STags, base offsets) */

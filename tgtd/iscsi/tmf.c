@@ -169,6 +169,8 @@ void iscsi_tmf_request(struct iscsi_ctl *ctl)
 	struct iscsi_conn *conn = ctl->conn;
 	uint8_t fn = ctl->bhs[1] & 0x7f;
 
+	ctl->is_tmf = true;
+	conn->sess->tmfs_live++;
 	log_ratelimited(LOG_LVL_INFO, "iscsi: %s: task management function %u, LUN %016llx", conn->peer_text, fn,
 		 (unsigned long long)get_be64(ctl->bhs + BHS_LUN));
 	if (conn->sess->discovery) {

@@ -2,8 +2,10 @@
 /* Initiators that are almost right, at the wrong moment: what they send may cost them a command or
  * their connection, never the daemon, nor memory without a bound. */
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "events/bug.h"
+#include "tests/support/blk_pass.h"
 #include "tests/support/unit.h"
 #include "tests/support/wire.h"
 #include "tgtd/iscsi/core.h"
@@ -240,6 +242,198 @@ START_TEST(numbers_that_are_there_already_are_ignored)
 }
 END_TEST
 
+/* ---- memory by the byte ---- */
+
+static const struct iscsi_conn *only_conn(void)
+{
+	const struct iscsi_session *s = list_first(&iscsi_core.sessions, struct iscsi_session, link);
+
+	return list_first(&s->main_conns, struct iscsi_conn, main_link);
+}
+
+/* What the data of control requests and their answers takes. */
+static uint64_t ctl_memory(void)
+{
+	const struct iscsi_ctl *ctl;
+	uint64_t n = 0;
+
+	list_for_each(ctl, &only_conn()->ctls, link)
+		n += ctl->len;
+	return n;
+}
+
+static uint8_t ping[48 + 256 * 1024];
+
+/* As many bytes of pings as the target takes. */
+static unsigned push_pings(unsigned most, uint32_t acked)
+{
+	static uint8_t bhs[48];
+	unsigned n = 0;
+
+	for (; n < most; n++) {
+		size_t len, off = 0;
+
+		wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+		put_be32(bhs + BHS_EXP_STAT_SN, acked);
+		len = wire_build(&w, ping, bhs, ping + 48, 256 * 1024);
+		for (unsigned idle = 0; off < len && idle < 50;) {
+			ssize_t k = send(w.fd, ping + off, len - off, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+			if (k > 0)
+				off += (size_t)k;
+			else if (errno == EPIPE || errno == ECONNRESET)
+				return n;
+			idle = k > 0 ? 0 : idle + 1;
+			wire_steps(1);
+		}
+		if (off < len)
+			break;
+	}
+	return n;
+}
+
+/* Pings whose echoes nobody reads: 256 KiB each, until the target reads no more. */
+START_TEST(echoes_are_bounded_by_bytes)
+{
+	struct wire_pdu p;
+
+	up("MaxRecvDataSegmentLength=262144");
+	ck_assert_uint_lt(push_pings(200, w.exp_stat_sn), 200);
+	ck_assert_uint_le(ctl_memory(), MiB(1) + KiB(256));
+	ck_assert_uint_ge(ctl_memory(), KiB(512));
+	/* It goes on when they are read: the last one may have been sent in part. */
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert(wire_recv(&w, &p));
+		ck_assert_uint_eq(opcode(&p), ISCSI_NOP_IN);
+		ck_assert_uint_eq(p.len, 256 * 1024);
+	}
+	wire_steps(10);
+	ck_assert_uint_le(ctl_memory(), MiB(1) + KiB(512));
+	down();
+}
+END_TEST
+
+/* Level 1: the echoes are read, and never acknowledged. */
+START_TEST(echoes_kept_are_bounded_by_bytes)
+{
+	uint32_t acked;
+	struct wire_pdu p;
+	unsigned n = 0;
+
+	up("ErrorRecoveryLevel=1\nMaxRecvDataSegmentLength=262144");
+	acked = w.exp_stat_sn;
+	for (; n < 500 && !w.closed; n++) {
+		if (!push_pings(1, acked) || !wire_recv(&w, &p))
+			break;
+		ck_assert_uint_eq(opcode(&p), ISCSI_NOP_IN);
+		ck_assert_uint_le(ctl_memory(), MiB(17));
+	}
+	ck_assert_uint_ge(n, 60);
+	ck_assert_uint_lt(n, 100);
+	down();
+}
+END_TEST
+
+/* Requests that wait for a number which does not come: what does not fit is refused, and may come again. */
+START_TEST(requests_that_wait_are_bounded_by_bytes)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	unsigned refused = 0;
+	uint32_t gap;
+
+	up(NULL);
+	gap = w.cmd_sn++;
+	for (unsigned i = 0; i < 100; i++) {
+		wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+		bhs[0] = ISCSI_NOP_OUT;
+		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+		put_be32(bhs + BHS_CMD_SN, w.cmd_sn);
+		wire_send(&w, bhs, ping, 64 * 1024);
+		wire_steps(5);
+		if (wire_silent(&w)) {
+			w.cmd_sn++;
+			continue;
+		}
+		ck_assert(wire_recv(&w, &p));
+		ck_assert_uint_eq(opcode(&p), ISCSI_REJECT);
+		ck_assert_uint_eq(p.bhs[2], REJECT_OUT_OF_RESOURCES);
+		ck_assert_uint_eq(get_be32(p.data + BHS_CMD_SN), w.cmd_sn);
+		refused++;
+	}
+	ck_assert_uint_eq(refused, 84);
+	ck_assert_uint_le(ctl_memory(), MiB(1));
+	wire_rw10(&w, bhs, false, 0, 1);
+	w.cmd_sn--;
+	put_be32(bhs + BHS_CMD_SN, gap);
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	for (unsigned i = 0; i < 16; i++) {
+		ck_assert(wire_recv(&w, &p));
+		ck_assert_uint_eq(opcode(&p), ISCSI_NOP_IN);
+	}
+	ck_assert_uint_eq(w.exp_cmd_sn, w.cmd_sn);
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
+static struct blk *slow_store;
+
+static struct blk *slow(struct blk *lower)
+{
+	slow_store = blk_delay_create(lower, 0);
+	container_of(slow_store, struct pass, blk)->abort = NULL;
+	return slow_store;
+}
+
+/* Task management that has to wait for a slow store, with numbers of its own and so without a window. */
+START_TEST(task_management_is_bounded)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	unsigned refused = 0, answered = 0;
+
+	wire_store = slow;
+	up(NULL);
+	wire_store = NULL;
+	blk_delay_set(slow_store, 500, 1 << BLK_READ);
+	wire_rw10(&w, bhs, false, 0, 1);
+	wire_send(&w, bhs, NULL, 0);
+	for (unsigned i = 0; i < 200; i++) {
+		wire_request(&w, bhs, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_ABORT_TASK_SET);
+		bhs[0] = ISCSI_TMF_REQ;
+		bhs[9] = 1;
+		wire_send(&w, bhs, NULL, 0);
+		w.cmd_sn++;
+		/* a ping: its answer opens the window for the next one */
+		wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+		wire_send(&w, bhs, NULL, 0);
+		ck_assert(wire_recv(&w, &p));
+		if (opcode(&p) == ISCSI_REJECT) {
+			ck_assert_uint_eq(p.bhs[2], REJECT_OUT_OF_RESOURCES);
+			refused++;
+			w.cmd_sn--;
+			ck_assert(wire_recv(&w, &p));
+		}
+		ck_assert_uint_eq(opcode(&p), ISCSI_NOP_IN);
+	}
+	ck_assert_uint_eq(refused, 200 - ISCSI_TMFS_MAX);
+	while (answered < ISCSI_TMFS_MAX) {
+		while (wire_silent(&w))
+			loop_step(wire_target.loop, 1);
+		ck_assert(wire_recv(&w, &p));
+		ck_assert_uint_eq(opcode(&p), ISCSI_TMF_RSP);
+		answered++;
+	}
+	blk_delay_set(slow_store, 0, 0);
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
 /* ---- a target that goes during a login to it ---- */
 
 #define SECOND "iqn.2026-11.org.tgtd.test:second"
@@ -333,4 +527,6 @@ UNIT_TABLE("iscsi-hostile", 15, { bad_data_of_a_command_that_waits, 2 },
 	   { damaged_data_of_a_command_that_waits },
 	   { damaged_data_of_a_command_that_waits_and_is_aborted },
 	   { numbers_that_are_there_already_are_ignored, 4 },
+	   { echoes_are_bounded_by_bytes }, { echoes_kept_are_bounded_by_bytes },
+	   { requests_that_wait_are_bounded_by_bytes }, { task_management_is_bounded },
 	   { a_target_that_is_deleted_during_login, 6 })

@@ -302,6 +302,167 @@ START_TEST(a_status_that_is_acknowledged_amid_a_repetition_is_let_go)
 }
 END_TEST
 
+/* 11.16.6: BegRun 0 and RunLength 0 are all that is not acknowledged, also where StatSN lies "before" 0. */
+START_TEST(all_statuses_are_sent_again)
+{
+	uint8_t bhs[48], cdb[6] = { 0 };
+	struct wire_pdu p;
+	uint32_t first;
+
+	wire_target_start();
+	wire_open(&w);
+	w.exp_stat_sn = _i ? 0xfffffffcu : 0x90000000u;
+	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, ERL1), 0);
+	wire_ready(&w);
+	first = w.exp_stat_sn;
+	for (unsigned i = 0; i < 3; i++) {
+		wire_command(&w, bhs, BHS_FINAL | 1, 0, cdb, 6);
+		put_be32(bhs + BHS_EXP_STAT_SN, first);
+		wire_send(&w, bhs, NULL, 0);
+		wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	}
+	w.exp_stat_sn = first;
+	snack(SNACK_STATUS, ISCSI_TAG_NONE, ISCSI_TAG_NONE, 0, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		wire_expect(&w, &p, ISCSI_SCSI_RSP);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_STAT_SN), first + i);
+	}
+	ck_assert(wire_silent(&w));
+	down();
+}
+END_TEST
+
+/* An 8 MiB read up to where it waits for acknowledgement of both of its segments. */
+static void read_up_to_acknowledgement(uint8_t *ask, uint32_t *pdus)
+{
+	uint8_t bhs[48], cdb[16] = { 0x88 };
+	struct wire_pdu p;
+	unsigned asked = 0;
+
+	put_be32(cdb + 10, sizeof(data) / 512);
+	wire_command(&w, bhs, BHS_FINAL | BHS_CMD_READ | 1, sizeof(data), cdb, 16);
+	wire_send(&w, bhs, NULL, 0);
+	while (asked < 2) {
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+		if (!(p.bhs[1] & BHS_DATAIN_ACK))
+			continue;
+		pdus[asked] = get_be32(p.bhs + BHS_DATA_SN) + 1;
+		memcpy(ask + 48 * asked++, p.bhs, 48);
+	}
+	ck_assert(wire_silent(&w));
+}
+
+/* 11.16: what is sent again is an exact replica. When it was the request for acknowledgement that got lost, the
+ * initiator would know of it by this only, and the read would never go on. */
+START_TEST(a_lost_request_for_acknowledgement_is_sent_again)
+{
+	uint8_t ask[96];
+	struct wire_pdu p;
+	uint32_t pdus[2], itt;
+
+	up(ERL1 "MaxRecvDataSegmentLength=262144");
+	read_up_to_acknowledgement(ask, pdus);
+	itt = w.itt;
+	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, pdus[0] - 1, 1);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	ck_assert_mem_eq(p.bhs, ask, 24);
+	ck_assert_mem_eq(p.bhs + BHS_DATA_SN, ask + BHS_DATA_SN, 12);
+	ck_assert(p.bhs[1] & BHS_DATAIN_ACK);
+	ck_assert(wire_silent(&w));
+	snack(SNACK_DATA_ACK, ISCSI_TAG_NONE, get_be32(p.bhs + BHS_TTT), pdus[1], 0);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	down();
+}
+END_TEST
+
+START_TEST(data_acknowledged_amid_its_repetition_is_let_go)
+{
+	uint8_t ask[96];
+	struct wire_pdu p;
+	uint32_t pdus[2], itt;
+
+	up(ERL1 "MaxRecvDataSegmentLength=262144");
+	read_up_to_acknowledgement(ask, pdus);
+	itt = w.itt;
+	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 0, pdus[0]);
+	snack(SNACK_DATA_ACK, ISCSI_TAG_NONE, get_be32(ask + BHS_TTT), pdus[0], 0);
+	for (unsigned i = 0; i < pdus[0]; i++) {
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), i);
+	}
+	/* There is room for the next segment. */
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), pdus[1]);
+	down();
+}
+END_TEST
+
+/* A read whose segments all wait for acknowledgement (0), or for room in the socket (1), is aborted. */
+START_TEST(a_read_that_waits_is_aborted)
+{
+	uint8_t bhs[48], ask[96], cdb[16] = { 0x88 };
+	struct wire_pdu p;
+	uint32_t pdus[2], itt, sn;
+
+	up(ERL1 "MaxRecvDataSegmentLength=262144");
+	if (_i) {
+		for (unsigned i = 0; i < 16; i++) {
+			wire_rw10(&w, bhs, false, 0, BIG);
+			wire_send(&w, bhs, NULL, 0);
+		}
+		wire_steps(20);
+		put_be32(cdb + 10, sizeof(data) / 512);
+		wire_command(&w, bhs, BHS_FINAL | BHS_CMD_READ | 1, sizeof(data), cdb, 16);
+		wire_send(&w, bhs, NULL, 0);
+		wire_steps(20);
+	} else {
+		read_up_to_acknowledgement(ask, pdus);
+	}
+	itt = w.itt;
+	sn = w.cmd_sn - 1;
+	wire_request(&w, bhs, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_ABORT_TASK);
+	bhs[9] = 1;
+	put_be32(bhs + BHS_TTT, itt);
+	put_be32(bhs + 32, sn);
+	wire_send(&w, bhs, NULL, 0);
+	do
+		ck_assert(wire_recv(&w, &p));
+	while (wire_opcode(&p) != ISCSI_TMF_RSP);
+	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+	ck_assert(wire_silent(&w));
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
+/* A tag that is used again before the status of its first use is acknowledged. */
+START_TEST(a_tag_in_use_again_means_the_later_task)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	uint32_t acked;
+
+	up(ERL1);
+	ck_assert_uint_eq(wire_write_blocks(&w, 0, 16, data), 0);
+	wire_ready(&w);
+	acked = w.exp_stat_sn;
+	for (unsigned i = 0; i < 2; i++) {
+		wire_rw10(&w, bhs, false, i * 8, 8);
+		put_be32(bhs + BHS_ITT, 7777);
+		put_be32(bhs + BHS_EXP_STAT_SN, acked);
+		wire_send(&w, bhs, NULL, 0);
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+		ck_assert_mem_eq(p.data, data + i * 4096, 4096);
+		wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	}
+	w.exp_stat_sn = acked;
+	snack(SNACK_DATA_R2T, 7777, ISCSI_TAG_NONE, 0, 1);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	ck_assert_mem_eq(p.data, data + 4096, 4096);
+	down();
+}
+END_TEST
+
 START_TEST(a_silent_initiator_is_asked_for_acknowledgement)
 {
 	uint8_t bhs[48];
@@ -518,6 +679,9 @@ UNIT_TABLE("iscsi-recovery", 30, { not_at_level_0 }, { a_lost_status_is_sent_aga
 	   { damaged_write_data_is_asked_for_again, 4 },
 	   { a_large_read_goes_on_as_it_is_acknowledged },
 	   { a_status_that_is_acknowledged_amid_a_repetition_is_let_go },
+	   { all_statuses_are_sent_again, 2 }, { a_lost_request_for_acknowledgement_is_sent_again },
+	   { data_acknowledged_amid_its_repetition_is_let_go }, { a_read_that_waits_is_aborted, 2 },
+	   { a_tag_in_use_again_means_the_later_task },
 	   { a_silent_initiator_is_asked_for_acknowledgement },
 	   { a_connection_that_acknowledges_nothing_ends }, { an_end_amid_what_is_sent_again },
 	   { an_end_while_a_response_waits }, { ranges },
