@@ -3,7 +3,14 @@
  * Log lines: formatted into a buffer on the caller's stack, made printable, written at once. There
  * is no log thread and no lock: write(2) of one line is atomic enough for terminals, files opened
  * for append and the journal's stream, and a crash loses nothing.
+ *
+ * Event threads log, and may not block because whoever reads what we log is slow or has stopped.
+ * Asking poll() first is not enough where several threads write. So stderr is opened once more, for
+ * a description of our own that does not block (the one that we were given is shared with others,
+ * who did not ask for that); where it is a socket, or /dev/log is, each send says that it does not
+ * wait. What there is no room for is dropped, and the next line says how many.
  */
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -11,6 +18,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,9 +44,15 @@ static const struct {
 
 _Atomic int log_threshold = LOG_LVL_NOTICE;
 
-static enum log_sink sink = LOG_SINK_STDERR;
+static _Atomic int sink = LOG_SINK_STDERR;
 static _Atomic unsigned dropped;
 static bool to_journal; /* stderr is the journal's stream: give it priorities, it has the time */
+static enum { OUT_ASK, OUT_OWN, OUT_SOCKET } out = OUT_ASK; /* how stderr is written */
+static int out_fd = STDERR_FILENO;
+static int syslog_fd = -1;
+static struct sockaddr_un syslog_addr = { .sun_family = AF_UNIX, .sun_path = "/dev/log" };
+static const char *syslog_ident;
+static _Atomic bool syslog_streams; /* an old daemon, which takes no datagrams */
 
 void log_set_level(enum log_level level)
 {
@@ -47,12 +64,58 @@ enum log_level log_level(void)
 	return (enum log_level)atomic_load_explicit(&log_threshold, memory_order_relaxed);
 }
 
+/* systemd.exec(5): the device and inode of the stream; stderr may have been redirected since. */
+static bool is_journal(const struct stat *st)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long dev, ino;
+
+	return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 && dev == st->st_dev && ino == st->st_ino;
+}
+
+static void open_stderr(void)
+{
+	struct stat st;
+
+	if (out == OUT_OWN)
+		close(out_fd);
+	out = OUT_ASK;
+	out_fd = STDERR_FILENO;
+	to_journal = false;
+	if (fstat(STDERR_FILENO, &st))
+		return;
+	to_journal = is_journal(&st);
+	if (S_ISSOCK(st.st_mode)) {
+		out = OUT_SOCKET;
+		return;
+	}
+	/* A file has room, and one position for all who write by this descriptor. */
+	if (!S_ISFIFO(st.st_mode) && !S_ISCHR(st.st_mode))
+		return;
+	out_fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (out_fd >= 0)
+		out = OUT_OWN;
+	else
+		out_fd = STDERR_FILENO; /* another user's terminal */
+}
+
+void log_syslog_at(const char *path)
+{
+	snprintf(syslog_addr.sun_path, sizeof(syslog_addr.sun_path), "%s", path);
+}
+
 void log_open(enum log_sink to, const char *ident)
 {
-	sink = to;
-	to_journal = to == LOG_SINK_STDERR && getenv("JOURNAL_STREAM") != NULL;
-	if (to == LOG_SINK_SYSLOG)
-		openlog(ident, LOG_PID | LOG_NDELAY, LOG_DAEMON);
+	if (to == LOG_SINK_STDERR) {
+		open_stderr();
+	} else {
+		syslog_ident = ident;
+		syslog_streams = false;
+		if (syslog_fd >= 0)
+			close(syslog_fd);
+		syslog_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	}
+	atomic_store(&sink, (int)to);
 }
 
 /* Names that a peer chose end up in messages: no byte of theirs may start a line of its own or
@@ -84,29 +147,83 @@ static size_t line_prefix(char *line, size_t size, enum log_level level)
 	return (size_t)n;
 }
 
-/* Event threads log, and may not block because whoever reads our stderr is slow: a pipe that poll()
- * calls writable has room for PIPE_BUF bytes, which is more than a line. */
-static void write_or_drop(const char *line, size_t len)
+static ssize_t put(int fd, bool socket, struct iovec *iov, size_t n)
+{
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
+
+	return socket ? sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) : writev(fd, iov, (int)n);
+}
+
+/* How many lines were lost before this one, which tells of them; they are counted again when it is
+ * lost, too. */
+static unsigned take_dropped(char note[64], struct iovec *iov)
+{
+	unsigned lost = atomic_exchange_explicit(&dropped, 0, memory_order_relaxed);
+
+	*iov = (struct iovec){ note, 0 };
+	if (lost)
+		iov->iov_len = (size_t)snprintf(note, 64, "(%u log lines lost)", lost);
+	return lost;
+}
+
+static void drop(unsigned lines)
+{
+	atomic_fetch_add_explicit(&dropped, lines, memory_order_relaxed);
+}
+
+static void to_stderr(char *line, size_t len)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+	struct iovec iov[2] = { { NULL, 0 }, { line, len } };
 	char note[64];
 	unsigned lost;
 
-	static_assert(LOG_LINE_MAX + sizeof(note) <= PIPE_BUF, "two writes must fit");
-	if (poll(&p, 1, 0) == 0) {
-		atomic_fetch_add_explicit(&dropped, 1, memory_order_relaxed);
+	static_assert(LOG_LINE_MAX + sizeof(note) <= PIPE_BUF, "in a pipe it is all or nothing");
+	if (out == OUT_ASK && poll(&p, 1, 0) == 0) {
+		drop(1);
 		return;
 	}
-	lost = atomic_exchange_explicit(&dropped, 0, memory_order_relaxed);
-	if (lost) {
-		int n = snprintf(note, sizeof(note), "(%u log lines lost)\n", lost);
-
-		if (write(STDERR_FILENO, note, (size_t)n) < 0)
-			return;
-	}
+	lost = take_dropped(note, &iov[0]);
+	if (lost)
+		note[iov[0].iov_len++] = '\n';
 	/* Nobody is left to be told when stderr is gone. */
-	if (write(STDERR_FILENO, line, len) < 0)
+	if (put(out_fd, out == OUT_SOCKET, iov, 2) < 0)
+		drop(lost + 1);
+}
+
+/* RFC 3164 as it is spoken on this machine: without a host's name. */
+static void to_syslog(int priority, char *text, size_t len)
+{
+	char head[96], when[32], note[64];
+	struct iovec iov[3] = { { head, 0 }, { NULL, 0 }, { text, len } };
+	time_t now = time(NULL);
+	struct tm tm;
+	unsigned lost;
+
+	if (atomic_load_explicit(&syslog_streams, memory_order_relaxed)) {
+		syslog(priority, "%.*s", (int)len, text);
 		return;
+	}
+	localtime_r(&now, &tm);
+	strftime(when, sizeof(when), "%b %e %T", &tm);
+	iov[0].iov_len = (size_t)snprintf(head, sizeof(head), "<%d>%s %.32s[%d]: ",
+					  LOG_DAEMON | priority, when, syslog_ident, (int)getpid());
+	lost = take_dropped(note, &iov[1]);
+	if (lost)
+		note[iov[1].iov_len++] = ' ';
+	/* A second time, after a first one that found nobody: it has been started, or started again. */
+	for (int i = 0; i < 2; i++) {
+		if (put(syslog_fd, true, iov, 3) >= 0)
+			return;
+		if (errno == EAGAIN)
+			break;
+		if (connect(syslog_fd, (void *)&syslog_addr, sizeof(syslog_addr)) < 0) {
+			if (errno == EPROTOTYPE)
+				atomic_store_explicit(&syslog_streams, true, memory_order_relaxed);
+			break;
+		}
+	}
+	drop(lost + 1);
 }
 
 void log_write(enum log_level level, const char *fmt, ...)
@@ -129,11 +246,10 @@ void log_write(enum log_level level, const char *fmt, ...)
 	len = MIN(len, sizeof(line) - 2);
 	make_printable(line + start, len - start);
 	if (sink == LOG_SINK_SYSLOG) {
-		line[len] = '\0';
-		syslog(levels[level].priority, "%s", line);
+		to_syslog(levels[level].priority, line, len);
 	} else {
 		line[len++] = '\n';
-		write_or_drop(line, len);
+		to_stderr(line, len);
 	}
 	errno = saved;
 }

@@ -2,10 +2,10 @@
 /*
  * Logging. A line is formatted on the calling thread into a private buffer and written with one
  * write(2) to stderr, or handed to syslog when the daemon has none. Control characters become '?',
- * so foreign names may be printed as they are; lines are cut at 1 KiB. Never blocks on stderr:
- * lines that its reader leaves no room for are dropped, and the next one says how many. Messages
- * that a peer can cause at will go through log_ratelimited(): at most 10 a second per call site,
- * the rest are counted and reported with the next one.
+ * so foreign names may be printed as they are; lines are cut at 1 KiB. Never blocks: lines that the
+ * reader of stderr, or syslog's daemon, leaves no room for are dropped, and the next one says how
+ * many. Messages that a peer can cause at will go through log_ratelimited(): at most 10 a second
+ * per call site, the rest are counted and reported with the next one.
  */
 #ifndef EVENTS_LOG_H
 #define EVENTS_LOG_H
@@ -21,8 +21,11 @@ extern _Atomic int log_threshold; /* messages above it are not even formatted */
 /* Any thread, from the next message on. */
 void log_set_level(enum log_level level);
 enum log_level log_level(void);
-/* Called once by main before threads start. @ident: program name for syslog, not copied. */
+/* Called by main, once stderr is what it shall be, or when what is said goes to syslog from then on.
+ * Until then lines go to stderr as it is. @ident: program name for syslog, not copied. */
 void log_open(enum log_sink sink, const char *ident);
+/* For tests, before log_open(): where syslog's daemon listens. */
+void log_syslog_at(const char *path);
 /* Any thread; keeps errno, knows %m. */
 void log_write(enum log_level level, const char *fmt, ...) printf_like(2, 3);
 

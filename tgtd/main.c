@@ -353,6 +353,8 @@ int main(int argc, char **argv)
 			return 1;
 		}
 	}
+	if (d->opt.foreground)
+		log_open(LOG_SINK_STDERR, "tgtd");
 	timer_init(&d->deadline, deadline);
 	if (d->opt.io_threads)
 		offload_set_threads(d->opt.io_threads);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What reaches stderr: one line a message, nothing a peer could forge, no floods; and BUG's end. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "events/bug.h"
@@ -94,6 +98,19 @@ END_TEST
 
 static void say_to_journal(void)
 {
+	char stream[64];
+	struct stat st;
+
+	if (fstat(STDERR_FILENO, &st))
+		abort();
+	snprintf(stream, sizeof(stream), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+	setenv("JOURNAL_STREAM", stream, 1);
+	log_open(LOG_SINK_STDERR, "test");
+	log_error("broken");
+}
+
+static void say_elsewhere(void)
+{
 	setenv("JOURNAL_STREAM", "8:1", 1);
 	log_open(LOG_SINK_STDERR, "test");
 	log_error("broken");
@@ -103,6 +120,10 @@ START_TEST(journal_gets_priorities)
 {
 	ck_assert_int_eq(capture(say_to_journal), 0);
 	ck_assert_int_eq(strncmp(text, "<3>", 3), 0);
+	/* systemd's child, but not on its stream */
+	ck_assert_int_eq(capture(say_elsewhere), 0);
+	ck_assert_ptr_nonnull(strstr(text, ": error: broken\n"));
+	ck_assert_int_ne(text[0], '<');
 }
 END_TEST
 
@@ -127,6 +148,96 @@ START_TEST(slow_reader_does_not_block_us)
 	close(p[0]);
 	close(p[1]);
 	close(saved);
+}
+END_TEST
+
+/* A description of our own, so that whoever shares ours with us is not surprised. */
+START_TEST(slow_reader_does_not_block_our_own_stderr)
+{
+	int p[2], saved = dup(STDERR_FILENO), flags;
+	char buf[4096];
+
+	ck_assert_int_eq(pipe(p), 0);
+	dup2(p[1], STDERR_FILENO);
+	unsetenv("JOURNAL_STREAM");
+	log_open(LOG_SINK_STDERR, "test");
+	flags = fcntl(STDERR_FILENO, F_GETFL);
+	alarm(20);
+	for (int i = 0; i < 3000; i++)
+		log_error("%0100d", i);
+	alarm(0);
+	ck_assert_int_gt(read(p[0], buf, sizeof(buf)), 0);
+	log_error("after");
+	dup2(saved, STDERR_FILENO);
+	log_open(LOG_SINK_STDERR, "test");
+	ck_assert_int_eq(flags & O_NONBLOCK, 0);
+	close(p[1]);
+	text[0] = '\0';
+	for (ssize_t n; (n = read(p[0], text, sizeof(text) - 1)) > 0;)
+		text[n] = '\0';
+	ck_assert_ptr_nonnull(strstr(text, " log lines lost)\n"));
+	ck_assert_ptr_nonnull(strstr(text, "after\n"));
+	close(p[0]);
+	close(saved);
+}
+END_TEST
+
+static int syslog_bind(const char *path)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+
+	strcpy(addr.sun_path, path);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	return fd;
+}
+
+static const char *syslog_read(int fd)
+{
+	ssize_t n = recv(fd, text, sizeof(text) - 1, 0);
+
+	text[n < 0 ? 0 : n] = '\0';
+	return text;
+}
+
+/* The daemon of syslog hangs: nobody waits for it. It is started again: it is found. */
+START_TEST(syslog_does_not_block_us)
+{
+	char dir[] = "/tmp/test_log-XXXXXX", path[64];
+	unsigned n = 0;
+	int fd;
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/log", dir);
+	log_syslog_at(path);
+	log_open(LOG_SINK_SYSLOG, "test");
+	log_error("nobody is there");
+	fd = syslog_bind(path);
+	log_error("name '%s'", "a\nb");
+	ck_assert_int_eq(strncmp(syslog_read(fd), "<27>", 4), 0);
+	ck_assert_ptr_nonnull(strstr(text, " test["));
+	ck_assert_ptr_nonnull(strstr(text, "]: (1 log lines lost) name 'a?b'"));
+	alarm(20);
+	for (int i = 0; i < 5000; i++)
+		log_warn("%d", i);
+	alarm(0);
+	while (*syslog_read(fd))
+		n++;
+	ck_assert_uint_ge(n, 1);
+	ck_assert_uint_lt(n, 5000);
+	log_warn("after");
+	syslog_read(fd);
+	ck_assert_ptr_nonnull(strstr(text, " log lines lost) after"));
+	close(fd);
+	unlink(path);
+	fd = syslog_bind(path);
+	log_warn("again");
+	ck_assert_ptr_nonnull(strstr(syslog_read(fd), "]: again"));
+	log_open(LOG_SINK_STDERR, "test");
+	close(fd);
+	unlink(path);
+	rmdir(dir);
 }
 END_TEST
 
@@ -185,6 +296,7 @@ START_TEST(fake_clock)
 }
 END_TEST
 
-UNIT_MAIN("log", 5, threshold, one_printable_line_each, journal_gets_priorities,
-	  slow_reader_does_not_block_us, floods_are_cut_and_counted, bug_says_where_and_aborts,
+UNIT_MAIN("log", 30, threshold, one_printable_line_each, journal_gets_priorities,
+	  slow_reader_does_not_block_us, slow_reader_does_not_block_our_own_stderr,
+	  syslog_does_not_block_us, floods_are_cut_and_counted, bug_says_where_and_aborts,
 	  fake_clock)
