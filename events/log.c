@@ -70,7 +70,8 @@ static bool is_journal(const struct stat *st)
 	const char *stream = getenv("JOURNAL_STREAM");
 	unsigned long long dev, ino;
 
-	return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 && dev == st->st_dev && ino == st->st_ino;
+	return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 && dev == st->st_dev &&
+	       ino == st->st_ino;
 }
 
 static void open_stderr(void)
@@ -211,7 +212,7 @@ static void to_syslog(int priority, char *text, size_t len)
 	lost = take_dropped(note, &iov[1]);
 	if (lost)
 		note[iov[1].iov_len++] = ' ';
-	/* A second time, after a first one that found nobody: it has been started, or started again. */
+	/* A second time, after one that found nobody: it has been started, or started again. */
 	for (int i = 0; i < 2; i++) {
 		if (put(syslog_fd, true, iov, 3) >= 0)
 			return;

@@ -21,8 +21,8 @@ extern _Atomic int log_threshold; /* messages above it are not even formatted */
 /* Any thread, from the next message on. */
 void log_set_level(enum log_level level);
 enum log_level log_level(void);
-/* Called by main, once stderr is what it shall be, or when what is said goes to syslog from then on.
- * Until then lines go to stderr as it is. @ident: program name for syslog, not copied. */
+/* Called by main, once stderr is what it shall be, or when what is said goes to syslog from then
+ * on. Until then lines go to stderr as it is. @ident: program name for syslog, not copied. */
 void log_open(enum log_sink sink, const char *ident);
 /* For tests, before log_open(): where syslog's daemon listens. */
 void log_syslog_at(const char *path);

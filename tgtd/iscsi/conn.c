@@ -179,7 +179,8 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 		int rc = iscsi_session_attach(s, conn);
 
 		if (rc) {
-			log_warn("iscsi: %s cannot join its target: %s", s->initiator, strerror(-rc));
+			log_ratelimited(LOG_LVL_WARN, "iscsi: %s cannot join its target: %s",
+					s->initiator, strerror(-rc));
 			iscsi_conn_end(conn, false, "cannot join the target");
 		}
 	}

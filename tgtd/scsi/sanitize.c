@@ -67,10 +67,10 @@ static void end(struct scsi_sanitize *s, int status)
 	s->cmd = NULL;
 	pthread_mutex_unlock(&lu->lock);
 	if (status < 0)
-		log_error("scsi: sanitizing target %u LUN %u failed: %s", tid, lun,
-			  strerror(-status));
+		log_ratelimited(LOG_LVL_ERROR, "scsi: sanitizing target %u LUN %u failed: %s",
+				tid, lun, strerror(-status));
 	else
-		log_notice("scsi: target %u LUN %u is sanitized", tid, lun);
+		log_ratelimited(LOG_LVL_NOTICE, "scsi: target %u LUN %u is sanitized", tid, lun);
 	if (waiter)
 		loop_post(home, waiter);
 }
@@ -309,8 +309,8 @@ static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool 
 		scsi_done(cmd);
 		return;
 	}
-	log_notice("scsi: %s sanitizes target %u LUN %u", cmd->nexus->iqn, lu->target->tid,
-		   lu->lun);
+	log_ratelimited(LOG_LVL_NOTICE, "scsi: %s sanitizes target %u LUN %u", cmd->nexus->iqn,
+			lu->target->tid, lu->lun);
 	scsi_tokens_written(lu, 0, s->size);
 	if (!immed) {
 		scsi_job_begin(cmd, sanitized);
