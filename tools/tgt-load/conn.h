@@ -20,6 +20,13 @@
 #include "tools/tgt-load/opts.h"
 #include "tools/tgt-load/wire.h"
 
+enum {
+	HBUF_SIZE = 512 << 10, /* of headers and small data to be sent */
+	IOV_CAP = 8192,
+	SLOT_BITS = 12,
+};
+_Static_assert(DEPTH_MAX <= 1 << SLOT_BITS, "a slot's index fits its tag");
+
 /* A logical unit under load; shared read-only, but for gen and busy (verification, one thread). */
 struct lu {
 	unsigned index;
@@ -173,7 +180,16 @@ static inline bool conn_window(const struct conn *c)
 	return (int32_t)(c->max_cmd_sn - c->cmd_sn) >= 0 && !c->draining && !c->dead;
 }
 
-/* conn.c and login.c between themselves. */
+/* conn.c, login.c, tx.c and rx.c between themselves. */
+
+/*
+ * Queue a PDU: the header is copied, n bytes of data must stay until they are sent. `at`: they are
+ * the pattern's from there on, whose digests are remembered; -1 for other data.
+ */
+void conn_tx_pdu(struct conn *c, uint8_t *bhs, const uint8_t *data, uint32_t n, int64_t at);
+
+/* Data-Out for bytes [at, end) of the command is to follow; 0, or -1 with c->why. */
+int conn_owe(struct conn *c, struct slot *s, uint32_t at, uint32_t end, uint32_t ttt);
 
 /* Log in over a connected blocking socket; 0, or -1 with c->why. */
 int login_run(struct conn *c, const char *target);
