@@ -18,7 +18,7 @@ result() {
 agree() { result "$1: parser, --help and manual agree" "$(python3 tests/integration/options.py "$bin/$1" "$2" "$3" 2>&1)"; }
 agree tgtd tgtd/options.c tgtd/tgtd.8
 agree tgtadm tools/tgtadm.c tools/tgtadm.8
-agree tgt-admin tools/tgt-admin.c tools/tgt-admin.8
+agree tgt-admin tools/tgt-admin/main.c tools/tgt-admin.8
 agree tgtimg tools/tgtimg.c tools/tgtimg.8
 agree tgt-setup-lun tools/tgt-setup-lun.sh tools/tgt-setup-lun.8
 agree tgt-probe tools/tgt-probe.c tools/tgt-probe.8

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* tgt-admin: what is asked of the daemon. */
+#include "tools/tgt-admin/admin.h"
+
+int daemon_port(void)
+{
+	return g.port >= 0 ? g.port : 0;
+}
+
+/* Ends the program when there is no daemon. */
+void daemon_call(const struct adm_req *req, struct adm_reply *reply)
+{
+	int err;
+
+	g.client.port = daemon_port();
+	err = adm_call(&g.client, req, reply);
+	if (!err)
+		return;
+	if (err == -ENOTCONN)
+		fprintf(stderr, "tgt-admin: no tgtd answers on control port %d\n", daemon_port());
+	else
+		fprintf(stderr, "tgt-admin: %s\n", strerror(-err));
+	exit(err == -ENOTCONN ? ENOTCONN : EINVAL);
+}
+
+static char *ask(enum adm_mode mode, enum adm_op op, const char *name)
+{
+	struct adm_req req;
+	struct adm_reply reply;
+	char *text;
+
+	adm_req_init(&req, mode, op);
+	req.text[ADM_T_NAME] = name;
+	daemon_call(&req, &reply);
+	if (reply.status != ADM_OK) {
+		fprintf(stderr, "tgt-admin: %s%s%s\n", adm_status_text(reply.status),
+			*reply.detail ? ": " : "", reply.detail);
+		exit(EINVAL);
+	}
+	text = strdup(reply.text);
+	adm_reply_free(&reply);
+	if (!text)
+		exit(ENOMEM);
+	return text;
+}
+
+int daemon_print(enum adm_mode mode, const char *name)
+{
+	char *text = ask(mode, ADM_SHOW, name);
+
+	fputs(text, stdout);
+	free(text);
+	adm_disconnect(&g.client);
+	return fflush(stdout) ? EIO : 0;
+}
+
+void daemon_load(void)
+{
+	char *text = ask(ADM_SYSTEM, ADM_SHOW, "config"), *accounts;
+	struct conf_error err;
+
+	conf_init(&g.have);
+	if (conf_parse_text(&g.have, "daemon", text, strlen(text), true, &err)) {
+		fprintf(stderr, "tgt-admin: the daemon's answer is not understood: %s\n", err.text);
+		exit(EINVAL);
+	}
+	conf_resolve(&g.have);
+	free(text);
+	accounts = ask(ADM_ACCOUNT, ADM_SHOW, NULL);
+	for (char *line = strtok(accounts, "\n"); line; line = strtok(NULL, "\n"))
+		if (!strncmp(line, "    ", 4))
+			conf_add_kv(&g.have, &g.have.accounts, line + 4, "");
+	free(accounts);
+}
+
+/* Marks accounts whose password is another than the file's. The daemon tells no
+ * password, but whether one is right. */
+static void compare_passwords(const struct list *users)
+{
+	struct conf_kv *account;
+	struct conf_user *u;
+
+	list_for_each(u, users, link) {
+		list_for_each(account, &g.have.accounts, link) {
+			struct adm_req req;
+			struct adm_reply reply;
+
+			if (strcmp(account->key, u->user))
+				continue;
+			adm_req_init(&req, ADM_ACCOUNT, ADM_SHOW);
+			req.text[ADM_T_USER] = u->user;
+			req.text[ADM_T_PASSWORD] = u->password;
+			daemon_call(&req, &reply);
+			if (reply.status == ADM_OK && !*reply.text)
+				account->value = CONF_STALE;
+			adm_reply_free(&reply);
+		}
+	}
+}
+
+void daemon_compare_passwords(void)
+{
+	struct conf_target *t;
+
+	compare_passwords(&g.want.users);
+	list_for_each(t, &g.want.targets, link)
+		compare_passwords(&t->users);
+}
+
+/* Does anybody use this target? */
+bool daemon_target_in_use(uint32_t tid)
+{
+	struct adm_req req;
+	struct adm_reply reply;
+	bool any;
+
+	adm_req_init(&req, ADM_CONN, ADM_SHOW);
+	req.tid = tid;
+	req.has_tid = true;
+	daemon_call(&req, &reply);
+	any = reply.status == ADM_OK && *reply.text;
+	adm_reply_free(&reply);
+	return any;
+}
