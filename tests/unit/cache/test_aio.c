@@ -6,11 +6,9 @@
 #include <fcntl.h>
 #include <libaio.h>
 #include <limits.h>
-#include <linux/loop.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -108,7 +106,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-	if (strncmp(path, "/var/tmp/", 9) == 0) /* never a device */
+	if (*path)
 		unlink(path);
 }
 
@@ -510,104 +508,6 @@ START_TEST(identity_is_the_file)
 }
 END_TEST
 
-/* ---- block devices: loop devices, where this process may make them --------------------------- */
-
-static int loop_dev = -1;
-
-static int try_device(uint32_t sector)
-{
-	struct loop_config config = { .block_size = sector, .info.lo_flags = LO_FLAGS_AUTOCLEAR };
-	int ctl = open("/dev/loop-control", O_RDWR | O_CLOEXEC), fd, n, err = 0;
-	char name[32];
-
-	if (ctl < 0)
-		return -errno;
-	n = ioctl(ctl, LOOP_CTL_GET_FREE);
-	close(ctl);
-	if (n < 0)
-		return -errno;
-	snprintf(name, sizeof(name), "/dev/loop%d", n);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	loop_dev = open(name, O_RDWR | O_CLOEXEC);
-	config.fd = (unsigned)fd;
-	if (fd < 0 || loop_dev < 0 || ioctl(loop_dev, LOOP_CONFIGURE, &config) < 0)
-		err = -errno;
-	if (fd >= 0)
-		close(fd);
-	if (err && loop_dev >= 0) {
-		close(loop_dev);
-		loop_dev = -1;
-	}
-	if (!err) {
-		unlink(path);
-		snprintf(path, sizeof(path), "%s", name);
-	}
-	return err;
-}
-
-/* Turns the file at @path into a block device whose name replaces it; 0 or -errno. Somebody else
- * may take the same free one. */
-static int make_device(uint32_t sector)
-{
-	int err = -EBUSY;
-
-	for (int i = 0; i < 20 && err == -EBUSY; i++)
-		err = try_device(sector);
-	if (err)
-		unlink(path);
-	return err;
-}
-
-/* The device goes when its last user closes it. The node of a loop device must not be unlinked. */
-static void drop_device(void)
-{
-	if (loop_dev >= 0)
-		close(loop_dev);
-	loop_dev = -1;
-	path[0] = '\0';
-}
-
-static bool devices_possible(void)
-{
-	int fd, err;
-
-	snprintf(path, sizeof(path), "/var/tmp/tgt-test-aio.XXXXXX");
-	fd = mkstemp(path);
-	if (fd < 0 || ftruncate(fd, MiB(1)) < 0)
-		return false;
-	close(fd);
-	err = make_device(512);
-	drop_device();
-	return err == 0;
-}
-
-START_TEST(block_device)
-{
-	const uint32_t sector = _i ? 4096 : 512;
-	struct blk_open_args args = { 0 };
-	char err[200];
-
-	make_file(MiB(2));
-	ck_assert_int_eq(make_device(sector), 0);
-	bt_init(&t, bt_open("aio", path, 0), 7);
-	ck_assert_uint_eq(t.blk->block_size, sector);
-	ck_assert_uint_eq(t.blk->size, MiB(2));
-	ck_assert_ptr_null(try_open(&args, err, sizeof(err)));
-	ck_assert_int_eq(errno, EBUSY);
-	bt_model(&t, 800);
-	bt_fini(&t);
-	if (sector == 4096) {
-		args.block_size = 512;
-		ck_assert_ptr_null(try_open(&args, err, sizeof(err)));
-		ck_assert_int_eq(errno, EINVAL);
-		ck_assert_ptr_nonnull(strstr(err, "4096"));
-	}
-	drop_device();
-	blk_bounce_fini();
-	offload_fini();
-}
-END_TEST
-
 /* ---- compare-and-write, made up by the choke point ------------------------------------------- */
 
 #define COUNTERS 3
@@ -739,10 +639,6 @@ int main(void)
 	tcase_add_test(tc, sync_flag);
 	tcase_add_test(tc, identity_is_the_file);
 	tcase_add_loop_test(tc, compare_and_write_is_atomic, 0, 2);
-	if (devices_possible())
-		tcase_add_loop_test(tc, block_device, 0, 2);
-	else
-		printf("ok block_device # SKIP no loop devices can be made here\n");
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
