@@ -77,14 +77,17 @@ static void add_portal(const char *text, void *arg)
 	char ip[INET6_ADDRSTRLEN + 2];
 
 	if (!strncmp(text, "0.0.0.0:", 8)) {
-		/* An IPv6 initiator cannot have come through it. */
+		/* An IPv6 initiator cannot have come through it, ... */
 		local_ip(s->ctx->local, ip, sizeof(ip));
 		rest = ip[0] == '[' ? NULL : text + 7;
 		if (!rest)
 			return;
 	} else if (!strncmp(text, "[::]:", 5)) {
+		/* ... nor one of IPv4 through this. */
 		local_ip(s->ctx->local, ip, sizeof(ip));
-		rest = text + 4;
+		rest = ip[0] == '[' ? text + 4 : NULL;
+		if (!rest)
+			return;
 	}
 	if (rest)
 		text_out_addf(s->out, "TargetAddress", "%s%s", ip, rest);

@@ -30,8 +30,8 @@ int iscsi_start(const struct iscsi_conf *conf) must_check;
 void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
 
 /* ---- portals --------------------------------------------------------------------------------- */
-/* "ip[:port][,tpgt]", "[v6]:port", "" or ":port" = all addresses. 0, -EINVAL, -EEXIST, or the errno
- * of bind/listen. */
+/* "ip[:port][,tpgt]", "[v6]:port", "" or ":port" = all addresses: two portals, of IPv6 and of IPv4,
+ * where there are both. 0, -EINVAL, -EEXIST, or the errno of bind/listen. */
 int iscsi_portal_add(const char *text) must_check;
 int iscsi_portal_delete(const char *text) must_check; /* -ENOENT */
 /* "ip:port,tpgt" as tgtadm shows it. */

@@ -192,7 +192,7 @@ static int parse_and_find(const char *text, struct iscsi_portal *p, struct porta
 	return rc;
 }
 
-int iscsi_portal_add(const char *text)
+static int add_one(const char *text)
 {
 	struct iscsi_portal p;
 	struct portal *q;
@@ -226,7 +226,7 @@ static void close_portal(struct portal *q)
 	free(q);
 }
 
-int iscsi_portal_delete(const char *text)
+static int delete_one(const char *text)
 {
 	struct iscsi_portal p;
 	struct portal *q;
@@ -240,6 +240,55 @@ int iscsi_portal_delete(const char *text)
 	close_portal(q);
 	tell_ports();
 	return 0;
+}
+
+/* Without an address it is all addresses: those of IPv6 and of IPv4, a portal each. False: there is
+ * one. */
+static bool of_both(const char *text, char six[128], char four[128])
+{
+	if (*text && *text != ':' && *text != ',')
+		return false;
+	snprintf(six, 128, "[::]%.100s", text);
+	snprintf(four, 128, "0.0.0.0%.100s", text);
+	return true;
+}
+
+/* Not every machine has both. */
+static bool no_family(int rc)
+{
+	return rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL;
+}
+
+int iscsi_portal_add(const char *text)
+{
+	char six[128], four[128];
+	int rc6, rc4;
+
+	if (!of_both(text, six, four))
+		return add_one(text);
+	rc6 = add_one(six);
+	if (rc6 && rc6 != -EEXIST && !no_family(rc6))
+		return rc6;
+	rc4 = add_one(four);
+	if (no_family(rc6))
+		return rc4;
+	if (no_family(rc4) || (rc4 == -EEXIST && !rc6))
+		return rc6;
+	if (rc4 && !rc6)
+		(void)!delete_one(six);
+	return rc4;
+}
+
+int iscsi_portal_delete(const char *text)
+{
+	char six[128], four[128];
+	int rc6, rc4;
+
+	if (!of_both(text, six, four))
+		return delete_one(text);
+	rc6 = delete_one(six);
+	rc4 = delete_one(four);
+	return rc6 ? rc4 : 0;
 }
 
 void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg)

@@ -13,7 +13,7 @@ struct iscsi_portal {
 };
 
 /* "ip[:port][,tpgt]", "[v6][:port][,tpgt]", a bare v6 address, "" or
- * ":port": any address. 0, -EINVAL. */
+ * ":port": any address of IPv4. 0, -EINVAL. */
 int iscsi_portal_parse(const char *text, struct iscsi_portal *p) must_check;
 /* "ip:port,tpgt", v6 in brackets. */
 void iscsi_portal_format(const struct iscsi_portal *p, char *out, size_t len);
