@@ -103,11 +103,8 @@ static void cache_free(struct cache *c)
 	}
 	for (uint32_t i = 0; i < c->nnodes; i++) {
 		struct cache_node *n = &c->node[i];
-		if (c->own_workers && n->worker) {
-			loop_stop(n->worker);
-			loop_join(n->worker);
-			loop_destroy(n->worker);
-		}
+		if (c->own_workers && n->worker)
+			loop_end(n->worker);
 		node_free(n);
 	}
 	if (c->io_pool)

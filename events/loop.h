@@ -54,6 +54,8 @@ void loop_join(struct loop *loop);
  * until no other thread can be within loop_post() to this one, so only one thread of the
  * process (main) destroys loops. */
 void loop_destroy(struct loop *loop);
+/* loop_stop(), loop_join(), loop_destroy(), with what they ask for: a loop that was started. */
+void loop_end(struct loop *loop);
 
 /* The loop of the calling thread, NULL outside of any. */
 extern __thread struct loop *loop_self_;

@@ -360,6 +360,13 @@ void loop_join(struct loop *loop)
 	loop->thread_started = false;
 }
 
+void loop_end(struct loop *loop)
+{
+	loop_stop(loop);
+	loop_join(loop);
+	loop_destroy(loop);
+}
+
 /* ---- from outside ---------------------------------------------------------------------------- */
 
 const char *loop_name(const struct loop *loop)

@@ -31,7 +31,6 @@ static struct shard *idle;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_thread_exit;
-static _Atomic uint64_t at_reset[METRIC_COUNT];
 static _Atomic uint32_t slots;
 
 static const struct {
@@ -92,7 +91,7 @@ void metrics_register_thread(void)
 	metric_shard_ = &s->counts;
 }
 
-static uint64_t sum(enum metric m)
+uint64_t metric_read(enum metric m)
 {
 	uint64_t total = 0;
 
@@ -101,19 +100,6 @@ static uint64_t sum(enum metric m)
 	return total;
 }
 
-uint64_t metric_read(enum metric m)
-{
-	ASSERT((unsigned)m < METRIC_COUNT);
-	return sum(m) - atomic_load_explicit(&at_reset[m], memory_order_relaxed);
-}
-
-void metrics_reset(void)
-{
-	for (int m = 0; m < METRIC_COUNT; m++)
-		if (about[m].kind == METRIC_KIND_COUNTER)
-			atomic_store_explicit(&at_reset[m], sum((enum metric)m),
-					      memory_order_relaxed);
-}
 
 const char *metric_name(enum metric m)
 {

@@ -59,6 +59,5 @@ const char *metric_name(enum metric m);
 const char *metric_help(enum metric m);
 const char *metric_unit(enum metric m);
 enum metric_kind metric_kind(enum metric m);
-void metrics_reset(void); /* counters only */
 
 #endif

@@ -174,6 +174,14 @@ is "tgt-setup-lun: leaves nothing behind" not has "Target 3:"
 setup
 is "tgt-setup-lun: usage" test "$rc" = 1
 
+# ---- the daemon's own counters -----------------------------------------------------------------------------------
+adm --op stat --mode system --name all
+counted=$(printf '%s\n' "$out" | sed 's/ .*//')
+is "counters: a name and a number a line" test -z "$(printf '%s\n' "$out" | grep -Evx '[a-z0-9_]+ [0-9]+')"
+adm --op show --mode system --name counters
+is "counters: each is explained" test "$(printf '%s\n' "$out" | grep -Ex '[a-z0-9_]+ (counter|gauge)( of bytes)?: .+' | sed 's/ .*//')" = "$counted"
+is "counters: with its unit" has_line "store_read_bytes counter of bytes: bytes read from backing stores"
+
 # ---- the end, as Longhorn does it ---------------------------------------------------------------------------------
 adm --op delete --mode system
 is "system delete is refused while targets exist" refused "invalid request"

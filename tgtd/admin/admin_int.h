@@ -276,6 +276,8 @@ void show_connections(struct adm_call *call, struct adm_target *t);
 enum adm_status show_sessions(struct adm_call *call, struct adm_target *t);
 /* Counters whose names begin with @prefix, "all": all. False: there is none. */
 bool show_metrics(struct adm_call *call, const char *prefix);
+/* What each of them counts, and in which unit. */
+void show_counters(struct adm_call *call);
 void stat_header(struct adm_call *call);
 void stat_lu(struct adm_call *call, struct adm_lu *lu);
 void stat_target(struct adm_call *call, struct adm_target *t);

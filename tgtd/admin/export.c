@@ -105,7 +105,7 @@ static void add_system(struct conf *c)
 
 	if (*adm.isns_server)
 		conf_add_kv(c, &c->system, "iSNSServerIP", adm.isns_server);
-	if (adm.isns_port != 3205) {
+	if (adm.isns_port != ISNS_PORT) {
 		snprintf(port, sizeof(port), "%u", adm.isns_port);
 		conf_add_kv(c, &c->system, "iSNSServerPort", port);
 	}

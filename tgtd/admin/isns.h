@@ -19,6 +19,8 @@
 
 #include "events/base.h"
 
+#define ISNS_PORT 3205 /* the well-known one */
+
 /* With the server and port of struct adm_state. 0; -EINVAL: the server is no address;
  * -ENOMEM. On twice: begins anew. */
 int isns_on(void) must_check;

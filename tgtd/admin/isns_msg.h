@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 #include "events/base.h"
 
-#define ISNS_PORT 3205
 #define ISNS_HEADER 12
 #define ISNS_PAYLOAD_MAX 65532 /* a length of 16 bits that is a multiple of four */
 

@@ -490,7 +490,7 @@ int admin_start(const struct admin_conf *conf)
 	int err, fd;
 
 	ASSERT(conf->main && conf->topo && conf->placement && conf->request_shutdown);
-	adm = (struct adm_state){ .conf = *conf, .isns_port = 3205 };
+	adm = (struct adm_state){ .conf = *conf, .isns_port = ISNS_PORT };
 	registry_init();
 	list_init(&server.clients);
 	loop_deferred_init(&server.leave, leave);

@@ -396,6 +396,14 @@ bool show_metrics(struct adm_call *call, const char *prefix)
 	return any;
 }
 
+void show_counters(struct adm_call *call)
+{
+	for (enum metric m = 0; m < METRIC_COUNT; m++)
+		out_printf(&call->out, "%s %s%s: %s\n", metric_name(m),
+			   metric_kind(m) == METRIC_KIND_GAUGE ? "gauge" : "counter",
+			   strcmp(metric_unit(m), "By") ? "" : " of bytes", metric_help(m));
+}
+
 /* ---- statistics ------------------------------------------------------------------------------ */
 
 void stat_header(struct adm_call *call)

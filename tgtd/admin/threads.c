@@ -63,11 +63,8 @@ struct loop *lu_loop(const struct adm_lu *lu, unsigned nr, int *err)
 
 void lu_loop_end(struct loop *loop)
 {
-	if (loop == adm.central)
-		return;
-	loop_stop(loop);
-	loop_join(loop);
-	loop_destroy(loop);
+	if (loop != adm.central)
+		loop_end(loop);
 }
 
 /* ---- the parameter `threads` ----------------------------------------------------------------- */
@@ -130,5 +127,5 @@ void apply_stop_central(void)
 
 	adm.central = NULL;
 	if (loop)
-		lu_loop_end(loop);
+		loop_end(loop);
 }

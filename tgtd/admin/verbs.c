@@ -69,6 +69,10 @@ static enum adm_status system_show(struct adm_call *call)
 
 	if (name && !strcmp(name, "config"))
 		return export_config(call);
+	if (name && !strcmp(name, "counters")) {
+		show_counters(call);
+		return ADM_OK;
+	}
 	show_system(call);
 	return ADM_OK;
 }

@@ -13,17 +13,14 @@
 #include "events/bytes.h"
 #include "tgtd/iscsi/itarget.h"
 #include "tgtd/iscsi/login.h"
-
-enum { OP_TEXT_RESPONSE = 0x24, TEXT_FINAL = 0x80, TEXT_CONTINUED = 0x40 };
-
-#define TTT_NONE 0xffffffffu
+#include "tgtd/iscsi/pdu.h"
 
 void iscsi_text_init(struct iscsi_text *t)
 {
 	memset(t, 0, sizeof(*t));
 	text_in_init(&t->in);
 	text_out_init(&t->out);
-	t->ttt = TTT_NONE;
+	t->ttt = ISCSI_TAG_NONE;
 }
 
 void iscsi_text_fini(struct iscsi_text *t)
@@ -161,7 +158,7 @@ static int on_key(void *arg, const char *key, const char *value)
 /* A TTT that is never the reserved value and differs from the last one. */
 static uint32_t next_ttt(uint32_t last)
 {
-	return last + 1 == TTT_NONE ? 0 : last + 1;
+	return last + 1 == ISCSI_TAG_NONE ? 0 : last + 1;
 }
 
 static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, const uint8_t *bhs,
@@ -171,20 +168,20 @@ static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, cons
 
 	*out = text_out_take(&t->out, ctx->max_data, out_len, &more);
 	memset(reply, 0, 48);
-	reply[0] = OP_TEXT_RESPONSE;
+	reply[0] = ISCSI_TEXT_RSP;
 	memcpy(reply + 8, bhs + 8, 8); /* LUN */
 	memcpy(reply + 16, bhs + 16, 4); /* ITT */
 	put_be24(reply + 5, *out_len);
 	if (more || waiting || !t->final_asked) {
-		reply[1] = more ? TEXT_CONTINUED : 0;
+		reply[1] = more ? BHS_TEXT_CONTINUE : 0;
 		t->ttt = next_ttt(t->ttt);
 		put_be32(reply + 20, t->ttt);
 		t->answering = more;
 		return;
 	}
-	reply[1] = TEXT_FINAL;
-	put_be32(reply + 20, TTT_NONE);
-	t->ttt = TTT_NONE;
+	reply[1] = BHS_FINAL;
+	put_be32(reply + 20, ISCSI_TAG_NONE);
+	t->ttt = ISCSI_TAG_NONE;
 	t->answering = false;
 	/* The caller still sends from t->out; it is emptied when the next exchange begins. */
 }
@@ -195,17 +192,17 @@ enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ct
 {
 	struct exchange x = { .t = t, .ctx = ctx };
 	uint32_t ttt = get_be32(bhs + 20), itt = get_be32(bhs + 16);
-	bool final = bhs[1] & TEXT_FINAL, continued = bhs[1] & TEXT_CONTINUED;
+	bool final = bhs[1] & BHS_FINAL, continued = bhs[1] & BHS_TEXT_CONTINUE;
 	int rc;
 
 	if (final && continued)
 		return TEXT_REJECT_PROTOCOL;
-	if (ttt == TTT_NONE) {
+	if (ttt == ISCSI_TAG_NONE) {
 		/* 11.10.4: a new exchange ends whatever was under way. */
 		text_in_reset(&t->in);
 		text_out_reset(&t->out);
 		t->answering = false;
-	} else if (t->ttt == TTT_NONE || ttt != t->ttt || itt != t->itt) {
+	} else if (t->ttt == ISCSI_TAG_NONE || ttt != t->ttt || itt != t->itt) {
 		return TEXT_REJECT_INVALID_FIELD;
 	}
 	t->itt = itt;

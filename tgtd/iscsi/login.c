@@ -14,12 +14,10 @@
 #include "tgtd/iscsi/auth.h"
 #include "tgtd/iscsi/itarget.h"
 #include "tgtd/iscsi/login.h"
+#include "tgtd/iscsi/pdu.h"
 
 /* RFC 7143 11.12, 11.13 */
 enum {
-	OP_LOGIN_REQUEST = 0x03,
-	OP_LOGIN_RESPONSE = 0x23,
-	OPCODE_MASK = 0x3f,
 	LOGIN_TRANSIT = 0x80,
 	LOGIN_CONTINUED = 0x40,
 };
@@ -72,7 +70,7 @@ static void reply_header(struct iscsi_login *l, const uint8_t *bhs, uint16_t sta
 		l->ops->window(l, &exp_cmd_sn, &max_cmd_sn);
 	memset(reply->bhs, 0, sizeof(reply->bhs));
 	reply->data_len = 0;
-	reply->bhs[0] = OP_LOGIN_RESPONSE;
+	reply->bhs[0] = ISCSI_LOGIN_RSP;
 	memcpy(reply->bhs + 8, bhs + 8, 6);	/* ISID */
 	put_be16(reply->bhs + 14, l->tsih ? l->tsih : get_be16(bhs + 14));
 	memcpy(reply->bhs + 16, bhs + 16, 4);	/* ITT */
@@ -374,7 +372,7 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	uint16_t status;
 	bool first;
 
-	if ((bhs[0] & OPCODE_MASK) != OP_LOGIN_REQUEST) {
+	if ((bhs[0] & BHS_OPCODE_MASK) != ISCSI_LOGIN_REQ) {
 		if (!l->started)
 			return LOGIN_DROP;
 		return refuse(l, bhs, LOGIN_INVALID_DURING_LOGIN, reply, "not a Login Request");

@@ -9,7 +9,6 @@
 #include "events/bytes.h"
 
 #define ISCSI_BHS_LEN 48
-#define ISCSI_AHS_MAX 1020	     /* TotalAHSLength counts 4-byte words in one byte */
 #define ISCSI_TAG_NONE 0xffffffffu   /* reserved Initiator/Target Transfer/Task Tag */
 #define ISCSI_LOGIN_DSL 8192	     /* MaxRecvDataSegmentLength before it is declared */
 

@@ -53,11 +53,8 @@ void scsi_shutdown(void)
 {
 	scsi_loops_stop();
 	pthread_mutex_lock(&helper_lock);
-	if (helper) {
-		loop_stop(helper);
-		loop_join(helper);
-		loop_destroy(helper);
-		helper = NULL;
-	}
+	if (helper)
+		loop_end(helper);
+	helper = NULL;
 	pthread_mutex_unlock(&helper_lock);
 }

@@ -151,13 +151,6 @@ static bool loop_used(struct loop *loop)
 	return used;
 }
 
-static void stop_loop(struct loop *loop)
-{
-	loop_stop(loop);
-	loop_join(loop);
-	loop_destroy(loop);
-}
-
 static void look(void *arg)
 {
 	struct scsi_home *h = arg;
@@ -174,7 +167,7 @@ static void retired_stop(struct scsi_work *w)
 	else
 		loop_call(h->loop, look, h);
 	if (!h->busy)
-		stop_loop(h->loop);
+		loop_end(h->loop);
 }
 
 static void retired_check(struct timer *timer);
@@ -244,7 +237,7 @@ void scsi_loops_stop(void)
 		ASSERT(!h->sessions);
 		list_del(&h->link);
 		loop_timer_cancel(h->main, &h->timer);
-		stop_loop(h->loop);
+		loop_end(h->loop);
 		free(h);
 	}
 }

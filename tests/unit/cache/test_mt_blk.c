@@ -104,9 +104,7 @@ static void play(void (*run)(struct actor *a), unsigned rounds)
 	while (left)
 		nanosleep(&ms, NULL);
 	for (unsigned i = 0; i < LOOPS; i++) {
-		loop_stop(loops[i]);
-		loop_join(loops[i]);
-		loop_destroy(loops[i]);
+		loop_end(loops[i]);
 	}
 	for (unsigned i = 0; i < LOOPS * ACTORS; i++)
 		blk_req_fini(&actors[i].req);

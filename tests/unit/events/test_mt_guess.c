@@ -98,9 +98,7 @@ static void start(void)
 
 static void stop(void)
 {
-	loop_stop(loop);
-	loop_join(loop);
-	loop_destroy(loop);
+	loop_end(loop);
 }
 
 START_TEST(others_are_heard_beside_the_usual_one)

@@ -27,9 +27,7 @@ static struct loop *start(const char *name, uint32_t spin_ns)
 
 static void finish(struct loop *loop)
 {
-	loop_stop(loop);
-	loop_join(loop);
-	loop_destroy(loop);
+	loop_end(loop);
 }
 
 static void sleep_ms(unsigned ms)

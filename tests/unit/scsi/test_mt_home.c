@@ -142,9 +142,7 @@ START_TEST(shared)
 	ck_assert_ptr_eq(scsi_home_loop(s), loops[0]);
 	scsi_home_put(s);
 	ck_assert(lives("home-0"));
-	loop_stop(loops[0]);
-	loop_join(loops[0]);
-	loop_destroy(loops[0]);
+	loop_end(loops[0]);
 }
 END_TEST
 

@@ -374,9 +374,7 @@ static void teardown(void)
 	for (int i = 0; i <= LOOPS; i++) {
 		struct loop *l = i == LOOPS ? main_loop : loops[i];
 
-		loop_stop(l);
-		loop_join(l);
-		loop_destroy(l);
+		loop_end(l);
 	}
 }
 
