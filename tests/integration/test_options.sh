@@ -27,7 +27,7 @@ agree tgt-cachesim tools/tgt-cachesim/main.c tools/tgt-cachesim.8
 agree tgt-cachebench tools/tgt-cachebench/main.c tools/tgt-cachebench.8
 agree tgt-bench tools/tgt-bench/__main__.py,tools/tgt-bareloop/main.c,tgtd/options.c tools/tgt-bench.8
 agree tgt-bench-cache tools/tgt-bench-cache.py,tools/tgt-bench/__main__.py,tools/tgt-bareloop/main.c tools/tgt-bench.8
-agree tgt-bareloop tools/tgt-bareloop/main.c -
+agree tgt-bareloop tools/tgt-bareloop/main.c,tools/tgt-bench/__main__.py,tgtd/options.c tools/tgt-bench.8
 
 # Every program that is built is one of them, or has no options.
 for program in "$bin"/*; do
