@@ -10,7 +10,7 @@ void readahead_init(struct readahead *ra)
 }
 
 bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint64_t len, bool mark, uint64_t size,
-		    uint32_t max_window, uint64_t *from, uint64_t *bytes)
+		    uint32_t max_window, uint64_t *from, uint64_t *bytes, uint32_t *step)
 {
 	struct readahead_stream *s = NULL, *oldest = &ra->stream[0];
 	bool go = false;
@@ -38,8 +38,10 @@ bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint
 	s->next = offset + len;
 	s->window = (uint32_t)MIN(MAX((uint64_t)s->window * 2, MAX(len * 2, KiB(64))), (uint64_t)max_window);
 	*from = MAX(s->ahead, s->next);
-	if (*from < size && *from < s->next + 2ull * s->window) {
-		*bytes = MIN((uint64_t)s->window, size - *from);
+	*step = MIN(s->window, READAHEAD_STEP);
+	const uint64_t end = MIN(s->next + 2ull * s->window, size);
+	if (*from < end && (end - *from >= *step || end == size)) {
+		*bytes = end == size ? end - *from : (end - *from) / *step * *step;
 		s->ahead = *from + *bytes;
 		go = true;
 	}
@@ -47,9 +49,10 @@ bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint
 	return go;
 }
 
-/* One group's part of the extent: blocks [i, end) of @r, in @p. False: stop here. */
+/* One group's part of the extent: blocks [i, end) of @r, in @p, a mark on each that begins a step of so many
+ * blocks. False: stop here. */
 static bool load_segment(struct cache_dev *dev, const struct cache_range *r, struct partition *p, uint32_t i,
-			 uint32_t end, uint32_t mark)
+			 uint32_t end, uint32_t step)
 {
 	while (i < end) {
 		struct cache_io *io = io_get(dev, IO_FILL);
@@ -68,7 +71,7 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 					break;
 				part_set_state(p, b, PAGE_FILLING);
 				index_insert(p, b, dev->identity, r->first + first + n);
-				b->flags |= PAGE_AHEAD | (first + n == mark ? PAGE_MARK : 0);
+				b->flags |= PAGE_AHEAD | ((first + n) % step ? 0 : PAGE_MARK);
 				policy_use(&p->policy, dev->identity, b->block);
 				hint = b->index + 1;
 			}
@@ -99,17 +102,19 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 void readahead_go(struct cache_dev *dev, const struct blk_req *req, bool mark)
 {
 	struct cache *c = dev->cache;
-	uint64_t from, bytes, size = atomic_load_explicit(&req->blk->size, memory_order_relaxed);
+	uint64_t from, bytes;
+	uint32_t step;
+	const uint64_t size = atomic_load_explicit(&req->blk->size, memory_order_relaxed);
 	if (!c->readahead_max || (req->flags & BLK_F_DPO) ||
 	    !readahead_next(&dev->readahead, req->stream, req->offset, req->len, mark, size, c->readahead_max, &from,
-			    &bytes))
+			    &bytes, &step))
 		return;
 	struct cache_range r = cache_range_of(c, from, bytes);
-	uint32_t group = 1u << c->map.group_shift, half = r.n / 2;
+	uint32_t group = 1u << c->map.group_shift, blocks = MAX(step >> c->geo.block_shift, 1u);
 	for (uint32_t i = 0; i < r.n;) {
 		uint64_t block = r.first + i;
 		uint32_t end = (uint32_t)MIN((block | (group - 1)) + 1 - r.first, (uint64_t)r.n);
-		if (!load_segment(dev, &r, dev_part(dev, block), i, end, half))
+		if (!load_segment(dev, &r, dev_part(dev, block), i, end, blocks))
 			return;
 		i = end;
 	}
