@@ -446,7 +446,10 @@ def rejects():
             break  # for a task that is no more: no answer
         head, data = p.recv()
         assert head[0] == 0x3f and data[:48] == q[:48], 'reject %u' % k
-    p.cmdsn += 1
+    # the number of the write that was refused is not taken as received
+    p.out(p.read(0, 8))
+    head, data = p.recv()
+    assert head[0] == 0x25 and u32(head, 28) == p.cmdsn, 'the gap is filled'
     assert p.answers()
     p.logout()
 

@@ -42,6 +42,7 @@ struct iscsi_ctl {
 	void (*after)(struct iscsi_ctl *ctl); /* the answer has left (or the connection is closing) */
 	bool is_immediate, sending;
 	bool is_tmf; /* counts in session->tmfs_live */
+	bool numbered; /* its CmdSN has just been taken */
 	uint64_t serial;
 	uint32_t len; /* room in ->data */
 	uint8_t data[];
@@ -140,6 +141,15 @@ void iscsi_logout_request(struct iscsi_ctl *ctl);
 void iscsi_snack_request(struct iscsi_ctl *ctl);
 /* Sends a Reject with the header of the offending PDU. */
 void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs);
+/* With its additional header segments; for a Data/R2T SNACK with the next DataSN or R2TSN of the
+ * task (11.17.3). */
+void iscsi_reject_whole(struct iscsi_conn *conn, enum iscsi_reject_reason reason,
+			const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len);
+void iscsi_reject_snack(struct iscsi_conn *conn, enum iscsi_reject_reason reason,
+			const uint8_t *bhs, uint32_t next_sn);
+/* The same for a control request, which ends with that, as if its CmdSN had not come. The first
+ * thing that is done for it: nothing may have been stamped since it was taken. */
+void iscsi_ctl_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason);
 /* Asynchronous message (RFC 7143 11.9) with its three parameters; without data, i.e. no SCSI event. */
 void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1, uint16_t p2, uint16_t p3);
 void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);

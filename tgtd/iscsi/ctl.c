@@ -99,7 +99,8 @@ void iscsi_ctl_send(struct iscsi_ctl *ctl, uint8_t flags, uint32_t data_len)
 
 /* ---- Reject (RFC 7143 11.17) --------------------------------------------------------------------------------- */
 
-void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs)
+static void reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs,
+		   const uint8_t *ahs, uint32_t ahs_len, uint32_t next_sn)
 {
 	struct iscsi_ctl *ctl;
 	uint8_t *out;
@@ -107,16 +108,49 @@ void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, cons
 	log_ratelimited(LOG_LVL_INFO, "iscsi: %s: %s rejected, reason 0x%02x", conn->peer_text,
 			iscsi_opcode_name(bhs_opcode(bhs)), reason);
 	metric_inc(M_iscsi_rejects);
-	ctl = iscsi_ctl_new(conn, ISCSI_BHS_LEN);
+	ctl = iscsi_ctl_new(conn, ISCSI_BHS_LEN + ahs_len);
 	if (!ctl)
 		return;
 	memcpy(ctl->data, bhs, ISCSI_BHS_LEN);
+	if (ahs_len)
+		memcpy(ctl->data + ISCSI_BHS_LEN, ahs, ahs_len);
 	out = ctl->pdu.bhs;
 	out[0] = ISCSI_REJECT;
 	out[1] = BHS_FINAL;
 	out[2] = reason;
 	put_be32(out + BHS_ITT, ISCSI_TAG_NONE);
-	iscsi_ctl_send(ctl, PDU_F_STAT_SN, ISCSI_BHS_LEN);
+	put_be32(out + BHS_DATA_SN, next_sn);
+	iscsi_ctl_send(ctl, PDU_F_STAT_SN, ISCSI_BHS_LEN + ahs_len);
+}
+
+void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs)
+{
+	reject(conn, reason, bhs, NULL, 0, 0);
+}
+
+void iscsi_reject_whole(struct iscsi_conn *conn, enum iscsi_reject_reason reason,
+			const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len)
+{
+	reject(conn, reason, bhs, ahs, ahs_len, 0);
+}
+
+void iscsi_reject_snack(struct iscsi_conn *conn, enum iscsi_reject_reason reason,
+			const uint8_t *bhs, uint32_t next_sn)
+{
+	reject(conn, reason, bhs, NULL, 0, next_sn);
+}
+
+void iscsi_ctl_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason)
+{
+	struct iscsi_session *s = ctl->conn->sess;
+
+	/* 7.3: its number is not taken as received; whatever comes with it fills the gap. */
+	if (ctl->numbered) {
+		ASSERT(s->exp_cmd_sn == ctl->pending.cmd_sn + 1);
+		__atomic_store_n(&s->exp_cmd_sn, ctl->pending.cmd_sn, __ATOMIC_RELAXED);
+	}
+	iscsi_reject(ctl->conn, reason, ctl->bhs);
+	iscsi_ctl_free(ctl);
 }
 
 /* ---- asynchronous messages (RFC 7143 11.9) --------------------------------------------------------------------- */

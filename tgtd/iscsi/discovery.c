@@ -143,7 +143,6 @@ static int send_targets(const struct iscsi_text_ctx *ctx, const char *which, str
 struct exchange {
 	struct iscsi_text *t;
 	const struct iscsi_text_ctx *ctx;
-	struct iscsi_nego nego;
 };
 
 static int on_key(void *arg, const char *key, const char *value)
@@ -152,7 +151,7 @@ static int on_key(void *arg, const char *key, const char *value)
 
 	if (!strcmp(key, "SendTargets"))
 		return send_targets(x->ctx, value, &x->t->out);
-	return iscsi_nego_key(&x->nego, key, value, &x->t->out);
+	return iscsi_nego_key(&x->t->nego, key, value, &x->t->out);
 }
 
 /* A TTT that is never the reserved value and differs from the last one. */
@@ -183,6 +182,7 @@ static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, cons
 	put_be32(reply + 20, ISCSI_TAG_NONE);
 	t->ttt = ISCSI_TAG_NONE;
 	t->answering = false;
+	*ctx->params = t->params;
 	/* The caller still sends from t->out; it is emptied when the next exchange begins. */
 }
 
@@ -202,6 +202,9 @@ enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ct
 		text_in_reset(&t->in);
 		text_out_reset(&t->out);
 		t->answering = false;
+		t->params = *ctx->params;
+		iscsi_nego_init(&t->nego, ctx->offer, &t->params, ctx->iser, ctx->discovery, true,
+				true);
 	} else if (t->ttt == ISCSI_TAG_NONE || ttt != t->ttt || itt != t->itt) {
 		return TEXT_REJECT_INVALID_FIELD;
 	}
@@ -220,11 +223,12 @@ enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ct
 		respond(t, ctx, bhs, true, reply_bhs, out, out_len);
 		return TEXT_REPLY;
 	}
-	iscsi_nego_init(&x.nego, ctx->offer, ctx->params, ctx->iser, ctx->discovery, true, true);
 	rc = text_in_parse(&t->in, on_key, &x);
 	text_in_reset(&t->in);
 	if (rc || t->out.error) {
+		/* 7.12: none of it takes effect, and the next request begins anew. */
 		text_out_reset(&t->out);
+		t->ttt = ISCSI_TAG_NONE;
 		return TEXT_REJECT_PROTOCOL;
 	}
 	respond(t, ctx, bhs, false, reply_bhs, out, out_len);

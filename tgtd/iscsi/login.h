@@ -127,6 +127,9 @@ struct iscsi_text {
 	uint32_t itt;
 	bool answering;	 /* cutting @out into PDUs */
 	bool final_asked;
+	/* The negotiation under way. Its results are in force when it has ended well (7.12). */
+	struct iscsi_nego nego;
+	struct iscsi_params params;
 };
 
 /* What a text exchange needs to know of its connection. */
@@ -135,7 +138,7 @@ struct iscsi_text_ctx {
 	struct scsi_target *target;	/* of a normal session */
 	const char *initiator;
 	const struct sockaddr *peer, *local;
-	struct iscsi_params *params;	/* renegotiated in place */
+	struct iscsi_params *params;	/* renegotiated when an exchange ends */
 	const struct iscsi_offer *offer;
 	uint16_t tpgt;			/* of the portal in use */
 	uint32_t max_data;		/* largest data segment we may send */

@@ -77,8 +77,7 @@ void iscsi_logout_request(struct iscsi_ctl *ctl)
 		response = LOGOUT_NO_RECOVERY;
 		break;
 	default:
-		iscsi_reject(conn, REJECT_PROTOCOL_ERROR, ctl->bhs);
-		iscsi_ctl_free(ctl);
+		iscsi_ctl_refuse(ctl, REJECT_PROTOCOL_ERROR);
 		return;
 	}
 	if (own && !iscsi_conn_event(conn, CONN_EV_LOGOUT_RX)) {
@@ -193,10 +192,9 @@ void iscsi_text_request(struct iscsi_ctl *ctl)
 		iscsi_ctl_send(ans, PDU_F_STAT_SN, out_len);
 	} else {
 		iscsi_ctl_free(ans);
-		iscsi_reject(conn,
-			     outcome == TEXT_REJECT_PROTOCOL ? REJECT_PROTOCOL_ERROR :
-							       REJECT_INVALID_FIELD,
-			     ctl->bhs);
+		iscsi_ctl_refuse(ctl, outcome == TEXT_REJECT_PROTOCOL ? REJECT_PROTOCOL_ERROR :
+									REJECT_INVALID_FIELD);
+		return;
 	}
 	iscsi_ctl_free(ctl);
 }

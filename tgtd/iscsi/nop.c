@@ -5,6 +5,8 @@
  */
 #include "tgtd/iscsi/core.h"
 
+#define DISCOVERY_IDLE_S 300 /* or the keepalive's patience, when that is longer */
+
 void iscsi_nop_out(struct iscsi_ctl *ctl)
 {
 	struct iscsi_conn *conn = ctl->conn;
@@ -20,8 +22,7 @@ void iscsi_nop_out(struct iscsi_ctl *ctl)
 		return;
 	}
 	if (get_be32(ctl->bhs + BHS_TTT) != ISCSI_TAG_NONE) {
-		iscsi_reject(conn, REJECT_PROTOCOL_ERROR, ctl->bhs);
-		iscsi_ctl_free(ctl);
+		iscsi_ctl_refuse(ctl, REJECT_PROTOCOL_ERROR);
 		return;
 	}
 	/* 11.19.2: the ping's data comes back, as much of it as the initiator takes at once. */
@@ -56,6 +57,16 @@ static void nop_timer(struct timer *t)
 	uint64_t interval = conn->nop_interval_s * NSEC_PER_SEC;
 	uint64_t silent = loop_now(conn->loop) - conn->last_rx_ns;
 
+	if (unlikely(conn->sess->discovery)) {
+		/* 7.4.3: nothing is sent there but answers to text and logout. It is meant to be
+		 * short: one that is idle ends. */
+		interval = MAX(interval * (conn->nop_count + 1), DISCOVERY_IDLE_S * NSEC_PER_SEC);
+		if (silent < interval)
+			loop_timer_arm(conn->loop, t, interval - silent);
+		else
+			iscsi_conn_fail(conn, "idle discovery session");
+		return;
+	}
 	if (conn->last_rx_ns >= conn->last_ping_ns)
 		conn->nops_unanswered = 0;
 	if (silent < interval) {

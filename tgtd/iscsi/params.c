@@ -19,7 +19,7 @@ enum rule {
 	RULE_MAX,	/* numerical, the larger */
 	RULE_DECLARE,	/* each side says its own, nothing is agreed */
 	RULE_OBSOLETE_BOOL,   /* answered No (RFC 7143 13.25: markers are obsolete) */
-	RULE_OBSOLETE_NUMBER, /* answered Reject or Irrelevant */
+	RULE_OBSOLETE_NUMBER, /* answered Reject */
 };
 
 enum {
@@ -101,9 +101,9 @@ static const struct key_row rows[KEY_COUNT] = {
 	[KEY_OFMarkInt] = { "OFMarkInt", .rule = RULE_OBSOLETE_NUMBER,
 			    .flags = IN_LOGIN | NOT_ISER },
 	[KEY_TaskReporting] = { "TaskReporting", .rule = RULE_NONE,
-				.flags = IN_LOGIN | LEADING_ONLY },
+				.flags = IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY },
 	[KEY_iSCSIProtocolLevel] = { "iSCSIProtocolLevel", 0, 31, 1, 1, RULE_MIN,
-				     IN_LOGIN | LEADING_ONLY, .width = W_NONE },
+				     IN_LOGIN | LEADING_ONLY | NOT_DISCOVERY, .width = W_NONE },
 	[KEY_RDMAExtensions] = { "RDMAExtensions", 0, 1, 0, 1, RULE_AND, IN_LOGIN | LEADING_ONLY,
 				 AT(rdma_extensions, W_BOOL) },
 	/* Each receive of an iSER connection is that large: more would
@@ -425,8 +425,8 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 	if (k == KEY_FirstBurstLength && n->iser && n->limits.unsolicited)
 		mine = MIN(mine, n->limits.unsolicited);
 	/* What recovery within a command is for, lost and damaged PDUs,
-	 * reliable connections do not have. */
-	if (k == KEY_ErrorRecoveryLevel && n->iser)
+	 * reliable connections do not have. 7.4.1: discovery has level 0. */
+	if (k == KEY_ErrorRecoveryLevel && (n->iser || n->discovery))
 		mine = 0;
 	if (k == KEY_TargetRecvDataSegmentLength && n->limits.recv_dsl)
 		mine = MIN(mine, n->limits.recv_dsl);
@@ -471,6 +471,8 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, str
 		return 0;
 	n->answered |= bit;
 
+	if (k == KEY_InitiatorAlias && n->ffp)
+		return 0; /* 13.7: declared at any time; we show the first one */
 	if (n->ffp ? !(r->flags & IN_FFP) : !(r->flags & IN_LOGIN))
 		return text_out_add(out, key, "Reject");
 	if ((r->flags & ISER_ONLY) && !n->iser)
@@ -503,7 +505,8 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, str
 	case RULE_OBSOLETE_BOOL:
 		return text_out_add(out, key, "No");
 	case RULE_OBSOLETE_NUMBER:
-		return text_out_add(out, key, "Irrelevant");
+		/* 13.25: neither Irrelevant nor NotUnderstood */
+		return text_out_add(out, key, "Reject");
 	default:
 		/* TaskReporting: RFC3720 behaviour is all that we report (13.23). */
 		if (k == KEY_TaskReporting)

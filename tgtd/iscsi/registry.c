@@ -11,6 +11,7 @@
  * Main asks a loop to end a connection with conn->ctl_msg, which always comes back, so that neither
  * side ever holds the only key to memory that the other still uses.
  */
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <stdio.h>
 
@@ -69,6 +70,32 @@ static bool same_port(const struct iscsi_session *s, const struct iscsi_login *l
 	       s->tpgt == l->tpgt && !strcmp(s->initiator, l->initiator);
 }
 
+static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	const struct sockaddr_in *a4 = (const struct sockaddr_in *)a;
+	const struct sockaddr_in *b4 = (const struct sockaddr_in *)b;
+	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a;
+	const struct sockaddr_in6 *b6 = (const struct sockaddr_in6 *)b;
+
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET6)
+		return a6->sin6_port == b6->sin6_port &&
+		       !memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr));
+	return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+}
+
+/* 7.4.2.1: a discovery session has no target; it is its initiator port at this portal. */
+static bool same_discovery(const struct iscsi_session *s, const struct iscsi_conn *conn)
+{
+	const struct iscsi_login *l = conn->login;
+
+	return s->discovery && !list_empty(&s->main_conns) &&
+	       !memcmp(s->isid, l->isid, sizeof(s->isid)) && !strcmp(s->initiator, l->initiator) &&
+	       same_address(&list_first(&s->main_conns, struct iscsi_conn, main_link)->local,
+			    &conn->local);
+}
+
 /* ---- establishing ---------------------------------------------------------------------------- */
 
 static void wait_for(struct iscsi_session *s, struct iscsi_conn *conn)
@@ -123,17 +150,16 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 		return LOGIN_OUT_OF_RESOURCES;
 	if (l->tsih)
 		return join(conn, l);
-	if (!l->discovery) {
-		list_for_each(s, &iscsi_core.sessions, link)
-			if (!s->discovery && same_port(s, l)) {
-				log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u",
-						l->initiator, s->tsih);
-				drop_session(s, CLOSE_SILENTLY);
-				wait_for(s, conn);
-				return LOGIN_PENDING;
-			}
+	list_for_each(s, &iscsi_core.sessions, link)
+		if (l->discovery ? same_discovery(s, conn) : !s->discovery && same_port(s, l)) {
+			log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u", l->initiator,
+					s->tsih);
+			drop_session(s, CLOSE_SILENTLY);
+			wait_for(s, conn);
+			return LOGIN_PENDING;
+		}
+	if (!l->discovery)
 		home = scsi_home_get(l->target, conn->node_wish);
-	}
 	if (posix_memalign((void **)&s, CACHE_LINE, sizeof(*s))) {
 		if (home)
 			scsi_home_put(home);

@@ -58,6 +58,9 @@ static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const
 	} else if (dlen || !(flags & BHS_FINAL)) {
 		return REJECT_PROTOCOL_ERROR;
 	}
+	/* 11.3.1: without a direction nothing is to be moved. */
+	if (!(flags & (BHS_CMD_READ | BHS_CMD_WRITE)) && get_be32(bhs + BHS_EDTL))
+		return REJECT_INVALID_FIELD;
 	if ((flags & BHS_CMD_ATTR) > SCSI_ATTR_ACA || get_be32(bhs + BHS_ITT) == ISCSI_TAG_NONE)
 		return REJECT_INVALID_FIELD;
 	if (ahs_len && (iscsi_ahs_parse(ahs, ahs_len, x) || 16 + x->cdb_rest_len > SCSI_CDB_MAX))
@@ -67,14 +70,6 @@ static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const
 	if (bhs_immediate(bhs) && conn->sess->immediates >= ISCSI_IMMEDIATE_MAX)
 		return REJECT_IMMEDIATE;
 	return 0;
-}
-
-static void command_refuse(struct iscsi_conn *conn, unsigned reason, const uint8_t *bhs)
-{
-	/* Received it was: its number is used up. */
-	if (!bhs_immediate(bhs))
-		iscsi_session_skip(conn->sess, get_be32(bhs + BHS_CMD_SN));
-	iscsi_reject(conn, reason, bhs);
 }
 
 static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len)
@@ -97,7 +92,8 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	}
 	reason = command_check(conn, bhs, ahs, ahs_len, &x);
 	if (unlikely(reason)) {
-		command_refuse(conn, reason, bhs);
+		/* 7.3: its number is not taken as received; whatever comes with it fills the gap. */
+		iscsi_reject_whole(conn, reason, bhs, ahs, ahs_len);
 		return;
 	}
 	t = iscsi_task_get(conn);
@@ -215,8 +211,29 @@ static void data_out_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 
 /* ---- everything else ---------------------------------------------------------------------------------------------- */
 
+/* What is wrong with the request as a PDU? 0 or a reject reason. */
+static unsigned control_check(const struct iscsi_ctl *ctl)
+{
+	uint8_t op = bhs_opcode(ctl->bhs);
+
+	/* 4.3: a discovery session is for text, and for the logout of the session. */
+	if (ctl->conn->sess->discovery && op != ISCSI_TEXT_REQ &&
+	    (op != ISCSI_LOGOUT_REQ || (ctl->bhs[1] & 0x7f) != LOGOUT_SESSION))
+		return REJECT_PROTOCOL_ERROR;
+	/* Reserved but in a NOP-Out that wants no answer. */
+	if (op != ISCSI_NOP_OUT && get_be32(ctl->bhs + BHS_ITT) == ISCSI_TAG_NONE)
+		return REJECT_INVALID_FIELD;
+	return 0;
+}
+
 static void control_run(struct iscsi_ctl *ctl)
 {
+	unsigned reason = control_check(ctl);
+
+	if (unlikely(reason)) {
+		iscsi_ctl_refuse(ctl, reason);
+		return;
+	}
 	switch (bhs_opcode(ctl->bhs)) {
 	case ISCSI_NOP_OUT:
 		iscsi_nop_out(ctl);
@@ -246,6 +263,7 @@ static void control_pending_run(struct iscsi_pending *p)
 	struct iscsi_ctl *ctl = container_of(p, struct iscsi_ctl, pending);
 
 	ctl->conn->sess->held_bytes -= ctl->len;
+	ctl->numbered = !p->immediate;
 	control_run(ctl);
 }
 
@@ -293,13 +311,6 @@ static void control_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 	}
 }
 
-/* 7.3: its CmdSN is not taken as received. It may be sent again. */
-static void control_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason)
-{
-	iscsi_reject(ctl->conn, reason, ctl->bhs);
-	iscsi_ctl_free(ctl);
-}
-
 static void control_end(struct iscsi_ctl *ctl, bool ok)
 {
 	struct iscsi_conn *conn = ctl->conn;
@@ -319,12 +330,12 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 		return;
 	}
 	if (op == ISCSI_TMF_REQ && s->tmfs_live >= ISCSI_TMFS_MAX) {
-		control_refuse(ctl, REJECT_OUT_OF_RESOURCES);
+		iscsi_ctl_refuse(ctl, REJECT_OUT_OF_RESOURCES);
 		return;
 	}
 	if (bhs_immediate(ctl->bhs)) {
 		if (s->immediates >= ISCSI_IMMEDIATE_MAX) {
-			control_refuse(ctl, REJECT_IMMEDIATE);
+			iscsi_ctl_refuse(ctl, REJECT_IMMEDIATE);
 			return;
 		}
 		s->immediates++;
@@ -350,12 +361,13 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 	switch (iscsi_session_order(s, ctl->pending.cmd_sn)) {
 	case 0:
 		iscsi_session_take(s);
+		ctl->numbered = true;
 		control_run(ctl);
 		iscsi_session_run_held(s);
 		break;
 	case 1:
 		if (ctl->len && s->held_bytes && s->held_bytes + ctl->len > ISCSI_HELD_BYTES)
-			control_refuse(ctl, REJECT_OUT_OF_RESOURCES);
+			iscsi_ctl_refuse(ctl, REJECT_OUT_OF_RESOURCES);
 		else
 			control_hold(s, ctl);
 		break;

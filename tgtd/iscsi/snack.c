@@ -278,6 +278,7 @@ void iscsi_snack_request(struct iscsi_ctl *ctl)
 	uint32_t itt = get_be32(ctl->bhs + BHS_ITT), ttt = get_be32(ctl->bhs + BHS_TTT);
 	uint32_t beg = get_be32(ctl->bhs + 40), run = get_be32(ctl->bhs + 44);
 	enum iscsi_reject_reason reason = REJECT_SNACK;
+	uint32_t next_sn = 0;
 	struct iscsi_task *t;
 	bool ok = false;
 
@@ -297,6 +298,10 @@ void iscsi_snack_request(struct iscsi_ctl *ctl)
 	case SNACK_DATA_R2T:
 		t = task_of(conn, itt);
 		ok = t && (t->cmd.dir_out ? r2t_again(t, beg, run) : data_again(t, beg, run));
+		if (t) { /* 11.17.1, 11.17.3: acknowledged already, or not sent yet */
+			reason = REJECT_PROTOCOL_ERROR;
+			next_sn = t->cmd.dir_out ? t->out.r2t_sn : t->data_sn;
+		}
 		break;
 	case SNACK_DATA_ACK:
 		ok = data_ack(conn, ttt, beg);
@@ -306,6 +311,6 @@ void iscsi_snack_request(struct iscsi_ctl *ctl)
 		break;
 	}
 	if (!ok)
-		iscsi_reject(conn, reason, ctl->bhs);
+		iscsi_reject_snack(conn, reason, ctl->bhs, next_sn);
 	iscsi_ctl_free(ctl);
 }

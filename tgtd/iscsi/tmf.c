@@ -173,11 +173,6 @@ void iscsi_tmf_request(struct iscsi_ctl *ctl)
 	conn->sess->tmfs_live++;
 	log_ratelimited(LOG_LVL_INFO, "iscsi: %s: task management function %u, LUN %016llx", conn->peer_text, fn,
 		 (unsigned long long)get_be64(ctl->bhs + BHS_LUN));
-	if (conn->sess->discovery) {
-		iscsi_reject(conn, REJECT_PROTOCOL_ERROR, ctl->bhs);
-		iscsi_ctl_free(ctl);
-		return;
-	}
 	switch (fn) {
 	case ISCSI_TMF_ABORT_TASK:
 		abort_task(ctl);

@@ -579,6 +579,69 @@ START_TEST(text_in_pieces)
 }
 END_TEST
 
+/* RFC 7143 6.4, 7.12: what is negotiated is in force when the negotiation has ended, and none of it when that failed. */
+START_TEST(text_results_are_in_force_at_the_end)
+{
+	struct iscsi_text t;
+	struct iscsi_params params;
+	struct iscsi_offer offer;
+	struct iscsi_text_ctx ctx = {
+		.initiator = ME, .params = &params, .offer = &offer, .max_data = 8192, .tpgt = 1
+	};
+	uint8_t bhs[48] = { 0x04 }, reply[48];
+	static char failing[400];
+	const char *out;
+	uint32_t len;
+	int n;
+
+	begin();
+	iscsi_params_init(&params);
+	iscsi_offer_init(&offer);
+	ctx.target = f.target;
+	ctx.local = (struct sockaddr *)&f.local;
+	iscsi_text_init(&t);
+	put_be32(bhs + 16, 5);
+	/* Two requests; F = 0 in the first one. */
+	put_be32(bhs + 20, 0xffffffff);
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs,
+				       (const uint8_t *)"MaxRecvDataSegmentLength=1024", 30, reply,
+				       &out, &len),
+			 TEXT_REPLY);
+	ck_assert_uint_eq(reply[1], 0);
+	ck_assert_uint_eq(params.max_xmit_dsl, 8192);
+	memcpy(bhs + 20, reply + 20, 4);
+	bhs[1] = 0x80;
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)"InitiatorAlias=me", 18,
+				       reply, &out, &len),
+			 TEXT_REPLY);
+	ck_assert_uint_eq(reply[1], 0x80);
+	ck_assert_uint_eq(len, 0); /* a declaration takes no answer */
+	ck_assert_uint_eq(params.max_xmit_dsl, 1024);
+	/* One whose second key is nonsense. */
+	put_be32(bhs + 20, 0xffffffff);
+	n = sprintf(failing, "MaxRecvDataSegmentLength=2048%cMaxBurstLength=%0300d", 0, 1) + 1;
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs, (const uint8_t *)failing, (uint32_t)n, reply,
+				       &out, &len),
+			 TEXT_REJECT_PROTOCOL);
+	ck_assert_uint_eq(params.max_xmit_dsl, 1024);
+	/* The same key twice in one negotiation. */
+	bhs[1] = 0;
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs,
+				       (const uint8_t *)"MaxRecvDataSegmentLength=2048", 30, reply,
+				       &out, &len),
+			 TEXT_REPLY);
+	memcpy(bhs + 20, reply + 20, 4);
+	bhs[1] = 0x80;
+	ck_assert_int_eq(iscsi_text_rx(&t, &ctx, bhs,
+				       (const uint8_t *)"MaxRecvDataSegmentLength=4096", 30, reply,
+				       &out, &len),
+			 TEXT_REJECT_PROTOCOL);
+	ck_assert_uint_eq(params.max_xmit_dsl, 1024);
+	iscsi_text_fini(&t);
+	end();
+}
+END_TEST
+
 START_TEST(send_targets_in_a_normal_session)
 {
 	static const struct { const char *ask, *answer;
@@ -622,5 +685,5 @@ END_TEST
 UNIT_MAIN("login", 60, straight_to_full_feature_phase, security_then_operational, continued_request,
 	  continued_answer, refusals, an_alias_is_one_line, header_rules, never_ends,
 	  access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
-	  unbinding_one_of_two_accounts, redirection, text_in_pieces,
+	  unbinding_one_of_two_accounts, redirection, text_in_pieces, text_results_are_in_force_at_the_end,
 	  send_targets_in_a_normal_session)

@@ -66,7 +66,7 @@ START_TEST(every_rule)
 		{ "DataPDUInOrder", "No", "DataPDUInOrder=No" },
 		{ "DataSequenceInOrder", "Yes", "DataSequenceInOrder=Yes" },
 		{ "IFMarker", "Yes", "IFMarker=No" },
-		{ "OFMarkInt", "1~2048", "OFMarkInt=Irrelevant" },
+		{ "OFMarkInt", "1~2048", "OFMarkInt=Reject" },
 		{ "RDMAExtensions", "Yes", "RDMAExtensions=No" },
 		{ "InitiatorRecvDataSegmentLength", "8192",
 		  "InitiatorRecvDataSegmentLength=Irrelevant" },
@@ -125,6 +125,10 @@ START_TEST(where_a_key_counts)
 
 	begin(&f, false, true, true, false); /* discovery */
 	ck_assert_str_eq(offer(&f, "MaxBurstLength", "512"), "MaxBurstLength=Irrelevant");
+	/* 7.4.1, 13.23, 13.24 */
+	ck_assert_str_eq(offer(&f, "ErrorRecoveryLevel", "2"), "ErrorRecoveryLevel=0");
+	ck_assert_str_eq(offer(&f, "TaskReporting", "RFC3720"), "TaskReporting=Irrelevant");
+	ck_assert_str_eq(offer(&f, "iSCSIProtocolLevel", "1"), "iSCSIProtocolLevel=Irrelevant");
 	text_out_fini(&f.out);
 	begin(&f, false, false, false, false); /* second connection of a session */
 	ck_assert_str_eq(offer(&f, "ImmediateData", "No"), "ImmediateData=Irrelevant");

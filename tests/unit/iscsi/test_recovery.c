@@ -134,6 +134,8 @@ START_TEST(lost_data_is_sent_again)
 	/* Never sent: refused. (fuzz_pdu: the second one wraps around.) */
 	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 14, 9);
 	wire_expect(&w, &p, ISCSI_REJECT);
+	ck_assert_uint_eq(p.bhs[2], REJECT_PROTOCOL_ERROR);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), 16); /* 11.17.3: what comes next */
 	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 0xfffffff0u, 0x12);
 	wire_expect(&w, &p, ISCSI_REJECT);
 	w.exp_stat_sn += 1;

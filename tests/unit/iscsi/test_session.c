@@ -3,8 +3,12 @@
  * Sessions: StatSN, CmdSN and its window, tags, several connections, reinstatement (RFC 7143
  * 4.2.2, 6.3.5).
  */
+#include <stdio.h>
+
+#include "events/clock.h"
 #include "tests/support/unit.h"
 #include "tests/support/wire.h"
+#include "tgtd/iscsi/core.h"
 
 static struct wire w;
 
@@ -94,7 +98,8 @@ START_TEST(a_tag_in_use_is_rejected)
 	ck_assert_uint_eq(p.bhs[2], REJECT_TASK_IN_PROGRESS);
 	ck_assert_uint_eq(p.len, 48);
 	ck_assert_mem_eq(p.data, again, 48);
-	/* Its number is used up, the session goes on. */
+	/* RFC 7143 7.3: its number is not taken as received. What comes with it goes on. */
+	ck_assert_uint_eq(w.exp_cmd_sn, --w.cmd_sn);
 	wire_ready(&w);
 	wire_down(&w);
 }
@@ -210,8 +215,218 @@ START_TEST(more_connections_than_negotiated_are_refused)
 }
 END_TEST
 
+/* RFC 7143 7.3: the number of a request that is rejected is not taken as received, whatever was wrong. */
+START_TEST(a_rejected_request_leaves_a_gap)
+{
+	uint8_t bhs[48], cdb[6] = { 0 }, ahs[8] = { 0, 9, 1 }, out[64];
+	struct wire_pdu p;
+	uint32_t itt;
+
+	wire_up(&w, NULL);
+	for (unsigned i = 0; i < 7; i++) {
+		unsigned reason = i < 3 ? REJECT_INVALID_FIELD : REJECT_PROTOCOL_ERROR, whole = 48;
+
+		wire_request(&w, bhs, ISCSI_TEXT_REQ, BHS_FINAL);
+		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+		switch (i) {
+		case 0: /* reserved tag */
+			put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
+			break;
+		case 1: /* of no exchange */
+			put_be32(bhs + BHS_TTT, 77);
+			break;
+		case 2: /* 11.3.1: data to come in neither direction */
+			wire_command(&w, bhs, BHS_FINAL | 1, 512, cdb, 6);
+			w.cmd_sn--;
+			break;
+		case 3: /* final, and to be continued */
+			bhs[1] |= BHS_TEXT_CONTINUE;
+			break;
+		case 4:
+			bhs[0] = ISCSI_LOGOUT_REQ;
+			bhs[1] |= 9;
+			break;
+		case 5: /* both an answer and a question */
+			bhs[0] = ISCSI_NOP_OUT;
+			put_be32(bhs + BHS_TTT, 77);
+			break;
+		case 6: /* additional header that does not fit; it comes back with the header (11.17.4) */
+			wire_command(&w, bhs, BHS_FINAL | 1, 0, cdb, 6);
+			w.cmd_sn--;
+			bhs[4] = 2;
+			whole += 8;
+			break;
+		}
+		bhs[0] &= (uint8_t)~BHS_IMMEDIATE;
+		memcpy(out, bhs, 48);
+		memcpy(out + 48, ahs, 8);
+		wire_write(&w, out, whole);
+		wire_expect(&w, &p, ISCSI_REJECT);
+		ck_assert_uint_eq(p.bhs[2], reason);
+		ck_assert_uint_eq(p.len, whole);
+		ck_assert_mem_eq(p.data, out, whole);
+		ck_assert_uint_eq(w.exp_cmd_sn, w.cmd_sn);
+	}
+	/* While one waits behind the gap, it is filled. */
+	w.cmd_sn++;
+	wire_rw10(&w, bhs, false, 0, 1);
+	itt = w.itt;
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_silent(&w));
+	w.cmd_sn -= 2;
+	wire_rw10(&w, bhs, false, 0, 1);
+	wire_send(&w, bhs, NULL, 0);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), w.itt);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), itt);
+	w.cmd_sn++;
+	/* One that is refused when its turn has come. */
+	wire_rw10(&w, bhs, false, 0, 1);
+	itt = w.cmd_sn;
+	wire_request(&w, out, ISCSI_TEXT_REQ, BHS_FINAL | BHS_TEXT_CONTINUE);
+	out[0] = ISCSI_TEXT_REQ;
+	put_be32(out + BHS_TTT, ISCSI_TAG_NONE);
+	wire_send(&w, out, NULL, 0);
+	wire_send(&w, bhs, NULL, 0);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	wire_expect(&w, &p, ISCSI_REJECT);
+	ck_assert_uint_eq(w.exp_cmd_sn, itt);
+	wire_ready(&w);
+	wire_down(&w);
+}
+END_TEST
+
+/* ---- discovery sessions ---- */
+
+static unsigned discover(struct wire *d, uint8_t isid)
+{
+	static const char text[] = "InitiatorName=iqn.2026-11.org.tgtd.test:initiator\0"
+				   "SessionType=Discovery\0ErrorRecoveryLevel=1";
+	uint8_t bhs[48] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, 0x87 };
+	struct wire_pdu p;
+
+	wire_open(d);
+	d->cmd_sn = 100;
+	bhs[8] = 0x80;
+	bhs[13] = isid;
+	put_be32(bhs + BHS_ITT, 1);
+	put_be32(bhs + BHS_CMD_SN, d->cmd_sn);
+	wire_send(d, bhs, text, sizeof(text));
+	if (!wire_recv(d, &p) || wire_opcode(&p) != ISCSI_LOGIN_RSP)
+		return 0xffff;
+	d->exp_stat_sn = get_be32(p.bhs + BHS_STAT_SN) + 1;
+	for (uint32_t i = 0; i < p.len; i += (uint32_t)strlen((char *)p.data + i) + 1)
+		if (!strncmp((char *)p.data + i, "ErrorRecoveryLevel=", 19))
+			ck_assert_str_eq((char *)p.data + i, "ErrorRecoveryLevel=0");
+	return get_be16(p.bhs + 36);
+}
+
+static void send_targets(struct wire *d)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+
+	wire_request(d, bhs, ISCSI_TEXT_REQ, BHS_FINAL);
+	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+	wire_send(d, bhs, "SendTargets=All", 16);
+	wire_expect(d, &p, ISCSI_TEXT_RSP);
+	ck_assert_str_eq((char *)p.data, "TargetName=" WIRE_IQN);
+}
+
+/* RFC 7143 4.3: only SendTargets, and the logout of the session; all else is rejected. */
+START_TEST(discovery_is_for_discovery)
+{
+	uint8_t bhs[48], cdb[6] = { 0 };
+	struct wire_pdu p;
+
+	wire_target_start();
+	ck_assert_uint_eq(discover(&w, 1), 0);
+	for (unsigned i = 0; i < 5; i++) {
+		switch (i) {
+		case 0:
+			wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+			put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+			break;
+		case 1:
+			wire_request(&w, bhs, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_LU_RESET);
+			break;
+		case 2:
+			wire_request(&w, bhs, ISCSI_LOGOUT_REQ, BHS_FINAL | LOGOUT_CONNECTION);
+			break;
+		case 3:
+			wire_request(&w, bhs, ISCSI_SNACK_REQ, BHS_FINAL | SNACK_STATUS);
+			break;
+		case 4:
+			wire_command(&w, bhs, BHS_FINAL | 1, 0, cdb, 6);
+			w.cmd_sn--;
+			break;
+		}
+		wire_send(&w, bhs, NULL, 0);
+		wire_expect(&w, &p, ISCSI_REJECT);
+		ck_assert_uint_eq(p.bhs[2], REJECT_PROTOCOL_ERROR);
+		send_targets(&w);
+	}
+	wire_request(&w, bhs, ISCSI_LOGOUT_REQ, BHS_FINAL | LOGOUT_SESSION);
+	wire_send(&w, bhs, NULL, 0);
+	wire_expect(&w, &p, ISCSI_LOGOUT_RSP);
+	wire_down(&w);
+}
+END_TEST
+
+/* 7.4.2.1: the same initiator port at the same portal reinstates its discovery session. */
+START_TEST(discovery_sessions_are_reinstated)
+{
+	struct wire same, other, normal;
+	struct wire_pdu p;
+
+	wire_target_start();
+	ck_assert_uint_eq(discover(&w, 1), 0);
+	ck_assert_uint_eq(discover(&other, 2), 0);
+	wire_open(&normal);
+	ck_assert_uint_eq(wire_login(&normal, 1, 0, 0, NULL), 0);
+	ck_assert_uint_eq(discover(&same, 1), 0);
+	ck_assert(!wire_recv(&w, &p) && w.closed);
+	send_targets(&same);
+	send_targets(&other);
+	wire_ready(&normal);
+	wire_close(&same);
+	wire_close(&other);
+	wire_close(&normal);
+	wire_down(&w);
+}
+END_TEST
+
+/* 7.4.3: nothing is sent but answers to text and logout. */
+START_TEST(discovery_is_not_pinged)
+{
+	struct wire_pdu p;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	wire_target_start();
+	iscsi_core.conf.nop_interval_s = 10;
+	iscsi_core.conf.nop_count = 2;
+	ck_assert_uint_eq(discover(&w, 1), 0);
+	for (unsigned i = 0; i < 25; i++) {
+		clock_fake_advance(11 * NSEC_PER_SEC);
+		ck_assert(wire_silent(&w));
+	}
+	send_targets(&w);
+	clock_fake_advance(250 * NSEC_PER_SEC);
+	send_targets(&w);
+	for (unsigned i = 0; i < 30; i++) {
+		clock_fake_advance(11 * NSEC_PER_SEC);
+		wire_steps(2);
+	}
+	ck_assert(!wire_recv(&w, &p) && w.closed);
+	wire_down(&w);
+}
+END_TEST
+
 UNIT_MAIN("iscsi-session", 30, login_and_numbers, commands_outside_of_the_window_are_ignored,
 	  commands_run_in_cmdsn_order, a_tag_in_use_is_rejected,
 	  unknown_target_and_wrong_tsih_are_refused,
 	  the_same_port_logging_in_again_ends_its_old_session,
-	  several_connections_share_one_numbering, more_connections_than_negotiated_are_refused)
+	  several_connections_share_one_numbering, more_connections_than_negotiated_are_refused,
+	  a_rejected_request_leaves_a_gap, discovery_is_for_discovery,
+	  discovery_sessions_are_reinstated, discovery_is_not_pinged)
