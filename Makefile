@@ -95,13 +95,13 @@ INTEG_MT   := $(filter $(O)/tests/integration/test_mt_%,$(INTEG))
 INTEG_SH   := $(wildcard tests/integration/test_*.sh)
 
 .PHONY: all help deps run check check-unit check-integration check-conformance check-cache-sizes check-vm check-vm-long check-asan \
-	check-tsan check-layers check-fuzz fuzz bench bench-real install clean tools
+	check-tsan check-layers check-fuzz fuzz bench bench-real install uninstall clean tools
 
 all: $(LIB) $(DAEMON) $(TOOLS) $(SCRIPTS)
 
 help:
 	@echo 'make all run check check-unit check-integration check-conformance check-vm check-asan check-tsan'
-	@echo '     check-layers fuzz bench bench-real install clean          (VARIANT=release|lto|debug|asan|tsan)'
+	@echo '     check-layers fuzz bench bench-real install uninstall clean (VARIANT=release|lto|debug|asan|tsan)'
 
 # ---- compiling -----------------------------------------------------------------------------------
 $(O)/obj/%.o: %.c
@@ -281,16 +281,36 @@ bench-real:
 	@TGT_BIN=$(abspath $(BIN)) tests/bench/run-real $(BENCH_ARGS)
 
 # ---- installing ----------------------------------------------------------------------------------
-PREFIX  ?= /usr
-DESTDIR ?=
+# A packager sets DESTDIR and, for another place than Debian's, PREFIX. What is in /etc/tgt already stays.
+PREFIX   ?= /usr
+DESTDIR  ?=
+SBINDIR  ?= $(PREFIX)/sbin
+MANDIR   ?= $(PREFIX)/share/man
+DOCDIR   ?= $(PREFIX)/share/doc/tgtd
+BASHDIR  ?= $(PREFIX)/share/bash-completion/completions
+UNITDIR  ?= $(if $(filter /usr,$(PREFIX)),/lib,$(PREFIX)/lib)/systemd/system
+MAN8     := $(wildcard tgtd/*.8 tools/*.8)
+MAN5     := $(wildcard conf/*.5)
+# Programs that have their page with another's.
+MAN_WITH_BENCH := tgt-bench-cache tgt-bench-report tgt-bareloop
+COMPLETED := tgtadm tgt-admin
 install: all
-	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/share/man/man5
-	install -m 755 $(DAEMON) $(TOOLS) $(SCRIPTS) $(DESTDIR)$(PREFIX)/sbin
-	$(if $(wildcard tgtd/*.8 tools/*.8 conf/*.8),install -m 644 $(wildcard tgtd/*.8 tools/*.8 conf/*.8) $(DESTDIR)$(PREFIX)/share/man/man8)
-	$(if $(wildcard conf/*.5),install -m 644 $(wildcard conf/*.5) $(DESTDIR)$(PREFIX)/share/man/man5)
-	$(if $(wildcard conf/tgtd.service),install -D -m 644 conf/tgtd.service $(DESTDIR)/lib/systemd/system/tgtd.service)
-	install -d $(DESTDIR)/etc/tgt/conf.d
-	$(if $(wildcard conf/targets.conf.example),[ -e $(DESTDIR)/etc/tgt/targets.conf ] || install -m 600 conf/targets.conf.example $(DESTDIR)/etc/tgt/targets.conf)
+	install -d $(addprefix $(DESTDIR),$(SBINDIR) $(MANDIR)/man8 $(MANDIR)/man5 $(UNITDIR) $(BASHDIR) $(DOCDIR)/examples /etc/tgt/conf.d)
+	install -m 755 $(DAEMON) $(TOOLS) $(SCRIPTS) $(DESTDIR)$(SBINDIR)
+	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
+	install -m 644 $(MAN5) $(DESTDIR)$(MANDIR)/man5
+	for page in $(MAN_WITH_BENCH); do echo '.so man8/tgt-bench.8' | install -m 644 /dev/stdin $(DESTDIR)$(MANDIR)/man8/$$page.8; done
+	sed 's|/usr/sbin/|$(SBINDIR)/|' conf/tgtd.service | install -m 644 /dev/stdin $(DESTDIR)$(UNITDIR)/tgtd.service
+	for program in $(COMPLETED); do install -m 644 tools/completion.bash $(DESTDIR)$(BASHDIR)/$$program; done
+	install -m 644 conf/targets.conf.example $(DESTDIR)$(DOCDIR)/examples
+	[ -e $(DESTDIR)/etc/tgt/targets.conf ] || install -m 600 conf/targets.conf.example $(DESTDIR)/etc/tgt/targets.conf
+
+# The configuration and what the daemon keeps in /var/lib/tgtd stay.
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(notdir $(DAEMON) $(TOOLS) $(SCRIPTS)))
+	rm -f $(addprefix $(DESTDIR)$(MANDIR)/,$(addprefix man8/,$(notdir $(MAN8)) $(addsuffix .8,$(MAN_WITH_BENCH))) $(addprefix man5/,$(notdir $(MAN5))))
+	rm -f $(DESTDIR)$(UNITDIR)/tgtd.service $(addprefix $(DESTDIR)$(BASHDIR)/,$(COMPLETED))
+	rm -rf $(DESTDIR)$(DOCDIR)
 
 clean:
 	rm -rf build
