@@ -46,7 +46,7 @@
 enum blk_op {
 	BLK_READ,
 	BLK_WRITE,
-	BLK_SYNC,
+	BLK_SYNC, /* when it fails, what was written without FUA since the last good one may be lost */
 	BLK_DISCARD,
 	BLK_ZERO,
 	BLK_COMPARE_AND_WRITE,
@@ -188,6 +188,7 @@ struct blk {
 	uint64_t identity;     /* stable over restarts: hash of path; key of cached blocks */
 	char *path;	       /* as configured */
 	struct blk *lower;     /* stacked devices */
+	bool rewrites;	       /* who is stacked on it writes again what a failed SYNC leaves in doubt */
 	struct blk_lender *lender; /* what READs that had to load are counted at, or NULL */
 	/* blk.c's own: what orders writes against an emulated COMPARE AND WRITE. Zero to begin with, as
 	 * the whole structure should be (calloc). */

@@ -111,6 +111,7 @@ static void cache_free(struct cache *c)
 		pool_destroy(c->io_pool);
 	free(c->part);
 	free(c->hit);
+	free(c->dev_of);
 	free(c);
 }
 
@@ -222,7 +223,8 @@ struct cache *cache_create(const struct cache_conf *given)
 	if (c->hit)
 		memset(c->hit, 0, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
 	c->io_pool = pool_create("cache io", sizeof(struct cache_io), IO_PREALLOC, IO_MAX, -1);
-	rc = c->part && c->hit && c->io_pool ? 0 : -ENOMEM;
+	c->dev_of = calloc(CACHE_DEVS, sizeof(struct cache_dev *));
+	rc = c->part && c->hit && c->io_pool && c->dev_of ? 0 : -ENOMEM;
 
 	for (int t = 0; t < TOPO_MAX_NODES; t++)
 		c->node_of_topo[t] = UINT32_MAX;
@@ -364,6 +366,8 @@ static void dev_free(struct cache_dev *dev)
 		free(cb);
 	}
 	dev_flush_fini(dev);
+	sync_group_fini(&dev->syncs);
+	dev->cache->dev_of[dev->number] = NULL;
 	free(dev->dirty);
 	free(dev);
 }
@@ -373,6 +377,13 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	struct cache_dev *dev = calloc(1, sizeof(*dev));
 	if (!dev)
 		return NULL;
+	dev->number = 1;
+	while (c->dev_of[dev->number] && dev->number < CACHE_DEVS - 1)
+		dev->number++;
+	if (c->dev_of[dev->number]) {
+		free(dev);
+		return NULL;
+	}
 	dev->cache = c;
 	dev->lower = lower;
 	dev->identity = lower->identity;
@@ -397,6 +408,8 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	}
 	for (uint32_t i = 0; i < c->nparts; i++)
 		dev->dirty[i] = (struct dirty_list){ BUF_NONE, BUF_NONE, 0 };
+	c->dev_of[dev->number] = dev;
+	stable_init(dev);
 	list_add_tail(&c->devs, &dev->link);
 	on_worker(c, dev->flush.worker->loop, attach, dev);
 	return dev;
@@ -447,6 +460,7 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 		errno = EINVAL;
 		return NULL;
 	}
+	lower->rewrites = true;
 	cb->dev = dev;
 	cb->write_through = write_through;
 	list_add_tail(&dev->shells, &cb->link);
@@ -510,6 +524,8 @@ static int cache_refresh(struct blk *blk)
 	if (!err && common != blk->lower)
 		err = blk_refresh(common);
 	atomic_store(&blk->size, atomic_load(&blk->lower->size));
+	if (!err)
+		stable_trust(cache_dev_of(blk));
 	return err;
 }
 

@@ -19,6 +19,7 @@
 #include "cache/index.h"
 #include "cache/readahead.h"
 #include "cache/sieve.h"
+#include "cache/sync_group.h"
 #include "events/clock.h"
 #include "events/log.h"
 #include "events/metrics.h"
@@ -87,6 +88,7 @@ struct cache {
 	struct cache_node node[TOPO_MAX_NODES];
 	uint32_t node_of_topo[TOPO_MAX_NODES]; /* cache node of a topology node, nnodes when none */
 	struct list devs;	/* cache_dev.link; main thread */
+	struct cache_dev **dev_of; /* [CACHE_DEVS], by cache_dev.number */
 	struct blk_lender lender; /* of blocks to wires */
 	/* I/O descriptors: a bounded number; who finds none waits. */
 	struct leaf_lock io_lock cacheline_aligned;
@@ -114,16 +116,24 @@ struct dev_flush {
 	uint64_t *keys;		/* block numbers, ascending */
 };
 
+#define CACHE_DEVS 65536u
+
 struct cache_dev {
 	struct cache *cache;
 	uint64_t identity;
+	uint16_t number; /* not 0 */
 	uint64_t map_offset;
 	struct list link;
 	struct list shells;	/* cache_blk.link: open; main thread */
 	struct list closed;	/* the same: closed before the last one */
 	struct blk *_Atomic lower; /* of its openers' the one that can do most, see cache_open() */
 	struct dirty_list *dirty; /* [cache->nparts] */
-	_Atomic uint64_t epoch;	/* raised by every SYNC */
+	_Atomic uint64_t epoch;	/* raised by every SYNC, here and below */
+	/* See cache_stable.c. Written back until then is stable; has left the cache since, at the latest then. */
+	_Atomic uint64_t stable, left;
+	uint64_t syncing_epoch;	/* of the lower device's SYNC under way */
+	struct sync_group syncs;
+	_Atomic bool doubt;	/* something may be lost */
 	int32_t flush_error;	/* atomic: last background write error, 0 after a success */
 	/* Ranges that DISCARD and ZERO own while they are at work: nobody fills, commits or flushes
 	 * in them. nexcl is read under a partition lock (see excl_blocks()). */
@@ -199,7 +209,7 @@ struct cache_op {
 	uint8_t held;	 /* of its partitions, ascending: how many have given their part; it waits for the next */
 	uint16_t flags;	 /* its loop's; while QUEUED under the queue's partition lock */
 	uint16_t need;	 /* QUEUED: how many blocks, and in which partition; SYNC: lent to pending */
-	uint16_t queue;
+	uint16_t queue;	 /* SYNC: sync_group.failures when it last looked what is dirty */
 	struct loop *loop; /* who works on it */
 	union {
 		uint64_t since_ns; /* waiting for blocks since, 0 never yet */
@@ -220,7 +230,7 @@ struct cache_aux {
 struct cache_aux *aux_alloc(void);
 void aux_free(struct cache_aux *aux);
 
-enum io_kind { IO_FILL, IO_FLUSH, IO_SYNC, IO_EXCL };
+enum io_kind { IO_FILL, IO_FLUSH, IO_EXCL };
 
 /* One request to the lower device. FILL and FLUSH cover a run of blocks of one partition. */
 struct cache_io {
@@ -232,6 +242,7 @@ struct cache_io {
 	struct blk_req *owner;	/* the op that started it, or NULL */
 	struct cache_io *behind; /* FLUSH: the next run of the same write, which its first one carries */
 	enum io_kind kind;
+	bool again;		/* FLUSH: a SYNC has failed meanwhile: what it writes stays dirty. part's lock */
 	uint32_t nblocks;
 	uint64_t block;		/* first */
 	uint32_t from, to;	/* sectors: from in the first block, to in the last */
@@ -485,6 +496,22 @@ bool sync_begin(struct blk_req *req);
  */
 bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end, uint64_t epoch,
 		bool own);
+/* ---- cache_stable.c ------------------------------------------------------------------------------ */
+void stable_init(struct cache_dev *dev);
+/* An administrator has looked after the store. */
+void stable_trust(struct cache_dev *dev);
+/* A write-back without FUA of the page is over. Lock held. */
+void page_settled(struct cache_dev *dev, struct page *pg);
+/* What an indexed page holds leaves the cache. Lock held. */
+void page_leaves_slow(struct cache *c, const struct page *pg);
+static inline void page_leaves(const struct partition *p, const struct buf *b)
+{
+	if (page_of(p, b)->written)
+		page_leaves_slow(p->node->cache, page_of(p, b));
+}
+/* Something that no page knows of is with the lower device, and may not be stable. */
+void stable_left(struct cache_dev *dev);
+
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop);
 /* Nobody uses the cache any more. On the worker's loop. */
 void flush_worker_fini(struct flush_worker *w);

@@ -179,6 +179,7 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 	io->owner = NULL;
 	io->behind = NULL;
 	io->kind = kind;
+	io->again = false;
 	io->nblocks = 0;
 	io->scratch = NULL;
 	io->started_ns = 0;

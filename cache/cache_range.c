@@ -183,16 +183,29 @@ static bool drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *e
 
 struct drop {
 	bool clean_only;
+	bool stable_only; /* and what is on the medium */
+	const struct span *edges; /* blocks that the range only begins or ends in */
 };
+
+static bool beyond_an_edge(const struct cache_dev *dev, const struct buf *b, const struct span *s)
+{
+	return (s->head && b->block == s->first) || (s->tail != dev->cache->geo.sectors && b->block == s->end - 1);
+}
 
 static void drop_page(struct cache_dev *dev, struct partition *p, struct buf *b, void *arg)
 {
 	const struct drop *d = arg;
 	struct page *pg = page_of(p, b);
-	if (pg->io || pg->op_pins || (d->clean_only && b->state != PAGE_CLEAN))
+	if (pg->io || pg->op_pins || (d->clean_only && b->state != PAGE_CLEAN) ||
+	    (d->stable_only && pg->written > atomic_load_explicit(&dev->stable, memory_order_relaxed)))
 		return;
 	if (b->state == PAGE_DIRTY)
 		dirty_del(dev, p, b);
+	if (d->clean_only || beyond_an_edge(dev, b, d->edges)) {
+		page_leaves(p, b);
+		if (b->state == PAGE_DIRTY) /* it was written when the range was taken: a SYNC has failed since */
+			atomic_store(&dev->doubt, true);
+	}
 	policy_forget(&p->policy, b);
 	index_remove(p, b);
 	part_drop(p, b);
@@ -206,7 +219,8 @@ static void drop_part(struct cache_dev *dev, struct partition *p, const struct s
 void range_forget_clean(struct cache_dev *dev, const struct cache_range *r)
 {
 	struct span s = { r->first, r->first + r->n, r->head, r->tail };
-	struct drop d = { .clean_only = true };
+	/* What has been written back since the SYNC is newer than what was asked for, and may be needed again. */
+	struct drop d = { .clean_only = true, .stable_only = dev->lower->caps & BLK_CAP_VOLATILE };
 	span_parts(dev, &s, drop_part, &d);
 }
 
@@ -280,7 +294,9 @@ static void lower_done(struct blk_req *lower)
 
 static bool excl_over(struct cache_dev *dev, struct blk_req *req, const struct span *s, int status)
 {
-	struct drop d = { .clean_only = status != 0 };
+	struct drop d = { .clean_only = status != 0, .edges = s };
+	if (!status && !(req->flags & BLK_F_FUA))
+		stable_left(dev); /* a failed SYNC could undo it */
 	if (status != -EOPNOTSUPP)
 		span_parts(dev, s, drop_part, &d);
 	excl_leave(dev, req->drv);

@@ -209,34 +209,24 @@ static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first
 	}
 }
 
-static void stable_done(struct blk_req *lower)
-{
-	struct cache_io *io = container_of(lower, struct cache_io, req);
-	struct blk_req *owner = io->owner;
-	int status = lower->status;
-	io_put(io);
-	op_done_one(owner, status);
-}
-
-/* The lower device's own cache. True when there is no need or it is over. */
+/*
+ * The lower device's own cache: a SYNC that begins after all that @req waited for has been written, within a pass of it.
+ * False: one has failed since it looked what is dirty, and more may be by now.
+ */
 static bool stable_start(struct cache_dev *dev, struct blk_req *req)
 {
-	for (;;) {
-		struct cache_io *io = io_get(dev, IO_SYNC);
-		if (io) {
-			io->owner = req;
-			io->req.op = BLK_SYNC;
-			io->req.flags = 0;
-			io->req.offset = req->offset;
-			io->req.len = req->len;
-			op_wait_more(req);
-			op_of(req)->flags |= OP_F_AGAIN;
-			io_start(io, stable_done);
-			return op_pass_end(req);
-		}
-		if (io_wait(dev->cache, req))
-			return op_pass_end(req);
-	}
+	struct cache_op *op = op_of(req);
+	uint32_t failures = __atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
+
+	if ((uint16_t)failures != op->queue)
+		return false;
+	op_wait_more(req);
+	op->flags |= OP_F_AGAIN | OP_F_JOINED;
+	if (sync_group_join(&dev->syncs, req, &failures))
+		return true;
+	op->flags &= (uint16_t)~(OP_F_AGAIN | OP_F_JOINED);
+	op->pending = 0;
+	return false;
 }
 
 static bool sync_over(struct blk_req *req, int status)
@@ -252,6 +242,8 @@ static bool sync_over(struct blk_req *req, int status)
 		op_of(req)->stage = status ? OP_READ_FILL : OP_FORWARDED;
 		return op_read(req);
 	}
+	if (unlikely(atomic_load_explicit(&dev->doubt, memory_order_relaxed)) && req->op == BLK_SYNC && !status)
+		status = -EIO;
 	req->status = status;
 	return true;
 }
@@ -286,13 +278,19 @@ bool op_sync(struct blk_req *req)
 	for (;;) {
 		if (op->error)
 			return sync_over(req, op->error);
-		bool written_here = (op->flags & (OP_F_WHOLE | OP_F_OTHERS)) == OP_F_WHOLE;
+		/* A read's blocks may have sectors beside those that were dirty, written back before and not stable yet. */
+		bool written_here = (op->flags & (OP_F_WHOLE | OP_F_OTHERS)) == OP_F_WHOLE && req->op != BLK_READ;
 		if ((op->flags & OP_F_AGAIN) || !(dev->lower->caps & BLK_CAP_VOLATILE) ||
 		    (req->op != BLK_SYNC && written_here))
 			return sync_over(req, 0);
-		__atomic_store_n(&op->pending, 1, __ATOMIC_RELAXED);
-		op->flags &= (uint16_t)~OP_F_JOINED;
-		if (!stable_start(dev, req))
+		op_pass_begin(req);
+		if (!stable_start(dev, req)) {
+			op->stage = OP_FLUSH;
+			op->flags = (uint16_t)((op->flags & ~OP_F_WHOLE) | OP_F_LATER);
+			op->queue = (uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
+			return op_sync(req);
+		}
+		if (!op_pass_end(req))
 			return false;
 	}
 }
@@ -304,7 +302,8 @@ bool sync_begin(struct blk_req *req)
 	op->stage = OP_FLUSH;
 	op->flags = 0;
 	op->error = 0;
-	op->epoch = atomic_fetch_add_explicit(&dev->epoch, 1, memory_order_relaxed);
+	op->queue = (uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
+	op->epoch = atomic_fetch_add(&dev->epoch, 1);
 	return op_sync(req);
 }
 

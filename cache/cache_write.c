@@ -272,6 +272,8 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	page_map_set(page_dirty(p, fresh), from, to);
 	fp->op_pins = op->op_pins;
 	fp->io = op->io;
+	fp->written = op->written;
+	fp->dev = op->dev;
 	policy_hold(&p->policy, old);
 	policy_inherit(fresh, old);
 	index_replace(p, hash, old, fresh);

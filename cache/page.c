@@ -19,11 +19,12 @@ const uint8_t page_legal[PAGE_STATES] = {
 			   | TO(CONDEMNED), /* the same, while somebody who came too late for what was
 					     * in the block before has not let go of it yet */
 	[PAGE_FILLING] = TO(CLEAN)	 /* loaded */
-			 | TO(DIRTY)	 /* a partial write landed in it while nothing was in flight */
+			 | TO(DIRTY)	 /* a partial write landed in it while nothing was in flight; a SYNC
+					  * failed, and what it has is written again */
 			 | TO(FREE)	 /* the load failed; nobody needs it */
 			 | TO(CONDEMNED),/* overwritten while loading */
 	[PAGE_CLEAN] = TO(FILLING)	 /* more of its sectors are asked for */
-		       | TO(DIRTY)	 /* partial write, in place */
+		       | TO(DIRTY)	 /* partial write, in place; a SYNC failed */
 		       | TO(FREE)	 /* evicted */
 		       | TO(CONDEMNED),	 /* overwritten, discarded or evicted while pinned */
 	[PAGE_DIRTY] = TO(FLUSHING)	 /* write-back picked it */

@@ -63,8 +63,10 @@ struct page {
 	uint64_t dirty_since_ns; /* when its oldest dirty sector was acknowledged */
 	uint64_t dirty_epoch;	 /* its device's epoch then: which SYNC must wait for it */
 	uint32_t dirty_prev, dirty_next; /* its device's list of dirty pages in this partition */
+	uint64_t written;	 /* its device's epoch when any of it was last written back without FUA; 0: never */
 	uint32_t op_pins;	 /* requests in progress that need this key to stay indexed */
 	uint16_t flow;		 /* whose share it counts in (share.h), FLOW_NONE: nobody's */
+	uint16_t dev;		 /* when written: cache_dev.number */
 };
 
 /*

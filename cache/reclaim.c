@@ -41,6 +41,7 @@ struct buf *part_alloc_idle(struct partition *p, uint32_t hint)
 	b = policy_evict(&p->policy, evictable, p);
 	if (b) {
 		ASSERT(b->state == PAGE_CLEAN && !page_of(p, b)->io);
+		page_leaves(p, b);
 		index_remove(p, b);
 		part_put_free(p, b);
 		p->stats.evictions++;
@@ -55,6 +56,7 @@ struct buf *part_alloc(struct partition *p, uint32_t hint)
 	if (likely(b))
 		return b;
 	while ((b = policy_evict(&p->policy, condemnable, p))) {
+		page_leaves(p, b);
 		index_remove(p, b);
 		part_drop(p, b);
 		p->stats.condemned++;

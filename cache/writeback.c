@@ -34,6 +34,10 @@ void dirty_add(struct cache_dev *dev, struct partition *p, struct buf *b)
 	struct dirty_list *l = &dev->dirty[p->id];
 	struct page *pg = page_of(p, b);
 	uint32_t prev = l->tail, next = BUF_NONE;
+	if (!pg->dirty_epoch) { /* all of what is to be written again is older, and none of it than the other */
+		next = l->head;
+		prev = BUF_NONE;
+	}
 	while (prev != BUF_NONE && p->pages[prev].dirty_epoch > pg->dirty_epoch) {
 		next = prev;
 		prev = p->pages[prev].dirty_prev;
@@ -120,13 +124,14 @@ static void dirty_since(struct cache_dev *dev, struct partition *p, struct buf *
 }
 
 /* The write that @io was part of is over: what its pages are now. Its waiters go to @waiters. */
-static void flush_settle(struct cache_io *io, int status, struct list *waiters)
+static void flush_settle(struct cache_io *io, int status, bool unstable, struct list *waiters)
 {
 	struct cache_dev *dev = io->dev;
 	struct partition *p = io->part;
 	struct blk_req *owner = io->owner;
 
 	leaf_lock(&p->lock);
+	const bool dirty = status || (io->again && unstable);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
 		struct buf *b = &p->hdr[io->idx[i]];
 		struct buf *cur = index_find(p, dev->identity, io->block + i);
@@ -134,6 +139,8 @@ static void flush_settle(struct cache_io *io, int status, struct list *waiters)
 		BUG_ON(!cur || page_of(p, cur)->io != io);
 		io_span(io, cur, &from, &to);
 		page_of(p, cur)->io = NULL;
+		if (unstable)
+			page_settled(dev, page_of(p, cur));
 		/* The rest may go out by somebody else's hand, without FUA. (The owner's op is on this loop.) */
 		if (owner && (page_map_find(page_dirty(p, b), 0, from, true) < from ||
 			      page_map_find(page_dirty(p, b), to, dev->cache->geo.sectors, true) <
@@ -142,13 +149,13 @@ static void flush_settle(struct cache_io *io, int status, struct list *waiters)
 		if (cur != b) {
 			/* Replaced meanwhile; what it holds of us is its own business unless we failed. */
 			ASSERT(cur->state == PAGE_DIRTY);
-			if (status) {
+			if (dirty) {
 				redirty(p, cur, b, from, to);
 				dirty_since(dev, p, cur, page_of(p, b));
 			}
 			continue;
 		}
-		if (!status)
+		if (!dirty)
 			page_map_clear(page_dirty(p, b), from, to);
 		if (page_map_empty(page_dirty(p, b), p->map_words)) {
 			part_set_state(p, b, PAGE_CLEAN);
@@ -169,11 +176,12 @@ static void flush_done(struct blk_req *lower)
 	struct cache_dev *dev = io->dev;
 	struct blk_req *owner = io->owner;
 	int status = lower->status;
+	const bool unstable = !status && !(lower->flags & BLK_F_FUA);
 	struct list waiters;
 
 	list_init(&waiters);
 	for (next = io; next; next = next->behind)
-		flush_settle(next, status, &waiters);
+		flush_settle(next, status, unstable, &waiters);
 	if (status) {
 		log_ratelimited(LOG_LVL_ERROR, "%s: write-back of %llu bytes at %llu failed: %s; kept dirty",
 				dev->lower->path ? dev->lower->path : "?",

@@ -26,6 +26,7 @@
 #include "cache/backend/aio_engine.h"
 #include "cache/backend/backend.h"
 #include "cache/backend/offload.h"
+#include "cache/sync_group.h"
 #include "events/log.h"
 
 #define AIO_MAX_LEN MiB(1)
@@ -35,6 +36,9 @@ struct aio {
 	struct aio_store store;
 	bool device;
 	_Atomic bool no_zero; /* ZERO_RANGE or BLKZEROOUT was refused */
+	/* Unless a cache above us does as much: */
+	struct sync_group syncs;
+	_Atomic bool doubt; /* an fdatasync() has failed: what was written before may be lost */
 };
 
 static struct aio *aio_of(struct blk *blk)
@@ -52,16 +56,56 @@ static bool aio_transfer(struct blk *blk, struct blk_req *req)
 static bool aio_sync(struct blk *blk, struct blk_req *req)
 {
 	struct aio *a = aio_of(blk);
+	uint32_t failures;
 
 	if (a->store.sync || (blk->caps & BLK_CAP_READONLY)) {
 		req->status = 0;
 		return true;
 	}
-	return aio_engine_submit(&a->store, req);
+	if (blk->rewrites)
+		return aio_engine_submit(&a->store, req);
+	failures = __atomic_load_n(&a->syncs.failures, __ATOMIC_RELAXED);
+	req->drv = NULL;
+	while (!sync_group_join(&a->syncs, req, &failures))
+		;
+	return false;
+}
+
+static bool sync_start(struct sync_group *g)
+{
+	struct aio *a = container_of(g, struct aio, syncs);
+
+	g->call.blk = &a->blk;
+	g->call.home = loop_current();
+	return aio_engine_submit(&a->store, &g->call);
+}
+
+static void sync_begins(struct sync_group *g)
+{
+}
+
+/*
+ * What was written before is in nobody's memory any more, and the kernel says of it only once that it may be lost: all
+ * SYNCs fail from here on, until somebody has looked after the store.
+ */
+static void sync_over(struct sync_group *g, int status)
+{
+	struct aio *a = container_of(g, struct aio, syncs);
+
+	if (status && !atomic_exchange(&a->doubt, true))
+		log_error("%s: SYNC failed: %s: what was written before it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
+			  a->blk.path, strerror(-status));
+}
+
+static void sync_tell(struct blk_req *req, int status)
+{
+	blk_complete(req, !status && aio_of(req->blk)->doubt ? -EIO : status);
 }
 
 static void aio_abort(struct blk *blk, struct blk_req *req)
 {
+	if (req->op == BLK_SYNC && !blk->rewrites)
+		return; /* with others */
 	if (req->op == BLK_READ || req->op == BLK_WRITE || req->op == BLK_SYNC)
 		aio_engine_abort(req);
 }
@@ -225,6 +269,8 @@ static int aio_refresh(struct blk *blk)
 		log_notice("%s: size was %llu, is now %llu bytes", blk->path,
 			   (unsigned long long)blk->size, (unsigned long long)bytes);
 	blk->size = bytes;
+	if (atomic_exchange(&aio_of(blk)->doubt, false))
+		log_notice("%s: looked at again: what may have been lost is taken for known", blk->path);
 	return 0;
 }
 
@@ -234,6 +280,7 @@ static void aio_close(struct blk *blk)
 
 	if (a->store.fd >= 0)
 		close(a->store.fd);
+	sync_group_fini(&a->syncs);
 	free(blk->path);
 	free(a);
 }
@@ -379,6 +426,11 @@ struct blk *aio_open(const struct blk_open_args *args)
 	if (!a)
 		return backend_fail(args, ENOMEM, "%s: no memory", args->path ? args->path : "");
 	a->store.fd = -1;
+	sync_group_init(&a->syncs);
+	a->syncs.start = sync_start;
+	a->syncs.begins = sync_begins;
+	a->syncs.over = sync_over;
+	a->syncs.tell = sync_tell;
 	if (!args->path || !*args->path)
 		return fail(a, args, EINVAL, "a path to a file or block device is wanted");
 	err = open_store(&a->store, args->path, args->readonly, args->sync);

@@ -29,6 +29,11 @@ static void fire(struct timer *t)
 
 static __thread uint64_t rng = 88172645463325252ull;
 
+void memdisk_seed(uint64_t seed)
+{
+	rng = (seed + 1) * 88172645463325253ull | 1;
+}
+
 static uint64_t draw(void)
 {
 	rng ^= rng << 13;
@@ -98,13 +103,27 @@ static bool md_write(struct blk *blk, struct blk_req *req)
 	d->write_end = req->offset + req->len;
 	d->write_bytes += req->len;
 	d->fua += !!(req->flags & BLK_F_FUA);
+	if (d->stable && (req->flags & BLK_F_FUA))
+		memcpy(d->stable + req->offset, d->data + req->offset, req->len);
 	return finish(d, req, 0);
 }
 
 static bool md_sync(struct blk *blk, struct blk_req *req)
 {
 	struct memdisk *d = disk_of(blk);
+	int was = d->fail_syncs;
+
 	d->syncs++;
+	if (was > 0)
+		d->fail_syncs = was - 1;
+	if (was || (d->fail_syncs_permille && draw() % 1000 < d->fail_syncs_permille)) {
+		/* Told once, and what was in the volatile cache is gone. */
+		if (d->stable)
+			memcpy(d->data, d->stable, d->blk.size);
+		return finish(d, req, -EIO);
+	}
+	if (d->stable)
+		memcpy(d->stable, d->data, d->blk.size);
 	return finish(d, req, 0);
 }
 
@@ -114,6 +133,8 @@ static bool md_zero(struct blk *blk, struct blk_req *req)
 	if (failing(d, &d->fail_writes))
 		return finish(d, req, -EIO);
 	memset(d->data + req->offset, 0, req->len);
+	if (d->stable && (req->flags & BLK_F_FUA))
+		memset(d->stable + req->offset, 0, req->len);
 	return finish(d, req, 0);
 }
 
@@ -127,6 +148,7 @@ static void md_close(struct blk *blk)
 {
 	struct memdisk *d = disk_of(blk);
 	munmap(d->data, d->blk.size);
+	free(d->stable);
 	free(d->blk.path);
 	free(d);
 }

@@ -12,11 +12,15 @@
 struct memdisk {
 	struct blk blk;
 	uint8_t *data;
+	uint8_t *stable;	     /* what a SYNC has made stable, of a disk with a volatile cache that a failed SYNC
+				      * loses; NULL: nothing is ever lost. The test allocates it, zeros */
 	uint64_t delay_ns;	     /* of a request that does not complete at once */
 	unsigned now_percent;	     /* completes on the spot */
 	_Atomic int fail_reads, fail_writes; /* the next so many fail with -EIO; < 0: all */
 	uint64_t bad_reads[2], bad_writes[2]; /* those that touch bytes [0], up to [1], fail */
 	_Atomic unsigned fail_permille;	     /* of all reads, writes and discards, at random */
+	_Atomic int fail_syncs;		     /* as fail_reads */
+	_Atomic unsigned fail_syncs_permille;
 	_Atomic uint64_t reads, read_bytes, writes, write_bytes, syncs, fua;
 	_Atomic uint32_t inflight, inflight_max;
 	_Atomic uint64_t write_end, backward; /* where the last write ended;
@@ -25,5 +29,8 @@ struct memdisk {
 
 /* @size bytes of zeros; NULL when memory is short. Closing the blk frees it. */
 struct memdisk *memdisk_create(uint64_t size, uint32_t block_size, const char *name);
+
+/* What the calling thread draws at random from here on: the same for the same seed. */
+void memdisk_seed(uint64_t seed);
 
 #endif

@@ -25,6 +25,7 @@ static struct {
 	bool no_direct, no_rwf, no_fdsync;
 	unsigned shrink;    /* takes at most this many iocbs at once; 0: all */
 	unsigned eagain;    /* so many refusals first */
+	unsigned bad_fdsyncs; /* so many fail */
 	unsigned cut;	    /* every so manyth transfer does its first half only; 0: never */
 	unsigned submits, iocbs, rwf, fdsyncs, seen;
 } kernel;
@@ -69,6 +70,12 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 		kernel.rwf += cb->aio_rw_flags != 0;
 		if (cb->aio_lio_opcode == IO_CMD_FDSYNC) {
 			kernel.fdsyncs++;
+			if (kernel.bad_fdsyncs) {
+				if (i)
+					return (int)syscall(SYS_io_submit, ctx, i, ios);
+				kernel.bad_fdsyncs--;
+				return -EIO;
+			}
 		} else if (kernel.cut && ++kernel.seen % kernel.cut == 0) {
 			struct iovec *v = cb->u.c.buf;
 
@@ -342,6 +349,41 @@ START_TEST(several_syncs_that_the_kernel_does_not_know)
 		loop_step(t.loop, 10);
 	for (unsigned i = 0; i < ARRAY_SIZE(req); i++)
 		ck_assert_int_eq(req[i].status, 0);
+	close_aio();
+}
+END_TEST
+
+/*
+ * Without a cache nobody can write again what was written before a failed SYNC: all who asked meanwhile are told, and all
+ * who ask later, though the kernel tells one only; until somebody has looked after the store. One call for many.
+ */
+START_TEST(a_failed_sync_is_told_to_all)
+{
+	static struct blk_req req[6];
+	uint8_t b[512] = { 0 };
+
+	open_aio(MiB(1), 512);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	for (unsigned k = 0; k < 2; k++) {
+		completed = 0;
+		kernel.fdsyncs = 0;
+		kernel.bad_fdsyncs = k;
+		for (unsigned i = 0; i < ARRAY_SIZE(req); i++) {
+			blk_req_init(&req[i]);
+			req[i].op = BLK_SYNC;
+			req[i].done = note;
+			ck_assert(!bt_submit(&t, &req[i]));
+		}
+		while (completed < ARRAY_SIZE(req))
+			loop_step(t.loop, 10);
+		ck_assert_uint_eq(kernel.fdsyncs, k ? 1 : 2);
+		for (unsigned i = 0; i < ARRAY_SIZE(req); i++)
+			ck_assert_int_eq(req[i].status, k ? -EIO : 0);
+	}
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert_int_eq(bt_write(&t, 0, 512, b, BLK_F_FUA), 0);
+	ck_assert_int_eq(blk_refresh(t.blk), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
 	close_aio();
 }
 END_TEST
@@ -630,6 +672,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_loop_with_io_is_busy, 0, 2);
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
 	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
+	tcase_add_test(tc, a_failed_sync_is_told_to_all);
 	tcase_add_test(tc, loops_come_and_go);
 	tcase_add_test(tc, truncated_behind_our_back);
 	tcase_add_test(tc, refused);

@@ -521,7 +521,7 @@ START_TEST(all_who_wait_for_descriptors_go_on)
 	unsigned n = 0;
 
 	open_cache(&plain);
-	while ((held[n] = io_get(cache_dev_of(t.blk), IO_SYNC)))
+	while ((held[n] = io_get(cache_dev_of(t.blk), IO_FILL)))
 		ck_assert_uint_lt(++n, ARRAY_SIZE(held));
 	ck_assert_uint_lt(n, READS);
 	reads_over = 0;

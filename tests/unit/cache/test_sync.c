@@ -139,11 +139,11 @@ static void over(struct blk_req *req)
 	req->op = BLK_OPS; /* it will not be submitted again */
 }
 
-static void start_sync(struct blk_req *req)
+static void start_sync(struct blk_req *req, uint64_t len)
 {
 	blk_req_init(req);
 	req->op = BLK_SYNC;
-	req->len = KiB(4);
+	req->len = len;
 	req->done = over;
 	if (bt_submit(&t, req))
 		over(req);
@@ -162,8 +162,8 @@ START_TEST(a_failed_write_back_of_what_was_replaced)
 		disk->delay_ns = 20 * NSEC_PER_MSEC;
 		write_at(0, KiB(4));
 		disk->fail_writes = 1;
-		start_sync(&first);
-		start_sync(&second);
+		start_sync(&first, KiB(4));
+		start_sync(&second, KiB(4));
 		ck_assert_int_eq(disk->fail_writes, 0);
 		memset(buf, 0x77, len);
 		ck_assert_int_eq(bt_write(&t, 0, len, buf, 0), 0);
@@ -193,7 +193,7 @@ START_TEST(replaced_beside_a_write_back)
 		disk->delay_ns = 20 * NSEC_PER_MSEC;
 		write_at(0, 2048);
 		write_at(3584, 512);
-		start_sync(&sync);
+		start_sync(&sync, KiB(4));
 		ck_assert_uint_eq(disk->writes, 1);
 		memset(buf, 0x77, len);
 		ck_assert_int_eq(bt_write(&t, 4096 - len, len, buf, 0), 0);
@@ -223,6 +223,163 @@ START_TEST(a_forced_read_writes_back_first)
 }
 END_TEST
 
-UNIT_MAIN("sync", 30, neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
+/* A disk with a volatile cache that it loses, and says so once. */
+static void lossy(void)
+{
+	disk->stable = calloc(1, disk->blk.size);
+	ck_assert_ptr_nonnull(disk->stable);
+}
+
+static bool on_medium(uint64_t at, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i += 8)
+		if (*(uint64_t *)(void *)(disk->stable + at + i) != at + i + 1)
+			return false;
+	return true;
+}
+
+static void wait_for(struct blk_req *req)
+{
+	while (req->op != BLK_OPS) {
+		clock_fake_advance(NSEC_PER_MSEC / 4);
+		loop_step(t.loop, 0);
+	}
+}
+
+static int sync_all(void)
+{
+	struct blk_req sync;
+
+	start_sync(&sync, 0);
+	wait_for(&sync);
+	return sync.status;
+}
+
+static void written_back(void)
+{
+	while (dirty()) {
+		clock_fake_advance(NSEC_PER_SEC / 10);
+		loop_step(t.loop, 0);
+	}
+}
+
+/* READ FUA of a block that is dirty in part: the rest has been written back before, and may not be stable. */
+START_TEST(a_forced_read_of_a_block_dirty_in_part)
+{
+	clock_fake_set(clock_now_ns());
+	open_cache("size=16m", 1);
+	lossy();
+	write_at(0, 512);
+	written_back();
+	write_at(512, 512);
+	ck_assert_int_eq(bt_read(&t, 0, KiB(1), buf, BLK_F_FUA), 0);
+	ck_assert(on_medium(0, KiB(1)));
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* Whoever asks while the store fails is told, though the store tells one only; and later ones are told the truth. */
+START_TEST(a_failed_sync_is_told_to_all)
+{
+	clock_fake_set(clock_now_ns());
+	for (unsigned k = 0; k < 2; k++) {
+		struct blk_req sync[5];
+
+		open_cache("size=16m", 1);
+		lossy();
+		disk->delay_ns = NSEC_PER_MSEC;
+		write_at(0, KiB(64));
+		write_at(MiB(1), KiB(64));
+		/* k: it is with the store already, by other hands */
+		if (k) {
+			written_back();
+			ck_assert_uint_eq(disk->syncs, 0);
+		}
+		disk->fail_syncs = 1;
+		for (unsigned i = 0; i < ARRAY_SIZE(sync); i++) {
+			start_sync(&sync[i], KiB(4));
+			for (unsigned n = 0; n < 3; n++) {
+				clock_fake_advance(NSEC_PER_MSEC / 4);
+				loop_step(t.loop, 0);
+			}
+		}
+		for (unsigned i = 0; i < ARRAY_SIZE(sync); i++)
+			wait_for(&sync[i]);
+		ck_assert_int_eq(sync[0].status, -EIO);
+		ck_assert_int_eq(sync[1].status, -EIO);
+		for (unsigned i = 0; i < ARRAY_SIZE(sync); i++)
+			ck_assert(sync[i].status || on_medium(0, KiB(4)));
+		ck_assert_int_eq(sync_all(), 0);
+		ck_assert(on_medium(0, KiB(64)) && on_medium(MiB(1), KiB(64)));
+		ck_assert_uint_eq(dirty(), 0);
+		close_cache();
+	}
+	clock_fake_off();
+}
+END_TEST
+
+/* What was written before in parts of a block, or is written back just now, or beside what is dirty again. */
+START_TEST(what_a_failed_sync_leaves_in_doubt_is_written_again)
+{
+	clock_fake_set(clock_now_ns());
+	struct blk_req sync;
+
+	open_cache("size=16m,block=16k,partitions=1", 1);
+	lossy();
+	write_at(0, KiB(16));
+	write_at(KiB(32), KiB(4));
+	write_at(KiB(64), KiB(16));
+	written_back();
+	write_at(KiB(4), KiB(4)); /* in place */
+	write_at(KiB(64), KiB(16)); /* instead */
+	ck_assert_int_eq(bt_read(&t, KiB(32), KiB(8), buf, 0), 0); /* more of its sectors */
+	disk->delay_ns = NSEC_PER_MSEC;
+	disk->fail_syncs = 1;
+	start_sync(&sync, KiB(4));
+	write_at(KiB(36), KiB(4));
+	wait_for(&sync);
+	ck_assert_int_eq(sync.status, -EIO);
+	ck_assert(!on_medium(0, KiB(4)));
+	ck_assert_int_eq(sync_all(), 0);
+	ck_assert(on_medium(0, KiB(16)) && on_medium(KiB(32), KiB(8)) && on_medium(KiB(64), KiB(16)));
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* What the cache does not have any more it cannot write again: nobody is told that all is well. */
+START_TEST(a_failed_sync_after_eviction)
+{
+	open_cache("size=16m", 1);
+	lossy();
+	for (uint64_t at = 0; at < MiB(64); at += KiB(64))
+		write_at(at, KiB(64));
+	disk->fail_syncs = 1;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert(!on_medium(0, KiB(64)));
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	write_at(MiB(80), KiB(64));
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, MiB(80), KiB(64), 0), -EIO);
+	ck_assert_int_eq(bt_write(&t, MiB(81), KiB(64), buf, BLK_F_FUA), 0); /* speaks for itself */
+	ck_assert(!memcmp(disk->stable + MiB(81), buf, KiB(64)));
+	/* Somebody has looked after it. */
+	ck_assert_int_eq(blk_refresh(t.blk), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(on_medium(MiB(80), KiB(64)));
+	/* What was stable may leave as it likes. */
+	for (uint64_t at = 0; at < MiB(32); at += KiB(64))
+		ck_assert_int_eq(bt_read(&t, MiB(128) + at, KiB(64), buf, 0), 0);
+	write_at(0, KiB(64));
+	disk->fail_syncs = 1;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(on_medium(0, KiB(64)));
+	close_cache();
+}
+END_TEST
+
+UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all, what_a_failed_sync_leaves_in_doubt_is_written_again,
+	  a_failed_sync_after_eviction, neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
 	  a_ranged_sync_writes_its_range, short_of_everything,
 	  a_failed_write_back_of_what_was_replaced, replaced_beside_a_write_back, a_forced_read_writes_back_first)
