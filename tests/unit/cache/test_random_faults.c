@@ -57,7 +57,7 @@ static struct cache *cache;
 static const struct shape *shape;
 static struct lu lus[LUS];
 static struct job job[JOBS];
-static uint64_t now, numbers;
+static uint64_t now, numbers, runs_begun;
 static uint64_t write_ended[NUMBERS]; /* by number; UINT64_MAX: not yet */
 static unsigned seed, good, failed, swapped, ended;
 
@@ -390,7 +390,7 @@ static void run(unsigned s)
 	memdisk_seed(seed);
 	t.rng = seed * 2654435761u + 1;
 	uint64_t rng = t.rng;
-	clock_fake_set(1000 * NSEC_PER_SEC);
+	clock_fake_set(++runs_begun << 44); /* it does not go back, and looks the same to a timer wheel */
 	open_all();
 	t.rng = rng;
 	while (ended < 3000) {
