@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What has been written back, but is in a volatile cache of the store still: it is stable with the lower device's
- * next SYNC that ends well. When one fails, nobody knows which of it is on the medium, and the store does not tell
- * again. So each page remembers when it was last written back without FUA, and after a failed SYNC
+ * What has been written back, but is in a volatile cache of the store still: it is stable with the
+ * lower device's next SYNC that ends well. When one fails, nobody knows which of it is on the
+ * medium, and the store does not tell again. So each page remembers when it was last written back
+ * without FUA, and after a failed SYNC
  *
- *  - what is in the cache since becomes dirty again, as a whole: it is written once more, and a later SYNC that ends
- *    well has told the truth;
- *  - has any of it left the cache meanwhile, then the device is in doubt: its SYNCs fail until somebody says that he
- *    has looked after the store (refresh), or it is opened anew.
+ *  - what is in the cache since becomes dirty again, as a whole: it is written once more,
+ *    and a later SYNC that ends well has told the truth;
+ *  - has any of it left the cache meanwhile, then the device is in doubt: its SYNCs fail until
+ *    somebody says that he has looked after the store (refresh), or it is opened anew.
  *
- * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it begins.
+ * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it
+ * begins.
  */
 #include "cache/cache_impl.h"
 
@@ -41,7 +43,7 @@ void stable_left(struct cache_dev *dev)
 		raise_to(&dev->left, atomic_load(&dev->epoch));
 }
 
-/* ---- after a failure ------------------------------------------------------------------------------ */
+/* ---- after a failure ------------------------------------------------------------------------- */
 
 /* All that is valid in @b is dirty, before anything that any SYNC does not wait for. Lock held. */
 static void dirty_again(struct cache_dev *dev, struct partition *p, struct buf *b)
@@ -82,7 +84,8 @@ static uint64_t all_dirty_again(struct cache_dev *dev)
 		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
 			struct buf *b = &p->hdr[k];
 
-			if (b->device != dev->identity || b->state < PAGE_FILLING || b->state > PAGE_FLUSHING)
+			if (b->device != dev->identity || b->state < PAGE_FILLING ||
+			    b->state > PAGE_FLUSHING)
 				continue;
 			/* It may have been with the store already, too. */
 			if (p->pages[k].io && p->pages[k].io->kind == IO_FLUSH)
@@ -105,15 +108,19 @@ static void sync_failed(struct cache_dev *dev, int status)
 	if (__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE))
 		stable_left(dev);
 	metric_inc(M_cache_sync_errors);
-	log_ratelimited(LOG_LVL_ERROR, "%s: SYNC failed: %s; %llu blocks that were written since the last one are written again",
-			path, strerror(-status), (unsigned long long)n);
+	log_ratelimited(
+		LOG_LVL_ERROR,
+		"%s: SYNC failed: %s; %llu blocks that were written since the last one are written again",
+		path, strerror(-status), (unsigned long long)n);
 	flusher_kick(dev, true);
-	if (atomic_load(&dev->left) > atomic_load(&dev->stable) && !atomic_exchange(&dev->doubt, true))
-		log_error("%s: SYNC failed when data had left the cache that was written before: it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
-			  path);
+	if (atomic_load(&dev->left) > atomic_load(&dev->stable) &&
+	    !atomic_exchange(&dev->doubt, true))
+		log_error(
+			"%s: SYNC failed when data had left the cache that was written before: it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
+			path);
 }
 
-/* ---- the lower device's SYNC ---------------------------------------------------------------------- */
+/* ---- the lower device's SYNC ----------------------------------------------------------------- */
 
 static struct cache_dev *dev_of_group(struct sync_group *g)
 {
@@ -156,5 +163,6 @@ void stable_trust(struct cache_dev *dev)
 {
 	atomic_store(&dev->left, 0);
 	if (atomic_exchange(&dev->doubt, false))
-		log_notice("%s: looked at again: what may have been lost is taken for known", dev->lower->path ? dev->lower->path : "?");
+		log_notice("%s: looked at again: what may have been lost is taken for known",
+			   dev->lower->path ? dev->lower->path : "?");
 }

@@ -18,7 +18,7 @@ void sync_group_fini(struct sync_group *g)
 
 static void tell_all(struct sync_group *g, struct list *members, int status)
 {
-	void (*tell)(struct blk_req *member, int status) = g->tell;
+	void (*tell)(struct blk_req * member, int status) = g->tell;
 
 	while (!list_empty(members)) {
 		struct blk_req *req = list_first(members, struct blk_req, link);

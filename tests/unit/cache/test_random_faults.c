@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Stores that fail at random under many overlapping requests. Each sector carries the number of the write
- * that it is from. Whatever has ended well keeps its promise: a read sees nothing that ended before something
- * else began which had been acknowledged when the read began; and after a SYNC or with FUA that is so on the store,
- * on its medium where it has a volatile cache of its own, which it loses when a SYNC of it fails.
+ * Stores that fail at random under many overlapping requests. Each sector carries the number of the
+ * write that it is from. Whatever has ended well keeps its promise: a read sees nothing that ended
+ * before something else began which had been acknowledged when the read began; and after a SYNC or
+ * with FUA that is so on the store, on its medium where it has a volatile cache of its own, which
+ * it loses when a SYNC of it fails.
  *
- * Several logical units share one cache; each may have two openers, one of which comes and goes; they grow, and their
- * write policy changes, while all that is under way.
+ * Several logical units share one cache; each may have two openers, one of which comes and goes;
+ * they grow, and their write policy changes, while all that is under way.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,14 +26,14 @@
 struct shape {
 	struct ct_shape ct;
 	unsigned lus;
-	unsigned stride;   /* a unit's sectors lie in pieces, so many bytes apart: more than fits into the cache */
-	bool lossy;	   /* SYNCs of the store fail, and what was in its cache is lost */
+	unsigned stride; /* bytes from one sector to the next: more than fits into the cache */
+	bool lossy;	 /* SYNCs of the store fail, and what was in its cache is lost */
 };
 
 struct lu {
 	struct blk *blk[OPENERS];
 	struct memdisk *disk;
-	uint32_t sectors;	      /* it grows */
+	uint32_t sectors; /* it grows */
 	uint64_t policy_changed;
 	uint64_t acked[SECTORS];      /* when the last began that has been acknowledged */
 	uint64_t zero_ended[SECTORS]; /* the last ZERO or DISCARD */
@@ -70,10 +71,11 @@ static uint64_t ended_at(const struct lu *lu, uint32_t s, uint64_t v)
 static void fresh(const struct job *j, uint32_t s, uint64_t v, const char *what)
 {
 	ck_assert_uint_lt(v, ARRAY_SIZE(write_ended));
-	ck_assert_msg(ended_at(j->lu, s, v) >= j->least[s],
-		      "seed %u: %s: unit %u, sector %u is of write %llu, which ended at %llu before %llu", seed, what,
-		      (unsigned)(j->lu - lus), s, (unsigned long long)v, (unsigned long long)ended_at(j->lu, s, v),
-		      (unsigned long long)j->least[s]);
+	ck_assert_msg(
+		ended_at(j->lu, s, v) >= j->least[s],
+		"seed %u: %s: unit %u, sector %u is of write %llu, which ended at %llu before %llu",
+		seed, what, (unsigned)(j->lu - lus), s, (unsigned long long)v,
+		(unsigned long long)ended_at(j->lu, s, v), (unsigned long long)j->least[s]);
 }
 
 static uint64_t place(uint32_t s)
@@ -109,7 +111,8 @@ static bool through(const struct job *j)
 
 static void check(struct job *j)
 {
-	static const char *const name[BLK_OPS] = { "read", "write", "sync", "discard", "zero", "compare and write" };
+	static const char *const name[BLK_OPS] = { "read",    "write", "sync",
+						   "discard", "zero",  "compare and write" };
 	struct lu *lu = j->lu;
 	uint8_t sector[512];
 	uint64_t v;
@@ -124,7 +127,8 @@ static void check(struct job *j)
 	}
 	for (uint32_t s = 0; j->req.op == BLK_COMPARE_AND_WRITE && s < j->n; s++)
 		fresh(j, j->first + s, j->expect[s], "compare");
-	for (uint32_t s = j->first; (writes(&j->req) || zeroes(&j->req)) && s < j->first + j->n; s++) {
+	for (uint32_t s = j->first; (writes(&j->req) || zeroes(&j->req)) && s < j->first + j->n;
+	     s++) {
 		lu->acked[s] = MAX(lu->acked[s], j->began);
 		j->least[s] = MAX(j->least[s], j->began);
 		lu->seen[s] = j->number;
@@ -160,7 +164,8 @@ static void over(struct blk_req *req)
 			ck_assert_uint_lt(numbers, NUMBERS);
 			write_ended[j->number] = UINT64_MAX;
 			if (req->op == BLK_COMPARE_AND_WRITE) {
-				memcpy(j->expect, j->lu->seen + j->first, j->n * sizeof(j->expect[0]));
+				memcpy(j->expect, j->lu->seen + j->first,
+				       j->n * sizeof(j->expect[0]));
 				memcpy(j->least, j->lu->acked, sizeof(j->least));
 				fill(j, 0, j->expect, 0);
 				fill(j, j->n, NULL, j->number);
@@ -194,8 +199,12 @@ static void over(struct blk_req *req)
 
 static enum blk_op draw_op(unsigned what)
 {
-	return what < 40 ? BLK_WRITE : what < 45 ? BLK_COMPARE_AND_WRITE : what < 48 ? BLK_ZERO :
-	       what < 51 ? BLK_DISCARD : what < 75 ? BLK_READ : BLK_SYNC;
+	return what < 40 ? BLK_WRITE :
+	       what < 45 ? BLK_COMPARE_AND_WRITE :
+	       what < 48 ? BLK_ZERO :
+	       what < 51 ? BLK_DISCARD :
+	       what < 75 ? BLK_READ :
+			   BLK_SYNC;
 }
 
 static void begin(struct job *j)
@@ -242,7 +251,7 @@ static void begin(struct job *j)
 		over(&j->req);
 }
 
-/* ---- what administrators do ------------------------------------------------------------------------ */
+/* ---- what administrators do ------------------------------------------------------------------ */
 
 static void step(uint64_t ns)
 {
@@ -334,7 +343,7 @@ static void administer(struct lu *lu)
 	}
 }
 
-/* ---- a run ------------------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static void open_all(void)
 {
@@ -390,7 +399,8 @@ static void run(unsigned s)
 	memdisk_seed(seed);
 	t.rng = seed * 2654435761u + 1;
 	uint64_t rng = t.rng;
-	clock_fake_set(++runs_begun << 44); /* it does not go back, and looks the same to a timer wheel */
+	clock_fake_set(++runs_begun
+		       << 44); /* it does not go back, and looks the same to a timer wheel */
 	open_all();
 	t.rng = rng;
 	while (ended < 3000) {
@@ -428,7 +438,8 @@ static void run(unsigned s)
 static void runs(const struct shape *what)
 {
 	const char *env = getenv("TGT_FAULT_SEEDS"), *from = getenv("TGT_FAULT_FIRST");
-	unsigned n = env ? (unsigned)strtoul(env, NULL, 10) : 6, first = from ? (unsigned)strtoul(from, NULL, 10) : 0;
+	unsigned n = env ? (unsigned)strtoul(env, NULL, 10) : 6,
+		 first = from ? (unsigned)strtoul(from, NULL, 10) : 0;
 
 	if (getenv("TGT_FAULT_SHAPE") && !strstr(what->ct.conf, getenv("TGT_FAULT_SHAPE")))
 		return; /* by hand: only some of them */
@@ -436,27 +447,40 @@ static void runs(const struct shape *what)
 	good = failed = swapped = 0;
 	for (unsigned s = first; s < first + n; s++)
 		run(s);
-	fprintf(stderr, "# %s: %u requests ended well, %u failed, %u swapped\n", shape->ct.conf, good, failed, swapped);
+	fprintf(stderr, "# %s: %u requests ended well, %u failed, %u swapped\n", shape->ct.conf,
+		good, failed, swapped);
 	ck_assert_uint_gt(good, failed);
 	ck_assert_uint_gt(swapped, 0);
 }
 
 START_TEST(write_back)
 {
-	runs(&(struct shape){ { .conf = "size=16m", .nodes = 1, .disk = MiB(1), .now_percent = 20, .delay_us = 50 }, .lus = 2 });
+	runs(&(struct shape){ { .conf = "size=16m",
+				.nodes = 1,
+				.disk = MiB(1),
+				.now_percent = 20,
+				.delay_us = 50 },
+			      .lus = 2 });
 }
 END_TEST
 
 START_TEST(large_blocks_small_groups)
 {
-	runs(&(struct shape){ { .conf = "size=16m,block=16k,group=2,partitions=4", .nodes = 2, .disk = MiB(1), .delay_us = 20 },
+	runs(&(struct shape){ { .conf = "size=16m,block=16k,group=2,partitions=4",
+				.nodes = 2,
+				.disk = MiB(1),
+				.delay_us = 20 },
 			      .lus = 3 });
 }
 END_TEST
 
 START_TEST(write_through)
 {
-	runs(&(struct shape){ { .conf = "size=16m,group=4", .nodes = 1, .disk = MiB(1), .write_through = true, .now_percent = 50,
+	runs(&(struct shape){ { .conf = "size=16m,group=4",
+				.nodes = 1,
+				.disk = MiB(1),
+				.write_through = true,
+				.now_percent = 50,
 				.delay_us = 20 },
 			      .lus = 1 });
 }
@@ -465,19 +489,28 @@ END_TEST
 /* More units' blocks than there are in the cache. */
 START_TEST(small_cache)
 {
-	runs(&(struct shape){ { .conf = "size=1m,block=16k,partitions=1", .nodes = 1, .disk = MiB(4), .now_percent = 20,
+	runs(&(struct shape){ { .conf = "size=1m,block=16k,partitions=1",
+				.nodes = 1,
+				.disk = MiB(4),
+				.now_percent = 20,
 				.delay_us = 50 },
-			      .lus = 2, .stride = KiB(16) });
+			      .lus = 2,
+			      .stride = KiB(16) });
 }
 END_TEST
 
 /* Stores that lose what was in their caches, and say so once. */
 START_TEST(lossy_stores)
 {
-	runs(&(struct shape){ { .conf = "size=16m,block=8k,group=8", .nodes = 1, .disk = KiB(128), .now_percent = 20,
+	runs(&(struct shape){ { .conf = "size=16m,block=8k,group=8",
+				.nodes = 1,
+				.disk = KiB(128),
+				.now_percent = 20,
 				.delay_us = 50 },
-			      .lus = 2, .lossy = true });
+			      .lus = 2,
+			      .lossy = true });
 }
 END_TEST
 
-UNIT_MAIN("random_faults", 170, write_back, large_blocks_small_groups, write_through, small_cache, lossy_stores)
+UNIT_MAIN("random_faults", 170, write_back, large_blocks_small_groups, write_through, small_cache,
+	  lossy_stores)
