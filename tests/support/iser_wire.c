@@ -139,15 +139,17 @@ void ini_login_start(struct ini *i, uint16_t isid, const char *keys)
 	char text[2048];
 	int n = snprintf(
 		text, sizeof(text),
-		"InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\nRDMAExtensions=Yes\n"
+		"InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\n%s"
 		"TargetRecvDataSegmentLength=%u\nInitiatorRecvDataSegmentLength=8192\n%s%s",
-		ini_iqn, i->dsl ? i->dsl : 8192, keys ? keys : "", keys && *keys ? "\n" : "");
+		ini_iqn, i->tsih ? "" : "RDMAExtensions=Yes\n" /* of the leading connection */, i->dsl ? i->dsl : 8192, keys ? keys : "", keys && *keys ? "\n" : "");
 
 	for (int k = 0; k < n; k++)
 		if (text[k] == '\n')
 			text[k] = '\0';
 	bhs[8] = 0x80;
 	put_be16(bhs + 12, isid);
+	put_be16(bhs + 14, i->tsih);
+	put_be16(bhs + 20, i->cid);
 	put_be32(bhs + BHS_ITT, 1);
 	put_be32(bhs + BHS_CMD_SN, i->cmd_sn);
 	ini_send(i, bhs, NULL, NULL, text, (uint32_t)n);
@@ -165,6 +167,7 @@ unsigned ini_login(struct ini *i, uint16_t isid, const char *keys)
 	i->exp_stat_sn = get_be32(p.bhs + BHS_STAT_SN) + 1;
 	i->itt = 1;
 	status = get_be16(p.bhs + 36);
+	i->tsih = get_be16(p.bhs + 14);
 	free(p.msg);
 	for (unsigned k = 0; k < 3; k++)
 		ini_pause();

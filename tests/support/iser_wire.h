@@ -17,6 +17,9 @@ struct ini {
 	struct fake_peer peer;
 	uint32_t itt, cmd_sn, exp_stat_sn, max_cmd_sn;
 	uint32_t dsl; /* TargetRecvDataSegmentLength offered; 0: 8192 */
+	/* Of the session to join, set between ini_connect() and ini_login(); tsih 0: a session of its own. Afterwards
+	 * what the target gave. */
+	uint16_t tsih, cid;
 };
 
 /* A tagged buffer of a command. */
