@@ -54,6 +54,14 @@ enum adm_status apply_target_check(struct adm_call *call, const char *name)
 				      ISCSI_NAME_MAX);
 }
 
+/* Why the device server did not make a target or a logical unit. */
+static enum adm_status refuse_unit(struct adm_call *call, int err, const char *what)
+{
+	if (err == -EBADMSG)
+		return refuse(call, ADM_UNKNOWN_ERR, "%s: its file of reservations is damaged, see the log", what);
+	return refuse_errno(call, err, what);
+}
+
 enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name, unsigned driver)
 {
 	struct adm_target *t;
@@ -74,7 +82,7 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	if (!t->scsi) {
 		err = errno;
 		free(t);
-		return err == EEXIST ? ADM_TARGET_EXIST : refuse_errno(call, -err, "target");
+		return err == EEXIST ? ADM_TARGET_EXIST : refuse_unit(call, -err, "target");
 	}
 	err = iscsi_target_add(t->scsi);
 	if (err) {
@@ -326,7 +334,7 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 	if (!lu->scsi) {
 		err = -errno;
 		lu_loop_end(conf.loop);
-		return err == -EEXIST ? ADM_LUN_EXIST : refuse_errno(call, err, "logical unit");
+		return err == -EEXIST ? ADM_LUN_EXIST : refuse_unit(call, err, "logical unit");
 	}
 	scsi_lu_get_info(lu->scsi, &info);
 	lu->initial = info.conf;

@@ -53,21 +53,6 @@ int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len)
 
 /* ---- loading ------------------------------------------------------------------------------------------- */
 
-static void drop_all(struct scsi_pr *pr)
-{
-	while (!list_empty(&pr->regs)) {
-		struct pr_reg *reg = list_first(&pr->regs, struct pr_reg, link);
-
-		list_del(&reg->link);
-		free(reg);
-	}
-	pr->nregs = 0;
-	pr->type = PR_NONE;
-	pr->holder = NULL;
-	pr->generation = 0;
-	pr->aptpl = false;
-}
-
 static bool parse(struct scsi_lu *lu, char *text)
 {
 	struct scsi_pr *pr = lu->pr;
@@ -110,21 +95,17 @@ int pr_file_load(struct scsi_lu *lu)
 	int err;
 
 	lines = state_file_read(lu, KIND, &text, &err);
-	if (err && err != -EBADMSG) {
+	if (lines && !parse(lu, lines))
+		err = -EBADMSG; /* whole, but not what this program writes */
+	free(text);
+	if (err) {
 		state_file_path(lu, KIND, "", path, sizeof(path));
-		log_error("scsi: %s: %s; target %u LUN %u is refused: others may hold reservations", path,
-			  strerror(-err), lu->target->tid, lu->lun);
-		return err;
-	}
-	if (err || (lines && !parse(lu, lines))) {
-		state_file_path(lu, KIND, "", path, sizeof(path));
-		log_error("scsi: %s is damaged; target %u LUN %u starts without its reservations", path,
-			  lu->target->tid, lu->lun);
-		drop_all(lu->pr);
+		log_error("scsi: %s: %s; target %u LUN %u is refused: others may hold reservations. It is served again "
+			  "when the file is put right, or without reservations when it is removed",
+			  path, err == -EBADMSG ? "damaged" : strerror(-err), lu->target->tid, lu->lun);
 	} else if (lu->pr->nregs) {
 		log_notice("scsi: target %u LUN %u has its %u registrations back", lu->target->tid, lu->lun,
 			   lu->pr->nregs);
 	}
-	free(text);
-	return 0;
+	return err;
 }

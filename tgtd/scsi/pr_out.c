@@ -54,6 +54,13 @@ static void unregister(struct scsi_lu *lu, struct pr_reg *reg)
 	pr_remove(lu, reg, 0, false);
 }
 
+/* Takes back the registrations added last, down to @before. */
+static void unregister_last(struct scsi_lu *lu, unsigned before)
+{
+	while (lu->pr->nregs > before)
+		pr_remove(lu, list_entry(lu->pr->regs.prev, struct pr_reg, link), 0, false);
+}
+
 /* The TransportIDs of SPEC_I_PT, from byte 24 on. All or none. */
 static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool all_ports)
 {
@@ -84,8 +91,7 @@ static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool a
 	}
 	return changed();
 undo:
-	while (pr->nregs > before)
-		pr_remove(cmd->lu, list_entry(pr->regs.prev, struct pr_reg, link), 0, false);
+	unregister_last(cmd->lu, before);
 	return r;
 }
 
@@ -97,16 +103,17 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 	struct pr_reg *reg = pr_reg_of(cmd->itl);
 	uint64_t key = get_be64(p), new_key = get_be64(p + 8);
 	bool spec_i_pt = p[20] & 0x08, all_ports = p[20] & 0x04, aptpl = p[20] & 0x01;
+	unsigned before = pr->nregs;
 	struct outcome r;
 
+	if (!ignore && key != (reg ? reg->key : 0))
+		return refused;
 	if (aptpl && !pr_file_possible())
 		return bad_param(20);
-	if (spec_i_pt && (ignore || reg))
+	if (spec_i_pt && (ignore || reg || new_key == 0)) /* who takes part in nothing names nobody else */
 		return bad_param(20);
 	if (!spec_i_pt && cmd->heap_got != 24)
 		return check(0x1a00);
-	if (!ignore && key != (reg ? reg->key : 0))
-		return refused;
 	if (reg) {
 		if (new_key == 0)
 			unregister(lu, reg);
@@ -123,8 +130,10 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 		reg = pr_find(pr, cmd->nexus->initiator, cmd->nexus->rtpi); /* named itself above? */
 		if (!reg)
 			reg = pr_add(pr, cmd->nexus->initiator, cmd->nexus->rtpi, new_key);
-		if (!reg)
+		if (!reg) {
+			unregister_last(lu, before); /* the others too: all or none */
 			return check(0x5504);
+		}
 		reg->all_ports = all_ports;
 		pr_bind_all(lu);
 	}
@@ -225,7 +234,9 @@ static struct outcome do_move(struct scsi_cmd *cmd)
 	uint16_t rtpi = get_be16(p + 18);
 	char name[SCSI_PORT_NAME_MAX];
 
-	if (!pr->type || pr->holder != own) /* also when all registrants hold it */
+	if (!pr->type) /* INVALID FIELD IN CDB: there is nothing to move */
+		return check(0x2400);
+	if (pr->holder != own) /* also when all registrants hold it */
 		return refused;
 	if (new_key == 0)
 		return bad_param(8);
@@ -313,16 +324,8 @@ static bool cancel_wait(struct scsi_cmd *cmd)
 	return true;
 }
 
-static void abort_victims(struct scsi_cmd *cmd)
+static void abort_begin(struct scsi_cmd *cmd, struct pr_job *job)
 {
-	struct pr_job *job = calloc(1, sizeof(*job));
-
-	if (!job) {
-		cmd->status = SAM_BUSY;
-		scsi_done(cmd);
-		return;
-	}
-	job->cmd = cmd;
 	job->nexus = cmd->nexus;
 	job->itl = cmd->itl;
 	job->visits.target = cmd->nexus->target;
@@ -332,33 +335,34 @@ static void abort_victims(struct scsi_cmd *cmd)
 	job->visits.except = cmd->nexus;
 	scsi_itl_pin(job->itl);
 	scsi_nexus_hold(job->nexus);
-	cmd->priv = job;
-	scsi_job_begin(cmd, finished);
-	cmd->cancel = cancel_wait;
-	scsi_fence(cmd);
 	if (scsi_visit_all(&job->visits) < 0)
 		log_ratelimited(LOG_LVL_ERROR, "scsi: out of memory, PREEMPT AND ABORT reached some nexuses only");
 }
 
-struct save {
+/* What is left to do when a service action has been carried out. All its memory was there before. */
+struct after {
+	bool save;
 	char *text;
 	size_t len;
 	uint64_t state;
 	int status;
+	struct pr_job *job; /* PREEMPT AND ABORT, until it begins */
 };
 
-static void save_fini(struct scsi_cmd *cmd)
+static void after_fini(struct scsi_cmd *cmd)
 {
-	struct save *s = cmd->priv;
+	struct after *s = cmd->priv;
 
+	cmd->priv = NULL;
+	if (s->job) /* not saved, or aborted: whoever was preempted is aborted all the same */
+		abort_begin(cmd, s->job);
 	free(s->text);
 	free(s);
-	cmd->priv = NULL;
 }
 
 static void save_work(struct scsi_cmd *cmd)
 {
-	struct save *s = cmd->priv;
+	struct after *s = cmd->priv;
 	struct scsi_pr *pr = cmd->lu->pr;
 
 	if (s->state <= pr->saved)
@@ -370,59 +374,53 @@ static void save_work(struct scsi_cmd *cmd)
 
 static void after_save(struct scsi_cmd *cmd)
 {
-	struct save *s = cmd->priv;
-	int status = s->status;
+	struct after *s = cmd->priv;
+	struct pr_job *job;
 
-	cmd->fini = NULL;
-	save_fini(cmd);
-	if (status < 0) { /* done, but it would not survive: say so */
-		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save reservations: %s", strerror(-status));
+	if (s->status < 0) { /* done, but it would not survive: say so */
+		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save reservations: %s", strerror(-s->status));
 		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
 		return;
 	}
-	if ((cmd->cdb[1] & 0x1f) == PREEMPT_AND_ABORT)
-		abort_victims(cmd);
-	else
+	job = s->job;
+	if (!job) {
 		scsi_done(cmd);
+		return;
+	}
+	s->job = NULL;
+	cmd->fini = NULL;
+	after_fini(cmd);
+	job->cmd = cmd;
+	cmd->priv = job;
+	scsi_job_begin(cmd, finished);
+	cmd->cancel = cancel_wait;
+	scsi_fence(cmd);
+	abort_begin(cmd, job);
 }
 
-static void answer(struct scsi_cmd *cmd, const struct outcome *r, char *text, size_t len, uint64_t state)
+static void refuse(struct scsi_cmd *cmd, const struct outcome *r)
 {
-	struct save *s;
+	if (r->status != SAM_CHECK_CONDITION)
+		cmd->status = r->status;
+	else if (r->asc == 0x2600)
+		scsi_sense_field(cmd, r->asc, false, r->field, -1);
+	else
+		scsi_sense(cmd, SENSE_ILLEGAL_REQUEST, r->asc);
+	scsi_done(cmd);
+}
 
-	if (r->status == SAM_CHECK_CONDITION) {
-		if (r->asc == 0x2600)
-			scsi_sense_field(cmd, r->asc, false, r->field, -1);
-		else
-			scsi_sense(cmd, SENSE_ILLEGAL_REQUEST, r->asc);
-		scsi_done(cmd);
-		return;
+static struct after *after_new(uint8_t sa)
+{
+	struct after *s = calloc(1, sizeof(*s));
+
+	if (s && sa == PREEMPT_AND_ABORT) {
+		s->job = calloc(1, sizeof(*s->job));
+		if (!s->job) {
+			free(s);
+			s = NULL;
+		}
 	}
-	cmd->status = r->status;
-	if (r->status != SAM_GOOD) {
-		scsi_done(cmd);
-		return;
-	}
-	if (!text) {
-		if ((cmd->cdb[1] & 0x1f) == PREEMPT_AND_ABORT)
-			abort_victims(cmd);
-		else
-			scsi_done(cmd);
-		return;
-	}
-	s = calloc(1, sizeof(*s));
-	if (!s) {
-		free(text);
-		cmd->status = SAM_BUSY;
-		scsi_done(cmd);
-		return;
-	}
-	s->text = text;
-	s->len = len;
-	s->state = state;
-	cmd->priv = s;
-	cmd->fini = save_fini;
-	scsi_on_helper(cmd, save_work, after_save);
+	return s;
 }
 
 static void pr_out(struct scsi_cmd *cmd)
@@ -432,12 +430,16 @@ static void pr_out(struct scsi_cmd *cmd)
 	uint8_t sa = cmd->cdb[1] & 0x1f, type = cmd->cdb[2] & 0x0f;
 	bool persistent;
 	struct outcome r;
-	char *text = NULL;
-	size_t len = 0;
-	uint64_t state;
+	struct after *s;
 
 	if (cmd->heap_got < 24) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		return;
+	}
+	s = after_new(sa);
+	if (!s) { /* nothing has changed */
+		cmd->status = SAM_BUSY;
+		scsi_done(cmd);
 		return;
 	}
 	pthread_mutex_lock(&lu->lock);
@@ -463,16 +465,26 @@ static void pr_out(struct scsi_cmd *cmd)
 		pr->changes++;
 		scsi_lu_reservations_changed_locked(lu);
 		/* Turning APTPL off is a change of the file, too. */
-		if ((pr->aptpl || persistent) && pr_file_possible()) {
-			text = pr_file_text(lu, &len);
-			if (!text)
-				log_error("scsi: out of memory, reservations of target %u LUN %u are not saved",
-					  lu->target->tid, lu->lun);
+		s->save = (pr->aptpl || persistent) && pr_file_possible();
+		if (s->save) {
+			s->text = pr_file_text(lu, &s->len);
+			s->status = s->text ? 0 : -ENOMEM;
 		}
 	}
-	state = pr->changes;
+	s->state = pr->changes;
 	pthread_mutex_unlock(&lu->lock);
-	answer(cmd, &r, text, len, state);
+	if (r.status != SAM_GOOD) {
+		free(s->job);
+		free(s);
+		refuse(cmd, &r);
+		return;
+	}
+	cmd->priv = s;
+	cmd->fini = after_fini;
+	if (s->text)
+		scsi_on_helper(cmd, save_work, after_save);
+	else
+		after_save(cmd);
 }
 
 #define PR_OUT_MAX 8192

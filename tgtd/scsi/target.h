@@ -74,7 +74,8 @@ struct scsi_lu_conf {
 void scsi_lu_conf_init(struct scsi_lu_conf *c);
 
 /* Visible to every nexus with unit attention REPORTED LUNS DATA HAS CHANGED. NULL with errno (EEXIST,
- * ENOMEM, EINVAL, or why its file of reservations could not be read); then blk and loop stay the caller's. */
+ * ENOMEM, EINVAL, or why its file of reservations could not be read, EBADMSG if that is damaged); then blk and loop
+ * stay the caller's. */
 struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf *conf) must_check;
 struct scsi_lu *scsi_lu_find(struct scsi_target *t, uint32_t lun);
 struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu); /* NULL: first; ascending LUN */

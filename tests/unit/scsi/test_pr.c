@@ -219,6 +219,36 @@ START_TEST(preempt_and_abort)
 }
 END_TEST
 
+/* What cannot be saved is told, but it is done, and that is all of it: who was preempted writes no more. */
+START_TEST(preempt_and_abort_unsaved)
+{
+	struct host_cmd *cmd;
+	uint8_t data[512];
+
+	memset(data, 'x', sizeof(data));
+	scsi_set_state_dir("/proc/nowhere");
+	open3();
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0, 0xa, 1), "04/44/00");
+	ck_assert_str_eq(prout(b, REGISTER, 0, 0, 0xb, 1), "04/44/00");
+	ck_assert_str_eq(prout(b, RESERVE, 6, 0xb, 0, 0), "04/44/00");
+	b->hold_fetch = true;
+	cmd = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false, data, 512);
+	host_steps(&h, 3);
+	ck_assert(!cmd->completed);
+	ck_assert_str_eq(prout(a, PREEMPT_ABORT, 6, 0xa, 0xb, 0), "04/44/00");
+	ck_assert_str_eq(reservation(a), "6 a");
+	host_steps(&h, 10);
+	ck_assert(cmd->ended);
+	ck_assert_uint_eq(cmd->status, SAM_TASK_ABORTED);
+	host_finish(cmd);
+	b->hold_fetch = false;
+	ck_assert_str_eq(rd(a), "good");
+	ck_assert_uint_eq(a->in[0], 0);
+	host_close(&h);
+	scsi_set_state_dir(NULL);
+}
+END_TEST
+
 static size_t transport_id(uint8_t *p, const char *name)
 {
 	size_t n = ALIGN_UP(strlen(name) + 1, (size_t)4);
@@ -273,6 +303,10 @@ START_TEST(registering_for_others)
 	/* a name that would be two lines of the state file */
 	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b\nregistration 1,i,0x00023d000001", "iqn.c"), "05/26/00");
 	ck_assert_uint_eq(nkeys(a), 0);
+	/* who does not register itself registers nobody; and a wrong key comes first */
+	ck_assert_str_eq(prout_ids(a, 0, 0, "iqn.b,i,0x00023d000001", NULL), "05/26/00");
+	ck_assert_str_eq(prout_ids(a, 7, 0, "iqn.b,i,0x00023d000001", NULL), "conflict");
+	ck_assert_uint_eq(nkeys(a), 0);
 	/* lengths that lie */
 	uint8_t p[64] = { 0 };
 	put_be64(p + 8, 1);
@@ -293,6 +327,52 @@ START_TEST(registering_for_others)
 }
 END_TEST
 
+/* Registers @n together with @count others "iqn.o<first>" ... by their device names. */
+static const char *register_many(struct host_nexus *n, unsigned first, unsigned count)
+{
+	static uint8_t p[8192];
+	uint8_t cdb[10] = { 0x5f };
+	size_t len = 28;
+	char name[32];
+
+	memset(p, 0, sizeof(p));
+	put_be64(p + 8, 0x5);
+	p[20] = 0x08;
+	for (unsigned i = 0; i < count; i++) {
+		snprintf(name, sizeof(name), "iqn.o%u", first + i);
+		len += transport_id(p + len, name);
+	}
+	put_be32(p + 24, (uint32_t)len - 28);
+	put_be32(cdb + 5, (uint32_t)len);
+	host_out(n, 1, cdb, 10, p, len);
+	return host_result(n);
+}
+
+/* When the last place is taken by one of the others, the issuer has none: then nobody is registered. */
+START_TEST(no_room_for_the_issuer)
+{
+	unsigned others = 0, all = 0;
+	struct host_nexus *n;
+	char name[32];
+
+	host_open(&h, "8m", 512);
+	for (unsigned i = 0; i < 12; i++, others += 340, all += 341) {
+		snprintf(name, sizeof(name), "iqn.issuer%u", i);
+		n = host_login_ready(&h, name);
+		ck_assert_str_eq(register_many(n, others, 340), "good");
+	}
+	a = host_login_ready(&h, "iqn.a");
+	ck_assert_uint_eq(nkeys(a), all);
+	ck_assert_str_eq(register_many(a, others, 4096 - all), "05/55/04");
+	ck_assert_uint_eq(nkeys(a), all);
+	ck_assert_str_eq(register_many(a, others, 4096 - all + 1), "05/55/04"); /* nor for all of the others */
+	ck_assert_uint_eq(nkeys(a), all);
+	ck_assert_str_eq(register_many(a, others, 4096 - all - 1), "good");
+	ck_assert_uint_eq(nkeys(a), 4096);
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(moving)
 {
 	uint8_t p[128] = { 0 }, cdb[10] = { 0x5f, MOVE };
@@ -308,7 +388,13 @@ START_TEST(moving)
 	put_be32(p + 20, (uint32_t)len - 24);
 	put_be32(cdb + 5, (uint32_t)len);
 	host_out(a, 1, cdb, 10, p, len);
-	ck_assert_str_eq(host_result(a), "conflict"); /* holds nothing */
+	ck_assert_str_eq(host_result(a), "05/24/00"); /* nothing is reserved (SPC-4 5.12.8) */
+	prout(b, REGISTER, 0, 0, 0xb, 0);
+	prout(b, RESERVE, 5, 0xb, 0, 0);
+	host_out(a, 1, cdb, 10, p, len);
+	ck_assert_str_eq(host_result(a), "conflict"); /* registered, but b holds it */
+	prout(b, REGISTER, 0, 0xb, 0, 0);
+	host_tur(a, 1); /* hears that it was released */
 	prout(a, RESERVE, 3, 0xa, 0, 0);
 	host_out(a, 1, cdb, 10, p, len);
 	ck_assert_str_eq(host_result(a), "good");
@@ -381,6 +467,38 @@ static void do_create(void *arg)
 	*err = scsi_lu_create(h.target, &conf) ? 0 : errno;
 }
 
+static int create_error(void)
+{
+	int err;
+
+	open_target();
+	host_do(&h, do_create, &err);
+	host_close(&h);
+	return err;
+}
+
+static void put_file(const char *path, const char *text, size_t len)
+{
+	FILE *f = fopen(path, "w");
+
+	ck_assert_ptr_nonnull(f);
+	ck_assert_uint_eq(fwrite(text, 1, len, f), len);
+	fclose(f);
+}
+
+/* The state file @text with one more line, and the checksum for that. */
+static void put_sealed(const char *path, const char *text, size_t len, const char *line)
+{
+	char all[4200];
+	uint64_t sum = 0xcbf29ce484222325ull;
+	size_t n = (size_t)snprintf(all, sizeof(all), "%.*s%s", (int)len - 21, text, line);
+
+	for (size_t i = 0; i < n; i++)
+		sum = (sum ^ (uint8_t)all[i]) * 0x100000001b3ull;
+	n += (size_t)snprintf(all + n, sizeof(all) - n, "sum %016llx\n", (unsigned long long)sum);
+	put_file(path, all, n);
+}
+
 START_TEST(survives)
 {
 	char path[300], *text;
@@ -406,49 +524,41 @@ START_TEST(survives)
 	ck_assert_str_eq(rd(d), "conflict");
 	host_close(&h);
 
-	/* cut anywhere, or one bit changed: refused as a whole */
+	/* Cut anywhere, or one bit changed: as a whole, and with it the logical unit. */
 	host_state_file(dir, path, sizeof(path));
 	f = fopen(path, "r");
 	text = calloc(1, 4096);
 	len = fread(text, 1, 4096, f);
 	fclose(f);
 	for (size_t cut = 0; cut < len; cut += 1 + len / 17) {
-		f = fopen(path, "w");
-		fwrite(text, 1, cut, f);
-		fclose(f);
-		open_persistent();
-		ck_assert_uint_eq(nkeys(a), 0);
-		ck_assert_str_eq(reservation(a), "none");
-		host_close(&h);
+		put_file(path, text, cut);
+		ck_assert_msg(create_error() == EBADMSG, "cut at %zu of %zu", cut, len);
 	}
 	for (size_t at = 0; at < len; at += 1 + len / 23) {
 		text[at] ^= 0x04;
-		f = fopen(path, "w");
-		fwrite(text, 1, len, f);
-		fclose(f);
+		put_file(path, text, len);
 		text[at] ^= 0x04;
-		open_persistent();
-		ck_assert_msg(nkeys(a) == 0, "byte %zu of %zu", at, len);
-		host_close(&h);
+		ck_assert_msg(create_error() == EBADMSG, "byte %zu of %zu", at, len);
 	}
-	f = fopen(path, "w");
-	fwrite(text, 1, len, f);
-	fclose(f);
-	open_persistent(); /* and whole again */
+	/* Whole by its checksum, but a line that is none of ours (a later program's?). */
+	put_sealed(path, text, len, "fence 1 2 3\n");
+	ck_assert_int_eq(create_error(), EBADMSG);
+	/* Removed: no reservations. Whole again: all of them. */
+	ck_assert_int_eq(unlink(path), 0);
+	open_persistent();
+	ck_assert_uint_eq(nkeys(a), 0);
+	host_close(&h);
+	put_file(path, text, len);
+	open_persistent();
 	ck_assert_uint_eq(nkeys(a), 2);
 	/* There, but not to be opened (a link to itself: root too is refused): unknown is not none */
 	char aside[310];
-
-	int err;
 
 	host_close(&h);
 	snprintf(aside, sizeof(aside), "%s.aside", path);
 	ck_assert_int_eq(rename(path, aside), 0);
 	ck_assert_int_eq(symlink(path, path), 0);
-	open_target();
-	host_do(&h, do_create, &err);
-	ck_assert_int_eq(err, ELOOP);
-	host_close(&h);
+	ck_assert_int_eq(create_error(), ELOOP);
 	ck_assert_int_eq(rename(aside, path), 0);
 	open_persistent();
 	ck_assert_uint_eq(nkeys(a), 2);
@@ -465,5 +575,5 @@ START_TEST(survives)
 }
 END_TEST
 
-UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort,
-	  registering_for_others, moving, beside_spc2, survives)
+UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort, preempt_and_abort_unsaved,
+	  registering_for_others, no_room_for_the_issuer, moving, beside_spc2, survives)
