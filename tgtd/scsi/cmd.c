@@ -486,7 +486,7 @@ void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status)
 		return;
 	}
 	if (status < 0) {
-		scsi_sense_errno(cmd, status, 0);
+		scsi_sense_errno(cmd, status, SENSE_NO_INFO);
 		scsi_done(cmd);
 		return;
 	}

@@ -360,7 +360,7 @@ static void select_synced(struct scsi_cmd *cmd)
 {
 	if (cmd->seg[1].io.status < 0) {
 		cmd->state |= CMD_WRITE;
-		scsi_sense_errno(cmd, cmd->seg[1].io.status, 0);
+		scsi_sense_errno(cmd, cmd->seg[1].io.status, SENSE_NO_INFO);
 		scsi_done(cmd);
 		return;
 	}

@@ -164,8 +164,8 @@ static void sync_done(struct scsi_cmd *cmd)
 	int err = cmd->seg[1].io.status;
 
 	if (err < 0) {
-		cmd->state |= CMD_WRITE; /* it is writes that failed */
-		scsi_sense_errno(cmd, err, cmd->lba);
+		cmd->state |= CMD_WRITE; /* it is writes that failed, earlier ones: of which blocks, nobody can tell */
+		scsi_sense_errno(cmd, err, SENSE_NO_INFO);
 	}
 	scsi_done(cmd);
 }
@@ -202,7 +202,7 @@ static void prefetched(struct scsi_cmd *cmd)
 	if (io->status == 0 && cmd->step == 0)
 		cmd->status = SAM_CONDITION_MET;
 	else if (io->status == -EIO)
-		scsi_sense_errno(cmd, io->status, cmd->lba);
+		scsi_sense_errno(cmd, io->status, io->offset >> cmd->lu->block_shift);
 	scsi_done(cmd);
 }
 

@@ -81,7 +81,7 @@ void scsi_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc)
 
 void scsi_sense_info(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, uint64_t info)
 {
-	struct extra x = { .has_info = true, .info = info };
+	struct extra x = { .has_info = info != SENSE_NO_INFO, .info = info };
 	build(cmd, key, asc, &x);
 }
 

@@ -39,7 +39,9 @@ void scsi_sense_progress(struct scsi_cmd *cmd, uint16_t asc, uint16_t progress);
 uint8_t scsi_sense_put(uint8_t *b, bool descriptor, enum sense_key key, uint16_t asc);
 /* Status and sense for a failed blk request, or for scsi_seg_fetched(seg, -errno): -EBADMSG a data
  * digest error, -EPROTO any other break of the data phase. @info: LBA,
- * or offset of a miscompare. */
+ * or offset of a miscompare, or SENSE_NO_INFO where it is not known which block
+ * failed (SPC-4 4.5.3: VALID is zero then). */
+#define SENSE_NO_INFO UINT64_MAX
 void scsi_sense_errno(struct scsi_cmd *cmd, int err, uint64_t info);
 
 #endif

@@ -112,7 +112,8 @@ static void start_stop_finish(struct scsi_cmd *cmd)
 	bool loej = cmd->cdb[4] & 0x02, start = cmd->cdb[4] & 0x01;
 
 	if (cmd->step && cmd->seg[1].io.status < 0) {
-		scsi_sense_errno(cmd, cmd->seg[1].io.status, 0);
+		cmd->state |= CMD_WRITE;
+		scsi_sense_errno(cmd, cmd->seg[1].io.status, SENSE_NO_INFO);
 		scsi_done(cmd);
 		return;
 	}
