@@ -201,14 +201,6 @@ static void target_deleted(void *arg, int status)
 	struct pending *p = arg;
 	struct adm_target *t = p->target;
 
-	if (status == -EBUSY || status == -ENOMEM) {
-		/* it lives on: initiators must find it again, once they are bound again */
-		if (iscsi_target_add(t->scsi))
-			log_error("admin: target %u can no longer be reached", t->tid);
-		pending_end(p, status == -ENOMEM ? ADM_NOMEM :
-						   refuse(p->call, ADM_TARGET_ACTIVE, "a session was not over in time"));
-		return;
-	}
 	if (status)
 		log_error("admin: target %u: its last data did not reach a store: %s", t->tid, strerror(-status));
 	target_forget(t);
@@ -220,15 +212,21 @@ static void target_deleted(void *arg, int status)
 enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t, bool force,
 				    void (*done)(void *arg, enum adm_status status), void *arg)
 {
-	unsigned sessions = scsi_target_nexus_count(t->scsi);
+	int err;
 
 	ASSERT(!t->busy);
-	if (sessions && !force)
-		return refuse(call, ADM_TARGET_ACTIVE, "%u sessions are logged in", sessions);
 	struct pending *p = pending_new(call, t, NULL, done, arg);
 
 	if (!p)
 		return ADM_NOMEM;
+	/* Rules and masks go when it is decided that the target goes, and not before. */
+	err = scsi_target_close(t->scsi, force);
+	if (err) {
+		free(p);
+		return err == -ENOMEM ? ADM_NOMEM :
+					refuse(call, ADM_TARGET_ACTIVE, "%u sessions are logged in",
+					       scsi_target_nexus_count(t->scsi));
+	}
 	t->busy = true;
 	iscsi_target_remove(t->scsi);
 	scsi_target_delete(t->scsi, force, target_deleted, p);

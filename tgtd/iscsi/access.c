@@ -105,11 +105,19 @@ void acl_init(struct itarget *it)
 	list_init(&it->masks);
 }
 
+/* scsi_target_set_mask() callback of a target that is being taken down: sessions that are still there are not to see
+ * more than before because their rules have gone first. */
+static bool nothing_visible(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+{
+	return lun == 0;
+}
+
 void acl_fini(struct itarget *it)
 {
 	struct acl_rule *r, *tmp;
 	struct lun_mask *m, *mtmp;
 
+	scsi_target_set_mask(it->target, NULL, nothing_visible, NULL); /* nobody looks at the masks any more */
 	for (int kind = 0; kind < 2; kind++)
 		list_for_each_safe(r, tmp, &it->acl[kind], link) {
 			list_del(&r->link);
@@ -121,7 +129,6 @@ void acl_fini(struct itarget *it)
 		free(m);
 	}
 	pthread_mutex_unlock(&mask_lock);
-	scsi_target_set_mask(it->target, NULL, NULL, NULL);
 }
 
 static struct acl_rule *rule_find(struct itarget *it, enum iscsi_acl_kind kind, const char *text)

@@ -219,8 +219,8 @@ struct scsi_target {
 	struct scsi_lu **lu; /* by LUN */
 	uint32_t nlu;
 	bool offline, dying;
-	bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
-			void *arg);
+	struct scsi_visits *drops; /* scsi_target_close() has decided, scsi_target_delete() is to come */
+	bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg);
 	void *visible_arg;
 	void (*emptied)(struct scsi_target *t); /* the last nexus left while dying; under lock */
 	struct loop *main;

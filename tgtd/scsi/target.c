@@ -261,34 +261,45 @@ static void dropped(struct scsi_visits *all)
 	free(all);
 }
 
-void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status),
-			void *arg)
+int scsi_target_close(struct scsi_target *t, bool force)
 {
-	struct scsi_visits *all = NULL;
-	bool busy, waits;
+	struct scsi_visits *all;
+	bool busy;
 
-	if (t->dying) {
-		done(arg, -EBUSY);
-		return;
-	}
+	if (t->dying)
+		return -EBUSY;
 	all = calloc(1, sizeof(*all));
-	if (!all) {
-		done(arg, -ENOMEM);
-		return;
-	}
+	if (!all)
+		return -ENOMEM;
 	pthread_mutex_lock(&t->lock);
-	busy = t->nnexus > 0;
-	if (busy && !force) {
-		pthread_mutex_unlock(&t->lock);
+	/* Sessions join on other threads: whether there is one is known here only. */
+	busy = t->nnexus > 0 && !force;
+	t->dying = !busy;
+	pthread_mutex_unlock(&t->lock);
+	if (busy) {
 		free(all);
-		done(arg, -EBUSY);
+		return -EBUSY;
+	}
+	t->drops = all;
+	return 0;
+}
+
+void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg)
+{
+	int err = t->drops ? 0 : scsi_target_close(t, force);
+	struct scsi_visits *all = t->drops;
+	bool waits;
+
+	if (err) {
+		done(arg, err);
 		return;
 	}
-	t->dying = true;
+	t->drops = NULL;
+	pthread_mutex_lock(&t->lock);
 	t->main = loop_current();
 	t->deleted = done;
 	t->deleted_arg = arg;
-	waits = busy || t->visits > 0;
+	waits = t->nnexus > 0 || t->visits > 0;
 	t->emptied = waits ? emptied : NULL;
 	pthread_mutex_unlock(&t->lock);
 	if (!waits) {

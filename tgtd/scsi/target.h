@@ -49,8 +49,12 @@ void scsi_set_access(struct loop *main, bool (*may_log_in)(struct scsi_target *t
  * one. Any thread; the first hold on the main loop, while @t can be found by its name. */
 void scsi_target_hold(struct scsi_target *t);
 void scsi_target_put(struct scsi_target *t);
-/* -EBUSY while a nexus exists (unless @force: sessions are dropped first). LUs go with it, caches
- * flushed. done(arg, status) on the main loop. The name is free for reuse at done. */
+/* Decides whether @t is deleted: -EBUSY while a nexus exists (unless @force) or when it is being deleted already,
+ * -ENOMEM; nothing has changed then. With 0 nobody can join any more, and scsi_target_delete() must follow, from the
+ * same callback: what others keep of the target is taken down in between, and only then. */
+int scsi_target_close(struct scsi_target *t, bool force) must_check;
+/* Deletes it; what scsi_target_close() says is the status when that was not called before. Sessions are dropped first,
+ * LUs go with it, caches flushed. done(arg, status) on the main loop. The name is free for reuse at done. */
 void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg);
 
 /* ---- logical units --------------------------------------------------------------------------------- */

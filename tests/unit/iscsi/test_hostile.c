@@ -10,6 +10,7 @@
 #include "tests/support/wire.h"
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/iscsi.h"
+#include "tgtd/iscsi/itarget.h"
 
 static struct wire w;
 static uint8_t data[64 * 1024];
@@ -460,7 +461,13 @@ static void second_deleted(void *arg, int status)
 
 static void second_goes(struct loop_msg *m)
 {
+	int err = scsi_target_close(second.target, false);
+
 	(void)m;
+	if (err) {
+		second_deleted(NULL, err);
+		return;
+	}
 	iscsi_target_remove(second.target);
 	scsi_target_delete(second.target, false, second_deleted, NULL);
 }
@@ -509,8 +516,9 @@ START_TEST(a_target_that_is_deleted_during_login)
 	     i++)
 		loop_step(wire_target.loop, 1);
 	if (!second.deleted || second.status) {
-		/* It had got in. */
+		/* It had got in: the target is what it was. */
 		ck_assert_int_ge(_i, 2);
+		ck_assert_ptr_nonnull(itarget_find(second.target));
 	} else {
 		while (wire_recv(&w, &p))
 			ck_assert_uint_eq(opcode(&p), ISCSI_LOGIN_RSP);
@@ -521,10 +529,65 @@ START_TEST(a_target_that_is_deleted_during_login)
 }
 END_TEST
 
+/* ---- a target that goes while a session sees a part of it ---- */
+
+static int goes_error;
+
+static void mask(struct loop_msg *m)
+{
+	(void)m;
+	ck_assert_int_eq(iscsi_acl_set_luns(wire_target.target, "iqn.2026-11.org.tgtd.test:initiator", "2"), 0);
+}
+
+static void goes_unasked(struct loop_msg *m)
+{
+	(void)m;
+	goes_error = scsi_target_close(wire_target.target, false);
+}
+
+static void rules_go(struct loop_msg *m)
+{
+	(void)m;
+	iscsi_target_remove(wire_target.target);
+}
+
+/* Status and ASC/ASCQ of TEST UNIT READY of LUN 1. */
+static uint32_t tur(void)
+{
+	uint8_t bhs[48], cdb[6] = { 0 };
+	struct wire_pdu p;
+
+	wire_command(&w, bhs, BHS_FINAL | 1, 0, cdb, 6);
+	wire_send(&w, bhs, NULL, 0);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	return p.bhs[3] ? get_be16(p.data + 2 + 12) : 0;
+}
+
+START_TEST(a_target_that_goes_shows_no_more_than_before)
+{
+	up(NULL);
+	ck_assert_uint_eq(tur(), 0);
+	on_loop(mask);
+	wire_steps(5);
+	ck_assert_uint_eq(tur(), 0x2500);
+	/* in use: refused, and nothing has changed */
+	on_loop(goes_unasked);
+	wire_steps(5);
+	ck_assert_int_eq(goes_error, -EBUSY);
+	ck_assert_uint_eq(tur(), 0x2500);
+	/* by force: the rules go before the sessions do */
+	on_loop(rules_go);
+	wire_steps(5);
+	ck_assert_uint_eq(tur(), 0x2500);
+	down();
+}
+END_TEST
+
 UNIT_TABLE("iscsi-hostile", 15, { bad_data_of_a_command_that_waits, 2 },
 	   { damaged_data_of_a_command_that_waits },
 	   { damaged_data_of_a_command_that_waits_and_is_aborted },
 	   { numbers_that_are_there_already_are_ignored, 4 },
 	   { echoes_are_bounded_by_bytes }, { echoes_kept_are_bounded_by_bytes },
 	   { requests_that_wait_are_bounded_by_bytes }, { task_management_is_bounded },
-	   { a_target_that_is_deleted_during_login, 6 })
+	   { a_target_that_is_deleted_during_login, 6 },
+	   { a_target_that_goes_shows_no_more_than_before })

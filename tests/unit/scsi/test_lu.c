@@ -720,6 +720,50 @@ static void do_target_delete(void *arg)
 	scsi_target_delete(h.target, force, got, arg);
 }
 
+static int close_error;
+
+static void do_target_close(void *arg)
+{
+	(void)arg;
+	close_error = scsi_target_close(h.target, force);
+}
+
+static void do_late_attach(void *arg)
+{
+	struct host_nexus *n = arg;
+
+	close_error = scsi_nexus_attach(&n->n);
+}
+
+/* What else there is of a target is taken down when it is decided that it goes: a session is there before that, or not
+ * at all. */
+START_TEST(target_closed)
+{
+	struct host_nexus *a, late = { 0 };
+	struct result r = { false, 0 };
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	force = false;
+	host_do(&h, do_target_close, NULL);
+	ck_assert_int_eq(close_error, -EBUSY);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	late.n = a->n;
+	host_logout(a);
+	host_do(&h, do_target_close, NULL);
+	ck_assert_int_eq(close_error, 0);
+	host_do(&h, do_late_attach, &late);
+	ck_assert_int_eq(close_error, -ENOENT);
+	host_do(&h, do_target_delete, &r);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	ck_assert_ptr_null(scsi_target_next(NULL));
+	scsi_shutdown();
+	loop_destroy(h.loop);
+}
+END_TEST
+
 START_TEST(target_busy)
 {
 	struct host_nexus *a;
@@ -771,4 +815,4 @@ END_TEST
 UNIT_MAIN("lu", 30, lun_addressing, attentions, updates, spc2_reservation, task_management,
 	  deletion, another_store, grow, mode_select, task_attributes, removable_medium, masking,
 	  masked_and_deleted, masked_and_another_store, another_store_and_masked,
-	  another_store_and_sanitize, target_busy, statistics)
+	  another_store_and_sanitize, target_closed, target_busy, statistics)
