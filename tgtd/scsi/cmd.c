@@ -588,6 +588,12 @@ void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd))
 	loop_post(cmd->nexus->loop, &cmd->msg);
 }
 
+void scsi_io_abort(struct scsi_cmd *cmd)
+{
+	if (cmd->seg[1].state == SEG_STORE)
+		blk_abort(cmd->seg[1].io.blk, &cmd->seg[1].io);
+}
+
 static void io_fill(struct scsi_cmd *cmd)
 {
 	struct blk_req *io = &cmd->seg[1].io;

@@ -50,6 +50,9 @@ static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
 static void drop(struct scsi_nexus *nexus)
 {
 	atomic_store(&container_of(nexus, struct copy_far, nexus)->dropped, true);
+	for (uint32_t i = 0; i < nexus->nitl; i++) /* none any more when the copy has ended by that */
+		if (nexus->itl[i])
+			scsi_uses_abort(nexus->itl[i]);
 }
 
 static const struct scsi_transport_ops far_ops = {
@@ -119,7 +122,7 @@ static void search(struct loop_msg *m)
 		for (unsigned i = 0; i < x->ncscd; i++) {
 			uint32_t lun;
 
-			if (x->itl[i] || x->far_nexus[i])
+			if (x->use[i].itl || x->far_nexus[i])
 				continue;
 			pthread_mutex_lock(&t->lock);
 			lun = t->dying ? UINT32_MAX :
@@ -139,7 +142,7 @@ void scsi_copy_find_far(struct xcopy *x, void (*found)(struct scsi_cmd *cmd))
 	bool missing = false;
 
 	for (unsigned i = 0; i < x->ncscd; i++)
-		missing |= !x->itl[i];
+		missing |= !x->use[i].itl;
 	if (!missing || !access_rules.may_log_in) {
 		found(x->cmd);
 		return;

@@ -407,6 +407,7 @@ static void swap_now(struct lu_swap *s)
 	if (scsi_lu_gone_wait(lu, &s->later))
 		return;
 	pthread_mutex_lock(&lu->lock);
+	scsi_tokens_drop_locked(lu); /* they stand for what the old one held */
 	s->old = lu->blk;
 	adopt_blk(lu, s->blk);
 	lu->ejected = false;

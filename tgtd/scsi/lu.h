@@ -136,6 +136,7 @@ struct scsi_itl {
 	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see
 				 * scsi_lu_gone_wait(); nexus->loop */
 	struct scsi_itl_load load; /* nexus->loop */
+	struct list uses;	/* scsi_use.link: copies that read or write it; nexus->loop */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;
 } cacheline_aligned;
@@ -287,8 +288,10 @@ void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len,
  * was aborted meanwhile ends instead. Set op, offset, len, flags, data before. */
 struct blk_req *scsi_io(struct scsi_cmd *cmd);
 void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd));
-/* In resume(), of a command that works in chunks (cmd->xfer_next: bytes done): the request failed?
- * Then the command has ended with the sense data for the chunk's first block. */
+/* Makes that request end soon; the command goes on with what came of it. */
+void scsi_io_abort(struct scsi_cmd *cmd);
+/* In resume(), of a command that works in chunks (cmd->xfer_next: bytes done): the request failed? Then the command
+ * has ended with the sense data for the chunk's first block. */
 bool scsi_io_failed(struct scsi_cmd *cmd);
 /* The same for a write in two steps: blk_write_prepare(), fill(cmd) puts the bytes, submit. */
 void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd),
@@ -374,8 +377,19 @@ static inline void scsi_itl_pin(struct scsi_itl *itl)
 /* One command or pin less. */
 void scsi_itl_quiet(struct scsi_itl *itl);
 void scsi_itl_unpin(struct scsi_itl *itl);
-/* Keeps the nexus' and its target's memory (not its membership) while
- * something for it is underway. */
+/* A copy works with @itl, whose LU need not be its command's: pins it, and when its nexus forgets it what @cmd has at a
+ * store is aborted, so that whoever deletes the LU does not wait for it. The copy is then to look at ->gone. All on
+ * nexus->loop, which is that of @cmd, too. */
+struct scsi_use {
+	struct list link;
+	struct scsi_itl *itl;
+	struct scsi_cmd *cmd;
+};
+void scsi_use_begin(struct scsi_use *use, struct scsi_itl *itl, struct scsi_cmd *cmd);
+void scsi_use_end(struct scsi_use *use);
+/* Once: what copies have at stores is aborted; @itl may be gone afterwards. */
+void scsi_uses_abort(struct scsi_itl *itl);
+/* Keeps the nexus' and its target's memory (not its membership) while something for it is underway. */
 void scsi_nexus_hold(struct scsi_nexus *n);
 void scsi_nexus_put(struct scsi_nexus *n);
 
@@ -442,6 +456,7 @@ void scsi_sanitize_free(struct scsi_lu *lu);
 /* ROD tokens of blocks that are about to change are revoked. Any thread. */
 void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len);
 void scsi_tokens_invalidate(struct scsi_cmd *cmd);
+void scsi_tokens_drop_locked(struct scsi_lu *lu);
 void scsi_tokens_free(struct scsi_lu *lu);
 void scsi_copies_free(struct scsi_lu *lu);
 size_t scsi_vpd_8f(const struct scsi_cmd *cmd, uint8_t *b);

@@ -123,6 +123,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	itl->lu = lu;
 	itl->nexus = n;
 	list_init(&itl->held);
+	list_init(&itl->uses);
 	pthread_mutex_lock(&lu->lock);
 	if (!scsi_load_join_locked(itl)) {
 		pthread_mutex_unlock(&lu->lock);
@@ -150,7 +151,7 @@ void scsi_itl_free(struct scsi_itl *itl)
 	struct scsi_lu_stats *g = &lu->gone_stats;
 	const struct scsi_lu_stats *s = &itl->st;
 
-	ASSERT(itl->inflight == 0);
+	ASSERT(itl->inflight == 0 && list_empty(&itl->uses));
 	pthread_mutex_lock(&lu->lock);
 	list_del(&itl->link);
 	scsi_load_leave_locked(itl);
@@ -202,15 +203,51 @@ static void set_gone(struct scsi_itl *itl)
 		quiet(itl);
 }
 
+void scsi_uses_abort(struct scsi_itl *itl)
+{
+	struct list uses = LIST_INIT(uses);
+
+	list_splice_tail(&uses, &itl->uses);
+	while (!list_empty(&uses)) {
+		struct scsi_use *use = list_first(&uses, struct scsi_use, link);
+
+		list_del(&use->link); /* it may end, and give the pin back, here and now */
+		/* The LU's own commands are aborted as such, next. */
+		if (use->cmd->lu != itl->lu && !scsi_aborted(use->cmd))
+			scsi_io_abort(use->cmd);
+	}
+}
+
 void scsi_itl_forget(struct scsi_itl *itl)
 {
 	struct scsi_nexus *n = itl->nexus;
 
 	ASSERT_ON_LOOP(n->loop);
-	if (!itl->gone) {
-		n->itl[itl->lu->lun] = NULL;
-		set_gone(itl);
-	}
+	if (itl->gone)
+		return;
+	n->itl[itl->lu->lun] = NULL;
+	set_gone(itl);
+	scsi_uses_abort(itl);
+}
+
+void scsi_use_begin(struct scsi_use *use, struct scsi_itl *itl, struct scsi_cmd *cmd)
+{
+	ASSERT_ON_LOOP(itl->nexus->loop);
+	ASSERT_ON_LOOP(cmd->nexus->loop);
+	use->itl = itl;
+	use->cmd = cmd;
+	list_init(&use->link);
+	list_add_tail(&itl->uses, &use->link);
+	scsi_itl_pin(itl);
+}
+
+void scsi_use_end(struct scsi_use *use)
+{
+	struct scsi_itl *itl = use->itl;
+
+	use->itl = NULL;
+	list_del(&use->link);
+	scsi_itl_unpin(itl);
 }
 
 /* A dying target goes when its last nexus has left and no visit is on its way. */

@@ -79,12 +79,15 @@ void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len)
 	pthread_mutex_unlock(&lu->lock);
 }
 
+void scsi_tokens_drop_locked(struct scsi_lu *lu)
+{
+	while (lu->tokens && !list_empty(&lu->tokens->all))
+		drop(lu, list_first(&lu->tokens->all, struct token, link));
+}
+
 void scsi_tokens_free(struct scsi_lu *lu)
 {
-	if (!lu->tokens)
-		return;
-	while (!list_empty(&lu->tokens->all))
-		drop(lu, list_first(&lu->tokens->all, struct token, link));
+	scsi_tokens_drop_locked(lu); /* nobody else knows the unit by now */
 	free(lu->tokens);
 	lu->tokens = NULL;
 }
@@ -293,7 +296,7 @@ void op_populate_token(struct scsi_cmd *cmd)
 struct using {
 	uint32_t list_id;
 	bool zero, drop_after;
-	struct scsi_itl *src; /* pinned; NULL: zeros */
+	struct scsi_use src;  /* itl NULL: zeros */
 	struct token *from;   /* own copy of the ranges */
 	struct token *to;
 	unsigned fi, ti;      /* ranges at work */
@@ -307,8 +310,8 @@ static void using_fini(struct scsi_cmd *cmd)
 
 	cmd->priv = NULL;
 	scsi_copy_end(cmd, u->list_id, (uint16_t)u->ti, u->done, NULL, scsi_aborted(cmd));
-	if (u->src)
-		scsi_itl_unpin(u->src);
+	if (u->src.itl)
+		scsi_use_end(&u->src);
 	free(u->from);
 	free(u->to);
 	free(u);
@@ -332,6 +335,19 @@ static struct token *find_token(struct scsi_lu *lu, const uint8_t *bytes)
 }
 
 static void using_next(struct scsi_cmd *cmd);
+
+/* What may not be read (any more) is not copied: a reservation, offline, SANITIZE, another store. Asked for every
+ * piece, so that nobody waits for a long copy. An additional sense code, or 0. */
+static uint16_t source_lost(const struct using *u)
+{
+	const struct scsi_itl *itl = u->src.itl;
+
+	if (itl->gone)
+		return 0x2306; /* TOKEN REVOKED: the unit goes, or is masked */
+	if (atomic_load(&itl->gate) & GATE_MEDIUM & ~GATE_COPY_NEVER)
+		return 0x2300; /* INVALID TOKEN OPERATION, CAUSE NOT REPORTABLE */
+	return 0;
+}
 
 static void using_advance(struct using *u, uint64_t len)
 {
@@ -371,9 +387,15 @@ static void using_read(struct scsi_cmd *cmd)
 {
 	struct using *u = cmd->priv;
 	struct blk_req *io = &cmd->seg[1].io;
-	struct scsi_lu *src = u->src->lu;
+	struct scsi_lu *src = u->src.itl->lu;
+	uint16_t asc = source_lost(u);
 	bool valid;
 
+	if (asc) {
+		blk_req_release(io);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, asc);
+		return;
+	}
 	if (io->status < 0) {
 		blk_req_release(io);
 		scsi_sense_errno(cmd, io->status, io->offset >> src->block_shift);
@@ -401,16 +423,18 @@ static void using_next(struct scsi_cmd *cmd)
 	struct using *u = cmd->priv;
 	struct blk_req *io;
 	uint64_t len;
+	uint16_t asc;
 
 	if (u->left == 0) {
-		if (u->drop_after && u->src) {
+		if (u->drop_after && u->src.itl) {
+			struct scsi_lu *src = u->src.itl->lu;
 			struct token *t;
 
-			pthread_mutex_lock(&u->src->lu->lock);
-			t = find_token(u->src->lu, u->from->bytes);
+			pthread_mutex_lock(&src->lock);
+			t = find_token(src, u->from->bytes);
 			if (t)
-				drop(u->src->lu, t);
-			pthread_mutex_unlock(&u->src->lu->lock);
+				drop(src, t);
+			pthread_mutex_unlock(&src->lock);
 		}
 		scsi_done(cmd);
 		return;
@@ -425,12 +449,17 @@ static void using_next(struct scsi_cmd *cmd)
 		scsi_io_submit(cmd, using_written);
 		return;
 	}
+	asc = source_lost(u);
+	if (asc) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, asc);
+		return;
+	}
 	len = MIN(len, u->from->range[u->fi].len - u->fo);
 	io->op = BLK_READ;
 	io->offset = u->from->range[u->fi].offset + u->fo;
-	io->len = MIN(len, (uint64_t)MIN(cmd->lu->seg_max, u->src->lu->seg_max));
+	io->len = MIN(len, (uint64_t)MIN(cmd->lu->seg_max, u->src.itl->lu->seg_max));
 	io->stream = cmd->nexus->id;
-	cmd->io_blk = u->src->lu->blk;
+	cmd->io_blk = u->src.itl->lu->blk;
 	scsi_io_submit(cmd, using_read);
 }
 
@@ -442,6 +471,7 @@ static struct scsi_itl *creator(struct scsi_nexus *n, const uint8_t *token)
 /* Finds the token and copies what it says. An additional sense code, or 0. */
 static uint16_t resolve(struct scsi_cmd *cmd, struct using *u, const uint8_t *bytes, uint64_t skip)
 {
+	struct scsi_itl *itl;
 	struct scsi_lu *src;
 	struct token *t;
 	size_t size;
@@ -450,11 +480,11 @@ static uint16_t resolve(struct scsi_cmd *cmd, struct using *u, const uint8_t *by
 		return 0x230a; /* INVALID TOKEN LENGTH */
 	if (get_be32(bytes) != ROD_COPY_CHANGE_VULNERABLE)
 		return 0x2301; /* UNSUPPORTED TOKEN TYPE */
-	u->src = creator(cmd->nexus, bytes);
-	if (!u->src)
+	itl = creator(cmd->nexus, bytes);
+	if (!itl)
 		return 0x2304; /* TOKEN UNKNOWN */
-	scsi_itl_pin(u->src);
-	src = u->src->lu;
+	scsi_use_begin(&u->src, itl, cmd);
+	src = itl->lu;
 	pthread_mutex_lock(&src->lock);
 	if (src->tokens)
 		expire(src);
@@ -526,16 +556,16 @@ static void write_using(struct scsi_cmd *cmd)
 			return;
 		}
 		room = u->from->total - MIN(skip, u->from->total);
-		if (skip >= u->from->total || u->src->lu->block_size != lu->block_size) {
+		if (skip >= u->from->total || u->src.itl->lu->block_size != lu->block_size) {
 			scsi_bad_param(cmd, 8, -1);
 			return;
 		}
 		/* SBC-4 5.45: more asked for than there is: what there
 		 * is, and the count says so. */
 		u->left = MIN(u->left, room);
-		if (atomic_load(&u->src->gate) &
-		    (GATE_DENY_READ | GATE_RESERVED | GATE_OFFLINE | GATE_NO_MEDIUM)) {
-			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2300);
+		asc = source_lost(u);
+		if (asc) {
+			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, asc);
 			return;
 		}
 	}

@@ -21,8 +21,8 @@ static void finish(struct scsi_cmd *cmd)
 
 	cmd->priv = NULL;
 	for (unsigned i = 0; i < x->ncscd; i++)
-		if (x->itl[i])
-			scsi_itl_unpin(x->itl[i]);
+		if (x->use[i].itl)
+			scsi_use_end(&x->use[i]);
 	scsi_copy_leave_far(x);
 	if (x->recorded)
 		scsi_copy_end(cmd, x->list_id, (uint16_t)x->segment, x->copied, NULL,
@@ -77,11 +77,8 @@ static void chunk_read(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, chunk_written);
 }
 
-/* Not for what it may not do, nor when it may no longer: a reservation, offline, a mask, the unit
- * or its target going away, a store being replaced. An ORDERED command waits for the copy, not the
- * copy for it. */
-#define GATE_COPY_NEVER ((uint32_t)(GATE_UA | GATE_LUNS | GATE_ORDER | GATE_TOKENS))
-
+/* Not for what it may not do, nor when it may no longer: a reservation, offline, a mask, the unit or its target
+ * going away, a store being replaced. */
 static bool may_go_on(const struct xcopy *x)
 {
 	const struct copy_far *far;
@@ -97,7 +94,7 @@ static bool may_go_on(const struct xcopy *x)
 
 static struct scsi_itl *cscd_itl(const struct xcopy *x, unsigned index)
 {
-	return index < x->ncscd ? x->itl[index] : NULL;
+	return index < x->ncscd ? x->use[index].itl : NULL;
 }
 
 /* Prepares the next segment. False: the command has ended. */
@@ -207,9 +204,8 @@ struct scsi_itl *scsi_copy_find_lu(struct scsi_nexus *n, const uint8_t *d)
 
 static void pin(struct xcopy *x, unsigned i, struct scsi_itl *itl)
 {
-	x->itl[i] = itl;
 	if (itl)
-		scsi_itl_pin(itl);
+		scsi_use_begin(&x->use[i], itl, x->cmd);
 }
 
 /* The copy moves to a command of its own; @cmd is answered. The record goes with it. */
@@ -227,13 +223,19 @@ static void go_background(struct scsi_cmd *cmd)
 		return;
 	}
 	/* Its own nexus pins what is near from now on. */
-	for (unsigned i = 0; i < x->ncscd; i++)
-		if (x->itl[i] && x->itl[i]->nexus == cmd->nexus) {
-			uint32_t lun = x->itl[i]->lu->lun;
+	x->cmd = bg;
+	for (unsigned i = 0; i < x->ncscd; i++) {
+		struct scsi_itl *itl = x->use[i].itl;
 
-			scsi_itl_unpin(x->itl[i]);
+		if (itl && itl->nexus == cmd->nexus) {
+			uint32_t lun = itl->lu->lun;
+
+			scsi_use_end(&x->use[i]);
 			pin(x, i, scsi_itl_get(bg->nexus, lun));
+		} else if (itl) {
+			x->use[i].cmd = bg;
 		}
+	}
 	pthread_mutex_lock(&lu->lock);
 	r = x->recorded ? scsi_copy_find_record_locked(lu, cmd->nexus->id, x->list_id) : NULL;
 	if (r)
@@ -241,7 +243,6 @@ static void go_background(struct scsi_cmd *cmd)
 	pthread_mutex_unlock(&lu->lock);
 	cmd->priv = NULL;
 	cmd->fini = NULL;
-	x->cmd = bg;
 	bg->priv = x;
 	bg->fini = finish;
 	scsi_done(cmd);
@@ -253,7 +254,7 @@ static void found(struct scsi_cmd *cmd)
 	struct xcopy *x = cmd->priv;
 
 	for (unsigned i = 0; i < x->ncscd; i++)
-		if (!x->itl[i] && x->far_nexus[i])
+		if (!x->use[i].itl && x->far_nexus[i])
 			pin(x, i, scsi_itl_get(x->far_nexus[i], x->far_lun[i]));
 	if (x->immed)
 		go_background(cmd);

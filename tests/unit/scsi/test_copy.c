@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "events/bytes.h"
 #include "events/clock.h"
+#include "tests/support/blk_pass.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
 
@@ -199,6 +200,127 @@ START_TEST(tokens)
 	ck_assert_str_eq(use(zero, 2, 0, 10, 20), "good");
 	ck_assert_int_eq(host_holds(n, 2, 10, 20), 0);
 	ck_assert_int_eq(host_holds(n, 2, 30, 20), 't');
+	host_close(&h);
+}
+END_TEST
+
+/* A store under a LUN whose reads wait while there is no way on; all on one loop. */
+static struct pass *gate;
+static struct blk_req *kept;
+static bool holding;
+
+static int keep(struct pass *p, struct blk_req *req)
+{
+	if (!holding || req->op != BLK_READ)
+		return 0;
+	ck_assert_ptr_null(kept);
+	kept = req;
+	return 1;
+}
+
+static bool let_go(struct pass *p, struct blk_req *req)
+{
+	bool mine = req == kept;
+
+	if (mine)
+		kept = NULL;
+	return mine;
+}
+
+static void behind_gate(struct scsi_lu_conf *c)
+{
+	gate = calloc(1, sizeof(*gate));
+	pass_init(gate, c->blk, "gate");
+	gate->gate = keep;
+	gate->abort = let_go;
+	c->blk = &gate->blk;
+}
+
+static struct host_cmd *start_use(const uint8_t *token, uint32_t lun, uint32_t blocks)
+{
+	static uint8_t p[536 + 16];
+	uint8_t cdb[16] = { 0x83, 0x11 };
+
+	memset(p, 0, sizeof(p));
+	put_be16(p, sizeof(p) - 2);
+	memcpy(p + 16, token, 512);
+	put_be16(p + 534, 16);
+	ranges(p + 536, 0, blocks);
+	put_be32(cdb + 6, 99);
+	put_be32(cdb + 10, sizeof(p));
+	return host_start(n, (uint64_t)lun << 48, cdb, 16, false, p, sizeof(p));
+}
+
+struct over {
+	bool done;
+	int status;
+};
+
+static void is_over(void *arg, int status)
+{
+	struct over *o = arg;
+
+	o->done = true;
+	o->status = status;
+}
+
+static void do_delete_source(void *arg)
+{
+	scsi_lu_delete(h.lu, true, is_over, arg);
+}
+
+static void do_another_store(void *arg)
+{
+	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+
+	scsi_lu_set_blk(h.lu, blk_open("ram", &args), is_over, arg);
+}
+
+static void do_let_go(void *arg)
+{
+	struct blk_req *req = kept;
+
+	(void)arg;
+	holding = false;
+	kept = NULL;
+	if (pass_go(gate, req))
+		blk_complete_here(req, req->status);
+}
+
+/* Deleting the source (even if its store is stuck), or giving it another store, does not wait until WRITE USING TOKEN is
+ * through: the copy ends with the piece at work. */
+START_TEST(tokens_whose_source_goes)
+{
+	struct over over = { false, 1 };
+	bool goes = _i;
+	uint8_t token[512];
+	struct host_cmd *c;
+
+	holding = false;
+	kept = NULL;
+	host_open_conf(&h, "16m", 512, behind_gate);
+	host_add_lu(&h, 2, "16m", 512);
+	n = host_login_ready(&h, "iqn.a");
+	host_tur(n, 2);
+	ck_assert_str_eq(populate(token, 0, 30000, 5), "good");
+	holding = true;
+	c = start_use(token, 2, 30000);
+	host_steps(&h, 3);
+	ck_assert_ptr_nonnull(kept);
+	host_do(&h, goes ? do_delete_source : do_another_store, &over);
+	host_steps(&h, 3);
+	if (!goes)
+		host_do(&h, do_let_go, NULL);
+	ck_assert(host_wait(&h, &over.done));
+	ck_assert_int_eq(over.status, 0);
+	host_finish(c);
+	ck_assert_str_eq(host_result(n), goes ? "05/23/06" : "05/23/00");
+	/* what the token stood for is nowhere any more */
+	host_tur(n, 1);
+	host_tur(n, 1);
+	while (host_tur(n, 2) != SAM_GOOD)
+		ck_assert_uint_eq(n->key, SENSE_UNIT_ATTENTION);
+	ck_assert_str_eq(use(token, 2, 0, 0, 1), "05/23/04");
 	host_close(&h);
 }
 END_TEST
@@ -490,5 +612,6 @@ START_TEST(log_pages)
 }
 END_TEST
 
-UNIT_MAIN("copy", 60, extended_copy, copy_keeps_to_the_mask, tokens, sanitize, sanitize_rate,
-	  sanitize_parameters, port_groups, ports, no_port_0, ports_change, log_pages)
+UNIT_TABLE("copy", 60, { extended_copy }, { copy_keeps_to_the_mask }, { tokens }, { tokens_whose_source_goes, 2 },
+	   { sanitize }, { sanitize_rate }, { sanitize_parameters }, { port_groups }, { ports }, { no_port_0 },
+	   { ports_change }, { log_pages })
