@@ -290,13 +290,16 @@ void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 static inline void itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
-	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) &
-		     (GATE_ORDER | GATE_CLOCK))) {
+	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_ORDER | GATE_CLOCK | GATE_SANITIZE))) {
+		uint32_t gate;
+
 		scsi_itl_changes(itl);
 		scsi_itl_count(itl, -1);
-		if ((atomic_load_explicit(&itl->gate, memory_order_relaxed) & GATE_ORDER) &&
-		    itl->inflight == itl->pins)
+		gate = atomic_load_explicit(&itl->gate, memory_order_relaxed);
+		if ((gate & GATE_ORDER) && itl->inflight == itl->pins)
 			scsi_order_next(itl);
+		if (gate & GATE_SANITIZE)
+			scsi_sanitize_ended(itl);
 	} else {
 		scsi_itl_count(itl, -1);
 	}
@@ -309,6 +312,8 @@ static inline void itl_quiet(struct scsi_itl *itl)
 
 static __attribute__((noinline)) void clean_up(struct scsi_cmd *cmd)
 {
+	if (cmd->state & CMD_YOUNG)
+		cmd->itl->young--;
 	free(cmd->heap);
 	cmd->heap = NULL;
 	cmd->heap_len = 0;

@@ -117,6 +117,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	pthread_mutex_init(&lu->lock, NULL);
 	list_init(&lu->itls);
 	list_init(&lu->loads);
+	list_init(&lu->gone_waits);
 	lu->made_ns = clock_now_ns();
 	list_init(&lu->copies);
 	lu->conf = *conf;
@@ -212,6 +213,7 @@ struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu)
 
 struct lu_delete {
 	struct scsi_visits visits;
+	struct scsi_gone_wait gone;
 	struct loop_msg later;
 	struct scsi_work close;
 	struct scsi_lu *lu;
@@ -270,7 +272,7 @@ static void store_closed(struct scsi_work *w)
 
 static void nobody_left(struct lu_delete *d)
 {
-	if (scsi_lu_gone_wait(d->lu, &d->later))
+	if (scsi_lu_gone_wait(d->lu, &d->gone))
 		return;
 	ASSERT(list_empty(&d->lu->itls));
 	if (scsi_sanitize_wait(d->lu, &d->later, loop_current()))
@@ -290,11 +292,17 @@ static void look_again(struct loop_msg *m)
 	nobody_left(container_of(m, struct lu_delete, later));
 }
 
+static void look_again_gone(struct loop_msg *m)
+{
+	nobody_left(container_of(m, struct lu_delete, gone.msg));
+}
+
 static void all_left(struct scsi_visits *all)
 {
 	struct lu_delete *d = container_of(all, struct lu_delete, visits);
 
 	d->later.handle = look_again;
+	d->gone.msg.handle = look_again_gone;
 	nobody_left(d);
 }
 
@@ -345,7 +353,7 @@ void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int 
 
 struct lu_swap {
 	struct scsi_visits visits;
-	struct loop_msg later;
+	struct scsi_gone_wait gone;
 	struct scsi_work close;
 	struct scsi_lu *lu;
 	struct blk *blk, *old;
@@ -404,7 +412,7 @@ static void swap_now(struct lu_swap *s)
 {
 	struct scsi_lu *lu = s->lu;
 
-	if (scsi_lu_gone_wait(lu, &s->later))
+	if (scsi_lu_gone_wait(lu, &s->gone))
 		return;
 	pthread_mutex_lock(&lu->lock);
 	scsi_tokens_drop_locked(lu); /* they stand for what the old one held */
@@ -423,14 +431,14 @@ static void swap_now(struct lu_swap *s)
 
 static void swap_again(struct loop_msg *m)
 {
-	swap_now(container_of(m, struct lu_swap, later));
+	swap_now(container_of(m, struct lu_swap, gone.msg));
 }
 
 static void swap_quiet(struct scsi_visits *all)
 {
 	struct lu_swap *s = container_of(all, struct lu_swap, visits);
 
-	s->later.handle = swap_again;
+	s->gone.msg.handle = swap_again;
 	swap_now(s);
 }
 

@@ -125,6 +125,8 @@ struct scsi_itl {
 	struct scsi_lu_stats st; /* nexus->loop writes */
 	struct list link;	/* lu->itls; lu->lock */
 	uint32_t pins;
+	uint32_t young;		/* of inflight: refused because SANITIZE was at work or waited; nexus->loop */
+	bool drains;		/* SANITIZE waits for the others of inflight; lu->lock */
 	struct list held;	/* commands that wait while GATE_HOLD; nexus->loop */
 	struct loop_msg order_msg; /* it is the turn of the next of them */
 	bool order_posted;
@@ -184,10 +186,8 @@ struct scsi_lu {
 	/* below: lu->lock */
 	pthread_mutex_t lock;
 	struct list itls;
-	uint32_t ngone;		    /* of them, those that their nexus knows no more: they
-				     * end their commands, then go */
-	struct loop_msg *gone_msg; /* posted to gone_home when ngone comes to 0 */
-	struct loop *gone_home;
+	uint32_t ngone;		    /* of them, those that their nexus knows no more: they end their commands, then go */
+	struct list gone_waits;	    /* scsi_gone_wait.link: posted when ngone comes to 0 */
 	uint32_t gate; /* LU-wide bits, for new I_T_L nexuses */
 	struct scsi_lu_conf conf;
 	struct scsi_mode mode, mode_saved, mode_default; /* now; after a reset; as configured */
@@ -256,6 +256,7 @@ enum {
 				 * steps, nothing to clean up */
 	CMD_TAS = 1 << 18,	/* aborted, and its initiator is told by TASK ABORTED */
 	CMD_IN_TURN = 1 << 16,	/* its turn has come: GATE_ORDER does not stop it */
+	CMD_YOUNG = 1 << 20,	/* counted in itl->young */
 	CMD_ACTIVE = 1 << 15,	/* between start and end */
 	CMD_JOB = 1 << 13,	/* something outside works for it and will call
 				 * back (slow thread, LU job) */
@@ -353,9 +354,14 @@ void scsi_visit_done(struct scsi_visit *v);
  * scsi_itl_free(). nexus->loop. */
 void scsi_itl_forget(struct scsi_itl *itl);
 void scsi_itl_free(struct scsi_itl *itl);
-/* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at
- * its store. True: @msg will be posted to this loop when they are over. One at a time. */
-bool scsi_lu_gone_wait(struct scsi_lu *lu, struct loop_msg *msg);
+/* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at its store. True:
+ * @w->msg will be posted to this loop when they are over. */
+struct scsi_gone_wait {
+	struct list link;
+	struct loop_msg msg;
+	struct loop *home;
+};
+bool scsi_lu_gone_wait(struct scsi_lu *lu, struct scsi_gone_wait *w);
 /* Some figure of it is about to change. nexus->loop. */
 static inline void scsi_itl_changes(struct scsi_itl *itl)
 {
@@ -448,6 +454,8 @@ unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port);
  * the others hear of it. Under t->lock. */
 void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi);
 bool scsi_sanitize_pass(struct scsi_cmd *cmd);
+/* GATE_SANITIZE, and a command or pin of @itl has ended. */
+void scsi_sanitize_ended(struct scsi_itl *itl);
 int scsi_sanitize_progress(struct scsi_lu *lu); /* 0..65535, -1: none running */
 bool scsi_sanitize_running_locked(const struct scsi_lu *lu);
 /* Stops it and posts @msg to @home when it has ended; false: none was running. */

@@ -165,24 +165,27 @@ void scsi_itl_free(struct scsi_itl *itl)
 	g->wr_done_bytes += s->wr_done_bytes;
 	g->wr_done_cmds += s->wr_done_cmds;
 	g->errs += s->errs;
-	if (itl->gone && --lu->ngone == 0 && lu->gone_msg) {
-		loop_post(lu->gone_home, lu->gone_msg);
-		lu->gone_msg = NULL;
-	}
+	if (itl->gone && --lu->ngone == 0)
+		while (!list_empty(&lu->gone_waits)) {
+			struct scsi_gone_wait *w = list_first(&lu->gone_waits, struct scsi_gone_wait, link);
+
+			list_del(&w->link);
+			loop_post(w->home, &w->msg);
+		}
 	pthread_mutex_unlock(&lu->lock);
 	free(itl);
 }
 
-bool scsi_lu_gone_wait(struct scsi_lu *lu, struct loop_msg *msg)
+bool scsi_lu_gone_wait(struct scsi_lu *lu, struct scsi_gone_wait *w)
 {
 	bool wait;
 
 	pthread_mutex_lock(&lu->lock);
 	wait = lu->ngone > 0;
 	if (wait) {
-		ASSERT(!lu->gone_msg);
-		lu->gone_msg = msg;
-		lu->gone_home = loop_current();
+		w->home = loop_current();
+		list_init(&w->link);
+		list_add_tail(&lu->gone_waits, &w->link);
 	}
 	pthread_mutex_unlock(&lu->lock);
 	return wait;

@@ -4,8 +4,10 @@
  * not offered: nothing is encrypted, so there is no key whose loss would erase anything.
  *
  * The work belongs to the logical unit and goes on when the command, its session or the unit is
- * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out. Others on
- * the same disks may be spared by a rate (tgtadm: sanitize_rate), which may change on the way.
+ * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out. It begins when all commands that
+ * had passed the gate before have ended, by whatever I_T nexus, and with them pieces of copies: none of them writes
+ * into what has been sanitized. Others on the same
+ * disks may be spared by a rate (tgtadm: sanitize_rate), which may change on the way.
  */
 #include <stdlib.h>
 #include "events/timer.h"
@@ -22,6 +24,8 @@ struct scsi_sanitize {
 	struct loop *loop;
 	struct blk_req io;
 	struct loop_msg msg;
+	struct scsi_visits visits;   /* before it begins */
+	struct scsi_gone_wait gone;
 	struct timer pace;	     /* until the next step, with a rate */
 	uint64_t paced_ns, paced;    /* since when, and how many bytes since */
 	uint32_t rate;		     /* MiB/s, 0: none */
@@ -33,6 +37,7 @@ struct scsi_sanitize {
 	uint8_t *pattern; /* STEP_WRITE bytes, whole blocks */
 	/* lu->lock */
 	bool running, failed, stop;
+	unsigned draining;	     /* I_T_L nexuses with older commands, and one until all have been asked */
 	struct scsi_cmd *cmd;	     /* waits; NULL: IMMED, or aborted */
 	struct loop_msg *waiter;     /* the LU is being deleted */
 	struct loop *waiter_home;
@@ -173,13 +178,102 @@ static void step(struct scsi_sanitize *s)
 		stepped(io);
 }
 
+/* ---- waiting for older commands ------------------------------------------------------------------------ */
+
+/* Older commands of @itl, but for the SANITIZE command itself, and pins. lu->lock held, nexus->loop. */
+static bool older_left(const struct scsi_sanitize *s, const struct scsi_itl *itl)
+{
+	return itl->inflight - itl->young > (s->cmd && s->cmd->itl == itl);
+}
+
+static void drained(struct loop_msg *m)
+{
+	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
+	bool stop;
+
+	pthread_mutex_lock(&s->lu->lock);
+	stop = s->stop;
+	pthread_mutex_unlock(&s->lu->lock);
+	if (stop) {
+		end(s, -ECANCELED);
+		return;
+	}
+	scsi_tokens_written(s->lu, 0, s->size);
+	s->paced_ns = clock_now_ns();
+	s->paced = 0;
+	step(s);
+}
+
+static void drained_one_locked(struct scsi_sanitize *s)
+{
+	ASSERT(s->draining > 0);
+	if (--s->draining == 0) {
+		s->msg.handle = drained;
+		loop_post(s->loop, &s->msg);
+	}
+}
+
+void scsi_sanitize_ended(struct scsi_itl *itl)
+{
+	struct scsi_lu *lu = itl->lu;
+
+	pthread_mutex_lock(&lu->lock);
+	if (itl->drains && !older_left(lu->sanitize, itl)) {
+		itl->drains = false;
+		drained_one_locked(lu->sanitize);
+	}
+	pthread_mutex_unlock(&lu->lock);
+}
+
+static bool drain(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+{
+	struct scsi_sanitize *s = container_of(v->all, struct scsi_sanitize, visits);
+
+	(void)n;
+	pthread_mutex_lock(&itl->lu->lock);
+	itl->drains = older_left(s, itl);
+	s->draining += itl->drains;
+	pthread_mutex_unlock(&itl->lu->lock);
+	return true;
+}
+
+static void all_asked(struct scsi_sanitize *s)
+{
+	pthread_mutex_lock(&s->lu->lock);
+	drained_one_locked(s);
+	pthread_mutex_unlock(&s->lu->lock);
+}
+
+static void gone_over(struct loop_msg *m)
+{
+	all_asked(container_of(m, struct scsi_sanitize, gone.msg));
+}
+
+static void all_visited(struct scsi_visits *all)
+{
+	struct scsi_sanitize *s = container_of(all, struct scsi_sanitize, visits);
+
+	s->gone.msg.handle = gone_over;
+	if (!scsi_lu_gone_wait(s->lu, &s->gone))
+		all_asked(s);
+}
+
 static void begin(struct loop_msg *m)
 {
 	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
 
-	s->paced_ns = clock_now_ns();
-	s->paced = 0;
-	step(s);
+	memset(&s->visits, 0, sizeof(s->visits));
+	s->visits.target = s->lu->target;
+	s->visits.lu = s->lu;
+	s->visits.fn = drain;
+	s->visits.done = all_visited;
+	if (scsi_visit_all(&s->visits) < 0) {
+		/* Not all could be asked: what they have under way may come after it. */
+		log_error("scsi: out of memory while sanitizing target %u LUN %u", s->lu->target->tid, s->lu->lun);
+		pthread_mutex_lock(&s->lu->lock);
+		s->stop = true;
+		pthread_mutex_unlock(&s->lu->lock);
+	}
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -193,6 +287,8 @@ bool scsi_sanitize_pass(struct scsi_cmd *cmd)
 	running = s->running;
 	pthread_mutex_unlock(&cmd->lu->lock);
 	if (running) { /* LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS */
+		cmd->state |= CMD_YOUNG; /* initiators try again and again: the operation does not wait for these */
+		cmd->itl->young++;
 		scsi_sense_progress(cmd, 0x041b, (uint16_t)MIN(s->progress, 65535u));
 		scsi_done(cmd);
 		return false;
@@ -298,6 +394,7 @@ static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool 
 		s->rate = lu->conf.sanitize_rate;
 		timer_init(&s->pace, pace_over);
 		s->progress = 0;
+		s->draining = 1;
 		s->running = true;
 		s->cmd = immed ? NULL : cmd;
 		scsi_lu_gate_locked(lu, GATE_SANITIZE, true);
@@ -311,7 +408,6 @@ static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool 
 	}
 	log_ratelimited(LOG_LVL_NOTICE, "scsi: %s sanitizes target %u LUN %u", cmd->nexus->iqn,
 			lu->target->tid, lu->lun);
-	scsi_tokens_written(lu, 0, s->size);
 	if (!immed) {
 		scsi_job_begin(cmd, sanitized);
 		cmd->cancel = cancel;

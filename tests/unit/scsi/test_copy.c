@@ -373,6 +373,119 @@ static void do_rate(void *arg)
 }
 
 /* 16 MiB at 16 MiB/s: a second, or a little less; and the limit goes away on the way. */
+static struct host_cmd *start_sanitize(struct host_nexus *by, bool immed)
+{
+	return host_start(by, 1ull << 48, (uint8_t[]){ 0x48, (uint8_t)(immed ? 0x82 : 0x02), 0, 0, 0, 0, 0, 0, 0, 0 }, 10,
+			  false, NULL, 0);
+}
+
+static void wait_sanitized(struct host_nexus *by)
+{
+	for (unsigned i = 0; i < 1000; i++) {
+		host_tur(by, 1);
+		if (strcmp(host_result(by), "02/04/1b") != 0)
+			break;
+		host_steps(&h, 1);
+	}
+	ck_assert_str_eq(host_result(by), "good");
+}
+
+/* A write that passed before SANITIZE came does not land in what has been sanitized: the operation waits for it, while
+ * everybody else is told that it is in progress. By another I_T nexus or the own one, with IMMED or without. */
+START_TEST(sanitize_waits_for_older_writes)
+{
+	bool own = _i & 1, immed = _i & 2;
+	struct host_nexus *other, *writer;
+	struct host_cmd *write, *erase;
+	uint8_t data[4096];
+
+	memset(data, 's', sizeof(data));
+	host_open(&h, "8m", 512);
+	n = host_login_ready(&h, "iqn.a");
+	other = host_login_ready(&h, "iqn.b");
+	writer = own ? n : other;
+	writer->hold_fetch = true;
+	write = host_start(writer, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 8, 0, 0, 8, 0 }, 10, false, data, 4096);
+	host_steps(&h, 3);
+	ck_assert(!write->completed);
+	erase = start_sanitize(n, immed);
+	host_steps(&h, 50);
+	ck_assert(erase->completed == immed);
+	ck_assert(!write->completed);
+	for (unsigned i = 0; i < 3; i++) { /* who tries again and again is refused, and not waited for */
+		host_tur(other, 1);
+		ck_assert_str_eq(host_result(other), "02/04/1b");
+		host_tur(n, 1);
+		ck_assert_str_eq(host_result(n), "02/04/1b");
+	}
+	host_release(writer);
+	writer->hold_fetch = false;
+	host_finish(write);
+	ck_assert_str_eq(host_result(writer), "good");
+	host_finish(erase);
+	ck_assert_str_eq(host_result(n), "good");
+	wait_sanitized(n);
+	ck_assert_int_eq(host_holds(n, 1, 0, 100), 0);
+	host_close(&h);
+}
+END_TEST
+
+static void do_delete_h_lu(void *arg)
+{
+	scsi_lu_delete(h.lu, true, is_over, arg);
+}
+
+/* What SANITIZE waits for may be aborted, and its own command, and its unit deleted. */
+START_TEST(sanitize_that_waits)
+{
+	struct over over = { false, 1 };
+	struct host_nexus *writer;
+	struct host_cmd *write, *erase;
+	uint8_t data[512] = { 1 };
+
+	host_open(&h, "8m", 512);
+	n = host_login_ready(&h, "iqn.a");
+	writer = host_login_ready(&h, "iqn.b");
+	writer->hold_fetch = true;
+	write = host_start(writer, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0 }, 10, false, data, 512);
+	erase = start_sanitize(n, false);
+	host_steps(&h, 10);
+	ck_assert(!erase->completed);
+	switch (_i) {
+	case 0: /* it goes on without its command */
+		host_abort(erase);
+		host_finish(erase);
+		host_tur(n, 1);
+		ck_assert_str_eq(host_result(n), "02/04/1b");
+		host_abort(write);
+		host_finish(write);
+		writer->hold_fetch = false;
+		wait_sanitized(n);
+		break;
+	case 1:
+		host_abort(write);
+		host_finish(write);
+		host_finish(erase);
+		ck_assert_str_eq(host_result(n), "good");
+		break;
+	case 2: /* the session of the write goes */
+		host_abort(write);
+		host_finish(write);
+		host_logout(writer);
+		host_finish(erase);
+		ck_assert_str_eq(host_result(n), "good");
+		break;
+	default:
+		host_do(&h, do_delete_h_lu, &over);
+		ck_assert(host_wait(&h, &over.done));
+		ck_assert_int_eq(over.status, 0);
+		host_finish(write);
+		host_finish(erase);
+	}
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(sanitize_rate)
 {
 	uint8_t p[4 + 1] = { 0x01, 0, 0, 1, 0x33 };
@@ -613,5 +726,5 @@ START_TEST(log_pages)
 END_TEST
 
 UNIT_TABLE("copy", 60, { extended_copy }, { copy_keeps_to_the_mask }, { tokens }, { tokens_whose_source_goes, 2 },
-	   { sanitize }, { sanitize_rate }, { sanitize_parameters }, { port_groups }, { ports }, { no_port_0 },
+	   { sanitize }, { sanitize_waits_for_older_writes, 4 }, { sanitize_that_waits, 4 }, { sanitize_rate }, { sanitize_parameters }, { port_groups }, { ports }, { no_port_0 },
 	   { ports_change }, { log_pages })
