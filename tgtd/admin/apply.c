@@ -58,7 +58,8 @@ enum adm_status apply_target_check(struct adm_call *call, const char *name)
 static enum adm_status refuse_unit(struct adm_call *call, int err, const char *what)
 {
 	if (err == -EBADMSG)
-		return refuse(call, ADM_UNKNOWN_ERR, "%s: its file of reservations is damaged, see the log", what);
+		return refuse(call, ADM_UNKNOWN_ERR,
+			      "%s: its file of reservations is damaged, see the log", what);
 	return refuse_errno(call, err, what);
 }
 

@@ -105,9 +105,10 @@ void acl_init(struct itarget *it)
 	list_init(&it->masks);
 }
 
-/* scsi_target_set_mask() callback of a target that is being taken down: sessions that are still there are not to see
- * more than before because their rules have gone first. */
-static bool nothing_visible(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg)
+/* scsi_target_set_mask() callback of a target that is being taken down: sessions that are still
+ * there are not to see more than before because their rules have gone first. */
+static bool nothing_visible(struct scsi_target *t, uint32_t lun, const char *iqn,
+			    const char *address, void *arg)
 {
 	return lun == 0;
 }
@@ -117,7 +118,8 @@ void acl_fini(struct itarget *it)
 	struct acl_rule *r, *tmp;
 	struct lun_mask *m, *mtmp;
 
-	scsi_target_set_mask(it->target, NULL, nothing_visible, NULL); /* nobody looks at the masks any more */
+	/* nobody looks at the masks any more */
+	scsi_target_set_mask(it->target, NULL, nothing_visible, NULL);
 	for (int kind = 0; kind < 2; kind++)
 		list_for_each_safe(r, tmp, &it->acl[kind], link) {
 			list_del(&r->link);

@@ -39,10 +39,11 @@ void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg);
 /* The same, those on adapters of @node first (Ren 2015, chapter 6). */
 void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), void *arg);
 
-/* ---- targets ---------------------------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------------- */
 /* Follows scsi_target_create(). 0 or -errno. */
 int iscsi_target_add(struct scsi_target *t) must_check;
-/* Between scsi_target_close() and scsi_target_delete(). Ends logins to it; sessions see nothing of it any more. */
+/* Between scsi_target_close() and scsi_target_delete(). Ends logins to it; sessions see nothing of
+ * it any more. */
 void iscsi_target_remove(struct scsi_target *t);
 /* A session key (MaxRecvDataSegmentLength, HeaderDigest ...) for future logins, or nop_interval,
  * nop_count, RedirectAddress, RedirectPort, RedirectReason. 0, -EINVAL (unknown key: -ENOENT). */

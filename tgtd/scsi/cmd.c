@@ -290,7 +290,8 @@ void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 static inline void itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
-	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) & (GATE_ORDER | GATE_CLOCK | GATE_SANITIZE))) {
+	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) &
+		     (GATE_ORDER | GATE_CLOCK | GATE_SANITIZE))) {
 		uint32_t gate;
 
 		scsi_itl_changes(itl);

@@ -50,7 +50,8 @@ static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
 static void drop(struct scsi_nexus *nexus)
 {
 	atomic_store(&container_of(nexus, struct copy_far, nexus)->dropped, true);
-	for (uint32_t i = 0; i < nexus->nitl; i++) /* none any more when the copy has ended by that */
+	/* none any more when the copy has ended by that */
+	for (uint32_t i = 0; i < nexus->nitl; i++)
 		if (nexus->itl[i])
 			scsi_uses_abort(nexus->itl[i]);
 }

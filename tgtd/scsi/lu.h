@@ -125,7 +125,7 @@ struct scsi_itl {
 	struct scsi_lu_stats st; /* nexus->loop writes */
 	struct list link;	/* lu->itls; lu->lock */
 	uint32_t pins;
-	uint32_t young;		/* of inflight: refused because SANITIZE was at work or waited; nexus->loop */
+	uint32_t young;		/* of inflight: refused while SANITIZE is at work; nexus->loop */
 	bool drains;		/* SANITIZE waits for the others of inflight; lu->lock */
 	struct list held;	/* commands that wait while GATE_HOLD; nexus->loop */
 	struct loop_msg order_msg; /* it is the turn of the next of them */
@@ -186,7 +186,8 @@ struct scsi_lu {
 	/* below: lu->lock */
 	pthread_mutex_t lock;
 	struct list itls;
-	uint32_t ngone;		    /* of them, those that their nexus knows no more: they end their commands, then go */
+	uint32_t ngone;		    /* of them, those that their nexus knows no more: they
+				     * end their commands, then go */
 	struct list gone_waits;	    /* scsi_gone_wait.link: posted when ngone comes to 0 */
 	uint32_t gate; /* LU-wide bits, for new I_T_L nexuses */
 	struct scsi_lu_conf conf;
@@ -220,8 +221,9 @@ struct scsi_target {
 	struct scsi_lu **lu; /* by LUN */
 	uint32_t nlu;
 	bool offline, dying;
-	struct scsi_visits *drops; /* scsi_target_close() has decided, scsi_target_delete() is to come */
-	bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address, void *arg);
+	struct scsi_visits *drops; /* from scsi_target_close() to scsi_target_delete() */
+	bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
+			void *arg);
 	void *visible_arg;
 	void (*emptied)(struct scsi_target *t); /* the last nexus left while dying; under lock */
 	struct loop *main;
@@ -291,8 +293,8 @@ struct blk_req *scsi_io(struct scsi_cmd *cmd);
 void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd));
 /* Makes that request end soon; the command goes on with what came of it. */
 void scsi_io_abort(struct scsi_cmd *cmd);
-/* In resume(), of a command that works in chunks (cmd->xfer_next: bytes done): the request failed? Then the command
- * has ended with the sense data for the chunk's first block. */
+/* In resume(), of a command that works in chunks (cmd->xfer_next: bytes done): the request failed?
+ * Then the command has ended with the sense data for the chunk's first block. */
 bool scsi_io_failed(struct scsi_cmd *cmd);
 /* The same for a write in two steps: blk_write_prepare(), fill(cmd) puts the bytes, submit. */
 void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd),
@@ -354,8 +356,8 @@ void scsi_visit_done(struct scsi_visit *v);
  * scsi_itl_free(). nexus->loop. */
 void scsi_itl_forget(struct scsi_itl *itl);
 void scsi_itl_free(struct scsi_itl *itl);
-/* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at its store. True:
- * @w->msg will be posted to this loop when they are over. */
+/* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at
+ * its store. True: @w->msg will be posted to this loop when they are over. */
 struct scsi_gone_wait {
 	struct list link;
 	struct loop_msg msg;
@@ -383,9 +385,9 @@ static inline void scsi_itl_pin(struct scsi_itl *itl)
 /* One command or pin less. */
 void scsi_itl_quiet(struct scsi_itl *itl);
 void scsi_itl_unpin(struct scsi_itl *itl);
-/* A copy works with @itl, whose LU need not be its command's: pins it, and when its nexus forgets it what @cmd has at a
- * store is aborted, so that whoever deletes the LU does not wait for it. The copy is then to look at ->gone. All on
- * nexus->loop, which is that of @cmd, too. */
+/* A copy works with @itl, whose LU need not be its command's: pins it, and when its nexus forgets
+ * it what @cmd has at a store is aborted, so that whoever deletes the LU does not wait for it. The
+ * copy is then to look at ->gone. All on nexus->loop, which is that of @cmd, too. */
 struct scsi_use {
 	struct list link;
 	struct scsi_itl *itl;
@@ -395,7 +397,8 @@ void scsi_use_begin(struct scsi_use *use, struct scsi_itl *itl, struct scsi_cmd 
 void scsi_use_end(struct scsi_use *use);
 /* Once: what copies have at stores is aborted; @itl may be gone afterwards. */
 void scsi_uses_abort(struct scsi_itl *itl);
-/* Keeps the nexus' and its target's memory (not its membership) while something for it is underway. */
+/* Keeps the nexus' and its target's memory (not its membership) while something for it is
+ * underway. */
 void scsi_nexus_hold(struct scsi_nexus *n);
 void scsi_nexus_put(struct scsi_nexus *n);
 

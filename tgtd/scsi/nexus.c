@@ -167,7 +167,8 @@ void scsi_itl_free(struct scsi_itl *itl)
 	g->errs += s->errs;
 	if (itl->gone && --lu->ngone == 0)
 		while (!list_empty(&lu->gone_waits)) {
-			struct scsi_gone_wait *w = list_first(&lu->gone_waits, struct scsi_gone_wait, link);
+			struct scsi_gone_wait *w =
+				list_first(&lu->gone_waits, struct scsi_gone_wait, link);
 
 			list_del(&w->link);
 			loop_post(w->home, &w->msg);

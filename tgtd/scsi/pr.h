@@ -80,8 +80,9 @@ bool pr_file_possible(void);
 char *pr_file_text(const struct scsi_lu *lu, size_t *len);
 /* Helper thread. Replaces the file as a whole; 0 or -errno. */
 int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len);
-/* Main thread, when the LU is made: what the file says, if there is one. 0, or -errno (-EBADMSG: it is damaged): it is
- * not known whether there are reservations, and the unit must not be served (a cluster's fence could be among them). */
+/* Main thread, when the LU is made: what the file says, if there is one. 0, or -errno (-EBADMSG: it
+ * is damaged): it is not known whether there are reservations, and the unit must not be served (a
+ * cluster's fence could be among them). */
 int pr_file_load(struct scsi_lu *lu);
 
 #endif

@@ -100,9 +100,11 @@ int pr_file_load(struct scsi_lu *lu)
 	free(text);
 	if (err) {
 		state_file_path(lu, KIND, "", path, sizeof(path));
-		log_error("scsi: %s: %s; target %u LUN %u is refused: others may hold reservations. It is served again "
-			  "when the file is put right, or without reservations when it is removed",
-			  path, err == -EBADMSG ? "damaged" : strerror(-err), lu->target->tid, lu->lun);
+		log_error("scsi: %s: %s; target %u LUN %u is refused: others may hold reservations. "
+			  "It is served again when the file is put right, or without reservations "
+			  "when it is removed",
+			  path, err == -EBADMSG ? "damaged" : strerror(-err), lu->target->tid,
+			  lu->lun);
 	} else if (lu->pr->nregs) {
 		log_notice("scsi: target %u LUN %u has its %u registrations back", lu->target->tid, lu->lun,
 			   lu->pr->nregs);

@@ -110,7 +110,8 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 		return refused;
 	if (aptpl && !pr_file_possible())
 		return bad_param(20);
-	if (spec_i_pt && (ignore || reg || new_key == 0)) /* who takes part in nothing names nobody else */
+	/* who takes part in nothing names nobody else */
+	if (spec_i_pt && (ignore || reg || new_key == 0))
 		return bad_param(20);
 	if (!spec_i_pt && cmd->heap_got != 24)
 		return check(0x1a00);
@@ -339,7 +340,8 @@ static void abort_begin(struct scsi_cmd *cmd, struct pr_job *job)
 		log_ratelimited(LOG_LVL_ERROR, "scsi: out of memory, PREEMPT AND ABORT reached some nexuses only");
 }
 
-/* What is left to do when a service action has been carried out. All its memory was there before. */
+/* What is left to do when a service action has been carried out. All its memory was there
+ * before. */
 struct after {
 	bool save;
 	char *text;
@@ -378,7 +380,8 @@ static void after_save(struct scsi_cmd *cmd)
 	struct pr_job *job;
 
 	if (s->status < 0) { /* done, but it would not survive: say so */
-		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save reservations: %s", strerror(-s->status));
+		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save reservations: %s",
+				strerror(-s->status));
 		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
 		return;
 	}

@@ -4,10 +4,10 @@
  * not offered: nothing is encrypted, so there is no key whose loss would erase anything.
  *
  * The work belongs to the logical unit and goes on when the command, its session or the unit is
- * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out. It begins when all commands that
- * had passed the gate before have ended, by whatever I_T nexus, and with them pieces of copies: none of them writes
- * into what has been sanitized. Others on the same
- * disks may be spared by a rate (tgtadm: sanitize_rate), which may change on the way.
+ * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out. It begins
+ * when all commands that had passed the gate before have ended, by whatever I_T nexus, and with
+ * them pieces of copies: none of them writes into what has been sanitized. Others on the same disks
+ * may be spared by a rate (tgtadm: sanitize_rate), which may change on the way.
  */
 #include <stdlib.h>
 #include "events/timer.h"
@@ -24,7 +24,7 @@ struct scsi_sanitize {
 	struct loop *loop;
 	struct blk_req io;
 	struct loop_msg msg;
-	struct scsi_visits visits;   /* before it begins */
+	struct scsi_visits visits; /* before it begins */
 	struct scsi_gone_wait gone;
 	struct timer pace;	     /* until the next step, with a rate */
 	uint64_t paced_ns, paced;    /* since when, and how many bytes since */
@@ -37,7 +37,7 @@ struct scsi_sanitize {
 	uint8_t *pattern; /* STEP_WRITE bytes, whole blocks */
 	/* lu->lock */
 	bool running, failed, stop;
-	unsigned draining;	     /* I_T_L nexuses with older commands, and one until all have been asked */
+	unsigned draining; /* I_T_L nexuses with older commands, + 1 until all are asked */
 	struct scsi_cmd *cmd;	     /* waits; NULL: IMMED, or aborted */
 	struct loop_msg *waiter;     /* the LU is being deleted */
 	struct loop *waiter_home;
@@ -178,9 +178,10 @@ static void step(struct scsi_sanitize *s)
 		stepped(io);
 }
 
-/* ---- waiting for older commands ------------------------------------------------------------------------ */
+/* ---- waiting for older commands -------------------------------------------------------------- */
 
-/* Older commands of @itl, but for the SANITIZE command itself, and pins. lu->lock held, nexus->loop. */
+/* Older commands of @itl, but for the SANITIZE command itself, and pins. lu->lock held,
+ * nexus->loop. */
 static bool older_left(const struct scsi_sanitize *s, const struct scsi_itl *itl)
 {
 	return itl->inflight - itl->young > (s->cmd && s->cmd->itl == itl);
@@ -269,7 +270,8 @@ static void begin(struct loop_msg *m)
 	s->visits.done = all_visited;
 	if (scsi_visit_all(&s->visits) < 0) {
 		/* Not all could be asked: what they have under way may come after it. */
-		log_error("scsi: out of memory while sanitizing target %u LUN %u", s->lu->target->tid, s->lu->lun);
+		log_error("scsi: out of memory while sanitizing target %u LUN %u",
+			  s->lu->target->tid, s->lu->lun);
 		pthread_mutex_lock(&s->lu->lock);
 		s->stop = true;
 		pthread_mutex_unlock(&s->lu->lock);
@@ -287,7 +289,8 @@ bool scsi_sanitize_pass(struct scsi_cmd *cmd)
 	running = s->running;
 	pthread_mutex_unlock(&cmd->lu->lock);
 	if (running) { /* LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS */
-		cmd->state |= CMD_YOUNG; /* initiators try again and again: the operation does not wait for these */
+		/* Initiators try again and again: the operation does not wait for these. */
+		cmd->state |= CMD_YOUNG;
 		cmd->itl->young++;
 		scsi_sense_progress(cmd, 0x041b, (uint16_t)MIN(s->progress, 65535u));
 		scsi_done(cmd);

@@ -164,7 +164,8 @@ static void sync_done(struct scsi_cmd *cmd)
 	int err = cmd->seg[1].io.status;
 
 	if (err < 0) {
-		cmd->state |= CMD_WRITE; /* it is writes that failed, earlier ones: of which blocks, nobody can tell */
+		/* It is writes that failed, earlier ones: of which blocks, nobody can tell. */
+		cmd->state |= CMD_WRITE;
 		scsi_sense_errno(cmd, err, SENSE_NO_INFO);
 	}
 	scsi_done(cmd);

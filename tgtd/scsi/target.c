@@ -284,7 +284,8 @@ int scsi_target_close(struct scsi_target *t, bool force)
 	return 0;
 }
 
-void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg)
+void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status),
+			void *arg)
 {
 	int err = t->drops ? 0 : scsi_target_close(t, force);
 	struct scsi_visits *all = t->drops;

@@ -49,12 +49,14 @@ void scsi_set_access(struct loop *main, bool (*may_log_in)(struct scsi_target *t
  * one. Any thread; the first hold on the main loop, while @t can be found by its name. */
 void scsi_target_hold(struct scsi_target *t);
 void scsi_target_put(struct scsi_target *t);
-/* Decides whether @t is deleted: -EBUSY while a nexus exists (unless @force) or when it is being deleted already,
- * -ENOMEM; nothing has changed then. With 0 nobody can join any more, and scsi_target_delete() must follow, from the
- * same callback: what others keep of the target is taken down in between, and only then. */
+/* Decides whether @t is deleted: -EBUSY while a nexus exists (unless @force) or when it is being
+ * deleted already, -ENOMEM; nothing has changed then. With 0 nobody can join any more, and
+ * scsi_target_delete() must follow, from the same callback: what others keep of the target is taken
+ * down in between, and only then. */
 int scsi_target_close(struct scsi_target *t, bool force) must_check;
-/* Deletes it; what scsi_target_close() says is the status when that was not called before. Sessions are dropped first,
- * LUs go with it, caches flushed. done(arg, status) on the main loop. The name is free for reuse at done. */
+/* Deletes it; what scsi_target_close() says is the status when that was not called before. Sessions
+ * are dropped first, LUs go with it, caches flushed. done(arg, status) on the main loop. The name
+ * is free for reuse at done. */
 void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg);
 
 /* ---- logical units --------------------------------------------------------------------------------- */
@@ -77,9 +79,9 @@ struct scsi_lu_conf {
 /* Empty texts, online, write cache on; the caller fills in lun, device_type, blk and loop. */
 void scsi_lu_conf_init(struct scsi_lu_conf *c);
 
-/* Visible to every nexus with unit attention REPORTED LUNS DATA HAS CHANGED. NULL with errno (EEXIST,
- * ENOMEM, EINVAL, or why its file of reservations could not be read, EBADMSG if that is damaged); then blk and loop
- * stay the caller's. */
+/* Visible to every nexus with unit attention REPORTED LUNS DATA HAS CHANGED. NULL with errno
+ * (EEXIST, ENOMEM, EINVAL, or why its file of reservations could not be read, EBADMSG if that is
+ * damaged); then blk and loop stay the caller's. */
 struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf *conf) must_check;
 struct scsi_lu *scsi_lu_find(struct scsi_target *t, uint32_t lun);
 struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu); /* NULL: first; ascending LUN */

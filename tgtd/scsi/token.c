@@ -336,8 +336,8 @@ static struct token *find_token(struct scsi_lu *lu, const uint8_t *bytes)
 
 static void using_next(struct scsi_cmd *cmd);
 
-/* What may not be read (any more) is not copied: a reservation, offline, SANITIZE, another store. Asked for every
- * piece, so that nobody waits for a long copy. An additional sense code, or 0. */
+/* What may not be read (any more) is not copied: a reservation, offline, SANITIZE, another store.
+ * Asked for every piece, so that nobody waits for a long copy. An additional sense code, or 0. */
 static uint16_t source_lost(const struct using *u)
 {
 	const struct scsi_itl *itl = u->src.itl;

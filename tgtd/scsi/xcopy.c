@@ -77,8 +77,8 @@ static void chunk_read(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, chunk_written);
 }
 
-/* Not for what it may not do, nor when it may no longer: a reservation, offline, a mask, the unit or its target
- * going away, a store being replaced. */
+/* Not for what it may not do, nor when it may no longer: a reservation, offline, a mask, the unit
+ * or its target going away, a store being replaced. */
 static bool may_go_on(const struct xcopy *x)
 {
 	const struct copy_far *far;

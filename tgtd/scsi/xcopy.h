@@ -55,8 +55,9 @@ struct copy_far {
 	_Atomic bool dropped; /* the target goes: the copy ends */
 };
 
-/* What is in the way of a command is not in the way of a copy by another unit's command: unit attentions wait for one of
- * its own, and an ORDERED command waits for the copy, not the copy for it. */
+/* What is in the way of a command is not in the way of a copy by another unit's command: unit
+ * attentions wait for one of its own, and an ORDERED command waits for the copy, not the copy for
+ * it. */
 #define GATE_COPY_NEVER ((uint32_t)(GATE_UA | GATE_LUNS | GATE_ORDER | GATE_TOKENS))
 
 struct xcopy {
@@ -66,7 +67,8 @@ struct xcopy {
 	unsigned ncscd, nsegment, segment; /* segment: now at work, so many are done */
 	const uint8_t *cscd, *segments;
 	struct scsi_use use[CSCD_MAX]; /* itl NULL: not found */
-	struct scsi_nexus *far_nexus[CSCD_MAX]; /* where to pin far_lun[i]; NULL: nowhere, or it is near */
+	struct scsi_nexus
+		*far_nexus[CSCD_MAX]; /* where to pin far_lun[i]; NULL: nowhere, or it is near */
 	uint32_t far_lun[CSCD_MAX];
 	struct list far;
 	struct loop_msg msg;

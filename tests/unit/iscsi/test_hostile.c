@@ -536,7 +536,9 @@ static int goes_error;
 static void mask(struct loop_msg *m)
 {
 	(void)m;
-	ck_assert_int_eq(iscsi_acl_set_luns(wire_target.target, "iqn.2026-11.org.tgtd.test:initiator", "2"), 0);
+	ck_assert_int_eq(
+		iscsi_acl_set_luns(wire_target.target, "iqn.2026-11.org.tgtd.test:initiator", "2"),
+		0);
 }
 
 static void goes_unasked(struct loop_msg *m)
@@ -586,8 +588,7 @@ END_TEST
 UNIT_TABLE("iscsi-hostile", 15, { bad_data_of_a_command_that_waits, 2 },
 	   { damaged_data_of_a_command_that_waits },
 	   { damaged_data_of_a_command_that_waits_and_is_aborted },
-	   { numbers_that_are_there_already_are_ignored, 4 },
-	   { echoes_are_bounded_by_bytes }, { echoes_kept_are_bounded_by_bytes },
-	   { requests_that_wait_are_bounded_by_bytes }, { task_management_is_bounded },
-	   { a_target_that_is_deleted_during_login, 6 },
+	   { numbers_that_are_there_already_are_ignored, 4 }, { echoes_are_bounded_by_bytes },
+	   { echoes_kept_are_bounded_by_bytes }, { requests_that_wait_are_bounded_by_bytes },
+	   { task_management_is_bounded }, { a_target_that_is_deleted_during_login, 6 },
 	   { a_target_that_goes_shows_no_more_than_before })

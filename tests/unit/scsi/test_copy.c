@@ -287,8 +287,8 @@ static void do_let_go(void *arg)
 		blk_complete_here(req, req->status);
 }
 
-/* Deleting the source (even if its store is stuck), or giving it another store, does not wait until WRITE USING TOKEN is
- * through: the copy ends with the piece at work. */
+/* Deleting the source (even if its store is stuck), or giving it another store, does not wait until
+ * WRITE USING TOKEN is through: the copy ends with the piece at work. */
 START_TEST(tokens_whose_source_goes)
 {
 	struct over over = { false, 1 };
@@ -372,11 +372,12 @@ static void do_rate(void *arg)
 	rate_set = scsi_lu_update(h.lu, "sanitize_rate", arg);
 }
 
-/* 16 MiB at 16 MiB/s: a second, or a little less; and the limit goes away on the way. */
 static struct host_cmd *start_sanitize(struct host_nexus *by, bool immed)
 {
-	return host_start(by, 1ull << 48, (uint8_t[]){ 0x48, (uint8_t)(immed ? 0x82 : 0x02), 0, 0, 0, 0, 0, 0, 0, 0 }, 10,
-			  false, NULL, 0);
+	return host_start(
+		by, 1ull << 48,
+		(uint8_t[]){ 0x48, (uint8_t)(immed ? 0x82 : 0x02), 0, 0, 0, 0, 0, 0, 0, 0 }, 10,
+		false, NULL, 0);
 }
 
 static void wait_sanitized(struct host_nexus *by)
@@ -390,8 +391,9 @@ static void wait_sanitized(struct host_nexus *by)
 	ck_assert_str_eq(host_result(by), "good");
 }
 
-/* A write that passed before SANITIZE came does not land in what has been sanitized: the operation waits for it, while
- * everybody else is told that it is in progress. By another I_T nexus or the own one, with IMMED or without. */
+/* A write that passed before SANITIZE came does not land in what has been sanitized: the operation
+ * waits for it, while everybody else is told that it is in progress. By another I_T nexus or the
+ * own one, with IMMED or without. */
 START_TEST(sanitize_waits_for_older_writes)
 {
 	bool own = _i & 1, immed = _i & 2;
@@ -405,14 +407,16 @@ START_TEST(sanitize_waits_for_older_writes)
 	other = host_login_ready(&h, "iqn.b");
 	writer = own ? n : other;
 	writer->hold_fetch = true;
-	write = host_start(writer, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 8, 0, 0, 8, 0 }, 10, false, data, 4096);
+	write = host_start(writer, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 8, 0, 0, 8, 0 }, 10,
+			   false, data, 4096);
 	host_steps(&h, 3);
 	ck_assert(!write->completed);
 	erase = start_sanitize(n, immed);
 	host_steps(&h, 50);
 	ck_assert(erase->completed == immed);
 	ck_assert(!write->completed);
-	for (unsigned i = 0; i < 3; i++) { /* who tries again and again is refused, and not waited for */
+	/* Who tries again and again is refused, and not waited for. */
+	for (unsigned i = 0; i < 3; i++) {
 		host_tur(other, 1);
 		ck_assert_str_eq(host_result(other), "02/04/1b");
 		host_tur(n, 1);
@@ -447,7 +451,8 @@ START_TEST(sanitize_that_waits)
 	n = host_login_ready(&h, "iqn.a");
 	writer = host_login_ready(&h, "iqn.b");
 	writer->hold_fetch = true;
-	write = host_start(writer, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0 }, 10, false, data, 512);
+	write = host_start(writer, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0 }, 10,
+			   false, data, 512);
 	erase = start_sanitize(n, false);
 	host_steps(&h, 10);
 	ck_assert(!erase->completed);
@@ -486,6 +491,7 @@ START_TEST(sanitize_that_waits)
 }
 END_TEST
 
+/* 16 MiB at 16 MiB/s: a second, or a little less; and the limit goes away on the way. */
 START_TEST(sanitize_rate)
 {
 	uint8_t p[4 + 1] = { 0x01, 0, 0, 1, 0x33 };
@@ -725,6 +731,7 @@ START_TEST(log_pages)
 }
 END_TEST
 
-UNIT_TABLE("copy", 60, { extended_copy }, { copy_keeps_to_the_mask }, { tokens }, { tokens_whose_source_goes, 2 },
-	   { sanitize }, { sanitize_waits_for_older_writes, 4 }, { sanitize_that_waits, 4 }, { sanitize_rate }, { sanitize_parameters }, { port_groups }, { ports }, { no_port_0 },
-	   { ports_change }, { log_pages })
+UNIT_TABLE("copy", 60, { extended_copy }, { copy_keeps_to_the_mask }, { tokens },
+	   { tokens_whose_source_goes, 2 }, { sanitize }, { sanitize_waits_for_older_writes, 4 },
+	   { sanitize_that_waits, 4 }, { sanitize_rate }, { sanitize_parameters }, { port_groups },
+	   { ports }, { no_port_0 }, { ports_change }, { log_pages })

@@ -735,8 +735,8 @@ static void do_late_attach(void *arg)
 	close_error = scsi_nexus_attach(&n->n);
 }
 
-/* What else there is of a target is taken down when it is decided that it goes: a session is there before that, or not
- * at all. */
+/* What else there is of a target is taken down when it is decided that it goes: a session is there
+ * before that, or not at all. */
 START_TEST(target_closed)
 {
 	struct host_nexus *a, late = { 0 };

@@ -219,7 +219,8 @@ START_TEST(preempt_and_abort)
 }
 END_TEST
 
-/* What cannot be saved is told, but it is done, and that is all of it: who was preempted writes no more. */
+/* What cannot be saved is told, but it is done, and that is all of it: who was preempted writes no
+ * more. */
 START_TEST(preempt_and_abort_unsaved)
 {
 	struct host_cmd *cmd;
@@ -232,7 +233,8 @@ START_TEST(preempt_and_abort_unsaved)
 	ck_assert_str_eq(prout(b, REGISTER, 0, 0, 0xb, 1), "04/44/00");
 	ck_assert_str_eq(prout(b, RESERVE, 6, 0xb, 0, 0), "04/44/00");
 	b->hold_fetch = true;
-	cmd = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false, data, 512);
+	cmd = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false,
+			 data, 512);
 	host_steps(&h, 3);
 	ck_assert(!cmd->completed);
 	ck_assert_str_eq(prout(a, PREEMPT_ABORT, 6, 0xa, 0xb, 0), "04/44/00");
@@ -348,7 +350,8 @@ static const char *register_many(struct host_nexus *n, unsigned first, unsigned 
 	return host_result(n);
 }
 
-/* When the last place is taken by one of the others, the issuer has none: then nobody is registered. */
+/* When the last place is taken by one of the others, the issuer has none: then nobody is
+ * registered. */
 START_TEST(no_room_for_the_issuer)
 {
 	unsigned others = 0, all = 0;
@@ -365,7 +368,8 @@ START_TEST(no_room_for_the_issuer)
 	ck_assert_uint_eq(nkeys(a), all);
 	ck_assert_str_eq(register_many(a, others, 4096 - all), "05/55/04");
 	ck_assert_uint_eq(nkeys(a), all);
-	ck_assert_str_eq(register_many(a, others, 4096 - all + 1), "05/55/04"); /* nor for all of the others */
+	/* nor for all of the others */
+	ck_assert_str_eq(register_many(a, others, 4096 - all + 1), "05/55/04");
 	ck_assert_uint_eq(nkeys(a), all);
 	ck_assert_str_eq(register_many(a, others, 4096 - all - 1), "good");
 	ck_assert_uint_eq(nkeys(a), 4096);
@@ -575,5 +579,6 @@ START_TEST(survives)
 }
 END_TEST
 
-UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort, preempt_and_abort_unsaved,
-	  registering_for_others, no_room_for_the_issuer, moving, beside_spc2, survives)
+UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort,
+	  preempt_and_abort_unsaved, registering_for_others, no_room_for_the_issuer, moving,
+	  beside_spc2, survives)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What sense data say of failures: which block, and nothing where that is not known (SPC-4 4.5.3, SBC-4 4.18). */
+/* What sense data say of failures: which block, and nothing where that is not known (SPC-4 4.5.3,
+ * SBC-4 4.18). */
 #include <stdlib.h>
 #include "events/bytes.h"
 #include "tests/support/blk_pass.h"
@@ -24,7 +25,9 @@ static void begin(void)
 
 static void break_at(unsigned op, uint32_t lba, uint32_t n)
 {
-	struct fault_rule rule = { .ops = 1u << op, .offset = lba * 512ull, .len = n * 512ull, .error = -EIO };
+	struct fault_rule rule = {
+		.ops = 1u << op, .offset = lba * 512ull, .len = n * 512ull, .error = -EIO
+	};
 
 	blk_fault_set(faulty, &rule);
 }
@@ -48,7 +51,7 @@ START_TEST(synchronizing)
 		{ { 0x1b, 0, 0, 0, 0x02, 0 }, 6 }, /* eject */
 	};
 	/* MODE SELECT that takes WCE away */
-	uint8_t wce[24] = { 0, 0, 0, 0, 0x08, 0x12, 0x10, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x80 };
+	uint8_t wce[24] = { [4] = 0x08, 0x12, 0x10, [8] = 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x80 };
 
 	begin();
 	break_at(BLK_SYNC, 0, 0);

@@ -70,7 +70,8 @@ static int delete_far(bool force)
 
 	host_do(&h, do_delete_far, &e);
 	host_steps(&h, 10);
-	/* By force it is over though a piece of the copy is at the other store, which does not answer. */
+	/* By force it is over though a piece of the copy is at the other store, which does not
+	 * answer. */
 	ck_assert(host_wait(&h, &e.done));
 	if (!e.status)
 		far.target = NULL;
