@@ -17,6 +17,7 @@
 
 #include "events/bug.h"
 #include "tests/support/wire.h"
+#include "tgtd/iscsi/core.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -38,6 +39,9 @@ static void drain(struct wire *w)
 	}
 	if (n == 0)
 		w->closed = true;
+	/* What was rejected has left a gap (RFC 7143 7.3). */
+	if (!list_empty(&iscsi_core.sessions))
+		w->cmd_sn = list_first(&iscsi_core.sessions, struct iscsi_session, link)->exp_cmd_sn;
 }
 
 static void record(struct wire *w, uint8_t kind, const uint8_t *bhs, const uint8_t *data,

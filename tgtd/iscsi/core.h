@@ -173,6 +173,8 @@ bool iscsi_sent_note(struct iscsi_task *t, uint32_t sn, uint32_t off, uint32_t l
 /* A segment has been sent: kept until it is acknowledged. */
 void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg);
 void iscsi_seg_release_all(struct iscsi_task *t);
+/* The PDUs that a R-Data SNACK had to wait for are back. */
+void iscsi_resegment(struct iscsi_task *t);
 /* @flags: further PDU_F_*. */
 void iscsi_ping(struct iscsi_conn *conn, uint8_t flags);
 

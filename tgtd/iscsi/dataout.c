@@ -378,7 +378,7 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
  * says so in its turn (iscsi_task_answer_lost()): its number must not be missed, nor its answer. */
 static void give_up(struct iscsi_task *t)
 {
-	if (t->state == TASK_HELD)
+	if (t->state == TASK_HELD || t->state == TASK_ARRIVING)
 		iscsi_dataout_close(t);
 	else
 		iscsi_task_abort(t, false);

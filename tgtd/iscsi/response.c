@@ -28,6 +28,12 @@ static inline void leave_window(struct iscsi_session *s, struct iscsi_task *t)
 	iscsi_session_task_del(s, t);
 }
 
+/* ExpDataSN: Data-In PDUs and R2Ts sent. */
+static inline uint32_t data_pdus(const struct iscsi_task *t)
+{
+	return t->data_sn + (t->cmd.dir_out ? t->out.r2t_sn : 0);
+}
+
 static inline void stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs)
 {
 	struct iscsi_session *s = conn->sess;
@@ -35,6 +41,9 @@ static inline void stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t
 	if (unlikely(pdu->flags & PDU_F_NO_WINDOW))
 		return;
 	if (unlikely(pdu->flags & PDU_F_RESENT)) {
+		/* 11.16: as it was, but for the window and ExpDataSN */
+		if (pdu->kind == PDU_RESPONSE)
+			put_be32(bhs + BHS_DATA_SN, data_pdus(pdu->task));
 		put_window(s, bhs);
 		return;
 	}
@@ -45,7 +54,7 @@ static inline void stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t
 			leave_window(s, pdu->task);
 		if (pdu->kind == PDU_RESPONSE) {
 			figure_add(&conn->stats.rsp_pdus, 1);
-			put_be32(bhs + BHS_DATA_SN, pdu->task->data_sn + (pdu->task->cmd.dir_out ? pdu->task->out.r2t_sn : 0));
+			put_be32(bhs + BHS_DATA_SN, data_pdus(pdu->task));
 		}
 	} else if (pdu->flags & PDU_F_SN_ONLY) {
 		put_be32(bhs + BHS_STAT_SN, conn->stat_sn);
@@ -143,10 +152,13 @@ void iscsi_data_done(struct iscsi_pdu *pdu)
 	else
 		scsi_seg_sent(pdu->seg);
 	t->pdus_out--;
-	if (unlikely(t->state == TASK_UNACKED))
+	if (unlikely(t->state == TASK_UNACKED)) {
+		if (unlikely(t->resegment) && !t->pdus_out)
+			iscsi_resegment(t);
 		iscsi_acked(t->conn); /* its status may be, meanwhile */
-	else
+	} else {
 		iscsi_task_finish(t);
+	}
 }
 
 static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)
@@ -217,6 +229,8 @@ static void send_response(struct iscsi_task *t)
 	bhs[3] = c->status;
 	put_be32(bhs + BHS_ITT, t->itt);
 	put_be32(bhs + BHS_RESIDUAL, t->residual);
+	if (unlikely(t->conn->params.error_recovery_level))
+		put_be32(bhs + BHS_TTT, t->snack_tag);
 	if (unlikely(c->dir_in && c->dir_out)) {
 		/* 11.4.5.2: the read part of a bidirectional command has its own residual. */
 		uint64_t would = c->in_total, expected = c->edtl_in;

@@ -39,6 +39,45 @@ static void held_drop(struct iscsi_pending *p)
 	iscsi_task_end_silently(container_of(p, struct iscsi_task, pending));
 }
 
+static void command_hold(struct iscsi_task *t)
+{
+	t->state = TASK_HELD;
+	t->pending = (struct iscsi_pending){
+		.cmd_sn = t->cmd_sn, .conn = t->conn, .run = held_run, .drop = held_drop
+	};
+	list_init(&t->pending.link);
+}
+
+/* 7.8: a command whose immediate data is damaged is discarded, with its number: the initiator sends it again. At level 1
+ * it may, so then it is not begun before its data has been looked at. */
+static void command_arrived(struct iscsi_task *t, const uint8_t *bhs, bool ok)
+{
+	struct iscsi_session *s = t->conn->sess;
+	int order = bhs_immediate(bhs) ? 0 : iscsi_session_order(s, t->cmd_sn);
+
+	if (!ok || order < 0) {
+		if (!ok)
+			iscsi_reject(t->conn, REJECT_DATA_DIGEST, bhs);
+		iscsi_task_end_silently(t);
+		return;
+	}
+	command_hold(t);
+	iscsi_dataout_end(t, true);
+	if (order) {
+		iscsi_session_hold(s, &t->pending);
+	} else if (bhs_immediate(bhs)) {
+		t->is_immediate = true;
+		s->immediates++;
+		if (unlikely(t->reply_full))
+			iscsi_task_answer_lost(t);
+		else
+			command_start(t);
+	} else {
+		iscsi_session_take(s);
+		held_run(&t->pending);
+	}
+}
+
 /* What is wrong with the command as a PDU? 0 or a reject reason. */
 static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len,
 			      struct iscsi_ahs *x)
@@ -135,6 +174,11 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	iscsi_session_task_add(s, t);
 	if (c->dir_out)
 		iscsi_dataout_init(t, dlen, !(flags & BHS_FINAL));
+	if (unlikely(dlen && conn->params.data_digest && conn->params.error_recovery_level)) {
+		t->state = TASK_ARRIVING;
+		iscsi_dataout_immediate(t, dlen);
+		return;
+	}
 
 	if (likely(!order)) {
 		if (unlikely(bhs_immediate(bhs))) {
@@ -149,11 +193,7 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 			conn->rx_task = t; /* it cannot end before its data has come */
 		command_start(t);
 	} else {
-		t->state = TASK_HELD;
-		t->pending = (struct iscsi_pending){
-			.cmd_sn = t->cmd_sn, .conn = conn, .run = held_run, .drop = held_drop
-		};
-		list_init(&t->pending.link);
+		command_hold(t);
 		iscsi_session_hold(s, &t->pending);
 		if (dlen)
 			conn->rx_task = t;
@@ -432,9 +472,12 @@ bool iscsi_rx_end(struct iscsi_conn *conn, bool ok)
 		return !conn->failed;
 	}
 	if (conn->rx_task) {
-		if (unlikely(!ok))
+		if (unlikely(!ok) && conn->rx_task->state != TASK_ARRIVING)
 			iscsi_reject(conn, REJECT_DATA_DIGEST, conn->rx_bhs);
-		iscsi_dataout_end(conn->rx_task, ok);
+		if (unlikely(conn->rx_task->state == TASK_ARRIVING))
+			command_arrived(conn->rx_task, conn->rx_bhs, ok);
+		else
+			iscsi_dataout_end(conn->rx_task, ok);
 		iscsi_session_run_held(conn->sess);
 	} else if (conn->rx_ctl) {
 		struct iscsi_ctl *ctl = conn->rx_ctl;

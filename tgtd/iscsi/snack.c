@@ -5,6 +5,7 @@
  *   status   every PDU with a StatSN is kept until ExpStatSN covers it; status comes in SCSI Responses only
  *   data     a command's segments are kept until its status is acknowledged, or until a DataACK which we
  *            ask for (A bit) behind every segment but the last; what was in which Data-In is noted
+ *            R-Data: all of that that is not acknowledged again, cut anew, and a response with the SNACK tag
  *   R2T      one that is not answered is sent again
  *
  * What the initiator must send again is dataout.c's. An initiator that acknowledges nothing is asked to,
@@ -254,6 +255,59 @@ static bool data_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
 	return false;
 }
 
+/* 11.16.1: the initiator has discarded what it has not acknowledged, and expects it anew, cut as it may have declared
+ * meanwhile, and then a response with its tag, whether one was sent or not. */
+void iscsi_resegment(struct iscsi_task *t)
+{
+	struct iscsi_conn *conn = t->conn;
+	uint64_t from = t->acked_sn < t->data_sn ? t->sent[t->acked_sn].off : 0;
+	uint32_t acked = MIN(t->acked_sn, t->data_sn);
+
+	ASSERT(!t->pdus_out);
+	t->resegment = false;
+	if (conn->failed || t->aborting)
+		return;
+	metric_inc(M_iscsi_resent);
+	t->data_sn = acked;
+	t->burst_left = conn->params.max_burst;
+	while (t->kept) {
+		unsigned first = (unsigned)__builtin_ctz(t->kept);
+		struct scsi_seg *seg;
+		struct iscsi_pdu *p;
+
+		for (unsigned i = first + 1; i < SCSI_CMD_SEGS; i++)
+			if ((t->kept & 1u << i) && t->cmd.seg[i].off < t->cmd.seg[first].off)
+				first = i;
+		seg = &t->cmd.seg[first];
+		p = &t->data[first];
+		t->kept &= (uint8_t)~(1u << first);
+		p->flags = PDU_F_LAST;
+		p->seg_off = from > seg->off ? (uint32_t)(from - seg->off) : 0;
+		p->seg_end = seg->len;
+		ASSERT(p->seg_off < p->seg_end); /* what is all acknowledged is kept no more */
+		t->pdus_out++;
+		conn->tp->send_data(conn, p);
+	}
+	if (t->state == TASK_UNACKED) {
+		take_out(conn, &t->rsp);
+		t->state = TASK_RESPONDING;
+		put_be32(t->rsp.bhs + BHS_TTT, t->snack_tag);
+		t->pdus_out++;
+		again(conn, &t->rsp);
+	}
+}
+
+static bool rdata(struct iscsi_task *t, uint32_t tag, uint32_t beg, uint32_t run)
+{
+	if (t->cmd.dir_out || !t->started || t->aborting || beg || run || !tag || tag == ISCSI_TAG_NONE)
+		return false;
+	t->snack_tag = tag;
+	t->resegment = true;
+	if (!t->pdus_out)
+		iscsi_resegment(t);
+	return true;
+}
+
 static bool data_ack(struct iscsi_conn *conn, uint32_t ttt, uint32_t beg)
 {
 	struct iscsi_task *t;
@@ -307,7 +361,11 @@ void iscsi_snack_request(struct iscsi_ctl *ctl)
 		ok = data_ack(conn, ttt, beg);
 		reason = REJECT_INVALID_DATA_ACK;
 		break;
-	default: /* R-Data: segments do not change size within a command here */
+	case SNACK_RDATA:
+		t = task_of(conn, itt);
+		ok = t && rdata(t, ttt, beg, run);
+		break;
+	default:
 		break;
 	}
 	if (!ok)

@@ -88,6 +88,7 @@ struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn)
 	t->residual_flags = 0;
 	t->ack_ttt = ISCSI_TAG_NONE;
 	t->acked_sn = 0;
+	t->snack_tag = 0;
 	list_add_tail(&conn->tasks, &t->link);
 	return t;
 }
@@ -139,6 +140,8 @@ void iscsi_task_finish(struct iscsi_task *t)
 			if (t->is_immediate)
 				t->conn->sess->immediates--;
 			t->is_immediate = false;
+			if (unlikely(t->resegment))
+				iscsi_resegment(t);
 			return;
 		}
 		if (unlikely(t->kept))
@@ -146,12 +149,17 @@ void iscsi_task_finish(struct iscsi_task *t)
 		iscsi_task_end(t);
 	} else if (t->state == TASK_ENDING) {
 		iscsi_task_end(t);
+	} else if (unlikely(t->resegment)) {
+		iscsi_resegment(t);
 	}
 }
 
 void iscsi_task_abort(struct iscsi_task *t, bool tas)
 {
 	switch ((enum iscsi_task_state)t->state) {
+	case TASK_ARRIVING:
+		iscsi_task_end_silently(t);
+		break;
 	case TASK_HELD:
 		/* Its number must not be missed. */
 		list_del(&t->pending.link);

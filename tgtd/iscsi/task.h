@@ -15,6 +15,7 @@ struct iscsi_session;
 
 enum iscsi_task_state {
 	TASK_FREE,
+	TASK_ARRIVING,	/* ERL 1: its data may be damaged, and then it has not come at all */
 	TASK_HELD,	/* CmdSN order: an earlier command has not come yet */
 	TASK_RUNNING,	/* with the device server */
 	TASK_DRAINING,	/* status known; Data-Out that the initiator will send anyway is still to come */
@@ -58,7 +59,8 @@ struct iscsi_sent {
 	bool has_cdb_long : 1; /* ->cdb_long */                                    \
 	bool resending : 1;    /* ErrorRecoveryLevel 1 */                          \
 	bool silent : 1;       /* its initiator ended it: no response from then on */ \
-	bool fenced : 1;       /* its response is (RFC 7143 4.2.2.3) */
+	bool fenced : 1;       /* its response is (RFC 7143 4.2.2.3) */           \
+	bool resegment : 1;    /* level 1: a R-Data SNACK waits for its PDUs */
 
 union iscsi_standing {
 	struct {
@@ -96,6 +98,7 @@ struct iscsi_task {
 	uint32_t sent_cap, resend_sn;
 	uint32_t ack_ttt;    /* of the DataACK that is asked for */
 	uint32_t acked_sn;   /* DataSN before which all is acknowledged by those */
+	uint32_t snack_tag;  /* of the last R-Data SNACK, for the response; 0 none */
 	uint32_t seg_end_sn[SCSI_CMD_SEGS]; /* DataSN behind the segment */
 	uint8_t kept;	     /* bit per segment */
 	uint64_t tp_word[4]; /* the transport's; conn->rx_word of the command PDU (iSER: STags, base offsets) */

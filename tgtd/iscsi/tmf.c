@@ -78,6 +78,8 @@ static void abort_task(struct iscsi_ctl *ctl)
 	uint32_t ref = get_be32(ctl->bhs + BHS_TTT), ref_sn = get_be32(ctl->bhs + 32);
 	struct iscsi_task *t = iscsi_session_task(s, ref);
 
+	if (t && t->state == TASK_ARRIVING)
+		t = NULL; /* not all of it has come */
 	/* A task whose response is on its way exists no more. */
 	if (t && t->completed && t->state != TASK_DRAINING) {
 		answer(ctl, ISCSI_TMF_NO_TASK);

@@ -169,53 +169,45 @@ START_TEST(a_lost_r2t_is_sent_again)
 }
 END_TEST
 
-/* Immediate data (0), the middle of a burst (1), its end (2), unsolicited Data-Out (3). */
+/* The beginning of a burst (0), its middle (1), its end (2), unsolicited Data-Out (3). */
 START_TEST(damaged_write_data_is_asked_for_again)
 {
 	static uint8_t out[32768];
+	uint32_t end = _i == 3 ? 8192 : 16384;
+	uint32_t damaged = _i == 0 ? 0 : _i == 2 ? end - 4096 : 4096;
 	uint8_t bhs[48], o[48] = { ISCSI_DATA_OUT };
 	struct wire_pdu p;
 	uint32_t off;
 	size_t n;
 
-	up(_i == 0 || _i == 3 ? ERL1 "InitialR2T=No\nFirstBurstLength=8192" :
-				ERL1 "ImmediateData=No");
+	up(_i == 3 ? ERL1 "InitialR2T=No\nFirstBurstLength=8192" : ERL1 "ImmediateData=No");
 	wire_rw10(&w, bhs, true, 0, 32);
-	if (_i == 0) {
-		n = wire_build(&w, out, bhs, data, 8192);
-		out[n - 5] ^= 0x10;
-		wire_write(&w, out, n);
-		off = 0;
+	if (_i == 3) {
+		bhs[1] &= (uint8_t)~BHS_FINAL;
+		put_be32(o + BHS_TTT, ISCSI_TAG_NONE);
+		put_be32(o + BHS_ITT, w.itt);
+		wire_send(&w, bhs, data, 2048);
+		off = 2048;
+		damaged = 2048;
 	} else {
-		uint32_t end = _i == 3 ? 8192 : 16384, damaged = _i == 2 ? end - 4096 : 4096;
-
-		if (_i == 3) {
-			bhs[1] &= (uint8_t)~BHS_FINAL;
-			put_be32(o + BHS_TTT, ISCSI_TAG_NONE);
-			put_be32(o + BHS_ITT, w.itt);
-			wire_send(&w, bhs, data, 2048);
-			off = 2048;
-			damaged = 2048;
-		} else {
-			wire_send(&w, bhs, NULL, 0);
-			wire_expect(&w, &p, ISCSI_R2T);
-			memcpy(o + BHS_ITT, p.bhs + BHS_ITT, 8);
-			off = 0;
-		}
-		for (unsigned sn = 0; off < end; sn++) {
-			uint32_t len = MIN(4096u, end - off);
-
-			o[1] = off + len == end ? BHS_FINAL : 0;
-			put_be32(o + BHS_DATA_SN, sn);
-			put_be32(o + BHS_BUFFER_OFFSET, off);
-			n = wire_build(&w, out, o, data + off, len);
-			if (off == damaged)
-				out[n - 77] ^= 1;
-			wire_write(&w, out, n);
-			off += len;
-		}
-		off = damaged;
+		wire_send(&w, bhs, NULL, 0);
+		wire_expect(&w, &p, ISCSI_R2T);
+		memcpy(o + BHS_ITT, p.bhs + BHS_ITT, 8);
+		off = 0;
 	}
+	for (unsigned sn = 0; off < end; sn++) {
+		uint32_t len = MIN(4096u, end - off);
+
+		o[1] = off + len == end ? BHS_FINAL : 0;
+		put_be32(o + BHS_DATA_SN, sn);
+		put_be32(o + BHS_BUFFER_OFFSET, off);
+		n = wire_build(&w, out, o, data + off, len);
+		if (off == damaged)
+			out[n - 77] ^= 1;
+		wire_write(&w, out, n);
+		off += len;
+	}
+	off = damaged;
 	wire_expect(&w, &p, ISCSI_REJECT);
 	ck_assert_uint_eq(p.bhs[2], REJECT_DATA_DIGEST);
 	for (;;) {
@@ -237,6 +229,226 @@ START_TEST(damaged_write_data_is_asked_for_again)
 	ck_assert_uint_eq(off, 16384);
 	ck_assert_uint_eq(wire_read(&w, 0, 32, back), 0);
 	ck_assert_mem_eq(back, data, 16384);
+	down();
+}
+END_TEST
+
+/* An 8 MiB read up to where it waits for acknowledgement of both of its segments. */
+static void read_up_to_acknowledgement(uint8_t *ask, uint32_t *pdus)
+{
+	uint8_t bhs[48], cdb[16] = { 0x88 };
+	struct wire_pdu p;
+	unsigned asked = 0;
+
+	put_be32(cdb + 10, sizeof(data) / 512);
+	wire_command(&w, bhs, BHS_FINAL | BHS_CMD_READ | 1, sizeof(data), cdb, 16);
+	wire_send(&w, bhs, NULL, 0);
+	while (asked < 2) {
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+		if (!(p.bhs[1] & BHS_DATAIN_ACK))
+			continue;
+		pdus[asked] = get_be32(p.bhs + BHS_DATA_SN) + 1;
+		memcpy(ask + 48 * asked++, p.bhs, 48);
+	}
+	ck_assert(wire_silent(&w));
+}
+
+/* RFC 7143 7.8: a command whose immediate data is damaged is discarded, and is retried with its
+ * number, or something else takes that (7.3). One that is behind it waits (0), or it waits itself
+ * for an earlier one (1); it is immediate (2). */
+START_TEST(a_command_with_damaged_data_is_discarded)
+{
+	static uint8_t out[8192];
+	uint8_t bhs[48], first[48];
+	struct wire_pdu p;
+	size_t n;
+
+	up(ERL1 "ImmediateData=Yes");
+	if (_i == 1)
+		wire_rw10(&w, first, false, 0, 8);
+	wire_rw10(&w, bhs, true, 0, 8);
+	if (_i == 2) {
+		bhs[0] |= BHS_IMMEDIATE;
+		w.cmd_sn--;
+	}
+	n = wire_build(&w, out, bhs, data, 4096);
+	out[n - 77] ^= 1;
+	wire_write(&w, out, n);
+	wire_expect(&w, &p, ISCSI_REJECT);
+	ck_assert_uint_eq(p.bhs[2], REJECT_DATA_DIGEST);
+	ck_assert_mem_eq(p.data, bhs, 4);
+	ck_assert_uint_eq(w.exp_cmd_sn, _i == 2 ? w.cmd_sn : w.cmd_sn - (_i == 1 ? 2 : 1));
+	ck_assert(wire_silent(&w));
+	if (_i == 0) {
+		wire_rw10(&w, first, false, 0, 8);
+		wire_send(&w, first, NULL, 0);
+		ck_assert(wire_silent(&w));
+	}
+	/* Again, as it was. */
+	wire_send(&w, bhs, data, 4096);
+	if (_i == 1) {
+		ck_assert(wire_silent(&w));
+		wire_send(&w, first, NULL, 0);
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+		wire_expect(&w, &p, ISCSI_SCSI_RSP);
+		ck_assert_mem_eq(p.bhs + BHS_ITT, first + BHS_ITT, 4);
+	}
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	ck_assert_mem_eq(p.bhs + BHS_ITT, bhs + BHS_ITT, 4);
+	ck_assert_uint_eq(p.bhs[3], 0);
+	if (_i == 0) {
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+		ck_assert_mem_eq(p.data, data, 4096);
+		wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	}
+	ck_assert_uint_eq(wire_read(&w, 0, 8, back), 0);
+	ck_assert_mem_eq(back, data, 4096);
+	wire_ready(&w);
+	/* Something else takes its number. */
+	wire_rw10(&w, bhs, true, 0, 8);
+	n = wire_build(&w, out, bhs, data + 4096, 4096);
+	out[n - 77] ^= 1;
+	wire_write(&w, out, n);
+	do
+		ck_assert(wire_recv(&w, &p));
+	while (wire_opcode(&p) != ISCSI_REJECT);
+	w.cmd_sn--;
+	ck_assert_uint_eq(wire_read(&w, 0, 8, back), 0);
+	ck_assert_mem_eq(back, data, 4096);
+	/* An end amid its data. */
+	wire_rw10(&w, bhs, true, 0, 8);
+	n = wire_build(&w, out, bhs, data, 4096);
+	wire_write(&w, out, n - 100);
+	wire_steps(5);
+	down();
+}
+END_TEST
+
+/* The number of a command whose data is still arriving is aborted on another connection: it comes
+ * to nothing. */
+START_TEST(a_command_that_arrives_is_aborted_elsewhere)
+{
+	static uint8_t out[8192];
+	uint8_t bhs[48], tmf[48];
+	struct wire_pdu p;
+	struct wire c;
+	size_t n;
+
+	up(ERL1 "ImmediateData=Yes\nMaxConnections=2");
+	ck_assert_uint_eq(wire_write_blocks(&w, 0, 8, data), 0);
+	wire_open(&c);
+	c.cmd_sn = w.cmd_sn;
+	ck_assert_uint_eq(wire_login(&c, 1, w.tsih, 1, "DataDigest=CRC32C"), 0);
+	c.itt = 5000;
+	wire_rw10(&w, bhs, true, 0, 8);
+	n = wire_build(&w, out, bhs, data + 4096, 4096);
+	wire_write(&w, out, n - 100);
+	wire_steps(5);
+	c.cmd_sn = w.cmd_sn;
+	wire_request(&c, tmf, ISCSI_TMF_REQ, BHS_FINAL | ISCSI_TMF_ABORT_TASK);
+	tmf[9] = 1;
+	put_be32(tmf + BHS_TTT, w.itt);
+	put_be32(tmf + 32, w.cmd_sn - 1);
+	wire_send(&c, tmf, NULL, 0);
+	wire_expect(&c, &p, ISCSI_TMF_RSP);
+	ck_assert_uint_eq(p.bhs[2], ISCSI_TMF_COMPLETE);
+	wire_write(&w, out + n - 100, 100);
+	ck_assert(wire_silent(&w));
+	ck_assert_uint_eq(wire_read(&w, 0, 8, back), 0);
+	ck_assert_mem_eq(back, data, 4096);
+	wire_close(&c);
+	down();
+}
+END_TEST
+
+/* 11.16.1 R-Data: what is not acknowledged is sent anew, in pieces as they are allowed by now, and
+ * a response with the SNACK tag and the StatSN that it had. */
+START_TEST(data_is_cut_anew)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	uint32_t acked, itt, stat_sn, off = 0, sn = 0;
+
+	up(ERL1 "MaxRecvDataSegmentLength=4096");
+	ck_assert_uint_eq(wire_write_blocks(&w, 0, 64, data), 0);
+	wire_ready(&w);
+	acked = w.exp_stat_sn;
+	wire_rw10(&w, bhs, false, 0, 64);
+	itt = w.itt;
+	wire_send(&w, bhs, NULL, 0);
+	for (unsigned i = 0; i < 8; i++)
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	stat_sn = get_be32(p.bhs + BHS_STAT_SN);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_TTT), 0);
+	w.exp_stat_sn = acked;
+	wire_request(&w, bhs, ISCSI_TEXT_REQ, BHS_FINAL);
+	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+	wire_send(&w, bhs, "MaxRecvDataSegmentLength=1024", 30);
+	wire_expect(&w, &p, ISCSI_TEXT_RSP);
+	w.exp_stat_sn = acked;
+	snack(SNACK_RDATA, itt, 0x55, 1, 0); /* 11.16.6: BegRun is zero */
+	wire_expect(&w, &p, ISCSI_REJECT);
+	w.exp_stat_sn = acked;
+	for (unsigned round = 0; round < 2; round++) {
+		snack(SNACK_RDATA, itt, 0x55 + round, 0, 0);
+		for (off = sn = 0; off < 32768; off += p.len, sn++) {
+			wire_expect(&w, &p, ISCSI_DATA_IN);
+			ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), sn);
+			ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), off);
+			ck_assert_uint_eq(p.len, 1024);
+			ck_assert_mem_eq(p.data, data + off, p.len);
+		}
+		wire_expect(&w, &p, ISCSI_SCSI_RSP);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_STAT_SN), stat_sn);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_TTT), 0x55 + round);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), 32); /* ExpDataSN */
+		w.exp_stat_sn = acked;
+	}
+	/* The new pieces may be asked for, too. */
+	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 31, 0);
+	wire_expect(&w, &p, ISCSI_DATA_IN);
+	ck_assert_uint_eq(p.len, 1024);
+	ck_assert(wire_silent(&w));
+	w.exp_stat_sn = acked + 3;
+	wire_ready(&w);
+	down();
+}
+END_TEST
+
+/* The same amid a long read, of which a part is acknowledged; and (1) while another repetition is
+ * under way. */
+START_TEST(a_long_read_is_cut_anew)
+{
+	uint8_t ask[96];
+	struct wire_pdu p;
+	uint32_t pdus[2], itt, got, sn;
+
+	up(ERL1 "MaxRecvDataSegmentLength=131072");
+	for (uint32_t lba = 0; lba < sizeof(data) / 512; lba += BIG)
+		ck_assert_uint_eq(wire_write_blocks(&w, lba, BIG, data + lba * 512), 0);
+	read_up_to_acknowledgement(ask, pdus);
+	itt = w.itt;
+	snack(SNACK_DATA_ACK, ISCSI_TAG_NONE, get_be32(ask + BHS_TTT), 3, 0);
+	if (_i)
+		snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 5, 2);
+	snack(SNACK_RDATA, itt, 0x77, 0, 0);
+	for (unsigned i = 0; _i && i < 2; i++) {
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), 5 + i);
+	}
+	for (got = 3 * 131072, sn = 3; got < sizeof(data); got += p.len, sn++) {
+		wire_expect(&w, &p, ISCSI_DATA_IN);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), sn);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), got);
+		ck_assert_mem_eq(p.data, data + got, p.len);
+		if (p.bhs[1] & BHS_DATAIN_ACK)
+			snack(SNACK_DATA_ACK, ISCSI_TAG_NONE, get_be32(p.bhs + BHS_TTT), sn + 1, 0);
+	}
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_TTT), 0x77);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), sn);
+	wire_ready(&w);
 	down();
 }
 END_TEST
@@ -333,26 +545,6 @@ START_TEST(all_statuses_are_sent_again)
 	down();
 }
 END_TEST
-
-/* An 8 MiB read up to where it waits for acknowledgement of both of its segments. */
-static void read_up_to_acknowledgement(uint8_t *ask, uint32_t *pdus)
-{
-	uint8_t bhs[48], cdb[16] = { 0x88 };
-	struct wire_pdu p;
-	unsigned asked = 0;
-
-	put_be32(cdb + 10, sizeof(data) / 512);
-	wire_command(&w, bhs, BHS_FINAL | BHS_CMD_READ | 1, sizeof(data), cdb, 16);
-	wire_send(&w, bhs, NULL, 0);
-	while (asked < 2) {
-		wire_expect(&w, &p, ISCSI_DATA_IN);
-		if (!(p.bhs[1] & BHS_DATAIN_ACK))
-			continue;
-		pdus[asked] = get_be32(p.bhs + BHS_DATA_SN) + 1;
-		memcpy(ask + 48 * asked++, p.bhs, 48);
-	}
-	ck_assert(wire_silent(&w));
-}
 
 /* 11.16: what is sent again is an exact replica. When it was the request for acknowledgement that got lost, the
  * initiator would know of it by this only, and the read would never go on. */
@@ -679,6 +871,9 @@ END_TEST
 UNIT_TABLE("iscsi-recovery", 30, { not_at_level_0 }, { a_lost_status_is_sent_again },
 	   { lost_data_is_sent_again }, { a_lost_r2t_is_sent_again },
 	   { damaged_write_data_is_asked_for_again, 4 },
+	   { a_command_with_damaged_data_is_discarded, 3 },
+	   { a_command_that_arrives_is_aborted_elsewhere }, { data_is_cut_anew },
+	   { a_long_read_is_cut_anew, 2 },
 	   { a_large_read_goes_on_as_it_is_acknowledged },
 	   { a_status_that_is_acknowledged_amid_a_repetition_is_let_go },
 	   { all_statuses_are_sent_again, 2 }, { a_lost_request_for_acknowledgement_is_sent_again },
