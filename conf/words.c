@@ -51,6 +51,7 @@ static const struct word {
 	{ "mode_page", STORE, CONF_MULTI, "page:subpage:length:byte:byte..." },
 	{ "params", STORE, CONF_MULTI, "name=value[,name=value...]" },
 	{ "scsi_id", STORE, CONF_PARAM, "1 to 24 characters" },
+	{ "naa", STORE, CONF_PARAM, "16 hexadecimal digits that begin with 2, 3 or 5, or 32 with 6" },
 	{ "scsi_sn", STORE, CONF_PARAM, "1 to 36 characters" },
 	{ "vendor_id", STORE, CONF_PARAM, "1 to 8 characters" },
 	{ "product_id", STORE, CONF_PARAM, "1 to 16 characters" },

@@ -93,6 +93,7 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 		unsigned long number;
 	} table[] = {
 		{ "scsi_id", c->scsi_id, 0 },
+		{ "naa", c->naa, 0 },
 		{ "scsi_sn", c->scsi_sn, 0 },
 		{ "vendor_id", c->vendor_id, 0 },
 		{ "product_id", c->product_id, 0 },

@@ -100,15 +100,16 @@ static uint8_t *name_string(uint8_t *p, uint8_t assoc, const char *name)
 
 uint8_t *scsi_lu_designators(const struct scsi_lu *lu, uint8_t *p)
 {
-	uint8_t t10[8 + 24], naa[8];
-	char text[32];
+	uint8_t t10[8 + 24], naa[SCSI_NAA_MAX];
+	size_t len = scsi_lu_naa(lu, naa);
+	char text[4 + 2 * SCSI_NAA_MAX + 1] = "naa.";
 
 	put_text(t10, 8, lu->conf.vendor_id);
 	put_text(t10 + 8, 24, lu->conf.scsi_id);
 	p = designator(p, CODE_ASCII, ASSOC_LU, 1, t10, sizeof(t10));
-	put_be64(naa, scsi_lu_naa(lu));
-	p = designator(p, CODE_BINARY, ASSOC_LU, 3, naa, sizeof(naa));
-	snprintf(text, sizeof(text), "naa.%016llX", (unsigned long long)scsi_lu_naa(lu));
+	p = designator(p, CODE_BINARY, ASSOC_LU, 3, naa, (uint8_t)len);
+	for (size_t i = 0; i < len; i++)
+		sprintf(text + 4 + 2 * i, "%02X", naa[i]);
 	return name_string(p, ASSOC_LU, text);
 }
 

@@ -22,11 +22,17 @@ static uint64_t hash64(uint64_t h, const void *data, size_t len)
 	return h;
 }
 
-uint64_t scsi_lu_naa(const struct scsi_lu *lu)
+size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX])
 {
 	uint64_t h = 0xcbf29ce484222325ull;
+	size_t len = strlen(lu->conf.naa) / 2;
 	char dflt[25];
 
+	ASSERT(len <= SCSI_NAA_MAX);
+	for (size_t i = 0; i < len; i++)
+		sscanf(lu->conf.naa + 2 * i, "%2hhx", &naa[i]);
+	if (len)
+		return len;
 	/* A scsi_id that somebody chose names the same unit wherever it is served (two targets on
 	 * one store, for multipath); the default one is only unique with the target's name. */
 	snprintf(dflt, sizeof(dflt), "IET     %04x%04x", lu->target->tid, lu->lun);
@@ -39,7 +45,8 @@ uint64_t scsi_lu_naa(const struct scsi_lu *lu)
 	h ^= h >> 29;
 	h *= 0xbf58476d1ce4e5b9ull;
 	h ^= h >> 32;
-	return 3ull << 60 | h >> 4; /* NAA 3h: locally assigned */
+	put_be64(naa, 3ull << 60 | h >> 4); /* NAA 3h: locally assigned */
+	return sizeof(h);
 }
 
 

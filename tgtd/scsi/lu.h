@@ -427,8 +427,10 @@ static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 {
 	return atomic_load_explicit(&lu->blk->size, memory_order_relaxed) >> lu->block_shift;
 }
-/* 64-bit identity for NAA and tokens: stable over restarts. */
-uint64_t scsi_lu_naa(const struct scsi_lu *lu);
+/* The NAA designator (SPC-4 7.8.6.6), stable over restarts: as configured, or else eight bytes made
+ * of scsi_id, target and LUN. Its length. lu->lock held. */
+#define SCSI_NAA_MAX 16
+size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX]);
 void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits from state */
 /* An LU that could not be made: its loops stay whose they were. */
 void scsi_lu_forget_loops(struct scsi_lu *lu);

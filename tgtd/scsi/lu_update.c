@@ -53,7 +53,19 @@ static bool parse_text(const char *v, char *dst, size_t size)
 	return true;
 }
 
-enum update_kind { UPD_TEXT, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32 };
+/* SPC-4 7.8.6.6: IEEE Extended (2), Locally Assigned (3), IEEE Registered (5) have eight bytes,
+ * IEEE Registered Extended (6) sixteen. */
+static bool parse_naa(const char *v, char *dst, size_t size)
+{
+	size_t n = strlen(v);
+	bool hex = strspn(v, "0123456789abcdefABCDEF") == n;
+
+	if (n && !(hex && n == 16 && strchr("235", *v)) && !(hex && n == 32 && *v == '6'))
+		return false;
+	return parse_text(v, dst, size);
+}
+
+enum update_kind { UPD_TEXT, UPD_NAA, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32 };
 static const struct update_key {
 	const char *name;
 	enum update_kind kind;
@@ -64,6 +76,7 @@ static const struct update_key {
 } update_keys[] = {
 #define F(f) offsetof(struct scsi_lu_conf, f), sizeof(((struct scsi_lu_conf *)0)->f)
 	{ "scsi_id", UPD_TEXT, F(scsi_id), 0, UA_IDENTIFIER, false },
+	{ "naa", UPD_NAA, F(naa), 0, UA_IDENTIFIER, false },
 	{ "scsi_sn", UPD_TEXT, F(scsi_sn), 0, UA_INQUIRY, false },
 	{ "vendor_id", UPD_TEXT, F(vendor_id), 0, UA_INQUIRY, false },
 	{ "product_id", UPD_TEXT, F(product_id), 0, UA_INQUIRY, false },
@@ -94,6 +107,10 @@ static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, cons
 	switch (k->kind) {
 	case UPD_TEXT:
 		if (!parse_text(value, (char *)p, k->size))
+			return -EINVAL;
+		break;
+	case UPD_NAA:
+		if (!parse_naa(value, (char *)p, k->size))
 			return -EINVAL;
 		break;
 	case UPD_BOOL:

@@ -67,6 +67,7 @@ struct scsi_lu_conf {
 	struct loop *loop;	/* its (first) event thread "lu-<tid>:<lun>"; the caller created and started it */
 	bool loop_shared;	/* serves other LUs too: stays the caller's when the LU is deleted */
 	char scsi_id[25], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5]; /* "" = default */
+	char naa[33];		/* 16 or 32 hexadecimal digits; "": made up, see scsi_lu_naa() */
 	bool readonly, removable, online, thin_provisioning, swp;
 	bool write_cache;	/* WCE at start */
 	uint8_t lbppbe;		/* logical blocks per physical block exponent; 0xff: 0 */

@@ -194,7 +194,8 @@ static bool make_bytes(const struct scsi_cmd *cmd, struct token *t)
 {
 	static _Atomic uint64_t ids = 1;
 	const struct scsi_lu *lu = cmd->lu;
-	uint8_t *b = t->bytes;
+	uint8_t *b = t->bytes, naa[SCSI_NAA_MAX];
+	size_t len = scsi_lu_naa(lu, naa);
 
 	put_be32(b, ROD_COPY_CHANGE_VULNERABLE);
 	put_be16(b + 6, TOKEN_LEN - 8);
@@ -202,8 +203,8 @@ static bool make_bytes(const struct scsi_cmd *cmd, struct token *t)
 	b[16] = 0xe4; /* creator logical unit: identification descriptor with its NAA */
 	b[16 + 4] = 1;
 	b[16 + 5] = 3;
-	b[16 + 7] = 8;
-	put_be64(b + 16 + 8, scsi_lu_naa(lu));
+	b[16 + 7] = (uint8_t)len;
+	memcpy(b + 16 + 8, naa, len);
 	put_be24(b + 16 + 29, lu->block_size);
 	put_be64(b + 56, t->total);
 	put_be32(b + 96, lu->block_size); /* block device specific */

@@ -171,19 +171,19 @@ static void next_chunk(struct scsi_cmd *cmd)
 uint32_t scsi_copy_find_lun_locked(struct scsi_target *t, const struct scsi_nexus *n,
 				   const uint8_t *d)
 {
-	uint64_t naa, has;
+	uint8_t naa[SCSI_NAA_MAX];
+	bool is;
 
-	/* binary, NAA, eight bytes: what VPD page 83h says of a logical unit */
-	if ((d[4] & 0x0f) != 1 || (d[5] & 0x3f) != 3 || d[7] != 8)
+	/* binary, NAA: what VPD page 83h says of a logical unit */
+	if ((d[4] & 0x0f) != 1 || (d[5] & 0x3f) != 3)
 		return UINT32_MAX;
-	naa = get_be64(d + 8);
 	for (uint32_t i = 0; i < t->nlu; i++) {
 		if (!t->lu[i] || !t->lu[i]->blk)
 			continue;
 		pthread_mutex_lock(&t->lu[i]->lock);
-		has = scsi_lu_naa(t->lu[i]);
+		is = scsi_lu_naa(t->lu[i], naa) == d[7] && !memcmp(naa, d + 8, d[7]);
 		pthread_mutex_unlock(&t->lu[i]->lock);
-		if (has == naa && scsi_target_sees(t, n, i))
+		if (is && scsi_target_sees(t, n, i))
 			return i;
 	}
 	return UINT32_MAX;
