@@ -23,7 +23,7 @@ trap 'daemon_kill; rm -rf "$dir"' EXIT
 pick_port() {
 	python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
-port=$(pick_port)
+port=${TGT_TEST_PORT:-$(pick_port)}
 
 daemon_kill() {
 	[ -z "$pid" ] && return

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Another's eyes on the wire: every kind of iSCSI traffic (wire_traffic.py, a load in all shapes of data with
-# digests, libiscsi's suite where it only reads, an administrator who closes connections, the daemon's end)
-# is captured whole, and Wireshark's dissector has to understand each byte of it: no malformed packet, no
-# expert error, no TCP payload that is not iSCSI, nothing dropped by the capture.
+# digests, what of libiscsi's suite moves little, each tool of sg3-utils, an iSNS server that asks and is asked, an
+# administrator who closes connections, the daemon's end) is captured whole, and Wireshark's dissector has to
+# understand each byte of it: no malformed packet, no expert error, no TCP payload that is neither iSCSI nor iSNS,
+# nothing dropped by the capture. What the dissector itself gets wrong is in wire_judge.py.
 #
 #   TGT_WIRE_KEEP=FILE   keep the capture there
 set -u
@@ -11,7 +12,8 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 iqn=iqn.2026-11.org.tgtd.test:wire
 capture=
-trap '[ -n "$capture" ] && kill $capture 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
+server=
+trap 'kill $capture $server 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
 tool=$PWD/build/bin/tgt-load
 [ -x "$tool" ] || tool=$bin/tgt-load
 
@@ -21,6 +23,7 @@ for tid in 1 2 3; do
 	adm --op bind --mode target --tid $tid -I ALL
 	adm --op new --mode logicalunit --tid $tid --lun 1 --bstype ram --backing-store 16m
 done
+adm --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
 adm --op update --mode target --tid 1 --name MaxBurstLength --value 16776192
 adm --op update --mode target --tid 1 --name MaxRecvDataSegmentLength --value 1048576
 for user in joe:secretsecret jim:terceseecret; do
@@ -36,13 +39,39 @@ for tid in $(seq 11 40); do
 	adm --op bind --mode target --tid $tid -I ALL
 done
 
+# An iSNS server knows of all of them; where it may ask us things is known before the capture begins.
+echo good >"$dir/mode"
+touch "$dir/isns.log"
+python3 tests/integration/isns_server.py "$dir/isns.port" "$dir/isns.log" "$dir/mode" &
+server=$!
+for _ in $(seq 100); do [ -s "$dir/isns.port" ] && break; sleep 0.1; done
+isns_port=$(cat "$dir/isns.port")
+isns() { # NAME VALUE
+	adm --op update --mode system --name "$1" --value "$2"
+}
+isns_said() { # PATTERN
+	for _ in $(seq 100); do
+		cat "$dir/isns.log" "$dir/isns.log.more" 2>/dev/null | grep -qE "$1" && return
+		sleep 0.1
+	done
+	out=$(tail -3 "$dir/isns.log" "$dir/isns.log.more")
+	return 1
+}
+isns iSNSServerIP 127.0.0.1
+isns iSNSServerPort "$isns_port"
+isns iSNS On
+is "registered with an iSNS server" isns_said "^REG .* 23=[0-9]"
+entity=$(sed -nE 's/^REG .* 1=([^ ]*) 2=.*/\1/p' "$dir/isns.log" | tail -1)
+ask_port=$(sed -nE 's/^REG .* 23=([0-9]*).*/\1/p' "$dir/isns.log" | tail -1)
+scsi_port=$(pick_port) # of the daemon that sg3-utils speak to
+
 pcap=${TGT_WIRE_KEEP:-$dir/wire.pcapng}
 why=
 if ! command -v tshark >/dev/null || ! command -v dumpcap >/dev/null; then
 	why="tshark is not installed"
 else
 	# 256 MiB for what the disk does not take at once
-	dumpcap -q -i lo -f "tcp port $port" -B 256 -s 0 -w "$pcap" 2>"$dir/capture.log" &
+	dumpcap -q -i lo -f "tcp port $port or tcp port $scsi_port or tcp port $isns_port or tcp port $ask_port" -B 256 -s 0 -w "$pcap" 2>"$dir/capture.log" &
 	capture=$!
 	for _ in $(seq 50); do [ -s "$pcap" ] && break; kill -0 $capture 2>/dev/null || break; sleep 0.1; done
 	if ! [ -s "$pcap" ]; then
@@ -67,13 +96,47 @@ load "both digests" --connections 2 --depth 8 --bs 4k:80,64k:20 --count 80 --hea
 load "unsolicited" --connections 1 --depth 8 --bs 32k --count 60 --initial-r2t No --header-digest CRC32C
 
 if command -v iscsi-test-cu >/dev/null; then
-	for family in Inquiry ModeSense6 ReadCapacity10 ReadCapacity16 ReportSupportedOpcodes TestUnitReady \
-		PrinReadKeys PrinServiceactionRange PrinReportCapabilities iSCSIResiduals iSCSICmdSn iSCSIDataSn iSCSINop; do
-		timeout 60 iscsi-test-cu -t "ALL.$family" "iscsi://127.0.0.1:$port/${iqn}1/1" >"$dir/cu.log" 2>&1
+	for test in Inquiry ModeSense6 ReadCapacity10 ReadCapacity16 ReportSupportedOpcodes TestUnitReady Mandatory NoMedia \
+		ReadDefectData10 ReadDefectData12 PrinReadKeys PrinServiceactionRange PrinReportCapabilities ProutRegister \
+		ProutReserve ProutClear ProutPreempt StartStopUnit ExtendedCopy.Simple ReceiveCopyResults \
+		Prefetch16 iSCSIResiduals iSCSICmdSn iSCSIDataSn iSCSINop iSCSITMF; do
+		timeout 60 iscsi-test-cu --dataloss -t "ALL.$test" "iscsi://127.0.0.1:$port/${iqn}1/1" >"$dir/cu.log" 2>&1
+		rc=$?
 		out=$(tail -20 "$dir/cu.log")
-		is "libiscsi's $family" test $? = 0
+		is "libiscsi's $test" test $rc = 0
 	done
 fi
+
+# Each tool of sg3-utils, on a daemon of its own.
+TGT_TEST_PORT=$scsi_port TGT_BIN=$bin timeout 250 tests/integration/test_mt_sg3_utils.sh >"$dir/sg.log" 2>&1
+rc=$?
+out=$(grep -vE '^ok' "$dir/sg.log" | tail -20)
+is "sg3-utils: $(grep -c '^ok' "$dir/sg.log") steps" test $rc = 0
+
+# The iSNS server asks whether we live, and says that something has changed; then targets come and go, and all go.
+isns_ask() { out=$(timeout 30 python3 tests/integration/isns_server.py ask "$ask_port" "$@" 2>&1); }
+isns_ask esi "$entity" 127.0.0.1 "$port"
+is "an ESI is answered" test "$out" = "0 as asked"
+isns_ask esi someone.else 127.0.0.1 "$port"
+is "... and refused" test "$out" = "9 as asked"
+isns_ask scn "${iqn}2" iqn.2026-11.org.tgtd.test:somebody
+is "an SCN is answered" test "$out" = "0 as asked"
+is "... and the server asked what it knows" isns_said "^QRY "
+isns_ask unknown
+is "what is not known is answered so" test "$out" = "15 as asked"
+adm --op new --mode target --tid 50 -T "${iqn}50"
+is "a new target is registered" isns_said "^REG .*${iqn}50"
+adm --op delete --mode target --tid 50
+without_50() {
+	for _ in $(seq 100); do
+		tail -1 "$dir/isns.log" | grep -qv "${iqn}50" && return
+		sleep 0.1
+	done
+	return 1
+}
+is "... and gone from the next registration" without_50
+isns iSNS Off
+is "all is taken back" isns_said "^DEREG .*$entity"
 
 # An administrator closes a connection, then the daemon ends: each is told.
 told() { # event
@@ -148,84 +211,12 @@ is "the capture is whole" test "${dropped:-1}" = 0 -a "${captured:-0}" -gt 1000
 # The dissector's filter of "bogus PDUs" throws away what RFC 7143 and 7144 allow, and takes no data segment
 # above 256 KiB, unless told. And an initiator's port may be one that it knows something else by.
 dissect() {
-	tshark -2 -n -r "$pcap" -o "iscsi.target_ports:$port" -o iscsi.bogus_pdu_filter:FALSE \
+	tshark -2 -n -r "$pcap" -o "iscsi.target_ports:$port,$scsi_port" -d "tcp.port==$isns_port,isns" -d "tcp.port==$ask_port,isns" -o iscsi.bogus_pdu_filter:FALSE \
 		-o iscsi.bogus_pdu_max_data_len:16777216 -o tcp.reassemble_out_of_order:TRUE -o tcp.try_heuristic_first:TRUE "$@" 2>"$dir/tshark.log"
 }
 dissect -T fields -E separator='|' -E occurrence=a -e frame.number -e tcp.srcport -e iscsi.opcode -e iscsi.login.C \
 	-e _ws.malformed -e _ws.expert.severity -e _ws.expert.message -e tcp.len -e tcp.reassembled_in \
 	-e tcp.analysis.retransmission -e tcp.analysis.out_of_order -e iscsi.datasegmentlength -e scsi_sbc.opcode \
-	-e tcp.payload >"$dir/fields"
-python3 - "$port" "$dir/fields" <<'PY' || failures=$((failures + 1))
-import collections, sys
-port, path = sys.argv[1:]
-ERROR = 0x800000
-bad, excused, seen = [], collections.Counter(), collections.Counter()
-
-
-def unknown_kind(side, payload):
-    """What Wireshark 4.0 does not take for iSCSI though it is: its checks are those of RFC 3720's draft 13.
-    Task management functions and responses of RFC 7144 (functions 9 to 12, response 7; functions beyond those
-    exist only to be refused), text with neither F nor C (RFC 7143 11.10.1: more is to come, but no pair is
-    cut), and what wire_traffic.py gets wrong in order to see it rejected. The whole payload has to be PDUs, one of them such."""
-    at, found = 0, None
-    while at < len(payload):
-        if len(payload) < at + 48:
-            return None
-        op, flags, third = payload[at] & 0x3f, payload[at + 1], payload[at + 2]
-        if op == 2 and flags & 0x7f > 8:
-            found = 'RFC 7144 task management function'
-        elif op == 0x22 and third == 7:
-            found = 'RFC 7144 task management response'
-        elif op in (4, 0x24) and not flags & 0xc0:
-            found = 'text with neither F nor C'
-        elif side == 'initiator' and (op == 4 and flags & 0xc0 == 0xc0 or op == 6 and flags & 0x7f > 2):
-            found = 'request that has to be rejected'
-        n = int.from_bytes(payload[at + 5:at + 8], 'big')
-        at += 48 + 4 * payload[at + 4] + n + -n % 4
-    return found if at == len(payload) else None
-
-
-for line in open(path):
-    frame, source, ops, cbit, malformed, severity, message, length, later, again, order, segment, cdb, payload = line.rstrip('\n').split('|')
-    side = 'target' if source == port else 'initiator'
-    for op in ops.split(','):
-        if op:
-            seen[side, int(op, 0)] += 1
-    if malformed:
-        # The dissector reads a string beyond the end of a Login Request that the C bit cuts inside of a pair, which
-        # RFC 7143 11.10.5 allows. Only the initiator of this test cuts there; nothing of the target is excused.
-        if side == 'initiator' and ops == '0x03' and cbit in ('1', 'True'):
-            excused['Login Request cut inside of a pair'] += 1
-        elif side == 'target' and ops == '0x25' and cdb == '0x9e' and int(segment) < 32:
-            # libiscsi's suite asks for fewer bytes of READ CAPACITY(16) than there are; the dissector reads all 32.
-            excused['READ CAPACITY(16) with a small allocation length'] += 1
-        elif not ops and (again or order):
-            # TCP's matter: the dissector says it of bytes that come twice on a busy loopback.
-            excused['TCP segment that overlaps one before'] += 1
-        else:
-            bad.append('frame %s, %s, opcode %s: malformed: %s' % (frame, side, ops, message))
-    elif any(int(s, 0) >= ERROR for s in severity.split(',') if s):
-        bad.append('frame %s, %s, opcode %s: %s' % (frame, side, ops, message))
-    elif length != '0' and not ops and not later and not again and not order:
-        kind = unknown_kind(side, bytes.fromhex(payload.replace(':', '')))
-        if kind:
-            excused[kind] += 1
-        else:
-            bad.append('frame %s, %s: %s bytes that are no iSCSI: %s' % (frame, side, length, payload[:96]))
-names = {'initiator': {0: 'NOP-Out', 1: 'SCSI Command', 2: 'Task Management', 3: 'Login', 4: 'Text', 5: 'Data-Out', 6: 'Logout',
-                       0x10: 'SNACK'},
-         'target': {0x20: 'NOP-In', 0x21: 'SCSI Response', 0x22: 'Task Management Response', 0x23: 'Login Response',
-                    0x24: 'Text Response', 0x25: 'Data-In', 0x26: 'Logout Response', 0x31: 'R2T', 0x32: 'Asynchronous Message',
-                    0x3f: 'Reject'}}
-for side in names:
-    print('# %s: ' % side + ', '.join('%s %u' % (names[side][op], seen[side, op]) for op in names[side]))
-missing = [names[side][op] for side in names for op in names[side] if not seen[side, op]]
-for what, n in excused.items():
-    print('# excused: %s, %u' % (what, n))
-for b in bad[:40]:
-    print('# ' + b)
-print('ok' if not missing else 'not ok', 'each kind of PDU was seen' + (': not ' + ', '.join(missing) if missing else ''))
-print('ok' if not bad else 'not ok', 'the dissector finds nothing wrong')
-sys.exit(bool(bad or missing))
-PY
+	-e tcp.payload -e isns.functionid -e tcp.dstport >"$dir/fields"
+python3 tests/integration/wire_judge.py "$port,$scsi_port" "$isns_port,$ask_port" "$dir/fields" || failures=$((failures + 1))
 finish 60

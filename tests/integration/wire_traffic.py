@@ -302,6 +302,52 @@ def several_connections():
     assert conns[1].closed_by_target()
 
 
+def offloaded_copy():
+    """A token of 64 blocks, what it is good for, and the blocks written by it; a copy that names its own LU."""
+    p = ready('ImmediateData=Yes')
+    data = os.urandom(32768)
+    p.out(p.write(500, 64))
+    assert solicited(p, p.itt - 1, data)[1] == 0
+
+    def out(cdb, param, edtl=None):
+        p.out(p.command(cdb, 0xa1, len(param), param))
+        return p.wait_status(p.itt - 1)[1]
+
+    def block_range(lba, blocks):
+        return struct.pack('>QIxxxx', lba, blocks)
+
+    ranges = block_range(500, 32) + block_range(532, 32)
+    token = struct.pack('>HBxIxxxxxxH', 14 + len(ranges), 0, 30, len(ranges)) + ranges  # POPULATE TOKEN, 30 s inactive
+    assert out(struct.pack('>BBxxxxIIxx', 0x83, 0x10, 77, len(token)), token) == 0
+    p.out(p.command(struct.pack('>BBIxxxxIxx', 0x84, 0x07, 77, 1024), 0xc1, 1024))  # RECEIVE ROD TOKEN INFORMATION
+    info, status = p.wait_status(p.itt - 1)
+    assert status == 0 and info[5] & 0x7f == 1, info[:32].hex()
+    at = 32 + info[13]
+    rod = info[at + 6:at + 6 + 512]
+    assert len(rod) == 512, len(rod)
+    param = struct.pack('>HBxIQ', 0, 0, 0, 0) + rod + bytes(6) + struct.pack('>H', 16) + block_range(9000, 64)
+    param = struct.pack('>H', len(param) - 2) + param[2:]
+    assert out(struct.pack('>BBxxxxIIxx', 0x83, 0x11, 78, len(param)), param) == 0
+    same(p, 9000, data)
+    # EXTENDED COPY(LID1): one segment, block to block, from 500 to 12000
+    p.out(p.command(bytes([0x12, 1, 0x83, 1, 0, 0]), 0xc1, 256))
+    page, status = p.wait_status(p.itt - 1)
+    assert status == 0
+    naa = page[4:]
+    while naa[1] & 0x3f != 3:
+        naa = naa[4 + naa[3]:]
+    naa = naa[:4 + naa[3]]
+    cscd = (bytes([0xe4, 0, 0, 0]) + naa).ljust(28, b'\0') + bytes([0, 0, 2, 0])
+    segment = struct.pack('>BBHHHxxHQQ', 2, 0, 24, 0, 0, 64, 500, 12000)
+    param = struct.pack('>BBHxxxxII', 5, 0, len(cscd), len(segment), 0) + cscd + segment
+    assert out(struct.pack('>BBxxxxxxxxIxx', 0x83, 0, len(param)), param) == 0
+    same(p, 12000, data)
+    for action in 0, 3, 4, 5, 6:  # RECEIVE COPY RESULTS: what has become of lists, and what can be asked for
+        p.out(p.command(struct.pack('>BBBxxxxxxxIxx', 0x84, action, 5, 512), 0xc1, 512))
+        p.wait_status(p.itt - 1)
+    p.logout()
+
+
 # ---- the rest ------------------------------------------------------------------------------------------------
 
 def pings():
@@ -455,7 +501,7 @@ def rejects():
 
 
 SCENES = [login_with_all_keys, refused_logins, chap, discovery, renegotiation, writes, writes_out_of_order, large_bursts,
-          residuals, several_connections, pings, task_management, recovery, rejects]
+          residuals, several_connections, offloaded_copy, pings, task_management, recovery, rejects]
 fine = True
 only = os.environ.get('ONLY', '').split()
 for scene in SCENES:
