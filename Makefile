@@ -305,7 +305,7 @@ install: all
 	install -m 644 conf/targets.conf.example $(DESTDIR)$(DOCDIR)/examples
 	[ -e $(DESTDIR)/etc/tgt/targets.conf ] || install -m 600 conf/targets.conf.example $(DESTDIR)/etc/tgt/targets.conf
 
-# The configuration and what the daemon keeps in /var/lib/tgtd stay.
+# The configuration and what the daemon keeps in /var/lib/tgt stay.
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(notdir $(DAEMON) $(TOOLS) $(SCRIPTS)))
 	rm -f $(addprefix $(DESTDIR)$(MANDIR)/,$(addprefix man8/,$(notdir $(MAN8)) $(addsuffix .8,$(MAN_WITH_BENCH))) $(addprefix man5/,$(notdir $(MAN5))))
