@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Requests in progress: a request that cannot be answered on the spot keeps its state in its own
- * drv_word (struct cache_op) and goes through stages. A stage function returns true when the request
- * is over (req->status says how) and false when it waits; whatever it waits for brings it back to
- * op_run() on its loop. Nothing is allocated for waiting.
+ * drv_word (struct cache_op) and goes through stages. A stage function returns true when the
+ * request is over (req->status says how) and false when it waits; whatever it waits for brings it
+ * back to op_run() on its loop. Nothing is allocated for waiting.
  */
 #include "cache/cache_impl.h"
 #include "events/pool.h"
 
 #include <stdlib.h>
 
-/* ---- sets of partition locks ------------------------------------------------------------------- */
+/* ---- sets of partition locks ----------------------------------------------------------------- */
 
 void lockset_build(struct lockset *ls, const struct cache_dev *dev, const struct cache_range *r)
 {
@@ -46,7 +46,7 @@ void lockset_unlock(const struct lockset *ls)
 		leaf_unlock(&ls->cache->part[ls->id[i]]->lock);
 }
 
-/* ---- stages ------------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 static bool op_step(struct blk_req *req)
 {
@@ -155,7 +155,7 @@ void cache_abort(struct blk *blk, struct blk_req *req)
 	part_kick_unlocked(p);
 }
 
-/* ---- I/O descriptors ----------------------------------------------------------------------------- */
+/* ---- I/O descriptors ------------------------------------------------------------------------- */
 
 /*
  * A bounded number of descriptors serves all devices. Who finds none waits in io_waitq without
@@ -195,8 +195,8 @@ void io_put(struct cache_io *io)
 	list_init(&wake);
 	leaf_lock(&c->io_lock);
 	pool_free(c->io_pool, io);
-	/* One, who wakes the next when it puts the descriptor; but perhaps it needs none by now: when none is out,
-	 * nobody would wake the others. */
+	/* One, who wakes the next when it puts the descriptor; but perhaps it needs none by now:
+	 * when none is out, nobody would wake the others. */
 	if (--c->io_busy == 0) {
 		list_splice_tail(&wake, &c->io_waitq);
 	} else if (!list_empty(&c->io_waitq)) {

@@ -18,7 +18,8 @@
 static bool overlaps(const struct cache_io *io, uint64_t block, uint64_t n)
 {
 	uint32_t shift = io->dev->cache->geo.block_shift;
-	uint64_t first = io->req.offset >> shift, last = (io->req.offset + io->req.len - 1) >> shift;
+	uint64_t first = io->req.offset >> shift,
+		 last = (io->req.offset + io->req.len - 1) >> shift;
 	return block <= last && first < block + n;
 }
 
@@ -75,7 +76,7 @@ void excl_poke(struct cache_dev *dev)
 	} while (n == ARRAY_SIZE(wake));
 }
 
-/* ---- stages -------------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 struct span {
 	uint64_t first, end; /* blocks that the range touches */
@@ -93,14 +94,16 @@ static struct span span_of(const struct cache *c, const struct blk_req *req)
 
 /* Calls @fn for each partition that the span has blocks in, locked, at least once. */
 static void span_parts(struct cache_dev *dev, const struct span *s,
-		       void (*fn)(struct cache_dev *dev, struct partition *p, const struct span *s, void *arg),
+		       void (*fn)(struct cache_dev *dev, struct partition *p, const struct span *s,
+				  void *arg),
 		       void *arg)
 {
 	struct cache *c = dev->cache;
 	uint32_t shift = c->map.group_shift;
 	uint64_t g0 = s->first >> shift, groups = ((s->end - 1) >> shift) - g0 + 1;
 	for (uint64_t k = 0; k < MIN(groups, c->nparts); k++) {
-		struct partition *p = groups < c->nparts ? dev_part(dev, (g0 + k) << shift) : c->part[k];
+		struct partition *p =
+			groups < c->nparts ? dev_part(dev, (g0 + k) << shift) : c->part[k];
 		leaf_lock(&p->lock);
 		fn(dev, p, s, arg);
 		leaf_unlock(&p->lock);
@@ -109,12 +112,15 @@ static void span_parts(struct cache_dev *dev, const struct span *s,
 
 /* Calls @fn for each page of the span in @p. Lock held. @fn may take the page out of the index. */
 static void span_pages(struct cache_dev *dev, struct partition *p, const struct span *s,
-		       void (*fn)(struct cache_dev *dev, struct partition *p, struct buf *b, void *arg),
+		       void (*fn)(struct cache_dev *dev, struct partition *p, struct buf *b,
+				  void *arg),
 		       void *arg)
 {
 	if (s->end - s->first <= p->nblocks / 4) {
 		for (uint64_t block = s->first; block < s->end; block++) {
-			struct buf *b = dev_part(dev, block) == p ? index_find(p, dev->identity, block) : NULL;
+			struct buf *b = dev_part(dev, block) == p ?
+						index_find(p, dev->identity, block) :
+						NULL;
 			if (b)
 				fn(dev, p, b, arg);
 		}
@@ -122,8 +128,8 @@ static void span_pages(struct cache_dev *dev, struct partition *p, const struct 
 	}
 	for (uint32_t i = p->first; i < p->first + p->nblocks; i++) {
 		struct buf *b = &p->hdr[i];
-		if (b->state >= PAGE_FILLING && b->state <= PAGE_FLUSHING && b->device == dev->identity &&
-		    b->block >= s->first && b->block < s->end)
+		if (b->state >= PAGE_FILLING && b->state <= PAGE_FLUSHING &&
+		    b->device == dev->identity && b->block >= s->first && b->block < s->end)
 			fn(dev, p, b, arg);
 	}
 }
@@ -153,7 +159,8 @@ static void drain_part(struct cache_dev *dev, struct partition *p, const struct 
 }
 
 /* True when nothing is in flight, pinned, or dirty over an edge. Within a pass of @req. */
-static bool drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl, const struct span *s)
+static bool drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
+		  const struct span *s)
 {
 	struct drain d = { .req = req };
 	bool mine;
@@ -189,7 +196,8 @@ struct drop {
 
 static bool beyond_an_edge(const struct cache_dev *dev, const struct buf *b, const struct span *s)
 {
-	return (s->head && b->block == s->first) || (s->tail != dev->cache->geo.sectors && b->block == s->end - 1);
+	return (s->head && b->block == s->first) ||
+	       (s->tail != dev->cache->geo.sectors && b->block == s->end - 1);
 }
 
 static void drop_page(struct cache_dev *dev, struct partition *p, struct buf *b, void *arg)
@@ -197,13 +205,15 @@ static void drop_page(struct cache_dev *dev, struct partition *p, struct buf *b,
 	const struct drop *d = arg;
 	struct page *pg = page_of(p, b);
 	if (pg->io || pg->op_pins || (d->clean_only && b->state != PAGE_CLEAN) ||
-	    (d->stable_only && pg->written > atomic_load_explicit(&dev->stable, memory_order_relaxed)))
+	    (d->stable_only &&
+	     pg->written > atomic_load_explicit(&dev->stable, memory_order_relaxed)))
 		return;
 	if (b->state == PAGE_DIRTY)
 		dirty_del(dev, p, b);
 	if (d->clean_only || beyond_an_edge(dev, b, d->edges)) {
 		page_leaves(p, b);
-		if (b->state == PAGE_DIRTY) /* it was written when the range was taken: a SYNC has failed since */
+		/* It was written when the range was taken: a SYNC has failed since. */
+		if (b->state == PAGE_DIRTY)
 			atomic_store(&dev->doubt, true);
 	}
 	policy_forget(&p->policy, b);
@@ -219,7 +229,8 @@ static void drop_part(struct cache_dev *dev, struct partition *p, const struct s
 void range_forget_clean(struct cache_dev *dev, const struct cache_range *r)
 {
 	struct span s = { r->first, r->first + r->n, r->head, r->tail };
-	/* What has been written back since the SYNC is newer than what was asked for, and may be needed again. */
+	/* What has been written back since the SYNC is newer than what was asked
+	 * for, and may be needed again. */
 	struct drop d = { .clean_only = true, .stable_only = dev->lower->caps & BLK_CAP_VOLATILE };
 	span_parts(dev, &s, drop_part, &d);
 }

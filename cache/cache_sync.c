@@ -6,14 +6,15 @@
  * before is dirty or in flight: writes that come later do not hold it up.
  *
  * A pass collects what is dirty in all partitions, sorts it by block, and writes it in that order,
- * merged, with a bounded number of writes out: one sweep over the store instead of one a partition. A
- * SYNC of much collects much at a time (SYNC_BATCH), from all partitions alike.
+ * merged, with a bounded number of writes out: one sweep over the store instead of one a partition.
+ * A SYNC of much collects much at a time (SYNC_BATCH), from all partitions alike.
  */
 #include "cache/cache_impl.h"
 
 #include <stdlib.h>
 
-#define SYNC_INFLIGHT 64 /* writes of one request out at a time; it starts more when half are over */
+#define SYNC_INFLIGHT 64 /* writes of one request out at a time; it
+			  * starts more when half are over */
 #define SYNC_BATCH 65536 /* blocks collected at a time */
 
 /* Of a SYNC: blk_req.drv, when OP_F_BATCH is set. */
@@ -32,17 +33,20 @@ static int key_order(const void *a, const void *b)
 #define PASS_DIRECT 256
 
 /*
- * What of [first, end) in @p is dirty since @epoch or before: up to @max free block numbers into @keys;
- * joins the first io in the way. *found: there was something. Lock held.
+ * What of [first, end) in @p is dirty since @epoch or before: up to @max free block numbers into
+ * @keys; joins the first io in the way. *found: there was something. Lock held.
  */
-static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct partition *p, uint64_t first,
-			     uint64_t end, uint64_t epoch, uint64_t *keys, uint32_t max, bool *found)
+static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct partition *p,
+			     uint64_t first, uint64_t end, uint64_t epoch, uint64_t *keys,
+			     uint32_t max, bool *found)
 {
 	uint32_t n = 0;
 	struct cache_io *io;
 	if (end - first <= PASS_DIRECT) { /* a small range: look at it, not at all that is dirty */
 		for (uint64_t block = first; block < end && n < max; block++) {
-			struct buf *b = dev_part(dev, block) == p ? index_find(p, dev->identity, block) : NULL;
+			struct buf *b = dev_part(dev, block) == p ?
+						index_find(p, dev->identity, block) :
+						NULL;
 			if (!b)
 				continue;
 			io = page_of(p, b)->io;
@@ -67,7 +71,8 @@ static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct 
 		op_join(req, io);
 		break;
 	}
-	for (uint32_t i = dev->dirty[p->id].head; i != BUF_NONE && n < max; i = p->pages[i].dirty_next) {
+	for (uint32_t i = dev->dirty[p->id].head; i != BUF_NONE && n < max;
+	     i = p->pages[i].dirty_next) {
 		struct buf *b = &p->hdr[i];
 		if (p->pages[i].dirty_epoch > epoch)
 			break;
@@ -83,8 +88,8 @@ static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct 
 }
 
 /* The same of all partitions that the range has blocks in, at most @max from each, ascending. */
-static uint32_t collect(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end, uint64_t epoch,
-			uint64_t *keys, uint32_t room, uint32_t max, bool *found)
+static uint32_t collect(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
+			uint64_t epoch, uint64_t *keys, uint32_t room, uint32_t max, bool *found)
 {
 	struct cache *c = dev->cache;
 	const uint32_t shift = c->map.group_shift;
@@ -96,14 +101,16 @@ static uint32_t collect(struct cache_dev *dev, struct blk_req *req, uint64_t fir
 			struct partition *p = dev_part(dev, g << shift);
 			uint64_t from = MAX(first, g << shift), to = MIN(end, (g + 1) << shift);
 			leaf_lock(&p->lock);
-			n += pass_collect(dev, req, p, from, to, epoch, keys + n, MIN(max, room - n), found);
+			n += pass_collect(dev, req, p, from, to, epoch, keys + n,
+					  MIN(max, room - n), found);
 			leaf_unlock(&p->lock);
 		}
 	} else {
 		for (uint32_t i = 0; i < c->nparts; i++) {
 			struct partition *p = c->part[i];
 			leaf_lock(&p->lock);
-			n += pass_collect(dev, req, p, first, end, epoch, keys + n, MIN(max, room - n), found);
+			n += pass_collect(dev, req, p, first, end, epoch, keys + n,
+					  MIN(max, room - n), found);
 			leaf_unlock(&p->lock);
 		}
 	}
@@ -111,8 +118,8 @@ static uint32_t collect(struct cache_dev *dev, struct blk_req *req, uint64_t fir
 	return n;
 }
 
-bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end, uint64_t epoch,
-		bool own)
+bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
+		uint64_t epoch, bool own)
 {
 	uint64_t keys[PASS_KEYS];
 	uint32_t budget = SYNC_INFLIGHT;
@@ -127,11 +134,11 @@ bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint
 	return !found;
 }
 
-/* ---- a SYNC of much -------------------------------------------------------------------------------- */
+/* ---- a SYNC of much -------------------------------------------------------------------------- */
 
 /* The next batch, or NULL when there is nothing (or no memory: then by small passes). */
-static struct sync_batch *batch_make(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
-				     uint64_t epoch, bool *found)
+static struct sync_batch *batch_make(struct cache_dev *dev, struct blk_req *req, uint64_t first,
+				     uint64_t end, uint64_t epoch, bool *found)
 {
 	struct cache *c = dev->cache;
 	uint64_t dirty = 0;
@@ -152,16 +159,17 @@ static struct sync_batch *batch_make(struct cache_dev *dev, struct blk_req *req,
 }
 
 /*
- * One step of a SYNC: more of the batch, or the next one. True when nothing is left and nothing is out.
- * Between steps a part of the writes may still be out: a pass ends when half of them are over, which
- * is done by lending their number (op->need) to op->pending.
+ * One step of a SYNC: more of the batch, or the next one. True when nothing is left and nothing is
+ * out. Between steps a part of the writes may still be out: a pass ends when half of them are over,
+ * which is done by lending their number (op->need) to op->pending.
  */
 static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end)
 {
 	struct cache_op *op = op_of(req);
 
 	for (;;) {
-		uint32_t out = (uint32_t)__atomic_add_fetch(&op->pending, 1 + op->need, __ATOMIC_ACQ_REL) - 1;
+		uint32_t out = (uint32_t)__atomic_add_fetch(&op->pending, 1 + op->need,
+							    __ATOMIC_ACQ_REL) - 1;
 		bool found = false, dry = false;
 
 		op->need = 0;
@@ -193,7 +201,8 @@ static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first
 
 			if (op->error && !(req->flags & BLK_F_WHAT_CAN))
 				b->next = b->n;
-			b->next += flush_keys(dev, req, b->keys + b->next, b->n - b->next, false, &budget, &dry);
+			b->next += flush_keys(dev, req, b->keys + b->next, b->n - b->next, false,
+					      &budget, &dry);
 			if (b->next < b->n && !dry) {
 				op->need = SYNC_INFLIGHT / 2;
 			} else if (b->next == b->n) {
@@ -210,8 +219,8 @@ static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first
 }
 
 /*
- * The lower device's own cache: a SYNC that begins after all that @req waited for has been written, within a pass of it.
- * False: one has failed since it looked what is dirty, and more may be by now.
+ * The lower device's own cache: a SYNC that begins after all that @req waited for has been written,
+ * within a pass of it. False: one has failed since it looked what is dirty, and more may be by now.
  */
 static bool stable_start(struct cache_dev *dev, struct blk_req *req)
 {
@@ -242,7 +251,8 @@ static bool sync_over(struct blk_req *req, int status)
 		op_of(req)->stage = status ? OP_READ_FILL : OP_FORWARDED;
 		return op_read(req);
 	}
-	if (unlikely(atomic_load_explicit(&dev->doubt, memory_order_relaxed)) && req->op == BLK_SYNC && !status)
+	if (unlikely(atomic_load_explicit(&dev->doubt, memory_order_relaxed)) &&
+	    req->op == BLK_SYNC && !status)
 		status = -EIO;
 	req->status = status;
 	return true;
@@ -278,8 +288,10 @@ bool op_sync(struct blk_req *req)
 	for (;;) {
 		if (op->error)
 			return sync_over(req, op->error);
-		/* A read's blocks may have sectors beside those that were dirty, written back before and not stable yet. */
-		bool written_here = (op->flags & (OP_F_WHOLE | OP_F_OTHERS)) == OP_F_WHOLE && req->op != BLK_READ;
+		/* A read's blocks may have sectors beside those that were dirty, written back
+		 * before and not stable yet. */
+		bool written_here = (op->flags & (OP_F_WHOLE | OP_F_OTHERS)) == OP_F_WHOLE &&
+				    req->op != BLK_READ;
 		if ((op->flags & OP_F_AGAIN) || !(dev->lower->caps & BLK_CAP_VOLATILE) ||
 		    (req->op != BLK_SYNC && written_here))
 			return sync_over(req, 0);
@@ -287,7 +299,8 @@ bool op_sync(struct blk_req *req)
 		if (!stable_start(dev, req)) {
 			op->stage = OP_FLUSH;
 			op->flags = (uint16_t)((op->flags & ~OP_F_WHOLE) | OP_F_LATER);
-			op->queue = (uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
+			op->queue =
+				(uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
 			return op_sync(req);
 		}
 		if (!op_pass_end(req))

@@ -10,7 +10,7 @@
  */
 #include "cache/cache_impl.h"
 
-/* ---- prepare ------------------------------------------------------------------------------------ */
+/* ---- prepare --------------------------------------------------------------------------------- */
 
 static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *r,
 			 const struct partition *p)
@@ -24,29 +24,32 @@ static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *
 	return n;
 }
 
-/* Takes a part of the partition's share, one partition after the other, and keeps it. NULL when @req has
- * them all, else the one where it is not its turn yet. The lock set is held. */
-static struct partition *take_shares(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
-				     const struct lockset *ls, uint32_t copies)
+/* Takes a part of the partition's share, one partition after the other, and keeps it. NULL when
+ * @req has them all, else the one where it is not its turn yet. The lock set is held. */
+static struct partition *take_shares(struct cache_dev *dev, struct blk_req *req,
+				     const struct cache_range *r, const struct lockset *ls,
+				     uint32_t copies)
 {
 	struct cache_op *op = op_of(req);
 	for (; op->held < ls->n; op->held++) {
 		struct partition *p = dev->cache->part[ls->id[op->held]];
-		if (!part_take_share(p, req, SHARE_WRITE, copies * (ls->n == 1 ? r->n : count_in(dev, r, p))))
+		if (!part_take_share(p, req, SHARE_WRITE,
+				     copies * (ls->n == 1 ? r->n : count_in(dev, r, p))))
 			return p;
 	}
 	return NULL;
 }
 
 /* What an aborted request has of shares goes back. */
-static void give_shares_back(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
-			     const struct lockset *ls, uint32_t copies)
+static void give_shares_back(struct cache_dev *dev, struct blk_req *req,
+			     const struct cache_range *r, const struct lockset *ls, uint32_t copies)
 {
 	struct cache_op *op = op_of(req);
 	lockset_lock(ls);
 	for (uint32_t k = 0; k < op->held; k++) {
 		struct partition *p = dev->cache->part[ls->id[k]];
-		share_give_back(&p->share[SHARE_WRITE], flow_of_stream(req->stream), copies * count_in(dev, r, p));
+		share_give_back(&p->share[SHARE_WRITE], flow_of_stream(req->stream),
+				copies * count_in(dev, r, p));
 	}
 	lockset_unlock(ls);
 	op->held = 0;
@@ -54,8 +57,8 @@ static void give_shares_back(struct cache_dev *dev, struct blk_req *req, const s
 }
 
 /*
- * Takes blocks for @copies times the range (COMPARE AND WRITE: 2) into @f, which has room, or queues
- * the request. The lock set is held.
+ * Takes blocks for @copies times the range (COMPARE AND WRITE: 2) into @f, which has room, or
+ * queues the request. The lock set is held.
  */
 static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
 			const struct lockset *ls, uint32_t copies, struct frags *f)
@@ -74,7 +77,8 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	}
 	bool ok = true;
 	for (uint32_t i = 0; ok && i < copies * r->n; i++) {
-		uint32_t b_i = i < r->n ? i : i - r->n, from = range_from(r, b_i), to = range_to(c, r, b_i);
+		uint32_t b_i = i < r->n ? i : i - r->n, from = range_from(r, b_i),
+			 to = range_to(c, r, b_i);
 		if (!b_i || group_begins(dev, r->first + b_i))
 			p = dev_part(dev, r->first + b_i);
 		hint = part_run_hint(p, hint, r->n - b_i);
@@ -159,11 +163,11 @@ void cache_write_cancel(struct blk *blk, struct blk_req *req)
 	frags_put(&req->data);
 }
 
-/* ---- commit ------------------------------------------------------------------------------------- */
+/* ---- commit ---------------------------------------------------------------------------------- */
 
 /* What @old has outside [from, to) goes to @fresh, with its validity. */
-static void merge_out(struct partition *p, struct buf *fresh, struct buf *old, uint32_t from, uint32_t to,
-		      uint32_t sectors)
+static void merge_out(struct partition *p, struct buf *fresh, struct buf *old, uint32_t from,
+		      uint32_t to, uint32_t sectors)
 {
 	uint64_t *ov = page_valid(p, old), *nv = page_valid(p, fresh);
 	for (uint32_t s = 0;;) {
@@ -176,7 +180,8 @@ static void merge_out(struct partition *p, struct buf *fresh, struct buf *old, u
 			break;
 		uint32_t e = page_map_find(ov, s, s < from ? from : sectors, false);
 		memcpy(buf_data(fresh) + ((size_t)s << SECTOR_SHIFT),
-		       buf_data(old) + ((size_t)s << SECTOR_SHIFT), (size_t)(e - s) << SECTOR_SHIFT);
+		       buf_data(old) + ((size_t)s << SECTOR_SHIFT),
+		       (size_t)(e - s) << SECTOR_SHIFT);
 		page_map_set(nv, s, e);
 		s = e;
 	}
@@ -200,7 +205,8 @@ static void merge_dirty(struct partition *p, struct buf *fresh, struct buf *old,
 	}
 }
 
-/* Has @old dirty sectors that the flush in flight does not write? Who waits for them waits for what replaces them. */
+/* Has @old dirty sectors that the flush in flight does not write? Who waits for them
+ * waits for what replaces them. */
 static bool dirty_beside(struct partition *p, struct buf *old, uint32_t sectors)
 {
 	uint64_t *dirty = page_dirty(p, old);
@@ -209,12 +215,14 @@ static bool dirty_beside(struct partition *p, struct buf *old, uint32_t sectors)
 	if (old->state != PAGE_FLUSHING)
 		return false;
 	io_span(page_of(p, old)->io, old, &from, &to);
-	return page_map_find(dirty, 0, from, true) < from || page_map_find(dirty, to, sectors, true) < sectors;
+	return page_map_find(dirty, 0, from, true) < from ||
+	       page_map_find(dirty, to, sectors, true) < sectors;
 }
 
 /* Block @i of the range becomes @fresh's [from, to). The index takes over its reference. */
-static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t block, struct buf *fresh,
-			 uint32_t from, uint32_t to, uint64_t now, uint64_t epoch)
+static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t block,
+			 struct buf *fresh, uint32_t from, uint32_t to, uint64_t now,
+			 uint64_t epoch)
 {
 	const uint32_t sectors = dev->cache->geo.sectors;
 	const uint64_t hash = policy_hash(dev->identity, block);
@@ -294,8 +302,8 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 
 /*
  * All blocks of the range, from the references in @f beyond the first @skip blocks. The lock set is
- * held; the index owns the references afterwards (the caller forgets them). True when a partition has
- * become dirtier than the flusher likes.
+ * held; the index owns the references afterwards (the caller forgets them). True when a partition
+ * has become dirtier than the flusher likes.
  */
 static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 			 const struct lockset *ls, const struct frags *f, uint32_t skip)
@@ -369,20 +377,24 @@ bool op_commit(struct blk_req *req)
 }
 
 /*
- * A write within a block that is dirty already and at which nobody is looking: the bytes go where they belong.
- * As in commit_block(), but there is no block to take, and none to give back, and nothing becomes dirty.
+ * A write within a block that is dirty already and at which nobody is looking: the bytes go where
+ * they belong. As in commit_block(), but there is no block to take, and none to give back, and
+ * nothing becomes dirty.
  */
 bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
 {
 	struct cache_dev *dev = cache_dev_of(blk);
 	struct cache *c = dev->cache;
 	const uint32_t within = (uint32_t)req->offset & c->geo.mask;
-	const uint64_t block = req->offset >> c->geo.block_shift, hash = policy_hash(dev->identity, block);
+	const uint64_t block = req->offset >> c->geo.block_shift,
+		       hash = policy_hash(dev->identity, block);
 	struct partition *p = dev_part(dev, block);
 	struct buf *b = NULL;
 
-	/* What goes beyond the block, or has to be forwarded, or made stable, takes the long way. */
-	if (unlikely(within + req->len > __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED)) ||
+	/* What goes beyond the block, or has to be forwarded, or made
+	 * stable, takes the long way. */
+	if (unlikely(within + req->len >
+		     __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED)) ||
 	    unlikely(req->flags & BLK_F_FUA) || unlikely(cache_write_through(blk)))
 		return false;
 	if (unlikely(!leaf_trylock(&p->lock)))
@@ -390,7 +402,8 @@ bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
 	if (likely(!excl_blocks(dev, block, 1)))
 		b = index_find_hashed(p, hash, dev->identity, block);
 	if (b && b->state == PAGE_DIRTY && !page_of(p, b)->io && buf_unseen(b)) {
-		uint32_t from = within >> SECTOR_SHIFT, to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
+		uint32_t from = within >> SECTOR_SHIFT,
+			 to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
 
 		policy_hit(&p->policy, hash, b);
 		buf_memo_drop(buf_arena(b), b->index);
@@ -422,11 +435,12 @@ bool cache_write(struct blk *blk, struct blk_req *req)
 	return op_start(req, OP_COMMIT);
 }
 
-/* ---- compare and write -------------------------------------------------------------------------- */
+/* ---- compare and write ----------------------------------------------------------------------- */
 
 /* First byte of the stored range that differs from the first half of @f, or req->len; missing data:
  * UINT64_MAX. Lock set held. */
-static uint64_t compare_range(struct cache_dev *dev, const struct cache_range *r, const struct frags *f)
+static uint64_t compare_range(struct cache_dev *dev, const struct cache_range *r,
+			      const struct frags *f)
 {
 	struct cache *c = dev->cache;
 	uint64_t at = 0;
@@ -437,7 +451,8 @@ static uint64_t compare_range(struct cache_dev *dev, const struct cache_range *r
 		size_t len = (size_t)(to - from) << SECTOR_SHIFT;
 		if (!b || !page_map_all(page_valid(p, b), from, to))
 			return UINT64_MAX;
-		size_t same = frags_compare(f, at, buf_data(b) + ((size_t)from << SECTOR_SHIFT), len);
+		size_t same =
+			frags_compare(f, at, buf_data(b) + ((size_t)from << SECTOR_SHIFT), len);
 		at += same;
 		if (same < len)
 			return at;

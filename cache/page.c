@@ -16,11 +16,12 @@ const uint8_t page_legal[PAGE_STATES] = {
 		      | TO(FILLING),	 /* a miss takes it */
 	[PAGE_RECEIVING] = TO(DIRTY)	 /* commit swaps it in */
 			   | TO(FREE)	 /* cancelled, or its bytes were merged into the old page */
-			   | TO(CONDEMNED), /* the same, while somebody who came too late for what was
-					     * in the block before has not let go of it yet */
+			   | TO(CONDEMNED), /* the same, while somebody who came too late for what
+					     * was in the block before has not let go of it yet */
 	[PAGE_FILLING] = TO(CLEAN)	 /* loaded */
-			 | TO(DIRTY)	 /* a partial write landed in it while nothing was in flight; a SYNC
-					  * failed, and what it has is written again */
+			 | TO(DIRTY)	 /* a partial write landed in it while nothing was
+					  * in flight; a SYNC failed, and what it has is
+					  * written again */
 			 | TO(FREE)	 /* the load failed; nobody needs it */
 			 | TO(CONDEMNED),/* overwritten while loading */
 	[PAGE_CLEAN] = TO(FILLING)	 /* more of its sectors are asked for */

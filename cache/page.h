@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A page is what the cache knows about one arena block: the self-describing header (struct buf, in
- * shared memory: device, block number, generation, state, which sectors are valid and dirty) and the
- * companion below (private memory: what only the running daemon needs). Everything here is guarded
- * by the lock of the partition that the block belongs to, unless said otherwise.
+ * shared memory: device, block number, generation, state, which sectors are valid and dirty) and
+ * the companion below (private memory: what only the running daemon needs). Everything here is
+ * guarded by the lock of the partition that the block belongs to, unless said otherwise.
  *
  * States (Ren 2015); the table of legal transitions is in page.c, drawn in README.md:
  *
  *   FREE       on the partition's free list
  *   RECEIVING  handed out by a write_prepare; its one reference belongs to that request
- *   FILLING    indexed; a backend read is loading sectors into it, or somebody is about to start one
+ *   FILLING    indexed; a backend read is loading sectors into it, or
+ *              somebody is about to start one
  *   CLEAN      indexed, what is valid equals the backing store; in the replacement policy's hands
  *   DIRTY      indexed, some sectors are newer than the backing store
  *   FLUSHING   indexed and dirty, a backend write of it is in flight: its bytes do not change
@@ -63,16 +64,17 @@ struct page {
 	uint64_t dirty_since_ns; /* when its oldest dirty sector was acknowledged */
 	uint64_t dirty_epoch;	 /* its device's epoch then: which SYNC must wait for it */
 	uint32_t dirty_prev, dirty_next; /* its device's list of dirty pages in this partition */
-	uint64_t written;	 /* its device's epoch when any of it was last written back without FUA; 0: never */
+	uint64_t written;	 /* its device's epoch when any of it was last written
+				  * back without FUA; 0: never */
 	uint32_t op_pins;	 /* requests in progress that need this key to stay indexed */
 	uint16_t flow;		 /* whose share it counts in (share.h), FLOW_NONE: nobody's */
 	uint16_t dev;		 /* when written: cache_dev.number */
 };
 
 /*
- * Which sectors are valid and which are dirty. Blocks of up to 32 KiB have both maps in their header
- * (owner_word[0..3]); larger ones in the arena's extra bytes, so that a hit on the usual block sizes
- * touches one cache line. Both are in shared memory.
+ * Which sectors are valid and which are dirty. Blocks of up to 32 KiB have both maps in their
+ * header (owner_word[0..3]); larger ones in the arena's extra bytes, so that a hit on the usual
+ * block sizes touches one cache line. Both are in shared memory.
  */
 struct page_geometry {
 	uint32_t block_shift;

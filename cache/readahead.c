@@ -9,8 +9,9 @@ void readahead_init(struct readahead *ra)
 	leaf_lock_init(&ra->lock);
 }
 
-bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint64_t len, bool mark, uint64_t size,
-		    uint32_t max_window, uint64_t *from, uint64_t *bytes, uint32_t *step)
+bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint64_t len, bool mark,
+		    uint64_t size, uint32_t max_window, uint64_t *from, uint64_t *bytes,
+		    uint32_t *step)
 {
 	struct readahead_stream *s = NULL, *oldest = &ra->stream[0];
 	bool go = false;
@@ -20,7 +21,8 @@ bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint
 	for (unsigned i = 0; i < READAHEAD_STREAMS; i++) {
 		struct readahead_stream *t = &ra->stream[i];
 		if (t->stream == stream && t->used &&
-		    (offset == t->next || (t->ahead && offset + len >= t->next && offset <= t->ahead))) {
+		    (offset == t->next ||
+		     (t->ahead && offset + len >= t->next && offset <= t->ahead))) {
 			s = t;
 			break;
 		}
@@ -28,15 +30,18 @@ bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint
 			oldest = t;
 	}
 	if (!s) {
-		/* A mark of a stream long forgotten starts nothing: its reader will miss soon enough. */
+		/* A mark of a stream long forgotten starts nothing: its
+		 * reader will miss soon enough. */
 		if (!mark)
-			*oldest = (struct readahead_stream){ .stream = stream, .next = offset + len, .used = ra->clock };
+			*oldest = (struct readahead_stream){
+				.stream = stream, .next = offset + len, .used = ra->clock };
 		leaf_unlock(&ra->lock);
 		return false;
 	}
 	s->used = ra->clock;
 	s->next = offset + len;
-	s->window = (uint32_t)MIN(MAX((uint64_t)s->window * 2, MAX(len * 2, KiB(64))), (uint64_t)max_window);
+	s->window = (uint32_t)MIN(MAX((uint64_t)s->window * 2, MAX(len * 2, KiB(64))),
+				  (uint64_t)max_window);
 	*from = MAX(s->ahead, s->next);
 	*step = MIN(s->window, READAHEAD_STEP);
 	const uint64_t end = MIN(s->next + 2ull * s->window, size);
@@ -49,10 +54,10 @@ bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint
 	return go;
 }
 
-/* One group's part of the extent: blocks [i, end) of @r, in @p, a mark on each that begins a step of so many
- * blocks. False: stop here. */
-static bool load_segment(struct cache_dev *dev, const struct cache_range *r, struct partition *p, uint32_t i,
-			 uint32_t end, uint32_t step)
+/* One group's part of the extent: blocks [i, end) of @r, in @p, a mark on each that begins a step
+ * of so many blocks. False: stop here. */
+static bool load_segment(struct cache_dev *dev, const struct cache_range *r, struct partition *p,
+			 uint32_t i, uint32_t end, uint32_t step)
 {
 	while (i < end) {
 		struct cache_io *io = io_get(dev, IO_FILL);
@@ -66,7 +71,8 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 			for (; first + n < end; n++) {
 				struct buf *b = index_find(p, dev->identity, r->first + first + n);
 				hint = part_run_hint(p, hint, end - first - n);
-				/* Never at the cost of who waits, nor of pages on their way to a wire. */
+				/* Never at the cost of who waits, nor of
+				 * pages on their way to a wire. */
 				if (b || !list_empty(&p->waitq) || !(b = part_alloc_idle(p, hint)))
 					break;
 				part_set_state(p, b, PAGE_FILLING);
@@ -75,8 +81,11 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 				policy_use(&p->policy, dev->identity, b->block);
 				hint = b->index + 1;
 			}
-		uint32_t built = n ? fill_build(dev, io, p, r, first, first + n, range_from(r, first), false) : 0;
-		for (uint32_t k = built; k < n; k++) { /* no memory, or the store's limit: not those, then */
+		uint32_t built = n ? fill_build(dev, io, p, r, first, first + n,
+						range_from(r, first), false) :
+				     0;
+		for (uint32_t k = built; k < n; k++) {
+			/* No memory, or the store's limit: not those, then. */
 			struct buf *b = index_find(p, dev->identity, r->first + first + k);
 			index_remove(p, b);
 			part_drop(p, b);
@@ -106,8 +115,8 @@ void readahead_go(struct cache_dev *dev, const struct blk_req *req, bool mark)
 	uint32_t step;
 	const uint64_t size = atomic_load_explicit(&req->blk->size, memory_order_relaxed);
 	if (!c->readahead_max || (req->flags & BLK_F_DPO) ||
-	    !readahead_next(&dev->readahead, req->stream, req->offset, req->len, mark, size, c->readahead_max, &from,
-			    &bytes, &step))
+	    !readahead_next(&dev->readahead, req->stream, req->offset, req->len, mark, size,
+			    c->readahead_max, &from, &bytes, &step))
 		return;
 	struct cache_range r = cache_range_of(c, from, bytes);
 	uint32_t group = 1u << c->map.group_shift, blocks = MAX(step >> c->geo.block_shift, 1u);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Blocks come and go: allocation with eviction, and the queues of those who find none (flow control,
- * Ren 2015; Wu 2004).
+ * Blocks come and go: allocation with eviction, and the queues of those who find none (flow
+ * control, Ren 2015; Wu 2004).
  *
- * A request that needs blocks asks its partitions one after the other, in ascending order, for a part
- * of the share of what it is going to do (share.h), and keeps what it got while it waits for the
- * next: ordered, so nobody waits in a circle, and a request over several busy partitions is served
- * like any other. Then it takes the blocks. What shares allow is there unless wires hold it; if they
- * do, the request waits once more, by age, and nobody younger goes before it.
+ * A request that needs blocks asks its partitions one after the other, in ascending order, for a
+ * part of the share of what it is going to do (share.h), and keeps what it got while it waits for
+ * the next: ordered, so nobody waits in a circle, and a request over several busy partitions is
+ * served like any other. Then it takes the blocks. What shares allow is there unless wires hold it;
+ * if they do, the request waits once more, by age, and nobody younger goes before it.
  */
 #include "cache/cache_impl.h"
 
@@ -67,11 +67,13 @@ struct buf *part_alloc(struct partition *p, uint32_t hint)
 	return NULL;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static enum part_queue queue_of(const struct cache_op *op)
 {
-	return op->flags & OP_F_WAIT_WRITE ? WAIT_WRITE : op->flags & OP_F_WAIT_FILL ? WAIT_FILL : WAIT_BLOCKS;
+	return op->flags & OP_F_WAIT_WRITE ? WAIT_WRITE :
+	       op->flags & OP_F_WAIT_FILL  ? WAIT_FILL :
+					     WAIT_BLOCKS;
 }
 
 static struct share *share_of_queue(struct partition *p, enum part_queue q)
@@ -85,10 +87,12 @@ bool part_may_take(const struct partition *p, const struct blk_req *req)
 	if (likely(list_empty(&p->waitq)) || p->waitq.next == &req->link)
 		return true;
 	/* It waits elsewhere, but for longer than anybody here. */
-	return op->since_ns && op->since_ns < op_of(list_entry(p->waitq.next, struct blk_req, link))->since_ns;
+	return op->since_ns &&
+	       op->since_ns < op_of(list_entry(p->waitq.next, struct blk_req, link))->since_ns;
 }
 
-bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n)
+bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind,
+			  uint32_t n)
 {
 	struct cache_op *op = op_of(req);
 	struct share *s = &p->share[kind];
@@ -123,7 +127,9 @@ void part_unwait(struct partition *p, struct blk_req *req)
 
 void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue)
 {
-	static const uint16_t flag[PART_QUEUES] = { [WAIT_WRITE] = OP_F_WAIT_WRITE, [WAIT_FILL] = OP_F_WAIT_FILL };
+	static const uint16_t flag[PART_QUEUES] = {
+		[WAIT_WRITE] = OP_F_WAIT_WRITE, [WAIT_FILL] = OP_F_WAIT_FILL
+	};
 	struct cache_op *op = op_of(req);
 	ASSERT(!(op->flags & OP_F_QUEUED));
 	if (!op->since_ns)
@@ -142,7 +148,8 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 	}
 	/* By age; nearly always the youngest. */
 	struct list *pos = p->waitq.prev;
-	while (pos != &p->waitq && op_of(list_entry(pos, struct blk_req, link))->since_ns > op->since_ns)
+	while (pos != &p->waitq &&
+	       op_of(list_entry(pos, struct blk_req, link))->since_ns > op->since_ns)
 		pos = pos->prev;
 	list_insert_after(pos, &req->link);
 }
@@ -161,7 +168,8 @@ struct wake part_kick(struct partition *p)
 		return w;
 	struct blk_req *req = list_first(&p->waitq, struct blk_req, link);
 	struct cache_op *op = op_of(req);
-	if (!(op->flags & OP_F_WOKEN) && !p->barren && p->count[PAGE_FREE] + policy_count(&p->policy) >= op->need) {
+	if (!(op->flags & OP_F_WOKEN) && !p->barren &&
+	    p->count[PAGE_FREE] + policy_count(&p->policy) >= op->need) {
 		op->flags |= OP_F_WOKEN;
 		w.req[w.n++] = req;
 	}
@@ -193,7 +201,8 @@ void lockset_kick(const struct lockset *ls)
 		part_kick_unlocked(ls->cache->part[ls->id[i]]);
 }
 
-/* The last reference to a block that no index points to: from a wire, a flush, a cancelled write. */
+/* The last reference to a block that no index points to: from a wire,
+ * a flush, a cancelled write. */
 void cache_release(struct arena *a, struct buf *b)
 {
 	struct cache_node *node = a->owner;

@@ -2,10 +2,11 @@
 /*
  * Write-back: the lists of dirty pages, and flushing them.
  *
- * A flush covers a run of dirty blocks of one partition, straight from the blocks. Runs that meet, of
- * neighbouring groups in different partitions, go to the store as one write: the first carries the
- * data of all. While a flush is in flight its pages do not change: a write that comes meanwhile swaps
- * in a fresh page, which inherits page->io, so the next flush of that key cannot overtake this one.
+ * A flush covers a run of dirty blocks of one partition, straight from the blocks. Runs that meet,
+ * of neighbouring groups in different partitions, go to the store as one write: the first carries
+ * the data of all. While a flush is in flight its pages do not change: a write that comes
+ * meanwhile swaps in a fresh page, which inherits page->io, so the next flush of that key cannot
+ * overtake this one.
  *
  * Each device's dirty pages lie on one list per partition, oldest epoch first.
  */
@@ -27,14 +28,15 @@ uint64_t cache_dirty_bytes(const struct cache *cache)
 	return pages << cache->node[0].arena->block_shift;
 }
 
-/* ---- lists of dirty pages ----------------------------------------------------------------------- */
+/* ---- lists of dirty pages -------------------------------------------------------------------- */
 
 void dirty_add(struct cache_dev *dev, struct partition *p, struct buf *b)
 {
 	struct dirty_list *l = &dev->dirty[p->id];
 	struct page *pg = page_of(p, b);
 	uint32_t prev = l->tail, next = BUF_NONE;
-	if (!pg->dirty_epoch) { /* all of what is to be written again is older, and none of it than the other */
+	if (!pg->dirty_epoch) {
+		/* All of what is to be written again is older, and none of it than the other. */
 		next = l->head;
 		prev = BUF_NONE;
 	}
@@ -89,7 +91,7 @@ void dirty_replace(struct cache_dev *dev, struct partition *p, struct buf *from,
 	f->dirty_prev = f->dirty_next = BUF_NONE;
 }
 
-/* ---- one flush ---------------------------------------------------------------------------------- */
+/* ---- one flush ------------------------------------------------------------------------------- */
 
 void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uint32_t *to)
 {
@@ -100,7 +102,8 @@ void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uin
 }
 
 /* The span's part of @src's dirty map goes on being dirty in @dst. */
-static void redirty(struct partition *p, struct buf *dst, struct buf *src, uint32_t from, uint32_t to)
+static void redirty(struct partition *p, struct buf *dst, struct buf *src, uint32_t from,
+		    uint32_t to)
 {
 	uint64_t *sd = page_dirty(p, src), *dd = page_dirty(p, dst);
 	for (uint32_t s = page_map_find(sd, from, to, true); s < to;) {
@@ -111,7 +114,8 @@ static void redirty(struct partition *p, struct buf *dst, struct buf *src, uint3
 }
 
 /* @b replaced a page whose write-back has failed: a SYNC that waits for @old waits for @b now. */
-static void dirty_since(struct cache_dev *dev, struct partition *p, struct buf *b, const struct page *old)
+static void dirty_since(struct cache_dev *dev, struct partition *p, struct buf *b,
+			const struct page *old)
 {
 	struct page *pg = page_of(p, b);
 
@@ -141,13 +145,15 @@ static void flush_settle(struct cache_io *io, int status, bool unstable, struct 
 		page_of(p, cur)->io = NULL;
 		if (unstable)
 			page_settled(dev, page_of(p, cur));
-		/* The rest may go out by somebody else's hand, without FUA. (The owner's op is on this loop.) */
+		/* The rest may go out by somebody else's hand, without FUA. (The
+		 * owner's op is on this loop.) */
 		if (owner && (page_map_find(page_dirty(p, b), 0, from, true) < from ||
 			      page_map_find(page_dirty(p, b), to, dev->cache->geo.sectors, true) <
 				      dev->cache->geo.sectors))
 			op_of(owner)->flags |= OP_F_OTHERS;
 		if (cur != b) {
-			/* Replaced meanwhile; what it holds of us is its own business unless we failed. */
+			/* Replaced meanwhile; what it holds of us is its own
+			 * business unless we failed. */
 			ASSERT(cur->state == PAGE_DIRTY);
 			if (dirty) {
 				redirty(p, cur, b, from, to);
@@ -183,7 +189,8 @@ static void flush_done(struct blk_req *lower)
 	for (next = io; next; next = next->behind)
 		flush_settle(next, status, unstable, &waiters);
 	if (status) {
-		log_ratelimited(LOG_LVL_ERROR, "%s: write-back of %llu bytes at %llu failed: %s; kept dirty",
+		log_ratelimited(LOG_LVL_ERROR,
+				"%s: write-back of %llu bytes at %llu failed: %s; kept dirty",
 				dev->lower->path ? dev->lower->path : "?",
 				(unsigned long long)io->req.len, (unsigned long long)io->req.offset,
 				strerror(-status));
@@ -191,8 +198,10 @@ static void flush_done(struct blk_req *lower)
 		__atomic_store_n(&dev->apart_until_ns, clock_now_ns() + APART_NS, __ATOMIC_RELAXED);
 	}
 	__atomic_store_n(&dev->flush_error, status, __ATOMIC_RELAXED);
-	/* Perhaps only what the owner did not ask for cannot be written; and what others write meanwhile has no FUA. */
-	bool again = status && owner && (io->behind || io->nblocks > 1) && !(op_of(owner)->flags & OP_F_APART);
+	/* Perhaps only what the owner did not ask for cannot be written; and what others
+	 * write meanwhile has no FUA. */
+	bool again = status && owner && (io->behind || io->nblocks > 1) &&
+		     !(op_of(owner)->flags & OP_F_APART);
 	if (again)
 		op_of(owner)->flags |= OP_F_APART | OP_F_OTHERS;
 	blk_req_release(&io->req);
@@ -224,18 +233,19 @@ static __attribute__((noinline)) bool writes_apart(struct cache_dev *dev)
 }
 
 /*
- * Builds a flush that starts at dirty block @block into @io. Lock held; the block is DIRTY and has no
- * io. Returns how many blocks it covers.
+ * Builds a flush that starts at dirty block @block into @io. Lock held; the block is DIRTY and has
+ * no io. Returns how many blocks it covers.
  */
-static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct partition *p, uint64_t block,
-			    bool own, bool apart)
+static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
+			    uint64_t block, bool own, bool apart)
 {
 	struct cache *c = dev->cache;
 	const uint32_t sectors = c->geo.sectors;
 	uint64_t end = (block | ((1ull << c->map.group_shift) - 1)) + 1, bytes = 0;
 	uint32_t n = 0, last_to = 0;
 
-	if (own || apart) /* own: the edge of an exclusive range: its neighbours may be in somebody else's */
+	/* own: the edge of an exclusive range: its neighbours may be in somebody else's */
+	if (own || apart)
 		end = block + 1;
 	for (; block + n < end && n < CACHE_IO_BLOCKS; n++) {
 		struct buf *b = index_find(p, dev->identity, block + n);
@@ -261,7 +271,8 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 		buf_get(b);
 		if (frags_append(&io->req.data, buf_data(b) + ((size_t)from << SECTOR_SHIFT),
 				 (uint32_t)len, b) < 0) {
-			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed); /* the index has one */
+			/* The index has one. */
+			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed);
 			break;
 		}
 		if (!n)
@@ -293,8 +304,8 @@ static bool flush_append(struct cache_io *lead, struct cache_io **last, struct c
 {
 	uint64_t most = MIN((uint64_t)lead->dev->lower->max_len, (uint64_t)FLUSH_BYTES);
 
-	if (lead->req.offset + lead->req.len != io->req.offset || lead->req.len + io->req.len > most ||
-	    frags_join(&lead->req.data, &io->req.data) < 0)
+	if (lead->req.offset + lead->req.len != io->req.offset ||
+	    lead->req.len + io->req.len > most || frags_join(&lead->req.data, &io->req.data) < 0)
 		return false;
 	lead->req.len += io->req.len;
 	(*last)->behind = io;
@@ -317,14 +328,16 @@ static void flush_submit(struct cache_io *lead, struct blk_req *owner)
 	io_start(lead, flush_done);
 }
 
-uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n, bool own,
-		    uint32_t *budget, bool *dry)
+uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n,
+		    bool own, uint32_t *budget, bool *dry)
 {
 	struct cache_io *lead = NULL, *last = NULL;
 	uint32_t i = 0;
-	/* One block that cannot be written (no space is left for it) is not to fail its neighbours, who can. */
+	/* One block that cannot be written (no space is left for it) is not to
+	 * fail its neighbours, who can. */
 	const bool apart = (owner && (op_of(owner)->flags & OP_F_APART)) ||
-			   unlikely(__atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED) && writes_apart(dev));
+			   unlikely(__atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED) &&
+				    writes_apart(dev));
 
 	*dry = false;
 	while (i < n && *budget) {
@@ -336,12 +349,15 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 		struct partition *p = dev_part(dev, keys[i]);
 		leaf_lock(&p->lock);
 		struct buf *b = index_find(p, dev->identity, keys[i]);
-		uint32_t run = b && b->state == PAGE_DIRTY ? flush_build(dev, io, p, keys[i], own, apart) : 0;
+		uint32_t run = b && b->state == PAGE_DIRTY ?
+				       flush_build(dev, io, p, keys[i], own, apart) :
+				       0;
 		leaf_unlock(&p->lock);
 		if (!run) {
 			io_put(io);
 			if (owner)
-				op_of(owner)->flags |= OP_F_OTHERS; /* somebody was faster, maybe without FUA */
+				/* Somebody was faster, maybe without FUA. */
+				op_of(owner)->flags |= OP_F_OTHERS;
 			if (owner && !own) {
 				struct cache_range r = { .first = keys[i], .n = 1 };
 				excl_join(dev, owner, &r); /* or it is about to be discarded */

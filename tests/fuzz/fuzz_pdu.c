@@ -41,7 +41,8 @@ static void drain(struct wire *w)
 		w->closed = true;
 	/* What was rejected has left a gap (RFC 7143 7.3). */
 	if (!list_empty(&iscsi_core.sessions))
-		w->cmd_sn = list_first(&iscsi_core.sessions, struct iscsi_session, link)->exp_cmd_sn;
+		w->cmd_sn =
+			list_first(&iscsi_core.sessions, struct iscsi_session, link)->exp_cmd_sn;
 }
 
 static void record(struct wire *w, uint8_t kind, const uint8_t *bhs, const uint8_t *data,

@@ -333,7 +333,8 @@ START_TEST(masks)
 	ATTENTIONS(1, UA_LUNS);
 	ck_assert_uint_eq(report_luns(), 3);
 	/* without a session the mask goes with the rule */
-	tgt_adm_ok(&t, "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose 1");
+	tgt_adm_ok(&t,
+		   "-m target -o update -t 1 -Q iqn.2026-11.org.tgtd.test:initiator --expose 1");
 	tgt_logout(i);
 	do /* the target's side of it takes a moment longer */
 		tgt_adm_ok(&t, "-m conn -o show -t 1");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * 1,000 sessions and 1,000 logical units in one target, in either order: what each costs in memory, what all of them
- * cost an administrator, and that all of it is given back. Every session knows of every unit, so this is a million
- * pairs.
+ * 1,000 sessions and 1,000 logical units in one target, in either order: what each costs in memory,
+ * what all of them cost an administrator, and that all of it is given back. Every session knows of
+ * every unit, so this is a million pairs.
  */
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
@@ -79,7 +79,8 @@ static double ask(struct adm_client *c, const struct adm_req *r, size_t *length)
 	return now_ms() - at;
 }
 
-static double lun(struct adm_client *c, enum adm_op op, uint64_t n, const char *type, const char *path, const char *params)
+static double lun(struct adm_client *c, enum adm_op op, uint64_t n, const char *type,
+		  const char *path, const char *params)
 {
 	struct adm_req r;
 
@@ -93,7 +94,8 @@ static double lun(struct adm_client *c, enum adm_op op, uint64_t n, const char *
 	return ask(c, &r, NULL);
 }
 
-static double target(struct adm_client *c, enum adm_mode mode, enum adm_op op, uint32_t tid, size_t *length)
+static double target(struct adm_client *c, enum adm_mode mode, enum adm_op op, uint32_t tid,
+		     size_t *length)
 {
 	struct adm_req r;
 
@@ -114,18 +116,19 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* What operations take with what is there: median and worst, in ms. None costs more for units that it is not about. The
- * deletion of a unit asks every session to let go of it, on as many threads as they are on. */
+/* What operations take with what is there: median and worst, in ms. None costs more for units that
+ * it is not about. The deletion of a unit asks every session to let go of it, on as many threads as
+ * they are on. */
 static void administer(const char *when)
 {
-	static const char *const what[] = { "lu new", "lu update", "lu stat", "lu delete", "target new", "bind",
-					    "unbind", "target delete" };
+	static const char *const what[] = { "lu new",	  "lu update", "lu stat", "lu delete",
+					    "target new", "bind",      "unbind",  "target delete" };
 	double took[8][ROUNDS], at;
 	struct adm_client c = { .fd = -1 };
 	size_t targets, conns;
 
-	printf("# %s: %u LUNs, %u sessions, %u threads, %u descriptors\n", when, luns, sessions, entries("task"),
-	       entries("fd"));
+	printf("# %s: %u LUNs, %u sessions, %u threads, %u descriptors\n", when, luns, sessions,
+	       entries("task"), entries("fd"));
 	for (int k = 0; k < ROUNDS; k++) {
 		took[0][k] = lun(&c, ADM_NEW, SPARE, "null", "1g", NULL);
 		took[1][k] = lun(&c, ADM_UPDATE, SPARE, NULL, NULL, "readonly=1,vendor_id=X");
@@ -138,11 +141,11 @@ static void administer(const char *when)
 	}
 	for (unsigned op = 0; op < 8; op++) {
 		qsort(took[op], ROUNDS, sizeof(double), by_value);
-		printf("# %s: %s takes %.2f ms, %.2f at worst\n", when, what[op], took[op][ROUNDS / 2],
-		       took[op][ROUNDS - 1]);
+		printf("# %s: %s takes %.2f ms, %.2f at worst\n", when, what[op],
+		       took[op][ROUNDS / 2], took[op][ROUNDS - 1]);
 		if (!slow)
-			ck_assert_msg(took[op][ROUNDS / 2] < 10 + (op == 3 ? 0.05 * sessions : 0), "%s: %s takes %.2f ms",
-				      when, what[op], took[op][ROUNDS / 2]);
+			ck_assert_msg(took[op][ROUNDS / 2] < 10 + (op == 3 ? 0.05 * sessions : 0),
+				      "%s: %s takes %.2f ms", when, what[op], took[op][ROUNDS / 2]);
 	}
 	at = target(&c, ADM_TARGET, ADM_SHOW, 0, &targets);
 	printf("# %s: showing all targets takes %.2f ms, %zu bytes", when, at, targets);
@@ -193,8 +196,8 @@ static void add_luns(void)
 			took += lun(&c, ADM_NEW, luns, kinds[kind].type, path, NULL);
 		}
 		after = steady_rss();
-		printf("# %u %s LUNs: %.1f KiB each, made in %.2f ms each\n", each, kinds[kind].type,
-		       (double)(after - before) / 1024 / each, took / each);
+		printf("# %u %s LUNs: %.1f KiB each, made in %.2f ms each\n", each,
+		       kinds[kind].type, (double)(after - before) / 1024 / each, took / each);
 		if (!slow)
 			ck_assert_uint_lt((after - before) / 1024 / each, kinds[kind].limit_kib);
 		before = after;
@@ -215,7 +218,8 @@ static void ready(struct iscsi_context *i, int n)
 
 		ck_assert_msg(task != NULL, "%s", iscsi_get_error(i));
 		status = task->status;
-		at += (size_t)snprintf(seen + at, sizeof(seen) - at, " %04x", (unsigned)task->sense.ascq);
+		at += (size_t)snprintf(seen + at, sizeof(seen) - at, " %04x",
+				       (unsigned)task->sense.ascq);
 		scsi_free_scsi_task(task);
 		if (status == SCSI_STATUS_GOOD)
 			return;
@@ -237,8 +241,9 @@ static void add_sessions(void)
 	}
 	at = now_ms() - at;
 	after = steady_rss();
-	printf("# %u sessions with %u LUNs: %.1f KiB each, logged in in %.2f ms each\n", sessions - had, luns,
-	       (double)(after - before) / 1024 / (sessions - had), at / (sessions - had));
+	printf("# %u sessions with %u LUNs: %.1f KiB each, logged in in %.2f ms each\n",
+	       sessions - had, luns, (double)(after - before) / 1024 / (sessions - had),
+	       at / (sessions - had));
 	if (!slow)
 		ck_assert_uint_lt((after - before) / (sessions - had), 8192 + 24 * luns);
 }
@@ -251,23 +256,27 @@ static void use_all(void)
 
 	for (unsigned k = 0; k < sessions; k++) {
 		unsigned number = k % luns + 1;
-		/* libiscsi takes the first two bytes of the LUN: flat space addressing beyond 255 (SAM-5 4.7.7.4) */
+		/* libiscsi takes the first two bytes of the LUN: flat space addressing
+		 * beyond 255 (SAM-5 4.7.7.4) */
 		int n = (int)(number < 256 ? number : 0x4000 | number);
 		struct scsi_task *task;
 
 		memset(data, (int)k & 0xff, sizeof(data));
 		ready(session[k], n);
 		task = iscsi_write10_sync(session[k], n, 8, data, sizeof(data), 512, 0, 0, 0, 0, 0);
-		ck_assert_msg(task && task->status == SCSI_STATUS_GOOD, "%s", iscsi_get_error(session[k]));
+		ck_assert_msg(task && task->status == SCSI_STATUS_GOOD, "%s",
+			      iscsi_get_error(session[k]));
 		scsi_free_scsi_task(task);
 		task = iscsi_read10_sync(session[k], n, 8, sizeof(data), 512, 0, 0, 0, 0, 0);
-		ck_assert_msg(task && task->status == SCSI_STATUS_GOOD, "%s", iscsi_get_error(session[k]));
+		ck_assert_msg(task && task->status == SCSI_STATUS_GOOD, "%s",
+			      iscsi_get_error(session[k]));
 		if (number > 1 + many / 3) /* null keeps nothing */
 			ck_assert_mem_eq(task->datain.data, data, sizeof(data));
 		scsi_free_scsi_task(task);
 	}
 	after = steady_rss();
-	printf("# each session has written and read 16 KiB: %.1f KiB more each, a third of them in ram LUNs\n",
+	printf("# each session has written and read 16 KiB: %.1f KiB more each, a third of them in "
+	       "ram LUNs\n",
 	       ((double)after - (double)before) / 1024 / sessions);
 }
 
@@ -331,8 +340,9 @@ START_TEST(a_thousand_of_both)
 		administer("one of each again");
 	}
 	/* What the heap keeps of one time serves the next, if it is the same again. */
-	printf("# %.1f MiB before; after all of it is gone %.1f, %.1f, %.1f\n", (double)start / 1048576,
-	       (double)end[0] / 1048576, (double)end[1] / 1048576, (double)end[2] / 1048576);
+	printf("# %.1f MiB before; after all of it is gone %.1f, %.1f, %.1f\n",
+	       (double)start / 1048576, (double)end[0] / 1048576, (double)end[1] / 1048576,
+	       (double)end[2] / 1048576);
 	if (!slow)
 		ck_assert_uint_lt(end[2], end[1] + (3 << 20));
 	ready(session[0], 1);

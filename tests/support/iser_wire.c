@@ -141,7 +141,8 @@ void ini_login_start(struct ini *i, uint16_t isid, const char *keys)
 		text, sizeof(text),
 		"InitiatorName=iqn.2026-11.org.tgtd.test:iser\nTargetName=%s\nSessionType=Normal\n%s"
 		"TargetRecvDataSegmentLength=%u\nInitiatorRecvDataSegmentLength=8192\n%s%s",
-		ini_iqn, i->tsih ? "" : "RDMAExtensions=Yes\n" /* of the leading connection */, i->dsl ? i->dsl : 8192, keys ? keys : "", keys && *keys ? "\n" : "");
+		ini_iqn, i->tsih ? "" : "RDMAExtensions=Yes\n" /* of the leading connection */,
+		i->dsl ? i->dsl : 8192, keys ? keys : "", keys && *keys ? "\n" : "");
 
 	for (int k = 0; k < n; k++)
 		if (text[k] == '\n')

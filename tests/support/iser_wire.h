@@ -17,8 +17,8 @@ struct ini {
 	struct fake_peer peer;
 	uint32_t itt, cmd_sn, exp_stat_sn, max_cmd_sn;
 	uint32_t dsl; /* TargetRecvDataSegmentLength offered; 0: 8192 */
-	/* Of the session to join, set between ini_connect() and ini_login(); tsih 0: a session of its own. Afterwards
-	 * what the target gave. */
+	/* Of the session to join, set between ini_connect() and ini_login(); tsih 0: a session of
+	 * its own. Afterwards what the target gave. */
 	uint16_t tsih, cid;
 };
 

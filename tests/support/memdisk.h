@@ -12,8 +12,9 @@
 struct memdisk {
 	struct blk blk;
 	uint8_t *data;
-	uint8_t *stable;	     /* what a SYNC has made stable, of a disk with a volatile cache that a failed SYNC
-				      * loses; NULL: nothing is ever lost. The test allocates it, zeros */
+	uint8_t *stable;	     /* what a SYNC has made stable, of a disk with a volatile cache
+				      * that a failed SYNC loses; NULL: nothing is ever lost. The
+				      * test allocates it, zeros */
 	uint64_t delay_ns;	     /* of a request that does not complete at once */
 	unsigned now_percent;	     /* completes on the spot */
 	_Atomic int fail_reads, fail_writes; /* the next so many fail with -EIO; < 0: all */

@@ -3,7 +3,8 @@
  * Makes and takes down targets and LUs. An LU is a stack that is built from below and handed to the
  * device server as one:
  *
- *     placement -> store (aio, ram, null) -> cache, unless the store is memory -> event thread -> LU
+ *     placement -> store (aio, ram, null) -> cache, unless the store is
+ *     memory -> event thread -> LU
  *
  * Whatever fails takes down what stood before it. The registry remembers what only the admin side
  * knows: names as they were asked for, drivers, places.
@@ -16,7 +17,7 @@
 #include "tgtd/admin/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
-/* ---- targets -------------------------------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------------- */
 
 /* The characters that tgt takes; RFC 7143 4.2.7.1 would allow more after stringprep. */
 static bool name_ok(const char *name)
@@ -50,7 +51,8 @@ static void no_answer(void *arg, int status)
 enum adm_status apply_target_check(struct adm_call *call, const char *name)
 {
 	return name_ok(name) ? ADM_OK :
-			       refuse(call, ADM_INVALID_REQUEST, "a target's name is 1 to %d letters, digits, ':', '.', '-'",
+			       refuse(call, ADM_INVALID_REQUEST,
+				      "a target's name is 1 to %d letters, digits, ':', '.', '-'",
 				      ISCSI_NAME_MAX);
 }
 
@@ -63,7 +65,8 @@ static enum adm_status refuse_unit(struct adm_call *call, int err, const char *w
 	return refuse_errno(call, err, what);
 }
 
-enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name, unsigned driver)
+enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char *name,
+				 unsigned driver)
 {
 	struct adm_target *t;
 	int err;
@@ -75,7 +78,8 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	if (registry_target(tid) || registry_target_name(name))
 		return ADM_TARGET_EXIST;
 	if (adm.ntargets >= SCSI_MAX_TARGETS)
-		return refuse(call, ADM_INVALID_REQUEST, "there are %d targets, no more are allowed", SCSI_MAX_TARGETS);
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "there are %d targets, no more are allowed", SCSI_MAX_TARGETS);
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return ADM_NOMEM;
@@ -178,7 +182,8 @@ static struct pending *pending_new(struct adm_call *call, struct adm_target *t, 
 	struct pending *p = calloc(1, sizeof(*p));
 
 	if (p)
-		*p = (struct pending){ .done = done, .arg = arg, .target = t, .lu = lu, .call = call };
+		*p = (struct pending){ .done = done, .arg = arg, .target = t, .lu = lu,
+				       .call = call };
 	return p;
 }
 
@@ -203,9 +208,11 @@ static void target_deleted(void *arg, int status)
 	struct adm_target *t = p->target;
 
 	if (status)
-		log_error("admin: target %u: its last data did not reach a store: %s", t->tid, strerror(-status));
+		log_error("admin: target %u: its last data did not reach a store: %s", t->tid,
+			  strerror(-status));
 	target_forget(t);
-	pending_end(p, status ? refuse(p->call, ADM_UNKNOWN_ERR, "deleted, but a store failed: %s", strerror(-status)) :
+	pending_end(p, status ? refuse(p->call, ADM_UNKNOWN_ERR, "deleted, but a store failed: %s",
+				       strerror(-status)) :
 				ADM_OK);
 	free(t);
 }
@@ -234,7 +241,7 @@ enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t,
 	return ADM_OK;
 }
 
-/* ---- logical units -------------------------------------------------------------------------------------- */
+/* ---- logical units --------------------------------------------------------------------------- */
 
 /* NULL stays NULL; false: no memory. */
 static bool copy(char **to, const char *from)
@@ -254,28 +261,31 @@ static struct adm_lu *lu_alloc(struct adm_target *t, const struct apply_lu *want
 	list_init(&lu->hash);
 	list_init(&lu->link);
 	list_init(&lu->params);
-	if (!copy(&lu->bstype, want->bstype ? want->bstype : "rdwr") || !copy(&lu->path, want->path) ||
-	    !copy(&lu->bsopts, want->bsopts) || !copy(&lu->blocksize, want->blocksize)) {
+	if (!copy(&lu->bstype, want->bstype ? want->bstype : "rdwr") ||
+	    !copy(&lu->path, want->path) || !copy(&lu->bsopts, want->bsopts) ||
+	    !copy(&lu->blocksize, want->blocksize)) {
 		lu_free(lu);
 		return NULL;
 	}
 	return lu;
 }
 
-static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *want, struct adm_lu *lu,
-				struct store_opts *o, uint32_t *block_size)
+static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *want,
+				struct adm_lu *lu, struct store_opts *o, uint32_t *block_size)
 {
 	char *end;
 
 	if (want->device_type != ADM_TYPE_DISK)
 		return refuse(call, ADM_INVALID_REQUEST, "only disks are emulated");
 	if (!store_known(lu->bstype))
-		return refuse(call, ADM_INVALID_REQUEST, "no backing store type is called '%s'", lu->bstype);
+		return refuse(call, ADM_INVALID_REQUEST, "no backing store type is called '%s'",
+			      lu->bstype);
 	if (!store_parse_flags(want->bsoflags, &lu->flags))
-		return refuse(call, ADM_INVALID_REQUEST, "bsoflags are sync, direct or sync:direct, not '%s'",
-			      want->bsoflags);
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "bsoflags are sync, direct or sync:direct, not '%s'", want->bsoflags);
 	if (lu->flags && strcmp(lu->bstype, "rdwr") && strcmp(lu->bstype, "aio"))
-		return refuse(call, ADM_INVALID_REQUEST, "bsoflags mean nothing to a store of type %s", lu->bstype);
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "bsoflags mean nothing to a store of type %s", lu->bstype);
 	if (!store_parse_opts(want->bsopts, o))
 		return refuse(call, ADM_INVALID_REQUEST,
 			      "bsopts are cache=none|write-back|write-through, share=yes (cached only), node=<0..%u>; not '%s'",
@@ -288,14 +298,15 @@ static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *wa
 		unsigned long n = strtoul(want->blocksize, &end, 0);
 
 		if (end == want->blocksize || *end || (n != 512 && n != 4096))
-			return refuse(call, ADM_INVALID_REQUEST, "a block has 512 or 4096 bytes, not '%s'",
-				      want->blocksize);
+			return refuse(call, ADM_INVALID_REQUEST,
+				      "a block has 512 or 4096 bytes, not '%s'", want->blocksize);
 		*block_size = (uint32_t)n;
 	}
 	return ADM_OK;
 }
 
-enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *want, uint32_t *block_size)
+enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *want,
+			       uint32_t *block_size)
 {
 	struct adm_lu *lu = lu_alloc(NULL, want);
 	struct store_opts options;
@@ -401,7 +412,8 @@ static void lu_opened(struct store_open *so)
 	pending_end(p, status);
 }
 
-enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t, const struct apply_lu *want,
+enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
+			     const struct apply_lu *want,
 			     void (*done)(void *arg, enum adm_status status), void *arg)
 {
 	struct adm_lu *lu = lu_alloc(t, want);
@@ -437,14 +449,17 @@ static void lu_deleted(void *arg, int status)
 	struct pending *p = arg;
 
 	if (status == -EBUSY || status == -ENOMEM) {
-		pending_end(p, status == -ENOMEM ? ADM_NOMEM : refuse(p->call, ADM_LUN_ACTIVE, "commands are under way"));
+		pending_end(p, status == -ENOMEM ?
+				       ADM_NOMEM :
+				       refuse(p->call, ADM_LUN_ACTIVE, "commands are under way"));
 		return;
 	}
 	if (status)
-		log_error("admin: LU %u:%u: its last data did not reach the store: %s", p->target->tid, p->lu->lun,
-			  strerror(-status));
+		log_error("admin: LU %u:%u: its last data did not reach the store: %s",
+			  p->target->tid, p->lu->lun, strerror(-status));
 	lu_forget(p->lu);
-	pending_end(p, status ? refuse(p->call, ADM_UNKNOWN_ERR, "deleted, but its store failed: %s", strerror(-status)) :
+	pending_end(p, status ? refuse(p->call, ADM_UNKNOWN_ERR,
+				       "deleted, but its store failed: %s", strerror(-status)) :
 				ADM_OK);
 }
 
@@ -537,8 +552,10 @@ static void lu_flushed(void *arg, int status)
 {
 	struct pending *p = arg;
 
-	pending_end(p, status ? refuse_errno(p->call, status, "the write cache is off, but what was in it could not be written") :
-				ADM_OK);
+	pending_end(p, !status ? ADM_OK :
+				 refuse_errno(p->call, status,
+					      "the write cache is off, but what was in it could "
+					      "not be written"));
 }
 
 enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
@@ -553,7 +570,7 @@ enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 	return ADM_OK;
 }
 
-/* ---- leaving ---------------------------------------------------------------------------------------------- */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 static void drain_check(struct loop_deferred *d)
 {

@@ -3,8 +3,9 @@
  * A connection's life: its state machine, how it is made, and the one way in which it ends.
  *
  * Ending: iscsi_conn_end() marks it and defers; at the end of the loop's iteration nothing is on
- * the stack that works on it, then the transport closes, every task is aborted, and when the transport
- * has given everything back and the last task has ended, the loop lets go of it and main frees it.
+ * the stack that works on it, then the transport closes, every task is aborted, and when the
+ * transport has given everything back and the last task has ended, the loop lets go of it and
+ * main frees it.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,16 +15,16 @@
 #include "tgtd/iscsi/core.h"
 
 static const char *const state_names[CONN_STATES] = {
-	"S1 FREE", "S2 XPT_WAIT", "S3 XPT_UP", "S4 IN_LOGIN", "S5 LOGGED_IN", "S6 IN_LOGOUT", "S7 LOGOUT_REQUESTED",
-	"S8 CLEANUP_WAIT",
+	"S1 FREE",	"S2 XPT_WAIT",	"S3 XPT_UP",	       "S4 IN_LOGIN",
+	"S5 LOGGED_IN", "S6 IN_LOGOUT", "S7 LOGOUT_REQUESTED", "S8 CLEANUP_WAIT",
 };
 static const char *const event_names[CONN_EVENTS] = {
-	"accepted", "login PDU", "login done", "login failed", "logout received", "logout asked for", "logout done",
-	"failed", "cleaned up",
+	"accepted",	    "login PDU",   "login done", "login failed", "logout received",
+	"logout asked for", "logout done", "failed",	 "cleaned up",
 };
 
-/* RFC 7143 8.1.2 and 8.1.4; 0 (S1 is never entered but by cleaning up): not allowed. A connection that
- * is through with logout or login goes by S8 too, since tasks may still be ending. */
+/* RFC 7143 8.1.2 and 8.1.4; 0 (S1 is never entered but by cleaning up): not allowed. A connection
+ * that is through with logout or login goes by S8 too, since tasks may still be ending. */
 static const uint8_t transitions[CONN_STATES][CONN_EVENTS] = {
 	[S1_FREE] = { [CONN_EV_ACCEPTED] = S3_XPT_UP },				 /* T3 */
 	[S3_XPT_UP] = { [CONN_EV_LOGIN_PDU] = S4_IN_LOGIN,			 /* T4 */
@@ -52,14 +53,14 @@ bool iscsi_conn_event(struct iscsi_conn *conn, enum iscsi_conn_event ev)
 	if (from == S8_CLEANUP_WAIT && ev == CONN_EV_CLEANED) {
 		to = S1_FREE; /* M4 */
 	} else if (to == S1_FREE) {
-		log_ratelimited(LOG_LVL_WARN, "iscsi: %s: \"%s\" is out of place in state %s", conn->peer_text,
-				event_names[ev], state_names[from]);
+		log_ratelimited(LOG_LVL_WARN, "iscsi: %s: \"%s\" is out of place in state %s",
+				conn->peer_text, event_names[ev], state_names[from]);
 		iscsi_conn_end(conn, false, "event out of place");
 		return false;
 	}
 	if (to != from)
-		log_debug("iscsi: %s cid %u: %s -> %s (%s)", conn->peer_text, conn->cid, state_names[from],
-			  state_names[to], event_names[ev]);
+		log_debug("iscsi: %s cid %u: %s -> %s (%s)", conn->peer_text, conn->cid,
+			  state_names[from], state_names[to], event_names[ev]);
 	conn->state = to;
 	return true;
 }
@@ -81,10 +82,10 @@ void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len)
 	snprintf(out, len, "%s", ip);
 }
 
-/* ---- making --------------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
-/* Logins take milliseconds: of many at once, the oldest is the least likely to become one. So a flood of
- * connections that say nothing cannot keep others out. */
+/* Logins take milliseconds: of many at once, the oldest is the least likely to become one. So a
+ * flood of connections that say nothing cannot keep others out. */
 static bool drop_oldest_login(void)
 {
 	struct iscsi_conn *c;
@@ -105,7 +106,8 @@ bool iscsi_conn_admit(const struct sockaddr *peer)
 
 	if (iscsi_core.stopping)
 		why = "shutting down";
-	else if (iscsi_core.nconns >= iscsi_core.conf.max_connections + iscsi_core.conf.max_half_open)
+	else if (iscsi_core.nconns >=
+		 iscsi_core.conf.max_connections + iscsi_core.conf.max_half_open)
 		why = "too many connections";
 	else if (iscsi_core.nhalf_open >= iscsi_core.conf.max_half_open && !drop_oldest_login())
 		why = "too many logins at once";
@@ -120,7 +122,8 @@ static void close_deferred(struct loop_deferred *d);
 static void clean_deferred(struct loop_deferred *d);
 
 void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, struct loop *main,
-		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local, uint16_t tpgt)
+		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
+		     uint16_t tpgt)
 {
 	memset(conn, 0, sizeof(*conn));
 	conn->tp = tp;
@@ -195,7 +198,7 @@ struct scsi_nexus *iscsi_conn_nexus(const struct iscsi_conn *conn)
 	return conn->sess && !conn->sess->discovery ? &conn->sess->nexus : NULL;
 }
 
-/* ---- ending --------------------------------------------------------------------------------------------- */
+/* ---- ending ---------------------------------------------------------------------------------- */
 
 void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why)
 {
@@ -204,7 +207,8 @@ void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why)
 		return;
 	/* What the initiator has asked for itself is no news. */
 	if (conn->state != S6_IN_LOGOUT)
-		log_ratelimited(LOG_LVL_INFO, "iscsi: connection from %s (%s) ends: %s", conn->peer_text,
+		log_ratelimited(LOG_LVL_INFO, "iscsi: connection from %s (%s) ends: %s",
+				conn->peer_text,
 				conn->joined ? conn->joined->initiator : "no session", why);
 	conn->failed = true;
 	conn->close_flush = flush;
@@ -222,7 +226,8 @@ static void close_deferred(struct loop_deferred *d)
 	struct iscsi_task *t, *tmp;
 
 	if (conn->state != S8_CLEANUP_WAIT &&
-	    !iscsi_conn_event(conn, conn->state == S6_IN_LOGOUT ? CONN_EV_LOGOUT_DONE : CONN_EV_FAILED))
+	    !iscsi_conn_event(conn,
+			      conn->state == S6_IN_LOGOUT ? CONN_EV_LOGOUT_DONE : CONN_EV_FAILED))
 		BUG("a connection that cannot end");
 	iscsi_nop_stop(conn);
 	if (conn->close_timer_armed)
@@ -264,7 +269,8 @@ void iscsi_conn_closed(struct iscsi_conn *conn)
 	iscsi_conn_check_cleaned(conn);
 }
 
-/* Deferred, for once it is clean, main may free it: nothing on the stack may work on it any more. */
+/* Deferred, for once it is clean, main may free it: nothing on the
+ * stack may work on it any more. */
 void iscsi_conn_check_cleaned(struct iscsi_conn *conn)
 {
 	if (conn->tp_closed && !conn->cleaned)
@@ -295,10 +301,10 @@ static void clean_deferred(struct loop_deferred *d)
 	iscsi_registry_conn_gone(conn);
 }
 
-/* ---- what a peer can make us queue ------------------------------------------------------------------------ */
+/* ---- what a peer can make us queue ----------------------------------------------------------- */
 
-/* Answers with the transport, and the memory of their data: stop reading. One may be longer by itself, as long as a data
- * segment is. */
+/* Answers with the transport, and the memory of their data: stop reading. One may be longer by
+ * itself, as long as a data segment is. */
 #define CTL_OUT_HIGH 128
 #define CTL_OUT_LOW 64
 #define CTL_BYTES_HIGH MiB(1)
@@ -316,8 +322,8 @@ void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes)
 	ASSERT(conn->ctl_out > 0 && conn->ctl_out_bytes >= bytes);
 	conn->ctl_out--;
 	conn->ctl_out_bytes -= bytes;
-	if (unlikely(conn->rx_stopped) && conn->ctl_out <= CTL_OUT_LOW && conn->ctl_out_bytes <= CTL_BYTES_LOW &&
-	    conn->sess && !conn->failed) {
+	if (unlikely(conn->rx_stopped) && conn->ctl_out <= CTL_OUT_LOW &&
+	    conn->ctl_out_bytes <= CTL_BYTES_LOW && conn->sess && !conn->failed) {
 		conn->rx_stopped = false;
 		conn->tp->rx_resume(conn);
 	}

@@ -54,7 +54,8 @@ struct iscsi_conn {
 			uint8_t state;	 /* enum iscsi_conn_state */
 			bool rx_stopped; /* see transport.h */
 			bool failed;	 /* ->close has been called or is about to be */
-			bool plain;	 /* full feature phase of a normal session, ->collapse, and no fence */
+			bool plain;	 /* full feature phase of a normal
+					  * session, ->collapse, and no fence */
 		};
 		uint8_t ease[4];	 /* all of it: iscsi_conn_at_ease() */
 	};
@@ -64,7 +65,8 @@ struct iscsi_conn {
 	uint16_t cid;
 	uint32_t stat_sn;	/* next to assign */
 	uint32_t exp_stat_sn;	/* acknowledged by the initiator */
-	uint32_t ctl_out;	/* control PDUs with the transport: bounds what a peer can make us queue */
+	uint32_t ctl_out;	/* control PDUs with the transport: bounds
+				 * what a peer can make us queue */
 	uint32_t ctl_out_bytes; /* ... and what their data takes */
 	struct iscsi_sink sink;
 	/* the PDU between begin and end */
@@ -72,11 +74,13 @@ struct iscsi_conn {
 	struct iscsi_ctl *rx_ctl;
 	uint32_t rx_len;
 	uint32_t rx_max;	/* the longest data segment that a header may announce now */
-	/* Ordinary commands (easy.h): the longest Data-In that is one PDU, the most immediate data; 0 with digests */
+	/* Ordinary commands (easy.h): the longest Data-In that is one PDU, the most
+	 * immediate data; 0 with digests */
 	uint32_t easy_max, easy_write_max;
 	bool collapse;		/* status in the last Data-In: TCP at ErrorRecoveryLevel 0 */
 	uint8_t rx_bhs[ISCSI_BHS_LEN]; /* for a Reject */
-	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed in, set before iscsi_rx_pdu() */
+	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed
+				 * in, set before iscsi_rx_pdu() */
 	struct iscsi_params params;
 	struct list tasks;	/* iscsi_task.link */
 	uint64_t last_rx_ns;	/* anything received: feeds the keepalive */
@@ -123,7 +127,8 @@ struct iscsi_conn {
 	uint8_t close_wanted;	/* + 1, while ctl_msg was busy */
 	struct sockaddr_storage peer, local;
 	uint16_t tpgt;
-	int node_wish;		/* NUMA node of the adapter it came by, -1 unknown; the transport may set it */
+	int node_wish;		/* NUMA node of the adapter it came by, -1
+				 * unknown; the transport may set it */
 	char peer_text[64];	/* address without port */
 };
 
@@ -137,10 +142,12 @@ static inline bool iscsi_rx_open(const struct iscsi_conn *conn)
 	return conn->rx_task || conn->rx_ctl;
 }
 
-/* The I_T nexus that its commands come from, or NULL: it is not, or never, in full feature phase. */
+/* The I_T nexus that its commands come from, or NULL: it is not, or
+ * never, in full feature phase. */
 struct scsi_nexus *iscsi_conn_nexus(const struct iscsi_conn *conn);
 
-/* Nothing is wrong with it, or special about it: what most commands need may take the shortest way. */
+/* Nothing is wrong with it, or special about it: what most commands need
+ * may take the shortest way. */
 static inline bool iscsi_conn_at_ease(const struct iscsi_conn *conn)
 {
 	static const uint8_t at_ease[4] = { S5_LOGGED_IN, false, false, true };

@@ -11,7 +11,7 @@
 #include "tgtd/iscsi/session.h"
 #include "tgtd/iscsi/task.h"
 
-/* ---- the layer's one instance (iscsi.c) --------------------------------------------------------------- */
+/* ---- the layer's one instance (iscsi.c) ------------------------------------------------------ */
 struct iscsi_core {
 	struct iscsi_conf conf;
 	struct loop *main;
@@ -30,16 +30,17 @@ struct iscsi_transport_link {
 	struct iscsi_transport *tp;
 };
 
-/* ---- control requests and their answers (ctl.c) ----------------------------------------------------------- */
-/* A request other than a SCSI command or data, with room for its data segment; also the home of a PDU
- * that we send. Heap; freed when the answer has left. */
+/* ---- control requests and their answers (ctl.c) ---------------------------------------------- */
+/* A request other than a SCSI command or data, with room for its data segment; also the home of a
+ * PDU that we send. Heap; freed when the answer has left. */
 struct iscsi_ctl {
 	struct iscsi_pending pending;
 	struct iscsi_conn *conn;
 	struct list link; /* conn->ctls */
 	struct iscsi_pdu pdu;
 	uint8_t bhs[ISCSI_BHS_LEN]; /* of the request */
-	void (*after)(struct iscsi_ctl *ctl); /* the answer has left (or the connection is closing) */
+	void (*after)(struct iscsi_ctl *ctl); /* the answer has left (or the
+					       * connection is closing) */
 	bool is_immediate, sending;
 	bool is_tmf; /* counts in session->tmfs_live */
 	bool numbered; /* its CmdSN has just been taken */
@@ -55,7 +56,7 @@ void iscsi_ctl_free(struct iscsi_ctl *ctl);
 /* Starts an answer: zeroes ctl->pdu.bhs, sets opcode, F and the ITT of the request. */
 uint8_t *iscsi_ctl_answer(struct iscsi_ctl *ctl, uint8_t opcode);
 
-/* ---- connections ------------------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why);
 /* Something of it has ended: is it all gone? */
 void iscsi_conn_check_cleaned(struct iscsi_conn *conn);
@@ -69,11 +70,12 @@ void iscsi_nop_stop(struct iscsi_conn *conn);
 /* The node of the adapter that has this address, -1 unknown. Main. */
 int iscsi_address_node(const struct sockaddr *addr);
 void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len);
-/* Bounds what a peer can make us queue: an answer whose data takes @bytes of memory goes to the transport, has left. */
+/* Bounds what a peer can make us queue: an answer whose data takes @bytes of memory goes
+ * to the transport, has left. */
 void iscsi_conn_throttle(struct iscsi_conn *conn, uint32_t bytes);
 void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes);
 
-/* ---- login (handover.c), main loop --------------------------------------------------------------------------- */
+/* ---- login (handover.c), main loop ----------------------------------------------------------- */
 bool iscsi_login_begin(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t ahs_len);
 bool iscsi_login_end(struct iscsi_conn *conn);
 void iscsi_login_start(struct iscsi_conn *conn);
@@ -81,7 +83,7 @@ void iscsi_login_stop(struct iscsi_conn *conn);
 /* The session that this login waited for has ended. */
 void iscsi_login_wake(struct iscsi_conn *conn);
 
-/* ---- registry (registry.c), main loop -------------------------------------------------------------------------- */
+/* ---- registry (registry.c), main loop -------------------------------------------------------- */
 uint16_t iscsi_registry_establish(struct iscsi_conn *conn);
 void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);
 /* On the loop: nothing is left of the connection there. */
@@ -96,7 +98,8 @@ enum iscsi_close_how {
 	CLOSE_SESSION,	/* ... with all others of its session */
 };
 void iscsi_registry_close(struct iscsi_conn *conn, enum iscsi_close_how how);
-/* Logins to @target end: it goes away. Those that are through with their login keep it in memory. */
+/* Logins to @target end: it goes away. Those that are through with
+ * their login keep it in memory. */
 void iscsi_registry_no_logins(const struct scsi_target *target);
 /* Any loop: all sessions of its target but @s itself are to end. */
 void iscsi_registry_drop_others(const struct iscsi_session *s);
@@ -104,7 +107,7 @@ void iscsi_registry_drop_others(const struct iscsi_session *s);
 void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
 void iscsi_portals_close(void);
 
-/* ---- sessions (session.c), their loop ------------------------------------------------------------------------- */
+/* ---- sessions (session.c), their loop -------------------------------------------------------- */
 void iscsi_session_init(struct iscsi_session *s);
 /* First connection has arrived: joins the target. 0 or -errno. */
 int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn) must_check;
@@ -112,28 +115,32 @@ void iscsi_session_conn_left(struct iscsi_session *s);
 /* Closes all its connections. */
 void iscsi_session_drop(struct iscsi_session *s, const char *why);
 void iscsi_session_check_end(struct iscsi_session *s);
-/* Abort every task that @match accepts, then done(arg). @tas: as scsi_transport_ops.abort_all has it. */
-void iscsi_session_abort(struct iscsi_session *s, bool (*match)(struct iscsi_task *t, const void *key), const void *key,
+/* Abort every task that @match accepts, then done(arg). @tas: as
+ * scsi_transport_ops.abort_all has it. */
+void iscsi_session_abort(struct iscsi_session *s,
+			 bool (*match)(struct iscsi_task *t, const void *key), const void *key,
 			 bool tas, void (*done)(void *arg), void *arg);
 void iscsi_session_task_ended(struct iscsi_session *s);
 
-/* ---- tasks (task.c) ----------------------------------------------------------------------------------------------------- */
+/* ---- tasks (task.c) -------------------------------------------------------------------------- */
 /* @tas: with TASK ABORTED, or the status that it has. */
 void iscsi_task_abort(struct iscsi_task *t, bool tas);
 /* Nothing more will come for it: answers, or vanishes. */
 void iscsi_task_finish(struct iscsi_task *t);
 /* Ends it without a trace on the wire: never started, or response and segments are back. */
 void iscsi_task_end(struct iscsi_task *t);
-/* Status is known and no data is to come: send what has to be sent (response.c), when it is its turn. */
+/* Status is known and no data is to come: send what has to be sent
+ * (response.c), when it is its turn. */
 void iscsi_task_respond(struct iscsi_task *t);
 /* Ends it without a response, when its PDUs are back: completed, or never started. */
 void iscsi_task_end_silently(struct iscsi_task *t);
-/* Its data was lost while it waited for its turn in CmdSN order, which has come: it is answered, never started. */
+/* Its data was lost while it waited for its turn in CmdSN order, which has come: it
+ * is answered, never started. */
 void iscsi_task_answer_lost(struct iscsi_task *t);
 /* It may be answered now if it was waiting for data. */
 void iscsi_task_data_over(struct iscsi_task *t);
 
-/* ---- one request each; all free @ctl sooner or later ------------------------------------------------------------ */
+/* ---- one request each; all free @ctl sooner or later ----------------------------------------- */
 void iscsi_nop_out(struct iscsi_ctl *ctl);
 void iscsi_tmf_request(struct iscsi_ctl *ctl);
 void iscsi_text_request(struct iscsi_ctl *ctl);
@@ -150,13 +157,16 @@ void iscsi_reject_snack(struct iscsi_conn *conn, enum iscsi_reject_reason reason
 /* The same for a control request, which ends with that, as if its CmdSN had not come. The first
  * thing that is done for it: nothing may have been stamped since it was taken. */
 void iscsi_ctl_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason);
-/* Asynchronous message (RFC 7143 11.9) with its three parameters; without data, i.e. no SCSI event. */
-void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1, uint16_t p2, uint16_t p3);
+/* Asynchronous message (RFC 7143 11.9) with its three parameters;
+ * without data, i.e. no SCSI event. */
+void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1,
+		      uint16_t p2, uint16_t p3);
 void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);
-/* Ends it on our own accord: tells the initiator, by @event (2 or 3), that and when it may come back. */
+/* Ends it on our own accord: tells the initiator, by @event (2 or 3), that
+ * and when it may come back. */
 void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, const char *why);
 
-/* ---- ErrorRecoveryLevel 1 (snack.c) ---------------------------------------------------------------------------------- */
+/* ---- ErrorRecoveryLevel 1 (snack.c) ---------------------------------------------------------- */
 static inline bool iscsi_recovers(const struct iscsi_conn *conn)
 {
 	return unlikely(conn->params.error_recovery_level > 0) && !conn->failed;

@@ -97,7 +97,7 @@ void iscsi_ctl_send(struct iscsi_ctl *ctl, uint8_t flags, uint32_t data_len)
 	conn->tp->send_pdu(conn, &ctl->pdu);
 }
 
-/* ---- Reject (RFC 7143 11.17) --------------------------------------------------------------------------------- */
+/* ---- Reject (RFC 7143 11.17) ----------------------------------------------------------------- */
 
 static void reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs,
 		   const uint8_t *ahs, uint32_t ahs_len, uint32_t next_sn)
@@ -153,9 +153,10 @@ void iscsi_ctl_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason)
 	iscsi_ctl_free(ctl);
 }
 
-/* ---- asynchronous messages (RFC 7143 11.9) --------------------------------------------------------------------- */
+/* ---- asynchronous messages (RFC 7143 11.9) --------------------------------------------------- */
 
-void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1, uint16_t p2, uint16_t p3)
+void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1,
+		      uint16_t p2, uint16_t p3)
 {
 	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, 0);
 	uint8_t *out;

@@ -152,8 +152,8 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 		return join(conn, l);
 	list_for_each(s, &iscsi_core.sessions, link)
 		if (l->discovery ? same_discovery(s, conn) : !s->discovery && same_port(s, l)) {
-			log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u", l->initiator,
-					s->tsih);
+			log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u",
+					l->initiator, s->tsih);
 			drop_session(s, CLOSE_SILENTLY);
 			wait_for(s, conn);
 			return LOGIN_PENDING;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Receiving in full feature phase: a header comes in, is checked, starts or continues something, and
- * says where its data goes; then the data is there. SCSI Command and Data-Out are the fast path, the
- * rest goes through a control request.
+ * Receiving in full feature phase: a header comes in, is checked, starts or continues something,
+ * and says where its data goes; then the data is there. SCSI Command and Data-Out are the fast
+ * path, the rest goes through a control request.
  */
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/easy.h"
 
-/* ---- SCSI Command (RFC 7143 11.3) ------------------------------------------------------------------------- */
+/* ---- SCSI Command (RFC 7143 11.3) ------------------------------------------------------------ */
 
 static void command_start(struct iscsi_task *t)
 {
@@ -48,8 +48,8 @@ static void command_hold(struct iscsi_task *t)
 	list_init(&t->pending.link);
 }
 
-/* 7.8: a command whose immediate data is damaged is discarded, with its number: the initiator sends it again. At level 1
- * it may, so then it is not begun before its data has been looked at. */
+/* 7.8: a command whose immediate data is damaged is discarded, with its number: the initiator sends
+ * it again. At level 1 it may, so then it is not begun before its data has been looked at. */
 static void command_arrived(struct iscsi_task *t, const uint8_t *bhs, bool ok)
 {
 	struct iscsi_session *s = t->conn->sess;
@@ -79,8 +79,8 @@ static void command_arrived(struct iscsi_task *t, const uint8_t *bhs, bool ok)
 }
 
 /* What is wrong with the command as a PDU? 0 or a reject reason. */
-static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len,
-			      struct iscsi_ahs *x)
+static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs,
+			      uint32_t ahs_len, struct iscsi_ahs *x)
 {
 	uint32_t dlen = conn->rx_len;
 	uint8_t flags = bhs[1];
@@ -90,7 +90,8 @@ static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const
 	if (flags & BHS_CMD_WRITE) {
 		const struct iscsi_params *p = &conn->params;
 
-		if (dlen && (!p->immediate_data || dlen > p->first_burst || dlen > get_be32(bhs + BHS_EDTL)))
+		if (dlen && (!p->immediate_data || dlen > p->first_burst ||
+			     dlen > get_be32(bhs + BHS_EDTL)))
 			return REJECT_PROTOCOL_ERROR;
 		if (!(flags & BHS_FINAL) && p->initial_r2t)
 			return REJECT_PROTOCOL_ERROR;
@@ -111,7 +112,8 @@ static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const
 	return 0;
 }
 
-static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len)
+static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs,
+			  uint32_t ahs_len)
 {
 	struct iscsi_session *s = conn->sess;
 	struct iscsi_ahs x = { .cdb_rest = NULL };
@@ -131,7 +133,8 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	}
 	reason = command_check(conn, bhs, ahs, ahs_len, &x);
 	if (unlikely(reason)) {
-		/* 7.3: its number is not taken as received; whatever comes with it fills the gap. */
+		/* 7.3: its number is not taken as received; whatever
+		 * comes with it fills the gap. */
 		iscsi_reject_whole(conn, reason, bhs, ahs, ahs_len);
 		return;
 	}
@@ -200,7 +203,8 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	}
 	if (dlen && conn->rx_task)
 		iscsi_dataout_immediate(t, dlen);
-	/* With immediate data the next one waits for it (iscsi_rx_end()), as if both had come in order. */
+	/* With immediate data the next one waits for it (iscsi_rx_end()), as
+	 * if both had come in order. */
 	else if (!dlen)
 		iscsi_session_run_held(s);
 }
@@ -211,7 +215,8 @@ bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	struct iscsi_task *t;
 
 	/* Nothing but immediate data, and all that there will be. */
-	if (unlikely(!len) || unlikely(len != get_be32(bhs + BHS_EDTL)) || unlikely(len > conn->easy_write_max))
+	if (unlikely(!len) || unlikely(len != get_be32(bhs + BHS_EDTL)) ||
+	    unlikely(len > conn->easy_write_max))
 		return false;
 	t = iscsi_easy_task(conn, bhs, len, true);
 	if (unlikely(!t))
@@ -232,7 +237,7 @@ bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	return true;
 }
 
-/* ---- Data-Out (11.7) --------------------------------------------------------------------------------------------- */
+/* ---- Data-Out (11.7) ------------------------------------------------------------------------- */
 
 static void data_out_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 {
@@ -249,7 +254,7 @@ static void data_out_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 	iscsi_reject(conn, REJECT_PROTOCOL_ERROR, bhs);
 }
 
-/* ---- everything else ---------------------------------------------------------------------------------------------- */
+/* ---- everything else ------------------------------------------------------------------------- */
 
 /* What is wrong with the request as a PDU? 0 or a reject reason. */
 static unsigned control_check(const struct iscsi_ctl *ctl)
@@ -358,7 +363,8 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 	uint8_t op = bhs_opcode(ctl->bhs);
 
 	if (!ok) {
-		/* 7.8: discarded; the initiator sends it again, which takes error recovery level 1. */
+		/* 7.8: discarded; the initiator sends it again, which
+		 * takes error recovery level 1. */
 		iscsi_reject(conn, REJECT_DATA_DIGEST, ctl->bhs);
 		if (conn->params.error_recovery_level == 0)
 			iscsi_conn_end(conn, true, "data digest error");
@@ -383,11 +389,13 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 		ctl->pending.cmd_sn = get_be32(ctl->bhs + BHS_CMD_SN);
 		ctl->pending.run = control_pending_run;
 		ctl->pending.drop = control_pending_drop;
-		/* 4.2.3.3: task management concerns the commands before it; over several connections they may
-		 * come later than it. */
+		/* 4.2.3.3: task management concerns the commands before it; over several
+		 * connections they may come later than it. */
 		if (op == ISCSI_TMF_REQ && sn_lt(s->exp_cmd_sn, ctl->pending.cmd_sn) &&
-		    sn_le(ctl->pending.cmd_sn, s->max_cmd_sn + 1) && s->conns.next->next != &s->conns &&
-		    (ctl->bhs[1] & 0x7f) != ISCSI_TMF_ABORT_TASK && (ctl->bhs[1] & 0x7f) != ISCSI_TMF_QUERY_TASK) {
+		    sn_le(ctl->pending.cmd_sn, s->max_cmd_sn + 1) &&
+		    s->conns.next->next != &s->conns &&
+		    (ctl->bhs[1] & 0x7f) != ISCSI_TMF_ABORT_TASK &&
+		    (ctl->bhs[1] & 0x7f) != ISCSI_TMF_QUERY_TASK) {
 			ctl->pending.immediate = true;
 			control_hold(s, ctl);
 			return;
@@ -417,9 +425,10 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 	}
 }
 
-/* ---- the two halves of a PDU ----------------------------------------------------------------------------------------- */
+/* ---- the two halves of a PDU ----------------------------------------------------------------- */
 
-bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len)
+bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs,
+		    uint32_t ahs_len)
 {
 	uint8_t op = bhs_opcode(bhs);
 	uint32_t acked;

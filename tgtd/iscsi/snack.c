@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * ErrorRecoveryLevel 1 (RFC 7143 7.1.4.2, 11.16): sending again what the initiator missed within a command.
+ * ErrorRecoveryLevel 1 (RFC 7143 7.1.4.2, 11.16): sending again what the
+ * initiator missed within a command.
  *
- *   status   every PDU with a StatSN is kept until ExpStatSN covers it; status comes in SCSI Responses only
- *   data     a command's segments are kept until its status is acknowledged, or until a DataACK which we
- *            ask for (A bit) behind every segment but the last; what was in which Data-In is noted
- *            R-Data: all of that that is not acknowledged again, cut anew, and a response with the SNACK tag
+ *   status   every PDU with a StatSN is kept until ExpStatSN covers it; status
+ *            comes in SCSI Responses only
+ *   data     a command's segments are kept until its status is acknowledged, or until a DataACK
+ *            which we ask for (A bit) behind every segment but the last; what was in which Data-In
+ *            is noted R-Data: all of that that is not acknowledged again, cut anew, and a response
+ *            with the SNACK tag
  *   R2T      one that is not answered is sent again
  *
- * What the initiator must send again is dataout.c's. An initiator that acknowledges nothing is asked to,
- * by a ping, after a second, and left when it lets more than a few windows of responses pile up.
+ * What the initiator must send again is dataout.c's. An initiator that acknowledges nothing is
+ * asked to, by a ping, after a second, and left when it lets more than a few windows of
+ * responses pile up.
  */
 #include <stdlib.h>
 
@@ -19,7 +23,7 @@
 #define UNACKED_BYTES MiB(16) /* of pings that were echoed, mostly; one may be as long by itself */
 #define ACK_MS 1000
 
-/* ---- keeping ------------------------------------------------------------------------------------------------ */
+/* ---- keeping --------------------------------------------------------------------------------- */
 
 static uint32_t memory_of(const struct iscsi_pdu *pdu)
 {
@@ -41,14 +45,16 @@ bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 		/* Back among the others, in order. */
 		struct list *at = conn->unacked.prev;
 
-		while (at != &conn->unacked && sn_lt(pdu->stat_sn, list_entry(at, struct iscsi_pdu, link)->stat_sn))
+		while (at != &conn->unacked &&
+		       sn_lt(pdu->stat_sn, list_entry(at, struct iscsi_pdu, link)->stat_sn))
 			at = at->prev;
 		list_insert_after(at, &pdu->link);
 	} else {
 		list_add_tail(&conn->unacked, &pdu->link);
 	}
 	conn->unacked_bytes += memory_of(pdu);
-	if (++conn->nunacked > UNACKED_MAX || (conn->unacked_bytes > UNACKED_BYTES && conn->nunacked > 1))
+	if (++conn->nunacked > UNACKED_MAX ||
+	    (conn->unacked_bytes > UNACKED_BYTES && conn->nunacked > 1))
 		iscsi_conn_fail(conn, "responses are not acknowledged");
 	else if (!timer_armed(&conn->ack_timer))
 		loop_timer_arm(conn->loop, &conn->ack_timer, ACK_MS * NSEC_PER_MSEC);
@@ -60,7 +66,8 @@ static void let_go(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 	take_out(conn, pdu);
 	if (pdu->task) {
 		iscsi_seg_release_all(pdu->task);
-		pdu->task->state = TASK_ENDING; /* when its Data-In that is being sent again is back, at the connection's end */
+		/* When its Data-In that is being sent again is back, at the connection's end. */
+		pdu->task->state = TASK_ENDING;
 		iscsi_task_finish(pdu->task);
 	} else {
 		iscsi_ctl_free(container_of(pdu, struct iscsi_ctl, pdu));
@@ -91,7 +98,8 @@ void iscsi_forget(struct iscsi_conn *conn)
 		loop_timer_cancel(conn->loop, &conn->ack_timer);
 	while (!list_empty(&conn->unacked))
 		let_go(conn, list_first(&conn->unacked, struct iscsi_pdu, link));
-	/* Those that run are aborted next, which does the same, and lets no further data be read. */
+	/* Those that run are aborted next, which does the same, and
+	 * lets no further data be read. */
 	list_for_each(t, &conn->tasks, link)
 		if (t->kept && t->state != TASK_RUNNING) {
 			t->pdus_out++; /* keeps the task */
@@ -144,7 +152,8 @@ void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg)
 {
 	t->kept |= (uint8_t)(1u << (seg - t->cmd.seg));
 	if (unlikely(t->acked_sn))
-		release(t, t->acked_sn); /* it may have been acknowledged while it was being sent again */
+		/* It may have been acknowledged while it was being sent again. */
+		release(t, t->acked_sn);
 }
 
 void iscsi_seg_release_all(struct iscsi_task *t)
@@ -152,10 +161,10 @@ void iscsi_seg_release_all(struct iscsi_task *t)
 	release(t, t->data_sn);
 }
 
-/* ---- asked for ------------------------------------------------------------------------------------------------- */
+/* ---- asked for ------------------------------------------------------------------------------- */
 
-/* A task by tag, also one that is answered (it is in the table no more). The tag may have been used again since: the
- * youngest. */
+/* A task by tag, also one that is answered (it is in the table no more). The tag may have been used
+ * again since: the youngest. */
 static struct iscsi_task *task_of(struct iscsi_conn *conn, uint32_t itt)
 {
 	for (struct list *at = conn->tasks.prev; at != &conn->tasks; at = at->prev) {
@@ -205,7 +214,8 @@ static bool r2t_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
 	for (unsigned i = 0; t->out.r2t && i < ISCSI_R2T_MAX; i++) {
 		struct iscsi_r2t *r = &t->out.r2t[i];
 
-		if (r->ttt == ISCSI_TAG_NONE || sn_lt(r->r2t_sn, beg) || (run && sn_le(beg + run, r->r2t_sn)))
+		if (r->ttt == ISCSI_TAG_NONE || sn_lt(r->r2t_sn, beg) ||
+		    (run && sn_le(beg + run, r->r2t_sn)))
 			continue;
 		any = true;
 		if (r->sending)
@@ -233,14 +243,17 @@ static bool data_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
 
 		if (!(t->kept & 1u << i))
 			continue;
-		while (from < end && (t->sent[from].off < seg->off || t->sent[from].off >= seg->off + seg->len))
+		while (from < end &&
+		       (t->sent[from].off < seg->off || t->sent[from].off >= seg->off + seg->len))
 			from++;
-		for (to = from; to < end && t->sent[to].off >= seg->off && t->sent[to].off < seg->off + seg->len;)
+		for (to = from; to < end && t->sent[to].off >= seg->off &&
+				t->sent[to].off < seg->off + seg->len;)
 			to++;
 		if (from == to)
 			continue;
 		if (t->resending)
-			return true; /* one run at a time: the initiator will ask for what is still missing */
+			/* One run at a time: the initiator will ask for what is still missing. */
+			return true;
 		t->resending = true;
 		t->kept &= (uint8_t)~(1u << i);
 		t->resend_sn = from;
@@ -255,8 +268,8 @@ static bool data_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
 	return false;
 }
 
-/* 11.16.1: the initiator has discarded what it has not acknowledged, and expects it anew, cut as it may have declared
- * meanwhile, and then a response with its tag, whether one was sent or not. */
+/* 11.16.1: the initiator has discarded what it has not acknowledged, and expects it anew, cut as it
+ * may have declared meanwhile, and then a response with its tag, whether one was sent or not. */
 void iscsi_resegment(struct iscsi_task *t)
 {
 	struct iscsi_conn *conn = t->conn;
@@ -299,7 +312,8 @@ void iscsi_resegment(struct iscsi_task *t)
 
 static bool rdata(struct iscsi_task *t, uint32_t tag, uint32_t beg, uint32_t run)
 {
-	if (t->cmd.dir_out || !t->started || t->aborting || beg || run || !tag || tag == ISCSI_TAG_NONE)
+	if (t->cmd.dir_out || !t->started || t->aborting || beg || run || !tag ||
+	    tag == ISCSI_TAG_NONE)
 		return false;
 	t->snack_tag = tag;
 	t->resegment = true;

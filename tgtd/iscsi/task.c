@@ -2,8 +2,9 @@
 /*
  * Task objects and the ways a task ends.
  *
- * Objects are cached by thread, last freed first used: a busy session works on warm ones, a thousand
- * idle sessions keep none. A cache only grows to the most that were ever in use on its thread.
+ * Objects are cached by thread, last freed first used: a busy session works on warm ones, a
+ * thousand idle sessions keep none. A cache only grows to the most that were ever in use on
+ * its thread.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/easy.h"
 
-/* ---- the thread's cache ---------------------------------------------------------------------------------- */
+/* ---- the thread's cache ---------------------------------------------------------------------- */
 
 __thread struct iscsi_task *iscsi_task_cache_;
 static __thread bool cache_registered;
@@ -93,7 +94,7 @@ struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn)
 	return t;
 }
 
-/* ---- ending ------------------------------------------------------------------------------------------------ */
+/* ---- ending ---------------------------------------------------------------------------------- */
 
 void iscsi_task_end(struct iscsi_task *t)
 {
@@ -174,7 +175,8 @@ void iscsi_task_abort(struct iscsi_task *t, bool tas)
 		t->aborting = true;
 		metric_inc(M_iscsi_tasks_aborted);
 		scsi_cmd_abort(&t->cmd, tas);
-		/* What comes back from here may end it; segments do not bring further ones any more. */
+		/* What comes back from here may end it; segments do not
+		 * bring further ones any more. */
 		t->pdus_out++;
 		if (unlikely(t->kept))
 			iscsi_seg_release_all(t);

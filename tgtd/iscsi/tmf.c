@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Task management (RFC 7143 11.5, 11.6; RFC 7144 for the queries). ABORT TASK and QUERY TASK are about one
- * task of this session and answered here; the rest is the device server's. A response leaves when every
- * task concerned has ended, so none of their data follows it; one that tells of many tasks' end, when the initiator has
- * all that was sent before on all connections of the session (fence.c).
+ * Task management (RFC 7143 11.5, 11.6; RFC 7144 for the queries). ABORT TASK and QUERY TASK are
+ * about one task of this session and answered here; the rest is the device server's. A response
+ * leaves when every task concerned has ended, so none of their data follows it; one that tells of
+ * many tasks' end, when the initiator has all that was sent before on all connections of the
+ * session (fence.c).
  */
 #include "tgtd/iscsi/core.h"
 
@@ -54,7 +55,7 @@ static void over(struct iscsi_session *s)
 	iscsi_session_check_end(s);
 }
 
-/* ---- one task ----------------------------------------------------------------------------------------------- */
+/* ---- one task -------------------------------------------------------------------------------- */
 
 static bool is_that(struct iscsi_task *t, const void *key)
 {
@@ -96,8 +97,8 @@ static void abort_task(struct iscsi_ctl *ctl)
 		iscsi_session_abort(s, is_that, ctl, false, aborted, ctl);
 		return;
 	}
-	/* 11.5.1: not there, but its number lies between ExpCmdSN and this request's: it has not come yet and
-	 * shall have no effect when it does. */
+	/* 11.5.1: not there, but its number lies between ExpCmdSN and this request's: it has not
+	 * come yet and shall have no effect when it does. */
 	if (sn_le(s->exp_cmd_sn, ref_sn) && sn_lt(ref_sn, get_be32(ctl->bhs + BHS_CMD_SN)) &&
 	    sn_le(ref_sn, s->max_cmd_sn)) {
 		iscsi_session_skip(s, ref_sn);
@@ -111,10 +112,11 @@ static void query_task(struct iscsi_ctl *ctl)
 {
 	struct iscsi_task *t = iscsi_session_task(ctl->conn->sess, get_be32(ctl->bhs + BHS_TTT));
 
-	answer(ctl, t && t->cmd.lun == get_be64(ctl->bhs + BHS_LUN) ? ISCSI_TMF_SUCCEEDED : ISCSI_TMF_COMPLETE);
+	answer(ctl, t && t->cmd.lun == get_be64(ctl->bhs + BHS_LUN) ? ISCSI_TMF_SUCCEEDED :
+								      ISCSI_TMF_COMPLETE);
 }
 
-/* ---- many ------------------------------------------------------------------------------------------------------ */
+/* ---- many ------------------------------------------------------------------------------------ */
 
 static uint8_t wire_response(int response)
 {
@@ -138,7 +140,8 @@ static void reset_answered(struct iscsi_ctl *ctl)
 
 	if (cold)
 		iscsi_registry_drop_others(ctl->conn->sess);
-	/* 11.5.1: after a cold reset all sessions are terminated; this connection when its answer has been read. */
+	/* 11.5.1: after a cold reset all sessions are terminated; this connection
+	 * when its answer has been read. */
 	iscsi_conn_end(ctl->conn, true, why);
 	iscsi_session_drop(ctl->conn->sess, why);
 }
@@ -149,7 +152,8 @@ static void scsi_done(void *arg, int response)
 	struct iscsi_session *s = ctl->conn->sess;
 	uint8_t fn = ctl->bhs[1] & 0x7f;
 
-	if (response == TMF_COMPLETE && (fn == ISCSI_TMF_TARGET_COLD_RESET || fn == ISCSI_TMF_I_T_NEXUS_RESET))
+	if (response == TMF_COMPLETE &&
+	    (fn == ISCSI_TMF_TARGET_COLD_RESET || fn == ISCSI_TMF_I_T_NEXUS_RESET))
 		ctl->after = reset_answered;
 	answer(ctl, wire_response(response));
 	over(s);
@@ -173,8 +177,8 @@ void iscsi_tmf_request(struct iscsi_ctl *ctl)
 
 	ctl->is_tmf = true;
 	conn->sess->tmfs_live++;
-	log_ratelimited(LOG_LVL_INFO, "iscsi: %s: task management function %u, LUN %016llx", conn->peer_text, fn,
-		 (unsigned long long)get_be64(ctl->bhs + BHS_LUN));
+	log_ratelimited(LOG_LVL_INFO, "iscsi: %s: task management function %u, LUN %016llx",
+			conn->peer_text, fn, (unsigned long long)get_be64(ctl->bhs + BHS_LUN));
 	switch (fn) {
 	case ISCSI_TMF_ABORT_TASK:
 		abort_task(ctl);
@@ -196,7 +200,8 @@ void iscsi_tmf_request(struct iscsi_ctl *ctl)
 	case ISCSI_TMF_I_T_NEXUS_RESET:
 	case ISCSI_TMF_QUERY_ASYNC_EVENT:
 		conn->sess->tmfs++;
-		scsi_tmf(&conn->sess->nexus, (enum scsi_tmf)map[fn], get_be64(ctl->bhs + BHS_LUN), scsi_done, ctl);
+		scsi_tmf(&conn->sess->nexus, (enum scsi_tmf)map[fn], get_be64(ctl->bhs + BHS_LUN),
+			 scsi_done, ctl);
 		break;
 	default:
 		answer(ctl, ISCSI_TMF_REJECTED);

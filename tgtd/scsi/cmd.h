@@ -94,7 +94,7 @@ struct scsi_cmd {
 	bool at_hand_taken;
 	uint32_t immediate;	/* bytes of data-out that came with the command (a hint) */
 
-	/* ---- result, valid in complete(); what is zero at the start is stored at once, together */
+	/* ---- result, valid in complete(); what is zero at first lies together ---- */
 	uint8_t status;		/* enum scsi_status */
 	uint8_t sense_len;
 	bool aborted;		/* no response is to be sent (SAM-5: aborted, TAS = 0) */

@@ -2,10 +2,10 @@
 /*
  * Persistent reservations (SPC-4 5.12). Private to tgtd/scsi.
  *
- * A registration belongs to an I_T nexus by name: (initiator port, relative target port). It outlives
- * the session; when the nexus comes back it finds its registration again. All of it is guarded by
- * lu->lock. What the fast path needs of it are the GATE_DENY_* bits of each I_T_L nexus, recomputed
- * by scsi_lu_reservations_changed_locked() on every change.
+ * A registration belongs to an I_T nexus by name: (initiator port, relative target port). It
+ * outlives the session; when the nexus comes back it finds its registration again. All of it is
+ * guarded by lu->lock. What the fast path needs of it are the GATE_DENY_* bits of each I_T_L nexus,
+ * recomputed by scsi_lu_reservations_changed_locked() on every change.
  */
 #ifndef SCSI_PR_H
 #define SCSI_PR_H
@@ -67,10 +67,12 @@ size_t pr_transport_id_put(uint8_t *p, const struct pr_reg *reg);
 struct pr_reg *pr_reg_of(const struct scsi_itl *itl);
 /* By name; NULL: none. */
 struct pr_reg *pr_find(const struct scsi_pr *pr, const char *initiator, uint16_t rtpi);
-/* A new registration; NULL: too many, or no memory. pr_bind_all() connects it with nexuses that are here. */
+/* A new registration; NULL: too many, or no memory. pr_bind_all() connects it
+ * with nexuses that are here. */
 struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key);
 void pr_bind_all(struct scsi_lu *lu);
-/* Takes @reg away and frees it. @ua: told to its nexuses (0: nothing). @abort: their commands are to be aborted. */
+/* Takes @reg away and frees it. @ua: told to its nexuses (0: nothing). @abort: their
+ * commands are to be aborted. */
 void pr_remove(struct scsi_lu *lu, struct pr_reg *reg, uint16_t ua, bool abort);
 /* Tells all registrants but @except. */
 void pr_ua_registrants(struct scsi_lu *lu, const struct pr_reg *except, uint16_t asc);

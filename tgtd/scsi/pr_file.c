@@ -40,8 +40,9 @@ char *pr_file_text(const struct scsi_lu *lu, size_t *len)
 	if (pr->aptpl) {
 		fprintf(f, "reservation %u %d\n", pr->type, holder);
 		list_for_each(reg, &pr->regs, link)
-			fprintf(f, "registration %016llx %u %d %d %s\n", (unsigned long long)reg->key, reg->rtpi,
-				reg->device, reg->all_ports, reg->initiator);
+			fprintf(f, "registration %016llx %u %d %d %s\n",
+				(unsigned long long)reg->key, reg->rtpi, reg->device,
+				reg->all_ports, reg->initiator);
 	}
 	return state_file_seal(f, &text, len);
 }
@@ -51,7 +52,7 @@ int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len)
 	return state_file_write(lu, KIND, text, len);
 }
 
-/* ---- loading ------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static bool parse(struct scsi_lu *lu, char *text)
 {
@@ -100,14 +101,15 @@ int pr_file_load(struct scsi_lu *lu)
 	free(text);
 	if (err) {
 		state_file_path(lu, KIND, "", path, sizeof(path));
-		log_error("scsi: %s: %s; target %u LUN %u is refused: others may hold reservations. "
-			  "It is served again when the file is put right, or without reservations "
-			  "when it is removed",
-			  path, err == -EBADMSG ? "damaged" : strerror(-err), lu->target->tid,
-			  lu->lun);
+		log_error(
+			"scsi: %s: %s; target %u LUN %u is refused: others may hold reservations. "
+			"It is served again when the file is put right, or without reservations "
+			"when it is removed",
+			path, err == -EBADMSG ? "damaged" : strerror(-err), lu->target->tid,
+			lu->lun);
 	} else if (lu->pr->nregs) {
-		log_notice("scsi: target %u LUN %u has its %u registrations back", lu->target->tid, lu->lun,
-			   lu->pr->nregs);
+		log_notice("scsi: target %u LUN %u has its %u registrations back", lu->target->tid,
+			   lu->lun, lu->pr->nregs);
 	}
 	return err;
 }

@@ -354,8 +354,9 @@ START_TEST(several_syncs_that_the_kernel_does_not_know)
 END_TEST
 
 /*
- * Without a cache nobody can write again what was written before a failed SYNC: all who asked meanwhile are told, and all
- * who ask later, though the kernel tells one only; until somebody has looked after the store. One call for many.
+ * Without a cache nobody can write again what was written before a failed SYNC: all who asked
+ * meanwhile are told, and all who ask later, though the kernel tells one only; until somebody has
+ * looked after the store. One call for many.
  */
 START_TEST(a_failed_sync_is_told_to_all)
 {

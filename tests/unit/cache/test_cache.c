@@ -214,12 +214,15 @@ START_TEST(a_stream_beside_another)
 	ck_assert_uint_eq(from, 8192);
 	ck_assert_uint_eq(n, KiB(128)); /* two windows */
 	ck_assert_uint_eq(step, KiB(64));
-	ck_assert(readahead_next(&ra, 2, MiB(8) + 4096, 4096, false, MiB(64), MiB(1), &from, &n, &step));
+	ck_assert(readahead_next(&ra, 2, MiB(8) + 4096, 4096, false, MiB(64), MiB(1), &from, &n,
+				 &step));
 	ck_assert(!readahead_next(&ra, 3, MiB(30), 4096, false, MiB(64), MiB(1), &from, &n, &step));
-	/* The window doubles with each mark up to the bound; two of it are ahead of the reader, in whole steps. */
+	/* The window doubles with each mark up to the bound; two of it are ahead of
+	 * the reader, in whole steps. */
 	uint64_t at = 8192, ahead = 8192 + KiB(128);
 	for (uint64_t window = KiB(128); window <= MiB(4); window *= 2) {
-		ck_assert(readahead_next(&ra, 1, at, 4096, true, MiB(64), MiB(1), &from, &n, &step));
+		ck_assert(
+			readahead_next(&ra, 1, at, 4096, true, MiB(64), MiB(1), &from, &n, &step));
 		ck_assert_uint_eq(from, ahead);
 		ck_assert_uint_eq(step, MIN(window, READAHEAD_STEP));
 		ck_assert_uint_eq(n % step, 0);
@@ -228,21 +231,27 @@ START_TEST(a_stream_beside_another)
 		ck_assert_uint_gt(ahead + step, at + 4096 + 2 * MIN(window, MiB(1)));
 		at += step;
 	}
-	/* From then on each step that is asked for brings one more: the store never waits for a whole window. */
+	/* From then on each step that is asked for brings one more: the store
+	 * never waits for a whole window. */
 	for (unsigned i = 0; i < 10; i++, at += step) {
-		ck_assert(readahead_next(&ra, 1, at, 4096, true, MiB(64), MiB(1), &from, &n, &step));
+		ck_assert(readahead_next(&ra, 1, at, 4096, true, MiB(64), MiB(1), &from, &n,
+					 &step));
 		ck_assert_uint_eq(from, ahead);
 		ck_assert_uint_eq(n, READAHEAD_STEP);
 		ahead += n;
 	}
 	/* Less than a step is not worth a read, unless it is the device's last. */
-	ck_assert(!readahead_next(&ra, 1, at - step + 4096, 4096, false, MiB(64), MiB(1), &from, &n, &step));
-	ck_assert(readahead_next(&ra, 1, at - step + 8192, 4096, false, ahead + 4096, MiB(1), &from, &n, &step));
+	ck_assert(!readahead_next(&ra, 1, at - step + 4096, 4096, false, MiB(64), MiB(1), &from, &n,
+				  &step));
+	ck_assert(readahead_next(&ra, 1, at - step + 8192, 4096, false, ahead + 4096, MiB(1), &from,
+				 &n, &step));
 	ck_assert_uint_eq(n, 4096);
 	/* Not beyond the device, not for a stranger's mark. */
 	ck_assert(!readahead_next(&ra, 9, MiB(40), 4096, true, MiB(64), MiB(1), &from, &n, &step));
-	ck_assert(!readahead_next(&ra, 4, MiB(64) - 8192, 4096, false, MiB(64), MiB(1), &from, &n, &step));
-	ck_assert(!readahead_next(&ra, 4, MiB(64) - 4096, 4096, false, MiB(64), MiB(1), &from, &n, &step));
+	ck_assert(!readahead_next(&ra, 4, MiB(64) - 8192, 4096, false, MiB(64), MiB(1), &from, &n,
+				  &step));
+	ck_assert(!readahead_next(&ra, 4, MiB(64) - 4096, 4096, false, MiB(64), MiB(1), &from, &n,
+				  &step));
 }
 END_TEST
 

@@ -15,7 +15,8 @@ static uint8_t buf[KiB(64)];
 
 static void open_cache(const char *text, unsigned nodes)
 {
-	ct_open(&t, &(struct ct_shape){ .conf = text, .nodes = nodes, .disk = MiB(256) }, &cache, &disk);
+	ct_open(&t, &(struct ct_shape){ .conf = text, .nodes = nodes, .disk = MiB(256) }, &cache,
+		&disk);
 }
 
 static void close_cache(void)
@@ -46,7 +47,8 @@ static uint64_t dirty(void)
 	return s.dirty + s.flushing;
 }
 
-/* What lies side by side goes out side by side, whatever group, partition or node it is cached in. */
+/* What lies side by side goes out side by side, whatever group,
+ * partition or node it is cached in. */
 START_TEST(neighbours_are_written_together)
 {
 	static const char *const confs[] = { "size=64m", "size=64m,group=8", "size=64m,group=8",
@@ -59,7 +61,8 @@ START_TEST(neighbours_are_written_together)
 			write_at(MiB(7) + at, KiB(64));
 		uint64_t before = disk->writes;
 		ck_assert_int_eq(bt_op(&t, BLK_SYNC, k & 1 ? MiB(6) : 0, k & 1 ? MiB(8) : 0, 0), 0);
-		fprintf(stderr, "# %s: 4 MiB in %llu writes\n", confs[k], (unsigned long long)(disk->writes - before));
+		fprintf(stderr, "# %s: 4 MiB in %llu writes\n", confs[k],
+			(unsigned long long)(disk->writes - before));
 		ck_assert_uint_eq(disk->writes - before, 4);
 		ck_assert_uint_eq(disk->syncs, 1);
 		ck_assert_uint_eq(dirty(), 0);
@@ -84,9 +87,9 @@ START_TEST(scattered_blocks_are_written_in_one_sweep)
 	uint64_t before = disk->writes;
 	disk->write_end = disk->backward = 0;
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
-	fprintf(stderr, "# %zu blocks in %llu writes, %llu backward, %u at a time\n", ARRAY_SIZE(at),
-		(unsigned long long)(disk->writes - before), (unsigned long long)disk->backward,
-		(unsigned)disk->inflight_max);
+	fprintf(stderr, "# %zu blocks in %llu writes, %llu backward, %u at a time\n",
+		ARRAY_SIZE(at), (unsigned long long)(disk->writes - before),
+		(unsigned long long)disk->backward, (unsigned)disk->inflight_max);
 	ck_assert_uint_eq(disk->writes - before, ARRAY_SIZE(at));
 	ck_assert_uint_eq(dirty(), 0);
 	/* But for what the background flusher adds in between, which begins from the front. */
@@ -150,8 +153,8 @@ static void start_sync(struct blk_req *req, uint64_t len)
 }
 
 /*
- * A block is being written back, a SYNC waits for that, the block is written again, the write-back fails:
- * the SYNC ends when the newer data is stored, not before.
+ * A block is being written back, a SYNC waits for that, the block is written again, the write-back
+ * fails: the SYNC ends when the newer data is stored, not before.
  */
 START_TEST(a_failed_write_back_of_what_was_replaced)
 {
@@ -181,8 +184,9 @@ START_TEST(a_failed_write_back_of_what_was_replaced)
 END_TEST
 
 /*
- * A block has dirty sectors that lie apart, and only the first of them are being written back, when all of it is
- * written anew: a SYNC that waits for the others ends when what replaced them is stored.
+ * A block has dirty sectors that lie apart, and only the first of them are being written back,
+ * when all of it is written anew: a SYNC that waits for the others ends when what replaced them
+ * is stored.
  */
 START_TEST(replaced_beside_a_write_back)
 {
@@ -263,7 +267,8 @@ static void written_back(void)
 	}
 }
 
-/* READ FUA of a block that is dirty in part: the rest has been written back before, and may not be stable. */
+/* READ FUA of a block that is dirty in part: the rest has been written back
+ * before, and may not be stable. */
 START_TEST(a_forced_read_of_a_block_dirty_in_part)
 {
 	clock_fake_set(clock_now_ns());
@@ -279,7 +284,8 @@ START_TEST(a_forced_read_of_a_block_dirty_in_part)
 }
 END_TEST
 
-/* Whoever asks while the store fails is told, though the store tells one only; and later ones are told the truth. */
+/* Whoever asks while the store fails is told, though the store tells one only; and
+ * later ones are told the truth. */
 START_TEST(a_failed_sync_is_told_to_all)
 {
 	clock_fake_set(clock_now_ns());
@@ -319,7 +325,8 @@ START_TEST(a_failed_sync_is_told_to_all)
 }
 END_TEST
 
-/* What was written before in parts of a block, or is written back just now, or beside what is dirty again. */
+/* What was written before in parts of a block, or is written back just now, or
+ * beside what is dirty again. */
 START_TEST(what_a_failed_sync_leaves_in_doubt_is_written_again)
 {
 	clock_fake_set(clock_now_ns());
@@ -342,7 +349,8 @@ START_TEST(what_a_failed_sync_leaves_in_doubt_is_written_again)
 	ck_assert_int_eq(sync.status, -EIO);
 	ck_assert(!on_medium(0, KiB(4)));
 	ck_assert_int_eq(sync_all(), 0);
-	ck_assert(on_medium(0, KiB(16)) && on_medium(KiB(32), KiB(8)) && on_medium(KiB(64), KiB(16)));
+	ck_assert(on_medium(0, KiB(16)) && on_medium(KiB(32), KiB(8)) &&
+		  on_medium(KiB(64), KiB(16)));
 	close_cache();
 	clock_fake_off();
 }
@@ -379,7 +387,9 @@ START_TEST(a_failed_sync_after_eviction)
 }
 END_TEST
 
-UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all, what_a_failed_sync_leaves_in_doubt_is_written_again,
-	  a_failed_sync_after_eviction, neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
+UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all,
+	  what_a_failed_sync_leaves_in_doubt_is_written_again, a_failed_sync_after_eviction,
+	  neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
 	  a_ranged_sync_writes_its_range, short_of_everything,
-	  a_failed_write_back_of_what_was_replaced, replaced_beside_a_write_back, a_forced_read_writes_back_first)
+	  a_failed_write_back_of_what_was_replaced, replaced_beside_a_write_back,
+	  a_forced_read_writes_back_first)

@@ -579,7 +579,8 @@ START_TEST(text_in_pieces)
 }
 END_TEST
 
-/* RFC 7143 6.4, 7.12: what is negotiated is in force when the negotiation has ended, and none of it when that failed. */
+/* RFC 7143 6.4, 7.12: what is negotiated is in force when the negotiation has ended, and
+ * none of it when that failed. */
 START_TEST(text_results_are_in_force_at_the_end)
 {
 	struct iscsi_text t;
@@ -685,5 +686,5 @@ END_TEST
 UNIT_MAIN("login", 60, straight_to_full_feature_phase, security_then_operational, continued_request,
 	  continued_answer, refusals, an_alias_is_one_line, header_rules, never_ends,
 	  access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
-	  unbinding_one_of_two_accounts, redirection, text_in_pieces, text_results_are_in_force_at_the_end,
-	  send_targets_in_a_normal_session)
+	  unbinding_one_of_two_accounts, redirection, text_in_pieces,
+	  text_results_are_in_force_at_the_end, send_targets_in_a_normal_session)

@@ -516,7 +516,8 @@ START_TEST(a_status_that_is_acknowledged_amid_a_repetition_is_let_go)
 }
 END_TEST
 
-/* 11.16.6: BegRun 0 and RunLength 0 are all that is not acknowledged, also where StatSN lies "before" 0. */
+/* 11.16.6: BegRun 0 and RunLength 0 are all that is not acknowledged, also
+ * where StatSN lies "before" 0. */
 START_TEST(all_statuses_are_sent_again)
 {
 	uint8_t bhs[48], cdb[6] = { 0 };
@@ -546,8 +547,8 @@ START_TEST(all_statuses_are_sent_again)
 }
 END_TEST
 
-/* 11.16: what is sent again is an exact replica. When it was the request for acknowledgement that got lost, the
- * initiator would know of it by this only, and the read would never go on. */
+/* 11.16: what is sent again is an exact replica. When it was the request for acknowledgement that
+ * got lost, the initiator would know of it by this only, and the read would never go on. */
 START_TEST(a_lost_request_for_acknowledgement_is_sent_again)
 {
 	uint8_t ask[96];
@@ -591,7 +592,8 @@ START_TEST(data_acknowledged_amid_its_repetition_is_let_go)
 }
 END_TEST
 
-/* A read whose segments all wait for acknowledgement (0), or for room in the socket (1), is aborted. */
+/* A read whose segments all wait for acknowledgement (0), or for room in
+ * the socket (1), is aborted. */
 START_TEST(a_read_that_waits_is_aborted)
 {
 	uint8_t bhs[48], ask[96], cdb[16] = { 0x88 };

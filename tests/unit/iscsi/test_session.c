@@ -215,7 +215,8 @@ START_TEST(more_connections_than_negotiated_are_refused)
 }
 END_TEST
 
-/* RFC 7143 7.3: the number of a request that is rejected is not taken as received, whatever was wrong. */
+/* RFC 7143 7.3: the number of a request that is rejected is not taken as
+ * received, whatever was wrong. */
 START_TEST(a_rejected_request_leaves_a_gap)
 {
 	uint8_t bhs[48], cdb[6] = { 0 }, ahs[8] = { 0, 9, 1 }, out[64];
@@ -250,7 +251,9 @@ START_TEST(a_rejected_request_leaves_a_gap)
 			bhs[0] = ISCSI_NOP_OUT;
 			put_be32(bhs + BHS_TTT, 77);
 			break;
-		case 6: /* additional header that does not fit; it comes back with the header (11.17.4) */
+		case 6:
+			/* Additional header that does not fit; it comes
+			 * back with the header (11.17.4) */
 			wire_command(&w, bhs, BHS_FINAL | 1, 0, cdb, 6);
 			w.cmd_sn--;
 			bhs[4] = 2;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Response fences (RFC 7143 4.2.2.3, tgtd/iscsi/fence.c) in sessions of several iSER connections: what waits is the same
- * as over TCP (tests/unit/iscsi/test_fence.c); what is sent when is the queue pair's matter, whose send queue may stand
- * still, break, or lose its adapter amid it all.
+ * Response fences (RFC 7143 4.2.2.3, tgtd/iscsi/fence.c) in sessions of several iSER connections:
+ * what waits is the same as over TCP (tests/unit/iscsi/test_fence.c); what is sent when is the
+ * queue pair's matter, whose send queue may stand still, break, or lose its adapter amid it all.
  */
 #include "tests/support/unit.h"
 #ifndef HAVE_RDMA
@@ -220,7 +220,8 @@ START_TEST(a_late_acknowledgement_delays_the_answer)
 }
 END_TEST
 
-/* What stands in a send queue has not left: the ping behind it says what is awaited, whenever it goes. */
+/* What stands in a send queue has not left: the ping behind it says what is
+ * awaited, whenever it goes. */
 START_TEST(a_send_queue_that_stands_still)
 {
 	uint32_t ttt;
@@ -270,7 +271,8 @@ START_TEST(data_beside_it)
 		ck_assert_mem_eq(back, data, sizeof(data));
 		manage(&c[0], ISCSI_TMF_ABORT_TASK_SET);
 		ck_assert(silent(&c[0]));
-		/* completes behind the abort: on the connection whose answer waits it may not come first */
+		/* completes behind the abort: on the connection whose answer
+		 * waits it may not come first */
 		memset(back, 0, sizeof(back));
 		key = send_rw(&c[0], false, back);
 		ck_assert(silent(&c[0]));
@@ -280,7 +282,8 @@ START_TEST(data_beside_it)
 			struct ini_pdu p;
 
 			ck_assert(ini_recv(&c[0], &p));
-			ck_assert(bhs_opcode(p.bhs) == ISCSI_NOP_IN || bhs_opcode(p.bhs) == ISCSI_SCSI_RSP);
+			ck_assert(bhs_opcode(p.bhs) == ISCSI_NOP_IN ||
+				  bhs_opcode(p.bhs) == ISCSI_SCSI_RSP);
 			if (bhs_opcode(p.bhs) == ISCSI_NOP_IN) {
 				ck_assert_uint_eq(ping++, 0);
 				c[0].exp_stat_sn = get_be32(p.bhs + BHS_STAT_SN);
@@ -345,7 +348,8 @@ START_TEST(an_end_amid_it)
 		rdmafake_recv_error(&gone->peer, IBV_WC_LOC_LEN_ERR);
 	}
 	if (_i / 2)
-		for (unsigned n = 0; n < ini_patience && !gone->peer.disconnected && gone->peer.id; n++)
+		for (unsigned n = 0; n < ini_patience && !gone->peer.disconnected && gone->peer.id;
+		     n++)
 			ini_pause();
 	if (gone->peer.id && !gone->peer.disconnected)
 		rdmafake_disconnect(&gone->peer);
@@ -419,7 +423,8 @@ START_TEST(who_never_acknowledges_is_dropped)
 }
 END_TEST
 
-UNIT_TABLE("iser fences", 30, { who_owes_nothing_is_not_waited_for }, { a_late_acknowledgement_delays_the_answer },
-	   { a_send_queue_that_stands_still }, { data_beside_it }, { what_follows_elsewhere_does_not_overtake },
-	   { an_end_amid_it, 6 }, { the_adapter_amid_it }, { who_never_acknowledges_is_dropped })
+UNIT_TABLE("iser fences", 30, { who_owes_nothing_is_not_waited_for },
+	   { a_late_acknowledgement_delays_the_answer }, { a_send_queue_that_stands_still },
+	   { data_beside_it }, { what_follows_elsewhere_does_not_overtake }, { an_end_amid_it, 6 },
+	   { the_adapter_amid_it }, { who_never_acknowledges_is_dropped })
 #endif

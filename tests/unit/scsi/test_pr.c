@@ -12,7 +12,8 @@ static struct host_nexus *a, *b, *c;
 
 enum { REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_ABORT, REGISTER_IGNORE, MOVE };
 
-static const char *prout(struct host_nexus *n, int sa, int type, uint64_t key, uint64_t sa_key, int flags)
+static const char *prout(struct host_nexus *n, int sa, int type, uint64_t key, uint64_t sa_key,
+			 int flags)
 {
 	uint8_t cdb[10] = { 0x5f, (uint8_t)sa, (uint8_t)type, 0, 0, 0, 0, 0, 24, 0 }, p[24] = { 0 };
 
@@ -96,7 +97,8 @@ START_TEST(registering)
 		ck_assert_str_eq(prout(c, sa, 1, 0xb, 0xb, 0), "conflict");
 	ck_assert_str_eq(prout(b, RESERVE, 2, 0xb, 0, 0), "05/24/00");
 	ck_assert_str_eq(prout(b, RESERVE, 0x11, 0xb, 0, 0), "05/24/00");
-	ck_assert_str_eq(prout(b, REGISTER, 0, 0xb, 0xb, 1), "05/26/00"); /* APTPL without a place for it */
+	/* APTPL without a place for it */
+	ck_assert_str_eq(prout(b, REGISTER, 0, 0xb, 0xb, 1), "05/26/00");
 	host_close(&h);
 }
 END_TEST
@@ -104,10 +106,14 @@ END_TEST
 START_TEST(access_by_type)
 {
 	/* what an unregistered nexus, and a registered one that does not hold, may do */
-	static const struct { int type; const char *rd, *wr, *reg_rd, *reg_wr; } t[] = {
-		{ 1, "good", "conflict", "good", "conflict" }, { 3, "conflict", "conflict", "conflict", "conflict" },
-		{ 5, "good", "conflict", "good", "good" },     { 6, "conflict", "conflict", "good", "good" },
-		{ 7, "good", "conflict", "good", "good" },     { 8, "conflict", "conflict", "good", "good" },
+	static const struct { int type; const char *rd, *wr, *reg_rd, *reg_wr;
+	} t[] = {
+		{ 1, "good", "conflict", "good", "conflict" },
+		{ 3, "conflict", "conflict", "conflict", "conflict" },
+		{ 5, "good", "conflict", "good", "good" },
+		{ 6, "conflict", "conflict", "good", "good" },
+		{ 7, "good", "conflict", "good", "good" },
+		{ 8, "conflict", "conflict", "good", "good" },
 	};
 
 	open3();
@@ -202,7 +208,8 @@ START_TEST(preempt_and_abort)
 	prout(b, REGISTER, 0, 0, 0xb, 0);
 	prout(b, RESERVE, 6, 0xb, 0, 0);
 	b->hold_fetch = true;
-	cmd = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false, data, 512);
+	cmd = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false,
+			 data, 512);
 	host_steps(&h, 3);
 	ck_assert(!cmd->completed);
 	ck_assert_str_eq(prout(a, PREEMPT_ABORT, 6, 0xa, 0xb, 0), "good");
@@ -263,7 +270,8 @@ static size_t transport_id(uint8_t *p, const char *name)
 	return 4 + n;
 }
 
-static const char *prout_ids(struct host_nexus *n, uint64_t key, uint64_t sa_key, const char *x, const char *y)
+static const char *prout_ids(struct host_nexus *n, uint64_t key, uint64_t sa_key, const char *x,
+			     const char *y)
 {
 	uint8_t p[512] = { 0 }, cdb[10] = { 0x5f };
 	size_t len = 28;
@@ -300,10 +308,12 @@ START_TEST(registering_for_others)
 	host_close(&h);
 
 	open3(); /* none at all when one of them is wrong */
-	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b,i,0x00023d000001", "iqn.b,i,0x00023d000001"), "05/26/00");
+	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b,i,0x00023d000001", "iqn.b,i,0x00023d000001"),
+			 "05/26/00");
 	ck_assert_uint_eq(nkeys(a), 0);
 	/* a name that would be two lines of the state file */
-	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b\nregistration 1,i,0x00023d000001", "iqn.c"), "05/26/00");
+	ck_assert_str_eq(prout_ids(a, 0, 0x5, "iqn.b\nregistration 1,i,0x00023d000001", "iqn.c"),
+			 "05/26/00");
 	ck_assert_uint_eq(nkeys(a), 0);
 	/* who does not register itself registers nobody; and a wrong key comes first */
 	ck_assert_str_eq(prout_ids(a, 0, 0, "iqn.b,i,0x00023d000001", NULL), "05/26/00");
@@ -417,7 +427,8 @@ START_TEST(beside_spc2)
 	host_none(c, 1, (uint8_t[6]){ 0x16 }, 6);
 	ck_assert_str_eq(host_result(c), "conflict");
 	prout(a, RESERVE, 1, 0xa, 0, 0);
-	host_none(a, 1, (uint8_t[6]){ 0x16 }, 6); /* CRH: the holder's is accepted and means nothing */
+	/* CRH: the holder's is accepted and means nothing */
+	host_none(a, 1, (uint8_t[6]){ 0x16 }, 6);
 	ck_assert_str_eq(host_result(a), "good");
 	prout(a, CLEAR, 0, 0xa, 0, 0);
 	host_none(a, 1, (uint8_t[6]){ 0x16 }, 6);
@@ -427,7 +438,7 @@ START_TEST(beside_spc2)
 }
 END_TEST
 
-/* ---- the file ------------------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static char dir[] = "/tmp/test_pr.XXXXXX";
 
@@ -555,7 +566,8 @@ START_TEST(survives)
 	put_file(path, text, len);
 	open_persistent();
 	ck_assert_uint_eq(nkeys(a), 2);
-	/* There, but not to be opened (a link to itself: root too is refused): unknown is not none */
+	/* There, but not to be opened (a link to itself: root too is
+	 * refused): unknown is not none */
 	char aside[310];
 
 	host_close(&h);
