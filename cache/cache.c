@@ -3,6 +3,7 @@
 #include "cache/cache_impl.h"
 #include "events/pool.h"
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,8 @@ static void cache_free(struct cache *c)
 		pool_destroy(c->io_pool);
 	free(c->part);
 	free(c->hit);
+	pthread_cond_destroy(&c->dev_gone);
+	pthread_mutex_destroy(&c->devs_lock);
 	free(c->dev_of);
 	free(c);
 }
@@ -223,6 +226,8 @@ struct cache *cache_create(const struct cache_conf *given)
 	if (c->hit)
 		memset(c->hit, 0, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
 	c->io_pool = pool_create("cache io", sizeof(struct cache_io), IO_PREALLOC, IO_MAX, -1);
+	pthread_mutex_init(&c->devs_lock, NULL);
+	pthread_cond_init(&c->dev_gone, NULL);
 	c->dev_of = calloc(CACHE_DEVS, sizeof(struct cache_dev *));
 	rc = c->part && c->hit && c->io_pool && c->dev_of ? 0 : -ENOMEM;
 
@@ -367,7 +372,6 @@ static void dev_free(struct cache_dev *dev)
 	}
 	dev_flush_fini(dev);
 	sync_group_fini(&dev->syncs);
-	dev->cache->dev_of[dev->number] = NULL;
 	free(dev->dirty);
 	free(dev);
 }
@@ -446,16 +450,21 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	BUG_ON(lower->caps & BLK_CAP_OWN_MEMORY);
 	if (!cb)
 		return NULL;
+	pthread_mutex_lock(&c->devs_lock);
 	/* The same store opened twice shares its pages: one truth, whoever asks. */
-	struct cache_dev *dev = dev_find(c, lower->identity);
+	struct cache_dev *dev;
+	while ((dev = dev_find(c, lower->identity)) && dev->closing)
+		pthread_cond_wait(&c->dev_gone, &c->devs_lock);
 	if (!dev)
 		dev = dev_create(c, lower);
 	if (!dev) {
+		pthread_mutex_unlock(&c->devs_lock);
 		free(cb);
 		errno = ENOMEM;
 		return NULL;
 	}
 	if (dev_share(dev, lower) < 0) {
+		pthread_mutex_unlock(&c->devs_lock);
 		free(cb);
 		errno = EINVAL;
 		return NULL;
@@ -464,6 +473,7 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	cb->dev = dev;
 	cb->write_through = write_through;
 	list_add_tail(&dev->shells, &cb->link);
+	pthread_mutex_unlock(&c->devs_lock);
 	struct blk *blk = &cb->blk;
 	blk->ops = &cache_ops;
 	blk->size = atomic_load(&lower->size);
@@ -529,7 +539,7 @@ static int cache_refresh(struct blk *blk)
 	return err;
 }
 
-/* ---- waiting on the main thread -------------------------------------------------------------------- */
+/* ---- waiting, on a thread that may -------------------------------------------------------------------- */
 
 struct wait_sync {
 	struct blk_req req;
@@ -615,6 +625,40 @@ static uint64_t drop_all(struct cache_dev *dev)
 	return lost;
 }
 
+static uint64_t dev_unwritten(const struct cache_dev *dev)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < dev->cache->nparts; i++) {
+		struct partition *p = dev->cache->part[i];
+
+		leaf_lock(&p->lock);
+		for (uint32_t k = p->first; k < p->first + p->nblocks; k++)
+			n += p->hdr[k].device == dev->identity &&
+			     (p->hdr[k].state == PAGE_DIRTY || p->hdr[k].state == PAGE_FLUSHING);
+		leaf_unlock(&p->lock);
+	}
+	return n << dev->cache->geo.block_shift;
+}
+
+void cache_log_lost(struct cache *c)
+{
+	struct cache_dev *dev;
+	uint64_t n;
+
+	if (pthread_mutex_trylock(&c->devs_lock)) {
+		log_error("%llu KiB were not written back: LOST",
+			  (unsigned long long)(cache_dirty_bytes(c) >> 10));
+		return;
+	}
+	list_for_each(dev, &c->devs, link)
+		if ((n = dev_unwritten(dev)))
+			log_error("%s: %llu KiB were not written back: LOST",
+				  dev->lower->path ? dev->lower->path : "?",
+				  (unsigned long long)(n >> 10));
+	pthread_mutex_unlock(&c->devs_lock);
+}
+
 static uint64_t dev_dirty(const struct cache_dev *dev)
 {
 	uint64_t n = 0;
@@ -642,13 +686,17 @@ static void cache_close(struct blk *blk)
 	} while (status && left && left < before);
 	if (status)
 		log_error("%s: flush at close: %s", blk->path ? blk->path : "?", strerror(-status));
+	pthread_mutex_lock(&c->devs_lock);
 	if (cb->link.next != cb->link.prev) {
 		/* Other openers go on, maybe with I/O in flight on the lower device of this one: it is
 		 * closed with the last of them. */
 		list_del(&cb->link);
 		list_add_tail(&dev->closed, &cb->link);
+		pthread_mutex_unlock(&c->devs_lock);
 		return;
 	}
+	dev->closing = true; /* who opens it anew waits */
+	pthread_mutex_unlock(&c->devs_lock);
 	/* The background flusher's last writes, the last reads ahead. */
 	for (dev->flush.idle = false; !dev->flush.idle;) {
 		on_worker(c, dev->flush.worker->loop, detach_idle, dev);
@@ -661,7 +709,11 @@ static void cache_close(struct blk *blk)
 	if (lost)
 		log_error("%s: closed with %llu blocks that could not be written back: LOST",
 			  blk->path ? blk->path : "?", (unsigned long long)lost);
+	pthread_mutex_lock(&c->devs_lock);
 	list_del(&dev->link);
+	c->dev_of[dev->number] = NULL;
+	pthread_cond_broadcast(&c->dev_gone);
+	pthread_mutex_unlock(&c->devs_lock);
 	list_splice_tail(&dev->closed, &dev->shells);
 	dev_free(dev);
 }

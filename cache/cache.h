@@ -48,11 +48,13 @@ struct cache *cache_create(const struct cache_conf *conf) must_check;
 void cache_destroy(struct cache *cache);
 
 /* Stacks the cache on @lower (which it owns from now on; blk_close() of the result flushes dirty
- * blocks and closes both). @write_through: WCE=0. NULL with errno. Main thread. */
+ * blocks and closes both). @write_through: WCE=0. NULL with errno. A thread that may block. */
 struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_through) must_check;
 /* As blk_ops.set_write_through has it now. Any thread. */
 bool cache_write_through(const struct blk *blk);
 /* About how much waits for write-back (whole blocks; counts read without locks). Any thread. */
 uint64_t cache_dirty_bytes(const struct cache *cache);
+/* The daemon ends without having written it: a line for each store. Main thread. */
+void cache_log_lost(struct cache *cache);
 
 #endif

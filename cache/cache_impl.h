@@ -87,7 +87,10 @@ struct cache {
 	bool own_workers, stepped;
 	struct cache_node node[TOPO_MAX_NODES];
 	uint32_t node_of_topo[TOPO_MAX_NODES]; /* cache node of a topology node, nnodes when none */
-	struct list devs;	/* cache_dev.link; main thread */
+	/* Of who opens and closes: devs, dev_of, each device's shells, closed, closing. */
+	pthread_mutex_t devs_lock;
+	pthread_cond_t dev_gone;
+	struct list devs; /* cache_dev.link */
 	struct cache_dev **dev_of; /* [CACHE_DEVS], by cache_dev.number */
 	struct blk_lender lender; /* of blocks to wires */
 	/* I/O descriptors: a bounded number; who finds none waits. */
@@ -124,8 +127,9 @@ struct cache_dev {
 	uint16_t number; /* not 0 */
 	uint64_t map_offset;
 	struct list link;
-	struct list shells;	/* cache_blk.link: open; main thread */
+	struct list shells;	/* cache_blk.link: open */
 	struct list closed;	/* the same: closed before the last one */
+	bool closing;		/* the last one is being closed */
 	struct blk *_Atomic lower; /* of its openers' the one that can do most, see cache_open() */
 	struct dirty_list *dirty; /* [cache->nparts] */
 	_Atomic uint64_t epoch;	/* raised by every SYNC, here and below */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cache/backend/offload.h"
+#include "events/clock.h"
 #include "events/log.h"
 #include "events/loop.h"
 #include "events/placement.h"
@@ -44,6 +45,8 @@ struct daemon {
 	struct loop_msg start;
 	struct timer deadline;
 	bool stopping;
+	uint64_t stop_ns;	/* when that began */
+	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when it is not less */
 	bool iser; /* an RDMA device is served */
 };
 
@@ -63,6 +66,16 @@ static void sessions_ended(void *arg)
 	admin_drain(drained, arg);
 }
 
+/* What is dirty is lost. */
+__attribute__((noreturn)) static void leave_dirty(struct daemon *d, const char *why)
+{
+	log_error("leaving now: %s", why);
+	if (d->cache)
+		cache_log_lost(d->cache);
+	daemon_end();
+	_exit(1);
+}
+
 static void deadline(struct timer *t)
 {
 	struct daemon *d = container_of(t, struct daemon, deadline);
@@ -73,6 +86,12 @@ static void deadline(struct timer *t)
 		daemon_end();
 		_exit(1);
 	}
+	if (!d->dirty_ns || dirty < d->dirty) {
+		d->dirty = dirty;
+		d->dirty_ns = clock_now_ns();
+	}
+	if (d->opt.stop_s && clock_now_ns() - d->dirty_ns >= d->opt.stop_s * NSEC_PER_SEC)
+		leave_dirty(d, "the stores take nothing any more");
 	log_notice("writing back %llu KiB before the end", (unsigned long long)(dirty >> 10));
 	daemon_stopping(10 * NSEC_PER_SEC / 1000);
 	loop_timer_arm(d->main, &d->deadline, NSEC_PER_SEC);
@@ -85,6 +104,7 @@ static void shut_down(void *arg)
 	if (d->stopping)
 		return;
 	d->stopping = true;
+	d->stop_ns = clock_now_ns();
 	log_notice("shutting down");
 	daemon_stopping(6 * NSEC_PER_SEC / 1000);
 	loop_timer_arm(d->main, &d->deadline, STOP_DEADLINE_NS);
@@ -96,8 +116,12 @@ static void on_signal(struct loop_fd *lfd, uint32_t revents)
 	struct daemon *d = container_of(lfd, struct daemon, signals);
 	struct signalfd_siginfo si;
 
-	while (read(lfd->fd, &si, sizeof(si)) == sizeof(si))
+	while (read(lfd->fd, &si, sizeof(si)) == sizeof(si)) {
+		/* Two at once, to a process group and by name, are one. */
+		if (d->stopping && clock_now_ns() - d->stop_ns >= NSEC_PER_SEC)
+			leave_dirty(d, "told twice");
 		shut_down(d);
+	}
 }
 
 /* ---- starting ------------------------------------------------------------------------------------- */

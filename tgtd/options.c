@@ -17,6 +17,7 @@ enum {
 	OPT_SPIN,
 	OPT_STATE_DIR,
 	OPT_USER,
+	OPT_STOP,
 	OPT_SYSFS
 };
 
@@ -37,6 +38,7 @@ static const struct option longopts[] = {
 	{ "spin", required_argument, NULL, OPT_SPIN },
 	{ "state-dir", required_argument, NULL, OPT_STATE_DIR },
 	{ "user", required_argument, NULL, OPT_USER },
+	{ "stop-timeout", required_argument, NULL, OPT_STOP },
 	{ "sysfs-root", required_argument, NULL, OPT_SYSFS },
 	{ NULL, 0, NULL, 0 },
 };
@@ -63,6 +65,8 @@ static void usage(FILE *out)
 	      "      --central-events       one event thread for all logical units (for comparison)\n"
 	      "      --spin MICROSECONDS    how long an event thread looks for work before it sleeps\n"
 	      "      --state-dir DIR        where reservations are kept (default /var/lib/tgt)\n"
+	      "      --stop-timeout SECONDS how long a store that takes nothing is waited for at the end\n"
+	      "                             (default 60; 0: for ever)\n"
 	      "      --user NAME            give up root once the sockets are open\n"
 	      "  -t, --nr_iothreads N       threads for system calls that may block (default 4)\n",
 	      out);
@@ -184,6 +188,8 @@ static bool one_option(struct options *o, int c, char *arg)
 	case OPT_STATE_DIR:
 		o->state_dir = arg;
 		return true;
+	case OPT_STOP:
+		return small_number("--stop-timeout", arg, 0, 1000000, &o->stop_s);
 	case OPT_USER:
 		o->user = arg;
 		return true;
@@ -205,6 +211,7 @@ enum options_outcome options_parse(struct options *o, int argc, char **argv)
 		.state_dir = "/var/lib/tgt",
 		.sysfs_root = "",
 		.spin_us = 20,
+		.stop_s = 60,
 		.use_cache = true,
 		.nop_interval = 30,
 		.nop_count = 5,

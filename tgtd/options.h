@@ -20,6 +20,7 @@ struct options {
 	bool central;		     /* one event thread for all LUs
 				      * (comparison, Ren 2015, chapter 5) */
 	uint32_t spin_us;
+	uint32_t stop_s; /* at the end: of write-back without progress; 0: for ever */
 	unsigned io_threads; /* for blocking calls; 0: default */
 	bool use_cache;
 	struct cache_conf cache;

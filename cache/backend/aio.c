@@ -196,7 +196,7 @@ static bool aio_blocking(struct blk *blk, struct blk_req *req)
 	}
 	j->a = a;
 	j->req = req;
-	offload_submit(&j->job, req->home, job_run, job_done);
+	offload_submit(&a->store.lane, &j->job, req->home, job_run, job_done);
 	return false;
 }
 

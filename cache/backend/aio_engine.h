@@ -11,6 +11,7 @@
 #ifndef CACHE_BACKEND_AIO_ENGINE_H
 #define CACHE_BACKEND_AIO_ENGINE_H
 
+#include "cache/backend/offload.h"
 #include "cache/blk.h"
 
 struct aio_store {
@@ -21,6 +22,7 @@ struct aio_store {
 	_Atomic bool no_rwf;	       /* the kernel knows no RWF_DSYNC here */
 	_Atomic bool no_fdsync;	       /* nor IO_CMD_FDSYNC */
 	const char *path;	       /* for messages */
+	struct offload_lane lane;
 };
 
 /* READ + INTO, WRITE, SYNC. Always false (pending), or true with an

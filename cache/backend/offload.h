@@ -10,19 +10,32 @@
 #include "events/list.h"
 #include "events/loop.h"
 
+/*
+ * Whose jobs may get stuck together: a store. What of one lane hangs holds up others' jobs not at all:
+ * a lane of which nothing is under way gets a thread, whatever the others do. Zeros to begin with;
+ * the pool's own.
+ */
+struct offload_lane {
+	unsigned running, queued;
+};
+
 /* Embedded in what the job is about; given away until done() runs. */
 struct offload_job {
 	struct list link;
 	struct loop_msg msg;
 	struct loop *home;
+	struct offload_lane *lane;
 	void (*run)(struct offload_job *job);  /* on a worker */
 	void (*done)(struct offload_job *job); /* on @home, or on the worker when that is NULL */
 };
 
-/* Any thread. First come, first served; never fails: where no thread can be started, run() happens
- * on the caller's. */
-void offload_submit(struct offload_job *job, struct loop *home, void (*run)(struct offload_job *),
-		    void (*done)(struct offload_job *));
+/* Any thread. First come, first served within a lane (NULL: one for all who name none), several at
+ * once; never fails: where no thread can be started, run() happens on the caller's. */
+void offload_submit(struct offload_lane *lane, struct offload_job *job, struct loop *home,
+		    void (*run)(struct offload_job *), void (*done)(struct offload_job *));
+/* The same, one after the other within the lane; threads of their own. */
+void offload_submit_serial(struct offload_lane *lane, struct offload_job *job, struct loop *home,
+			   void (*run)(struct offload_job *), void (*done)(struct offload_job *));
 /* The same for what can wait: one thread for all such jobs, see thread_background(). */
 void offload_submit_background(struct offload_job *job, struct loop *home,
 			       void (*run)(struct offload_job *),
@@ -31,6 +44,8 @@ void offload_submit_background(struct offload_job *job, struct loop *home,
  * run already stay. Any thread. */
 #define OFFLOAD_THREADS_MAX 1024u
 void offload_set_threads(unsigned max);
+/* All serial jobs are done: ends their threads. Main thread. */
+void offload_end_serial(void);
 /* All jobs are done. Main thread. */
 void offload_fini(void);
 

@@ -22,7 +22,7 @@ static void trim_maybe(struct ram *r)
 	if (blkpool_idle(&r->pool) < 2 * (RAM_KEEP >> r->shift))
 		return;
 	if (!atomic_exchange(&r->trimming, true))
-		offload_submit(&r->trim, NULL, trim_run, trim_done);
+		offload_submit(NULL, &r->trim, NULL, trim_run, trim_done);
 }
 
 /* ---- discarding ------------------------------------------------------------------------------ */
@@ -151,7 +151,7 @@ static bool clear_with(struct ram *r, struct blk_req *req, uint32_t chain)
 	c->req = req;
 	c->first = at >> r->shift;
 	c->n = n;
-	offload_submit(&c->job, req->home, clear_run, clear_done);
+	offload_submit(NULL, &c->job, req->home, clear_run, clear_done);
 	return false;
 }
 

@@ -89,8 +89,7 @@ static enum adm_status stat_all(struct adm_call *call)
 
 /* ---- what of an LU is in the cache ----------------------------------------------------------- */
 
-/* Looks at every page of the LU: on the helper thread, which also closes
- * stores, so it cannot vanish. */
+/* Looks at every page of the LU: where its store would be closed, so it cannot vanish. */
 struct residency {
 	struct scsi_work work;
 	struct adm_call *call;
@@ -155,6 +154,7 @@ static enum adm_status stat_one(struct adm_call *call)
 	r->target = t;
 	r->blk = info.conf.blk;
 	r->work.home = adm.conf.main;
+	r->work.key = scsi_work_key(r->blk->path);
 	r->work.work = residency_work;
 	r->work.done = residency_done;
 	t->busy = true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Opening the store of an LU, and the cache on it. open(2) of a file on a dead server hangs, so
- * none of this runs on the main loop: it goes to the helper thread, where stores are closed too.
+ * none of this runs on the main loop: it goes to a helper thread, in order
+ * for each path, as closing does.
  */
 #include <ctype.h>
 #include <fcntl.h>
@@ -73,7 +74,7 @@ bool store_parse_opts(const char *text, struct store_opts *o)
 	return !(o->shared && o->uncached);
 }
 
-/* On the helper thread. */
+/* On a helper thread. */
 static void open_work(struct scsi_work *w)
 {
 	struct store_open *so = container_of(w, struct store_open, work);
@@ -126,12 +127,13 @@ static void open_done(struct scsi_work *w)
 void store_open(struct store_open *so)
 {
 	so->work.home = adm.conf.main;
+	so->work.key = scsi_work_key(so->path);
 	so->work.work = open_work;
 	so->work.done = open_done;
 	scsi_helper_run(&so->work);
 }
 
-/* Helper thread. The size of a block device is where its end is. */
+/* On a helper thread. The size of a block device is where its end is. */
 static void try_work(struct scsi_work *w)
 {
 	struct store_trial *st = container_of(w, struct store_trial, work);
@@ -172,6 +174,7 @@ static void try_done(struct scsi_work *w)
 void store_try(struct store_trial *st)
 {
 	st->work.home = adm.conf.main;
+	st->work.key = scsi_work_key(st->path);
 	st->work.work = try_work;
 	st->work.done = try_done;
 	scsi_helper_run(&st->work);
@@ -203,6 +206,7 @@ void store_close(struct blk *blk)
 	}
 	sc->blk = blk;
 	sc->work.home = adm.conf.main;
+	sc->work.key = scsi_work_key(blk->path);
 	sc->work.work = close_work;
 	sc->work.done = close_done;
 	scsi_helper_run(&sc->work);

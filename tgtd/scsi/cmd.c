@@ -703,6 +703,7 @@ void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd),
 	j->cmd = cmd;
 	j->fn = fn;
 	j->w.home = cmd->nexus->loop;
+	j->w.key = (uintptr_t)cmd->lu;
 	j->w.work = helper_work;
 	j->w.done = helper_done;
 	scsi_job_begin(cmd, resume);

@@ -1,60 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* One helper thread for what may block: closing stores, extent maps, reservation files.
- * Started when first needed. */
+/*
+ * Threads for what may block: opening and closing stores, extent maps, reservation files. What is
+ * about one store, or one logical unit, is done in order; a store that hangs holds up nobody else.
+ */
 #include "tgtd/scsi/lu.h"
 
-static pthread_mutex_t helper_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct loop *helper;
+#define LANES 64 /* keys that fall together wait for each other */
 
-static void work_back(struct loop_msg *m)
+static struct offload_lane lane[LANES];
+
+uint64_t scsi_work_key(const char *path)
 {
-	struct scsi_work *w = container_of(m, struct scsi_work, msg);
-	w->done(w);
+	return path ? blk_identity(path) : 0;
 }
 
-static void work_run(struct loop_msg *m)
+static void work_run(struct offload_job *job)
 {
-	struct scsi_work *w = container_of(m, struct scsi_work, msg);
+	struct scsi_work *w = container_of(job, struct scsi_work, job);
 
 	w->work(w);
-	w->msg.handle = work_back;
-	loop_post(w->home, &w->msg);
+}
+
+static void work_over(struct offload_job *job)
+{
+	struct scsi_work *w = container_of(job, struct scsi_work, job);
+
+	w->done(w);
 }
 
 void scsi_helper_run(struct scsi_work *w)
 {
 	ASSERT(w->home);
-	pthread_mutex_lock(&helper_lock);
-	if (!helper) {
-		struct loop_conf conf = {
-			.name = "scsi-helper", .node = 0, .cpu = -1, .may_block = true
-		};
-
-		helper = loop_create(&conf);
-		if (helper && loop_start(helper) < 0) {
-			loop_destroy(helper);
-			helper = NULL;
-		}
-	}
-	pthread_mutex_unlock(&helper_lock);
-	if (helper) {
-		w->msg.handle = work_run;
-		loop_post(helper, &w->msg);
-		return;
-	}
-	log_ratelimited(LOG_LVL_ERROR,
-			"scsi: no helper thread, blocking work runs on an event thread");
-	w->work(w);
-	w->msg.handle = work_back;
-	loop_post(w->home, &w->msg);
+	offload_submit_serial(&lane[(w->key * 0x9e3779b97f4a7c15ull) >> 58], &w->job, w->home,
+			      work_run, work_over);
 }
 
 void scsi_shutdown(void)
 {
 	scsi_loops_stop();
-	pthread_mutex_lock(&helper_lock);
-	if (helper)
-		loop_end(helper);
-	helper = NULL;
-	pthread_mutex_unlock(&helper_lock);
+	offload_end_serial();
 }

@@ -199,6 +199,7 @@ static void retired_check(struct timer *timer)
 		return;
 	}
 	h->stop.home = h->main;
+	h->stop.key = (uintptr_t)h;
 	h->stop.work = retired_stop;
 	h->stop.done = retired_stopped;
 	scsi_helper_run(&h->stop);

@@ -289,6 +289,7 @@ static void nobody_left(struct lu_delete *d)
 	scsi_tokens_free(d->lu);
 	scsi_copies_free(d->lu);
 	d->close.home = loop_current();
+	d->close.key = scsi_work_key(d->lu->blk ? d->lu->blk->path : NULL);
 	d->close.work = close_store;
 	d->close.done = store_closed;
 	scsi_helper_run(&d->close);
@@ -410,6 +411,7 @@ static void swap_thawed(struct scsi_visits *all)
 	struct lu_swap *s = container_of(all, struct lu_swap, visits);
 
 	s->close.home = loop_current();
+	s->close.key = scsi_work_key(s->old->path);
 	s->close.work = swap_close;
 	s->close.done = swap_closed;
 	scsi_helper_run(&s->close);

@@ -299,7 +299,7 @@ bool scsi_io_failed(struct scsi_cmd *cmd);
 /* The same for a write in two steps: blk_write_prepare(), fill(cmd) puts the bytes, submit. */
 void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd),
 		   void (*resume)(struct scsi_cmd *cmd));
-/* fn(cmd) on the helper thread (may block), then resume(cmd) on the command's loop. */
+/* fn(cmd) on a helper thread (may block; in order for each LU), then resume(cmd) on the command's loop. */
 void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd),
 		    void (*resume)(struct scsi_cmd *cmd));
 /* Someone else works for @cmd (CMD_JOB) and calls scsi_job_done() from any thread when finished. */

@@ -9,6 +9,7 @@
 #ifndef SCSI_TARGET_H
 #define SCSI_TARGET_H
 
+#include "cache/backend/offload.h"
 #include "tgtd/scsi/cmd.h"
 
 #define SCSI_MAX_TARGETS 4096
@@ -130,22 +131,24 @@ struct scsi_lu_stats {
 /* Per nexus (stat prints a line per session); @nexus NULL: sum. */
 void scsi_lu_get_stats(const struct scsi_lu *lu, const struct scsi_nexus *nexus, struct scsi_lu_stats *out);
 
-/* Work that may block: files, opening and closing stores (all of that happens on this one thread, so
- * that the layers below need no lock for it). In order; done() on ->home. */
+/* Work that may block: files, opening and closing stores. What has the same key happens in order, on
+ * one thread at a time; a store that hangs keeps nobody else waiting. done() on ->home. */
 struct scsi_work {
-	struct loop_msg msg;
+	struct offload_job job;
+	uint64_t key; /* scsi_work_key() of the store's path; or anything that says what it is about */
 	struct loop *home;
-	void (*work)(struct scsi_work *w); /* on the helper thread */
+	void (*work)(struct scsi_work *w); /* on a helper thread, which is no loop */
 	void (*done)(struct scsi_work *w); /* on ->home; may free @w */
 };
 /* Any thread. @w is the helper's until done(). */
 void scsi_helper_run(struct scsi_work *w);
+uint64_t scsi_work_key(const char *path);
 
 /* Where persistent reservations with APTPL and saved mode pages live: files of each logical unit
  * in @dir. Call before the first LU is created; NULL (the default): APTPL is not offered. The
  * string is copied. Main thread. */
 void scsi_set_state_dir(const char *dir);
-/* At exit, when all targets are gone: ends the helper thread that does blocking work. */
+/* At exit, when all targets are gone: ends the helper threads that do blocking work. */
 void scsi_shutdown(void);
 
 /* The event thread on which a new session of @t is to live: of all its LUs' threads the one with the fewest

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A store that never answers (a dead server's file): the others go on, and the daemon can be ended.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/integration/admin_lib.sh
+iqn=iqn.2026-11.org.example:h
+command -v cc >/dev/null || { echo "ok hanging_store # SKIP no compiler"; exit 0; }
+truncate -s 16M "$dir/hung" "$dir/fine" "$dir/fine2"
+
+# As long as there is a file $HANG, what is asked of a file called "hung" never comes back.
+cc -shared -fPIC -O1 -D_GNU_SOURCE -o "$dir/hang.so" -x c - -ldl <<'END'
+#include <dlfcn.h>
+#include <libaio.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int hangs(int fd)
+{
+	char link[64], path[4096];
+	ssize_t n;
+
+	if (access(getenv("HANG"), F_OK))
+		return 0;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n < 0)
+		return 0;
+	path[n] = 0;
+	return n > 5 && !strcmp(path + n - 5, "/hung");
+}
+
+int io_submit(io_context_t ctx, long nr, struct iocb **ios)
+{
+	static int (*real)(io_context_t, long, struct iocb **);
+
+	if (!real)
+		real = (int (*)(io_context_t, long, struct iocb **))dlsym(RTLD_NEXT, "io_submit");
+	if (hangs(ios[0]->aio_fildes))
+		return 1;
+	for (long i = 1; i < nr; i++)
+		if (hangs(ios[i]->aio_fildes))
+			return real(ctx, i, ios);
+	return real(ctx, nr, ios);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t len)
+{
+	static int (*real)(int, int, off_t, off_t);
+
+	if (!real)
+		real = (int (*)(int, int, off_t, off_t))dlsym(RTLD_NEXT, "fallocate");
+	while (hangs(fd))
+		usleep(10000);
+	return real(fd, mode, at, len);
+}
+END
+export HANG=$dir/hang
+export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
+
+start() {
+	rm -f "$HANG"
+	LD_PRELOAD=$dir/hang.so daemon_start ours "$@"
+	adm -m target -o new -t 1 -T "$iqn"
+	adm -m lu -o new -t 1 -l 1 -b "$dir/hung"
+	adm -m lu -o new -t 1 -l 2 -b "$dir/fine"
+	adm -m target -o bind -t 1 -I ALL
+}
+# ask LUN KIB|zero|sync [SECONDS]: writes so much; clears a range; synchronizes. With 0 when that is GOOD.
+cat >"$dir/peer.py" <<'END'
+import os, struct, sys
+sys.path.insert(0, 'tests/support')
+from iscsi_peer import Peer
+Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
+peer = Peer()
+peer.name += '-%u' % os.getpid()
+peer.login()
+lun, what = int(sys.argv[3]), sys.argv[4]
+
+
+def ask(p):
+    peer.out(p)
+    return peer.wait_status(peer.itt - 1)[1]
+
+
+while ask(peer.command(b'', 0x80, lun=lun)):
+    pass
+if what == 'zero':  # WRITE SAME(16), NDOB
+    bad = ask(peer.command(struct.pack('>BBQI', 0x93, 1, 16384, 64), 0x80, lun=lun))
+elif what == 'sync':
+    bad = ask(peer.command(b'\x35', 0x80, lun=lun))
+else:
+    bad = 0
+    for k in range(int(what) // 4):
+        bad |= ask(peer.write(k * 8, 8, os.urandom(4096), lun=lun))
+sys.exit(bad)
+END
+ask() { timeout "${3:-20}" python3 -B "$dir/peer.py" "$port" "$iqn" "$1" "$2"; }
+# The exit status of a daemon that was told to end, within $1 seconds; 99: it goes on.
+ends_within() {
+	for _ in $(seq $(($1 * 10))); do
+		kill -0 "$pid" 2>/dev/null || break
+		sleep 0.1
+	done
+	kill -0 "$pid" 2>/dev/null && return 99
+	wait "$pid"
+	status=$?
+	pid=
+	return $status
+}
+
+start --stop-timeout 3
+is "both can be written to" ask 1 4
+is "and cleared" ask 1 zero
+touch "$HANG"
+is "write-back takes what a store that hangs does not" ask 1 64
+for _ in 1 2 3 4 5 6; do
+	ask 1 zero 0.5
+done
+is "another unit: cleared" ask 2 zero
+is "another unit: written" ask 2 16
+is "another unit: synchronized" ask 2 sync
+(adm -m lu -o delete -t 1 -l 1 --force) &
+sleep 0.5
+adm -m target -o new -t 2 -T "$iqn.2"
+is "another target: made" done_silently
+adm -m lu -o new -t 2 -l 1 -b "$dir/fine2"
+is "another target: its store opened" done_silently
+kill -TERM "$pid"
+ends_within 20
+is "it ends when the store has taken nothing for so long, with 1" test $? = 1
+is "and says what of which store is lost" grep -q "/hung: [0-9]* KiB were not written back: LOST" "$dir/log"
+is "and only that" not grep -q "/fine.*LOST" "$dir/log"
+
+start --stop-timeout 0
+touch "$HANG"
+is "written again" ask 1 64
+kill -TERM "$pid"
+kill -TERM "$pid"
+ends_within 7
+is "two signals at once are one: it goes on waiting" test $? = 99
+kill -TERM "$pid"
+ends_within 2
+is "a later one ends it at once" test $? = 1
+is "and it says what is lost" grep -q "/hung: [0-9]* KiB were not written back: LOST" "$dir/log"
+no_report
+finish
