@@ -8,9 +8,13 @@
  *   B 95 % read, 5 % update       zipfian        E 95 % scan, 5 % insert  zipfian, 1 to 100 records
  *   C 100 % read                  zipfian        F 50 % read, 50 % read-modify-write  zipfian
  *
+ * The engine's checkpoints would come every so many seconds and fall into one workload or the other by chance: instead
+ * each workload begins on a fresh one, runs a quarter of its time before it is measured, and has one checkpoint
+ * from a third of its measured time on.
+ *
  * usage: ycsb DIR RECORDS SECONDS THREADS CACHE_MB [WORKLOADS]
- * Prints one line for the load and one for each workload: name, operations a second, p50, p95, p99
- * in us. tests/bench/run-real builds and runs it; it is no part of the build, which needs no
+ * Prints two lines for the load and for each workload: when it begins, then its name, operations a second, p50, p95,
+ * p99 in us and errors. tests/bench/run-real builds and runs it; it is no part of the build, which needs no
  * WiredTiger.
  */
 #include <pthread.h>
@@ -51,7 +55,7 @@ static const struct workload workloads[] = {
 static WT_CONNECTION *db;
 static _Atomic uint64_t records;  /* keys 0 .. records-1 exist (those being inserted may lag) */
 static _Atomic uint64_t next_new; /* the next key to insert */
-static uint64_t deadline;
+static uint64_t measured_from, deadline;
 static uint64_t load_records;
 static unsigned nthreads;
 
@@ -236,6 +240,8 @@ static void *client_run(void *arg)
 			if (c->errors == 1)
 				fprintf(stderr, "ycsb: %s\n", wiredtiger_strerror(rc));
 		}
+		if (c->w && t0 < measured_from)
+			continue;
 		c->ops++;
 		hist_add(&c->lat, t1 - t0);
 	}
@@ -243,13 +249,37 @@ static void *client_run(void *arg)
 	return NULL;
 }
 
-/* Run all clients; prints the line and returns the errors. */
-static uint64_t phase(struct client *c, const struct workload *w, const char *name)
+static void checkpoint(void)
+{
+	WT_SESSION *s;
+
+	check(db->open_session(db, NULL, NULL, &s), "session");
+	check(s->checkpoint(s, NULL), "checkpoint");
+	check(s->close(s, NULL), "close");
+}
+
+static void sleep_until(uint64_t ns)
+{
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0)
+		;
+}
+
+/* Run all clients (@ns: for how long; the load until all is there); prints the line and returns the errors. */
+static uint64_t phase(struct client *c, const struct workload *w, const char *name, uint64_t ns)
 {
 	static struct hist all;
-	uint64_t t0 = now_ns(), ops = 0, errors = 0;
+	uint64_t t0, ops = 0, errors = 0;
 	double seconds;
 
+	if (w)
+		checkpoint();
+	printf("%s begins\n", name);
+	fflush(stdout);
+	t0 = now_ns();
+	measured_from = t0 + ns / 4;
+	deadline = measured_from + ns;
 	hist_reset(&all);
 	for (unsigned i = 0; i < nthreads; i++) {
 		c[i].w = w;
@@ -258,20 +288,19 @@ static uint64_t phase(struct client *c, const struct workload *w, const char *na
 		zipf_init(&c[i].zipf, atomic_load(&records) ? atomic_load(&records) : 1, THETA);
 		check(pthread_create(&c[i].thread, NULL, client_run, &c[i]), "thread");
 	}
+	if (w) {
+		sleep_until(measured_from + ns / 3);
+		checkpoint();
+	}
 	for (unsigned i = 0; i < nthreads; i++) {
 		pthread_join(c[i].thread, NULL);
 		ops += c[i].ops;
 		errors += c[i].errors;
 		hist_merge(&all, &c[i].lat);
 	}
-	if (!w) {
-		WT_SESSION *s;
-
-		check(db->open_session(db, NULL, NULL, &s), "session");
-		check(s->checkpoint(s, NULL), "checkpoint");
-		check(s->close(s, NULL), "close");
-	}
-	seconds = (double)(now_ns() - t0) / 1e9;
+	if (!w)
+		checkpoint();
+	seconds = (double)(w ? ns : now_ns() - t0) / 1e9;
 	printf("%s %.1f %.1f %.1f %.1f %llu\n", name, (double)ops / seconds,
 	       (double)hist_percentile(&all, 50) / 1e3, (double)hist_percentile(&all, 95) / 1e3,
 	       (double)hist_percentile(&all, 99) / 1e3, (unsigned long long)errors);
@@ -295,7 +324,7 @@ int main(int argc, char **argv)
 	load_records = strtoull(argv[2], NULL, 10);
 	seconds = strtod(argv[3], NULL);
 	snprintf(config, sizeof(config),
-		 "create,cache_size=%dMB,log=(enabled=true),checkpoint=(wait=5),session_max=100",
+		 "create,cache_size=%dMB,log=(enabled=true),session_max=100",
 		 atoi(argv[5]));
 	check(wiredtiger_open(argv[1], NULL, config, &db), argv[1]);
 	check(db->open_session(db, NULL, NULL, &s), "session");
@@ -305,7 +334,7 @@ int main(int argc, char **argv)
 		c[i].index = i;
 		c[i].rnd.state = 1000 + i;
 	}
-	errors = phase(c, NULL, "load");
+	errors = phase(c, NULL, "load", 0);
 	atomic_store(&records, load_records);
 	atomic_store(&next_new, load_records);
 	for (unsigned i = 0; i < sizeof(workloads) / sizeof(workloads[0]); i++) {
@@ -313,8 +342,7 @@ int main(int argc, char **argv)
 
 		if (!strchr(chosen, workloads[i].name))
 			continue;
-		deadline = now_ns() + (uint64_t)(seconds * 1e9);
-		errors += phase(c, &workloads[i], name);
+		errors += phase(c, &workloads[i], name, (uint64_t)(seconds * 1e9));
 	}
 	check(db->close(db, NULL), "close");
 	return errors ? 1 : 0;
