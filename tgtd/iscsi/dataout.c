@@ -109,8 +109,9 @@ static void seg_got(struct iscsi_dataout *o, struct scsi_seg *seg, uint32_t n)
 	scsi_seg_fetched(seg, 0);
 }
 
-static void spill_free(struct iscsi_spill *sp)
+static void spill_free(struct iscsi_dataout *o, struct iscsi_spill *sp)
 {
+	container_of(o, struct iscsi_task, out)->conn->sess->spilled -= sp->len;
 	__atomic_fetch_sub(&spilled, sp->len, __ATOMIC_RELAXED);
 	metric_sub(M_iscsi_spill_bytes, sp->len);
 	free(sp);
@@ -133,7 +134,7 @@ static bool absorb(struct iscsi_dataout *o, struct scsi_seg *seg)
 			sp->taken += (uint32_t)(to - from);
 			if (sp->taken == sp->len) {
 				*pp = sp->next;
-				spill_free(sp);
+				spill_free(o, sp);
 				continue;
 			}
 		}
@@ -384,6 +385,22 @@ static void give_up(struct iscsi_task *t)
 		iscsi_task_abort(t, false);
 }
 
+/* NULL: too much of it is in use, by this session or by all. */
+static struct iscsi_spill *spill_get(struct iscsi_session *s, uint32_t len)
+{
+	struct iscsi_spill *sp = NULL;
+
+	if (s->spilled + len > ISCSI_SPILL_SHARE)
+		return NULL;
+	if (__atomic_add_fetch(&spilled, len, __ATOMIC_RELAXED) <= ISCSI_SPILL_MAX)
+		sp = malloc(sizeof(*sp) + len);
+	if (sp)
+		s->spilled += len;
+	else
+		__atomic_fetch_sub(&spilled, len, __ATOMIC_RELAXED);
+	return sp;
+}
+
 /* Bytes [off, off + len) come next: where to? */
 static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
 {
@@ -407,11 +424,8 @@ static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
 		return;
 	}
 	/* Not (all) of it has blocks yet. */
-	sp = NULL;
-	if (__atomic_add_fetch(&spilled, len, __ATOMIC_RELAXED) <= ISCSI_SPILL_MAX)
-		sp = malloc(sizeof(*sp) + len);
+	sp = spill_get(conn->sess, len);
 	if (!sp) {
-		__atomic_fetch_sub(&spilled, len, __ATOMIC_RELAXED);
 		metric_inc(M_iscsi_task_set_full);
 		t->reply_full = true;
 		give_up(t);
@@ -437,9 +451,10 @@ void iscsi_dataout_immediate(struct iscsi_task *t, uint32_t len)
 /* The data is not what it has to be, or was damaged: the command cannot succeed any more. It ends
  * with CHECK CONDITION, PROTOCOL SERVICE CRC ERROR (RFC 7143 7.8, 7.9) when the sequence under
  * way is over. */
-static void lost(struct iscsi_task *t)
+static void lost(struct iscsi_task *t, uint16_t asc)
 {
 	t->crc_error = true;
+	t->lost_asc = asc;
 	t->pdus_out++; /* keeps the task */
 	give_up(t);
 	t->pdus_out--;
@@ -462,7 +477,7 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	struct iscsi_dataout *o = &t->out;
 	uint32_t ttt = get_be32(bhs + BHS_TTT), off = get_be32(bhs + BHS_BUFFER_OFFSET);
 	uint32_t sn = get_be32(bhs + BHS_DATA_SN), len = bhs_data_len(bhs);
-	bool final = bhs[1] & BHS_FINAL, right;
+	bool final = bhs[1] & BHS_FINAL, right, amount, next;
 	struct iscsi_r2t *r = NULL;
 
 	if (!t->cmd.dir_out)
@@ -470,8 +485,9 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	if (ttt == ISCSI_TAG_NONE) {
 		if (!o->unsol_open)
 			return o->closed;
-		right = sn == o->unsol_data_sn && off <= o->unsol_len &&
-			len <= o->unsol_len - off && len <= o->unsol_len - o->unsol_got &&
+		next = sn == o->unsol_data_sn;
+		amount = len <= o->unsol_len - o->unsol_got;
+		right = next && amount && off <= o->unsol_len && len <= o->unsol_len - off &&
 			unsol_in_place(t, off, len);
 	} else {
 		r = o->r2t ? &o->r2t[ttt & (ISCSI_R2T_MAX - 1)] : NULL;
@@ -479,16 +495,19 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 			return o->closed;
 		/* F exactly at the end of the burst (11.8: the data asked
 		 * for is sent in one sequence). */
-		right = sn == r->data_sn && off >= r->off && len <= r->len - r->got &&
+		next = sn == r->data_sn;
+		amount = len <= r->len - r->got && final == (r->got + len == r->len);
+		right = next && amount && off >= r->off &&
 			(uint64_t)off + len <= r->off + r->len &&
-			final == (r->got + len == r->len) &&
 			in_place(t->conn, &r->ranges, r->off, r->got, off, len);
 	}
 	if (unlikely(!right && !o->closed)) {
 		log_ratelimited(LOG_LVL_WARN,
 				"iscsi: %s: Data-Out out of sequence (offset %u, DataSN %u)",
 				t->conn->peer_text, off, sn);
-		lost(t);
+		/* 11.4.7.2: all that came came in order, and is not as much as was asked for */
+		lost(t, next && !amount ? ASC_INCORRECT_AMOUNT_OF_DATA :
+					  ASC_PROTOCOL_SERVICE_CRC_ERROR);
 	}
 	if (r) {
 		r->data_sn++;
@@ -537,7 +556,7 @@ static void account(struct iscsi_task *t, struct iscsi_spill *sp, uint64_t off, 
 			while (*pp != sp)
 				pp = &(*pp)->next;
 			*pp = sp->next;
-			spill_free(sp);
+			spill_free(o, sp);
 			return;
 		}
 		sp->complete = true;
@@ -565,7 +584,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 	o->rx_spill = NULL;
 	t->pdus_out++; /* keeps the task */
 	if (unlikely(!ok && !o->closed && !note_loss(t, r, off)))
-		lost(t);
+		lost(t, ASC_PROTOCOL_SERVICE_CRC_ERROR);
 	if (unlikely(r ? r->lost : o->unsol_lost))
 		ok = false;
 	if (o->rx_final) {
@@ -596,7 +615,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 	} else {
 		account(t, sp, off, len, ok);
 		if (unlikely(again_len) && !o->closed && !r2t_send(t, again, again_len))
-			lost(t);
+			lost(t, ASC_PROTOCOL_SERVICE_CRC_ERROR);
 		if (!o->closed)
 			pump(t, false);
 	}
@@ -633,7 +652,7 @@ void iscsi_dataout_close(struct iscsi_task *t)
 		struct iscsi_spill *sp = o->spill;
 
 		o->spill = sp->next;
-		spill_free(sp);
+		spill_free(o, sp);
 	}
 	if (o->fetching)
 		return; /* the wire is at work in them: iscsi_fetched() gives them back */
@@ -658,7 +677,7 @@ void iscsi_dataout_fini(struct iscsi_task *t)
 		struct iscsi_spill *sp = o->spill;
 
 		o->spill = sp->next;
-		spill_free(sp);
+		spill_free(o, sp);
 	}
 	ASSERT(!o->seg[0] && !o->seg[1] && !o->waiting);
 	if (unlikely(o->charged))

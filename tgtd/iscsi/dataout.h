@@ -22,6 +22,7 @@
 
 #define ISCSI_R2T_MAX 8 /* R2Ts outstanding per task, the most that MaxOutstandingR2T is used for */
 #define ISCSI_SPILL_MAX MiB(256) /* in the whole daemon */
+#define ISCSI_SPILL_SHARE MiB(64) /* ... by one session */
 
 struct iscsi_spill {
 	struct iscsi_spill *next;
@@ -43,6 +44,10 @@ struct iscsi_ranges {
 };
 /* Adds [from, to); false when it overlaps what is there, or would make too many. */
 bool iscsi_ranges_add(struct iscsi_ranges *s, uint64_t from, uint64_t to) must_check;
+
+/* RFC 7143 11.4.7.2: what is wrong with a command's data, with ABORTED COMMAND */
+#define ASC_INCORRECT_AMOUNT_OF_DATA 0x0c0d
+#define ASC_PROTOCOL_SERVICE_CRC_ERROR 0x4705
 
 /* An R2T sent and not yet answered in full. */
 struct iscsi_r2t {

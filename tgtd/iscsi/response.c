@@ -370,8 +370,8 @@ static void lost_data_status(struct iscsi_task *t)
 	c->aborted = false;
 	c->in_total = c->out_total = 0;
 	c->sense_len = 0;
-	if (t->crc_error) /* SPC-4: PROTOCOL SERVICE CRC ERROR (RFC 7143 7.8) */
-		scsi_sense(c, SENSE_ABORTED_COMMAND, 0x4705);
+	if (t->crc_error)
+		scsi_sense(c, SENSE_ABORTED_COMMAND, t->lost_asc);
 	else
 		c->status = SAM_TASK_SET_FULL;
 }

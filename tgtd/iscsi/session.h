@@ -44,6 +44,7 @@ struct iscsi_session {
 	uint64_t held_bytes;	/* data of the requests there */
 	unsigned tmfs_live;	/* task management requests whose answer has not left */
 	uint32_t next_ttt;
+	uint64_t spilled;	/* bytes of iscsi_spill that its tasks have */
 	struct scsi_nexus nexus;
 	bool attached;		/* nexus joined its target */
 	bool ending;		/* all connections are being closed */

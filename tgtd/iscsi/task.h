@@ -89,6 +89,7 @@ struct iscsi_task {
 	uint32_t residual;
 	uint8_t residual_flags; /* BHS_DATAIN_OVERFLOW or UNDERFLOW */
 	uint32_t edtl;
+	uint16_t lost_asc; /* with crc_error: ASC and ASCQ */
 	struct iscsi_pending pending;
 	struct iscsi_dataout out;
 	struct iscsi_pdu data[SCSI_CMD_SEGS]; /* Data-In of cmd.seg[i] */

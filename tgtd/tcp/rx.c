@@ -342,6 +342,10 @@ void tcp_rx_ready(struct tcp_conn *tc)
 		space = tc->data_len >= LONG_SEGMENT && tc->tail < BEHIND_LONG ?
 				BEHIND_LONG - tc->tail :
 				TCP_RX_BUF - tc->tail;
+		/* But for what has to come by way of the buffer: the end of a segment, or one that
+		 * is discarded. */
+		if (unlikely(!niov && tc->rx_state == RX_DATA))
+			space = MAX(space, MIN(tc->data_len - tc->data_got, TCP_RX_BUF - tc->tail));
 		ASSERT(space);
 		metric_inc(M_tcp_rx_calls);
 		if (niov) {

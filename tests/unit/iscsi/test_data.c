@@ -389,14 +389,18 @@ START_TEST(data_out_of_sequence_fails_its_command)
 	case 3: /* beyond what was asked for */
 		data_out(out, ttt, 0, 8192 - 512, false);
 		break;
+	case 4: /* more than was asked for */
+		data_out(out, ttt, 0, 0, false);
+		break;
 	}
-	wire_send(&w, out, data, 4096);
+	wire_send(&w, out, data, _i == 4 ? 8192 + 512 : 4096);
 	if (_i != 2) {
 		ck_assert(wire_silent(&w));
 		data_out(out, ttt, 1, 4096, true);
 		wire_send(&w, out, data, 4096);
 	}
-	response(SAM_CHECK_CONDITION, 0xb, 0x4705);
+	/* RFC 7143 11.4.7.2: incorrect amount of data, or protocol service CRC error */
+	response(SAM_CHECK_CONDITION, 0xb, _i == 2 || _i == 4 ? 0x0c0d : 0x4705);
 	wire_ready(&w);
 	/* A partial write leaves no trace. */
 	ck_assert_uint_eq(wire_read(&w, 0, 16, back), 0);
@@ -603,7 +607,7 @@ UNIT_TABLE("iscsi-data", 30, { data_in_is_cut_by_segment_and_burst },
 	   { waiting_to_solicit_ends_with_a_reset },
 	   { waiting_to_solicit_ends_with_the_connection },
 	   { unsolicited_data_may_be_less_than_first_burst },
-	   { data_out_of_sequence_fails_its_command, 4 }, { data_out_with_a_wrong_tag_is_rejected },
+	   { data_out_of_sequence_fails_its_command, 5 }, { data_out_with_a_wrong_tag_is_rejected },
 	   { data_that_nobody_may_send_is_rejected }, { a_failing_write_sinks_its_data },
 	   { residuals }, { a_wrong_data_digest_fails_the_command },
 	   { a_wrong_header_digest_ends_the_connection }, { responses_survive_a_full_socket })

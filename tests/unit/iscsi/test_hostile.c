@@ -378,6 +378,64 @@ START_TEST(requests_that_wait_are_bounded_by_bytes)
 }
 END_TEST
 
+/* Writes that wait for a number which does not come, with 15 MiB of immediate data each: one
+ * session has a share of the memory for that. The one beyond it says so in its turn. */
+START_TEST(data_that_waits_is_bounded_for_a_session)
+{
+	enum { LEN = 15 << 20, WRITES = 5 };
+	static uint8_t big[LEN];
+	uint8_t bhs[48];
+	struct wire_pdu p;
+	uint64_t calls;
+	uint32_t gap;
+
+	wire_target_start();
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "MaxRecvDataSegmentLength", "16777215"), 0);
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "MaxBurstLength", "16777215"), 0);
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "FirstBurstLength", "16777215"), 0);
+	wire_open(&w);
+	ck_assert_uint_eq(wire_login(&w, 1, 0, 0,
+				     "ImmediateData=Yes\nMaxBurstLength=16777215\nFirstBurstLength=16777215"),
+			  0);
+	wire_ready(&w);
+	gap = w.cmd_sn++;
+	calls = metric_read(M_tcp_rx_calls);
+	for (unsigned i = 0; i < WRITES; i++) {
+		wire_rw10(&w, bhs, true, 0, LEN / 512);
+		put_be32(bhs + BHS_EDTL, LEN);
+		wire_send(&w, bhs, big, LEN);
+	}
+	/* What is discarded comes in large pieces, too. */
+	ck_assert_uint_lt(metric_read(M_tcp_rx_calls) - calls, 5000);
+	ck_assert(wire_silent(&w));
+	wire_rw10(&w, bhs, false, 0, 1);
+	w.cmd_sn--;
+	put_be32(bhs + BHS_CMD_SN, gap);
+	wire_send(&w, bhs, NULL, 0);
+	ck_assert(wire_recv(&w, &p));
+	ck_assert_uint_eq(opcode(&p), ISCSI_DATA_IN);
+	for (unsigned i = 0; i < WRITES; i++) {
+		ck_assert(wire_recv(&w, &p));
+		ck_assert_uint_eq(opcode(&p), ISCSI_SCSI_RSP);
+		ck_assert_uint_eq(p.bhs[3], (i + 1) * LEN > MiB(64) ? SAM_TASK_SET_FULL : SAM_GOOD);
+	}
+	/* It is all given back. */
+	w.cmd_sn++;
+	for (unsigned i = 0; i < 4; i++) {
+		wire_rw10(&w, bhs, true, 0, LEN / 512);
+		put_be32(bhs + BHS_EDTL, LEN);
+		wire_send(&w, bhs, big, LEN);
+	}
+	w.cmd_sn = w.exp_cmd_sn;
+	wire_ready(&w);
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert(wire_recv(&w, &p));
+		ck_assert_uint_eq(p.bhs[3], SAM_GOOD);
+	}
+	down();
+}
+END_TEST
+
 static struct blk *slow_store;
 
 static struct blk *slow(struct blk *lower)
@@ -590,5 +648,6 @@ UNIT_TABLE("iscsi-hostile", 15, { bad_data_of_a_command_that_waits, 2 },
 	   { damaged_data_of_a_command_that_waits_and_is_aborted },
 	   { numbers_that_are_there_already_are_ignored, 4 }, { echoes_are_bounded_by_bytes },
 	   { echoes_kept_are_bounded_by_bytes }, { requests_that_wait_are_bounded_by_bytes },
+	   { data_that_waits_is_bounded_for_a_session },
 	   { task_management_is_bounded }, { a_target_that_is_deleted_during_login, 6 },
 	   { a_target_that_goes_shows_no_more_than_before })
