@@ -108,8 +108,9 @@ adm -m target -o show -t 10
 is "and goes back" has_line "nop_interval=0"
 
 # ---- with an initiator logged in
-iscsi-perf -i iqn.2026-11.org.example:init "iscsi://127.0.0.1:$port/iqn.2026-11.org.example:plain/1" >/dev/null 2>&1 &
-perf=$!
+python3 -B tests/integration/reader.py "$port" iqn.2026-11.org.example:plain \
+	iqn.2026-11.org.example:init 2>/dev/null &
+reader=$!
 plain=$(printf '%s\n' "$shown" | sed -n 's/^Target \([0-9]*\): .*:plain$/\1/p')
 for _ in $(seq 100); do
 	adm -m conn -o show -t "$plain"
@@ -138,8 +139,8 @@ admin --force --delete iqn.2026-11.org.example:plain
 is "--force deletes it" succeeds
 adm -m target -o show
 is "it is gone" not has ":plain"
-kill -9 $perf 2>/dev/null
-wait $perf 2>/dev/null
+kill -9 $reader 2>/dev/null
+wait $reader 2>/dev/null
 
 # ---- faults: nothing is changed
 cp "$dir/first.conf" "$conf"

@@ -11,9 +11,9 @@ device=$dir/volume-1
 truncate -s 1G "$device"
 daemon_start ours
 
-# Somebody logged in to target $1, by name, LUN 1. iscsi-perf reads until it is killed.
+# Somebody logged in to target $1, by name, LUN 1. It reads until it is killed.
 login() {
-	iscsi-perf "iscsi://127.0.0.1:$port/$1/1" >/dev/null 2>&1 &
+	python3 -B tests/integration/reader.py "$port" "$1" 2>/dev/null &
 	initiator=$!
 	for _ in $(seq 100); do
 		adm --lld iscsi --op show --mode target

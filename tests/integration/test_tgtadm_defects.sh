@@ -87,8 +87,8 @@ adm -m target -o bind -t 1 -I ALL
 
 # An initiator that reads LUN 1, and has logged in; until it is killed.
 start_reading() {
-	iscsi-perf "iscsi://127.0.0.1:$port/$iqn/1" >/dev/null 2>&1 &
-	perf=$!
+	python3 -B tests/integration/reader.py "$port" $iqn 2>/dev/null &
+	reader=$!
 	for _ in $(seq 100); do
 		adm -m conn -o show -t 1
 		[ -n "$out" ] && break
@@ -96,8 +96,8 @@ start_reading() {
 	done
 }
 stop_reading() {
-	kill -9 $perf
-	wait $perf 2>/dev/null
+	kill -9 $reader
+	wait $reader 2>/dev/null
 }
 
 # ---- tgt says "still active" for an LU whose initiator has gone
