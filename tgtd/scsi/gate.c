@@ -163,6 +163,8 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 				scsi_lu_is(cmd->lu, LU_READONLY) ? 0x2700 : 0x2702);
 		return false;
 	}
+	if (bits & GATE_RCD)
+		cmd->state |= CMD_FUA;
 	if (bits & GATE_TOKENS)
 		scsi_tokens_invalidate(cmd);
 	return true;

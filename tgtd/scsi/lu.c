@@ -66,6 +66,7 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 	scsi_lu_gate_locked(lu, GATE_OFFLINE, !lu->conf.online);
 	scsi_lu_gate_locked(lu, GATE_NO_MEDIUM, lu->ejected);
 	scsi_lu_gate_locked(lu, GATE_READONLY, (flags & LU_READONLY) || lu->mode.swp);
+	scsi_lu_gate_locked(lu, GATE_RCD, lu->mode.rcd);
 	atomic_store(&lu->flags, flags);
 }
 

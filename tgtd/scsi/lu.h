@@ -48,12 +48,14 @@ enum {
 	GATE_CLOCK = 1 << 13,	  /* no command of this I_T_L nexus has begun or ended in this
 				   * iteration of its loop (load.h); stops nothing, but makes the
 				   * first one look */
+	GATE_RCD = 1 << 14,	  /* what is read comes from the medium (caching mode page) */
 };
 /* What concerns every command that is not explicitly let through. */
 #define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
 #define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE)
 #define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_ALUA)
 #define GATE_MEDIUM (GATE_READY | GATE_DENY_READ)
+#define GATE_READ (GATE_MEDIUM | GATE_RCD)
 #define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
 
 /* ---- command table --------------------------------------------------------------------------- */
@@ -145,7 +147,7 @@ struct scsi_itl {
 
 /* ---- mode pages ------------------------------------------------------------------------------ */
 struct scsi_mode {
-	bool wce, rcd, dra;		  /* caching 08h */
+	bool wce, rcd;			  /* caching 08h */
 	bool d_sense, swp, tas, gltsd;	  /* control 0Ah */
 	uint8_t mrie, ie_flags;		  /* informational exceptions 1Ch */
 	uint32_t ie_interval, ie_count;

@@ -29,7 +29,7 @@ static inline uint32_t scsi_cdb_state(uint8_t byte1)
 	return (uint32_t)byte1 << 4 & (CMD_FUA | CMD_DPO);
 }
 
-/* @state: CMD_IN_TURN or 0. */
+/* @state: CMD_IN_TURN, CMD_FUA (without the bit in the CDB), or 0. */
 static inline __attribute__((always_inline)) void
 scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu *lu,
 		uint32_t state, uint64_t lba, uint64_t nblocks, uint8_t byte1)

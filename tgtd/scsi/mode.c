@@ -52,7 +52,6 @@ static size_t page_08(const struct scsi_lu *lu, const struct scsi_mode *m, enum 
 	p[1] = 0x12;
 	if (pc == PC_CHANGEABLE) {
 		p[2] = 0x05; /* WCE, RCD */
-		p[12] = 0x20; /* DRA */
 		return 20;
 	}
 	/* DISC: the cache crosses cylinders */
@@ -60,7 +59,7 @@ static size_t page_08(const struct scsi_lu *lu, const struct scsi_mode *m, enum 
 	put_be16(p + 4, 0xffff); /* pre-fetch whatever the length */
 	put_be16(p + 8, 0xffff);
 	put_be16(p + 10, 0xffff);
-	p[12] = (uint8_t)(0x80 | (m->dra ? 0x20 : 0)); /* FSW */
+	p[12] = 0x80; /* FSW; DRA = 0: reading ahead is up to the store */
 	return 20;
 }
 
@@ -254,7 +253,6 @@ void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8
 	case 0x08:
 		m->wce = p[2] & 0x04;
 		m->rcd = p[2] & 0x01;
-		m->dra = p[12] & 0x20;
 		break;
 	case 0x0a:
 		m->d_sense = p[2] & 0x04;

@@ -39,7 +39,8 @@ void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
 
 static inline void read_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)
 {
-	scsi_read_begin(cmd, cmd->itl, cmd->lu, cmd->state & CMD_IN_TURN, lba, nblocks, byte1);
+	scsi_read_begin(cmd, cmd->itl, cmd->lu, cmd->state & (CMD_IN_TURN | CMD_FUA), lba, nblocks,
+			byte1);
 }
 
 static inline void write_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)

@@ -298,4 +298,62 @@ START_TEST(no_policy)
 }
 END_TEST
 
-UNIT_MAIN("mode", 30, saved_pages, damaged_file, nowhere_to_save, policy, no_policy)
+/* RCD = 1: what is read comes from the medium (SBC-4 6.5.6), in every READ. DRA is nobody's to
+ * change: there is nothing that would obey it. */
+static bool (*real_read)(struct blk *blk, struct blk_req *req);
+static unsigned reads, fua_reads;
+
+static bool note_read(struct blk *blk, struct blk_req *req)
+{
+	reads++;
+	fua_reads += req->flags & BLK_F_FUA ? 1 : 0;
+	return real_read(blk, req);
+}
+
+static void read_all_ways(void)
+{
+	reads = fua_reads = 0;
+	host_in(a, 1, (uint8_t[]){ 0x08, 0, 0, 0, 1, 0 }, 6, 512);
+	ck_assert_str_eq(host_result(a), "good");
+	host_in(a, 1, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, 512);
+	ck_assert_str_eq(host_result(a), "good");
+	host_in(a, 1, (uint8_t[]){ 0xa8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0 }, 12, 512);
+	ck_assert_str_eq(host_result(a), "good");
+	host_in(a, 1, (uint8_t[16]){ 0x88, [13] = 1 }, 16, 512);
+	ck_assert_str_eq(host_result(a), "good");
+	host_in(a, 1, (uint8_t[16]){ 0x88, [12] = 0x10 }, 16, 4096 * 512);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_uint_ge(reads, 6);
+}
+
+START_TEST(read_cache_disable)
+{
+	uint8_t p[4 + 20] = { [4] = 0x08, 0x12, 0x10, 0,    0xff, 0xff, 0,
+			      0,	  0xff, 0xff, 0xff, 0xff, 0x80 };
+
+	begin();
+	policy_ops = *h.blk->ops;
+	real_read = policy_ops.read;
+	policy_ops.read = note_read;
+	h.blk->ops = &policy_ops;
+	read_all_ways();
+	ck_assert_uint_eq(fua_reads, 0);
+	p[6] |= 0x05; /* WCE, RCD */
+	host_out(a, 1, (uint8_t[]){ 0x15, 0x10, 0, 0, sizeof(p), 0 }, 6, p, sizeof(p));
+	ck_assert_str_eq(host_result(a), "good");
+	read_all_ways();
+	ck_assert_uint_eq(fua_reads, reads);
+	ck_assert_int_eq(host_tmf(a, TMF_LU_RESET, 1), TMF_COMPLETE);
+	host_tur(a, 1);
+	read_all_ways();
+	ck_assert_uint_eq(fua_reads, 0);
+	p[16] |= 0x20; /* DRA */
+	host_out(a, 1, (uint8_t[]){ 0x15, 0x10, 0, 0, sizeof(p), 0 }, 6, p, sizeof(p));
+	ck_assert_str_eq(host_result(a), "05/26/00");
+	ck_assert_uint_eq(get_be16(a->sense + 16), 16);
+	end();
+}
+END_TEST
+
+UNIT_MAIN("mode", 30, read_cache_disable, saved_pages, damaged_file, nowhere_to_save, policy,
+	  no_policy)
