@@ -481,6 +481,8 @@ void scsi_pr_attach_locked(struct scsi_itl *itl);
 int scsi_pr_spc2_locked(const struct scsi_itl *itl);
 /* LBA and length against the capacity; answers and returns false when out of range. */
 bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
+/* The same of cmd->lba and nblocks, and the MAXIMUM TRANSFER LENGTH (SBC-4 6.6.4). */
+bool scsi_transfer_ok(struct scsi_cmd *cmd);
 /* LBA and length of a 10, 12 or 16 byte CDB of the READ/WRITE shape. */
 void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks);
 /* The Data-Out that a media command takes: sets cmd->xfer_len, out_total, xfer_end from nblocks.

@@ -33,8 +33,21 @@ void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks)
 
 void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
 {
+	static const uint8_t length_at[8] = { 4, 7, 7, 0, 10, 6, 0, 0 }; /* by group code */
+
 	if (scsi_range_ok(cmd, lba, nblocks))
-		scsi_bad_cdb(cmd, cmd->cdb[0] >> 5 == 5 ? 6 : 10, -1);
+		scsi_bad_cdb(cmd, length_at[cmd->cdb[0] >> 5], -1);
+}
+
+bool scsi_transfer_ok(struct scsi_cmd *cmd)
+{
+	uint64_t blocks = scsi_lu_blocks(cmd->lu);
+
+	if (likely(cmd->lba <= blocks && cmd->nblocks <= blocks - cmd->lba &&
+		   cmd->nblocks <= scsi_max_transfer(cmd->lu)))
+		return true;
+	scsi_range_refuse(cmd, cmd->lba, cmd->nblocks);
+	return false;
 }
 
 static inline void read_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)

@@ -108,7 +108,7 @@ void op_orwrite(struct scsi_cmd *cmd)
 {
 	scsi_cdb_range(cmd->cdb, &cmd->lba, &cmd->nblocks);
 	cmd->state |= (cmd->cdb[1] & 0x08 ? CMD_FUA : 0) | (cmd->cdb[1] & 0x10 ? CMD_DPO : 0);
-	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
+	if (!scsi_transfer_ok(cmd))
 		return;
 	if (!scsi_media_out(cmd))
 		return;

@@ -113,7 +113,9 @@ void op_verify(struct scsi_cmd *cmd)
 		scsi_bad_cdb(cmd, 1, 2);
 		return;
 	}
-	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
+	/* Without data of its own a VERIFY may be of any length. */
+	if (mode == BYTCHK_ALL ? !scsi_transfer_ok(cmd) :
+				 !scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
 		return;
 	cmd->xfer_len = cmd->xfer_end = cmd->nblocks << lu->block_shift;
 	cmd->xfer_next = 0;
@@ -145,7 +147,7 @@ void op_write_verify(struct scsi_cmd *cmd)
 		scsi_bad_cdb(cmd, 1, 2);
 		return;
 	}
-	if (!scsi_range_ok(cmd, cmd->lba, cmd->nblocks))
+	if (!scsi_transfer_ok(cmd))
 		return;
 	if (!scsi_media_out(cmd))
 		return;

@@ -91,16 +91,23 @@ void scsi_sense_field(struct scsi_cmd *cmd, uint16_t asc, bool cdb, uint16_t byt
 	build(cmd, SENSE_ILLEGAL_REQUEST, asc, &x);
 }
 
-/* NOT READY with a progress indication (SPC-4 4.5.2.4.4), 0..65535. */
+uint8_t scsi_sense_put_progress(uint8_t *b, bool descriptor, uint16_t asc, uint16_t progress)
+{
+	struct extra x = { .has_field = true, .bit = -1 };
+	uint8_t n = (descriptor ? put_descriptors : put_fixed)(b, SENSE_NOT_READY, asc, &x);
+	uint8_t *p = b + (descriptor ? 12 : 15);
+
+	p[0] = 0x80; /* SKSV */
+	put_be16(p + 1, progress);
+	return n;
+}
+
 void scsi_sense_progress(struct scsi_cmd *cmd, uint16_t asc, uint16_t progress)
 {
-	uint8_t *p;
-	struct extra x = { .has_field = true, .bit = -1 };
-
-	build(cmd, SENSE_NOT_READY, asc, &x);
-	p = cmd->sense_buf[0] == 0x72 ? cmd->sense_buf + 12 : cmd->sense_buf + 15;
-	p[0] = 0x80;
-	put_be16(p + 1, progress);
+	cmd->status = SAM_CHECK_CONDITION;
+	cmd->sense = cmd->sense_buf;
+	cmd->sense_len = scsi_sense_put_progress(
+		cmd->sense_buf, cmd->lu && scsi_lu_is(cmd->lu, LU_D_SENSE), asc, progress);
 }
 
 void scsi_sense_errno(struct scsi_cmd *cmd, int err, uint64_t info)

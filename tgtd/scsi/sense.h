@@ -37,6 +37,7 @@ void scsi_sense_progress(struct scsi_cmd *cmd, uint16_t asc, uint16_t progress);
 /* Writes sense data at @b (at least 40 bytes), fixed or descriptor
  * format; its length. Any thread. */
 uint8_t scsi_sense_put(uint8_t *b, bool descriptor, enum sense_key key, uint16_t asc);
+uint8_t scsi_sense_put_progress(uint8_t *b, bool descriptor, uint16_t asc, uint16_t progress);
 /* Status and sense for a failed blk request, or for scsi_seg_fetched(seg, -errno): -EBADMSG a data
  * digest error, -EPROTO any other break of the data phase. @info: LBA,
  * or offset of a miscompare, or SENSE_NO_INFO where it is not known which block

@@ -23,14 +23,8 @@ void op_request_sense(struct scsi_cmd *cmd)
 	} else if (cmd->itl && (asc = scsi_ua_pop(cmd->itl)) != 0) {
 		n = scsi_sense_put(b, desc, SENSE_UNIT_ATTENTION, asc);
 	} else if (cmd->itl && (progress = scsi_sanitize_progress(cmd->lu)) >= 0) {
-		scsi_sense_progress(cmd, 0x041b, (uint16_t)progress); /* SANITIZE IN PROGRESS */
-		n = scsi_sense_put(b, desc, SENSE_NOT_READY, 0x041b);
-		if (desc == (cmd->sense_buf[0] == 0x72)) {
-			n = cmd->sense_len;
-			memcpy(b, cmd->sense_buf, n);
-		}
-		cmd->status = SAM_GOOD;
-		cmd->sense_len = 0;
+		/* SANITIZE IN PROGRESS */
+		n = scsi_sense_put_progress(b, desc, 0x041b, (uint16_t)progress);
 	} else if (cmd->itl && (cmd->itl->gate & (GATE_NO_MEDIUM | GATE_OFFLINE))) {
 		n = scsi_sense_put(b, desc, SENSE_NOT_READY,
 				   cmd->itl->gate & GATE_NO_MEDIUM ? 0x3a02 : 0x3a00);
@@ -213,7 +207,7 @@ void op_report_tmfs(struct scsi_cmd *cmd)
 	if (!b)
 		return;
 	/* ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LU RESET, QUERY TASK */
-	b[0] = 0x80 | 0x40 | 0x10 | 0x08 | 0x01;
+	b[0] = 0x80 | 0x40 | 0x10 | 0x08 | 0x04;
 	b[1] = 0x04 | 0x02 | 0x01; /* QUERY ASYNC EVENT, QUERY TASK SET, I_T NEXUS RESET */
 	if (cmd->cdb[2] & 0x80) { /* REPD: nothing takes more than ten seconds */
 		b[3] = 0x0c;
@@ -252,7 +246,8 @@ void op_report_timestamp(struct scsi_cmd *cmd)
 
 static void set_timestamp(struct scsi_cmd *cmd)
 {
-	struct scsi_target *t = cmd->nexus->target;
+	const struct scsi_nexus *n = cmd->nexus;
+	struct scsi_target *t = n->target;
 
 	if (cmd->heap_got < 12) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
@@ -262,8 +257,11 @@ static void set_timestamp(struct scsi_cmd *cmd)
 	t->timestamp_offset_ms =
 		(int64_t)get_be48(cmd->heap + 4) - (int64_t)(clock_realtime_ns() / NSEC_PER_MSEC);
 	t->timestamp_set = true;
+	/* One clock serves all units of the target; this I_T nexus knows. */
+	for (uint32_t i = 0; i < t->nlu; i++)
+		if (t->lu[i])
+			scsi_ua_raise(t->lu[i], i < n->nitl ? n->itl[i] : NULL, UA_TIMESTAMP);
 	pthread_mutex_unlock(&t->lock);
-	scsi_ua_raise(cmd->lu, cmd->itl, UA_TIMESTAMP);
 	scsi_done(cmd);
 }
 

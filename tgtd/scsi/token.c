@@ -175,6 +175,11 @@ static struct token *take_ranges(struct scsi_cmd *cmd, const uint8_t *p, size_t 
 		t->range[t->nranges++].len = count << lu->block_shift;
 		t->total += count << lu->block_shift;
 	}
+	if (t->total > TOKEN_BYTES_MAX) { /* MAXIMUM TOKEN TRANSFER SIZE (SBC-4 6.6.6.3) */
+		free(t);
+		scsi_bad_param(cmd, (uint16_t)(p - cmd->heap), -1);
+		return NULL;
+	}
 	return t;
 }
 
@@ -235,11 +240,6 @@ static void populate(struct scsi_cmd *cmd)
 	t = take_ranges(cmd, p + 16, get_be16(p + 14));
 	if (!t)
 		return;
-	if (t->total > TOKEN_BYTES_MAX) {
-		free(t);
-		scsi_bad_param(cmd, 16, -1);
-		return;
-	}
 	if (!scsi_copy_begin(cmd, list_id)) {
 		free(t);
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0016); /* OPERATION IN PROGRESS */

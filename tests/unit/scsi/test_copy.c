@@ -372,6 +372,31 @@ static void do_rate(void *arg)
 	rate_set = scsi_lu_update(h.lu, "sanitize_rate", arg);
 }
 
+/* More than the MAXIMUM TOKEN TRANSFER SIZE of VPD page 8Fh, by one range or by two. */
+START_TEST(token_too_large)
+{
+	uint8_t p[536 + 32] = { 0 }, cdb[16] = { 0x83, 0x11 }, ids[32] = { 0 };
+	uint32_t half = 1u << 24 | 8; /* blocks; twice that is more than 16 GiB */
+
+	host_open(&h, "20g", 512);
+	n = host_login_ready(&h, "iqn.a");
+	put_be16(p, sizeof(p) - 2);
+	put_be32(p + 16, 0xffff0001u); /* zeros */
+	put_be16(p + 16 + 6, 0x1f8);
+	put_be16(p + 534, 32);
+	ranges(p + 536, 0, half);
+	ranges(p + 552, half, half);
+	put_be32(cdb + 10, sizeof(p));
+	host_out(n, 1, cdb, 16, p, sizeof(p));
+	ck_assert_str_eq(host_result(n), "05/26/00");
+	put_be16(p + 534, 16);
+	host_out(n, 1, cdb, 16, p, sizeof(p));
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_str_eq(populate(ids, 0, 2 * half, 1), "05/26/00");
+	host_close(&h);
+}
+END_TEST
+
 static struct host_cmd *start_sanitize(struct host_nexus *by, bool immed)
 {
 	return host_start(
@@ -422,6 +447,16 @@ START_TEST(sanitize_waits_for_older_writes)
 		host_tur(n, 1);
 		ck_assert_str_eq(host_result(n), "02/04/1b");
 	}
+	/* REQUEST SENSE tells the progress in either format, whatever D_SENSE says. */
+	host_in(n, 1, (uint8_t[]){ 0x03, 0, 0, 0, 64, 0 }, 6, 64);
+	ck_assert_uint_eq(n->in_len, 18);
+	ck_assert_uint_eq(get_be16(n->in + 12), 0x041b);
+	ck_assert_uint_eq(n->in[15], 0x80);
+	host_in(n, 1, (uint8_t[]){ 0x03, 1, 0, 0, 64, 0 }, 6, 64);
+	ck_assert_uint_eq(n->in_len, 16);
+	ck_assert_uint_eq(get_be16(n->in + 2), 0x041b);
+	ck_assert_uint_eq(get_be16(n->in + 8), 0x0206);
+	ck_assert_uint_eq(n->in[12], 0x80);
 	host_release(writer);
 	writer->hold_fetch = false;
 	host_finish(write);
@@ -732,6 +767,7 @@ START_TEST(log_pages)
 END_TEST
 
 UNIT_TABLE("copy", 60, { extended_copy }, { copy_keeps_to_the_mask }, { tokens },
-	   { tokens_whose_source_goes, 2 }, { sanitize }, { sanitize_waits_for_older_writes, 4 },
-	   { sanitize_that_waits, 4 }, { sanitize_rate }, { sanitize_parameters }, { port_groups },
-	   { ports }, { no_port_0 }, { ports_change }, { log_pages })
+	   { tokens_whose_source_goes, 2 }, { token_too_large }, { sanitize },
+	   { sanitize_waits_for_older_writes, 4 }, { sanitize_that_waits, 4 }, { sanitize_rate },
+	   { sanitize_parameters }, { port_groups }, { ports }, { no_port_0 }, { ports_change },
+	   { log_pages })

@@ -354,5 +354,42 @@ START_TEST(attentions)
 }
 END_TEST
 
+/* SPC-4 6.36: ABORT TASK (bit 7), ABORT TASK SET, CLEAR TASK SET (4), LOGICAL UNIT RESET, QUERY
+ * TASK (2); QUERY ASYNCHRONOUS EVENT, QUERY TASK SET, I_T NEXUS RESET. */
+START_TEST(task_management_functions)
+{
+	start(NULL);
+	host_in(a, 1, (uint8_t[12]){ 0xa3, 0x0d, [9] = 4 }, 12, 4);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_uint_eq(get_be32(a->in), 0xdc070000u);
+	host_close(&h);
+}
+END_TEST
+
+/* The clock is the target's: everybody else hears that it was set, on every unit. */
+START_TEST(timestamp)
+{
+	uint8_t p[12] = { 0 };
+
+	start(NULL);
+	host_add_lu(&h, 2, "1m", 512);
+	for (unsigned i = 0; i < 4; i++) {
+		host_tur(a, 2);
+		host_tur(b, 2);
+		host_tur(b, 1);
+	}
+	put_be48(p + 4, 1000);
+	host_out(a, 1, (uint8_t[12]){ 0xa4, 0x0f, [9] = 12 }, 12, p, 12);
+	ck_assert_str_eq(host_result(a), "good");
+	for (uint32_t lun = 1; lun <= 2; lun++) {
+		host_tur(b, lun);
+		ck_assert_str_eq(host_result(b), "06/2a/10");
+		host_tur(a, lun);
+		ck_assert_str_eq(host_result(a), "good");
+	}
+	host_close(&h);
+}
+END_TEST
+
 UNIT_TABLE("opcodes", 60, { bits_beyond_the_usage_map }, { reservations, 12 }, { write_protection },
-	   { no_medium, 2 }, { attentions })
+	   { no_medium, 2 }, { attentions }, { task_management_functions }, { timestamp })

@@ -129,6 +129,49 @@ START_TEST(ranges)
 END_TEST
 
 /* SAM-5 and iSCSI: what moves is the smaller of what the CDB and the initiator say. */
+/* Longer than the MAXIMUM TRANSFER LENGTH of VPD page B0h: INVALID FIELD IN CDB, which is TRANSFER
+ * LENGTH, wherever the CDB has it. */
+START_TEST(transfer_length)
+{
+	static const struct {
+		uint8_t opcode, len, at, size;
+		uint8_t byte1;
+	} c[] = {
+		{ 0x28, 10, 7, 2, 0 },	{ 0xa8, 12, 6, 4, 0 }, { 0x88, 16, 10, 4, 0 },
+		{ 0x2a, 10, 7, 2, 0 },	{ 0xaa, 12, 6, 4, 0 }, { 0x8a, 16, 10, 4, 0 },
+		{ 0x2e, 10, 7, 2, 0 },	{ 0xae, 12, 6, 4, 0 }, { 0x8e, 16, 10, 4, 0 },
+		{ 0x2f, 10, 7, 2, 2 },	{ 0xaf, 12, 6, 4, 2 }, { 0x8f, 16, 10, 4, 2 },
+		{ 0x8b, 16, 10, 4, 0 },
+	};
+	uint32_t max;
+
+	host_open(&h, "300m", 4096);
+	n = host_login_ready(&h, "iqn.a");
+	host_in(n, 1, (uint8_t[]){ 0x12, 1, 0xb0, 0, 64, 0 }, 6, 64);
+	max = get_be32(n->in + 8);
+	ck_assert_uint_lt(max, 0xffff);
+	for (unsigned i = 0; i < ARRAY_SIZE(c); i++) {
+		uint8_t cdb[16] = { c[i].opcode, c[i].byte1 };
+
+		if (c[i].size == 2)
+			put_be16(cdb + c[i].at, (uint16_t)(max + 1));
+		else
+			put_be32(cdb + c[i].at, max + 1);
+		host_none(n, 1, cdb, 16);
+		ck_assert_msg(strcmp(host_result(n), "05/24/00") == 0, "%02x: %s", cdb[0],
+			      host_result(n));
+		ck_assert_uint_eq(n->sense[15], 0xc0);
+		ck_assert_uint_eq(get_be16(n->sense + 16), c[i].at);
+	}
+	/* Nothing is transferred when a VERIFY only reads. */
+	uint8_t verify[16] = { 0x8f };
+	put_be32(verify + 10, max + 1);
+	host_none(n, 1, verify, 16);
+	ck_assert_str_eq(host_result(n), "good");
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(residuals)
 {
 	uint8_t a[2048], b[2048];
@@ -431,6 +474,6 @@ START_TEST(abort_write)
 END_TEST
 
 UNIT_TABLE("sbc", 15, { write_then_read_in_all_sizes, 2 }, { many_segments, 2 }, { ranges },
-	   { residuals }, { reserved_bits }, { verify, 2 }, { compare_and_write, 2 },
-	   { orwrite, 2 }, { write_same, 2 }, { unmap_and_status }, { capacity_and_defects },
-	   { abort_write })
+	   { transfer_length }, { residuals }, { reserved_bits }, { verify, 2 },
+	   { compare_and_write, 2 }, { orwrite, 2 }, { write_same, 2 }, { unmap_and_status },
+	   { capacity_and_defects }, { abort_write })
