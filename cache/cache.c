@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Descriptors: enough for every device's flusher and for many misses at once; about 1.5 KiB each. */
+/* Descriptors: enough for every device's flusher and for many misses
+ * at once; about 1.5 KiB each. */
 #define IO_PREALLOC 128
 #define IO_MAX 4096
 
-/* ---- start and end ------------------------------------------------------------------------------ */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 static void node_free(struct cache_node *n)
 {
@@ -39,7 +40,8 @@ static int node_init(struct cache *c, struct cache_node *n, const struct cache_c
 		.release = cache_release,
 		.owner = n,
 	};
-	/* In the arena's file, like the headers: who finds the file again knows what in a block is valid. */
+	/* In the arena's file, like the headers: who finds the file again
+	 * knows what in a block is valid. */
 	if (c->geo.words > 1)
 		ac.extra = 2 * c->geo.words * (uint32_t)sizeof(uint64_t);
 	n->arena = arena_create(&ac);
@@ -122,7 +124,8 @@ static void nothing(void *arg)
 {
 }
 
-/* How fast this thread reads @len bytes, in MB/s, best of three. Prefetchers on, caches cold by size. */
+/* How fast this thread reads @len bytes, in MB/s, best of three.
+ * Prefetchers on, caches cold by size. */
 static uint32_t read_mbps(const uint8_t *data, size_t len)
 {
 	uint64_t best = UINT64_MAX, sum = 0;
@@ -147,14 +150,15 @@ static void measure_bandwidth(void *arg)
 	struct bandwidth *b = arg;
 	for (uint32_t i = 0; i < b->cache->nnodes; i++) {
 		struct arena *a = b->cache->node[i].arena;
-		b->mbps[i] = read_mbps(a->data, MIN((size_t)a->nblocks << a->block_shift, (size_t)MiB(32)));
+		b->mbps[i] = read_mbps(a->data,
+				       MIN((size_t)a->nblocks << a->block_shift, (size_t)MiB(32)));
 	}
 }
 
 /*
  * From what size on a read goes to the node of its data: measures a message to a worker and back,
- * and how fast that worker reads each node's memory. Simulated nodes share one memory: no difference
- * to be measured, so the paper's 64 KiB stands in, for the routing to be seen at work.
+ * and how fast that worker reads each node's memory. Simulated nodes share one memory: no
+ * difference to be measured, so the paper's 64 KiB stands in, for the routing to be seen at work.
  */
 static void calibrate(struct cache *c, const struct topology *topo)
 {
@@ -174,8 +178,9 @@ static void calibrate(struct cache *c, const struct topology *topo)
 	a->remote_mbps = (uint32_t)(remote / (c->nnodes - 1));
 	if (!topo->simulated)
 		a->calibrated = affinity_threshold(a->hop_ns, a->local_mbps, a->remote_mbps);
-	log_info("cache: a hop costs %u ns, local memory reads at %u MB/s, remote at %u MB/s: forwards from %u bytes on",
-		 a->hop_ns, a->local_mbps, a->remote_mbps, a->calibrated);
+	log_info(
+		"cache: a hop costs %u ns, local memory reads at %u MB/s, remote at %u MB/s: forwards from %u bytes on",
+		a->hop_ns, a->local_mbps, a->remote_mbps, a->calibrated);
 }
 
 /* Who waits for others' data to leave the wires looks again. */
@@ -217,8 +222,8 @@ struct cache *cache_create(const struct cache_conf *given)
 	c->geo.sectors = conf.block >> SECTOR_SHIFT;
 	c->geo.words = (c->geo.sectors + 63) / 64;
 	c->map = cache_map_make((uint32_t)__builtin_popcountll(conf.node_mask),
-				(uint32_t)__builtin_ctz(conf.partitions), (uint32_t)__builtin_ctz(conf.group),
-				c->geo.block_shift);
+				(uint32_t)__builtin_ctz(conf.partitions),
+				(uint32_t)__builtin_ctz(conf.group), c->geo.block_shift);
 	c->nparts = c->map.nodes << c->map.part_shift;
 	c->part = calloc(c->nparts, sizeof(*c->part));
 	c->hit_stride = ALIGN_UP(c->map.nodes, CACHE_LINE / (uint32_t)sizeof(*c->hit));
@@ -264,9 +269,10 @@ struct cache *cache_create(const struct cache_conf *given)
 	if (!c->stepped && c->nnodes > 1)
 		calibrate(c, conf.topo);
 	affinity_apply(&c->affinity, conf.affinity);
-	log_info("cache: %llu MiB over %u nodes, %u partitions of %u blocks of %u bytes, %u blocks a group, requests up to %u KiB",
-		 (unsigned long long)(conf.size >> 20), c->nnodes, c->nparts, c->node[0].part_blocks, conf.block,
-		 conf.group, c->max_len >> 10);
+	log_info(
+		"cache: %llu MiB over %u nodes, %u partitions of %u blocks of %u bytes, %u blocks a group, requests up to %u KiB",
+		(unsigned long long)(conf.size >> 20), c->nnodes, c->nparts, c->node[0].part_blocks,
+		conf.block, conf.group, c->max_len >> 10);
 	return c;
 }
 
@@ -278,19 +284,21 @@ void cache_destroy(struct cache *c)
 	cache_free(c);
 }
 
-/* ---- devices ------------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
-static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run);
+static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+			uint64_t *run);
 static int cache_refresh(struct blk *blk);
 static void cache_close(struct blk *blk);
 
 /*
- * Brings the memory nearer that a write's data will most likely be put in: the block, if it is dirty already,
- * see cache_write_now(), else the next free one. Looks without the lock, and what it reads may be outdated:
- * only prefetched. Where the data lies follows from the block's number: what the processor guesses of the
- * header is good enough to begin with.
+ * Brings the memory nearer that a write's data will most likely be put in: the block, if it is
+ * dirty already, see cache_write_now(), else the next free one. Looks without the lock, and what it
+ * reads may be outdated: only prefetched. Where the data lies follows from the block's number: what
+ * the processor guesses of the header is good enough to begin with.
  */
-static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, const struct partition *p, uint64_t block)
+static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, const struct partition *p,
+				     uint64_t block)
 {
 	uint32_t i = p->bucket[index_bucket(p, dev->identity, block)];
 	const uint8_t *data;
@@ -392,8 +400,8 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	dev->lower = lower;
 	dev->identity = lower->identity;
 	uint64_t mix = cache_mix(lower->identity * 0xd6e8feb86659fd93ull);
-	/* At the beginning of a turn over the nodes (which has an order of its own): a device of whole turns is
-	 * on all nodes evenly, not but for a group. */
+	/* At the beginning of a turn over the nodes (which has an order of its own): a device of
+	 * whole turns is on all nodes evenly, not but for a group. */
 	dev->map_offset = mix * c->nnodes;
 	list_init(&dev->shells);
 	list_init(&dev->closed);
@@ -402,7 +410,9 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	readahead_init(&dev->readahead);
 	sieve_init(&dev->sieve, lower->caps & BLK_CAP_ROTATIONAL);
 	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
-	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ? (int)c->node_of_topo[lower->node] : -1;
+	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ?
+			   (int)c->node_of_topo[lower->node] :
+			   -1;
 	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
 								      (uint32_t)(mix % c->nnodes);
 	if (!dev->dirty || dev_flush_init(dev, &c->node[worker].flush) < 0) {
@@ -420,21 +430,24 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 }
 
 /*
- * @lower is (or may be) another opener's of a store that is open already. All I/O goes through one of them, so
- * it has to do what any of them may: be written to, in the smallest blocks, up to where the store ends by now.
+ * @lower is (or may be) another opener's of a store that is open already. All I/O goes through one
+ * of them, so it has to do what any of them may: be written to, in the smallest blocks, up to where
+ * the store ends by now.
  */
 static int dev_share(struct cache_dev *dev, struct blk *lower)
 {
 	struct blk *now = dev->lower;
-	const bool finer = lower->block_size < now->block_size, coarser = lower->block_size > now->block_size;
+	const bool finer =
+		lower->block_size<now->block_size, coarser = lower->block_size> now->block_size;
 	const bool more = (now->caps & BLK_CAP_READONLY) && !(lower->caps & BLK_CAP_READONLY);
 	const bool less = !(now->caps & BLK_CAP_READONLY) && (lower->caps & BLK_CAP_READONLY);
 
 	if (now == lower)
 		return 0;
 	if ((finer && less) || (coarser && more)) {
-		log_error("%s: is open with blocks of %u bytes, %s: not also with %u", lower->path ? lower->path : "?",
-			  now->block_size, less ? "to be written to" : "only to be read", lower->block_size);
+		log_error("%s: is open with blocks of %u bytes, %s: not also with %u",
+			  lower->path ? lower->path : "?", now->block_size,
+			  less ? "to be written to" : "only to be read", lower->block_size);
 		return -EINVAL;
 	}
 	if (finer || more)
@@ -480,8 +493,8 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	blk->block_size = lower->block_size;
 	blk->physical_size = lower->physical_size;
 	blk->max_len = c->max_len;
-	blk->caps = (lower->caps & (BLK_CAP_READONLY | BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO |
-				    BLK_CAP_ROTATIONAL)) |
+	blk->caps = (lower->caps & (BLK_CAP_READONLY | BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES |
+				    BLK_CAP_ZERO | BLK_CAP_ROTATIONAL)) |
 		    BLK_CAP_OWN_MEMORY | BLK_CAP_VOLATILE;
 	blk->node = lower->node;
 	blk->identity = lower->identity;
@@ -491,7 +504,8 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	return blk;
 }
 
-static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run)
+static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+			uint64_t *run)
 {
 	int err = blk_extent(blk->lower, offset, len, what, run);
 	if (err || *what == BLK_EXTENT_MAPPED)
@@ -539,7 +553,7 @@ static int cache_refresh(struct blk *blk)
 	return err;
 }
 
-/* ---- waiting, on a thread that may -------------------------------------------------------------------- */
+/* ---- waiting, on a thread that may ----------------------------------------------------------- */
 
 struct wait_sync {
 	struct blk_req req;
@@ -593,7 +607,8 @@ static int sync_and_wait(struct cache_blk *cb)
 static void detach_idle(void *arg)
 {
 	struct cache_dev *dev = arg;
-	dev->flush.idle = dev->flush.inflight == 0 && !__atomic_load_n(&dev->reads_out, __ATOMIC_ACQUIRE);
+	dev->flush.idle =
+		dev->flush.inflight == 0 && !__atomic_load_n(&dev->reads_out, __ATOMIC_ACQUIRE);
 	if (dev->flush.idle)
 		list_del(&dev->flush.link);
 }
@@ -608,7 +623,8 @@ static uint64_t drop_all(struct cache_dev *dev)
 		leaf_lock(&p->lock);
 		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
 			struct buf *b = &p->hdr[k];
-			if (b->device != dev->identity || b->state < PAGE_FILLING || b->state > PAGE_FLUSHING)
+			if (b->device != dev->identity || b->state < PAGE_FILLING ||
+			    b->state > PAGE_FLUSHING)
 				continue;
 			BUG_ON(page_of(p, b)->io || page_of(p, b)->op_pins);
 			if (b->state == PAGE_DIRTY) {
@@ -688,8 +704,8 @@ static void cache_close(struct blk *blk)
 		log_error("%s: flush at close: %s", blk->path ? blk->path : "?", strerror(-status));
 	pthread_mutex_lock(&c->devs_lock);
 	if (cb->link.next != cb->link.prev) {
-		/* Other openers go on, maybe with I/O in flight on the lower device of this one: it is
-		 * closed with the last of them. */
+		/* Other openers go on, maybe with I/O in flight on the lower device of this one: it
+		 * is closed with the last of them. */
 		list_del(&cb->link);
 		list_add_tail(&dev->closed, &cb->link);
 		pthread_mutex_unlock(&c->devs_lock);
@@ -718,7 +734,7 @@ static void cache_close(struct blk *blk)
 	dev_free(dev);
 }
 
-/* ---- policy ---------------------------------------------------------------------------------------- */
+/* ---- policy ---------------------------------------------------------------------------------- */
 
 bool cache_write_through(const struct blk *blk)
 {

@@ -6,9 +6,9 @@
  *     └──── dev[] ─── lower device, dirty lists, flusher (one per backing store identity)
  *             └────── cache_blk[] (what cache_open() hands out; two when a store is opened twice)
  *
- * Locks, in this order: partition locks (ascending id), then one of dev->excl_lock, dev->readahead.lock,
- * cache->io_lock. All are leaf locks: nothing else is called while one is held. A read within one block takes
- * none: README.md, "Looking without the lock".
+ * Locks, in this order: partition locks (ascending id), then one of dev->excl_lock,
+ * dev->readahead.lock, cache->io_lock. All are leaf locks: nothing else is called while one is
+ * held. A read within one block takes none: README.md, "Looking without the lock".
  */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H
@@ -43,9 +43,10 @@ struct flush_worker {
 };
 
 /*
- * For what looks without the lock, see leaf_look(). Thread sanitizers do not know such protocols: what counts is
- * ordered by references and the lock's words. Inlined otherwise also because a function that only prefetches
- * has no effect in the compiler's eyes, which then leaves out the calls.
+ * For what looks without the lock, see leaf_look(). Thread sanitizers do not know such
+ * protocols: what counts is ordered by references and the lock's words. Inlined otherwise also
+ * because a function that only prefetches has no effect in the compiler's eyes, which then
+ * leaves out the calls.
  */
 #ifdef __SANITIZE_THREAD__
 #define UNLOCKED_LOOK __attribute__((noinline, no_sanitize("thread")))
@@ -66,7 +67,8 @@ struct cache_node {
 	struct flush_worker flush;
 };
 
-/* Hits that took no lock, of one thread in one node's partitions; what part_stats counts under the lock. */
+/* Hits that took no lock, of one thread in one node's partitions; what
+ * part_stats counts under the lock. */
 struct hit_count {
 	uint64_t hits, bytes[2], unused;
 };
@@ -133,7 +135,8 @@ struct cache_dev {
 	struct blk *_Atomic lower; /* of its openers' the one that can do most, see cache_open() */
 	struct dirty_list *dirty; /* [cache->nparts] */
 	_Atomic uint64_t epoch;	/* raised by every SYNC, here and below */
-	/* See cache_stable.c. Written back until then is stable; has left the cache since, at the latest then. */
+	/* See cache_stable.c. Written back until then is stable; has left the cache
+	 * since, at the latest then. */
 	_Atomic uint64_t stable, left;
 	uint64_t syncing_epoch;	/* of the lower device's SYNC under way */
 	struct sync_group syncs;
@@ -148,7 +151,8 @@ struct cache_dev {
 	struct readahead readahead;
 	struct sieve sieve;
 	uint32_t reads_out;	/* atomic: fills in flight */
-	uint64_t apart_until_ns; /* atomic: until then each block is written for itself: writes have failed */
+	uint64_t apart_until_ns; /* atomic: until then each block is written for
+				  * itself: writes have failed */
 };
 
 struct cache_blk {
@@ -170,12 +174,13 @@ static inline struct cache_dev *cache_dev_of(const struct blk *blk)
 	return cache_blk_of(blk)->dev;
 }
 
-/* ---- requests in progress --------------------------------------------------------------------- */
+/* ---- requests in progress -------------------------------------------------------------------- */
 
 /* What a request does next. */
 enum op_stage {
 	OP_FORWARDED = 1,    /* it has just arrived on the worker of its node */
-	OP_READ_ACQUIRE,     /* make all keys of the range indexed and pinned; may wait for blocks */
+	OP_READ_ACQUIRE,     /* make all keys of the range indexed and
+			      * pinned; may wait for blocks */
 	OP_READ_FILL,	     /* start or join the missing fills, until nothing is missing */
 	OP_PREPARE,	     /* take fresh blocks; may wait for blocks */
 	OP_COMMIT,	     /* swap in; may wait for an exclusive range */
@@ -201,7 +206,8 @@ enum {
 	OP_F_LOWERED = 1 << 9,	  /* EXCL: the lower device has done it */
 	OP_F_WHOLE = 1 << 8,	  /* FLUSH: its first pass wrote all of the range itself */
 	OP_F_AHEAD = 1 << 10,	  /* READ: has told the read-ahead */
-	OP_F_APART = 1 << 13,	  /* I/O with more than it needs has failed: every block for itself */
+	OP_F_APART = 1 << 13,	  /* I/O with more than it needs has
+				   * failed: every block for itself */
 	OP_F_JOINED = 1 << 7,	  /* in this pass blk_req.link is on some waiters list */
 };
 
@@ -210,9 +216,11 @@ struct cache_op {
 	int32_t pending; /* atomic: ios it waits for, and 1 while a pass is being set up */
 	int32_t error;	 /* atomic: first error of its own ios */
 	uint8_t stage;
-	uint8_t held;	 /* of its partitions, ascending: how many have given their part; it waits for the next */
+	uint8_t held;	 /* of its partitions, ascending: how many have given their
+			  * part; it waits for the next */
 	uint16_t flags;	 /* its loop's; while QUEUED under the queue's partition lock */
-	uint16_t need;	 /* QUEUED: how many blocks, and in which partition; SYNC: lent to pending */
+	uint16_t need;	 /* QUEUED: how many blocks, and in which
+			  * partition; SYNC: lent to pending */
 	uint16_t queue;	 /* SYNC: sync_group.failures when it last looked what is dirty */
 	struct loop *loop; /* who works on it */
 	union {
@@ -244,9 +252,11 @@ struct cache_io {
 	struct list link;	/* part->inflight, or dev->excl */
 	struct list waiters;	/* blk_req.link of foreign ops; lock of the list that @link is on */
 	struct blk_req *owner;	/* the op that started it, or NULL */
-	struct cache_io *behind; /* FLUSH: the next run of the same write, which its first one carries */
+	struct cache_io *behind; /* FLUSH: the next run of the same write,
+				  * which its first one carries */
 	enum io_kind kind;
-	bool again;		/* FLUSH: a SYNC has failed meanwhile: what it writes stays dirty. part's lock */
+	bool again;		/* FLUSH: a SYNC has failed meanwhile: what it
+				 * writes stays dirty. part's lock */
 	uint32_t nblocks;
 	uint64_t block;		/* first */
 	uint32_t from, to;	/* sectors: from in the first block, to in the last */
@@ -264,7 +274,8 @@ struct cache_range {
 	uint32_t tail;	/* end sector in the last block */
 };
 
-static inline struct cache_range cache_range_of(const struct cache *c, uint64_t offset, uint64_t len)
+static inline struct cache_range cache_range_of(const struct cache *c, uint64_t offset,
+						uint64_t len)
 {
 	uint32_t shift = c->geo.block_shift;
 	uint64_t last = (offset + len - 1) >> shift;
@@ -287,7 +298,8 @@ static inline uint32_t range_to(const struct cache *c, const struct cache_range 
 }
 
 /* Bytes wanted of blocks [i, end). */
-static inline uint64_t range_bytes(const struct cache *c, const struct cache_range *r, uint32_t i, uint32_t end)
+static inline uint64_t range_bytes(const struct cache *c, const struct cache_range *r, uint32_t i,
+				   uint32_t end)
 {
 	return ((uint64_t)(end - i - 1) << c->geo.block_shift) +
 	       (((uint64_t)range_to(c, r, end - 1) - range_from(r, i)) << SECTOR_SHIFT);
@@ -327,7 +339,8 @@ static inline bool group_begins(const struct cache_dev *dev, uint64_t block)
 }
 
 /* Where the group of the range's block @i ends, as an index into the range. */
-static inline uint32_t group_end(const struct cache_dev *dev, const struct cache_range *r, uint32_t i)
+static inline uint32_t group_end(const struct cache_dev *dev, const struct cache_range *r,
+				 uint32_t i)
 {
 	uint64_t end = ((r->first + i) | ((1ull << dev->cache->map.group_shift) - 1)) + 1;
 	return (uint32_t)MIN(end - r->first, (uint64_t)r->n);
@@ -343,7 +356,7 @@ void lockset_build(struct lockset *ls, const struct cache_dev *dev, const struct
 void lockset_lock(const struct lockset *ls);
 void lockset_unlock(const struct lockset *ls);
 
-/* ---- cache_op.c: waiting and going on ---------------------------------------------------------- */
+/* ---- cache_op.c: waiting and going on -------------------------------------------------------- */
 /* Starts @req in @stage on the calling loop. True: over already (req->status). */
 bool op_start(struct blk_req *req, enum op_stage stage) must_check;
 /* Goes on with @req, on its loop, not within its submitter's frame; completes it when over. */
@@ -382,8 +395,9 @@ void io_kick(struct cache *cache);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 
-/* ---- reclaim.c: blocks ------------------------------------------------------------------------- */
-/* A free block of @p with one reference, evicting when it must; NULL when there is none. Lock held. */
+/* ---- reclaim.c: blocks ----------------------------------------------------------------------- */
+/* A free block of @p with one reference, evicting when it must; NULL
+ * when there is none. Lock held. */
 struct buf *part_alloc(struct partition *p, uint32_t hint);
 /* The same without taking pages from the index that are on their way to a wire. */
 struct buf *part_alloc_idle(struct partition *p, uint32_t hint);
@@ -392,11 +406,15 @@ bool part_may_take(const struct partition *p, const struct blk_req *req);
 /* Loading may have all that writes do not have: it is over soon. Half at least. */
 static inline void part_limit_fills(struct partition *p)
 {
-	p->share[SHARE_FILL].limit = MAX(p->nblocks / 2, p->nblocks - MIN(p->share[SHARE_WRITE].used, p->nblocks));
+	p->share[SHARE_FILL].limit =
+		MAX(p->nblocks / 2, p->nblocks - MIN(p->share[SHARE_WRITE].used, p->nblocks));
 }
-/* Takes @n blocks' part of a share for @req, if it is its turn; then it waits there no longer. Lock held. */
-bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n) must_check;
-static inline bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind, uint32_t n)
+/* Takes @n blocks' part of a share for @req, if it is its turn; then it waits
+ * there no longer. Lock held. */
+bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind,
+			  uint32_t n) must_check;
+static inline bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind,
+				   uint32_t n)
 {
 	struct share *s = &p->share[kind];
 	const uint16_t flow = flow_of_stream(req->stream);
@@ -441,30 +459,33 @@ static inline bool op_may_lend(const struct blk_req *req)
 	return req->op != BLK_READ || blk_may_lend(req);
 }
 
-/* ---- fill.c ------------------------------------------------------------------------------------- */
-/* Pins every key of @r, indexing those that are not. QUEUED: @req waits for blocks. BLOCKED: a DISCARD
- * or ZERO owns part of it. */
+/* ---- fill.c ---------------------------------------------------------------------------------- */
+/* Pins every key of @r, indexing those that are not. QUEUED: @req waits for blocks. BLOCKED: a
+ * DISCARD or ZERO owns part of it. */
 enum pin_result { PIN_DONE, PIN_QUEUED, PIN_BLOCKED };
 enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
 void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
-/* Of a request that range_pin() had queued, and that does not go on: what it has pinned until then. */
+/* Of a request that range_pin() had queued, and that does not go on:
+ * what it has pinned until then. */
 void range_unpin_held(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
-/* Starts or joins fills for whatever of the pinned range is missing, within a pass of @req. BLOCKED: a
- * DISCARD or ZERO owns part of it: unpin, then excl_join(). */
+/* Starts or joins fills for whatever of the pinned range is missing, within a pass of @req.
+ * BLOCKED: a DISCARD or ZERO owns part of it: unpin, then excl_join(). */
 enum fill_result { FILL_COMPLETE, FILL_PENDING, FILL_BLOCKED };
-enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
+enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req,
+			    const struct cache_range *r);
 
 /*
- * Builds a fill of the run that begins at block @i of the range, missing from sector @from on, and ends
- * before @end into @io. All these blocks are indexed. Lock held. Returns how many it covers; 0 when
- * memory for the fragment list is short. @over: it may read over pages that are there.
+ * Builds a fill of the run that begins at block @i of the range, missing from sector @from on, and
+ * ends before @end into @io. All these blocks are indexed. Lock held. Returns how many it covers; 0
+ * when memory for the fragment list is short. @over: it may read over pages that are there.
  */
-uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p, const struct cache_range *r,
-		    uint32_t i, uint32_t end, uint32_t from, bool over);
+uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
+		    const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from,
+		    bool over);
 /* No lock held. */
 void fill_submit(struct cache_io *io);
 
-/* ---- cache_read.c ------------------------------------------------------------------------------- */
+/* ---- cache_read.c ---------------------------------------------------------------------------- */
 bool cache_read(struct blk *blk, struct blk_req *req);
 bool cache_prefetch(struct blk *blk, struct blk_req *req);
 bool op_read(struct blk_req *req);
@@ -472,7 +493,7 @@ bool op_read(struct blk_req *req);
 /* Clean pages of the range that nobody uses leave the index. */
 void range_forget_clean(struct cache_dev *dev, const struct cache_range *r);
 
-/* ---- cache_write.c ------------------------------------------------------------------------------ */
+/* ---- cache_write.c --------------------------------------------------------------------------- */
 bool cache_write_prepare(struct blk *blk, struct blk_req *req);
 void cache_write_cancel(struct blk *blk, struct blk_req *req);
 bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data);
@@ -482,25 +503,25 @@ bool op_prepare(struct blk_req *req);
 bool op_commit(struct blk_req *req);
 bool cache_op_caw(struct blk_req *req);
 
-/* ---- writeback.c -------------------------------------------------------------------------------- */
+/* ---- writeback.c ----------------------------------------------------------------------------- */
 void dirty_add(struct cache_dev *dev, struct partition *p, struct buf *b);
 void dirty_del(struct cache_dev *dev, struct partition *p, struct buf *b);
 /* @to takes @from's place in the list. */
 void dirty_replace(struct cache_dev *dev, struct partition *p, struct buf *from, struct buf *to);
 /* Sector span of @b in the flush @io. */
 void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uint32_t *to);
-/* ---- cache_sync.c ------------------------------------------------------------------------------- */
+/* ---- cache_sync.c ---------------------------------------------------------------------------- */
 bool cache_sync(struct blk *blk, struct blk_req *req);
 bool op_sync(struct blk_req *req);
 /* A committed write goes on to stable storage; a READ FUA begins. */
 bool sync_begin(struct blk_req *req);
 /*
- * One pass of @req over blocks [first, end): starts writing back what is dirty there since @epoch or
- * before, joins what is in flight. True when there was nothing. @own: @req owns the range.
+ * One pass of @req over blocks [first, end): starts writing back what is dirty there since @epoch
+ * or before, joins what is in flight. True when there was nothing. @own: @req owns the range.
  */
-bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end, uint64_t epoch,
-		bool own);
-/* ---- cache_stable.c ------------------------------------------------------------------------------ */
+bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
+		uint64_t epoch, bool own);
+/* ---- cache_stable.c -------------------------------------------------------------------------- */
 void stable_init(struct cache_dev *dev);
 /* An administrator has looked after the store. */
 void stable_trust(struct cache_dev *dev);
@@ -520,13 +541,13 @@ void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop 
 /* Nobody uses the cache any more. On the worker's loop. */
 void flush_worker_fini(struct flush_worker *w);
 /*
- * Writes back what of the ascending @keys is dirty still, merged, with at most *@budget writes (less what
- * was started, afterwards). Returns how many of the keys are done with; fewer than @n when the budget
- * is used up, or (*@dry) descriptors are. @owner: waits for the writes, within a pass; NULL: the
- * flusher's, on its worker's loop. @own: the owner has the range for itself.
+ * Writes back what of the ascending @keys is dirty still, merged, with at most *@budget writes
+ * (less what was started, afterwards). Returns how many of the keys are done with; fewer than @n
+ * when the budget is used up, or (*@dry) descriptors are. @owner: waits for the writes, within a
+ * pass; NULL: the flusher's, on its worker's loop. @own: the owner has the range for itself.
  */
-uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n, bool own,
-		    uint32_t *budget, bool *dry);
+uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n,
+		    bool own, uint32_t *budget, bool *dry);
 /* A flush without an owner is over. On the worker's loop. */
 void dev_flush_done(struct cache_dev *dev, int status);
 int dev_flush_init(struct cache_dev *dev, struct flush_worker *w) must_check;
@@ -536,7 +557,7 @@ void flusher_kick(struct cache_dev *dev, bool much);
 /* Somebody waits for clean pages. */
 void flusher_hungry(struct cache *cache);
 
-/* ---- cache_range.c ------------------------------------------------------------------------------ */
+/* ---- cache_range.c --------------------------------------------------------------------------- */
 bool cache_discard(struct blk *blk, struct blk_req *req);
 bool cache_zero(struct blk *blk, struct blk_req *req);
 bool op_excl(struct blk_req *req);
@@ -550,16 +571,18 @@ static inline bool excl_blocks(struct cache_dev *dev, uint64_t block, uint64_t n
 		return false;
 	return excl_blocks_slow(dev, block, n);
 }
-/* For who holds no pins: makes @req wait until nobody owns any of the range. True: go on at once. */
+/* For who holds no pins: makes @req wait until nobody owns any of the
+ * range. True: go on at once. */
 bool excl_wait(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
 /* Within a pass of @req, which holds no pins: joins the waiters of who owns part of the range. */
 void excl_join(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
 /* Pins have gone: exclusive ops that wait for that look again. No lock held. */
 void excl_poke(struct cache_dev *dev);
 
-/* ---- cache_conf.c ------------------------------------------------------------------------------- */
+/* ---- cache_conf.c ---------------------------------------------------------------------------- */
 #define CACHE_NODE_PARTS_MAX 256
 /* Fills in what is 0 and checks the whole; *max_len gets the largest request. 0 or -EINVAL. */
-int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, size_t err_len) must_check;
+int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err,
+		       size_t err_len) must_check;
 
 #endif

@@ -3,7 +3,8 @@
  * The composition root: makes the parts, ties them together, and takes them down in the reverse
  * order. What the parts do is theirs; nothing here is on a data path.
  *
- *   start:  topology -> loops of the nodes -> cache -> iSCSI, iSER -> admin socket -> portals -> ready
+ *   start:  topology -> loops of the nodes -> cache -> iSCSI, iSER -> admin
+ *           socket -> portals -> ready
  *   stop:   portals closed, initiators asked to leave -> targets and LUs deleted (caches flushed)
  *           -> admin socket -> cache -> loops
  */
@@ -52,7 +53,7 @@ struct daemon {
 
 static struct daemon daemon_;
 
-/* ---- stopping ------------------------------------------------------------------------------------- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 static void drained(void *arg)
 {
@@ -124,7 +125,7 @@ static void on_signal(struct loop_fd *lfd, uint32_t revents)
 	}
 }
 
-/* ---- starting ------------------------------------------------------------------------------------- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 /* Threads may be running; a half-made daemon has nothing to save. */
 __attribute__((noreturn)) static void give_up(int rc)
@@ -139,7 +140,8 @@ static int catch_signals(struct daemon *d)
 	sigset_t set;
 	int rc;
 
-	/* Blocked before any thread starts, so that all inherit it and only the main loop sees them. */
+	/* Blocked before any thread starts, so that all inherit it and
+	 * only the main loop sees them. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
@@ -174,8 +176,9 @@ static void raise_limits(void)
 
 #define HALF_OPEN_MIN 16
 
-/* How many of the connections that are wanted there are descriptors for, with those in login and some for the
- * rest of the daemon: beyond that initiators are told so, instead of being left waiting, the administrator too. */
+/* How many of the connections that are wanted there are descriptors for, with those in login and
+ * some for the rest of the daemon: beyond that initiators are told so, instead of being left
+ * waiting, the administrator too. */
 static unsigned most_connections(unsigned wanted)
 {
 	struct rlimit files;
@@ -202,8 +205,10 @@ static int start_workers(struct daemon *d)
 
 		d->worker_place[n] = placement_assign(d->placement, PLACE_WORKER, (int)n);
 		snprintf(name, sizeof(name), "node-%u", n);
-		conf = (struct loop_conf){ .name = name, .node = (int)n, .cpu = d->worker_place[n].cpu,
-					   .spin_ns = d->opt.spin_us * 1000 };
+		conf = (struct loop_conf){ .name = name,
+					   .node = (int)n,
+					   .cpu = d->worker_place[n].cpu,
+					   .spin_ns = d->opt.spin_us * NSEC_PER_USEC };
 		d->worker[n] = loop_create(&conf);
 		if (!d->worker[n])
 			return -errno;
@@ -261,7 +266,7 @@ static int start_admin(struct daemon *d)
 		.cache = d->cache,
 		.control_port = d->opt.control_port,
 		.iser = d->iser,
-		.lu_spin_ns = d->opt.spin_us * 1000,
+		.lu_spin_ns = d->opt.spin_us * NSEC_PER_USEC,
 		.central_events = d->opt.central,
 		.request_shutdown = shut_down,
 		.arg = d,
@@ -325,8 +330,8 @@ static void start(struct loop_msg *msg)
 	daemon_ready("serving");
 	if (!d->opt.foreground)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
-	log_notice("tgtd %s is serving, control port %d, %u node%s", TGT_VERSION, d->opt.control_port, d->topo.nnodes,
-		   d->topo.nnodes == 1 ? "" : "s");
+	log_notice("tgtd %s is serving, control port %d, %u node%s", TGT_VERSION,
+		   d->opt.control_port, d->topo.nnodes, d->topo.nnodes == 1 ? "" : "s");
 }
 
 /* The reverse of start(), from wherever that got to. */
@@ -340,11 +345,8 @@ static void take_down(struct daemon *d)
 	if (d->cache)
 		cache_destroy(d->cache);
 	for (unsigned n = 0; n < d->topo.nnodes; n++)
-		if (d->worker[n]) {
-			loop_stop(d->worker[n]);
-			loop_join(d->worker[n]);
-			loop_destroy(d->worker[n]);
-		}
+		if (d->worker[n])
+			loop_end(d->worker[n]);
 	blk_bounce_fini();
 	offload_fini();
 	if (d->signals.loop)

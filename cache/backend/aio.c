@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A store in a file or block device, by libaio with O_DIRECT: the page cache keeps no second copy of
- * what our own cache holds, and no event thread waits for the disk (aio_engine.c).
+ * A store in a file or block device, by libaio with O_DIRECT: the page cache keeps no second copy
+ * of what our own cache holds, and no event thread waits for the disk (aio_engine.c).
  *
  *  - A store that refuses O_DIRECT (some network file systems, old tmpfs) is opened without, with a
- *    warning; its transfers then run on the offload threads and use the page cache. What is promised
- *    stays the same: SYNC and FUA end after fdatasync().
+ *    warning; its transfers then run on the offload threads and use the page cache. What is
+ *    promised stays the same: SYNC and FUA end after fdatasync().
  *  - A logical block smaller than the store's sector is refused: every partial sector would be a
  *    read, a merge and a write that a power cut can tear.
- *  - The file is locked (F_OFD_SETLK) against other writers, of this daemon or another, unless it is
- *    opened read-only.
+ *  - The file is locked (F_OFD_SETLK) against other writers, of this daemon or another,
+ *    unless it is opened read-only.
  *  - DISCARD punches holes or sends BLKDISCARD, ZERO uses ZERO_RANGE (or punches, when the caller
  *    allows deallocation) or BLKZEROOUT, on the offload threads; where the store cannot, zeros are
  *    written.
@@ -46,7 +46,7 @@ static struct aio *aio_of(struct blk *blk)
 	return container_of(blk, struct aio, blk);
 }
 
-/* ---- transfers --------------------------------------------------------------------------------- */
+/* ---- transfers ------------------------------------------------------------------------------- */
 
 static bool aio_transfer(struct blk *blk, struct blk_req *req)
 {
@@ -85,16 +85,17 @@ static void sync_begins(struct sync_group *g)
 }
 
 /*
- * What was written before is in nobody's memory any more, and the kernel says of it only once that it may be lost: all
- * SYNCs fail from here on, until somebody has looked after the store.
+ * What was written before is in nobody's memory any more, and the kernel says of it only once that
+ * it may be lost: all SYNCs fail from here on, until somebody has looked after the store.
  */
 static void sync_over(struct sync_group *g, int status)
 {
 	struct aio *a = container_of(g, struct aio, syncs);
 
 	if (status && !atomic_exchange(&a->doubt, true))
-		log_error("%s: SYNC failed: %s: what was written before it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
-			  a->blk.path, strerror(-status));
+		log_error(
+			"%s: SYNC failed: %s: what was written before it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
+			a->blk.path, strerror(-status));
 }
 
 static void sync_tell(struct blk_req *req, int status)
@@ -110,7 +111,7 @@ static void aio_abort(struct blk *blk, struct blk_req *req)
 		aio_engine_abort(req);
 }
 
-/* ---- DISCARD, ZERO, PREFETCH: calls that may block ---------------------------------------------- */
+/* ---- DISCARD, ZERO, PREFETCH: calls that may block ------------------------------------------- */
 
 struct aio_job {
 	struct offload_job job;
@@ -129,7 +130,8 @@ static int clear_range(struct aio *a, const struct blk_req *req)
 		rc = ioctl(a->store.fd, req->op == BLK_DISCARD ? BLKDISCARD : BLKZEROOUT, range);
 	} else {
 		rc = fallocate(a->store.fd,
-			       FALLOC_FL_KEEP_SIZE | (punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE),
+			       FALLOC_FL_KEEP_SIZE |
+				       (punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE),
 			       (off_t)req->offset, (off_t)req->len);
 	}
 	return rc < 0 ? -errno : 0;
@@ -141,8 +143,8 @@ static void job_run(struct offload_job *job)
 
 	if (j->req->op == BLK_PREFETCH) {
 		/* The page cache is not used by direct I/O: only a buffered store gains. */
-		j->result = -posix_fadvise(j->a->store.fd, (off_t)j->req->offset, (off_t)j->req->len,
-					   POSIX_FADV_WILLNEED);
+		j->result = -posix_fadvise(j->a->store.fd, (off_t)j->req->offset,
+					   (off_t)j->req->len, POSIX_FADV_WILLNEED);
 		return;
 	}
 	j->result = clear_range(j->a, j->req);
@@ -162,7 +164,8 @@ static void job_done(struct offload_job *job)
 		blk_complete_here(req, 0); /* a hint */
 		return;
 	}
-	if (req->op == BLK_ZERO && (result == -EOPNOTSUPP || result == -ENOTTY || result == -EINVAL)) {
+	if (req->op == BLK_ZERO &&
+	    (result == -EOPNOTSUPP || result == -ENOTTY || result == -EINVAL)) {
 		if (!atomic_exchange(&a->no_zero, true))
 			log_notice("%s: the store cannot clear ranges (%s); zeros will be written",
 				   a->blk.path, strerror(-result));
@@ -208,7 +211,7 @@ static bool aio_prefetch(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 static int aio_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
 		      uint64_t *run)
@@ -270,7 +273,8 @@ static int aio_refresh(struct blk *blk)
 			   (unsigned long long)blk->size, (unsigned long long)bytes);
 	blk->size = bytes;
 	if (atomic_exchange(&aio_of(blk)->doubt, false))
-		log_notice("%s: looked at again: what may have been lost is taken for known", blk->path);
+		log_notice("%s: looked at again: what may have been lost is taken for known",
+			   blk->path);
 	return 0;
 }
 
@@ -299,7 +303,7 @@ static const struct blk_ops aio_ops = {
 	.close = aio_close,
 };
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* A number below /sys/dev/block/MAJ:MIN (for a partition: of its disk), or @none. */
 static uint64_t queue_number(dev_t dev, const char *name, uint64_t none)
@@ -459,12 +463,14 @@ struct blk *aio_open(const struct blk_open_args *args)
 		file_properties(a, &st, args->readonly);
 	if (!a->store.direct) {
 		a->store.mem_align = a->store.off_align = 1;
-		log_warn("%s: the store refuses direct I/O: using the page cache, by blocking calls",
-			 args->path);
+		log_warn(
+			"%s: the store refuses direct I/O: using the page cache, by blocking calls",
+			args->path);
 	}
 	a->blk.block_size = args->block_size ? args->block_size : MAX(512u, a->store.off_align);
 	if (a->blk.block_size < a->store.off_align || a->blk.block_size > 4096) {
-		snprintf(why, sizeof(why), "its sectors have %u bytes: a block size of %u cannot be served%s",
+		snprintf(why, sizeof(why),
+			 "its sectors have %u bytes: a block size of %u cannot be served%s",
 			 a->store.off_align, a->blk.block_size,
 			 a->store.off_align == 4096 ? "; use 4096" : "");
 		return fail(a, args, EINVAL, why);
@@ -476,8 +482,8 @@ struct blk *aio_open(const struct blk_open_args *args)
 	if (!a->blk.size)
 		return fail(a, args, EINVAL, "smaller than one block");
 	if (a->blk.size != bytes)
-		log_notice("%s: the last %llu bytes are less than a block and stay unused", args->path,
-			   (unsigned long long)(bytes - a->blk.size));
+		log_notice("%s: the last %llu bytes are less than a block and stay unused",
+			   args->path, (unsigned long long)(bytes - a->blk.size));
 
 	real = realpath(args->path, NULL);
 	a->blk.ops = &aio_ops;

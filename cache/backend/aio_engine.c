@@ -401,8 +401,8 @@ static void start(struct aio_io *io)
 	if (!io->store->direct || (io->step == STEP_SYNC && io->store->no_fdsync)) {
 		io->with_rwf = io->by_kernel = false;
 		al->jobs++;
-		offload_submit(&io->store->lane, &io->job, al->loop, io->step == STEP_SYNC ? sync_run : buffered_run,
-			       job_done);
+		offload_submit(&io->store->lane, &io->job, al->loop,
+			       io->step == STEP_SYNC ? sync_run : buffered_run, job_done);
 		return;
 	}
 	io->by_kernel = true;

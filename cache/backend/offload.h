@@ -11,9 +11,9 @@
 #include "events/loop.h"
 
 /*
- * Whose jobs may get stuck together: a store. What of one lane hangs holds up others' jobs not at all:
- * a lane of which nothing is under way gets a thread, whatever the others do. Zeros to begin with;
- * the pool's own.
+ * Whose jobs may get stuck together: a store. What of one lane hangs holds up others' jobs not at
+ * all: a lane of which nothing is under way gets a thread, whatever the others do. Zeros to begin
+ * with; the pool's own.
  */
 struct offload_lane {
 	unsigned running, queued;

@@ -85,7 +85,8 @@ static void until(_Atomic unsigned *what, unsigned n)
 	ck_assert_uint_eq(atomic_load(what), n);
 }
 
-/* What others ask for is done, whatever hangs, and however often; and when it answers all is done. */
+/* What others ask for is done, whatever hangs, and however often; and
+ * when it answers all is done. */
 START_TEST(who_hangs_holds_up_nobody_else)
 {
 	static struct offload_job jobs[6][JOBS], other[8];
