@@ -375,18 +375,38 @@ static void device_properties(struct aio *a, dev_t dev)
 		a->blk.caps |= BLK_CAP_ROTATIONAL;
 }
 
+/* Punching a hole where there is nothing changes nothing, and tells whether it could. */
+static bool can_punch(int fd, uint64_t size)
+{
+	const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	off_t hole, data;
+
+	if (fallocate(fd, mode, (off_t)ALIGN_UP(size, MiB(1)), 4096) == 0)
+		return true;
+	if (errno != EFBIG)
+		return false;
+	/* No file may be longer than this one: then within it, if there is a hole. */
+	for (hole = lseek(fd, 0, SEEK_HOLE); hole >= 0 && (uint64_t)hole < size;
+	     hole = lseek(fd, data, SEEK_HOLE)) {
+		off_t from = (off_t)ALIGN_UP((uint64_t)hole, 4096ull);
+
+		data = lseek(fd, hole, SEEK_DATA);
+		if (data < 0)
+			data = (off_t)size;
+		if (from + 4096 <= data)
+			return fallocate(fd, mode, from, 4096) == 0;
+	}
+	return false;
+}
+
 static void file_properties(struct aio *a, const struct stat *st, bool readonly)
 {
-	uint64_t beyond = ALIGN_UP((uint64_t)st->st_size, MiB(1));
-
 	a->blk.physical_size = MAX(4096u, (uint32_t)MIN((uint64_t)st->st_blksize, KiB(64)));
 	if (a->store.direct)
 		file_alignment(a);
 	if (queue_number(st->st_dev, "rotational", 0))
 		a->blk.caps |= BLK_CAP_ROTATIONAL;
-	/* Punching behind the end changes nothing and tells whether it could. */
-	if (!readonly && fallocate(a->store.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				   (off_t)beyond, 4096) == 0)
+	if (!readonly && can_punch(a->store.fd, (uint64_t)st->st_size))
 		a->blk.caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO;
 }
 

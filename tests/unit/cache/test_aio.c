@@ -389,6 +389,34 @@ START_TEST(a_failed_sync_is_told_to_all)
 }
 END_TEST
 
+/* The longest file that there can be: nothing can be punched behind its end. */
+START_TEST(discard_at_the_largest_size)
+{
+	uint64_t from = MiB(1), to = (1ull << 63) - 4096;
+	uint8_t b[4096], z[4096] = { 0 };
+	int fd;
+
+	make_file(from);
+	fd = open(path, O_RDWR);
+	ck_assert_int_ge(fd, 0);
+	while (to - from > 4096) {
+		uint64_t middle = (from + (to - from) / 2) & ~4095ull;
+
+		*(ftruncate(fd, (off_t)middle) ? &to : &from) = middle;
+	}
+	ck_assert_int_eq(ftruncate(fd, (off_t)from), 0);
+	close(fd);
+	bt_init(&t, bt_open("aio", path, 512), 1);
+	ck_assert(t.blk->caps & BLK_CAP_DISCARD);
+	memset(b, 0x55, sizeof(b));
+	ck_assert_int_eq(bt_write(&t, from - 4096, 4096, b, 0), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_DISCARD, from - 4096, 4096, 0), 0);
+	ck_assert_int_eq(bt_read(&t, from - 4096, 4096, b, 0), 0);
+	ck_assert_mem_eq(b, z, 4096);
+	close_aio();
+}
+END_TEST
+
 /* A loop that goes takes its context with it; the next one gets its own. */
 START_TEST(loops_come_and_go)
 {
@@ -674,6 +702,7 @@ int main(void)
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
 	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
 	tcase_add_test(tc, a_failed_sync_is_told_to_all);
+	tcase_add_test(tc, discard_at_the_largest_size);
 	tcase_add_test(tc, loops_come_and_go);
 	tcase_add_test(tc, truncated_behind_our_back);
 	tcase_add_test(tc, refused);

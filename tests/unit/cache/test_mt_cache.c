@@ -515,7 +515,7 @@ static void run_shape(const struct shape *sh)
 	g.disk = memdisk_create((uint64_t)DISK_SECTORS * 512, 512, "mt");
 	g.disk->now_percent = sh->now_percent;
 	g.disk->delay_ns = sh->delay_us * 1000;
-	g.disk->fail_permille = sh->errors ? 30 : 0;
+	g.disk->fail_permille = g.disk->fail_syncs_permille = sh->errors ? 30 : 0;
 	if (sh->errors)
 		log_set_level(LOG_LVL_ERROR - 1);
 	g.blk = cache_open(g.cache, &g.disk->blk, sh->write_through);
@@ -556,7 +556,8 @@ static void run_shape(const struct shape *sh)
 	/* What the store has in the end is what was last acknowledged, to the sector. */
 	uint8_t *data = malloc((size_t)DISK_SECTORS * 512);
 	g.disk->now_percent = 100;
-	g.disk->fail_permille = 0;
+	g.disk->fail_permille = g.disk->fail_syncs_permille = 0;
+	ck_assert_int_eq(blk_refresh(g.blk), 0); /* this store says that SYNCs fail, and loses nothing */
 	struct bt t;
 	bt_init(&t, g.blk, 1);
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
