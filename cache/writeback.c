@@ -197,7 +197,12 @@ static void flush_done(struct blk_req *lower)
 		metric_inc(M_cache_flush_errors);
 		__atomic_store_n(&dev->apart_until_ns, clock_now_ns() + APART_NS, __ATOMIC_RELAXED);
 	}
-	__atomic_store_n(&dev->flush_error, status, __ATOMIC_RELAXED);
+	if (unlikely(__atomic_load_n(&dev->flush_error, __ATOMIC_RELAXED) != status)) {
+		if (!status)
+			log_ratelimited(LOG_LVL_NOTICE, "%s: write-back succeeds again",
+					dev->lower->path ? dev->lower->path : "?");
+		__atomic_store_n(&dev->flush_error, status, __ATOMIC_RELAXED);
+	}
 	/* Perhaps only what the owner did not ask for cannot be written; and what others
 	 * write meanwhile has no FUA. */
 	bool again = status && owner && (io->behind || io->nblocks > 1) &&
