@@ -94,7 +94,7 @@ INTEG      := $(patsubst %.c,$(O)/%,$(INTEG_SRC))
 INTEG_MT   := $(filter $(O)/tests/integration/test_mt_%,$(INTEG))
 INTEG_SH   := $(wildcard tests/integration/test_*.sh)
 
-.PHONY: all help deps run check check-unit check-integration check-conformance check-cache-sizes check-vm check-vm-long check-asan \
+.PHONY: all help deps run check check-unit check-integration check-conformance check-cache-sizes check-vm check-vm-long check-shows check-asan \
 	check-tsan check-layers check-fuzz fuzz bench bench-real install uninstall clean tools
 
 all: $(LIB) $(DAEMON) $(TOOLS) $(SCRIPTS)
@@ -228,6 +228,23 @@ check-vm-long: all
 	@$(MAKE) --no-print-directory VARIANT=asan build/asan/bin/tgtd build/asan/bin/tgtadm
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 3600 $(VM_LONG)
 	@TGT_BIN=$(abspath build/asan/bin) KILLS=$(or $(KILLS),20) $(RUN) -j 1 -t 1800 tests/vm/test_iser_kills.sh
+
+# What check has short forms of, at length, with its figures; by another build of libiscsi's test tool if ISCSI_TEST_CU
+# names one. Half an hour.
+SHOW_STORMS ?= 60
+check-shows: all $(INTEG)
+	@$(MAKE) --no-print-directory VARIANT=asan all && $(MAKE) --no-print-directory VARIANT=tsan all
+	@rc=0; export TGT_BIN=$(abspath $(BIN)); \
+	TGT_CAW_INCREMENTS=100000 $(RUN) -l $(LOG)/shows -j 1 -t 900 $(O)/tests/integration/test_mt_caw || rc=1; \
+	$(RUN) -l $(LOG)/shows -j 1 -t 600 $(O)/tests/integration/test_scale tests/integration/test_wire.sh || rc=1; \
+	grep -h '^#' $(LOG)/shows/*test_scale.log $(LOG)/shows/*test_mt_caw.log $(LOG)/shows/*test_wire.sh.log; \
+	for v in asan tsan; do for seed in 11 12 13; do \
+		TGT_BIN=$(abspath build)/$$v/bin TGT_STORM_SECONDS=$(SHOW_STORMS) TGT_STORM_SEED=$$seed \
+		TSAN_OPTIONS="suppressions=$(CURDIR)/tests/support/tsan.supp second_deadlock_stack=1" \
+		$(RUN) -l $(LOG)/shows/$$v-$$seed -j 1 -t 600 tests/integration/test_mt_storm.sh || rc=1; \
+	done; done; \
+	$(RUN) -l $(LOG)/shows -j 1 -t 1800 $(wildcard tests/conformance/test_*.sh) || rc=1; \
+	$(RUN) -l $(LOG)/shows -j 1 -t 900 $(addprefix tests/vm/test_,wire.sh multipath.sh reservations.sh) || rc=1; exit $$rc
 
 check-asan:
 	@$(MAKE) --no-print-directory VARIANT=asan check-unit check-integration

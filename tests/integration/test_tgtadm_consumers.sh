@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 1
 iqn=iqn.2010-10.org.openstack:volume-1
 device=$dir/volume-1
 truncate -s 1G "$device"
-daemon_start ours
+daemon_start ours -d 1 # as Longhorn's helper has it for debugging
 
 # Somebody logged in to target $1, by name, LUN 1. It reads until it is killed.
 login() {
@@ -112,6 +112,30 @@ is "pacemaker: stops the target" done_silently
 logout
 is "pacemaker: monitor finds nothing" test -z "$(shows)"
 
+# An agent's flags for the store, and what it runs when a resource is stopped twice.
+adm --lld iscsi --op new --mode target --tid=1 --targetname iqn.2009-02.com.example:pcmk
+adm --lld iscsi --op new --mode logicalunit --tid=1 --lun=1 --backing-store "$device" --bstype rdwr --bsoflags direct
+is "pacemaker: a store with flags" done_silently
+is "pacemaker: ... is shown with them" grep -q "Backing store flags: direct" <(shows)
+adm --lld iscsi --op delete --mode logicalunit --tid=1 --lun=1
+adm --lld iscsi --op delete --mode logicalunit --tid=1 --lun=1
+is "pacemaker: a logical unit that is gone is said so" refused "can't find the logical unit"
+adm --lld iscsi --op delete --mode target --tid=1
+adm --lld iscsi --op delete --mode target --tid=1
+is "pacemaker: a target that is gone is said so" refused "can't find the target"
+
+# ---- test suites of distributions: systemd's, SUSE's -----------------------------------------------------------
+adm --lld iscsi --op new --mode target --tid=1 --targetname iqn.2021-09.com.example:iscsi.test
+adm --lld iscsi --op new --mode logicalunit --tid 1 --lun 1 -b "$device"
+adm --lld iscsi --op update --mode logicalunit --tid 1 --lun 1
+is "systemd: an update of nothing succeeds" done_silently
+adm --lld iscsi --op update --mode logicalunit --tid 1 --lun 1 --params readonly=yes
+is "readonly=yes is accepted" done_silently
+is "... and means what it says: tgt takes it for 0" test "$(shows | grep -c 'Readonly: Yes')" = 1
+adm --lld iscsi --op update --mode logicalunit --tid 1 --lun=1 --params 'scsi_id="noname1"'
+is "a name in quotes keeps them" grep -q 'SCSI ID: "noname1"$' <(shows)
+adm --lld iscsi --op delete --mode target --force --tid 1
+
 # ---- Longhorn -----------------------------------------------------------------------------------------------
 adm --op show --mode system
 is "longhorn: the daemon is up and has rdwr" has " rdwr"
@@ -120,6 +144,13 @@ adm --lld iscsi --mode logicalunit --op new --tid 1 --lun 1 -b "$device" --bstyp
 is "longhorn: target and LUN" done_silently
 adm --lld iscsi --mode target --op bind --tid 1 --initiator-address ALL
 is "longhorn: open" done_silently
+tid=$(shows | sed -n 's/^Target \([0-9]*\):.* iqn.2019-10.io.longhorn:vol$/\1/p')
+is "longhorn: finds the tid by how the line ends" test "$tid" = 1
+adm --lld iscsi --op unbind --mode target --tid 1 -I ALL
+is "longhorn: closed" done_silently
+adm --lld iscsi --op bind --mode target --tid 1 -I ALL
+adm --lld iscsi --op new --mode logicalunit --tid 1 --lun 2 -b "$device.2" --bstype aio --bsopts size=1
+is "longhorn: a store that is not there is refused" test "$rc" = 22
 is "longhorn: logs in" login iqn.2019-10.io.longhorn:vol
 adm --lld iscsi --mode conn --op show --tid 1
 sid=$(printf '%s\n' "$out" | sed -n 's/^Session: //p')
