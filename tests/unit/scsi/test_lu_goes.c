@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Logical units that go, or are no longer what they were, under those who use them: deletion,
+ * another store, a store that grows, masking, a target that goes. */
+#include <stdlib.h>
+#include <unistd.h>
+#include "events/bytes.h"
+#include "tests/support/blk_pass.h"
+#include "tests/support/scsi_host.h"
+#include "tests/support/unit.h"
+
+static struct host h;
+
+struct result {
+	bool done;
+	int status;
+};
+
+static void got(void *arg, int status)
+{
+	struct result *r = arg;
+
+	r->done = true;
+	r->status = status;
+}
+
+static bool force;
+static void do_lu_delete(void *arg)
+{
+	scsi_lu_delete(h.lu, force, got, arg);
+}
+
+START_TEST(deletion)
+{
+	struct host_nexus *a, *b;
+	struct result r = { false, 0 };
+	struct host_cmd *c;
+	uint8_t data[512] = { 0 };
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	b->hold_fetch = true;
+	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false,
+		       data, 512);
+	host_do(&h, do_lu_delete, &r);
+	ck_assert(r.done);
+	ck_assert_int_eq(r.status, -EBUSY);
+	r.done = false;
+	force = true;
+	host_do(&h, do_lu_delete, &r);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	ck_assert(c->ended);
+	host_finish(c);
+	h.lu = NULL;
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "05/25/00");
+	host_tur(a, 0);
+	ck_assert_str_eq(host_result(a), "06/29/01");
+	host_tur(a, 0);
+	ck_assert_str_eq(host_result(a), "06/3f/0e");
+	ck_assert_ptr_null(scsi_lu_find(h.target, 1));
+	/* again under the same number */
+	h.lu = host_add_lu(&h, 1, "4m", 4096);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "06/29/01");
+	host_close(&h);
+}
+END_TEST
+
+static struct blk *other;
+static void do_swap(void *arg)
+{
+	scsi_lu_set_blk(h.lu, other, got, arg);
+}
+
+START_TEST(another_store)
+{
+	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+	struct host_nexus *a, *b;
+	struct result r = { false, 0 };
+	struct host_cmd *c, *held;
+	uint8_t data[512];
+
+	memset(data, 'd', sizeof(data));
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	b->hold_fetch = true;
+	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, false,
+		       data, 512);
+	other = blk_open("ram", &args);
+	host_do(&h, do_swap, &r);
+	host_steps(&h, 5);
+	ck_assert(!r.done); /* b's write is in flight */
+	held = host_start(a, 1ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0);
+	host_steps(&h, 5);
+	ck_assert(!held->completed);
+	host_release(b);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	host_finish(c);
+	ck_assert_str_eq(host_result(b), "good");
+	host_finish(held); /* ran after the swap */
+	ck_assert_str_eq(host_result(a), "06/28/00");
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "06/2a/09");
+	host_in(a, 1, (uint8_t[10]){ 0x25 }, 10, 8);
+	ck_assert_uint_eq(get_be32(a->in), 32767);
+	host_read10(a, 0, 1);
+	ck_assert_uint_eq(a->in[0], 0); /* the new store */
+	host_close(&h);
+}
+END_TEST
+
+/* What would go on with the old store after its command was answered does not begin. */
+START_TEST(another_store_and_sanitize)
+{
+	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+	uint8_t p[5] = { 0x01, 0, 0, 1, 0x33 };
+	struct result r = { false, 0 };
+	struct host_nexus *a, *b;
+	struct host_cmd *c;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	host_fill(a, 1, 0, 1, 'x');
+	b->hold_fetch = true;
+	/* OVERWRITE, IMMED */
+	c = host_start(b, 1ull << 48, (uint8_t[10]){ 0x48, 0x81, [8] = 5 }, 10, false, p, 5);
+	other = blk_open("ram", &args);
+	host_do(&h, do_swap, &r);
+	host_steps(&h, 5);
+	ck_assert(!r.done);
+	host_release(b);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	host_finish(c);
+	ck_assert_uint_eq(b->status, SAM_BUSY);
+	host_tur(a, 1);
+	host_tur(a, 1);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_int_eq(host_holds(a, 1, 0, 1), 0);
+	host_close(&h);
+}
+END_TEST
+
+static int refreshed;
+static void do_refresh(void *arg)
+{
+	refreshed = scsi_lu_refresh(h.lu);
+	(void)arg;
+}
+
+/* The file grows, tgtadm says so, initiators learn of it. */
+START_TEST(grow)
+{
+	char path[] = "/tmp/test_lu.XXXXXX";
+	struct blk_open_args args = { .path = path, .block_size = 512, .node = -1 };
+	struct host_nexus *n;
+	struct result r = { false, 0 };
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, 1 << 20), 0);
+	host_open(&h, "8m", 512);
+	n = host_login_ready(&h, "iqn.a");
+	other = blk_open("aio", &args);
+	ck_assert_ptr_nonnull(other);
+	host_do(&h, do_swap, &r);
+	ck_assert(host_wait(&h, &r.done));
+	while (host_tur(n, 1) != SAM_GOOD)
+		ck_assert_uint_eq(n->key, SENSE_UNIT_ATTENTION);
+	host_do(&h, do_refresh, NULL); /* nothing has changed */
+	ck_assert_int_eq(refreshed, 0);
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "good");
+	ck_assert_int_eq(ftruncate(fd, 3 << 20), 0);
+	host_read10(n, 2048, 1);
+	ck_assert_str_eq(host_result(n), "05/21/00");
+	host_do(&h, do_refresh, NULL);
+	ck_assert_int_eq(refreshed, 0);
+	host_tur(n, 1);
+	ck_assert_str_eq(host_result(n), "06/2a/09");
+	host_in(n, 1, (uint8_t[10]){ 0x25 }, 10, 8);
+	ck_assert_uint_eq(get_be32(n->in), 6143);
+	host_read10(n, 6143, 1);
+	ck_assert_str_eq(host_result(n), "good");
+	host_close(&h);
+	close(fd);
+	unlink(path);
+}
+END_TEST
+
+static bool only_a(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
+		   void *arg)
+{
+	return lun == 0 || strcmp(iqn, "iqn.a") == 0;
+}
+
+static const char *mask_of;
+static void do_mask(void *arg)
+{
+	scsi_target_set_mask(h.target, mask_of, only_a, NULL);
+}
+
+START_TEST(masking)
+{
+	struct host_nexus *a, *b;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	host_do(&h, do_mask, NULL);
+	host_steps(&h, 5);
+	host_tur(b, 1);
+	ck_assert_str_eq(host_result(b), "05/25/00");
+	host_in(b, 0, (uint8_t[]){ 0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0 }, 12, 256);
+	ck_assert_uint_eq(get_be32(b->in), 8);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "06/3f/0e");
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	/* only one initiator's answers have changed: nobody else hears of it */
+	mask_of = "iqn.b";
+	host_do(&h, do_mask, NULL);
+	host_steps(&h, 5);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	host_tur(b, 0);
+	ck_assert_str_eq(host_result(b), "06/29/01");
+	host_tur(b, 0);
+	ck_assert_str_eq(host_result(b), "06/3f/0e");
+	host_close(&h);
+}
+END_TEST
+
+/* Somebody may no longer see it, and his commands take their time to end: neither deletion nor
+ * another store goes before them. */
+static void masked(int order)
+{
+	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+	struct result r = { false, 0 };
+	struct host_nexus *b;
+	struct host_cmd *c;
+	struct blk *slow;
+
+	host_open(&h, "8m", 512);
+	/* a store whose requests take a while, and cannot be aborted meanwhile */
+	slow = other = blk_delay_create(blk_open("ram", &args), 0);
+	container_of(slow, struct pass, blk)->abort = NULL;
+	host_do(&h, do_swap, &r);
+	ck_assert(host_wait(&h, &r.done));
+	r.done = false;
+	b = host_login_ready(&h, "iqn.b");
+	blk_delay_set(slow, 300, 0);
+	c = host_start(b, 1ull << 48, (uint8_t[]){ 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0 }, 10, true,
+		       NULL, 512);
+	mask_of = NULL;
+	if (order == 2) { /* it was waited for already */
+		other = blk_open("ram", &args);
+		host_do(&h, do_swap, &r);
+		host_steps(&h, 5);
+	}
+	host_do(&h, do_mask, NULL);
+	host_steps(&h, 5);
+	ck_assert(!c->completed && !r.done);
+	force = true;
+	if (order == 0) {
+		host_do(&h, do_lu_delete, &r);
+	} else if (order == 1) {
+		other = blk_open("ram", &args);
+		host_do(&h, do_swap, &r);
+	}
+	host_steps(&h, 20);
+	ck_assert(!c->completed && !r.done);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	ck_assert(c->ended);
+	host_finish(c);
+	if (order == 0)
+		h.lu = NULL;
+	host_close(&h);
+}
+
+START_TEST(masked_and_deleted)
+{
+	masked(0);
+}
+END_TEST
+
+START_TEST(masked_and_another_store)
+{
+	masked(1);
+}
+END_TEST
+
+START_TEST(another_store_and_masked)
+{
+	masked(2);
+}
+END_TEST
+
+static void do_target_delete(void *arg)
+{
+	scsi_target_delete(h.target, force, got, arg);
+}
+
+static int close_error;
+static void do_target_close(void *arg)
+{
+	(void)arg;
+	close_error = scsi_target_close(h.target, force);
+}
+
+static void do_late_attach(void *arg)
+{
+	struct host_nexus *n = arg;
+
+	close_error = scsi_nexus_attach(&n->n);
+}
+
+/* What else there is of a target is taken down when it is decided that it goes: a session is there
+ * before that, or not at all. */
+START_TEST(target_closed)
+{
+	struct host_nexus *a, late = { 0 };
+	struct result r = { false, 0 };
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	force = false;
+	host_do(&h, do_target_close, NULL);
+	ck_assert_int_eq(close_error, -EBUSY);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	late.n = a->n;
+	host_logout(a);
+	host_do(&h, do_target_close, NULL);
+	ck_assert_int_eq(close_error, 0);
+	host_do(&h, do_late_attach, &late);
+	ck_assert_int_eq(close_error, -ENOENT);
+	host_do(&h, do_target_delete, &r);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	ck_assert_ptr_null(scsi_target_next(NULL));
+	scsi_shutdown();
+	loop_destroy(h.loop);
+}
+END_TEST
+
+START_TEST(target_busy)
+{
+	struct host_nexus *a;
+	struct result r = { false, 0 };
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	force = false;
+	host_do(&h, do_target_delete, &r);
+	ck_assert(r.done);
+	ck_assert_int_eq(r.status, -EBUSY);
+	ck_assert(!a->dropped);
+	r.done = false;
+	force = true;
+	host_do(&h, do_target_delete, &r);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert(a->dropped && a->gone);
+	host_logout(a);
+	ck_assert_ptr_null(scsi_target_next(NULL));
+	scsi_shutdown();
+	loop_destroy(h.loop);
+}
+END_TEST
+
+UNIT_MAIN("lu-goes", 30, deletion, another_store, another_store_and_sanitize, grow, masking,
+	  masked_and_deleted, masked_and_another_store, another_store_and_masked, target_closed,
+	  target_busy)
