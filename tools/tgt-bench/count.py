@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from common import Trouble, run_quiet, say
+from common import Trouble, run_quiet, say, wait_until_idle
 
 
 BACKGROUND = ('arena-prepare', 'tgtd-background')  # threads whose work is not for any I/O
@@ -173,6 +173,8 @@ def count_mode(env, make_subject, name, opts):
         try:
             s.start(env)
             env.run_load(s, ['--fill', '--bs', '4k', '--time', '0.05', '--warmup', '0'])
+            if s.pid is not None:
+                wait_until_idle(s.pid)  # it gets its memory in the background
             row['syscalls'] = count_syscalls(env, s, args, opts.count_ios * 10)
             row['by_name'] = syscalls_by_name(env, s, args, opts.count_ios)
         finally:
