@@ -489,6 +489,7 @@ START_TEST(unsolicited_refused)
 		ck_assert_uint_eq(bhs_opcode(p.bhs), ISCSI_REJECT);
 		free(p.msg);
 	}
+	i.cmd_sn--; /* RFC 7143 7.3: not taken as received */
 	ck_assert_uint_eq(ini_rw(&i, true, 0, 128, out, 8192), 0);
 	ini_hang_up(&i);
 	ini_target_stop();
