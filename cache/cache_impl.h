@@ -141,7 +141,6 @@ struct cache_dev {
 	uint64_t syncing_epoch;	/* of the lower device's SYNC under way */
 	struct sync_group syncs;
 	_Atomic bool doubt;	/* something may be lost */
-	int32_t flush_error;	/* atomic: last background write error, 0 after a success */
 	/* Ranges that DISCARD and ZERO own while they are at work: nobody fills, commits or flushes
 	 * in them. nexcl is read under a partition lock (see excl_blocks()). */
 	uint32_t nexcl;

@@ -197,12 +197,6 @@ static void flush_done(struct blk_req *lower)
 		metric_inc(M_cache_flush_errors);
 		__atomic_store_n(&dev->apart_until_ns, clock_now_ns() + APART_NS, __ATOMIC_RELAXED);
 	}
-	if (unlikely(__atomic_load_n(&dev->flush_error, __ATOMIC_RELAXED) != status)) {
-		if (!status)
-			log_ratelimited(LOG_LVL_NOTICE, "%s: write-back succeeds again",
-					dev->lower->path ? dev->lower->path : "?");
-		__atomic_store_n(&dev->flush_error, status, __ATOMIC_RELAXED);
-	}
 	/* Perhaps only what the owner did not ask for cannot be written; and what others
 	 * write meanwhile has no FUA. */
 	bool again = status && owner && (io->behind || io->nblocks > 1) &&
@@ -233,7 +227,9 @@ static __attribute__((noinline)) bool writes_apart(struct cache_dev *dev)
 {
 	if (clock_now_ns() < __atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED))
 		return true;
-	__atomic_store_n(&dev->apart_until_ns, 0, __ATOMIC_RELAXED);
+	if (__atomic_exchange_n(&dev->apart_until_ns, 0, __ATOMIC_RELAXED))
+		log_notice("%s: write-back does not fail any more",
+			   dev->lower->path ? dev->lower->path : "?");
 	return false;
 }
 
