@@ -8,14 +8,14 @@
  *   B 95 % read, 5 % update       zipfian        E 95 % scan, 5 % insert  zipfian, 1 to 100 records
  *   C 100 % read                  zipfian        F 50 % read, 50 % read-modify-write  zipfian
  *
- * The engine's checkpoints would come every so many seconds and fall into one workload or the other by chance: instead
- * each workload begins on a fresh one, runs a quarter of its time before it is measured, and has one checkpoint
- * from a third of its measured time on.
+ * The engine's checkpoints would come every so many seconds and fall into one workload or the other
+ * by chance: instead each workload begins on a fresh one, runs a quarter of its time before it is
+ * measured, and has one checkpoint from a third of its measured time on.
  *
  * usage: ycsb DIR RECORDS SECONDS THREADS CACHE_MB [WORKLOADS]
- * Prints two lines for the load and for each workload: when it begins, then its name, operations a second, p50, p95,
- * p99 in us and errors. tests/bench/run-real builds and runs it; it is no part of the build, which needs no
- * WiredTiger.
+ * Prints two lines for the load and for each workload: when it begins, then its name, operations a
+ * second, p50, p95, p99 in us and errors. tests/bench/run-real builds and runs it; it is no part of
+ * the build, which needs no WiredTiger.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -260,13 +260,15 @@ static void checkpoint(void)
 
 static void sleep_until(uint64_t ns)
 {
-	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000),
+			      .tv_nsec = (long)(ns % 1000000000) };
 
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0)
 		;
 }
 
-/* Run all clients (@ns: for how long; the load until all is there); prints the line and returns the errors. */
+/* Run all clients (@ns: for how long; the load until all is there); prints the
+ * line and returns the errors. */
 static uint64_t phase(struct client *c, const struct workload *w, const char *name, uint64_t ns)
 {
 	static struct hist all;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * How a command's outcome becomes PDUs: residuals (RFC 7143 11.4.5), sense data (11.4.7), phase collapse
- * (status in the last Data-In, 11.7.3), serial numbers as a PDU leaves, Data-In headers (11.7).
+ * How a command's outcome becomes PDUs: residuals (RFC 7143 11.4.5), sense data (11.4.7), phase
+ * collapse (status in the last Data-In, 11.7.3), serial numbers as a PDU leaves, Data-In
+ * headers (11.7).
  */
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/easy.h"
 
-/* ---- stamping ---------------------------------------------------------------------------------------------- */
+/* ---- stamping -------------------------------------------------------------------------------- */
 
 static inline void put_window(struct iscsi_session *s, uint8_t *bhs)
 {
@@ -69,9 +70,10 @@ void iscsi_pdu_stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bh
 	stamp(conn, pdu, bhs);
 }
 
-/* ---- Data-In ------------------------------------------------------------------------------------------------ */
+/* ---- Data-In --------------------------------------------------------------------------------- */
 
-uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs, uint32_t max)
+uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t *bhs,
+			     uint32_t max)
 {
 	struct iscsi_task *t = pdu->task;
 	const struct scsi_seg *seg = pdu->seg;
@@ -98,7 +100,8 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	put_be32(bhs + BHS_RESIDUAL, 0);
 	pdu->seg_off += len;
 	if (unlikely(pdu->flags & PDU_F_RESENT)) {
-		/* 11.16: an exact replica but for the window; the acknowledgement that it asks for is awaited. */
+		/* 11.16: an exact replica but for the window; the acknowledgement
+		 * that it asks for is awaited. */
 		put_be32(bhs + BHS_DATA_SN, t->resend_sn);
 		bhs[1] = t->sent[t->resend_sn++].flags;
 		if (bhs[1] & BHS_DATAIN_ACK) {
@@ -125,7 +128,8 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 		put_window(conn->sess, bhs);
 	}
 	if (iscsi_recovers(conn)) {
-		/* 11.7.2: more follows after this segment, which is kept until it is acknowledged: ask for that. */
+		/* 11.7.2: more follows after this segment, which is kept until it is
+		 * acknowledged: ask for that. */
 		if (last && seg != t->cmd.tail) {
 			if (t->ack_ttt == ISCSI_TAG_NONE)
 				t->ack_ttt = conn->sess->next_ttt++ & 0x7fffffffu;
@@ -133,7 +137,8 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 			put_be64(bhs + BHS_LUN, t->cmd.lun);
 			put_be32(bhs + BHS_TTT, t->ack_ttt);
 		}
-		if (!iscsi_sent_note(t, t->data_sn - 1, pdu->seg_off - len + (uint32_t)seg->off, len, bhs[1]))
+		if (!iscsi_sent_note(t, t->data_sn - 1, pdu->seg_off - len + (uint32_t)seg->off,
+				     len, bhs[1]))
 			iscsi_conn_fail(conn, "out of memory");
 		t->seg_end_sn[seg - t->cmd.seg] = t->data_sn;
 	}
@@ -190,7 +195,7 @@ void iscsi_op_send(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	send_data(t, seg, PDU_F_LAST);
 }
 
-/* ---- status --------------------------------------------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 /* RFC 7143 11.4.5.1: overflow: the command would move more than was expected; underflow: less. */
 static void residual(struct iscsi_task *t)
@@ -239,7 +244,8 @@ static void send_response(struct iscsi_task *t)
 			bhs[1] |= BHS_RSP_BIDI_OVERFLOW;
 		else if (would < expected)
 			bhs[1] |= BHS_RSP_BIDI_UNDERFLOW;
-		put_be32(bhs + 40, (uint32_t)(would > expected ? would - expected : expected - would));
+		put_be32(bhs + 40,
+			 (uint32_t)(would > expected ? would - expected : expected - would));
 	}
 	t->rsp.flags = PDU_F_STAT_SN;
 	t->rsp.data = t->rsp_data;
@@ -314,7 +320,8 @@ void iscsi_task_respond(struct iscsi_task *t)
 		return;
 	}
 	t->state = TASK_FENCED;
-	t->pending = (struct iscsi_pending){ .conn = t->conn, .run = fenced_run, .drop = fenced_drop };
+	t->pending =
+		(struct iscsi_pending){ .conn = t->conn, .run = fenced_run, .drop = fenced_drop };
 	list_init(&t->pending.link);
 	iscsi_fence_pass(s, &t->pending, t->fenced);
 }
@@ -328,7 +335,8 @@ static inline void taken(struct iscsi_conn *conn, struct iscsi_task *t)
 	iscsi_dataout_taken(&t->out);
 }
 
-/* A command that went well, on a connection at ease: if one PDU answers it, and every field of that is known, send it. */
+/* A command that went well, on a connection at ease: if one PDU answers it, and every field
+ * of that is known, send it. */
 static inline struct iscsi_pdu *easy(struct iscsi_conn *conn, struct iscsi_task *t)
 {
 	struct scsi_cmd *c = &t->cmd;
@@ -340,14 +348,16 @@ static inline struct iscsi_pdu *easy(struct iscsi_conn *conn, struct iscsi_task 
 		    unlikely(c->in_total != c->seg[0].len))
 			return NULL;
 		p = &t->data[0];
-		ASSERT(p->kind == PDU_DATA_IN && p->done == iscsi_data_done && p->seg == c->tail && !c->seg[0].off);
+		ASSERT(p->kind == PDU_DATA_IN && p->done == iscsi_data_done && p->seg == c->tail &&
+		       !c->seg[0].off);
 		p->flags = PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN | PDU_F_EASY;
 		p->seg_end = (uint32_t)c->in_total;
 	} else {
 		if (likely(c->at_hand_taken))
 			taken(conn, t);
-		if (unlikely(c->tail != NULL) || unlikely(c->dir_in) || unlikely(c->out_total != c->edtl_out) ||
-		    unlikely(t->out.r2t_sn) || unlikely(t->out.spill != NULL) || unlikely(iscsi_dataout_pending(t)) ||
+		if (unlikely(c->tail != NULL) || unlikely(c->dir_in) ||
+		    unlikely(c->out_total != c->edtl_out) || unlikely(t->out.r2t_sn) ||
+		    unlikely(t->out.spill != NULL) || unlikely(iscsi_dataout_pending(t)) ||
 		    unlikely(!conn->easy_max))
 			return NULL;
 		p = &t->rsp;
@@ -357,8 +367,8 @@ static inline struct iscsi_pdu *easy(struct iscsi_conn *conn, struct iscsi_task 
 	}
 	ASSERT(!t->residual_flags && !t->data_sn);
 	p->seg_off = 0;
-	t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true, .hashed = true,
-				     .started = true, .completed = true);
+	t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true,
+				     .hashed = true, .started = true, .completed = true);
 	return p;
 }
 
@@ -388,7 +398,8 @@ static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 	if (unlikely(c->aborted && !t->silent && (t->reply_full || t->crc_error)))
 		lost_data_status(t);
 	/* Whose initiator has ended it must not be answered later, when its data has come. */
-	if (unlikely(t->conn->failed || c->aborted || (t->silent && c->dir_out && iscsi_dataout_pending(t)))) {
+	if (unlikely(t->conn->failed || c->aborted ||
+		     (t->silent && c->dir_out && iscsi_dataout_pending(t)))) {
 		iscsi_task_end_silently(t);
 	} else if (unlikely(c->dir_out && iscsi_dataout_pending(t))) {
 		t->state = TASK_DRAINING;
@@ -408,10 +419,11 @@ void iscsi_op_complete(struct scsi_cmd *c)
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(t->started && !t->completed);
-	if (likely(t->standing ==
-		   ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true, .started = true)) &&
-	    likely(c->status == SAM_GOOD) && likely(!c->aborted) && likely(iscsi_conn_at_ease(conn)) &&
-	    likely(list_empty(&conn->sess->waits)) && likely((p = easy(conn, t)) != NULL)) {
+	if (likely(t->standing == ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true,
+						 .hashed = true, .started = true)) &&
+	    likely(c->status == SAM_GOOD) && likely(!c->aborted) &&
+	    likely(iscsi_conn_at_ease(conn)) && likely(list_empty(&conn->sess->waits)) &&
+	    likely((p = easy(conn, t)) != NULL)) {
 		figure_add(&conn->stats.txdata_octets, p->seg_end);
 		conn->tp->send_data(conn, p);
 		return;

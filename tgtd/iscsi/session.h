@@ -16,7 +16,8 @@
 
 #define ISCSI_CMD_WINDOW 128	/* queue depth of a session: MaxCmdSN - ExpCmdSN + 1 at rest */
 #define ISCSI_IMMEDIATE_MAX 32	/* immediate commands in flight at once; more get a Reject */
-#define ISCSI_HELD_BYTES MiB(1) /* data of requests that wait for an earlier CmdSN; more get a Reject */
+#define ISCSI_HELD_BYTES MiB(1) /* data of requests that wait for an
+				 * earlier CmdSN; more get a Reject */
 #define ISCSI_TMFS_MAX 128	/* task management requests in flight at once; more get a Reject */
 #define ISCSI_MAX_CONNS 8	/* MaxConnections */
 #define ISCSI_TASK_BUCKETS 64	/* a power of two */
@@ -84,7 +85,8 @@ struct iscsi_session {
 bool iscsi_session_holds(const struct iscsi_session *s, uint32_t cmd_sn);
 
 /* Where does a non-immediate request stand? -EAGAIN: seen already or outside of the window: drop it
- * silently (RFC 7143 4.2.2.1), so that no more can wait than the window has numbers. 0: take it now. 1: hold it. */
+ * silently (RFC 7143 4.2.2.1), so that no more can wait than the window has numbers.
+ * 0: take it now. 1: hold it. */
 static inline int iscsi_session_order(const struct iscsi_session *s, uint32_t cmd_sn)
 {
 	if (unlikely(sn_lt(cmd_sn, s->exp_cmd_sn) || sn_lt(s->max_cmd_sn, cmd_sn)))
@@ -109,7 +111,8 @@ static inline void iscsi_session_run_held(struct iscsi_session *s)
 }
 /* @p waits in the order of its CmdSN, then ->run; or ->drop when its connection ends first. */
 void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p);
-/* @cmd_sn will not come, or shall have no effect when it comes (ABORT TASK of a command not arrived). */
+/* @cmd_sn will not come, or shall have no effect when it comes (ABORT TASK
+ * of a command not arrived). */
 void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn);
 
 static inline unsigned iscsi_itt_bucket(uint32_t itt)

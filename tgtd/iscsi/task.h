@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * An iSCSI task: one SCSI command on its way through the target, with everything that its PDUs need,
- * so that nothing is allocated while it runs. Tasks come from a cache of the thread; they belong to
- * the session's loop and are bound to the connection they came in by (allegiance, RFC 7143 4.2.2.1).
+ * An iSCSI task: one SCSI command on its way through the target, with everything that its PDUs
+ * need, so that nothing is allocated while it runs. Tasks come from a cache of the thread; they
+ * belong to the session's loop and are bound to the connection they came in by (allegiance, RFC
+ * 7143 4.2.2.1).
  */
 #ifndef ISCSI_TASK_H
 #define ISCSI_TASK_H
@@ -18,14 +19,16 @@ enum iscsi_task_state {
 	TASK_ARRIVING,	/* ERL 1: its data may be damaged, and then it has not come at all */
 	TASK_HELD,	/* CmdSN order: an earlier command has not come yet */
 	TASK_RUNNING,	/* with the device server */
-	TASK_DRAINING,	/* status known; Data-Out that the initiator will send anyway is still to come */
+	TASK_DRAINING,	/* status known; Data-Out that the initiator will
+			 * send anyway is still to come */
 	TASK_FENCED,	/* its response is in session->fence.queue */
 	TASK_RESPONDING,/* status is in the send queue */
 	TASK_ENDING,	/* no response (aborted); PDUs or fetches are still with the transport */
 	TASK_UNACKED,	/* ERL 1: sent, kept until ExpStatSN covers it */
 };
 
-/* A request that waits for its turn in CmdSN order, or a response that waits for acknowledgements (fence.h). */
+/* A request that waits for its turn in CmdSN order, or a response that waits for
+ * acknowledgements (fence.h). */
 struct iscsi_pending {
 	struct list link; /* session->held or ->fence.queue */
 	uint32_t cmd_sn;
@@ -94,7 +97,8 @@ struct iscsi_task {
 	struct iscsi_dataout out;
 	struct iscsi_pdu data[SCSI_CMD_SEGS]; /* Data-In of cmd.seg[i] */
 	struct iscsi_pdu rsp;
-	/* ErrorRecoveryLevel 1: what was sent, by DataSN, and the segments kept to send it again. */
+	/* ErrorRecoveryLevel 1: what was sent, by DataSN, and the
+	 * segments kept to send it again. */
 	struct iscsi_sent *sent;
 	uint32_t sent_cap, resend_sn;
 	uint32_t ack_ttt;    /* of the DataACK that is asked for */
@@ -102,7 +106,8 @@ struct iscsi_task {
 	uint32_t snack_tag;  /* of the last R-Data SNACK, for the response; 0 none */
 	uint32_t seg_end_sn[SCSI_CMD_SEGS]; /* DataSN behind the segment */
 	uint8_t kept;	     /* bit per segment */
-	uint64_t tp_word[4]; /* the transport's; conn->rx_word of the command PDU (iSER: STags, base offsets) */
+	uint64_t tp_word[4]; /* the transport's; conn->rx_word of the command PDU
+			      * (iSER: STags, base offsets) */
 	uint64_t serial;     /* order of arrival in the session */
 	uint8_t *cdb_long;   /* CDB longer than 16 bytes */
 	uint8_t cdb[16];

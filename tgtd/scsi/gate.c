@@ -90,13 +90,6 @@ void scsi_lu_gate_locked(struct scsi_lu *lu, uint32_t bits, bool on)
 			atomic_fetch_and_explicit(&itl->gate, ~bits, memory_order_release);
 }
 
-void scsi_lu_gate(struct scsi_lu *lu, uint32_t bits, bool on)
-{
-	pthread_mutex_lock(&lu->lock);
-	scsi_lu_gate_locked(lu, bits, on);
-	pthread_mutex_unlock(&lu->lock);
-}
-
 void scsi_luns_changed(struct scsi_target *t)
 {
 	struct scsi_nexus *n;

@@ -301,7 +301,8 @@ bool scsi_io_failed(struct scsi_cmd *cmd);
 /* The same for a write in two steps: blk_write_prepare(), fill(cmd) puts the bytes, submit. */
 void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd),
 		   void (*resume)(struct scsi_cmd *cmd));
-/* fn(cmd) on a helper thread (may block; in order for each LU), then resume(cmd) on the command's loop. */
+/* fn(cmd) on a helper thread (may block; in order for each LU), then
+ * resume(cmd) on the command's loop. */
 void scsi_on_helper(struct scsi_cmd *cmd, void (*fn)(struct scsi_cmd *cmd),
 		    void (*resume)(struct scsi_cmd *cmd));
 /* Someone else works for @cmd (CMD_JOB) and calls scsi_job_done() from any thread when finished. */
@@ -414,7 +415,6 @@ void scsi_ua_raise(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t a
 uint16_t scsi_ua_pop(struct scsi_itl *itl);
 /* LU-wide bits on or off, on the LU and all its I_T_L nexuses. */
 void scsi_lu_gate_locked(struct scsi_lu *lu, uint32_t bits, bool on);
-void scsi_lu_gate(struct scsi_lu *lu, uint32_t bits, bool on);
 /* REPORTED LUNS DATA HAS CHANGED for all nexuses of the target. */
 void scsi_luns_changed(struct scsi_target *t);
 /* A bit is in the way: true: go on; false: the command was answered or held. */

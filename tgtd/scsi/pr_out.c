@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include "tgtd/scsi/pr.h"
 
-enum { REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER_AND_IGNORE, REGISTER_AND_MOVE };
+enum { REGISTER, RESERVE, RELEASE, CLEAR,
+       PREEMPT, PREEMPT_AND_ABORT, REGISTER_AND_IGNORE, REGISTER_AND_MOVE };
 
-/* ---- service actions: under lu->lock; each fills @r ---------------------------------------------------------- */
+/* ---- service actions: under lu->lock; each fills @r ------------------------------------------ */
 
 struct outcome {
 	uint8_t status; /* CHECK CONDITION: asc and field say more */
@@ -13,7 +14,8 @@ struct outcome {
 	bool changed;
 };
 
-static const struct outcome good = { .status = SAM_GOOD }, refused = { .status = SAM_RESERVATION_CONFLICT };
+static const struct outcome good = { .status = SAM_GOOD },
+			    refused = { .status = SAM_RESERVATION_CONFLICT };
 
 static struct outcome changed(void)
 {
@@ -128,7 +130,8 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 			if (r.status != SAM_GOOD)
 				return r;
 		}
-		reg = pr_find(pr, cmd->nexus->initiator, cmd->nexus->rtpi); /* named itself above? */
+		/* Named itself above? */
+		reg = pr_find(pr, cmd->nexus->initiator, cmd->nexus->rtpi);
 		if (!reg)
 			reg = pr_add(pr, cmd->nexus->initiator, cmd->nexus->rtpi, new_key);
 		if (!reg) {
@@ -266,7 +269,7 @@ static struct outcome do_move(struct scsi_cmd *cmd)
 	return changed();
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------------ */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 struct pr_job {
 	struct scsi_visits visits;
@@ -337,7 +340,8 @@ static void abort_begin(struct scsi_cmd *cmd, struct pr_job *job)
 	scsi_itl_pin(job->itl);
 	scsi_nexus_hold(job->nexus);
 	if (scsi_visit_all(&job->visits) < 0)
-		log_ratelimited(LOG_LVL_ERROR, "scsi: out of memory, PREEMPT AND ABORT reached some nexuses only");
+		log_ratelimited(LOG_LVL_ERROR,
+				"scsi: out of memory, PREEMPT AND ABORT reached some nexuses only");
 }
 
 /* What is left to do when a service action has been carried out. All its memory was there
@@ -447,8 +451,8 @@ static void pr_out(struct scsi_cmd *cmd)
 	}
 	pthread_mutex_lock(&lu->lock);
 	persistent = pr->aptpl;
-	/* Only the two that register are open to those who are not registered, and every other one must
-	 * know its key. */
+	/* Only the two that register are open to those who are not registered, and every
+	 * other one must know its key. */
 	if (sa != REGISTER && sa != REGISTER_AND_IGNORE &&
 	    (!pr_reg_of(cmd->itl) || pr_reg_of(cmd->itl)->key != get_be64(cmd->heap)))
 		r = refused;
@@ -509,8 +513,10 @@ void op_pr_out(struct scsi_cmd *cmd)
 		return;
 	}
 	/* 24 bytes exactly, unless TransportIDs follow. */
-	if (len < 24 || len > PR_OUT_MAX || (len != 24 && sa != REGISTER && sa != REGISTER_AND_MOVE)) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
+	if (len < 24 || len > PR_OUT_MAX ||
+	    (len != 24 && sa != REGISTER && sa != REGISTER_AND_MOVE)) {
+		/* PARAMETER LIST LENGTH ERROR */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
 		return;
 	}
 	scsi_data_out(cmd, len, pr_out);

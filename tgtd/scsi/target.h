@@ -18,7 +18,7 @@
 struct scsi_lu;
 struct scsi_target;
 
-/* ---- targets ------------------------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------------- */
 /* @tid > 0, @name a valid iSCSI name (the caller has checked). Creates LUN 0, the controller.
  * NULL with errno: EEXIST (tid or name), ENOMEM, EINVAL. */
 struct scsi_target *scsi_target_create(uint32_t tid, const char *name) must_check;
@@ -28,26 +28,31 @@ uint32_t scsi_target_tid(const struct scsi_target *t);
 const char *scsi_target_name(const struct scsi_target *t);
 unsigned scsi_target_nexus_count(const struct scsi_target *t); /* sessions that are logged in */
 /* Calls fn for every nexus, under the target's lock: short, no calls back into scsi. Any thread. */
-void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg), void *arg);
+void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus *n, void *arg),
+			    void *arg);
 bool scsi_target_offline(const struct scsi_target *t);
 void scsi_target_set_offline(struct scsi_target *t, bool offline); /* new logins are refused */
-/* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by iscsi/access.c, and again
- * whenever its answers may have changed: sessions lose at once what they may no longer see, and are told that
- * their LUNs have changed. @iqn: only this initiator's answers did, nobody else is told; NULL: all. Called
- * under the target's lock on any thread: it must be quick and call nothing here. */
+/* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by
+ * iscsi/access.c, and again whenever its answers may have changed: sessions lose at once what they
+ * may no longer see, and are told that their LUNs have changed. @iqn: only this initiator's answers
+ * did, nobody else is told; NULL: all. Called under the target's lock on any thread: it must be
+ * quick and call nothing here. */
 void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn,
 					  const char *address, void *arg),
 			  void *arg);
-/* The relative target port identifiers that initiators can come in by, of all targets (at most 64 count).
- * Whenever they change; initiators who are told another list then hear INQUIRY DATA HAS CHANGED. Any thread. */
+/* The relative target port identifiers that initiators can come in by, of all targets (at most 64
+ * count). Whenever they change; initiators who are told another list then hear INQUIRY DATA HAS
+ * CHANGED. Any thread. */
 void scsi_set_ports(const uint16_t *rtpi, unsigned n);
-/* Third-party copy may reach into other targets: may the initiator behind @n log in to @t now, with what it has
- * proven of itself? Asked on @main, for a session of the transport, which answers no when in doubt. Set
- * once, before there are sessions; without it a copy stays within its target. */
-void scsi_set_access(struct loop *main, bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n));
-/* @t stays in memory until it is put again, though it may be dying: a session is there that may become a nexus, or was
- * one. Any thread; the first hold on the main loop, while @t can be found by its name. */
+/* Third-party copy may reach into other targets: may the initiator behind @n log in to @t now, with
+ * what it has proven of itself? Asked on @main, for a session of the transport, which answers no
+ * when in doubt. Set once, before there are sessions; without it a copy stays within its target. */
+void scsi_set_access(struct loop *main,
+		     bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n));
+/* @t stays in memory until it is put again, though it may be dying: a session is there that may
+ * become a nexus, or was one. Any thread; the first hold on the main loop, while @t can be found
+ * by its name. */
 void scsi_target_hold(struct scsi_target *t);
 void scsi_target_put(struct scsi_target *t);
 /* Decides whether @t is deleted: -EBUSY while a nexus exists (unless @force) or when it is being
@@ -58,16 +63,20 @@ int scsi_target_close(struct scsi_target *t, bool force) must_check;
 /* Deletes it; what scsi_target_close() says is the status when that was not called before. Sessions
  * are dropped first, LUs go with it, caches flushed. done(arg, status) on the main loop. The name
  * is free for reuse at done. */
-void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status), void *arg);
+void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status),
+			void *arg);
 
-/* ---- logical units --------------------------------------------------------------------------------- */
+/* ---- logical units --------------------------------------------------------------------------- */
 struct scsi_lu_conf {
 	uint32_t lun;
 	uint8_t device_type;	/* 0x00 disk, 0x0c controller, 0x05 cd ... */
 	struct blk *blk;	/* owned by the LU from now on; NULL for the controller */
-	struct loop *loop;	/* its (first) event thread "lu-<tid>:<lun>"; the caller created and started it */
-	bool loop_shared;	/* serves other LUs too: stays the caller's when the LU is deleted */
-	char scsi_id[25], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5]; /* "" = default */
+	struct loop *loop;	/* its (first) event thread "lu-<tid>:<lun>"; the caller created
+				 * and started it */
+	bool loop_shared;	/* serves other LUs too: stays the
+				 * caller's when the LU is deleted */
+	/* "" = default */
+	char scsi_id[25], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5];
 	char naa[33];		/* 16 or 32 hexadecimal digits; "": made up, see scsi_lu_naa() */
 	bool readonly, removable, online, thin_provisioning, swp;
 	bool write_cache;	/* WCE at start */
@@ -86,7 +95,8 @@ void scsi_lu_conf_init(struct scsi_lu_conf *c);
  * damaged); then blk and loop stay the caller's. */
 struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf *conf) must_check;
 struct scsi_lu *scsi_lu_find(struct scsi_target *t, uint32_t lun);
-struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu); /* NULL: first; ascending LUN */
+/* NULL: first; ascending LUN */
+struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu);
 /* -EBUSY when commands are in flight or removal is prevented (unless @force: aborted first). Waits
  * until no thread knows it, closes the blk device (flushing), stops its loop. */
 void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int status), void *arg);
@@ -101,26 +111,30 @@ struct scsi_lu_info {
 };
 void scsi_lu_get_info(const struct scsi_lu *lu, struct scsi_lu_info *info);
 
-/* A further event thread for an LU that has one: sessions spread over them. The caller created and started it,
- * and it is the LU's from now on (unless @shared). 0, -ENOSPC beyond SCSI_LU_MAX_LOOPS, -ENOMEM. Main loop. */
+/* A further event thread for an LU that has one: sessions spread over them. The caller created and
+ * started it, and it is the LU's from now on (unless @shared). 0, -ENOSPC beyond SCSI_LU_MAX_LOOPS,
+ * -ENOMEM. Main loop. */
 #define SCSI_LU_MAX_LOOPS 64
 int scsi_lu_add_loop(struct scsi_lu *lu, struct loop *loop, bool shared) must_check;
-/* Gives up the threads beyond the first @n: no new session comes there, those that are there stay to their end,
- * then the thread is stopped. Main loop. */
+/* Gives up the threads beyond the first @n: no new session comes there, those that are there stay
+ * to their end, then the thread is stopped. Main loop. */
 void scsi_lu_keep_loops(struct scsi_lu *lu, unsigned n);
 unsigned scsi_lu_loops(const struct scsi_lu *lu); /* how many it has; main loop */
 
-/* tgtadm --mode logicalunit --op update: one key and its value, by tgtadm(8)'s names. 0, -EINVAL unknown
- * key or bad value, -EBUSY removal is prevented. Raises the unit attention that the change deserves. */
+/* tgtadm --mode logicalunit --op update: one key and its value, by tgtadm(8)'s names. 0, -EINVAL
+ * unknown key or bad value, -EBUSY removal is prevented. Raises the unit attention that the
+ * change deserves. */
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value) must_check;
 /* Would any disk take this value for this key? 0 or -EINVAL. Any thread. */
 int scsi_lu_check(const char *key, const char *value) must_check;
-/* Writes what is cached of it to its store (after the write cache was switched off). done() on the main loop,
- * perhaps from inside; until then the LU must not be deleted nor given another store. */
+/* Writes what is cached of it to its store (after the write cache was switched off). done() on the
+ * main loop, perhaps from inside; until then the LU must not be deleted nor given another store. */
 void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);
-/* Replaces the store (`path`): waits for commands in flight, then closes the old one (flushing). @blk is the LU's
- * from now on when status is 0, else still the caller's. done() on the main loop. */
-void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status), void *arg);
+/* Replaces the store (`path`): waits for commands in flight, then closes the old one
+ * (flushing). @blk is the LU's from now on when status is 0, else still the caller's. done() on
+ * the main loop. */
+void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg, int status),
+		     void *arg);
 /* Looks at the store's size again; CAPACITY DATA HAS CHANGED when it did. 0 or -errno. */
 int scsi_lu_refresh(struct scsi_lu *lu);
 
@@ -129,13 +143,15 @@ struct scsi_lu_stats {
 	uint64_t wr_subm_bytes, wr_subm_cmds, wr_done_bytes, wr_done_cmds, errs;
 };
 /* Per nexus (stat prints a line per session); @nexus NULL: sum. */
-void scsi_lu_get_stats(const struct scsi_lu *lu, const struct scsi_nexus *nexus, struct scsi_lu_stats *out);
+void scsi_lu_get_stats(const struct scsi_lu *lu, const struct scsi_nexus *nexus,
+		       struct scsi_lu_stats *out);
 
-/* Work that may block: files, opening and closing stores. What has the same key happens in order, on
- * one thread at a time; a store that hangs keeps nobody else waiting. done() on ->home. */
+/* Work that may block: files, opening and closing stores. What has the same key happens in order,
+ * on one thread at a time; a store that hangs keeps nobody else waiting. done() on ->home. */
 struct scsi_work {
 	struct offload_job job;
-	uint64_t key; /* scsi_work_key() of the store's path; or anything that says what it is about */
+	uint64_t key; /* scsi_work_key() of the store's path; or anything
+		       * that says what it is about */
 	struct loop *home;
 	void (*work)(struct scsi_work *w); /* on a helper thread, which is no loop */
 	void (*done)(struct scsi_work *w); /* on ->home; may free @w */
@@ -151,15 +167,16 @@ void scsi_set_state_dir(const char *dir);
 /* At exit, when all targets are gone: ends the helper threads that do blocking work. */
 void scsi_shutdown(void);
 
-/* The event thread on which a new session of @t is to live: of all its LUs' threads the one with the fewest
- * sessions, @node_wish (adapter's node, -1 unknown) preferred on ties. The session counts from now until
- * scsi_home_put(), which may come after @t has been deleted. NULL when no LU has a thread (then the main
- * loop serves it). Main loop. */
+/* The event thread on which a new session of @t is to live: of all its LUs' threads the one with
+ * the fewest sessions, @node_wish (adapter's node, -1 unknown) preferred on ties. The session
+ * counts from now until scsi_home_put(), which may come after @t has been deleted. NULL when no LU
+ * has a thread (then the main loop serves it). Main loop. */
 struct scsi_home;
 struct scsi_home *scsi_home_get(struct scsi_target *t, int node_wish) must_check;
 struct loop *scsi_home_loop(const struct scsi_home *home);
 void scsi_home_put(struct scsi_home *home);
-/* The node where most of its LUs' threads are (the lowest on ties), -1 when there is none. Any thread. */
+/* The node where most of its LUs' threads are (the lowest on ties), -1 when
+ * there is none. Any thread. */
 int scsi_target_node(struct scsi_target *t);
 
 #endif

@@ -557,7 +557,8 @@ static void run_shape(const struct shape *sh)
 	uint8_t *data = malloc((size_t)DISK_SECTORS * 512);
 	g.disk->now_percent = 100;
 	g.disk->fail_permille = g.disk->fail_syncs_permille = 0;
-	ck_assert_int_eq(blk_refresh(g.blk), 0); /* this store says that SYNCs fail, and loses nothing */
+	/* This store says that SYNCs fail, and loses nothing. */
+	ck_assert_int_eq(blk_refresh(g.blk), 0);
 	struct bt t;
 	bt_init(&t, g.blk, 1);
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);

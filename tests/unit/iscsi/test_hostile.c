@@ -245,7 +245,8 @@ END_TEST
 
 static const struct iscsi_conn *only_conn(void)
 {
-	const struct iscsi_session *s = list_first(&iscsi_core.sessions, struct iscsi_session, link);
+	const struct iscsi_session *s =
+		list_first(&iscsi_core.sessions, struct iscsi_session, link);
 
 	return list_first(&s->main_conns, struct iscsi_conn, main_link);
 }
@@ -334,7 +335,8 @@ START_TEST(echoes_kept_are_bounded_by_bytes)
 }
 END_TEST
 
-/* Requests that wait for a number which does not come: what does not fit is refused, and may come again. */
+/* Requests that wait for a number which does not come: what does not fit is
+ * refused, and may come again. */
 START_TEST(requests_that_wait_are_bounded_by_bytes)
 {
 	uint8_t bhs[48];
@@ -390,7 +392,8 @@ START_TEST(data_that_waits_is_bounded_for_a_session)
 	uint32_t gap;
 
 	wire_target_start();
-	ck_assert_int_eq(iscsi_target_set(wire_target.target, "MaxRecvDataSegmentLength", "16777215"), 0);
+	ck_assert_int_eq(
+		iscsi_target_set(wire_target.target, "MaxRecvDataSegmentLength", "16777215"), 0);
 	ck_assert_int_eq(iscsi_target_set(wire_target.target, "MaxBurstLength", "16777215"), 0);
 	ck_assert_int_eq(iscsi_target_set(wire_target.target, "FirstBurstLength", "16777215"), 0);
 	wire_open(&w);
@@ -445,7 +448,8 @@ static struct blk *slow(struct blk *lower)
 	return slow_store;
 }
 
-/* Task management that has to wait for a slow store, with numbers of its own and so without a window. */
+/* Task management that has to wait for a slow store, with numbers of its
+ * own and so without a window. */
 START_TEST(task_management_is_bounded)
 {
 	uint8_t bhs[48];
