@@ -129,7 +129,7 @@ is "another target: made" done_silently
 adm -m lu -o new -t 2 -l 1 -b "$dir/fine2"
 is "another target: its store opened" done_silently
 kill -TERM "$pid"
-ends_within 20
+ends_within 40
 is "it ends when the store has taken nothing for so long, with 1" test $? = 1
 is "and says what of which store is lost" grep -q "/hung: [0-9]* KiB were not written back: LOST" "$dir/log"
 is "and only that" not grep -q "/fine.*LOST" "$dir/log"
@@ -142,7 +142,7 @@ kill -TERM "$pid"
 ends_within 7
 is "two signals at once are one: it goes on waiting" test $? = 99
 kill -TERM "$pid"
-ends_within 2
+ends_within 20
 is "a later one ends it at once" test $? = 1
 is "and it says what is lost" grep -q "/hung: [0-9]* KiB were not written back: LOST" "$dir/log"
 no_report
