@@ -3,8 +3,11 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "cache/backend/offload.h"
+#include "conf/adm_proto.h"
 #include "events/log.h"
 #include "tgtd/options.h"
 
@@ -121,7 +124,7 @@ static bool parse_iscsi(struct options *o, char *text)
 			if (!small_number("nop_count", value, 0, 1000, &o->nop_count))
 				return false;
 		} else if (!strcmp(item, "max_connections")) {
-			if (!small_number("max_connections", value, 1, 65535, &o->max_connections))
+			if (!small_number("max_connections", value, 1, 32768, &o->max_connections))
 				return false;
 		} else if (!strcmp(item, "login_timeout")) {
 			if (!small_number("login_timeout", value, 1, 3600, &o->login_timeout))
@@ -202,6 +205,36 @@ static bool one_option(struct options *o, int c, char *arg)
 	}
 }
 
+/* In the background we leave the directory that a relative path begins in. NULL: no memory, or
+ * that directory is gone. */
+static const char *absolute(const char *path)
+{
+	char *cwd, *whole = NULL;
+
+	if (!path || path[0] == '/')
+		return path;
+	cwd = getcwd(NULL, 0);
+	if (!cwd || asprintf(&whole, "%s/%s", cwd, path) < 0)
+		whole = NULL;
+	free(cwd);
+	return whole;
+}
+
+static bool make_absolute(struct options *o)
+{
+	const char *pidfile = absolute(o->pidfile), *state_dir = absolute(o->state_dir);
+	const char *given = getenv(ADM_SOCKET_ENV), *prefix = absolute(given);
+
+	if ((o->pidfile && !pidfile) || (o->state_dir && !state_dir) || (given && !prefix) ||
+	    (prefix != given && setenv(ADM_SOCKET_ENV, prefix, 1))) {
+		perror("tgtd: the current directory");
+		return false;
+	}
+	o->pidfile = pidfile;
+	o->state_dir = state_dir;
+	return true;
+}
+
 enum options_outcome options_parse(struct options *o, int argc, char **argv)
 {
 	int c;
@@ -238,5 +271,7 @@ enum options_outcome options_parse(struct options *o, int argc, char **argv)
 	}
 	if (o->debug)
 		o->log_level = LOG_LVL_DEBUG;
+	if (!make_absolute(o))
+		return OPTIONS_EXIT_USAGE;
 	return OPTIONS_RUN;
 }

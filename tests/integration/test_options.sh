@@ -49,4 +49,15 @@ refuses tgt-admin 1
 refuses tgtimg 22
 refuses tgt-setup-lun 1
 result "tgt-admin's complaint does not scroll away" "$("$bin/tgt-admin" --no-such-option 2>&1 | sed 1,2d)"
+
+# Paths that begin where tgtd was started stay there when it leaves for the background.
+work=$(mktemp -d /tmp/tgtd-options-XXXXXX)
+pid=
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; rm -rf "$work"' EXIT
+port=$((20000 + RANDOM % 10000))
+out=$(cd "$work" && TGT_IPC_SOCKET=sock "$bin/tgtd" -C 5 --pid-file pid --state-dir state --cache size=16m \
+	--iscsi portal=127.0.0.1:$port 2>&1)
+pid=$(cat "$work/pid" 2>/dev/null)
+result "relative paths in the background" "$([ -n "$pid" ] && kill -0 "$pid" && [ -S "$work/sock.5" ] ||
+	{ echo "$out"; ls -l "$work"; })"
 exit $((failures > 0))
