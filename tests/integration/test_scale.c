@@ -145,7 +145,8 @@ static void administer(const char *when)
 		printf("# %s: %s takes %.2f ms, %.2f at worst\n", when, what[op],
 		       took[op][ROUNDS / 2], took[op][ROUNDS - 1]);
 		if (!slow)
-			ck_assert_msg(took[op][ROUNDS / 2] < bound + (op == 3 ? 0.05 * sessions : 0),
+			ck_assert_msg(took[op][ROUNDS / 2] <
+					      bound + (op == 3 ? 0.05 * sessions : 0),
 				      "%s: %s takes %.2f ms", when, what[op], took[op][ROUNDS / 2]);
 	}
 	at = target(&c, ADM_TARGET, ADM_SHOW, 0, &targets);
