@@ -50,10 +50,13 @@ void cache_stat_add_node(struct cache *cache, uint32_t node, bool count_pinned,
 			 struct cache_stat *s);
 void cache_stat_add_all(struct cache *cache, bool count_pinned, struct cache_stat *s);
 
-/* What is in the cache of [offset, offset+len) of a device (len 0: to its end). Bytes. */
+/* What is in the cache of [offset, offset+len) of a device (len 0: to its end), in bytes; and how its
+ * store takes what is written back. */
 struct cache_residency {
 	uint64_t valid, dirty, pinned;
 	uint64_t node_valid[TOPO_MAX_NODES]; /* by cache node */
+	bool failing;			     /* write-back failed within the last ten seconds */
+	bool doubt;			     /* what had been written may be lost: SYNCs fail */
 };
 /* @blk is a cache_open()ed device. 0, or -EINVAL when it is not, or -ERANGE. */
 int cache_residency(struct blk *blk, uint64_t offset, uint64_t len,

@@ -234,7 +234,6 @@ static bool stable_start(struct cache_dev *dev, struct blk_req *req)
 	if (sync_group_join(&dev->syncs, req, &failures))
 		return true;
 	op->flags &= (uint16_t)~(OP_F_AGAIN | OP_F_JOINED);
-	op->pending = 0;
 	return false;
 }
 
@@ -297,6 +296,7 @@ bool op_sync(struct blk_req *req)
 			return sync_over(req, 0);
 		op_pass_begin(req);
 		if (!stable_start(dev, req)) {
+			op->pending = 0; /* no pass: nobody was asked for anything */
 			op->stage = OP_FLUSH;
 			op->flags = (uint16_t)((op->flags & ~OP_F_WHOLE) | OP_F_LATER);
 			op->queue =

@@ -124,6 +124,10 @@ static void residency_done(struct scsi_work *w)
 			   (uint64_t)r->blk->size, r->found.valid, r->found.dirty, r->found.pinned);
 		for (uint32_t n = 0; n < info.nodes && n < TOPO_MAX_NODES; n++)
 			out_printf(out, "Node %u: %" PRIu64 "\n", n, r->found.node_valid[n]);
+		out_printf(out, "Write-back: %s\n",
+			   r->found.doubt   ? "data may be lost, SYNCs fail until refresh=1" :
+			   r->found.failing ? "fails, and is tried again" :
+					      "ok");
 	}
 	t->busy = false;
 	adm_call_done(r->call, status);

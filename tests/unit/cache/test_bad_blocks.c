@@ -88,6 +88,8 @@ END_TEST
 /* Nobody asks: in the background all is written that can be, and the rest when it can be. */
 START_TEST(written_back_beside_a_bad_block)
 {
+	struct cache_residency r;
+
 	clock_fake_set(clock_now_ns());
 	open_cache();
 	disk->bad_writes[0] = KiB(8);
@@ -98,6 +100,8 @@ START_TEST(written_back_beside_a_bad_block)
 		loop_step(t.loop, 0);
 	}
 	ck_assert_uint_eq(dirty(), 1);
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert(r.failing && !r.doubt);
 	disk->bad_writes[1] = 0;
 	for (unsigned i = 0; i < 200 && dirty(); i++) {
 		clock_fake_advance(NSEC_PER_SEC / 10);
@@ -106,6 +110,8 @@ START_TEST(written_back_beside_a_bad_block)
 	ck_assert(stored(0, 16, 0x11));
 	/* And many at a time, when none has failed for a while. */
 	clock_fake_advance(20 * NSEC_PER_SEC);
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert(!r.failing);
 	uint64_t before = disk->writes;
 	ck_assert_int_eq(write_blocks(0, 16, 0x22, 0), 0);
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);

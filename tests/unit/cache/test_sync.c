@@ -325,6 +325,35 @@ START_TEST(a_failed_sync_is_told_to_all)
 }
 END_TEST
 
+/* A SYNC of everything whose writes are over when another one has just failed looks again at what is
+ * dirty. */
+START_TEST(a_sync_of_much_beside_a_failed_one)
+{
+	struct blk_req small, all;
+
+	clock_fake_set(clock_now_ns());
+	open_cache("size=16m", 1);
+	lossy();
+	write_at(0, KiB(64));
+	written_back();
+	disk->delay_ns = NSEC_PER_MSEC;
+	write_at(MiB(1), KiB(64));
+	disk->fail_syncs = 1;
+	start_sync(&small, KiB(4)); /* nothing is dirty there */
+	clock_fake_advance(NSEC_PER_MSEC / 4);
+	loop_step(t.loop, 0);
+	start_sync(&all, 0);
+	wait_for(&small);
+	wait_for(&all);
+	ck_assert_int_eq(small.status, -EIO);
+	ck_assert_int_eq(all.status, 0);
+	ck_assert(on_medium(0, KiB(64)) && on_medium(MiB(1), KiB(64)));
+	ck_assert_uint_eq(dirty(), 0);
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
 /* What was written before in parts of a block, or is written back just now, or
  * beside what is dirty again. */
 START_TEST(what_a_failed_sync_leaves_in_doubt_is_written_again)
@@ -359,6 +388,8 @@ END_TEST
 /* What the cache does not have any more it cannot write again: nobody is told that all is well. */
 START_TEST(a_failed_sync_after_eviction)
 {
+	struct cache_residency r;
+
 	open_cache("size=16m", 1);
 	lossy();
 	for (uint64_t at = 0; at < MiB(64); at += KiB(64))
@@ -366,6 +397,8 @@ START_TEST(a_failed_sync_after_eviction)
 	disk->fail_syncs = 1;
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
 	ck_assert(!on_medium(0, KiB(64)));
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert(r.doubt && !r.failing);
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
 	write_at(MiB(80), KiB(64));
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, MiB(80), KiB(64), 0), -EIO);
@@ -373,6 +406,8 @@ START_TEST(a_failed_sync_after_eviction)
 	ck_assert(!memcmp(disk->stable + MiB(81), buf, KiB(64)));
 	/* Somebody has looked after it. */
 	ck_assert_int_eq(blk_refresh(t.blk), 0);
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert(!r.doubt);
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
 	ck_assert(on_medium(MiB(80), KiB(64)));
 	/* What was stable may leave as it likes. */
@@ -388,6 +423,7 @@ START_TEST(a_failed_sync_after_eviction)
 END_TEST
 
 UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all,
+	  a_sync_of_much_beside_a_failed_one,
 	  what_a_failed_sync_leaves_in_doubt_is_written_again, a_failed_sync_after_eviction,
 	  neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
 	  a_ranged_sync_writes_its_range, short_of_everything,
