@@ -327,7 +327,8 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(notdir $(DAEMON) $(TOOLS) $(SCRIPTS)))
 	rm -f $(addprefix $(DESTDIR)$(MANDIR)/,$(addprefix man8/,$(notdir $(MAN8)) $(addsuffix .8,$(MAN_WITH_BENCH))) $(addprefix man5/,$(notdir $(MAN5))))
 	rm -f $(DESTDIR)$(UNITDIR)/tgtd.service $(addprefix $(DESTDIR)$(BASHDIR)/,$(COMPLETED))
-	rm -rf $(DESTDIR)$(DOCDIR)
+	rm -f $(DESTDIR)$(DOCDIR)/examples/targets.conf.example
+	-rmdir $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR) 2>/dev/null
 
 clean:
 	rm -rf build

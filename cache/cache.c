@@ -692,14 +692,20 @@ static void cache_close(struct blk *blk)
 	struct cache_dev *dev = cb->dev;
 	struct cache *c = dev->cache;
 	uint64_t before, left = dev_dirty(dev);
-	int status;
+	uint32_t failures;
+	bool again;
+	int status, tries = 0;
 
-	/* What fails is tried again as long as that gets more to the store. */
+	/* What fails is tried again as long as that gets more to the store, and what a failed SYNC
+	 * has left in doubt once more. */
 	do {
 		before = left;
+		failures = __atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
 		status = sync_and_wait(cb);
 		left = dev_dirty(dev);
-	} while (status && left && left < before);
+		again = failures != __atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE) &&
+			tries++ < 2;
+	} while (status && (again || (left && left < before)));
 	if (status)
 		log_error("%s: flush at close: %s", blk->path ? blk->path : "?", strerror(-status));
 	pthread_mutex_lock(&c->devs_lock);

@@ -50,8 +50,8 @@ void cache_stat_add_node(struct cache *cache, uint32_t node, bool count_pinned,
 			 struct cache_stat *s);
 void cache_stat_add_all(struct cache *cache, bool count_pinned, struct cache_stat *s);
 
-/* What is in the cache of [offset, offset+len) of a device (len 0: to its end), in bytes; and how its
- * store takes what is written back. */
+/* What is in the cache of [offset, offset+len) of a device (len 0: to its end), in bytes; and how
+ * its store takes what is written back. */
 struct cache_residency {
 	uint64_t valid, dirty, pinned;
 	uint64_t node_valid[TOPO_MAX_NODES]; /* by cache node */

@@ -51,8 +51,8 @@ void loop_stop(struct loop *loop);
 void loop_join(struct loop *loop);
 /* The thread has ended or never ran; undelivered messages, fds still added and pollers are bugs
  * (messages in every build). Timers and deferred calls that are left are dropped. Waits
- * until no other thread can be within loop_post() to this one, so only one thread of the
- * process (main) destroys loops. */
+ * until no other thread can be within loop_post() to this one. Any thread that is not within
+ * loop_post() itself; several may at a time. */
 void loop_destroy(struct loop *loop);
 /* loop_stop(), loop_join(), loop_destroy(), with what they ask for: a loop that was started. */
 void loop_end(struct loop *loop);

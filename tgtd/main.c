@@ -46,7 +46,7 @@ struct daemon {
 	struct loop_msg start;
 	struct timer deadline;
 	bool stopping;
-	uint64_t stop_ns;	/* when that began */
+	uint64_t told_ns;	/* when the first signal said so */
 	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when it is not less */
 	bool iser; /* an RDMA device is served */
 };
@@ -105,7 +105,6 @@ static void shut_down(void *arg)
 	if (d->stopping)
 		return;
 	d->stopping = true;
-	d->stop_ns = clock_now_ns();
 	log_notice("shutting down");
 	daemon_stopping(6 * NSEC_PER_SEC / 1000);
 	loop_timer_arm(d->main, &d->deadline, STOP_DEADLINE_NS);
@@ -118,8 +117,11 @@ static void on_signal(struct loop_fd *lfd, uint32_t revents)
 	struct signalfd_siginfo si;
 
 	while (read(lfd->fd, &si, sizeof(si)) == sizeof(si)) {
-		/* Two at once, to a process group and by name, are one. */
-		if (d->stopping && clock_now_ns() - d->stop_ns >= NSEC_PER_SEC)
+		/* Two at once, to a process group and by name, are one; and the first after
+		 * tgtadm has asked for the end is no second one. */
+		if (!d->told_ns)
+			d->told_ns = clock_now_ns();
+		else if (clock_now_ns() - d->told_ns >= NSEC_PER_SEC)
 			leave_dirty(d, "told twice");
 		shut_down(d);
 	}
@@ -337,6 +339,12 @@ static void start(struct loop_msg *msg)
 /* The reverse of start(), from wherever that got to. */
 static void take_down(struct daemon *d)
 {
+	/* What is still with the helper threads (event threads of deleted units that are being
+	 * ended, stores being closed) reports to the main loop, which has left already. */
+	loop_timer_cancel(d->main, &d->deadline);
+	do {
+		offload_end_serial();
+	} while (loop_step(d->main, 0));
 	scsi_shutdown();
 	admin_stop();
 #ifdef HAVE_RDMA

@@ -148,8 +148,11 @@ static void job_run(struct offload_job *job)
 		return;
 	}
 	j->result = clear_range(j->a, j->req);
-	if (!j->result && (j->req->flags & BLK_F_FUA) && !j->a->store.sync)
-		j->result = fdatasync(j->a->store.fd) < 0 ? -errno : 0;
+	if (!j->result && (j->req->flags & BLK_F_FUA) && !j->a->store.sync &&
+	    fdatasync(j->a->store.fd) < 0) {
+		j->result = -errno;
+		j->a->store.sync_failed = true;
+	}
 }
 
 static void job_done(struct offload_job *job)
@@ -375,15 +378,16 @@ static void device_properties(struct aio *a, dev_t dev)
 		a->blk.caps |= BLK_CAP_ROTATIONAL;
 }
 
-/* Punching a hole where there is nothing changes nothing, and tells whether it could. */
-static bool can_punch(int fd, uint64_t size)
+/* Punching a hole where there is nothing changes nothing, and tells whether it could. @alone:
+ * nobody else writes there meanwhile. */
+static bool can_punch(int fd, uint64_t size, bool alone)
 {
 	const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	off_t hole, data;
 
 	if (fallocate(fd, mode, (off_t)ALIGN_UP(size, MiB(1)), 4096) == 0)
 		return true;
-	if (errno != EFBIG)
+	if (errno != EFBIG || !alone)
 		return false;
 	/* No file may be longer than this one: then within it, if there is a hole. */
 	for (hole = lseek(fd, 0, SEEK_HOLE); hole >= 0 && (uint64_t)hole < size;
@@ -399,14 +403,14 @@ static bool can_punch(int fd, uint64_t size)
 	return false;
 }
 
-static void file_properties(struct aio *a, const struct stat *st, bool readonly)
+static void file_properties(struct aio *a, const struct stat *st, bool readonly, bool alone)
 {
 	a->blk.physical_size = MAX(4096u, (uint32_t)MIN((uint64_t)st->st_blksize, KiB(64)));
 	if (a->store.direct)
 		file_alignment(a);
 	if (queue_number(st->st_dev, "rotational", 0))
 		a->blk.caps |= BLK_CAP_ROTATIONAL;
-	if (!readonly && can_punch(a->store.fd, (uint64_t)st->st_size))
+	if (!readonly && can_punch(a->store.fd, (uint64_t)st->st_size, alone))
 		a->blk.caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO;
 }
 
@@ -480,7 +484,7 @@ struct blk *aio_open(const struct blk_open_args *args)
 	if (a->device)
 		device_properties(a, st.st_rdev);
 	else
-		file_properties(a, &st, args->readonly);
+		file_properties(a, &st, args->readonly, !args->shared && !err);
 	if (!a->store.direct) {
 		a->store.mem_align = a->store.off_align = 1;
 		log_warn(

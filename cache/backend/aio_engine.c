@@ -214,6 +214,12 @@ static void finished(struct aio_io *io, ssize_t res)
 			start(io);
 			return;
 		}
+		if (io->req->op != BLK_SYNC) {
+			if (res < 0)
+				s->sync_failed = true;
+		} else if (atomic_exchange(&s->sync_failed, false) && res >= 0) {
+			res = -EIO;
+		}
 		end(io, res < 0 ? aio_status((int)res) : 0);
 		return;
 	}

@@ -22,6 +22,9 @@ struct aio_store {
 	_Atomic bool no_rwf;	       /* the kernel knows no RWF_DSYNC here */
 	_Atomic bool no_fdsync;	       /* nor IO_CMD_FDSYNC */
 	const char *path;	       /* for messages */
+	/* An fdatasync() for FUA has failed: of what was written before the kernel says so once
+	 * only, so the next SYNC fails, too. */
+	_Atomic bool sync_failed;
 	struct offload_lane lane;
 };
 

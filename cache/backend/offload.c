@@ -2,6 +2,7 @@
 /* Threads for blocking calls. See offload.h. */
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 #include "cache/backend/offload.h"
 #include "events/log.h"
 #include "events/metrics.h"
@@ -10,6 +11,9 @@
 #define OFFLOAD_THREADS 4 /* unless told otherwise */
 
 #define THREADS_MAX 4096 /* of a pool, surplus ones included */
+
+/* A surplus thread waits so long for more: starting one costs as much as a read. */
+#define LINGER_S 5
 
 /* The lock guards all of its pool, and the lanes of its jobs; a leaf. */
 struct offload_pool {
@@ -86,6 +90,8 @@ static void perform(struct offload_pool *p, struct offload_job *job)
 static void *worker(void *arg)
 {
 	struct offload_pool *p = arg;
+	struct timespec until;
+	int late = 0;
 
 	metrics_register_thread();
 	pthread_mutex_lock(&p->lock);
@@ -94,13 +100,17 @@ static void *worker(void *arg)
 
 		if (job) {
 			perform(p, job);
+			late = 0;
 			continue;
 		}
 		/* Others that wait are of lanes at work: who is at work there will see to them. */
-		if (p->stop || p->threads > p->max)
+		if (p->stop || (late && p->threads > p->max))
 			break;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += LINGER_S;
 		p->idle++;
-		pthread_cond_wait(&p->wake, &p->lock);
+		late = p->threads > p->max ? pthread_cond_timedwait(&p->wake, &p->lock, &until) :
+					     pthread_cond_wait(&p->wake, &p->lock);
 		p->idle--;
 	}
 	p->threads--;

@@ -131,7 +131,10 @@ void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, cons
 void iscsi_reject_whole(struct iscsi_conn *conn, enum iscsi_reject_reason reason,
 			const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len)
 {
-	reject(conn, reason, bhs, ahs, ahs_len, 0);
+	uint32_t max = conn->tp->iser ? conn->params.initiator_recv_dsl : conn->params.max_xmit_dsl;
+
+	/* No more than the initiator receives at once. */
+	reject(conn, reason, bhs, ahs, MIN(ahs_len, max - ISCSI_BHS_LEN), 0);
 }
 
 void iscsi_reject_snack(struct iscsi_conn *conn, enum iscsi_reject_reason reason,

@@ -85,15 +85,22 @@ static bool same_address(const struct sockaddr_storage *a, const struct sockaddr
 	return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
 }
 
-/* 7.4.2.1: a discovery session has no target; it is its initiator port at this portal. */
+#define DISCOVERY_AT_WORK_NS (2 * NSEC_PER_SEC)
+
+/* 7.4.2.1: a discovery session has no target; it is its initiator port at this portal. But not one
+ * that is at work: open-iscsi has one ISID for all discoveries of a host, however many run at a
+ * time, and does not try again when a connection ends between login and SendTargets. */
 static bool same_discovery(const struct iscsi_session *s, const struct iscsi_conn *conn)
 {
 	const struct iscsi_login *l = conn->login;
+	const struct iscsi_conn *c;
 
-	return s->discovery && !list_empty(&s->main_conns) &&
-	       !memcmp(s->isid, l->isid, sizeof(s->isid)) && !strcmp(s->initiator, l->initiator) &&
-	       same_address(&list_first(&s->main_conns, struct iscsi_conn, main_link)->local,
-			    &conn->local);
+	if (!s->discovery || list_empty(&s->main_conns))
+		return false;
+	c = list_first(&s->main_conns, struct iscsi_conn, main_link);
+	return !memcmp(s->isid, l->isid, sizeof(s->isid)) && !strcmp(s->initiator, l->initiator) &&
+	       same_address(&c->local, &conn->local) && c->in_ffp &&
+	       loop_now(iscsi_core.main) - c->last_rx_ns >= DISCOVERY_AT_WORK_NS;
 }
 
 /* ---- establishing ---------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  */
 #include "tgtd/scsi/lu.h"
 
-#define LANES 64 /* keys that fall together wait for each other */
+#define LANES 256 /* keys that fall together wait for each other */
 
 static struct offload_lane lane[LANES];
 
@@ -31,7 +31,7 @@ static void work_over(struct offload_job *job)
 void scsi_helper_run(struct scsi_work *w)
 {
 	ASSERT(w->home);
-	offload_submit_serial(&lane[(w->key * 0x9e3779b97f4a7c15ull) >> 58], &w->job, w->home,
+	offload_submit_serial(&lane[(w->key * 0x9e3779b97f4a7c15ull) >> 56], &w->job, w->home,
 			      work_run, work_over);
 }
 

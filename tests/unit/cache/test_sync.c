@@ -325,8 +325,8 @@ START_TEST(a_failed_sync_is_told_to_all)
 }
 END_TEST
 
-/* A SYNC of everything whose writes are over when another one has just failed looks again at what is
- * dirty. */
+/* A SYNC of everything whose writes are over when another one has just failed looks again at what
+ * is dirty. */
 START_TEST(a_sync_of_much_beside_a_failed_one)
 {
 	struct blk_req small, all;

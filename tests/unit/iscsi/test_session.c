@@ -377,17 +377,24 @@ START_TEST(discovery_is_for_discovery)
 }
 END_TEST
 
-/* 7.4.2.1: the same initiator port at the same portal reinstates its discovery session. */
+/* 7.4.2.1: the same initiator port at the same portal reinstates its discovery session, but not one
+ * that is at work: open-iscsi discovers with the same ISID, however often at a time. */
 START_TEST(discovery_sessions_are_reinstated)
 {
-	struct wire same, other, normal;
+	struct wire same, other, normal, beside;
 	struct wire_pdu p;
 
+	clock_fake_set(1000 * NSEC_PER_SEC);
 	wire_target_start();
 	ck_assert_uint_eq(discover(&w, 1), 0);
+	ck_assert_uint_eq(discover(&beside, 1), 0);
+	send_targets(&w);
+	send_targets(&beside);
+	wire_close(&beside);
 	ck_assert_uint_eq(discover(&other, 2), 0);
 	wire_open(&normal);
 	ck_assert_uint_eq(wire_login(&normal, 1, 0, 0, NULL), 0);
+	clock_fake_advance(3 * NSEC_PER_SEC);
 	ck_assert_uint_eq(discover(&same, 1), 0);
 	ck_assert(!wire_recv(&w, &p) && w.closed);
 	send_targets(&same);
