@@ -10,6 +10,9 @@
  *  - has any of it left the cache meanwhile, then the device is in doubt: its SYNCs fail until
  *    somebody says that he has looked after the store (refresh), or it is opened anew.
  *
+ * So that a store that takes nothing any more does not take the cache from all others, no more than
+ * three quarters of a partition become dirty so; what is beyond is treated as if it had left.
+ *
  * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it
  * begins.
  */
@@ -92,6 +95,12 @@ static uint64_t all_dirty_again(struct cache_dev *dev)
 				p->pages[k].io->again = true;
 			if (p->pages[k].written <= stable)
 				continue;
+			/* A quarter stays for others: this store may never take anything again. */
+			if (b->state != PAGE_DIRTY && b->state != PAGE_FLUSHING &&
+			    part_unclean(p) >= p->nblocks - p->nblocks / 4) {
+				raise_to(&dev->left, p->pages[k].written);
+				continue;
+			}
 			dirty_again(dev, p, b);
 			n++;
 		}

@@ -47,7 +47,7 @@ struct daemon {
 	struct timer deadline;
 	bool stopping;
 	uint64_t told_ns;	/* when the first signal said so */
-	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when it is not less */
+	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when that is not less */
 	bool iser; /* an RDMA device is served */
 };
 
@@ -87,10 +87,9 @@ static void deadline(struct timer *t)
 		daemon_end();
 		_exit(1);
 	}
-	if (!d->dirty_ns || dirty < d->dirty) {
-		d->dirty = dirty;
+	if (!d->dirty_ns || dirty < d->dirty)
 		d->dirty_ns = clock_now_ns();
-	}
+	d->dirty = dirty; /* or more than before: a SYNC has failed, and all is written again */
 	if (d->opt.stop_s && clock_now_ns() - d->dirty_ns >= d->opt.stop_s * NSEC_PER_SEC)
 		leave_dirty(d, "the stores take nothing any more");
 	log_notice("writing back %llu KiB before the end", (unsigned long long)(dirty >> 10));

@@ -385,6 +385,31 @@ START_TEST(what_a_failed_sync_leaves_in_doubt_is_written_again)
 }
 END_TEST
 
+/* A store that fails for good does not take all of the cache from others. */
+START_TEST(a_failed_sync_leaves_room_for_others)
+{
+	struct cache_residency r;
+
+	clock_fake_set(clock_now_ns());
+	open_cache("size=4m,partitions=1", 1);
+	lossy();
+	for (uint64_t at = 0; at < MiB(4); at += KiB(64))
+		write_at(at, KiB(64));
+	written_back();
+	disk->fail_syncs = 1;
+	disk->bad_writes[1] = MiB(4);
+	ck_assert_int_eq(sync_all(), -EIO);
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert(r.doubt);
+	ck_assert_uint_gt(r.dirty, MiB(2));
+	ck_assert_uint_le(r.dirty, MiB(3));
+	ck_assert_int_eq(bt_read(&t, MiB(64), KiB(64), buf, 0), 0);
+	disk->bad_writes[1] = 0;
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
 /* What the cache does not have any more it cannot write again: nobody is told that all is well. */
 START_TEST(a_failed_sync_after_eviction)
 {
@@ -423,7 +448,7 @@ START_TEST(a_failed_sync_after_eviction)
 END_TEST
 
 UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all,
-	  a_sync_of_much_beside_a_failed_one,
+	  a_sync_of_much_beside_a_failed_one, a_failed_sync_leaves_room_for_others,
 	  what_a_failed_sync_leaves_in_doubt_is_written_again, a_failed_sync_after_eviction,
 	  neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
 	  a_ranged_sync_writes_its_range, short_of_everything,
