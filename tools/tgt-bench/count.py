@@ -174,7 +174,7 @@ def count_mode(env, make_subject, name, opts):
             s.start(env)
             env.run_load(s, ['--fill', '--bs', '4k', '--time', '0.05', '--warmup', '0'])
             if s.pid is not None:
-                wait_until_idle(s.pid)  # it gets its memory in the background
+                wait_until_idle(s.pid, 5.0)  # it gets its memory in the background
             row['syscalls'] = count_syscalls(env, s, args, opts.count_ios * 10)
             row['by_name'] = syscalls_by_name(env, s, args, opts.count_ios)
         finally:
