@@ -420,6 +420,25 @@ struct host_nexus *host_login_ready(struct host *h, const char *iqn)
 	return n;
 }
 
+void host_outcome(void *arg, int status)
+{
+	struct host_outcome *o = arg;
+
+	o->done = true;
+	o->status = status;
+}
+
+const char *host_prout(struct host_nexus *n, uint8_t sa, uint8_t type, uint64_t key,
+		       uint64_t sa_key)
+{
+	uint8_t p[24] = { 0 };
+
+	put_be64(p, key);
+	put_be64(p + 8, sa_key);
+	host_out(n, 1, (uint8_t[10]){ 0x5f, sa, type, [8] = 24 }, 10, p, 24);
+	return host_result(n);
+}
+
 struct deletion {
 	struct host *h;
 	bool done;

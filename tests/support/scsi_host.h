@@ -107,6 +107,16 @@ int host_holds(struct host_nexus *n, uint32_t lun, uint32_t lba, uint16_t nblock
 void host_identification(struct host_nexus *n, uint32_t lun, uint8_t d[32]);
 /* Status as "good", "conflict", "05/24/00" ...: readable in a failed assertion. */
 const char *host_result(const struct host_nexus *n);
+/* PERSISTENT RESERVE OUT to LUN 1 with the basic parameter list; its host_result(). */
+const char *host_prout(struct host_nexus *n, uint8_t sa, uint8_t type, uint64_t key,
+		       uint64_t sa_key);
+
+/* What an administrative call reports: @arg of host_outcome(), which is its done. */
+struct host_outcome {
+	bool done;
+	int status;
+};
+void host_outcome(void *arg, int status);
 
 /* The path of the one file in @dir; empty if there is none, and more than one fails the test. */
 void host_state_file(const char *dir, char *path, size_t size);

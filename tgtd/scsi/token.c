@@ -164,7 +164,7 @@ static struct token *take_ranges(struct scsi_cmd *cmd, const uint8_t *p, size_t 
 		for (unsigned j = 0; j < t->nranges; j++)
 			if (lba < (t->range[j].offset + t->range[j].len) >> lu->block_shift &&
 			    t->range[j].offset >> lu->block_shift < lba + count) {
-			    	/* Ranges must not overlap. */
+				/* Ranges must not overlap. */
 				free(t);
 				scsi_bad_param(cmd, (uint16_t)(p + 16 * i - cmd->heap), -1);
 				return NULL;

@@ -251,29 +251,16 @@ static struct host_cmd *start_use(const uint8_t *token, uint32_t lun, uint32_t b
 	return host_start(n, (uint64_t)lun << 48, cdb, 16, false, p, sizeof(p));
 }
 
-struct over {
-	bool done;
-	int status;
-};
-
-static void is_over(void *arg, int status)
-{
-	struct over *o = arg;
-
-	o->done = true;
-	o->status = status;
-}
-
 static void do_delete_source(void *arg)
 {
-	scsi_lu_delete(h.lu, true, is_over, arg);
+	scsi_lu_delete(h.lu, true, host_outcome, arg);
 }
 
 static void do_another_store(void *arg)
 {
 	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
 
-	scsi_lu_set_blk(h.lu, blk_open("ram", &args), is_over, arg);
+	scsi_lu_set_blk(h.lu, blk_open("ram", &args), host_outcome, arg);
 }
 
 static void do_let_go(void *arg)
@@ -291,7 +278,7 @@ static void do_let_go(void *arg)
  * WRITE USING TOKEN is through: the copy ends with the piece at work. */
 START_TEST(tokens_whose_source_goes)
 {
-	struct over over = { false, 1 };
+	struct host_outcome over = { false, 1 };
 	bool goes = _i;
 	uint8_t token[512];
 	struct host_cmd *c;
@@ -471,13 +458,13 @@ END_TEST
 
 static void do_delete_h_lu(void *arg)
 {
-	scsi_lu_delete(h.lu, true, is_over, arg);
+	scsi_lu_delete(h.lu, true, host_outcome, arg);
 }
 
 /* What SANITIZE waits for may be aborted, and its own command, and its unit deleted. */
 START_TEST(sanitize_that_waits)
 {
-	struct over over = { false, 1 };
+	struct host_outcome over = { false, 1 };
 	struct host_nexus *writer;
 	struct host_cmd *write, *erase;
 	uint8_t data[512] = { 1 };

@@ -260,23 +260,10 @@ START_TEST(task_management)
 }
 END_TEST
 
-struct result {
-	bool done;
-	int status;
-};
-
-static void got(void *arg, int status)
-{
-	struct result *r = arg;
-
-	r->done = true;
-	r->status = status;
-}
-
 static bool force;
 static void do_lu_delete(void *arg)
 {
-	scsi_lu_delete(h.lu, force, got, arg);
+	scsi_lu_delete(h.lu, force, host_outcome, arg);
 }
 
 static void removable(struct scsi_lu_conf *c)
@@ -411,7 +398,7 @@ END_TEST
 START_TEST(removable_medium)
 {
 	struct host_nexus *a, *b;
-	struct result r = { false, 0 };
+	struct host_outcome r = { false, 0 };
 
 	host_open_conf(&h, "8m", 512, removable);
 	a = host_login_ready(&h, "iqn.a");

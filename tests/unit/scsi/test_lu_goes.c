@@ -10,29 +10,16 @@
 
 static struct host h;
 
-struct result {
-	bool done;
-	int status;
-};
-
-static void got(void *arg, int status)
-{
-	struct result *r = arg;
-
-	r->done = true;
-	r->status = status;
-}
-
 static bool force;
 static void do_lu_delete(void *arg)
 {
-	scsi_lu_delete(h.lu, force, got, arg);
+	scsi_lu_delete(h.lu, force, host_outcome, arg);
 }
 
 START_TEST(deletion)
 {
 	struct host_nexus *a, *b;
-	struct result r = { false, 0 };
+	struct host_outcome r = { false, 0 };
 	struct host_cmd *c;
 	uint8_t data[512] = { 0 };
 
@@ -71,14 +58,14 @@ END_TEST
 static struct blk *other;
 static void do_swap(void *arg)
 {
-	scsi_lu_set_blk(h.lu, other, got, arg);
+	scsi_lu_set_blk(h.lu, other, host_outcome, arg);
 }
 
 START_TEST(another_store)
 {
 	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
 	struct host_nexus *a, *b;
-	struct result r = { false, 0 };
+	struct host_outcome r = { false, 0 };
 	struct host_cmd *c, *held;
 	uint8_t data[512];
 
@@ -118,7 +105,7 @@ START_TEST(another_store_and_sanitize)
 {
 	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
 	uint8_t p[5] = { 0x01, 0, 0, 1, 0x33 };
-	struct result r = { false, 0 };
+	struct host_outcome r = { false, 0 };
 	struct host_nexus *a, *b;
 	struct host_cmd *c;
 
@@ -160,7 +147,7 @@ START_TEST(grow)
 	char path[] = "/tmp/test_lu.XXXXXX";
 	struct blk_open_args args = { .path = path, .block_size = 512, .node = -1 };
 	struct host_nexus *n;
-	struct result r = { false, 0 };
+	struct host_outcome r = { false, 0 };
 	int fd = mkstemp(path);
 
 	ck_assert_int_ge(fd, 0);
@@ -242,7 +229,7 @@ END_TEST
 static void masked(int order)
 {
 	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
-	struct result r = { false, 0 };
+	struct host_outcome r = { false, 0 };
 	struct host_nexus *b;
 	struct host_cmd *c;
 	struct blk *slow;
@@ -305,7 +292,7 @@ END_TEST
 
 static void do_target_delete(void *arg)
 {
-	scsi_target_delete(h.target, force, got, arg);
+	scsi_target_delete(h.target, force, host_outcome, arg);
 }
 
 static int close_error;
@@ -327,7 +314,7 @@ static void do_late_attach(void *arg)
 START_TEST(target_closed)
 {
 	struct host_nexus *a, late = { 0 };
-	struct result r = { false, 0 };
+	struct host_outcome r = { false, 0 };
 
 	host_open(&h, "8m", 512);
 	a = host_login_ready(&h, "iqn.a");
@@ -354,7 +341,7 @@ END_TEST
 START_TEST(target_busy)
 {
 	struct host_nexus *a;
-	struct result r = { false, 0 };
+	struct host_outcome r = { false, 0 };
 
 	host_open(&h, "8m", 512);
 	a = host_login_ready(&h, "iqn.a");

@@ -208,17 +208,6 @@ START_TEST(bits_beyond_the_usage_map)
 }
 END_TEST
 
-static const char *prout(struct host_nexus *n, uint8_t sa, uint8_t type, uint64_t key,
-			 uint64_t sa_key)
-{
-	uint8_t p[24] = { 0 };
-
-	put_be64(p, key);
-	put_be64(p + 8, sa_key);
-	host_out(n, 1, (uint8_t[10]){ 0x5f, sa, type, [8] = 24 }, 10, p, 24);
-	return host_result(n);
-}
-
 /* By reservations of each type, held by a: what b may do, unregistered and registered. */
 START_TEST(reservations)
 {
@@ -230,10 +219,10 @@ START_TEST(reservations)
 		registered && type >= 5 ? 0 : (type == 3 || type == 6 || type == 8 ? R | W : W);
 
 	start(NULL);
-	ck_assert_str_eq(prout(a, 0, 0, 0, 0xa), "good");
+	ck_assert_str_eq(host_prout(a, 0, 0, 0, 0xa), "good");
 	if (registered)
-		ck_assert_str_eq(prout(b, 0, 0, 0, 0xb), "good");
-	ck_assert_str_eq(prout(a, 1, type, 0xa, 0), "good");
+		ck_assert_str_eq(host_prout(b, 0, 0, 0, 0xb), "good");
+	ck_assert_str_eq(host_prout(a, 1, type, 0xa, 0), "good");
 	for (unsigned i = 0; i < ARRAY_SIZE(list); i++) {
 		const struct listed *l = &list[i];
 		bool conflict;

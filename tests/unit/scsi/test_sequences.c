@@ -93,17 +93,6 @@ START_TEST(vaai)
 }
 END_TEST
 
-static const char *prout(struct host_nexus *n, uint8_t sa, uint8_t type, uint64_t key,
-			 uint64_t sa_key)
-{
-	uint8_t p[24] = { 0 };
-
-	put_be64(p, key);
-	put_be64(p + 8, sa_key);
-	host_out(n, 1, (uint8_t[10]){ 0x5f, sa, type, [8] = 24 }, 10, p, 24);
-	return host_result(n);
-}
-
 static const char *wr(struct host_nexus *n)
 {
 	uint8_t data[512] = { 1 };
@@ -118,28 +107,28 @@ static const char *wr(struct host_nexus *n)
 START_TEST(failover_cluster)
 {
 	open2("8m", 512);
-	ck_assert_str_eq(prout(a, 0x06, 0, 0, 0xa1), "good"); /* REGISTER AND IGNORE EXISTING KEY */
-	ck_assert_str_eq(prout(b, 0x06, 0, 0, 0xb1), "good");
-	ck_assert_str_eq(prout(a, 0x01, 5, 0xa1, 0), "good");
-	ck_assert_str_eq(prout(b, 0x01, 5, 0xb1, 0), "conflict");
+	ck_assert_str_eq(host_prout(a, 0x06, 0, 0, 0xa1), "good"); /* REGISTER AND IGNORE */
+	ck_assert_str_eq(host_prout(b, 0x06, 0, 0, 0xb1), "good");
+	ck_assert_str_eq(host_prout(a, 0x01, 5, 0xa1, 0), "good");
+	ck_assert_str_eq(host_prout(b, 0x01, 5, 0xb1, 0), "conflict");
 	ck_assert_str_eq(wr(b), "good"); /* a registrant */
 	host_in(b, 1, (uint8_t[10]){ 0x5e, 0x01, [8] = 64 }, 10, 64);
 	ck_assert_uint_eq(get_be64(b->in + 8), 0xa1);
 	host_logout(a); /* the node is gone, its registration is not */
 	host_in(b, 1, (uint8_t[10]){ 0x5e, 0x00, [8] = 64 }, 10, 64);
 	ck_assert_uint_eq(get_be32(b->in + 4), 16);
-	ck_assert_str_eq(prout(b, 0x04, 5, 0xb1, 0xa1), "good"); /* PREEMPT */
+	ck_assert_str_eq(host_prout(b, 0x04, 5, 0xb1, 0xa1), "good"); /* PREEMPT */
 	ck_assert_str_eq(wr(b), "good");
 	a = host_login_ready(&h, "iqn.1998-01.com.vmware:esx1");
 	ck_assert_str_eq(wr(a), "conflict");
-	ck_assert_str_eq(prout(a, 0x01, 5, 0xa1, 0), "conflict"); /* not registered any more */
-	ck_assert_str_eq(prout(a, 0x06, 0, 0, 0xa2), "good");
+	ck_assert_str_eq(host_prout(a, 0x01, 5, 0xa1, 0), "conflict"); /* not registered any more */
+	ck_assert_str_eq(host_prout(a, 0x06, 0, 0, 0xa2), "good");
 	ck_assert_str_eq(wr(a), "good");
 	/* the usual check that storage validation makes: release by one
 	 * who does not hold, then clear */
-	ck_assert_str_eq(prout(a, 0x02, 5, 0xa2, 0), "good");
-	ck_assert_str_eq(prout(b, 0x01, 5, 0xb1, 0), "good");
-	ck_assert_str_eq(prout(b, 0x03, 0, 0xb1, 0), "good");
+	ck_assert_str_eq(host_prout(a, 0x02, 5, 0xa2, 0), "good");
+	ck_assert_str_eq(host_prout(b, 0x01, 5, 0xb1, 0), "good");
+	ck_assert_str_eq(host_prout(b, 0x03, 0, 0xb1, 0), "good");
 	host_in(b, 1, (uint8_t[10]){ 0x5e, 0x00, [8] = 64 }, 10, 64);
 	ck_assert_uint_eq(get_be32(b->in + 4), 0);
 	host_close(&h);
