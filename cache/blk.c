@@ -36,12 +36,12 @@ void blk_req_fini(struct blk_req *req)
 	frags_fini(&req->data);
 }
 
-uint64_t blk_identity(const char *name)
+uint64_t blk_identity(const char *store_id)
 {
 	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a, 64 bits */
 
-	for (; *name; name++)
-		h = (h ^ (uint8_t)*name) * 0x100000001b3ull;
+	for (; *store_id; store_id++)
+		h = (h ^ (uint8_t)*store_id) * 0x100000001b3ull;
 	return h;
 }
 

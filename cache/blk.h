@@ -192,6 +192,8 @@ struct blk_ops {
 	void (*close)(struct blk *blk);
 };
 
+#define BLK_STORE_ID_MAX 128
+
 struct blk {
 	const struct blk_ops *ops;
 	_Atomic uint64_t size; /* bytes */
@@ -201,7 +203,7 @@ struct blk {
 			        * this; callers split. >= 64 KiB */
 	uint32_t caps;
 	int node;	       /* where its threads should be, -1 anywhere */
-	uint64_t identity;     /* stable over restarts: hash of path; key of cached blocks */
+	uint64_t identity;     /* blk_identity(store_id): key of cached blocks */
 	char *path;	       /* as configured */
 	struct blk *lower;     /* stacked devices */
 	bool rewrites;	       /* who is stacked on it writes again what a
@@ -211,6 +213,10 @@ struct blk {
 	 * with, as the whole structure should be (calloc). */
 	struct blk_order *_Atomic order;
 	_Atomic uint32_t writers;
+	/* What the store is, whatever it is called: "file:MAJOR:MINOR:INODE", "disk:MAJOR:MINOR",
+	 * and so on. One line of printable text. No two stores that a cache may be stacked on have
+	 * the same; ram and null stores, which are nobody else's, may. */
+	char store_id[BLK_STORE_ID_MAX];
 };
 
 /* The choke point: checks range, alignment and flags (so devices need not), counts, then calls the
@@ -302,8 +308,8 @@ void blk_complete_here(struct blk_req *req, int status);
 /* For devices whose zero() finds that the store cannot after all: writes zeros in pieces. Result as
  * for zero(). On the home loop. */
 bool blk_zero_by_writing(struct blk *blk, struct blk_req *req);
-/* Hash of a path, or whatever else names a store for good: blk->identity. */
-uint64_t blk_identity(const char *name);
+/* Hash of what a store is (blk->store_id): blk->identity. Any thread. */
+uint64_t blk_identity(const char *store_id);
 /* Makes what devices without memory of their own need (one bounce arena per node). blk_open() calls
  * it; so must whoever builds such a device by hand. 0 or -errno. As blk_open(). */
 int blk_bounce_init(const struct topology *topo, int node);

@@ -498,6 +498,7 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 		    BLK_CAP_OWN_MEMORY | BLK_CAP_VOLATILE;
 	blk->node = lower->node;
 	blk->identity = lower->identity;
+	memcpy(blk->store_id, lower->store_id, sizeof(blk->store_id));
 	blk->lender = &c->lender;
 	blk->path = lower->path ? strdup(lower->path) : NULL;
 	blk->lower = lower;

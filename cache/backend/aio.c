@@ -421,6 +421,19 @@ static int lock_store(int fd)
 	return fcntl(fd, F_OFD_SETLK, &all) < 0 ? -errno : 0;
 }
 
+/* A store is what it is, not what it is called: the file may get another name, and the name another
+ * file, while it is open. */
+static void store_id(struct blk *blk, const struct stat *st)
+{
+	if (S_ISBLK(st->st_mode))
+		snprintf(blk->store_id, sizeof(blk->store_id), "disk:%u:%u", major(st->st_rdev),
+			 minor(st->st_rdev));
+	else
+		snprintf(blk->store_id, sizeof(blk->store_id), "file:%u:%u:%llu",
+			 major(st->st_dev), minor(st->st_dev), (unsigned long long)st->st_ino);
+	blk->identity = blk_identity(blk->store_id);
+}
+
 /* Opens the file; 0 or -errno. */
 static int open_store(struct aio_store *s, const char *path, bool readonly, bool sync)
 {
@@ -446,7 +459,7 @@ static struct blk *fail(struct aio *a, const struct blk_open_args *args, int err
 struct blk *aio_open(const struct blk_open_args *args)
 {
 	struct aio *a = calloc(1, sizeof(*a));
-	char why[128], *real;
+	char why[128];
 	struct stat st;
 	uint64_t bytes;
 	int err;
@@ -509,14 +522,12 @@ struct blk *aio_open(const struct blk_open_args *args)
 		log_notice("%s: the last %llu bytes are less than a block and stay unused",
 			   args->path, (unsigned long long)(bytes - a->blk.size));
 
-	real = realpath(args->path, NULL);
 	a->blk.ops = &aio_ops;
 	a->blk.max_len = AIO_MAX_LEN;
 	a->blk.physical_size = MAX(a->blk.physical_size, a->blk.block_size);
 	a->blk.node = args->node;
-	a->blk.identity = blk_identity(real ? real : args->path);
+	store_id(&a->blk, &st);
 	a->blk.caps |= args->readonly ? BLK_CAP_READONLY : args->sync ? 0 : BLK_CAP_VOLATILE;
-	free(real);
 	a->blk.path = strdup(args->path);
 	if (!a->blk.path)
 		return fail(a, args, ENOMEM, "no memory");

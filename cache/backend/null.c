@@ -3,6 +3,7 @@
  * A sink: reads give zeros, writes vanish. Everything above it can be measured without a store. Its
  * few blocks only receive what is written.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include "cache/backend/backend.h"
 #include "cache/blkpool.h"
@@ -199,7 +200,8 @@ struct blk *null_open(const struct blk_open_args *args)
 	nl->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO |
 		       BLK_CAP_OWN_MEMORY | (args->readonly ? BLK_CAP_READONLY : 0);
 	nl->blk.node = args->node;
-	nl->blk.identity = blk_identity(path);
+	snprintf(nl->blk.store_id, sizeof(nl->blk.store_id), "null:%s", path);
+	nl->blk.identity = blk_identity(nl->blk.store_id);
 	nl->blk.path = strdup(path);
 	err = nl->blk.path ? blkpool_init(&nl->pool, &conf) : -ENOMEM;
 	if (err) {

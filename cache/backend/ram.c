@@ -695,7 +695,8 @@ struct blk *ram_open(const struct blk_open_args *args)
 	r->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO | BLK_CAP_OWN_MEMORY |
 		      (args->readonly ? BLK_CAP_READONLY : 0);
 	r->blk.node = args->node;
-	r->blk.identity = blk_identity(path);
+	snprintf(r->blk.store_id, sizeof(r->blk.store_id), "ram:%s", path);
+	r->blk.identity = blk_identity(r->blk.store_id);
 	r->blk.path = strdup(path);
 
 	r->table_len = ALIGN_UP(nblocks * sizeof(*r->table), 4096);

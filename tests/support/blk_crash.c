@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A store with a volatile write cache whose power can be cut. See blk_pass.h. */
 #include <stdlib.h>
+#include <string.h>
 #include "tests/support/blk_pass.h"
 #include "tests/support/blktest.h"
 
@@ -217,6 +218,7 @@ struct blk *blk_crash_create(struct blk *lower, uint64_t seed)
 	c->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_VOLATILE;
 	c->blk.node = lower->node;
 	c->blk.identity = lower->identity;
+	memcpy(c->blk.store_id, lower->store_id, sizeof(c->blk.store_id));
 	c->blk.path = strdup(lower->path);
 	c->blk.lower = lower;
 	medium(c, BLK_READ, 0, lower->size, c->image);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The common part of the wrappers, and blk_fault and blk_delay. See blk_pass.h. */
 #include <stdlib.h>
+#include <string.h>
 #include "events/log.h"
 #include "tests/support/blk_pass.h"
 
@@ -234,6 +235,7 @@ void pass_init(struct pass *p, struct blk *lower, const char *name)
 	p->blk.caps = lower->caps;
 	p->blk.node = lower->node;
 	p->blk.identity = lower->identity;
+	memcpy(p->blk.store_id, lower->store_id, sizeof(p->blk.store_id));
 	p->blk.path = strdup(lower->path);
 	p->blk.lower = lower;
 }

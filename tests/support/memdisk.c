@@ -2,6 +2,7 @@
 /* See memdisk.h. */
 #include "tests/support/memdisk.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "events/clock.h"
@@ -176,7 +177,8 @@ struct memdisk *memdisk_create(uint64_t size, uint32_t block_size, const char *n
 	d->blk.max_len = MiB(1);
 	d->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO | BLK_CAP_VOLATILE;
 	d->blk.node = -1;
-	d->blk.identity = blk_identity(name);
+	snprintf(d->blk.store_id, sizeof(d->blk.store_id), "mem:%s", name);
+	d->blk.identity = blk_identity(d->blk.store_id);
 	d->blk.path = strdup(name);
 	return d;
 }
