@@ -139,6 +139,10 @@ enum {
 				      * blocks: never stack a cache on it */
 	BLK_CAP_VOLATILE = 1 << 5,   /* SYNC does something: there is a volatile write cache */
 	BLK_CAP_ROTATIONAL = 1 << 6,
+	BLK_CAP_ATOMIC = 1 << 7, /* after a loss of power, too, a WRITE of up to max_len is
+				  * there whole or not at all (ram, null: not). A stacked
+				  * device has it only if it writes as one what came as
+				  * one, which a cache does not */
 };
 
 /* What an LBA range is on the store (GET LBA STATUS). */

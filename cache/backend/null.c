@@ -198,7 +198,8 @@ struct blk *null_open(const struct blk_open_args *args)
 	nl->blk.physical_size = 4096;
 	nl->blk.max_len = NULL_MAX_LEN;
 	nl->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO |
-		       BLK_CAP_OWN_MEMORY | (args->readonly ? BLK_CAP_READONLY : 0);
+		       BLK_CAP_OWN_MEMORY | BLK_CAP_ATOMIC |
+		       (args->readonly ? BLK_CAP_READONLY : 0);
 	nl->blk.node = args->node;
 	snprintf(nl->blk.store_id, sizeof(nl->blk.store_id), "null:%s", path);
 	nl->blk.identity = blk_identity(nl->blk.store_id);

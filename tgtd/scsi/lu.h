@@ -66,7 +66,8 @@ enum {
 	OP_CTRL = 1 << 3,
 	OP_ALL = OP_DISK | OP_CTRL,
 	OP_NO_LU = 1 << 4,
-	OP_THIN = 1 << 5
+	OP_THIN = 1 << 5,   /* where the unit is thin */
+	OP_ATOMIC = 1 << 6, /* where the store writes atomically */
 };
 #define OP_NO_SA 0xffff
 
@@ -520,9 +521,10 @@ static inline uint32_t scsi_max_caw(const struct scsi_lu *lu)
 {
 	return (uint32_t)MIN((uint64_t)lu->blk->max_len >> lu->block_shift, 255u);
 }
+/* 0: the store cannot, and WRITE ATOMIC is not offered. */
 static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)
 {
-	return lu->seg_max >> lu->block_shift;
+	return lu->blk->caps & BLK_CAP_ATOMIC ? lu->seg_max >> lu->block_shift : 0;
 }
 
 /* Handlers, in the order of opcodes.c. */

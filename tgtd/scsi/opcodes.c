@@ -137,7 +137,7 @@ static struct scsi_op ops[] = {
 	   { 0, 0x06, LBA8, LBA4, GRP }, 60, "SYNCHRONIZE CACHE(16)"),
 	OP(0x93, NO, 16, OP_DISK | OP_OUT, GATE_WRITE, op_write_same16,
 	   { 0, 0x19, LBA8, LBA4, GRP }, 600, "WRITE SAME(16)"),
-	OP(0x9c, NO, 16, OP_DISK | OP_OUT, GATE_WRITE, op_write_atomic16,
+	OP(0x9c, NO, 16, OP_DISK | OP_OUT | OP_ATOMIC, GATE_WRITE, op_write_atomic16,
 	   { 0, 0x1a, LBA8, 0, 0, 0xff, 0xff, GRP }, 30, "WRITE ATOMIC(16)"),
 	OP(0x9e, 0x10, 16, OP_DISK | OP_IN, GATE_READY, op_read_capacity16,
 	   { 0, 0, LBA8, LBA4, 0x01 }, 10, "READ CAPACITY(16)"),
@@ -235,7 +235,9 @@ static void put_timeouts(uint8_t *p, const struct scsi_op *op)
 
 static bool offered(const struct scsi_lu *lu, const struct scsi_op *op, uint16_t kind)
 {
-	return (op->flags & kind) && (!(op->flags & OP_THIN) || scsi_lu_thin(lu));
+	if (!(op->flags & kind) || ((op->flags & OP_THIN) && !scsi_lu_thin(lu)))
+		return false;
+	return !(op->flags & OP_ATOMIC) || scsi_max_atomic(lu);
 }
 
 static void report_all(struct scsi_cmd *cmd, uint16_t kind, bool rctd, uint32_t alloc)

@@ -111,11 +111,16 @@ void op_write16(struct scsi_cmd *cmd)
 	write_begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
 }
 
-/* SBC-4 5.47: one segment, which the store makes visible all at once. */
+/* SBC-4 5.47: one segment, which the store makes visible all at once; and only stores that keep it
+ * whole when power is lost. */
 void op_write_atomic16(struct scsi_cmd *cmd)
 {
 	uint64_t lba = get_be64(cmd->cdb + 2), nblocks = get_be16(cmd->cdb + 12);
 
+	if (!scsi_max_atomic(cmd->lu)) { /* INVALID COMMAND OPERATION CODE */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2000);
+		return;
+	}
 	if (!scsi_range_ok(cmd, lba, nblocks))
 		return;
 	if (nblocks > scsi_max_atomic(cmd->lu)) {
