@@ -92,6 +92,10 @@ static const struct word {
 	{ "nop_interval", CONF_IN_TARGET, CONF_KEY, "0 to 3600" },
 	{ "nop_count", CONF_IN_TARGET, CONF_KEY, "0 to 1000" },
 	{ "state", CONF_IN_TARGET, CONF_KEY, "ready or offline" },
+	{ "allow_target_reset", CONF_IN_TARGET, CONF_KEY, YES_NO },
+	{ "allow_explicit_alua", CONF_IN_TARGET, CONF_KEY, YES_NO },
+	{ "alua_state", CONF_IN_TARGET, CONF_KEY,
+	  "active-optimized, active-non-optimized, standby or unavailable" },
 	/* known of tgt's files, and refused by the daemon */
 	{ "MaxXmitDataSegmentLength", 0, CONF_KEY, NULL },
 	{ "IFMarker", 0, CONF_KEY, NULL },

@@ -133,6 +133,7 @@ run() {
 	for _ in $(seq 200); do "$bin/tgtadm" --op show --mode system >/dev/null 2>&1 && break; sleep 0.1; done
 	"$bin/tgtadm" --op new --mode target --tid 1 -T $iqn &&
 		"$bin/tgtadm" --op bind --mode target --tid 1 -I ALL &&
+		"$bin/tgtadm" --op update --mode target --tid 1 --name allow_target_reset --value Yes &&
 		"$bin/tgtadm" --op new --mode logicalunit --tid 1 --lun 1 "$@" ||
 		{ echo "not ok $name: cannot configure"; return; }
 	"$bin/tgtadm" --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1 ||
@@ -146,6 +147,7 @@ run() {
 	fi
 	"$bin/tgtadm" --op new --mode target --tid 2 -T $iqn-2 &&
 		"$bin/tgtadm" --op bind --mode target --tid 2 -I ALL &&
+		"$bin/tgtadm" --op update --mode target --tid 2 --name allow_target_reset --value Yes &&
 		"$bin/tgtadm" --op new --mode logicalunit --tid 2 --lun 1 $store &&
 		"$bin/tgtadm" --op update --mode logicalunit --tid 2 --lun 1 --params thin_provisioning=1,sanitize_rate=8 ||
 		{ echo "not ok $name: cannot configure the second target"; return; }

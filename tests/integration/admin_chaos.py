@@ -97,7 +97,10 @@ class Admin:
         r = self.r
         key, value = r.choice([('state', 'offline'), ('state', 'ready'), ('state', 'ready'), ('MaxBurstLength', '65536'),
                                ('ErrorRecoveryLevel', '1'), ('nop_interval', '1'), ('nop_interval', '0'), ('MaxQueueCmd', '4'),
-                               ('MaxQueueCmd', ''), ('HeaderDigest', 'CRC32C'), ('ImmediateData', 'No')])
+                               ('MaxQueueCmd', ''), ('HeaderDigest', 'CRC32C'),
+                               ('ImmediateData', 'No'), ('alua_state', 'standby'),
+                               ('alua_state', ''), ('allow_explicit_alua', 'Yes'),
+                               ('allow_explicit_alua', ''), ('allow_target_reset', 'Yes')])
         self.ask('target', 'update', '--tid', self.tid(), '-n', key, '-v', value)
 
     def connections(self):

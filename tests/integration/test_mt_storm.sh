@@ -14,6 +14,7 @@ iqn=iqn.2026-11.org.tgtd.test:storm
 daemon_start ours --cache size=4m
 adm --op new --mode target --tid 1 -T $iqn
 adm --op bind --mode target --tid 1 -I ALL
+adm --op update --mode target --tid 1 --name allow_target_reset --value Yes
 adm --op new --mode logicalunit --tid 1 --lun 1 --bstype ram --backing-store 16m
 truncate -s 16m "$dir/disk-2" "$dir/disk-3"
 adm --op new --mode logicalunit --tid 1 --lun 2 --bstype aio --backing-store "$dir/disk-2"

@@ -31,6 +31,8 @@ for user in joe:secretsecret jim:terceseecret; do
 done
 adm --op bind --mode account --tid 2 --user joe
 adm --op bind --mode account --tid 2 --user jim --outgoing
+adm --op update --mode target --tid 1 --name allow_target_reset --value Yes
+adm --op update --mode target --tid 1 --name allow_explicit_alua --value Yes
 adm --op update --mode target --tid 3 --name nop_interval --value 1
 adm --op update --mode target --tid 3 --name nop_count --value 3
 # so many that SendTargets takes several answers

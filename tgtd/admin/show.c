@@ -187,6 +187,21 @@ static const char *key_set(const struct adm_target *t, const char *key)
 	return set ? set->value : "";
 }
 
+/* The state of the target port group, and the LUs for which an initiator has set another. */
+static void show_alua(struct adm_out *out, struct scsi_target *t)
+{
+	enum scsi_alua state = scsi_target_alua(t);
+	struct scsi_lu_info info;
+
+	out_printf(out, "alua_state=%s\n", scsi_alua_names[state]);
+	for (struct scsi_lu *lu = scsi_lu_next(t, NULL); lu; lu = scsi_lu_next(t, lu)) {
+		scsi_lu_get_info(lu, &info);
+		if (info.alua != state)
+			out_printf(out, "alua_state of LUN %u=%s\n", info.conf.lun,
+				   scsi_alua_names[info.alua]);
+	}
+}
+
 /* A target that sends initiators elsewhere shows only that. */
 void show_target_keys(struct adm_call *call, struct adm_target *t)
 {
@@ -202,6 +217,10 @@ void show_target_keys(struct adm_call *call, struct adm_target *t)
 		   iscsi_target_nop_count(t->scsi));
 	iscsi_target_each_key(t->scsi, show_key, out);
 	out_printf(out, "MaxQueueCmd=%u\n", iscsi_target_max_queue_cmd(t->scsi));
+	out_printf(out, "allow_target_reset=%s\nallow_explicit_alua=%s\n",
+		   yes(scsi_target_allows(t->scsi, SCSI_ALLOW_RESET)),
+		   yes(scsi_target_allows(t->scsi, SCSI_ALLOW_ALUA)));
+	show_alua(out, t->scsi);
 }
 
 /* ---- system ---------------------------------------------------------------------------------- */

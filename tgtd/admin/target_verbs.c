@@ -216,6 +216,10 @@ static void current_value(struct adm_target *t, const char *name, struct key_sea
 		strcpy(s->value, "3260");
 	else if (!strcmp(name, "RedirectReason"))
 		strcpy(s->value, "Temporary");
+	else if (!strcmp(name, "allow_target_reset") || !strcmp(name, "allow_explicit_alua"))
+		strcpy(s->value, "No");
+	else if (!strcmp(name, "alua_state"))
+		strcpy(s->value, scsi_alua_names[SCSI_ALUA_ACTIVE_OPTIMIZED]);
 }
 
 static enum adm_status target_set(struct adm_call *call, struct adm_target *t, const char *name,

@@ -46,7 +46,8 @@ int iscsi_target_add(struct scsi_target *t) must_check;
  * it any more. */
 void iscsi_target_remove(struct scsi_target *t);
 /* A session key (MaxRecvDataSegmentLength, HeaderDigest ...) for future logins, or nop_interval,
- * nop_count, RedirectAddress, RedirectPort, RedirectReason. 0, -EINVAL (unknown key: -ENOENT). */
+ * nop_count, RedirectAddress, RedirectPort, RedirectReason; or, at once, allow_target_reset,
+ * allow_explicit_alua, alua_state. 0, -EINVAL (unknown key: -ENOENT). */
 int iscsi_target_set(struct scsi_target *t, const char *key, const char *value) must_check;
 /* Would any target take it? The same result. */
 int iscsi_target_check(const char *key, const char *value) must_check;

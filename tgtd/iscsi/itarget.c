@@ -101,6 +101,30 @@ static int set_reason(struct itarget *it, const char *value)
 	return 0;
 }
 
+static int set_allowed(struct itarget *it, unsigned what, const char *value)
+{
+	bool yes = !strcmp(value, "Yes");
+
+	if (!yes && strcmp(value, "No"))
+		return -EINVAL;
+	if (it->target)
+		scsi_target_allow(it->target, what, yes);
+	return 0;
+}
+
+static int set_alua(struct itarget *it, const char *value)
+{
+	for (enum scsi_alua s = 0; s < SCSI_ALUA_STATES; s++) {
+		if (strcmp(value, scsi_alua_names[s]))
+			continue;
+		if (it->target)
+			scsi_target_set_alua(it->target, s);
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/* iscsi_target_check() has no target: then nothing but the value is looked at. */
 static int set_key(struct itarget *it, const char *key, const char *value)
 {
 	unsigned port, n;
@@ -124,6 +148,12 @@ static int set_key(struct itarget *it, const char *key, const char *value)
 			       set_text(value, it->redirect_port, sizeof(it->redirect_port));
 	if (!strcmp(key, "RedirectReason"))
 		return set_reason(it, value);
+	if (!strcmp(key, "allow_target_reset"))
+		return set_allowed(it, SCSI_ALLOW_RESET, value);
+	if (!strcmp(key, "allow_explicit_alua"))
+		return set_allowed(it, SCSI_ALLOW_ALUA, value);
+	if (!strcmp(key, "alua_state"))
+		return set_alua(it, value);
 	return iscsi_offer_set(&it->offer, key, value);
 }
 

@@ -1,22 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Asymmetric logical unit access (SPC-4 5.15): one target port group with all the target's ports in
- * it, those that are configured whether or not a session uses them; its state is kept per
- * logical unit, set by SET TARGET PORT GROUPS. It is not PREFerred: there is no other group to
- * prefer it to.
+ * it, those that are configured whether or not a session uses them. Its state is kept per
+ * logical unit. The administrator sets it for all of them, which initiators see as implicit; SET
+ * TARGET PORT GROUPS for one, where that is allowed. It is not PREFerred: there is no other group
+ * to prefer it to.
  */
 #include "tgtd/scsi/lu.h"
 
-enum { ALUA_ACTIVE_OPTIMIZED, ALUA_ACTIVE_NON_OPTIMIZED, ALUA_STANDBY, ALUA_UNAVAILABLE };
-#define STATUS_BY_SET 0x01
+const char *const scsi_alua_names[SCSI_ALUA_STATES] = {
+	[SCSI_ALUA_ACTIVE_OPTIMIZED] = "active-optimized",
+	[SCSI_ALUA_ACTIVE_NON_OPTIMIZED] = "active-non-optimized",
+	[SCSI_ALUA_STANDBY] = "standby",
+	[SCSI_ALUA_UNAVAILABLE] = "unavailable",
+};
+
+/* STATUS CODE of REPORT TARGET PORT GROUPS (SPC-4 table 317) */
+enum { STATUS_NONE, STATUS_EXPLICIT, STATUS_IMPLICIT };
 
 bool scsi_alua_pass(struct scsi_cmd *cmd)
 {
 	switch (cmd->lu->alua_state) {
-	case ALUA_STANDBY: /* TARGET PORT IN STANDBY STATE */
+	case SCSI_ALUA_STANDBY: /* TARGET PORT IN STANDBY STATE */
 		scsi_done_sense(cmd, SENSE_NOT_READY, 0x040b);
 		return false;
-	case ALUA_UNAVAILABLE: /* TARGET PORT IN UNAVAILABLE STATE */
+	case SCSI_ALUA_UNAVAILABLE: /* TARGET PORT IN UNAVAILABLE STATE */
 		scsi_done_sense(cmd, SENSE_NOT_READY, 0x040c);
 		return false;
 	}
@@ -58,8 +66,8 @@ static unsigned told(struct scsi_target *t, const uint16_t *known, unsigned nkno
 	return count;
 }
 
-/* SPC-4 6.6.1: VPD data that has changed, here of the SCSI Ports page. No port changed its
- * access state. Under t->lock. */
+/* SPC-4 6.6.1: INQUIRY or VPD data that has changed, here TPGS or the SCSI Ports page. No port
+ * changed its access state. Under t->lock. */
 static void raise_changed(struct scsi_target *t)
 {
 	for (uint32_t i = 0; i < t->nlu; i++)
@@ -130,6 +138,65 @@ unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port)
 	return n;
 }
 
+/* ---- states and permissions ------------------------------------------------------------------ */
+
+/* Everybody but @except hears of another state. Under lu->lock. */
+static void set_state_locked(struct scsi_lu *lu, uint8_t state, uint8_t status,
+			     const struct scsi_itl *except)
+{
+	if (lu->alua_state != state)
+		scsi_ua_raise_locked(lu, except, UA_ALUA_CHANGED);
+	lu->alua_state = state;
+	lu->alua_status = status;
+	scsi_lu_gate_locked(lu, GATE_ALUA, state >= SCSI_ALUA_STANDBY);
+}
+
+void scsi_alua_init_locked(struct scsi_lu *lu)
+{
+	if (lu->target->alua_state != SCSI_ALUA_ACTIVE_OPTIMIZED)
+		set_state_locked(lu, lu->target->alua_state, STATUS_IMPLICIT, NULL);
+}
+
+void scsi_target_set_alua(struct scsi_target *t, enum scsi_alua state)
+{
+	struct scsi_lu *lu;
+
+	t->alua_state = (uint8_t)state;
+	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = 0; i < t->nlu; i++) {
+		lu = t->lu[i];
+		if (!lu)
+			continue;
+		pthread_mutex_lock(&lu->lock);
+		if (lu->alua_state != state)
+			set_state_locked(lu, (uint8_t)state, STATUS_IMPLICIT, NULL);
+		pthread_mutex_unlock(&lu->lock);
+	}
+	pthread_mutex_unlock(&t->lock);
+}
+
+enum scsi_alua scsi_target_alua(const struct scsi_target *t)
+{
+	return t->alua_state;
+}
+
+void scsi_target_allow(struct scsi_target *t, unsigned what, bool on)
+{
+	uint32_t before = on ? atomic_fetch_or(&t->allowed, what) :
+			       atomic_fetch_and(&t->allowed, ~what);
+
+	if (!(what & SCSI_ALLOW_ALUA) || !(before & SCSI_ALLOW_ALUA) == !on)
+		return;
+	pthread_mutex_lock(&t->lock);
+	raise_changed(t); /* TPGS */
+	pthread_mutex_unlock(&t->lock);
+}
+
+bool scsi_target_allows(const struct scsi_target *t, unsigned what)
+{
+	return (atomic_load_explicit(&t->allowed, memory_order_relaxed) & what) == what;
+}
+
 /* ---- REPORT and SET TARGET PORT GROUPS ------------------------------------------------------- */
 
 /* SPC-4 6.37 */
@@ -154,7 +221,7 @@ void op_report_tpgs(struct scsi_cmd *cmd)
 	d = b + head;
 	pthread_mutex_lock(&lu->lock);
 	d[0] = (uint8_t)lu->alua_state; /* PREF = 0: one group has nothing to be preferred to */
-	d[5] = lu->alua_set ? STATUS_BY_SET : 0;
+	d[5] = lu->alua_status;
 	pthread_mutex_unlock(&lu->lock);
 	d[1] = 0x0f; /* unavailable, standby, active/non-optimized, active/optimized */
 	put_be16(d + 2, SCSI_TPG);
@@ -180,18 +247,14 @@ static void set_tpgs(struct scsi_cmd *cmd)
 			return;
 		}
 		state = p[at] & 0x0f;
-		if (state > ALUA_UNAVAILABLE) {
+		if (state >= SCSI_ALUA_STATES) {
 			scsi_bad_param(cmd, (uint16_t)at, 3);
 			return;
 		}
 	}
 	if (state >= 0) {
 		pthread_mutex_lock(&lu->lock);
-		if (lu->alua_state != state)
-			scsi_ua_raise_locked(lu, cmd->itl, UA_ALUA_CHANGED);
-		lu->alua_state = (uint8_t)state;
-		lu->alua_set = true;
-		scsi_lu_gate_locked(lu, GATE_ALUA, state >= ALUA_STANDBY);
+		set_state_locked(lu, (uint8_t)state, STATUS_EXPLICIT, cmd->itl);
 		pthread_mutex_unlock(&lu->lock);
 	}
 	scsi_done(cmd);
@@ -202,7 +265,9 @@ void op_set_tpgs(struct scsi_cmd *cmd)
 {
 	uint32_t len = get_be32(cmd->cdb + 6);
 
-	if (len == 0)
+	if (!scsi_target_allows(cmd->lu->target, SCSI_ALLOW_ALUA))
+		scsi_bad_cdb(cmd, 1, 4); /* as a SERVICE ACTION that is not there: 4.3.4.2 */
+	else if (len == 0)
 		scsi_done(cmd);
 	else if (len > 4096)
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);

@@ -60,8 +60,9 @@ static void standard(struct scsi_cmd *cmd)
 	put_text(b + 32, 4, lu ? lu->conf.product_rev : "0001");
 	if (lu) {
 		b[1] = lu->conf.removable ? 0x80 : 0;
-		/* TPGS: implicit and explicit; 3PC */
-		b[5] = (uint8_t)(0x30 | (lu->blk ? 0x08 : 0));
+		/* TPGS: implicit, or both; 3PC */
+		b[5] = (uint8_t)((scsi_target_allows(lu->target, SCSI_ALLOW_ALUA) ? 0x30 : 0x10) |
+				 (lu->blk ? 0x08 : 0));
 	}
 	/* Version descriptors; the block commands' ones only on disks. */
 	for (unsigned i = 0; i < ARRAY_SIZE(disk_versions) && (i < 3 || (lu && lu->blk)); i++)

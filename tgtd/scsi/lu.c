@@ -161,6 +161,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	}
 	pthread_mutex_lock(&lu->lock);
 	scsi_lu_update_gate_locked(lu);
+	scsi_alua_init_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
 
 	pthread_mutex_lock(&t->lock);
@@ -522,6 +523,7 @@ void scsi_lu_get_info(const struct scsi_lu *clu, struct scsi_lu_info *info)
 	info->size = lu->blk ? atomic_load(&lu->blk->size) : 0;
 	info->block_size = lu->blk ? lu->block_size : 1;
 	info->prevent_removal = lu->prevents > 0;
+	info->alua = lu->alua_state;
 	info->bstype = lu->blk ? lu->blk->ops->name : "null";
 	info->path = lu->blk ? lu->blk->path : NULL;
 	if (lu->blk && lu->blk->lower) { /* show the store, not the cache on it */

@@ -68,6 +68,7 @@ enum {
 	OP_NO_LU = 1 << 4,
 	OP_THIN = 1 << 5,   /* where the unit is thin */
 	OP_ATOMIC = 1 << 6, /* where the store writes atomically */
+	OP_ALUA = 1 << 7,   /* where initiators may set access states (SCSI_ALLOW_ALUA) */
 };
 #define OP_NO_SA 0xffff
 
@@ -201,8 +202,8 @@ struct scsi_lu {
 	uint64_t made_ns, idle_ns;	 /* clock_now_ns(); as reported last */
 	uint32_t prevents;
 	bool deleting, ejected;
-	uint8_t alua_state; /* of the one target port group (alua.c) */
-	bool alua_set;
+	uint8_t alua_state; /* enum scsi_alua, of the one target port group (alua.c) */
+	uint8_t alua_status; /* who brought it about */
 	struct scsi_itl *reserved_by;	 /* RESERVE(6/10) */
 	uint32_t generation;		 /* of mode pages and INQUIRY data */
 	struct scsi_pr *pr;
@@ -233,6 +234,8 @@ struct scsi_target {
 	struct loop_msg empty_msg;
 	void (*deleted)(void *arg, int status);
 	void *deleted_arg;
+	_Atomic uint32_t allowed; /* SCSI_ALLOW_*; main loop writes */
+	uint8_t alua_state;	  /* of LUs to come; main loop */
 	int64_t timestamp_offset_ms; /* SET TIMESTAMP; lock */
 	bool timestamp_set;
 };
@@ -454,6 +457,8 @@ void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
 /* ---- shared by the command files ------------------------------------------------------------- */
 /* Gate bits that need to know more: true: go on, false: answered. */
 bool scsi_alua_pass(struct scsi_cmd *cmd);
+/* A new LU begins with its target's state. lu->lock held. */
+void scsi_alua_init_locked(struct scsi_lu *lu);
 #define SCSI_PORTS_MAX 64
 /* Relative identifiers of the target's ports, ascending: those configured, and those in use. Takes
  * target->lock. */

@@ -153,8 +153,8 @@ static struct scsi_op ops[] = {
 	   "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS"),
 	OP(0xa3, 0x0f, 12, OP_ALL | OP_IN, ANY, op_report_timestamp, { 0, 0, 0, 0, 0, 0, LBA4 }, 10,
 	   "REPORT TIMESTAMP"),
-	OP(0xa4, 0x0a, 12, OP_ALL | OP_OUT, WR, op_set_tpgs, { 0, 0, 0, 0, 0, 0, LBA4 }, 10,
-	   "SET TARGET PORT GROUPS"),
+	OP(0xa4, 0x0a, 12, OP_ALL | OP_OUT | OP_ALUA, WR, op_set_tpgs,
+	   { 0, 0, 0, 0, 0, 0, LBA4 }, 10, "SET TARGET PORT GROUPS"),
 	OP(0xa4, 0x0f, 12, OP_ALL | OP_OUT, WR, op_set_timestamp, { 0, 0, 0, 0, 0, 0, LBA4 }, 10,
 	   "SET TIMESTAMP"),
 	OP(0xa8, NO, 12, OP_DISK | OP_IN, GATE_READ, op_read12, { 0, 0x1a, LBA4, LBA4, GRP }, 30,
@@ -237,7 +237,9 @@ static bool offered(const struct scsi_lu *lu, const struct scsi_op *op, uint16_t
 {
 	if (!(op->flags & kind) || ((op->flags & OP_THIN) && !scsi_lu_thin(lu)))
 		return false;
-	return !(op->flags & OP_ATOMIC) || scsi_max_atomic(lu);
+	if ((op->flags & OP_ATOMIC) && !scsi_max_atomic(lu))
+		return false;
+	return !(op->flags & OP_ALUA) || scsi_target_allows(lu->target, SCSI_ALLOW_ALUA);
 }
 
 static void report_all(struct scsi_cmd *cmd, uint16_t kind, bool rctd, uint32_t alloc)

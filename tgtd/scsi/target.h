@@ -32,6 +32,30 @@ void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus 
 			    void *arg);
 bool scsi_target_offline(const struct scsi_target *t);
 void scsi_target_set_offline(struct scsi_target *t, bool offline); /* new logins are refused */
+/* What any initiator that may log in to @t does to all the others there; each is refused unless an
+ * administrator allows it. */
+enum {
+	SCSI_ALLOW_RESET = 1 << 0, /* target resets, warm and cold (RFC 7143 11.5.1) */
+	SCSI_ALLOW_ALUA = 1 << 1,  /* SET TARGET PORT GROUPS (SPC-4 6.45) */
+};
+/* From now on; initiators hear of another SCSI_ALLOW_ALUA as INQUIRY DATA HAS CHANGED. */
+void scsi_target_allow(struct scsi_target *t, unsigned what, bool on);
+/* Any thread. */
+bool scsi_target_allows(const struct scsi_target *t, unsigned what);
+/* Asymmetric access states (SPC-4 5.15.2.4), numbered as on the wire, and their names. */
+enum scsi_alua {
+	SCSI_ALUA_ACTIVE_OPTIMIZED,
+	SCSI_ALUA_ACTIVE_NON_OPTIMIZED,
+	SCSI_ALUA_STANDBY,
+	SCSI_ALUA_UNAVAILABLE,
+	SCSI_ALUA_STATES
+};
+extern const char *const scsi_alua_names[SCSI_ALUA_STATES];
+/* The state of the target's port group, now for all its LUs and from then on for new ones, whatever
+ * initiators have set. Those of LUs where it is another hear ASYMMETRIC ACCESS STATE CHANGED. */
+void scsi_target_set_alua(struct scsi_target *t, enum scsi_alua state);
+/* As it was set last; of an LU it may be another since, see scsi_lu_info. */
+enum scsi_alua scsi_target_alua(const struct scsi_target *t);
 /* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by
  * iscsi/access.c, and again whenever its answers may have changed: sessions lose at once what they
  * may no longer see, and are told that their LUNs have changed. @iqn: only this initiator's answers
@@ -107,6 +131,7 @@ struct scsi_lu_info {
 	uint64_t size;
 	uint32_t block_size;
 	bool prevent_removal;
+	enum scsi_alua alua; /* of the target port group for this LU */
 	const char *bstype, *path; /* valid until the LU is deleted */
 };
 void scsi_lu_get_info(const struct scsi_lu *lu, struct scsi_lu_info *info);

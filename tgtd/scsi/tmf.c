@@ -173,6 +173,14 @@ void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun,
 	struct tmf *f;
 
 	ASSERT_ON_LOOP(n->loop);
+	/* RFC 7143 11.5.1: it ends what all initiators do, so not everybody may. */
+	if ((fn == TMF_TARGET_WARM_RESET || fn == TMF_TARGET_COLD_RESET) &&
+	    !scsi_target_allows(n->target, SCSI_ALLOW_RESET)) {
+		log_ratelimited(LOG_LVL_NOTICE, "scsi: target %u: no target reset by %s is allowed",
+				n->target->tid, n->iqn);
+		done(arg, TMF_AUTH_FAILED);
+		return;
+	}
 	if (fn <= TMF_LU_RESET || fn == TMF_QUERY_TASK_SET || fn == TMF_QUERY_ASYNC_EVENT) {
 		itl = scsi_itl_get(n, scsi_lun_decode(lun));
 		if (!itl) {

@@ -52,6 +52,8 @@ START_TEST(values)
 		"nop_interval",
 		"nop_count",
 		"MaxQueueCmd",
+		"allow_target_reset",
+		"allow_explicit_alua",
 	};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(keys); i++) {

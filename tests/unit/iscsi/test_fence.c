@@ -141,6 +141,7 @@ static void settle(unsigned n)
 static void up(unsigned n, const char *keys)
 {
 	wire_target_start();
+	scsi_target_allow(wire_target.target, SCSI_ALLOW_RESET, true);
 	session(c, 1, n, keys);
 	for (unsigned i = 0; i < n; i++)
 		acknowledge(&c[i], ISCSI_TAG_NONE);

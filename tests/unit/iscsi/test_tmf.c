@@ -7,6 +7,7 @@
 #include "tests/support/blk_pass.h"
 #include "tests/support/unit.h"
 #include "tests/support/wire.h"
+#include "tgtd/iscsi/iscsi.h"
 
 static struct wire w;
 
@@ -126,6 +127,7 @@ START_TEST(resets_abort_what_is_in_flight)
 				       ISCSI_TMF_LU_RESET, ISCSI_TMF_TARGET_WARM_RESET };
 
 	wire_up(&w, "ImmediateData=No");
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "allow_target_reset", "Yes"), 0);
 	for (unsigned i = 0; i < ARRAY_SIZE(fns); i++) {
 		uint8_t bhs[48];
 		struct wire_pdu p;
@@ -153,6 +155,7 @@ START_TEST(a_cold_reset_is_answered_and_ends_all_sessions)
 	struct wire_pdu p;
 
 	wire_up(&w, "ImmediateData=No");
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "allow_target_reset", "Yes"), 0);
 	wire_open(&v);
 	ck_assert_uint_eq(wire_login(&v, 2, 0, 0, NULL), 0);
 	asked(&w, late);
@@ -165,6 +168,32 @@ START_TEST(a_cold_reset_is_answered_and_ends_all_sessions)
 	wire_close(&v);
 	wire_down(&w);
 	ck_assert_uint_eq(wire_sessions(), 0);
+}
+END_TEST
+
+/* W6: a reset of the target takes an administrator's word (RFC 7143 11.5.1, 11.6.1). What is
+ * refused ends no command and no session. */
+START_TEST(resets_that_are_refused_end_nothing)
+{
+	struct wire v;
+	uint8_t late[48], data[4096] = { 0 };
+	struct wire_pdu p;
+
+	wire_up(&w, "ImmediateData=No");
+	wire_open(&v);
+	ck_assert_uint_eq(wire_login(&v, 2, 0, 0, NULL), 0);
+	wire_ready(&v);
+	asked(&w, late);
+	manage(&v, ISCSI_TMF_TARGET_COLD_RESET, ISCSI_TAG_NONE, 0);
+	answered(&v, ISCSI_TMF_AUTH_FAILED);
+	manage(&v, ISCSI_TMF_TARGET_WARM_RESET, ISCSI_TAG_NONE, 0);
+	answered(&v, ISCSI_TMF_AUTH_FAILED);
+	ck_assert(wire_silent(&w));
+	wire_send(&w, late, data, sizeof(data));
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(p.bhs[3], SAM_GOOD);
+	wire_close(&v);
+	wire_down(&w);
 }
 END_TEST
 
@@ -306,5 +335,6 @@ END_TEST
 
 UNIT_MAIN("iscsi-tmf", 30, abort_task, abort_of_a_task_that_has_not_come,
 	  resets_abort_what_is_in_flight, a_cold_reset_is_answered_and_ends_all_sessions,
+	  resets_that_are_refused_end_nothing,
 	  a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused,
 	  an_abort_amid_a_reset_of_another_is_silent, a_task_that_another_aborted_twice_says_so)

@@ -582,7 +582,10 @@ START_TEST(port_groups)
 	uint8_t set[8] = { 0, 0, 0, 0, 0x02, 0, 0, 1 };
 
 	open2();
+	scsi_target_allow(h.target, SCSI_ALLOW_ALUA, true);
 	b = host_login_ready(&h, "iqn.b");
+	host_tur(n, 1); /* TPGS has changed */
+	ck_assert_str_eq(host_result(n), "06/3f/03");
 	host_in(n, 1, (uint8_t[12]){ 0xa3, 0x0a, [9] = 64 }, 12, 64);
 	ck_assert_str_eq(host_result(n), "good");
 	ck_assert_uint_eq(get_be32(n->in), 12);

@@ -242,6 +242,13 @@ START_TEST(task_management)
 	host_tur(b, 1);
 	ck_assert_str_eq(host_result(b), "good");
 	c[1] = host_start(b, 1ull << 48, cdb, 10, false, data, 512);
+	/* W6: what concerns everybody there, only where the administrator allows it. */
+	ck_assert_int_eq(host_tmf(a, TMF_TARGET_WARM_RESET, 0), TMF_AUTH_FAILED);
+	ck_assert_int_eq(host_tmf(a, TMF_TARGET_COLD_RESET, 0), TMF_AUTH_FAILED);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert(!c[1]->completed);
+	scsi_target_allow(h.target, SCSI_ALLOW_RESET, true);
 	ck_assert_int_eq(host_tmf(a, TMF_TARGET_WARM_RESET, 0), TMF_COMPLETE);
 	ck_assert(c[1]->ended);
 	host_finish(c[1]);

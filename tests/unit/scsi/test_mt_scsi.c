@@ -446,6 +446,7 @@ START_TEST(reset_storm)
 					    TMF_ABORT_TASK_SET, TMF_I_T_NEXUS_RESET };
 
 	setup();
+	scsi_target_allow(target, SCSI_ALLOW_RESET, true);
 	for (int i = 0; i < SESSIONS; i++)
 		open_session(i, 60000, 3, false);
 	for (int i = 0; i < 60; i++) {

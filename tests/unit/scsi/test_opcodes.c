@@ -162,6 +162,7 @@ static void learn(void)
 static void start(void (*tweak)(struct scsi_lu_conf *c))
 {
 	host_open_conf(&h, "8m", 512, tweak);
+	scsi_target_allow(h.target, SCSI_ALLOW_ALUA, true);
 	a = host_login_ready(&h, "iqn.a");
 	b = host_login_ready(&h, "iqn.b");
 	learn();

@@ -11,7 +11,9 @@ IQN=iqn.2026-11.net.tgtd:cu
 configure() {
 	local w
 	for w in $(seq $WORKERS); do
-		target_new "$w" $IQN"$w" && lun_new "$w" 1 ram 64m || return 1
+		target_new "$w" $IQN"$w" &&
+			adm --op update --mode target --tid "$w" --name allow_target_reset --value Yes &&
+			lun_new "$w" 1 ram 64m || return 1
 	done
 }
 

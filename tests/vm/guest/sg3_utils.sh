@@ -13,7 +13,10 @@ NOT_READY=2 ILLEGAL=5 ATTENTION=6 INVALID_OPCODE=9 MISCOMPARE=14 OUT_OF_RANGE=22
 COMPLAINT='malformed|too short|badly formed|\?\?|truncat|unknown|unexpected|not decoded|only hex|exceeds|insane|corrupt|strange|bad (page|length|resp)'
 
 luns() { # a thin disk, one of 4 KiB blocks, one to copy to
-	adm --op update --mode sys --name State -v offline && target_new 1 $T && lun_new 1 1 ram 32m,block=4k && lun_new 1 2 ram 32m --blocksize 4096 &&
+	adm --op update --mode sys --name State -v offline && target_new 1 $T &&
+		adm --lld iscsi --op update --mode target --tid 1 --name allow_target_reset --value Yes &&
+		adm --lld iscsi --op update --mode target --tid 1 --name allow_explicit_alua --value Yes &&
+		lun_new 1 1 ram 32m,block=4k && lun_new 1 2 ram 32m --blocksize 4096 &&
 		lun_new 1 3 ram 32m && adm --lld iscsi --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1 &&
 		adm --lld iscsi --op update --mode logicalunit --tid 1 --lun 2 --params thin_provisioning=1 &&
 		adm --op update --mode sys --name State -v ready
