@@ -20,7 +20,13 @@ enum { STATUS_NONE, STATUS_EXPLICIT, STATUS_IMPLICIT };
 
 bool scsi_alua_pass(struct scsi_cmd *cmd)
 {
-	switch (cmd->lu->alua_state) {
+	struct scsi_lu *lu = cmd->lu;
+	uint8_t state;
+
+	pthread_mutex_lock(&lu->lock);
+	state = lu->alua_state;
+	pthread_mutex_unlock(&lu->lock);
+	switch (state) {
 	case SCSI_ALUA_STANDBY: /* TARGET PORT IN STANDBY STATE */
 		scsi_done_sense(cmd, SENSE_NOT_READY, 0x040b);
 		return false;
