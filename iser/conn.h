@@ -11,7 +11,7 @@
 #ifndef ISER_CONN_H
 #define ISER_CONN_H
 
-#include "cache/arena.h"
+#include "cache/memory/arena.h"
 #include "events/log.h"
 #include "events/metrics.h"
 #include "iser/iser_spec.h"

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/backend/offload.h"
+#include "events/offload.h"
 #include "events/clock.h"
 #include "events/log.h"
 #include "events/loop.h"

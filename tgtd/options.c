@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/backend/offload.h"
+#include "events/offload.h"
 #include "conf/adm_proto.h"
 #include "events/log.h"
 #include "tgtd/options.h"

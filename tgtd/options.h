@@ -3,7 +3,7 @@
 #ifndef TGTD_OPTIONS_H
 #define TGTD_OPTIONS_H
 
-#include "cache/cache.h"
+#include "cache/engine/cache.h"
 
 #define OPTIONS_PORTALS_MAX 64
 

@@ -25,8 +25,8 @@
 #include <unistd.h>
 #include "cache/backend/aio_engine.h"
 #include "cache/backend/backend.h"
-#include "cache/backend/offload.h"
-#include "cache/sync_group.h"
+#include "events/offload.h"
+#include "cache/blk/sync_group.h"
 #include "events/log.h"
 
 #define AIO_MAX_LEN MiB(1)

@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 #include "cache/backend/aio_engine.h"
-#include "cache/backend/offload.h"
+#include "events/offload.h"
 #include "events/log.h"
 
 #define DEPTH 512     /* requests in the kernel, a loop */

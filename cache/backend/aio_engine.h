@@ -11,8 +11,8 @@
 #ifndef CACHE_BACKEND_AIO_ENGINE_H
 #define CACHE_BACKEND_AIO_ENGINE_H
 
-#include "cache/backend/offload.h"
-#include "cache/blk.h"
+#include "events/offload.h"
+#include "cache/blk/blk.h"
 
 struct aio_store {
 	int fd;

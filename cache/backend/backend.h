@@ -3,7 +3,7 @@
 #ifndef CACHE_BACKEND_BACKEND_H
 #define CACHE_BACKEND_BACKEND_H
 
-#include "cache/blk.h"
+#include "cache/blk/blk.h"
 
 /* NULL with errno and args->err. Any thread that may block. */
 struct blk *aio_open(const struct blk_open_args *args) must_check;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/backend/backend.h"
-#include "cache/blkpool.h"
+#include "cache/blk/blkpool.h"
 
 #define NULL_BLOCK KiB(16)
 #define NULL_POOL MiB(64)

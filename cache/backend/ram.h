@@ -4,8 +4,8 @@
 #ifndef CACHE_BACKEND_RAM_H
 #define CACHE_BACKEND_RAM_H
 
-#include "cache/backend/offload.h"
-#include "cache/blkpool.h"
+#include "events/offload.h"
+#include "cache/blk/blkpool.h"
 
 /* Unless told otherwise: four pages, so that a 256 KiB request refers to 16 blocks, not 64 (6 % of
  * its time); 64 KiB would waste memory under small writes at random into holes. */

@@ -27,8 +27,8 @@
 #include <time.h>
 #include <wiredtiger.h>
 
-#include "tools/tgt-load/hist.h"
-#include "tools/tgt-load/rand.h"
+#include "tools/bench/tgt-load/hist.h"
+#include "tools/bench/tgt-load/rand.h"
 
 enum {
 	VALUE_BYTES = 1000,

@@ -11,7 +11,7 @@
 
 #include "events/bug.h"
 #include "events/bytes.h"
-#include "tgtd/admin/isns_msg.h"
+#include "tgtd/isns/isns_msg.h"
 
 #define ENTITY "entity"
 #define NODE "iqn.x:a"

@@ -24,9 +24,12 @@ result() { # NAME PROBLEM...: ok without any
 make_it() { (umask 077; env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s VARIANT="$variant" DESTDIR="$root" "$@") >"$root.log" 2>&1 || { cat "$root.log"; echo failed; }; rm -f "$root.log"; }
 missing() { for f in "$@"; do [ -e "$root/$f" ] || echo "$f is missing"; done; }
 
+instruments=$(cd tools/bench && for p in tgt-*; do echo "${p%%.*}"; done | sort -u)
+programs=$(for p in "$bin"/*; do basename "$p"; done | grep -vxF "$instruments")
 result "make install" "$(make_it install)"
-programs=$(for p in "$bin"/*; do basename "$p"; done)
-result "every program is there, and has its manual page" "$(for p in $programs; do missing "usr/sbin/$p" "usr/share/man/man8/$p.8"; done)"
+result "every program is there, and has its manual page" "$(for p in $programs; do
+	missing "usr/sbin/$p" "usr/share/man/man8/$p.8"; done)"
+result "no instrument is" "$(for p in $instruments; do find "$root" -name "$p*"; done)"
 result "configuration, unit, example, completion" "$(missing etc/tgt/targets.conf etc/tgt/conf.d lib/systemd/system/tgtd.service \
 	usr/share/doc/tgtd/examples/targets.conf.example usr/share/man/man5/targets.conf.5 usr/share/bash-completion/completions/{tgtadm,tgt-admin})"
 result "whatever the umask is everybody may read, but not the passwords" "$(find "$root/usr" "$root/lib" -type f ! -perm -444; [ "$(stat -c %a "$root/etc/tgt/targets.conf")" = 600 ] || stat "$root/etc/tgt/targets.conf")"
@@ -37,7 +40,7 @@ result "the example is what tgt-admin reads" "$("$root/usr/sbin/tgt-admin" -p -e
 if command -v man >/dev/null; then
 	result "man reads the pages, also those that stand for another" "$(for page in "$root"/usr/share/man/man?/*; do
 		(cd "$root/usr/share/man" && MANROFFSEQ='' MANWIDTH=100 man --warnings=w -l "$page" 2>&1 >/dev/null); done
-		(cd "$root/usr/share/man" && man -M "$root/usr/share/man" -w tgt-bareloop tgtd 5 targets.conf >/dev/null) 2>&1)"
+		(cd "$root/usr/share/man" && man -M "$root/usr/share/man" -w tgtadm tgtd 5 targets.conf >/dev/null) 2>&1)"
 else
 	echo "ok man reads the pages # SKIP man is not installed"
 fi
@@ -65,6 +68,11 @@ done
 result "a word that is begun is completed" "$([ "$(offers tgtadm --mode target --op upd)" = update ] || offers tgtadm --mode target --op upd)"
 
 # ---- again, elsewhere, and away -----------------------------------------------------------------
+result "make install-bench" "$(make_it install-bench)"
+result "the instruments are there, each with its page" "$(for p in $instruments; do
+	missing "usr/lib/tgtd/bench/$p" "usr/share/man/man8/$p.8"; done)"
+result "they start where they lie" "$(for p in tgt-load tgt-bench tgt-cachebench; do
+	"$root/usr/lib/tgtd/bench/$p" --help >/dev/null || echo "$p: $?"; done)"
 echo "# mine" >"$root/etc/tgt/targets.conf"
 result "a second install" "$(make_it install)"
 result "leaves a configuration as it is" "$([ "$(cat "$root/etc/tgt/targets.conf")" = "# mine" ] || cat "$root/etc/tgt/targets.conf")"

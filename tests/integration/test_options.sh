@@ -22,12 +22,12 @@ agree tgt-admin tools/tgt-admin/main.c tools/tgt-admin.8
 agree tgtimg tools/tgtimg.c tools/tgtimg.8
 agree tgt-setup-lun tools/tgt-setup-lun.sh tools/tgt-setup-lun.8
 agree tgt-probe tools/tgt-probe.c tools/tgt-probe.8
-agree tgt-load tools/tgt-load/opts.c tools/tgt-load.8
-agree tgt-cachesim tools/tgt-cachesim/main.c tools/tgt-cachesim.8
-agree tgt-cachebench tools/tgt-cachebench/main.c tools/tgt-cachebench.8
-agree tgt-bench tools/tgt-bench/__main__.py,tools/tgt-bareloop/main.c,tgtd/options.c tools/tgt-bench.8
-agree tgt-bench-cache tools/tgt-bench-cache.py,tools/tgt-bench/__main__.py,tools/tgt-bareloop/main.c tools/tgt-bench.8
-agree tgt-bareloop tools/tgt-bareloop/main.c,tools/tgt-bench/__main__.py,tgtd/options.c tools/tgt-bench.8
+agree tgt-load tools/bench/tgt-load/opts.c tools/bench/tgt-load.8
+agree tgt-cachesim tools/bench/tgt-cachesim/main.c tools/bench/tgt-cachesim.8
+agree tgt-cachebench tools/bench/tgt-cachebench/main.c tools/bench/tgt-cachebench.8
+agree tgt-bench tools/bench/tgt-bench/__main__.py,tools/bench/tgt-bareloop/main.c,tgtd/options.c tools/bench/tgt-bench.8
+agree tgt-bench-cache tools/bench/tgt-bench-cache.py,tools/bench/tgt-bench/__main__.py,tools/bench/tgt-bareloop/main.c tools/bench/tgt-bench.8
+agree tgt-bareloop tools/bench/tgt-bareloop/main.c,tools/bench/tgt-bench/__main__.py,tgtd/options.c tools/bench/tgt-bench.8
 
 # Every program that is built is one of them, or has no options.
 for program in "$bin"/*; do

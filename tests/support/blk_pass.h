@@ -12,7 +12,7 @@
 #define TESTS_SUPPORT_BLK_PASS_H
 
 #include <pthread.h>
-#include "cache/blk.h"
+#include "cache/blk/blk.h"
 #include "events/timer.h"
 
 /* ---- the common part: passes everything through ---------------------------------------------- */

@@ -4,7 +4,7 @@
 #ifndef TESTS_SUPPORT_BLKTEST_H
 #define TESTS_SUPPORT_BLKTEST_H
 
-#include "cache/blk.h"
+#include "cache/blk/blk.h"
 
 struct bt {
 	struct loop *loop;

@@ -7,7 +7,7 @@
 #ifndef TESTS_SUPPORT_MEMDISK_H
 #define TESTS_SUPPORT_MEMDISK_H
 
-#include "cache/blk.h"
+#include "cache/blk/blk.h"
 
 struct memdisk {
 	struct blk blk;

@@ -9,7 +9,7 @@
 
 #include <check.h>
 
-#include "cache/blk.h"
+#include "cache/blk/blk.h"
 #include "events/loop.h"
 #include "tgtd/iscsi/pdu.h"
 #include "tgtd/scsi/target.h"

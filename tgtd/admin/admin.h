@@ -9,7 +9,7 @@
 #ifndef ADMIN_ADMIN_H
 #define ADMIN_ADMIN_H
 
-#include "cache/cache.h"
+#include "cache/engine/cache.h"
 #include "events/loop.h"
 #include "events/placement.h"
 #include "events/topology.h"

@@ -14,7 +14,7 @@
 
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
-#include "tgtd/admin/isns.h"
+#include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
 /* ---- targets --------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "cache/cache_stat.h"
+#include "cache/engine/stat.h"
 #include "tgtd/admin/admin_int.h"
 
 static enum adm_status no_cache(struct adm_call *call)

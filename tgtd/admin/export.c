@@ -7,7 +7,7 @@
 
 #include "conf/model.h"
 #include "tgtd/admin/admin_int.h"
-#include "tgtd/admin/isns.h"
+#include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
 struct walk {

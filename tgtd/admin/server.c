@@ -20,7 +20,7 @@
 #include "conf/model.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
-#include "tgtd/admin/isns.h"
+#include "tgtd/isns/isns.h"
 
 #define MAX_CLIENTS 64
 #define STALL_TIMEOUT (10 * NSEC_PER_SEC)

@@ -9,7 +9,7 @@
 
 #include <isa-l/crc.h>
 #include "events/base.h"
-#include "cache/buf.h"
+#include "cache/memory/buf.h"
 
 #define DIGEST_INIT 0xffffffffu
 

@@ -27,7 +27,7 @@
 #ifndef SCSI_CMD_H
 #define SCSI_CMD_H
 
-#include "cache/blk.h"
+#include "cache/blk/blk.h"
 #include "tgtd/scsi/sense.h"
 
 struct scsi_cmd;

@@ -14,7 +14,7 @@
 /*
  * Identities of nexuses: never the same again, and with low bits that are small and different for
  * all that are there at the same time, since the cache deals out its shares by them
- * (cache/share.h).
+ * (cache/engine/share.h).
  */
 #define PLACES 4096u
 static struct {

@@ -9,7 +9,7 @@
 #ifndef SCSI_TARGET_H
 #define SCSI_TARGET_H
 
-#include "cache/backend/offload.h"
+#include "events/offload.h"
 #include "tgtd/scsi/cmd.h"
 
 #define SCSI_MAX_TARGETS 4096

@@ -2,7 +2,7 @@
 /* PDU helpers: AHS, serial numbers, digests, portal texts. */
 #include <stdlib.h>
 
-#include "cache/arena.h"
+#include "cache/memory/arena.h"
 #include "tests/support/blktest.h"
 #include "tests/support/unit.h"
 #include "tgtd/iscsi/digest.h"

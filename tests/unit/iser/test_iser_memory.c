@@ -11,7 +11,7 @@ UNIT_MAIN("iser memory (built without rdma-core)", 5, not_built)
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cache/arena.h"
+#include "cache/memory/arena.h"
 #include "events/bug.h"
 #include "events/metrics.h"
 #include "iser/conn.h"

@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "tests/support/unit.h"
-#include "tools/tgt-load/hist.c"
-#include "tools/tgt-load/opts.c"
-#include "tools/tgt-load/rand.c"
-#include "tools/tgt-load/stamp.c"
-#include "tools/tgt-load/wire.h"
+#include "tools/bench/tgt-load/hist.c"
+#include "tools/bench/tgt-load/opts.c"
+#include "tools/bench/tgt-load/rand.c"
+#include "tools/bench/tgt-load/stamp.c"
+#include "tools/bench/tgt-load/wire.h"
 
 static struct hist h1, h2;
 static struct opts o;

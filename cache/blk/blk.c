@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The choke point of the block seam. Every request passes here on its way down, where its range,
+ * alignment and mode are checked and it is counted, and on its way up, where "failed" is made sure
+ * to mean -errno. So devices check nothing, and callers may rely on what blk.h promises.
+ *
+ * What a device lacks is made up for (blk_emul.c):
+ *
+ *     lacks            then
+ *     own memory       READ without INTO and write_prepare get blocks of a bounce arena
+ *     zero             zeros are written in bounded pieces
+ *     compare_and_write  read, compare and write under an exclusive extent; other changes of the
+ *                      same range wait for it, and it for them (a device with memory of its
+ *                      own must do it itself: -EOPNOTSUPP)
+ *     sync             nothing to do (unless BLK_CAP_VOLATILE: a device's error, refused at once)
+ *     prefetch         nothing to do
+ *     discard          -EOPNOTSUPP
+ *     extent           all is mapped
+ */
+#include <stdlib.h>
+#include "cache/blk/blk.h"
+#include "cache/blk/blk_emul.h"
+#include "cache/blk/extent.h"
+#include "events/metrics.h"
+
+void blk_req_init(struct blk_req *req)
+{
+	memset(req, 0, sizeof(*req));
+	frags_init(&req->data);
+	list_init(&req->link);
+}
+
+void blk_req_fini(struct blk_req *req)
+{
+	ASSERT(!list_linked(&req->link));
+	frags_fini(&req->data);
+}
+
+uint64_t blk_identity(const char *store_id)
+{
+	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a, 64 bits */
+
+	for (; *store_id; store_id++)
+		h = (h ^ (uint8_t)*store_id) * 0x100000001b3ull;
+	return h;
+}
+
+/* ---- lending --------------------------------------------------------------------------------- */
+
+/* The units that @req touches, in bytes. */
+static uint64_t lent(const struct blk_lender *l, const struct blk_req *req)
+{
+	return ALIGN_UP(req->offset + req->len, (uint64_t)l->unit) -
+	       (req->offset & ~((uint64_t)l->unit - 1));
+}
+
+bool blk_may_lend(const struct blk_req *req)
+{
+	const struct blk_lender *l = req->blk->lender;
+	uint64_t own, out, len;
+
+	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
+		return true;
+	len = lent(l, req);
+	own = atomic_load_explicit(&req->borrower->out, memory_order_relaxed);
+	out = atomic_load_explicit(&l->out, memory_order_relaxed);
+	return own == 0 || (out + len <= l->limit && own + len <= 4 * (l->limit - out - len));
+}
+
+void blk_lend(struct blk_req *req)
+{
+	struct blk_lender *l = req->blk->lender;
+	uint64_t len;
+
+	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
+		return;
+	len = lent(l, req);
+	req->flags |= BLK_F_LENT;
+	atomic_fetch_add_explicit(&req->borrower->out, len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&l->out, len, memory_order_relaxed);
+}
+
+void blk_lent_back(struct blk_req *req)
+{
+	struct blk_lender *l = req->blk->lender;
+	uint64_t len = lent(l, req);
+
+	ASSERT(req->flags & BLK_F_LENT);
+	req->flags &= (uint16_t)~BLK_F_LENT;
+	atomic_fetch_sub_explicit(&req->borrower->out, len, memory_order_relaxed);
+	atomic_fetch_sub(&l->out, len);
+	if (unlikely(atomic_load(&l->wanted)) && atomic_exchange(&l->wanted, 0))
+		l->kick(l);
+}
+
+/* ---- upward ---------------------------------------------------------------------------------- */
+
+/* The device is done with @req. On the home loop. */
+static void finish(struct blk_req *req)
+{
+	BUG_ON(req->status > 0 || req->status < -4095);
+	if (req->flags & BLK_F_PREPARING) {
+		req->flags &= ~BLK_F_PREPARING;
+		if (req->status == 0)
+			req->flags |= BLK_F_PREPARED;
+		ASSERT(req->status == 0 || req->data.n == 0);
+		return;
+	}
+	if (req->choke || (req->flags & BLK_F_COUNTED))
+		blk_ordered_end(req);
+	if (req->flags & BLK_F_BOUNCED) {
+		if (req->op != BLK_READ || req->status < 0)
+			frags_put(&req->data);
+		if (req->op == BLK_READ)
+			req->flags &= ~BLK_F_INTO;
+		req->flags &= ~BLK_F_BOUNCED;
+	}
+	req->flags &= ~BLK_F_PREPARED;
+}
+
+/* Nothing to undo: the common end of a request that completed on the spot. */
+static inline bool finished_here(struct blk_req *req)
+{
+	ASSERT(req->status <= 0);
+	if (unlikely(req->flags &
+		     (BLK_F_PREPARED | BLK_F_PREPARING | BLK_F_BOUNCED | BLK_F_COUNTED)) ||
+	    unlikely(req->choke))
+		finish(req);
+	return true;
+}
+
+void blk_complete_here(struct blk_req *req, int status)
+{
+	ASSERT_ON_LOOP(req->home);
+	req->status = status;
+	finish(req);
+	req->done(req);
+}
+
+static void came_home(struct loop_msg *msg)
+{
+	struct blk_req *req = container_of(msg, struct blk_req, msg);
+
+	blk_complete_here(req, req->status);
+}
+
+void blk_complete(struct blk_req *req, int status)
+{
+	BUG_ON(!req->home);
+	req->status = status;
+	req->msg.handle = came_home;
+	loop_post(req->home, &req->msg);
+}
+
+/* ---- downward -------------------------------------------------------------------------------- */
+
+static bool refuse(struct blk_req *req, int status)
+{
+	if (req->flags & BLK_F_PREPARED) {
+		frags_put(&req->data);
+		req->flags &= ~(BLK_F_PREPARED | BLK_F_BOUNCED);
+	}
+	metric_inc(M_store_refused);
+	req->status = status;
+	return true;
+}
+
+static bool done_now(struct blk_req *req)
+{
+	req->status = 0;
+	return true;
+}
+
+static inline int check_range(const struct blk *blk, const struct blk_req *req)
+{
+	uint64_t end;
+
+	if (unlikely((req->offset | req->len) & (blk->block_size - 1)))
+		return -EINVAL;
+	if (unlikely(__builtin_add_overflow(req->offset, req->len, &end)) ||
+	    unlikely(end > atomic_load_explicit(&blk->size, memory_order_relaxed)))
+		return -ERANGE;
+	return 0;
+}
+
+static const struct {
+	enum metric count, bytes;
+} counters[BLK_OPS] = {
+	[BLK_READ] = { M_store_reads, M_store_read_bytes },
+	[BLK_WRITE] = { M_store_writes, M_store_write_bytes },
+	[BLK_SYNC] = { M_store_syncs, METRIC_COUNT },
+	[BLK_DISCARD] = { M_store_discards, METRIC_COUNT },
+	[BLK_ZERO] = { M_store_zeros, METRIC_COUNT },
+	[BLK_COMPARE_AND_WRITE] = { M_store_compare_writes, M_store_write_bytes },
+	[BLK_PREFETCH] = { M_store_prefetches, METRIC_COUNT },
+};
+
+/* Only what reaches a backing store counts: stacked devices have counters of their own. */
+static inline void count(const struct blk *blk, const struct blk_req *req)
+{
+	if (blk->lower)
+		return;
+	metric_inc(counters[req->op].count);
+	if (counters[req->op].bytes != METRIC_COUNT)
+		metric_add(counters[req->op].bytes, req->len);
+}
+
+bool blk_raw(struct blk *blk, struct blk_req *req)
+{
+	switch ((enum blk_op)req->op) {
+	case BLK_READ:
+		return blk->ops->read(blk, req);
+	case BLK_WRITE:
+		return blk->ops->write(blk, req);
+	case BLK_SYNC:
+		return blk->ops->sync ? blk->ops->sync(blk, req) : done_now(req);
+	case BLK_DISCARD:
+		return blk->ops->discard(blk, req);
+	case BLK_ZERO:
+		return blk->ops->zero ? blk->ops->zero(blk, req) : blk_zero_by_writing(blk, req);
+	case BLK_COMPARE_AND_WRITE:
+		return blk->ops->compare_and_write ? blk->ops->compare_and_write(blk, req) :
+						     blk_emulate_caw(blk, req);
+	case BLK_PREFETCH:
+		return blk->ops->prefetch ? blk->ops->prefetch(blk, req) : done_now(req);
+	case BLK_OPS:
+		break;
+	}
+	BUG("unknown block operation");
+}
+
+/* WRITE, ZERO, DISCARD, COMPARE_AND_WRITE: what changes the store. */
+static bool submit_change(struct blk *blk, struct blk_req *req)
+{
+	const bool data = req->op == BLK_WRITE || req->op == BLK_COMPARE_AND_WRITE;
+
+	req->flags &= ~BLK_F_CANCELLED;
+	if (unlikely(blk->caps & BLK_CAP_READONLY))
+		return refuse(req, -EROFS);
+	if (data) {
+		BUG_ON(!(req->flags & BLK_F_PREPARED) == !(req->flags & BLK_F_FROM));
+		BUG_ON(req->data.len != (req->op == BLK_WRITE ? req->len : 2 * req->len));
+		if (unlikely(req->len > blk->max_len))
+			return refuse(req, -EINVAL);
+	} else if (req->op == BLK_DISCARD && !blk->ops->discard) {
+		return refuse(req, -EOPNOTSUPP);
+	}
+	if (unlikely(req->op == BLK_COMPARE_AND_WRITE && !blk->ops->compare_and_write &&
+		     (blk->caps & BLK_CAP_OWN_MEMORY)))
+		return refuse(req, -EOPNOTSUPP);
+	if (unlikely(req->len == 0)) {
+		req->status = 0;
+		return finished_here(req);
+	}
+	count(blk, req);
+	if (!blk->ops->compare_and_write && !(blk->caps & BLK_CAP_OWN_MEMORY) &&
+	    req->op != BLK_COMPARE_AND_WRITE) {
+		if (!blk_ordered(blk, req))
+			return false;
+		return finished_here(req);
+	}
+	return blk_raw(blk, req) ? finished_here(req) : false;
+}
+
+/* A prepared write of the usual kind; what its fragments were is the device's now. */
+static bool submit_write(struct blk *blk, struct blk_req *req)
+{
+	BUG_ON(req->data.len != req->len);
+	count(blk, req);
+	if (!blk->ops->write(blk, req))
+		return false;
+	req->flags &= ~BLK_F_PREPARED;
+	ASSERT(req->status <= 0 && req->data.n == 0);
+	return true;
+}
+
+/* All but the plain read of a device with memory of its own. */
+static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_req *req)
+{
+	int err = check_range(blk, req);
+
+	if (likely((req->flags & (BLK_F_PREPARED | BLK_F_BOUNCED)) == BLK_F_PREPARED &&
+		   req->op == BLK_WRITE && !(blk->caps & BLK_CAP_READONLY) && !err &&
+		   req->len - 1 < blk->max_len))
+		return submit_write(blk, req);
+
+	BUG_ON(req->op >= BLK_OPS);
+	if (unlikely(err))
+		return refuse(req, err);
+	if (req->op == BLK_READ) {
+		if (unlikely(req->len > blk->max_len))
+			return refuse(req, -EINVAL);
+		if (unlikely(req->len == 0))
+			return done_now(req);
+		BUG_ON(req->data.len != (req->flags & BLK_F_INTO ? req->len : 0));
+		count(blk, req);
+		if (!(blk->caps & BLK_CAP_OWN_MEMORY) && !(req->flags & BLK_F_INTO))
+			return blk_bounce_read(blk, req) ? finished_here(req) : false;
+		return blk->ops->read(blk, req);
+	}
+	if (req->op != BLK_SYNC && req->op != BLK_PREFETCH)
+		return submit_change(blk, req);
+	BUG_ON(req->op == BLK_SYNC && !blk->ops->sync && (blk->caps & BLK_CAP_VOLATILE));
+	count(blk, req);
+	return blk_raw(blk, req);
+}
+
+bool blk_submit(struct blk *blk, struct blk_req *req)
+{
+	req->blk = blk;
+	req->home = loop_current();
+	/* The benchmark path: one test each, and the device is called in our stead. */
+	if (likely(req->op == BLK_READ && !(req->flags & BLK_F_INTO) && req->data.n == 0) &&
+	    likely((blk->caps & BLK_CAP_OWN_MEMORY) && check_range(blk, req) == 0 &&
+		   req->len - 1 < blk->max_len)) {
+		if (!blk->lower) {
+			metric_inc(M_store_reads);
+			metric_add(M_store_read_bytes, req->len);
+		}
+		return blk->ops->read(blk, req);
+	}
+	return submit_other(blk, req);
+}
+
+bool blk_write_prepare(struct blk *blk, struct blk_req *req)
+{
+	int err = check_range(blk, req);
+	bool now;
+
+	BUG_ON(req->op != BLK_WRITE && req->op != BLK_COMPARE_AND_WRITE);
+	BUG_ON(req->data.n != 0 || (req->flags & BLK_F_FROM));
+	req->blk = blk;
+	req->home = loop_current();
+	req->flags &= ~(BLK_F_PREPARED | BLK_F_BOUNCED | BLK_F_CANCELLED);
+	if (unlikely(err) || unlikely(req->len > blk->max_len))
+		return refuse(req, err ? err : -EINVAL);
+	if (unlikely(blk->caps & BLK_CAP_READONLY))
+		return refuse(req, -EROFS);
+	req->flags |= BLK_F_PREPARING;
+	if (unlikely(req->len == 0)) {
+		req->status = 0;
+		return finished_here(req);
+	}
+	now = blk->caps & BLK_CAP_OWN_MEMORY ? blk->ops->write_prepare(blk, req) :
+					       blk_bounce_prepare(blk, req);
+	if (!now)
+		return false;
+	req->flags = (req->flags & ~BLK_F_PREPARING) | (req->status == 0 ? BLK_F_PREPARED : 0);
+	ASSERT(req->status == 0 || req->data.n == 0);
+	return true;
+}
+
+void blk_write_cancel(struct blk *blk, struct blk_req *req)
+{
+	BUG_ON(!(req->flags & BLK_F_PREPARED));
+	if ((req->flags & BLK_F_BOUNCED) || req->len == 0)
+		frags_put(&req->data);
+	else
+		blk->ops->write_cancel(blk, req);
+	ASSERT(req->data.n == 0);
+	req->flags &= ~(BLK_F_PREPARED | BLK_F_BOUNCED);
+}
+
+void blk_abort(struct blk *blk, struct blk_req *req)
+{
+	ASSERT_ON_LOOP(req->home);
+	if (blk_emul_abort(blk, req))
+		return;
+	if (blk->ops->abort)
+		blk->ops->abort(blk, req);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run)
+{
+	struct blk_req range = { .offset = offset, .len = len };
+	int err = check_range(blk, &range);
+
+	if (err || !len)
+		return err ? err : -EINVAL;
+	if (!blk->ops->extent) {
+		*what = BLK_EXTENT_MAPPED;
+		*run = len;
+		return 0;
+	}
+	err = blk->ops->extent(blk, offset, len, what, run);
+	BUG_ON(err > 0 || (!err && (*run == 0 || *run > len)));
+	return err;
+}
+
+int blk_refresh(struct blk *blk)
+{
+	return blk->ops->refresh ? blk->ops->refresh(blk) : 0;
+}
+
+void blk_close(struct blk *blk)
+{
+	blk_order_free(blk);
+	blk->ops->close(blk);
+}

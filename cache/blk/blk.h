@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * THE block seam. Everything below a SCSI command is a blk device: backends (aio, ram, null), the
+ * cache, and the wrappers that tests stack on them (fault, delay, crash). Three verbs: submit down,
+ * complete up, abort sideways.
+ *
+ * Threads: a device may be used from any number of loops at once; a request belongs to the loop
+ * that submits it and completes there. Nothing blocks.
+ *
+ * Completion: blk_submit() returns true when the request completed on the spot (req->status is
+ * valid, done() is NOT called), false when done() will be called later on the submitting loop,
+ * never from inside blk_submit(). So a hit costs no callback and nothing recurses.
+ *
+ * Data:
+ *   READ            the device appends fragments with references (req->data was empty); the caller
+ *                   puts them when the wire is done (blk_req_release()).
+ *   READ + INTO     the caller supplied req->data; the device fills it
+ *                   (how a cache reads a backend).
+ *   WRITE           two steps. blk_write_prepare() yields fresh fragments to receive into, on the
+ *                   right node; the caller fills them and calls blk_submit() (they become visible
+ *                   all at once, old or new, never half), or blk_write_cancel() (leaves no trace).
+ *                   On completion of a prepared write, whatever its status, the fragments are gone
+ *                   (req->data is empty); releasing it then is harmless.
+ *   WRITE + FROM    one step, from fragments that the caller owns before and after. The bytes must
+ *                   not change until completion.
+ *   COMPARE_AND_WRITE
+ *                   like WRITE (prepared or FROM), len counts the compared bytes, data holds
+ *                   2 * len: what to expect, then what to write. Atomic against everything else.
+ *                   -EILSEQ: miscompare, nothing written, req->miscompare is the offset of the
+ *                   first differing byte.
+ *                   A READ without INTO that fails leaves req->data empty.
+ *   ZERO, DISCARD, SYNC, PREFETCH carry no data. SYNC is a barrier over all writes to
+ *                   [offset, offset+len) acknowledged before it (len 0: to the end of the device).
+ *                   DISCARD: afterwards reads give zeros when the device says
+ *                   BLK_CAP_DISCARD_ZEROES.
+ *
+ * Errors are -errno: -EIO medium or store, -ENOSPC thin store full, -EOPNOTSUPP, -ERANGE outside of
+ * the device, -EINVAL misaligned, -EROFS, -ECANCELED aborted, -ENODEV offline, -EILSEQ miscompare.
+ * scsi/sense.c is the one place that turns them into sense data.
+ */
+#ifndef CACHE_BLK_H
+#define CACHE_BLK_H
+
+#include "cache/memory/buf.h"
+#include "events/list.h"
+#include "events/loop.h"
+#include "events/metrics.h"
+#include "events/topology.h"
+
+enum blk_op {
+	BLK_READ,
+	BLK_WRITE,
+	BLK_SYNC, /* when it fails, what was written without FUA since
+		   * the last good one may be lost */
+	BLK_DISCARD,
+	BLK_ZERO,
+	BLK_COMPARE_AND_WRITE,
+	BLK_PREFETCH,
+	BLK_OPS
+};
+
+enum {
+	BLK_F_INTO = 1 << 0,	   /* READ: into the caller's fragments */
+	BLK_F_FROM = 1 << 1,	   /* WRITE: from the caller's fragments */
+	BLK_F_FUA = 1 << 2,	   /* on stable storage before completion;
+				    * READ: from it, after write-back */
+	BLK_F_DPO = 1 << 3,	   /* will not be needed again soon */
+	BLK_F_FORWARDED = 1 << 4,  /* Algorithm 1 has run already (Ren 2015) */
+	BLK_F_PREPARED = 1 << 5,   /* set by blk_write_prepare() */
+	BLK_F_BACKGROUND = 1 << 6, /* read-ahead, write-back: yields to foreground I/O */
+	BLK_F_MAY_ALLOC = 1 << 7,  /* ZERO: space may be deallocated (WRITE SAME with UNMAP) */
+	BLK_F_WHAT_CAN = 1 << 14,  /* SYNC: what has failed does not keep
+				    * the rest from being written */
+	/* The choke point's own; callers leave them alone between prepare and completion. */
+	BLK_F_BOUNCED = 1 << 8,	   /* it lent the fragments */
+	BLK_F_CANCELLED = 1 << 9,  /* aborted while its grant was on its way */
+	BLK_F_PREPARING = 1 << 10, /* write_prepare() runs */
+	BLK_F_COUNTED = 1 << 11,   /* counted in blk->writers */
+	BLK_F_WAITING = 1 << 12,   /* in a queue of the choke point */
+	BLK_F_LENT = 1 << 13,	   /* READ: the device counts what it handed
+				    * out, until blk_req_release() */
+};
+
+struct blk;
+struct blk_order;
+
+/*
+ * What READs hand out of a device's memory is gone for others until the wire is done with it. A
+ * lender keeps one who takes nothing off the wire from having all: a borrower (a session) may have
+ * out four times what is left of the limit, or one request. Besides, each has a reserve to itself,
+ * for what is there when it asks: enough for many short reads, which therefore need not be counted
+ * in memory that all write to.
+ */
+struct blk_lender {
+	_Atomic uint64_t out; /* bytes of whole units, without what is of reserves */
+	uint64_t limit;
+	uint32_t unit;	      /* bytes: what is handed out is gone in whole blocks. Power of two */
+	uint32_t reserve;     /* units: as many requests of one unit each, or fewer
+			       * larger ones, are not counted */
+	_Atomic uint32_t wanted; /* somebody waits for some to come back */
+	void (*kick)(struct blk_lender *l); /* some has. Any thread */
+};
+struct blk_borrower {
+	_Atomic uint64_t out; /* bytes, as the lender counts them */
+	uint32_t requests;    /* that it has under way, from before they are
+			       * submitted until after their release */
+};
+
+struct blk_req {
+	struct blk *blk;
+	uint8_t op; /* enum blk_op */
+	uint16_t flags;
+	int32_t status; /* 0 or -errno, valid at completion */
+	uint64_t offset, len; /* bytes; multiples of blk->block_size */
+	struct frags data;
+	void (*done)(struct blk_req *req); /* on ->home */
+	struct loop *home;		   /* set by submit: loop_current() */
+	/* Who asks (a session), for sequential detection and fair shares: these go by its low bits,
+	 * which should differ between all who are there. From prepare to completion. 0 = nobody */
+	uint64_t stream;
+	struct blk_borrower *borrower; /* READ without INTO: who will have
+				        * the data; NULL: not counted */
+	uint64_t miscompare; /* COMPARE_AND_WRITE: first differing byte */
+	/* The device at work's own, from prepare/submit to completion. A device that issues further
+	 * requests allocates them itself. */
+	struct list link;
+	struct loop_msg msg;
+	void *drv;
+	uint64_t drv_word[4];
+	void *choke; /* blk.c's own */
+};
+
+enum {
+	BLK_CAP_READONLY = 1 << 0,
+	BLK_CAP_DISCARD = 1 << 1,
+	BLK_CAP_DISCARD_ZEROES = 1 << 2,
+	BLK_CAP_ZERO = 1 << 3,	   /* ZERO is cheaper than writing zeros */
+	BLK_CAP_OWN_MEMORY = 1 << 4, /* READ hands out references, WRITE takes prepared
+				      * blocks: never stack a cache on it */
+	BLK_CAP_VOLATILE = 1 << 5,   /* SYNC does something: there is a volatile write cache */
+	BLK_CAP_ROTATIONAL = 1 << 6,
+	BLK_CAP_ATOMIC = 1 << 7, /* after a loss of power, too, a WRITE of up to max_len is
+				  * there whole or not at all (ram, null: not). A stacked
+				  * device has it only if it writes as one what came as
+				  * one, which a cache does not */
+};
+
+/* What an LBA range is on the store (GET LBA STATUS). */
+enum blk_extent { BLK_EXTENT_MAPPED, BLK_EXTENT_DEALLOCATED, BLK_EXTENT_ANCHORED };
+
+/* What is to come, and how soon. */
+enum blk_hint {
+	BLK_HINT_READ,	     /* within microseconds: one of a batch */
+	BLK_HINT_WRITE,
+	BLK_HINT_WRITE_NEXT, /* as the very next one, and its data lies in the processor's cache:
+			      * the place where it will be put, too, since locked instructions after
+			      * a copy wait until all of its stores have got their lines */
+};
+#define BLK_HINT_DATA 4096 /* bytes of such a place that are fetched */
+
+struct blk_ops {
+	const char *name; /* as --bstype shows it: "ram", "aio", "null", "cache", ... */
+	/* All return true: completed on the spot, false: will complete. NULL: not supported, then
+	 * the choke point answers -EOPNOTSUPP or emulates (blk.c says what). */
+	bool (*read)(struct blk *blk, struct blk_req *req);
+	bool (*write_prepare)(struct blk *blk, struct blk_req *req);
+	void (*write_cancel)(struct blk *blk, struct blk_req *req);
+	bool (*write)(struct blk *blk, struct blk_req *req);
+	/* Optional. A WRITE whose bytes lie at @data: carried out on the spot from there
+	 * (true, req->status is valid), or nothing was done and it has to be prepared.
+	 * req->data stays empty. */
+	bool (*write_now)(struct blk *blk, struct blk_req *req, const uint8_t *data);
+	bool (*sync)(struct blk *blk, struct blk_req *req);
+	bool (*discard)(struct blk *blk, struct blk_req *req);
+	bool (*zero)(struct blk *blk, struct blk_req *req);
+	bool (*compare_and_write)(struct blk *blk, struct blk_req *req);
+	bool (*prefetch)(struct blk *blk, struct blk_req *req);
+	/* A read or write at @offset is to come: start fetching what it will touch from memory into
+	 * the processor's cache. Any @offset, any thread; changes nothing; optional. */
+	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what);
+	/* Best effort: makes a pending request complete soon (-ECANCELED or its real outcome). */
+	void (*abort)(struct blk *blk, struct blk_req *req);
+	/* State of the run that starts at @offset; *run gets its length (<= len). May block (main
+	 * thread or a worker). 0 or -errno. */
+	int (*extent)(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+		      uint64_t *run);
+	/* Looks at the store again (it may have grown). 0 or -errno;
+	 * updates blk->size. Main thread. */
+	int (*refresh)(struct blk *blk);
+	/* Writes from now on complete when they are on stable storage (true), or may before that;
+	 * what was written before stays where it is until SYNC. Quick, any thread. NULL: the device
+	 * has no such policy, and BLK_F_FUA with each write does it. */
+	void (*set_write_through)(struct blk *blk, bool on);
+	/* No request is in flight. Frees @blk and what it owns. A stacked device closes its lower
+	 * one, after flushing. May block: worker or main thread at shutdown. */
+	void (*close)(struct blk *blk);
+};
+
+#define BLK_STORE_ID_MAX 128
+
+struct blk {
+	const struct blk_ops *ops;
+	_Atomic uint64_t size; /* bytes */
+	uint32_t block_size;   /* logical: smallest addressable, 512 or 4096 */
+	uint32_t physical_size;
+	uint32_t max_len;      /* one READ/WRITE/CAW carries at most
+			        * this; callers split. >= 64 KiB */
+	uint32_t caps;
+	int node;	       /* where its threads should be, -1 anywhere */
+	uint64_t identity;     /* blk_identity(store_id): key of cached blocks */
+	char *path;	       /* as configured */
+	struct blk *lower;     /* stacked devices */
+	bool rewrites;	       /* who is stacked on it writes again what a
+			        * failed SYNC leaves in doubt */
+	struct blk_lender *lender; /* what READs that had to load are counted at, or NULL */
+	/* blk.c's own: what orders writes against an emulated COMPARE AND WRITE. Zero to begin
+	 * with, as the whole structure should be (calloc). */
+	struct blk_order *_Atomic order;
+	_Atomic uint32_t writers;
+	/* What the store is, whatever it is called: "file:MAJOR:MINOR:INODE", "disk:MAJOR:MINOR",
+	 * and so on. One line of printable text. No two stores that a cache may be stacked on have
+	 * the same; ram and null stores, which are nobody else's, may. */
+	char store_id[BLK_STORE_ID_MAX];
+};
+
+/* The choke point: checks range, alignment and flags (so devices need not), counts, then calls the
+ * device. On any loop. See above for the result. */
+bool blk_submit(struct blk *blk, struct blk_req *req) must_check;
+/*
+ * blk_submit() for those who have checked as much themselves: @req is a READ without INTO, not
+ * empty, aligned, inside the device and no longer than max_len; its list is empty. One test of the
+ * device, and a call.
+ */
+static inline bool blk_read_checked(struct blk *blk, struct blk_req *req)
+{
+	ASSERT(req->op == BLK_READ && !(req->flags & BLK_F_INTO) && req->data.n == 0);
+	ASSERT(req->len && req->len <= blk->max_len &&
+	       !((req->offset | req->len) & (blk->block_size - 1)));
+	if (unlikely(!(blk->caps & BLK_CAP_OWN_MEMORY)))
+		return blk_submit(blk, req);
+	req->blk = blk;
+	req->home = loop_current();
+	/* Only what reaches a backing store counts. */
+	if (!blk->lower) {
+		metric_inc(M_store_reads);
+		metric_add(M_store_read_bytes, req->len);
+	}
+	return blk->ops->read(blk, req);
+}
+/*
+ * Instead of blk_write_prepare() for a WRITE whose bytes the caller has at @data, and whose range
+ * it has checked as for blk_read_checked(). True: done, req->status is valid; false: nothing was
+ * done, prepare it.
+ */
+static inline bool blk_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
+{
+	ASSERT(req->op == BLK_WRITE && !(req->flags & (BLK_F_FROM | BLK_F_PREPARED)) &&
+	       req->data.n == 0);
+	ASSERT(req->len && req->len <= blk->max_len &&
+	       !((req->offset | req->len) & (blk->block_size - 1)));
+	if (!blk->ops->write_now || unlikely(blk->caps & BLK_CAP_READONLY) ||
+	    !blk->ops->write_now(blk, req, data))
+		return false;
+	if (!blk->lower) {
+		metric_inc(M_store_writes);
+		metric_add(M_store_write_bytes, req->len);
+	}
+	return true;
+}
+/* op WRITE or COMPARE_AND_WRITE; offset, len, flags, done set. Same result convention; on success
+ * req->data has the fragments to fill. May wait for free blocks (flow control). */
+bool blk_write_prepare(struct blk *blk, struct blk_req *req) must_check;
+/* After a successful prepare, instead of blk_submit(). Synchronous. */
+void blk_write_cancel(struct blk *blk, struct blk_req *req);
+void blk_abort(struct blk *blk, struct blk_req *req);
+int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+	       uint64_t *run);
+int blk_refresh(struct blk *blk);
+void blk_close(struct blk *blk);
+
+/* Once per request object; it may then be used for any number of requests. */
+void blk_req_init(struct blk_req *req);
+/* The slow part of blk_req_release(): what was counted by blk_lend() is given back. */
+void blk_lent_back(struct blk_req *req);
+/* Puts the data references of a completed request. */
+static inline void blk_req_release(struct blk_req *req)
+{
+	frags_put(&req->data);
+	if (unlikely(req->flags & BLK_F_LENT))
+		blk_lent_back(req);
+}
+/* For devices: may @req, a READ, have its data? If so, blk_lend() counts it. Any thread. */
+bool blk_may_lend(const struct blk_req *req);
+void blk_lend(struct blk_req *req);
+/* Is a READ of @units units that are there, on the loop that submits it, within what
+ * its borrower has to itself? */
+static inline bool blk_reserved(const struct blk_req *req, uint32_t units, uint32_t reserve)
+{
+	const struct blk_borrower *w = req->borrower;
+	return !w || (uint64_t)w->requests * units <= reserve;
+}
+/* Nothing is in flight with it and its data has been released: gives
+ * back what blk_req_init() took. */
+void blk_req_fini(struct blk_req *req);
+
+/* For devices: completes @req on its home loop from wherever the caller is, by message: done()
+ * never runs inside the caller's frame. */
+void blk_complete(struct blk_req *req, int status);
+/* The same on the home loop, from a callback of that loop (message, descriptor, timer, poller,
+ * deferred call): done() runs at once. Never under the frame that submitted @req. */
+void blk_complete_here(struct blk_req *req, int status);
+/* For devices whose zero() finds that the store cannot after all: writes zeros in pieces. Result as
+ * for zero(). On the home loop. */
+bool blk_zero_by_writing(struct blk *blk, struct blk_req *req);
+/* Hash of what a store is (blk->store_id): blk->identity. Any thread. */
+uint64_t blk_identity(const char *store_id);
+/* Makes what devices without memory of their own need (one bounce arena per node). blk_open() calls
+ * it; so must whoever builds such a device by hand. 0 or -errno. As blk_open(). */
+int blk_bounce_init(const struct topology *topo, int node);
+/* All devices are closed. Main thread, at the end. */
+void blk_bounce_fini(void);
+
+/* ---- backends (cache/backend/) --------------------------------------------------------------- */
+struct blk_open_args {
+	const char *path;    /* aio: file or device; ram, null: a size like 1g, 512m, 4096 */
+	uint32_t block_size; /* 0: the store's own choice */
+	bool readonly;
+	bool sync;	     /* bsoflags sync */
+	bool shared;	     /* another LU of this daemon may have it open too: take no lock */
+	bool direct;	     /* bsoflags direct (default for aio; fallback is documented there) */
+	const struct topology *topo;
+	int node;
+	char *err;	     /* human-readable reason on failure */
+	size_t err_len;
+};
+/* NULL with errno and args->err. Any thread that may block, not an event thread. */
+struct blk *blk_open(const char *bstype, const struct blk_open_args *args) must_check;
+/* NULL-terminated names for `tgtadm --mode system --op show`. "rdwr" is an alias of aio. */
+extern const char *const blk_bstypes[];
+
+#endif

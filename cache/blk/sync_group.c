@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See sync_group.h. */
+#include "cache/blk/sync_group.h"
+
+void sync_group_init(struct sync_group *g)
+{
+	leaf_lock_init(&g->lock);
+	list_init(&g->now);
+	list_init(&g->next);
+	blk_req_init(&g->call);
+}
+
+void sync_group_fini(struct sync_group *g)
+{
+	ASSERT(!g->busy && list_empty(&g->now) && list_empty(&g->next));
+	blk_req_fini(&g->call);
+}
+
+static void tell_all(struct sync_group *g, struct list *members, int status)
+{
+	void (*tell)(struct blk_req * member, int status) = g->tell;
+
+	while (!list_empty(members)) {
+		struct blk_req *req = list_first(members, struct blk_req, link);
+
+		list_del(&req->link);
+		tell(req, status); /* the last of them may take the group with it */
+	}
+}
+
+/* The call is over. True: the next one is to be made. */
+static bool group_over(struct sync_group *g, struct list *told)
+{
+	const int status = g->call.status;
+
+	list_init(told);
+	g->over(g, status);
+	leaf_lock(&g->lock);
+	list_splice_tail(told, &g->now);
+	if (status) {
+		list_splice_tail(told, &g->next);
+		__atomic_store_n(&g->failures, g->failures + 1, __ATOMIC_RELEASE);
+	}
+	list_splice_tail(&g->now, &g->next);
+	g->busy = !list_empty(&g->now);
+	bool more = g->busy;
+	leaf_unlock(&g->lock);
+	return more;
+}
+
+static void call_done(struct blk_req *call);
+
+static void run(struct sync_group *g)
+{
+	struct list told;
+	bool more = true;
+
+	while (more) {
+		g->begins(g);
+		g->call.op = BLK_SYNC;
+		g->call.flags = 0;
+		g->call.offset = g->call.len = 0;
+		g->call.done = call_done;
+		if (!g->start(g))
+			return;
+		int status = g->call.status;
+
+		more = group_over(g, &told);
+		tell_all(g, &told, status);
+	}
+}
+
+static void call_done(struct blk_req *call)
+{
+	struct sync_group *g = container_of(call, struct sync_group, call);
+	int status = call->status;
+	struct list told;
+	bool more = group_over(g, &told);
+
+	/* Those of the next call keep the group, which otherwise may go with the last of these. */
+	tell_all(g, &told, status);
+	if (more)
+		run(g);
+}
+
+bool sync_group_join(struct sync_group *g, struct blk_req *req, uint32_t *failures)
+{
+	bool first = false;
+
+	leaf_lock(&g->lock);
+	bool joined = *failures == g->failures;
+
+	*failures = g->failures;
+	if (joined) {
+		first = !g->busy;
+		list_add_tail(first ? &g->now : &g->next, &req->link);
+		g->busy = true;
+	}
+	leaf_unlock(&g->lock);
+	if (first)
+		run(g);
+	return joined;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Who wants a store to make its volatile cache stable: one such call at a time, for all who asked
+ * before it began.
+ *
+ * A store tells of data that it lost to one call only (Linux: once a file descriptor), so two calls
+ * at the same time could have one fail and the other, over the same data, end well. Here nobody's
+ * call overlaps with another's: who comes meanwhile waits for the next, and when a call fails, all
+ * who wait are told as well: their data may have been with the store before. Many at once also cost
+ * one call.
+ */
+#ifndef CACHE_SYNC_GROUP_H
+#define CACHE_SYNC_GROUP_H
+
+#include "cache/blk/blk.h"
+#include "cache/memory/lock.h"
+
+struct sync_group {
+	struct leaf_lock lock;
+	bool busy;
+	uint32_t failures; /* atomic; of calls, so far */
+	struct list now;  /* blk_req.link: for whom the call is under way */
+	struct list next; /* who waits for the next */
+	struct blk_req call;
+	/* Makes the call with group->call, whose done is set; as blk_submit(). On the loop of the
+	 * member who happens to be first, or where the call before it ended. */
+	bool (*start)(struct sync_group *g);
+	/* It began (before start()), and it is over: before anybody is told. Same loop. */
+	void (*begins)(struct sync_group *g);
+	void (*over)(struct sync_group *g, int status);
+	/* Tells a member, on that loop; the group may go with its last member. */
+	void (*tell)(struct blk_req *member, int status);
+};
+
+void sync_group_init(struct sync_group *g);
+/* No call is under way. */
+void sync_group_fini(struct sync_group *g);
+/*
+ * @req, whose link is free, will be told, maybe before this returns. False: a call has failed since
+ * *@failures was read; then *@failures is what it is now, and nothing has happened. On any loop.
+ */
+bool sync_group_join(struct sync_group *g, struct blk_req *req, uint32_t *failures) must_check;
+
+#endif

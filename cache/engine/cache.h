@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The NUMA-aware block cache: one per daemon, per-node arenas split into hashed partitions, shared
+ * by all logical units. For a logical unit it is a blk device stacked on a blk device.
+ */
+#ifndef CACHE_CACHE_H
+#define CACHE_CACHE_H
+
+#include "cache/blk/blk.h"
+#include "events/topology.h"
+
+struct cache;
+
+/* The first is the default. */
+enum cache_affinity {
+	CACHE_AFFINITY_AUTO,
+	CACHE_AFFINITY_OFF,
+	CACHE_AFFINITY_INLINE,
+	CACHE_AFFINITY_FORWARD
+};
+
+struct cache_conf {
+	uint64_t size;	      /* bytes over all nodes; 0: chosen from the
+			       * machine's memory and limits */
+	uint32_t block;	      /* bytes, 4 KiB..1 MiB, power of two; 0: default */
+	uint32_t group;	      /* neighbouring blocks that share a partition; 0: default */
+	uint32_t partitions;  /* per node; 0: default */
+	uint64_t node_mask;   /* dense node indexes that hold cache memory; 0: all */
+	enum cache_affinity affinity;
+	uint32_t forward_threshold; /* bytes; 0: calibrated at start-up */
+	uint32_t readahead;   /* largest window of a sequential stream,
+			       * bytes; 0: default; 1: none */
+	const struct topology *topo;
+	/* [topo->nnodes] a worker loop of each node, which runs forwarded requests and write-back
+	 * and outlives the cache; they run already. NULL: the cache makes threads of its own
+	 * ("cache-N"). */
+	struct loop *const *workers;
+	bool stepped;	      /* simulation: the workers are stepped
+			       * (loop_step()) by the calling thread */
+};
+
+/* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…,readahead=…` over the
+ * defaults in @conf. 0, or -EINVAL with a message in @err. */
+int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err_len) must_check;
+/* Allocates everything. NULL with errno, reason logged. Main thread. */
+struct cache *cache_create(const struct cache_conf *conf) must_check;
+/* All devices are closed. Main thread. */
+void cache_destroy(struct cache *cache);
+
+/* Stacks the cache on @lower (which it owns from now on; blk_close() of the result flushes dirty
+ * blocks and closes both). @write_through: WCE=0. NULL with errno. A thread that may block. */
+struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_through) must_check;
+/* As blk_ops.set_write_through has it now. Any thread. */
+bool cache_write_through(const struct blk *blk);
+/* About how much waits for write-back (whole blocks; counts read without locks). Any thread. */
+uint64_t cache_dirty_bytes(const struct cache *cache);
+/* The daemon ends without having written it: a line for each store. Main thread. */
+void cache_log_lost(struct cache *cache);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* --cache size=…,block=…: parsing, and defaults from the machine. */
+#include "cache/engine/cache_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int complain(char *err, size_t len, const char *fmt, ...) printf_like(3, 4);
+static int complain(char *err, size_t len, const char *fmt, ...)
+{
+	va_list ap;
+	if (err && len) {
+		va_start(ap, fmt);
+		vsnprintf(err, len, fmt, ap);
+		va_end(ap);
+	}
+	return -EINVAL;
+}
+
+/* A number with an optional k, m, g or t (powers of 1024). */
+static bool parse_size(const char *s, uint64_t *out)
+{
+	char *end;
+	if (*s < '0' || *s > '9')
+		return false;
+	errno = 0;
+	uint64_t v = strtoull(s, &end, 10);
+	unsigned shift = 0;
+	switch (*end | 0x20) {
+	case 'k':
+		shift = 10;
+		break;
+	case 'm':
+		shift = 20;
+		break;
+	case 'g':
+		shift = 30;
+		break;
+	case 't':
+		shift = 40;
+		break;
+	}
+	if (shift)
+		end++;
+	if (errno || *end || (shift && v >> (64 - shift)))
+		return false;
+	*out = v << shift;
+	return true;
+}
+
+/* Node numbers and ranges joined by '+': 0+2-3. */
+static bool parse_nodes(const char *s, uint64_t *mask)
+{
+	*mask = 0;
+	while (*s) {
+		char *end;
+		if (*s < '0' || *s > '9')
+			return false;
+		unsigned long a = strtoul(s, &end, 10), b = a;
+		if (*end == '-' && end[1] >= '0' && end[1] <= '9')
+			b = strtoul(end + 1, &end, 10);
+		if (a > b || b >= TOPO_MAX_NODES)
+			return false;
+		for (unsigned long i = a; i <= b; i++)
+			*mask |= 1ull << i;
+		if (*end && *end != '+')
+			return false;
+		s = *end ? end + 1 : end;
+	}
+	return *mask != 0;
+}
+
+static const char *const affinity_names[] = {
+	[CACHE_AFFINITY_OFF] = "off",
+	[CACHE_AFFINITY_INLINE] = "inline",
+	[CACHE_AFFINITY_FORWARD] = "forward",
+	[CACHE_AFFINITY_AUTO] = "auto",
+};
+
+static bool parse_affinity(const char *s, enum cache_affinity *out)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(affinity_names); i++)
+		if (strcmp(s, affinity_names[i]) == 0) {
+			*out = (enum cache_affinity)i;
+			return true;
+		}
+	return false;
+}
+
+static bool is_pow2(uint64_t v)
+{
+	return v && !(v & (v - 1));
+}
+
+int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err_len)
+{
+	char *copy = strdup(text), *save = NULL;
+	int rc = 0;
+	if (!copy)
+		return complain(err, err_len, "out of memory");
+	for (char *word = strtok_r(copy, ",", &save); word && !rc;
+	     word = strtok_r(NULL, ",", &save)) {
+		char *value = strchr(word, '=');
+		uint64_t n = 0;
+		if (!value) {
+			rc = complain(err, err_len, "'%s': expected key=value", word);
+			break;
+		}
+		*value++ = '\0';
+		if (strcmp(word, "nodes") == 0) {
+			if (!parse_nodes(value, &conf->node_mask))
+				rc = complain(
+					err, err_len,
+					"nodes=%s: expected numbers or ranges joined by '+', like 0+2-3",
+					value);
+		} else if (strcmp(word, "affinity") == 0) {
+			if (!parse_affinity(value, &conf->affinity))
+				rc = complain(err, err_len,
+					      "affinity=%s: expected off, inline, forward or auto",
+					      value);
+		} else if (strcmp(word, "readahead") == 0 && strcmp(value, "off") == 0) {
+			conf->readahead = 1;
+		} else if (!parse_size(value, &n)) {
+			rc = complain(err, err_len, "%s=%s: not a size", word, value);
+		} else if (strcmp(word, "size") == 0) {
+			if (n < MiB(1))
+				rc = complain(err, err_len, "size=%s: at least 1m", value);
+			conf->size = n;
+		} else if (strcmp(word, "block") == 0) {
+			if (!is_pow2(n) || n < KiB(4) || n > MiB(1))
+				rc = complain(err, err_len,
+					      "block=%s: a power of two from 4k to 1m", value);
+			conf->block = (uint32_t)n;
+		} else if (strcmp(word, "group") == 0) {
+			if (!is_pow2(n) || n > CACHE_IO_BLOCKS)
+				rc = complain(err, err_len, "group=%s: a power of two from 1 to %u",
+					      value, CACHE_IO_BLOCKS);
+			conf->group = (uint32_t)n;
+		} else if (strcmp(word, "partitions") == 0) {
+			if (!is_pow2(n) || n > CACHE_NODE_PARTS_MAX)
+				rc = complain(err, err_len,
+					      "partitions=%s: a power of two from 1 to %u", value,
+					      CACHE_NODE_PARTS_MAX);
+			conf->partitions = (uint32_t)n;
+		} else if (strcmp(word, "threshold") == 0) {
+			if (n > UINT32_MAX)
+				rc = complain(err, err_len, "threshold=%s: too large", value);
+			conf->forward_threshold = (uint32_t)n;
+		} else if (strcmp(word, "readahead") == 0) {
+			if (n < KiB(64) || n > MiB(64))
+				rc = complain(err, err_len, "readahead=%s: off, or from 64k to 64m",
+					      value);
+			conf->readahead = (uint32_t)n;
+		} else {
+			rc = complain(
+				err, err_len,
+				"'%s': expected size, block, group, partitions, nodes, affinity, threshold or readahead",
+				word);
+		}
+	}
+	free(copy);
+	return rc;
+}
+
+/* Blocks that one request of @len bytes at any alignment touches. */
+static uint64_t blocks_of(uint64_t len, uint64_t block)
+{
+	return (len - 1) / block + 2;
+}
+
+int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, size_t err_len)
+{
+	uint64_t all = conf->topo->nnodes >= 64 ? UINT64_MAX : (1ull << conf->topo->nnodes) - 1;
+	if (!conf->node_mask)
+		conf->node_mask = all;
+	if (conf->node_mask & ~all)
+		return complain(err, err_len, "nodes: this machine has nodes 0 to %u",
+				conf->topo->nnodes - 1);
+	unsigned nnodes = (unsigned)__builtin_popcountll(conf->node_mask);
+
+	/* A quarter of what the machine (or our cgroup) can give: others live here. */
+	if (!conf->size)
+		conf->size = MIN(MAX(arena_memory_available() / 4, MiB(16)), GiB(64));
+	if (!conf->block)
+		conf->block = KiB(4);
+	if (!conf->group) /* neighbours of 512 KiB */
+		conf->group =
+			(uint32_t)MIN(MAX(KiB(512) / conf->block, 1u), (uint64_t)CACHE_IO_BLOCKS);
+
+	/* As many partitions as leave each the room for several of the largest requests, up to
+	 * enough that threads seldom meet. */
+	uint64_t node_blocks = conf->size / nnodes / conf->block,
+		 need = blocks_of(KiB(64), conf->block);
+	if (node_blocks < need * 3)
+		return complain(err, err_len,
+				"a cache of %llu bytes in blocks of %u over %u nodes is too small: at least %llu",
+				(unsigned long long)conf->size, conf->block, nnodes,
+				(unsigned long long)(need * 3 * conf->block * nnodes));
+	if (!conf->partitions) {
+		uint64_t want = blocks_of(CACHE_REQ_LEN, conf->block) * 8;
+		for (conf->partitions = 1;
+		     conf->partitions < 64 && node_blocks / (conf->partitions * 2) >= want;)
+			conf->partitions *= 2;
+	}
+	if (!conf->readahead)
+		conf->readahead = READAHEAD_MAX;
+	/* A few streams must not push everything else out. */
+	conf->readahead = conf->readahead == 1 ?
+				  0 :
+				  (uint32_t)MIN((uint64_t)conf->readahead, conf->size / 16);
+	uint64_t part_blocks = node_blocks / conf->partitions;
+	if (part_blocks < need * 3)
+		return complain(err, err_len,
+				"%u partitions are too many: each must hold at least %llu blocks",
+				conf->partitions, (unsigned long long)(need * 3));
+	if (part_blocks * conf->partitions > UINT32_MAX / 2)
+		return complain(err, err_len, "too many blocks: choose larger ones");
+
+	/* One request fits into a third of the smallest place it may have to go to. */
+	uint64_t len = CACHE_REQ_LEN;
+	while (len > KiB(64) && (blocks_of(len, conf->block) > part_blocks / 3 ||
+				 blocks_of(len, conf->block) > CACHE_IO_BLOCKS + 1 ||
+				 len / conf->block / conf->group + 2 > CACHE_REQ_GROUPS))
+		len /= 2;
+	if (len / conf->block / conf->group + 2 > CACHE_REQ_GROUPS)
+		return complain(err, err_len, "group=%u is too small for blocks of %u", conf->group,
+				conf->block);
+	*max_len = (uint32_t)len;
+	return 0;
+}

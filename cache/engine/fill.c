@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Misses: making the keys of a range indexed and keeping them so, and loading what is missing.
+ *
+ * A fill covers a run of blocks of one partition with one backend read, straight into the blocks
+ * that will be handed out. Late-comers find page->io set and wait on that io. While a fill is in
+ * flight a write may replace the page: the new page inherits page->io, and when the fill completes
+ * the sectors that the new page still lacks are copied into it.
+ */
+#include "cache/engine/cache_impl.h"
+
+#include <stdlib.h>
+
+/* ---- pins by key ----------------------------------------------------------------------------- */
+
+static void unpin_locked(struct cache_dev *dev, uint64_t block)
+{
+	struct partition *p = dev_part(dev, block);
+	struct buf *b = index_find(p, dev->identity, block);
+	BUG_ON(!b || !page_of(p, b)->op_pins);
+	struct page *pg = page_of(p, b);
+	p->pins--;
+	if (--pg->op_pins)
+		return;
+	p->barren = false;
+	if (b->state == PAGE_FILLING && !pg->io) {
+		/* Nothing came of it: the fill failed or was never started. */
+		index_remove(p, b);
+		part_drop(p, b);
+	}
+}
+
+void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	struct lockset ls;
+	lockset_build(&ls, dev, r);
+	lockset_lock(&ls);
+	for (uint32_t i = 0; i < r->n; i++)
+		unpin_locked(dev, r->first + i);
+	lockset_unlock(&ls);
+	op_of(req)->flags &= (uint16_t)~OP_F_PINNED;
+	lockset_kick(&ls);
+	if (unlikely(__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE)))
+		excl_poke(dev);
+}
+
+/* The keys of the range in @p that are indexed are pinned no longer. Lock held. */
+static void unpin_part(struct cache_dev *dev, const struct cache_range *r,
+		       const struct partition *p)
+{
+	for (uint32_t k = 0; k < r->n; k++)
+		if (dev_part(dev, r->first + k) == p && index_find(p, dev->identity, r->first + k))
+			unpin_locked(dev, r->first + k);
+}
+
+/* Pins the keys of the range that are indexed in @p. How many are not. */
+static uint32_t pin_indexed(struct cache_dev *dev, const struct cache_range *r, struct partition *p)
+{
+	uint32_t absent = 0;
+	for (uint32_t k = 0; k < r->n; k++) {
+		if (dev_part(dev, r->first + k) != p)
+			continue;
+		struct buf *b = index_find(p, dev->identity, r->first + k);
+		if (b) {
+			page_of(p, b)->op_pins++;
+			p->pins++;
+		} else {
+			absent++;
+		}
+	}
+	return absent;
+}
+
+/* Indexes and pins the @absent keys of the range in @p that are not indexed. False: a block lacks;
+ * some are then, some are not. */
+static bool index_absent(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+			 struct partition *p, uint32_t absent)
+{
+	uint32_t hint = BUF_NONE;
+	for (uint32_t i = 0; i < r->n && absent; i++) {
+		if (dev_part(dev, r->first + i) != p)
+			continue;
+		struct buf *b = index_find(p, dev->identity, r->first + i);
+		if (!b) {
+			hint = part_run_hint(p, hint, MIN(absent, r->n - i));
+			b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
+			if (!b)
+				return false;
+			part_set_state(p, b, PAGE_FILLING);
+			index_insert(p, b, dev->identity, r->first + i);
+			policy_use(&p->policy, dev->identity, r->first + i);
+			page_of(p, b)->op_pins = 1;
+			page_of(p, b)->flow = flow_of_stream(req->stream);
+			p->pins++;
+			absent--;
+		}
+		hint = b->index + 1;
+	}
+	return true;
+}
+
+/*
+ * All that @req wants of @p is there. A wire that takes it may have to wait nevertheless (fair
+ * shares), and then not to be overtaken by what the same connection asks for later. Decided in its
+ * first partition.
+ */
+static bool hit_may_go(struct partition *p, const struct blk_req *req, const struct cache_op *op)
+{
+	if (req->op != BLK_READ || !req->borrower || (req->flags & BLK_F_LENT))
+		return true;
+	return blk_may_lend(req) &&
+	       ((op->flags & OP_F_QUEUED) ||
+		list_empty(&p->share[SHARE_FILL].flow[flow_of_stream(req->stream)].waiting));
+}
+
+/* All of the range in one partition, or nothing: then the request waits
+ * there. The lock set is held. */
+static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+		     struct partition *p)
+{
+	struct cache_op *op = op_of(req);
+	uint32_t absent = pin_indexed(dev, r, p), taken = p->share[SHARE_FILL].used;
+	enum part_queue queue = WAIT_FILL;
+
+	if (absent ? op_may_lend(req) && part_take_share(p, req, SHARE_FILL, absent) :
+		     hit_may_go(p, req, op)) {
+		if (index_absent(dev, req, r, p, absent)) {
+			if (op->flags & OP_F_QUEUED)
+				part_unwait(dev->cache->part[op->queue], req);
+			/* Counted from the beginning: what it has so far is not
+			 * to be had for others either. */
+			if (req->op == BLK_READ)
+				blk_lend(req);
+			return true;
+		}
+		queue = WAIT_BLOCKS;
+	}
+	if (op->flags & OP_F_QUEUED)
+		part_unwait(dev->cache->part[op->queue], req);
+	bool barren = p->barren;
+	unpin_part(dev, r, p);
+	/* What no page got of the share. What pages got does not make the partition any richer. */
+	if (queue == WAIT_BLOCKS) {
+		p->barren = barren;
+		share_give_back(&p->share[SHARE_FILL], flow_of_stream(req->stream),
+				p->share[SHARE_FILL].used - taken);
+	}
+	part_wait(p, req, MAX(absent, 1u), queue);
+	return false;
+}
+
+/* Forgets what range_pin() has got so far. The lock set is held. */
+static void unpin_held(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+		       const struct lockset *ls)
+{
+	struct cache_op *op = op_of(req);
+	while (op->held)
+		unpin_part(dev, r, dev->cache->part[ls->id[--op->held]]);
+}
+
+void range_unpin_held(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	struct lockset ls;
+	lockset_build(&ls, dev, r);
+	lockset_lock(&ls);
+	unpin_held(dev, req, r, &ls);
+	lockset_unlock(&ls);
+	lockset_kick(&ls);
+	if (unlikely(__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE)))
+		excl_poke(dev);
+}
+
+static void count_misses(struct cache_dev *dev, const struct cache_range *r)
+{
+	for (uint32_t k = 0; k < r->n; k++) {
+		struct partition *p = dev_part(dev, r->first + k);
+		struct buf *b = index_find(p, dev->identity, r->first + k);
+		uint32_t from = range_from(r, k), to = range_to(dev->cache, r, k);
+		if (page_map_all(page_valid(p, b), from, to))
+			part_count_hits(p, 1, (to - from) << SECTOR_SHIFT);
+		else
+			p->stats.misses++;
+	}
+}
+
+enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	struct lockset ls;
+	struct cache_op *op = op_of(req);
+	enum pin_result result = PIN_DONE;
+
+	lockset_build(&ls, dev, r);
+	lockset_lock(&ls);
+	if (unlikely(excl_blocks(dev, r->first, r->n))) {
+		if (op->flags & OP_F_QUEUED)
+			part_unwait(dev->cache->part[op->queue], req);
+		bool held = op->held;
+		unpin_held(dev, req, r, &ls);
+		lockset_unlock(&ls);
+		lockset_kick(&ls);
+		if (held)
+			excl_poke(dev);
+		return PIN_BLOCKED;
+	}
+	/* One partition after the other; what is pinned stays so while the
+	 * request waits for the next. */
+	for (; op->held < ls.n; op->held++)
+		if (!pin_part(dev, req, r, dev->cache->part[ls.id[op->held]])) {
+			result = PIN_QUEUED;
+			break;
+		}
+	if (result == PIN_DONE) {
+		op->held = 0;
+		op->flags |= OP_F_PINNED;
+		count_misses(dev, r);
+	}
+	bool fills = op->flags & OP_F_WAIT_FILL, lent = result == PIN_QUEUED && !op_may_lend(req);
+	if (lent)
+		atomic_store(&dev->cache->lender.wanted, 1);
+	lockset_unlock(&ls);
+	if (result == PIN_QUEUED) {
+		metric_inc(M_cache_waits);
+		if (!fills || lent) /* what others are loading comes back by itself */
+			flusher_hungry(dev->cache);
+	}
+	lockset_kick(&ls);
+	return result;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* Sector span of block @i of @io. */
+static inline uint32_t io_from(const struct cache_io *io, uint32_t i)
+{
+	return i ? 0 : io->from;
+}
+
+static inline uint32_t io_to(const struct cache_io *io, uint32_t i)
+{
+	return i == io->nblocks - 1 ? io->to : io->dev->cache->geo.sectors;
+}
+
+/* Sectors of @b that @cur, which replaced it meanwhile, still lacks. */
+static void fill_behind(struct partition *p, struct buf *cur, struct buf *b, uint32_t from,
+			uint32_t to)
+{
+	uint64_t *valid = page_valid(p, cur);
+	for (uint32_t s = page_map_find(valid, from, to, false); s < to;) {
+		uint32_t e = page_map_find(valid, s, to, true);
+		memcpy(buf_data(cur) + ((size_t)s << SECTOR_SHIFT),
+		       buf_data(b) + ((size_t)s << SECTOR_SHIFT), (size_t)(e - s) << SECTOR_SHIFT);
+		page_map_set(valid, s, e);
+		s = page_map_find(valid, e, to, false);
+	}
+}
+
+static void fill_done(struct blk_req *lower)
+{
+	struct cache_io *io = container_of(lower, struct cache_io, req);
+	struct cache_dev *dev = io->dev;
+	struct partition *p = io->part;
+	struct list waiters;
+	int status = lower->status;
+	struct blk_req *owner = io->owner;
+
+	if (io->started_ns && !status)
+		sieve_measured(&dev->sieve, io->req.len, clock_now_ns() - io->started_ns);
+	list_init(&waiters);
+	leaf_lock(&p->lock);
+	for (uint32_t i = 0; i < io->nblocks; i++) {
+		struct buf *cur = index_find(p, dev->identity, io->block + i);
+		BUG_ON(!cur || page_of(p, cur)->io != io);
+		page_of(p, cur)->io = NULL;
+		if (io->idx[i] == BUF_NONE)
+			continue;
+		struct buf *b = &p->hdr[io->idx[i]];
+		if (!status && cur == b)
+			page_map_set(page_valid(p, b), io_from(io, i), io_to(io, i));
+		else if (!status)
+			fill_behind(p, cur, b, io_from(io, i), io_to(io, i));
+		if (cur->state != PAGE_FILLING)
+			continue;
+		if (!page_map_empty(page_valid(p, cur), dev->cache->geo.words)) {
+			part_set_state(p, cur, PAGE_CLEAN);
+			policy_admit(&p->policy, cur);
+		} else if (!page_of(p, cur)->op_pins) {
+			index_remove(p, cur);
+			part_drop(p, cur);
+		}
+	}
+	list_del(&io->link);
+	list_splice_tail(&waiters, &io->waiters);
+	leaf_unlock(&p->lock);
+
+	blk_req_release(&io->req);
+	/* Perhaps only what nobody asked for cannot be read. (The owner's op is on this loop.) */
+	if (status && owner && io->scratch && !(op_of(owner)->flags & OP_F_APART)) {
+		op_of(owner)->flags |= OP_F_APART;
+		status = 0;
+	}
+	free(io->scratch);
+	io_put(io);
+	/* If nobody waits for what was read ahead, the device may be closed from here on. */
+	__atomic_fetch_sub(&dev->reads_out, 1, __ATOMIC_RELEASE);
+	while (!list_empty(&waiters)) {
+		struct blk_req *w = list_first(&waiters, struct blk_req, link);
+		list_del(&w->link);
+		op_done_one(w, 0);
+	}
+	if (owner)
+		op_done_one(owner, status);
+	part_kick_unlocked(p);
+}
+
+/*
+ * The run in @io ends with block @i - 1, wholly; @i is there. Should it go on behind the pages that
+ * are there, reading over them? Their number when so (the next is missing from its first sector
+ * on), or 0.
+ */
+static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct cache_range *r,
+			uint32_t i, uint32_t end, uint32_t room)
+{
+	const struct cache *c = dev->cache;
+	for (uint32_t n = 0; i + n < end && n < room; n++) {
+		struct buf *b = index_find(p, dev->identity, r->first + i + n);
+		uint32_t gap = page_map_find(page_valid(p, b), 0, c->geo.sectors, false);
+		if (page_of(p, b)->io)
+			return 0;
+		if (gap == c->geo.sectors)
+			continue;
+		if (gap || !n)
+			return 0;
+		bool pays = sieve_pays(&dev->sieve, (uint64_t)n << c->geo.block_shift);
+		metric_inc(pays ? M_cache_sieve_over : M_cache_sieve_apart);
+		return pays ? n : 0;
+	}
+	return 0;
+}
+
+uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
+		    const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from, bool over)
+{
+	struct cache *c = dev->cache;
+	uint64_t bytes = 0, max = dev->lower->max_len;
+	uint32_t n = 0, to = 0;
+
+	while (i + n < end && n < CACHE_IO_BLOCKS) {
+		struct buf *b = index_find(p, dev->identity, r->first + i + n);
+		uint32_t limit = range_to(c, r, i + n), s = n ? 0 : from, e;
+		if (n && (to != c->geo.sectors || page_of(p, b)->io))
+			break;
+		if (n && page_map_any(page_valid(p, b), 0, 1)) {
+			uint32_t hole =
+				over ? hole_at(dev, p, r, i + n, end, CACHE_IO_BLOCKS - n - 1) : 0;
+			uint64_t len = (uint64_t)hole << c->geo.block_shift;
+			if (!hole || bytes + len + (1u << c->geo.block_shift) > max ||
+			    io->scratch || !(io->scratch = aligned_alloc(4096, len)))
+				break;
+			if (frags_append(&io->req.data, io->scratch, (uint32_t)len, NULL) < 0)
+				break;
+			bytes += len;
+			/* No flush of these may meet our read of them in the store. */
+			for (; hole--; n++) {
+				io->idx[n] = BUF_NONE;
+				page_of(p, index_find(p, dev->identity, r->first + i + n))->io = io;
+			}
+			continue;
+		}
+		e = page_map_find(page_valid(p, b), s, limit, true);
+		uint64_t room = (max - bytes) >> SECTOR_SHIFT;
+		if (e - s > room)
+			e = s + (uint32_t)room;
+		if (e == s)
+			break;
+		buf_get(b);
+		if (frags_append(&io->req.data, buf_data(b) + ((size_t)s << SECTOR_SHIFT),
+				 (e - s) << SECTOR_SHIFT, b) < 0) {
+			/* The index has one. */
+			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed);
+			break;
+		}
+		io->idx[n++] = b->index;
+		page_of(p, b)->io = io;
+		if (b->state == PAGE_CLEAN) {
+			policy_hold(&p->policy, b);
+			part_set_state(p, b, PAGE_FILLING);
+		}
+		bytes += (uint64_t)(e - s) << SECTOR_SHIFT;
+		to = e;
+	}
+	if (n && io->idx[n - 1] == BUF_NONE) { /* memory ran short right behind a hole */
+		const struct frag *last = &io->req.data.v[--io->req.data.n];
+		io->req.data.len -= last->len;
+		bytes -= last->len;
+		for (uint32_t hole = last->len >> c->geo.block_shift; hole--;)
+			page_of(p, index_find(p, dev->identity, r->first + i + --n))->io = NULL;
+	}
+	io->part = p;
+	io->block = r->first + i;
+	io->from = from;
+	io->to = to;
+	io->nblocks = n;
+	io->req.op = BLK_READ;
+	io->req.flags = BLK_F_INTO;
+	io->req.offset = (io->block << c->geo.block_shift) + ((uint64_t)from << SECTOR_SHIFT);
+	io->req.len = bytes;
+	if (n) {
+		list_add_tail(&p->inflight, &io->link);
+		p->stats.fills++;
+		p->stats.fill_bytes += bytes;
+	}
+	return n;
+}
+
+void fill_submit(struct cache_io *io)
+{
+	struct cache_dev *dev = io->dev;
+	bool idle = __atomic_fetch_add(&dev->reads_out, 1, __ATOMIC_RELAXED) == 0;
+	io->started_ns = idle ? clock_now_ns() : 0;
+	metric_inc(M_cache_fills);
+	metric_add(M_cache_fill_bytes, io->req.len);
+	io_start(io, fill_done);
+}
+
+/* One group of the range: blocks [i, end), all in @p. */
+static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
+				     const struct cache_range *r, struct partition *p, uint32_t i,
+				     uint32_t end)
+{
+	struct cache *c = dev->cache;
+	struct cache_io *io = NULL;
+	enum fill_result result = FILL_COMPLETE;
+
+	leaf_lock(&p->lock);
+	while (i < end) {
+		struct buf *b = index_find(p, dev->identity, r->first + i);
+		BUG_ON(!b);
+		uint32_t to = range_to(c, r, i);
+		uint32_t from = page_map_find(page_valid(p, b), range_from(r, i), to, false);
+		if (from == to) {
+			i++;
+			continue;
+		}
+		if (excl_blocks(dev, r->first + i, end - i)) {
+			result = FILL_BLOCKED;
+			break;
+		}
+		result = FILL_PENDING;
+		if (page_of(p, b)->io) {
+			op_join(req, page_of(p, b)->io);
+			i++;
+			continue;
+		}
+		if (!io) {
+			leaf_unlock(&p->lock);
+			io = io_get(dev, IO_FILL);
+			if (!io && ((op_of(req)->flags & OP_F_JOINED) || io_wait(c, req)))
+				return FILL_PENDING;
+			leaf_lock(&p->lock);
+			continue; /* things may have changed */
+		}
+		uint32_t n =
+			fill_build(dev, io, p, r, i, end, from, !(op_of(req)->flags & OP_F_APART));
+		leaf_unlock(&p->lock);
+		if (!n) {
+			op_wait_more(req);
+			op_done_one(req, -ENOMEM);
+			io_put(io);
+			return FILL_PENDING;
+		}
+		io->owner = req;
+		op_wait_more(req);
+		fill_submit(io);
+		io = NULL;
+		i += n;
+		leaf_lock(&p->lock);
+	}
+	leaf_unlock(&p->lock);
+	if (io)
+		io_put(io);
+	return result;
+}
+
+enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r)
+{
+	uint32_t group = 1u << dev->cache->map.group_shift, i = 0;
+	enum fill_result result = FILL_COMPLETE, part;
+	while (i < r->n) {
+		uint64_t block = r->first + i;
+		uint32_t end = (uint32_t)MIN((block | (group - 1)) + 1 - r->first, (uint64_t)r->n);
+		part = fill_segment(dev, req, r, dev_part(dev, block), i, end);
+		result = MAX(result, part);
+		i = end;
+	}
+	return result;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The background flusher: when to write back what. Each device is bound to one worker loop, whose
+ * flusher looks at it on a tick while anything is dirty, and at once when it is asked to.
+ *
+ *   age        pages dirty for longer than FLUSH_AGE go out;
+ *   watermark  a partition more than a quarter full of dirty pages is brought back to an eighth;
+ *   hunger     somebody waits for blocks: the partitions where that is so are emptied of dirt.
+ *
+ * What is picked in all partitions is sorted by block number and written in that order,
+ * merged, with a bounded number of writes out; foreground reads share the lower device's queue
+ * with few of them.
+ */
+#include "cache/engine/cache_impl.h"
+
+#include <stdlib.h>
+
+#define FLUSH_AGE_NS (3 * NSEC_PER_SEC)
+#define FLUSH_TICK_NS (100 * NSEC_PER_MSEC)
+#define FLUSH_TICK_HUNGRY_NS (2 * NSEC_PER_MSEC)
+#define FLUSH_INFLIGHT 16
+#define FLUSH_INFLIGHT_HUNGRY 64
+#define FLUSH_RETRY_NS NSEC_PER_SEC
+
+static int key_order(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
+/* Appends what should go out of @p. Lock held. */
+static void collect_part(struct cache_dev *dev, struct partition *p, uint64_t now)
+{
+	struct dev_flush *f = &dev->flush;
+	uint32_t unclean = part_unclean(p), high = part_dirty_limit(p) / 2, excess = 0;
+	if (p->hungry)
+		excess = UINT32_MAX;
+	else if (unclean > high)
+		excess = unclean - high / 2;
+	for (uint32_t i = dev->dirty[p->id].head; i != BUF_NONE && f->nkeys < FLUSH_KEYS;
+	     i = p->pages[i].dirty_next) {
+		struct page *pg = &p->pages[i];
+		if (!excess && pg->dirty_since_ns + FLUSH_AGE_NS > now)
+			break; /* oldest first */
+		if (pg->io)
+			continue;
+		f->keys[f->nkeys++] = p->hdr[i].block;
+		if (excess && excess != UINT32_MAX)
+			excess--;
+	}
+}
+
+/* Collects and starts writes of one device. True when it has anything dirty or in flight. */
+static bool dev_flush_run(struct cache_dev *dev, uint64_t now, bool hungry)
+{
+	struct dev_flush *f = &dev->flush;
+	struct cache *c = dev->cache;
+	const uint32_t most = hungry ? FLUSH_INFLIGHT_HUNGRY : FLUSH_INFLIGHT;
+	bool dirty = f->inflight > 0;
+
+	if (f->next == f->nkeys) {
+		f->next = f->nkeys = 0;
+		for (uint32_t i = 0; i < c->nparts; i++) {
+			struct partition *p = c->part[i];
+			leaf_lock(&p->lock);
+			dirty |= dev->dirty[i].count > 0;
+			if (now >= f->retry_at_ns)
+				collect_part(dev, p, now);
+			leaf_unlock(&p->lock);
+		}
+		qsort(f->keys, f->nkeys, sizeof(f->keys[0]), key_order);
+	}
+	if (f->next < f->nkeys && f->inflight < most && now >= f->retry_at_ns) {
+		uint32_t budget = most - f->inflight;
+		bool dry; /* then the tick tries again */
+		dirty = true;
+		f->next += flush_keys(dev, NULL, f->keys + f->next, f->nkeys - f->next, false,
+				      &budget, &dry);
+	}
+	return dirty || f->next < f->nkeys;
+}
+
+static void worker_run(struct flush_worker *w)
+{
+	struct cache *c = w->cache;
+	struct cache_dev *dev;
+	uint64_t now = clock_now_ns();
+	bool hungry = __atomic_exchange_n(&w->hungry, 0, __ATOMIC_ACQ_REL), dirty = false;
+
+	for (uint32_t i = 0; i < c->nparts && !hungry; i++)
+		hungry = __atomic_load_n(&c->part[i]->hungry, __ATOMIC_RELAXED);
+
+	list_for_each(dev, &w->devs, flush.link)
+		dirty |= dev_flush_run(dev, now, hungry);
+	/* A safety net under the wake-ups: who waits and could go on does, at the latest now. */
+	for (uint32_t i = 0; i < c->nparts; i++)
+		if (__atomic_load_n(&c->part[i]->waiting, __ATOMIC_RELAXED)) {
+			part_rekick(c->part[i]);
+			hungry = true;
+		}
+	io_kick(c);
+	if (!dirty && !hungry) {
+		/* Whoever dirties a page after this sees it and kicks;
+		 * before it, we see the page. */
+		__atomic_store_n(&w->armed, 0, __ATOMIC_SEQ_CST);
+		list_for_each(dev, &w->devs, flush.link)
+			for (uint32_t i = 0; i < c->nparts && !dirty; i++) {
+				leaf_lock(&c->part[i]->lock);
+				dirty = dev->dirty[i].count > 0;
+				leaf_unlock(&c->part[i]->lock);
+			}
+		if (!dirty)
+			return;
+	}
+	__atomic_store_n(&w->armed, 1, __ATOMIC_SEQ_CST);
+	loop_timer_arm(w->loop, &w->timer, hungry ? FLUSH_TICK_HUNGRY_NS : FLUSH_TICK_NS);
+}
+
+static void worker_tick(struct timer *t)
+{
+	worker_run(container_of(t, struct flush_worker, timer));
+}
+
+static void worker_message(struct loop_msg *msg)
+{
+	struct flush_worker *w = container_of(msg, struct flush_worker, msg);
+	__atomic_store_n(&w->kicked, 0, __ATOMIC_SEQ_CST);
+	worker_run(w);
+}
+
+static void worker_kick(struct flush_worker *w)
+{
+	if (__atomic_exchange_n(&w->kicked, 1, __ATOMIC_SEQ_CST))
+		return;
+	w->msg.handle = worker_message;
+	loop_post(w->loop, &w->msg);
+}
+
+void flusher_kick(struct cache_dev *dev, bool much)
+{
+	struct flush_worker *w = dev->flush.worker;
+	if (much || unlikely(!__atomic_load_n(&w->armed, __ATOMIC_SEQ_CST)))
+		worker_kick(w);
+}
+
+void flusher_hungry(struct cache *c)
+{
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		struct flush_worker *w = &c->node[i].flush;
+		__atomic_store_n(&w->hungry, 1, __ATOMIC_RELEASE);
+		worker_kick(w);
+	}
+}
+
+void dev_flush_done(struct cache_dev *dev, int status)
+{
+	struct dev_flush *f = &dev->flush;
+	ASSERT_ON_LOOP(f->worker->loop);
+	f->inflight--;
+	if (status)
+		f->retry_at_ns = clock_now_ns() + FLUSH_RETRY_NS;
+	else if (f->inflight < FLUSH_INFLIGHT / 2)
+		worker_kick(f->worker); /* by message: many completions of one batch, one look */
+}
+
+void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop)
+{
+	w->cache = cache;
+	w->loop = loop;
+	list_init(&w->devs);
+	timer_init(&w->timer, worker_tick);
+}
+
+void flush_worker_fini(struct flush_worker *w)
+{
+	ASSERT(list_empty(&w->devs));
+	loop_timer_cancel(w->loop, &w->timer);
+}
+
+int dev_flush_init(struct cache_dev *dev, struct flush_worker *w)
+{
+	dev->flush.worker = w;
+	list_init(&dev->flush.link);
+	dev->flush.keys = malloc(FLUSH_KEYS * sizeof(dev->flush.keys[0]));
+	return dev->flush.keys ? 0 : -ENOMEM;
+}
+
+void dev_flush_fini(struct cache_dev *dev)
+{
+	ASSERT(!dev->flush.inflight && !list_linked(&dev->flush.link));
+	free(dev->flush.keys);
+}

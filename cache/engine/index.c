@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Partitions: hash chains by block index, and a free list. What was freed last is taken first,
+ * since its header is still in the processor's cache; for who wants several blocks, a run of
+ * neighbours is looked for (part_run_hint()).
+ */
+#include "cache/engine/index.h"
+
+#include <stdlib.h>
+
+/* Blocks of one turn (share.h): requests are seldom larger in one partition (a group). */
+#define PART_QUANTUM 128u
+
+int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pages, uint64_t *maps,
+	      uint32_t map_words, uint32_t first, uint32_t nblocks)
+{
+	memset(p, 0, sizeof(*p));
+	leaf_lock_init(&p->lock);
+	p->id = id;
+	p->hdr = hdr;
+	p->pages = pages;
+	p->maps = maps;
+	p->map_words = map_words;
+	p->first = first;
+	p->nblocks = nblocks;
+	p->free_head = p->free_tail = BUF_NONE;
+	list_init(&p->waitq);
+	list_init(&p->inflight);
+	p->flows = malloc(SHARES * FLOWS * sizeof(*p->flows));
+	if (!p->flows)
+		return -ENOMEM;
+	/* Half for what is dirty, so that reads always find something to evict. What is being
+	 * loaded may be more (part_limit_fills()). A turn is as long as the largest request. */
+	for (unsigned k = 0; k < SHARES; k++)
+		share_init(&p->share[k], p->flows + k * FLOWS, nblocks / 2,
+			   MIN(PART_QUANTUM, MAX(nblocks / 3, 1u)));
+
+	uint32_t buckets = 16;
+	while (buckets < nblocks)
+		buckets *= 2;
+	p->bucket_mask = buckets - 1;
+	p->bucket = malloc(buckets * sizeof(*p->bucket));
+	if (!p->bucket) {
+		part_fini(p);
+		return -ENOMEM;
+	}
+	memset(p->bucket, 0xff, buckets * sizeof(*p->bucket));
+	if (policy_init(&p->policy, hdr, nblocks) < 0) {
+		part_fini(p);
+		return -ENOMEM;
+	}
+	leaf_lock(&p->lock);
+	for (uint32_t i = first + nblocks; i-- > first;) { /* the lowest is taken first */
+		hdr[i].state = PAGE_CONDEMNED; /* so that part_put_free() is the one way in */
+		pages[i].flow = FLOW_NONE;
+		p->count[PAGE_CONDEMNED]++;
+		part_put_free(p, &hdr[i]);
+	}
+	leaf_unlock(&p->lock);
+	return 0;
+}
+
+void part_fini(struct partition *p)
+{
+	policy_fini(&p->policy);
+	free(p->bucket);
+	p->bucket = NULL;
+	free(p->flows);
+	p->flows = NULL;
+}
+
+void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t block)
+{
+	ASSERT(leaf_held(&p->lock));
+	ASSERT(!index_find(p, device, block));
+	uint32_t *head = &p->bucket[index_bucket(p, device, block)];
+	b->device = device;
+	b->block = block;
+	__atomic_store_n(&b->next, *head, __ATOMIC_RELAXED);
+	/* Links are written as a whole: hints, and reads of one block,
+	 * follow them without the lock. */
+	__atomic_store_n(head, b->index, __ATOMIC_RELAXED);
+}
+
+static uint32_t *chain_link_hashed(struct partition *p, uint64_t hash, const struct buf *b)
+{
+	uint32_t *link = &p->bucket[index_bucket_of(p, hash)];
+	while (*link != b->index) {
+		BUG_ON(*link == BUF_NONE);
+		link = &p->hdr[*link].next;
+	}
+	return link;
+}
+
+static uint32_t *chain_link(struct partition *p, const struct buf *b)
+{
+	return chain_link_hashed(p, policy_hash(b->device, b->block), b);
+}
+
+void index_remove(struct partition *p, struct buf *b)
+{
+	ASSERT(leaf_held(&p->lock));
+	__atomic_store_n(chain_link(p, b), b->next, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->next, BUF_NONE, __ATOMIC_RELAXED);
+	b->block = BUF_NO_BLOCK;
+}
+
+void index_replace(struct partition *p, uint64_t hash, struct buf *from, struct buf *to)
+{
+	ASSERT(leaf_held(&p->lock));
+	to->device = from->device;
+	to->block = from->block;
+	__atomic_store_n(&to->next, from->next, __ATOMIC_RELAXED);
+	__atomic_store_n(chain_link_hashed(p, hash, from), to->index, __ATOMIC_RELAXED);
+	__atomic_store_n(&from->next, BUF_NONE, __ATOMIC_RELAXED);
+	from->block = BUF_NO_BLOCK;
+}
+
+static inline bool is_free(const struct partition *p, uint32_t i)
+{
+	return i - p->first < p->nblocks && p->hdr[i].state == PAGE_FREE;
+}
+
+/*
+ * A search for free neighbours must cost less than it gains. What was freed last comes first: a
+ * large write frees what an earlier one took, as a whole, and its headers, maybe its data, are
+ * still in the processor's caches. Then the other end, where single blocks have had the time to
+ * come together. When all that is found is scraps, there is no looking for some time.
+ */
+#define RUN_TRIES 2 /* at either end */
+#define RUN_WORTH 4
+#define RUN_PAUSE 32
+
+/* The longest run, up to @n, about some blocks of the free list from @at on. */
+static uint32_t longest_run(const struct partition *p, uint32_t at, unsigned link, uint32_t n,
+			    uint32_t *len)
+{
+	uint32_t best = BUF_NONE;
+	for (unsigned k = 0; k < RUN_TRIES && at != BUF_NONE && *len < n; k++) {
+		uint32_t from = at, to = at + 1;
+		while (to - from < n && is_free(p, from - 1))
+			from--;
+		while (to - from < n && is_free(p, to))
+			to++;
+		if (to - from > *len) {
+			best = from;
+			*len = to - from;
+		}
+		at = p->hdr[at].owner_word[link];
+	}
+	return best;
+}
+
+uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n)
+{
+	ASSERT(leaf_held(&p->lock));
+	if (n <= 1 || is_free(p, hint))
+		return hint;
+	if (p->run_pause) {
+		p->run_pause--;
+		return BUF_NONE;
+	}
+	uint32_t len = 0, young = longest_run(p, p->free_head, 5, n, &len);
+	if (len >= MIN(n, 2 * RUN_WORTH))
+		return young;
+	uint32_t old = longest_run(p, p->free_tail, 4, n, &len);
+	if (len < MIN(n, RUN_WORTH))
+		p->run_pause = RUN_PAUSE;
+	return old != BUF_NONE ? old : young;
+}
+
+struct buf *part_take_free(struct partition *p, uint32_t hint)
+{
+	ASSERT(leaf_held(&p->lock));
+	if (p->free_head == BUF_NONE)
+		return NULL;
+	uint32_t i = p->free_head;
+	if (is_free(p, hint))
+		i = hint;
+	struct buf *b = &p->hdr[i];
+	ASSERT(b->state == PAGE_FREE && atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
+	uint32_t prev = b->owner_word[4], next = b->owner_word[5];
+	if (prev != BUF_NONE)
+		p->hdr[prev].owner_word[5] = next;
+	else
+		p->free_head = next;
+	if (next != BUF_NONE)
+		p->hdr[next].owner_word[4] = prev;
+	else
+		p->free_tail = prev;
+
+	buf_memo_drop(buf_arena(b), b->index);
+	atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
+	b->flags = 0;
+	b->next = BUF_NONE;
+	uint64_t *maps = page_valid(p, b);
+	if (likely(p->map_words == 1))
+		maps[0] = maps[1] = 0;
+	else
+		memset(maps, 0, (size_t)p->map_words * 2 * sizeof(*maps));
+	struct page *pg = page_of(p, b);
+	memset(pg, 0, sizeof(*pg));
+	pg->dirty_prev = pg->dirty_next = BUF_NONE;
+	pg->flow = FLOW_NONE;
+	return b;
+}
+
+void part_put_free(struct partition *p, struct buf *b)
+{
+	ASSERT(b->index - p->first < p->nblocks);
+	ASSERT(atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
+	part_set_state(p, b, PAGE_FREE);
+	b->device = 0;
+	b->block = BUF_NO_BLOCK;
+	b->owner_word[4] = BUF_NONE;
+	b->owner_word[5] = p->free_head;
+	if (p->free_head != BUF_NONE)
+		p->hdr[p->free_head].owner_word[4] = b->index;
+	else
+		p->free_tail = b->index;
+	p->free_head = b->index;
+}
+
+void part_drop(struct partition *p, struct buf *b)
+{
+	if (likely(atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1))
+		part_put_free(p, b);
+	else
+		part_set_state(p, b, PAGE_CONDEMNED);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The index: partitions (Ren 2015, 5.2.2). A partition is an independent, fully
+ * associative piece of one node's cache: a lock, a hash of its indexed pages, a free list, the
+ * replacement state, and the queue of requests that wait for free blocks. Which partition a block
+ * belongs to is a pure function of (device, block number), so its memory's node is known without
+ * looking anything up.
+ */
+#ifndef CACHE_INDEX_H
+#define CACHE_INDEX_H
+
+#include "cache/memory/lock.h"
+#include "cache/engine/page.h"
+#include "cache/engine/policy.h"
+#include "cache/engine/share.h"
+
+/*
+ * Where a block lives. Neighbouring blocks form a group; a group lives in one partition, so a large
+ * request takes few locks. Every run of `nodes` groups covers all nodes once, in an order that
+ * changes from run to run: data spreads exactly evenly, and no stride hits one node only. The same
+ * again over the partitions of a node. The device's offset makes devices start at different ones.
+ */
+struct cache_map {
+	uint32_t nodes;		/* 1..TOPO_MAX_NODES */
+	uint32_t part_shift;	/* log2 of partitions per node */
+	uint32_t group_shift;	/* log2 of blocks per group */
+	uint32_t block_shift;	/* log2 of bytes per block */
+	uint32_t part_mask;	/* from part_shift */
+};
+
+static inline struct cache_map cache_map_make(uint32_t nodes, uint32_t part_shift,
+					      uint32_t group_shift, uint32_t block_shift)
+{
+	return (struct cache_map){ nodes, part_shift, group_shift, block_shift,
+				   (1u << part_shift) - 1 };
+}
+
+static inline uint64_t cache_mix(uint64_t x)
+{
+	x ^= x >> 31;
+	x *= 0x9e3779b97f4a7c15ull;
+	return x >> 32;
+}
+
+/* By how much the order of turn @x differs: no two turns in a row alike. */
+static inline uint64_t cache_turn(uint64_t x)
+{
+	return x * 0x9e3779b97f4a7c15ull >> 32;
+}
+
+/* Node (0..nodes-1) and partition id (node << part_shift | partition within it) of a block. */
+static inline uint32_t cache_map_part_of(const struct cache_map *m, uint32_t nodes, uint64_t offset,
+					 uint64_t block)
+{
+	uint64_t g = block >> m->group_shift, q = g + offset, node = 0;
+	if (nodes > 1) {
+		/* The runs begin with the device, wherever its offset takes it. */
+		uint64_t run = g / nodes;
+		q = run + offset;
+		node = ((uint32_t)(g - run * nodes) + ((uint32_t)cache_turn(q) >> 1)) % nodes;
+	}
+	uint64_t part = (q + cache_turn(q >> m->part_shift)) & m->part_mask;
+	return (uint32_t)(node << m->part_shift | part);
+}
+
+static inline uint32_t cache_map_part(const struct cache_map *m, uint64_t offset, uint64_t block)
+{
+	return cache_map_part_of(m, m->nodes, offset, block);
+}
+
+static inline uint32_t cache_map_node(const struct cache_map *m, uint32_t part)
+{
+	return part >> m->part_shift;
+}
+
+/* What a partition counts; all under its lock. */
+struct part_stats {
+	/* Blocks found with all asked sectors valid / not. Hits that took no lock are counted
+	 * elsewhere, see struct hit_count. */
+	uint64_t hits, misses;
+	/* Of all hits: asked by a thread of this node [0], or another [1]. What had to be loaded
+	 * counts as neither, whoever loads it. */
+	uint64_t hit_bytes[2];
+	uint64_t fills, fill_bytes; /* backend reads */
+	uint64_t ra_fills, ra_bytes; /* of these by read-ahead; and blocks
+				      * of that which were asked for */
+	uint64_t ra_used;
+	uint64_t evictions, condemned;
+	uint64_t flushes, flush_bytes;
+	uint64_t waits, wait_ns;   /* requests that waited for free blocks here, and how long */
+	uint64_t hit_locks;	   /* times the lock was taken to look for a hit */
+	uint64_t lock_waits;	   /* times the lock was not free */
+};
+
+struct cache_node;
+
+/*
+ * What a request may wait for in a partition: first for room in the share of what it is going to do
+ * (share.h), then for free blocks. Who is in reception may have to wait again: COMPARE AND WRITE
+ * loads its range then.
+ */
+enum part_queue { WAIT_BLOCKS, WAIT_WRITE, WAIT_FILL, PART_QUEUES };
+
+struct partition {
+	struct leaf_lock lock;
+	/* Never changes. What a hit looks at comes first, within the lock's cache line. */
+	uint32_t bucket_mask;
+	uint32_t *bucket;	   /* heads of hash chains, linked by buf.next */
+	struct buf *hdr;	   /* the node's headers, blocks and companions, by arena index */
+	uint8_t *data;
+	uint64_t *maps;		   /* valid and dirty maps of blocks > 32 KiB, or NULL */
+	uint32_t id;
+	int topo_node;		   /* the node's, what loop_node() answers there */
+	uint32_t first, nblocks;   /* its blocks in the node's arena */
+	struct page *pages cacheline_aligned;
+	struct flow *flows;	   /* of both shares */
+	uint32_t map_words;
+	struct cache_node *node;
+	/* Guarded by lock. */
+	uint32_t free_head cacheline_aligned;
+	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
+	uint32_t count[PAGE_STATES];
+	uint32_t run_pause;	   /* so many searches for free neighbours are left out */
+	uint32_t waiting;	   /* requests in all queues */
+	uint32_t hungry;	   /* of these: for whom write-back
+				    * makes room (all but WAIT_FILL) */
+	bool barren;		   /* nothing to be had at the last try,
+				    * and nothing has changed since */
+	uint32_t pins;		   /* sum of op_pins */
+	uint64_t generation;	   /* of the last commit */
+	struct list waitq;	   /* WAIT_BLOCKS: blk_req.link, oldest first */
+	struct share share[SHARES]; /* WAIT_WRITE, WAIT_FILL */
+	struct list inflight;	   /* cache_io.link: fills and flushes in flight */
+	struct policy policy;
+	struct part_stats stats;
+} cacheline_aligned;
+
+static inline struct page *page_of(const struct partition *p, const struct buf *b)
+{
+	return &p->pages[b->index];
+}
+
+/* A page counts in its flow's SHARE_FILL while it is FILLING, in SHARE_WRITE while it is
+ * RECEIVING, DIRTY or FLUSHING, and is nobody's otherwise. It has gone @from one of these @to
+ * another state. */
+static inline void part_uncharge(struct partition *p, struct page *pg, enum page_state from,
+				 enum page_state to)
+{
+	if (from != PAGE_FILLING && (to == PAGE_DIRTY || to == PAGE_FLUSHING))
+		return;
+	share_give_back(&p->share[from == PAGE_FILLING ? SHARE_FILL : SHARE_WRITE], pg->flow, 1);
+	pg->flow = FLOW_NONE;
+}
+
+/* Changes a page's state, the partition's counts, and what is charged for it. Lock held. */
+static inline void part_set_state(struct partition *p, struct buf *b, enum page_state to)
+{
+	ASSERT(leaf_held(&p->lock));
+	const enum page_state from = (enum page_state)b->state;
+	p->count[from]--;
+	page_set_state(b, to);
+	p->count[to]++;
+	if (to == PAGE_FREE || to == PAGE_CLEAN)
+		p->barren = false;
+	struct page *pg = page_of(p, b);
+	if (pg->flow != FLOW_NONE)
+		part_uncharge(p, pg, from, to);
+}
+
+/* For who knows that !p->maps. */
+static inline_always uint64_t *page_own_valid(struct buf *b)
+{
+	return (uint64_t *)(void *)b->owner_word;
+}
+
+static inline uint64_t *page_valid(const struct partition *p, struct buf *b)
+{
+	if (likely(!p->maps))
+		return page_own_valid(b);
+	return p->maps + (size_t)(b->index * 2) * p->map_words;
+}
+
+static inline uint64_t *page_dirty(const struct partition *p, struct buf *b)
+{
+	return page_valid(p, b) + p->map_words;
+}
+
+static inline_always uint32_t index_bucket_of(const struct partition *p, uint64_t hash)
+{
+	return (uint32_t)(hash >> 40) & p->bucket_mask;
+}
+
+static inline uint32_t index_bucket(const struct partition *p, uint64_t device, uint64_t block)
+{
+	return index_bucket_of(p, policy_hash(device, block));
+}
+
+/* The indexed page of a key, or NULL. Lock held; a read looks without
+ * it first, see cache_read.c. */
+static inline struct buf *index_find_hashed(const struct partition *p, uint64_t hash,
+					    uint64_t device, uint64_t block)
+{
+	for (uint32_t i = p->bucket[index_bucket_of(p, hash)]; i != BUF_NONE;) {
+		struct buf *b = &p->hdr[i];
+		if (likely(b->block == block && b->device == device))
+			return b;
+		i = b->next;
+	}
+	return NULL;
+}
+
+static inline struct buf *index_find(const struct partition *p, uint64_t device, uint64_t block)
+{
+	return index_find_hashed(p, policy_hash(device, block), device, block);
+}
+
+/* Is @b, a block of this partition's, what index_find() would find? Neighbours on a device tend to
+ * be neighbours in memory, and looking there first is cheaper. Lock held; without it, a guess
+ * (cache_read.c). */
+static inline_always bool index_is(const struct buf *b, uint64_t device, uint64_t block)
+{
+	return b->block == block && b->device == device;
+}
+
+/* Brings what the lookup of a key will touch into the processor's cache. Needs no lock: what it
+ * reads may be outdated, and is only prefetched. */
+static inline void index_hint(const struct partition *p, uint64_t device, uint64_t block,
+			      bool write)
+{
+	uint32_t i = __atomic_load_n(&p->bucket[index_bucket(p, device, block)], __ATOMIC_RELAXED);
+	if (i == BUF_NONE)
+		return;
+	__builtin_prefetch(&p->hdr[i], 1); /* to be referenced, or replaced */
+	if (write)
+		__builtin_prefetch(&p->pages[i], 1);
+}
+
+/* Sets up a partition over blocks [first, first + nblocks), all free. 0 or -ENOMEM. */
+int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pages, uint64_t *maps,
+	      uint32_t map_words, uint32_t first, uint32_t nblocks) must_check;
+void part_fini(struct partition *p);
+
+/* The following need the lock. */
+void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t block);
+void index_remove(struct partition *p, struct buf *b);
+/* @to takes @from's place: key (which hashes to @hash) and chain position. */
+void index_replace(struct partition *p, uint64_t hash, struct buf *from, struct buf *to);
+/* One free block, the one at arena index @hint when that is free (so that neighbours in the LBA
+ * space become neighbours in memory), with one reference and empty maps. NULL when none is free. */
+struct buf *part_take_free(struct partition *p, uint32_t hint);
+/* The hint for the first of @n blocks to be taken, when @hint (one behind the last taken, or
+ * BUF_NONE) may not be free: the begin of a run of free neighbours, as long as a short look finds
+ * them. Lock held. */
+uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n);
+/* A block without references goes back to the free list. */
+void part_put_free(struct partition *p, struct buf *b);
+/* The caller's reference to a block that no index points to goes: it is free, or CONDEMNED
+ * while somebody else has one. */
+void part_drop(struct partition *p, struct buf *b);
+
+#endif

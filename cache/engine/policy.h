@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Which page to keep: one instance per partition, guarded by that partition's lock. It holds the
+ * clean indexed pages only (dirty, filling and pinned-for-work pages cannot be evicted, so they are
+ * not in its way and eviction stays O(1)); while a page is away it keeps its rank in its header.
+ *
+ * A hit moves nothing: the page's 2-bit use count goes up, for a read within one block without the
+ * lock (cache_read.c), and one key in many is shown to the shadows, with it (see policy.c).
+ */
+#ifndef CACHE_POLICY_H
+#define CACHE_POLICY_H
+
+#include "cache/memory/buf.h"
+
+/* Header flags used by the policy. */
+enum {
+	POLICY_USES_MASK = 0x3,	  /* uses since it entered its queue, saturating */
+	POLICY_QUEUE_SHIFT = 2,
+	POLICY_QUEUE_MASK = 0xc,
+	POLICY_SETTLED_MASK = 0xc0, /* as struct policy has it: the shadows
+				     * need not hear of uses for now */
+	POLICY_SETTLED_STEP = 0x40,
+};
+
+enum policy_queue {
+	POLICY_NONE,  /* never ranked, or forgotten */
+	POLICY_SMALL, /* on probation */
+	POLICY_MAIN,  /* proved useful */
+	POLICY_QUEUES
+};
+
+/* How large SMALL is, and how long its victims are remembered. */
+enum policy_mode {
+	POLICY_FREQUENCY, /* 2 % and half a cacheful: skewed and cyclic use, scans */
+	POLICY_RECENCY,	  /* 50 % and a whole one: what was used just now is used again soon */
+	POLICY_MODES
+};
+
+struct policy_list {
+	uint32_t head, tail; /* oldest, newest; block indexes or BUF_NONE */
+	uint32_t count;
+};
+
+struct policy_shadow;
+
+struct policy {
+	struct buf *hdr;	/* the arena's headers */
+	uint32_t capacity;	/* pages that this partition may hold */
+	uint32_t small_target;	/* pages that SMALL keeps while MAIN has any */
+	bool warm;		/* something has been evicted already */
+	uint8_t mode;		/* enum policy_mode in force */
+	uint8_t settled;	/* one of three marks; the next one when the
+				 * shadows have changed by an eighth */
+	uint32_t changes;	/* of the shadows since then */
+	uint64_t sample_mask;	/* keys whose hash has none of these bits
+				 * are sampled; all ones: none */
+	struct policy_list list[POLICY_QUEUES];
+	/* Fingerprints of what SMALL evicted lately: coming back while remembered goes to MAIN.
+	 * Sets of eight, each entry fingerprint << 32 | ghost_clock at entry. */
+	uint64_t *ghost;
+	uint32_t ghost_sets;	/* power of two */
+	uint32_t ghost_clock;	/* counts entries */
+	uint32_t ghost_len;	/* how many of the latest entries are remembered */
+	/* The choice of mode: what each mode would have hit of the sampled keys. */
+	struct policy_shadow *shadow[POLICY_MODES];
+	uint32_t switches;	/* of mode, ever */
+};
+
+/* 0 or -ENOMEM. */
+int policy_init(struct policy *p, struct buf *hdr, uint32_t capacity) must_check;
+void policy_fini(struct policy *p);
+
+/* Shows a key to the shadows. True: both have it, and nothing more to learn of its being used,
+ * until something else comes. */
+bool policy_sample(struct policy *p, uint64_t device, uint64_t block);
+
+/*
+ * One multiplication serves both the index, which takes the upper bits, and the choice of keys to
+ * sample, which takes some in the middle. The next block's is POLICY_HASH_STEP more.
+ */
+#define POLICY_HASH_STEP 0x9e3779b97f4a7c15ull
+#define POLICY_SAMPLE_SHIFT 29
+static inline uint64_t policy_hash(uint64_t device, uint64_t block)
+{
+	return (device + block) * POLICY_HASH_STEP;
+}
+
+static inline_always bool policy_samples(const struct policy *p, uint64_t hash)
+{
+	return !(hash & p->sample_mask);
+}
+
+/* A key is used, whether it is there or not: every look-up for a request, once. */
+static inline void policy_use(struct policy *p, uint64_t device, uint64_t block)
+{
+	if (unlikely(policy_samples(p, policy_hash(device, block))))
+		policy_sample(p, device, block);
+}
+
+/* A page was used again. Any state in which it is indexed. The shadows hear of it by themselves. */
+static inline void policy_touch(struct buf *b)
+{
+	const unsigned more = b->flags + 1u;
+	if (more & POLICY_USES_MASK) /* else there is no counting on */
+		b->flags = (uint8_t)more;
+}
+
+/* Is a use of this page one that the shadows hear of? */
+static inline_always bool policy_tells(const struct policy *p, uint64_t hash, const struct buf *b)
+{
+	return unlikely(policy_samples(p, hash)) && (b->flags & POLICY_SETTLED_MASK) != p->settled;
+}
+
+/* Tells them (the slow part of policy_hit()). */
+void policy_tell(struct policy *p, struct buf *b);
+
+/* A page was found by its key, which hashes to @hash, and is used again. */
+static inline void policy_hit(struct policy *p, uint64_t hash, struct buf *b)
+{
+	policy_touch(b);
+	if (policy_tells(p, hash, b))
+		policy_tell(p, b);
+}
+
+/* A clean page enters (or comes back from being dirty or filled, to where it was). */
+void policy_admit(struct policy *p, struct buf *b);
+/* A page leaves for now (it becomes dirty or is filled) and keeps its rank. Harmless when away. */
+void policy_hold(struct policy *p, struct buf *b);
+/* A page leaves for good without having been evicted (overwritten, discarded). */
+void policy_forget(struct policy *p, struct buf *b);
+/* @to takes over the rank of @from, which is about to leave the index. Neither is queued. */
+void policy_inherit(struct buf *to, const struct buf *from);
+
+/* Takes the next victim out. @usable says whether a page can go now; those that cannot stay, at
+ * the young end. NULL when none can. */
+struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf *b), void *arg);
+
+static inline uint32_t policy_count(const struct policy *p)
+{
+	return p->list[POLICY_SMALL].count + p->list[POLICY_MAIN].count;
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Read-ahead per device and stream (a session): a read that begins where the stream's last miss or
+ * window ended is sequential. The window then doubles from twice the read up to a bound, and two of
+ * them are kept loaded or on their way beyond what was asked for, in steps: the first block of a
+ * step carries a mark, and the hit that finds it loads as much further on. Steps much smaller than
+ * the window keep the store busy while the wire is, where a window at once would have them wait for
+ * each other in turn. A stream that jumps loses its window. Hits without a mark cost nothing.
+ */
+#ifndef CACHE_READAHEAD_H
+#define CACHE_READAHEAD_H
+
+#include "cache/memory/lock.h"
+
+struct cache_dev;
+struct blk_req;
+
+#define READAHEAD_STREAMS 16
+#define READAHEAD_MAX MiB(4)
+#define READAHEAD_STEP KiB(512)
+
+struct readahead {
+	struct leaf_lock lock;
+	uint32_t clock;
+	struct readahead_stream {
+		uint64_t stream;
+		uint64_t next;	/* byte after the last miss */
+		uint64_t ahead;	/* byte after what was loaded ahead, 0: nothing yet */
+		uint32_t window, used;
+	} stream[READAHEAD_STREAMS];
+};
+
+/* Header flags of pages (beside the policy's). */
+enum {
+	PAGE_AHEAD = 0x10, /* loaded ahead and not asked for yet */
+	PAGE_MARK = 0x20,  /* whoever asks for it loads the next step */
+};
+
+void readahead_init(struct readahead *ra);
+/* Decides what to load after a read of @len bytes at @offset has missed (@mark: has found a mark):
+ * true with the extent and how far apart its marks are to be, all in bytes. Pure. */
+bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint64_t len, bool mark,
+		    uint64_t size, uint32_t max_window, uint64_t *from, uint64_t *bytes,
+		    uint32_t *step);
+/* Decides and starts; on the loop of @req; no lock held. Never waits: when memory
+ * is short nothing is loaded. */
+void readahead_go(struct cache_dev *dev, const struct blk_req *req, bool mark);
+
+#endif

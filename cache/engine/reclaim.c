@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Blocks come and go: allocation with eviction, and the queues of those who find none (flow
+ * control, Ren 2015; Wu 2004).
+ *
+ * A request that needs blocks asks its partitions one after the other, in ascending order, for a
+ * part of the share of what it is going to do (share.h), and keeps what it got while it waits for
+ * the next: ordered, so nobody waits in a circle, and a request over several busy partitions is
+ * served like any other. Then it takes the blocks. What shares allow is there unless wires hold it;
+ * if they do, the request waits once more, by age, and nobody younger goes before it.
+ */
+#include "cache/engine/cache_impl.h"
+
+uint32_t part_dirty_limit(const struct partition *p)
+{
+	return p->share[SHARE_WRITE].limit;
+}
+
+/* Takes the index's reference, which is the last one, when it can go. */
+static bool evictable(void *arg, struct buf *b)
+{
+	struct partition *p = arg;
+	const struct page *pg = page_of(p, b);
+	uint32_t unseen = 1;
+	/* Whoever finds it without the lock, and is late, finds it without references. */
+	return !pg->op_pins && !pg->io && atomic_compare_exchange_strong(&b->refs, &unseen, 0);
+}
+
+/* A page on its way to a wire can leave the index; its block comes back with the last reference. */
+static bool condemnable(void *arg, struct buf *b)
+{
+	struct partition *p = arg;
+	return !page_of(p, b)->op_pins && !page_of(p, b)->io;
+}
+
+struct buf *part_alloc_idle(struct partition *p, uint32_t hint)
+{
+	struct buf *b = part_take_free(p, hint);
+	if (likely(b))
+		return b;
+	b = policy_evict(&p->policy, evictable, p);
+	if (b) {
+		ASSERT(b->state == PAGE_CLEAN && !page_of(p, b)->io);
+		page_leaves(p, b);
+		index_remove(p, b);
+		part_put_free(p, b);
+		p->stats.evictions++;
+		b = part_take_free(p, hint);
+	}
+	return b;
+}
+
+struct buf *part_alloc(struct partition *p, uint32_t hint)
+{
+	struct buf *b = part_alloc_idle(p, hint);
+	if (likely(b))
+		return b;
+	while ((b = policy_evict(&p->policy, condemnable, p))) {
+		page_leaves(p, b);
+		index_remove(p, b);
+		part_drop(p, b);
+		p->stats.condemned++;
+		if ((b = part_take_free(p, hint))) /* its last reference went just now */
+			return b;
+	}
+	p->barren = true;
+	return NULL;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static enum part_queue queue_of(const struct cache_op *op)
+{
+	return op->flags & OP_F_WAIT_WRITE ? WAIT_WRITE :
+	       op->flags & OP_F_WAIT_FILL  ? WAIT_FILL :
+					     WAIT_BLOCKS;
+}
+
+static struct share *share_of_queue(struct partition *p, enum part_queue q)
+{
+	return &p->share[q == WAIT_WRITE ? SHARE_WRITE : SHARE_FILL];
+}
+
+bool part_may_take(const struct partition *p, const struct blk_req *req)
+{
+	const struct cache_op *op = (const struct cache_op *)(const void *)req->drv_word;
+	if (likely(list_empty(&p->waitq)) || p->waitq.next == &req->link)
+		return true;
+	/* It waits elsewhere, but for longer than anybody here. */
+	return op->since_ns &&
+	       op->since_ns < op_of(list_entry(p->waitq.next, struct blk_req, link))->since_ns;
+}
+
+bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind,
+			  uint32_t n)
+{
+	struct cache_op *op = op_of(req);
+	struct share *s = &p->share[kind];
+	const bool here = (op->flags & OP_F_QUEUED) && op->queue == p->id;
+	const enum part_queue q = queue_of(op);
+	const bool mine = here && q != WAIT_BLOCKS && share_of_queue(p, q) == s;
+
+	if (!share_may_take(s, req, n, mine && (op->flags & OP_F_WOKEN), here && q == WAIT_BLOCKS))
+		return false;
+	share_take(s, req, n, mine);
+	if (mine)
+		part_unwait(p, req);
+	return true;
+}
+
+void part_unwait(struct partition *p, struct blk_req *req)
+{
+	struct cache_op *op = op_of(req);
+	enum part_queue q = queue_of(op);
+	if (!(op->flags & OP_F_QUEUED))
+		return;
+	if (q == WAIT_BLOCKS)
+		list_del(&req->link);
+	else
+		share_leave(share_of_queue(p, q), req);
+	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_WRITE | OP_F_WAIT_FILL);
+	__atomic_store_n(&p->waiting, p->waiting - 1, __ATOMIC_RELAXED);
+	if (q != WAIT_FILL)
+		__atomic_store_n(&p->hungry, p->hungry - 1, __ATOMIC_RELAXED);
+	p->stats.wait_ns += clock_now_ns() - op->since_ns;
+}
+
+void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue)
+{
+	static const uint16_t flag[PART_QUEUES] = {
+		[WAIT_WRITE] = OP_F_WAIT_WRITE, [WAIT_FILL] = OP_F_WAIT_FILL
+	};
+	struct cache_op *op = op_of(req);
+	ASSERT(!(op->flags & OP_F_QUEUED));
+	if (!op->since_ns)
+		op->since_ns = clock_now_ns();
+	op->need = (uint16_t)need;
+	op->queue = (uint16_t)p->id;
+	op->flags |= OP_F_QUEUED | flag[queue];
+	op->flags &= (uint16_t)~OP_F_WOKEN;
+	__atomic_store_n(&p->waiting, p->waiting + 1, __ATOMIC_RELAXED);
+	if (queue != WAIT_FILL)
+		__atomic_store_n(&p->hungry, p->hungry + 1, __ATOMIC_RELAXED);
+	p->stats.waits++;
+	if (queue != WAIT_BLOCKS) {
+		share_wait(share_of_queue(p, queue), req);
+		return;
+	}
+	/* By age; nearly always the youngest. */
+	struct list *pos = p->waitq.prev;
+	while (pos != &p->waitq &&
+	       op_of(list_entry(pos, struct blk_req, link))->since_ns > op->since_ns)
+		pos = pos->prev;
+	list_insert_after(pos, &req->link);
+}
+
+struct wake part_kick(struct partition *p)
+{
+	struct wake w = { .n = 0 };
+	ASSERT(leaf_held(&p->lock));
+	if (likely(!p->waiting))
+		return w;
+	part_limit_fills(p);
+	for (unsigned k = 0; k < SHARES; k++)
+		if ((w.req[w.n] = share_elect(&p->share[k])))
+			w.n++;
+	if (list_empty(&p->waitq))
+		return w;
+	struct blk_req *req = list_first(&p->waitq, struct blk_req, link);
+	struct cache_op *op = op_of(req);
+	if (!(op->flags & OP_F_WOKEN) && !p->barren &&
+	    p->count[PAGE_FREE] + policy_count(&p->policy) >= op->need) {
+		op->flags |= OP_F_WOKEN;
+		w.req[w.n++] = req;
+	}
+	return w;
+}
+
+void part_kick_unlocked(struct partition *p)
+{
+	if (likely(!__atomic_load_n(&p->waiting, __ATOMIC_RELAXED)))
+		return;
+	leaf_lock(&p->lock);
+	struct wake w = part_kick(p);
+	leaf_unlock(&p->lock);
+	wake_post(&w);
+}
+
+void part_rekick(struct partition *p)
+{
+	leaf_lock(&p->lock);
+	p->barren = false;
+	struct wake w = part_kick(p);
+	leaf_unlock(&p->lock);
+	wake_post(&w);
+}
+
+void lockset_kick(const struct lockset *ls)
+{
+	for (uint32_t i = 0; i < ls->n; i++)
+		part_kick_unlocked(ls->cache->part[ls->id[i]]);
+}
+
+/* The last reference to a block that no index points to: from a wire,
+ * a flush, a cancelled write. */
+void cache_release(struct arena *a, struct buf *b)
+{
+	struct cache_node *node = a->owner;
+	struct partition *p = &node->parts[b->index / node->part_blocks];
+	leaf_lock(&p->lock);
+	part_put_free(p, b);
+	struct wake w = part_kick(p);
+	leaf_unlock(&p->lock);
+	wake_post(&w);
+}

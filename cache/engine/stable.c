@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What has been written back, but is in a volatile cache of the store still: it is stable with the
+ * lower device's next SYNC that ends well. When one fails, nobody knows which of it is on the
+ * medium, and the store does not tell again. So each page remembers when it was last written back
+ * without FUA, and after a failed SYNC
+ *
+ *  - what is in the cache since becomes dirty again, as a whole: it is written once more,
+ *    and a later SYNC that ends well has told the truth;
+ *  - has any of it left the cache meanwhile, then the device is in doubt: its SYNCs fail until
+ *    somebody says that he has looked after the store (refresh), or it is opened anew.
+ *
+ * So that a store that takes nothing any more does not take the cache from all others, no more than
+ * three quarters of a partition become dirty so; what is beyond is treated as if it had left.
+ *
+ * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it
+ * begins.
+ */
+#include "cache/engine/cache_impl.h"
+
+static void raise_to(_Atomic uint64_t *what, uint64_t to)
+{
+	uint64_t now = atomic_load_explicit(what, memory_order_relaxed);
+
+	while (now < to && !atomic_compare_exchange_weak(what, &now, to))
+		;
+}
+
+void page_settled(struct cache_dev *dev, struct page *pg)
+{
+	pg->written = atomic_load(&dev->epoch);
+	pg->dev = dev->number;
+}
+
+void page_leaves_slow(struct cache *c, const struct page *pg)
+{
+	struct cache_dev *dev = c->dev_of[pg->dev];
+
+	if (pg->written > atomic_load_explicit(&dev->stable, memory_order_relaxed))
+		raise_to(&dev->left, pg->written);
+}
+
+void stable_left(struct cache_dev *dev)
+{
+	if (dev->lower->caps & BLK_CAP_VOLATILE)
+		raise_to(&dev->left, atomic_load(&dev->epoch));
+}
+
+/* ---- after a failure ------------------------------------------------------------------------- */
+
+/* All that is valid in @b is dirty, before anything that any SYNC does not wait for. Lock held. */
+static void dirty_again(struct cache_dev *dev, struct partition *p, struct buf *b)
+{
+	const uint32_t sectors = dev->cache->geo.sectors;
+	uint64_t *valid = page_valid(p, b), *dirty = page_dirty(p, b);
+	struct page *pg = page_of(p, b);
+
+	for (uint32_t s = page_map_find(valid, 0, sectors, true), e; s < sectors;
+	     s = page_map_find(valid, e, sectors, true)) {
+		e = page_map_find(valid, s, sectors, false);
+		page_map_set(dirty, s, e);
+	}
+	if (b->state == PAGE_DIRTY)
+		dirty_del(dev, p, b);
+	pg->dirty_epoch = 0;
+	pg->dirty_since_ns = 0;
+	if (b->state == PAGE_FLUSHING)
+		return; /* flush_settle() clears what it has written, and lists the rest */
+	if (b->state == PAGE_CLEAN)
+		policy_hold(&p->policy, b);
+	if (b->state != PAGE_DIRTY)
+		part_set_state(p, b, PAGE_DIRTY);
+	dirty_add(dev, p, b);
+}
+
+/* How many blocks. */
+static uint64_t all_dirty_again(struct cache_dev *dev)
+{
+	const uint64_t stable = atomic_load(&dev->stable);
+	struct cache *c = dev->cache;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < c->nparts; i++) {
+		struct partition *p = c->part[i];
+
+		leaf_lock(&p->lock);
+		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
+			struct buf *b = &p->hdr[k];
+
+			if (b->device != dev->identity || b->state < PAGE_FILLING ||
+			    b->state > PAGE_FLUSHING)
+				continue;
+			/* It may have been with the store already, too. */
+			if (p->pages[k].io && p->pages[k].io->kind == IO_FLUSH)
+				p->pages[k].io->again = true;
+			if (p->pages[k].written <= stable)
+				continue;
+			/* A quarter stays for others: this store may never take anything again. */
+			if (b->state != PAGE_DIRTY && b->state != PAGE_FLUSHING &&
+			    part_unclean(p) >= p->nblocks - p->nblocks / 4) {
+				raise_to(&dev->left, p->pages[k].written);
+				continue;
+			}
+			dirty_again(dev, p, b);
+			n++;
+		}
+		leaf_unlock(&p->lock);
+	}
+	return n;
+}
+
+static void sync_failed(struct cache_dev *dev, int status)
+{
+	const char *path = dev->lower->path ? dev->lower->path : "?";
+	uint64_t n = all_dirty_again(dev);
+
+	if (__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE))
+		stable_left(dev);
+	metric_inc(M_cache_sync_errors);
+	log_ratelimited(
+		LOG_LVL_ERROR,
+		"%s: SYNC failed: %s; %llu blocks that were written since the last one are written again",
+		path, strerror(-status), (unsigned long long)n);
+	flusher_kick(dev, true);
+	if (atomic_load(&dev->left) > atomic_load(&dev->stable) &&
+	    !atomic_exchange(&dev->doubt, true))
+		log_error(
+			"%s: SYNC failed when data had left the cache that was written before: it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
+			path);
+}
+
+/* ---- the lower device's SYNC ----------------------------------------------------------------- */
+
+static struct cache_dev *dev_of_group(struct sync_group *g)
+{
+	return container_of(g, struct cache_dev, syncs);
+}
+
+static bool lower_start(struct sync_group *g)
+{
+	return blk_submit(dev_of_group(g)->lower, &g->call);
+}
+
+static void lower_begins(struct sync_group *g)
+{
+	struct cache_dev *dev = dev_of_group(g);
+
+	dev->syncing_epoch = atomic_fetch_add(&dev->epoch, 1);
+}
+
+static void lower_over(struct sync_group *g, int status)
+{
+	struct cache_dev *dev = dev_of_group(g);
+
+	if (status)
+		sync_failed(dev, status);
+	else
+		raise_to(&dev->stable, dev->syncing_epoch);
+}
+
+void stable_init(struct cache_dev *dev)
+{
+	atomic_store(&dev->epoch, 1); /* 0: before all */
+	sync_group_init(&dev->syncs);
+	dev->syncs.start = lower_start;
+	dev->syncs.begins = lower_begins;
+	dev->syncs.over = lower_over;
+	dev->syncs.tell = op_done_one;
+}
+
+void stable_trust(struct cache_dev *dev)
+{
+	atomic_store(&dev->left, 0);
+	if (atomic_exchange(&dev->doubt, false))
+		log_notice("%s: looked at again: what may have been lost is taken for known",
+			   dev->lower->path ? dev->lower->path : "?");
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See cache_stat.h. */
+#include "cache/engine/stat.h"
+
+#include <stdio.h>
+#include "cache/engine/cache_impl.h"
+
+void cache_get_info(struct cache *c, struct cache_info *info)
+{
+	*info = (struct cache_info){
+		.size = (uint64_t)c->nparts * c->node[0].part_blocks << c->geo.block_shift,
+		.block = 1u << c->geo.block_shift,
+		.group = 1u << c->map.group_shift,
+		.nodes = c->nnodes,
+		.partitions = c->node[0].nparts,
+		.max_len = c->max_len,
+		.affinity = __atomic_load_n(&c->affinity.mode, __ATOMIC_RELAXED),
+		.threshold = __atomic_load_n(&c->affinity.threshold, __ATOMIC_RELAXED),
+		.hop_ns = c->affinity.hop_ns,
+		.local_mbps = c->affinity.local_mbps,
+		.remote_mbps = c->affinity.remote_mbps,
+	};
+}
+
+void cache_stat_init(struct cache_stat *s)
+{
+	memset(s, 0, sizeof(*s));
+	s->topo_node = -2;
+}
+
+static void add_part(struct partition *p, bool count_pinned, struct cache_stat *s)
+{
+	int node = p->node->topo_node;
+	s->topo_node = s->topo_node == -2 || s->topo_node == node ? node : -1;
+	leaf_lock(&p->lock);
+	s->blocks += p->nblocks;
+	s->free += p->count[PAGE_FREE];
+	s->clean += p->count[PAGE_CLEAN];
+	s->dirty += p->count[PAGE_DIRTY];
+	s->flushing += p->count[PAGE_FLUSHING];
+	s->filling += p->count[PAGE_FILLING];
+	s->receiving += p->count[PAGE_RECEIVING];
+	s->condemned += p->count[PAGE_CONDEMNED];
+	s->waiting += p->waiting;
+	const struct part_stats *t = &p->stats;
+	s->hits += t->hits;
+	s->misses += t->misses;
+	s->local_bytes += t->hit_bytes[0];
+	s->remote_bytes += t->hit_bytes[1];
+	s->fills += t->fills;
+	s->fill_bytes += t->fill_bytes;
+	s->readahead_fills += t->ra_fills;
+	s->readahead_bytes += t->ra_bytes;
+	s->readahead_used += t->ra_used;
+	s->flushes += t->flushes;
+	s->flush_bytes += t->flush_bytes;
+	s->evictions += t->evictions + t->condemned;
+	s->waits += t->waits;
+	s->wait_ns += t->wait_ns;
+	s->hit_locks += t->hit_locks;
+	s->lock_waits += t->lock_waits;
+	if (count_pinned)
+		s->pinned += p->count[PAGE_CONDEMNED];
+	leaf_unlock(&p->lock);
+	if (!count_pinned)
+		return;
+	/* Counts change while we look: each is read once, without the lock. */
+	for (uint32_t i = p->first; i < p->first + p->nblocks; i++)
+		s->pinned += atomic_load_explicit(&p->hdr[i].refs, memory_order_relaxed) > 1;
+}
+
+void cache_stat_add_node(struct cache *c, uint32_t node, bool count_pinned, struct cache_stat *s)
+{
+	for (uint32_t i = 0; i < c->node[node].nparts; i++)
+		add_part(&c->node[node].parts[i], count_pinned, s);
+	for (uint32_t slot = 0; slot < HIT_SLOTS; slot++) {
+		struct hit_count *h = &c->hit[(size_t)slot * c->hit_stride + node];
+		s->hits += __atomic_load_n(&h->hits, __ATOMIC_RELAXED);
+		s->local_bytes += __atomic_load_n(&h->bytes[0], __ATOMIC_RELAXED);
+		s->remote_bytes += __atomic_load_n(&h->bytes[1], __ATOMIC_RELAXED);
+	}
+	s->forwards += __atomic_load_n(&c->node[node].forwards, __ATOMIC_RELAXED);
+}
+
+void cache_stat_add_all(struct cache *c, bool count_pinned, struct cache_stat *s)
+{
+	for (uint32_t n = 0; n < c->nnodes; n++)
+		cache_stat_add_node(c, n, count_pinned, s);
+}
+
+static uint32_t count_bits(const uint64_t *map, uint32_t from, uint32_t to)
+{
+	uint32_t n = 0;
+	for (uint32_t s = page_map_find(map, from, to, true); s < to;) {
+		uint32_t e = page_map_find(map, s, to, false);
+		n += e - s;
+		s = page_map_find(map, e, to, true);
+	}
+	return n;
+}
+
+int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache_residency *r)
+{
+	memset(r, 0, sizeof(*r));
+	if (!cache_is_cached(blk))
+		return -EINVAL;
+	uint64_t size = atomic_load_explicit(&blk->size, memory_order_relaxed);
+	if (offset > size || len > size - offset)
+		return -ERANGE;
+	if (!len && !(len = size - offset))
+		return 0;
+	struct cache_dev *dev = cache_dev_of(blk);
+	struct cache *c = dev->cache;
+	r->failing = clock_now_ns() < __atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED);
+	r->doubt = atomic_load_explicit(&dev->doubt, memory_order_relaxed);
+	uint32_t shift = c->geo.block_shift, sectors = c->geo.sectors;
+	uint64_t s0 = offset >> SECTOR_SHIFT, s1 = (offset + len + SECTOR_SIZE - 1) >> SECTOR_SHIFT;
+	for (uint32_t k = 0; k < c->nparts; k++) {
+		struct partition *p = c->part[k];
+		leaf_lock(&p->lock);
+		for (uint32_t i = p->first; i < p->first + p->nblocks; i++) {
+			struct buf *b = &p->hdr[i];
+			if (b->state < PAGE_FILLING || b->state > PAGE_FLUSHING ||
+			    b->device != dev->identity)
+				continue;
+			uint64_t at = b->block << (shift - SECTOR_SHIFT);
+			if (at + sectors <= s0 || at >= s1)
+				continue;
+			uint32_t from = s0 > at ? (uint32_t)(s0 - at) : 0;
+			uint32_t to = s1 < at + sectors ? (uint32_t)(s1 - at) : sectors;
+			uint64_t valid = (uint64_t)count_bits(page_valid(p, b), from, to)
+					 << SECTOR_SHIFT;
+			r->valid += valid;
+			r->node_valid[p->node->index] += valid;
+			r->dirty += (uint64_t)count_bits(page_dirty(p, b), from, to)
+				    << SECTOR_SHIFT;
+			if (atomic_load_explicit(&b->refs, memory_order_relaxed) > 1)
+				r->pinned += valid;
+		}
+		leaf_unlock(&p->lock);
+	}
+	return 0;
+}
+
+int cache_update(struct cache *c, const char *name, const char *value, char *err, size_t err_len)
+{
+	char text[128];
+	struct cache_conf conf = { .affinity = c->affinity.mode };
+	if (strcmp(name, "affinity") != 0 && strcmp(name, "threshold") != 0) {
+		snprintf(err, err_len,
+			 "'%s' cannot be changed while the cache runs: affinity, threshold", name);
+		return -EINVAL;
+	}
+	if ((size_t)snprintf(text, sizeof(text), "%s=%s", name, value) >= sizeof(text) ||
+	    strchr(value, ',')) {
+		snprintf(err, err_len, "%s: not a value", name);
+		return -EINVAL;
+	}
+	int rc = cache_parse(&conf, text, err, err_len);
+	if (rc)
+		return rc;
+	if (name[0] == 't')
+		c->affinity.set = conf.forward_threshold;
+	affinity_apply(&c->affinity, conf.affinity);
+	return 0;
+}

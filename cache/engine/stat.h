@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the cache shows of itself (Wu 2004) and what can be changed while it runs. Every
+ * function may be called on any thread; each takes partition locks one at a time, for a few hundred
+ * nanoseconds (residency: for as long as it takes to look at one partition's pages).
+ */
+#ifndef CACHE_CACHE_STAT_H
+#define CACHE_CACHE_STAT_H
+
+#include "cache/engine/cache.h"
+
+/* How it was made. */
+struct cache_info {
+	uint64_t size;		/* bytes of blocks, all nodes */
+	uint32_t block;		/* bytes */
+	uint32_t group;		/* blocks */
+	uint32_t nodes, partitions; /* partitions per node */
+	uint32_t max_len;	/* largest request, bytes */
+	enum cache_affinity affinity;
+	uint32_t threshold;	/* bytes from which a read is forwarded; UINT32_MAX: never */
+	uint32_t hop_ns;	/* calibrated at start-up: a message to another loop and back */
+	uint32_t local_mbps, remote_mbps; /* and reading memory of the own and of another node */
+};
+/* Any thread; what is in it never changes but affinity and threshold. */
+void cache_get_info(struct cache *cache, struct cache_info *info);
+
+/* A partition, a node, or all of it. Numbers of blocks now; counts since the start. */
+struct cache_stat {
+	int topo_node;		/* -1: more than one */
+	uint64_t blocks, free, clean, dirty, flushing, filling, receiving, condemned;
+	uint64_t pinned;	/* blocks that somebody outside of the cache
+				 * holds; only when asked for */
+	uint64_t waiting;	/* requests that wait for blocks now */
+	uint64_t hits, misses;	/* blocks */
+	uint64_t local_bytes, remote_bytes; /* of hits, by whether the asking
+					     * thread is on the node */
+	uint64_t forwards;	/* reads sent to the node by threads of others; of a
+				 * whole node, not a partition */
+	uint64_t fills, fill_bytes, flushes, flush_bytes;
+	uint64_t readahead_fills, readahead_bytes, readahead_used;
+	uint64_t evictions;
+	uint64_t waits, wait_ns;
+	uint64_t hit_locks;	/* partition locks taken to look for hits */
+	uint64_t lock_waits;	/* of these and others: how many were not free */
+};
+
+/* Each adds to *@s, which cache_stat_init() has emptied. @count_pinned looks at every header. */
+void cache_stat_init(struct cache_stat *s);
+void cache_stat_add_node(struct cache *cache, uint32_t node, bool count_pinned,
+			 struct cache_stat *s);
+void cache_stat_add_all(struct cache *cache, bool count_pinned, struct cache_stat *s);
+
+/* What is in the cache of [offset, offset+len) of a device (len 0: to its end), in bytes; and how
+ * its store takes what is written back. */
+struct cache_residency {
+	uint64_t valid, dirty, pinned;
+	uint64_t node_valid[TOPO_MAX_NODES]; /* by cache node */
+	bool failing;			     /* write-back failed within the last ten seconds */
+	bool doubt;			     /* what had been written may be lost: SYNCs fail */
+};
+/* @blk is a cache_open()ed device. 0, or -EINVAL when it is not, or -ERANGE. */
+int cache_residency(struct blk *blk, uint64_t offset, uint64_t len,
+		    struct cache_residency *r) must_check;
+
+/* Changes while running: "affinity" = off | inline | forward | auto, "threshold" = bytes (k, m).
+ * 0, or -EINVAL with a message. */
+int cache_update(struct cache *cache, const char *name, const char *value, char *err,
+		 size_t err_len) must_check;
+
+#endif

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Writing. Prepare takes fresh blocks from the partitions that the data will live in, so it is
+ * received where it stays. Commit swaps them in, all within one critical section: readers see all
+ * of a write or nothing of it. A block that is only partly covered is merged there: in place when
+ * nobody else can be looking, else by copying what the old page has into the new one. A small write
+ * reads nothing.
+ *
+ * COMPARE AND WRITE loads its range like a read, then compares and swaps in one critical section.
+ */
+#include "cache/engine/cache_impl.h"
+
+/* ---- prepare --------------------------------------------------------------------------------- */
+
+static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *r,
+			 const struct partition *p)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0, end; i < r->n; i = end) {
+		end = group_end(dev, r, i);
+		if (dev_part(dev, r->first + i) == p)
+			n += end - i;
+	}
+	return n;
+}
+
+/* Takes a part of the partition's share, one partition after the other, and keeps it. NULL when
+ * @req has them all, else the one where it is not its turn yet. The lock set is held. */
+static struct partition *take_shares(struct cache_dev *dev, struct blk_req *req,
+				     const struct cache_range *r, const struct lockset *ls,
+				     uint32_t copies)
+{
+	struct cache_op *op = op_of(req);
+	for (; op->held < ls->n; op->held++) {
+		struct partition *p = dev->cache->part[ls->id[op->held]];
+		if (!part_take_share(p, req, SHARE_WRITE,
+				     copies * (ls->n == 1 ? r->n : count_in(dev, r, p))))
+			return p;
+	}
+	return NULL;
+}
+
+/* What an aborted request has of shares goes back. */
+static void give_shares_back(struct cache_dev *dev, struct blk_req *req,
+			     const struct cache_range *r, const struct lockset *ls, uint32_t copies)
+{
+	struct cache_op *op = op_of(req);
+	lockset_lock(ls);
+	for (uint32_t k = 0; k < op->held; k++) {
+		struct partition *p = dev->cache->part[ls->id[k]];
+		share_give_back(&p->share[SHARE_WRITE], flow_of_stream(req->stream),
+				copies * count_in(dev, r, p));
+	}
+	lockset_unlock(ls);
+	op->held = 0;
+	lockset_kick(ls);
+}
+
+/*
+ * Takes blocks for @copies times the range (COMPARE AND WRITE: 2) into @f, which has room, or
+ * queues the request. The lock set is held.
+ */
+static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+			const struct lockset *ls, uint32_t copies, struct frags *f)
+{
+	struct cache *c = dev->cache;
+	struct cache_op *op = op_of(req);
+	struct partition *p = take_shares(dev, req, r, ls, copies);
+	const uint16_t flow = flow_of_stream(req->stream);
+	uint32_t hint = BUF_NONE;
+
+	if (p) {
+		if (op->flags & OP_F_QUEUED) /* elected, but something has come in between */
+			part_unwait(p, req);
+		part_wait(p, req, copies * count_in(dev, r, p), WAIT_WRITE);
+		return false;
+	}
+	bool ok = true;
+	for (uint32_t i = 0; ok && i < copies * r->n; i++) {
+		uint32_t b_i = i < r->n ? i : i - r->n, from = range_from(r, b_i),
+			 to = range_to(c, r, b_i);
+		if (!b_i || group_begins(dev, r->first + b_i))
+			p = dev_part(dev, r->first + b_i);
+		hint = part_run_hint(p, hint, r->n - b_i);
+		struct buf *b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
+		if (!b) {
+			ok = false;
+			break;
+		}
+		part_set_state(p, b, PAGE_RECEIVING);
+		page_of(p, b)->flow = flow;
+		hint = b->index + 1;
+		int err = frags_append(f, buf_data(b) + ((size_t)from << SECTOR_SHIFT),
+				       (to - from) << SECTOR_SHIFT, b);
+		BUG_ON(err); /* there is room */
+	}
+	if (op->flags & OP_F_QUEUED)
+		part_unwait(c->part[op->queue], req);
+	if (ok) {
+		op->held = 0; /* from now on the pages count, not the request */
+		return true;
+	}
+	/* Back again, but for the shares. That does not make this partition any richer. */
+	bool barren = p->barren;
+	for (uint32_t i = 0, k = 0; i < f->n; i++)
+		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++) {
+			struct partition *q = dev_part(dev, r->first + k % r->n);
+			page_of(q, f->v[i].buf + j)->flow = FLOW_NONE;
+			part_drop(q, f->v[i].buf + j);
+		}
+	frags_forget(f);
+	p->barren = barren;
+	part_wait(p, req, copies * count_in(dev, r, p), WAIT_BLOCKS);
+	return false;
+}
+
+bool op_prepare(struct blk_req *req)
+{
+	struct cache_dev *dev = cache_dev_of(req->blk);
+	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
+	uint32_t copies = req->op == BLK_COMPARE_AND_WRITE ? 2 : 1;
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	struct frags *f = aux ? &aux->frags : &req->data;
+	struct lockset ls;
+
+	lockset_build(&ls, dev, &r);
+	req->status = op_of(req)->error ? op_of(req)->error : frags_reserve(f, copies * r.n);
+	if (req->status < 0) {
+		if (op_of(req)->held)
+			give_shares_back(dev, req, &r, &ls, copies);
+		if (aux)
+			aux_free(aux);
+		return true;
+	}
+	lockset_lock(&ls);
+	bool ok = take_blocks(dev, req, &r, &ls, copies, f);
+	lockset_unlock(&ls);
+	if (!ok) {
+		metric_inc(M_cache_waits);
+		flusher_hungry(dev->cache);
+	}
+	lockset_kick(&ls);
+	if (!ok || !aux)
+		return ok;
+	/* WRITE FROM, second half: from now on like any prepared write. */
+	frags_copy(f, 0, &req->data, 0, req->data.len);
+	op_of(req)->since_ns = 0;
+	if (req->op == BLK_COMPARE_AND_WRITE) {
+		op_of(req)->stage = OP_CAW_ACQUIRE;
+		return cache_op_caw(req);
+	}
+	op_of(req)->stage = OP_COMMIT;
+	return op_commit(req);
+}
+
+bool cache_write_prepare(struct blk *blk, struct blk_req *req)
+{
+	return op_start(req, OP_PREPARE);
+}
+
+void cache_write_cancel(struct blk *blk, struct blk_req *req)
+{
+	frags_put(&req->data);
+}
+
+/* ---- commit ---------------------------------------------------------------------------------- */
+
+/* What @old has outside [from, to) goes to @fresh, with its validity. */
+static void merge_out(struct partition *p, struct buf *fresh, struct buf *old, uint32_t from,
+		      uint32_t to, uint32_t sectors)
+{
+	uint64_t *ov = page_valid(p, old), *nv = page_valid(p, fresh);
+	for (uint32_t s = 0;;) {
+		s = page_map_find(ov, s, sectors, true);
+		if (s >= from && s < to) {
+			s = to;
+			continue;
+		}
+		if (s == sectors)
+			break;
+		uint32_t e = page_map_find(ov, s, s < from ? from : sectors, false);
+		memcpy(buf_data(fresh) + ((size_t)s << SECTOR_SHIFT),
+		       buf_data(old) + ((size_t)s << SECTOR_SHIFT),
+		       (size_t)(e - s) << SECTOR_SHIFT);
+		page_map_set(nv, s, e);
+		s = e;
+	}
+}
+
+/* Dirty sectors of @old that its flush in flight (if any) does not write go on being dirty. */
+static void merge_dirty(struct partition *p, struct buf *fresh, struct buf *old, uint32_t sectors)
+{
+	uint64_t *od = page_dirty(p, old), *nd = page_dirty(p, fresh);
+	uint32_t from = 0, to = 0;
+	if (old->state == PAGE_FLUSHING)
+		io_span(page_of(p, old)->io, old, &from, &to);
+	for (uint32_t s = page_map_find(od, 0, sectors, true); s < sectors;
+	     s = page_map_find(od, s, sectors, true)) {
+		uint32_t e = page_map_find(od, s, sectors, false);
+		if (s < from)
+			page_map_set(nd, s, MIN(e, from));
+		if (e > to)
+			page_map_set(nd, MAX(s, to), e);
+		s = e;
+	}
+}
+
+/* Has @old dirty sectors that the flush in flight does not write? Who waits for them
+ * waits for what replaces them. */
+static bool dirty_beside(struct partition *p, struct buf *old, uint32_t sectors)
+{
+	uint64_t *dirty = page_dirty(p, old);
+	uint32_t from, to;
+
+	if (old->state != PAGE_FLUSHING)
+		return false;
+	io_span(page_of(p, old)->io, old, &from, &to);
+	return page_map_find(dirty, 0, from, true) < from ||
+	       page_map_find(dirty, to, sectors, true) < sectors;
+}
+
+/* Block @i of the range becomes @fresh's [from, to). The index takes over its reference. */
+static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t block,
+			 struct buf *fresh, uint32_t from, uint32_t to, uint64_t now,
+			 uint64_t epoch)
+{
+	const uint32_t sectors = dev->cache->geo.sectors;
+	const uint64_t hash = policy_hash(dev->identity, block);
+	struct buf *old = index_find_hashed(p, hash, dev->identity, block);
+	struct page *fp = page_of(p, fresh), *op;
+	const bool whole = from == 0 && to == sectors;
+
+	if (unlikely(policy_samples(&p->policy, hash)) && !old)
+		policy_sample(&p->policy, dev->identity, block);
+	else if (old && policy_tells(&p->policy, hash, old))
+		policy_tell(&p->policy, old);
+
+	ASSERT(fresh->state == PAGE_RECEIVING);
+	if (!old) {
+		page_map_set(page_valid(p, fresh), from, to);
+		page_map_set(page_dirty(p, fresh), from, to);
+		index_insert(p, fresh, dev->identity, block);
+		fresh->generation = ++p->generation;
+		fp->dirty_since_ns = now;
+		fp->dirty_epoch = epoch;
+		part_set_state(p, fresh, PAGE_DIRTY);
+		dirty_add(dev, p, fresh);
+		return;
+	}
+	op = page_of(p, old);
+	if (!whole && !op->io && buf_unseen(old)) {
+		memcpy(buf_data(old) + ((size_t)from << SECTOR_SHIFT),
+		       buf_data(fresh) + ((size_t)from << SECTOR_SHIFT),
+		       (size_t)(to - from) << SECTOR_SHIFT);
+		buf_memo_drop(buf_arena(old), old->index);
+		page_map_set(page_valid(p, old), from, to);
+		page_map_set(page_dirty(p, old), from, to);
+		old->generation = ++p->generation;
+		policy_touch(old);
+		if (old->state != PAGE_DIRTY) {
+			policy_hold(&p->policy, old);
+			op->dirty_since_ns = now;
+			op->dirty_epoch = epoch;
+			part_set_state(p, old, PAGE_DIRTY);
+			dirty_add(dev, p, old);
+			/* What was charged for the one is charged for the other now. */
+			op->flow = fp->flow;
+			fp->flow = FLOW_NONE;
+		}
+		part_drop(p, fresh);
+		return;
+	}
+
+	if (!whole) {
+		merge_out(p, fresh, old, from, to, sectors);
+		merge_dirty(p, fresh, old, sectors);
+	}
+	bool older = dirty_beside(p, old, sectors);
+	page_map_set(page_valid(p, fresh), from, to);
+	page_map_set(page_dirty(p, fresh), from, to);
+	fp->op_pins = op->op_pins;
+	fp->io = op->io;
+	fp->written = op->written;
+	fp->dev = op->dev;
+	policy_hold(&p->policy, old);
+	policy_inherit(fresh, old);
+	index_replace(p, hash, old, fresh);
+	fresh->generation = ++p->generation;
+	part_set_state(p, fresh, PAGE_DIRTY);
+	if (old->state == PAGE_DIRTY) {
+		/* A SYNC that waits for the old data waits for what replaced it. */
+		fp->dirty_since_ns = op->dirty_since_ns;
+		fp->dirty_epoch = op->dirty_epoch;
+		dirty_replace(dev, p, old, fresh);
+	} else {
+		fp->dirty_since_ns = older ? op->dirty_since_ns : now;
+		fp->dirty_epoch = older ? op->dirty_epoch : epoch;
+		dirty_add(dev, p, fresh);
+	}
+	part_drop(p, old);
+}
+
+/*
+ * All blocks of the range, from the references in @f beyond the first @skip blocks. The lock set is
+ * held; the index owns the references afterwards (the caller forgets them). True when a partition
+ * has become dirtier than the flusher likes.
+ */
+static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
+			 const struct lockset *ls, const struct frags *f, uint32_t skip)
+{
+	struct cache *c = dev->cache;
+	uint64_t now = clock_now_ns();
+	uint64_t epoch = atomic_load_explicit(&dev->epoch, memory_order_relaxed);
+	struct partition *p = NULL;
+	uint32_t k = 0;
+	for (uint32_t i = 0; i < f->n; i++)
+		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++) {
+			if (k < skip)
+				continue;
+			uint32_t b = k - skip;
+			uint64_t block = r->first + b;
+			if (!b || group_begins(dev, block))
+				p = dev_part(dev, block);
+			commit_block(dev, p, block, f->v[i].buf + j,
+				     range_from(r, b), range_to(c, r, b), now, epoch);
+		}
+	BUG_ON(k != skip + r->n);
+	bool much = false;
+	for (uint32_t i = 0; i < ls->n; i++) {
+		p = c->part[ls->id[i]];
+		much |= part_unclean(p) * 2 > part_dirty_limit(p);
+	}
+	return much;
+}
+
+/* The write is visible. Acknowledge it, or make it stable first. */
+static bool committed(struct blk_req *req, const struct lockset *ls, bool much)
+{
+	lockset_kick(ls);
+	if (req->flags & BLK_F_FROM) {
+		aux_free(req->drv);
+		req->drv = NULL;
+	}
+	req->status = 0;
+	metric_inc(M_cache_writes);
+	if ((req->flags & BLK_F_FUA) || cache_write_through(req->blk))
+		return sync_begin(req);
+	flusher_kick(cache_dev_of(req->blk), much);
+	return true;
+}
+
+bool op_commit(struct blk_req *req)
+{
+	struct cache_dev *dev = cache_dev_of(req->blk);
+	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	struct frags *f = aux ? &aux->frags : &req->data;
+	struct lockset ls;
+	bool much = false;
+
+	lockset_build(&ls, dev, &r);
+	for (;;) {
+		op_pass_begin(req);
+		lockset_lock(&ls);
+		bool blocked = excl_blocks(dev, r.first, r.n);
+		if (!blocked)
+			much = commit_range(dev, &r, &ls, f, 0);
+		lockset_unlock(&ls);
+		if (!blocked)
+			break;
+		excl_join(dev, req, &r);
+		if (!op_pass_end(req))
+			return false;
+	}
+	frags_forget(f);
+	return committed(req, &ls, much);
+}
+
+/*
+ * A write within a block that is dirty already and at which nobody is looking: the bytes go where
+ * they belong. As in commit_block(), but there is no block to take, and none to give back, and
+ * nothing becomes dirty.
+ */
+bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
+{
+	struct cache_dev *dev = cache_dev_of(blk);
+	struct cache *c = dev->cache;
+	const uint32_t within = (uint32_t)req->offset & c->geo.mask;
+	const uint64_t block = req->offset >> c->geo.block_shift,
+		       hash = policy_hash(dev->identity, block);
+	struct partition *p = dev_part(dev, block);
+	struct buf *b = NULL;
+
+	/* What goes beyond the block, or has to be forwarded, or made
+	 * stable, takes the long way. */
+	if (unlikely(within + req->len >
+		     __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED)) ||
+	    unlikely(req->flags & BLK_F_FUA) || unlikely(cache_write_through(blk)))
+		return false;
+	if (unlikely(!leaf_trylock(&p->lock)))
+		return false;
+	if (likely(!excl_blocks(dev, block, 1)))
+		b = index_find_hashed(p, hash, dev->identity, block);
+	if (b && b->state == PAGE_DIRTY && !page_of(p, b)->io && buf_unseen(b)) {
+		uint32_t from = within >> SECTOR_SHIFT,
+			 to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
+
+		policy_hit(&p->policy, hash, b);
+		buf_memo_drop(buf_arena(b), b->index);
+		memcpy(buf_data(b) + within, data, req->len);
+		page_map_set(page_valid(p, b), from, to);
+		page_map_set(page_dirty(p, b), from, to);
+		b->generation = ++p->generation;
+	} else {
+		b = NULL;
+	}
+	leaf_unlock(&p->lock);
+	if (!b)
+		return false;
+	req->status = 0;
+	metric_inc(M_cache_writes);
+	return true;
+}
+
+bool cache_write(struct blk *blk, struct blk_req *req)
+{
+	if (req->flags & BLK_F_FROM) {
+		req->drv = aux_alloc();
+		if (!req->drv) {
+			req->status = -ENOMEM;
+			return true;
+		}
+		return op_start(req, OP_PREPARE);
+	}
+	return op_start(req, OP_COMMIT);
+}
+
+/* ---- compare and write ----------------------------------------------------------------------- */
+
+/* First byte of the stored range that differs from the first half of @f, or req->len; missing data:
+ * UINT64_MAX. Lock set held. */
+static uint64_t compare_range(struct cache_dev *dev, const struct cache_range *r,
+			      const struct frags *f)
+{
+	struct cache *c = dev->cache;
+	uint64_t at = 0;
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct partition *p = dev_part(dev, r->first + i);
+		struct buf *b = index_find(p, dev->identity, r->first + i);
+		uint32_t from = range_from(r, i), to = range_to(c, r, i);
+		size_t len = (size_t)(to - from) << SECTOR_SHIFT;
+		if (!b || !page_map_all(page_valid(p, b), from, to))
+			return UINT64_MAX;
+		size_t same =
+			frags_compare(f, at, buf_data(b) + ((size_t)from << SECTOR_SHIFT), len);
+		at += same;
+		if (same < len)
+			return at;
+	}
+	return at;
+}
+
+static bool caw_over(struct blk_req *req, const struct cache_range *r, int status)
+{
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	if (op_of(req)->flags & OP_F_PINNED)
+		range_unpin(cache_dev_of(req->blk), req, r);
+	else if (op_of(req)->held)
+		range_unpin_held(cache_dev_of(req->blk), req, r);
+	frags_put(aux ? &aux->frags : &req->data);
+	if (aux) {
+		aux_free(aux);
+		req->drv = NULL;
+	}
+	req->status = status;
+	return true;
+}
+
+/* Puts the references of blocks [0, n) of a list, leaving the others alone. */
+static void put_first(struct frags *f, uint32_t n)
+{
+	uint32_t k = 0;
+	for (uint32_t i = 0; i < f->n; i++)
+		for (uint32_t j = 0; j < f->v[i].nbufs && k < n; j++, k++)
+			buf_put(f->v[i].buf + j);
+}
+
+bool cache_op_caw(struct blk_req *req)
+{
+	struct cache_dev *dev = cache_dev_of(req->blk);
+	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	struct frags *f = aux ? &aux->frags : &req->data;
+	struct cache_op *op = op_of(req);
+	struct lockset ls;
+	bool much = false;
+
+	lockset_build(&ls, dev, &r);
+	for (;;) {
+		uint64_t same = UINT64_MAX;
+		if (op->error)
+			return caw_over(req, &r, op->error);
+		if (op->stage == OP_CAW_ACQUIRE) {
+			enum pin_result pin = range_pin(dev, req, &r);
+			if (pin == PIN_QUEUED || (pin == PIN_BLOCKED && !excl_wait(dev, req, &r)))
+				return false;
+			if (pin == PIN_BLOCKED)
+				continue;
+			op->stage = OP_CAW_FILL;
+		}
+		op_pass_begin(req);
+		enum fill_result got = range_fill(dev, req, &r);
+		if (got == FILL_COMPLETE) {
+			lockset_lock(&ls);
+			if (excl_blocks(dev, r.first, r.n))
+				got = FILL_BLOCKED;
+			else
+				same = compare_range(dev, &r, f);
+			if (same == req->len)
+				much = commit_range(dev, &r, &ls, f, r.n);
+			lockset_unlock(&ls);
+		}
+		if (same == req->len) {
+			put_first(f, r.n);
+			frags_forget(f);
+			range_unpin(dev, req, &r);
+			return committed(req, &ls, much);
+		}
+		if (same != UINT64_MAX) {
+			req->miscompare = same;
+			return caw_over(req, &r, -EILSEQ);
+		}
+		if (got == FILL_BLOCKED) {
+			range_unpin(dev, req, &r);
+			op->stage = OP_CAW_ACQUIRE;
+			excl_join(dev, req, &r);
+		}
+		if (!op_pass_end(req))
+			return false;
+	}
+}
+
+bool cache_caw(struct blk *blk, struct blk_req *req)
+{
+	if (req->flags & BLK_F_FROM) {
+		req->drv = aux_alloc();
+		if (!req->drv) {
+			req->status = -ENOMEM;
+			return true;
+		}
+		return op_start(req, OP_PREPARE);
+	}
+	return op_start(req, OP_CAW_ACQUIRE);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Arenas: per-node memory in shared-memory files (memfd or a named file), allocated and bound once.
+ * Huge pages when there are any, plain pages otherwise. See buf.h for what lives in them.
+ */
+#ifndef CACHE_ARENA_H
+#define CACHE_ARENA_H
+
+#include "cache/memory/buf.h"
+#include "events/list.h"
+#include "events/topology.h"
+
+struct arena_conf {
+	const char *name;	/* shown in /proc/PID/maps (memfd:NAME) and in errors */
+	const char *file;	/* a named file (say below /dev/shm) instead of a memfd; created,
+				 * and removed by arena_destroy(). NULL: memfd */
+	const struct topology *topo; /* NULL: no binding */
+	int node;
+	uint32_t block_size;	/* power of two, 4 KiB..1 MiB */
+	uint32_t nblocks;
+	uint32_t extra;		/* bytes that the owner keeps of every block beside its header, in
+				 * the same file; a multiple of 8; zeros at first */
+	bool prefault;		/* headers and the first data get memory now, the rest soon, by a
+				   thread in the background that also makes huge pages of it */
+	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores.
+				 * Headers are zero until arena_buf_init() */
+	void (*release)(struct arena *a, struct buf *b);
+	void *owner;
+};
+
+/* NULL with errno; logs why in words an admin understands (limits, what would fit). Any thread that
+ * may block (start-up, or the helper that opens stores). */
+struct arena *arena_create(const struct arena_conf *conf) must_check;
+/* All blocks must be without references. Any thread that may block. */
+void arena_destroy(struct arena *a);
+/* Gives header @index of a sparse arena its identity, before its first
+ * use. One thread per header. */
+static inline struct buf *arena_buf_init(struct arena *a, uint32_t index)
+{
+	struct buf *b = &a->hdr[index];
+
+	b->index = index;
+	b->arena = a->id;
+	b->next = BUF_NONE;
+	return b;
+}
+/* Gives the memory of [first, first+n) blocks back to the system; they read as zeros. Any thread; a
+ * system call, so not on a fast path. Pinned memory is filled with zeros instead. */
+void arena_punch(struct arena *a, uint32_t first, uint32_t n);
+
+/* Before pages of it are pinned: from here on nothing is punched. Waits for a punch under way. Any
+ * thread that may wait a system call long. */
+void arena_pin(struct arena *a);
+
+/* Makes huge pages of the whole 2 MiB pieces of blocks [first, first+n), which should all have
+ * memory; what is in them stays, and stays in use. A worker thread: half a millisecond a
+ * piece. False: the kernel would not most of the time, or an adapter has the pages: asking
+ * again is of no use. */
+bool arena_join(struct arena *a, uint32_t first, uint32_t n);
+
+/* Largest whole arena that the machine would bear now: MemAvailable and the cgroup's limit, less a
+ * reserve. Bytes. Any thread; reads /proc and /sys. */
+uint64_t arena_memory_available(void);
+
+/* Watchers learn of every arena, also those created before: this is where an RDMA device registers
+ * memory, once. They are called on the thread that creates or destroys the arena (created() also in
+ * arena_watch()), one call at a time; they must not make or destroy arenas. */
+struct arena_watcher {
+	struct list link;
+	void (*created)(struct arena_watcher *w, struct arena *a);
+	void (*destroying)(struct arena_watcher *w, struct arena *a);
+};
+/* Any thread. @w must stay until arena_unwatch(), after which it is not called any more. */
+void arena_watch(struct arena_watcher *w);
+void arena_unwatch(struct arena_watcher *w);
+
+#endif

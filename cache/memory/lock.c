@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The contended half of the leaf lock: spin, then sleep in a futex. */
+#include "cache/memory/lock.h"
+
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The holder is done within a few hundred nanoseconds unless it lost its CPU; then sleep. */
+#define SPINS 200
+
+/* Every thread of this process has passed a full barrier when it returns true; false: the kernel
+ * does not do that (before Linux 4.14, or forbidden by a sandbox). */
+static bool all_threads_barrier(void)
+{
+	static uint32_t known; /* 1: registered, 2: there is no such thing */
+	uint32_t k = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
+	if (unlikely(!k)) {
+		k = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 ?
+			    1 :
+			    2;
+		__atomic_store_n(&known, k, __ATOMIC_RELEASE);
+	}
+	return k == 1 && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+void leaf_lock_slow(struct leaf_lock *l)
+{
+	for (unsigned i = 0; i < SPINS; i++) {
+		if (__atomic_load_n(&l->word, __ATOMIC_RELAXED) == 0 && leaf_trylock(l))
+			return;
+		cpu_relax();
+	}
+	for (;;) {
+		/*
+		 * Said again before every look, and left so when we have the lock: our own unlock
+		 * may then wake one too many, never one too few. An unlock that has not seen it yet
+		 * has freed the lock before the barrier, so that we see that. One that has seen it,
+		 * and takes it back before we sleep, sends us round once more: that is why we sleep
+		 * on this word, not on the other.
+		 */
+		__atomic_store_n(&l->asleep, 1, __ATOMIC_SEQ_CST);
+		bool sure = all_threads_barrier();
+		if (leaf_trylock(l))
+			return;
+		const struct timespec soon = { .tv_nsec = 1000000 }; /* a wake-up may be missed */
+		syscall(SYS_futex, &l->asleep, FUTEX_WAIT_PRIVATE, 1, sure ? NULL : &soon, NULL, 0);
+	}
+}
+
+void leaf_unlock_wake(struct leaf_lock *l)
+{
+	if (__atomic_exchange_n(&l->asleep, 0, __ATOMIC_SEQ_CST))
+		syscall(SYS_futex, &l->asleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Threads for blocking calls. See offload.h. */
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include "events/offload.h"
+#include "events/log.h"
+#include "events/metrics.h"
+#include "events/thread.h"
+
+#define OFFLOAD_THREADS 4 /* unless told otherwise */
+
+#define THREADS_MAX 4096 /* of a pool, surplus ones included */
+
+/* A surplus thread waits so long for more: starting one costs as much as a read. */
+#define LINGER_S 5
+
+/* The lock guards all of its pool, and the lanes of its jobs; a leaf. */
+struct offload_pool {
+	pthread_mutex_t lock;
+	pthread_cond_t wake, ended;
+	struct list jobs;
+	unsigned threads, max, idle;
+	bool stop;
+	const char *name;
+	struct offload_lane common; /* of jobs that name none */
+};
+
+#define POOL(self, most, called)                                                               \
+	{                                                                                      \
+		.max = most, .name = called, .lock = PTHREAD_MUTEX_INITIALIZER,                \
+		.wake = PTHREAD_COND_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER,           \
+		.jobs = LIST_INIT(self.jobs)                                                   \
+	}
+static struct offload_pool pool = POOL(pool, OFFLOAD_THREADS, "tgtd-offload");
+static struct offload_pool serial = POOL(serial, 1, "tgtd-helper");
+static struct offload_pool background = POOL(background, 1, "tgtd-background");
+
+static void finished(struct loop_msg *msg)
+{
+	struct offload_job *job = container_of(msg, struct offload_job, msg);
+
+	job->done(job);
+}
+
+static void tell(struct offload_job *job)
+{
+	if (!job->home) {
+		job->done(job);
+		return;
+	}
+	job->msg.handle = finished;
+	loop_post(job->home, &job->msg);
+}
+
+/* The oldest of a lane of which nothing is under way, else the oldest whose lane has room: so the
+ * threads that are left are not for those who hang already. Lock held. */
+static struct offload_job *next_job(const struct offload_pool *p)
+{
+	struct offload_job *job, *other = NULL;
+
+	list_for_each(job, &p->jobs, link) {
+		if (!job->lane->running)
+			return job;
+		if (!other && p != &serial && job->lane->running < p->max)
+			other = job;
+	}
+	return other;
+}
+
+/* Lock held; let go meanwhile. */
+static void perform(struct offload_pool *p, struct offload_job *job)
+{
+	list_del(&job->link);
+	job->lane->queued--;
+	job->lane->running++;
+	pthread_mutex_unlock(&p->lock);
+	if (p == &background)
+		thread_background(true);
+	job->run(job);
+	if (p == &background)
+		thread_background(false);
+	pthread_mutex_lock(&p->lock);
+	job->lane->running--;
+	pthread_mutex_unlock(&p->lock);
+	tell(job); /* the lane may go with it */
+	pthread_mutex_lock(&p->lock);
+}
+
+static void *worker(void *arg)
+{
+	struct offload_pool *p = arg;
+	struct timespec until;
+	int late = 0;
+
+	metrics_register_thread();
+	pthread_mutex_lock(&p->lock);
+	for (;;) {
+		struct offload_job *job = next_job(p);
+
+		if (job) {
+			perform(p, job);
+			late = 0;
+			continue;
+		}
+		/* Others that wait are of lanes at work: who is at work there will see to them. */
+		if (p->stop || (late && p->threads > p->max))
+			break;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += LINGER_S;
+		p->idle++;
+		late = p->threads > p->max ? pthread_cond_timedwait(&p->wake, &p->lock, &until) :
+					     pthread_cond_wait(&p->wake, &p->lock);
+		p->idle--;
+	}
+	p->threads--;
+	pthread_cond_signal(&p->ended);
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+/* Lock held. Signals belong to the main thread, so none may land on a worker. */
+static void start_worker(struct offload_pool *p)
+{
+	sigset_t all, before;
+	pthread_t thread;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&thread, NULL, worker, p);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err) {
+		log_ratelimited(LOG_LVL_ERROR, "cannot start a thread for blocking calls: %s",
+				strerror(err));
+		return;
+	}
+	pthread_setname_np(thread, p->name);
+	pthread_detach(thread);
+	p->threads++;
+}
+
+/*
+ * Is there a thread too few for a job of @lane? A lane of which nothing is under way gets one at
+ * once, however many others are stuck.
+ */
+static bool wants_thread(const struct offload_pool *p, const struct offload_lane *lane,
+			 unsigned waiting)
+{
+	if (p->idle > waiting)
+		return false;
+	if (p->threads < p->max)
+		return true;
+	return p != &background && !lane->running && !lane->queued && p->threads < THREADS_MAX;
+}
+
+static void submit(struct offload_pool *p, struct offload_lane *lane, struct offload_job *job,
+		   struct loop *home, void (*run)(struct offload_job *),
+		   void (*done)(struct offload_job *))
+{
+	struct offload_job *other;
+	unsigned waiting = 0; /* threads that have been told of jobs, and are not there yet */
+	bool here;
+
+	list_init(&job->link);
+	job->lane = lane ? lane : &p->common;
+	job->home = home;
+	job->run = run;
+	job->done = done;
+	pthread_mutex_lock(&p->lock);
+	if (p->idle)
+		list_for_each(other, &p->jobs, link)
+			waiting++;
+	if (wants_thread(p, job->lane, waiting))
+		start_worker(p);
+	here = p->threads == 0;
+	if (!here) {
+		list_add_tail(&p->jobs, &job->link);
+		job->lane->queued++;
+		pthread_cond_signal(&p->wake);
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (here) {
+		run(job);
+		tell(job);
+	}
+}
+
+void offload_submit(struct offload_lane *lane, struct offload_job *job, struct loop *home,
+		    void (*run)(struct offload_job *), void (*done)(struct offload_job *))
+{
+	submit(&pool, lane, job, home, run, done);
+}
+
+void offload_submit_serial(struct offload_lane *lane, struct offload_job *job, struct loop *home,
+			   void (*run)(struct offload_job *), void (*done)(struct offload_job *))
+{
+	submit(&serial, lane, job, home, run, done);
+}
+
+void offload_submit_background(struct offload_job *job, struct loop *home,
+			       void (*run)(struct offload_job *),
+			       void (*done)(struct offload_job *))
+{
+	submit(&background, NULL, job, home, run, done);
+}
+
+void offload_set_threads(unsigned max)
+{
+	pthread_mutex_lock(&pool.lock);
+	pool.max = MIN(MAX(max, 1u), OFFLOAD_THREADS_MAX);
+	pthread_mutex_unlock(&pool.lock);
+}
+
+static void end(struct offload_pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_broadcast(&p->wake);
+	while (p->threads)
+		pthread_cond_wait(&p->ended, &p->lock);
+	p->stop = false;
+	pthread_mutex_unlock(&p->lock);
+}
+
+void offload_end_serial(void)
+{
+	end(&serial);
+}
+
+void offload_fini(void)
+{
+	end(&serial);
+	end(&pool);
+	end(&background);
+}

@@ -1,0 +1,721 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The aio store on real files: content against a model, batching, full queues, partial transfers,
+ * fallbacks, aborts, locking, growth. open() and io_submit() are replaced so that kernels that lack
+ * something can be played. */
+#include <check.h>
+#include <fcntl.h>
+#include <libaio.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include "events/offload.h"
+#include "events/bytes.h"
+#include "tests/support/blktest.h"
+
+static struct bt t;
+static char path[64];
+
+/* ---- a kernel to order ----------------------------------------------------------------------- */
+
+static struct {
+	bool no_direct, no_rwf, no_fdsync;
+	unsigned shrink;    /* takes at most this many iocbs at once; 0: all */
+	unsigned eagain;    /* so many refusals first */
+	unsigned bad_fdsyncs; /* so many fail */
+	unsigned cut;	    /* every so manyth transfer does its first half only; 0: never */
+	unsigned submits, iocbs, rwf, fdsyncs, seen;
+} kernel;
+
+int open(const char *name, int flags, ...)
+{
+	mode_t mode = 0;
+	va_list ap;
+
+	va_start(ap, flags);
+	if (flags & O_CREAT)
+		mode = va_arg(ap, mode_t);
+	va_end(ap);
+	if (kernel.no_direct && (flags & O_DIRECT)) {
+		errno = EINVAL;
+		return -1;
+	}
+	return (int)syscall(SYS_openat, AT_FDCWD, name, flags, mode);
+}
+
+int io_submit(io_context_t ctx, long nr, struct iocb **ios)
+{
+	static struct iovec short_iov[64]; /* the kernel copies it */
+	long n = kernel.shrink ? MIN(nr, (long)kernel.shrink) : nr, rc;
+
+	kernel.submits++;
+	if (kernel.eagain) {
+		kernel.eagain--;
+		return -EAGAIN;
+	}
+	for (long i = 0; i < n; i++) {
+		struct iocb *cb = ios[i];
+		bool bad = (kernel.no_rwf && cb->aio_rw_flags) ||
+			   (kernel.no_fdsync && cb->aio_lio_opcode == IO_CMD_FDSYNC);
+
+		if (bad && i == 0)
+			return -EINVAL;
+		if (bad) {
+			n = i;
+			break;
+		}
+		kernel.rwf += cb->aio_rw_flags != 0;
+		if (cb->aio_lio_opcode == IO_CMD_FDSYNC) {
+			kernel.fdsyncs++;
+			if (kernel.bad_fdsyncs) {
+				if (i)
+					return (int)syscall(SYS_io_submit, ctx, i, ios);
+				kernel.bad_fdsyncs--;
+				return -EIO;
+			}
+		} else if (kernel.cut && ++kernel.seen % kernel.cut == 0) {
+			struct iovec *v = cb->u.c.buf;
+
+			if (cb->u.c.nbytes > 1)
+				cb->u.c.nbytes = 1;
+			else if (v->iov_len >= 8192) {
+				short_iov[i % 64] = (struct iovec){ v->iov_base, 4096 };
+				cb->u.c.buf = &short_iov[i % 64];
+			}
+		}
+	}
+	rc = syscall(SYS_io_submit, ctx, n, ios);
+	if (rc > 0)
+		kernel.iocbs += (unsigned)rc;
+	return rc < 0 ? -errno : (int)rc;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void make_file(uint64_t size)
+{
+	int fd;
+
+	snprintf(path, sizeof(path), "/var/tmp/tgt-test-aio.XXXXXX");
+	fd = mkstemp(path);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
+	close(fd);
+}
+
+static void setup(void)
+{
+	memset(&kernel, 0, sizeof(kernel));
+}
+
+static void teardown(void)
+{
+	if (*path)
+		unlink(path);
+}
+
+static void open_aio(uint64_t size, uint32_t block_size)
+{
+	make_file(size);
+	bt_init(&t, bt_open("aio", path, block_size), 1);
+}
+
+static void close_aio(void)
+{
+	bt_fini(&t);
+	blk_bounce_fini();
+	offload_fini();
+}
+
+static struct blk *try_open(struct blk_open_args *args, char *err, size_t len)
+{
+	args->path = path;
+	args->err = err;
+	args->err_len = len;
+	args->node = 0;
+	return blk_open("aio", args);
+}
+
+/* ---- content --------------------------------------------------------------------------------- */
+
+/* Plain; partial transfers and refusals; without RWF_DSYNC and FDSYNC; without O_DIRECT; 4 KiB. */
+START_TEST(model)
+{
+	if (_i == 1) {
+		kernel.cut = 3;
+		kernel.shrink = 1;
+		kernel.eagain = 5;
+	} else if (_i == 2) {
+		kernel.no_rwf = kernel.no_fdsync = true;
+	} else if (_i == 3) {
+		kernel.no_direct = true;
+	}
+	open_aio(MiB(2) + 100, _i == 4 ? 4096 : 512);
+	ck_assert_uint_eq(t.blk->size, MiB(2));
+	t.rng = (uint64_t)_i;
+	bt_model(&t, 1500);
+	if (_i == 3)
+		ck_assert_uint_eq(kernel.submits, 0);
+	else if (_i == 2)
+		ck_assert_uint_eq(kernel.rwf + kernel.fdsyncs, 0);
+	else
+		ck_assert(kernel.rwf > 0 && kernel.fdsyncs > 0);
+	close_aio();
+}
+END_TEST
+
+START_TEST(data_is_in_the_file)
+{
+	uint8_t b[4096], c[4096];
+	int fd;
+
+	open_aio(MiB(1), 512);
+	memset(b, 0x77, sizeof(b));
+	ck_assert_int_eq(bt_write(&t, 8192, sizeof(b), b, BLK_F_FUA), 0);
+	fd = open(path, O_RDONLY);
+	ck_assert_int_eq((int)pread(fd, c, sizeof(c), 8192), (int)sizeof(c));
+	close(fd);
+	ck_assert(memcmp(b, c, sizeof(b)) == 0);
+	close_aio();
+}
+END_TEST
+
+/* Memory that direct I/O would refuse. */
+START_TEST(misaligned_memory)
+{
+	uint8_t *mem = malloc(16384 + 8), *want = malloc(16384);
+	struct blk_req req;
+
+	open_aio(MiB(1), 512);
+	for (int i = 0; i < 16384; i++)
+		want[i] = (uint8_t)(i * 7 + i / 256);
+	for (int pass = 0; pass < 2; pass++) {
+		blk_req_init(&req);
+		req.op = pass ? BLK_READ : BLK_WRITE;
+		req.flags = pass ? BLK_F_INTO : BLK_F_FROM;
+		req.offset = 1024;
+		req.len = 16384;
+		req.done = NULL;
+		memcpy(mem + 3, want, 16384);
+		if (pass)
+			memset(mem, 0, 16384 + 8);
+		ck_assert_int_eq(frags_append(&req.data, mem + 3, 5000, NULL), 0);
+		ck_assert_int_eq(frags_append(&req.data, mem + 5003, 11384, NULL), 0);
+		ck_assert_int_eq(bt_run_plain(&t, &req), 0);
+		frags_forget(&req.data);
+		blk_req_fini(&req);
+	}
+	ck_assert(memcmp(mem + 3, want, 16384) == 0);
+	free(mem);
+	free(want);
+	close_aio();
+}
+END_TEST
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+static unsigned completed;
+static int last_status;
+
+static void note(struct blk_req *req)
+{
+	completed++;
+	last_status = req->status;
+	if (req->op == BLK_READ)
+		blk_req_release(req);
+}
+
+static void start_reads(struct blk_req *req, unsigned n)
+{
+	completed = 0;
+	for (unsigned i = 0; i < n; i++) {
+		blk_req_init(&req[i]);
+		req[i].op = BLK_READ;
+		req[i].offset = i * 512 % MiB(1);
+		req[i].len = 512;
+		req[i].done = note;
+		ck_assert(!bt_submit(&t, &req[i]));
+	}
+}
+
+START_TEST(one_system_call_per_iteration)
+{
+	static struct blk_req req[32];
+
+	open_aio(MiB(1), 512);
+	start_reads(req, 32);
+	ck_assert_uint_eq(kernel.submits, 0);
+	while (completed < 32)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(kernel.submits, 1);
+	ck_assert_uint_eq(kernel.iocbs, 32);
+	close_aio();
+}
+END_TEST
+
+START_TEST(more_than_the_kernel_takes)
+{
+	static struct blk_req req[2000];
+
+	open_aio(MiB(1), 512);
+	kernel.eagain = 3;
+	start_reads(req, 2000);
+	for (int i = 0; i < 2000 && completed < 2000; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, 2000);
+	ck_assert_uint_eq(kernel.iocbs, 2000);
+	close_aio();
+}
+END_TEST
+
+static bool was_busy;
+static void ask(struct loop_msg *m)
+{
+	(void)m;
+	was_busy = loop_busy(t.loop);
+}
+
+static bool is_busy(void)
+{
+	static struct loop_msg msg = { .handle = ask };
+
+	loop_post(t.loop, &msg);
+	loop_step(t.loop, 0);
+	return was_busy;
+}
+
+/* A loop whose I/O is not over, or not even with the kernel, must not be
+ * destroyed: whoever wants to can ask. */
+START_TEST(a_loop_with_io_is_busy)
+{
+	static struct blk_req req[4];
+
+	kernel.no_direct = _i == 1; /* then threads do it: it comes back when the loop next runs */
+	open_aio(MiB(1), 512);
+	ck_assert(!is_busy());
+	kernel.eagain = UINT_MAX;
+	start_reads(req, 4);
+	ask(NULL);
+	ck_assert(was_busy);
+	ck_assert(_i == 1 || is_busy());
+	ck_assert(_i == 1 || is_busy());
+	kernel.eagain = 0;
+	for (int i = 0; i < 2000 && completed < 4; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, 4);
+	ck_assert(!is_busy());
+	close_aio();
+}
+END_TEST
+
+START_TEST(abort_before_the_kernel_has_it)
+{
+	static struct blk_req req[2];
+
+	open_aio(MiB(1), 512);
+	start_reads(req, 2);
+	loop_self_ = t.loop;
+	blk_abort(t.blk, &req[1]);
+	blk_abort(t.blk, &req[1]); /* twice is harmless */
+	loop_self_ = NULL;
+	while (completed < 2)
+		loop_step(t.loop, 10);
+	ck_assert_int_eq(req[0].status, 0);
+	ck_assert_int_eq(req[1].status, -ECANCELED);
+	ck_assert_uint_eq(kernel.iocbs, 1);
+	close_aio();
+}
+END_TEST
+
+/* A kernel that knows no FDSYNC says so of each of several that it was given at
+ * once: none of them failed. */
+START_TEST(several_syncs_that_the_kernel_does_not_know)
+{
+	static struct blk_req req[4];
+
+	kernel.no_fdsync = kernel.no_rwf = true;
+	open_aio(MiB(1), 512);
+	completed = 0;
+	for (unsigned i = 0; i < ARRAY_SIZE(req); i++) {
+		blk_req_init(&req[i]);
+		req[i].op = BLK_SYNC;
+		req[i].done = note;
+		ck_assert(!bt_submit(&t, &req[i]));
+	}
+	while (completed < ARRAY_SIZE(req))
+		loop_step(t.loop, 10);
+	for (unsigned i = 0; i < ARRAY_SIZE(req); i++)
+		ck_assert_int_eq(req[i].status, 0);
+	close_aio();
+}
+END_TEST
+
+/*
+ * Without a cache nobody can write again what was written before a failed SYNC: all who asked
+ * meanwhile are told, and all who ask later, though the kernel tells one only; until somebody has
+ * looked after the store. One call for many.
+ */
+START_TEST(a_failed_sync_is_told_to_all)
+{
+	static struct blk_req req[6];
+	uint8_t b[512] = { 0 };
+
+	open_aio(MiB(1), 512);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	for (unsigned k = 0; k < 2; k++) {
+		completed = 0;
+		kernel.fdsyncs = 0;
+		kernel.bad_fdsyncs = k;
+		for (unsigned i = 0; i < ARRAY_SIZE(req); i++) {
+			blk_req_init(&req[i]);
+			req[i].op = BLK_SYNC;
+			req[i].done = note;
+			ck_assert(!bt_submit(&t, &req[i]));
+		}
+		while (completed < ARRAY_SIZE(req))
+			loop_step(t.loop, 10);
+		ck_assert_uint_eq(kernel.fdsyncs, k ? 1 : 2);
+		for (unsigned i = 0; i < ARRAY_SIZE(req); i++)
+			ck_assert_int_eq(req[i].status, k ? -EIO : 0);
+	}
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert_int_eq(bt_write(&t, 0, 512, b, BLK_F_FUA), 0);
+	ck_assert_int_eq(blk_refresh(t.blk), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	close_aio();
+}
+END_TEST
+
+/* The longest file that there can be: nothing can be punched behind its end. */
+START_TEST(discard_at_the_largest_size)
+{
+	uint64_t from = MiB(1), to = (1ull << 63) - 4096;
+	uint8_t b[4096], z[4096] = { 0 };
+	int fd;
+
+	make_file(from);
+	fd = open(path, O_RDWR);
+	ck_assert_int_ge(fd, 0);
+	while (to - from > 4096) {
+		uint64_t middle = (from + (to - from) / 2) & ~4095ull;
+
+		*(ftruncate(fd, (off_t)middle) ? &to : &from) = middle;
+	}
+	ck_assert_int_eq(ftruncate(fd, (off_t)from), 0);
+	close(fd);
+	bt_init(&t, bt_open("aio", path, 512), 1);
+	ck_assert(t.blk->caps & BLK_CAP_DISCARD);
+	memset(b, 0x55, sizeof(b));
+	ck_assert_int_eq(bt_write(&t, from - 4096, 4096, b, 0), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_DISCARD, from - 4096, 4096, 0), 0);
+	ck_assert_int_eq(bt_read(&t, from - 4096, 4096, b, 0), 0);
+	ck_assert_mem_eq(b, z, 4096);
+	close_aio();
+}
+END_TEST
+
+/* A loop that goes takes its context with it; the next one gets its own. */
+START_TEST(loops_come_and_go)
+{
+	uint8_t b[512];
+
+	open_aio(MiB(1), 512);
+	for (int i = 0; i < 20; i++) {
+		struct loop_conf conf = { .name = "next", .node = 0, .cpu = -1 };
+
+		ck_assert_int_eq(bt_read(&t, 0, 512, b, 0), 0);
+		loop_destroy(t.loop);
+		t.loop = loop_create(&conf);
+	}
+	close_aio();
+}
+END_TEST
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+START_TEST(truncated_behind_our_back)
+{
+	uint8_t b[4096];
+
+	open_aio(MiB(1), 512);
+	ck_assert_int_eq(truncate(path, 4096), 0);
+	ck_assert_int_eq(bt_read(&t, 0, 4096, b, 0), 0);
+	ck_assert_int_eq(bt_read(&t, 65536, 4096, b, 0), -EIO);
+	close_aio();
+}
+END_TEST
+
+START_TEST(refused)
+{
+	struct blk_open_args args = { 0 };
+	char err[200];
+
+	make_file(511);
+	ck_assert_ptr_null(try_open(&args, err, sizeof(err)));
+	ck_assert_ptr_nonnull(strstr(err, "smaller than one block"));
+	unlink(path);
+	ck_assert_ptr_null(try_open(&args, err, sizeof(err)));
+	ck_assert_int_eq(errno, ENOENT);
+	ck_assert_ptr_nonnull(strstr(err, path));
+	snprintf(path, sizeof(path), "/tmp");
+	args.readonly = true;
+	ck_assert_ptr_null(try_open(&args, err, sizeof(err)));
+	snprintf(path, sizeof(path), "/dev/zero");
+	ck_assert_ptr_null(try_open(&args, err, sizeof(err)));
+	ck_assert_ptr_nonnull(strstr(err, "neither"));
+	path[0] = '\0';
+	ck_assert_ptr_null(try_open(&args, err, sizeof(err)));
+	blk_bounce_fini();
+}
+END_TEST
+
+START_TEST(one_writer)
+{
+	struct blk_open_args args = { 0 };
+	struct blk *other;
+	char err[200];
+
+	open_aio(MiB(1), 512);
+	ck_assert_ptr_null(try_open(&args, err, sizeof(err)));
+	ck_assert_int_eq(errno, EBUSY);
+	ck_assert_ptr_nonnull(strstr(err, "in use"));
+	args.readonly = true;
+	other = try_open(&args, err, sizeof(err));
+	ck_assert_ptr_nonnull(other);
+	ck_assert(other->caps & BLK_CAP_READONLY);
+	blk_close(other);
+	blk_close(t.blk);
+	args.readonly = false;
+	t.blk = try_open(&args, err, sizeof(err));
+	ck_assert_msg(t.blk != NULL, "%s", err);
+	close_aio();
+}
+END_TEST
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+START_TEST(grows)
+{
+	uint8_t b[512];
+
+	open_aio(MiB(1), 512);
+	ck_assert_int_eq(bt_read(&t, MiB(1), 512, b, 0), -ERANGE);
+	ck_assert_int_eq(truncate(path, MiB(3) + 1), 0);
+	ck_assert_int_eq(blk_refresh(t.blk), 0);
+	ck_assert_uint_eq(t.blk->size, MiB(3));
+	ck_assert_int_eq(bt_read(&t, MiB(1), 512, b, 0), 0);
+	close_aio();
+}
+END_TEST
+
+START_TEST(extents)
+{
+	enum blk_extent what;
+	uint8_t b[65536];
+	uint64_t run;
+
+	open_aio(MiB(4), 512);
+	memset(b, 1, sizeof(b));
+	ck_assert_int_eq(bt_write(&t, MiB(1), sizeof(b), b, BLK_F_FUA), 0);
+	ck_assert_int_eq(blk_extent(t.blk, 0, MiB(4), &what, &run), 0);
+	ck_assert_int_eq(what, BLK_EXTENT_DEALLOCATED);
+	ck_assert_uint_eq(run, MiB(1));
+	ck_assert_int_eq(blk_extent(t.blk, MiB(1), MiB(3), &what, &run), 0);
+	ck_assert_int_eq(what, BLK_EXTENT_MAPPED);
+	ck_assert_uint_eq(run, 65536);
+	ck_assert_int_eq(blk_extent(t.blk, MiB(2), MiB(2), &what, &run), 0);
+	ck_assert_int_eq(what, BLK_EXTENT_DEALLOCATED);
+	ck_assert_uint_eq(run, MiB(2));
+	ck_assert_int_eq(bt_op(&t, BLK_DISCARD, MiB(1), 65536, 0), 0);
+	ck_assert_int_eq(blk_extent(t.blk, 0, MiB(4), &what, &run), 0);
+	ck_assert_int_eq(what, BLK_EXTENT_DEALLOCATED);
+	ck_assert_uint_eq(run, MiB(4));
+	close_aio();
+}
+END_TEST
+
+START_TEST(sync_flag)
+{
+	struct blk_open_args args = { .sync = true };
+	uint8_t b[512] = { 3 };
+	char err[200];
+	struct blk *blk;
+
+	make_file(MiB(1));
+	blk = try_open(&args, err, sizeof(err));
+	ck_assert_msg(blk != NULL, "%s", err);
+	ck_assert(!(blk->caps & BLK_CAP_VOLATILE));
+	bt_init(&t, blk, 1);
+	ck_assert_int_eq(bt_write(&t, 0, 512, b, BLK_F_FUA), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert_uint_eq(kernel.rwf + kernel.fdsyncs, 0); /* every write is on the medium */
+	close_aio();
+}
+END_TEST
+
+START_TEST(identity_is_the_file)
+{
+	struct blk_open_args args = { .readonly = true };
+	char err[200], link[80];
+	struct blk *a, *b;
+
+	make_file(MiB(1));
+	a = try_open(&args, err, sizeof(err));
+	snprintf(link, sizeof(link), "%s.link", path);
+	ck_assert_int_eq(symlink(path, link), 0);
+	args.path = link;
+	args.err = err;
+	b = blk_open("rdwr", &args);
+	ck_assert(a && b);
+	ck_assert_uint_eq(a->identity, b->identity);
+	ck_assert_str_eq(b->path, link);
+	blk_close(a);
+	blk_close(b);
+	unlink(link);
+	blk_bounce_fini();
+}
+END_TEST
+
+/* ---- compare-and-write, made up by the choke point ------------------------------------------- */
+
+#define COUNTERS 3
+#define CAWS 24
+
+struct adder {
+	struct blk_req req;
+	uint64_t seen;
+	unsigned todo, slot;
+	enum { ADD_READ, ADD_PREPARE, ADD_CAW } at;
+};
+static struct adder adder[CAWS];
+static unsigned adders_left, lost_races;
+
+static void add_go(struct adder *a);
+
+static void add_next(struct blk_req *req)
+{
+	struct adder *a = container_of(req, struct adder, req);
+	uint8_t sector[512];
+
+	switch (a->at) {
+	case ADD_READ:
+		ck_assert_int_eq(req->status, 0);
+		frags_copy_out(&req->data, 0, sector, 512);
+		a->seen = get_be64(sector);
+		blk_req_release(req);
+		a->at = ADD_PREPARE;
+		break;
+	case ADD_PREPARE:
+		ck_assert_int_eq(req->status, 0);
+		memset(sector, 0, sizeof(sector));
+		put_be64(sector, a->seen);
+		frags_copy_in(&req->data, 0, sector, 512);
+		put_be64(sector, a->seen + 1);
+		frags_copy_in(&req->data, 512, sector, 512);
+		a->at = ADD_CAW;
+		break;
+	case ADD_CAW:
+		if (req->status == 0) {
+			a->todo--;
+		} else {
+			ck_assert_int_eq(req->status, -EILSEQ);
+			lost_races++;
+		}
+		ck_assert_uint_eq(req->data.n, 0);
+		a->at = ADD_READ;
+		if (a->todo == 0) {
+			adders_left--;
+			return;
+		}
+		break;
+	}
+	add_go(a);
+}
+
+static void add_go(struct adder *a)
+{
+	struct loop *before;
+	bool now;
+
+	a->req.op = a->at == ADD_READ ? BLK_READ : BLK_COMPARE_AND_WRITE;
+	a->req.offset = 4096 * a->slot;
+	a->req.len = 512;
+	a->req.done = add_next;
+	if (a->at != ADD_CAW)
+		a->req.flags = 0;
+	before = loop_self_; /* also called from the loop itself */
+	loop_self_ = t.loop;
+	now = a->at == ADD_PREPARE ? blk_write_prepare(t.blk, &a->req) : blk_submit(t.blk, &a->req);
+	loop_self_ = before;
+	if (now)
+		add_next(&a->req);
+}
+
+/* Many increments by compare-and-write race: none may be lost. */
+START_TEST(compare_and_write_is_atomic)
+{
+	uint64_t sum = 0, want = 0;
+	uint8_t sector[512];
+
+	kernel.no_direct = _i;
+	open_aio(MiB(1), 512);
+	lost_races = 0;
+	adders_left = CAWS;
+	for (unsigned i = 0; i < CAWS; i++) {
+		adder[i] = (struct adder){ .todo = 20, .slot = i % COUNTERS };
+		blk_req_init(&adder[i].req);
+		want += adder[i].todo;
+		add_go(&adder[i]);
+	}
+	while (adders_left)
+		loop_step(t.loop, 100);
+	for (unsigned i = 0; i < COUNTERS; i++) {
+		ck_assert_int_eq(bt_read(&t, 4096 * i, 512, sector, 0), 0);
+		sum += get_be64(sector);
+	}
+	ck_assert_uint_eq(sum, want);
+	ck_assert_uint_gt(lost_races, 0);
+	for (unsigned i = 0; i < CAWS; i++)
+		blk_req_fini(&adder[i].req);
+	close_aio();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("aio");
+	TCase *tc = tcase_create("aio");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_loop_test(tc, model, 0, 5);
+	tcase_add_test(tc, data_is_in_the_file);
+	tcase_add_test(tc, misaligned_memory);
+	tcase_add_test(tc, one_system_call_per_iteration);
+	tcase_add_test(tc, more_than_the_kernel_takes);
+	tcase_add_loop_test(tc, a_loop_with_io_is_busy, 0, 2);
+	tcase_add_test(tc, abort_before_the_kernel_has_it);
+	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
+	tcase_add_test(tc, a_failed_sync_is_told_to_all);
+	tcase_add_test(tc, discard_at_the_largest_size);
+	tcase_add_test(tc, loops_come_and_go);
+	tcase_add_test(tc, truncated_behind_our_back);
+	tcase_add_test(tc, refused);
+	tcase_add_test(tc, one_writer);
+	tcase_add_test(tc, grows);
+	tcase_add_test(tc, extents);
+	tcase_add_test(tc, sync_flag);
+	tcase_add_test(tc, identity_is_the_file);
+	tcase_add_loop_test(tc, compare_and_write_is_atomic, 0, 2);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed != 0;
+}

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SYNCHRONIZE CACHE: how much of it reaches the store, in which order, in how many writes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "cache/engine/stat.h"
+#include "events/clock.h"
+#include "events/pool.h"
+#include "tests/support/cachetest.h"
+#include "tests/support/unit.h"
+
+static struct bt t;
+static struct cache *cache;
+static struct memdisk *disk;
+static uint8_t buf[KiB(64)];
+
+static void open_cache(const char *text, unsigned nodes)
+{
+	ct_open(&t, &(struct ct_shape){ .conf = text, .nodes = nodes, .disk = MiB(256) }, &cache,
+		&disk);
+}
+
+static void close_cache(void)
+{
+	disk->delay_ns = 0;
+	ct_close(&t, cache);
+}
+
+static void write_at(uint64_t at, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i += 8)
+		memcpy(buf + i, &(uint64_t){ at + i + 1 }, 8);
+	ck_assert_int_eq(bt_write(&t, at, len, buf, 0), 0);
+}
+
+static void stored(uint64_t at, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i += 8)
+		ck_assert_uint_eq(*(uint64_t *)(void *)(disk->data + at + i), at + i + 1);
+}
+
+static uint64_t dirty(void)
+{
+	struct cache_stat s;
+
+	cache_stat_init(&s);
+	cache_stat_add_all(cache, false, &s);
+	return s.dirty + s.flushing;
+}
+
+/* What lies side by side goes out side by side, whatever group,
+ * partition or node it is cached in. */
+START_TEST(neighbours_are_written_together)
+{
+	static const char *const confs[] = { "size=64m", "size=64m,group=8", "size=64m,group=8",
+					     "size=64m,block=64k,group=2" };
+	static const unsigned nodes[] = { 1, 1, 4, 2 };
+
+	for (unsigned k = 0; k < ARRAY_SIZE(confs); k++) {
+		open_cache(confs[k], nodes[k]);
+		for (uint64_t at = 0; at < MiB(4); at += KiB(64))
+			write_at(MiB(7) + at, KiB(64));
+		uint64_t before = disk->writes;
+		ck_assert_int_eq(bt_op(&t, BLK_SYNC, k & 1 ? MiB(6) : 0, k & 1 ? MiB(8) : 0, 0), 0);
+		fprintf(stderr, "# %s: 4 MiB in %llu writes\n", confs[k],
+			(unsigned long long)(disk->writes - before));
+		ck_assert_uint_eq(disk->writes - before, 4);
+		ck_assert_uint_eq(disk->syncs, 1);
+		ck_assert_uint_eq(dirty(), 0);
+		for (uint64_t at = 0; at < MiB(4); at += KiB(64))
+			stored(MiB(7) + at, KiB(64));
+		close_cache();
+	}
+}
+END_TEST
+
+/* What lies apart goes out in one sweep, with a bounded number of writes at a time. */
+START_TEST(scattered_blocks_are_written_in_one_sweep)
+{
+	static uint64_t at[3000];
+
+	open_cache("size=128m,partitions=8", 2);
+	disk->delay_ns = NSEC_PER_MSEC;
+	for (unsigned i = 0; i < ARRAY_SIZE(at); i++) {
+		at[i] = (uint64_t)i * 7919 % 32768 * KiB(8);
+		write_at(at[i], KiB(4));
+	}
+	uint64_t before = disk->writes;
+	disk->write_end = disk->backward = 0;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	fprintf(stderr, "# %zu blocks in %llu writes, %llu backward, %u at a time\n",
+		ARRAY_SIZE(at), (unsigned long long)(disk->writes - before),
+		(unsigned long long)disk->backward, (unsigned)disk->inflight_max);
+	ck_assert_uint_eq(disk->writes - before, ARRAY_SIZE(at));
+	ck_assert_uint_eq(dirty(), 0);
+	/* But for what the background flusher adds in between, which begins from the front. */
+	ck_assert_uint_le(disk->backward, 20);
+	ck_assert_uint_le(disk->inflight_max, 64 + 16 + 2);
+	for (unsigned i = 0; i < ARRAY_SIZE(at); i++)
+		stored(at[i], KiB(4));
+	close_cache();
+}
+END_TEST
+
+/* A range: that and nothing else. */
+START_TEST(a_ranged_sync_writes_its_range)
+{
+	open_cache("size=64m,group=8", 1);
+	for (uint64_t at = 0; at < MiB(8); at += KiB(64))
+		write_at(at, KiB(64));
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, MiB(2), MiB(3), 0), 0);
+	ck_assert_uint_eq(disk->write_bytes, MiB(3));
+	ck_assert_uint_eq(dirty(), MiB(5) / 4096);
+	for (uint64_t at = MiB(2); at < MiB(5); at += KiB(64))
+		stored(at, KiB(64));
+	close_cache();
+}
+END_TEST
+
+/* Descriptors run out now and then, the store fails: told, nothing lost, and it goes on. */
+START_TEST(short_of_everything)
+{
+	pool_set_modes(POOL_POISON, 3);
+	open_cache("size=64m,partitions=4", 1);
+	disk->delay_ns = NSEC_PER_MSEC / 2;
+	for (uint64_t i = 0; i < 1000; i++)
+		write_at(i * 2731 % 32768 * KiB(8), KiB(4));
+	disk->fail_writes = 5;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert_uint_gt(dirty(), 0);
+	disk->fail_writes = 0;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert_uint_eq(dirty(), 0);
+	for (uint64_t i = 0; i < 1000; i++)
+		stored(i * 2731 % 32768 * KiB(8), KiB(4));
+	close_cache();
+	pool_set_modes(0, 0);
+}
+END_TEST
+
+static void over(struct blk_req *req)
+{
+	req->op = BLK_OPS; /* it will not be submitted again */
+}
+
+static void start_sync(struct blk_req *req, uint64_t len)
+{
+	blk_req_init(req);
+	req->op = BLK_SYNC;
+	req->len = len;
+	req->done = over;
+	if (bt_submit(&t, req))
+		over(req);
+}
+
+/*
+ * A block is being written back, a SYNC waits for that, the block is written again, the write-back
+ * fails: the SYNC ends when the newer data is stored, not before.
+ */
+START_TEST(a_failed_write_back_of_what_was_replaced)
+{
+	for (uint32_t len = 512; len <= 4096; len += 3584) {
+		struct blk_req first, second;
+
+		open_cache("size=64m,partitions=1", 1);
+		disk->delay_ns = 20 * NSEC_PER_MSEC;
+		write_at(0, KiB(4));
+		disk->fail_writes = 1;
+		start_sync(&first, KiB(4));
+		start_sync(&second, KiB(4));
+		ck_assert_int_eq(disk->fail_writes, 0);
+		memset(buf, 0x77, len);
+		ck_assert_int_eq(bt_write(&t, 0, len, buf, 0), 0);
+		while (first.op != BLK_OPS || second.op != BLK_OPS)
+			loop_step(t.loop, 1);
+		ck_assert_int_eq(first.status, -EIO);
+		ck_assert_int_eq(second.status, 0);
+		ck_assert(bt_all(disk->data, len, 0x77));
+		for (uint32_t i = len; i < KiB(4); i += 8)
+			ck_assert_uint_eq(*(uint64_t *)(void *)(disk->data + i), i + 1);
+		ck_assert_uint_eq(dirty(), 0);
+		close_cache();
+	}
+}
+END_TEST
+
+/*
+ * A block has dirty sectors that lie apart, and only the first of them are being written back,
+ * when all of it is written anew: a SYNC that waits for the others ends when what replaced them
+ * is stored.
+ */
+START_TEST(replaced_beside_a_write_back)
+{
+	for (uint32_t len = 512; len <= 4096; len += 3584) {
+		struct blk_req sync;
+
+		open_cache("size=64m,partitions=1", 1);
+		disk->delay_ns = 20 * NSEC_PER_MSEC;
+		write_at(0, 2048);
+		write_at(3584, 512);
+		start_sync(&sync, KiB(4));
+		ck_assert_uint_eq(disk->writes, 1);
+		memset(buf, 0x77, len);
+		ck_assert_int_eq(bt_write(&t, 4096 - len, len, buf, 0), 0);
+		while (sync.op != BLK_OPS)
+			loop_step(t.loop, 1);
+		ck_assert_int_eq(sync.status, 0);
+		ck_assert(bt_all(disk->data + 3584, 512, 0x77));
+		close_cache();
+	}
+}
+END_TEST
+
+/* READ FUA: what it reads is on the store then, however many SYNCs came before. */
+START_TEST(a_forced_read_writes_back_first)
+{
+	open_cache("size=64m", 1);
+	for (unsigned k = 0; k < 3; k++) {
+		uint64_t at = k * KiB(64);
+
+		write_at(at, KiB(64));
+		ck_assert_int_eq(bt_read(&t, at, KiB(64), buf, BLK_F_FUA), 0);
+		stored(at, KiB(64));
+		ck_assert_uint_eq(dirty(), 0);
+		ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	}
+	close_cache();
+}
+END_TEST
+
+/* A disk with a volatile cache that it loses, and says so once. */
+static void lossy(void)
+{
+	disk->stable = calloc(1, disk->blk.size);
+	ck_assert_ptr_nonnull(disk->stable);
+}
+
+static bool on_medium(uint64_t at, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i += 8)
+		if (*(uint64_t *)(void *)(disk->stable + at + i) != at + i + 1)
+			return false;
+	return true;
+}
+
+static void wait_for(struct blk_req *req)
+{
+	while (req->op != BLK_OPS) {
+		clock_fake_advance(NSEC_PER_MSEC / 4);
+		loop_step(t.loop, 0);
+	}
+}
+
+static int sync_all(void)
+{
+	struct blk_req sync;
+
+	start_sync(&sync, 0);
+	wait_for(&sync);
+	return sync.status;
+}
+
+static void written_back(void)
+{
+	while (dirty()) {
+		clock_fake_advance(NSEC_PER_SEC / 10);
+		loop_step(t.loop, 0);
+	}
+}
+
+/* READ FUA of a block that is dirty in part: the rest has been written back
+ * before, and may not be stable. */
+START_TEST(a_forced_read_of_a_block_dirty_in_part)
+{
+	clock_fake_set(clock_now_ns());
+	open_cache("size=16m", 1);
+	lossy();
+	write_at(0, 512);
+	written_back();
+	write_at(512, 512);
+	ck_assert_int_eq(bt_read(&t, 0, KiB(1), buf, BLK_F_FUA), 0);
+	ck_assert(on_medium(0, KiB(1)));
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* Whoever asks while the store fails is told, though the store tells one only; and
+ * later ones are told the truth. */
+START_TEST(a_failed_sync_is_told_to_all)
+{
+	clock_fake_set(clock_now_ns());
+	for (unsigned k = 0; k < 2; k++) {
+		struct blk_req sync[5];
+
+		open_cache("size=16m", 1);
+		lossy();
+		disk->delay_ns = NSEC_PER_MSEC;
+		write_at(0, KiB(64));
+		write_at(MiB(1), KiB(64));
+		/* k: it is with the store already, by other hands */
+		if (k) {
+			written_back();
+			ck_assert_uint_eq(disk->syncs, 0);
+		}
+		disk->fail_syncs = 1;
+		for (unsigned i = 0; i < ARRAY_SIZE(sync); i++) {
+			start_sync(&sync[i], KiB(4));
+			for (unsigned n = 0; n < 3; n++) {
+				clock_fake_advance(NSEC_PER_MSEC / 4);
+				loop_step(t.loop, 0);
+			}
+		}
+		for (unsigned i = 0; i < ARRAY_SIZE(sync); i++)
+			wait_for(&sync[i]);
+		ck_assert_int_eq(sync[0].status, -EIO);
+		ck_assert_int_eq(sync[1].status, -EIO);
+		for (unsigned i = 0; i < ARRAY_SIZE(sync); i++)
+			ck_assert(sync[i].status || on_medium(0, KiB(4)));
+		ck_assert_int_eq(sync_all(), 0);
+		ck_assert(on_medium(0, KiB(64)) && on_medium(MiB(1), KiB(64)));
+		ck_assert_uint_eq(dirty(), 0);
+		close_cache();
+	}
+	clock_fake_off();
+}
+END_TEST
+
+/* A SYNC of everything whose writes are over when another one has just failed looks again at what
+ * is dirty. */
+START_TEST(a_sync_of_much_beside_a_failed_one)
+{
+	struct blk_req small, all;
+
+	clock_fake_set(clock_now_ns());
+	open_cache("size=16m", 1);
+	lossy();
+	write_at(0, KiB(64));
+	written_back();
+	disk->delay_ns = NSEC_PER_MSEC;
+	write_at(MiB(1), KiB(64));
+	disk->fail_syncs = 1;
+	start_sync(&small, KiB(4)); /* nothing is dirty there */
+	clock_fake_advance(NSEC_PER_MSEC / 4);
+	loop_step(t.loop, 0);
+	start_sync(&all, 0);
+	wait_for(&small);
+	wait_for(&all);
+	ck_assert_int_eq(small.status, -EIO);
+	ck_assert_int_eq(all.status, 0);
+	ck_assert(on_medium(0, KiB(64)) && on_medium(MiB(1), KiB(64)));
+	ck_assert_uint_eq(dirty(), 0);
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* What was written before in parts of a block, or is written back just now, or
+ * beside what is dirty again. */
+START_TEST(what_a_failed_sync_leaves_in_doubt_is_written_again)
+{
+	clock_fake_set(clock_now_ns());
+	struct blk_req sync;
+
+	open_cache("size=16m,block=16k,partitions=1", 1);
+	lossy();
+	write_at(0, KiB(16));
+	write_at(KiB(32), KiB(4));
+	write_at(KiB(64), KiB(16));
+	written_back();
+	write_at(KiB(4), KiB(4)); /* in place */
+	write_at(KiB(64), KiB(16)); /* instead */
+	ck_assert_int_eq(bt_read(&t, KiB(32), KiB(8), buf, 0), 0); /* more of its sectors */
+	disk->delay_ns = NSEC_PER_MSEC;
+	disk->fail_syncs = 1;
+	start_sync(&sync, KiB(4));
+	write_at(KiB(36), KiB(4));
+	wait_for(&sync);
+	ck_assert_int_eq(sync.status, -EIO);
+	ck_assert(!on_medium(0, KiB(4)));
+	ck_assert_int_eq(sync_all(), 0);
+	ck_assert(on_medium(0, KiB(16)) && on_medium(KiB(32), KiB(8)) &&
+		  on_medium(KiB(64), KiB(16)));
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* A store that fails for good does not take all of the cache from others. */
+START_TEST(a_failed_sync_leaves_room_for_others)
+{
+	struct cache_residency r;
+
+	clock_fake_set(clock_now_ns());
+	open_cache("size=4m,partitions=1", 1);
+	lossy();
+	for (uint64_t at = 0; at < MiB(4); at += KiB(64))
+		write_at(at, KiB(64));
+	written_back();
+	disk->fail_syncs = 1;
+	disk->bad_writes[1] = MiB(4);
+	ck_assert_int_eq(sync_all(), -EIO);
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert(r.doubt);
+	ck_assert_uint_gt(r.dirty, MiB(2));
+	ck_assert_uint_le(r.dirty, MiB(3));
+	ck_assert_int_eq(bt_read(&t, MiB(64), KiB(64), buf, 0), 0);
+	disk->bad_writes[1] = 0;
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* What the cache does not have any more it cannot write again: nobody is told that all is well. */
+START_TEST(a_failed_sync_after_eviction)
+{
+	struct cache_residency r;
+
+	open_cache("size=16m", 1);
+	lossy();
+	for (uint64_t at = 0; at < MiB(64); at += KiB(64))
+		write_at(at, KiB(64));
+	disk->fail_syncs = 1;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert(!on_medium(0, KiB(64)));
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert(r.doubt && !r.failing);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	write_at(MiB(80), KiB(64));
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, MiB(80), KiB(64), 0), -EIO);
+	ck_assert_int_eq(bt_write(&t, MiB(81), KiB(64), buf, BLK_F_FUA), 0); /* speaks for itself */
+	ck_assert(!memcmp(disk->stable + MiB(81), buf, KiB(64)));
+	/* Somebody has looked after it. */
+	ck_assert_int_eq(blk_refresh(t.blk), 0);
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	ck_assert(!r.doubt);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(on_medium(MiB(80), KiB(64)));
+	/* What was stable may leave as it likes. */
+	for (uint64_t at = 0; at < MiB(32); at += KiB(64))
+		ck_assert_int_eq(bt_read(&t, MiB(128) + at, KiB(64), buf, 0), 0);
+	write_at(0, KiB(64));
+	disk->fail_syncs = 1;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(on_medium(0, KiB(64)));
+	close_cache();
+}
+END_TEST
+
+UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all,
+	  a_sync_of_much_beside_a_failed_one, a_failed_sync_leaves_room_for_others,
+	  what_a_failed_sync_leaves_in_doubt_is_written_again, a_failed_sync_after_eviction,
+	  neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
+	  a_ranged_sync_writes_its_range, short_of_everything,
+	  a_failed_write_back_of_what_was_replaced, replaced_beside_a_write_back,
+	  a_forced_read_writes_back_first)

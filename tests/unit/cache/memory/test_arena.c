@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Arenas: layout, limits, files, sparseness, punching, watchers, ids. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "cache/memory/arena.h"
+#include "tests/support/blktest.h"
+#include "tests/support/unit.h"
+
+static void release(struct arena *a, struct buf *b)
+{
+}
+
+static struct arena_conf conf(uint32_t block_size, uint32_t nblocks)
+{
+	return (struct arena_conf){ .name = "test", .node = 0, .block_size = block_size,
+				    .nblocks = nblocks, .release = release };
+}
+
+static uint64_t resident(const struct arena *a)
+{
+	size_t pages = a->map_len / 4096;
+	unsigned char *vec = malloc(pages);
+	uint64_t n = 0;
+
+	ck_assert_int_eq(mincore(a->map, a->map_len, vec), 0);
+	for (size_t i = 0; i < pages; i++)
+		n += vec[i] & 1;
+	free(vec);
+	return n * 4096;
+}
+
+/* What the owner keeps beside the headers: in the same file, zeros at first,
+ * apart from everything else. */
+START_TEST(extra_bytes)
+{
+	struct arena_conf c = conf(65536, 50);
+	struct arena *a;
+
+	c.extra = 32;
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	ck_assert_ptr_eq(a->extra, (uint8_t *)(a->hdr + 50));
+	ck_assert(a->extra + 50 * 32 <= a->zero);
+	ck_assert(bt_all(a->extra, 50 * 32, 0));
+	memset(a->extra, 0xff, 50 * 32);
+	ck_assert(bt_all(a->zero, a->zero_len, 0));
+	ck_assert_uint_eq(a->hdr[49].index, 49);
+	arena_destroy(a);
+	c.extra = 0;
+	a = arena_create(&c);
+	ck_assert_ptr_null(a->extra);
+	arena_destroy(a);
+}
+END_TEST
+
+START_TEST(layout)
+{
+	for (uint32_t block = 4096; block <= MiB(1); block *= 4) {
+		struct arena_conf c = conf(block, 100);
+		struct arena *a;
+
+		c.prefault = true;
+		a = arena_create(&c);
+		ck_assert_ptr_nonnull(a);
+		ck_assert_ptr_eq(arena_by_id[a->id], a);
+		ck_assert(((uintptr_t)a->data & 4095) == 0 && ((uintptr_t)a->hdr & 63) == 0);
+		ck_assert_uint_ge(a->zero_len, block);
+		ck_assert(bt_all(a->zero, a->zero_len, 0));
+		ck_assert((uint8_t *)(a->hdr + 100) <= a->zero && a->zero + a->zero_len <= a->data);
+		ck_assert(a->data + 100ull * block <= (uint8_t *)a->map + a->map_len);
+		for (uint32_t i = 0; i < 100; i++) {
+			ck_assert_ptr_eq(buf_data(&a->hdr[i]), a->data + (size_t)i * block);
+			memset(buf_data(&a->hdr[i]), (int)i, block);
+		}
+		ck_assert(bt_all(a->zero, a->zero_len, 0));
+		ck_assert_uint_eq(resident(a), a->map_len); /* all touched */
+		arena_destroy(a);
+	}
+}
+END_TEST
+
+/* What is behind the first part gets its memory in the background, while it is in use; what was
+ * written meanwhile stays. Ending it in the middle is allowed. */
+START_TEST(prepared_behind)
+{
+	struct arena_conf c = conf(4096, (uint32_t)(MiB(160) / 4096));
+	struct arena *a;
+
+	c.prefault = true;
+	for (int whole = 0; whole < 2; whole++) {
+		a = arena_create(&c);
+		ck_assert_ptr_nonnull(a);
+		ck_assert_uint_eq((uintptr_t)a->map & (MiB(2) - 1), 0);
+		for (uint32_t i = 0; i < a->nblocks; i += 100)
+			memset(buf_data(&a->hdr[i]), (int)(i / 100) | 1, 4096);
+		for (int ms = 0; whole && resident(a) < a->map_len; ms += 10) {
+			ck_assert_int_lt(ms, 60000);
+			usleep(10000);
+		}
+		for (uint32_t i = 0; i < a->nblocks; i += 50) {
+			ck_assert_uint_eq(a->hdr[i].index, i);
+			ck_assert(bt_all(buf_data(&a->hdr[i]), 4096,
+					 i % 100 ? 0 : (uint8_t)(i / 100 | 1)));
+		}
+		arena_destroy(a);
+	}
+}
+END_TEST
+
+START_TEST(ids_are_reused)
+{
+	struct arena_conf c = conf(4096, 4);
+	struct arena *a = arena_create(&c), *b = arena_create(&c), *d;
+	uint16_t id = a->id;
+
+	ck_assert_uint_ne(a->id, b->id);
+	arena_destroy(a);
+	ck_assert_ptr_null(arena_by_id[id]);
+	d = arena_create(&c);
+	ck_assert_uint_eq(d->id, id);
+	arena_destroy(b);
+	arena_destroy(d);
+}
+END_TEST
+
+/* Far more than the machine has, and costs only what is touched. Punched blocks read as zeros. */
+START_TEST(sparse_and_punched)
+{
+	struct arena_conf c = conf(4096, 1u << 28); /* 1 TiB */
+	struct arena *a;
+
+	c.sparse = true;
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	memset(a->data, 1, 256 * 4096);
+	memset(a->data + (1ull << 39), 2, 64 * 4096);
+	ck_assert_uint_ge(bt_shared_resident(), 320 * 4096);
+	arena_punch(a, 0, 128);
+	ck_assert_uint_lt(bt_shared_resident(), 256 * 4096);
+	ck_assert(bt_all(a->data, 128 * 4096, 0));
+	ck_assert(bt_all(a->data + 128 * 4096, 128 * 4096, 1));
+	arena_punch(a, 1u << 27, 64);
+	ck_assert(bt_all(a->data + (1ull << 39), 64 * 4096, 0));
+	/* Pinned: the pages must stay the same ones, so zeros are written. */
+	a->pinned = true;
+	arena_punch(a, 200, 1);
+	ck_assert(bt_all(a->data + 200 * 4096, 4096, 0));
+	ck_assert(bt_all(a->data + 201 * 4096, 4096, 1));
+	arena_destroy(a);
+}
+END_TEST
+
+START_TEST(named_file)
+{
+	struct arena_conf c = conf(4096, 8);
+	char file[64];
+	struct arena *a;
+	struct stat st;
+
+	snprintf(file, sizeof(file), "/dev/shm/tgt-test-arena.%d", (int)getpid());
+	c.file = file;
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	ck_assert_int_eq(stat(file, &st), 0);
+	ck_assert_uint_eq((uint64_t)st.st_size, a->map_len);
+	ck_assert_uint_eq(st.st_mode & 0777, 0600);
+	ck_assert_ptr_null(arena_create(&c)); /* never somebody else's file */
+	ck_assert_int_eq(errno, EEXIST);
+	arena_destroy(a);
+	ck_assert_int_ne(stat(file, &st), 0);
+}
+END_TEST
+
+/* More than there is: refused at once, with errno, nothing left behind. */
+START_TEST(too_large)
+{
+	uint64_t avail = arena_memory_available();
+	struct arena_conf c = conf(MiB(1), (uint32_t)(avail / MiB(1)) + 1000);
+	struct rlimit as, low;
+
+	ck_assert_uint_gt(avail, MiB(16));
+	ck_assert_ptr_null(arena_create(&c));
+	ck_assert_int_eq(errno, ENOMEM);
+	getrlimit(RLIMIT_FSIZE, &as);
+	low = as;
+	low.rlim_cur = MiB(8);
+	setrlimit(RLIMIT_FSIZE, &low);
+	signal(SIGXFSZ, SIG_IGN);
+	c = conf(4096, 16384);
+	ck_assert_ptr_null(arena_create(&c));
+	ck_assert_int_eq(errno, EFBIG);
+	setrlimit(RLIMIT_FSIZE, &as);
+}
+END_TEST
+
+static unsigned made, gone;
+static void on_created(struct arena_watcher *w, struct arena *a)
+{
+	ck_assert_ptr_nonnull(a->map);
+	ck_assert_ptr_eq(arena_by_id[a->id], a);
+	made++;
+}
+static void on_destroying(struct arena_watcher *w, struct arena *a)
+{
+	a->data[0] = 1; /* still mapped */
+	gone++;
+}
+
+START_TEST(watchers)
+{
+	struct arena_watcher w = { .created = on_created, .destroying = on_destroying };
+	struct arena_conf c = conf(4096, 4);
+	struct arena *a = arena_create(&c), *b;
+
+	arena_watch(&w);
+	ck_assert_uint_eq(made, 1); /* the one from before */
+	b = arena_create(&c);
+	ck_assert_uint_eq(made, 2);
+	arena_destroy(a);
+	ck_assert_uint_eq(gone, 1);
+	arena_unwatch(&w);
+	arena_destroy(b);
+	ck_assert_uint_eq(gone, 1);
+}
+END_TEST
+
+UNIT_MAIN("arena", 15, layout, extra_bytes, prepared_behind, ids_are_reused, sparse_and_punched,
+	  named_file, too_large, watchers)

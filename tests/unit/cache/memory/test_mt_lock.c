@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The leaf lock among threads that spin, sleep and lose their processor while they hold it: it
+ * excludes, and nobody sleeps for good. The same where the kernel has no membarrier(2). */
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "cache/memory/lock.h"
+#include "tests/support/unit.h"
+
+#define THREADS 6
+#ifdef TGT_DEBUG
+#define TURNS 3000
+#else
+#define TURNS 20000
+#endif
+
+static struct leaf_lock lock[2] cacheline_aligned;
+static uint64_t sum[2]; /* guarded by it */
+static uint64_t waited; /* atomic */
+
+static void *thread(void *arg)
+{
+	uint64_t rng = (uintptr_t)arg + 1;
+	for (unsigned i = 0; i < TURNS; i++) {
+		rng = rng * 6364136223846793005ull + 1442695040888963407ull;
+		unsigned k = rng >> 40 & 1;
+		if (!leaf_lock(&lock[k]))
+			__atomic_fetch_add(&waited, 1, __ATOMIC_RELAXED);
+		uint64_t was = sum[k];
+		if ((rng >> 50) % 100 == 0) { /* long enough for all others to sleep */
+			const struct timespec nap = { .tv_nsec = 20000 };
+			nanosleep(&nap, NULL);
+		} else if ((rng >> 50) % 10 == 0) {
+			sched_yield();
+		}
+		sum[k] = was + 1;
+		leaf_unlock(&lock[k]);
+	}
+	return NULL;
+}
+
+static void torture(void)
+{
+	pthread_t t[THREADS];
+	for (uintptr_t i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, thread, (void *)i), 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+	ck_assert_uint_eq(sum[0] + sum[1], THREADS * TURNS);
+	ck_assert(!leaf_held(&lock[0]) && !leaf_held(&lock[1]));
+	ck_assert_uint_gt(waited, 0);
+}
+
+START_TEST(excludes_and_wakes)
+{
+	torture();
+}
+END_TEST
+
+/* ---- looking without taking it --------------------------------------------------------------- */
+
+static uint64_t twin[2]; /* guarded by lock[0]: always alike when it is free */
+static uint32_t refs = 1, taken; /* as a block's: whoever finds it 1 under the lock has it alone */
+static bool over;
+
+static void *writer(void *arg)
+{
+	for (unsigned i = 0; i < TURNS; i++) {
+		leaf_lock(&lock[0]);
+		if (__atomic_load_n(&refs, __ATOMIC_SEQ_CST) == 1) {
+			__atomic_store_n(&twin[0], twin[0] + 1, __ATOMIC_RELAXED);
+			if (i % 64 == 0)
+				sched_yield();
+			__atomic_store_n(&twin[1], twin[1] + 1, __ATOMIC_RELAXED);
+			taken++;
+		}
+		leaf_unlock(&lock[0]);
+		if (i % 16 == 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+/* Counts the looks that were true. */
+static void *reader(void *arg)
+{
+	uintptr_t good = 0;
+	while (!__atomic_load_n(&over, __ATOMIC_RELAXED) || !good) {
+		uint32_t version;
+		if (!leaf_look(&lock[0], &version))
+			continue;
+		uint64_t a = __atomic_load_n(&twin[0], __ATOMIC_RELAXED);
+		__atomic_fetch_add(&refs, 1, __ATOMIC_SEQ_CST);
+		uint64_t b = __atomic_load_n(&twin[1], __ATOMIC_RELAXED);
+		if (leaf_unchanged(&lock[0], version)) {
+			if (a != b)
+				return NULL;
+			/* With the reference nobody changes it. */
+			for (unsigned i = 0; i < 3; i++)
+				if (__atomic_load_n(&twin[i & 1], __ATOMIC_RELAXED) != a)
+					return NULL;
+			good++;
+		}
+		__atomic_fetch_sub(&refs, 1, __ATOMIC_SEQ_CST);
+	}
+	return (void *)good;
+}
+
+START_TEST(a_look_is_of_one_instant)
+{
+	pthread_t w[2], r[THREADS];
+	for (unsigned i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&r[i], NULL, reader, NULL), 0);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&w[i], NULL, writer, NULL), 0);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(w[i], NULL);
+	__atomic_store_n(&over, true, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < THREADS; i++) {
+		void *good;
+		pthread_join(r[i], &good);
+		ck_assert_ptr_nonnull(good);
+	}
+	ck_assert_uint_gt(taken, 0);
+	ck_assert_uint_eq(twin[0], taken);
+	ck_assert_uint_eq(twin[1], taken);
+}
+END_TEST
+
+/* Check runs each test in a process of its own, so the filter stays here. */
+START_TEST(without_membarrier)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { ARRAY_SIZE(code), code };
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+		return; /* no filters here; the test above has what matters */
+	ck_assert_int_eq(syscall(SYS_membarrier, 0, 0, 0), -1);
+	torture();
+}
+END_TEST
+
+UNIT_MAIN("mt_lock", 30, excludes_and_wakes, a_look_is_of_one_instant, without_membarrier)

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The threads for blocking calls: as many at once as was said, no more, and everything is done. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <semaphore.h>
+#include <unistd.h>
+#include "events/offload.h"
+#include "tests/support/unit.h"
+
+#define JOBS 64
+
+static _Atomic unsigned running, most, finished;
+
+static void run(struct offload_job *job)
+{
+	unsigned now = atomic_fetch_add(&running, 1) + 1, seen = atomic_load(&most);
+
+	(void)job;
+	while (now > seen && !atomic_compare_exchange_weak(&most, &seen, now))
+		;
+	usleep(5000);
+	atomic_fetch_sub(&running, 1);
+}
+
+static void done(struct offload_job *job)
+{
+	(void)job;
+	atomic_fetch_add(&finished, 1);
+}
+
+static unsigned most_at_once(unsigned threads)
+{
+	static struct offload_job jobs[JOBS];
+
+	atomic_store(&most, 0);
+	atomic_store(&finished, 0);
+	if (threads)
+		offload_set_threads(threads);
+	for (unsigned i = 0; i < JOBS; i++)
+		offload_submit(NULL, &jobs[i], NULL, run, done);
+	for (unsigned i = 0; i < 2000 && atomic_load(&finished) < JOBS; i++)
+		usleep(5000);
+	ck_assert_uint_eq(atomic_load(&finished), JOBS);
+	offload_fini();
+	return atomic_load(&most);
+}
+
+START_TEST(as_many_as_said)
+{
+	unsigned n;
+
+	ck_assert_uint_le(most_at_once(0), 4);
+	ck_assert_uint_eq(most_at_once(1), 1);
+	ck_assert_uint_le(most_at_once(2), 2);
+	n = most_at_once(32);
+	ck_assert_uint_gt(n, 4);
+	ck_assert_uint_le(n, 32);
+}
+END_TEST
+
+/* ---- stores that hang ------------------------------------------------------------------------ */
+
+static sem_t store_answers;
+static _Atomic unsigned stuck, order;
+static struct offload_job *volatile in_order[8];
+
+static void hang(struct offload_job *job)
+{
+	(void)job;
+	atomic_fetch_add(&stuck, 1);
+	while (sem_wait(&store_answers) < 0)
+		;
+	atomic_fetch_sub(&stuck, 1);
+}
+
+static void note(struct offload_job *job)
+{
+	in_order[atomic_fetch_add(&order, 1)] = job;
+}
+
+static void until(_Atomic unsigned *what, unsigned n)
+{
+	for (unsigned i = 0; i < 2000 && atomic_load(what) != n; i++)
+		usleep(5000);
+	ck_assert_uint_eq(atomic_load(what), n);
+}
+
+/* What others ask for is done, whatever hangs, and however often; and
+ * when it answers all is done. */
+START_TEST(who_hangs_holds_up_nobody_else)
+{
+	static struct offload_job jobs[6][JOBS], other[8];
+	static struct offload_lane lane[6], fine;
+	void (*const submit[2])(struct offload_lane *, struct offload_job *, struct loop *,
+				void (*)(struct offload_job *), void (*)(struct offload_job *)) = {
+		offload_submit, offload_submit_serial
+	};
+
+	for (unsigned k = 0; k < 2; k++) {
+		sem_init(&store_answers, 0, 0);
+		offload_set_threads(4);
+		atomic_store(&finished, 0);
+		atomic_store(&order, 0);
+		for (unsigned i = 0; i < JOBS; i++)
+			for (unsigned n = 0; n < ARRAY_SIZE(lane); n++)
+				submit[k](&lane[n], &jobs[n][i], NULL, hang, done);
+		for (unsigned n = 0; n < 2000 && atomic_load(&stuck) < ARRAY_SIZE(lane); n++)
+			usleep(1000);
+		ck_assert_uint_ge(atomic_load(&stuck), ARRAY_SIZE(lane)); /* one each, at least */
+		for (unsigned i = 0; i < ARRAY_SIZE(other); i++)
+			submit[k](&fine, &other[i], NULL, note, done);
+		until(&finished, ARRAY_SIZE(other));
+		for (unsigned i = 0; k && i < ARRAY_SIZE(other); i++)
+			ck_assert_ptr_eq(in_order[i], &other[i]);
+		for (unsigned i = 0; i < ARRAY_SIZE(lane) * JOBS; i++)
+			sem_post(&store_answers);
+		until(&finished, ARRAY_SIZE(other) + ARRAY_SIZE(lane) * JOBS);
+		offload_fini();
+		ck_assert_uint_eq(fine.running + fine.queued + lane[0].running + lane[0].queued, 0);
+		sem_destroy(&store_answers);
+	}
+}
+END_TEST
+
+UNIT_MAIN("offload", 60, as_many_as_said, who_hangs_holds_up_nobody_else)
