@@ -88,6 +88,12 @@ void loop_wake(struct loop *loop);
 /* Are so many other loops awake that spinning would take a CPU from someone? @before when that
  * cannot be told without waiting. On @loop. */
 bool loop_others_awake(const struct loop *loop, bool before);
+/* loop_registry.c. Any thread; @loop is not (yet, or any more) running. add() numbers it. */
+void loop_registry_add(struct loop *loop);
+void loop_registry_del(struct loop *loop);
+/* Returns when no thread can still be inside of loop_post() to @dying. @self: the caller's own
+ * loop, or NULL; it counts as blocked meanwhile. */
+void loop_registry_wait(const struct loop *dying, struct loop *self);
 
 /* Debug builds call these where a race would have to strike, so that tests can be that race. */
 #ifdef TGT_DEBUG

@@ -42,6 +42,7 @@ struct listener {
 static struct rdma_event_channel *channel;
 static struct loop_fd cm_fd;
 static struct loop *main_loop;
+static struct iscsi_transport *transport; /* of all connections */
 static struct list listeners = LIST_INIT(listeners);
 static struct list conns = LIST_INIT(conns); /* iser_conn.all */
 
@@ -93,10 +94,10 @@ int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, u
 	int rc;
 
 	/* A device may have come since. */
-	if (!channel && iser_cm_open(main))
+	if (!channel && iser_cm_open(main, transport))
 		return -ENODEV;
 	if (!iser_dev_count())
-		iser_dev_init(main, topology_current());
+		iser_dev_init(main, topology_current(), &iser_cm_dev_hooks);
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;
@@ -200,7 +201,7 @@ static void connect_request(struct rdma_cm_id *id, const struct listener *l,
 	}
 	id->context = ic;
 	list_add_tail(&conns, &ic->all);
-	iscsi_conn_init(&ic->conn, &iser_transport, main_loop, &peer, &local, l->tpgt);
+	iscsi_conn_init(&ic->conn, transport, main_loop, &peer, &local, l->tpgt);
 	if (dev->node >= 0)
 		/* Else that of the interface with the address, perhaps. */
 		ic->conn.node_wish = dev->node;
@@ -236,7 +237,8 @@ static void listener_lost(struct listener *l, const char *why)
 	loop_timer_arm(main_loop, &l->retry, 10 * NSEC_PER_MSEC);
 }
 
-void iser_cm_device_gone(struct iser_dev *dev)
+/* Ends all connections of the device, then the device. */
+static void device_gone(struct iser_dev *dev)
 {
 	struct iser_conn *ic;
 
@@ -245,6 +247,13 @@ void iser_cm_device_gone(struct iser_dev *dev)
 			iser_cm_tell(ic, CM_REMOVED);
 	iser_dev_removed(dev);
 }
+
+static void device_broken(struct iser_conn *ic)
+{
+	iser_cm_tell(ic, CM_QP_FATAL);
+}
+
+const struct iser_dev_hooks iser_cm_dev_hooks = { .gone = device_gone, .broken = device_broken };
 
 static void handle(struct rdma_cm_id *id, struct rdma_cm_id *listen_id,
 		   enum rdma_cm_event_type type, int status, struct rdma_conn_param *param)
@@ -273,7 +282,7 @@ static void handle(struct rdma_cm_id *id, struct rdma_cm_id *listen_id,
 		iser_cm_tell(ic, CM_DISCONNECTED);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		iser_cm_device_gone(ic->dev);
+		device_gone(ic->dev);
 		break;
 	case RDMA_CM_EVENT_ADDR_CHANGE: /* the path is not the one that was set up */
 	case RDMA_CM_EVENT_CONNECT_ERROR:
@@ -318,14 +327,15 @@ static void cm_ready(struct loop_fd *lfd, uint32_t revents)
 
 /* ---- the channel ----------------------------------------------------------------------------- */
 
-int iser_cm_open(struct loop *main)
+int iser_cm_open(struct loop *main, struct iscsi_transport *t)
 {
 	int flags, rc;
 
+	main_loop = main;
+	transport = t;
 	channel = iser_v->create_event_channel();
 	if (!channel)
 		return -errno;
-	main_loop = main;
 	flags = fcntl(channel->fd, F_GETFL);
 	rc = flags < 0 || fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) ? -errno : 0;
 	cm_fd = (struct loop_fd){ .fd = channel->fd, .events = EPOLLIN, .ready = cm_ready };

@@ -105,7 +105,16 @@ struct iser_mem {
 };
 
 /* Main. */
-int iser_dev_init(struct loop *main, const struct topology *topo);
+struct iser_conn;
+
+/* Who is told of what happens to a device, on main. */
+struct iser_dev_hooks {
+	void (*gone)(struct iser_dev *dev);	 /* it ends the device's connections, then it */
+	void (*broken)(struct iser_conn *ic);	 /* its queue pair or completion queue is */
+};
+/* Opens what there is; again after more has come. How many there are. @h stays. */
+int iser_dev_init(struct loop *main, const struct topology *topo,
+		  const struct iser_dev_hooks *h);
 void iser_dev_fini(void);
 unsigned iser_dev_count(void);
 /* The device of @ctx, opened now when it is new. NULL: it cannot be used (logged). */
@@ -188,6 +197,7 @@ struct iser_conn {
 	bool ffp;		/* receive ring and send slots are there */
 	bool use_inv;		/* send with invalidate */
 	uint8_t state;		/* enum iser_state */
+	void (*progress)(struct iser_conn *ic); /* data.c tells qp.c: a close may go on */
 	unsigned empty_polls;
 	unsigned cq_events;	/* not acknowledged */
 	struct loop_deferred flush, again;
@@ -231,8 +241,6 @@ static inline struct iser_conn *iser_of(struct iscsi_conn *conn)
 	return container_of(conn, struct iser_conn, conn);
 }
 
-extern struct iser_options iser_opt;
-
 /* Tags of the command, as handed through conn->rx_word and task->tp_word. */
 enum { TAG_FLAGS, TAG_WRITE_VA, TAG_READ_VA, TAG_STAGS };
 static inline uint32_t tag_write_stag(const uint64_t *w)
@@ -244,23 +252,22 @@ static inline uint32_t tag_read_stag(const uint64_t *w)
 	return (uint32_t)(w[TAG_STAGS] >> 32);
 }
 
-/* iser.c: performs and logs a transition; false: out of place, and the connection ends. */
+/* state.c: performs and logs a transition; false: out of place, and the connection ends. */
 bool iser_event(struct iser_conn *ic, enum iser_event ev);
 const char *iser_state_name(enum iser_state s);
-extern struct iscsi_transport iser_transport;
 
 /* cm.c; main */
-int iser_cm_open(struct loop *main);
+/* Connections that come are @transport's. */
+int iser_cm_open(struct loop *main, struct iscsi_transport *transport);
 void iser_cm_close(void);
 int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
 		void **portal);
 void iser_unlisten(void *portal);
-/* Ends all connections of the device, then the device. */
-void iser_cm_device_gone(struct iser_dev *dev);
-/* From main to the connection's loop; nothing once that loop has said that it is done. */
-void iser_cm_tell(struct iser_conn *ic, unsigned bits);
+extern const struct iser_dev_hooks iser_cm_dev_hooks;
 
 /* qp.c */
+/* From main to the connection's loop; nothing once that loop has said that it is done. */
+void iser_cm_tell(struct iser_conn *ic, unsigned bits);
 struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id,
 				const struct rdma_conn_param *param);
 void iser_free(struct iscsi_conn *conn);
@@ -271,8 +278,6 @@ void iser_attach(struct iscsi_conn *conn);
 void iser_detach(struct iscsi_conn *conn);
 void iser_close(struct iscsi_conn *conn, bool want_flush);
 int iser_cq_start(struct iser_conn *ic, struct loop *loop);
-/* Looks whether a close can go on. */
-void iser_close_progress(struct iser_conn *ic);
 
 /* login.c; main */
 void iser_limits(const struct iscsi_conn *conn, struct iscsi_limits *out);

@@ -603,5 +603,5 @@ static void flush(struct loop_deferred *d)
 		}
 	}
 	if (unlikely(ic->conn.failed))
-		iser_close_progress(ic);
+		ic->progress(ic);
 }

@@ -18,6 +18,7 @@ static struct list devs = LIST_INIT(devs);
 static struct ibv_context **contexts; /* holding the list keeps them open */
 static struct loop *main_loop;
 static const struct topology *topo;
+static const struct iser_dev_hooks *hooks;
 
 /* ---- arenas ---------------------------------------------------------------------------------- */
 
@@ -360,10 +361,10 @@ static void async_ready(struct loop_fd *lfd, uint32_t revents)
 		case IBV_EVENT_QP_FATAL:
 		case IBV_EVENT_QP_REQ_ERR:
 		case IBV_EVENT_QP_ACCESS_ERR:
-			iser_cm_tell(ev.element.qp->qp_context, CM_QP_FATAL);
+			hooks->broken(ev.element.qp->qp_context);
 			break;
 		case IBV_EVENT_CQ_ERR:
-			iser_cm_tell(ev.element.cq->cq_context, CM_QP_FATAL);
+			hooks->broken(ev.element.cq->cq_context);
 			break;
 		default:
 			break;
@@ -371,7 +372,7 @@ static void async_ready(struct loop_fd *lfd, uint32_t revents)
 		iser_v->ack_async_event(&ev);
 		if (type == IBV_EVENT_DEVICE_FATAL) {
 			log_error("iser: %s: fatal error of the device", dev->name);
-			iser_cm_device_gone(dev);
+			hooks->gone(dev);
 			return;
 		}
 		if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE)
@@ -460,13 +461,14 @@ unsigned iser_dev_count(void)
 	return n;
 }
 
-int iser_dev_init(struct loop *main, const struct topology *t)
+int iser_dev_init(struct loop *main, const struct topology *t, const struct iser_dev_hooks *h)
 {
 	struct ibv_context **list;
 	int n = 0;
 
 	main_loop = main;
 	topo = t;
+	hooks = h;
 	list = iser_v->get_devices(&n);
 	for (int i = 0; list && i < n; i++)
 		iser_dev_get(list[i]);

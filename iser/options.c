@@ -6,6 +6,8 @@
 #include "events/log.h"
 #include "iser/options.h"
 
+struct iser_options iser_opt;
+
 struct row {
 	const char *key;
 	const char *words; /* "a|b|c": their positions are the values; NULL: a number */

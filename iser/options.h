@@ -22,6 +22,9 @@ struct iser_options {
 	uint8_t path;	     /* enum iser_path */
 };
 
+/* What is in force; it does not change once there are devices. */
+extern struct iser_options iser_opt;
+
 /* 0, or -EINVAL after a line in the log that says what is wrong. @o has the defaults then. */
 int iser_options_parse(struct iser_options *o, const char *text) must_check;
 

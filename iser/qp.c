@@ -23,6 +23,8 @@
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
+static void close_progress(struct iser_conn *ic);
+
 static void completion(struct iser_conn *ic, const struct ibv_wc *wc)
 {
 	bool ok = wc->status == IBV_WC_SUCCESS;
@@ -76,7 +78,7 @@ static unsigned drain(struct iser_conn *ic)
 	if (likely(total))
 		metric_add(M_iser_completions, total);
 	if (unlikely(ic->conn.failed))
-		iser_close_progress(ic);
+		close_progress(ic);
 	return total;
 }
 
@@ -314,10 +316,10 @@ static void terminate(struct iser_conn *ic)
 	/* Its completions must be heard, whatever the mode. */
 	if (ic->lfd.loop && !ic->in_poll && !ic->polling)
 		loop_defer(ic->conn.loop, &ic->again);
-	iser_close_progress(ic);
+	close_progress(ic);
 }
 
-void iser_close_progress(struct iser_conn *ic)
+static void close_progress(struct iser_conn *ic)
 {
 	bool drained = ic->sq_head == ic->sq_tail;
 
@@ -494,6 +496,7 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id,
 	list_init(&ic->all);
 	loop_deferred_init(&ic->again, again);
 	timer_init(&ic->timer, timer_fired);
+	ic->progress = close_progress;
 	iser_data_init(ic);
 	iser_cm_parse(param->private_data, param->private_data_len, &ic->caps);
 	ic->use_inv = ic->caps.send_invalidate &&
@@ -568,7 +571,7 @@ static void told(struct iser_conn *ic, unsigned bits)
 					bits & CM_FAILED   ? "connection could not be set up" :
 							     "disconnected by the peer");
 		else
-			iser_close_progress(ic);
+			close_progress(ic);
 	}
 }
 

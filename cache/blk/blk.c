@@ -20,103 +20,10 @@
 #include <stdlib.h>
 #include "cache/blk/blk.h"
 #include "cache/blk/blk_emul.h"
-#include "cache/blk/extent.h"
+#include "cache/blk/blk_order.h"
 #include "events/metrics.h"
 
-void blk_req_init(struct blk_req *req)
-{
-	memset(req, 0, sizeof(*req));
-	frags_init(&req->data);
-	list_init(&req->link);
-}
-
-void blk_req_fini(struct blk_req *req)
-{
-	ASSERT(!list_linked(&req->link));
-	frags_fini(&req->data);
-}
-
-uint64_t blk_identity(const char *store_id)
-{
-	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a, 64 bits */
-
-	for (; *store_id; store_id++)
-		h = (h ^ (uint8_t)*store_id) * 0x100000001b3ull;
-	return h;
-}
-
-/* ---- lending --------------------------------------------------------------------------------- */
-
-/* The units that @req touches, in bytes. */
-static uint64_t lent(const struct blk_lender *l, const struct blk_req *req)
-{
-	return ALIGN_UP(req->offset + req->len, (uint64_t)l->unit) -
-	       (req->offset & ~((uint64_t)l->unit - 1));
-}
-
-bool blk_may_lend(const struct blk_req *req)
-{
-	const struct blk_lender *l = req->blk->lender;
-	uint64_t own, out, len;
-
-	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
-		return true;
-	len = lent(l, req);
-	own = atomic_load_explicit(&req->borrower->out, memory_order_relaxed);
-	out = atomic_load_explicit(&l->out, memory_order_relaxed);
-	return own == 0 || (out + len <= l->limit && own + len <= 4 * (l->limit - out - len));
-}
-
-void blk_lend(struct blk_req *req)
-{
-	struct blk_lender *l = req->blk->lender;
-	uint64_t len;
-
-	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
-		return;
-	len = lent(l, req);
-	req->flags |= BLK_F_LENT;
-	atomic_fetch_add_explicit(&req->borrower->out, len, memory_order_relaxed);
-	atomic_fetch_add_explicit(&l->out, len, memory_order_relaxed);
-}
-
-void blk_lent_back(struct blk_req *req)
-{
-	struct blk_lender *l = req->blk->lender;
-	uint64_t len = lent(l, req);
-
-	ASSERT(req->flags & BLK_F_LENT);
-	req->flags &= (uint16_t)~BLK_F_LENT;
-	atomic_fetch_sub_explicit(&req->borrower->out, len, memory_order_relaxed);
-	atomic_fetch_sub(&l->out, len);
-	if (unlikely(atomic_load(&l->wanted)) && atomic_exchange(&l->wanted, 0))
-		l->kick(l);
-}
-
 /* ---- upward ---------------------------------------------------------------------------------- */
-
-/* The device is done with @req. On the home loop. */
-static void finish(struct blk_req *req)
-{
-	BUG_ON(req->status > 0 || req->status < -4095);
-	if (req->flags & BLK_F_PREPARING) {
-		req->flags &= ~BLK_F_PREPARING;
-		if (req->status == 0)
-			req->flags |= BLK_F_PREPARED;
-		ASSERT(req->status == 0 || req->data.n == 0);
-		return;
-	}
-	if (req->choke || (req->flags & BLK_F_COUNTED))
-		blk_ordered_end(req);
-	if (req->flags & BLK_F_BOUNCED) {
-		if (req->op != BLK_READ || req->status < 0)
-			frags_put(&req->data);
-		if (req->op == BLK_READ)
-			req->flags &= ~BLK_F_INTO;
-		req->flags &= ~BLK_F_BOUNCED;
-	}
-	req->flags &= ~BLK_F_PREPARED;
-}
 
 /* Nothing to undo: the common end of a request that completed on the spot. */
 static inline bool finished_here(struct blk_req *req)
@@ -125,31 +32,8 @@ static inline bool finished_here(struct blk_req *req)
 	if (unlikely(req->flags &
 		     (BLK_F_PREPARED | BLK_F_PREPARING | BLK_F_BOUNCED | BLK_F_COUNTED)) ||
 	    unlikely(req->choke))
-		finish(req);
+		blk_req_finish(req);
 	return true;
-}
-
-void blk_complete_here(struct blk_req *req, int status)
-{
-	ASSERT_ON_LOOP(req->home);
-	req->status = status;
-	finish(req);
-	req->done(req);
-}
-
-static void came_home(struct loop_msg *msg)
-{
-	struct blk_req *req = container_of(msg, struct blk_req, msg);
-
-	blk_complete_here(req, req->status);
-}
-
-void blk_complete(struct blk_req *req, int status)
-{
-	BUG_ON(!req->home);
-	req->status = status;
-	req->msg.handle = came_home;
-	loop_post(req->home, &req->msg);
 }
 
 /* ---- downward -------------------------------------------------------------------------------- */
@@ -205,7 +89,8 @@ static inline void count(const struct blk *blk, const struct blk_req *req)
 		metric_add(counters[req->op].bytes, req->len);
 }
 
-bool blk_raw(struct blk *blk, struct blk_req *req)
+/* The device's operation, emulated where it has none; counts, checks and orders nothing. */
+static bool call_device(struct blk *blk, struct blk_req *req)
 {
 	switch ((enum blk_op)req->op) {
 	case BLK_READ:
@@ -227,6 +112,28 @@ bool blk_raw(struct blk *blk, struct blk_req *req)
 		break;
 	}
 	BUG("unknown block operation");
+}
+
+static void change_granted(struct extent_hold *hold)
+{
+	struct blk_ordered *d = container_of(hold, struct blk_ordered, hold);
+	struct blk_req *req = d->req;
+
+	req->flags &= ~BLK_F_WAITING;
+	if (req->flags & BLK_F_CANCELLED)
+		blk_complete_here(req, -ECANCELED);
+	else if (call_device(req->blk, req))
+		blk_complete_here(req, req->status);
+}
+
+/* WRITE, ZERO, DISCARD on a device whose COMPARE_AND_WRITE is emulated: ordered against those. */
+static bool call_in_order(struct blk *blk, struct blk_req *req)
+{
+	int rc = blk_order_enter(blk, req, change_granted);
+
+	if (rc < 0)
+		req->status = rc;
+	return rc < 0 || (rc && call_device(blk, req));
 }
 
 /* WRITE, ZERO, DISCARD, COMPARE_AND_WRITE: what changes the store. */
@@ -255,11 +162,11 @@ static bool submit_change(struct blk *blk, struct blk_req *req)
 	count(blk, req);
 	if (!blk->ops->compare_and_write && !(blk->caps & BLK_CAP_OWN_MEMORY) &&
 	    req->op != BLK_COMPARE_AND_WRITE) {
-		if (!blk_ordered(blk, req))
+		if (!call_in_order(blk, req))
 			return false;
 		return finished_here(req);
 	}
-	return blk_raw(blk, req) ? finished_here(req) : false;
+	return call_device(blk, req) ? finished_here(req) : false;
 }
 
 /* A prepared write of the usual kind; what its fragments were is the device's now. */
@@ -302,7 +209,7 @@ static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_r
 		return submit_change(blk, req);
 	BUG_ON(req->op == BLK_SYNC && !blk->ops->sync && (blk->caps & BLK_CAP_VOLATILE));
 	count(blk, req);
-	return blk_raw(blk, req);
+	return call_device(blk, req);
 }
 
 bool blk_submit(struct blk *blk, struct blk_req *req)

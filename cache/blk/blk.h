@@ -309,6 +309,8 @@ void blk_complete(struct blk_req *req, int status);
 /* The same on the home loop, from a callback of that loop (message, descriptor, timer, poller,
  * deferred call): done() runs at once. Never under the frame that submitted @req. */
 void blk_complete_here(struct blk_req *req, int status);
+/* For blk.c: undoes what the choke point did to @req on its way down. On the home loop. */
+void blk_req_finish(struct blk_req *req);
 /* For devices whose zero() finds that the store cannot after all: writes zeros in pieces. Result as
  * for zero(). On the home loop. */
 bool blk_zero_by_writing(struct blk *blk, struct blk_req *req);

@@ -2,6 +2,7 @@
 /* What the choke point does for devices that cannot: see the table in blk.c. */
 #include <stdlib.h>
 #include "cache/blk/blk_emul.h"
+#include "cache/blk/blk_order.h"
 #include "cache/blk/blkpool.h"
 #include "cache/blk/extent.h"
 #include "events/log.h"
@@ -118,7 +119,7 @@ static void read_granted(struct loop_msg *msg)
 		return;
 	}
 	req->flags |= BLK_F_INTO;
-	if (blk_raw(req->blk, req))
+	if (req->blk->ops->read(req->blk, req))
 		blk_complete_here(req, req->status);
 }
 
@@ -133,7 +134,7 @@ bool blk_bounce_read(struct blk *blk, struct blk_req *req)
 	if (req->status)
 		return true;
 	req->flags |= BLK_F_INTO;
-	return blk_raw(blk, req);
+	return blk->ops->read(blk, req);
 }
 
 static void prepare_granted(struct loop_msg *msg)
@@ -191,7 +192,7 @@ static bool zero_go(struct zeroing *z)
 			BUG_ON(frags_append(&z->io.data, zeros, (uint32_t)MIN(left, sizeof(zeros)),
 					    NULL));
 		z->at += len;
-		if (!blk_raw(blk, &z->io))
+		if (!blk->ops->write(blk, &z->io))
 			return false;
 		parent->status = z->io.status;
 	}
@@ -226,120 +227,17 @@ bool blk_zero_by_writing(struct blk *blk, struct blk_req *req)
 	return zero_go(z);
 }
 
-/* ---- ordering of changes against COMPARE AND WRITE ------------------------------------------- */
-
-/*
- * A device whose COMPARE AND WRITE is emulated pays for ordering from the first one on. Before it,
- * changes are only counted (blk->writers). The first one publishes blk->order: from then on changes
- * take a shared extent (they do not hinder each other); and it waits until the ones counted before
- * have ended ("draining"). Counting first and looking for the order second, against publishing
- * first and looking at the count second: one of the two sees the other.
- */
-struct blk_order {
-	struct extent_queue extents;
-	pthread_mutex_t lock; /* guards what follows; a leaf */
-	bool draining;
-	struct list waiting; /* struct caw */
-};
-
-/* A change that takes part in the ordering: blk_req.choke. */
-struct ordered {
-	struct extent_hold hold;
-	struct blk_req *req;
-};
+/* ---- COMPARE AND WRITE ----------------------------------------------------------------------- */
 
 struct caw {
 	struct extent_hold hold;
 	struct blk_req io;
 	struct blk_req *parent;
 	struct blk_order *order;
-	struct list link; /* blk_order.waiting */
-	struct loop_msg msg;
+	struct blk_order_wait drain;
 	enum { CAW_DRAINING, CAW_QUEUED, CAW_HELD } stage;
 	uint8_t *was;
 };
-
-static void caw_drained(struct loop_msg *msg);
-
-/* One counted change less. The last one ends the draining. */
-static void uncount(struct blk *blk)
-{
-	struct list ready = LIST_INIT(ready);
-	struct blk_order *o;
-
-	if (atomic_fetch_sub(&blk->writers, 1) != 1)
-		return;
-	o = atomic_load(&blk->order);
-	if (likely(!o))
-		return;
-	pthread_mutex_lock(&o->lock);
-	if (o->draining && atomic_load(&blk->writers) == 0) {
-		o->draining = false;
-		list_splice_tail(&ready, &o->waiting);
-	}
-	while (!list_empty(&ready)) {
-		struct caw *c = list_first(&ready, struct caw, link);
-
-		list_del(&c->link);
-		c->msg.handle = caw_drained;
-		loop_post(c->parent->home, &c->msg);
-	}
-	pthread_mutex_unlock(&o->lock);
-}
-
-static void change_granted(struct extent_hold *hold)
-{
-	struct ordered *d = container_of(hold, struct ordered, hold);
-	struct blk_req *req = d->req;
-
-	req->flags &= ~BLK_F_WAITING;
-	if (req->flags & BLK_F_CANCELLED)
-		blk_complete_here(req, -ECANCELED);
-	else if (blk_raw(req->blk, req))
-		blk_complete_here(req, req->status);
-}
-
-bool blk_ordered(struct blk *blk, struct blk_req *req)
-{
-	struct blk_order *o;
-	struct ordered *d;
-
-	atomic_fetch_add(&blk->writers, 1);
-	o = atomic_load(&blk->order);
-	if (likely(!o)) {
-		req->flags |= BLK_F_COUNTED;
-		return blk_raw(blk, req);
-	}
-	uncount(blk);
-	d = malloc(sizeof(*d));
-	if (!d) {
-		req->status = -ENOMEM;
-		return true;
-	}
-	d->req = req;
-	req->choke = d;
-	req->flags = (req->flags & ~BLK_F_CANCELLED) | BLK_F_WAITING;
-	if (!extent_acquire(&o->extents, &d->hold, req->offset, req->len, false, change_granted))
-		return false;
-	req->flags &= ~BLK_F_WAITING;
-	return blk_raw(blk, req);
-}
-
-void blk_ordered_end(struct blk_req *req)
-{
-	struct ordered *d = req->choke;
-
-	if (req->flags & BLK_F_COUNTED) {
-		req->flags &= ~BLK_F_COUNTED;
-		uncount(req->blk);
-		return;
-	}
-	extent_release(&atomic_load(&req->blk->order)->extents, &d->hold);
-	req->choke = NULL;
-	free(d);
-}
-
-/* ---- COMPARE AND WRITE ----------------------------------------------------------------------- */
 
 /* Ends it; true for the convenience of callers that complete on the spot. */
 static bool caw_end(struct caw *c, int status)
@@ -398,7 +296,7 @@ static bool caw_compare(struct caw *c)
 	if (err)
 		return caw_end(c, err);
 	c->io.done = caw_wrote;
-	return blk_raw(parent->blk, &c->io) ? caw_end(c, c->io.status) : false;
+	return parent->blk->ops->write(parent->blk, &c->io) ? caw_end(c, c->io.status) : false;
 }
 
 static void caw_read(struct blk_req *io)
@@ -421,7 +319,7 @@ static bool caw_held(struct caw *c)
 	caw_io(c, BLK_READ, BLK_F_INTO | (parent->flags & BLK_F_DPO));
 	BUG_ON(frags_append(&c->io.data, c->was, (uint32_t)parent->len, NULL));
 	c->io.done = caw_read;
-	return blk_raw(parent->blk, &c->io) ? caw_compare(c) : false;
+	return parent->blk->ops->read(parent->blk, &c->io) ? caw_compare(c) : false;
 }
 
 static void caw_granted(struct extent_hold *hold)
@@ -443,52 +341,17 @@ static bool caw_acquire(struct caw *c)
 
 static void caw_drained(struct loop_msg *msg)
 {
-	struct caw *c = container_of(msg, struct caw, msg);
+	struct caw *c = container_of(msg, struct caw, drain.msg);
 	struct blk_req *parent = c->parent;
 
 	if (caw_acquire(c))
 		blk_complete_here(parent, parent->status);
 }
 
-/* The device's order, made and published by whoever needs it first. */
-static struct blk_order *order_get(struct blk *blk)
-{
-	struct blk_order *o = atomic_load(&blk->order), *none = NULL;
-
-	if (o)
-		return o;
-	o = malloc(sizeof(*o));
-	if (!o)
-		return NULL;
-	extent_queue_init(&o->extents);
-	pthread_mutex_init(&o->lock, NULL);
-	list_init(&o->waiting);
-	o->draining = true;
-	if (atomic_compare_exchange_strong(&blk->order, &none, o))
-		return o;
-	pthread_mutex_destroy(&o->lock);
-	extent_queue_fini(&o->extents);
-	free(o);
-	return none;
-}
-
-void blk_order_free(struct blk *blk)
-{
-	struct blk_order *o = atomic_load(&blk->order);
-
-	if (!o)
-		return;
-	extent_queue_fini(&o->extents);
-	pthread_mutex_destroy(&o->lock);
-	free(o);
-	blk->order = NULL;
-}
-
 bool blk_emulate_caw(struct blk *blk, struct blk_req *req)
 {
-	struct blk_order *o = order_get(blk);
+	struct blk_order *o = blk_order_get(blk);
 	struct caw *c = o ? malloc(sizeof(*c)) : NULL;
-	bool wait;
 
 	req->status = -ENOMEM;
 	if (!c)
@@ -502,18 +365,13 @@ bool blk_emulate_caw(struct blk *blk, struct blk_req *req)
 	c->parent = req;
 	c->order = o;
 	c->stage = CAW_DRAINING;
-	list_init(&c->link);
+	list_init(&c->drain.link);
+	c->drain.msg.handle = caw_drained;
+	c->drain.home = req->home;
 	req->drv = c;
 	req->flags = (req->flags & ~BLK_F_CANCELLED) | BLK_F_WAITING;
 
-	pthread_mutex_lock(&o->lock);
-	if (o->draining && atomic_load(&blk->writers) == 0)
-		o->draining = false;
-	wait = o->draining;
-	if (wait)
-		list_add_tail(&o->waiting, &c->link);
-	pthread_mutex_unlock(&o->lock);
-	return wait ? false : caw_acquire(c);
+	return blk_order_drain(blk, o, &c->drain) ? false : caw_acquire(c);
 }
 
 /* ---- abort ----------------------------------------------------------------------------------- */
@@ -521,15 +379,8 @@ bool blk_emulate_caw(struct blk *blk, struct blk_req *req)
 /* True: @c left the queue it was in. */
 static bool caw_leave(struct caw *c)
 {
-	bool waited;
-
-	if (c->stage == CAW_QUEUED)
-		return extent_cancel(&c->order->extents, &c->hold);
-	pthread_mutex_lock(&c->order->lock);
-	waited = list_linked(&c->link);
-	list_del(&c->link);
-	pthread_mutex_unlock(&c->order->lock);
-	return waited;
+	return c->stage == CAW_QUEUED ? extent_cancel(&c->order->extents, &c->hold) :
+					blk_order_leave(c->order, &c->drain);
 }
 
 bool blk_emul_abort(struct blk *blk, struct blk_req *req)
@@ -539,13 +390,7 @@ bool blk_emul_abort(struct blk *blk, struct blk_req *req)
 	if (!(req->flags & BLK_F_WAITING))
 		return false;
 	if (req->choke) {
-		struct ordered *d = req->choke;
-
-		left = extent_cancel(&atomic_load(&blk->order)->extents, &d->hold);
-		if (left) {
-			req->choke = NULL;
-			free(d);
-		}
+		left = blk_order_cancel(blk, req);
 	} else if (req->op == BLK_COMPARE_AND_WRITE && !(req->flags & BLK_F_PREPARING)) {
 		left = caw_leave(req->drv);
 		if (left)

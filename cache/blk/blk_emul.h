@@ -11,16 +11,7 @@ bool blk_bounce_read(struct blk *blk, struct blk_req *req);
 bool blk_bounce_prepare(struct blk *blk, struct blk_req *req);
 /* COMPARE_AND_WRITE by reading, comparing and writing under an exclusive extent. */
 bool blk_emulate_caw(struct blk *blk, struct blk_req *req);
-/* WRITE, ZERO, DISCARD on a device whose COMPARE_AND_WRITE is emulated: ordered against those. */
-bool blk_ordered(struct blk *blk, struct blk_req *req);
-/* The end of an ordered request, on its home loop. */
-void blk_ordered_end(struct blk_req *req);
 /* True: @req waited here and will be completed with -ECANCELED. */
 bool blk_emul_abort(struct blk *blk, struct blk_req *req);
-void blk_order_free(struct blk *blk);
-
-/* In blk.c: calls the device's operation, emulated where it has none; counts nothing, checks
- * nothing, orders nothing. */
-bool blk_raw(struct blk *blk, struct blk_req *req);
 
 #endif

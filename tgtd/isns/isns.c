@@ -696,6 +696,12 @@ bool isns_is_on(void)
 	return isns.on;
 }
 
+void isns_access_changed(void)
+{
+	isns_access_on(isns_is_on() && adm.isns_access_control);
+	isns_recheck();
+}
+
 void isns_leave(void (*done)(void *arg), void *arg)
 {
 	bool was_on = isns.on || isns.step != REST;

@@ -93,9 +93,3 @@ void isns_access_on(bool on)
 {
 	iscsi_acl_also(on ? allows : NULL);
 }
-
-void isns_access_changed(void)
-{
-	isns_access_on(isns_is_on() && adm.isns_access_control);
-	isns_recheck();
-}

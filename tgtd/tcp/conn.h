@@ -61,6 +61,8 @@ struct tcp_conn {
 	struct tcp_tx_batch *batch;
 	bool blocked;		/* the socket is full: EPOLLOUT is armed */
 	bool closing, shut, reported;
+	/* tx.c tells tcp.c: the queue has become empty, or the peer is gone, while closing. */
+	void (*drained)(struct tcp_conn *tc);
 	struct loop_deferred flush;
 	struct timer tx_timer;	/* deadline of a blocked send, or of lingering */
 	uint64_t tx_progress;	/* bytes sent in all */
@@ -93,14 +95,14 @@ void tcp_tx_ready(struct tcp_conn *tc);
 void tcp_tx_drop(struct tcp_conn *tc);
 bool tcp_tx_idle(const struct tcp_conn *tc);
 
-/* tcp.c: what is armed in epoll follows from the state. */
+/* events.c: what is armed in epoll follows from the state. */
 void tcp_update_events(struct tcp_conn *tc);
-/* The queue has become empty, or the peer is gone, while closing. */
-void tcp_close_progress(struct tcp_conn *tc);
 
-/* listen.c */
+/* listen.c: a socket that was accepted on the main loop is given to @accepted, which owns it. */
+typedef int tcp_accept_fn(struct loop *main, int fd, const struct sockaddr_storage *peer,
+			  const struct sockaddr_storage *local, unsigned short tpgt);
 int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
-	       void **portal);
+	       tcp_accept_fn *accepted, void **portal);
 void tcp_unlisten(void *portal);
 
 #endif

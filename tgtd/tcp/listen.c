@@ -15,6 +15,7 @@ struct listener {
 	struct loop_fd lfd;
 	struct timer pause;
 	uint16_t tpgt;
+	tcp_accept_fn *accepted;
 };
 
 static void pause_over(struct timer *t)
@@ -50,12 +51,12 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 			close(fd);
 			continue;
 		}
-		(void)tcp_conn_start(lfd->loop, fd, &peer, &local, l->tpgt);
+		(void)l->accepted(lfd->loop, fd, &peer, &local, l->tpgt);
 	}
 }
 
 int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
-	       void **portal)
+	       tcp_accept_fn *accepted, void **portal)
 {
 	struct listener *l = calloc(1, sizeof(*l));
 	int one = 1, rc, fd;
@@ -76,6 +77,7 @@ int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, ui
 		rc = -errno;
 	l->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready };
 	l->tpgt = tpgt;
+	l->accepted = accepted;
 	timer_init(&l->pause, pause_over);
 	if (!rc)
 		rc = loop_fd_add(main, &l->lfd);

@@ -14,20 +14,6 @@
 #include "tgtd/tcp/conn.h"
 #include "tgtd/tcp/tcp.h"
 
-void tcp_update_events(struct tcp_conn *tc)
-{
-	uint32_t want = 0;
-
-	if (!tc->lfd.loop)
-		return;
-	if (tc->closing ? tc->shut : !tc->conn.rx_stopped)
-		want |= EPOLLIN;
-	if (tc->blocked)
-		want |= EPOLLOUT;
-	if (want != tc->lfd.events && loop_fd_modify(&tc->lfd, want) && !tc->closing)
-		iscsi_conn_fail(&tc->conn, "epoll failed");
-}
-
 /* ---- closing --------------------------------------------------------------------------------- */
 
 static void finish(struct tcp_conn *tc)
@@ -49,7 +35,8 @@ static void linger_over(struct timer *t)
 	finish(container_of(t, struct tcp_conn, tx_timer));
 }
 
-void tcp_close_progress(struct tcp_conn *tc)
+/* tcp_conn.drained: the queue has become empty, or the peer is gone, while closing. */
+static void close_progress(struct tcp_conn *tc)
 {
 	if (tc->reported || tc->shut || !tcp_tx_idle(tc))
 		return;
@@ -78,7 +65,7 @@ static void tcp_close(struct iscsi_conn *conn, bool want_flush)
 	if (!list_empty(&tc->queue) && !tc->blocked)
 		loop_defer(conn->loop, &tc->flush);
 	tcp_update_events(tc);
-	tcp_close_progress(tc);
+	close_progress(tc);
 }
 
 /* Whatever still comes is of no interest, but its end is. */
@@ -162,9 +149,15 @@ static void tcp_free(struct iscsi_conn *conn)
 	free(tc);
 }
 
+static int listen_at(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
+		     void **portal)
+{
+	return tcp_listen(main, addr, len, tpgt, tcp_conn_start, portal);
+}
+
 static struct iscsi_transport tcp_transport = {
 	.name = "tcp",
-	.listen = tcp_listen,
+	.listen = listen_at,
 	.unlisten = tcp_unlisten,
 	.detach = tcp_detach,
 	.attach = tcp_attach,
@@ -200,6 +193,7 @@ int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *pee
 	(void)!setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	tc->lfd =
 		(struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready, .guessable = true };
+	tc->drained = close_progress;
 	tcp_rx_init(tc);
 	tcp_tx_init(tc);
 	iscsi_conn_init(&tc->conn, &tcp_transport, main, peer, local, tpgt);

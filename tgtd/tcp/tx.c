@@ -265,7 +265,7 @@ static void deadline(struct timer *t)
 	struct tcp_conn *tc = container_of(t, struct tcp_conn, tx_timer);
 
 	if (tc->closing) {
-		tcp_close_progress(tc);
+		tc->drained(tc);
 		return;
 	}
 	if (tc->tx_seen == tc->tx_progress) {
@@ -372,14 +372,14 @@ static void flush(struct loop_deferred *d)
 		return;
 	transmit(tc);
 	if (tc->closing)
-		tcp_close_progress(tc);
+		tc->drained(tc);
 }
 
 void tcp_tx_ready(struct tcp_conn *tc)
 {
 	transmit(tc);
 	if (tc->closing)
-		tcp_close_progress(tc);
+		tc->drained(tc);
 }
 
 void tcp_tx_drop(struct tcp_conn *tc)

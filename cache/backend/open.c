@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The table of backing stores. */
+#include "cache/backend/backend.h"
+
+static const struct backend {
+	const char *name;
+	struct blk *(*open)(const struct blk_open_args *args);
+	bool bounce; /* no memory of its own */
+} backends[] = {
+	{ "aio", aio_open, true },
+	{ "ram", ram_open, false },
+	{ "null", null_open, false },
+};
+
+const char *const blk_bstypes[] = { "aio", "rdwr", "ram", "null", NULL };
+
+struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
+{
+	if (args->err && args->err_len)
+		args->err[0] = '\0';
+	if (args->block_size && args->block_size != 512 && args->block_size != 4096)
+		return backend_fail(args, EINVAL, "block size %u: only 512 and 4096 are possible",
+				    args->block_size);
+	if (strcmp(bstype, "rdwr") == 0)
+		bstype = "aio";
+	for (size_t i = 0; i < ARRAY_SIZE(backends); i++) {
+		int err;
+
+		if (strcmp(bstype, backends[i].name) != 0)
+			continue;
+		err = backends[i].bounce ? blk_bounce_init(args->topo, args->node) : 0;
+		if (err)
+			return backend_fail(args, -err, "no memory for bounce blocks: %s",
+					    strerror(-err));
+		return backends[i].open(args);
+	}
+	return backend_fail(args, EINVAL, "unknown backing store type '%s'", bstype);
+}
