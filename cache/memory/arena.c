@@ -298,7 +298,8 @@ struct arena *arena_create(const struct arena_conf *conf)
 	if (!im->huge && data_len >= HUGE_PAGE)
 		madvise(a->map, a->map_len, MADV_HUGEPAGE); /* a wish; plain pages serve too */
 	madvise(a->map, a->map_len, MADV_DONTFORK);
-	madvise(a->map, a->map_len, MADV_DONTDUMP); /* users' data: not for core files */
+	/* Users' data is not for core files; the headers are (tools/gdb/tgtd.py reads them). */
+	madvise((uint8_t *)a->map + data_off, a->map_len - data_off, MADV_DONTDUMP);
 	if (conf->topo && conf->node >= 0) {
 		err = topology_bind_memory(conf->topo, a->map, a->map_len, conf->node);
 		if (err)
