@@ -106,10 +106,31 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 		   medium ? lu->path : "None", flags_text(lu ? lu->flags : 0));
 }
 
+struct tie_walk {
+	struct adm_out *out;
+	struct scsi_target *target;
+	const char *before; /* the next name */
+};
+
+static void show_tie(const char *iqn, void *arg)
+{
+	struct tie_walk *w = arg;
+
+	out_printf(w->out, "%s%s", w->before, iqn);
+	w->before = ",";
+}
+
+/* An account that logs in under some names only is marked; tgt has no such thing. */
 static void show_incoming(const char *user, bool outgoing, void *arg)
 {
-	if (!outgoing)
-		out_printf(arg, IN2 "%s\n", user);
+	struct tie_walk *w = arg;
+
+	if (outgoing)
+		return;
+	out_printf(w->out, IN2 "%s", user);
+	w->before = " (names ";
+	iscsi_account_each_tie(w->target, user, show_tie, w);
+	out_puts(w->out, *w->before == ',' ? ")\n" : "\n");
 }
 
 static void show_outgoing(const char *user, bool outgoing, void *arg)
@@ -143,6 +164,7 @@ static void show_target(struct adm_out *out, struct adm_target *t)
 {
 	struct nexus_walk nexuses = { .out = out };
 	struct acl_walk acl = { .out = out, .target = t };
+	struct tie_walk ties = { .out = out, .target = t->scsi };
 	unsigned n;
 
 	out_printf(out,
@@ -162,7 +184,7 @@ static void show_target(struct adm_out *out, struct adm_target *t)
 	for (struct scsi_lu *lu = scsi_lu_next(t->scsi, NULL); lu; lu = scsi_lu_next(t->scsi, lu))
 		show_lu(out, t, lu);
 	out_puts(out, IN1 "Account information:\n");
-	iscsi_account_each_bound(t->scsi, show_incoming, out);
+	iscsi_account_each_bound(t->scsi, show_incoming, &ties);
 	iscsi_account_each_bound(t->scsi, show_outgoing, out);
 	out_puts(out, IN1 "ACL information:\n");
 	iscsi_acl_each(t->scsi, ISCSI_ACL_ADDRESS, show_address, &acl);
@@ -292,9 +314,15 @@ static void show_account(const char *user, void *arg)
 	out_printf(out, out->len ? IN1 "%s\n" : "Account list:\n" IN1 "%s\n", user);
 }
 
+/* Below its account, for each name that this is tied to. */
+static void show_account_tie(uint32_t tid, const char *iqn, void *arg)
+{
+	out_printf(arg, IN2 "tid %u: %s\n", tid, iqn);
+}
+
 void show_accounts(struct adm_call *call)
 {
-	iscsi_account_each(show_account, &call->out);
+	iscsi_account_each(show_account, show_account_tie, &call->out);
 }
 
 static void show_portal(const char *text, void *arg)

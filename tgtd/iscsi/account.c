@@ -8,7 +8,7 @@
 #include "tgtd/iscsi/text.h"
 
 static struct list accounts = LIST_INIT(accounts);
-static struct account_set discovery;
+static struct account_set discovery = { .ties = LIST_INIT(discovery.ties) };
 
 static struct account *account_find(const char *user)
 {
@@ -55,6 +55,7 @@ int iscsi_account_new(const char *user, const char *password)
 		free(a);
 		return -ENOMEM;
 	}
+	list_init(&a->ties);
 	list_add_head(&accounts, &a->link); /* newest first, as tgt lists them */
 	return 0;
 }
@@ -85,6 +86,82 @@ bool iscsi_account_check(const char *user, const char *password)
 	return a && strlen(a->password) == len && !CRYPTO_memcmp(a->password, password, len);
 }
 
+/* ---- ties ------------------------------------------------------------------------------------ */
+
+void account_set_init(struct account_set *set)
+{
+	list_init(&set->ties);
+}
+
+static void tie_free(struct account_set *s, struct account_tie *tie)
+{
+	list_del(&tie->link);
+	list_del(&tie->of_account);
+	s->nties--;
+	free(tie);
+}
+
+/* @a NULL: of all accounts. */
+static void ties_drop(struct account_set *s, const struct account *a)
+{
+	struct account_tie *tie, *tmp;
+
+	list_for_each_safe(tie, tmp, &s->ties, link)
+		if (!a || tie->account == a)
+			tie_free(s, tie);
+}
+
+void account_set_fini(struct account_set *set)
+{
+	ties_drop(set, NULL);
+}
+
+static struct account_tie *tie_find(const struct account_set *s, const char *user, const char *iqn)
+{
+	struct account_tie *tie;
+
+	list_for_each(tie, &s->ties, link)
+		if (!strcmp(tie->account->user, user) && !strcmp(tie->name, iqn))
+			return tie;
+	return NULL;
+}
+
+bool iscsi_account_tied(const struct scsi_target *t, const char *user, const char *iqn)
+{
+	const struct account_set *s = itarget_accounts(t);
+
+	return s && tie_find(s, user, iqn);
+}
+
+bool iscsi_account_may_use(const struct scsi_target *t, const char *user, const char *iqn)
+{
+	const struct account_set *s = itarget_accounts(t);
+	struct account_tie *tie;
+	bool tied = false;
+
+	if (!s)
+		return false;
+	list_for_each(tie, &s->ties, link) {
+		bool same_user = !strcmp(tie->account->user, user);
+		bool same_name = !strcmp(tie->name, iqn);
+
+		if (same_user && same_name)
+			return true;
+		tied |= same_user || same_name;
+	}
+	return !tied;
+}
+
+/* ---- bindings -------------------------------------------------------------------------------- */
+
+static bool is_bound(const struct account_set *s, const struct account *a)
+{
+	for (unsigned i = 0; i < s->nincoming; i++)
+		if (s->incoming[i] == a)
+			return true;
+	return false;
+}
+
 static bool set_remove(struct account_set *s, struct account *a, bool outgoing)
 {
 	if (outgoing) {
@@ -99,6 +176,7 @@ static bool set_remove(struct account_set *s, struct account *a, bool outgoing)
 			memmove(&s->incoming[i], &s->incoming[i + 1],
 				(s->nincoming - i - 1) * sizeof(a));
 			s->nincoming--;
+			ties_drop(s, a);
 			return true;
 		}
 	return false;
@@ -128,12 +206,18 @@ int iscsi_account_delete(const char *user)
 	return 0;
 }
 
-void iscsi_account_each(void (*fn)(const char *user, void *arg), void *arg)
+void iscsi_account_each(void (*fn)(const char *user, void *arg),
+			void (*tie)(uint32_t tid, const char *iqn, void *arg), void *arg)
 {
+	const struct account_tie *each;
 	struct account *a;
 
-	list_for_each(a, &accounts, link)
+	list_for_each(a, &accounts, link) {
 		fn(a->user, arg);
+		list_for_each(each, &a->ties, of_account)
+			if (tie)
+				tie(scsi_target_tid(each->target), each->name, arg);
+	}
 }
 
 int iscsi_account_bind(struct scsi_target *t, const char *user, bool outgoing)
@@ -149,9 +233,8 @@ int iscsi_account_bind(struct scsi_target *t, const char *user, bool outgoing)
 		s->outgoing = a;
 		return 0;
 	}
-	for (unsigned i = 0; i < s->nincoming; i++)
-		if (s->incoming[i] == a)
-			return -EEXIST;
+	if (is_bound(s, a))
+		return -EEXIST;
 	if (s->nincoming == ITARGET_INCOMING_MAX)
 		return -ENOSPC;
 	s->incoming[s->nincoming++] = a;
@@ -164,6 +247,76 @@ int iscsi_account_unbind(struct scsi_target *t, const char *user, bool outgoing)
 	struct account *a = account_find(user);
 
 	return a && s && set_remove(s, a, outgoing) ? 0 : -ENOENT;
+}
+
+bool iscsi_account_name_valid(const char *iqn)
+{
+	size_t len = strlen(iqn);
+
+	/* What could not be a name at login, or stand in a list of names. */
+	for (const char *p = iqn; *p; p++)
+		if ((unsigned char)*p <= ' ' || *p == 0x7f || *p == ',' || *p == '"')
+			return false;
+	return len && len <= ISCSI_NAME_MAX;
+}
+
+int iscsi_account_tie(struct scsi_target *t, const char *user, const char *iqn)
+{
+	struct account_set *s = itarget_accounts(t);
+	struct account *a = account_find(user);
+	struct account_tie *tie;
+	size_t len = strlen(iqn);
+
+	if (!t || !iscsi_account_name_valid(iqn))
+		return -EINVAL;
+	if (!a || !s)
+		return -ENOENT;
+	if (tie_find(s, user, iqn))
+		return -EALREADY;
+	if (s->nties == ITARGET_TIES_MAX)
+		return -ENOSPC;
+	if (!is_bound(s, a) && s->nincoming == ITARGET_INCOMING_MAX)
+		return -ENOSPC;
+	tie = malloc(sizeof(*tie) + len + 1);
+	if (!tie)
+		return -ENOMEM;
+	tie->account = a;
+	memcpy(tie->name, iqn, len + 1);
+	tie->target = t;
+	list_add_tail(&s->ties, &tie->link);
+	list_add_tail(&a->ties, &tie->of_account);
+	s->nties++;
+	if (!is_bound(s, a))
+		s->incoming[s->nincoming++] = a;
+	return 0;
+}
+
+int iscsi_account_untie(struct scsi_target *t, const char *user, const char *iqn)
+{
+	struct account_set *s = itarget_accounts(t);
+	struct account *a = account_find(user);
+	struct account_tie *tie;
+
+	if (!a || !s || !is_bound(s, a))
+		return -ENOENT;
+	tie = tie_find(s, user, iqn);
+	if (!tie)
+		return -ENXIO;
+	tie_free(s, tie);
+	return 0;
+}
+
+void iscsi_account_each_tie(struct scsi_target *t, const char *user,
+			    void (*fn)(const char *iqn, void *arg), void *arg)
+{
+	struct account_set *s = itarget_accounts(t);
+	struct account_tie *tie;
+
+	if (!s)
+		return;
+	list_for_each(tie, &s->ties, link)
+		if (!strcmp(tie->account->user, user))
+			fn(tie->name, arg);
 }
 
 void iscsi_account_each_bound(struct scsi_target *t,

@@ -87,7 +87,9 @@ int iscsi_account_delete(const char *user) must_check; /* -ENOENT; unbinds every
 int iscsi_account_set_password(const char *user, const char *password) must_check;
 /* Does this user have this password? */
 bool iscsi_account_check(const char *user, const char *password);
-void iscsi_account_each(void (*fn)(const char *user, void *arg), void *arg);
+/* @tie: NULL, or called after its account for each name that it is tied to, at whatever target. */
+void iscsi_account_each(void (*fn)(const char *user, void *arg),
+			void (*tie)(uint32_t tid, const char *iqn, void *arg), void *arg);
 /* @t NULL: discovery. One outgoing account per target (-EBUSY: "already has an outgoing account"),
  * incoming ones up to 64 (-ENOSPC "too many accounts"); -EEXIST already
  * bound; -ENOENT no such user. */
@@ -95,6 +97,26 @@ int iscsi_account_bind(struct scsi_target *t, const char *user, bool outgoing) m
 int iscsi_account_unbind(struct scsi_target *t, const char *user, bool outgoing) must_check;
 void iscsi_account_each_bound(struct scsi_target *t,
 			      void (*fn)(const char *user, bool outgoing, void *arg), void *arg);
+/*
+ * Ties: as soon as an incoming account of a target is tied to initiator names, it logs in to that
+ * target under these names only, and nobody else under them, but for other accounts tied to the
+ * same name. Untied accounts log in under the names that are left. Names are compared as they are,
+ * as those of access rules. Logins from now on; sessions stay. What is unbound or deleted loses
+ * its ties.
+ */
+bool iscsi_account_name_valid(const char *iqn);
+/* Ties, and binds first what is not bound (an incoming account), in one step. 1024 a target
+ * (-ENOSPC); -EALREADY; -ENOENT no such user; -EINVAL (also of discovery, which has no ties);
+ * -ENOMEM. */
+int iscsi_account_tie(struct scsi_target *t, const char *user, const char *iqn) must_check;
+/* Takes one name away; the account stays bound, after the last one untied. -ENOENT it is not bound,
+ * -ENXIO it is not tied to that name. */
+int iscsi_account_untie(struct scsi_target *t, const char *user, const char *iqn) must_check;
+bool iscsi_account_tied(const struct scsi_target *t, const char *user, const char *iqn);
+/* May who has proven to be @user ("": nobody) log in as @iqn? */
+bool iscsi_account_may_use(const struct scsi_target *t, const char *user, const char *iqn);
+void iscsi_account_each_tie(struct scsi_target *t, const char *user,
+			    void (*fn)(const char *iqn, void *arg), void *arg);
 
 /* ---- sessions and connections ---------------------------------------------------------------- */
 /*

@@ -51,6 +51,7 @@ int iscsi_target_add(struct scsi_target *t)
 	it->nop_count = iscsi_default_nop_count;
 	it->max_queue_cmd = ISCSI_CMD_WINDOW;
 	acl_init(it);
+	account_set_init(&it->accounts);
 	list_add_tail(bucket_of(t), &it->link);
 	return 0;
 }
@@ -62,6 +63,7 @@ void iscsi_target_remove(struct scsi_target *t)
 	if (!it)
 		return;
 	acl_fini(it);
+	account_set_fini(&it->accounts);
 	list_del(&it->link);
 	free(it);
 	iscsi_registry_no_logins(t);

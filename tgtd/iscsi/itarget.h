@@ -11,17 +11,29 @@
 #include "tgtd/iscsi/params.h"
 
 #define ITARGET_INCOMING_MAX 64
+#define ITARGET_TIES_MAX 1024
 
 struct account {
 	struct list link;
 	char *user, *password;
+	struct list ties; /* account_tie.of_account, of all targets */
 };
 
-/* A set of accounts: of a target, or of discovery. */
+/* An incoming account may be used under this initiator name. */
+struct account_tie {
+	struct list link, of_account;
+	const struct account *account;
+	const struct scsi_target *target;
+	char name[];
+};
+
+/* A set of accounts: of a target, or of discovery, which has no ties. */
 struct account_set {
 	struct account *incoming[ITARGET_INCOMING_MAX];
 	unsigned nincoming;
 	struct account *outgoing;
+	struct list ties; /* in the order in which they were made */
+	unsigned nties;
 };
 
 struct acl_rule {
@@ -58,6 +70,9 @@ struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
 uint32_t iscsi_target_window(const struct scsi_target *t);
 /* The accounts of @t, or of discovery when NULL. */
 struct account_set *itarget_accounts(const struct scsi_target *t);
+/* Called by iscsi_target_add() and by iscsi_target_remove() respectively. */
+void account_set_init(struct account_set *set);
+void account_set_fini(struct account_set *set);
 /* Called by iscsi_target_remove() and by iscsi_target_add() respectively. */
 void acl_fini(struct itarget *it);
 void acl_init(struct itarget *it);

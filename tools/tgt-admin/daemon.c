@@ -68,7 +68,8 @@ void daemon_load(void)
 	free(text);
 	accounts = ask(ADM_ACCOUNT, ADM_SHOW, NULL);
 	for (char *line = strtok(accounts, "\n"); line; line = strtok(NULL, "\n"))
-		if (!strncmp(line, "    ", 4))
+		/* lines that are further in tell more of the account before them */
+		if (!strncmp(line, "    ", 4) && strncmp(line + 4, "    ", 4))
 			conf_add_kv(&g.have, &g.have.accounts, line + 4, "");
 	free(accounts);
 }
