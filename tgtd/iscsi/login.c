@@ -66,7 +66,8 @@ static void reply_header(struct iscsi_login *l, const uint8_t *bhs, uint16_t sta
 {
 	uint32_t exp_cmd_sn = get_be32(bhs + 24), max_cmd_sn = exp_cmd_sn;
 
-	if (l->started && l->ops && l->ops->window)
+	/* After a failure they mean nothing, so they need not tell anything either. */
+	if (l->started && !status && l->ops && l->ops->window)
 		l->ops->window(l, &exp_cmd_sn, &max_cmd_sn);
 	memset(reply->bhs, 0, sizeof(reply->bhs));
 	reply->data_len = 0;
@@ -284,39 +285,80 @@ static bool is_name_key(const char *key)
 	       !strcmp(key, "SessionType") || !strcmp(key, "InitiatorAlias");
 }
 
-/* The keys of the stage. 0 or a login status. */
+static uint16_t one_key(struct iscsi_login *l, const char *key, const char *value, bool first,
+			const char **why)
+{
+	int rc;
+
+	if (is_name_key(key)) {
+		*why = "a name key after the first request";
+		return first || !strcmp(key, "InitiatorAlias") ? 0 : LOGIN_INITIATOR_ERROR;
+	}
+	if (iscsi_auth_key(l->auth, key, value)) {
+		*why = "security key outside of the security stage";
+		return l->stage == STAGE_SECURITY ? 0 : LOGIN_INITIATOR_ERROR;
+	}
+	*why = "operational key in the security stage";
+	if (l->stage == STAGE_SECURITY && iscsi_key_find(key) != KEY_UNKNOWN)
+		return LOGIN_INITIATOR_ERROR;
+	*why = "key negotiated twice, or too long, or not one of what was offered";
+	rc = iscsi_nego_key(&l->nego, key, value, &l->out);
+	if (rc == -EPROTO)
+		return LOGIN_INITIATOR_ERROR;
+	*why = "negotiation grew beyond its limits";
+	return rc ? LOGIN_OUT_OF_RESOURCES : 0;
+}
+
+/* The keys of the stage. 0 or a login status. FirstBurstLength depends on MaxBurstLength (RFC 7143
+ * 13.14), wherever in the request that is: it comes last. */
 static uint16_t stage_keys(struct iscsi_login *l, const struct request *r, bool first,
 			   const char **why)
 {
-	for (unsigned i = 0; i < r->n; i++) {
-		const char *key = r->pair[i].key, *value = r->pair[i].value;
-		int rc;
+	for (int last = 0; last <= 1; last++)
+		for (unsigned i = 0; i < r->n; i++) {
+			const char *key = r->pair[i].key;
+			uint16_t status;
 
-		if (is_name_key(key)) {
-			*why = "a name key after the first request";
-			if (!first && strcmp(key, "InitiatorAlias"))
-				return LOGIN_INITIATOR_ERROR;
-			continue;
+			if ((strcmp(key, "FirstBurstLength") == 0) != last)
+				continue;
+			status = one_key(l, key, r->pair[i].value, first, why);
+			if (status)
+				return status;
 		}
-		if (iscsi_auth_key(l->auth, key, value)) {
-			*why = "security key outside of the security stage";
-			if (l->stage != STAGE_SECURITY)
-				return LOGIN_INITIATOR_ERROR;
-			continue;
-		}
-		*why = "operational key in the security stage";
-		if (l->stage == STAGE_SECURITY && iscsi_key_find(key) != KEY_UNKNOWN)
-			return LOGIN_INITIATOR_ERROR;
-		*why = "key negotiated twice, or too long";
-		rc = iscsi_nego_key(&l->nego, key, value, &l->out);
-		if (rc == -EPROTO)
-			return LOGIN_INITIATOR_ERROR;
-		*why = "negotiation grew beyond its limits";
-		if (rc)
-			return LOGIN_OUT_OF_RESOURCES;
-	}
 	*why = "authentication failed";
 	return l->stage == STAGE_SECURITY ? iscsi_auth_step(l->auth, &l->out) : 0;
+}
+
+/* What we have to say at the end of a request of the operational stage. A stage in which we ask for
+ * something does not end before it is answered (6.3). 0 or a login status. */
+static uint16_t our_keys(struct iscsi_login *l, const char **why)
+{
+	bool ends = l->pending_transit & LOGIN_TRANSIT;
+	int n = 0;
+
+	*why = "answer too long";
+	if (iscsi_nego_declare(&l->nego, &l->out))
+		return LOGIN_OUT_OF_RESOURCES;
+	if (ends)
+		n = iscsi_nego_offer(&l->nego, &l->out);
+	if (n < 0)
+		return LOGIN_OUT_OF_RESOURCES;
+	if (n)
+		l->pending_transit = 0;
+	return 0;
+}
+
+/* The last checks before the session. 0 or a login status. */
+static uint16_t may_enter(struct iscsi_login *l, const char **why)
+{
+	*why = "a digest that the target demands was not agreed on";
+	if (iscsi_nego_unmet(&l->nego))
+		return LOGIN_INITIATOR_ERROR;
+	*why = "its account is not one for this initiator name";
+	if (!l->discovery &&
+	    !iscsi_account_may_use(l->target, iscsi_auth_user(l->auth), l->initiator))
+		return LOGIN_AUTHORIZATION_FAILURE;
+	return 0;
 }
 
 /* Sends what is collected; makes the stage transition when the last piece leaves. */
@@ -335,8 +377,11 @@ static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs,
 	if (l->out.len - l->out.sent > LOGIN_REPLY_MAX)
 		transit = false;
 	if (transit && nsg == STAGE_FULL_FEATURE) {
-		uint16_t status;
+		const char *why = NULL;
+		uint16_t status = may_enter(l, &why);
 
+		if (status)
+			return refuse(l, bhs, status, reply, why);
 		l->params.first_burst = MIN(l->params.first_burst, l->params.max_burst);
 		status = l->ops->establish(l);
 		if (status == LOGIN_PENDING) {
@@ -403,13 +448,11 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	if (!status)
 		status = stage_keys(l, &r, first, &why);
 	text_in_reset(&l->in);
-	if (!status && l->stage == STAGE_OPERATIONAL && iscsi_nego_declare(&l->nego, &l->out)) {
-		status = LOGIN_OUT_OF_RESOURCES;
-		why = "answer too long";
-	}
+	l->pending_transit = bhs[1] & (LOGIN_TRANSIT | 3);
+	if (!status && l->stage == STAGE_OPERATIONAL)
+		status = our_keys(l, &why);
 	if (status)
 		return refuse(l, bhs, status, reply, why);
-	l->pending_transit = bhs[1] & (LOGIN_TRANSIT | 3);
 	return respond(l, bhs, reply);
 }
 

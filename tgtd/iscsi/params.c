@@ -405,6 +405,20 @@ static int nego_bool(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
 	return text_out_add(out, r->name, v ? "Yes" : "No");
 }
 
+static bool bit_of(uint64_t set, enum iscsi_key k)
+{
+	return set >> k & 1;
+}
+
+/* What FirstBurstLength may be: the least that MaxBurstLength may come to, as things stand. */
+static uint32_t burst_limit(const struct iscsi_nego *n)
+{
+	uint32_t mine = n->mine->number[KEY_MaxBurstLength];
+
+	return bit_of(n->seen, KEY_MaxBurstLength) ? n->active->max_burst :
+						     MIN(mine, n->active->max_burst);
+}
+
 static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *theirs,
 		       struct text_out *out)
 {
@@ -435,12 +449,30 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 	 * ErrorRecoveryLevel 2), so that is said. */
 	if (k == KEY_DefaultTime2Retain)
 		v = 0;
-	/* FirstBurstLength must not exceed MaxBurstLength (13.14). When MaxBurstLength comes later
-	 * in the same request, iscsi_nego_declare() cuts the active value. */
-	if (k == KEY_FirstBurstLength && (n->seen >> KEY_MaxBurstLength & 1))
-		v = MIN(v, n->active->max_burst);
+	/* 13.14: FirstBurstLength must not exceed MaxBurstLength, in whatever order they come: what
+	 * is not agreed on yet may turn out to be our limit, or stay at its default. */
+	if (k == KEY_FirstBurstLength)
+		v = MIN(v, burst_limit(n));
+	/* With a FirstBurstLength agreed on this is no admissible value any more (6.2); the value
+	 * in force stays. */
+	if (k == KEY_MaxBurstLength && bit_of(n->seen, KEY_FirstBurstLength) &&
+	    v < n->active->first_burst)
+		return text_out_add(out, r->name, "Reject");
 	store(n->active, r, v);
 	return text_out_addf(out, r->name, "%u", v);
+}
+
+/* The answer to what iscsi_nego_offer() has asked. It gets none itself. */
+static int take_answer(struct iscsi_nego *n, enum iscsi_key k, const char *value)
+{
+	if (!strcmp(value, "NotUnderstood") || !strcmp(value, "Irrelevant") ||
+	    !strcmp(value, "Reject"))
+		return 0; /* iscsi_nego_unmet() will say so */
+	/* 6.2.1: one of what was offered, which was CRC32C alone */
+	if (strcmp(value, "CRC32C"))
+		return -EPROTO;
+	store(n->active, &rows[k], true);
+	return 0;
 }
 
 int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, struct text_out *out)
@@ -448,7 +480,6 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, str
 	enum iscsi_key k = iscsi_key_find(key);
 	const struct key_row *r = &rows[k];
 	uint64_t bit;
-	bool answer_to_ours;
 
 	if (k == KEY_UNKNOWN) {
 		/* 6.2: answered so that the initiator knows. The RFC wants 'NotUnderstood' counted
@@ -464,12 +495,8 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value, str
 	if (n->seen & bit)
 		return -EPROTO;
 	n->seen |= bit;
-	/* Answers to what we declared or offered ourselves. */
-	answer_to_ours = n->answered & bit && r->rule != RULE_DECLARE;
-	if (answer_to_ours && (!strcmp(value, "NotUnderstood") || !strcmp(value, "Irrelevant") ||
-			       !strcmp(value, "Reject")))
-		return 0;
-	n->answered |= bit;
+	if (n->offered & bit)
+		return take_answer(n, k, value);
 
 	if (k == KEY_InitiatorAlias && n->ffp)
 		return 0; /* 13.7: declared at any time; we show the first one */
@@ -534,4 +561,34 @@ int iscsi_nego_declare(struct iscsi_nego *n, struct text_out *out)
 	}
 	p->max_recv_dsl = n->mine->number[KEY_MaxRecvDataSegmentLength];
 	return text_out_addf(out, rows[KEY_MaxRecvDataSegmentLength].name, "%u", p->max_recv_dsl);
+}
+
+/* Is it for the initiator to agree to this digest? iSER has none (RFC 7145 6.1), and what a target
+ * demands does not hold in discovery. */
+static bool demands(const struct iscsi_nego *n, enum iscsi_key k)
+{
+	return !n->iser && !n->discovery && !n->ffp &&
+	       !list_has(n->mine->digest[k - KEY_HeaderDigest], "None", 4);
+}
+
+int iscsi_nego_offer(struct iscsi_nego *n, struct text_out *out)
+{
+	uint64_t before = n->offered;
+
+	for (enum iscsi_key k = KEY_HeaderDigest; k <= KEY_DataDigest; k++) {
+		if (!demands(n, k) || bit_of(n->seen | n->offered, k))
+			continue;
+		n->offered |= 1ull << k;
+		(void)!text_out_add(out, rows[k].name, "CRC32C");
+	}
+	return out->error ? out->error : __builtin_popcountll(n->offered & ~before);
+}
+
+const char *iscsi_nego_unmet(const struct iscsi_nego *n)
+{
+	if (demands(n, KEY_HeaderDigest) && !n->active->header_digest)
+		return rows[KEY_HeaderDigest].name;
+	if (demands(n, KEY_DataDigest) && !n->active->data_digest)
+		return rows[KEY_DataDigest].name;
+	return NULL;
 }

@@ -106,7 +106,8 @@ struct iscsi_nego {
 	const struct iscsi_offer *mine;
 	struct iscsi_params *active;
 	bool iser, discovery, leading, ffp;
-	uint64_t seen, answered; /* bit per enum iscsi_key */
+	uint64_t seen;	  /* bit per enum iscsi_key: the initiator has sent it */
+	uint64_t offered; /* we have: what comes is the answer */
 	struct iscsi_limits limits; /* iSER */
 	bool declared_mrdsl;
 	uint32_t not_understood; /* keys of others, limited */
@@ -124,6 +125,13 @@ int iscsi_nego_key(struct iscsi_nego *n, const char *key, const char *value,
 /* What we declare or offer on our own (MaxRecvDataSegmentLength ...), once, when the initiator is
  * ready to leave operational negotiation. */
 int iscsi_nego_declare(struct iscsi_nego *n, struct text_out *out) must_check;
+/* What the initiator has not brought up by the end of operational negotiation, but must agree to:
+ * digests that the target demands (RFC 7143 13.1). Each key is offered once. The number of keys
+ * that @out got, to be answered before the stage may end (6.3); or out->error. */
+int iscsi_nego_offer(struct iscsi_nego *n, struct text_out *out) must_check;
+/* The first key that the target demands and that was not agreed on; NULL: none. A login must not
+ * end well with one. */
+const char *iscsi_nego_unmet(const struct iscsi_nego *n);
 enum iscsi_key iscsi_key_find(const char *name);
 
 #endif

@@ -503,6 +503,165 @@ START_TEST(unbinding_one_of_two_accounts)
 }
 END_TEST
 
+/* W8: the order of the keys in a request does not matter. */
+START_TEST(bursts_in_any_order)
+{
+	static const char a[] = NAMES "FirstBurstLength=65536\0MaxBurstLength=16384\0",
+			  b[] = NAMES "MaxBurstLength=16384\0FirstBurstLength=65536\0";
+
+	begin();
+	open_to_all();
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(i ? say(T | OPER | TO_FFP, b, sizeof(b) - 1) :
+				     say(T | OPER | TO_FFP, a, sizeof(a) - 1),
+				 LOGIN_DONE);
+		ck_assert_str_eq(replied("MaxBurstLength"), "16384");
+		ck_assert_str_eq(replied("FirstBurstLength"), "16384");
+		again();
+	}
+	ck_assert_int_eq(iscsi_target_set(f.target, "MaxBurstLength", "8192"), 0);
+	ck_assert_int_eq(SAY(OPER, NAMES "FirstBurstLength=65536\0"), LOGIN_CONTINUE);
+	ck_assert_str_eq(replied("FirstBurstLength"), "8192");
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, "MaxBurstLength=65536\0"), LOGIN_DONE);
+	ck_assert_str_eq(replied("MaxBurstLength"), "8192");
+	end();
+}
+END_TEST
+
+/* W11: the stage does not end before the initiator has agreed to what it must agree to. */
+START_TEST(digests_that_are_demanded)
+{
+	begin();
+	open_to_all();
+	ck_assert_int_eq(iscsi_target_set(f.target, "HeaderDigest", "CRC32C"), 0);
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, NAMES), LOGIN_CONTINUE);
+	ck_assert_uint_eq(f.reply.bhs[1] & T, 0);
+	ck_assert_str_eq(replied("HeaderDigest"), "CRC32C");
+	ck_assert_ptr_null(replied("DataDigest"));
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, "HeaderDigest=CRC32C\0"), LOGIN_DONE);
+	ck_assert_ptr_null(replied("HeaderDigest"));
+	ck_assert(f.login.params.header_digest);
+	ck_assert_uint_eq(f.established, 1);
+	again();
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, NAMES), LOGIN_CONTINUE);
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, ""), LOGIN_FAILED);
+	ck_assert_uint_eq(status(), LOGIN_INITIATOR_ERROR);
+	again();
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, NAMES "HeaderDigest=None\0"), LOGIN_FAILED);
+	ck_assert_uint_eq(status(), LOGIN_INITIATOR_ERROR);
+	again();
+	ck_assert_int_eq(SAY(T | SEC | TO_FFP, NAMES), LOGIN_FAILED);
+	ck_assert_uint_eq(status(), LOGIN_INITIATOR_ERROR);
+	again();
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, NAMES "HeaderDigest=None,CRC32C\0"), LOGIN_DONE);
+	ck_assert(f.login.params.header_digest);
+	ck_assert_uint_eq(f.established, 2);
+	end();
+}
+END_TEST
+
+static const char *tied_to;
+
+static void note_tie(const char *iqn, void *arg)
+{
+	unsigned *n = arg;
+
+	tied_to = iqn;
+	++*n;
+}
+
+/* W5: what the administrator can say of accounts and names. */
+START_TEST(ties_of_accounts)
+{
+	char name[ISCSI_NAME_MAX + 2];
+	unsigned n = 0;
+
+	begin();
+	ck_assert_int_eq(iscsi_account_new("u1", "p1"), 0);
+	ck_assert_int_eq(iscsi_account_new("u2", "p2"), 0);
+	ck_assert(iscsi_account_may_use(f.target, "", ME));
+	ck_assert_int_eq(iscsi_account_bind(f.target, "u2", false), 0);
+	ck_assert(iscsi_account_may_use(f.target, "u1", ME));
+	/* binds, too */
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u1", ME), 0);
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u1", ME), -EALREADY);
+	ck_assert_int_eq(iscsi_account_bind(f.target, "u1", false), -EEXIST);
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u3", ME), -ENOENT);
+	ck_assert_int_eq(iscsi_account_tie(NULL, "u1", ME), -EINVAL);
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u1", ""), -EINVAL);
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u1", "a b"), -EINVAL);
+	memset(name, 'x', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u1", name), -EINVAL);
+	ck_assert(iscsi_account_may_use(f.target, "u1", ME));
+	ck_assert(!iscsi_account_may_use(f.target, "u2", ME));
+	ck_assert(!iscsi_account_may_use(f.target, "", ME));
+	ck_assert(!iscsi_account_may_use(f.target, "u1", "iqn.x:other"));
+	ck_assert(iscsi_account_may_use(f.target, "u2", "iqn.x:other"));
+	ck_assert(iscsi_account_may_use(f.target, "u2", ME "2")); /* names are whole */
+	iscsi_account_each_tie(f.target, "u1", note_tie, &n);
+	ck_assert_uint_eq(n, 1);
+	ck_assert_str_eq(tied_to, ME);
+	/* another account may have the same name */
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u2", ME), 0);
+	ck_assert(iscsi_account_may_use(f.target, "u2", ME));
+	ck_assert_int_eq(iscsi_account_untie(f.target, "u2", "iqn.x:other"), -ENXIO);
+	ck_assert_int_eq(iscsi_account_untie(f.target, "u2", ME), 0);
+	ck_assert_int_eq(iscsi_account_untie(f.target, "u3", ME), -ENOENT);
+	/* the last tie goes: it is bound still */
+	ck_assert_int_eq(iscsi_account_untie(f.target, "u1", ME), 0);
+	ck_assert(iscsi_account_may_use(f.target, "u2", ME));
+	ck_assert_int_eq(iscsi_account_unbind(f.target, "u1", false), 0);
+	ck_assert_int_eq(iscsi_account_untie(f.target, "u1", ME), -ENOENT);
+	/* what is unbound, or deleted, loses its ties */
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u1", ME), 0);
+	ck_assert_int_eq(iscsi_account_unbind(f.target, "u1", false), 0);
+	ck_assert(iscsi_account_may_use(f.target, "u2", ME));
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u1", ME), 0);
+	ck_assert_int_eq(iscsi_account_delete("u1"), 0);
+	ck_assert(iscsi_account_may_use(f.target, "u2", ME));
+	/* they are bounded */
+	for (unsigned i = 0; i < 1024; i++) {
+		snprintf(name, sizeof(name), "iqn.x:%u", i);
+		ck_assert_int_eq(iscsi_account_tie(f.target, "u2", name), 0);
+	}
+	ck_assert_int_eq(iscsi_account_tie(f.target, "u2", ME), -ENOSPC);
+	end();
+}
+END_TEST
+
+/* W5: a tie is looked at when the login ends, with what the initiator has proven. */
+START_TEST(ties_at_login)
+{
+	char answer[128], keys[512];
+	int n;
+
+	begin();
+	chap_accounts();
+	ck_assert_int_eq(iscsi_account_tie(f.target, "joe", "iqn.x:other"), 0);
+	challenged(CHAP_SHA256, "secret-of-joe", answer);
+	n = sprintf(keys, "CHAP_N=joe%cCHAP_R=%s", 0, answer) + 1;
+	ck_assert_int_eq(say(T | SEC | TO_OPER, keys, (size_t)n), LOGIN_CONTINUE);
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, ""), LOGIN_FAILED);
+	ck_assert_uint_eq(status(), LOGIN_AUTHORIZATION_FAILURE);
+	ck_assert_uint_eq(f.established, 0);
+	again();
+	ck_assert_int_eq(iscsi_account_tie(f.target, "joe", ME), 0);
+	challenged(CHAP_SHA256, "secret-of-joe", answer);
+	n = sprintf(keys, "CHAP_N=joe%cCHAP_R=%s", 0, answer) + 1;
+	ck_assert_int_eq(say(T | SEC | TO_OPER, keys, (size_t)n), LOGIN_CONTINUE);
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, ""), LOGIN_DONE);
+	/* who began before there was an account has proven nothing */
+	again();
+	ck_assert_int_eq(iscsi_account_unbind(f.target, "joe", false), 0);
+	ck_assert_int_eq(SAY(OPER, NAMES), LOGIN_CONTINUE);
+	ck_assert_int_eq(iscsi_account_tie(f.target, "joe", ME), 0);
+	ck_assert_int_eq(SAY(T | OPER | TO_FFP, ""), LOGIN_FAILED);
+	ck_assert_uint_eq(status(), LOGIN_AUTHORIZATION_FAILURE);
+	end();
+}
+END_TEST
+
 START_TEST(redirection)
 {
 	begin();
@@ -686,5 +845,6 @@ END_TEST
 UNIT_MAIN("login", 60, straight_to_full_feature_phase, security_then_operational, continued_request,
 	  continued_answer, refusals, an_alias_is_one_line, header_rules, never_ends,
 	  access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
+	  bursts_in_any_order, digests_that_are_demanded, ties_of_accounts, ties_at_login,
 	  unbinding_one_of_two_accounts, redirection, text_in_pieces,
 	  text_results_are_in_force_at_the_end, send_targets_in_a_normal_session)

@@ -239,5 +239,89 @@ START_TEST(unknown_keys_are_limited)
 }
 END_TEST
 
+/* W8. RFC 7143 13.14: never more than MaxBurstLength, in whatever order they come. */
+START_TEST(first_burst_is_never_above_max_burst)
+{
+	struct fixture f;
+
+	begin(&f, false, false, true, false);
+	ck_assert_int_eq(iscsi_offer_set(&f.offer, "MaxBurstLength", "8192"), 0);
+	ck_assert_str_eq(offer(&f, "FirstBurstLength", "65536"), "FirstBurstLength=8192");
+	ck_assert_str_eq(offer(&f, "MaxBurstLength", "262144"), "MaxBurstLength=8192");
+	ck_assert_uint_eq(f.p.first_burst, 8192);
+	text_out_fini(&f.out);
+	/* where MaxBurstLength does not come at all, its default holds */
+	begin(&f, false, false, true, false);
+	ck_assert_int_eq(iscsi_offer_set(&f.offer, "FirstBurstLength", "1048576"), 0);
+	ck_assert_str_eq(offer(&f, "FirstBurstLength", "524288"), "FirstBurstLength=262144");
+	text_out_fini(&f.out);
+	/* what is agreed on stays agreed on: less than that is not admissible any more */
+	begin(&f, false, false, true, false);
+	ck_assert_str_eq(offer(&f, "FirstBurstLength", "65536"), "FirstBurstLength=65536");
+	ck_assert_str_eq(offer(&f, "MaxBurstLength", "4096"), "MaxBurstLength=Reject");
+	ck_assert_uint_eq(f.p.first_burst, 65536);
+	ck_assert_uint_eq(f.p.max_burst, 262144);
+	text_out_fini(&f.out);
+	begin(&f, false, false, true, false);
+	ck_assert_str_eq(offer(&f, "MaxBurstLength", "4096"), "MaxBurstLength=4096");
+	ck_assert_str_eq(offer(&f, "FirstBurstLength", "65536"), "FirstBurstLength=4096");
+	text_out_fini(&f.out);
+}
+END_TEST
+
+static const char *offered(struct fixture *f, int n)
+{
+	static char out[512];
+
+	text_out_reset(&f->out);
+	ck_assert_int_eq(iscsi_nego_offer(&f->n, &f->out), n);
+	for (uint32_t i = 0; i < f->out.len; i++)
+		out[i] = f->out.buf[i] ? f->out.buf[i] : ' ';
+	out[f->out.len] = '\0';
+	return out;
+}
+
+/* W11. What the target demands it asks for, once; and nothing else will do. */
+START_TEST(digests_that_are_demanded)
+{
+	static const char *const answers[] = { "None", "Reject", "NotUnderstood", "Irrelevant" };
+	struct fixture f;
+
+	begin(&f, false, false, true, false);
+	ck_assert_str_eq(offered(&f, 0), "");
+	ck_assert_ptr_null(iscsi_nego_unmet(&f.n));
+	text_out_fini(&f.out);
+	begin(&f, false, false, true, false);
+	ck_assert_int_eq(iscsi_offer_set(&f.offer, "HeaderDigest", "CRC32C"), 0);
+	ck_assert_int_eq(iscsi_offer_set(&f.offer, "DataDigest", "CRC32C"), 0);
+	ck_assert_str_eq(offer(&f, "DataDigest", "None,CRC32C"), "DataDigest=CRC32C");
+	ck_assert_str_eq(iscsi_nego_unmet(&f.n), "HeaderDigest");
+	ck_assert_str_eq(offered(&f, 1), "HeaderDigest=CRC32C ");
+	ck_assert_str_eq(offered(&f, 0), "");
+	ck_assert_str_eq(offer(&f, "HeaderDigest", "CRC32C"), ""); /* an answer gets none */
+	ck_assert(f.p.header_digest && f.p.data_digest);
+	ck_assert_ptr_null(iscsi_nego_unmet(&f.n));
+	text_out_fini(&f.out);
+	for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+		begin(&f, false, false, false, false);
+		ck_assert_int_eq(iscsi_offer_set(&f.offer, "HeaderDigest", "CRC32C"), 0);
+		ck_assert_str_eq(offered(&f, 1), "HeaderDigest=CRC32C ");
+		ck_assert_int_eq(iscsi_nego_key(&f.n, "HeaderDigest", answers[i], &f.out),
+				 i ? 0 : -EPROTO);
+		ck_assert_str_eq(iscsi_nego_unmet(&f.n), "HeaderDigest");
+		text_out_fini(&f.out);
+	}
+	/* iSER has no digests, discovery is not the target's */
+	for (int discovery = 0; discovery <= 1; discovery++) {
+		begin(&f, !discovery, discovery, true, false);
+		ck_assert_int_eq(iscsi_offer_set(&f.offer, "HeaderDigest", "CRC32C"), 0);
+		ck_assert_str_eq(offered(&f, 0), "");
+		ck_assert_ptr_null(iscsi_nego_unmet(&f.n));
+		text_out_fini(&f.out);
+	}
+}
+END_TEST
+
 UNIT_MAIN("params", 60, every_rule, active_values, twice_is_an_error, where_a_key_counts, iser_rows,
-	  iser_unsolicited, admin_settings, unknown_keys_are_limited)
+	  iser_unsolicited, admin_settings, unknown_keys_are_limited,
+	  first_burst_is_never_above_max_burst, digests_that_are_demanded)
