@@ -229,12 +229,18 @@ static bool may_log_in(struct scsi_target *t, const struct scsi_nexus *n)
 	const struct iscsi_session *s = n->host;
 	struct itarget *it = itarget_find(t);
 	const struct account_set *set;
+	const char *user;
 
 	ASSERT_ON_MAIN();
 	if (!it || it->redirect_address[0] ||
 	    !iscsi_acl_allows(t, s->initiator, (const struct sockaddr *)&s->peer))
 		return false;
 	set = &it->accounts;
+	/* where nobody is asked for an account, nobody proves one */
+	user = set->nincoming ? s->user : "";
+	if (!iscsi_account_may_use(t, user, s->initiator) ||
+	    iscsi_owner_other(t, s->initiator, user))
+		return false;
 	if (!set->nincoming)
 		return true;
 	for (unsigned i = 0; i < set->nincoming; i++)

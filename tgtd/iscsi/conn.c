@@ -62,6 +62,8 @@ bool iscsi_conn_event(struct iscsi_conn *conn, enum iscsi_conn_event ev)
 		log_debug("iscsi: %s cid %u: %s -> %s (%s)", conn->peer_text, conn->cid,
 			  state_names[from], state_names[to], event_names[ev]);
 	conn->state = to;
+	if (to == S6_IN_LOGOUT)
+		__atomic_store_n(&conn->leaving, true, __ATOMIC_RELAXED);
 	return true;
 }
 
@@ -211,6 +213,7 @@ void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why)
 				conn->peer_text,
 				conn->joined ? conn->joined->initiator : "no session", why);
 	conn->failed = true;
+	__atomic_store_n(&conn->leaving, true, __ATOMIC_RELAXED);
 	conn->close_flush = flush;
 	loop_defer(conn->loop, &conn->close_later);
 }

@@ -119,6 +119,7 @@ struct iscsi_conn {
 	struct iscsi_reply *login_reply;
 	bool login_waiting, login_over, login_sending;
 	bool in_ffp;		/* handed over: shown to the admin */
+	bool leaving;		/* it ends, or logs out; set by its loop, main reads: atomic */
 	struct loop_deferred handover_later;
 	struct loop_msg msg;	/* hand-over main -> loop, and back at the end */
 	struct loop_msg ctl_msg;/* main asks the loop to close it, the loop answers */

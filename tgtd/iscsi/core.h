@@ -107,6 +107,16 @@ void iscsi_registry_drop_others(const struct iscsi_session *s);
 void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
 void iscsi_portals_close(void);
 
+/* ---- whose a session is (owner.c), main loop ------------------------------------------------- */
+/* Has this login proven the account that made @s? By name: it may have been deleted and made anew
+ * meanwhile. A session made without authentication is that of who needs none. */
+bool iscsi_owner_same(const struct iscsi_session *s, const struct iscsi_login *l);
+/* The login is about to have a session of its own. LOGIN_AUTHORIZATION_FAILURE: another account has
+ * one under the same initiator name. LOGIN_PENDING: so it is, but *wait ends: ask again then. */
+uint16_t iscsi_owner_check(const struct iscsi_login *l, struct iscsi_session **wait);
+/* Has anybody but @user a session with @t under this name, unless that is tied to @user? */
+bool iscsi_owner_other(const struct scsi_target *t, const char *iqn, const char *user);
+
 /* ---- sessions (session.c), their loop -------------------------------------------------------- */
 void iscsi_session_init(struct iscsi_session *s);
 /* First connection has arrived: joins the target. 0 or -errno. */

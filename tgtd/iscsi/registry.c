@@ -99,7 +99,7 @@ static bool same_discovery(const struct iscsi_session *s, const struct iscsi_con
 		return false;
 	c = list_first(&s->main_conns, struct iscsi_conn, main_link);
 	return !memcmp(s->isid, l->isid, sizeof(s->isid)) && !strcmp(s->initiator, l->initiator) &&
-	       same_address(&c->local, &conn->local) && c->in_ffp &&
+	       iscsi_owner_same(s, l) && same_address(&c->local, &conn->local) && c->in_ffp &&
 	       loop_now(iscsi_core.main) - c->last_rx_ns >= DISCOVERY_AT_WORK_NS;
 }
 
@@ -125,8 +125,11 @@ static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
 	struct iscsi_session *s = find(l->tsih);
 	struct iscsi_conn *c;
 
-	if (!s || s->discovery || !same_port(s, l) || s->closing || s->gone ||
-	    s->state != Q3_LOGGED_IN)
+	if (!s || s->discovery || !same_port(s, l))
+		return LOGIN_NO_SESSION;
+	if (!iscsi_owner_same(s, l))
+		return LOGIN_AUTHORIZATION_FAILURE;
+	if (s->closing || s->gone || s->state != Q3_LOGGED_IN)
 		return LOGIN_NO_SESSION;
 	if (s->iser != conn->tp->iser)
 		return LOGIN_CANNOT_INCLUDE;
@@ -148,6 +151,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	struct iscsi_login *l = conn->login;
 	struct iscsi_session *s;
 	struct scsi_home *home = NULL;
+	uint16_t status;
 
 	ASSERT_ON_MAIN();
 	ASSERT(!conn->joined);
@@ -157,6 +161,11 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 		return LOGIN_OUT_OF_RESOURCES;
 	if (l->tsih)
 		return join(conn, l);
+	status = iscsi_owner_check(l, &s);
+	if (status == LOGIN_PENDING)
+		wait_for(s, conn);
+	if (status)
+		return status;
 	list_for_each(s, &iscsi_core.sessions, link)
 		if (l->discovery ? same_discovery(s, conn) : !s->discovery && same_port(s, l)) {
 			log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u",
@@ -198,13 +207,27 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	return LOGIN_OK;
 }
 
+/* The session that a login is about to join, once it has proven the right to. */
+static const struct iscsi_session *joining(const struct iscsi_login *l)
+{
+	const struct iscsi_session *s = l->tsih && l->names_done ? find(l->tsih) : NULL;
+
+	return s && !s->discovery && same_port(s, l) && iscsi_auth_done(l->auth) &&
+			       iscsi_owner_same(s, l) ?
+		       s :
+		       NULL;
+}
+
 void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn)
 {
-	struct iscsi_session *s = conn->joined;
+	const struct iscsi_session *s = conn->joined ? conn->joined : joining(conn->login);
 
-	if (!s && conn->login->tsih)
-		s = find(conn->login->tsih);
-	if (s) {
+	if (!s && conn->login->tsih) {
+		/* Of a session that it may not know: its own number, and nothing is opened by
+		 * that (4.2.2.1). */
+		*exp_cmd_sn = conn->login->cmd_sn;
+		*max_cmd_sn = conn->login->cmd_sn - 1;
+	} else if (s) {
 		*exp_cmd_sn = __atomic_load_n(&s->exp_cmd_sn, __ATOMIC_RELAXED);
 		*max_cmd_sn = __atomic_load_n(&s->max_cmd_sn, __ATOMIC_RELAXED);
 	} else {

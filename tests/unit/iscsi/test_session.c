@@ -8,6 +8,7 @@
 #include "events/clock.h"
 #include "tests/support/unit.h"
 #include "tests/support/wire.h"
+#include "tgtd/iscsi/chap.h"
 #include "tgtd/iscsi/core.h"
 
 static struct wire w;
@@ -433,10 +434,255 @@ START_TEST(discovery_is_not_pinged)
 }
 END_TEST
 
+/* One login request; keys are separated by '\n'. */
+static void login_ask(struct wire *c, uint8_t flags, uint16_t tsih, uint16_t cid, const char *keys)
+{
+	uint8_t bhs[48] = { ISCSI_LOGIN_REQ | BHS_IMMEDIATE, flags };
+	char text[2048];
+	int n = snprintf(text, sizeof(text), "%s", keys);
+
+	for (int i = 0; i < n; i++)
+		if (text[i] == '\n')
+			text[i] = '\0';
+	bhs[8] = 0x80;
+	bhs[13] = 1;
+	put_be16(bhs + 14, tsih);
+	put_be32(bhs + BHS_ITT, 1);
+	put_be16(bhs + 20, cid);
+	put_be32(bhs + BHS_CMD_SN, c->cmd_sn ? c->cmd_sn : (c->cmd_sn = 100));
+	put_be32(bhs + BHS_EXP_STAT_SN, c->exp_stat_sn);
+	wire_send(c, bhs, text, (uint32_t)n);
+}
+
+/* The status of the answer, whose keys are written to @said likewise. */
+static unsigned login_hear(struct wire *c, char *said)
+{
+	struct wire_pdu pdu, *p = &pdu;
+
+	wire_expect(c, p, ISCSI_LOGIN_RSP);
+	c->exp_stat_sn = get_be32(p->bhs + BHS_STAT_SN) + 1;
+	c->tsih = get_be16(p->bhs + 14);
+	c->itt = 1;
+	ck_assert_uint_lt(p->len, 2048);
+	for (uint32_t i = 0; i < p->len; i++)
+		said[i] = p->data[i] ? (char)p->data[i] : '\n';
+	said[p->len] = '\0';
+	return get_be16(p->bhs + 36);
+}
+
+static unsigned login_step(struct wire *c, uint8_t flags, uint16_t tsih, uint16_t cid, char *said,
+			   const char *keys)
+{
+	login_ask(c, flags, tsih, cid, keys);
+	return login_hear(c, said);
+}
+
+#define ME "iqn.2026-11.org.tgtd.test:initiator"
+
+/* The security stage as ME with the account @user, whose secret is "secret-of-" and its name. */
+static void prove(struct wire *c, const char *user, uint16_t tsih, uint16_t cid)
+{
+	uint8_t challenge[CHAP_CHALLENGE_MAX], digest[CHAP_DIGEST_MAX];
+	char said[2048], keys[4096], secret[64], hex[2 * CHAP_CHALLENGE_MAX + 3];
+	unsigned id;
+	int len;
+
+	wire_open(c);
+	ck_assert_uint_eq(login_step(c, 0, tsih, cid, said,
+				     "InitiatorName=" ME "\nTargetName=" WIRE_IQN
+				     "\nAuthMethod=CHAP\n"),
+			  0);
+	ck_assert_uint_eq(login_step(c, 0, tsih, cid, said, "CHAP_A=7\n"), 0);
+	ck_assert_int_eq(sscanf(strstr(said, "CHAP_I="), "CHAP_I=%u", &id), 1);
+	ck_assert_int_eq(sscanf(strstr(said, "CHAP_C="), "CHAP_C=%[^\n]", hex), 1);
+	len = chap_decode(hex, challenge, sizeof(challenge));
+	snprintf(secret, sizeof(secret), "secret-of-%s", user);
+	ck_assert_int_eq(
+		chap_response(CHAP_SHA256, (uint8_t)id, secret, challenge, (size_t)len, digest), 0);
+	chap_encode(digest, chap_digest_len(CHAP_SHA256), hex);
+	snprintf(keys, sizeof(keys), "CHAP_N=%s\nCHAP_R=%s\n", user, hex);
+	ck_assert_uint_eq(login_step(c, 0x81, tsih, cid, said, keys), 0);
+}
+
+/* All of it; NULL: without an account. The status. */
+static unsigned login_as(struct wire *c, const char *user, uint16_t tsih, uint16_t cid)
+{
+	char said[2048];
+
+	if (user) {
+		prove(c, user, tsih, cid);
+		return login_step(c, 0x87, tsih, cid, said, "MaxConnections=4\n");
+	}
+	wire_open(c);
+	return login_step(c, 0x87, tsih, cid, said,
+			  "InitiatorName=" ME "\nTargetName=" WIRE_IQN "\n");
+}
+
+static void two_tenants(void)
+{
+	wire_target_start();
+	for (int i = 0; i < 2; i++) {
+		const char *user = i ? "b" : "a";
+		char secret[64];
+
+		snprintf(secret, sizeof(secret), "secret-of-%s", user);
+		ck_assert_int_eq(iscsi_account_new(user, secret), 0);
+		ck_assert_int_eq(iscsi_account_bind(wire_target.target, user, false), 0);
+	}
+}
+
+/* W5: who proves another account gets nothing of a session, whatever name it gives. */
+START_TEST(a_session_is_that_of_its_account)
+{
+	struct wire b, again, more;
+	struct wire_pdu p;
+
+	two_tenants();
+	ck_assert_uint_eq(login_as(&w, "a", 0, 0), 0);
+	wire_ready(&w);
+	ck_assert_uint_eq(login_as(&b, "b", 0, 0), 0x0202);
+	wire_close(&b);
+	ck_assert_uint_eq(login_as(&b, "b", w.tsih, 0), 0x0202);
+	wire_close(&b);
+	ck_assert_uint_eq(login_as(&b, "b", w.tsih, 1), 0x0202);
+	wire_close(&b);
+	wire_ready(&w);
+	more.cmd_sn = w.cmd_sn;
+	ck_assert_uint_eq(login_as(&more, "a", w.tsih, 1), 0);
+	ck_assert_uint_eq(wire_sessions(), 1);
+	/* the accounts went: nobody can prove to be who made it */
+	ck_assert_int_eq(iscsi_account_unbind(wire_target.target, "a", false), 0);
+	ck_assert_int_eq(iscsi_account_unbind(wire_target.target, "b", false), 0);
+	ck_assert_uint_eq(login_as(&b, NULL, 0, 0), 0x0202);
+	wire_close(&b);
+	wire_ready(&w);
+	ck_assert_int_eq(iscsi_account_bind(wire_target.target, "a", false), 0);
+	ck_assert_uint_eq(login_as(&again, "a", 0, 0), 0);
+	ck_assert(!wire_recv(&w, &p) && w.closed);
+	wire_ready(&again);
+	ck_assert_uint_eq(wire_sessions(), 1);
+	wire_close(&more);
+	wire_close(&again);
+	wire_down(&w);
+}
+END_TEST
+
+static void last_step(struct wire *c)
+{
+	login_ask(c, 0x87, 0, 0, "MaxConnections=4\n");
+}
+
+/* W5: while its owner waits for the old session to end, nobody gets in between; and who has left
+ * may be back with another account before the session is quite gone. */
+START_TEST(nobody_gets_between)
+{
+	struct wire b, a;
+	struct wire_pdu p;
+	uint8_t bhs[48];
+	char said[2048];
+
+	two_tenants();
+	ck_assert_uint_eq(login_as(&w, "a", 0, 0), 0);
+	wire_ready(&w);
+	prove(&a, "a", 0, 0);
+	prove(&b, "b", 0, 0);
+	/* the old session ends, but not before it has hung up */
+	wire_request(&w, bhs, ISCSI_LOGOUT_REQ, BHS_FINAL | LOGOUT_SESSION);
+	wire_send(&w, bhs, NULL, 0);
+	wire_expect(&w, &p, ISCSI_LOGOUT_RSP);
+	last_step(&a);
+	ck_assert(wire_silent(&a));
+	last_step(&b);
+	ck_assert(wire_silent(&b));
+	wire_close(&w);
+	ck_assert_uint_eq(login_hear(&a, said), 0);
+	ck_assert_uint_eq(login_hear(&b, said), 0x0202);
+	wire_close(&b);
+	wire_ready(&a);
+	prove(&b, "b", 0, 0);
+	wire_request(&a, bhs, ISCSI_LOGOUT_REQ, BHS_FINAL | LOGOUT_SESSION);
+	wire_send(&a, bhs, NULL, 0);
+	wire_expect(&a, &p, ISCSI_LOGOUT_RSP);
+	last_step(&b);
+	ck_assert(wire_silent(&b));
+	wire_close(&a);
+	ck_assert_uint_eq(login_hear(&b, said), 0);
+	wire_ready(&b);
+	wire_close(&b);
+	wire_down(&w);
+}
+END_TEST
+
+/* W5: an account that is tied to the name takes it back from whoever has it. */
+START_TEST(a_tied_account_owns_its_name)
+{
+	struct wire a, b;
+	struct wire_pdu p;
+
+	two_tenants();
+	ck_assert_uint_eq(login_as(&w, "b", 0, 0), 0);
+	wire_ready(&w);
+	ck_assert_uint_eq(login_as(&a, "a", 0, 0), 0x0202);
+	wire_close(&a);
+	ck_assert_int_eq(iscsi_account_tie(wire_target.target, "a", ME), 0);
+	/* it ends the session, and does not slip into it */
+	ck_assert_uint_eq(login_as(&a, "a", w.tsih, 1), 0x0202);
+	wire_close(&a);
+	wire_ready(&w);
+	ck_assert_uint_eq(login_as(&a, "a", 0, 0), 0);
+	ck_assert(!wire_recv(&w, &p) && w.closed);
+	wire_ready(&a);
+	ck_assert_uint_eq(login_as(&b, "b", 0, 0), 0x0202);
+	wire_close(&b);
+	wire_ready(&a);
+	wire_close(&a);
+	wire_down(&w);
+}
+END_TEST
+
+/* W12: no serial number of a session for who has not proven the right to it. */
+START_TEST(numbers_are_for_those_who_may_join)
+{
+	struct wire c;
+	char said[2048];
+
+	two_tenants();
+	ck_assert_uint_eq(login_as(&w, "a", 0, 0), 0);
+	for (int i = 0; i < 200; i++)
+		wire_ready(&w);
+	memset(&c, 0, sizeof(c));
+	wire_open(&c);
+	ck_assert_uint_eq(login_step(&c, 0x87, w.tsih, 1, said,
+				     "InitiatorName=" ME "\nTargetName=iqn.x:nobody\n"),
+			  0x0203);
+	ck_assert_uint_eq(c.exp_cmd_sn, 100);
+	ck_assert_uint_eq(c.max_cmd_sn, 100);
+	wire_close(&c);
+	wire_open(&c);
+	c.cmd_sn = 0;
+	ck_assert_uint_eq(login_step(&c, 0, w.tsih, 1, said,
+				     "InitiatorName=" ME "\nTargetName=" WIRE_IQN
+				     "\nAuthMethod=CHAP\n"),
+			  0);
+	ck_assert_uint_eq(c.exp_cmd_sn, 100);
+	ck_assert_uint_eq(c.max_cmd_sn, 99); /* nothing is opened by it */
+	wire_close(&c);
+	c.cmd_sn = w.cmd_sn;
+	ck_assert_uint_eq(login_as(&c, "a", w.tsih, 1), 0);
+	ck_assert_uint_eq(c.exp_cmd_sn, w.cmd_sn);
+	ck_assert_uint_gt(c.max_cmd_sn, w.cmd_sn);
+	wire_close(&c);
+	wire_ready(&w);
+	wire_down(&w);
+}
+END_TEST
+
 UNIT_MAIN("iscsi-session", 30, login_and_numbers, commands_outside_of_the_window_are_ignored,
 	  commands_run_in_cmdsn_order, a_tag_in_use_is_rejected,
 	  unknown_target_and_wrong_tsih_are_refused,
 	  the_same_port_logging_in_again_ends_its_old_session,
 	  several_connections_share_one_numbering, more_connections_than_negotiated_are_refused,
 	  a_rejected_request_leaves_a_gap, discovery_is_for_discovery,
-	  discovery_sessions_are_reinstated, discovery_is_not_pinged)
+	  discovery_sessions_are_reinstated, discovery_is_not_pinged,
+	  a_session_is_that_of_its_account, nobody_gets_between, a_tied_account_owns_its_name,
+	  numbers_are_for_those_who_may_join)
