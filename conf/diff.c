@@ -126,12 +126,39 @@ static void account_exists(struct planner *p, const struct conf_user *u)
 		conf_add_kv(p->c, &p->accounts, u->user, "");
 }
 
-static void bind_user(struct planner *p, const struct conf_user *u, enum adm_op op)
+static struct adm_req *user_request(struct planner *p, const struct conf_user *u, enum adm_op op)
 {
 	struct adm_req *req = request(p, ADM_ACCOUNT, op);
 
 	req->text[ADM_T_USER] = u->user;
 	req->outgoing = u->outgoing;
+	return req;
+}
+
+/* All of the names of @u that @but lacks. Returns how many. */
+static unsigned tie_user(struct planner *p, const struct conf_user *u, const struct conf_user *but,
+			 enum adm_op op)
+{
+	struct conf_kv *name;
+	unsigned n = 0;
+
+	list_for_each(name, &u->names, link) {
+		if (but && conf_get(&but->names, name->key))
+			continue;
+		if (op == ADM_BIND)
+			p->pos = name->pos;
+		user_request(p, u, op)->text[ADM_T_INITIATOR] = name->key;
+		n++;
+	}
+	return n;
+}
+
+static void bind_user(struct planner *p, const struct conf_user *u, enum adm_op op)
+{
+	/* A tied user is bound with its first name, in one step: it is never there without. */
+	if (op == ADM_BIND && tie_user(p, u, NULL, op))
+		return;
+	user_request(p, u, op);
 }
 
 static void diff_users(struct planner *p, const struct list *have, const struct list *want)
@@ -141,8 +168,10 @@ static void diff_users(struct planner *p, const struct list *have, const struct 
 	list_for_each(u, want, link) {
 		p->pos = u->pos;
 		account_exists(p, u);
-		if (have && find_user(have, u))
+		if (have && find_user(have, u)) {
+			tie_user(p, u, find_user(have, u), ADM_BIND);
 			continue;
+		}
 		/* there is room for one outgoing user only: the old one leaves first */
 		const struct conf_user *old = NULL;
 
@@ -159,9 +188,12 @@ static void diff_users(struct planner *p, const struct list *have, const struct 
 
 	list_for_each(u, want, link)
 		new_outgoing |= u->outgoing && !find_user(have, u);
-	list_for_each(u, have, link)
-		if (!find_user(want, u) && !(u->outgoing && new_outgoing))
+	list_for_each(u, have, link) {
+		if (find_user(want, u))
+			tie_user(p, u, find_user(want, u), ADM_UNBIND);
+		else if (!(u->outgoing && new_outgoing))
 			bind_user(p, u, ADM_UNBIND);
+	}
 }
 
 /* ---- access ---------------------------------------------------------------------------------- */

@@ -4,7 +4,8 @@
  * be made. What is equal is not touched, so that sessions go on; what can be changed in place is
  * changed in place; the rest is taken down and made again.
  *
- * Order within a target keeps it closed at every step: users are bound before others are unbound
+ * Order within a target keeps it closed at every step: users are bound, and tied to their names,
+ * before others are unbound or untied,
  * and access rules are added before others are removed, since a target without users asks for none.
  */
 #ifndef CONF_DIFF_H

@@ -74,6 +74,7 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 		print_text(to, " --password=", r->text[ADM_T_PASSWORD], false);
 		if (r->outgoing)
 			fputs(" --outgoing", to);
+		print_text(to, " --initiator-name=", r->text[ADM_T_INITIATOR], false);
 		break;
 	case ADM_SYSTEM:
 		fprintf(to, " --op %s --mode sys --name %s -v ", adm_op_name(r->op),

@@ -142,6 +142,7 @@ struct conf_user *conf_add_user(struct conf *c, struct list *to, const char *use
 	u->user = conf_strdup(c, user);
 	u->password = password ? conf_strdup(c, password) : NULL;
 	u->outgoing = outgoing;
+	list_init(&u->names);
 	list_init(&u->link);
 	list_add_tail(to, &u->link);
 	return u;
@@ -331,10 +332,14 @@ static void print_users(const struct printer *p, const struct list *users, const
 			const char *in, const char *out)
 {
 	struct conf_user *u;
+	struct conf_kv *name;
 
-	list_for_each(u, users, link)
+	list_for_each(u, users, link) {
 		words_line(p, indent, u->outgoing ? out : in, u->user,
 			   u->password ? u->password : CONF_NO_PASSWORD);
+		list_for_each(name, &u->names, link)
+			words_line(p, indent, "bind-user", u->user, name->key);
+	}
 }
 
 static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t expected)

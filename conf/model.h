@@ -17,6 +17,7 @@
 #define CONF_NAME_MAX 223
 #define CONF_MAX_TARGETS 4096
 #define CONF_MAX_LUS 65536 /* in one configuration */
+#define CONF_MAX_TIES 1024 /* of users to initiator names, in a target */
 
 /* What stands in printed text for a password that is not known; as tgt-admin has always written. */
 #define CONF_NO_PASSWORD "PLEASE_CORRECT_THE_PASSWORD"
@@ -40,6 +41,7 @@ struct conf_user {
 	struct list link;
 	const char *user, *password; /* password NULL: unknown (the daemon does not tell) */
 	bool outgoing;
+	struct list names; /* conf_kv: the key is an initiator name that it is tied to */
 	struct conf_pos pos;
 };
 

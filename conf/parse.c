@@ -169,6 +169,28 @@ static int expose_line(struct parser *p, char *value)
 	return fail(p, "expose needs an initiator-name %s before it", value);
 }
 
+/* bind-user <user> <initiator name> */
+static int tie_line(struct parser *p, char *value)
+{
+	size_t n = strcspn(value, " \t");
+	const char *name;
+	struct conf_user *u;
+
+	if (!value[n])
+		return fail(p, "expected: bind-user <user> <initiator name>");
+	value[n] = 0;
+	name = trim(value + n + 1);
+	list_for_each(u, &p->target->users, link) {
+		if (u->outgoing || strcmp(u->user, value))
+			continue;
+		if (conf_get(&u->names, name))
+			return fail(p, "bind-user %s %s is given twice", value, name);
+		conf_add_kv(p->c, &u->names, name, "")->pos = p->pos;
+		return 0;
+	}
+	return fail(p, "bind-user needs an incominguser %s before it", value);
+}
+
 static int rule_line(struct parser *p, const char *value, bool is_name)
 {
 	struct conf_rule *r;
@@ -197,6 +219,8 @@ static int target_line(struct parser *p, const char *key, char *value)
 		return rule_line(p, value, !strcmp(key, "initiator-name"));
 	if (!strcmp(key, "expose"))
 		return expose_line(p, value);
+	if (!strcmp(key, "bind-user"))
+		return tie_line(p, value);
 	if (outgoing || !strcmp(key, "incominguser"))
 		return user_line(p, &t->users, value, outgoing);
 	if (!strcmp(key, "driver")) {

@@ -199,12 +199,29 @@ static bool plain(const char *text)
 	return !n || (text[0] != ' ' && text[n - 1] != ' ');
 }
 
+/* The names that a user is tied to, as the daemon takes them; and no more than it takes. */
+static void verify_ties(struct verifier *v, const struct conf_user *u, const char *of,
+			unsigned *ties)
+{
+	struct conf_kv *name;
+
+	list_for_each(name, &u->names, link) {
+		if (strpbrk(name->key, " \t,\"") || !plain(name->key) ||
+		    strlen(name->key) > CONF_NAME_MAX)
+			fault(v, &name->pos, "bind-user: '%s' is no initiator name", name->key);
+		if (++*ties == CONF_MAX_TIES + 1)
+			fault(v, &name->pos, "%s: more than %u lines of bind-user", of,
+			      CONF_MAX_TIES);
+	}
+}
+
 static void verify_users(struct verifier *v, const struct list *users, const char *of)
 {
 	struct conf_user *u;
-	unsigned outgoing = 0;
+	unsigned outgoing = 0, ties = 0;
 
 	list_for_each(u, users, link) {
+		verify_ties(v, u, of, &ties);
 		if (!*u->user || !u->password || !*u->password)
 			fault(v, &u->pos, "%s: a user needs a name and a password", of);
 		else if (!plain(u->user) || !plain(u->password))

@@ -39,6 +39,7 @@ static const struct word {
 	{ "expose", CONF_IN_TARGET, CONF_UNKNOWN, NULL },
 	{ "incominguser", CONF_IN_TARGET, CONF_UNKNOWN, "a name and a password" },
 	{ "outgoinguser", CONF_IN_TARGET, CONF_UNKNOWN, "a name and a password" },
+	{ "bind-user", CONF_IN_TARGET, CONF_UNKNOWN, "a user and an initiator name" },
 
 	{ "lun", STORE, CONF_STORE, "1 to 16383" },
 	{ "bs-type", STORE, CONF_STORE, "rdwr, aio, ram or null" },

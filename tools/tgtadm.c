@@ -100,6 +100,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode account --op new|update --user <name> --password <secret>\n"
 	       "  --mode account --op delete --user <name>\n"
 	       "  --mode account --op bind|unbind --user <name> [--tid <id>] [--outgoing]\n"
+	       "  --mode account --op bind|unbind --user <name> --tid <id> --initiator-name <name>\n"
 	       "  --mode account --op show\n"
 	       "  --mode portal --op new|delete --params portal=<ip>[:<port>]\n"
 	       "  --mode portal --op show\n"
@@ -211,8 +212,8 @@ static const struct rule rules[] = {
 	{ ADM_ACCOUNT, ADM_UPDATE, "LmoupC", NEED_USER | NEED_PASSWORD, false },
 	{ ADM_ACCOUNT, ADM_SHOW, "LmoC", 0, false },
 	{ ADM_ACCOUNT, ADM_DELETE, "LmouC", 0, false },
-	{ ADM_ACCOUNT, ADM_BIND, "LmotuOC", NEED_USER, false },
-	{ ADM_ACCOUNT, ADM_UNBIND, "LmotuOC", NEED_USER, false },
+	{ ADM_ACCOUNT, ADM_BIND, "LmotuOCQ", NEED_USER, false },
+	{ ADM_ACCOUNT, ADM_UNBIND, "LmotuOCQ", NEED_USER, false },
 
 	{ ADM_PORTAL, ADM_NEW, "LmoCP", NEED_PORTAL, false },
 	{ ADM_PORTAL, ADM_DELETE, "LmoCP", NEED_PORTAL, false },
@@ -323,6 +324,9 @@ static void check(const struct cmdline *cl)
 			"'user' and 'password' options are required");
 	else if (need & NEED_USER)
 		require(r->text[ADM_T_USER], "'user' option is necessary");
+	if (cl->mode == ADM_ACCOUNT && r->text[ADM_T_INITIATOR])
+		require(r->has_tid && !r->outgoing,
+			"'initiator-name' requires 'tid', and an incoming account");
 	if (need & NEED_STORE)
 		require(r->text[ADM_T_PATH] || r->device_type == ADM_TYPE_DISK ||
 				r->device_type == ADM_TYPE_CD || r->device_type == ADM_TYPE_TAPE,

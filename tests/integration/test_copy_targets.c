@@ -61,6 +61,20 @@ static unsigned copy(void)
 
 #define UNREACHABLE 0x0a0804
 
+static struct iscsi_context *login_with(unsigned tid, const char *user, const char *secret)
+{
+	struct iscsi_context *c = iscsi_create_context(ME);
+	char name[64];
+
+	snprintf(name, sizeof(name), TGT_IQN, tid);
+	iscsi_set_targetname(c, name);
+	iscsi_set_session_type(c, ISCSI_SESSION_NORMAL);
+	if (user)
+		iscsi_set_initiator_username_pwd(c, user, secret);
+	ck_assert_int_eq(iscsi_full_connect_sync(c, t.portal, 1), 0);
+	return c;
+}
+
 static void begin(void)
 {
 	struct iscsi_context *f;
@@ -128,7 +142,7 @@ END_TEST
  * under a name that is let in. */
 START_TEST(accounts)
 {
-	char name[64];
+	struct iscsi_context *f;
 
 	begin();
 	tgt_adm_ok(&t, "-m account -o new -u alice -p alice-secret-12");
@@ -140,18 +154,29 @@ START_TEST(accounts)
 	tgt_adm_ok(&t, "-m account -o bind -t 1 -u alice");
 	for (int who = 0; who < 2; who++) {
 		tgt_logout(i);
-		i = iscsi_create_context(ME);
-		snprintf(name, sizeof(name), TGT_IQN, 1);
-		iscsi_set_targetname(i, name);
-		iscsi_set_session_type(i, ISCSI_SESSION_NORMAL);
-		iscsi_set_initiator_username_pwd(i, who ? "alice" : "bob",
-						 who ? "alice-secret-12" : "bobs-secret-123");
-		ck_assert_int_eq(iscsi_full_connect_sync(i, t.portal, 1), 0);
+		i = login_with(1, who ? "alice" : "bob",
+			       who ? "alice-secret-12" : "bobs-secret-123");
 		ck_assert_uint_eq(copy(), who ? 0 : UNREACHABLE);
 	}
-	tgt_adm_ok(&t, "-m account -o unbind -t 2 -u alice");
-	tgt_adm_ok(&t, "-m account -o bind -t 2 -u bob");
+	/* W5: alice there is somebody else, by her ties or because bob has the name */
+	tgt_adm_ok(&t, "-m account -o bind -t 2 -u alice -Q iqn.someone.else");
 	ck_assert_uint_eq(copy(), UNREACHABLE);
+	tgt_adm_ok(&t, "-m account -o bind -t 2 -u alice -Q " ME);
+	ck_assert_uint_eq(copy(), 0);
+	tgt_adm_ok(&t, "-m account -o unbind -t 2 -u alice -Q iqn.someone.else");
+	tgt_adm_ok(&t, "-m account -o unbind -t 2 -u alice -Q " ME);
+	tgt_adm_ok(&t, "-m account -o bind -t 2 -u bob");
+	ck_assert_uint_eq(copy(), 0);
+	f = login_with(2, "bob", "bobs-secret-123");
+	ck_assert_uint_eq(copy(), UNREACHABLE);
+	tgt_logout(f);
+	tgt_adm_ok(&t, "-m account -o unbind -t 2 -u alice");
+	ck_assert_uint_eq(copy(), UNREACHABLE);
+	/* where nobody has to prove anything, its own session there is no stranger's */
+	tgt_adm_ok(&t, "-m account -o unbind -t 2 -u bob");
+	f = login_with(2, NULL, NULL);
+	ck_assert_uint_eq(copy(), 0);
+	tgt_logout(f);
 	tgt_logout(i);
 	tgt_stop(&t, true);
 }

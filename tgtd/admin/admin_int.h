@@ -243,6 +243,8 @@ enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const
 void apply_stop_central(void);
 
 /* ---- target_verbs.c, lu_verbs.c -------------------------------------------------------------- */
+/* Of `account bind` and `unbind`: may there be an initiator name, and this one? Of verbs.c. */
+enum adm_status account_tie_check(struct adm_call *call);
 enum adm_status verb_target_new(struct adm_call *call);
 enum adm_status verb_target_delete(struct adm_call *call);
 enum adm_status verb_target_show(struct adm_call *call);

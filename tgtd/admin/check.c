@@ -142,7 +142,8 @@ enum adm_status check_execute(struct adm_call *call)
 	static enum adm_status (*const checks[ADM_MODES][ADM_OPS])(struct adm_call *call) = {
 		[ADM_TARGET] = { [ADM_NEW] = check_target_new, [ADM_UPDATE] = check_target_update },
 		[ADM_LU] = { [ADM_NEW] = check_lu_new, [ADM_UPDATE] = check_lu_params },
-		[ADM_ACCOUNT] = { [ADM_NEW] = check_account, [ADM_UPDATE] = check_account },
+		[ADM_ACCOUNT] = { [ADM_NEW] = check_account, [ADM_UPDATE] = check_account,
+				  [ADM_BIND] = account_tie_check },
 	};
 
 	return checks[call->req.mode][call->req.op] ? checks[call->req.mode][call->req.op](call) :

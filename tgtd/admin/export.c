@@ -14,13 +14,25 @@ struct walk {
 	struct conf *c;
 	struct conf_target *t;
 	const struct adm_target *from;
+	struct conf_user *user; /* whose ties are added */
 };
+
+static void add_tie(const char *iqn, void *arg)
+{
+	struct walk *w = arg;
+
+	conf_add_kv(w->c, &w->user->names, iqn, "");
+}
 
 static void add_user(const char *user, bool outgoing, void *arg)
 {
 	struct walk *w = arg;
+	struct conf_user *u =
+		conf_add_user(w->c, w->t ? &w->t->users : &w->c->users, user, NULL, outgoing);
+	struct walk names = { .c = w->c, .user = u };
 
-	conf_add_user(w->c, w->t ? &w->t->users : &w->c->users, user, NULL, outgoing);
+	if (w->t && !outgoing)
+		iscsi_account_each_tie(w->from->scsi, user, add_tie, &names);
 }
 
 static void add_address(const char *rule, void *arg)
@@ -74,7 +86,7 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 static void add_target(struct conf *c, struct adm_target *from)
 {
 	struct conf_target *t = conf_add_target(c, scsi_target_name(from->scsi));
-	struct walk w = { c, t, from };
+	struct walk w = { .c = c, .t = t, .from = from };
 	struct adm_set *set;
 
 	t->tid = from->tid;

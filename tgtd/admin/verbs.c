@@ -184,6 +184,10 @@ static enum adm_status account_status(struct adm_call *call, int err)
 		return ADM_OUTACCOUNT_EXIST;
 	case -ENOSPC:
 		return ADM_TOO_MANY_USER;
+	case -EALREADY:
+		return ADM_BINDING_EXIST;
+	case -ENXIO:
+		return ADM_NO_BINDING;
 	default:
 		return refuse_errno(call, err, "account");
 	}
@@ -214,19 +218,38 @@ static enum adm_status account_delete(struct adm_call *call)
 	return account_status(call, iscsi_account_delete(call->req.text[ADM_T_USER]));
 }
 
+enum adm_status account_tie_check(struct adm_call *call)
+{
+	const char *iqn = call->req.text[ADM_T_INITIATOR];
+
+	if (!iqn)
+		return ADM_OK;
+	if (!call->req.has_tid || call->req.outgoing)
+		return refuse(call, ADM_INVALID_REQUEST,
+			      "an incoming account of a target is tied to initiator names");
+	if (!iscsi_account_name_valid(iqn))
+		return refuse(call, ADM_INVALID_REQUEST, "'%s' is no initiator name", iqn);
+	return ADM_OK;
+}
+
 static enum adm_status account_bind_or_not(struct adm_call *call, bool bind)
 {
 	struct adm_target *t = call_target(call);
-	const char *user = call->req.text[ADM_T_USER];
+	const char *user = call->req.text[ADM_T_USER], *iqn = call->req.text[ADM_T_INITIATOR];
 
 	if (!user)
 		return refuse(call, ADM_INVALID_REQUEST, "which user?");
+	if (account_tie_check(call) != ADM_OK)
+		return ADM_INVALID_REQUEST;
 	if (call->req.has_tid && !t)
 		return ADM_NO_TARGET;
 	if (call_waits(call, t))
 		return ADM_PENDING;
 	struct scsi_target *scsi = t ? t->scsi : NULL;
 
+	if (iqn)
+		return account_status(call, bind ? iscsi_account_tie(scsi, user, iqn) :
+						   iscsi_account_untie(scsi, user, iqn));
 	return account_status(call, bind ? iscsi_account_bind(scsi, user, call->req.outgoing) :
 					   iscsi_account_unbind(scsi, user, call->req.outgoing));
 }

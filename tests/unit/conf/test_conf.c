@@ -220,6 +220,14 @@ static const struct {
 	{ "<target a>\ninitiator-address 1.1.1.1\ninitiator-address 1.1.1.1\n",
 	  "t:3: 1.1.1.1 is given twice" },
 	{ "<target a>\nexpose iqn.x 1\n", "t:2: expose needs an initiator-name iqn.x before it" },
+	{ "<target a>\nbind-user u\n", "t:2: expected: bind-user <user> <initiator name>" },
+	{ "<target a>\nbind-user u iqn.x\n", "t:2: bind-user needs an incominguser u before it" },
+	{ "<target a>\noutgoinguser u p\nbind-user u iqn.x\n",
+	  "t:3: bind-user needs an incominguser u before it" },
+	{ "<target a>\nincominguser u p\nbind-user u iqn.x\nbind-user u iqn.x\n",
+	  "t:4: bind-user u iqn.x is given twice" },
+	{ "bind-user u iqn.x\n",
+	  "t:1: unknown option 'bind-user' outside of targets: it belongs in a <target>" },
 	{ "include /etc/passwd\n", "t:1: include is not allowed here" },
 	{ "control-port 99999\n", "t:1: control-port is 0 to 32767, not '99999'" },
 	{ "= x\n", "t:1: a line begins with '='" },
@@ -287,6 +295,10 @@ static const struct {
 	{ "<target a>\noutgoinguser u p\noutgoinguser v p\n</target>\n", "only one outgoing user" },
 	{ "<target a>\nincominguser u p\n</target>\n<target b>\nincominguser u q\n</target>\n",
 	  "user u has two passwords" },
+	{ "<target a>\nincominguser u p\nbind-user u iqn.x iqn.y\n</target>\n",
+	  "t:3: bind-user: 'iqn.x iqn.y' is no initiator name" },
+	{ "<target a>\nincominguser u p\nbind-user u iqn.x,iqn.y\n</target>\n",
+	  "t:3: bind-user: 'iqn.x,iqn.y' is no initiator name" },
 	{ "iSNSServerPort 0\n", "iSNSServerPort is a port" },
 };
 
@@ -318,7 +330,8 @@ START_TEST(printing_is_read_back)
 	const char *text =
 		"<target iqn.a>\ncontroller_tid 4\nbacking-store /a\\#1\nbacking-store /b\n"
 		"initiator-name iqn.x\nexpose iqn.x 1,2\ninitiator-address 10.0.0.0/8\n"
-		"incominguser u p\nMaxBurstLength 4096\n</target>\n"
+		"incominguser u p\nbind-user u iqn.x\nbind-user u iqn.y\n"
+		"MaxBurstLength 4096\n</target>\n"
 		"<target iqn.b>\ndriver iser\n<backing-store /c>\nlun 7\nvendor_id \\\\ \\#\n</backing-store>\n"
 		"initiator-address NONE\n</target>\n";
 	char one[4096] = "", two[4096] = "";
@@ -335,6 +348,7 @@ START_TEST(printing_is_read_back)
 		conf_get(&conf_find_lun(conf_find_target(&c, "iqn.b"), 7)->options, "vendor_id"),
 		"\\ #");
 	ck_assert(conf_find_target(&c, "iqn.b")->nobody);
+	ck_assert_ptr_nonnull(strstr(one, "\tbind-user u iqn.x\n\tbind-user u iqn.y\n"));
 	conf_print(&c, append, two);
 	conf_free(&c);
 	ck_assert_str_eq(one, two);

@@ -139,11 +139,22 @@ static void do_account(struct conf *d, struct list *users, const struct adm_req 
 		set_kv(d, &d->accounts, name, "");
 		return;
 	}
+	const char *iqn = r->text[ADM_T_INITIATOR];
+
 	ck_assert_msg(conf_get(&d->accounts, name) != NULL, "no account %s", name);
 	list_for_each(u, users, link) {
 		outgoing += u->outgoing;
 		if (!strcmp(u->user, name) && u->outgoing == r->outgoing)
 			found = u;
+	}
+	if (iqn) {
+		ck_assert(!r->outgoing);
+		if (r->op == ADM_BIND && !found)
+			found = conf_add_user(d, users, name, NULL, false);
+		ck_assert_ptr_nonnull(found);
+		ck_assert(!conf_get(&found->names, iqn) == (r->op == ADM_BIND));
+		set_kv(d, &found->names, iqn, r->op == ADM_BIND ? "" : NULL);
+		return;
 	}
 	if (r->op == ADM_BIND) {
 		ck_assert_ptr_null(found);
@@ -280,6 +291,52 @@ START_TEST(new_target_as_tgt_admin_prints_it)
 END_TEST
 
 /* tgt leaves ALL bound beside names, and then the names close nothing. */
+static unsigned tied_to(const char *line)
+{
+	const char *p = strstr(line, "--initiator-name=iqn.");
+
+	return p ? (unsigned)p[21] : 0;
+}
+
+/* W5: a user that is tied is there with a name at every step, and never with one that neither
+ * configuration has. */
+START_TEST(tied_users)
+{
+#define USERS(more) "<target iqn.a>\ncontroller_tid 3\nincominguser u p\n" more "</target>\n"
+	static const char bind[] = "tgtadm -C 0 --lld iscsi --mode account --op bind --tid=3 "
+				   "--user=u --initiator-name=iqn.x\n",
+			  bind_y[] = "tgtadm -C 0 --lld iscsi --mode account --op bind --tid=3 "
+				     "--user=u --initiator-name=iqn.y\n",
+			  unbind[] = "tgtadm -C 0 --lld iscsi --mode account --op unbind --tid=3 "
+				     "--user=u --initiator-name=iqn.x\n";
+	const char *p = plan("", USERS("bind-user u iqn.x\nbind-user u iqn.y\n"), &all);
+	char both[400];
+
+	/* no step binds it without a name */
+	p = strstr(p, "--op bind --tid=3 --user=u");
+	ck_assert_ptr_nonnull(p);
+	ck_assert_uint_eq(tied_to(p), 'x');
+	p = strstr(p + 1, "--op bind --tid=3 --user=u");
+	ck_assert_ptr_nonnull(p);
+	ck_assert_uint_eq(tied_to(p), 'y');
+	ck_assert_ptr_null(strstr(p + 1, "--op bind --tid=3 --user=u"));
+	/* an account that is there */
+	p = plan(USERS(""), USERS("bind-user u iqn.x\n"), &all);
+	ck_assert_ptr_nonnull(strstr(p, bind));
+	p = plan(USERS("bind-user u iqn.x\n"), USERS("bind-user u iqn.x\n"), &all);
+	ck_assert_ptr_null(strstr(p, "bind"));
+	p = plan(USERS("bind-user u iqn.x\n"), USERS(""), &all);
+	ck_assert_ptr_nonnull(strstr(p, unbind));
+	p = plan(USERS("bind-user u iqn.x\n"), USERS("bind-user u iqn.y\n"), &all);
+	snprintf(both, sizeof(both), "%s%s", bind_y, unbind);
+	ck_assert_ptr_nonnull(strstr(p, both));
+	/* whose line is gone is unbound as a whole */
+	p = plan(USERS("bind-user u iqn.x\nincominguser v p\n"),
+		 "<target iqn.a>\nincominguser v p\n</target>\n", &all);
+	ck_assert_ptr_nonnull(strstr(p, "--op unbind --tid=3 --user=u\n"));
+}
+END_TEST
+
 START_TEST(names_alone_do_not_open_to_all)
 {
 	const char *p =
@@ -463,7 +520,12 @@ static void random_conf(char *to, bool with_tids)
 			if (rnd(2))
 				random_lu(to + strlen(to), lun);
 		/* always one: check_closed() looks at it */
-		sprintf(to + strlen(to), "incominguser u%u p\n", rnd(3));
+		unsigned u = rnd(3);
+
+		sprintf(to + strlen(to), "incominguser u%u p\n", u);
+		for (unsigned i = 0; i < 3; i++)
+			if (!rnd(4))
+				sprintf(to + strlen(to), "bind-user u%u iqn.i%u\n", u, i);
 		if (rnd(2))
 			sprintf(to + strlen(to), "outgoinguser o%u p\n", rnd(2));
 		for (unsigned i = 0; i < 3; i++) {
@@ -554,6 +616,6 @@ START_TEST(applied_differences_leave_nothing_to_do)
 }
 END_TEST
 
-UNIT_MAIN("diff", 30, new_target_as_tgt_admin_prints_it, names_alone_do_not_open_to_all,
+UNIT_MAIN("diff", 30, new_target_as_tgt_admin_prints_it, names_alone_do_not_open_to_all, tied_users,
 	  only_what_differs, scopes, disruptive_steps, unusable_stores_are_skipped, quoting,
 	  applied_differences_leave_nothing_to_do)
