@@ -2,7 +2,8 @@
 /*
  * Login and text requests. The input is a sequence of PDUs: one byte of flags, one byte that picks
  * the header's oddities, two bytes of length, then that many bytes of text. What must hold: no
- * crash, no leak, every reply within its limits, full feature phase only for who knows the secret.
+ * crash, no leak, every reply within its limits, full feature phase only for who knows the secret
+ * and agrees to the digests that are demanded.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -14,12 +15,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct scsi_target *open_target, *locked_target;
+static struct scsi_target *open_target, *locked_target, *digest_target;
 
 static uint16_t establish(struct iscsi_login *l)
 {
 	/* The accounts' secret is not in any input. */
 	BUG_ON(l->target == locked_target);
+	/* W11: without digests nobody gets in where they are demanded. */
+	BUG_ON(l->target == digest_target && !l->iser &&
+	       !(l->params.header_digest && l->params.data_digest));
 	l->tsih = 1;
 	return LOGIN_OK;
 }
@@ -39,6 +43,9 @@ static void once(void)
 	log_set_level(LOG_LVL_ERROR);
 	open_target = make(1, "iqn.a:o");
 	locked_target = make(2, "iqn.a:l");
+	digest_target = make(3, "iqn.a:d");
+	BUG_ON(iscsi_target_set(digest_target, "HeaderDigest", "CRC32C") ||
+	       iscsi_target_set(digest_target, "DataDigest", "CRC32C"));
 	BUG_ON(iscsi_account_new("u", "a-secret-that-nobody-guesses-0912834") ||
 	       iscsi_account_bind(locked_target, "u", false));
 	BUG_ON(iscsi_account_new("o", "another-secret-5820394") ||
