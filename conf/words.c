@@ -51,7 +51,7 @@ static const struct word {
 	{ "write-cache", STORE, CONF_CACHE, "on or off" },
 	{ "mode_page", STORE, CONF_MULTI, "page:subpage:length:byte:byte..." },
 	{ "params", STORE, CONF_MULTI, "name=value[,name=value...]" },
-	{ "scsi_id", STORE, CONF_PARAM, "1 to 24 characters" },
+	{ "scsi_id", STORE, CONF_PARAM, "1 to 36 characters" },
 	{ "naa", STORE, CONF_PARAM,
 	  "16 hexadecimal digits that begin with 2, 3 or 5, or 32 with 6" },
 	{ "scsi_sn", STORE, CONF_PARAM, "1 to 36 characters" },
@@ -97,15 +97,15 @@ static const struct word {
 	{ "allow_explicit_alua", CONF_IN_TARGET, CONF_KEY, YES_NO },
 	{ "alua_state", CONF_IN_TARGET, CONF_KEY,
 	  "active-optimized, active-non-optimized, standby or unavailable" },
-	/* known of tgt's files, and refused by the daemon */
-	{ "MaxXmitDataSegmentLength", 0, CONF_KEY, NULL },
-	{ "IFMarker", 0, CONF_KEY, NULL },
-	{ "OFMarker", 0, CONF_KEY, NULL },
+	/* of tgt's files: taken, though nothing follows from them, which the daemon says */
+	{ "MaxXmitDataSegmentLength", 0, CONF_KEY, LENGTH },
+	{ "IFMarker", 0, CONF_KEY, YES_NO },
+	{ "OFMarker", 0, CONF_KEY, YES_NO },
 	{ "IFMarkInt", 0, CONF_KEY, NULL },
 	{ "OFMarkInt", 0, CONF_KEY, NULL },
-	{ "RDMAExtensions", 0, CONF_KEY, NULL },
-	{ "TargetRecvDataSegmentLength", 0, CONF_KEY, NULL },
-	{ "InitiatorRecvDataSegmentLength", 0, CONF_KEY, NULL },
+	{ "RDMAExtensions", 0, CONF_KEY, YES_NO },
+	{ "TargetRecvDataSegmentLength", 0, CONF_KEY, LENGTH },
+	{ "InitiatorRecvDataSegmentLength", 0, CONF_KEY, LENGTH },
 	{ "MaxOutstandingUnexpectedPDUs", 0, CONF_KEY, NULL },
 };
 

@@ -13,7 +13,7 @@ void scsi_lu_conf_init(struct scsi_lu_conf *c)
 	c->lbppbe = 0xff;
 }
 
-static uint64_t hash64(uint64_t h, const void *data, size_t len)
+uint64_t scsi_hash64(uint64_t h, const void *data, size_t len)
 {
 	const uint8_t *b = data;
 
@@ -37,10 +37,12 @@ size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX])
 	 * one store, for multipath); the default one is only unique with the target's name. */
 	snprintf(dflt, sizeof(dflt), "IET     %04x%04x", lu->target->tid, lu->lun);
 	if (strcmp(lu->conf.scsi_id, dflt) != 0) {
-		h = hash64(h, lu->conf.scsi_id, strlen(lu->conf.scsi_id));
+		h = scsi_hash64(h, lu->conf.scsi_id, strlen(lu->conf.scsi_id));
+		if (lu->conf.scsi_id_rest)
+			h = scsi_hash64(h, &lu->conf.scsi_id_rest, sizeof(lu->conf.scsi_id_rest));
 	} else {
-		h = hash64(h, lu->target->name, strlen(lu->target->name) + 1);
-		h = hash64(h, &lu->lun, sizeof(lu->lun));
+		h = scsi_hash64(h, lu->target->name, strlen(lu->target->name) + 1);
+		h = scsi_hash64(h, &lu->lun, sizeof(lu->lun));
 	}
 	h ^= h >> 29;
 	h *= 0xbf58476d1ce4e5b9ull;

@@ -38,19 +38,29 @@ static bool parse_number(const char *v, uint64_t max, uint64_t *out)
 	return errno == 0 && *end == 0 && *out <= max;
 }
 
-/* SPC-4 4.4.1: printable ASCII, fits the field. */
-static bool parse_text(const char *v, char *dst, size_t size)
+/* SPC-4 4.4.1: printable ASCII. What does not fit the field is cut off, as tgt does: consumers
+ * give longer texts and count on it. 0, -EINVAL, or how much is left. */
+static int parse_text(const char *v, char *dst, size_t size)
 {
-	size_t n = strlen(v);
+	size_t n = strlen(v), fits = MIN(n, size - 1);
 
-	if (n >= size)
-		return false;
 	for (size_t i = 0; i < n; i++)
 		if (v[i] < 0x20 || v[i] > 0x7e)
-			return false;
+			return -EINVAL;
 	memset(dst, 0, size);
-	memcpy(dst, v, n);
-	return true;
+	memcpy(dst, v, fits);
+	return fits < n ? (int)fits : 0;
+}
+
+/* Two units whose scsi_id differs behind the cut stay two: multipath goes by the NAA, which is made
+ * of scsi_id, and would write to one what belongs to the other. */
+static int parse_scsi_id(const char *v, struct scsi_lu_conf *conf)
+{
+	int left = parse_text(v, conf->scsi_id, sizeof(conf->scsi_id));
+
+	if (left >= 0)
+		conf->scsi_id_rest = left ? scsi_hash64(0, v + left, strlen(v + left)) ?: 1 : 0;
+	return left;
 }
 
 /* SPC-4 7.8.6.6: IEEE Extended (2), Locally Assigned (3), IEEE Registered (5) have eight bytes,
@@ -62,10 +72,10 @@ static bool parse_naa(const char *v, char *dst, size_t size)
 
 	if (n && !(hex && n == 16 && strchr("235", *v)) && !(hex && n == 32 && *v == '6'))
 		return false;
-	return parse_text(v, dst, size);
+	return parse_text(v, dst, size) == 0;
 }
 
-enum update_kind { UPD_TEXT, UPD_NAA, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32 };
+enum update_kind { UPD_TEXT, UPD_ID, UPD_NAA, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32 };
 static const struct update_key {
 	const char *name;
 	enum update_kind kind;
@@ -75,7 +85,7 @@ static const struct update_key {
 	bool disk; /* means nothing on the controller */
 } update_keys[] = {
 #define F(f) offsetof(struct scsi_lu_conf, f), sizeof(((struct scsi_lu_conf *)0)->f)
-	{ "scsi_id", UPD_TEXT, F(scsi_id), 0, UA_IDENTIFIER, false },
+	{ "scsi_id", UPD_ID, F(scsi_id), 0, UA_IDENTIFIER, false },
 	{ "naa", UPD_NAA, F(naa), 0, UA_IDENTIFIER, false },
 	{ "scsi_sn", UPD_TEXT, F(scsi_sn), 0, UA_INQUIRY, false },
 	{ "vendor_id", UPD_TEXT, F(vendor_id), 0, UA_INQUIRY, false },
@@ -97,7 +107,7 @@ static const struct update_key {
 #undef F
 };
 
-/* @value as @k takes it, into @conf. */
+/* @value as @k takes it, into @conf. As scsi_lu_check(). */
 static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, const char *value)
 {
 	uint8_t *p = (uint8_t *)conf + k->offset;
@@ -106,9 +116,9 @@ static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, cons
 
 	switch (k->kind) {
 	case UPD_TEXT:
-		if (!parse_text(value, (char *)p, k->size))
-			return -EINVAL;
-		break;
+		return parse_text(value, (char *)p, k->size);
+	case UPD_ID:
+		return parse_scsi_id(value, conf);
 	case UPD_NAA:
 		if (!parse_naa(value, (char *)p, k->size))
 			return -EINVAL;
@@ -166,7 +176,7 @@ static int update_locked(struct scsi_lu *lu, const struct update_key *k, const c
 	scsi_lu_update_gate_locked(lu);
 	if (k->ua)
 		scsi_ua_raise_locked(lu, NULL, k->ua);
-	return 0;
+	return ret;
 }
 
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)

@@ -100,7 +100,10 @@ struct scsi_lu_conf {
 	bool loop_shared;	/* serves other LUs too: stays the
 				 * caller's when the LU is deleted */
 	/* "" = default */
-	char scsi_id[25], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5];
+	/* As wide as tgt's, which cuts what is longer, too. */
+	char scsi_id[37], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5];
+	uint64_t scsi_id_rest;	/* hash of what was cut off scsi_id, so that the made-up NAA still
+				 * tells such units apart; 0: nothing was */
 	char naa[33];		/* 16 or 32 hexadecimal digits; "": made up, see scsi_lu_naa() */
 	bool readonly, removable, online, thin_provisioning, swp;
 	bool write_cache;	/* WCE at start */
@@ -147,10 +150,11 @@ void scsi_lu_keep_loops(struct scsi_lu *lu, unsigned n);
 unsigned scsi_lu_loops(const struct scsi_lu *lu); /* how many it has; main loop */
 
 /* tgtadm --mode logicalunit --op update: one key and its value, by tgtadm(8)'s names. 0, -EINVAL
- * unknown key or bad value, -EBUSY removal is prevented. Raises the unit attention that the
- * change deserves. */
+ * unknown key or bad value, -EBUSY removal is prevented. Above 0: taken, but the text was cut to
+ * so many characters, as tgt cuts it. Raises the unit attention that the change deserves. */
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value) must_check;
-/* Would any disk take this value for this key? 0 or -EINVAL. Any thread. */
+/* Would any disk take this value for this key? 0, -EINVAL, or above 0 what is left of a text that
+ * would be cut. Any thread. */
 int scsi_lu_check(const char *key, const char *value) must_check;
 /* Writes what is cached of it to its store (after the write cache was switched off). done() on the
  * main loop, perhaps from inside; until then the LU must not be deleted nor given another store. */

@@ -164,7 +164,12 @@ START_TEST(updates)
 	ck_assert_uint_eq(n->in_len, 4 + 16);
 	ck_assert_int_eq(update("no_such_key", "1"), -EINVAL);
 	ck_assert_int_eq(update("lbppbe", "16"), -EINVAL);
-	ck_assert_int_eq(update("vendor_id", "much too long"), -EINVAL);
+	/* U2: cut as tgt does, and it is said how much is left */
+	ck_assert_int_eq(update("vendor_id", "MyCompany Inc."), 8);
+	host_tur(n, 1);
+	inquiry(n, 1, -1);
+	ck_assert_mem_eq(n->in + 8, "MyCompan", 8);
+	ck_assert_int_eq(update("vendor_id", "MyCompany\tInc."), -EINVAL);
 	ck_assert_int_eq(update("scsi_sn", "a\nb"), -EINVAL);
 	ck_assert_int_eq(update("readonly", "maybe"), -EINVAL);
 	ck_assert_int_eq(update("mode_page", "8:0"), -EINVAL);

@@ -74,6 +74,59 @@ START_TEST(as_configured)
 }
 END_TEST
 
+static const char *id;
+
+static void do_update_id(void *arg)
+{
+	updated = scsi_lu_update(h.lu, "scsi_id", id);
+	(void)arg;
+}
+
+static int update_id(const char *text)
+{
+	id = text;
+	host_do(&h, do_update_id, NULL);
+	host_tur(n, 1);
+	return updated;
+}
+
+/* U1: a scsi_id longer than the field is cut, as tgt cuts it; the NAA, by which multipath puts
+ * paths together, is still made of all of it. */
+START_TEST(cut)
+{
+	static const char a[] = "volume-01234567-89ab-cdef-0123-456789abcdef",
+			  b[] = "volume-01234567-89ab-cdef-0123-456789abcdee";
+	uint8_t naa[4][8], len;
+	const uint8_t *d;
+
+	host_open(&h, "8m", 512);
+	n = host_login_ready(&h, "iqn.a");
+	/* of the width that it had before longer ones were taken */
+	ck_assert_int_eq(update_id("short"), 0);
+	d = designator(1, &len);
+	ck_assert_uint_eq(len, 8 + 24);
+	ck_assert_mem_eq(d, "IET     short                   ", len);
+	ck_assert_int_eq(update_id(a), 36);
+	d = designator(1, &len);
+	ck_assert_uint_eq(len, 8 + 36);
+	ck_assert_mem_eq(d + 8, a, 36);
+	memcpy(naa[0], designator(3, &len), 8);
+	ck_assert_int_eq(update_id(b), 36);
+	d = designator(1, &len);
+	ck_assert_mem_eq(d + 8, b, 36);
+	memcpy(naa[1], designator(3, &len), 8);
+	/* what is left of both, given as such */
+	ck_assert_int_eq(update_id("volume-01234567-89ab-cdef-0123-45678"), 0);
+	memcpy(naa[2], designator(3, &len), 8);
+	ck_assert_int_eq(update_id(a), 36);
+	memcpy(naa[3], designator(3, &len), 8);
+	ck_assert_mem_ne(naa[0], naa[1], 8);
+	ck_assert_mem_ne(naa[0], naa[2], 8);
+	ck_assert_mem_eq(naa[0], naa[3], 8);
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(refused)
 {
 	static const char *const bad[] = {
@@ -144,4 +197,4 @@ START_TEST(found_by_it)
 }
 END_TEST
 
-UNIT_MAIN("names", 30, as_configured, refused, found_by_it)
+UNIT_MAIN("names", 30, as_configured, cut, refused, found_by_it)

@@ -101,13 +101,15 @@ static uint8_t *name_string(uint8_t *p, uint8_t assoc, const char *name)
 
 uint8_t *scsi_lu_designators(const struct scsi_lu *lu, uint8_t *p)
 {
-	uint8_t t10[8 + 24], naa[SCSI_NAA_MAX];
+	uint8_t t10[8 + 36], naa[SCSI_NAA_MAX], id_len;
 	size_t len = scsi_lu_naa(lu, naa);
 	char text[4 + 2 * SCSI_NAA_MAX + 1] = "naa.";
 
 	put_text(t10, 8, lu->conf.vendor_id);
-	put_text(t10 + 8, 24, lu->conf.scsi_id);
-	p = designator(p, CODE_ASCII, ASSOC_LU, 1, t10, sizeof(t10));
+	/* a name that fits keeps the width, and so the identity, that it has always had */
+	id_len = strlen(lu->conf.scsi_id) > 24 ? 36 : 24;
+	put_text(t10 + 8, id_len, lu->conf.scsi_id);
+	p = designator(p, CODE_ASCII, ASSOC_LU, 1, t10, (uint8_t)(8 + id_len));
 	p = designator(p, CODE_BINARY, ASSOC_LU, 3, naa, (uint8_t)len);
 	for (size_t i = 0; i < len; i++)
 		sprintf(text + 4 + 2 * i, "%02X", naa[i]);
