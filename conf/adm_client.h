@@ -16,7 +16,7 @@ struct adm_client {
 struct adm_reply {
 	enum adm_status status;
 	char *text;   /* NUL-terminated output, "" when none */
-	char *detail; /* NUL-terminated reason of a refusal, "" when none */
+	char *detail; /* NUL-terminated reason of a refusal, or lines of warnings; "" when none */
 };
 
 /* 0 or -errno: what socket(2) or connect(2) say, -ENAMETOOLONG. */

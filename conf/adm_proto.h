@@ -5,7 +5,8 @@
  *     request   magic "TGTq" | version 1 | reserved 0 | length n (LE32) | n bytes of fields
  *     field     tag (1) | length m (LE16) | m bytes
  *     answer    magic "TGTr" | status (LE32) | length n (LE32) | n bytes of text | m of detail:
- *               the LE32 after n
+ *               the LE32 after n. The detail is why it was refused; of what was done, warnings,
+ *               each a line
  *
  * Texts carry a final NUL and none inside; numbers are eight bytes, little endian (both ends run on
  * one machine, but a fixed order makes recordings portable). A tag occurs once at most. Unknown

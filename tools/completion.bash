@@ -33,7 +33,7 @@ _tgtadm() {
 		;;
 	-n | --name)
 		case $mode:$op in
-		sys*:show) words='config counters' ;;
+		sys*:show) words='config counters stores' ;;
 		sys*:stat) words='all loop_ store_ blk_ cache_ iscsi_ tcp_ iser_' ;;
 		sys*:update) words='State debug iSNS iSNSServerIP iSNSServerPort iSNSAccessControl' ;;
 		esac

@@ -82,7 +82,7 @@ __attribute__((noreturn)) static void help(void)
 {
 	printf("tgtadm %s - administration of the SCSI target daemon tgtd\n\n"
 	       "Usage: tgtadm --mode <mode> --op <operation> [OPTION...]\n\n"
-	       "  --mode system --op show [--name config|counters]\n"
+	       "  --mode system --op show [--name config|counters|stores]\n"
 	       "  --mode system --op stat|delete\n"
 	       "  --mode system --op stat --name all|cache_|iscsi_|tcp_|iser_...\n"
 	       "  --mode system --op update --name State|debug|iSNS... --value <value>\n"
@@ -118,29 +118,49 @@ __attribute__((noreturn)) static void help(void)
 	exit(0);
 }
 
-/* As strtoull reads it (0x.. too), whole. 0, EINVAL or ERANGE. */
-static int parse_number(const char *text, uint64_t max, uint64_t *out)
+/* As strtoull reads it (0x.. too), up to @rest. 0, EINVAL or ERANGE. */
+static int parse_number(const char *text, uint64_t max, uint64_t *out, const char **rest)
 {
 	char *end;
 
 	errno = 0;
 	*out = strtoull(text, &end, 0);
-	if (end == text || *end || errno)
+	*rest = end;
+	/* "-1" becomes the largest number, and is none for tgt either */
+	if (end == text || errno || *out == UINT64_MAX)
 		return EINVAL;
 	return *out > max ? ERANGE : 0;
 }
 
+/* tgt reads no further than the digits, and scripts cut "1:" out of "Target 1: iqn...". */
 static uint64_t number_arg(int ch, const char *text, uint64_t max)
 {
+	const char *rest;
 	uint64_t v;
-	int err = parse_number(text, max, &v);
+	int err = parse_number(text, max, &v, &rest);
 
 	if (err) {
 		fprintf(stderr, "-%c argument value '%s' %s\n", ch, text,
 			err == ERANGE ? "out of range" : "invalid");
 		refuse_usage();
 	}
+	if (*rest)
+		complain("warning: -%c argument '%s' is taken for %llu", ch, text,
+			 (unsigned long long)v);
 	return v;
+}
+
+/* Sent as a text, which the daemon reads strictly: the digits of it, "4096x" is tgt's 4096. */
+static const char *digits_arg(int ch, char *text)
+{
+	const char *rest;
+	uint64_t v;
+
+	if (parse_number(text, UINT32_MAX, &v, &rest) || !*rest)
+		return text;
+	complain("warning: -%c argument '%s' is taken for %llu", ch, text, (unsigned long long)v);
+	text[rest - text] = 0;
+	return text;
 }
 
 /* "bus,device" -> number of the SCSI host below it. */
@@ -388,7 +408,7 @@ static void parse_option(struct cmdline *cl, int ch)
 	case 'u': r->text[ADM_T_USER] = optarg; break;
 	case 'p': r->text[ADM_T_PASSWORD] = optarg; break;
 	case 'f': r->text[ADM_T_BSOFLAGS] = optarg; break;
-	case 'y': r->text[ADM_T_BLOCKSIZE] = optarg; break;
+	case 'y': r->text[ADM_T_BLOCKSIZE] = digits_arg(ch, optarg); break;
 	case 'E': r->text[ADM_T_BSTYPE] = optarg; break;
 	case 'S': r->text[ADM_T_BSOPTS] = optarg; break;
 	case 'X': r->text[ADM_T_EXPOSE] = optarg; break;
@@ -426,6 +446,9 @@ static int report(const struct cmdline *cl, struct adm_client *client, struct ad
 			complain("%s", reply->detail);
 		return EXIT_REFUSED;
 	}
+	/* done, but not quite as it was said */
+	for (char *line = strtok(reply->detail, "\n"); line; line = strtok(NULL, "\n"))
+		complain("warning: %s", line);
 	fputs(reply->text, stdout);
 	if (fflush(stdout)) {
 		complain("cannot write the answer, %s", strerror(errno));

@@ -46,7 +46,8 @@ struct adm_call {
 	struct adm_req req;	   /* texts point into the buffer below */
 	uint8_t *fields;
 	struct adm_out out;
-	char detail[256];	   /* why it was refused, for people */
+	char detail[512];	   /* why it was refused, or the warnings of what was done */
+	char warnings[512];	   /* a line each */
 	struct adm_client *client; /* NULL: the client has gone; the work is finished anyway */
 	struct list wait;	   /* adm_target.waiters */
 	const char *params_left;   /* logicalunit new, update: what is still to do */
@@ -58,6 +59,9 @@ struct adm_call {
 /* Sets the reason and returns @status, for `return refuse(...)`. @call may be NULL. */
 enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
 	printf_like(3, 4);
+/* A line that goes with the answer when what was asked for is done, though not as it was said; and,
+ * unless it was only checked, into the log. */
+void warn(struct adm_call *call, const char *fmt, ...) printf_like(2, 3);
 /* A parameter @key cannot be @value: with what it can be, where conf/words.c says so. */
 enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value);
 /* -errno of a lower layer as a status, with the errno's text as the reason. */
@@ -190,6 +194,11 @@ void store_try(struct store_trial *st);
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 enum adm_status check_execute(struct adm_call *call);
+/* Keys that tgt's files give targets and that decide nothing here. -ENOENT: @key is none of them;
+ * -EINVAL: tgt would refuse the value, too. 0: @why is what decides instead. */
+int target_idle_key(const char *key, const char *value, const char **why);
+/* @key of LUN @call->req.lun was cut to @left characters of @value. */
+void warn_cut(struct adm_call *call, const char *key, const char *value, int left);
 /* Those of --params that can be told without the LUN. */
 enum adm_status check_lu_params(struct adm_call *call);
 
@@ -272,6 +281,8 @@ void show_targets(struct adm_call *call);
 void show_target_keys(struct adm_call *call, struct adm_target *t);
 void show_system(struct adm_call *call);
 void show_llds(struct adm_call *call);
+/* A line for each LUN with a medium: target, LUN, size of the store in bytes, size of its blocks. */
+void show_stores(struct adm_call *call);
 void show_accounts(struct adm_call *call);
 void show_portals(struct adm_call *call);
 void show_connections(struct adm_call *call, struct adm_target *t);

@@ -22,11 +22,16 @@ static enum adm_status check_target_new(struct adm_call *call)
 static enum adm_status check_target_update(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
+	const char *why;
 	int err;
 
 	if (!name || !value || !strcmp(name, "state") || !*value)
 		return ADM_OK; /* "" takes back what was set */
-	err = iscsi_target_check(name, value);
+	err = target_idle_key(name, value, &why);
+	if (!err)
+		warn(call, "%s has no effect: %s", name, why);
+	if (err == -ENOENT)
+		err = iscsi_target_check(name, value);
 	if (err == -ENOENT)
 		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
 			      name);
@@ -99,6 +104,12 @@ static enum adm_status check_lu_store(struct adm_call *call)
 	return try_store(call, want.path, block_size);
 }
 
+void warn_cut(struct adm_call *call, const char *key, const char *value, int left)
+{
+	warn(call, "target %u LUN %u: %s is cut to %d characters, '%.*s'", call->req.tid,
+	     (unsigned)call->req.lun, key, left, left, value);
+}
+
 enum adm_status check_lu_params(struct adm_call *call)
 {
 	const char *p = call->req.text[ADM_T_PARAMS];
@@ -124,7 +135,9 @@ enum adm_status check_lu_params(struct adm_call *call)
 		err = strcmp(pair, "threads")	 ? scsi_lu_check(pair, value) :
 		      apply_lu_threads_ok(value) ? 0 :
 						   -EINVAL;
-		if (err)
+		if (err > 0)
+			warn_cut(call, pair, value, err);
+		else if (err)
 			return refuse_value(call, pair, value);
 	}
 	return ADM_OK;

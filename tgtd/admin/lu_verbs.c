@@ -150,6 +150,10 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	} else {
 		err = scsi_lu_update(scsi, key, v);
 	}
+	if (err > 0) {
+		warn_cut(call, key, v, err);
+		err = 0;
+	}
 	if (err == -EBUSY)
 		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
 	if (err == -EINVAL)

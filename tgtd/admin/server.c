@@ -125,6 +125,24 @@ enum adm_status refuse(struct adm_call *call, enum adm_status status, const char
 	return status;
 }
 
+void warn(struct adm_call *call, const char *fmt, ...)
+{
+	size_t at = strlen(call->warnings);
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(call->warnings + at, sizeof(call->warnings) - at, fmt, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n + 1 >= sizeof(call->warnings) - at) {
+		call->warnings[at] = 0; /* whole lines, or none */
+		return;
+	}
+	if (!call->req.check)
+		log_warn("admin: %s", call->warnings + at);
+	strcat(call->warnings, "\n");
+}
+
 enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value)
 {
 	const char *says = conf_says(key);
@@ -336,7 +354,7 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 			 adm_op_name(call->req.op), adm_status_text(status),
 			 *call->detail ? ": " : "", call->detail);
 	} else {
-		*call->detail = 0;
+		strcpy(call->detail, call->warnings);
 	}
 	if (status == ADM_OK && !call->req.check &&
 	    (call->req.mode == ADM_TARGET || call->req.mode == ADM_PORTAL) &&

@@ -293,6 +293,24 @@ void show_system(struct adm_call *call)
 		   adm.isns_access_control ? "On" : "Off");
 }
 
+void show_stores(struct adm_call *call)
+{
+	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t)) {
+		const struct adm_target *from = registry_target(scsi_target_tid(t));
+
+		for (struct scsi_lu *lu = scsi_lu_next(t, NULL); lu; lu = scsi_lu_next(t, lu)) {
+			struct scsi_lu_info info;
+
+			scsi_lu_get_info(lu, &info);
+			const struct adm_lu *known = registry_lu(from, info.conf.lun);
+
+			if (known && known->path)
+				out_printf(&call->out, "%u %u %" PRIu64 " %u\n", from->tid,
+					   info.conf.lun, info.size, info.block_size);
+		}
+	}
+}
+
 void show_llds(struct adm_call *call)
 {
 	struct adm_out *out = &call->out;

@@ -222,6 +222,60 @@ static void current_value(struct adm_target *t, const char *name, struct key_sea
 		strcpy(s->value, scsi_alua_names[SCSI_ALUA_ACTIVE_OPTIMIZED]);
 }
 
+int target_idle_key(const char *key, const char *value, const char **why)
+{
+	static const char markers[] = "markers are obsolete (RFC 7143 13.25), No is answered",
+			  of_iser[] = "iSER negotiates it by what its messages can hold";
+	enum { YES_NO, LENGTH, MARKER, COUNT };
+	static const struct {
+		const char *key;
+		int kind;
+		const char *why;
+	} keys[] = {
+		{ "MaxXmitDataSegmentLength", LENGTH,
+		  "the initiator's MaxRecvDataSegmentLength is what bounds data sent to it" },
+		{ "IFMarker", YES_NO, markers },
+		{ "OFMarker", YES_NO, markers },
+		{ "IFMarkInt", MARKER, markers },
+		{ "OFMarkInt", MARKER, markers },
+		{ "RDMAExtensions", YES_NO, "it follows from the transport" },
+		{ "TargetRecvDataSegmentLength", LENGTH, of_iser },
+		{ "InitiatorRecvDataSegmentLength", LENGTH, of_iser },
+		{ "MaxOutstandingUnexpectedPDUs", COUNT, of_iser },
+	};
+	static const unsigned long min[] = { 0, 512, 1, 0 },
+				   max[] = { 0, 16777215, 65535, UINT32_MAX };
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		int kind = keys[i].kind;
+		unsigned long v;
+		char *end;
+
+		if (strcmp(keys[i].key, key))
+			continue;
+		*why = keys[i].why;
+		if (kind == YES_NO)
+			return !strcmp(value, "Yes") || !strcmp(value, "No") ? 0 : -EINVAL;
+		if (kind == MARKER && (!strcmp(value, "Reject") || !strcmp(value, "Irrelevant")))
+			return 0;
+		errno = 0;
+		v = strtoul(value, &end, 0);
+		return *value >= '0' && *value <= '9' && !*end && !errno && v >= min[kind] &&
+				       v <= max[kind] ?
+			       0 :
+			       -EINVAL;
+	}
+	return -ENOENT;
+}
+
+/* Kept, so that it is written out again and a file that says it differs in nothing. */
+static enum adm_status set_idle(struct adm_call *call, struct adm_target *t, const char *name,
+				const char *value, const char *why)
+{
+	warn(call, "target %u: %s has no effect: %s", t->tid, name, why);
+	return set_put(&t->keys, name, value, "") ? ADM_NOMEM : ADM_OK;
+}
+
 static enum adm_status target_set(struct adm_call *call, struct adm_target *t, const char *name,
 				  const char *value)
 {
@@ -237,8 +291,17 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 	}
 	struct adm_set *set = set_find(&t->keys, name);
 	struct key_search before;
-	int err;
+	const char *why;
+	int err = target_idle_key(name, value, &why);
 
+	if (!err)
+		return set_idle(call, t, name, value, why);
+	if (err == -EINVAL && set && !*value) {
+		set_drop(set);
+		return ADM_OK;
+	}
+	if (err == -EINVAL)
+		return refuse_value(call, name, value);
 	if (!*value && set)
 		value = set->original; /* "" takes back what was set */
 	current_value(t, name, &before);

@@ -73,6 +73,10 @@ static enum adm_status system_show(struct adm_call *call)
 		show_counters(call);
 		return ADM_OK;
 	}
+	if (name && !strcmp(name, "stores")) {
+		show_stores(call);
+		return ADM_OK;
+	}
 	show_system(call);
 	return ADM_OK;
 }

@@ -143,6 +143,17 @@ static void say_made(const struct list *steps, const struct conf_step *refused, 
 		"tgt-admin: run it again when the cause is gone: what is made is not made again\n");
 }
 
+/* Of what was done, but not quite as the file says it. */
+static void say_warnings(const struct conf_step *step, char *lines)
+{
+	for (char *line = strtok(lines, "\n"); line; line = strtok(NULL, "\n")) {
+		fputs("tgt-admin: ", stderr);
+		if (step->pos.file)
+			fprintf(stderr, "%s:%u: ", step->pos.file, step->pos.line);
+		fprintf(stderr, "warning: %s\n", line);
+	}
+}
+
 /* Asks for one step; notes whether it was made. 0, or the exit status that it deserves. */
 static int perform(struct conf_step *step)
 {
@@ -168,6 +179,7 @@ static int perform(struct conf_step *step)
 		}
 	} else {
 		step->made = true;
+		say_warnings(step, reply.detail);
 	}
 	adm_reply_free(&reply);
 	return rc;
