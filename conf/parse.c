@@ -493,12 +493,43 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 	return err;
 }
 
+/* Up to the end, however long stat(2) says that it is: a pipe has no length, and can be read once.
+ * @text is the caller's to free, also after an error. */
+static int read_all(struct parser *p, int fd, char **text, size_t *len)
+{
+	size_t room = 0;
+
+	for (;;) {
+		ssize_t n;
+
+		if (*len == room) {
+			char *more = realloc(*text, room ? 2 * room : 65536);
+
+			if (!more)
+				return -ENOMEM;
+			*text = more;
+			room = room ? 2 * room : 65536;
+		}
+		n = read(fd, *text + *len, room - *len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fail(p, "cannot be read: %s", strerror(errno));
+		if (!n)
+			return 0;
+		*len += (size_t)n;
+		if (*len > MAX_FILE)
+			return fail(p, "longer than %u MiB", MAX_FILE >> 20);
+	}
+}
+
 static int parse_file(struct parser *p, const char *path)
 {
 	struct stat st;
 	char *text = NULL;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err;
-	ssize_t n = 0;
+	/* What is named on the command line may be a pipe, whose writer is waited for as anybody
+	 * would; what a pattern finds may not, it would hang there. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | (p->depth ? O_NONBLOCK : 0)), err;
 	size_t len = 0;
 
 	if (fd < 0 || fstat(fd, &st)) {
@@ -509,22 +540,12 @@ static int parse_file(struct parser *p, const char *path)
 		return err;
 	}
 	p->pos = (struct conf_pos){ conf_strdup(p->c, path), 0 };
-	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
-		err = fail(p, "not a file of at most %u MiB", MAX_FILE >> 20);
+	if (!S_ISREG(st.st_mode) && (p->depth || !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))))
+		err = fail(p, "not a file");
 	else if (++*p->nfiles > MAX_FILES)
 		err = fail(p, "more than %d files", MAX_FILES);
 	else
-		err = 0;
-	if (!err) {
-		text = malloc((size_t)st.st_size + 1);
-		if (!text)
-			err = -ENOMEM;
-	}
-	while (!err && len < (size_t)st.st_size &&
-	       (n = read(fd, text + len, (size_t)st.st_size - len)) > 0)
-		len += (size_t)n;
-	if (!err && n < 0)
-		err = fail(p, "cannot be read: %s", strerror(errno));
+		err = read_all(p, fd, &text, &len);
 	close(fd);
 	if (!err)
 		err = parse_lines(p, text, len);
