@@ -449,6 +449,21 @@ static bool lost_page(struct planner *p, const struct conf_lu *have, const struc
 	return false;
 }
 
+/* A store that grew hurts nobody; of one that shrank, initiators lose what they may use. */
+static void diff_size(struct planner *p, const struct conf_lu *have, const struct conf_lu *want)
+{
+	bool shrank = want->size < have->size;
+
+	if (!have->size || !want->size || want->size == have->size)
+		return;
+	p->pos = want->pos;
+	if (shrank)
+		begin_disruptive(p, format(p->c, "the size of LUN %u", want->lun));
+	param(p, want->lun, "refresh=1");
+	if (shrank)
+		end_disruptive(p);
+}
+
 static void diff_lu(struct planner *p, const struct conf_lu *have, const struct conf_lu *want)
 {
 	bool moved = strcmp(store_path(have), store_path(want));
@@ -468,6 +483,8 @@ static void diff_lu(struct planner *p, const struct conf_lu *have, const struct 
 		param(p, want->lun, format(p->c, "path=%s", store_path(want)));
 	}
 	diff_params(p, have, want);
+	if (!moved)
+		diff_size(p, have, want);
 }
 
 static int by_lun(const void *a, const void *b)

@@ -59,6 +59,10 @@ struct conf_lu {
 	bool direct;	 /* direct-store */
 	bool has_lun;
 	uint32_t lun;
+	/* Bytes of its store, whole blocks: what the daemon serves, or what the file or device has
+	 * now. 0: not known. No line says it. */
+	uint64_t size;
+	uint32_t block; /* of the daemon's: how large its blocks are */
 	struct list options; /* conf_kv: write-cache, vendor_id, bs-type ... */
 	struct conf_pos pos;
 };

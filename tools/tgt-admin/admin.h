@@ -40,6 +40,9 @@ bool daemon_target_in_use(uint32_t tid);
 /* ---- file.c ---------------------------------------------------------------------------------- */
 /* g.want, verified; ends the program when anything is wrong with it. */
 void file_load(void);
+/* Fills in how large those stores of g.want are now that g.have serves, too. Of @target only;
+ * NULL: of all. */
+void file_sizes(const char *target);
 /* Is the LU's path a size, not a file's name? */
 bool store_is_size(const struct conf_lu *lu);
 

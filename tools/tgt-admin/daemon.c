@@ -54,6 +54,29 @@ int daemon_print(enum adm_mode mode, const char *name)
 	return fflush(stdout) ? EIO : 0;
 }
 
+/* How large the daemon takes each store to be, for file_sizes(). */
+static void load_sizes(void)
+{
+	char *text = ask(ADM_SYSTEM, ADM_SHOW, "stores");
+
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+		unsigned tid, lun, block;
+		unsigned long long size;
+		struct conf_target *t;
+		struct conf_lu *lu;
+
+		if (sscanf(line, "%u %u %llu %u", &tid, &lun, &size, &block) != 4)
+			continue;
+		t = conf_find_tid(&g.have, tid);
+		lu = t ? conf_find_lun(t, lun) : NULL;
+		if (!lu || store_is_size(lu) || !block)
+			continue;
+		lu->size = size;
+		lu->block = block;
+	}
+	free(text);
+}
+
 void daemon_load(void)
 {
 	char *text = ask(ADM_SYSTEM, ADM_SHOW, "config"), *accounts;
@@ -66,6 +89,7 @@ void daemon_load(void)
 	}
 	conf_resolve(&g.have);
 	free(text);
+	load_sizes();
 	accounts = ask(ADM_ACCOUNT, ADM_SHOW, NULL);
 	for (char *line = strtok(accounts, "\n"); line; line = strtok(NULL, "\n"))
 		/* lines that are further in tell more of the account before them */

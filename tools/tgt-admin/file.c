@@ -2,7 +2,9 @@
 /* tgt-admin: targets.conf, with what is asked of the devices it names. */
 #include <fcntl.h>
 #include <scsi/sg.h>
+#include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/tgt-admin/admin.h"
@@ -102,6 +104,43 @@ bool store_is_size(const struct conf_lu *lu)
 	const char *type = conf_get(&lu->options, "bs-type");
 
 	return type && (!strcmp(type, "ram") || !strcmp(type, "null"));
+}
+
+/* 0: cannot be told. */
+static uint64_t size_now(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	uint64_t size = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return 0;
+	if (!fstat(fd, &st) && S_ISREG(st.st_mode))
+		size = (uint64_t)st.st_size;
+	else if (ioctl(fd, BLKGETSIZE64, &size))
+		size = 0;
+	close(fd);
+	return size;
+}
+
+void file_sizes(const char *target)
+{
+	struct conf_target *t, *other;
+	struct conf_lu *lu, *have;
+	const char *path;
+
+	list_for_each(t, &g.want.targets, link) {
+		if (target && strcmp(t->name, target))
+			continue;
+		other = conf_find_target(&g.have, t->name);
+		list_for_each(lu, &t->lus, link) {
+			have = other ? conf_find_lun(other, lu->lun) : NULL;
+			path = conf_get(&lu->options, "path");
+			if (have && have->size)
+				lu->size = size_now(path ? path : lu->path) / have->block *
+					   have->block;
+		}
+	}
 }
 
 /* `allow-in-use yes` also means: by another LU of the daemon. */

@@ -95,6 +95,7 @@ static int do_update(const char *value)
 			return 1;
 		}
 	}
+	file_sizes(scope.target);
 	conf_diff(&g.have, &g.want, &scope, &steps);
 	return plan_execute(&steps);
 }
