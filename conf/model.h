@@ -164,6 +164,12 @@ int conf_parse_file(struct conf *c, const char *path, struct conf_error *err);
 int conf_parse_text(struct conf *c, const char *name, const char *text, size_t len, bool closed,
 		    struct conf_error *err);
 
+/* ---- relax.c --------------------------------------------------------------------------------- */
+/* Takes out of a resolved configuration what tgt's files may ask for and nobody here can give:
+ * logical units that are no disks or on stores of other types, a controller_tid that another target
+ * has. complain() is called for each, with its line. To be called before conf_verify(). */
+void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), void *arg);
+
 /* ---- verify.c -------------------------------------------------------------------------------- */
 /* Checks a resolved configuration for what the daemon would refuse. Calls complain() for
  * each fault; returns how many. */

@@ -179,6 +179,7 @@ void file_load(void)
 	}
 	g.ignore_errors |= g.want.ignore_errors;
 	conf_resolve(&g.want);
+	conf_relax(&g.want, complain, NULL);
 	list_for_each(t, &g.want.targets, link) {
 		list_for_each(lu, &t->lus, link) {
 			share(lu);
