@@ -459,7 +459,7 @@ static void diff_size(struct planner *p, const struct conf_lu *have, const struc
 	p->pos = want->pos;
 	if (shrank)
 		begin_disruptive(p, format(p->c, "the size of LUN %u", want->lun));
-	param(p, want->lun, "refresh=1");
+	param(p, want->lun, "resize=1");
 	if (shrank)
 		end_disruptive(p);
 }

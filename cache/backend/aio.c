@@ -261,7 +261,7 @@ static int store_size(const struct aio *a, uint64_t *bytes)
 	return 0;
 }
 
-static int aio_refresh(struct blk *blk)
+static int aio_resize(struct blk *blk)
 {
 	uint64_t bytes;
 	int err = store_size(aio_of(blk), &bytes);
@@ -275,10 +275,17 @@ static int aio_refresh(struct blk *blk)
 		log_notice("%s: size was %llu, is now %llu bytes", blk->path,
 			   (unsigned long long)blk->size, (unsigned long long)bytes);
 	blk->size = bytes;
-	if (atomic_exchange(&aio_of(blk)->doubt, false))
+	return 0;
+}
+
+static int aio_refresh(struct blk *blk)
+{
+	int err = aio_resize(blk);
+
+	if (!err && atomic_exchange(&aio_of(blk)->doubt, false))
 		log_notice("%s: looked at again: what may have been lost is taken for known",
 			   blk->path);
-	return 0;
+	return err;
 }
 
 static void aio_close(struct blk *blk)
@@ -303,6 +310,7 @@ static const struct blk_ops aio_ops = {
 	.abort = aio_abort,
 	.extent = aio_extent,
 	.refresh = aio_refresh,
+	.resize = aio_resize,
 	.close = aio_close,
 };
 

@@ -301,6 +301,11 @@ int blk_refresh(struct blk *blk)
 	return blk->ops->refresh ? blk->ops->refresh(blk) : 0;
 }
 
+int blk_resize(struct blk *blk)
+{
+	return blk->ops->resize ? blk->ops->resize(blk) : blk_refresh(blk);
+}
+
 void blk_close(struct blk *blk)
 {
 	blk_order_free(blk);

@@ -187,6 +187,9 @@ struct blk_ops {
 	/* Looks at the store again (it may have grown). 0 or -errno;
 	 * updates blk->size. Main thread. */
 	int (*refresh)(struct blk *blk);
+	/* As refresh(), but at nothing except the size: a store that is in doubt, since a SYNC of it
+	 * failed, stays in doubt. NULL: refresh() does no more than that. Main thread. */
+	int (*resize)(struct blk *blk);
 	/* Writes from now on complete when they are on stable storage (true), or may before that;
 	 * what was written before stays where it is until SYNC. Quick, any thread. NULL: the device
 	 * has no such policy, and BLK_F_FUA with each write does it. */
@@ -276,6 +279,8 @@ void blk_abort(struct blk *blk, struct blk_req *req);
 int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
 	       uint64_t *run);
 int blk_refresh(struct blk *blk);
+/* See blk_ops.resize. */
+int blk_resize(struct blk *blk);
 void blk_close(struct blk *blk);
 
 /* Once per request object; it may then be used for any number of requests. */

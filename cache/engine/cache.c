@@ -345,6 +345,7 @@ static const struct blk_ops cache_ops = {
 	.abort = cache_abort,
 	.extent = cache_extent,
 	.refresh = cache_refresh,
+	.resize = cache_resize,
 	.set_write_through = cache_obey,
 	.close = cache_close,
 };
@@ -540,6 +541,16 @@ static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk
 		*run = MIN(*run, dirty_to - offset);
 	}
 	return 0;
+}
+
+static int cache_resize(struct blk *blk)
+{
+	struct blk *common = cache_dev_of(blk)->lower;
+	int err = blk_resize(blk->lower);
+	if (!err && common != blk->lower)
+		err = blk_resize(common);
+	atomic_store(&blk->size, atomic_load(&blk->lower->size));
+	return err;
 }
 
 static int cache_refresh(struct blk *blk)

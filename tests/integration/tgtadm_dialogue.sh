@@ -242,8 +242,8 @@ ours "LUNs end at 16383 (flat addressing, SAM-5 4.7.7.4); tgt makes one that no 
 	-m lu -o new -t 1 -l 99999 -b "${store}9"
 ours "only disks are emulated" -m lu -o new -t 1 -l 62 -Y osd -b "${store}9"
 ours "tgt's host binding is for Fibre Channel and does nothing here" -m target -o bind -t 1 -H 3
-ours "tgt reads no further than the digits" -m target -o show -t 1x
-ours "tgt cuts what is too long" -m lu -o update -t 1 -l 1 -P scsi_id=0123456789012345678901234567890
+ours "tgt reads no further than the digits, and does not say so" -m target -o show -t 0x1z
+ours "tgt cuts what is too long, and does not say so" -m lu -o update -t 1 -l 1 -P scsi_id=0123456789012345678901234567890123456789
 ours "tgt takes every text for 0" -m lu -o update -t 1 -l 1 -P online=x
 ours "tgt cannot show sessions" -m session -o show -t 1
 ours "tgt wants an argument behind -O" -m account -o bind -t 1 -u nobody -O

@@ -281,7 +281,7 @@ void show_targets(struct adm_call *call);
 void show_target_keys(struct adm_call *call, struct adm_target *t);
 void show_system(struct adm_call *call);
 void show_llds(struct adm_call *call);
-/* A line for each LUN with a medium: target, LUN, size of the store in bytes, size of its blocks. */
+/* A line for each LUN with a medium: target, LUN, bytes of the store, bytes of a block. */
 void show_stores(struct adm_call *call);
 void show_accounts(struct adm_call *call);
 void show_portals(struct adm_call *call);

@@ -137,6 +137,10 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 		err = scsi_lu_refresh(scsi);
 		return err ? refuse_errno(call, err, "refresh") : ADM_OK;
 	}
+	if (lu && !strcmp(key, "resize")) {
+		err = scsi_lu_resize(scsi);
+		return err ? refuse_errno(call, err, "resize") : ADM_OK;
+	}
 	if (!v && lu)
 		v = initial_value(lu, key, number, sizeof(number));
 	if (!v)

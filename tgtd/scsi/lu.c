@@ -490,7 +490,7 @@ void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg
 			  lu->target->tid, lu->lun);
 }
 
-int scsi_lu_refresh(struct scsi_lu *lu)
+static int size_again(struct scsi_lu *lu, int (*look)(struct blk *blk))
 {
 	uint64_t before, after;
 	int ret;
@@ -498,7 +498,7 @@ int scsi_lu_refresh(struct scsi_lu *lu)
 	if (!lu->blk)
 		return -EINVAL;
 	before = scsi_lu_blocks(lu);
-	ret = blk_refresh(lu->blk);
+	ret = look(lu->blk);
 	after = scsi_lu_blocks(lu);
 	if (after != before) {
 		log_notice("scsi: target %u LUN %u has %llu blocks now (%llu before)",
@@ -507,6 +507,16 @@ int scsi_lu_refresh(struct scsi_lu *lu)
 		scsi_ua_raise(lu, NULL, UA_CAPACITY);
 	}
 	return ret;
+}
+
+int scsi_lu_refresh(struct scsi_lu *lu)
+{
+	return size_again(lu, blk_refresh);
+}
+
+int scsi_lu_resize(struct scsi_lu *lu)
+{
+	return size_again(lu, blk_resize);
 }
 
 /* ---- figures --------------------------------------------------------------------------------- */

@@ -436,7 +436,7 @@ static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 /* FNV-1a of @data, going on from @h. Pure. */
 uint64_t scsi_hash64(uint64_t h, const void *data, size_t len);
 /* The NAA designator (SPC-4 7.8.6.6), stable over restarts: as configured, or else eight bytes made
- * of scsi_id as it was given, before it was cut, or of target and LUN. Its length. lu->lock held. */
+ * of scsi_id as it was before it was cut, or of target and LUN. Its length. lu->lock held. */
 #define SCSI_NAA_MAX 16
 size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX]);
 void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits from state */

@@ -166,6 +166,8 @@ void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg
 		     void *arg);
 /* Looks at the store's size again; CAPACITY DATA HAS CHANGED when it did. 0 or -errno. */
 int scsi_lu_refresh(struct scsi_lu *lu);
+/* The same, but a store that is in doubt stays so: nobody has looked after it. */
+int scsi_lu_resize(struct scsi_lu *lu) must_check;
 
 struct scsi_lu_stats {
 	uint64_t rd_subm_bytes, rd_subm_cmds, rd_done_bytes, rd_done_cmds;
