@@ -187,8 +187,8 @@ struct blk_ops {
 	/* Looks at the store again (it may have grown). 0 or -errno;
 	 * updates blk->size. Main thread. */
 	int (*refresh)(struct blk *blk);
-	/* As refresh(), but at nothing except the size: a store that is in doubt, since a SYNC of it
-	 * failed, stays in doubt. NULL: refresh() does no more than that. Main thread. */
+	/* As refresh(), but at nothing except the size: a store in doubt, since a SYNC of it failed,
+	 * stays in doubt. NULL: refresh() does no more than that. Main thread. */
 	int (*resize)(struct blk *blk);
 	/* Writes from now on complete when they are on stable storage (true), or may before that;
 	 * what was written before stays where it is until SYNC. Quick, any thread. NULL: the device

@@ -289,6 +289,7 @@ void cache_destroy(struct cache *c)
 static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
 			uint64_t *run);
 static int cache_refresh(struct blk *blk);
+static int cache_resize(struct blk *blk);
 static void cache_close(struct blk *blk);
 
 /*

@@ -191,7 +191,7 @@ END
 	adm -m target -o show
 	is "and nothing was: $says" test "$out" = "$before"
 done <<END
-vendor_id FAR-TOO-LONG@$dir/disk6|vendor_id cannot be 'FAR-TOO-LONG'
+params readonly=maybe@$dir/disk6|readonly cannot be 'maybe'
 mode_page 8:0:what@$dir/disk6|mode_page cannot be '8:0:what'
 bsopts cache=maybe@$dir/disk6|not 'cache=maybe'
 lun 3@$dir/fifo|neither a file nor a block device
