@@ -187,7 +187,7 @@ struct blk_ops {
 	/* Looks at the store again (it may have grown). 0 or -errno;
 	 * updates blk->size. Main thread. */
 	int (*refresh)(struct blk *blk);
-	/* As refresh(), but at nothing except the size: a store in doubt, since a SYNC of it failed,
+	/* As refresh(), but at nothing but the size: a store in doubt, since a SYNC of it failed,
 	 * stays in doubt. NULL: refresh() does no more than that. Main thread. */
 	int (*resize)(struct blk *blk);
 	/* Writes from now on complete when they are on stable storage (true), or may before that;
