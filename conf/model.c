@@ -342,13 +342,18 @@ static void print_users(const struct printer *p, const struct list *users, const
 	}
 }
 
-static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t expected)
+/* @before: the path of the last one that was written without its number. Those are numbered in the
+ * order of their paths when they are read, see number(). */
+static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t expected,
+		     const char **before)
 {
 	const char *store = lu->direct ? "direct-store" : "backing-store";
 	struct conf_kv *kv;
 	char number_text[16];
 
-	if (list_empty(&lu->options) && lu->lun == expected) {
+	if (list_empty(&lu->options) && lu->lun == expected && !lu->direct &&
+	    strcmp(lu->path, *before) > 0) {
+		*before = lu->path;
 		value_line(p, "\t", store, lu->path);
 		return;
 	}
@@ -370,6 +375,7 @@ static void print_target(const struct printer *p, const struct conf *c, const st
 	struct conf_kv *kv;
 	struct conf_lu *lu;
 	uint32_t expected = 1;
+	const char *before = "";
 	char tid[16];
 	bool only_all;
 
@@ -381,7 +387,7 @@ static void print_target(const struct printer *p, const struct conf *c, const st
 	if (t->driver && strcmp(t->driver, c->default_driver ? c->default_driver : "iscsi"))
 		value_line(p, "\t", "driver", t->driver);
 	list_for_each(lu, &t->lus, link)
-		print_lu(p, lu, expected++);
+		print_lu(p, lu, expected++, &before);
 	print_users(p, &t->users, "\t", "incominguser", "outgoinguser");
 	r = list_first_or_null(&t->rules, struct conf_rule, link);
 	only_all = r && r->link.next == &t->rules && !r->is_name && !strcmp(r->text, "ALL");
