@@ -63,6 +63,7 @@ static const struct word {
 	{ "online", STORE, CONF_PARAM, FLAG },
 	{ "path", STORE, CONF_PARAM, NULL },
 	{ "readonly", STORE, CONF_PARAM, FLAG },
+	{ "swp", STORE, CONF_PARAM, FLAG },
 	{ "lbppbe", STORE, CONF_PARAM, "0 to 15" },
 	{ "la_lba", STORE, CONF_PARAM, "0 to 16383" },
 	{ "optimal_xfer_gran", STORE, CONF_PARAM, "0 to 65535" },

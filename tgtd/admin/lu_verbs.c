@@ -103,6 +103,7 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 		{ "online", NULL, c->online },
 		{ "readonly", NULL, c->readonly },
 		{ "write_cache", NULL, c->write_cache },
+		{ "swp", NULL, c->swp },
 		{ "thin_provisioning", NULL, c->thin_provisioning },
 		{ "lbppbe", NULL, c->lbppbe },
 		{ "la_lba", NULL, c->la_lba },
