@@ -1,34 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What to ask of the daemon so that it becomes what the configuration says. */
-#include "conf/diff.h"
+#include "conf/diff_int.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include "events/bug.h"
 
-/* The caching mode page (SBC-4 6.5.5) with WCE off and on, in the form of --params mode_page. */
-#define WRITE_CACHE_OFF "8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0"
-#define WRITE_CACHE_ON "8:0:18:0x14:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0"
+/* ---- steps and parts ------------------------------------------------------------------------- */
 
-struct planner {
-	struct conf *c; /* memory */
-	struct list *steps;
-	const struct conf_scope *scope;
-	const struct conf *have;
-	struct list accounts; /* conf_kv: those that exist when the next step is made */
-	struct conf_pos pos; /* of the line at work */
-	/* of the target at work */
-	const char *target, *driver;
-	uint32_t tid, next_tid;
-	unsigned group, groups; /* disruptive steps */
-	const char *what;
-};
-
-/* ---- steps ----------------------------------------------------------------------------------- */
-
-static const char *format(struct conf *c, const char *fmt, ...) printf_like(2, 3);
-static const char *format(struct conf *c, const char *fmt, ...)
+const char *diff_format(struct conf *c, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -45,7 +27,7 @@ static const char *format(struct conf *c, const char *fmt, ...)
 	return s;
 }
 
-static struct conf_step *add(struct planner *p)
+struct conf_step *diff_add(struct planner *p)
 {
 	struct conf_step *s = conf_alloc(p->c, sizeof(*s));
 
@@ -53,43 +35,69 @@ static struct conf_step *add(struct planner *p)
 	s->pos = p->pos;
 	s->target = p->target;
 	s->tid = p->tid;
-	s->disruptive = p->group;
-	s->what = p->what;
+	s->part = p->part;
 	list_add_tail(p->steps, &s->link);
 	return s;
 }
 
-static void note(void *arg, const char *text)
+void diff_note(void *arg, const char *text)
 {
 	struct planner *p = arg;
 
-	add(p)->note = conf_strdup(p->c, text);
+	diff_add(p)->note = conf_strdup(p->c, text);
 }
 
-static void warn(void *arg, const char *text)
+void diff_warn(void *arg, const char *text)
 {
-	note(arg, text);
+	diff_note(arg, text);
 	list_entry(((struct planner *)arg)->steps->prev, struct conf_step, link)->warning = true;
+}
+
+struct conf_part *diff_part(struct planner *p, enum conf_part_kind kind, uint32_t lun)
+{
+	struct conf_part *part = conf_alloc(p->c, sizeof(*part));
+
+	part->kind = kind;
+	part->target = p->target;
+	part->tid = p->tid;
+	part->lun = lun;
+	part->what = lun ? diff_format(p->c, "LUN %u", lun) : NULL;
+	list_init(&part->needs);
+	return part;
+}
+
+void diff_need(struct planner *p, struct conf_part *part, struct conf_part *needed)
+{
+	struct conf_need *n;
+
+	if (!needed || needed == part)
+		return;
+	list_for_each(n, &part->needs, link)
+		if (n->part == needed)
+			return;
+	n = conf_alloc(p->c, sizeof(*n));
+	list_init(&n->link);
+	n->part = needed;
+	list_add_tail(&part->needs, &n->link);
+}
+
+void diff_need_too(struct planner *p, struct conf_part *old, const struct conf_part *new_one)
+{
+	struct conf_need *n;
+
+	list_for_each(n, &new_one->needs, link)
+		diff_need(p, old, n->part);
 }
 
 /* A request about the target at work. */
 static struct adm_req *request(struct planner *p, enum adm_mode mode, enum adm_op op)
 {
-	struct adm_req *req = &add(p)->req;
+	struct adm_req *req = &diff_add(p)->req;
 
 	adm_req_init(req, mode, op);
 	req->tid = p->tid;
 	req->has_tid = p->tid;
 	req->text[ADM_T_LLD] = p->driver;
-	return req;
-}
-
-static struct adm_req *lu_request(struct planner *p, enum adm_op op, uint32_t lun)
-{
-	struct adm_req *req = request(p, ADM_LU, op);
-
-	req->lun = lun;
-	req->has_lun = true;
 	return req;
 }
 
@@ -217,11 +225,6 @@ static void bind_rule(struct planner *p, const struct conf_rule *r, enum adm_op 
 		req->text[ADM_T_EXPOSE] = r->luns;
 }
 
-static bool same(const char *a, const char *b)
-{
-	return a == b || (a && b && !strcmp(a, b));
-}
-
 static void diff_rules(struct planner *p, const struct conf_target *have,
 		       const struct conf_target *want)
 {
@@ -232,7 +235,7 @@ static void diff_rules(struct planner *p, const struct conf_target *have,
 		old = have ? find_rule(&have->rules, r) : NULL;
 		if (!old) {
 			bind_rule(p, r, ADM_BIND);
-		} else if (!same(old->luns, r->luns)) {
+		} else if (!diff_same(old->luns, r->luns)) {
 			struct adm_req *req = request(p, ADM_TARGET, ADM_UPDATE);
 
 			req->text[ADM_T_INITIATOR] = r->text;
@@ -254,7 +257,12 @@ static void diff_keys(struct planner *p, const struct list *have, const struct l
 	struct adm_req *req;
 
 	list_for_each(kv, want, link) {
-		if (have && same(conf_get(have, kv->key), kv->value))
+		const char *was = have ? conf_get(have, kv->key) : NULL;
+
+		/* the daemon tells only what is not as it begins */
+		if (!was && !strcmp(kv->key, "state"))
+			was = "ready";
+		if (diff_same(was, kv->value))
 			continue;
 		p->pos = kv->pos;
 		req = request(p, ADM_TARGET, ADM_UPDATE);
@@ -273,284 +281,14 @@ static void diff_keys(struct planner *p, const struct list *have, const struct l
 	}
 }
 
-/* ---- logical units --------------------------------------------------------------------------- */
-
-static void param(struct planner *p, uint32_t lun, const char *text)
-{
-	lu_request(p, ADM_UPDATE, lun)->text[ADM_T_PARAMS] = text;
-}
-
-/* Page and subpage of a mode_page value, which tell pages apart. */
-static size_t page_len(const char *value)
-{
-	const char *colon = strchr(value, ':');
-
-	colon = colon ? strchr(colon + 1, ':') : NULL;
-	return colon ? (size_t)(colon - value) : strlen(value);
-}
-
-static struct conf_kv *find_param(const struct list *params, const struct conf_kv *like)
-{
-	struct conf_kv *kv;
-
-	list_for_each(kv, params, link) {
-		if (strcmp(kv->key, like->key))
-			continue;
-		if (strcmp(kv->key, "mode_page") ||
-		    (page_len(kv->value) == page_len(like->value) &&
-		     !strncmp(kv->value, like->value, page_len(kv->value))))
-			return kv;
-	}
-	return NULL;
-}
-
-/* Of two values for one thing the later holds, as it would if both were asked for. */
-static void put_param(struct conf *c, struct list *params, const char *key, const char *value,
-		      struct conf_pos pos)
-{
-	struct conf_kv like = { .key = key, .value = value }, *kv = find_param(params, &like);
-
-	if (kv)
-		kv->value = conf_strdup(c, value);
-	else
-		kv = conf_add_kv(c, params, key, value);
-	kv->pos = pos;
-}
-
-/* Parameters of @lu with `params` taken apart into its pairs. */
-static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
-{
-	struct conf_kv *kv;
-
-	list_init(out);
-	list_for_each(kv, &lu->options, link) {
-		enum conf_kind kind = conf_kind(kv->key);
-
-		if (kind == CONF_PARAM || (kind == CONF_MULTI && strcmp(kv->key, "params")))
-			put_param(c, out, kv->key, kv->value, kv->pos);
-		if (strcmp(kv->key, "params"))
-			continue;
-		for (const char *pair = kv->value; *pair;) {
-			size_t n = strcspn(pair, ","), eq = strcspn(pair, "=,");
-
-			if (n && eq < n)
-				put_param(c, out, format(c, "%.*s", (int)eq, pair),
-					  format(c, "%.*s", (int)(n - eq - 1), pair + eq + 1),
-					  kv->pos);
-			pair += n + (pair[n] != 0);
-		}
-	}
-}
-
-static bool write_cache_off(const struct conf_lu *lu)
-{
-	return same(conf_get(&lu->options, "write-cache"), "off");
-}
-
-/* Mode pages come first: some of the others depend on them. */
-static void diff_params(struct planner *p, const struct conf_lu *have, const struct conf_lu *want)
-{
-	struct list old, new;
-	struct conf_kv *kv, *was;
-
-	flatten(p->c, want, &new);
-	list_init(&old);
-	if (have)
-		flatten(p->c, have, &old);
-	for (int pages = 1; pages >= 0; pages--) {
-		list_for_each(kv, &new, link) {
-			bool page = !strcmp(kv->key, "mode_page");
-
-			if (page != pages || !strcmp(kv->key, "path"))
-				continue;
-			was = find_param(&old, kv);
-			p->pos = kv->pos;
-			if (!was || strcmp(was->value, kv->value))
-				param(p, want->lun, format(p->c, "%s=%s", kv->key, kv->value));
-		}
-		p->pos = want->pos;
-		if (!pages)
-			break;
-		if (write_cache_off(want) && !(have && write_cache_off(have)))
-			param(p, want->lun, "mode_page=" WRITE_CACHE_OFF);
-		else if (have && write_cache_off(have) && !write_cache_off(want))
-			param(p, want->lun, "mode_page=" WRITE_CACHE_ON);
-		else if (!have)
-			note(p, format(p->c, "Write cache is enabled (default) for lun %u.",
-				       want->lun));
-	}
-	list_for_each(kv, &old, link)
-		if (!find_param(&new, kv))
-			param(p, want->lun, kv->key); /* back to the default */
-}
-
-static const char *store_option(const struct conf_lu *lu, const char *key, const char *otherwise)
-{
-	const char *v = conf_get(&lu->options, key);
-
-	return v ? v : otherwise;
-}
-
-static const char *store_path(const struct conf_lu *lu)
-{
-	return store_option(lu, "path", lu->path);
-}
-
-static bool same_store_kind(const struct conf_lu *a, const struct conf_lu *b)
-{
-	return same(store_option(a, "bs-type", "rdwr"), store_option(b, "bs-type", "rdwr")) &&
-	       same(store_option(a, "bsopts", ""), store_option(b, "bsopts", "")) &&
-	       same(store_option(a, "bsoflags", ""), store_option(b, "bsoflags", "")) &&
-	       same(store_option(a, "block-size", ""), store_option(b, "block-size", "")) &&
-	       same(store_option(a, "device-type", "disk"), store_option(b, "device-type", "disk"));
-}
-
-static void new_lu(struct planner *p, const struct conf_lu *lu)
-{
-	struct adm_req *req;
-
-	p->pos = lu->pos;
-	if (p->scope->usable && !p->scope->usable(p->scope->arg, lu, warn, p))
-		return;
-	req = lu_request(p, ADM_NEW, lu->lun);
-	req->text[ADM_T_PATH] = lu->path;
-	req->text[ADM_T_BSTYPE] = store_option(lu, "bs-type", NULL);
-	req->text[ADM_T_BSOPTS] = store_option(lu, "bsopts", NULL);
-	req->text[ADM_T_BSOFLAGS] = store_option(lu, "bsoflags", NULL);
-	req->text[ADM_T_BLOCKSIZE] = store_option(lu, "block-size", NULL);
-	diff_params(p, NULL, lu);
-	if (conf_get(&lu->options, "path"))
-		param(p, lu->lun, format(p->c, "path=%s", store_path(lu)));
-}
-
-static void begin_disruptive(struct planner *p, const char *what)
-{
-	p->group = ++p->groups;
-	p->what = what;
-}
-
-static void end_disruptive(struct planner *p)
-{
-	p->group = 0;
-	p->what = NULL;
-}
-
-/* A mode page that is no longer asked for has no value to go back to. */
-static bool lost_page(struct planner *p, const struct conf_lu *have, const struct conf_lu *want)
-{
-	struct list old, new;
-	struct conf_kv *kv;
-
-	flatten(p->c, have, &old);
-	flatten(p->c, want, &new);
-	list_for_each(kv, &old, link)
-		if (!strcmp(kv->key, "mode_page") && !find_param(&new, kv))
-			return true;
-	return false;
-}
-
-/* A store that grew hurts nobody; of one that shrank, initiators lose what they may use. */
-static void diff_size(struct planner *p, const struct conf_lu *have, const struct conf_lu *want)
-{
-	bool shrank = want->size < have->size;
-
-	if (!have->size || !want->size || want->size == have->size)
-		return;
-	p->pos = want->pos;
-	if (shrank)
-		begin_disruptive(p, format(p->c, "the size of LUN %u", want->lun));
-	param(p, want->lun, "resize=1");
-	if (shrank)
-		end_disruptive(p);
-}
-
-static void diff_lu(struct planner *p, const struct conf_lu *have, const struct conf_lu *want)
-{
-	bool moved = strcmp(store_path(have), store_path(want));
-
-	p->pos = want->pos;
-
-	if (!same_store_kind(have, want) || lost_page(p, have, want)) {
-		begin_disruptive(p, format(p->c, "LUN %u", want->lun));
-		lu_request(p, ADM_DELETE, want->lun);
-		new_lu(p, want);
-		end_disruptive(p);
-		return;
-	}
-	if (moved) {
-		if (p->scope->usable && !p->scope->usable(p->scope->arg, want, warn, p))
-			return;
-		param(p, want->lun, format(p->c, "path=%s", store_path(want)));
-	}
-	diff_params(p, have, want);
-	if (!moved)
-		diff_size(p, have, want);
-}
-
-static int by_lun(const void *a, const void *b)
-{
-	const struct conf_lu *x = *(struct conf_lu *const *)a, *y = *(struct conf_lu *const *)b;
-
-	return x->lun < y->lun ? -1 : x->lun > y->lun;
-}
-
-static void diff_lus(struct planner *p, const struct conf_target *have,
-		     const struct conf_target *want)
-{
-	const struct conf_lu *lu, **order;
-	size_t n = 0;
-
-	if (have) {
-		list_for_each(lu, &have->lus, link) {
-			if (conf_find_lun(want, lu->lun))
-				continue;
-			begin_disruptive(p, format(p->c, "LUN %u", lu->lun));
-			lu_request(p, ADM_DELETE, lu->lun);
-			end_disruptive(p);
-		}
-	}
-	list_for_each(lu, &want->lus, link)
-		n++;
-	order = conf_alloc(p->c, (n + 1) * sizeof(*order));
-	n = 0;
-	list_for_each(lu, &want->lus, link)
-		order[n++] = lu;
-	qsort(order, n, sizeof(*order), by_lun);
-	for (size_t i = 0; i < n; i++) {
-		const struct conf_lu *old = have ? conf_find_lun(have, order[i]->lun) : NULL;
-
-		if (old)
-			diff_lu(p, old, order[i]);
-		else
-			new_lu(p, order[i]);
-	}
-	p->pos = (struct conf_pos){ 0 };
-}
-
 /* ---- targets --------------------------------------------------------------------------------- */
 
-static void diff_target(struct planner *p, const struct conf_target *have, struct conf_target *want)
-{
-	p->driver = want->driver;
-	p->pos = want->pos;
-	if (!have) {
-		note(p, format(p->c, "Adding target: %s", want->name));
-		request(p, ADM_TARGET, ADM_NEW)->text[ADM_T_TARGETNAME] = want->name;
-	}
-	p->pos = (struct conf_pos){ 0 };
-	diff_keys(p, have ? &have->keys : NULL, &want->keys);
-	diff_lus(p, have, want);
-	diff_users(p, have ? &have->users : NULL, &want->users);
-	/* last: nobody comes in before everything stands */
-	diff_rules(p, have, want);
-}
-
-static void delete_steps(struct planner *p, const struct conf_target *t, bool force)
+static void delete_step(struct planner *p, const struct conf_target *t, bool force)
 {
 	struct adm_req *req;
 
 	p->driver = NULL;
-	note(p, format(p->c, "Removing target: %s", t->name));
+	diff_note(p, diff_format(p->c, "Removing target: %s", t->name));
 	req = request(p, ADM_TARGET, ADM_DELETE);
 	req->force = force;
 }
@@ -560,7 +298,53 @@ void conf_plan_delete(struct conf *memory, const struct conf_target *t, bool for
 {
 	struct planner p = { .c = memory, .steps = steps, .target = t->name, .tid = t->tid };
 
-	delete_steps(&p, t, force);
+	p.part = diff_part(&p, CONF_PART_REMOVE, 0);
+	delete_step(&p, t, force);
+}
+
+/* @what: of it, when it comes back otherwise; NULL: it is gone. */
+static void remove_target(struct planner *p, struct conf_target *t, const char *what)
+{
+	struct conf_lu *lu;
+
+	p->target = t->name;
+	p->tid = t->tid;
+	p->pos = (struct conf_pos){ 0 };
+	p->part = t->frees = diff_part(p, CONF_PART_REMOVE, 0);
+	p->part->what = what;
+	delete_step(p, t, p->scope->force);
+	p->part = NULL;
+	list_for_each(lu, &t->lus, link)
+		lu->frees = t->frees;
+}
+
+static bool made_anew(const struct conf_target *have, const struct conf_target *want)
+{
+	return strcmp(have->driver, want->driver) || (want->tid && want->tid != have->tid);
+}
+
+/* Targets that the file does not have, or has with another number or driver. */
+static void remove_targets(struct planner *p, const struct conf *want)
+{
+	const struct conf_target *as;
+	struct conf_target *t;
+
+	list_for_each(t, &p->have->targets, link) {
+		if (p->scope->target && strcmp(p->scope->target, t->name))
+			continue;
+		as = conf_find_target(want, t->name);
+		if (as ? p->scope->update && made_anew(t, as) : p->scope->remove)
+			remove_target(p, t, as ? "its driver or tid" : NULL);
+	}
+}
+
+static void fill_target(struct planner *p, const struct conf_target *have, struct conf_target *want)
+{
+	diff_keys(p, have ? &have->keys : NULL, &want->keys);
+	diff_lus(p, have, want);
+	diff_users(p, have ? &have->users : NULL, &want->users);
+	/* last: nobody comes in before everything stands */
+	diff_rules(p, have, want);
 }
 
 static uint32_t free_tid(struct planner *p, const struct conf *want)
@@ -571,36 +355,76 @@ static uint32_t free_tid(struct planner *p, const struct conf *want)
 	return p->next_tid;
 }
 
+static void new_target(struct planner *p, const struct conf_target *old, struct conf_target *want)
+{
+	struct conf_target *number;
+
+	p->tid = want->tid ? want->tid : old ? old->tid : free_tid(p, p->c);
+	if (!old)
+		/* Numbers go on from the last new one, as they did with tgt-admin. */
+		p->next_tid = p->tid;
+	p->part = diff_part(p, CONF_PART_NEW_TARGET, 0);
+	number = conf_find_tid(p->have, p->tid);
+	if (number)
+		diff_need(p, p->part, number->frees);
+	if (old)
+		diff_need(p, p->part, old->frees);
+	p->pos = want->pos;
+	diff_note(p, diff_format(p->c, "Adding target: %s", want->name));
+	request(p, ADM_TARGET, ADM_NEW)->text[ADM_T_TARGETNAME] = want->name;
+	p->pos = (struct conf_pos){ 0 };
+	fill_target(p, NULL, want);
+	if (old)
+		diff_need_too(p, old->frees, p->part);
+}
+
 static void plan_target(struct planner *p, struct conf_target *want)
 {
 	const struct conf_target *have = conf_find_target(p->have, want->name);
 
 	p->target = want->name;
+	p->driver = want->driver;
+	p->pos = (struct conf_pos){ 0 };
 	if (have && !p->scope->update) {
-		note(p, format(p->c, "Target %s already exists!", want->name));
-		return;
-	}
-	if (have && (strcmp(have->driver, want->driver) || (want->tid && want->tid != have->tid))) {
+		p->part = NULL;
+		diff_note(p, diff_format(p->c, "Target %s already exists!", want->name));
+	} else if (have && !have->frees) {
 		p->tid = have->tid;
-		begin_disruptive(p, "its driver or tid");
-		delete_steps(p, have, p->scope->force);
-		p->tid = want->tid ? want->tid : have->tid;
-		diff_target(p, NULL, want);
-		end_disruptive(p);
-		return;
+		p->part = diff_part(p, CONF_PART_CHANGE, 0);
+		fill_target(p, have, want);
+	} else {
+		new_target(p, have, want);
 	}
-	p->tid = have ? have->tid : want->tid ? want->tid : free_tid(p, p->c);
-	if (!have)
-		/* Numbers go on from the last new one, as they did with tgt-admin. */
-		p->next_tid = p->tid;
-	diff_target(p, have, want);
+	p->part = NULL;
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------ */
+
+/* Has the daemon this value? What it begins with it does not tell. */
+static bool system_has(const struct planner *p, const struct conf_kv *kv)
+{
+	static const struct {
+		const char *key, *begins;
+	} table[] = {
+		{ "iSNS", "Off" },
+		{ "iSNSAccessControl", "Off" },
+		{ "iSNSServerPort", "3205" },
+	};
+	const char *was = conf_get(&p->have->system, kv->key);
+
+	for (size_t i = 0; !was && i < ARRAY_SIZE(table); i++)
+		if (!strcmp(table[i].key, kv->key))
+			was = table[i].begins;
+	if (!strcmp(kv->key, "iSNSServerPort"))
+		return strtoul(was, NULL, 10) == strtoul(kv->value, NULL, 10);
+	return was && !strcasecmp(was, kv->value);
 }
 
 static void system_step(struct planner *p, const struct conf_kv *kv)
 {
 	struct adm_req *req;
 
-	if (same(conf_get(&p->have->system, kv->key), kv->value))
+	if (system_has(p, kv))
 		return;
 	p->pos = kv->pos;
 	req = request(p, ADM_SYSTEM, ADM_UPDATE);
@@ -613,6 +437,8 @@ static void plan_system(struct planner *p, const struct conf *want)
 {
 	struct conf_kv *kv;
 
+	p->target = p->driver = NULL;
+	p->tid = 0;
 	/* iSNS itself is switched once everything about it is said, in
 	 * whatever order the file says it. */
 	list_for_each(kv, &want->system, link)
@@ -621,7 +447,10 @@ static void plan_system(struct planner *p, const struct conf *want)
 	list_for_each(kv, &want->system, link)
 		if (!strcmp(kv->key, "iSNS"))
 			system_step(p, kv);
+	p->part = diff_part(p, CONF_PART_CHANGE, 0);
+	p->part->what = "users of discovery";
 	diff_users(p, &p->have->users, &want->users);
+	p->part = NULL;
 }
 
 static int by_name(const void *a, const void *b)
@@ -643,26 +472,19 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 		conf_add_kv(want, &p.accounts, account->key, account->value);
 	list_for_each(t, &have->targets, link)
 		p.next_tid = MAX(p.next_tid, t->tid);
-	/* what goes makes room (devices, tids) for what comes */
-	list_for_each(t, &have->targets, link) {
-		if (!scope->remove || conf_find_target(want, t->name) ||
-		    (scope->target && strcmp(scope->target, t->name)))
-			continue;
-		p.target = t->name;
-		p.tid = t->tid;
-		delete_steps(&p, t, scope->force);
-	}
-	p.target = NULL;
-	p.tid = 0;
-	p.driver = NULL;
-	if (!scope->target)
-		plan_system(&p, want);
-	order = conf_alloc(want, (want->ntargets + 1) * sizeof(*order));
+	order = conf_alloc(want, (want->ntargets + 1) * sizeof(struct conf_target *));
 	list_for_each(t, &want->targets, link)
 		if (!scope->target || !strcmp(scope->target, t->name))
 			order[n++] = t;
 	/* by name: numbers of new targets do not depend on the order in the file */
-	qsort(order, n, sizeof(*order), by_name);
+	qsort(order, n, sizeof(struct conf_target *), by_name);
+	diff_stores(&p, want);
+	/* what goes makes room (stores, numbers) for what comes */
+	remove_targets(&p, want);
+	if (scope->update)
+		diff_changes(&p, order, n);
+	if (!scope->target)
+		plan_system(&p, want);
 	for (size_t i = 0; i < n; i++)
 		plan_target(&p, order[i]);
 }

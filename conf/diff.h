@@ -4,6 +4,11 @@
  * be made. What is equal is not touched, so that sessions go on; what can be changed in place is
  * changed in place; the rest is taken down and made again.
  *
+ * What goes makes room for what comes: first whatever is taken down, then LUNs change their stores,
+ * then all the rest. Steps belong to parts, which stand or fall as one, and know which parts they
+ * need: a LUN needs the removal of the one that has its store. Whoever runs a plan leaves out the
+ * parts that need a failed one, and takes back what is half made.
+ *
  * Order within a target keeps it closed at every step: users are bound, and tied to their names,
  * before others are unbound or untied,
  * and access rules are added before others are removed, since a target without users asks for none.
@@ -14,6 +19,38 @@
 #include "conf/adm_proto.h"
 #include "conf/model.h"
 
+/* The caching mode page (SBC-4 6.5.5) with WCE off and on, in the form of --params mode_page: what
+ * `write-cache` becomes. */
+#define CONF_WRITE_CACHE_OFF                                                                       \
+	"8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0"
+#define CONF_WRITE_CACHE_ON                                                                        \
+	"8:0:18:0x14:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0"
+
+enum conf_part_kind {
+	CONF_PART_CHANGE,     /* in place */
+	CONF_PART_REMOVE,     /* of a LUN or a target; sessions would feel it */
+	CONF_PART_NEW_TARGET, /* half of it is worse than none */
+	CONF_PART_NEW_LU,     /* the same */
+};
+
+struct conf_part {
+	enum conf_part_kind kind;
+	const char *target; /* its name */
+	const char *what;   /* "LUN 3"; NULL: the target itself */
+	uint32_t tid, lun;  /* lun 0: the target itself */
+	struct list needs;  /* conf_need */
+	/* For whoever runs the plan: */
+	bool left, refused;		/* not made: not possible now; the daemon said no */
+	bool made;			/* a step that makes something was made */
+	bool said;
+	const struct conf_part *because; /* the needed part that was not made */
+};
+
+struct conf_need {
+	struct list link;
+	struct conf_part *part;
+};
+
 struct conf_step {
 	struct list link;
 	const char *note;   /* to print, with "# " before it; then there is no request */
@@ -22,12 +59,7 @@ struct conf_step {
 	struct conf_pos pos; /* the line that asks for it, if one does */
 	const char *target; /* its name; NULL: of the daemon */
 	uint32_t tid;
-	/* A step that sessions would feel: to be skipped while the target has any,
-	 * unless forced. The steps that follow with the same number (not 0) depend on
-	 * it and are skipped with it. */
-	unsigned disruptive;
-	bool made;	  /* whoever runs the plan may note it here */
-	const char *what; /* of a disruptive step, for the message: "LUN 3", "driver" */
+	struct conf_part *part; /* NULL: it stands alone */
 };
 
 struct conf_scope {
@@ -35,15 +67,23 @@ struct conf_scope {
 	bool update;	    /* also change targets that exist already; else they are left alone */
 	bool remove;	    /* take down targets that the configuration does not name */
 	bool force;	    /* delete with --force */
-	/* May this store be given to a new LU? If not: notes by way of say(). NULL: yes. */
-	bool (*usable)(void *arg, const struct conf_lu *lu,
+	/* May this store be given to a new LU? @taken: a LU that stays has it, or an earlier one of
+	 * the file gets it. If not: notes by way of say(). NULL: unless it is taken. */
+	bool (*usable)(void *arg, const struct conf_lu *lu, bool taken,
 		       void (*say)(void *say_arg, const char *note), void *say_arg);
+	/* Into @out what tells the store at @path from others, whatever its name. NULL: the
+	 * path. */
+	void (*identify)(void *arg, const char *path, char *out, size_t len);
+	/* Does anybody use this target of the daemon? NULL: nobody. */
+	bool (*in_use)(void *arg, uint32_t tid);
 	void *arg;
 };
 
 /* Appends struct conf_step to @steps, allocated from @want. Both are resolved. */
 void conf_diff(const struct conf *have, struct conf *want, const struct conf_scope *scope,
 	       struct list *steps);
+/* The file or device of a LU: the option `path`, where it says so. */
+const char *conf_lu_path(const struct conf_lu *lu);
 /* One step that deletes a target, with its notes; also used by `--delete`. */
 void conf_plan_delete(struct conf *memory, const struct conf_target *t, bool force,
 		      struct list *steps);

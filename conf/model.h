@@ -65,6 +65,10 @@ struct conf_lu {
 	uint32_t block; /* of the daemon's: how large its blocks are */
 	struct list options; /* conf_kv: write-cache, vendor_id, bs-type ... */
 	struct conf_pos pos;
+	/* diff.c's, while it plans: */
+	struct conf_store *store; /* what it stands on; NULL: memory */
+	struct conf_part *frees;  /* of the daemon's: what takes it off its store; NULL: it stays */
+	uint8_t how;		  /* of the file's: what becomes of it */
 };
 
 struct conf_target {
@@ -79,6 +83,7 @@ struct conf_target {
 	struct list users, rules;
 	bool nobody; /* no rule on purpose */
 	struct conf_pos pos;
+	struct conf_part *frees; /* diff.c's: what takes it down; NULL: it stays */
 };
 
 struct conf {

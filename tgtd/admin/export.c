@@ -4,8 +4,9 @@
  * and what `tgt-admin --dump` prints. Only what somebody set is said; defaults are left out.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "conf/model.h"
+#include "conf/diff.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
@@ -52,12 +53,32 @@ static void add_name(const char *rule, void *arg)
 		r->luns = conf_strdup(w->c, mask->value);
 }
 
+static bool is_caching(const struct adm_set *set)
+{
+	char *end;
+
+	return !strncmp(set->key, "mode_page ", 10) && strtoul(set->key + 10, &end, 0) == 8 &&
+	       *end == ':' && !strtoul(end + 1, NULL, 0);
+}
+
+/* The last caching page that somebody gave it; NULL: none. */
+static struct adm_set *caching_page(const struct adm_lu *lu)
+{
+	struct adm_set *set, *last = NULL;
+
+	list_for_each(set, &lu->params, link)
+		if (is_caching(set))
+			last = set;
+	return last;
+}
+
 static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *lu)
 {
 	static const char *const flags[] = { NULL, "sync", "direct", "sync:direct" };
 	struct conf_lu *to = conf_add_lu(c, t, lu->path ? lu->path : "");
 	struct scsi_lu_info info;
 	struct adm_set *set;
+	bool own_page;
 
 	to->lun = lu->lun;
 	to->has_lun = true;
@@ -70,12 +91,19 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 	if (lu->blocksize)
 		conf_add_kv(c, &to->options, "block-size", lu->blocksize);
 	scsi_lu_get_info(lu->scsi, &info);
-	if (lu->initial.write_cache && !info.conf.write_cache)
+	set = caching_page(lu);
+	own_page = set && strcmp(set->value, CONF_WRITE_CACHE_OFF) &&
+		   strcmp(set->value, CONF_WRITE_CACHE_ON);
+	/* off from the start is not said, unless somebody said it */
+	if (!info.conf.write_cache &&
+	    (lu->initial.write_cache || set || set_find(&lu->params, "write_cache")))
 		conf_add_kv(c, &to->options, "write-cache", "off");
+	else if (own_page)
+		conf_add_kv(c, &to->options, "write-cache", "on");
 	list_for_each(set, &lu->params, link) {
-		/* the caching page, and the parameter, are what write-cache says */
-		if (!strncmp(set->key, "mode_page 8:", 12) ||
-		    !strncmp(set->key, "mode_page 0x8:", 14) || !strcmp(set->key, "write_cache"))
+		/* the parameter, and the caching page as tgt-admin sends it, are what
+		 * write-cache says */
+		if ((is_caching(set) && !own_page) || !strcmp(set->key, "write_cache"))
 			continue;
 		conf_add_kv(c, &to->options,
 			    strncmp(set->key, "mode_page ", 10) ? set->key : "mode_page",

@@ -15,12 +15,15 @@
 #include "conf/model.h"
 
 #define DEFAULT_CONF "/etc/tgt/targets.conf"
+/* Exit status: something is not as the file says, since it is in use or not there. */
+#define EXIT_LEFT 3
 
 /* main.c: what the command line says, and both models. */
 extern struct admin {
 	const char *conf_file;
 	int port; /* -1: not said */
 	bool ignore_errors, force, pretend, verbose;
+	bool no_daemon; /* --pretend goes on without one */
 	struct adm_client client;
 	struct conf have, want;
 } g;
@@ -31,7 +34,7 @@ int daemon_port(void);
 void daemon_call(const struct adm_req *req, struct adm_reply *reply);
 /* Prints what SHOW of @mode answers. An exit status. */
 int daemon_print(enum adm_mode mode, const char *name);
-/* g.have. */
+/* g.have; with --pretend and no daemon an empty one, and g.no_daemon. */
 void daemon_load(void);
 /* Marks accounts in g.have whose password is another than the file's. */
 void daemon_compare_passwords(void);
@@ -48,9 +51,14 @@ bool store_is_size(const struct conf_lu *lu);
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
 /* conf_scope.usable: not by a store that is missing, nor by one that is in use. */
-bool store_usable(void *arg, const struct conf_lu *lu,
+bool store_usable(void *arg, const struct conf_lu *lu, bool taken,
 		  void (*say)(void *say_arg, const char *note), void *say_arg);
-/* Runs the steps, or prints them. An exit status. */
-int plan_execute(struct list *steps);
+/* conf_scope.identify: by device number, or file system and inode. */
+void store_identify(void *arg, const char *path, char *out, size_t len);
+/* conf_scope.in_use */
+bool target_in_use(void *arg, uint32_t tid);
+/* Checks the steps, then runs or prints them. @strict: a store that is left out is a failure, too.
+ * An exit status: 0, EXIT_LEFT, EINVAL (refused), ENOTCONN (pretended without a daemon). */
+int plan_execute(struct list *steps, bool strict);
 
 #endif

@@ -77,12 +77,30 @@ static void load_sizes(void)
 	free(text);
 }
 
+/* --pretend: what can be told without a daemon is told. */
+static bool nobody_answers(void)
+{
+	int err;
+
+	g.client.port = daemon_port();
+	err = g.pretend ? adm_connect(&g.client, g.client.port) : 0;
+	if (!err)
+		return false;
+	fprintf(stderr, "tgt-admin: no tgtd answers on control port %d: only the file is checked\n",
+		daemon_port());
+	return true;
+}
+
 void daemon_load(void)
 {
-	char *text = ask(ADM_SYSTEM, ADM_SHOW, "config"), *accounts;
+	char *text, *accounts;
 	struct conf_error err;
 
 	conf_init(&g.have);
+	g.no_daemon = nobody_answers();
+	if (g.no_daemon)
+		return;
+	text = ask(ADM_SYSTEM, ADM_SHOW, "config");
 	if (conf_parse_text(&g.have, "daemon", text, strlen(text), true, &err)) {
 		fprintf(stderr, "tgt-admin: the daemon's answer is not understood: %s\n", err.text);
 		exit(EINVAL);

@@ -58,21 +58,29 @@ static struct conf_target *select_target(const struct conf *c, const char *value
 
 static int do_execute(void)
 {
-	struct conf_scope scope = { .remove = true, .force = g.force, .usable = store_usable };
+	struct conf_scope scope = { .remove = true,
+				    .force = g.force,
+				    .usable = store_usable,
+				    .identify = store_identify,
+				    .in_use = target_in_use };
 	struct list steps = LIST_INIT(steps);
 
 	file_load();
 	daemon_load();
 	daemon_compare_passwords();
 	conf_diff(&g.have, &g.want, &scope, &steps);
-	return plan_execute(&steps);
+	/* as ever, and as tgt: a disk that is missing keeps no start-up from going on */
+	return plan_execute(&steps, false);
 }
 
 static int do_update(const char *value)
 {
-	struct conf_scope scope = {
-		.update = true, .remove = true, .force = g.force, .usable = store_usable
-	};
+	struct conf_scope scope = { .update = true,
+				    .remove = true,
+				    .force = g.force,
+				    .usable = store_usable,
+				    .identify = store_identify,
+				    .in_use = target_in_use };
 	struct list steps = LIST_INIT(steps);
 
 	if (!strcmp(value, "help"))
@@ -84,6 +92,8 @@ static int do_update(const char *value)
 		struct conf_target *t = select_target(&g.have, value);
 
 		scope.target = t ? t->name : value;
+		if (g.no_daemon && !strncmp(value, "tid=", 4))
+			return ENOTCONN;
 		if (!t && !strncmp(value, "tid=", 4)) {
 			printf("There is no target with tid %s, can't continue!\n", value + 4);
 			return 1;
@@ -97,7 +107,7 @@ static int do_update(const char *value)
 	}
 	file_sizes(scope.target);
 	conf_diff(&g.have, &g.want, &scope, &steps);
-	return plan_execute(&steps);
+	return plan_execute(&steps, true);
 }
 
 static int do_delete(const char *value)
@@ -108,10 +118,12 @@ static int do_delete(const char *value)
 	if (!strcmp(value, "help"))
 		help_value("delete");
 	daemon_load();
+	if (g.no_daemon)
+		return ENOTCONN;
 	if (!strcmp(value, "ALL")) {
 		list_for_each(t, &g.have.targets, link)
 			conf_plan_delete(&g.have, t, g.force, &steps);
-		return plan_execute(&steps);
+		return plan_execute(&steps, true);
 	}
 	t = select_target(&g.have, value);
 	if (!t) {
@@ -123,7 +135,7 @@ static int do_delete(const char *value)
 		return 0;
 	}
 	conf_plan_delete(&g.have, t, g.force, &steps);
-	return plan_execute(&steps);
+	return plan_execute(&steps, true);
 }
 
 static void state_step(const struct conf_target *t, const char *state, struct list *steps)
@@ -148,10 +160,12 @@ static int do_state(const char *value, const char *state)
 	if (!strcmp(value, "help"))
 		help_value(state);
 	daemon_load();
+	if (g.no_daemon)
+		return ENOTCONN;
 	if (!strcmp(value, "ALL")) {
 		list_for_each(t, &g.have.targets, link)
 			state_step(t, state, &steps);
-		return plan_execute(&steps);
+		return plan_execute(&steps, true);
 	}
 	t = select_target(&g.have, value);
 	if (!t) {
@@ -159,7 +173,7 @@ static int do_state(const char *value, const char *state)
 		return 1;
 	}
 	state_step(t, state, &steps);
-	return plan_execute(&steps);
+	return plan_execute(&steps, true);
 }
 
 enum { OPT_DELETE = 256, OPT_OFFLINE, OPT_READY, OPT_UPDATE, OPT_IGNORE, OPT_DUMP };

@@ -406,13 +406,15 @@ START_TEST(scopes)
 }
 END_TEST
 
-/* Steps that a session would feel are marked, and those that belong together have one mark. */
-START_TEST(disruptive_steps)
+/* What a session would feel is a part of its own; what comes in its place needs it. */
+START_TEST(parts)
 {
 	struct list steps = LIST_INIT(steps);
 	struct conf have, want;
+	const struct conf_part *gone = NULL;
+	struct conf_need *n;
 	struct conf_step *s;
-	unsigned marked = 0, first = 0;
+	unsigned anew = 0;
 
 	read_conf(&have, HAVE);
 	read_conf(
@@ -421,21 +423,95 @@ START_TEST(disruptive_steps)
 		"<backing-store /b>\nlun 2\nreadonly 1\n</backing-store>\n</target>\n");
 	conf_diff(&have, &want, &all, &steps);
 	list_for_each(s, &steps, link) {
-		if (s->req.mode == ADM_LU && !s->note) {
-			ck_assert_int_eq(s->disruptive != 0, s->req.lun == 1);
-			marked += s->disruptive != 0;
-			if (!first)
-				first = s->disruptive;
-			ck_assert(!s->disruptive || s->disruptive == first);
+		if (s->note)
+			continue;
+		ck_assert_ptr_nonnull(s->part);
+		ck_assert_uint_eq(s->part->lun, s->req.lun);
+		if (s->req.lun == 2) {
+			ck_assert_int_eq(s->part->kind, CONF_PART_CHANGE);
+			ck_assert(list_empty(&s->part->needs));
+		} else if (s->req.op == ADM_DELETE) {
+			ck_assert_int_eq(s->part->kind, CONF_PART_REMOVE);
+			gone = s->part;
+		} else {
+			ck_assert_int_eq(s->part->kind, CONF_PART_NEW_LU);
+			n = list_first(&s->part->needs, struct conf_need, link);
+			ck_assert_ptr_eq(n->part, gone);
+			anew++;
 		}
 	}
-	ck_assert_uint_eq(marked, 3); /* delete, new, readonly */
+	ck_assert_ptr_nonnull(gone);
+	ck_assert_uint_eq(anew, 2); /* new, readonly */
 	conf_free(&have);
 	conf_free(&want);
 }
 END_TEST
 
-static bool refuse_b(void *arg, const struct conf_lu *lu,
+/* Stores change hands in one run: chains by their paths, circles by way of a LUN made anew. (U5) */
+START_TEST(stores_change_hands)
+{
+	const char *p = plan(
+		"<target a>\ncontroller_tid 1\nbacking-store /x\ninitiator-address ALL\n</target>\n"
+		"<target b>\ncontroller_tid 2\nbacking-store /y\ninitiator-address ALL\n</target>\n",
+		"<target a>\nbacking-store /y\n</target>\n<target b>\nbacking-store /z\n</target>\n",
+		&all);
+
+	ck_assert_str_eq(
+		p,
+		"tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 2 --lun=1 --params path=\"/z\"\n"
+		"tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 1 --lun=1 --params path=\"/y\"\n");
+	p = plan(
+		"<target a>\ncontroller_tid 1\nbacking-store /x\ninitiator-address ALL\n</target>\n"
+		"<target b>\ncontroller_tid 2\nbacking-store /y\ninitiator-address ALL\n</target>\n",
+		"<target a>\nbacking-store /y\n</target>\n<target b>\nbacking-store /x\n</target>\n",
+		&all);
+	ck_assert_str_eq(
+		p,
+		"tgtadm -C 0 --lld iscsi --op delete --mode logicalunit --tid 1 --lun 1\n"
+		"tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 2 --lun=1 --params path=\"/x\"\n"
+		"tgtadm -C 0 --lld iscsi --op new --mode logicalunit --tid 1 --lun 1 -b \"/y\"\n");
+}
+END_TEST
+
+/* What the daemon holds otherwise than the file says it, but for the same, is not sent. (U6) */
+START_TEST(equal_in_other_words)
+{
+#define BEGIN "<target iqn.a>\ncontroller_tid 3\n<backing-store /a>\nlun 1\n"
+#define END "</backing-store>\n"
+	/* cut to what INQUIRY data hold, with or without blanks at the cut */
+	ck_assert_str_eq(plan(BEGIN "vendor_id MyCompan\nproduct_id 123456789012345\nscsi_sn "
+				    "123456789012345678901234567890123456\n" END "</target>\n",
+			      BEGIN "vendor_id MyCompany Inc.\nproduct_id 123456789012345 78\n"
+				    "scsi_sn 123456789012345678901234567890123456789\n" END
+				    "</target>\n",
+			      &all),
+			 "");
+	ck_assert_str_ne(plan(BEGIN "vendor_id MyCompa\n" END "</target>\n",
+			      BEGIN "vendor_id MyCompany Inc.\n" END "</target>\n", &all),
+			 "");
+	ck_assert_str_eq(plan(BEGIN "bsoflags sync:direct\n" END "</target>\n",
+			      BEGIN "bsoflags direct:sync\nwrite-cache off\n" END
+				    "state ready\n</target>\niSNS off\niSNSServerPort 3205\n",
+			      &all),
+			 "");
+	/* the caching page and write-cache are one */
+	ck_assert_str_eq(plan(BEGIN "write-cache off\n" END "</target>\n",
+			      BEGIN "mode_page " CONF_WRITE_CACHE_OFF "\n" END "</target>\n",
+			      &all),
+			 "");
+	ck_assert_str_eq(plan(BEGIN "mode_page 8:0:18:0x10:1\nwrite-cache on\n" END "</target>\n",
+			      BEGIN "mode_page 8:0:18:0x14:1\n" END "</target>\n", &all),
+			 "");
+	ck_assert_str_eq(plan(BEGIN "mode_page 8:0:18:0x10:1\nwrite-cache off\n" END "</target>\n",
+			      BEGIN END "</target>\n", &all),
+			 "tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 3 --lun=1 "
+			 "--params mode_page=" CONF_WRITE_CACHE_ON "\n");
+#undef BEGIN
+#undef END
+}
+END_TEST
+
+static bool refuse_b(void *arg, const struct conf_lu *lu, bool taken,
 		     void (*say)(void *say_arg, const char *note), void *say_arg)
 {
 	if (strcmp(lu->path, "/b"))
@@ -617,5 +693,6 @@ START_TEST(applied_differences_leave_nothing_to_do)
 END_TEST
 
 UNIT_MAIN("diff", 30, new_target_as_tgt_admin_prints_it, names_alone_do_not_open_to_all, tied_users,
-	  only_what_differs, scopes, disruptive_steps, unusable_stores_are_skipped, quoting,
+	  only_what_differs, scopes, parts, stores_change_hands, equal_in_other_words,
+	  unusable_stores_are_skipped, quoting,
 	  applied_differences_leave_nothing_to_do)
