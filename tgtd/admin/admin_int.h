@@ -181,10 +181,12 @@ void store_open(struct store_open *so);
 /* Flushes and closes what no LU got. Later; nobody waits for it. */
 void store_close(struct blk *blk);
 
-/* Could it be opened, if it were free? Opens it for reading, and lets it go again. */
+/* Could it be opened, if it were free? Opens it for reading, and lets it go again; of memory it
+ * takes as much as it is to have, and gives it back. */
 struct store_trial {
 	struct scsi_work work;
 	const char *path; /* the caller's */
+	const char *memory; /* "ram" or "null": the path is a size; NULL: neither */
 	uint32_t block_size;
 	void (*done)(struct store_trial *st); /* main loop, never from inside store_try() */
 	int err;

@@ -66,7 +66,9 @@ static void tried(struct store_trial *st)
 	adm_call_done(call, status);
 }
 
-static enum adm_status try_store(struct adm_call *call, const char *path, uint32_t block_size)
+/* @memory: NULL, or the type of a store of which the "path" is a size. */
+static enum adm_status try_store(struct adm_call *call, const char *path, const char *memory,
+				 uint32_t block_size)
 {
 	struct trial *t = calloc(1, sizeof(*t));
 
@@ -74,7 +76,8 @@ static enum adm_status try_store(struct adm_call *call, const char *path, uint32
 		return ADM_NOMEM;
 	t->call = call;
 	t->store.path = path;
-	t->store.block_size = block_size ? block_size : 512;
+	t->store.memory = memory;
+	t->store.block_size = block_size || memory ? block_size : 512;
 	t->store.done = tried;
 	store_try(&t->store);
 	return ADM_PENDING;
@@ -98,10 +101,10 @@ static enum adm_status check_lu_store(struct adm_call *call)
 	status = apply_lu_check(call, &want, &block_size);
 	if (status != ADM_OK || !want.path)
 		return status;
-	/* of these the "path" is a size */
-	if (want.bstype && (!strcmp(want.bstype, "ram") || !strcmp(want.bstype, "null")))
-		return ADM_OK;
-	return try_store(call, want.path, block_size);
+	bool memory = want.bstype &&
+		      (!strcmp(want.bstype, "ram") || !strcmp(want.bstype, "null"));
+
+	return try_store(call, want.path, memory ? want.bstype : NULL, block_size);
 }
 
 void warn_cut(struct adm_call *call, const char *key, const char *value, int left)

@@ -133,14 +133,37 @@ void store_open(struct store_open *so)
 	scsi_helper_run(&so->work);
 }
 
+static void try_memory(struct store_trial *st)
+{
+	const struct blk_open_args args = {
+		.path = st->path,
+		.block_size = st->block_size,
+		.topo = adm.conf.topo,
+		.node = -1,
+		.err = st->reason,
+		.err_len = sizeof(st->reason),
+	};
+	struct blk *blk = blk_open(st->memory, &args);
+
+	if (blk)
+		blk_close(blk);
+	else
+		st->err = errno ? -errno : -EIO;
+}
+
 /* On a helper thread. The size of a block device is where its end is. */
 static void try_work(struct scsi_work *w)
 {
 	struct store_trial *st = container_of(w, struct store_trial, work);
 	struct stat s;
 	off_t size;
-	int fd = open(st->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	int fd;
 
+	if (st->memory) {
+		try_memory(st);
+		return;
+	}
+	fd = open(st->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {
 		st->err = -errno;
 		return;
