@@ -201,32 +201,36 @@ nop_interval never@$dir/disk6|nop_interval cannot be 'never'
 END
 rm "$dir/fifo" "$dir/tiny"
 
-# ---- refused in the middle: it says what was made, and goes on from there the next time
+# ---- refused in the middle: half of it is taken away again, the others, before and after it, are made
 cp "$dir/first.conf" "$conf"
 admin --update ALL
 cat >>"$conf" <<END
-<target iqn.2026-11.org.example:aaa>
+<target iqn.2026-11.org.example:zzzz>
 	backing-store $dir/disk6
 	incominguser user7 secretpass77
 </target>
 <target iqn.2026-11.org.example:zzz>
-	<backing-store 7000000g>
-		bs-type ram
-	</backing-store>
+	backing-store $dir/disk1m
 </target>
+END
+truncate -s 1M "$dir/disk1m"
+exec 9<>"$dir/disk1m"
+python3 - <<'END'
+import fcntl, struct
+fcntl.fcntl(9, 37, struct.pack('hhqqi4x', 1, 0, 0, 0, 0))  # F_OFD_SETLK, F_WRLCK: as another daemon
 END
 admin --update ALL
 is "refused in the middle" test "$rc" = 22
-is "it says so" has "these 6 requests were made before and stay in force:"
-is "and which" has "-T iqn.2026-11.org.example:zzz"
+is "it says what" has "in use: another logical unit or daemon has it"
+is "and what is not made" has_line "tgt-admin: not made: iqn.2026-11.org.example:zzz: refused"
 is "without passwords" not has "secretpass77"
-is "one after the other" test "$(printf '%s\n' "$out" | grep -c '^	tgtadm ')" = 7 # and the refused one
 adm -m target -o show
-is "they were" has "Backing store path: $dir/disk6"
-sed -i "s/7000000g/1m/" "$conf"
+is "the others are" has "Backing store path: $dir/disk6"
+is "and no half of this one" not grep -q ':zzz$' <<<"$out"
+exec 9>&-
 admin --update ALL -v
-is "the next time the rest is made" succeeds
-is "and no more" test "$(printf '%s\n' "$out" | grep -c '^tgtadm ')" = 2
+is "the next time it is made" succeeds
+is "and no more" test "$(printf '%s\n' "$out" | grep -c '^tgtadm ')" = 3
 cp "$dir/first.conf" "$conf"
 admin --update ALL
 adm -m target -o show
@@ -322,7 +326,7 @@ is "a device of another LU is skipped" has "Device $dir/disk2 is used (already t
 sed -i '$d' "$dir/skip.conf"
 printf '\tallow-in-use yes\n</target>\n' >>"$dir/skip.conf"
 admin --update ALL
-is "unless it is allowed" succeeds
+is "unless it is allowed; the missing one is still missing" test "$rc" = 3
 adm --op show --mode target
 is "then two have it" test "$(printf '%s\n' "$out" | grep -c "path: $dir/disk2$")" = 2
 admin --delete iqn.2026-11.org.example:zz
