@@ -7,8 +7,9 @@
 #include <stdlib.h>
 
 #include "conf/diff_int.h"
+#include "events/bug.h"
 
-/* conf_lu.how */
+/* conf_lu.how; of the daemon's: OTHER_STORE while it is yet to leave its store */
 enum { AS_IT_IS, LEFT_ALONE, OTHER_STORE, MADE_ANEW };
 
 static struct adm_req *lu_request(struct planner *p, enum adm_op op, uint32_t lun)
@@ -313,6 +314,7 @@ void diff_stores(struct planner *p, struct conf *want)
 		t->frees = NULL;
 		list_for_each(lu, &t->lus, link) {
 			lu->frees = NULL;
+			lu->how = AS_IT_IS;
 			lu->store = store_of(p, lu);
 			if (!lu->store)
 				continue;
@@ -415,6 +417,7 @@ static void remove_lu(struct planner *p, const struct change *ch)
 		p->pos = ch->want->pos;
 	p->part = diff_part(p, CONF_PART_REMOVE, ch->have->lun);
 	ch->have->frees = p->part;
+	ch->have->how = AS_IT_IS;
 	lu_request(p, ADM_DELETE, ch->have->lun);
 	p->part = NULL;
 }
@@ -444,6 +447,7 @@ static void collect(struct planner *p, struct conf_target *have, struct conf_tar
 		turn_to(p, have, want->driver, as);
 		/* so that it does not count as staying; remove_lu() makes the true one */
 		lu->frees = diff_part(p, CONF_PART_CHANGE, lu->lun);
+		lu->how = OTHER_STORE;
 		list_add_tail(changes, &ch->link);
 	}
 }
@@ -474,28 +478,23 @@ static void drop_impossible(struct planner *p, struct list *changes)
 				ch->want->store->claimed = NULL;
 			ch->want->how = LEFT_ALONE;
 			ch->have->frees = NULL;
+			ch->have->how = AS_IT_IS;
 			list_del(&ch->link);
 			dropped = true;
 		}
 	}
 }
 
-/* Is somebody else on its store who is yet to leave it? */
-static bool must_wait(const struct change *ch, const struct list *changes)
+/* Who else is on its store, and yet to leave it? */
+static const struct conf_lu *waits_for(const struct change *ch)
 {
 	const struct holder *h;
-	struct change *other;
 
-	if (!ch->want->store)
-		return false;
-	list_for_each(h, &ch->want->store->holders, link) {
-		if (h->lu == ch->have)
-			continue;
-		list_for_each(other, changes, link)
-			if (other->have == h->lu)
-				return true;
-	}
-	return false;
+	if (ch->want->store)
+		list_for_each(h, &ch->want->store->holders, link)
+			if (h->lu != ch->have && h->lu->how == OTHER_STORE)
+				return h->lu;
+	return NULL;
 }
 
 static void move_lu(struct planner *p, struct change *ch)
@@ -505,24 +504,36 @@ static void move_lu(struct planner *p, struct change *ch)
 	need_store(p, p->part, ch->want);
 	param(p, ch->want->lun, diff_format(p->c, "path=%s", conf_lu_path(ch->want)));
 	p->part = NULL;
+	ch->have->how = AS_IT_IS;
 	list_del(&ch->link);
 }
 
-/* In a circle: the first whose target nobody uses, or just the first, is made anew. */
+static struct change *next_in_line(const struct change *ch, const struct list *changes)
+{
+	const struct conf_lu *lu = waits_for(ch);
+	struct change *other;
+
+	list_for_each(other, changes, link)
+		if (other->have == lu)
+			return other;
+	BUG("who waits, waits for one that is yet to move");
+}
+
+/* All wait for each other. Of a circle the first whose target nobody uses is made anew, or just the
+ * first. */
 static void break_circle(struct planner *p, struct list *changes)
 {
-	struct change *ch, *victim = NULL;
+	struct change *ch, *victim, *begin = list_first(changes, struct change, link);
 
-	list_for_each(ch, changes, link) {
-		if (!must_wait(ch, changes))
-			continue;
-		if (!p->scope->in_use || !p->scope->in_use(p->scope->arg, ch->target->tid)) {
-			victim = ch;
+	/* after as many steps as there are changes one is in a circle */
+	list_for_each(ch, changes, link)
+		begin = next_in_line(begin, changes);
+	victim = begin;
+	do {
+		if (!p->scope->in_use || !p->scope->in_use(p->scope->arg, victim->target->tid))
 			break;
-		}
-	}
-	if (!victim)
-		victim = list_first(changes, struct change, link);
+		victim = next_in_line(victim, changes);
+	} while (victim != begin);
 	victim->want->how = MADE_ANEW;
 	remove_lu(p, victim);
 	list_del(&victim->link);
@@ -550,7 +561,7 @@ void diff_changes(struct planner *p, struct conf_target *const *targets, size_t 
 		bool any = false;
 
 		list_for_each_safe(ch, tmp, &changes, link) {
-			if (must_wait(ch, &changes))
+			if (waits_for(ch))
 				continue;
 			move_lu(p, ch);
 			any = true;

@@ -49,6 +49,18 @@ static void set_page(struct conf *d, struct list *l, const char *value)
 	conf_add_kv(d, l, "mode_page", value);
 }
 
+/* A store is one LU's at a time. (U5) */
+static void check_free(const struct conf *d, const char *path)
+{
+	struct conf_target *t;
+	struct conf_lu *lu;
+
+	list_for_each(t, &d->targets, link)
+		list_for_each(lu, &t->lus, link)
+			ck_assert_msg(strcmp(lu->path, path), "%s is still LUN %u of %s", path,
+				      lu->lun, t->name);
+}
+
 static void do_lu(struct conf *d, struct conf_target *t, const struct adm_req *r)
 {
 	static const struct {
@@ -67,6 +79,7 @@ static void do_lu(struct conf *d, struct conf_target *t, const struct adm_req *r
 	switch (r->op) {
 	case ADM_NEW:
 		ck_assert_msg(!lu, "LUN %u exists", (unsigned)r->lun);
+		check_free(d, r->text[ADM_T_PATH]);
 		lu = conf_add_lu(d, t, r->text[ADM_T_PATH]);
 		lu->lun = (uint32_t)r->lun;
 		lu->has_lun = true;
@@ -87,9 +100,10 @@ static void do_lu(struct conf *d, struct conf_target *t, const struct adm_req *r
 		}
 		snprintf(key, sizeof(key), "%.*s", (int)(strchr(p, '=') - p), p);
 		p = strchr(p, '=') + 1;
-		if (!strcmp(key, "path"))
+		if (!strcmp(key, "path")) {
+			check_free(d, p);
 			lu->path = conf_strdup(d, p);
-		else if (!strcmp(key, "mode_page"))
+		} else if (!strcmp(key, "mode_page"))
 			set_page(d, &lu->options, p);
 		else
 			set_kv(d, &lu->options, key, p);
