@@ -103,10 +103,11 @@ static void do_lu(struct conf *d, struct conf_target *t, const struct adm_req *r
 		if (!strcmp(key, "path")) {
 			check_free(d, p);
 			lu->path = conf_strdup(d, p);
-		} else if (!strcmp(key, "mode_page"))
+		} else if (!strcmp(key, "mode_page")) {
 			set_page(d, &lu->options, p);
-		else
+		} else {
 			set_kv(d, &lu->options, key, p);
+		}
 		break;
 	default:
 		ck_abort_msg("op %d on an LU", r->op);
