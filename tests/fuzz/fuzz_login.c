@@ -82,6 +82,8 @@ static void texts(const uint8_t *data, size_t size, const struct iscsi_login *l)
 				      .offer = &offer,
 				      .max_data = 512 };
 	uint8_t bhs[48] = { 0x04 }, reply[48], flags, odd;
+	enum text_outcome rc;
+	int budget;
 	const uint8_t *text;
 	const char *out;
 	uint32_t len, out_len;
@@ -91,8 +93,19 @@ static void texts(const uint8_t *data, size_t size, const struct iscsi_login *l)
 	while (next(&data, &size, &flags, &odd, &text, &len)) {
 		bhs[1] = flags;
 		put_be32(bhs + 20, odd & 1 ? t.ttt : 0xffffffffu);
-		if (iscsi_text_rx(&t, &ctx, bhs, text, len, reply, &out, &out_len) == TEXT_REPLY)
+		/* SendTargets in steps, and in small PDUs; targets may come between them. */
+		budget = odd & 2 ? 1 : 1000;
+		ctx.budget = &budget;
+		ctx.max_data = odd & 4 ? 5 : 512;
+		rc = iscsi_text_rx(&t, &ctx, bhs, text, len, reply, &out, &out_len);
+		while (rc == TEXT_NOT_YET) {
+			budget = 1;
+			rc = iscsi_text_resume(&t, &ctx, bhs, reply, &out, &out_len);
+		}
+		if (rc == TEXT_REPLY)
 			BUG_ON(out_len > ctx.max_data);
+		if (odd & 8)
+			listing_changed();
 	}
 	iscsi_text_fini(&t);
 }

@@ -18,14 +18,8 @@
 
 static pthread_mutex_t mask_lock = PTHREAD_MUTEX_INITIALIZER;
 
-struct prefix {
-	int family; /* AF_UNSPEC: everything ("ALL") */
-	uint8_t addr[16];
-	unsigned bits;
-};
-
 /* "ALL", "10.0.0.1", "10.0.0.0/8", "fe80::/10", "[::1]" */
-static int prefix_parse(const char *text, struct prefix *p)
+static int prefix_parse(const char *text, struct acl_prefix *p)
 {
 	char buf[64];
 	char *slash, *at = buf;
@@ -65,7 +59,7 @@ static int prefix_parse(const char *text, struct prefix *p)
 	return 0;
 }
 
-static bool prefix_matches(const struct prefix *p, const struct sockaddr *peer)
+static bool prefix_matches(const struct acl_prefix *p, const struct sockaddr *peer)
 {
 	const uint8_t *addr;
 	int family = peer->sa_family;
@@ -147,7 +141,7 @@ int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *r
 {
 	struct itarget *it = itarget_find(t);
 	struct acl_rule *r;
-	struct prefix p;
+	struct acl_prefix p = { .family = AF_UNSPEC };
 	size_t len = strlen(rule);
 
 	if (!it)
@@ -159,8 +153,10 @@ int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *r
 	r = malloc(sizeof(*r) + len + 1);
 	if (!r)
 		return -ENOMEM;
+	r->prefix = p;
 	memcpy(r->text, rule, len + 1);
 	list_add_tail(&it->acl[kind], &r->link);
+	it->nrules++;
 	return 0;
 }
 
@@ -173,7 +169,15 @@ int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char
 		return -ENOENT;
 	list_del(&r->link);
 	free(r);
+	it->nrules--;
 	return 0;
+}
+
+unsigned itarget_rules(const struct scsi_target *t)
+{
+	const struct itarget *it = itarget_find(t);
+
+	return it ? it->nrules : 0;
 }
 
 void iscsi_acl_each(struct scsi_target *t, enum iscsi_acl_kind kind,
@@ -206,12 +210,9 @@ bool iscsi_acl_allows(struct scsi_target *t, const char *iqn, const struct socka
 		return false;
 	addresses = &it->acl[ISCSI_ACL_ADDRESS];
 	names = &it->acl[ISCSI_ACL_NAME];
-	list_for_each(r, addresses, link) {
-		struct prefix p;
-
-		if (!prefix_parse(r->text, &p) && prefix_matches(&p, peer))
+	list_for_each(r, addresses, link)
+		if (prefix_matches(&r->prefix, peer))
 			address_ok = true;
-	}
 	list_for_each(r, names, link)
 		if (!strcmp(r->text, iqn))
 			name_ok = true;

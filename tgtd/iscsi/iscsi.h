@@ -13,6 +13,7 @@
 #define ISCSI_LISTEN_PORT 3260
 
 /* ---- start and stop -------------------------------------------------------------------------- */
+#define ISCSI_DISCOVERY(max_connections) MIN(MAX((max_connections) / 16, 4u), 256u)
 struct iscsi_conf {
 	struct loop *main;
 	const struct topology *topo;
@@ -20,6 +21,8 @@ struct iscsi_conf {
 	unsigned max_connections;	/* refused beyond, with login status
 					 * 0302 (out of resources) */
 	unsigned max_half_open;		/* connections in login at once */
+	unsigned max_discovery;		/* discovery sessions, beside max_connections;
+					 * default ISCSI_DISCOVERY() of that */
 	unsigned nop_interval_s, nop_count; /* defaults of new targets; 0 = off */
 };
 /* On the main loop, before anything else here; again only after iscsi_stop(). @conf is copied,
@@ -36,8 +39,8 @@ int iscsi_portal_add(const char *text) must_check;
 int iscsi_portal_delete(const char *text) must_check; /* -ENOENT */
 /* "ip:port,tpgt" as tgtadm shows it. */
 void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg);
-/* The same, those on adapters of @node first (Ren 2015, chapter 6). */
-void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), void *arg);
+/* The same, with the node of the adapter that has the address, -1 unknown. */
+void iscsi_portal_each_node(void (*fn)(const char *text, int node, void *arg), void *arg);
 
 /* ---- targets --------------------------------------------------------------------------------- */
 /* Follows scsi_target_create(). 0 or -errno. */

@@ -7,6 +7,7 @@
 #include "events/bug.h"
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/itarget.h"
+#include "tgtd/iscsi/listing.h"
 #include "tgtd/iscsi/session.h"
 #include "tgtd/iscsi/login.h"
 
@@ -45,6 +46,11 @@ int iscsi_target_add(struct scsi_target *t)
 	it = calloc(1, sizeof(*it));
 	if (!it)
 		return -ENOMEM;
+	it->entry = listing_entry_new(t);
+	if (!it->entry) {
+		free(it);
+		return -ENOMEM;
+	}
 	it->target = t;
 	iscsi_offer_init(&it->offer);
 	it->nop_interval = iscsi_default_nop_interval;
@@ -53,6 +59,7 @@ int iscsi_target_add(struct scsi_target *t)
 	acl_init(it);
 	account_set_init(&it->accounts);
 	list_add_tail(bucket_of(t), &it->link);
+	listing_changed();
 	return 0;
 }
 
@@ -65,6 +72,8 @@ void iscsi_target_remove(struct scsi_target *t)
 	acl_fini(it);
 	account_set_fini(&it->accounts);
 	list_del(&it->link);
+	listing_entry_gone(it->entry);
+	listing_changed();
 	free(it);
 	iscsi_registry_no_logins(t);
 }

@@ -36,8 +36,16 @@ struct account_set {
 	unsigned nties;
 };
 
+/* What an address rule matches. */
+struct acl_prefix {
+	int family; /* AF_UNSPEC: everything ("ALL") */
+	uint8_t addr[16];
+	unsigned bits;
+};
+
 struct acl_rule {
 	struct list link;
+	struct acl_prefix prefix; /* of an address rule */
 	char text[];
 };
 
@@ -57,6 +65,8 @@ struct itarget {
 	char redirect_address[64], redirect_port[8];
 	bool redirect_permanent;
 	struct list acl[2]; /* acl_rule by enum iscsi_acl_kind */
+	unsigned nrules;    /* in both */
+	struct listing_entry *entry; /* what SendTargets says of it */
 	struct list masks;  /* lun_mask */
 	struct account_set accounts;
 };
@@ -68,6 +78,8 @@ struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
 /* The command window of a new session of @t, and of discovery when NULL: it must
  * not shrink while one logs in. */
 uint32_t iscsi_target_window(const struct scsi_target *t);
+/* How many access rules it has. */
+unsigned itarget_rules(const struct scsi_target *t);
 /* The accounts of @t, or of discovery when NULL. */
 struct account_set *itarget_accounts(const struct scsi_target *t);
 /* Called by iscsi_target_add() and by iscsi_target_remove() respectively. */

@@ -11,6 +11,7 @@
 
 #include <sys/socket.h>
 #include "tgtd/iscsi/iscsi.h"
+#include "tgtd/iscsi/listing.h"
 #include "tgtd/iscsi/params.h"
 #include "tgtd/iscsi/text.h"
 
@@ -123,9 +124,10 @@ void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_lo
 struct iscsi_text {
 	struct text_in in;
 	struct text_out out;
+	struct listing_cursor list; /* discovery: SendTargets' answer, which goes through @out */
 	uint32_t ttt;	 /* of the exchange under way, 0xffffffff none */
 	uint32_t itt;
-	bool answering;	 /* cutting @out into PDUs */
+	bool answering;	 /* cutting @out, and what @list has, into PDUs */
 	bool final_asked;
 	/* The negotiation under way. Its results are in force when it has ended well (7.12). */
 	struct iscsi_nego nego;
@@ -142,9 +144,16 @@ struct iscsi_text_ctx {
 	const struct iscsi_offer *offer;
 	uint16_t tpgt;			/* of the portal in use */
 	uint32_t max_data;		/* largest data segment we may send */
+	int *budget;			/* of listing_fill(); NULL: no limit */
 };
 
-enum text_outcome { TEXT_REPLY, TEXT_REJECT_PROTOCOL, TEXT_REJECT_INVALID_FIELD };
+enum text_outcome {
+	TEXT_REPLY,
+	TEXT_REJECT_PROTOCOL,
+	TEXT_REJECT_INVALID_FIELD,
+	TEXT_REJECT_RESOURCES,
+	TEXT_NOT_YET, /* the budget is used up: iscsi_text_resume() follows, before any request */
+};
 
 /* On the connection's loop; the exchange under way, if any, is forgotten by fini. */
 void iscsi_text_init(struct iscsi_text *t);
@@ -154,6 +163,10 @@ void iscsi_text_fini(struct iscsi_text *t);
 enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ctx *ctx,
 				const uint8_t *bhs, const uint8_t *data, uint32_t len,
 				uint8_t *reply_bhs, const char **out, uint32_t *out_len) must_check;
+/* After TEXT_NOT_YET: goes on with the same request. The same outcomes. */
+enum text_outcome iscsi_text_resume(struct iscsi_text *t, const struct iscsi_text_ctx *ctx,
+				    const uint8_t *bhs, uint8_t *reply_bhs, const char **out,
+				    uint32_t *out_len) must_check;
 
 /* The target's offer (its configured session keys); a copy. Any thread. */
 void iscsi_target_offer(struct scsi_target *t, struct iscsi_offer *out);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/listing.h"
 #include "tgtd/iscsi/portal.h"
 
 #define LISTENERS_MAX 4
@@ -214,6 +215,7 @@ static int add_one(const char *text)
 		return rc;
 	}
 	list_add_tail(&portals, &q->link);
+	listing_changed();
 	tell_ports();
 	log_notice("iscsi: portal %s", q->text);
 	return 0;
@@ -223,6 +225,7 @@ static void close_portal(struct portal *q)
 {
 	close_listeners(q);
 	list_del(&q->link);
+	listing_changed();
 	free(q);
 }
 
@@ -300,17 +303,13 @@ void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg)
 		fn(q->text, arg);
 }
 
-void iscsi_portal_each_near(int node, void (*fn)(const char *text, void *arg), void *arg)
+void iscsi_portal_each_node(void (*fn)(const char *text, int node, void *arg), void *arg)
 {
 	struct portal *q;
 
 	ASSERT_ON_MAIN();
 	list_for_each(q, &portals, link)
-		if (q->node == node)
-			fn(q->text, arg);
-	list_for_each(q, &portals, link)
-		if (q->node != node)
-			fn(q->text, arg);
+		fn(q->text, q->node, arg);
 }
 
 /* Initiators come by the same few addresses again and again; an address that moves to another

@@ -158,6 +158,19 @@ int text_out_add(struct text_out *out, const char *key, const char *value)
 	return 0;
 }
 
+int text_out_append(struct text_out *out, const void *data, uint32_t len)
+{
+	if (out->error)
+		return out->error;
+	if (len > TEXT_OUT_MAX - out->len)
+		return out->error = -E2BIG;
+	if (grow(&out->buf, &out->cap, out->len + len))
+		return out->error = -ENOMEM;
+	memcpy(out->buf + out->len, data, len);
+	out->len += len;
+	return 0;
+}
+
 int text_out_addf(struct text_out *out, const char *key, const char *fmt, ...)
 {
 	char value[TEXT_LONG_VALUE_MAX + 1];

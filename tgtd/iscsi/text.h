@@ -13,8 +13,8 @@
 #define TEXT_VALUE_MAX 255	     /* of ordinary values */
 #define TEXT_LONG_VALUE_MAX 8191     /* CHAP binary values */
 #define TEXT_IN_MAX 65536	     /* one request, all its PDUs */
-#define TEXT_OUT_MAX (256 * 1024)    /* one answer, all its PDUs (SendTargets
-				      * of 1,000s of targets) */
+#define TEXT_OUT_MAX (256 * 1024)    /* collected at a time; SendTargets' answer is made a PDU
+				      * at a time, so it may be longer (listing.h) */
 #define TEXT_KEYS_MAX 256	     /* pairs in one request */
 
 /* A request being assembled. Heap, grown as needed up to TEXT_IN_MAX. */
@@ -51,6 +51,8 @@ void text_out_fini(struct text_out *out);
 void text_out_reset(struct text_out *out);
 int text_out_add(struct text_out *out, const char *key, const char *value);
 int text_out_addf(struct text_out *out, const char *key, const char *fmt, ...) printf_like(3, 4);
+/* A part of a pair, as it is. */
+int text_out_append(struct text_out *out, const void *data, uint32_t len);
 /* The next at most @max bytes; *more says whether any are left (then the PDU carries C = 1). */
 const char *text_out_take(struct text_out *out, uint32_t max, uint32_t *len, bool *more);
 

@@ -738,6 +738,137 @@ START_TEST(text_in_pieces)
 }
 END_TEST
 
+/* ---- SendTargets while targets come and go ---- */
+
+static struct iscsi_params list_params;
+static struct iscsi_offer list_offer;
+static char list_text[262144];
+static size_t list_len;
+
+static struct iscsi_text_ctx list_ctx(void)
+{
+	iscsi_params_init(&list_params);
+	iscsi_offer_init(&list_offer);
+	return (struct iscsi_text_ctx){ .discovery = true,
+					.initiator = ME,
+					.peer = (struct sockaddr *)&f.peer,
+					.local = (struct sockaddr *)&f.local,
+					.params = &list_params,
+					.offer = &list_offer,
+					.max_data = 512 };
+}
+
+static struct scsi_target *another(uint32_t tid)
+{
+	struct scsi_target *t;
+	char name[64];
+
+	sprintf(name, IQN "-%u", tid);
+	t = scsi_target_create(tid, name);
+	ck_assert(t && !iscsi_target_add(t));
+	ck_assert_int_eq(iscsi_acl_add(t, ISCSI_ACL_ADDRESS, "ALL"), 0);
+	return t;
+}
+
+/* One request of an exchange: the next piece is behind what there is in list_text. */
+static enum text_outcome list_next(struct iscsi_text *t, struct iscsi_text_ctx *ctx, uint8_t *reply)
+{
+	static const char key[] = "SendTargets=All";
+	uint8_t bhs[48] = { 0x04, 0x80 };
+	bool first = !reply[0];
+	enum text_outcome rc;
+	const char *out;
+	uint32_t len;
+	int budget = 3;
+
+	put_be32(bhs + 20, 0xffffffff);
+	if (first)
+		list_len = 0;
+	else
+		memcpy(bhs + 20, reply + 20, 4);
+	ctx->budget = &budget;
+	rc = iscsi_text_rx(t, ctx, bhs, (const uint8_t *)(first ? key : NULL),
+			   first ? sizeof(key) : 0, reply, &out, &len);
+	while (rc == TEXT_NOT_YET) {
+		ck_assert_int_ge(budget, -16); /* no step is much longer than was asked for */
+		budget = 3;
+		rc = iscsi_text_resume(t, ctx, bhs, reply, &out, &len);
+	}
+	if (rc != TEXT_REPLY)
+		return rc;
+	ck_assert_uint_le(len, ctx->max_data);
+	ck_assert(list_len + len < sizeof(list_text));
+	memcpy(list_text + list_len, out, len);
+	list_len += len;
+	ck_assert(len || reply[1] == 0x80);
+	return rc;
+}
+
+static bool listed(const char *name)
+{
+	for (size_t i = 0; i < list_len; i += strlen(list_text + i) + 1)
+		if (!strncmp(list_text + i, "TargetName=", 11) && !strcmp(list_text + i + 11, name))
+			return true;
+	return false;
+}
+
+/* W4, W9: an answer in pieces and steps has the targets of its beginning, but none that has gone
+ * or has been closed to the initiator meanwhile. */
+START_TEST(a_listing_is_of_one_moment)
+{
+	struct scsi_target *t[100];
+	struct iscsi_text_ctx ctx;
+	uint8_t reply[48] = { 0 };
+	struct iscsi_text text;
+	char name[64];
+
+	begin();
+	open_to_all();
+	ctx = list_ctx();
+	for (uint32_t i = 2; i < 100; i++)
+		t[i] = another(i);
+	iscsi_text_init(&text);
+	ck_assert_int_eq(list_next(&text, &ctx, reply), TEXT_REPLY);
+	ck_assert_uint_eq(reply[1], 0x40);
+	iscsi_target_remove(t[98]);
+	ck_assert_int_eq(iscsi_acl_delete(t[97], ISCSI_ACL_ADDRESS, "ALL"), 0);
+	t[1] = another(100);
+	while (reply[1] == 0x40)
+		ck_assert_int_eq(list_next(&text, &ctx, reply), TEXT_REPLY);
+	ck_assert(listed(IQN));
+	for (uint32_t i = 2; i < 102; i++) {
+		sprintf(name, IQN "-%u", i);
+		ck_assert_int_eq(listed(name), i < 97 || i == 99);
+	}
+	memset(reply, 0, sizeof(reply));
+	do
+		ck_assert_int_eq(list_next(&text, &ctx, reply), TEXT_REPLY);
+	while (reply[1] == 0x40);
+	ck_assert(listed(IQN "-100") && !listed(IQN "-98") && !listed(IQN "-97"));
+	/* A listing that somebody reads lives no longer than there is room for: he asks anew. */
+	memset(reply, 0, sizeof(reply));
+	ck_assert_int_eq(list_next(&text, &ctx, reply), TEXT_REPLY);
+	for (uint32_t i = 0; i < 2 * LISTINGS_MAX; i++) {
+		static struct iscsi_text reader[2 * LISTINGS_MAX];
+		struct iscsi_text_ctx own = list_ctx();
+		uint8_t first[48] = { 0 };
+
+		iscsi_text_init(&reader[i]);
+		another(200 + i);
+		ck_assert_int_eq(list_next(&reader[i], &own, first), TEXT_REPLY);
+		ck_assert_uint_eq(first[1], 0x40);
+		if (i >= LISTINGS_MAX)
+			ck_assert(reader[i - LISTINGS_MAX].list.lost &&
+				  !reader[i - LISTINGS_MAX + 1].list.lost);
+	}
+	ck_assert_int_eq(list_next(&text, &ctx, reply), TEXT_REJECT_RESOURCES);
+	memset(reply, 0, sizeof(reply));
+	ck_assert_int_eq(list_next(&text, &ctx, reply), TEXT_REPLY);
+	iscsi_text_fini(&text);
+	end();
+}
+END_TEST
+
 /* RFC 7143 6.4, 7.12: what is negotiated is in force when the negotiation has ended, and
  * none of it when that failed. */
 START_TEST(text_results_are_in_force_at_the_end)
@@ -846,5 +977,6 @@ UNIT_MAIN("login", 60, straight_to_full_feature_phase, security_then_operational
 	  continued_answer, refusals, an_alias_is_one_line, header_rules, never_ends,
 	  access_fails_closed, address_rules, chap_one_way, chap_mutual, chap_refusals,
 	  bursts_in_any_order, digests_that_are_demanded, ties_of_accounts, ties_at_login,
+	  a_listing_is_of_one_moment,
 	  unbinding_one_of_two_accounts, redirection, text_in_pieces,
 	  text_results_are_in_force_at_the_end, send_targets_in_a_normal_session)
