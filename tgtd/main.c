@@ -188,7 +188,9 @@ static unsigned most_connections(unsigned wanted)
 	if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur > 1 << 20)
 		return wanted;
 	room = (unsigned)files.rlim_cur - MIN(128u, (unsigned)files.rlim_cur / 2);
-	most = MAX(MIN(room * 4 / 5, room - MIN(room, HALF_OPEN_MIN)), 1u);
+	/* A quarter for logins and a sixteenth for discovery, see start_protocols(). */
+	most = MAX(MIN(room * 16 / 21,
+		       room - MIN(room, HALF_OPEN_MIN + ISCSI_DISCOVERY(0u))), 1u);
 	if (most >= wanted)
 		return wanted;
 	log_warn("RLIMIT_NOFILE is %llu: at most %u connections, not %u",
@@ -239,6 +241,7 @@ static int start_protocols(struct daemon *d)
 		.login_timeout_s = d->opt.login_timeout,
 		.max_connections = connections,
 		.max_half_open = MAX(connections / 4, HALF_OPEN_MIN),
+		.max_discovery = ISCSI_DISCOVERY(connections),
 		.nop_interval_s = d->opt.nop_interval,
 		.nop_count = d->opt.nop_count,
 	};

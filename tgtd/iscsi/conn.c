@@ -86,40 +86,6 @@ void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Logins take milliseconds: of many at once, the oldest is the least likely to become one. So a
- * flood of connections that say nothing cannot keep others out. */
-static bool drop_oldest_login(void)
-{
-	struct iscsi_conn *c;
-
-	if (iscsi_core.nhalf_open >= 2 * iscsi_core.conf.max_half_open)
-		return false; /* those dropped have not gone yet */
-	list_for_each(c, &iscsi_core.half_open, half_open)
-		if (!c->failed && !c->login_waiting && !c->login_over) {
-			iscsi_conn_fail(c, "dropped to make room for another login");
-			return true;
-		}
-	return false;
-}
-
-bool iscsi_conn_admit(const struct sockaddr *peer)
-{
-	const char *why = NULL;
-
-	if (iscsi_core.stopping)
-		why = "shutting down";
-	else if (iscsi_core.nconns >=
-		 iscsi_core.conf.max_connections + iscsi_core.conf.max_half_open)
-		why = "too many connections";
-	else if (iscsi_core.nhalf_open >= iscsi_core.conf.max_half_open && !drop_oldest_login())
-		why = "too many logins at once";
-	if (why) {
-		metric_inc(M_iscsi_conns_refused);
-		log_ratelimited(LOG_LVL_WARN, "iscsi: a connection is refused: %s", why);
-	}
-	return !why;
-}
-
 static void close_deferred(struct loop_deferred *d);
 static void clean_deferred(struct loop_deferred *d);
 
@@ -133,6 +99,7 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 	conn->peer = *peer;
 	conn->local = *local;
 	conn->tpgt = tpgt;
+	conn->peer_bucket = (uint8_t)iscsi_address_bucket(peer);
 	conn->node_wish = iscsi_address_node((const struct sockaddr *)local);
 	conn->rx_max = ISCSI_LOGIN_DSL;
 	iscsi_addr_text(peer, conn->peer_text, sizeof(conn->peer_text));
@@ -140,6 +107,7 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 	list_init(&conn->sess_link);
 	list_init(&conn->ctls);
 	list_init(&conn->unacked);
+	list_init(&conn->text_link);
 	list_init(&conn->main_link);
 	list_init(&conn->half_open);
 	list_init(&conn->wait_link);
@@ -239,7 +207,8 @@ static void close_deferred(struct loop_deferred *d)
 		iscsi_login_stop(conn);
 	conn->sink.kind = SINK_DISCARD;
 	conn->rx_task = NULL;
-	conn->tp->close(conn, conn->close_flush);
+	conn->tp->close(conn, conn->close_flush && (conn->sess || iscsi_room_to_linger()));
+	iscsi_text_forget(conn);
 	if (conn->rx_ctl) {
 		struct iscsi_ctl *c = conn->rx_ctl;
 
@@ -326,7 +295,8 @@ void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes)
 	conn->ctl_out--;
 	conn->ctl_out_bytes -= bytes;
 	if (unlikely(conn->rx_stopped) && conn->ctl_out <= CTL_OUT_LOW &&
-	    conn->ctl_out_bytes <= CTL_BYTES_LOW && conn->sess && !conn->failed) {
+	    conn->ctl_out_bytes <= CTL_BYTES_LOW && conn->sess && !conn->failed &&
+	    !iscsi_text_busy(conn)) {
 		conn->rx_stopped = false;
 		conn->tp->rx_resume(conn);
 	}

@@ -98,6 +98,9 @@ struct iscsi_conn {
 	struct timer close_timer; /* asked to log out */
 	bool close_timer_armed;
 	struct iscsi_text *text;
+	struct list text_link;	/* discovery: waits for the main loop's leisure (text_request.c) */
+	struct iscsi_ctl *text_next, *text_now; /* ... a request to begin with, one begun */
+	uint64_t last_request_ns; /* discovery: a request has come */
 	struct list ctls;	/* control requests and answers under way */
 	struct loop_deferred close_later, clean_later;
 	struct list unacked;	/* ERL 1: iscsi_pdu with a StatSN, sent and awaiting ExpStatSN */
@@ -127,6 +130,7 @@ struct iscsi_conn {
 	uint8_t close_how;	/* enum iscsi_close_how, in ctl_msg */
 	uint8_t close_wanted;	/* + 1, while ctl_msg was busy */
 	struct sockaddr_storage peer, local;
+	uint8_t peer_bucket;	/* iscsi_address_bucket() of peer */
 	uint16_t tpgt;
 	int node_wish;		/* NUMA node of the adapter it came by, -1
 				 * unknown; the transport may set it */

@@ -11,12 +11,17 @@
 #include "tgtd/iscsi/session.h"
 #include "tgtd/iscsi/task.h"
 
+/* Addresses that count as one where many must be told apart. */
+#define ISCSI_ADDRESS_BUCKETS 256
+
 /* ---- the layer's one instance (iscsi.c) ------------------------------------------------------ */
 struct iscsi_core {
 	struct iscsi_conf conf;
 	struct loop *main;
 	bool started, stopping;
 	unsigned nconns, nhalf_open; /* main */
+	unsigned njoined, ndiscovery; /* connections of sessions; of discovery sessions */
+	unsigned half_open_from[ISCSI_ADDRESS_BUCKETS];
 	struct list half_open;
 	struct list sessions;	     /* by TSIH, ascending */
 	struct list transports;
@@ -74,6 +79,18 @@ void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len);
  * to the transport, has left. */
 void iscsi_conn_throttle(struct iscsi_conn *conn, uint32_t bytes);
 void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes);
+
+/* ---- room (room.c), main loop ---------------------------------------------------------------- */
+unsigned iscsi_address_bucket(const struct sockaddr_storage *a); /* any thread */
+/* A login that fails: may its connection stay until the reason has been read? */
+bool iscsi_room_to_linger(void);
+/* For one more connection of a normal session? */
+bool iscsi_room_for_normal(void);
+/* For the discovery session that @conn logs in to? A silent one may have to go for it. */
+bool iscsi_room_for_discovery(const struct iscsi_conn *conn);
+/* It has asked for something just now: neither reinstated nor sent away. */
+#define DISCOVERY_AT_WORK_NS (2 * NSEC_PER_SEC)
+bool iscsi_discovery_at_work(const struct iscsi_conn *conn);
 
 /* ---- login (handover.c), main loop ----------------------------------------------------------- */
 bool iscsi_login_begin(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t ahs_len);
@@ -153,9 +170,21 @@ void iscsi_task_data_over(struct iscsi_task *t);
 /* ---- one request each; all free @ctl sooner or later ----------------------------------------- */
 void iscsi_nop_out(struct iscsi_ctl *ctl);
 void iscsi_tmf_request(struct iscsi_ctl *ctl);
-void iscsi_text_request(struct iscsi_ctl *ctl);
+void iscsi_text_request(struct iscsi_ctl *ctl); /* text_request.c */
 void iscsi_logout_request(struct iscsi_ctl *ctl);
 void iscsi_snack_request(struct iscsi_ctl *ctl);
+/*
+ * Discovery sessions (text_request.c), main loop: what is left of control_end() is done for @ctl by
+ * iscsi_control_take() (rx.c) when it is its turn; meanwhile its connection is not read.
+ */
+void iscsi_text_later(struct iscsi_ctl *ctl);
+void iscsi_control_take(struct iscsi_ctl *ctl);
+/* The gap before requests that were held is closed: one at a time is taken, in its turn. */
+void iscsi_text_held(struct iscsi_conn *conn);
+/* Waits for its turn. False on any other loop. */
+bool iscsi_text_busy(const struct iscsi_conn *conn);
+/* The connection ends. */
+void iscsi_text_forget(struct iscsi_conn *conn);
 /* Sends a Reject with the header of the offending PDU. */
 void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs);
 /* With its additional header segments; for a Data/R2T SNACK with the next DataSN or R2TSN of the

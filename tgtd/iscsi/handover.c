@@ -33,6 +33,7 @@ static void handover(struct loop_deferred *d);
 void iscsi_login_start(struct iscsi_conn *conn)
 {
 	iscsi_core.nhalf_open++;
+	iscsi_core.half_open_from[conn->peer_bucket]++;
 	list_add_tail(&iscsi_core.half_open, &conn->half_open);
 	loop_deferred_init(&conn->handover_later, handover);
 	timer_init(&conn->login_timer, login_timeout);
@@ -61,6 +62,7 @@ void iscsi_login_stop(struct iscsi_conn *conn)
 	if (list_linked(&conn->half_open)) {
 		list_del(&conn->half_open);
 		iscsi_core.nhalf_open--;
+		iscsi_core.half_open_from[conn->peer_bucket]--;
 	}
 	if (conn->login) {
 		iscsi_login_fini(conn->login);

@@ -37,6 +37,8 @@ int iscsi_start(const struct iscsi_conf *conf)
 		c->max_connections = 4096;
 	if (!c->max_half_open)
 		c->max_half_open = 256;
+	if (!c->max_discovery)
+		c->max_discovery = ISCSI_DISCOVERY(c->max_connections);
 	iscsi_core.main = conf->main;
 	iscsi_core.started = true;
 	iscsi_core.stopping = false;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Logout (RFC 7143 11.14, 11.15), asking for one and announcing an end (11.9), text requests in
- * full feature phase (11.10). */
+/* Logout (RFC 7143 11.14, 11.15), asking for one and announcing an end (11.9). */
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
@@ -140,61 +139,4 @@ void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, cons
 		iscsi_async_send(conn, event, event == ASYNC_DROP_CONNECTION ? conn->cid : 0,
 				 conn->params.time2wait, 0);
 	iscsi_conn_end(conn, tell, why);
-}
-
-/* ---- text ------------------------------------------------------------------------------------ */
-
-void iscsi_text_request(struct iscsi_ctl *ctl)
-{
-	struct iscsi_conn *conn = ctl->conn;
-	struct iscsi_session *s = conn->sess;
-	const char *out = NULL;
-	uint32_t out_len = 0;
-	enum text_outcome outcome;
-	struct iscsi_ctl *ans;
-
-	if (!conn->text) {
-		conn->text = malloc(sizeof(*conn->text));
-		if (!conn->text) {
-			iscsi_ctl_free(ctl);
-			iscsi_conn_fail(conn, "out of memory");
-			return;
-		}
-		iscsi_text_init(conn->text);
-	}
-	/* The answer may be longer than the request: it gets a home of its own. */
-	struct iscsi_text_ctx ctx = {
-		.discovery = s->discovery,
-		.iser = conn->tp->iser,
-		.tpgt = conn->tpgt,
-		.target = s->target,
-		.initiator = s->initiator,
-		.peer = (const struct sockaddr *)&conn->peer,
-		.local = (const struct sockaddr *)&conn->local,
-		.params = &conn->params,
-		.offer = &s->offer,
-		.max_data = MIN(conn->tp->iser ? conn->params.initiator_recv_dsl :
-						 conn->params.max_xmit_dsl,
-				65536u),
-	};
-	ans = iscsi_ctl_new(conn, ctx.max_data);
-	if (!ans) {
-		iscsi_ctl_free(ctl);
-		return;
-	}
-	outcome = iscsi_text_rx(conn->text, &ctx, ctl->bhs, ctl->data, ctl->len, ans->pdu.bhs, &out,
-				&out_len);
-	iscsi_conn_renegotiated(conn);
-	if (outcome == TEXT_REPLY) {
-		ASSERT(out_len <= ctx.max_data);
-		if (out_len)
-			memcpy(ans->data, out, out_len);
-		iscsi_ctl_send(ans, PDU_F_STAT_SN, out_len);
-	} else {
-		iscsi_ctl_free(ans);
-		iscsi_ctl_refuse(ctl, outcome == TEXT_REJECT_PROTOCOL ? REJECT_PROTOCOL_ERROR :
-									REJECT_INVALID_FIELD);
-		return;
-	}
-	iscsi_ctl_free(ctl);
 }

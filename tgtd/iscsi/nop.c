@@ -5,7 +5,7 @@
  */
 #include "tgtd/iscsi/core.h"
 
-#define DISCOVERY_IDLE_S 300 /* or the keepalive's patience, when that is longer */
+#define DISCOVERY_IDLE_NS (30 * NSEC_PER_SEC)
 
 void iscsi_nop_out(struct iscsi_ctl *ctl)
 {
@@ -51,22 +51,27 @@ void iscsi_ping(struct iscsi_conn *conn, uint8_t flags)
 	iscsi_ctl_send(ctl, PDU_F_SN_ONLY | flags, 0);
 }
 
+/* 7.4.3: nothing is sent in a discovery session but answers to text and logout. It is meant to be
+ * short, and initiators begin another one whenever they want to know: one without requests ends. */
+static void idle_timer(struct timer *t)
+{
+	struct iscsi_conn *conn = container_of(t, struct iscsi_conn, nop_timer);
+	uint64_t idle = loop_now(conn->loop) - conn->last_request_ns;
+
+	if (iscsi_text_busy(conn))
+		idle = 0; /* the one who keeps it waiting is us */
+	if (idle < DISCOVERY_IDLE_NS)
+		loop_timer_arm(conn->loop, t, DISCOVERY_IDLE_NS - idle);
+	else
+		iscsi_conn_fail(conn, "idle discovery session");
+}
+
 static void nop_timer(struct timer *t)
 {
 	struct iscsi_conn *conn = container_of(t, struct iscsi_conn, nop_timer);
 	uint64_t interval = conn->nop_interval_s * NSEC_PER_SEC;
 	uint64_t silent = loop_now(conn->loop) - conn->last_rx_ns;
 
-	if (unlikely(conn->sess->discovery)) {
-		/* 7.4.3: nothing is sent there but answers to text and logout. It is meant to be
-		 * short: one that is idle ends. */
-		interval = MAX(interval * (conn->nop_count + 1), DISCOVERY_IDLE_S * NSEC_PER_SEC);
-		if (silent < interval)
-			loop_timer_arm(conn->loop, t, interval - silent);
-		else
-			iscsi_conn_fail(conn, "idle discovery session");
-		return;
-	}
 	if (conn->last_rx_ns >= conn->last_ping_ns)
 		conn->nops_unanswered = 0;
 	if (silent < interval) {
@@ -84,9 +89,13 @@ static void nop_timer(struct timer *t)
 
 void iscsi_nop_start(struct iscsi_conn *conn)
 {
-	timer_init(&conn->nop_timer, nop_timer);
-	conn->last_rx_ns = loop_now(conn->loop);
-	if (conn->nop_interval_s && conn->nop_count)
+	bool discovery = conn->sess->discovery;
+
+	timer_init(&conn->nop_timer, discovery ? idle_timer : nop_timer);
+	conn->last_rx_ns = conn->last_request_ns = loop_now(conn->loop);
+	if (discovery)
+		loop_timer_arm(conn->loop, &conn->nop_timer, DISCOVERY_IDLE_NS);
+	else if (conn->nop_interval_s && conn->nop_count)
 		loop_timer_arm(conn->loop, &conn->nop_timer, conn->nop_interval_s * NSEC_PER_SEC);
 }
 

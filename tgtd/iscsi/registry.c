@@ -62,6 +62,8 @@ static void add_conn(struct iscsi_session *s, struct iscsi_conn *conn)
 	list_insert_after(at, &conn->main_link);
 	conn->joined = s;
 	s->nconns++;
+	iscsi_core.njoined++;
+	iscsi_core.ndiscovery += s->discovery;
 }
 
 static bool same_port(const struct iscsi_session *s, const struct iscsi_login *l)
@@ -85,8 +87,6 @@ static bool same_address(const struct sockaddr_storage *a, const struct sockaddr
 	return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
 }
 
-#define DISCOVERY_AT_WORK_NS (2 * NSEC_PER_SEC)
-
 /* 7.4.2.1: a discovery session has no target; it is its initiator port at this portal. But not one
  * that is at work: open-iscsi has one ISID for all discoveries of a host, however many run at a
  * time, and does not try again when a connection ends between login and SendTargets. */
@@ -99,8 +99,8 @@ static bool same_discovery(const struct iscsi_session *s, const struct iscsi_con
 		return false;
 	c = list_first(&s->main_conns, struct iscsi_conn, main_link);
 	return !memcmp(s->isid, l->isid, sizeof(s->isid)) && !strcmp(s->initiator, l->initiator) &&
-	       iscsi_owner_same(s, l) && same_address(&c->local, &conn->local) && c->in_ffp &&
-	       loop_now(iscsi_core.main) - c->last_rx_ns >= DISCOVERY_AT_WORK_NS;
+	       iscsi_owner_same(s, l) && same_address(&c->local, &conn->local) &&
+	       !iscsi_discovery_at_work(c);
 }
 
 /* ---- establishing ---------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	ASSERT(!conn->joined);
 	if (iscsi_core.stopping)
 		return LOGIN_SERVICE_UNAVAILABLE;
-	if (iscsi_core.nconns - iscsi_core.nhalf_open >= iscsi_core.conf.max_connections)
+	if (!iscsi_room_for_normal())
 		return LOGIN_OUT_OF_RESOURCES;
 	if (l->tsih)
 		return join(conn, l);
@@ -174,6 +174,8 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 			wait_for(s, conn);
 			return LOGIN_PENDING;
 		}
+	if (l->discovery && !iscsi_room_for_discovery(conn))
+		return LOGIN_OUT_OF_RESOURCES;
 	if (!l->discovery)
 		home = scsi_home_get(l->target, conn->node_wish);
 	if (posix_memalign((void **)&s, CACHE_LINE, sizeof(*s))) {
@@ -277,8 +279,11 @@ static void free_conn(struct iscsi_conn *conn)
 	free(conn->login_reply);
 	list_del(&conn->main_link);
 	iscsi_core.nconns--;
-	if (s)
+	if (s) {
 		s->nconns--;
+		iscsi_core.njoined--;
+		iscsi_core.ndiscovery -= s->discovery;
+	}
 	conn->tp->free(conn);
 	if (s)
 		check_session(s);

@@ -375,6 +375,18 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 		iscsi_snack_request(ctl);
 		return;
 	}
+	if (unlikely(s->discovery) && op == ISCSI_TEXT_REQ)
+		iscsi_text_later(ctl);
+	else
+		iscsi_control_take(ctl);
+}
+
+void iscsi_control_take(struct iscsi_ctl *ctl)
+{
+	struct iscsi_conn *conn = ctl->conn;
+	struct iscsi_session *s = conn->sess;
+	uint8_t op = bhs_opcode(ctl->bhs);
+
 	if (op == ISCSI_TMF_REQ && s->tmfs_live >= ISCSI_TMFS_MAX) {
 		iscsi_ctl_refuse(ctl, REJECT_OUT_OF_RESOURCES);
 		return;
@@ -411,7 +423,10 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 		iscsi_session_take(s);
 		ctl->numbered = true;
 		control_run(ctl);
-		iscsi_session_run_held(s);
+		if (unlikely(s->discovery))
+			iscsi_text_held(conn);
+		else
+			iscsi_session_run_held(s);
 		break;
 	case 1:
 		if (ctl->len && s->held_bytes && s->held_bytes + ctl->len > ISCSI_HELD_BYTES)

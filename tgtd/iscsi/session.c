@@ -51,23 +51,35 @@ void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p)
 	list_insert_after(at, &p->link);
 }
 
+bool iscsi_session_held_ready(const struct iscsi_session *s)
+{
+	return !list_empty(&s->held) &&
+	       !sn_lt(s->exp_cmd_sn, list_first(&s->held, struct iscsi_pending, link)->cmd_sn);
+}
+
+bool iscsi_session_run_one_held(struct iscsi_session *s)
+{
+	struct iscsi_pending *p;
+
+	if (!iscsi_session_held_ready(s))
+		return false;
+	p = list_first(&s->held, struct iscsi_pending, link);
+	list_del(&p->link);
+	if (p->immediate) {
+		p->run(p);
+	} else if (p->cmd_sn == s->exp_cmd_sn) {
+		iscsi_session_take(s);
+		p->run(p);
+	} else {
+		p->drop(p); /* a second one with the same number */
+	}
+	return true;
+}
+
 void iscsi_session_run_held_slow(struct iscsi_session *s)
 {
-	while (unlikely(!list_empty(&s->held))) {
-		struct iscsi_pending *p = list_first(&s->held, struct iscsi_pending, link);
-
-		if (sn_lt(s->exp_cmd_sn, p->cmd_sn))
-			return;
-		list_del(&p->link);
-		if (p->immediate) {
-			p->run(p);
-		} else if (p->cmd_sn == s->exp_cmd_sn) {
-			iscsi_session_take(s);
-			p->run(p);
-		} else {
-			p->drop(p); /* a second one with the same number */
-		}
-	}
+	while (iscsi_session_run_one_held(s))
+		;
 }
 
 static void hole_over(struct iscsi_pending *p)

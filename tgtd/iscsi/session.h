@@ -109,6 +109,10 @@ static inline void iscsi_session_run_held(struct iscsi_session *s)
 	if (unlikely(!list_empty(&s->held)))
 		iscsi_session_run_held_slow(s);
 }
+/* The same for the first of them. True: there was one. */
+bool iscsi_session_run_one_held(struct iscsi_session *s);
+/* Would that find one? */
+bool iscsi_session_held_ready(const struct iscsi_session *s);
 /* @p waits in the order of its CmdSN, then ->run; or ->drop when its connection ends first. */
 void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p);
 /* @cmd_sn will not come, or shall have no effect when it comes (ABORT TASK

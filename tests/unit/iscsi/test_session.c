@@ -421,14 +421,12 @@ START_TEST(discovery_is_not_pinged)
 	for (unsigned i = 0; i < 25; i++) {
 		clock_fake_advance(11 * NSEC_PER_SEC);
 		ck_assert(wire_silent(&w));
-	}
-	send_targets(&w);
-	clock_fake_advance(250 * NSEC_PER_SEC);
-	send_targets(&w);
-	for (unsigned i = 0; i < 30; i++) {
 		clock_fake_advance(11 * NSEC_PER_SEC);
-		wire_steps(2);
+		ck_assert(wire_silent(&w));
+		send_targets(&w);
 	}
+	clock_fake_advance(31 * NSEC_PER_SEC);
+	wire_steps(3);
 	ck_assert(!wire_recv(&w, &p) && w.closed);
 	wire_down(&w);
 }
@@ -677,6 +675,104 @@ START_TEST(numbers_are_for_those_who_may_join)
 }
 END_TEST
 
+/* W3: one that asks for nothing ends, whatever else it sends, and where there is no keepalive. */
+START_TEST(discovery_without_requests_ends)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	wire_target_start();
+	ck_assert_uint_eq(discover(&w, 1), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		clock_fake_advance(14 * NSEC_PER_SEC);
+		wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+		wire_send(&w, bhs, NULL, 0);
+		wire_expect(&w, &p, ISCSI_REJECT);
+	}
+	clock_fake_advance(3 * NSEC_PER_SEC);
+	wire_steps(3);
+	ck_assert(!wire_recv(&w, &p) && w.closed);
+	wire_down(&w);
+}
+END_TEST
+
+/* W3: discovery sessions have room of their own. One that has been silent makes room for the next;
+ * one that is at work does not. */
+START_TEST(discovery_takes_no_room_from_others)
+{
+	struct wire d[4], normal[4];
+	struct wire_pdu p;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	wire_target_start();
+	iscsi_core.conf.max_discovery = 3;
+	iscsi_core.conf.max_connections = 3;
+	for (uint8_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(discover(&d[i], i), 0);
+	ck_assert_uint_eq(discover(&d[3], 3), 0x302);
+	wire_close(&d[3]);
+	for (uint8_t i = 0; i < 3; i++) {
+		wire_open(&normal[i]);
+		ck_assert_uint_eq(wire_login(&normal[i], 1 + i, 0, 0, NULL), 0);
+	}
+	wire_open(&normal[3]);
+	ck_assert_uint_eq(wire_login(&normal[3], 9, 0, 0, NULL), 0x302);
+	wire_close(&normal[3]);
+	wire_close(&normal[2]);
+	clock_fake_advance(3 * NSEC_PER_SEC);
+	send_targets(&d[0]);
+	send_targets(&d[2]);
+	ck_assert_uint_eq(discover(&d[3], 3), 0);
+	ck_assert(!wire_recv(&d[1], &p) && d[1].closed);
+	send_targets(&d[3]);
+	send_targets(&d[0]);
+	wire_ready(&normal[0]);
+	ck_assert_uint_eq(iscsi_core.ndiscovery, 3);
+	for (unsigned i = 0; i < 4; i++)
+		wire_close(&d[i]);
+	ck_assert_uint_eq(iscsi_core.ndiscovery, 0);
+	ck_assert_uint_eq(iscsi_core.njoined, 2);
+	wire_close(&normal[1]);
+	wire_down(&normal[0]);
+}
+END_TEST
+
+/* W4: a request at a time; those that come in one go are answered one by one, in order. */
+START_TEST(discovery_requests_in_one_go)
+{
+	uint8_t bhs[48], all[8 * 64], *at = all;
+	struct wire_pdu p;
+	uint32_t itt = 0;
+
+	wire_target_start();
+	ck_assert_uint_eq(discover(&w, 1), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		wire_request(&w, bhs, ISCSI_TEXT_REQ, BHS_FINAL);
+		bhs[0] = ISCSI_TEXT_REQ; /* numbered */
+		/* The second one is rejected, which leaves a gap; the third fills it. */
+		put_be32(bhs + BHS_TTT, i == 1 ? 77 : ISCSI_TAG_NONE);
+		put_be32(bhs + BHS_CMD_SN, 100 + i - (i > 1));
+		if (!i)
+			itt = get_be32(bhs + BHS_ITT);
+		at += wire_build(&w, at, bhs, "SendTargets=All", 16);
+	}
+	wire_write(&w, all, (size_t)(at - all));
+	for (unsigned i = 0; i < 8; i++) {
+		wire_expect(&w, &p, i == 1 ? ISCSI_REJECT : ISCSI_TEXT_RSP);
+		if (i != 1)
+			ck_assert_uint_eq(get_be32(p.bhs + BHS_ITT), itt + i);
+		ck_assert_uint_eq(w.exp_cmd_sn, 101 + i - (i >= 1));
+	}
+	/* It leaves in the middle of what it has asked for. */
+	wire_write(&w, all, (size_t)(at - all));
+	wire_close(&w);
+	ck_assert_uint_eq(iscsi_core.nconns, 0);
+	wire_down(&w);
+}
+END_TEST
+
 UNIT_MAIN("iscsi-session", 30, login_and_numbers, commands_outside_of_the_window_are_ignored,
 	  commands_run_in_cmdsn_order, a_tag_in_use_is_rejected,
 	  unknown_target_and_wrong_tsih_are_refused,
@@ -685,4 +781,6 @@ UNIT_MAIN("iscsi-session", 30, login_and_numbers, commands_outside_of_the_window
 	  a_rejected_request_leaves_a_gap, discovery_is_for_discovery,
 	  discovery_sessions_are_reinstated, discovery_is_not_pinged,
 	  a_session_is_that_of_its_account, nobody_gets_between, a_tied_account_owns_its_name,
-	  numbers_are_for_those_who_may_join)
+	  numbers_are_for_those_who_may_join,
+	  discovery_without_requests_ends, discovery_takes_no_room_from_others,
+	  discovery_requests_in_one_go)
