@@ -40,13 +40,15 @@ class Peer:
     count = 0
     address = target = None
 
-    def __init__(self, rcvbuf=0, timeout=20, address=None):
+    def __init__(self, rcvbuf=0, timeout=20, address=None, source=None):
         Peer.count += 1
         self.name = 'iqn.2026-11.org.tgtd.test:bad-%u' % Peer.count
         self.sock = socket.socket()
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
         self.sock.settimeout(timeout)
+        if source:
+            self.sock.bind((source, 0))
         self.sock.connect(address or Peer.address)
         self.cmdsn, self.statsn, self.itt = 1, 0, 1
         self.header_digest = self.data_digest = False
