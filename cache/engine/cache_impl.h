@@ -207,6 +207,8 @@ enum {
 	OP_F_AHEAD = 1 << 10,	  /* READ: has told the read-ahead */
 	OP_F_APART = 1 << 13,	  /* I/O with more than it needs has
 				   * failed: every block for itself */
+	OP_F_ONE_PART = 1 << 14,  /* WRITE: all of it is in one partition */
+	OP_F_RESERVE = 1 << 15,	  /* WRITE: what it holds is of the reserve (share.h) */
 	OP_F_JOINED = 1 << 7,	  /* in this pass blk_req.link is on some waiters list */
 };
 
@@ -402,11 +404,15 @@ struct buf *part_alloc(struct partition *p, uint32_t hint);
 struct buf *part_alloc_idle(struct partition *p, uint32_t hint);
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
 bool part_may_take(const struct partition *p, const struct blk_req *req);
-/* Loading may have all that writes do not have: it is over soon. Half at least. */
+/* Loading may have all that writes do not have: it is over soon. Half at least,
+ * but for the reserve of writes. */
 static inline void part_limit_fills(struct partition *p)
 {
 	p->share[SHARE_FILL].limit =
-		MAX(p->nblocks / 2, p->nblocks - MIN(p->share[SHARE_WRITE].used, p->nblocks));
+		MAX(p->nblocks / 2 - p->share[SHARE_WRITE].reserved,
+		    p->nblocks -
+			    MIN(p->share[SHARE_WRITE].used + p->share[SHARE_WRITE].reserved,
+				p->nblocks));
 }
 /* Takes @n blocks' part of a share for @req, if it is its turn; then it waits
  * there no longer. Lock held. */
@@ -426,6 +432,8 @@ static inline bool part_take_share(struct partition *p, struct blk_req *req, enu
 	}
 	return part_take_share_slow(p, req, kind, n);
 }
+/* The same from the reserve of SHARE_WRITE, which does not wait for anybody. Lock held. */
+bool part_take_reserve(struct partition *p, struct blk_req *req, uint32_t n) must_check;
 /* @req cannot have its @need blocks: queues it by age. Lock held. */
 void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue);
 /* Takes it out again, when it is in @p's queue. Lock held. */

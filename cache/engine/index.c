@@ -35,6 +35,8 @@ int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pa
 		share_init(&p->share[k], p->flows + k * FLOWS, nblocks / 2,
 			   MIN(PART_QUANTUM, MAX(nblocks / 3, 1u)));
 
+	p->share[SHARE_WRITE].reserve = p->share[SHARE_WRITE].limit / 8;
+
 	uint32_t buckets = 16;
 	while (buckets < nblocks)
 		buckets *= 2;

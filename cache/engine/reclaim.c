@@ -108,6 +108,21 @@ bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_k
 	return true;
 }
 
+bool part_take_reserve(struct partition *p, struct blk_req *req, uint32_t n)
+{
+	struct cache_op *op = op_of(req);
+	struct share *s = &p->share[SHARE_WRITE];
+
+	op->flags |= OP_F_ONE_PART;
+	if (!share_may_pass(s, req, n))
+		return false;
+	share_take_reserve(s, req, n);
+	if ((op->flags & OP_F_QUEUED) && op->queue == p->id && queue_of(op) == WAIT_WRITE)
+		part_unwait(p, req);
+	op->flags |= OP_F_RESERVE;
+	return true;
+}
+
 void part_unwait(struct partition *p, struct blk_req *req)
 {
 	struct cache_op *op = op_of(req);

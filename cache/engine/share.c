@@ -53,6 +53,22 @@ void share_take(struct share *s, const struct blk_req *req, uint32_t n, bool wai
 	}
 }
 
+bool share_may_pass(const struct share *s, const struct blk_req *req, uint32_t n)
+{
+	const uint16_t charge = charge_of_reserve(req->stream);
+
+	return s->reserved + n <= s->reserve &&
+	       flow_of(s, req)->used + n <= MAX(s->reserve / 8, 1u) &&
+	       s->host[charge >> 8 & 127u] + n <= MAX(s->reserve / 4, 1u);
+}
+
+void share_take_reserve(struct share *s, const struct blk_req *req, uint32_t n)
+{
+	flow_of(s, req)->used += n;
+	s->reserved += n;
+	s->host[charge_of_reserve(req->stream) >> 8 & 127u] += n;
+}
+
 void share_wait(struct share *s, struct blk_req *req)
 {
 	struct flow *f = flow_of(s, req);
@@ -81,6 +97,32 @@ void share_leave(struct share *s, struct blk_req *req)
 		list_del(&f->link);
 }
 
+static struct blk_req *elected(struct share *s, struct blk_req *req)
+{
+	struct cache_op *op = op_of(req);
+
+	op->flags |= OP_F_WOKEN;
+	s->promised = op->need;
+	return req;
+}
+
+/* Behind the one that is stuck, the first who may have what it needs from the reserve. */
+static struct blk_req *elect_little(struct share *s)
+{
+	struct flow *f;
+
+	if (s->reserved >= s->reserve)
+		return NULL;
+	list_for_each(f, &s->ring, link) {
+		struct blk_req *req = list_first(&f->waiting, struct blk_req, link);
+
+		if ((op_of(req)->flags & OP_F_ONE_PART) &&
+		    share_may_pass(s, req, op_of(req)->need))
+			return elected(s, req);
+	}
+	return NULL;
+}
+
 struct blk_req *share_elect(struct share *s)
 {
 	if (s->promised)
@@ -89,21 +131,18 @@ struct blk_req *share_elect(struct share *s)
 	for (unsigned k = 0; k < ELECT_TRIES && !list_empty(&s->ring); k++) {
 		struct flow *f = list_first(&s->ring, struct flow, link);
 		struct blk_req *req = list_first(&f->waiting, struct blk_req, link);
-		struct cache_op *op = op_of(req);
 		bool may = op_may_lend(req);
 
-		if (may && share_fits(s, s->used, f->used, op->need)) {
-			op->flags |= OP_F_WOKEN;
-			s->promised = op->need;
-			return req;
-		}
+		if (may && share_fits(s, s->used, f->used, op_of(req)->need))
+			return elected(s, req);
 		if (may && !f->used) {
-			/* It has nothing, and there is no room: it comes before all newcomers. */
+			/* It has nothing, and there is no room: it comes before all newcomers
+			 * but those who have the reserve. */
 			s->stuck = true;
-			return NULL;
+			break;
 		}
 		list_del(&f->link);
 		list_add_tail(&s->ring, &f->link);
 	}
-	return NULL;
+	return elect_little(s);
 }

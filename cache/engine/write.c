@@ -24,6 +24,13 @@ static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *
 	return n;
 }
 
+/* What its pages, or itself, are charged for (share.h). */
+static uint16_t charge_of(struct blk_req *req)
+{
+	return unlikely(op_of(req)->flags & OP_F_RESERVE) ? charge_of_reserve(req->stream) :
+							    flow_of_stream(req->stream);
+}
+
 /* Takes a part of the partition's share, one partition after the other, and keeps it. NULL when
  * @req has them all, else the one where it is not its turn yet. The lock set is held. */
 static struct partition *take_shares(struct cache_dev *dev, struct blk_req *req,
@@ -33,8 +40,10 @@ static struct partition *take_shares(struct cache_dev *dev, struct blk_req *req,
 	struct cache_op *op = op_of(req);
 	for (; op->held < ls->n; op->held++) {
 		struct partition *p = dev->cache->part[ls->id[op->held]];
-		if (!part_take_share(p, req, SHARE_WRITE,
-				     copies * (ls->n == 1 ? r->n : count_in(dev, r, p))))
+		const uint32_t n = copies * (ls->n == 1 ? r->n : count_in(dev, r, p));
+
+		if (!part_take_share(p, req, SHARE_WRITE, n) &&
+		    (ls->n > 1 || !part_take_reserve(p, req, n)))
 			return p;
 	}
 	return NULL;
@@ -48,7 +57,7 @@ static void give_shares_back(struct cache_dev *dev, struct blk_req *req,
 	lockset_lock(ls);
 	for (uint32_t k = 0; k < op->held; k++) {
 		struct partition *p = dev->cache->part[ls->id[k]];
-		share_give_back(&p->share[SHARE_WRITE], flow_of_stream(req->stream),
+		share_give_back(&p->share[SHARE_WRITE], charge_of(req),
 				copies * count_in(dev, r, p));
 	}
 	lockset_unlock(ls);
@@ -66,7 +75,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	struct cache *c = dev->cache;
 	struct cache_op *op = op_of(req);
 	struct partition *p = take_shares(dev, req, r, ls, copies);
-	const uint16_t flow = flow_of_stream(req->stream);
+	const uint16_t flow = charge_of(req);
 	uint32_t hint = BUF_NONE;
 
 	if (p) {

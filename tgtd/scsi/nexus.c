@@ -4,7 +4,9 @@
  * a visit runs a function on the loop of every nexus of a target and
  * reports home when all are done.
  */
+#include <arpa/inet.h>
 #include <stdlib.h>
+#include "cache/share.h"
 #include "tgtd/scsi/lu.h"
 
 #define NEXUSES_MAX 65536
@@ -17,13 +19,29 @@
  * (cache/engine/share.h).
  */
 #define PLACES 4096u
+static_assert(PLACES == 1u << STREAM_HOST_SHIFT && SHARE_HOSTS < 128, "where the host's bits are");
 static struct {
 	pthread_mutex_t lock;
 	uint64_t serial;
 	uint64_t taken[PLACES / 64]; /* bits; the first is nobody's */
 } places = { .lock = PTHREAD_MUTEX_INITIALIZER, .taken = { 1 } };
 
-static uint64_t take_id(void)
+/* A number for the host that it comes from, by which what all its sessions may have of a reserve
+ * is bounded. An IPv6 host has a whole /64. Who finds one that collides with another's gains nothing
+ * but a smaller part. */
+static uint32_t host_of(const char *address)
+{
+	uint8_t a[16] = { 0 };
+	uint32_t h = 2166136261u;
+
+	if (inet_pton(AF_INET6, address, a) != 1 && inet_pton(AF_INET, address, a) != 1)
+		return 0;
+	for (unsigned i = 0; i < 8; i++)
+		h = (h ^ a[i]) * 16777619u;
+	return (h ^ h >> 16) % SHARE_HOSTS;
+}
+
+static uint64_t take_id(uint32_t host)
 {
 	uint32_t place = 0;
 
@@ -35,7 +53,8 @@ static uint64_t take_id(void)
 			break;
 		}
 	/* With more than PLACES of them, the others share place 0 and do not give it back. */
-	uint64_t id = ++places.serial * PLACES | place;
+	uint64_t id = ++places.serial << STREAM_SERIAL_SHIFT |
+		      (uint64_t)host << STREAM_HOST_SHIFT | place;
 	pthread_mutex_unlock(&places.lock);
 	return id;
 }
@@ -63,7 +82,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	n->detached = false;
 	n->gone = NULL;
 	list_init(&n->link);
-	n->id = take_id();
+	n->id = take_id(host_of(n->address));
 	n->borrower.out = 0;
 	n->borrower.requests = 0;
 	pthread_mutex_lock(&t->lock);
