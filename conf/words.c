@@ -92,6 +92,7 @@ static const struct word {
 	{ "RedirectReason", CONF_IN_TARGET, CONF_KEY, "Temporary or Permanent" },
 	{ "MaxQueueCmd", CONF_IN_TARGET, CONF_KEY, "1 to 128" },
 	{ "nop_interval", CONF_IN_TARGET, CONF_KEY, "0 to 3600" },
+	{ "data_out_timeout", CONF_IN_TARGET, CONF_KEY, "0 to 3600" },
 	{ "nop_count", CONF_IN_TARGET, CONF_KEY, "0 to 1000" },
 	{ "state", CONF_IN_TARGET, CONF_KEY, "ready or offline" },
 	{ "allow_target_reset", CONF_IN_TARGET, CONF_KEY, YES_NO },

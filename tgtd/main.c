@@ -244,6 +244,7 @@ static int start_protocols(struct daemon *d)
 		.max_discovery = ISCSI_DISCOVERY(connections),
 		.nop_interval_s = d->opt.nop_interval,
 		.nop_count = d->opt.nop_count,
+		.data_out_timeout_s = d->opt.data_out_timeout,
 	};
 
 	tcp_transport_init();

@@ -120,6 +120,10 @@ static bool parse_iscsi(struct options *o, char *text)
 		} else if (!strcmp(item, "nop_interval")) {
 			if (!small_number("nop_interval", value, 0, 3600, &o->nop_interval))
 				return false;
+		} else if (!strcmp(item, "data_out_timeout")) {
+			if (!small_number("data_out_timeout", value, 0, 3600,
+					  &o->data_out_timeout))
+				return false;
 		} else if (!strcmp(item, "nop_count")) {
 			if (!small_number("nop_count", value, 0, 1000, &o->nop_count))
 				return false;
@@ -248,6 +252,7 @@ enum options_outcome options_parse(struct options *o, int argc, char **argv)
 		.use_cache = true,
 		.nop_interval = 30,
 		.nop_count = 5,
+		.data_out_timeout = 20,
 		.max_connections = 4096,
 		.login_timeout = 15,
 		.iser = true,

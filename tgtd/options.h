@@ -28,7 +28,7 @@ struct options {
 	/* --iscsi */
 	const char *portal[OPTIONS_PORTALS_MAX];
 	unsigned nportals;
-	unsigned nop_interval, nop_count;
+	unsigned nop_interval, nop_count, data_out_timeout;
 	unsigned max_connections, login_timeout;
 
 	/* --iser */

@@ -237,6 +237,7 @@ void show_target_keys(struct adm_call *call, struct adm_target *t)
 	}
 	out_printf(out, "nop_interval=%u\nnop_count=%u\n", iscsi_target_nop_interval(t->scsi),
 		   iscsi_target_nop_count(t->scsi));
+	out_printf(out, "data_out_timeout=%u\n", iscsi_target_data_out_timeout(t->scsi));
 	iscsi_target_each_key(t->scsi, show_key, out);
 	out_printf(out, "MaxQueueCmd=%u\n", iscsi_target_max_queue_cmd(t->scsi));
 	out_printf(out, "allow_target_reset=%s\nallow_explicit_alua=%s\n",

@@ -208,6 +208,9 @@ static void current_value(struct adm_target *t, const char *name, struct key_sea
 	/* what is set like a key but is none */
 	if (!strcmp(name, "nop_interval"))
 		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_nop_interval(t->scsi));
+	else if (!strcmp(name, "data_out_timeout"))
+		snprintf(s->value, sizeof(s->value), "%u",
+			 iscsi_target_data_out_timeout(t->scsi));
 	else if (!strcmp(name, "MaxQueueCmd"))
 		snprintf(s->value, sizeof(s->value), "%u", iscsi_target_max_queue_cmd(t->scsi));
 	else if (!strcmp(name, "nop_count"))

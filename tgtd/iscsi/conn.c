@@ -159,6 +159,7 @@ void iscsi_conn_enter(struct iscsi_conn *conn)
 	}
 	conn->rx_stopped = false;
 	iscsi_nop_start(conn);
+	iscsi_owed_start(conn);
 	iscsi_snack_start(conn);
 	conn->tp->attach(conn);
 }
@@ -201,6 +202,7 @@ static void close_deferred(struct loop_deferred *d)
 			      conn->state == S6_IN_LOGOUT ? CONN_EV_LOGOUT_DONE : CONN_EV_FAILED))
 		BUG("a connection that cannot end");
 	iscsi_nop_stop(conn);
+	iscsi_owed_stop(conn);
 	if (conn->close_timer_armed)
 		loop_timer_cancel(conn->loop, &conn->close_timer);
 	if (!conn->sess)

@@ -95,6 +95,10 @@ struct iscsi_conn {
 	struct timer nop_timer;
 	unsigned nop_interval_s, nop_count, nops_unanswered;
 	uint64_t last_ping_ns;
+	struct timer owed_timer; /* write data that it owes: owed.c */
+	bool owed_armed;
+	unsigned data_out_timeout_s, owed_misses;
+	uint64_t owed_rx_ns, owed_missed_ns; /* the last that came; when some did not */
 	struct timer close_timer; /* asked to log out */
 	bool close_timer_armed;
 	struct iscsi_text *text;

@@ -19,6 +19,8 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 	o->unsol_open = unsolicited || immediate;
 	o->unsol_lost = o->closed = o->waiting = false;
 	o->charged = 0;
+	if (unsolicited)
+		iscsi_owed_since(t->conn, &o->owed_ns);
 	if (o->unsol_ranges)
 		o->unsol_ranges->n = 0;
 	o->spill = o->rx_spill = NULL;
@@ -195,6 +197,7 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len)
 	o->r2t_busy++;
 	o->charged += len;
 	t->conn->solicited += len;
+	iscsi_owed_since(t->conn, &r->since_ns);
 	bhs = r->pdu.bhs;
 	memset(bhs, 0, ISCSI_BHS_LEN);
 	bhs[0] = ISCSI_R2T;
@@ -518,6 +521,8 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	}
 	o->rx_r2t = r;
 	o->rx_final = final;
+	if (len && !o->closed)
+		t->conn->owed_rx_ns = loop_now(t->conn->loop);
 	aim(t, off, len);
 	/* Behind a damaged PDU: will be asked for again with it. */
 	if (unlikely(r ? r->lost : o->unsol_lost))
@@ -580,6 +585,8 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 	uint32_t len = o->rx_len, again_len = 0;
 
 	t->conn->rx_task = NULL;
+	if (len && !o->closed)
+		t->conn->owed_rx_ns = loop_now(t->conn->loop);
 	o->rx_len = 0;
 	o->rx_spill = NULL;
 	t->pdus_out++; /* keeps the task */
@@ -630,6 +637,26 @@ bool iscsi_dataout_pending(const struct iscsi_task *t)
 	const struct iscsi_dataout *o = &t->out;
 
 	return o->unsol_open || o->r2t_busy || t->conn->rx_task == t;
+}
+
+void iscsi_dataout_late(struct iscsi_task *t)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	for (unsigned i = 0; o->r2t_busy && i < ISCSI_R2T_MAX; i++)
+		if (o->r2t[i].ttt != ISCSI_TAG_NONE) {
+			o->r2t[i].ttt = ISCSI_TAG_NONE;
+			o->r2t_busy--;
+		}
+	o->unsol_open = false;
+	if (t->conn->rx_task == t) {
+		o->rx_r2t = NULL;
+		o->rx_final = false;
+	}
+	if (o->closed)
+		iscsi_task_data_over(t);
+	else
+		lost(t, ASC_INCORRECT_AMOUNT_OF_DATA);
 }
 
 void iscsi_dataout_close(struct iscsi_task *t)

@@ -59,6 +59,7 @@ struct iscsi_r2t {
 	bool lost;	   /* a Data-Out of it was damaged (ERL 1): asked for again at its end */
 	uint64_t lost_off; /* from here on */
 	bool sending;	   /* ->pdu is with the transport */
+	uint64_t since_ns; /* when it was made */
 	struct iscsi_ranges ranges;
 	struct iscsi_pdu pdu;
 };
@@ -74,6 +75,7 @@ struct iscsi_dataout {
 	bool unsol_lost;      /* part of it went missing (ERL 1) */
 	bool closed;	      /* the command has ended: sink the rest */
 	bool waiting;	      /* wait_link is on conn->solicit_waitq */
+	uint64_t owed_ns;     /* unsol_open by F = 0: since when */
 	uint64_t charged;     /* of conn->solicited */
 	struct list wait_link;
 	uint64_t unsol_lost_off;
@@ -102,6 +104,21 @@ struct iscsi_dataout {
  */
 #define ISCSI_SOLICIT_MAX MiB(8)
 
+/*
+ * The deadline of what is owed (owed.c): data_out_timeout without any write data on the connection,
+ * or ISCSI_OWED_TIMES that for one R2T or a command's unsolicited data. When it passes for the
+ * third time, the connection ends.
+ */
+#define ISCSI_OWED_TIMES 8
+#define ISCSI_OWED_MISSES 3
+#define ISCSI_OWED_TIMEOUT_S 20
+#define ISCSI_OWED_TIMEOUT_MAX_S 3600
+/* Write data is owed from now on: *@since is set, and the clock runs. */
+void iscsi_owed_since(struct iscsi_conn *conn, uint64_t *since);
+/* With the connection on its loop, and before it leaves. */
+void iscsi_owed_start(struct iscsi_conn *conn);
+void iscsi_owed_stop(struct iscsi_conn *conn);
+
 /* loop_deferred of iscsi_conn: there is room for those who wait. */
 void iscsi_solicit_more(struct loop_deferred *d);
 
@@ -126,6 +143,9 @@ static inline void iscsi_dataout_taken(struct iscsi_dataout *o)
 }
 /* The command has ended or is being aborted: segments go back (-ECANCELED), the rest is sunk. */
 void iscsi_dataout_close(struct iscsi_task *task);
+/* What is owed is not waited for any longer: CHECK CONDITION, ABORTED COMMAND at once (RFC 7143
+ * 11.4.7.2), its blocks go back. What comes nevertheless is thrown away. May end the task. */
+void iscsi_dataout_late(struct iscsi_task *task);
 void iscsi_dataout_fini(struct iscsi_task *task);
 
 #endif

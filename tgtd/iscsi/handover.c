@@ -227,6 +227,7 @@ static void handover(struct loop_deferred *d)
 	conn->nop_interval_s =
 		s->target ? iscsi_target_nop_interval(s->target) : iscsi_core.conf.nop_interval_s;
 	conn->nop_count = s->target ? iscsi_target_nop_count(s->target) : iscsi_core.conf.nop_count;
+	conn->data_out_timeout_s = s->target ? iscsi_target_data_out_timeout(s->target) : 0;
 	conn->in_ffp = true;
 	log_ratelimited(LOG_LVL_INFO,
 			"iscsi: %s (%s) logged in to %s, session %u, connection %u, on %s",

@@ -44,6 +44,7 @@ int iscsi_start(const struct iscsi_conf *conf)
 	iscsi_core.stopping = false;
 	iscsi_default_nop_interval = c->nop_interval_s;
 	iscsi_default_nop_count = c->nop_count;
+	iscsi_default_data_out_timeout = c->data_out_timeout_s;
 	iscsi_access_start();
 	return 0;
 }

@@ -24,6 +24,7 @@ struct iscsi_conf {
 	unsigned max_discovery;		/* discovery sessions, beside max_connections;
 					 * default ISCSI_DISCOVERY() of that */
 	unsigned nop_interval_s, nop_count; /* defaults of new targets; 0 = off */
+	unsigned data_out_timeout_s; /* the same: write data that is owed */
 };
 /* On the main loop, before anything else here; again only after iscsi_stop(). @conf is copied,
  * its loop and topology must stay. 0 or -errno. */
@@ -49,8 +50,8 @@ int iscsi_target_add(struct scsi_target *t) must_check;
  * it any more. */
 void iscsi_target_remove(struct scsi_target *t);
 /* A session key (MaxRecvDataSegmentLength, HeaderDigest ...) for future logins, or nop_interval,
- * nop_count, RedirectAddress, RedirectPort, RedirectReason; or, at once, allow_target_reset,
- * allow_explicit_alua, alua_state. 0, -EINVAL (unknown key: -ENOENT). */
+ * nop_count, data_out_timeout, RedirectAddress, RedirectPort, RedirectReason; or, at once,
+ * allow_target_reset, allow_explicit_alua, alua_state. 0, -EINVAL (unknown key: -ENOENT). */
 int iscsi_target_set(struct scsi_target *t, const char *key, const char *value) must_check;
 /* Would any target take it? The same result. */
 int iscsi_target_check(const char *key, const char *value) must_check;
@@ -59,6 +60,7 @@ void iscsi_target_each_key(struct scsi_target *t,
 			   void (*fn)(const char *key, const char *value, void *arg), void *arg);
 unsigned iscsi_target_nop_interval(const struct scsi_target *t);
 unsigned iscsi_target_nop_count(const struct scsi_target *t);
+unsigned iscsi_target_data_out_timeout(const struct scsi_target *t);
 unsigned iscsi_target_max_queue_cmd(const struct scsi_target *t);
 
 /* ---- access ---------------------------------------------------------------------------------- */

@@ -13,7 +13,8 @@
 
 #define BUCKETS 1024
 
-unsigned iscsi_default_nop_interval = 30, iscsi_default_nop_count = 5;
+unsigned iscsi_default_nop_interval = 30, iscsi_default_nop_count = 5,
+	 iscsi_default_data_out_timeout = ISCSI_OWED_TIMEOUT_S;
 
 static struct list bucket[BUCKETS];
 
@@ -55,6 +56,7 @@ int iscsi_target_add(struct scsi_target *t)
 	iscsi_offer_init(&it->offer);
 	it->nop_interval = iscsi_default_nop_interval;
 	it->nop_count = iscsi_default_nop_count;
+	it->data_out_timeout = iscsi_default_data_out_timeout;
 	it->max_queue_cmd = ISCSI_CMD_WINDOW;
 	acl_init(it);
 	account_set_init(&it->accounts);
@@ -152,6 +154,8 @@ static int set_key(struct itarget *it, const char *key, const char *value)
 		return set_unsigned(value, 3600, &it->nop_interval);
 	if (!strcmp(key, "nop_count"))
 		return set_unsigned(value, 1000, &it->nop_count);
+	if (!strcmp(key, "data_out_timeout"))
+		return set_unsigned(value, ISCSI_OWED_TIMEOUT_MAX_S, &it->data_out_timeout);
 	if (!strcmp(key, "RedirectAddress"))
 		return set_text(value, it->redirect_address, sizeof(it->redirect_address));
 	if (!strcmp(key, "RedirectPort"))
@@ -207,6 +211,13 @@ unsigned iscsi_target_nop_count(const struct scsi_target *t)
 	struct itarget *it = itarget_find(t);
 
 	return it ? it->nop_count : 0;
+}
+
+unsigned iscsi_target_data_out_timeout(const struct scsi_target *t)
+{
+	struct itarget *it = itarget_find(t);
+
+	return it ? it->data_out_timeout : 0;
 }
 
 unsigned iscsi_target_max_queue_cmd(const struct scsi_target *t)

@@ -60,7 +60,7 @@ struct itarget {
 	struct list link; /* hash bucket */
 	struct scsi_target *target;
 	struct iscsi_offer offer;
-	unsigned nop_interval, nop_count;
+	unsigned nop_interval, nop_count, data_out_timeout;
 	unsigned max_queue_cmd; /* the command window of its sessions */
 	char redirect_address[64], redirect_port[8];
 	bool redirect_permanent;
@@ -73,6 +73,7 @@ struct itarget {
 
 /* From struct iscsi_conf, for targets made later; set by iscsi_start(). */
 extern unsigned iscsi_default_nop_interval, iscsi_default_nop_count;
+extern unsigned iscsi_default_data_out_timeout;
 
 struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
 /* The command window of a new session of @t, and of discovery when NULL: it must

@@ -31,9 +31,12 @@ static struct {
  * but a smaller part. */
 static uint32_t host_of(const char *address)
 {
+	const char *v4 = strchr(address, '.') ? strrchr(address, ':') : NULL; /* mapped */
 	uint8_t a[16] = { 0 };
 	uint32_t h = 2166136261u;
 
+	if (v4)
+		address = v4 + 1;
 	if (inet_pton(AF_INET6, address, a) != 1 && inet_pton(AF_INET, address, a) != 1)
 		return 0;
 	for (unsigned i = 0; i < 8; i++)

@@ -51,6 +51,7 @@ START_TEST(values)
 		"RedirectReason",
 		"nop_interval",
 		"nop_count",
+		"data_out_timeout",
 		"MaxQueueCmd",
 		"allow_target_reset",
 		"allow_explicit_alua",

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Write data that an initiator owes: what an R2T has asked for, and unsolicited Data-Out that was
+ * announced by F = 0. It holds blocks meanwhile, which others want. Any Data-Out of the connection
+ * counts as progress, since data comes in an order that we do not choose. So that one byte now and
+ * then does not hold blocks for ever, each sequence has a bound of its own too.
+ *
+ * The clock costs nothing per PDU: a timer looks at the connection's tasks, four times a deadline,
+ * and only while something is owed. iSER's RDMA reads are not owed: the adapter fetches them, and a
+ * peer that does not answer breaks its queue pair.
+ */
+#include "tgtd/iscsi/core.h"
+
+/* When the oldest of what @t is owed began to be; UINT64_MAX: nothing is. */
+static uint64_t owed_oldest(const struct iscsi_task *t)
+{
+	const struct iscsi_dataout *o = &t->out;
+	uint64_t since = UINT64_MAX;
+
+	if (!t->cmd.dir_out || (t->state != TASK_RUNNING && t->state != TASK_DRAINING &&
+				t->state != TASK_HELD && t->state != TASK_ENDING))
+		return since;
+	/* Immediate data is part of a PDU that has begun to come. */
+	if (o->unsol_open && t->conn->rx_task != t)
+		since = o->owed_ns;
+	for (unsigned i = 0; o->r2t_busy && i < ISCSI_R2T_MAX; i++)
+		if (o->r2t[i].ttt != ISCSI_TAG_NONE)
+			since = MIN(since, o->r2t[i].since_ns);
+	return since;
+}
+
+static struct iscsi_task *next_late(struct iscsi_conn *conn, uint64_t now, uint64_t limit,
+				    bool *owed)
+{
+	struct iscsi_task *t;
+
+	list_for_each(t, &conn->tasks, link) {
+		uint64_t since = owed_oldest(t);
+
+		if (since == UINT64_MAX)
+			continue;
+		*owed = true;
+		if (now - MAX(since, conn->owed_rx_ns) >= limit ||
+		    now - since >= limit * ISCSI_OWED_TIMES)
+			return t;
+	}
+	return NULL;
+}
+
+static void owed_timer(struct timer *timer)
+{
+	struct iscsi_conn *conn = container_of(timer, struct iscsi_conn, owed_timer);
+	const uint64_t now = loop_now(conn->loop), limit = conn->data_out_timeout_s * NSEC_PER_SEC;
+	struct iscsi_task *t;
+	unsigned late = 0;
+	bool owed = false;
+
+	conn->owed_armed = false;
+	/* Each look finds one less, as what is late is forgotten. */
+	while (!conn->failed && (t = next_late(conn, now, limit, &owed))) {
+		late++;
+		iscsi_dataout_late(t);
+	}
+	if (conn->failed)
+		return;
+	if (late) {
+		if (now - conn->owed_missed_ns >= 2 * ISCSI_OWED_TIMES * limit)
+			conn->owed_misses = 0;
+		conn->owed_missed_ns = now;
+		log_ratelimited(LOG_LVL_WARN,
+				"iscsi: %s: %u writes ended: their data did not come within %u s",
+				conn->peer_text, late, conn->data_out_timeout_s);
+		if (++conn->owed_misses >= ISCSI_OWED_MISSES) {
+			iscsi_conn_fail(conn, "write data did not come, for the third time");
+			return;
+		}
+	}
+	if (owed && !conn->owed_armed) {
+		conn->owed_armed = true;
+		loop_timer_arm(conn->loop, timer, limit / 4);
+	}
+}
+
+void iscsi_owed_since(struct iscsi_conn *conn, uint64_t *since)
+{
+	*since = loop_now(conn->loop);
+	if (!conn->data_out_timeout_s || conn->owed_armed)
+		return;
+	conn->owed_armed = true;
+	loop_timer_arm(conn->loop, &conn->owed_timer, conn->data_out_timeout_s * NSEC_PER_SEC);
+}
+
+void iscsi_owed_start(struct iscsi_conn *conn)
+{
+	timer_init(&conn->owed_timer, owed_timer);
+	conn->owed_missed_ns = loop_now(conn->loop);
+}
+
+void iscsi_owed_stop(struct iscsi_conn *conn)
+{
+	if (conn->owed_armed)
+		loop_timer_cancel(conn->loop, &conn->owed_timer);
+	conn->owed_armed = false;
+}
