@@ -29,8 +29,8 @@
  * when its initiator sends it. A request that asks for little, in one partition, of a flow that
  * holds little, may have it from there whoever waits, the stuck one too. All the sessions of one
  * host together have no more than a quarter of it. What was taken from the reserve counts there
- * until it is clean or gone, and is never room for others. So who is stuck is not starved: those who
- * pass hold blocks beyond the limit, and what comes back below it is for who is next.
+ * until it is clean or gone, and is never room for others. So who is stuck is not starved: those
+ * who pass hold blocks beyond the limit, and what comes back below it is for who is next.
  */
 #ifndef CACHE_SHARE_H
 #define CACHE_SHARE_H

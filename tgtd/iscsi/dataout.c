@@ -33,39 +33,6 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 
 /* ---- order within a sequence ----------------------------------------------------------------- */
 
-bool iscsi_ranges_add(struct iscsi_ranges *s, uint64_t from, uint64_t to)
-{
-	unsigned i = 0;
-
-	while (i < s->n && s->r[i].to < from)
-		i++;
-	/* i is the first that could touch it. */
-	if (i < s->n && from < s->r[i].to && s->r[i].from < to)
-		return false;
-	if (i < s->n && s->r[i].to == from) {
-		if (i + 1 < s->n && s->r[i + 1].from < to)
-			return false;
-		s->r[i].to = to;
-		if (i + 1 < s->n && s->r[i + 1].from == to) {
-			s->r[i].to = s->r[i + 1].to;
-			memmove(&s->r[i + 1], &s->r[i + 2], (s->n - i - 2) * sizeof(s->r[0]));
-			s->n--;
-		}
-		return true;
-	}
-	if (i < s->n && s->r[i].from == to) {
-		s->r[i].from = from;
-		return true;
-	}
-	if (s->n == ISCSI_RANGES_MAX)
-		return false;
-	memmove(&s->r[i + 1], &s->r[i], (s->n - i) * sizeof(s->r[0]));
-	s->r[i].from = from;
-	s->r[i].to = to;
-	s->n++;
-	return true;
-}
-
 /* Does [off, off + len) belong next into the sequence that began at @start and of which @got bytes
  * came? With DataPDUInOrder=No it may be anywhere where nothing is yet. */
 static bool in_place(const struct iscsi_conn *conn, struct iscsi_ranges *s, uint64_t start,

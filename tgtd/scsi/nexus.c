@@ -27,8 +27,7 @@ static struct {
 } places = { .lock = PTHREAD_MUTEX_INITIALIZER, .taken = { 1 } };
 
 /* A number for the host that it comes from, by which what all its sessions may have of a reserve
- * is bounded. An IPv6 host has a whole /64. Who finds one that collides with another's gains nothing
- * but a smaller part. */
+ * is bounded. An IPv6 host has a whole /64. Two with the same number share one part. */
 static uint32_t host_of(const char *address)
 {
 	const char *v4 = strchr(address, '.') ? strrchr(address, ':') : NULL; /* mapped */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "events/bug.h"
+#include "events/clock.h"
 #include "tests/support/unit.h"
 #include "tests/support/wire.h"
 #include "tgtd/iscsi/core.h"
@@ -600,9 +601,53 @@ START_TEST(responses_survive_a_full_socket)
 }
 END_TEST
 
+/* W1: what is owed has a deadline, also when a byte comes now and then; the third time ends the
+ * connection. What comes late harms nobody. */
+START_TEST(owed_data_has_a_deadline)
+{
+	const uint64_t limit = ISCSI_OWED_TIMEOUT_S * NSEC_PER_SEC;
+	uint8_t bhs[48], out[48];
+	struct wire_pdu r2t, p;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	wire_target_start();
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "data_out_timeout", "20"), 0);
+	wire_open(&w);
+	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, "InitialR2T=Yes\nImmediateData=No"), 0);
+	wire_ready(&w);
+	for (unsigned i = 0; i < ISCSI_OWED_MISSES; i++) {
+		wire_rw10(&w, bhs, true, 0, 512);
+		wire_send(&w, bhs, NULL, 0);
+		wire_expect(&w, &r2t, ISCSI_R2T);
+		clock_fake_advance(limit - NSEC_PER_SEC);
+		ck_assert(wire_silent(&w));
+		for (unsigned k = 0; i == 1 && k < ISCSI_OWED_TIMES; k++) {
+			ck_assert(wire_silent(&w));
+			data_out(out, get_be32(r2t.bhs + BHS_TTT), k, k * 4, false);
+			wire_send(&w, out, data, 4);
+			wire_steps(5);
+			clock_fake_advance(limit - NSEC_PER_SEC);
+		}
+		if (i != 1)
+			clock_fake_advance(NSEC_PER_SEC);
+		if (i == ISCSI_OWED_MISSES - 1)
+			break;
+		response(2, 0xb, 0x0c0d);
+		data_out(out, get_be32(r2t.bhs + BHS_TTT), 0, 0, false);
+		wire_send(&w, out, data, 512);
+		ck_assert(wire_silent(&w));
+	}
+	wire_steps(20);
+	ck_assert(!wire_recv(&w, &p) || wire_opcode(&p) == ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(wire_sessions(), 0);
+	wire_down(&w);
+}
+END_TEST
+
 UNIT_TABLE("iscsi-data", 30, { data_in_is_cut_by_segment_and_burst },
 	   { a_segment_length_declared_anew_holds_at_once }, { odd_lengths_are_padded },
 	   { writes_arrive_whole, 4 }, { several_r2ts_at_once },
+	   { owed_data_has_a_deadline },
 	   { no_more_is_solicited_at_a_time_than_is_useful },
 	   { waiting_to_solicit_ends_with_a_reset },
 	   { waiting_to_solicit_ends_with_the_connection },

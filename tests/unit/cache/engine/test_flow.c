@@ -3,6 +3,7 @@
  * slow for what others want. */
 #include <stdio.h>
 #include <stdlib.h>
+#include "cache/engine/cache_impl.h"
 #include "cache/engine/stat.h"
 #include "events/clock.h"
 #include "tests/support/cachetest.h"
@@ -373,8 +374,59 @@ START_TEST(thresholds)
 }
 END_TEST
 
+/* W1: beside one that is stuck, who asks for little has it at once; all sessions of one host have a
+ * quarter of the reserve; and the stuck one is served when what is below the limit comes back. */
+START_TEST(little_passes_who_is_stuck)
+{
+	struct blk_req big, req;
+	struct share s;
+	uint32_t passed = 0;
+
+	share_init(&s, flows, 1024, 128);
+	s.reserve = 128;
+	blk_req_init(&big);
+	blk_req_init(&req);
+	share_charge(&s, 1, 1000);
+	big.stream = 2;
+	op_of(&big)->need = 64;
+	share_wait(&s, &big);
+	ck_assert_ptr_null(share_elect(&s));
+	ck_assert(s.stuck);
+	for (uint16_t f = 10; f < 200; f++) {
+		req.stream = f | 5u << STREAM_HOST_SHIFT;
+		ck_assert(!share_may_take(&s, &req, 1, false, false));
+		ck_assert(!share_may_pass(&s, &req, 17));
+		if (!share_may_pass(&s, &req, 1))
+			continue;
+		share_take_reserve(&s, &req, 1);
+		passed++;
+	}
+	ck_assert_uint_eq(passed, 32);
+	req.stream = 201 | 6u << STREAM_HOST_SHIFT;
+	ck_assert(share_may_pass(&s, &req, 16));
+	share_give_back(&s, 1, 40);
+	ck_assert_ptr_eq(share_elect(&s), &big);
+	share_leave(&s, &big);
+	for (uint16_t f = 10; f < 42; f++)
+		share_give_back(&s, charge_of_reserve(f | 5u << STREAM_HOST_SHIFT), 1);
+	ck_assert_uint_eq(s.reserved, 0);
+	ck_assert_uint_eq(s.host[5], 0);
+	/* One that waits behind the stuck one is elected when the reserve has room. */
+	op_of(&big)->flags = 0;
+	op_of(&req)->flags = OP_F_ONE_PART;
+	op_of(&req)->need = 40; /* too much for it */
+	share_charge(&s, 1, 40);
+	share_wait(&s, &big);
+	share_wait(&s, &req);
+	ck_assert_ptr_null(share_elect(&s));
+	op_of(&req)->need = 4;
+	ck_assert_ptr_eq(share_elect(&s), &req);
+}
+END_TEST
+
 UNIT_MAIN("flow", 30, a_greedy_writer_leaves_the_others_their_share,
 	  a_greedy_reader_leaves_the_others_their_share, stuck_readers_leave_the_others_their_share,
 	  stuck_readers_of_what_is_there_leave_the_others_their_share,
 	  stuck_short_readers_of_what_is_there_leave_the_others_their_share, depth_buys_nothing,
-	  who_needs_several_partitions_is_not_starved, thresholds)
+	  who_needs_several_partitions_is_not_starved, thresholds,
+	  little_passes_who_is_stuck)
