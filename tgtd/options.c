@@ -58,7 +58,7 @@ static void usage(FILE *out)
 	      "  -V, --version\n"
 	      "  -h, --help\n"
 	      "      --iscsi KEY=VALUE,...  portal=IP[:PORT] (repeatable), nop_interval=S, nop_count=N,\n"
-	      "                             max_connections=N, login_timeout=S\n"
+	      "                             max_connections=N, login_timeout=S, data_out_timeout=S\n"
 	      "      --iser KEY=VALUE,...   port=N, nop=on|off, pool_sz_mb=N, buf_sz_kb=N, cq_vector=N, immediate=on|off,\n"
 	      "                             unsolicited_kb=N, completion=, gather=, path=; off\n"
 	      "      --cache KEY=VALUE,...  size=, block=, group=, partitions=, nodes=, readahead=,\n"
