@@ -386,6 +386,7 @@ START_TEST(little_passes_who_is_stuck)
 	s.reserve = 128;
 	blk_req_init(&big);
 	blk_req_init(&req);
+	big.op = req.op = BLK_WRITE;
 	share_charge(&s, 1, 1000);
 	big.stream = 2;
 	op_of(&big)->need = 64;
