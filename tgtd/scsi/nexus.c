@@ -6,7 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
-#include "cache/share.h"
+#include "cache/engine/share.h"
 #include "tgtd/scsi/lu.h"
 
 #define NEXUSES_MAX 65536
