@@ -36,9 +36,8 @@ struct aio {
 	struct aio_store store;
 	bool device;
 	_Atomic bool no_zero; /* ZERO_RANGE or BLKZEROOUT was refused */
-	/* Unless a cache above us does as much: */
-	struct sync_group syncs;
-	_Atomic bool doubt; /* an fdatasync() has failed: what was written before may be lost */
+	/* Unless a cache above us writes it again: what was written before a failure may be lost */
+	_Atomic bool doubt;
 };
 
 static struct aio *aio_of(struct blk *blk)
@@ -62,18 +61,16 @@ static bool aio_sync(struct blk *blk, struct blk_req *req)
 		req->status = 0;
 		return true;
 	}
-	if (blk->rewrites)
-		return aio_engine_submit(&a->store, req);
-	failures = __atomic_load_n(&a->syncs.failures, __ATOMIC_RELAXED);
+	failures = __atomic_load_n(&a->store.syncs.failures, __ATOMIC_RELAXED);
 	req->drv = NULL;
-	while (!sync_group_join(&a->syncs, req, &failures))
+	while (!sync_group_join(&a->store.syncs, req, &failures))
 		;
 	return false;
 }
 
 static bool sync_start(struct sync_group *g)
 {
-	struct aio *a = container_of(g, struct aio, syncs);
+	struct aio *a = container_of(g, struct aio, store.syncs);
 
 	g->call.blk = &a->blk;
 	g->call.home = loop_current();
@@ -84,30 +81,35 @@ static void sync_begins(struct sync_group *g)
 {
 }
 
-/*
- * What was written before is in nobody's memory any more, and the kernel says of it only once that
- * it may be lost: all SYNCs fail from here on, until somebody has looked after the store.
- */
 static void sync_over(struct sync_group *g, int status)
 {
-	struct aio *a = container_of(g, struct aio, syncs);
+}
 
-	if (status && !atomic_exchange(&a->doubt, true))
-		log_error(
-			"%s: SYNC failed: %s: what was written before it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
-			a->blk.path, strerror(-status));
+/*
+ * The kernel says only once that what was written before may be lost, maybe to a FUA write. So the
+ * next SYNC fails. Without a cache that writes it again all SYNCs fail from here on, until somebody
+ * has looked after the store.
+ */
+static int sync_status(struct aio *a, int status)
+{
+	if (atomic_exchange(&a->store.sync_failed, false)) {
+		status = status ? status : -EIO;
+		if (!a->blk.rewrites && !atomic_exchange(&a->doubt, true))
+			log_error(
+				"%s: SYNC failed: %s: what was written before it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
+				a->blk.path, strerror(-status));
+	}
+	return !status && a->doubt ? -EIO : status;
 }
 
 static void sync_tell(struct blk_req *req, int status)
 {
-	blk_complete(req, !status && aio_of(req->blk)->doubt ? -EIO : status);
+	blk_complete(req, req->op == BLK_SYNC ? sync_status(aio_of(req->blk), status) : status);
 }
 
 static void aio_abort(struct blk *blk, struct blk_req *req)
 {
-	if (req->op == BLK_SYNC && !blk->rewrites)
-		return; /* with others */
-	if (req->op == BLK_READ || req->op == BLK_WRITE || req->op == BLK_SYNC)
+	if (req->op == BLK_READ || req->op == BLK_WRITE) /* SYNC: with others */
 		aio_engine_abort(req);
 }
 
@@ -118,6 +120,7 @@ struct aio_job {
 	struct aio *a;
 	struct blk_req *req;
 	int result;
+	uint32_t failures; /* of the group of SYNCs, before it began */
 };
 
 static int clear_range(struct aio *a, const struct blk_req *req)
@@ -148,11 +151,6 @@ static void job_run(struct offload_job *job)
 		return;
 	}
 	j->result = clear_range(j->a, j->req);
-	if (!j->result && (j->req->flags & BLK_F_FUA) && !j->a->store.sync &&
-	    fdatasync(j->a->store.fd) < 0) {
-		j->result = -errno;
-		j->a->store.sync_failed = true;
-	}
 }
 
 static void job_done(struct offload_job *job)
@@ -161,6 +159,7 @@ static void job_done(struct offload_job *job)
 	struct blk_req *req = j->req;
 	struct aio *a = j->a;
 	int result = j->result;
+	uint32_t failures = j->failures;
 
 	free(j);
 	if (req->op == BLK_PREFETCH) {
@@ -181,7 +180,10 @@ static void job_done(struct offload_job *job)
 				req->op == BLK_ZERO ? "zeroing" : "discard",
 				(unsigned long long)req->len, (unsigned long long)req->offset,
 				strerror(-result));
-	blk_complete_here(req, result ? aio_status(result) : 0);
+	if (!result && (req->flags & BLK_F_FUA) && !a->store.sync)
+		aio_engine_fua(&a->store, req, failures);
+	else
+		blk_complete_here(req, result ? aio_status(result) : 0);
 }
 
 static bool aio_blocking(struct blk *blk, struct blk_req *req)
@@ -202,6 +204,7 @@ static bool aio_blocking(struct blk *blk, struct blk_req *req)
 	}
 	j->a = a;
 	j->req = req;
+	j->failures = __atomic_load_n(&a->store.syncs.failures, __ATOMIC_ACQUIRE);
 	offload_submit(&a->store.lane, &j->job, req->home, job_run, job_done);
 	return false;
 }
@@ -282,7 +285,11 @@ static int aio_refresh(struct blk *blk)
 {
 	int err = aio_resize(blk);
 
-	if (!err && atomic_exchange(&aio_of(blk)->doubt, false))
+	if (err)
+		return err;
+	if (!blk->rewrites)
+		atomic_store(&aio_of(blk)->store.sync_failed, false);
+	if (atomic_exchange(&aio_of(blk)->doubt, false))
 		log_notice("%s: looked at again: what may have been lost is taken for known",
 			   blk->path);
 	return err;
@@ -294,7 +301,7 @@ static void aio_close(struct blk *blk)
 
 	if (a->store.fd >= 0)
 		close(a->store.fd);
-	sync_group_fini(&a->syncs);
+	sync_group_fini(&a->store.syncs);
 	free(blk->path);
 	free(a);
 }
@@ -475,11 +482,11 @@ struct blk *aio_open(const struct blk_open_args *args)
 	if (!a)
 		return backend_fail(args, ENOMEM, "%s: no memory", args->path ? args->path : "");
 	a->store.fd = -1;
-	sync_group_init(&a->syncs);
-	a->syncs.start = sync_start;
-	a->syncs.begins = sync_begins;
-	a->syncs.over = sync_over;
-	a->syncs.tell = sync_tell;
+	aio_engine_init(&a->store);
+	a->store.syncs.start = sync_start;
+	a->store.syncs.begins = sync_begins;
+	a->store.syncs.over = sync_over;
+	a->store.syncs.tell = sync_tell;
 	if (!args->path || !*args->path)
 		return fail(a, args, EINVAL, "a path to a file or block device is wanted");
 	err = open_store(&a->store, args->path, args->readonly, args->sync);

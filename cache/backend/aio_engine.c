@@ -37,11 +37,14 @@ struct aio_io {
 	enum step step;
 	bool with_rwf;
 	bool by_kernel; /* else by an offload thread */
+	uint8_t turn;	/* with_rwf and in the kernel: where it is counted */
+	uint32_t failures; /* of store->syncs, before it began */
 	struct iovec *iov, *at; /* at: what is left */
 	unsigned cap, left;	/* elements */
 	uint64_t pos, end;	/* on the store */
 	uint8_t *aligned;	/* stands in for memory that direct I/O would refuse */
 	struct offload_job job;
+	struct loop_msg drained;
 	ssize_t result; /* of the job */
 	struct iovec inline_iov[INLINE_IOV];
 };
@@ -195,6 +198,67 @@ static void sync_run(struct offload_job *job)
 
 static void finished(struct aio_io *io, ssize_t res);
 
+/*
+ * An RWF_DSYNC write takes the kernel's one word of a failure like an fdatasync(), and other loops
+ * may hear of neither for a while. So a SYNC whose fdatasync() ended well waits until the loops have
+ * looked at all such writes that were with the kernel at that time; those that begin meanwhile are
+ * counted elsewhere, so it does not wait for ever.
+ */
+static void dsync_begins(struct aio_io *io)
+{
+	struct aio_store *s = io->store;
+
+	for (;;) {
+		unsigned turn = s->turn, n = s->dsyncs[turn];
+
+		while (n && !atomic_compare_exchange_weak(&s->dsyncs[turn], &n, n + 1))
+			;
+		io->turn = (uint8_t)turn;
+		if (n)
+			return;
+	}
+}
+
+static void drained(struct loop_msg *m)
+{
+	struct aio_io *io = container_of(m, struct aio_io, drained);
+
+	io->al->jobs--;
+	end(io, 0);
+}
+
+static void dsync_over(struct aio_store *s, unsigned turn)
+{
+	if (atomic_fetch_sub(&s->dsyncs[turn], 1) == 1)
+		loop_post(s->draining->al->loop, &s->draining->drained);
+}
+
+/* The SYNC @io has ended well; false: it goes on when those writes have been looked at. */
+static bool dsyncs_looked_at(struct aio_io *io)
+{
+	struct aio_store *s = io->store;
+	const unsigned turn = s->turn;
+
+	s->draining = io;
+	io->drained.handle = drained;
+	io->al->jobs++;
+	atomic_store(&s->dsyncs[!turn], 1);
+	atomic_store(&s->turn, !turn);
+	if (atomic_fetch_sub(&s->dsyncs[turn], 1) != 1)
+		return false;
+	io->al->jobs--;
+	return true;
+}
+
+/*
+ * What a failed RWF_DSYNC write says may be about others' data too, except that there is no room:
+ * then it was not written itself, which is nobody else's concern.
+ */
+static bool about_others(ssize_t err)
+{
+	return err != -ENOSPC && err != -EDQUOT && err != -EFBIG;
+}
+
 static void job_done(struct offload_job *job)
 {
 	struct aio_io *io = container_of(job, struct aio_io, job);
@@ -214,13 +278,10 @@ static void finished(struct aio_io *io, ssize_t res)
 			start(io);
 			return;
 		}
-		if (io->req->op != BLK_SYNC) {
-			if (res < 0)
-				s->sync_failed = true;
-		} else if (atomic_exchange(&s->sync_failed, false) && res >= 0) {
-			res = -EIO;
-		}
-		end(io, res < 0 ? aio_status((int)res) : 0);
+		if (res < 0)
+			s->sync_failed = true;
+		if (res < 0 || dsyncs_looked_at(io))
+			end(io, res < 0 ? aio_status((int)res) : 0);
 		return;
 	}
 	if (res < 0) {
@@ -247,11 +308,30 @@ static void finished(struct aio_io *io, ssize_t res)
 		start(io);
 	} else if (io->req->op == BLK_WRITE && (io->req->flags & BLK_F_FUA) && !io->with_rwf &&
 		   !s->sync) {
-		io->step = STEP_SYNC;
-		start(io);
+		struct blk_req *req = io->req;
+		uint32_t failures = io->failures;
+
+		req->drv = NULL;
+		io_put(io);
+		aio_engine_fua(s, req, failures);
 	} else {
 		end(io, 0);
 	}
+}
+
+/* The kernel has let go of @io, or did not take it. */
+static void returned(struct aio_io *io, ssize_t res)
+{
+	struct aio_store *s = io->store;
+
+	if (unlikely(io->with_rwf)) {
+		const unsigned turn = io->turn;
+
+		if (res < 0 && res != -EINVAL && res != -EOPNOTSUPP && about_others(res))
+			s->sync_failed = true;
+		dsync_over(s, turn);
+	}
+	finished(io, res);
 }
 
 static unsigned reap(struct aio_loop *al)
@@ -281,7 +361,7 @@ static unsigned reap(struct aio_loop *al)
 		ASSERT(got <= al->in_kernel);
 		al->in_kernel -= got;
 		for (unsigned i = 0; i < got; i++)
-			finished(ev[i].data, (long)ev[i].res);
+			returned(ev[i].data, (long)ev[i].res);
 		n += got;
 	} while (got == ARRAY_SIZE(ev) && n < DEPTH);
 	if (n && !(list_empty(&al->pending) && list_empty(&al->background)))
@@ -329,8 +409,10 @@ static void fill_iocb(struct aio_io *io)
 	cb->u.c.offset = (long long)io->pos;
 	io->with_rwf = io->req->op == BLK_WRITE && (io->req->flags & BLK_F_FUA) &&
 		       !io->store->no_rwf && !io->store->sync;
-	if (io->with_rwf)
+	if (io->with_rwf) {
 		cb->aio_rw_flags = RWF_DSYNC;
+		dsync_begins(io);
+	}
 }
 
 /* Everything that this iteration asked for, in one system call if the kernel takes it all. */
@@ -358,6 +440,8 @@ static void submit_batch(struct loop_deferred *d)
 		/* What it did not take: back to where it came from, in order. */
 		for (unsigned i = n; i-- > (rc < 0 ? 0 : (unsigned)rc);) {
 			io = container_of(batch[i], struct aio_io, iocb);
+			if (io->with_rwf)
+				dsync_over(io->store, io->turn);
 			list_add_head(io->req->flags & BLK_F_BACKGROUND ? &al->background :
 									  &al->pending,
 				      &io->link);
@@ -528,6 +612,7 @@ bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 	io->store = s;
 	io->req = req;
 	io->with_rwf = false;
+	io->failures = __atomic_load_n(&s->syncs.failures, __ATOMIC_ACQUIRE);
 	req->drv = io;
 	if (req->op == BLK_SYNC) {
 		io->step = STEP_SYNC;
@@ -544,6 +629,19 @@ bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 	}
 	start(io);
 	return false;
+}
+
+void aio_engine_init(struct aio_store *s)
+{
+	s->dsyncs[0] = 1;
+	sync_group_init(&s->syncs);
+}
+
+void aio_engine_fua(struct aio_store *s, struct blk_req *req, uint32_t failures)
+{
+	/* The call that failed may have been told about @req's data, which nobody asks about again. */
+	if (!sync_group_join(&s->syncs, req, &failures))
+		blk_complete_here(req, -EIO);
 }
 
 void aio_engine_abort(struct blk_req *req)

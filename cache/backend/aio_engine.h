@@ -11,8 +11,9 @@
 #ifndef CACHE_BACKEND_AIO_ENGINE_H
 #define CACHE_BACKEND_AIO_ENGINE_H
 
-#include "events/offload.h"
 #include "cache/blk/blk.h"
+#include "cache/blk/sync_group.h"
+#include "events/offload.h"
 
 struct aio_store {
 	int fd;
@@ -22,15 +23,26 @@ struct aio_store {
 	_Atomic bool no_rwf;	       /* the kernel knows no RWF_DSYNC here */
 	_Atomic bool no_fdsync;	       /* nor IO_CMD_FDSYNC */
 	const char *path;	       /* for messages */
-	/* An fdatasync() for FUA has failed: of what was written before the kernel says so once
-	 * only, so the next SYNC fails, too. */
+	/* Who saw a failure that the kernel tells once only, and no SYNC has told it yet. Set before
+	 * the next fdatasync() can begin, or the SYNC that waits for an RWF_DSYNC write can end. */
 	_Atomic bool sync_failed;
+	/* One fdatasync() at a time, for SYNCs and for FUA. Its start() is aio_engine_submit(). */
+	struct sync_group syncs;
+	/* RWF_DSYNC writes with the kernel, told apart by the SYNC that they began before; the turn
+	 * that counts has one more. */
+	_Atomic unsigned turn, dsyncs[2];
+	struct aio_io *draining; /* a SYNC that waits for the other turn's */
 	struct offload_lane lane;
 };
 
-/* READ + INTO, WRITE, SYNC. Always false (pending), or true with an
- * error. req->drv is the engine's. */
+void aio_engine_init(struct aio_store *s);
+
+/* READ + INTO, WRITE, and the group's own SYNC (one at a time). Always false (pending), or true with
+ * an error. req->drv and link are the engine's. */
 bool aio_engine_submit(struct aio_store *s, struct blk_req *req);
+/* A group's failures are @failures since before @req was carried out, which is on the store: it
+ * completes when an fdatasync() that begins now is over. On @req's home loop, from a callback. */
+void aio_engine_fua(struct aio_store *s, struct blk_req *req, uint32_t failures);
 /* Takes @req out when the kernel has not got it yet: it completes with -ECANCELED. */
 void aio_engine_abort(struct blk_req *req);
 /* What the caller sees of an error that a system call returned (both negative). */

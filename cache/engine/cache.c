@@ -362,13 +362,28 @@ static void attach(void *arg)
 	list_add_tail(&dev->flush.worker->devs, &dev->flush.link);
 }
 
-static struct cache_dev *dev_find(struct cache *c, uint64_t identity)
+static struct cache_dev *dev_find(struct cache *c, const struct blk *lower)
 {
 	struct cache_dev *dev;
 	list_for_each(dev, &c->devs, link)
-		if (dev->identity == identity)
+		if (!strcmp(dev->lower->store_id, lower->store_id))
 			return dev;
 	return NULL;
+}
+
+/* The key of @lower's pages; another one if a different store that is open has the same hash. */
+static uint64_t dev_key(struct cache *c, const struct blk *lower)
+{
+	uint64_t key = lower->identity;
+	struct list *at = c->devs.next;
+
+	while (at != &c->devs) {
+		bool taken = list_entry(at, struct cache_dev, link)->identity == key;
+
+		key += taken;
+		at = taken ? c->devs.next : at->next;
+	}
+	return key;
 }
 
 static void dev_free(struct cache_dev *dev)
@@ -400,8 +415,8 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	}
 	dev->cache = c;
 	dev->lower = lower;
-	dev->identity = lower->identity;
-	uint64_t mix = cache_mix(lower->identity * 0xd6e8feb86659fd93ull);
+	dev->identity = dev_key(c, lower);
+	uint64_t mix = cache_mix(dev->identity * 0xd6e8feb86659fd93ull);
 	/* At the beginning of a turn over the nodes (which has an order of its own): a device of
 	 * whole turns is on all nodes evenly, not but for a group. */
 	dev->map_offset = mix * c->nnodes;
@@ -468,7 +483,7 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	pthread_mutex_lock(&c->devs_lock);
 	/* The same store opened twice shares its pages: one truth, whoever asks. */
 	struct cache_dev *dev;
-	while ((dev = dev_find(c, lower->identity)) && dev->closing)
+	while ((dev = dev_find(c, lower)) && dev->closing)
 		pthread_cond_wait(&c->dev_gone, &c->devs_lock);
 	if (!dev)
 		dev = dev_create(c, lower);
@@ -499,7 +514,7 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 				    BLK_CAP_ZERO | BLK_CAP_ROTATIONAL)) |
 		    BLK_CAP_OWN_MEMORY | BLK_CAP_VOLATILE;
 	blk->node = lower->node;
-	blk->identity = lower->identity;
+	blk->identity = dev->identity;
 	memcpy(blk->store_id, lower->store_id, sizeof(blk->store_id));
 	blk->lender = &c->lender;
 	blk->path = lower->path ? strdup(lower->path) : NULL;

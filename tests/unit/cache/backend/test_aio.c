@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <libaio.h>
 #include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +30,34 @@ static struct {
 	unsigned bad_fdsyncs; /* so many fail */
 	unsigned cut;	    /* every so manyth transfer does its first half only; 0: never */
 	unsigned submits, iocbs, rwf, fdsyncs, seen;
+	bool hold_rwf;	    /* keeps an RWF_DSYNC write, and says that it has it */
+	struct iocb *held;
+	io_context_t held_ctx;
+	_Atomic unsigned lost; /* so many fdatasync() fail, and are slow to come back */
+	_Atomic unsigned syncs, out;
 } kernel;
+
+/* What is lost is told to one only, who hears of it after all who come meanwhile. */
+int fdatasync(int fd)
+{
+	bool bad = false;
+	unsigned n = kernel.lost;
+
+	while (n && !(bad = atomic_compare_exchange_weak(&kernel.lost, &n, n - 1)))
+		;
+	n = ++kernel.syncs;
+	for (int i = 0; bad && i < 300 && kernel.syncs == n; i++)
+		usleep(1000);
+	for (int i = 0; bad && i < 100 && kernel.out + 1 < kernel.syncs; i++)
+		usleep(1000);
+	kernel.out++;
+	if (bad) {
+		usleep(50000);
+		errno = EIO;
+		return -1;
+	}
+	return 0;
+}
 
 int open(const char *name, int flags, ...)
 {
@@ -68,6 +97,14 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 			break;
 		}
 		kernel.rwf += cb->aio_rw_flags != 0;
+		if (kernel.hold_rwf && cb->aio_rw_flags) {
+			if (i)
+				return (int)syscall(SYS_io_submit, ctx, i, ios);
+			kernel.hold_rwf = false;
+			kernel.held = cb;
+			kernel.held_ctx = ctx;
+			return 1;
+		}
 		if (cb->aio_lio_opcode == IO_CMD_FDSYNC) {
 			kernel.fdsyncs++;
 			if (kernel.bad_fdsyncs) {
@@ -389,6 +426,94 @@ START_TEST(a_failed_sync_is_told_to_all)
 }
 END_TEST
 
+/*
+ * C6: the kernel tells a FUA write, or a ZERO with FUA, that data is lost, which nobody knows yet
+ * when a SYNC comes: that must not end well. Loop: whether a cache is stacked on it.
+ */
+START_TEST(what_fua_hears_of_fails_the_sync)
+{
+	static struct blk_req fua, sync;
+	const bool rewrites = _i & 1, zero = _i & 2;
+	uint8_t b[512] = { 1 };
+
+	kernel.no_direct = true;
+	open_aio(MiB(1), 512);
+	t.blk->rewrites = rewrites;
+	ck_assert_int_eq(bt_write(&t, 4096, 512, b, 0), 0);
+	kernel.lost = 1;
+	completed = 0;
+	blk_req_init(&fua);
+	fua.op = zero ? BLK_ZERO : BLK_WRITE;
+	fua.flags = BLK_F_FUA | (zero ? 0 : BLK_F_FROM);
+	fua.len = zero ? 4096 : 512;
+	fua.done = note;
+	if (!zero)
+		ck_assert_int_eq(frags_append(&fua.data, b, 512, NULL), 0);
+	ck_assert(!bt_submit(&t, &fua));
+	while (!kernel.syncs) /* it has been told */
+		loop_step(t.loop, 1);
+	blk_req_init(&sync);
+	sync.op = BLK_SYNC;
+	sync.done = note;
+	ck_assert(!bt_submit(&t, &sync));
+	while (completed < 2)
+		loop_step(t.loop, 10);
+	ck_assert_int_eq(fua.status, -EIO);
+	ck_assert_int_eq(sync.status, -EIO);
+	/* who writes it again may be told that it is there; else nobody */
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), rewrites ? 0 : -EIO);
+	ck_assert_int_eq(blk_refresh(t.blk), 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	frags_forget(&fua.data);
+	close_aio();
+}
+END_TEST
+
+/* C6: a SYNC whose own fdatasync() ended well waits for an RWF_DSYNC write that may have been told of
+ * a failure before; that it fails is told to the SYNC, too. A pipe without a reader fails. */
+START_TEST(what_rwf_dsync_hears_of_fails_the_sync)
+{
+	static struct blk_req fua, sync;
+	static uint8_t b[4096] __attribute__((aligned(4096)));
+	int p[2];
+
+	signal(SIGPIPE, SIG_IGN);
+	open_aio(MiB(1), 512);
+	t.blk->rewrites = true;
+	kernel.hold_rwf = true;
+	completed = 0;
+	blk_req_init(&fua);
+	fua.op = BLK_WRITE;
+	fua.flags = BLK_F_FUA | BLK_F_FROM;
+	fua.len = sizeof(b);
+	fua.done = note;
+	ck_assert_int_eq(frags_append(&fua.data, b, sizeof(b), NULL), 0);
+	ck_assert(!bt_submit(&t, &fua));
+	while (!kernel.held)
+		loop_step(t.loop, 1);
+	blk_req_init(&sync);
+	sync.op = BLK_SYNC;
+	sync.done = note;
+	ck_assert(!bt_submit(&t, &sync));
+	for (int i = 0; i < 100 && completed == 0; i++)
+		loop_step(t.loop, 2);
+	ck_assert_uint_eq(kernel.fdsyncs, 1);
+	ck_assert_uint_eq(completed, 0);
+	ck_assert_int_eq(pipe(p), 0);
+	close(p[0]);
+	kernel.held->aio_fildes = (unsigned)p[1];
+	ck_assert_int_eq((int)syscall(SYS_io_submit, kernel.held_ctx, 1L, &kernel.held), 1);
+	while (completed < 2)
+		loop_step(t.loop, 10);
+	close(p[1]);
+	ck_assert_int_eq(fua.status, -EIO);
+	ck_assert_int_eq(sync.status, -EIO);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	frags_forget(&fua.data);
+	close_aio();
+}
+END_TEST
+
 /* The longest file that there can be: nothing can be punched behind its end. */
 START_TEST(discard_at_the_largest_size)
 {
@@ -702,6 +827,8 @@ int main(void)
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
 	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
 	tcase_add_test(tc, a_failed_sync_is_told_to_all);
+	tcase_add_loop_test(tc, what_fua_hears_of_fails_the_sync, 0, 4);
+	tcase_add_test(tc, what_rwf_dsync_hears_of_fails_the_sync);
 	tcase_add_test(tc, discard_at_the_largest_size);
 	tcase_add_test(tc, loops_come_and_go);
 	tcase_add_test(tc, truncated_behind_our_back);
