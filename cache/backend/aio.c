@@ -8,8 +8,8 @@
  *    promised stays the same: SYNC and FUA end after fdatasync().
  *  - A logical block smaller than the store's sector is refused: every partial sector would be a
  *    read, a merge and a write that a power cut can tear.
- *  - The file is locked (F_OFD_SETLK) against other writers, of this daemon or another,
- *    unless it is opened read-only.
+ *  - The file is locked (F_OFD_SETLK) against writers of other processes, unless it is opened
+ *    read-only; who of this process may have it open beside whom, store_open.c decides.
  *  - DISCARD punches holes or sends BLKDISCARD, ZERO uses ZERO_RANGE (or punches, when the caller
  *    allows deallocation) or BLKZEROOUT, on the offload threads; where the store cannot, zeros are
  *    written.
@@ -25,7 +25,7 @@
 #include <unistd.h>
 #include "cache/backend/aio_engine.h"
 #include "cache/backend/backend.h"
-#include "events/offload.h"
+#include "cache/backend/store_id.h"
 #include "cache/blk/sync_group.h"
 #include "events/log.h"
 
@@ -34,6 +34,7 @@
 struct aio {
 	struct blk blk;
 	struct aio_store store;
+	struct store_opener opener;
 	bool device;
 	_Atomic bool no_zero; /* ZERO_RANGE or BLKZEROOUT was refused */
 	/* Unless a cache above us writes it again: what was written before a failure may be lost */
@@ -264,6 +265,19 @@ static int store_size(const struct aio *a, uint64_t *bytes)
 	return 0;
 }
 
+/* The name may be another file's by now: what was opened is served, and the log says so. */
+static void look_at_name(const struct aio *a)
+{
+	char id[BLK_STORE_ID_MAX];
+	struct stat st;
+
+	if (stat(a->blk.path, &st) < 0)
+		log_warn("%s: is not there by this name any more (%s): what was opened is served",
+			 a->blk.path, strerror(errno));
+	else if (store_id_of("/sys", &st, id), strcmp(id, a->blk.store_id))
+		log_warn("%s: is another store by now: what was opened is served", a->blk.path);
+}
+
 static int aio_resize(struct blk *blk)
 {
 	uint64_t bytes;
@@ -287,6 +301,7 @@ static int aio_refresh(struct blk *blk)
 
 	if (err)
 		return err;
+	look_at_name(aio_of(blk));
 	if (!blk->rewrites)
 		atomic_store(&aio_of(blk)->store.sync_failed, false);
 	if (atomic_exchange(&aio_of(blk)->doubt, false))
@@ -299,6 +314,7 @@ static void aio_close(struct blk *blk)
 {
 	struct aio *a = aio_of(blk);
 
+	store_opener_del(&a->opener);
 	if (a->store.fd >= 0)
 		close(a->store.fd);
 	sync_group_fini(&a->store.syncs);
@@ -429,24 +445,27 @@ static void file_properties(struct aio *a, const struct stat *st, bool readonly,
 		a->blk.caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO;
 }
 
-static int lock_store(int fd)
-{
-	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-
-	return fcntl(fd, F_OFD_SETLK, &all) < 0 ? -errno : 0;
-}
-
 /* A store is what it is, not what it is called: the file may get another name, and the name another
- * file, while it is open. */
-static void store_id(struct blk *blk, const struct stat *st)
+ * file, while it is open. 0 or -errno with the reason. */
+static int take_in(struct aio *a, const struct blk_open_args *args, const struct stat *st,
+		   int *unlocked, char *why, size_t len)
 {
-	if (S_ISBLK(st->st_mode))
-		snprintf(blk->store_id, sizeof(blk->store_id), "disk:%u:%u", major(st->st_rdev),
-			 minor(st->st_rdev));
-	else
-		snprintf(blk->store_id, sizeof(blk->store_id), "file:%u:%u:%llu",
-			 major(st->st_dev), minor(st->st_dev), (unsigned long long)st->st_ino);
-	blk->identity = blk_identity(blk->store_id);
+	struct store_opener *o = &a->opener;
+
+	store_id_of("/sys", st, a->blk.store_id);
+	a->blk.identity = blk_identity(a->blk.store_id);
+	o->blk = &a->blk;
+	o->fd = a->store.fd;
+	o->readonly = args->readonly;
+	o->shared = args->shared;
+	o->uncached = args->uncached;
+	o->device = a->device;
+	o->dev = st->st_rdev;
+	snprintf(o->path, sizeof(o->path), "%s", args->path);
+	snprintf(o->who, sizeof(o->who), "%s", args->who ? args->who : "");
+	if (a->device)
+		o->nbelow = store_below("/sys", st->st_rdev, o->below);
+	return store_opener_add(o, unlocked, why, len);
 }
 
 /* Opens the file; 0 or -errno. */
@@ -477,7 +496,7 @@ struct blk *aio_open(const struct blk_open_args *args)
 	char why[128];
 	struct stat st;
 	uint64_t bytes;
-	int err;
+	int err, unlocked;
 
 	if (!a)
 		return backend_fail(args, ENOMEM, "%s: no memory", args->path ? args->path : "");
@@ -497,22 +516,19 @@ struct blk *aio_open(const struct blk_open_args *args)
 	a->device = S_ISBLK(st.st_mode);
 	if (!a->device && !S_ISREG(st.st_mode))
 		return fail(a, args, EINVAL, "neither a regular file nor a block device");
-	err = args->readonly || args->shared ? 0 : lock_store(a->store.fd);
-	if (err == -EAGAIN || err == -EACCES)
-		return fail(a, args, EBUSY,
-			    "in use: another logical unit or daemon has it open for writing");
-	if (err && err != -EINVAL && err != -ENOLCK && err != -EOPNOTSUPP)
-		return fail(a, args, -err, strerror(-err));
+	err = take_in(a, args, &st, &unlocked, why, sizeof(why));
 	if (err)
+		return fail(a, args, -err, why);
+	if (unlocked)
 		log_warn("%s: cannot be locked (%s): nothing keeps others from writing to it",
-			 args->path, strerror(-err));
+			 args->path, strerror(-unlocked));
 
 	a->store.sync = args->sync;
 	a->store.mem_align = a->store.off_align = 512;
 	if (a->device)
 		device_properties(a, st.st_rdev);
 	else
-		file_properties(a, &st, args->readonly, !args->shared && !err);
+		file_properties(a, &st, args->readonly, !args->shared && !unlocked);
 	if (!a->store.direct) {
 		a->store.mem_align = a->store.off_align = 1;
 		log_warn(
@@ -541,7 +557,6 @@ struct blk *aio_open(const struct blk_open_args *args)
 	a->blk.max_len = AIO_MAX_LEN;
 	a->blk.physical_size = MAX(a->blk.physical_size, a->blk.block_size);
 	a->blk.node = args->node;
-	store_id(&a->blk, &st);
 	a->blk.caps |= args->readonly ? BLK_CAP_READONLY : args->sync ? 0 : BLK_CAP_VOLATILE;
 	a->blk.path = strdup(args->path);
 	if (!a->blk.path)

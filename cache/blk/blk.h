@@ -220,8 +220,10 @@ struct blk {
 	 * with, as the whole structure should be (calloc). */
 	struct blk_order *_Atomic order;
 	_Atomic uint32_t writers;
+	/* Its opener has closed it, but a cache that others have open too still uses it. */
+	_Atomic bool left;
 	/* What the store is, whatever it is called: "file:MAJOR:MINOR:INODE", "disk:MAJOR:MINOR",
-	 * and so on. One line of printable text. No two stores that a cache may be stacked on have
+	 * and so on (cache/backend/store_id.h). One line of printable text. No two stores that a cache may be stacked on have
 	 * the same; ram and null stores, which are nobody else's, may. */
 	char store_id[BLK_STORE_ID_MAX];
 };
@@ -333,7 +335,9 @@ struct blk_open_args {
 	uint32_t block_size; /* 0: the store's own choice */
 	bool readonly;
 	bool sync;	     /* bsoflags sync */
-	bool shared;	     /* another LU of this daemon may have it open too: take no lock */
+	bool shared;	     /* another LU of this daemon may have it open too, by the same cache */
+	bool uncached;	     /* no cache will be stacked on it */
+	const char *who;     /* for messages to others: "target 1, LUN 2"; or NULL */
 	bool direct;	     /* bsoflags direct (default for aio; fallback is documented there) */
 	const struct topology *topo;
 	int node;

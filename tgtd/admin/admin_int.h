@@ -170,6 +170,7 @@ struct store_open {
 	uint32_t block_size;
 	uint8_t flags; /* ADM_BS_* */
 	bool uncached, write_through, shared;
+	char who[48]; /* whose it will be, for messages */
 	int node;
 	void (*done)(struct store_open *so); /* main loop, never from inside store_open() */
 	/* outcome: blk, or err and reason */

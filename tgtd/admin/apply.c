@@ -10,6 +10,7 @@
  * knows: names as they were asked for, drivers, places.
  */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "events/log.h"
@@ -376,6 +377,8 @@ static struct opening *opening_new(struct pending *p, const char *path, uint32_t
 		.node = p->lu->place[0].node,
 		.done = done,
 	};
+	snprintf(o->store.who, sizeof(o->store.who), "target %u, LUN %u", p->target->tid,
+		 p->lu->lun);
 	return o;
 }
 

@@ -83,6 +83,8 @@ static void open_work(struct scsi_work *w)
 		.path = so->path ? so->path : "4096",
 		.block_size = so->block_size,
 		.shared = so->shared,
+		.uncached = !adm.conf.cache || so->uncached,
+		.who = so->who,
 		.sync = so->flags & ADM_BS_SYNC,
 		.direct = so->flags & ADM_BS_DIRECT,
 		.topo = adm.conf.topo,

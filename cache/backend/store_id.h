@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What a store is, whatever it is called; and who of this process has which store open. */
+#ifndef CACHE_BACKEND_STORE_ID_H
+#define CACHE_BACKEND_STORE_ID_H
+
+#include <sys/stat.h>
+
+#include "cache/blk.h"
+#include "events/list.h"
+
+#define STORE_BELOW_MAX 16
+
+/*
+ * "file:MAJOR:MINOR:INODE" of a regular file. Of a block device, by what the kernel says below @sys
+ * ("/sys"): "wwn:NAME" or "wwn:NAME:pN@START" (partition N) for a disk with a world-wide name of a
+ * registered kind (naa, eui, uuid), "dm:UUID", else "disk:MAJOR:MINOR". Any thread that may block.
+ */
+void store_id_of(const char *sys, const struct stat *st, char id[BLK_STORE_ID_MAX]);
+/* What a block device lies on, all the way down: a partition's disk, a mapped device's devices, a
+ * loop device's file. At most STORE_BELOW_MAX. Returns how many. Any thread that may block. */
+unsigned store_below(const char *sys, dev_t dev, char (*id)[BLK_STORE_ID_MAX]);
+
+/* The file lock that all writers of a store in this process have together. */
+struct store_lock {
+	unsigned users;
+	int fd;
+};
+
+/* An open store. Its own until store_opener_del(). */
+struct store_opener {
+	struct list link;
+	const struct blk *blk; /* store_id and left are looked at */
+	int fd;
+	bool readonly, shared, uncached, device;
+	dev_t dev;	       /* of the device, if it is one */
+	char path[256];
+	char who[48];
+	unsigned nbelow;
+	char below[STORE_BELOW_MAX][BLK_STORE_ID_MAX];
+	struct store_lock *lock;
+};
+
+/*
+ * Takes @o in, whose fields but link and lock are set, if that leaves one view of its data: one
+ * cache, or none; then locks the file for a writer against other processes. 0, or -errno with the
+ * reason in @why. *@unlocked: the file system cannot lock (negative errno), or 0. Any thread that
+ * may block.
+ */
+int store_opener_add(struct store_opener *o, int *unlocked, char *why, size_t len) must_check;
+/* Before its descriptor is closed. Any thread. Not taken in: nothing happens. */
+void store_opener_del(struct store_opener *o);
+
+#endif

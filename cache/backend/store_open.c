@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Who of this process has which store open: two views of one store agree only through one cache, or
+ * without any. A file's lock goes by its inode, which two nodes of one device do not share, and
+ * whoever shares a store would lock himself out: within the process this decides, by what the store
+ * is; the lock keeps other processes out.
+ */
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include "cache/backend/store_id.h"
+#include "events/log.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list openers = LIST_INIT(openers);
+
+static bool below(const struct store_opener *upper, const char *id)
+{
+	for (unsigned i = 0; i < upper->nbelow; i++)
+		if (!strcmp(upper->below[i], id))
+			return true;
+	return false;
+}
+
+static const char *name_of(const struct store_opener *o)
+{
+	return atomic_load(&o->blk->left) || !*o->who ? "another logical unit" : o->who;
+}
+
+static bool other_size(const struct store_opener *a, const struct store_opener *b)
+{
+	uint64_t x = 0, y = 0;
+
+	return a->device && b->device && a->dev != b->dev &&
+	       (ioctl(a->fd, BLKGETSIZE64, &x) < 0 || ioctl(b->fd, BLKGETSIZE64, &y) < 0 ||
+		x != y);
+}
+
+/* NULL: @o may be opened beside @is. */
+static const char *conflict(const struct store_opener *is, const struct store_opener *o)
+{
+	const bool writes = !is->readonly || !o->readonly;
+	const bool both = !is->readonly && !o->readonly;
+
+	if (strcmp(is->blk->store_id, o->blk->store_id)) {
+		if (writes &&
+		    (below(is, o->blk->store_id) || below(o, is->blk->store_id)))
+			return "has a store open that lies on it, or that it lies on";
+		return NULL;
+	}
+	if (other_size(is, o))
+		return "has one of the same world-wide name and another size";
+	if (writes && is->uncached != o->uncached)
+		return is->uncached ? "has it open without the cache" :
+				      "has it open, with the cache";
+	if (both && (is->uncached || !o->shared))
+		return "has it open for writing";
+	return NULL;
+}
+
+static bool conflicts(const struct store_opener *o, char *why, size_t len)
+{
+	const struct store_opener *is, *bad = NULL;
+	const char *what = NULL;
+
+	list_for_each(is, &openers, link) {
+		const char *w = conflict(is, o);
+
+		/* rather one who is there still */
+		if (w && (!bad || atomic_load(&bad->blk->left))) {
+			bad = is;
+			what = w;
+		}
+		if (!w && !strcmp(is->path, o->path) && !atomic_load(&is->blk->left) &&
+		    strcmp(is->blk->store_id, o->blk->store_id))
+			log_warn("%s: is not the store any more that %s has open by this name",
+				 o->path, name_of(is));
+	}
+	if (bad)
+		snprintf(why, len, "in use: %s %s", name_of(bad), what);
+	return bad;
+}
+
+/* With the lock that writers have together. 0 or -errno. */
+static int lock_file(struct store_opener *o)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	const struct store_opener *is;
+
+	list_for_each(is, &openers, link) {
+		if (is->lock && !strcmp(is->blk->store_id, o->blk->store_id)) {
+			o->lock = is->lock;
+			o->lock->users++;
+			return 0;
+		}
+	}
+	if (fcntl(o->fd, F_OFD_SETLK, &all) < 0)
+		return -errno;
+	o->lock = calloc(1, sizeof(*o->lock));
+	if (!o->lock)
+		return -ENOMEM;
+	o->lock->users = 1;
+	o->lock->fd = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
+	return 0;
+}
+
+int store_opener_add(struct store_opener *o, int *unlocked, char *why, size_t len)
+{
+	int err = 0;
+
+	list_init(&o->link);
+	*unlocked = 0;
+	pthread_mutex_lock(&lock);
+	if (conflicts(o, why, len))
+		err = -EBUSY;
+	else if (!o->readonly)
+		err = lock_file(o);
+	if (err == -EAGAIN || err == -EACCES) {
+		snprintf(why, len, "in use: another daemon or program has it open for writing");
+		err = -EBUSY;
+	} else if (err == -EINVAL || err == -ENOLCK || err == -EOPNOTSUPP) {
+		*unlocked = err;
+		err = 0;
+	} else if (err && err != -EBUSY) {
+		snprintf(why, len, "%s", strerror(-err));
+	}
+	if (!err)
+		list_add_tail(&openers, &o->link);
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+void store_opener_del(struct store_opener *o)
+{
+	pthread_mutex_lock(&lock);
+	if (o->link.next && list_linked(&o->link))
+		list_del(&o->link);
+	if (o->lock && --o->lock->users == 0) {
+		if (o->lock->fd >= 0)
+			close(o->lock->fd);
+		free(o->lock);
+	}
+	o->lock = NULL;
+	pthread_mutex_unlock(&lock);
+}
