@@ -8,7 +8,7 @@
 #include <sys/sysmacros.h>
 #include "cache/backend/store_id.h"
 
-/* The first line of @sys/dev/block/MAJ:MIN/@name, without blanks at its end; empty: there is none. */
+/* The first line of @sys/dev/block/MAJ:MIN/@name, without blanks at its end; or empty. */
 static void attribute(const char *sys, dev_t dev, const char *name, char *text, size_t len)
 {
 	char path[512], *at;

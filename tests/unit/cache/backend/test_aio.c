@@ -469,8 +469,9 @@ START_TEST(what_fua_hears_of_fails_the_sync)
 }
 END_TEST
 
-/* C6: a SYNC whose own fdatasync() ended well waits for an RWF_DSYNC write that may have been told of
- * a failure before; that it fails is told to the SYNC, too. A pipe without a reader fails. */
+/* C6: a SYNC whose own fdatasync() ended well waits for an RWF_DSYNC write that may have been
+ * told of a failure before; that it fails is told to the SYNC, too. A pipe without a reader
+ * fails. */
 START_TEST(what_rwf_dsync_hears_of_fails_the_sync)
 {
 	static struct blk_req fua, sync;
