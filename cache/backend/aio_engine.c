@@ -200,9 +200,9 @@ static void finished(struct aio_io *io, ssize_t res);
 
 /*
  * An RWF_DSYNC write takes the kernel's one word of a failure like an fdatasync(), and other loops
- * may hear of neither for a while. So a SYNC whose fdatasync() ended well waits until the loops have
- * looked at all such writes that were with the kernel at that time; those that begin meanwhile are
- * counted elsewhere, so it does not wait for ever.
+ * may hear of neither for a while. So a SYNC whose fdatasync() ended well waits until the loops
+ * have looked at all such writes that were with the kernel then; those that begin meanwhile are counted
+ * elsewhere, so it does not wait for ever.
  */
 static void dsync_begins(struct aio_io *io)
 {
@@ -639,7 +639,7 @@ void aio_engine_init(struct aio_store *s)
 
 void aio_engine_fua(struct aio_store *s, struct blk_req *req, uint32_t failures)
 {
-	/* The call that failed may have been told about @req's data, which nobody asks about again. */
+	/* The call that failed may have been told about @req's data: nobody is told again. */
 	if (!sync_group_join(&s->syncs, req, &failures))
 		blk_complete_here(req, -EIO);
 }

@@ -23,8 +23,8 @@ struct aio_store {
 	_Atomic bool no_rwf;	       /* the kernel knows no RWF_DSYNC here */
 	_Atomic bool no_fdsync;	       /* nor IO_CMD_FDSYNC */
 	const char *path;	       /* for messages */
-	/* Who saw a failure that the kernel tells once only, and no SYNC has told it yet. Set before
-	 * the next fdatasync() can begin, or the SYNC that waits for an RWF_DSYNC write can end. */
+	/* Somebody saw a failure, which the kernel tells once, and no SYNC has told it yet. Set
+	 * before the next fdatasync() can begin, or the SYNC that waits for an RWF_DSYNC write can end. */
 	_Atomic bool sync_failed;
 	/* One fdatasync() at a time, for SYNCs and for FUA. Its start() is aio_engine_submit(). */
 	struct sync_group syncs;
@@ -37,8 +37,8 @@ struct aio_store {
 
 void aio_engine_init(struct aio_store *s);
 
-/* READ + INTO, WRITE, and the group's own SYNC (one at a time). Always false (pending), or true with
- * an error. req->drv and link are the engine's. */
+/* READ + INTO, WRITE, and the group's own SYNC (one at a time). Always false (pending), or true
+ * with an error. req->drv and link are the engine's. */
 bool aio_engine_submit(struct aio_store *s, struct blk_req *req);
 /* A group's failures are @failures since before @req was carried out, which is on the store: it
  * completes when an fdatasync() that begins now is over. On @req's home loop, from a callback. */

@@ -223,7 +223,8 @@ struct blk {
 	/* Its opener has closed it, but a cache that others have open too still uses it. */
 	_Atomic bool left;
 	/* What the store is, whatever it is called: "file:MAJOR:MINOR:INODE", "disk:MAJOR:MINOR",
-	 * and so on (cache/backend/store_id.h). One line of printable text. No two stores that a cache may be stacked on have
+	 * and so on (cache/backend/store_id.h). One line of printable text.
+	 * No two stores that a cache may be stacked on have
 	 * the same; ram and null stores, which are nobody else's, may. */
 	char store_id[BLK_STORE_ID_MAX];
 };
