@@ -201,8 +201,8 @@ static void finished(struct aio_io *io, ssize_t res);
 /*
  * An RWF_DSYNC write takes the kernel's one word of a failure like an fdatasync(), and other loops
  * may hear of neither for a while. So a SYNC whose fdatasync() ended well waits until the loops
- * have looked at all such writes that were with the kernel then; those that begin meanwhile are counted
- * elsewhere, so it does not wait for ever.
+ * have looked at all such writes that were with the kernel then; those that begin meanwhile are
+ * counted elsewhere, so it does not wait for ever.
  */
 static void dsync_begins(struct aio_io *io)
 {

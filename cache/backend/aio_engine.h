@@ -24,7 +24,8 @@ struct aio_store {
 	_Atomic bool no_fdsync;	       /* nor IO_CMD_FDSYNC */
 	const char *path;	       /* for messages */
 	/* Somebody saw a failure, which the kernel tells once, and no SYNC has told it yet. Set
-	 * before the next fdatasync() can begin, or the SYNC that waits for an RWF_DSYNC write can end. */
+	 * before the next fdatasync() can begin, or the SYNC that waits for an RWF_DSYNC
+	 * write can end. */
 	_Atomic bool sync_failed;
 	/* One fdatasync() at a time, for SYNCs and for FUA. Its start() is aio_engine_submit(). */
 	struct sync_group syncs;
