@@ -5,7 +5,7 @@
 
 #include <sys/stat.h>
 
-#include "cache/blk.h"
+#include "cache/blk/blk.h"
 #include "events/list.h"
 
 #define STORE_BELOW_MAX 16
