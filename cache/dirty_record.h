@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What tells the next daemon that this one had acknowledged data that was not written back: one
+ * small text file a store in the state directory, there before the first such acknowledgement and
+ * gone when the store is clean. Whoever opens a store finds the record of an earlier process: that
+ * process has ended and taken the data with it. The store is in doubt then.
+ *
+ *   tgtd-dirty 1
+ *   store <blk.store_id>
+ *   mark <what names the store for good, see dirty_mark(); may be empty>
+ *   path <as configured>
+ *   boot <id of the boot>
+ *   process <pid> <start, in ticks since boot>
+ *   state dirty | written
+ *   time <seconds since 1970>
+ *   sum <FNV-1a of all before, 16 digits>
+ *
+ * A file that is cut or altered, or of another version, is never half believed: it says that data
+ * may be lost, and nothing else. Its name has the hashes of store, mark and path, so that it is
+ * found by any of them.
+ *
+ * All but the inline functions may block (they wait for the disk): helper threads, or the main
+ * thread before it serves.
+ */
+#ifndef CACHE_DIRTY_RECORD_H
+#define CACHE_DIRTY_RECORD_H
+
+#include <stdatomic.h>
+#include "events/base.h"
+
+#define DIRTY_MARK_MAX 192
+#define DIRTY_WHY_MAX 256
+
+struct dirty_record {
+	_Atomic bool doubt;	 /* data was lost, and nobody has looked after the store yet */
+	char why[DIRTY_WHY_MAX]; /* of the doubt: set before it, does not change */
+	/* The rest is dirty_record.c's. */
+	struct dirty_own *own;
+};
+
+/* @dir: where records are, made when it is not there. @accept: what an earlier process has lost is
+ * said in the log, and that is all. NULL: no records are made from here on, nothing is in doubt.
+ * No record is open. 0, or -errno: then there will be no records, as with NULL. */
+int dirty_record_start(const char *dir, bool accept) must_check;
+/* NULL: records are made. Else why not. Any thread. */
+const char *dirty_record_none(void);
+bool dirty_record_accepts(void);
+
+/* What of the open file @fd stays the same when device numbers change: a file's inode number and
+ * birth time, a disk's WWID, a device mapper's UUID, the file behind a loop device. Or empty. */
+void dirty_mark(int fd, char mark[DIRTY_MARK_MAX]);
+
+/* A reference to the record of a store that is open now as @fd, to be given back before it is
+ * closed. All openers in this process share one. In doubt when an earlier process has left one
+ * (unless that had written all, within this boot: then the store is synced, and it goes). NULL:
+ * there are no records. */
+struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *mark,
+				      const char *path);
+void dirty_record_put(struct dirty_record *r);
+
+/* Makes it durable; from then on an end without dirty_record_remove() is seen. 0 or -errno. */
+int dirty_record_write(struct dirty_record *r) must_check;
+/* The process is about to end, and will acknowledge nothing more; the store has been given
+ * everything, but has not said that it is stable. Only a restart of the machine could lose it. */
+void dirty_record_written(struct dirty_record *r);
+/* The store is clean, and in doubt no more. 0 or -errno: it may be there still. */
+int dirty_record_remove(struct dirty_record *r) must_check;
+/* An administrator has looked after the store: what was found when it was opened goes for good, and
+ * then the doubt. @dirty: there may be data by now that a record of our own has to stand for, which
+ * comes first. 0, or -errno: the doubt stays. */
+int dirty_record_trust(struct dirty_record *r, bool dirty) must_check;
+
+static inline bool dirty_record_doubt(const struct dirty_record *r)
+{
+	return r && atomic_load_explicit(&r->doubt, memory_order_acquire);
+}
+
+#endif
