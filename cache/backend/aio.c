@@ -26,6 +26,7 @@
 #include "cache/backend/aio_engine.h"
 #include "cache/backend/backend.h"
 #include "cache/backend/store_id.h"
+#include "cache/blk/dirty_record.h"
 #include "cache/blk/sync_group.h"
 #include "events/log.h"
 
@@ -48,8 +49,21 @@ static struct aio *aio_of(struct blk *blk)
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
+/* What an earlier process lost of it nobody shall build upon. (Not where a cache above us asks:
+ * it writes with FUA for reasons of its own, and knows of the doubt.) */
+static bool in_doubt(struct blk *blk, struct blk_req *req)
+{
+	if (likely(blk->rewrites) || likely(!dirty_record_doubt(blk->record)) ||
+	    (req->flags & BLK_F_WHAT_CAN))
+		return false;
+	req->status = -EIO;
+	return true;
+}
+
 static bool aio_transfer(struct blk *blk, struct blk_req *req)
 {
+	if ((req->flags & BLK_F_FUA) && req->op == BLK_WRITE && unlikely(in_doubt(blk, req)))
+		return true;
 	return aio_engine_submit(&aio_of(blk)->store, req);
 }
 
@@ -58,6 +72,8 @@ static bool aio_sync(struct blk *blk, struct blk_req *req)
 	struct aio *a = aio_of(blk);
 	uint32_t failures;
 
+	if (unlikely(in_doubt(blk, req)))
+		return true;
 	if (a->store.sync || (blk->caps & BLK_CAP_READONLY)) {
 		req->status = 0;
 		return true;
@@ -310,10 +326,16 @@ static int aio_refresh(struct blk *blk)
 	return err;
 }
 
+static int aio_trust(struct blk *blk)
+{
+	return blk->record ? dirty_record_trust(blk->record, false) : 0;
+}
+
 static void aio_close(struct blk *blk)
 {
 	struct aio *a = aio_of(blk);
 
+	dirty_record_put(blk->record); /* as long as nobody else can open it for writing */
 	store_opener_del(&a->opener);
 	if (a->store.fd >= 0)
 		close(a->store.fd);
@@ -334,6 +356,7 @@ static const struct blk_ops aio_ops = {
 	.extent = aio_extent,
 	.refresh = aio_refresh,
 	.resize = aio_resize,
+	.trust = aio_trust,
 	.close = aio_close,
 };
 
@@ -562,5 +585,11 @@ struct blk *aio_open(const struct blk_open_args *args)
 	if (!a->blk.path)
 		return fail(a, args, ENOMEM, "no memory");
 	a->store.path = a->blk.path;
+	if (!args->readonly) {
+		char mark[DIRTY_MARK_MAX];
+
+		dirty_mark(a->store.fd, mark);
+		a->blk.record = dirty_record_get(a->store.fd, a->blk.store_id, mark, args->path);
+	}
 	return &a->blk;
 }

@@ -21,6 +21,7 @@
 #include "cache/blk/blk.h"
 #include "cache/blk/blk_emul.h"
 #include "cache/blk/blk_order.h"
+#include "cache/blk/dirty_record.h"
 #include "events/metrics.h"
 
 /* ---- upward ---------------------------------------------------------------------------------- */
@@ -304,6 +305,18 @@ int blk_refresh(struct blk *blk)
 int blk_resize(struct blk *blk)
 {
 	return blk->ops->resize ? blk->ops->resize(blk) : blk_refresh(blk);
+}
+
+const char *blk_doubt(const struct blk *blk)
+{
+	while (blk->lower)
+		blk = blk->lower;
+	return dirty_record_doubt(blk->record) ? blk->record->why : NULL;
+}
+
+int blk_trust(struct blk *blk)
+{
+	return blk->ops->trust ? blk->ops->trust(blk) : 0;
 }
 
 void blk_close(struct blk *blk)

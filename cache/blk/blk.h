@@ -69,8 +69,8 @@ enum {
 	BLK_F_PREPARED = 1 << 5,   /* set by blk_write_prepare() */
 	BLK_F_BACKGROUND = 1 << 6, /* read-ahead, write-back: yields to foreground I/O */
 	BLK_F_MAY_ALLOC = 1 << 7,  /* ZERO: space may be deallocated (WRITE SAME with UNMAP) */
-	BLK_F_WHAT_CAN = 1 << 14,  /* SYNC: what has failed does not keep
-				    * the rest from being written */
+	BLK_F_WHAT_CAN = 1 << 14,  /* SYNC: what has failed does not keep the rest from being
+				    * written, nor does a doubt: no initiator builds upon it */
 	/* The choke point's own; callers leave them alone between prepare and completion. */
 	BLK_F_BOUNCED = 1 << 8,	   /* it lent the fragments */
 	BLK_F_CANCELLED = 1 << 9,  /* aborted while its grant was on its way */
@@ -83,6 +83,7 @@ enum {
 
 struct blk;
 struct blk_order;
+struct dirty_record;
 
 /*
  * What READs hand out of a device's memory is gone for others until the wire is done with it. A
@@ -194,6 +195,9 @@ struct blk_ops {
 	 * what was written before stays where it is until SYNC. Quick, any thread. NULL: the device
 	 * has no such policy, and BLK_F_FUA with each write does it. */
 	void (*set_write_through)(struct blk *blk, bool on);
+	/* An administrator has looked after a store that was in doubt when it was opened. 0, or
+	 * -errno: it still is. May block: a helper thread. */
+	int (*trust)(struct blk *blk);
 	/* No request is in flight. Frees @blk and what it owns. A stacked device closes its lower
 	 * one, after flushing. May block: worker or main thread at shutdown. */
 	void (*close)(struct blk *blk);
@@ -222,6 +226,9 @@ struct blk {
 	_Atomic uint32_t writers;
 	/* Its opener has closed it, but a cache that others have open too still uses it. */
 	_Atomic bool left;
+	/* Of a backing store that may be written to: what an earlier process has lost of it, and
+	 * what the cache on it has to say of what is dirty. NULL: there are no records. */
+	struct dirty_record *record;
 	/* What the store is, whatever it is called: "file:MAJOR:MINOR:INODE", "disk:MAJOR:MINOR",
 	 * and so on (cache/backend/store_id.h). One line of printable text.
 	 * No two stores that a cache may be stacked on have
@@ -284,6 +291,11 @@ int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *
 int blk_refresh(struct blk *blk);
 /* See blk_ops.resize. */
 int blk_resize(struct blk *blk);
+/* An earlier process had acknowledged data of this store that it did not write back: why that is
+ * known, or NULL. Until blk_trust(), SYNCs and writes with FUA fail. Any thread. */
+const char *blk_doubt(const struct blk *blk);
+/* See blk_ops.trust. A helper thread. */
+int blk_trust(struct blk *blk) must_check;
 void blk_close(struct blk *blk);
 
 /* Once per request object; it may then be used for any number of requests. */

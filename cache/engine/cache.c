@@ -290,6 +290,7 @@ static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk
 			uint64_t *run);
 static int cache_refresh(struct blk *blk);
 static int cache_resize(struct blk *blk);
+static int cache_trust(struct blk *blk);
 static void cache_close(struct blk *blk);
 
 /*
@@ -327,7 +328,12 @@ static void cache_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
 
 static void cache_obey(struct blk *blk, bool write_through)
 {
-	atomic_store(&cache_blk_of(blk)->write_through, write_through);
+	_Atomic uint8_t *how = &cache_blk_of(blk)->how;
+
+	if (write_through)
+		atomic_fetch_or(how, HOW_THROUGH);
+	else
+		atomic_fetch_and(how, (uint8_t)~HOW_THROUGH);
 }
 
 static const struct blk_ops cache_ops = {
@@ -347,6 +353,7 @@ static const struct blk_ops cache_ops = {
 	.extent = cache_extent,
 	.refresh = cache_refresh,
 	.resize = cache_resize,
+	.trust = cache_trust,
 	.set_write_through = cache_obey,
 	.close = cache_close,
 };
@@ -397,6 +404,7 @@ static void dev_free(struct cache_dev *dev)
 	}
 	dev_flush_fini(dev);
 	sync_group_fini(&dev->syncs);
+	record_fini(dev);
 	free(dev->dirty);
 	free(dev);
 }
@@ -441,6 +449,7 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 		dev->dirty[i] = (struct dirty_list){ BUF_NONE, BUF_NONE, 0 };
 	c->dev_of[dev->number] = dev;
 	stable_init(dev);
+	record_init(dev);
 	list_add_tail(&c->devs, &dev->link);
 	on_worker(c, dev->flush.worker->loop, attach, dev);
 	return dev;
@@ -501,8 +510,10 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	}
 	lower->rewrites = true;
 	cb->dev = dev;
-	cb->write_through = write_through;
+	cb->how = write_through ? HOW_THROUGH : 0;
 	list_add_tail(&dev->shells, &cb->link);
+	record_adopt(dev, lower);
+	record_enter(dev, cb);
 	pthread_mutex_unlock(&c->devs_lock);
 	struct blk *blk = &cb->blk;
 	blk->ops = &cache_ops;
@@ -581,6 +592,11 @@ static int cache_refresh(struct blk *blk)
 	return err;
 }
 
+static int cache_trust(struct blk *blk)
+{
+	return record_trust(cache_dev_of(blk));
+}
+
 /* ---- waiting, on a thread that may ----------------------------------------------------------- */
 
 struct wait_sync {
@@ -635,8 +651,8 @@ static int sync_and_wait(struct cache_blk *cb)
 static void detach_idle(void *arg)
 {
 	struct cache_dev *dev = arg;
-	dev->flush.idle =
-		dev->flush.inflight == 0 && !__atomic_load_n(&dev->reads_out, __ATOMIC_ACQUIRE);
+	dev->flush.idle = dev->flush.inflight == 0 &&
+			  !__atomic_load_n(&dev->reads_out, __ATOMIC_ACQUIRE) && record_quiet(dev);
 	if (dev->flush.idle)
 		list_del(&dev->flush.link);
 }
@@ -695,11 +711,16 @@ void cache_log_lost(struct cache *c)
 			  (unsigned long long)(cache_dirty_bytes(c) >> 10));
 		return;
 	}
-	list_for_each(dev, &c->devs, link)
-		if ((n = dev_unwritten(dev)))
+	list_for_each(dev, &c->devs, link) {
+		record_end(dev);
+		n = dev_unwritten(dev);
+		if (!n)
+			record_written(dev);
+		else
 			log_error("%s: %llu KiB were not written back: LOST",
 				  dev->lower->path ? dev->lower->path : "?",
 				  (unsigned long long)(n >> 10));
+	}
 	pthread_mutex_unlock(&c->devs_lock);
 }
 
@@ -737,6 +758,7 @@ static void cache_close(struct blk *blk)
 	if (status)
 		log_error("%s: flush at close: %s", blk->path ? blk->path : "?", strerror(-status));
 	pthread_mutex_lock(&c->devs_lock);
+	record_leave(dev, cb);
 	if (cb->link.next != cb->link.prev) {
 		/* Other openers go on, maybe with I/O in flight on the lower device of this one: it
 		 * is closed with the last of them. */
@@ -760,6 +782,7 @@ static void cache_close(struct blk *blk)
 	if (lost)
 		log_error("%s: closed with %llu blocks that could not be written back: LOST",
 			  blk->path ? blk->path : "?", (unsigned long long)lost);
+	record_close(dev, !status && !lost);
 	pthread_mutex_lock(&c->devs_lock);
 	list_del(&dev->link);
 	c->dev_of[dev->number] = NULL;
@@ -773,5 +796,5 @@ static void cache_close(struct blk *blk)
 
 bool cache_write_through(const struct blk *blk)
 {
-	return atomic_load_explicit(&cache_blk_of(blk)->write_through, memory_order_relaxed);
+	return cache_how(blk) & HOW_THROUGH;
 }

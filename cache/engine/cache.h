@@ -54,7 +54,8 @@ struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_throug
 bool cache_write_through(const struct blk *blk);
 /* About how much waits for write-back (whole blocks; counts read without locks). Any thread. */
 uint64_t cache_dirty_bytes(const struct cache *cache);
-/* The daemon ends without having written it: a line for each store. Main thread. */
+/* The daemon ends at once, maybe without having written it: a line for each store that loses data;
+ * what others have to say goes to their records. Main thread. */
 void cache_log_lost(struct cache *cache);
 
 #endif

@@ -7,19 +7,21 @@
  *             └────── cache_blk[] (what cache_open() hands out; two when a store is opened twice)
  *
  * Locks, in this order: partition locks (ascending id), then one of dev->excl_lock,
- * dev->readahead.lock, cache->io_lock. All are leaf locks: nothing else is called while one is
- * held. A read within one block takes none: README.md, "Looking without the lock".
+ * dev->readahead.lock, dev->record.lock, cache->io_lock. All are leaf locks: nothing else is called
+ * while one is held. A read within one block takes none: README.md, "Looking without the lock".
  */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H
 
+#include "cache/blk/dirty_record.h"
+#include "cache/blk/sync_group.h"
 #include "cache/engine/affinity.h"
-#include "cache/memory/arena.h"
 #include "cache/engine/cache.h"
 #include "cache/engine/index.h"
 #include "cache/engine/readahead.h"
 #include "cache/engine/sieve.h"
-#include "cache/blk/sync_group.h"
+#include "cache/memory/arena.h"
+#include "events/offload.h"
 #include "events/clock.h"
 #include "events/log.h"
 #include "events/metrics.h"
@@ -123,6 +125,38 @@ struct dev_flush {
 
 #define CACHE_DEVS 65536u
 
+/* Whether the record of what is dirty is there, see cache_record.c. */
+enum record_state {
+	RECORD_OFF,  /* there is none to be made */
+	RECORD_NONE, /* the first write makes one */
+	RECORD_WRITING,
+	RECORD_HELD,	/* it is there */
+	RECORD_SYNCING, /* it is there, and goes after a SYNC, unless somebody writes */
+	RECORD_REMOVING,
+	RECORD_FAILED, /* none can be made: tried again before long */
+	RECORD_DOUBT,  /* an earlier daemon's is there, and stays until somebody has looked */
+};
+
+struct dev_record {
+	struct dirty_record *of; /* the lower device's, or NULL */
+	struct leaf_lock lock;	 /* of state, busy, shells, their bits, waiters */
+	enum record_state state;
+	bool busy;	     /* the job is under way */
+	bool urgent;	     /* no hysteresis */
+	struct list shells;  /* cache_blk.recorded */
+	struct list waiters; /* blk_req.link */
+	struct offload_job job;
+	int result;	     /* of the job */
+	uint64_t started_ns; /* WRITING since */
+	uint32_t wrote;	     /* atomic: something has been written back since the last look */
+	/* The worker's loop only. */
+	struct timer timer;
+	struct loop_msg msg;
+	bool posted; /* atomic: msg is on its way */
+	uint64_t clean_since_ns;
+	struct blk_req sync;
+};
+
 struct cache_dev {
 	struct cache *cache;
 	uint64_t identity;
@@ -141,6 +175,7 @@ struct cache_dev {
 	uint64_t syncing_epoch;	/* of the lower device's SYNC under way */
 	struct sync_group syncs;
 	_Atomic bool doubt;	/* something may be lost */
+	struct dev_record record;
 	/* Ranges that DISCARD and ZERO own while they are at work: nobody fills, commits or flushes
 	 * in them. nexcl is read under a partition lock (see excl_blocks()). */
 	uint32_t nexcl;
@@ -154,11 +189,20 @@ struct cache_dev {
 				  * itself: writes have failed */
 };
 
+/* What a write that is acknowledged before it is on stable storage has to look at: usually 0. */
+enum {
+	HOW_THROUGH = 1 << 0, /* write-through (WCE=0): none is */
+	HOW_WAIT = 1 << 1,    /* there is no record yet of what is dirty: it waits for that */
+	HOW_STABLE = 1 << 2,  /* ... and none can be made: as if the device were write-through */
+	HOW_DOUBT = 1 << 3,   /* an earlier daemon has lost data: SYNC and FUA fail */
+};
+
 struct cache_blk {
 	struct blk blk;
 	struct cache_dev *dev;
 	struct list link;
-	_Atomic bool write_through;
+	struct list recorded; /* dev_record.shells */
+	_Atomic uint8_t how;  /* HOW_*: changed under dev->record.lock, all but HOW_THROUGH */
 };
 
 static inline struct cache_blk *cache_blk_of(const struct blk *blk)
@@ -171,6 +215,12 @@ bool cache_is_cached(const struct blk *blk);
 static inline struct cache_dev *cache_dev_of(const struct blk *blk)
 {
 	return cache_blk_of(blk)->dev;
+}
+
+/* HOW_* of a device. Under a partition lock: see cache_record.c, "Removing". */
+static inline uint8_t cache_how(const struct blk *blk)
+{
+	return atomic_load_explicit(&cache_blk_of(blk)->how, memory_order_relaxed);
 }
 
 /* ---- requests in progress -------------------------------------------------------------------- */
@@ -563,6 +613,42 @@ void dev_flush_fini(struct cache_dev *dev);
 void flusher_kick(struct cache_dev *dev, bool much);
 /* Somebody waits for clean pages. */
 void flusher_hungry(struct cache *cache);
+
+/* ---- cache_record.c -------------------------------------------------------------------------- */
+void record_init(struct cache_dev *dev);
+void record_fini(struct cache_dev *dev);
+/* @lower is one of the device's lower ones: its record is the device's. devs_lock. */
+void record_adopt(struct cache_dev *dev, struct blk *lower);
+/* An opener comes, or goes. */
+void record_enter(struct cache_dev *dev, struct cache_blk *cb);
+void record_leave(struct cache_dev *dev, struct cache_blk *cb);
+/* @how has HOW_WAIT or HOW_DOUBT: may @req, a write, not be committed now? */
+static inline bool record_stops(const struct blk_req *req, uint8_t how)
+{
+	return req->flags & BLK_F_FUA ? how & HOW_DOUBT :
+					(how & (HOW_WAIT | HOW_THROUGH)) == HOW_WAIT;
+}
+/* record_stops() @req: false: it fails. Else within a pass of it, no lock held: makes it wait until
+ * the record is there, when it is not yet. */
+bool record_wait(struct cache_dev *dev, struct blk_req *req, uint8_t how) must_check;
+/* Something has been written back. Any thread. */
+static inline void record_wrote(struct cache_dev *dev)
+{
+	if (!__atomic_load_n(&dev->record.wrote, __ATOMIC_RELAXED))
+		__atomic_store_n(&dev->record.wrote, 1, __ATOMIC_RELAXED);
+}
+/* Nothing of it is under way, and nothing will be. The worker's loop, no request is in flight. */
+bool record_quiet(struct cache_dev *dev);
+/* The device is closed; @clean: all of it is on stable storage. A thread that may block. */
+void record_close(struct cache_dev *dev, bool clean);
+/* The daemon ends now: nothing is acknowledged any more that is not stable. Main thread. */
+void record_end(struct cache_dev *dev);
+/* Then: all has been written back, what is not dirty is lost only with the machine. */
+void record_written(struct cache_dev *dev);
+/* None can be made now, and writes are acknowledged when they are stable. Any thread. */
+bool record_failed(struct cache_dev *dev);
+/* See blk_trust(). */
+int record_trust(struct cache_dev *dev) must_check;
 
 /* ---- cache_range.c --------------------------------------------------------------------------- */
 bool cache_discard(struct blk *blk, struct blk_req *req);

@@ -56,6 +56,8 @@ struct cache_residency {
 	uint64_t valid, dirty, pinned;
 	uint64_t node_valid[TOPO_MAX_NODES]; /* by cache node */
 	bool failing;			     /* write-back failed within the last ten seconds */
+	bool unrecorded;		     /* no record of what is dirty can be made: nothing
+					      * is acknowledged before it is stable */
 	bool doubt;			     /* what had been written may be lost: SYNCs fail */
 };
 /* @blk is a cache_open()ed device. 0, or -EINVAL when it is not, or -ERANGE. */

@@ -323,6 +323,13 @@ bool sync_begin(struct blk_req *req)
 bool cache_sync(struct blk *blk, struct blk_req *req)
 {
 	struct cache_op *op = op_of(req);
+	/* What an earlier daemon lost was acknowledged: nobody may build upon it. (READ with FUA:
+	 * what is on the medium is what it asks for.) */
+	if (unlikely(cache_how(blk) & HOW_DOUBT) && req->op == BLK_SYNC &&
+	    !(req->flags & BLK_F_WHAT_CAN)) {
+		req->status = -EIO;
+		return true;
+	}
 	memset(op, 0, sizeof(*op));
 	op->loop = loop_current();
 	list_init(&req->link);

@@ -343,7 +343,7 @@ static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 }
 
 /* The write is visible. Acknowledge it, or make it stable first. */
-static bool committed(struct blk_req *req, const struct lockset *ls, bool much)
+static bool committed(struct blk_req *req, const struct lockset *ls, uint8_t how, bool much)
 {
 	lockset_kick(ls);
 	if (req->flags & BLK_F_FROM) {
@@ -352,9 +352,22 @@ static bool committed(struct blk_req *req, const struct lockset *ls, bool much)
 	}
 	req->status = 0;
 	metric_inc(M_cache_writes);
-	if ((req->flags & BLK_F_FUA) || cache_write_through(req->blk))
+	if ((req->flags & BLK_F_FUA) || unlikely(how & (HOW_THROUGH | HOW_STABLE)))
 		return sync_begin(req);
 	flusher_kick(cache_dev_of(req->blk), much);
+	return true;
+}
+
+/* The store is in doubt. No pass, and nothing has happened. */
+static bool commit_fails(struct blk_req *req, struct frags *f)
+{
+	op_of(req)->pending = 0;
+	frags_put(f);
+	if (req->flags & BLK_F_FROM) {
+		aux_free(req->drv);
+		req->drv = NULL;
+	}
+	req->status = -EIO;
 	return true;
 }
 
@@ -366,23 +379,29 @@ bool op_commit(struct blk_req *req)
 	struct frags *f = aux ? &aux->frags : &req->data;
 	struct lockset ls;
 	bool much = false;
+	uint8_t how;
 
 	lockset_build(&ls, dev, &r);
 	for (;;) {
 		op_pass_begin(req);
 		lockset_lock(&ls);
-		bool blocked = excl_blocks(dev, r.first, r.n);
+		how = cache_how(req->blk);
+		bool stopped = unlikely(how) && record_stops(req, how);
+		bool blocked = stopped || excl_blocks(dev, r.first, r.n);
 		if (!blocked)
 			much = commit_range(dev, &r, &ls, f, 0);
 		lockset_unlock(&ls);
 		if (!blocked)
 			break;
-		excl_join(dev, req, &r);
+		if (stopped && !record_wait(dev, req, how))
+			return commit_fails(req, f);
+		if (!stopped)
+			excl_join(dev, req, &r);
 		if (!op_pass_end(req))
 			return false;
 	}
 	frags_forget(f);
-	return committed(req, &ls, much);
+	return committed(req, &ls, how, much);
 }
 
 /*
@@ -404,11 +423,11 @@ bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
 	 * stable, takes the long way. */
 	if (unlikely(within + req->len >
 		     __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED)) ||
-	    unlikely(req->flags & BLK_F_FUA) || unlikely(cache_write_through(blk)))
+	    unlikely(req->flags & BLK_F_FUA))
 		return false;
 	if (unlikely(!leaf_trylock(&p->lock)))
 		return false;
-	if (likely(!excl_blocks(dev, block, 1)))
+	if (likely(!cache_how(blk)) && likely(!excl_blocks(dev, block, 1)))
 		b = index_find_hashed(p, hash, dev->identity, block);
 	if (b && b->state == PAGE_DIRTY && !page_of(p, b)->io && buf_unseen(b)) {
 		uint32_t from = within >> SECTOR_SHIFT,
@@ -502,8 +521,11 @@ bool cache_op_caw(struct blk_req *req)
 	struct frags *f = aux ? &aux->frags : &req->data;
 	struct cache_op *op = op_of(req);
 	struct lockset ls;
-	bool much = false;
+	bool much = false, stopped = false;
+	uint8_t how = cache_how(req->blk);
 
+	if (unlikely(how & HOW_DOUBT) && (req->flags & BLK_F_FUA))
+		op->error = -EIO;
 	lockset_build(&ls, dev, &r);
 	for (;;) {
 		uint64_t same = UINT64_MAX;
@@ -525,15 +547,25 @@ bool cache_op_caw(struct blk_req *req)
 				got = FILL_BLOCKED;
 			else
 				same = compare_range(dev, &r, f);
-			if (same == req->len)
+			how = cache_how(req->blk);
+			stopped = same == req->len && unlikely(how) && record_stops(req, how);
+			if (same == req->len && !stopped)
 				much = commit_range(dev, &r, &ls, f, r.n);
 			lockset_unlock(&ls);
+		}
+		if (unlikely(stopped)) { /* compared again afterwards */
+			stopped = false;
+			if (!record_wait(dev, req, how))
+				op->error = -EIO;
+			if (!op_pass_end(req))
+				return false;
+			continue;
 		}
 		if (same == req->len) {
 			put_first(f, r.n);
 			frags_forget(f);
 			range_unpin(dev, req, &r);
-			return committed(req, &ls, much);
+			return committed(req, &ls, how, much);
 		}
 		if (same != UINT64_MAX) {
 			req->miscompare = same;

@@ -186,6 +186,7 @@ static void flush_done(struct blk_req *lower)
 	struct list waiters;
 
 	list_init(&waiters);
+	record_wrote(dev);
 	for (next = io; next; next = next->behind)
 		flush_settle(next, status, unstable, &waiters);
 	if (status) {
