@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/blk/dirty_record.h"
 #include "events/offload.h"
 #include "events/clock.h"
 #include "events/log.h"
@@ -84,6 +85,8 @@ static void deadline(struct timer *t)
 
 	if (!dirty) {
 		log_error("shutdown did not finish in time; leaving now (nothing is dirty)");
+		if (d->cache)
+			cache_log_lost(d->cache);
 		daemon_end();
 		_exit(1);
 	}
@@ -319,6 +322,17 @@ static int make_main_loop(struct daemon *d)
 	return d->main ? catch_signals(d) : -errno;
 }
 
+/* As whom we shall write there; nothing is open yet. */
+static void watch_losses(const struct daemon *d)
+{
+	int rc = dirty_record_start(d->opt.state_dir, d->opt.accept_loss);
+
+	if (rc)
+		log_warn(
+			"%s: %s: if an end of tgtd loses data that was not written back, the next one will not know",
+			d->opt.state_dir, strerror(-rc));
+}
+
 /* Everything else starts on the main loop, which owns it. */
 static void start(struct loop_msg *msg)
 {
@@ -331,6 +345,7 @@ static void start(struct loop_msg *msg)
 		rc = daemon_drop_privileges(d->opt.user);
 	if (rc)
 		give_up(rc);
+	watch_losses(d);
 	loop_set_may_block(d->main, false);
 	daemon_ready("serving");
 	if (!d->opt.foreground)

@@ -21,7 +21,8 @@ enum {
 	OPT_STATE_DIR,
 	OPT_USER,
 	OPT_STOP,
-	OPT_SYSFS
+	OPT_SYSFS,
+	OPT_AFTER_LOSS
 };
 
 static const struct option longopts[] = {
@@ -43,6 +44,7 @@ static const struct option longopts[] = {
 	{ "user", required_argument, NULL, OPT_USER },
 	{ "stop-timeout", required_argument, NULL, OPT_STOP },
 	{ "sysfs-root", required_argument, NULL, OPT_SYSFS },
+	{ "after-loss", required_argument, NULL, OPT_AFTER_LOSS },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -67,7 +69,9 @@ static void usage(FILE *out)
 	      "      --sysfs-root DIR       read the machine's topology below DIR (default /)\n"
 	      "      --central-events       one event thread for all logical units (for comparison)\n"
 	      "      --spin MICROSECONDS    how long an event thread looks for work before it sleeps\n"
-	      "      --state-dir DIR        where reservations are kept (default /var/lib/tgt)\n"
+	      "      --state-dir DIR        where reservations and records are kept (default /var/lib/tgt)\n"
+	      "      --after-loss WHAT      doubt (default): SYNC and FUA fail for stores of which an earlier\n"
+	      "                             daemon lost data, until tgtadm says refresh=1; accept: a warning\n"
 	      "      --stop-timeout SECONDS how long a store that takes nothing is waited for at the end\n"
 	      "                             (default 60; 0: for ever)\n"
 	      "      --user NAME            give up root once the sockets are open\n"
@@ -199,6 +203,11 @@ static bool one_option(struct options *o, int c, char *arg)
 		return small_number("--stop-timeout", arg, 0, 1000000, &o->stop_s);
 	case OPT_USER:
 		o->user = arg;
+		return true;
+	case OPT_AFTER_LOSS:
+		if (strcmp(arg, "doubt") != 0 && strcmp(arg, "accept") != 0)
+			return bad("--after-loss", arg);
+		o->accept_loss = arg[0] == 'a';
 		return true;
 	case OPT_SYSFS:
 		o->sysfs_root = arg;

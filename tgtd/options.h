@@ -15,6 +15,7 @@ struct options {
 	const char *pidfile;	     /* NULL: none */
 	const char *user;	     /* NULL: stay who we are */
 	const char *state_dir;	     /* persistent reservations and the like */
+	bool accept_loss;	     /* what an earlier daemon has lost is only logged */
 	unsigned numa_nodes;	     /* 0: as the machine is; N: simulate */
 	const char *sysfs_root;	     /* "" live */
 	bool central;		     /* one event thread for all LUs

@@ -135,6 +135,10 @@ is "and says what of which store is lost" grep -q "/hung: [0-9]* KiB were not wr
 is "and only that" not grep -q "/fine.*LOST" "$dir/log"
 
 start --stop-timeout 0
+adm -m cache -o stat -t 1 -l 1
+is "the next one knows of the loss (C11)" has "In doubt: an earlier tgtd ended"
+adm -m cache -o stat -t 1 -l 2
+is "and that the other store has lost nothing" not has "In doubt"
 touch "$HANG"
 is "written again" ask 1 64
 kill -TERM "$pid"

@@ -44,6 +44,7 @@ refuses() { # PROGRAM CODE
 	result "$1 refuses an unknown option with $2, on standard error" "$([ $rc = "$2" ] && [ -n "$out" ] || echo "$rc: $out")"
 }
 refuses tgtd 1
+result "tgtd --after-loss takes two words" "$("$bin/tgtd" --after-loss=maybe 2>&1 | grep -v "after-loss: bad value 'maybe'")"
 refuses tgtadm 22
 refuses tgt-admin 1
 refuses tgtimg 22

@@ -234,6 +234,9 @@ enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const ch
 /* Its write cache was switched off: what is in it goes to the store. */
 enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 			       void (*done)(void *arg, enum adm_status status), void *arg);
+/* Somebody has looked after its store, which was in doubt when it was opened. */
+enum adm_status apply_lu_trust(struct adm_call *call, struct adm_lu *lu,
+			       void (*done)(void *arg, enum adm_status status), void *arg);
 /* The target stops being busy: requests that waited run. */
 void apply_target_idle(struct adm_target *t);
 /* Pushes offline states down after adm.offline or a target's own changed. */

@@ -573,6 +573,59 @@ enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 	return ADM_OK;
 }
 
+/* ---- a store in doubt ------------------------------------------------------------------------ */
+
+struct trust {
+	struct scsi_work work;
+	struct pending *pending;
+	struct blk *blk;
+	int err;
+};
+
+static void trust_work(struct scsi_work *w)
+{
+	struct trust *tr = container_of(w, struct trust, work);
+
+	tr->err = blk_trust(tr->blk);
+}
+
+static void trust_done(struct scsi_work *w)
+{
+	struct trust *tr = container_of(w, struct trust, work);
+	struct pending *p = tr->pending;
+	int err = tr->err;
+
+	if (!err)
+		log_notice("%s: trusted again, by tgtadm (target %d, LUN %u, refresh=1)",
+			   tr->blk->path, p->target->tid, p->lu->lun);
+	free(tr);
+	pending_end(p, !err ? ADM_OK : refuse_errno(p->call, err, "the record of the loss stays"));
+}
+
+enum adm_status apply_lu_trust(struct adm_call *call, struct adm_lu *lu,
+			       void (*done)(void *arg, enum adm_status status), void *arg)
+{
+	struct pending *p = pending_new(call, lu->target, lu, done, arg);
+	struct trust *tr = calloc(1, sizeof(*tr));
+	struct scsi_lu_info info;
+
+	if (!p || !tr) {
+		free(p);
+		free(tr);
+		return ADM_NOMEM;
+	}
+	scsi_lu_get_info(lu->scsi, &info);
+	tr->pending = p;
+	tr->blk = info.conf.blk;
+	tr->work.home = adm.conf.main;
+	tr->work.key = scsi_work_key(tr->blk->path);
+	tr->work.work = trust_work;
+	tr->work.done = trust_done;
+	lu->target->busy = true; /* it cannot be deleted, nor get another store, meanwhile */
+	scsi_helper_run(&tr->work);
+	return ADM_OK;
+}
+
 /* ---- leaving --------------------------------------------------------------------------------- */
 
 static void drain_check(struct loop_deferred *d)

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "cache/blk/dirty_record.h"
 #include "cache/engine/stat.h"
 #include "tgtd/admin/admin_int.h"
 
@@ -41,6 +42,13 @@ enum adm_status cache_verb_show(struct adm_call *call)
 		out_puts(out, "    Threshold: never\n");
 	else
 		out_printf(out, "    Threshold: %u bytes\n", i.threshold);
+	const char *unseen = dirty_record_none();
+
+	out_printf(out, "    After loss: %s%s\n",
+		   unseen		  ? "not noticed: " :
+		   dirty_record_accepts() ? "accepted" :
+					    "in doubt",
+		   unseen ? unseen : "");
 	out_printf(out,
 		   "    Hop: %u ns\n"
 		   "    Local memory: %u MB/s\n"
@@ -113,6 +121,7 @@ static void residency_done(struct scsi_work *w)
 	struct adm_out *out = &r->call->out;
 	enum adm_status status = ADM_OK;
 	struct cache_info info;
+	const char *doubt = blk_doubt(r->blk);
 
 	if (r->err) {
 		status = refuse(r->call, ADM_UNSUPPORTED, "the store of this LU is not cached");
@@ -124,10 +133,17 @@ static void residency_done(struct scsi_work *w)
 			   (uint64_t)r->blk->size, r->found.valid, r->found.dirty, r->found.pinned);
 		for (uint32_t n = 0; n < info.nodes && n < TOPO_MAX_NODES; n++)
 			out_printf(out, "Node %u: %" PRIu64 "\n", n, r->found.node_valid[n]);
-		out_printf(out, "Write-back: %s\n",
-			   r->found.doubt   ? "data may be lost, SYNCs fail until refresh=1" :
-			   r->found.failing ? "fails, and is tried again" :
-					      "ok");
+		out_printf(
+			out, "Write-back: %s\n",
+			doubt || r->found.doubt ?
+				"data may be lost, SYNCs fail until refresh=1" :
+			r->found.failing ?
+				"fails, and is tried again" :
+			r->found.unrecorded ?
+				"off while the state directory takes no record of what is dirty" :
+				"ok");
+		if (doubt)
+			out_printf(out, "In doubt: %s\n", doubt);
 	}
 	t->busy = false;
 	adm_call_done(r->call, status);

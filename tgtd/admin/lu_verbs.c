@@ -191,6 +191,14 @@ static bool write_cache(const struct adm_lu *lu)
 	return info.conf.write_cache;
 }
 
+static bool in_doubt(const struct adm_lu *lu)
+{
+	struct scsi_lu_info info;
+
+	scsi_lu_get_info(lu->scsi, &info);
+	return info.conf.blk && blk_doubt(info.conf.blk);
+}
+
 /* Applies key=value pairs up to the end (ADM_OK), an error, or one that has to wait. */
 static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *t)
 {
@@ -235,6 +243,11 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 
 		if (s != ADM_OK)
 			return s;
+		if (lu && value && !strcmp(pair, "refresh") && strcmp(value, "0") != 0 &&
+		    in_doubt(lu)) {
+			s = apply_lu_trust(call, lu, lu_update_go_on, call);
+			return s == ADM_OK ? ADM_PENDING : s;
+		}
 		if (cached && !write_cache(lu)) {
 			s = apply_lu_flush(call, lu, lu_update_go_on, call);
 			return s == ADM_OK ? ADM_PENDING : s;

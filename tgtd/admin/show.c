@@ -104,6 +104,11 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 		   yes(info.conf.removable), yes(info.prevent_removal), yes(info.conf.readonly),
 		   yes(info.conf.swp), yes(info.conf.thin_provisioning), lu ? lu->bstype : "null",
 		   medium ? lu->path : "None", flags_text(lu ? lu->flags : 0));
+	/* Nothing that tools know: only where somebody has to look. */
+	const char *doubt = info.conf.blk ? blk_doubt(info.conf.blk) : NULL;
+
+	if (doubt)
+		out_printf(out, IN3 "In doubt: %s\n", doubt);
 }
 
 struct tie_walk {

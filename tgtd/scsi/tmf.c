@@ -99,6 +99,7 @@ static void all_aborted(struct scsi_visits *all)
 	if (flush) {
 		blk_req_init(&f->flush);
 		f->flush.op = BLK_SYNC;
+		f->flush.flags = BLK_F_WHAT_CAN;
 		f->flush.done = flushed;
 		if (!blk_submit(lu->blk, &f->flush))
 			return;

@@ -493,6 +493,7 @@ void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void
 	}
 	blk_req_init(&f->req);
 	f->req.op = BLK_SYNC;
+	f->req.flags = BLK_F_WHAT_CAN;
 	f->req.done = flushed;
 	f->done = done;
 	f->arg = arg;

@@ -160,7 +160,7 @@ static void step(struct scsi_sanitize *s)
 	if (left == 0) {
 		s->syncing = true;
 		io->op = BLK_SYNC;
-		io->flags = 0;
+		io->flags = BLK_F_WHAT_CAN; /* whatever was lost before is no more */
 		io->offset = io->len = 0;
 	} else if (s->sa == BLOCK_ERASE) {
 		io->op = BLK_DISCARD;
