@@ -277,7 +277,7 @@ static void describe(struct dirty_own *o, const struct told *t, int err)
 	if (gmtime_r(&at, &tm))
 		strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S UTC", &tm);
 	snprintf(o->r.why, sizeof(o->r.why),
-		 "%s with data that was not written back; it was dirty since %s",
+		 "%s with data that may not have been written back, acknowledged since %s",
 		 strcmp(t->boot, o->us.boot) == 0 ? "an earlier tgtd ended" :
 						    "the machine was restarted",
 		 when);
@@ -490,7 +490,7 @@ static void say(struct dirty_own *o)
 	metric_inc(M_cache_losses);
 	if (accept_loss) {
 		err = drop_found(o, false);
-		log_warn("%s: %s: it is LOST, which --after-loss=accept takes for known",
+		log_warn("%s: %s: it may be LOST, which --after-loss=accept takes for known",
 			 o->us.path, o->r.why);
 		if (err)
 			log_warn("%s: the record of that cannot be removed: %s", o->us.path,
@@ -499,7 +499,7 @@ static void say(struct dirty_own *o)
 		return;
 	}
 	log_error(
-		"%s: IN DOUBT: %s: it is LOST. All SYNCs and writes with FUA fail until the store is looked after (tgtadm, update with --params refresh=1)",
+		"%s: IN DOUBT: %s: it may be LOST. All SYNCs and writes with FUA fail until the store is looked after (tgtadm, update with --params refresh=1)",
 		o->us.path, o->r.why);
 }
 

@@ -175,7 +175,7 @@ daemon_stop
 
 is "a write is acknowledged, and tgtd killed once more" lose "$dir/a.img"
 start "$dir/a.img" -- --after-loss=accept
-is "--after-loss=accept: a warning" log_has "is LOST, which --after-loss=accept takes for known"
+is "--after-loss=accept: a warning" log_has "may be LOST, which --after-loss=accept takes for known"
 is "--after-loss=accept: as if nothing were" answers "good good" sync fua=5
 is "it ends with 0" daemon_stop
 is "--after-loss=accept: the record is dropped" until_records 0
