@@ -125,7 +125,7 @@ struct dev_flush {
 
 #define CACHE_DEVS 65536u
 
-/* Whether the record of what is dirty is there, see cache_record.c. */
+/* Whether the record of what is dirty is there, see record.c. */
 enum record_state {
 	RECORD_OFF,  /* there is none to be made */
 	RECORD_NONE, /* the first write makes one */
@@ -217,7 +217,7 @@ static inline struct cache_dev *cache_dev_of(const struct blk *blk)
 	return cache_blk_of(blk)->dev;
 }
 
-/* HOW_* of a device. Under a partition lock: see cache_record.c, "Removing". */
+/* HOW_* of a device. Under a partition lock: see record.c, "Removing". */
 static inline uint8_t cache_how(const struct blk *blk)
 {
 	return atomic_load_explicit(&cache_blk_of(blk)->how, memory_order_relaxed);
@@ -614,7 +614,7 @@ void flusher_kick(struct cache_dev *dev, bool much);
 /* Somebody waits for clean pages. */
 void flusher_hungry(struct cache *cache);
 
-/* ---- cache_record.c -------------------------------------------------------------------------- */
+/* ---- record.c -------------------------------------------------------------------------------- */
 void record_init(struct cache_dev *dev);
 void record_fini(struct cache_dev *dev);
 /* @lower is one of the device's lower ones: its record is the device's. devs_lock. */

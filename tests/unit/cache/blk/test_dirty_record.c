@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "cache/dirty_record.h"
+#include "cache/blk/dirty_record.h"
 #include "events/base.h"
 #include "tests/support/unit.h"
 

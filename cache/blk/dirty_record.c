@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See dirty_record.h. */
-#include "cache/dirty_record.h"
+#include "cache/blk/dirty_record.h"
 
 #include <dirent.h>
 #include <errno.h>

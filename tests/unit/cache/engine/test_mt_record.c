@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "cache/backend/offload.h"
-#include "cache/cache_impl.h"
-#include "cache/dirty_record.h"
+#include "events/offload.h"
+#include "cache/engine/cache_impl.h"
+#include "cache/blk/dirty_record.h"
 #include "tests/support/memdisk.h"
 #include "tests/support/unit.h"
 

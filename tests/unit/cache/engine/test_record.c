@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "cache/backend/offload.h"
-#include "cache/dirty_record.h"
+#include "events/offload.h"
+#include "cache/blk/dirty_record.h"
 #include "events/clock.h"
 #include "tests/support/cachetest.h"
 #include "tests/support/unit.h"

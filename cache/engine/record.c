@@ -18,7 +18,7 @@
  * committed; the SYNC that comes then makes that stable. A write that comes meanwhile takes
  * the bit back instead of waiting: the record is there still, and stays.
  */
-#include "cache/cache_impl.h"
+#include "cache/engine/cache_impl.h"
 
 #define RECORD_LOOK_NS (15 * NSEC_PER_SEC)
 #define RECORD_HELD_NS (60 * NSEC_PER_SEC) /* clean for so long */
