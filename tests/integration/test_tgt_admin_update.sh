@@ -290,9 +290,19 @@ iSNS Off
 	expose iqn.x:one 1,3-5
 	incominguser user1 secret-user12
 	outgoinguser user2 secret-user34
+	bind-user user1 iqn.x:one
 	state $2
 	nop_interval 3
 	nop_count 4
+	data_out_timeout 30
+	allow_target_reset Yes
+	allow_explicit_alua Yes
+	alua_state standby
+	MaxXmitDataSegmentLength 8192
+	IFMarker No
+	OFMarker No
+	IFMarkInt 2048
+	OFMarkInt 2048
 	MaxQueueCmd 32
 	RedirectAddress 127.0.0.1
 	RedirectPort 3261
