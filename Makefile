@@ -218,7 +218,7 @@ uninstall: ## what install and install-bench put there
 	-rmdir $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR) 2>/dev/null
 
 # ---- habits --------------------------------------------------------------------------------------
-.PHONY: coverage compile_commands.json tags
+.PHONY: coverage compile_commands.json pictures tags
 coverage: ## lines and branches by folder, from unit and integration tests: build/cov/html
 	@tools/install-deps gcovr
 	@$(MAKE) --no-print-directory -j2 VARIANT=cov all
@@ -232,6 +232,10 @@ compile_commands.json: ## for clangd and clang-tidy
 	@echo $(ALL_SRC) | CC='$(CC)' FLAGS='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' python3 -c 'import json, os, shlex, sys; \
 		flags = [os.environ["CC"]] + shlex.split(os.environ["FLAGS"]); json.dump([{"directory": os.getcwd(), \
 		"file": f, "arguments": flags + ["-c", f]} for f in sys.stdin.read().split()], open("$@", "w"), indent=1)'
+
+pictures: ## draw tgtd/architecture.svg from its source
+	@tools/install-deps graphviz
+	dot -Tsvg tgtd/architecture.dot -o tgtd/architecture.svg
 
 tags: ## for editors
 	@tools/install-deps universal-ctags
