@@ -221,7 +221,7 @@ fcntl.fcntl(9, 37, struct.pack('hhqqi4x', 1, 0, 0, 0, 0))  # F_OFD_SETLK, F_WRLC
 END
 admin --update ALL
 is "refused in the middle" test "$rc" = 22
-is "it says what" has "in use: another logical unit or daemon has it"
+is "it says what" has "in use: another daemon or program has it open for writing"
 is "and what is not made" has_line "tgt-admin: not made: iqn.2026-11.org.example:zzz: refused"
 is "without passwords" not has "secretpass77"
 adm -m target -o show
