@@ -34,9 +34,3 @@ void scsi_helper_run(struct scsi_work *w)
 	offload_submit_serial(&lane[(w->key * 0x9e3779b97f4a7c15ull) >> 56], &w->job, w->home,
 			      work_run, work_over);
 }
-
-void scsi_shutdown(void)
-{
-	scsi_loops_stop();
-	offload_end_serial();
-}

@@ -230,7 +230,8 @@ void scsi_lu_keep_loops(struct scsi_lu *lu, unsigned n)
 	}
 }
 
-void scsi_loops_stop(void)
+/* Threads that were given up and not yet stopped. */
+static void stop_retired(void)
 {
 	while (!list_empty(&retired)) {
 		struct scsi_home *h = list_first(&retired, struct scsi_home, link);
@@ -241,4 +242,10 @@ void scsi_loops_stop(void)
 		loop_end(h->loop);
 		free(h);
 	}
+}
+
+void scsi_shutdown(void)
+{
+	stop_retired();
+	offload_end_serial();
 }

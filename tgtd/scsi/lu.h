@@ -322,9 +322,9 @@ void scsi_done_aborted(struct scsi_cmd *cmd);
 bool scsi_order_hold(struct scsi_cmd *cmd);
 /* Nothing runs any more on an I_T_L nexus with GATE_ORDER: the next one's turn comes. */
 void scsi_order_next(struct scsi_itl *itl);
-/* Puts it at the end of itl->held; and takes it from there and runs it. */
+/* Puts it at the end of itl->held. When it need not wait any longer, ->resume begins it anew, with
+ * CMD_IN_TURN set or not. */
 void scsi_hold(struct scsi_cmd *cmd);
-void scsi_cmd_restart(struct scsi_cmd *cmd);
 /* Runs held commands after a thaw. */
 void scsi_itl_run_held(struct scsi_itl *itl);
 void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status);
@@ -389,8 +389,22 @@ static inline void scsi_itl_pin(struct scsi_itl *itl)
 	scsi_itl_count(itl, 1);
 	itl->pins++;
 }
-/* One command or pin less. */
-void scsi_itl_quiet(struct scsi_itl *itl);
+/* One command or pin less. nexus->loop. */
+void scsi_itl_quiet_watched(struct scsi_itl *itl);
+static inline void scsi_itl_quiet(struct scsi_itl *itl)
+{
+	ASSERT(itl->inflight > 0);
+	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) &
+		     (GATE_ORDER | GATE_CLOCK | GATE_SANITIZE)))
+		scsi_itl_quiet_watched(itl);
+	else
+		scsi_itl_count(itl, -1);
+	if (unlikely(itl->quiet != NULL) && itl->inflight == 0) {
+		void (*quiet)(struct scsi_itl *) = itl->quiet;
+		itl->quiet = NULL;
+		quiet(itl);
+	}
+}
 void scsi_itl_unpin(struct scsi_itl *itl);
 /* A copy works with @itl, whose LU need not be its command's: pins it, and when its nexus forgets
  * it what @cmd has at a store is aborted, so that whoever deletes the LU does not wait for it. The
@@ -442,8 +456,6 @@ size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX]);
 void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits from state */
 /* An LU that could not be made: its loops stay whose they were. */
 void scsi_lu_forget_loops(struct scsi_lu *lu);
-/* At exit: ends the threads that were given up and not yet stopped. Main loop. */
-void scsi_loops_stop(void);
 /* target->lock held */
 bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_t lun);
 

@@ -1,13 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Commands that have to wait: while the store is being replaced (GATE_FROZEN), and for ORDERED ones
- * (SAM-5 8.6.3): an ORDERED command runs when all older ones of its I_T_L nexus have ended, and no
- * younger one begins before it has ended. HEAD OF QUEUE commands pass them all. Everything here is
- * on the nexus' loop.
+ * An I_T_L nexus has a command less: who waited for that? And commands that have to wait: while the
+ * store is being replaced (GATE_FROZEN), and for ORDERED ones (SAM-5 8.6.3). An ORDERED command
+ * runs when all older ones of its I_T_L nexus have ended, and no younger one begins before it has
+ * ended. HEAD OF QUEUE commands pass them all. Everything here is on the nexus' loop.
  *
  *   held:  simple simple ORDERED simple ORDERED    one turn: the run of simple ones, or one ORDERED
  */
 #include "tgtd/scsi/lu.h"
+
+/* What scsi_itl_quiet() does when somebody looks at how commands end. */
+void scsi_itl_quiet_watched(struct scsi_itl *itl)
+{
+	uint32_t gate;
+
+	scsi_itl_changes(itl);
+	scsi_itl_count(itl, -1);
+	gate = atomic_load_explicit(&itl->gate, memory_order_relaxed);
+	if ((gate & GATE_ORDER) && itl->inflight == itl->pins)
+		scsi_order_next(itl);
+	if (gate & GATE_SANITIZE)
+		scsi_sanitize_ended(itl);
+}
+
+void scsi_itl_unpin(struct scsi_itl *itl)
+{
+	ASSERT(itl->pins > 0);
+	itl->pins--;
+	scsi_itl_quiet(itl);
+}
 
 void scsi_hold(struct scsi_cmd *cmd)
 {
@@ -37,6 +58,14 @@ bool scsi_order_hold(struct scsi_cmd *cmd)
 	return true;
 }
 
+/* @state: CMD_IN_TURN or 0. */
+static void go_on(struct scsi_cmd *cmd, uint32_t state)
+{
+	list_del(&cmd->link);
+	cmd->state = state;
+	cmd->resume(cmd);
+}
+
 static void turn(struct loop_msg *m)
 {
 	struct scsi_itl *itl = container_of(m, struct scsi_itl, order_msg);
@@ -56,7 +85,7 @@ static void turn(struct loop_msg *m)
 				break;
 		}
 		while (!list_empty(&run))
-			scsi_cmd_restart(list_first(&run, struct scsi_cmd, link));
+			go_on(list_first(&run, struct scsi_cmd, link), CMD_IN_TURN);
 	}
 	scsi_itl_unpin(itl); /* looks again whether somebody waits */
 }
@@ -85,11 +114,6 @@ void scsi_itl_run_held(struct scsi_itl *itl)
 		return;
 	}
 	list_splice_tail(&run, &itl->held);
-	while (!list_empty(&run)) {
-		struct scsi_cmd *cmd = list_first(&run, struct scsi_cmd, link);
-
-		list_del(&cmd->link);
-		cmd->state = 0;
-		scsi_cmd_start(cmd);
-	}
+	while (!list_empty(&run))
+		go_on(list_first(&run, struct scsi_cmd, link), 0);
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Targets: the list of them, masking, deletion. */
+/* Targets: made, masked, deleted. The list of them is in target_list.c. */
 #include <stdlib.h>
 #include "tgtd/scsi/lu.h"
 
-pthread_mutex_t targets_lock = PTHREAD_MUTEX_INITIALIZER;
-struct list targets = LIST_INIT(targets);
-static unsigned ntargets;
+static unsigned ntargets; /* targets_lock */
 
 struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 {
@@ -63,28 +61,6 @@ struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 		return NULL;
 	}
 	return t;
-}
-
-struct scsi_target *scsi_target_find_name(const char *name)
-{
-	struct scsi_target *t, *found = NULL;
-
-	pthread_mutex_lock(&targets_lock);
-	list_for_each(t, &targets, link)
-		if (strcmp(t->name, name) == 0)
-			found = t;
-	pthread_mutex_unlock(&targets_lock);
-	return found;
-}
-
-struct scsi_target *scsi_target_next(struct scsi_target *t)
-{
-	struct list *next;
-
-	pthread_mutex_lock(&targets_lock);
-	next = t ? t->link.next : targets.next;
-	pthread_mutex_unlock(&targets_lock);
-	return next == &targets ? NULL : list_entry(next, struct scsi_target, link);
 }
 
 uint32_t scsi_target_tid(const struct scsi_target *t)
