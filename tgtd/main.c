@@ -28,6 +28,7 @@
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/transport.h"
 #include "tgtd/options.h"
+#include "tgtd/scsi/commands/init.h"
 #include "tgtd/tcp/tcp.h"
 
 /* How long initiators get to answer a logout request, and when we say what holds us up. SIGTERM to
@@ -313,6 +314,7 @@ static int make_main_loop(struct daemon *d)
 		return rc;
 	}
 	topology_use(&d->topo);
+	scsi_commands_init();
 	scsi_set_state_dir(d->opt.state_dir);
 	d->placement = placement_create(&d->topo);
 	if (!d->placement)

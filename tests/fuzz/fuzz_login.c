@@ -12,6 +12,7 @@
 #include "events/bytes.h"
 #include "events/log.h"
 #include "tgtd/iscsi/login.h"
+#include "tgtd/scsi/commands/init.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -41,6 +42,7 @@ static struct scsi_target *make(uint32_t tid, const char *name)
 static void once(void)
 {
 	log_set_level(LOG_LVL_ERROR);
+	scsi_commands_init();
 	open_target = make(1, "iqn.a:o");
 	locked_target = make(2, "iqn.a:l");
 	digest_target = make(3, "iqn.a:d");

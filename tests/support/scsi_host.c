@@ -21,6 +21,7 @@
 #include "events/bytes.h"
 #include "events/clock.h"
 #include "tests/support/scsi_host.h"
+#include "tgtd/scsi/commands/init.h"
 
 /* ---- the transport --------------------------------------------------------------------------- */
 
@@ -343,6 +344,7 @@ static void do_new_target(void *arg)
 	char name[64];
 
 	snprintf(name, sizeof(name), "iqn.2026-11.test:t%u", next_tid);
+	scsi_commands_init();
 	h->target = scsi_target_create(next_tid++, name);
 }
 

@@ -14,6 +14,7 @@
 #include "tests/support/wire.h"
 #include "tgtd/iscsi/digest.h"
 #include "tgtd/iscsi/iscsi.h"
+#include "tgtd/scsi/commands/init.h"
 #include "tgtd/tcp/tcp.h"
 
 struct wire_target wire_target;
@@ -41,6 +42,7 @@ void wire_target_start(void)
 	BUG_ON(!wire_target.loop);
 	tcp_transport_init();
 	BUG_ON(iscsi_start(&ic));
+	scsi_commands_init();
 	wire_target.target = scsi_target_create(1, WIRE_IQN);
 	BUG_ON(!wire_target.target || iscsi_target_add(wire_target.target) ||
 	       iscsi_acl_add(wire_target.target, ISCSI_ACL_ADDRESS, "ALL"));

@@ -57,9 +57,7 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 		return conflict(cmd);
 	if ((bits & (GATE_UA | GATE_LUNS)) && !attention(cmd))
 		return false;
-	if ((bits & GATE_SANITIZE) && !scsi_sanitize_pass(cmd))
-		return false;
-	if ((bits & GATE_ALUA) && !scsi_alua_pass(cmd))
+	if (!scsi_features_pass(cmd, bits))
 		return false;
 	if (bits & (GATE_NO_MEDIUM | GATE_OFFLINE)) { /* MEDIUM NOT PRESENT */
 		scsi_done_sense(cmd, SENSE_NOT_READY, bits & GATE_NO_MEDIUM ? 0x3a02 : 0x3a00);
@@ -72,7 +70,6 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 	}
 	if (bits & GATE_RCD)
 		cmd->state |= CMD_FUA;
-	if (bits & GATE_TOKENS)
-		scsi_tokens_invalidate(cmd);
+	scsi_features_passed(cmd, bits);
 	return true;
 }

@@ -3,7 +3,7 @@
  * deleted (changed: lu_update.c). */
 #include <stdlib.h>
 #include <stdio.h>
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/tpg.h"
 
 void scsi_lu_conf_init(struct scsi_lu_conf *c)
 {
@@ -151,12 +151,11 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	} else {
 		adopt_blk(lu, conf->blk);
 	}
-	scsi_mode_init(lu);
-	err = scsi_pr_init(lu);
+	err = scsi_features_init(lu);
 	if (!err && conf->loop && scsi_lu_add_loop(lu, conf->loop, conf->loop_shared) < 0)
 		err = -ENOMEM;
 	if (err) {
-		scsi_pr_free(lu);
+		scsi_features_free(lu);
 		free(lu);
 		errno = -err;
 		return NULL;
@@ -189,7 +188,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	pthread_mutex_unlock(&t->lock);
 	if (err) {
 		scsi_lu_forget_loops(lu);
-		scsi_pr_free(lu);
+		scsi_features_free(lu);
 		pthread_mutex_destroy(&lu->lock);
 		free(lu);
 		errno = err;
@@ -273,7 +272,6 @@ static void store_closed(struct scsi_work *w)
 
 	scsi_lu_keep_loops(lu, 0);
 	pthread_mutex_destroy(&lu->lock);
-	free(lu->extra_pages);
 	free(lu->homes);
 	free(lu);
 	if (d->done)
@@ -286,12 +284,9 @@ static void nobody_left(struct lu_delete *d)
 	if (scsi_lu_gone_wait(d->lu, &d->gone))
 		return;
 	ASSERT(list_empty(&d->lu->itls));
-	if (scsi_sanitize_wait(d->lu, &d->later, loop_current()))
+	if (scsi_features_wait(d->lu, &d->later, loop_current()))
 		return;
-	scsi_pr_free(d->lu);
-	scsi_sanitize_free(d->lu);
-	scsi_tokens_free(d->lu);
-	scsi_copies_free(d->lu);
+	scsi_features_free(d->lu);
 	d->close.home = loop_current();
 	d->close.key = scsi_work_key(d->lu->blk ? d->lu->blk->path : NULL);
 	d->close.work = close_store;
@@ -428,7 +423,7 @@ static void swap_now(struct lu_swap *s)
 	if (scsi_lu_gone_wait(lu, &s->gone))
 		return;
 	pthread_mutex_lock(&lu->lock);
-	scsi_tokens_drop_locked(lu); /* they stand for what the old one held */
+	scsi_features_new_store_locked(lu);
 	s->old = lu->blk;
 	adopt_blk(lu, s->blk);
 	lu->ejected = false;
@@ -468,7 +463,7 @@ void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg
 	}
 	pthread_mutex_lock(&lu->lock);
 	busy = lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN) ||
-	       scsi_sanitize_running_locked(lu);
+	       scsi_features_busy_locked(lu);
 	if (!busy)
 		scsi_lu_gate_locked(lu, GATE_FROZEN, true);
 	pthread_mutex_unlock(&lu->lock);

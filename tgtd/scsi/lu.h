@@ -11,10 +11,6 @@
  *     scsi_itl  one per (nexus, LU) that has been spoken to; made on first use on the nexus' loop,
  *               found there without a lock through nexus->itl[lun]
  *
- * The fast path asks one question: (itl->gate | nexus->gate) & op->gate. Each bit stands for a
- * reason not to run a command at once; whoever creates the reason sets the bit under lu->lock on
- * all the I_T_L nexuses it concerns.
- *
  * Lock order: targets_lock, target->lock, lu->lock. Nothing else is taken, and nobody is called,
  * while lu->lock is held.
  */
@@ -27,94 +23,12 @@
 #include "events/clock.h"
 #include "events/log.h"
 #include "tgtd/scsi/cmd.h"
+#include "tgtd/scsi/feature.h"
+#include "tgtd/scsi/gate.h"
 #include "tgtd/scsi/load.h"
+#include "tgtd/scsi/op.h"
 #include "tgtd/scsi/target.h"
 
-/* ---- reasons to stop a command --------------------------------------------------------------- */
-enum {
-	GATE_UA = 1 << 0,	  /* a unit attention pends on this I_T_L nexus */
-	GATE_LUNS = 1 << 1,	  /* REPORTED LUNS DATA HAS CHANGED (of the whole nexus) */
-	GATE_DENY_WRITE = 1 << 2, /* a persistent reservation keeps this nexus from writing */
-	GATE_DENY_READ = 1 << 3,  /* ... and from reading */
-	GATE_RESERVED = 1 << 4,	  /* RESERVE(6/10) by another nexus */
-	GATE_OFFLINE = 1 << 5,	  /* tgtadm: online=No */
-	GATE_NO_MEDIUM = 1 << 6,  /* ejected */
-	GATE_ORDER = 1 << 7,	  /* an ORDERED command waits or runs: later ones wait */
-	GATE_SANITIZE = 1 << 8,	  /* running, or failed */
-	GATE_READONLY = 1 << 9,	  /* read-only device, or SWP */
-	GATE_FROZEN = 1 << 10,	  /* the store is being replaced: commands are held back */
-	GATE_ALUA = 1 << 11,	  /* this port's group is not active */
-	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
-	GATE_CLOCK = 1 << 13,	  /* no command of this I_T_L nexus has begun or ended in this
-				   * iteration of its loop (load.h); stops nothing, but makes the
-				   * first one look */
-	GATE_RCD = 1 << 14,	  /* what is read comes from the medium (caching mode page) */
-};
-/* What concerns every command that is not explicitly let through. */
-#define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
-#define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE)
-#define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_ALUA)
-#define GATE_MEDIUM (GATE_READY | GATE_DENY_READ)
-#define GATE_READ (GATE_MEDIUM | GATE_RCD)
-#define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
-
-/* ---- command table --------------------------------------------------------------------------- */
-enum {
-	OP_IN = 1 << 0,
-	OP_OUT = 1 << 1,
-	OP_DISK = 1 << 2,
-	OP_CTRL = 1 << 3,
-	OP_ALL = OP_DISK | OP_CTRL,
-	OP_NO_LU = 1 << 4,
-	OP_THIN = 1 << 5,   /* where the unit is thin */
-	OP_ATOMIC = 1 << 6, /* where the store writes atomically */
-	OP_ALUA = 1 << 7,   /* where initiators may set access states (SCSI_ALLOW_ALUA) */
-};
-#define OP_NO_SA 0xffff
-
-struct scsi_op {
-	uint8_t opcode;
-	uint16_t sa; /* service action, OP_NO_SA: none */
-	uint8_t len;
-	uint16_t flags;
-	uint32_t gate;	   /* GATE_* that keep it from running */
-	void (*run)(struct scsi_cmd *cmd);
-	uint8_t usage[16]; /* CDB usage map (SPC-4 6.35.3): 1 = evaluated;
-			    * byte 0 and the SA are added */
-	uint32_t timeout;  /* recommended, seconds */
-	const char *name;
-	uint64_t deny[2];  /* ~usage, as two words of the CDB */
-	struct scsi_op *next_sa;
-	uint16_t sure_len; /* a CDB of at least so many bytes is this one by its opcode alone */
-};
-/* By opcode, the first of those with service actions: of disks and of controllers. */
-extern struct scsi_op *scsi_ops_disk[256], *scsi_ops_ctrl[256];
-static inline struct scsi_op **scsi_ops_of(uint8_t type)
-{
-	return type == 0x0c ? scsi_ops_ctrl : scsi_ops_disk;
-}
-/* The entry for @cdb in one of them, or NULL; *no_sa: the opcode is known, its SA is not. */
-const struct scsi_op *scsi_op_find(struct scsi_op *const *ops, const uint8_t *cdb, uint16_t cdb_len,
-				   bool *no_sa);
-void scsi_ops_init(void);
-
-/* ---- unit attentions (SAM-5 5.14) ------------------------------------------------------------ */
-#define UA_POWER_ON 0x2901
-#define UA_BUS_RESET 0x2902
-#define UA_DEVICE_RESET 0x2903
-#define UA_NEXUS_LOSS 0x2907
-#define UA_MODE_CHANGED 0x2a01
-#define UA_RES_PREEMPTED 0x2a03
-#define UA_RES_RELEASED 0x2a04
-#define UA_REG_PREEMPTED 0x2a05
-#define UA_ALUA_CHANGED 0x2a06
-#define UA_CAPACITY 0x2a09
-#define UA_TIMESTAMP 0x2a10
-#define UA_CLEARED_BY_OTHER 0x2f00
-#define UA_INQUIRY 0x3f03
-#define UA_IDENTIFIER 0x3f05
-#define UA_LUNS 0x3f0e
-#define UA_MEDIUM 0x2800
 #define UA_MAX 8
 
 /* A figure that one thread writes and any may read. */
@@ -242,6 +156,10 @@ struct scsi_target {
 
 extern pthread_mutex_t targets_lock;
 extern struct list targets;
+
+/* What scsi_set_access() said: where to ask, NULL: nowhere, and the question. */
+struct loop *scsi_access_loop(void);
+bool scsi_may_log_in(struct scsi_target *t, const struct scsi_nexus *n);
 
 /* ---- a command's life (cmd.c) ---------------------------------------------------------------- */
 enum {
@@ -423,21 +341,6 @@ void scsi_uses_abort(struct scsi_itl *itl);
 void scsi_nexus_hold(struct scsi_nexus *n);
 void scsi_nexus_put(struct scsi_nexus *n);
 
-/* ---- gates and unit attentions; all take lu->lock unless named _locked ----------------------- */
-void scsi_ua_add_locked(struct scsi_itl *itl, uint16_t asc);
-void scsi_ua_add(struct scsi_itl *itl, uint16_t asc);
-/* On every I_T_L nexus of the LU except one. */
-void scsi_ua_raise_locked(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
-void scsi_ua_raise(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
-/* Takes the oldest; 0: none. */
-uint16_t scsi_ua_pop(struct scsi_itl *itl);
-/* LU-wide bits on or off, on the LU and all its I_T_L nexuses. */
-void scsi_lu_gate_locked(struct scsi_lu *lu, uint32_t bits, bool on);
-/* REPORTED LUNS DATA HAS CHANGED for all nexuses of the target. */
-void scsi_luns_changed(struct scsi_target *t);
-/* A bit is in the way: true: go on; false: the command was answered or held. */
-bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits);
-
 static inline bool scsi_lu_is(const struct scsi_lu *lu, uint32_t flag)
 {
 	return atomic_load_explicit(&lu->flags, memory_order_relaxed) & flag;
@@ -459,75 +362,18 @@ void scsi_lu_forget_loops(struct scsi_lu *lu);
 /* target->lock held */
 bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_t lun);
 
-/* An I_T nexus is lost (SAM-5 6.3.4): its RESERVE(6/10) and PREVENT end. lu->lock held. */
-void scsi_lu_nexus_lost_locked(struct scsi_itl *itl);
-/* Logical unit reset (SAM-5 6.3.3), after its commands are aborted: reservations of SPC-2, PREVENTs
- * and changed mode pages go (the saved ones come back), everyone but @except learns of it. True:
- * WCE went off by that, and what was cached is to be flushed. */
-bool scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc);
-/* Sets or clears GATE_RESERVED, GATE_DENY_* on every I_T_L nexus. */
-void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
-
-/* ---- shared by the command files ------------------------------------------------------------- */
-/* Gate bits that need to know more: true: go on, false: answered. */
-bool scsi_alua_pass(struct scsi_cmd *cmd);
-/* A new LU begins with its target's state. lu->lock held. */
-void scsi_alua_init_locked(struct scsi_lu *lu);
-#define SCSI_PORTS_MAX 64
-/* Relative identifiers of the target's ports, ascending: those configured, and those in use. Takes
- * target->lock. */
-unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port);
-/* A nexus that came by port @rtpi has gone from @t: if that was the last reason to name the port,
- * the others hear of it. Under t->lock. */
-void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi);
-bool scsi_sanitize_pass(struct scsi_cmd *cmd);
-/* GATE_SANITIZE, and a command or pin of @itl has ended. */
-void scsi_sanitize_ended(struct scsi_itl *itl);
-int scsi_sanitize_progress(struct scsi_lu *lu); /* 0..65535, -1: none running */
-bool scsi_sanitize_running_locked(const struct scsi_lu *lu);
-/* Stops it and posts @msg to @home when it has ended; false: none was running. */
-bool scsi_sanitize_wait(struct scsi_lu *lu, struct loop_msg *msg, struct loop *home);
-void scsi_sanitize_free(struct scsi_lu *lu);
-/* ROD tokens of blocks that are about to change are revoked. Any thread. */
-void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len);
-void scsi_tokens_invalidate(struct scsi_cmd *cmd);
-void scsi_tokens_drop_locked(struct scsi_lu *lu);
-void scsi_tokens_free(struct scsi_lu *lu);
-void scsi_copies_free(struct scsi_lu *lu);
-size_t scsi_vpd_8f(const struct scsi_cmd *cmd, uint8_t *b);
-int scsi_pr_init(struct scsi_lu *lu);
-void scsi_pr_free(struct scsi_lu *lu);
-void scsi_pr_attach_locked(struct scsi_itl *itl);
-int scsi_pr_spc2_locked(const struct scsi_itl *itl);
+/* ---- media.c --------------------------------------------------------------------------------- */
 /* LBA and length against the capacity; answers and returns false when out of range. */
 bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
 /* The same of cmd->lba and nblocks, and the MAXIMUM TRANSFER LENGTH (SBC-4 6.6.4). */
 bool scsi_transfer_ok(struct scsi_cmd *cmd);
-/* LBA and length of a 10, 12 or 16 byte CDB of the READ/WRITE shape. */
-void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks);
 /* The Data-Out that a media command takes: sets cmd->xfer_len, out_total, xfer_end from nblocks.
  * Answers and returns false when the last block would come only in part. */
 bool scsi_media_out(struct scsi_cmd *cmd);
-void scsi_mode_init(struct scsi_lu *lu);
-/* mode_file.c: what MODE SELECT with SP = 1 saved. Load when the LU is made: into lu->mode_saved.
- * Write on a helper thread: 0 or -errno. */
-void scsi_mode_load(struct scsi_lu *lu);
-int scsi_mode_write(const struct scsi_lu *lu, const struct scsi_mode *m);
-/* A whole page with the values of @m into @p (64 bytes), and what of it can be changed back out
- * of it. 0: no such page here. */
-size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code,
-		      uint8_t *p);
-void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p);
-int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
-int scsi_mode_page_check(const char *text);
 static inline bool scsi_lu_thin(const struct scsi_lu *lu)
 {
 	return scsi_lu_is(lu, LU_THIN);
 }
-/* The LU's own designators (VPD 83h, XCOPY); returns the end. At most 128 bytes. */
-uint8_t *scsi_lu_designators(const struct scsi_lu *lu, uint8_t *p);
-
-#define SCSI_TPG 1 /* the one target port group */
 #define SCSI_UNMAP_DESCRIPTORS 4096
 #define SCSI_THRESHOLD_EXPONENT 11 /* provisioning is counted in 2^11 blocks */
 
@@ -545,24 +391,5 @@ static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)
 {
 	return lu->blk->caps & BLK_CAP_ATOMIC ? lu->seg_max >> lu->block_shift : 0;
 }
-
-/* Handlers, in the order of opcodes.c. */
-#define SCSI_HANDLERS(X) \
-	X(op_test_unit_ready) X(op_request_sense) X(op_inquiry) X(op_report_luns) \
-	X(op_start_stop) X(op_prevent_allow) X(op_mode_sense) X(op_mode_select) \
-	X(op_read_capacity10) X(op_read_capacity16) X(op_read6) X(op_read10) X(op_read12) \
-	X(op_read16) X(op_write6) X(op_write10) X(op_write12) X(op_write16) X(op_write_atomic16) \
-	X(op_sync_cache) X(op_prefetch) X(op_verify) X(op_write_verify) X(op_caw) X(op_orwrite) \
-	X(op_write_same10) X(op_write_same16) X(op_unmap) X(op_get_lba_status) \
-	X(op_read_defect10) X(op_read_defect12) X(op_report_opcodes) X(op_report_tmfs) \
-	X(op_report_timestamp) X(op_set_timestamp) X(op_send_diagnostic) X(op_reserve) \
-	X(op_release) X(op_pr_out) X(op_pr_read_keys) X(op_pr_read_reservation) \
-	X(op_pr_report_capabilities) X(op_pr_read_full_status) X(op_extended_copy) \
-	X(op_copy_abort) X(op_copy_status_lid1) X(op_copy_failed_details) X(op_copy_status_lid4) \
-	X(op_rod_token_information) X(op_copy_parameters) X(op_populate_token) \
-	X(op_write_using_token) X(op_sanitize) X(op_log_sense) X(op_report_tpgs) X(op_set_tpgs)
-#define X(name) void name(struct scsi_cmd *cmd);
-SCSI_HANDLERS(X)
-#undef X
 
 #endif

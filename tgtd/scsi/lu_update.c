@@ -143,10 +143,11 @@ static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, cons
 
 int scsi_lu_check(const char *key, const char *value)
 {
+	const struct scsi_feature *feature = scsi_feature_of(key);
 	struct scsi_lu_conf scratch;
 
-	if (strcmp(key, "mode_page") == 0)
-		return scsi_mode_page_check(value);
+	if (feature)
+		return feature->check(value);
 	for (unsigned i = 0; i < ARRAY_SIZE(update_keys); i++)
 		if (strcmp(update_keys[i].name, key) == 0)
 			return set_value(&scratch, &update_keys[i], value);
@@ -181,10 +182,11 @@ static int update_locked(struct scsi_lu *lu, const struct update_key *k, const c
 
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)
 {
+	const struct scsi_feature *feature = scsi_feature_of(key);
 	int ret = -EINVAL;
 
-	if (strcmp(key, "mode_page") == 0)
-		return scsi_mode_page_update(lu, value);
+	if (feature)
+		return feature->update(lu, value);
 	for (unsigned i = 0; i < ARRAY_SIZE(update_keys); i++) {
 		const struct update_key *k = &update_keys[i];
 
@@ -200,4 +202,39 @@ int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)
 		break;
 	}
 	return ret;
+}
+
+/* ---- tgtadm switched WCE off ----------------------------------------------------------------- */
+
+struct flush {
+	struct blk_req req;
+	void (*done)(void *arg, int status);
+	void *arg;
+};
+
+static void flushed(struct blk_req *req)
+{
+	struct flush *f = container_of(req, struct flush, req);
+
+	f->done(f->arg, req->status);
+	blk_req_fini(req);
+	free(f);
+}
+
+void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg)
+{
+	struct flush *f = lu->blk ? calloc(1, sizeof(*f)) : NULL;
+
+	if (!f) {
+		done(arg, lu->blk ? -ENOMEM : 0);
+		return;
+	}
+	blk_req_init(&f->req);
+	f->req.op = BLK_SYNC;
+	f->req.flags = BLK_F_WHAT_CAN;
+	f->req.done = flushed;
+	f->done = done;
+	f->arg = arg;
+	if (blk_submit(lu->blk, &f->req))
+		flushed(&f->req);
 }

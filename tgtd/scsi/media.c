@@ -10,6 +10,40 @@
  */
 #include "tgtd/scsi/media.h"
 
+/* ---- what is asked for, against what there is ------------------------------------------------ */
+
+bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
+{
+	uint64_t blocks = scsi_lu_blocks(cmd->lu);
+
+	if (likely(lba <= blocks && nblocks <= blocks - lba))
+		return true;
+	/* LOGICAL BLOCK ADDRESS OUT OF RANGE */
+	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100);
+	return false;
+}
+
+void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
+{
+	static const uint8_t length_at[8] = { 4, 7, 7, 0, 10, 6, 0, 0 }; /* by group code */
+
+	if (scsi_range_ok(cmd, lba, nblocks))
+		scsi_bad_cdb(cmd, length_at[cmd->cdb[0] >> 5], -1);
+}
+
+bool scsi_transfer_ok(struct scsi_cmd *cmd)
+{
+	uint64_t blocks = scsi_lu_blocks(cmd->lu);
+
+	if (likely(cmd->lba <= blocks && cmd->nblocks <= blocks - cmd->lba &&
+		   cmd->nblocks <= scsi_max_transfer(cmd->lu)))
+		return true;
+	scsi_range_refuse(cmd, cmd->lba, cmd->nblocks);
+	return false;
+}
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
 static struct scsi_seg *idle_seg(struct scsi_cmd *cmd)
 {
 	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)

@@ -13,7 +13,7 @@
 void scsi_read_any(struct scsi_cmd *cmd);
 void scsi_read_io_done(struct blk_req *req);
 void scsi_read_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err);
-/* sbc.c: out of range, or too long: answered. */
+/* Out of range, or too long: answered. */
 void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
 
 static_assert(CMD_FUA >> 5 == BLK_F_FUA && CMD_DPO >> 5 == BLK_F_DPO, "FUA and DPO move together");

@@ -7,7 +7,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include "cache/engine/share.h"
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/tpg.h"
 
 #define NEXUSES_MAX 65536
 
@@ -155,8 +155,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	list_add_tail(&lu->itls, &itl->link);
 	itl->gate = lu->gate | GATE_CLOCK;
 	scsi_ua_add_locked(itl, UA_POWER_ON);
-	scsi_pr_attach_locked(itl);
-	scsi_lu_reservations_changed_locked(lu);
+	scsi_features_attach_locked(itl);
 	pthread_mutex_unlock(&lu->lock);
 	n->itl[lun] = itl;
 out:
@@ -176,7 +175,7 @@ void scsi_itl_free(struct scsi_itl *itl)
 	pthread_mutex_lock(&lu->lock);
 	list_del(&itl->link);
 	scsi_load_leave_locked(itl);
-	scsi_lu_nexus_lost_locked(itl);
+	scsi_features_lost_locked(itl);
 	g->rd_subm_bytes += s->rd_subm_bytes;
 	g->rd_subm_cmds += s->rd_subm_cmds;
 	g->rd_done_bytes += s->rd_done_bytes;

@@ -19,8 +19,7 @@ void scsi_itl_quiet_watched(struct scsi_itl *itl)
 	gate = atomic_load_explicit(&itl->gate, memory_order_relaxed);
 	if ((gate & GATE_ORDER) && itl->inflight == itl->pins)
 		scsi_order_next(itl);
-	if (gate & GATE_SANITIZE)
-		scsi_sanitize_ended(itl);
+	scsi_features_ended(itl, gate);
 }
 
 void scsi_itl_unpin(struct scsi_itl *itl)

@@ -161,7 +161,7 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	cmd->lu = lu;
 	cmd->op = op;
 	scsi_itl_count(itl, 1);
-	if (likely(op->run == op_read10)) /* what most commands are: no call */
+	if (likely(op->flags & OP_READ10)) /* what most commands are: no call */
 		scsi_read_begin(cmd, itl, lu, 0, get_be32(cdb + 2), get_be16(cdb + 7), cdb[1]);
 	else
 		op->run(cmd);

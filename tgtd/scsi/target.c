@@ -11,7 +11,6 @@ struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 	struct scsi_lu_conf conf;
 	int err = 0;
 
-	scsi_ops_init();
 	if (tid == 0 || !name || !name[0]) {
 		errno = EINVAL;
 		return NULL;
@@ -180,6 +179,30 @@ void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 	all->fn = remask;
 	all->done = remasked;
 	(void)!scsi_visit_all(all);
+}
+
+/* ---- who may log in, for copies into other targets ------------------------------------------- */
+
+static struct {
+	struct loop *main;
+	bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n);
+} access_rules;
+
+void scsi_set_access(struct loop *main,
+		     bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n))
+{
+	access_rules.main = main;
+	access_rules.may_log_in = may_log_in;
+}
+
+struct loop *scsi_access_loop(void)
+{
+	return access_rules.may_log_in ? access_rules.main : NULL;
+}
+
+bool scsi_may_log_in(struct scsi_target *t, const struct scsi_nexus *n)
+{
+	return access_rules.may_log_in(t, n);
 }
 
 /* ---- delete ---------------------------------------------------------------------------------- */

@@ -77,6 +77,20 @@ static void flushed(struct blk_req *req)
 	reset_done(f);
 }
 
+/* Logical unit reset (SAM-5 6.3.3), after its commands are aborted; everyone learns of it. True:
+ * what is cached is to be written. */
+static bool reset(struct scsi_lu *lu, uint16_t asc)
+{
+	bool flush;
+
+	pthread_mutex_lock(&lu->lock);
+	flush = scsi_features_reset_locked(lu);
+	scsi_lu_update_gate_locked(lu);
+	scsi_ua_raise_locked(lu, NULL, asc);
+	pthread_mutex_unlock(&lu->lock);
+	return flush;
+}
+
 static void all_aborted(struct scsi_visits *all)
 {
 	struct tmf *f = container_of(all, struct tmf, visits);
@@ -85,13 +99,13 @@ static void all_aborted(struct scsi_visits *all)
 
 	switch (f->fn) {
 	case TMF_LU_RESET:
-		flush = scsi_lu_reset(lu, NULL, UA_DEVICE_RESET);
+		flush = reset(lu, UA_DEVICE_RESET);
 		break;
 	case TMF_TARGET_WARM_RESET:
-		flush = scsi_lu_reset(lu, NULL, UA_BUS_RESET);
+		flush = reset(lu, UA_BUS_RESET);
 		break;
 	case TMF_TARGET_COLD_RESET:
-		flush = scsi_lu_reset(lu, NULL, UA_POWER_ON);
+		flush = reset(lu, UA_POWER_ON);
 		break;
 	default:
 		break;
@@ -160,7 +174,7 @@ static void own_aborted(void *arg)
 			if (!itl)
 				continue;
 			pthread_mutex_lock(&itl->lu->lock);
-			scsi_lu_nexus_lost_locked(itl);
+			scsi_features_lost_locked(itl);
 			scsi_ua_add_locked(itl, UA_NEXUS_LOSS);
 			pthread_mutex_unlock(&itl->lu->lock);
 		}

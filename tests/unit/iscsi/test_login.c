@@ -8,6 +8,7 @@
 #include "tests/support/unit.h"
 #include "tgtd/iscsi/chap.h"
 #include "tgtd/iscsi/login.h"
+#include "tgtd/scsi/commands/init.h"
 
 #define IQN "iqn.2026-11.org.tgtd:one"
 #define ME "iqn.2026-11.org.tgtd:me"
@@ -54,6 +55,7 @@ static void set_address(struct sockaddr_storage *ss, const char *ip, uint16_t po
 static void begin(void)
 {
 	memset(&f, 0, sizeof(f));
+	scsi_commands_init();
 	f.target = scsi_target_create(1, IQN);
 	ck_assert_ptr_nonnull(f.target);
 	ck_assert_int_eq(iscsi_target_add(f.target), 0);

@@ -29,6 +29,7 @@ UNIT_MAIN("mt_iser (built without rdma-core)", 5, not_built)
 #include "iser/iser.h"
 #include "tests/support/iser_wire.h"
 #include "tgtd/iscsi/iscsi.h"
+#include "tgtd/scsi/commands/init.h"
 
 #define LOOPS 2
 #define INITIATORS 6
@@ -84,6 +85,7 @@ static void bring_up(void *arg)
 	BUG_ON(iser_register(main_loop, NULL, options));
 	BUG_ON(iscsi_start(&ic));
 	BUG_ON(iser_listen(main_loop, (struct sockaddr *)&a, sizeof(a), 1, &portal));
+	scsi_commands_init();
 	for (unsigned t = 0; t < LOOPS; t++) {
 		struct blk_open_args args = { .path = "16m", .block_size = BS, .node = -1 };
 		struct scsi_lu_conf lu;

@@ -13,6 +13,7 @@
 #include "events/bytes.h"
 #include "events/clock.h"
 #include "tests/support/unit.h"
+#include "tgtd/scsi/commands/init.h"
 #include "tgtd/scsi/target.h"
 
 #define LOOPS 3
@@ -313,6 +314,7 @@ static struct scsi_lu *add_lu(uint32_t lun)
 
 static void do_setup(void *arg)
 {
+	scsi_commands_init();
 	target = scsi_target_create(1, "iqn.2026-11.test:mt");
 	ck_assert_ptr_nonnull(target);
 	for (uint32_t lun = 1; lun <= 3; lun++)

@@ -11,18 +11,6 @@
 #include <stdlib.h>
 #include "tgtd/scsi/commands/xcopy.h"
 
-static struct {
-	struct loop *main;
-	bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n);
-} access_rules;
-
-void scsi_set_access(struct loop *main,
-		     bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n))
-{
-	access_rules.main = main;
-	access_rules.may_log_in = may_log_in;
-}
-
 /* ---- its nexus: no commands of its own ------------------------------------------------------- */
 
 static void never_seg(struct scsi_cmd *cmd, struct scsi_seg *seg)
@@ -118,7 +106,7 @@ static void search(struct loop_msg *m)
 
 	/* Targets come and go on this loop only, so the list stands still. */
 	for (t = scsi_target_next(NULL); t; t = scsi_target_next(t)) {
-		if (t == n->target || scsi_target_offline(t) || !access_rules.may_log_in(t, n))
+		if (t == n->target || scsi_target_offline(t) || !scsi_may_log_in(t, n))
 			continue;
 		for (unsigned i = 0; i < x->ncscd; i++) {
 			uint32_t lun;
@@ -144,11 +132,11 @@ void scsi_copy_find_far(struct xcopy *x, void (*found)(struct scsi_cmd *cmd))
 
 	for (unsigned i = 0; i < x->ncscd; i++)
 		missing |= !x->use[i].itl;
-	if (!missing || !access_rules.may_log_in) {
+	if (!missing || !scsi_access_loop()) {
 		found(x->cmd);
 		return;
 	}
 	scsi_job_begin(x->cmd, found);
 	x->msg.handle = search;
-	loop_post(access_rules.main, &x->msg);
+	loop_post(scsi_access_loop(), &x->msg);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* INQUIRY (SPC-4 6.6): standard data and vital product data pages 00 80 83 85 86 87 88 B0 B1 B2. */
 #include <stdio.h>
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
+#include "tgtd/scsi/tpg.h"
 
 #define STD_LEN 96
 #define VPD_MAX (SCSI_PORTS_MAX * (12 + 4 + 256)) /* page 88h with the longest names;

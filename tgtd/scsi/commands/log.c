@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* LOG SENSE (SPC-4 6.8, 7.3; SBC-4 6.4): supported pages, logical block provisioning 0Ch,
  * temperature 0Dh, general statistics 19h, informational exceptions 2Fh. */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 #define LOG_MAX 512
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * MODE SENSE and MODE SELECT, 6 and 10 (SPC-4 6.13-6.16, 7.5; SBC-4 6.5). Pages: read-write error
+ * MODE SENSE and MODE SELECT, 6 and 10 (SPC-4 6.13-6.16). Pages (mode_pages.c): read-write error
  * recovery 01h, caching 08h, control 0Ah, control extension 0Ah/01h, informational exceptions 1Ch,
  * and pages given by tgtadm (mode_page=...), which are shown and not changeable.
  *
@@ -13,10 +13,10 @@
  * before the command that took WCE away is answered.
  */
 #include <stdlib.h>
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/mode_pages.h"
 #include "tgtd/scsi/state_file.h"
 
-void scsi_mode_init(struct scsi_lu *lu)
+int scsi_mode_init(struct scsi_lu *lu)
 {
 	struct scsi_mode *m = &lu->mode_default;
 
@@ -28,113 +28,26 @@ void scsi_mode_init(struct scsi_lu *lu)
 	lu->mode_saved = *m;
 	scsi_mode_load(lu);
 	lu->mode = lu->mode_saved;
-}
-
-enum pc { PC_CURRENT, PC_CHANGEABLE, PC_DEFAULT, PC_SAVED };
-
-/* Each fills a whole page, header included, with the values of @m, or with ones where MODE SELECT
- * may change something. Returns its length. */
-static size_t page_01(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
-{
-	(void)lu;
-	(void)m;
-	p[0] = 0x01;
-	p[1] = 0x0a;
-	if (pc != PC_CHANGEABLE)
-		p[2] = 0xc0; /* AWRE, ARRE */
-	return 12;
-}
-
-static size_t page_08(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
-{
-	(void)lu;
-	p[0] = 0x08;
-	p[1] = 0x12;
-	if (pc == PC_CHANGEABLE) {
-		p[2] = 0x05; /* WCE, RCD */
-		return 20;
-	}
-	/* DISC: the cache crosses cylinders */
-	p[2] = (uint8_t)(0x10 | (m->wce ? 0x04 : 0) | (m->rcd ? 0x01 : 0));
-	put_be16(p + 4, 0xffff); /* pre-fetch whatever the length */
-	put_be16(p + 8, 0xffff);
-	put_be16(p + 10, 0xffff);
-	p[12] = 0x80; /* FSW; DRA = 0: reading ahead is up to the store */
-	return 20;
-}
-
-static size_t page_0a(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
-{
-	(void)lu;
-	p[0] = 0x0a;
-	p[1] = 0x0a;
-	if (pc == PC_CHANGEABLE) {
-		p[2] = 0x06; /* D_SENSE, GLTSD */
-		p[4] = 0x08; /* SWP */
-		p[5] = 0x40; /* TAS */
-		return 12;
-	}
-	p[2] = (uint8_t)((m->d_sense ? 0x04 : 0) | (m->gltsd ? 0x02 : 0));
-	p[3] = 0x10; /* QUEUE ALGORITHM MODIFIER 1h: unrestricted reordering of SIMPLE commands */
-	p[4] = m->swp ? 0x08 : 0;
-	p[5] = m->tas ? 0x40 : 0;
-	put_be16(p + 8, 0xffff); /* busy time-out: no limit */
-	return 12;
-}
-
-static size_t page_0a_01(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc,
-			 uint8_t *p)
-{
-	(void)lu;
-	(void)m;
-	p[0] = 0x4a;
-	p[1] = 0x01;
-	put_be16(p + 2, 0x1c);
-	if (pc != PC_CHANGEABLE)
-		p[4] = 0x02; /* SCSIP: SET TIMESTAMP takes precedence over other means */
-	return 32;
-}
-
-static size_t page_1c(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p)
-{
-	(void)lu;
-	p[0] = 0x1c;
-	p[1] = 0x0a;
-	if (pc == PC_CHANGEABLE) {
-		p[2] = 0x89; /* PERF, DEXCPT, LOGERR */
-		p[3] = 0x0f;
-		memset(p + 4, 0xff, 8);
-		return 12;
-	}
-	p[2] = m->ie_flags;
-	p[3] = m->mrie;
-	put_be32(p + 4, m->ie_interval);
-	put_be32(p + 8, m->ie_count);
-	return 12;
-}
-
-static const struct mode_page {
-	uint8_t code, sub;
-	bool disk, savable;
-	size_t (*fill)(const struct scsi_lu *lu, const struct scsi_mode *m, enum pc pc, uint8_t *p);
-} pages[] = {
-	{ 0x01, 0, true, false, page_01 }, { 0x08, 0, true, true, page_08 },
-	{ 0x0a, 0, false, true, page_0a }, { 0x0a, 1, false, false, page_0a_01 },
-	{ 0x1c, 0, true, true, page_1c },
-};
-
-size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code, uint8_t *p)
-{
-	memset(p, 0, 64);
-	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
-		if (pages[i].code == code && pages[i].savable && (!pages[i].disk || lu->blk))
-			return pages[i].fill(lu, m, PC_CURRENT, p);
 	return 0;
 }
 
-/* ---- MODE SENSE ------------------------------------------------------------------------------ */
+void scsi_mode_free(struct scsi_lu *lu)
+{
+	free(lu->extra_pages);
+	lu->extra_pages = NULL;
+	lu->extra_pages_len = 0;
+}
 
-#define MODE_MAX 4096
+/* The saved ones come back. */
+bool scsi_mode_reset_locked(struct scsi_lu *lu)
+{
+	bool flush = lu->blk && lu->mode.wce && !lu->mode_saved.wce;
+
+	lu->mode = lu->mode_saved;
+	return flush;
+}
+
+/* ---- MODE SENSE ------------------------------------------------------------------------------ */
 
 static size_t block_descriptor(const struct scsi_lu *lu, bool llbaa, uint8_t *p)
 {
@@ -150,62 +63,17 @@ static size_t block_descriptor(const struct scsi_lu *lu, bool llbaa, uint8_t *p)
 	return 8;
 }
 
-/* Pages given by tgtadm: SPF pages carry their length in two bytes. */
-static size_t extra_page_len(const uint8_t *p)
-{
-	return p[0] & 0x40 ? 4u + get_be16(p + 2) : 2u + p[1];
-}
-
-static size_t put_pages(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum pc pc, uint8_t *p)
-{
-	const struct scsi_mode *m = pc == PC_DEFAULT ? &lu->mode_default :
-				    pc == PC_SAVED   ? &lu->mode_saved :
-						       &lu->mode;
-	size_t n = 0;
-
-	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
-		const struct mode_page *pg = &pages[i];
-
-		if ((pg->disk && !lu->blk) || (code != 0x3f && code != pg->code))
-			continue;
-		/* Subpage 00h: that page; FFh: all subpages too; page 3Fh
-		 * with 00h: pages without SPF. */
-		if (sub != 0xff && sub != pg->sub)
-			continue;
-		size_t page_len = pg->fill(lu, m, pc, p + n);
-
-		if (pg->savable && state_file_possible())
-			p[n] |= 0x80; /* PS */
-		n += page_len;
-	}
-	for (uint32_t at = 0; at < lu->extra_pages_len;) {
-		const uint8_t *e = lu->extra_pages + at;
-		size_t len = extra_page_len(e);
-		uint8_t esub = e[0] & 0x40 ? e[1] : 0;
-
-		at += (uint32_t)len;
-		if ((code != 0x3f && code != (e[0] & 0x3f)) || (sub != 0xff && sub != esub) ||
-		    n + len > MODE_MAX - 64)
-			continue;
-		memcpy(p + n, e, len);
-		if (pc == PC_CHANGEABLE)
-			memset(p + n + (e[0] & 0x40 ? 4 : 2), 0, len - (e[0] & 0x40 ? 4 : 2));
-		n += len;
-	}
-	return n;
-}
-
 void op_mode_sense(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
 	const uint8_t *cdb = cmd->cdb;
 	bool six = cdb[0] == 0x1a, llbaa = !six && (cdb[1] & 0x10), dbd = cdb[1] & 0x08;
 	uint8_t code = cdb[2] & 0x3f, sub = cdb[3], *b, dev = 0;
-	enum pc pc = cdb[2] >> 6;
+	enum mode_pc pc = cdb[2] >> 6;
 	uint32_t alloc = six ? cdb[4] : get_be16(cdb + 7);
 	size_t head = six ? 4 : 8, bd = 0, n;
 
-	if (pc == PC_SAVED && !state_file_possible()) { /* SAVING PARAMETERS NOT SUPPORTED */
+	if (pc == MODE_PC_SAVED && !state_file_possible()) { /* SAVING PARAMETERS NOT SUPPORTED */
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x3900);
 		return;
 	}
@@ -219,7 +87,7 @@ void op_mode_sense(struct scsi_cmd *cmd)
 	if (!dbd && lu->blk)
 		bd = block_descriptor(lu, llbaa, b + head);
 	pthread_mutex_lock(&lu->lock);
-	n = put_pages(lu, code, sub, pc, b + head + bd);
+	n = mode_pages_put(lu, code, sub, pc, b + head + bd);
 	if (lu->blk)
 		/* DPOFUA, WP */
 		dev = (uint8_t)(0x10 | (scsi_lu_is(lu, LU_READONLY) || lu->mode.swp ? 0x80 : 0));
@@ -244,69 +112,6 @@ void op_mode_sense(struct scsi_cmd *cmd)
 }
 
 /* ---- MODE SELECT ----------------------------------------------------------------------------- */
-
-void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p)
-{
-	if (sub)
-		return;
-	switch (code) {
-	case 0x08:
-		m->wce = p[2] & 0x04;
-		m->rcd = p[2] & 0x01;
-		break;
-	case 0x0a:
-		m->d_sense = p[2] & 0x04;
-		m->gltsd = p[2] & 0x02;
-		m->swp = p[4] & 0x08;
-		m->tas = p[5] & 0x40;
-		break;
-	case 0x1c:
-		m->ie_flags = p[2] & 0x89;
-		m->mrie = p[3] & 0x0f;
-		m->ie_interval = get_be32(p + 4);
-		m->ie_count = get_be32(p + 8);
-		break;
-	}
-}
-
-/* Takes one page at @p (@left bytes of the list from it on) into @m. Its length, or 0 with the
- * offset of the fault in *bad. */
-static size_t take_page(const struct scsi_lu *lu, struct scsi_mode *m, const uint8_t *p,
-			size_t left, size_t *bad)
-{
-	uint8_t code = p[0] & 0x3f, sub = p[0] & 0x40 ? p[1] : 0;
-	uint8_t now[MODE_MAX], mask[MODE_MAX];
-	size_t len = left < 2 || ((p[0] & 0x40) && left < 4) ? 0 : extra_page_len(p),
-	       head = p[0] & 0x40 ? 4 : 2;
-
-	*bad = 0;
-	if (len == 0 || len > left)
-		goto too_short;
-	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
-		const struct mode_page *pg = &pages[i];
-
-		if (pg->code != code || pg->sub != sub || (pg->disk && !lu->blk))
-			continue;
-		memset(now, 0, 64);
-		memset(mask, 0, 64);
-		*bad = 1;
-		if (pg->fill(lu, m, PC_CURRENT, now) != len)
-			return 0;
-		pg->fill(lu, m, PC_CHANGEABLE, mask);
-		for (size_t b = head; b < len; b++)
-			if ((p[b] ^ now[b]) & (uint8_t)~mask[b]) {
-				*bad = b;
-				return 0;
-			}
-		scsi_mode_apply(m, code, sub, p);
-		return len;
-	}
-	*bad = 0;
-	return 0;
-too_short:
-	*bad = SIZE_MAX;
-	return 0;
-}
 
 /* What is to be saved: the values as this command left them. */
 struct save {
@@ -409,7 +214,7 @@ static void mode_select(struct scsi_cmd *cmd)
 	pthread_mutex_lock(&lu->lock);
 	m = lu->mode;
 	for (; at < len; at += n) {
-		n = take_page(lu, &m, b + at, len - at, &bad);
+		n = mode_page_take(lu, &m, b + at, len - at, &bad);
 		if (n == 0) {
 			pthread_mutex_unlock(&lu->lock);
 			if (bad == SIZE_MAX)
@@ -464,41 +269,6 @@ void op_mode_select(struct scsi_cmd *cmd)
 		scsi_done(cmd);
 	else
 		scsi_data_out(cmd, len, mode_select);
-}
-
-/* ---- tgtadm switched WCE off ----------------------------------------------------------------- */
-
-struct flush {
-	struct blk_req req;
-	void (*done)(void *arg, int status);
-	void *arg;
-};
-
-static void flushed(struct blk_req *req)
-{
-	struct flush *f = container_of(req, struct flush, req);
-
-	f->done(f->arg, req->status);
-	blk_req_fini(req);
-	free(f);
-}
-
-void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg)
-{
-	struct flush *f = lu->blk ? calloc(1, sizeof(*f)) : NULL;
-
-	if (!f) {
-		done(arg, lu->blk ? -ENOMEM : 0);
-		return;
-	}
-	blk_req_init(&f->req);
-	f->req.op = BLK_SYNC;
-	f->req.flags = BLK_F_WHAT_CAN;
-	f->req.done = flushed;
-	f->done = done;
-	f->arg = arg;
-	if (blk_submit(lu->blk, &f->req))
-		flushed(&f->req);
 }
 
 /* ---- tgtadm: mode_page=page:subpage:length:byte:byte... -------------------------------------- */
@@ -561,17 +331,16 @@ int scsi_mode_page_update(struct scsi_lu *lu, const char *text)
 		return -EINVAL;
 	pthread_mutex_lock(&lu->lock);
 	/* Pages that live: their changeable part is taken over, the rest is what it is. */
-	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
-		if (pages[i].code == code && pages[i].sub == sub && (!pages[i].disk || lu->blk)) {
-			scsi_mode_apply(&lu->mode, (uint8_t)code, (uint8_t)sub, page);
-			scsi_mode_apply(&lu->mode_saved, (uint8_t)code, (uint8_t)sub, page);
-			scsi_mode_apply(&lu->mode_default, (uint8_t)code, (uint8_t)sub, page);
-			lu->generation++;
-			scsi_lu_update_gate_locked(lu);
-			scsi_ua_raise_locked(lu, NULL, UA_MODE_CHANGED);
-			pthread_mutex_unlock(&lu->lock);
-			return 0;
-		}
+	if (mode_page_lives(lu, code, sub)) {
+		scsi_mode_apply(&lu->mode, (uint8_t)code, (uint8_t)sub, page);
+		scsi_mode_apply(&lu->mode_saved, (uint8_t)code, (uint8_t)sub, page);
+		scsi_mode_apply(&lu->mode_default, (uint8_t)code, (uint8_t)sub, page);
+		lu->generation++;
+		scsi_lu_update_gate_locked(lu);
+		scsi_ua_raise_locked(lu, NULL, UA_MODE_CHANGED);
+		pthread_mutex_unlock(&lu->lock);
+		return 0;
+	}
 	all = malloc(lu->extra_pages_len + n);
 	if (!all || lu->extra_pages_len + n > MODE_MAX - 256) {
 		pthread_mutex_unlock(&lu->lock);
@@ -581,7 +350,7 @@ int scsi_mode_page_update(struct scsi_lu *lu, const char *text)
 	/* Without the page that this one replaces. */
 	for (uint32_t from = 0; from < lu->extra_pages_len;) {
 		const uint8_t *e = lu->extra_pages + from;
-		uint32_t elen = (uint32_t)extra_page_len(e);
+		uint32_t elen = (uint32_t)mode_page_len(e);
 
 		if (e[0] != page[0] || (sub && e[1] != page[1])) {
 			memcpy(all + at, e, elen);

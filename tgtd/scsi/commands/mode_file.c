@@ -9,6 +9,7 @@
  *     sum 91b0c2...
  */
 #include <stdlib.h>
+#include "tgtd/scsi/commands/commands.h"
 #include "tgtd/scsi/state_file.h"
 
 #define KIND "mode"

@@ -10,7 +10,7 @@
 #ifndef SCSI_PR_H
 #define SCSI_PR_H
 
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 /* SPC-4 table 48 */
 enum pr_type {

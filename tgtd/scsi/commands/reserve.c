@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* RESERVE(6/10), RELEASE(6/10) (SPC-2 7.21, 7.16), and what a lost
  * nexus or a reset takes with it. */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 void op_reserve(struct scsi_cmd *cmd)
 {
@@ -37,35 +37,19 @@ void op_release(struct scsi_cmd *cmd)
 	scsi_done(cmd);
 }
 
-void scsi_lu_nexus_lost_locked(struct scsi_itl *itl)
+void scsi_reserve_lost_locked(struct scsi_itl *itl)
 {
 	struct scsi_lu *lu = itl->lu;
 
-	if (itl->prevent) {
-		itl->prevent = false;
-		lu->prevents--;
-	}
 	if (lu->reserved_by == itl) {
 		lu->reserved_by = NULL;
 		scsi_lu_reservations_changed_locked(lu);
 	}
 }
 
-bool scsi_lu_reset(struct scsi_lu *lu, const struct scsi_itl *except, uint16_t asc)
+bool scsi_reserve_reset_locked(struct scsi_lu *lu)
 {
-	struct scsi_itl *itl;
-	bool flush;
-
-	pthread_mutex_lock(&lu->lock);
 	lu->reserved_by = NULL;
-	lu->prevents = 0;
-	list_for_each(itl, &lu->itls, link)
-		itl->prevent = false;
-	flush = lu->blk && lu->mode.wce && !lu->mode_saved.wce;
-	lu->mode = lu->mode_saved;
 	scsi_lu_reservations_changed_locked(lu);
-	scsi_lu_update_gate_locked(lu);
-	scsi_ua_raise_locked(lu, except, asc);
-	pthread_mutex_unlock(&lu->lock);
-	return flush;
+	return false;
 }

@@ -11,7 +11,7 @@
  */
 #include <stdlib.h>
 #include "events/timer.h"
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 enum { OVERWRITE = 0x01, BLOCK_ERASE = 0x02, EXIT_FAILURE_MODE = 0x1f };
 enum { IMMED = 0x80, AUSE = 0x20 };

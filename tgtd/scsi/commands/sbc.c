@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* READ and WRITE in all sizes, capacity, SYNCHRONIZE CACHE, PRE-FETCH, defect lists (SBC-4 5). */
+#include "tgtd/scsi/commands/commands.h"
 #include "tgtd/scsi/media.h"
-
-bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
-{
-	uint64_t blocks = scsi_lu_blocks(cmd->lu);
-
-	if (likely(lba <= blocks && nblocks <= blocks - lba))
-		return true;
-	/* LOGICAL BLOCK ADDRESS OUT OF RANGE */
-	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100);
-	return false;
-}
 
 void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks)
 {
@@ -29,25 +19,6 @@ void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks)
 		*lba = get_be64(cdb + 2);
 		*nblocks = get_be32(cdb + 10);
 	}
-}
-
-void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
-{
-	static const uint8_t length_at[8] = { 4, 7, 7, 0, 10, 6, 0, 0 }; /* by group code */
-
-	if (scsi_range_ok(cmd, lba, nblocks))
-		scsi_bad_cdb(cmd, length_at[cmd->cdb[0] >> 5], -1);
-}
-
-bool scsi_transfer_ok(struct scsi_cmd *cmd)
-{
-	uint64_t blocks = scsi_lu_blocks(cmd->lu);
-
-	if (likely(cmd->lba <= blocks && cmd->nblocks <= blocks - cmd->lba &&
-		   cmd->nblocks <= scsi_max_transfer(cmd->lu)))
-		return true;
-	scsi_range_refuse(cmd, cmd->lba, cmd->nblocks);
-	return false;
 }
 
 static inline void read_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)

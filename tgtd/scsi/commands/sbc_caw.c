@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* COMPARE AND WRITE (SBC-4 5.2) and ORWRITE(16) (SBC-4 5.8):
  * read-modify-write, atomic at the store. */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 void op_caw(struct scsi_cmd *cmd)
 {

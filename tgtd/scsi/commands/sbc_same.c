@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* WRITE SAME 10/16, UNMAP, GET LBA STATUS (SBC-4 5.6, 5.35, 5.52). All lengths are 64 bits wide. */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 #define ZERO_STEP GiB(1)    /* so that a long one can be aborted */
 #define PATTERN KiB(256)

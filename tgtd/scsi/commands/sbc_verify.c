@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* VERIFY and WRITE AND VERIFY, 10, 12 and 16 (SBC-4 5.38-5.44), chunk by chunk. */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 #define CHUNK KiB(256)
 

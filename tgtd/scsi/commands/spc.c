@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Commands of all device types (SPC-4) that are not large enough for a file of their own. */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 void op_test_unit_ready(struct scsi_cmd *cmd)
 {
@@ -189,6 +189,23 @@ void op_prevent_allow(struct scsi_cmd *cmd)
 	cmd->itl->prevent = prevent;
 	pthread_mutex_unlock(&lu->lock);
 	scsi_done(cmd);
+}
+
+void scsi_prevent_lost_locked(struct scsi_itl *itl)
+{
+	if (itl->prevent)
+		itl->lu->prevents--;
+	itl->prevent = false;
+}
+
+bool scsi_prevent_reset_locked(struct scsi_lu *lu)
+{
+	struct scsi_itl *itl;
+
+	lu->prevents = 0;
+	list_for_each(itl, &lu->itls, link)
+		itl->prevent = false;
+	return false;
 }
 
 /* ---- task management functions, time, diagnostics -------------------------------------------- */

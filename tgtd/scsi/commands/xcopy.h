@@ -3,7 +3,7 @@
 #ifndef SCSI_XCOPY_H
 #define SCSI_XCOPY_H
 
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 /* What became of a copy, for RECEIVE COPY STATUS. Kept per LU, oldest dropped. */
 struct copy_record {

@@ -6,6 +6,7 @@
 #include "events/bytes.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
+#include "tgtd/scsi/commands/init.h"
 
 static struct host h;
 static struct host_nexus *a, *b;
@@ -14,6 +15,7 @@ static char dir[] = "/tmp/test_mode.XXXXXX";
 static void do_same_target(void *arg)
 {
 	(void)arg;
+	scsi_commands_init();
 	h.target = scsi_target_create(901, "iqn.2026-11.test:mode");
 }
 

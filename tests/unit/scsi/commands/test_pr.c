@@ -6,6 +6,7 @@
 #include "events/bytes.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
+#include "tgtd/scsi/commands/init.h"
 
 static struct host h;
 static struct host_nexus *a, *b, *c;
@@ -445,6 +446,7 @@ static char dir[] = "/tmp/test_pr.XXXXXX";
 static uint32_t tid;
 static void do_same_target(void *arg)
 {
+	scsi_commands_init();
 	h.target = scsi_target_create(tid, "iqn.2026-11.test:persistent");
 	(void)arg;
 }

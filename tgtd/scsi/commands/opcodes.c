@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The command table. It drives dispatch, the check of reserved CDB bits, the gate (reservations,
- * unit attentions, not-ready states) and REPORT SUPPORTED OPERATION CODES, which can therefore not
- * disagree with each other.
+ * The command table: rows of op.h. It drives dispatch, the check of reserved CDB bits, the gate
+ * (reservations, unit attentions, not-ready states) and REPORT SUPPORTED OPERATION CODES, which can
+ * therefore not disagree with each other.
  */
-#include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/commands/commands.h"
 
 #define ANY GATE_NEXUS
 #define RD (GATE_NEXUS | GATE_DENY_READ)
@@ -42,8 +42,8 @@ static struct scsi_op ops[] = {
 	   "PREVENT ALLOW MEDIUM REMOVAL"),
 	OP(0x25, NO, 10, OP_DISK | OP_IN, GATE_READY, op_read_capacity10,
 	   { 0, 0x01, LBA4, 0, 0, 0x01 }, 10, "READ CAPACITY(10)"),
-	OP(0x28, NO, 10, OP_DISK | OP_IN, GATE_READ, op_read10, { 0, 0x1a, LBA4, GRP, 0xff, 0xff },
-	   30, "READ(10)"),
+	OP(0x28, NO, 10, OP_DISK | OP_IN | OP_READ10, GATE_READ, op_read10,
+	   { 0, 0x1a, LBA4, GRP, 0xff, 0xff }, 30, "READ(10)"),
 	OP(0x2a, NO, 10, OP_DISK | OP_OUT, GATE_WRITE, op_write10,
 	   { 0, 0x1a, LBA4, GRP, 0xff, 0xff }, 30, "WRITE(10)"),
 	OP(0x2e, NO, 10, OP_DISK | OP_OUT, GATE_WRITE, op_write_verify,
@@ -169,59 +169,10 @@ static struct scsi_op ops[] = {
 	   { 0, 0x1f, 0, 0, 0, 0, LBA4 }, 30, "READ DEFECT DATA(12)"),
 };
 
-struct scsi_op *scsi_ops_disk[256], *scsi_ops_ctrl[256];
-
-static void init(void)
+void scsi_commands_init(void)
 {
-	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++) {
-		struct scsi_op *op = &ops[i];
-		uint8_t deny[16];
-
-		op->usage[0] = op->opcode;
-		if (op->sa != OP_NO_SA)
-			op->usage[1] |= 0x1f;
-		memset(deny, 0, sizeof(deny));
-		for (unsigned b = 1; b < op->len && b < 16; b++)
-			deny[b] = (uint8_t)~op->usage[b];
-		memcpy(op->deny, deny, sizeof(op->deny));
-		op->gate |= GATE_CLOCK;
-		op->sure_len = op->sa == OP_NO_SA ? op->len : UINT16_MAX;
-	}
-	/* Entries of one opcode are chained in table order, so the index can point at the first. */
-	for (unsigned i = ARRAY_SIZE(ops); i-- > 0;) {
-		struct scsi_op *op = &ops[i], *next = i + 1 < ARRAY_SIZE(ops) ? &ops[i + 1] : NULL;
-
-		op->next_sa = next && next->opcode == op->opcode ? next : NULL;
-		if (op->flags & OP_DISK)
-			scsi_ops_disk[op->opcode] = op;
-		if (op->flags & OP_CTRL)
-			scsi_ops_ctrl[op->opcode] = op;
-	}
-}
-
-void scsi_ops_init(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, init);
-}
-
-const struct scsi_op *scsi_op_find(struct scsi_op *const *table, const uint8_t *cdb,
-				   uint16_t cdb_len, bool *no_sa)
-{
-	const struct scsi_op *op = table[cdb[0]];
-	uint16_t kind = table == scsi_ops_ctrl ? OP_CTRL : OP_DISK, sa;
-
-	*no_sa = false;
-	if (!op || op->len > cdb_len)
-		return NULL;
-	if (op->sa == OP_NO_SA)
-		return op;
-	sa = cdb[1] & 0x1f;
-	for (; op; op = op->next_sa)
-		if (op->sa == sa && (op->flags & kind))
-			return op;
-	*no_sa = true;
-	return NULL;
+	scsi_ops_register(ops, ARRAY_SIZE(ops));
+	scsi_features_register(scsi_features, scsi_nfeatures);
 }
 
 /* ---- REPORT SUPPORTED OPERATION CODES (SPC-4 6.35) ------------------------------------------- */
