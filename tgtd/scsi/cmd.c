@@ -90,13 +90,13 @@ void scsi_done_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc)
 
 void scsi_bad_cdb(struct scsi_cmd *cmd, uint16_t byte, int bit)
 {
-	scsi_sense_field(cmd, 0x2400, true, byte, bit);
+	scsi_sense_field(cmd, ASC_INVALID_FIELD_IN_CDB, true, byte, bit);
 	scsi_done(cmd);
 }
 
 void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 {
-	scsi_sense_field(cmd, 0x2600, false, byte, bit);
+	scsi_sense_field(cmd, ASC_INVALID_FIELD_IN_PARAMETER_LIST, false, byte, bit);
 	scsi_done(cmd);
 }
 

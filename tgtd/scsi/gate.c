@@ -59,13 +59,16 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 		return false;
 	if (!scsi_features_pass(cmd, bits))
 		return false;
-	if (bits & (GATE_NO_MEDIUM | GATE_OFFLINE)) { /* MEDIUM NOT PRESENT */
-		scsi_done_sense(cmd, SENSE_NOT_READY, bits & GATE_NO_MEDIUM ? 0x3a02 : 0x3a00);
+	if (bits & (GATE_NO_MEDIUM | GATE_OFFLINE)) {
+		scsi_done_sense(cmd, SENSE_NOT_READY,
+				bits & GATE_NO_MEDIUM ? ASC_MEDIUM_NOT_PRESENT_TRAY_OPEN :
+							ASC_MEDIUM_NOT_PRESENT);
 		return false;
 	}
 	if (bits & GATE_READONLY) { /* SOFTWARE WRITE PROTECT, or WRITE PROTECTED */
 		scsi_done_sense(cmd, SENSE_DATA_PROTECT,
-				scsi_lu_is(cmd->lu, LU_READONLY) ? 0x2700 : 0x2702);
+				scsi_lu_is(cmd->lu, LU_READONLY) ? ASC_WRITE_PROTECTED :
+								   ASC_SOFTWARE_WRITE_PROTECTED);
 		return false;
 	}
 	if (bits & GATE_RCD)

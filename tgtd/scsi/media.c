@@ -18,8 +18,7 @@ bool scsi_range_ok(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks)
 
 	if (likely(lba <= blocks && nblocks <= blocks - lba))
 		return true;
-	/* LOGICAL BLOCK ADDRESS OUT OF RANGE */
-	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100);
+	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_LBA_OUT_OF_RANGE);
 	return false;
 }
 
@@ -326,7 +325,7 @@ bool scsi_media_out(struct scsi_cmd *cmd)
 	 * would be a lie: nothing is written (SPC-4: INVALID FIELD IN COMMAND INFORMATION UNIT). */
 	if (unlikely(cmd->edtl_out < cmd->xfer_len &&
 		     !IS_ALIGNED(cmd->edtl_out, (uint64_t)lu->block_size))) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_FIELD_IN_COMMAND_IU);
 		return false;
 	}
 	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_out);

@@ -119,46 +119,47 @@ void scsi_sense_errno(struct scsi_cmd *cmd, int err, uint64_t info)
 	case -ENODATA:
 	case -EUCLEAN:
 		/* WRITE ERROR, or UNRECOVERED READ ERROR, at an LBA */
-		scsi_sense_info(cmd, SENSE_MEDIUM_ERROR, wr ? 0x0c00 : 0x1100, info);
+		scsi_sense_info(cmd, SENSE_MEDIUM_ERROR,
+				wr ? ASC_WRITE_ERROR : ASC_UNRECOVERED_READ_ERROR, info);
 		return;
 	case -EILSEQ: /* MISCOMPARE DURING VERIFY OPERATION, at an offset of the data-out buffer */
-		scsi_sense_info(cmd, SENSE_MISCOMPARE, 0x1d00, info);
+		scsi_sense_info(cmd, SENSE_MISCOMPARE, ASC_MISCOMPARE_DURING_VERIFY, info);
 		return;
 	case -ENOSPC:
-	case -EDQUOT: /* SPACE ALLOCATION FAILED WRITE PROTECT */
-		scsi_sense(cmd, SENSE_DATA_PROTECT, 0x2707);
+	case -EDQUOT:
+		scsi_sense(cmd, SENSE_DATA_PROTECT, ASC_SPACE_ALLOCATION_FAILED);
 		return;
 	case -EROFS:
-	case -EPERM: /* WRITE PROTECTED */
-		scsi_sense(cmd, SENSE_DATA_PROTECT, 0x2700);
+	case -EPERM:
+		scsi_sense(cmd, SENSE_DATA_PROTECT, ASC_WRITE_PROTECTED);
 		return;
-	case -ERANGE: /* LOGICAL BLOCK ADDRESS OUT OF RANGE */
-		scsi_sense_info(cmd, SENSE_ILLEGAL_REQUEST, 0x2100, info);
+	case -ERANGE:
+		scsi_sense_info(cmd, SENSE_ILLEGAL_REQUEST, ASC_LBA_OUT_OF_RANGE, info);
 		return;
 	case -EINVAL:
-	case -EOPNOTSUPP: /* INVALID FIELD IN CDB */
-		scsi_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2400);
+	case -EOPNOTSUPP:
+		scsi_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_FIELD_IN_CDB);
 		return;
 	case -ENODEV:
 	case -ENOENT:
-	case -ENXIO: /* LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED */
-		scsi_sense(cmd, SENSE_NOT_READY, 0x0403);
+	case -ENXIO:
+		scsi_sense(cmd, SENSE_NOT_READY, ASC_MANUAL_INTERVENTION_REQUIRED);
 		return;
 	case -EBADMSG: /* PROTOCOL SERVICE CRC ERROR: the transport's digest */
-		scsi_sense(cmd, SENSE_ABORTED_COMMAND, 0x4705);
+		scsi_sense(cmd, SENSE_ABORTED_COMMAND, ASC_PROTOCOL_SERVICE_CRC_ERROR);
 		return;
-	case -EPROTO: /* DATA PHASE ERROR */
-		scsi_sense(cmd, SENSE_ABORTED_COMMAND, 0x4b00);
+	case -EPROTO:
+		scsi_sense(cmd, SENSE_ABORTED_COMMAND, ASC_DATA_PHASE_ERROR);
 		return;
-	case -ECANCELED: /* NO ADDITIONAL SENSE INFORMATION */
-		scsi_sense(cmd, SENSE_ABORTED_COMMAND, 0x0000);
+	case -ECANCELED:
+		scsi_sense(cmd, SENSE_ABORTED_COMMAND, ASC_NO_ADDITIONAL_SENSE);
 		return;
 	case -ENOMEM:
 	case -EAGAIN:
 	case -EBUSY:
 		cmd->status = SAM_BUSY;
 		return;
-	default: /* INTERNAL TARGET FAILURE */
-		scsi_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
+	default:
+		scsi_sense(cmd, SENSE_HARDWARE_ERROR, ASC_INTERNAL_TARGET_FAILURE);
 	}
 }

@@ -25,9 +25,9 @@ static __attribute__((noinline, cold)) void run_without_lu(struct scsi_cmd *cmd)
 	if ((cmd->state & CMD_WLUN) && cmd->cdb[0] == 0x00)
 		scsi_done(cmd);
 	else if (cmd->state & CMD_WLUN)
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2000);
-	else /* LOGICAL UNIT NOT SUPPORTED */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2500);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_COMMAND_OPERATION_CODE);
+	else
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_LOGICAL_UNIT_NOT_SUPPORTED);
 }
 
 /* First CDB bit that the table does not allow. */
@@ -118,8 +118,8 @@ static __attribute__((noinline)) void start_any(struct scsi_cmd *cmd, uint32_t s
 		if (no_sa) /* SPC-4 4.3.4.2: the SERVICE ACTION field is wrong */
 			scsi_bad_cdb(cmd, cdb[0] == 0x7f ? 8 : 1, 4);
 		else
-			/* INVALID COMMAND OPERATION CODE */
-			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2000);
+			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST,
+					ASC_INVALID_COMMAND_OPERATION_CODE);
 		return;
 	}
 	bits = (atomic_load_explicit(&itl->gate, memory_order_acquire) |

@@ -13,11 +13,11 @@ bool scsi_alua_pass(struct scsi_cmd *cmd)
 	state = lu->alua_state;
 	pthread_mutex_unlock(&lu->lock);
 	switch (state) {
-	case SCSI_ALUA_STANDBY: /* TARGET PORT IN STANDBY STATE */
-		scsi_done_sense(cmd, SENSE_NOT_READY, 0x040b);
+	case SCSI_ALUA_STANDBY:
+		scsi_done_sense(cmd, SENSE_NOT_READY, ASC_TARGET_PORT_IN_STANDBY_STATE);
 		return false;
-	case SCSI_ALUA_UNAVAILABLE: /* TARGET PORT IN UNAVAILABLE STATE */
-		scsi_done_sense(cmd, SENSE_NOT_READY, 0x040c);
+	case SCSI_ALUA_UNAVAILABLE:
+		scsi_done_sense(cmd, SENSE_NOT_READY, ASC_TARGET_PORT_IN_UNAVAILABLE_STATE);
 		return false;
 	}
 	return true;
@@ -64,7 +64,7 @@ static void set_tpgs(struct scsi_cmd *cmd)
 	int state = -1;
 
 	if (cmd->heap_got < 4 || cmd->heap_got % 4) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	for (uint32_t at = 4; at < cmd->heap_got; at += 4) {
@@ -96,7 +96,7 @@ void op_set_tpgs(struct scsi_cmd *cmd)
 	else if (len == 0)
 		scsi_done(cmd);
 	else if (len > 4096)
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 	else
 		scsi_data_out(cmd, len, set_tpgs);
 }

@@ -73,8 +73,8 @@ void op_mode_sense(struct scsi_cmd *cmd)
 	uint32_t alloc = six ? cdb[4] : get_be16(cdb + 7);
 	size_t head = six ? 4 : 8, bd = 0, n;
 
-	if (pc == MODE_PC_SAVED && !state_file_possible()) { /* SAVING PARAMETERS NOT SUPPORTED */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x3900);
+	if (pc == MODE_PC_SAVED && !state_file_possible()) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_SAVING_PARAMETERS_NOT_SUPPORTED);
 		return;
 	}
 	if (code == 0x3f && sub != 0 && sub != 0xff) {
@@ -145,7 +145,7 @@ static void saved(struct scsi_cmd *cmd)
 	if (status < 0) { /* in force, but it would not survive: say so */
 		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save mode pages: %s",
 				strerror(-status));
-		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
+		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, ASC_INTERNAL_TARGET_FAILURE);
 		return;
 	}
 	scsi_done(cmd);
@@ -181,8 +181,7 @@ static void mode_select(struct scsi_cmd *cmd)
 	bool flush = false;
 
 	if (len < head) {
-		/* PARAMETER LIST LENGTH ERROR */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	bd = six ? b[3] : get_be16(b + 6);
@@ -193,7 +192,7 @@ static void mode_select(struct scsi_cmd *cmd)
 	}
 	at = head + bd;
 	if (at > len) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	if (bd) { /* formatting to another size is not what this is for */
@@ -218,7 +217,8 @@ static void mode_select(struct scsi_cmd *cmd)
 		if (n == 0) {
 			pthread_mutex_unlock(&lu->lock);
 			if (bad == SIZE_MAX)
-				scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+				scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST,
+						ASC_PARAMETER_LIST_LENGTH_ERROR);
 			else
 				scsi_bad_param(cmd, (uint16_t)(at + bad), -1);
 			return;

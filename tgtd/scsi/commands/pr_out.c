@@ -24,7 +24,9 @@ static struct outcome changed(void)
 
 static struct outcome bad_param(uint16_t byte)
 {
-	return (struct outcome){ .status = SAM_CHECK_CONDITION, .asc = 0x2600, .field = byte };
+	return (struct outcome){ .status = SAM_CHECK_CONDITION,
+				 .asc = ASC_INVALID_FIELD_IN_PARAMETER_LIST,
+				 .field = byte };
 }
 
 static struct outcome check(uint16_t asc)
@@ -73,7 +75,7 @@ static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool a
 	struct outcome r;
 
 	if (cmd->heap_got < 28 || get_be32(cmd->heap + 24) != cmd->heap_got - 28)
-		return check(0x1a00);
+		return check(ASC_PARAMETER_LIST_LENGTH_ERROR);
 	for (left = cmd->heap_got - 28; left > 0; left -= n, p += n) {
 		char name[SCSI_PORT_NAME_MAX];
 		struct pr_reg *reg;
@@ -85,7 +87,7 @@ static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool a
 			goto undo;
 		reg = pr_add(pr, name, cmd->nexus->rtpi, key);
 		if (!reg) {
-			r = check(0x5504); /* INSUFFICIENT REGISTRATION RESOURCES */
+			r = check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
 			goto undo;
 		}
 		reg->device = device;
@@ -116,7 +118,7 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 	if (spec_i_pt && (ignore || reg || new_key == 0))
 		return bad_param(20);
 	if (!spec_i_pt && cmd->heap_got != 24)
-		return check(0x1a00);
+		return check(ASC_PARAMETER_LIST_LENGTH_ERROR);
 	if (reg) {
 		if (new_key == 0)
 			unregister(lu, reg);
@@ -136,7 +138,7 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 			reg = pr_add(pr, cmd->nexus->initiator, cmd->nexus->rtpi, new_key);
 		if (!reg) {
 			unregister_last(lu, before); /* the others too: all or none */
-			return check(0x5504);
+			return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
 		}
 		reg->all_ports = all_ports;
 		pr_bind_all(lu);
@@ -166,7 +168,7 @@ static struct outcome do_release(struct scsi_cmd *cmd, uint8_t type)
 	if (!pr_holds(pr, reg))
 		return good;
 	if (pr->type != type)
-		return check(0x2604); /* INVALID RELEASE OF PERSISTENT RESERVATION */
+		return check(ASC_INVALID_RELEASE_OF_PERSISTENT_RESERVATION);
 	release(cmd->lu, reg);
 	return changed();
 }
@@ -239,7 +241,7 @@ static struct outcome do_move(struct scsi_cmd *cmd)
 	char name[SCSI_PORT_NAME_MAX];
 
 	if (!pr->type) /* INVALID FIELD IN CDB: there is nothing to move */
-		return check(0x2400);
+		return check(ASC_INVALID_FIELD_IN_CDB);
 	if (pr->holder != own) /* also when all registrants hold it */
 		return refused;
 	if (new_key == 0)
@@ -247,7 +249,7 @@ static struct outcome do_move(struct scsi_cmd *cmd)
 	if (aptpl && !pr_file_possible())
 		return bad_param(17);
 	if (get_be32(p + 20) != cmd->heap_got - 24)
-		return check(0x1a00);
+		return check(ASC_PARAMETER_LIST_LENGTH_ERROR);
 	if (pr_transport_id_parse(p + 24, cmd->heap_got - 24, name, &device) != cmd->heap_got - 24)
 		return bad_param(24);
 	if (pr_matches(own, name, rtpi) || rtpi == 0)
@@ -256,7 +258,7 @@ static struct outcome do_move(struct scsi_cmd *cmd)
 	if (!to) {
 		to = pr_add(pr, name, rtpi, new_key);
 		if (!to)
-			return check(0x5504);
+			return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
 		to->device = device;
 		pr_bind_all(lu);
 	}
@@ -386,7 +388,7 @@ static void after_save(struct scsi_cmd *cmd)
 	if (s->status < 0) { /* done, but it would not survive: say so */
 		log_ratelimited(LOG_LVL_ERROR, "scsi: cannot save reservations: %s",
 				strerror(-s->status));
-		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, 0x4400);
+		scsi_done_sense(cmd, SENSE_HARDWARE_ERROR, ASC_INTERNAL_TARGET_FAILURE);
 		return;
 	}
 	job = s->job;
@@ -409,7 +411,7 @@ static void refuse(struct scsi_cmd *cmd, const struct outcome *r)
 {
 	if (r->status != SAM_CHECK_CONDITION)
 		cmd->status = r->status;
-	else if (r->asc == 0x2600)
+	else if (r->asc == ASC_INVALID_FIELD_IN_PARAMETER_LIST)
 		scsi_sense_field(cmd, r->asc, false, r->field, -1);
 	else
 		scsi_sense(cmd, SENSE_ILLEGAL_REQUEST, r->asc);
@@ -440,7 +442,7 @@ static void pr_out(struct scsi_cmd *cmd)
 	struct after *s;
 
 	if (cmd->heap_got < 24) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	s = after_new(sa);
@@ -515,8 +517,7 @@ void op_pr_out(struct scsi_cmd *cmd)
 	/* 24 bytes exactly, unless TransportIDs follow. */
 	if (len < 24 || len > PR_OUT_MAX ||
 	    (len != 24 && sa != REGISTER && sa != REGISTER_AND_MOVE)) {
-		/* PARAMETER LIST LENGTH ERROR */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	scsi_data_out(cmd, len, pr_out);

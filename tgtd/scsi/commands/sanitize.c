@@ -292,13 +292,14 @@ bool scsi_sanitize_pass(struct scsi_cmd *cmd)
 		/* Initiators try again and again: the operation does not wait for these. */
 		cmd->state |= CMD_YOUNG;
 		cmd->itl->young++;
-		scsi_sense_progress(cmd, 0x041b, (uint16_t)MIN(s->progress, 65535u));
+		scsi_sense_progress(cmd, ASC_SANITIZE_IN_PROGRESS,
+				    (uint16_t)MIN(s->progress, 65535u));
 		scsi_done(cmd);
 		return false;
 	}
 	if (cmd->cdb[0] == 0x48)
 		return true; /* the way out of a failure */
-	scsi_done_sense(cmd, SENSE_MEDIUM_ERROR, 0x3103); /* SANITIZE COMMAND FAILED */
+	scsi_done_sense(cmd, SENSE_MEDIUM_ERROR, ASC_SANITIZE_COMMAND_FAILED);
 	return false;
 }
 
@@ -350,7 +351,7 @@ void scsi_sanitize_free(struct scsi_lu *lu)
 static void sanitized(struct scsi_cmd *cmd)
 {
 	if (cmd->lu->sanitize->status < 0)
-		scsi_sense(cmd, SENSE_MEDIUM_ERROR, 0x3103);
+		scsi_sense(cmd, SENSE_MEDIUM_ERROR, ASC_SANITIZE_COMMAND_FAILED);
 	scsi_done(cmd);
 }
 

@@ -88,8 +88,8 @@ void op_write_atomic16(struct scsi_cmd *cmd)
 {
 	uint64_t lba = get_be64(cmd->cdb + 2), nblocks = get_be16(cmd->cdb + 12);
 
-	if (!scsi_max_atomic(cmd->lu)) { /* INVALID COMMAND OPERATION CODE */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2000);
+	if (!scsi_max_atomic(cmd->lu)) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_COMMAND_OPERATION_CODE);
 		return;
 	}
 	if (!scsi_range_ok(cmd, lba, nblocks))

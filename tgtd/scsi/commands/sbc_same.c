@@ -108,7 +108,7 @@ static void write_same(struct scsi_cmd *cmd, bool ndob)
 	}
 	cmd->out_total = lu->block_size;
 	if (cmd->edtl_out != lu->block_size) { /* one block is all it takes, and all of one */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_FIELD_IN_COMMAND_IU);
 		return;
 	}
 	room = ALIGN_DOWN(
@@ -174,8 +174,7 @@ static void unmap(struct scsi_cmd *cmd)
 	uint64_t blocks = scsi_lu_blocks(lu);
 
 	if (got < 8 || get_be16(cmd->heap + 2) > got - 8u) {
-		/* PARAMETER LIST LENGTH ERROR */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	len = get_be16(cmd->heap + 2);
@@ -188,7 +187,7 @@ static void unmap(struct scsi_cmd *cmd)
 		uint64_t lba = get_be64(cmd->heap + at), n = get_be32(cmd->heap + at + 8);
 
 		if (lba > blocks || n > blocks - lba) {
-			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100);
+			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_LBA_OUT_OF_RANGE);
 			return;
 		}
 	}
@@ -202,7 +201,7 @@ void op_unmap(struct scsi_cmd *cmd)
 	uint32_t len = get_be16(cmd->cdb + 7);
 
 	if (!scsi_lu_thin(cmd->lu))
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2000);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_COMMAND_OPERATION_CODE);
 	else if (len == 0)
 		scsi_done(cmd);
 	else

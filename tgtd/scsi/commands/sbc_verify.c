@@ -35,8 +35,8 @@ static void have_read(struct scsi_cmd *cmd)
 		}
 	}
 	blk_req_release(io);
-	if (at != len) { /* MISCOMPARE DURING VERIFY OPERATION */
-		scsi_sense_info(cmd, SENSE_MISCOMPARE, 0x1d00, at);
+	if (at != len) {
+		scsi_sense_info(cmd, SENSE_MISCOMPARE, ASC_MISCOMPARE_DURING_VERIFY, at);
 		scsi_done(cmd);
 		return;
 	}
@@ -126,7 +126,7 @@ void op_verify(struct scsi_cmd *cmd)
 	cmd->out_total = mode == BYTCHK_ONE ? lu->block_size : cmd->xfer_len;
 	if (cmd->edtl_out < cmd->out_total &&
 	    (mode == BYTCHK_ONE || cmd->edtl_out % lu->block_size)) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0e03);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_FIELD_IN_COMMAND_IU);
 		return;
 	}
 	cmd->xfer_end = mode == BYTCHK_ONE ? cmd->xfer_len : MIN(cmd->xfer_len, cmd->edtl_out);

@@ -19,17 +19,18 @@ void op_request_sense(struct scsi_cmd *cmd)
 	if (!b)
 		return;
 	if (cmd->state & CMD_NO_LU) {
-		n = scsi_sense_put(b, desc, SENSE_ILLEGAL_REQUEST, 0x2500);
+		n = scsi_sense_put(b, desc, SENSE_ILLEGAL_REQUEST, ASC_LOGICAL_UNIT_NOT_SUPPORTED);
 	} else if (cmd->itl && (asc = scsi_ua_pop(cmd->itl)) != 0) {
 		n = scsi_sense_put(b, desc, SENSE_UNIT_ATTENTION, asc);
 	} else if (cmd->itl && (progress = scsi_sanitize_progress(cmd->lu)) >= 0) {
-		/* SANITIZE IN PROGRESS */
-		n = scsi_sense_put_progress(b, desc, 0x041b, (uint16_t)progress);
+		n = scsi_sense_put_progress(b, desc, ASC_SANITIZE_IN_PROGRESS, (uint16_t)progress);
 	} else if (cmd->itl && (cmd->itl->gate & (GATE_NO_MEDIUM | GATE_OFFLINE))) {
 		n = scsi_sense_put(b, desc, SENSE_NOT_READY,
-				   cmd->itl->gate & GATE_NO_MEDIUM ? 0x3a02 : 0x3a00);
+				   cmd->itl->gate & GATE_NO_MEDIUM ?
+					   ASC_MEDIUM_NOT_PRESENT_TRAY_OPEN :
+					   ASC_MEDIUM_NOT_PRESENT);
 	} else {
-		n = scsi_sense_put(b, desc, SENSE_NO_SENSE, 0x0000);
+		n = scsi_sense_put(b, desc, SENSE_NO_SENSE, ASC_NO_ADDITIONAL_SENSE);
 	}
 	scsi_data_in(cmd, n, cmd->cdb[4]);
 }
@@ -114,7 +115,7 @@ static void start_stop_finish(struct scsi_cmd *cmd)
 	pthread_mutex_lock(&lu->lock);
 	if (loej && lu->prevents > 0) { /* loading, too, moves the medium */
 		pthread_mutex_unlock(&lu->lock);
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x5302); /* MEDIUM REMOVAL PREVENTED */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_MEDIUM_REMOVAL_PREVENTED);
 		return;
 	}
 	if (loej && lu->ejected == start) {
@@ -267,7 +268,7 @@ static void set_timestamp(struct scsi_cmd *cmd)
 	struct scsi_target *t = n->target;
 
 	if (cmd->heap_got < 12) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	pthread_mutex_lock(&t->lock);
@@ -289,8 +290,7 @@ void op_set_timestamp(struct scsi_cmd *cmd)
 	if (len == 0)
 		scsi_done(cmd);
 	else if (len < 12)
-		/* PARAMETER LIST LENGTH ERROR */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 	else
 		scsi_data_out(cmd, MIN(len, 12), set_timestamp);
 }

@@ -158,7 +158,7 @@ static struct token *take_ranges(struct scsi_cmd *cmd, const uint8_t *p, size_t 
 
 		if (lba > blocks || count > blocks - lba) {
 			free(t);
-			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2100);
+			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_LBA_OUT_OF_RANGE);
 			return NULL;
 		}
 		for (unsigned j = 0; j < t->nranges; j++)
@@ -189,7 +189,7 @@ static bool check_lengths(struct scsi_cmd *cmd, size_t head)
 	    get_be16(cmd->heap) + 2u >= head &&
 	    get_be16(cmd->heap + head - 2) + head <= cmd->heap_got)
 		return true;
-	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00); /* PARAMETER LIST LENGTH ERROR */
+	scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 	return false;
 }
 
@@ -242,7 +242,7 @@ static void populate(struct scsi_cmd *cmd)
 		return;
 	if (!scsi_copy_begin(cmd, list_id)) {
 		free(t);
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0016); /* OPERATION IN PROGRESS */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_OPERATION_IN_PROGRESS);
 		return;
 	}
 	t->idle_ns = (idle ? idle : TIMEOUT_DEFAULT_S) * NSEC_PER_SEC;
@@ -282,7 +282,7 @@ static void token_list(struct scsi_cmd *cmd, void (*then)(struct scsi_cmd *))
 	if (len == 0)
 		scsi_done(cmd);
 	else if (len > LIST_MAX)
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 	else
 		scsi_data_out(cmd, len, then);
 }
@@ -344,9 +344,9 @@ static uint16_t source_lost(const struct using *u)
 	const struct scsi_itl *itl = u->src.itl;
 
 	if (itl->gone)
-		return 0x2306; /* TOKEN REVOKED: the unit goes, or is masked */
+		return ASC_TOKEN_REVOKED; /* the unit goes, or is masked */
 	if (atomic_load(&itl->gate) & GATE_MEDIUM & ~GATE_COPY_NEVER)
-		return 0x2300; /* INVALID TOKEN OPERATION, CAUSE NOT REPORTABLE */
+		return ASC_INVALID_TOKEN_OPERATION;
 	return 0;
 }
 
@@ -409,7 +409,7 @@ static void using_read(struct scsi_cmd *cmd)
 	pthread_mutex_unlock(&src->lock);
 	if (!valid) {
 		blk_req_release(io);
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2306); /* TOKEN REVOKED */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_TOKEN_REVOKED);
 		return;
 	}
 	io->op = BLK_WRITE;
@@ -478,12 +478,12 @@ static uint16_t resolve(struct scsi_cmd *cmd, struct using *u, const uint8_t *by
 	size_t size;
 
 	if (get_be16(bytes + 6) != TOKEN_LEN - 8)
-		return 0x230a; /* INVALID TOKEN LENGTH */
+		return ASC_INVALID_TOKEN_LENGTH;
 	if (get_be32(bytes) != ROD_COPY_CHANGE_VULNERABLE)
-		return 0x2301; /* UNSUPPORTED TOKEN TYPE */
+		return ASC_UNSUPPORTED_TOKEN_TYPE;
 	itl = creator(cmd->nexus, bytes);
 	if (!itl)
-		return 0x2304; /* TOKEN UNKNOWN */
+		return ASC_TOKEN_UNKNOWN;
 	scsi_use_begin(&u->src, itl, cmd);
 	src = itl->lu;
 	pthread_mutex_lock(&src->lock);
@@ -501,9 +501,9 @@ static uint16_t resolve(struct scsi_cmd *cmd, struct using *u, const uint8_t *by
 	}
 	pthread_mutex_unlock(&src->lock);
 	if (!t)
-		return 0x2304;
+		return ASC_TOKEN_UNKNOWN;
 	if (!u->from)
-		return 0x2300; /* INVALID TOKEN OPERATION, CAUSE NOT REPORTABLE */
+		return ASC_INVALID_TOKEN_OPERATION;
 	for (; u->fi < u->from->nranges && skip >= u->from->range[u->fi].len; u->fi++)
 		skip -= u->from->range[u->fi].len;
 	u->fo = skip;
@@ -539,7 +539,7 @@ static void write_using(struct scsi_cmd *cmd)
 	if (!scsi_copy_begin(cmd, u->list_id)) {
 		free(to);
 		free(u);
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0016);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_OPERATION_IN_PROGRESS);
 		return;
 	}
 	cmd->priv = u;

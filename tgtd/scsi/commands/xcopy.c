@@ -47,7 +47,7 @@ static void chunk_written(struct scsi_cmd *cmd)
 
 	blk_req_release(io);
 	if (io->status < 0) {
-		copy_failed(cmd, 0x0000);
+		copy_failed(cmd, ASC_NO_ADDITIONAL_SENSE);
 		return;
 	}
 	x->from += io->len;
@@ -66,7 +66,7 @@ static void chunk_read(struct scsi_cmd *cmd)
 
 	if (io->status < 0) {
 		blk_req_release(io);
-		copy_failed(cmd, 0x0000);
+		copy_failed(cmd, ASC_NO_ADDITIONAL_SENSE);
 		return;
 	}
 	/* The fragments just read are what is written: nothing is copied in between. */
@@ -107,25 +107,25 @@ static bool begin_segment(struct scsi_cmd *cmd)
 	x->src = cscd_itl(x, get_be16(s + 4));
 	x->dst = cscd_itl(x, get_be16(s + 6));
 	if (!x->src || !x->dst || !x->src->lu->blk || !x->dst->lu->blk) {
-		copy_failed(cmd, 0x0804); /* UNREACHABLE COPY TARGET */
+		copy_failed(cmd, ASC_UNREACHABLE_COPY_TARGET);
 		return false;
 	}
 	if (!may_go_on(x)) {
 		/* COPY TARGET DEVICE NOT REACHABLE: reserved, offline, read-only */
-		copy_failed(cmd, 0x0d02);
+		copy_failed(cmd, ASC_COPY_TARGET_DEVICE_NOT_REACHABLE);
 		return false;
 	}
 	/* DC: the count is in the destination's blocks. */
 	bytes = n << (s[1] & 0x02 ? x->dst->lu : x->src->lu)->block_shift;
 	room = scsi_lu_blocks(x->src->lu);
 	if (from > room || (bytes >> x->src->lu->block_shift) > room - from) {
-		copy_failed(cmd, 0x0000);
+		copy_failed(cmd, ASC_NO_ADDITIONAL_SENSE);
 		return false;
 	}
 	room = scsi_lu_blocks(x->dst->lu);
 	if (to > room || (bytes >> x->dst->lu->block_shift) > room - to ||
 	    (bytes & (x->dst->lu->block_size - 1)) || (bytes & (x->src->lu->block_size - 1))) {
-		copy_failed(cmd, 0x0000);
+		copy_failed(cmd, ASC_NO_ADDITIONAL_SENSE);
 		return false;
 	}
 	x->from = from << x->src->lu->block_shift;
@@ -141,11 +141,11 @@ static void next_chunk(struct scsi_cmd *cmd)
 	struct blk_req *io;
 
 	if (x->stop) {
-		copy_failed(cmd, 0x0000);
+		copy_failed(cmd, ASC_NO_ADDITIONAL_SENSE);
 		return;
 	}
 	if (x->left && !may_go_on(x)) {
-		copy_failed(cmd, 0x0d02);
+		copy_failed(cmd, ASC_COPY_TARGET_DEVICE_NOT_REACHABLE);
 		return;
 	}
 	while (x->left == 0) {
@@ -236,29 +236,28 @@ static bool check_list(struct scsi_cmd *cmd, const uint8_t *cscd, size_t ncscd_l
 		       const uint8_t *seg, size_t seg_len)
 {
 	if (ncscd_len / CSCD_LEN > CSCD_MAX) {
-		/* TOO MANY TARGET DESCRIPTORS */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2606);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_TOO_MANY_TARGET_DESCRIPTORS);
 		return false;
 	}
 	if (seg_len / SEGMENT_LEN > SEGMENT_MAX) {
-		/* TOO MANY SEGMENT DESCRIPTORS */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x2608);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_TOO_MANY_SEGMENT_DESCRIPTORS);
 		return false;
 	}
 	if (ncscd_len % CSCD_LEN) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return false;
 	}
 	for (size_t at = 0; at < ncscd_len; at += CSCD_LEN)
-		if (cscd[at] != CSCD_IDENTIFICATION) { /* UNSUPPORTED TARGET DESCRIPTOR TYPE CODE */
-			scsi_sense_field(cmd, 0x2607, false, (uint16_t)(cscd + at - cmd->heap), -1);
+		if (cscd[at] != CSCD_IDENTIFICATION) {
+			scsi_sense_field(cmd, ASC_UNSUPPORTED_TARGET_DESCRIPTOR, false,
+					 (uint16_t)(cscd + at - cmd->heap), -1);
 			scsi_done(cmd);
 			return false;
 		}
 	for (size_t at = 0; at < seg_len; at += SEGMENT_LEN) {
 		if (seg[at] != SEGMENT_BLOCK_TO_BLOCK) {
-			/* UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE */
-			scsi_sense_field(cmd, 0x2609, false, (uint16_t)(seg + at - cmd->heap), -1);
+			scsi_sense_field(cmd, ASC_UNSUPPORTED_SEGMENT_DESCRIPTOR, false,
+					 (uint16_t)(seg + at - cmd->heap), -1);
 			scsi_done(cmd);
 			return false;
 		}
@@ -281,8 +280,7 @@ static void start_copy(struct scsi_cmd *cmd)
 	struct xcopy *x;
 
 	if (got < head) {
-		/* PARAMETER LIST LENGTH ERROR */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	usage = b[1] >> 3 & 3;
@@ -307,11 +305,11 @@ static void start_copy(struct scsi_cmd *cmd)
 	}
 	if (cscd_len + seg_len > COPY_LIST_MAX || inline_len > got ||
 	    cscd_len + seg_len + inline_len > got - head) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
 	if (inline_len) { /* INLINE DATA LENGTH EXCEEDED: no segment type here takes any */
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x260b);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INLINE_DATA_LENGTH_EXCEEDED);
 		return;
 	}
 	if (usage == 1 || (usage == USE_NONE && list_id)) {
@@ -338,8 +336,8 @@ static void start_copy(struct scsi_cmd *cmd)
 	cmd->fini = finish;
 	if (usage != USE_NONE) {
 		r = scsi_copy_begin(cmd, list_id);
-		if (!r) { /* OPERATION IN PROGRESS */
-			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x0016);
+		if (!r) {
+			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_OPERATION_IN_PROGRESS);
 			return;
 		}
 		r->running = x;
@@ -357,7 +355,7 @@ void op_extended_copy(struct scsi_cmd *cmd)
 	if (len == 0)
 		scsi_done(cmd); /* nothing to do is no error */
 	else if (len > 48 + COPY_LIST_MAX + 4 * SEGMENT_LEN)
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, 0x1a00);
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 	else
 		scsi_data_out(cmd, len, start_copy);
 }
