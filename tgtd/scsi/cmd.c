@@ -54,9 +54,8 @@ bool scsi_cmd_on(const struct scsi_cmd *cmd, const struct scsi_lu *lu)
 
 void scsi_done(struct scsi_cmd *cmd)
 {
-	ASSERT(!(cmd->state & CMD_DONE));
+	ASSERT(scsi_state_may_end(cmd->state));
 	ASSERT(cmd->nsegs_busy == 0);
-	ASSERT(!(cmd->state & (CMD_HELD | CMD_JOB | CMD_POSTED)));
 	if (unlikely(!(cmd->state & CMD_MEDIA)) && cmd->fini) {
 		void (*fini)(struct scsi_cmd *) = cmd->fini;
 		cmd->fini = NULL;

@@ -101,7 +101,7 @@ struct scsi_cmd {
 	uint8_t nsegs_busy;	/* the device server's: segments at the store or being fetched */
 	int32_t err;		/* the device server's: first failure of a media transfer,
 				 * reported when all is quiet */
-	uint32_t state;		/* the device server's: CMD_* bits of lu.h */
+	uint32_t state;		/* the device server's: CMD_* bits of run.h */
 	uint64_t in_total;	/* what the CDB would transfer in / out, uncut
 				 * by the EDTL: for residuals */
 	uint64_t out_total;

@@ -83,6 +83,7 @@ scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu
 	seg->state = SEG_WIRE;
 	cmd->tail = seg;
 	/* scsi_done() */
+	ASSERT(scsi_state_may_end(cmd->state));
 	cmd->state |= CMD_DONE;
 	stat_add(&itl->st.rd_done_cmds, 1);
 	stat_add(&itl->st.rd_done_bytes, cmd->xfer_len);
