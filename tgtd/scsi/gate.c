@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What stands between a command and its execution: unit attentions, reservations, an LU that is not
- * ready. See lu.h for how the bits come to be. */
+ * ready. See gate.h for how the bits come to be. */
 #include "tgtd/scsi/lu.h"
 
 /* SAM-5 5.3.3: these are reported before a reservation conflict, all others after it. */
