@@ -101,8 +101,8 @@ void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 
 static __attribute__((noinline)) void clean_up(struct scsi_cmd *cmd)
 {
-	if (cmd->state & CMD_YOUNG)
-		cmd->itl->young--;
+	if (cmd->state & CMD_POST_SANITIZE)
+		cmd->itl->post_sanitize--;
 	free(cmd->heap);
 	cmd->heap = NULL;
 	cmd->heap_len = 0;

@@ -24,7 +24,7 @@ struct scsi_itl {
 	struct scsi_lu_stats st; /* nexus->loop writes */
 	struct list link;	/* lu->itls; lu->lock */
 	uint32_t pins;
-	uint32_t young;		/* of inflight: refused while SANITIZE is at work; nexus->loop */
+	uint32_t post_sanitize;	/* of inflight: refused while SANITIZE is at work; nexus->loop */
 	bool drains;		/* SANITIZE waits for the others of inflight; lu->lock */
 	struct list held;	/* commands that wait while GATE_HOLD; nexus->loop */
 	struct loop_msg order_msg; /* it is the turn of the next of them */

@@ -38,7 +38,7 @@ enum {
 				 * steps, nothing to clean up */
 	CMD_TAS = 1 << 18,	/* aborted, and its initiator is told by TASK ABORTED */
 	CMD_SUBM = 1 << 19,	/* counted in rd_subm_cmds or wr_subm_cmds */
-	CMD_YOUNG = 1 << 20,	/* counted in itl->young */
+	CMD_POST_SANITIZE = 1 << 20, /* counted in itl->post_sanitize */
 };
 
 /* Are these bits of a command that is about to be answered? For asserts. */
@@ -48,7 +48,7 @@ static inline bool scsi_state_may_end(uint32_t s)
 	const uint32_t no_lu = CMD_NO_LU | CMD_WLUN, dir = CMD_READ | CMD_WRITE;
 
 	return (s & CMD_ACTIVE) && !(s & (CMD_DONE | waits)) && (s & no_lu) != no_lu &&
-	       !((s & no_lu) && (s & (dir | CMD_YOUNG))) && (s & dir) != dir &&
+	       !((s & no_lu) && (s & (dir | CMD_POST_SANITIZE))) && (s & dir) != dir &&
 	       !((s & CMD_SUBM) && !(s & dir)) && !((s & CMD_TAS) && !(s & CMD_ABORTED));
 }
 

@@ -184,7 +184,7 @@ static void step(struct scsi_sanitize *s)
  * nexus->loop. */
 static bool older_left(const struct scsi_sanitize *s, const struct scsi_itl *itl)
 {
-	return itl->inflight - itl->young > (s->cmd && s->cmd->itl == itl);
+	return itl->inflight - itl->post_sanitize > (s->cmd && s->cmd->itl == itl);
 }
 
 static void drained(struct loop_msg *m)
@@ -290,8 +290,8 @@ bool scsi_sanitize_pass(struct scsi_cmd *cmd)
 	pthread_mutex_unlock(&cmd->lu->lock);
 	if (running) { /* LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS */
 		/* Initiators try again and again: the operation does not wait for these. */
-		cmd->state |= CMD_YOUNG;
-		cmd->itl->young++;
+		cmd->state |= CMD_POST_SANITIZE;
+		cmd->itl->post_sanitize++;
 		scsi_sense_progress(cmd, ASC_SANITIZE_IN_PROGRESS,
 				    (uint16_t)MIN(s->progress, 65535u));
 		scsi_done(cmd);
