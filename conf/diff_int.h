@@ -2,8 +2,9 @@
 /*
  * Private to conf/diff*.c: a plan while it is made.
  *
- *     diff.c     the order of all, system, targets, users, access, session keys
- *     diff_lu.c  logical units: what differs, and in which order stores change hands
+ *     diff.c       the order of all, system, targets, users, access, session keys
+ *     diff_lu.c    logical units: what differs, and in which order stores change hands
+ *     diff_plan.c  steps, notes and parts, which the two above add to the plan
  */
 #ifndef CONF_DIFF_INT_H
 #define CONF_DIFF_INT_H
@@ -25,6 +26,8 @@ struct planner {
 	size_t nstores;		    /* a power of two */
 };
 
+/* ---- diff_plan.c ----------------------------------------------------------------------------- */
+/* A text that lives as long as @c. */
 const char *diff_format(struct conf *c, const char *fmt, ...) printf_like(2, 3);
 /* The next step: empty, about the target and of the part at work. */
 struct conf_step *diff_add(struct planner *p);
