@@ -3,21 +3,24 @@
  * Private to tgtd/admin: a request on its way through the daemon, and what admin remembers about
  * targets and LUs beside what the SCSI and iSCSI layers know.
  *
- *     server.c   sockets, framing, limits
- *     verbs.c    (mode, op) -> function; waits for busy objects
- *     target_verbs.c lu_verbs.c cache_verbs.c   the larger modes
- *     registry.c what only admin knows about targets and LUs
+ * From above to below; a file calls only what stands below it (README.md draws it):
+ *
+ *     admin.c    start, stop, drain
+ *     verbs.c    (mode, op) -> function; modes system, portal, session, connection, lld
+ *     lu_verbs.c mode logicalunit
+ *     check.c    requests that are only checked
+ *     target_verbs.c account_verbs.c cache_verbs.c   the other larger modes
+ *     export.c   the whole configuration as targets.conf text
+ *     show.c     everything that prints
  *     apply.c    makes and takes down targets and LUs: stores, caches
  *     threads.c  event threads of LUs
  *     store.c    opens stores, beside the main loop
- *     check.c    requests that are only checked
- *     show.c     everything that prints
- *     export.c   the whole configuration as targets.conf text
- *     isns.c     registers targets and portals with an iSNS server (isns_msg.c, isns_parse.c:
- *                its messages; isns_listen.c: what the server asks of us; isns_access.c: whom it
- *                lets log in)
+ *     call.c     what a request is about, why it is refused, what it waits for
+ *     server.c   sockets, framing, limits; hands requests up to what admin.c gave it
+ *     registry.c what only admin knows: its state, targets and LUs
+ *     out.c      the text of an answer while it grows
  *
- * All on the main loop.
+ * All on the main loop, but for what store.c and cache_verbs.c say that a helper thread does.
  */
 #ifndef ADMIN_INT_H
 #define ADMIN_INT_H
@@ -27,7 +30,7 @@
 #include "tgtd/admin/admin.h"
 #include "tgtd/scsi/target.h"
 
-/* ---- growing output -------------------------------------------------------------------------- */
+/* ---- out.c ----------------------------------------------------------------------------------- */
 struct adm_out {
 	char *buf;
 	size_t len, cap;
@@ -56,6 +59,18 @@ struct adm_call {
 	bool done;
 };
 
+/* ---- server.c -------------------------------------------------------------------------------- */
+/* Makes the socket of adm.conf.control_port and gives every request to @execute, which answers it
+ * by adm_call_done(), at once or later. 0 or -errno, as admin_start(). */
+int server_start(void (*execute)(struct adm_call *call)) must_check;
+/* Closes the socket and every client; work under way goes on, its answers go nowhere. */
+void server_stop(void);
+/* Gives @call to execute(), also again after it waited; the call may be freed on return. */
+void adm_call_run(struct adm_call *call);
+/* Answers; the call may be freed on return. */
+void adm_call_done(struct adm_call *call, enum adm_status status);
+
+/* ---- call.c ---------------------------------------------------------------------------------- */
 /* Sets the reason and returns @status, for `return refuse(...)`. @call may be NULL. */
 enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
 	printf_like(3, 4);
@@ -66,25 +81,23 @@ void warn(struct adm_call *call, const char *fmt, ...) printf_like(2, 3);
 enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value);
 /* -errno of a lower layer as a status, with the errno's text as the reason. */
 enum adm_status refuse_errno(struct adm_call *call, int err, const char *what);
-
-/* Answers; the call may be freed on return. */
-void adm_call_done(struct adm_call *call, enum adm_status status);
-/* Runs it; adm_call_done() follows, now or later. */
-void verbs_execute(struct adm_call *call);
-/* For verbs: what the request is about. NULL: there is none, or it was not said. */
+/* What the request is about. NULL: there is none, or it was not said. */
 struct adm_target *call_target(struct adm_call *call);
 struct adm_lu *call_lu(struct adm_call *call, struct adm_target *t);
 /* The driver that --lld names, ADM_DRIVERS when it is unknown; the first without --lld. */
 unsigned call_driver(const struct adm_call *call);
 /* Waits for a busy target: true, and the verb runs again later. @t NULL: false. */
 bool call_waits(struct adm_call *call, struct adm_target *t);
+/* @t has stopped being busy: requests that waited for it run, one of which may make it busy. */
+void call_waiters_run(struct adm_target *t);
 /* done() of the apply functions: answers the call @arg. */
 void call_finish(void *arg, enum adm_status status);
 /* What an immediate verb must not return: "I will call adm_call_done() myself". */
 #define ADM_PENDING ((enum adm_status)ADM_STATUSES)
 
-/* ---- registry -------------------------------------------------------------------------------- */
+/* ---- registry.c ------------------------------------------------------------------------------ */
 enum { ADM_DRIVER_ISCSI, ADM_DRIVER_ISER, ADM_DRIVERS };
+extern const char *const driver_names[ADM_DRIVERS];
 enum { ADM_BS_SYNC = 1, ADM_BS_DIRECT = 2 };
 
 /* What was set by hand, so that it can be exported and taken back. */
@@ -136,6 +149,7 @@ struct adm_state {
 	struct admin_conf conf;
 	bool offline;	/* tgtadm --mode system: State */
 	bool draining, leaving;
+	struct loop_deferred drain; /* queued while draining, when a target is busy no more */
 	bool lld_stopped[ADM_DRIVERS];
 	char isns_server[64];
 	unsigned isns_port;
@@ -237,8 +251,6 @@ enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 /* Somebody has looked after its store, which was in doubt when it was opened. */
 enum adm_status apply_lu_trust(struct adm_call *call, struct adm_lu *lu,
 			       void (*done)(void *arg, enum adm_status status), void *arg);
-/* The target stops being busy: requests that waited run. */
-void apply_target_idle(struct adm_target *t);
 /* Pushes offline states down after adm.offline or a target's own changed. */
 void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
@@ -257,9 +269,11 @@ enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const
 /* At the end, when no LU is left: ends the shared event thread, if there is one. */
 void apply_stop_central(void);
 
-/* ---- target_verbs.c, lu_verbs.c -------------------------------------------------------------- */
-/* Of `account bind` and `unbind`: may there be an initiator name, and this one? Of verbs.c. */
-enum adm_status account_tie_check(struct adm_call *call);
+/* ---- verbs.c --------------------------------------------------------------------------------- */
+/* What admin.c gives to server_start(): runs the verb, or refuses. */
+void verbs_execute(struct adm_call *call);
+
+/* ---- target_verbs.c, lu_verbs.c, account_verbs.c --------------------------------------------- */
 enum adm_status verb_target_new(struct adm_call *call);
 enum adm_status verb_target_delete(struct adm_call *call);
 enum adm_status verb_target_show(struct adm_call *call);
@@ -271,6 +285,14 @@ enum adm_status verb_lu_new(struct adm_call *call);
 enum adm_status verb_lu_delete(struct adm_call *call);
 enum adm_status verb_lu_update(struct adm_call *call);
 enum adm_status verb_lu_stat(struct adm_call *call);
+enum adm_status verb_account_new(struct adm_call *call);
+enum adm_status verb_account_delete(struct adm_call *call);
+enum adm_status verb_account_bind(struct adm_call *call);
+enum adm_status verb_account_unbind(struct adm_call *call);
+enum adm_status verb_account_update(struct adm_call *call);
+enum adm_status verb_account_show(struct adm_call *call);
+/* Of `account bind` and `unbind`: may there be an initiator name, and this one? */
+enum adm_status account_tie_check(struct adm_call *call);
 
 /* ---- cache_verbs.c --------------------------------------------------------------------------- */
 enum adm_status cache_verb_show(struct adm_call *call);
@@ -282,7 +304,6 @@ enum adm_status cache_verb_update(struct adm_call *call);
 enum adm_status export_config(struct adm_call *call);
 
 /* ---- show.c ---------------------------------------------------------------------------------- */
-extern const char *const driver_names[ADM_DRIVERS];
 void show_targets(struct adm_call *call);
 void show_target_keys(struct adm_call *call, struct adm_target *t);
 void show_system(struct adm_call *call);

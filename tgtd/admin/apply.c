@@ -109,31 +109,6 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	return ADM_OK;
 }
 
-static void drain_target(struct adm_target *t);
-
-void apply_target_idle(struct adm_target *t)
-{
-	struct list ready = LIST_INIT(ready);
-	struct adm_call *call;
-
-	ASSERT(!t->busy);
-	/* the first of them may make it busy again, and then the others queue anew, in order */
-	list_splice_tail(&ready, &t->waiters);
-	while ((call = list_first_or_null(&ready, struct adm_call, wait))) {
-		list_del(&call->wait);
-		verbs_execute(call);
-	}
-	if (adm.draining && registry_target(t->tid) == t)
-		drain_target(t);
-}
-
-static struct {
-	void (*done)(void *arg);
-	void *arg;
-	bool begun;
-	struct loop_deferred check;
-} drain;
-
 static void lu_free(struct adm_lu *lu)
 {
 	set_drop_all(&lu->params);
@@ -163,8 +138,6 @@ static void target_forget(struct adm_target *t)
 	set_drop_all(&t->keys);
 	isns_access_forget(t);
 	adm.ntargets--;
-	if (drain.begun)
-		loop_defer(adm.conf.main, &drain.check);
 }
 
 struct pending {
@@ -200,7 +173,7 @@ static void pending_end(struct pending *p, enum adm_status status)
 	p->done(p->arg, status);
 	free(p);
 	if (!t->busy)
-		apply_target_idle(t);
+		call_waiters_run(t);
 }
 
 static void target_deleted(void *arg, int status)
@@ -624,48 +597,4 @@ enum adm_status apply_lu_trust(struct adm_call *call, struct adm_lu *lu,
 	lu->target->busy = true; /* it cannot be deleted, nor get another store, meanwhile */
 	scsi_helper_run(&tr->work);
 	return ADM_OK;
-}
-
-/* ---- leaving --------------------------------------------------------------------------------- */
-
-static void drain_check(struct loop_deferred *d)
-{
-	if (adm.ntargets || !drain.begun)
-		return;
-	drain.begun = false;
-	drain.done(drain.arg);
-}
-
-/* target_forget() has looked whether it was the last */
-static void drained(void *arg, enum adm_status status)
-{
-}
-
-static void drain_target(struct adm_target *t)
-{
-	if (!t->busy && apply_target_delete(NULL, t, true, drained, NULL) != ADM_OK)
-		log_error("admin: no memory to take down target %u", t->tid);
-}
-
-static void drain_targets(void *unused)
-{
-	struct scsi_target *next;
-
-	(void)unused;
-	drain.begun = true;
-	for (struct scsi_target *t = scsi_target_next(NULL); t; t = next) {
-		next = scsi_target_next(t);
-		drain_target(registry_target(scsi_target_tid(t)));
-	}
-	loop_defer(adm.conf.main, &drain.check);
-}
-
-void admin_drain(void (*done)(void *arg), void *arg)
-{
-	ASSERT(!drain.begun);
-	adm.draining = true;
-	drain.done = done;
-	drain.arg = arg;
-	loop_deferred_init(&drain.check, drain_check);
-	isns_leave(drain_targets, NULL);
 }

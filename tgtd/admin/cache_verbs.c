@@ -149,7 +149,7 @@ static void residency_done(struct scsi_work *w)
 	adm_call_done(r->call, status);
 	free(r);
 	if (!t->busy)
-		apply_target_idle(t);
+		call_waiters_run(t);
 }
 
 static enum adm_status stat_one(struct adm_call *call)

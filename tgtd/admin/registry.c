@@ -9,6 +9,12 @@
 
 #define BUCKETS 4096
 
+struct adm_state adm;
+
+const char *const driver_names[ADM_DRIVERS] = {
+	[ADM_DRIVER_ISCSI] = "iscsi", [ADM_DRIVER_ISER] = "iser"
+};
+
 static struct {
 	struct list target[BUCKETS], lu[BUCKETS];
 } registry;
@@ -129,4 +135,3 @@ void set_drop_all(struct list *sets)
 	while (!list_empty(sets))
 		set_drop(list_first(sets, struct adm_set, link));
 }
-

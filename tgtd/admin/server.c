@@ -9,7 +9,6 @@
  * STALL_TIMEOUT; a silent one after IDLE_TIMEOUT. One that waits for a slow operation is not.
  */
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -17,7 +16,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "conf/model.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
@@ -41,8 +39,6 @@ struct adm_client {
 	bool holds; /* stays open until admin_stop(): waits for the daemon's end */
 };
 
-struct adm_state adm;
-
 static struct {
 	struct loop_fd listener;
 	struct list clients;
@@ -53,112 +49,8 @@ static struct {
 	gid_t gid;
 	struct loop_deferred leave;
 	struct timer retry; /* accept() failed */
+	void (*execute)(struct adm_call *call); /* what answers requests */
 } server = { .listener.fd = -1, .lock_fd = -1 };
-
-/* ---- output ---------------------------------------------------------------------------------- */
-
-static bool out_room(struct adm_out *out, size_t more)
-{
-	if (out->failed || out->len + more > ADM_RSP_MAX)
-		return false;
-	if (out->cap - out->len >= more)
-		return true;
-	size_t cap = MAX(out->cap * 2, ALIGN_UP(out->len + more, (size_t)4096));
-	char *buf = realloc(out->buf, cap);
-
-	if (!buf)
-		return false;
-	out->buf = buf;
-	out->cap = cap;
-	return true;
-}
-
-void out_printf(struct adm_out *out, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(NULL, 0, fmt, ap);
-	va_end(ap);
-	if (n < 0 || !out_room(out, (size_t)n + 1)) {
-		out->failed = true;
-		return;
-	}
-	va_start(ap, fmt);
-	vsnprintf(out->buf + out->len, (size_t)n + 1, fmt, ap);
-	va_end(ap);
-	out->len += (size_t)n;
-}
-
-void out_puts(struct adm_out *out, const char *text)
-{
-	size_t n = strlen(text);
-
-	if (!n)
-		return;
-	if (!out_room(out, n)) {
-		out->failed = true;
-		return;
-	}
-	memcpy(out->buf + out->len, text, n);
-	out->len += n;
-}
-
-void out_free(struct adm_out *out)
-{
-	free(out->buf);
-	*out = (struct adm_out){ 0 };
-}
-
-/* ---- refusing -------------------------------------------------------------------------------- */
-
-enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (!call)
-		return status;
-	va_start(ap, fmt);
-	vsnprintf(call->detail, sizeof(call->detail), fmt, ap);
-	va_end(ap);
-	return status;
-}
-
-void warn(struct adm_call *call, const char *fmt, ...)
-{
-	size_t at = strlen(call->warnings);
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(call->warnings + at, sizeof(call->warnings) - at, fmt, ap);
-	va_end(ap);
-	if (n < 0 || (size_t)n + 1 >= sizeof(call->warnings) - at) {
-		call->warnings[at] = 0; /* whole lines, or none */
-		return;
-	}
-	if (!call->req.check)
-		log_warn("admin: %s", call->warnings + at);
-	strcat(call->warnings, "\n");
-}
-
-enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value)
-{
-	const char *says = conf_says(key);
-
-	return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%.120s'%s%s", key, value,
-		      says ? ": it is " : "",
-		      says			     ? says :
-		      conf_kind(key) == CONF_UNKNOWN ? ", if there is such a parameter" :
-						       "");
-}
-
-enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)
-{
-	return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what,
-		      strerror(-err));
-}
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
@@ -233,7 +125,7 @@ static void client_runs(struct adm_client *c)
 	loop_timer_cancel(adm.conf.main, &c->timer);
 	loop_fd_modify(&c->lfd, 0);
 	/* may free c: nothing after this touches it */
-	verbs_execute(call);
+	adm_call_run(call);
 }
 
 static void client_read(struct adm_client *c)
@@ -338,6 +230,11 @@ static void client_ready(struct loop_fd *lfd, uint32_t revents)
 		client_write(c);
 	else if (revents & (EPOLLHUP | EPOLLERR))
 		client_close(c);
+}
+
+void adm_call_run(struct adm_call *call)
+{
+	server.execute(call);
 }
 
 void adm_call_done(struct adm_call *call, enum adm_status status)
@@ -503,39 +400,36 @@ static int make_socket(int port)
 	return fd;
 }
 
-int admin_start(const struct admin_conf *conf)
+int server_start(void (*execute)(struct adm_call *call))
 {
 	int err, fd;
 
-	ASSERT(conf->main && conf->topo && conf->placement && conf->request_shutdown);
-	adm = (struct adm_state){ .conf = *conf, .isns_port = ISNS_PORT };
-	registry_init();
+	server.execute = execute;
 	list_init(&server.clients);
 	loop_deferred_init(&server.leave, leave);
 	timer_init(&server.retry, accept_again);
 	server.uid = getuid();
 	server.gid = getgid();
-	err = take_lock(conf->control_port);
+	err = take_lock(adm.conf.control_port);
 	if (err)
 		return err;
-	fd = make_socket(conf->control_port);
+	fd = make_socket(adm.conf.control_port);
 	if (fd < 0) {
 		close(server.lock_fd);
 		server.lock_fd = -1;
 		return fd;
 	}
 	server.listener = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
-	err = loop_fd_add(conf->main, &server.listener);
+	err = loop_fd_add(adm.conf.main, &server.listener);
 	if (err)
-		admin_stop();
+		server_stop();
 	return err;
 }
 
-void admin_stop(void)
+void server_stop(void)
 {
 	struct adm_client *c, *tmp;
 
-	isns_stop();
 	loop_undefer(&server.leave);
 	loop_timer_cancel(adm.conf.main, &server.retry);
 	if (server.listener.fd >= 0) {
@@ -549,5 +443,4 @@ void admin_stop(void)
 	if (server.lock_fd >= 0)
 		close(server.lock_fd);
 	server.lock_fd = -1;
-	apply_stop_central();
 }

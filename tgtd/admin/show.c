@@ -16,10 +16,6 @@
 #define IN2 IN1 IN1
 #define IN3 IN2 IN1
 
-const char *const driver_names[ADM_DRIVERS] = {
-	[ADM_DRIVER_ISCSI] = "iscsi", [ADM_DRIVER_ISER] = "iser"
-};
-
 static const char *driver_state(unsigned driver)
 {
 	if (adm.lld_stopped[driver])

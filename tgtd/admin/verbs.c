@@ -17,44 +17,6 @@
 
 typedef enum adm_status (*verb_fn)(struct adm_call *call);
 
-/* ---- helpers --------------------------------------------------------------------------------- */
-
-struct adm_target *call_target(struct adm_call *call)
-{
-	return call->req.has_tid ? registry_target(call->req.tid) : NULL;
-}
-
-bool call_waits(struct adm_call *call, struct adm_target *t)
-{
-	if (!t || !t->busy)
-		return false;
-	list_add_tail(&t->waiters, &call->wait);
-	return true;
-}
-
-struct adm_lu *call_lu(struct adm_call *call, struct adm_target *t)
-{
-	return t && call->req.has_lun && call->req.lun <= SCSI_MAX_LUN ?
-		       registry_lu(t, (uint32_t)call->req.lun) :
-		       NULL;
-}
-
-void call_finish(void *arg, enum adm_status status)
-{
-	adm_call_done(arg, status);
-}
-
-unsigned call_driver(const struct adm_call *call)
-{
-	const char *name = call->req.text[ADM_T_LLD];
-	unsigned d;
-
-	for (d = 0; name && *name && d < ADM_DRIVERS; d++)
-		if (!strcmp(driver_names[d], name))
-			break;
-	return d;
-}
-
 static bool driver_ready(unsigned driver)
 {
 	return !adm.lld_stopped[driver] && (driver != ADM_DRIVER_ISER || adm.conf.iser);
@@ -170,115 +132,6 @@ static enum adm_status system_delete(struct adm_call *call)
 		return refuse(call, ADM_INVALID_REQUEST, "%u targets exist; delete them first",
 			      adm.ntargets);
 	adm.leaving = true;
-	return ADM_OK;
-}
-
-/* ---- account --------------------------------------------------------------------------------- */
-
-static enum adm_status account_status(struct adm_call *call, int err)
-{
-	switch (err) {
-	case 0:
-		return ADM_OK;
-	case -EEXIST:
-		return ADM_USER_EXIST;
-	case -ENOENT:
-		return ADM_NO_USER;
-	case -EBUSY:
-		return ADM_OUTACCOUNT_EXIST;
-	case -ENOSPC:
-		return ADM_TOO_MANY_USER;
-	case -EALREADY:
-		return ADM_BINDING_EXIST;
-	case -ENXIO:
-		return ADM_NO_BINDING;
-	default:
-		return refuse_errno(call, err, "account");
-	}
-}
-
-static enum adm_status account_new(struct adm_call *call)
-{
-	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
-
-	if (!user || !*user || !password || !*password)
-		return refuse(call, ADM_INVALID_REQUEST, "an account needs a user and a password");
-	return account_status(call, iscsi_account_new(user, password));
-}
-
-static enum adm_status account_update(struct adm_call *call)
-{
-	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
-
-	if (!user || !password)
-		return refuse(call, ADM_INVALID_REQUEST, "a user and a password are needed");
-	return account_status(call, iscsi_account_set_password(user, password));
-}
-
-static enum adm_status account_delete(struct adm_call *call)
-{
-	if (!call->req.text[ADM_T_USER])
-		return refuse(call, ADM_INVALID_REQUEST, "which user?");
-	return account_status(call, iscsi_account_delete(call->req.text[ADM_T_USER]));
-}
-
-enum adm_status account_tie_check(struct adm_call *call)
-{
-	const char *iqn = call->req.text[ADM_T_INITIATOR];
-
-	if (!iqn)
-		return ADM_OK;
-	if (!call->req.has_tid || call->req.outgoing)
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "an incoming account of a target is tied to initiator names");
-	if (!iscsi_account_name_valid(iqn))
-		return refuse(call, ADM_INVALID_REQUEST, "'%s' is no initiator name", iqn);
-	return ADM_OK;
-}
-
-static enum adm_status account_bind_or_not(struct adm_call *call, bool bind)
-{
-	struct adm_target *t = call_target(call);
-	const char *user = call->req.text[ADM_T_USER], *iqn = call->req.text[ADM_T_INITIATOR];
-
-	if (!user)
-		return refuse(call, ADM_INVALID_REQUEST, "which user?");
-	if (account_tie_check(call) != ADM_OK)
-		return ADM_INVALID_REQUEST;
-	if (call->req.has_tid && !t)
-		return ADM_NO_TARGET;
-	if (call_waits(call, t))
-		return ADM_PENDING;
-	struct scsi_target *scsi = t ? t->scsi : NULL;
-
-	if (iqn)
-		return account_status(call, bind ? iscsi_account_tie(scsi, user, iqn) :
-						   iscsi_account_untie(scsi, user, iqn));
-	return account_status(call, bind ? iscsi_account_bind(scsi, user, call->req.outgoing) :
-					   iscsi_account_unbind(scsi, user, call->req.outgoing));
-}
-
-static enum adm_status account_bind(struct adm_call *call)
-{
-	return account_bind_or_not(call, true);
-}
-
-static enum adm_status account_unbind(struct adm_call *call)
-{
-	return account_bind_or_not(call, false);
-}
-
-/* With a user and a password: shows the user if that is the password. */
-static enum adm_status account_show(struct adm_call *call)
-{
-	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
-
-	if (user && password) {
-		if (iscsi_account_check(user, password))
-			out_printf(&call->out, "Account list:\n    %s\n", user);
-		return ADM_OK;
-	}
-	show_accounts(call);
 	return ADM_OK;
 }
 
@@ -440,9 +293,9 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 		[ADM_UPDATE] = verb_lu_update, [ADM_STAT] = verb_lu_stat,
 	},
 	[ADM_ACCOUNT] = {
-		[ADM_NEW] = account_new, [ADM_DELETE] = account_delete, [ADM_BIND] = account_bind,
-		[ADM_UPDATE] = account_update,
-		[ADM_UNBIND] = account_unbind, [ADM_SHOW] = account_show,
+		[ADM_NEW] = verb_account_new, [ADM_DELETE] = verb_account_delete,
+		[ADM_BIND] = verb_account_bind, [ADM_UNBIND] = verb_account_unbind,
+		[ADM_UPDATE] = verb_account_update, [ADM_SHOW] = verb_account_show,
 	},
 	[ADM_PORTAL] = { [ADM_NEW] = portal_new, [ADM_DELETE] = portal_delete,
 			 [ADM_SHOW] = portal_show },

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The admin side comes and goes: the socket below the verbs, and at the end every target, by force.
+ */
+#include "events/log.h"
+#include "tgtd/admin/admin_int.h"
+#include "tgtd/isns/isns.h"
+
+static struct {
+	void (*done)(void *arg);
+	void *arg;
+	bool begun; /* the iSNS server knows; targets go */
+} drain;
+
+/* drain_step() looks whether it was the last */
+static void drained(void *arg, enum adm_status status)
+{
+}
+
+/* Runs after a target has gone or is busy no more: takes down what can go now. */
+static void drain_step(struct loop_deferred *d)
+{
+	struct scsi_target *next;
+
+	if (!drain.begun)
+		return;
+	for (struct scsi_target *s = scsi_target_next(NULL); s; s = next) {
+		struct adm_target *t = registry_target(scsi_target_tid(s));
+
+		next = scsi_target_next(s);
+		if (!t->busy && apply_target_delete(NULL, t, true, drained, NULL) != ADM_OK)
+			log_error("admin: no memory to take down target %u", t->tid);
+	}
+	if (adm.ntargets)
+		return;
+	drain.begun = false;
+	drain.done(drain.arg);
+}
+
+static void drain_targets(void *unused)
+{
+	drain.begun = true;
+	loop_defer(adm.conf.main, &adm.drain);
+}
+
+void admin_drain(void (*done)(void *arg), void *arg)
+{
+	ASSERT(!drain.begun);
+	adm.draining = true;
+	drain.done = done;
+	drain.arg = arg;
+	isns_leave(drain_targets, NULL);
+}
+
+int admin_start(const struct admin_conf *conf)
+{
+	ASSERT(conf->main && conf->topo && conf->placement && conf->request_shutdown);
+	adm = (struct adm_state){ .conf = *conf, .isns_port = ISNS_PORT };
+	loop_deferred_init(&adm.drain, drain_step);
+	registry_init();
+	return server_start(verbs_execute);
+}
+
+void admin_stop(void)
+{
+	isns_stop();
+	loop_undefer(&adm.drain);
+	server_stop();
+	apply_stop_central();
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What verbs ask about the request they serve: its target, its LU, its driver; why it is refused;
+ * whether it has to wait for an earlier one, and how it goes on after that.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "conf/model.h"
+#include "events/log.h"
+#include "tgtd/admin/admin_int.h"
+
+/* ---- refusing -------------------------------------------------------------------------------- */
+
+enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!call)
+		return status;
+	va_start(ap, fmt);
+	vsnprintf(call->detail, sizeof(call->detail), fmt, ap);
+	va_end(ap);
+	return status;
+}
+
+void warn(struct adm_call *call, const char *fmt, ...)
+{
+	size_t at = strlen(call->warnings);
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(call->warnings + at, sizeof(call->warnings) - at, fmt, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n + 1 >= sizeof(call->warnings) - at) {
+		call->warnings[at] = 0; /* whole lines, or none */
+		return;
+	}
+	if (!call->req.check)
+		log_warn("admin: %s", call->warnings + at);
+	strcat(call->warnings, "\n");
+}
+
+enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value)
+{
+	const char *says = conf_says(key);
+
+	return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%.120s'%s%s", key, value,
+		      says ? ": it is " : "",
+		      says			     ? says :
+		      conf_kind(key) == CONF_UNKNOWN ? ", if there is such a parameter" :
+						       "");
+}
+
+enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)
+{
+	return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what,
+		      strerror(-err));
+}
+
+/* ---- what it is about ------------------------------------------------------------------------ */
+
+struct adm_target *call_target(struct adm_call *call)
+{
+	return call->req.has_tid ? registry_target(call->req.tid) : NULL;
+}
+
+struct adm_lu *call_lu(struct adm_call *call, struct adm_target *t)
+{
+	return t && call->req.has_lun && call->req.lun <= SCSI_MAX_LUN ?
+		       registry_lu(t, (uint32_t)call->req.lun) :
+		       NULL;
+}
+
+unsigned call_driver(const struct adm_call *call)
+{
+	const char *name = call->req.text[ADM_T_LLD];
+	unsigned d;
+
+	for (d = 0; name && *name && d < ADM_DRIVERS; d++)
+		if (!strcmp(driver_names[d], name))
+			break;
+	return d;
+}
+
+/* ---- when it runs, and when it ends ---------------------------------------------------------- */
+
+bool call_waits(struct adm_call *call, struct adm_target *t)
+{
+	if (!t || !t->busy)
+		return false;
+	list_add_tail(&t->waiters, &call->wait);
+	return true;
+}
+
+void call_waiters_run(struct adm_target *t)
+{
+	struct list ready = LIST_INIT(ready);
+	struct adm_call *call;
+
+	ASSERT(!t->busy);
+	/* the first of them may make it busy again, and then the others queue anew, in order */
+	list_splice_tail(&ready, &t->waiters);
+	while ((call = list_first_or_null(&ready, struct adm_call, wait))) {
+		list_del(&call->wait);
+		adm_call_run(call);
+	}
+	if (adm.draining)
+		loop_defer(adm.conf.main, &adm.drain);
+}
+
+void call_finish(void *arg, enum adm_status status)
+{
+	adm_call_done(arg, status);
+}
