@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The tools' end of the admin socket. */
 #include "conf/adm_client.h"
+#include "events/bug.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ void adm_disconnect(struct adm_client *c)
 
 static int send_all(int fd, const uint8_t *p, size_t len)
 {
+	ASSERT(fd >= 0);
 	while (len) {
 		ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
 
@@ -58,6 +60,7 @@ static int receive_all(int fd, void *buf, size_t len)
 {
 	uint8_t *p = buf;
 
+	ASSERT(fd >= 0);
 	while (len) {
 		ssize_t n = recv(fd, p, len, 0);
 

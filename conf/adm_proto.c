@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Encoding and decoding of the admin protocol; the names and texts that both ends share. */
 #include "conf/adm_proto.h"
+#include "events/bug.h"
 
 #include <endian.h>
 #include <stdio.h>
@@ -49,6 +50,7 @@ static uint64_t get_le(const uint8_t *p, unsigned n)
 
 void adm_req_init(struct adm_req *req, enum adm_mode mode, enum adm_op op)
 {
+	ASSERT(mode < ADM_MODES && op < ADM_OPS);
 	*req = (struct adm_req){ .mode = (uint8_t)mode, .op = (uint8_t)op };
 }
 
@@ -82,6 +84,7 @@ size_t adm_req_encode(const struct adm_req *req, uint8_t *buf, size_t cap)
 {
 	struct writer w = { .buf = buf, .len = ADM_REQ_HEADER, .cap = cap };
 
+	ASSERT(req->mode < ADM_MODES && req->op < ADM_OPS);
 	if (cap < ADM_REQ_HEADER)
 		return 0;
 	write_number(&w, TAG_MODE, req->mode);
@@ -176,6 +179,7 @@ int adm_req_decode(struct adm_req *req, const uint8_t *fields, size_t len)
 {
 	uint64_t seen = 0;
 
+	ASSERT(fields || !len);
 	*req = (struct adm_req){ 0 };
 	while (len) {
 		if (len < FIELD_HEAD)
@@ -206,6 +210,8 @@ int adm_req_decode(struct adm_req *req, const uint8_t *fields, size_t len)
 void adm_rsp_encode(uint8_t head[ADM_RSP_HEADER], enum adm_status status, uint32_t text_len,
 		    uint32_t detail_len)
 {
+	ASSERT(status < ADM_STATUSES);
+	ASSERT(text_len <= ADM_RSP_MAX && detail_len <= ADM_REQ_MAX);
 	memcpy(head, rsp_magic, 4);
 	put_le(head + 4, status, 4);
 	put_le(head + 8, text_len, 4);
@@ -265,6 +271,7 @@ struct name {
 
 static int find_name(const struct name *names, size_t n, const char *text)
 {
+	ASSERT(text);
 	for (size_t i = 0; i < n; i++)
 		if (!strcmp(names[i].text, text))
 			return names[i].value;
@@ -329,6 +336,7 @@ int adm_socket_path(char *buf, size_t cap, int port, const char *suffix)
 	const char *prefix = getenv(ADM_SOCKET_ENV);
 	int n = snprintf(buf, cap, "%s.%d%s", prefix ? prefix : ADM_SOCKET_PREFIX, port, suffix);
 
+	ASSERT(n < 0 || *suffix == '.' || !*suffix);
 	/* a socket's own name must also fit into sockaddr_un */
 	if (n < 0 || (size_t)n >= cap ||
 	    (!*suffix && (size_t)n >= sizeof(((struct sockaddr_un *)0)->sun_path)))

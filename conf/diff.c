@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What to ask of the daemon so that it becomes what the configuration says. */
 #include "conf/diff_int.h"
+#include "events/bug.h"
 
 #include <stdlib.h>
 #include <strings.h>
@@ -54,6 +55,7 @@ static struct adm_req *user_request(struct planner *p, const struct conf_user *u
 {
 	struct adm_req *req = request(p, ADM_ACCOUNT, op);
 
+	ASSERT(op == ADM_BIND || op == ADM_UNBIND);
 	req->text[ADM_T_USER] = u->user;
 	req->outgoing = u->outgoing;
 	return req;
@@ -136,6 +138,7 @@ static void bind_rule(struct planner *p, const struct conf_rule *r, enum adm_op 
 {
 	struct adm_req *req = request(p, ADM_TARGET, op);
 
+	ASSERT(p->tid && (op == ADM_BIND || op == ADM_UNBIND));
 	req->text[r->is_name ? ADM_T_INITIATOR : ADM_T_ADDRESS] = r->text;
 	if (op == ADM_BIND && r->luns)
 		req->text[ADM_T_EXPOSE] = r->luns;
@@ -214,6 +217,7 @@ void conf_plan_delete(struct conf *memory, const struct conf_target *t, bool for
 {
 	struct planner p = { .c = memory, .steps = steps, .target = t->name, .tid = t->tid };
 
+	ASSERT(t->name && t->tid);
 	p.part = diff_part(&p, CONF_PART_REMOVE, 0);
 	delete_step(&p, t, force);
 }
@@ -223,6 +227,7 @@ static void remove_target(struct planner *p, struct conf_target *t, const char *
 {
 	struct conf_lu *lu;
 
+	ASSERT(t->tid && !t->frees);
 	p->target = t->name;
 	p->tid = t->tid;
 	p->pos = (struct conf_pos){ 0 };
@@ -256,6 +261,7 @@ static void remove_targets(struct planner *p, const struct conf *want)
 
 static void fill_target(struct planner *p, const struct conf_target *have, struct conf_target *want)
 {
+	ASSERT(p->tid && p->part);
 	diff_keys(p, have ? &have->keys : NULL, &want->keys);
 	diff_lus(p, have, want);
 	diff_users(p, have ? &have->users : NULL, &want->users);
@@ -383,6 +389,8 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 	struct conf_kv *account;
 	size_t n = 0;
 
+	ASSERT(have != want && steps);
+	ASSERT(conf_is_resolved(have) && conf_is_resolved(want));
 	list_init(&p.accounts);
 	list_for_each(account, &have->accounts, link)
 		conf_add_kv(want, &p.accounts, account->key, account->value);

@@ -79,7 +79,8 @@ struct conf_scope {
 	void *arg;
 };
 
-/* Appends struct conf_step to @steps, allocated from @want. Both are resolved. */
+/* Appends struct conf_step to @steps, allocated from @want. Both are resolved, and each target of
+ * @have has its tid. */
 void conf_diff(const struct conf *have, struct conf *want, const struct conf_scope *scope,
 	       struct list *steps);
 /* The file or device of a LU: the option `path`, where it says so. */

@@ -16,6 +16,7 @@ static struct adm_req *lu_request(struct planner *p, enum adm_op op, uint32_t lu
 {
 	struct adm_req *req = &diff_add(p)->req;
 
+	ASSERT(p->tid);
 	adm_req_init(req, ADM_LU, op);
 	req->tid = p->tid;
 	req->has_tid = true;
@@ -62,6 +63,7 @@ static void put_param(struct conf *c, struct list *params, const char *key, cons
 {
 	struct conf_kv like = { .key = key, .value = value }, *kv = find_param(params, &like);
 
+	ASSERT(strcmp(key, "params"));
 	if (kv)
 		kv->value = conf_strdup(c, value);
 	else
@@ -281,6 +283,7 @@ static struct conf_store *store_of(struct planner *p, const struct conf_lu *lu)
 	uint64_t hash = 14695981039346656037u;
 	char key[4200];
 
+	ASSERT(p->nstores && !(p->nstores & (p->nstores - 1)));
 	if (is_memory(lu))
 		return NULL;
 	if (p->scope->identify)
@@ -404,6 +407,7 @@ struct change {
 static void turn_to(struct planner *p, const struct conf_target *have, const char *driver,
 		    const struct conf_lu *lu)
 {
+	ASSERT(have->tid && driver);
 	p->target = have->name;
 	p->tid = have->tid;
 	p->driver = driver;
@@ -499,6 +503,7 @@ static const struct conf_lu *waits_for(const struct change *ch)
 
 static void move_lu(struct planner *p, struct change *ch)
 {
+	ASSERT(ch->want->how == OTHER_STORE && ch->have->frees);
 	turn_to(p, ch->target, ch->driver, ch->want);
 	p->part = ch->have->frees;
 	need_store(p, p->part, ch->want);
@@ -513,6 +518,7 @@ static struct change *next_in_line(const struct change *ch, const struct list *c
 	const struct conf_lu *lu = waits_for(ch);
 	struct change *other;
 
+	ASSERT(lu);
 	list_for_each(other, changes, link)
 		if (other->have == lu)
 			return other;
@@ -544,6 +550,7 @@ void diff_changes(struct planner *p, struct conf_target *const *targets, size_t 
 	struct list changes = LIST_INIT(changes);
 	struct change *ch, *tmp;
 
+	ASSERT(p->stores);
 	for (size_t i = 0; i < n; i++) {
 		struct conf_target *have = conf_find_target(p->have, targets[i]->name);
 
@@ -580,6 +587,7 @@ static void new_lu(struct planner *p, const struct conf_lu *old, const struct co
 	struct adm_req *req;
 	bool is_taken;
 
+	ASSERT(of_target && (!old || old->frees));
 	p->pos = lu->pos;
 	if (!old) {
 		is_taken = taken(lu);
@@ -623,6 +631,7 @@ static void diff_lu(struct planner *p, const struct conf_lu *have, const struct 
 {
 	struct conf_part *of_target = p->part;
 
+	ASSERT(have->lun == want->lun && p->part);
 	if (want->how == MADE_ANEW) {
 		new_lu(p, have, want);
 		return;

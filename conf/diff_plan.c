@@ -26,6 +26,7 @@ struct conf_step *diff_add(struct planner *p)
 {
 	struct conf_step *s = conf_alloc(p->c, sizeof(*s));
 
+	ASSERT(!p->part || p->part->tid == p->tid || !p->tid);
 	list_init(&s->link);
 	s->pos = p->pos;
 	s->target = p->target;
@@ -39,6 +40,7 @@ void diff_note(void *arg, const char *text)
 {
 	struct planner *p = arg;
 
+	ASSERT(text);
 	diff_add(p)->note = conf_strdup(p->c, text);
 }
 
@@ -52,6 +54,9 @@ struct conf_part *diff_part(struct planner *p, enum conf_part_kind kind, uint32_
 {
 	struct conf_part *part = conf_alloc(p->c, sizeof(*part));
 
+	/* only users of discovery are changed without a target */
+	ASSERT(p->target || kind == CONF_PART_CHANGE);
+	ASSERT(!p->target == !p->tid);
 	part->kind = kind;
 	part->target = p->target;
 	part->tid = p->tid;
@@ -65,6 +70,7 @@ void diff_need(struct planner *p, struct conf_part *part, struct conf_part *need
 {
 	struct conf_need *n;
 
+	ASSERT(part);
 	if (!needed || needed == part)
 		return;
 	list_for_each(n, &part->needs, link)
@@ -80,6 +86,7 @@ void diff_need_too(struct planner *p, struct conf_part *old, const struct conf_p
 {
 	struct conf_need *n;
 
+	ASSERT(old && new_one && old != new_one);
 	list_for_each(n, &new_one->needs, link)
 		diff_need(p, old, n->part);
 }

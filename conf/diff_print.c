@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Steps of a plan as tgtadm command lines, as tgt-admin --pretend and --verbose print them. */
 #include "conf/diff.h"
+#include "events/bug.h"
 
 /* In double quotes, as far as the shell asks for it. */
 static void quote(FILE *to, const char *text, bool always)
@@ -59,6 +60,8 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 		fprintf(to, "# %s\n", step->note);
 		return;
 	}
+	ASSERT(r->mode == ADM_LU || r->mode == ADM_ACCOUNT || r->mode == ADM_SYSTEM ||
+	       r->mode == ADM_TARGET);
 	fprintf(to, "tgtadm -C %d", control_port);
 	if (r->text[ADM_T_LLD])
 		fprintf(to, " --lld %s", r->text[ADM_T_LLD]);

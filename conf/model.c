@@ -40,6 +40,7 @@ void *conf_alloc(struct conf *c, size_t size)
 {
 	struct conf_chunk *chunk = c->memory;
 
+	ASSERT(size && size <= SIZE_MAX / 2);
 	size = ALIGN_UP(size, (size_t)16);
 	if (!chunk || chunk->size - chunk->used < size) {
 		size_t room = MAX(size, (size_t)CHUNK);
@@ -58,6 +59,7 @@ void *conf_alloc(struct conf *c, size_t size)
 
 const char *conf_strdup(struct conf *c, const char *text)
 {
+	ASSERT(text);
 	size_t n = strlen(text) + 1;
 
 	return memcpy(conf_alloc(c, n), text, n);
@@ -85,6 +87,7 @@ struct conf_target *conf_find_target(const struct conf *c, const char *name)
 {
 	struct conf_target *t;
 
+	ASSERT(name);
 	list_for_each(t, &c->targets, link)
 		if (!strcmp(t->name, name))
 			return t;
@@ -95,6 +98,7 @@ struct conf_target *conf_find_tid(const struct conf *c, uint32_t tid)
 {
 	struct conf_target *t;
 
+	ASSERT(tid);
 	list_for_each(t, &c->targets, link)
 		if (t->tid == tid)
 			return t;
@@ -127,6 +131,7 @@ struct conf_kv *conf_add_kv(struct conf *c, struct list *to, const char *key, co
 {
 	struct conf_kv *kv = conf_alloc(c, sizeof(*kv));
 
+	ASSERT(to && key && value);
 	kv->key = conf_strdup(c, key);
 	kv->value = conf_strdup(c, value);
 	list_init(&kv->link);
@@ -164,6 +169,7 @@ const char *conf_get(const struct list *options, const char *key)
 {
 	struct conf_kv *kv;
 
+	ASSERT(options && key);
 	list_for_each(kv, options, link)
 		if (!strcmp(kv->key, key))
 			return kv->value;
@@ -237,6 +243,21 @@ static void number(struct conf *c, struct conf_target *t)
 	}
 }
 
+bool conf_is_resolved(const struct conf *c)
+{
+	struct conf_target *t;
+	struct conf_lu *lu;
+
+	list_for_each(t, &c->targets, link) {
+		if (!t->driver || (list_empty(&t->rules) && !t->nobody))
+			return false;
+		list_for_each(lu, &t->lus, link)
+			if (!lu->has_lun)
+				return false;
+	}
+	return true;
+}
+
 void conf_resolve(struct conf *c)
 {
 	struct conf_target *t;
@@ -253,6 +274,7 @@ void conf_resolve(struct conf *c)
 			inherit(c, t, lu);
 		number(c, t);
 	}
+	ASSERT(conf_is_resolved(c));
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -351,6 +373,7 @@ static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t
 	struct conf_kv *kv;
 	char number_text[16];
 
+	ASSERT(lu->has_lun);
 	if (list_empty(&lu->options) && lu->lun == expected && !lu->direct &&
 	    strcmp(lu->path, *before) > 0) {
 		*before = lu->path;
@@ -411,6 +434,7 @@ void conf_print(const struct conf *c, void (*put)(void *arg, const char *text), 
 	struct conf_target *t;
 	struct conf_kv *kv;
 
+	ASSERT(put);
 	line(&p, "default-driver ", c->default_driver ? c->default_driver : "iscsi", "\n", NULL);
 	list_for_each(kv, &c->system, link)
 		value_line(&p, "", kv->key, kv->value);

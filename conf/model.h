@@ -153,6 +153,8 @@ void conf_hint(const char *word, enum conf_place place, char *out, size_t len);
  * tgt numbers them. Idempotent.
  */
 void conf_resolve(struct conf *c);
+/* Has it been? conf_verify() and conf_diff() rely on it. */
+bool conf_is_resolved(const struct conf *c);
 
 /* targets.conf text that says the same. Options that hold their defaults are left out as far as
  * they are known. */

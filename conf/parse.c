@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "conf/model.h"
+#include "events/bug.h"
 
 #define MAX_DEPTH 16
 #define MAX_FILE (16u << 20)
@@ -572,6 +573,7 @@ int conf_parse_file(struct conf *c, const char *path, struct conf_error *err)
 	struct parser p = { .c = c, .err = err, .nfiles = &nfiles };
 	int rc = parse_file(&p, path);
 
+	ASSERT(path && err);
 	return parse_end(&p, rc);
 }
 
@@ -588,5 +590,6 @@ int conf_parse_text(struct conf *c, const char *name, const char *text, size_t l
 	};
 	int rc = parse_lines(&p, text, len);
 
+	ASSERT(name && (text || !len) && err);
 	return parse_end(&p, rc);
 }

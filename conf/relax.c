@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include "conf/model.h"
+#include "events/bug.h"
 
 struct relaxer {
 	void (*say)(void *arg, const char *text);
@@ -92,6 +93,7 @@ void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), v
 	struct relaxer r = { complain, arg };
 	struct conf_target *t;
 
+	ASSERT(complain && conf_is_resolved(c));
 	list_for_each(t, &c->targets, link) {
 		relax_lus(&r, c, t);
 		if (t->tid)

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "conf/model.h"
+#include "events/bug.h"
 
 struct verifier {
 	void (*complain)(void *arg, const char *text);
@@ -314,6 +315,7 @@ unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const cha
 	const struct conf_target *t;
 	struct conf_kv *kv;
 
+	ASSERT(complain && conf_is_resolved(c));
 	if (strcmp(c->default_driver, "iscsi") && strcmp(c->default_driver, "iser"))
 		fault(&v, &c->default_driver_pos, "default-driver is iscsi or iser, not '%s'",
 		      c->default_driver);

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "conf/model.h"
+#include "events/bug.h"
 
 #define YES_NO "Yes or No"
 #define DIGESTS "None, CRC32C, or both with a comma between them"
@@ -184,6 +185,8 @@ void conf_hint(const char *word, enum conf_place place, char *out, size_t len)
 	const struct word *best = find(word);
 	unsigned best_distance = (unsigned)strlen(word) / 3 + 1;
 
+	ASSERT(word && len);
+	ASSERT(place);
 	*out = 0;
 	if (best && best->places) {
 		snprintf(out, len, ": it belongs %s", where(best->places));

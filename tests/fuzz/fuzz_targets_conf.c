@@ -36,6 +36,20 @@ static void print(const struct conf *c, struct text *t)
 	conf_print(c, append, t);
 }
 
+/* As a daemon has them: each with a number of its own. */
+static void give_numbers(struct conf *c)
+{
+	struct conf_target *t;
+	uint32_t tid = 1;
+
+	list_for_each(t, &c->targets, link) {
+		while (conf_find_tid(c, tid))
+			tid++;
+		if (!t->tid)
+			t->tid = tid;
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct conf_scope scope = { .update = true, .remove = true };
@@ -63,6 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		conf_resolve(&again);
 		print(&again, &two);
 		BUG_ON(!faults && strcmp(one.p, two.p));
+		give_numbers(&again);
 		conf_diff(&again, &c, &scope, &steps);
 		free(two.p);
 	}

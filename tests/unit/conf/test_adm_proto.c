@@ -179,11 +179,17 @@ START_TEST(answers)
 		ck_assert_uint_eq(detail, 33);
 		ck_assert_ptr_nonnull(adm_status_text(status));
 	}
-	adm_rsp_encode(head, ADM_STATUSES, 0, 0);
+	/* What the encoder is never asked for: in little endian, one beyond what each may be. */
+	adm_rsp_encode(head, ADM_OK, 0, 0);
+	head[4] = ADM_STATUSES;
 	ck_assert_int_eq(adm_rsp_decode(head, &status, &text, &detail), -EPROTO);
-	adm_rsp_encode(head, ADM_OK, ADM_RSP_MAX + 1, 0);
+	adm_rsp_encode(head, ADM_OK, ADM_RSP_MAX, 0);
+	ck_assert_int_eq(adm_rsp_decode(head, &status, &text, &detail), 0);
+	head[8]++;
 	ck_assert_int_eq(adm_rsp_decode(head, &status, &text, &detail), -EPROTO);
-	adm_rsp_encode(head, ADM_OK, 0, ADM_REQ_MAX + 1);
+	adm_rsp_encode(head, ADM_OK, 0, ADM_REQ_MAX);
+	ck_assert_int_eq(adm_rsp_decode(head, &status, &text, &detail), 0);
+	head[12]++;
 	ck_assert_int_eq(adm_rsp_decode(head, &status, &text, &detail), -EPROTO);
 	head[0] = 'x';
 	ck_assert_int_eq(adm_rsp_decode(head, &status, &text, &detail), -EPROTO);
