@@ -2,6 +2,7 @@
 /*
  * The admin side comes and goes: the socket below the verbs, and at the end every target, by force.
  */
+#include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
@@ -39,13 +40,15 @@ static void drain_step(struct loop_deferred *d)
 
 static void drain_targets(void *unused)
 {
+	ASSERT(adm.draining && !drain.begun);
 	drain.begun = true;
 	loop_defer(adm.conf.main, &adm.drain);
 }
 
 void admin_drain(void (*done)(void *arg), void *arg)
 {
-	ASSERT(!drain.begun);
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(done && !adm.draining);
 	adm.draining = true;
 	drain.done = done;
 	drain.arg = arg;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
@@ -40,6 +41,7 @@ unsigned apply_targets_of(unsigned driver)
 {
 	unsigned n = 0;
 
+	ASSERT(driver < ADM_DRIVERS);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		n += registry_target(scsi_target_tid(t))->driver == driver;
 	return n;
@@ -72,6 +74,8 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	struct adm_target *t;
 	int err;
 
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(tid && !adm.draining);
 	if (apply_target_check(call, name) != ADM_OK)
 		return ADM_INVALID_REQUEST;
 	if (driver >= ADM_DRIVERS)
@@ -112,6 +116,7 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 static void lu_free(struct adm_lu *lu)
 {
 	set_drop_all(&lu->params);
+	ASSERT(!list_linked(&lu->link) && !lu->threads);
 	free(lu->bstype);
 	free(lu->bsopts);
 	free(lu->blocksize);
@@ -131,6 +136,7 @@ static void target_forget(struct adm_target *t)
 {
 	struct adm_lu *lu, *tmp;
 
+	ASSERT(adm.ntargets && registry_target(t->tid) == t);
 	list_for_each_safe(lu, tmp, &t->luns, link)
 		lu_forget(lu);
 	list_del(&t->hash);
@@ -155,6 +161,8 @@ static struct pending *pending_new(struct adm_call *call, struct adm_target *t, 
 {
 	struct pending *p = calloc(1, sizeof(*p));
 
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(done && !t->busy && (!lu || lu->target == t));
 	if (p)
 		*p = (struct pending){ .done = done, .arg = arg, .target = t, .lu = lu,
 				       .call = call };
@@ -166,7 +174,8 @@ static void pending_end(struct pending *p, enum adm_status status)
 {
 	struct adm_target *t = p->target;
 
-	ASSERT(t->busy);
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(t->busy && status < ADM_STATUSES);
 	t->busy = false;
 	free(p->path);
 	/* may begin the next step of the same request */
@@ -194,10 +203,8 @@ static void target_deleted(void *arg, int status)
 enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t, bool force,
 				    void (*done)(void *arg, enum adm_status status), void *arg)
 {
-	int err;
-
-	ASSERT(!t->busy);
 	struct pending *p = pending_new(call, t, NULL, done, arg);
+	int err;
 
 	if (!p)
 		return ADM_NOMEM;
@@ -300,6 +307,7 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 	struct scsi_lu_info info;
 	int err;
 
+	ASSERT(blk && !lu->scsi && lu->target->busy);
 	scsi_lu_conf_init(&conf);
 	conf.lun = lu->lun;
 	conf.device_type = ADM_TYPE_DISK;
@@ -362,6 +370,7 @@ static enum adm_status not_opened(struct adm_call *call, const struct store_open
 
 static void lu_unmake(struct adm_lu *lu)
 {
+	ASSERT(!lu->scsi);
 	places_release(lu, 0);
 	lu_free(lu);
 }
@@ -373,6 +382,7 @@ static void lu_opened(struct store_open *so)
 	struct adm_lu *lu = p->lu;
 	enum adm_status status;
 
+	ASSERT(p->target->busy && !so->blk == (so->err != 0));
 	if (so->err) {
 		status = not_opened(p->call, so);
 	} else {
@@ -399,6 +409,7 @@ enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
 	uint32_t block_size;
 	enum adm_status status;
 
+	ASSERT(want->lun && !registry_lu(t, want->lun));
 	if (!lu)
 		return ADM_NOMEM;
 	status = lu_parse(call, want, lu, &options, &block_size);
@@ -483,6 +494,7 @@ static void path_opened(struct store_open *so)
 	struct opening *o = container_of(so, struct opening, store);
 	struct pending *p = o->pending;
 
+	ASSERT(p->target->busy && !so->blk == (so->err != 0));
 	p->blk = so->blk;
 	if (so->err) {
 		enum adm_status status = not_opened(p->call, so);
@@ -589,6 +601,7 @@ enum adm_status apply_lu_trust(struct adm_call *call, struct adm_lu *lu,
 	}
 	scsi_lu_get_info(lu->scsi, &info);
 	tr->pending = p;
+	ASSERT(info.conf.blk);
 	tr->blk = info.conf.blk;
 	tr->work.home = adm.conf.main;
 	tr->work.key = scsi_work_key(tr->blk->path);

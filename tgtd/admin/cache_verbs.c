@@ -8,6 +8,7 @@
 
 #include "cache/blk/dirty_record.h"
 #include "cache/engine/stat.h"
+#include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 
 static enum adm_status no_cache(struct adm_call *call)
@@ -111,6 +112,7 @@ static void residency_work(struct scsi_work *w)
 {
 	struct residency *r = container_of(w, struct residency, work);
 
+	ASSERT(!loop_current());
 	r->err = cache_residency(r->blk, 0, 0, &r->found);
 }
 
@@ -123,6 +125,7 @@ static void residency_done(struct scsi_work *w)
 	struct cache_info info;
 	const char *doubt = blk_doubt(r->blk);
 
+	ASSERT(t->busy);
 	if (r->err) {
 		status = refuse(r->call, ADM_UNSUPPORTED, "the store of this LU is not cached");
 	} else {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "conf/model.h"
+#include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 
@@ -16,8 +17,10 @@ enum adm_status refuse(struct adm_call *call, enum adm_status status, const char
 {
 	va_list ap;
 
+	ASSERT(status != ADM_OK && status < ADM_STATUSES);
 	if (!call)
 		return status;
+	ASSERT(!call->done);
 	va_start(ap, fmt);
 	vsnprintf(call->detail, sizeof(call->detail), fmt, ap);
 	va_end(ap);
@@ -30,6 +33,7 @@ void warn(struct adm_call *call, const char *fmt, ...)
 	va_list ap;
 	int n;
 
+	ASSERT(!call->done);
 	va_start(ap, fmt);
 	n = vsnprintf(call->warnings + at, sizeof(call->warnings) - at, fmt, ap);
 	va_end(ap);
@@ -55,6 +59,7 @@ enum adm_status refuse_value(struct adm_call *call, const char *key, const char 
 
 enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)
 {
+	ASSERT(err < 0);
 	return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what,
 		      strerror(-err));
 }
@@ -88,8 +93,10 @@ unsigned call_driver(const struct adm_call *call)
 
 bool call_waits(struct adm_call *call, struct adm_target *t)
 {
+	ASSERT_ON_LOOP(adm.conf.main);
 	if (!t || !t->busy)
 		return false;
+	ASSERT(!call->done && !list_linked(&call->wait));
 	list_add_tail(&t->waiters, &call->wait);
 	return true;
 }
@@ -99,6 +106,7 @@ void call_waiters_run(struct adm_target *t)
 	struct list ready = LIST_INIT(ready);
 	struct adm_call *call;
 
+	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(!t->busy);
 	/* the first of them may make it busy again, and then the others queue anew, in order */
 	list_splice_tail(&ready, &t->waiters);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -72,6 +73,7 @@ static enum adm_status try_store(struct adm_call *call, const char *path, const 
 {
 	struct trial *t = calloc(1, sizeof(*t));
 
+	ASSERT(path);
 	if (!t)
 		return ADM_NOMEM;
 	t->call = call;
@@ -109,6 +111,7 @@ static enum adm_status check_lu_store(struct adm_call *call)
 
 void warn_cut(struct adm_call *call, const char *key, const char *value, int left)
 {
+	ASSERT(left > 0 && (size_t)left < strlen(value));
 	warn(call, "target %u LUN %u: %s is cut to %d characters, '%.*s'", call->req.tid,
 	     (unsigned)call->req.lun, key, left, left, value);
 }
@@ -162,6 +165,7 @@ enum adm_status check_execute(struct adm_call *call)
 				  [ADM_BIND] = account_tie_check },
 	};
 
+	ASSERT(call->req.check);
 	return checks[call->req.mode][call->req.op] ? checks[call->req.mode][call->req.op](call) :
 						      ADM_OK;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "conf/diff.h"
+#include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
@@ -80,6 +81,7 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 	struct adm_set *set;
 	bool own_page;
 
+	ASSERT(lu->path && lu->scsi && lu->lun);
 	to->lun = lu->lun;
 	to->has_lun = true;
 	if (strcmp(lu->bstype, "rdwr"))

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 
 static void lu_update_go_on(void *arg, enum adm_status status);
@@ -12,6 +13,7 @@ static void lu_made(void *arg, enum adm_status status)
 {
 	struct adm_call *call = arg;
 
+	ASSERT(!call->made);
 	call->made = status == ADM_OK;
 	call->params_left = call->req.text[ADM_T_PARAMS];
 	if (call->made)
@@ -31,6 +33,7 @@ static void lu_take_back(struct adm_call *call, enum adm_status why)
 {
 	struct adm_lu *lu = call_lu(call, call_target(call));
 
+	ASSERT(call->made && why != ADM_OK && why != ADM_PENDING);
 	call->failed = why;
 	/* without the call: what is said is why it failed, not whether an
 	 * initiator has already found it */
@@ -133,6 +136,7 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	const char *v = value, *name = key;
 	int err;
 
+	ASSERT(scsi && (!lu || lu->scsi == scsi));
 	if (lu && !strcmp(key, "refresh")) {
 		/* not a property: look at the store's size again */
 		err = scsi_lu_refresh(scsi);
@@ -204,6 +208,7 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 {
 	struct adm_lu *lu = call_lu(call, t);
 
+	ASSERT(!t->busy);
 	while (call->params_left && *call->params_left) {
 		const char *p = call->params_left, *end = strchrnul(p, ',');
 		char pair[4096];

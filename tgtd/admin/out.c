@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 
 static bool out_room(struct adm_out *out, size_t more)
 {
+	ASSERT(more && out->len <= out->cap);
 	if (out->failed || out->len + more > ADM_RSP_MAX)
 		return false;
 	if (out->cap - out->len >= more)

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 
 #define BUCKETS 4096
@@ -60,6 +61,7 @@ struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun)
 {
 	struct adm_lu *lu;
 
+	ASSERT(t && lun <= SCSI_MAX_LUN);
 	list_for_each(lu, &registry.lu[mix(lu_key(t->tid, lun))], hash)
 		if (lu->target == t && lu->lun == lun)
 			return lu;
@@ -68,11 +70,15 @@ struct adm_lu *registry_lu(const struct adm_target *t, uint32_t lun)
 
 void registry_add_target(struct adm_target *t)
 {
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(t->tid && !registry_target(t->tid));
 	list_add_tail(&registry.target[mix(t->tid)], &t->hash);
 }
 
 void registry_add_lu(struct adm_lu *lu)
 {
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(lu->target && lu->lun && !registry_lu(lu->target, lu->lun));
 	list_add_tail(&registry.lu[mix(lu_key(lu->target->tid, lu->lun))], &lu->hash);
 	list_add_tail(&lu->target->luns, &lu->link);
 }

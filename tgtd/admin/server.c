@@ -16,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
@@ -56,7 +57,7 @@ static struct {
 
 static void call_free(struct adm_call *call)
 {
-	ASSERT(!list_linked(&call->wait));
+	ASSERT(call->done && !list_linked(&call->wait));
 	out_free(&call->out);
 	free(call->fields);
 	free(call);
@@ -70,6 +71,7 @@ static void listener_arm(bool on)
 
 static void client_close(struct adm_client *c)
 {
+	ASSERT(server.nclients && server.nclients <= MAX_CLIENTS);
 	loop_fd_del(&c->lfd);
 	loop_timer_cancel(adm.conf.main, &c->timer);
 	close(c->lfd.fd);
@@ -98,6 +100,7 @@ static void client_timeout(struct timer *timer)
 
 static void client_reads(struct adm_client *c)
 {
+	ASSERT(!c->call && !c->fields && !c->holds);
 	c->state = READING;
 	c->have = 0;
 	c->want = ADM_REQ_HEADER;
@@ -110,6 +113,7 @@ static void client_runs(struct adm_client *c)
 {
 	struct adm_call *call = calloc(1, sizeof(*call));
 
+	ASSERT(c->state == READING && c->have == c->want && !c->call);
 	if (!call || adm_req_decode(&call->req, c->fields, c->want - ADM_REQ_HEADER)) {
 		log_notice("admin: a request that cannot be understood, closing the client");
 		free(call);
@@ -169,6 +173,7 @@ static void client_read(struct adm_client *c)
 
 static void leave(struct loop_deferred *d)
 {
+	ASSERT(adm.leaving && !adm.ntargets);
 	adm.conf.request_shutdown(adm.conf.arg);
 }
 
@@ -178,6 +183,7 @@ static void client_write(struct adm_client *c)
 	size_t detail_len = strlen(call->detail),
 	       total = ADM_RSP_HEADER + call->out.len + detail_len;
 
+	ASSERT(c->state == WRITING && call->done && call->client == c && c->sent < total);
 	while (c->sent < total) {
 		struct iovec iov[3] = {
 			{ c->rsp, ADM_RSP_HEADER },
@@ -234,6 +240,8 @@ static void client_ready(struct loop_fd *lfd, uint32_t revents)
 
 void adm_call_run(struct adm_call *call)
 {
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(!call->done && !list_linked(&call->wait));
 	server.execute(call);
 }
 
@@ -241,7 +249,9 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 {
 	struct adm_client *c = call->client;
 
+	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(!call->done && status < ADM_STATUSES);
+	ASSERT(!list_linked(&call->wait) && (!c || (c->call == call && c->state == RUNNING)));
 	call->done = true;
 	if (call->out.failed)
 		status = ADM_NOMEM;
@@ -296,6 +306,7 @@ static void client_open(int fd)
 {
 	struct adm_client *c = calloc(1, sizeof(*c));
 
+	ASSERT(server.nclients < MAX_CLIENTS);
 	if (!c) {
 		close(fd);
 		return;
@@ -404,6 +415,7 @@ int server_start(void (*execute)(struct adm_call *call))
 {
 	int err, fd;
 
+	ASSERT(execute && adm.conf.main && server.listener.fd < 0 && server.lock_fd < 0);
 	server.execute = execute;
 	list_init(&server.clients);
 	loop_deferred_init(&server.leave, leave);

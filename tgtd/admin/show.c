@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "events/log.h"
 #include "events/metrics.h"
 #include "tgtd/admin/admin_int.h"
@@ -18,6 +19,7 @@
 
 static const char *driver_state(unsigned driver)
 {
+	ASSERT(driver < ADM_DRIVERS);
 	if (adm.lld_stopped[driver])
 		return "stopped";
 	return driver == ADM_DRIVER_ISER && !adm.conf.iser ? "uninitialized" : "ready";

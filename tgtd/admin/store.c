@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 
@@ -93,6 +94,8 @@ static void open_work(struct scsi_work *w)
 		.err_len = sizeof(so->reason),
 	};
 	const char *bstype = so->path ? so->bstype : "null";
+	/* it may take as long as a dead server takes to answer */
+	ASSERT(!loop_current());
 	struct blk *cached, *blk = blk_open(bstype, &args);
 
 	if (!blk && (errno == EROFS || errno == EACCES || errno == EPERM)) {
@@ -120,6 +123,7 @@ static void open_done(struct scsi_work *w)
 {
 	struct store_open *so = container_of(w, struct store_open, work);
 
+	ASSERT(!so->blk == (so->err != 0));
 	if (so->err && !*so->reason)
 		snprintf(so->reason, sizeof(so->reason), "%.120s: %s",
 			 so->path ? so->path : "no medium", strerror(-so->err));
@@ -128,6 +132,8 @@ static void open_done(struct scsi_work *w)
 
 void store_open(struct store_open *so)
 {
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(so->done && !so->blk && !so->err && (!so->path || so->bstype));
 	so->work.home = adm.conf.main;
 	so->work.key = scsi_work_key(so->path);
 	so->work.work = open_work;
@@ -161,6 +167,7 @@ static void try_work(struct scsi_work *w)
 	off_t size;
 	int fd;
 
+	ASSERT(!loop_current());
 	if (st->memory) {
 		try_memory(st);
 		return;
@@ -198,6 +205,8 @@ static void try_done(struct scsi_work *w)
 
 void store_try(struct store_trial *st)
 {
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(st->path && st->done && !st->err);
 	st->work.home = adm.conf.main;
 	st->work.key = scsi_work_key(st->path);
 	st->work.work = try_work;
@@ -212,6 +221,7 @@ struct store_close {
 
 static void close_work(struct scsi_work *w)
 {
+	ASSERT(!loop_current());
 	blk_close(container_of(w, struct store_close, work)->blk);
 }
 
@@ -224,6 +234,8 @@ void store_close(struct blk *blk)
 {
 	struct store_close *sc = calloc(1, sizeof(*sc));
 
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(blk);
 	if (!sc) {
 		log_error("admin: no memory to close %s; it stays open",
 			  blk->path ? blk->path : "a store");

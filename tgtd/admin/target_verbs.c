@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -82,6 +83,7 @@ static enum adm_status acl_status(struct adm_call *call, int err, const char *ru
 static int set_mask(struct adm_target *t, const char *iqn, const char *luns)
 {
 	bool all = !luns || !strcmp(luns, "all");
+	ASSERT(iqn && !t->busy);
 	int err = iscsi_acl_set_luns(t->scsi, iqn, all ? NULL : luns);
 
 	if (err)

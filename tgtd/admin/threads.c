@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 
 /* Of all threads but the first @keep. */
 void places_release(struct adm_lu *lu, unsigned keep)
 {
+	ASSERT(lu->threads <= SCSI_LU_MAX_LOOPS);
 	while (lu->threads > keep)
 		placement_release(adm.conf.placement, PLACE_LU, lu->place[--lu->threads]);
 }
@@ -31,6 +33,8 @@ static void loop_name_of(const struct adm_lu *lu, unsigned nr, char name[16])
 /* The event thread "lu-<tid>:<lun>", or "lu-<tid>:<lun>.<nr>" for a further one. */
 struct loop *lu_loop(const struct adm_lu *lu, unsigned nr, int *err)
 {
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(nr < SCSI_LU_MAX_LOOPS && err);
 	char name[16];
 	struct loop_conf conf = {
 		.name = name,
@@ -63,6 +67,7 @@ struct loop *lu_loop(const struct adm_lu *lu, unsigned nr, int *err)
 
 void lu_loop_end(struct loop *loop)
 {
+	ASSERT(loop);
 	if (loop != adm.central)
 		loop_end(loop);
 }
@@ -89,6 +94,7 @@ static int thread_add(struct adm_lu *lu)
 	struct loop *loop = NULL;
 	int err = 0;
 
+	ASSERT(nr && nr < SCSI_LU_MAX_LOOPS);
 	lu->place[nr] =
 		placement_assign_beside(adm.conf.placement, PLACE_LU, lu->node_wish, lu->place, nr);
 	if (!adm.conf.central_events && (loop = lu_loop(lu, nr, &err)))
@@ -108,6 +114,8 @@ enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const
 	unsigned want = threads_of(value), had = lu->threads;
 	int err = 0;
 
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(lu->scsi && had);
 	if (!want)
 		return refuse(call, ADM_INVALID_REQUEST, "threads are 1 to %d, not '%s'",
 			      SCSI_LU_MAX_LOOPS, value);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
@@ -128,6 +129,7 @@ static enum adm_status system_update(struct adm_call *call)
 
 static enum adm_status system_delete(struct adm_call *call)
 {
+	ASSERT(!adm.leaving);
 	if (adm.ntargets)
 		return refuse(call, ADM_INVALID_REQUEST, "%u targets exist; delete them first",
 			      adm.ntargets);
@@ -318,6 +320,7 @@ static bool one_line(const struct adm_call *call)
 
 void verbs_execute(struct adm_call *call)
 {
+	ASSERT(call->req.mode < ADM_MODES && call->req.op < ADM_OPS);
 	verb_fn fn = verbs[call->req.mode][call->req.op];
 	unsigned driver = call_driver(call);
 	enum adm_status status;

@@ -71,18 +71,18 @@ START_TEST(registry)
 		list_init(&t[k].luns);
 		registry_add_target(&t[k]);
 		lu[k].target = &t[k % 10];
-		lu[k].lun = k / 10;
+		lu[k].lun = k / 10 + 1; /* 0 is the controller, which has no entry */
 		list_init(&lu[k].hash);
 		list_init(&lu[k].link);
 		registry_add_lu(&lu[k]);
 	}
 	for (uint32_t k = 0; k < N; k++) {
 		ck_assert_ptr_eq(registry_target(k * 7 + 1), &t[k]);
-		ck_assert_ptr_eq(registry_lu(&t[k % 10], k / 10), &lu[k]);
+		ck_assert_ptr_eq(registry_lu(&t[k % 10], k / 10 + 1), &lu[k]);
 	}
 	ck_assert_ptr_null(registry_target(2));
 	ck_assert_ptr_null(registry_lu(&t[0], N));
-	ck_assert_ptr_null(registry_lu(&t[11], 0));
+	ck_assert_ptr_null(registry_lu(&t[11], 1));
 	list_del(&t[3].hash);
 	ck_assert_ptr_null(registry_target(22));
 	registry_init();
