@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* --cache size=…,block=…: parsing, and defaults from the machine. */
 #include "cache/engine/cache_impl.h"
+#include "cache/engine/readahead.h"
 
 #include <stdarg.h>
 #include <stdio.h>

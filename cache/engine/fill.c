@@ -7,7 +7,8 @@
  * flight a write may replace the page: the new page inherits page->io, and when the fill completes
  * the sectors that the new page still lacks are copied into it.
  */
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
 
 #include <stdlib.h>
 

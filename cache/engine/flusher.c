@@ -11,7 +11,8 @@
  * merged, with a bounded number of writes out; foreground reads share the lower device's queue
  * with few of them.
  */
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
 
 #include <stdlib.h>
 
@@ -152,17 +153,6 @@ void flusher_hungry(struct cache *c)
 	}
 }
 
-void dev_flush_done(struct cache_dev *dev, int status)
-{
-	struct dev_flush *f = &dev->flush;
-	ASSERT_ON_LOOP(f->worker->loop);
-	f->inflight--;
-	if (status)
-		f->retry_at_ns = clock_now_ns() + FLUSH_RETRY_NS;
-	else if (f->inflight < FLUSH_INFLIGHT / 2)
-		worker_kick(f->worker); /* by message: many completions of one batch, one look */
-}
-
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop)
 {
 	w->cache = cache;
@@ -177,9 +167,22 @@ void flush_worker_fini(struct flush_worker *w)
 	loop_timer_cancel(w->loop, &w->timer);
 }
 
+/* A flush without an owner is over. On the worker's loop. */
+static void flush_over(struct cache_dev *dev, int status)
+{
+	struct dev_flush *f = &dev->flush;
+	ASSERT_ON_LOOP(f->worker->loop);
+	f->inflight--;
+	if (status)
+		f->retry_at_ns = clock_now_ns() + FLUSH_RETRY_NS;
+	else if (f->inflight < FLUSH_INFLIGHT / 2)
+		worker_kick(f->worker); /* by message: many completions of one batch, one look */
+}
+
 int dev_flush_init(struct cache_dev *dev, struct flush_worker *w)
 {
 	dev->flush.worker = w;
+	dev->flush.done = flush_over;
 	list_init(&dev->flush.link);
 	dev->flush.keys = malloc(FLUSH_KEYS * sizeof(dev->flush.keys[0]));
 	return dev->flush.keys ? 0 : -ENOMEM;

@@ -196,7 +196,7 @@ static inline uint32_t index_bucket(const struct partition *p, uint64_t device, 
 }
 
 /* The indexed page of a key, or NULL. Lock held; a read looks without
- * it first, see cache_read.c. */
+ * it first, see read.c. */
 static inline struct buf *index_find_hashed(const struct partition *p, uint64_t hash,
 					    uint64_t device, uint64_t block)
 {
@@ -216,7 +216,7 @@ static inline struct buf *index_find(const struct partition *p, uint64_t device,
 
 /* Is @b, a block of this partition's, what index_find() would find? Neighbours on a device tend to
  * be neighbours in memory, and looking there first is cheaper. Lock held; without it, a guess
- * (cache_read.c). */
+ * (read.c). */
 static inline_always bool index_is(const struct buf *b, uint64_t device, uint64_t block)
 {
 	return b->block == block && b->device == device;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Requests in progress: a request that cannot be answered on the spot keeps its state in its own
- * drv_word (struct cache_op) and goes through stages. A stage function returns true when the
- * request is over (req->status says how) and false when it waits; whatever it waits for brings it
- * back to op_run() on its loop. Nothing is allocated for waiting.
+ * drv_word (struct cache_op) and goes through stages. A stage's function returns true when the
+ * request is over (req->status says how) and false when it waits. Whatever it waits for brings it
+ * back to op_run() on its loop, which looks the function up in the cache's table of stages. Nothing
+ * is allocated for waiting.
  */
-#include "cache/engine/cache_impl.h"
-#include "events/pool.h"
+#include "cache/engine/io_impl.h"
 
 #include <stdlib.h>
 
@@ -48,45 +48,18 @@ void lockset_unlock(const struct lockset *ls)
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-static bool op_step(struct blk_req *req)
+bool op_step(struct blk_req *req)
 {
-	switch ((enum op_stage)op_of(req)->stage) {
-	case OP_FORWARDED:
-	case OP_READ_ACQUIRE:
-	case OP_READ_FILL:
-		return op_read(req);
-	case OP_PREPARE:
-		return op_prepare(req);
-	case OP_COMMIT:
-		return op_commit(req);
-	case OP_CAW_ACQUIRE:
-	case OP_CAW_FILL:
-		return cache_op_caw(req);
-	case OP_FLUSH:
-	case OP_STABLE:
-		return op_sync(req);
-	case OP_EXCL_WAIT:
-	case OP_EXCL_DRAIN:
-	case OP_EXCL_LOWER:
-		return op_excl(req);
-	}
-	BUG("a request in no stage");
-}
+	op_stage_fn *go_on = cache_dev_of(req->blk)->cache->stages[op_of(req)->stage];
 
-bool op_start(struct blk_req *req, enum op_stage stage)
-{
-	struct cache_op *op = op_of(req);
-	memset(op, 0, sizeof(*op));
-	op->stage = (uint8_t)stage;
-	op->loop = loop_current();
-	ASSERT(op->loop);
-	list_init(&req->link);
-	return op_step(req);
+	BUG_ON(!go_on);
+	return go_on(req);
 }
 
 static void op_run(struct blk_req *req)
 {
 	ASSERT_ON_LOOP(op_of(req)->loop);
+	ASSERT(op_flags_legal(req));
 	if (!op_step(req))
 		return;
 	if (req->home == loop_current())
@@ -132,107 +105,6 @@ void op_join(struct blk_req *req, struct cache_io *io)
 	list_add_tail(&io->waiters, &req->link);
 }
 
-/*
- * A request that waits for blocks can be let go; one that waits for I/O ends with it before long.
- */
-void cache_abort(struct blk *blk, struct blk_req *req)
-{
-	struct cache_op *op = op_of(req);
-	if (op->loop != loop_current())
-		return; /* forwarded: on its way there or back */
-	struct cache *c = cache_dev_of(blk)->cache;
-	struct partition *p = c->part[op->queue % c->nparts];
-	leaf_lock(&p->lock);
-	bool queued = op->flags & OP_F_QUEUED, woken = op->flags & OP_F_WOKEN;
-	if (queued)
-		part_unwait(p, req);
-	leaf_unlock(&p->lock);
-	if (!queued)
-		return;
-	op->error = -ECANCELED;
-	if (!woken) /* else its message is on the way */
-		op_post(req);
-	part_kick_unlocked(p);
-}
-
-/* ---- I/O descriptors ------------------------------------------------------------------------- */
-
-/*
- * A bounded number of descriptors serves all devices. Who finds none waits in io_waitq without
- * holding anything that a descriptor in use needs to come back, so one always does.
- */
-struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
-{
-	struct cache *c = dev->cache;
-	leaf_lock(&c->io_lock);
-	struct cache_io *io = pool_alloc(c->io_pool);
-	if (io)
-		c->io_busy++;
-	leaf_unlock(&c->io_lock);
-	if (!io)
-		return NULL;
-	blk_req_init(&io->req);
-	io->dev = dev;
-	io->part = NULL;
-	list_init(&io->link);
-	list_init(&io->waiters);
-	io->owner = NULL;
-	io->behind = NULL;
-	io->kind = kind;
-	io->again = false;
-	io->nblocks = 0;
-	io->scratch = NULL;
-	io->started_ns = 0;
-	return io;
-}
-
-void io_put(struct cache_io *io)
-{
-	struct cache *c = io->dev->cache;
-	struct list wake;
-	ASSERT(!list_linked(&io->link) && list_empty(&io->waiters));
-	blk_req_fini(&io->req);
-	list_init(&wake);
-	leaf_lock(&c->io_lock);
-	pool_free(c->io_pool, io);
-	/* One, who wakes the next when it puts the descriptor; but perhaps it needs none by now:
-	 * when none is out, nobody would wake the others. */
-	if (--c->io_busy == 0) {
-		list_splice_tail(&wake, &c->io_waitq);
-	} else if (!list_empty(&c->io_waitq)) {
-		struct blk_req *next = list_first(&c->io_waitq, struct blk_req, link);
-		list_del(&next->link);
-		list_add_tail(&wake, &next->link);
-	}
-	leaf_unlock(&c->io_lock);
-	while (!list_empty(&wake)) {
-		struct blk_req *next = list_first(&wake, struct blk_req, link);
-		list_del(&next->link);
-		op_done_one(next, 0);
-	}
-}
-
-bool io_wait(struct cache *c, struct blk_req *req)
-{
-	leaf_lock(&c->io_lock);
-	/* With none out nothing would wake us (a pool in fail mode): simply try again. */
-	bool wait = c->io_busy > 0;
-	if (wait) {
-		op_of(req)->flags |= OP_F_JOINED;
-		op_wait_more(req);
-		list_add_tail(&c->io_waitq, &req->link);
-	}
-	leaf_unlock(&c->io_lock);
-	return wait;
-}
-
-void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
-{
-	io->req.done = done;
-	if (blk_submit(io->dev->lower, &io->req))
-		done(&io->req);
-}
-
 struct cache_aux *aux_alloc(void)
 {
 	struct cache_aux *aux = malloc(sizeof(*aux));
@@ -245,17 +117,4 @@ void aux_free(struct cache_aux *aux)
 {
 	frags_fini(&aux->frags);
 	free(aux);
-}
-
-void io_kick(struct cache *c)
-{
-	struct blk_req *next = NULL;
-	leaf_lock(&c->io_lock);
-	if (!list_empty(&c->io_waitq)) {
-		next = list_first(&c->io_waitq, struct blk_req, link);
-		list_del(&next->link);
-	}
-	leaf_unlock(&c->io_lock);
-	if (next)
-		op_done_one(next, 0);
 }

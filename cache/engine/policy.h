@@ -5,7 +5,7 @@
  * not in its way and eviction stays O(1)); while a page is away it keeps its rank in its header.
  *
  * A hit moves nothing: the page's 2-bit use count goes up, for a read within one block without the
- * lock (cache_read.c), and one key in many is shown to the shadows, with it (see policy.c).
+ * lock (read.c), and one key in many is shown to the shadows, with it (see policy.c).
  */
 #ifndef CACHE_POLICY_H
 #define CACHE_POLICY_H

@@ -6,7 +6,7 @@
  * for without a lock first. What is not complete is loaded (with the keys pinned, so that the
  * second look finds everything), then looked at again.
  */
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
 
 /* ---- the hit path ---------------------------------------------------------------------------- */
 
@@ -203,7 +203,7 @@ static void count_forward(struct cache *c)
 	__atomic_store_n(n, __atomic_load_n(n, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }
 
-bool op_read(struct blk_req *req)
+bool stage_read(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
 	struct cache_op *op = op_of(req);
@@ -253,14 +253,17 @@ bool op_read(struct blk_req *req)
 	}
 }
 
+static bool read_from(struct blk_req *req, enum op_stage stage)
+{
+	op_begin(req, stage);
+	return stage_read(req);
+}
+
 /* Algorithm 1 has named another node and the request is large enough: one hop to its worker. */
 static bool forward(struct cache_dev *dev, struct blk_req *req, uint32_t node)
 {
-	struct cache_op *op = op_of(req);
-	memset(op, 0, sizeof(*op));
-	op->stage = OP_FORWARDED;
-	op->loop = dev->cache->node[node].worker;
-	list_init(&req->link);
+	op_begin(req, OP_FORWARDED);
+	op_of(req)->loop = dev->cache->node[node].worker;
 	req->flags |= BLK_F_FORWARDED;
 	metric_inc(M_cache_forwards);
 	op_post(req);
@@ -297,7 +300,9 @@ static bool read_special(struct cache_dev *dev, struct blk_req *req)
 		req->drv = aux;
 	}
 	/* What is dirty now: as a SYNC of its range does it. */
-	return req->flags & BLK_F_FUA ? cache_sync(req->blk, req) : op_start(req, OP_FORWARDED);
+	if (req->flags & BLK_F_FUA)
+		return cache_sync(req->blk, req);
+	return read_from(req, OP_FORWARDED);
 }
 
 static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct blk_req *req)
@@ -312,7 +317,7 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 		return forward(dev, req, node);
 	const bool reserved = blk_reserved(req, r.n, dev->cache->reserve);
 	if (unlikely(!reserved && !may_lend_now(dev, req, &r)))
-		return op_start(req, OP_READ_ACQUIRE);
+		return read_from(req, OP_READ_ACQUIRE);
 	if (likely(gather(dev, req, &r, true, &err))) {
 		if (!reserved)
 			blk_lend(req);
@@ -325,7 +330,7 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 		return true;
 	}
 	metric_inc(M_cache_read_misses);
-	return op_start(req, OP_READ_ACQUIRE);
+	return read_from(req, OP_READ_ACQUIRE);
 }
 
 /*
@@ -465,5 +470,5 @@ bool cache_read(struct blk *blk, struct blk_req *req)
 
 bool cache_prefetch(struct blk *blk, struct blk_req *req)
 {
-	return op_start(req, OP_READ_ACQUIRE);
+	return read_from(req, OP_READ_ACQUIRE);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See readahead.h. */
 #include "cache/engine/readahead.h"
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
 
 void readahead_init(struct readahead *ra)
 {

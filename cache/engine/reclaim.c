@@ -9,12 +9,7 @@
  * served like any other. Then it takes the blocks. What shares allow is there unless wires hold it;
  * if they do, the request waits once more, by age, and nobody younger goes before it.
  */
-#include "cache/engine/cache_impl.h"
-
-uint32_t part_dirty_limit(const struct partition *p)
-{
-	return p->share[SHARE_WRITE].limit;
-}
+#include "cache/engine/reclaim_impl.h"
 
 /* Takes the index's reference, which is the last one, when it can go. */
 static bool evictable(void *arg, struct buf *b)
@@ -214,6 +209,29 @@ void lockset_kick(const struct lockset *ls)
 {
 	for (uint32_t i = 0; i < ls->n; i++)
 		part_kick_unlocked(ls->cache->part[ls->id[i]]);
+}
+
+/*
+ * A request that waits for blocks can be let go; one that waits for I/O ends with it before long.
+ */
+void cache_abort(struct blk *blk, struct blk_req *req)
+{
+	struct cache_op *op = op_of(req);
+	if (op->loop != loop_current())
+		return; /* forwarded: on its way there or back */
+	struct cache *c = cache_dev_of(blk)->cache;
+	struct partition *p = c->part[op->queue % c->nparts];
+	leaf_lock(&p->lock);
+	bool queued = op->flags & OP_F_QUEUED, woken = op->flags & OP_F_WOKEN;
+	if (queued)
+		part_unwait(p, req);
+	leaf_unlock(&p->lock);
+	if (!queued)
+		return;
+	op->error = -ECANCELED;
+	if (!woken) /* else its message is on the way */
+		op_post(req);
+	part_kick_unlocked(p);
 }
 
 /* The last reference to a block that no index points to: from a wire,

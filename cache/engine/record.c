@@ -18,7 +18,7 @@
  * committed; the SYNC that comes then makes that stable. A write that comes meanwhile takes
  * the bit back instead of waiting: the record is there still, and stays.
  */
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/op_impl.h"
 
 #define RECORD_LOOK_NS (15 * NSEC_PER_SEC)
 #define RECORD_HELD_NS (60 * NSEC_PER_SEC) /* clean for so long */
@@ -210,19 +210,6 @@ static void job_done(struct offload_job *job)
 	wake(&waiters);
 }
 
-/* Each partition's lock is had once. */
-static bool any_dirty(struct cache_dev *dev)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < dev->cache->nparts; i++) {
-		leaf_lock(&dev->cache->part[i]->lock);
-		n += dev->dirty[i].count;
-		leaf_unlock(&dev->cache->part[i]->lock);
-	}
-	return n > 0;
-}
-
 static void synced(struct blk_req *req)
 {
 	struct cache_dev *dev = container_of(req, struct cache_dev, record.sync);
@@ -264,7 +251,7 @@ static void begin_removal(struct cache_dev *dev)
 	leaf_unlock(&r->lock);
 	if (!cb)
 		return;
-	dirty = any_dirty(dev);
+	dirty = dev_dirty(dev) > 0;
 	blk_req_init(&r->sync);
 	r->sync.op = BLK_SYNC;
 	r->sync.blk = &cb->blk;
@@ -309,7 +296,7 @@ static void record_tick(struct timer *t)
 		look_in(dev, RECORD_PATIENCE_NS);
 	} else if (state == RECORD_HELD) {
 		if ((__atomic_exchange_n(&r->wrote, 0, __ATOMIC_RELAXED) && !urgent) ||
-		    any_dirty(dev))
+		    dev_dirty(dev) > 0)
 			r->clean_since_ns = now;
 		if (urgent || now - r->clean_since_ns >= RECORD_HELD_NS)
 			begin_removal(dev);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See share.h. */
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/op_impl.h"
 
 /* Flows looked at per election. What is left out is looked at next time: the ring has moved on.
  * Most of those who are passed over take nothing off their wires. */

@@ -16,35 +16,8 @@
  * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it
  * begins.
  */
-#include "cache/engine/cache_impl.h"
-
-static void raise_to(_Atomic uint64_t *what, uint64_t to)
-{
-	uint64_t now = atomic_load_explicit(what, memory_order_relaxed);
-
-	while (now < to && !atomic_compare_exchange_weak(what, &now, to))
-		;
-}
-
-void page_settled(struct cache_dev *dev, struct page *pg)
-{
-	pg->written = atomic_load(&dev->epoch);
-	pg->dev = dev->number;
-}
-
-void page_leaves_slow(struct cache *c, const struct page *pg)
-{
-	struct cache_dev *dev = c->dev_of[pg->dev];
-
-	if (pg->written > atomic_load_explicit(&dev->stable, memory_order_relaxed))
-		raise_to(&dev->left, pg->written);
-}
-
-void stable_left(struct cache_dev *dev)
-{
-	if (dev->lower->caps & BLK_CAP_VOLATILE)
-		raise_to(&dev->left, atomic_load(&dev->epoch));
-}
+#include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
 
 /* ---- after a failure ------------------------------------------------------------------------- */
 
@@ -98,7 +71,7 @@ static uint64_t all_dirty_again(struct cache_dev *dev)
 			/* A quarter stays for others: this store may never take anything again. */
 			if (b->state != PAGE_DIRTY && b->state != PAGE_FLUSHING &&
 			    part_unclean(p) >= p->nblocks - p->nblocks / 4) {
-				raise_to(&dev->left, p->pages[k].written);
+				epoch_raise(&dev->left, p->pages[k].written);
 				continue;
 			}
 			dirty_again(dev, p, b);
@@ -155,7 +128,7 @@ static void lower_over(struct sync_group *g, int status)
 	if (status)
 		sync_failed(dev, status);
 	else
-		raise_to(&dev->stable, dev->syncing_epoch);
+		epoch_raise(&dev->stable, dev->syncing_epoch);
 }
 
 void stable_init(struct cache_dev *dev)

@@ -3,7 +3,7 @@
 #include "cache/engine/stat.h"
 
 #include <stdio.h>
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/dev_impl.h"
 
 void cache_get_info(struct cache *c, struct cache_info *info)
 {

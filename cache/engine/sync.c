@@ -9,7 +9,8 @@
  * merged, with a bounded number of writes out: one sweep over the store instead of one a partition.
  * A SYNC of much collects much at a time (SYNC_BATCH), from all partitions alike.
  */
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
+#include "cache/engine/span.h"
 
 #include <stdlib.h>
 
@@ -141,13 +142,7 @@ static struct sync_batch *batch_make(struct cache_dev *dev, struct blk_req *req,
 				     uint64_t end, uint64_t epoch, bool *found)
 {
 	struct cache *c = dev->cache;
-	uint64_t dirty = 0;
-
-	for (uint32_t i = 0; i < c->nparts; i++) {
-		leaf_lock(&c->part[i]->lock);
-		dirty += dev->dirty[i].count;
-		leaf_unlock(&c->part[i]->lock);
-	}
+	const uint64_t dirty = dev_dirty(dev);
 	uint32_t room = (uint32_t)MIN(MAX(dirty, (uint64_t)c->nparts), (uint64_t)SYNC_BATCH);
 	struct sync_batch *b = malloc(sizeof(*b) + room * sizeof(b->keys[0]));
 	if (!b)
@@ -248,7 +243,7 @@ static bool sync_over(struct blk_req *req, int status)
 		op_of(req)->flags = 0;
 		op_of(req)->since_ns = 0;
 		op_of(req)->stage = status ? OP_READ_FILL : OP_FORWARDED;
-		return op_read(req);
+		return op_step(req);
 	}
 	if (unlikely(atomic_load_explicit(&dev->doubt, memory_order_relaxed)) &&
 	    req->op == BLK_SYNC && !status)
@@ -257,7 +252,7 @@ static bool sync_over(struct blk_req *req, int status)
 	return true;
 }
 
-bool op_sync(struct blk_req *req)
+bool stage_sync(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
 	struct cache_op *op = op_of(req);
@@ -301,7 +296,7 @@ bool op_sync(struct blk_req *req)
 			op->flags = (uint16_t)((op->flags & ~OP_F_WHOLE) | OP_F_LATER);
 			op->queue =
 				(uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
-			return op_sync(req);
+			return stage_sync(req);
 		}
 		if (!op_pass_end(req))
 			return false;
@@ -317,12 +312,11 @@ bool sync_begin(struct blk_req *req)
 	op->error = 0;
 	op->queue = (uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
 	op->epoch = atomic_fetch_add(&dev->epoch, 1);
-	return op_sync(req);
+	return stage_sync(req);
 }
 
 bool cache_sync(struct blk *blk, struct blk_req *req)
 {
-	struct cache_op *op = op_of(req);
 	/* What an earlier daemon lost was acknowledged: nobody may build upon it. (READ with FUA:
 	 * what is on the medium is what it asks for.) */
 	if (unlikely(cache_how(blk) & HOW_DOUBT) && req->op == BLK_SYNC &&
@@ -330,8 +324,6 @@ bool cache_sync(struct blk *blk, struct blk_req *req)
 		req->status = -EIO;
 		return true;
 	}
-	memset(op, 0, sizeof(*op));
-	op->loop = loop_current();
-	list_init(&req->link);
+	op_begin(req, OP_FLUSH);
 	return sync_begin(req);
 }

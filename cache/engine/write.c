@@ -8,7 +8,8 @@
  *
  * COMPARE AND WRITE loads its range like a read, then compares and swaps in one critical section.
  */
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
 
 /* ---- prepare --------------------------------------------------------------------------------- */
 
@@ -123,7 +124,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	return false;
 }
 
-bool op_prepare(struct blk_req *req)
+bool stage_prepare(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
 	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
@@ -156,15 +157,16 @@ bool op_prepare(struct blk_req *req)
 	op_of(req)->since_ns = 0;
 	if (req->op == BLK_COMPARE_AND_WRITE) {
 		op_of(req)->stage = OP_CAW_ACQUIRE;
-		return cache_op_caw(req);
+		return stage_caw(req);
 	}
 	op_of(req)->stage = OP_COMMIT;
-	return op_commit(req);
+	return stage_commit(req);
 }
 
 bool cache_write_prepare(struct blk *blk, struct blk_req *req)
 {
-	return op_start(req, OP_PREPARE);
+	op_begin(req, OP_PREPARE);
+	return stage_prepare(req);
 }
 
 void cache_write_cancel(struct blk *blk, struct blk_req *req)
@@ -371,7 +373,7 @@ static bool commit_fails(struct blk_req *req, struct frags *f)
 	return true;
 }
 
-bool op_commit(struct blk_req *req)
+bool stage_commit(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
 	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
@@ -458,9 +460,11 @@ bool cache_write(struct blk *blk, struct blk_req *req)
 			req->status = -ENOMEM;
 			return true;
 		}
-		return op_start(req, OP_PREPARE);
+		op_begin(req, OP_PREPARE);
+		return stage_prepare(req);
 	}
-	return op_start(req, OP_COMMIT);
+	op_begin(req, OP_COMMIT);
+	return stage_commit(req);
 }
 
 /* ---- compare and write ----------------------------------------------------------------------- */
@@ -513,7 +517,7 @@ static void put_first(struct frags *f, uint32_t n)
 			buf_put(f->v[i].buf + j);
 }
 
-bool cache_op_caw(struct blk_req *req)
+bool stage_caw(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
 	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
@@ -589,7 +593,9 @@ bool cache_caw(struct blk *blk, struct blk_req *req)
 			req->status = -ENOMEM;
 			return true;
 		}
-		return op_start(req, OP_PREPARE);
+		op_begin(req, OP_PREPARE);
+		return stage_prepare(req);
 	}
-	return op_start(req, OP_CAW_ACQUIRE);
+	op_begin(req, OP_CAW_ACQUIRE);
+	return stage_caw(req);
 }

@@ -1,97 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Write-back: the lists of dirty pages, and flushing them.
+ * Write-back: flushing what is dirty.
  *
  * A flush covers a run of dirty blocks of one partition, straight from the blocks. Runs that meet,
  * of neighbouring groups in different partitions, go to the store as one write: the first carries
  * the data of all. While a flush is in flight its pages do not change: a write that comes
  * meanwhile swaps in a fresh page, which inherits page->io, so the next flush of that key cannot
  * overtake this one.
- *
- * Each device's dirty pages lie on one list per partition, oldest epoch first.
  */
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
 
 #define APART_NS (10 * NSEC_PER_SEC)
-
-uint64_t cache_dirty_bytes(const struct cache *cache)
-{
-	uint64_t pages = 0;
-
-	for (uint32_t i = 0; i < cache->nparts; i++) {
-		struct partition *p = cache->part[i];
-
-		leaf_lock(&p->lock);
-		pages += p->count[PAGE_DIRTY] + p->count[PAGE_FLUSHING];
-		leaf_unlock(&p->lock);
-	}
-	return pages << cache->node[0].arena->block_shift;
-}
-
-/* ---- lists of dirty pages -------------------------------------------------------------------- */
-
-void dirty_add(struct cache_dev *dev, struct partition *p, struct buf *b)
-{
-	struct dirty_list *l = &dev->dirty[p->id];
-	struct page *pg = page_of(p, b);
-	uint32_t prev = l->tail, next = BUF_NONE;
-	if (!pg->dirty_epoch) {
-		/* All of what is to be written again is older, and none of it than the other. */
-		next = l->head;
-		prev = BUF_NONE;
-	}
-	while (prev != BUF_NONE && p->pages[prev].dirty_epoch > pg->dirty_epoch) {
-		next = prev;
-		prev = p->pages[prev].dirty_prev;
-	}
-	pg->dirty_prev = prev;
-	pg->dirty_next = next;
-	if (prev != BUF_NONE)
-		p->pages[prev].dirty_next = b->index;
-	else
-		l->head = b->index;
-	if (next != BUF_NONE)
-		p->pages[next].dirty_prev = b->index;
-	else
-		l->tail = b->index;
-	l->count++;
-}
-
-void dirty_del(struct cache_dev *dev, struct partition *p, struct buf *b)
-{
-	struct dirty_list *l = &dev->dirty[p->id];
-	struct page *pg = page_of(p, b);
-	ASSERT(l->count > 0);
-	if (pg->dirty_prev != BUF_NONE)
-		p->pages[pg->dirty_prev].dirty_next = pg->dirty_next;
-	else
-		l->head = pg->dirty_next;
-	if (pg->dirty_next != BUF_NONE)
-		p->pages[pg->dirty_next].dirty_prev = pg->dirty_prev;
-	else
-		l->tail = pg->dirty_prev;
-	pg->dirty_prev = pg->dirty_next = BUF_NONE;
-	l->count--;
-}
-
-void dirty_replace(struct cache_dev *dev, struct partition *p, struct buf *from, struct buf *to)
-{
-	struct dirty_list *l = &dev->dirty[p->id];
-	struct page *f = page_of(p, from), *t = page_of(p, to);
-	t->dirty_prev = f->dirty_prev;
-	t->dirty_next = f->dirty_next;
-	if (t->dirty_prev != BUF_NONE)
-		p->pages[t->dirty_prev].dirty_next = to->index;
-	else
-		l->head = to->index;
-	if (t->dirty_next != BUF_NONE)
-		p->pages[t->dirty_next].dirty_prev = to->index;
-	else
-		l->tail = to->index;
-	f->dirty_prev = f->dirty_next = BUF_NONE;
-}
-
-/* ---- one flush ------------------------------------------------------------------------------- */
 
 void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uint32_t *to)
 {
@@ -220,7 +140,7 @@ static void flush_done(struct blk_req *lower)
 	if (owner)
 		op_done_one(owner, again ? 0 : status);
 	else
-		dev_flush_done(dev, status);
+		dev->flush.done(dev, status);
 }
 
 /* Writes have failed lately: until none does any more. */

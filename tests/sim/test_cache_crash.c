@@ -10,7 +10,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
 #include "events/clock.h"
 #include "events/log.h"
 #include "tests/support/blk_pass.h"

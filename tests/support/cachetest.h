@@ -4,7 +4,7 @@
 #ifndef TESTS_SUPPORT_CACHETEST_H
 #define TESTS_SUPPORT_CACHETEST_H
 
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
 #include "tests/support/blktest.h"
 #include "tests/support/memdisk.h"
 

@@ -3,7 +3,7 @@
  * slow for what others want. */
 #include <stdio.h>
 #include <stdlib.h>
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
 #include "cache/engine/stat.h"
 #include "events/clock.h"
 #include "tests/support/cachetest.h"

@@ -19,7 +19,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
 #include "events/log.h"
 #include "events/pool.h"
 #include "tests/support/blktest.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "events/offload.h"
-#include "cache/engine/cache_impl.h"
+#include "cache/engine/io_impl.h"
 #include "cache/blk/dirty_record.h"
 #include "tests/support/memdisk.h"
 #include "tests/support/unit.h"

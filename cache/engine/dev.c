@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A device of the cache: one for each store that is open, however many have opened it. It comes
+ * with its first opener and goes with its last.
+ */
+#include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
+
+#include <semaphore.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- the first one comes, and others --------------------------------------------------------- */
+
+static void attach(void *arg)
+{
+	struct cache_dev *dev = arg;
+	list_add_tail(&dev->flush.worker->devs, &dev->flush.link);
+}
+
+static struct cache_dev *dev_find(struct cache *c, const struct blk *lower)
+{
+	struct cache_dev *dev;
+	list_for_each(dev, &c->devs, link)
+		if (!strcmp(dev->lower->store_id, lower->store_id))
+			return dev;
+	return NULL;
+}
+
+/* The key of @lower's pages; another one if a different store that is open has the same hash. */
+static uint64_t dev_key(struct cache *c, const struct blk *lower)
+{
+	uint64_t key = lower->identity;
+	struct list *at = c->devs.next;
+
+	while (at != &c->devs) {
+		bool taken = list_entry(at, struct cache_dev, link)->identity == key;
+
+		key += taken;
+		at = taken ? c->devs.next : at->next;
+	}
+	return key;
+}
+
+static void dev_free(struct cache_dev *dev)
+{
+	while (!list_empty(&dev->closed)) {
+		struct cache_blk *cb = list_first(&dev->closed, struct cache_blk, link);
+		list_del(&cb->link);
+		blk_close(cb->blk.lower);
+		free(cb->blk.path);
+		free(cb);
+	}
+	dev_flush_fini(dev);
+	sync_group_fini(&dev->syncs);
+	record_fini(dev);
+	free(dev->dirty);
+	free(dev);
+}
+
+static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
+{
+	struct cache_dev *dev = calloc(1, sizeof(*dev));
+	if (!dev)
+		return NULL;
+	dev->number = 1;
+	while (c->dev_of[dev->number] && dev->number < CACHE_DEVS - 1)
+		dev->number++;
+	if (c->dev_of[dev->number]) {
+		free(dev);
+		return NULL;
+	}
+	dev->cache = c;
+	dev->lower = lower;
+	dev->identity = dev_key(c, lower);
+	uint64_t mix = cache_mix(dev->identity * 0xd6e8feb86659fd93ull);
+	/* At the beginning of a turn over the nodes (which has an order of its own): a device of
+	 * whole turns is on all nodes evenly, not but for a group. */
+	dev->map_offset = mix * c->nnodes;
+	list_init(&dev->shells);
+	list_init(&dev->closed);
+	leaf_lock_init(&dev->excl_lock);
+	list_init(&dev->excl);
+	readahead_init(&dev->readahead);
+	sieve_init(&dev->sieve, lower->caps & BLK_CAP_ROTATIONAL);
+	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
+	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ?
+			   (int)c->node_of_topo[lower->node] :
+			   -1;
+	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
+								      (uint32_t)(mix % c->nnodes);
+	if (!dev->dirty || dev_flush_init(dev, &c->node[worker].flush) < 0) {
+		free(dev->dirty);
+		free(dev);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < c->nparts; i++)
+		dev->dirty[i] = (struct dirty_list){ BUF_NONE, BUF_NONE, 0 };
+	c->dev_of[dev->number] = dev;
+	stable_init(dev);
+	record_init(dev);
+	list_add_tail(&c->devs, &dev->link);
+	on_worker(c, dev->flush.worker->loop, attach, dev);
+	return dev;
+}
+
+/*
+ * @lower is (or may be) another opener's of a store that is open already. All I/O goes through one
+ * of them, so it has to do what any of them may: be written to, in the smallest blocks, up to where
+ * the store ends by now.
+ */
+static int dev_share(struct cache_dev *dev, struct blk *lower)
+{
+	struct blk *now = dev->lower;
+	const bool finer =
+		lower->block_size<now->block_size, coarser = lower->block_size> now->block_size;
+	const bool more = (now->caps & BLK_CAP_READONLY) && !(lower->caps & BLK_CAP_READONLY);
+	const bool less = !(now->caps & BLK_CAP_READONLY) && (lower->caps & BLK_CAP_READONLY);
+
+	if (now == lower)
+		return 0;
+	if ((finer && less) || (coarser && more)) {
+		log_error("%s: is open with blocks of %u bytes, %s: not also with %u",
+			  lower->path ? lower->path : "?", now->block_size,
+			  less ? "to be written to" : "only to be read", lower->block_size);
+		return -EINVAL;
+	}
+	if (finer || more)
+		dev->lower = lower; /* the other stays open until the last of them is closed */
+	else if (atomic_load(&lower->size) > atomic_load(&now->size))
+		(void)blk_refresh(now);
+	return 0;
+}
+
+int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower)
+{
+	struct cache_dev *dev;
+	int err = 0;
+
+	pthread_mutex_lock(&c->devs_lock);
+	/* The same store opened twice shares its pages: one truth, whoever asks. */
+	while ((dev = dev_find(c, lower)) && dev->closing)
+		pthread_cond_wait(&c->dev_gone, &c->devs_lock);
+	if (!dev)
+		dev = dev_create(c, lower);
+	if (!dev)
+		err = -ENOMEM;
+	else
+		err = dev_share(dev, lower);
+	if (!err) {
+		lower->rewrites = true;
+		cb->dev = dev;
+		list_add_tail(&dev->shells, &cb->link);
+		record_adopt(dev, lower);
+		record_enter(dev, cb);
+	}
+	pthread_mutex_unlock(&c->devs_lock);
+	return err;
+}
+
+/* ---- the last one leaves, on a thread that may wait ------------------------------------------ */
+
+struct wait_sync {
+	struct blk_req req;
+	struct loop_msg msg;
+	struct blk *blk;
+	struct loop *loop;
+	sem_t sem;
+	bool done; /* stepped: this thread sets and reads it */
+};
+
+static void wait_sync_done(struct blk_req *req)
+{
+	struct wait_sync *w = container_of(req, struct wait_sync, req);
+	w->done = true;
+	sem_post(&w->sem);
+}
+
+static void wait_sync_start(struct loop_msg *msg)
+{
+	struct wait_sync *w = container_of(msg, struct wait_sync, msg);
+	if (blk_submit(w->blk, &w->req))
+		wait_sync_done(&w->req);
+}
+
+/* SYNC of the whole device from a thread that may block. */
+static int sync_and_wait(struct cache_blk *cb)
+{
+	struct cache *c = cb->dev->cache;
+	struct wait_sync w = { .blk = &cb->blk, .loop = cb->dev->flush.worker->loop };
+	blk_req_init(&w.req);
+	w.req.op = BLK_SYNC;
+	w.req.flags = BLK_F_WHAT_CAN;
+	w.req.done = wait_sync_done;
+	w.msg.handle = wait_sync_start;
+	sem_init(&w.sem, 0, 0);
+	loop_post(w.loop, &w.msg);
+	if (c->stepped) {
+		while (!w.done)
+			for (uint32_t i = 0; i < c->nnodes; i++)
+				loop_step(c->node[i].worker, 0);
+	} else {
+		while (sem_wait(&w.sem) < 0)
+			;
+	}
+	sem_destroy(&w.sem);
+	int status = w.req.status;
+	blk_req_fini(&w.req);
+	return status;
+}
+
+static void detach_idle(void *arg)
+{
+	struct cache_dev *dev = arg;
+	dev->flush.idle = dev->flush.inflight == 0 &&
+			  !__atomic_load_n(&dev->reads_out, __ATOMIC_ACQUIRE) && record_quiet(dev);
+	if (dev->flush.idle)
+		list_del(&dev->flush.link);
+}
+
+/* No page of the device stays: it is closing. What is dirty could not be written and is lost. */
+static uint64_t drop_all(struct cache_dev *dev)
+{
+	struct cache *c = dev->cache;
+	uint64_t lost = 0;
+	for (uint32_t i = 0; i < c->nparts; i++) {
+		struct partition *p = c->part[i];
+		leaf_lock(&p->lock);
+		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
+			struct buf *b = &p->hdr[k];
+			if (b->device != dev->identity || b->state < PAGE_FILLING ||
+			    b->state > PAGE_FLUSHING)
+				continue;
+			BUG_ON(page_of(p, b)->io || page_of(p, b)->op_pins);
+			if (b->state == PAGE_DIRTY) {
+				dirty_del(dev, p, b);
+				lost++;
+			}
+			policy_forget(&p->policy, b);
+			index_remove(p, b);
+			part_drop(p, b);
+		}
+		leaf_unlock(&p->lock);
+		part_kick_unlocked(p);
+	}
+	return lost;
+}
+
+static int write_all(struct cache_blk *cb)
+{
+	struct cache_dev *dev = cb->dev;
+	uint64_t before, left = dev_dirty(dev);
+	uint32_t failures;
+	bool again;
+	int status, tries = 0;
+
+	/* What fails is tried again as long as that gets more to the store, and what a failed SYNC
+	 * has left in doubt once more. */
+	do {
+		before = left;
+		failures = __atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
+		status = sync_and_wait(cb);
+		left = dev_dirty(dev);
+		again = failures != __atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE) &&
+			tries++ < 2;
+	} while (status && (again || (left && left < before)));
+	return status;
+}
+
+/* The background flusher's last writes, the last reads ahead. */
+static void wait_until_idle(struct cache_dev *dev)
+{
+	struct cache *c = dev->cache;
+
+	for (dev->flush.idle = false; !dev->flush.idle;) {
+		on_worker(c, dev->flush.worker->loop, detach_idle, dev);
+		if (!dev->flush.idle && c->stepped)
+			loop_step(dev->flush.worker->loop, 1);
+		else if (!dev->flush.idle)
+			usleep(1000);
+	}
+}
+
+void cache_close(struct blk *blk)
+{
+	struct cache_blk *cb = cache_blk_of(blk);
+	struct cache_dev *dev = cb->dev;
+	struct cache *c = dev->cache;
+	const int status = write_all(cb);
+
+	if (status)
+		log_error("%s: flush at close: %s", blk->path ? blk->path : "?", strerror(-status));
+	pthread_mutex_lock(&c->devs_lock);
+	record_leave(dev, cb);
+	if (cb->link.next != cb->link.prev) {
+		/* Other openers go on, maybe with I/O in flight on the lower device of this one: it
+		 * is closed with the last of them. */
+		list_del(&cb->link);
+		list_add_tail(&dev->closed, &cb->link);
+		atomic_store(&cb->blk.lower->left, true);
+		pthread_mutex_unlock(&c->devs_lock);
+		return;
+	}
+	dev->closing = true; /* who opens it anew waits */
+	pthread_mutex_unlock(&c->devs_lock);
+	wait_until_idle(dev);
+	uint64_t lost = drop_all(dev);
+	if (lost)
+		log_error("%s: closed with %llu blocks that could not be written back: LOST",
+			  blk->path ? blk->path : "?", (unsigned long long)lost);
+	record_close(dev, !status && !lost);
+	pthread_mutex_lock(&c->devs_lock);
+	list_del(&dev->link);
+	c->dev_of[dev->number] = NULL;
+	pthread_cond_broadcast(&c->dev_gone);
+	pthread_mutex_unlock(&c->devs_lock);
+	list_splice_tail(&dev->closed, &dev->shells);
+	dev_free(dev);
+}
+
+void cache_log_lost(struct cache *c)
+{
+	struct cache_dev *dev;
+	uint64_t n;
+
+	if (pthread_mutex_trylock(&c->devs_lock)) {
+		log_error("%llu KiB were not written back: LOST",
+			  (unsigned long long)(cache_dirty_bytes(c) >> 10));
+		return;
+	}
+	list_for_each(dev, &c->devs, link) {
+		record_end(dev);
+		n = dev_unwritten(dev);
+		if (!n)
+			record_written(dev);
+		else
+			log_error("%s: %llu KiB were not written back: LOST",
+				  dev->lower->path ? dev->lower->path : "?",
+				  (unsigned long long)(n >> 10));
+	}
+	pthread_mutex_unlock(&c->devs_lock);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A device of the cache, inside: what it is, where its blocks are, what of them is dirty. */
+#ifndef CACHE_DEV_IMPL_H
+#define CACHE_DEV_IMPL_H
+
+#include "cache/blk/dirty_record.h"
+#include "cache/blk/sync_group.h"
+#include "cache/engine/cache_impl.h"
+#include "cache/engine/readahead.h"
+#include "cache/engine/sieve.h"
+#include "events/offload.h"
+
+struct cache_dev;
+
+/* One device's dirty pages in one partition, ordered by dirty_epoch. That partition's lock. */
+struct dirty_list {
+	uint32_t head, tail, count;
+};
+
+#define FLUSH_KEYS 4096
+#define FLUSH_BYTES MiB(1) /* of one write, merged over groups */
+
+struct dev_flush {
+	struct list link;
+	struct flush_worker *worker;
+	/* A write of flush_keys() without an owner is over. On the worker's loop. */
+	void (*done)(struct cache_dev *dev, int status);
+	/* The worker's loop only. */
+	uint32_t inflight;
+	bool idle;
+	uint32_t nkeys, next;	/* collected and not yet looked at: [next, nkeys) */
+	uint64_t retry_at_ns;	/* after an error */
+	uint64_t *keys;		/* block numbers, ascending */
+};
+
+#define CACHE_DEVS 65536u
+
+/* Whether the record of what is dirty is there, see record.c. */
+enum record_state {
+	RECORD_OFF,  /* there is none to be made */
+	RECORD_NONE, /* the first write makes one */
+	RECORD_WRITING,
+	RECORD_HELD,	/* it is there */
+	RECORD_SYNCING, /* it is there, and goes after a SYNC, unless somebody writes */
+	RECORD_REMOVING,
+	RECORD_FAILED, /* none can be made: tried again before long */
+	RECORD_DOUBT,  /* an earlier daemon's is there, and stays until somebody has looked */
+};
+
+struct dev_record {
+	struct dirty_record *of; /* the lower device's, or NULL */
+	struct leaf_lock lock;	 /* of state, busy, shells, their bits, waiters */
+	enum record_state state;
+	bool busy;	     /* the job is under way */
+	bool urgent;	     /* no hysteresis */
+	struct list shells;  /* cache_blk.recorded */
+	struct list waiters; /* blk_req.link */
+	struct offload_job job;
+	int result;	     /* of the job */
+	uint64_t started_ns; /* WRITING since */
+	uint32_t wrote;	     /* atomic: something has been written back since the last look */
+	/* The worker's loop only. */
+	struct timer timer;
+	struct loop_msg msg;
+	bool posted; /* atomic: msg is on its way */
+	uint64_t clean_since_ns;
+	struct blk_req sync;
+};
+
+struct cache_dev {
+	struct cache *cache;
+	uint64_t identity;
+	uint16_t number; /* not 0 */
+	uint64_t map_offset;
+	struct list link;
+	struct list shells;	/* cache_blk.link: open */
+	struct list closed;	/* the same: closed before the last one */
+	bool closing;		/* the last one is being closed */
+	struct blk *_Atomic lower; /* of its openers' the one that can do most, see cache_open() */
+	struct dirty_list *dirty; /* [cache->nparts] */
+	_Atomic uint64_t epoch;	/* raised by every SYNC, here and below */
+	/* See stable.c. Written back until then is stable; has left the cache
+	 * since, at the latest then. */
+	_Atomic uint64_t stable, left;
+	uint64_t syncing_epoch;	/* of the lower device's SYNC under way */
+	struct sync_group syncs;
+	_Atomic bool doubt;	/* something may be lost */
+	struct dev_record record;
+	/* Ranges that DISCARD and ZERO own while they are at work: nobody fills, commits or flushes
+	 * in them. nexcl is read under a partition lock (see excl_blocks()). */
+	uint32_t nexcl;
+	struct leaf_lock excl_lock;
+	struct list excl;	/* cache_io.link, oldest first */
+	struct dev_flush flush;
+	struct readahead readahead;
+	struct sieve sieve;
+	uint32_t reads_out;	/* atomic: fills in flight */
+	uint64_t apart_until_ns; /* atomic: until then each block is written for
+				  * itself: writes have failed */
+};
+
+/* What a write that is acknowledged before it is on stable storage has to look at: usually 0. */
+enum {
+	HOW_THROUGH = 1 << 0, /* write-through (WCE=0): none is */
+	HOW_WAIT = 1 << 1,    /* there is no record yet of what is dirty: it waits for that */
+	HOW_STABLE = 1 << 2,  /* ... and none can be made: as if the device were write-through */
+	HOW_DOUBT = 1 << 3,   /* an earlier daemon has lost data: SYNC and FUA fail */
+};
+
+struct cache_blk {
+	struct blk blk;
+	struct cache_dev *dev;
+	struct list link;
+	struct list recorded; /* dev_record.shells */
+	_Atomic uint8_t how;  /* HOW_*: changed under dev->record.lock, all but HOW_THROUGH */
+};
+
+static inline struct cache_blk *cache_blk_of(const struct blk *blk)
+{
+	return container_of(blk, struct cache_blk, blk);
+}
+
+static inline struct cache_dev *cache_dev_of(const struct blk *blk)
+{
+	return cache_blk_of(blk)->dev;
+}
+
+/* HOW_* of a device. Under a partition lock: see record.c, "Removing". */
+static inline uint8_t cache_how(const struct blk *blk)
+{
+	return atomic_load_explicit(&cache_blk_of(blk)->how, memory_order_relaxed);
+}
+
+static inline struct partition *dev_part(const struct cache_dev *dev, uint64_t block)
+{
+	return dev->cache->part[cache_map_part(&dev->cache->map, dev->map_offset, block)];
+}
+
+/* ---- ranges of blocks ------------------------------------------------------------------------ */
+
+/* Bytes [offset, offset+len) as blocks. */
+struct cache_range {
+	uint64_t first;
+	uint32_t n;
+	uint32_t head;	/* first sector in the first block */
+	uint32_t tail;	/* end sector in the last block */
+};
+
+static inline struct cache_range cache_range_of(const struct cache *c, uint64_t offset,
+						uint64_t len)
+{
+	uint32_t shift = c->geo.block_shift;
+	uint64_t last = (offset + len - 1) >> shift;
+	return (struct cache_range){
+		.first = offset >> shift,
+		.n = (uint32_t)(last - (offset >> shift) + 1),
+		.head = (uint32_t)(offset & ((1u << shift) - 1)) >> SECTOR_SHIFT,
+		.tail = ((uint32_t)((offset + len - 1) & ((1u << shift) - 1)) >> SECTOR_SHIFT) + 1,
+	};
+}
+
+static inline uint32_t range_from(const struct cache_range *r, uint32_t i)
+{
+	return i ? 0 : r->head;
+}
+
+static inline uint32_t range_to(const struct cache *c, const struct cache_range *r, uint32_t i)
+{
+	return i == r->n - 1 ? r->tail : c->geo.sectors;
+}
+
+/* Bytes wanted of blocks [i, end). */
+static inline uint64_t range_bytes(const struct cache *c, const struct cache_range *r, uint32_t i,
+				   uint32_t end)
+{
+	return ((uint64_t)(end - i - 1) << c->geo.block_shift) +
+	       (((uint64_t)range_to(c, r, end - 1) - range_from(r, i)) << SECTOR_SHIFT);
+}
+
+/* Neighbours change partitions where groups begin. */
+static inline bool group_begins(const struct cache_dev *dev, uint64_t block)
+{
+	return !(block & ((1ull << dev->cache->map.group_shift) - 1));
+}
+
+/* Where the group of the range's block @i ends, as an index into the range. */
+static inline uint32_t group_end(const struct cache_dev *dev, const struct cache_range *r,
+				 uint32_t i)
+{
+	uint64_t end = ((r->first + i) | ((1ull << dev->cache->map.group_shift) - 1)) + 1;
+	return (uint32_t)MIN(end - r->first, (uint64_t)r->n);
+}
+
+/* ---- dev.c ----------------------------------------------------------------------------------- */
+/* @cb is one more opener of @lower's store, whose device is made when there is none. 0 or -errno. A
+ * thread that may block. */
+int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower) must_check;
+/* blk_ops.close. */
+void cache_close(struct blk *blk);
+
+/* ---- dirty.c --------------------------------------------------------------------------------- */
+/* The following three need the partition's lock. */
+void dirty_add(struct cache_dev *dev, struct partition *p, struct buf *b);
+void dirty_del(struct cache_dev *dev, struct partition *p, struct buf *b);
+/* @to takes @from's place in the list. */
+void dirty_replace(struct cache_dev *dev, struct partition *p, struct buf *from, struct buf *to);
+/* Blocks on its lists. Each partition's lock is had once. */
+uint64_t dev_dirty(const struct cache_dev *dev);
+/* Bytes of whole blocks that are not written back, in flight or not. The same. */
+uint64_t dev_unwritten(const struct cache_dev *dev);
+
+/* ---- written.c ------------------------------------------------------------------------------- */
+/* A write-back without FUA of the page is over. Lock held. */
+void page_settled(struct cache_dev *dev, struct page *pg);
+/* What an indexed page holds leaves the cache. Lock held. */
+void page_leaves_slow(struct cache *c, const struct page *pg);
+static inline void page_leaves(const struct partition *p, const struct buf *b)
+{
+	if (page_of(p, b)->written)
+		page_leaves_slow(p->node->cache, page_of(p, b));
+}
+/* Something that no page knows of is with the lower device, and may not be stable. */
+void stable_left(struct cache_dev *dev);
+
+/* Raises an epoch to @to, unless it is there already. */
+void epoch_raise(_Atomic uint64_t *what, uint64_t to);
+
+/* ---- stable.c -------------------------------------------------------------------------------- */
+void stable_init(struct cache_dev *dev);
+/* An administrator has looked after the store. */
+void stable_trust(struct cache_dev *dev);
+
+/* ---- flusher.c ------------------------------------------------------------------------------- */
+void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop);
+/* Nobody uses the cache any more. On the worker's loop. */
+void flush_worker_fini(struct flush_worker *w);
+int dev_flush_init(struct cache_dev *dev, struct flush_worker *w) must_check;
+void dev_flush_fini(struct cache_dev *dev);
+/* There are dirty pages; @much: more than the watermark. Any thread, no lock held. */
+void flusher_kick(struct cache_dev *dev, bool much);
+/* Somebody waits for clean pages. */
+void flusher_hungry(struct cache *cache);
+
+/* ---- record.c -------------------------------------------------------------------------------- */
+void record_init(struct cache_dev *dev);
+void record_fini(struct cache_dev *dev);
+/* @lower is one of the device's lower ones: its record is the device's. devs_lock. */
+void record_adopt(struct cache_dev *dev, struct blk *lower);
+/* An opener comes, or goes. */
+void record_enter(struct cache_dev *dev, struct cache_blk *cb);
+void record_leave(struct cache_dev *dev, struct cache_blk *cb);
+/* @how has HOW_WAIT or HOW_DOUBT: may @req, a write, not be committed now? */
+static inline bool record_stops(const struct blk_req *req, uint8_t how)
+{
+	return req->flags & BLK_F_FUA ? how & HOW_DOUBT :
+					(how & (HOW_WAIT | HOW_THROUGH)) == HOW_WAIT;
+}
+/* record_stops() @req: false: it fails. Else within a pass of it, no lock held: makes it wait until
+ * the record is there, when it is not yet. */
+bool record_wait(struct cache_dev *dev, struct blk_req *req, uint8_t how) must_check;
+/* Something has been written back. Any thread. */
+static inline void record_wrote(struct cache_dev *dev)
+{
+	if (!__atomic_load_n(&dev->record.wrote, __ATOMIC_RELAXED))
+		__atomic_store_n(&dev->record.wrote, 1, __ATOMIC_RELAXED);
+}
+/* Nothing of it is under way, and nothing will be. The worker's loop, no request is in flight. */
+bool record_quiet(struct cache_dev *dev);
+/* The device is closed; @clean: all of it is on stable storage. A thread that may block. */
+void record_close(struct cache_dev *dev, bool clean);
+/* The daemon ends now: nothing is acknowledged any more that is not stable. Main thread. */
+void record_end(struct cache_dev *dev);
+/* Then: all has been written back, what is not dirty is lost only with the machine. */
+void record_written(struct cache_dev *dev);
+/* None can be made now, and writes are acknowledged when they are stable. Any thread. */
+bool record_failed(struct cache_dev *dev);
+/* See blk_trust(). */
+int record_trust(struct cache_dev *dev) must_check;
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* I/O on the lower device: its descriptors, who waits for it, and what keeps it out of a range. */
+#ifndef CACHE_IO_IMPL_H
+#define CACHE_IO_IMPL_H
+
+#include "cache/engine/op_impl.h"
+
+enum io_kind { IO_FILL, IO_FLUSH, IO_EXCL };
+
+/* One request to the lower device. FILL and FLUSH cover a run of blocks of one partition. */
+struct cache_io {
+	struct blk_req req;
+	struct cache_dev *dev;
+	struct partition *part;
+	struct list link;	/* part->inflight, or dev->excl */
+	struct list waiters;	/* blk_req.link of foreign ops; lock of the list that @link is on */
+	struct blk_req *owner;	/* the op that started it, or NULL */
+	struct cache_io *behind; /* FLUSH: the next run of the same write,
+				  * which its first one carries */
+	enum io_kind kind;
+	bool again;		/* FLUSH: a SYNC has failed meanwhile: what it
+				 * writes stays dirty. part's lock */
+	uint32_t nblocks;
+	uint64_t block;		/* first */
+	uint32_t from, to;	/* sectors: from in the first block, to in the last */
+	uint64_t started_ns;	/* FILL on an idle device: when; else 0 */
+	void *scratch;		/* FILL: where holes are read to */
+	/* Arena indexes of the blocks it reads into or writes from; BUF_NONE: a hole. */
+	uint32_t idx[CACHE_IO_BLOCKS];
+};
+
+/* ---- io.c ------------------------------------------------------------------------------------ */
+/* An I/O descriptor or NULL: then io_wait(), which is true when @req will be woken and false when
+ * it shall try again at once. */
+struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind);
+void io_put(struct cache_io *io);
+bool io_wait(struct cache *cache, struct blk_req *req);
+/* Lets one who waits for a descriptor look again. */
+void io_kick(struct cache *cache);
+/* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
+void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
+
+/* ---- excl.c: ranges that DISCARD and ZERO own ------------------------------------------------ */
+/* Does a DISCARD or ZERO own part of [block, block+n)? Partition lock held. */
+bool excl_blocks_slow(struct cache_dev *dev, uint64_t block, uint64_t n);
+static inline bool excl_blocks(struct cache_dev *dev, uint64_t block, uint64_t n)
+{
+	/* Read under the partition lock: an exclusive op raises the count before it takes that lock
+	 * to see what is in flight, so either it sees our I/O or we see its count. */
+	if (likely(!__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE)))
+		return false;
+	return excl_blocks_slow(dev, block, n);
+}
+/* For who holds no pins: makes @req wait until nobody owns any of the
+ * range. True: go on at once. */
+bool excl_wait(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
+/* Within a pass of @req, which holds no pins: joins the waiters of who owns part of the range. */
+void excl_join(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
+/* Pins have gone: exclusive ops that wait for that look again. No lock held. */
+void excl_poke(struct cache_dev *dev);
+
+/* For DISCARD and ZERO. @req owns its range from now on, by req->drv; it still has to wait for who
+ * came earlier. False: there is no descriptor. */
+bool excl_enter(struct cache_dev *dev, struct blk_req *req) must_check;
+void excl_leave(struct cache_dev *dev, struct cache_io *excl);
+/* Joins the waiters of an earlier exclusive range that overlaps [first, end). True when there is
+ * none. Within a pass of @req. */
+bool excl_first(struct cache_dev *dev, struct blk_req *req, const struct cache_io *mine,
+		uint64_t first, uint64_t end);
+/* Within a pass of @excl's owner: it waits for pins to go, until excl_poke(); or there are none. */
+void excl_await_pins(struct cache_dev *dev, struct cache_io *excl);
+void excl_no_pins(struct cache_dev *dev, struct cache_io *excl);
+
+/* ---- fill.c ---------------------------------------------------------------------------------- */
+/* Pins every key of @r, indexing those that are not. QUEUED: @req waits for blocks. BLOCKED: a
+ * DISCARD or ZERO owns part of it. */
+enum pin_result { PIN_DONE, PIN_QUEUED, PIN_BLOCKED };
+enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
+void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
+/* Of a request that range_pin() had queued, and that does not go on:
+ * what it has pinned until then. */
+void range_unpin_held(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
+/* Starts or joins fills for whatever of the pinned range is missing, within a pass of @req.
+ * BLOCKED: a DISCARD or ZERO owns part of it: unpin, then excl_join(). */
+enum fill_result { FILL_COMPLETE, FILL_PENDING, FILL_BLOCKED };
+enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req,
+			    const struct cache_range *r);
+
+/*
+ * Builds a fill of the run that begins at block @i of the range, missing from sector @from on, and
+ * ends before @end into @io. All these blocks are indexed. Lock held. Returns how many it covers; 0
+ * when memory for the fragment list is short. @over: it may read over pages that are there.
+ */
+uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
+		    const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from,
+		    bool over);
+/* No lock held. */
+void fill_submit(struct cache_io *io);
+
+/* ---- writeback.c ----------------------------------------------------------------------------- */
+/* Sector span of @b in the flush @io. */
+void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uint32_t *to);
+/*
+ * Writes back what of the ascending @keys is dirty still, merged, with at most *@budget writes
+ * (less what was started, afterwards). Returns how many of the keys are done with; fewer than @n
+ * when the budget is used up, or (*@dry) descriptors are. @owner: waits for the writes, within a
+ * pass; NULL: the flusher's, on its worker's loop. @own: the owner has the range for itself.
+ */
+uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n,
+		    bool own, uint32_t *budget, bool *dry);
+/* ---- sync.c ---------------------------------------------------------------------------------- */
+/* A committed write goes on to stable storage; a READ FUA begins. */
+bool sync_begin(struct blk_req *req);
+/*
+ * One pass of @req over blocks [first, end): starts writing back what is dirty there since @epoch
+ * or before, joins what is in flight. True when there was nothing. @own: @req owns the range.
+ */
+bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
+		uint64_t epoch, bool own);
+
+#endif

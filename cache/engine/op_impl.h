@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Requests in progress: the state that one keeps while it waits (op.c), and the functions that the
+ * tables of cache.c name.
+ */
+#ifndef CACHE_OP_IMPL_H
+#define CACHE_OP_IMPL_H
+
+#include "cache/engine/dev_impl.h"
+
+/* What a request does next; who does it is in the table of stages (cache.c). */
+enum op_stage {
+	OP_FORWARDED = 1,    /* it has just arrived on the worker of its node */
+	OP_READ_ACQUIRE,     /* make all keys of the range indexed and
+			      * pinned; may wait for blocks */
+	OP_READ_FILL,	     /* start or join the missing fills, until nothing is missing */
+	OP_PREPARE,	     /* take fresh blocks; may wait for blocks */
+	OP_COMMIT,	     /* swap in; may wait for an exclusive range */
+	OP_CAW_ACQUIRE,	     /* as for a read */
+	OP_CAW_FILL,
+	OP_FLUSH,	     /* write back what is dirty in the range */
+	OP_STABLE,	     /* then SYNC the lower device */
+	OP_EXCL_WAIT,	     /* DISCARD, ZERO: earlier exclusive ranges first */
+	OP_EXCL_DRAIN,	     /* then I/O in flight in the range */
+	OP_EXCL_LOWER,	     /* then the lower device */
+	OP_STAGES
+};
+
+/* cache_op.flags. Which go together: op_flags_legal(). */
+enum {
+	OP_F_QUEUED = 1 << 0,	  /* in a queue of a partition */
+	OP_F_WOKEN = 1 << 1,	  /* told to try again */
+	OP_F_WAIT_WRITE = 1 << 2, /* in which of its queues; neither: for blocks */
+	OP_F_PINNED = 1 << 3,	  /* holds op_pins on all keys of its range */
+	OP_F_AGAIN = 1 << 4,	  /* this pass found something: look again afterwards */
+	OP_F_OTHERS = 1 << 5,	  /* FLUSH: somebody else's flush, maybe not FUA, was waited for */
+	OP_F_LATER = 1 << 6,	  /* FLUSH: not the first pass */
+	OP_F_JOINED = 1 << 7,	  /* in this pass blk_req.link is on some waiters list */
+	OP_F_WHOLE = 1 << 8,	  /* FLUSH: its first pass wrote all of the range itself */
+	OP_F_LOWERED = 1 << 9,	  /* EXCL: the lower device has done it */
+	OP_F_AHEAD = 1 << 10,	  /* READ: has told the read-ahead */
+	OP_F_WAIT_FILL = 1 << 11, /* see OP_F_WAIT_WRITE */
+	OP_F_BATCH = 1 << 12,	  /* SYNC: drv is what it is about to write */
+	OP_F_APART = 1 << 13,	  /* I/O with more than it needs has
+				   * failed: every block for itself */
+	OP_F_ONE_PART = 1 << 14,  /* WRITE: all of it is in one partition */
+	OP_F_RESERVE = 1 << 15,	  /* WRITE: what it holds is of the reserve (share.h) */
+};
+
+/* Lies over blk_req.drv_word from submit to completion. */
+struct cache_op {
+	int32_t pending; /* atomic: ios it waits for, and 1 while a pass is being set up */
+	int32_t error;	 /* atomic: first error of its own ios */
+	uint8_t stage;
+	uint8_t held;	 /* of its partitions, ascending: how many have given their
+			  * part; it waits for the next */
+	uint16_t flags;	 /* its loop's; while QUEUED under the queue's partition lock */
+	uint16_t need;	 /* QUEUED: how many blocks, and in which
+			  * partition; SYNC: lent to pending */
+	uint16_t queue;	 /* SYNC: sync_group.failures when it last looked what is dirty */
+	struct loop *loop; /* who works on it */
+	union {
+		uint64_t since_ns; /* waiting for blocks since, 0 never yet */
+		uint64_t epoch;	   /* FLUSH: what was dirty then */
+	};
+};
+static_assert(sizeof(struct cache_op) <= sizeof(((struct blk_req *)0)->drv_word), "fits");
+
+static inline struct cache_op *op_of(struct blk_req *req)
+{
+	return (struct cache_op *)(void *)req->drv_word;
+}
+
+/*
+ * Is that a legal combination? Asserted when a request goes on.
+ *
+ *   WOKEN, WAIT_WRITE, WAIT_FILL  with QUEUED only; one WAIT_* or none
+ *   PINNED                        not with QUEUED: who waits for blocks has pinned a part at most
+ *   AGAIN                         with JOINED only, of SYNC or what is made stable (OP_STABLE)
+ *   WHOLE                         with LATER only
+ *   LOWERED                       in OP_EXCL_LOWER only
+ *   AHEAD                         READ only
+ *   BATCH                         SYNC only, in OP_FLUSH
+ *   RESERVE                       with ONE_PART only
+ *   OTHERS, JOINED, APART, LATER, ONE_PART  any time
+ */
+static inline bool op_flags_legal(const struct blk_req *req)
+{
+	const struct cache_op *op = (const struct cache_op *)(const void *)req->drv_word;
+	const uint16_t f = op->flags;
+
+	if (!(f & OP_F_QUEUED) && (f & (OP_F_WOKEN | OP_F_WAIT_WRITE | OP_F_WAIT_FILL)))
+		return false;
+	if ((f & OP_F_QUEUED) && (f & OP_F_PINNED))
+		return false;
+	if ((f & OP_F_WAIT_WRITE) && (f & OP_F_WAIT_FILL))
+		return false;
+	if ((f & OP_F_AGAIN) && (!(f & OP_F_JOINED) || op->stage != OP_STABLE))
+		return false;
+	if ((f & OP_F_WHOLE) && !(f & OP_F_LATER))
+		return false;
+	if ((f & OP_F_LOWERED) && op->stage != OP_EXCL_LOWER)
+		return false;
+	if ((f & OP_F_AHEAD) && req->op != BLK_READ)
+		return false;
+	if ((f & OP_F_BATCH) && (req->op != BLK_SYNC || op->stage != OP_FLUSH))
+		return false;
+	return (f & OP_F_ONE_PART) || !(f & OP_F_RESERVE);
+}
+
+/* The partitions of a range, ascending, each once. */
+struct lockset {
+	uint32_t n;
+	uint32_t id[CACHE_REQ_GROUPS];
+	const struct cache *cache;
+};
+void lockset_build(struct lockset *ls, const struct cache_dev *dev, const struct cache_range *r);
+void lockset_lock(const struct lockset *ls);
+void lockset_unlock(const struct lockset *ls);
+
+/* ---- op.c: waiting and going on -------------------------------------------------------------- */
+/* @req begins in @stage on the calling loop. The caller goes on with that stage's function. */
+static inline void op_begin(struct blk_req *req, enum op_stage stage)
+{
+	struct cache_op *op = op_of(req);
+
+	memset(op, 0, sizeof(*op));
+	op->stage = (uint8_t)stage;
+	op->loop = loop_current();
+	ASSERT(op->loop);
+	list_init(&req->link);
+}
+/* Goes on with @req in the stage that it is in, on its loop. True: over. */
+bool op_step(struct blk_req *req) must_check;
+/* The same by message, and completes it when it is over. Any thread. */
+void op_post(struct blk_req *req);
+/*
+ * A pass starts and joins any number of ios, each of which calls op_done_one() once, also while the
+ * pass is still being set up. op_pass_end() is true when all of them are over already: look again;
+ * else the last one brings the op back to its stage.
+ */
+static inline void op_pass_begin(struct blk_req *req)
+{
+	op_of(req)->flags &= (uint16_t)~(OP_F_JOINED | OP_F_AGAIN);
+	__atomic_store_n(&op_of(req)->pending, 1, __ATOMIC_RELAXED);
+}
+static inline void op_wait_more(struct blk_req *req)
+{
+	__atomic_add_fetch(&op_of(req)->pending, 1, __ATOMIC_RELAXED);
+}
+bool op_pass_end(struct blk_req *req);
+/* Any thread. @status: of an io of its own (0 for a foreign one: it looks for itself). */
+void op_done_one(struct blk_req *req, int status);
+/* Joins @io as a foreign waiter, unless it waits for another one already. The lock that guards
+ * io->waiters is held. */
+void op_join(struct blk_req *req, struct cache_io *io);
+
+/* May it have its data on a wire, as far as what is there for that goes? Any thread. */
+static inline bool op_may_lend(const struct blk_req *req)
+{
+	return req->op != BLK_READ || blk_may_lend(req);
+}
+
+/* What a request needs beside: only WRITE FROM, READ INTO. blk_req.drv. */
+struct cache_aux {
+	struct frags frags;
+};
+struct cache_aux *aux_alloc(void);
+void aux_free(struct cache_aux *aux);
+
+/* ---- blk_ops, and the stages behind them ----------------------------------------------------- */
+/* read.c */
+bool cache_read(struct blk *blk, struct blk_req *req);
+bool cache_prefetch(struct blk *blk, struct blk_req *req);
+bool stage_read(struct blk_req *req);
+/* write.c */
+bool cache_write_prepare(struct blk *blk, struct blk_req *req);
+void cache_write_cancel(struct blk *blk, struct blk_req *req);
+bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data);
+bool cache_write(struct blk *blk, struct blk_req *req);
+bool cache_caw(struct blk *blk, struct blk_req *req);
+bool stage_prepare(struct blk_req *req);
+bool stage_commit(struct blk_req *req);
+bool stage_caw(struct blk_req *req);
+/* sync.c */
+bool cache_sync(struct blk *blk, struct blk_req *req);
+bool stage_sync(struct blk_req *req);
+/* range.c */
+bool cache_discard(struct blk *blk, struct blk_req *req);
+bool cache_zero(struct blk *blk, struct blk_req *req);
+bool stage_excl(struct blk_req *req);
+/* reclaim.c */
+void cache_abort(struct blk *blk, struct blk_req *req);
+
+#endif
