@@ -215,6 +215,7 @@ static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_r
 
 bool blk_submit(struct blk *blk, struct blk_req *req)
 {
+	ASSERT(blk_flags_legal(req));
 	req->blk = blk;
 	req->home = loop_current();
 	/* The benchmark path: one test each, and the device is called in our stead. */
@@ -245,6 +246,7 @@ bool blk_write_prepare(struct blk *blk, struct blk_req *req)
 	if (unlikely(blk->caps & BLK_CAP_READONLY))
 		return refuse(req, -EROFS);
 	req->flags |= BLK_F_PREPARING;
+	ASSERT(blk_flags_legal(req));
 	if (unlikely(req->len == 0)) {
 		req->status = 0;
 		return finished_here(req);

@@ -59,6 +59,7 @@ enum blk_op {
 	BLK_OPS
 };
 
+/* blk_req.flags. Which go together: blk_flags_legal(). */
 enum {
 	BLK_F_INTO = 1 << 0,	   /* READ: into the caller's fragments */
 	BLK_F_FROM = 1 << 1,	   /* WRITE: from the caller's fragments */
@@ -69,8 +70,6 @@ enum {
 	BLK_F_PREPARED = 1 << 5,   /* set by blk_write_prepare() */
 	BLK_F_BACKGROUND = 1 << 6, /* read-ahead, write-back: yields to foreground I/O */
 	BLK_F_MAY_ALLOC = 1 << 7,  /* ZERO: space may be deallocated (WRITE SAME with UNMAP) */
-	BLK_F_WHAT_CAN = 1 << 14,  /* SYNC: what has failed does not keep the rest from being
-				    * written, nor does a doubt: no initiator builds upon it */
 	/* The choke point's own; callers leave them alone between prepare and completion. */
 	BLK_F_BOUNCED = 1 << 8,	   /* it lent the fragments */
 	BLK_F_CANCELLED = 1 << 9,  /* aborted while its grant was on its way */
@@ -79,6 +78,9 @@ enum {
 	BLK_F_WAITING = 1 << 12,   /* in a queue of the choke point */
 	BLK_F_LENT = 1 << 13,	   /* READ: the device counts what it handed
 				    * out, until blk_req_release() */
+	/* The caller's again. */
+	BLK_F_WHAT_CAN = 1 << 14,  /* SYNC: what has failed does not keep the rest from being
+				    * written, nor does a doubt: no initiator builds upon it */
 };
 
 struct blk;
@@ -130,6 +132,41 @@ struct blk_req {
 	uint64_t drv_word[4];
 	void *choke; /* blk.c's own */
 };
+
+/*
+ * Is that a legal combination on the way down? Asserted where requests are submitted and prepared.
+ *
+ *   INTO, FORWARDED      READ
+ *   FROM                 WRITE, COMPARE_AND_WRITE that is not prepared
+ *   FUA                  all but SYNC and PREFETCH
+ *   MAY_ALLOC            ZERO
+ *   WHAT_CAN             SYNC
+ *   DPO, BACKGROUND      any
+ *   PREPARED, PREPARING  WRITE, COMPARE_AND_WRITE: one of the two, or neither
+ *   BOUNCED              with one of these, or READ with INTO
+ *   LENT                 READ
+ *   CANCELLED, COUNTED, WAITING  any
+ */
+static inline bool blk_flags_legal(const struct blk_req *req)
+{
+	const bool read = req->op == BLK_READ;
+	const bool write = req->op == BLK_WRITE || req->op == BLK_COMPARE_AND_WRITE;
+	const uint16_t f = req->flags, grant = f & (BLK_F_PREPARED | BLK_F_PREPARING);
+
+	if (!read && (f & (BLK_F_INTO | BLK_F_FORWARDED | BLK_F_LENT)))
+		return false;
+	if (!write && (f & (BLK_F_FROM | BLK_F_PREPARED | BLK_F_PREPARING)))
+		return false;
+	if ((f & BLK_F_FUA) && (req->op == BLK_SYNC || req->op == BLK_PREFETCH))
+		return false;
+	if ((f & BLK_F_MAY_ALLOC) && req->op != BLK_ZERO)
+		return false;
+	if ((f & BLK_F_WHAT_CAN) && req->op != BLK_SYNC)
+		return false;
+	if (grant == (BLK_F_PREPARED | BLK_F_PREPARING) || (grant && (f & BLK_F_FROM)))
+		return false;
+	return !(f & BLK_F_BOUNCED) || grant || (read && (f & BLK_F_INTO));
+}
 
 enum {
 	BLK_CAP_READONLY = 1 << 0,
