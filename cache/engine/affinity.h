@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which node a request belongs to (Ren 2015, 5.2.3, Algorithm 1), and whether going
- * there pays.
+ * Which node a request belongs to (Ren 2015, 5.2.3, Algorithm 1), and whether going there pays.
+ * Algorithm 1 adds up a request's bytes per node. Then, by mode:
+ *
+ *   off      it is not asked
+ *   inline   the request is served where it is
+ *   forward  sent once to the worker of the node that holds most
+ *   auto     sent when it is larger than a threshold, which is measured at start-up: a hop against
+ *            reading that much from remote memory
+ *
+ * The connection's thread sends what a worker has found (tests/bench/README.md says why).
  */
 #ifndef CACHE_AFFINITY_H
 #define CACHE_AFFINITY_H

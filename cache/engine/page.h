@@ -5,7 +5,7 @@
  * the companion below (private memory: what only the running daemon needs). Everything here is
  * guarded by the lock of the partition that the block belongs to, unless said otherwise.
  *
- * States (Ren 2015); the table of legal transitions is in page.c, drawn in README.md:
+ * States (Ren 2015); the table of legal transitions is in page.c, checked in every build:
  *
  *   FREE       on the partition's free list
  *   RECEIVING  handed out by a write_prepare; its one reference belongs to that request
@@ -17,6 +17,21 @@
  *   CONDEMNED  not indexed any more, but somebody (a wire, a flush) still holds a reference
  *
  * "Pinned by wire" is not a state but a count: an indexed page with refs > 1.
+ *
+ *           prepare                 commit (swap in)
+ *   FREE ───────────▶ RECEIVING ─────────────────────────┐
+ *    ▲ ▲ ◀──────────────┘ cancel, merged                 ▼           pick
+ *    │ │ miss ─▶ FILLING ──── partial write ──────────▶ DIRTY ───────────────▶ FLUSHING
+ *    │ │           │  ▲ ──── loaded ─▶ CLEAN ─ write ──▶ │ ◀── failed, or more ──┤ │
+ *    │ │           │  └─ more sectors ──┘│ ▲             │     is dirty          │ │
+ *    │ │           │                     │ └─────────────┼─────── written ───────┘ │
+ *    │ └─ failed ──┤         evict, drop │               │ overwrite, drop         │ overwrite
+ *    │             ▼                     ▼               ▼                         ▼
+ *    └──────── CONDEMNED ◀── still referenced: by a wire, a fill, a flush ◀────────┘
+ *      last put
+ *
+ * One I/O at a time for a key (page->io). A page that replaces one with I/O in flight inherits it:
+ * so flushes of a key cannot overtake each other, and a fill never overwrites newer data.
  */
 #ifndef CACHE_PAGE_H
 #define CACHE_PAGE_H

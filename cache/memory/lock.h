@@ -3,7 +3,7 @@
  * The cache's leaf lock, of partitions above all: a compare-and-swap to take, plain stores to give
  * back, a short spin and then a futex when it is contended. It is held for well under a
  * microsecond; nothing is called and no other lock is taken while one is held, except further
- * partition locks in ascending order (lockset in cache_impl.h).
+ * partition locks in ascending order (lockset in engine/op_impl.h).
  *
  * Giving it back ends with a store of one word and then a look at another one, whether anybody
  * sleeps, and a processor may do these in the other order. Instead of forbidding that to every
@@ -11,10 +11,24 @@
  * all threads of the process pass a barrier, by membarrier(2), between saying so and looking at the
  * lock once more.
  *
- * Whoever only looks need not take it: leaf_look(), reading whatever it likes (none of which may be
- * trusted yet, nor be followed without bounds), and then leaf_unchanged(), which tells whether
- * all of it was so at one instant. So readers write nothing that other readers need, and do not
- * meet at all.
+ * Looking without the lock. Whoever only looks need not take it: leaf_look(), reading whatever it
+ * likes (none of which may be trusted yet, nor be followed without bounds), and then
+ * leaf_unchanged(), which tells whether all of it was so at one instant. So readers write nothing
+ * that other readers need, and do not meet at all.
+ *
+ * A read hit of the cache (engine/read.c) does it so: it notes the version and finds the lock free,
+ * follows the hash chain, tests the bits of the sectors, takes a reference *if the block has one*
+ * (a free block has none, and none is made from none), and finds the lock still free and the
+ * version the same. Otherwise it puts the reference back and looks again, a few times, then takes
+ * the lock. What it may meet meanwhile:
+ *
+ *  - a chain under repair: it goes eight links and no further, and a link leads to a header always;
+ *  - a block that is another's by now: the reference is a real one. Whoever gives such a block back
+ *    finds it referenced, and the reader's put frees it.
+ *
+ * Whoever changes a block's bytes or evicts it has the lock first and looks at the count of
+ * references second. The reader does it the other way round, so one of them sees the other. A use
+ * that the replacement's shadows should hear of takes the lock (engine/policy.h).
  */
 #ifndef CACHE_CACHE_LOCK_H
 #define CACHE_CACHE_LOCK_H
