@@ -335,6 +335,43 @@ START_TEST(types)
 }
 END_TEST
 
+START_TEST(flags_that_go_together)
+{
+	static const struct {
+		enum blk_op op;
+		unsigned flags;
+		bool legal;
+	} row[] = {
+		{ BLK_READ, BLK_F_INTO | BLK_F_FUA | BLK_F_DPO | BLK_F_BOUNCED, true },
+		{ BLK_READ, BLK_F_BOUNCED, false },
+		{ BLK_READ, BLK_F_FROM, false },
+		{ BLK_WRITE, BLK_F_INTO, false },
+		{ BLK_WRITE, BLK_F_FROM | BLK_F_FUA | BLK_F_BACKGROUND, true },
+		{ BLK_WRITE, BLK_F_PREPARED | BLK_F_BOUNCED, true },
+		{ BLK_WRITE, BLK_F_PREPARED | BLK_F_FROM, false },
+		{ BLK_WRITE, BLK_F_PREPARED | BLK_F_PREPARING, false },
+		{ BLK_COMPARE_AND_WRITE, BLK_F_PREPARED | BLK_F_FUA, true },
+		{ BLK_ZERO, BLK_F_MAY_ALLOC | BLK_F_FUA, true },
+		{ BLK_DISCARD, BLK_F_MAY_ALLOC, false },
+		{ BLK_ZERO, BLK_F_PREPARED, false },
+		{ BLK_SYNC, BLK_F_WHAT_CAN, true },
+		{ BLK_SYNC, BLK_F_FUA, false },
+		{ BLK_WRITE, BLK_F_FROM | BLK_F_WHAT_CAN, false },
+		{ BLK_WRITE, BLK_F_FROM | BLK_F_LENT, false },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(row); i++) {
+		struct blk_req req;
+
+		blk_req_init(&req);
+		req.op = (uint8_t)row[i].op;
+		req.flags = (uint16_t)row[i].flags;
+		ck_assert_msg(blk_flags_legal(&req) == row[i].legal, "row %zu", i);
+		blk_req_fini(&req);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("blk");
@@ -352,6 +389,7 @@ int main(void)
 	tcase_add_test(tc, writes_wait_for_caw);
 	tcase_add_test(tc, abort_of_waiting_caw);
 	tcase_add_test(tc, counted);
+	tcase_add_test(tc, flags_that_go_together);
 	suite_add_tcase(s, tc);
 	tcase_add_test(named, null_store);
 	tcase_add_test(named, types);

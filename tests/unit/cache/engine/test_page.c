@@ -6,7 +6,7 @@
 
 START_TEST(transitions)
 {
-	/* What the README draws, and nothing else. */
+	/* What page.h draws, and nothing else. */
 	static const struct {
 		enum page_state from, to;
 	} drawn[] = {
