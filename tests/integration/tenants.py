@@ -203,6 +203,36 @@ def untied():
     leave(let_in('... and others under its name', A, 'tenant-b'))
 
 
+def spelling():
+    """Reservations take two spellings of a name for one, so nobody is let in by another spelling."""
+    Peer.target = IQN + 'spelled'
+    big = A.upper().replace('IQN.', 'iqn.')
+    a = let_in('A logs in', A, 'tenant-a')
+    is_('... reserves LUN 1', command(a, b'')[1] == 0 and pr_out(a, 0, 0, 0, 0xaaaa) == 0 and
+        pr_out(a, 1, 1, 0xaaaa, 0) == 0)
+    for name in (big, A.upper()):
+        refused("B under A's name in capitals", 0x202, name, 'tenant-b')
+    b, status = enter(big, 'tenant-b')
+    is_("... nor ends A's reservation so", status or command(b, b'') and pr_out(b, 3, 0, 0xaaaa, 0))
+    b.close()
+    p = Peer()
+    p.name = A + ',i,0x801122334455'
+    status, *_ = exchange(p, 0, None, p.names() + ['AuthMethod=CHAP,None'])
+    is_('a name with a comma: 0200', status == 0x200, '%04x' % status)
+    p.close()
+    again = let_in('A in capitals is A', big, 'tenant-a')
+    is_('... and reinstates its session', a.closed_by_target())
+    is_('... its reservation stays', holder(again) == struct.pack('>Q', 0xaaaa))
+    leave(again)
+    b = let_in('B, to which LUN 1 is not shown, in capitals', B.upper(), 'tenant-b')
+    is_('... sees no LUN 1', command(b, b'')[1] != 0)
+    is_('... but LUN 2', command(b, b'', lun=2)[1] == 0)
+    leave(b)
+    sys.stdin.readline()  # tenant-c is tied to the name of C
+    refused("B under C's name in capitals", 0x202, C.upper(), 'tenant-b')
+    leave(let_in('C in capitals', C.upper(), 'tenant-c'))
+
+
 # ---- W12 ---------------------------------------------------------------------------------------
 
 def far(numbers):

@@ -55,12 +55,27 @@ for tid in 2 3; do
 	adm --op bind --mode target --tid $tid -I ALL
 	adm --op new --mode logicalunit --tid $tid --lun 1 --bstype ram --backing-store 8m
 done
+adm --op new --mode target --tid 4 -T $iqn:spelled
+adm --op bind --mode target --tid 4 -I ALL
+for lun in 1 2; do
+	adm --op new --mode logicalunit --tid 4 --lun $lun --bstype ram --backing-store 8m
+done
+adm --op update --mode target --tid 4 -Q $iqn:host-b --expose 2
+for n in a b c; do adm --op bind --mode account --tid 4 --user tenant-$n; done
 adm --op update --mode target --tid 2 --name MaxBurstLength --value 8192
 adm --op update --mode target --tid 3 --name HeaderDigest --value CRC32C
 adm --op update --mode target --tid 3 --name DataDigest --value CRC32C
 
 echo "# W8, W11"
 scene bursts digests
+
+echo "# W5: spellings of a name"
+begin_scene spelling
+adm --lld iscsi --op bind --mode account --tid 4 --user tenant-c --initiator-name $iqn:host-c
+is "an account is tied to a name at another target" done_silently
+go_on
+end_scene
+adm --lld iscsi --op unbind --mode account --tid 4 --user tenant-c --initiator-name $iqn:host-c
 
 echo "# W5: a session made without authentication"
 begin_scene open_session

@@ -262,7 +262,7 @@ static struct lun_mask *mask_find(struct itarget *it, const char *iqn)
 	struct lun_mask *m;
 
 	list_for_each(m, &it->masks, link)
-		if (!strcmp(m->iqn, iqn))
+		if (iscsi_same_name(m->iqn, iqn))
 			return m;
 	return NULL;
 }

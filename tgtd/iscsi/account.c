@@ -121,7 +121,7 @@ static struct account_tie *tie_find(const struct account_set *s, const char *use
 	struct account_tie *tie;
 
 	list_for_each(tie, &s->ties, link)
-		if (!strcmp(tie->account->user, user) && !strcmp(tie->name, iqn))
+		if (!strcmp(tie->account->user, user) && iscsi_same_name(tie->name, iqn))
 			return tie;
 	return NULL;
 }
@@ -143,7 +143,7 @@ bool iscsi_account_may_use(const struct scsi_target *t, const char *user, const 
 		return false;
 	list_for_each(tie, &s->ties, link) {
 		bool same_user = !strcmp(tie->account->user, user);
-		bool same_name = !strcmp(tie->name, iqn);
+		bool same_name = iscsi_same_name(tie->name, iqn);
 
 		if (same_user && same_name)
 			return true;

@@ -6,12 +6,21 @@
 #ifndef ISCSI_ITARGET_H
 #define ISCSI_ITARGET_H
 
+#include <strings.h>
+
 #include "events/list.h"
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/params.h"
 
 #define ITARGET_INCOMING_MAX 64
 #define ITARGET_TIES_MAX 1024
+
+/* Is it one initiator? Names have no case (RFC 7143 4.2.7.2, RFC 3722), so reservations do not tell
+ * two spellings apart; then neither may those who guard a name. */
+static inline bool iscsi_same_name(const char *a, const char *b)
+{
+	return !strcasecmp(a, b);
+}
 
 struct account {
 	struct list link;

@@ -203,8 +203,9 @@ static uint16_t resolve_names(struct iscsi_login *l, const struct request *r, co
 	*why = "InitiatorName is missing";
 	if (!initiator)
 		return LOGIN_MISSING_PARAMETER;
-	*why = "InitiatorName is empty or too long";
-	if (!copy_name(l->initiator, sizeof(l->initiator), initiator))
+	/* A comma ends it in the name of the port, which is who it is to reservations. */
+	*why = "InitiatorName is empty, too long or has a comma";
+	if (!copy_name(l->initiator, sizeof(l->initiator), initiator) || strchr(initiator, ','))
 		return LOGIN_INITIATOR_ERROR;
 	if (alias && strlen(alias) < sizeof(l->initiator_alias)) {
 		strcpy(l->initiator_alias, alias);

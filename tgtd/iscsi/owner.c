@@ -21,7 +21,7 @@ bool iscsi_owner_same(const struct iscsi_session *s, const struct iscsi_login *l
 static bool of_another(const struct iscsi_session *s, const struct scsi_target *t, const char *iqn,
 		       const char *user)
 {
-	return s->target == t && !s->discovery && !strcmp(s->initiator, iqn) &&
+	return s->target == t && !s->discovery && iscsi_same_name(s->initiator, iqn) &&
 	       strcmp(s->user, user);
 }
 

@@ -69,7 +69,7 @@ static void add_conn(struct iscsi_session *s, struct iscsi_conn *conn)
 static bool same_port(const struct iscsi_session *s, const struct iscsi_login *l)
 {
 	return s->target == l->target && !memcmp(s->isid, l->isid, sizeof(s->isid)) &&
-	       s->tpgt == l->tpgt && !strcmp(s->initiator, l->initiator);
+	       s->tpgt == l->tpgt && iscsi_same_name(s->initiator, l->initiator);
 }
 
 static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
