@@ -2,8 +2,9 @@
 /*
  * Write data that an initiator owes: what an R2T has asked for, and unsolicited Data-Out that was
  * announced by F = 0. It holds blocks meanwhile, which others want. Any Data-Out of the connection
- * counts as progress, since data comes in an order that we do not choose. So that one byte now and
- * then does not hold blocks for ever, each sequence has a bound of its own too.
+ * counts as progress, since data comes in an order that we do not choose, and so does any byte of a
+ * PDU that has begun to come. So that one byte now and then does not hold blocks for ever, each
+ * sequence has a bound of its own too, and so has immediate data.
  *
  * The clock costs nothing per PDU: a timer looks at the connection's tasks, four times a deadline,
  * and only while something is owed. iSER's RDMA reads are not owed: the adapter fetches them, and a
@@ -18,10 +19,10 @@ static uint64_t owed_oldest(const struct iscsi_task *t)
 	uint64_t since = UINT64_MAX;
 
 	if (!t->cmd.dir_out || (t->state != TASK_RUNNING && t->state != TASK_DRAINING &&
-				t->state != TASK_HELD && t->state != TASK_ENDING))
+				t->state != TASK_HELD && t->state != TASK_ENDING &&
+				t->state != TASK_ARRIVING))
 		return since;
-	/* Immediate data is part of a PDU that has begun to come. */
-	if (o->unsol_open && t->conn->rx_task != t)
+	if (o->unsol_open)
 		since = o->owed_ns;
 	for (unsigned i = 0; o->r2t_busy && i < ISCSI_R2T_MAX; i++)
 		if (o->r2t[i].ttt != ISCSI_TAG_NONE)
@@ -32,15 +33,18 @@ static uint64_t owed_oldest(const struct iscsi_task *t)
 static struct iscsi_task *next_late(struct iscsi_conn *conn, uint64_t now, uint64_t limit,
 				    bool *owed)
 {
+	uint64_t progress = conn->owed_rx_ns;
 	struct iscsi_task *t;
 
+	if (conn->rx_task) /* in the middle of its PDU */
+		progress = MAX(progress, conn->last_rx_ns);
 	list_for_each(t, &conn->tasks, link) {
 		uint64_t since = owed_oldest(t);
 
 		if (since == UINT64_MAX)
 			continue;
 		*owed = true;
-		if (now - MAX(since, conn->owed_rx_ns) >= limit ||
+		if (now - MAX(since, progress) >= limit ||
 		    now - since >= limit * ISCSI_OWED_TIMES)
 			return t;
 	}
@@ -59,7 +63,10 @@ static void owed_timer(struct timer *timer)
 	/* Each look finds one less, as what is late is forgotten. */
 	while (!conn->failed && (t = next_late(conn, now, limit, &owed))) {
 		late++;
-		iscsi_dataout_late(t);
+		if (t->state == TASK_ARRIVING)
+			iscsi_conn_fail(conn, "a command's immediate data does not come");
+		else
+			iscsi_dataout_late(t);
 	}
 	if (conn->failed)
 		return;

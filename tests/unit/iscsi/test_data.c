@@ -644,10 +644,59 @@ START_TEST(owed_data_has_a_deadline)
 }
 END_TEST
 
+/* W1: also what is withheld in the middle of a PDU: immediate data, unsolicited, asked for. Bytes
+ * that come in time are waited for, but not for ever. */
+START_TEST(a_pdu_has_a_deadline)
+{
+	const uint64_t limit = ISCSI_OWED_TIMEOUT_S * NSEC_PER_SEC;
+	const unsigned kind = (unsigned)_i / 3, how = (unsigned)_i % 3;
+	uint8_t bhs[48], out[48 + 4096];
+	struct wire_pdu r2t;
+	size_t n, at;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	wire_target_start();
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "data_out_timeout", "20"), 0);
+	wire_open(&w);
+	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, kind == 2 ? "ImmediateData=No" :
+							       "InitialR2T=No"), 0);
+	wire_ready(&w);
+	wire_rw10(&w, bhs, true, 0, 8);
+	if (kind) {
+		bhs[1] &= kind == 1 ? 0x7f : 0xff;
+		wire_send(&w, bhs, NULL, 0);
+		if (kind == 2)
+			wire_expect(&w, &r2t, ISCSI_R2T);
+		data_out(bhs, kind == 2 ? get_be32(r2t.bhs + BHS_TTT) : ISCSI_TAG_NONE, 0, 0, true);
+	}
+	n = wire_build(&w, out, bhs, data, 4096);
+	at = 48 + 8;
+	wire_write(&w, out, at);
+	wire_steps(5);
+	for (unsigned k = 0; how && k < (how == 1 ? 3 : 2 * ISCSI_OWED_TIMES); k++) {
+		clock_fake_advance(limit * 3 / 4);
+		wire_steps(5);
+		wire_write(&w, out + at, 4);
+		at += 4;
+		ck_assert(wire_silent(&w));
+	}
+	if (how != 1)
+		clock_fake_advance(limit + limit / 2);
+	wire_steps(5);
+	wire_write(&w, out + at, n - at);
+	if (how == 1)
+		response(0, 0, 0);
+	else
+		response(2, 0xb, 0x0c0d);
+	wire_ready(&w);
+	wire_down(&w);
+}
+END_TEST
+
 UNIT_TABLE("iscsi-data", 30, { data_in_is_cut_by_segment_and_burst },
 	   { a_segment_length_declared_anew_holds_at_once }, { odd_lengths_are_padded },
 	   { writes_arrive_whole, 4 }, { several_r2ts_at_once },
-	   { owed_data_has_a_deadline },
+	   { owed_data_has_a_deadline }, { a_pdu_has_a_deadline, 9 },
 	   { no_more_is_solicited_at_a_time_than_is_useful },
 	   { waiting_to_solicit_ends_with_a_reset },
 	   { waiting_to_solicit_ends_with_the_connection },
