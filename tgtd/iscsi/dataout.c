@@ -127,7 +127,8 @@ static void r2t_done(struct iscsi_pdu *pdu)
 	iscsi_task_finish(t);
 }
 
-static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len)
+/* @since: when the sequence began whose rest is asked for again; 0: it begins now. */
+static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len, uint64_t since)
 {
 	struct iscsi_dataout *o = &t->out;
 	struct iscsi_session *s = t->conn->sess;
@@ -165,6 +166,8 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len)
 	o->charged += len;
 	t->conn->solicited += len;
 	iscsi_owed_since(t->conn, &r->since_ns);
+	if (unlikely(since))
+		r->since_ns = since;
 	bhs = r->pdu.bhs;
 	memset(bhs, 0, ISCSI_BHS_LEN);
 	bhs[0] = ISCSI_R2T;
@@ -272,7 +275,7 @@ static void pump(struct iscsi_task *t, bool turn)
 		if (o->r2t_busy >= max)
 			return;
 		len = MIN(len, conn->params.max_burst);
-		if (!admit(t, turn) || !r2t_send(t, off, len))
+		if (!admit(t, turn) || !r2t_send(t, off, len, 0))
 			return;
 		o->next = off + len;
 	}
@@ -549,7 +552,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 	struct iscsi_dataout *o = &t->out;
 	struct iscsi_r2t *r = o->rx_r2t;
 	struct iscsi_spill *sp = o->rx_spill;
-	uint64_t off = o->rx_off, again = 0;
+	uint64_t off = o->rx_off, again = 0, since = 0;
 	uint32_t len = o->rx_len, again_len = 0;
 
 	t->conn->rx_task = NULL;
@@ -566,6 +569,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 		if (r) {
 			if (unlikely(r->lost)) {
 				again = r->lost_off;
+				since = r->since_ns;
 				again_len = (uint32_t)(r->off + r->len - again);
 			}
 			r->ttt = ISCSI_TAG_NONE;
@@ -579,6 +583,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 			o->unsol_len = o->next = o->unsol_got;
 			if (unlikely(o->unsol_lost)) {
 				again = o->unsol_lost_off;
+				since = o->owed_ns;
 				again_len = (uint32_t)(o->unsol_len - again);
 				o->unsol_lost = false;
 			}
@@ -589,7 +594,7 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 			iscsi_task_data_over(t);
 	} else {
 		account(t, sp, off, len, ok);
-		if (unlikely(again_len) && !o->closed && !r2t_send(t, again, again_len))
+		if (unlikely(again_len) && !o->closed && !r2t_send(t, again, again_len, since))
 			lost(t, ASC_PROTOCOL_SERVICE_CRC_ERROR);
 		if (!o->closed)
 			pump(t, false);

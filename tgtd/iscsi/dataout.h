@@ -59,7 +59,7 @@ struct iscsi_r2t {
 	bool lost;	   /* a Data-Out of it was damaged (ERL 1): asked for again at its end */
 	uint64_t lost_off; /* from here on */
 	bool sending;	   /* ->pdu is with the transport */
-	uint64_t since_ns; /* when it was made */
+	uint64_t since_ns; /* when its sequence began */
 	struct iscsi_ranges ranges;
 	struct iscsi_pdu pdu;
 };

@@ -658,8 +658,8 @@ START_TEST(a_pdu_has_a_deadline)
 	wire_target_start();
 	ck_assert_int_eq(iscsi_target_set(wire_target.target, "data_out_timeout", "20"), 0);
 	wire_open(&w);
-	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, kind == 2 ? "ImmediateData=No" :
-							       "InitialR2T=No"), 0);
+	ck_assert_uint_eq(wire_login(&w, 1, 0, 0, kind == 2 ? "ImmediateData=No" : "InitialR2T=No"),
+			  0);
 	wire_ready(&w);
 	wire_rw10(&w, bhs, true, 0, 8);
 	if (kind) {
@@ -695,9 +695,8 @@ END_TEST
 
 UNIT_TABLE("iscsi-data", 30, { data_in_is_cut_by_segment_and_burst },
 	   { a_segment_length_declared_anew_holds_at_once }, { odd_lengths_are_padded },
-	   { writes_arrive_whole, 4 }, { several_r2ts_at_once },
-	   { owed_data_has_a_deadline }, { a_pdu_has_a_deadline, 9 },
-	   { no_more_is_solicited_at_a_time_than_is_useful },
+	   { writes_arrive_whole, 4 }, { several_r2ts_at_once }, { owed_data_has_a_deadline },
+	   { a_pdu_has_a_deadline, 9 }, { no_more_is_solicited_at_a_time_than_is_useful },
 	   { waiting_to_solicit_ends_with_a_reset },
 	   { waiting_to_solicit_ends_with_the_connection },
 	   { unsolicited_data_may_be_less_than_first_burst },

@@ -115,7 +115,7 @@ START_TEST(lost_data_is_sent_again)
 	}
 	ck_assert_uint_eq(n, 16);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), 16); /* ExpDataSN */
-	w.exp_stat_sn--; /* not acknowledged yet */
+	w.exp_stat_sn--;				      /* not acknowledged yet */
 	snack(SNACK_DATA_R2T, itt, ISCSI_TAG_NONE, 3, 4);
 	for (unsigned i = 3; i < 7; i++) {
 		wire_expect(&w, &p, ISCSI_DATA_IN);
@@ -230,6 +230,51 @@ START_TEST(damaged_write_data_is_asked_for_again)
 	ck_assert_uint_eq(wire_read(&w, 0, 32, back), 0);
 	ck_assert_mem_eq(back, data, 16384);
 	down();
+}
+END_TEST
+
+/* W1: who damages its data again and again (asked for: 0, unsolicited: 1) has no more time for it
+ * than others have for a sequence. */
+START_TEST(data_damaged_for_ever_is_given_up)
+{
+	const uint64_t limit = ISCSI_OWED_TIMEOUT_S * NSEC_PER_SEC;
+	uint8_t bhs[48], o[48] = { ISCSI_DATA_OUT, BHS_FINAL }, out[8192];
+	unsigned turns = 0;
+	struct wire_pdu p;
+	size_t n;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	wire_target_start();
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "data_out_timeout", "20"), 0);
+	wire_open(&w);
+	ck_assert_uint_eq(
+		wire_login(&w, 1, 0, 0, _i ? ERL1 "InitialR2T=No" : ERL1 "ImmediateData=No"), 0);
+	wire_ready(&w);
+	wire_rw10(&w, bhs, true, 0, 8);
+	bhs[1] &= (uint8_t) ~(_i ? BHS_FINAL : 0);
+	wire_send(&w, bhs, NULL, 0);
+	memcpy(o + BHS_ITT, bhs + BHS_ITT, 4);
+	put_be32(o + BHS_TTT, ISCSI_TAG_NONE);
+	if (!_i)
+		wire_expect(&w, &p, ISCSI_R2T);
+	do {
+		if (turns || !_i)
+			memcpy(o + BHS_TTT, p.bhs + BHS_TTT, 4);
+		ck_assert_uint_lt(turns++, 2 * ISCSI_OWED_TIMES);
+		clock_fake_advance(limit * 3 / 4);
+		wire_steps(5);
+		put_be32(o + BHS_EXP_STAT_SN, w.exp_stat_sn);
+		n = wire_build(&w, out, o, data, 4096);
+		out[n - 1] ^= 1;
+		wire_write(&w, out, n);
+		do /* it asks for acknowledgement of the Rejects, too */
+			ck_assert(wire_recv(&w, &p));
+		while (wire_opcode(&p) == ISCSI_REJECT || wire_opcode(&p) == ISCSI_NOP_IN);
+	} while (wire_opcode(&p) == ISCSI_R2T);
+	ck_assert_uint_eq(wire_opcode(&p), ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(p.bhs[3], 2);
+	ck_assert_uint_gt(turns, ISCSI_OWED_TIMES / 2);
+	wire_down(&w);
 }
 END_TEST
 
@@ -872,16 +917,14 @@ END_TEST
 
 UNIT_TABLE("iscsi-recovery", 30, { not_at_level_0 }, { a_lost_status_is_sent_again },
 	   { lost_data_is_sent_again }, { a_lost_r2t_is_sent_again },
-	   { damaged_write_data_is_asked_for_again, 4 },
+	   { damaged_write_data_is_asked_for_again, 4 }, { data_damaged_for_ever_is_given_up, 2 },
 	   { a_command_with_damaged_data_is_discarded, 3 },
 	   { a_command_that_arrives_is_aborted_elsewhere }, { data_is_cut_anew },
-	   { a_long_read_is_cut_anew, 2 },
-	   { a_large_read_goes_on_as_it_is_acknowledged },
+	   { a_long_read_is_cut_anew, 2 }, { a_large_read_goes_on_as_it_is_acknowledged },
 	   { a_status_that_is_acknowledged_amid_a_repetition_is_let_go },
 	   { all_statuses_are_sent_again, 2 }, { a_lost_request_for_acknowledgement_is_sent_again },
 	   { data_acknowledged_amid_its_repetition_is_let_go }, { a_read_that_waits_is_aborted, 2 },
 	   { a_tag_in_use_again_means_the_later_task },
 	   { a_silent_initiator_is_asked_for_acknowledgement },
 	   { a_connection_that_acknowledges_nothing_ends }, { an_end_amid_what_is_sent_again },
-	   { an_end_while_a_response_waits }, { ranges },
-	   { pdus_of_a_sequence_in_any_order })
+	   { an_end_while_a_response_waits }, { ranges }, { pdus_of_a_sequence_in_any_order })
