@@ -233,6 +233,45 @@ def spelling():
     leave(let_in('C in capitals', C.upper(), 'tenant-c'))
 
 
+def overtaken():
+    """Logins that are under way while the administrator shuts them out."""
+    Peer.target = IQN + 'spelled'
+    ends = []
+
+    def half(user, name):
+        p = Peer()
+        p.name = name
+        if user:
+            assert not p.chap(7, user, SECRET[user], isid=ISID)
+        else:
+            assert not exchange(p, 1, None, p.names(), isid=ISID)[0]
+        ends.append((p, name, user))
+
+    def finish(what, want):
+        for p, name, user in ends:
+            status, *_ = exchange(p, 1, 3, [], isid=ISID)
+            is_('%s, %s of %s: %04x' % (what, name[-6:], user, want), status == want,
+                '%04x' % status)
+            p.close()
+        ends.clear()
+
+    half(None, A)
+    is_('a login without an account is under way', True)
+    sys.stdin.readline()
+    finish('accounts are demanded meanwhile', 0x201)
+    half('tenant-a', A)
+    half('tenant-b', B)
+    half('tenant-c', C)
+    is_('logins with accounts are under way', True)
+    sys.stdin.readline()
+    finish('shut out meanwhile', 0x201)
+    sys.stdin.readline()
+    half('tenant-c', C)
+    is_('a login with an account is under way', True)
+    sys.stdin.readline()
+    finish('no rule lets it in any more', 0x202)
+
+
 # ---- W12 ---------------------------------------------------------------------------------------
 
 def far(numbers):

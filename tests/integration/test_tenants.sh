@@ -77,6 +77,29 @@ go_on
 end_scene
 adm --lld iscsi --op unbind --mode account --tid 4 --user tenant-c --initiator-name $iqn:host-c
 
+echo "# W5: who is shut out while its login is under way"
+for n in a b c; do adm --op unbind --mode account --tid 4 --user tenant-$n; done
+begin_scene overtaken
+begun overtaken
+for n in a b c; do adm --op bind --mode account --tid 4 --user tenant-$n; done
+go_on
+for _ in 1 2; do begun overtaken; done
+adm --op delete --mode account --user tenant-a
+adm --op new --mode account --user tenant-a --password secret-of-tenant-a
+adm --op update --mode account --user tenant-b --password another-secret
+adm --op unbind --mode account --tid 4 --user tenant-c
+adm --op bind --mode account --tid 4 --user tenant-b
+go_on
+for _ in 1 2 3; do begun overtaken; done
+adm --op update --mode account --user tenant-b --password secret-of-tenant-b
+adm --op bind --mode account --tid 4 --user tenant-c
+go_on
+begun overtaken
+adm --op unbind --mode target --tid 4 -I ALL
+go_on
+end_scene
+adm --op bind --mode target --tid 4 -I ALL
+
 echo "# W5: a session made without authentication"
 begin_scene open_session
 begun open_session

@@ -41,6 +41,7 @@ struct iscsi_auth {
 	uint8_t challenge[CHAP_CHALLENGE_LEN];
 	struct secret outgoing;
 	char user[TEXT_VALUE_MAX + 1]; /* proven */
+	const struct secret *used;     /* with this */
 	char *value[AK_COUNT]; /* of the request under way */
 	struct secret incoming[];
 };
@@ -263,6 +264,7 @@ static uint16_t step_response(struct iscsi_auth *a, struct text_out *out)
 			return status;
 	}
 	strcpy(a->user, used->user);
+	a->used = used;
 	a->state = AUTH_DONE;
 	return 0;
 }
@@ -270,6 +272,18 @@ static uint16_t step_response(struct iscsi_auth *a, struct text_out *out)
 const char *iscsi_auth_user(const struct iscsi_auth *a)
 {
 	return a->state == AUTH_DONE ? a->user : "";
+}
+
+bool iscsi_auth_holds(const struct iscsi_auth *a, const struct scsi_target *t)
+{
+	const struct account_set *set = itarget_accounts(t);
+
+	if (!set || !set->nincoming)
+		return set != NULL;
+	for (unsigned i = 0; a->used && i < set->nincoming; i++)
+		if (!strcmp(set->incoming[i]->user, a->used->user))
+			return !strcmp(set->incoming[i]->password, a->used->password);
+	return false;
 }
 
 uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out)

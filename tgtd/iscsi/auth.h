@@ -23,6 +23,9 @@ bool iscsi_auth_key(struct iscsi_auth *a, const char *key, const char *value);
 /* After all keys of one request. Adds the answers. 0: go on; otherwise an enum iscsi_login_status
  * that ends the login. */
 uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out);
+/* Is what it has proven still enough for @t (NULL: discovery)? The administrator may have bound,
+ * unbound, deleted or changed accounts since the login began. Main loop. */
+bool iscsi_auth_holds(const struct iscsi_auth *a, const struct scsi_target *t);
 /* Which account the initiator has proven to know the secret of; "" none. */
 const char *iscsi_auth_user(const struct iscsi_auth *a);
 /* The initiator may leave the security stage. */

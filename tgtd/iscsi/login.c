@@ -349,16 +349,24 @@ static uint16_t our_keys(struct iscsi_login *l, const char **why)
 	return 0;
 }
 
-/* The last checks before the session. 0 or a login status. */
+/* The last checks before the session: it takes its time to log in, and who is shut out meanwhile is
+ * out. 0 or a login status. */
 static uint16_t may_enter(struct iscsi_login *l, const char **why)
 {
 	*why = "a digest that the target demands was not agreed on";
 	if (iscsi_nego_unmet(&l->nego))
 		return LOGIN_INITIATOR_ERROR;
+	*why = "no access rule lets it in any more";
+	if (!l->discovery &&
+	    !iscsi_acl_allows(l->target, l->initiator, (const struct sockaddr *)&l->peer))
+		return LOGIN_AUTHORIZATION_FAILURE;
 	*why = "its account is not one for this initiator name";
 	if (!l->discovery &&
 	    !iscsi_account_may_use(l->target, iscsi_auth_user(l->auth), l->initiator))
 		return LOGIN_AUTHORIZATION_FAILURE;
+	*why = "accounts have changed since it began";
+	if (!iscsi_auth_holds(l->auth, l->target))
+		return LOGIN_AUTH_FAILURE;
 	return 0;
 }
 
