@@ -5,7 +5,7 @@
     discovery.py PORT TARGETS PORTALS SOCKET-TOOL WHAT
 
 TARGETS have the names NAME-1 ... NAME-n; the first one wants CHAP (joe, secretsecret). WHAT is
-sessions, pipelining or whole. Nothing here needs a quiet machine: every wait is for a condition.
+sessions, pipelining, whole or full (four normal sessions are all that there may be). Nothing here needs a quiet machine: every wait is for a condition.
 """
 import os, select, socket, struct, subprocess, sys, threading, time
 
@@ -209,8 +209,24 @@ def all_of_it():
     is_('of none', whole(p, b'SendTargets=iqn.2026-11.org.tgtd.test:no\0')[0] == b'')
 
 
+def full():
+    """W3: discovery has room of its own, as well where normal sessions have taken all of theirs."""
+    Peer.target = NAME + '2'
+    peers = [Peer().login() for _ in range(4)]
+    try:
+        Peer().login()
+        is_('there is no room for a fifth session', False)
+    except Gone as e:
+        is_('there is no room for a fifth session', '0x3 0x2' in str(e), str(e))
+    text = whole(Peer().login(session='Discovery'))[0]
+    is_('W3: discovery has its own', complete(text))
+    for p in peers:
+        p.close()
+
+
 try:
-    {'sessions': sessions, 'pipelining': pipelining, 'whole': all_of_it}[WHAT]()
+    {'sessions': sessions, 'pipelining': pipelining, 'whole': all_of_it,
+     'full': full}[WHAT]()
 except Exception as e:
     is_('%s: %r' % (WHAT, e), False)
 sys.exit(failures != 0)

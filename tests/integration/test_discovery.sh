@@ -30,6 +30,11 @@ fi
 is "it ends with 0" daemon_stop
 is "no report" no_report
 
+daemon_start ours --iscsi max_connections=4
+targets 4
+try 4 1 full
+is "it ends with 0" daemon_stop
+
 daemon_start ours
 targets 1300
 try 1300 1 pipelining

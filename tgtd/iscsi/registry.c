@@ -157,7 +157,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	ASSERT(!conn->joined);
 	if (iscsi_core.stopping)
 		return LOGIN_SERVICE_UNAVAILABLE;
-	if (!iscsi_room_for_normal())
+	if (!l->discovery && !iscsi_room_for_normal())
 		return LOGIN_OUT_OF_RESOURCES;
 	if (l->tsih)
 		return join(conn, l);
