@@ -81,10 +81,10 @@ struct cache_dev {
 	_Atomic uint64_t epoch;	/* raised by every SYNC, here and below */
 	/* See stable.c. Written back until then is stable; has left the cache
 	 * since, at the latest then. */
-	_Atomic uint64_t stable, left;
+	_Atomic uint64_t stable, left_epoch;
 	uint64_t syncing_epoch;	/* of the lower device's SYNC under way */
 	struct sync_group syncs;
-	_Atomic bool doubt;	/* something may be lost */
+	_Atomic bool maybe_lost; /* of what was written: SYNCs fail */
 	struct dev_record record;
 	/* Ranges that DISCARD and ZERO own while they are at work: nobody fills, commits or flushes
 	 * in them. nexcl is read under a partition lock (see excl_blocks()). */
@@ -95,8 +95,8 @@ struct cache_dev {
 	struct readahead readahead;
 	struct sieve sieve;
 	uint32_t reads_out;	/* atomic: fills in flight */
-	uint64_t apart_until_ns; /* atomic: until then each block is written for
-				  * itself: writes have failed */
+	uint64_t no_merge_until_ns; /* atomic: until then each block is written for
+				     * itself: writes have failed */
 };
 
 /* What a write that is acknowledged before it is on stable storage has to look at: usually 0. */
@@ -226,14 +226,17 @@ void stable_left(struct cache_dev *dev);
 void epoch_raise(_Atomic uint64_t *what, uint64_t to);
 
 /* ---- stable.c -------------------------------------------------------------------------------- */
+/* Of a device that nobody uses yet: its epochs, and the SYNCs of its lower device. */
 void stable_init(struct cache_dev *dev);
 /* An administrator has looked after the store. */
 void stable_trust(struct cache_dev *dev);
 
 /* ---- flusher.c ------------------------------------------------------------------------------- */
+/* Of one node; @loop runs it. Any thread, before the first device. */
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop);
 /* Nobody uses the cache any more. On the worker's loop. */
 void flush_worker_fini(struct flush_worker *w);
+/* A device's part of it, bound to @w. 0 or -ENOMEM. Not on the list yet, or no longer. */
 int dev_flush_init(struct cache_dev *dev, struct flush_worker *w) must_check;
 void dev_flush_fini(struct cache_dev *dev);
 /* There are dirty pages; @much: more than the watermark. Any thread, no lock held. */

@@ -114,6 +114,7 @@ struct lockset {
 	uint32_t id[CACHE_REQ_GROUPS];
 	const struct cache *cache;
 };
+/* No lock is held. */
 void lockset_build(struct lockset *ls, const struct cache_dev *dev, const struct cache_range *r);
 void lockset_lock(const struct lockset *ls);
 void lockset_unlock(const struct lockset *ls);
@@ -165,8 +166,8 @@ static inline bool op_may_lend(const struct blk_req *req)
 struct cache_aux {
 	struct frags frags;
 };
-struct cache_aux *aux_alloc(void);
-void aux_free(struct cache_aux *aux);
+struct cache_aux *aux_alloc(void); /* NULL: no memory */
+void aux_free(struct cache_aux *aux); /* its fragments are put, or moved */
 
 /* ---- blk_ops, and the stages behind them ----------------------------------------------------- */
 /* read.c */

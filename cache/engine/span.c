@@ -74,7 +74,7 @@ static void drop_page(struct cache_dev *dev, struct partition *p, struct buf *b,
 		page_leaves(p, b);
 		/* It was written when the range was taken: a SYNC has failed since. */
 		if (b->state == PAGE_DIRTY)
-			atomic_store(&dev->doubt, true);
+			atomic_store(&dev->maybe_lost, true);
 	}
 	policy_forget(&p->policy, b);
 	index_remove(p, b);

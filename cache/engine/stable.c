@@ -71,7 +71,7 @@ static uint64_t all_dirty_again(struct cache_dev *dev)
 			/* A quarter stays for others: this store may never take anything again. */
 			if (b->state != PAGE_DIRTY && b->state != PAGE_FLUSHING &&
 			    part_unclean(p) >= p->nblocks - p->nblocks / 4) {
-				epoch_raise(&dev->left, p->pages[k].written);
+				epoch_raise(&dev->left_epoch, p->pages[k].written);
 				continue;
 			}
 			dirty_again(dev, p, b);
@@ -95,8 +95,8 @@ static void sync_failed(struct cache_dev *dev, int status)
 		"%s: SYNC failed: %s; %llu blocks that were written since the last one are written again",
 		path, strerror(-status), (unsigned long long)n);
 	flusher_kick(dev, true);
-	if (atomic_load(&dev->left) > atomic_load(&dev->stable) &&
-	    !atomic_exchange(&dev->doubt, true))
+	if (atomic_load(&dev->left_epoch) > atomic_load(&dev->stable) &&
+	    !atomic_exchange(&dev->maybe_lost, true))
 		log_error(
 			"%s: SYNC failed when data had left the cache that was written before: it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
 			path);
@@ -143,8 +143,8 @@ void stable_init(struct cache_dev *dev)
 
 void stable_trust(struct cache_dev *dev)
 {
-	atomic_store(&dev->left, 0);
-	if (atomic_exchange(&dev->doubt, false))
+	atomic_store(&dev->left_epoch, 0);
+	if (atomic_exchange(&dev->maybe_lost, false))
 		log_notice("%s: looked at again: what may have been lost is taken for known",
 			   dev->lower->path ? dev->lower->path : "?");
 }

@@ -111,9 +111,9 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 		return 0;
 	struct cache_dev *dev = cache_dev_of(blk);
 	struct cache *c = dev->cache;
-	r->failing = clock_now_ns() < __atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED);
+	r->failing = clock_now_ns() < __atomic_load_n(&dev->no_merge_until_ns, __ATOMIC_RELAXED);
 	r->unrecorded = record_failed(dev);
-	r->doubt = atomic_load_explicit(&dev->doubt, memory_order_relaxed);
+	r->doubt = atomic_load_explicit(&dev->maybe_lost, memory_order_relaxed);
 	uint32_t shift = c->geo.block_shift, sectors = c->geo.sectors;
 	uint64_t s0 = offset >> SECTOR_SHIFT, s1 = (offset + len + SECTOR_SIZE - 1) >> SECTOR_SHIFT;
 	for (uint32_t k = 0; k < c->nparts; k++) {

@@ -245,7 +245,7 @@ static bool sync_over(struct blk_req *req, int status)
 		op_of(req)->stage = status ? OP_READ_FILL : OP_FORWARDED;
 		return op_step(req);
 	}
-	if (unlikely(atomic_load_explicit(&dev->doubt, memory_order_relaxed)) &&
+	if (unlikely(atomic_load_explicit(&dev->maybe_lost, memory_order_relaxed)) &&
 	    req->op == BLK_SYNC && !status)
 		status = -EIO;
 	req->status = status;

@@ -116,7 +116,8 @@ static void flush_done(struct blk_req *lower)
 				(unsigned long long)io->req.len, (unsigned long long)io->req.offset,
 				strerror(-status));
 		metric_inc(M_cache_flush_errors);
-		__atomic_store_n(&dev->apart_until_ns, clock_now_ns() + APART_NS, __ATOMIC_RELAXED);
+		__atomic_store_n(&dev->no_merge_until_ns, clock_now_ns() + APART_NS,
+				 __ATOMIC_RELAXED);
 	}
 	/* Perhaps only what the owner did not ask for cannot be written; and what others
 	 * write meanwhile has no FUA. */
@@ -146,9 +147,9 @@ static void flush_done(struct blk_req *lower)
 /* Writes have failed lately: until none does any more. */
 static __attribute__((noinline)) bool writes_apart(struct cache_dev *dev)
 {
-	if (clock_now_ns() < __atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED))
+	if (clock_now_ns() < __atomic_load_n(&dev->no_merge_until_ns, __ATOMIC_RELAXED))
 		return true;
-	if (__atomic_exchange_n(&dev->apart_until_ns, 0, __ATOMIC_RELAXED))
+	if (__atomic_exchange_n(&dev->no_merge_until_ns, 0, __ATOMIC_RELAXED))
 		log_notice("%s: write-back does not fail any more",
 			   dev->lower->path ? dev->lower->path : "?");
 	return false;
@@ -258,7 +259,7 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 	/* One block that cannot be written (no space is left for it) is not to
 	 * fail its neighbours, who can. */
 	const bool apart = (owner && (op_of(owner)->flags & OP_F_APART)) ||
-			   unlikely(__atomic_load_n(&dev->apart_until_ns, __ATOMIC_RELAXED) &&
+			   unlikely(__atomic_load_n(&dev->no_merge_until_ns, __ATOMIC_RELAXED) &&
 				    writes_apart(dev));
 
 	*dry = false;

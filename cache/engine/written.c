@@ -24,11 +24,11 @@ void page_leaves_slow(struct cache *c, const struct page *pg)
 	struct cache_dev *dev = c->dev_of[pg->dev];
 
 	if (pg->written > atomic_load_explicit(&dev->stable, memory_order_relaxed))
-		epoch_raise(&dev->left, pg->written);
+		epoch_raise(&dev->left_epoch, pg->written);
 }
 
 void stable_left(struct cache_dev *dev)
 {
 	if (dev->lower->caps & BLK_CAP_VOLATILE)
-		epoch_raise(&dev->left, atomic_load(&dev->epoch));
+		epoch_raise(&dev->left_epoch, atomic_load(&dev->epoch));
 }

@@ -376,7 +376,7 @@ static void all_stored(struct lu *lu)
 	struct job *j = &job[0];
 	struct blk *blk = t.blk;
 
-	ck_assert(!cache_dev_of(lu->blk[0])->doubt);
+	ck_assert(!cache_dev_of(lu->blk[0])->maybe_lost);
 
 	t.blk = lu->blk[0];
 	loop_self_ = NULL;
