@@ -67,7 +67,7 @@ bool iscsi_conn_event(struct iscsi_conn *conn, enum iscsi_conn_event ev)
 	return true;
 }
 
-void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len)
+static void addr_text(const struct sockaddr_storage *ss, char *out, size_t len)
 {
 	char ip[INET6_ADDRSTRLEN] = "?";
 
@@ -102,7 +102,7 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 	conn->peer_bucket = (uint8_t)iscsi_address_bucket(peer);
 	conn->node_wish = iscsi_address_node((const struct sockaddr *)local);
 	conn->rx_max = ISCSI_LOGIN_DSL;
-	iscsi_addr_text(peer, conn->peer_text, sizeof(conn->peer_text));
+	addr_text(peer, conn->peer_text, sizeof(conn->peer_text));
 	list_init(&conn->tasks);
 	list_init(&conn->sess_link);
 	list_init(&conn->ctls);

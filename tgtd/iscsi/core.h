@@ -14,7 +14,7 @@
 /* Addresses that count as one where many must be told apart. */
 #define ISCSI_ADDRESS_BUCKETS 256
 
-/* ---- the layer's one instance (iscsi.c) ------------------------------------------------------ */
+/* ---- the layer's one instance (core.c) ------------------------------------------------------- */
 struct iscsi_core {
 	struct iscsi_conf conf;
 	struct loop *main;
@@ -25,8 +25,11 @@ struct iscsi_core {
 	struct list half_open;
 	struct list sessions;	     /* by TSIH, ascending */
 	struct list transports;
+	unsigned portals_changed; /* counts: one has come or gone */
 };
 extern struct iscsi_core iscsi_core;
+/* Of ->half_open_from, for an address. Any thread. */
+unsigned iscsi_address_bucket(const struct sockaddr_storage *a);
 /* Also at start-up and at exit, when the main loop does not run. */
 #define ASSERT_ON_MAIN() ASSERT(!loop_current() || loop_current() == iscsi_core.main)
 
@@ -74,14 +77,12 @@ void iscsi_nop_start(struct iscsi_conn *conn);
 void iscsi_nop_stop(struct iscsi_conn *conn);
 /* The node of the adapter that has this address, -1 unknown. Main. */
 int iscsi_address_node(const struct sockaddr *addr);
-void iscsi_addr_text(const struct sockaddr_storage *ss, char *out, size_t len);
 /* Bounds what a peer can make us queue: an answer whose data takes @bytes of memory goes
  * to the transport, has left. */
 void iscsi_conn_throttle(struct iscsi_conn *conn, uint32_t bytes);
 void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes);
 
 /* ---- room (room.c), main loop ---------------------------------------------------------------- */
-unsigned iscsi_address_bucket(const struct sockaddr_storage *a); /* any thread */
 /* A login that fails: may its connection stay until the reason has been read? */
 bool iscsi_room_to_linger(void);
 /* For one more connection of a normal session? */

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The iSCSI layer as a whole: start, stop, transports. Main loop. */
+/* The iSCSI layer as a whole: start, stop, transports, and what a target has in all of its parts.
+ * Nothing in the layer calls it. Main loop. */
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/itarget.h"
-
-struct iscsi_core iscsi_core = {
-	.half_open = LIST_INIT(iscsi_core.half_open),
-	.sessions = LIST_INIT(iscsi_core.sessions),
-	.transports = LIST_INIT(iscsi_core.transports),
-};
+#include "tgtd/iscsi/listing.h"
 
 void iscsi_transport_register(struct iscsi_transport *tp)
 {
@@ -54,4 +50,36 @@ void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
 	ASSERT_ON_MAIN();
 	iscsi_portals_close();
 	iscsi_registry_stop(grace_ms, done, arg);
+}
+
+int iscsi_target_add(struct scsi_target *t)
+{
+	struct itarget *it;
+
+	if (itarget_find(t))
+		return -EEXIST;
+	it = itarget_new(t);
+	if (!it)
+		return -ENOMEM;
+	it->entry = listing_entry_new(t);
+	if (!it->entry) {
+		itarget_free(it);
+		return -ENOMEM;
+	}
+	acl_init(it);
+	account_set_init(&it->accounts);
+	return 0;
+}
+
+void iscsi_target_remove(struct scsi_target *t)
+{
+	struct itarget *it = itarget_find(t);
+
+	if (!it)
+		return;
+	acl_fini(it);
+	account_set_fini(&it->accounts);
+	listing_entry_gone(it->entry);
+	itarget_free(it);
+	iscsi_registry_no_logins(t);
 }

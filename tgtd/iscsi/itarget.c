@@ -7,9 +7,7 @@
 #include "events/bug.h"
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/itarget.h"
-#include "tgtd/iscsi/listing.h"
 #include "tgtd/iscsi/session.h"
-#include "tgtd/iscsi/login.h"
 
 #define BUCKETS 1024
 
@@ -38,46 +36,27 @@ struct itarget *itarget_find(const struct scsi_target *t)
 	return NULL;
 }
 
-int iscsi_target_add(struct scsi_target *t)
+struct itarget *itarget_new(struct scsi_target *t)
 {
-	struct itarget *it;
+	struct itarget *it = calloc(1, sizeof(*it));
 
-	if (itarget_find(t))
-		return -EEXIST;
-	it = calloc(1, sizeof(*it));
+	ASSERT(!itarget_find(t));
 	if (!it)
-		return -ENOMEM;
-	it->entry = listing_entry_new(t);
-	if (!it->entry) {
-		free(it);
-		return -ENOMEM;
-	}
+		return NULL;
 	it->target = t;
 	iscsi_offer_init(&it->offer);
 	it->nop_interval = iscsi_default_nop_interval;
 	it->nop_count = iscsi_default_nop_count;
 	it->data_out_timeout = iscsi_default_data_out_timeout;
 	it->max_queue_cmd = ISCSI_CMD_WINDOW;
-	acl_init(it);
-	account_set_init(&it->accounts);
 	list_add_tail(bucket_of(t), &it->link);
-	listing_changed();
-	return 0;
+	return it;
 }
 
-void iscsi_target_remove(struct scsi_target *t)
+void itarget_free(struct itarget *it)
 {
-	struct itarget *it = itarget_find(t);
-
-	if (!it)
-		return;
-	acl_fini(it);
-	account_set_fini(&it->accounts);
 	list_del(&it->link);
-	listing_entry_gone(it->entry);
-	listing_changed();
 	free(it);
-	iscsi_registry_no_logins(t);
 }
 
 /* Small decimal admin numbers. */

@@ -85,6 +85,11 @@ extern unsigned iscsi_default_nop_interval, iscsi_default_nop_count;
 extern unsigned iscsi_default_data_out_timeout;
 
 struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
+/* Of a target that has none, with the defaults: its access rules, accounts and listing are made by
+ * iscsi_target_add() (iscsi.c), which knows all of them. NULL: out of memory. */
+struct itarget *itarget_new(struct scsi_target *t);
+/* Out of the table; the caller has freed what itarget_new() has not made. */
+void itarget_free(struct itarget *it);
 /* The command window of a new session of @t, and of discovery when NULL: it must
  * not shrink while one logs in. */
 uint32_t iscsi_target_window(const struct scsi_target *t);

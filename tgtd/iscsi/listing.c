@@ -39,6 +39,7 @@ struct listing {
 	struct list link; /* all, the oldest first */
 	struct list readers;
 	uint32_t n, nportals;
+	unsigned portals_changed; /* iscsi_core's, at that moment */
 	bool nodes; /* portals are on different ones: it matters which comes first */
 	struct listing_portal *portal;
 	struct listing_entry *entry[];
@@ -68,45 +69,11 @@ void listing_address(const struct sockaddr *addr, char *out, size_t len)
 	snprintf(out, len, "%s", ip);
 }
 
-/* ---- targets --------------------------------------------------------------------------------- */
-
 static void entry_put(struct listing_entry *e)
 {
 	if (!--e->refs)
 		free(e);
 }
-
-struct listing_entry *listing_entry_new(struct scsi_target *t)
-{
-	static const char key[] = "TargetName=";
-	size_t len = sizeof(key) + strlen(scsi_target_name(t));
-	struct listing_entry *e = malloc(sizeof(*e) + len);
-	struct list *at = entries.prev;
-
-	ASSERT_ON_MAIN();
-	if (!e)
-		return NULL;
-	*e = (struct listing_entry){ .refs = 1, .target = t, .len = (uint32_t)len };
-	snprintf(e->text, len, "%s%s", key, scsi_target_name(t));
-	while (at != &entries &&
-	       scsi_target_tid(list_entry(at, struct listing_entry, link)->target) >
-		       scsi_target_tid(t))
-		at = at->prev;
-	list_init(&e->link);
-	list_insert_after(at, &e->link);
-	nentries++;
-	return e;
-}
-
-void listing_entry_gone(struct listing_entry *e)
-{
-	e->target = NULL;
-	list_del(&e->link);
-	nentries--;
-	entry_put(e);
-}
-
-/* ---- listings -------------------------------------------------------------------------------- */
 
 static void listing_free(struct listing *l)
 {
@@ -128,6 +95,42 @@ void listing_changed(void)
 	if (l && list_empty(&l->readers))
 		listing_free(l);
 }
+
+/* ---- targets --------------------------------------------------------------------------------- */
+
+struct listing_entry *listing_entry_new(struct scsi_target *t)
+{
+	static const char key[] = "TargetName=";
+	size_t len = sizeof(key) + strlen(scsi_target_name(t));
+	struct listing_entry *e = malloc(sizeof(*e) + len);
+	struct list *at = entries.prev;
+
+	ASSERT_ON_MAIN();
+	if (!e)
+		return NULL;
+	*e = (struct listing_entry){ .refs = 1, .target = t, .len = (uint32_t)len };
+	snprintf(e->text, len, "%s%s", key, scsi_target_name(t));
+	while (at != &entries &&
+	       scsi_target_tid(list_entry(at, struct listing_entry, link)->target) >
+		       scsi_target_tid(t))
+		at = at->prev;
+	list_init(&e->link);
+	list_insert_after(at, &e->link);
+	nentries++;
+	listing_changed();
+	return e;
+}
+
+void listing_entry_gone(struct listing_entry *e)
+{
+	e->target = NULL;
+	list_del(&e->link);
+	nentries--;
+	entry_put(e);
+	listing_changed();
+}
+
+/* ---- listings -------------------------------------------------------------------------------- */
 
 static void count_portal(const char *text, int node, void *arg)
 {
@@ -165,6 +168,7 @@ static struct listing *listing_new(void)
 	if (!l)
 		return NULL;
 	list_init(&l->readers);
+	l->portals_changed = iscsi_core.portals_changed;
 	l->portal = calloc(nportals + 1, sizeof(*l->portal));
 	if (!l->portal) {
 		free(l);
@@ -223,6 +227,8 @@ int listing_open(struct listing_cursor *c, const char *name)
 
 	ASSERT_ON_MAIN();
 	listing_close(c);
+	if (newest && newest->portals_changed != iscsi_core.portals_changed)
+		listing_changed();
 	if (!newest) {
 		newest = listing_new();
 		if (!newest)

@@ -56,7 +56,8 @@ void listing_close(struct listing_cursor *c);
  */
 enum listing_state listing_fill(struct listing_cursor *c, const struct listing_view *view,
 				struct text_out *out, uint32_t max, int *budget);
-/* A target or a portal has come or gone: who asks from now on gets another listing. */
+/* What it says has changed: who asks from now on gets another listing. Called as targets come and
+ * go; portals are counted in iscsi_core.portals_changed. */
 void listing_changed(void);
 
 /* What a target has in listings: made with its iSCSI side, gone with it. NULL: out of memory. */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
-#include "tgtd/iscsi/listing.h"
 #include "tgtd/iscsi/portal.h"
 
 #define LISTENERS_MAX 4
@@ -215,7 +214,7 @@ static int add_one(const char *text)
 		return rc;
 	}
 	list_add_tail(&portals, &q->link);
-	listing_changed();
+	iscsi_core.portals_changed++;
 	tell_ports();
 	log_notice("iscsi: portal %s", q->text);
 	return 0;
@@ -225,7 +224,7 @@ static void close_portal(struct portal *q)
 {
 	close_listeners(q);
 	list_del(&q->link);
-	listing_changed();
+	iscsi_core.portals_changed++;
 	free(q);
 }
 

@@ -14,28 +14,6 @@
 
 #include "tgtd/iscsi/core.h"
 
-/* No secret is in it: who shares a bucket with an attacker shares its turn and its share of logins,
- * as all did before, and no more. Sessions are counted by the address itself. */
-unsigned iscsi_address_bucket(const struct sockaddr_storage *a)
-{
-	const uint8_t *p = NULL;
-	uint32_t h = 0x811c9dc5;
-	unsigned n = 0;
-
-	if (a->ss_family == AF_INET) {
-		p = (const uint8_t *)&((const struct sockaddr_in *)a)->sin_addr;
-		n = 4;
-	} else if (a->ss_family == AF_INET6) {
-		const struct in6_addr *a6 = &((const struct sockaddr_in6 *)a)->sin6_addr;
-
-		p = a6->s6_addr + (IN6_IS_ADDR_V4MAPPED(a6) ? 12 : 0);
-		n = IN6_IS_ADDR_V4MAPPED(a6) ? 4 : 16;
-	}
-	for (unsigned i = 0; i < n; i++)
-		h = (h ^ p[i]) * 0x01000193;
-	return (h ^ h >> 8 ^ h >> 16) % ISCSI_ADDRESS_BUCKETS;
-}
-
 /* ---- logins ---------------------------------------------------------------------------------- */
 
 /* Logins take milliseconds: of many at once, the oldest is the least likely to become one. So a
