@@ -124,6 +124,7 @@ struct iscsi_conn {
 	struct timer login_timer;
 	struct iscsi_pdu login_pdu;
 	struct iscsi_reply *login_reply;
+	void (*login_wake)(struct iscsi_conn *conn); /* what it waited for has ended */
 	bool login_waiting, login_over, login_sending;
 	bool in_ffp;		/* handed over: shown to the admin */
 	bool leaving;		/* it ends, or logs out; set by its loop, main reads: atomic */
@@ -149,6 +150,12 @@ static inline uint32_t iscsi_rx_max_data(const struct iscsi_conn *conn)
 static inline bool iscsi_rx_open(const struct iscsi_conn *conn)
 {
 	return conn->rx_task || conn->rx_ctl;
+}
+
+/* A discovery session's: it waits for its turn (text_request.c). False on any other loop. */
+static inline bool iscsi_text_busy(const struct iscsi_conn *conn)
+{
+	return list_linked(&conn->text_link);
 }
 
 /* The I_T nexus that its commands come from, or NULL: it is not, or

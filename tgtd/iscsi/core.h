@@ -49,6 +49,7 @@ struct iscsi_ctl {
 	uint8_t bhs[ISCSI_BHS_LEN]; /* of the request */
 	void (*after)(struct iscsi_ctl *ctl); /* the answer has left (or the
 					       * connection is closing) */
+	void (*take)(struct iscsi_ctl *ctl); /* discovery: what is done with it in its turn */
 	bool is_immediate, sending;
 	bool is_tmf; /* counts in session->tmfs_live */
 	bool numbered; /* its CmdSN has just been taken */
@@ -68,8 +69,6 @@ uint8_t *iscsi_ctl_answer(struct iscsi_ctl *ctl, uint8_t opcode);
 void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why);
 /* Something of it has ended: is it all gone? */
 void iscsi_conn_check_cleaned(struct iscsi_conn *conn);
-/* Full feature phase begins on conn->loop (keepalive.c starts its timer). */
-void iscsi_conn_enter(struct iscsi_conn *conn);
 /* What follows from the parameters, which text may change in full feature phase, and from a
  * fence that comes or goes. */
 void iscsi_conn_renegotiated(struct iscsi_conn *conn);
@@ -98,16 +97,12 @@ bool iscsi_login_begin(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t ahs
 bool iscsi_login_end(struct iscsi_conn *conn);
 void iscsi_login_start(struct iscsi_conn *conn);
 void iscsi_login_stop(struct iscsi_conn *conn);
-/* The session that this login waited for has ended. */
-void iscsi_login_wake(struct iscsi_conn *conn);
 
 /* ---- registry (registry.c), main loop -------------------------------------------------------- */
 uint16_t iscsi_registry_establish(struct iscsi_conn *conn);
 void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);
 /* On the loop: nothing is left of the connection there. */
 void iscsi_registry_conn_gone(struct iscsi_conn *conn);
-/* On the loop: the same for the session. */
-void iscsi_registry_session_gone(struct iscsi_session *s);
 /* Main: the connection shall end, ... */
 enum iscsi_close_how {
 	CLOSE_SILENTLY, /* ... as the initiator knows: it reinstates it, or its session */
@@ -143,16 +138,20 @@ void iscsi_session_conn_left(struct iscsi_session *s);
 /* Closes all its connections. */
 void iscsi_session_drop(struct iscsi_session *s, const char *why);
 void iscsi_session_check_end(struct iscsi_session *s);
-/* Abort every task that @match accepts, then done(arg). @tas: as
- * scsi_transport_ops.abort_all has it. */
-void iscsi_session_abort(struct iscsi_session *s,
-			 bool (*match)(struct iscsi_task *t, const void *key), const void *key,
-			 bool tas, void (*done)(void *arg), void *arg);
+typedef bool iscsi_task_match(struct iscsi_task *t, const void *key);
+/* Calls done(arg) when no task is left that @match accepts and whose serial is before @before. */
+void iscsi_session_await(struct iscsi_session *s, uint64_t before, iscsi_task_match *match,
+			 const void *key, void (*done)(void *arg), void *arg);
+/* A task has ended: somebody may have waited for it. */
 void iscsi_session_task_ended(struct iscsi_session *s);
 
 /* ---- tasks (task.c) -------------------------------------------------------------------------- */
 /* @tas: with TASK ABORTED, or the status that it has. */
 void iscsi_task_abort(struct iscsi_task *t, bool tas);
+/* Aborts every task that @match accepts, then done(arg). @tas: as scsi_transport_ops.abort_all has
+ * it. */
+void iscsi_session_abort(struct iscsi_session *s, iscsi_task_match *match, const void *key,
+			 bool tas, void (*done)(void *arg), void *arg);
 /* Nothing more will come for it: answers, or vanishes. */
 void iscsi_task_finish(struct iscsi_task *t);
 /* Ends it without a trace on the wire: never started, or response and segments are back. */
@@ -175,15 +174,12 @@ void iscsi_text_request(struct iscsi_ctl *ctl); /* text_request.c */
 void iscsi_logout_request(struct iscsi_ctl *ctl);
 void iscsi_snack_request(struct iscsi_ctl *ctl);
 /*
- * Discovery sessions (text_request.c), main loop: what is left of control_end() is done for @ctl by
- * iscsi_control_take() (rx.c) when it is its turn; meanwhile its connection is not read.
+ * Discovery sessions (text_request.c), main loop: @take(ctl) is called when it is its turn;
+ * meanwhile its connection is not read.
  */
-void iscsi_text_later(struct iscsi_ctl *ctl);
-void iscsi_control_take(struct iscsi_ctl *ctl);
+void iscsi_text_later(struct iscsi_ctl *ctl, void (*take)(struct iscsi_ctl *ctl));
 /* The gap before requests that were held is closed: one at a time is taken, in its turn. */
 void iscsi_text_held(struct iscsi_conn *conn);
-/* Waits for its turn. False on any other loop. */
-bool iscsi_text_busy(const struct iscsi_conn *conn);
 /* The connection ends. */
 void iscsi_text_forget(struct iscsi_conn *conn);
 /* Sends a Reject with the header of the offending PDU. */
@@ -206,23 +202,30 @@ void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);
  * and when it may come back. */
 void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, const char *why);
 
-/* ---- ErrorRecoveryLevel 1 (snack.c) ---------------------------------------------------------- */
+/* ---- ErrorRecoveryLevel 1 (retain.c, snack.c) ------------------------------------------------ */
 static inline bool iscsi_recovers(const struct iscsi_conn *conn)
 {
 	return unlikely(conn->params.error_recovery_level > 0) && !conn->failed;
 }
 /* A PDU with a StatSN has left: keep it. False: it is acknowledged already. */
 bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
-/* ExpStatSN has moved. */
+/* ... and let it go: taken out of what is kept. */
+void iscsi_unkeep(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
+/* ExpStatSN has moved (task.c). */
 void iscsi_acked(struct iscsi_conn *conn);
-/* The connection ends: nothing will be asked for again. */
+/* The connection ends: nothing will be asked for again (task.c). */
 void iscsi_forget(struct iscsi_conn *conn);
+#define ISCSI_ACK_MS 1000 /* what is not acknowledged by then is asked for by a ping */
 void iscsi_snack_start(struct iscsi_conn *conn);
 /* Notes a Data-In PDU that is being sent. False: out of memory. */
 bool iscsi_sent_note(struct iscsi_task *t, uint32_t sn, uint32_t off, uint32_t len, uint8_t flags);
 /* A segment has been sent: kept until it is acknowledged. */
 void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg);
 void iscsi_seg_release_all(struct iscsi_task *t);
+/* The segments whose last DataSN lies before @sn are acknowledged. */
+void iscsi_seg_release(struct iscsi_task *t, uint32_t sn);
+/* Sends it a second time. */
+void iscsi_pdu_again(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
 /* The PDUs that a R-Data SNACK had to wait for are back. */
 void iscsi_resegment(struct iscsi_task *t);
 /* @flags: further PDU_F_*. */

@@ -176,3 +176,39 @@ void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uin
 	put_be16(out + 42, p3);
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
 }
+
+void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, const char *why)
+{
+	bool tell = !conn->failed &&
+		    (conn->state == S5_LOGGED_IN || conn->state == S7_LOGOUT_REQUESTED) &&
+		    !conn->sess->discovery;
+
+	ASSERT_ON_LOOP(conn->loop);
+	ASSERT(event == ASYNC_DROP_CONNECTION || event == ASYNC_DROP_ALL);
+	/* Time2Wait as agreed on, which an initiator takes after an unexpected end too;
+	 * nothing is kept for Time2Retain. */
+	if (tell)
+		iscsi_async_send(conn, event, event == ASYNC_DROP_CONNECTION ? conn->cid : 0,
+				 conn->params.time2wait, 0);
+	iscsi_conn_end(conn, tell, why);
+}
+
+/* ---- our NOP-In (RFC 7143 11.19) ------------------------------------------------------------- */
+
+void iscsi_ping(struct iscsi_conn *conn, uint8_t flags)
+{
+	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, 0);
+	uint8_t *bhs;
+
+	if (!ctl)
+		return;
+	bhs = ctl->pdu.bhs;
+	bhs[0] = ISCSI_NOP_IN;
+	bhs[1] = BHS_FINAL;
+	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
+	put_be32(bhs + BHS_TTT, conn->sess->next_ttt++ & 0x7fffffffu);
+	if (flags & PDU_F_FENCE)
+		conn->fence_ttt = get_be32(bhs + BHS_TTT);
+	conn->last_ping_ns = loop_now(conn->loop);
+	iscsi_ctl_send(ctl, PDU_F_SN_ONLY | flags, 0);
+}

@@ -6,6 +6,16 @@
 
 static uint64_t spilled; /* bytes in spill memory, all threads */
 
+/* Write data is owed from now on: *@since is set, and the clock runs (owed.c). */
+static void owed_since(struct iscsi_conn *conn, uint64_t *since)
+{
+	*since = loop_now(conn->loop);
+	if (!conn->data_out_timeout_s || conn->owed_armed)
+		return;
+	conn->owed_armed = true;
+	loop_timer_arm(conn->loop, &conn->owed_timer, conn->data_out_timeout_s * NSEC_PER_SEC);
+}
+
 void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicited)
 {
 	struct iscsi_dataout *o = &t->out;
@@ -20,7 +30,7 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 	o->unsol_lost = o->closed = o->waiting = false;
 	o->charged = 0;
 	if (unsolicited)
-		iscsi_owed_since(t->conn, &o->owed_ns);
+		owed_since(t->conn, &o->owed_ns);
 	if (o->unsol_ranges)
 		o->unsol_ranges->n = 0;
 	o->spill = o->rx_spill = NULL;
@@ -165,7 +175,7 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len, uint64_t 
 	o->r2t_busy++;
 	o->charged += len;
 	t->conn->solicited += len;
-	iscsi_owed_since(t->conn, &r->since_ns);
+	owed_since(t->conn, &r->since_ns);
 	if (unlikely(since))
 		r->since_ns = since;
 	bhs = r->pdu.bhs;

@@ -113,8 +113,6 @@ struct iscsi_dataout {
 #define ISCSI_OWED_MISSES 3
 #define ISCSI_OWED_TIMEOUT_S 20
 #define ISCSI_OWED_TIMEOUT_MAX_S 3600
-/* Write data is owed from now on: *@since is set, and the clock runs. */
-void iscsi_owed_since(struct iscsi_conn *conn, uint64_t *since);
 /* With the connection on its loop, and before it leaves. */
 void iscsi_owed_start(struct iscsi_conn *conn);
 void iscsi_owed_stop(struct iscsi_conn *conn);

@@ -29,6 +29,7 @@ static void login_timeout(struct timer *t)
 }
 
 static void handover(struct loop_deferred *d);
+static void wake(struct iscsi_conn *conn);
 
 void iscsi_login_start(struct iscsi_conn *conn)
 {
@@ -36,6 +37,7 @@ void iscsi_login_start(struct iscsi_conn *conn)
 	iscsi_core.half_open_from[conn->peer_bucket]++;
 	list_add_tail(&iscsi_core.half_open, &conn->half_open);
 	loop_deferred_init(&conn->handover_later, handover);
+	conn->login_wake = wake;
 	timer_init(&conn->login_timer, login_timeout);
 	loop_timer_arm(conn->loop, &conn->login_timer,
 		       iscsi_core.conf.login_timeout_s * NSEC_PER_SEC);
@@ -144,6 +146,19 @@ static void login_outcome(struct iscsi_conn *conn, enum login_outcome outcome)
 	}
 }
 
+/* The session that this login waited for has ended. */
+static void wake(struct iscsi_conn *conn)
+{
+	ASSERT_ON_LOOP(iscsi_core.main);
+	if (conn->failed || !conn->login_waiting)
+		return;
+	conn->login_waiting = false;
+	conn->rx_stopped = false;
+	login_outcome(conn, iscsi_login_resume(conn->login, conn->login_reply));
+	if (!conn->rx_stopped && !conn->failed)
+		conn->tp->rx_resume(conn);
+}
+
 bool iscsi_login_begin(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t ahs_len)
 {
 	if (!conn->login || conn->login_sending || ahs_len) {
@@ -178,23 +193,43 @@ bool iscsi_login_end(struct iscsi_conn *conn)
 	return !conn->failed;
 }
 
-void iscsi_login_wake(struct iscsi_conn *conn)
-{
-	ASSERT_ON_LOOP(iscsi_core.main);
-	if (conn->failed || !conn->login_waiting)
-		return;
-	conn->login_waiting = false;
-	conn->rx_stopped = false;
-	login_outcome(conn, iscsi_login_resume(conn->login, conn->login_reply));
-	if (!conn->rx_stopped && !conn->failed)
-		conn->tp->rx_resume(conn);
-}
-
 /* ---- to the loop of the session -------------------------------------------------------------- */
+
+/* Full feature phase begins, on conn->loop. */
+static void enter(struct iscsi_conn *conn)
+{
+	struct iscsi_session *s = conn->joined;
+
+	ASSERT_ON_LOOP(conn->loop);
+	ASSERT(conn->loop == s->loop);
+	conn->sess = s;
+	conn->rx_max = conn->tp->iser ? conn->params.target_recv_dsl : conn->params.max_recv_dsl;
+	conn->collapse = !conn->tp->iser && !conn->params.error_recovery_level;
+	iscsi_conn_renegotiated(conn);
+	list_add_tail(&s->conns, &conn->sess_link);
+	if (!iscsi_conn_event(conn, CONN_EV_LOGIN_DONE))
+		return;
+	if (s->ending) {
+		iscsi_conn_end(conn, false, "its session has ended");
+	} else if (!s->attached && !s->discovery) {
+		int rc = iscsi_session_attach(s, conn);
+
+		if (rc) {
+			log_ratelimited(LOG_LVL_WARN, "iscsi: %s cannot join its target: %s",
+					s->initiator, strerror(-rc));
+			iscsi_conn_end(conn, false, "cannot join the target");
+		}
+	}
+	conn->rx_stopped = false;
+	iscsi_nop_start(conn);
+	iscsi_owed_start(conn);
+	iscsi_snack_start(conn);
+	conn->tp->attach(conn);
+}
 
 static void arrive(struct loop_msg *msg)
 {
-	iscsi_conn_enter(container_of(msg, struct iscsi_conn, msg));
+	enter(container_of(msg, struct iscsi_conn, msg));
 }
 
 static void handover(struct loop_deferred *d)
@@ -239,7 +274,7 @@ static void handover(struct loop_deferred *d)
 	conn->tp->detach(conn);
 	conn->loop = s->loop;
 	if (s->loop == iscsi_core.main) {
-		iscsi_conn_enter(conn);
+		enter(conn);
 		return;
 	}
 	conn->msg.handle = arrive;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Logout (RFC 7143 11.14, 11.15), asking for one and announcing an end (11.9). */
+/* Logout (RFC 7143 11.14, 11.15), and asking for one (11.9). */
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
@@ -123,20 +123,4 @@ void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds)
 	timer_init(&conn->close_timer, ask_timeout);
 	conn->close_timer_armed = true;
 	loop_timer_arm(conn->loop, &conn->close_timer, seconds * NSEC_PER_SEC);
-}
-
-void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, const char *why)
-{
-	bool tell = !conn->failed &&
-		    (conn->state == S5_LOGGED_IN || conn->state == S7_LOGOUT_REQUESTED) &&
-		    !conn->sess->discovery;
-
-	ASSERT_ON_LOOP(conn->loop);
-	ASSERT(event == ASYNC_DROP_CONNECTION || event == ASYNC_DROP_ALL);
-	/* Time2Wait as agreed on, which an initiator takes after an unexpected end too;
-	 * nothing is kept for Time2Retain. */
-	if (tell)
-		iscsi_async_send(conn, event, event == ASYNC_DROP_CONNECTION ? conn->cid : 0,
-				 conn->params.time2wait, 0);
-	iscsi_conn_end(conn, tell, why);
 }

@@ -33,24 +33,6 @@ void iscsi_nop_out(struct iscsi_ctl *ctl)
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, len);
 }
 
-void iscsi_ping(struct iscsi_conn *conn, uint8_t flags)
-{
-	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, 0);
-	uint8_t *bhs;
-
-	if (!ctl)
-		return;
-	bhs = ctl->pdu.bhs;
-	bhs[0] = ISCSI_NOP_IN;
-	bhs[1] = BHS_FINAL;
-	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
-	put_be32(bhs + BHS_TTT, conn->sess->next_ttt++ & 0x7fffffffu);
-	if (flags & PDU_F_FENCE)
-		conn->fence_ttt = get_be32(bhs + BHS_TTT);
-	conn->last_ping_ns = loop_now(conn->loop);
-	iscsi_ctl_send(ctl, PDU_F_SN_ONLY | flags, 0);
-}
-
 /* 7.4.3: nothing is sent in a discovery session but answers to text and logout. It is meant to be
  * short, and initiators begin another one whenever they want to know: one without requests ends. */
 static void idle_timer(struct timer *t)

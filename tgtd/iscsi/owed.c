@@ -88,15 +88,6 @@ static void owed_timer(struct timer *timer)
 	}
 }
 
-void iscsi_owed_since(struct iscsi_conn *conn, uint64_t *since)
-{
-	*since = loop_now(conn->loop);
-	if (!conn->data_out_timeout_s || conn->owed_armed)
-		return;
-	conn->owed_armed = true;
-	loop_timer_arm(conn->loop, &conn->owed_timer, conn->data_out_timeout_s * NSEC_PER_SEC);
-}
-
 void iscsi_owed_start(struct iscsi_conn *conn)
 {
 	timer_init(&conn->owed_timer, owed_timer);

@@ -103,6 +103,55 @@ static bool same_discovery(const struct iscsi_session *s, const struct iscsi_con
 	       !iscsi_discovery_at_work(c);
 }
 
+/* ---- sessions end ---------------------------------------------------------------------------- */
+
+static void check_stopped(void)
+{
+	if (!stop.active || iscsi_core.nconns || !list_empty(&iscsi_core.sessions))
+		return;
+	stop.active = false;
+	loop_timer_cancel(iscsi_core.main, &stop.grace);
+	iscsi_core.started = false;
+	stop.done(stop.arg);
+}
+
+static void check_session(struct iscsi_session *s)
+{
+	struct list waiters = LIST_INIT(waiters);
+
+	list_splice_tail(&waiters, &s->waiters);
+	if (list_empty(&s->main_conns) && (!s->handed_over || s->gone)) {
+		list_del(&s->link);
+		if (s->target)
+			scsi_target_put(s->target);
+		if (s->home)
+			scsi_home_put(s->home);
+		free(s);
+	}
+	while (!list_empty(&waiters)) {
+		struct iscsi_conn *c = list_first(&waiters, struct iscsi_conn, wait_link);
+
+		list_del(&c->wait_link);
+		c->login_wake(c);
+	}
+}
+
+static void main_session_gone(struct loop_msg *msg)
+{
+	struct iscsi_session *s = container_of(msg, struct iscsi_session, msg);
+	struct iscsi_conn *c;
+
+	ASSERT_ON_MAIN();
+	s->gone = true;
+	s->state = Q1_FREE;
+	/* Connections that were about to join it. */
+	list_for_each(c, &s->main_conns, main_link)
+		if (!c->in_ffp)
+			iscsi_conn_fail(c, "its session has ended");
+	check_session(s);
+	check_stopped();
+}
+
 /* ---- establishing ---------------------------------------------------------------------------- */
 
 static void wait_for(struct iscsi_session *s, struct iscsi_conn *conn)
@@ -185,6 +234,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	}
 	memset(s, 0, sizeof(*s));
 	iscsi_session_init(s);
+	s->msg.handle = main_session_gone;
 	s->home = home;
 	s->loop = home ? scsi_home_loop(home) : iscsi_core.main;
 	s->discovery = l->discovery;
@@ -238,44 +288,13 @@ void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32
 	}
 }
 
-/* ---- ends ------------------------------------------------------------------------------------ */
-
-static void check_stopped(void)
-{
-	if (!stop.active || iscsi_core.nconns || !list_empty(&iscsi_core.sessions))
-		return;
-	stop.active = false;
-	loop_timer_cancel(iscsi_core.main, &stop.grace);
-	iscsi_core.started = false;
-	stop.done(stop.arg);
-}
-
-static void check_session(struct iscsi_session *s)
-{
-	struct list waiters = LIST_INIT(waiters);
-
-	list_splice_tail(&waiters, &s->waiters);
-	if (list_empty(&s->main_conns) && (!s->handed_over || s->gone)) {
-		list_del(&s->link);
-		if (s->target)
-			scsi_target_put(s->target);
-		if (s->home)
-			scsi_home_put(s->home);
-		free(s);
-	}
-	while (!list_empty(&waiters)) {
-		struct iscsi_conn *c = list_first(&waiters, struct iscsi_conn, wait_link);
-
-		list_del(&c->wait_link);
-		iscsi_login_wake(c);
-	}
-}
+/* ---- connections end ------------------------------------------------------------------------- */
 
 static void free_conn(struct iscsi_conn *conn)
 {
 	struct iscsi_session *s = conn->joined;
 
-	iscsi_login_stop(conn);
+	ASSERT(!conn->login && !list_linked(&conn->half_open) && !list_linked(&conn->wait_link));
 	free(conn->login_reply);
 	list_del(&conn->main_link);
 	iscsi_core.nconns--;
@@ -304,28 +323,6 @@ void iscsi_registry_conn_gone(struct iscsi_conn *conn)
 {
 	conn->msg.handle = main_conn_gone;
 	loop_post(iscsi_core.main, &conn->msg);
-}
-
-static void main_session_gone(struct loop_msg *msg)
-{
-	struct iscsi_session *s = container_of(msg, struct iscsi_session, msg);
-	struct iscsi_conn *c;
-
-	ASSERT_ON_MAIN();
-	s->gone = true;
-	s->state = Q1_FREE;
-	/* Connections that were about to join it. */
-	list_for_each(c, &s->main_conns, main_link)
-		if (!c->in_ffp)
-			iscsi_conn_fail(c, "its session has ended");
-	check_session(s);
-	check_stopped();
-}
-
-void iscsi_registry_session_gone(struct iscsi_session *s)
-{
-	s->msg.handle = main_session_gone;
-	loop_post(iscsi_core.main, &s->msg);
 }
 
 /* ---- main asks ------------------------------------------------------------------------------- */

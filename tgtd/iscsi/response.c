@@ -284,20 +284,6 @@ static void respond(struct iscsi_task *t)
 	t->pdus_out--;
 }
 
-void iscsi_task_end_silently(struct iscsi_task *t)
-{
-	t->state = TASK_ENDING;
-	t->pdus_out++; /* keeps the task */
-	if (unlikely(t->kept))
-		iscsi_seg_release_all(t);
-	if (t->cmd.dir_out)
-		iscsi_dataout_close(t);
-	if (t->cmd.tail)
-		scsi_seg_sent(t->cmd.tail);
-	t->pdus_out--;
-	iscsi_task_finish(t);
-}
-
 static void fenced_drop(struct iscsi_pending *p)
 {
 	iscsi_task_end_silently(container_of(p, struct iscsi_task, pending));

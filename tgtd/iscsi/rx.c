@@ -356,32 +356,7 @@ static void control_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 	}
 }
 
-static void control_end(struct iscsi_ctl *ctl, bool ok)
-{
-	struct iscsi_conn *conn = ctl->conn;
-	struct iscsi_session *s = conn->sess;
-	uint8_t op = bhs_opcode(ctl->bhs);
-
-	if (!ok) {
-		/* 7.8: discarded; the initiator sends it again, which
-		 * takes error recovery level 1. */
-		iscsi_reject(conn, REJECT_DATA_DIGEST, ctl->bhs);
-		if (conn->params.error_recovery_level == 0)
-			iscsi_conn_end(conn, true, "data digest error");
-		iscsi_ctl_free(ctl);
-		return;
-	}
-	if (op == ISCSI_SNACK_REQ) {
-		iscsi_snack_request(ctl);
-		return;
-	}
-	if (unlikely(s->discovery) && op == ISCSI_TEXT_REQ)
-		iscsi_text_later(ctl);
-	else
-		iscsi_control_take(ctl);
-}
-
-void iscsi_control_take(struct iscsi_ctl *ctl)
+static void control_take(struct iscsi_ctl *ctl)
 {
 	struct iscsi_conn *conn = ctl->conn;
 	struct iscsi_session *s = conn->sess;
@@ -438,6 +413,31 @@ void iscsi_control_take(struct iscsi_ctl *ctl)
 		metric_inc(M_iscsi_cmdsn_dropped);
 		iscsi_ctl_free(ctl);
 	}
+}
+
+static void control_end(struct iscsi_ctl *ctl, bool ok)
+{
+	struct iscsi_conn *conn = ctl->conn;
+	struct iscsi_session *s = conn->sess;
+	uint8_t op = bhs_opcode(ctl->bhs);
+
+	if (!ok) {
+		/* 7.8: discarded; the initiator sends it again, which
+		 * takes error recovery level 1. */
+		iscsi_reject(conn, REJECT_DATA_DIGEST, ctl->bhs);
+		if (conn->params.error_recovery_level == 0)
+			iscsi_conn_end(conn, true, "data digest error");
+		iscsi_ctl_free(ctl);
+		return;
+	}
+	if (op == ISCSI_SNACK_REQ) {
+		iscsi_snack_request(ctl);
+		return;
+	}
+	if (unlikely(s->discovery) && op == ISCSI_TEXT_REQ)
+		iscsi_text_later(ctl, control_take);
+	else
+		control_take(ctl);
 }
 
 /* ---- the two halves of a PDU ----------------------------------------------------------------- */

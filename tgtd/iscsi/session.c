@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The session on its loop: command numbering, the task table, what aborts many tasks, its end.
+ * The session on its loop: command numbering, who waits for tasks to end, its beginning and end.
  *
  * Window: MaxCmdSN = ExpCmdSN - 1 + window - (commands between arrival and response). It never
  * moves back, since a command's arrival moves ExpCmdSN and the count together. Commands that wait
@@ -106,7 +106,7 @@ void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn)
 	iscsi_session_hold(s, p);
 }
 
-/* ---- aborting many --------------------------------------------------------------------------- */
+/* ---- waiting for many ------------------------------------------------------------------------ */
 
 /* Waits until no task that arrived before it and matches is still with the device server. */
 struct abort_wait {
@@ -153,29 +153,15 @@ void iscsi_session_task_ended(struct iscsi_session *s)
 	}
 }
 
-void iscsi_session_abort(struct iscsi_session *s,
-			 bool (*match)(struct iscsi_task *t, const void *key), const void *key,
-			 bool tas, void (*done)(void *arg), void *arg)
+void iscsi_session_await(struct iscsi_session *s, uint64_t before, iscsi_task_match *match,
+			 const void *key, void (*done)(void *arg), void *arg)
 {
 	struct abort_wait *w = malloc(sizeof(*w));
-	struct iscsi_conn *c;
 
 	/* Without it the one who waits would never hear: there is no way on from here. */
 	BUG_ON(!w);
-	*w = (struct abort_wait){ .before = s->next_serial, .match = match, .key = key,
+	*w = (struct abort_wait){ .before = before, .match = match, .key = key,
 				  .done = done, .arg = arg };
-	list_for_each(c, &s->conns, sess_link) {
-		struct iscsi_task *t, *tmp;
-
-		list_for_each_safe(t, tmp, &c->tasks, link) {
-			if (!t->started || (t->completed && t->state != TASK_DRAINING) ||
-			    !match(t, key))
-				continue;
-			if (!tas)
-				t->silent = true;
-			iscsi_task_abort(t, tas);
-		}
-	}
 	list_add_tail(&s->waits, &w->link);
 	iscsi_session_task_ended(s);
 }
@@ -204,12 +190,18 @@ int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn)
 	return rc;
 }
 
+/* Nothing is left of it here: main_session_gone() (registry.c). */
+static void tell_main(struct iscsi_session *s)
+{
+	loop_post(iscsi_core.main, &s->msg);
+}
+
 static void detached(void *arg)
 {
 	struct iscsi_session *s = arg;
 
 	s->attached = false;
-	iscsi_registry_session_gone(s);
+	tell_main(s);
 }
 
 void iscsi_session_check_end(struct iscsi_session *s)
@@ -227,7 +219,7 @@ void iscsi_session_check_end(struct iscsi_session *s)
 	if (s->attached)
 		scsi_nexus_detach(&s->nexus, detached, s);
 	else
-		iscsi_registry_session_gone(s);
+		tell_main(s);
 }
 
 void iscsi_session_conn_left(struct iscsi_session *s)
@@ -246,40 +238,3 @@ void iscsi_session_drop(struct iscsi_session *s, const char *why)
 	list_for_each(c, &s->conns, sess_link)
 		iscsi_conn_drop(c, ASYNC_DROP_ALL, why);
 }
-
-/* ---- the device server's calls that concern the whole nexus ---------------------------------- */
-
-static bool on_lu(struct iscsi_task *t, const void *key)
-{
-	return scsi_cmd_on(&t->cmd, key);
-}
-
-static void op_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
-			 void (*done)(void *arg), void *arg)
-{
-	struct iscsi_session *s = nexus->host;
-
-	ASSERT_ON_LOOP(s->loop);
-	iscsi_session_abort(s, on_lu, lu, tas, done, arg);
-}
-
-static void op_drop(struct scsi_nexus *nexus)
-{
-	iscsi_session_drop(nexus->host, "dropped by the target");
-}
-
-static void op_fence(struct scsi_cmd *cmd)
-{
-	ASSERT(!iscsi_task_of(cmd)->completed);
-	iscsi_task_of(cmd)->fenced = true;
-}
-
-const struct scsi_transport_ops iscsi_scsi_ops = {
-	.name = "iscsi",
-	.fetch = iscsi_dataout_fetch,
-	.send = iscsi_op_send,
-	.complete = iscsi_op_complete,
-	.fence = op_fence,
-	.abort_all = op_abort_all,
-	.drop = op_drop,
-};

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * ErrorRecoveryLevel 1 (RFC 7143 7.1.4.2, 11.16): sending again what the
- * initiator missed within a command.
+ * ErrorRecoveryLevel 1 (RFC 7143 7.1.4.2, 11.16): the initiator asks for what it missed within a
+ * command.
  *
- *   status   every PDU with a StatSN is kept until ExpStatSN covers it; status
- *            comes in SCSI Responses only
- *   data     a command's segments are kept until its status is acknowledged, or until a DataACK
- *            which we ask for (A bit) behind every segment but the last; what was in which Data-In
- *            is noted R-Data: all of that that is not acknowledged again, cut anew, and a response
- *            with the SNACK tag
+ *   status   what retain.c has kept, by StatSN
+ *   data     a run of Data-In as it was; R-Data: all that is not acknowledged, cut anew, and a
+ *            response with the SNACK tag
  *   R2T      one that is not answered is sent again
  *
  * What the initiator must send again is dataout.c's. An initiator that acknowledges nothing is
@@ -19,146 +16,17 @@
 
 #include "tgtd/iscsi/core.h"
 
-#define UNACKED_MAX (4 * ISCSI_CMD_WINDOW)
-#define UNACKED_BYTES MiB(16) /* of pings that were echoed, mostly; one may be as long by itself */
-#define ACK_MS 1000
-
-/* ---- keeping --------------------------------------------------------------------------------- */
-
-static uint32_t memory_of(const struct iscsi_pdu *pdu)
-{
-	return pdu->task ? 0 : container_of(pdu, struct iscsi_ctl, pdu)->len;
-}
-
-static void take_out(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
-{
-	list_del(&pdu->link);
-	conn->nunacked--;
-	conn->unacked_bytes -= memory_of(pdu);
-}
-
-bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
-{
-	if (sn_lt(pdu->stat_sn, conn->exp_stat_sn))
-		return false;
-	if (pdu->flags & PDU_F_RESENT) {
-		/* Back among the others, in order. */
-		struct list *at = conn->unacked.prev;
-
-		while (at != &conn->unacked &&
-		       sn_lt(pdu->stat_sn, list_entry(at, struct iscsi_pdu, link)->stat_sn))
-			at = at->prev;
-		list_insert_after(at, &pdu->link);
-	} else {
-		list_add_tail(&conn->unacked, &pdu->link);
-	}
-	conn->unacked_bytes += memory_of(pdu);
-	if (++conn->nunacked > UNACKED_MAX ||
-	    (conn->unacked_bytes > UNACKED_BYTES && conn->nunacked > 1))
-		iscsi_conn_fail(conn, "responses are not acknowledged");
-	else if (!timer_armed(&conn->ack_timer))
-		loop_timer_arm(conn->loop, &conn->ack_timer, ACK_MS * NSEC_PER_MSEC);
-	return true;
-}
-
-static void let_go(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
-{
-	take_out(conn, pdu);
-	if (pdu->task) {
-		iscsi_seg_release_all(pdu->task);
-		/* When its Data-In that is being sent again is back, at the connection's end. */
-		pdu->task->state = TASK_ENDING;
-		iscsi_task_finish(pdu->task);
-	} else {
-		iscsi_ctl_free(container_of(pdu, struct iscsi_ctl, pdu));
-	}
-}
-
-void iscsi_acked(struct iscsi_conn *conn)
-{
-	while (!list_empty(&conn->unacked)) {
-		struct iscsi_pdu *pdu = list_first(&conn->unacked, struct iscsi_pdu, link);
-
-		/* One whose Data-In is being sent again stays a little. */
-		if (!sn_lt(pdu->stat_sn, conn->exp_stat_sn) || (pdu->task && pdu->task->pdus_out))
-			break;
-		let_go(conn, pdu);
-	}
-	if (list_empty(&conn->unacked))
-		loop_timer_cancel(conn->loop, &conn->ack_timer);
-}
-
-void iscsi_forget(struct iscsi_conn *conn)
-{
-	struct iscsi_task *t;
-
-	if (!conn->sess)
-		return;
-	if (conn->params.error_recovery_level)
-		loop_timer_cancel(conn->loop, &conn->ack_timer);
-	while (!list_empty(&conn->unacked))
-		let_go(conn, list_first(&conn->unacked, struct iscsi_pdu, link));
-	/* Those that run are aborted next, which does the same, and
-	 * lets no further data be read. */
-	list_for_each(t, &conn->tasks, link)
-		if (t->kept && t->state != TASK_RUNNING) {
-			t->pdus_out++; /* keeps the task */
-			iscsi_seg_release_all(t);
-			t->pdus_out--;
-		}
-}
-
 static void ack_timer(struct timer *timer)
 {
 	struct iscsi_conn *conn = container_of(timer, struct iscsi_conn, ack_timer);
 
 	iscsi_ping(conn, 0);
-	loop_timer_arm(conn->loop, timer, ACK_MS * NSEC_PER_MSEC);
+	loop_timer_arm(conn->loop, timer, ISCSI_ACK_MS * NSEC_PER_MSEC);
 }
 
 void iscsi_snack_start(struct iscsi_conn *conn)
 {
 	timer_init(&conn->ack_timer, ack_timer);
-}
-
-bool iscsi_sent_note(struct iscsi_task *t, uint32_t sn, uint32_t off, uint32_t len, uint8_t flags)
-{
-	if (sn >= t->sent_cap) {
-		uint32_t cap = MAX(16u, t->sent_cap * 2);
-		struct iscsi_sent *sent = realloc(t->sent, cap * sizeof(*sent));
-
-		if (!sent)
-			return false;
-		t->sent = sent;
-		t->sent_cap = cap;
-	}
-	t->sent[sn] = (struct iscsi_sent){ off, len, flags };
-	return true;
-}
-
-/* Segments whose last DataSN lies before @sn. */
-static void release(struct iscsi_task *t, uint32_t sn)
-{
-	t->pdus_out++; /* keeps the task: the device server may go on with it */
-	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
-		if ((t->kept & 1u << i) && sn_le(t->seg_end_sn[i], sn)) {
-			t->kept &= (uint8_t)~(1u << i);
-			scsi_seg_sent(&t->cmd.seg[i]);
-		}
-	t->pdus_out--;
-}
-
-void iscsi_seg_keep(struct iscsi_task *t, struct scsi_seg *seg)
-{
-	t->kept |= (uint8_t)(1u << (seg - t->cmd.seg));
-	if (unlikely(t->acked_sn))
-		/* It may have been acknowledged while it was being sent again. */
-		release(t, t->acked_sn);
-}
-
-void iscsi_seg_release_all(struct iscsi_task *t)
-{
-	release(t, t->data_sn);
 }
 
 /* ---- asked for ------------------------------------------------------------------------------- */
@@ -176,13 +44,6 @@ static struct iscsi_task *task_of(struct iscsi_conn *conn, uint32_t itt)
 	return NULL;
 }
 
-static void again(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
-{
-	metric_inc(M_iscsi_resent);
-	pdu->flags |= PDU_F_RESENT;
-	conn->tp->send_pdu(conn, pdu);
-}
-
 static bool status_again(struct iscsi_conn *conn, uint32_t beg, uint32_t run)
 {
 	struct iscsi_pdu *pdu, *tmp;
@@ -195,14 +56,14 @@ static bool status_again(struct iscsi_conn *conn, uint32_t beg, uint32_t run)
 		if (sn_lt(pdu->stat_sn, beg) || (run && sn_le(beg + run, pdu->stat_sn)))
 			continue;
 		any = true;
-		take_out(conn, pdu);
+		iscsi_unkeep(conn, pdu);
 		if (pdu->task) {
 			pdu->task->state = TASK_RESPONDING;
 			pdu->task->pdus_out++;
 		} else {
 			container_of(pdu, struct iscsi_ctl, pdu)->sending = true;
 		}
-		again(conn, pdu);
+		iscsi_pdu_again(conn, pdu);
 	}
 	return any;
 }
@@ -268,48 +129,6 @@ static bool data_again(struct iscsi_task *t, uint32_t beg, uint32_t run)
 	return false;
 }
 
-/* 11.16.1: the initiator has discarded what it has not acknowledged, and expects it anew, cut as it
- * may have declared meanwhile, and then a response with its tag, whether one was sent or not. */
-void iscsi_resegment(struct iscsi_task *t)
-{
-	struct iscsi_conn *conn = t->conn;
-	uint64_t from = t->acked_sn < t->data_sn ? t->sent[t->acked_sn].off : 0;
-	uint32_t acked = MIN(t->acked_sn, t->data_sn);
-
-	ASSERT(!t->pdus_out);
-	t->resegment = false;
-	if (conn->failed || t->aborting)
-		return;
-	metric_inc(M_iscsi_resent);
-	t->data_sn = acked;
-	t->burst_left = conn->params.max_burst;
-	while (t->kept) {
-		unsigned first = (unsigned)__builtin_ctz(t->kept);
-		struct scsi_seg *seg;
-		struct iscsi_pdu *p;
-
-		for (unsigned i = first + 1; i < SCSI_CMD_SEGS; i++)
-			if ((t->kept & 1u << i) && t->cmd.seg[i].off < t->cmd.seg[first].off)
-				first = i;
-		seg = &t->cmd.seg[first];
-		p = &t->data[first];
-		t->kept &= (uint8_t)~(1u << first);
-		p->flags = PDU_F_LAST;
-		p->seg_off = from > seg->off ? (uint32_t)(from - seg->off) : 0;
-		p->seg_end = seg->len;
-		ASSERT(p->seg_off < p->seg_end); /* what is all acknowledged is kept no more */
-		t->pdus_out++;
-		conn->tp->send_data(conn, p);
-	}
-	if (t->state == TASK_UNACKED) {
-		take_out(conn, &t->rsp);
-		t->state = TASK_RESPONDING;
-		put_be32(t->rsp.bhs + BHS_TTT, t->snack_tag);
-		t->pdus_out++;
-		again(conn, &t->rsp);
-	}
-}
-
 static bool rdata(struct iscsi_task *t, uint32_t tag, uint32_t beg, uint32_t run)
 {
 	if (t->cmd.dir_out || !t->started || t->aborting || beg || run || !tag ||
@@ -332,7 +151,7 @@ static bool data_ack(struct iscsi_conn *conn, uint32_t ttt, uint32_t beg)
 				return false;
 			if (sn_lt(t->acked_sn, beg))
 				t->acked_sn = beg;
-			release(t, t->acked_sn);
+			iscsi_seg_release(t, t->acked_sn);
 			iscsi_task_finish(t);
 			return true;
 		}

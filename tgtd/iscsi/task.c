@@ -1,98 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Task objects and the ways a task ends.
- *
- * Objects are cached by thread, last freed first used: a busy session works on warm ones, a
- * thousand idle sessions keep none. A cache only grows to the most that were ever in use on
- * its thread.
+ * The ways a task ends: by itself, aborted, with many others, or acknowledged by ExpStatSN
+ * (ErrorRecoveryLevel 1).
  */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
-#include "tgtd/iscsi/easy.h"
 
-/* ---- the thread's cache ---------------------------------------------------------------------- */
-
-__thread struct iscsi_task *iscsi_task_cache_;
-static __thread bool cache_registered;
-static pthread_key_t cache_key;
-static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
-
-static void cache_free(void *unused)
-{
-	(void)unused;
-	while (iscsi_task_cache_) {
-		struct iscsi_task *t = iscsi_task_cache_;
-
-		iscsi_task_cache_ = t->hash_next;
-		scsi_cmd_fini(&t->cmd);
-		free(t->out.r2t);
-		free(t->sent);
-		free(t->out.unsol_ranges);
-		free(t);
-	}
-	cache_registered = false;
-}
-
-static void cache_make_key(void)
-{
-	BUG_ON(pthread_key_create(&cache_key, cache_free));
-}
-
-static struct iscsi_task *make(void)
-{
-	struct iscsi_task *t;
-
-	if (!cache_registered) {
-		pthread_once(&cache_once, cache_make_key);
-		pthread_setspecific(cache_key, &cache_registered);
-		cache_registered = true;
-	}
-	if (posix_memalign((void **)&t, CACHE_LINE, sizeof(*t)))
-		return NULL;
-	memset(t, 0, sizeof(*t));
-	scsi_cmd_init(&t->cmd);
-	list_init(&t->pending.link);
-	list_init(&t->link);
-	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
-		list_init(&t->data[i].link);
-		t->data[i].task = t;
-		t->data[i].kind = PDU_DATA_IN;
-		t->data[i].seg = &t->cmd.seg[i];
-		t->data[i].done = iscsi_data_done;
-	}
-	list_init(&t->rsp.link);
-	t->rsp.task = t;
-	t->rsp.kind = PDU_RESPONSE;
-	t->rsp.done = iscsi_rsp_done;
-	t->cmd.cdb = t->cdb;
-	t->cmd.cdb_len = 16;
-	return t;
-}
-
-struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn)
-{
-	struct iscsi_task *t = iscsi_task_cache_;
-
-	if (likely(t))
-		iscsi_task_cache_ = t->hash_next;
-	else
-		t = make();
-	if (unlikely(!t))
-		return NULL;
-	ASSERT(t->state == TASK_FREE);
-	t->conn = conn;
-	t->standing = ISCSI_STANDING(.state = TASK_FREE);
-	t->data_sn = 0;
-	t->residual = 0;
-	t->residual_flags = 0;
-	t->ack_ttt = ISCSI_TAG_NONE;
-	t->acked_sn = 0;
-	t->snack_tag = 0;
-	list_add_tail(&conn->tasks, &t->link);
-	return t;
-}
+__thread struct iscsi_task *iscsi_task_cache_; /* task_cache.c */
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
@@ -155,6 +70,20 @@ void iscsi_task_finish(struct iscsi_task *t)
 	}
 }
 
+void iscsi_task_end_silently(struct iscsi_task *t)
+{
+	t->state = TASK_ENDING;
+	t->pdus_out++; /* keeps the task */
+	if (unlikely(t->kept))
+		iscsi_seg_release_all(t);
+	if (t->cmd.dir_out)
+		iscsi_dataout_close(t);
+	if (t->cmd.tail)
+		scsi_seg_sent(t->cmd.tail);
+	t->pdus_out--;
+	iscsi_task_finish(t);
+}
+
 void iscsi_task_abort(struct iscsi_task *t, bool tas)
 {
 	switch ((enum iscsi_task_state)t->state) {
@@ -200,4 +129,76 @@ void iscsi_task_abort(struct iscsi_task *t, bool tas)
 	case TASK_FREE:
 		break;
 	}
+}
+
+/* ---- many ------------------------------------------------------------------------------------ */
+
+void iscsi_session_abort(struct iscsi_session *s, iscsi_task_match *match, const void *key,
+			 bool tas, void (*done)(void *arg), void *arg)
+{
+	const uint64_t before = s->next_serial;
+	struct iscsi_conn *c;
+
+	list_for_each(c, &s->conns, sess_link) {
+		struct iscsi_task *t, *tmp;
+
+		list_for_each_safe(t, tmp, &c->tasks, link) {
+			if (!t->started || (t->completed && t->state != TASK_DRAINING) ||
+			    !match(t, key))
+				continue;
+			if (!tas)
+				t->silent = true;
+			iscsi_task_abort(t, tas);
+		}
+	}
+	iscsi_session_await(s, before, match, key, done, arg);
+}
+
+/* ---- acknowledged (retain.c has kept them) --------------------------------------------------- */
+
+static void let_go(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
+{
+	iscsi_unkeep(conn, pdu);
+	if (pdu->task) {
+		iscsi_seg_release_all(pdu->task);
+		/* When its Data-In that is being sent again is back, at the connection's end. */
+		pdu->task->state = TASK_ENDING;
+		iscsi_task_finish(pdu->task);
+	} else {
+		iscsi_ctl_free(container_of(pdu, struct iscsi_ctl, pdu));
+	}
+}
+
+void iscsi_acked(struct iscsi_conn *conn)
+{
+	while (!list_empty(&conn->unacked)) {
+		struct iscsi_pdu *pdu = list_first(&conn->unacked, struct iscsi_pdu, link);
+
+		/* One whose Data-In is being sent again stays a little. */
+		if (!sn_lt(pdu->stat_sn, conn->exp_stat_sn) || (pdu->task && pdu->task->pdus_out))
+			break;
+		let_go(conn, pdu);
+	}
+	if (list_empty(&conn->unacked))
+		loop_timer_cancel(conn->loop, &conn->ack_timer);
+}
+
+void iscsi_forget(struct iscsi_conn *conn)
+{
+	struct iscsi_task *t;
+
+	if (!conn->sess)
+		return;
+	if (conn->params.error_recovery_level)
+		loop_timer_cancel(conn->loop, &conn->ack_timer);
+	while (!list_empty(&conn->unacked))
+		let_go(conn, list_first(&conn->unacked, struct iscsi_pdu, link));
+	/* Those that run are aborted next, which does the same, and
+	 * lets no further data be read. */
+	list_for_each(t, &conn->tasks, link)
+		if (t->kept && t->state != TASK_RUNNING) {
+			t->pdus_out++; /* keeps the task */
+			iscsi_seg_release_all(t);
+			t->pdus_out--;
+		}
 }

@@ -144,11 +144,6 @@ static bool waits(const struct iscsi_conn *conn)
 	return conn->text_now || conn->text_next || iscsi_session_held_ready(conn->sess);
 }
 
-bool iscsi_text_busy(const struct iscsi_conn *conn)
-{
-	return list_linked(&conn->text_link);
-}
-
 static void enqueue(struct iscsi_conn *conn)
 {
 	conn->rx_stopped = true;
@@ -159,13 +154,14 @@ static void enqueue(struct iscsi_conn *conn)
 		loop_poller_add(iscsi_core.main, &queue.poller);
 }
 
-void iscsi_text_later(struct iscsi_ctl *ctl)
+void iscsi_text_later(struct iscsi_ctl *ctl, void (*take)(struct iscsi_ctl *ctl))
 {
 	struct iscsi_conn *conn = ctl->conn;
 
 	ASSERT_ON_LOOP(iscsi_core.main);
 	ASSERT(conn->sess->discovery && !conn->text_next);
 	conn->last_request_ns = loop_now(conn->loop);
+	ctl->take = take;
 	conn->text_next = ctl;
 	enqueue(conn);
 }
@@ -211,7 +207,7 @@ static void serve(struct iscsi_conn *conn)
 		go_on(conn->text_now);
 	} else if (next) {
 		conn->text_next = NULL;
-		iscsi_control_take(next);
+		next->take(next);
 	} else {
 		iscsi_session_run_one_held(conn->sess);
 	}
