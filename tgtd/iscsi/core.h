@@ -86,8 +86,9 @@ void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes);
 bool iscsi_room_to_linger(void);
 /* For one more connection of a normal session? */
 bool iscsi_room_for_normal(void);
-/* For the discovery session that @conn logs in to? A silent one may have to go for it. */
-bool iscsi_room_for_discovery(const struct iscsi_conn *conn);
+/* For the discovery session that @conn logs in to? *silent: the connection of another one that has
+ * to go for it, or NULL. */
+bool iscsi_room_for_discovery(const struct iscsi_conn *conn, struct iscsi_conn **silent);
 /* It has asked for something just now: neither reinstated nor sent away. */
 #define DISCOVERY_AT_WORK_NS (2 * NSEC_PER_SEC)
 bool iscsi_discovery_at_work(const struct iscsi_conn *conn);
@@ -99,6 +100,8 @@ void iscsi_login_start(struct iscsi_conn *conn);
 void iscsi_login_stop(struct iscsi_conn *conn);
 
 /* ---- registry (registry.c), main loop -------------------------------------------------------- */
+/* As iscsi_session_event(), for what main knows of it. */
+bool iscsi_registry_event(struct iscsi_session *s, enum iscsi_session_event ev);
 uint16_t iscsi_registry_establish(struct iscsi_conn *conn);
 void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);
 /* On the loop: nothing is left of the connection there. */
@@ -132,6 +135,9 @@ bool iscsi_owner_other(const struct scsi_target *t, const char *iqn, const char 
 
 /* ---- sessions (session.c), their loop -------------------------------------------------------- */
 void iscsi_session_init(struct iscsi_session *s);
+/* Performs and logs a transition; an illegal one ends its connections, and nothing else. False
+ * then. */
+bool iscsi_session_event(struct iscsi_session *s, enum iscsi_session_event ev);
 /* First connection has arrived: joins the target. 0 or -errno. */
 int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn) must_check;
 void iscsi_session_conn_left(struct iscsi_session *s);

@@ -209,12 +209,14 @@ static void enter(struct iscsi_conn *conn)
 	list_add_tail(&s->conns, &conn->sess_link);
 	if (!iscsi_conn_event(conn, CONN_EV_LOGIN_DONE))
 		return;
-	if (s->ending) {
+	if (s->loop_state == Q4_FAILED || s->loop_state == Q1_FREE) {
 		iscsi_conn_end(conn, false, "its session has ended");
-	} else if (!s->attached && !s->discovery) {
-		int rc = iscsi_session_attach(s, conn);
+	} else if (s->loop_state == Q2_ACTIVE) {
+		int rc = s->discovery ? 0 : iscsi_session_attach(s, conn);
 
-		if (rc) {
+		if (!rc) {
+			iscsi_session_event(s, SESSION_EV_LOGGED_IN);
+		} else {
 			log_ratelimited(LOG_LVL_WARN, "iscsi: %s cannot join its target: %s",
 					s->initiator, strerror(-rc));
 			iscsi_conn_end(conn, false, "cannot join the target");
@@ -241,9 +243,8 @@ static void handover(struct loop_deferred *d)
 	ASSERT_ON_LOOP(iscsi_core.main);
 	if (conn->failed)
 		return;
-	if (!s->handed_over) {
-		s->handed_over = true;
-		s->state = Q3_LOGGED_IN;
+	if (s->state == Q2_ACTIVE) {
+		iscsi_registry_event(s, SESSION_EV_LOGGED_IN);
 		s->params = conn->params;
 		s->exp_cmd_sn = l->cmd_sn;
 		s->max_cmd_sn = l->cmd_sn + s->window - 1;

@@ -84,7 +84,7 @@ void iscsi_logout_request(struct iscsi_ctl *ctl)
 		return;
 	}
 	if (reason == LOGOUT_SESSION) {
-		s->ending = true;
+		iscsi_session_event(s, SESSION_EV_CLOSE);
 		list_for_each(c, &s->conns, sess_link)
 			if (c != conn)
 				iscsi_conn_end(c, false, "session logged out");

@@ -31,7 +31,7 @@ static bool ends(const struct iscsi_session *s)
 {
 	struct iscsi_conn *c;
 
-	if (s->closing || s->gone)
+	if (iscsi_session_leaves(s))
 		return true;
 	list_for_each(c, &s->main_conns, main_link)
 		if (!__atomic_load_n(&c->leaving, __ATOMIC_RELAXED))

@@ -103,6 +103,39 @@ static bool same_discovery(const struct iscsi_session *s, const struct iscsi_con
 	       !iscsi_discovery_at_work(c);
 }
 
+/* ---- a session's life as main knows it (RFC 7143 8.3) ---------------------------------------- */
+
+/* 0: not allowed. Until Q3 no loop knows of it: nothing but its leading connection has to go. */
+static const uint8_t transitions[SESSION_STATES][SESSION_EVENTS] = {
+	[Q1_FREE] = { [SESSION_EV_LOGIN] = Q2_ACTIVE, [SESSION_EV_CLOSE] = Q1_FREE },
+	[Q2_ACTIVE] = { [SESSION_EV_LOGGED_IN] = Q3_LOGGED_IN, [SESSION_EV_CLOSE] = Q1_FREE },
+	[Q3_LOGGED_IN] = { [SESSION_EV_CLOSE] = Q4_FAILED, [SESSION_EV_CLEANED] = Q1_FREE },
+	[Q4_FAILED] = { [SESSION_EV_CLOSE] = Q4_FAILED, [SESSION_EV_CLEANED] = Q1_FREE },
+};
+
+bool iscsi_registry_event(struct iscsi_session *s, enum iscsi_session_event ev)
+{
+	uint8_t from = s->state, to = transitions[from][ev];
+	struct iscsi_conn *c, *tmp;
+
+	ASSERT_ON_MAIN();
+	if (!to) {
+		log_ratelimited(LOG_LVL_WARN,
+				"iscsi: session %u of %s: \"%s\" is out of place in state %s",
+				s->tsih, s->initiator, iscsi_session_events[ev],
+				iscsi_session_states[from]);
+		list_for_each_safe(c, tmp, &s->main_conns, main_link)
+			iscsi_registry_close(c, CLOSE_SILENTLY);
+		return false;
+	}
+	if (to != from)
+		log_debug("iscsi: session %u of %s: %s -> %s (%s)", s->tsih, s->initiator,
+			  iscsi_session_states[from], iscsi_session_states[to],
+			  iscsi_session_events[ev]);
+	s->state = to;
+	return true;
+}
+
 /* ---- sessions end ---------------------------------------------------------------------------- */
 
 static void check_stopped(void)
@@ -120,7 +153,9 @@ static void check_session(struct iscsi_session *s)
 	struct list waiters = LIST_INIT(waiters);
 
 	list_splice_tail(&waiters, &s->waiters);
-	if (list_empty(&s->main_conns) && (!s->handed_over || s->gone)) {
+	if (list_empty(&s->main_conns) && s->state == Q2_ACTIVE)
+		iscsi_registry_event(s, SESSION_EV_CLOSE);
+	if (list_empty(&s->main_conns) && s->state == Q1_FREE) {
 		list_del(&s->link);
 		if (s->target)
 			scsi_target_put(s->target);
@@ -142,8 +177,7 @@ static void main_session_gone(struct loop_msg *msg)
 	struct iscsi_conn *c;
 
 	ASSERT_ON_MAIN();
-	s->gone = true;
-	s->state = Q1_FREE;
+	iscsi_registry_event(s, SESSION_EV_CLEANED);
 	/* Connections that were about to join it. */
 	list_for_each(c, &s->main_conns, main_link)
 		if (!c->in_ffp)
@@ -164,7 +198,7 @@ static void drop_session(struct iscsi_session *s, enum iscsi_close_how how)
 {
 	struct iscsi_conn *c, *tmp;
 
-	s->closing = true;
+	iscsi_registry_event(s, SESSION_EV_CLOSE);
 	list_for_each_safe(c, tmp, &s->main_conns, main_link)
 		iscsi_registry_close(c, how);
 }
@@ -178,7 +212,7 @@ static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
 		return LOGIN_NO_SESSION;
 	if (!iscsi_owner_same(s, l))
 		return LOGIN_AUTHORIZATION_FAILURE;
-	if (s->closing || s->gone || s->state != Q3_LOGGED_IN)
+	if (s->state != Q3_LOGGED_IN)
 		return LOGIN_NO_SESSION;
 	if (s->iser != conn->tp->iser)
 		return LOGIN_CANNOT_INCLUDE;
@@ -199,6 +233,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 {
 	struct iscsi_login *l = conn->login;
 	struct iscsi_session *s;
+	struct iscsi_conn *silent = NULL;
 	struct scsi_home *home = NULL;
 	uint16_t status;
 
@@ -223,8 +258,13 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 			wait_for(s, conn);
 			return LOGIN_PENDING;
 		}
-	if (l->discovery && !iscsi_room_for_discovery(conn))
+	if (l->discovery && !iscsi_room_for_discovery(conn, &silent))
 		return LOGIN_OUT_OF_RESOURCES;
+	if (silent) {
+		/* It ends at the end of this iteration. */
+		iscsi_registry_event(silent->joined, SESSION_EV_CLOSE);
+		iscsi_conn_fail(silent, "a silent discovery session makes room for another");
+	}
 	if (!l->discovery)
 		home = scsi_home_get(l->target, conn->node_wish);
 	if (posix_memalign((void **)&s, CACHE_LINE, sizeof(*s))) {
@@ -244,7 +284,6 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	if (s->target)
 		scsi_target_hold(s->target); /* until check_session() frees it */
 	s->tpgt = l->tpgt;
-	s->state = Q2_ACTIVE;
 	memcpy(s->isid, l->isid, sizeof(s->isid));
 	snprintf(s->initiator, sizeof(s->initiator), "%s", l->initiator);
 	snprintf(s->alias, sizeof(s->alias), "%s", l->initiator_alias);
@@ -254,6 +293,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	s->exp_cmd_sn = l->cmd_sn;
 	s->max_cmd_sn = l->cmd_sn + s->window - 1;
 	add_session(s);
+	iscsi_registry_event(s, SESSION_EV_LOGIN);
 	l->tsih = s->tsih;
 	add_conn(s, conn);
 	return LOGIN_OK;
@@ -429,7 +469,7 @@ static void each_conn(bool ask)
 
 	list_for_each(s, &iscsi_core.sessions, link) {
 		if (!ask)
-			s->closing = true;
+			iscsi_registry_event(s, SESSION_EV_CLOSE);
 		list_for_each_safe(c, tmp, &s->main_conns, main_link)
 			iscsi_registry_close(c, s->discovery ? CLOSE_SILENTLY :
 						ask	     ? CLOSE_ASK :
@@ -469,7 +509,7 @@ void iscsi_conn_each(struct scsi_target *t,
 
 	ASSERT_ON_MAIN();
 	list_for_each(s, &iscsi_core.sessions, link) {
-		if (s->discovery || s->gone || (t && s->target != t))
+		if (s->discovery || s->state == Q1_FREE || (t && s->target != t))
 			continue;
 		list_for_each(c, &s->main_conns, main_link) {
 			struct iscsi_conn_info info = { .tid = scsi_target_tid(s->target),
@@ -499,7 +539,8 @@ static struct iscsi_session *find_on(uint32_t tid, uint32_t tsih)
 
 	ASSERT_ON_MAIN();
 	list_for_each(s, &iscsi_core.sessions, link)
-		if (s->tsih == tsih && !s->discovery && !s->gone && s->handed_over &&
+		if (s->tsih == tsih && !s->discovery &&
+		    (s->state == Q3_LOGGED_IN || s->state == Q4_FAILED) &&
 		    scsi_target_tid(s->target) == tid)
 			return s;
 	return NULL;

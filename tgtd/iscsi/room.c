@@ -93,7 +93,7 @@ bool iscsi_room_for_normal(void)
 	return iscsi_core.njoined - iscsi_core.ndiscovery < iscsi_core.conf.max_connections;
 }
 
-bool iscsi_room_for_discovery(const struct iscsi_conn *conn)
+bool iscsi_room_for_discovery(const struct iscsi_conn *conn, struct iscsi_conn **out)
 {
 	unsigned max = iscsi_core.conf.max_discovery, share = MAX(max / 2, MIN(max, 8u));
 	unsigned n = 0, nsame = 0;
@@ -101,11 +101,12 @@ bool iscsi_room_for_discovery(const struct iscsi_conn *conn)
 	struct iscsi_session *s;
 
 	ASSERT_ON_MAIN();
+	*out = NULL;
 	list_for_each(s, &iscsi_core.sessions, link) {
 		struct iscsi_conn *c;
 		bool here;
 
-		if (!s->discovery || s->closing || list_empty(&s->main_conns))
+		if (!s->discovery || iscsi_session_leaves(s) || list_empty(&s->main_conns))
 			continue;
 		c = list_first(&s->main_conns, struct iscsi_conn, main_link);
 		here = same_host(&c->peer, &conn->peer);
@@ -122,10 +123,6 @@ bool iscsi_room_for_discovery(const struct iscsi_conn *conn)
 		return true;
 	if (nsame >= share)
 		silent = same;
-	if (!silent)
-		return false;
-	/* It ends at the end of this iteration. */
-	silent->joined->closing = true;
-	iscsi_conn_fail(silent, "a silent discovery session makes room for another");
-	return true;
+	*out = silent;
+	return silent != NULL;
 }

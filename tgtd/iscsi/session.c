@@ -23,6 +23,55 @@ void iscsi_session_init(struct iscsi_session *s)
 	iscsi_fence_init(s);
 	s->window = ISCSI_CMD_WINDOW;
 	s->next_ttt = 1;
+	s->loop_state = Q2_ACTIVE;
+	s->state = Q1_FREE;
+}
+
+/* ---- its life on its loop (RFC 7143 8.3) ----------------------------------------------------- */
+
+const char *const iscsi_session_states[SESSION_STATES] = {
+	[Q1_FREE] = "Q1 FREE",
+	[Q2_ACTIVE] = "Q2 ACTIVE",
+	[Q3_LOGGED_IN] = "Q3 LOGGED_IN",
+	[Q4_FAILED] = "Q4 FAILED",
+	[Q5_IN_CONTINUE] = "Q5 IN_CONTINUE",
+};
+const char *const iscsi_session_events[SESSION_EVENTS] = {
+	"login",
+	"logged in",
+	"close",
+	"cleaned up",
+};
+
+/* 0: not allowed. Main has been told by Q1; who does not know may ask for its end once more. */
+static const uint8_t transitions[SESSION_STATES][SESSION_EVENTS] = {
+	[Q2_ACTIVE] = { [SESSION_EV_LOGGED_IN] = Q3_LOGGED_IN,
+			[SESSION_EV_CLOSE] = Q4_FAILED }, /* it could not join its target */
+	[Q3_LOGGED_IN] = { [SESSION_EV_CLOSE] = Q4_FAILED },
+	[Q4_FAILED] = { [SESSION_EV_CLOSE] = Q4_FAILED, [SESSION_EV_CLEANED] = Q1_FREE },
+	[Q1_FREE] = { [SESSION_EV_CLOSE] = Q1_FREE },
+};
+
+bool iscsi_session_event(struct iscsi_session *s, enum iscsi_session_event ev)
+{
+	uint8_t from = s->loop_state, to = transitions[from][ev];
+	struct iscsi_conn *c;
+
+	ASSERT_ON_LOOP(s->loop);
+	if (!to) {
+		log_ratelimited(LOG_LVL_WARN,
+				"iscsi: session %u: \"%s\" is out of place in state %s", s->tsih,
+				iscsi_session_events[ev], iscsi_session_states[from]);
+		list_for_each(c, &s->conns, sess_link)
+			iscsi_conn_end(c, false, "session event out of place");
+		return false;
+	}
+	if (to != from)
+		log_debug("iscsi: session %u on its loop: %s -> %s (%s)", s->tsih,
+			  iscsi_session_states[from], iscsi_session_states[to],
+			  iscsi_session_events[ev]);
+	s->loop_state = to;
+	return true;
 }
 
 /* ---- CmdSN (RFC 7143 4.2.2.1) ---------------------------------------------------------------- */
@@ -186,7 +235,8 @@ int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn)
 	snprintf(n->address, sizeof(n->address), "%s", conn->peer_text);
 	n->rtpi = s->tpgt;
 	rc = scsi_nexus_attach(n);
-	s->attached = !rc;
+	if (rc)
+		n->target = NULL;
 	return rc;
 }
 
@@ -198,15 +248,12 @@ static void tell_main(struct iscsi_session *s)
 
 static void detached(void *arg)
 {
-	struct iscsi_session *s = arg;
-
-	s->attached = false;
-	tell_main(s);
+	tell_main(arg);
 }
 
 void iscsi_session_check_end(struct iscsi_session *s)
 {
-	if (!s->ending || !list_empty(&s->conns) || s->tmfs || s->main_told)
+	if (s->loop_state != Q4_FAILED || !list_empty(&s->conns) || s->tmfs)
 		return;
 	while (!list_empty(&s->held)) {
 		struct iscsi_pending *p = list_first(&s->held, struct iscsi_pending, link);
@@ -215,8 +262,8 @@ void iscsi_session_check_end(struct iscsi_session *s)
 		p->drop(p);
 	}
 	ASSERT(list_empty(&s->waits) && !s->fence.phase);
-	s->main_told = true;
-	if (s->attached)
+	iscsi_session_event(s, SESSION_EV_CLEANED);
+	if (s->nexus.target)
 		scsi_nexus_detach(&s->nexus, detached, s);
 	else
 		tell_main(s);
@@ -226,7 +273,7 @@ void iscsi_session_conn_left(struct iscsi_session *s)
 {
 	/* No task may be reassigned below ERL 2, so there is nothing to keep for Time2Retain. */
 	if (list_empty(&s->conns))
-		s->ending = true;
+		iscsi_session_event(s, SESSION_EV_CLOSE);
 	iscsi_session_check_end(s);
 }
 
@@ -234,7 +281,7 @@ void iscsi_session_drop(struct iscsi_session *s, const char *why)
 {
 	struct iscsi_conn *c;
 
-	s->ending = true;
+	iscsi_session_event(s, SESSION_EV_CLOSE);
 	list_for_each(c, &s->conns, sess_link)
 		iscsi_conn_drop(c, ASYNC_DROP_ALL, why);
 }

@@ -22,13 +22,26 @@
 #define ISCSI_MAX_CONNS 8	/* MaxConnections */
 #define ISCSI_TASK_BUCKETS 64	/* a power of two */
 
-/* RFC 7143 8.3, target */
+/*
+ * RFC 7143 8.3, as a target sees it. The main loop and the session's loop have a table each, since
+ * what the one knows reaches the other by message: registry.c's and session.c's. Only
+ * iscsi_registry_event() and iscsi_session_event() change a state. No session gets to Q5: nothing
+ * is kept for Time2Retain below ErrorRecoveryLevel 2.
+ */
 enum iscsi_session_state {
-	Q1_FREE,
-	Q2_ACTIVE,    /* login under way */
+	Q1_FREE = 1,  /* main: no loop has it (any more); loop: nothing of it is left there */
+	Q2_ACTIVE,    /* main: the leading login is under way; loop: it is about to come */
 	Q3_LOGGED_IN,
-	Q4_FAILED,    /* no connection left: ends, since no task can be reassigned below ERL 2 */
-	Q5_CONTINUE,
+	Q4_FAILED,    /* all its connections are to end; no further one may join */
+	Q5_IN_CONTINUE,
+	SESSION_STATES
+};
+enum iscsi_session_event {
+	SESSION_EV_LOGIN,     /* main: the leading login may have a session */
+	SESSION_EV_LOGGED_IN, /* full feature phase of the leading connection begins */
+	SESSION_EV_CLOSE,     /* all its connections are to end, or the last one has */
+	SESSION_EV_CLEANED,   /* its loop is through with it */
+	SESSION_EVENTS
 };
 
 struct iscsi_session {
@@ -46,9 +59,8 @@ struct iscsi_session {
 	unsigned tmfs_live;	/* task management requests whose answer has not left */
 	uint32_t next_ttt;
 	uint64_t spilled;	/* bytes of iscsi_spill that its tasks have */
-	struct scsi_nexus nexus;
-	bool attached;		/* nexus joined its target */
-	bool ending;		/* all connections are being closed */
+	struct scsi_nexus nexus; /* ->target NULL: it has not joined one */
+	uint8_t loop_state;	/* enum iscsi_session_state, as the loop knows it */
 	bool discovery;
 	struct iscsi_params params; /* as the leading connection negotiated them */
 	struct iscsi_offer offer;   /* the target's, for renegotiation */
@@ -56,11 +68,10 @@ struct iscsi_session {
 	unsigned tmfs;		/* task management functions under way */
 	struct iscsi_fence fence;
 	uint64_t next_serial;	/* of tasks */
-	bool main_told;
 
 	/* ---- the main loop's ---- */
 	struct list link;	/* registry */
-	uint8_t state;		/* enum iscsi_session_state */
+	uint8_t state;		/* enum iscsi_session_state, as main knows it */
 	uint16_t tsih;
 	uint16_t tpgt;
 	uint8_t isid[6];
@@ -69,15 +80,20 @@ struct iscsi_session {
 	struct list main_conns;	/* iscsi_conn.main_link: from establish to free */
 	unsigned nconns;
 	bool iser;		/* all its connections are, or none (RFC 7145 6.3) */
-	bool closing;		/* being reinstated or dropped: no more connections */
-	bool handed_over;	/* the loop knows it */
-	bool gone;		/* the loop is through with it */
 	struct list waiters;	/* iscsi_conn.wait_link: logins that wait for its end */
 	char initiator[224], alias[256];
 	char user[TEXT_VALUE_MAX + 1]; /* account that the leading login proved; fixed */
 	struct sockaddr_storage peer;  /* of the leading connection; fixed */
-	struct loop_msg msg;	/* main <-> loop */
+	struct loop_msg msg;	/* loop -> main: SESSION_EV_CLEANED */
 };
+
+extern const char *const iscsi_session_states[SESSION_STATES];
+extern const char *const iscsi_session_events[SESSION_EVENTS];
+/* main: it ends, or is only there until its connections have gone. */
+static inline bool iscsi_session_leaves(const struct iscsi_session *s)
+{
+	return s->state == Q4_FAILED || s->state == Q1_FREE;
+}
 
 /* Loop of the session. What every command passes through is inline. */
 

@@ -773,6 +773,79 @@ START_TEST(discovery_requests_in_one_go)
 }
 END_TEST
 
+/* ---- a session's states (RFC 7143 8.3) ------------------------------------------------------- */
+
+struct out_of_place {
+	struct loop_msg msg;
+	struct iscsi_session *s;
+	bool on_main, refused;
+	uint8_t state; /* after it */
+	enum iscsi_session_event ev;
+};
+
+static void out_of_place(struct loop_msg *msg)
+{
+	struct out_of_place *o = container_of(msg, struct out_of_place, msg);
+
+	o->refused = o->on_main ? !iscsi_registry_event(o->s, o->ev) :
+				  !iscsi_session_event(o->s, o->ev);
+	o->state = o->on_main ? o->s->state : o->s->loop_state;
+}
+
+static struct iscsi_session *by_tsih(uint16_t tsih)
+{
+	struct iscsi_session *s;
+
+	list_for_each(s, &iscsi_core.sessions, link)
+		if (s->tsih == tsih)
+			return s;
+	return NULL;
+}
+
+/* What cannot be, if it is nevertheless, costs that session its connections; the daemon and the
+ * other sessions nothing. By either table: */
+START_TEST(an_event_out_of_place_ends_that_session_alone)
+{
+	static const struct {
+		bool on_main;
+		enum iscsi_session_event ev;
+	} v[] = {
+		{ false, SESSION_EV_LOGIN },
+		{ false, SESSION_EV_LOGGED_IN },
+		{ false, SESSION_EV_CLEANED },
+		{ true, SESSION_EV_LOGIN },
+		{ true, SESSION_EV_LOGGED_IN },
+	};
+	struct wire other;
+	struct wire_pdu p;
+
+	wire_target_start();
+	wire_open(&other);
+	ck_assert_uint_eq(wire_login(&other, 9, 0, 0, NULL), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(v); i++) {
+		struct out_of_place o = { .msg.handle = out_of_place,
+					  .on_main = v[i].on_main,
+					  .ev = v[i].ev };
+
+		wire_open(&w);
+		ck_assert_uint_eq(wire_login(&w, 1, 0, 0, NULL), 0);
+		wire_ready(&w);
+		o.s = by_tsih(w.tsih);
+		ck_assert_ptr_nonnull(o.s);
+		ck_assert_uint_eq(o.s->state, Q3_LOGGED_IN);
+		ck_assert_uint_eq(o.s->loop_state, Q3_LOGGED_IN);
+		loop_post(o.on_main ? iscsi_core.main : o.s->loop, &o.msg);
+		ck_assert(!wire_recv(&w, &p) && w.closed);
+		ck_assert(o.refused);
+		ck_assert_uint_eq(o.state, Q3_LOGGED_IN);
+		wire_close(&w);
+		ck_assert_uint_eq(wire_sessions(), 1);
+		wire_ready(&other);
+	}
+	wire_down(&other);
+}
+END_TEST
+
 UNIT_MAIN("iscsi-session", 30, login_and_numbers, commands_outside_of_the_window_are_ignored,
 	  commands_run_in_cmdsn_order, a_tag_in_use_is_rejected,
 	  unknown_target_and_wrong_tsih_are_refused,
@@ -783,4 +856,4 @@ UNIT_MAIN("iscsi-session", 30, login_and_numbers, commands_outside_of_the_window
 	  a_session_is_that_of_its_account, nobody_gets_between, a_tied_account_owns_its_name,
 	  numbers_are_for_those_who_may_join,
 	  discovery_without_requests_ends, discovery_takes_no_room_from_others,
-	  discovery_requests_in_one_go)
+	  discovery_requests_in_one_go, an_event_out_of_place_ends_that_session_alone)
