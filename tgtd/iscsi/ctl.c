@@ -70,8 +70,8 @@ uint8_t *iscsi_ctl_answer(struct iscsi_ctl *ctl, uint8_t opcode)
 	uint8_t *bhs = ctl->pdu.bhs;
 
 	memset(bhs, 0, ISCSI_BHS_LEN);
-	bhs[0] = opcode;
-	bhs[1] = BHS_FINAL;
+	bhs[BHS_OPCODE] = opcode;
+	bhs[BHS_FLAGS] = BHS_FINAL;
 	memcpy(bhs + BHS_ITT, ctl->bhs + BHS_ITT, 4);
 	return bhs;
 }
@@ -115,9 +115,9 @@ static void reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, con
 	if (ahs_len)
 		memcpy(ctl->data + ISCSI_BHS_LEN, ahs, ahs_len);
 	out = ctl->pdu.bhs;
-	out[0] = ISCSI_REJECT;
-	out[1] = BHS_FINAL;
-	out[2] = reason;
+	out[BHS_OPCODE] = ISCSI_REJECT;
+	out[BHS_FLAGS] = BHS_FINAL;
+	out[BHS_RESPONSE] = reason;
 	put_be32(out + BHS_ITT, ISCSI_TAG_NONE);
 	put_be32(out + BHS_DATA_SN, next_sn);
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, ISCSI_BHS_LEN + ahs_len);
@@ -167,13 +167,13 @@ void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uin
 	if (!ctl)
 		return;
 	out = ctl->pdu.bhs;
-	out[0] = ISCSI_ASYNC;
-	out[1] = BHS_FINAL;
+	out[BHS_OPCODE] = ISCSI_ASYNC;
+	out[BHS_FLAGS] = BHS_FINAL;
 	put_be32(out + BHS_ITT, ISCSI_TAG_NONE);
-	out[36] = event;
-	put_be16(out + 38, p1);
-	put_be16(out + 40, p2);
-	put_be16(out + 42, p3);
+	out[BHS_ASYNC_EVENT] = event;
+	put_be16(out + BHS_ASYNC_PARAM1, p1);
+	put_be16(out + BHS_ASYNC_PARAM2, p2);
+	put_be16(out + BHS_ASYNC_PARAM3, p3);
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
 }
 
@@ -203,8 +203,8 @@ void iscsi_ping(struct iscsi_conn *conn, uint8_t flags)
 	if (!ctl)
 		return;
 	bhs = ctl->pdu.bhs;
-	bhs[0] = ISCSI_NOP_IN;
-	bhs[1] = BHS_FINAL;
+	bhs[BHS_OPCODE] = ISCSI_NOP_IN;
+	bhs[BHS_FLAGS] = BHS_FINAL;
 	put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
 	put_be32(bhs + BHS_TTT, conn->sess->next_ttt++ & 0x7fffffffu);
 	if (flags & PDU_F_FENCE)

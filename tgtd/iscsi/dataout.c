@@ -180,8 +180,8 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len, uint64_t 
 		r->since_ns = since;
 	bhs = r->pdu.bhs;
 	memset(bhs, 0, ISCSI_BHS_LEN);
-	bhs[0] = ISCSI_R2T;
-	bhs[1] = BHS_FINAL;
+	bhs[BHS_OPCODE] = ISCSI_R2T;
+	bhs[BHS_FLAGS] = BHS_FINAL;
 	put_be64(bhs + BHS_LUN, t->cmd.lun);
 	put_be32(bhs + BHS_ITT, t->itt);
 	put_be32(bhs + BHS_TTT, r->ttt);
@@ -461,7 +461,7 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	struct iscsi_dataout *o = &t->out;
 	uint32_t ttt = get_be32(bhs + BHS_TTT), off = get_be32(bhs + BHS_BUFFER_OFFSET);
 	uint32_t sn = get_be32(bhs + BHS_DATA_SN), len = bhs_data_len(bhs);
-	bool final = bhs[1] & BHS_FINAL, right, amount, next;
+	bool final = bhs[BHS_FLAGS] & BHS_FINAL, right, amount, next;
 	struct iscsi_r2t *r = NULL;
 
 	if (!t->cmd.dir_out)

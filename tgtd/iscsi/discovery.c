@@ -88,20 +88,20 @@ static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, cons
 
 	*out = text_out_take(&t->out, ctx->max_data, out_len, &more);
 	more |= t->list.of != NULL;
-	memset(reply, 0, 48);
-	reply[0] = ISCSI_TEXT_RSP;
-	memcpy(reply + 8, bhs + 8, 8); /* LUN */
-	memcpy(reply + 16, bhs + 16, 4); /* ITT */
-	put_be24(reply + 5, *out_len);
+	memset(reply, 0, ISCSI_BHS_LEN);
+	reply[BHS_OPCODE] = ISCSI_TEXT_RSP;
+	memcpy(reply + BHS_LUN, bhs + BHS_LUN, 8);
+	memcpy(reply + BHS_ITT, bhs + BHS_ITT, 4);
+	put_be24(reply + BHS_DATA_LEN, *out_len);
 	if (more || waiting || !t->final_asked) {
-		reply[1] = more ? BHS_TEXT_CONTINUE : 0;
+		reply[BHS_FLAGS] = more ? BHS_TEXT_CONTINUE : 0;
 		t->ttt = next_ttt(t->ttt);
-		put_be32(reply + 20, t->ttt);
+		put_be32(reply + BHS_TTT, t->ttt);
 		t->answering = more;
 		return;
 	}
-	reply[1] = BHS_FINAL;
-	put_be32(reply + 20, ISCSI_TAG_NONE);
+	reply[BHS_FLAGS] = BHS_FINAL;
+	put_be32(reply + BHS_TTT, ISCSI_TAG_NONE);
 	t->ttt = ISCSI_TAG_NONE;
 	t->answering = false;
 	*ctx->params = t->params;
@@ -158,8 +158,8 @@ enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ct
 				uint8_t *reply_bhs, const char **out, uint32_t *out_len)
 {
 	struct exchange x = { .t = t, .ctx = ctx };
-	uint32_t ttt = get_be32(bhs + 20), itt = get_be32(bhs + 16);
-	bool final = bhs[1] & BHS_FINAL, continued = bhs[1] & BHS_TEXT_CONTINUE;
+	uint32_t ttt = get_be32(bhs + BHS_TTT), itt = get_be32(bhs + BHS_ITT);
+	bool final = bhs[BHS_FLAGS] & BHS_FINAL, continued = bhs[BHS_FLAGS] & BHS_TEXT_CONTINUE;
 	int rc;
 
 	if (final && continued)

@@ -78,7 +78,7 @@ static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const 
 	ASSERT(c->cdb == t->cdb && c->cdb_len == 16);
 	c->nexus = &s->nexus;
 	c->lun = get_be64(bhs + BHS_LUN);
-	c->attr = bhs[1] & BHS_CMD_ATTR;
+	c->attr = bhs[BHS_FLAGS] & BHS_CMD_ATTR;
 	c->priority = 0;
 	c->dir_in = !write;
 	c->dir_out = write;
@@ -157,7 +157,8 @@ iscsi_easy_header(struct iscsi_easy_batch *b, struct iscsi_pdu *pdu, bool data, 
 	put_be32(bhs, data ? (uint32_t)ISCSI_DATA_IN << 24 |
 				      (uint32_t)(BHS_FINAL | BHS_DATAIN_STATUS) << 16 | SAM_GOOD :
 			     (uint32_t)ISCSI_SCSI_RSP << 24 | (uint32_t)BHS_FINAL << 16 | SAM_GOOD);
-	put_be32(bhs + 4, data ? pdu->seg_end : 0); /* TotalAHSLength 0 */
+	/* TotalAHSLength 0, DataSegmentLength */
+	put_be32(bhs + BHS_AHS_LEN, data ? pdu->seg_end : 0);
 	memset(bhs + BHS_LUN, 0, 8);
 	put_be32(bhs + BHS_ITT, t->itt);
 	put_be32(bhs + BHS_TTT, data ? ISCSI_TAG_NONE : 0); /* a response's SNACK tag */

@@ -16,12 +16,6 @@
 #include "tgtd/iscsi/login.h"
 #include "tgtd/iscsi/pdu.h"
 
-/* RFC 7143 11.12, 11.13 */
-enum {
-	LOGIN_TRANSIT = 0x80,
-	LOGIN_CONTINUED = 0x40,
-};
-
 enum { STAGE_SECURITY = 0, STAGE_OPERATIONAL = 1, STAGE_RESERVED = 2, STAGE_FULL_FEATURE = 3 };
 
 /* More round trips than any sane negotiation: a peer that never comes to an end. */
@@ -64,22 +58,21 @@ void iscsi_login_fini(struct iscsi_login *l)
 static void reply_header(struct iscsi_login *l, const uint8_t *bhs, uint16_t status,
 			 struct iscsi_reply *reply)
 {
-	uint32_t exp_cmd_sn = get_be32(bhs + 24), max_cmd_sn = exp_cmd_sn;
+	uint32_t exp_cmd_sn = get_be32(bhs + BHS_CMD_SN), max_cmd_sn = exp_cmd_sn;
 
 	/* After a failure they mean nothing, so they need not tell anything either. */
 	if (l->started && !status && l->ops && l->ops->window)
 		l->ops->window(l, &exp_cmd_sn, &max_cmd_sn);
 	memset(reply->bhs, 0, sizeof(reply->bhs));
 	reply->data_len = 0;
-	reply->bhs[0] = ISCSI_LOGIN_RSP;
-	memcpy(reply->bhs + 8, bhs + 8, 6);	/* ISID */
-	put_be16(reply->bhs + 14, l->tsih ? l->tsih : get_be16(bhs + 14));
-	memcpy(reply->bhs + 16, bhs + 16, 4);	/* ITT */
-	put_be32(reply->bhs + 24, l->stat_sn++);
-	put_be32(reply->bhs + 28, exp_cmd_sn);
-	put_be32(reply->bhs + 32, max_cmd_sn);
-	reply->bhs[36] = (uint8_t)(status >> 8);
-	reply->bhs[37] = (uint8_t)status;
+	reply->bhs[BHS_OPCODE] = ISCSI_LOGIN_RSP;
+	memcpy(reply->bhs + BHS_ISID, bhs + BHS_ISID, BHS_ISID_LEN);
+	put_be16(reply->bhs + BHS_TSIH, l->tsih ? l->tsih : get_be16(bhs + BHS_TSIH));
+	memcpy(reply->bhs + BHS_ITT, bhs + BHS_ITT, 4);
+	put_be32(reply->bhs + BHS_STAT_SN, l->stat_sn++);
+	put_be32(reply->bhs + BHS_EXP_CMD_SN, exp_cmd_sn);
+	put_be32(reply->bhs + BHS_MAX_CMD_SN, max_cmd_sn);
+	put_be16(reply->bhs + BHS_LOGIN_STATUS, status);
 	l->status = status;
 }
 
@@ -90,7 +83,7 @@ static void reply_data(struct iscsi_reply *reply, const char *data, uint32_t len
 		memcpy(reply->data, data, len);
 	memset(reply->data + len, 0, 4);
 	reply->data_len = len;
-	put_be24(reply->bhs + 5, len);
+	put_be24(reply->bhs + BHS_DATA_LEN, len);
 }
 
 /* RFC 7143 11.13.5: after a failure the other fields mean nothing, except for a redirection, which
@@ -99,7 +92,7 @@ void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_lo
 			struct iscsi_reply *reply)
 {
 	reply_header(l, bhs, status, reply);
-	reply->bhs[1] = (uint8_t)(bhs[1] & 0x0c);
+	reply->bhs[BHS_FLAGS] = bhs[BHS_FLAGS] & BHS_LOGIN_CSG;
 	if (status >> 8 == 1)
 		reply_data(reply, l->out.buf, MIN(l->out.len, (uint32_t)LOGIN_REPLY_MAX));
 }
@@ -119,27 +112,32 @@ static enum login_outcome refuse(struct iscsi_login *l, const uint8_t *bhs, uint
 
 /* ---- checks of the header -------------------------------------------------------------------- */
 
+static uint8_t stage_of(const uint8_t *bhs)
+{
+	return (bhs[BHS_FLAGS] & BHS_LOGIN_CSG) >> BHS_LOGIN_CSG_SHIFT;
+}
+
 /* 0 or a login status. */
 static uint16_t check_header(struct iscsi_login *l, const uint8_t *bhs, const char **why)
 {
-	uint8_t flags = bhs[1];
-	unsigned csg = flags >> 2 & 3, nsg = flags & 3;
+	uint8_t flags = bhs[BHS_FLAGS];
+	unsigned csg = stage_of(bhs), nsg = flags & BHS_LOGIN_NSG;
 
 	*why = "malformed Login Request";
-	if (bhs[3] > 0) {
+	if (bhs[BHS_VERSION_MIN] > 0) {
 		*why = "no common protocol version";
 		return LOGIN_UNSUPPORTED_VERSION;
 	}
 	if (csg != STAGE_SECURITY && csg != STAGE_OPERATIONAL)
 		return LOGIN_INITIATOR_ERROR;
-	if ((flags & LOGIN_TRANSIT) &&
-	    ((flags & LOGIN_CONTINUED) || nsg <= csg || nsg == STAGE_RESERVED))
+	if ((flags & BHS_LOGIN_TRANSIT) &&
+	    ((flags & BHS_LOGIN_CONTINUE) || nsg <= csg || nsg == STAGE_RESERVED))
 		return LOGIN_INITIATOR_ERROR;
 	if (!l->started)
 		return 0;
 	*why = "identifiers or stage changed in the middle of a login";
-	if (memcmp(l->isid, bhs + 8, 6) || l->itt != get_be32(bhs + 16) ||
-	    l->cid != get_be16(bhs + 20) || csg != l->stage)
+	if (memcmp(l->isid, bhs + BHS_ISID, BHS_ISID_LEN) || l->itt != get_be32(bhs + BHS_ITT) ||
+	    l->cid != get_be16(bhs + BHS_CID) || csg != l->stage)
 		return LOGIN_INITIATOR_ERROR;
 	*why = "login does not come to an end";
 	return ++l->exchanges > EXCHANGES_MAX ? LOGIN_INITIATOR_ERROR : 0;
@@ -147,14 +145,14 @@ static uint16_t check_header(struct iscsi_login *l, const uint8_t *bhs, const ch
 
 static void first_request(struct iscsi_login *l, const uint8_t *bhs)
 {
-	memcpy(l->isid, bhs + 8, 6);
-	l->tsih = get_be16(bhs + 14);
-	l->itt = get_be32(bhs + 16);
-	l->cid = get_be16(bhs + 20);
-	l->cmd_sn = get_be32(bhs + 24);
-	l->stage = bhs[1] >> 2 & 3;
+	memcpy(l->isid, bhs + BHS_ISID, BHS_ISID_LEN);
+	l->tsih = get_be16(bhs + BHS_TSIH);
+	l->itt = get_be32(bhs + BHS_ITT);
+	l->cid = get_be16(bhs + BHS_CID);
+	l->cmd_sn = get_be32(bhs + BHS_CMD_SN);
+	l->stage = stage_of(bhs);
 	/* Any start will do; the initiator takes it from our first response. */
-	l->stat_sn = get_be32(bhs + 28);
+	l->stat_sn = get_be32(bhs + BHS_EXP_STAT_SN);
 	l->started = true;
 }
 
@@ -334,7 +332,7 @@ static uint16_t stage_keys(struct iscsi_login *l, const struct request *r, bool 
  * something does not end before it is answered (6.3). 0 or a login status. */
 static uint16_t our_keys(struct iscsi_login *l, const char **why)
 {
-	bool ends = l->pending_transit & LOGIN_TRANSIT;
+	bool ends = l->pending_transit & BHS_LOGIN_TRANSIT;
 	int n = 0;
 
 	*why = "answer too long";
@@ -374,9 +372,9 @@ static uint16_t may_enter(struct iscsi_login *l, const char **why)
 static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs,
 				  struct iscsi_reply *reply)
 {
-	bool transit = l->pending_transit & LOGIN_TRANSIT, more;
-	unsigned nsg = l->pending_transit & 3;
-	uint8_t flags = (uint8_t)(l->stage << 2);
+	bool transit = l->pending_transit & BHS_LOGIN_TRANSIT, more;
+	unsigned nsg = l->pending_transit & BHS_LOGIN_NSG;
+	uint8_t flags = (uint8_t)(l->stage << BHS_LOGIN_CSG_SHIFT);
 	const char *data;
 	uint32_t len;
 
@@ -404,14 +402,14 @@ static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs,
 	data = text_out_take(&l->out, LOGIN_REPLY_MAX, &len, &more);
 	reply_data(reply, data, len);
 	if (more)
-		flags |= LOGIN_CONTINUED;
+		flags |= BHS_LOGIN_CONTINUE;
 	else
 		text_out_reset(&l->out);
 	if (transit) {
-		flags |= (uint8_t)(LOGIN_TRANSIT | nsg);
+		flags |= (uint8_t)(BHS_LOGIN_TRANSIT | nsg);
 		l->stage = (uint8_t)nsg;
 	}
-	reply->bhs[1] = flags;
+	reply->bhs[BHS_FLAGS] = flags;
 	if (l->stage != STAGE_FULL_FEATURE)
 		return LOGIN_CONTINUE;
 	/* Digests, and everything else, count from the next PDU on. */
@@ -426,7 +424,7 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	uint16_t status;
 	bool first;
 
-	if ((bhs[0] & BHS_OPCODE_MASK) != ISCSI_LOGIN_REQ) {
+	if (bhs_opcode(bhs) != ISCSI_LOGIN_REQ) {
 		if (!l->started)
 			return LOGIN_DROP;
 		return refuse(l, bhs, LOGIN_INVALID_DURING_LOGIN, reply, "not a Login Request");
@@ -438,9 +436,9 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 		first_request(l, bhs);
 	if (text_in_append(&l->in, data, len))
 		return refuse(l, bhs, LOGIN_OUT_OF_RESOURCES, reply, "request too long");
-	if (bhs[1] & LOGIN_CONTINUED) {
+	if (bhs[BHS_FLAGS] & BHS_LOGIN_CONTINUE) {
 		reply_header(l, bhs, LOGIN_OK, reply);
-		reply->bhs[1] = (uint8_t)(l->stage << 2);
+		reply->bhs[BHS_FLAGS] = (uint8_t)(l->stage << BHS_LOGIN_CSG_SHIFT);
 		return LOGIN_CONTINUE;
 	}
 	if (l->out.sent < l->out.len && l->out.sent) {
@@ -457,7 +455,7 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	if (!status)
 		status = stage_keys(l, &r, first, &why);
 	text_in_reset(&l->in);
-	l->pending_transit = bhs[1] & (LOGIN_TRANSIT | 3);
+	l->pending_transit = bhs[BHS_FLAGS] & (BHS_LOGIN_TRANSIT | BHS_LOGIN_NSG);
 	if (!status && l->stage == STAGE_OPERATIONAL)
 		status = our_keys(l, &why);
 	if (status)

@@ -54,8 +54,8 @@ void iscsi_logout_request(struct iscsi_ctl *ctl)
 {
 	struct iscsi_conn *conn = ctl->conn, *c = NULL;
 	struct iscsi_session *s = conn->sess;
-	uint8_t reason = ctl->bhs[1] & 0x7f, response = LOGOUT_OK;
-	uint16_t cid = get_be16(ctl->bhs + 20);
+	uint8_t reason = ctl->bhs[BHS_FLAGS] & BHS_LOGOUT_REASON, response = LOGOUT_OK;
+	uint16_t cid = get_be16(ctl->bhs + BHS_CID);
 	bool own = false;
 	uint8_t *bhs;
 
@@ -90,9 +90,9 @@ void iscsi_logout_request(struct iscsi_ctl *ctl)
 				iscsi_conn_end(c, false, "session logged out");
 	}
 	bhs = iscsi_ctl_answer(ctl, ISCSI_LOGOUT_RSP);
-	bhs[2] = response;
-	put_be16(bhs + 40, conn->params.time2wait);
-	put_be16(bhs + 42, 0); /* Time2Retain: nothing is kept below ERL 2 */
+	bhs[BHS_RESPONSE] = response;
+	put_be16(bhs + BHS_TIME2WAIT, conn->params.time2wait);
+	put_be16(bhs + BHS_TIME2RETAIN, 0); /* nothing is kept below ERL 2 */
 	if (own)
 		ctl->after = logged_out;
 	if (response != LOGOUT_OK) {

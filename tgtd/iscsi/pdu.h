@@ -35,10 +35,10 @@ enum iscsi_opcode {
 	ISCSI_REJECT = 0x3f,
 };
 
-/* byte 0 */
+/* byte BHS_OPCODE */
 #define BHS_OPCODE_MASK 0x3f
 #define BHS_IMMEDIATE 0x40
-/* byte 1 */
+/* byte BHS_FLAGS */
 #define BHS_FINAL 0x80		/* most PDUs */
 #define BHS_CMD_READ 0x40
 #define BHS_CMD_WRITE 0x20
@@ -50,32 +50,69 @@ enum iscsi_opcode {
 #define BHS_RSP_BIDI_OVERFLOW 0x10
 #define BHS_RSP_BIDI_UNDERFLOW 0x08
 #define BHS_TEXT_CONTINUE 0x40
+#define BHS_LOGIN_TRANSIT 0x80	 /* 11.12, 11.13 */
+#define BHS_LOGIN_CONTINUE 0x40
+#define BHS_LOGIN_CSG 0x0c	 /* current stage; BHS_LOGIN_CSG_SHIFT */
+#define BHS_LOGIN_CSG_SHIFT 2
+#define BHS_LOGIN_NSG 0x03	 /* next stage */
+#define BHS_TMF_FUNCTION 0x7f	 /* 11.5.1 */
+#define BHS_LOGOUT_REASON 0x7f	 /* 11.14.1 */
+#define BHS_SNACK_TYPE 0x0f	 /* 11.16.1 */
 
-/* Offsets of fields that more than one PDU has. */
+/* Offsets of fields, by their names in clause 11: of more than one PDU, ... */
+#define BHS_OPCODE 0
+#define BHS_FLAGS 1
+#define BHS_RESPONSE 2	      /* task management, Logout; the reason of a Reject */
+#define BHS_STATUS 3	      /* SCSI Response, last Data-In */
 #define BHS_AHS_LEN 4
 #define BHS_DATA_LEN 5
 #define BHS_LUN 8
 #define BHS_ITT 16
-#define BHS_TTT 20	      /* also: Expected Data Transfer Length of a SCSI Command, SNACK tag */
-#define BHS_EDTL 20
-#define BHS_CMD_SN 24	      /* requests; StatSN in responses */
-#define BHS_STAT_SN 24
-#define BHS_EXP_STAT_SN 28    /* requests; ExpCmdSN in responses */
-#define BHS_EXP_CMD_SN 28
+#define BHS_TTT 20
+#define BHS_CMD_SN 24	      /* requests */
+#define BHS_STAT_SN 24	      /* responses */
+#define BHS_EXP_STAT_SN 28    /* requests */
+#define BHS_EXP_CMD_SN 28     /* responses */
 #define BHS_MAX_CMD_SN 32
-#define BHS_CDB 32
-#define BHS_DATA_SN 36	      /* Data-In, Data-Out, R2TSN, ExpDataSN of a response */
+#define BHS_DATA_SN 36	      /* Data-In, Data-Out; R2TSN; ExpDataSN of a SCSI Response; of a
+			       * Reject, the next one of a SNACK's task */
 #define BHS_BUFFER_OFFSET 40  /* Data-In, Data-Out, R2T */
 #define BHS_RESIDUAL 44	      /* SCSI Response, Data-In */
+#define BHS_CID 20	      /* Login and Logout Request */
+/* ... SCSI Command and Response, R2T, ... */
+#define BHS_EDTL 20	      /* Expected Data Transfer Length */
+#define BHS_CDB 32
+#define BHS_BIDI_RESIDUAL 40
 #define BHS_R2T_LEN 44	      /* Desired Data Transfer Length */
+/* ... task management, ... */
+#define BHS_REF_TASK_TAG 20
+#define BHS_REF_CMD_SN 32
+/* ... Login Request and Response, ... */
+#define BHS_VERSION_MIN 3     /* Version-active of a response */
+#define BHS_ISID 8
+#define BHS_ISID_LEN 6
+#define BHS_TSIH 14
+#define BHS_LOGIN_STATUS 36   /* Status-Class, Status-Detail */
+/* ... Logout Response, ... */
+#define BHS_TIME2WAIT 40
+#define BHS_TIME2RETAIN 42
+/* ... SNACK Request, ... */
+#define BHS_SNACK_TAG 20      /* also: of the SCSI Response after a R-Data SNACK */
+#define BHS_BEG_RUN 40
+#define BHS_RUN_LENGTH 44
+/* ... and Asynchronous Message. */
+#define BHS_ASYNC_EVENT 36
+#define BHS_ASYNC_PARAM1 38
+#define BHS_ASYNC_PARAM2 40
+#define BHS_ASYNC_PARAM3 42
 
 static inline uint8_t bhs_opcode(const uint8_t *bhs)
 {
-	return bhs[0] & BHS_OPCODE_MASK;
+	return bhs[BHS_OPCODE] & BHS_OPCODE_MASK;
 }
 static inline bool bhs_immediate(const uint8_t *bhs)
 {
-	return bhs[0] & BHS_IMMEDIATE;
+	return bhs[BHS_OPCODE] & BHS_IMMEDIATE;
 }
 static inline uint32_t bhs_ahs_len(const uint8_t *bhs)
 {

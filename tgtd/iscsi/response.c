@@ -88,11 +88,11 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	}
 	ASSERT(len > 0);
 	memset(bhs + BHS_LUN, 0, 8);
-	bhs[0] = ISCSI_DATA_IN;
-	bhs[1] = 0;
-	bhs[2] = 0;
-	bhs[3] = 0;
-	put_be32(bhs + 4, len); /* TotalAHSLength 0 */
+	bhs[BHS_OPCODE] = ISCSI_DATA_IN;
+	bhs[BHS_FLAGS] = 0;
+	bhs[BHS_RESPONSE] = 0;
+	bhs[BHS_STATUS] = 0;
+	put_be32(bhs + BHS_AHS_LEN, len); /* TotalAHSLength 0, DataSegmentLength */
 	put_be32(bhs + BHS_ITT, t->itt);
 	put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
 	put_be32(bhs + BHS_STAT_SN, 0);
@@ -103,8 +103,8 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 		/* 11.16: an exact replica but for the window; the acknowledgement
 		 * that it asks for is awaited. */
 		put_be32(bhs + BHS_DATA_SN, t->resend_sn);
-		bhs[1] = t->sent[t->resend_sn++].flags;
-		if (bhs[1] & BHS_DATAIN_ACK) {
+		bhs[BHS_FLAGS] = t->sent[t->resend_sn++].flags;
+		if (bhs[BHS_FLAGS] & BHS_DATAIN_ACK) {
 			put_be64(bhs + BHS_LUN, t->cmd.lun);
 			put_be32(bhs + BHS_TTT, t->ack_ttt);
 		}
@@ -116,12 +116,12 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 	t->burst_left -= len;
 	/* A sequence ends with its burst, and with each segment: it may be the last one. */
 	if (last || !t->burst_left) {
-		bhs[1] = BHS_FINAL;
+		bhs[BHS_FLAGS] = BHS_FINAL;
 		t->burst_left = conn->params.max_burst;
 	}
 	if (last && (pdu->flags & PDU_F_STATUS)) {
-		bhs[1] |= BHS_DATAIN_STATUS | t->residual_flags;
-		bhs[3] = t->cmd.status;
+		bhs[BHS_FLAGS] |= BHS_DATAIN_STATUS | t->residual_flags;
+		bhs[BHS_STATUS] = t->cmd.status;
 		put_be32(bhs + BHS_RESIDUAL, t->residual);
 		stamp(conn, pdu, bhs);
 	} else {
@@ -133,12 +133,12 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 		if (last && seg != t->cmd.tail) {
 			if (t->ack_ttt == ISCSI_TAG_NONE)
 				t->ack_ttt = conn->sess->next_ttt++ & 0x7fffffffu;
-			bhs[1] |= BHS_DATAIN_ACK;
+			bhs[BHS_FLAGS] |= BHS_DATAIN_ACK;
 			put_be64(bhs + BHS_LUN, t->cmd.lun);
 			put_be32(bhs + BHS_TTT, t->ack_ttt);
 		}
 		if (!iscsi_sent_note(t, t->data_sn - 1, pdu->seg_off - len + (uint32_t)seg->off,
-				     len, bhs[1]))
+				     len, bhs[BHS_FLAGS]))
 			iscsi_conn_fail(conn, "out of memory");
 		t->seg_end_sn[seg - t->cmd.seg] = t->data_sn;
 	}
@@ -229,22 +229,22 @@ static void send_response(struct iscsi_task *t)
 	uint8_t *bhs = t->rsp.bhs;
 
 	memset(bhs, 0, ISCSI_BHS_LEN);
-	bhs[0] = ISCSI_SCSI_RSP;
-	bhs[1] = BHS_FINAL | t->residual_flags;
-	bhs[3] = c->status;
+	bhs[BHS_OPCODE] = ISCSI_SCSI_RSP;
+	bhs[BHS_FLAGS] = BHS_FINAL | t->residual_flags;
+	bhs[BHS_STATUS] = c->status;
 	put_be32(bhs + BHS_ITT, t->itt);
 	put_be32(bhs + BHS_RESIDUAL, t->residual);
 	if (unlikely(t->conn->params.error_recovery_level))
-		put_be32(bhs + BHS_TTT, t->snack_tag);
+		put_be32(bhs + BHS_SNACK_TAG, t->snack_tag);
 	if (unlikely(c->dir_in && c->dir_out)) {
 		/* 11.4.5.2: the read part of a bidirectional command has its own residual. */
 		uint64_t would = c->in_total, expected = c->edtl_in;
 
 		if (would > expected)
-			bhs[1] |= BHS_RSP_BIDI_OVERFLOW;
+			bhs[BHS_FLAGS] |= BHS_RSP_BIDI_OVERFLOW;
 		else if (would < expected)
-			bhs[1] |= BHS_RSP_BIDI_UNDERFLOW;
-		put_be32(bhs + 40,
+			bhs[BHS_FLAGS] |= BHS_RSP_BIDI_UNDERFLOW;
+		put_be32(bhs + BHS_BIDI_RESIDUAL,
 			 (uint32_t)(would > expected ? would - expected : expected - would));
 	}
 	t->rsp.flags = PDU_F_STAT_SN;

@@ -138,7 +138,7 @@ void iscsi_resegment(struct iscsi_task *t)
 	if (t->state == TASK_UNACKED) {
 		iscsi_unkeep(conn, &t->rsp);
 		t->state = TASK_RESPONDING;
-		put_be32(t->rsp.bhs + BHS_TTT, t->snack_tag);
+		put_be32(t->rsp.bhs + BHS_SNACK_TAG, t->snack_tag);
 		t->pdus_out++;
 		iscsi_pdu_again(conn, &t->rsp);
 	}

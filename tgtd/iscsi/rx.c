@@ -83,7 +83,7 @@ static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const
 			      uint32_t ahs_len, struct iscsi_ahs *x)
 {
 	uint32_t dlen = conn->rx_len;
-	uint8_t flags = bhs[1];
+	uint8_t flags = bhs[BHS_FLAGS];
 
 	if (conn->sess->discovery)
 		return REJECT_PROTOCOL_ERROR;
@@ -118,7 +118,7 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	struct iscsi_session *s = conn->sess;
 	struct iscsi_ahs x = { .cdb_rest = NULL };
 	uint32_t dlen = conn->rx_len;
-	uint8_t flags = bhs[1];
+	uint8_t flags = bhs[BHS_FLAGS];
 	struct iscsi_task *t;
 	struct scsi_cmd *c;
 	unsigned reason;
@@ -263,7 +263,7 @@ static unsigned control_check(const struct iscsi_ctl *ctl)
 
 	/* 4.3: a discovery session is for text, and for the logout of the session. */
 	if (ctl->conn->sess->discovery && op != ISCSI_TEXT_REQ &&
-	    (op != ISCSI_LOGOUT_REQ || (ctl->bhs[1] & 0x7f) != LOGOUT_SESSION))
+	    (op != ISCSI_LOGOUT_REQ || (ctl->bhs[BHS_FLAGS] & BHS_LOGOUT_REASON) != LOGOUT_SESSION))
 		return REJECT_PROTOCOL_ERROR;
 	/* Reserved but in a NOP-Out that wants no answer. */
 	if (op != ISCSI_NOP_OUT && get_be32(ctl->bhs + BHS_ITT) == ISCSI_TAG_NONE)
@@ -381,8 +381,8 @@ static void control_take(struct iscsi_ctl *ctl)
 		if (op == ISCSI_TMF_REQ && sn_lt(s->exp_cmd_sn, ctl->pending.cmd_sn) &&
 		    sn_le(ctl->pending.cmd_sn, s->max_cmd_sn + 1) &&
 		    s->conns.next->next != &s->conns &&
-		    (ctl->bhs[1] & 0x7f) != ISCSI_TMF_ABORT_TASK &&
-		    (ctl->bhs[1] & 0x7f) != ISCSI_TMF_QUERY_TASK) {
+		    (ctl->bhs[BHS_FLAGS] & BHS_TMF_FUNCTION) != ISCSI_TMF_ABORT_TASK &&
+		    (ctl->bhs[BHS_FLAGS] & BHS_TMF_FUNCTION) != ISCSI_TMF_QUERY_TASK) {
 			ctl->pending.immediate = true;
 			control_hold(s, ctl);
 			return;

@@ -161,9 +161,9 @@ static bool data_ack(struct iscsi_conn *conn, uint32_t ttt, uint32_t beg)
 void iscsi_snack_request(struct iscsi_ctl *ctl)
 {
 	struct iscsi_conn *conn = ctl->conn;
-	uint8_t type = ctl->bhs[1] & 0x0f;
+	uint8_t type = ctl->bhs[BHS_FLAGS] & BHS_SNACK_TYPE;
 	uint32_t itt = get_be32(ctl->bhs + BHS_ITT), ttt = get_be32(ctl->bhs + BHS_TTT);
-	uint32_t beg = get_be32(ctl->bhs + 40), run = get_be32(ctl->bhs + 44);
+	uint32_t beg = get_be32(ctl->bhs + BHS_BEG_RUN), run = get_be32(ctl->bhs + BHS_RUN_LENGTH);
 	enum iscsi_reject_reason reason = REJECT_SNACK;
 	uint32_t next_sn = 0;
 	struct iscsi_task *t;

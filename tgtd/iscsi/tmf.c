@@ -8,6 +8,11 @@
  */
 #include "tgtd/iscsi/core.h"
 
+static uint8_t function_of(const struct iscsi_ctl *ctl)
+{
+	return ctl->bhs[BHS_FLAGS] & BHS_TMF_FUNCTION;
+}
+
 static void send_answer(struct iscsi_pending *p)
 {
 	iscsi_ctl_send(container_of(p, struct iscsi_ctl, pending), PDU_F_STAT_SN, 0);
@@ -38,14 +43,14 @@ static void answer(struct iscsi_ctl *ctl, uint8_t response)
 {
 	uint8_t *bhs = iscsi_ctl_answer(ctl, ISCSI_TMF_RSP);
 
-	bhs[2] = response;
+	bhs[BHS_RESPONSE] = response;
 	ctl->pending.run = send_answer;
 	ctl->pending.drop = drop_answer;
 	if (ctl->conn->failed)
 		iscsi_ctl_free(ctl);
 	else
 		iscsi_fence_pass(ctl->conn->sess, &ctl->pending,
-				 response == ISCSI_TMF_COMPLETE && ends_many(ctl->bhs[1] & 0x7f));
+				 response == ISCSI_TMF_COMPLETE && ends_many(function_of(ctl)));
 }
 
 /* One less at work; after answer(), which may be the last thing its connection did. */
@@ -76,7 +81,8 @@ static void aborted(void *arg)
 static void abort_task(struct iscsi_ctl *ctl)
 {
 	struct iscsi_session *s = ctl->conn->sess;
-	uint32_t ref = get_be32(ctl->bhs + BHS_TTT), ref_sn = get_be32(ctl->bhs + 32);
+	uint32_t ref = get_be32(ctl->bhs + BHS_REF_TASK_TAG);
+	uint32_t ref_sn = get_be32(ctl->bhs + BHS_REF_CMD_SN);
 	struct iscsi_task *t = iscsi_session_task(s, ref);
 
 	if (t && t->state == TASK_ARRIVING)
@@ -110,7 +116,8 @@ static void abort_task(struct iscsi_ctl *ctl)
 
 static void query_task(struct iscsi_ctl *ctl)
 {
-	struct iscsi_task *t = iscsi_session_task(ctl->conn->sess, get_be32(ctl->bhs + BHS_TTT));
+	uint32_t ref = get_be32(ctl->bhs + BHS_REF_TASK_TAG);
+	struct iscsi_task *t = iscsi_session_task(ctl->conn->sess, ref);
 
 	answer(ctl, t && t->cmd.lun == get_be64(ctl->bhs + BHS_LUN) ? ISCSI_TMF_SUCCEEDED :
 								      ISCSI_TMF_COMPLETE);
@@ -135,7 +142,7 @@ static uint8_t wire_response(int response)
 
 static void reset_answered(struct iscsi_ctl *ctl)
 {
-	bool cold = (ctl->bhs[1] & 0x7f) == ISCSI_TMF_TARGET_COLD_RESET;
+	bool cold = function_of(ctl) == ISCSI_TMF_TARGET_COLD_RESET;
 	const char *why = cold ? "target cold reset" : "I_T nexus reset";
 
 	if (cold)
@@ -150,7 +157,7 @@ static void scsi_done(void *arg, int response)
 {
 	struct iscsi_ctl *ctl = arg;
 	struct iscsi_session *s = ctl->conn->sess;
-	uint8_t fn = ctl->bhs[1] & 0x7f;
+	uint8_t fn = function_of(ctl);
 
 	if (response == TMF_COMPLETE &&
 	    (fn == ISCSI_TMF_TARGET_COLD_RESET || fn == ISCSI_TMF_I_T_NEXUS_RESET))
@@ -173,7 +180,7 @@ void iscsi_tmf_request(struct iscsi_ctl *ctl)
 		[ISCSI_TMF_QUERY_ASYNC_EVENT] = TMF_QUERY_ASYNC_EVENT,
 	};
 	struct iscsi_conn *conn = ctl->conn;
-	uint8_t fn = ctl->bhs[1] & 0x7f;
+	uint8_t fn = function_of(ctl);
 
 	ctl->is_tmf = true;
 	conn->sess->tmfs_live++;
