@@ -237,7 +237,7 @@ void iscsi_resegment(struct iscsi_task *t);
 /* @flags: further PDU_F_*. */
 void iscsi_ping(struct iscsi_conn *conn, uint8_t flags);
 
-/* scsi_transport_ops.send and .complete (datain.c, response.c) */
+/* scsi_transport_ops.send and .complete (response.c) */
 void iscsi_op_send(struct scsi_cmd *cmd, struct scsi_seg *seg);
 void iscsi_op_complete(struct scsi_cmd *cmd);
 

@@ -428,7 +428,7 @@ void iscsi_dataout_immediate(struct iscsi_task *t, uint32_t len)
 	/* rx_final: iscsi_dataout_init() knows whether Data-Out follows. */
 	o->rx_r2t = NULL;
 	o->unsol_got = len;
-	iscsi_owed_since(t->conn, &o->owed_ns);
+	owed_since(t->conn, &o->owed_ns);
 	aim(t, 0, len);
 }
 
