@@ -271,8 +271,9 @@ static void fill_target(struct planner *p, const struct conf_target *have, struc
 
 static uint32_t free_tid(struct planner *p, const struct conf *want)
 {
+	/* There are far fewer targets than numbers: after the last one, the low ones are free. */
 	do
-		p->next_tid++;
+		p->next_tid = p->next_tid < INT32_MAX ? p->next_tid + 1 : 1;
 	while (conf_find_tid(p->have, p->next_tid) || conf_find_tid(want, p->next_tid));
 	return p->next_tid;
 }
@@ -285,6 +286,8 @@ static void new_target(struct planner *p, const struct conf_target *old, struct 
 	if (!old)
 		/* Numbers go on from the last new one, as they did with tgt-admin. */
 		p->next_tid = p->tid;
+	/* Numbers may go on from one below this: it is not free any more. */
+	want->tid = p->tid;
 	p->part = diff_part(p, CONF_PART_NEW_TARGET, 0);
 	number = conf_find_tid(p->have, p->tid);
 	if (number)

@@ -196,7 +196,7 @@ static void inherit(struct conf *c, const struct conf_target *t, struct conf_lu 
 		/* a target's lun is a number for its one LU */
 		if (!strcmp(kv->key, "lun")) {
 			if (!lu->has_lun) {
-				lu->lun = (uint32_t)strtoul(kv->value, NULL, 10);
+				lu->lun = (uint32_t)strtoul(kv->value, NULL, 0); /* as checked */
 				lu->has_lun = true;
 			}
 		} else if (conf_kind(kv->key) == CONF_MULTI ?

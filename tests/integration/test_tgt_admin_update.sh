@@ -410,4 +410,26 @@ is "... and the requests" requests 6
 echo nonsense >>"$conf"
 admin -e -p
 is "... a fault in the file is told all the same" code 1
+# ---- numbers: tgt-admin's own beside controller_tid ------------------------------------------------------------
+[ -z "$pid" ] && daemon_start ours
+admin --update ALL -f -c /dev/null
+numbers() { "$bin/tgtadm" -o show -m target | sed -n 's/^Target \([0-9]*\): iqn.x:/\1=/p' | tr '\n' ' '; }
+numbered() { out=$(numbers) && [ "$out" = "$1" ]; }
+printf '<target iqn.x:%s>\n\tcontroller_tid %s\n</target>\n' c 1 >"$conf"
+for name in a b d; do printf '<target iqn.x:%s>\n</target>\n' $name >>"$conf"; done
+admin -e
+is "a controller_tid below numbers given before it: all are made" code 0
+is "... each with a number of its own" numbered "1=c 2=a 3=b 4=d "
+admin --update ALL -v
+is "... and a second run has nothing to do" said 0 ""
+printf '<target iqn.x:e>\n\tcontroller_tid 2147483647\n</target>\n<target iqn.x:f>\n</target>\n' >>"$conf"
+admin --update ALL
+is "after the last number there is" code 0
+is "... come the low ones that are free" numbered "1=c 2=a 3=b 4=d 5=f 2147483647=e "
+printf '<target iqn.x:g>\n\tbacking-store %s\n\tlun 0x5\n</target>\n' "$dir/disk1" >"$conf"
+admin --update ALL
+is "a target's lun is read as a store's is" code 0
+out=$("$bin/tgtadm" -o show -m target)
+is "... which is LUN 5" has_line "        LUN: 5"
+
 finish
