@@ -289,8 +289,8 @@ iSNS Off
 	initiator-name iqn.x:one
 	expose iqn.x:one 1,3-5
 	incominguser user1 secret-user12
-	outgoinguser user2 secret-user34
 	bind-user user1 iqn.x:one
+	outgoinguser user2 secret-user34
 	state $2
 	nop_interval 3
 	nop_count 4
@@ -431,5 +431,56 @@ admin --update ALL
 is "a target's lun is read as a store's is" code 0
 out=$("$bin/tgtadm" -o show -m target)
 is "... which is LUN 5" has_line "        LUN: 5"
+
+# ---- several at once, and one that is killed --------------------------------------------------------------------
+# The same disks under other names and in another order, time after time
+shuffled() {
+	local name
+	for name in $(printf '%s\n' a b c d e f g h | shuf | head -6); do echo "$name"; done >"$dir/names"
+	file "$(paste -d: "$dir/names" <(printf 'disk%d\n' $(shuf -i 1-6)))"
+}
+pretty=yes
+for _ in $(seq 8); do
+	shuffled
+	runs=
+	for _ in 1 2 3; do
+		"$bin/tgt-admin" -c "$conf" --update ALL >>"$dir/runs" 2>&1 &
+		runs="$runs $!"
+	done
+	for run in $runs; do wait "$run" || pretty=no; done
+	admin --update ALL -v
+	[ "$rc$out" = 0 ] || pretty=no
+done
+out=$(tail -20 "$dir/runs")
+is "three runs at once: each ends with 0, and then all is as the file says" test $pretty = yes
+pretty=yes
+for i in $(seq 40); do
+	shuffled
+	"$bin/tgt-admin" -c "$conf" --update ALL >/dev/null 2>&1 &
+	run=$!
+	sleep "0.0$((i % 20 + 10))"
+	{ kill -9 $run; wait $run; } 2>/dev/null
+	admin --update ALL
+	[ "$rc$out" = 0 ] || break
+	admin --update ALL -v
+	[ "$rc$out" = 0 ] || break
+done
+is "a run after one that was killed makes what the file says, with 0" test "$rc$out" = 0
+
+# ---- tid=N ---------------------------------------------------------------------------------------------------------
+file 'a: disk1'
+admin --update ALL -f
+before=$(numbers)
+tid=${before%=*}
+for value in $((tid + (1 << 32))) ${tid}x 99999999999999999999 -$tid; do
+	admin --delete "tid=$value"
+	is "--delete tid=$value is no target's" numbered "$before"
+	admin --offline "tid=$value"
+	is "... nor is --offline's" code 1
+	admin --update "tid=$value"
+	is "... nor --update's" code 1
+done
+admin --delete "tid=$tid"
+is "tid=$tid is" numbered ""
 
 finish

@@ -30,6 +30,10 @@ extern struct admin {
 
 /* ---- daemon.c; all of them end the program when there is no daemon --------------------------- */
 int daemon_port(void);
+/* Waits, a minute at most, until no other tgt-admin is changing this daemon, and keeps the others
+ * waiting until the program ends. Before the file and the daemon are looked at: both would be old
+ * news afterwards. With --pretend it does nothing. */
+void daemon_turn(void);
 /* @reply is the caller's to free. */
 void daemon_call(const struct adm_req *req, struct adm_reply *reply);
 /* Prints what SHOW of @mode answers. An exit status. */

@@ -1,10 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tgt-admin: what is asked of the daemon. */
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include "tools/tgt-admin/admin.h"
+
+#define TURN_PAUSE_US 20000
+#define TURN_TRIES 3000 /* a minute */
 
 int daemon_port(void)
 {
 	return g.port >= 0 ? g.port : 0;
+}
+
+void daemon_turn(void)
+{
+	char path[256];
+	int fd = -1; /* never closed: the turn is over when the program is */
+
+	if (!g.pretend && !adm_socket_path(path, sizeof(path), daemon_port(), ".admin.lock"))
+		fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* without a folder for it there is no daemon, either */
+	for (unsigned i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB); i++) {
+		if (errno != EWOULDBLOCK || i == TURN_TRIES) {
+			fprintf(stderr, "tgt-admin: %s: %s: going on beside another tgt-admin\n",
+				path, strerror(errno));
+			return;
+		}
+		usleep(TURN_PAUSE_US);
+	}
 }
 
 /* Ends the program when there is no daemon. */

@@ -49,11 +49,19 @@ __attribute__((noreturn)) static void help_value(const char *option)
 	exit(0);
 }
 
-/* "tid=N" or a name, among @c. NULL: none. */
+/* "tid=N" or a name, among @c. NULL: none; also for what only begins as a number, or is none that a
+ * target can have: it must never mean another target. */
 static struct conf_target *select_target(const struct conf *c, const char *value)
 {
-	return strncmp(value, "tid=", 4) ? conf_find_target(c, value) :
-					   conf_find_tid(c, (uint32_t)strtoul(value + 4, NULL, 10));
+	unsigned long tid;
+	char *end;
+
+	if (strncmp(value, "tid=", 4))
+		return conf_find_target(c, value);
+	value += 4;
+	errno = 0;
+	tid = *value >= '0' && *value <= '9' ? strtoul(value, &end, 10) : 0;
+	return !tid || *end || errno || tid > INT32_MAX ? NULL : conf_find_tid(c, (uint32_t)tid);
 }
 
 static int do_execute(void)
@@ -65,6 +73,7 @@ static int do_execute(void)
 				    .in_use = target_in_use };
 	struct list steps = LIST_INIT(steps);
 
+	daemon_turn();
 	file_load();
 	daemon_load();
 	daemon_compare_passwords();
@@ -85,6 +94,7 @@ static int do_update(const char *value)
 
 	if (!strcmp(value, "help"))
 		help_value("update");
+	daemon_turn();
 	file_load();
 	daemon_load();
 	daemon_compare_passwords();
@@ -117,6 +127,7 @@ static int do_delete(const char *value)
 
 	if (!strcmp(value, "help"))
 		help_value("delete");
+	daemon_turn();
 	daemon_load();
 	if (g.no_daemon)
 		return ENOTCONN;
@@ -159,6 +170,7 @@ static int do_state(const char *value, const char *state)
 
 	if (!strcmp(value, "help"))
 		help_value(state);
+	daemon_turn();
 	daemon_load();
 	if (g.no_daemon)
 		return ENOTCONN;

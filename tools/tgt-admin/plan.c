@@ -218,6 +218,22 @@ static void take_back(struct conf_part *part)
 	adm_reply_free(&reply);
 }
 
+/* What was to go has gone already: an earlier run was ended while the daemon did what it had asked
+ * for, or somebody did it by hand. */
+static bool is_gone(const struct conf_step *step, enum adm_status status)
+{
+	switch (status) {
+	case ADM_NO_TARGET:
+	case ADM_NO_LUN:
+	case ADM_NO_USER:
+	case ADM_NO_BINDING:
+	case ADM_ACL_NOEXIST:
+		return step->req.op == ADM_DELETE || step->req.op == ADM_UNBIND;
+	default:
+		return false;
+	}
+}
+
 /* Asks for one step. 0, or the exit status that it deserves. */
 static int perform(struct conf_step *step)
 {
@@ -226,7 +242,7 @@ static int perform(struct conf_step *step)
 	int rc = 0;
 
 	ask(&step->req, &reply);
-	if (reply.status == ADM_OK) {
+	if (reply.status == ADM_OK || is_gone(step, reply.status)) {
 		if (part)
 			part->made |= step->req.op == ADM_NEW;
 		say_warnings(step, reply.detail);
