@@ -325,9 +325,9 @@ static const char *quote(const char *first, const char *last)
 	return a == '=' || blank(a) || blank(z) || ((a == '"' || a == '\'') && a == z) ? "\"" : "";
 }
 
-/* @second: NULL, or a second word. */
+/* @second: NULL, or a second word; @inner: quotes of its own. */
 static void words_line(const struct printer *p, const char *indent, const char *key,
-		       const char *value, const char *second)
+		       const char *value, const char *second, const char *inner)
 {
 	const char *q = quote(value, second ? second : value);
 
@@ -338,7 +338,9 @@ static void words_line(const struct printer *p, const char *indent, const char *
 	escaped(p, value);
 	if (second) {
 		p->put(p->arg, " ");
+		p->put(p->arg, inner);
 		escaped(p, second);
+		p->put(p->arg, inner);
 	}
 	p->put(p->arg, q);
 	p->put(p->arg, "\n");
@@ -347,7 +349,7 @@ static void words_line(const struct printer *p, const char *indent, const char *
 static void value_line(const struct printer *p, const char *indent, const char *key,
 		       const char *value)
 {
-	words_line(p, indent, key, value, NULL);
+	words_line(p, indent, key, value, NULL, "");
 }
 
 static void print_users(const struct printer *p, const struct list *users, const char *indent,
@@ -357,10 +359,12 @@ static void print_users(const struct printer *p, const struct list *users, const
 	struct conf_kv *name;
 
 	list_for_each(u, users, link) {
-		words_line(p, indent, u->outgoing ? out : in, u->user,
-			   u->password ? u->password : CONF_NO_PASSWORD);
+		const char *password = u->password ? u->password : CONF_NO_PASSWORD;
+
+		words_line(p, indent, u->outgoing ? out : in, u->user, password,
+			   strpbrk(password, " \t") ? "\"" : quote(password, password));
 		list_for_each(name, &u->names, link)
-			words_line(p, indent, "bind-user", u->user, name->key);
+			words_line(p, indent, "bind-user", u->user, name->key, "");
 	}
 }
 
@@ -421,7 +425,7 @@ static void print_target(const struct printer *p, const struct conf *c, const st
 			break;
 		value_line(p, "\t", r->is_name ? "initiator-name" : "initiator-address", r->text);
 		if (r->luns)
-			words_line(p, "\t", "expose", r->text, r->luns);
+			words_line(p, "\t", "expose", r->text, r->luns, "");
 	}
 	list_for_each(kv, &t->keys, link)
 		value_line(p, "\t", kv->key, kv->value);

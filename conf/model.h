@@ -41,6 +41,7 @@ struct conf_user {
 	struct list link;
 	const char *user, *password; /* password NULL: unknown (the daemon does not tell) */
 	bool outgoing;
+	bool many_words;   /* the password, and no quotes around it */
 	struct list names; /* conf_kv: the key is an initiator name that it is tied to */
 	struct conf_pos pos;
 };
@@ -174,7 +175,7 @@ int conf_parse_text(struct conf *c, const char *name, const char *text, size_t l
 /* ---- relax.c --------------------------------------------------------------------------------- */
 /* Takes out of a resolved configuration what tgt's files may ask for and nobody here can give:
  * logical units that are no disks or on stores of other types, a controller_tid that another target
- * has. complain() is called for each, with its line. To be called before conf_verify(). */
+ * has; and says where tgt understood something else. complain() is called for each, with its line. To be called before conf_verify(). */
 void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), void *arg);
 
 /* ---- verify.c -------------------------------------------------------------------------------- */

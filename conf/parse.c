@@ -6,7 +6,9 @@
  *     target:  line | include | <backing-store PATH> line... </backing-store> | <direct-store ...>
  *
  * '#' starts a comment, unless a '\' stands before it; a '\' at the end of a line joins the next
- * one; quotes around a value are taken off. Blocks of the same target merge.
+ * one; quotes around a value are taken off. Blocks of the same target merge. As tgt's files may have
+ * it: comments from slash-asterisk at the start of a line, or at the end of one; `Include`; a byte
+ * order mark.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +16,7 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +36,7 @@ struct parser {
 	struct conf_lu *lu;	    /* inside <backing-store> */
 	unsigned begun;		    /* the target, at this line */
 	unsigned depth, *nfiles;
+	unsigned comment; /* begun at this line; 0: none */
 	bool closed;
 };
 
@@ -99,17 +103,37 @@ static bool parse_u32(const char *text, uint32_t max, uint32_t *out)
 
 /* ---- directives ------------------------------------------------------------------------------ */
 
-/* "user password" */
+/* Takes a pair of quotes off; true: there was one. */
+static bool unquote(char **value)
+{
+	size_t n = strlen(*value);
+
+	if (n < 2 || (**value != '"' && **value != '\'') || (*value)[n - 1] != **value)
+		return false;
+	(*value)[n - 1] = 0;
+	++*value;
+	return true;
+}
+
+/* "user password". tgt's password went through a shell, which took quotes off. */
 static int user_line(struct parser *p, struct list *to, char *value, bool outgoing)
 {
 	size_t n = strcspn(value, " \t");
 	struct conf_user *u;
+	char *password;
+	bool quoted;
 
 	if (!value[n])
 		return fail(p, "a user needs a name and a password: '%s' has no second word",
 			    value);
 	value[n] = 0;
-	u = conf_add_user(p->c, to, value, trim(value + n + 1), outgoing);
+	list_for_each(u, to, link)
+		if (u->outgoing == outgoing && !strcmp(u->user, value))
+			return fail(p, "user %s is given twice", value);
+	password = trim(value + n + 1);
+	quoted = unquote(&password);
+	u = conf_add_user(p->c, to, value, password, outgoing);
+	u->many_words = !quoted && strpbrk(password, " \t");
 	u->pos = p->pos;
 	return 0;
 }
@@ -327,7 +351,7 @@ static int block_end(struct parser *p, const char *name)
 			   p->target ? "target" :
 				       NULL;
 
-	if (!open || strcmp(open, name))
+	if (!open || strcasecmp(open, name))
 		return fail(p, "</%s> closes nothing%s%s%s", name, open ? ", <" : "",
 			    open ? open : "", open ? "> is open" : "");
 	if (p->lu)
@@ -412,16 +436,12 @@ static int key_line(struct parser *p, char *s)
 		value++;
 	value = trim(value);
 	s[n] = 0;
-	n = strlen(value);
-	if (n >= 2 && (*value == '"' || *value == '\'') && value[n - 1] == *value) {
-		value[n - 1] = 0;
-		value++;
-	}
+	unquote(&value);
 	if (!*s)
 		return fail(p, "a line begins with '='");
 	if (!*value)
 		return fail(p, "option %s has a missing value", s);
-	if (!strcmp(s, "include"))
+	if (!strcasecmp(s, "include"))
 		return include(p, value);
 	if (p->lu) {
 		enum conf_kind kind = conf_kind(s);
@@ -453,6 +473,37 @@ static bool unescape(char *s)
 	return false;
 }
 
+/* Takes out comments that may have several lines, where tgt's parser saw them: from the start of a
+ * line to the end mark, on whatever line; behind something else only at the end of the line, since
+ * a path may have these characters, too. A '#' in them is nothing special. */
+static void uncomment(struct parser *p, char *line)
+{
+	char *s = line + strspn(line, " \t");
+	size_t n;
+
+	while (p->comment || !strncmp(s, "/*", 2)) {
+		char *end = strstr(p->comment ? s : s + 2, "*/");
+
+		if (!end) {
+			p->comment = p->comment ? p->comment : p->pos.line;
+			*line = 0;
+			return;
+		}
+		p->comment = 0;
+		s = end + 2 + strspn(end + 2, " \t");
+	}
+	memmove(line, s, strlen(s) + 1);
+	for (n = strlen(line); n && blank(line[n - 1]);)
+		n--;
+	if (n <= 4 || strncmp(line + n - 2, "*/", 2))
+		return;
+	for (s = line + n - 4; s > line; s--)
+		if (!strncmp(s, "/*", 2) && blank(s[-1])) {
+			*s = 0;
+			return;
+		}
+}
+
 static int parse_lines(struct parser *p, const char *text, size_t len)
 {
 	char line[MAX_LINE];
@@ -460,6 +511,10 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 	int err = 0;
 
 	p->pos.line = 0;
+	if (len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) {
+		text += 3;
+		len -= 3;
+	}
 	while (len && !err) {
 		const char *end = memchr(text, '\n', len);
 		size_t n = end ? (size_t)(end - text) : len;
@@ -471,6 +526,8 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 			return fail(p, "a NUL byte");
 		memcpy(line + have, text, n);
 		line[have + n] = 0;
+		if (!have)
+			uncomment(p, line);
 		text += n + (end != NULL);
 		len -= n + (end != NULL);
 		if (unescape(line + have)) {
@@ -481,7 +538,7 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 		char *s = trim(line);
 
 		/* the other spelling of include */
-		if (!strncmp(s, "<<include", 9) && strlen(s) > 11 &&
+		if (!strncasecmp(s, "<<include", 9) && strlen(s) > 11 &&
 		    !strcmp(s + strlen(s) - 2, ">>")) {
 			s[strlen(s) - 2] = 0;
 			err = include(p, trim(s + 9));
@@ -491,6 +548,8 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 			err = key_line(p, s);
 		}
 	}
+	if (!err && p->comment)
+		err = fail(p, "the comment of line %u has no end", p->comment);
 	return err;
 }
 

@@ -88,13 +88,26 @@ static void relax_tid(struct relaxer *r, const struct conf *c, struct conf_targe
 	}
 }
 
+static void relax_users(struct relaxer *r, const struct list *users)
+{
+	struct conf_user *u;
+
+	list_for_each(u, users, link)
+		if (u->many_words)
+			say(r, &u->pos,
+			    "user %s: the password is all that follows, with its blanks; tgt took the first word of it. Quotes around it say that it is meant",
+			    u->user);
+}
+
 void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), void *arg)
 {
 	struct relaxer r = { complain, arg };
 	struct conf_target *t;
 
 	ASSERT(complain && conf_is_resolved(c));
+	relax_users(&r, &c->users);
 	list_for_each(t, &c->targets, link) {
+		relax_users(&r, &t->users);
 		relax_lus(&r, c, t);
 		if (t->tid)
 			relax_tid(&r, c, t);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What tgt cuts or takes is cut or taken here, with a warning and exit code 0: U1 (texts longer than their field,
-# a store that grew), U2 (tgt's example files), U3 (the lines of Debian's unit, pipes), U4 (numbers with a tail).
+# a store that grew), U2 (tgt's example files, and what its parser took), U3 (the lines of Debian's unit, pipes),
+# U4 (numbers with a tail).
 # CINDER=DIR, a checkout of OpenStack Cinder: its driver, unchanged, creates, exports, extends and removes a volume.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -195,6 +196,57 @@ admin --update ALL -c /dev/null
 is "U3: --update ALL -c /dev/null" test "$rc" = 0
 adm --op show --mode target
 is "... removes what there is" test -z "$out"
+
+# ---- what Config::General and the shell made of a file for tgt ---------------------------------------------------------
+target() { printf '<target iqn.x:t>\n\tbacking-store %s\n\tincominguser joe %s\n</target>\n' "$dir/disk1" "$1"; }
+same() { # NAME: $conf, a file of tgt's, says what ours.conf says
+	admin -e -c "$conf"
+	is "$1" said 0 ""
+	is "... without a warning" test -z "$err"
+	admin --update ALL -v -c "$dir/ours.conf"
+	is "... is as we write it" said 0 ""
+	admin --delete ALL
+	adm --op delete --mode account --user joe
+}
+target secret-word-12 >"$dir/ours.conf"
+target "'secret-word-12'" >"$conf"
+same "a password in single quotes"
+target '"secret-word-12"' >"$conf"
+same "a password in double quotes"
+mkdir "$dir/more"
+cp "$dir/ours.conf" "$dir/more/t.conf"
+echo "Include $dir/more/*.conf" >"$conf"
+same "Include"
+{ printf '\357\273\277'; sed 's#</target>#</Target>#' "$dir/ours.conf"; } >"$conf"
+same "a byte order mark, </Target>"
+cat >"$conf" <<END
+/* of /etc/tgt/*.conf, see #5 */
+/* <target iqn.x:old> # not
+	backing-store $dir/disk2
+</target> */ <target iqn.x:t>
+	backing-store $dir/disk1 /* the first */
+	/* here, too */ incominguser joe secret-word-12
+</target>
+END
+same "comments of C"
+echo "/* and no end" >>"$conf"
+admin -e -c "$conf"
+is "a comment without an end is a fault" test "$rc" = 1
+out=$err
+is "... with the line where it begins" has "$conf:8: the comment of line 8 has no end"
+target 'secret word 12' >"$conf"
+admin -e -c "$conf"
+is "a password of many words is taken" said 0 ""
+out=$err
+is "... and a warning says that tgt took the first" has "$conf:3: warning: user joe: the password is all that follows"
+target '"secret word 12"' >"$conf"
+admin --update ALL -v -c "$conf"
+is "... the same in quotes" said 0 ""
+is "... is not warned of" test -z "$err"
+target secret-word-12 | sed '/joe/p' >"$conf"
+admin --update ALL -c "$conf"
+is "a user given twice is a fault, before anything is changed" test "$rc" = 1
+admin --delete ALL
 
 # ---- U2: the example files of Debian's tgt -----------------------------------------------------------------------------
 examples=/usr/share/doc/tgt/examples
