@@ -192,6 +192,14 @@ admin -e -c "$dir"
 is "a directory is refused" test "$rc" = 1
 admin -e -c /dev/zero
 is "an endless file is refused" test "$rc" = 1
+mkdir "$dir/unmounted"
+echo "include $dir/unmounted/*" >"$conf"
+for file in /dev/null "$conf"; do
+	admin -e -c "$file"
+	is "-e of a file without targets is no fault" test "$rc" = 0
+	adm --op show --mode target
+	is "... and takes none away, as with tgt" has "iqn.x:fifo"
+done
 admin --update ALL -c /dev/null
 is "U3: --update ALL -c /dev/null" test "$rc" = 0
 adm --op show --mode target

@@ -77,6 +77,9 @@ static int do_execute(void)
 	file_load();
 	daemon_load();
 	daemon_compare_passwords();
+	/* As tgt: a file without any target, such as when the folder that it includes is not
+	 * mounted, takes nothing away. --update ALL does. */
+	scope.remove = g.want.ntargets;
 	conf_diff(&g.have, &g.want, &scope, &steps);
 	/* as ever, and as tgt: a disk that is missing keeps no start-up from going on */
 	return plan_execute(&steps, false);
