@@ -317,12 +317,16 @@ static bool blank(char c)
 }
 
 /* Would the parser take something off a value that begins with @first and ends with @last? It takes
- * one '=', blanks, and a pair of quotes; of a quoted value only the quotes. */
+ * one '=', blanks, a pair of quotes, and a comment at the end; of a quoted value only the quotes. */
 static const char *quote(const char *first, const char *last)
 {
-	char a = *first, z = *last ? last[strlen(last) - 1] : 0;
+	size_t n = strlen(last);
+	char a = *first, z = n ? last[n - 1] : 0;
 
-	return a == '=' || blank(a) || blank(z) || ((a == '"' || a == '\'') && a == z) ? "\"" : "";
+	return a == '=' || blank(a) || blank(z) || ((a == '"' || a == '\'') && a == z) ||
+			       (n > 1 && !strcmp(last + n - 2, "*/")) ?
+		       "\"" :
+		       "";
 }
 
 /* @second: NULL, or a second word; @inner: quotes of its own. */
@@ -387,7 +391,9 @@ static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t
 	p->put(p->arg, "\t<");
 	p->put(p->arg, store);
 	p->put(p->arg, " ");
+	p->put(p->arg, quote(lu->path, lu->path));
 	escaped(p, lu->path);
+	p->put(p->arg, quote(lu->path, lu->path));
 	p->put(p->arg, ">\n");
 	snprintf(number_text, sizeof(number_text), "%u", lu->lun);
 	value_line(p, "\t\t", "lun", number_text);

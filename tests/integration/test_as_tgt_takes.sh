@@ -256,6 +256,14 @@ admin --update ALL -c "$conf"
 is "a user given twice is a fault, before anything is changed" test "$rc" = 1
 admin --delete ALL
 
+truncate -s 16M "$dir/with blank "
+adm --op new --mode target --tid 1 -T iqn.x:t
+adm --op new --mode logicalunit --tid 1 --lun 3 -b "$dir/with blank " -P "product_id=a /*b*/"
+"$bin/tgt-admin" --dump >"$conf"
+admin --update ALL -v -c "$conf"
+is "what looks like a comment, and blanks at a path's end, are written down as what they are" said 0 ""
+admin --delete ALL
+
 # ---- U2: the example files of Debian's tgt -----------------------------------------------------------------------------
 examples=/usr/share/doc/tgt/examples
 if [ -f $examples/targets.conf.example ]; then
