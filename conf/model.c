@@ -317,7 +317,8 @@ static bool blank(char c)
 }
 
 /* Would the parser take something off a value that begins with @first and ends with @last? It takes
- * one '=', blanks, a pair of quotes, and a comment at the end; of a quoted value only the quotes. */
+ * one '=', blanks, a pair of quotes, and a comment at the end; of a quoted value only the
+ * quotes. */
 static const char *quote(const char *first, const char *last)
 {
 	size_t n = strlen(last);

@@ -175,7 +175,8 @@ int conf_parse_text(struct conf *c, const char *name, const char *text, size_t l
 /* ---- relax.c --------------------------------------------------------------------------------- */
 /* Takes out of a resolved configuration what tgt's files may ask for and nobody here can give:
  * logical units that are no disks or on stores of other types, a controller_tid that another target
- * has; and says where tgt understood something else. complain() is called for each, with its line. To be called before conf_verify(). */
+ * has; and says where tgt understood something else. complain() is called for each, with its line.
+ * To be called before conf_verify(). */
 void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), void *arg);
 
 /* ---- verify.c -------------------------------------------------------------------------------- */

@@ -6,9 +6,9 @@
  *     target:  line | include | <backing-store PATH> line... </backing-store> | <direct-store ...>
  *
  * '#' starts a comment, unless a '\' stands before it; a '\' at the end of a line joins the next
- * one; quotes around a value are taken off. Blocks of the same target merge. As tgt's files may have
- * it: comments from slash-asterisk at the start of a line, or at the end of one; `Include`; a byte
- * order mark.
+ * one; quotes around a value are taken off. Blocks of the same target merge. As tgt's files may
+ * have it: comments from slash-asterisk at the start of a line, or at the end of one; `Include`; a
+ * byte order mark.
  */
 #include <errno.h>
 #include <fcntl.h>
