@@ -85,7 +85,8 @@ static void first_line(const char *path, char *text, size_t size)
 	fclose(f);
 }
 
-/* When that process began, in ticks since boot: field 22 of /proc/PID/stat. 0: there is none. */
+/* When that process began, in ticks since boot: field 22 of /proc/PID/stat. 0: there is none, or it
+ * has ended and only waits for its parent to look (where nobody reaps, for good). */
 static unsigned long long started(long pid)
 {
 	unsigned long long start = 0;
@@ -95,6 +96,8 @@ static unsigned long long started(long pid)
 	snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
 	first_line(path, text, sizeof(text));
 	p = strrchr(text, ')'); /* the name may have spaces and parentheses */
+	if (p && p[1] && (p[2] == 'Z' || p[2] == 'X'))
+		return 0;
 	for (int field = 2; p && field < 22; field++)
 		p = strchr(p + 1, ' ');
 	if (p)

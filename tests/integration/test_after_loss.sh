@@ -190,6 +190,41 @@ trust
 is "refresh=1 ends that as well" answers "good" sync
 daemon_stop
 
+# Killed, but its parent has not looked yet (in a container, nobody may ever): a process without memory has no data.
+cat >"$dir/parent.py" <<'PY'
+import subprocess, sys
+print(subprocess.Popen(sys.argv[1:]).pid, flush=True)
+sys.stdin.read()
+PY
+mkfifo "$dir/stay"
+exec 7<>"$dir/stay"
+python3 -B "$dir/parent.py" "$bin/tgtd" -f -C 0 --state-dir "$dir/state" --cache size=32m \
+	--iscsi "portal=127.0.0.1:$port,nop_interval=0,nop_count=0" <"$dir/stay" >"$dir/child" 2>"$dir/log" &
+parent=$!
+for _ in $(seq 300); do
+	adm --mode system --op show
+	[ "$rc" = 0 ] && break
+	sleep 0.1
+done
+adm --mode target --op new --tid 1 --targetname $iqn
+adm --mode target --op bind --tid 1 -I ALL
+adm --mode logicalunit --op new --tid 1 --lun 1 -b "$dir/a.img"
+is "a write is acknowledged by another's child" answers "good" write=1
+child=$(cat "$dir/child")
+kill -9 "$child"
+for _ in $(seq 100); do
+	grep -q '^State:.Z' "/proc/$child/status" && break
+	sleep 0.1
+done
+start "$dir/a.img" --
+is "one that nobody has waited for has lost its data, too" answers "3/0c00" sync
+kill $parent
+wait $parent 2>/dev/null
+exec 7>&-
+trust
+is "refresh=1 ends that" answers "good" sync
+daemon_stop
+
 # Records cannot be made: nothing is acknowledged that is not stable.
 start "$dir/a.img" --
 mv "$dir/state" "$dir/gone"
