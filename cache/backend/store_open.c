@@ -16,6 +16,7 @@
 #include "events/log.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t locked = PTHREAD_COND_INITIALIZER;
 static struct list openers = LIST_INIT(openers);
 
 static bool below(const struct store_opener *upper, const char *id)
@@ -85,21 +86,43 @@ static bool conflicts(const struct store_opener *o, char *why, size_t len)
 	return bad;
 }
 
-/* With the lock that writers have together. 0 or -errno. */
+/* Another writer of @o's store that has the lock, or waits for the answer. */
+static const struct store_opener *other_writer(const struct store_opener *o)
+{
+	const struct store_opener *is;
+
+	list_for_each(is, &openers, link)
+		if (is != o && (is->lock || is->locking) &&
+		    !strcmp(is->blk->store_id, o->blk->store_id))
+			return is;
+	return NULL;
+}
+
+/* With the lock that writers have together; @o is in the list. 0 or -errno. The file's server may
+ * be dead: only who wants the same store waits for it. */
 static int lock_file(struct store_opener *o)
 {
 	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	const struct store_opener *is;
+	int err = 0;
 
-	list_for_each(is, &openers, link) {
-		if (is->lock && !strcmp(is->blk->store_id, o->blk->store_id)) {
+	while ((is = other_writer(o))) {
+		if (is->lock) {
 			o->lock = is->lock;
 			o->lock->users++;
 			return 0;
 		}
+		pthread_cond_wait(&locked, &lock);
 	}
+	o->locking = true;
+	pthread_mutex_unlock(&lock);
 	if (fcntl(o->fd, F_OFD_SETLK, &all) < 0)
-		return -errno;
+		err = -errno;
+	pthread_mutex_lock(&lock);
+	o->locking = false;
+	pthread_cond_broadcast(&locked);
+	if (err)
+		return err;
 	o->lock = calloc(1, sizeof(*o->lock));
 	if (!o->lock)
 		return -ENOMEM;
@@ -117,7 +140,9 @@ int store_opener_add(struct store_opener *o, int *unlocked, char *why, size_t le
 	pthread_mutex_lock(&lock);
 	if (conflicts(o, why, len))
 		err = -EBUSY;
-	else if (!o->readonly)
+	else
+		list_add_tail(&openers, &o->link);
+	if (!err && !o->readonly)
 		err = lock_file(o);
 	if (err == -EAGAIN || err == -EACCES) {
 		snprintf(why, len, "in use: another daemon or program has it open for writing");
@@ -128,8 +153,8 @@ int store_opener_add(struct store_opener *o, int *unlocked, char *why, size_t le
 	} else if (err && err != -EBUSY) {
 		snprintf(why, len, "%s", strerror(-err));
 	}
-	if (!err)
-		list_add_tail(&openers, &o->link);
+	if (err && list_linked(&o->link))
+		list_del(&o->link);
 	pthread_mutex_unlock(&lock);
 	return err;
 }

@@ -36,6 +36,7 @@ struct dirty_own {
 	struct dirty_record r;
 	struct list link; /* registry */
 	unsigned refs;	  /* registry */
+	bool looked;	  /* registry: what earlier processes have left is known */
 	/* @lock: one at a time changes files. */
 	pthread_mutex_t lock;
 	struct told us;
@@ -45,8 +46,10 @@ struct dirty_own {
 	unsigned nfound;
 };
 
-/* Guards the list and the counts of references; whoever holds it may wait for the disk. */
+/* Guards the list and the counts of references. Nobody waits for a disk with it: a store that does
+ * not answer would keep all others from being opened and closed. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t registry_looked = PTHREAD_COND_INITIALIZER;
 static struct list registry = LIST_INIT(registry);
 static char *dir;
 static bool accept_loss;
@@ -254,15 +257,17 @@ static int read_record(int dirfd, const char *name, struct told *t)
 	return parse(text, (size_t)n, t) ? 0 : -EBADMSG;
 }
 
-/* Of a store that is open here: no earlier process's. */
-static bool open_here(const char *name)
+/* Of another store that is open here: no earlier process's. */
+static bool open_here(const struct dirty_own *than, const char *name)
 {
 	struct dirty_own *o;
+	bool found = false;
 
+	pthread_mutex_lock(&registry_lock);
 	list_for_each(o, &registry, link)
-		if (strcmp(o->name, name) == 0)
-			return true;
-	return false;
+		found |= o != than && strcmp(o->name, name) == 0;
+	pthread_mutex_unlock(&registry_lock);
+	return found;
 }
 
 static void describe(struct dirty_own *o, const struct told *t, int err)
@@ -341,7 +346,7 @@ static void look_for(struct dirty_own *o, int fd)
 		return;
 	}
 	while ((e = readdir(d)))
-		if (name_fits(e->d_name, o) && !open_here(e->d_name))
+		if (name_fits(e->d_name, o) && !open_here(o, e->d_name))
 			look_at(o, fd, dirfd(d), e->d_name);
 	closedir(d);
 }
@@ -506,7 +511,7 @@ static void say(struct dirty_own *o)
 		o->us.path, o->r.why);
 }
 
-static struct dirty_own *make(int fd, const char *store_id, const char *mark, const char *path)
+static struct dirty_own *make(const char *store_id, const char *mark, const char *path)
 {
 	struct dirty_own *o = calloc(1, sizeof(*o));
 
@@ -522,8 +527,6 @@ static struct dirty_own *make(int fd, const char *store_id, const char *mark, co
 	o->us.pid = getpid();
 	o->us.start = started(o->us.pid);
 	file_name(&o->us, o->name);
-	look_for(o, fd);
-	say(o);
 	list_add_tail(&registry, &o->link);
 	return o;
 }
@@ -539,12 +542,22 @@ struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *
 	list_for_each(o, &registry, link)
 		if (strcmp(o->us.store, store_id) == 0) {
 			o->refs++;
-			goto found;
+			while (!o->looked)
+				pthread_cond_wait(&registry_looked, &registry_lock);
+			pthread_mutex_unlock(&registry_lock);
+			return &o->r;
 		}
-	o = make(fd, store_id, mark, path);
-found:
+	o = make(store_id, mark, path);
 	pthread_mutex_unlock(&registry_lock);
-	return o ? &o->r : NULL;
+	if (!o)
+		return NULL;
+	look_for(o, fd);
+	say(o);
+	pthread_mutex_lock(&registry_lock);
+	o->looked = true;
+	pthread_cond_broadcast(&registry_looked);
+	pthread_mutex_unlock(&registry_lock);
+	return &o->r;
 }
 
 void dirty_record_put(struct dirty_record *r)

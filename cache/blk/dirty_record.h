@@ -40,7 +40,7 @@ struct dirty_record {
 
 /* @dir: where records are, made when it is not there. @accept: what an earlier process has lost is
  * said in the log, and that is all. NULL: no records are made from here on, nothing is in doubt.
- * No record is open. 0, or -errno: then there will be no records, as with NULL. */
+ * No record is open. 0, or -errno: then none are made, but what can be read there counts. */
 int dirty_record_start(const char *dir, bool accept) must_check;
 /* NULL: records are made. Else why not. Any thread. */
 const char *dirty_record_none(void);
@@ -51,9 +51,9 @@ bool dirty_record_accepts(void);
 void dirty_mark(int fd, char mark[DIRTY_MARK_MAX]);
 
 /* A reference to the record of a store that is open now as @fd, to be given back before it is
- * closed. All openers in this process share one. In doubt when an earlier process has left one
- * (unless that had written all, within this boot: then the store is synced, and it goes). NULL:
- * there are no records. */
+ * closed. All openers in this process share one, and wait for the first of them. In doubt when an
+ * earlier process has left one (unless that had written all, within this boot: then the store is
+ * synced, and it goes). NULL: there are no records. Waits for no other store. */
 struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *mark,
 				      const char *path);
 void dirty_record_put(struct dirty_record *r);

@@ -57,6 +57,67 @@ int fallocate(int fd, int mode, off_t at, off_t len)
 	return real(fd, mode, at, len);
 }
 END
+# As long as there is a file $HANG.lock or $HANG.sync: these calls of whoever opens it.
+cat >"$dir/hang-open.c" <<'END'
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int hangs(int fd, const char *what)
+{
+	char name[4096], link[64], path[4096];
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "%s.%s", getenv("HANG"), what);
+	if (access(name, F_OK))
+		return 0;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n < 0)
+		return 0;
+	path[n] = 0;
+	return n > 5 && !strcmp(path + n - 5, "/hung");
+}
+
+int fdatasync(int fd)
+{
+	while (hangs(fd, "sync"))
+		usleep(10000);
+	return (int)syscall(SYS_fdatasync, fd);
+}
+
+static int control(int fd, int cmd, void *arg)
+{
+	while (cmd == F_OFD_SETLK && hangs(fd, "lock"))
+		usleep(10000);
+	return (int)syscall(SYS_fcntl, fd, cmd, arg);
+}
+
+int fcntl(int fd, int cmd, ...)
+{
+	va_list args;
+
+	va_start(args, cmd);
+	void *arg = va_arg(args, void *);
+	va_end(args);
+	return control(fd, cmd, arg);
+}
+
+int fcntl64(int fd, int cmd, ...)
+{
+	va_list args;
+
+	va_start(args, cmd);
+	void *arg = va_arg(args, void *);
+	va_end(args);
+	return control(fd, cmd, arg);
+}
+END
+cc -shared -fPIC -O1 -D_GNU_SOURCE -U_FILE_OFFSET_BITS -o "$dir/hang-open.so" "$dir/hang-open.c"
 export HANG=$dir/hang
 export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
 
@@ -149,5 +210,43 @@ kill -TERM "$pid"
 ends_within 20
 is "a later one ends it at once" test $? = 1
 is "and it says what is lost" grep -q "/hung: [0-9]* KiB were not written back: LOST" "$dir/log"
+
+# A store that hangs while it is opened keeps no other from being opened, and closed.
+others_go_on() { # WHAT
+	touch "$HANG.$1"
+	LD_PRELOAD=$dir/hang-open.so daemon_start ours
+	adm -m target -o new -t 1 -T "$iqn"
+	adm -m target -o new -t 2 -T "$iqn.2"
+	(adm -m lu -o new -t 1 -l 1 -b "$dir/hung") &
+	local opening=$!
+	sleep 0.5
+	out=$(timeout 20 "$bin/tgtadm" -m lu -o new -t 2 -l 1 -b "$dir/fine2" 2>&1) &&
+		out=$(timeout 20 "$bin/tgtadm" -m lu -o delete -t 2 -l 1 2>&1)
+	rc=$?
+	is "a store hangs at $1 while it is opened: others are opened and closed" done_silently
+	is "and it does hang" kill -0 $opening
+	rm "$HANG.$1"
+	wait $opening
+	is "it ends with 0" daemon_stop
+}
+others_go_on lock
+# As left by one that had given all to its store, and ended by force.
+rm -f "$dir"/state/dirty-*
+start
+ask 1 4
+cp -a "$(grep -l "/hung$" "$dir"/state/dirty-*)" "$dir/kept"
+name=$(basename "$(grep -l "/hung$" "$dir"/state/dirty-*)")
+daemon_kill
+rm -f "$dir"/state/dirty-*
+python3 - "$dir/kept" "$dir/state/$name" <<'END'
+import re, sys
+text = open(sys.argv[1]).read()
+text = re.sub('state dirty', 'state written', text[:text.index('sum ')])
+total = 0xcbf29ce484222325
+for c in text.encode():
+    total = (total ^ c) * 0x100000001b3 % 2 ** 64
+open(sys.argv[2], 'w').write(text + 'sum %016x\n' % total)
+END
+others_go_on sync
 no_report
 finish
