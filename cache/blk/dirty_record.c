@@ -536,7 +536,7 @@ struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *
 {
 	struct dirty_own *o;
 
-	if (none)
+	if (!dir)
 		return NULL;
 	pthread_mutex_lock(&registry_lock);
 	list_for_each(o, &registry, link)
@@ -576,6 +576,17 @@ void dirty_record_put(struct dirty_record *r)
 	pthread_mutex_unlock(&registry_lock);
 }
 
+/* What an earlier daemon has left there counts, even where this one can write none. */
+static bool can_be_read(const char *where)
+{
+	int fd = open(where, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	close(fd);
+	return faccessat(AT_FDCWD, where, X_OK, AT_EACCESS) == 0;
+}
+
 int dirty_record_start(const char *where, bool accept)
 {
 	int err = 0;
@@ -593,6 +604,8 @@ int dirty_record_start(const char *where, bool accept)
 		err = -errno;
 	if (err) {
 		none = "the state directory cannot be written to";
+		if (can_be_read(where))
+			dir = strdup(where);
 		return err;
 	}
 	dir = strdup(where);

@@ -335,7 +335,9 @@ void record_adopt(struct cache_dev *dev, struct blk *lower)
 		return;
 	leaf_lock(&r->lock);
 	r->of = lower->record;
-	set_state(r, dirty_record_doubt(r->of) ? RECORD_DOUBT : RECORD_NONE);
+	set_state(r, dirty_record_doubt(r->of) ? RECORD_DOUBT :
+		     dirty_record_none()       ? RECORD_OFF :
+						 RECORD_NONE);
 	leaf_unlock(&r->lock);
 }
 

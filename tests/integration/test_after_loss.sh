@@ -7,7 +7,8 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 iqn=iqn.2026-11.org.example:loss
 loop=
-trap 'daemon_kill; [ -z "$loop" ] || losetup -d "$loop"; rm -rf "$dir"' EXIT
+mounted=
+trap 'daemon_kill; [ -z "$mounted" ] || umount "$mounted"; [ -z "$loop" ] || losetup -d "$loop"; rm -rf "$dir"' EXIT
 truncate -s 64M "$dir/a.img"
 
 # start STORE OPTIONS-OF-new -- OPTIONS-OF-tgtd: LUN 1 on the store
@@ -244,6 +245,27 @@ adm --mode cache --op show
 is "no state directory: tgtadm says what that means" has "After loss: not noticed: the state directory cannot be written to"
 is "no state directory: as ever" answers "good good" write=1 sync
 is "it ends with 0" daemon_stop
+
+# The state directory's file system can only be read by now (as after an error of its own).
+if mount -t tmpfs none "$dir/state" 2>/dev/null; then
+	mounted=$dir/state
+	is "a write is acknowledged, and tgtd killed, with state that is read-only then" lose "$dir/a.img"
+	mount -o remount,ro "$dir/state"
+	start "$dir/a.img" --
+	is "what an earlier one has left counts" answers "3/0c00 3/0c00" sync fua=1
+	trust
+	is "refresh=1 cannot end that for good, and says so" not done_silently
+	is "nor does it for now" answers "3/0c00" sync
+	is "it ends with 0" daemon_stop
+	mount -o remount,rw "$dir/state"
+	start "$dir/a.img" --
+	trust
+	is "refresh=1 does when it can be written to" answers "good" sync
+	daemon_stop
+	umount "$dir/state" && mounted=
+else
+	echo "ok read-only state # SKIP nothing can be mounted here"
+fi
 
 if loop=$(losetup -f --show --direct-io=on "$dir/b.img" 2>/dev/null); then
 	loses_and_says_so "$loop" "a disk"
