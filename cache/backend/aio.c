@@ -488,6 +488,9 @@ static int take_in(struct aio *a, const struct blk_open_args *args, const struct
 	snprintf(o->who, sizeof(o->who), "%s", args->who ? args->who : "");
 	if (a->device)
 		o->nbelow = store_below("/sys", st->st_rdev, o->below);
+	if (a->device && store_loop("/sys", o->fd, o->base, &o->from, &o->to) &&
+	    o->nbelow < STORE_BELOW_MAX)
+		memcpy(o->below[o->nbelow++], o->base, sizeof(o->base));
 	return store_opener_add(o, unlocked, why, len);
 }
 

@@ -2,9 +2,12 @@
 /* What a store is. See store_id.h. */
 #include <ctype.h>
 #include <dirent.h>
+#include <linux/loop.h>
+#include <linux/major.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 #include "cache/backend/store_id.h"
 
@@ -141,4 +144,22 @@ unsigned store_below(const char *sys, dev_t dev, char (*id)[BLK_STORE_ID_MAX])
 
 	descend(&d, dev, 0);
 	return d.n;
+}
+
+bool store_loop(const char *sys, int fd, char base[BLK_STORE_ID_MAX], uint64_t *from, uint64_t *to)
+{
+	struct loop_info64 info;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || major(st.st_rdev) != LOOP_MAJOR ||
+	    ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
+		return false;
+	*from = info.lo_offset;
+	*to = info.lo_sizelimit ? info.lo_offset + info.lo_sizelimit : UINT64_MAX;
+	st.st_mode = info.lo_rdevice ? S_IFBLK : S_IFREG;
+	st.st_rdev = info.lo_rdevice;
+	st.st_dev = info.lo_device;
+	st.st_ino = info.lo_inode;
+	store_id_of(sys, &st, base);
+	return true;
 }

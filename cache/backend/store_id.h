@@ -20,6 +20,10 @@ void store_id_of(const char *sys, const struct stat *st, char id[BLK_STORE_ID_MA
  * loop device's file. At most STORE_BELOW_MAX. Returns how many. Any thread that may block. */
 unsigned store_below(const char *sys, dev_t dev, char (*id)[BLK_STORE_ID_MAX]);
 
+/* Is @fd a loop device? Then the store that it shows bytes [*from, *to) of, as @base: asked of the
+ * device, as its file's name may be gone, or another's by now. Any thread that may block. */
+bool store_loop(const char *sys, int fd, char base[BLK_STORE_ID_MAX], uint64_t *from, uint64_t *to);
+
 /* The file lock that all writers of a store in this process have together. */
 struct store_lock {
 	unsigned users;
@@ -38,6 +42,8 @@ struct store_opener {
 	char who[48];
 	unsigned nbelow;
 	char below[STORE_BELOW_MAX][BLK_STORE_ID_MAX];
+	char base[BLK_STORE_ID_MAX]; /* of a loop device, or empty */
+	uint64_t from, to;
 	struct store_lock *lock;
 };
 

@@ -51,6 +51,9 @@ static const char *conflict(const struct store_opener *is, const struct store_op
 		if (writes &&
 		    (below(is, o->blk->store_id) || below(o, is->blk->store_id)))
 			return "has a store open that lies on it, or that it lies on";
+		if (writes && *is->base && !strcmp(is->base, o->base) && is->from < o->to &&
+		    o->from < is->to)
+			return "has another loop device of the same file open";
 		return NULL;
 	}
 	if (other_size(is, o))

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 iqn=iqn.2026-11.org.example:identity
 loop=
-trap 'daemon_kill; [ -z "$loop" ] || losetup -d "$loop"; rm -rf "$dir"' EXIT
+loops=()
+trap 'daemon_kill; for l in $loop "${loops[@]}"; do losetup -d "$l"; done; rm -rf "$dir"' EXIT
 
 # put LUN CHAR: writes one block of these at 0, and synchronizes.
 cat >"$dir/peer.py" <<'END2'
@@ -86,6 +87,27 @@ if loop=$(losetup -f --show "$dir/disk" 2>/dev/null) && mknod "$dir/node" b "$(p
 	is "another node, shared: taken" done_silently
 	is "it is written to" put 6 q
 	is "through one cache" begins_with "$loop" q
+	for part in "" "-o 4M" "--sizelimit 4M"; do
+		# shellcheck disable=SC2086
+		loops+=("$(losetup -f --show $part "$dir/disk")")
+	done
+	for l in "${loops[@]}"; do
+		lu 7 "$l"
+		is "another loop device of its file: refused" busy \
+			"target 1, LUN 5 has another loop device of the same file open"
+	done
+	ln "$dir/disk" "$dir/disk2"
+	rm "$dir/disk"
+	adm -m lu -o delete -t 1 -l 5
+	adm -m lu -o delete -t 1 -l 6
+	lu 5 "${loops[0]}"
+	lu 6 "$dir/disk2"
+	is "its file, of which the name is gone: refused" busy "target 1, LUN 5 has a store open that lies on it"
+	adm -m lu -o delete -t 1 -l 5
+	lu 5 "${loops[1]}"
+	is "one half of the file" done_silently
+	lu 6 "${loops[2]}"
+	is "and the other" done_silently
 else
 	echo "ok another node of a device # SKIP no loop device to be had"
 fi
