@@ -437,6 +437,25 @@ void dirty_record_written(struct dirty_record *r)
 	pthread_mutex_unlock(&o->lock);
 }
 
+void dirty_record_lost(struct dirty_record *r)
+{
+	struct dirty_own *o = r->own;
+	char(*more)[NAME_LEN + 1];
+
+	pthread_mutex_lock(&o->lock);
+	if (o->there && !o->r.doubt) {
+		more = realloc(o->found, (o->nfound + 1) * sizeof(*more));
+		if (more) {
+			o->found = more;
+			memcpy(more[o->nfound++], o->name, NAME_LEN + 1);
+		}
+		snprintf(o->r.why, sizeof(o->r.why),
+			 "it was closed with data that could not be written back");
+		atomic_store_explicit(&o->r.doubt, !accept_loss, memory_order_release);
+	}
+	pthread_mutex_unlock(&o->lock);
+}
+
 int dirty_record_remove(struct dirty_record *r)
 {
 	struct dirty_own *o = r->own;

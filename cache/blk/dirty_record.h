@@ -63,6 +63,9 @@ int dirty_record_write(struct dirty_record *r) must_check;
 /* The process is about to end, and will acknowledge nothing more; the store has been given
  * everything, but has not said that it is stable. Only a restart of the machine could lose it. */
 void dirty_record_written(struct dirty_record *r);
+/* Its data is gone, and the process goes on: who has the store open, too, or opens it before the
+ * last of them has closed it, finds it in doubt. */
+void dirty_record_lost(struct dirty_record *r);
 /* The store is clean, and in doubt no more. 0 or -errno: it may be there still. */
 int dirty_record_remove(struct dirty_record *r) must_check;
 /* An administrator has looked after the store: what was found when it was opened goes for good, and

@@ -380,6 +380,7 @@ void record_close(struct cache_dev *dev, bool clean)
 	if (!r->of || r->state == RECORD_OFF || r->state == RECORD_DOUBT)
 		return; /* a doubt outlives us */
 	if (!clean) {
+		dirty_record_lost(r->of);
 		if (r->state != RECORD_NONE)
 			log_error(
 				"%s: was not closed clean: it will be in doubt when it is opened again",
@@ -406,7 +407,8 @@ void record_end(struct cache_dev *dev)
 
 void record_written(struct cache_dev *dev)
 {
-	if (dev->record.of && dev->record.state == RECORD_REMOVING)
+	/* What a failed SYNC has left in doubt is not with the kernel. */
+	if (dev->record.of && dev->record.state == RECORD_REMOVING && !atomic_load(&dev->doubt))
 		dirty_record_written(dev->record.of);
 }
 

@@ -298,6 +298,67 @@ START_TEST(closed_clean_and_not)
 }
 END_TEST
 
+/* Somebody else of this process opens it (by another name) before who lost it has closed it all. */
+START_TEST(closed_with_a_loss_beside_another)
+{
+	begin();
+	ck_assert_int_eq(put(0, 1, 0), 0);
+	ck_assert_int_eq(files(), 1);
+	struct dirty_record *other = dirty_record_get(-1, "file:8:1:12", "", "/a.img");
+	disk->fail_writes = -1;
+	close_store();
+	open_store();
+	ck_assert_int_eq(sync_all(), -EIO);
+	ck_assert_str_eq(blk_doubt(t.blk), "it was closed with data that could not be written back");
+	ck_assert_int_eq(blk_trust(t.blk), 0);
+	ck_assert_int_eq(sync_all(), 0);
+	dirty_record_put(other);
+	end();
+}
+END_TEST
+
+static bool says(const char *what)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	char path[400], text[1024];
+	bool found = false;
+
+	ck_assert_ptr_nonnull(d);
+	while ((e = readdir(d))) {
+		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+		FILE *f = e->d_name[0] != '.' ? fopen(path, "r") : NULL;
+		size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+		text[n] = 0;
+		found |= strstr(text, what) != NULL;
+		if (f)
+			fclose(f);
+	}
+	closedir(d);
+	return found;
+}
+
+/* An end by force. All is with the store, but its SYNC has failed over what cannot be written
+ * again: one of the next daemon would end well, and means nothing. */
+START_TEST(ended_after_a_failed_sync)
+{
+	for (int fails = 0; fails < 2; fails++) {
+		begin();
+		ck_assert_int_eq(put(0, 1, 0), 0);
+		ck_assert_int_eq(bt_op(&t, BLK_DISCARD, MiB(1), 4096, 0), 0);
+		disk->fail_syncs = fails;
+		ck_assert_int_eq(sync_all(), fails ? -EIO : 0);
+		disk->fail_syncs = 0;
+		ck_assert_int_eq(sync_all(), fails ? -EIO : 0);
+		cache_log_lost(cache);
+		ck_assert_int_eq(says("state dirty"), fails);
+		ck_assert_int_eq(says("state written"), !fails);
+		ck_assert_int_eq(blk_refresh(t.blk), 0);
+		end();
+	}
+}
+END_TEST
+
 START_TEST(in_doubt)
 {
 	uint8_t two[8192];
@@ -521,5 +582,6 @@ END_TEST
 
 UNIT_TABLE("record", 60, { a_dirty_block_without_it }, { the_first_write_waits_for_it },
 	   { goes_after_a_minute }, { stays_while_anything_is_not_stable },
-	   { a_write_beside_its_end }, { none_can_be_made }, { closed_clean_and_not }, { in_doubt },
+	   { a_write_beside_its_end }, { none_can_be_made }, { closed_clean_and_not },
+	   { closed_with_a_loss_beside_another }, { ended_after_a_failed_sync }, { in_doubt },
 	   { trusted_when_clean }, { there_whenever_something_could_be_lost, 4 })
