@@ -309,7 +309,8 @@ START_TEST(closed_with_a_loss_beside_another)
 	close_store();
 	open_store();
 	ck_assert_int_eq(sync_all(), -EIO);
-	ck_assert_str_eq(blk_doubt(t.blk), "it was closed with data that could not be written back");
+	ck_assert_str_eq(blk_doubt(t.blk),
+			 "it was closed with data that could not be written back");
 	ck_assert_int_eq(blk_trust(t.blk), 0);
 	ck_assert_int_eq(sync_all(), 0);
 	dirty_record_put(other);
