@@ -408,7 +408,8 @@ void record_end(struct cache_dev *dev)
 void record_written(struct cache_dev *dev)
 {
 	/* What a failed SYNC has left in doubt is not with the kernel. */
-	if (dev->record.of && dev->record.state == RECORD_REMOVING && !atomic_load(&dev->doubt))
+	if (dev->record.of && dev->record.state == RECORD_REMOVING &&
+	    !atomic_load(&dev->maybe_lost))
 		dirty_record_written(dev->record.of);
 }
 

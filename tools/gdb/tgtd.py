@@ -152,7 +152,7 @@ class Sessions(Report):
                   f", loop {text(s['loop']['name'])}")
             print(f"  ExpCmdSN {int(s['exp_cmd_sn'])}, MaxCmdSN {int(s['max_cmd_sn'])}, {int(s['in_window'])} in the window of "
                   f"{int(s['window'])}, {int(s['immediates'])} immediate, {int(s['held_bytes'])} bytes held"
-                  f"{', closing' if int(s['closing']) else ''}{', ending' if int(s['ending']) else ''}")
+                  f"; its loop: {enum_name('iscsi_session_state', s['loop_state'])}")
             for c in walk(s["main_conns"], "struct iscsi_conn", "main_link"):
                 print(f"  connection {int(c['cid'])} from {text(c['peer_text'])}: {enum_name('iscsi_conn_state', c['state'])}"
                       f"{', failed' if int(c['failed']) else ''}{', not read' if int(c['rx_stopped']) else ''}")
@@ -255,7 +255,7 @@ class Pages(Report):
             lower = gdb.Value(int(dev["lower"])).cast(gdb.lookup_type("struct blk").pointer())
             print(f"store {lower['path'].string() if int(lower['path']) else '?'}: {dirty} pages dirty, "
                   f"{int(dev['flush']['inflight'])} writes and {int(dev['reads_out'])} reads in flight"
-                  f"{', in doubt' if int(dev['doubt']) else ''}{', closing' if int(dev['closing']) else ''}")
+                  f"{', in doubt' if int(dev['maybe_lost']) else ''}{', closing' if int(dev['closing']) else ''}")
 
 
 class All(Report):
