@@ -393,7 +393,16 @@ class Initiator:
                     p.close()
                 self.login()
         for slot in self.slots:
-            self.verify(slot)
+            while True:
+                try:
+                    self.verify(slot)
+                    break
+                except Gone:  # another one's cold reset, which may come late on a busy machine
+                    if time.monotonic() > end:
+                        raise
+                    for p in self.conns:
+                        p.close()
+                    self.login()
         for p in self.conns[1:]:
             p.close()
         self.conns[0].cmdsn = self.cmdsn
