@@ -240,46 +240,43 @@ static struct arena *refuse(struct arena_impl *im, int err)
 	return NULL;
 }
 
-struct arena *arena_create(const struct arena_conf *conf)
+/* Where everything lies in the mapping. */
+static struct arena_file lay_out(const struct arena_conf *conf)
 {
-	struct arena_impl *im = calloc(1, sizeof(*im));
-	struct arena_file *head;
-	struct arena *a;
-	uint64_t header_off = 4096, extra_off, zero_off, zero_len, data_off, data_len, avail, align;
-	struct arena_watcher *w;
-	int err = -EINVAL, id;
-
-	if (!im)
-		return NULL;
-	BUG_ON(!conf->nblocks || conf->nblocks == BUF_NONE || conf->block_size < 4096 ||
-	       conf->block_size > MiB(1) || (conf->block_size & (conf->block_size - 1)));
-	im->fd = -1;
-	snprintf(im->name, sizeof(im->name), "%s", conf->name ? conf->name : "arena");
-	list_init(&im->link);
-	a = &im->pub;
-	a->node = conf->node;
-	a->nblocks = conf->nblocks;
-	a->block_shift = (uint32_t)__builtin_ctz(conf->block_size);
-	a->sparse = conf->sparse;
-	a->release = conf->release;
-	a->owner = conf->owner;
-
+	struct arena_file h = { .magic = ARENA_MAGIC,
+				.version = ARENA_VERSION,
+				.node = (uint32_t)conf->node,
+				.block_shift = (uint32_t)__builtin_ctz(conf->block_size),
+				.nblocks = conf->nblocks,
+				.header_off = 4096,
+				.extra = conf->extra,
+				.zero_len = MAX(ZERO_MIN, (uint64_t)conf->block_size) };
+	uint64_t data_len = (uint64_t)conf->nblocks << h.block_shift;
 	/* Data begins on a huge page's boundary; a small sparse arena need not care. */
-	align = conf->sparse && (uint64_t)conf->nblocks << a->block_shift < HUGE_PAGE ? 4096 :
-											HUGE_PAGE;
-	zero_len = MAX(ZERO_MIN, (uint64_t)conf->block_size);
-	extra_off = header_off + (uint64_t)conf->nblocks * sizeof(struct buf);
-	zero_off = ALIGN_UP(extra_off + (uint64_t)conf->nblocks * conf->extra, 4096ull);
-	data_off = ALIGN_UP(zero_off + zero_len, align);
-	data_len = (uint64_t)conf->nblocks << a->block_shift;
-	a->map_len = ALIGN_UP(data_off + data_len, align);
+	uint64_t align = conf->sparse && data_len < HUGE_PAGE ? 4096 : HUGE_PAGE;
 
-	avail = arena_memory_available();
+	h.extra_off = h.header_off + (uint64_t)conf->nblocks * sizeof(struct buf);
+	h.zero_off = ALIGN_UP(h.extra_off + (uint64_t)conf->nblocks * conf->extra, 4096ull);
+	h.data_off = ALIGN_UP(h.zero_off + h.zero_len, align);
+	h.length = ALIGN_UP(h.data_off + data_len, align);
+	return h;
+}
+
+/* The memory of the arena, bound to its node. 0, or -errno after a line in the log. */
+static int get_memory(struct arena_impl *im, const struct arena_conf *conf,
+		      const struct arena_file *h)
+{
+	uint64_t data_len = (uint64_t)conf->nblocks << h->block_shift;
+	uint64_t avail = arena_memory_available();
+	struct arena *a = &im->pub;
+	int err = -EINVAL;
+
+	a->map_len = h->length;
 	if (!conf->sparse && a->map_len > avail) {
 		log_error("%s: %zu MiB of memory wanted, but only %llu MiB are to be had "
 			  "(free memory and cgroup limit); a smaller size would fit",
 			  im->name, a->map_len >> 20, (unsigned long long)(avail >> 20));
-		return refuse(im, ENOMEM);
+		return -ENOMEM;
 	}
 	if (!conf->sparse && !conf->file && data_len >= HUGE_PAGE)
 		err = map_file(im, conf, true);
@@ -293,65 +290,89 @@ struct arena *arena_create(const struct arena_conf *conf)
 			  err == -EFBIG	 ? " (see RLIMIT_FSIZE)" :
 			  err == -EMFILE ? " (see RLIMIT_NOFILE)" :
 					   "");
-		return refuse(im, -err);
+		return err;
 	}
 	if (!im->huge && data_len >= HUGE_PAGE)
 		madvise(a->map, a->map_len, MADV_HUGEPAGE); /* a wish; plain pages serve too */
 	madvise(a->map, a->map_len, MADV_DONTFORK);
 	/* Users' data is not for core files; the headers are (tools/gdb/tgtd.py reads them). */
-	madvise((uint8_t *)a->map + data_off, a->map_len - data_off, MADV_DONTDUMP);
+	madvise((uint8_t *)a->map + h->data_off, a->map_len - h->data_off, MADV_DONTDUMP);
 	if (conf->topo && conf->node >= 0) {
 		err = topology_bind_memory(conf->topo, a->map, a->map_len, conf->node);
 		if (err)
 			log_warn("%s: cannot bind memory to node %d: %s", im->name, conf->node,
 				 strerror(-err));
 	}
-	if (conf->prefault && !conf->sparse) {
-		err = prefault(im, data_off);
-		if (err) {
-			log_error("%s: memory ran out while preparing %zu MiB: %s", im->name,
-				  a->map_len >> 20, strerror(-err));
-			return refuse(im, -err);
-		}
-	}
+	err = conf->prefault && !conf->sparse ? prefault(im, h->data_off) : 0;
+	if (err)
+		log_error("%s: memory ran out while preparing %zu MiB: %s", im->name,
+			  a->map_len >> 20, strerror(-err));
+	return err;
+}
 
-	a->hdr = (struct buf *)((uint8_t *)a->map + header_off);
-	a->extra = conf->extra ? (uint8_t *)a->map + extra_off : NULL;
-	a->zero = (uint8_t *)a->map + zero_off;
-	a->zero_len = (uint32_t)zero_len;
-	a->data = (uint8_t *)a->map + data_off;
-	head = a->map;
-	*head = (struct arena_file){ .magic = ARENA_MAGIC,
-				     .version = ARENA_VERSION,
-				     .node = (uint32_t)conf->node,
-				     .block_shift = a->block_shift,
-				     .nblocks = a->nblocks,
-				     .header_off = header_off,
-				     .extra_off = extra_off,
-				     .extra = conf->extra,
-				     .zero_off = zero_off,
-				     .zero_len = zero_len,
-				     .data_off = data_off,
-				     .length = a->map_len };
+/* It is there for others from here on. 0, or -ENOSPC after a line in the log. */
+static int publish(struct arena_impl *im)
+{
+	struct arena *a = &im->pub;
+	struct arena_watcher *w;
+	int id;
 
 	pthread_mutex_lock(&registry);
 	id = take_id();
 	if (id < 0) {
 		pthread_mutex_unlock(&registry);
 		log_error("%s: all %d memory arenas are in use", im->name, ARENA_MAX);
-		return refuse(im, ENOSPC);
+		return -ENOSPC;
 	}
 	a->id = (uint16_t)id;
-	if (!conf->sparse)
+	if (!a->sparse)
 		for (uint32_t i = 0; i < a->nblocks; i++)
 			arena_buf_init(a, i);
 	arena_by_id[id] = a;
 	list_add_tail(&arenas, &im->link);
 	log_debug("%s: %zu MiB, %u blocks of %u B, node %d%s", im->name, a->map_len >> 20,
-		  a->nblocks, conf->block_size, a->node, im->huge ? ", huge pages" : "");
+		  a->nblocks, 1u << a->block_shift, a->node, im->huge ? ", huge pages" : "");
 	list_for_each(w, &watchers, link)
 		w->created(w, a);
 	pthread_mutex_unlock(&registry);
+	return 0;
+}
+
+struct arena *arena_create(const struct arena_conf *conf)
+{
+	struct arena_impl *im = calloc(1, sizeof(*im));
+	struct arena_file h;
+	struct arena *a;
+	int err;
+
+	if (!im)
+		return NULL;
+	BUG_ON(!conf->nblocks || conf->nblocks == BUF_NONE || conf->block_size < 4096 ||
+	       conf->block_size > MiB(1) || (conf->block_size & (conf->block_size - 1)));
+	h = lay_out(conf);
+	im->fd = -1;
+	snprintf(im->name, sizeof(im->name), "%s", conf->name ? conf->name : "arena");
+	list_init(&im->link);
+	a = &im->pub;
+	a->node = conf->node;
+	a->nblocks = conf->nblocks;
+	a->block_shift = h.block_shift;
+	a->sparse = conf->sparse;
+	a->release = conf->release;
+	a->owner = conf->owner;
+
+	err = get_memory(im, conf, &h);
+	if (err)
+		return refuse(im, -err);
+	a->hdr = (struct buf *)((uint8_t *)a->map + h.header_off);
+	a->extra = conf->extra ? (uint8_t *)a->map + h.extra_off : NULL;
+	a->zero = (uint8_t *)a->map + h.zero_off;
+	a->zero_len = (uint32_t)h.zero_len;
+	a->data = (uint8_t *)a->map + h.data_off;
+	*(struct arena_file *)a->map = h;
+	err = publish(im);
+	if (err)
+		return refuse(im, -err);
 	/* After the watchers: what they have pinned has its memory, in
 	 * the pages it has to stay in. */
 	if (conf->prefault && !conf->sparse &&

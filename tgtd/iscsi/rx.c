@@ -112,6 +112,40 @@ static unsigned command_check(struct iscsi_conn *conn, const uint8_t *bhs, const
 	return 0;
 }
 
+/* What the PDU says of the command. False: no memory for its CDB. */
+static inline bool fill_in(struct iscsi_task *t, const uint8_t *bhs, const struct iscsi_ahs *x)
+{
+	const uint8_t flags = bhs[BHS_FLAGS];
+	struct scsi_cmd *c = &t->cmd;
+
+	t->itt = get_be32(bhs + BHS_ITT);
+	t->cmd_sn = get_be32(bhs + BHS_CMD_SN);
+	t->edtl = get_be32(bhs + BHS_EDTL);
+	t->burst_left = t->conn->params.max_burst;
+	memcpy(t->tp_word, t->conn->rx_word, sizeof(t->tp_word));
+	c->nexus = &t->conn->sess->nexus;
+	c->lun = get_be64(bhs + BHS_LUN);
+	memcpy(t->cdb, bhs + BHS_CDB, 16);
+	if (unlikely(x->cdb_rest)) {
+		t->cdb_long = malloc(16 + x->cdb_rest_len);
+		if (!t->cdb_long)
+			return false;
+		t->has_cdb_long = true;
+		memcpy(t->cdb_long, bhs + BHS_CDB, 16);
+		memcpy(t->cdb_long + 16, x->cdb_rest, x->cdb_rest_len);
+		c->cdb = t->cdb_long;
+		c->cdb_len = (uint16_t)(16 + x->cdb_rest_len);
+	}
+	c->attr = flags & BHS_CMD_ATTR;
+	c->priority = 0;
+	c->dir_in = flags & BHS_CMD_READ;
+	c->dir_out = flags & BHS_CMD_WRITE;
+	c->edtl_out = c->dir_out ? t->edtl : 0;
+	c->edtl_in = !c->dir_in ? 0 : c->dir_out ? x->bidi_edtl : t->edtl;
+	c->immediate = t->conn->rx_len;
+	return true;
+}
+
 static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs,
 			  uint32_t ahs_len)
 {
@@ -145,35 +179,12 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	}
 	metric_inc(M_iscsi_commands);
 	figure_add(&conn->stats.cmd_pdus, 1);
-	t->itt = get_be32(bhs + BHS_ITT);
-	t->cmd_sn = get_be32(bhs + BHS_CMD_SN);
-	t->edtl = get_be32(bhs + BHS_EDTL);
-	t->burst_left = conn->params.max_burst;
-	memcpy(t->tp_word, conn->rx_word, sizeof(t->tp_word));
-	c = &t->cmd;
-	c->nexus = &s->nexus;
-	c->lun = get_be64(bhs + BHS_LUN);
-	memcpy(t->cdb, bhs + BHS_CDB, 16);
-	if (unlikely(x.cdb_rest)) {
-		t->cdb_long = malloc(16 + x.cdb_rest_len);
-		if (!t->cdb_long) {
-			iscsi_task_end(t);
-			iscsi_conn_fail(conn, "out of memory");
-			return;
-		}
-		t->has_cdb_long = true;
-		memcpy(t->cdb_long, bhs + BHS_CDB, 16);
-		memcpy(t->cdb_long + 16, x.cdb_rest, x.cdb_rest_len);
-		c->cdb = t->cdb_long;
-		c->cdb_len = (uint16_t)(16 + x.cdb_rest_len);
+	if (unlikely(!fill_in(t, bhs, &x))) {
+		iscsi_task_end(t);
+		iscsi_conn_fail(conn, "out of memory");
+		return;
 	}
-	c->attr = flags & BHS_CMD_ATTR;
-	c->priority = 0;
-	c->dir_in = flags & BHS_CMD_READ;
-	c->dir_out = flags & BHS_CMD_WRITE;
-	c->edtl_out = c->dir_out ? t->edtl : 0;
-	c->edtl_in = !c->dir_in ? 0 : c->dir_out ? x.bidi_edtl : t->edtl;
-	c->immediate = dlen;
+	c = &t->cmd;
 	iscsi_session_task_add(s, t);
 	if (c->dir_out)
 		iscsi_dataout_init(t, dlen, !(flags & BHS_FINAL));

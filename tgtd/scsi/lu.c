@@ -107,11 +107,47 @@ static void adopt_blk(struct scsi_lu *lu, struct blk *blk)
 		lu->conf.lbppbe = 0;
 }
 
+/* As configured, or as tgt would call it. */
+static void set_names(struct scsi_lu *lu, const struct scsi_lu_conf *conf)
+{
+	const uint32_t tid = lu->target->tid;
+	char text[64];
+
+	snprintf(text, sizeof(text), "IET     %04x%04x", tid, conf->lun);
+	set_text(lu->conf.scsi_id, sizeof(lu->conf.scsi_id), conf->scsi_id, text);
+	snprintf(text, sizeof(text), "beaf%d%d", (int)tid, (int)conf->lun);
+	set_text(lu->conf.scsi_sn, sizeof(lu->conf.scsi_sn), conf->scsi_sn, text);
+	set_text(lu->conf.vendor_id, sizeof(lu->conf.vendor_id), conf->vendor_id, "IET");
+	set_text(lu->conf.product_id, sizeof(lu->conf.product_id), conf->product_id,
+		 lu->type == 0x0c ? "Controller" : "VIRTUAL-DISK");
+	set_text(lu->conf.product_rev, sizeof(lu->conf.product_rev), conf->product_rev, "0001");
+}
+
+/* @lu takes its place in the target's table, if there is one. 0, or an errno. target->lock held. */
+static int enter_locked(struct scsi_target *t, struct scsi_lu *lu)
+{
+	if (t->dying)
+		return ENOENT;
+	if (lu->lun < t->nlu && t->lu[lu->lun])
+		return EEXIST;
+	if (lu->lun >= t->nlu) {
+		uint32_t want = ALIGN_UP(lu->lun + 1, 16u);
+		struct scsi_lu **v = realloc(t->lu, want * sizeof(*v));
+
+		if (!v)
+			return ENOMEM;
+		memset(v + t->nlu, 0, (want - t->nlu) * sizeof(*v));
+		t->lu = v;
+		t->nlu = want;
+	}
+	t->lu[lu->lun] = lu;
+	return 0;
+}
+
 struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf *conf)
 {
 	bool controller = conf->device_type == 0x0c;
 	struct scsi_lu *lu;
-	char text[64];
 	int err;
 
 	if (conf->lun > SCSI_MAX_LUN || (!controller && !conf->blk)) {
@@ -136,14 +172,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	lu->ops = scsi_ops_of(lu->type);
 	lu->target = t;
 	lu->loop = conf->loop;
-	snprintf(text, sizeof(text), "IET     %04x%04x", t->tid, conf->lun);
-	set_text(lu->conf.scsi_id, sizeof(lu->conf.scsi_id), conf->scsi_id, text);
-	snprintf(text, sizeof(text), "beaf%d%d", (int)t->tid, (int)conf->lun);
-	set_text(lu->conf.scsi_sn, sizeof(lu->conf.scsi_sn), conf->scsi_sn, text);
-	set_text(lu->conf.vendor_id, sizeof(lu->conf.vendor_id), conf->vendor_id, "IET");
-	set_text(lu->conf.product_id, sizeof(lu->conf.product_id), conf->product_id,
-		 controller ? "Controller" : "VIRTUAL-DISK");
-	set_text(lu->conf.product_rev, sizeof(lu->conf.product_rev), conf->product_rev, "0001");
+	set_names(lu, conf);
 	if (controller) {
 		lu->hint = no_hint;
 		lu->conf.online = true;
@@ -166,25 +195,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	pthread_mutex_unlock(&lu->lock);
 
 	pthread_mutex_lock(&t->lock);
-	err = 0;
-	if (t->dying) {
-		err = ENOENT;
-	} else if (conf->lun < t->nlu && t->lu[conf->lun]) {
-		err = EEXIST;
-	} else if (conf->lun >= t->nlu) {
-		uint32_t want = ALIGN_UP(conf->lun + 1, 16u);
-		struct scsi_lu **v = realloc(t->lu, want * sizeof(*v));
-
-		if (v) {
-			memset(v + t->nlu, 0, (want - t->nlu) * sizeof(*v));
-			t->lu = v;
-			t->nlu = want;
-		} else {
-			err = ENOMEM;
-		}
-	}
-	if (!err)
-		t->lu[conf->lun] = lu;
+	err = enter_locked(t, lu);
 	pthread_mutex_unlock(&t->lock);
 	if (err) {
 		scsi_lu_forget_loops(lu);

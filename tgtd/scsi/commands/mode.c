@@ -170,6 +170,27 @@ static void select_synced(struct scsi_cmd *cmd)
 	select_save(cmd);
 }
 
+/* The block descriptor at @head: formatting to another size is not what this is for. Answers and
+ * returns false when it asks for that. */
+static bool same_blocks(struct scsi_cmd *cmd, size_t head, bool longlba)
+{
+	const uint8_t *b = cmd->heap + head;
+	uint64_t blocks = longlba ? get_be64(b) : get_be32(b);
+	uint32_t size = longlba ? get_be32(b + 12) : get_be24(b + 5);
+	uint64_t have = scsi_lu_blocks(cmd->lu);
+
+	if (size != cmd->lu->block_size) {
+		scsi_bad_param(cmd, (uint16_t)(head + (longlba ? 12 : 5)), -1);
+		return false;
+	}
+	if (blocks != 0 && blocks != have &&
+	    !(!longlba && blocks == UINT32_MAX && have > UINT32_MAX)) {
+		scsi_bad_param(cmd, (uint16_t)head, -1);
+		return false;
+	}
+	return true;
+}
+
 static void mode_select(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
@@ -195,21 +216,8 @@ static void mode_select(struct scsi_cmd *cmd)
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
-	if (bd) { /* formatting to another size is not what this is for */
-		uint64_t blocks = longlba ? get_be64(b + head) : get_be32(b + head);
-		uint32_t size = longlba ? get_be32(b + head + 12) : get_be24(b + head + 5);
-		uint64_t have = scsi_lu_blocks(lu);
-
-		if (size != lu->block_size) {
-			scsi_bad_param(cmd, (uint16_t)(head + (longlba ? 12 : 5)), -1);
-			return;
-		}
-		if (blocks != 0 && blocks != have &&
-		    !(!longlba && blocks == UINT32_MAX && have > UINT32_MAX)) {
-			scsi_bad_param(cmd, (uint16_t)head, -1);
-			return;
-		}
-	}
+	if (bd && !same_blocks(cmd, head, longlba))
+		return;
 	pthread_mutex_lock(&lu->lock);
 	m = lu->mode;
 	for (; at < len; at += n) {
