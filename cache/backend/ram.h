@@ -177,7 +177,15 @@ static inline void merge_edge(struct ram *r, uint64_t n, uint8_t *fresh, uint32_
 		memset(fresh + from, 0, to - from);
 }
 
-/* DISCARD and ZERO. */
+/* ram.c: reads and writes, as blk_ops has them. */
+bool ram_read(struct blk *blk, struct blk_req *req);
+void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what);
+bool ram_write_prepare(struct blk *blk, struct blk_req *req);
+void ram_write_cancel(struct blk *blk, struct blk_req *req);
+bool ram_write(struct blk *blk, struct blk_req *req);
+bool ram_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data);
+
+/* ram_clear.c: DISCARD and ZERO. */
 bool ram_clear(struct blk *blk, struct blk_req *req);
 /* Empties whole blocks [first, first+n). Any thread. */
 void ram_clear_blocks(struct ram *r, uint64_t first, uint64_t n);
