@@ -218,7 +218,7 @@ uninstall: ## what install and install-bench put there
 	-rmdir $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR) 2>/dev/null
 
 # ---- habits --------------------------------------------------------------------------------------
-.PHONY: coverage compile_commands.json pictures tags
+.PHONY: coverage compile_commands.json pictures tags tidy
 coverage: ## lines and branches by folder, from unit and integration tests: build/cov/html
 	@tools/install-deps gcovr
 	@$(MAKE) --no-print-directory -j2 VARIANT=cov all
@@ -232,6 +232,13 @@ compile_commands.json: ## for clangd and clang-tidy
 	@echo $(ALL_SRC) | CC='$(CC)' FLAGS='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' python3 -c 'import json, os, shlex, sys; \
 		flags = [os.environ["CC"]] + shlex.split(os.environ["FLAGS"]); json.dump([{"directory": os.getcwd(), \
 		"file": f, "arguments": flags + ["-c", f]} for f in sys.stdin.read().split()], open("$@", "w"), indent=1)'
+
+tidy: compile_commands.json ## clang-tidy and cppcheck; what is excepted has its reason beside it
+	@tools/install-deps clang-tidy cppcheck
+	@clang-tidy --quiet -p . $(filter-out tests/%,$(ALL_SRC)) 2>/dev/null
+	@cppcheck -q --error-exitcode=1 --enable=warning,performance,portability --std=c11 --inline-suppr -I. -j2 \
+		--suppressions-list=tests/tidy.supp --template='{file}:{line}: {id}: {message}' \
+		events cache conf tgtd iser tools/*.c tools/tgt-admin
 
 pictures: ## draw tgtd/architecture.svg from its source
 	@tools/install-deps graphviz

@@ -182,11 +182,13 @@ static const char *where(unsigned places)
 
 void conf_hint(const char *word, enum conf_place place, char *out, size_t len)
 {
-	const struct word *best = find(word);
-	unsigned best_distance = (unsigned)strlen(word) / 3 + 1;
+	const struct word *best;
+	unsigned best_distance;
 
 	ASSERT(word && len);
 	ASSERT(place);
+	best = find(word);
+	best_distance = (unsigned)strlen(word) / 3 + 1;
 	*out = 0;
 	if (best && best->places) {
 		snprintf(out, len, ": it belongs %s", where(best->places));

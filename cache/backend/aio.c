@@ -323,7 +323,7 @@ static int aio_refresh(struct blk *blk)
 	if (atomic_exchange(&aio_of(blk)->doubt, false))
 		log_notice("%s: looked at again: what may have been lost is taken for known",
 			   blk->path);
-	return err;
+	return 0;
 }
 
 static int aio_trust(struct blk *blk)

@@ -197,7 +197,7 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 		return complain(err, err_len,
 				"a cache of %llu bytes in blocks of %u over %u nodes is too small: at least %llu",
 				(unsigned long long)conf->size, conf->block, nnodes,
-				(unsigned long long)(need * 3 * conf->block * nnodes));
+				(unsigned long long)need * 3 * conf->block * nnodes);
 	if (!conf->partitions) {
 		uint64_t want = blocks_of(CACHE_REQ_LEN, conf->block) * 8;
 		for (conf->partitions = 1;
@@ -214,7 +214,7 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 	if (part_blocks < need * 3)
 		return complain(err, err_len,
 				"%u partitions are too many: each must hold at least %llu blocks",
-				conf->partitions, (unsigned long long)(need * 3));
+				conf->partitions, (unsigned long long)need * 3);
 	if (part_blocks * conf->partitions > UINT32_MAX / 2)
 		return complain(err, err_len, "too many blocks: choose larger ones");
 

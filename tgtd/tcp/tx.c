@@ -103,13 +103,15 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 	if (!pdu->seg_off)
 		pdu->tp_word[0] = pdu->tp_word[1] = 0;
 	while (pdu->seg_off < pdu->seg_end) {
-		struct tcp_header *h = &b->header[b->nheaders];
-		uint8_t *trailer = b->trailer[b->nheaders];
 		uint32_t len, left, pad, crc = DIGEST_INIT, max;
+		struct tcp_header *h;
+		uint8_t *trailer;
 
 		if (b->nheaders == TCP_TX_HEADERS || b->n + 3 > TCP_TX_IOVS ||
 		    b->bytes >= TCP_TX_BYTES)
 			return false;
+		h = &b->header[b->nheaders];
+		trailer = b->trailer[b->nheaders];
 		max = left = pdu->seg_end - pdu->seg_off;
 		if (f->v[pdu->tp_word[0]].len - pdu->tp_word[1] < left) {
 			max = reach(pdu, TCP_TX_IOVS - b->n - 2);

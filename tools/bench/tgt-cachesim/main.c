@@ -9,6 +9,11 @@
 static const double percent[] = { 1, 2, 5, 10, 20, 35, 50 };
 #define SIZES ARRAY_SIZE(percent)
 
+static double per_cent(uint64_t of, uint64_t all)
+{
+	return 100.0 * (double)of / (double)all;
+}
+
 static void usage(FILE *f)
 {
 	fprintf(f,
@@ -35,13 +40,12 @@ static int run(struct trace *t, const char *dir, bool check)
 		printf("%10g", percent[s]);
 		for (unsigned m = 0; m < nmodels; m++) {
 			hits[m * SIZES + s] = models[m].run(t, capacity);
-			double r = 100.0 * (double)hits[m * SIZES + s] / t->n;
+			double r = per_cent(hits[m * SIZES + s], t->n);
 			printf(" %8.2f", r);
 			if (m > 1)
 				best = MAX(best, r);
 		}
-		double ours = 100.0 * (double)hits[s] / t->n,
-		       lru = 100.0 * (double)hits[2 * SIZES + s] / t->n;
+		double ours = per_cent(hits[s], t->n), lru = per_cent(hits[2 * SIZES + s], t->n);
 		printf("   %6.2f%s\n", best - ours,
 		       best - ours > 2	? "  FAR" :
 		       ours < lru - 0.5 ? "  BELOW LRU" :
