@@ -375,8 +375,8 @@ static void storm(const char *opts, unsigned removals)
 	over = true;
 	pthread_join(admin_thread, NULL);
 	ck_assert_uint_gt(verified, INITIATORS * rounds);
-	/* The admin may close another's, once in five sessions at most. A removal ends all, and on a
-	 * busy machine one tries several times before the adapter is back. */
+	/* The admin may close another's, once in five sessions at most. A removal ends all, and
+	 * on a busy machine one tries several times before the adapter is back. */
 	if (!removals || getenv("TGT_STRICT"))
 		ck_assert_uint_lt(lost, INITIATORS * (rounds / 2 + removals));
 	ck_assert_uint_eq(metric_read(M_iscsi_rejects), 0);
