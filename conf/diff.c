@@ -378,7 +378,7 @@ static void plan_system(struct planner *p, const struct conf *want)
 	p->part = NULL;
 }
 
-static int by_name(const void *a, const void *b)
+static int diff_by_name(const void *a, const void *b)
 {
 	return strcmp((*(struct conf_target *const *)a)->name,
 		      (*(struct conf_target *const *)b)->name);
@@ -404,7 +404,7 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 		if (!scope->target || !strcmp(scope->target, t->name))
 			order[n++] = t;
 	/* by name: numbers of new targets do not depend on the order in the file */
-	qsort(order, n, sizeof(struct conf_target *), by_name);
+	qsort(order, n, sizeof(struct conf_target *), diff_by_name);
 	diff_stores(&p, want);
 	/* what goes makes room (stores, numbers) for what comes */
 	remove_targets(&p, want);

@@ -26,7 +26,7 @@ static struct adm_req *lu_request(struct planner *p, enum adm_op op, uint32_t lu
 	return req;
 }
 
-static void param(struct planner *p, uint32_t lun, const char *text)
+static void diff_lu_param(struct planner *p, uint32_t lun, const char *text)
 {
 	lu_request(p, ADM_UPDATE, lun)->text[ADM_T_PARAMS] = text;
 }
@@ -126,7 +126,8 @@ static bool caching(const char *value, const char **wce)
  * The caching page that @lu is to have, taken out of its @params; NULL: as it is made.
  * `write-cache` and a mode_page may both speak of it: the first says WCE, the other the rest.
  */
-static const char *caching_page(struct conf *c, const struct conf_lu *lu, struct list *params)
+static const char *diff_lu_caching_page(struct conf *c, const struct conf_lu *lu,
+					struct list *params)
 {
 	const char *word = conf_get(&lu->options, "write-cache"), *page = NULL, *wce;
 	struct conf_kv *kv, *tmp;
@@ -203,11 +204,11 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 	struct conf_kv *kv, *was;
 
 	flatten(p->c, want, &new);
-	page = caching_page(p->c, want, &new);
+	page = diff_lu_caching_page(p->c, want, &new);
 	list_init(&old);
 	if (have) {
 		flatten(p->c, have, &old);
-		page_now = caching_page(p->c, have, &old);
+		page_now = diff_lu_caching_page(p->c, have, &old);
 	}
 	for (int pages = 1; pages >= 0; pages--) {
 		list_for_each(kv, &new, link) {
@@ -218,15 +219,16 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 			was = find_param(&old, kv);
 			p->pos = kv->pos;
 			if (!was || !same_value(kv->key, was->value, kv->value))
-				param(p, want->lun,
-				      diff_format(p->c, "%s=%s", kv->key, kv->value));
+				diff_lu_param(p, want->lun,
+					      diff_format(p->c, "%s=%s", kv->key, kv->value));
 		}
 		p->pos = want->pos;
 		if (!pages)
 			break;
 		if (have ? !same_caching(want, page_now, page) : page != NULL)
-			param(p, want->lun,
-			      diff_format(p->c, "mode_page=%s", page ? page : CONF_WRITE_CACHE_ON));
+			diff_lu_param(p, want->lun,
+				      diff_format(p->c, "mode_page=%s",
+						  page ? page : CONF_WRITE_CACHE_ON));
 		else if (!have)
 			diff_note(p, diff_format(p->c,
 						 "Write cache is enabled (default) for lun %u.",
@@ -234,7 +236,7 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 	}
 	list_for_each(kv, &old, link)
 		if (!find_param(&new, kv))
-			param(p, want->lun, kv->key); /* back to the default */
+			diff_lu_param(p, want->lun, kv->key); /* back to the default */
 }
 
 /* A mode page that is no longer asked for has no value to go back to, but the caching page. */
@@ -337,7 +339,7 @@ void diff_stores(struct planner *p, struct conf *want)
 }
 
 /* Does somebody stay on the store that @lu is to have, or come before it? */
-static bool taken(const struct conf_lu *lu)
+static bool diff_lu_taken(const struct conf_lu *lu)
 {
 	const struct holder *h;
 
@@ -426,8 +428,8 @@ static void remove_lu(struct planner *p, const struct change *ch)
 	p->part = NULL;
 }
 
-static void collect(struct planner *p, struct conf_target *have, struct conf_target *want,
-		    struct list *changes)
+static void diff_lu_collect(struct planner *p, struct conf_target *have, struct conf_target *want,
+			    struct list *changes)
 {
 	struct conf_lu *lu, *as;
 
@@ -469,7 +471,7 @@ static void drop_impossible(struct planner *p, struct list *changes)
 			if (ch->want->store)
 				ch->want->store->claimed = NULL;
 		list_for_each_safe(ch, tmp, changes, link) {
-			bool is_taken = taken(ch->want);
+			bool is_taken = diff_lu_taken(ch->want);
 
 			claim(ch->want);
 			if (!first && is_taken == ch->was_taken)
@@ -507,7 +509,7 @@ static void move_lu(struct planner *p, struct change *ch)
 	turn_to(p, ch->target, ch->driver, ch->want);
 	p->part = ch->have->frees;
 	need_store(p, p->part, ch->want);
-	param(p, ch->want->lun, diff_format(p->c, "path=%s", conf_lu_path(ch->want)));
+	diff_lu_param(p, ch->want->lun, diff_format(p->c, "path=%s", conf_lu_path(ch->want)));
 	p->part = NULL;
 	ch->have->how = AS_IT_IS;
 	list_del(&ch->link);
@@ -555,7 +557,7 @@ void diff_changes(struct planner *p, struct conf_target *const *targets, size_t 
 		struct conf_target *have = conf_find_target(p->have, targets[i]->name);
 
 		if (have && !have->frees)
-			collect(p, have, targets[i], &changes);
+			diff_lu_collect(p, have, targets[i], &changes);
 	}
 	drop_impossible(p, &changes);
 	list_for_each_safe(ch, tmp, &changes, link) {
@@ -590,7 +592,7 @@ static void new_lu(struct planner *p, const struct conf_lu *old, const struct co
 	ASSERT(of_target && (!old || old->frees));
 	p->pos = lu->pos;
 	if (!old) {
-		is_taken = taken(lu);
+		is_taken = diff_lu_taken(lu);
 		if (!usable(p, lu, is_taken))
 			return;
 		claim(lu);
@@ -610,7 +612,7 @@ static void new_lu(struct planner *p, const struct conf_lu *old, const struct co
 	req->text[ADM_T_BLOCKSIZE] = store_option(lu, "block-size", NULL);
 	diff_params(p, NULL, lu);
 	if (conf_get(&lu->options, "path"))
-		param(p, lu->lun, diff_format(p->c, "path=%s", conf_lu_path(lu)));
+		diff_lu_param(p, lu->lun, diff_format(p->c, "path=%s", conf_lu_path(lu)));
 	p->part = of_target;
 }
 
@@ -624,7 +626,7 @@ static void diff_size(struct planner *p, const struct conf_lu *have, const struc
 	p->pos = want->pos;
 	p->part = diff_part(p, shrank ? CONF_PART_REMOVE : CONF_PART_CHANGE, want->lun);
 	p->part->what = diff_format(p->c, "the size of LUN %u", want->lun);
-	param(p, want->lun, "refresh=1");
+	diff_lu_param(p, want->lun, "refresh=1");
 }
 
 static void diff_lu(struct planner *p, const struct conf_lu *have, const struct conf_lu *want)

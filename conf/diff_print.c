@@ -4,7 +4,7 @@
 #include "events/bug.h"
 
 /* In double quotes, as far as the shell asks for it. */
-static void quote(FILE *to, const char *text, bool always)
+static void diff_quote(FILE *to, const char *text, bool always)
 {
 	bool plain = *text && !text[strcspn(text, " \t\n\"'\\$`&|;<>()*?[]#~!{}")];
 
@@ -26,10 +26,10 @@ static void print_text(FILE *to, const char *option, const char *text, bool alwa
 	if (!text)
 		return;
 	fprintf(to, "%s", option);
-	quote(to, text, always);
+	diff_quote(to, text, always);
 }
 
-static void print_lu(const struct adm_req *r, FILE *to)
+static void diff_print_lu(const struct adm_req *r, FILE *to)
 {
 	const char *params = r->text[ADM_T_PARAMS], *eq = params ? strchr(params, '=') : NULL;
 
@@ -49,7 +49,7 @@ static void print_lu(const struct adm_req *r, FILE *to)
 		return;
 	}
 	fprintf(to, "%.*s", (int)(eq + 1 - params), params);
-	quote(to, eq + 1, true);
+	diff_quote(to, eq + 1, true);
 }
 
 void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
@@ -67,7 +67,7 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 		fprintf(to, " --lld %s", r->text[ADM_T_LLD]);
 	switch (r->mode) {
 	case ADM_LU:
-		print_lu(r, to);
+		diff_print_lu(r, to);
 		break;
 	case ADM_ACCOUNT:
 		fprintf(to, " --mode account --op %s", adm_op_name(r->op));
@@ -82,7 +82,7 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 	case ADM_SYSTEM:
 		fprintf(to, " --op %s --mode sys --name %s -v ", adm_op_name(r->op),
 			r->text[ADM_T_NAME]);
-		quote(to, r->text[ADM_T_VALUE], false);
+		diff_quote(to, r->text[ADM_T_VALUE], false);
 		break;
 	default:
 		if (r->op == ADM_DELETE) {

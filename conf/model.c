@@ -214,7 +214,7 @@ static int by_kind_and_path(const void *a, const void *b)
 	return x->direct != y->direct ? x->direct - y->direct : strcmp(x->path, y->path);
 }
 
-static void number(struct conf *c, struct conf_target *t)
+static void model_number(struct conf *c, struct conf_target *t)
 {
 	uint8_t used[CONF_MAX_LUN / 8 + 1] = { 0 };
 	struct conf_lu *lu, **order;
@@ -272,7 +272,7 @@ void conf_resolve(struct conf *c)
 			conf_add_rule(c, t, "ALL", false);
 		list_for_each(lu, &t->lus, link)
 			inherit(c, t, lu);
-		number(c, t);
+		model_number(c, t);
 	}
 	ASSERT(conf_is_resolved(c));
 }
@@ -311,7 +311,7 @@ static void escaped(const struct printer *p, const char *text)
 	}
 }
 
-static bool blank(char c)
+static bool model_blank(char c)
 {
 	return c == ' ' || c == '\t';
 }
@@ -319,12 +319,13 @@ static bool blank(char c)
 /* Would the parser take something off a value that begins with @first and ends with @last? It takes
  * one '=', blanks, a pair of quotes, and a comment at the end; of a quoted value only the
  * quotes. */
-static const char *quote(const char *first, const char *last)
+static const char *model_quote(const char *first, const char *last)
 {
 	size_t n = strlen(last);
 	char a = *first, z = n ? last[n - 1] : 0;
 
-	return a == '=' || blank(a) || blank(z) || ((a == '"' || a == '\'') && a == z) ||
+	return a == '=' || model_blank(a) || model_blank(z) ||
+			       ((a == '"' || a == '\'') && a == z) ||
 			       (n > 1 && !strcmp(last + n - 2, "*/")) ?
 		       "\"" :
 		       "";
@@ -334,7 +335,7 @@ static const char *quote(const char *first, const char *last)
 static void words_line(const struct printer *p, const char *indent, const char *key,
 		       const char *value, const char *second, const char *inner)
 {
-	const char *q = quote(value, second ? second : value);
+	const char *q = model_quote(value, second ? second : value);
 
 	p->put(p->arg, indent);
 	p->put(p->arg, key);
@@ -367,16 +368,16 @@ static void print_users(const struct printer *p, const struct list *users, const
 		const char *password = u->password ? u->password : CONF_NO_PASSWORD;
 
 		words_line(p, indent, u->outgoing ? out : in, u->user, password,
-			   strpbrk(password, " \t") ? "\"" : quote(password, password));
+			   strpbrk(password, " \t") ? "\"" : model_quote(password, password));
 		list_for_each(name, &u->names, link)
 			words_line(p, indent, "bind-user", u->user, name->key, "");
 	}
 }
 
 /* @before: the path of the last one that was written without its number. Those are numbered in the
- * order of their paths when they are read, see number(). */
-static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t expected,
-		     const char **before)
+ * order of their paths when they are read, see model_number(). */
+static void model_print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t expected,
+			   const char **before)
 {
 	const char *store = lu->direct ? "direct-store" : "backing-store";
 	struct conf_kv *kv;
@@ -392,9 +393,9 @@ static void print_lu(const struct printer *p, const struct conf_lu *lu, uint32_t
 	p->put(p->arg, "\t<");
 	p->put(p->arg, store);
 	p->put(p->arg, " ");
-	p->put(p->arg, quote(lu->path, lu->path));
+	p->put(p->arg, model_quote(lu->path, lu->path));
 	escaped(p, lu->path);
-	p->put(p->arg, quote(lu->path, lu->path));
+	p->put(p->arg, model_quote(lu->path, lu->path));
 	p->put(p->arg, ">\n");
 	snprintf(number_text, sizeof(number_text), "%u", lu->lun);
 	value_line(p, "\t\t", "lun", number_text);
@@ -421,7 +422,7 @@ static void print_target(const struct printer *p, const struct conf *c, const st
 	if (t->driver && strcmp(t->driver, c->default_driver ? c->default_driver : "iscsi"))
 		value_line(p, "\t", "driver", t->driver);
 	list_for_each(lu, &t->lus, link)
-		print_lu(p, lu, expected++, &before);
+		model_print_lu(p, lu, expected++, &before);
 	print_users(p, &t->users, "\t", "incominguser", "outgoinguser");
 	r = list_first_or_null(&t->rules, struct conf_rule, link);
 	only_all = r && r->link.next == &t->rules && !r->is_name && !strcmp(r->text, "ALL");

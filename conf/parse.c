@@ -40,8 +40,8 @@ struct parser {
 	bool closed;
 };
 
-static int fail(struct parser *p, const char *fmt, ...) printf_like(2, 3);
-static int fail(struct parser *p, const char *fmt, ...)
+static int parse_fail(struct parser *p, const char *fmt, ...) printf_like(2, 3);
+static int parse_fail(struct parser *p, const char *fmt, ...)
 {
 	va_list ap;
 	int n = 0;
@@ -62,26 +62,26 @@ static int unknown(struct parser *p, const char *word, enum conf_place place)
 	char hint[160];
 
 	conf_hint(word, place, hint, sizeof(hint));
-	return fail(p, "unknown option '%s' %s%s", word,
-		    place == CONF_IN_FILE   ? "outside of targets" :
-		    place == CONF_IN_TARGET ? "in a target" :
-					      "in a store",
-		    hint);
+	return parse_fail(p, "unknown option '%s' %s%s", word,
+			  place == CONF_IN_FILE	  ? "outside of targets" :
+			  place == CONF_IN_TARGET ? "in a target" :
+						    "in a store",
+			  hint);
 }
 
-static bool blank(char ch)
+static bool parse_blank(char ch)
 {
 	return ch == ' ' || ch == '\t' || ch == '\r';
 }
 
 static char *trim(char *s)
 {
-	while (blank(*s))
+	while (parse_blank(*s))
 		s++;
 	size_t n = strlen(s);
 
 	/* an escaped blank would be odd; none is kept */
-	while (n && blank(s[n - 1]))
+	while (n && parse_blank(s[n - 1]))
 		s[--n] = 0;
 	return s;
 }
@@ -124,12 +124,12 @@ static int user_line(struct parser *p, struct list *to, char *value, bool outgoi
 	bool quoted;
 
 	if (!value[n])
-		return fail(p, "a user needs a name and a password: '%s' has no second word",
-			    value);
+		return parse_fail(p, "a user needs a name and a password: '%s' has no second word",
+				  value);
 	value[n] = 0;
 	list_for_each(u, to, link)
 		if (u->outgoing == outgoing && !strcmp(u->user, value))
-			return fail(p, "user %s is given twice", value);
+			return parse_fail(p, "user %s is given twice", value);
 	password = trim(value + n + 1);
 	quoted = unquote(&password);
 	u = conf_add_user(p->c, to, value, password, outgoing);
@@ -141,9 +141,9 @@ static int user_line(struct parser *p, struct list *to, char *value, bool outgoi
 static int lu_add(struct parser *p, char *path, bool direct, struct conf_lu **out)
 {
 	if (!*path)
-		return fail(p, "a store needs a path");
+		return parse_fail(p, "a store needs a path");
 	if (p->c->nlus >= CONF_MAX_LUS)
-		return fail(p, "more than %u logical units", CONF_MAX_LUS);
+		return parse_fail(p, "more than %u logical units", CONF_MAX_LUS);
 	struct conf_lu *lu = conf_add_lu(p->c, p->target, path);
 
 	lu->direct = direct;
@@ -159,17 +159,17 @@ static int lu_option(struct parser *p, struct list *to, const char *key, char *v
 
 	if (!strcmp(key, "lun")) {
 		if (!parse_u32(value, CONF_MAX_LUN, &lun) || !lun)
-			return fail(p, "lun is 1 to %u, not '%s'", CONF_MAX_LUN, value);
+			return parse_fail(p, "lun is 1 to %u, not '%s'", CONF_MAX_LUN, value);
 		if (p->lu) {
 			if (p->lu->has_lun)
-				return fail(p, "lun is given twice");
+				return parse_fail(p, "lun is given twice");
 			p->lu->lun = lun;
 			p->lu->has_lun = true;
 			return 0;
 		}
 	}
 	if (conf_kind(key) != CONF_MULTI && conf_get(to, key))
-		return fail(p, "%s is given twice", key);
+		return parse_fail(p, "%s is given twice", key);
 	conf_add_kv(p->c, to, key, value)->pos = p->pos;
 	return 0;
 }
@@ -181,17 +181,17 @@ static int expose_line(struct parser *p, char *value)
 	struct conf_rule *r;
 
 	if (!value[n])
-		return fail(p, "expected: expose <initiator name> <luns>");
+		return parse_fail(p, "expected: expose <initiator name> <luns>");
 	value[n] = 0;
 	list_for_each(r, &p->target->rules, link) {
 		if (!r->is_name || strcmp(r->text, value))
 			continue;
 		if (r->luns)
-			return fail(p, "what %s sees is given twice", value);
+			return parse_fail(p, "what %s sees is given twice", value);
 		r->luns = conf_strdup(p->c, trim(value + n + 1));
 		return 0;
 	}
-	return fail(p, "expose needs an initiator-name %s before it", value);
+	return parse_fail(p, "expose needs an initiator-name %s before it", value);
 }
 
 /* bind-user <user> <initiator name> */
@@ -202,18 +202,18 @@ static int tie_line(struct parser *p, char *value)
 	struct conf_user *u;
 
 	if (!value[n])
-		return fail(p, "expected: bind-user <user> <initiator name>");
+		return parse_fail(p, "expected: bind-user <user> <initiator name>");
 	value[n] = 0;
 	name = trim(value + n + 1);
 	list_for_each(u, &p->target->users, link) {
 		if (u->outgoing || strcmp(u->user, value))
 			continue;
 		if (conf_get(&u->names, name))
-			return fail(p, "bind-user %s %s is given twice", value, name);
+			return parse_fail(p, "bind-user %s %s is given twice", value, name);
 		conf_add_kv(p->c, &u->names, name, "")->pos = p->pos;
 		return 0;
 	}
-	return fail(p, "bind-user needs an incominguser %s before it", value);
+	return parse_fail(p, "bind-user needs an incominguser %s before it", value);
 }
 
 static int rule_line(struct parser *p, const char *value, bool is_name)
@@ -226,7 +226,7 @@ static int rule_line(struct parser *p, const char *value, bool is_name)
 	}
 	list_for_each(r, &p->target->rules, link)
 		if (r->is_name == is_name && !strcmp(r->text, value))
-			return fail(p, "%s is given twice", value);
+			return parse_fail(p, "%s is given twice", value);
 	conf_add_rule(p->c, p->target, value, is_name)->pos = p->pos;
 	return 0;
 }
@@ -250,16 +250,16 @@ static int target_line(struct parser *p, const char *key, char *value)
 		return user_line(p, &t->users, value, outgoing);
 	if (!strcmp(key, "driver")) {
 		if (t->driver)
-			return fail(p, "driver is given twice");
+			return parse_fail(p, "driver is given twice");
 		t->driver = conf_strdup(p->c, value);
 		t->driver_pos = p->pos;
 		return 0;
 	}
 	if (!strcmp(key, "controller_tid")) {
 		if (t->tid)
-			return fail(p, "controller_tid is given twice");
+			return parse_fail(p, "controller_tid is given twice");
 		if (!parse_u32(value, INT32_MAX, &t->tid) || !t->tid)
-			return fail(p, "controller_tid is a number above 0, not '%s'", value);
+			return parse_fail(p, "controller_tid is a number above 0, not '%s'", value);
 		return 0;
 	}
 	switch (conf_kind(key)) {
@@ -267,7 +267,7 @@ static int target_line(struct parser *p, const char *key, char *value)
 		return unknown(p, key, CONF_IN_TARGET);
 	case CONF_KEY:
 		if (conf_get(&t->keys, key))
-			return fail(p, "%s is given twice", key);
+			return parse_fail(p, "%s is given twice", key);
 		conf_add_kv(p->c, &t->keys, key, value)->pos = p->pos;
 		return 0;
 	default:
@@ -282,29 +282,29 @@ static int global_line(struct parser *p, const char *key, char *value)
 
 	if (!strcmp(key, "default-driver")) {
 		if (c->default_driver)
-			return fail(p, "default-driver is given twice");
+			return parse_fail(p, "default-driver is given twice");
 		c->default_driver = conf_strdup(c, value);
 		c->default_driver_pos = p->pos;
 		return 0;
 	}
 	if (!strcmp(key, "ignore-errors")) {
 		if (strcmp(value, "yes") && strcmp(value, "no"))
-			return fail(p, "ignore-errors is yes or no, not '%s'", value);
+			return parse_fail(p, "ignore-errors is yes or no, not '%s'", value);
 		c->ignore_errors = !strcmp(value, "yes");
 		return 0;
 	}
 	if (!strcmp(key, "control-port")) {
 		if (c->control_port >= 0)
-			return fail(p, "control-port is given twice");
+			return parse_fail(p, "control-port is given twice");
 		if (!parse_u32(value, INT16_MAX, &port))
-			return fail(p, "control-port is %s, not '%s'", conf_says(key), value);
+			return parse_fail(p, "control-port is %s, not '%s'", conf_says(key), value);
 		c->control_port = (int)port;
 		return 0;
 	}
 	if (!strcmp(key, "iSNS") || !strcmp(key, "iSNSServerIP") ||
 	    !strcmp(key, "iSNSServerPort") || !strcmp(key, "iSNSAccessControl")) {
 		if (conf_get(&c->system, key))
-			return fail(p, "%s is given twice", key);
+			return parse_fail(p, "%s is given twice", key);
 		conf_add_kv(c, &c->system, key, value)->pos = p->pos;
 		return 0;
 	}
@@ -318,31 +318,31 @@ static int global_line(struct parser *p, const char *key, char *value)
 static int block_begin(struct parser *p, const char *name, char *arg)
 {
 	if (p->lu)
-		return fail(p, "<%s> inside of a store", name);
+		return parse_fail(p, "<%s> inside of a store", name);
 	if (!strcmp(name, "target")) {
 		if (p->target)
-			return fail(p, "<target> inside of a target");
+			return parse_fail(p, "<target> inside of a target");
 		if (!*arg)
-			return fail(p, "a target needs a name");
+			return parse_fail(p, "a target needs a name");
 		p->begun = p->pos.line;
 		p->target = conf_find_target(p->c, arg);
 		if (p->target)
 			return 0;
 		if (p->c->ntargets >= CONF_MAX_TARGETS)
-			return fail(p, "more than %u targets", CONF_MAX_TARGETS);
+			return parse_fail(p, "more than %u targets", CONF_MAX_TARGETS);
 		p->target = conf_add_target(p->c, arg);
 		p->target->pos = p->pos;
 		return 0;
 	}
 	if (!strcmp(name, "backing-store") || !strcmp(name, "direct-store")) {
 		if (!p->target)
-			return fail(p, "<%s> outside of targets", name);
+			return parse_fail(p, "<%s> outside of targets", name);
 		return lu_add(p, arg, *name == 'd', &p->lu);
 	}
 	char hint[160];
 
 	conf_hint(name, CONF_IS_BLOCK, hint, sizeof(hint));
-	return fail(p, "unknown block <%s>%s", name, hint);
+	return parse_fail(p, "unknown block <%s>%s", name, hint);
 }
 
 static int block_end(struct parser *p, const char *name)
@@ -352,8 +352,8 @@ static int block_end(struct parser *p, const char *name)
 				       NULL;
 
 	if (!open || strcasecmp(open, name))
-		return fail(p, "</%s> closes nothing%s%s%s", name, open ? ", <" : "",
-			    open ? open : "", open ? "> is open" : "");
+		return parse_fail(p, "</%s> closes nothing%s%s%s", name, open ? ", <" : "",
+				  open ? open : "", open ? "> is open" : "");
 	if (p->lu)
 		p->lu = NULL;
 	else
@@ -366,7 +366,7 @@ static int block_line(struct parser *p, char *s)
 	size_t n = strlen(s);
 
 	if (s[n - 1] != '>')
-		return fail(p, "'>' is missing");
+		return parse_fail(p, "'>' is missing");
 	s[n - 1] = 0;
 	if (s[1] == '/')
 		return block_end(p, trim(s + 2));
@@ -395,9 +395,9 @@ static int include(struct parser *p, const char *pattern)
 	int err = 0;
 
 	if (p->closed)
-		return fail(p, "include is not allowed here");
+		return parse_fail(p, "include is not allowed here");
 	if (p->depth >= MAX_DEPTH)
-		return fail(p, "includes are nested deeper than %d", MAX_DEPTH);
+		return parse_fail(p, "includes are nested deeper than %d", MAX_DEPTH);
 	/* a directory means everything in it */
 	if (!stat(pattern, &st) && S_ISDIR(st.st_mode) &&
 	    snprintf(all, sizeof(all), "%s/*", pattern) < (int)sizeof(all))
@@ -409,9 +409,9 @@ static int include(struct parser *p, const char *pattern)
 		/* a directory of snippets may well be empty; a file that is named must exist */
 		return strpbrk(pattern, "*?[") ?
 			       0 :
-			       fail(p, "cannot include %s: no such file", pattern);
+			       parse_fail(p, "cannot include %s: no such file", pattern);
 	default:
-		return fail(p, "cannot include %s", pattern);
+		return parse_fail(p, "cannot include %s", pattern);
 	}
 	for (size_t i = 0; i < found.gl_pathc && !err; i++) {
 		struct parser inner = *p;
@@ -419,7 +419,7 @@ static int include(struct parser *p, const char *pattern)
 		inner.depth++;
 		err = parse_file(&inner, found.gl_pathv[i]);
 		if (!err && (inner.target != p->target || inner.lu != p->lu))
-			err = fail(&inner, "a block that begins in a file must end there");
+			err = parse_fail(&inner, "a block that begins in a file must end there");
 	}
 	globfree(&found);
 	return err;
@@ -430,7 +430,7 @@ static int key_line(struct parser *p, char *s)
 	size_t n = strcspn(s, " \t=");
 	char *value = s + n;
 
-	while (blank(*value))
+	while (parse_blank(*value))
 		value++;
 	if (*value == '=')
 		value++;
@@ -438,9 +438,9 @@ static int key_line(struct parser *p, char *s)
 	s[n] = 0;
 	unquote(&value);
 	if (!*s)
-		return fail(p, "a line begins with '='");
+		return parse_fail(p, "a line begins with '='");
 	if (!*value)
-		return fail(p, "option %s has a missing value", s);
+		return parse_fail(p, "option %s has a missing value", s);
 	if (!strcasecmp(s, "include"))
 		return include(p, value);
 	if (p->lu) {
@@ -493,12 +493,12 @@ static void uncomment(struct parser *p, char *line)
 		s = end + 2 + strspn(end + 2, " \t");
 	}
 	memmove(line, s, strlen(s) + 1);
-	for (n = strlen(line); n && blank(line[n - 1]);)
+	for (n = strlen(line); n && parse_blank(line[n - 1]);)
 		n--;
 	if (n <= 4 || strncmp(line + n - 2, "*/", 2))
 		return;
 	for (s = line + n - 4; s > line; s--)
-		if (!strncmp(s, "/*", 2) && blank(s[-1])) {
+		if (!strncmp(s, "/*", 2) && parse_blank(s[-1])) {
 			*s = 0;
 			return;
 		}
@@ -521,9 +521,9 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 
 		p->pos.line++;
 		if (have + n >= sizeof(line))
-			return fail(p, "a line is longer than %d bytes", MAX_LINE - 1);
+			return parse_fail(p, "a line is longer than %d bytes", MAX_LINE - 1);
 		if (memchr(text, 0, n))
-			return fail(p, "a NUL byte");
+			return parse_fail(p, "a NUL byte");
 		memcpy(line + have, text, n);
 		line[have + n] = 0;
 		if (!have)
@@ -549,7 +549,7 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 		}
 	}
 	if (!err && p->comment)
-		err = fail(p, "the comment of line %u has no end", p->comment);
+		err = parse_fail(p, "the comment of line %u has no end", p->comment);
 	return err;
 }
 
@@ -574,12 +574,12 @@ static int read_all(struct parser *p, int fd, char **text, size_t *len)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return fail(p, "cannot be read: %s", strerror(errno));
+			return parse_fail(p, "cannot be read: %s", strerror(errno));
 		if (!n)
 			return 0;
 		*len += (size_t)n;
 		if (*len > MAX_FILE)
-			return fail(p, "longer than %u MiB", MAX_FILE >> 20);
+			return parse_fail(p, "longer than %u MiB", MAX_FILE >> 20);
 	}
 }
 
@@ -594,16 +594,16 @@ static int parse_file(struct parser *p, const char *path)
 
 	if (fd < 0 || fstat(fd, &st)) {
 		err = -errno;
-		fail(p, "cannot read %s: %s", path, strerror(-err));
+		parse_fail(p, "cannot read %s: %s", path, strerror(-err));
 		if (fd >= 0)
 			close(fd);
 		return err;
 	}
 	p->pos = (struct conf_pos){ conf_strdup(p->c, path), 0 };
 	if (!S_ISREG(st.st_mode) && (p->depth || !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))))
-		err = fail(p, "not a file");
+		err = parse_fail(p, "not a file");
 	else if (++*p->nfiles > MAX_FILES)
-		err = fail(p, "more than %d files", MAX_FILES);
+		err = parse_fail(p, "more than %d files", MAX_FILES);
 	else
 		err = read_all(p, fd, &text, &len);
 	close(fd);
@@ -619,9 +619,9 @@ static int parse_end(struct parser *p, int err)
 		const char *open =
 			p->lu ? p->lu->direct ? "direct-store" : "backing-store" : "target";
 
-		err = fail(p, "the file ends inside of <%s %s> of line %u: </%s> is missing", open,
-			   p->lu ? p->lu->path : p->target->name,
-			   p->lu ? p->lu->pos.line : p->begun, open);
+		err = parse_fail(p, "the file ends inside of <%s %s> of line %u: </%s> is missing",
+				 open, p->lu ? p->lu->path : p->target->name,
+				 p->lu ? p->lu->pos.line : p->begun, open);
 	}
 	return err;
 }

@@ -11,9 +11,9 @@ struct relaxer {
 	void *arg;
 };
 
-static void say(struct relaxer *r, const struct conf_pos *pos, const char *fmt, ...)
+static void relax_say(struct relaxer *r, const struct conf_pos *pos, const char *fmt, ...)
 	printf_like(3, 4);
-static void say(struct relaxer *r, const struct conf_pos *pos, const char *fmt, ...)
+static void relax_say(struct relaxer *r, const struct conf_pos *pos, const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
@@ -30,7 +30,7 @@ static void say(struct relaxer *r, const struct conf_pos *pos, const char *fmt, 
 	r->say(r->arg, text);
 }
 
-static bool is_one_of(const char *value, const char *const *list)
+static bool relax_is_one_of(const char *value, const char *const *list)
 {
 	for (; *list; list++)
 		if (!strcmp(*list, value))
@@ -47,8 +47,8 @@ static const struct conf_kv *foreign(const struct conf_lu *lu)
 	struct conf_kv *kv;
 
 	list_for_each(kv, &lu->options, link)
-		if ((!strcmp(kv->key, "device-type") && is_one_of(kv->value, devices)) ||
-		    (!strcmp(kv->key, "bs-type") && is_one_of(kv->value, stores)))
+		if ((!strcmp(kv->key, "device-type") && relax_is_one_of(kv->value, devices)) ||
+		    (!strcmp(kv->key, "bs-type") && relax_is_one_of(kv->value, stores)))
 			return kv;
 	return NULL;
 }
@@ -62,8 +62,8 @@ static void relax_lus(struct relaxer *r, struct conf *c, struct conf_target *t)
 		kv = foreign(lu);
 		if (!kv)
 			continue;
-		say(r, &kv->pos, "target %s: LUN %u (%s) is left out: there is no %s %s here",
-		    t->name, lu->lun, lu->path, kv->key, kv->value);
+		relax_say(r, &kv->pos, "target %s: LUN %u (%s) is left out: there is no %s %s here",
+			  t->name, lu->lun, lu->path, kv->key, kv->value);
 		list_del(&lu->link);
 		c->nlus--;
 	}
@@ -80,9 +80,10 @@ static void relax_tid(struct relaxer *r, const struct conf *c, struct conf_targe
 			return;
 		if (first->tid != t->tid)
 			continue;
-		say(r, &t->pos,
-		    "target %s: controller_tid %u is %s's already: this one gets a free number",
-		    t->name, t->tid, first->name);
+		relax_say(
+			r, &t->pos,
+			"target %s: controller_tid %u is %s's already: this one gets a free number",
+			t->name, t->tid, first->name);
 		t->tid = 0;
 		return;
 	}
@@ -94,9 +95,10 @@ static void relax_users(struct relaxer *r, const struct list *users)
 
 	list_for_each(u, users, link)
 		if (u->many_words)
-			say(r, &u->pos,
-			    "user %s: the password is all that follows, with its blanks; tgt took the first word of it. Quotes around it say that it is meant",
-			    u->user);
+			relax_say(
+				r, &u->pos,
+				"user %s: the password is all that follows, with its blanks; tgt took the first word of it. Quotes around it say that it is meant",
+				u->user);
 }
 
 void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), void *arg)

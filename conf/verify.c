@@ -34,7 +34,7 @@ static void fault(struct verifier *v, const struct conf_pos *pos, const char *fm
 	v->complain(v->arg, text);
 }
 
-static bool is_one_of(const char *value, const char *const *list)
+static bool verify_is_one_of(const char *value, const char *const *list)
 {
 	for (; *list; list++)
 		if (!strcmp(*list, value))
@@ -99,7 +99,7 @@ static void verify_option(struct verifier *v, const struct conf_kv *kv)
 
 		if (strcmp(r->key, kv->key))
 			continue;
-		if (r->choice ? !is_one_of(kv->value, r->choice) :
+		if (r->choice ? !verify_is_one_of(kv->value, r->choice) :
 				!number_in(kv->value, r->min, r->max))
 			fault(v, &kv->pos, "%s is %s, not '%s'", kv->key, r->says, kv->value);
 		return;
@@ -158,7 +158,7 @@ static bool address_ok(const char *text)
 	return !text[n] || number_in(text + n + 1, 0, v6 ? 128 : 32);
 }
 
-static bool name_ok(const char *name)
+static bool verify_name_ok(const char *name)
 {
 	size_t n = 0;
 
@@ -245,7 +245,7 @@ static void verify_target(struct verifier *v, const struct conf *c, const struct
 	struct conf_kv *kv;
 	struct conf_lu *lu;
 
-	if (!name_ok(t->name))
+	if (!verify_name_ok(t->name))
 		fault(v, &t->pos, "target '%s': a name is 1 to %d letters, digits, ':', '.', '-'",
 		      t->name, CONF_NAME_MAX);
 	if (strcmp(t->driver, "iscsi") && strcmp(t->driver, "iser"))

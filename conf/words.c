@@ -112,7 +112,7 @@ static const struct word {
 	{ "MaxOutstandingUnexpectedPDUs", 0, CONF_KEY, NULL },
 };
 
-static const struct word *find(const char *text)
+static const struct word *words_find(const char *text)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		if (!strcmp(words[i].text, text))
@@ -122,14 +122,14 @@ static const struct word *find(const char *text)
 
 enum conf_kind conf_kind(const char *key)
 {
-	const struct word *w = find(key);
+	const struct word *w = words_find(key);
 
 	return w ? w->kind : CONF_UNKNOWN;
 }
 
 const char *conf_says(const char *key)
 {
-	const struct word *w = find(key);
+	const struct word *w = words_find(key);
 
 	return w ? w->says : NULL;
 }
@@ -187,7 +187,7 @@ void conf_hint(const char *word, enum conf_place place, char *out, size_t len)
 
 	ASSERT(word && len);
 	ASSERT(place);
-	best = find(word);
+	best = words_find(word);
 	best_distance = (unsigned)strlen(word) / 3 + 1;
 	*out = 0;
 	if (best && best->places) {

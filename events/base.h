@@ -39,7 +39,7 @@
  * Adds to a figure that one thread writes and any may read: never torn, not ordered. On x86 that is
  * one instruction, which compilers do not make of a relaxed load and store.
  */
-static inline void figure_add(uint64_t *figure, uint64_t n)
+static inline void counter_add(uint64_t *figure, uint64_t n)
 {
 #if defined(__x86_64__) && !defined(TGT_DEBUG)
 	__asm__("addq %1, %0" : "+m"(*figure) : "er"(n) : "cc");
@@ -47,7 +47,7 @@ static inline void figure_add(uint64_t *figure, uint64_t n)
 	__atomic_store_n(figure, __atomic_load_n(figure, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 #endif
 }
-static inline void figure_add32(uint32_t *figure, uint32_t n)
+static inline void counter_add32(uint32_t *figure, uint32_t n)
 {
 #if defined(__x86_64__) && !defined(TGT_DEBUG)
 	__asm__("addl %1, %0" : "+m"(*figure) : "ir"(n) : "cc");

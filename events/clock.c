@@ -9,7 +9,7 @@
 static _Atomic bool fake;
 static _Atomic uint64_t fake_ns;
 
-static uint64_t read_clock(clockid_t id)
+static uint64_t clock_read_system(clockid_t id)
 {
 	struct timespec ts;
 
@@ -21,12 +21,12 @@ uint64_t clock_now_ns(void)
 {
 	if (unlikely(atomic_load_explicit(&fake, memory_order_relaxed)))
 		return atomic_load_explicit(&fake_ns, memory_order_relaxed);
-	return read_clock(CLOCK_MONOTONIC);
+	return clock_read_system(CLOCK_MONOTONIC);
 }
 
 uint64_t clock_realtime_ns(void)
 {
-	return read_clock(CLOCK_REALTIME);
+	return clock_read_system(CLOCK_REALTIME);
 }
 
 void clock_fake_set(uint64_t ns)

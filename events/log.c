@@ -148,7 +148,7 @@ static size_t line_prefix(char *line, size_t size, enum log_level level)
 	return (size_t)n;
 }
 
-static ssize_t put(int fd, bool socket, struct iovec *iov, size_t n)
+static ssize_t log_put(int fd, bool socket, struct iovec *iov, size_t n)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
 
@@ -167,7 +167,7 @@ static unsigned take_dropped(char note[64], struct iovec *iov)
 	return lost;
 }
 
-static void drop(unsigned lines)
+static void log_drop(unsigned lines)
 {
 	atomic_fetch_add_explicit(&dropped, lines, memory_order_relaxed);
 }
@@ -181,15 +181,15 @@ static void to_stderr(char *line, size_t len)
 
 	static_assert(LOG_LINE_MAX + sizeof(note) <= PIPE_BUF, "in a pipe it is all or nothing");
 	if (out == OUT_ASK && poll(&p, 1, 0) == 0) {
-		drop(1);
+		log_drop(1);
 		return;
 	}
 	lost = take_dropped(note, &iov[0]);
 	if (lost)
 		note[iov[0].iov_len++] = '\n';
 	/* Nobody is left to be told when stderr is gone. */
-	if (put(out_fd, out == OUT_SOCKET, iov, 2) < 0)
-		drop(lost + 1);
+	if (log_put(out_fd, out == OUT_SOCKET, iov, 2) < 0)
+		log_drop(lost + 1);
 }
 
 /* RFC 3164 as it is spoken on this machine: without a host's name. */
@@ -214,7 +214,7 @@ static void to_syslog(int priority, char *text, size_t len)
 		note[iov[1].iov_len++] = ' ';
 	/* A second time, after one that found nobody: it has been started, or started again. */
 	for (int i = 0; i < 2; i++) {
-		if (put(syslog_fd, true, iov, 3) >= 0)
+		if (log_put(syslog_fd, true, iov, 3) >= 0)
 			return;
 		if (errno == EAGAIN)
 			break;
@@ -224,7 +224,7 @@ static void to_syslog(int priority, char *text, size_t len)
 			break;
 		}
 	}
-	drop(lost + 1);
+	log_drop(lost + 1);
 }
 
 void log_write(enum log_level level, const char *fmt, ...)

@@ -24,9 +24,9 @@ struct loop_hooks loop_hooks;
 
 /* ---- figures: written by the loop's thread only ---------------------------------------------- */
 
-static void count(uint64_t *figure, uint64_t n)
+static void loop_count_event(uint64_t *figure, uint64_t n)
 {
-	figure_add(figure, n);
+	counter_add(figure, n);
 }
 
 /* ---- waking ---------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static unsigned run_mailbox(struct loop *loop)
 		n++;
 	}
 	if (n) {
-		count(&loop->stats.messages, n);
+		loop_count_event(&loop->stats.messages, n);
 		metric_add(M_loop_messages, n);
 	}
 	return n;
@@ -97,9 +97,9 @@ int loop_fd_add(struct loop *loop, struct loop_fd *lfd)
 	return 0;
 }
 
-static bool loop_usual_is(const struct loop_fd *lfd)
+static bool loop_fd_is_hot(const struct loop_fd *lfd)
 {
-	return lfd->loop->usual == lfd;
+	return lfd->loop->hot_fd == lfd;
 }
 
 int loop_fd_modify(struct loop_fd *lfd, uint32_t events)
@@ -113,9 +113,9 @@ int loop_fd_modify(struct loop_fd *lfd, uint32_t events)
 	if (epoll_ctl(lfd->loop->epoll_fd, EPOLL_CTL_MOD, lfd->fd, &ev) < 0)
 		return -errno;
 	lfd->events = events;
-	if (loop_usual_is(lfd) && !(events & EPOLLIN)) {
-		lfd->loop->usual = NULL;
-		if (lfd->loop->guessed) /* not even the guess that is about to be tried */
+	if (loop_fd_is_hot(lfd) && !(events & EPOLLIN)) {
+		lfd->loop->hot_fd = NULL;
+		if (lfd->loop->speculated) /* not even the guess that is about to be tried */
 			lfd->loop->batch_pos = lfd->loop->batch_len;
 	}
 	return 0;
@@ -137,8 +137,8 @@ void loop_fd_del(struct loop_fd *lfd)
 	for (int i = loop->batch_pos; i < loop->batch_len; i++)
 		if (loop->batch[i].data.ptr == lfd)
 			loop->batch[i].data.ptr = NULL;
-	if (loop_usual_is(lfd))
-		loop->usual = NULL;
+	if (loop_fd_is_hot(lfd))
+		loop->hot_fd = NULL;
 	lfd->loop = NULL;
 	ASSERT(loop->nfds > 0);
 	loop->nfds--;
@@ -159,13 +159,13 @@ static unsigned run_fds(struct loop *loop)
 		n++;
 		/* Not usual any more: it was deleted, or stopped listening,
 		 * so it was not for nothing. */
-		if (loop->guessed && loop->usual && !loop->usual->got)
+		if (loop->speculated && loop->hot_fd && !loop->hot_fd->got)
 			n = 0;
 	}
-	loop->guessed = false;
+	loop->speculated = false;
 	loop->batch_pos = loop->batch_len = 0;
 	if (n)
-		count(&loop->stats.fd_events, n);
+		loop_count_event(&loop->stats.fd_events, n);
 	return n;
 }
 
@@ -292,14 +292,15 @@ static inline void read_clock(struct loop *loop)
 /*
  * Spinning pays when work comes back within the spin budget. So that is what is measured, whether
  * the loop spins at the moment or sleeps: each time that work ends an idle time, was that time
- * short enough? `luck` is the moving average of the answers, from 0 to LUCK_MAX.
+ * short enough? `spin_score` is the moving average of the answers, from 0 to SPIN_SCORE_MAX.
  */
 static void idle_ended(struct loop *loop)
 {
 	/* Who slept was also woken late; that much is forgiven. */
 	bool short_enough = loop->now - loop->idle_since <= loop->spin_ns + WAKE_COST_NS;
 
-	loop->luck += (short_enough ? LUCK_MAX - loop->luck : -loop->luck) / LUCK_WEIGHT;
+	loop->spin_score += (short_enough ? SPIN_SCORE_MAX - loop->spin_score : -loop->spin_score) /
+			    SPIN_SCORE_WEIGHT;
 	loop->idle_since = 0;
 }
 
@@ -317,36 +318,37 @@ static bool crowded(struct loop *loop)
 
 static bool may_spin(struct loop *loop)
 {
-	return loop->spin_ns != 0 && loop->luck >= LUCK_ENOUGH &&
+	return loop->spin_ns != 0 && loop->spin_score >= SPIN_SCORE_ENOUGH &&
 	       (!loop->idle_since || loop->now - loop->idle_since < loop->spin_ns) &&
 	       !crowded(loop);
 }
 
 /* Does epoll_wait always report the same one? */
-static void note_usual(struct loop *loop)
+static void note_hot_fd(struct loop *loop)
 {
 	const struct epoll_event *ev = &loop->batch[0];
 	struct loop_fd *lfd = ev->data.ptr;
 
-	if (loop->batch_len != 1 || !lfd || !lfd->guessable || ev->events != EPOLLIN) {
-		loop->usual = NULL;
-	} else if (loop->usual != lfd) {
-		loop->usual = lfd;
-		loop->usual_run = 1;
-	} else if (loop->usual_run < USUAL_ENOUGH) {
-		loop->usual_run++;
+	if (loop->batch_len != 1 || !lfd || !lfd->may_speculate || ev->events != EPOLLIN) {
+		loop->hot_fd = NULL;
+	} else if (loop->hot_fd != lfd) {
+		loop->hot_fd = lfd;
+		loop->hot_run = 1;
+	} else if (loop->hot_run < HOT_FD_ENOUGH) {
+		loop->hot_run++;
 	}
 }
 
 /* Then it is asked itself, which it would be next anyway: one system call instead of two. */
-static bool guess(struct loop *loop)
+static bool loop_speculate(struct loop *loop)
 {
-	if (!loop->usual || loop->usual_run < USUAL_ENOUGH || loop->guesses >= GUESSES_MAX)
+	if (!loop->hot_fd || loop->hot_run < HOT_FD_ENOUGH ||
+	    loop->speculations >= SPECULATIONS_MAX)
 		return false;
-	loop->guesses++;
-	loop->guessed = true;
-	loop->usual->got = false;
-	loop->batch[0] = (struct epoll_event){ .events = EPOLLIN, .data.ptr = loop->usual };
+	loop->speculations++;
+	loop->speculated = true;
+	loop->hot_fd->got = false;
+	loop->batch[0] = (struct epoll_event){ .events = EPOLLIN, .data.ptr = loop->hot_fd };
 	loop->batch_pos = 0;
 	loop->batch_len = 1;
 	read_clock(loop);
@@ -360,9 +362,9 @@ static void fetch_events(struct loop *loop, int timeout_ms)
 	BUG_ON(n < 0 && errno != EINTR);
 	loop->batch_pos = 0;
 	loop->batch_len = MAX(n, 0);
-	loop->guesses = 0;
+	loop->speculations = 0;
 	if (n > 0)
-		note_usual(loop);
+		note_hot_fd(loop);
 	read_clock(loop);
 	loop->fetched_at = loop->now;
 	loop->fetched_none = loop->batch_len == 0;
@@ -370,7 +372,7 @@ static void fetch_events(struct loop *loop, int timeout_ms)
 
 /* A look at the fds without waiting. @thrifty: not when it was looked at just now, in vain, by a
  * loop that has its hands full with what does not come through fds. */
-static void look(struct loop *loop, bool thrifty)
+static void loop_look(struct loop *loop, bool thrifty)
 {
 	bool skip = thrifty && loop->busy_otherwise && loop->fetched_none &&
 		    loop->now - loop->fetched_at < LOOK_INTERVAL_NS &&
@@ -381,10 +383,10 @@ static void look(struct loop *loop, bool thrifty)
 		read_clock(loop);
 		return;
 	}
-	if (thrifty && guess(loop))
+	if (thrifty && loop_speculate(loop))
 		return;
 	loop->looks_skipped = 0;
-	count(&loop->stats.polls, 1);
+	loop_count_event(&loop->stats.polls, 1);
 	fetch_events(loop, 0);
 }
 
@@ -413,7 +415,7 @@ static void sleep_for_events(struct loop *loop, int limit_ms)
 	work = work || !list_empty(&loop->deferred);
 	if (work) {
 		atomic_store_explicit(&loop->sleeping, false, memory_order_relaxed);
-		look(loop, true);
+		loop_look(loop, true);
 		return;
 	}
 	read_clock(loop);
@@ -422,7 +424,7 @@ static void sleep_for_events(struct loop *loop, int limit_ms)
 	ms = until_next_timer(loop);
 	if (limit_ms >= 0 && (ms < 0 || ms > limit_ms))
 		ms = limit_ms;
-	count(&loop->stats.sleeps, 1);
+	loop_count_event(&loop->stats.sleeps, 1);
 	metric_inc(M_loop_sleeps);
 	atomic_store_explicit(&loop->blocked, true, memory_order_release);
 	fetch_events(loop, ms);
@@ -442,13 +444,13 @@ unsigned loop_iterate(struct loop *loop, int limit_ms)
 	unsigned messages, events, fired, polled, work;
 
 	if (limit_ms == 0) {
-		look(loop, false); /* stepped: what is there is to be found, in every step */
+		loop_look(loop, false); /* stepped: what is there is to be found, in every step */
 	} else if (loop_has_work(loop)) {
-		look(loop, true);
+		loop_look(loop, true);
 	} else if (may_spin(loop)) {
 		if (!loop->worked)
 			cpu_relax();
-		look(loop, true);
+		loop_look(loop, true);
 	} else {
 		sleep_for_events(loop, limit_ms);
 	}

@@ -90,7 +90,7 @@ struct loop_fd {
 	struct loop *loop; /* NULL when not added */
 	/* ready() may be called with EPOLLIN when only experience says that something is there (see
 	 * README.md, "Guessing"); it sets got when there was. */
-	bool guessable;
+	bool may_speculate;
 	bool got;
 };
 

@@ -13,12 +13,12 @@
 #define LOOK_INTERVAL_NS 10000 /* a loop busy otherwise looks at quiet fds only this often ... */
 #define LOOK_SKIP_MAX 16       /* ... or after this many iterations */
 #define WAKE_COST_NS 10000 /* about what sleeping adds to the time until work is seen */
-#define USUAL_ENOUGH 4	    /* reports of the same fd alone, before it is tried unasked */
-#define GUESSES_MAX 8	    /* in a row: then the others get their look */
+#define HOT_FD_ENOUGH 4	   /* reports of the same fd alone, before it is tried unasked */
+#define SPECULATIONS_MAX 8 /* in a row: then the others get their look */
 #define CROWD_INTERVAL_NS NSEC_PER_MSEC
-#define LUCK_MAX 1024
-#define LUCK_WEIGHT 8
-#define LUCK_ENOUGH (LUCK_MAX / 2)
+#define SPIN_SCORE_MAX 1024
+#define SPIN_SCORE_WEIGHT 8
+#define SPIN_SCORE_ENOUGH (SPIN_SCORE_MAX / 2)
 
 struct loop {
 	struct loop_public pub; /* first: see loop_node() */
@@ -34,12 +34,12 @@ struct loop {
 	bool worked;		 /* the last iteration found work, */
 	bool busy_otherwise;	 /* and some of it did not come through fds */
 	unsigned looks_skipped;	 /* in a row */
-	struct loop_fd *usual;	 /* what epoll_wait has reported lately, and nothing else, */
-	unsigned usual_run;	 /* so many times in a row */
-	unsigned guesses;	 /* since epoll_wait was last asked */
-	bool guessed;		 /* the batch is one */
+	struct loop_fd *hot_fd;	 /* what epoll_wait has reported lately, and nothing else, */
+	unsigned hot_run;	 /* so many times in a row */
+	unsigned speculations;	 /* since epoll_wait was last asked */
+	bool speculated;	 /* the batch is one */
 	uint64_t idle_since;	 /* 0: not idle */
-	int luck;		 /* how often work came back within the spin budget lately */
+	int spin_score;		 /* how often work came back within the spin budget lately */
 	bool crowded;		 /* too many others awake to spin, */
 	uint64_t crowd_seen_at;	 /* as seen then */
 	struct list deferred;

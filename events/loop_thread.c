@@ -136,7 +136,7 @@ static uint64_t read_cpu_clock(clockid_t id)
 	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-static struct loop *enter(struct loop *loop)
+static struct loop *thread_enter(struct loop *loop)
 {
 	struct loop *before = loop_self_;
 
@@ -148,7 +148,7 @@ static struct loop *enter(struct loop *loop)
 	return before;
 }
 
-static void leave(struct loop *loop, struct loop *before)
+static void thread_leave(struct loop *loop, struct loop *before)
 {
 	loop_self_ = before;
 	atomic_store(&loop->running, false);
@@ -156,7 +156,7 @@ static void leave(struct loop *loop, struct loop *before)
 
 void loop_run(struct loop *loop)
 {
-	struct loop *before = enter(loop);
+	struct loop *before = thread_enter(loop);
 
 	if (pthread_getcpuclockid(pthread_self(), &loop->cpu_clock) == 0)
 		atomic_store_explicit(&loop->clock_valid, true, memory_order_release);
@@ -173,19 +173,19 @@ void loop_run(struct loop *loop)
 				 __ATOMIC_RELAXED);
 		atomic_store(&loop->clock_valid, false);
 	}
-	leave(loop, before);
+	thread_leave(loop, before);
 }
 
 unsigned loop_step(struct loop *loop, int timeout_ms)
 {
-	struct loop *before = enter(loop);
+	struct loop *before = thread_enter(loop);
 	unsigned n = loop_iterate(loop, timeout_ms);
 
-	leave(loop, before);
+	thread_leave(loop, before);
 	return n;
 }
 
-static void pin(const struct loop *loop)
+static void thread_pin(const struct loop *loop)
 {
 	const struct topology *topo = topology_current();
 	cpu_set_t set;
@@ -212,7 +212,7 @@ static void *thread_main(void *arg)
 
 	if (loop->name[0])
 		pthread_setname_np(pthread_self(), loop->name);
-	pin(loop);
+	thread_pin(loop);
 	loop_run(loop);
 	return NULL;
 }

@@ -42,7 +42,7 @@ static inline uint32_t metric_slot(void)
 
 static inline void metric_add(enum metric m, uint64_t n)
 {
-	figure_add(&metric_shard_->v[m], n);
+	counter_add(&metric_shard_->v[m], n);
 }
 static inline void metric_inc(enum metric m)
 {

@@ -36,7 +36,7 @@ static struct offload_pool pool = POOL(pool, OFFLOAD_THREADS, "tgtd-offload");
 static struct offload_pool serial = POOL(serial, 1, "tgtd-helper");
 static struct offload_pool background = POOL(background, 1, "tgtd-background");
 
-static void finished(struct loop_msg *msg)
+static void offload_finished(struct loop_msg *msg)
 {
 	struct offload_job *job = container_of(msg, struct offload_job, msg);
 
@@ -49,7 +49,7 @@ static void tell(struct offload_job *job)
 		job->done(job);
 		return;
 	}
-	job->msg.handle = finished;
+	job->msg.handle = offload_finished;
 	loop_post(job->home, &job->msg);
 }
 
@@ -212,7 +212,7 @@ void offload_set_threads(unsigned max)
 	pthread_mutex_unlock(&pool.lock);
 }
 
-static void end(struct offload_pool *p)
+static void offload_end(struct offload_pool *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
@@ -225,12 +225,12 @@ static void end(struct offload_pool *p)
 
 void offload_end_serial(void)
 {
-	end(&serial);
+	offload_end(&serial);
 }
 
 void offload_fini(void)
 {
-	end(&serial);
-	end(&pool);
-	end(&background);
+	offload_end(&serial);
+	offload_end(&pool);
+	offload_end(&background);
 }

@@ -117,7 +117,7 @@ static int pick_cpu(const struct placement *p, const struct wish *w, int node)
 	return best;
 }
 
-static void add(struct load *l, enum place_kind kind)
+static void placement_add(struct load *l, enum place_kind kind)
 {
 	l->kind[kind]++;
 	l->all++;
@@ -141,9 +141,9 @@ struct place placement_assign_beside(struct placement *p, enum place_kind kind, 
 		where.node = pick_node(p, &w);
 	if (policy[kind].pin)
 		where.cpu = pick_cpu(p, &w, where.node);
-	add(&p->node[where.node], kind);
+	placement_add(&p->node[where.node], kind);
 	if (where.cpu >= 0)
-		add(&p->cpu[where.cpu], kind);
+		placement_add(&p->cpu[where.cpu], kind);
 	return where;
 }
 

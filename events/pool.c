@@ -153,7 +153,7 @@ static void push_free(struct pool *p, void *obj)
 	p->nfree++;
 }
 
-static int grow(struct pool *p, size_t count)
+static int pool_grow(struct pool *p, size_t count)
 {
 	const struct topology *topo = topology_current();
 	struct slab *s;
@@ -221,7 +221,7 @@ struct pool *pool_create(const char *name, size_t size, size_t prealloc, size_t 
 	body = size + (p->modes & POOL_GUARD ? sizeof(canary) : 0);
 	p->stride = p->head + ALIGN_UP(body, p->head ? CACHE_LINE : align);
 	p->growth = MAX((SLAB_BYTES - sizeof(struct slab)) / p->stride, 1u);
-	if (prealloc && (rc = grow(p, prealloc)) < 0) {
+	if (prealloc && (rc = pool_grow(p, prealloc)) < 0) {
 		free(p);
 		errno = -rc;
 		return NULL;
@@ -252,7 +252,7 @@ void *pool_alloc(struct pool *p)
 	}
 	/* Guarded objects rest, unless that would make the pool fail. */
 	if (unlikely(!p->free || (p->modes & POOL_GUARD && p->nfree <= POOL_GUARD_DELAY)) &&
-	    grow(p, p->growth) < 0 && !p->free)
+	    pool_grow(p, p->growth) < 0 && !p->free)
 		return NULL;
 	link = p->free;
 	p->free = link->next;

@@ -49,7 +49,7 @@ static uint64_t expiry_tick(uint64_t expires_ns)
 	return expires_ns / TICK_NS + (expires_ns % TICK_NS != 0);
 }
 
-static void insert(struct timer_wheel *w, struct timer *t)
+static void timer_insert(struct timer_wheel *w, struct timer *t)
 {
 	uint64_t base = w->tick + 1; /* the next tick to be processed */
 	uint64_t tick = MAX(expiry_tick(t->expires_ns), base);
@@ -68,7 +68,7 @@ void timer_wheel_arm(struct timer_wheel *w, struct timer *t, uint64_t expires_ns
 {
 	timer_wheel_cancel(w, t);
 	t->expires_ns = expires_ns;
-	insert(w, t);
+	timer_insert(w, t);
 	w->armed++;
 }
 
@@ -114,7 +114,7 @@ static uint64_t next_busy_tick(const struct timer_wheel *w)
 	return best;
 }
 
-static void take_slot(struct timer_wheel *w, unsigned level, uint64_t tick, struct list *to)
+static void timer_take_slot(struct timer_wheel *w, unsigned level, uint64_t tick, struct list *to)
 {
 	unsigned slot = (tick >> LEVEL_SHIFT(level)) % TIMER_SLOTS;
 
@@ -130,12 +130,12 @@ static void cascade(struct timer_wheel *w, uint64_t tick)
 
 		if (tick & ((1ull << LEVEL_SHIFT(l)) - 1))
 			continue;
-		take_slot(w, l, tick, &moved);
+		timer_take_slot(w, l, tick, &moved);
 		while (!list_empty(&moved)) {
 			struct timer *t = list_first(&moved, struct timer, link);
 
 			list_del(&t->link);
-			insert(w, t);
+			timer_insert(w, t);
 		}
 	}
 }
@@ -155,7 +155,7 @@ unsigned timer_wheel_run(struct timer_wheel *w, uint64_t now_ns)
 		}
 		w->tick = tick - 1;
 		cascade(w, tick);
-		take_slot(w, 0, tick, &due);
+		timer_take_slot(w, 0, tick, &due);
 		w->tick = tick; /* what callbacks arm goes to a later tick */
 		while (!list_empty(&due)) {
 			struct timer *t = list_first(&due, struct timer, link);

@@ -42,7 +42,7 @@ const struct topology *topology_current(void)
 }
 
 /* Reads a small file into @buf, without the newline at its end. Its length, or -errno. */
-printf_like(3, 4) static int read_file(char *buf, size_t size, const char *fmt, ...)
+printf_like(3, 4) static int topology_read_file(char *buf, size_t size, const char *fmt, ...)
 {
 	char path[PATH_MAX];
 	va_list ap;
@@ -125,8 +125,8 @@ static bool read_node(struct topo_node *n, const char *root, unsigned os, const 
 	char buf[8192];
 
 	CPU_ZERO(&n->cpus);
-	if (read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/cpulist", root,
-		      os) < 0 ||
+	if (topology_read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/cpulist", root,
+			       os) < 0 ||
 	    parse_list(buf, CPU_SETSIZE, add_cpu, &n->cpus) < 0) {
 		log_warn("topology: cannot read the CPUs of node %u: left out", os);
 		return false;
@@ -136,8 +136,8 @@ static bool read_node(struct topo_node *n, const char *root, unsigned os, const 
 	if (n->ncpus == 0)
 		return false;
 	n->os_node = (int)os;
-	if (read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/meminfo", root,
-		      os) > 0) {
+	if (topology_read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/meminfo", root,
+			       os) > 0) {
 		n->mem_total = meminfo_field(buf, "MemTotal");
 		n->mem_free = meminfo_field(buf, "MemFree");
 	}
@@ -174,8 +174,9 @@ static void read_distances(struct topology *t, const char *root, const struct os
 
 		for (unsigned j = 0; j < t->nnodes; j++)
 			t->distance[i][j] = i == j ? DISTANCE_LOCAL : DISTANCE_REMOTE;
-		if (read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%d/distance", root,
-			      t->node[i].os_node) < 0)
+		if (topology_read_file(buf, sizeof(buf),
+				       "%s/sys/devices/system/node/node%d/distance", root,
+				       t->node[i].os_node) < 0)
 			continue;
 		for (unsigned k = 0; k < os->count; k++, s = end) {
 			unsigned long d = strtoul(s, &end, 10);
@@ -197,7 +198,7 @@ static int read_single_node(struct topology *t, const char *root, const cpu_set_
 	int rc;
 
 	memset(n, 0, sizeof(*n));
-	rc = read_file(buf, sizeof(buf), "%s/sys/devices/system/cpu/online", root);
+	rc = topology_read_file(buf, sizeof(buf), "%s/sys/devices/system/cpu/online", root);
 	if (rc < 0)
 		return rc;
 	if (parse_list(buf, CPU_SETSIZE, add_cpu, &n->cpus) < 0)
@@ -206,7 +207,7 @@ static int read_single_node(struct topology *t, const char *root, const cpu_set_
 	n->ncpus = (unsigned)CPU_COUNT(&n->cpus);
 	if (n->ncpus == 0)
 		return -ENODEV;
-	if (read_file(buf, sizeof(buf), "%s/proc/meminfo", root) > 0) {
+	if (topology_read_file(buf, sizeof(buf), "%s/proc/meminfo", root) > 0) {
 		n->mem_total = meminfo_field(buf, "MemTotal");
 		n->mem_free = meminfo_field(buf, "MemFree");
 	}
@@ -220,7 +221,7 @@ static int read_nodes(struct topology *t, const char *root, const cpu_set_t *all
 	struct os_nodes os = { .count = 0 };
 	char buf[8192];
 
-	if (read_file(buf, sizeof(buf), "%s/sys/devices/system/node/online", root) < 0)
+	if (topology_read_file(buf, sizeof(buf), "%s/sys/devices/system/node/online", root) < 0)
 		return read_single_node(t, root, allowed);
 	if (parse_list(buf, OS_NODES_MAX, add_os_node, &os) < 0)
 		return -EINVAL;
@@ -248,8 +249,8 @@ static int read_numa_node(const struct topology *t, const char *root, const char
 {
 	char buf[64];
 
-	if (read_file(buf, sizeof(buf), "%s/sys/class/%s/%s/device/numa_node", root, class,
-		      name) <= 0)
+	if (topology_read_file(buf, sizeof(buf), "%s/sys/class/%s/%s/device/numa_node", root, class,
+			       name) <= 0)
 		return -1;
 	return dense_node(t, strtol(buf, NULL, 10));
 }
@@ -287,8 +288,8 @@ static int rdma_node(const struct topology *t, const char *root, const char *nam
 	char parent[64];
 	int node = read_numa_node(t, root, "infiniband", name);
 
-	if (node < 0 &&
-	    read_file(parent, sizeof(parent), "%s/sys/class/infiniband/%s/parent", root, name) > 0)
+	if (node < 0 && topology_read_file(parent, sizeof(parent),
+					   "%s/sys/class/infiniband/%s/parent", root, name) > 0)
 		node = net_node(t, root, parent, STACK_DEPTH_MAX);
 	return node;
 }

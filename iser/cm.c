@@ -69,7 +69,7 @@ static int start_listening(struct listener *l)
 	return 0;
 }
 
-static void retry(struct timer *t)
+static void cm_retry(struct timer *t)
 {
 	struct listener *l = container_of(t, struct listener, retry);
 	int rc;
@@ -102,7 +102,7 @@ int iser_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, u
 	if (!l)
 		return -ENOMEM;
 	list_init(&l->link);
-	timer_init(&l->retry, retry);
+	timer_init(&l->retry, cm_retry);
 	memcpy(&l->addr, addr, MIN((size_t)len, sizeof(l->addr)));
 	l->tpgt = tpgt;
 	if (iser_opt.port && addr->sa_family == AF_INET)
@@ -150,7 +150,7 @@ static struct listener *listener_of(const struct rdma_cm_id *id)
 
 /* ---- a connection request -------------------------------------------------------------------- */
 
-static void refuse(struct rdma_cm_id *id, enum reject why)
+static void cm_refuse(struct rdma_cm_id *id, enum reject why)
 {
 	uint8_t data[ISER_CM_HDR_LEN] = { 0, 0, 0, (uint8_t)why };
 
@@ -182,21 +182,21 @@ static void connect_request(struct rdma_cm_id *id, const struct listener *l,
 	copy_address(&peer, rdma_get_peer_addr(id));
 	copy_address(&local, rdma_get_local_addr(id));
 	if (!l || !iscsi_conn_admit((const struct sockaddr *)&peer)) {
-		refuse(id, REJECT_LIMIT);
+		cm_refuse(id, REJECT_LIMIT);
 		return;
 	}
 	dev = id->verbs ? iser_dev_get(id->verbs) : NULL;
 	if (!dev) {
-		refuse(id, REJECT_NO_DEVICE);
+		cm_refuse(id, REJECT_NO_DEVICE);
 		return;
 	}
 	if (!param->initiator_depth) {
-		refuse(id, REJECT_NO_RDMA_READ);
+		cm_refuse(id, REJECT_NO_RDMA_READ);
 		return;
 	}
 	ic = iser_conn_new(dev, id, param);
 	if (!ic) {
-		refuse(id, REJECT_NO_RESOURCES);
+		cm_refuse(id, REJECT_NO_RESOURCES);
 		return;
 	}
 	id->context = ic;

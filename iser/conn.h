@@ -33,8 +33,8 @@
 /* A lean connection, one of many: see iser_conn_new(). */
 #define ISER_LEAN_SQ 128
 #define ISER_LEAN_SGE 8
-#define ISER_LEAN_SLOTS 1
-#define ISER_LEAN_DSL 512      /* TargetRecvDataSegmentLength; no immediate data */
+#define ISER_SMALL_RING_SLOTS 1
+#define ISER_SMALL_RING_DSL 512 /* TargetRecvDataSegmentLength; no immediate data */
 #define ISER_FLUSH_MS 1000     /* for what is queued to leave before a close, and
 			        * for the peer to hang up first */
 #define ISER_DRAIN_MS 3000     /* for the adapter to give our memory back */
@@ -127,8 +127,8 @@ void iser_mem_put(struct iser_dev *dev, struct iser_mem *m);
 /* The local key for [p, p+len) of @buf's arena (buf NULL: the arena is looked for by address).
  * False: not registered memory; when it is a piece of a sparse arena, it will be soon. *run:
  * bytes from @p on that the same key serves. Any thread. */
-bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey,
-	       size_t *run);
+bool iser_lkey(const struct iser_dev *dev, const struct block *block, const uint8_t *p,
+	       uint32_t *lkey, size_t *run);
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
@@ -229,7 +229,7 @@ struct iser_conn {
 	struct loop *main;
 	struct list all;
 	struct iser_cm_caps caps;
-	bool lean;
+	bool small_ring;
 	struct loop_msg cm_msg, bye;
 	_Atomic unsigned cm_bits;
 	_Atomic bool cm_posted;

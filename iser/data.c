@@ -34,13 +34,13 @@ static __thread struct chain chain_;
 /* What remains to be fetched of a segment; host_word[0] is the core's. */
 enum { RD_RANGE = 1, RD_POSTED = 2, RD_TASK = 3 };
 
-static void flush(struct loop_deferred *d);
+static void rdma_flush(struct loop_deferred *d);
 
 void iser_data_init(struct iser_conn *ic)
 {
 	list_init(&ic->txq);
 	list_init(&ic->rdq);
-	loop_deferred_init(&ic->flush, flush);
+	loop_deferred_init(&ic->flush, rdma_flush);
 }
 
 /* ---- from the core --------------------------------------------------------------------------- */
@@ -153,7 +153,7 @@ void iser_data_drop(struct iser_conn *ic)
 
 /* ---- building: room -------------------------------------------------------------------------- */
 
-static bool room(struct iser_conn *ic, const struct chain *c)
+static bool rdma_room(struct iser_conn *ic, const struct chain *c)
 {
 	if (unlikely(ic->sq_head - ic->sq_tail >= ic->sq_depth)) {
 		metric_inc(M_iser_sq_waits);
@@ -194,7 +194,7 @@ static void signal_it(struct iser_conn *ic, struct ibv_send_wr *wr)
 	metric_inc(M_iser_signalled);
 }
 
-static bool take_slot(struct iser_conn *ic, uint16_t *slot)
+static bool rdma_take_slot(struct iser_conn *ic, uint16_t *slot)
 {
 	if (!ic->nfree_slots) {
 		metric_inc(M_iser_slot_waits);
@@ -222,7 +222,7 @@ static struct cursor seek_to(const struct frags *f, uint64_t off)
 	return cur;
 }
 
-static void step(struct cursor *cur, uint32_t n)
+static void rdma_step(struct cursor *cur, uint32_t n)
 {
 	cur->off += n;
 	if (cur->off == cur->f->v[cur->i].len) {
@@ -233,8 +233,8 @@ static void step(struct cursor *cur, uint32_t n)
 
 /* Registered memory from the cursor on, at most @left bytes in @max elements. Returns its bytes; 0:
  * the memory at the cursor is not registered. */
-static uint32_t gather(struct iser_conn *ic, struct cursor *cur, uint32_t left, unsigned max,
-		       struct ibv_sge *sge, unsigned *nsge)
+static uint32_t rdma_gather(struct iser_conn *ic, struct cursor *cur, uint32_t left, unsigned max,
+			    struct ibv_sge *sge, unsigned *nsge)
 {
 	uint32_t got = 0;
 	unsigned n = 0;
@@ -245,7 +245,7 @@ static uint32_t gather(struct iser_conn *ic, struct cursor *cur, uint32_t left, 
 		uint32_t len = MIN(g->len - cur->off, left), lkey;
 		size_t run;
 
-		if (!iser_lkey(ic->dev, g->buf, p, &lkey, &run))
+		if (!iser_lkey(ic->dev, g->block, p, &lkey, &run))
 			break;
 		len = (uint32_t)MIN((size_t)len, run);
 		if (n && sge[n - 1].lkey == lkey &&
@@ -260,7 +260,7 @@ static uint32_t gather(struct iser_conn *ic, struct cursor *cur, uint32_t left, 
 		}
 		got += len;
 		left -= len;
-		step(cur, len);
+		rdma_step(cur, len);
 	}
 	*nsge = n;
 	return got;
@@ -276,10 +276,10 @@ static uint32_t unregistered(struct iser_conn *ic, struct cursor cur, uint32_t m
 		uint32_t len = MIN(g->len - cur.off, max - n), lkey;
 		size_t run;
 
-		if (n && iser_lkey(ic->dev, g->buf, g->base + cur.off, &lkey, &run))
+		if (n && iser_lkey(ic->dev, g->block, g->base + cur.off, &lkey, &run))
 			break;
 		n += len;
-		step(&cur, len);
+		rdma_step(&cur, len);
 	}
 	return n;
 }
@@ -320,10 +320,10 @@ static uint32_t elements(struct iser_conn *ic, struct chain *c, struct cursor *c
 	if (iser_opt.gather == GATHER_MULTI)
 		max_sge = 1;
 	if (likely(!pack(cur, left, max_sge)))
-		len = gather(ic, cur, left, max_sge, sge, nsge);
+		len = rdma_gather(ic, cur, left, max_sge, sge, nsge);
 	if (likely(len))
 		return len;
-	if (!take_slot(ic, slot))
+	if (!rdma_take_slot(ic, slot))
 		return 0;
 	left = MIN(left, iser_opt.slot_len);
 	len = pack(cur, left, max_sge) ? left : unregistered(ic, *cur, left);
@@ -331,7 +331,7 @@ static uint32_t elements(struct iser_conn *ic, struct chain *c, struct cursor *c
 	*sge = (struct ibv_sge){ .addr = (uintptr_t)at, .length = len,
 				 .lkey = ic->ffp_mem->mr->lkey };
 	*nsge = 1;
-	metric_add(cur->f->v[cur->i].buf ? M_iser_copied_bytes : M_iser_param_bytes, len);
+	metric_add(cur->f->v[cur->i].block ? M_iser_copied_bytes : M_iser_param_bytes, len);
 	for (uint32_t n = 0; n < len;) {
 		const struct frag *g = &cur->f->v[cur->i];
 		uint32_t part = MIN(g->len - cur->off, len - n);
@@ -339,7 +339,7 @@ static uint32_t elements(struct iser_conn *ic, struct chain *c, struct cursor *c
 		if (write)
 			memcpy(at + n, g->base + cur->off, part);
 		n += part;
-		step(cur, part);
+		rdma_step(cur, part);
 	}
 	return len;
 }
@@ -358,7 +358,7 @@ static bool build_write(struct iser_conn *ic, struct chain *c, struct iscsi_pdu 
 		uint16_t slot;
 		uint32_t len;
 
-		if (!room(ic, c))
+		if (!rdma_room(ic, c))
 			return false;
 		len = elements(ic, c, &cur, pdu->seg_end - pdu->seg_off, ic->max_sge, true, &slot,
 			       &nsge);
@@ -400,7 +400,7 @@ static bool build_read(struct iser_conn *ic, struct chain *c, struct scsi_seg *s
 			metric_inc(M_iser_read_waits);
 			return false;
 		}
-		if (!room(ic, c))
+		if (!rdma_room(ic, c))
 			return false;
 		n = elements(ic, c, &cur, len - at, ic->max_sge_rd, false, &slot, &nsge);
 		if (!n)
@@ -451,12 +451,12 @@ static bool build_send(struct iser_conn *ic, struct chain *c, struct iscsi_pdu *
 	uint16_t slot = NO_SLOT;
 	const uint64_t *tag;
 
-	if (!room(ic, c))
+	if (!rdma_room(ic, c))
 		return false;
 	if (ic->ffp)
 		cut_sense(ic, pdu);
 	BUG_ON(pdu->data_len > (ic->ffp ? iser_opt.slot_len : ISCSI_LOGIN_DSL));
-	if (unlikely(ic->ffp && pdu->data_len > ISER_TX_DATA) && !take_slot(ic, &slot))
+	if (unlikely(ic->ffp && pdu->data_len > ISER_TX_DATA) && !rdma_take_slot(ic, &slot))
 		return false;
 	iscsi_pdu_stamp(&ic->conn, pdu, pdu->bhs);
 	iser_hdr_build(hdr);
@@ -512,7 +512,7 @@ static bool room_for_both(struct iser_conn *ic, const struct chain *c, const str
 {
 	const struct frags *f = &pdu->seg->io.data;
 	unsigned per = iser_opt.gather == GATHER_MULTI ? 1 : ic->max_sge;
-	/* As room() wants it. */
+	/* As rdma_room() wants it. */
 	unsigned wrs = (f->n + per - 1) / per + 1, sges = f->n + ISER_SGE_MAX;
 
 	if (likely(c->n + wrs <= CHAIN_WRS && c->nsge + sges <= CHAIN_SGES &&
@@ -526,7 +526,7 @@ static bool room_for_both(struct iser_conn *ic, const struct chain *c, const str
 }
 
 /* RDMA reads first: somebody waits for them; then what is to be sent, in order. */
-static void build(struct iser_conn *ic, struct chain *c)
+static void rdma_build(struct iser_conn *ic, struct chain *c)
 {
 	while (!list_empty(&ic->rdq)) {
 		struct scsi_seg *seg = list_first(&ic->rdq, struct scsi_seg, link);
@@ -579,7 +579,7 @@ static void unpost(struct iser_conn *ic, struct ibv_send_wr *bad)
 	ic->post_failed = true;
 }
 
-static void flush(struct loop_deferred *d)
+static void rdma_flush(struct loop_deferred *d)
 {
 	struct iser_conn *ic = container_of(d, struct iser_conn, flush);
 	struct chain *c = &chain_;
@@ -591,7 +591,7 @@ static void flush(struct loop_deferred *d)
 		struct ibv_send_wr *bad = NULL;
 
 		c->n = c->nsge = 0;
-		build(ic, c);
+		rdma_build(ic, c);
 		if (!c->n)
 			break;
 		signal_it(ic, &c->wr[c->n - 1]);

@@ -40,8 +40,8 @@ static pthread_mutex_t grow_lock = PTHREAD_MUTEX_INITIALIZER;
  * Written for one store at a time. */
 static pthread_rwlock_t by_address = PTHREAD_RWLOCK_INITIALIZER;
 static _Atomic bool grow_posted;
-static void grow(struct loop_msg *msg);
-static struct loop_msg grow_msg = { .handle = grow };
+static void iser_dev_grow(struct loop_msg *msg);
+static struct loop_msg grow_msg = { .handle = iser_dev_grow };
 
 static void forget_arena(struct iser_arena_mr *m)
 {
@@ -181,7 +181,7 @@ static void grow_arena(struct iser_dev *dev, struct iser_arena_mr *m)
 	}
 }
 
-static void grow(struct loop_msg *msg)
+static void iser_dev_grow(struct loop_msg *msg)
 {
 	struct iser_dev *dev;
 
@@ -224,13 +224,13 @@ static bool key_in(struct iser_arena_mr *m, const uint8_t *p, uint32_t *lkey, si
 	return true;
 }
 
-bool iser_lkey(const struct iser_dev *dev, const struct buf *buf, const uint8_t *p, uint32_t *lkey,
-	       size_t *run)
+bool iser_lkey(const struct iser_dev *dev, const struct block *block, const uint8_t *p,
+	       uint32_t *lkey, size_t *run)
 {
 	bool found = false;
 
-	if (likely(buf)) /* its arena stays while there is a block of it */
-		return key_in(dev->arena[buf->arena], p, lkey, run);
+	if (likely(block)) /* its arena stays while there is a block of it */
+		return key_in(dev->arena[block->arena], p, lkey, run);
 	pthread_rwlock_rdlock(&by_address);
 	for (unsigned i = 0, top = dev->arena_top; i < top && !found; i++)
 		found = key_in(dev->arena[i], p, lkey, run);

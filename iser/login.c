@@ -87,9 +87,10 @@ void iser_limits(const struct iscsi_conn *conn, struct iscsi_limits *out)
 {
 	const struct iser_conn *ic = container_of(conn, struct iser_conn, conn);
 
-	*out = (struct iscsi_limits){ .recv_dsl = ic->lean ? ISER_LEAN_DSL : 0,
-				      .no_immediate = ic->lean || !iser_opt.immediate };
-	if (!ic->lean && ic->rx_cap >= iser_ring_size(conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL))
+	*out = (struct iscsi_limits){ .recv_dsl = ic->small_ring ? ISER_SMALL_RING_DSL : 0,
+				      .no_immediate = ic->small_ring || !iser_opt.immediate };
+	if (!ic->small_ring &&
+	    ic->rx_cap >= iser_ring_size(conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL))
 		out->unsolicited = iser_opt.unsolicited;
 }
 
@@ -135,7 +136,7 @@ int iser_ffp_prepare(struct iscsi_conn *conn)
 		return -ENOMEM;
 	}
 	ic->rx_slot_len = rx_slot_len(dsl);
-	ic->nslots = ic->lean ? ISER_LEAN_SLOTS : ISER_SLOTS;
+	ic->nslots = ic->small_ring ? ISER_SMALL_RING_SLOTS : ISER_SLOTS;
 	len = iser_ffp_bytes(ic->sq_depth, ic->rx_n, dsl, ic->nslots);
 	if (dev->ffp_bytes + len > (uint64_t)iser_opt.pool_bytes_mb << 20) {
 		log_ratelimited(LOG_LVL_WARN,

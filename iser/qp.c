@@ -23,7 +23,7 @@
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
-static void close_progress(struct iser_conn *ic);
+static void qp_close_progress(struct iser_conn *ic);
 
 static void completion(struct iser_conn *ic, const struct ibv_wc *wc)
 {
@@ -55,7 +55,7 @@ static void completion(struct iser_conn *ic, const struct ibv_wc *wc)
 }
 
 /* Takes what is there. */
-static unsigned drain(struct iser_conn *ic)
+static unsigned qp_drain(struct iser_conn *ic)
 {
 	struct ibv_wc wc[WCS];
 	unsigned total = 0;
@@ -78,7 +78,7 @@ static unsigned drain(struct iser_conn *ic)
 	if (likely(total))
 		metric_add(M_iser_completions, total);
 	if (unlikely(ic->conn.failed))
-		close_progress(ic);
+		qp_close_progress(ic);
 	return total;
 }
 
@@ -92,7 +92,7 @@ static bool arm(struct iser_conn *ic)
 		return false;
 	}
 	/* What came before arming announces itself to nobody. */
-	return drain(ic) > 0;
+	return qp_drain(ic) > 0;
 }
 
 static void poll_on(struct iser_conn *ic)
@@ -115,7 +115,7 @@ static void poll_off(struct iser_conn *ic)
 static unsigned poll(struct loop_poller *p)
 {
 	struct iser_conn *ic = container_of(p, struct iser_conn, poller);
-	unsigned n = drain(ic);
+	unsigned n = qp_drain(ic);
 
 	if (n) {
 		ic->empty_polls = 0;
@@ -140,11 +140,11 @@ static bool prepare_sleep(struct loop_poller *p)
 }
 
 /* More than one call's budget was there: go on in the next iteration. */
-static void again(struct loop_deferred *d)
+static void qp_again(struct loop_deferred *d)
 {
 	struct iser_conn *ic = container_of(d, struct iser_conn, again);
 
-	if (drain(ic) >= POLL_BUDGET)
+	if (qp_drain(ic) >= POLL_BUDGET)
 		loop_defer(ic->conn.loop, &ic->again);
 	else if (arm(ic))
 		loop_defer(ic->conn.loop, &ic->again);
@@ -170,10 +170,10 @@ static void channel_ready(struct loop_fd *lfd, uint32_t revents)
 		return;
 	if (iser_opt.completion != COMPLETION_EVENT && ic->state >= IS_DATAMOVER) {
 		poll_on(ic); /* a polling one that was armed during login, too: not again */
-		drain(ic);
+		qp_drain(ic);
 		return;
 	}
-	if (drain(ic) >= POLL_BUDGET || arm(ic))
+	if (qp_drain(ic) >= POLL_BUDGET || arm(ic))
 		loop_defer(ic->conn.loop, &ic->again);
 }
 
@@ -270,7 +270,7 @@ static void bye_main(struct loop_msg *msg)
 	loop_post(ic->conn.loop, msg);
 }
 
-static void finish(struct iser_conn *ic)
+static void qp_finish(struct iser_conn *ic)
 {
 	loop_timer_cancel(ic->conn.loop, &ic->timer);
 	cq_stop(ic);
@@ -299,7 +299,7 @@ static void force(struct iser_conn *ic)
 	ic->qp = NULL;
 	if (ic->sq_tail != ic->sq_head)
 		iser_sq_done(ic, ic->sq_head - 1, false);
-	finish(ic);
+	qp_finish(ic);
 }
 
 static void terminate(struct iser_conn *ic)
@@ -316,15 +316,15 @@ static void terminate(struct iser_conn *ic)
 	/* Its completions must be heard, whatever the mode. */
 	if (ic->lfd.loop && !ic->in_poll && !ic->polling)
 		loop_defer(ic->conn.loop, &ic->again);
-	close_progress(ic);
+	qp_close_progress(ic);
 }
 
-static void close_progress(struct iser_conn *ic)
+static void qp_close_progress(struct iser_conn *ic)
 {
 	bool drained = ic->sq_head == ic->sq_tail;
 
 	if (ic->in_poll)
-		return; /* drain() calls again */
+		return; /* qp_drain() calls again */
 	/* After a logout response, or a refused login, the initiator hangs up; hanging up ourselves
 	 * at once would cross with that. */
 	if (ic->state == IS_FLUSHING && (ic->post_failed || ic->gone || ic->hung_up)) {
@@ -332,7 +332,7 @@ static void close_progress(struct iser_conn *ic)
 		return;
 	}
 	if (ic->state == IS_DRAINING && drained)
-		finish(ic);
+		qp_finish(ic);
 }
 
 static void timer_fired(struct timer *t)
@@ -372,9 +372,9 @@ static int queue_depths(struct iser_conn *ic)
 	const struct ibv_device_attr *a = &ic->dev->attr;
 	uint32_t wrs = (uint32_t)MAX(a->max_qp_wr, 0), cqes = (uint32_t)MAX(a->max_cqe, 0);
 
-	ic->rx_cap =
-		iser_ring_size(&ic->conn, ic->lean ? 0 : iser_opt.unsolicited, ISCSI_LOGIN_DSL);
-	if (iser_opt.unsolicited && !ic->lean &&
+	ic->rx_cap = iser_ring_size(&ic->conn, ic->small_ring ? 0 : iser_opt.unsolicited,
+				    ISCSI_LOGIN_DSL);
+	if (iser_opt.unsolicited && !ic->small_ring &&
 	    (ic->rx_cap + 1 > wrs || ic->rx_cap + 1 + ISER_SQ_DEPTH > cqes ||
 	     (a->max_mr_size && iser_ffp_bytes(ISER_SQ_DEPTH, ic->rx_cap, ISCSI_LOGIN_DSL,
 					       ISER_SLOTS) > a->max_mr_size))) {
@@ -383,7 +383,7 @@ static int queue_depths(struct iser_conn *ic)
 				ic->dev->name);
 		ic->rx_cap = iser_ring_size(&ic->conn, 0, ISCSI_LOGIN_DSL);
 	}
-	ic->sq_depth = ic->lean ? ISER_LEAN_SQ : ISER_SQ_DEPTH;
+	ic->sq_depth = ic->small_ring ? ISER_LEAN_SQ : ISER_SQ_DEPTH;
 	while (ic->sq_depth > ISER_SQ_MIN &&
 	       (ic->sq_depth > wrs || ic->sq_depth + ic->rx_cap + 1 > cqes))
 		ic->sq_depth /= 2;
@@ -429,7 +429,7 @@ static int make_queues(struct iser_conn *ic)
 	if (!ic->cq)
 		return -errno;
 	ic->max_sge = MIN((uint32_t)MAX(a->max_sge, 2),
-			  (uint32_t)(ic->lean ? ISER_LEAN_SGE : ISER_SGE_MAX));
+			  (uint32_t)(ic->small_ring ? ISER_LEAN_SGE : ISER_SGE_MAX));
 	ic->max_sge_rd =
 		a->max_sge_rd > 0 ? MIN((uint32_t)a->max_sge_rd, ic->max_sge) : ic->max_sge;
 	/* Inline data costs send queue space that not every adapter has. */
@@ -465,7 +465,7 @@ static void cm_told(struct loop_msg *msg);
  * written is RDMA read: one round trip more, and one copy less), and their queues are a quarter as
  * long. The window, and with it the number of receives, is the same.
  */
-static bool is_lean(const struct iser_conn *ic)
+static bool wants_small_ring(const struct iser_conn *ic)
 {
 	size_t full = iser_ffp_bytes(
 		ISER_SQ_DEPTH, iser_ring_size(&ic->conn, iser_opt.unsolicited, ISCSI_LOGIN_DSL),
@@ -494,9 +494,9 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id,
 	ic->poller = (struct loop_poller){ .poll = poll, .prepare_sleep = prepare_sleep };
 	list_init(&ic->poller.link);
 	list_init(&ic->all);
-	loop_deferred_init(&ic->again, again);
+	loop_deferred_init(&ic->again, qp_again);
 	timer_init(&ic->timer, timer_fired);
-	ic->progress = close_progress;
+	ic->progress = qp_close_progress;
 	iser_data_init(ic);
 	iser_cm_parse(param->private_data, param->private_data_len, &ic->caps);
 	ic->use_inv = ic->caps.send_invalidate &&
@@ -504,8 +504,8 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id,
 	/* What the initiator serves as responder, and what our adapter can have outstanding. */
 	ic->rd_max = MIN((uint32_t)param->initiator_depth,
 			 (uint32_t)MAX(dev->attr.max_qp_init_rd_atom, 1));
-	ic->lean = is_lean(ic);
-	metric_add(M_iser_conns_lean, ic->lean);
+	ic->small_ring = wants_small_ring(ic);
+	metric_add(M_iser_conns_lean, ic->small_ring);
 	rc = make_queues(ic);
 	if (!rc)
 		rc = iser_login_prepare(ic);
@@ -546,7 +546,7 @@ void iser_conn_destroy(struct iser_conn *ic)
 		iser_mem_put(ic->dev, ic->ffp_mem);
 	}
 	metric_sub(M_iser_conns, 1);
-	metric_sub(M_iser_conns_lean, ic->lean);
+	metric_sub(M_iser_conns_lean, ic->small_ring);
 	iser_dev_unref(ic->dev);
 	free(ic->rx);
 	free(ic->sq);
@@ -555,7 +555,7 @@ void iser_conn_destroy(struct iser_conn *ic)
 
 /* ---- main and the connection's loop ---------------------------------------------------------- */
 
-static void told(struct iser_conn *ic, unsigned bits)
+static void qp_told(struct iser_conn *ic, unsigned bits)
 {
 	if (bits & CM_ESTABLISHED && ic->state == IS_IDLE)
 		(void)!iser_event(ic, IE_ESTABLISHED);
@@ -571,7 +571,7 @@ static void told(struct iser_conn *ic, unsigned bits)
 					bits & CM_FAILED   ? "connection could not be set up" :
 							     "disconnected by the peer");
 		else
-			close_progress(ic);
+			qp_close_progress(ic);
 	}
 }
 
@@ -580,7 +580,7 @@ static void cm_told(struct loop_msg *msg)
 	struct iser_conn *ic = container_of(msg, struct iser_conn, cm_msg);
 
 	ic->cm_posted = false;
-	told(ic, atomic_exchange(&ic->cm_bits, 0));
+	qp_told(ic, atomic_exchange(&ic->cm_bits, 0));
 }
 
 void iser_cm_tell(struct iser_conn *ic, unsigned bits)
@@ -591,7 +591,7 @@ void iser_cm_tell(struct iser_conn *ic, unsigned bits)
 	if (ic->deaf)
 		return;
 	if (loop == ic->main) {
-		told(ic, bits);
+		qp_told(ic, bits);
 		return;
 	}
 	atomic_fetch_or(&ic->cm_bits, bits);

@@ -44,7 +44,7 @@ const char *iser_msg_parse(const uint8_t *p, uint32_t len, struct iser_msg *m)
 }
 
 /* One message to the core. */
-static void take(struct iser_conn *ic, struct iser_rx *rx)
+static void recv_take(struct iser_conn *ic, struct iser_rx *rx)
 {
 	const uint8_t *p = (const uint8_t *)(uintptr_t)rx->sge.addr;
 	struct iscsi_conn *conn = &ic->conn;
@@ -99,7 +99,7 @@ void iser_rx_done(struct iser_conn *ic, struct iser_rx *rx, uint32_t len)
 		ic->held_tail = &rx->next;
 		return;
 	}
-	take(ic, rx);
+	recv_take(ic, rx);
 	consumed(ic, rx);
 }
 
@@ -114,7 +114,7 @@ void iser_rx_resume(struct iscsi_conn *conn)
 		ic->held = rx->next;
 		if (!ic->held)
 			ic->held_tail = &ic->held;
-		take(ic, rx);
+		recv_take(ic, rx);
 		consumed(ic, rx);
 	}
 }

@@ -57,7 +57,7 @@ static struct daemon daemon_;
 
 /* ---- stopping -------------------------------------------------------------------------------- */
 
-static void drained(void *arg)
+static void main_drained(void *arg)
 {
 	struct daemon *d = arg;
 
@@ -66,7 +66,7 @@ static void drained(void *arg)
 
 static void sessions_ended(void *arg)
 {
-	admin_drain(drained, arg);
+	admin_drain(main_drained, arg);
 }
 
 /* What is dirty is lost. */
@@ -79,7 +79,7 @@ __attribute__((noreturn)) static void leave_dirty(struct daemon *d, const char *
 	_exit(1);
 }
 
-static void deadline(struct timer *t)
+static void main_deadline(struct timer *t)
 {
 	struct daemon *d = container_of(t, struct daemon, deadline);
 	uint64_t dirty = d->cache ? cache_dirty_bytes(d->cache) : 0;
@@ -336,7 +336,7 @@ static void watch_losses(const struct daemon *d)
 }
 
 /* Everything else starts on the main loop, which owns it. */
-static void start(struct loop_msg *msg)
+static void main_start(struct loop_msg *msg)
 {
 	struct daemon *d = container_of(msg, struct daemon, start);
 	int rc;
@@ -356,7 +356,7 @@ static void start(struct loop_msg *msg)
 		   d->opt.control_port, d->topo.nnodes, d->topo.nnodes == 1 ? "" : "s");
 }
 
-/* The reverse of start(), from wherever that got to. */
+/* The reverse of main_start(), from wherever that got to. */
 static void take_down(struct daemon *d)
 {
 	/* What is still with the helper threads (event threads of deleted units that are being
@@ -409,14 +409,14 @@ int main(int argc, char **argv)
 	}
 	if (d->opt.foreground)
 		log_open(LOG_SINK_STDERR, "tgtd");
-	timer_init(&d->deadline, deadline);
+	timer_init(&d->deadline, main_deadline);
 	if (d->opt.io_threads)
 		offload_set_threads(d->opt.io_threads);
 	raise_limits();
 	rc = make_main_loop(d);
 	if (rc)
 		give_up(rc);
-	d->start.handle = start;
+	d->start.handle = main_start;
 	loop_post(d->main, &d->start);
 	loop_run(d->main);
 	take_down(d);

@@ -80,7 +80,8 @@ static void usage(FILE *out)
 }
 
 /* A decimal number in [min, max], all of the text. */
-static bool number(const char *text, unsigned long min, unsigned long max, unsigned long *out)
+static bool options_number(const char *text, unsigned long min, unsigned long max,
+			   unsigned long *out)
 {
 	char *end;
 
@@ -101,7 +102,7 @@ static bool small_number(const char *what, const char *text, unsigned long min, 
 {
 	unsigned long v;
 
-	if (!number(text, min, max, &v))
+	if (!options_number(text, min, max, &v))
 		return bad(what, text);
 	*out = (unsigned)v;
 	return true;

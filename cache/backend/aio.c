@@ -51,7 +51,7 @@ static struct aio *aio_of(struct blk *blk)
 
 /* What an earlier process lost of it nobody shall build upon. (Not where a cache above us asks:
  * it writes with FUA for reasons of its own, and knows of the doubt.) */
-static bool in_doubt(struct blk *blk, struct blk_req *req)
+static bool aio_in_doubt(struct blk *blk, struct blk_req *req)
 {
 	if (likely(blk->rewrites) || likely(!dirty_record_doubt(blk->record)) ||
 	    (req->flags & BLK_F_WHAT_CAN))
@@ -62,7 +62,7 @@ static bool in_doubt(struct blk *blk, struct blk_req *req)
 
 static bool aio_transfer(struct blk *blk, struct blk_req *req)
 {
-	if ((req->flags & BLK_F_FUA) && req->op == BLK_WRITE && unlikely(in_doubt(blk, req)))
+	if ((req->flags & BLK_F_FUA) && req->op == BLK_WRITE && unlikely(aio_in_doubt(blk, req)))
 		return true;
 	return aio_engine_submit(&aio_of(blk)->store, req);
 }
@@ -72,7 +72,7 @@ static bool aio_sync(struct blk *blk, struct blk_req *req)
 	struct aio *a = aio_of(blk);
 	uint32_t failures;
 
-	if (unlikely(in_doubt(blk, req)))
+	if (unlikely(aio_in_doubt(blk, req)))
 		return true;
 	if (a->store.sync || (blk->caps & BLK_CAP_READONLY)) {
 		req->status = 0;
@@ -98,7 +98,7 @@ static void sync_begins(struct sync_group *g)
 {
 }
 
-static void sync_over(struct sync_group *g, int status)
+static void aio_sync_over(struct sync_group *g, int status)
 {
 }
 
@@ -157,7 +157,7 @@ static int clear_range(struct aio *a, const struct blk_req *req)
 	return rc < 0 ? -errno : 0;
 }
 
-static void job_run(struct offload_job *job)
+static void aio_job_run(struct offload_job *job)
 {
 	struct aio_job *j = container_of(job, struct aio_job, job);
 
@@ -170,7 +170,7 @@ static void job_run(struct offload_job *job)
 	j->result = clear_range(j->a, j->req);
 }
 
-static void job_done(struct offload_job *job)
+static void aio_job_done(struct offload_job *job)
 {
 	struct aio_job *j = container_of(job, struct aio_job, job);
 	struct blk_req *req = j->req;
@@ -222,7 +222,7 @@ static bool aio_blocking(struct blk *blk, struct blk_req *req)
 	j->a = a;
 	j->req = req;
 	j->failures = __atomic_load_n(&a->store.syncs.failures, __ATOMIC_ACQUIRE);
-	offload_submit(&a->store.lane, &j->job, req->home, job_run, job_done);
+	offload_submit(&a->store.lane, &j->job, req->home, aio_job_run, aio_job_done);
 	return false;
 }
 
@@ -508,7 +508,8 @@ static int open_store(struct aio_store *s, const char *path, bool readonly, bool
 	return s->fd < 0 ? -errno : 0;
 }
 
-static struct blk *fail(struct aio *a, const struct blk_open_args *args, int err, const char *why)
+static struct blk *aio_fail(struct aio *a, const struct blk_open_args *args, int err,
+			    const char *why)
 {
 	backend_fail(args, err, "%s: %s", args->path ? args->path : "", why);
 	aio_close(&a->blk);
@@ -530,21 +531,21 @@ struct blk *aio_open(const struct blk_open_args *args)
 	aio_engine_init(&a->store);
 	a->store.syncs.start = sync_start;
 	a->store.syncs.begins = sync_begins;
-	a->store.syncs.over = sync_over;
+	a->store.syncs.over = aio_sync_over;
 	a->store.syncs.tell = sync_tell;
 	if (!args->path || !*args->path)
-		return fail(a, args, EINVAL, "a path to a file or block device is wanted");
+		return aio_fail(a, args, EINVAL, "a path to a file or block device is wanted");
 	err = open_store(&a->store, args->path, args->readonly, args->sync);
 	if (err)
-		return fail(a, args, -err, strerror(-err));
+		return aio_fail(a, args, -err, strerror(-err));
 	if (fstat(a->store.fd, &st) < 0)
-		return fail(a, args, errno, strerror(errno));
+		return aio_fail(a, args, errno, strerror(errno));
 	a->device = S_ISBLK(st.st_mode);
 	if (!a->device && !S_ISREG(st.st_mode))
-		return fail(a, args, EINVAL, "neither a regular file nor a block device");
+		return aio_fail(a, args, EINVAL, "neither a regular file nor a block device");
 	err = take_in(a, args, &st, &unlocked, why, sizeof(why));
 	if (err)
-		return fail(a, args, -err, why);
+		return aio_fail(a, args, -err, why);
 	if (unlocked)
 		log_warn("%s: cannot be locked (%s): nothing keeps others from writing to it",
 			 args->path, strerror(-unlocked));
@@ -567,14 +568,14 @@ struct blk *aio_open(const struct blk_open_args *args)
 			 "its sectors have %u bytes: a block size of %u cannot be served%s",
 			 a->store.off_align, a->blk.block_size,
 			 a->store.off_align == 4096 ? "; use 4096" : "");
-		return fail(a, args, EINVAL, why);
+		return aio_fail(a, args, EINVAL, why);
 	}
 	err = store_size(a, &bytes);
 	if (err)
-		return fail(a, args, -err, strerror(-err));
+		return aio_fail(a, args, -err, strerror(-err));
 	a->blk.size = ALIGN_DOWN(bytes, (uint64_t)a->blk.block_size);
 	if (!a->blk.size)
-		return fail(a, args, EINVAL, "smaller than one block");
+		return aio_fail(a, args, EINVAL, "smaller than one block");
 	if (a->blk.size != bytes)
 		log_notice("%s: the last %llu bytes are less than a block and stay unused",
 			   args->path, (unsigned long long)(bytes - a->blk.size));
@@ -586,7 +587,7 @@ struct blk *aio_open(const struct blk_open_args *args)
 	a->blk.caps |= args->readonly ? BLK_CAP_READONLY : args->sync ? 0 : BLK_CAP_VOLATILE;
 	a->blk.path = strdup(args->path);
 	if (!a->blk.path)
-		return fail(a, args, ENOMEM, "no memory");
+		return aio_fail(a, args, ENOMEM, "no memory");
 	a->store.path = a->blk.path;
 	if (!args->readonly) {
 		char mark[DIRTY_MARK_MAX];

@@ -73,7 +73,7 @@ static __thread struct {
 } mine;
 static _Atomic uint64_t generation; /* moves when a loop's context goes */
 
-static void start(struct aio_io *io);
+static void aio_engine_start(struct aio_io *io);
 
 int aio_status(int err)
 {
@@ -96,7 +96,7 @@ int aio_status(int err)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static struct aio_io *io_get(struct aio_loop *al)
+static struct aio_io *aio_engine_io_get(struct aio_loop *al)
 {
 	struct aio_io *io = list_first_or_null(&al->idle, struct aio_io, link);
 
@@ -114,7 +114,7 @@ static struct aio_io *io_get(struct aio_loop *al)
 	return io;
 }
 
-static void io_put(struct aio_io *io)
+static void aio_engine_io_put(struct aio_io *io)
 {
 	free(io->aligned);
 	io->aligned = NULL;
@@ -165,17 +165,17 @@ static int map_data(struct aio_io *io)
 
 /* ---- completion ------------------------------------------------------------------------------ */
 
-static void end(struct aio_io *io, int status)
+static void aio_engine_end(struct aio_io *io, int status)
 {
 	struct blk_req *req = io->req;
 
 	if (io->aligned && req->op == BLK_READ && status == 0)
 		frags_copy_in(&req->data, 0, io->aligned, req->len);
-	io_put(io);
+	aio_engine_io_put(io);
 	blk_complete_here(req, status);
 }
 
-static void advance(struct aio_io *io, size_t n)
+static void aio_engine_advance(struct aio_io *io, size_t n)
 {
 	io->pos += n;
 	while (io->left && n >= io->at->iov_len) {
@@ -196,7 +196,7 @@ static void sync_run(struct offload_job *job)
 	io->result = fdatasync(io->store->fd) < 0 ? -errno : 0;
 }
 
-static void finished(struct aio_io *io, ssize_t res);
+static void aio_engine_finished(struct aio_io *io, ssize_t res);
 
 /*
  * An RWF_DSYNC write takes the kernel's one word of a failure like an fdatasync(), and other loops
@@ -219,12 +219,12 @@ static void dsync_begins(struct aio_io *io)
 	}
 }
 
-static void drained(struct loop_msg *m)
+static void aio_engine_drained(struct loop_msg *m)
 {
 	struct aio_io *io = container_of(m, struct aio_io, drained);
 
 	io->al->jobs--;
-	end(io, 0);
+	aio_engine_end(io, 0);
 }
 
 static void dsync_over(struct aio_store *s, unsigned turn)
@@ -240,7 +240,7 @@ static bool dsyncs_looked_at(struct aio_io *io)
 	const unsigned turn = s->turn;
 
 	s->draining = io;
-	io->drained.handle = drained;
+	io->drained.handle = aio_engine_drained;
 	io->al->jobs++;
 	atomic_store(&s->dsyncs[!turn], 1);
 	atomic_store(&s->turn, !turn);
@@ -259,63 +259,63 @@ static bool about_others(ssize_t err)
 	return err != -ENOSPC && err != -EDQUOT && err != -EFBIG;
 }
 
-static void job_done(struct offload_job *job)
+static void aio_engine_job_done(struct offload_job *job)
 {
 	struct aio_io *io = container_of(job, struct aio_io, job);
 
 	io->al->jobs--;
-	finished(io, io->result);
+	aio_engine_finished(io, io->result);
 }
 
 /* A step has its result. Also called when it could not even be started. */
-static void finished(struct aio_io *io, ssize_t res)
+static void aio_engine_finished(struct aio_io *io, ssize_t res)
 {
 	struct aio_store *s = io->store;
 
 	if (io->step == STEP_SYNC) {
 		if (io->by_kernel && res == -EINVAL) {
 			s->no_fdsync = true;
-			start(io);
+			aio_engine_start(io);
 			return;
 		}
 		if (res < 0)
 			s->sync_failed = true;
 		if (res < 0 || dsyncs_looked_at(io))
-			end(io, res < 0 ? aio_status((int)res) : 0);
+			aio_engine_end(io, res < 0 ? aio_status((int)res) : 0);
 		return;
 	}
 	if (res < 0) {
 		if (io->with_rwf && (res == -EINVAL || res == -EOPNOTSUPP)) {
 			s->no_rwf = true; /* then: write, and sync behind it */
-			start(io);
+			aio_engine_start(io);
 			return;
 		}
 		log_ratelimited(LOG_LVL_ERROR, "%s: %s of %llu bytes at %llu: %s", s->path,
 				io->req->op == BLK_READ ? "read" : "write",
 				(unsigned long long)(io->end - io->pos),
 				(unsigned long long)io->pos, strerror((int)-res));
-		end(io, aio_status((int)res));
+		aio_engine_end(io, aio_status((int)res));
 		return;
 	}
 	if (res == 0) { /* the store has become shorter than we said it is */
 		log_ratelimited(LOG_LVL_ERROR, "%s: nothing there at %llu: has it been truncated?",
 				s->path, (unsigned long long)io->pos);
-		end(io, -EIO);
+		aio_engine_end(io, -EIO);
 		return;
 	}
-	advance(io, (size_t)res);
+	aio_engine_advance(io, (size_t)res);
 	if (io->pos < io->end) {
-		start(io);
+		aio_engine_start(io);
 	} else if (io->req->op == BLK_WRITE && (io->req->flags & BLK_F_FUA) && !io->with_rwf &&
 		   !s->sync) {
 		struct blk_req *req = io->req;
 		uint32_t failures = io->failures;
 
 		req->drv = NULL;
-		io_put(io);
+		aio_engine_io_put(io);
 		aio_engine_fua(s, req, failures);
 	} else {
-		end(io, 0);
+		aio_engine_end(io, 0);
 	}
 }
 
@@ -331,7 +331,7 @@ static void returned(struct aio_io *io, ssize_t res)
 			s->sync_failed = true;
 		dsync_over(s, turn);
 	}
-	finished(io, res);
+	aio_engine_finished(io, res);
 }
 
 static unsigned reap(struct aio_loop *al)
@@ -459,11 +459,11 @@ static void submit_batch(struct loop_deferred *d)
 		/* The first one is at fault. */
 		io = container_of(batch[0], struct aio_io, iocb);
 		list_del(&io->link);
-		finished(io, rc);
+		aio_engine_finished(io, rc);
 	}
 }
 
-static void retry(struct timer *t)
+static void aio_engine_retry(struct timer *t)
 {
 	struct aio_loop *al = container_of(t, struct aio_loop, retry);
 
@@ -484,7 +484,7 @@ static void buffered_run(struct offload_job *job)
 		io->result = -errno;
 }
 
-static void start(struct aio_io *io)
+static void aio_engine_start(struct aio_io *io)
 {
 	struct aio_loop *al = io->al;
 
@@ -492,7 +492,8 @@ static void start(struct aio_io *io)
 		io->with_rwf = io->by_kernel = false;
 		al->jobs++;
 		offload_submit(&io->store->lane, &io->job, al->loop,
-			       io->step == STEP_SYNC ? sync_run : buffered_run, job_done);
+			       io->step == STEP_SYNC ? sync_run : buffered_run,
+			       aio_engine_job_done);
 		return;
 	}
 	io->by_kernel = true;
@@ -574,7 +575,7 @@ static struct aio_loop *loop_context_create(struct loop *loop)
 	list_init(&al->background);
 	list_init(&al->idle);
 	loop_deferred_init(&al->submit, submit_batch);
-	timer_init(&al->retry, retry);
+	timer_init(&al->retry, aio_engine_retry);
 	loop_poller_add(loop, &al->poller);
 	al->attachment.detach = detach;
 	al->attachment.busy = busy;
@@ -583,7 +584,7 @@ static struct aio_loop *loop_context_create(struct loop *loop)
 }
 
 /* The calling loop's context; made at its first request. NULL: logged why. */
-static struct aio_loop *context(struct loop *loop)
+static struct aio_loop *aio_engine_context(struct loop *loop)
 {
 	uint64_t now = atomic_load_explicit(&generation, memory_order_acquire);
 	struct loop_attachment *a;
@@ -602,8 +603,8 @@ static struct aio_loop *context(struct loop *loop)
 
 bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 {
-	struct aio_loop *al = context(loop_current());
-	struct aio_io *io = al ? io_get(al) : NULL;
+	struct aio_loop *al = aio_engine_context(loop_current());
+	struct aio_io *io = al ? aio_engine_io_get(al) : NULL;
 
 	if (unlikely(!io)) {
 		req->status = -ENOMEM;
@@ -622,12 +623,12 @@ bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 		io->end = req->offset + req->len;
 		req->status = map_data(io);
 		if (unlikely(req->status)) {
-			io_put(io);
+			aio_engine_io_put(io);
 			return true;
 		}
 		io->at = io->iov;
 	}
-	start(io);
+	aio_engine_start(io);
 	return false;
 }
 
@@ -652,6 +653,6 @@ void aio_engine_abort(struct blk_req *req)
 		return; /* in the kernel, or with a worker: it will run to its end */
 	list_del(&io->link);
 	req->drv = NULL;
-	io_put(io);
+	aio_engine_io_put(io);
 	blk_complete(req, -ECANCELED);
 }

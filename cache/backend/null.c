@@ -42,16 +42,16 @@ static bool null_read(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
-static int prepare_with(struct null *nl, struct blk_req *req, uint32_t chain)
+static int null_prepare_with(struct null *nl, struct blk_req *req, uint32_t chain)
 {
 	uint64_t left = req->op == BLK_COMPARE_AND_WRITE ? 2 * req->len : req->len;
 
 	while (left) {
 		uint32_t n = (uint32_t)MIN(left, NULL_BLOCK);
-		struct buf *b = blkpool_next(&nl->pool, &chain);
+		struct block *b = blkpool_next(&nl->pool, &chain);
 
-		if (frags_append(&req->data, buf_data(b), n, b)) {
-			buf_put(b);
+		if (frags_append(&req->data, block_data(b), n, b)) {
+			block_put(b);
 			frags_put(&req->data);
 			blkpool_put_chain(&nl->pool, chain);
 			return -ENOMEM;
@@ -61,14 +61,14 @@ static int prepare_with(struct null *nl, struct blk_req *req, uint32_t chain)
 	return 0;
 }
 
-static void prepare_granted(struct loop_msg *msg)
+static void null_prepare_granted(struct loop_msg *msg)
 {
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	struct null *nl = null_of(req->blk);
 	uint32_t chain;
 
 	if (blkpool_granted(&nl->pool, msg, &chain))
-		blk_complete_here(req, prepare_with(nl, req, chain));
+		blk_complete_here(req, null_prepare_with(nl, req, chain));
 }
 
 static bool null_write_prepare(struct blk *blk, struct blk_req *req)
@@ -78,9 +78,9 @@ static bool null_write_prepare(struct blk *blk, struct blk_req *req)
 	uint32_t chain;
 
 	if (!blkpool_take(&nl->pool, (uint32_t)DIV_ROUND_UP(len, NULL_BLOCK), &chain, req,
-			  prepare_granted))
+			  null_prepare_granted))
 		return false;
-	req->status = prepare_with(nl, req, chain);
+	req->status = null_prepare_with(nl, req, chain);
 	return true;
 }
 

@@ -58,12 +58,12 @@ static __attribute__((noinline)) void let_writer_end(struct ram *r, uint64_t n)
 }
 
 /* A reference to what block @n holds now; NULL: a hole. */
-static inline struct buf *block_get(struct ram *r, uint64_t n)
+static inline struct block *ram_block_get(struct ram *r, uint64_t n)
 {
 	uint32_t at = atomic_load_explicit(&r->table[n], memory_order_acquire);
 
 	while (at) {
-		struct buf *b = &r->pool.arena->hdr[at - 1];
+		struct block *b = &r->pool.arena->hdr[at - 1];
 		uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
 		uint32_t now;
 
@@ -80,14 +80,14 @@ static inline struct buf *block_get(struct ram *r, uint64_t n)
 		if (likely(refs && now == at))
 			return b;
 		if (refs)
-			buf_put(b);
+			block_put(b);
 		at = now;
 	}
 	return NULL;
 }
 
-static inline int block_append(struct ram *r, struct frags *to, struct buf *b, uint32_t off,
-			       uint32_t len)
+static inline int ram_block_append(struct ram *r, struct frags *to, struct block *b, uint32_t off,
+				   uint32_t len)
 {
 	const struct arena *a = r->pool.arena;
 
@@ -105,25 +105,26 @@ static inline int block_append(struct ram *r, struct frags *to, struct buf *b, u
 	return frags_append(to, a->zero, len, NULL);
 }
 
-static int collect(struct ram *r, struct frags *to, uint64_t offset, uint64_t len)
+static int ram_collect(struct ram *r, struct frags *to, uint64_t offset, uint64_t len)
 {
 	const uint32_t size = 1u << r->shift;
 
 	while (len) {
 		uint32_t off = (uint32_t)offset & (size - 1);
 		uint32_t n = (uint32_t)MIN(len, (uint64_t)(size - off));
-		struct buf *b;
+		struct block *b;
 
-		if (len >> r->shift > BUF_AHEAD) {
+		if (len >> r->shift > BLOCK_LOOKAHEAD) {
 			uint32_t at = atomic_load_explicit(
-				&r->table[(offset >> r->shift) + BUF_AHEAD], memory_order_relaxed);
+				&r->table[(offset >> r->shift) + BLOCK_LOOKAHEAD],
+				memory_order_relaxed);
 
 			__builtin_prefetch(&r->pool.arena->hdr[at ? at - 1 : 0], 1);
 		}
-		b = block_get(r, offset >> r->shift);
-		if (unlikely(block_append(r, to, b, off, n))) {
+		b = ram_block_get(r, offset >> r->shift);
+		if (unlikely(ram_block_append(r, to, b, off, n))) {
 			if (b)
-				buf_put(b);
+				block_put(b);
 			frags_put(to);
 			return -ENOMEM;
 		}
@@ -140,11 +141,11 @@ static int snapshot(struct ram *r, struct frags *to, uint64_t offset, uint64_t l
 	int err;
 
 	if (s.n == 1)
-		return collect(r, to, offset, len);
+		return ram_collect(r, to, offset, len);
 	for (int tries = 0; tries < 8; tries++) {
 		if (!sum_span(r, s, &before))
 			continue;
-		err = collect(r, to, offset, len);
+		err = ram_collect(r, to, offset, len);
 		if (err)
 			return err;
 		if (likely(sum_span(r, s, &after) && after == before))
@@ -153,7 +154,7 @@ static int snapshot(struct ram *r, struct frags *to, uint64_t offset, uint64_t l
 	}
 	/* Writers keep coming: stand in line with them. */
 	lock_span(r, s);
-	err = collect(r, to, offset, len);
+	err = ram_collect(r, to, offset, len);
 	unlock_span(r, s);
 	return err;
 }
@@ -161,7 +162,7 @@ static int snapshot(struct ram *r, struct frags *to, uint64_t offset, uint64_t l
 /* Several blocks, INTO, or a race with a writer. */
 static __attribute__((noinline)) bool read_slow(struct ram *r, struct blk_req *req)
 {
-	struct span s = span_of(r, req);
+	struct span s = ram_span_of(r, req);
 	struct frags tmp;
 
 	if (!(req->flags & BLK_F_INTO)) {
@@ -180,20 +181,20 @@ static __attribute__((noinline)) bool read_slow(struct ram *r, struct blk_req *r
 
 /* A reference too many on a block that is no longer in the table. */
 static __attribute__((noinline)) bool read_lost_race(struct ram *r, struct blk_req *req,
-						     struct buf *b)
+						     struct block *b)
 {
-	buf_put(b);
+	block_put(b);
 	return read_slow(r, req);
 }
 
-/* block_get() and block_append() of one block, without a call. */
+/* ram_block_get() and ram_block_append() of one block, without a call. */
 bool ram_read(struct blk *blk, struct blk_req *req)
 {
 	struct ram *r = ram_of(blk);
 	const struct arena *a = r->pool.arena;
 	uint64_t n = req->offset >> r->shift;
 	uint32_t at, refs;
-	struct buf *b;
+	struct block *b;
 
 	if (unlikely((req->flags & BLK_F_INTO) || (req->offset + req->len - 1) >> r->shift != n))
 		return read_slow(r, req);
@@ -258,10 +259,10 @@ static int append_fresh(struct ram *r, struct blk_req *req, uint32_t *chain)
 	while (at < end) {
 		uint32_t off = (uint32_t)at & (size - 1);
 		uint32_t n = (uint32_t)MIN(end - at, (uint64_t)(size - off));
-		struct buf *b = blkpool_next(&r->pool, chain);
+		struct block *b = blkpool_next(&r->pool, chain);
 
-		if (unlikely(frags_append(&req->data, buf_data(b) + off, n, b))) {
-			buf_put(b);
+		if (unlikely(frags_append(&req->data, block_data(b) + off, n, b))) {
+			block_put(b);
 			return -ENOMEM;
 		}
 		at += n;
@@ -269,7 +270,7 @@ static int append_fresh(struct ram *r, struct blk_req *req, uint32_t *chain)
 	return 0;
 }
 
-static int prepare_with(struct ram *r, struct blk_req *req, uint32_t chain)
+static int ram_prepare_with(struct ram *r, struct blk_req *req, uint32_t chain)
 {
 	int err;
 
@@ -284,20 +285,20 @@ static int prepare_with(struct ram *r, struct blk_req *req, uint32_t chain)
 	return err;
 }
 
-static void prepare_granted(struct loop_msg *msg)
+static void ram_prepare_granted(struct loop_msg *msg)
 {
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	struct ram *r = ram_of(req->blk);
 	uint32_t chain;
 
 	if (blkpool_granted(&r->pool, msg, &chain))
-		blk_complete_here(req, prepare_with(r, req, chain));
+		blk_complete_here(req, ram_prepare_with(r, req, chain));
 }
 
 /* Blocks that a write of the request's kind needs. */
 static uint32_t blocks_wanted(const struct ram *r, const struct blk_req *req)
 {
-	return (uint32_t)span_of(r, req).n * (req->op == BLK_COMPARE_AND_WRITE ? 2 : 1);
+	return (uint32_t)ram_span_of(r, req).n * (req->op == BLK_COMPARE_AND_WRITE ? 2 : 1);
 }
 
 bool ram_write_prepare(struct blk *blk, struct blk_req *req)
@@ -306,8 +307,8 @@ bool ram_write_prepare(struct blk *blk, struct blk_req *req)
 	uint32_t chain;
 
 	join_maybe(r);
-	if (likely(span_of(r, req).n == 1 && req->op == BLK_WRITE)) {
-		if (unlikely(!blkpool_take(&r->pool, 1, &chain, req, prepare_granted)))
+	if (likely(ram_span_of(r, req).n == 1 && req->op == BLK_WRITE)) {
+		if (unlikely(!blkpool_take(&r->pool, 1, &chain, req, ram_prepare_granted)))
 			return false;
 		/* An empty list has room. */
 		(void)frags_append(&req->data,
@@ -317,9 +318,10 @@ bool ram_write_prepare(struct blk *blk, struct blk_req *req)
 		req->status = 0;
 		return true;
 	}
-	if (unlikely(!blkpool_take(&r->pool, blocks_wanted(r, req), &chain, req, prepare_granted)))
+	if (unlikely(!blkpool_take(&r->pool, blocks_wanted(r, req), &chain, req,
+				   ram_prepare_granted)))
 		return false;
-	req->status = prepare_with(r, req, chain);
+	req->status = ram_prepare_with(r, req, chain);
 	return true;
 }
 
@@ -334,13 +336,13 @@ struct walk {
 	uint32_t k;
 };
 
-static struct buf *walk_next(struct walk *w)
+static struct block *walk_next(struct walk *w)
 {
-	while (w->k == w->at->nbufs) {
+	while (w->k == w->at->nblocks) {
 		w->at++;
 		w->k = 0;
 	}
-	return w->at->buf + w->k++;
+	return w->at->block + w->k++;
 }
 
 /* First byte where the request's first half differs from the store, or req->len. Stripes locked. */
@@ -373,12 +375,12 @@ static uint64_t compare(struct ram *r, const struct blk_req *req)
  * that follows than the copy costs now. Readers cannot come in between: they find no reference to
  * take. Stripe locked.
  */
-static inline bool overwrite(struct ram *r, uint32_t at, uint32_t off, const uint8_t *src,
-			     uint32_t len)
+static inline bool ram_overwrite(struct ram *r, uint32_t at, uint32_t off, const uint8_t *src,
+				 uint32_t len)
 {
 	const struct arena *a = r->pool.arena;
 	uint32_t refs = 1;
-	struct buf *b;
+	struct block *b;
 
 	if (!at)
 		return false;
@@ -386,7 +388,7 @@ static inline bool overwrite(struct ram *r, uint32_t at, uint32_t off, const uin
 	if (!atomic_compare_exchange_strong_explicit(&b->refs, &refs, REFS_WRITER,
 						     memory_order_acquire, memory_order_relaxed))
 		return false;
-	buf_memo_drop(r->pool.arena, at - 1);
+	block_memo_drop(r->pool.arena, at - 1);
 	memcpy(a->data + ((size_t)(at - 1) << r->shift) + off, src, len);
 	atomic_store_explicit(&b->refs, 1, memory_order_release);
 	return true;
@@ -396,13 +398,13 @@ static inline bool overwrite(struct ram *r, uint32_t at, uint32_t off, const uin
  * had on the blocks they replace are put. 0 or -EILSEQ; the fragments are gone either way. */
 static int commit(struct ram *r, struct blk_req *req)
 {
-	struct span s = span_of(r, req);
+	struct span s = ram_span_of(r, req);
 	const uint32_t size = 1u << r->shift;
 	const bool caw = req->op == BLK_COMPARE_AND_WRITE;
 	uint32_t head = (uint32_t)req->offset & (size - 1);
 	uint32_t tail = (uint32_t)(req->offset + req->len) & (size - 1);
 	struct walk expected = { req->data.v, 0 }, w = expected;
-	struct buf *hdr = r->pool.arena->hdr, *b = NULL;
+	struct block *hdr = r->pool.arena->hdr, *b = NULL;
 	const bool here = !caw && req->len <= OVERWRITE_MAX;
 	uint32_t replaced, *link = &replaced;
 
@@ -426,13 +428,13 @@ static int commit(struct ram *r, struct blk_req *req)
 
 		b = walk_next(&w);
 		gone = atomic_load_explicit(&r->table[s.first + i], memory_order_relaxed);
-		if (here && overwrite(r, gone, from, buf_data(b) + from, to - from)) {
+		if (here && ram_overwrite(r, gone, from, block_data(b) + from, to - from)) {
 			gone = b->index + 1; /* not needed: its reference is ours */
 		} else {
 			if (from)
-				merge_edge(r, s.first + i, buf_data(b), 0, from);
+				merge_edge(r, s.first + i, block_data(b), 0, from);
 			if (to < size)
-				merge_edge(r, s.first + i, buf_data(b), to, size);
+				merge_edge(r, s.first + i, block_data(b), to, size);
 			atomic_store_explicit(&r->table[s.first + i], b->index + 1,
 					      memory_order_release);
 		}
@@ -441,7 +443,7 @@ static int commit(struct ram *r, struct blk_req *req)
 			link = &hdr[gone - 1].next;
 		}
 	}
-	*link = BUF_NONE;
+	*link = BLOCK_NONE;
 	if (s.n > 1)
 		change_end(r, s);
 	unlock_span(r, s);
@@ -449,7 +451,7 @@ static int commit(struct ram *r, struct blk_req *req)
 	blkpool_put_chain(&r->pool, replaced);
 	if (caw)
 		for (uint64_t i = 0; i < s.n; i++)
-			buf_put(walk_next(&expected));
+			block_put(walk_next(&expected));
 	frags_forget(&req->data);
 	return 0;
 }
@@ -461,12 +463,12 @@ static void commit_one(struct ram *r, struct blk_req *req)
 	uint64_t n = req->offset >> r->shift;
 	uint32_t head = (uint32_t)req->offset & (size - 1), tail = head + (uint32_t)req->len, gone;
 	struct stripe *st = stripe_of(r, n);
-	struct buf *b = req->data.v[0].buf;
+	struct block *b = req->data.v[0].block;
 
 	leaf_lock(&st->lock);
 	gone = atomic_load_explicit(&r->table[n], memory_order_relaxed);
 	if (likely(tail - head <= OVERWRITE_MAX) &&
-	    overwrite(r, gone, head, req->data.v[0].base, tail - head)) {
+	    ram_overwrite(r, gone, head, req->data.v[0].base, tail - head)) {
 		gone = b->index + 1;
 	} else {
 		if ((uint32_t)req->len != size) {
@@ -479,7 +481,7 @@ static void commit_one(struct ram *r, struct blk_req *req)
 	}
 	leaf_unlock(&st->lock);
 	if (gone)
-		buf_put(&r->pool.arena->hdr[gone - 1]);
+		block_put(&r->pool.arena->hdr[gone - 1]);
 	frags_forget(&req->data);
 }
 
@@ -495,8 +497,8 @@ bool ram_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
 	if (unlikely(req->len > OVERWRITE_MAX) || unlikely(off + req->len > 1ull << r->shift))
 		return false;
 	leaf_lock(&st->lock);
-	done = overwrite(r, atomic_load_explicit(&r->table[n], memory_order_relaxed), off, data,
-			 (uint32_t)req->len);
+	done = ram_overwrite(r, atomic_load_explicit(&r->table[n], memory_order_relaxed), off, data,
+			     (uint32_t)req->len);
 	leaf_unlock(&st->lock);
 	req->status = 0;
 	return done;
@@ -511,7 +513,7 @@ static int write_from(struct ram *r, struct blk_req *req, uint32_t chain)
 
 	frags_init(&theirs);
 	frags_move(&theirs, &req->data);
-	err = prepare_with(r, req, chain);
+	err = ram_prepare_with(r, req, chain);
 	if (!err) {
 		frags_copy(&req->data, 0, &theirs, 0, theirs.len);
 		err = commit(r, req);
@@ -538,7 +540,7 @@ bool ram_write(struct blk *blk, struct blk_req *req)
 
 	if (likely(req->flags & BLK_F_PREPARED)) {
 		req->status = 0;
-		if (likely(req->op == BLK_WRITE && span_of(r, req).n == 1))
+		if (likely(req->op == BLK_WRITE && ram_span_of(r, req).n == 1))
 			commit_one(r, req);
 		else
 			req->status = commit(r, req);

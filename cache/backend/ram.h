@@ -62,7 +62,7 @@ struct span {
 	uint64_t first, n;
 };
 
-static inline struct span span_of(const struct ram *r, const struct blk_req *req)
+static inline struct span ram_span_of(const struct ram *r, const struct blk_req *req)
 {
 	uint64_t first = req->offset >> r->shift;
 

@@ -29,7 +29,7 @@ static void trim_maybe(struct ram *r)
 
 void ram_clear_blocks(struct ram *r, uint64_t first, uint64_t n)
 {
-	struct buf *hdr = r->pool.arena->hdr;
+	struct block *hdr = r->pool.arena->hdr;
 	uint32_t gone[STRIPE_BLOCKS];
 
 	for (uint64_t end = first + n; first < end;) {
@@ -55,7 +55,7 @@ void ram_clear_blocks(struct ram *r, uint64_t first, uint64_t n)
 			unlock_span(r, s);
 		}
 		for (uint32_t i = 0; i < k; i++)
-			buf_put(&hdr[gone[i]]);
+			block_put(&hdr[gone[i]]);
 		first = stop;
 	}
 }
@@ -66,18 +66,18 @@ static void clear_edge(struct ram *r, uint64_t offset, uint32_t len, uint32_t *c
 	const uint32_t size = 1u << r->shift;
 	uint32_t off = (uint32_t)offset & (size - 1), old;
 	struct span s = { offset >> r->shift, 1 };
-	struct buf *b = blkpool_next(&r->pool, chain);
+	struct block *b = blkpool_next(&r->pool, chain);
 
 	lock_span(r, s);
 	old = atomic_load_explicit(&r->table[s.first], memory_order_relaxed);
 	if (old) {
-		merge_edge(r, s.first, buf_data(b), 0, off);
-		memset(buf_data(b) + off, 0, len);
-		merge_edge(r, s.first, buf_data(b), off + len, size);
+		merge_edge(r, s.first, block_data(b), 0, off);
+		memset(block_data(b) + off, 0, len);
+		merge_edge(r, s.first, block_data(b), off + len, size);
 		atomic_store_explicit(&r->table[s.first], b->index + 1, memory_order_release);
 	}
 	unlock_span(r, s);
-	buf_put(old ? &r->pool.arena->hdr[old - 1] : b);
+	block_put(old ? &r->pool.arena->hdr[old - 1] : b);
 }
 
 struct clear_job {
@@ -110,7 +110,7 @@ static uint32_t edges(const struct ram *r, const struct blk_req *req)
 	const uint32_t mask = (1u << r->shift) - 1;
 	bool head = req->offset & mask, tail = (req->offset + req->len) & mask;
 
-	if (span_of(r, req).n == 1)
+	if (ram_span_of(r, req).n == 1)
 		return head || tail;
 	return (uint32_t)head + tail;
 }
@@ -135,7 +135,7 @@ static bool clear_with(struct ram *r, struct blk_req *req, uint32_t chain)
 		clear_edge(r, end - len, len, &chain);
 		end -= len;
 	}
-	ASSERT(chain == BUF_NONE);
+	ASSERT(chain == BLOCK_NONE);
 	n = (end - at) >> r->shift;
 	if (n <= CLEAR_INLINE || !req->home) {
 		ram_clear_blocks(r, at >> r->shift, n);

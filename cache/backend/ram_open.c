@@ -86,7 +86,7 @@ static const struct blk_ops ram_ops = {
 };
 
 /* SIZE[,block=SIZE] */
-static int parse(const char *path, uint64_t *size, uint64_t *block, const char **why)
+static int ram_parse(const char *path, uint64_t *size, uint64_t *block, const char **why)
 {
 	const char *p;
 	int err = backend_size(path, size, &p);
@@ -115,7 +115,7 @@ struct blk *ram_open(const struct blk_open_args *args)
 	void *table;
 	int err;
 
-	if (parse(path, &size, &block, &why) != 0)
+	if (ram_parse(path, &size, &block, &why) != 0)
 		return backend_fail(args, EINVAL, "ram store '%s': %s", path, why);
 	if (!size || size % block_size)
 		return backend_fail(args, EINVAL,
@@ -124,11 +124,12 @@ struct blk *ram_open(const struct blk_open_args *args)
 	/* The largest request must always fit, twice over for a compare-and-write. */
 	slack = MAX(RAM_SLACK / block, 4 * (RAM_MAX_LEN / block + 2));
 	nblocks = size / block + (size % block != 0);
-	if (nblocks + slack >= BUF_NONE)
-		return backend_fail(args, EFBIG,
-				    "ram store '%s': at most %llu GiB are possible with blocks of %llu B",
-				    path, (unsigned long long)((BUF_NONE - slack) * block >> 30),
-				    (unsigned long long)block);
+	if (nblocks + slack >= BLOCK_NONE)
+		return backend_fail(
+			args, EFBIG,
+			"ram store '%s': at most %llu GiB are possible with blocks of %llu B", path,
+			(unsigned long long)((BLOCK_NONE - slack) * block >> 30),
+			(unsigned long long)block);
 
 	r = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*r), (size_t)CACHE_LINE));
 	if (!r)

@@ -42,7 +42,7 @@ static bool other_size(const struct store_opener *a, const struct store_opener *
 }
 
 /* NULL: @o may be opened beside @is. */
-static const char *conflict(const struct store_opener *is, const struct store_opener *o)
+static const char *store_conflict(const struct store_opener *is, const struct store_opener *o)
 {
 	const bool writes = !is->readonly || !o->readonly;
 	const bool both = !is->readonly && !o->readonly;
@@ -72,7 +72,7 @@ static bool conflicts(const struct store_opener *o, char *why, size_t len)
 	const char *what = NULL;
 
 	list_for_each(is, &openers, link) {
-		const char *w = conflict(is, o);
+		const char *w = store_conflict(is, o);
 
 		/* rather one who is there still */
 		if (w && (!bad || atomic_load(&bad->blk->left))) {

@@ -39,7 +39,7 @@ static inline bool finished_here(struct blk_req *req)
 
 /* ---- downward -------------------------------------------------------------------------------- */
 
-static bool refuse(struct blk_req *req, int status)
+static bool blk_refuse(struct blk_req *req, int status)
 {
 	if (req->flags & BLK_F_PREPARED) {
 		frags_put(&req->data);
@@ -81,7 +81,7 @@ static const struct {
 };
 
 /* Only what reaches a backing store counts: stacked devices have counters of their own. */
-static inline void count(const struct blk *blk, const struct blk_req *req)
+static inline void blk_count_request(const struct blk *blk, const struct blk_req *req)
 {
 	if (blk->lower)
 		return;
@@ -144,23 +144,23 @@ static bool submit_change(struct blk *blk, struct blk_req *req)
 
 	req->flags &= ~BLK_F_CANCELLED;
 	if (unlikely(blk->caps & BLK_CAP_READONLY))
-		return refuse(req, -EROFS);
+		return blk_refuse(req, -EROFS);
 	if (data) {
 		BUG_ON(!(req->flags & BLK_F_PREPARED) == !(req->flags & BLK_F_FROM));
 		BUG_ON(req->data.len != (req->op == BLK_WRITE ? req->len : 2 * req->len));
 		if (unlikely(req->len > blk->max_len))
-			return refuse(req, -EINVAL);
+			return blk_refuse(req, -EINVAL);
 	} else if (req->op == BLK_DISCARD && !blk->ops->discard) {
-		return refuse(req, -EOPNOTSUPP);
+		return blk_refuse(req, -EOPNOTSUPP);
 	}
 	if (unlikely(req->op == BLK_COMPARE_AND_WRITE && !blk->ops->compare_and_write &&
 		     (blk->caps & BLK_CAP_OWN_MEMORY)))
-		return refuse(req, -EOPNOTSUPP);
+		return blk_refuse(req, -EOPNOTSUPP);
 	if (unlikely(req->len == 0)) {
 		req->status = 0;
 		return finished_here(req);
 	}
-	count(blk, req);
+	blk_count_request(blk, req);
 	if (!blk->ops->compare_and_write && !(blk->caps & BLK_CAP_OWN_MEMORY) &&
 	    req->op != BLK_COMPARE_AND_WRITE) {
 		if (!call_in_order(blk, req))
@@ -174,7 +174,7 @@ static bool submit_change(struct blk *blk, struct blk_req *req)
 static bool submit_write(struct blk *blk, struct blk_req *req)
 {
 	BUG_ON(req->data.len != req->len);
-	count(blk, req);
+	blk_count_request(blk, req);
 	if (!blk->ops->write(blk, req))
 		return false;
 	req->flags &= ~BLK_F_PREPARED;
@@ -194,14 +194,14 @@ static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_r
 
 	BUG_ON(req->op >= BLK_OPS);
 	if (unlikely(err))
-		return refuse(req, err);
+		return blk_refuse(req, err);
 	if (req->op == BLK_READ) {
 		if (unlikely(req->len > blk->max_len))
-			return refuse(req, -EINVAL);
+			return blk_refuse(req, -EINVAL);
 		if (unlikely(req->len == 0))
 			return done_now(req);
 		BUG_ON(req->data.len != (req->flags & BLK_F_INTO ? req->len : 0));
-		count(blk, req);
+		blk_count_request(blk, req);
 		if (!(blk->caps & BLK_CAP_OWN_MEMORY) && !(req->flags & BLK_F_INTO))
 			return blk_bounce_read(blk, req) ? finished_here(req) : false;
 		return blk->ops->read(blk, req);
@@ -209,7 +209,7 @@ static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_r
 	if (req->op != BLK_SYNC && req->op != BLK_PREFETCH)
 		return submit_change(blk, req);
 	BUG_ON(req->op == BLK_SYNC && !blk->ops->sync && (blk->caps & BLK_CAP_VOLATILE));
-	count(blk, req);
+	blk_count_request(blk, req);
 	return call_device(blk, req);
 }
 
@@ -242,9 +242,9 @@ bool blk_write_prepare(struct blk *blk, struct blk_req *req)
 	req->home = loop_current();
 	req->flags &= ~(BLK_F_PREPARED | BLK_F_BOUNCED | BLK_F_CANCELLED);
 	if (unlikely(err) || unlikely(req->len > blk->max_len))
-		return refuse(req, err ? err : -EINVAL);
+		return blk_refuse(req, err ? err : -EINVAL);
 	if (unlikely(blk->caps & BLK_CAP_READONLY))
-		return refuse(req, -EROFS);
+		return blk_refuse(req, -EROFS);
 	req->flags |= BLK_F_PREPARING;
 	ASSERT(blk_flags_legal(req));
 	if (unlikely(req->len == 0)) {

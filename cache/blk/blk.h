@@ -41,7 +41,7 @@
 #ifndef CACHE_BLK_H
 #define CACHE_BLK_H
 
-#include "cache/memory/buf.h"
+#include "cache/memory/block.h"
 #include "events/list.h"
 #include "events/loop.h"
 #include "events/metrics.h"
@@ -89,22 +89,22 @@ struct dirty_record;
 
 /*
  * What READs hand out of a device's memory is gone for others until the wire is done with it. A
- * lender keeps one who takes nothing off the wire from having all: a borrower (a session) may have
+ * pin_budget keeps one who takes nothing off the wire from having all: a pin_holder (a session) may have
  * out four times what is left of the limit, or one request. Besides, each has a reserve to itself,
  * for what is there when it asks: enough for many short reads, which therefore need not be counted
  * in memory that all write to.
  */
-struct blk_lender {
+struct blk_pin_budget {
 	_Atomic uint64_t out; /* bytes of whole units, without what is of reserves */
 	uint64_t limit;
 	uint32_t unit;	      /* bytes: what is handed out is gone in whole blocks. Power of two */
 	uint32_t reserve;     /* units: as many requests of one unit each, or fewer
 			       * larger ones, are not counted */
 	_Atomic uint32_t wanted; /* somebody waits for some to come back */
-	void (*kick)(struct blk_lender *l); /* some has. Any thread */
+	void (*wake)(struct blk_pin_budget *l); /* some has. Any thread */
 };
-struct blk_borrower {
-	_Atomic uint64_t out; /* bytes, as the lender counts them */
+struct blk_pin_holder {
+	_Atomic uint64_t out; /* bytes, as the pin_budget counts them */
 	uint32_t requests;    /* that it has under way, from before they are
 			       * submitted until after their release */
 };
@@ -121,7 +121,7 @@ struct blk_req {
 	/* Who asks (a session), for sequential detection and fair shares: these go by its low bits,
 	 * which should differ between all who are there. From prepare to completion. 0 = nobody */
 	uint64_t stream;
-	struct blk_borrower *borrower; /* READ without INTO: who will have
+	struct blk_pin_holder *pin_holder; /* READ without INTO: who will have
 				        * the data; NULL: not counted */
 	uint64_t miscompare; /* COMPARE_AND_WRITE: first differing byte */
 	/* The device at work's own, from prepare/submit to completion. A device that issues further
@@ -256,7 +256,7 @@ struct blk {
 	struct blk *lower;     /* stacked devices */
 	bool rewrites;	       /* who is stacked on it writes again what a
 			        * failed SYNC leaves in doubt */
-	struct blk_lender *lender; /* what READs that had to load are counted at, or NULL */
+	struct blk_pin_budget *pin_budget; /* what READs that had to load are counted at, or NULL */
 	/* blk.c's own: what orders writes against an emulated COMPARE AND WRITE. Zero to begin
 	 * with, as the whole structure should be (calloc). */
 	struct blk_order *_Atomic order;
@@ -350,10 +350,10 @@ static inline void blk_req_release(struct blk_req *req)
 bool blk_may_lend(const struct blk_req *req);
 void blk_lend(struct blk_req *req);
 /* Is a READ of @units units that are there, on the loop that submits it, within what
- * its borrower has to itself? */
+ * its pin_holder has to itself? */
 static inline bool blk_reserved(const struct blk_req *req, uint32_t units, uint32_t reserve)
 {
-	const struct blk_borrower *w = req->borrower;
+	const struct blk_pin_holder *w = req->pin_holder;
 	return !w || (uint64_t)w->requests * units <= reserve;
 }
 /* Nothing is in flight with it and its data has been released: gives

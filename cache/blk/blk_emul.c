@@ -64,14 +64,14 @@ static uint64_t bounce_len(const struct blk_req *req)
 }
 
 /* The chain becomes the request's fragments. */
-static int attach(struct blkpool *p, struct blk_req *req, uint32_t chain)
+static int emul_attach(struct blkpool *p, struct blk_req *req, uint32_t chain)
 {
 	for (uint64_t left = bounce_len(req); left;) {
 		uint32_t n = (uint32_t)MIN(left, BOUNCE_BLOCK);
-		struct buf *b = blkpool_next(p, &chain);
+		struct block *b = blkpool_next(p, &chain);
 
-		if (frags_append(&req->data, buf_data(b), n, b)) {
-			buf_put(b);
+		if (frags_append(&req->data, block_data(b), n, b)) {
+			block_put(b);
 			frags_put(&req->data);
 			blkpool_put_chain(p, chain);
 			return -ENOMEM;
@@ -82,8 +82,8 @@ static int attach(struct blkpool *p, struct blk_req *req, uint32_t chain)
 	return 0;
 }
 
-static bool take(struct blkpool *p, struct blk_req *req, uint32_t *chain,
-		 void (*granted)(struct loop_msg *))
+static bool emul_take(struct blkpool *p, struct blk_req *req, uint32_t *chain,
+		      void (*granted)(struct loop_msg *))
 {
 	bool now;
 
@@ -96,14 +96,14 @@ static bool take(struct blkpool *p, struct blk_req *req, uint32_t *chain,
 }
 
 /* A grant arrived: true when the request goes on (with *err). */
-static bool taken(struct blkpool *p, struct blk_req *req, int *err)
+static bool emul_taken(struct blkpool *p, struct blk_req *req, int *err)
 {
 	uint32_t chain;
 
 	req->flags &= ~BLK_F_WAITING;
 	if (!blkpool_granted(p, &req->msg, &chain))
 		return false;
-	*err = attach(p, req, chain);
+	*err = emul_attach(p, req, chain);
 	return true;
 }
 
@@ -112,7 +112,7 @@ static void read_granted(struct loop_msg *msg)
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	int err;
 
-	if (!taken(bounce_of(req->blk), req, &err))
+	if (!emul_taken(bounce_of(req->blk), req, &err))
 		return;
 	if (err) {
 		blk_complete_here(req, err);
@@ -128,21 +128,21 @@ bool blk_bounce_read(struct blk *blk, struct blk_req *req)
 	struct blkpool *p = bounce_of(blk);
 	uint32_t chain;
 
-	if (!take(p, req, &chain, read_granted))
+	if (!emul_take(p, req, &chain, read_granted))
 		return false;
-	req->status = attach(p, req, chain);
+	req->status = emul_attach(p, req, chain);
 	if (req->status)
 		return true;
 	req->flags |= BLK_F_INTO;
 	return blk->ops->read(blk, req);
 }
 
-static void prepare_granted(struct loop_msg *msg)
+static void emul_prepare_granted(struct loop_msg *msg)
 {
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	int err;
 
-	if (taken(bounce_of(req->blk), req, &err))
+	if (emul_taken(bounce_of(req->blk), req, &err))
 		blk_complete_here(req, err);
 }
 
@@ -151,9 +151,9 @@ bool blk_bounce_prepare(struct blk *blk, struct blk_req *req)
 	struct blkpool *p = bounce_of(blk);
 	uint32_t chain;
 
-	if (!take(p, req, &chain, prepare_granted))
+	if (!emul_take(p, req, &chain, emul_prepare_granted))
 		return false;
-	req->status = attach(p, req, chain);
+	req->status = emul_attach(p, req, chain);
 	return true;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A request by itself: made, completed, released; and what it has out at its device's lender. Knows
+ * A request by itself: made, completed, released; and what it has out at its device's pin_budget. Knows
  * no device.
  */
 #include "cache/blk/blk.h"
@@ -31,7 +31,7 @@ uint64_t blk_identity(const char *store_id)
 /* ---- lending --------------------------------------------------------------------------------- */
 
 /* The units that @req touches, in bytes. */
-static uint64_t lent(const struct blk_lender *l, const struct blk_req *req)
+static uint64_t lent(const struct blk_pin_budget *l, const struct blk_req *req)
 {
 	return ALIGN_UP(req->offset + req->len, (uint64_t)l->unit) -
 	       (req->offset & ~((uint64_t)l->unit - 1));
@@ -39,41 +39,41 @@ static uint64_t lent(const struct blk_lender *l, const struct blk_req *req)
 
 bool blk_may_lend(const struct blk_req *req)
 {
-	const struct blk_lender *l = req->blk->lender;
+	const struct blk_pin_budget *l = req->blk->pin_budget;
 	uint64_t own, out, len;
 
-	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
+	if (!l || !req->pin_holder || (req->flags & BLK_F_LENT))
 		return true;
 	len = lent(l, req);
-	own = atomic_load_explicit(&req->borrower->out, memory_order_relaxed);
+	own = atomic_load_explicit(&req->pin_holder->out, memory_order_relaxed);
 	out = atomic_load_explicit(&l->out, memory_order_relaxed);
 	return own == 0 || (out + len <= l->limit && own + len <= 4 * (l->limit - out - len));
 }
 
 void blk_lend(struct blk_req *req)
 {
-	struct blk_lender *l = req->blk->lender;
+	struct blk_pin_budget *l = req->blk->pin_budget;
 	uint64_t len;
 
-	if (!l || !req->borrower || (req->flags & BLK_F_LENT))
+	if (!l || !req->pin_holder || (req->flags & BLK_F_LENT))
 		return;
 	len = lent(l, req);
 	req->flags |= BLK_F_LENT;
-	atomic_fetch_add_explicit(&req->borrower->out, len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&req->pin_holder->out, len, memory_order_relaxed);
 	atomic_fetch_add_explicit(&l->out, len, memory_order_relaxed);
 }
 
 void blk_lent_back(struct blk_req *req)
 {
-	struct blk_lender *l = req->blk->lender;
+	struct blk_pin_budget *l = req->blk->pin_budget;
 	uint64_t len = lent(l, req);
 
 	ASSERT(req->flags & BLK_F_LENT);
 	req->flags &= (uint16_t)~BLK_F_LENT;
-	atomic_fetch_sub_explicit(&req->borrower->out, len, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&req->pin_holder->out, len, memory_order_relaxed);
 	atomic_fetch_sub(&l->out, len);
 	if (unlikely(atomic_load(&l->wanted)) && atomic_exchange(&l->wanted, 0))
-		l->kick(l);
+		l->wake(l);
 }
 
 /* ---- upward ---------------------------------------------------------------------------------- */

@@ -19,7 +19,7 @@ static struct blkpool_shard *my_shard(struct blkpool *p)
 	return &p->shard[mine - 1];
 }
 
-static void pool_release(struct arena *a, struct buf *b);
+static void pool_release(struct arena *a, struct block *b);
 
 int blkpool_init(struct blkpool *p, struct arena_conf *conf)
 {
@@ -31,7 +31,7 @@ int blkpool_init(struct blkpool *p, struct arena_conf *conf)
 		return -errno;
 	for (int i = 0; i <= BLKPOOL_SHARDS; i++) {
 		leaf_lock_init(&p->shard[i].lock);
-		p->shard[i].head = BUF_NONE;
+		p->shard[i].head = BLOCK_NONE;
 	}
 	pthread_mutex_init(&p->queue_lock, NULL);
 	list_init(&p->queue);
@@ -82,7 +82,7 @@ static uint32_t take_mark(struct blkpool *p, uint32_t n, uint32_t *first)
 static void pop(struct blkpool *p, struct blkpool_shard *s, uint32_t n, uint32_t *chain,
 		uint32_t refs)
 {
-	struct buf *hdr = p->arena->hdr;
+	struct block *hdr = p->arena->hdr;
 	uint32_t first = s->head, at = first, last = first;
 	bool falling = n > 1 && hdr[at].next < at;
 
@@ -90,11 +90,11 @@ static void pop(struct blkpool *p, struct blkpool_shard *s, uint32_t n, uint32_t
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t next = hdr[at].next;
 
-		if (n > BUF_AHEAD) /* most likely this is a run */
-			__builtin_prefetch(hdr + at + ((int64_t)next - at) * BUF_AHEAD, 1);
+		if (n > BLOCK_LOOKAHEAD) /* most likely this is a run */
+			__builtin_prefetch(hdr + at + ((int64_t)next - at) * BLOCK_LOOKAHEAD, 1);
 		ASSERT(atomic_load(&hdr[at].refs) == 0);
 		if (refs) {
-			buf_memo_drop(p->arena, at);
+			block_memo_drop(p->arena, at);
 			atomic_store_explicit(&hdr[at].refs, refs, memory_order_relaxed);
 		}
 		if (falling) {
@@ -111,7 +111,7 @@ static void pop(struct blkpool *p, struct blkpool_shard *s, uint32_t n, uint32_t
 	s->head = at;
 }
 
-static void push(struct blkpool_shard *s, struct buf *b)
+static void blkpool_push(struct blkpool_shard *s, struct block *b)
 {
 	b->next = s->head;
 	s->head = b->index;
@@ -125,7 +125,7 @@ static uint32_t pop_mark(struct blkpool *p, uint32_t n, uint32_t *chain)
 	uint32_t first, got = take_mark(p, n, &first);
 
 	for (uint32_t i = got; i-- > 0;) {
-		struct buf *b = arena_buf_init(p->arena, first + i);
+		struct block *b = arena_block_init(p->arena, first + i);
 
 		atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
 		b->next = *chain;
@@ -140,7 +140,7 @@ static void refill(struct blkpool *p, struct blkpool_shard *s)
 	uint32_t first, got = take_mark(p, REFILL, &first);
 
 	while (got-- > 0) /* the lowest goes in last and comes out first */
-		push(s, arena_buf_init(p->arena, first + got));
+		blkpool_push(s, arena_block_init(p->arena, first + got));
 }
 
 /* A shard with plenty gives some away: resident memory before new memory. */
@@ -148,7 +148,7 @@ static bool steal(struct blkpool *p, struct blkpool_shard *to)
 {
 	for (int i = 0; i < BLKPOOL_SHARDS; i++) {
 		struct blkpool_shard *s = &p->shard[i];
-		uint32_t chain = BUF_NONE, n = 0;
+		uint32_t chain = BLOCK_NONE, n = 0;
 
 		if (s == to || atomic_load_explicit(&s->n, memory_order_relaxed) < 4 * REFILL)
 			continue;
@@ -161,8 +161,8 @@ static bool steal(struct blkpool *p, struct blkpool_shard *to)
 		if (!n)
 			continue;
 		leaf_lock(&to->lock);
-		while (chain != BUF_NONE)
-			push(to, blkpool_next(p, &chain));
+		while (chain != BLOCK_NONE)
+			blkpool_push(to, blkpool_next(p, &chain));
 		leaf_unlock(&to->lock);
 		return true;
 	}
@@ -189,7 +189,7 @@ static bool take_fast(struct blkpool *p, uint32_t n, uint32_t *chain)
 {
 	struct blkpool_shard *s = my_shard(p);
 
-	*chain = BUF_NONE;
+	*chain = BLOCK_NONE;
 	if (likely(take_own(p, s, n, false, chain)))
 		return true;
 	if (steal(p, s) && take_own(p, s, n, false, chain))
@@ -201,7 +201,7 @@ static bool take_fast(struct blkpool *p, uint32_t n, uint32_t *chain)
 		return true;
 	if (got)
 		blkpool_put_chain(p, *chain);
-	*chain = BUF_NONE;
+	*chain = BLOCK_NONE;
 	return false;
 }
 
@@ -210,7 +210,7 @@ static bool take_slow(struct blkpool *p, uint32_t n, uint32_t *chain)
 {
 	uint32_t missing = n;
 
-	*chain = BUF_NONE;
+	*chain = BLOCK_NONE;
 	for (int i = 0; i <= BLKPOOL_SHARDS && missing; i++) {
 		struct blkpool_shard *s = &p->shard[i];
 		uint32_t k;
@@ -228,11 +228,11 @@ static bool take_slow(struct blkpool *p, uint32_t n, uint32_t *chain)
 	/* Back onto one shard, quietly: whoever waits already knows that this is not enough. */
 	struct blkpool_shard *s = my_shard(p);
 	leaf_lock(&s->lock);
-	while (*chain != BUF_NONE) {
-		struct buf *b = blkpool_next(p, chain);
+	while (*chain != BLOCK_NONE) {
+		struct block *b = blkpool_next(p, chain);
 
 		if (atomic_fetch_sub(&b->refs, 1) == 1)
-			push(s, b);
+			blkpool_push(s, b);
 	}
 	leaf_unlock(&s->lock);
 	return false;
@@ -241,13 +241,13 @@ static bool take_slow(struct blkpool *p, uint32_t n, uint32_t *chain)
 bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req *req,
 		  void (*granted)(struct loop_msg *msg))
 {
-	*chain = BUF_NONE;
+	*chain = BLOCK_NONE;
 	if (!n)
 		return true;
 	BUG_ON(n > p->arena->nblocks);
 	if (likely(!atomic_load(&p->waiting))) {
 		struct blkpool_shard *s = my_shard(p);
-		struct buf *b = NULL;
+		struct block *b = NULL;
 
 		if (likely(n == 1)) { /* one block from the own shard, without ado */
 			leaf_lock(&s->lock);
@@ -257,9 +257,9 @@ bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req
 				s->head = b->next;
 				/* Plain: only the lock's owner writes. */
 				atomic_store_explicit(&s->n, s->n - 1, memory_order_relaxed);
-				buf_memo_drop(p->arena, *chain);
+				block_memo_drop(p->arena, *chain);
 				atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
-				b->next = BUF_NONE;
+				b->next = BLOCK_NONE;
 			}
 			leaf_unlock(&s->lock);
 			if (likely(b))
@@ -299,7 +299,7 @@ bool blkpool_granted(struct blkpool *p, struct loop_msg *msg, uint32_t *chain)
 }
 
 /* Serves the queue from its head as far as blocks reach. */
-static void serve(struct blkpool *p)
+static void blkpool_serve(struct blkpool *p)
 {
 	pthread_mutex_lock(&p->queue_lock);
 	while (!list_empty(&p->queue)) {
@@ -328,37 +328,37 @@ bool blkpool_cancel(struct blkpool *p, struct blk_req *req)
 	}
 	pthread_mutex_unlock(&p->queue_lock);
 	if (was) /* it may have held up a smaller one */
-		serve(p);
+		blkpool_serve(p);
 	return was;
 }
 
-static void put_back(struct blkpool *p, struct buf *b)
+static void put_back(struct blkpool *p, struct block *b)
 {
 	struct blkpool_shard *s = my_shard(p);
 
 	leaf_lock(&s->lock);
-	push(s, b);
+	blkpool_push(s, b);
 	leaf_unlock(&s->lock);
 	if (unlikely(atomic_load(&p->waiting)))
-		serve(p);
+		blkpool_serve(p);
 }
 
-static void pool_release(struct arena *a, struct buf *b)
+static void pool_release(struct arena *a, struct block *b)
 {
 	put_back(a->owner, b);
 }
 
 void blkpool_put_chain(struct blkpool *p, uint32_t chain)
 {
-	struct buf *hdr = p->arena->hdr;
+	struct block *hdr = p->arena->hdr;
 	struct blkpool_shard *s = my_shard(p);
-	uint32_t top = BUF_NONE, bottom = BUF_NONE, n = 0;
+	uint32_t top = BLOCK_NONE, bottom = BLOCK_NONE, n = 0;
 
-	while (chain != BUF_NONE) {
+	while (chain != BLOCK_NONE) {
 		uint32_t at = chain;
 
 		chain = hdr[at].next;
-		__builtin_prefetch(hdr + at + BUF_AHEAD, 1);
+		__builtin_prefetch(hdr + at + BLOCK_LOOKAHEAD, 1);
 		hdr[at].next = top;
 		if (atomic_fetch_sub_explicit(&hdr[at].refs, 1, memory_order_acq_rel) != 1)
 			continue; /* somebody still reads it; it comes back by pool_release() */
@@ -373,7 +373,7 @@ void blkpool_put_chain(struct blkpool *p, uint32_t chain)
 	atomic_store_explicit(&s->n, s->n + n, memory_order_relaxed);
 	leaf_unlock(&s->lock);
 	if (unlikely(atomic_load(&p->waiting)))
-		serve(p);
+		blkpool_serve(p);
 }
 
 uint32_t blkpool_idle(const struct blkpool *p)
@@ -411,13 +411,13 @@ void blkpool_trim(struct blkpool *p, uint32_t keep)
 	/* What is in index[] is out of everybody's reach while it is punched. */
 	for (int i = 0; i < BLKPOOL_SHARDS && n < todo; i++) {
 		struct blkpool_shard *s = &p->shard[i];
-		uint32_t chain = BUF_NONE, k;
+		uint32_t chain = BLOCK_NONE, k;
 
 		leaf_lock(&s->lock);
 		k = MIN(s->n, todo - n);
 		pop(p, s, k, &chain, 1);
 		leaf_unlock(&s->lock);
-		while (chain != BUF_NONE)
+		while (chain != BLOCK_NONE)
 			index[n++] = blkpool_next(p, &chain)->index;
 	}
 	qsort(index, n, sizeof(*index), by_index);
@@ -428,15 +428,15 @@ void blkpool_trim(struct blkpool *p, uint32_t keep)
 	}
 	leaf_lock(&cold->lock);
 	while (n-- > 0) { /* lowest on top */
-		struct buf *b = &p->arena->hdr[index[n]];
+		struct block *b = &p->arena->hdr[index[n]];
 
 		/* A reader that lost a race may hold it for a moment:
 		 * then its put brings it back. */
 		if (atomic_fetch_sub(&b->refs, 1) == 1)
-			push(cold, b);
+			blkpool_push(cold, b);
 	}
 	leaf_unlock(&cold->lock);
 	free(index);
 	if (atomic_load(&p->waiting))
-		serve(p);
+		blkpool_serve(p);
 }

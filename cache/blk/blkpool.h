@@ -53,12 +53,12 @@ bool blkpool_granted(struct blkpool *p, struct loop_msg *msg, uint32_t *chain) m
 /* @req leaves the queue. False: it was not in it (any more); the grant is on its way. */
 bool blkpool_cancel(struct blkpool *p, struct blk_req *req);
 /* Unlinks the chain's first block. */
-static inline struct buf *blkpool_next(struct blkpool *p, uint32_t *chain)
+static inline struct block *blkpool_next(struct blkpool *p, uint32_t *chain)
 {
-	struct buf *b = &p->arena->hdr[*chain];
+	struct block *b = &p->arena->hdr[*chain];
 
 	*chain = b->next;
-	b->next = BUF_NONE;
+	b->next = BLOCK_NONE;
 	return b;
 }
 /* Puts a whole chain back. */

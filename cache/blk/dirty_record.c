@@ -55,7 +55,7 @@ static char *dir;
 static bool accept_loss;
 static const char *none = "not asked for";
 
-static uint64_t sum64(const char *s, size_t n)
+static uint64_t dirty_record_sum64(const char *s, size_t n)
 {
 	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a: against torn writes, not against forgers */
 
@@ -150,9 +150,9 @@ void dirty_mark(int fd, char mark[DIRTY_MARK_MAX])
 static void file_name(const struct told *t, char name[NAME_LEN + 1])
 {
 	snprintf(name, NAME_LEN + 1, PREFIX "%016llx-%016llx-%016llx",
-		 (unsigned long long)sum64(t->store, strlen(t->store)),
-		 (unsigned long long)sum64(t->mark, strlen(t->mark)),
-		 (unsigned long long)sum64(t->path, strlen(t->path)));
+		 (unsigned long long)dirty_record_sum64(t->store, strlen(t->store)),
+		 (unsigned long long)dirty_record_sum64(t->mark, strlen(t->mark)),
+		 (unsigned long long)dirty_record_sum64(t->path, strlen(t->path)));
 }
 
 /* May the file of that name be of @us? By any of the three; an empty mark says nothing. */
@@ -202,7 +202,7 @@ static bool same_store(const struct told *t, const struct told *us)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* The value of the line "@key value" at *@p, of at most @size bytes with its end. */
-static bool take_line(char **p, const char *key, char *value, size_t size)
+static bool dirty_record_take_line(char **p, const char *key, char *value, size_t size)
 {
 	size_t n = strlen(key), len = strcspn(*p, "\n");
 
@@ -214,26 +214,28 @@ static bool take_line(char **p, const char *key, char *value, size_t size)
 	return true;
 }
 
-static bool parse(char *text, size_t len, struct told *t)
+static bool dirty_record_parse(char *text, size_t len, struct told *t)
 {
 	char number[64], *p = text, *sum = len > 21 ? text + len - 21 : NULL;
 	unsigned long long want;
 
 	/* The checksum first: it covers all that is believed. "sum " 16 digits newline */
 	if (!sum || strlen(text) != len || sscanf(sum, "sum %16llx\n", &want) != 1 ||
-	    want != sum64(text, (size_t)(sum - text)))
+	    want != dirty_record_sum64(text, (size_t)(sum - text)))
 		return false;
 	*sum = 0;
-	if (!take_line(&p, "tgtd-dirty", number, sizeof(number)) || strcmp(number, "1") != 0)
+	if (!dirty_record_take_line(&p, "tgtd-dirty", number, sizeof(number)) ||
+	    strcmp(number, "1") != 0)
 		return false;
-	if (!take_line(&p, "store", t->store, sizeof(t->store)) ||
-	    !take_line(&p, "mark", t->mark, sizeof(t->mark)) ||
-	    !take_line(&p, "path", t->path, sizeof(t->path)) ||
-	    !take_line(&p, "boot", t->boot, sizeof(t->boot)) ||
-	    !take_line(&p, "process", number, sizeof(number)) ||
+	if (!dirty_record_take_line(&p, "store", t->store, sizeof(t->store)) ||
+	    !dirty_record_take_line(&p, "mark", t->mark, sizeof(t->mark)) ||
+	    !dirty_record_take_line(&p, "path", t->path, sizeof(t->path)) ||
+	    !dirty_record_take_line(&p, "boot", t->boot, sizeof(t->boot)) ||
+	    !dirty_record_take_line(&p, "process", number, sizeof(number)) ||
 	    sscanf(number, "%ld %llu", &t->pid, &t->start) != 2 ||
-	    !take_line(&p, "state", t->state, sizeof(t->state)) ||
-	    !take_line(&p, "time", number, sizeof(number)) || sscanf(number, "%llu", &t->when) != 1)
+	    !dirty_record_take_line(&p, "state", t->state, sizeof(t->state)) ||
+	    !dirty_record_take_line(&p, "time", number, sizeof(number)) ||
+	    sscanf(number, "%llu", &t->when) != 1)
 		return false;
 	return *p == 0;
 }
@@ -254,7 +256,7 @@ static int read_record(int dirfd, const char *name, struct told *t)
 	if (n < 0)
 		return err;
 	text[n] = 0;
-	return parse(text, (size_t)n, t) ? 0 : -EBADMSG;
+	return dirty_record_parse(text, (size_t)n, t) ? 0 : -EBADMSG;
 }
 
 /* Of another store that is open here: no earlier process's. */
@@ -291,7 +293,7 @@ static void describe(struct dirty_own *o, const struct told *t, int err)
 		 when);
 }
 
-static int drop(const char *name)
+static int dirty_record_drop(const char *name)
 {
 	char path[PATH_LEN];
 
@@ -300,7 +302,7 @@ static int drop(const char *name)
 }
 
 /* One file whose name fits. */
-static void look_at(struct dirty_own *o, int fd, int dirfd, const char *name)
+static void dirty_record_look_at(struct dirty_own *o, int fd, int dirfd, const char *name)
 {
 	struct told t = { .pid = 0 };
 	int err = read_record(dirfd, name, &t);
@@ -318,7 +320,7 @@ static void look_at(struct dirty_own *o, int fd, int dirfd, const char *name)
 	/* The kernel has all of it; what it could not keep, this call says. */
 	if (!err && strcmp(t.state, "written") == 0 && strcmp(t.boot, o->us.boot) == 0 &&
 	    fdatasync(fd) == 0) {
-		(void)drop(name); /* and when not, then the next one does the same */
+		(void)dirty_record_drop(name); /* and when not, then the next one does the same */
 		return;
 	}
 	more = realloc(o->found, (o->nfound + 1) * sizeof(*more));
@@ -347,7 +349,7 @@ static void look_for(struct dirty_own *o, int fd)
 	}
 	while ((e = readdir(d)))
 		if (name_fits(e->d_name, o) && !open_here(o, e->d_name))
-			look_at(o, fd, dirfd(d), e->d_name);
+			dirty_record_look_at(o, fd, dirfd(d), e->d_name);
 	closedir(d);
 }
 
@@ -409,7 +411,8 @@ static int write_own(struct dirty_own *o, const char *state)
 		text, sizeof(text) - 32,
 		"tgtd-dirty 1\nstore %s\nmark %s\npath %s\nboot %s\nprocess %ld %llu\nstate %s\ntime %llu\n",
 		us->store, us->mark, us->path, us->boot, us->pid, us->start, state, us->when);
-	n += snprintf(text + n, 32, "sum %016llx\n", (unsigned long long)sum64(text, (size_t)n));
+	n += snprintf(text + n, 32, "sum %016llx\n",
+		      (unsigned long long)dirty_record_sum64(text, (size_t)n));
 	o->there = true;
 	err = put_file(o->name, text, (size_t)n);
 	metric_inc(err ? M_cache_record_errors : M_cache_records);
@@ -464,7 +467,7 @@ int dirty_record_remove(struct dirty_record *r)
 	pthread_mutex_lock(&o->lock);
 	ASSERT(!o->r.doubt);
 	if (o->there) {
-		err = drop(o->name);
+		err = dirty_record_drop(o->name);
 		if (!err)
 			err = sync_dir();
 		o->there = err != 0;
@@ -480,7 +483,7 @@ static int drop_found(struct dirty_own *o, bool own)
 
 	for (unsigned i = 0; i < o->nfound && !err; i++)
 		if (!own || strcmp(o->found[i], o->name) != 0)
-			err = drop(o->found[i]);
+			err = dirty_record_drop(o->found[i]);
 	if (!err && o->nfound)
 		err = sync_dir();
 	if (!err)
@@ -508,7 +511,7 @@ int dirty_record_trust(struct dirty_record *r, bool dirty)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static void say(struct dirty_own *o)
+static void dirty_record_say(struct dirty_own *o)
 {
 	int err;
 
@@ -530,7 +533,7 @@ static void say(struct dirty_own *o)
 		o->us.path, o->r.why);
 }
 
-static struct dirty_own *make(const char *store_id, const char *mark, const char *path)
+static struct dirty_own *dirty_record_make(const char *store_id, const char *mark, const char *path)
 {
 	struct dirty_own *o = calloc(1, sizeof(*o));
 
@@ -566,12 +569,12 @@ struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *
 			pthread_mutex_unlock(&registry_lock);
 			return &o->r;
 		}
-	o = make(store_id, mark, path);
+	o = dirty_record_make(store_id, mark, path);
 	pthread_mutex_unlock(&registry_lock);
 	if (!o)
 		return NULL;
 	look_for(o, fd);
-	say(o);
+	dirty_record_say(o);
 	pthread_mutex_lock(&registry_lock);
 	o->looked = true;
 	pthread_cond_broadcast(&registry_looked);

@@ -18,7 +18,7 @@ void extent_queue_fini(struct extent_queue *q)
 
 /* ---- treap: heap by prio, search tree by (start, seq), max_end over each subtree ------------- */
 
-static bool before(const struct extent_hold *a, const struct extent_hold *b)
+static bool extent_before(const struct extent_hold *a, const struct extent_hold *b)
 {
 	return a->start != b->start ? a->start < b->start : a->seq < b->seq;
 }
@@ -37,7 +37,7 @@ static void split(struct extent_hold *t, const struct extent_hold *at, struct ex
 {
 	if (!t) {
 		*left = *right = NULL;
-	} else if (before(t, at)) {
+	} else if (extent_before(t, at)) {
 		split(t->right, at, &t->right, right);
 		update(t);
 		*left = t;
@@ -62,17 +62,17 @@ static struct extent_hold *merge(struct extent_hold *a, struct extent_hold *b)
 	return b;
 }
 
-static struct extent_hold *insert(struct extent_hold *t, struct extent_hold *h)
+static struct extent_hold *extent_insert(struct extent_hold *t, struct extent_hold *h)
 {
 	if (!t || h->prio > t->prio) {
 		split(t, h, &h->left, &h->right);
 		update(h);
 		return h;
 	}
-	if (before(h, t))
-		t->left = insert(t->left, h);
+	if (extent_before(h, t))
+		t->left = extent_insert(t->left, h);
 	else
-		t->right = insert(t->right, h);
+		t->right = extent_insert(t->right, h);
 	update(t);
 	return t;
 }
@@ -82,7 +82,7 @@ static struct extent_hold *erase(struct extent_hold *t, struct extent_hold *h)
 	BUG_ON(!t);
 	if (t == h)
 		return merge(t->left, t->right);
-	if (before(h, t))
+	if (extent_before(h, t))
 		t->left = erase(t->left, h);
 	else
 		t->right = erase(t->right, h);
@@ -92,7 +92,7 @@ static struct extent_hold *erase(struct extent_hold *t, struct extent_hold *h)
 
 /* ---- conflicts ------------------------------------------------------------------------------- */
 
-static bool conflict(const struct extent_hold *a, const struct extent_hold *b)
+static bool extent_conflict(const struct extent_hold *a, const struct extent_hold *b)
 {
 	return a->start < b->end && b->start < a->end && (a->exclusive || b->exclusive);
 }
@@ -102,7 +102,7 @@ static uint32_t count_conflicts(const struct extent_hold *t, const struct extent
 	uint32_t n = 0;
 
 	while (t && t->max_end > h->start) {
-		n += conflict(t, h);
+		n += extent_conflict(t, h);
 		if (t->start < h->end)
 			n += count_conflicts(t->right, h);
 		t = t->left;
@@ -114,7 +114,7 @@ static uint32_t count_conflicts(const struct extent_hold *t, const struct extent
 static void unblock(struct extent_hold *t, const struct extent_hold *h, struct extent_hold **ready)
 {
 	while (t && t->max_end > h->start) {
-		if (t->seq > h->seq && conflict(t, h)) {
+		if (t->seq > h->seq && extent_conflict(t, h)) {
 			ASSERT(t->blockers > 0);
 			if (--t->blockers == 0) {
 				t->ready = *ready;
@@ -159,7 +159,7 @@ bool extent_acquire(struct extent_queue *q, struct extent_hold *h, uint64_t star
 	h->seq = ++q->seq;
 	h->prio = next_random(q);
 	h->blockers = count_conflicts(q->root, h);
-	q->root = insert(q->root, h);
+	q->root = extent_insert(q->root, h);
 	free_now = h->blockers == 0;
 	q->waiting += !free_now;
 	pthread_mutex_unlock(&q->lock);
@@ -171,7 +171,7 @@ bool extent_acquire(struct extent_queue *q, struct extent_hold *h, uint64_t star
 }
 
 /* Lock held. */
-static void leave(struct extent_queue *q, struct extent_hold *h, struct extent_hold **ready)
+static void extent_leave(struct extent_queue *q, struct extent_hold *h, struct extent_hold **ready)
 {
 	q->root = erase(q->root, h);
 	if (!q->waiting)
@@ -197,7 +197,7 @@ void extent_release(struct extent_queue *q, struct extent_hold *h)
 
 	pthread_mutex_lock(&q->lock);
 	BUG_ON(h->blockers);
-	leave(q, h, &ready);
+	extent_leave(q, h, &ready);
 	pthread_mutex_unlock(&q->lock);
 	grant(ready);
 }
@@ -211,7 +211,7 @@ bool extent_cancel(struct extent_queue *q, struct extent_hold *h)
 	waited = h->blockers > 0;
 	if (waited) {
 		q->waiting--;
-		leave(q, h, &ready);
+		extent_leave(q, h, &ready);
 	}
 	pthread_mutex_unlock(&q->lock);
 	grant(ready);

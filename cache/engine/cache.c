@@ -45,9 +45,9 @@ static void cache_free(struct cache *c)
 }
 
 /* Who waits for others' data to leave the wires looks again. */
-static void lender_kick(struct blk_lender *l)
+static void pin_budget_wake(struct blk_pin_budget *l)
 {
-	flusher_hungry(container_of(l, struct cache, lender));
+	flusher_reclaim_wait(container_of(l, struct cache, pin_budget));
 }
 
 /* All of @c but its nodes, from what the configuration says. 0 or -ENOMEM: the caller frees it. */
@@ -60,10 +60,10 @@ static int cache_init(struct cache *c, const struct cache_conf *conf, uint32_t m
 	pthread_cond_init(&c->dev_gone, NULL);
 	c->stages = stages;
 	c->max_len = max_len;
-	c->lender.limit = conf->size / 2;
-	c->lender.unit = conf->block;
-	c->lender.reserve = c->reserve = (uint32_t)(conf->size / conf->block / 256);
-	c->lender.kick = lender_kick;
+	c->pin_budget.limit = conf->size / 2;
+	c->pin_budget.unit = conf->block;
+	c->pin_budget.reserve = c->reserve = (uint32_t)(conf->size / conf->block / 256);
+	c->pin_budget.wake = pin_budget_wake;
 	c->readahead_max = conf->readahead;
 	c->stepped = conf->stepped;
 	c->own_workers = !conf->workers;
@@ -170,9 +170,9 @@ static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, const struct p
 	uint32_t i = p->bucket[index_bucket(p, dev->identity, block)];
 	const uint8_t *data;
 
-	if (i == BUF_NONE || p->hdr[i].block != block || p->hdr[i].state != PAGE_DIRTY)
+	if (i == BLOCK_NONE || p->hdr[i].block != block || p->hdr[i].state != BLOCK_DIRTY)
 		i = p->free_head;
-	if (i == BUF_NONE)
+	if (i == BLOCK_NONE)
 		return;
 	data = p->data + ((size_t)i << dev->cache->geo.block_shift);
 	for (unsigned at = 0; at < BLK_HINT_DATA; at += CACHE_LINE)
@@ -217,8 +217,8 @@ static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk
 		struct partition *p = c->part[i];
 		leaf_lock(&p->lock);
 		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
-			struct buf *b = &p->hdr[k];
-			if ((b->state == PAGE_DIRTY || b->state == PAGE_FLUSHING) &&
+			struct block *b = &p->hdr[k];
+			if ((b->state == BLOCK_DIRTY || b->state == BLOCK_FLUSHING) &&
 			    b->device == dev->identity && b->block >= first && b->block < end &&
 			    b->block < dirty_from)
 				dirty_from = b->block;
@@ -316,7 +316,7 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	blk->node = lower->node;
 	blk->identity = cb->dev->identity;
 	memcpy(blk->store_id, lower->store_id, sizeof(blk->store_id));
-	blk->lender = &c->lender;
+	blk->pin_budget = &c->pin_budget;
 	blk->path = lower->path ? strdup(lower->path) : NULL;
 	blk->lower = lower;
 	return blk;

@@ -2,7 +2,7 @@
 /*
  * Inside the engine. Only cache/engine includes this and the other *_impl.h.
  *
- *   cache ── node[] ── arena, pages, partitions          (shared by all devices)
+ *   cache ── node[] ── arena, blocks, partitions          (shared by all devices)
  *     └──── dev[] ─── lower device, dirty lists, flusher (one per backing store identity)
  *             └────── cache_blk[] (what cache_open() hands out; two when a store is opened twice)
  *
@@ -38,13 +38,13 @@ struct flush_worker {
 	struct list devs;	/* cache_dev.flush.link; loop only */
 	struct timer timer;
 	struct loop_msg msg;
-	uint32_t kicked;	/* atomic: msg is on its way */
+	uint32_t woken_up;	/* atomic: msg is on its way */
 	uint32_t armed;		/* atomic: it looks by itself before long */
-	uint32_t hungry;	/* atomic: somebody waits for clean pages */
+	uint32_t reclaim_wait;	/* atomic: somebody waits for clean blocks */
 };
 
 /*
- * For what looks without the lock, see leaf_look(). Thread sanitizers do not know such
+ * For what looks without the lock, see leaf_read_begin(). Thread sanitizers do not know such
  * protocols: what counts is ordered by references and the lock's words. Inlined otherwise also
  * because a function that only prefetches has no effect in the compiler's eyes, which then
  * leaves out the calls.
@@ -63,7 +63,7 @@ struct cache_node {
 	uint32_t index;		/* position in cache->node[] */
 	int topo_node;		/* dense index in the topology, what loop_node() answers */
 	struct arena *arena;
-	struct page *pages;	/* by arena index */
+	struct block_priv *priv; /* by arena index */
 	struct partition *parts;
 	uint32_t nparts, part_blocks;
 	struct loop *worker;
@@ -81,12 +81,12 @@ struct hit_count {
 struct cache {
 	/* What a hit looks at: one cache line. */
 	struct cache_map map;
-	struct page_geometry geo;
+	struct block_geometry geo;
 	struct affinity affinity;
 	struct partition **part; /* by partition id */
 	struct hit_count *hit;	 /* of node n and slot s: [s * hit_stride + n] */
 	uint32_t hit_stride;
-	uint32_t reserve;	/* lender.reserve */
+	uint32_t reserve;	 /* pin_budget.reserve */
 	uint32_t nnodes, nparts; /* partitions over all nodes */
 	uint32_t max_len;	/* bytes of one request */
 	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */
@@ -99,7 +99,7 @@ struct cache {
 	pthread_cond_t dev_gone;
 	struct list devs; /* cache_dev.link */
 	struct cache_dev **dev_of; /* [CACHE_DEVS], by cache_dev.number */
-	struct blk_lender lender; /* of blocks to wires */
+	struct blk_pin_budget pin_budget; /* of blocks to wires */
 	/* I/O descriptors: a bounded number; who finds none waits. */
 	struct leaf_lock io_lock cacheline_aligned;
 	struct pool *io_pool;
@@ -121,8 +121,8 @@ static inline void count_hit_unlocked(struct cache *c, uint32_t node, bool remot
 	struct hit_count *h = &c->hit[node];
 	if (likely(slot - 1 < HIT_SLOTS - 1)) {
 		h += (size_t)slot * c->hit_stride;
-		figure_add(&h->hits, 1);
-		figure_add(&h->bytes[remote], bytes);
+		counter_add(&h->hits, 1);
+		counter_add(&h->bytes[remote], bytes);
 	} else {
 		__atomic_fetch_add(&h->hits, 1, __ATOMIC_RELAXED);
 		__atomic_fetch_add(&h->bytes[remote], bytes, __ATOMIC_RELAXED);

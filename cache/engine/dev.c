@@ -12,7 +12,7 @@
 
 /* ---- the first one comes, and others --------------------------------------------------------- */
 
-static void attach(void *arg)
+static void cache_dev_attach(void *arg)
 {
 	struct cache_dev *dev = arg;
 	list_add_tail(&dev->flush.worker->devs, &dev->flush.link);
@@ -27,7 +27,7 @@ static struct cache_dev *dev_find(struct cache *c, const struct blk *lower)
 	return NULL;
 }
 
-/* The key of @lower's pages; another one if a different store that is open has the same hash. */
+/* The key of @lower's blocks; another one if a different store that is open has the same hash. */
 static uint64_t dev_key(struct cache *c, const struct blk *lower)
 {
 	uint64_t key = lower->identity;
@@ -95,12 +95,12 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 		return NULL;
 	}
 	for (uint32_t i = 0; i < c->nparts; i++)
-		dev->dirty[i] = (struct dirty_list){ BUF_NONE, BUF_NONE, 0 };
+		dev->dirty[i] = (struct dirty_list){ BLOCK_NONE, BLOCK_NONE, 0 };
 	c->dev_of[dev->number] = dev;
 	stable_init(dev);
 	record_init(dev);
 	list_add_tail(&c->devs, &dev->link);
-	on_worker(c, dev->flush.worker->loop, attach, dev);
+	on_worker(c, dev->flush.worker->loop, cache_dev_attach, dev);
 	return dev;
 }
 
@@ -138,7 +138,7 @@ int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower)
 	int err = 0;
 
 	pthread_mutex_lock(&c->devs_lock);
-	/* The same store opened twice shares its pages: one truth, whoever asks. */
+	/* The same store opened twice shares its blocks: one truth, whoever asks. */
 	while ((dev = dev_find(c, lower)) && dev->closing)
 		pthread_cond_wait(&c->dev_gone, &c->devs_lock);
 	if (!dev)
@@ -218,7 +218,7 @@ static void detach_idle(void *arg)
 		list_del(&dev->flush.link);
 }
 
-/* No page of the device stays: it is closing. What is dirty could not be written and is lost. */
+/* No block of the device stays: it is closing. What is dirty could not be written and is lost. */
 static uint64_t drop_all(struct cache_dev *dev)
 {
 	struct cache *c = dev->cache;
@@ -227,12 +227,12 @@ static uint64_t drop_all(struct cache_dev *dev)
 		struct partition *p = c->part[i];
 		leaf_lock(&p->lock);
 		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
-			struct buf *b = &p->hdr[k];
-			if (b->device != dev->identity || b->state < PAGE_FILLING ||
-			    b->state > PAGE_FLUSHING)
+			struct block *b = &p->hdr[k];
+			if (b->device != dev->identity || b->state < BLOCK_FILLING ||
+			    b->state > BLOCK_FLUSHING)
 				continue;
-			BUG_ON(page_of(p, b)->io || page_of(p, b)->op_pins);
-			if (b->state == PAGE_DIRTY) {
+			BUG_ON(block_priv(p, b)->io || block_priv(p, b)->op_pins);
+			if (b->state == BLOCK_DIRTY) {
 				dirty_del(dev, p, b);
 				lost++;
 			}
@@ -241,12 +241,12 @@ static uint64_t drop_all(struct cache_dev *dev)
 			part_drop(p, b);
 		}
 		leaf_unlock(&p->lock);
-		part_kick_unlocked(p);
+		part_wake_unlocked(p);
 	}
 	return lost;
 }
 
-static int write_all(struct cache_blk *cb)
+static int cache_dev_write_all(struct cache_blk *cb)
 {
 	struct cache_dev *dev = cb->dev;
 	uint64_t before, left = dev_dirty(dev);
@@ -286,7 +286,7 @@ void cache_close(struct blk *blk)
 	struct cache_blk *cb = cache_blk_of(blk);
 	struct cache_dev *dev = cb->dev;
 	struct cache *c = dev->cache;
-	const int status = write_all(cb);
+	const int status = cache_dev_write_all(cb);
 
 	if (status)
 		log_error("%s: flush at close: %s", blk->path ? blk->path : "?", strerror(-status));

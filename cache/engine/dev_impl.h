@@ -12,7 +12,7 @@
 
 struct cache_dev;
 
-/* One device's dirty pages in one partition, ordered by dirty_epoch. That partition's lock. */
+/* One device's dirty blocks in one partition, ordered by dirty_epoch. That partition's lock. */
 struct dirty_list {
 	uint32_t head, tail, count;
 };
@@ -200,26 +200,27 @@ void cache_close(struct blk *blk);
 
 /* ---- dirty.c --------------------------------------------------------------------------------- */
 /* The following three need the partition's lock. */
-void dirty_add(struct cache_dev *dev, struct partition *p, struct buf *b);
-void dirty_del(struct cache_dev *dev, struct partition *p, struct buf *b);
+void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b);
+void dirty_del(struct cache_dev *dev, struct partition *p, struct block *b);
 /* @to takes @from's place in the list. */
-void dirty_replace(struct cache_dev *dev, struct partition *p, struct buf *from, struct buf *to);
+void dirty_replace(struct cache_dev *dev, struct partition *p, struct block *from,
+		   struct block *to);
 /* Blocks on its lists. Each partition's lock is had once. */
 uint64_t dev_dirty(const struct cache_dev *dev);
 /* Bytes of whole blocks that are not written back, in flight or not. The same. */
 uint64_t dev_unwritten(const struct cache_dev *dev);
 
 /* ---- written.c ------------------------------------------------------------------------------- */
-/* A write-back without FUA of the page is over. Lock held. */
-void page_settled(struct cache_dev *dev, struct page *pg);
-/* What an indexed page holds leaves the cache. Lock held. */
-void page_leaves_slow(struct cache *c, const struct page *pg);
-static inline void page_leaves(const struct partition *p, const struct buf *b)
+/* A write-back without FUA of the block is over. Lock held. */
+void block_written_back(struct cache_dev *dev, struct block_priv *bp);
+/* What an indexed block holds leaves the cache. Lock held. */
+void block_leaves_slow(struct cache *c, const struct block_priv *bp);
+static inline void block_leaves(const struct partition *p, const struct block *b)
 {
-	if (page_of(p, b)->written)
-		page_leaves_slow(p->node->cache, page_of(p, b));
+	if (block_priv(p, b)->written)
+		block_leaves_slow(p->node->cache, block_priv(p, b));
 }
-/* Something that no page knows of is with the lower device, and may not be stable. */
+/* Something that no block knows of is with the lower device, and may not be stable. */
 void stable_left(struct cache_dev *dev);
 
 /* Raises an epoch to @to, unless it is there already. */
@@ -239,10 +240,10 @@ void flush_worker_fini(struct flush_worker *w);
 /* A device's part of it, bound to @w. 0 or -ENOMEM. Not on the list yet, or no longer. */
 int dev_flush_init(struct cache_dev *dev, struct flush_worker *w) must_check;
 void dev_flush_fini(struct cache_dev *dev);
-/* There are dirty pages; @much: more than the watermark. Any thread, no lock held. */
-void flusher_kick(struct cache_dev *dev, bool much);
-/* Somebody waits for clean pages. */
-void flusher_hungry(struct cache *cache);
+/* There are dirty blocks; @much: more than the watermark. Any thread, no lock held. */
+void flusher_wake(struct cache_dev *dev, bool much);
+/* Somebody waits for clean blocks. */
+void flusher_reclaim_wait(struct cache *cache);
 
 /* ---- record.c -------------------------------------------------------------------------------- */
 void record_init(struct cache_dev *dev);

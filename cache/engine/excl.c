@@ -67,7 +67,7 @@ void excl_no_pins(struct cache_dev *dev, struct cache_io *excl)
 		op_done_one(excl->owner, 0);
 }
 
-void excl_poke(struct cache_dev *dev)
+void excl_wake(struct cache_dev *dev)
 {
 	struct cache_io *io;
 	struct blk_req *wake[16];

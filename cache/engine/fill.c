@@ -3,9 +3,9 @@
  * Misses: making the keys of a range indexed and keeping them so, and loading what is missing.
  *
  * A fill covers a run of blocks of one partition with one backend read, straight into the blocks
- * that will be handed out. Late-comers find page->io set and wait on that io. While a fill is in
- * flight a write may replace the page: the new page inherits page->io, and when the fill completes
- * the sectors that the new page still lacks are copied into it.
+ * that will be handed out. Late-comers find block->io set and wait on that io. While a fill is in
+ * flight a write may replace the block: the new block inherits page->io, and when the fill completes
+ * the sectors that the new block still lacks are copied into it.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
@@ -17,14 +17,14 @@
 static void unpin_locked(struct cache_dev *dev, uint64_t block)
 {
 	struct partition *p = dev_part(dev, block);
-	struct buf *b = index_find(p, dev->identity, block);
-	BUG_ON(!b || !page_of(p, b)->op_pins);
-	struct page *pg = page_of(p, b);
+	struct block *b = index_find(p, dev->identity, block);
+	BUG_ON(!b || !block_priv(p, b)->op_pins);
+	struct block_priv *bp = block_priv(p, b);
 	p->pins--;
-	if (--pg->op_pins)
+	if (--bp->op_pins)
 		return;
-	p->barren = false;
-	if (b->state == PAGE_FILLING && !pg->io) {
+	p->reclaim_failed = false;
+	if (b->state == BLOCK_FILLING && !bp->io) {
 		/* Nothing came of it: the fill failed or was never started. */
 		index_remove(p, b);
 		part_drop(p, b);
@@ -40,9 +40,9 @@ void range_unpin(struct cache_dev *dev, struct blk_req *req, const struct cache_
 		unpin_locked(dev, r->first + i);
 	lockset_unlock(&ls);
 	op_of(req)->flags &= (uint16_t)~OP_F_PINNED;
-	lockset_kick(&ls);
+	lockset_wake(&ls);
 	if (unlikely(__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE)))
-		excl_poke(dev);
+		excl_wake(dev);
 }
 
 /* The keys of the range in @p that are indexed are pinned no longer. Lock held. */
@@ -61,9 +61,9 @@ static uint32_t pin_indexed(struct cache_dev *dev, const struct cache_range *r, 
 	for (uint32_t k = 0; k < r->n; k++) {
 		if (dev_part(dev, r->first + k) != p)
 			continue;
-		struct buf *b = index_find(p, dev->identity, r->first + k);
+		struct block *b = index_find(p, dev->identity, r->first + k);
 		if (b) {
-			page_of(p, b)->op_pins++;
+			block_priv(p, b)->op_pins++;
 			p->pins++;
 		} else {
 			absent++;
@@ -77,21 +77,21 @@ static uint32_t pin_indexed(struct cache_dev *dev, const struct cache_range *r, 
 static bool index_absent(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
 			 struct partition *p, uint32_t absent)
 {
-	uint32_t hint = BUF_NONE;
+	uint32_t hint = BLOCK_NONE;
 	for (uint32_t i = 0; i < r->n && absent; i++) {
 		if (dev_part(dev, r->first + i) != p)
 			continue;
-		struct buf *b = index_find(p, dev->identity, r->first + i);
+		struct block *b = index_find(p, dev->identity, r->first + i);
 		if (!b) {
 			hint = part_run_hint(p, hint, MIN(absent, r->n - i));
 			b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 			if (!b)
 				return false;
-			part_set_state(p, b, PAGE_FILLING);
+			part_set_state(p, b, BLOCK_FILLING);
 			index_insert(p, b, dev->identity, r->first + i);
 			policy_use(&p->policy, dev->identity, r->first + i);
-			page_of(p, b)->op_pins = 1;
-			page_of(p, b)->flow = flow_of_stream(req->stream);
+			block_priv(p, b)->op_pins = 1;
+			block_priv(p, b)->flow = flow_of_stream(req->stream);
 			p->pins++;
 			absent--;
 		}
@@ -107,7 +107,7 @@ static bool index_absent(struct cache_dev *dev, struct blk_req *req, const struc
  */
 static bool hit_may_go(struct partition *p, const struct blk_req *req, const struct cache_op *op)
 {
-	if (req->op != BLK_READ || !req->borrower || (req->flags & BLK_F_LENT))
+	if (req->op != BLK_READ || !req->pin_holder || (req->flags & BLK_F_LENT))
 		return true;
 	return blk_may_lend(req) &&
 	       ((op->flags & OP_F_QUEUED) ||
@@ -138,11 +138,11 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 	}
 	if (op->flags & OP_F_QUEUED)
 		part_unwait(dev->cache->part[op->queue], req);
-	bool barren = p->barren;
+	bool reclaim_failed = p->reclaim_failed;
 	unpin_part(dev, r, p);
-	/* What no page got of the share. What pages got does not make the partition any richer. */
+	/* What no block got of the share. What blocks got does not make the partition any richer. */
 	if (queue == WAIT_BLOCKS) {
-		p->barren = barren;
+		p->reclaim_failed = reclaim_failed;
 		share_give_back(&p->share[SHARE_FILL], flow_of_stream(req->stream),
 				p->share[SHARE_FILL].used - taken);
 	}
@@ -166,18 +166,18 @@ void range_unpin_held(struct cache_dev *dev, struct blk_req *req, const struct c
 	lockset_lock(&ls);
 	unpin_held(dev, req, r, &ls);
 	lockset_unlock(&ls);
-	lockset_kick(&ls);
+	lockset_wake(&ls);
 	if (unlikely(__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE)))
-		excl_poke(dev);
+		excl_wake(dev);
 }
 
 static void count_misses(struct cache_dev *dev, const struct cache_range *r)
 {
 	for (uint32_t k = 0; k < r->n; k++) {
 		struct partition *p = dev_part(dev, r->first + k);
-		struct buf *b = index_find(p, dev->identity, r->first + k);
+		struct block *b = index_find(p, dev->identity, r->first + k);
 		uint32_t from = range_from(r, k), to = range_to(dev->cache, r, k);
-		if (page_map_all(page_valid(p, b), from, to))
+		if (sector_map_all(block_valid(p, b), from, to))
 			part_count_hits(p, 1, (to - from) << SECTOR_SHIFT);
 		else
 			p->stats.misses++;
@@ -198,9 +198,9 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 		bool held = op->held;
 		unpin_held(dev, req, r, &ls);
 		lockset_unlock(&ls);
-		lockset_kick(&ls);
+		lockset_wake(&ls);
 		if (held)
-			excl_poke(dev);
+			excl_wake(dev);
 		return PIN_BLOCKED;
 	}
 	/* One partition after the other; what is pinned stays so while the
@@ -217,14 +217,14 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 	}
 	bool fills = op->flags & OP_F_WAIT_FILL, lent = result == PIN_QUEUED && !op_may_lend(req);
 	if (lent)
-		atomic_store(&dev->cache->lender.wanted, 1);
+		atomic_store(&dev->cache->pin_budget.wanted, 1);
 	lockset_unlock(&ls);
 	if (result == PIN_QUEUED) {
 		metric_inc(M_cache_waits);
 		if (!fills || lent) /* what others are loading comes back by itself */
-			flusher_hungry(dev->cache);
+			flusher_reclaim_wait(dev->cache);
 	}
-	lockset_kick(&ls);
+	lockset_wake(&ls);
 	return result;
 }
 
@@ -242,16 +242,17 @@ static inline uint32_t io_to(const struct cache_io *io, uint32_t i)
 }
 
 /* Sectors of @b that @cur, which replaced it meanwhile, still lacks. */
-static void fill_behind(struct partition *p, struct buf *cur, struct buf *b, uint32_t from,
+static void fill_behind(struct partition *p, struct block *cur, struct block *b, uint32_t from,
 			uint32_t to)
 {
-	uint64_t *valid = page_valid(p, cur);
-	for (uint32_t s = page_map_find(valid, from, to, false); s < to;) {
-		uint32_t e = page_map_find(valid, s, to, true);
-		memcpy(buf_data(cur) + ((size_t)s << SECTOR_SHIFT),
-		       buf_data(b) + ((size_t)s << SECTOR_SHIFT), (size_t)(e - s) << SECTOR_SHIFT);
-		page_map_set(valid, s, e);
-		s = page_map_find(valid, e, to, false);
+	uint64_t *valid = block_valid(p, cur);
+	for (uint32_t s = sector_map_find(valid, from, to, false); s < to;) {
+		uint32_t e = sector_map_find(valid, s, to, true);
+		memcpy(block_data(cur) + ((size_t)s << SECTOR_SHIFT),
+		       block_data(b) + ((size_t)s << SECTOR_SHIFT),
+		       (size_t)(e - s) << SECTOR_SHIFT);
+		sector_map_set(valid, s, e);
+		s = sector_map_find(valid, e, to, false);
 	}
 }
 
@@ -269,22 +270,22 @@ static void fill_done(struct blk_req *lower)
 	list_init(&waiters);
 	leaf_lock(&p->lock);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
-		struct buf *cur = index_find(p, dev->identity, io->block + i);
-		BUG_ON(!cur || page_of(p, cur)->io != io);
-		page_of(p, cur)->io = NULL;
-		if (io->idx[i] == BUF_NONE)
+		struct block *cur = index_find(p, dev->identity, io->block + i);
+		BUG_ON(!cur || block_priv(p, cur)->io != io);
+		block_priv(p, cur)->io = NULL;
+		if (io->idx[i] == BLOCK_NONE)
 			continue;
-		struct buf *b = &p->hdr[io->idx[i]];
+		struct block *b = &p->hdr[io->idx[i]];
 		if (!status && cur == b)
-			page_map_set(page_valid(p, b), io_from(io, i), io_to(io, i));
+			sector_map_set(block_valid(p, b), io_from(io, i), io_to(io, i));
 		else if (!status)
 			fill_behind(p, cur, b, io_from(io, i), io_to(io, i));
-		if (cur->state != PAGE_FILLING)
+		if (cur->state != BLOCK_FILLING)
 			continue;
-		if (!page_map_empty(page_valid(p, cur), dev->cache->geo.words)) {
-			part_set_state(p, cur, PAGE_CLEAN);
+		if (!sector_map_empty(block_valid(p, cur), dev->cache->geo.words)) {
+			part_set_state(p, cur, BLOCK_CLEAN);
 			policy_admit(&p->policy, cur);
-		} else if (!page_of(p, cur)->op_pins) {
+		} else if (!block_priv(p, cur)->op_pins) {
 			index_remove(p, cur);
 			part_drop(p, cur);
 		}
@@ -310,11 +311,11 @@ static void fill_done(struct blk_req *lower)
 	}
 	if (owner)
 		op_done_one(owner, status);
-	part_kick_unlocked(p);
+	part_wake_unlocked(p);
 }
 
 /*
- * The run in @io ends with block @i - 1, wholly; @i is there. Should it go on behind the pages that
+ * The run in @io ends with block @i - 1, wholly; @i is there. Should it go on behind the blocks that
  * are there, reading over them? Their number when so (the next is missing from its first sector
  * on), or 0.
  */
@@ -323,9 +324,9 @@ static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct
 {
 	const struct cache *c = dev->cache;
 	for (uint32_t n = 0; i + n < end && n < room; n++) {
-		struct buf *b = index_find(p, dev->identity, r->first + i + n);
-		uint32_t gap = page_map_find(page_valid(p, b), 0, c->geo.sectors, false);
-		if (page_of(p, b)->io)
+		struct block *b = index_find(p, dev->identity, r->first + i + n);
+		uint32_t gap = sector_map_find(block_valid(p, b), 0, c->geo.sectors, false);
+		if (block_priv(p, b)->io)
 			return 0;
 		if (gap == c->geo.sectors)
 			continue;
@@ -346,11 +347,11 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 	uint32_t n = 0, to = 0;
 
 	while (i + n < end && n < CACHE_IO_BLOCKS) {
-		struct buf *b = index_find(p, dev->identity, r->first + i + n);
+		struct block *b = index_find(p, dev->identity, r->first + i + n);
 		uint32_t limit = range_to(c, r, i + n), s = n ? 0 : from, e;
-		if (n && (to != c->geo.sectors || page_of(p, b)->io))
+		if (n && (to != c->geo.sectors || block_priv(p, b)->io))
 			break;
-		if (n && page_map_any(page_valid(p, b), 0, 1)) {
+		if (n && sector_map_any(block_valid(p, b), 0, 1)) {
 			uint32_t hole =
 				over ? hole_at(dev, p, r, i + n, end, CACHE_IO_BLOCKS - n - 1) : 0;
 			uint64_t len = (uint64_t)hole << c->geo.block_shift;
@@ -362,39 +363,40 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 			bytes += len;
 			/* No flush of these may meet our read of them in the store. */
 			for (; hole--; n++) {
-				io->idx[n] = BUF_NONE;
-				page_of(p, index_find(p, dev->identity, r->first + i + n))->io = io;
+				io->idx[n] = BLOCK_NONE;
+				block_priv(p, index_find(p, dev->identity, r->first + i + n))->io =
+					io;
 			}
 			continue;
 		}
-		e = page_map_find(page_valid(p, b), s, limit, true);
+		e = sector_map_find(block_valid(p, b), s, limit, true);
 		uint64_t room = (max - bytes) >> SECTOR_SHIFT;
 		if (e - s > room)
 			e = s + (uint32_t)room;
 		if (e == s)
 			break;
-		buf_get(b);
-		if (frags_append(&io->req.data, buf_data(b) + ((size_t)s << SECTOR_SHIFT),
+		block_get(b);
+		if (frags_append(&io->req.data, block_data(b) + ((size_t)s << SECTOR_SHIFT),
 				 (e - s) << SECTOR_SHIFT, b) < 0) {
 			/* The index has one. */
 			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed);
 			break;
 		}
 		io->idx[n++] = b->index;
-		page_of(p, b)->io = io;
-		if (b->state == PAGE_CLEAN) {
+		block_priv(p, b)->io = io;
+		if (b->state == BLOCK_CLEAN) {
 			policy_hold(&p->policy, b);
-			part_set_state(p, b, PAGE_FILLING);
+			part_set_state(p, b, BLOCK_FILLING);
 		}
 		bytes += (uint64_t)(e - s) << SECTOR_SHIFT;
 		to = e;
 	}
-	if (n && io->idx[n - 1] == BUF_NONE) { /* memory ran short right behind a hole */
+	if (n && io->idx[n - 1] == BLOCK_NONE) { /* memory ran short right behind a hole */
 		const struct frag *last = &io->req.data.v[--io->req.data.n];
 		io->req.data.len -= last->len;
 		bytes -= last->len;
 		for (uint32_t hole = last->len >> c->geo.block_shift; hole--;)
-			page_of(p, index_find(p, dev->identity, r->first + i + --n))->io = NULL;
+			block_priv(p, index_find(p, dev->identity, r->first + i + --n))->io = NULL;
 	}
 	io->part = p;
 	io->block = r->first + i;
@@ -434,10 +436,10 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 
 	leaf_lock(&p->lock);
 	while (i < end) {
-		struct buf *b = index_find(p, dev->identity, r->first + i);
+		struct block *b = index_find(p, dev->identity, r->first + i);
 		BUG_ON(!b);
 		uint32_t to = range_to(c, r, i);
-		uint32_t from = page_map_find(page_valid(p, b), range_from(r, i), to, false);
+		uint32_t from = sector_map_find(block_valid(p, b), range_from(r, i), to, false);
 		if (from == to) {
 			i++;
 			continue;
@@ -447,8 +449,8 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 			break;
 		}
 		result = FILL_PENDING;
-		if (page_of(p, b)->io) {
-			op_join(req, page_of(p, b)->io);
+		if (block_priv(p, b)->io) {
+			op_join(req, block_priv(p, b)->io);
 			i++;
 			continue;
 		}

@@ -11,19 +11,19 @@
 /* Blocks of one turn (share.h): requests are seldom larger in one partition (a group). */
 #define PART_QUANTUM 128u
 
-int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pages, uint64_t *maps,
-	      uint32_t map_words, uint32_t first, uint32_t nblocks)
+int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
+	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks)
 {
 	memset(p, 0, sizeof(*p));
 	leaf_lock_init(&p->lock);
 	p->id = id;
 	p->hdr = hdr;
-	p->pages = pages;
+	p->priv = priv;
 	p->maps = maps;
 	p->map_words = map_words;
 	p->first = first;
 	p->nblocks = nblocks;
-	p->free_head = p->free_tail = BUF_NONE;
+	p->free_head = p->free_tail = BLOCK_NONE;
 	list_init(&p->waitq);
 	list_init(&p->inflight);
 	p->flows = malloc(SHARES * FLOWS * sizeof(*p->flows));
@@ -53,9 +53,9 @@ int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pa
 	}
 	leaf_lock(&p->lock);
 	for (uint32_t i = first + nblocks; i-- > first;) { /* the lowest is taken first */
-		hdr[i].state = PAGE_CONDEMNED; /* so that part_put_free() is the one way in */
-		pages[i].flow = FLOW_NONE;
-		p->count[PAGE_CONDEMNED]++;
+		hdr[i].state = BLOCK_CONDEMNED; /* so that part_put_free() is the one way in */
+		priv[i].flow = FLOW_NONE;
+		p->count[BLOCK_CONDEMNED]++;
 		part_put_free(p, &hdr[i]);
 	}
 	leaf_unlock(&p->lock);
@@ -71,7 +71,7 @@ void part_fini(struct partition *p)
 	p->flows = NULL;
 }
 
-void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t block)
+void index_insert(struct partition *p, struct block *b, uint64_t device, uint64_t block)
 {
 	ASSERT(leaf_held(&p->lock));
 	ASSERT(!index_find(p, device, block));
@@ -84,43 +84,43 @@ void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t 
 	__atomic_store_n(head, b->index, __ATOMIC_RELAXED);
 }
 
-static uint32_t *chain_link_hashed(struct partition *p, uint64_t hash, const struct buf *b)
+static uint32_t *chain_link_hashed(struct partition *p, uint64_t hash, const struct block *b)
 {
 	uint32_t *link = &p->bucket[index_bucket_of(p, hash)];
 	while (*link != b->index) {
-		BUG_ON(*link == BUF_NONE);
+		BUG_ON(*link == BLOCK_NONE);
 		link = &p->hdr[*link].next;
 	}
 	return link;
 }
 
-static uint32_t *chain_link(struct partition *p, const struct buf *b)
+static uint32_t *chain_link(struct partition *p, const struct block *b)
 {
 	return chain_link_hashed(p, policy_hash(b->device, b->block), b);
 }
 
-void index_remove(struct partition *p, struct buf *b)
+void index_remove(struct partition *p, struct block *b)
 {
 	ASSERT(leaf_held(&p->lock));
 	__atomic_store_n(chain_link(p, b), b->next, __ATOMIC_RELAXED);
-	__atomic_store_n(&b->next, BUF_NONE, __ATOMIC_RELAXED);
-	b->block = BUF_NO_BLOCK;
+	__atomic_store_n(&b->next, BLOCK_NONE, __ATOMIC_RELAXED);
+	b->block = BLOCK_NO_NUMBER;
 }
 
-void index_replace(struct partition *p, uint64_t hash, struct buf *from, struct buf *to)
+void index_replace(struct partition *p, uint64_t hash, struct block *from, struct block *to)
 {
 	ASSERT(leaf_held(&p->lock));
 	to->device = from->device;
 	to->block = from->block;
 	__atomic_store_n(&to->next, from->next, __ATOMIC_RELAXED);
 	__atomic_store_n(chain_link_hashed(p, hash, from), to->index, __ATOMIC_RELAXED);
-	__atomic_store_n(&from->next, BUF_NONE, __ATOMIC_RELAXED);
-	from->block = BUF_NO_BLOCK;
+	__atomic_store_n(&from->next, BLOCK_NONE, __ATOMIC_RELAXED);
+	from->block = BLOCK_NO_NUMBER;
 }
 
 static inline bool is_free(const struct partition *p, uint32_t i)
 {
-	return i - p->first < p->nblocks && p->hdr[i].state == PAGE_FREE;
+	return i - p->first < p->nblocks && p->hdr[i].state == BLOCK_FREE;
 }
 
 /*
@@ -137,8 +137,8 @@ static inline bool is_free(const struct partition *p, uint32_t i)
 static uint32_t longest_run(const struct partition *p, uint32_t at, unsigned link, uint32_t n,
 			    uint32_t *len)
 {
-	uint32_t best = BUF_NONE;
-	for (unsigned k = 0; k < RUN_TRIES && at != BUF_NONE && *len < n; k++) {
+	uint32_t best = BLOCK_NONE;
+	for (unsigned k = 0; k < RUN_TRIES && at != BLOCK_NONE && *len < n; k++) {
 		uint32_t from = at, to = at + 1;
 		while (to - from < n && is_free(p, from - 1))
 			from--;
@@ -160,7 +160,7 @@ uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n)
 		return hint;
 	if (p->run_pause) {
 		p->run_pause--;
-		return BUF_NONE;
+		return BLOCK_NONE;
 	}
 	uint32_t len = 0, young = longest_run(p, p->free_head, 5, n, &len);
 	if (len >= MIN(n, 2 * RUN_WORTH))
@@ -168,65 +168,65 @@ uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n)
 	uint32_t old = longest_run(p, p->free_tail, 4, n, &len);
 	if (len < MIN(n, RUN_WORTH))
 		p->run_pause = RUN_PAUSE;
-	return old != BUF_NONE ? old : young;
+	return old != BLOCK_NONE ? old : young;
 }
 
-struct buf *part_take_free(struct partition *p, uint32_t hint)
+struct block *part_take_free(struct partition *p, uint32_t hint)
 {
 	ASSERT(leaf_held(&p->lock));
-	if (p->free_head == BUF_NONE)
+	if (p->free_head == BLOCK_NONE)
 		return NULL;
 	uint32_t i = p->free_head;
 	if (is_free(p, hint))
 		i = hint;
-	struct buf *b = &p->hdr[i];
-	ASSERT(b->state == PAGE_FREE && atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
+	struct block *b = &p->hdr[i];
+	ASSERT(b->state == BLOCK_FREE && atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
 	uint32_t prev = b->owner_word[4], next = b->owner_word[5];
-	if (prev != BUF_NONE)
+	if (prev != BLOCK_NONE)
 		p->hdr[prev].owner_word[5] = next;
 	else
 		p->free_head = next;
-	if (next != BUF_NONE)
+	if (next != BLOCK_NONE)
 		p->hdr[next].owner_word[4] = prev;
 	else
 		p->free_tail = prev;
 
-	buf_memo_drop(buf_arena(b), b->index);
+	block_memo_drop(block_arena(b), b->index);
 	atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
 	b->flags = 0;
-	b->next = BUF_NONE;
-	uint64_t *maps = page_valid(p, b);
+	b->next = BLOCK_NONE;
+	uint64_t *maps = block_valid(p, b);
 	if (likely(p->map_words == 1))
 		maps[0] = maps[1] = 0;
 	else
 		memset(maps, 0, (size_t)p->map_words * 2 * sizeof(*maps));
-	struct page *pg = page_of(p, b);
-	memset(pg, 0, sizeof(*pg));
-	pg->dirty_prev = pg->dirty_next = BUF_NONE;
-	pg->flow = FLOW_NONE;
+	struct block_priv *bp = block_priv(p, b);
+	memset(bp, 0, sizeof(*bp));
+	bp->dirty_prev = bp->dirty_next = BLOCK_NONE;
+	bp->flow = FLOW_NONE;
 	return b;
 }
 
-void part_put_free(struct partition *p, struct buf *b)
+void part_put_free(struct partition *p, struct block *b)
 {
 	ASSERT(b->index - p->first < p->nblocks);
 	ASSERT(atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
-	part_set_state(p, b, PAGE_FREE);
+	part_set_state(p, b, BLOCK_FREE);
 	b->device = 0;
-	b->block = BUF_NO_BLOCK;
-	b->owner_word[4] = BUF_NONE;
+	b->block = BLOCK_NO_NUMBER;
+	b->owner_word[4] = BLOCK_NONE;
 	b->owner_word[5] = p->free_head;
-	if (p->free_head != BUF_NONE)
+	if (p->free_head != BLOCK_NONE)
 		p->hdr[p->free_head].owner_word[4] = b->index;
 	else
 		p->free_tail = b->index;
 	p->free_head = b->index;
 }
 
-void part_drop(struct partition *p, struct buf *b)
+void part_drop(struct partition *p, struct block *b)
 {
 	if (likely(atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1))
 		part_put_free(p, b);
 	else
-		part_set_state(p, b, PAGE_CONDEMNED);
+		part_set_state(p, b, BLOCK_CONDEMNED);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The index: partitions (Ren 2015, 5.2.2). A partition is an independent, fully
- * associative piece of one node's cache: a lock, a hash of its indexed pages, a free list, the
+ * associative piece of one node's cache: a lock, a hash of its indexed blocks, a free list, the
  * replacement state, and the queue of requests that wait for free blocks. Which partition a block
  * belongs to is a pure function of (device, block number), so its memory's node is known without
  * looking anything up.
@@ -10,7 +10,7 @@
 #define CACHE_INDEX_H
 
 #include "cache/memory/lock.h"
-#include "cache/engine/page.h"
+#include "cache/engine/block_state.h"
 #include "cache/engine/policy.h"
 #include "cache/engine/share.h"
 
@@ -106,25 +106,25 @@ struct partition {
 	/* Never changes. What a hit looks at comes first, within the lock's cache line. */
 	uint32_t bucket_mask;
 	uint32_t *bucket;	   /* heads of hash chains, linked by buf.next */
-	struct buf *hdr;	   /* the node's headers, blocks and companions, by arena index */
+	struct block *hdr;	   /* the node's headers, blocks and companions, by arena index */
 	uint8_t *data;
 	uint64_t *maps;		   /* valid and dirty maps of blocks > 32 KiB, or NULL */
 	uint32_t id;
 	int topo_node;		   /* the node's, what loop_node() answers there */
 	uint32_t first, nblocks;   /* its blocks in the node's arena */
-	struct page *pages cacheline_aligned;
+	struct block_priv *priv cacheline_aligned;
 	struct flow *flows;	   /* of both shares */
 	uint32_t map_words;
 	struct cache_node *node;
 	/* Guarded by lock. */
 	uint32_t free_head cacheline_aligned;
 	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
-	uint32_t count[PAGE_STATES];
+	uint32_t count[BLOCK_STATES];
 	uint32_t run_pause;	   /* so many searches for free neighbours are left out */
 	uint32_t waiting;	   /* requests in all queues */
-	uint32_t hungry;	   /* of these: for whom write-back
+	uint32_t reclaim_wait;	   /* of these: for whom write-back
 				    * makes room (all but WAIT_FILL) */
-	bool barren;		   /* nothing to be had at the last try,
+	bool reclaim_failed;	   /* nothing to be had at the last try,
 				    * and nothing has changed since */
 	uint32_t pins;		   /* sum of op_pins */
 	uint64_t generation;	   /* of the last commit */
@@ -135,54 +135,54 @@ struct partition {
 	struct part_stats stats;
 } cacheline_aligned;
 
-static inline struct page *page_of(const struct partition *p, const struct buf *b)
+static inline struct block_priv *block_priv(const struct partition *p, const struct block *b)
 {
-	return &p->pages[b->index];
+	return &p->priv[b->index];
 }
 
-/* A page counts in its flow's SHARE_FILL while it is FILLING, in SHARE_WRITE while it is
+/* A block counts in its flow's SHARE_FILL while it is FILLING, in SHARE_WRITE while it is
  * RECEIVING, DIRTY or FLUSHING, and is nobody's otherwise. It has gone @from one of these @to
  * another state. */
-static inline void part_uncharge(struct partition *p, struct page *pg, enum page_state from,
-				 enum page_state to)
+static inline void part_uncharge(struct partition *p, struct block_priv *bp, enum block_state from,
+				 enum block_state to)
 {
-	if (from != PAGE_FILLING && (to == PAGE_DIRTY || to == PAGE_FLUSHING))
+	if (from != BLOCK_FILLING && (to == BLOCK_DIRTY || to == BLOCK_FLUSHING))
 		return;
-	share_give_back(&p->share[from == PAGE_FILLING ? SHARE_FILL : SHARE_WRITE], pg->flow, 1);
-	pg->flow = FLOW_NONE;
+	share_give_back(&p->share[from == BLOCK_FILLING ? SHARE_FILL : SHARE_WRITE], bp->flow, 1);
+	bp->flow = FLOW_NONE;
 }
 
-/* Changes a page's state, the partition's counts, and what is charged for it. Lock held. */
-static inline void part_set_state(struct partition *p, struct buf *b, enum page_state to)
+/* Changes a block's state, the partition's counts, and what is charged for it. Lock held. */
+static inline void part_set_state(struct partition *p, struct block *b, enum block_state to)
 {
 	ASSERT(leaf_held(&p->lock));
-	const enum page_state from = (enum page_state)b->state;
+	const enum block_state from = (enum block_state)b->state;
 	p->count[from]--;
-	page_set_state(b, to);
+	block_set_state(b, to);
 	p->count[to]++;
-	if (to == PAGE_FREE || to == PAGE_CLEAN)
-		p->barren = false;
-	struct page *pg = page_of(p, b);
-	if (pg->flow != FLOW_NONE)
-		part_uncharge(p, pg, from, to);
+	if (to == BLOCK_FREE || to == BLOCK_CLEAN)
+		p->reclaim_failed = false;
+	struct block_priv *bp = block_priv(p, b);
+	if (bp->flow != FLOW_NONE)
+		part_uncharge(p, bp, from, to);
 }
 
 /* For who knows that !p->maps. */
-static inline_always uint64_t *page_own_valid(struct buf *b)
+static inline_always uint64_t *block_own_valid(struct block *b)
 {
 	return (uint64_t *)(void *)b->owner_word;
 }
 
-static inline uint64_t *page_valid(const struct partition *p, struct buf *b)
+static inline uint64_t *block_valid(const struct partition *p, struct block *b)
 {
 	if (likely(!p->maps))
-		return page_own_valid(b);
+		return block_own_valid(b);
 	return p->maps + (size_t)(b->index * 2) * p->map_words;
 }
 
-static inline uint64_t *page_dirty(const struct partition *p, struct buf *b)
+static inline uint64_t *block_dirty(const struct partition *p, struct block *b)
 {
-	return page_valid(p, b) + p->map_words;
+	return block_valid(p, b) + p->map_words;
 }
 
 static inline_always uint32_t index_bucket_of(const struct partition *p, uint64_t hash)
@@ -195,13 +195,13 @@ static inline uint32_t index_bucket(const struct partition *p, uint64_t device, 
 	return index_bucket_of(p, policy_hash(device, block));
 }
 
-/* The indexed page of a key, or NULL. Lock held; a read looks without
+/* The indexed block of a key, or NULL. Lock held; a read looks without
  * it first, see read.c. */
-static inline struct buf *index_find_hashed(const struct partition *p, uint64_t hash,
-					    uint64_t device, uint64_t block)
+static inline struct block *index_find_hashed(const struct partition *p, uint64_t hash,
+					      uint64_t device, uint64_t block)
 {
-	for (uint32_t i = p->bucket[index_bucket_of(p, hash)]; i != BUF_NONE;) {
-		struct buf *b = &p->hdr[i];
+	for (uint32_t i = p->bucket[index_bucket_of(p, hash)]; i != BLOCK_NONE;) {
+		struct block *b = &p->hdr[i];
 		if (likely(b->block == block && b->device == device))
 			return b;
 		i = b->next;
@@ -209,7 +209,7 @@ static inline struct buf *index_find_hashed(const struct partition *p, uint64_t 
 	return NULL;
 }
 
-static inline struct buf *index_find(const struct partition *p, uint64_t device, uint64_t block)
+static inline struct block *index_find(const struct partition *p, uint64_t device, uint64_t block)
 {
 	return index_find_hashed(p, policy_hash(device, block), device, block);
 }
@@ -217,7 +217,7 @@ static inline struct buf *index_find(const struct partition *p, uint64_t device,
 /* Is @b, a block of this partition's, what index_find() would find? Neighbours on a device tend to
  * be neighbours in memory, and looking there first is cheaper. Lock held; without it, a guess
  * (read.c). */
-static inline_always bool index_is(const struct buf *b, uint64_t device, uint64_t block)
+static inline_always bool index_is(const struct block *b, uint64_t device, uint64_t block)
 {
 	return b->block == block && b->device == device;
 }
@@ -228,34 +228,34 @@ static inline void index_hint(const struct partition *p, uint64_t device, uint64
 			      bool write)
 {
 	uint32_t i = __atomic_load_n(&p->bucket[index_bucket(p, device, block)], __ATOMIC_RELAXED);
-	if (i == BUF_NONE)
+	if (i == BLOCK_NONE)
 		return;
 	__builtin_prefetch(&p->hdr[i], 1); /* to be referenced, or replaced */
 	if (write)
-		__builtin_prefetch(&p->pages[i], 1);
+		__builtin_prefetch(&p->priv[i], 1);
 }
 
 /* Sets up a partition over blocks [first, first + nblocks), all free. 0 or -ENOMEM. */
-int part_init(struct partition *p, uint32_t id, struct buf *hdr, struct page *pages, uint64_t *maps,
-	      uint32_t map_words, uint32_t first, uint32_t nblocks) must_check;
+int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
+	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks) must_check;
 void part_fini(struct partition *p);
 
 /* The following need the lock. */
-void index_insert(struct partition *p, struct buf *b, uint64_t device, uint64_t block);
-void index_remove(struct partition *p, struct buf *b);
+void index_insert(struct partition *p, struct block *b, uint64_t device, uint64_t block);
+void index_remove(struct partition *p, struct block *b);
 /* @to takes @from's place: key (which hashes to @hash) and chain position. */
-void index_replace(struct partition *p, uint64_t hash, struct buf *from, struct buf *to);
+void index_replace(struct partition *p, uint64_t hash, struct block *from, struct block *to);
 /* One free block, the one at arena index @hint when that is free (so that neighbours in the LBA
  * space become neighbours in memory), with one reference and empty maps. NULL when none is free. */
-struct buf *part_take_free(struct partition *p, uint32_t hint);
+struct block *part_take_free(struct partition *p, uint32_t hint);
 /* The hint for the first of @n blocks to be taken, when @hint (one behind the last taken, or
- * BUF_NONE) may not be free: the begin of a run of free neighbours, as long as a short look finds
+ * BLOCK_NONE) may not be free: the begin of a run of free neighbours, as long as a short look finds
  * them. Lock held. */
 uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n);
 /* A block without references goes back to the free list. */
-void part_put_free(struct partition *p, struct buf *b);
+void part_put_free(struct partition *p, struct block *b);
 /* The caller's reference to a block that no index points to goes: it is free, or CONDEMNED
  * while somebody else has one. */
-void part_drop(struct partition *p, struct buf *b);
+void part_drop(struct partition *p, struct block *b);
 
 #endif

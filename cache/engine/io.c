@@ -78,7 +78,7 @@ void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
 		done(&io->req);
 }
 
-void io_kick(struct cache *c)
+void io_wake(struct cache *c)
 {
 	struct blk_req *next = NULL;
 	leaf_lock(&c->io_lock);

@@ -25,7 +25,7 @@ struct cache_io {
 	uint32_t from, to;	/* sectors: from in the first block, to in the last */
 	uint64_t started_ns;	/* FILL on an idle device: when; else 0 */
 	void *scratch;		/* FILL: where holes are read to */
-	/* Arena indexes of the blocks it reads into or writes from; BUF_NONE: a hole. */
+	/* Arena indexes of the blocks it reads into or writes from; BLOCK_NONE: a hole. */
 	uint32_t idx[CACHE_IO_BLOCKS];
 };
 
@@ -36,7 +36,7 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind);
 void io_put(struct cache_io *io);
 bool io_wait(struct cache *cache, struct blk_req *req);
 /* Lets one who waits for a descriptor look again. */
-void io_kick(struct cache *cache);
+void io_wake(struct cache *cache);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 
@@ -57,7 +57,7 @@ bool excl_wait(struct cache_dev *dev, struct blk_req *req, const struct cache_ra
 /* Within a pass of @req, which holds no pins: joins the waiters of who owns part of the range. */
 void excl_join(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r);
 /* Pins have gone: exclusive ops that wait for that look again. No lock held. */
-void excl_poke(struct cache_dev *dev);
+void excl_wake(struct cache_dev *dev);
 
 /* For DISCARD and ZERO. @req owns its range from now on, by req->drv; it still has to wait for who
  * came earlier. False: there is no descriptor. */
@@ -67,7 +67,7 @@ void excl_leave(struct cache_dev *dev, struct cache_io *excl);
  * none. Within a pass of @req. */
 bool excl_first(struct cache_dev *dev, struct blk_req *req, const struct cache_io *mine,
 		uint64_t first, uint64_t end);
-/* Within a pass of @excl's owner: it waits for pins to go, until excl_poke(); or there are none. */
+/* Within a pass of @excl's owner: it waits for pins to go, until excl_wake(); or there are none. */
 void excl_await_pins(struct cache_dev *dev, struct cache_io *excl);
 void excl_no_pins(struct cache_dev *dev, struct cache_io *excl);
 
@@ -89,7 +89,7 @@ enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req,
 /*
  * Builds a fill of the run that begins at block @i of the range, missing from sector @from on, and
  * ends before @end into @io. All these blocks are indexed. Lock held. Returns how many it covers; 0
- * when memory for the fragment list is short. @over: it may read over pages that are there.
+ * when memory for the fragment list is short. @over: it may read over blocks that are there.
  */
 uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
 		    const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from,
@@ -99,7 +99,7 @@ void fill_submit(struct cache_io *io);
 
 /* ---- writeback.c ----------------------------------------------------------------------------- */
 /* Sector span of @b in the flush @io. */
-void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uint32_t *to);
+void io_span(const struct cache_io *io, const struct block *b, uint32_t *from, uint32_t *to);
 /*
  * Writes back what of the ascending @keys is dirty still, merged, with at most *@budget writes
  * (less what was started, afterwards). Returns how many of the keys are done with; fewer than @n

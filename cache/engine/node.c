@@ -30,14 +30,14 @@ static int own_memory(struct cache *c, struct cache_node *n, const struct cache_
 	if (!n->arena)
 		return -errno;
 	n->parts = aligned_alloc(CACHE_LINE, n->nparts * sizeof(*n->parts));
-	n->pages = calloc(ac.nblocks, sizeof(*n->pages));
-	if (!n->parts || !n->pages)
+	n->priv = calloc(ac.nblocks, sizeof(*n->priv));
+	if (!n->parts || !n->priv)
 		return -ENOMEM;
 	memset(n->parts, 0, n->nparts * sizeof(*n->parts));
 	for (uint32_t i = 0; i < n->nparts; i++) {
 		struct partition *p = &n->parts[i];
 		uint32_t id = n->index << c->map.part_shift | i;
-		if (part_init(p, id, n->arena->hdr, n->pages, (uint64_t *)(void *)n->arena->extra,
+		if (part_init(p, id, n->arena->hdr, n->priv, (uint64_t *)(void *)n->arena->extra,
 			      c->geo.words, i * n->part_blocks, n->part_blocks) < 0)
 			return -ENOMEM;
 		p->data = n->arena->data;
@@ -104,7 +104,7 @@ void node_free(struct cache *c, struct cache_node *n)
 	for (uint32_t i = 0; n->parts && i < n->nparts; i++)
 		part_fini(&n->parts[i]);
 	free(n->parts);
-	free(n->pages);
+	free(n->priv);
 	if (n->arena)
 		arena_destroy(n->arena);
 }

@@ -8,7 +8,7 @@
  *             +--(not)--> ghost       +--(not)--> out
  *   new, while in ghost ----------> MAIN
  *
- * One-time pages (scans) leave through SMALL after a short stay, without touching MAIN. How
+ * One-time blocks (scans) leave through SMALL after a short stay, without touching MAIN. How
  * short is best differs: measured (tools/bench/tgt-cachesim), 2 % beats the literature on skewed,
  * cyclic and scanned references and loses to LRU by several points where recency rules; 50 % is
  * the reverse. So each partition runs two shadows, one of each mode, over a sample of its keys:
@@ -21,40 +21,40 @@
 
 #define GHOST_WAYS 8
 
-static inline uint32_t *prev_of(struct buf *b)
+static inline uint32_t *prev_of(struct block *b)
 {
 	return &b->owner_word[4];
 }
 
-static inline uint32_t *next_of(struct buf *b)
+static inline uint32_t *next_of(struct block *b)
 {
 	return &b->owner_word[5];
 }
 
-static inline enum policy_queue queue_of(const struct buf *b)
+static inline enum policy_queue policy_queue_of(const struct block *b)
 {
 	return (enum policy_queue)((b->flags & POLICY_QUEUE_MASK) >> POLICY_QUEUE_SHIFT);
 }
 
-static inline void set_queue(struct buf *b, enum policy_queue q)
+static inline void set_queue(struct block *b, enum policy_queue q)
 {
 	b->flags = (uint8_t)((b->flags & ~POLICY_QUEUE_MASK) | (unsigned)q << POLICY_QUEUE_SHIFT);
 }
 
-static inline unsigned uses(const struct buf *b)
+static inline unsigned uses(const struct block *b)
 {
 	return b->flags & POLICY_USES_MASK;
 }
 
-/* A queued page's prev link is never BUF_NONE - 1; an away page's is. */
-#define AWAY (BUF_NONE - 1)
+/* A queued block's prev link is never BLOCK_NONE - 1; an away block's is. */
+#define AWAY (BLOCK_NONE - 1)
 
-static void push(struct policy *p, enum policy_queue q, struct buf *b)
+static void policy_push(struct policy *p, enum policy_queue q, struct block *b)
 {
 	struct policy_list *l = &p->list[q];
 	*prev_of(b) = l->tail;
-	*next_of(b) = BUF_NONE;
-	if (l->tail != BUF_NONE)
+	*next_of(b) = BLOCK_NONE;
+	if (l->tail != BLOCK_NONE)
 		*next_of(&p->hdr[l->tail]) = b->index;
 	else
 		l->head = b->index;
@@ -63,16 +63,16 @@ static void push(struct policy *p, enum policy_queue q, struct buf *b)
 	set_queue(b, q);
 }
 
-static void unlink_page(struct policy *p, struct buf *b)
+static void unlink_page(struct policy *p, struct block *b)
 {
-	struct policy_list *l = &p->list[queue_of(b)];
+	struct policy_list *l = &p->list[policy_queue_of(b)];
 	uint32_t prev = *prev_of(b), next = *next_of(b);
 	ASSERT(l->count > 0);
-	if (prev != BUF_NONE)
+	if (prev != BLOCK_NONE)
 		*next_of(&p->hdr[prev]) = next;
 	else
 		l->head = next;
-	if (next != BUF_NONE)
+	if (next != BLOCK_NONE)
 		*prev_of(&p->hdr[next]) = prev;
 	else
 		l->tail = prev;
@@ -82,7 +82,7 @@ static void unlink_page(struct policy *p, struct buf *b)
 
 /* ---- ghosts ---------------------------------------------------------------------------------- */
 
-static uint64_t key_hash(const struct buf *b)
+static uint64_t key_hash(const struct block *b)
 {
 	uint64_t h = (b->device ^ b->block * 0x9e3779b97f4a7c15ull) * 0xd6e8feb86659fd93ull;
 	return h ^ h >> 32;
@@ -98,7 +98,7 @@ static bool ghost_fresh(const struct policy *p, uint64_t entry)
 	return entry && p->ghost_clock - (uint32_t)entry < p->ghost_len;
 }
 
-static void ghost_remember(struct policy *p, const struct buf *b)
+static void ghost_remember(struct policy *p, const struct block *b)
 {
 	uint64_t h = key_hash(b), *set = ghost_set(p, h), *oldest = set;
 	uint32_t fp = (uint32_t)(h >> 32) | 1;
@@ -114,7 +114,7 @@ static void ghost_remember(struct policy *p, const struct buf *b)
 }
 
 /* Forgets it when found: a key is remembered once. */
-static bool ghost_take(struct policy *p, const struct buf *b)
+static bool ghost_take(struct policy *p, const struct block *b)
 {
 	uint64_t h = key_hash(b), *set = ghost_set(p, h);
 	uint32_t fp = (uint32_t)(h >> 32) | 1;
@@ -155,7 +155,7 @@ struct policy_shadow {
 	uint32_t wins;		/* samples that only this one hit, fading */
 };
 
-static int queues_init(struct policy *p, struct buf *hdr, uint32_t capacity)
+static int queues_init(struct policy *p, struct block *hdr, uint32_t capacity)
 {
 	memset(p, 0, sizeof(*p));
 	p->hdr = hdr;
@@ -163,7 +163,7 @@ static int queues_init(struct policy *p, struct buf *hdr, uint32_t capacity)
 	p->sample_mask = UINT64_MAX;
 	p->settled = POLICY_SETTLED_STEP;
 	for (unsigned q = 0; q < POLICY_QUEUES; q++)
-		p->list[q] = (struct policy_list){ BUF_NONE, BUF_NONE, 0 };
+		p->list[q] = (struct policy_list){ BLOCK_NONE, BLOCK_NONE, 0 };
 	p->ghost_sets = 1;
 	while (p->ghost_sets * GHOST_WAYS < capacity * 2ull)
 		p->ghost_sets *= 2;
@@ -187,7 +187,7 @@ static struct policy_shadow *shadow_make(uint32_t capacity, enum policy_mode mod
 	struct policy_shadow *s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
-	struct buf *hdr = aligned_alloc(CACHE_LINE, capacity * sizeof(*hdr));
+	struct block *hdr = aligned_alloc(CACHE_LINE, capacity * sizeof(*hdr));
 	uint32_t buckets = 16;
 	while (buckets < capacity)
 		buckets *= 2;
@@ -203,7 +203,7 @@ static struct policy_shadow *shadow_make(uint32_t capacity, enum policy_mode mod
 	return s;
 }
 
-static bool always(void *arg, struct buf *b)
+static bool always(void *arg, struct block *b)
 {
 	return true;
 }
@@ -212,9 +212,9 @@ static bool always(void *arg, struct buf *b)
 static int shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 {
 	struct policy *p = &s->policy;
-	struct buf key = { .device = device, .block = block }, *b;
+	struct block key = { .device = device, .block = block }, *b;
 	uint32_t *head = &s->bucket[key_hash(&key) >> 8 & s->mask], *link;
-	for (uint32_t i = *head; i != BUF_NONE; i = p->hdr[i].next)
+	for (uint32_t i = *head; i != BLOCK_NONE; i = p->hdr[i].next)
 		if (p->hdr[i].block == block && p->hdr[i].device == device) {
 			policy_touch(&p->hdr[i]);
 			return (int)uses(&p->hdr[i]);
@@ -264,7 +264,7 @@ bool policy_sample(struct policy *p, uint64_t device, uint64_t block)
 	return false;
 }
 
-void policy_tell(struct policy *p, struct buf *b)
+void policy_tell(struct policy *p, struct block *b)
 {
 	if (policy_sample(p, b->device, b->block))
 		b->flags = (uint8_t)((b->flags & ~POLICY_SETTLED_MASK) | p->settled);
@@ -272,7 +272,7 @@ void policy_tell(struct policy *p, struct buf *b)
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-int policy_init(struct policy *p, struct buf *hdr, uint32_t capacity)
+int policy_init(struct policy *p, struct block *hdr, uint32_t capacity)
 {
 	uint32_t share = 1;
 	if (queues_init(p, hdr, capacity) < 0)
@@ -298,9 +298,9 @@ void policy_fini(struct policy *p)
 	p->ghost = NULL;
 }
 
-void policy_admit(struct policy *p, struct buf *b)
+void policy_admit(struct policy *p, struct block *b)
 {
-	enum policy_queue q = queue_of(b);
+	enum policy_queue q = policy_queue_of(b);
 	if (q == POLICY_NONE) {
 		b->flags = (uint8_t)(b->flags & ~POLICY_USES_MASK);
 		if (ghost_take(p, b))
@@ -310,22 +310,22 @@ void policy_admit(struct policy *p, struct buf *b)
 		else
 			q = POLICY_SMALL;
 	}
-	push(p, q, b);
+	policy_push(p, q, b);
 }
 
-void policy_hold(struct policy *p, struct buf *b)
+void policy_hold(struct policy *p, struct block *b)
 {
-	if (queue_of(b) != POLICY_NONE && *prev_of(b) != AWAY)
+	if (policy_queue_of(b) != POLICY_NONE && *prev_of(b) != AWAY)
 		unlink_page(p, b);
 }
 
-void policy_forget(struct policy *p, struct buf *b)
+void policy_forget(struct policy *p, struct block *b)
 {
 	policy_hold(p, b);
 	b->flags = (uint8_t)(b->flags & ~(POLICY_USES_MASK | POLICY_QUEUE_MASK));
 }
 
-void policy_inherit(struct buf *to, const struct buf *from)
+void policy_inherit(struct block *to, const struct block *from)
 {
 	to->flags = (uint8_t)((to->flags & ~(POLICY_USES_MASK | POLICY_QUEUE_MASK)) |
 			      (from->flags & (POLICY_USES_MASK | POLICY_QUEUE_MASK)));
@@ -333,29 +333,30 @@ void policy_inherit(struct buf *to, const struct buf *from)
 	policy_touch(to);
 }
 
-struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf *b), void *arg)
+struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct block *b), void *arg)
 {
-	/* Each page may come by once for every use it has; then it is out. */
+	/* Each block may come by once for every use it has; then it is out. */
 	uint64_t budget = (uint64_t)policy_count(p) * (POLICY_USES_MASK + 2);
-	/* Pages of MAIN that cannot go: when there are only such, SMALL must give. */
+	/* Blocks of MAIN that cannot go: when there are only such, SMALL must give. */
 	uint32_t stuck = 0;
 	p->warm = true;
 	while (budget-- && policy_count(p)) {
 		struct policy_list *small = &p->list[POLICY_SMALL], *main_ = &p->list[POLICY_MAIN];
 		bool from_small =
 			small->count && (small->count >= p->small_target || stuck >= main_->count);
-		struct buf *b = &p->hdr[from_small ? small->head : main_->head];
+		struct block *b = &p->hdr[from_small ? small->head : main_->head];
 		unlink_page(p, b);
 		if (from_small && uses(b) > 0) {
 			b->flags = (uint8_t)(b->flags & ~POLICY_USES_MASK);
-			push(p, POLICY_MAIN, b);
+			policy_push(p, POLICY_MAIN, b);
 		} else if (!from_small && uses(b) > 0) {
 			/* A read without the lock may count a use just now: one of both
 			 * is lost then, nothing else. */
 			b->flags--;
-			push(p, POLICY_MAIN, b);
+			policy_push(p, POLICY_MAIN, b);
 		} else if (!usable(arg, b)) {
-			push(p, POLICY_MAIN, b); /* somebody is using it right now: that is a use */
+			policy_push(p, POLICY_MAIN,
+				    b); /* somebody is using it right now: that is a use */
 			stuck += !from_small;
 		} else {
 			if (from_small)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which page to keep: one instance per partition, guarded by that partition's lock. It holds the
- * clean indexed pages only (dirty, filling and pinned-for-work pages cannot be evicted, so they are
- * not in its way and eviction stays O(1)); while a page is away it keeps its rank in its header.
+ * Which block to keep: one instance per partition, guarded by that partition's lock. It holds the
+ * clean indexed blocks only (dirty, filling and pinned-for-work blocks cannot be evicted, so they are
+ * not in its way and eviction stays O(1)); while a block is away it keeps its rank in its header.
  *
- * A hit moves nothing: the page's 2-bit use count goes up, for a read within one block without the
+ * A hit moves nothing: the block's 2-bit use count goes up, for a read within one block without the
  * lock (read.c), and one key in many is shown to the shadows, with it (see policy.c).
  */
 #ifndef CACHE_POLICY_H
 #define CACHE_POLICY_H
 
-#include "cache/memory/buf.h"
+#include "cache/memory/block.h"
 
 /* Header flags used by the policy. */
 enum {
@@ -37,16 +37,16 @@ enum policy_mode {
 };
 
 struct policy_list {
-	uint32_t head, tail; /* oldest, newest; block indexes or BUF_NONE */
+	uint32_t head, tail; /* oldest, newest; block indexes or BLOCK_NONE */
 	uint32_t count;
 };
 
 struct policy_shadow;
 
 struct policy {
-	struct buf *hdr;	/* the arena's headers */
-	uint32_t capacity;	/* pages that this partition may hold */
-	uint32_t small_target;	/* pages that SMALL keeps while MAIN has any */
+	struct block *hdr;	/* the arena's headers */
+	uint32_t capacity;	/* blocks that this partition may hold */
+	uint32_t small_target;	/* blocks that SMALL keeps while MAIN has any */
 	bool warm;		/* something has been evicted already */
 	uint8_t mode;		/* enum policy_mode in force */
 	uint8_t settled;	/* one of three marks; the next one when the
@@ -67,7 +67,7 @@ struct policy {
 };
 
 /* 0 or -ENOMEM. */
-int policy_init(struct policy *p, struct buf *hdr, uint32_t capacity) must_check;
+int policy_init(struct policy *p, struct block *hdr, uint32_t capacity) must_check;
 void policy_fini(struct policy *p);
 
 /* Shows a key to the shadows. True: both have it, and nothing more to learn of its being used,
@@ -97,8 +97,8 @@ static inline void policy_use(struct policy *p, uint64_t device, uint64_t block)
 		policy_sample(p, device, block);
 }
 
-/* A page was used again. Any state in which it is indexed. The shadows hear of it by themselves. */
-static inline void policy_touch(struct buf *b)
+/* A block was used again. Any state in which it is indexed. The shadows hear of it by themselves. */
+static inline void policy_touch(struct block *b)
 {
 	const unsigned more = b->flags + 1u;
 	if (more & POLICY_USES_MASK) /* else there is no counting on */
@@ -106,34 +106,34 @@ static inline void policy_touch(struct buf *b)
 }
 
 /* Is a use of this page one that the shadows hear of? */
-static inline_always bool policy_tells(const struct policy *p, uint64_t hash, const struct buf *b)
+static inline_always bool policy_tells(const struct policy *p, uint64_t hash, const struct block *b)
 {
 	return unlikely(policy_samples(p, hash)) && (b->flags & POLICY_SETTLED_MASK) != p->settled;
 }
 
 /* Tells them (the slow part of policy_hit()). */
-void policy_tell(struct policy *p, struct buf *b);
+void policy_tell(struct policy *p, struct block *b);
 
-/* A page was found by its key, which hashes to @hash, and is used again. */
-static inline void policy_hit(struct policy *p, uint64_t hash, struct buf *b)
+/* A block was found by its key, which hashes to @hash, and is used again. */
+static inline void policy_hit(struct policy *p, uint64_t hash, struct block *b)
 {
 	policy_touch(b);
 	if (policy_tells(p, hash, b))
 		policy_tell(p, b);
 }
 
-/* A clean page enters (or comes back from being dirty or filled, to where it was). */
-void policy_admit(struct policy *p, struct buf *b);
-/* A page leaves for now (it becomes dirty or is filled) and keeps its rank. Harmless when away. */
-void policy_hold(struct policy *p, struct buf *b);
-/* A page leaves for good without having been evicted (overwritten, discarded). */
-void policy_forget(struct policy *p, struct buf *b);
+/* A clean block enters (or comes back from being dirty or filled, to where it was). */
+void policy_admit(struct policy *p, struct block *b);
+/* A block leaves for now (it becomes dirty or is filled) and keeps its rank. Harmless when away. */
+void policy_hold(struct policy *p, struct block *b);
+/* A block leaves for good without having been evicted (overwritten, discarded). */
+void policy_forget(struct policy *p, struct block *b);
 /* @to takes over the rank of @from, which is about to leave the index. Neither is queued. */
-void policy_inherit(struct buf *to, const struct buf *from);
+void policy_inherit(struct block *to, const struct block *from);
 
-/* Takes the next victim out. @usable says whether a page can go now; those that cannot stay, at
+/* Takes the next victim out. @usable says whether a block can go now; those that cannot stay, at
  * the young end. NULL when none can. */
-struct buf *policy_evict(struct policy *p, bool (*usable)(void *arg, struct buf *b), void *arg);
+struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct block *b), void *arg);
 
 static inline uint32_t policy_count(const struct policy *p)
 {

@@ -4,12 +4,12 @@
  * fill, commit or flush there.
  *
  *   wait    for earlier exclusive ranges that overlap
- *   drain   until no I/O is in flight in the range and no request pins its keys; dirty pages that
+ *   drain   until no I/O is in flight in the range and no request pins its keys; dirty blocks that
  *           reach over an edge of the range are flushed, so that dropping them loses nothing
  *   lower   the lower device does it
- *   drop    on success the range's pages leave the cache; on failure the dirty ones stay
+ *   drop    on success the range's blocks leave the cache; on failure the dirty ones stay
  *
- * Hits go on all the while: they see the old data until the pages are dropped, and a reader that
+ * Hits go on all the while: they see the old data until the blocks are dropped, and a reader that
  * spans blocks and finds some of them gone loads them after the range is given back: old or new,
  * never a mixture.
  */
@@ -22,9 +22,9 @@ struct drain {
 	bool busy, pinned;
 };
 
-static void drain_page(struct cache_dev *dev, struct partition *p, struct buf *b, void *arg)
+static void drain_page(struct cache_dev *dev, struct partition *p, struct block *b, void *arg)
 {
-	((struct drain *)arg)->pinned |= page_of(p, b)->op_pins > 0;
+	((struct drain *)arg)->pinned |= block_priv(p, b)->op_pins > 0;
 }
 
 static void drain_part(struct cache_dev *dev, struct partition *p, const struct span *s, void *arg)
@@ -42,8 +42,8 @@ static void drain_part(struct cache_dev *dev, struct partition *p, const struct 
 }
 
 /* True when nothing is in flight, pinned, or dirty over an edge. Within a pass of @req. */
-static bool drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
-		  const struct span *s)
+static bool range_drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
+			const struct span *s)
 {
 	struct drain d = { .req = req };
 
@@ -80,7 +80,7 @@ static bool excl_over(struct cache_dev *dev, struct blk_req *req, const struct s
 	excl_leave(dev, req->drv);
 	req->drv = NULL;
 	for (uint32_t i = 0; i < dev->cache->nparts; i++)
-		part_kick_unlocked(dev->cache->part[i]);
+		part_wake_unlocked(dev->cache->part[i]);
 	req->status = status;
 	if (status || !((req->flags & BLK_F_FUA) || (cache_how(req->blk) & HOW_THROUGH)))
 		return true;
@@ -106,7 +106,7 @@ bool stage_excl(struct blk_req *req)
 		op_pass_begin(req);
 		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, s.first, s.end))
 			op->stage = OP_EXCL_DRAIN;
-		if (op->stage == OP_EXCL_DRAIN && drain(dev, req, req->drv, &s)) {
+		if (op->stage == OP_EXCL_DRAIN && range_drain(dev, req, req->drv, &s)) {
 			op->stage = OP_EXCL_LOWER;
 			op_wait_more(req);
 			io_start(req->drv, lower_done);

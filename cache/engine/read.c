@@ -12,14 +12,14 @@
 
 /* Blocks [first, end) are one run of neighbours in memory, with a reference each. There is room. */
 static inline void append_run(const struct partition *p, struct frags *f, uint32_t shift,
-			      struct buf *first, struct buf *end)
+			      struct block *first, struct block *end)
 {
 	uint32_t n = (uint32_t)(end - first);
 	uint8_t *base = p->data + ((size_t)first->index << shift);
 	struct frag *next = f->v + f->n;
-	if (f->n && next[-1].buf + next[-1].nbufs == first &&
+	if (f->n && next[-1].block + next[-1].nblocks == first &&
 	    next[-1].base + next[-1].len == base) {
-		next[-1].nbufs += n; /* another group's, beside what the one before had */
+		next[-1].nblocks += n; /* another group's, beside what the one before had */
 		next[-1].len += n << shift;
 		return;
 	}
@@ -29,10 +29,10 @@ static inline void append_run(const struct partition *p, struct frags *f, uint32
 }
 
 /* What was loaded ahead is asked for. True when the next window is to be loaded. */
-static __attribute__((noinline)) bool asked_for(struct partition *p, struct buf *b)
+static __attribute__((noinline)) bool asked_for(struct partition *p, struct block *b)
 {
-	bool mark = b->flags & PAGE_MARK;
-	b->flags &= (uint8_t)~(PAGE_AHEAD | PAGE_MARK);
+	bool mark = b->flags & BLOCK_MARK;
+	b->flags &= (uint8_t) ~(BLOCK_READAHEAD | BLOCK_MARK);
 	p->stats.ra_used++;
 	metric_inc(M_cache_readahead_used);
 	return mark;
@@ -40,7 +40,7 @@ static __attribute__((noinline)) bool asked_for(struct partition *p, struct buf 
 
 /*
  * Blocks [block, end), all in @p, which is locked; of each of them sectors [from, to) are wanted
- * (the fragments have whole blocks: gather() trims the ends). False at the first one that is
+ * (the fragments have whole blocks: read_gather() trims the ends). False at the first one that is
  * missing: what was appended stays for the caller to put. Neighbours on the device mostly are
  * neighbours in memory, so the header behind the last one is tried before the index. @large: blocks
  * of more than 64 sectors, whose maps do not fit into their headers; a constant where this is
@@ -50,23 +50,23 @@ static inline_always bool gather_blocks(struct partition *p, struct frags *f, ui
 					uint64_t block, const uint64_t end, uint32_t shift,
 					uint32_t from, uint32_t to, bool *mark, bool large)
 {
-	const uint64_t want = large ? 0 : page_mask(from, to);
-	struct buf *const bound = &p->hdr[p->first] + p->nblocks;
+	const uint64_t want = large ? 0 : sector_mask(from, to);
+	struct block *const bound = &p->hdr[p->first] + p->nblocks;
 	uint64_t hash = policy_hash(device, block);
 	bool there = true;
 
 	while (there && block < end) {
-		struct buf *b = index_find_hashed(p, hash, device, block), *const first = b;
+		struct block *b = index_find_hashed(p, hash, device, block), *const first = b;
 		if (unlikely(!b))
 			return false;
-		const struct buf *const last = b + MIN(end - block, (uint64_t)(bound - b));
+		const struct block *const last = b + MIN(end - block, (uint64_t)(bound - b));
 		do {
-			if (large ? !page_map_all_long(page_valid(p, b), from, to) :
-				    unlikely(~*page_own_valid(b) & want)) {
+			if (large ? !sector_map_all_long(block_valid(p, b), from, to) :
+				    unlikely(~*block_own_valid(b) & want)) {
 				there = false;
 				break;
 			}
-			if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK)))
+			if (unlikely(b->flags & (BLOCK_READAHEAD | BLOCK_MARK)))
 				*mark |= asked_for(p, b);
 			policy_hit(&p->policy, hash, b);
 			atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
@@ -106,8 +106,8 @@ static __attribute__((noinline)) bool gather_segment(struct partition *p, struct
 
 /* All of the range at one instant, or nothing (then *err is 0 or -ENOMEM). @count: the blocks count
  * as hits (they do not when they had to be loaded first). */
-static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
-		   bool count, int *err)
+static bool read_gather(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+			bool count, int *err)
 {
 	struct cache *c = dev->cache;
 	const struct cache_map *m = &c->map;
@@ -164,8 +164,8 @@ static bool gather(struct cache_dev *dev, struct blk_req *req, const struct cach
 static inline bool may_lend_now(const struct cache_dev *dev, const struct blk_req *req,
 				const struct cache_range *r)
 {
-	const struct blk_lender *l = &dev->cache->lender;
-	if (!req->borrower)
+	const struct blk_pin_budget *l = &dev->cache->pin_budget;
+	if (!req->pin_holder)
 		return true;
 	if (atomic_load_explicit(&l->out, memory_order_relaxed) >= l->limit / 2 &&
 	    __atomic_load_n(&dev_part(dev, r->first)->waiting, __ATOMIC_RELAXED))
@@ -213,7 +213,7 @@ bool stage_read(struct blk_req *req)
 	if (op->stage == OP_FORWARDED) {
 		if (req->flags & BLK_F_FORWARDED)
 			count_forward(dev->cache);
-		if (may_lend_now(dev, req, &r) && (gather(dev, req, &r, true, &err) || err)) {
+		if (may_lend_now(dev, req, &r) && (read_gather(dev, req, &r, true, &err) || err)) {
 			if (!err)
 				blk_lend(req);
 			return read_over(req, &r, err);
@@ -248,7 +248,7 @@ bool stage_read(struct blk_req *req)
 			continue;
 		if (req->op == BLK_PREFETCH)
 			return read_over(req, &r, 0);
-		if (gather(dev, req, &r, false, &err) || err)
+		if (read_gather(dev, req, &r, false, &err) || err)
 			return read_over(req, &r, err);
 	}
 }
@@ -318,7 +318,7 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 	const bool reserved = blk_reserved(req, r.n, dev->cache->reserve);
 	if (unlikely(!reserved && !may_lend_now(dev, req, &r)))
 		return read_from(req, OP_READ_ACQUIRE);
-	if (likely(gather(dev, req, &r, true, &err))) {
+	if (likely(read_gather(dev, req, &r, true, &err))) {
 		if (!reserved)
 			blk_lend(req);
 		metric_inc(M_cache_read_hits);
@@ -346,17 +346,17 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 #define LOOKS 4	 /* before it takes the lock: holders are done soon */
 
 /* The block, if all of it that is asked for is valid, and there is nothing more to do than to refer
- * to it. All it reads may be in the midst of a change: a guess, until leaf_unchanged() has said
+ * to it. All it reads may be in the midst of a change: a guess, until leaf_read_retry() has said
  * that it was not. */
-static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint64_t device,
-				       uint64_t block, uint32_t within, uint32_t len)
+static UNLOCKED_LOOK struct block *probe(struct partition *p, uint64_t hash, uint64_t device,
+					 uint64_t block, uint32_t within, uint32_t len)
 {
 	uint32_t i = __atomic_load_n(&p->bucket[index_bucket_of(p, hash)], __ATOMIC_RELAXED);
-	for (unsigned n = 0; n < PROBES && i != BUF_NONE; n++) {
-		struct buf *b = &p->hdr[i];
+	for (unsigned n = 0; n < PROBES && i != BLOCK_NONE; n++) {
+		struct block *b = &p->hdr[i];
 		if (likely(index_is(b, device, block))) {
 			const uint32_t from = within >> SECTOR_SHIFT, sectors = len >> SECTOR_SHIFT;
-			if (unlikely(b->flags & (PAGE_AHEAD | PAGE_MARK)) ||
+			if (unlikely(b->flags & (BLOCK_READAHEAD | BLOCK_MARK)) ||
 			    policy_tells(&p->policy, hash, b))
 				return NULL;
 			if (unlikely(p->maps != NULL)) {
@@ -366,11 +366,11 @@ static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint6
 				for (uint32_t s = from, end; all && s < from + sectors; s = end) {
 					end = MIN((s | 63) + 1, from + sectors);
 					all = !(~map[s >> 6] &
-						page_mask(s & 63, (s & 63) + end - s));
+						sector_mask(s & 63, (s & 63) + end - s));
 				}
 				return all ? b : NULL;
 			}
-			return unlikely(~*page_own_valid(b) >> from << (-sectors & 63)) ? NULL : b;
+			return unlikely(~*block_own_valid(b) >> from << (-sectors & 63)) ? NULL : b;
 		}
 		i = __atomic_load_n(&b->next, __ATOMIC_RELAXED);
 	}
@@ -378,7 +378,7 @@ static UNLOCKED_LOOK struct buf *probe(struct partition *p, uint64_t hash, uint6
 }
 
 /* policy_touch() without the lock: what a holder of it makes of the flags meanwhile stays. */
-static UNLOCKED_LOOK void touch(struct buf *b)
+static UNLOCKED_LOOK void touch(struct block *b)
 {
 	uint8_t flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
 	if (unlikely((flags + 1u) & POLICY_USES_MASK))
@@ -390,7 +390,7 @@ enum look {
 	LOOK_HIT,  /* the request has its data */
 	LOOK_MISS, /* there is more to do */
 	LOOK_BUSY, /* somebody had the lock meanwhile */
-	LOOK_LATE, /* the same, and req->data.v->buf is to be put, whatever it is by now */
+	LOOK_LATE, /* the same, and req->data.v->block is to be put, whatever it is by now */
 };
 
 /*
@@ -398,7 +398,7 @@ enum look {
  * what is small enough to be in one block is smaller than any threshold that pays, unless
  * forwarding is forced.
  */
-static inline_always enum look look(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
+static inline_always enum look read_look(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
 {
 	struct cache *c = dev->cache;
 	const uint32_t within = (uint32_t)req->offset & c->geo.mask, len = (uint32_t)req->len;
@@ -413,20 +413,20 @@ static inline_always enum look look(struct cache_dev *dev, struct blk_req *req, 
 	const uint32_t part = cache_map_part_of(&c->map, nodes, dev->map_offset, block);
 	struct partition *p = c->part[part];
 	struct frag *v = req->data.v;
-	if (unlikely(!leaf_look(&p->lock, &version)))
+	if (unlikely(!leaf_read_begin(&p->lock, &version)))
 		return LOOK_BUSY;
-	struct buf *b = probe(p, hash, dev->identity, block, within, len);
-	if (unlikely(!b) || unlikely(!buf_try_get(b)))
-		return leaf_unchanged(&p->lock, version) ? LOOK_MISS : LOOK_BUSY;
-	v->buf = b;
-	if (unlikely(!leaf_unchanged(&p->lock, version)))
+	struct block *b = probe(p, hash, dev->identity, block, within, len);
+	if (unlikely(!b) || unlikely(!block_try_get(b)))
+		return !leaf_read_retry(&p->lock, version) ? LOOK_MISS : LOOK_BUSY;
+	v->block = b;
+	if (unlikely(leaf_read_retry(&p->lock, version)))
 		return LOOK_LATE;
 	touch(b);
 	count_hit_unlocked(c, nodes == 1 ? 0 : cache_map_node(&c->map, part),
 			   nodes > 1 && p->topo_node != loop_node(loop_current()), len);
 	v->base = p->data + ((size_t)b->index << c->geo.block_shift) + within;
 	v->len = len;
-	v->nbufs = 1;
+	v->nblocks = 1;
 	req->data.n = 1;
 	req->data.len = len;
 	req->status = 0;
@@ -435,24 +435,24 @@ static inline_always enum look look(struct cache_dev *dev, struct blk_req *req, 
 }
 
 /* Holders are done so soon that looking a few times more is better than to wait for the lock. */
-static __attribute__((noinline)) bool look_again(struct cache_dev *dev, struct blk_req *req,
-						 enum look was)
+static __attribute__((noinline)) bool read_look_again(struct cache_dev *dev, struct blk_req *req,
+						      enum look was)
 {
 	for (unsigned looks = 1; was != LOOK_HIT; looks++) {
 		if (was == LOOK_LATE)
-			buf_put(req->data.v->buf);
+			block_put(req->data.v->block);
 		if (was == LOOK_MISS || looks == LOOKS)
 			return read_long(dev, req);
 		cpu_relax();
-		was = look(dev, req, dev->cache->map.nodes);
+		was = read_look(dev, req, dev->cache->map.nodes);
 	}
 	return true;
 }
 
 static inline_always bool read_short(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
 {
-	const enum look was = look(dev, req, nodes);
-	return likely(was == LOOK_HIT) || look_again(dev, req, was);
+	const enum look was = read_look(dev, req, nodes);
+	return likely(was == LOOK_HIT) || read_look_again(dev, req, was);
 }
 
 static __attribute__((noinline)) bool read_short_nodes(struct cache_dev *dev, struct blk_req *req)

@@ -64,21 +64,22 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 		struct cache_io *io = io_get(dev, IO_FILL);
 		if (!io)
 			return false;
-		uint32_t first = i, n = 0, hint = BUF_NONE;
+		uint32_t first = i, n = 0, hint = BLOCK_NONE;
 		leaf_lock(&p->lock);
 		while (first < end && index_find(p, dev->identity, r->first + first))
 			first++;
 		if (!excl_blocks(dev, r->first + first, MAX(end - first, 1u)))
 			for (; first + n < end; n++) {
-				struct buf *b = index_find(p, dev->identity, r->first + first + n);
+				struct block *b =
+					index_find(p, dev->identity, r->first + first + n);
 				hint = part_run_hint(p, hint, end - first - n);
 				/* Never at the cost of who waits, nor of
-				 * pages on their way to a wire. */
+				 * blocks on their way to a wire. */
 				if (b || !list_empty(&p->waitq) || !(b = part_alloc_idle(p, hint)))
 					break;
-				part_set_state(p, b, PAGE_FILLING);
+				part_set_state(p, b, BLOCK_FILLING);
 				index_insert(p, b, dev->identity, r->first + first + n);
-				b->flags |= PAGE_AHEAD | ((first + n) % step ? 0 : PAGE_MARK);
+				b->flags |= BLOCK_READAHEAD | ((first + n) % step ? 0 : BLOCK_MARK);
 				policy_use(&p->policy, dev->identity, b->block);
 				hint = b->index + 1;
 			}
@@ -87,7 +88,7 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 				     0;
 		for (uint32_t k = built; k < n; k++) {
 			/* No memory, or the store's limit: not those, then. */
-			struct buf *b = index_find(p, dev->identity, r->first + first + k);
+			struct block *b = index_find(p, dev->identity, r->first + first + k);
 			index_remove(p, b);
 			part_drop(p, b);
 		}

@@ -30,10 +30,10 @@ struct readahead {
 	} stream[READAHEAD_STREAMS];
 };
 
-/* Header flags of pages (beside the policy's). */
+/* Header flags of blocks (beside the policy's). */
 enum {
-	PAGE_AHEAD = 0x10, /* loaded ahead and not asked for yet */
-	PAGE_MARK = 0x20,  /* whoever asks for it loads the next step */
+	BLOCK_READAHEAD = 0x10, /* loaded ahead and not asked for yet */
+	BLOCK_MARK = 0x20,	/* whoever asks for it loads the next step */
 };
 
 void readahead_init(struct readahead *ra);

@@ -12,31 +12,31 @@
 #include "cache/engine/reclaim_impl.h"
 
 /* Takes the index's reference, which is the last one, when it can go. */
-static bool evictable(void *arg, struct buf *b)
+static bool evictable(void *arg, struct block *b)
 {
 	struct partition *p = arg;
-	const struct page *pg = page_of(p, b);
+	const struct block_priv *bp = block_priv(p, b);
 	uint32_t unseen = 1;
 	/* Whoever finds it without the lock, and is late, finds it without references. */
-	return !pg->op_pins && !pg->io && atomic_compare_exchange_strong(&b->refs, &unseen, 0);
+	return !bp->op_pins && !bp->io && atomic_compare_exchange_strong(&b->refs, &unseen, 0);
 }
 
-/* A page on its way to a wire can leave the index; its block comes back with the last reference. */
-static bool condemnable(void *arg, struct buf *b)
+/* A block on its way to a wire can leave the index; its block comes back with the last reference. */
+static bool condemnable(void *arg, struct block *b)
 {
 	struct partition *p = arg;
-	return !page_of(p, b)->op_pins && !page_of(p, b)->io;
+	return !block_priv(p, b)->op_pins && !block_priv(p, b)->io;
 }
 
-struct buf *part_alloc_idle(struct partition *p, uint32_t hint)
+struct block *part_alloc_idle(struct partition *p, uint32_t hint)
 {
-	struct buf *b = part_take_free(p, hint);
+	struct block *b = part_take_free(p, hint);
 	if (likely(b))
 		return b;
 	b = policy_evict(&p->policy, evictable, p);
 	if (b) {
-		ASSERT(b->state == PAGE_CLEAN && !page_of(p, b)->io);
-		page_leaves(p, b);
+		ASSERT(b->state == BLOCK_CLEAN && !block_priv(p, b)->io);
+		block_leaves(p, b);
 		index_remove(p, b);
 		part_put_free(p, b);
 		p->stats.evictions++;
@@ -45,26 +45,26 @@ struct buf *part_alloc_idle(struct partition *p, uint32_t hint)
 	return b;
 }
 
-struct buf *part_alloc(struct partition *p, uint32_t hint)
+struct block *part_alloc(struct partition *p, uint32_t hint)
 {
-	struct buf *b = part_alloc_idle(p, hint);
+	struct block *b = part_alloc_idle(p, hint);
 	if (likely(b))
 		return b;
 	while ((b = policy_evict(&p->policy, condemnable, p))) {
-		page_leaves(p, b);
+		block_leaves(p, b);
 		index_remove(p, b);
 		part_drop(p, b);
 		p->stats.condemned++;
 		if ((b = part_take_free(p, hint))) /* its last reference went just now */
 			return b;
 	}
-	p->barren = true;
+	p->reclaim_failed = true;
 	return NULL;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static enum part_queue queue_of(const struct cache_op *op)
+static enum part_queue reclaim_queue_of(const struct cache_op *op)
 {
 	return op->flags & OP_F_WAIT_WRITE ? WAIT_WRITE :
 	       op->flags & OP_F_WAIT_FILL  ? WAIT_FILL :
@@ -92,7 +92,7 @@ bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_k
 	struct cache_op *op = op_of(req);
 	struct share *s = &p->share[kind];
 	const bool here = (op->flags & OP_F_QUEUED) && op->queue == p->id;
-	const enum part_queue q = queue_of(op);
+	const enum part_queue q = reclaim_queue_of(op);
 	const bool mine = here && q != WAIT_BLOCKS && share_of_queue(p, q) == s;
 
 	if (!share_may_take(s, req, n, mine && (op->flags & OP_F_WOKEN), here && q == WAIT_BLOCKS))
@@ -112,7 +112,7 @@ bool part_take_reserve(struct partition *p, struct blk_req *req, uint32_t n)
 	if (!share_may_pass(s, req, n))
 		return false;
 	share_take_reserve(s, req, n);
-	if ((op->flags & OP_F_QUEUED) && op->queue == p->id && queue_of(op) == WAIT_WRITE)
+	if ((op->flags & OP_F_QUEUED) && op->queue == p->id && reclaim_queue_of(op) == WAIT_WRITE)
 		part_unwait(p, req);
 	op->flags |= OP_F_RESERVE;
 	return true;
@@ -121,7 +121,7 @@ bool part_take_reserve(struct partition *p, struct blk_req *req, uint32_t n)
 void part_unwait(struct partition *p, struct blk_req *req)
 {
 	struct cache_op *op = op_of(req);
-	enum part_queue q = queue_of(op);
+	enum part_queue q = reclaim_queue_of(op);
 	if (!(op->flags & OP_F_QUEUED))
 		return;
 	if (q == WAIT_BLOCKS)
@@ -131,7 +131,7 @@ void part_unwait(struct partition *p, struct blk_req *req)
 	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_WRITE | OP_F_WAIT_FILL);
 	__atomic_store_n(&p->waiting, p->waiting - 1, __ATOMIC_RELAXED);
 	if (q != WAIT_FILL)
-		__atomic_store_n(&p->hungry, p->hungry - 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&p->reclaim_wait, p->reclaim_wait - 1, __ATOMIC_RELAXED);
 	p->stats.wait_ns += clock_now_ns() - op->since_ns;
 }
 
@@ -150,7 +150,7 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 	op->flags &= (uint16_t)~OP_F_WOKEN;
 	__atomic_store_n(&p->waiting, p->waiting + 1, __ATOMIC_RELAXED);
 	if (queue != WAIT_FILL)
-		__atomic_store_n(&p->hungry, p->hungry + 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&p->reclaim_wait, p->reclaim_wait + 1, __ATOMIC_RELAXED);
 	p->stats.waits++;
 	if (queue != WAIT_BLOCKS) {
 		share_wait(share_of_queue(p, queue), req);
@@ -164,7 +164,7 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 	list_insert_after(pos, &req->link);
 }
 
-struct wake part_kick(struct partition *p)
+struct wake part_wake(struct partition *p)
 {
 	struct wake w = { .n = 0 };
 	ASSERT(leaf_held(&p->lock));
@@ -178,37 +178,37 @@ struct wake part_kick(struct partition *p)
 		return w;
 	struct blk_req *req = list_first(&p->waitq, struct blk_req, link);
 	struct cache_op *op = op_of(req);
-	if (!(op->flags & OP_F_WOKEN) && !p->barren &&
-	    p->count[PAGE_FREE] + policy_count(&p->policy) >= op->need) {
+	if (!(op->flags & OP_F_WOKEN) && !p->reclaim_failed &&
+	    p->count[BLOCK_FREE] + policy_count(&p->policy) >= op->need) {
 		op->flags |= OP_F_WOKEN;
 		w.req[w.n++] = req;
 	}
 	return w;
 }
 
-void part_kick_unlocked(struct partition *p)
+void part_wake_unlocked(struct partition *p)
 {
 	if (likely(!__atomic_load_n(&p->waiting, __ATOMIC_RELAXED)))
 		return;
 	leaf_lock(&p->lock);
-	struct wake w = part_kick(p);
+	struct wake w = part_wake(p);
 	leaf_unlock(&p->lock);
 	wake_post(&w);
 }
 
-void part_rekick(struct partition *p)
+void part_wake_again(struct partition *p)
 {
 	leaf_lock(&p->lock);
-	p->barren = false;
-	struct wake w = part_kick(p);
+	p->reclaim_failed = false;
+	struct wake w = part_wake(p);
 	leaf_unlock(&p->lock);
 	wake_post(&w);
 }
 
-void lockset_kick(const struct lockset *ls)
+void lockset_wake(const struct lockset *ls)
 {
 	for (uint32_t i = 0; i < ls->n; i++)
-		part_kick_unlocked(ls->cache->part[ls->id[i]]);
+		part_wake_unlocked(ls->cache->part[ls->id[i]]);
 }
 
 /*
@@ -231,18 +231,18 @@ void cache_abort(struct blk *blk, struct blk_req *req)
 	op->error = -ECANCELED;
 	if (!woken) /* else its message is on the way */
 		op_post(req);
-	part_kick_unlocked(p);
+	part_wake_unlocked(p);
 }
 
 /* The last reference to a block that no index points to: from a wire,
  * a flush, a cancelled write. */
-void cache_release(struct arena *a, struct buf *b)
+void cache_release(struct arena *a, struct block *b)
 {
 	struct cache_node *node = a->owner;
 	struct partition *p = &node->parts[b->index / node->part_blocks];
 	leaf_lock(&p->lock);
 	part_put_free(p, b);
-	struct wake w = part_kick(p);
+	struct wake w = part_wake(p);
 	leaf_unlock(&p->lock);
 	wake_post(&w);
 }

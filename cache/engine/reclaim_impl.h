@@ -7,9 +7,9 @@
 
 /* A free block of @p with one reference, evicting when it must; NULL
  * when there is none. Lock held. */
-struct buf *part_alloc(struct partition *p, uint32_t hint);
-/* The same without taking pages from the index that are on their way to a wire. */
-struct buf *part_alloc_idle(struct partition *p, uint32_t hint);
+struct block *part_alloc(struct partition *p, uint32_t hint);
+/* The same without taking blocks from the index that are on their way to a wire. */
+struct block *part_alloc_idle(struct partition *p, uint32_t hint);
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
 bool part_may_take(const struct partition *p, const struct blk_req *req);
 /* Loading may have all that writes do not have: it is over soon. Half at least,
@@ -51,18 +51,18 @@ struct wake {
 	unsigned n;
 	struct blk_req *req[PART_QUEUES];
 };
-struct wake part_kick(struct partition *p) must_check;
+struct wake part_wake(struct partition *p) must_check;
 static inline void wake_post(const struct wake *w)
 {
 	for (unsigned i = 0; i < w->n; i++)
 		op_post(w->req[i]);
 }
-void part_kick_unlocked(struct partition *p);
+void part_wake_unlocked(struct partition *p);
 /* The same, from a timer: in case that something has changed that nobody thought of. */
-void part_rekick(struct partition *p);
-void lockset_kick(const struct lockset *ls);
+void part_wake_again(struct partition *p);
+void lockset_wake(const struct lockset *ls);
 /* arena_conf.release. */
-void cache_release(struct arena *a, struct buf *b);
+void cache_release(struct arena *a, struct block *b);
 /* So many blocks may be dirty or in reception. */
 static inline uint32_t part_dirty_limit(const struct partition *p)
 {
@@ -70,7 +70,7 @@ static inline uint32_t part_dirty_limit(const struct partition *p)
 }
 static inline uint32_t part_unclean(const struct partition *p)
 {
-	return p->count[PAGE_DIRTY] + p->count[PAGE_FLUSHING] + p->count[PAGE_RECEIVING];
+	return p->count[BLOCK_DIRTY] + p->count[BLOCK_FLUSHING] + p->count[BLOCK_RECEIVING];
 }
 
 #endif

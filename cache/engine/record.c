@@ -61,7 +61,7 @@ static void set_bits(struct cache_blk *cb, uint8_t bits)
 }
 
 /* Lock held. */
-static void set_state(struct dev_record *r, enum record_state state)
+static void record_set_state(struct dev_record *r, enum record_state state)
 {
 	struct cache_blk *cb;
 
@@ -73,12 +73,13 @@ static void set_state(struct dev_record *r, enum record_state state)
 /* ---- waiting for it -------------------------------------------------------------------------- */
 
 static void record_tick(struct timer *t);
-static void job_run(struct offload_job *job);
-static void job_done(struct offload_job *job);
+static void record_job_run(struct offload_job *job);
+static void record_job_done(struct offload_job *job);
 
 static void start_job(struct cache_dev *dev)
 {
-	offload_submit(&lane, &dev->record.job, dev->flush.worker->loop, job_run, job_done);
+	offload_submit(&lane, &dev->record.job, dev->flush.worker->loop, record_job_run,
+		       record_job_done);
 }
 
 /* The worker's loop. */
@@ -113,9 +114,9 @@ bool record_wait(struct cache_dev *dev, struct blk_req *req, uint8_t how)
 		return !(how & HOW_DOUBT);
 	leaf_lock(&r->lock);
 	if (r->state == RECORD_SYNCING)
-		set_state(r, RECORD_HELD);
+		record_set_state(r, RECORD_HELD);
 	if (r->state == RECORD_NONE) {
-		set_state(r, RECORD_WRITING);
+		record_set_state(r, RECORD_WRITING);
 		r->busy = start = true;
 		r->started_ns = clock_now_ns();
 	}
@@ -132,7 +133,7 @@ bool record_wait(struct cache_dev *dev, struct blk_req *req, uint8_t how)
 	return true;
 }
 
-static void wake(struct list *waiters)
+static void record_wake(struct list *waiters)
 {
 	while (!list_empty(waiters)) {
 		struct blk_req *req = list_first(waiters, struct blk_req, link);
@@ -144,7 +145,7 @@ static void wake(struct list *waiters)
 
 /* ---- made, and gone -------------------------------------------------------------------------- */
 
-static void job_run(struct offload_job *job)
+static void record_job_run(struct offload_job *job)
 {
 	struct cache_dev *dev = container_of(job, struct cache_dev, record.job);
 	struct dev_record *r = &dev->record;
@@ -159,7 +160,7 @@ static void job_run(struct offload_job *job)
 		r->result = dirty_record_write(r->of);
 }
 
-static void failed(struct cache_dev *dev, const char *why)
+static void record_write_failed(struct cache_dev *dev, const char *why)
 {
 	log_ratelimited(LOG_LVL_ERROR,
 			"%s: no record of what is dirty can be made (%s): %s until one can",
@@ -169,7 +170,7 @@ static void failed(struct cache_dev *dev, const char *why)
 }
 
 /* The worker's loop. */
-static void job_done(struct offload_job *job)
+static void record_job_done(struct offload_job *job)
 {
 	struct cache_dev *dev = container_of(job, struct cache_dev, record.job);
 	struct dev_record *r = &dev->record;
@@ -180,10 +181,10 @@ static void job_done(struct offload_job *job)
 	leaf_lock(&r->lock);
 	r->busy = false;
 	if (r->state != RECORD_REMOVING) {
-		set_state(r, r->result ? RECORD_FAILED : RECORD_HELD);
+		record_set_state(r, r->result ? RECORD_FAILED : RECORD_HELD);
 	} else { /* where that has failed nobody knows whether it is there: it is made anew, too */
 		again = !list_empty(&r->waiters);
-		set_state(r, again ? RECORD_WRITING : RECORD_NONE);
+		record_set_state(r, again ? RECORD_WRITING : RECORD_NONE);
 		r->busy = again;
 		r->started_ns = clock_now_ns();
 	}
@@ -194,7 +195,7 @@ static void job_done(struct offload_job *job)
 	leaf_unlock(&r->lock);
 	r->clean_since_ns = clock_now_ns();
 	if (result && state == RECORD_FAILED)
-		failed(dev, strerror(-result));
+		record_write_failed(dev, strerror(-result));
 	else if (result)
 		log_ratelimited(LOG_LVL_WARN,
 				"%s: the record of what was dirty cannot be removed: %s",
@@ -207,7 +208,7 @@ static void job_done(struct offload_job *job)
 						       RECORD_LOOK_NS);
 	if (again)
 		start_job(dev);
-	wake(&waiters);
+	record_wake(&waiters);
 }
 
 static void synced(struct blk_req *req)
@@ -220,9 +221,9 @@ static void synced(struct blk_req *req)
 	remove = r->state == RECORD_SYNCING && !req->status;
 	r->busy = remove;
 	if (remove)
-		set_state(r, RECORD_REMOVING);
+		record_set_state(r, RECORD_REMOVING);
 	else if (r->state == RECORD_SYNCING)
-		set_state(r, RECORD_HELD);
+		record_set_state(r, RECORD_HELD);
 	leaf_unlock(&r->lock);
 	if (remove) {
 		start_job(dev);
@@ -243,7 +244,7 @@ static void begin_removal(struct cache_dev *dev)
 	/* A SYNC is an opener's; nobody closes it while we are at work, see record_quiet(). */
 	cb = list_empty(&r->shells) ? NULL : list_first(&r->shells, struct cache_blk, recorded);
 	if (cb && r->state == RECORD_HELD && !r->busy) {
-		set_state(r, RECORD_SYNCING);
+		record_set_state(r, RECORD_SYNCING);
 		r->busy = true;
 	} else {
 		cb = NULL;
@@ -280,17 +281,17 @@ static void record_tick(struct timer *t)
 	const bool busy = r->busy, urgent = r->urgent;
 	if (state == RECORD_WRITING && now - r->started_ns >= RECORD_PATIENCE_NS) {
 		late = true;
-		set_state(r, RECORD_FAILED);
+		record_set_state(r, RECORD_FAILED);
 		list_splice_tail(&waiters, &r->waiters);
 	} else if (state == RECORD_FAILED && !busy) {
-		set_state(r, RECORD_NONE);
+		record_set_state(r, RECORD_NONE);
 	}
 	r->urgent = false;
 	leaf_unlock(&r->lock);
 	if (late) {
 		metric_inc(M_cache_record_errors);
-		failed(dev, "its disk does not answer");
-		wake(&waiters);
+		record_write_failed(dev, "its disk does not answer");
+		record_wake(&waiters);
 	}
 	if (state == RECORD_WRITING && !late) {
 		look_in(dev, RECORD_PATIENCE_NS);
@@ -335,9 +336,9 @@ void record_adopt(struct cache_dev *dev, struct blk *lower)
 		return;
 	leaf_lock(&r->lock);
 	r->of = lower->record;
-	set_state(r, dirty_record_doubt(r->of) ? RECORD_DOUBT :
-		     dirty_record_none()       ? RECORD_OFF :
-						 RECORD_NONE);
+	record_set_state(r, dirty_record_doubt(r->of) ? RECORD_DOUBT :
+			    dirty_record_none()	      ? RECORD_OFF :
+							RECORD_NONE);
 	leaf_unlock(&r->lock);
 }
 
@@ -401,7 +402,7 @@ void record_end(struct cache_dev *dev)
 	/* As if it were about to go: whoever writes now waits, and the process does not. */
 	leaf_lock(&r->lock);
 	if (r->state == RECORD_HELD || r->state == RECORD_SYNCING)
-		set_state(r, RECORD_REMOVING);
+		record_set_state(r, RECORD_REMOVING);
 	leaf_unlock(&r->lock);
 }
 
@@ -433,7 +434,7 @@ int record_trust(struct cache_dev *dev)
 		return err;
 	leaf_lock(&r->lock);
 	if (r->state == RECORD_DOUBT) {
-		set_state(r, RECORD_HELD);
+		record_set_state(r, RECORD_HELD);
 		r->urgent = true; /* is it clean? Then it goes at once */
 	}
 	leaf_unlock(&r->lock);

@@ -32,7 +32,7 @@ bool share_may_take(const struct share *s, const struct blk_req *req, uint32_t n
 	if (elected || ahead || list_empty(&s->ring))
 		return true;
 	/* Who waits because it has plenty is not in the way of one who has less. */
-	return !s->stuck && list_empty(&f->waiting) &&
+	return !s->head_blocked && list_empty(&f->waiting) &&
 	       f->used + n <= list_first(&s->ring, struct flow, link)->used;
 }
 
@@ -106,7 +106,7 @@ static struct blk_req *elected(struct share *s, struct blk_req *req)
 	return req;
 }
 
-/* Behind the one that is stuck, the first who may have what it needs from the reserve. */
+/* Behind the one that is head_blocked, the first who may have what it needs from the reserve. */
 static struct blk_req *elect_little(struct share *s)
 {
 	struct flow *f;
@@ -127,7 +127,7 @@ struct blk_req *share_elect(struct share *s)
 {
 	if (s->promised)
 		return NULL;
-	s->stuck = false;
+	s->head_blocked = false;
 	for (unsigned k = 0; k < ELECT_TRIES && !list_empty(&s->ring); k++) {
 		struct flow *f = list_first(&s->ring, struct flow, link);
 		struct blk_req *req = list_first(&f->waiting, struct blk_req, link);
@@ -138,7 +138,7 @@ struct blk_req *share_elect(struct share *s)
 		if (may && !f->used) {
 			/* It has nothing, and there is no room: it comes before all newcomers
 			 * but those who have the reserve. */
-			s->stuck = true;
+			s->head_blocked = true;
 			break;
 		}
 		list_del(&f->link);

@@ -27,9 +27,9 @@
  *
  * A *reserve* lies beyond the limit of SHARE_WRITE, since what is being received comes back only
  * when its initiator sends it. A request that asks for little, in one partition, of a flow that
- * holds little, may have it from there whoever waits, the stuck one too. All the sessions of one
+ * holds little, may have it from there whoever waits, the head_blocked one too. All the sessions of one
  * host together have no more than a quarter of it. What was taken from the reserve counts there
- * until it is clean or gone, and is never room for others. So who is stuck is not starved: those
+ * until it is clean or gone, and is never room for others. So who is head_blocked is not starved: those
  * who pass hold blocks beyond the limit, and what comes back below it is for who is next.
  */
 #ifndef CACHE_SHARE_H
@@ -64,7 +64,7 @@ struct share {
 	uint32_t quantum;
 	uint32_t reserve;    /* blocks beyond the limit, for who asks for little */
 	uint32_t reserved;   /* charged to any flow, but not in used */
-	bool stuck;	     /* who is next lacks room as such: newcomers wait behind it */
+	bool head_blocked;   /* who is next lacks room as such: newcomers wait behind it */
 	struct list ring;    /* flow.link */
 	struct flow *flow;   /* [FLOWS] */
 	uint32_t host[SHARE_HOSTS + 1]; /* of the reserve: charged to the sessions of one host */
@@ -75,7 +75,7 @@ static inline uint16_t flow_of_stream(uint64_t stream)
 	return (uint16_t)(stream & (FLOWS - 1));
 }
 
-/* What a page says that was taken from the reserve: page.flow. */
+/* What a page says that was taken from the reserve: block.flow. */
 static inline uint16_t charge_of_reserve(uint64_t stream)
 {
 	uint32_t host = (uint32_t)(stream >> STREAM_HOST_SHIFT) & 127u;

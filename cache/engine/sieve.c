@@ -10,7 +10,7 @@ void sieve_init(struct sieve *s, bool rotational)
 	s->max_hole = rotational ? HOLE_MAX : KiB(16);
 }
 
-static unsigned bucket_of(uint64_t bytes)
+static unsigned sieve_bucket_of(uint64_t bytes)
 {
 	unsigned b = bytes <= 512 ? 0 : 63 - (unsigned)__builtin_clzll(bytes - 1) - 8;
 	return MIN(b, SIEVE_SIZES - 1u);
@@ -44,7 +44,7 @@ void sieve_curve(const struct sieve *s, uint32_t *start_ns, uint32_t *bytes_per_
 
 void sieve_measured(struct sieve *s, uint64_t bytes, uint64_t ns)
 {
-	uint32_t *p = &s->ns[bucket_of(bytes)], was = __atomic_load_n(p, __ATOMIC_RELAXED);
+	uint32_t *p = &s->ns[sieve_bucket_of(bytes)], was = __atomic_load_n(p, __ATOMIC_RELAXED);
 	uint64_t now = MIN(ns, (uint64_t)UINT32_MAX);
 	/* Two threads at once lose one sample, no more. */
 	__atomic_store_n(p, (uint32_t)MAX(was ? (was * 7ull + now) / 8 : now, 1ull),

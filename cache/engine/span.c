@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Ranges of any length: a walk over the pages that a device has in one, partition by partition. And
- * what such a walk is for beside: pages leave the cache.
+ * Ranges of any length: a walk over the blocks that a device has in one, partition by partition. And
+ * what such a walk is for beside: blocks leave the cache.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/span.h"
@@ -33,47 +33,47 @@ void span_parts(struct cache_dev *dev, const struct span *s,
 }
 
 void span_pages(struct cache_dev *dev, struct partition *p, const struct span *s,
-		void (*fn)(struct cache_dev *dev, struct partition *p, struct buf *b, void *arg),
+		void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b, void *arg),
 		void *arg)
 {
 	if (s->end - s->first <= p->nblocks / 4) {
 		for (uint64_t block = s->first; block < s->end; block++) {
-			struct buf *b = dev_part(dev, block) == p ?
-						index_find(p, dev->identity, block) :
-						NULL;
+			struct block *b = dev_part(dev, block) == p ?
+						  index_find(p, dev->identity, block) :
+						  NULL;
 			if (b)
 				fn(dev, p, b, arg);
 		}
 		return;
 	}
 	for (uint32_t i = p->first; i < p->first + p->nblocks; i++) {
-		struct buf *b = &p->hdr[i];
-		if (b->state >= PAGE_FILLING && b->state <= PAGE_FLUSHING &&
+		struct block *b = &p->hdr[i];
+		if (b->state >= BLOCK_FILLING && b->state <= BLOCK_FLUSHING &&
 		    b->device == dev->identity && b->block >= s->first && b->block < s->end)
 			fn(dev, p, b, arg);
 	}
 }
 
-static bool beyond_an_edge(const struct cache_dev *dev, const struct buf *b, const struct span *s)
+static bool beyond_an_edge(const struct cache_dev *dev, const struct block *b, const struct span *s)
 {
 	return (s->head && b->block == s->first) ||
 	       (s->tail != dev->cache->geo.sectors && b->block == s->end - 1);
 }
 
-static void drop_page(struct cache_dev *dev, struct partition *p, struct buf *b, void *arg)
+static void drop_page(struct cache_dev *dev, struct partition *p, struct block *b, void *arg)
 {
 	const struct span_drop *d = arg;
-	struct page *pg = page_of(p, b);
-	if (pg->io || pg->op_pins || (d->clean_only && b->state != PAGE_CLEAN) ||
+	struct block_priv *bp = block_priv(p, b);
+	if (bp->io || bp->op_pins || (d->clean_only && b->state != BLOCK_CLEAN) ||
 	    (d->stable_only &&
-	     pg->written > atomic_load_explicit(&dev->stable, memory_order_relaxed)))
+	     bp->written > atomic_load_explicit(&dev->stable, memory_order_relaxed)))
 		return;
-	if (b->state == PAGE_DIRTY)
+	if (b->state == BLOCK_DIRTY)
 		dirty_del(dev, p, b);
 	if (d->clean_only || beyond_an_edge(dev, b, d->edges)) {
-		page_leaves(p, b);
+		block_leaves(p, b);
 		/* It was written when the range was taken: a SYNC has failed since. */
-		if (b->state == PAGE_DIRTY)
+		if (b->state == BLOCK_DIRTY)
 			atomic_store(&dev->maybe_lost, true);
 	}
 	policy_forget(&p->policy, b);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct blk_req;
-struct buf;
+struct block;
 struct cache;
 struct cache_dev;
 struct cache_range;
@@ -27,19 +27,19 @@ void span_parts(struct cache_dev *dev, const struct span *s,
 		void (*fn)(struct cache_dev *dev, struct partition *p, const struct span *s,
 			   void *arg),
 		void *arg);
-/* Calls @fn for each page of the span in @p. Lock held. @fn may take the page out of the index. */
+/* Calls @fn for each block of the span in @p. Lock held. @fn may take the block out of the index. */
 void span_pages(struct cache_dev *dev, struct partition *p, const struct span *s,
-		void (*fn)(struct cache_dev *dev, struct partition *p, struct buf *b, void *arg),
+		void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b, void *arg),
 		void *arg);
 
-/* Which pages leave the cache. Those that have I/O in flight or that requests have pinned stay. */
+/* Which blocks leave the cache. Those that have I/O in flight or that requests have pinned stay. */
 struct span_drop {
 	bool clean_only;
 	bool stable_only;	  /* and what is on the medium */
 	const struct span *edges; /* blocks that the range only begins or ends in */
 };
 void span_drop(struct cache_dev *dev, const struct span *s, const struct span_drop *what);
-/* Clean pages of the range that nobody uses leave the index. */
+/* Clean blocks of the range that nobody uses leave the index. */
 void range_forget_clean(struct cache_dev *dev, const struct cache_range *r);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * What has been written back, but is in a volatile cache of the store still: it is stable with the
  * lower device's next SYNC that ends well. When one fails, nobody knows which of it is on the
- * medium, and the store does not tell again. So each page remembers when it was last written back
+ * medium, and the store does not tell again. So each block remembers when it was last written back
  * without FUA, and after a failed SYNC
  *
  *  - what is in the cache since becomes dirty again, as a whole: it is written once more,
@@ -22,27 +22,27 @@
 /* ---- after a failure ------------------------------------------------------------------------- */
 
 /* All that is valid in @b is dirty, before anything that any SYNC does not wait for. Lock held. */
-static void dirty_again(struct cache_dev *dev, struct partition *p, struct buf *b)
+static void dirty_again(struct cache_dev *dev, struct partition *p, struct block *b)
 {
 	const uint32_t sectors = dev->cache->geo.sectors;
-	uint64_t *valid = page_valid(p, b), *dirty = page_dirty(p, b);
-	struct page *pg = page_of(p, b);
+	uint64_t *valid = block_valid(p, b), *dirty = block_dirty(p, b);
+	struct block_priv *bp = block_priv(p, b);
 
-	for (uint32_t s = page_map_find(valid, 0, sectors, true), e; s < sectors;
-	     s = page_map_find(valid, e, sectors, true)) {
-		e = page_map_find(valid, s, sectors, false);
-		page_map_set(dirty, s, e);
+	for (uint32_t s = sector_map_find(valid, 0, sectors, true), e; s < sectors;
+	     s = sector_map_find(valid, e, sectors, true)) {
+		e = sector_map_find(valid, s, sectors, false);
+		sector_map_set(dirty, s, e);
 	}
-	if (b->state == PAGE_DIRTY)
+	if (b->state == BLOCK_DIRTY)
 		dirty_del(dev, p, b);
-	pg->dirty_epoch = 0;
-	pg->dirty_since_ns = 0;
-	if (b->state == PAGE_FLUSHING)
+	bp->dirty_epoch = 0;
+	bp->dirty_since_ns = 0;
+	if (b->state == BLOCK_FLUSHING)
 		return; /* flush_settle() clears what it has written, and lists the rest */
-	if (b->state == PAGE_CLEAN)
+	if (b->state == BLOCK_CLEAN)
 		policy_hold(&p->policy, b);
-	if (b->state != PAGE_DIRTY)
-		part_set_state(p, b, PAGE_DIRTY);
+	if (b->state != BLOCK_DIRTY)
+		part_set_state(p, b, BLOCK_DIRTY);
 	dirty_add(dev, p, b);
 }
 
@@ -58,20 +58,20 @@ static uint64_t all_dirty_again(struct cache_dev *dev)
 
 		leaf_lock(&p->lock);
 		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
-			struct buf *b = &p->hdr[k];
+			struct block *b = &p->hdr[k];
 
-			if (b->device != dev->identity || b->state < PAGE_FILLING ||
-			    b->state > PAGE_FLUSHING)
+			if (b->device != dev->identity || b->state < BLOCK_FILLING ||
+			    b->state > BLOCK_FLUSHING)
 				continue;
 			/* It may have been with the store already, too. */
-			if (p->pages[k].io && p->pages[k].io->kind == IO_FLUSH)
-				p->pages[k].io->again = true;
-			if (p->pages[k].written <= stable)
+			if (p->priv[k].io && p->priv[k].io->kind == IO_FLUSH)
+				p->priv[k].io->again = true;
+			if (p->priv[k].written <= stable)
 				continue;
 			/* A quarter stays for others: this store may never take anything again. */
-			if (b->state != PAGE_DIRTY && b->state != PAGE_FLUSHING &&
+			if (b->state != BLOCK_DIRTY && b->state != BLOCK_FLUSHING &&
 			    part_unclean(p) >= p->nblocks - p->nblocks / 4) {
-				epoch_raise(&dev->left_epoch, p->pages[k].written);
+				epoch_raise(&dev->left_epoch, p->priv[k].written);
 				continue;
 			}
 			dirty_again(dev, p, b);
@@ -94,7 +94,7 @@ static void sync_failed(struct cache_dev *dev, int status)
 		LOG_LVL_ERROR,
 		"%s: SYNC failed: %s; %llu blocks that were written since the last one are written again",
 		path, strerror(-status), (unsigned long long)n);
-	flusher_kick(dev, true);
+	flusher_wake(dev, true);
 	if (atomic_load(&dev->left_epoch) > atomic_load(&dev->stable) &&
 	    !atomic_exchange(&dev->maybe_lost, true))
 		log_error(

@@ -34,13 +34,13 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	s->topo_node = s->topo_node == -2 || s->topo_node == node ? node : -1;
 	leaf_lock(&p->lock);
 	s->blocks += p->nblocks;
-	s->free += p->count[PAGE_FREE];
-	s->clean += p->count[PAGE_CLEAN];
-	s->dirty += p->count[PAGE_DIRTY];
-	s->flushing += p->count[PAGE_FLUSHING];
-	s->filling += p->count[PAGE_FILLING];
-	s->receiving += p->count[PAGE_RECEIVING];
-	s->condemned += p->count[PAGE_CONDEMNED];
+	s->free += p->count[BLOCK_FREE];
+	s->clean += p->count[BLOCK_CLEAN];
+	s->dirty += p->count[BLOCK_DIRTY];
+	s->flushing += p->count[BLOCK_FLUSHING];
+	s->filling += p->count[BLOCK_FILLING];
+	s->receiving += p->count[BLOCK_RECEIVING];
+	s->condemned += p->count[BLOCK_CONDEMNED];
 	s->waiting += p->waiting;
 	const struct part_stats *t = &p->stats;
 	s->hits += t->hits;
@@ -60,7 +60,7 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	s->hit_locks += t->hit_locks;
 	s->lock_waits += t->lock_waits;
 	if (count_pinned)
-		s->pinned += p->count[PAGE_CONDEMNED];
+		s->pinned += p->count[BLOCK_CONDEMNED];
 	leaf_unlock(&p->lock);
 	if (!count_pinned)
 		return;
@@ -91,10 +91,10 @@ void cache_stat_add_all(struct cache *c, bool count_pinned, struct cache_stat *s
 static uint32_t count_bits(const uint64_t *map, uint32_t from, uint32_t to)
 {
 	uint32_t n = 0;
-	for (uint32_t s = page_map_find(map, from, to, true); s < to;) {
-		uint32_t e = page_map_find(map, s, to, false);
+	for (uint32_t s = sector_map_find(map, from, to, true); s < to;) {
+		uint32_t e = sector_map_find(map, s, to, false);
 		n += e - s;
-		s = page_map_find(map, e, to, true);
+		s = sector_map_find(map, e, to, true);
 	}
 	return n;
 }
@@ -120,8 +120,8 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 		struct partition *p = c->part[k];
 		leaf_lock(&p->lock);
 		for (uint32_t i = p->first; i < p->first + p->nblocks; i++) {
-			struct buf *b = &p->hdr[i];
-			if (b->state < PAGE_FILLING || b->state > PAGE_FLUSHING ||
+			struct block *b = &p->hdr[i];
+			if (b->state < BLOCK_FILLING || b->state > BLOCK_FLUSHING ||
 			    b->device != dev->identity)
 				continue;
 			uint64_t at = b->block << (shift - SECTOR_SHIFT);
@@ -129,11 +129,11 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 				continue;
 			uint32_t from = s0 > at ? (uint32_t)(s0 - at) : 0;
 			uint32_t to = s1 < at + sectors ? (uint32_t)(s1 - at) : sectors;
-			uint64_t valid = (uint64_t)count_bits(page_valid(p, b), from, to)
+			uint64_t valid = (uint64_t)count_bits(block_valid(p, b), from, to)
 					 << SECTOR_SHIFT;
 			r->valid += valid;
 			r->node_valid[p->node->index] += valid;
-			r->dirty += (uint64_t)count_bits(page_dirty(p, b), from, to)
+			r->dirty += (uint64_t)count_bits(block_dirty(p, b), from, to)
 				    << SECTOR_SHIFT;
 			if (atomic_load_explicit(&b->refs, memory_order_relaxed) > 1)
 				r->pinned += valid;

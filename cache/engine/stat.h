@@ -2,7 +2,7 @@
 /*
  * What the cache shows of itself (Wu 2004) and what can be changed while it runs. Every
  * function may be called on any thread; each takes partition locks one at a time, for a few hundred
- * nanoseconds (residency: for as long as it takes to look at one partition's pages).
+ * nanoseconds (residency: for as long as it takes to look at one partition's blocks).
  */
 #ifndef CACHE_CACHE_STAT_H
 #define CACHE_CACHE_STAT_H

@@ -24,7 +24,7 @@ struct sync_batch {
 	uint64_t keys[];
 };
 
-static int key_order(const void *a, const void *b)
+static int sync_key_order(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 	return (x > y) - (x < y);
@@ -45,18 +45,19 @@ static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct 
 	struct cache_io *io;
 	if (end - first <= PASS_DIRECT) { /* a small range: look at it, not at all that is dirty */
 		for (uint64_t block = first; block < end && n < max; block++) {
-			struct buf *b = dev_part(dev, block) == p ?
-						index_find(p, dev->identity, block) :
-						NULL;
+			struct block *b = dev_part(dev, block) == p ?
+						  index_find(p, dev->identity, block) :
+						  NULL;
 			if (!b)
 				continue;
-			io = page_of(p, b)->io;
+			io = block_priv(p, b)->io;
 			if (io && io->kind == IO_FLUSH)
 				op_of(req)->flags |= OP_F_OTHERS;
-			if (io && (io->kind == IO_FLUSH || b->state == PAGE_DIRTY)) {
+			if (io && (io->kind == IO_FLUSH || b->state == BLOCK_DIRTY)) {
 				*found = true;
 				op_join(req, io);
-			} else if (b->state == PAGE_DIRTY && page_of(p, b)->dirty_epoch <= epoch) {
+			} else if (b->state == BLOCK_DIRTY &&
+				   block_priv(p, b)->dirty_epoch <= epoch) {
 				*found = true;
 				keys[n++] = block;
 			}
@@ -72,16 +73,16 @@ static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct 
 		op_join(req, io);
 		break;
 	}
-	for (uint32_t i = dev->dirty[p->id].head; i != BUF_NONE && n < max;
-	     i = p->pages[i].dirty_next) {
-		struct buf *b = &p->hdr[i];
-		if (p->pages[i].dirty_epoch > epoch)
+	for (uint32_t i = dev->dirty[p->id].head; i != BLOCK_NONE && n < max;
+	     i = p->priv[i].dirty_next) {
+		struct block *b = &p->hdr[i];
+		if (p->priv[i].dirty_epoch > epoch)
 			break;
 		if (b->block < first || b->block >= end)
 			continue;
 		*found = true;
-		if (p->pages[i].io)
-			op_join(req, p->pages[i].io);
+		if (p->priv[i].io)
+			op_join(req, p->priv[i].io);
 		else
 			keys[n++] = b->block;
 	}
@@ -89,8 +90,9 @@ static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct 
 }
 
 /* The same of all partitions that the range has blocks in, at most @max from each, ascending. */
-static uint32_t collect(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
-			uint64_t epoch, uint64_t *keys, uint32_t room, uint32_t max, bool *found)
+static uint32_t sync_collect(struct cache_dev *dev, struct blk_req *req, uint64_t first,
+			     uint64_t end, uint64_t epoch, uint64_t *keys, uint32_t room,
+			     uint32_t max, bool *found)
 {
 	struct cache *c = dev->cache;
 	const uint32_t shift = c->map.group_shift;
@@ -115,7 +117,7 @@ static uint32_t collect(struct cache_dev *dev, struct blk_req *req, uint64_t fir
 			leaf_unlock(&p->lock);
 		}
 	}
-	qsort(keys, n, sizeof(keys[0]), key_order);
+	qsort(keys, n, sizeof(keys[0]), sync_key_order);
 	return n;
 }
 
@@ -125,7 +127,7 @@ bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint
 	uint64_t keys[PASS_KEYS];
 	uint32_t budget = SYNC_INFLIGHT;
 	bool found = false, dry;
-	uint32_t n = collect(dev, req, first, end, epoch, keys, PASS_KEYS, PASS_KEYS, &found);
+	uint32_t n = sync_collect(dev, req, first, end, epoch, keys, PASS_KEYS, PASS_KEYS, &found);
 
 	flush_keys(dev, req, keys, n, own, &budget, &dry);
 	if (dry && !(op_of(req)->flags & OP_F_JOINED))
@@ -148,8 +150,8 @@ static struct sync_batch *batch_make(struct cache_dev *dev, struct blk_req *req,
 	if (!b)
 		return NULL;
 	b->next = 0;
-	b->n = collect(dev, req, first, end, epoch, b->keys, room,
-		       dirty > SYNC_BATCH ? SYNC_BATCH / c->nparts : room, found);
+	b->n = sync_collect(dev, req, first, end, epoch, b->keys, room,
+			    dirty > SYNC_BATCH ? SYNC_BATCH / c->nparts : room, found);
 	return b;
 }
 

@@ -3,7 +3,7 @@
  * Writing. Prepare takes fresh blocks from the partitions that the data will live in, so it is
  * received where it stays. Commit swaps them in, all within one critical section: readers see all
  * of a write or nothing of it. A block that is only partly covered is merged there: in place when
- * nobody else can be looking, else by copying what the old page has into the new one. A small write
+ * nobody else can be looking, else by copying what the old block has into the new one. A small write
  * reads nothing.
  *
  * COMPARE AND WRITE loads its range like a read, then compares and swaps in one critical section.
@@ -25,7 +25,7 @@ static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *
 	return n;
 }
 
-/* What its pages, or itself, are charged for (share.h). */
+/* What its blocks, or itself, are charged for (share.h). */
 static uint16_t charge_of(struct blk_req *req)
 {
 	return unlikely(op_of(req)->flags & OP_F_RESERVE) ? charge_of_reserve(req->stream) :
@@ -63,7 +63,7 @@ static void give_shares_back(struct cache_dev *dev, struct blk_req *req,
 	}
 	lockset_unlock(ls);
 	op->held = 0;
-	lockset_kick(ls);
+	lockset_wake(ls);
 }
 
 /*
@@ -77,7 +77,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	struct cache_op *op = op_of(req);
 	struct partition *p = take_shares(dev, req, r, ls, copies);
 	const uint16_t flow = charge_of(req);
-	uint32_t hint = BUF_NONE;
+	uint32_t hint = BLOCK_NONE;
 
 	if (p) {
 		if (op->flags & OP_F_QUEUED) /* elected, but something has come in between */
@@ -92,34 +92,34 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 		if (!b_i || group_begins(dev, r->first + b_i))
 			p = dev_part(dev, r->first + b_i);
 		hint = part_run_hint(p, hint, r->n - b_i);
-		struct buf *b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
+		struct block *b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 		if (!b) {
 			ok = false;
 			break;
 		}
-		part_set_state(p, b, PAGE_RECEIVING);
-		page_of(p, b)->flow = flow;
+		part_set_state(p, b, BLOCK_RECEIVING);
+		block_priv(p, b)->flow = flow;
 		hint = b->index + 1;
-		int err = frags_append(f, buf_data(b) + ((size_t)from << SECTOR_SHIFT),
+		int err = frags_append(f, block_data(b) + ((size_t)from << SECTOR_SHIFT),
 				       (to - from) << SECTOR_SHIFT, b);
 		BUG_ON(err); /* there is room */
 	}
 	if (op->flags & OP_F_QUEUED)
 		part_unwait(c->part[op->queue], req);
 	if (ok) {
-		op->held = 0; /* from now on the pages count, not the request */
+		op->held = 0; /* from now on the blocks count, not the request */
 		return true;
 	}
 	/* Back again, but for the shares. That does not make this partition any richer. */
-	bool barren = p->barren;
+	bool reclaim_failed = p->reclaim_failed;
 	for (uint32_t i = 0, k = 0; i < f->n; i++)
-		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++) {
+		for (uint32_t j = 0; j < f->v[i].nblocks; j++, k++) {
 			struct partition *q = dev_part(dev, r->first + k % r->n);
-			page_of(q, f->v[i].buf + j)->flow = FLOW_NONE;
-			part_drop(q, f->v[i].buf + j);
+			block_priv(q, f->v[i].block + j)->flow = FLOW_NONE;
+			part_drop(q, f->v[i].block + j);
 		}
 	frags_forget(f);
-	p->barren = barren;
+	p->reclaim_failed = reclaim_failed;
 	part_wait(p, req, copies * count_in(dev, r, p), WAIT_BLOCKS);
 	return false;
 }
@@ -147,9 +147,9 @@ bool stage_prepare(struct blk_req *req)
 	lockset_unlock(&ls);
 	if (!ok) {
 		metric_inc(M_cache_waits);
-		flusher_hungry(dev->cache);
+		flusher_reclaim_wait(dev->cache);
 	}
-	lockset_kick(&ls);
+	lockset_wake(&ls);
 	if (!ok || !aux)
 		return ok;
 	/* WRITE FROM, second half: from now on like any prepared write. */
@@ -177,68 +177,69 @@ void cache_write_cancel(struct blk *blk, struct blk_req *req)
 /* ---- commit ---------------------------------------------------------------------------------- */
 
 /* What @old has outside [from, to) goes to @fresh, with its validity. */
-static void merge_out(struct partition *p, struct buf *fresh, struct buf *old, uint32_t from,
+static void merge_out(struct partition *p, struct block *fresh, struct block *old, uint32_t from,
 		      uint32_t to, uint32_t sectors)
 {
-	uint64_t *ov = page_valid(p, old), *nv = page_valid(p, fresh);
+	uint64_t *ov = block_valid(p, old), *nv = block_valid(p, fresh);
 	for (uint32_t s = 0;;) {
-		s = page_map_find(ov, s, sectors, true);
+		s = sector_map_find(ov, s, sectors, true);
 		if (s >= from && s < to) {
 			s = to;
 			continue;
 		}
 		if (s == sectors)
 			break;
-		uint32_t e = page_map_find(ov, s, s < from ? from : sectors, false);
-		memcpy(buf_data(fresh) + ((size_t)s << SECTOR_SHIFT),
-		       buf_data(old) + ((size_t)s << SECTOR_SHIFT),
+		uint32_t e = sector_map_find(ov, s, s < from ? from : sectors, false);
+		memcpy(block_data(fresh) + ((size_t)s << SECTOR_SHIFT),
+		       block_data(old) + ((size_t)s << SECTOR_SHIFT),
 		       (size_t)(e - s) << SECTOR_SHIFT);
-		page_map_set(nv, s, e);
+		sector_map_set(nv, s, e);
 		s = e;
 	}
 }
 
 /* Dirty sectors of @old that its flush in flight (if any) does not write go on being dirty. */
-static void merge_dirty(struct partition *p, struct buf *fresh, struct buf *old, uint32_t sectors)
+static void merge_dirty(struct partition *p, struct block *fresh, struct block *old,
+			uint32_t sectors)
 {
-	uint64_t *od = page_dirty(p, old), *nd = page_dirty(p, fresh);
+	uint64_t *od = block_dirty(p, old), *nd = block_dirty(p, fresh);
 	uint32_t from = 0, to = 0;
-	if (old->state == PAGE_FLUSHING)
-		io_span(page_of(p, old)->io, old, &from, &to);
-	for (uint32_t s = page_map_find(od, 0, sectors, true); s < sectors;
-	     s = page_map_find(od, s, sectors, true)) {
-		uint32_t e = page_map_find(od, s, sectors, false);
+	if (old->state == BLOCK_FLUSHING)
+		io_span(block_priv(p, old)->io, old, &from, &to);
+	for (uint32_t s = sector_map_find(od, 0, sectors, true); s < sectors;
+	     s = sector_map_find(od, s, sectors, true)) {
+		uint32_t e = sector_map_find(od, s, sectors, false);
 		if (s < from)
-			page_map_set(nd, s, MIN(e, from));
+			sector_map_set(nd, s, MIN(e, from));
 		if (e > to)
-			page_map_set(nd, MAX(s, to), e);
+			sector_map_set(nd, MAX(s, to), e);
 		s = e;
 	}
 }
 
 /* Has @old dirty sectors that the flush in flight does not write? Who waits for them
  * waits for what replaces them. */
-static bool dirty_beside(struct partition *p, struct buf *old, uint32_t sectors)
+static bool dirty_beside(struct partition *p, struct block *old, uint32_t sectors)
 {
-	uint64_t *dirty = page_dirty(p, old);
+	uint64_t *dirty = block_dirty(p, old);
 	uint32_t from, to;
 
-	if (old->state != PAGE_FLUSHING)
+	if (old->state != BLOCK_FLUSHING)
 		return false;
-	io_span(page_of(p, old)->io, old, &from, &to);
-	return page_map_find(dirty, 0, from, true) < from ||
-	       page_map_find(dirty, to, sectors, true) < sectors;
+	io_span(block_priv(p, old)->io, old, &from, &to);
+	return sector_map_find(dirty, 0, from, true) < from ||
+	       sector_map_find(dirty, to, sectors, true) < sectors;
 }
 
 /* Block @i of the range becomes @fresh's [from, to). The index takes over its reference. */
 static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t block,
-			 struct buf *fresh, uint32_t from, uint32_t to, uint64_t now,
+			 struct block *fresh, uint32_t from, uint32_t to, uint64_t now,
 			 uint64_t epoch)
 {
 	const uint32_t sectors = dev->cache->geo.sectors;
 	const uint64_t hash = policy_hash(dev->identity, block);
-	struct buf *old = index_find_hashed(p, hash, dev->identity, block);
-	struct page *fp = page_of(p, fresh), *op;
+	struct block *old = index_find_hashed(p, hash, dev->identity, block);
+	struct block_priv *fp = block_priv(p, fresh), *op;
 	const bool whole = from == 0 && to == sectors;
 
 	if (unlikely(policy_samples(&p->policy, hash)) && !old)
@@ -246,33 +247,33 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	else if (old && policy_tells(&p->policy, hash, old))
 		policy_tell(&p->policy, old);
 
-	ASSERT(fresh->state == PAGE_RECEIVING);
+	ASSERT(fresh->state == BLOCK_RECEIVING);
 	if (!old) {
-		page_map_set(page_valid(p, fresh), from, to);
-		page_map_set(page_dirty(p, fresh), from, to);
+		sector_map_set(block_valid(p, fresh), from, to);
+		sector_map_set(block_dirty(p, fresh), from, to);
 		index_insert(p, fresh, dev->identity, block);
 		fresh->generation = ++p->generation;
 		fp->dirty_since_ns = now;
 		fp->dirty_epoch = epoch;
-		part_set_state(p, fresh, PAGE_DIRTY);
+		part_set_state(p, fresh, BLOCK_DIRTY);
 		dirty_add(dev, p, fresh);
 		return;
 	}
-	op = page_of(p, old);
-	if (!whole && !op->io && buf_unseen(old)) {
-		memcpy(buf_data(old) + ((size_t)from << SECTOR_SHIFT),
-		       buf_data(fresh) + ((size_t)from << SECTOR_SHIFT),
+	op = block_priv(p, old);
+	if (!whole && !op->io && block_unseen(old)) {
+		memcpy(block_data(old) + ((size_t)from << SECTOR_SHIFT),
+		       block_data(fresh) + ((size_t)from << SECTOR_SHIFT),
 		       (size_t)(to - from) << SECTOR_SHIFT);
-		buf_memo_drop(buf_arena(old), old->index);
-		page_map_set(page_valid(p, old), from, to);
-		page_map_set(page_dirty(p, old), from, to);
+		block_memo_drop(block_arena(old), old->index);
+		sector_map_set(block_valid(p, old), from, to);
+		sector_map_set(block_dirty(p, old), from, to);
 		old->generation = ++p->generation;
 		policy_touch(old);
-		if (old->state != PAGE_DIRTY) {
+		if (old->state != BLOCK_DIRTY) {
 			policy_hold(&p->policy, old);
 			op->dirty_since_ns = now;
 			op->dirty_epoch = epoch;
-			part_set_state(p, old, PAGE_DIRTY);
+			part_set_state(p, old, BLOCK_DIRTY);
 			dirty_add(dev, p, old);
 			/* What was charged for the one is charged for the other now. */
 			op->flow = fp->flow;
@@ -287,8 +288,8 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		merge_dirty(p, fresh, old, sectors);
 	}
 	bool older = dirty_beside(p, old, sectors);
-	page_map_set(page_valid(p, fresh), from, to);
-	page_map_set(page_dirty(p, fresh), from, to);
+	sector_map_set(block_valid(p, fresh), from, to);
+	sector_map_set(block_dirty(p, fresh), from, to);
 	fp->op_pins = op->op_pins;
 	fp->io = op->io;
 	fp->written = op->written;
@@ -297,8 +298,8 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	policy_inherit(fresh, old);
 	index_replace(p, hash, old, fresh);
 	fresh->generation = ++p->generation;
-	part_set_state(p, fresh, PAGE_DIRTY);
-	if (old->state == PAGE_DIRTY) {
+	part_set_state(p, fresh, BLOCK_DIRTY);
+	if (old->state == BLOCK_DIRTY) {
 		/* A SYNC that waits for the old data waits for what replaced it. */
 		fp->dirty_since_ns = op->dirty_since_ns;
 		fp->dirty_epoch = op->dirty_epoch;
@@ -325,15 +326,15 @@ static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 	struct partition *p = NULL;
 	uint32_t k = 0;
 	for (uint32_t i = 0; i < f->n; i++)
-		for (uint32_t j = 0; j < f->v[i].nbufs; j++, k++) {
+		for (uint32_t j = 0; j < f->v[i].nblocks; j++, k++) {
 			if (k < skip)
 				continue;
 			uint32_t b = k - skip;
 			uint64_t block = r->first + b;
 			if (!b || group_begins(dev, block))
 				p = dev_part(dev, block);
-			commit_block(dev, p, block, f->v[i].buf + j,
-				     range_from(r, b), range_to(c, r, b), now, epoch);
+			commit_block(dev, p, block, f->v[i].block + j, range_from(r, b),
+				     range_to(c, r, b), now, epoch);
 		}
 	BUG_ON(k != skip + r->n);
 	bool much = false;
@@ -347,7 +348,7 @@ static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 /* The write is visible. Acknowledge it, or make it stable first. */
 static bool committed(struct blk_req *req, const struct lockset *ls, uint8_t how, bool much)
 {
-	lockset_kick(ls);
+	lockset_wake(ls);
 	if (req->flags & BLK_F_FROM) {
 		aux_free(req->drv);
 		req->drv = NULL;
@@ -356,7 +357,7 @@ static bool committed(struct blk_req *req, const struct lockset *ls, uint8_t how
 	metric_inc(M_cache_writes);
 	if ((req->flags & BLK_F_FUA) || unlikely(how & (HOW_THROUGH | HOW_STABLE)))
 		return sync_begin(req);
-	flusher_kick(cache_dev_of(req->blk), much);
+	flusher_wake(cache_dev_of(req->blk), much);
 	return true;
 }
 
@@ -419,7 +420,7 @@ bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
 	const uint64_t block = req->offset >> c->geo.block_shift,
 		       hash = policy_hash(dev->identity, block);
 	struct partition *p = dev_part(dev, block);
-	struct buf *b = NULL;
+	struct block *b = NULL;
 
 	/* What goes beyond the block, or has to be forwarded, or made
 	 * stable, takes the long way. */
@@ -431,15 +432,15 @@ bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
 		return false;
 	if (likely(!cache_how(blk)) && likely(!excl_blocks(dev, block, 1)))
 		b = index_find_hashed(p, hash, dev->identity, block);
-	if (b && b->state == PAGE_DIRTY && !page_of(p, b)->io && buf_unseen(b)) {
+	if (b && b->state == BLOCK_DIRTY && !block_priv(p, b)->io && block_unseen(b)) {
 		uint32_t from = within >> SECTOR_SHIFT,
 			 to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
 
 		policy_hit(&p->policy, hash, b);
-		buf_memo_drop(buf_arena(b), b->index);
-		memcpy(buf_data(b) + within, data, req->len);
-		page_map_set(page_valid(p, b), from, to);
-		page_map_set(page_dirty(p, b), from, to);
+		block_memo_drop(block_arena(b), b->index);
+		memcpy(block_data(b) + within, data, req->len);
+		sector_map_set(block_valid(p, b), from, to);
+		sector_map_set(block_dirty(p, b), from, to);
 		b->generation = ++p->generation;
 	} else {
 		b = NULL;
@@ -478,13 +479,13 @@ static uint64_t compare_range(struct cache_dev *dev, const struct cache_range *r
 	uint64_t at = 0;
 	for (uint32_t i = 0; i < r->n; i++) {
 		struct partition *p = dev_part(dev, r->first + i);
-		struct buf *b = index_find(p, dev->identity, r->first + i);
+		struct block *b = index_find(p, dev->identity, r->first + i);
 		uint32_t from = range_from(r, i), to = range_to(c, r, i);
 		size_t len = (size_t)(to - from) << SECTOR_SHIFT;
-		if (!b || !page_map_all(page_valid(p, b), from, to))
+		if (!b || !sector_map_all(block_valid(p, b), from, to))
 			return UINT64_MAX;
 		size_t same =
-			frags_compare(f, at, buf_data(b) + ((size_t)from << SECTOR_SHIFT), len);
+			frags_compare(f, at, block_data(b) + ((size_t)from << SECTOR_SHIFT), len);
 		at += same;
 		if (same < len)
 			return at;
@@ -513,8 +514,8 @@ static void put_first(struct frags *f, uint32_t n)
 {
 	uint32_t k = 0;
 	for (uint32_t i = 0; i < f->n; i++)
-		for (uint32_t j = 0; j < f->v[i].nbufs && k < n; j++, k++)
-			buf_put(f->v[i].buf + j);
+		for (uint32_t j = 0; j < f->v[i].nblocks && k < n; j++, k++)
+			block_put(f->v[i].block + j);
 }
 
 bool stage_caw(struct blk_req *req)

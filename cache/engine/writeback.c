@@ -4,8 +4,8 @@
  *
  * A flush covers a run of dirty blocks of one partition, straight from the blocks. Runs that meet,
  * of neighbouring groups in different partitions, go to the store as one write: the first carries
- * the data of all. While a flush is in flight its pages do not change: a write that comes
- * meanwhile swaps in a fresh page, which inherits page->io, so the next flush of that key cannot
+ * the data of all. While a flush is in flight its blocks do not change: a write that comes
+ * meanwhile swaps in a fresh block, which inherits page->io, so the next flush of that key cannot
  * overtake this one.
  */
 #include "cache/engine/io_impl.h"
@@ -13,7 +13,7 @@
 
 #define APART_NS (10 * NSEC_PER_SEC)
 
-void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uint32_t *to)
+void io_span(const struct cache_io *io, const struct block *b, uint32_t *from, uint32_t *to)
 {
 	uint64_t i = b->block - io->block;
 	ASSERT(i < io->nblocks);
@@ -22,32 +22,32 @@ void io_span(const struct cache_io *io, const struct buf *b, uint32_t *from, uin
 }
 
 /* The span's part of @src's dirty map goes on being dirty in @dst. */
-static void redirty(struct partition *p, struct buf *dst, struct buf *src, uint32_t from,
+static void redirty(struct partition *p, struct block *dst, struct block *src, uint32_t from,
 		    uint32_t to)
 {
-	uint64_t *sd = page_dirty(p, src), *dd = page_dirty(p, dst);
-	for (uint32_t s = page_map_find(sd, from, to, true); s < to;) {
-		uint32_t e = page_map_find(sd, s, to, false);
-		page_map_set(dd, s, e);
-		s = page_map_find(sd, e, to, true);
+	uint64_t *sd = block_dirty(p, src), *dd = block_dirty(p, dst);
+	for (uint32_t s = sector_map_find(sd, from, to, true); s < to;) {
+		uint32_t e = sector_map_find(sd, s, to, false);
+		sector_map_set(dd, s, e);
+		s = sector_map_find(sd, e, to, true);
 	}
 }
 
-/* @b replaced a page whose write-back has failed: a SYNC that waits for @old waits for @b now. */
-static void dirty_since(struct cache_dev *dev, struct partition *p, struct buf *b,
-			const struct page *old)
+/* @b replaced a block whose write-back has failed: a SYNC that waits for @old waits for @b now. */
+static void dirty_since(struct cache_dev *dev, struct partition *p, struct block *b,
+			const struct block_priv *old)
 {
-	struct page *pg = page_of(p, b);
+	struct block_priv *bp = block_priv(p, b);
 
-	pg->dirty_since_ns = MIN(pg->dirty_since_ns, old->dirty_since_ns);
-	if (pg->dirty_epoch <= old->dirty_epoch)
+	bp->dirty_since_ns = MIN(bp->dirty_since_ns, old->dirty_since_ns);
+	if (bp->dirty_epoch <= old->dirty_epoch)
 		return;
 	dirty_del(dev, p, b);
-	pg->dirty_epoch = old->dirty_epoch;
+	bp->dirty_epoch = old->dirty_epoch;
 	dirty_add(dev, p, b);
 }
 
-/* The write that @io was part of is over: what its pages are now. Its waiters go to @waiters. */
+/* The write that @io was part of is over: what its blocks are now. Its waiters go to @waiters. */
 static void flush_settle(struct cache_io *io, int status, bool unstable, struct list *waiters)
 {
 	struct cache_dev *dev = io->dev;
@@ -57,37 +57,37 @@ static void flush_settle(struct cache_io *io, int status, bool unstable, struct 
 	leaf_lock(&p->lock);
 	const bool dirty = status || (io->again && unstable);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
-		struct buf *b = &p->hdr[io->idx[i]];
-		struct buf *cur = index_find(p, dev->identity, io->block + i);
+		struct block *b = &p->hdr[io->idx[i]];
+		struct block *cur = index_find(p, dev->identity, io->block + i);
 		uint32_t from, to;
-		BUG_ON(!cur || page_of(p, cur)->io != io);
+		BUG_ON(!cur || block_priv(p, cur)->io != io);
 		io_span(io, cur, &from, &to);
-		page_of(p, cur)->io = NULL;
+		block_priv(p, cur)->io = NULL;
 		if (unstable)
-			page_settled(dev, page_of(p, cur));
+			block_written_back(dev, block_priv(p, cur));
 		/* The rest may go out by somebody else's hand, without FUA. (The
 		 * owner's op is on this loop.) */
-		if (owner && (page_map_find(page_dirty(p, b), 0, from, true) < from ||
-			      page_map_find(page_dirty(p, b), to, dev->cache->geo.sectors, true) <
-				      dev->cache->geo.sectors))
+		if (owner && (sector_map_find(block_dirty(p, b), 0, from, true) < from ||
+			      sector_map_find(block_dirty(p, b), to, dev->cache->geo.sectors,
+					      true) < dev->cache->geo.sectors))
 			op_of(owner)->flags |= OP_F_OTHERS;
 		if (cur != b) {
 			/* Replaced meanwhile; what it holds of us is its own
 			 * business unless we failed. */
-			ASSERT(cur->state == PAGE_DIRTY);
+			ASSERT(cur->state == BLOCK_DIRTY);
 			if (dirty) {
 				redirty(p, cur, b, from, to);
-				dirty_since(dev, p, cur, page_of(p, b));
+				dirty_since(dev, p, cur, block_priv(p, b));
 			}
 			continue;
 		}
 		if (!dirty)
-			page_map_clear(page_dirty(p, b), from, to);
-		if (page_map_empty(page_dirty(p, b), p->map_words)) {
-			part_set_state(p, b, PAGE_CLEAN);
+			sector_map_clear(block_dirty(p, b), from, to);
+		if (sector_map_empty(block_dirty(p, b), p->map_words)) {
+			part_set_state(p, b, BLOCK_CLEAN);
 			policy_admit(&p->policy, b);
 		} else {
-			part_set_state(p, b, PAGE_DIRTY);
+			part_set_state(p, b, BLOCK_DIRTY);
 			dirty_add(dev, p, b);
 		}
 	}
@@ -131,7 +131,7 @@ static void flush_done(struct blk_req *lower)
 
 		next = io->behind;
 		io_put(io);
-		part_kick_unlocked(p);
+		part_wake_unlocked(p);
 	}
 	while (!list_empty(&waiters)) {
 		struct blk_req *w = list_first(&waiters, struct blk_req, link);
@@ -171,19 +171,19 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 	if (own || apart)
 		end = block + 1;
 	for (; block + n < end && n < CACHE_IO_BLOCKS; n++) {
-		struct buf *b = index_find(p, dev->identity, block + n);
-		if (!b || b->state != PAGE_DIRTY || page_of(p, b)->io ||
+		struct block *b = index_find(p, dev->identity, block + n);
+		if (!b || b->state != BLOCK_DIRTY || block_priv(p, b)->io ||
 		    (!own && excl_blocks(dev, block + n, 1)))
 			break;
-		uint64_t *dirty = page_dirty(p, b), *valid = page_valid(p, b);
-		uint32_t from = page_map_find(dirty, 0, sectors, true);
+		uint64_t *dirty = block_dirty(p, b), *valid = block_valid(p, b);
+		uint32_t from = sector_map_find(dirty, 0, sectors, true);
 		if (n && (from != 0 || last_to != sectors))
 			break;
 		/* As far as it is valid, up to its last dirty sector: clean sectors between dirty
 		 * ones are cheaper written again than skipped. */
-		uint32_t limit = page_map_find(valid, from, sectors, false), to = from;
-		for (uint32_t s = from; s < limit; s = page_map_find(dirty, to, limit, true))
-			to = page_map_find(dirty, s, limit, false);
+		uint32_t limit = sector_map_find(valid, from, sectors, false), to = from;
+		for (uint32_t s = from; s < limit; s = sector_map_find(dirty, to, limit, true))
+			to = sector_map_find(dirty, s, limit, false);
 		uint64_t len = (uint64_t)(to - from) << SECTOR_SHIFT;
 		if (bytes + len > dev->lower->max_len) {
 			if (n)
@@ -191,8 +191,8 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 			to = from + (uint32_t)(dev->lower->max_len >> SECTOR_SHIFT);
 			len = dev->lower->max_len;
 		}
-		buf_get(b);
-		if (frags_append(&io->req.data, buf_data(b) + ((size_t)from << SECTOR_SHIFT),
+		block_get(b);
+		if (frags_append(&io->req.data, block_data(b) + ((size_t)from << SECTOR_SHIFT),
 				 (uint32_t)len, b) < 0) {
 			/* The index has one. */
 			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed);
@@ -202,9 +202,9 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 			io->from = from;
 		io->to = last_to = to;
 		io->idx[n] = b->index;
-		page_of(p, b)->io = io;
+		block_priv(p, b)->io = io;
 		dirty_del(dev, p, b);
-		part_set_state(p, b, PAGE_FLUSHING);
+		part_set_state(p, b, BLOCK_FLUSHING);
 		bytes += len;
 	}
 	io->part = p;
@@ -271,8 +271,8 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 		}
 		struct partition *p = dev_part(dev, keys[i]);
 		leaf_lock(&p->lock);
-		struct buf *b = index_find(p, dev->identity, keys[i]);
-		uint32_t run = b && b->state == PAGE_DIRTY ?
+		struct block *b = index_find(p, dev->identity, keys[i]);
+		uint32_t run = b && b->state == BLOCK_DIRTY ?
 				       flush_build(dev, io, p, keys[i], own, apart) :
 				       0;
 		leaf_unlock(&p->lock);

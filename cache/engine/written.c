@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What pages remember about when they were written back, and what is known of those that have left
+ * What blocks remember about when they were written back, and what is known of those that have left
  * the cache since. See stable.c, which needs it when a SYNC of the lower device has failed.
  */
 #include "cache/engine/dev_impl.h"
@@ -13,18 +13,18 @@ void epoch_raise(_Atomic uint64_t *what, uint64_t to)
 		;
 }
 
-void page_settled(struct cache_dev *dev, struct page *pg)
+void block_written_back(struct cache_dev *dev, struct block_priv *bp)
 {
-	pg->written = atomic_load(&dev->epoch);
-	pg->dev = dev->number;
+	bp->written = atomic_load(&dev->epoch);
+	bp->dev = dev->number;
 }
 
-void page_leaves_slow(struct cache *c, const struct page *pg)
+void block_leaves_slow(struct cache *c, const struct block_priv *bp)
 {
-	struct cache_dev *dev = c->dev_of[pg->dev];
+	struct cache_dev *dev = c->dev_of[bp->dev];
 
-	if (pg->written > atomic_load_explicit(&dev->stable, memory_order_relaxed))
-		epoch_raise(&dev->left_epoch, pg->written);
+	if (bp->written > atomic_load_explicit(&dev->stable, memory_order_relaxed))
+		epoch_raise(&dev->left_epoch, bp->written);
 }
 
 void stable_left(struct cache_dev *dev)

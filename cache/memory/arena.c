@@ -138,7 +138,7 @@ static int open_file(struct arena_impl *im, const struct arena_conf *conf, bool 
 	return fd;
 }
 
-static void unmap(struct arena_impl *im)
+static void arena_unmap(struct arena_impl *im)
 {
 	if (im->pub.map)
 		munmap(im->pub.map, im->pub.map_len);
@@ -204,7 +204,7 @@ static int map_file(struct arena_impl *im, const struct arena_conf *conf, bool h
 	return 0;
 fail:
 	err = -errno;
-	unmap(im);
+	arena_unmap(im);
 	return err;
 }
 
@@ -223,7 +223,7 @@ static int prefault(struct arena_impl *im, uint64_t data_off)
 }
 
 /* Registry locked. */
-static int take_id(void)
+static int arena_take_id(void)
 {
 	for (int i = 0; i < ARENA_MAX; i++)
 		if (!arena_by_id[i])
@@ -231,10 +231,10 @@ static int take_id(void)
 	return -1;
 }
 
-static struct arena *refuse(struct arena_impl *im, int err)
+static struct arena *arena_refuse(struct arena_impl *im, int err)
 {
 	arena_prepare_stop(&im->prepare);
-	unmap(im);
+	arena_unmap(im);
 	free(im);
 	errno = err;
 	return NULL;
@@ -255,7 +255,7 @@ static struct arena_file lay_out(const struct arena_conf *conf)
 	/* Data begins on a huge page's boundary; a small sparse arena need not care. */
 	uint64_t align = conf->sparse && data_len < HUGE_PAGE ? 4096 : HUGE_PAGE;
 
-	h.extra_off = h.header_off + (uint64_t)conf->nblocks * sizeof(struct buf);
+	h.extra_off = h.header_off + (uint64_t)conf->nblocks * sizeof(struct block);
 	h.zero_off = ALIGN_UP(h.extra_off + (uint64_t)conf->nblocks * conf->extra, 4096ull);
 	h.data_off = ALIGN_UP(h.zero_off + h.zero_len, align);
 	h.length = ALIGN_UP(h.data_off + data_len, align);
@@ -318,7 +318,7 @@ static int publish(struct arena_impl *im)
 	int id;
 
 	pthread_mutex_lock(&registry);
-	id = take_id();
+	id = arena_take_id();
 	if (id < 0) {
 		pthread_mutex_unlock(&registry);
 		log_error("%s: all %d memory arenas are in use", im->name, ARENA_MAX);
@@ -327,7 +327,7 @@ static int publish(struct arena_impl *im)
 	a->id = (uint16_t)id;
 	if (!a->sparse)
 		for (uint32_t i = 0; i < a->nblocks; i++)
-			arena_buf_init(a, i);
+			arena_block_init(a, i);
 	arena_by_id[id] = a;
 	list_add_tail(&arenas, &im->link);
 	log_debug("%s: %zu MiB, %u blocks of %u B, node %d%s", im->name, a->map_len >> 20,
@@ -347,7 +347,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 
 	if (!im)
 		return NULL;
-	BUG_ON(!conf->nblocks || conf->nblocks == BUF_NONE || conf->block_size < 4096 ||
+	BUG_ON(!conf->nblocks || conf->nblocks == BLOCK_NONE || conf->block_size < 4096 ||
 	       conf->block_size > MiB(1) || (conf->block_size & (conf->block_size - 1)));
 	h = lay_out(conf);
 	im->fd = -1;
@@ -363,8 +363,8 @@ struct arena *arena_create(const struct arena_conf *conf)
 
 	err = get_memory(im, conf, &h);
 	if (err)
-		return refuse(im, -err);
-	a->hdr = (struct buf *)((uint8_t *)a->map + h.header_off);
+		return arena_refuse(im, -err);
+	a->hdr = (struct block *)((uint8_t *)a->map + h.header_off);
 	a->extra = conf->extra ? (uint8_t *)a->map + h.extra_off : NULL;
 	a->zero = (uint8_t *)a->map + h.zero_off;
 	a->zero_len = (uint32_t)h.zero_len;
@@ -372,7 +372,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 	*(struct arena_file *)a->map = h;
 	err = publish(im);
 	if (err)
-		return refuse(im, -err);
+		return arena_refuse(im, -err);
 	/* After the watchers: what they have pinned has its memory, in
 	 * the pages it has to stay in. */
 	if (conf->prefault && !conf->sparse &&
@@ -395,7 +395,7 @@ void arena_destroy(struct arena *a)
 	list_del(&im->link);
 	pthread_mutex_unlock(&registry);
 	arena_prepare_stop(&im->prepare);
-	unmap(im);
+	arena_unmap(im);
 	free(im);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Arenas: per-node memory in shared-memory files (memfd or a named file), allocated and bound once.
- * Huge pages when there are any, plain pages otherwise. See buf.h for what lives in them.
+ * Huge pages when there are any, plain pages otherwise. See block.h for what lives in them.
  */
 #ifndef CACHE_ARENA_H
 #define CACHE_ARENA_H
 
-#include "cache/memory/buf.h"
+#include "cache/memory/block.h"
 #include "events/list.h"
 #include "events/topology.h"
 
@@ -23,8 +23,8 @@ struct arena_conf {
 	bool prefault;		/* headers and the first data get memory now, the rest soon, by a
 				   thread in the background that also makes huge pages of it */
 	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores.
-				 * Headers are zero until arena_buf_init() */
-	void (*release)(struct arena *a, struct buf *b);
+				 * Headers are zero until arena_block_init() */
+	void (*release)(struct arena *a, struct block *b);
 	void *owner;
 };
 
@@ -35,13 +35,13 @@ struct arena *arena_create(const struct arena_conf *conf) must_check;
 void arena_destroy(struct arena *a);
 /* Gives header @index of a sparse arena its identity, before its first
  * use. One thread per header. */
-static inline struct buf *arena_buf_init(struct arena *a, uint32_t index)
+static inline struct block *arena_block_init(struct arena *a, uint32_t index)
 {
-	struct buf *b = &a->hdr[index];
+	struct block *b = &a->hdr[index];
 
 	b->index = index;
 	b->arena = a->id;
-	b->next = BUF_NONE;
+	b->next = BLOCK_NONE;
 	return b;
 }
 /* Gives the memory of [first, first+n) blocks back to the system; they read as zeros. Any thread; a

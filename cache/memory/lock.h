@@ -11,9 +11,9 @@
  * all threads of the process pass a barrier, by membarrier(2), between saying so and looking at the
  * lock once more.
  *
- * Looking without the lock. Whoever only looks need not take it: leaf_look(), reading whatever it
+ * Looking without the lock. Whoever only looks need not take it: leaf_read_begin(), reading whatever it
  * likes (none of which may be trusted yet, nor be followed without bounds), and then
- * leaf_unchanged(), which tells whether all of it was so at one instant. So readers write nothing
+ * leaf_read_retry(), false when all of it was so at one instant. So readers write nothing
  * that other readers need, and do not meet at all.
  *
  * A read hit of the cache (engine/read.c) does it so: it notes the version and finds the lock free,
@@ -93,22 +93,22 @@ static inline void leaf_unlock(struct leaf_lock *l)
 }
 
 /* False: it is held; take it, and look then. */
-static inline bool leaf_look(const struct leaf_lock *l, uint32_t *version)
+static inline bool leaf_read_begin(const struct leaf_lock *l, uint32_t *version)
 {
 	*version = __atomic_load_n(&l->version, __ATOMIC_ACQUIRE);
 	return __atomic_load_n(&l->word, __ATOMIC_ACQUIRE) == 0;
 }
 
 /*
- * Has nobody had it since leaf_look(), which was true and gave @version? What was read in between
+ * Has somebody had it since leaf_read_begin(), which was true and gave @version? What was read in between
  * may not be read later than this: the locked instruction with which a reader takes its reference,
  * after all it has read, keeps that order. Who has taken none must conclude nothing from it but
  * that the lock is to be taken.
  */
-static inline bool leaf_unchanged(const struct leaf_lock *l, uint32_t version)
+static inline bool leaf_read_retry(const struct leaf_lock *l, uint32_t version)
 {
-	return __atomic_load_n(&l->word, __ATOMIC_SEQ_CST) == 0 &&
-	       __atomic_load_n(&l->version, __ATOMIC_RELAXED) == version;
+	return __atomic_load_n(&l->word, __ATOMIC_SEQ_CST) != 0 ||
+	       __atomic_load_n(&l->version, __ATOMIC_RELAXED) != version;
 }
 
 static inline bool leaf_held(const struct leaf_lock *l)

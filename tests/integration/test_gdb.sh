@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# tools/gdb/tgtd.py on a core of a loaded daemon: what it says of loops, sessions, tasks and pages is there and true.
+# tools/gdb/tgtd.py on a core of a loaded daemon: what it says of loops, sessions, tasks and blocks is there and true.
 set -u
 . "$(dirname "$0")/admin_lib.sh"
 command -v gdb >/dev/null || { echo "ok gdb # SKIP gdb is not installed (tools/install-deps)"; exit 0; }
@@ -35,15 +35,15 @@ done
 kill $load 2>/dev/null
 wait $load 2>/dev/null
 said() { grep -qE "$1" "$dir/said"; }
-is "a core was made and read" said '^== tgtd-pages'
+is "a core was made and read" said '^== tgtd-blocks'
 is "loops: the unit's event thread, and what it is at" said '^loop lu-1:1: '
 is "loops: threads with their functions" said '^  thread [0-9]+ \(LWP [0-9]+\): .* <- '
 is "sessions: the initiator's, at its target" said "^session 1 of iqn\..* at $iqn: Q3_LOGGED_IN, loop lu-1:1\$"
 is "connections and their state" said '^  connection 0 from 127\.0\.0\.1: S5_LOGGED_IN'
 is "tasks by name and CDB" said '^session 1 ITT 0x[0-9a-f]+ CmdSN [0-9]+ LUN 1: (READ|WRITE)\(10\) \[2[8a] 00 '
 is "and whom they wait for" said '^  TASK_[A-Z]+; waits for '
-is "pages by state" said '^  .*[0-9]+ (free|clean|dirty)'
-is "stores" said "^store $dir/store: [0-9]+ pages dirty"
+is "blocks by state" said '^  .*[0-9]+ (free|clean|dirty)'
+is "stores" said "^store $dir/store: [0-9]+ blocks dirty"
 is "no command failed" eval '! said "^(tgtd-[a-z]*: |Python Exception)"'
 [ "$failures" = 0 ] || sed 's/^/# /' "$dir/said"
 finish

@@ -30,7 +30,8 @@ enum adm_status verb_account_new(struct adm_call *call)
 	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
 
 	if (!user || !*user || !password || !*password)
-		return refuse(call, ADM_INVALID_REQUEST, "an account needs a user and a password");
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "an account needs a user and a password");
 	return account_status(call, iscsi_account_new(user, password));
 }
 
@@ -39,14 +40,14 @@ enum adm_status verb_account_update(struct adm_call *call)
 	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
 
 	if (!user || !password)
-		return refuse(call, ADM_INVALID_REQUEST, "a user and a password are needed");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "a user and a password are needed");
 	return account_status(call, iscsi_account_set_password(user, password));
 }
 
 enum adm_status verb_account_delete(struct adm_call *call)
 {
 	if (!call->req.text[ADM_T_USER])
-		return refuse(call, ADM_INVALID_REQUEST, "which user?");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "which user?");
 	return account_status(call, iscsi_account_delete(call->req.text[ADM_T_USER]));
 }
 
@@ -57,10 +58,10 @@ enum adm_status account_tie_check(struct adm_call *call)
 	if (!iqn)
 		return ADM_OK;
 	if (!call->req.has_tid || call->req.outgoing)
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "an incoming account of a target is tied to initiator names");
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "an incoming account of a target is tied to initiator names");
 	if (!iscsi_account_name_valid(iqn))
-		return refuse(call, ADM_INVALID_REQUEST, "'%s' is no initiator name", iqn);
+		return admin_refuse(call, ADM_INVALID_REQUEST, "'%s' is no initiator name", iqn);
 	return ADM_OK;
 }
 
@@ -70,7 +71,7 @@ static enum adm_status account_bind_or_not(struct adm_call *call, bool bind)
 	const char *user = call->req.text[ADM_T_USER], *iqn = call->req.text[ADM_T_INITIATOR];
 
 	if (!user)
-		return refuse(call, ADM_INVALID_REQUEST, "which user?");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "which user?");
 	if (account_tie_check(call) != ADM_OK)
 		return ADM_INVALID_REQUEST;
 	if (call->req.has_tid && !t)

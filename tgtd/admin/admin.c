@@ -14,7 +14,7 @@ static struct {
 } drain;
 
 /* drain_step() looks whether it was the last */
-static void drained(void *arg, enum adm_status status)
+static void admin_drained(void *arg, enum adm_status status)
 {
 }
 
@@ -29,7 +29,7 @@ static void drain_step(struct loop_deferred *d)
 		struct adm_target *t = registry_target(scsi_target_tid(s));
 
 		next = scsi_target_next(s);
-		if (!t->busy && apply_target_delete(NULL, t, true, drained, NULL) != ADM_OK)
+		if (!t->busy && apply_target_delete(NULL, t, true, admin_drained, NULL) != ADM_OK)
 			log_error("admin: no memory to take down target %u", t->tid);
 	}
 	if (adm.ntargets)

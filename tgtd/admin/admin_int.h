@@ -71,8 +71,8 @@ void adm_call_run(struct adm_call *call);
 void adm_call_done(struct adm_call *call, enum adm_status status);
 
 /* ---- call.c ---------------------------------------------------------------------------------- */
-/* Sets the reason and returns @status, for `return refuse(...)`. @call may be NULL. */
-enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
+/* Sets the reason and returns @status, for `return admin_refuse(...)`. @call may be NULL. */
+enum adm_status admin_refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
 	printf_like(3, 4);
 /* A line that goes with the answer when what was asked for is done, though not as it was said; and,
  * unless it was only checked, into the log. */

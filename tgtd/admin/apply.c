@@ -22,7 +22,7 @@
 /* ---- targets --------------------------------------------------------------------------------- */
 
 /* The characters that tgt takes; RFC 7143 4.2.7.1 would allow more after stringprep. */
-static bool name_ok(const char *name)
+static bool apply_name_ok(const char *name)
 {
 	size_t len = 0;
 
@@ -53,18 +53,19 @@ static void no_answer(void *arg, int status)
 
 enum adm_status apply_target_check(struct adm_call *call, const char *name)
 {
-	return name_ok(name) ? ADM_OK :
-			       refuse(call, ADM_INVALID_REQUEST,
-				      "a target's name is 1 to %d letters, digits, ':', '.', '-'",
-				      ISCSI_NAME_MAX);
+	return apply_name_ok(name) ?
+		       ADM_OK :
+		       admin_refuse(call, ADM_INVALID_REQUEST,
+				    "a target's name is 1 to %d letters, digits, ':', '.', '-'",
+				    ISCSI_NAME_MAX);
 }
 
 /* Why the device server did not make a target or a logical unit. */
 static enum adm_status refuse_unit(struct adm_call *call, int err, const char *what)
 {
 	if (err == -EBADMSG)
-		return refuse(call, ADM_UNKNOWN_ERR,
-			      "%s: its file of reservations is damaged, see the log", what);
+		return admin_refuse(call, ADM_UNKNOWN_ERR,
+				    "%s: its file of reservations is damaged, see the log", what);
 	return refuse_errno(call, err, what);
 }
 
@@ -83,8 +84,8 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	if (registry_target(tid) || registry_target_name(name))
 		return ADM_TARGET_EXIST;
 	if (adm.ntargets >= SCSI_MAX_TARGETS)
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "there are %d targets, no more are allowed", SCSI_MAX_TARGETS);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "there are %d targets, no more are allowed", SCSI_MAX_TARGETS);
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return ADM_NOMEM;
@@ -194,8 +195,8 @@ static void target_deleted(void *arg, int status)
 		log_error("admin: target %u: its last data did not reach a store: %s", t->tid,
 			  strerror(-status));
 	target_forget(t);
-	pending_end(p, status ? refuse(p->call, ADM_UNKNOWN_ERR, "deleted, but a store failed: %s",
-				       strerror(-status)) :
+	pending_end(p, status ? admin_refuse(p->call, ADM_UNKNOWN_ERR,
+					     "deleted, but a store failed: %s", strerror(-status)) :
 				ADM_OK);
 	free(t);
 }
@@ -212,9 +213,10 @@ enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t,
 	err = scsi_target_close(t->scsi, force);
 	if (err) {
 		free(p);
-		return err == -ENOMEM ? ADM_NOMEM :
-					refuse(call, ADM_TARGET_ACTIVE, "%u sessions are logged in",
-					       scsi_target_nexus_count(t->scsi));
+		return err == -ENOMEM ?
+			       ADM_NOMEM :
+			       admin_refuse(call, ADM_TARGET_ACTIVE, "%u sessions are logged in",
+					    scsi_target_nexus_count(t->scsi));
 	}
 	t->busy = true;
 	iscsi_target_remove(t->scsi);
@@ -257,20 +259,22 @@ static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *wa
 	char *end;
 
 	if (want->device_type != ADM_TYPE_DISK)
-		return refuse(call, ADM_INVALID_REQUEST, "only disks are emulated");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "only disks are emulated");
 	if (!store_known(lu->bstype))
-		return refuse(call, ADM_INVALID_REQUEST, "no backing store type is called '%s'",
-			      lu->bstype);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "no backing store type is called '%s'", lu->bstype);
 	if (!store_parse_flags(want->bsoflags, &lu->flags))
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "bsoflags are sync, direct or sync:direct, not '%s'", want->bsoflags);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "bsoflags are sync, direct or sync:direct, not '%s'",
+				    want->bsoflags);
 	if (lu->flags && strcmp(lu->bstype, "rdwr") && strcmp(lu->bstype, "aio"))
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "bsoflags mean nothing to a store of type %s", lu->bstype);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "bsoflags mean nothing to a store of type %s", lu->bstype);
 	if (!store_parse_opts(want->bsopts, o))
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "bsopts are cache=none|write-back|write-through, share=yes (cached only), node=<0..%u>; not '%s'",
-			      adm.conf.topo->nnodes - 1, want->bsopts);
+		return admin_refuse(
+			call, ADM_INVALID_REQUEST,
+			"bsopts are cache=none|write-back|write-through, share=yes (cached only), node=<0..%u>; not '%s'",
+			adm.conf.topo->nnodes - 1, want->bsopts);
 	lu->uncached = o->uncached;
 	lu->shared = o->shared;
 	lu->write_through = o->write_through || (lu->flags & ADM_BS_SYNC);
@@ -279,8 +283,9 @@ static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *wa
 		unsigned long n = strtoul(want->blocksize, &end, 0);
 
 		if (end == want->blocksize || *end || (n != 512 && n != 4096))
-			return refuse(call, ADM_INVALID_REQUEST,
-				      "a block has 512 or 4096 bytes, not '%s'", want->blocksize);
+			return admin_refuse(call, ADM_INVALID_REQUEST,
+					    "a block has 512 or 4096 bytes, not '%s'",
+					    want->blocksize);
 		*block_size = (uint32_t)n;
 	}
 	return ADM_OK;
@@ -365,7 +370,8 @@ static struct opening *opening_new(struct pending *p, const char *path, uint32_t
 
 static enum adm_status not_opened(struct adm_call *call, const struct store_open *so)
 {
-	return refuse(call, so->err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s", so->reason);
+	return admin_refuse(call, so->err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s",
+			    so->reason);
 }
 
 static void lu_unmake(struct adm_lu *lu)
@@ -436,18 +442,19 @@ static void lu_deleted(void *arg, int status)
 	struct pending *p = arg;
 
 	if (status == -EBUSY || status == -ENOMEM) {
-		pending_end(p, status == -ENOMEM ?
-				       ADM_NOMEM :
-				       refuse(p->call, ADM_LUN_ACTIVE, "commands are under way"));
+		pending_end(p, status == -ENOMEM ? ADM_NOMEM :
+						   admin_refuse(p->call, ADM_LUN_ACTIVE,
+								"commands are under way"));
 		return;
 	}
 	if (status)
 		log_error("admin: LU %u:%u: its last data did not reach the store: %s",
 			  p->target->tid, p->lu->lun, strerror(-status));
 	lu_forget(p->lu);
-	pending_end(p, status ? refuse(p->call, ADM_UNKNOWN_ERR,
-				       "deleted, but its store failed: %s", strerror(-status)) :
-				ADM_OK);
+	pending_end(p,
+		    status ? admin_refuse(p->call, ADM_UNKNOWN_ERR,
+					  "deleted, but its store failed: %s", strerror(-status)) :
+			     ADM_OK);
 }
 
 enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
@@ -461,7 +468,8 @@ enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 	scsi_lu_get_info(lu->scsi, &info);
 	if (info.prevent_removal) {
 		free(p);
-		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
+		return admin_refuse(call, ADM_PREVENT_REMOVAL,
+				    "an initiator prevents medium removal");
 	}
 	lu->target->busy = true;
 	scsi_lu_delete(lu->scsi, false, lu_deleted, p);
@@ -515,10 +523,11 @@ enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const ch
 	struct opening *o = NULL;
 
 	if (!*path)
-		return refuse(call, ADM_INVALID_REQUEST, "path is empty");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "path is empty");
 	scsi_lu_get_info(lu->scsi, &info);
 	if (info.prevent_removal)
-		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
+		return admin_refuse(call, ADM_PREVENT_REMOVAL,
+				    "an initiator prevents medium removal");
 	p = pending_new(call, lu->target, lu, done, arg);
 	if (p)
 		p->path = strdup(path);

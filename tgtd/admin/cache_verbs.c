@@ -13,7 +13,7 @@
 
 static enum adm_status no_cache(struct adm_call *call)
 {
-	return refuse(call, ADM_UNSUPPORTED, "the daemon runs without a cache");
+	return admin_refuse(call, ADM_UNSUPPORTED, "the daemon runs without a cache");
 }
 
 enum adm_status cache_verb_show(struct adm_call *call)
@@ -58,7 +58,7 @@ enum adm_status cache_verb_show(struct adm_call *call)
 	return ADM_OK;
 }
 
-static void stat_line(struct adm_out *out, const struct cache_stat *s)
+static void cache_verbs_stat_line(struct adm_out *out, const struct cache_stat *s)
 {
 	if (s->topo_node >= 0)
 		out_printf(out, "%4d", s->topo_node);
@@ -85,13 +85,13 @@ static enum adm_status stat_all(struct adm_call *call)
 	for (uint32_t n = 0; n < info.nodes; n++) {
 		cache_stat_init(&s);
 		cache_stat_add_node(adm.conf.cache, n, false, &s);
-		stat_line(&call->out, &s);
+		cache_verbs_stat_line(&call->out, &s);
 	}
 	if (info.nodes > 1) {
 		cache_stat_init(&s);
 		cache_stat_add_all(adm.conf.cache, false, &s);
 		s.topo_node = -1;
-		stat_line(&call->out, &s);
+		cache_verbs_stat_line(&call->out, &s);
 	}
 	return ADM_OK;
 }
@@ -127,7 +127,8 @@ static void residency_done(struct scsi_work *w)
 
 	ASSERT(t->busy);
 	if (r->err) {
-		status = refuse(r->call, ADM_UNSUPPORTED, "the store of this LU is not cached");
+		status = admin_refuse(r->call, ADM_UNSUPPORTED,
+				      "the store of this LU is not cached");
 	} else {
 		cache_get_info(adm.conf.cache, &info);
 		out_printf(out,
@@ -190,8 +191,8 @@ enum adm_status cache_verb_stat(struct adm_call *call)
 	if (!adm.conf.cache)
 		return no_cache(call);
 	if (call->req.has_tid != call->req.has_lun)
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "give both a target and a LUN, or neither");
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "give both a target and a LUN, or neither");
 	return call->req.has_tid ? stat_one(call) : stat_all(call);
 }
 
@@ -203,8 +204,8 @@ enum adm_status cache_verb_update(struct adm_call *call)
 	if (!adm.conf.cache)
 		return no_cache(call);
 	if (!name || !value)
-		return refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
 	if (cache_update(adm.conf.cache, name, value, err, sizeof(err)))
-		return refuse(call, ADM_INVALID_REQUEST, "%s", err);
+		return admin_refuse(call, ADM_INVALID_REQUEST, "%s", err);
 	return ADM_OK;
 }

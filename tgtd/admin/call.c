@@ -13,7 +13,7 @@
 
 /* ---- refusing -------------------------------------------------------------------------------- */
 
-enum adm_status refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
+enum adm_status admin_refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -50,18 +50,18 @@ enum adm_status refuse_value(struct adm_call *call, const char *key, const char 
 {
 	const char *says = conf_says(key);
 
-	return refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%.120s'%s%s", key, value,
-		      says ? ": it is " : "",
-		      says			     ? says :
-		      conf_kind(key) == CONF_UNKNOWN ? ", if there is such a parameter" :
-						       "");
+	return admin_refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%.120s'%s%s", key, value,
+			    says ? ": it is " : "",
+			    says			   ? says :
+			    conf_kind(key) == CONF_UNKNOWN ? ", if there is such a parameter" :
+							     "");
 }
 
 enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)
 {
 	ASSERT(err < 0);
-	return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what,
-		      strerror(-err));
+	return admin_refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what,
+			    strerror(-err));
 }
 
 /* ---- what it is about ------------------------------------------------------------------------ */

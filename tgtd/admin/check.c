@@ -16,7 +16,8 @@ static enum adm_status check_target_new(struct adm_call *call)
 	const char *name = call->req.text[ADM_T_TARGETNAME];
 
 	if (!call->req.has_tid || !call->req.tid || !name)
-		return refuse(call, ADM_INVALID_REQUEST, "a target needs a tid above 0 and a name");
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "a target needs a tid above 0 and a name");
 	return apply_target_check(call, name);
 }
 
@@ -34,8 +35,8 @@ static enum adm_status check_target_update(struct adm_call *call)
 	if (err == -ENOENT)
 		err = iscsi_target_check(name, value);
 	if (err == -ENOENT)
-		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
-			      name);
+		return admin_refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
+				    name);
 	return err ? refuse_value(call, name, value) : ADM_OK;
 }
 
@@ -45,8 +46,8 @@ static enum adm_status check_account(struct adm_call *call)
 
 	return user && password && iscsi_account_valid(user, password) ?
 		       ADM_OK :
-		       refuse(call, ADM_INVALID_REQUEST,
-			      "a user and a password have 1 to 255 characters");
+		       admin_refuse(call, ADM_INVALID_REQUEST,
+				    "a user and a password have 1 to 255 characters");
 }
 
 /* ---- stores ---------------------------------------------------------------------------------- */
@@ -61,7 +62,7 @@ static void tried(struct store_trial *st)
 	struct trial *t = container_of(st, struct trial, store);
 	struct adm_call *call = t->call;
 	enum adm_status status =
-		st->err ? refuse(call, ADM_INVALID_REQUEST, "%s", st->reason) : ADM_OK;
+		st->err ? admin_refuse(call, ADM_INVALID_REQUEST, "%s", st->reason) : ADM_OK;
 
 	free(t);
 	adm_call_done(call, status);
@@ -99,7 +100,8 @@ static enum adm_status check_lu_store(struct adm_call *call)
 	enum adm_status status;
 
 	if (!call->req.has_lun || !call->req.lun || call->req.lun > SCSI_MAX_LUN)
-		return refuse(call, ADM_INVALID_REQUEST, "LUNs go from 1 to %d", SCSI_MAX_LUN);
+		return admin_refuse(call, ADM_INVALID_REQUEST, "LUNs go from 1 to %d",
+				    SCSI_MAX_LUN);
 	status = apply_lu_check(call, &want, &block_size);
 	if (status != ADM_OK || !want.path)
 		return status;
@@ -128,8 +130,9 @@ enum adm_status check_lu_params(struct adm_call *call)
 
 		p = *end ? end + 1 : end;
 		if (len >= sizeof(pair))
-			return refuse(call, ADM_INVALID_REQUEST,
-				      "a parameter is longer than %zu bytes", sizeof(pair) - 1);
+			return admin_refuse(call, ADM_INVALID_REQUEST,
+					    "a parameter is longer than %zu bytes",
+					    sizeof(pair) - 1);
 		memcpy(pair, end - len, len);
 		pair[len] = 0;
 		value = strchr(pair, '=');

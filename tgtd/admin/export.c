@@ -63,7 +63,7 @@ static bool is_caching(const struct adm_set *set)
 }
 
 /* The last caching page that somebody gave it; NULL: none. */
-static struct adm_set *caching_page(const struct adm_lu *lu)
+static struct adm_set *export_caching_page(const struct adm_lu *lu)
 {
 	struct adm_set *set, *last = NULL;
 
@@ -93,7 +93,7 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 	if (lu->blocksize)
 		conf_add_kv(c, &to->options, "block-size", lu->blocksize);
 	scsi_lu_get_info(lu->scsi, &info);
-	set = caching_page(lu);
+	set = export_caching_page(lu);
 	own_page = set && strcmp(set->value, CONF_WRITE_CACHE_OFF) &&
 		   strcmp(set->value, CONF_WRITE_CACHE_ON);
 	/* off from the start is not said, unless somebody said it */
@@ -157,7 +157,7 @@ static void add_system(struct conf *c)
 		conf_add_kv(c, &c->system, "iSNS", "On");
 }
 
-static void put(void *arg, const char *text)
+static void export_put(void *arg, const char *text)
 {
 	out_puts(arg, text);
 }
@@ -173,7 +173,7 @@ enum adm_status export_config(struct adm_call *call)
 	iscsi_account_each_bound(NULL, add_user, &w);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		add_target(&c, registry_target(scsi_target_tid(t)));
-	conf_print(&c, put, &call->out);
+	conf_print(&c, export_put, &call->out);
 	conf_free(&c);
 	return ADM_OK;
 }

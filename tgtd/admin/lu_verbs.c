@@ -58,7 +58,8 @@ enum adm_status verb_lu_new(struct adm_call *call)
 	if (call_waits(call, t))
 		return ADM_PENDING;
 	if (!call->req.has_lun || call->req.lun > SCSI_MAX_LUN)
-		return refuse(call, ADM_INVALID_REQUEST, "LUNs go from 1 to %d", SCSI_MAX_LUN);
+		return admin_refuse(call, ADM_INVALID_REQUEST, "LUNs go from 1 to %d",
+				    SCSI_MAX_LUN);
 	want.lun = (uint32_t)call->req.lun;
 	if (!want.lun || registry_lu(t, want.lun))
 		return ADM_LUN_EXIST;
@@ -75,8 +76,8 @@ enum adm_status verb_lu_delete(struct adm_call *call)
 	struct adm_lu *lu;
 
 	if (call->req.has_lun && !call->req.lun)
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "LUN 0 is the controller; it goes with its target");
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "LUN 0 is the controller; it goes with its target");
 	if (call_waits(call, t))
 		return ADM_PENDING;
 	lu = call_lu(call, t);
@@ -149,7 +150,7 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	if (!v && lu)
 		v = initial_value(lu, key, number, sizeof(number));
 	if (!v)
-		return refuse(call, ADM_INVALID_REQUEST, "'%s' is not name=value", key);
+		return admin_refuse(call, ADM_INVALID_REQUEST, "'%s' is not name=value", key);
 	if (lu && !strcmp(key, "threads")) {
 		enum adm_status s = apply_lu_threads(call, lu, v);
 
@@ -164,12 +165,13 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 		err = 0;
 	}
 	if (err == -EBUSY)
-		return refuse(call, ADM_PREVENT_REMOVAL, "an initiator prevents medium removal");
+		return admin_refuse(call, ADM_PREVENT_REMOVAL,
+				    "an initiator prevents medium removal");
 	if (err == -EINVAL)
 		return refuse_value(call, key, v);
 	if (err)
-		return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
-			      "%s cannot be '%s': %s", key, v, strerror(-err));
+		return admin_refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
+				    "%s cannot be '%s': %s", key, v, strerror(-err));
 	if (!lu)
 		return ADM_OK;
 	/* mode pages are told apart by page and subpage */
@@ -195,7 +197,7 @@ static bool write_cache(const struct adm_lu *lu)
 	return info.conf.write_cache;
 }
 
-static bool in_doubt(const struct adm_lu *lu)
+static bool lu_verbs_in_doubt(const struct adm_lu *lu)
 {
 	struct scsi_lu_info info;
 
@@ -219,8 +221,9 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 		if (!len)
 			continue;
 		if (len >= sizeof(pair))
-			return refuse(call, ADM_INVALID_REQUEST,
-				      "a parameter is longer than %zu bytes", sizeof(pair) - 1);
+			return admin_refuse(call, ADM_INVALID_REQUEST,
+					    "a parameter is longer than %zu bytes",
+					    sizeof(pair) - 1);
 		memcpy(pair, p, len);
 		pair[len] = 0;
 		value = strchr(pair, '=');
@@ -228,8 +231,8 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 			*value++ = 0;
 		if (value && !strcmp(pair, "path")) {
 			if (!lu)
-				return refuse(call, ADM_INVALID_REQUEST,
-					      "the controller has no backing store");
+				return admin_refuse(call, ADM_INVALID_REQUEST,
+						    "the controller has no backing store");
 			/* the store that it has: it may have grown */
 			if (lu->path && !strcmp(value, lu->path)) {
 				int err = scsi_lu_refresh(lu->scsi);
@@ -249,7 +252,7 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 		if (s != ADM_OK)
 			return s;
 		if (lu && value && !strcmp(pair, "refresh") && strcmp(value, "0") != 0 &&
-		    in_doubt(lu)) {
+		    lu_verbs_in_doubt(lu)) {
 			s = apply_lu_trust(call, lu, lu_update_go_on, call);
 			return s == ADM_OK ? ADM_PENDING : s;
 		}
@@ -285,8 +288,9 @@ enum adm_status verb_lu_update(struct adm_call *call)
 	if (call->req.lun && !call_lu(call, t))
 		return ADM_NO_LUN;
 	if (call->req.text[ADM_T_BSOFLAGS] || call->req.text[ADM_T_BLOCKSIZE])
-		return refuse(call, ADM_UNSUPPORTED,
-			      "flags and block size of a store are fixed when the LU is made");
+		return admin_refuse(
+			call, ADM_UNSUPPORTED,
+			"flags and block size of a store are fixed when the LU is made");
 	call->params_left = call->req.text[ADM_T_PARAMS];
 	return lu_update_some(call, t);
 }

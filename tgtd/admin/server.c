@@ -171,7 +171,7 @@ static void client_read(struct adm_client *c)
 	}
 }
 
-static void leave(struct loop_deferred *d)
+static void server_leave(struct loop_deferred *d)
 {
 	ASSERT(adm.leaving && !adm.ntargets);
 	adm.conf.request_shutdown(adm.conf.arg);
@@ -325,7 +325,7 @@ static void client_open(int fd)
 	client_reads(c);
 }
 
-static void listener_ready(struct loop_fd *lfd, uint32_t revents)
+static void server_listener_ready(struct loop_fd *lfd, uint32_t revents)
 {
 	while (server.nclients < MAX_CLIENTS) {
 		int fd = accept4(lfd->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -418,7 +418,7 @@ int server_start(void (*execute)(struct adm_call *call))
 	ASSERT(execute && adm.conf.main && server.listener.fd < 0 && server.lock_fd < 0);
 	server.execute = execute;
 	list_init(&server.clients);
-	loop_deferred_init(&server.leave, leave);
+	loop_deferred_init(&server.leave, server_leave);
 	timer_init(&server.retry, accept_again);
 	server.uid = getuid();
 	server.gid = getgid();
@@ -431,7 +431,8 @@ int server_start(void (*execute)(struct adm_call *call))
 		server.lock_fd = -1;
 		return fd;
 	}
-	server.listener = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
+	server.listener =
+		(struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = server_listener_ready };
 	err = loop_fd_add(adm.conf.main, &server.listener);
 	if (err)
 		server_stop();

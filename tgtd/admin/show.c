@@ -481,8 +481,8 @@ void stat_header(struct adm_call *call)
 			     "wr_subm(bytes,cmds) wr_done(bytes,cmds) errs\n");
 }
 
-static void stat_line(struct adm_out *out, uint32_t tid, uint32_t lun, uint32_t tsih,
-		      const struct scsi_lu_stats *s)
+static void show_stat_line(struct adm_out *out, uint32_t tid, uint32_t lun, uint32_t tsih,
+			   const struct scsi_lu_stats *s)
 {
 	out_printf(out,
 		   "%3u %3u %3u %12" PRIu64 " %6" PRIu64 " %12" PRIu64 " %6" PRIu64 " %12" PRIu64
@@ -530,7 +530,7 @@ static void stat_lu_sessions(struct adm_out *out, uint32_t tid, struct scsi_lu *
 		if (!nexus)
 			continue;
 		scsi_lu_get_stats(lu, nexus, &stats);
-		stat_line(out, tid, lun, l->tsih[i], &stats);
+		show_stat_line(out, tid, lun, l->tsih[i], &stats);
 	}
 }
 

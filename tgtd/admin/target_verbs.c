@@ -13,9 +13,9 @@ enum adm_status verb_target_new(struct adm_call *call)
 	unsigned driver = call->req.text[ADM_T_LLD] ? call_driver(call) : ADM_DRIVER_ISCSI;
 
 	if (!call->req.has_tid || !call->req.tid)
-		return refuse(call, ADM_INVALID_REQUEST, "a target needs a tid above 0");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "a target needs a tid above 0");
 	if (!name || !*name)
-		return refuse(call, ADM_INVALID_REQUEST, "a target needs a name");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "a target needs a name");
 	if (call_waits(call, registry_target(call->req.tid)) ||
 	    call_waits(call, registry_target_name(name)))
 		return ADM_PENDING;
@@ -70,8 +70,9 @@ static enum adm_status acl_status(struct adm_call *call, int err, const char *ru
 	case -ENOENT:
 		return ADM_ACL_NOEXIST;
 	case -EINVAL:
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "'%s' is not an address, a network, ALL or an initiator name", rule);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "'%s' is not an address, a network, ALL or an initiator name",
+				    rule);
 	default:
 		return refuse_errno(call, err, rule);
 	}
@@ -138,11 +139,11 @@ enum adm_status verb_target_bind(struct adm_call *call)
 	if (call_waits(call, t))
 		return ADM_PENDING;
 	if (!address && !name)
-		return refuse(call, ADM_UNSUPPORTED,
-			      "SCSI hosts are bound to Fibre Channel targets only");
+		return admin_refuse(call, ADM_UNSUPPORTED,
+				    "SCSI hosts are bound to Fibre Channel targets only");
 	if (luns && !name)
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "LUNs are exposed to an initiator by its name");
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "LUNs are exposed to an initiator by its name");
 	if (address)
 		err = iscsi_acl_add(t->scsi, ISCSI_ACL_ADDRESS, address);
 	/* all or nothing; the mask before the name, so that it never sees more */
@@ -151,8 +152,8 @@ enum adm_status verb_target_bind(struct adm_call *call)
 		if (err && address)
 			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
 		if (err)
-			return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
-				      "'%s' is not a list of LUNs such as 1,3-5", luns);
+			return admin_refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
+					    "'%s' is not a list of LUNs such as 1,3-5", luns);
 	}
 	if (!err && name) {
 		const struct adm_set *mask = set_find(&t->masks, name);
@@ -288,8 +289,8 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 		bool offline = !strcmp(value, "offline");
 
 		if (!offline && *value && strcmp(value, "ready"))
-			return refuse(call, ADM_INVALID_REQUEST,
-				      "state is ready or offline, not '%s'", value);
+			return admin_refuse(call, ADM_INVALID_REQUEST,
+					    "state is ready or offline, not '%s'", value);
 		t->offline = offline;
 		apply_offline(t);
 		return ADM_OK;
@@ -312,8 +313,8 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 	current_value(t, name, &before);
 	err = iscsi_target_set(t->scsi, name, value);
 	if (err == -ENOENT)
-		return refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
-			      name);
+		return admin_refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
+				    name);
 	if (err)
 		return err == -ENOMEM ? ADM_NOMEM : refuse_value(call, name, value);
 	if (set && value == set->original)
@@ -337,11 +338,12 @@ enum adm_status verb_target_update(struct adm_call *call)
 		int err = set_mask(t, iqn, luns);
 
 		if (err)
-			return refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
-				      "'%s' is not a list of LUNs such as 1,3-5, nor all", luns);
+			return admin_refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
+					    "'%s' is not a list of LUNs such as 1,3-5, nor all",
+					    luns);
 		return ADM_OK;
 	}
 	if (!name || !value)
-		return refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
 	return target_set(call, t, name, value);
 }

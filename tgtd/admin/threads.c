@@ -117,8 +117,8 @@ enum adm_status apply_lu_threads(struct adm_call *call, struct adm_lu *lu, const
 	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(lu->scsi && had);
 	if (!want)
-		return refuse(call, ADM_INVALID_REQUEST, "threads are 1 to %d, not '%s'",
-			      SCSI_LU_MAX_LOOPS, value);
+		return admin_refuse(call, ADM_INVALID_REQUEST, "threads are 1 to %d, not '%s'",
+				    SCSI_LU_MAX_LOOPS, value);
 	while (!err && lu->threads < want)
 		err = thread_add(lu);
 	if (err)

@@ -52,21 +52,21 @@ static enum adm_status system_stat(struct adm_call *call)
 	if (name && *name)
 		return show_metrics(call, name) ?
 			       ADM_OK :
-			       refuse(call, ADM_INVALID_REQUEST,
-				      "no counter's name begins with '%s'", name);
+			       admin_refuse(call, ADM_INVALID_REQUEST,
+					    "no counter's name begins with '%s'", name);
 	stat_header(call);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		stat_target(call, registry_target(scsi_target_tid(t)));
 	return ADM_OK;
 }
 
-static enum adm_status set_state(struct adm_call *call, const char *value)
+static enum adm_status verbs_set_state(struct adm_call *call, const char *value)
 {
 	bool offline = !strcmp(value, "offline");
 
 	if (!offline && strcmp(value, "ready"))
-		return refuse(call, ADM_INVALID_REQUEST, "State is ready or offline, not '%s'",
-			      value);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "State is ready or offline, not '%s'", value);
 	adm.offline = offline;
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		apply_offline(registry_target(scsi_target_tid(t)));
@@ -85,8 +85,8 @@ static enum adm_status set_isns(struct adm_call *call, bool on)
 		return ADM_OK;
 	}
 	if (isns_on())
-		return refuse(call, ADM_INVALID_REQUEST,
-			      "iSNSServerIP is '%s', which is no address", adm.isns_server);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "iSNSServerIP is '%s', which is no address", adm.isns_server);
 	return ADM_OK;
 }
 
@@ -95,11 +95,11 @@ static enum adm_status system_update(struct adm_call *call)
 	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
 
 	if (!name || !value)
-		return refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
 	int flag = on_off(value);
 
 	if (!strcmp(name, "State"))
-		return set_state(call, value);
+		return verbs_set_state(call, value);
 	if (!strcmp(name, "debug") && flag >= 0) {
 		log_set_level(flag ? LOG_LVL_DEBUG : LOG_LVL_NOTICE);
 		return ADM_OK;
@@ -115,7 +115,7 @@ static enum adm_status system_update(struct adm_call *call)
 		unsigned long port = strtoul(value, &end, 10);
 
 		if (!isdigit((unsigned char)*value) || *end || !port || port > UINT16_MAX)
-			return refuse(call, ADM_INVALID_REQUEST, "'%s' is not a port", value);
+			return admin_refuse(call, ADM_INVALID_REQUEST, "'%s' is not a port", value);
 		adm.isns_port = (unsigned)port;
 		return ADM_OK;
 	}
@@ -124,15 +124,16 @@ static enum adm_status system_update(struct adm_call *call)
 		isns_access_changed();
 		return ADM_OK;
 	}
-	return refuse(call, ADM_INVALID_REQUEST, "%s=%s is not known to mode system", name, value);
+	return admin_refuse(call, ADM_INVALID_REQUEST, "%s=%s is not known to mode system", name,
+			    value);
 }
 
 static enum adm_status system_delete(struct adm_call *call)
 {
 	ASSERT(!adm.leaving);
 	if (adm.ntargets)
-		return refuse(call, ADM_INVALID_REQUEST, "%u targets exist; delete them first",
-			      adm.ntargets);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "%u targets exist; delete them first", adm.ntargets);
 	adm.leaving = true;
 	return ADM_OK;
 }
@@ -155,7 +156,7 @@ static enum adm_status portal_new(struct adm_call *call)
 	int err;
 
 	if (!text)
-		return refuse(call, ADM_INVALID_REQUEST, "expected portal=<ip>[:<port>]");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "expected portal=<ip>[:<port>]");
 	err = iscsi_portal_add(text);
 	return err ? refuse_errno(call, err, text) : ADM_OK;
 }
@@ -166,7 +167,7 @@ static enum adm_status portal_delete(struct adm_call *call)
 	int err;
 
 	if (!text)
-		return refuse(call, ADM_INVALID_REQUEST, "expected portal=<ip>[:<port>]");
+		return admin_refuse(call, ADM_INVALID_REQUEST, "expected portal=<ip>[:<port>]");
 	err = iscsi_portal_delete(text);
 	return err ? refuse_errno(call, err, text) : ADM_OK;
 }
@@ -260,8 +261,8 @@ static enum adm_status lld_start(struct adm_call *call)
 	unsigned driver = driver_named(call);
 
 	if (driver == ADM_DRIVER_ISER && !adm.conf.iser)
-		return refuse(call, ADM_UNKNOWN_ERR,
-			      "iSER is not running: start the daemon with --iser");
+		return admin_refuse(call, ADM_UNKNOWN_ERR,
+				    "iSER is not running: start the daemon with --iser");
 	adm.lld_stopped[driver] = false;
 	return ADM_OK;
 }
@@ -272,7 +273,7 @@ static enum adm_status lld_stop(struct adm_call *call)
 	unsigned driver = driver_named(call), n = apply_targets_of(driver);
 
 	if (n)
-		return refuse(call, ADM_DRIVER_ACTIVE, "%u targets use it", n);
+		return admin_refuse(call, ADM_DRIVER_ACTIVE, "%u targets use it", n);
 	adm.lld_stopped[driver] = true;
 	return ADM_OK;
 }
@@ -327,16 +328,17 @@ void verbs_execute(struct adm_call *call)
 
 	if (call->req.text[ADM_T_LLD] && *call->req.text[ADM_T_LLD] &&
 	    (driver == ADM_DRIVERS || (call->req.mode != ADM_LLD && !driver_ready(driver))))
-		status = refuse(call, ADM_NO_DRIVER, "driver '%s' is not there",
-				call->req.text[ADM_T_LLD]);
+		status = admin_refuse(call, ADM_NO_DRIVER, "driver '%s' is not there",
+				      call->req.text[ADM_T_LLD]);
 	else if (!one_line(call))
-		status = refuse(call, ADM_INVALID_REQUEST, "control characters in a text");
+		status = admin_refuse(call, ADM_INVALID_REQUEST, "control characters in a text");
 	else if (adm.draining || adm.leaving)
-		status = refuse(call, ADM_INVALID_REQUEST, "the daemon is shutting down");
+		status = admin_refuse(call, ADM_INVALID_REQUEST, "the daemon is shutting down");
 	else
-		status = fn ? (call->req.check ? check_execute(call) : fn(call)) :
-			      refuse(call, ADM_INVALID_REQUEST, "mode %s has no operation %s",
-				     adm_mode_name(call->req.mode), adm_op_name(call->req.op));
+		status =
+			fn ? (call->req.check ? check_execute(call) : fn(call)) :
+			     admin_refuse(call, ADM_INVALID_REQUEST, "mode %s has no operation %s",
+					  adm_mode_name(call->req.mode), adm_op_name(call->req.op));
 	if (status != ADM_PENDING)
 		adm_call_done(call, status);
 }

@@ -128,7 +128,7 @@ static bool offers(const char *list, const char *what)
 	}
 }
 
-static uint16_t fail(struct iscsi_auth *a, uint16_t status, const char *why)
+static uint16_t auth_fail(struct iscsi_auth *a, uint16_t status, const char *why)
 {
 	log_ratelimited(LOG_LVL_NOTICE, "login refused: %s", why);
 	a->state = AUTH_FAILED;
@@ -144,8 +144,9 @@ static uint16_t step_method(struct iscsi_auth *a, struct text_out *out)
 	if (a->required) {
 		if (!offers(offered, "CHAP")) {
 			text_out_add(out, "AuthMethod", "Reject");
-			return fail(a, LOGIN_AUTH_FAILURE,
-				    "the initiator does not offer CHAP, which this target demands");
+			return auth_fail(
+				a, LOGIN_AUTH_FAILURE,
+				"the initiator does not offer CHAP, which this target demands");
 		}
 		a->state = AUTH_ALGORITHM;
 		text_out_add(out, "AuthMethod", "CHAP");
@@ -158,8 +159,8 @@ static uint16_t step_method(struct iscsi_auth *a, struct text_out *out)
 		return 0;
 	}
 	text_out_add(out, "AuthMethod", "Reject");
-	return fail(a, LOGIN_AUTH_FAILURE,
-		    "the initiator insists on authentication, but no account is bound here");
+	return auth_fail(a, LOGIN_AUTH_FAILURE,
+			 "the initiator insists on authentication, but no account is bound here");
 }
 
 static uint16_t step_algorithm(struct iscsi_auth *a, struct text_out *out)
@@ -168,16 +169,16 @@ static uint16_t step_algorithm(struct iscsi_auth *a, struct text_out *out)
 
 	if (!a->value[AK_A])
 		return a->value[AK_R] || a->value[AK_N] ?
-			       fail(a, LOGIN_INITIATOR_ERROR,
-				    "CHAP response before its challenge") :
+			       auth_fail(a, LOGIN_INITIATOR_ERROR,
+					 "CHAP response before its challenge") :
 			       0;
 	a->algorithm = chap_choose(a->value[AK_A]);
 	if (!a->algorithm) {
 		text_out_add(out, "CHAP_A", "Reject");
-		return fail(a, LOGIN_AUTH_FAILURE, "no CHAP algorithm in common");
+		return auth_fail(a, LOGIN_AUTH_FAILURE, "no CHAP algorithm in common");
 	}
 	if (chap_random(&a->id, 1) || chap_random(a->challenge, sizeof(a->challenge)))
-		return fail(a, LOGIN_TARGET_ERROR, "no random numbers from the kernel");
+		return auth_fail(a, LOGIN_TARGET_ERROR, "no random numbers from the kernel");
 	chap_encode(a->challenge, sizeof(a->challenge), text);
 	text_out_addf(out, "CHAP_A", "%u", a->algorithm);
 	text_out_addf(out, "CHAP_I", "%u", a->id);
@@ -210,7 +211,7 @@ static bool verify(struct iscsi_auth *a, const struct secret **used)
 }
 
 /* Mutual CHAP: prove ourselves to the initiator. */
-static uint16_t answer(struct iscsi_auth *a, const struct secret *used, struct text_out *out)
+static uint16_t auth_answer(struct iscsi_auth *a, const struct secret *used, struct text_out *out)
 {
 	uint8_t challenge[CHAP_CHALLENGE_MAX], digest[CHAP_DIGEST_MAX];
 	char text[2 * CHAP_DIGEST_MAX + 3];
@@ -220,27 +221,29 @@ static uint16_t answer(struct iscsi_auth *a, const struct secret *used, struct t
 	int len;
 
 	if (!a->value[AK_I] || !a->value[AK_C])
-		return fail(a, LOGIN_MISSING_PARAMETER, "half of a mutual CHAP challenge");
+		return auth_fail(a, LOGIN_MISSING_PARAMETER, "half of a mutual CHAP challenge");
 	id = strtoul(a->value[AK_I], &end, 0);
 	if (end == a->value[AK_I] || *end || id > 255)
-		return fail(a, LOGIN_INITIATOR_ERROR, "CHAP_I out of range");
+		return auth_fail(a, LOGIN_INITIATOR_ERROR, "CHAP_I out of range");
 	len = chap_decode(a->value[AK_C], challenge, sizeof(challenge));
 	if (len <= 0)
-		return fail(a, LOGIN_INITIATOR_ERROR, "CHAP_C is no binary value");
+		return auth_fail(a, LOGIN_INITIATOR_ERROR, "CHAP_C is no binary value");
 	if (!a->have_outgoing)
-		return fail(a, LOGIN_AUTH_FAILURE,
-			    "the initiator asks for mutual CHAP, but no outgoing account is bound");
+		return auth_fail(
+			a, LOGIN_AUTH_FAILURE,
+			"the initiator asks for mutual CHAP, but no outgoing account is bound");
 	/* RFC 7143 12.1.3: a reflected challenge would make us compute the initiator's own answer;
 	 * equal secrets in both directions open the same door. */
 	if ((size_t)len == sizeof(a->challenge) &&
 	    !memcmp(challenge, a->challenge, sizeof(a->challenge)))
-		return fail(a, LOGIN_AUTH_FAILURE, "the initiator reflects our own CHAP challenge");
+		return auth_fail(a, LOGIN_AUTH_FAILURE,
+				 "the initiator reflects our own CHAP challenge");
 	if (!strcmp(used->password, a->outgoing.password))
-		return fail(a, LOGIN_AUTH_FAILURE,
-			    "incoming and outgoing CHAP secrets are the same");
+		return auth_fail(a, LOGIN_AUTH_FAILURE,
+				 "incoming and outgoing CHAP secrets are the same");
 	if (chap_response(a->algorithm, (uint8_t)id, a->outgoing.password, challenge, (size_t)len,
 			  digest))
-		return fail(a, LOGIN_TARGET_ERROR, "libcrypto failed");
+		return auth_fail(a, LOGIN_TARGET_ERROR, "libcrypto failed");
 	chap_encode(digest, dlen, text);
 	text_out_add(out, "CHAP_N", a->outgoing.user);
 	text_out_add(out, "CHAP_R", text);
@@ -253,13 +256,13 @@ static uint16_t step_response(struct iscsi_auth *a, struct text_out *out)
 	uint16_t status;
 
 	if (!a->value[AK_N] && !a->value[AK_R])
-		return a->value[AK_A] ? fail(a, LOGIN_INITIATOR_ERROR, "CHAP_A twice") : 0;
+		return a->value[AK_A] ? auth_fail(a, LOGIN_INITIATOR_ERROR, "CHAP_A twice") : 0;
 	if (!a->value[AK_N] || !a->value[AK_R])
-		return fail(a, LOGIN_MISSING_PARAMETER, "CHAP_N and CHAP_R belong together");
+		return auth_fail(a, LOGIN_MISSING_PARAMETER, "CHAP_N and CHAP_R belong together");
 	if (!verify(a, &used))
-		return fail(a, LOGIN_AUTH_FAILURE, "wrong CHAP name or secret");
+		return auth_fail(a, LOGIN_AUTH_FAILURE, "wrong CHAP name or secret");
 	if (a->value[AK_I] || a->value[AK_C]) {
-		status = answer(a, used, out);
+		status = auth_answer(a, used, out);
 		if (status)
 			return status;
 	}
@@ -306,8 +309,8 @@ uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out)
 		break;
 	case AUTH_DONE:
 		status = a->value[AK_METHOD] || a->value[AK_R] || a->value[AK_A] ?
-				 fail(a, LOGIN_INITIATOR_ERROR,
-				      "authentication keys after authentication") :
+				 auth_fail(a, LOGIN_INITIATOR_ERROR,
+					   "authentication keys after authentication") :
 				 0;
 		break;
 	default:

@@ -84,7 +84,7 @@ struct iscsi_conn {
 	struct iscsi_params params;
 	struct list tasks;	/* iscsi_task.link */
 	uint64_t last_rx_ns;	/* anything received: feeds the keepalive */
-	struct iscsi_conn_stats stats; /* by figure_add(); anybody may read them */
+	struct iscsi_conn_stats stats; /* by counter_add(); anybody may read them */
 	/* See ISCSI_SOLICIT_MAX. */
 	uint64_t solicited;
 	struct list solicit_waitq; /* iscsi_dataout.wait_link */

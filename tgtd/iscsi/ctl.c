@@ -92,7 +92,7 @@ void iscsi_ctl_send(struct iscsi_ctl *ctl, uint8_t flags, uint32_t data_len)
 	ctl->pdu.done = ctl_done;
 	put_be24(ctl->pdu.bhs + BHS_DATA_LEN, data_len);
 	ctl->sending = true;
-	figure_add(&conn->stats.txdata_octets, data_len);
+	counter_add(&conn->stats.txdata_octets, data_len);
 	iscsi_conn_throttle(conn, ctl->len);
 	conn->tp->send_pdu(conn, &ctl->pdu);
 }

@@ -220,20 +220,20 @@ static struct scsi_seg *next_seg(struct iscsi_dataout *o)
  * See ISCSI_SOLICIT_MAX. What is asked for has its blocks already, so it comes and goes without
  * waiting for anybody; who has begun goes before who has not.
  */
-static bool room(const struct iscsi_conn *conn)
+static bool dataout_room(const struct iscsi_conn *conn)
 {
 	return conn->solicited < ISCSI_SOLICIT_MAX;
 }
 
 /* May it ask for more now? Else it waits for its turn. */
-static bool admit(struct iscsi_task *t, bool turn)
+static bool dataout_admit(struct iscsi_task *t, bool turn)
 {
 	struct iscsi_dataout *o = &t->out;
 	struct iscsi_conn *conn = t->conn;
 
 	if (o->waiting)
 		return false;
-	if (likely(room(conn)) && (turn || o->r2t_sn || list_empty(&conn->solicit_waitq)))
+	if (likely(dataout_room(conn)) && (turn || o->r2t_sn || list_empty(&conn->solicit_waitq)))
 		return true;
 	o->waiting = true;
 	if (o->r2t_sn)
@@ -285,7 +285,7 @@ static void pump(struct iscsi_task *t, bool turn)
 		if (o->r2t_busy >= max)
 			return;
 		len = MIN(len, conn->params.max_burst);
-		if (!admit(t, turn) || !r2t_send(t, off, len, 0))
+		if (!dataout_admit(t, turn) || !r2t_send(t, off, len, 0))
 			return;
 		o->next = off + len;
 	}
@@ -295,7 +295,7 @@ void iscsi_solicit_more(struct loop_deferred *d)
 {
 	struct iscsi_conn *conn = container_of(d, struct iscsi_conn, solicit_later);
 
-	while (!list_empty(&conn->solicit_waitq) && !conn->failed && room(conn)) {
+	while (!list_empty(&conn->solicit_waitq) && !conn->failed && dataout_room(conn)) {
 		struct iscsi_dataout *o =
 			list_first(&conn->solicit_waitq, struct iscsi_dataout, wait_link);
 
@@ -317,8 +317,8 @@ void iscsi_fetched(struct iscsi_task *t, struct scsi_seg *seg, uint64_t off, uin
 				o->seg[i] = NULL;
 		scsi_seg_fetched(seg, o->closed ? -ECANCELED : status);
 	} else {
-		figure_add(&t->conn->stats.dataout_pdus, 1);
-		figure_add(&t->conn->stats.rxdata_octets, len);
+		counter_add(&t->conn->stats.dataout_pdus, 1);
+		counter_add(&t->conn->stats.rxdata_octets, len);
 		seg_got(o, seg, len);
 	}
 	o->fetching--;
@@ -331,13 +331,13 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	struct iscsi_dataout *o = &t->out;
 
 	ASSERT_ON_LOOP(t->conn->loop);
-	if (likely(cmd->at_hand) &&
+	if (likely(cmd->imm_data) &&
 	    likely(!seg->off && seg->len == o->unsol_len && !o->closed && !t->conn->failed)) {
 		/* As if it had come just now: nothing waits, nothing is to come. */
 		ASSERT(t->conn->rx_task == t && !o->seg[0] && !o->seg[1] && !o->spill &&
 		       o->unsol_len == t->edtl);
-		frags_copy_in(&seg->io.data, 0, cmd->at_hand, seg->len);
-		cmd->at_hand = NULL;
+		frags_copy_in(&seg->io.data, 0, cmd->imm_data, seg->len);
+		cmd->imm_data = NULL;
 		iscsi_dataout_taken(o);
 		t->conn->rx_task = NULL;
 		scsi_seg_fetched(seg, 0);
@@ -360,7 +360,7 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 
 /* It cannot succeed without the data that it will not have. One that waits for an earlier CmdSN
  * says so in its turn (iscsi_task_answer_lost()): its number must not be missed, nor its answer. */
-static void give_up(struct iscsi_task *t)
+static void dataout_give_up(struct iscsi_task *t)
 {
 	if (t->state == TASK_HELD || t->state == TASK_ARRIVING)
 		iscsi_dataout_close(t);
@@ -411,7 +411,7 @@ static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
 	if (!sp) {
 		metric_inc(M_iscsi_task_set_full);
 		t->reply_full = true;
-		give_up(t);
+		dataout_give_up(t);
 		return;
 	}
 	metric_add(M_iscsi_spill_bytes, len);
@@ -440,7 +440,7 @@ static void lost(struct iscsi_task *t, uint16_t asc)
 	t->crc_error = true;
 	t->lost_asc = asc;
 	t->pdus_out++; /* keeps the task */
-	give_up(t);
+	dataout_give_up(t);
 	t->pdus_out--;
 }
 
@@ -682,7 +682,7 @@ void iscsi_dataout_fini(struct iscsi_task *t)
 {
 	struct iscsi_dataout *o = &t->out;
 
-	t->cmd.at_hand = NULL;
+	t->cmd.imm_data = NULL;
 	while (o->spill) {
 		struct iscsi_spill *sp = o->spill;
 

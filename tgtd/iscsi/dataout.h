@@ -133,7 +133,7 @@ void iscsi_dataout_end(struct iscsi_task *task, bool ok);
 void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg);
 /* Is anything still to come that the initiator will send for sure? */
 bool iscsi_dataout_pending(const struct iscsi_task *task);
-/* The device server has taken the data from where it was received (scsi_cmd.at_hand). */
+/* The device server has taken the data from where it was received (scsi_cmd.imm_data). */
 static inline void iscsi_dataout_taken(struct iscsi_dataout *o)
 {
 	o->unsol_got = o->unsol_len;

@@ -50,7 +50,7 @@ uint32_t digest_frag(uint32_t crc, const struct frag *g, uint64_t off, uint32_t 
 	struct arena *a;
 	uint32_t size;
 
-	a = g->nbufs ? buf_arena(g->buf) : NULL;
+	a = g->nblocks ? block_arena(g->block) : NULL;
 	if (!a || !a->memo)
 		return digest_update(crc, p, len);
 	pthread_once(&once, tables_init);
@@ -63,11 +63,11 @@ uint32_t digest_frag(uint32_t crc, const struct frag *g, uint64_t off, uint32_t 
 
 		if (n == size) {
 			uint32_t index = (uint32_t)(at >> a->block_shift);
-			uint64_t memo = buf_memo(a, index);
+			uint64_t memo = block_memo(a, index);
 
 			if (!memo) {
 				memo = KNOWN | digest_update(0, p, n);
-				buf_memo_set(a, index, memo);
+				block_memo_set(a, index, memo);
 				metric_inc(M_iscsi_digest_blocks);
 			} else {
 				metric_inc(M_iscsi_digest_blocks_known);

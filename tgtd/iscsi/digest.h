@@ -9,7 +9,7 @@
 
 #include <isa-l/crc.h>
 #include "events/base.h"
-#include "cache/memory/buf.h"
+#include "cache/memory/block.h"
 
 #define DIGEST_INIT 0xffffffffu
 
@@ -22,7 +22,7 @@ static inline uint32_t digest_update(uint32_t crc, const void *data, uint32_t le
 /*
  * Bytes [off, off + len) of a fragment. What lies in whole cache blocks is looked at once only,
  * however often it is sent: a CRC is linear, so that the value over a block, begun with 0, can be
- * kept (buf_memo()) and joined to any beginning. Any thread that holds the fragment.
+ * kept (block_memo()) and joined to any beginning. Any thread that holds the fragment.
  */
 uint32_t digest_frag(uint32_t crc, const struct frag *g, uint64_t off, uint32_t len);
 

@@ -81,8 +81,9 @@ static uint32_t next_ttt(uint32_t last)
 	return last + 1 == ISCSI_TAG_NONE ? 0 : last + 1;
 }
 
-static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, const uint8_t *bhs,
-		    bool waiting, uint8_t *reply, const char **out, uint32_t *out_len)
+static void discovery_respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx,
+			      const uint8_t *bhs, bool waiting, uint8_t *reply, const char **out,
+			      uint32_t *out_len)
 {
 	bool more = false;
 
@@ -109,7 +110,7 @@ static void respond(struct iscsi_text *t, const struct iscsi_text_ctx *ctx, cons
 }
 
 /* None of it takes effect, and the next request begins anew (7.12). */
-static enum text_outcome fail(struct iscsi_text *t, enum text_outcome outcome)
+static enum text_outcome discovery_fail(struct iscsi_text *t, enum text_outcome outcome)
 {
 	text_out_reset(&t->out);
 	listing_close(&t->list);
@@ -126,27 +127,27 @@ enum text_outcome iscsi_text_resume(struct iscsi_text *t, const struct iscsi_tex
 
 	/* Too much has changed since the beginning: it may ask anew. */
 	if (t->list.lost)
-		return fail(t, TEXT_REJECT_RESOURCES);
+		return discovery_fail(t, TEXT_REJECT_RESOURCES);
 	/* Only where there is a listing, and not before what was collected fits into a PDU. */
 	if (t->list.of && t->out.len - t->out.sent < ctx->max_data) {
 		switch (listing_fill(&t->list, &view, &t->out, ctx->max_data, ctx->budget)) {
 		case LISTING_STEP:
 			return TEXT_NOT_YET;
 		case LISTING_NOMEM:
-			return fail(t, TEXT_REJECT_RESOURCES);
+			return discovery_fail(t, TEXT_REJECT_RESOURCES);
 		case LISTING_FULL:
 		case LISTING_OVER:
 			break;
 		}
 	}
-	respond(t, ctx, bhs, false, reply_bhs, out, out_len);
+	discovery_respond(t, ctx, bhs, false, reply_bhs, out, out_len);
 	return TEXT_REPLY;
 }
 
 /* The initiator asks for more of the answer. */
-static enum text_outcome go_on(struct iscsi_text *t, const struct iscsi_text_ctx *ctx,
-			       const uint8_t *bhs, uint8_t *reply_bhs, const char **out,
-			       uint32_t *out_len)
+static enum text_outcome discovery_go_on(struct iscsi_text *t, const struct iscsi_text_ctx *ctx,
+					 const uint8_t *bhs, uint8_t *reply_bhs, const char **out,
+					 uint32_t *out_len)
 {
 	if (t->out.sent == t->out.len)
 		text_out_reset(&t->out);
@@ -181,18 +182,19 @@ enum text_outcome iscsi_text_rx(struct iscsi_text *t, const struct iscsi_text_ct
 	if (t->answering) {
 		if (len)
 			return TEXT_REJECT_PROTOCOL;
-		return go_on(t, ctx, bhs, reply_bhs, out, out_len);
+		return discovery_go_on(t, ctx, bhs, reply_bhs, out, out_len);
 	}
 	text_out_reset(&t->out);
 	if (text_in_append(&t->in, data, len))
 		return TEXT_REJECT_PROTOCOL;
 	if (continued) {
-		respond(t, ctx, bhs, true, reply_bhs, out, out_len);
+		discovery_respond(t, ctx, bhs, true, reply_bhs, out, out_len);
 		return TEXT_REPLY;
 	}
 	rc = text_in_parse(&t->in, on_key, &x);
 	text_in_reset(&t->in);
 	if (rc || t->out.error)
-		return fail(t, rc == -ENOMEM ? TEXT_REJECT_RESOURCES : TEXT_REJECT_PROTOCOL);
+		return discovery_fail(t,
+				      rc == -ENOMEM ? TEXT_REJECT_RESOURCES : TEXT_REJECT_PROTOCOL);
 	return iscsi_text_resume(t, ctx, bhs, reply_bhs, out, out_len);
 }

@@ -60,8 +60,8 @@ static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const 
 	iscsi_task_cache_ = t->hash_next;
 	ASSERT(t->state == TASK_FREE);
 	t->conn = conn;
-	t->standing = ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true, .hashed = true,
-				     .started = true);
+	t->state_word = ISCSI_TASK_WORD(.state = TASK_RUNNING, .in_window = true, .hashed = true,
+					.started = true);
 	t->itt = itt;
 	t->cmd_sn = cmd_sn;
 	t->edtl = edtl;
@@ -89,7 +89,7 @@ static inline struct iscsi_task *iscsi_easy_task(struct iscsi_conn *conn, const 
 	__atomic_store_n(&s->exp_cmd_sn, cmd_sn + 1, __ATOMIC_RELAXED); /* taken */
 	s->in_window++;
 	metric_inc(M_iscsi_commands);
-	figure_add(&conn->stats.cmd_pdus, 1);
+	counter_add(&conn->stats.cmd_pdus, 1);
 	return t;
 }
 
@@ -140,17 +140,17 @@ iscsi_easy_header(struct iscsi_easy_batch *b, struct iscsi_pdu *pdu, bool data, 
 {
 	struct iscsi_task *t = pdu->task;
 
-	if (unlikely(t->standing != ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1,
-						   .in_window = true, .hashed = true,
-						   .started = true, .completed = true)))
+	if (unlikely(t->state_word != ISCSI_TASK_WORD(.state = TASK_RESPONDING, .pdus_out = 1,
+						      .in_window = true, .hashed = true,
+						      .started = true, .completed = true)))
 		return false;
 	ASSERT(t->cmd.status == SAM_GOOD && !t->residual_flags && !t->data_sn && !pdu->seg_off);
 	ASSERT(pdu->kind == (data ? PDU_DATA_IN : PDU_RESPONSE));
 	ASSERT(data ? pdu->seg_end && !pdu->seg->off : !pdu->seg_end && !t->out.r2t_sn);
 	/* Out of the window, and the tag may be used again. */
 	iscsi_session_task_unlink(b->sess, t);
-	t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .started = true,
-				     .completed = true);
+	t->state_word = ISCSI_TASK_WORD(.state = TASK_RESPONDING, .pdus_out = 1, .started = true,
+					.completed = true);
 	b->max_cmd_sn++;
 	b->responses += !data;
 	pdu->stat_sn = b->stat_sn;
@@ -180,8 +180,8 @@ static inline void iscsi_easy_batch_end(struct iscsi_easy_batch *b, struct iscsi
 		return;
 	conn->stat_sn = b->stat_sn;
 	s->in_window -= n;
-	figure_add(&conn->stats.rsp_pdus, b->responses);
-	figure_add(&conn->stats.datain_pdus, n - b->responses);
+	counter_add(&conn->stats.rsp_pdus, b->responses);
+	counter_add(&conn->stats.datain_pdus, n - b->responses);
 	__atomic_store_n(&s->max_cmd_sn, b->max_cmd_sn, __ATOMIC_RELAXED);
 }
 
@@ -193,8 +193,8 @@ static inline void iscsi_easy_sent(struct iscsi_pdu *pdu)
 {
 	struct iscsi_task *t = pdu->task;
 
-	if (unlikely(t->standing != ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1,
-						   .started = true, .completed = true))) {
+	if (unlikely(t->state_word != ISCSI_TASK_WORD(.state = TASK_RESPONDING, .pdus_out = 1,
+						      .started = true, .completed = true))) {
 		pdu->done(pdu);
 		return;
 	}

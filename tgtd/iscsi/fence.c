@@ -38,7 +38,7 @@ static struct iscsi_pending *first(struct iscsi_session *s)
 	return list_first(&s->fence.queue, struct iscsi_pending, link);
 }
 
-static struct iscsi_pending *take(struct iscsi_session *s)
+static struct iscsi_pending *fence_take(struct iscsi_session *s)
 {
 	struct iscsi_pending *p = first(s);
 
@@ -84,7 +84,7 @@ static void ordinary(struct iscsi_session *s)
 		iscsi_conn_renegotiated(c);
 }
 
-static void before(struct iscsi_session *s)
+static void fence_before(struct iscsi_session *s)
 {
 	const struct iscsi_conn *own = first(s)->conn;
 	struct iscsi_conn *c;
@@ -102,7 +102,7 @@ static void before(struct iscsi_session *s)
 
 static void through(struct iscsi_session *s)
 {
-	struct iscsi_pending *p = take(s);
+	struct iscsi_pending *p = fence_take(s);
 	struct iscsi_pending *tmp;
 
 	ASSERT(p->fenced);
@@ -123,7 +123,7 @@ static void through(struct iscsi_session *s)
 }
 
 /* Nobody is waited for. */
-static void go_on(struct iscsi_session *s)
+static void fence_go_on(struct iscsi_session *s)
 {
 	while (s->fence.phase && !s->fence.awaited) {
 		if (s->fence.phase == FENCE_BEFORE) {
@@ -131,12 +131,12 @@ static void go_on(struct iscsi_session *s)
 			continue;
 		}
 		while (!list_empty(&s->fence.queue) && !first(s)->fenced) {
-			struct iscsi_pending *p = take(s);
+			struct iscsi_pending *p = fence_take(s);
 
 			p->run(p);
 		}
 		if (!list_empty(&s->fence.queue)) {
-			before(s);
+			fence_before(s);
 			continue;
 		}
 		s->fence.phase = FENCE_NONE;
@@ -153,7 +153,7 @@ static void heard(struct iscsi_conn *conn)
 	ASSERT(s->fence.awaited > 0);
 	conn->fence_ask = FENCE_NOTHING;
 	if (!--s->fence.awaited)
-		go_on(s);
+		fence_go_on(s);
 }
 
 void iscsi_fence_acked(struct iscsi_conn *conn)
@@ -204,9 +204,9 @@ void iscsi_fence_pass(struct iscsi_session *s, struct iscsi_pending *p, bool fen
 	if (f->phase)
 		return;
 	metric_inc(M_iscsi_fences);
-	before(s);
+	fence_before(s);
 	ordinary(s);
-	go_on(s);
+	fence_go_on(s);
 }
 
 void iscsi_fence_conn_left(struct iscsi_conn *conn)
@@ -243,7 +243,7 @@ void iscsi_fence_conn_left(struct iscsi_conn *conn)
 		list_del(&p->link);
 		p->drop(p);
 	}
-	go_on(s);
+	fence_go_on(s);
 }
 
 static void overdue(struct timer *t)

@@ -29,7 +29,7 @@ static void login_timeout(struct timer *t)
 }
 
 static void handover(struct loop_deferred *d);
-static void wake(struct iscsi_conn *conn);
+static void handover_wake(struct iscsi_conn *conn);
 
 void iscsi_login_start(struct iscsi_conn *conn)
 {
@@ -37,7 +37,7 @@ void iscsi_login_start(struct iscsi_conn *conn)
 	iscsi_core.half_open_from[conn->peer_bucket]++;
 	list_add_tail(&iscsi_core.half_open, &conn->half_open);
 	loop_deferred_init(&conn->handover_later, handover);
-	conn->login_wake = wake;
+	conn->login_wake = handover_wake;
 	timer_init(&conn->login_timer, login_timeout);
 	loop_timer_arm(conn->loop, &conn->login_timer,
 		       iscsi_core.conf.login_timeout_s * NSEC_PER_SEC);
@@ -147,7 +147,7 @@ static void login_outcome(struct iscsi_conn *conn, enum login_outcome outcome)
 }
 
 /* The session that this login waited for has ended. */
-static void wake(struct iscsi_conn *conn)
+static void handover_wake(struct iscsi_conn *conn)
 {
 	ASSERT_ON_LOOP(iscsi_core.main);
 	if (conn->failed || !conn->login_waiting)
@@ -196,7 +196,7 @@ bool iscsi_login_end(struct iscsi_conn *conn)
 /* ---- to the loop of the session -------------------------------------------------------------- */
 
 /* Full feature phase begins, on conn->loop. */
-static void enter(struct iscsi_conn *conn)
+static void handover_enter(struct iscsi_conn *conn)
 {
 	struct iscsi_session *s = conn->joined;
 
@@ -231,7 +231,7 @@ static void enter(struct iscsi_conn *conn)
 
 static void arrive(struct loop_msg *msg)
 {
-	enter(container_of(msg, struct iscsi_conn, msg));
+	handover_enter(container_of(msg, struct iscsi_conn, msg));
 }
 
 static void handover(struct loop_deferred *d)
@@ -275,7 +275,7 @@ static void handover(struct loop_deferred *d)
 	conn->tp->detach(conn);
 	conn->loop = s->loop;
 	if (s->loop == iscsi_core.main) {
-		enter(conn);
+		handover_enter(conn);
 		return;
 	}
 	conn->msg.handle = arrive;

@@ -16,7 +16,7 @@ unsigned iscsi_default_nop_interval = 30, iscsi_default_nop_count = 5,
 
 static struct list bucket[BUCKETS];
 
-static struct list *bucket_of(const struct scsi_target *t)
+static struct list *itarget_bucket_of(const struct scsi_target *t)
 {
 	uintptr_t v = (uintptr_t)t;
 
@@ -30,7 +30,7 @@ struct itarget *itarget_find(const struct scsi_target *t)
 {
 	struct itarget *it;
 
-	list_for_each(it, bucket_of(t), link)
+	list_for_each(it, itarget_bucket_of(t), link)
 		if (it->target == t)
 			return it;
 	return NULL;
@@ -49,7 +49,7 @@ struct itarget *itarget_new(struct scsi_target *t)
 	it->nop_count = iscsi_default_nop_count;
 	it->data_out_timeout = iscsi_default_data_out_timeout;
 	it->max_queue_cmd = ISCSI_CMD_WINDOW;
-	list_add_tail(bucket_of(t), &it->link);
+	list_add_tail(itarget_bucket_of(t), &it->link);
 	return it;
 }
 
@@ -73,7 +73,7 @@ static int set_unsigned(const char *value, unsigned max, unsigned *out)
 	return 0;
 }
 
-static int set_text(const char *value, char *out, size_t len)
+static int itarget_set_text(const char *value, char *out, size_t len)
 {
 	if (strlen(value) >= len)
 		return -EINVAL;
@@ -136,10 +136,11 @@ static int set_key(struct itarget *it, const char *key, const char *value)
 	if (!strcmp(key, "data_out_timeout"))
 		return set_unsigned(value, ISCSI_OWED_TIMEOUT_MAX_S, &it->data_out_timeout);
 	if (!strcmp(key, "RedirectAddress"))
-		return set_text(value, it->redirect_address, sizeof(it->redirect_address));
+		return itarget_set_text(value, it->redirect_address, sizeof(it->redirect_address));
 	if (!strcmp(key, "RedirectPort"))
 		return set_unsigned(value, 65535, &port) ?:
-			       set_text(value, it->redirect_port, sizeof(it->redirect_port));
+							   itarget_set_text(value, it->redirect_port,
+									    sizeof(it->redirect_port));
 	if (!strcmp(key, "RedirectReason"))
 		return set_reason(it, value);
 	if (!strcmp(key, "allow_target_reset"))

@@ -139,7 +139,7 @@ static void count_portal(const char *text, int node, void *arg)
 	++*(uint32_t *)arg;
 }
 
-static void take_portal(const char *text, int node, void *arg)
+static void listing_take_portal(const char *text, int node, void *arg)
 {
 	struct listing *l = arg;
 	struct listing_portal *p = &l->portal[l->nportals++];
@@ -174,7 +174,7 @@ static struct listing *listing_new(void)
 		free(l);
 		return NULL;
 	}
-	iscsi_portal_each_node(take_portal, l);
+	iscsi_portal_each_node(listing_take_portal, l);
 	list_for_each(e, &entries, link) {
 		e->refs++;
 		l->entry[l->n++] = e;
@@ -254,7 +254,7 @@ int listing_open(struct listing_cursor *c, const char *name)
 }
 
 /* The target whose turn it is: may the initiator see it? */
-static bool admit(struct listing_cursor *c, const struct listing_view *view, int *budget)
+static bool listing_admit(struct listing_cursor *c, const struct listing_view *view, int *budget)
 {
 	const struct listing *l = c->of;
 	struct scsi_target *t = l->entry[c->at]->target;
@@ -357,7 +357,7 @@ enum listing_state listing_fill(struct listing_cursor *c, const struct listing_v
 			plenty = INT32_MAX;
 		if (*left <= 0)
 			return LISTING_STEP;
-		if (!c->shown && !admit(c, view, left)) {
+		if (!c->shown && !listing_admit(c, view, left)) {
 			c->at++;
 			continue;
 		}

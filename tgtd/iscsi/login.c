@@ -97,8 +97,8 @@ void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_lo
 		reply_data(reply, l->out.buf, MIN(l->out.len, (uint32_t)LOGIN_REPLY_MAX));
 }
 
-static enum login_outcome refuse(struct iscsi_login *l, const uint8_t *bhs, uint16_t status,
-				 struct iscsi_reply *reply, const char *why)
+static enum login_outcome login_refuse(struct iscsi_login *l, const uint8_t *bhs, uint16_t status,
+				       struct iscsi_reply *reply, const char *why)
 {
 	log_ratelimited(LOG_LVL_NOTICE, "login of %s to %s refused with %04x: %s",
 			l->initiator[0] ? l->initiator : "?",
@@ -158,7 +158,7 @@ static void first_request(struct iscsi_login *l, const uint8_t *bhs)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static const char *find(const struct request *r, const char *key)
+static const char *login_find(const struct request *r, const char *key)
 {
 	for (unsigned i = 0; i < r->n; i++)
 		if (!strcmp(r->pair[i].key, key))
@@ -194,8 +194,9 @@ static uint16_t redirect(struct iscsi_login *l, const struct itarget *it)
 /* Who, to what: RFC 7143 6.3 wants all of it in the first request. 0 or a login status. */
 static uint16_t resolve_names(struct iscsi_login *l, const struct request *r, const char **why)
 {
-	const char *initiator = find(r, "InitiatorName"), *target = find(r, "TargetName");
-	const char *type = find(r, "SessionType"), *alias = find(r, "InitiatorAlias");
+	const char *initiator = login_find(r, "InitiatorName"),
+		   *target = login_find(r, "TargetName");
+	const char *type = login_find(r, "SessionType"), *alias = login_find(r, "InitiatorAlias");
 	struct itarget *it;
 
 	*why = "InitiatorName is missing";
@@ -242,7 +243,7 @@ static uint16_t resolve_names(struct iscsi_login *l, const struct request *r, co
 	return 0;
 }
 
-static uint16_t begin(struct iscsi_login *l, const struct request *r, const char **why)
+static uint16_t login_begin(struct iscsi_login *l, const struct request *r, const char **why)
 {
 	uint16_t status = resolve_names(l, r, why);
 
@@ -269,7 +270,7 @@ static uint16_t begin(struct iscsi_login *l, const struct request *r, const char
 
 /* ---- one request ----------------------------------------------------------------------------- */
 
-static int collect(void *arg, const char *key, const char *value)
+static int login_collect(void *arg, const char *key, const char *value)
 {
 	struct request *r = arg;
 
@@ -369,8 +370,8 @@ static uint16_t may_enter(struct iscsi_login *l, const char **why)
 }
 
 /* Sends what is collected; makes the stage transition when the last piece leaves. */
-static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs,
-				  struct iscsi_reply *reply)
+static enum login_outcome login_respond(struct iscsi_login *l, const uint8_t *bhs,
+					struct iscsi_reply *reply)
 {
 	bool transit = l->pending_transit & BHS_LOGIN_TRANSIT, more;
 	unsigned nsg = l->pending_transit & BHS_LOGIN_NSG;
@@ -388,7 +389,7 @@ static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs,
 		uint16_t status = may_enter(l, &why);
 
 		if (status)
-			return refuse(l, bhs, status, reply, why);
+			return login_refuse(l, bhs, status, reply, why);
 		l->params.first_burst = MIN(l->params.first_burst, l->params.max_burst);
 		status = l->ops->establish(l);
 		if (status == LOGIN_PENDING) {
@@ -396,7 +397,8 @@ static enum login_outcome respond(struct iscsi_login *l, const uint8_t *bhs,
 			return LOGIN_WAIT;
 		}
 		if (status != LOGIN_OK)
-			return refuse(l, bhs, status, reply, "the session cannot be established");
+			return login_refuse(l, bhs, status, reply,
+					    "the session cannot be established");
 	}
 	reply_header(l, bhs, LOGIN_OK, reply);
 	data = text_out_take(&l->out, LOGIN_REPLY_MAX, &len, &more);
@@ -427,15 +429,16 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	if (bhs_opcode(bhs) != ISCSI_LOGIN_REQ) {
 		if (!l->started)
 			return LOGIN_DROP;
-		return refuse(l, bhs, LOGIN_INVALID_DURING_LOGIN, reply, "not a Login Request");
+		return login_refuse(l, bhs, LOGIN_INVALID_DURING_LOGIN, reply,
+				    "not a Login Request");
 	}
 	status = check_header(l, bhs, &why);
 	if (status)
-		return refuse(l, bhs, status, reply, why);
+		return login_refuse(l, bhs, status, reply, why);
 	if (!l->started)
 		first_request(l, bhs);
 	if (text_in_append(&l->in, data, len))
-		return refuse(l, bhs, LOGIN_OUT_OF_RESOURCES, reply, "request too long");
+		return login_refuse(l, bhs, LOGIN_OUT_OF_RESOURCES, reply, "request too long");
 	if (bhs[BHS_FLAGS] & BHS_LOGIN_CONTINUE) {
 		reply_header(l, bhs, LOGIN_OK, reply);
 		reply->bhs[BHS_FLAGS] = (uint8_t)(l->stage << BHS_LOGIN_CSG_SHIFT);
@@ -444,14 +447,14 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	if (l->out.sent < l->out.len && l->out.sent) {
 		/* We are in the middle of a long answer: the initiator asks for the next piece. */
 		if (l->in.len)
-			return refuse(l, bhs, LOGIN_INITIATOR_ERROR, reply,
-				      "new keys before the end of an answer");
-		return respond(l, bhs, reply);
+			return login_refuse(l, bhs, LOGIN_INITIATOR_ERROR, reply,
+					    "new keys before the end of an answer");
+		return login_respond(l, bhs, reply);
 	}
-	if (text_in_parse(&l->in, collect, &r))
-		return refuse(l, bhs, LOGIN_INITIATOR_ERROR, reply, "malformed text");
+	if (text_in_parse(&l->in, login_collect, &r))
+		return login_refuse(l, bhs, LOGIN_INITIATOR_ERROR, reply, "malformed text");
 	first = !l->names_done;
-	status = first ? begin(l, &r, &why) : 0;
+	status = first ? login_begin(l, &r, &why) : 0;
 	if (!status)
 		status = stage_keys(l, &r, first, &why);
 	text_in_reset(&l->in);
@@ -459,12 +462,12 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	if (!status && l->stage == STAGE_OPERATIONAL)
 		status = our_keys(l, &why);
 	if (status)
-		return refuse(l, bhs, status, reply, why);
-	return respond(l, bhs, reply);
+		return login_refuse(l, bhs, status, reply, why);
+	return login_respond(l, bhs, reply);
 }
 
 /* Nothing was taken from the answer yet when establish() had to wait: the same step again. */
 enum login_outcome iscsi_login_resume(struct iscsi_login *l, struct iscsi_reply *reply)
 {
-	return respond(l, l->waiting_bhs, reply);
+	return login_respond(l, l->waiting_bhs, reply);
 }

@@ -200,7 +200,7 @@ void iscsi_offer_init(struct iscsi_offer *o)
 }
 
 /* RFC 7143 6.1: decimal or 0x hexadecimal, no sign, nothing behind it. */
-static bool parse_number(const char *s, uint32_t *out)
+static bool params_parse_number(const char *s, uint32_t *out)
 {
 	uint64_t v = 0;
 	int base = 10;
@@ -277,7 +277,7 @@ int iscsi_offer_set(struct iscsi_offer *o, const char *key, const char *value)
 		v = 1;
 	else if (is_bool(r) && !strcmp(value, "No"))
 		v = 0;
-	else if (!parse_number(value, &v))
+	else if (!params_parse_number(value, &v))
 		return -EINVAL;
 	if (v < r->min || v > r->max)
 		return -EINVAL;
@@ -425,7 +425,7 @@ static int nego_number(struct iscsi_nego *n, enum iscsi_key k, const char *their
 	const struct key_row *r = &rows[k];
 	uint32_t v, mine = n->mine->number[k];
 
-	if (!parse_number(theirs, &v) || v < r->min || v > r->max)
+	if (!params_parse_number(theirs, &v) || v < r->min || v > r->max)
 		return text_out_add(out, r->name, "Reject");
 	if (r->rule == RULE_DECLARE) {
 		/* What they declare limits what we send; we declare

@@ -27,7 +27,7 @@ struct portal {
 
 static struct list portals = LIST_INIT(portals);
 
-static bool number(const char *s, unsigned long max, unsigned long *out)
+static bool portal_number(const char *s, unsigned long max, unsigned long *out)
 {
 	char *end;
 
@@ -50,7 +50,7 @@ int iscsi_portal_parse(const char *text, struct iscsi_portal *p)
 	comma = strchr(buf, ',');
 	if (comma) {
 		*comma = '\0';
-		if (!number(comma + 1, 65535, &tpgt) || !tpgt)
+		if (!portal_number(comma + 1, 65535, &tpgt) || !tpgt)
 			return -EINVAL;
 	}
 	if (*host == '[') {
@@ -74,7 +74,7 @@ int iscsi_portal_parse(const char *text, struct iscsi_portal *p)
 		}
 	}
 	n = ISCSI_LISTEN_PORT;
-	if (port && (!number(port, 65535, &n) || !n))
+	if (port && (!portal_number(port, 65535, &n) || !n))
 		return -EINVAL;
 	memset(p, 0, sizeof(*p));
 	p->tpgt = (uint16_t)tpgt;
@@ -115,17 +115,17 @@ void iscsi_portal_format(const struct iscsi_portal *p, char *out, size_t len)
 	}
 }
 
-static bool same_address(const struct iscsi_portal *a, const struct iscsi_portal *b)
+static bool portal_same_address(const struct iscsi_portal *a, const struct iscsi_portal *b)
 {
 	return a->len == b->len && !memcmp(&a->addr, &b->addr, a->len);
 }
 
-static struct portal *find(const struct iscsi_portal *p)
+static struct portal *portal_find(const struct iscsi_portal *p)
 {
 	struct portal *q;
 
 	list_for_each(q, &portals, link)
-		if (same_address(&q->p, p))
+		if (portal_same_address(&q->p, p))
 			return q;
 	return NULL;
 }
@@ -188,7 +188,7 @@ static int parse_and_find(const char *text, struct iscsi_portal *p, struct porta
 	int rc = iscsi_portal_parse(text, p);
 
 	ASSERT_ON_MAIN();
-	*q = rc ? NULL : find(p);
+	*q = rc ? NULL : portal_find(p);
 	return rc;
 }
 

@@ -28,7 +28,7 @@ static struct {
 	void *arg;
 } stop;
 
-static struct iscsi_session *find(uint16_t tsih)
+static struct iscsi_session *registry_find(uint16_t tsih)
 {
 	struct iscsi_session *s;
 
@@ -42,7 +42,7 @@ static void add_session(struct iscsi_session *s)
 {
 	struct list *at = iscsi_core.sessions.prev;
 
-	while (!next_tsih || find(next_tsih))
+	while (!next_tsih || registry_find(next_tsih))
 		next_tsih++;
 	s->tsih = next_tsih++;
 	while (at != &iscsi_core.sessions &&
@@ -72,7 +72,8 @@ static bool same_port(const struct iscsi_session *s, const struct iscsi_login *l
 	       s->tpgt == l->tpgt && iscsi_same_name(s->initiator, l->initiator);
 }
 
-static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+static bool registry_same_address(const struct sockaddr_storage *a,
+				  const struct sockaddr_storage *b)
 {
 	const struct sockaddr_in *a4 = (const struct sockaddr_in *)a;
 	const struct sockaddr_in *b4 = (const struct sockaddr_in *)b;
@@ -99,7 +100,7 @@ static bool same_discovery(const struct iscsi_session *s, const struct iscsi_con
 		return false;
 	c = list_first(&s->main_conns, struct iscsi_conn, main_link);
 	return !memcmp(s->isid, l->isid, sizeof(s->isid)) && !strcmp(s->initiator, l->initiator) &&
-	       iscsi_owner_same(s, l) && same_address(&c->local, &conn->local) &&
+	       iscsi_owner_same(s, l) && registry_same_address(&c->local, &conn->local) &&
 	       !iscsi_discovery_at_work(c);
 }
 
@@ -188,7 +189,7 @@ static void main_session_gone(struct loop_msg *msg)
 
 /* ---- establishing ---------------------------------------------------------------------------- */
 
-static void wait_for(struct iscsi_session *s, struct iscsi_conn *conn)
+static void registry_wait_for(struct iscsi_session *s, struct iscsi_conn *conn)
 {
 	list_del(&conn->wait_link);
 	list_add_tail(&s->waiters, &conn->wait_link);
@@ -203,9 +204,9 @@ static void drop_session(struct iscsi_session *s, enum iscsi_close_how how)
 		iscsi_registry_close(c, how);
 }
 
-static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
+static uint16_t registry_join(struct iscsi_conn *conn, struct iscsi_login *l)
 {
-	struct iscsi_session *s = find(l->tsih);
+	struct iscsi_session *s = registry_find(l->tsih);
 	struct iscsi_conn *c;
 
 	if (!s || s->discovery || !same_port(s, l))
@@ -220,7 +221,7 @@ static uint16_t join(struct iscsi_conn *conn, struct iscsi_login *l)
 		if (c->cid == l->cid) {
 			/* Connection reinstatement: the old one ends first. */
 			iscsi_registry_close(c, CLOSE_SILENTLY);
-			wait_for(s, conn);
+			registry_wait_for(s, conn);
 			return LOGIN_PENDING;
 		}
 	if (s->nconns >= MIN(s->params.max_connections, ISCSI_MAX_CONNS))
@@ -244,10 +245,10 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	if (!l->discovery && !iscsi_room_for_normal())
 		return LOGIN_OUT_OF_RESOURCES;
 	if (l->tsih)
-		return join(conn, l);
+		return registry_join(conn, l);
 	status = iscsi_owner_check(l, &s);
 	if (status == LOGIN_PENDING)
-		wait_for(s, conn);
+		registry_wait_for(s, conn);
 	if (status)
 		return status;
 	list_for_each(s, &iscsi_core.sessions, link)
@@ -255,7 +256,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 			log_ratelimited(LOG_LVL_INFO, "iscsi: %s reinstates session %u",
 					l->initiator, s->tsih);
 			drop_session(s, CLOSE_SILENTLY);
-			wait_for(s, conn);
+			registry_wait_for(s, conn);
 			return LOGIN_PENDING;
 		}
 	if (l->discovery && !iscsi_room_for_discovery(conn, &silent))
@@ -302,7 +303,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 /* The session that a login is about to join, once it has proven the right to. */
 static const struct iscsi_session *joining(const struct iscsi_login *l)
 {
-	const struct iscsi_session *s = l->tsih && l->names_done ? find(l->tsih) : NULL;
+	const struct iscsi_session *s = l->tsih && l->names_done ? registry_find(l->tsih) : NULL;
 
 	return s && !s->discovery && same_port(s, l) && iscsi_auth_done(l->auth) &&
 			       iscsi_owner_same(s, l) ?

@@ -54,7 +54,7 @@ static inline void stamp(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uint8_t
 		if (pdu->task)
 			leave_window(s, pdu->task);
 		if (pdu->kind == PDU_RESPONSE) {
-			figure_add(&conn->stats.rsp_pdus, 1);
+			counter_add(&conn->stats.rsp_pdus, 1);
 			put_be32(bhs + BHS_DATA_SN, data_pdus(pdu->task));
 		}
 	} else if (pdu->flags & PDU_F_SN_ONLY) {
@@ -111,7 +111,7 @@ uint32_t iscsi_datain_header(struct iscsi_conn *conn, struct iscsi_pdu *pdu, uin
 		put_window(conn->sess, bhs);
 		return len;
 	}
-	figure_add(&conn->stats.datain_pdus, 1);
+	counter_add(&conn->stats.datain_pdus, 1);
 	put_be32(bhs + BHS_DATA_SN, t->data_sn++);
 	t->burst_left -= len;
 	/* A sequence ends with its burst, and with each segment: it may be the last one. */
@@ -174,9 +174,9 @@ static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)
 	p->seg_off = 0;
 	p->seg_end = seg->len;
 	t->pdus_out++;
-	figure_add(&t->conn->stats.txdata_octets, seg->len);
+	counter_add(&t->conn->stats.txdata_octets, seg->len);
 	if (t->conn->tp->iser) /* no headers are made */
-		figure_add(&t->conn->stats.datain_pdus, 1);
+		counter_add(&t->conn->stats.datain_pdus, 1);
 	t->conn->tp->send_data(t->conn, p);
 }
 
@@ -256,12 +256,12 @@ static void send_response(struct iscsi_task *t)
 		t->rsp.data_len = 2u + c->sense_len;
 	}
 	put_be24(bhs + BHS_DATA_LEN, t->rsp.data_len);
-	figure_add(&t->conn->stats.txdata_octets, t->rsp.data_len);
+	counter_add(&t->conn->stats.txdata_octets, t->rsp.data_len);
 	t->pdus_out++;
 	t->conn->tp->send_pdu(t->conn, &t->rsp);
 }
 
-static void respond(struct iscsi_task *t)
+static void response_respond(struct iscsi_task *t)
 {
 	struct scsi_cmd *c = &t->cmd;
 	struct scsi_seg *tail = c->tail;
@@ -294,7 +294,7 @@ static void fenced_run(struct iscsi_pending *p)
 	if (p->conn->failed)
 		fenced_drop(p);
 	else
-		respond(container_of(p, struct iscsi_task, pending));
+		response_respond(container_of(p, struct iscsi_task, pending));
 }
 
 void iscsi_task_respond(struct iscsi_task *t)
@@ -302,7 +302,7 @@ void iscsi_task_respond(struct iscsi_task *t)
 	struct iscsi_session *s = t->conn->sess;
 
 	if (likely(!s->fence.phase && !t->fenced)) {
-		respond(t);
+		response_respond(t);
 		return;
 	}
 	t->state = TASK_FENCED;
@@ -313,10 +313,10 @@ void iscsi_task_respond(struct iscsi_task *t)
 }
 
 /* Its data was taken from where it was received: it has all come. */
-static inline void taken(struct iscsi_conn *conn, struct iscsi_task *t)
+static inline void response_taken(struct iscsi_conn *conn, struct iscsi_task *t)
 {
-	ASSERT(conn->rx_task == t && !t->cmd.at_hand);
-	t->cmd.at_hand_taken = false;
+	ASSERT(conn->rx_task == t && !t->cmd.imm_data);
+	t->cmd.imm_data_taken = false;
 	conn->rx_task = NULL;
 	iscsi_dataout_taken(&t->out);
 }
@@ -339,8 +339,8 @@ static inline struct iscsi_pdu *easy(struct iscsi_conn *conn, struct iscsi_task 
 		p->flags = PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN | PDU_F_EASY;
 		p->seg_end = (uint32_t)c->in_total;
 	} else {
-		if (likely(c->at_hand_taken))
-			taken(conn, t);
+		if (likely(c->imm_data_taken))
+			response_taken(conn, t);
 		if (unlikely(c->tail != NULL) || unlikely(c->dir_in) ||
 		    unlikely(c->out_total != c->edtl_out) || unlikely(t->out.r2t_sn) ||
 		    unlikely(t->out.spill != NULL) || unlikely(iscsi_dataout_pending(t)) ||
@@ -353,8 +353,8 @@ static inline struct iscsi_pdu *easy(struct iscsi_conn *conn, struct iscsi_task 
 	}
 	ASSERT(!t->residual_flags && !t->data_sn);
 	p->seg_off = 0;
-	t->standing = ISCSI_STANDING(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true,
-				     .hashed = true, .started = true, .completed = true);
+	t->state_word = ISCSI_TASK_WORD(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true,
+					.hashed = true, .started = true, .completed = true);
 	return p;
 }
 
@@ -379,8 +379,8 @@ static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 	struct iscsi_session *s = conn->sess;
 
 	t->completed = true;
-	if (unlikely(c->at_hand_taken))
-		taken(conn, t);
+	if (unlikely(c->imm_data_taken))
+		response_taken(conn, t);
 	if (unlikely(c->aborted && !t->silent && (t->reply_full || t->crc_error)))
 		lost_data_status(t);
 	/* Whose initiator has ended it must not be answered later, when its data has come. */
@@ -405,12 +405,12 @@ void iscsi_op_complete(struct scsi_cmd *c)
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(t->started && !t->completed);
-	if (likely(t->standing == ISCSI_STANDING(.state = TASK_RUNNING, .in_window = true,
-						 .hashed = true, .started = true)) &&
+	if (likely(t->state_word == ISCSI_TASK_WORD(.state = TASK_RUNNING, .in_window = true,
+						    .hashed = true, .started = true)) &&
 	    likely(c->status == SAM_GOOD) && likely(!c->aborted) &&
 	    likely(iscsi_conn_at_ease(conn)) && likely(list_empty(&conn->sess->waits)) &&
 	    likely((p = easy(conn, t)) != NULL)) {
-		figure_add(&conn->stats.txdata_octets, p->seg_end);
+		counter_add(&conn->stats.txdata_octets, p->seg_end);
 		conn->tp->send_data(conn, p);
 		return;
 	}

@@ -178,7 +178,7 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 		return;
 	}
 	metric_inc(M_iscsi_commands);
-	figure_add(&conn->stats.cmd_pdus, 1);
+	counter_add(&conn->stats.cmd_pdus, 1);
 	if (unlikely(!fill_in(t, bhs, &x))) {
 		iscsi_task_end(t);
 		iscsi_conn_fail(conn, "out of memory");
@@ -232,14 +232,14 @@ bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	t = iscsi_easy_task(conn, bhs, len, true);
 	if (unlikely(!t))
 		return false;
-	figure_add(&conn->stats.rxdata_octets, len);
+	counter_add(&conn->stats.rxdata_octets, len);
 	iscsi_dataout_init(t, len, false);
-	t->cmd.at_hand = data;
+	t->cmd.imm_data = data;
 	conn->rx_task = t; /* it cannot end before its data has been looked at */
 	scsi_cmd_start(&t->cmd);
 	if (unlikely(conn->rx_task == t)) {
 		/* There is no place for it yet, or it is not wanted. */
-		t->cmd.at_hand = NULL;
+		t->cmd.imm_data = NULL;
 		iscsi_dataout_immediate(t, len);
 		iscsi_sink_copy(conn, 0, data, len);
 		if (likely(conn->rx_task == t))
@@ -254,7 +254,7 @@ static void data_out_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 {
 	struct iscsi_task *t = iscsi_session_task(conn->sess, get_be32(bhs + BHS_ITT));
 
-	figure_add(&conn->stats.dataout_pdus, 1);
+	counter_add(&conn->stats.dataout_pdus, 1);
 	if (!t) {
 		/* Its task has ended: nothing wrong with that. */
 		metric_inc(M_iscsi_data_out_late);
@@ -467,7 +467,7 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 	if (conn->rx_len) {
 		memcpy(conn->rx_bhs, bhs, ISCSI_BHS_LEN);
 		if (likely(conn->sess != NULL))
-			figure_add(&conn->stats.rxdata_octets, conn->rx_len);
+			counter_add(&conn->stats.rxdata_octets, conn->rx_len);
 	}
 	conn->sink.kind = SINK_DISCARD;
 	if (unlikely(!conn->sess)) {

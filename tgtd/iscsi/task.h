@@ -65,14 +65,14 @@ struct iscsi_sent {
 	bool fenced : 1;       /* its response is (RFC 7143 4.2.2.3) */           \
 	bool resegment : 1;    /* level 1: a R-Data SNACK waits for its PDUs */
 
-union iscsi_standing {
+union iscsi_task_word {
 	struct {
 		ISCSI_TASK_STANDING
 	};
 	uint64_t word;
 };
-static_assert(sizeof(union iscsi_standing) == 8, "one word");
-#define ISCSI_STANDING(...) (((const union iscsi_standing){ { __VA_ARGS__ } }).word)
+static_assert(sizeof(union iscsi_task_word) == 8, "one word");
+#define ISCSI_TASK_WORD(...) (((const union iscsi_task_word){ { __VA_ARGS__ } }).word)
 
 struct iscsi_task {
 	struct scsi_cmd cmd;
@@ -85,7 +85,7 @@ struct iscsi_task {
 		struct {
 			ISCSI_TASK_STANDING
 		};
-		uint64_t standing; /* all of it, where it stands as most do */
+		uint64_t state_word; /* all of it, where it stands as most do */
 	};
 	uint32_t data_sn;    /* of the next Data-In */
 	uint32_t burst_left; /* bytes until the F bit is due */

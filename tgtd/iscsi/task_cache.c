@@ -14,7 +14,7 @@ static __thread bool cache_registered;
 static pthread_key_t cache_key;
 static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
 
-static void cache_free(void *unused)
+static void task_cache_free(void *unused)
 {
 	(void)unused;
 	while (iscsi_task_cache_) {
@@ -32,10 +32,10 @@ static void cache_free(void *unused)
 
 static void cache_make_key(void)
 {
-	BUG_ON(pthread_key_create(&cache_key, cache_free));
+	BUG_ON(pthread_key_create(&cache_key, task_cache_free));
 }
 
-static struct iscsi_task *make(void)
+static struct iscsi_task *task_cache_make(void)
 {
 	struct iscsi_task *t;
 
@@ -73,12 +73,12 @@ struct iscsi_task *iscsi_task_get(struct iscsi_conn *conn)
 	if (likely(t))
 		iscsi_task_cache_ = t->hash_next;
 	else
-		t = make();
+		t = task_cache_make();
 	if (unlikely(!t))
 		return NULL;
 	ASSERT(t->state == TASK_FREE);
 	t->conn = conn;
-	t->standing = ISCSI_STANDING(.state = TASK_FREE);
+	t->state_word = ISCSI_TASK_WORD(.state = TASK_FREE);
 	t->data_sn = 0;
 	t->residual = 0;
 	t->residual_flags = 0;

@@ -27,7 +27,7 @@ void text_in_reset(struct text_in *in)
 }
 
 /* Grows *buf to hold @need bytes, doubling. */
-static int grow(char **buf, uint32_t *cap, uint32_t need)
+static int text_grow(char **buf, uint32_t *cap, uint32_t need)
 {
 	uint32_t want = *cap ? *cap : 1024;
 	char *bigger;
@@ -50,7 +50,7 @@ int text_in_append(struct text_in *in, const void *data, uint32_t len)
 
 	if (len > TEXT_IN_MAX - in->len)
 		return -E2BIG;
-	rc = grow(&in->buf, &in->cap, in->len + len);
+	rc = text_grow(&in->buf, &in->cap, in->len + len);
 	if (rc)
 		return rc;
 	if (len)
@@ -149,7 +149,7 @@ int text_out_add(struct text_out *out, const char *key, const char *value)
 		return out->error;
 	if (need > TEXT_OUT_MAX - out->len)
 		return out->error = -E2BIG;
-	if (grow(&out->buf, &out->cap, out->len + (uint32_t)need))
+	if (text_grow(&out->buf, &out->cap, out->len + (uint32_t)need))
 		return out->error = -ENOMEM;
 	memcpy(out->buf + out->len, key, klen);
 	out->buf[out->len + klen] = '=';
@@ -164,7 +164,7 @@ int text_out_append(struct text_out *out, const void *data, uint32_t len)
 		return out->error;
 	if (len > TEXT_OUT_MAX - out->len)
 		return out->error = -E2BIG;
-	if (grow(&out->buf, &out->cap, out->len + len))
+	if (text_grow(&out->buf, &out->cap, out->len + len))
 		return out->error = -ENOMEM;
 	memcpy(out->buf + out->len, data, len);
 	out->len += len;

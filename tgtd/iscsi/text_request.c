@@ -33,7 +33,7 @@ static struct {
 
 /* ---- one request ----------------------------------------------------------------------------- */
 
-static struct iscsi_text_ctx context(struct iscsi_conn *conn)
+static struct iscsi_text_ctx text_request_context(struct iscsi_conn *conn)
 {
 	struct iscsi_session *s = conn->sess;
 
@@ -54,7 +54,8 @@ static struct iscsi_text_ctx context(struct iscsi_conn *conn)
 	};
 }
 
-static void answer(struct iscsi_ctl *ctl, const uint8_t *bhs, const char *out, uint32_t len)
+static void text_request_answer(struct iscsi_ctl *ctl, const uint8_t *bhs, const char *out,
+				uint32_t len)
 {
 	struct iscsi_conn *conn = ctl->conn;
 	/* It may be longer than the request: it gets a home of its own. */
@@ -80,7 +81,7 @@ static void outcome(struct iscsi_ctl *ctl, enum text_outcome result, const uint8
 	iscsi_conn_renegotiated(conn);
 	switch (result) {
 	case TEXT_REPLY:
-		answer(ctl, bhs, out, len);
+		text_request_answer(ctl, bhs, out, len);
 		break;
 	case TEXT_NOT_YET:
 		ASSERT(conn->sess->discovery);
@@ -101,7 +102,7 @@ static void outcome(struct iscsi_ctl *ctl, enum text_outcome result, const uint8
 void iscsi_text_request(struct iscsi_ctl *ctl)
 {
 	struct iscsi_conn *conn = ctl->conn;
-	struct iscsi_text_ctx ctx = context(conn);
+	struct iscsi_text_ctx ctx = text_request_context(conn);
 	uint8_t bhs[ISCSI_BHS_LEN];
 	enum text_outcome result;
 	const char *out = NULL;
@@ -123,9 +124,9 @@ void iscsi_text_request(struct iscsi_ctl *ctl)
 }
 
 /* Another step of the request that is being answered. */
-static void go_on(struct iscsi_ctl *ctl)
+static void text_request_go_on(struct iscsi_ctl *ctl)
 {
-	struct iscsi_text_ctx ctx = context(ctl->conn);
+	struct iscsi_text_ctx ctx = text_request_context(ctl->conn);
 	uint8_t bhs[ISCSI_BHS_LEN];
 	enum text_outcome result;
 	const char *out = NULL;
@@ -194,7 +195,7 @@ static struct iscsi_conn *next_conn(void)
 	return best;
 }
 
-static void serve(struct iscsi_conn *conn)
+static void text_request_serve(struct iscsi_conn *conn)
 {
 	struct iscsi_ctl *next = conn->text_next;
 
@@ -204,7 +205,7 @@ static void serve(struct iscsi_conn *conn)
 	if (conn->failed)
 		return; /* what is left goes with it */
 	if (conn->text_now) {
-		go_on(conn->text_now);
+		text_request_go_on(conn->text_now);
 	} else if (next) {
 		conn->text_next = NULL;
 		next->take(next);
@@ -228,7 +229,7 @@ static unsigned work(struct loop_poller *p)
 
 	queue.budget = STEP;
 	while (queue.budget > 0 && !list_empty(&queue.conns)) {
-		serve(next_conn());
+		text_request_serve(next_conn());
 		n++;
 	}
 	if (list_empty(&queue.conns))

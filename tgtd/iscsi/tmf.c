@@ -39,7 +39,7 @@ static bool ends_many(uint8_t fn)
 	}
 }
 
-static void answer(struct iscsi_ctl *ctl, uint8_t response)
+static void iscsi_tmf_answer(struct iscsi_ctl *ctl, uint8_t response)
 {
 	uint8_t *bhs = iscsi_ctl_answer(ctl, ISCSI_TMF_RSP);
 
@@ -53,8 +53,8 @@ static void answer(struct iscsi_ctl *ctl, uint8_t response)
 				 response == ISCSI_TMF_COMPLETE && ends_many(function_of(ctl)));
 }
 
-/* One less at work; after answer(), which may be the last thing its connection did. */
-static void over(struct iscsi_session *s)
+/* One less at work; after iscsi_tmf_answer(), which may be the last thing its connection did. */
+static void iscsi_tmf_over(struct iscsi_session *s)
 {
 	s->tmfs--;
 	iscsi_session_check_end(s);
@@ -74,8 +74,8 @@ static void aborted(void *arg)
 	struct iscsi_ctl *ctl = arg;
 	struct iscsi_session *s = ctl->conn->sess;
 
-	answer(ctl, ISCSI_TMF_COMPLETE);
-	over(s);
+	iscsi_tmf_answer(ctl, ISCSI_TMF_COMPLETE);
+	iscsi_tmf_over(s);
 }
 
 static void abort_task(struct iscsi_ctl *ctl)
@@ -89,13 +89,13 @@ static void abort_task(struct iscsi_ctl *ctl)
 		t = NULL; /* not all of it has come */
 	/* A task whose response is on its way exists no more. */
 	if (t && t->completed && t->state != TASK_DRAINING) {
-		answer(ctl, ISCSI_TMF_NO_TASK);
+		iscsi_tmf_answer(ctl, ISCSI_TMF_NO_TASK);
 		return;
 	}
 	if (t) {
 		if (t->state == TASK_HELD) {
 			iscsi_task_abort(t, false);
-			answer(ctl, ISCSI_TMF_COMPLETE);
+			iscsi_tmf_answer(ctl, ISCSI_TMF_COMPLETE);
 			return;
 		}
 		ctl->serial = t->serial;
@@ -108,10 +108,10 @@ static void abort_task(struct iscsi_ctl *ctl)
 	if (sn_le(s->exp_cmd_sn, ref_sn) && sn_lt(ref_sn, get_be32(ctl->bhs + BHS_CMD_SN)) &&
 	    sn_le(ref_sn, s->max_cmd_sn)) {
 		iscsi_session_skip(s, ref_sn);
-		answer(ctl, ISCSI_TMF_COMPLETE);
+		iscsi_tmf_answer(ctl, ISCSI_TMF_COMPLETE);
 		return;
 	}
-	answer(ctl, ISCSI_TMF_NO_TASK);
+	iscsi_tmf_answer(ctl, ISCSI_TMF_NO_TASK);
 }
 
 static void query_task(struct iscsi_ctl *ctl)
@@ -119,8 +119,9 @@ static void query_task(struct iscsi_ctl *ctl)
 	uint32_t ref = get_be32(ctl->bhs + BHS_REF_TASK_TAG);
 	struct iscsi_task *t = iscsi_session_task(ctl->conn->sess, ref);
 
-	answer(ctl, t && t->cmd.lun == get_be64(ctl->bhs + BHS_LUN) ? ISCSI_TMF_SUCCEEDED :
-								      ISCSI_TMF_COMPLETE);
+	iscsi_tmf_answer(ctl, t && t->cmd.lun == get_be64(ctl->bhs + BHS_LUN) ?
+				      ISCSI_TMF_SUCCEEDED :
+				      ISCSI_TMF_COMPLETE);
 }
 
 /* ---- many ------------------------------------------------------------------------------------ */
@@ -153,7 +154,7 @@ static void reset_answered(struct iscsi_ctl *ctl)
 	iscsi_session_drop(ctl->conn->sess, why);
 }
 
-static void scsi_done(void *arg, int response)
+static void iscsi_tmf_scsi_done(void *arg, int response)
 {
 	struct iscsi_ctl *ctl = arg;
 	struct iscsi_session *s = ctl->conn->sess;
@@ -162,8 +163,8 @@ static void scsi_done(void *arg, int response)
 	if (response == TMF_COMPLETE &&
 	    (fn == ISCSI_TMF_TARGET_COLD_RESET || fn == ISCSI_TMF_I_T_NEXUS_RESET))
 		ctl->after = reset_answered;
-	answer(ctl, wire_response(response));
-	over(s);
+	iscsi_tmf_answer(ctl, wire_response(response));
+	iscsi_tmf_over(s);
 }
 
 void iscsi_tmf_request(struct iscsi_ctl *ctl)
@@ -195,7 +196,7 @@ void iscsi_tmf_request(struct iscsi_ctl *ctl)
 		break;
 	case ISCSI_TMF_TASK_REASSIGN:
 		/* 11.6.1: takes ErrorRecoveryLevel 2. */
-		answer(ctl, ISCSI_TMF_NO_REASSIGN);
+		iscsi_tmf_answer(ctl, ISCSI_TMF_NO_REASSIGN);
 		break;
 	case ISCSI_TMF_ABORT_TASK_SET:
 	case ISCSI_TMF_CLEAR_ACA:
@@ -208,9 +209,9 @@ void iscsi_tmf_request(struct iscsi_ctl *ctl)
 	case ISCSI_TMF_QUERY_ASYNC_EVENT:
 		conn->sess->tmfs++;
 		scsi_tmf(&conn->sess->nexus, (enum scsi_tmf)map[fn], get_be64(ctl->bhs + BHS_LUN),
-			 scsi_done, ctl);
+			 iscsi_tmf_scsi_done, ctl);
 		break;
 	default:
-		answer(ctl, ISCSI_TMF_REJECTED);
+		iscsi_tmf_answer(ctl, ISCSI_TMF_REJECTED);
 	}
 }

@@ -121,7 +121,7 @@ static void mapped(struct in6_addr *out, const struct in_addr *in)
 
 /* "ip:port,tpgt". One that listens on all addresses is registered with
  * the one that the server sees. */
-static void take_portal(const char *text, void *arg)
+static void isns_take_portal(const char *text, void *arg)
 {
 	struct portals *ps = arg;
 	struct isns_portal *p = &ps->p[ps->n];
@@ -177,12 +177,12 @@ static void hang_up(void)
 	isns.fd.fd = -1;
 }
 
-static void wait_for(uint64_t ns)
+static void isns_wait_for(uint64_t ns)
 {
 	loop_timer_arm(adm.conf.main, &isns.next, ns);
 }
 
-static void left(void)
+static void isns_has_left(void)
 {
 	void (*done)(void *arg) = isns.done;
 
@@ -196,10 +196,10 @@ static void recheck_soon(void)
 	uint64_t since = loop_now(adm.conf.main) - isns.checked_ns,
 		 apart = RECHECK_MS * NSEC_PER_MSEC;
 
-	wait_for(MAX(SETTLE_MS * NSEC_PER_MSEC, apart - MIN(since, apart)));
+	isns_wait_for(MAX(SETTLE_MS * NSEC_PER_MSEC, apart - MIN(since, apart)));
 }
 
-static void over(bool ok)
+static void isns_exchange_over(bool ok)
 {
 	hang_up();
 	loop_timer_cancel(adm.conf.main, &isns.deadline);
@@ -207,10 +207,10 @@ static void over(bool ok)
 	isns.resend = false;
 	if (isns.phase == LEAVE) {
 		isns.known = isns.registered = false;
-		left();
+		isns_has_left();
 		/* on again meanwhile, or targets again */
 		if (isns.on && isns.again)
-			wait_for(SETTLE_MS * NSEC_PER_MSEC);
+			isns_wait_for(SETTLE_MS * NSEC_PER_MSEC);
 		return;
 	}
 	if (isns.done || !isns.on) {
@@ -219,25 +219,25 @@ static void over(bool ok)
 		if (isns.known)
 			start_exchange();
 		else
-			left();
+			isns_has_left();
 		return;
 	}
 	names_free();
 	if (isns.again)
-		wait_for(SETTLE_MS * NSEC_PER_MSEC);
+		isns_wait_for(SETTLE_MS * NSEC_PER_MSEC);
 	else if (!ok)
-		wait_for(RETRY_S * NSEC_PER_SEC);
+		isns_wait_for(RETRY_S * NSEC_PER_SEC);
 	else if (isns.recheck)
 		recheck_soon();
 	else
-		wait_for(REFRESH_S * NSEC_PER_SEC);
+		isns_wait_for(REFRESH_S * NSEC_PER_SEC);
 }
 
-static void failed(const char *what, int err)
+static void isns_failed(const char *what, int err)
 {
 	log_ratelimited(LOG_LVL_WARN, "isns: %s%s%s", what, err ? ": " : "",
 			err ? strerror(err) : "");
-	over(false);
+	isns_exchange_over(false);
 }
 
 static bool make_registration(void)
@@ -248,7 +248,7 @@ static bool make_registration(void)
 
 	if (getsockname(isns.fd.fd, (struct sockaddr *)&ps.local, &len))
 		return false;
-	iscsi_portal_each(take_portal, &ps);
+	iscsi_portal_each(isns_take_portal, &ps);
 	if (!isns.sent_names) {
 		snprintf(isns.source, sizeof(isns.source), "%s", isns.names[0]);
 		isns.registered = false;
@@ -295,7 +295,7 @@ static bool make_message(void)
 }
 
 /* What the next message is about. False: there is none, the round is through. */
-static bool advance(void)
+static bool isns_advance(void)
 {
 	switch (isns.phase) {
 	case CHECK:
@@ -339,7 +339,7 @@ struct seen {
 	bool source;
 };
 
-static void look_at(const struct isns_attr *a, void *arg)
+static void isns_look_at(const struct isns_attr *a, void *arg)
 {
 	struct seen *seen = arg;
 	const char *name = a->tag == ISNS_TAG_ISCSI_NAME ? isns_attr_text(a) : NULL;
@@ -353,15 +353,15 @@ static void look_at(const struct isns_attr *a, void *arg)
 static bool forgotten(uint32_t status)
 {
 	struct seen seen = { 0 };
-	bool all = !status && !isns_answer_each(&isns.in, look_at, &seen) && seen.source &&
+	bool all = !status && !isns_answer_each(&isns.in, isns_look_at, &seen) && seen.source &&
 		   seen.portals >= isns.nportals;
 
 	return !all &&
 	       loop_now(adm.conf.main) - isns.registered_ns >= REGISTER_AGAIN_S * NSEC_PER_SEC;
 }
 
-/* 0: go on with what advance() says; 1: with what is set already; -1: the round has failed. */
-static int heed(uint32_t status)
+/* 0: go on with what isns_advance() says; 1: with what is set already; -1: the round has failed. */
+static int isns_handle_status(uint32_t status)
 {
 	struct adm_target *t;
 
@@ -435,7 +435,7 @@ static void answered(void)
 	if (n <= 0 && one_answer_each(n ? errno : 0))
 		return;
 	if (n <= 0) {
-		failed("no answer", n ? errno : 0);
+		isns_failed("no answer", n ? errno : 0);
 		return;
 	}
 	rc = isns_in_feed(&isns.in, bytes, (uint32_t)n, &used);
@@ -444,21 +444,21 @@ static void answered(void)
 	/* one question, one answer: nothing can follow it */
 	if (rc || used < (uint32_t)n ||
 	    isns_answer(&isns.in, function_of[isns.phase], isns.xid, &status)) {
-		failed("the server's answer is not one", 0);
+		isns_failed("the server's answer is not one", 0);
 		return;
 	}
 	isns.answers++;
-	rc = heed(status);
+	rc = isns_handle_status(status);
 	if (rc < 0) {
-		over(false);
+		isns_exchange_over(false);
 		return;
 	}
 	if (isns.phase == LEAVE)
 		log_info("isns: registration taken back");
-	if ((rc || advance()) && isns.on && !isns.again)
+	if ((rc || isns_advance()) && isns.on && !isns.again)
 		send_next();
 	else
-		over(true);
+		isns_exchange_over(true);
 }
 
 static void send_more(void)
@@ -468,7 +468,7 @@ static void send_more(void)
 
 	if (n < 0) {
 		if (errno != EAGAIN && errno != EINTR && !one_answer_each(errno))
-			failed("cannot send", errno);
+			isns_failed("cannot send", errno);
 		return;
 	}
 	isns.sent += (uint32_t)n;
@@ -477,10 +477,10 @@ static void send_more(void)
 		return;
 	isns.step = ANSWER;
 	if (loop_fd_modify(&isns.fd, EPOLLIN))
-		failed("epoll", errno);
+		isns_failed("epoll", errno);
 }
 
-static void ready(struct loop_fd *lfd, uint32_t revents)
+static void isns_ready(struct loop_fd *lfd, uint32_t revents)
 {
 	socklen_t len = sizeof(int);
 	int err = 0;
@@ -488,7 +488,7 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 	(void)revents;
 	if (isns.step == CONNECT) {
 		if (getsockopt(lfd->fd, SOL_SOCKET, SO_ERROR, &err, &len) || err)
-			failed("cannot connect to the server", err);
+			isns_failed("cannot connect to the server", err);
 		else
 			send_next();
 	} else if (isns.step == SEND) {
@@ -501,7 +501,7 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 static void too_long(struct timer *t)
 {
 	(void)t;
-	failed("the server does not answer in time", 0);
+	isns_failed("the server does not answer in time", 0);
 }
 
 static uint64_t patience(void)
@@ -515,14 +515,14 @@ static void send_next(void)
 	isns.sent = 0;
 	isns_in_again(&isns.in);
 	if (!isns.resend && !make_message()) {
-		failed("the message cannot be made", 0);
+		isns_failed("the message cannot be made", 0);
 		return;
 	}
 	isns.resend = false;
 	loop_timer_arm(adm.conf.main, &isns.deadline, patience());
 	isns.step = SEND;
 	if (loop_fd_modify(&isns.fd, EPOLLOUT)) {
-		failed("epoll", errno);
+		isns_failed("epoll", errno);
 		return;
 	}
 	send_more();
@@ -537,24 +537,24 @@ static void start_exchange(void)
 	isns.answers = 0;
 	loop_timer_arm(adm.conf.main, &isns.deadline, patience());
 	if (fd < 0) {
-		failed("socket", errno);
+		isns_failed("socket", errno);
 		return;
 	}
-	isns.fd = (struct loop_fd){ .fd = fd, .events = EPOLLOUT, .ready = ready };
+	isns.fd = (struct loop_fd){ .fd = fd, .events = EPOLLOUT, .ready = isns_ready };
 	if (connect(fd, (const struct sockaddr *)&isns.server, isns.server_len) &&
 	    errno != EINPROGRESS) {
 		int err = errno;
 
 		close(fd);
 		isns.fd.fd = -1;
-		failed("cannot connect to the server", err);
+		isns_failed("cannot connect to the server", err);
 		return;
 	}
 	rc = loop_fd_add(adm.conf.main, &isns.fd);
 	if (rc) {
 		close(fd);
 		isns.fd.fd = -1;
-		failed("epoll", -rc);
+		isns_failed("epoll", -rc);
 	}
 }
 
@@ -569,7 +569,7 @@ static void start_round(void)
 	if (names_take()) {
 		names_free();
 		isns.again = changed;
-		wait_for(RETRY_S * NSEC_PER_SEC);
+		isns_wait_for(RETRY_S * NSEC_PER_SEC);
 		return;
 	}
 	if (!isns.nnames) {
@@ -600,7 +600,7 @@ void isns_changed(void)
 		return;
 	isns.again = true;
 	if (isns.step == REST)
-		wait_for(SETTLE_MS * NSEC_PER_MSEC);
+		isns_wait_for(SETTLE_MS * NSEC_PER_MSEC);
 }
 
 void isns_recheck(void)
@@ -720,7 +720,7 @@ void isns_leave(void (*done)(void *arg), void *arg)
 		isns.phase = LEAVE;
 		start_exchange();
 	} else {
-		left();
+		isns_has_left();
 	}
 }
 

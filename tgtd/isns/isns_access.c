@@ -30,7 +30,7 @@ static void access_free(struct isns_access *a)
 }
 
 /* iSCSI names are kept in lower case (RFC 3722), by servers whatever they were told. */
-static int by_name(const void *a, const void *b)
+static int isns_by_name(const void *a, const void *b)
 {
 	return strcasecmp(*(char *const *)a, *(char *const *)b);
 }
@@ -70,7 +70,7 @@ void isns_access_take(struct adm_target *t, const struct isns_in *answer)
 				"isns: the list of who may log in to %s is not complete",
 				scsi_target_name(t->scsi));
 	if (a && a->n)
-		qsort(a->names, a->n, sizeof(*a->names), by_name);
+		qsort(a->names, a->n, sizeof(*a->names), isns_by_name);
 	access_free(t->isns);
 	t->isns = a;
 }
@@ -86,7 +86,7 @@ static bool allows(struct scsi_target *scsi, const char *iqn)
 	const struct adm_target *t = registry_target(scsi_target_tid(scsi));
 	const struct isns_access *a = t ? t->isns : NULL;
 
-	return a && a->n && bsearch(&iqn, a->names, a->n, sizeof(*a->names), by_name);
+	return a && a->n && bsearch(&iqn, a->names, a->n, sizeof(*a->names), isns_by_name);
 }
 
 void isns_access_on(bool on)

@@ -60,7 +60,7 @@ static void peer_silent(struct timer *t)
 }
 
 /* False: the connection is of no use any more. */
-static bool serve(struct peer *p)
+static bool isns_listen_serve(struct peer *p)
 {
 	bool changed;
 	int rc = isns_serve(&p->in, &listening.self, listening.msg, &changed);
@@ -93,7 +93,7 @@ static void peer_ready(struct loop_fd *lfd, uint32_t revents)
 		at += used;
 		if (!rc) {
 			p->asking = false;
-			rc = serve(p) ? 0 : -EPROTO;
+			rc = isns_listen_serve(p) ? 0 : -EPROTO;
 		}
 		if (rc && rc != -EAGAIN)
 			break;
@@ -113,7 +113,7 @@ static void peer_ready(struct loop_fd *lfd, uint32_t revents)
 	}
 }
 
-static void listener_ready(struct loop_fd *lfd, uint32_t revents)
+static void isns_listen_ready(struct loop_fd *lfd, uint32_t revents)
 {
 	int fd = accept4(lfd->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	struct peer *p;
@@ -148,7 +148,7 @@ static void listener_ready(struct loop_fd *lfd, uint32_t revents)
 	loop_timer_arm(adm.conf.main, &p->timer, STALL_S * NSEC_PER_SEC);
 }
 
-static void pause_over(struct timer *t)
+static void isns_listen_pause_over(struct timer *t)
 {
 	(void)t;
 	loop_fd_modify(&listening.lfd, EPOLLIN);
@@ -202,7 +202,7 @@ int isns_listen_start(const struct isns_self *self, void (*changed)(void))
 	rc = fd < 0 ? fd : 0;
 	if (!rc) {
 		listening.lfd =
-			(struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
+			(struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = isns_listen_ready };
 		rc = loop_fd_add(adm.conf.main, &listening.lfd);
 		if (rc)
 			close(fd);
@@ -213,7 +213,7 @@ int isns_listen_start(const struct isns_self *self, void (*changed)(void))
 		return rc;
 	}
 	list_init(&listening.peers);
-	timer_init(&listening.pause, pause_over);
+	timer_init(&listening.pause, isns_listen_pause_over);
 	listening.open = true;
 	return 0;
 }

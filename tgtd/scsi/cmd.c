@@ -110,7 +110,7 @@ static __attribute__((noinline)) void clean_up(struct scsi_cmd *cmd)
 	cmd->cancel = NULL;
 }
 
-static inline void end(struct scsi_cmd *cmd)
+static inline void cmd_end(struct scsi_cmd *cmd)
 {
 	struct scsi_itl *itl = cmd->itl;
 
@@ -132,7 +132,7 @@ static inline void end(struct scsi_cmd *cmd)
 
 void scsi_cmd_end(struct scsi_cmd *cmd)
 {
-	end(cmd);
+	cmd_end(cmd);
 }
 
 void scsi_cmd_sent(struct scsi_cmd *cmd, struct scsi_seg *tail)
@@ -140,7 +140,7 @@ void scsi_cmd_sent(struct scsi_cmd *cmd, struct scsi_seg *tail)
 	ASSERT(tail->state == SEG_WIRE && (cmd->state & CMD_DONE));
 	blk_req_release(&tail->io);
 	tail->state = SEG_IDLE;
-	end(cmd);
+	cmd_end(cmd);
 }
 
 /* ---- aborting -------------------------------------------------------------------------------- */

@@ -90,8 +90,8 @@ struct scsi_cmd {
 	uint64_t edtl_out;
 	/* All of the Data-Out (edtl_out bytes), in memory until scsi_cmd_start() returns, or NULL.
 	 * Who takes it from there instead of ->fetch sets it to NULL and says so. */
-	const uint8_t *at_hand;
-	bool at_hand_taken;
+	const uint8_t *imm_data;
+	bool imm_data_taken;
 	uint32_t immediate;	/* bytes of data-out that came with the command (a hint) */
 
 	/* ---- result, valid in complete(); what is zero at first lies together ---- */
@@ -205,7 +205,7 @@ struct scsi_nexus {
 	char iqn[SCSI_PORT_NAME_MAX];	     /* initiator (device) name: identity for LUN masking */
 	char address[64];		     /* textual peer address */
 	uint16_t rtpi;			     /* relative target port identifier it came in by */
-	struct blk_borrower borrower;	     /* what it has on the wire */
+	struct blk_pin_holder pin_holder;    /* what it has on the wire */
 	uint64_t id;			     /* unique while the daemon runs:
 					      * stream id, statistics */
 	struct list link;		     /* target->nexuses, target->lock */

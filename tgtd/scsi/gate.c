@@ -16,7 +16,7 @@ static bool ua_first(struct scsi_itl *itl)
 
 /* ---- the gate -------------------------------------------------------------------------------- */
 
-static bool conflict(struct scsi_cmd *cmd)
+static bool gate_conflict(struct scsi_cmd *cmd)
 {
 	cmd->status = SAM_RESERVATION_CONFLICT;
 	scsi_done(cmd);
@@ -54,7 +54,7 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 	if ((bits & GATE_UA) && ua_first(cmd->itl) && !attention(cmd))
 		return false;
 	if (bits & (GATE_RESERVED | GATE_DENY_WRITE | GATE_DENY_READ))
-		return conflict(cmd);
+		return gate_conflict(cmd);
 	if ((bits & (GATE_UA | GATE_LUNS)) && !attention(cmd))
 		return false;
 	if (!scsi_features_pass(cmd, bits))

@@ -24,7 +24,7 @@ enum {
 	GATE_ALUA = 1 << 11,	  /* this port's group is not active */
 	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
 	GATE_CLOCK = 1 << 13,	  /* no command of this I_T_L nexus has begun or ended in this
-				   * iteration of its loop (load.h); stops nothing, but makes the
+				   * iteration of its loop (lu_perf.h); stops nothing, but makes the
 				   * first one look */
 	GATE_RCD = 1 << 14,	  /* what is read comes from the medium (caching mode page) */
 };

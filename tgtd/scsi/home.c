@@ -151,7 +151,7 @@ static bool loop_used(struct loop *loop)
 	return used;
 }
 
-static void look(void *arg)
+static void home_look(void *arg)
 {
 	struct scsi_home *h = arg;
 
@@ -165,7 +165,7 @@ static void retired_stop(struct scsi_work *w)
 	if (loop_current() == h->main) /* there is no helper: main may not wait for a thread */
 		h->busy = true;
 	else
-		loop_call(h->loop, look, h);
+		loop_call(h->loop, home_look, h);
 	if (!h->busy)
 		loop_end(h->loop);
 }

@@ -7,13 +7,13 @@
 #define SCSI_ITL_H
 
 #include "tgtd/scsi/gate.h"
-#include "tgtd/scsi/load.h"
+#include "tgtd/scsi/lu_perf.h"
 #include "tgtd/scsi/target.h"
 
 #define UA_MAX 8
 
 /* A figure that one thread writes and any may read. */
-#define stat_add(p, n) figure_add(p, n)
+#define stat_add(p, n) counter_add(p, n)
 
 struct scsi_itl {
 	_Atomic uint32_t gate;	/* own cache line's first word: all that the fast path asks */
@@ -36,7 +36,7 @@ struct scsi_itl {
 	bool preempted;		/* its commands are to be aborted; lu->lock */
 	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see
 				 * scsi_lu_gone_wait(); nexus->loop */
-	struct scsi_itl_load load; /* nexus->loop */
+	struct itl_perf load;	/* nexus->loop */
 	struct list uses;	/* scsi_use.link: copies that read or write it; nexus->loop */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;
@@ -47,29 +47,30 @@ struct scsi_itl {
 struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun);
 /* Calls fn(itl) on the loop of each nexus of @lu's target that has an I_T_L nexus with @lu. @done
  * on the calling loop after all fn's are finished: fn returns true when it is finished, or calls
- * scsi_visit_done() later. */
-struct scsi_visit;
-struct scsi_visits;
-typedef bool (*scsi_visit_fn)(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl);
-struct scsi_visit {
+ * scsi_nexus_visited() later. */
+struct scsi_nexus_visit;
+struct scsi_nexus_walk;
+typedef bool (*scsi_nexus_fn)(struct scsi_nexus_visit *v, struct scsi_nexus *n,
+			      struct scsi_itl *itl);
+struct scsi_nexus_visit {
 	struct loop_msg msg;
-	struct scsi_visits *all;
+	struct scsi_nexus_walk *all;
 	struct scsi_nexus *nexus;
 	struct scsi_itl *itl;
 };
-struct scsi_visits {
+struct scsi_nexus_walk {
 	struct scsi_target *target;
 	struct scsi_lu *lu; /* NULL: fn gets itl NULL, once a nexus */
-	scsi_visit_fn fn;
-	void (*done)(struct scsi_visits *all);
+	scsi_nexus_fn fn;
+	void (*done)(struct scsi_nexus_walk *all);
 	void *arg;
 	const struct scsi_nexus *except;
 	struct loop *home;
 	uint32_t left; /* home */
 	struct loop_msg msg;
 };
-int scsi_visit_all(struct scsi_visits *all);
-void scsi_visit_done(struct scsi_visit *v);
+int scsi_for_each_nexus(struct scsi_nexus_walk *all);
+void scsi_nexus_visited(struct scsi_nexus_visit *v);
 /* Takes the I_T_L nexus out of the nexus' table: no new command finds it. Then when it is quiet:
  * scsi_itl_free(). nexus->loop. */
 void scsi_itl_forget(struct scsi_itl *itl);
@@ -91,8 +92,8 @@ static inline void scsi_itl_changes(struct scsi_itl *itl)
 /* Only nexus->loop counts, so no locked instruction; main may look (lu_busy()). */
 static inline void scsi_itl_count(struct scsi_itl *itl, int by)
 {
-	figure_add32(&itl->inflight, (uint32_t)by);
-	itl->nexus->borrower.requests += (uint32_t)by;
+	counter_add32(&itl->inflight, (uint32_t)by);
+	itl->nexus->pin_holder.requests += (uint32_t)by;
 }
 /* Keeps the I_T_L nexus and its LU from going away. nexus->loop. */
 static inline void scsi_itl_pin(struct scsi_itl *itl)

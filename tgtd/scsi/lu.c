@@ -72,7 +72,7 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 	atomic_store(&lu->flags, flags);
 }
 
-static void set_text(char *dst, size_t size, const char *given, const char *dflt)
+static void lu_set_text(char *dst, size_t size, const char *given, const char *dflt)
 {
 	const char *text = given[0] ? given : dflt;
 	size_t n = MIN(strlen(text), size - 1);
@@ -114,13 +114,13 @@ static void set_names(struct scsi_lu *lu, const struct scsi_lu_conf *conf)
 	char text[64];
 
 	snprintf(text, sizeof(text), "IET     %04x%04x", tid, conf->lun);
-	set_text(lu->conf.scsi_id, sizeof(lu->conf.scsi_id), conf->scsi_id, text);
+	lu_set_text(lu->conf.scsi_id, sizeof(lu->conf.scsi_id), conf->scsi_id, text);
 	snprintf(text, sizeof(text), "beaf%d%d", (int)tid, (int)conf->lun);
-	set_text(lu->conf.scsi_sn, sizeof(lu->conf.scsi_sn), conf->scsi_sn, text);
-	set_text(lu->conf.vendor_id, sizeof(lu->conf.vendor_id), conf->vendor_id, "IET");
-	set_text(lu->conf.product_id, sizeof(lu->conf.product_id), conf->product_id,
-		 lu->type == 0x0c ? "Controller" : "VIRTUAL-DISK");
-	set_text(lu->conf.product_rev, sizeof(lu->conf.product_rev), conf->product_rev, "0001");
+	lu_set_text(lu->conf.scsi_sn, sizeof(lu->conf.scsi_sn), conf->scsi_sn, text);
+	lu_set_text(lu->conf.vendor_id, sizeof(lu->conf.vendor_id), conf->vendor_id, "IET");
+	lu_set_text(lu->conf.product_id, sizeof(lu->conf.product_id), conf->product_id,
+		    lu->type == 0x0c ? "Controller" : "VIRTUAL-DISK");
+	lu_set_text(lu->conf.product_rev, sizeof(lu->conf.product_rev), conf->product_rev, "0001");
 }
 
 /* @lu takes its place in the target's table, if there is one. 0, or an errno. target->lock held. */
@@ -233,7 +233,7 @@ struct scsi_lu *scsi_lu_next(struct scsi_target *t, struct scsi_lu *lu)
 /* ---- delete ---------------------------------------------------------------------------------- */
 
 struct lu_delete {
-	struct scsi_visits visits;
+	struct scsi_nexus_walk visits;
 	struct scsi_gone_wait gone;
 	struct loop_msg later;
 	struct scsi_work close;
@@ -247,22 +247,22 @@ static void aborted_all(void *arg)
 	(void)arg; /* the I_T_L nexus reports through ->quiet */
 }
 
-static void left(struct scsi_itl *itl)
+static void lu_left(struct scsi_itl *itl)
 {
-	struct scsi_visit *v = itl->quiet_arg;
+	struct scsi_nexus_visit *v = itl->quiet_arg;
 
 	scsi_itl_free(itl);
-	scsi_visit_done(v);
+	scsi_nexus_visited(v);
 }
 
-static bool leave(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+static bool lu_leave(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
 {
 	scsi_itl_forget(itl);
 	if (itl->inflight == 0 && list_empty(&itl->held)) {
 		scsi_itl_free(itl);
 		return true;
 	}
-	itl->quiet = left;
+	itl->quiet = lu_left;
 	itl->quiet_arg = v;
 	n->ops->abort_all(n, itl->lu, false, aborted_all, NULL);
 	return false;
@@ -305,7 +305,7 @@ static void nobody_left(struct lu_delete *d)
 	scsi_helper_run(&d->close);
 }
 
-static void look_again(struct loop_msg *m)
+static void lu_look_again(struct loop_msg *m)
 {
 	nobody_left(container_of(m, struct lu_delete, later));
 }
@@ -315,11 +315,11 @@ static void look_again_gone(struct loop_msg *m)
 	nobody_left(container_of(m, struct lu_delete, gone.msg));
 }
 
-static void all_left(struct scsi_visits *all)
+static void all_left(struct scsi_nexus_walk *all)
 {
 	struct lu_delete *d = container_of(all, struct lu_delete, visits);
 
-	d->later.handle = look_again;
+	d->later.handle = lu_look_again;
 	d->gone.msg.handle = look_again_gone;
 	nobody_left(d);
 }
@@ -360,9 +360,9 @@ void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int 
 	d->arg = arg;
 	d->visits.target = t;
 	d->visits.lu = lu;
-	d->visits.fn = leave;
+	d->visits.fn = lu_leave;
 	d->visits.done = all_left;
-	if (scsi_visit_all(&d->visits) < 0)
+	if (scsi_for_each_nexus(&d->visits) < 0)
 		log_error("scsi: out of memory while deleting target %u LUN %u", t->tid, lu->lun);
 	scsi_luns_changed(t);
 }
@@ -370,7 +370,7 @@ void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int 
 /* ---- another store --------------------------------------------------------------------------- */
 
 struct lu_swap {
-	struct scsi_visits visits;
+	struct scsi_nexus_walk visits;
 	struct scsi_gone_wait gone;
 	struct scsi_work close;
 	struct scsi_lu *lu;
@@ -381,10 +381,10 @@ struct lu_swap {
 
 static void quiet_now(struct scsi_itl *itl)
 {
-	scsi_visit_done(itl->quiet_arg);
+	scsi_nexus_visited(itl->quiet_arg);
 }
 
-static bool wait_quiet(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+static bool wait_quiet(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
 {
 	(void)n;
 	if (itl->inflight == 0)
@@ -394,7 +394,7 @@ static bool wait_quiet(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_i
 	return false;
 }
 
-static bool run_held(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+static bool run_held(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
 {
 	(void)v;
 	(void)n;
@@ -416,7 +416,7 @@ static void swap_closed(struct scsi_work *w)
 	free(s);
 }
 
-static void swap_thawed(struct scsi_visits *all)
+static void swap_thawed(struct scsi_nexus_walk *all)
 {
 	struct lu_swap *s = container_of(all, struct lu_swap, visits);
 
@@ -445,7 +445,7 @@ static void swap_now(struct lu_swap *s)
 	pthread_mutex_unlock(&lu->lock);
 	s->visits.fn = run_held;
 	s->visits.done = swap_thawed;
-	(void)!scsi_visit_all(&s->visits);
+	(void)!scsi_for_each_nexus(&s->visits);
 }
 
 static void swap_again(struct loop_msg *m)
@@ -453,7 +453,7 @@ static void swap_again(struct loop_msg *m)
 	swap_now(container_of(m, struct lu_swap, gone.msg));
 }
 
-static void swap_quiet(struct scsi_visits *all)
+static void swap_quiet(struct scsi_nexus_walk *all)
 {
 	struct lu_swap *s = container_of(all, struct lu_swap, visits);
 
@@ -491,7 +491,7 @@ void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg
 	s->visits.lu = lu;
 	s->visits.fn = wait_quiet;
 	s->visits.done = swap_quiet;
-	if (scsi_visit_all(&s->visits) < 0)
+	if (scsi_for_each_nexus(&s->visits) < 0)
 		log_error("scsi: out of memory while replacing the store of target %u LUN %u",
 			  lu->target->tid, lu->lun);
 }

@@ -79,8 +79,8 @@ struct scsi_lu {
 	struct scsi_lu_conf conf;
 	struct scsi_mode mode, mode_saved, mode_default; /* now; after a reset; as configured */
 	struct scsi_lu_stats gone_stats; /* of nexuses that left */
-	struct list loads;		 /* scsi_load.link, one a loop */
-	struct scsi_load_times gone_load;/* of loops where no nexus is left */
+	struct list loads;		 /* lu_perf.link, one a loop */
+	struct lu_perf_times gone_perf;	 /* of loops where no nexus is left */
 	uint64_t made_ns, idle_ns;	 /* clock_now_ns(); as reported last */
 	uint32_t prevents;
 	bool deleting, ejected;
@@ -107,7 +107,7 @@ struct scsi_target {
 	struct scsi_lu **lu; /* by LUN */
 	uint32_t nlu;
 	bool offline, dying;
-	struct scsi_visits *drops; /* from scsi_target_close() to scsi_target_delete() */
+	struct scsi_nexus_walk *drops; /* from scsi_target_close() to scsi_target_delete() */
 	bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
 			void *arg);
 	void *visible_arg;

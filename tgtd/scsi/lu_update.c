@@ -27,7 +27,7 @@ static bool parse_bool(const char *v, bool *out)
 	return false;
 }
 
-static bool parse_number(const char *v, uint64_t max, uint64_t *out)
+static bool lu_update_parse_number(const char *v, uint64_t max, uint64_t *out)
 {
 	char *end;
 
@@ -129,7 +129,7 @@ static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, cons
 		*(bool *)p = b;
 		break;
 	default:
-		if (!parse_number(value, k->max, &v))
+		if (!lu_update_parse_number(value, k->max, &v))
 			return -EINVAL;
 		if (k->kind == UPD_U8)
 			*p = (uint8_t)v;
@@ -212,7 +212,7 @@ struct flush {
 	void *arg;
 };
 
-static void flushed(struct blk_req *req)
+static void lu_update_flushed(struct blk_req *req)
 {
 	struct flush *f = container_of(req, struct flush, req);
 
@@ -232,9 +232,9 @@ void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void
 	blk_req_init(&f->req);
 	f->req.op = BLK_SYNC;
 	f->req.flags = BLK_F_WHAT_CAN;
-	f->req.done = flushed;
+	f->req.done = lu_update_flushed;
 	f->done = done;
 	f->arg = arg;
 	if (blk_submit(lu->blk, &f->req))
-		flushed(&f->req);
+		lu_update_flushed(&f->req);
 }

@@ -62,7 +62,7 @@ static inline void seg_place(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	seg->io.offset = (cmd->lba << lu->block_shift) + seg->off;
 	seg->io.len = ALIGN_UP((uint64_t)seg->len, lu->block_size);
 	seg->io.stream = cmd->nexus->id;
-	seg->io.borrower = &cmd->nexus->borrower;
+	seg->io.pin_holder = &cmd->nexus->pin_holder;
 	seg->io.flags = scsi_io_flags(cmd->state);
 }
 
@@ -344,7 +344,7 @@ static inline bool write_now(struct scsi_cmd *cmd)
 	const struct scsi_lu *lu = cmd->lu;
 	struct blk_req *io = &cmd->seg[0].io;
 
-	if (!cmd->at_hand || unlikely(cmd->xfer_end != cmd->edtl_out) ||
+	if (!cmd->imm_data || unlikely(cmd->xfer_end != cmd->edtl_out) ||
 	    unlikely(cmd->xfer_end - 1 >= lu->seg_max) || unlikely(cmd->state & CMD_CAW))
 		return false;
 	io->offset = cmd->lba << lu->block_shift;
@@ -352,11 +352,11 @@ static inline bool write_now(struct scsi_cmd *cmd)
 	io->stream = cmd->nexus->id;
 	io->flags = scsi_io_flags(cmd->state);
 	io->op = BLK_WRITE;
-	if (!blk_write_now(lu->blk, io, cmd->at_hand))
+	if (!blk_write_now(lu->blk, io, cmd->imm_data))
 		return false;
 	ASSERT(io->status == 0);
-	cmd->at_hand = NULL;
-	cmd->at_hand_taken = true;
+	cmd->imm_data = NULL;
+	cmd->imm_data_taken = true;
 	return true;
 }
 

@@ -43,7 +43,7 @@ static uint32_t host_of(const char *address)
 	return (h ^ h >> 16) % SHARE_HOSTS;
 }
 
-static uint64_t take_id(uint32_t host)
+static uint64_t nexus_take_id(uint32_t host)
 {
 	uint32_t place = 0;
 
@@ -84,9 +84,9 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	n->detached = false;
 	n->gone = NULL;
 	list_init(&n->link);
-	n->id = take_id(host_of(n->address));
-	n->borrower.out = 0;
-	n->borrower.requests = 0;
+	n->id = nexus_take_id(host_of(n->address));
+	n->pin_holder.out = 0;
+	n->pin_holder.requests = 0;
 	pthread_mutex_lock(&t->lock);
 	if (t->dying) {
 		ret = -ENOENT;
@@ -146,7 +146,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	list_init(&itl->held);
 	list_init(&itl->uses);
 	pthread_mutex_lock(&lu->lock);
-	if (!scsi_load_join_locked(itl)) {
+	if (!lu_perf_join_locked(itl)) {
 		pthread_mutex_unlock(&lu->lock);
 		free(itl);
 		itl = NULL;
@@ -174,7 +174,7 @@ void scsi_itl_free(struct scsi_itl *itl)
 	ASSERT(itl->inflight == 0 && list_empty(&itl->uses));
 	pthread_mutex_lock(&lu->lock);
 	list_del(&itl->link);
-	scsi_load_leave_locked(itl);
+	lu_perf_leave_locked(itl);
 	scsi_features_lost_locked(itl);
 	g->rd_subm_bytes += s->rd_subm_bytes;
 	g->rd_subm_cmds += s->rd_subm_cmds;
@@ -371,7 +371,7 @@ void scsi_target_put(struct scsi_target *t)
 
 /* ---- visits ---------------------------------------------------------------------------------- */
 
-static void visits_home(struct scsi_visits *all)
+static void visits_home(struct scsi_nexus_walk *all)
 {
 	if (--all->left == 0)
 		all->done(all);
@@ -379,14 +379,14 @@ static void visits_home(struct scsi_visits *all)
 
 static void visit_back(struct loop_msg *m)
 {
-	struct scsi_visit *v = container_of(m, struct scsi_visit, msg);
-	struct scsi_visits *all = v->all;
+	struct scsi_nexus_visit *v = container_of(m, struct scsi_nexus_visit, msg);
+	struct scsi_nexus_walk *all = v->all;
 
 	free(v);
 	visits_home(all);
 }
 
-void scsi_visit_done(struct scsi_visit *v)
+void scsi_nexus_visited(struct scsi_nexus_visit *v)
 {
 	struct scsi_nexus *n = v->nexus;
 
@@ -398,12 +398,12 @@ void scsi_visit_done(struct scsi_visit *v)
 
 static void visit_arrived(struct loop_msg *m)
 {
-	struct scsi_visit *v = container_of(m, struct scsi_visit, msg);
+	struct scsi_nexus_visit *v = container_of(m, struct scsi_nexus_visit, msg);
 	struct scsi_nexus *n = v->nexus;
-	struct scsi_visits *all = v->all;
+	struct scsi_nexus_walk *all = v->all;
 
 	if (n->detached) { /* written on this thread */
-		scsi_visit_done(v);
+		scsi_nexus_visited(v);
 		return;
 	}
 	v->itl = NULL;
@@ -411,20 +411,20 @@ static void visit_arrived(struct loop_msg *m)
 		if (all->lu->lun < n->nitl)
 			v->itl = n->itl[all->lu->lun];
 		if (!v->itl || v->itl->lu != all->lu) {
-			scsi_visit_done(v);
+			scsi_nexus_visited(v);
 			return;
 		}
 	}
 	if (all->fn(v, n, v->itl))
-		scsi_visit_done(v);
+		scsi_nexus_visited(v);
 }
 
 static void visits_none(struct loop_msg *m)
 {
-	visits_home(container_of(m, struct scsi_visits, msg));
+	visits_home(container_of(m, struct scsi_nexus_walk, msg));
 }
 
-int scsi_visit_all(struct scsi_visits *all)
+int scsi_for_each_nexus(struct scsi_nexus_walk *all)
 {
 	struct scsi_target *t = all->target;
 	struct scsi_nexus *n;
@@ -435,7 +435,7 @@ int scsi_visit_all(struct scsi_visits *all)
 	all->left = 1;
 	pthread_mutex_lock(&t->lock);
 	list_for_each(n, &t->nexuses, link) {
-		struct scsi_visit *v;
+		struct scsi_nexus_visit *v;
 
 		if (n == all->except)
 			continue;

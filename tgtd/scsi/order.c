@@ -58,7 +58,7 @@ bool scsi_order_hold(struct scsi_cmd *cmd)
 }
 
 /* @state: CMD_IN_TURN or 0. */
-static void go_on(struct scsi_cmd *cmd, uint32_t state)
+static void order_go_on(struct scsi_cmd *cmd, uint32_t state)
 {
 	list_del(&cmd->link);
 	cmd->state = state;
@@ -84,7 +84,7 @@ static void turn(struct loop_msg *m)
 				break;
 		}
 		while (!list_empty(&run))
-			go_on(list_first(&run, struct scsi_cmd, link), CMD_IN_TURN);
+			order_go_on(list_first(&run, struct scsi_cmd, link), CMD_IN_TURN);
 	}
 	scsi_itl_unpin(itl); /* looks again whether somebody waits */
 }
@@ -114,5 +114,5 @@ void scsi_itl_run_held(struct scsi_itl *itl)
 	}
 	list_splice_tail(&run, &itl->held);
 	while (!list_empty(&run))
-		go_on(list_first(&run, struct scsi_cmd, link), 0);
+		order_go_on(list_first(&run, struct scsi_cmd, link), 0);
 }

@@ -57,7 +57,8 @@ static uint8_t put_descriptors(uint8_t *b, uint8_t key, uint16_t asc, const stru
 	return n;
 }
 
-static void build(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, const struct extra *x)
+static void sense_build(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc,
+			const struct extra *x)
 {
 	cmd->status = SAM_CHECK_CONDITION;
 	cmd->sense = cmd->sense_buf;
@@ -76,19 +77,19 @@ uint8_t scsi_sense_put(uint8_t *b, bool descriptor, enum sense_key key, uint16_t
 void scsi_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc)
 {
 	static const struct extra none;
-	build(cmd, key, asc, &none);
+	sense_build(cmd, key, asc, &none);
 }
 
 void scsi_sense_info(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, uint64_t info)
 {
 	struct extra x = { .has_info = info != SENSE_NO_INFO, .info = info };
-	build(cmd, key, asc, &x);
+	sense_build(cmd, key, asc, &x);
 }
 
 void scsi_sense_field(struct scsi_cmd *cmd, uint16_t asc, bool cdb, uint16_t byte, int bit)
 {
 	struct extra x = { .has_field = true, .cdb = cdb, .byte = byte, .bit = bit };
-	build(cmd, SENSE_ILLEGAL_REQUEST, asc, &x);
+	sense_build(cmd, SENSE_ILLEGAL_REQUEST, asc, &x);
 }
 
 uint8_t scsi_sense_put_progress(uint8_t *b, bool descriptor, uint16_t asc, uint16_t progress)

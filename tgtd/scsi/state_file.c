@@ -19,7 +19,7 @@ bool state_file_possible(void)
 	return state_dir != NULL;
 }
 
-static uint64_t sum64(const char *s, size_t n)
+static uint64_t state_file_sum64(const char *s, size_t n)
 {
 	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a: against torn writes, not against forgers */
 
@@ -36,7 +36,8 @@ void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suf
 	int n = snprintf(unit, sizeof(unit), "%s %u", lu->target->name, lu->lun);
 
 	snprintf(path, size, "%s/%s-%016llx%s", state_dir, kind,
-		 (unsigned long long)sum64(unit, (size_t)MIN(n, (int)sizeof(unit) - 1)), suffix);
+		 (unsigned long long)state_file_sum64(unit, (size_t)MIN(n, (int)sizeof(unit) - 1)),
+		 suffix);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -55,7 +56,7 @@ FILE *state_file_begin(const struct scsi_lu *lu, const char *kind, char **text, 
 char *state_file_seal(FILE *f, char **text, size_t *len)
 {
 	fflush(f);
-	fprintf(f, "sum %016llx\n", (unsigned long long)sum64(*text, *len));
+	fprintf(f, "sum %016llx\n", (unsigned long long)state_file_sum64(*text, *len));
 	if (fclose(f) != 0) {
 		free(*text);
 		return NULL;
@@ -63,7 +64,7 @@ char *state_file_seal(FILE *f, char **text, size_t *len)
 	return *text;
 }
 
-static int write_all(int fd, const char *p, size_t len)
+static int state_file_write_all(int fd, const char *p, size_t len)
 {
 	while (len > 0) {
 		ssize_t n = write(fd, p, len);
@@ -89,7 +90,7 @@ int state_file_write(const struct scsi_lu *lu, const char *kind, const char *tex
 	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	ret = write_all(fd, text, len);
+	ret = state_file_write_all(fd, text, len);
 	if (ret == 0 && fsync(fd) < 0)
 		ret = -errno;
 	if (close(fd) < 0 && ret == 0)
@@ -114,7 +115,7 @@ int state_file_write(const struct scsi_lu *lu, const char *kind, const char *tex
 #define FILE_MAX MiB(4)
 
 /* NULL with *err 0: there is none. */
-static char *read_file(const char *path, size_t *len, int *err)
+static char *state_file_read_file(const char *path, size_t *len, int *err)
 {
 	struct stat st;
 	char *text = NULL;
@@ -160,14 +161,14 @@ char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, i
 	if (!state_dir)
 		return NULL;
 	state_file_path(lu, kind, "", path, sizeof(path));
-	*text = read_file(path, &len, err);
+	*text = state_file_read_file(path, &len, err);
 	if (!*text)
 		return NULL;
 	*err = -EBADMSG;
 	/* The checksum first: it covers all that is believed. "sum " 16 digits newline */
 	sum = len > 21 ? *text + len - 21 : NULL;
 	if (!sum || sscanf(sum, "sum %16llx\n", &want) != 1 ||
-	    want != sum64(*text, (size_t)(sum - *text)))
+	    want != state_file_sum64(*text, (size_t)(sum - *text)))
 		return NULL;
 	*sum = 0;
 	n = snprintf(head, sizeof(head), "tgtd-%s 1\nunit %.255s %u\n", kind, lu->target->name,

@@ -111,7 +111,7 @@ struct blk_req *scsi_io(struct scsi_cmd *cmd)
 	ASSERT(cmd->seg[1].state == SEG_IDLE);
 	io->flags = 0;
 	io->stream = cmd->nexus->id;
-	io->borrower = NULL;
+	io->pin_holder = NULL;
 	cmd->io_blk = cmd->lu->blk;
 	return io;
 }

@@ -117,7 +117,7 @@ static void mask_left(struct scsi_itl *itl)
 }
 
 /* The nexus loses what it may no longer see; what it may see now it finds on first use. */
-static bool remask(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *unused)
+static bool remask(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *unused)
 {
 	struct scsi_target *t = n->target;
 
@@ -149,7 +149,7 @@ static bool remask(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *
 	return true;
 }
 
-static void remasked(struct scsi_visits *all)
+static void remasked(struct scsi_nexus_walk *all)
 {
 	free(all->arg);
 	free(all);
@@ -160,7 +160,7 @@ void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 					  const char *address, void *arg),
 			  void *arg)
 {
-	struct scsi_visits *all;
+	struct scsi_nexus_walk *all;
 
 	pthread_mutex_lock(&t->lock);
 	t->visible = visible;
@@ -178,7 +178,7 @@ void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 	all->target = t;
 	all->fn = remask;
 	all->done = remasked;
-	(void)!scsi_visit_all(all);
+	(void)!scsi_for_each_nexus(all);
 }
 
 /* ---- who may log in, for copies into other targets ------------------------------------------- */
@@ -247,7 +247,7 @@ static void emptied(struct scsi_target *t)
 	loop_post(t->main, &t->empty_msg);
 }
 
-static bool drop(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *unused)
+static bool target_drop(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *unused)
 {
 	(void)v;
 	(void)unused;
@@ -255,14 +255,14 @@ static bool drop(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *un
 	return true;
 }
 
-static void dropped(struct scsi_visits *all)
+static void dropped(struct scsi_nexus_walk *all)
 {
 	free(all);
 }
 
 int scsi_target_close(struct scsi_target *t, bool force)
 {
-	struct scsi_visits *all;
+	struct scsi_nexus_walk *all;
 	bool busy;
 
 	if (t->dying)
@@ -287,7 +287,7 @@ void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *ar
 			void *arg)
 {
 	int err = t->drops ? 0 : scsi_target_close(t, force);
-	struct scsi_visits *all = t->drops;
+	struct scsi_nexus_walk *all = t->drops;
 	bool waits;
 
 	if (err) {
@@ -308,8 +308,8 @@ void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *ar
 		return;
 	}
 	all->target = t;
-	all->fn = drop;
+	all->fn = target_drop;
 	all->done = dropped;
-	if (scsi_visit_all(all) < 0)
+	if (scsi_for_each_nexus(all) < 0)
 		log_error("scsi: out of memory while deleting target %u", t->tid);
 }

@@ -7,7 +7,7 @@
 #include "tgtd/scsi/lu.h"
 
 struct tmf {
-	struct scsi_visits visits;
+	struct scsi_nexus_walk visits;
 	struct scsi_nexus *nexus;
 	struct scsi_itl *itl; /* pinned */
 	enum scsi_tmf fn;
@@ -17,7 +17,7 @@ struct tmf {
 	void *arg;
 };
 
-static void finish(struct tmf *f, int response)
+static void scsi_tmf_finish(struct tmf *f, int response)
 {
 	struct scsi_nexus *n = f->nexus;
 
@@ -32,14 +32,14 @@ static void finish(struct tmf *f, int response)
 
 static void visit_aborted(void *arg)
 {
-	struct scsi_visit *v = arg;
+	struct scsi_nexus_visit *v = arg;
 	struct scsi_itl *itl = v->itl;
 
 	scsi_itl_unpin(itl);
-	scsi_visit_done(v);
+	scsi_nexus_visited(v);
 }
 
-static bool abort_others(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+static bool abort_others(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
 {
 	const struct tmf *f = container_of(v->all, struct tmf, visits);
 	bool other = n != f->nexus, tas = other && scsi_lu_is(itl->lu, LU_TAS);
@@ -61,10 +61,10 @@ static void reset_done(struct tmf *f)
 	if (f->fn == TMF_TARGET_WARM_RESET || f->fn == TMF_TARGET_COLD_RESET)
 		next_reset(f);
 	else
-		finish(f, TMF_COMPLETE);
+		scsi_tmf_finish(f, TMF_COMPLETE);
 }
 
-static void flushed(struct blk_req *req)
+static void scsi_tmf_flushed(struct blk_req *req)
 {
 	struct tmf *f = container_of(req, struct tmf, flush);
 
@@ -91,7 +91,7 @@ static bool reset(struct scsi_lu *lu, uint16_t asc)
 	return flush;
 }
 
-static void all_aborted(struct scsi_visits *all)
+static void all_aborted(struct scsi_nexus_walk *all)
 {
 	struct tmf *f = container_of(all, struct tmf, visits);
 	struct scsi_lu *lu = f->itl->lu;
@@ -114,7 +114,7 @@ static void all_aborted(struct scsi_visits *all)
 		blk_req_init(&f->flush);
 		f->flush.op = BLK_SYNC;
 		f->flush.flags = BLK_F_WHAT_CAN;
-		f->flush.done = flushed;
+		f->flush.done = scsi_tmf_flushed;
 		if (!blk_submit(lu->blk, &f->flush))
 			return;
 		blk_req_fini(&f->flush);
@@ -129,7 +129,7 @@ static void visit_lu(struct tmf *f)
 	f->visits.lu = f->itl->lu;
 	f->visits.fn = abort_others;
 	f->visits.done = all_aborted;
-	if (scsi_visit_all(&f->visits) < 0)
+	if (scsi_for_each_nexus(&f->visits) < 0)
 		log_ratelimited(
 			LOG_LVL_ERROR,
 			"scsi: out of memory, a task management function reached some nexuses only");
@@ -151,7 +151,7 @@ static void next_reset(struct tmf *f)
 		end = t->nlu;
 		pthread_mutex_unlock(&t->lock);
 		if (lun >= end) {
-			finish(f, TMF_COMPLETE);
+			scsi_tmf_finish(f, TMF_COMPLETE);
 			return;
 		}
 		f->itl = scsi_itl_get(f->nexus, lun);
@@ -178,7 +178,7 @@ static void own_aborted(void *arg)
 			scsi_ua_add_locked(itl, UA_NEXUS_LOSS);
 			pthread_mutex_unlock(&itl->lu->lock);
 		}
-	finish(f, TMF_COMPLETE);
+	scsi_tmf_finish(f, TMF_COMPLETE);
 }
 
 void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun,

@@ -38,7 +38,8 @@ static unsigned add_port(uint16_t *port, unsigned count, uint16_t rtpi)
 }
 
 /* What everybody at @t is told: @known, and those that sessions still use. Under t->lock. */
-static unsigned told(struct scsi_target *t, const uint16_t *known, unsigned nknown, uint16_t *port)
+static unsigned tpg_told(struct scsi_target *t, const uint16_t *known, unsigned nknown,
+			 uint16_t *port)
 {
 	struct scsi_nexus *n;
 	unsigned count = 0;
@@ -79,8 +80,8 @@ void scsi_set_ports(const uint16_t *rtpi, unsigned n)
 	pthread_mutex_lock(&targets_lock);
 	list_for_each(t, &targets, link) {
 		pthread_mutex_lock(&t->lock);
-		nx = told(t, before, nbefore, x);
-		if (told(t, after, nafter, y) != nx || memcmp(x, y, nx * sizeof(*x)))
+		nx = tpg_told(t, before, nbefore, x);
+		if (tpg_told(t, after, nafter, y) != nx || memcmp(x, y, nx * sizeof(*x)))
 			raise_changed(t);
 		pthread_mutex_unlock(&t->lock);
 	}
@@ -117,7 +118,7 @@ unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port)
 	pthread_mutex_unlock(&configured.lock);
 	/* One that is closed to newcomers may still serve sessions. */
 	pthread_mutex_lock(&t->lock);
-	n = told(t, known, n, port);
+	n = tpg_told(t, known, n, port);
 	pthread_mutex_unlock(&t->lock);
 	return n;
 }

@@ -18,7 +18,7 @@ struct listener {
 	tcp_accept_fn *accepted;
 };
 
-static void pause_over(struct timer *t)
+static void listen_pause_over(struct timer *t)
 {
 	struct listener *l = container_of(t, struct listener, pause);
 
@@ -26,7 +26,7 @@ static void pause_over(struct timer *t)
 		log_error("tcp: epoll: %s", strerror(errno));
 }
 
-static void ready(struct loop_fd *lfd, uint32_t revents)
+static void listen_ready(struct loop_fd *lfd, uint32_t revents)
 {
 	struct listener *l = container_of(lfd, struct listener, lfd);
 
@@ -75,10 +75,10 @@ int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, ui
 	     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one))) ||
 	    bind(fd, addr, len) || listen(fd, 1024))
 		rc = -errno;
-	l->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready };
+	l->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listen_ready };
 	l->tpgt = tpgt;
 	l->accepted = accepted;
-	timer_init(&l->pause, pause_over);
+	timer_init(&l->pause, listen_pause_over);
 	if (!rc)
 		rc = loop_fd_add(main, &l->lfd);
 	if (rc) {

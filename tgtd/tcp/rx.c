@@ -241,7 +241,7 @@ static inline bool parse_easy(struct tcp_conn *tc)
 	return likely(!tc->conn.rx_stopped && !tc->conn.failed);
 }
 
-static void parse(struct tcp_conn *tc)
+static void rx_parse(struct tcp_conn *tc)
 {
 	bool more = !tc->conn.failed && !tc->conn.rx_stopped;
 
@@ -369,7 +369,7 @@ void tcp_rx_ready(struct tcp_conn *tc)
 		conn->last_rx_ns = loop_now(conn->loop);
 		metric_add(M_tcp_rx_bytes, (uint64_t)n);
 		received(tc, iov, direct, (uint32_t)n);
-		parse(tc);
+		rx_parse(tc);
 		if (conn->failed)
 			return;
 		if (conn->rx_stopped) {
@@ -400,7 +400,7 @@ static void parse_later(struct loop_deferred *d)
 		return;
 	if (!take_buffer(tc))
 		return;
-	parse(tc);
+	rx_parse(tc);
 	if (tc->conn.failed)
 		return;
 	if (tc->conn.rx_stopped)

@@ -16,7 +16,7 @@
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-static void finish(struct tcp_conn *tc)
+static void tcp_finish(struct tcp_conn *tc)
 {
 	if (tc->reported)
 		return;
@@ -32,18 +32,18 @@ static void finish(struct tcp_conn *tc)
 
 static void linger_over(struct timer *t)
 {
-	finish(container_of(t, struct tcp_conn, tx_timer));
+	tcp_finish(container_of(t, struct tcp_conn, tx_timer));
 }
 
 /* tcp_conn.drained: the queue has become empty, or the peer is gone, while closing. */
-static void close_progress(struct tcp_conn *tc)
+static void tcp_close_progress(struct tcp_conn *tc)
 {
 	if (tc->reported || tc->shut || !tcp_tx_idle(tc))
 		return;
 	tc->shut = true;
 	tc->blocked = false;
 	if (shutdown(tc->lfd.fd, SHUT_WR)) {
-		finish(tc);
+		tcp_finish(tc);
 		return;
 	}
 	tcp_update_events(tc);
@@ -55,7 +55,7 @@ static void tcp_close(struct iscsi_conn *conn, bool want_flush)
 
 	tcp_rx_fini(tc);
 	if (!want_flush) {
-		finish(tc);
+		tcp_finish(tc);
 		return;
 	}
 	tc->closing = true;
@@ -65,7 +65,7 @@ static void tcp_close(struct iscsi_conn *conn, bool want_flush)
 	if (!list_empty(&tc->queue) && !tc->blocked)
 		loop_defer(conn->loop, &tc->flush);
 	tcp_update_events(tc);
-	close_progress(tc);
+	tcp_close_progress(tc);
 }
 
 /* Whatever still comes is of no interest, but its end is. */
@@ -79,14 +79,14 @@ static void linger_read(struct tcp_conn *tc)
 		if (n > 0)
 			continue;
 		if (n == 0 || (errno != EAGAIN && errno != EINTR))
-			finish(tc);
+			tcp_finish(tc);
 		return;
 	}
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void ready(struct loop_fd *lfd, uint32_t revents)
+static void tcp_ready(struct loop_fd *lfd, uint32_t revents)
 {
 	struct tcp_conn *tc = container_of(lfd, struct tcp_conn, lfd);
 
@@ -98,7 +98,7 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 		if (!tc->reported && tc->shut)
 			linger_read(tc);
 		else if (!tc->reported && (revents & (EPOLLERR | EPOLLHUP)))
-			finish(tc);
+			tcp_finish(tc);
 		return;
 	}
 	if (tc->conn.failed)
@@ -191,9 +191,10 @@ int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *pee
 	/* Harmless where it is not TCP (tests). */
 	(void)!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	(void)!setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-	tc->lfd =
-		(struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = ready, .guessable = true };
-	tc->drained = close_progress;
+	tc->lfd = (struct loop_fd){
+		.fd = fd, .events = EPOLLIN, .ready = tcp_ready, .may_speculate = true
+	};
+	tc->drained = tcp_close_progress;
 	tcp_rx_init(tc);
 	tcp_tx_init(tc);
 	iscsi_conn_init(&tc->conn, &tcp_transport, main, peer, local, tpgt);

@@ -11,14 +11,14 @@
 #include "tgtd/iscsi/easy.h"
 #include "tgtd/tcp/conn.h"
 
-static void flush(struct loop_deferred *d);
-static void deadline(struct timer *t);
+static void tx_flush(struct loop_deferred *d);
+static void tx_deadline(struct timer *t);
 
 void tcp_tx_init(struct tcp_conn *tc)
 {
 	list_init(&tc->queue);
-	loop_deferred_init(&tc->flush, flush);
-	timer_init(&tc->tx_timer, deadline);
+	loop_deferred_init(&tc->flush, tx_flush);
+	timer_init(&tc->tx_timer, tx_deadline);
 }
 
 bool tcp_tx_idle(const struct tcp_conn *tc)
@@ -51,7 +51,7 @@ void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 
 /* ---- building a batch ------------------------------------------------------------------------ */
 
-static inline void add(struct tcp_tx_batch *b, const void *p, size_t len)
+static inline void tx_add(struct tcp_tx_batch *b, const void *p, size_t len)
 {
 	ASSERT(b->n < TCP_TX_IOVS && len);
 	b->iov[b->n++] = (struct iovec){ (void *)(uintptr_t)p, len };
@@ -65,10 +65,10 @@ static void build_control(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 	iscsi_pdu_stamp(&tc->conn, pdu, pdu->bhs);
 	if (tc->header_digest)
 		digest_put(pdu->bhs_digest, digest_update(DIGEST_INIT, pdu->bhs, ISCSI_BHS_LEN));
-	add(b, pdu->bhs, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
+	tx_add(b, pdu->bhs, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
 	if (!pdu->data_len)
 		return;
-	add(b, pdu->data, pdu->data_len);
+	tx_add(b, pdu->data, pdu->data_len);
 	memset(pdu->pad_digest, 0, 4);
 	if (tc->data_digest) {
 		uint32_t crc = digest_update(DIGEST_INIT, pdu->data, pdu->data_len);
@@ -77,7 +77,7 @@ static void build_control(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 		trailer += 4;
 	}
 	if (trailer)
-		add(b, pdu->pad_digest, trailer);
+		tx_add(b, pdu->pad_digest, trailer);
 }
 static_assert(offsetof(struct iscsi_pdu, bhs_digest) ==
 		      offsetof(struct iscsi_pdu, bhs) + ISCSI_BHS_LEN,
@@ -127,12 +127,12 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 		b->nheaders++;
 		if (tc->header_digest)
 			digest_put(h->digest, digest_update(DIGEST_INIT, h->bhs, ISCSI_BHS_LEN));
-		add(b, h, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
+		tx_add(b, h, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
 		while (left) {
 			const struct frag *g = &f->v[pdu->tp_word[0]];
 			uint32_t n = (uint32_t)MIN(g->len - pdu->tp_word[1], left);
 
-			add(b, g->base + pdu->tp_word[1], n);
+			tx_add(b, g->base + pdu->tp_word[1], n);
 			if (tc->data_digest)
 				crc = digest_frag(crc, g, pdu->tp_word[1], n);
 			left -= n;
@@ -148,7 +148,7 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 		memset(trailer, 0, 4);
 		if (tc->data_digest)
 			digest_put(trailer + pad, digest_update(crc, trailer, pad));
-		add(b, trailer, pad + (tc->data_digest ? 4 : 0));
+		tx_add(b, trailer, pad + (tc->data_digest ? 4 : 0));
 	}
 	return true;
 }
@@ -202,7 +202,7 @@ static struct list *build_easy(struct tcp_conn *tc, struct tcp_tx_batch *b, stru
 	return at;
 }
 
-static void build(struct tcp_conn *tc, struct tcp_tx_batch *b)
+static void tx_build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 {
 	struct list *at = tc->queue.next;
 	uint64_t n = 0;
@@ -262,7 +262,7 @@ static void blocked(struct tcp_conn *tc, bool on)
 	tcp_update_events(tc);
 }
 
-static void deadline(struct timer *t)
+static void tx_deadline(struct timer *t)
 {
 	struct tcp_conn *tc = container_of(t, struct tcp_conn, tx_timer);
 
@@ -295,7 +295,7 @@ static void give_back(struct list *pdus)
 }
 
 /* Takes @n bytes off the batch. */
-static void advance(struct tcp_tx_batch *b, size_t n)
+static void tx_advance(struct tcp_tx_batch *b, size_t n)
 {
 	b->bytes -= n;
 	while (n) {
@@ -312,7 +312,7 @@ static void advance(struct tcp_tx_batch *b, size_t n)
 }
 
 /* False: the socket is full or broken. */
-static bool push(struct tcp_conn *tc)
+static bool tx_push(struct tcp_conn *tc)
 {
 	struct tcp_tx_batch *b = tc->batch;
 	struct msghdr msg = { .msg_iov = b->iov + b->pos, .msg_iovlen = b->n - b->pos };
@@ -334,7 +334,7 @@ static bool push(struct tcp_conn *tc)
 	metric_add(M_tcp_tx_bytes, (uint64_t)n);
 	tc->tx_progress += (uint64_t)n;
 	if ((uint64_t)n < b->bytes) {
-		advance(b, (size_t)n);
+		tx_advance(b, (size_t)n);
 		blocked(tc, true);
 		return false;
 	}
@@ -352,9 +352,9 @@ static void transmit(struct tcp_conn *tc)
 				iscsi_conn_fail(&tc->conn, "out of memory");
 				return;
 			}
-			build(tc, tc->batch);
+			tx_build(tc, tc->batch);
 		}
-		if (!push(tc))
+		if (!tx_push(tc))
 			return;
 		list_splice_tail(&pdus, &tc->batch->pdus);
 		tcp_tx_batch_put(tc->batch);
@@ -366,7 +366,7 @@ static void transmit(struct tcp_conn *tc)
 	blocked(tc, false);
 }
 
-static void flush(struct loop_deferred *d)
+static void tx_flush(struct loop_deferred *d)
 {
 	struct tcp_conn *tc = container_of(d, struct tcp_conn, flush);
 

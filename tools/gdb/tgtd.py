@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""gdb for a core of tgtd at 3 a.m.: loops and what they run, sessions, tasks and where each waits, pages.
+"""gdb for a core of tgtd at 3 a.m.: loops and what they run, sessions, tasks and where each waits, blocks.
 
     gdb -x tools/gdb/tgtd.py build/bin/tgtd core        (or: gdb -p PID, gcore; `source` works, too)
     (gdb) tgtd              everything below, in short
     (gdb) tgtd-loops        each event loop: its thread, what it is at, how long it has been at it
     (gdb) tgtd-sessions     each session: numbers, window, connections and their states
     (gdb) tgtd-tasks        each task: its CDB, how far it is, and whom it waits for
-    (gdb) tgtd-pages        each node's pages by state, and each store's dirty and waiting ones
+    (gdb) tgtd-blocks        each node's blocks by state, and each store's dirty and waiting ones
 
-It reads; it calls nothing in the process. Arenas are shared memory: `tgtd-pages` needs them in the core
+It reads; it calls nothing in the process. Arenas are shared memory: `tgtd-blocks` needs them in the core
 (echo 0x7f >/proc/PID/coredump_filter before).
 """
 import gdb
@@ -218,12 +218,12 @@ class Tasks(Report):
                       f"{', being aborted' if int(t['aborting']) else ''}; waits for {self.waits_for(t)}")
 
 
-class Pages(Report):
-    """Each node's pages by state, and each store's dirty and waiting ones."""
+class Blocks(Report):
+    """Each node's blocks by state, and each store's dirty and waiting ones."""
 
     def show(self):
         arenas = gdb.parse_and_eval("arena_by_id")
-        states = [f.name for f in gdb.lookup_type("enum page_state").fields()]
+        states = [f.name for f in gdb.lookup_type("enum block_state").fields()]
         caches = set()
         for i in range(int(arenas.type.range()[1]) + 1):
             arena = arenas[i]
@@ -241,7 +241,7 @@ class Pages(Report):
             tally = {}
             for at in range(where, len(memory), size):
                 tally[memory[at]] = tally.get(memory[at], 0) + 1
-            print("  " + ", ".join(f"{n} {states[k][5:].lower() if k < len(states) else k}" for k, n in sorted(tally.items())))
+            print("  " + ", ".join(f"{n} {states[k][6:].lower() if k < len(states) else k}" for k, n in sorted(tally.items())))
             caches.add(int(arena["owner"].cast(gdb.lookup_type("struct cache_node").pointer())["cache"]))
         for at in caches:
             self.stores(gdb.Value(at).cast(gdb.lookup_type("struct cache").pointer()).dereference())
@@ -253,16 +253,16 @@ class Pages(Report):
         for dev in walk(cache["devs"], "struct cache_dev", "link"):
             dirty = sum(int(dev["dirty"][i]["count"]) for i in range(parts))
             lower = gdb.Value(int(dev["lower"])).cast(gdb.lookup_type("struct blk").pointer())
-            print(f"store {lower['path'].string() if int(lower['path']) else '?'}: {dirty} pages dirty, "
+            print(f"store {lower['path'].string() if int(lower['path']) else '?'}: {dirty} blocks dirty, "
                   f"{int(dev['flush']['inflight'])} writes and {int(dev['reads_out'])} reads in flight"
                   f"{', in doubt' if int(dev['maybe_lost']) else ''}{', closing' if int(dev['closing']) else ''}")
 
 
 class All(Report):
-    """Loops, sessions, tasks and pages."""
+    """Loops, sessions, tasks and blocks."""
 
     def show(self):
-        for name in ("tgtd-loops", "tgtd-sessions", "tgtd-tasks", "tgtd-pages"):
+        for name in ("tgtd-loops", "tgtd-sessions", "tgtd-tasks", "tgtd-blocks"):
             print(f"== {name}")
             gdb.execute(name)
 
@@ -270,5 +270,5 @@ class All(Report):
 Loops("tgtd-loops")
 Sessions("tgtd-sessions")
 Tasks("tgtd-tasks")
-Pages("tgtd-pages")
+Blocks("tgtd-blocks")
 All("tgtd")

@@ -39,14 +39,16 @@ static void ready(struct loop_fd *lfd, uint32_t revents)
 		loop_fd_del(lfd);
 }
 
-static void echo_open(struct echo *e, bool guessable)
+static void echo_open(struct echo *e, bool may_speculate)
 {
 	int fd[2];
 
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
-	*e = (struct echo){
-		.lfd = {.fd = fd[0], .events = EPOLLIN, .ready = ready, .guessable = guessable},
-		.peer = fd[1]};
+	*e = (struct echo){ .lfd = { .fd = fd[0],
+				     .events = EPOLLIN,
+				     .ready = ready,
+				     .may_speculate = may_speculate },
+			    .peer = fd[1] };
 }
 
 static void echo_close(struct echo *e)

@@ -143,11 +143,11 @@ START_TEST(digest_over_known_blocks)
 			uint32_t len = (uint32_t)(bt_random(&rng) % (g.len - off)) + 1;
 			uint32_t at = (uint32_t)(bt_random(&rng) % 8);
 
-			known += buf_memo(a, 3) != 0;
+			known += block_memo(a, 3) != 0;
 			ck_assert_uint_eq(digest_frag(DIGEST_INIT ^ round, &g, off, len),
 					  digest_update(DIGEST_INIT ^ round, g.base + off, len));
-			buf_memo_drop(a, at);
-			ck_assert_uint_eq(buf_memo(a, at), 0);
+			block_memo_drop(a, at);
+			ck_assert_uint_eq(block_memo(a, at), 0);
 			a->data[(size_t)at * size + bt_random(&rng) % size] ^= 0x41;
 		}
 		ck_assert_uint_gt(known, 20);

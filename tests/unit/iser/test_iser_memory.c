@@ -190,7 +190,7 @@ START_TEST(cost_of_a_connection)
 	       (fake.mr_bytes - before) >> 10, heap_bytes(ini_conn(&i)) >> 10,
 	       rdmafake_receives(&i.peer));
 	ck_assert_uint_le(heap_bytes(ini_conn(&i)), 40 << 10);
-	ck_assert(!ini_conn(&i)->lean);
+	ck_assert(!ini_conn(&i)->small_ring);
 	ck_assert_uint_le(fake.mr_bytes - before, FULL);
 	ini_hang_up(&i);
 	kept = fake.mr_bytes;
@@ -229,7 +229,7 @@ START_TEST(many_connections)
 		ck_assert_uint_eq(status, 0);
 		while (ini_simple(&i[n], 0))
 			;
-		if (ini_conn(&i[n])->lean)
+		if (ini_conn(&i[n])->small_ring)
 			lean++;
 		else
 			full++;
@@ -249,7 +249,7 @@ START_TEST(many_connections)
 	rdmafake_peer_gone(&i[n].peer);
 	/* A lean one: everything works, and all that is written is RDMA read. */
 	ck_assert(!ini_conn(&i[n - 1])->conn.params.immediate_data);
-	ck_assert_uint_eq(ini_conn(&i[n - 1])->conn.params.target_recv_dsl, ISER_LEAN_DSL);
+	ck_assert_uint_eq(ini_conn(&i[n - 1])->conn.params.target_recv_dsl, ISER_SMALL_RING_DSL);
 	wire_pattern(out, BIG, 5);
 	ck_assert_uint_eq(ini_rw(&i[n - 1], true, 3, 2000, out, 0), 0);
 	ck_assert_uint_eq(ini_rw(&i[n - 1], true, 2003, 40, out + 2000 * 512, 0), 0);
@@ -281,7 +281,7 @@ START_TEST(many_connections)
 	ck_assert_uint_eq(metric_read(M_iser_conns_lean), 0);
 	for (unsigned k = 0; k < 2; k++) {
 		ini_up(&i[k], (uint8_t)(k + 1), 0x80);
-		ck_assert(!ini_conn(&i[k])->lean);
+		ck_assert(!ini_conn(&i[k])->small_ring);
 	}
 	ck_assert_uint_le(own_bytes() - before, MB(8) + (48 << 10));
 	for (unsigned k = 0; k < 2; k++)
@@ -305,7 +305,7 @@ START_TEST(a_thousand)
 		ck_assert_uint_eq(ini_login(&i[n], (uint16_t)(n + 1), NULL), 0);
 		while (ini_simple(&i[n], 0))
 			;
-		full += !ini_conn(&i[n])->lean;
+		full += !ini_conn(&i[n])->small_ring;
 	}
 	used = own_bytes() - before;
 	printf("# a thousand connections: %zu MiB registered, %u full, %zu KiB each on average\n",

@@ -55,8 +55,8 @@ static void complete(struct scsi_cmd *cmd)
 	scsi_nexus_detach(&bg->nexus, gone, bg);
 }
 
-static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
-		      void (*done)(void *arg), void *arg)
+static void background_copy_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
+				      void (*done)(void *arg), void *arg)
 {
 	struct background *bg = container_of(nexus, struct background, nexus);
 	struct waiter *w = scsi_cmd_on(&bg->cmd, lu) ? malloc(sizeof(*w)) : NULL;
@@ -73,7 +73,7 @@ static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
 	list_add_tail(&bg->waiters, &w->link);
 }
 
-static void drop(struct scsi_nexus *nexus)
+static void background_copy_drop(struct scsi_nexus *nexus)
 {
 	scsi_cmd_abort(&container_of(nexus, struct background, nexus)->cmd, false);
 }
@@ -83,8 +83,8 @@ static const struct scsi_transport_ops background_ops = {
 	.fetch = never,
 	.send = never,
 	.complete = complete,
-	.abort_all = abort_all,
-	.drop = drop,
+	.abort_all = background_copy_abort_all,
+	.drop = background_copy_drop,
 };
 
 struct scsi_cmd *scsi_copy_background(struct scsi_cmd *from)

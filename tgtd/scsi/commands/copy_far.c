@@ -26,8 +26,8 @@ static void never_cmd(struct scsi_cmd *cmd)
 	BUG("a nexus without commands");
 }
 
-static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
-		      void (*done)(void *arg), void *arg)
+static void far_copy_abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
+			       void (*done)(void *arg), void *arg)
 {
 	(void)nexus;
 	(void)lu;
@@ -35,7 +35,7 @@ static void abort_all(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
 	done(arg); /* who pins the unit sees that it is gone */
 }
 
-static void drop(struct scsi_nexus *nexus)
+static void far_copy_drop(struct scsi_nexus *nexus)
 {
 	atomic_store(&container_of(nexus, struct copy_far, nexus)->dropped, true);
 	/* none any more when the copy has ended by that */
@@ -49,11 +49,11 @@ static const struct scsi_transport_ops far_ops = {
 	.fetch = never_seg,
 	.send = never_seg,
 	.complete = never_cmd,
-	.abort_all = abort_all,
-	.drop = drop,
+	.abort_all = far_copy_abort_all,
+	.drop = far_copy_drop,
 };
 
-static void left(void *arg)
+static void far_copy_left(void *arg)
 {
 	free(arg);
 }
@@ -64,14 +64,14 @@ void scsi_copy_leave_far(struct xcopy *x)
 		struct copy_far *far = list_first(&x->far, struct copy_far, link);
 
 		list_del(&far->link);
-		scsi_nexus_detach(&far->nexus, left, far);
+		scsi_nexus_detach(&far->nexus, far_copy_left, far);
 	}
 }
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
 /* Main loop. */
-static struct scsi_nexus *join(struct xcopy *x, struct scsi_target *t)
+static struct scsi_nexus *far_copy_join(struct xcopy *x, struct scsi_target *t)
 {
 	const struct scsi_nexus *n = x->cmd->nexus;
 	struct copy_far *far;
@@ -119,7 +119,7 @@ static void search(struct loop_msg *m)
 			pthread_mutex_unlock(&t->lock);
 			if (lun == UINT32_MAX)
 				continue;
-			x->far_nexus[i] = join(x, t);
+			x->far_nexus[i] = far_copy_join(x, t);
 			x->far_lun[i] = lun;
 		}
 	}

@@ -6,7 +6,7 @@
 #define LOG_MAX 512
 
 /* Writes a parameter's header; its @len bytes of value come next. */
-static uint8_t *param(uint8_t **p, uint16_t code, uint8_t control, uint8_t len)
+static uint8_t *log_page_param(uint8_t **p, uint16_t code, uint8_t control, uint8_t len)
 {
 	uint8_t *value = *p + 4;
 
@@ -24,10 +24,10 @@ static void page_provisioning(struct scsi_cmd *cmd, uint8_t **p)
 	uint64_t total = scsi_lu_blocks(cmd->lu), used = cmd->xfer_done;
 	uint8_t *v;
 
-	v = param(p, 0x0001, BINARY_LIST, 8); /* available LBA mapping resources */
+	v = log_page_param(p, 0x0001, BINARY_LIST, 8); /* available LBA mapping resources */
 	put_be32(v, (uint32_t)((total - used) >> SCSI_THRESHOLD_EXPONENT));
 	v[4] = 0x01; /* dedicated to this logical unit */
-	v = param(p, 0x0002, BINARY_LIST, 8); /* used */
+	v = log_page_param(p, 0x0002, BINARY_LIST, 8); /* used */
 	put_be32(v, (uint32_t)(DIV_ROUND_UP(used, 1ull << SCSI_THRESHOLD_EXPONENT)));
 	v[4] = 0x01;
 }
@@ -35,8 +35,9 @@ static void page_provisioning(struct scsi_cmd *cmd, uint8_t **p)
 static void page_temperature(struct scsi_cmd *cmd, uint8_t **p)
 {
 	(void)cmd;
-	param(p, 0x0000, BINARY_LIST, 2)[1] = 0xff; /* memory and files have no sensor: unknown */
-	param(p, 0x0001, BINARY_LIST, 2)[1] = 0xff;
+	log_page_param(p, 0x0000, BINARY_LIST, 2)[1] =
+		0xff; /* memory and files have no sensor: unknown */
+	log_page_param(p, 0x0001, BINARY_LIST, 2)[1] = 0xff;
 }
 
 /* One time interval is INTERVAL_NS long: 1 x 10^-6 s. That is the unit; what the figures
@@ -49,21 +50,21 @@ enum { INTERVAL_NS = 1000, INTERVAL_EXPONENT = 6, INTERVAL_INTEGER = 1 };
  */
 static void page_statistics(struct scsi_cmd *cmd, uint8_t **p)
 {
-	struct scsi_load_times spent;
+	struct lu_perf_times spent;
 	struct scsi_lu_stats st;
 	uint64_t idle;
-	uint8_t *v = param(p, 0x0001, COUNTER, 64);
+	uint8_t *v = log_page_param(p, 0x0001, COUNTER, 64);
 
 	scsi_lu_get_stats(cmd->lu, NULL, &st);
-	scsi_lu_get_load(cmd->lu, clock_now_ns(), &spent, &idle);
+	scsi_lu_get_perf(cmd->lu, clock_now_ns(), &spent, &idle);
 	put_be64(v, st.rd_subm_cmds);
 	put_be64(v + 8, st.wr_subm_cmds);
 	put_be64(v + 16, st.wr_done_bytes >> cmd->lu->block_shift); /* received */
 	put_be64(v + 24, st.rd_done_bytes >> cmd->lu->block_shift); /* transmitted */
 	put_be64(v + 32, spent.rd / INTERVAL_NS);
 	put_be64(v + 40, spent.wr / INTERVAL_NS);
-	put_be64(param(p, 0x0002, COUNTER, 8), idle / INTERVAL_NS);
-	v = param(p, 0x0003, BINARY_LIST, 8);
+	put_be64(log_page_param(p, 0x0002, COUNTER, 8), idle / INTERVAL_NS);
+	v = log_page_param(p, 0x0003, BINARY_LIST, 8);
 	put_be32(v, INTERVAL_EXPONENT);
 	put_be32(v + 4, INTERVAL_INTEGER);
 }
@@ -72,7 +73,7 @@ static void page_exceptions(struct scsi_cmd *cmd, uint8_t **p)
 {
 	(void)cmd;
 	/* No exception; temperature, and its limit, unknown. */
-	memset(param(p, 0x0000, BINARY_LIST, 4) + 2, 0xff, 2);
+	memset(log_page_param(p, 0x0000, BINARY_LIST, 4) + 2, 0xff, 2);
 }
 
 static const struct log_page {
@@ -85,7 +86,7 @@ static const struct log_page {
 	{ 0x2f, true, false, page_exceptions },
 };
 
-static bool offered(const struct scsi_cmd *cmd, const struct log_page *pg)
+static bool log_page_offered(const struct scsi_cmd *cmd, const struct log_page *pg)
 {
 	return (!pg->disk || cmd->lu->blk) && (!pg->thin || scsi_lu_thin(cmd->lu));
 }
@@ -99,7 +100,7 @@ static void send_page(struct scsi_cmd *cmd)
 	b[0] = (uint8_t)(code | (sub ? 0x40 : 0));
 	b[1] = sub;
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
-		if (code == 0x00 && offered(cmd, &pages[i])) {
+		if (code == 0x00 && log_page_offered(cmd, &pages[i])) {
 			*p++ = pages[i].code;
 			if (sub)
 				*p++ = 0;
@@ -158,7 +159,7 @@ void op_log_sense(struct scsi_cmd *cmd)
 		return;
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
-		if (pages[i].code != code || !offered(cmd, &pages[i]))
+		if (pages[i].code != code || !log_page_offered(cmd, &pages[i]))
 			continue;
 		if (!scsi_heap(cmd, LOG_MAX))
 			return;

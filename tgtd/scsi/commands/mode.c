@@ -126,7 +126,7 @@ static void save_fini(struct scsi_cmd *cmd)
 }
 
 /* Helper thread, one after the other for a logical unit. */
-static void save_work(struct scsi_cmd *cmd)
+static void mode_save_work(struct scsi_cmd *cmd)
 {
 	struct save *s = cmd->priv;
 
@@ -154,7 +154,7 @@ static void saved(struct scsi_cmd *cmd)
 static void select_save(struct scsi_cmd *cmd)
 {
 	if (cmd->priv)
-		scsi_on_helper(cmd, save_work, saved);
+		scsi_on_helper(cmd, mode_save_work, saved);
 	else
 		scsi_done(cmd);
 }

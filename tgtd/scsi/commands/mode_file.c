@@ -43,7 +43,7 @@ int scsi_mode_write(const struct scsi_lu *lu, const struct scsi_mode *m)
 }
 
 /* "page 08 0812..." into @m; only what can be changed is believed. */
-static bool take_line(const struct scsi_lu *lu, struct scsi_mode *m, const char *line)
+static bool mode_file_take_line(const struct scsi_lu *lu, struct scsi_mode *m, const char *line)
 {
 	unsigned code, byte;
 	uint8_t p[64], now[64];
@@ -75,7 +75,7 @@ void scsi_mode_load(struct scsi_lu *lu)
 	damaged = err == -EBADMSG;
 	for (line = lines ? strtok_r(lines, "\n", &save) : NULL; line && !damaged;
 	     line = strtok_r(NULL, "\n", &save))
-		damaged = !take_line(lu, &m, line);
+		damaged = !mode_file_take_line(lu, &m, line);
 	if (err && !damaged) {
 		state_file_path(lu, KIND, "", path, sizeof(path));
 		log_error("scsi: %s: %s; target %u LUN %u starts with its configured mode pages",

@@ -184,7 +184,7 @@ static void put_timeouts(uint8_t *p, const struct scsi_op *op)
 	put_be32(p + 8, op->timeout);
 }
 
-static bool offered(const struct scsi_lu *lu, const struct scsi_op *op, uint16_t kind)
+static bool opcodes_offered(const struct scsi_lu *lu, const struct scsi_op *op, uint16_t kind)
 {
 	if (!(op->flags & kind) || ((op->flags & OP_THIN) && !scsi_lu_thin(lu)))
 		return false;
@@ -199,7 +199,7 @@ static void report_all(struct scsi_cmd *cmd, uint16_t kind, bool rctd, uint32_t 
 	uint8_t *b;
 
 	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++)
-		n += offered(cmd->lu, &ops[i], kind);
+		n += opcodes_offered(cmd->lu, &ops[i], kind);
 	b = scsi_heap(cmd, 4 + n * each);
 	if (!b)
 		return;
@@ -208,7 +208,7 @@ static void report_all(struct scsi_cmd *cmd, uint16_t kind, bool rctd, uint32_t 
 	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++) {
 		const struct scsi_op *op = &ops[i];
 
-		if (!offered(cmd->lu, op, kind))
+		if (!opcodes_offered(cmd->lu, op, kind))
 			continue;
 		b[n] = op->opcode;
 		if (op->sa != OP_NO_SA)
@@ -272,5 +272,5 @@ void op_report_opcodes(struct scsi_cmd *cmd)
 			op = op->next_sa;
 	else if (options == 3 && sa != 0)
 		op = NULL;
-	report_one(cmd, op && offered(cmd->lu, op, kind) ? op : NULL, rctd, alloc);
+	report_one(cmd, op && opcodes_offered(cmd->lu, op, kind) ? op : NULL, rctd, alloc);
 }

@@ -54,7 +54,7 @@ int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static bool parse(struct scsi_lu *lu, char *text)
+static bool pr_file_parse(struct scsi_lu *lu, char *text)
 {
 	struct scsi_pr *pr = lu->pr;
 	char *line, *save = NULL;
@@ -96,7 +96,7 @@ int pr_file_load(struct scsi_lu *lu)
 	int err;
 
 	lines = state_file_read(lu, KIND, &text, &err);
-	if (lines && !parse(lu, lines))
+	if (lines && !pr_file_parse(lu, lines))
 		err = -EBADMSG; /* whole, but not what this program writes */
 	free(text);
 	if (err) {

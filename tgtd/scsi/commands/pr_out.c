@@ -274,26 +274,26 @@ static struct outcome do_move(struct scsi_cmd *cmd)
 /* ---- the command ----------------------------------------------------------------------------- */
 
 struct pr_job {
-	struct scsi_visits visits;
+	struct scsi_nexus_walk visits;
 	struct scsi_cmd *cmd; /* NULL: aborted meanwhile */
 	struct scsi_nexus *nexus;
 	struct scsi_itl *itl;
 };
 
-static void finished(struct scsi_cmd *cmd)
+static void pr_out_finished(struct scsi_cmd *cmd)
 {
 	scsi_done(cmd);
 }
 
 static void victim_aborted(void *arg)
 {
-	struct scsi_visit *v = arg;
+	struct scsi_nexus_visit *v = arg;
 
 	scsi_itl_unpin(v->itl);
-	scsi_visit_done(v);
+	scsi_nexus_visited(v);
 }
 
-static bool abort_victim(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+static bool abort_victim(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
 {
 	bool hit;
 
@@ -308,7 +308,7 @@ static bool abort_victim(struct scsi_visit *v, struct scsi_nexus *n, struct scsi
 	return false;
 }
 
-static void victims_aborted(struct scsi_visits *all)
+static void victims_aborted(struct scsi_nexus_walk *all)
 {
 	struct pr_job *job = container_of(all, struct pr_job, visits);
 
@@ -341,7 +341,7 @@ static void abort_begin(struct scsi_cmd *cmd, struct pr_job *job)
 	job->visits.except = cmd->nexus;
 	scsi_itl_pin(job->itl);
 	scsi_nexus_hold(job->nexus);
-	if (scsi_visit_all(&job->visits) < 0)
+	if (scsi_for_each_nexus(&job->visits) < 0)
 		log_ratelimited(LOG_LVL_ERROR,
 				"scsi: out of memory, PREEMPT AND ABORT reached some nexuses only");
 }
@@ -368,7 +368,7 @@ static void after_fini(struct scsi_cmd *cmd)
 	free(s);
 }
 
-static void save_work(struct scsi_cmd *cmd)
+static void pr_out_save_work(struct scsi_cmd *cmd)
 {
 	struct after *s = cmd->priv;
 	struct scsi_pr *pr = cmd->lu->pr;
@@ -401,13 +401,13 @@ static void after_save(struct scsi_cmd *cmd)
 	after_fini(cmd);
 	job->cmd = cmd;
 	cmd->priv = job;
-	scsi_job_begin(cmd, finished);
+	scsi_job_begin(cmd, pr_out_finished);
 	cmd->cancel = cancel_wait;
 	scsi_fence(cmd);
 	abort_begin(cmd, job);
 }
 
-static void refuse(struct scsi_cmd *cmd, const struct outcome *r)
+static void pr_out_refuse(struct scsi_cmd *cmd, const struct outcome *r)
 {
 	if (r->status != SAM_CHECK_CONDITION)
 		cmd->status = r->status;
@@ -485,13 +485,13 @@ static void pr_out(struct scsi_cmd *cmd)
 	if (r.status != SAM_GOOD) {
 		free(s->job);
 		free(s);
-		refuse(cmd, &r);
+		pr_out_refuse(cmd, &r);
 		return;
 	}
 	cmd->priv = s;
 	cmd->fini = after_fini;
 	if (s->text)
-		scsi_on_helper(cmd, save_work, after_save);
+		scsi_on_helper(cmd, pr_out_save_work, after_save);
 	else
 		after_save(cmd);
 }

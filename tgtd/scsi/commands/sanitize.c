@@ -24,7 +24,7 @@ struct scsi_sanitize {
 	struct loop *loop;
 	struct blk_req io;
 	struct loop_msg msg;
-	struct scsi_visits visits; /* before it begins */
+	struct scsi_nexus_walk visits; /* before it begins */
 	struct scsi_gone_wait gone;
 	struct timer pace;	     /* until the next step, with a rate */
 	uint64_t paced_ns, paced;    /* since when, and how many bytes since */
@@ -45,9 +45,9 @@ struct scsi_sanitize {
 	int status;
 };
 
-static void step(struct scsi_sanitize *s);
+static void sanitize_step(struct scsi_sanitize *s);
 
-static void end(struct scsi_sanitize *s, int status)
+static void sanitize_end(struct scsi_sanitize *s, int status)
 {
 	struct scsi_lu *lu = s->lu;
 	struct loop_msg *waiter;
@@ -82,7 +82,7 @@ static void end(struct scsi_sanitize *s, int status)
 
 static void pace_over(struct timer *t)
 {
-	step(container_of(t, struct scsi_sanitize, pace));
+	sanitize_step(container_of(t, struct scsi_sanitize, pace));
 }
 
 /* The next step when the bytes so far have had their time. */
@@ -101,12 +101,12 @@ static void step_in_time(struct scsi_sanitize *s, uint32_t rate)
 	if (due > now)
 		loop_timer_arm(s->loop, &s->pace, due - now);
 	else
-		step(s);
+		sanitize_step(s);
 }
 
 /* A step is over; the next one starts from the mailbox, so that others get their
  * turn and hits do not recurse. */
-static void again(struct loop_msg *m)
+static void sanitize_again(struct loop_msg *m)
 {
 	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
 	int status = s->io.status;
@@ -119,7 +119,7 @@ static void again(struct loop_msg *m)
 	rate = s->lu->conf.sanitize_rate;
 	pthread_mutex_unlock(&s->lu->lock);
 	if (status < 0 || stop) {
-		end(s, status < 0 ? status : -ECANCELED);
+		sanitize_end(s, status < 0 ? status : -ECANCELED);
 		return;
 	}
 	if (s->syncing) {
@@ -134,7 +134,7 @@ static void again(struct loop_msg *m)
 		s->paced += s->io.len;
 	}
 	if (s->pass == s->passes)
-		end(s, 0);
+		sanitize_end(s, 0);
 	else
 		step_in_time(s, rate);
 }
@@ -143,11 +143,11 @@ static void stepped(struct blk_req *req)
 {
 	struct scsi_sanitize *s = container_of(req, struct scsi_sanitize, io);
 
-	s->msg.handle = again;
+	s->msg.handle = sanitize_again;
 	loop_post(s->loop, &s->msg);
 }
 
-static void step(struct scsi_sanitize *s)
+static void sanitize_step(struct scsi_sanitize *s)
 {
 	struct blk_req *io = &s->io;
 	uint64_t left = s->size - s->at;
@@ -170,7 +170,7 @@ static void step(struct scsi_sanitize *s)
 		io->flags |= BLK_F_FROM | BLK_F_DPO;
 		io->len = MIN(left, MIN(STEP_WRITE, (uint64_t)s->lu->seg_max));
 		if (frags_append(&io->data, s->pattern, (uint32_t)io->len, NULL) < 0) {
-			end(s, -ENOMEM);
+			sanitize_end(s, -ENOMEM);
 			return;
 		}
 	}
@@ -187,7 +187,7 @@ static bool older_left(const struct scsi_sanitize *s, const struct scsi_itl *itl
 	return itl->inflight - itl->post_sanitize > (s->cmd && s->cmd->itl == itl);
 }
 
-static void drained(struct loop_msg *m)
+static void sanitize_drained(struct loop_msg *m)
 {
 	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
 	bool stop;
@@ -196,20 +196,20 @@ static void drained(struct loop_msg *m)
 	stop = s->stop;
 	pthread_mutex_unlock(&s->lu->lock);
 	if (stop) {
-		end(s, -ECANCELED);
+		sanitize_end(s, -ECANCELED);
 		return;
 	}
 	scsi_tokens_written(s->lu, 0, s->size);
 	s->paced_ns = clock_now_ns();
 	s->paced = 0;
-	step(s);
+	sanitize_step(s);
 }
 
 static void drained_one_locked(struct scsi_sanitize *s)
 {
 	ASSERT(s->draining > 0);
 	if (--s->draining == 0) {
-		s->msg.handle = drained;
+		s->msg.handle = sanitize_drained;
 		loop_post(s->loop, &s->msg);
 	}
 }
@@ -226,7 +226,7 @@ void scsi_sanitize_ended(struct scsi_itl *itl)
 	pthread_mutex_unlock(&lu->lock);
 }
 
-static bool drain(struct scsi_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+static bool sanitize_drain(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
 {
 	struct scsi_sanitize *s = container_of(v->all, struct scsi_sanitize, visits);
 
@@ -250,7 +250,7 @@ static void gone_over(struct loop_msg *m)
 	all_asked(container_of(m, struct scsi_sanitize, gone.msg));
 }
 
-static void all_visited(struct scsi_visits *all)
+static void all_visited(struct scsi_nexus_walk *all)
 {
 	struct scsi_sanitize *s = container_of(all, struct scsi_sanitize, visits);
 
@@ -259,16 +259,16 @@ static void all_visited(struct scsi_visits *all)
 		all_asked(s);
 }
 
-static void begin(struct loop_msg *m)
+static void sanitize_begin(struct loop_msg *m)
 {
 	struct scsi_sanitize *s = container_of(m, struct scsi_sanitize, msg);
 
 	memset(&s->visits, 0, sizeof(s->visits));
 	s->visits.target = s->lu->target;
 	s->visits.lu = s->lu;
-	s->visits.fn = drain;
+	s->visits.fn = sanitize_drain;
 	s->visits.done = all_visited;
-	if (scsi_visit_all(&s->visits) < 0) {
+	if (scsi_for_each_nexus(&s->visits) < 0) {
 		/* Not all could be asked: what they have under way may come after it. */
 		log_error("scsi: out of memory while sanitizing target %u LUN %u",
 			  s->lu->target->tid, s->lu->lun);
@@ -369,7 +369,7 @@ static bool cancel(struct scsi_cmd *cmd)
 }
 
 /* Takes over @pattern. */
-static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool invert)
+static void sanitize_start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool invert)
 {
 	struct scsi_lu *lu = cmd->lu;
 	struct scsi_sanitize *s = NULL;
@@ -416,13 +416,13 @@ static void start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool 
 		scsi_job_begin(cmd, sanitized);
 		cmd->cancel = cancel;
 	}
-	s->msg.handle = begin;
+	s->msg.handle = sanitize_begin;
 	loop_post(s->loop, &s->msg);
 	if (immed)
 		scsi_done(cmd);
 }
 
-static void overwrite(struct scsi_cmd *cmd)
+static void sanitize_overwrite(struct scsi_cmd *cmd)
 {
 	const uint8_t *p = cmd->heap;
 	unsigned passes = p[0] & 0x1f, len;
@@ -445,7 +445,7 @@ static void overwrite(struct scsi_cmd *cmd)
 		pattern[i] = p[4 + i % len];
 	for (size_t at = bs; at < STEP_WRITE; at += bs)
 		memcpy(pattern + at, pattern, bs);
-	start(cmd, pattern, passes, p[0] & 0x80);
+	sanitize_start(cmd, pattern, passes, p[0] & 0x80);
 }
 
 void op_sanitize(struct scsi_cmd *cmd)
@@ -460,12 +460,12 @@ void op_sanitize(struct scsi_cmd *cmd)
 		return;
 	}
 	if (sa == OVERWRITE) {
-		scsi_data_out(cmd, len, overwrite);
+		scsi_data_out(cmd, len, sanitize_overwrite);
 		return;
 	}
 	if (sa == BLOCK_ERASE) {
 		if (scsi_lu_thin(lu))
-			start(cmd, NULL, 1, false);
+			sanitize_start(cmd, NULL, 1, false);
 		else
 			scsi_bad_cdb(cmd, 1, 4);
 		return;

@@ -167,7 +167,7 @@ static void unmap_next(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, unmapped);
 }
 
-static void unmap(struct scsi_cmd *cmd)
+static void sbc_unmap(struct scsi_cmd *cmd)
 {
 	const struct scsi_lu *lu = cmd->lu;
 	uint32_t got = cmd->heap_got, len;
@@ -205,7 +205,7 @@ void op_unmap(struct scsi_cmd *cmd)
 	else if (len == 0)
 		scsi_done(cmd);
 	else
-		scsi_data_out(cmd, len, unmap);
+		scsi_data_out(cmd, len, sbc_unmap);
 }
 
 /* ---- GET LBA STATUS -------------------------------------------------------------------------- */

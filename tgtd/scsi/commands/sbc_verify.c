@@ -12,7 +12,7 @@ static uint8_t bytchk(const struct scsi_cmd *cmd)
 }
 
 /* cmd->xfer_next: bytes done. xfer_end: bytes in all. heap_got: bytes of this chunk. */
-static void next_chunk(struct scsi_cmd *cmd);
+static void sbc_verify_next_chunk(struct scsi_cmd *cmd);
 
 static void have_read(struct scsi_cmd *cmd)
 {
@@ -41,7 +41,7 @@ static void have_read(struct scsi_cmd *cmd)
 		return;
 	}
 	cmd->xfer_next += len;
-	next_chunk(cmd);
+	sbc_verify_next_chunk(cmd);
 }
 
 static void read_back(struct scsi_cmd *cmd)
@@ -87,7 +87,7 @@ static void have_fetched(struct scsi_cmd *cmd)
 	scsi_io_submit(cmd, have_written);
 }
 
-static void next_chunk(struct scsi_cmd *cmd)
+static void sbc_verify_next_chunk(struct scsi_cmd *cmd)
 {
 	uint64_t left = cmd->xfer_end - cmd->xfer_next;
 	uint32_t max = (uint32_t)MIN(CHUNK, (uint64_t)cmd->lu->seg_max);
@@ -120,7 +120,7 @@ void op_verify(struct scsi_cmd *cmd)
 	cmd->xfer_len = cmd->xfer_end = cmd->nblocks << lu->block_shift;
 	cmd->xfer_next = 0;
 	if (mode == BYTCHK_NONE || cmd->nblocks == 0) {
-		next_chunk(cmd);
+		sbc_verify_next_chunk(cmd);
 		return;
 	}
 	cmd->out_total = mode == BYTCHK_ONE ? lu->block_size : cmd->xfer_len;
@@ -133,9 +133,9 @@ void op_verify(struct scsi_cmd *cmd)
 	if (!scsi_heap(cmd, mode == BYTCHK_ONE ? lu->block_size : MIN(cmd->xfer_end, CHUNK)))
 		return;
 	if (mode == BYTCHK_ONE)
-		scsi_fetch(cmd, 0, cmd->heap, lu->block_size, next_chunk);
+		scsi_fetch(cmd, 0, cmd->heap, lu->block_size, sbc_verify_next_chunk);
 	else
-		next_chunk(cmd);
+		sbc_verify_next_chunk(cmd);
 }
 
 void op_write_verify(struct scsi_cmd *cmd)
@@ -156,5 +156,5 @@ void op_write_verify(struct scsi_cmd *cmd)
 		return;
 	}
 	if (scsi_heap(cmd, MIN(cmd->xfer_end, CHUNK)))
-		next_chunk(cmd);
+		sbc_verify_next_chunk(cmd);
 }

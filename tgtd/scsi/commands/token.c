@@ -45,7 +45,7 @@ struct scsi_tokens {
 
 /* ---- the store of tokens: lu->lock ----------------------------------------------------------- */
 
-static void drop(struct scsi_lu *lu, struct token *t)
+static void token_drop(struct scsi_lu *lu, struct token *t)
 {
 	list_del(&t->link);
 	free(t);
@@ -60,7 +60,7 @@ static void expire(struct scsi_lu *lu)
 
 	list_for_each_safe(t, tmp, &lu->tokens->all, link)
 		if (now - t->used_ns > t->idle_ns)
-			drop(lu, t);
+			token_drop(lu, t);
 }
 
 void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len)
@@ -73,7 +73,7 @@ void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len)
 			for (unsigned i = 0; i < t->nranges; i++)
 				if (offset < t->range[i].offset + t->range[i].len &&
 				    t->range[i].offset < offset + len) {
-					drop(lu, t);
+					token_drop(lu, t);
 					break;
 				}
 	pthread_mutex_unlock(&lu->lock);
@@ -82,7 +82,7 @@ void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len)
 void scsi_tokens_drop_locked(struct scsi_lu *lu)
 {
 	while (lu->tokens && !list_empty(&lu->tokens->all))
-		drop(lu, list_first(&lu->tokens->all, struct token, link));
+		token_drop(lu, list_first(&lu->tokens->all, struct token, link));
 }
 
 void scsi_tokens_free(struct scsi_lu *lu)
@@ -434,7 +434,7 @@ static void using_next(struct scsi_cmd *cmd)
 			pthread_mutex_lock(&src->lock);
 			t = find_token(src, u->from->bytes);
 			if (t)
-				drop(src, t);
+				token_drop(src, t);
 			pthread_mutex_unlock(&src->lock);
 		}
 		scsi_done(cmd);

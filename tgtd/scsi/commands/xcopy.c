@@ -15,7 +15,7 @@ enum { USE_HOLD = 0, USE_DISCARD = 2, USE_NONE = 3 };
 
 /* ---- the copy -------------------------------------------------------------------------------- */
 
-static void finish(struct scsi_cmd *cmd)
+static void xcopy_finish(struct scsi_cmd *cmd)
 {
 	struct xcopy *x = cmd->priv;
 
@@ -38,7 +38,7 @@ static void copy_failed(struct scsi_cmd *cmd, uint16_t asc)
 	scsi_done_sense(cmd, SENSE_COPY_ABORTED, asc);
 }
 
-static void next_chunk(struct scsi_cmd *cmd);
+static void xcopy_next_chunk(struct scsi_cmd *cmd);
 
 static void chunk_written(struct scsi_cmd *cmd)
 {
@@ -56,7 +56,7 @@ static void chunk_written(struct scsi_cmd *cmd)
 	x->copied += io->len;
 	if (x->recorded)
 		scsi_copy_progress(cmd, x->list_id, (uint16_t)x->segment, x->copied);
-	next_chunk(cmd);
+	xcopy_next_chunk(cmd);
 }
 
 static void chunk_read(struct scsi_cmd *cmd)
@@ -135,7 +135,7 @@ static bool begin_segment(struct scsi_cmd *cmd)
 	return true;
 }
 
-static void next_chunk(struct scsi_cmd *cmd)
+static void xcopy_next_chunk(struct scsi_cmd *cmd)
 {
 	struct xcopy *x = cmd->priv;
 	struct blk_req *io;
@@ -170,7 +170,7 @@ static void next_chunk(struct scsi_cmd *cmd)
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
-static void pin(struct xcopy *x, unsigned i, struct scsi_itl *itl)
+static void xcopy_pin(struct xcopy *x, unsigned i, struct scsi_itl *itl)
 {
 	if (itl)
 		scsi_use_begin(&x->use[i], itl, x->cmd);
@@ -199,7 +199,7 @@ static void go_background(struct scsi_cmd *cmd)
 			uint32_t lun = itl->lu->lun;
 
 			scsi_use_end(&x->use[i]);
-			pin(x, i, scsi_itl_get(bg->nexus, lun));
+			xcopy_pin(x, i, scsi_itl_get(bg->nexus, lun));
 		} else if (itl) {
 			x->use[i].cmd = bg;
 		}
@@ -212,9 +212,9 @@ static void go_background(struct scsi_cmd *cmd)
 	cmd->priv = NULL;
 	cmd->fini = NULL;
 	bg->priv = x;
-	bg->fini = finish;
+	bg->fini = xcopy_finish;
 	scsi_done(cmd);
-	next_chunk(bg);
+	xcopy_next_chunk(bg);
 }
 
 static void found(struct scsi_cmd *cmd)
@@ -223,11 +223,11 @@ static void found(struct scsi_cmd *cmd)
 
 	for (unsigned i = 0; i < x->ncscd; i++)
 		if (!x->use[i].itl && x->far_nexus[i])
-			pin(x, i, scsi_itl_get(x->far_nexus[i], x->far_lun[i]));
+			xcopy_pin(x, i, scsi_itl_get(x->far_nexus[i], x->far_lun[i]));
 	if (x->immed)
 		go_background(cmd);
 	else
-		next_chunk(cmd);
+		xcopy_next_chunk(cmd);
 }
 
 /* ---- the parameter list ---------------------------------------------------------------------- */
@@ -333,7 +333,7 @@ static void start_copy(struct scsi_cmd *cmd)
 	x->segments = x->cscd + cscd_len;
 	x->nsegment = (unsigned)(seg_len / SEGMENT_LEN);
 	cmd->priv = x;
-	cmd->fini = finish;
+	cmd->fini = xcopy_finish;
 	if (usage != USE_NONE) {
 		r = scsi_copy_begin(cmd, list_id);
 		if (!r) {
@@ -344,7 +344,7 @@ static void start_copy(struct scsi_cmd *cmd)
 		x->recorded = true;
 	}
 	for (unsigned i = 0; i < x->ncscd; i++)
-		pin(x, i, scsi_copy_find_lu(cmd->nexus, x->cscd + i * CSCD_LEN));
+		xcopy_pin(x, i, scsi_copy_find_lu(cmd->nexus, x->cscd + i * CSCD_LEN));
 	scsi_copy_find_far(x, found);
 }
 

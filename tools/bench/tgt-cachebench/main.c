@@ -80,7 +80,7 @@ struct reader {
 	struct loop_msg msg;
 	struct blk *blk;
 	struct blk_req req[DEPTH_MAX];
-	struct blk_borrower borrower; /* as a session has one */
+	struct blk_pin_holder pin_holder; /* as a session has one */
 	uint64_t rng, ns, cpu_ns, done, fragments, at;
 	bool failed;
 	uint8_t *copy;
@@ -549,7 +549,7 @@ static int run(struct cache *cache)
 		snprintf(name, sizeof(name), "reader-%u", i);
 		struct loop_conf lc = { .name = name, .node = 0, .cpu = nth_cpu(i) };
 		r->loop = loop_create(&lc);
-		r->borrower.requests = depth;
+		r->pin_holder.requests = depth;
 		r->blk = same && shared ? shared : cache_open(cache, store(i), false);
 		shared = r->blk;
 		r->rng = 88172645463325252ull + i;
@@ -558,7 +558,7 @@ static int run(struct cache *cache)
 		for (unsigned k = 0; k < depth; k++) {
 			blk_req_init(&r->req[k]);
 			r->req[k].op = BLK_READ;
-			r->req[k].borrower = &r->borrower;
+			r->req[k].pin_holder = &r->pin_holder;
 			r->req[k].done = filled;
 		}
 		if (!r->loop || !r->blk || loop_start(r->loop))
@@ -714,7 +714,7 @@ int main(int argc, char **argv)
 	/* Of writes: half of a partition at most is dirty or in reception, and
 	 * less when it is one reader's. */
 	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 8 : 2);
-	/* And a reader may have four fifths of half of it out (blk_lender). */
+	/* And a reader may have four fifths of half of it out (blk_pin_budget). */
 	conf.size = MAX(conf.size, misses ? 0 : (uint64_t)size * depth * threads * 4);
 	if (text && cache_parse(&conf, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "tgt-cachebench: %s\n", err);

@@ -82,7 +82,7 @@ static void move(struct set *s, unsigned q, uint32_t b)
 
 /* ---- ours ------------------------------------------------------------------------------------ */
 
-static bool always(void *arg, struct buf *b)
+static bool always(void *arg, struct block *b)
 {
 	return true;
 }
@@ -90,7 +90,7 @@ static bool always(void *arg, struct buf *b)
 static uint64_t run_ours(const struct trace *t, uint32_t capacity)
 {
 	struct policy p;
-	struct buf *hdr = aligned_alloc(CACHE_LINE, capacity * sizeof(*hdr));
+	struct block *hdr = aligned_alloc(CACHE_LINE, capacity * sizeof(*hdr));
 	uint32_t *at = malloc(t->footprint * 4ull), used = 0;
 	uint64_t hits = 0;
 	if (!hdr || !at || policy_init(&p, hdr, capacity) < 0)
@@ -99,7 +99,7 @@ static uint64_t run_ours(const struct trace *t, uint32_t capacity)
 	memset(at, 0xff, t->footprint * 4ull);
 	for (uint32_t i = 0; i < t->n; i++) {
 		uint32_t block = t->ref[i];
-		struct buf *b;
+		struct block *b;
 		if (at[block] != NONE) {
 			policy_hit(&p, policy_hash(1, block), &hdr[at[block]]);
 			hits++;

@@ -90,7 +90,7 @@ START_TEST(references_are_snapshots)
 	ck_assert(bt_submit(&t, &rd));
 	ck_assert_int_eq(rd.status, 0);
 	ck_assert_uint_eq(rd.data.n, 1); /* adjacent blocks merged */
-	ck_assert_uint_eq(rd.data.v[0].nbufs, 2);
+	ck_assert_uint_eq(rd.data.v[0].nblocks, 2);
 	for (int i = 0; i < 100; i++)
 		ck_assert_int_eq(bt_write(&t, 4096, sizeof(new), new, i & 1 ? BLK_F_FROM : 0), 0);
 	ck_assert_int_eq(bt_op(&t, BLK_DISCARD, 0, MiB(1), 0), 0);

@@ -725,14 +725,15 @@ START_TEST(sector_maps_are_in_shared_memory)
 	const struct arena *a = cache->node[0].arena;
 	unsigned found = 0;
 	for (uint32_t i = 0; i < p->nblocks; i++) {
-		struct buf *b = &p->hdr[i];
-		uint8_t *valid = (uint8_t *)page_valid(p, b), *dirty = (uint8_t *)page_dirty(p, b);
+		struct block *b = &p->hdr[i];
+		uint8_t *valid = (uint8_t *)block_valid(p, b),
+			*dirty = (uint8_t *)block_dirty(p, b);
 		ck_assert(valid >= (uint8_t *)a->map &&
 			  dirty + p->map_words * 8 <= (uint8_t *)a->map + a->map_len);
 		ck_assert_ptr_eq(valid, a->extra + (size_t)i * 2 * p->map_words * 8);
-		if (b->state == PAGE_DIRTY) {
-			ck_assert_uint_eq(page_map_find(page_valid(p, b), 0, 2048, true), 1);
-			ck_assert_uint_eq(page_map_find(page_dirty(p, b), 1, 2048, false), 129);
+		if (b->state == BLOCK_DIRTY) {
+			ck_assert_uint_eq(sector_map_find(block_valid(p, b), 0, 2048, true), 1);
+			ck_assert_uint_eq(sector_map_find(block_dirty(p, b), 1, 2048, false), 129);
 			found++;
 		}
 	}

@@ -19,13 +19,13 @@ struct load {
 	uint32_t len, align;
 	unsigned depth;
 	uint64_t pause_ns; /* between an answer and the next request */
-	bool stuck;	   /* keeps what it has read, and reads no more in that slot */
+	bool head_blocked; /* keeps what it has read, and reads no more in that slot */
 };
 
 struct client {
 	struct load load;
 	uint64_t from, to; /* where: bytes of the device; 0, 0: all of it */
-	struct blk_borrower borrower;
+	struct blk_pin_holder pin_holder;
 	struct slot {
 		struct blk_req req;
 		struct client *client;
@@ -82,14 +82,14 @@ static void over(struct blk_req *req)
 	uint64_t took = clock_now_ns() - s->began;
 
 	ck_assert_int_eq(req->status, 0);
-	if (c->load.stuck) {
+	if (c->load.head_blocked) {
 		c->done++;
 		s->held = true;
 		busy--;
 		return;
 	}
 	blk_req_release(req);
-	c->borrower.requests--;
+	c->pin_holder.requests--;
 	c->done++;
 	c->sum_ns += took;
 	c->max_ns = MAX(c->max_ns, took);
@@ -115,11 +115,11 @@ static void next(struct slot *s)
 		return;
 	}
 	s->began = clock_now_ns();
-	c->borrower.requests++;
+	c->pin_holder.requests++;
 	s->req.op = (uint8_t)c->load.op;
 	s->req.flags = 0;
 	s->req.stream = c->load.stream;
-	s->req.borrower = &c->borrower;
+	s->req.pin_holder = &c->pin_holder;
 	const uint64_t to = c->to ? c->to : t.blk->size;
 	s->req.offset = c->from + bt_random(&t.rng) %
 					  ((to - c->from - c->load.len) / c->load.align + 1) *
@@ -253,11 +253,12 @@ static void stuck_readers(unsigned n, uint32_t len, unsigned depth, bool residen
 		answered += clients[i].done;
 		ck_assert_uint_gt(clients[i].done, 0);
 	}
-	fprintf(stderr, "# %u stuck: %llu of %u answered; modest: %llu done, longest %.1f ms\n", n,
+	fprintf(stderr,
+		"# %u head_blocked: %llu of %u answered; modest: %llu done, longest %.1f ms\n", n,
 		(unsigned long long)answered, n * depth, (unsigned long long)modest->done,
 		(double)modest->max_ns / 1e6);
 	/* Half, and each what is its own and one more. */
-	ck_assert_uint_le(answered * len, MiB(2) + n * (len + cache->lender.reserve * KiB(4)));
+	ck_assert_uint_le(answered * len, MiB(2) + n * (len + cache->pin_budget.reserve * KiB(4)));
 	ck_assert_uint_gt(modest->done, 100);
 	/* They take what they have, and get the rest. */
 	uint64_t give_up = clock_now_ns() + 20 * NSEC_PER_SEC;
@@ -268,7 +269,7 @@ static void stuck_readers(unsigned n, uint32_t len, unsigned depth, bool residen
 				if (clients[i].slot[k].held) {
 					clients[i].slot[k].held = false;
 					blk_req_release(&clients[i].slot[k].req);
-					clients[i].borrower.requests--;
+					clients[i].pin_holder.requests--;
 				}
 		ck_assert_uint_lt(clock_now_ns(), give_up);
 	}
@@ -277,10 +278,10 @@ static void stuck_readers(unsigned n, uint32_t len, unsigned depth, bool residen
 			blk_req_release(&clients[i].slot[k].req);
 			blk_req_fini(&clients[i].slot[k].req);
 		}
-		ck_assert_uint_eq(clients[i].borrower.out, 0);
-		ck_assert_uint_eq(clients[i].borrower.requests, 0);
+		ck_assert_uint_eq(clients[i].pin_holder.out, 0);
+		ck_assert_uint_eq(clients[i].pin_holder.requests, 0);
 	}
-	ck_assert_uint_eq(cache->lender.out, 0);
+	ck_assert_uint_eq(cache->pin_budget.out, 0);
 	close_cache();
 }
 
@@ -384,8 +385,8 @@ START_TEST(thresholds)
 }
 END_TEST
 
-/* W1: beside one that is stuck, who asks for little has it at once; all sessions of one host have a
- * quarter of the reserve; and the stuck one is served when what is below the limit comes back. */
+/* W1: beside one that is head_blocked, who asks for little has it at once; all sessions of one host have a
+ * quarter of the reserve; and the head_blocked one is served when what is below the limit comes back. */
 START_TEST(little_passes_who_is_stuck)
 {
 	struct blk_req big, req;
@@ -402,7 +403,7 @@ START_TEST(little_passes_who_is_stuck)
 	op_of(&big)->need = 64;
 	share_wait(&s, &big);
 	ck_assert_ptr_null(share_elect(&s));
-	ck_assert(s.stuck);
+	ck_assert(s.head_blocked);
 	for (uint16_t f = 10; f < 200; f++) {
 		req.stream = f | 5u << STREAM_HOST_SHIFT;
 		ck_assert(!share_may_take(&s, &req, 1, false, false));
@@ -422,7 +423,7 @@ START_TEST(little_passes_who_is_stuck)
 		share_give_back(&s, charge_of_reserve(f | 5u << STREAM_HOST_SHIFT), 1);
 	ck_assert_uint_eq(s.reserved, 0);
 	ck_assert_uint_eq(s.host[5], 0);
-	/* One that waits behind the stuck one is elected when the reserve has room. */
+	/* One that waits behind the head_blocked one is elected when the reserve has room. */
 	op_of(&big)->flags = 0;
 	op_of(&req)->flags = OP_F_ONE_PART;
 	op_of(&req)->need = 40; /* too much for it */

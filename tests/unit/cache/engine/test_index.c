@@ -76,8 +76,8 @@ START_TEST(half_a_mebibyte_takes_two_locks_at_most)
 END_TEST
 
 #define N 200
-static struct buf *hdr;
-static struct page *pages;
+static struct block *hdr;
+static struct block_priv *priv;
 static struct partition p;
 static struct arena arena;
 
@@ -85,25 +85,25 @@ static void setup(void)
 {
 	arena_by_id[0] = &arena; /* the blocks' own, by their headers */
 	hdr = aligned_alloc(CACHE_LINE, (N + 10) * sizeof(*hdr));
-	pages = calloc(N + 10, sizeof(*pages));
+	priv = calloc(N + 10, sizeof(*priv));
 	memset(hdr, 0, (N + 10) * sizeof(*hdr));
 	for (uint32_t i = 0; i < N + 10; i++)
 		hdr[i].index = i;
-	ck_assert_int_eq(part_init(&p, 3, hdr, pages, NULL, 1, 5, N), 0);
-	ck_assert_uint_eq(p.count[PAGE_FREE], N);
+	ck_assert_int_eq(part_init(&p, 3, hdr, priv, NULL, 1, 5, N), 0);
+	ck_assert_uint_eq(p.count[BLOCK_FREE], N);
 }
 
 static void teardown(void)
 {
 	part_fini(&p);
-	free(pages);
+	free(priv);
 	free(hdr);
 	arena_by_id[0] = NULL;
 }
 
 START_TEST(find_what_was_inserted)
 {
-	struct buf *at[2000] = { 0 };
+	struct block *at[2000] = { 0 };
 	uint64_t rng = 1;
 	unsigned held = 0;
 	setup();
@@ -118,25 +118,25 @@ START_TEST(find_what_was_inserted)
 			at[key] = NULL;
 			held--;
 		} else if (!at[key]) {
-			struct buf *b = part_take_free(&p, BUF_NONE);
+			struct block *b = part_take_free(&p, BLOCK_NONE);
 			if (held == N) {
 				ck_assert_ptr_null(b);
 				continue;
 			}
 			ck_assert_ptr_nonnull(b);
 			ck_assert_uint_eq(b->refs, 1);
-			part_set_state(&p, b, PAGE_FILLING);
+			part_set_state(&p, b, BLOCK_FILLING);
 			index_insert(&p, b, key & 1 ? 7 : 9, key / 2);
 			at[key] = b;
 			held++;
 		} else if (held < N) { /* replaced */
-			struct buf *b = part_take_free(&p, BUF_NONE);
-			part_set_state(&p, b, PAGE_FILLING);
+			struct block *b = part_take_free(&p, BLOCK_NONE);
+			part_set_state(&p, b, BLOCK_FILLING);
 			index_replace(&p, policy_hash(key & 1 ? 7 : 9, key / 2), at[key], b);
 			part_drop(&p, at[key]);
 			at[key] = b;
 		}
-		ck_assert_uint_eq(p.count[PAGE_FREE] + p.count[PAGE_FILLING], N);
+		ck_assert_uint_eq(p.count[BLOCK_FREE] + p.count[BLOCK_FILLING], N);
 	}
 	leaf_unlock(&p.lock);
 	teardown();
@@ -148,10 +148,10 @@ START_TEST(neighbours_get_neighbours)
 	setup();
 	leaf_lock(&p.lock);
 	/* A fresh partition gives runs; so does a used one that is asked for the next. */
-	uint32_t hint = BUF_NONE;
+	uint32_t hint = BLOCK_NONE;
 	for (unsigned i = 0; i < 50; i++) {
-		struct buf *b = part_take_free(&p, hint);
-		part_set_state(&p, b, PAGE_RECEIVING);
+		struct block *b = part_take_free(&p, hint);
+		part_set_state(&p, b, BLOCK_RECEIVING);
 		if (i)
 			ck_assert_uint_eq(b->index, hint);
 		hint = b->index + 1;
@@ -160,9 +160,9 @@ START_TEST(neighbours_get_neighbours)
 	part_drop(&p, &hdr[10]);
 	part_drop(&p, &hdr[21]);
 	ck_assert_uint_eq(part_take_free(&p, 20)->index, 20);
-	part_set_state(&p, &hdr[20], PAGE_RECEIVING);
+	part_set_state(&p, &hdr[20], BLOCK_RECEIVING);
 	ck_assert_uint_eq(part_take_free(&p, 21)->index, 21);
-	part_set_state(&p, &hdr[21], PAGE_RECEIVING);
+	part_set_state(&p, &hdr[21], BLOCK_RECEIVING);
 	ck_assert_uint_ne(part_take_free(&p, 4)->index, 4); /* another partition's */
 	leaf_unlock(&p.lock);
 	teardown();

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Replacement: what stays, what goes, and that pages in use never stall eviction. Hit ratios are
+/* Replacement: what stays, what goes, and that blocks in use never stall eviction. Hit ratios are
  * measured by tools/bench/tgt-cachesim (tests/integration/test_cachesim.sh). */
 #include <stdlib.h>
 #include "cache/engine/policy.h"
 #include "tests/support/unit.h"
 
 #define N 64
-static struct buf *hdr;
+static struct block *hdr;
 static struct policy p;
 static bool busy[N];
 
-static bool usable(void *arg, struct buf *b)
+static bool usable(void *arg, struct block *b)
 {
 	return !busy[b->index];
 }
@@ -49,10 +49,10 @@ START_TEST(used_pages_survive_a_scan)
 		policy_touch(&hdr[i]);
 	/* A scan of four cachefuls, each block once. */
 	for (uint32_t k = 0; k < 4 * N; k++) {
-		struct buf *b = policy_evict(&p, usable, NULL);
+		struct block *b = policy_evict(&p, usable, NULL);
 		ck_assert_ptr_nonnull(b);
 		ck_assert_msg(b->index >= N / 2 || b->block >= 1000,
-			      "a used page left for block %u of the scan", k);
+			      "a used block left for block %u of the scan", k);
 		b->block = 1000 + k;
 		policy_admit(&p, b);
 	}
@@ -66,7 +66,7 @@ START_TEST(coming_back_soon_goes_to_main)
 {
 	setup();
 	admit_all();
-	struct buf *b = policy_evict(&p, usable, NULL);
+	struct block *b = policy_evict(&p, usable, NULL);
 	b->block = 5000;
 	policy_admit(&p, b); /* on probation */
 	ck_assert_uint_eq(p.list[POLICY_SMALL].count, 1);
@@ -92,8 +92,8 @@ START_TEST(pages_in_use_do_not_stall)
 			idle += !busy[i];
 		}
 		for (unsigned k = 0; k < idle; k++) {
-			struct buf *b = policy_evict(&p, usable, NULL);
-			ck_assert_msg(b != NULL, "round %u: %u of %u idle pages found", round, k,
+			struct block *b = policy_evict(&p, usable, NULL);
+			ck_assert_msg(b != NULL, "round %u: %u of %u idle blocks found", round, k,
 				      idle);
 			ck_assert(!busy[b->index]);
 			busy[b->index] = true;
@@ -121,7 +121,7 @@ START_TEST(away_and_back_keeps_the_rank)
 	ck_assert_uint_eq(hdr[N - 1].flags & POLICY_USES_MASK, 1);
 	policy_forget(&p, &hdr[N - 1]);
 	ck_assert_uint_eq(hdr[N - 1].flags, 0);
-	/* A page that replaces another takes over its rank. */
+	/* A block that replaces another takes over its rank. */
 	policy_hold(&p, &hdr[0]);
 	policy_inherit(&hdr[N - 1], &hdr[0]);
 	ck_assert_uint_eq(hdr[N - 1].flags >> POLICY_QUEUE_SHIFT,

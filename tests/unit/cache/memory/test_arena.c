@@ -11,7 +11,7 @@
 #include "tests/support/blktest.h"
 #include "tests/support/unit.h"
 
-static void release(struct arena *a, struct buf *b)
+static void release(struct arena *a, struct block *b)
 {
 }
 
@@ -74,8 +74,8 @@ START_TEST(layout)
 		ck_assert((uint8_t *)(a->hdr + 100) <= a->zero && a->zero + a->zero_len <= a->data);
 		ck_assert(a->data + 100ull * block <= (uint8_t *)a->map + a->map_len);
 		for (uint32_t i = 0; i < 100; i++) {
-			ck_assert_ptr_eq(buf_data(&a->hdr[i]), a->data + (size_t)i * block);
-			memset(buf_data(&a->hdr[i]), (int)i, block);
+			ck_assert_ptr_eq(block_data(&a->hdr[i]), a->data + (size_t)i * block);
+			memset(block_data(&a->hdr[i]), (int)i, block);
 		}
 		ck_assert(bt_all(a->zero, a->zero_len, 0));
 		ck_assert_uint_eq(resident(a), a->map_len); /* all touched */
@@ -97,14 +97,14 @@ START_TEST(prepared_behind)
 		ck_assert_ptr_nonnull(a);
 		ck_assert_uint_eq((uintptr_t)a->map & (MiB(2) - 1), 0);
 		for (uint32_t i = 0; i < a->nblocks; i += 100)
-			memset(buf_data(&a->hdr[i]), (int)(i / 100) | 1, 4096);
+			memset(block_data(&a->hdr[i]), (int)(i / 100) | 1, 4096);
 		for (int ms = 0; whole && resident(a) < a->map_len; ms += 10) {
 			ck_assert_int_lt(ms, 60000);
 			usleep(10000);
 		}
 		for (uint32_t i = 0; i < a->nblocks; i += 50) {
 			ck_assert_uint_eq(a->hdr[i].index, i);
-			ck_assert(bt_all(buf_data(&a->hdr[i]), 4096,
+			ck_assert(bt_all(block_data(&a->hdr[i]), 4096,
 					 i % 100 ? 0 : (uint8_t)(i / 100 | 1)));
 		}
 		arena_destroy(a);

@@ -94,12 +94,12 @@ static void *reader(void *arg)
 	uintptr_t good = 0;
 	while (!__atomic_load_n(&over, __ATOMIC_RELAXED) || !good) {
 		uint32_t version;
-		if (!leaf_look(&lock[0], &version))
+		if (!leaf_read_begin(&lock[0], &version))
 			continue;
 		uint64_t a = __atomic_load_n(&twin[0], __ATOMIC_RELAXED);
 		__atomic_fetch_add(&refs, 1, __ATOMIC_SEQ_CST);
 		uint64_t b = __atomic_load_n(&twin[1], __ATOMIC_RELAXED);
-		if (leaf_unchanged(&lock[0], version)) {
+		if (!leaf_read_retry(&lock[0], version)) {
 			if (a != b)
 				return NULL;
 			/* With the reference nobody changes it. */

@@ -9,7 +9,7 @@
 static struct arena *a;
 static unsigned released;
 
-static void release(struct arena *arena, struct buf *b)
+static void release(struct arena *arena, struct block *b)
 {
 	ck_assert_ptr_eq(arena, a);
 	ck_assert_uint_eq(b->refs, 0);
@@ -31,7 +31,7 @@ static void teardown(void)
 	arena_destroy(a);
 }
 
-static struct buf *fresh(unsigned i)
+static struct block *fresh(unsigned i)
 {
 	a->hdr[i].refs = 1;
 	return &a->hdr[i];
@@ -39,7 +39,7 @@ static struct buf *fresh(unsigned i)
 
 static int add(struct frags *f, unsigned block, uint32_t off, uint32_t len)
 {
-	return frags_append(f, buf_data(&a->hdr[block]) + off, len, fresh(block));
+	return frags_append(f, block_data(&a->hdr[block]) + off, len, fresh(block));
 }
 
 START_TEST(neighbours_merge)
@@ -51,7 +51,7 @@ START_TEST(neighbours_merge)
 	add(&f, 4, 0, 4096);
 	add(&f, 5, 0, 1024);
 	ck_assert_uint_eq(f.n, 1);
-	ck_assert_uint_eq(f.v[0].nbufs, 3);
+	ck_assert_uint_eq(f.v[0].nblocks, 3);
 	ck_assert_uint_eq(f.len, 3584 + 4096 + 1024);
 	add(&f, 7, 0, 4096); /* a gap */
 	add(&f, 6, 0, 4096); /* backwards */
@@ -67,17 +67,17 @@ END_TEST
 START_TEST(same_block_merges)
 {
 	struct frags f;
-	struct buf *b = fresh(9);
+	struct block *b = fresh(9);
 
 	frags_init(&f);
-	ck_assert_int_eq(frags_append(&f, buf_data(b), 512, b), 0);
-	buf_get(b);
-	ck_assert_int_eq(frags_append(&f, buf_data(b) + 512, 512, b), 0);
+	ck_assert_int_eq(frags_append(&f, block_data(b), 512, b), 0);
+	block_get(b);
+	ck_assert_int_eq(frags_append(&f, block_data(b) + 512, 512, b), 0);
 	ck_assert_uint_eq(f.n, 1);
-	ck_assert_uint_eq(f.v[0].nbufs, 1);
+	ck_assert_uint_eq(f.v[0].nblocks, 1);
 	ck_assert_uint_eq(b->refs, 1);
-	buf_get(b);
-	ck_assert_int_eq(frags_append(&f, buf_data(b) + 2048, 512, b), 0); /* not adjacent */
+	block_get(b);
+	ck_assert_int_eq(frags_append(&f, block_data(b) + 2048, 512, b), 0); /* not adjacent */
 	ck_assert_uint_eq(f.n, 2);
 	ck_assert_uint_eq(b->refs, 2);
 	frags_put(&f);
@@ -94,7 +94,7 @@ START_TEST(references_do_not_mix)
 
 	frags_init(&f);
 	add(&f, 1, 0, 4096);
-	frags_append(&f, buf_data(&a->hdr[2]), 4096, NULL);
+	frags_append(&f, block_data(&a->hdr[2]), 4096, NULL);
 	add(&f, 3, 0, 4096);
 	ck_assert_uint_eq(f.n, 3);
 	frags_put(&f);

@@ -35,13 +35,13 @@ static void slow(struct scsi_lu_conf *c)
 	c->blk = faulty = blk_fault_create(&p->blk);
 }
 
-struct page {
+struct block_priv {
 	uint64_t reads, writes, received, transmitted, rd, wr, idle;
 };
 
-static struct page page(struct host_nexus *by, uint32_t lun)
+static struct block_priv page(struct host_nexus *by, uint32_t lun)
 {
-	struct page p;
+	struct block_priv p;
 
 	host_in(by, lun, (uint8_t[10]){ 0x4d, 0, 0x40 | 0x19, [8] = 128 }, 10, 128);
 	ck_assert_str_eq(host_result(by), "good");
@@ -154,7 +154,7 @@ END_TEST
  * time, as the next look tells. */
 START_TEST(within_an_iteration)
 {
-	struct page p;
+	struct block_priv p;
 
 	up();
 	pass_time(1000);

@@ -3,7 +3,7 @@
  * Counted references to arena blocks, and lists of fragments made of them: the currency in which
  * data moves between cache, SCSI and wire. Nobody copies payload to hand it over.
  *
- * A block (struct buf) lives in an arena: a per-node shared-memory region with one header a block,
+ * A block (struct block) lives in an arena: a per-node shared-memory region with one header a block,
  * headers and data both in index order, so adjacent data means adjacent headers. Headers hold no
  * raw pointers: a later daemon can re-attach the file at another address.
  *
@@ -13,32 +13,32 @@
  *
  * References are taken and put on any thread.
  */
-#ifndef CACHE_BUF_H
-#define CACHE_BUF_H
+#ifndef CACHE_BLOCK_H
+#define CACHE_BLOCK_H
 
 #include <stdatomic.h>
 #include "events/bug.h"
 
 struct arena;
 
-struct buf {
+struct block {
 	_Atomic uint32_t refs;
 	uint32_t index;	 /* own position in the arena */
 	uint16_t arena;	 /* arena_by_id[] slot */
-	uint8_t state;	 /* enum page_state (cache/engine/page.h) when a cache owns the arena */
+	uint8_t state; /* enum block_state (cache/engine/block_state.h) when a cache owns the arena */
 	uint8_t flags;
 	uint32_t next;	 /* links by index: free list, hash chain; written under
 			  * the owner's partition lock */
 	uint64_t device; /* what is in it: device identity (stable over restarts) */
-	uint64_t block;	 /* and block number on that device; BUF_NO_BLOCK while no index has it */
+	uint64_t block; /* and block number on that device; BLOCK_NO_NUMBER while no index has it */
 	uint64_t generation;
 	uint32_t owner_word[6]; /* for the arena's owner */
 } cacheline_aligned;
-static_assert(sizeof(struct buf) == CACHE_LINE, "one header, one cache line");
+static_assert(sizeof(struct block) == CACHE_LINE, "one header, one cache line");
 
-#define BUF_AHEAD 8 /* headers to prefetch where many are gone through in turn */
-#define BUF_NONE UINT32_MAX /* "no block" in index links */
-#define BUF_NO_BLOCK UINT64_MAX
+#define BLOCK_LOOKAHEAD 8     /* headers to prefetch where many are gone through in turn */
+#define BLOCK_NONE UINT32_MAX /* "no block" in index links */
+#define BLOCK_NO_NUMBER UINT64_MAX
 
 #define ARENA_MAX 4096
 
@@ -48,16 +48,16 @@ struct arena {
 	uint32_t block_shift;
 	uint32_t nblocks;
 	uint8_t *data;	  /* block i at data + (i << block_shift) */
-	struct buf *hdr;  /* header i */
+	struct block *hdr; /* header i */
 	uint8_t *extra;	  /* arena_conf.extra bytes of block i at extra + i * that; NULL: none */
 	uint8_t *zero;	  /* zeros in registered memory, read-only by convention */
 	uint32_t zero_len; /* at least one block and at least 64 KiB */
 	/* A word a block for whoever has computed something from a whole block's content; 0:
-	 * nothing. See buf_memo(). Not in the shared file. */
+	 * nothing. See block_memo(). Not in the shared file. */
 	_Atomic uint64_t *memo;
 	_Atomic bool memo_used;
 	/* Takes a block back whose last reference was put. Any thread. */
-	void (*release)(struct arena *a, struct buf *b);
+	void (*release)(struct arena *a, struct block *b);
 	void *owner;
 	/* [map, map + map_len) holds all of the above: what an adapter registers. */
 	void *map;
@@ -71,18 +71,18 @@ struct arena {
 
 extern struct arena *arena_by_id[ARENA_MAX];
 
-static inline struct arena *buf_arena(const struct buf *b)
+static inline struct arena *block_arena(const struct block *b)
 {
 	return arena_by_id[b->arena];
 }
 
-static inline uint8_t *buf_data(const struct buf *b)
+static inline uint8_t *block_data(const struct block *b)
 {
-	const struct arena *a = buf_arena(b);
+	const struct arena *a = block_arena(b);
 	return a->data + ((size_t)b->index << a->block_shift);
 }
 
-static inline void buf_get(struct buf *b)
+static inline void block_get(struct block *b)
 {
 	uint32_t was = __atomic_fetch_add((uint32_t *)&b->refs, 1, __ATOMIC_RELAXED);
 	ASSERT(was > 0);
@@ -90,15 +90,15 @@ static inline void buf_get(struct buf *b)
 }
 
 /*
- * What buf_memo_set() has left about a block's content, or 0. With a reference to the block, and
+ * What block_memo_set() has left about a block's content, or 0. With a reference to the block, and
  * only if the whole of it is valid: then its content does not change. Any thread.
  */
-static inline uint64_t buf_memo(const struct arena *a, uint32_t index)
+static inline uint64_t block_memo(const struct arena *a, uint32_t index)
 {
 	return atomic_load_explicit(&a->memo[index], memory_order_relaxed);
 }
 
-static inline void buf_memo_set(struct arena *a, uint32_t index, uint64_t memo)
+static inline void block_memo_set(struct arena *a, uint32_t index, uint64_t memo)
 {
 	if (unlikely(!atomic_load_explicit(&a->memo_used, memory_order_relaxed)))
 		atomic_store(&a->memo_used, true);
@@ -107,7 +107,7 @@ static inline void buf_memo_set(struct arena *a, uint32_t index, uint64_t memo)
 
 /* By whoever alone has the block, when it is about to get other
  * content: nothing is known of that. */
-static inline void buf_memo_drop(struct arena *a, uint32_t index)
+static inline void block_memo_drop(struct arena *a, uint32_t index)
 {
 	if (unlikely(atomic_load_explicit(&a->memo_used, memory_order_relaxed)))
 		atomic_store_explicit(&a->memo[index], 0, memory_order_relaxed);
@@ -117,7 +117,7 @@ static inline void buf_memo_drop(struct arena *a, uint32_t index)
  * A reference to a block that nothing keeps from being freed meanwhile: false if it is free. Maybe
  * it is another's by now, which the caller has to find out afterwards, and then to put it.
  */
-static inline bool buf_try_get(struct buf *b)
+static inline bool block_try_get(struct block *b)
 {
 	uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
 	while (likely(refs))
@@ -128,31 +128,31 @@ static inline bool buf_try_get(struct buf *b)
 
 /* The index's reference is the only one: whoever looks the block up now must take the lock that the
  * caller has, or find that it was taken. */
-static inline bool buf_unseen(const struct buf *b)
+static inline bool block_unseen(const struct block *b)
 {
 	return atomic_load(&b->refs) == 1;
 }
 
-/* The slow parts of buf_put() and frags_put(). */
-void buf_release_last(struct buf *b);
-static inline void buf_put(struct buf *b)
+/* The slow parts of block_put() and frags_put(). */
+void block_release_last(struct block *b);
+static inline void block_put(struct block *b)
 {
 	uint32_t was = __atomic_fetch_sub((uint32_t *)&b->refs, 1, __ATOMIC_ACQ_REL);
 	ASSERT(was > 0);
 	if (was == 1)
-		buf_release_last(b);
+		block_release_last(b);
 }
 
 /*
- * A fragment: @len bytes at @base that lie inside @nbufs consecutive blocks starting at @buf, on
- * each of which it holds one reference. nbufs == 0 (buf may be NULL): memory that needs no
+ * A fragment: @len bytes at @base that lie inside @nblocks consecutive blocks starting at @block, on
+ * each of which it holds one reference. nblocks == 0 (block may be NULL): memory that needs no
  * reference (the arena's zero block, a heap buffer somebody else frees).
  */
 struct frag {
 	uint8_t *base;
 	uint32_t len;
-	uint32_t nbufs;
-	struct buf *buf;
+	uint32_t nblocks;
+	struct block *block;
 };
 
 #define FRAGS_INLINE 4
@@ -170,28 +170,28 @@ void frags_init(struct frags *f);
 void frags_fini(struct frags *f);
 /* Makes room for @n fragments in all; a grown array is kept for reuse. 0 or -ENOMEM. */
 int frags_reserve(struct frags *f, uint32_t n);
-int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct buf *buf);
-/* Appends; the list takes over one reference to @buf (when not NULL). Merges with the last fragment
+int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct block *block);
+/* Appends; the list takes over one reference to @block (when not NULL). Merges with the last fragment
  * when bytes and blocks are adjacent. 0 or -ENOMEM (the reference stays the caller's). */
-static inline int frags_append(struct frags *f, uint8_t *base, uint32_t len, struct buf *buf)
+static inline int frags_append(struct frags *f, uint8_t *base, uint32_t len, struct block *block)
 {
 	if (likely(f->n == 0)) { /* a request inside one block */
-		f->v[0] = (struct frag){ base, len, buf != NULL, buf };
+		f->v[0] = (struct frag){ base, len, block != NULL, block };
 		f->n = 1;
 		f->len = len;
 		return 0;
 	}
 	struct frag *last = &f->v[f->n - 1];
-	if (likely(buf && last->nbufs && buf == last->buf + last->nbufs &&
+	if (likely(block && last->nblocks && block == last->block + last->nblocks &&
 		   base == last->base + last->len) &&
-	    likely(buf->arena == last->buf->arena && len <= UINT32_MAX - last->len)) {
+	    likely(block->arena == last->block->arena && len <= UINT32_MAX - last->len)) {
 		/* The block behind the last one. */
-		last->nbufs++;
+		last->nblocks++;
 		last->len += len;
 		f->len += len;
 		return 0;
 	}
-	return frags_append_more(f, base, len, buf);
+	return frags_append_more(f, base, len, block);
 }
 /* Empties the list without putting: its references now belong to somebody else. */
 static inline void frags_forget(struct frags *f)
@@ -203,11 +203,11 @@ void frags_put_more(struct frags *f);
 /* Puts all references and empties the list. */
 static inline void frags_put(struct frags *f)
 {
-	if (likely(f->n == 1 && f->v[0].nbufs == 1)) { /* a request inside one block */
-		struct buf *b = f->v[0].buf;
+	if (likely(f->n == 1 && f->v[0].nblocks == 1)) { /* a request inside one block */
+		struct block *b = f->v[0].block;
 
 		frags_forget(f);
-		buf_put(b);
+		block_put(b);
 		return;
 	}
 	frags_put_more(f);

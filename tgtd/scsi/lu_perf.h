@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * How long a logical unit was busy, and with what (log page 19h), by the clock that each loop reads
- * once an iteration: no command looks at a clock. See load.c.
+ * once an iteration: no command looks at a clock. See lu_perf.c.
  */
 #ifndef SCSI_LOAD_H
 #define SCSI_LOAD_H
@@ -14,13 +14,13 @@ struct scsi_itl;
 struct scsi_lu;
 
 /* Time by figure; nanoseconds. */
-struct scsi_load_times {
+struct lu_perf_times {
 	uint64_t rd, wr; /* summed over reads, and over writes */
 	uint64_t busy;	 /* with any command */
 };
 
 /* A logical unit as one loop sees it: all I_T_L nexuses whose commands run there. */
-struct scsi_load {
+struct lu_perf {
 	struct list link;	 /* lu->loads; lu->lock */
 	struct scsi_clock *clock;
 	unsigned users;		 /* I_T_L nexuses; loop and lu->lock */
@@ -28,7 +28,7 @@ struct scsi_load {
 	uint32_t seq;		 /* odd while it writes */
 	uint32_t rd_out, wr_out, cmds; /* under way since ->since */
 	uint64_t since;
-	struct scsi_load_times sum;    /* until ->since */
+	struct lu_perf_times sum; /* until ->since */
 	/* The loop's: this iteration. */
 	struct list itls;	 /* scsi_itl.load_link, those touched */
 	struct list clock_link;	 /* clock->loads, while there are any */
@@ -36,8 +36,8 @@ struct scsi_load {
 } cacheline_aligned;
 
 /* Figures of an I_T_L nexus that nobody but the load needs. */
-struct scsi_itl_load {
-	struct scsi_load *of;
+struct itl_perf {
+	struct lu_perf *of;
 	struct list link;	 /* of->itls */
 	uint64_t rd_errs, wr_errs; /* of those in rd_subm_cmds, wr_subm_cmds:
 				    * ended without being done */
@@ -46,15 +46,14 @@ struct scsi_itl_load {
 };
 
 /* @itl comes into being, or goes; lu->lock is held, nexus->loop. False: out of memory. */
-bool scsi_load_join_locked(struct scsi_itl *itl) must_check;
-void scsi_load_leave_locked(struct scsi_itl *itl);
+bool lu_perf_join_locked(struct scsi_itl *itl) must_check;
+void lu_perf_leave_locked(struct scsi_itl *itl);
 /* GATE_CLOCK, and some figure of @itl is about to change: takes it away, for the rest of
  * the iteration. nexus->loop. */
 void scsi_itl_touch(struct scsi_itl *itl);
 /* Until @now, of all loops; any thread. @idle: nanoseconds without any command since the logical
  * unit was made. Where several loops had commands of it at the same time, busy counts each of them,
  * so @idle may be less than it was, by at most the overlap; it never goes back. */
-void scsi_lu_get_load(struct scsi_lu *lu, uint64_t now, struct scsi_load_times *out,
-		      uint64_t *idle);
+void scsi_lu_get_perf(struct scsi_lu *lu, uint64_t now, struct lu_perf_times *out, uint64_t *idle);
 
 #endif

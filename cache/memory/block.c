@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Fragment lists and the slow ends of reference counting. The fast ends are inline in buf.h. */
+/* Fragment lists and the slow ends of reference counting. The fast ends are inline in block.h. */
 #include <stdlib.h>
-#include "cache/memory/buf.h"
+#include "cache/memory/block.h"
 
 struct arena *arena_by_id[ARENA_MAX];
 
-void buf_release_last(struct buf *b)
+void block_release_last(struct block *b)
 {
-	struct arena *a = buf_arena(b);
+	struct arena *a = block_arena(b);
 
 	a->release(a, b);
 }
@@ -52,17 +52,17 @@ int frags_reserve(struct frags *f, uint32_t n)
  * more), when they lie in the same block (one reference is enough), or when neither needs a
  * reference.
  */
-static bool frag_merge(struct frag *last, uint8_t *base, uint32_t len, struct buf *buf)
+static bool frag_merge(struct frag *last, uint8_t *base, uint32_t len, struct block *block)
 {
 	if (last->base + last->len != base || len > UINT32_MAX - last->len)
 		return false;
-	if (!buf || !last->nbufs) {
-		if (buf || last->nbufs)
+	if (!block || !last->nblocks) {
+		if (block || last->nblocks)
 			return false;
-	} else if (buf == last->buf + last->nbufs && buf->arena == last->buf->arena) {
-		last->nbufs++;
-	} else if (buf == last->buf + last->nbufs - 1) {
-		buf_put(buf); /* never the last one: the fragment holds another */
+	} else if (block == last->block + last->nblocks && block->arena == last->block->arena) {
+		last->nblocks++;
+	} else if (block == last->block + last->nblocks - 1) {
+		block_put(block); /* never the last one: the fragment holds another */
 	} else {
 		return false;
 	}
@@ -70,15 +70,15 @@ static bool frag_merge(struct frag *last, uint8_t *base, uint32_t len, struct bu
 	return true;
 }
 
-int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct buf *buf)
+int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct block *block)
 {
-	if (f->n && frag_merge(&f->v[f->n - 1], base, len, buf)) {
+	if (f->n && frag_merge(&f->v[f->n - 1], base, len, block)) {
 		f->len += len;
 		return 0;
 	}
 	if (unlikely(f->n == f->cap) && frags_reserve(f, f->n + 1))
 		return -ENOMEM;
-	f->v[f->n++] = (struct frag){ base, len, buf != NULL, buf };
+	f->v[f->n++] = (struct frag){ base, len, block != NULL, block };
 	f->len += len;
 	return 0;
 }
@@ -86,14 +86,14 @@ int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct buf *
 void frags_put_more(struct frags *f)
 {
 	for (uint32_t i = 0; i < f->n; i++) {
-		struct buf *b = f->v[i].buf; /* NULL without any */
+		struct block *b = f->v[i].block; /* NULL without any */
 
-		for (uint32_t k = f->v[i].nbufs; k > 0; k--, b++) {
+		for (uint32_t k = f->v[i].nblocks; k > 0; k--, b++) {
 			/* The data has driven the headers out of the near caches, and an atomic
 			 * operation waits for its line and lets nothing overtake it. (Behind the
 			 * last one is harmless.) */
-			__builtin_prefetch(b + BUF_AHEAD, 1);
-			buf_put(b);
+			__builtin_prefetch(b + BLOCK_LOOKAHEAD, 1);
+			block_put(b);
 		}
 	}
 	frags_forget(f);
@@ -107,10 +107,10 @@ int frags_join(struct frags *to, struct frags *from)
 		struct frag *last = to->n ? &to->v[to->n - 1] : NULL;
 		const struct frag *v = &from->v[i];
 
-		if (last && last->base + last->len == v->base && last->nbufs && v->nbufs &&
-		    last->buf + last->nbufs == v->buf && last->len <= UINT32_MAX - v->len) {
+		if (last && last->base + last->len == v->base && last->nblocks && v->nblocks &&
+		    last->block + last->nblocks == v->block && last->len <= UINT32_MAX - v->len) {
 			last->len += v->len;
-			last->nbufs += v->nbufs;
+			last->nblocks += v->nblocks;
 		} else {
 			to->v[to->n++] = *v;
 		}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A page is what the cache knows about one arena block: the self-describing header (struct buf, in
+ * A block is what the cache knows about one arena block: the self-describing header (struct block, in
  * shared memory: device, block number, generation, state, which sectors are valid and dirty) and
  * the companion below (private memory: what only the running daemon needs). Everything here is
  * guarded by the lock of the partition that the block belongs to, unless said otherwise.
  *
- * States (Ren 2015); the table of legal transitions is in page.c, checked in every build:
+ * States (Ren 2015); the table of legal transitions is in block_state.c, checked in every build:
  *
  *   FREE       on the partition's free list
  *   RECEIVING  handed out by a write_prepare; its one reference belongs to that request
@@ -16,7 +16,7 @@
  *   FLUSHING   indexed and dirty, a backend write of it is in flight: its bytes do not change
  *   CONDEMNED  not indexed any more, but somebody (a wire, a flush) still holds a reference
  *
- * "Pinned by wire" is not a state but a count: an indexed page with refs > 1.
+ * "Pinned by wire" is not a state but a count: an indexed block with refs > 1.
  *
  *           prepare                 commit (swap in)
  *   FREE ───────────▶ RECEIVING ─────────────────────────┐
@@ -30,55 +30,55 @@
  *    └──────── CONDEMNED ◀── still referenced: by a wire, a fill, a flush ◀────────┘
  *      last put
  *
- * One I/O at a time for a key (page->io). A page that replaces one with I/O in flight inherits it:
+ * One I/O at a time for a key (block->io). A block that replaces one with I/O in flight inherits it:
  * so flushes of a key cannot overtake each other, and a fill never overwrites newer data.
  */
-#ifndef CACHE_PAGE_H
-#define CACHE_PAGE_H
+#ifndef CACHE_BLOCK_STATE_H
+#define CACHE_BLOCK_STATE_H
 
 #include <stdatomic.h>
-#include "cache/memory/buf.h"
+#include "cache/memory/block.h"
 #include "events/list.h"
 
 #define SECTOR_SHIFT 9
 #define SECTOR_SIZE (1u << SECTOR_SHIFT)
 
-enum page_state {
-	PAGE_FREE,
-	PAGE_RECEIVING,
-	PAGE_FILLING,
-	PAGE_CLEAN,
-	PAGE_DIRTY,
-	PAGE_FLUSHING,
-	PAGE_CONDEMNED,
-	PAGE_STATES
+enum block_state {
+	BLOCK_FREE,
+	BLOCK_RECEIVING,
+	BLOCK_FILLING,
+	BLOCK_CLEAN,
+	BLOCK_DIRTY,
+	BLOCK_FLUSHING,
+	BLOCK_CONDEMNED,
+	BLOCK_STATES
 };
 
-extern const char *const page_state_name[PAGE_STATES];
+extern const char *const block_state_name[BLOCK_STATES];
 
-/* Row: from; bits: to. In page.c. */
-extern const uint8_t page_legal[PAGE_STATES];
+/* Row: from; bits: to. In block_state.c. */
+extern const uint8_t block_legal[BLOCK_STATES];
 
-static inline bool page_may_become(enum page_state from, enum page_state to)
+static inline bool block_may_become(enum block_state from, enum block_state to)
 {
-	return from < PAGE_STATES && (page_legal[from] >> to & 1);
+	return from < BLOCK_STATES && (block_legal[from] >> to & 1);
 }
 
-/* The one place that changes a page's state. An illegal transition stops every build: the page
+/* The one place that changes a block's state. An illegal transition stops every build: the block
  * would be on two lists, or on none. */
-static inline void page_set_state(struct buf *b, enum page_state to)
+static inline void block_set_state(struct block *b, enum block_state to)
 {
-	BUG_ON(!page_may_become(b->state, to));
+	BUG_ON(!block_may_become(b->state, to));
 	b->state = (uint8_t)to;
 }
 
 struct cache_io;
 
-struct page {
+struct block_priv {
 	struct cache_io *io;	 /* the fill or flush in flight for this key: one at a time */
 	uint64_t dirty_since_ns; /* when its oldest dirty sector was acknowledged */
 	uint64_t dirty_epoch;	 /* its device's epoch then: which SYNC must wait for it */
-	uint32_t dirty_prev, dirty_next; /* its device's list of dirty pages in this partition */
+	uint32_t dirty_prev, dirty_next; /* its device's list of dirty blocks in this partition */
 	uint64_t written;	 /* its device's epoch when any of it was last written
 				  * back without FUA; 0: never */
 	uint32_t op_pins;	 /* requests in progress that need this key to stay indexed */
@@ -91,60 +91,61 @@ struct page {
  * header (owner_word[0..3]); larger ones in the arena's extra bytes, so that a hit on the usual
  * block sizes touches one cache line. Both are in shared memory.
  */
-struct page_geometry {
+struct block_geometry {
 	uint32_t block_shift;
 	uint32_t mask;	   /* bytes of a block, less one */
 	uint32_t sectors;  /* in a block, 8..2048 */
 	uint32_t words;	   /* 64-bit words of one map */
 };
 
-#define PAGE_MAP_WORDS_MAX 32
+#define SECTOR_MAP_WORDS_MAX 32
 
-static inline_always uint64_t page_mask(uint32_t from, uint32_t to)
+static inline_always uint64_t sector_mask(uint32_t from, uint32_t to)
 {
 	ASSERT(from < to && to <= 64);
 	return UINT64_MAX >> ((64 - (to - from)) & 63) << from;
 }
 
 /* Set operations on [from, to) of a map of @words words. */
-bool page_map_all_long(const uint64_t *map, uint32_t from, uint32_t to);
-bool page_map_any_long(const uint64_t *map, uint32_t from, uint32_t to);
-void page_map_set_long(uint64_t *map, uint32_t from, uint32_t to);
-void page_map_clear_long(uint64_t *map, uint32_t from, uint32_t to);
+bool sector_map_all_long(const uint64_t *map, uint32_t from, uint32_t to);
+bool sector_map_any_long(const uint64_t *map, uint32_t from, uint32_t to);
+void sector_map_set_long(uint64_t *map, uint32_t from, uint32_t to);
+void sector_map_clear_long(uint64_t *map, uint32_t from, uint32_t to);
 /* First sector in [from, to) whose bit equals @value, or @to. */
-uint32_t page_map_find(const uint64_t *map, uint32_t from, uint32_t to, bool value);
+uint32_t sector_map_find(const uint64_t *map, uint32_t from, uint32_t to, bool value);
 
-static inline bool page_map_all(const uint64_t *map, uint32_t from, uint32_t to)
+static inline bool sector_map_all(const uint64_t *map, uint32_t from, uint32_t to)
 {
 	if (likely(to <= 64)) {
-		uint64_t m = page_mask(from, to);
+		uint64_t m = sector_mask(from, to);
 		return (map[0] & m) == m;
 	}
-	return page_map_all_long(map, from, to);
+	return sector_map_all_long(map, from, to);
 }
 
-static inline bool page_map_any(const uint64_t *map, uint32_t from, uint32_t to)
+static inline bool sector_map_any(const uint64_t *map, uint32_t from, uint32_t to)
 {
-	return to <= 64 ? (map[0] & page_mask(from, to)) != 0 : page_map_any_long(map, from, to);
+	return to <= 64 ? (map[0] & sector_mask(from, to)) != 0 :
+			  sector_map_any_long(map, from, to);
 }
 
-static inline void page_map_set(uint64_t *map, uint32_t from, uint32_t to)
-{
-	if (likely(to <= 64))
-		map[0] |= page_mask(from, to);
-	else
-		page_map_set_long(map, from, to);
-}
-
-static inline void page_map_clear(uint64_t *map, uint32_t from, uint32_t to)
+static inline void sector_map_set(uint64_t *map, uint32_t from, uint32_t to)
 {
 	if (likely(to <= 64))
-		map[0] &= ~page_mask(from, to);
+		map[0] |= sector_mask(from, to);
 	else
-		page_map_clear_long(map, from, to);
+		sector_map_set_long(map, from, to);
 }
 
-static inline bool page_map_empty(const uint64_t *map, uint32_t words)
+static inline void sector_map_clear(uint64_t *map, uint32_t from, uint32_t to)
+{
+	if (likely(to <= 64))
+		map[0] &= ~sector_mask(from, to);
+	else
+		sector_map_clear_long(map, from, to);
+}
+
+static inline bool sector_map_empty(const uint64_t *map, uint32_t words)
 {
 	for (uint32_t i = 0; i < words; i++)
 		if (map[i])

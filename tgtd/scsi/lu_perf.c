@@ -43,13 +43,13 @@ static inline uint64_t wr_ended(const struct scsi_itl *itl)
 
 /* ---- sums, which others may read ------------------------------------------------------------- */
 
-static void write_begin(struct scsi_load *l)
+static void lu_perf_write_begin(struct lu_perf *l)
 {
 	/* Acquire: no figure is written before it. */
 	__atomic_fetch_add(&l->seq, 1, __ATOMIC_ACQUIRE);
 }
 
-static void write_end(struct scsi_load *l)
+static void lu_perf_write_end(struct lu_perf *l)
 {
 	__atomic_store_n(&l->seq, l->seq + 1, __ATOMIC_RELEASE);
 }
@@ -60,7 +60,7 @@ static void set32(uint32_t *figure, uint32_t v)
 }
 
 /* What is under way was so until @now. @rd, @wr: time of what was not. */
-static inline void advance(struct scsi_load *l, uint64_t now, uint64_t rd, uint64_t wr)
+static inline void lu_perf_advance(struct lu_perf *l, uint64_t now, uint64_t rd, uint64_t wr)
 {
 	uint64_t dt = now - l->since;
 
@@ -68,25 +68,25 @@ static inline void advance(struct scsi_load *l, uint64_t now, uint64_t rd, uint6
 	if (likely(!(l->rd_out | l->wr_out | l->cmds))) {
 		/* Each figure stands for itself, whatever ->since is. */
 		if (rd | wr) {
-			figure_add(&l->sum.rd, rd);
-			figure_add(&l->sum.wr, wr);
-			figure_add(&l->sum.busy, rd + wr);
+			counter_add(&l->sum.rd, rd);
+			counter_add(&l->sum.wr, wr);
+			counter_add(&l->sum.busy, rd + wr);
 		}
 		__atomic_store_n(&l->since, now, __ATOMIC_RELAXED);
 		return;
 	}
-	write_begin(l);
-	figure_add(&l->sum.rd, l->rd_out * dt + rd);
-	figure_add(&l->sum.wr, l->wr_out * dt + wr);
-	figure_add(&l->sum.busy, l->cmds ? dt : rd + wr);
+	lu_perf_write_begin(l);
+	counter_add(&l->sum.rd, l->rd_out * dt + rd);
+	counter_add(&l->sum.wr, l->wr_out * dt + wr);
+	counter_add(&l->sum.busy, l->cmds ? dt : rd + wr);
 	__atomic_store_n(&l->since, now, __ATOMIC_RELAXED);
-	write_end(l);
+	lu_perf_write_end(l);
 }
 
-static void read_load(const struct scsi_load *l, uint64_t now, struct scsi_load_times *to)
+static void lu_perf_read(const struct lu_perf *l, uint64_t now, struct lu_perf_times *to)
 {
 	uint32_t seq, rd, wr, cmds;
-	struct scsi_load_times sum;
+	struct lu_perf_times sum;
 	uint64_t since, dt;
 
 	/* Each is acquired: none is read after the second look at seq. */
@@ -109,15 +109,15 @@ static void read_load(const struct scsi_load *l, uint64_t now, struct scsi_load_
 	to->busy += sum.busy + (cmds ? dt : 0);
 }
 
-void scsi_lu_get_load(struct scsi_lu *lu, uint64_t now, struct scsi_load_times *out, uint64_t *idle)
+void scsi_lu_get_perf(struct scsi_lu *lu, uint64_t now, struct lu_perf_times *out, uint64_t *idle)
 {
-	const struct scsi_load *l;
+	const struct lu_perf *l;
 	uint64_t elapsed;
 
 	pthread_mutex_lock(&lu->lock);
-	*out = lu->gone_load;
+	*out = lu->gone_perf;
 	list_for_each(l, &lu->loads, link)
-		read_load(l, now, out);
+		lu_perf_read(l, now, out);
 	elapsed = now > lu->made_ns ? now - lu->made_ns : 0;
 	if (elapsed > out->busy)
 		lu->idle_ns = MAX(lu->idle_ns, elapsed - out->busy);
@@ -129,7 +129,7 @@ void scsi_lu_get_load(struct scsi_lu *lu, uint64_t now, struct scsi_load_times *
 
 void scsi_itl_touch(struct scsi_itl *itl)
 {
-	struct scsi_load *l = itl->load.of;
+	struct lu_perf *l = itl->load.of;
 	struct scsi_clock *c = l->clock;
 
 	ASSERT_ON_LOOP(c->loop);
@@ -139,16 +139,16 @@ void scsi_itl_touch(struct scsi_itl *itl)
 	list_add_tail(&l->itls, &itl->load.link);
 	if (list_linked(&l->clock_link))
 		return;
-	advance(l, loop_now(c->loop), 0, 0);
+	lu_perf_advance(l, loop_now(c->loop), 0, 0);
 	if (list_empty(&c->loads))
 		loop_tick(c->loop, &c->tick);
 	list_add_tail(&c->loads, &l->clock_link);
 }
 
 /* What has changed in @itl since it was touched. */
-static void collect(struct scsi_load *l, struct scsi_itl *itl)
+static void lu_perf_collect(struct lu_perf *l, struct scsi_itl *itl)
 {
-	struct scsi_itl_load *il = &itl->load;
+	struct itl_perf *il = &itl->load;
 	uint64_t rd = rd_ended(itl), wr = wr_ended(itl);
 	uint32_t rd_out = (uint32_t)(itl->st.rd_subm_cmds - rd),
 		 wr_out = (uint32_t)(itl->st.wr_subm_cmds - wr);
@@ -161,11 +161,11 @@ static void collect(struct scsi_load *l, struct scsi_itl *itl)
 	atomic_fetch_or_explicit(&itl->gate, GATE_CLOCK, memory_order_relaxed);
 	if (likely(rd_out == il->rd_out && wr_out == il->wr_out && cmds == il->cmds))
 		return;
-	write_begin(l);
+	lu_perf_write_begin(l);
 	set32(&l->rd_out, l->rd_out + rd_out - il->rd_out);
 	set32(&l->wr_out, l->wr_out + wr_out - il->wr_out);
 	set32(&l->cmds, l->cmds + cmds - il->cmds);
-	write_end(l);
+	lu_perf_write_end(l);
 	il->rd_out = rd_out;
 	il->wr_out = wr_out;
 	il->cmds = cmds;
@@ -175,24 +175,24 @@ static void collect(struct scsi_load *l, struct scsi_itl *itl)
 static void tick(struct loop_tick *t, uint64_t now)
 {
 	struct scsi_clock *c = container_of(t, struct scsi_clock, tick);
-	struct scsi_load *l;
+	struct lu_perf *l;
 	uint64_t ended = 0;
 
 	list_for_each(l, &c->loads, clock_link) {
 		while (!list_empty(&l->itls))
-			collect(l, list_first(&l->itls, struct scsi_itl, load.link));
+			lu_perf_collect(l, list_first(&l->itls, struct scsi_itl, load.link));
 		ended += l->rd_ended + l->wr_ended;
 	}
 	while (!list_empty(&c->loads)) {
 		uint64_t dt;
 
-		l = list_first(&c->loads, struct scsi_load, clock_link);
+		l = list_first(&c->loads, struct lu_perf, clock_link);
 		list_del(&l->clock_link);
 		dt = now - l->since;
 		if (likely(l->rd_ended == ended)) /* most iterations know one kind of command */
-			advance(l, now, ended ? dt : 0, 0);
+			lu_perf_advance(l, now, ended ? dt : 0, 0);
 		else
-			advance(l, now, dt * l->rd_ended / ended, dt * l->wr_ended / ended);
+			lu_perf_advance(l, now, dt * l->rd_ended / ended, dt * l->wr_ended / ended);
 		l->rd_ended = l->wr_ended = 0;
 	}
 }
@@ -227,11 +227,11 @@ static struct scsi_clock *clock_of(struct loop *loop)
 	return c;
 }
 
-bool scsi_load_join_locked(struct scsi_itl *itl)
+bool lu_perf_join_locked(struct scsi_itl *itl)
 {
 	struct scsi_lu *lu = itl->lu;
 	struct scsi_clock *c = clock_of(itl->nexus->loop);
-	struct scsi_load *l;
+	struct lu_perf *l;
 
 	list_init(&itl->load.link);
 	if (!c)
@@ -258,20 +258,20 @@ found:
 	return true;
 }
 
-void scsi_load_leave_locked(struct scsi_itl *itl)
+void lu_perf_leave_locked(struct scsi_itl *itl)
 {
 	struct scsi_lu *lu = itl->lu;
-	struct scsi_load *l = itl->load.of;
+	struct lu_perf *l = itl->load.of;
 
 	ASSERT_ON_LOOP(l->clock->loop);
 	if (list_linked(&itl->load.link))
-		collect(l, itl);
+		lu_perf_collect(l, itl);
 	ASSERT(!itl->load.rd_out && !itl->load.wr_out && !itl->load.cmds);
 	if (--l->users)
 		return;
-	lu->gone_load.rd += l->sum.rd;
-	lu->gone_load.wr += l->sum.wr;
-	lu->gone_load.busy += l->sum.busy;
+	lu->gone_perf.rd += l->sum.rd;
+	lu->gone_perf.wr += l->sum.wr;
+	lu->gone_perf.busy += l->sum.busy;
 	list_del(&l->clock_link);
 	list_del(&l->link);
 	if (--l->clock->users == 0)
