@@ -89,10 +89,10 @@ struct dirty_record;
 
 /*
  * What READs hand out of a device's memory is gone for others until the wire is done with it. A
- * pin_budget keeps one who takes nothing off the wire from having all: a pin_holder (a session) may have
- * out four times what is left of the limit, or one request. Besides, each has a reserve to itself,
- * for what is there when it asks: enough for many short reads, which therefore need not be counted
- * in memory that all write to.
+ * pin budget keeps one who takes nothing off the wire from having all: a pin holder (a session) may
+ * have out four times what is left of the limit, or one request. Besides, each has a reserve to
+ * itself, for what is there when it asks: enough for many short reads, which therefore need not be
+ * counted in memory that all write to.
  */
 struct blk_pin_budget {
 	_Atomic uint64_t out; /* bytes of whole units, without what is of reserves */
@@ -104,7 +104,7 @@ struct blk_pin_budget {
 	void (*wake)(struct blk_pin_budget *l); /* some has. Any thread */
 };
 struct blk_pin_holder {
-	_Atomic uint64_t out; /* bytes, as the pin_budget counts them */
+	_Atomic uint64_t out; /* bytes, as the pin budget counts them */
 	uint32_t requests;    /* that it has under way, from before they are
 			       * submitted until after their release */
 };
@@ -350,7 +350,7 @@ static inline void blk_req_release(struct blk_req *req)
 bool blk_may_lend(const struct blk_req *req);
 void blk_lend(struct blk_req *req);
 /* Is a READ of @units units that are there, on the loop that submits it, within what
- * its pin_holder has to itself? */
+ * its pin holder has to itself? */
 static inline bool blk_reserved(const struct blk_req *req, uint32_t units, uint32_t reserve)
 {
 	const struct blk_pin_holder *w = req->pin_holder;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A request by itself: made, completed, released; and what it has out at its device's pin_budget. Knows
- * no device.
+ * A request by itself: made, completed, released; and what it has out at its device's pin budget.
+ * Knows no device.
  */
 #include "cache/blk/blk.h"
 #include "cache/blk/blk_order.h"

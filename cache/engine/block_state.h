@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A block is what the cache knows about one arena block: the self-describing header (struct block, in
- * shared memory: device, block number, generation, state, which sectors are valid and dirty) and
+ * A block is what the cache knows about one arena block: the self-describing header (struct block,
+ * in shared memory: device, block number, generation, state, which sectors are valid and dirty) and
  * the companion below (private memory: what only the running daemon needs). Everything here is
  * guarded by the lock of the partition that the block belongs to, unless said otherwise.
  *
@@ -30,8 +30,8 @@
  *    └──────── CONDEMNED ◀── still referenced: by a wire, a fill, a flush ◀────────┘
  *      last put
  *
- * One I/O at a time for a key (block->io). A block that replaces one with I/O in flight inherits it:
- * so flushes of a key cannot overtake each other, and a fill never overwrites newer data.
+ * One I/O at a time for a key (block->io). A block that replaces one with I/O in flight inherits
+ * it: so flushes of a key cannot overtake each other, and a fill never overwrites newer data.
  */
 #ifndef CACHE_BLOCK_STATE_H
 #define CACHE_BLOCK_STATE_H

@@ -86,7 +86,7 @@ struct cache {
 	struct partition **part; /* by partition id */
 	struct hit_count *hit;	 /* of node n and slot s: [s * hit_stride + n] */
 	uint32_t hit_stride;
-	uint32_t reserve;	 /* pin_budget.reserve */
+	uint32_t reserve;	 /* pin budget.reserve */
 	uint32_t nnodes, nparts; /* partitions over all nodes */
 	uint32_t max_len;	/* bytes of one request */
 	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */

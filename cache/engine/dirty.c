@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which blocks are dirty: each device has a list of them in each partition, oldest epoch first. That
- * partition's lock.
+ * Which blocks are dirty: each device has a list of them in each partition, oldest epoch first.
+ * That partition's lock.
  */
 #include "cache/engine/dev_impl.h"
 

@@ -4,8 +4,8 @@
  *
  * A fill covers a run of blocks of one partition with one backend read, straight into the blocks
  * that will be handed out. Late-comers find block->io set and wait on that io. While a fill is in
- * flight a write may replace the block: the new block inherits page->io, and when the fill completes
- * the sectors that the new block still lacks are copied into it.
+ * flight a write may replace the block: the new block inherits block->io, and when the fill
+ * completes the sectors that the new block still lacks are copied into it.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
@@ -140,7 +140,8 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 		part_unwait(dev->cache->part[op->queue], req);
 	bool reclaim_failed = p->reclaim_failed;
 	unpin_part(dev, r, p);
-	/* What no block got of the share. What blocks got does not make the partition any richer. */
+	/* What no block got of the share. What blocks got does not make the partition any
+	 * richer. */
 	if (queue == WAIT_BLOCKS) {
 		p->reclaim_failed = reclaim_failed;
 		share_give_back(&p->share[SHARE_FILL], flow_of_stream(req->stream),
@@ -315,9 +316,9 @@ static void fill_done(struct blk_req *lower)
 }
 
 /*
- * The run in @io ends with block @i - 1, wholly; @i is there. Should it go on behind the blocks that
- * are there, reading over them? Their number when so (the next is missing from its first sector
- * on), or 0.
+ * The run in @io ends with block @i - 1, wholly; @i is there. Should it go on behind the blocks
+ * that are there, reading over them? Their number when so (the next is missing from its first
+ * sector on), or 0.
  */
 static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct cache_range *r,
 			uint32_t i, uint32_t end, uint32_t room)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Which block to keep: one instance per partition, guarded by that partition's lock. It holds the
- * clean indexed blocks only (dirty, filling and pinned-for-work blocks cannot be evicted, so they are
- * not in its way and eviction stays O(1)); while a block is away it keeps its rank in its header.
+ * clean indexed blocks only (dirty, filling and pinned-for-work blocks cannot be evicted, so they
+ * are not in its way and eviction stays O(1)); while a block is away it keeps its rank in its
+ * header.
  *
  * A hit moves nothing: the block's 2-bit use count goes up, for a read within one block without the
  * lock (read.c), and one key in many is shown to the shadows, with it (see policy.c).
@@ -97,7 +98,8 @@ static inline void policy_use(struct policy *p, uint64_t device, uint64_t block)
 		policy_sample(p, device, block);
 }
 
-/* A block was used again. Any state in which it is indexed. The shadows hear of it by themselves. */
+/* A block was used again. Any state in which it is indexed. The shadows hear of it by
+ * themselves. */
 static inline void policy_touch(struct block *b)
 {
 	const unsigned more = b->flags + 1u;

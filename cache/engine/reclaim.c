@@ -21,7 +21,8 @@ static bool evictable(void *arg, struct block *b)
 	return !bp->op_pins && !bp->io && atomic_compare_exchange_strong(&b->refs, &unseen, 0);
 }
 
-/* A block on its way to a wire can leave the index; its block comes back with the last reference. */
+/* A block on its way to a wire can leave the index; its block comes back with the last
+ * reference. */
 static bool condemnable(void *arg, struct block *b)
 {
 	struct partition *p = arg;

@@ -106,7 +106,7 @@ static struct blk_req *elected(struct share *s, struct blk_req *req)
 	return req;
 }
 
-/* Behind the one that is head_blocked, the first who may have what it needs from the reserve. */
+/* Behind the one that is stuck, the first who may have what it needs from the reserve. */
 static struct blk_req *elect_little(struct share *s)
 {
 	struct flow *f;

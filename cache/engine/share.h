@@ -27,10 +27,10 @@
  *
  * A *reserve* lies beyond the limit of SHARE_WRITE, since what is being received comes back only
  * when its initiator sends it. A request that asks for little, in one partition, of a flow that
- * holds little, may have it from there whoever waits, the head_blocked one too. All the sessions of one
- * host together have no more than a quarter of it. What was taken from the reserve counts there
- * until it is clean or gone, and is never room for others. So who is head_blocked is not starved: those
- * who pass hold blocks beyond the limit, and what comes back below it is for who is next.
+ * holds little, may have it from there whoever waits, the stuck one too. All the sessions of
+ * one host together have no more than a quarter of it. What was taken from the reserve counts there
+ * until it is clean or gone, and is never room for others. So who is stuck is not starved:
+ * those who pass hold blocks beyond the limit, and what comes back below it is for who is next.
  */
 #ifndef CACHE_SHARE_H
 #define CACHE_SHARE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Ranges of any length: a walk over the blocks that a device has in one, partition by partition. And
- * what such a walk is for beside: blocks leave the cache.
+ * Ranges of any length: a walk over the blocks that a device has in one, partition by partition.
+ * And what such a walk is for beside: blocks leave the cache.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/span.h"

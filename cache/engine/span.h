@@ -27,7 +27,8 @@ void span_parts(struct cache_dev *dev, const struct span *s,
 		void (*fn)(struct cache_dev *dev, struct partition *p, const struct span *s,
 			   void *arg),
 		void *arg);
-/* Calls @fn for each block of the span in @p. Lock held. @fn may take the block out of the index. */
+/* Calls @fn for each block of the span in @p. Lock held. @fn may take the block out of the
+ * index. */
 void span_pages(struct cache_dev *dev, struct partition *p, const struct span *s,
 		void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b, void *arg),
 		void *arg);

@@ -3,8 +3,8 @@
  * Writing. Prepare takes fresh blocks from the partitions that the data will live in, so it is
  * received where it stays. Commit swaps them in, all within one critical section: readers see all
  * of a write or nothing of it. A block that is only partly covered is merged there: in place when
- * nobody else can be looking, else by copying what the old block has into the new one. A small write
- * reads nothing.
+ * nobody else can be looking, else by copying what the old block has into the new one. A small
+ * write reads nothing.
  *
  * COMPARE AND WRITE loads its range like a read, then compares and swaps in one critical section.
  */

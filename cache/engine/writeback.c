@@ -5,7 +5,7 @@
  * A flush covers a run of dirty blocks of one partition, straight from the blocks. Runs that meet,
  * of neighbouring groups in different partitions, go to the store as one write: the first carries
  * the data of all. While a flush is in flight its blocks do not change: a write that comes
- * meanwhile swaps in a fresh block, which inherits page->io, so the next flush of that key cannot
+ * meanwhile swaps in a fresh block, which inherits block->io, so the next flush of that key cannot
  * overtake this one.
  */
 #include "cache/engine/io_impl.h"

@@ -3,9 +3,9 @@
  * Counted references to arena blocks, and lists of fragments made of them: the currency in which
  * data moves between cache, SCSI and wire. Nobody copies payload to hand it over.
  *
- * A block (struct block) lives in an arena: a per-node shared-memory region with one header a block,
- * headers and data both in index order, so adjacent data means adjacent headers. Headers hold no
- * raw pointers: a later daemon can re-attach the file at another address.
+ * A block (struct block) lives in an arena: a per-node shared-memory region with one header a
+ * block, headers and data both in index order, so adjacent data means adjacent headers. Headers
+ * hold no raw pointers: a later daemon can re-attach the file at another address.
  *
  * Whoever holds a reference may read the bytes; they do not change and the block is not reused
  * until the last reference is put. Only the sole holder of a block that no index points to (a fresh
@@ -25,7 +25,7 @@ struct block {
 	_Atomic uint32_t refs;
 	uint32_t index;	 /* own position in the arena */
 	uint16_t arena;	 /* arena_by_id[] slot */
-	uint8_t state; /* enum block_state (cache/engine/block_state.h) when a cache owns the arena */
+	uint8_t state;	 /* when a cache owns the arena: enum block_state (engine) */
 	uint8_t flags;
 	uint32_t next;	 /* links by index: free list, hash chain; written under
 			  * the owner's partition lock */
@@ -144,8 +144,8 @@ static inline void block_put(struct block *b)
 }
 
 /*
- * A fragment: @len bytes at @base that lie inside @nblocks consecutive blocks starting at @block, on
- * each of which it holds one reference. nblocks == 0 (block may be NULL): memory that needs no
+ * A fragment: @len bytes at @base that lie inside @nblocks consecutive blocks starting at @block,
+ * on each of which it holds one reference. nblocks == 0 (block may be NULL): memory that needs no
  * reference (the arena's zero block, a heap buffer somebody else frees).
  */
 struct frag {
@@ -171,8 +171,8 @@ void frags_fini(struct frags *f);
 /* Makes room for @n fragments in all; a grown array is kept for reuse. 0 or -ENOMEM. */
 int frags_reserve(struct frags *f, uint32_t n);
 int frags_append_more(struct frags *f, uint8_t *base, uint32_t len, struct block *block);
-/* Appends; the list takes over one reference to @block (when not NULL). Merges with the last fragment
- * when bytes and blocks are adjacent. 0 or -ENOMEM (the reference stays the caller's). */
+/* Appends; the list takes over one reference to @block (when not NULL). Merges with the last
+ * fragment when bytes and blocks are adjacent. 0 or -ENOMEM (the reference stays the caller's). */
 static inline int frags_append(struct frags *f, uint8_t *base, uint32_t len, struct block *block)
 {
 	if (likely(f->n == 0)) { /* a request inside one block */

@@ -11,10 +11,10 @@
  * all threads of the process pass a barrier, by membarrier(2), between saying so and looking at the
  * lock once more.
  *
- * Looking without the lock. Whoever only looks need not take it: leaf_read_begin(), reading whatever it
- * likes (none of which may be trusted yet, nor be followed without bounds), and then
- * leaf_read_retry(), false when all of it was so at one instant. So readers write nothing
- * that other readers need, and do not meet at all.
+ * Looking without the lock. Whoever only looks need not take it: leaf_read_begin(), reading
+ * whatever it likes (none of which may be trusted yet, nor be followed without bounds), and then
+ * leaf_read_retry(), false when all of it was so at one instant. So readers write nothing that
+ * other readers need, and do not meet at all.
  *
  * A read hit of the cache (engine/read.c) does it so: it notes the version and finds the lock free,
  * follows the hash chain, tests the bits of the sectors, takes a reference *if the block has one*
@@ -100,10 +100,10 @@ static inline bool leaf_read_begin(const struct leaf_lock *l, uint32_t *version)
 }
 
 /*
- * Has somebody had it since leaf_read_begin(), which was true and gave @version? What was read in between
- * may not be read later than this: the locked instruction with which a reader takes its reference,
- * after all it has read, keeps that order. Who has taken none must conclude nothing from it but
- * that the lock is to be taken.
+ * Has somebody had it since leaf_read_begin(), which was true and gave @version? What was read in
+ * between may not be read later than this: the locked instruction with which a reader takes its
+ * reference, after all it has read, keeps that order. Who has taken none must conclude nothing from
+ * it but that the lock is to be taken.
  */
 static inline bool leaf_read_retry(const struct leaf_lock *l, uint32_t version)
 {

@@ -137,10 +137,11 @@ static int set_key(struct itarget *it, const char *key, const char *value)
 		return set_unsigned(value, ISCSI_OWED_TIMEOUT_MAX_S, &it->data_out_timeout);
 	if (!strcmp(key, "RedirectAddress"))
 		return itarget_set_text(value, it->redirect_address, sizeof(it->redirect_address));
-	if (!strcmp(key, "RedirectPort"))
-		return set_unsigned(value, 65535, &port) ?:
-							   itarget_set_text(value, it->redirect_port,
-									    sizeof(it->redirect_port));
+	if (!strcmp(key, "RedirectPort")) {
+		if (set_unsigned(value, 65535, &port))
+			return -EINVAL;
+		return itarget_set_text(value, it->redirect_port, sizeof(it->redirect_port));
+	}
 	if (!strcmp(key, "RedirectReason"))
 		return set_reason(it, value);
 	if (!strcmp(key, "allow_target_reset"))

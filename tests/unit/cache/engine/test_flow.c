@@ -385,8 +385,8 @@ START_TEST(thresholds)
 }
 END_TEST
 
-/* W1: beside one that is head_blocked, who asks for little has it at once; all sessions of one host have a
- * quarter of the reserve; and the head_blocked one is served when what is below the limit comes back. */
+/* W1: beside one that is stuck, who asks for little has it at once; all sessions of one host have a
+ * quarter of the reserve; and the stuck one is served when what is below the limit comes back. */
 START_TEST(little_passes_who_is_stuck)
 {
 	struct blk_req big, req;
@@ -423,7 +423,7 @@ START_TEST(little_passes_who_is_stuck)
 		share_give_back(&s, charge_of_reserve(f | 5u << STREAM_HOST_SHIFT), 1);
 	ck_assert_uint_eq(s.reserved, 0);
 	ck_assert_uint_eq(s.host[5], 0);
-	/* One that waits behind the head_blocked one is elected when the reserve has room. */
+	/* One that waits behind the stuck one is elected when the reserve has room. */
 	op_of(&big)->flags = 0;
 	op_of(&req)->flags = OP_F_ONE_PART;
 	op_of(&req)->need = 40; /* too much for it */
