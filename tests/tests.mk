@@ -1,5 +1,5 @@
 # Tests: their programs, and the targets that run them. Included by the Makefile at the top.
-.PHONY: check check-all check-unit check-integration check-conformance check-cache-sizes check-layers \
+.PHONY: check check-all check-unit check-integration check-conformance check-cache-sizes check-layers check-package \
 	check-vm check-vm-long check-shows check-asan check-tsan check-tsan-inner check-fuzz fuzz
 
 # tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_* (of integration tests
@@ -108,6 +108,10 @@ check-shows: all $(INTEG) ## long forms, with their figures (half an hour)
 	done; done; \
 	$(RUN) -l $(LOG)/shows -j 1 -t 1800 $(wildcard tests/conformance/test_*.sh) || rc=1; \
 	$(RUN) -l $(LOG)/shows -j 1 -t 900 $(addprefix tests/vm/test_,wire.sh multipath.sh reservations.sh) || rc=1; exit $$rc
+
+check-package: ## build, judge and install the Debian packages (needs a mirror; five minutes)
+	@tools/install-deps dpkg-dev debhelper fakeroot lintian mmdebstrap systemd-container
+	@$(RUN) -j 1 -t 1800 tests/package/test_package.sh
 
 check-asan: ## unit and integration tests under ASan and UBSan
 	@$(MAKE) --no-print-directory VARIANT=asan check-unit check-integration
