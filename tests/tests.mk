@@ -1,6 +1,6 @@
 # Tests: their programs, and the targets that run them. Included by the Makefile at the top.
 .PHONY: check check-all check-unit check-integration check-conformance check-cache-sizes check-layers check-package \
-	check-vm check-vm-long check-shows check-asan check-tsan check-tsan-inner check-fuzz fuzz
+	prose check-vm check-vm-long check-shows check-asan check-tsan check-tsan-inner check-fuzz fuzz
 
 # tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_* (of integration tests
 # too) also run under TSan.
@@ -80,6 +80,9 @@ check-cache-sizes: all $(INTEG) ## all of the daemon's tests behind caches of th
 
 check-layers: all ## who may include whom
 	@$(RUN) tests/check-layers
+
+prose: ## how long sentences and lines of the READMEs and man pages are
+	@tests/prose --table
 
 # The long ones (two conformance suites, a million reads, a hundred kills, a comparison with LIO) take many minutes
 # each under emulation, so that only check-vm-long runs them; the kills once more with tgtd under ASan.
