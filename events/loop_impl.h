@@ -1,5 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What loop.c (the iteration) and loop_thread.c (the life of a loop) share, and nobody else. */
+/*
+ * What loop.c (the iteration) and loop_thread.c (the life of a loop) share, and nobody else.
+ *
+ * Going to sleep. A producer must wake a loop that sleeps, and should pay nothing for one that does
+ * not. The wake-up is an eventfd (edge-triggered, so it is never read). The question is when to
+ * write to it. Four operations, all sequentially consistent:
+ *
+ *     producer (loop_post)                       loop (sleep_for_events)
+ *     P1  push the message; was it empty?        L1  sleeping := true
+ *     P2  if so: sleeping? -> write eventfd      L2  mailbox empty? -> epoll_wait(block)
+ *
+ * Sequentially consistent operations have one order that all threads agree on. If P2 reads false,
+ * it stands before L1. Then P1 does too, and L2 finds the message: no sleep. If P2 reads true, the
+ * eventfd is written, and epoll_wait returns, now or when it is called. Either way nothing is lost.
+ * With a weaker order P2 could be answered before P1 is visible, and L2 before L1 is; then the loop
+ * would sleep over a message. These are operations and not fences because ThreadSanitizer does not
+ * see fences. On x86 the code is the same.
+ *
+ * Only the producer that found the mailbox empty asks at all: the others know that it, or the loop,
+ * handles the batch. A wake-up may be superfluous, when the loop changed its mind after L1. That
+ * costs one iteration.
+ *
+ * Destroying. A producer may still stand between P1 and P2 when the message that it pushed has
+ * already led to the loop's end. So loop_destroy() waits until every other running loop has been
+ * seen in epoll_wait, or has finished an iteration. It waits without the lock of the list, since
+ * the loops that it waits for may be about to create or destroy one, too. Threads that run no loop
+ * (those for blocking calls) are counted while they post.
+ */
 #ifndef EVENTS_LOOP_IMPL_H
 #define EVENTS_LOOP_IMPL_H
 

@@ -31,7 +31,7 @@ bool mailbox_push(struct mailbox *m, struct loop_msg *msg);
 struct loop_msg *mailbox_take(struct mailbox *m);
 
 /* Any thread. Sequentially consistent, because a consumer asks it after saying that it sleeps: see
- * README.md, "Going to sleep". (On x86 that costs no more than a plain load.) */
+ * loop_impl.h, "Going to sleep". (On x86 that costs no more than a plain load.) */
 static inline bool mailbox_pending(struct mailbox *m)
 {
 	return __atomic_load_n((void **)&m->head, __ATOMIC_SEQ_CST) != NULL;
