@@ -24,10 +24,10 @@ struct topology;
  *   pool_sz_mb=N     registered memory of all connections of one device at most (receive rings,
  *                    bounce slots); when half of it is used, further connections get less of it
  *   buf_sz_kb=N      one bounce slot, 64..4096
- *   immediate=on|off agrees to immediate data; off: all that is written is RDMA read,
- *   nothing copied unsolicited_kb=N agrees to unsolicited Data-Out PDUs (InitialR2T=No),
- *   up to so many KiB a command,
- *                    64..1024; without it all that is not immediate is RDMA read
+ *   immediate=on|off agrees to immediate data; off: all that is written is RDMA read, and nothing
+ *                    is copied
+ *   unsolicited_kb=N agrees to unsolicited Data-Out PDUs (InitialR2T=No), up to so many KiB a
+ *                    command, 64..1024; without it all that is not immediate is RDMA read
  *   cq_vector=N      completion vector of every connection; default: in turn
  *   completion=adaptive|event|poll
  *   gather=auto|gather|multi|pack, path=zerocopy|copy    for comparison
