@@ -8,8 +8,8 @@
  *               the LE32 after n. The detail is why it was refused; of what was done, warnings,
  *               each a line
  *
- * Texts carry a final NUL and none inside; numbers are eight bytes, little endian (both ends run on
- * one machine, but a fixed order makes recordings portable). A tag occurs once at most. Unknown
+ * Texts carry a final NUL and none inside. Numbers are eight bytes, little endian: both ends run on
+ * one machine, but a fixed order makes recordings portable. A tag occurs once at most. Unknown
  * tags, wrong lengths and missing NULs end the connection: there is no older version to be kind to.
  * A connection carries any number of requests, one at a time.
  *

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * From what the daemon has to what it should have: the requests, in the order in which they are to
- * be made. What is equal is not touched, so that sessions go on; what can be changed in place is
- * changed in place; the rest is taken down and made again.
+ * be made. What is equal is not touched, so that sessions go on. What can be changed in place is
+ * changed in place. The rest is deleted and created again.
  *
- * What goes makes room for what comes: first whatever is taken down, then LUNs change their stores,
- * then all the rest. Steps belong to parts, which stand or fall as one, and know which parts they
- * need: a LUN needs the removal of the one that has its store. Whoever runs a plan leaves out the
- * parts that need a failed one, and takes back what is half made.
+ * What goes makes room for what comes. First come all deletions, then LUNs change their stores,
+ * then all the rest. Steps belong to parts. A part is made as a whole or not at all, and knows
+ * which parts it needs: a new LUN needs the removal of the LUN that has its store. Whoever runs a
+ * plan leaves out the parts that need a failed one, and undoes a part that is half made.
  *
- * Order within a target keeps it closed at every step: users are bound, and tied to their names,
- * before others are unbound or untied,
- * and access rules are added before others are removed, since a target without users asks for none.
+ * The order within a target lets nobody in between who is to be kept out. Users are bound, and tied
+ * to their names, before others are unbound or untied, since a target without users asks for none.
+ * Access rules are added before others are removed.
  */
 #ifndef CONF_DIFF_H
 #define CONF_DIFF_H

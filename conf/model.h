@@ -148,10 +148,10 @@ const char *conf_says(const char *key);
 void conf_hint(const char *word, enum conf_place place, char *out, size_t len);
 
 /*
- * Gives every LU the options of its target that it lacks, every target a driver, a target that says
- * nothing about initiators the rule ALL, and every LU a number: those without `lun` get the lowest
- * free ones from 1, backing-stores in the order of their paths, then direct-stores likewise, as
- * tgt numbers them. Idempotent.
+ * Gives every LU the options of its target that it lacks, and every target a driver. A target that
+ * says nothing about initiators gets the rule ALL. Every LU gets a number, as in tgt: those without
+ * `lun` get the lowest free ones from 1, backing-stores in the order of their paths, then
+ * direct-stores. Idempotent.
  */
 void conf_resolve(struct conf *c);
 /* Has it been? conf_verify() and conf_diff() rely on it. */
@@ -173,10 +173,10 @@ int conf_parse_text(struct conf *c, const char *name, const char *text, size_t l
 		    struct conf_error *err);
 
 /* ---- relax.c --------------------------------------------------------------------------------- */
-/* Takes out of a resolved configuration what tgt's files may ask for and nobody here can give:
+/* Removes from a resolved configuration what tgt's files may ask for and does not exist here:
  * logical units that are no disks or on stores of other types, a controller_tid that another target
- * has; and says where tgt understood something else. complain() is called for each, with its line.
- * To be called before conf_verify(). */
+ * has. Also reports where tgt understood something else. complain() is called for each, with its
+ * line. To be called before conf_verify(). */
 void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), void *arg);
 
 /* ---- verify.c -------------------------------------------------------------------------------- */

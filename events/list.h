@@ -69,7 +69,7 @@ static inline void list_splice_tail(struct list *to, struct list *from)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
 #define list_first_or_null(head, type, member) \
 	(list_empty(head) ? NULL : list_first(head, type, member))
-/* The node of @pos, without touching *@pos: at the end of a walk @pos is not a real entry, and the
+/* The node of @pos, without touching *@pos. At the end of a walk @pos is not a real entry, and the
  * head need not be aligned as an entry is. */
 #define list_node_(pos, member) \
 	((struct list *)(void *)((char *)(pos) + offsetof(__typeof__(*(pos)), member)))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Logging. A line is formatted on the calling thread into a private buffer and written with one
- * write(2) to stderr, or handed to syslog when the daemon has none. Control characters become '?',
- * so foreign names may be printed as they are; lines are cut at 1 KiB. Never blocks: lines that the
- * reader of stderr, or syslog's daemon, leaves no room for are dropped, and the next one says how
- * many. Messages that a peer can cause at will go through log_ratelimited(): at most 10 a second
- * per call site, the rest are counted and reported with the next one.
+ * Logging. A line is formatted on the calling thread into a private buffer. It is written with one
+ * write(2) to stderr, or handed to syslog when the daemon has no stderr. Control characters become
+ * '?', so foreign names may be printed as they are; lines are cut at 1 KiB. Never blocks: when the
+ * reader of stderr, or syslog's daemon, leaves no room, lines are dropped, and the next one says
+ * how many. Messages that a peer can cause at will go through log_ratelimited(). It lets 10 a
+ * second through per call site; the rest are counted and reported with the next one.
  */
 #ifndef EVENTS_LOG_H
 #define EVENTS_LOG_H

@@ -5,10 +5,10 @@
  *
  *     iteration:  mailbox -> fds (epoll) -> timers -> pollers -> deferred -> sleep?
  *
- * Before sleeping in epoll_wait a loop spins for up to its spin budget when that paid lately (see
- * README.md); an idle loop always sleeps, without any periodic tick. Deferred calls run at the end
- * of the iteration that queued them: that is where batches leave (one sendmsg, one io_submit, one
- * post to the adapter for everything that the iteration produced).
+ * Before it sleeps in epoll_wait a loop spins for up to its spin budget, when that paid lately (see
+ * README.md). An idle loop always sleeps; there is no periodic tick. Deferred calls run at the end
+ * of the iteration that queued them. That is where batches leave: one sendmsg, one io_submit, one
+ * post to the adapter for all that the iteration produced.
  *
  * Nothing that runs on a loop may block.
  */
@@ -166,9 +166,9 @@ void loop_post(struct loop *loop, struct loop_msg *msg);
 void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg);
 
 /* ---- what others keep per loop --------------------------------------------------------------- */
-/* Something that lives as long as the loop (an I/O context, a buffer pool): attached on the loop;
- * detach() runs once, from loop_destroy(), while descriptors and pollers can still be taken out; it
- * frees what embeds @a. Newest first. */
+/* Something that lives as long as the loop, such as an I/O context or a buffer pool. It is attached
+ * on the loop. detach() runs once, from loop_destroy(), while descriptors and pollers can still be
+ * removed. It frees what embeds @a. The newest is detached first. */
 struct loop_attachment {
 	struct list link;
 	void (*detach)(struct loop_attachment *a);

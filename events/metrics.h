@@ -33,8 +33,8 @@ extern __thread struct metric_shard *metric_shard_;
  * the thread ends. Idempotent. */
 void metrics_register_thread(void);
 
-/* For who shards figures of its own in the same way: a small number that no other thread has at
- * this time; 0 is for all that did not register. */
+/* For callers that shard figures of their own in the same way: a small number that no other thread
+ * has at this time. All threads that did not register have 0. */
 static inline uint32_t metric_slot(void)
 {
 	return metric_shard_->slot;

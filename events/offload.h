@@ -11,9 +11,9 @@
 #include "events/loop.h"
 
 /*
- * Whose jobs may get stuck together: a store. What of one lane hangs holds up others' jobs not at
- * all: a lane of which nothing is under way gets a thread, whatever the others do. Zeros to begin
- * with; the pool's own.
+ * Jobs that may get stuck together: those of a store. A hanging job of one lane delays no other
+ * lane's jobs: a lane of which nothing runs gets a thread, whatever the others do. Zeroed by the
+ * caller; then only the pool touches it.
  */
 struct offload_lane {
 	unsigned running, queued;
@@ -29,8 +29,8 @@ struct offload_job {
 	void (*done)(struct offload_job *job); /* on @home, or on the worker when that is NULL */
 };
 
-/* Any thread. First come, first served within a lane (NULL: one for all who name none), several at
- * once; never fails: where no thread can be started, run() happens on the caller's. */
+/* Any thread. Jobs of a lane begin in order, and several may run at once. NULL is one lane for all
+ * jobs without one. Never fails: where no thread can be started, run() happens on the caller's. */
 void offload_submit(struct offload_lane *lane, struct offload_job *job, struct loop *home,
 		    void (*run)(struct offload_job *), void (*done)(struct offload_job *));
 /* The same, one after the other within the lane; threads of their own. */

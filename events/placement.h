@@ -23,8 +23,8 @@ void placement_destroy(struct placement *p);
 /* @node_wish: the node it shall be on, -1 for none (spread evenly over nodes, then over their
  * CPUs). A node that is not there counts as no wish. Never fails. */
 struct place placement_assign(struct placement *p, enum place_kind kind, int node_wish);
-/* The same for one of several that do one thing's work: away from @others, the places that its @n
- * fellows have now: on a node and a CPU with the fewest of them, whatever else is there. */
+/* The same for one of several threads of one object (an LU). @others are the places that the other
+ * @n threads have now. It gets a node and a CPU with the fewest of them, whatever else is there. */
 struct place placement_assign_beside(struct placement *p, enum place_kind kind, int node_wish,
 				     const struct place *others, unsigned n);
 /* Gives back what either of them answered. */

@@ -2,8 +2,8 @@
 /*
  * What the machine is: NUMA nodes, their CPUs, memory and distances, network and RDMA adapters and
  * the node each sits on. Read once from sysfs below an injectable root (tests pass recorded trees),
- * or simulated: `tgtd --numa-nodes N` makes N nodes that share the machine's CPUs and memory, so
- * that every routing path runs on a one-node machine. Policy lives in placement.h.
+ * or simulated. `tgtd --numa-nodes N` makes N nodes that share the machine's CPUs and memory. So
+ * every routing path can run on a one-node machine. Policy lives in placement.h.
  */
 #ifndef EVENTS_TOPOLOGY_H
 #define EVENTS_TOPOLOGY_H
@@ -43,8 +43,8 @@ struct topology {
  * without a CPU that we may run on (memory-only nodes, nodes outside our cpuset) are left out:
  * nothing could be served there. A kernel without NUMA is one node. */
 int topology_detect(struct topology *t, const char *root) must_check;
-/* N nodes (1..TOPO_MAX_NODES, else -EINVAL) over this machine's CPUs (round robin; shared when
- * there are fewer CPUs than nodes); its adapters are dealt out to them in turn. */
+/* N nodes (1..TOPO_MAX_NODES, else -EINVAL) over this machine's CPUs: round robin, shared when
+ * there are fewer CPUs than nodes. Its adapters are given to them in turn. */
 int topology_simulate(struct topology *t, unsigned nnodes) must_check;
 /* Node of a network interface or RDMA device; -1 when unknown. Interfaces stacked on others (bond,
  * vlan, bridge, soft-RoCE) are where what is below them is, when all of that is on one node. */

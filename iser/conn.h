@@ -45,8 +45,8 @@ static_assert((ISER_SQ_DEPTH & (ISER_SQ_DEPTH - 1)) == 0, "ring arithmetic");
 
 /* ---- devices (dev.c) ------------------------------------------------------------------------- */
 
-/* One arena on one device; more than one piece where max_mr_size asks for it, or the arena is
- * sparse: its pieces are registered as they come into use. */
+/* One arena on one device. It has more than one piece where max_mr_size asks for it, or where the
+ * arena is sparse: its pieces are registered as they come into use. */
 struct iser_arena_mr {
 	const uint8_t *map;
 	size_t map_len, piece_len;
@@ -88,9 +88,8 @@ struct iser_dev {
 	uint64_t free_bytes;
 	struct loop_fd async;
 	struct arena_watcher watcher;
-	/* By arena id. Written when an arena comes or goes, which is before and after anybody
-	 * has blocks of it, by the thread that does that; read by all who have blocks, by
-	 * others under a lock (dev.c). */
+	/* By arena id. Written by the thread that creates or destroys an arena, when nobody has
+	 * blocks of it. Holders of blocks read it without a lock, others under one (dev.c). */
 	struct iser_arena_mr *arena[ARENA_MAX];
 	_Atomic unsigned arena_top;
 };
@@ -281,8 +280,8 @@ int iser_cq_start(struct iser_conn *ic, struct loop *loop);
 
 /* login.c; main */
 void iser_limits(const struct iscsi_conn *conn, struct iscsi_limits *out);
-/* Receives that an initiator which keeps to the window may need at once, when a command may bring
- * @unsolicited bytes of Data-Out PDUs of @dsl bytes. */
+/* How many receives an initiator that keeps to the window may need at once. A command may bring
+ * @unsolicited bytes of Data-Out, in PDUs of @dsl bytes. */
 uint32_t iser_ring_size(const struct iscsi_conn *conn, uint32_t unsolicited, uint32_t dsl);
 /* Registered memory of a connection in full feature phase. */
 size_t iser_ffp_bytes(uint32_t sq_depth, uint32_t receives, uint32_t dsl, unsigned slots);

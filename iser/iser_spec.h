@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What goes over the wire, as RFC 7145 lays it out: the iSER header before an iSCSI PDU (clause
- * 9.2), and the iSER CM headers in the private data of the connection set-up (appendix A). Pure
- * functions; they look at foreign bytes and trust none.
+ * The wire format of RFC 7145. The iSER header comes before an iSCSI PDU (clause 9.2). The iSER CM
+ * headers are in the private data of the connection set-up (appendix A). Pure functions; they look
+ * at foreign bytes and trust none.
  *
  *   one message:   | iSER header 28 | BHS 48 | AHS 0..1020 | data segment |
  *
@@ -60,8 +60,9 @@ struct iser_cm_caps {
 	bool header;		/* there is an iSER CM REQ header */
 	bool send_invalidate;	/* the initiator takes remote invalidation */
 };
-/* @len as the connection manager reports it: on InfiniBand and RoCE always the whole field, padded
- * with zeros, so a header of zeros cannot be told from none; it is taken for none. */
+/* @len is what the connection manager reports. On InfiniBand and RoCE that is always the whole
+ * field, padded with zeros. So a header of zeros cannot be told from none, and is taken for
+ * none. */
 void iser_cm_parse(const void *data, size_t len, struct iser_cm_caps *out);
 /* The answer's private data. Returns its length: 0 when the request had no header. */
 size_t iser_cm_build(const struct iser_cm_caps *caps, bool use_invalidate,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Every call that this folder makes into libibverbs and librdmacm, as a table: tests put a stand-in
- * there that fails posts, completes in error, removes devices. Semantics are those of the calls
- * with the same names (see their man pages), errors too (some return errno, some -1 with errno
- * set), except where a comment says otherwise.
+ * Every call that this folder makes into libibverbs and librdmacm, as a table. Tests put a
+ * simulated adapter there that fails posts, completes in error, removes devices. Semantics and
+ * errors are those of the calls with the same names (see their man pages), except where a comment
+ * says otherwise. Some return errno, some -1 with errno set.
  */
 #ifndef ISER_VERBS_H
 #define ISER_VERBS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The admin side as main() sees it: a UNIX stream socket on which tgtadm and tgt-admin speak
- * conf/adm_proto.h, the verbs behind it, and the making and taking down of targets and LUs.
+ * The admin side as main() sees it. tgtadm and tgt-admin speak conf/adm_proto.h on a UNIX stream
+ * socket. The verbs behind it create and delete targets and LUs.
  *
  * Everything here runs on the main loop. Nothing blocks it, but for opening a store (open(2),
  * fstat(2) of a file or device).
@@ -25,8 +25,8 @@ struct admin_conf {
 	bool iser;	     /* the iSER transport runs: `--lld iser` is
 			      * accepted and shown as ready */
 	/* tgtadm --mode system --op delete: to leave as on SIGTERM. The answer to the client has
-	 * been handed to the kernel; its connection stays open until admin_stop(), so that the tool
-	 * can wait for the daemon's end. */
+	 * been handed to the kernel. Its connection stays open until admin_stop(), so that the tool
+	 * can wait for the end of the daemon. */
 	void (*request_shutdown)(void *arg);
 	void *arg;
 };

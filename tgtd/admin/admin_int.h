@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Private to tgtd/admin: a request on its way through the daemon, and what admin remembers about
- * targets and LUs beside what the SCSI and iSCSI layers know.
+ * Private to tgtd/admin. A request on its way through the daemon. What admin remembers about
+ * targets and LUs, beside what the SCSI and iSCSI layers know.
  *
  * From above to below; a file calls only what stands below it (README.md draws it):
  *
@@ -74,8 +74,8 @@ void adm_call_done(struct adm_call *call, enum adm_status status);
 /* Sets the reason and returns @status, for `return admin_refuse(...)`. @call may be NULL. */
 enum adm_status admin_refuse(struct adm_call *call, enum adm_status status, const char *fmt, ...)
 	printf_like(3, 4);
-/* A line that goes with the answer when what was asked for is done, though not as it was said; and,
- * unless it was only checked, into the log. */
+/* A warning line in the answer: the request is done, though not exactly as it was said. Unless the
+ * request is only checked, the line goes into the log, too. */
 void warn(struct adm_call *call, const char *fmt, ...) printf_like(2, 3);
 /* A parameter @key cannot be @value: with what it can be, where conf/words.c says so. */
 enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value);

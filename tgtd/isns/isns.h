@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The daemon as an iSNS client (RFC 4171): its targets and portals are registered with a server
- * while `tgtadm --mode system --op update --name iSNS` says On. All on the main loop, which never
- * waits for the server.
+ * The daemon as an iSNS client (RFC 4171). Its targets and portals are registered with a server
+ * while `tgtadm --mode system --op update --name iSNS` says On. All of it runs on the main loop,
+ * which never waits for the server.
  *
  * One round at a time, each on a connection of its own: questions and answers in turn, then it is
  * closed. A change of targets or portals registers everything anew, replacing what the server
  * knows, a moment later. Without changes the server is asked now and then whether it still knows
- * us, which refreshes the registration (6.2.6), and told all again if it does not. The server may
- * ask us whether we live (ESI), and say that initiators come, go or change (SCN): for that we
- * listen. With access control (iSNSAccessControl) the initiators that share a discovery domain with
- * a target are all that may log in to it, among those whom its other rules let in; until the server
- * has answered, nobody. When it cannot be reached what it said last holds. A server that cannot be
+ * us. That refreshes the registration (6.2.6). If it does not know us, all is registered again. The
+ * server may ask us whether we live (ESI), and say that initiators come, go or change (SCN): for
+ * that we listen. With access control (iSNSAccessControl) an initiator may log in to a target only
+ * if they share a discovery domain, and the other rules let it in. Until the server has answered,
+ * nobody may. When the server cannot be reached, its last answer holds. A server that cannot be
  * reached, or answers nonsense, is tried again every few seconds; nothing else depends on it.
  */
 #ifndef ADMIN_ISNS_H

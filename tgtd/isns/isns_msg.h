@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * iSNSP messages (RFC 4171 5): what a target registers of itself, asks and takes back (isns_msg.c),
- * what a server answers, and what it asks of us (isns_parse.c). Bytes in, bytes out; no sockets.
+ * iSNSP messages (RFC 4171 5). isns_msg.c makes what a target registers, asks and deregisters.
+ * isns_parse.c reads what a server answers, and what it asks of us. Bytes in, bytes out; no
+ * sockets.
  */
 #ifndef ADMIN_ISNS_MSG_H
 #define ADMIN_ISNS_MSG_H
@@ -70,8 +71,8 @@ struct isns_msg {
 	bool full; /* something did not fit; the message is of no use */
 };
 
-/* Starts a DevAttrReg of @entity, @source being one of its nodes: with the entity's own attributes
- * and @replace (what the server knows of it is forgotten), or to add nodes to it. @period_s: how
+/* Starts a DevAttrReg of @entity; @source is one of its nodes. With @replace it has the entity's
+ * own attributes, and the server forgets what it knew of it. Without, it adds nodes. @period_s: how
  * long it holds unrefreshed. */
 void isns_reg_begin(struct isns_msg *m, uint16_t xid, const char *entity, const char *source,
 		    bool replace, uint32_t period_s);
@@ -143,9 +144,9 @@ struct isns_self {
 	bool (*has_node)(const char *name, void *arg);
 	void *arg;
 };
-/* The answer to what a server asks of us, into @m: ESI (RFC 4171 5.6.5.13) and SCN (5.6.5.8);
- * another function is answered that it is not supported. *changed: an SCN for one of our nodes
- * came. 0, or -EPROTO: it is no request. */
+/* Makes the answer to a request of the server in @m: to ESI (RFC 4171 5.6.5.13) and SCN (5.6.5.8).
+ * Any other function is answered as not supported. *changed: an SCN for one of our nodes came. 0,
+ * or -EPROTO: it is no request. */
 int isns_serve(const struct isns_in *in, const struct isns_self *self, struct isns_msg *m,
 	       bool *changed) must_check;
 

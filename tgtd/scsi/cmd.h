@@ -9,8 +9,8 @@
  * from inside a call downward (a hit completes inside scsi_cmd_start()); calls downward may be made
  * from inside a call upward.
  *
- * Data moves in segments, so that a transfer larger than the cache can pin still works and a cold
- * large READ starts leaving while its tail is still being read (Wu 2004). A small transfer is
+ * Data moves in segments. So a transfer that is larger than the cache can pin still works. A large
+ * READ that misses starts leaving while its end is still being read (Wu 2004). A small transfer is
  * one segment.
  *
  *   READ    start -> [seg: blk READ] -> send(seg) ... last: complete(cmd) with cmd->tail = seg
@@ -20,9 +20,9 @@
  *           ... -> complete(cmd)
  *   others  parameter data travels the same way, in heap memory (frag.buf == NULL)
  *
- * After complete() the device server touches the command no more, except to release segments; the
- * transport calls scsi_cmd_end() once the response is handed to the wire and all segments are back,
- * and may then reuse the memory.
+ * After complete() the device server touches the command no more, except to release segments. The
+ * transport calls scsi_cmd_end() once the response is handed to the wire and all segments are back.
+ * Then it may reuse the memory.
  */
 #ifndef SCSI_CMD_H
 #define SCSI_CMD_H
@@ -142,9 +142,9 @@ void scsi_cmd_fini(struct scsi_cmd *cmd);
 /* The device server owns @cmd until complete(). Always answers through ops->complete, whatever the
  * bytes are. */
 void scsi_cmd_start(struct scsi_cmd *cmd);
-/* @count commands, whose LUN fields (8 bytes) and CDBs (16 bytes) lie @stride apart, unchecked,
- * have come and will be started soon, or (@next, one) before any other: what a read or write will
- * touch is fetched into the processor's cache meanwhile. */
+/* @count commands have come and will be started soon. Their LUN fields (8 bytes) and CDBs (16
+ * bytes) lie @stride apart, unchecked. What a read or write will touch is prefetched meanwhile.
+ * @next: it is one command, and will be started before any other. */
 void scsi_cmd_hints(struct scsi_nexus *nexus, const uint8_t *lun, const uint8_t *cdb, size_t stride,
 		    unsigned count, bool next);
 /* The transport has filled @seg (status 0), or cannot (-errno: the write leaves no trace). */
@@ -171,16 +171,16 @@ struct scsi_transport_ops {
 	void (*send)(struct scsi_cmd *cmd, struct scsi_seg *seg);
 	/* Final. cmd->tail (if any) goes with it. */
 	void (*complete)(struct scsi_cmd *cmd);
-	/* May be NULL. Before complete(): the initiator shall have this status after all that
-	 * went before and before all that comes after it on its nexus (RFC 7143 4.2.2.3, Response
+	/* May be NULL. Called before complete(). The initiator shall get this status after all
+	 * earlier responses of its nexus, and before all later ones (RFC 7143 4.2.2.3, Response
 	 * Fence flag). */
 	void (*fence)(struct scsi_cmd *cmd);
-	/* Task management that reaches into other nexuses (LU reset, CLEAR TASK SET, PREEMPT AND
-	 * ABORT): abort every command of @nexus on @lu (NULL: all), then call done(arg) on this
-	 * same loop, at once when there is none; always, also when the nexus goes away meanwhile.
-	 * Called on nexus->loop. @tas: the initiator is to hear of each, by TASK ABORTED or the
-	 * status that it has already, be it after done(); otherwise nothing is said about any of
-	 * them after done(). */
+	/* Task management that reaches into other nexuses: LU reset, CLEAR TASK SET, PREEMPT AND
+	 * ABORT. Aborts every command of @nexus on @lu (NULL: on all), then calls done(arg) on this
+	 * same loop; at once when there is none. done() always comes, also when the nexus goes away
+	 * meanwhile. Called on nexus->loop. @tas: the initiator is told of each command, by TASK
+	 * ABORTED or the status that it has already, perhaps after done(). Otherwise no command is
+	 * answered after done(). */
 	void (*abort_all)(struct scsi_nexus *nexus, struct scsi_lu *lu, bool tas,
 			  void (*done)(void *arg), void *arg);
 	/* Ends the session (forced delete, target reset). Called on nexus->loop;
@@ -219,13 +219,13 @@ struct scsi_nexus {
 	void *host;			     /* the transport's */
 };
 
-/* Joins @nexus (fields target, loop, ops, names, rtpi set) to its target: LUs become visible by the
- * target's masking for this initiator, unit attention POWER ON OCCURRED pends on each. On
+/* Joins @nexus (fields target, loop, ops, names, rtpi set) to its target. LUs become visible by the
+ * target's masking for this initiator. Unit attention POWER ON OCCURRED pends on each. On
  * nexus->loop. 0, -ENOENT target going away, -EBUSY too many nexuses, -ENOMEM. */
 int scsi_nexus_attach(struct scsi_nexus *nexus) must_check;
 /* I_T nexus loss (SAM-5 6.3.4): all its commands have ended (scsi_cmd_end()) by now. The memory is
- * the caller's again when done(arg) runs, on nexus->loop: at once, or when messages to it and task
- * management it asked for are through (whose callbacks come before). */
+ * the caller's again when done(arg) runs, on nexus->loop. That is at once, or when messages to the
+ * nexus and task management that it asked for are done. Their callbacks come before. */
 void scsi_nexus_detach(struct scsi_nexus *nexus, void (*done)(void *arg), void *arg);
 
 /* ---- task management (SAM-5 clause 7) -------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /*
  * What a SCSI feature adds to the machine. A feature is state of a logical unit or of an I_T_L
  * nexus that some commands work with (mode pages, persistent reservations, SANITIZE ...). The
- * machine knows none of them by name: it walks the rows that tgtd/scsi/commands registers, and
+ * machine knows none of them by name. It walks the rows that tgtd/scsi/commands registers, and
  * calls the hooks that a row has, in the order of the rows.
  */
 #ifndef SCSI_FEATURE_H

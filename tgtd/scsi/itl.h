@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * I_T_L nexuses: one per (nexus, LU) that has been spoken to, made on first use on the nexus' loop.
- * And visits, by which what happens to a unit or target reaches all its nexuses (nexus.c).
+ * I_T_L nexuses: one per (nexus, LU) that has been addressed, made on first use on the nexus' loop.
+ * And visits (nexus.c): they tell all nexuses of a unit or target what happens to it.
  */
 #ifndef SCSI_ITL_H
 #define SCSI_ITL_H
@@ -118,9 +118,9 @@ static inline void scsi_itl_quiet(struct scsi_itl *itl)
 	}
 }
 void scsi_itl_unpin(struct scsi_itl *itl);
-/* A copy works with @itl, whose LU need not be its command's: pins it, and when its nexus forgets
- * it what @cmd has at a store is aborted, so that whoever deletes the LU does not wait for it. The
- * copy is then to look at ->gone. All on nexus->loop, which is that of @cmd, too. */
+/* A copy works with @itl, whose LU need not be its command's. This pins it. When its nexus forgets
+ * it, what @cmd has at a store is aborted, so that deleting the LU does not wait for it. The copy
+ * is then to look at ->gone. All on nexus->loop, which is that of @cmd, too. */
 struct scsi_use {
 	struct list link;
 	struct scsi_itl *itl;

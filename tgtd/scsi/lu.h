@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the device server knows: targets and logical units. Private to tgtd/scsi. The rest has
- * headers of its own, which come with this one: the gate (gate.h), rows of the command table
- * (op.h), I_T_L nexuses (itl.h), commands at work (run.h), hooks of features (feature.h).
+ * What the device server knows: targets and logical units. Private to tgtd/scsi. Headers that this
+ * one includes have the rest: the gate (gate.h), rows of the command table (op.h), I_T_L nexuses
+ * (itl.h), commands at work (run.h), hooks of features (feature.h).
  *
  *     scsi_target --(tid list, main thread)
  *        | lu[]                    by LUN; target->lock
@@ -140,8 +140,9 @@ static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 }
 /* FNV-1a of @data, going on from @h. Pure. */
 uint64_t scsi_hash64(uint64_t h, const void *data, size_t len);
-/* The NAA designator (SPC-4 7.8.6.6), stable over restarts: as configured, or else eight bytes made
- * of scsi_id as it was before it was cut, or of target and LUN. Its length. lu->lock held. */
+/* The NAA designator (SPC-4 7.8.6.6), stable over restarts. It is as configured, or else eight
+ * bytes made of scsi_id before it was cut, or of target and LUN. Returns its length. lu->lock
+ * held. */
 #define SCSI_NAA_MAX 16
 size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX]);
 void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits from state */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * How long a logical unit was busy, and with what (log page 19h), by the clock that each loop reads
- * once an iteration: no command looks at a clock. See lu_perf.c.
+ * How long a logical unit was busy, and with what (log page 19h). Time is what each loop reads once
+ * an iteration: no command reads a clock. See lu_perf.c.
  */
 #ifndef SCSI_LOAD_H
 #define SCSI_LOAD_H
@@ -52,8 +52,8 @@ void lu_perf_leave_locked(struct scsi_itl *itl);
  * the iteration. nexus->loop. */
 void scsi_itl_touch(struct scsi_itl *itl);
 /* Until @now, of all loops; any thread. @idle: nanoseconds without any command since the logical
- * unit was made. Where several loops had commands of it at the same time, busy counts each of them,
- * so @idle may be less than it was, by at most the overlap; it never goes back. */
+ * unit was made. Where several loops had commands of it at the same time, busy time counts for each
+ * of them. So @idle may be less than the truth, by at most the overlap. It never goes back. */
 void scsi_lu_get_perf(struct scsi_lu *lu, uint64_t now, struct lu_perf_times *out, uint64_t *idle);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The beginning of a READ, inline where commands are dispatched: a READ that one segment carries,
- * found in memory, passes from its CDB to its transport without a loop or a second look at
- * anything. All others go through media.c. nexus->loop.
+ * The beginning of a READ, inline where commands are dispatched. It serves a READ of one segment
+ * that is found in memory, from its CDB to its transport, without a loop. All others go through
+ * media.c. nexus->loop.
  */
 #ifndef SCSI_MEDIA_H
 #define SCSI_MEDIA_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a logical unit keeps over restarts (reservations, saved mode pages): one small text file a
- * kind and unit, replaced as a whole (written beside, fsync, rename, fsync of the directory), with
- * a checksum as its last line. A file that is cut or altered is refused; it is never half believed.
+ * What a logical unit keeps over restarts: reservations, saved mode pages. Each kind and unit has
+ * one small text file, with a checksum as its last line. It is replaced as a whole: written beside,
+ * fsync, rename, fsync of the directory. A file that is cut or altered is refused as a whole.
  * Private to tgtd/scsi.
  */
 #ifndef SCSI_STATE_FILE_H
@@ -20,9 +20,9 @@ FILE *state_file_begin(const struct scsi_lu *lu, const char *kind, char **text, 
 char *state_file_seal(FILE *f, char **text, size_t *len);
 /* Helper thread (it waits for the disk). 0 or -errno, and then the old file is what there is. */
 int state_file_write(const struct scsi_lu *lu, const char *kind, const char *text, size_t len);
-/* May block. The lines behind the unit's name, or NULL: no file (*err 0), one that is not to be
- * believed (-EBADMSG), or one that could not be read (another -errno): what it says is not known
- * then, which is not the same as no file. free() *text afterwards. */
+/* May block. Returns the lines after the unit's name, or NULL. *err then is 0 for no file, -EBADMSG
+ * for a damaged one, another -errno for one that could not be read. An error means that the content
+ * is not known, which is not the same as no file. free() *text afterwards. */
 char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, int *err);
 /* Where it is, for messages. */
 void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suffix, char *path,

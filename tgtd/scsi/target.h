@@ -57,10 +57,10 @@ void scsi_target_set_alua(struct scsi_target *t, enum scsi_alua state);
 /* As it was set last; of an LU it may be another since, see scsi_lu_info. */
 enum scsi_alua scsi_target_alua(const struct scsi_target *t);
 /* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by
- * iscsi/access.c, and again whenever its answers may have changed: sessions lose at once what they
- * may no longer see, and are told that their LUNs have changed. @iqn: only this initiator's answers
- * did, nobody else is told; NULL: all. Called under the target's lock on any thread: it must be
- * quick and call nothing here. */
+ * iscsi/access.c, and again whenever its answers may have changed. Sessions then lose at once what
+ * they may no longer see, and are told that their LUNs have changed. @iqn: only this initiator's
+ * answers changed, and nobody else is told; NULL: all. Called under the target's lock on any
+ * thread: it must be quick and call nothing here. */
 void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 			  bool (*visible)(struct scsi_target *t, uint32_t lun, const char *iqn,
 					  const char *address, void *arg),
@@ -74,15 +74,15 @@ void scsi_set_ports(const uint16_t *rtpi, unsigned n);
  * when in doubt. Set once, before there are sessions; without it a copy stays within its target. */
 void scsi_set_access(struct loop *main,
 		     bool (*may_log_in)(struct scsi_target *t, const struct scsi_nexus *n));
-/* @t stays in memory until it is put again, though it may be dying: a session is there that may
- * become a nexus, or was one. Any thread; the first hold on the main loop, while @t can be found
- * by its name. */
+/* @t stays in memory until it is put again, though it may be under deletion. For a session that may
+ * become a nexus, or was one. Any thread; the first hold on the main loop, while @t can be found by
+ * its name. */
 void scsi_target_hold(struct scsi_target *t);
 void scsi_target_put(struct scsi_target *t);
 /* Decides whether @t is deleted: -EBUSY while a nexus exists (unless @force) or when it is being
- * deleted already, -ENOMEM; nothing has changed then. With 0 nobody can join any more, and
- * scsi_target_delete() must follow, from the same callback: what others keep of the target is taken
- * down in between, and only then. */
+ * deleted already, -ENOMEM; nothing has changed then. With 0 nobody can join any more.
+ * scsi_target_delete() must follow from the same callback. Only in between may other layers free
+ * what they keep for the target. */
 int scsi_target_close(struct scsi_target *t, bool force) must_check;
 /* Deletes it; what scsi_target_close() says is the status when that was not called before. Sessions
  * are dropped first, LUs go with it, caches flushed. done(arg, status) on the main loop. The name
@@ -117,9 +117,9 @@ struct scsi_lu_conf {
 /* Empty texts, online, write cache on; the caller fills in lun, device_type, blk and loop. */
 void scsi_lu_conf_init(struct scsi_lu_conf *c);
 
-/* Visible to every nexus with unit attention REPORTED LUNS DATA HAS CHANGED. NULL with errno
- * (EEXIST, ENOMEM, EINVAL, or why its file of reservations could not be read, EBADMSG if that is
- * damaged); then blk and loop stay the caller's. */
+/* Visible to every nexus with unit attention REPORTED LUNS DATA HAS CHANGED. NULL with errno:
+ * EEXIST, ENOMEM, EINVAL, or why its file of reservations could not be read (EBADMSG: it is
+ * damaged). Then blk and loop stay the caller's. */
 struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf *conf) must_check;
 struct scsi_lu *scsi_lu_find(struct scsi_target *t, uint32_t lun);
 /* NULL: first; ascending LUN */
@@ -144,8 +144,8 @@ void scsi_lu_get_info(const struct scsi_lu *lu, struct scsi_lu_info *info);
  * -ENOMEM. Main loop. */
 #define SCSI_LU_MAX_LOOPS 64
 int scsi_lu_add_loop(struct scsi_lu *lu, struct loop *loop, bool shared) must_check;
-/* Gives up the threads beyond the first @n: no new session comes there, those that are there stay
- * to their end, then the thread is stopped. Main loop. */
+/* Gives up the threads beyond the first @n. They get no new sessions. Existing sessions stay to
+ * their end; then the thread is stopped. Main loop. */
 void scsi_lu_keep_loops(struct scsi_lu *lu, unsigned n);
 unsigned scsi_lu_loops(const struct scsi_lu *lu); /* how many it has; main loop */
 
@@ -198,8 +198,8 @@ void scsi_set_state_dir(const char *dir);
 /* At exit, when all targets are gone: ends the helper threads that do blocking work. */
 void scsi_shutdown(void);
 
-/* The event thread on which a new session of @t is to live: of all its LUs' threads the one with
- * the fewest sessions, @node_wish (adapter's node, -1 unknown) preferred on ties. The session
+/* The event thread for a new session of @t: of all its LUs' threads the one with the fewest
+ * sessions. On ties, one on @node_wish (the adapter's node, -1 unknown) is preferred. The session
  * counts from now until scsi_home_put(), which may come after @t has been deleted. NULL when no LU
  * has a thread (then the main loop serves it). Main loop. */
 struct scsi_home;

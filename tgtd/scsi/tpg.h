@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The one target port group of a target (SPC-4 5.15): its ports, its access state for each logical
- * unit, and what initiators may do to it. What the administrator says of them is in target.h.
+ * The one target port group of a target (SPC-4 5.15). It has ports, and an access state for each
+ * logical unit, which initiators may change if allowed. The administrator's side is in target.h.
  */
 #ifndef SCSI_TPG_H
 #define SCSI_TPG_H
@@ -22,8 +22,8 @@ void scsi_alua_set_locked(struct scsi_lu *lu, uint8_t state, uint8_t status,
 /* Relative identifiers of the target's ports, ascending: those configured, and those in use. Takes
  * target->lock. At most SCSI_PORTS_MAX. */
 unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port);
-/* A nexus that came by port @rtpi has gone from @t: if that was the last reason to name the port,
- * the others hear of it. Under t->lock. */
+/* A nexus that came by port @rtpi has gone from @t. If the port is no longer listed without it, the
+ * other nexuses are told. Under t->lock. */
 void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi);
 
 #endif

@@ -12,8 +12,8 @@ enum mode_pc { MODE_PC_CURRENT, MODE_PC_CHANGEABLE, MODE_PC_DEFAULT, MODE_PC_SAV
 
 /* Its length, header included, as the header says: SPF pages carry theirs in two bytes. */
 size_t mode_page_len(const uint8_t *p);
-/* The pages that @code and @sub ask for (3Fh, FFh: all), one behind the other at @p (MODE_MAX
- * bytes, of which 64 may be used already). Their length; 0: there is no such page. */
+/* Puts the pages that @code and @sub ask for (3Fh, FFh: all) one after the other at @p. There are
+ * MODE_MAX bytes, of which 64 may be used already. Their length; 0: there is no such page. */
 size_t mode_pages_put(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum mode_pc pc,
 		      uint8_t *p);
 /* Takes one page at @p (@left bytes of the list from it on) into @m. Its length, or 0 with the

@@ -83,8 +83,8 @@ char *pr_file_text(const struct scsi_lu *lu, size_t *len);
 /* Helper thread. Replaces the file as a whole; 0 or -errno. */
 int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len);
 /* Main thread, when the LU is made: what the file says, if there is one. 0, or -errno (-EBADMSG: it
- * is damaged): it is not known whether there are reservations, and the unit must not be served (a
- * cluster's fence could be among them). */
+ * is damaged). With an error it is not known whether there are reservations, such as a cluster's
+ * fence. So the unit must not be served. */
 int pr_file_load(struct scsi_lu *lu);
 
 #endif

@@ -46,8 +46,8 @@ enum { CSCD_IDENTIFICATION = 0xe4, SEGMENT_BLOCK_TO_BLOCK = 0x02 };
 /* Of the descriptors of a parameter list, both kinds. */
 #define COPY_LIST_MAX (CSCD_MAX * CSCD_LEN + SEGMENT_MAX * SEGMENT_LEN)
 
-/* Another target that a copy reaches into: an I_T nexus of its own there, on the loop of the copy
- * and for as long as it takes. It carries no commands; it pins logical units, is subject to their
+/* Another target that a copy reaches into. It is an I_T nexus of its own there, on the loop of the
+ * copy, until the copy ends. It carries no commands; it pins logical units, is subject to their
  * reservations and masks, and keeps the target from going away unasked. */
 struct copy_far {
 	struct list link; /* xcopy.far */
@@ -55,9 +55,9 @@ struct copy_far {
 	_Atomic bool dropped; /* the target goes: the copy ends */
 };
 
-/* What is in the way of a command is not in the way of a copy by another unit's command: unit
- * attentions wait for one of its own, and an ORDERED command waits for the copy, not the copy for
- * it. */
+/* Reasons that stop a command of the unit, but not a copy by another unit's command. Unit
+ * attentions wait for one of the unit's own commands. An ORDERED command waits for the copy, and
+ * not the copy for it. */
 #define GATE_COPY_NEVER ((uint32_t)(GATE_UA | GATE_LUNS | GATE_ORDER | GATE_TOKENS))
 
 struct xcopy {
@@ -79,17 +79,17 @@ struct xcopy {
 	uint64_t copied;
 };
 
-/* copy_far.c: looks in other targets for the descriptors that are not the own target's, then calls
- * found(cmd) on the loop of the command; at once when there is nothing to look for or nowhere.
- * Whoever may not log in there finds nothing. */
+/* copy_far.c: looks in other targets for the descriptors that are not the own target's. Then calls
+ * found(cmd) on the loop of the command; at once when there is nothing to look for. Nothing is
+ * found in a target that the initiator may not log in to. */
 void scsi_copy_find_far(struct xcopy *x, void (*found)(struct scsi_cmd *cmd));
 /* Leaves those targets; their logical units are unpinned. */
 void scsi_copy_leave_far(struct xcopy *x);
 
-/* copy_background.c: a command that runs on after cmd has been answered, with its parameter list,
- * as the same initiator port: an I_T nexus of its own, so that task management, deletion and
- * reservations reach it as they reach any command. NULL: no memory, or the target goes away. The
- * caller starts it, and @cmd no longer has a parameter list. */
+/* copy_background.c: a command that goes on after @cmd has been answered, with its parameter list,
+ * as the same initiator port. It has an I_T nexus of its own. So task management, deletion and
+ * reservations concern it as any command. NULL: no memory, or the target goes away. The caller
+ * starts it, and @cmd no longer has a parameter list. */
 struct scsi_cmd *scsi_copy_background(struct scsi_cmd *cmd);
 
 /* copy_results.c. The record of (nexus, list id) or NULL; lu->lock held. */

@@ -81,9 +81,9 @@ struct bconn {
 	struct wtask *task;
 
 	/*
-	 * What is to be sent. The kernel copies the iovec when it is called, but what was sent with
-	 * MSG_ZEROCOPY, headers too, must stay as it is until it says so: headers are then made in
-	 * the one side while those of the other are under way.
+	 * What is to be sent. The kernel copies the iovec when it is called. But what was sent with
+	 * MSG_ZEROCOPY, headers too, must stay as it is until the kernel is done. So headers are
+	 * made in one side while those of the other are under way.
 	 */
 	uint8_t *hdr;     /* the side in use: sides + side * HDRS_BYTES */
 	uint8_t *sides;

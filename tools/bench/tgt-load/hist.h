@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A log-linear latency histogram: 128 equal buckets in every power of two of nanoseconds, so that a
+ * A log-linear latency histogram. Every power of two of nanoseconds has 128 equal buckets. So a
  * percentile is at most 0.8 % off at any magnitude, and recording is a shift and an increment.
  */
 #ifndef TOOLS_TGT_LOAD_HIST_H
@@ -54,7 +54,8 @@ void hist_merge(struct hist *dst, const struct hist *src);
 
 /*
  * The smallest recorded magnitude that at least `percent` (0 < percent <= 100) of the values do not
- * exceed: the middle of its bucket, never more than the maximum. 0 when nothing was recorded.
+ * exceed. It is the middle of its bucket, but never more than the maximum. 0 when nothing was
+ * recorded.
  */
 uint64_t hist_percentile(const struct hist *h, double percent);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Stamps: what verification mode writes into every 512-byte piece, so that a read can tell a lost,
+ * Stamps: what verification mode writes into every 512-byte piece. So a read can tell a lost,
  * misplaced, stale or torn write from a good one.
  */
 #ifndef TOOLS_TGT_LOAD_STAMP_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The iSCSI wire as an initiator sees it: opcodes, flags and field places of RFC 7143 section 11,
- * and big-endian access.  Shared by the load generator and the bare loop; the target has its own,
- * richer description, and these programs stay independent of it so that a mistake there shows here.
+ * and big-endian access. Shared by the load generator and the bare loop. The target has its own,
+ * richer description. These programs stay independent of it, so that a mistake there shows here.
  */
 #ifndef TOOLS_TGT_LOAD_WIRE_H
 #define TOOLS_TGT_LOAD_WIRE_H
