@@ -89,7 +89,7 @@ struct loop_fd {
 	void (*ready)(struct loop_fd *lfd, uint32_t revents);
 	struct loop *loop; /* NULL when not added */
 	/* ready() may be called with EPOLLIN when only experience says that something is there (see
-	 * README.md, "Guessing"); it sets got when there was. */
+	 * README.md, "Speculating"); it sets got when there was. */
 	bool may_speculate;
 	bool got;
 };
