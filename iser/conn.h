@@ -30,7 +30,7 @@
 #define ISER_RX_LEAD 52	       /* before a message, so that its data is aligned to 128 */
 #define ISER_AHS_MAX 256       /* MaxAHSLength in force */
 #define ISER_SLOTS 4	       /* bounce slots of a connection */
-/* A lean connection, one of many: see iser_conn_new(). */
+/* A connection with a small ring, one of many: see iser_conn_new(). */
 #define ISER_LEAN_SQ 128
 #define ISER_LEAN_SGE 8
 #define ISER_SMALL_RING_SLOTS 1

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * libaio for event loops. Every loop that uses an aio store has one kernel I/O context, shared by
- * all stores; what one iteration of the loop asks for leaves in one io_submit() at its end;
- * completions are read from the ring that the kernel shares with us, without a system call, and an
- * eventfd wakes the loop when it sleeps. More requests than the context holds wait in order.
+ * all stores. All requests of one iteration leave in one io_submit() at its end. Completions are
+ * read without a system call, from the ring that the kernel shares with us. An eventfd wakes the
+ * loop when it sleeps. More requests than the context holds wait in order.
  *
  * Stores that cannot do direct I/O would make io_submit() block: their requests go to the offload
  * threads instead.
@@ -41,8 +41,9 @@ void aio_engine_init(struct aio_store *s);
 /* READ + INTO, WRITE, and the group's own SYNC (one at a time). Always false (pending), or true
  * with an error. req->drv and link are the engine's. */
 bool aio_engine_submit(struct aio_store *s, struct blk_req *req);
-/* A group's failures are @failures since before @req was carried out, which is on the store: it
- * completes when an fdatasync() that begins now is over. On @req's home loop, from a callback. */
+/* @req has been written to the store. @failures is the group's count of failures from before that.
+ * @req completes when an fdatasync() that begins now is over. On @req's home loop, from a
+ * callback. */
 void aio_engine_fua(struct aio_store *s, struct blk_req *req, uint32_t failures);
 /* Takes @req out when the kernel has not got it yet: it completes with -ECANCELED. */
 void aio_engine_abort(struct blk_req *req);

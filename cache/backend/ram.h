@@ -7,8 +7,8 @@
 #include "events/offload.h"
 #include "cache/blk/blkpool.h"
 
-/* Unless told otherwise: four pages, so that a 256 KiB request refers to 16 blocks, not 64 (6 % of
- * its time); 64 KiB would waste memory under small writes at random into holes. */
+/* The default is four pages, so that a 256 KiB request refers to 16 blocks, not 64 (6 % of its
+ * time). 64 KiB would waste memory under small random writes into holes. */
 #define RAM_BLOCK 16384u
 #define RAM_MAX_LEN MiB(1)
 /* Blocks beyond the unit's size: for data on its way in, and data still on its way out that has
@@ -17,8 +17,8 @@
 /* Idle memory that deleted data may leave behind before it is given back to the system. */
 #define RAM_KEEP MiB(32)
 
-/* Up to here a write is copied over what a block holds, if nobody is reading it; above, fresh
- * blocks replace the old ones: then a run of them is long enough to be as good as order. */
+/* Up to this size a write is copied over what a block holds, if nobody is reading it. Larger ones
+ * replace the old blocks by fresh ones; a run of these is long enough, even if not in order. */
 #define OVERWRITE_MAX 16384u
 /* The count of references to a block that is being overwritten: its stripe is locked. */
 #define REFS_WRITER 0x80000000u

@@ -11,17 +11,19 @@
 #define STORE_BELOW_MAX 16
 
 /*
- * "file:MAJOR:MINOR:INODE" of a regular file. Of a block device, by what the kernel says below @sys
- * ("/sys"): "wwn:NAME" or "wwn:NAME:pN@START" (partition N) for a disk with a world-wide name of a
- * registered kind (naa, eui, uuid), "dm:UUID", else "disk:MAJOR:MINOR". Any thread that may block.
+ * "file:MAJOR:MINOR:INODE" of a regular file. A block device is named by what the kernel says below
+ * @sys ("/sys"). A disk with a world-wide name of a registered kind (naa, eui, uuid) is "wwn:NAME",
+ * its partition N "wwn:NAME:pN@START". A mapped device is "dm:UUID". Any other is
+ * "disk:MAJOR:MINOR". Any thread that may block.
  */
 void store_id_of(const char *sys, const struct stat *st, char id[BLK_STORE_ID_MAX]);
 /* What a block device lies on, all the way down: a partition's disk, a mapped device's devices, a
  * loop device's file. At most STORE_BELOW_MAX. Returns how many. Any thread that may block. */
 unsigned store_below(const char *sys, dev_t dev, char (*id)[BLK_STORE_ID_MAX]);
 
-/* Is @fd a loop device? Then the store that it shows bytes [*from, *to) of, as @base: asked of the
- * device, as its file's name may be gone, or another's by now. Any thread that may block. */
+/* Is @fd a loop device? Then @base is the store of which it shows the bytes [*from, *to). That is
+ * asked of the device, as its file's name may be gone, or another's by now. Any thread that may
+ * block. */
 bool store_loop(const char *sys, int fd, char base[BLK_STORE_ID_MAX], uint64_t *from, uint64_t *to);
 
 /* The file lock that all writers of a store in this process have together. */
@@ -48,10 +50,10 @@ struct store_opener {
 };
 
 /*
- * Takes @o in, whose fields but link and lock are set, if that leaves one view of its data: one
- * cache, or none; then locks the file for a writer against other processes. 0, or -errno with the
- * reason in @why. *@unlocked: the file system cannot lock (negative errno), or 0. Any thread that
- * may block.
+ * Adds @o, whose fields but link and lock are set, if all openers of its data then have one view:
+ * the same cache, or none. Then locks the file for a writer against other processes. 0, or -errno
+ * with the reason in @why. *@unlocked: the file system cannot lock (negative errno), or 0. Any
+ * thread that may block.
  */
 int store_opener_add(struct store_opener *o, int *unlocked, char *why, size_t len) must_check;
 /* Before its descriptor is closed. Any thread. Not taken in: nothing happens. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Fair shares of a partition (flow control, Ren 2015): how many of its blocks one connection
- * may hold that nobody can evict, and who comes next when it is too many.
+ * Fair shares of a partition (flow control, Ren 2015): how many of its blocks that nobody can evict
+ * one session may hold, and who is next when it holds too many.
  *
  * Two things are shared in every partition:
  *
@@ -9,9 +9,8 @@
  *                back when they are flushed
  *   SHARE_FILL   blocks that a miss has taken and that are being loaded
  *
- * A *flow* is one connection's part of one of them: the blocks charged to it, and its waiting
- * requests in order of age. Which flow a request belongs to is said by the low bits of
- * blk_req.stream.
+ * A *flow* is one session's part of one of them: the blocks charged to it, and its waiting requests
+ * in order of age. Which flow a request belongs to is said by the low bits of blk_req.stream.
  *
  * How much a flow may hold is a dynamic threshold (Choudhury and Hahne, "Dynamic queue length
  * thresholds for shared-memory packet switches", 1998): FLOW_ALPHA times what is free. One flow

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The security stage of a login (RFC 7143 12.1): AuthMethod, then CHAP one-way or mutual, as a
- * small state machine over keys. Which accounts count (a target's, or discovery's) is read when
- * the stage begins; secrets are copied, so that an admin may change accounts at any time. Main
- * loop only.
+ * small state machine over keys. Which accounts count (a target's, or discovery's) is read when the
+ * stage begins. Secrets are copied, so an administrator may change accounts at any time. Main loop
+ * only.
  */
 #ifndef ISCSI_AUTH_H
 #define ISCSI_AUTH_H

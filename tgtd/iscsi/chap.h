@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * CHAP (RFC 1994) with the algorithms that IANA registered for iSCSI (RFC 7143 12.1.3 and RFC
- * 7143's registry: 5 MD5, 6 SHA1, 7 SHA-256, 8 SHA3-256). Hashes and random numbers are libcrypto's
- * and the kernel's. Pure functions, any thread.
+ * CHAP (RFC 1994) with the algorithms that IANA registered for iSCSI: 5 MD5, 6 SHA1, 7 SHA-256, 8
+ * SHA3-256 (RFC 7143 12.1.3, and its registry). Hashes and random numbers are libcrypto's and the
+ * kernel's. Pure functions, any thread.
  */
 #ifndef ISCSI_CHAP_H
 #define ISCSI_CHAP_H

@@ -2,8 +2,8 @@
 /*
  * An iSCSI connection: the part that does not depend on how bytes travel. A transport embeds it.
  *
- * Owner: the main loop until login is over, then the loop of its session until it is closed; main
- * again for the registry entry and the memory. Nobody else touches it.
+ * Owner: the main loop until login is over, then the loop of its session until it is closed. Main
+ * then owns the registry entry and the memory again. Nobody else touches it.
  */
 #ifndef ISCSI_CONN_H
 #define ISCSI_CONN_H

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The Data-Out side of a command: immediate data, unsolicited Data-Out up to FirstBurstLength, and
- * solicited Data-Out answering our R2Ts (RFC 7143 4.2.5.2, 11.7, 11.8), or a transport's own fetch
- * (RDMA read) for what was not sent unasked.
+ * The Data-Out side of a command (RFC 7143 4.2.5.2, 11.7, 11.8). Data comes as immediate data, as
+ * unsolicited Data-Out up to FirstBurstLength, and as solicited Data-Out that answers our R2Ts.
+ * Instead of R2Ts a transport may fetch what was not sent unsolicited (RDMA read).
  *
  *   buffer   0 ......... unsol_len ............................. edtl
  *            |immediate|Data-Out|   solicited: R2T by R2T, or fetch  |
  *
- * Bytes may arrive before the device server has blocks for them (scsi ops->fetch not yet called):
- * then they wait in spill memory, bounded by FirstBurstLength a command and by a limit for the
- * whole daemon, beyond which the command ends with TASK SET FULL. Reading from the connection never
- * stops for that, so a command that holds blocks always gets its data, whatever waits behind it.
- * R2Ts are only sent for bytes that have their blocks.
+ * Bytes may arrive before the device server has blocks for them (scsi ops->fetch not yet called).
+ * Then they wait in spill memory. A command has at most FirstBurstLength of it. Beyond the limit of
+ * the whole daemon the command ends with TASK SET FULL. Reading from the connection never stops for
+ * that, so a command that holds blocks always gets its data, whatever waits behind it. R2Ts are
+ * only sent for bytes that have their blocks.
  *
  * Everything runs on the loop of the session.
  */
@@ -105,9 +105,9 @@ struct iscsi_dataout {
 #define ISCSI_SOLICIT_MAX MiB(8)
 
 /*
- * The deadline of what is owed (owed.c): data_out_timeout without any write data on the connection,
- * or ISCSI_OWED_TIMES that for one R2T or a command's unsolicited data. When it passes for the
- * third time, the connection ends.
+ * The deadline of write data that is owed (owed.c). It is data_out_timeout without any write data
+ * on the connection. For one R2T, or a command's unsolicited data, it is ISCSI_OWED_TIMES that.
+ * When it passes for the third time, the connection ends.
  */
 #define ISCSI_OWED_TIMES 8
 #define ISCSI_OWED_MISSES 3

@@ -20,9 +20,9 @@ static inline uint32_t digest_update(uint32_t crc, const void *data, uint32_t le
 	return len ? crc32_iscsi((unsigned char *)(uintptr_t)data, (int)len, crc) : crc;
 }
 /*
- * Bytes [off, off + len) of a fragment. What lies in whole cache blocks is looked at once only,
- * however often it is sent: a CRC is linear, so that the value over a block, begun with 0, can be
- * kept (block_memo()) and joined to any beginning. Any thread that holds the fragment.
+ * Bytes [off, off + len) of a fragment. Data in whole cache blocks is read only once, however often
+ * it is sent. A CRC is linear. So the value over a block, begun with 0, can be kept (block_memo())
+ * and joined to any beginning. Any thread that holds the fragment.
  */
 uint32_t digest_frag(uint32_t crc, const struct frag *g, uint64_t off, uint32_t len);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Response fences of a session (RFC 7143 4.2.2.3): a response that comes after all that went before
- * it and before all that follows it, on whichever of the session's connections they are. See
+ * Response fences of a session (RFC 7143 4.2.2.3). A fenced response comes after all responses
+ * before it, and before all that follow it, on whichever of the session's connections they are. See
  * fence.c. All on the session's loop.
  */
 #ifndef ISCSI_FENCE_H

@@ -95,19 +95,19 @@ bool iscsi_account_check(const char *user, const char *password);
 /* @tie: NULL, or called after its account for each name that it is tied to, at whatever target. */
 void iscsi_account_each(void (*fn)(const char *user, void *arg),
 			void (*tie)(uint32_t tid, const char *iqn, void *arg), void *arg);
-/* @t NULL: discovery. One outgoing account per target (-EBUSY: "already has an outgoing account"),
- * incoming ones up to 64 (-ENOSPC "too many accounts"); -EEXIST already
- * bound; -ENOENT no such user. */
+/* @t NULL: discovery. A target has one outgoing account (-EBUSY: "already has an outgoing account")
+ * and up to 64 incoming ones (-ENOSPC "too many accounts"). -EEXIST already bound; -ENOENT no such
+ * user. */
 int iscsi_account_bind(struct scsi_target *t, const char *user, bool outgoing) must_check;
 int iscsi_account_unbind(struct scsi_target *t, const char *user, bool outgoing) must_check;
 void iscsi_account_each_bound(struct scsi_target *t,
 			      void (*fn)(const char *user, bool outgoing, void *arg), void *arg);
 /*
- * Ties: as soon as an incoming account of a target is tied to initiator names, it logs in to that
- * target under these names only, and nobody else under them, but for other accounts tied to the
- * same name. Untied accounts log in under the names that are left. Names are compared as they are,
- * as those of access rules. Logins from now on; sessions stay. What is unbound or deleted loses
- * its ties.
+ * Ties. An incoming account of a target that is tied to initiator names logs in to that target
+ * under these names only. Nobody else logs in under them, except other accounts tied to the same
+ * name. Untied accounts log in under the names that are left. Names are compared as they are, as
+ * those of access rules. Logins from now on; sessions stay. What is unbound or deleted loses its
+ * ties.
  */
 bool iscsi_account_name_valid(const char *iqn);
 /* Ties, and binds first what is not bound (an incoming account), in one step. 1024 a target

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What SendTargets lists (RFC 7143 annex C): all targets and portals as they are at one moment,
- * their text made once and shared by whoever reads it until something changes. A reader goes
- * through it at its own pace, a PDU at a time, and keeps no text of its own. Main loop only.
+ * What SendTargets lists (RFC 7143 annex C): all targets and portals as they are at one moment. The
+ * text is made once. All readers share it until something changes. A reader goes through it at its
+ * own pace, a PDU at a time, and keeps no text of its own. Main loop only.
  */
 #ifndef ISCSI_LISTING_H
 #define ISCSI_LISTING_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The login phase of one connection (RFC 7143 clause 6.3, 11.12, 11.13) and text exchanges
- * (SendTargets, renegotiation; 11.10, 11.11) as pure functions over complete PDUs: a request goes
- * in, a response comes out. No sockets, so TCP and iSER, unit tests and fuzzers use the same code.
+ * The login phase of one connection (RFC 7143 clause 6.3, 11.12, 11.13), and text exchanges:
+ * SendTargets, renegotiation (11.10, 11.11). Pure functions over complete PDUs: a request goes in,
+ * a response comes out. No sockets, so TCP and iSER, unit tests and fuzzers use the same code.
  *
  * Threads: a login runs on the main loop; a text exchange on the connection's own loop.
  */
@@ -43,10 +43,11 @@ enum iscsi_login_status {
 struct iscsi_login;
 
 struct iscsi_login_ops {
-	/* The last check before full feature phase: find or make the session (TSIH 0: new,
-	 * reinstating one with the same initiator port name; TSIH != 0: add or reinstate connection
-	 * CID). Sets login->tsih. Returns LOGIN_OK, the status to refuse with, or LOGIN_PENDING:
-	 * then no reply is made (LOGIN_WAIT) and iscsi_login_resume() will ask again. */
+	/* The last check before full feature phase finds or makes the session. TSIH 0: a new one,
+	 * which reinstates one with the same initiator port name. Other TSIH: adds or reinstates
+	 * connection CID. Sets login->tsih. Returns LOGIN_OK, the status to refuse with, or
+	 * LOGIN_PENDING: then no reply is made (LOGIN_WAIT) and iscsi_login_resume() will ask
+	 * again. */
 	uint16_t (*establish)(struct iscsi_login *login);
 	/* ExpCmdSN and MaxCmdSN for the responses of this connection. */
 	void (*window)(struct iscsi_login *login, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);

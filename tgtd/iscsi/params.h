@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Negotiation as data (RFC 7143 clauses 6 and 13, RFC 7145 clause 6): one table says of every key
- * what it is, its range, its default, its rule and when it may be sent. *Mine* (what we would
- * accept, from the target's configuration), *theirs* (what was offered) and *active* (struct
- * iscsi_params) are kept apart. Pure computation: no I/O, no allocation, any thread that owns
- * the objects.
+ * Negotiation as data (RFC 7143 clauses 6 and 13, RFC 7145 clause 6). One table has each key's
+ * type, range, default and rule, and says when it may be sent. *Mine* (what we would accept, from
+ * the target's configuration), *theirs* (what was offered) and *active* (struct iscsi_params) are
+ * kept apart. Pure computation: no I/O, no allocation, any thread that owns the objects.
  */
 #ifndef ISCSI_PARAMS_H
 #define ISCSI_PARAMS_H

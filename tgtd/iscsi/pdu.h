@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * iSCSI PDUs as RFC 7143 clause 11 lays them out: opcodes, flag bits, field offsets in the 48-byte
- * basic header segment (BHS), and serial number arithmetic. Nothing here knows a connection.
+ * iSCSI PDUs (RFC 7143 clause 11): opcodes, flag bits, field offsets in the 48-byte basic header
+ * segment (BHS), and serial number arithmetic. Nothing here knows a connection.
  */
 #ifndef ISCSI_PDU_H
 #define ISCSI_PDU_H

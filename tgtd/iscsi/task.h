@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * An iSCSI task: one SCSI command on its way through the target, with everything that its PDUs
- * need, so that nothing is allocated while it runs. Tasks come from a cache of the thread; they
- * belong to the session's loop and are bound to the connection they came in by (allegiance, RFC
- * 7143 4.2.2.1).
+ * An iSCSI task is one SCSI command on its way through the target. It has everything that its PDUs
+ * need, so nothing is allocated while it runs. Tasks come from a cache of the thread, and belong to
+ * the session's loop. A task is bound to the connection that it came in by (allegiance, RFC 7143
+ * 4.2.2.1).
  */
 #ifndef ISCSI_TASK_H
 #define ISCSI_TASK_H

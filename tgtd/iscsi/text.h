@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The text format of login and text PDUs (RFC 7143 6.1): key=value pairs, each ended by a NUL, a
- * request possibly spread over several PDUs by the C bit. Input is assembled into one bounded
- * buffer and only then parsed; output is collected in one bounded buffer and cut into PDUs.
+ * The text format of login and text PDUs (RFC 7143 6.1): key=value pairs, each ended by a NUL. The
+ * C bit may spread a request over several PDUs. Input is assembled into one bounded buffer and only
+ * then parsed; output is collected in one bounded buffer and cut into PDUs.
  */
 #ifndef ISCSI_TEXT_H
 #define ISCSI_TEXT_H
@@ -29,9 +29,9 @@ void text_in_fini(struct text_in *in);
 /* -E2BIG past the limit, -ENOMEM. */
 int text_in_append(struct text_in *in, const void *data, uint32_t len) must_check;
 /* Calls fn for each pair, in order; strings are NUL-terminated and stay valid until the next append
- * or reset. 0; -EPROTO malformed (no '=', no NUL at the end, empty or too long key, too long value,
- * duplicate key, too many); or the first non-zero that fn returns. Empties @in for the next request
- * only through text_in_reset(). */
+ * or reset. Returns 0, the first non-zero that fn returns, or -EPROTO for malformed text: no '=',
+ * no NUL at the end, a key that is empty or too long, a value that is too long, a duplicate key,
+ * too many keys. Empties @in for the next request only through text_in_reset(). */
 int text_in_parse(struct text_in *in, int (*fn)(void *arg, const char *key, const char *value),
 		  void *arg) must_check;
 void text_in_reset(struct text_in *in);

@@ -2,10 +2,10 @@
 /*
  * The seam between the iSCSI core and what moves its bytes: TCP (tgtd/tcp) and iSER (iser/).
  *
- * It is cut at the command. The core builds headers, keeps CmdSN, StatSN, tasks, and knows where
- * the data of a command lies (scsi_seg fragments in arena blocks); a transport moves bytes and
- * tells when it is done with them. Digests, padding and segmentation into Data-In PDUs exist on TCP
- * only; tagged buffers exist on iSER only.
+ * It is cut at the command. The core builds headers, and keeps CmdSN, StatSN and tasks. It knows
+ * where the data of a command lies (scsi_seg fragments in arena blocks). A transport moves bytes,
+ * and tells when it is done with them. Digests, padding and segmentation into Data-In PDUs exist on
+ * TCP only; tagged buffers exist on iSER only.
  *
  *                       TCP                                       iSER (RFC 7145)
  *   received PDU        parsed from the stream, data straight     control-type PDU in a receive
@@ -26,8 +26,8 @@
  *
  * A connection is ended by iscsi_conn_fail() (transport or core found something wrong) or by the
  * core (logout, reset). Either way the core calls ->close once. The transport then stops moving
- * bytes and gives everything back in the ordinary way (pdu->done, iscsi_fetched with -ECANCELED,
- * sent segments), possibly later when the adapter is still at work, and calls
+ * bytes and gives everything back in the ordinary way: pdu->done, iscsi_fetched with -ECANCELED,
+ * sent segments. That may be later, while the adapter is still at work. It calls
  * iscsi_conn_closed() last.
  */
 #ifndef ISCSI_TRANSPORT_H
@@ -105,10 +105,10 @@ struct iscsi_transport {
 	void (*detach)(struct iscsi_conn *conn);
 	/* The memory, after iscsi_conn_closed(). On main. */
 	void (*free)(struct iscsi_conn *conn);
-	/* Writes what the connection has of its own (iSER: its completion channel), for the
-	 * admin's listings, into @text of @size bytes, one line without a newline. It is in full
-	 * feature phase, perhaps on another thread: only what does not change may be looked at.
-	 * May be NULL. */
+	/* For the admin's listings: writes what the connection has of its own (iSER: its completion
+	 * channel) into @text of @size bytes. One line without a newline. The connection is in full
+	 * feature phase, perhaps on another thread: only what does not change may be read. May be
+	 * NULL. */
 	void (*describe)(const struct iscsi_conn *conn, char *text, size_t size);
 
 	/* conn->loop. */
@@ -142,8 +142,8 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
 		     uint16_t tpgt);
 /* Ends a connection: broken transport, time-out, foreign bytes beyond repair. @why is logged. Safe
- * to call at any time and more than once, also from inside an up-call; ->close comes before it
- * returns, or at once after the present up-call. */
+ * to call at any time and more than once, also from inside an up-call. ->close is called before it
+ * returns, or right after the present up-call. */
 void iscsi_conn_fail(struct iscsi_conn *conn, const char *why);
 /* ->close has been carried out: nothing of @conn is with the transport any more. */
 void iscsi_conn_closed(struct iscsi_conn *conn);
