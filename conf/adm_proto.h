@@ -10,8 +10,8 @@
  *
  * Texts carry a final NUL and none inside. Numbers are eight bytes, little endian: both ends run on
  * one machine, but a fixed order makes recordings portable. A tag occurs once at most. Unknown
- * tags, wrong lengths and missing NULs end the connection: there is no older version to be kind to.
- * A connection carries any number of requests, one at a time.
+ * tags, wrong lengths and missing NULs end the connection: there is no older version to support. A
+ * connection carries any number of requests, one at a time.
  *
  * Statuses are tgt's set of outcomes; their texts are what scripts grep for.
  */

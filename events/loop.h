@@ -95,7 +95,7 @@ struct loop_fd {
 };
 
 /* 0 or -errno. The caller keeps @lfd (fd, events and ready set, loop NULL) and fd; they must stay
- * until loop_fd_del(). @events 0 hears only EPOLLERR and EPOLLHUP. */
+ * until loop_fd_del(). @events 0 reports only EPOLLERR and EPOLLHUP. */
 int loop_fd_add(struct loop *loop, struct loop_fd *lfd) must_check;
 /* No system call when @events are those armed. 0 or -errno. */
 int loop_fd_modify(struct loop_fd *lfd, uint32_t events);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Lock-free many-producers, one-consumer mailbox: how threads speak to each other. A message is
- * embedded in the thing it is about; whoever posts it gives that thing away until the handler runs.
- * Order is kept per producer.
+ * Lock-free mailbox of many producers and one consumer: how threads send each other messages. A
+ * message is embedded in the thing it is about; whoever posts it gives that thing away until the
+ * handler runs. Order is kept per producer.
  */
 #ifndef EVENTS_MAILBOX_H
 #define EVENTS_MAILBOX_H

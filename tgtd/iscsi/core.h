@@ -28,7 +28,7 @@ struct iscsi_core {
 	unsigned portals_changed; /* counts: one has come or gone */
 };
 extern struct iscsi_core iscsi_core;
-/* Of ->half_open_from, for an address. Any thread. */
+/* The index into ->half_open_from for an address. Any thread. */
 unsigned iscsi_address_bucket(const struct sockaddr_storage *a);
 /* Also at start-up and at exit, when the main loop does not run. */
 #define ASSERT_ON_MAIN() ASSERT(!loop_current() || loop_current() == iscsi_core.main)
@@ -39,8 +39,8 @@ struct iscsi_transport_link {
 };
 
 /* ---- control requests and their answers (ctl.c) ---------------------------------------------- */
-/* A request other than a SCSI command or data, with room for its data segment; also the home of a
- * PDU that we send. Heap; freed when the answer has left. */
+/* A request other than a SCSI command or data, with room for its data segment. Also holds a PDU
+ * that we send. Heap memory; freed when the answer has left. */
 struct iscsi_ctl {
 	struct iscsi_pending pending;
 	struct iscsi_conn *conn;
@@ -76,20 +76,21 @@ void iscsi_nop_start(struct iscsi_conn *conn);
 void iscsi_nop_stop(struct iscsi_conn *conn);
 /* The node of the adapter that has this address, -1 unknown. Main. */
 int iscsi_address_node(const struct sockaddr *addr);
-/* Bounds what a peer can make us queue: an answer whose data takes @bytes of memory goes
- * to the transport, has left. */
+/* Bound what a peer can make us queue. The first is called when an answer whose data takes @bytes
+ * of memory goes to the transport, the second when it has left. */
 void iscsi_conn_throttle(struct iscsi_conn *conn, uint32_t bytes);
 void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes);
 
 /* ---- room (room.c), main loop ---------------------------------------------------------------- */
 /* A login that fails: may its connection stay until the reason has been read? */
 bool iscsi_room_to_linger(void);
-/* For one more connection of a normal session? */
+/* Is there room for one more connection of a normal session? */
 bool iscsi_room_for_normal(void);
-/* For the discovery session that @conn logs in to? *silent: the connection of another one that has
- * to go for it, or NULL. */
+/* Is there room for the discovery session that @conn logs in to? *silent: the connection of another
+ * discovery session that has to be closed for it, or NULL. */
 bool iscsi_room_for_discovery(const struct iscsi_conn *conn, struct iscsi_conn **silent);
-/* It has asked for something just now: neither reinstated nor sent away. */
+/* A discovery session that has had a request within this time is neither reinstated nor closed to
+ * make room. */
 #define DISCOVERY_AT_WORK_NS (2 * NSEC_PER_SEC)
 bool iscsi_discovery_at_work(const struct iscsi_conn *conn);
 
@@ -114,8 +115,8 @@ enum iscsi_close_how {
 	CLOSE_SESSION,	/* ... with all others of its session */
 };
 void iscsi_registry_close(struct iscsi_conn *conn, enum iscsi_close_how how);
-/* Logins to @target end: it goes away. Those that are through with
- * their login keep it in memory. */
+/* @target is being deleted: its logins end. Connections that have completed their login keep it in
+ * memory. */
 void iscsi_registry_no_logins(const struct scsi_target *target);
 /* Any loop: all sessions of its target but @s itself are to end. */
 void iscsi_registry_drop_others(const struct iscsi_session *s);
@@ -188,7 +189,7 @@ void iscsi_text_later(struct iscsi_ctl *ctl, void (*take)(struct iscsi_ctl *ctl)
 void iscsi_text_held(struct iscsi_conn *conn);
 /* The connection ends. */
 void iscsi_text_forget(struct iscsi_conn *conn);
-/* Sends a Reject with the header of the offending PDU. */
+/* Sends a Reject with the header of the rejected PDU. */
 void iscsi_reject(struct iscsi_conn *conn, enum iscsi_reject_reason reason, const uint8_t *bhs);
 /* With its additional header segments; for a Data/R2T SNACK with the next DataSN or R2TSN of the
  * task (11.17.3). */
@@ -196,16 +197,17 @@ void iscsi_reject_whole(struct iscsi_conn *conn, enum iscsi_reject_reason reason
 			const uint8_t *bhs, const uint8_t *ahs, uint32_t ahs_len);
 void iscsi_reject_snack(struct iscsi_conn *conn, enum iscsi_reject_reason reason,
 			const uint8_t *bhs, uint32_t next_sn);
-/* The same for a control request, which ends with that, as if its CmdSN had not come. The first
- * thing that is done for it: nothing may have been stamped since it was taken. */
+/* The same for a control request, which ends with that, as if its CmdSN had not come. It must be
+ * the first thing that is done for the request: no PDU may have been stamped since its CmdSN was
+ * taken. */
 void iscsi_ctl_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason);
 /* Asynchronous message (RFC 7143 11.9) with its three parameters;
  * without data, i.e. no SCSI event. */
 void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1,
 		      uint16_t p2, uint16_t p3);
 void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);
-/* Ends it on our own accord: tells the initiator, by @event (2 or 3), that
- * and when it may come back. */
+/* Ends the connection on our side. Tells the initiator by @event (2 or 3) that, and when it may log
+ * in again. */
 void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, const char *why);
 
 /* ---- ErrorRecoveryLevel 1 (retain.c, snack.c) ------------------------------------------------ */
@@ -213,9 +215,9 @@ static inline bool iscsi_recovers(const struct iscsi_conn *conn)
 {
 	return unlikely(conn->params.error_recovery_level > 0) && !conn->failed;
 }
-/* A PDU with a StatSN has left: keep it. False: it is acknowledged already. */
+/* A PDU with a StatSN has left: keeps it until it is acknowledged. False: it is already. */
 bool iscsi_keep(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
-/* ... and let it go: taken out of what is kept. */
+/* Takes it out of what is kept. */
 void iscsi_unkeep(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
 /* ExpStatSN has moved (task.c). */
 void iscsi_acked(struct iscsi_conn *conn);

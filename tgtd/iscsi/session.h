@@ -3,9 +3,9 @@
  * An iSCSI session: an I_T nexus with up to eight connections, its command numbering (RFC 7143
  * 4.2.2.1) and its tasks.
  *
- * Owned by one loop, on which all its connections are homed as well: CmdSN order, window and task
- * table need no lock. The *registry* part (who is logged in, TSIH, connections as the admin sees
- * them) belongs to the main loop; the two sides speak by message.
+ * Owned by one loop, which has all its connections as well. So CmdSN order, window and task table
+ * need no lock. The *registry* part (who is logged in, TSIH, connections as the admin sees them)
+ * belongs to the main loop. The two sides send each other messages.
  */
 #ifndef ISCSI_SESSION_H
 #define ISCSI_SESSION_H

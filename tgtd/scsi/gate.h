@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The gate: reasons to stop a command. The fast path asks one question,
- * (itl->gate | nexus->gate) & op->gate. Whoever creates a reason sets its bit under lu->lock on all
- * the I_T_L nexuses it concerns (attention.c); gate.c answers when one is in the way.
+ * The gate: reasons to stop a command. The fast path asks one question, (itl->gate | nexus->gate) &
+ * op->gate. Whoever creates a reason sets its bit under lu->lock on all the I_T_L nexuses it
+ * concerns (attention.c). gate.c answers or holds a command that a bit stops.
  */
 #ifndef SCSI_GATE_H
 #define SCSI_GATE_H
@@ -28,7 +28,7 @@ enum {
 				   * first one look */
 	GATE_RCD = 1 << 14,	  /* what is read comes from the medium (caching mode page) */
 };
-/* What concerns every command that is not explicitly let through. */
+/* What concerns every command that is not explicitly excepted. */
 #define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
 #define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE)
 #define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_ALUA)
@@ -66,7 +66,7 @@ uint16_t scsi_ua_pop(struct scsi_itl *itl);
 void scsi_lu_gate_locked(struct scsi_lu *lu, uint32_t bits, bool on);
 /* REPORTED LUNS DATA HAS CHANGED for all nexuses of the target. */
 void scsi_luns_changed(struct scsi_target *t);
-/* A bit is in the way: true: go on; false: the command was answered or held. */
+/* @bits are set that may stop @cmd. True: it goes on. False: it was answered or held. */
 bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits);
 
 #endif

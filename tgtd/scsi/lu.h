@@ -9,7 +9,7 @@
  *        | nexuses                 target->lock
  *     scsi_lu ---- itls ---------- lu->lock
  *                    |
- *     scsi_itl  one per (nexus, LU) that has been spoken to; made on first use on the nexus' loop,
+ *     scsi_itl  one per (nexus, LU) that has been addressed; made on first use on the nexus' loop,
  *               found there without a lock through nexus->itl[lun]
  *
  * Lock order: targets_lock, target->lock, lu->lock. Nothing else is taken, and nobody is called,

@@ -32,13 +32,13 @@ void scsi_target_each_nexus(struct scsi_target *t, void (*fn)(struct scsi_nexus 
 			    void *arg);
 bool scsi_target_offline(const struct scsi_target *t);
 void scsi_target_set_offline(struct scsi_target *t, bool offline); /* new logins are refused */
-/* What any initiator that may log in to @t does to all the others there; each is refused unless an
+/* What any initiator that may log in to @t could do to all others there. Each is refused unless an
  * administrator allows it. */
 enum {
 	SCSI_ALLOW_RESET = 1 << 0, /* target resets, warm and cold (RFC 7143 11.5.1) */
 	SCSI_ALLOW_ALUA = 1 << 1,  /* SET TARGET PORT GROUPS (SPC-4 6.45) */
 };
-/* From now on; initiators hear of another SCSI_ALLOW_ALUA as INQUIRY DATA HAS CHANGED. */
+/* From now on. A change of SCSI_ALLOW_ALUA raises INQUIRY DATA HAS CHANGED. */
 void scsi_target_allow(struct scsi_target *t, unsigned what, bool on);
 /* Any thread. */
 bool scsi_target_allows(const struct scsi_target *t, unsigned what);
@@ -52,7 +52,8 @@ enum scsi_alua {
 };
 extern const char *const scsi_alua_names[SCSI_ALUA_STATES];
 /* The state of the target's port group, now for all its LUs and from then on for new ones, whatever
- * initiators have set. Those of LUs where it is another hear ASYMMETRIC ACCESS STATE CHANGED. */
+ * initiators have set. Where that changes an LU's state, its initiators get ASYMMETRIC ACCESS STATE
+ * CHANGED. */
 void scsi_target_set_alua(struct scsi_target *t, enum scsi_alua state);
 /* As it was set last; of an LU it may be another since, see scsi_lu_info. */
 enum scsi_alua scsi_target_alua(const struct scsi_target *t);
@@ -66,7 +67,7 @@ void scsi_target_set_mask(struct scsi_target *t, const char *iqn,
 					  const char *address, void *arg),
 			  void *arg);
 /* The relative target port identifiers that initiators can come in by, of all targets (at most 64
- * count). Whenever they change; initiators who are told another list then hear INQUIRY DATA HAS
+ * count). To be called whenever they change. Initiators whose list changes get INQUIRY DATA HAS
  * CHANGED. Any thread. */
 void scsi_set_ports(const uint16_t *rtpi, unsigned n);
 /* Third-party copy may reach into other targets: may the initiator behind @n log in to @t now, with

@@ -16,7 +16,7 @@ enum { ALUA_STATUS_NONE, ALUA_STATUS_EXPLICIT, ALUA_STATUS_IMPLICIT };
 
 /* A new LU begins with its target's state. lu->lock held. */
 void scsi_alua_init_locked(struct scsi_lu *lu);
-/* Everybody but @except hears of another state. lu->lock held. */
+/* Sets the state. All nexuses but @except are told when it changes. lu->lock held. */
 void scsi_alua_set_locked(struct scsi_lu *lu, uint8_t state, uint8_t status,
 			  const struct scsi_itl *except);
 /* Relative identifiers of the target's ports, ascending: those configured, and those in use. Takes
