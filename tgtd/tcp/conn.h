@@ -19,7 +19,7 @@
 
 enum tcp_rx_state { RX_HEADER, RX_DATA, RX_TRAILER };
 
-/* A receive buffer. Only connections with bytes in flight have one: see cache.c. */
+/* A receive buffer. Only connections with bytes in flight have one: see bufpool.c. */
 struct tcp_rx_buf {
 	struct tcp_rx_buf *next;
 	uint8_t data[TCP_RX_BUF];
@@ -74,7 +74,7 @@ static inline struct tcp_conn *tcp_of(struct iscsi_conn *conn)
 	return container_of(conn, struct tcp_conn, conn);
 }
 
-/* cache.c: buffers of this thread. NULL: out of memory. */
+/* bufpool.c: buffers of this thread. NULL: out of memory. */
 struct tcp_rx_buf *tcp_rx_buf_get(void);
 void tcp_rx_buf_put(struct tcp_rx_buf *b);
 struct tcp_tx_batch *tcp_tx_batch_get(void);
