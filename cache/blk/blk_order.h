@@ -3,10 +3,11 @@
  * Orders the changes of a device against its emulated COMPARE AND WRITEs.
  *
  * A device whose COMPARE AND WRITE is emulated pays for ordering from the first one on. Before it,
- * changes are only counted (blk->writers). The first one publishes blk->order: from then on changes
- * take a shared extent (they do not hinder each other); and it waits until the ones counted before
- * have ended ("draining"). Counting first and looking for the order second, against publishing
- * first and looking at the count second: one of the two sees the other.
+ * changes are only counted (blk->writers). The first one publishes blk->order. From then on changes
+ * take a shared extent, so they do not delay each other. It also waits until the changes counted
+ * before have ended ("draining"). A change counts first, and looks for the order second. The
+ * COMPARE AND WRITE publishes first, and looks at the count second. So one of the two sees the
+ * other.
  *
  * For the files of this folder. Calls no device.
  */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Free blocks of one arena, handed to requests with flow control (Ren 2015): who finds too
- * few waits in one queue, in order of arrival, and goes on when blocks come back. Nothing fails for
- * want of a block.
+ * Free blocks of one arena, handed to requests with flow control (Ren 2015). A request that finds
+ * too few waits in one queue, in order of arrival. It goes on when blocks come back. Nothing fails
+ * for lack of a block.
  *
  * Free blocks lie on a few shards, chosen by the calling thread, so that threads rarely meet.
  * Blocks never used so far come from a rising mark, in runs, so that neighbours in a request are
- * neighbours in memory. Locks: a shard's and the queue's; the queue's is taken first; nothing else
- * is called under them.
+ * neighbours in memory. There are two locks, a shard's and the queue's. The queue's is taken first.
+ * Nothing else is called under them.
  */
 #ifndef CACHE_BLKPOOL_H
 #define CACHE_BLKPOOL_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What tells the next daemon that this one had acknowledged data that was not written back: one
- * small text file a store in the state directory, there before the first such acknowledgement and
- * gone when the store is clean. Whoever opens a store finds the record of an earlier process: that
- * process has ended and taken the data with it. The store is in doubt then.
+ * Tells the next daemon that this one had acknowledged data that was not written back. It is one
+ * small text file for each store, in the state directory. It is there before the first such
+ * acknowledgement, and removed when the store is clean. If a process opens a store and finds the
+ * record of an earlier process, that one has ended, and its data is lost. The store is in doubt
+ * then.
  *
  *   tgtd-dirty 1
  *   store <blk.store_id>
@@ -15,9 +16,8 @@
  *   time <seconds since 1970>
  *   sum <FNV-1a of all before, 16 digits>
  *
- * A file that is cut or altered, or of another version, is never half believed: it says that data
- * may be lost, and nothing else. Its name has the hashes of store, mark and path, so that it is
- * found by any of them.
+ * A file that is cut or altered, or of another version, says that data may be lost, and nothing
+ * else. Its name has the hashes of store, mark and path, so that it is found by any of them.
  *
  * All but the inline functions may block (they wait for the disk): helper threads, or the main
  * thread before it serves.
@@ -46,8 +46,9 @@ int dirty_record_start(const char *dir, bool accept) must_check;
 const char *dirty_record_none(void);
 bool dirty_record_accepts(void);
 
-/* What of the open file @fd stays the same when device numbers change: a file's inode number and
- * birth time, a disk's WWID, a device mapper's UUID, the file behind a loop device. Or empty. */
+/* What stays the same of the open file @fd when device numbers change. It is a file's inode number
+ * and birth time, a disk's WWID, a device mapper's UUID, or the file behind a loop device. Or
+ * empty. */
 void dirty_mark(int fd, char mark[DIRTY_MARK_MAX]);
 
 /* A reference to the record of a store that is open now as @fd, to be given back before it is
@@ -63,8 +64,8 @@ int dirty_record_write(struct dirty_record *r) must_check;
 /* The process is about to end, and will acknowledge nothing more; the store has been given
  * everything, but has not said that it is stable. Only a restart of the machine could lose it. */
 void dirty_record_written(struct dirty_record *r);
-/* Its data is gone, and the process goes on: who has the store open, too, or opens it before the
- * last of them has closed it, finds it in doubt. */
+/* Its data is gone, and the process goes on. The store is in doubt for all who have it open, and
+ * for all who open it before the last of them has closed it. */
 void dirty_record_lost(struct dirty_record *r);
 /* The store is clean, and in doubt no more. 0 or -errno: it may be there still. */
 int dirty_record_remove(struct dirty_record *r) must_check;

@@ -2,9 +2,9 @@
 /*
  * Reader/writer queue per extent (Narravula 2008): orders commands that overlap, and only those.
  *
- * An extent waits for every earlier one that overlaps it when either of the two is exclusive:
- * holders run on, a waiting writer holds back later readers, each is served in order of arrival, so
- * nobody starves. The wait is a callback, not a block.
+ * An extent waits for every earlier one that overlaps it when either of the two is exclusive.
+ * Holders go on, and a waiting writer holds back later readers. Each is served in order of arrival,
+ * so nobody starves. Waiting is by callback: no thread is blocked.
  *
  * The extents, held and waiting, lie in a treap by start that knows the largest end below each
  * node: O(log n + overlapping). One queue serves one device; any thread.

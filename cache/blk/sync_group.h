@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who wants a store to make its volatile cache stable: one such call at a time, for all who asked
- * before it began.
+ * Makes a store's volatile cache stable: one such call at a time, for all requests that came before
+ * it began.
  *
- * A store tells of data that it lost to one call only (Linux: once a file descriptor), so two calls
- * at the same time could have one fail and the other, over the same data, end well. Here nobody's
- * call overlaps with another's: who comes meanwhile waits for the next, and when a call fails, all
- * who wait are told as well: their data may have been with the store before. Many at once also cost
- * one call.
+ * A store reports lost data to one call only (Linux: once a file descriptor). Of two calls at the
+ * same time, over the same data, one could fail and the other succeed. So calls do not overlap
+ * here. A request that comes meanwhile waits for the next call. When a call fails, all waiting
+ * requests fail as well, as their data may have been with the store before. Many requests at once
+ * also cost one call.
  */
 #ifndef CACHE_SYNC_GROUP_H
 #define CACHE_SYNC_GROUP_H

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Read-ahead per device and stream (a session): a read that begins where the stream's last miss or
- * window ended is sequential. The window then doubles from twice the read up to a bound, and two of
- * them are kept loaded or on their way beyond what was asked for, in steps: the first block of a
- * step carries a mark, and the hit that finds it loads as much further on. Steps much smaller than
- * the window keep the store busy while the wire is, where a window at once would have them wait for
- * each other in turn. A stream that jumps loses its window. Hits without a mark cost nothing.
+ * window ended is sequential. The window then doubles, from twice the read up to a bound. Two
+ * windows beyond what was asked for are kept loaded, or on their way, in steps. The first block of
+ * a step carries a mark. The hit that finds it loads as much further on. Steps are much smaller
+ * than the window, so the store and the wire are busy at the same time. With a whole window at once
+ * they would wait for each other in turn. A stream that jumps loses its window. Hits without a mark
+ * cost nothing.
  */
 #ifndef CACHE_READAHEAD_H
 #define CACHE_READAHEAD_H
@@ -37,8 +38,8 @@ enum {
 };
 
 void readahead_init(struct readahead *ra);
-/* Decides what to load after a read of @len bytes at @offset has missed (@mark: has found a mark):
- * true with the extent and how far apart its marks are to be, all in bytes. Pure. */
+/* Decides what to load after a read of @len bytes at @offset has missed (@mark: has found a mark).
+ * True: with the extent, and how far apart its marks are to be, all in bytes. Pure. */
 bool readahead_next(struct readahead *ra, uint64_t stream, uint64_t offset, uint64_t len, bool mark,
 		    uint64_t size, uint32_t max_window, uint64_t *from, uint64_t *bytes,
 		    uint32_t *step);
