@@ -78,8 +78,8 @@ check-cache-sizes: all $(INTEG) ## all of the daemon's tests behind caches of th
 	TGT_TEST_CACHE=size=$(firstword $(CACHE_SIZES)) TGT_BIN=$(abspath $(BIN)) \
 		$(RUN) -l $(LOG)/cache-vm -j 1 -t 900 tests/vm/test_first_light.sh || rc=1; exit $$rc
 
-check-layers: all ## who may include whom
-	@$(RUN) tests/check-layers
+check-layers: all ## who may include whom; how long lines and sentences may be
+	@$(RUN) tests/check-layers tests/prose
 
 prose: ## how long sentences and lines of the READMEs and man pages are
 	@tests/prose --table
