@@ -159,8 +159,8 @@ static int snapshot(struct ram *r, struct frags *to, uint64_t offset, uint64_t l
 	return err;
 }
 
-/* Several blocks, INTO, or a race with a writer. */
-static __attribute__((noinline)) bool read_slow(struct ram *r, struct blk_req *req)
+/* Any READ: several blocks, INTO, or a race with a writer. */
+static __attribute__((noinline)) bool ram_read_general(struct ram *r, struct blk_req *req)
 {
 	struct span s = ram_span_of(r, req);
 	struct frags tmp;
@@ -184,32 +184,38 @@ static __attribute__((noinline)) bool read_lost_race(struct ram *r, struct blk_r
 						     struct block *b)
 {
 	block_put(b);
-	return read_slow(r, req);
+	return ram_read_general(r, req);
 }
 
-/* ram_block_get() and ram_block_append() of one block, without a call. */
-bool ram_read(struct blk *blk, struct blk_req *req)
+/*
+ * ram_block_get() and ram_block_append() of one block, without a call. The rule, in every layer: a
+ * fast function does the whole thing, or returns having done nothing; the general one knows
+ * everything. But for *@late, if it is set: a reference that the caller has to put.
+ */
+static inline __attribute__((always_inline)) bool ram_read_fast(struct ram *r, struct blk_req *req,
+								struct block **late)
 {
-	struct ram *r = ram_of(blk);
 	const struct arena *a = r->pool.arena;
 	uint64_t n = req->offset >> r->shift;
 	uint32_t at, refs;
 	struct block *b;
 
 	if (unlikely((req->flags & BLK_F_INTO) || (req->offset + req->len - 1) >> r->shift != n))
-		return read_slow(r, req);
+		return false;
 	at = atomic_load_explicit(&r->table[n], memory_order_acquire);
 	if (unlikely(!at))
-		return read_slow(r, req);
+		return false;
 	b = &a->hdr[at - 1];
 	refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
 	if (unlikely(!refs || refs == REFS_WRITER) ||
 	    unlikely(!atomic_compare_exchange_strong_explicit(&b->refs, &refs, refs + 1,
 							      memory_order_acq_rel,
 							      memory_order_relaxed)))
-		return read_slow(r, req);
-	if (unlikely(atomic_load_explicit(&r->table[n], memory_order_acquire) != at))
-		return read_lost_race(r, req, b);
+		return false;
+	if (unlikely(atomic_load_explicit(&r->table[n], memory_order_acquire) != at)) {
+		*late = b;
+		return false;
+	}
 	req->data.v[0] = (struct frag){ a->data + ((size_t)(at - 1) << r->shift) +
 						(req->offset & ((1ull << r->shift) - 1)),
 					(uint32_t)req->len, 1, b };
@@ -217,6 +223,16 @@ bool ram_read(struct blk *blk, struct blk_req *req)
 	req->data.len = req->len;
 	req->status = 0;
 	return true;
+}
+
+bool ram_read(struct blk *blk, struct blk_req *req)
+{
+	struct ram *r = ram_of(blk);
+	struct block *late = NULL;
+
+	if (likely(ram_read_fast(r, req, &late)))
+		return true;
+	return late ? read_lost_race(r, req, late) : ram_read_general(r, req);
 }
 
 /* ---- huge pages ------------------------------------------------------------------------------ */
@@ -486,7 +502,7 @@ static void commit_one(struct ram *r, struct blk_req *req)
 }
 
 /* A short write inside one block goes from where it is over what is there, if nobody reads that. */
-bool ram_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
+bool ram_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data)
 {
 	struct ram *r = ram_of(blk);
 	uint64_t n = req->offset >> r->shift;

@@ -183,7 +183,7 @@ void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what);
 bool ram_write_prepare(struct blk *blk, struct blk_req *req);
 void ram_write_cancel(struct blk *blk, struct blk_req *req);
 bool ram_write(struct blk *blk, struct blk_req *req);
-bool ram_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data);
+bool ram_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data);
 
 /* ram_clear.c: DISCARD and ZERO. */
 bool ram_clear(struct blk *blk, struct blk_req *req);

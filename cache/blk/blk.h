@@ -207,7 +207,7 @@ struct blk_ops {
 	/* Optional. A WRITE whose bytes lie at @data: carried out on the spot from there
 	 * (true, req->status is valid), or nothing was done and it has to be prepared.
 	 * req->data stays empty. */
-	bool (*write_now)(struct blk *blk, struct blk_req *req, const uint8_t *data);
+	bool (*write_fast)(struct blk *blk, struct blk_req *req, const uint8_t *data);
 	bool (*sync)(struct blk *blk, struct blk_req *req);
 	bool (*discard)(struct blk *blk, struct blk_req *req);
 	bool (*zero)(struct blk *blk, struct blk_req *req);
@@ -302,14 +302,14 @@ static inline bool blk_read_checked(struct blk *blk, struct blk_req *req)
  * it has checked as for blk_read_checked(). True: done, req->status is valid; false: nothing was
  * done, prepare it.
  */
-static inline bool blk_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
+static inline bool blk_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data)
 {
 	ASSERT(req->op == BLK_WRITE && !(req->flags & (BLK_F_FROM | BLK_F_PREPARED)) &&
 	       req->data.n == 0);
 	ASSERT(req->len && req->len <= blk->max_len &&
 	       !((req->offset | req->len) & (blk->block_size - 1)));
-	if (!blk->ops->write_now || unlikely(blk->caps & BLK_CAP_READONLY) ||
-	    !blk->ops->write_now(blk, req, data))
+	if (!blk->ops->write_fast || unlikely(blk->caps & BLK_CAP_READONLY) ||
+	    !blk->ops->write_fast(blk, req, data))
 		return false;
 	if (!blk->lower) {
 		metric_inc(M_store_writes);

@@ -205,8 +205,8 @@ static bool take_fast(struct blkpool *p, uint32_t n, uint32_t *chain)
 	return false;
 }
 
-/* Everything everywhere, all or nothing. */
-static bool take_slow(struct blkpool *p, uint32_t n, uint32_t *chain)
+/* All there is everywhere: all or nothing. */
+static bool take_general(struct blkpool *p, uint32_t n, uint32_t *chain)
 {
 	uint32_t missing = n;
 
@@ -272,7 +272,7 @@ bool blkpool_take(struct blkpool *p, uint32_t n, uint32_t *chain, struct blk_req
 	/* Announce first, look second: a block put after the look then finds the announcement. */
 	pthread_mutex_lock(&p->queue_lock);
 	atomic_fetch_add(&p->waiting, 1);
-	if (list_empty(&p->queue) && take_slow(p, n, chain)) {
+	if (list_empty(&p->queue) && take_general(p, n, chain)) {
 		atomic_fetch_sub(&p->waiting, 1);
 		pthread_mutex_unlock(&p->queue_lock);
 		return true;
@@ -306,7 +306,7 @@ static void blkpool_serve(struct blkpool *p)
 		struct blk_req *req = list_first(&p->queue, struct blk_req, link);
 		uint32_t chain;
 
-		if (!take_slow(p, (uint32_t)req->drv_word[0], &chain))
+		if (!take_general(p, (uint32_t)req->drv_word[0], &chain))
 			break;
 		list_del(&req->link);
 		req->drv_word[0] = chain;

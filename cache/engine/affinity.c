@@ -45,5 +45,5 @@ void affinity_apply(struct affinity *a, enum cache_affinity mode)
 		t = a->set ? a->set : a->calibrated;
 	__atomic_store_n(&a->mode, mode, __ATOMIC_RELAXED);
 	__atomic_store_n(&a->threshold, t, __ATOMIC_RELAXED);
-	__atomic_store_n(&a->short_len, t > a->block ? a->block : 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&a->fast_len, t > a->block ? a->block : 0, __ATOMIC_RELAXED);
 }

@@ -20,7 +20,7 @@
 struct affinity {
 	uint32_t threshold;	/* atomic: bytes from which a request
 				 * for another node is forwarded */
-	uint32_t short_len;	/* atomic: a block's bytes when no read of one block
+	uint32_t fast_len;	/* atomic: a block's bytes when no read of one block
 				 * reaches the threshold, else 0 */
 	uint32_t block;		/* bytes */
 	enum cache_affinity mode; /* atomic */

@@ -160,9 +160,9 @@ void cache_destroy(struct cache *c)
 
 /*
  * Brings the memory nearer that a write's data will most likely be put in: the block, if it is
- * dirty already, see cache_write_now(), else the next free one. Looks without the lock, and what it
- * reads may be outdated: only prefetched. Where the data lies follows from the block's number: what
- * the processor guesses of the header is good enough to begin with.
+ * dirty already, see cache_write_fast(), else the next free one. Looks without the lock, and what
+ * it reads may be outdated: only prefetched. Where the data lies follows from the block's number:
+ * what the processor guesses of the header is good enough to begin with.
  */
 static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, const struct partition *p,
 				     uint64_t block)
@@ -270,7 +270,7 @@ static const struct blk_ops cache_ops = {
 	.hint = cache_hint,
 	.read = cache_read,
 	.write_prepare = cache_write_prepare,
-	.write_now = cache_write_now,
+	.write_fast = cache_write_fast,
 	.write_cancel = cache_write_cancel,
 	.write = cache_write,
 	.sync = cache_sync,

@@ -177,7 +177,7 @@ bool stage_read(struct blk_req *req);
 /* write.c */
 bool cache_write_prepare(struct blk *blk, struct blk_req *req);
 void cache_write_cancel(struct blk *blk, struct blk_req *req);
-bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data);
+bool cache_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data);
 bool cache_write(struct blk *blk, struct blk_req *req);
 bool cache_caw(struct blk *blk, struct blk_req *req);
 bool stage_prepare(struct blk_req *req);

@@ -305,7 +305,9 @@ static bool read_special(struct cache_dev *dev, struct blk_req *req)
 	return read_from(req, OP_FORWARDED);
 }
 
-static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct blk_req *req)
+/* Any READ, but those that cache_read_fast() has answered. */
+static __attribute__((noinline)) bool cache_read_general(struct cache_dev *dev,
+							 struct blk_req *req)
 {
 	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
 	uint32_t node;
@@ -334,11 +336,14 @@ static __attribute__((noinline)) bool read_long(struct cache_dev *dev, struct bl
 }
 
 /*
- * A small read, within one block: the commonest of all, so it gets the shortest way. It takes no
- * lock, and writes nothing but the block's reference count (and its use count, until that is full):
- * threads meet where they read the same block, and nowhere else. That is also why what it hands out
- * is not counted (fair shares) as long as its session has few enough requests under way; one that
- * has more goes to read_long().
+ * The fast form: a small read, within one block, the commonest of all. The rule, in every layer: a
+ * fast function does the whole thing, or returns having done nothing; the general one knows
+ * everything.
+ *
+ * It takes no lock, and writes nothing but the block's reference count (and its use count, until
+ * that is full): threads meet where they read the same block, and nowhere else. That is also why
+ * what it hands out is not counted (fair shares) as long as its session has few enough requests
+ * under way; one that has more goes to cache_read_general().
  */
 
 #define PROBES 8 /* chains may change while we follow them; what lies behind
@@ -405,7 +410,7 @@ static inline_always enum look read_look(struct cache_dev *dev, struct blk_req *
 	uint32_t version;
 
 	if (unlikely(within + req->len >
-			     __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED) ||
+			     __atomic_load_n(&c->affinity.fast_len, __ATOMIC_RELAXED) ||
 		     (req->flags & (BLK_F_INTO | BLK_F_FUA)) || !blk_reserved(req, 1, c->reserve)))
 		return LOOK_MISS;
 	const uint64_t block = req->offset >> c->geo.block_shift,
@@ -434,7 +439,8 @@ static inline_always enum look read_look(struct cache_dev *dev, struct blk_req *
 	return LOOK_HIT;
 }
 
-/* Holders are done so soon that looking a few times more is better than to wait for the lock. */
+/* Holders are done so soon that looking a few times more is better than to wait for the lock.
+ * False: nothing was done. */
 static __attribute__((noinline)) bool read_look_again(struct cache_dev *dev, struct blk_req *req,
 						      enum look was)
 {
@@ -442,30 +448,32 @@ static __attribute__((noinline)) bool read_look_again(struct cache_dev *dev, str
 		if (was == LOOK_LATE)
 			block_put(req->data.v->block);
 		if (was == LOOK_MISS || looks == LOOKS)
-			return read_long(dev, req);
+			return false;
 		cpu_relax();
 		was = read_look(dev, req, dev->cache->map.nodes);
 	}
 	return true;
 }
 
-static inline_always bool read_short(struct cache_dev *dev, struct blk_req *req, uint32_t nodes)
+static inline_always bool cache_read_fast(struct cache_dev *dev, struct blk_req *req,
+					  uint32_t nodes)
 {
 	const enum look was = read_look(dev, req, nodes);
 	return likely(was == LOOK_HIT) || read_look_again(dev, req, was);
 }
 
-static __attribute__((noinline)) bool read_short_nodes(struct cache_dev *dev, struct blk_req *req)
+static __attribute__((noinline)) bool cache_read_nodes(struct cache_dev *dev, struct blk_req *req)
 {
-	return read_short(dev, req, dev->cache->map.nodes);
+	return likely(cache_read_fast(dev, req, dev->cache->map.nodes)) ||
+	       cache_read_general(dev, req);
 }
 
 bool cache_read(struct blk *blk, struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(blk);
 	if (dev->cache->map.nodes > 1)
-		return read_short_nodes(dev, req);
-	return read_short(dev, req, 1);
+		return cache_read_nodes(dev, req);
+	return likely(cache_read_fast(dev, req, 1)) || cache_read_general(dev, req);
 }
 
 bool cache_prefetch(struct blk *blk, struct blk_req *req)

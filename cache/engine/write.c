@@ -408,11 +408,11 @@ bool stage_commit(struct blk_req *req)
 }
 
 /*
- * A write within a block that is dirty already and at which nobody is looking: the bytes go where
- * they belong. As in commit_block(), but there is no block to take, and none to give back, and
- * nothing becomes dirty.
+ * The fast form of prepare and commit (the rule is in read.c): a write within a block that is dirty
+ * already and at which nobody is looking: the bytes go where they belong. As in commit_block(), but
+ * there is no block to take, and none to give back, and nothing becomes dirty.
  */
-bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
+bool cache_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data)
 {
 	struct cache_dev *dev = cache_dev_of(blk);
 	struct cache *c = dev->cache;
@@ -422,10 +422,9 @@ bool cache_write_now(struct blk *blk, struct blk_req *req, const uint8_t *data)
 	struct partition *p = dev_part(dev, block);
 	struct block *b = NULL;
 
-	/* What goes beyond the block, or has to be forwarded, or made
-	 * stable, takes the long way. */
+	/* Not what goes beyond the block, or has to be forwarded, or made stable. */
 	if (unlikely(within + req->len >
-		     __atomic_load_n(&c->affinity.short_len, __ATOMIC_RELAXED)) ||
+		     __atomic_load_n(&c->affinity.fast_len, __ATOMIC_RELAXED)) ||
 	    unlikely(req->flags & BLK_F_FUA))
 		return false;
 	if (unlikely(!leaf_trylock(&p->lock)))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What tgtadm shows of the traffic of a connection, a session and a LUN is what passed over the wire: counted there,
-# PDU by PDU, by the initiator. Commands that take the short way and those that do not, digests, two connections.
+# PDU by PDU, by the initiator. Commands on the fast path and others, digests, two connections.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh

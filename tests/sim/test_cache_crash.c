@@ -166,7 +166,7 @@ static bool write_at_once(struct slot *s)
 	begin_write(s, s->first, s->n);
 	for (uint32_t i = 0; i < s->n; i++)
 		stamp(w[i], s->first + i, s->gen);
-	if (blk_write_now(g.blk, &s->req, (const uint8_t *)w)) {
+	if (blk_write_fast(g.blk, &s->req, (const uint8_t *)w)) {
 		g.at_once++;
 		finish(s);
 		return true;

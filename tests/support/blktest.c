@@ -200,7 +200,7 @@ static int put(struct bt *t, enum blk_op op, uint64_t off, uint64_t len, const v
 	begin(&w, op, off, len, flags);
 	if (op == BLK_WRITE && !flags && len && len <= t->blk->max_len && off <= t->blk->size &&
 	    len <= t->blk->size - off && !((off | len) & (t->blk->block_size - 1)) &&
-	    (t->rng ^ off >> 9) & 1 && blk_write_now(t->blk, &w.req, a)) {
+	    (t->rng ^ off >> 9) & 1 && blk_write_fast(t->blk, &w.req, a)) {
 		ck_assert_uint_eq(w.req.data.n, 0);
 		err = w.req.status;
 		blk_req_fini(&w.req);

@@ -64,12 +64,13 @@ bool iscsi_conn_event(struct iscsi_conn *conn, enum iscsi_conn_event ev)
 void iscsi_conn_renegotiated(struct iscsi_conn *conn)
 {
 	const struct iscsi_params *p = &conn->params;
-	bool easy;
+	bool fast;
 
-	conn->plain = conn->collapse && !conn->sess->discovery && !conn->sess->fence.phase;
-	easy = conn->plain && !p->header_digest && !p->data_digest;
-	conn->easy_max = easy ? MIN(p->max_xmit_dsl, p->max_burst) : 0;
-	conn->easy_write_max = easy && p->immediate_data ? MIN(conn->rx_max, p->first_burst) : 0;
+	conn->plain = conn->collapse && !conn->sess->discovery && !conn->sess->fence.phase &&
+		      !conn->general;
+	fast = conn->plain && !p->header_digest && !p->data_digest;
+	conn->fast_max = fast ? MIN(p->max_xmit_dsl, p->max_burst) : 0;
+	conn->fast_write_max = fast && p->immediate_data ? MIN(conn->rx_max, p->first_burst) : 0;
 }
 
 struct scsi_nexus *iscsi_conn_nexus(const struct iscsi_conn *conn)

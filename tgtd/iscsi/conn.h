@@ -57,7 +57,7 @@ struct iscsi_conn {
 			bool plain;	 /* full feature phase of a normal
 					  * session, ->collapse, and no fence */
 		};
-		uint8_t ease[4];	 /* all of it: iscsi_conn_at_ease() */
+		uint8_t fast_word[4];	 /* all of it: iscsi_conn_fast() */
 	};
 	bool close_flush;	/* ... after what is queued has left */
 	bool tp_closed;		/* iscsi_conn_closed() came */
@@ -74,10 +74,11 @@ struct iscsi_conn {
 	struct iscsi_ctl *rx_ctl;
 	uint32_t rx_len;
 	uint32_t rx_max;	/* the longest data segment that a header may announce now */
-	/* Ordinary commands (easy.h): the longest Data-In that is one PDU, the most
-	 * immediate data; 0 with digests */
-	uint32_t easy_max, easy_write_max;
+	/* The fast path (fast.h): the longest Data-In that is one PDU, and the most immediate
+	 * data; 0 when it is not taken at all (digests; tests) */
+	uint32_t fast_max, fast_write_max;
 	bool collapse;		/* status in the last Data-In: TCP at ErrorRecoveryLevel 0 */
+	bool general;		/* tests: never the fast path; then iscsi_conn_renegotiated() */
 	uint8_t rx_bhs[ISCSI_BHS_LEN]; /* for a Reject */
 	uint64_t rx_word[4];	/* iSER: tags of the PDU being handed
 				 * in, set before iscsi_rx_pdu() */
@@ -162,13 +163,12 @@ static inline bool iscsi_text_busy(const struct iscsi_conn *conn)
  * never, in full feature phase. */
 struct scsi_nexus *iscsi_conn_nexus(const struct iscsi_conn *conn);
 
-/* Nothing is wrong with it, or special about it: what most commands need
- * may take the shortest way. */
-static inline bool iscsi_conn_at_ease(const struct iscsi_conn *conn)
+/* Nothing is wrong with it, or special about it: commands may take the fast path (fast.h). */
+static inline bool iscsi_conn_fast(const struct iscsi_conn *conn)
 {
-	static const uint8_t at_ease[4] = { S5_LOGGED_IN, false, false, true };
+	static const uint8_t ordinary[4] = { S5_LOGGED_IN, false, false, true };
 
-	return memcmp(conn->ease, at_ease, 4) == 0; /* one comparison */
+	return memcmp(conn->fast_word, ordinary, 4) == 0; /* one comparison */
 }
 
 /* Performs and logs a transition; an illegal one ends the connection. False then. */

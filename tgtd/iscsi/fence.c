@@ -28,7 +28,7 @@
 /* Initiators give task management 10 to 30 seconds before they do worse. */
 #define FENCE_S 8
 
-/* At ErrorRecoveryLevel 0 commands in flight do not look at ExpStatSN (easy.h): what is noted
+/* At ErrorRecoveryLevel 0 commands in flight do not look at ExpStatSN (fast.h): what is noted
  * may be old by any number; no initiator is that far behind, as few commands as it may have
  * in flight. */
 #define STAT_SN_BEHIND (1u << 30)

@@ -5,7 +5,7 @@
  * headers (11.7).
  */
 #include "tgtd/iscsi/core.h"
-#include "tgtd/iscsi/easy.h"
+#include "tgtd/iscsi/fast.h"
 
 /* ---- stamping -------------------------------------------------------------------------------- */
 
@@ -321,43 +321,6 @@ static inline void response_taken(struct iscsi_conn *conn, struct iscsi_task *t)
 	iscsi_dataout_taken(&t->out);
 }
 
-/* A command that went well, on a connection at ease: if one PDU answers it, and every field
- * of that is known, send it. */
-static inline struct iscsi_pdu *easy(struct iscsi_conn *conn, struct iscsi_task *t)
-{
-	struct scsi_cmd *c = &t->cmd;
-	struct iscsi_pdu *p;
-
-	if (!c->dir_out) {
-		/* All that was expected, in one piece: it takes the status along. */
-		if (unlikely(c->tail != &c->seg[0]) || unlikely(c->in_total != c->edtl_in) ||
-		    unlikely(c->in_total != c->seg[0].len))
-			return NULL;
-		p = &t->data[0];
-		ASSERT(p->kind == PDU_DATA_IN && p->done == iscsi_data_done && p->seg == c->tail &&
-		       !c->seg[0].off);
-		p->flags = PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN | PDU_F_EASY;
-		p->seg_end = (uint32_t)c->in_total;
-	} else {
-		if (likely(c->imm_data_taken))
-			response_taken(conn, t);
-		if (unlikely(c->tail != NULL) || unlikely(c->dir_in) ||
-		    unlikely(c->out_total != c->edtl_out) || unlikely(t->out.r2t_sn) ||
-		    unlikely(t->out.spill != NULL) || unlikely(iscsi_dataout_pending(t)) ||
-		    unlikely(!conn->easy_max))
-			return NULL;
-		p = &t->rsp;
-		ASSERT(p->kind == PDU_RESPONSE && p->done == iscsi_rsp_done && !p->seg_end);
-		p->flags = PDU_F_STAT_SN | PDU_F_EASY;
-		p->data_len = 0;
-	}
-	ASSERT(!t->residual_flags && !t->data_sn);
-	p->seg_off = 0;
-	t->state_word = ISCSI_TASK_WORD(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true,
-					.hashed = true, .started = true, .completed = true);
-	return p;
-}
-
 /* The command ends because we could not bring it its data. */
 static void lost_data_status(struct iscsi_task *t)
 {
@@ -372,7 +335,7 @@ static void lost_data_status(struct iscsi_task *t)
 		c->status = SAM_TASK_SET_FULL;
 }
 
-static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
+static __attribute__((noinline)) void complete_general(struct scsi_cmd *c)
 {
 	struct iscsi_task *t = iscsi_task_of(c);
 	struct iscsi_conn *conn = t->conn;
@@ -397,24 +360,59 @@ static __attribute__((noinline)) void complete_any(struct scsi_cmd *c)
 		iscsi_session_task_ended(s);
 }
 
-void iscsi_op_complete(struct scsi_cmd *c)
+/* A command that went well, on a connection with nothing special about it: if one PDU answers it,
+ * and every field of that is known, sends it. False: nothing was done. */
+static inline bool complete_fast(struct scsi_cmd *c)
 {
 	struct iscsi_task *t = iscsi_task_of(c);
 	struct iscsi_conn *conn = t->conn;
 	struct iscsi_pdu *p;
 
-	ASSERT_ON_LOOP(conn->loop);
-	ASSERT(t->started && !t->completed);
-	if (likely(t->state_word == ISCSI_TASK_WORD(.state = TASK_RUNNING, .in_window = true,
-						    .hashed = true, .started = true)) &&
-	    likely(c->status == SAM_GOOD) && likely(!c->aborted) &&
-	    likely(iscsi_conn_at_ease(conn)) && likely(list_empty(&conn->sess->waits)) &&
-	    likely((p = easy(conn, t)) != NULL)) {
-		counter_add(&conn->stats.txdata_octets, p->seg_end);
-		conn->tp->send_data(conn, p);
-		return;
+	if (unlikely(t->state_word != ISCSI_TASK_WORD(.state = TASK_RUNNING, .in_window = true,
+						      .hashed = true, .started = true)) ||
+	    unlikely(c->status != SAM_GOOD) || unlikely(c->aborted) ||
+	    unlikely(!iscsi_conn_fast(conn)) || unlikely(!list_empty(&conn->sess->waits)))
+		return false;
+	if (!c->dir_out) {
+		/* All that was expected, in one piece: it takes the status along. */
+		if (unlikely(c->tail != &c->seg[0]) || unlikely(c->in_total != c->edtl_in) ||
+		    unlikely(c->in_total != c->seg[0].len))
+			return false;
+		p = &t->data[0];
+		ASSERT(p->kind == PDU_DATA_IN && p->done == iscsi_data_done && p->seg == c->tail &&
+		       !c->seg[0].off);
+		p->flags = PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN | PDU_F_FAST;
+		p->seg_end = (uint32_t)c->in_total;
+	} else {
+		if (unlikely(c->tail != NULL) || unlikely(c->dir_in) ||
+		    unlikely(c->out_total != c->edtl_out) || unlikely(t->out.r2t_sn) ||
+		    unlikely(t->out.spill != NULL) || unlikely(!conn->fast_max))
+			return false;
+		if (likely(c->imm_data_taken))
+			response_taken(conn, t);
+		else if (unlikely(iscsi_dataout_pending(t)))
+			return false;
+		p = &t->rsp;
+		ASSERT(p->kind == PDU_RESPONSE && p->done == iscsi_rsp_done && !p->seg_end);
+		ASSERT(!iscsi_dataout_pending(t));
+		p->flags = PDU_F_STAT_SN | PDU_F_FAST;
+		p->data_len = 0;
 	}
-	complete_any(c);
+	ASSERT(!t->residual_flags && !t->data_sn);
+	p->seg_off = 0;
+	t->state_word = ISCSI_TASK_WORD(.state = TASK_RESPONDING, .pdus_out = 1, .in_window = true,
+					.hashed = true, .started = true, .completed = true);
+	counter_add(&conn->stats.txdata_octets, p->seg_end);
+	conn->tp->send_data(conn, p);
+	return true;
+}
+
+void iscsi_op_complete(struct scsi_cmd *c)
+{
+	ASSERT_ON_LOOP(iscsi_task_of(c)->conn->loop);
+	ASSERT(iscsi_task_of(c)->started && !iscsi_task_of(c)->completed);
+	if (unlikely(!complete_fast(c)))
+		complete_general(c);
 }
 
 void iscsi_task_answer_lost(struct iscsi_task *t)

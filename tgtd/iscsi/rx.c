@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Receiving in full feature phase: a header comes in, is checked, starts or continues something,
- * and says where its data goes; then the data is there. SCSI Command and Data-Out are the fast
- * path, the rest goes through a control request.
+ * and says where its data goes; then the data is there. SCSI Command and Data-Out need no memory
+ * of their own, the rest goes through a control request. This is the general path, which knows
+ * every case; ordinary commands mostly take the fast one (fast.h).
  */
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
-#include "tgtd/iscsi/easy.h"
 
 /* ---- SCSI Command (RFC 7143 11.3) ------------------------------------------------------------ */
 
@@ -218,34 +218,6 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	 * if both had come in order. */
 	else if (!dlen)
 		iscsi_session_run_held(s);
-}
-
-bool iscsi_rx_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data)
-{
-	uint32_t len = bhs_data_len(bhs);
-	struct iscsi_task *t;
-
-	/* Nothing but immediate data, and all that there will be. */
-	if (unlikely(!len) || unlikely(len != get_be32(bhs + BHS_EDTL)) ||
-	    unlikely(len > conn->easy_write_max))
-		return false;
-	t = iscsi_easy_task(conn, bhs, len, true);
-	if (unlikely(!t))
-		return false;
-	counter_add(&conn->stats.rxdata_octets, len);
-	iscsi_dataout_init(t, len, false);
-	t->cmd.imm_data = data;
-	conn->rx_task = t; /* it cannot end before its data has been looked at */
-	scsi_cmd_start(&t->cmd);
-	if (unlikely(conn->rx_task == t)) {
-		/* There is no place for it yet, or it is not wanted. */
-		t->cmd.imm_data = NULL;
-		iscsi_dataout_immediate(t, len);
-		iscsi_sink_copy(conn, 0, data, len);
-		if (likely(conn->rx_task == t))
-			iscsi_dataout_end(t, true);
-	}
-	return true;
 }
 
 /* ---- Data-Out (11.7) ------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
-#include "tgtd/iscsi/easy.h"
+#include "tgtd/iscsi/fast.h"
 
 static __thread bool cache_registered;
 static pthread_key_t cache_key;

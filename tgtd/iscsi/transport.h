@@ -56,8 +56,8 @@ enum {
 	PDU_F_LAST = 1 << 3,	  /* PDU_DATA_IN: nothing of the data follows */
 	PDU_F_NO_WINDOW = 1 << 4, /* login: the core has filled all fields */
 	PDU_F_RESENT = 1 << 5,	  /* again, as it was the first time (SNACK) */
-	PDU_F_EASY = 1 << 6,	  /* the one PDU that answers an ordinary command (easy.h): TCP
-				   * only, and the header is made with the batch */
+	PDU_F_FAST = 1 << 6,	  /* the one PDU that answers an ordinary command (fast.h): its
+				   * header may be made with the batch. Never on iSER */
 	PDU_F_FENCE = 1 << 7,	  /* a ping whose StatSN is to be acknowledged (fence.h) */
 };
 

@@ -27,6 +27,8 @@ enum {
 				   * iteration of its loop (lu_perf.h); stops nothing, but makes the
 				   * first one look */
 	GATE_RCD = 1 << 14,	  /* what is read comes from the medium (caching mode page) */
+	GATE_GENERAL = 1 << 15,	  /* tests, of a nexus: stops nothing, but each command begins by
+				   * the general form (start.c) */
 };
 /* What concerns every command that is not explicitly excepted. */
 #define GATE_HOLD (GATE_FROZEN | GATE_ORDER)

@@ -100,6 +100,7 @@ static void adopt_blk(struct scsi_lu *lu, struct blk *blk)
 	lu->block_shift = (uint8_t)__builtin_ctz(blk->block_size);
 	lu->seg_max = (uint32_t)ALIGN_DOWN(MIN((uint64_t)blk->max_len, SEG_MAX),
 					   (uint64_t)blk->block_size);
+	lu->fast_max = lu->seg_max;
 	/* Not taken from the store unless asked for: what a larger physical block would
 	 * tell initiators, the optimal unmap granularity tells them, and lbppbe=N is there
 	 * for the rest. */

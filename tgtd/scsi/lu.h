@@ -63,6 +63,7 @@ struct scsi_lu {
 	/* Of blk, or one that does nothing. */
 	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what);
 	uint32_t seg_max;     /* bytes a segment carries at most */
+	uint32_t fast_max;    /* bytes of a READ or WRITE by its fast form: seg_max; 0 in tests */
 	struct scsi_target *target;
 	struct loop *loop; /* the first of its threads: what is serial in an LU
 			    * runs there; NULL: it has none */

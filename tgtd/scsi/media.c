@@ -159,16 +159,18 @@ void scsi_read_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err)
 	end_failed(cmd);
 }
 
-void scsi_read_any(struct scsi_cmd *cmd)
+void scsi_read_general(struct scsi_cmd *cmd, uint32_t state, uint64_t lba, uint64_t nblocks,
+		       uint8_t byte1)
 {
 	const struct scsi_lu *lu = cmd->lu;
 	struct scsi_itl *itl = cmd->itl;
 
-	if (unlikely(cmd->nblocks > scsi_max_transfer(lu))) {
-		cmd->state &= ~(uint32_t)CMD_SUBM;
-		scsi_range_refuse(cmd, cmd->lba, cmd->nblocks);
+	cmd->lba = lba;
+	cmd->nblocks = nblocks;
+	cmd->state = state | CMD_ACTIVE | CMD_MEDIA | CMD_READ | scsi_cdb_state(byte1);
+	if (unlikely(!scsi_transfer_ok(cmd)))
 		return;
-	}
+	cmd->state |= CMD_SUBM;
 	cmd->xfer_len = cmd->nblocks << lu->block_shift;
 	cmd->in_total = cmd->xfer_len;
 	stat_add(&itl->st.rd_subm_cmds, 1);
@@ -338,34 +340,32 @@ bool scsi_media_out(struct scsi_cmd *cmd)
 	return true;
 }
 
-/* All of it is at hand, and the store can take it from there. */
-static inline bool write_now(struct scsi_cmd *cmd)
+/* All of it is at hand, and the store takes it from there at once. False: nothing was done. */
+static inline bool write_fast(struct scsi_cmd *cmd)
 {
 	const struct scsi_lu *lu = cmd->lu;
 	struct blk_req *io = &cmd->seg[0].io;
 
 	if (!cmd->imm_data || unlikely(cmd->xfer_end != cmd->edtl_out) ||
-	    unlikely(cmd->xfer_end - 1 >= lu->seg_max) || unlikely(cmd->state & CMD_CAW))
+	    unlikely(cmd->xfer_end - 1 >= lu->fast_max) || unlikely(cmd->state & CMD_CAW))
 		return false;
 	io->offset = cmd->lba << lu->block_shift;
 	io->len = cmd->xfer_end;
 	io->stream = cmd->nexus->id;
 	io->flags = scsi_io_flags(cmd->state);
 	io->op = BLK_WRITE;
-	if (!blk_write_now(lu->blk, io, cmd->imm_data))
+	if (!blk_write_fast(lu->blk, io, cmd->imm_data))
 		return false;
 	ASSERT(io->status == 0);
 	cmd->imm_data = NULL;
 	cmd->imm_data_taken = true;
+	scsi_done(cmd);
 	return true;
 }
 
+/* write_pump() is the general form. */
 void scsi_media_write(struct scsi_cmd *cmd)
 {
-	if (!scsi_media_out(cmd))
-		return;
-	if (write_now(cmd))
-		scsi_done(cmd);
-	else
+	if (scsi_media_out(cmd) && !write_fast(cmd))
 		write_pump(cmd);
 }

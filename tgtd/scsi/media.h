@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The beginning of a READ, inline where commands are dispatched. It serves a READ of one segment
- * that is found in memory, from its CDB to its transport, without a loop. All others go through
- * media.c. nexus->loop.
+ * READ: the fast form, inline where commands are dispatched, and the general one (media.c). The
+ * fast form serves a READ of one segment that is found in memory, from its CDB to its transport,
+ * without a loop.
+ *
+ * The rule, in every layer: a fast function does the whole thing, or returns having done nothing.
+ * The general one knows everything. nexus->loop.
  */
 #ifndef SCSI_MEDIA_H
 #define SCSI_MEDIA_H
 
 #include "tgtd/scsi/lu.h"
 
-/* media.c: any READ; cmd->lba and nblocks are set, their range was checked. */
-void scsi_read_any(struct scsi_cmd *cmd);
+/* media.c: any READ, whatever its range. Arguments as of scsi_read_fast(). */
+void scsi_read_general(struct scsi_cmd *cmd, uint32_t state, uint64_t lba, uint64_t nblocks,
+		       uint8_t byte1);
 void scsi_read_io_done(struct blk_req *req);
 void scsi_read_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err);
 /* Out of range, or too long: answered. */
@@ -29,10 +33,11 @@ static inline uint32_t scsi_cdb_state(uint8_t byte1)
 	return (uint32_t)byte1 << 4 & (CMD_FUA | CMD_DPO);
 }
 
-/* @state: CMD_IN_TURN, CMD_FUA (without the bit in the CDB), or 0. */
-static inline __attribute__((always_inline)) void
-scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu *lu,
-		uint32_t state, uint64_t lba, uint64_t nblocks, uint8_t byte1)
+/* @state: CMD_IN_TURN, CMD_FUA (without the bit in the CDB), or 0. @byte1: of the CDB, or 0. False:
+ * nothing was done, scsi_read_general() it is. */
+static inline __attribute__((always_inline)) bool
+scsi_read_fast(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu *lu, uint32_t state,
+	       uint64_t lba, uint64_t nblocks, uint8_t byte1)
 {
 	struct blk *blk = lu->blk;
 	unsigned shift = lu->block_shift;
@@ -41,20 +46,14 @@ scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu
 	struct scsi_seg *seg = &cmd->seg[0];
 	struct blk_req *io = &seg->io;
 
-	if (unlikely(lba > blocks || nblocks > blocks - lba)) {
-		scsi_range_refuse(cmd, lba, nblocks);
-		return;
-	}
+	/* In range, not empty, not longer than a segment, and the initiator takes all of it.
+	 * (NUMBER OF BLOCKS has 32 bits.) */
+	if (unlikely(lba > blocks || nblocks > blocks - lba) || unlikely(len - 1 >= lu->fast_max) ||
+	    unlikely(len > cmd->edtl_in))
+		return false;
 	state |= CMD_ACTIVE | CMD_MEDIA | CMD_READ | CMD_SUBM | scsi_cdb_state(byte1);
 	cmd->state = state;
 	cmd->lba = lba;
-	/* Not empty, not longer than a segment, and the initiator takes all of it.
-	 * (NUMBER OF BLOCKS has 32 bits.) */
-	if (unlikely(len - 1 >= lu->seg_max || len > cmd->edtl_in)) {
-		cmd->nblocks = nblocks;
-		scsi_read_any(cmd);
-		return;
-	}
 	cmd->xfer_len = cmd->in_total = len;
 	stat_add(&itl->st.rd_subm_cmds, 1);
 	stat_add(&itl->st.rd_subm_bytes, len);
@@ -72,12 +71,12 @@ scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu
 		seg->state = SEG_STORE;
 		cmd->nsegs_busy++;
 		cmd->state |= CMD_STORE;
-		return;
+		return true;
 	}
 	seg = &cmd->seg[0]; /* again: so as not to keep it over the call */
 	if (unlikely(seg->io.status < 0)) {
 		scsi_read_failed(cmd, seg, seg->io.status);
-		return;
+		return true;
 	}
 	ASSERT(seg->io.data.len >= cmd->xfer_len);
 	seg->state = SEG_WIRE;
@@ -88,6 +87,7 @@ scsi_read_begin(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu
 	stat_add(&itl->st.rd_done_cmds, 1);
 	stat_add(&itl->st.rd_done_bytes, cmd->xfer_len);
 	cmd->nexus->ops->complete(cmd);
+	return true;
 }
 
 #endif

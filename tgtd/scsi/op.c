@@ -24,7 +24,7 @@ void scsi_ops_register(struct scsi_op *ops, unsigned n)
 		for (unsigned b = 1; b < op->len && b < 16; b++)
 			deny[b] = (uint8_t)~op->usage[b];
 		memcpy(op->deny, deny, sizeof(op->deny));
-		op->gate |= GATE_CLOCK;
+		op->gate |= GATE_CLOCK | GATE_GENERAL;
 		op->sure_len = op->sa == OP_NO_SA ? op->len : UINT16_MAX;
 	}
 	/* Entries of one opcode are chained in table order, so the index can point at the first. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * How a command begins: it finds its logical unit and its row of the table, passes the gate, and
- * its handler runs. READ(10), which most commands are, begins here without a call (media.h).
+ * its handler runs. By start_fast() when nothing is in its way, by start_general() otherwise; the
+ * rule is in media.h. READ(10), which most commands are, begins here without a call.
  */
 #include "tgtd/scsi/media.h"
 
@@ -64,7 +65,7 @@ static inline void clear(struct scsi_cmd *cmd, uint32_t state)
 	ASSERT(!cmd->step && !cmd->fini && !cmd->cancel);
 }
 
-static void start_any(struct scsi_cmd *cmd, uint32_t state);
+static void start_general(struct scsi_cmd *cmd, uint32_t state);
 
 /* A command was held back, and need not wait any longer. */
 static void start_again(struct scsi_cmd *cmd)
@@ -72,11 +73,11 @@ static void start_again(struct scsi_cmd *cmd)
 	uint32_t state = cmd->state & CMD_IN_TURN;
 
 	cmd->state = 0;
-	start_any(cmd, state);
+	start_general(cmd, state);
 }
 
-/* Any command, by the long way. @state: CMD_IN_TURN or 0. */
-static __attribute__((noinline)) void start_any(struct scsi_cmd *cmd, uint32_t state)
+/* Any command. @state: CMD_IN_TURN or 0. */
+static __attribute__((noinline)) void start_general(struct scsi_cmd *cmd, uint32_t state)
 {
 	struct scsi_nexus *n = cmd->nexus;
 	const uint8_t *cdb = cmd->cdb;
@@ -133,9 +134,9 @@ static __attribute__((noinline)) void start_any(struct scsi_cmd *cmd, uint32_t s
 	op->run(cmd);
 }
 
-/* Only looks, until it is clear that nothing is in the way of the
- * command; else the long way it is. */
-void scsi_cmd_start(struct scsi_cmd *cmd)
+/* Only looks, until it is clear that nothing is in the way of the command. False: nothing was
+ * done. */
+static inline __attribute__((always_inline)) bool start_fast(struct scsi_cmd *cmd)
 {
 	struct scsi_nexus *n = cmd->nexus;
 	const uint8_t *cdb = cmd->cdb;
@@ -144,27 +145,33 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 	struct scsi_itl *itl;
 	struct scsi_lu *lu;
 
-	ASSERT_ON_LOOP(n->loop);
-	ASSERT(!(cmd->state & CMD_ACTIVE));
 	if (unlikely(lun >= 0x100) || unlikely(lun >= n->nitl) || unlikely(!(itl = n->itl[lun])) ||
 	    unlikely(cmd->attr == SCSI_ATTR_ORDERED) || unlikely(!(op = itl->lu->ops[cdb[0]])) ||
 	    unlikely(op->sure_len > cmd->cdb_len) ||
 	    unlikely((atomic_load_explicit(&itl->gate, memory_order_acquire) |
 		      atomic_load_explicit(&n->gate, memory_order_relaxed)) & op->gate) ||
-	    unlikely(reserved_bits(cdb, op))) {
-		start_any(cmd, 0);
-		return;
-	}
+	    unlikely(reserved_bits(cdb, op)))
+		return false;
 	lu = itl->lu;
 	clear(cmd, 0);
 	cmd->itl = itl;
 	cmd->lu = lu;
 	cmd->op = op;
 	scsi_itl_count(itl, 1);
-	if (likely(op->flags & OP_READ10)) /* what most commands are: no call */
-		scsi_read_begin(cmd, itl, lu, 0, get_be32(cdb + 2), get_be16(cdb + 7), cdb[1]);
-	else
+	/* READ(10), what most commands are: no call. */
+	if (unlikely(!(op->flags & OP_READ10)) ||
+	    unlikely(!scsi_read_fast(cmd, itl, lu, 0, get_be32(cdb + 2), get_be16(cdb + 7),
+				     cdb[1])))
 		op->run(cmd);
+	return true;
+}
+
+void scsi_cmd_start(struct scsi_cmd *cmd)
+{
+	ASSERT_ON_LOOP(cmd->nexus->loop);
+	ASSERT(!(cmd->state & CMD_ACTIVE));
+	if (unlikely(!start_fast(cmd)))
+		start_general(cmd, 0);
 }
 
 void scsi_cmd_hints(struct scsi_nexus *n, const uint8_t *lun, const uint8_t *cdb, size_t stride,

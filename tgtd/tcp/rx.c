@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 #include "tgtd/iscsi/digest.h"
-#include "tgtd/iscsi/easy.h"
+#include "tgtd/iscsi/fast.h"
 #include "tgtd/tcp/conn.h"
 
 #define DIRECT_MIN 8192 /* below, a copy is cheaper than another call */
 /*
- * After a long data segment another one is likely. Then only this much is received into the buffer
- * behind it: the next header, and a little of its data, which has to be copied. The rest goes where
- * it belongs.
+ * Behind a long data segment another one is likely. So while one is under way (with data digests
+ * until the next header has come) only this much is received into the buffer behind it: the next
+ * header, and a little of its data, which has to be copied. The rest goes where it belongs.
  */
 #define LONG_SEGMENT 16384
 #define BEHIND_LONG 512
@@ -88,11 +88,8 @@ void tcp_rx_rest(struct tcp_conn *tc)
  * header is at @p if it has come. */
 static void hint_next(struct tcp_conn *tc, const uint8_t *p)
 {
-	struct scsi_nexus *nexus = iscsi_conn_nexus(&tc->conn);
-
-	if (nexus && p + ISCSI_BHS_LEN <= tc->buf->data + tc->tail &&
-	    bhs_opcode(p) == ISCSI_SCSI_CMD)
-		scsi_cmd_hints(nexus, p + BHS_LUN, p + BHS_CDB, ISCSI_BHS_LEN, 1, true);
+	if (p + ISCSI_BHS_LEN <= tc->buf->data + tc->tail)
+		iscsi_rx_hint(&tc->conn, p, ISCSI_BHS_LEN, 1, true);
 }
 
 static bool parse_header(struct tcp_conn *tc)
@@ -183,12 +180,9 @@ static inline uint32_t pdu_len(const struct tcp_conn *tc, const uint8_t *p)
  * The first is at work at once. */
 static void look_ahead(struct tcp_conn *tc)
 {
-	struct scsi_nexus *nexus = iscsi_conn_nexus(&tc->conn);
 	const uint8_t *p = tc->buf->data + tc->head, *end = tc->buf->data + tc->tail;
 	unsigned left = LOOK_AHEAD;
 
-	if (!nexus)
-		return;
 	p += MIN(pdu_len(tc, p), (uint32_t)(end - p));
 	while (left && end - p >= ISCSI_BHS_LEN) {
 		uint32_t stride = pdu_len(tc, p), len = stride;
@@ -201,43 +195,19 @@ static void look_ahead(struct tcp_conn *tc)
 			left--;
 			n++;
 		}
-		if (likely(bhs_opcode(p) == ISCSI_SCSI_CMD))
-			scsi_cmd_hints(nexus, p + BHS_LUN, p + BHS_CDB, stride, n, false);
+		iscsi_rx_hint(&tc->conn, p, stride, n, false);
 		p += MIN(len, (uint32_t)(end - p));
 	}
 }
 
-/* The ordinary commands that lie there, one behind the other. False: nothing
- * more may be parsed for now. */
-static inline bool parse_easy(struct tcp_conn *tc)
+/* The ordinary commands that lie there, one behind the other. False: nothing more may be parsed
+ * for now. */
+static inline bool parse_fast(struct tcp_conn *tc)
 {
-	const uint8_t *p = tc->buf->data + tc->head, *end = tc->buf->data + tc->tail;
-
-	tc->data_len = 0;
-	while (end - p >= ISCSI_BHS_LEN) {
-		uint32_t len;
-
-		if (likely(iscsi_bhs_is_read(p))) {
-			struct scsi_cmd *cmd = iscsi_rx_read(&tc->conn, p);
-
-			if (unlikely(!cmd))
-				break;
-			p += ISCSI_BHS_LEN;
-			__builtin_prefetch(p);
-			scsi_cmd_start(cmd);
-			continue;
-		}
-		if (!iscsi_bhs_is_write(p))
-			break;
-		len = bhs_data_len(p);
-		if (len > end - p - ISCSI_BHS_LEN || (len & 3))
-			break;
-		hint_next(tc, p + ISCSI_BHS_LEN + len);
-		if (!iscsi_rx_write(&tc->conn, p, p + ISCSI_BHS_LEN))
-			break;
-		p += ISCSI_BHS_LEN + len;
-	}
-	tc->head = (uint32_t)(p - tc->buf->data);
+	if (!tc->data_digest)
+		tc->data_len = 0; /* see LONG_SEGMENT */
+	if (likely(tc->tail - tc->head >= ISCSI_BHS_LEN))
+		tc->head += iscsi_fast_rx(&tc->conn, tc->buf->data + tc->head, tc->tail - tc->head);
 	return likely(!tc->conn.rx_stopped && !tc->conn.failed);
 }
 
@@ -246,13 +216,14 @@ static void rx_parse(struct tcp_conn *tc)
 	bool more = !tc->conn.failed && !tc->conn.rx_stopped;
 
 	ASSERT(!tc->rx_busy);
-	if (more && tc->rx_state == RX_HEADER && tc->tail - tc->head >= 2 * ISCSI_BHS_LEN)
+	if (more && tc->rx_state == RX_HEADER && tc->conn.sess &&
+	    tc->tail - tc->head >= 2 * ISCSI_BHS_LEN)
 		look_ahead(tc);
 	tc->rx_busy = true;
 	while (more) {
 		switch ((enum tcp_rx_state)tc->rx_state) {
 		case RX_HEADER:
-			more = (!tc->conn.easy_max || parse_easy(tc)) && parse_header(tc);
+			more = parse_fast(tc) && parse_header(tc);
 			break;
 		case RX_DATA:
 			more = parse_data(tc);

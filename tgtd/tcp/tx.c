@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "tgtd/iscsi/digest.h"
-#include "tgtd/iscsi/easy.h"
+#include "tgtd/iscsi/fast.h"
 #include "tgtd/tcp/conn.h"
 
 static void tx_flush(struct loop_deferred *d);
@@ -157,27 +157,27 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
  * The answers to ordinary commands at the head of the queue, from @at on: each one PDU, with one
  * piece of memory or none, without digests. Returns the first that is not in the batch.
  */
-static struct list *build_easy(struct tcp_conn *tc, struct tcp_tx_batch *b, struct list *at)
+static struct list *build_fast(struct tcp_conn *tc, struct tcp_tx_batch *b, struct list *at)
 {
 	uint32_t room = MIN(TCP_TX_HEADERS - b->nheaders, (TCP_TX_IOVS - b->n) / 2),
-		 max = tc->conn.easy_max;
+		 max = tc->conn.fast_max;
 	struct tcp_header *first = &b->header[b->nheaders], *h = first, *last = first + room;
 	struct iovec *v = &b->iov[b->n];
-	struct iscsi_easy_batch eb;
+	struct iscsi_fast_batch eb;
 	uint64_t bytes = b->bytes;
 
-	iscsi_easy_batch_begin(&eb, &tc->conn);
+	iscsi_fast_batch_begin(&eb, &tc->conn);
 	for (; at != &tc->queue && h != last; at = at->next, h++) {
 		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 		uint32_t len = pdu->seg_end;
 		const struct frag *g;
 
-		if (unlikely(!(pdu->flags & PDU_F_EASY)))
+		if (unlikely(!(pdu->flags & PDU_F_FAST)))
 			break;
 		v->iov_base = h;
 		v->iov_len = ISCSI_BHS_LEN;
 		if (!len) { /* a response */
-			if (unlikely(!iscsi_easy_header(&eb, pdu, false, h->bhs)))
+			if (unlikely(!iscsi_fast_header(&eb, pdu, false, h->bhs)))
 				break;
 			v++;
 			bytes += ISCSI_BHS_LEN;
@@ -187,14 +187,14 @@ static struct list *build_easy(struct tcp_conn *tc, struct tcp_tx_batch *b, stru
 		if (unlikely(len > max) || unlikely(g->len < len) || unlikely(len & 3))
 			break;
 		if (unlikely(bytes >= TCP_TX_BYTES) ||
-		    unlikely(!iscsi_easy_header(&eb, pdu, true, h->bhs)))
+		    unlikely(!iscsi_fast_header(&eb, pdu, true, h->bhs)))
 			break;
 		v[1].iov_base = g->base;
 		v[1].iov_len = len;
 		v += 2;
 		bytes += ISCSI_BHS_LEN + len;
 	}
-	iscsi_easy_batch_end(&eb, &tc->conn, (uint32_t)(h - first));
+	iscsi_fast_batch_end(&eb, &tc->conn, (uint32_t)(h - first));
 	b->nheaders += (unsigned)(h - first);
 	b->n = (unsigned)(v - b->iov);
 	b->bytes = bytes;
@@ -210,10 +210,10 @@ static void tx_build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 	while (at != &tc->queue) {
 		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 
-		if (likely(pdu->flags & PDU_F_EASY)) {
+		if (likely(pdu->flags & PDU_F_FAST)) {
 			struct list *first = at;
 
-			at = build_easy(tc, b, first);
+			at = build_fast(tc, b, first);
 			if (at != first)
 				continue;
 			if (unlikely(pdu->kind != PDU_DATA_IN))
@@ -287,8 +287,8 @@ static void give_back(struct list *pdus)
 		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 
 		next = at->next;
-		if (likely(pdu->flags & PDU_F_EASY))
-			iscsi_easy_sent(pdu);
+		if (likely(pdu->flags & PDU_F_FAST))
+			iscsi_fast_sent(pdu);
 		else
 			pdu->done(pdu);
 	}

@@ -325,7 +325,7 @@ START_TEST(all_of_them_are_waited_for)
 }
 END_TEST
 
-/* Reads that take the short way do not look at ExpStatSN: what the target knows is old. */
+/* Reads on the fast path do not look at ExpStatSN: what the target knows is old. */
 START_TEST(ordinary_commands_before_and_after)
 {
 	uint8_t back[4096];

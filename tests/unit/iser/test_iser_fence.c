@@ -253,7 +253,7 @@ START_TEST(a_send_queue_that_stands_still)
 }
 END_TEST
 
-/* Reads and writes that take the short way, before, during and after. */
+/* Reads and writes, before, during and after. */
 START_TEST(data_beside_it)
 {
 	uint32_t key;

@@ -21,15 +21,15 @@ void scsi_cdb_range(const uint8_t *cdb, uint64_t *lba, uint64_t *nblocks)
 	}
 }
 
-static inline void sbc_read_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks,
-				  uint8_t byte1)
+static inline void read_blocks(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)
 {
-	scsi_read_begin(cmd, cmd->itl, cmd->lu, cmd->state & (CMD_IN_TURN | CMD_FUA), lba, nblocks,
-			byte1);
+	const uint32_t state = cmd->state & (CMD_IN_TURN | CMD_FUA);
+
+	if (unlikely(!scsi_read_fast(cmd, cmd->itl, cmd->lu, state, lba, nblocks, byte1)))
+		scsi_read_general(cmd, state, lba, nblocks, byte1);
 }
 
-static inline void sbc_write_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks,
-				   uint8_t byte1)
+static inline void write_blocks(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks, uint8_t byte1)
 {
 	const struct scsi_lu *lu = cmd->lu;
 	uint64_t blocks = scsi_lu_blocks(lu);
@@ -46,42 +46,42 @@ static inline void sbc_write_begin(struct scsi_cmd *cmd, uint64_t lba, uint64_t 
 
 void op_read6(struct scsi_cmd *cmd)
 {
-	sbc_read_begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0);
+	read_blocks(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0);
 }
 
 void op_write6(struct scsi_cmd *cmd)
 {
-	sbc_write_begin(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0);
+	write_blocks(cmd, get_be24(cmd->cdb + 1) & 0x1fffff, cmd->cdb[4] ? cmd->cdb[4] : 256, 0);
 }
 
 void op_read10(struct scsi_cmd *cmd)
 {
-	sbc_read_begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1]);
+	read_blocks(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1]);
 }
 
 void op_write10(struct scsi_cmd *cmd)
 {
-	sbc_write_begin(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1]);
+	write_blocks(cmd, get_be32(cmd->cdb + 2), get_be16(cmd->cdb + 7), cmd->cdb[1]);
 }
 
 void op_read12(struct scsi_cmd *cmd)
 {
-	sbc_read_begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1]);
+	read_blocks(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1]);
 }
 
 void op_write12(struct scsi_cmd *cmd)
 {
-	sbc_write_begin(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1]);
+	write_blocks(cmd, get_be32(cmd->cdb + 2), get_be32(cmd->cdb + 6), cmd->cdb[1]);
 }
 
 void op_read16(struct scsi_cmd *cmd)
 {
-	sbc_read_begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
+	read_blocks(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
 }
 
 void op_write16(struct scsi_cmd *cmd)
 {
-	sbc_write_begin(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
+	write_blocks(cmd, get_be64(cmd->cdb + 2), get_be32(cmd->cdb + 10), cmd->cdb[1]);
 }
 
 /* SBC-4 5.47: one segment, which the store makes visible all at once; and only stores that keep it
@@ -100,7 +100,7 @@ void op_write_atomic16(struct scsi_cmd *cmd)
 		scsi_bad_cdb(cmd, 12, -1);
 		return;
 	}
-	sbc_write_begin(cmd, lba, nblocks, cmd->cdb[1]);
+	write_blocks(cmd, lba, nblocks, cmd->cdb[1]);
 }
 
 /* ---- capacity -------------------------------------------------------------------------------- */

@@ -166,7 +166,7 @@ START_TEST(write_from_memory)
 	wr.op = BLK_WRITE;
 	wr.offset = KiB(16);
 	wr.len = 4096;
-	ck_assert(!blk_write_now(t.blk, &wr, data)); /* a hole: there is nothing to go over */
+	ck_assert(!blk_write_fast(t.blk, &wr, data)); /* a hole: there is nothing to go over */
 	ck_assert_int_eq(bt_read(&t, KiB(16), 4096, seen, 0), 0);
 	for (size_t i = 0; i < 4096; i++)
 		ck_assert_uint_eq(seen[i], 0);
@@ -174,7 +174,7 @@ START_TEST(write_from_memory)
 	ck_assert_int_eq(bt_write(&t, KiB(16), sizeof(block), block, 0), 0);
 	wr.offset = KiB(16) + 1024; /* inside the first of two blocks */
 	wr.len = 512;
-	ck_assert(blk_write_now(t.blk, &wr, data));
+	ck_assert(blk_write_fast(t.blk, &wr, data));
 	ck_assert_int_eq(wr.status, 0);
 	ck_assert_uint_eq(wr.data.n, 0);
 	memcpy(block + 1024, data, 512);
@@ -183,7 +183,7 @@ START_TEST(write_from_memory)
 
 	wr.offset = KiB(16) + 3584; /* across both */
 	wr.len = 1024;
-	ck_assert(!blk_write_now(t.blk, &wr, data));
+	ck_assert(!blk_write_fast(t.blk, &wr, data));
 
 	blk_req_init(&held); /* being read: the reader's bytes stay */
 	held.op = BLK_READ;
@@ -192,11 +192,11 @@ START_TEST(write_from_memory)
 	ck_assert(bt_submit(&t, &held));
 	wr.offset = KiB(16);
 	wr.len = 4096;
-	ck_assert(!blk_write_now(t.blk, &wr, data));
+	ck_assert(!blk_write_fast(t.blk, &wr, data));
 	ck_assert(memcmp(held.data.v[0].base, block, 4096) == 0);
 	blk_req_release(&held);
 	blk_req_fini(&held);
-	ck_assert(blk_write_now(t.blk, &wr, data));
+	ck_assert(blk_write_fast(t.blk, &wr, data));
 	ck_assert_int_eq(bt_read(&t, KiB(16), sizeof(seen), seen, 0), 0);
 	ck_assert(memcmp(seen, data, 4096) == 0 && memcmp(seen + 4096, block + 4096, 4096) == 0);
 	blk_req_fini(&wr);

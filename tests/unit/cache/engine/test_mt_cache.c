@@ -250,7 +250,7 @@ static bool write_at_once(struct slot *s)
 	begin_write(s);
 	for (uint32_t i = 0; i < s->n; i++)
 		stamp(w[i], s->first + i, s->gen);
-	if (!blk_write_now(g.blk, &s->req, (const uint8_t *)w))
+	if (!blk_write_fast(g.blk, &s->req, (const uint8_t *)w))
 		return false;
 	g.at_once++;
 	s->doing = WRITE;

@@ -108,7 +108,7 @@ static void go(struct writer *w)
 	w->next++;
 	for (int i = 0; i < 1024; i++)
 		w->data[i] = w->next;
-	if (blk_write_now(blk, &w->req, (uint8_t *)w->data)) {
+	if (blk_write_fast(blk, &w->req, (uint8_t *)w->data)) {
 		w->now++;
 		over(w);
 		return;

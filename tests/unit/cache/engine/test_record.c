@@ -129,12 +129,12 @@ START_TEST(a_dirty_block_without_it)
 	req.op = BLK_WRITE;
 	req.len = 4096;
 	loop_self_ = t.loop;
-	ck_assert(!blk_write_now(t.blk, &req, buf));
+	ck_assert(!blk_write_fast(t.blk, &req, buf));
 	loop_self_ = NULL;
 	ck_assert_int_eq(put(0, 2, 0), 0);
 	ck_assert_int_eq(files(), 1);
 	loop_self_ = t.loop;
-	ck_assert(blk_write_now(t.blk, &req, buf));
+	ck_assert(blk_write_fast(t.blk, &req, buf));
 	loop_self_ = NULL;
 	blk_req_fini(&req);
 	disk->fail_writes = 0;
@@ -514,7 +514,7 @@ static void sim_start(struct sim *s)
 	s->gen = ++begun[s->slot];
 	for (int i = 0; i < 1024; i++)
 		data[i] = s->gen;
-	if (blk_write_now(t.blk, &s->req, (uint8_t *)data)) {
+	if (blk_write_fast(t.blk, &s->req, (uint8_t *)data)) {
 		sim_over(s);
 		return;
 	}
