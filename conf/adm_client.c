@@ -2,6 +2,7 @@
 /* The tools' end of the admin socket. */
 #include "conf/adm_client.h"
 #include "events/bug.h"
+#include "events/secret.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -88,8 +89,9 @@ int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *
 {
 	uint8_t head[ADM_RSP_HEADER];
 	uint32_t text_len, detail_len;
-	uint8_t *buf = malloc(ADM_REQ_HEADER + ADM_REQ_MAX);
-	size_t len = buf ? adm_req_encode(req, buf, ADM_REQ_HEADER + ADM_REQ_MAX) : 0;
+	const size_t size = ADM_REQ_HEADER + ADM_REQ_MAX;
+	uint8_t *buf = secret_alloc(size); /* a password may be in it */
+	size_t len = buf ? adm_req_encode(req, buf, size) : 0;
 	int err = !buf ? -ENOMEM : !len ? -E2BIG : 0;
 
 	*reply = (struct adm_reply){ 0 };
@@ -97,7 +99,7 @@ int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *
 		err = -ENOTCONN;
 	if (!err)
 		err = send_all(c->fd, buf, len);
-	free(buf);
+	secret_free(buf, size);
 	if (!err)
 		err = receive_all(c->fd, head, sizeof(head));
 	if (!err)

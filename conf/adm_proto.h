@@ -112,6 +112,7 @@ enum adm_text {
 	ADM_T_PASSWORD,
 	ADM_T_PARAMS,	  /* --params, as given */
 	ADM_T_EXPOSE,	  /* --expose: LUNs that an initiator may see */
+	ADM_T_FILE,	  /* --password-file: where the password is kept */
 	ADM_TEXTS
 };
 

@@ -44,6 +44,7 @@ static void account_exists(struct planner *p, const struct conf_user *u)
 	p->tid = tid;
 	req->text[ADM_T_USER] = u->user;
 	req->text[ADM_T_PASSWORD] = u->password;
+	req->text[ADM_T_FILE] = u->file;
 	list_for_each(kv, &p->accounts, link)
 		if (!strcmp(kv->key, u->user))
 			kv->value = "";
@@ -325,21 +326,26 @@ static void plan_target(struct planner *p, struct conf_target *want)
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
+/* @back: what a file does not say any more, goes back. */
+static const struct {
+	const char *key, *begins;
+	bool back;
+} system_table[] = {
+	{ "iSNS", "Off", false },
+	{ "iSNSAccessControl", "Off", false },
+	{ "iSNSServerPort", "3205", false },
+	{ "weak_secrets", "warn", true },
+	{ "default-mask", "all", true },
+};
+
 /* Has the daemon this value? What it begins with it does not tell. */
 static bool system_has(const struct planner *p, const struct conf_kv *kv)
 {
-	static const struct {
-		const char *key, *begins;
-	} table[] = {
-		{ "iSNS", "Off" },
-		{ "iSNSAccessControl", "Off" },
-		{ "iSNSServerPort", "3205" },
-	};
 	const char *was = conf_get(&p->have->system, kv->key);
 
-	for (size_t i = 0; !was && i < ARRAY_SIZE(table); i++)
-		if (!strcmp(table[i].key, kv->key))
-			was = table[i].begins;
+	for (size_t i = 0; !was && i < ARRAY_SIZE(system_table); i++)
+		if (!strcmp(system_table[i].key, kv->key))
+			was = system_table[i].begins;
 	if (!strcmp(kv->key, "iSNSServerPort"))
 		return strtoul(was, NULL, 10) == strtoul(kv->value, NULL, 10);
 	return was && !strcasecmp(was, kv->value);
@@ -372,6 +378,13 @@ static void plan_system(struct planner *p, const struct conf *want)
 	list_for_each(kv, &want->system, link)
 		if (!strcmp(kv->key, "iSNS"))
 			system_step(p, kv);
+	for (size_t i = 0; p->scope->update && i < ARRAY_SIZE(system_table); i++) {
+		struct conf_kv begins = { .key = system_table[i].key,
+					  .value = system_table[i].begins };
+
+		if (system_table[i].back && !conf_get(&want->system, begins.key))
+			system_step(p, &begins);
+	}
 	p->part = diff_part(p, CONF_PART_CHANGE, 0);
 	p->part->what = "users of discovery";
 	diff_users(p, &p->have->users, &want->users);

@@ -74,7 +74,11 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 		if (r->has_tid)
 			fprintf(to, " --tid=%u", r->tid);
 		print_text(to, " --user=", r->text[ADM_T_USER], false);
-		print_text(to, " --password=", r->text[ADM_T_PASSWORD], false);
+		/* What is printed is written down, too: in a journal, for one. */
+		if (r->text[ADM_T_FILE])
+			print_text(to, " --password-file=", r->text[ADM_T_FILE], false);
+		else if (r->text[ADM_T_PASSWORD])
+			fputs(" --password=" CONF_NO_PASSWORD, to);
 		if (r->outgoing)
 			fputs(" --outgoing", to);
 		print_text(to, " --initiator-name=", r->text[ADM_T_INITIATOR], false);

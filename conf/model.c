@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "events/bug.h"
+#include "events/secret.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -31,7 +32,7 @@ void conf_free(struct conf *c)
 
 	for (chunk = c->memory; chunk; chunk = next) {
 		next = chunk->next;
-		free(chunk);
+		secret_free(chunk, sizeof(*chunk) + chunk->size);
 	}
 	conf_init(c);
 }
@@ -45,7 +46,7 @@ void *conf_alloc(struct conf *c, size_t size)
 	if (!chunk || chunk->size - chunk->used < size) {
 		size_t room = MAX(size, (size_t)CHUNK);
 
-		chunk = calloc(1, sizeof(*chunk) + room);
+		chunk = secret_alloc(sizeof(*chunk) + room); /* passwords are in it */
 		BUG_ON(!chunk);
 		chunk->size = room;
 		chunk->next = c->memory;
@@ -358,17 +359,28 @@ static void value_line(const struct printer *p, const char *indent, const char *
 	words_line(p, indent, key, value, NULL, "");
 }
 
+static void print_user(const struct printer *p, const struct conf_user *u, const char *indent,
+		       const char *kind)
+{
+	const char *password = u->password ? u->password : CONF_NO_PASSWORD;
+	const char *second = u->file ? u->file : password;
+	char key[40];
+
+	snprintf(key, sizeof(key), "%s%s%s", u->outgoing ? "outgoing" : "incoming", kind,
+		 u->file ? "-file" : "");
+	words_line(p, indent, key, u->user, second,
+		   strpbrk(second, " \t") ? "\"" : model_quote(second, second));
+}
+
+/* @kind: "user", or "discoveryuser". */
 static void print_users(const struct printer *p, const struct list *users, const char *indent,
-			const char *in, const char *out)
+			const char *kind)
 {
 	struct conf_user *u;
 	struct conf_kv *name;
 
 	list_for_each(u, users, link) {
-		const char *password = u->password ? u->password : CONF_NO_PASSWORD;
-
-		words_line(p, indent, u->outgoing ? out : in, u->user, password,
-			   strpbrk(password, " \t") ? "\"" : model_quote(password, password));
+		print_user(p, u, indent, kind);
 		list_for_each(name, &u->names, link)
 			words_line(p, indent, "bind-user", u->user, name->key, "");
 	}
@@ -423,7 +435,7 @@ static void print_target(const struct printer *p, const struct conf *c, const st
 		value_line(p, "\t", "driver", t->driver);
 	list_for_each(lu, &t->lus, link)
 		model_print_lu(p, lu, expected++, &before);
-	print_users(p, &t->users, "\t", "incominguser", "outgoinguser");
+	print_users(p, &t->users, "\t", "user");
 	r = list_first_or_null(&t->rules, struct conf_rule, link);
 	only_all = r && r->link.next == &t->rules && !r->is_name && !strcmp(r->text, "ALL");
 	if (list_empty(&t->rules))
@@ -450,7 +462,7 @@ void conf_print(const struct conf *c, void (*put)(void *arg, const char *text), 
 	line(&p, "default-driver ", c->default_driver ? c->default_driver : "iscsi", "\n", NULL);
 	list_for_each(kv, &c->system, link)
 		value_line(&p, "", kv->key, kv->value);
-	print_users(&p, &c->users, "", "incomingdiscoveryuser", "outgoingdiscoveryuser");
+	print_users(&p, &c->users, "", "discoveryuser");
 	list_for_each(t, &c->targets, link)
 		print_target(&p, c, t);
 }

@@ -5,7 +5,8 @@
  *     build (parse.c, or the daemon's export) -> resolve -> verify (verify.c) -> diff (diff.c)
  *           -> apply
  *
- * Everything hangs on one struct conf and is freed with it. Single-threaded.
+ * Everything hangs on one struct conf and is freed with it. Single-threaded. Passwords are in it:
+ * its memory is that of events/secret.h.
  */
 #ifndef CONF_MODEL_H
 #define CONF_MODEL_H
@@ -40,7 +41,9 @@ struct conf_kv {
 struct conf_user {
 	struct list link;
 	const char *user, *password; /* password NULL: unknown (the daemon does not tell) */
+	const char *file;  /* that the password is in; NULL: it stands in the configuration */
 	bool outgoing;
+	bool exposed;	   /* the file may be read by others than its owner */
 	bool many_words;   /* the password, and no quotes around it */
 	struct list names; /* conf_kv: the key is an initiator name that it is tied to */
 	struct conf_pos pos;

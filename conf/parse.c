@@ -21,7 +21,9 @@
 #include <unistd.h>
 
 #include "conf/model.h"
+#include "conf/secret_file.h"
 #include "events/bug.h"
+#include "events/secret.h"
 
 #define MAX_DEPTH 16
 #define MAX_FILE (16u << 20)
@@ -113,6 +115,35 @@ static bool unquote(char **value)
 	(*value)[n - 1] = 0;
 	++*value;
 	return true;
+}
+
+/* "user file": the password is in the file. What the daemon says of its own is not looked at. */
+static int user_file_line(struct parser *p, struct list *to, char *value, bool outgoing)
+{
+	size_t n = strcspn(value, " \t");
+	char *file = value + n, *password = NULL, err[400];
+	struct conf_user *u;
+	bool exposed = false;
+
+	if (*file) {
+		*file = 0;
+		file = trim(file + 1);
+		unquote(&file);
+	}
+	if (*file != '/')
+		return parse_fail(p,
+				  "expected: a user, and the file of the password from the root");
+	list_for_each(u, to, link)
+		if (u->outgoing == outgoing && !strcmp(u->user, value))
+			return parse_fail(p, "user %s is given twice", value);
+	if (!p->closed && conf_read_password(file, false, &password, &exposed, err, sizeof(err)))
+		return parse_fail(p, "%s", err);
+	u = conf_add_user(p->c, to, value, password, outgoing);
+	secret_strfree(password);
+	u->file = conf_strdup(p->c, file);
+	u->exposed = exposed;
+	u->pos = p->pos;
+	return 0;
 }
 
 /* "user password". tgt's password went through a shell, which took quotes off. */
@@ -248,6 +279,8 @@ static int target_line(struct parser *p, const char *key, char *value)
 		return tie_line(p, value);
 	if (outgoing || !strcmp(key, "incominguser"))
 		return user_line(p, &t->users, value, outgoing);
+	if (!strcmp(key, "incominguser-file") || !strcmp(key, "outgoinguser-file"))
+		return user_file_line(p, &t->users, value, *key == 'o');
 	if (!strcmp(key, "driver")) {
 		if (t->driver)
 			return parse_fail(p, "driver is given twice");
@@ -302,7 +335,8 @@ static int global_line(struct parser *p, const char *key, char *value)
 		return 0;
 	}
 	if (!strcmp(key, "iSNS") || !strcmp(key, "iSNSServerIP") ||
-	    !strcmp(key, "iSNSServerPort") || !strcmp(key, "iSNSAccessControl")) {
+	    !strcmp(key, "iSNSServerPort") || !strcmp(key, "iSNSAccessControl") ||
+	    !strcmp(key, "weak_secrets") || !strcmp(key, "default-mask")) {
 		if (conf_get(&c->system, key))
 			return parse_fail(p, "%s is given twice", key);
 		conf_add_kv(c, &c->system, key, value)->pos = p->pos;
@@ -310,6 +344,9 @@ static int global_line(struct parser *p, const char *key, char *value)
 	}
 	if (!strcmp(key, "incomingdiscoveryuser") || !strcmp(key, "outgoingdiscoveryuser"))
 		return user_line(p, &c->users, value, *key == 'o');
+	if (!strcmp(key, "incomingdiscoveryuser-file") ||
+	    !strcmp(key, "outgoingdiscoveryuser-file"))
+		return user_file_line(p, &c->users, value, *key == 'o');
 	return unknown(p, key, CONF_IN_FILE);
 }
 
@@ -504,9 +541,9 @@ static void uncomment(struct parser *p, char *line)
 		}
 }
 
-static int parse_lines(struct parser *p, const char *text, size_t len)
+/* @line: room for one line of MAX_LINE bytes. */
+static int parse_each(struct parser *p, const char *text, size_t len, char *line)
 {
-	char line[MAX_LINE];
 	size_t have = 0;
 	int err = 0;
 
@@ -520,7 +557,7 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 		size_t n = end ? (size_t)(end - text) : len;
 
 		p->pos.line++;
-		if (have + n >= sizeof(line))
+		if (have + n >= MAX_LINE)
 			return parse_fail(p, "a line is longer than %d bytes", MAX_LINE - 1);
 		if (memchr(text, 0, n))
 			return parse_fail(p, "a NUL byte");
@@ -553,24 +590,37 @@ static int parse_lines(struct parser *p, const char *text, size_t len)
 	return err;
 }
 
-/* Up to the end, however long stat(2) says that it is: a pipe has no length, and can be read once.
- * @text is the caller's to free, also after an error. */
-static int read_all(struct parser *p, int fd, char **text, size_t *len)
+/* Lines have passwords in them, on our stack, too. */
+static int parse_lines(struct parser *p, const char *text, size_t len)
 {
-	size_t room = 0;
+	char line[MAX_LINE];
+	int err = parse_each(p, text, len, line);
+
+	secret_cleanse(line, sizeof(line));
+	return err;
+}
+
+/* Up to the end, however long stat(2) says that it is: a pipe has no length, and can be read once.
+ * @text, @room bytes, is the caller's to free (secret.h), also after an error. */
+static int read_all(struct parser *p, int fd, char **text, size_t *room, size_t *len)
+{
 
 	for (;;) {
 		ssize_t n;
 
-		if (*len == room) {
-			char *more = realloc(*text, room ? 2 * room : 65536);
+		if (*len == *room) {
+			size_t size = *room ? 2 * *room : 65536;
+			char *more = secret_alloc(size);
 
 			if (!more)
 				return -ENOMEM;
+			if (*len)
+				memcpy(more, *text, *len);
+			secret_free(*text, *room);
 			*text = more;
-			room = room ? 2 * room : 65536;
+			*room = size;
 		}
-		n = read(fd, *text + *len, room - *len);
+		n = read(fd, *text + *len, *room - *len);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -590,7 +640,7 @@ static int parse_file(struct parser *p, const char *path)
 	/* What is named on the command line may be a pipe, whose writer is waited for as anybody
 	 * would; what a pattern finds may not, it would hang there. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | (p->depth ? O_NONBLOCK : 0)), err;
-	size_t len = 0;
+	size_t len = 0, room = 0;
 
 	if (fd < 0 || fstat(fd, &st)) {
 		err = -errno;
@@ -605,11 +655,11 @@ static int parse_file(struct parser *p, const char *path)
 	else if (++*p->nfiles > MAX_FILES)
 		err = parse_fail(p, "more than %d files", MAX_FILES);
 	else
-		err = read_all(p, fd, &text, &len);
+		err = read_all(p, fd, &text, &room, &len);
 	close(fd);
 	if (!err)
 		err = parse_lines(p, text, len);
-	free(text);
+	secret_free(text, room);
 	return err;
 }
 

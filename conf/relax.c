@@ -93,12 +93,16 @@ static void relax_users(struct relaxer *r, const struct list *users)
 {
 	struct conf_user *u;
 
-	list_for_each(u, users, link)
+	list_for_each(u, users, link) {
+		if (u->exposed)
+			relax_say(r, &u->pos, "warning: %s can be read by others than its owner",
+				  u->file);
 		if (u->many_words)
 			relax_say(
 				r, &u->pos,
 				"user %s: the password is all that follows, with its blanks; tgt took the first word of it. Quotes around it say that it is meant",
 				u->user);
+	}
 }
 
 void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), void *arg)

@@ -225,6 +225,9 @@ static void verify_users(struct verifier *v, const struct list *users, const cha
 		verify_ties(v, u, of, &ties);
 		if (!*u->user || !u->password || !*u->password)
 			fault(v, &u->pos, "%s: a user needs a name and a password", of);
+		else if (u->file && !plain(u->file))
+			fault(v, &u->pos, "%s: the name of user %s's file has quotes or blanks", of,
+			      u->user);
 		else if (!plain(u->user) || !plain(u->password))
 			fault(v, &u->pos,
 			      "%s: a user's name and password have no control characters, no quotes and no blanks at their ends",
@@ -331,6 +334,12 @@ unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const cha
 		    strcasecmp(kv->value, "on") && strcasecmp(kv->value, "off"))
 			fault(&v, &kv->pos, "%s is %s, not '%s'", kv->key, conf_says(kv->key),
 			      kv->value);
+		if (!strcmp(kv->key, "weak_secrets") && strcmp(kv->value, "warn") &&
+		    strcmp(kv->value, "refuse"))
+			fault(&v, &kv->pos, "weak_secrets is warn or refuse, not '%s'", kv->value);
+		if (!strcmp(kv->key, "default-mask") && strcmp(kv->value, "all") &&
+		    strcmp(kv->value, "none"))
+			fault(&v, &kv->pos, "default-mask is all or none, not '%s'", kv->value);
 		if (!strcmp(kv->key, "iSNSServerPort") && !number_in(kv->value, 1, 65535))
 			fault(&v, &kv->pos, "iSNSServerPort is a port, not '%s'", kv->value);
 	}

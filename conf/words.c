@@ -12,6 +12,7 @@
 #define DIGESTS "None, CRC32C, or both with a comma between them"
 #define LENGTH "512 to 16777215"
 #define FLAG "0 or 1"
+#define USER_FILE "a name and the file of a password"
 #define STORE (CONF_IN_TARGET | CONF_IN_STORE)
 
 static const struct word {
@@ -24,12 +25,15 @@ static const struct word {
 	{ "default-driver", CONF_IN_FILE, CONF_UNKNOWN, "iscsi or iser" },
 	{ "ignore-errors", CONF_IN_FILE, CONF_UNKNOWN, "yes or no" },
 	{ "control-port", CONF_IN_FILE, CONF_UNKNOWN, "0 to 32767" },
+	{ "incomingdiscoveryuser-file", CONF_IN_FILE, CONF_UNKNOWN, USER_FILE },
+	{ "outgoingdiscoveryuser-file", CONF_IN_FILE, CONF_UNKNOWN, USER_FILE },
 	{ "incomingdiscoveryuser", CONF_IN_FILE, CONF_UNKNOWN, "a name and a password" },
 	{ "outgoingdiscoveryuser", CONF_IN_FILE, CONF_UNKNOWN, "a name and a password" },
 	{ "iSNS", CONF_IN_FILE, CONF_UNKNOWN, "On or Off" },
 	{ "iSNSServerIP", CONF_IN_FILE, CONF_UNKNOWN, "an address" },
 	{ "iSNSServerPort", CONF_IN_FILE, CONF_UNKNOWN, "1 to 65535" },
 	{ "iSNSAccessControl", CONF_IN_FILE, CONF_UNKNOWN, "On or Off" },
+	{ "weak_secrets", CONF_IN_FILE, CONF_UNKNOWN, "warn or refuse" },
 	{ "target", CONF_IN_FILE | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
 	{ "backing-store", CONF_IN_TARGET | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
 	{ "direct-store", CONF_IN_TARGET | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
@@ -38,6 +42,8 @@ static const struct word {
 	{ "initiator-address", CONF_IN_TARGET, CONF_UNKNOWN, "ALL, an address or a network" },
 	{ "initiator-name", CONF_IN_TARGET, CONF_UNKNOWN, NULL },
 	{ "expose", CONF_IN_TARGET, CONF_UNKNOWN, NULL },
+	{ "incominguser-file", CONF_IN_TARGET, CONF_UNKNOWN, USER_FILE },
+	{ "outgoinguser-file", CONF_IN_TARGET, CONF_UNKNOWN, USER_FILE },
 	{ "incominguser", CONF_IN_TARGET, CONF_UNKNOWN, "a name and a password" },
 	{ "outgoinguser", CONF_IN_TARGET, CONF_UNKNOWN, "a name and a password" },
 	{ "bind-user", CONF_IN_TARGET, CONF_UNKNOWN, "a user and an initiator name" },
@@ -96,6 +102,7 @@ static const struct word {
 	{ "data_out_timeout", CONF_IN_TARGET, CONF_KEY, "0 to 3600" },
 	{ "nop_count", CONF_IN_TARGET, CONF_KEY, "0 to 1000" },
 	{ "state", CONF_IN_TARGET, CONF_KEY, "ready or offline" },
+	{ "default-mask", CONF_IN_FILE | CONF_IN_TARGET, CONF_KEY, "all or none" },
 	{ "allow_target_reset", CONF_IN_TARGET, CONF_KEY, YES_NO },
 	{ "allow_explicit_alua", CONF_IN_TARGET, CONF_KEY, YES_NO },
 	{ "alua_state", CONF_IN_TARGET, CONF_KEY,

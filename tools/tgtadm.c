@@ -17,13 +17,19 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "conf/adm_client.h"
+#include "conf/model.h"
+#include "conf/secret_file.h"
+#include "events/secret.h"
 
 static const char program[] = "tgtadm";
 
 enum { EXIT_REFUSED = EINVAL, EXIT_UNKNOWN = 1, EXIT_NO_DAEMON = ENOTCONN };
+
+enum { OPT_PASSWORD_FILE = 256 };
 
 static const struct option long_options[] = {
 	{ "debug", no_argument, NULL, 'd' },
@@ -48,6 +54,7 @@ static const struct option long_options[] = {
 	{ "initiator-name", required_argument, NULL, 'Q' },
 	{ "user", required_argument, NULL, 'u' },
 	{ "password", required_argument, NULL, 'p' },
+	{ "password-file", required_argument, NULL, OPT_PASSWORD_FILE },
 	{ "host", required_argument, NULL, 'H' },
 	{ "force", no_argument, NULL, 'F' },
 	{ "params", required_argument, NULL, 'P' },
@@ -97,7 +104,8 @@ __attribute__((noreturn)) static void help(void)
 	       "         [--blocksize <bytes>] [--device-type disk] [--params <name>=<value>[,...]]\n"
 	       "  --mode logicalunit --op update --tid <id> --lun <lun> --params <name>=<value>[,...]\n"
 	       "  --mode logicalunit --op delete|stat --tid <id> --lun <lun>\n"
-	       "  --mode account --op new|update --user <name> --password <secret>\n"
+	       "  --mode account --op new|update --user <name> --password <secret>|-\n"
+	       "  --mode account --op new|update --user <name> --password-file <file>\n"
 	       "  --mode account --op delete --user <name>\n"
 	       "  --mode account --op bind|unbind --user <name> [--tid <id>] [--outgoing]\n"
 	       "  --mode account --op bind|unbind --user <name> --tid <id> --initiator-name <name>\n"
@@ -355,6 +363,31 @@ static void check(const struct cmdline *cl)
 		require(cl->portal, "you must specify --param portal=<portal>");
 }
 
+/* Of the command line, which ps(1) shows: it is wiped off there at once. "-" is the first line of
+ * standard input. */
+static void take_password(struct cmdline *cl, char *arg, bool is_file)
+{
+	char *password = NULL, *path = NULL, err[400];
+	bool exposed;
+
+	require(!cl->req.text[ADM_T_PASSWORD], "one password at a time");
+	if (!is_file && strcmp(arg, "-") != 0) {
+		password = secret_strdup(arg);
+		require(password, strerror(ENOMEM));
+		secret_cleanse(arg, strlen(arg));
+	} else if (conf_read_password(arg, true, &password, &exposed, err, sizeof(err))) {
+		complain("%s", err);
+		exit(EXIT_REFUSED);
+	} else if (exposed) {
+		complain("warning: %s can be read by others", arg);
+	}
+	if (is_file && strcmp(arg, "-") != 0) {
+		path = realpath(arg, NULL);
+		cl->req.text[ADM_T_FILE] = path;
+	}
+	cl->req.text[ADM_T_PASSWORD] = password;
+}
+
 static void parse_option(struct cmdline *cl, int ch)
 {
 	struct adm_req *r = &cl->req;
@@ -406,7 +439,8 @@ static void parse_option(struct cmdline *cl, int ch)
 	case 'I': r->text[ADM_T_ADDRESS] = optarg; break;
 	case 'Q': r->text[ADM_T_INITIATOR] = optarg; break;
 	case 'u': r->text[ADM_T_USER] = optarg; break;
-	case 'p': r->text[ADM_T_PASSWORD] = optarg; break;
+	case 'p': take_password(cl, optarg, false); break;
+	case OPT_PASSWORD_FILE: take_password(cl, optarg, true); break;
 	case 'f': r->text[ADM_T_BSOFLAGS] = optarg; break;
 	case 'y': r->text[ADM_T_BLOCKSIZE] = digits_arg(ch, optarg); break;
 	case 'E': r->text[ADM_T_BSTYPE] = optarg; break;
@@ -467,8 +501,11 @@ int main(int argc, char **argv)
 	size_t given = 0;
 	int ch, err, rc;
 
+	prctl(PR_SET_DUMPABLE, 0); /* no core: a password may be in our memory */
 	while ((ch = getopt_long(argc, argv, short_options, long_options, NULL)) >= 0) {
 		parse_option(&cl, ch);
+		if (ch == OPT_PASSWORD_FILE)
+			ch = 'p'; /* where one may stand, the other may */
 		if (!strchr(cl.given, ch) && given < sizeof(cl.given) - 1)
 			cl.given[given++] = (char)ch;
 	}

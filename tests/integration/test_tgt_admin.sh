@@ -95,7 +95,7 @@ is "a new disk is there" has "Backing store path: $dir/disk6"
 sed -i "s/user1 secretpass12/user1 secretpass99/" "$conf"
 admin --update ALL -v
 is "a new password is one request" test "$(printf '%s\n' "$out" | grep '^tgtadm ')" = \
-	"tgtadm -C 0 --lld iscsi --mode account --op update --user=user1 --password=secretpass99"
+	"tgtadm -C 0 --lld iscsi --mode account --op update --user=user1 --password=PLEASE_CORRECT_THE_PASSWORD"
 admin --update ALL -v
 is "which is made once" said 0 ""
 sed -i "s/\twrite-cache off/\twrite-cache off\n\tnop_interval 17/" "$conf"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tgtadm --mode account: users, and what they are bound and tied to. */
+#include "conf/model.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -25,23 +26,53 @@ static enum adm_status account_status(struct adm_call *call, int err)
 	}
 }
 
-enum adm_status verb_account_new(struct adm_call *call)
+enum adm_status account_check(struct adm_call *call)
 {
 	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
 
-	if (!user || !*user || !password || !*password)
+	if (!user || !password || !iscsi_account_valid(user, password))
 		return admin_refuse(call, ADM_INVALID_REQUEST,
-				    "an account needs a user and a password");
-	return account_status(call, iscsi_account_new(user, password));
+				    "a user and a password have 1 to 255 characters");
+	if (!strcmp(password, CONF_NO_PASSWORD))
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "the password of %s is still to be filled in", user);
+	if (!iscsi_secret_weak(password))
+		return ADM_OK;
+	/* RFC 7143 12.1.3 */
+	if (adm.refuse_weak)
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "the password of %s has fewer than %d characters", user,
+				    ISCSI_SECRET_MIN);
+	warn(call, "the password of %s has fewer than %d characters", user, ISCSI_SECRET_MIN);
+	return ADM_OK;
+}
+
+static enum adm_status account_file(struct adm_call *call)
+{
+	const char *file = call->req.text[ADM_T_FILE];
+
+	return account_status(call, iscsi_account_set_file(call->req.text[ADM_T_USER], file));
+}
+
+enum adm_status verb_account_new(struct adm_call *call)
+{
+	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
+	enum adm_status status = account_check(call);
+
+	if (status == ADM_OK)
+		status = account_status(call, iscsi_account_new(user, password));
+	return status == ADM_OK ? account_file(call) : status;
 }
 
 enum adm_status verb_account_update(struct adm_call *call)
 {
 	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
 
-	if (!user || !password)
-		return admin_refuse(call, ADM_INVALID_REQUEST, "a user and a password are needed");
-	return account_status(call, iscsi_account_set_password(user, password));
+	enum adm_status status = account_check(call);
+
+	if (status == ADM_OK)
+		status = account_status(call, iscsi_account_set_password(user, password));
+	return status == ADM_OK ? account_file(call) : status;
 }
 
 enum adm_status verb_account_delete(struct adm_call *call)

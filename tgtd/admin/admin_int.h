@@ -47,7 +47,8 @@ struct adm_lu;
 
 struct adm_call {
 	struct adm_req req;	   /* texts point into the buffer below */
-	uint8_t *fields;
+	uint8_t *fields;	   /* secret.h */
+	size_t fields_size;
 	struct adm_out out;
 	char detail[512];	   /* why it was refused, or the warnings of what was done */
 	char warnings[512];	   /* a line each */
@@ -154,6 +155,7 @@ struct adm_state {
 	char isns_server[64];
 	unsigned isns_port;
 	bool isns_access_control;
+	bool refuse_weak; /* weak_secrets=refuse */
 	unsigned ntargets;
 	struct loop *central; /* the LUs' one event thread with conf.central_events */
 };
@@ -291,6 +293,9 @@ enum adm_status verb_account_bind(struct adm_call *call);
 enum adm_status verb_account_unbind(struct adm_call *call);
 enum adm_status verb_account_update(struct adm_call *call);
 enum adm_status verb_account_show(struct adm_call *call);
+/* Of `account new` and `update`: can these be a user and a password? Warns of a weak one, or
+ * refuses it. */
+enum adm_status account_check(struct adm_call *call);
 /* Of `account bind` and `unbind`: may there be an initiator name, and this one? */
 enum adm_status account_tie_check(struct adm_call *call);
 
@@ -307,6 +312,8 @@ enum adm_status export_config(struct adm_call *call);
 void show_targets(struct adm_call *call);
 void show_target_keys(struct adm_call *call, struct adm_target *t);
 void show_system(struct adm_call *call);
+/* A line for each address and account name. */
+void show_failed_logins(struct adm_call *call);
 void show_llds(struct adm_call *call);
 /* A line for each LUN with a medium: target, LUN, bytes of the store, bytes of a block. */
 void show_stores(struct adm_call *call);

@@ -40,16 +40,6 @@ static enum adm_status check_target_update(struct adm_call *call)
 	return err ? refuse_value(call, name, value) : ADM_OK;
 }
 
-static enum adm_status check_account(struct adm_call *call)
-{
-	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
-
-	return user && password && iscsi_account_valid(user, password) ?
-		       ADM_OK :
-		       admin_refuse(call, ADM_INVALID_REQUEST,
-				    "a user and a password have 1 to 255 characters");
-}
-
 /* ---- stores ---------------------------------------------------------------------------------- */
 
 struct trial {
@@ -164,7 +154,7 @@ enum adm_status check_execute(struct adm_call *call)
 	static enum adm_status (*const checks[ADM_MODES][ADM_OPS])(struct adm_call *call) = {
 		[ADM_TARGET] = { [ADM_NEW] = check_target_new, [ADM_UPDATE] = check_target_update },
 		[ADM_LU] = { [ADM_NEW] = check_lu_new, [ADM_UPDATE] = check_lu_params },
-		[ADM_ACCOUNT] = { [ADM_NEW] = check_account, [ADM_UPDATE] = check_account,
+		[ADM_ACCOUNT] = { [ADM_NEW] = account_check, [ADM_UPDATE] = account_check,
 				  [ADM_BIND] = account_tie_check },
 	};
 

@@ -32,6 +32,9 @@ static void add_user(const char *user, bool outgoing, void *arg)
 	struct conf_user *u =
 		conf_add_user(w->c, w->t ? &w->t->users : &w->c->users, user, NULL, outgoing);
 	struct walk names = { .c = w->c, .user = u };
+	const char *file = iscsi_account_file(user);
+
+	u->file = file ? conf_strdup(w->c, file) : NULL;
 
 	if (w->t && !outgoing)
 		iscsi_account_each_tie(w->from->scsi, user, add_tie, &names);
@@ -153,6 +156,10 @@ static void add_system(struct conf *c)
 	}
 	if (adm.isns_access_control)
 		conf_add_kv(c, &c->system, "iSNSAccessControl", "On");
+	if (adm.refuse_weak)
+		conf_add_kv(c, &c->system, "weak_secrets", "refuse");
+	if (!iscsi_default_mask())
+		conf_add_kv(c, &c->system, "default-mask", "none");
 	if (isns_is_on())
 		conf_add_kv(c, &c->system, "iSNS", "On");
 }

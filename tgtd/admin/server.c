@@ -18,6 +18,7 @@
 
 #include "events/bug.h"
 #include "events/log.h"
+#include "events/secret.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
 
@@ -33,7 +34,8 @@ struct adm_client {
 	enum { READING, RUNNING, WRITING } state;
 	uint8_t head[ADM_REQ_HEADER];
 	uint32_t have, want; /* bytes of the header and fields */
-	uint8_t *fields;
+	uint8_t *fields;       /* secret.h: a password may be in it */
+	size_t fields_size;
 	struct adm_call *call; /* RUNNING, WRITING */
 	uint8_t rsp[ADM_RSP_HEADER];
 	size_t sent;
@@ -59,7 +61,7 @@ static void call_free(struct adm_call *call)
 {
 	ASSERT(call->done && !list_linked(&call->wait));
 	out_free(&call->out);
-	free(call->fields);
+	secret_free(call->fields, call->fields_size);
 	free(call);
 }
 
@@ -76,7 +78,7 @@ static void client_close(struct adm_client *c)
 	loop_timer_cancel(adm.conf.main, &c->timer);
 	close(c->lfd.fd);
 	list_del(&c->link);
-	free(c->fields);
+	secret_free(c->fields, c->fields_size);
 	if (c->call) {
 		/* work under way goes on; its answer has nowhere to go */
 		c->call->client = NULL;
@@ -121,6 +123,7 @@ static void client_runs(struct adm_client *c)
 		return;
 	}
 	call->fields = c->fields;
+	call->fields_size = c->fields_size;
 	c->fields = NULL;
 	call->client = c;
 	list_init(&call->wait);
@@ -156,7 +159,8 @@ static void client_read(struct adm_client *c)
 			int len = adm_req_header(c->head);
 
 			/* one byte more, so that a request without fields has a buffer too */
-			c->fields = len < 0 ? NULL : malloc((size_t)len + 1);
+			c->fields_size = len < 0 ? 0 : (size_t)len + 1;
+			c->fields = len < 0 ? NULL : secret_alloc(c->fields_size);
 			if (!c->fields) {
 				log_notice("admin: not our protocol, closing the client");
 				client_close(c);

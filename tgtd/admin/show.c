@@ -243,6 +243,8 @@ void show_target_keys(struct adm_call *call, struct adm_target *t)
 	out_printf(out, "data_out_timeout=%u\n", iscsi_target_data_out_timeout(t->scsi));
 	iscsi_target_each_key(t->scsi, show_key, out);
 	out_printf(out, "MaxQueueCmd=%u\n", iscsi_target_max_queue_cmd(t->scsi));
+	if (*key_set(t, "default-mask"))
+		out_printf(out, "default-mask=%s\n", key_set(t, "default-mask"));
 	out_printf(out, "allow_target_reset=%s\nallow_explicit_alua=%s\n",
 		   yes(scsi_target_allows(t->scsi, SCSI_ALLOW_RESET)),
 		   yes(scsi_target_allows(t->scsi, SCSI_ALLOW_ALUA)));
@@ -295,6 +297,22 @@ void show_system(struct adm_call *call)
 		   "iSNSAccessControl=%s\n",
 		   isns_is_on() ? "On" : "Off", adm.isns_server, adm.isns_port,
 		   adm.isns_access_control ? "On" : "Off");
+	/* Nothing that tools know: only where somebody has set it. */
+	if (adm.refuse_weak)
+		out_puts(out, "Secrets:\n" IN1 "weak_secrets=refuse\n");
+	if (!iscsi_default_mask())
+		out_puts(out, "Masks:\n" IN1 "default-mask=none\n");
+}
+
+static void show_failed(const struct iscsi_failed_logins *f, void *arg)
+{
+	out_printf(arg, "%s %s: %" PRIu64 " failed, the last %" PRIu64 " s ago, %u wait\n",
+		   f->address, *f->user ? f->user : "?", f->failures, f->seconds, f->waiting);
+}
+
+void show_failed_logins(struct adm_call *call)
+{
+	iscsi_failed_logins_each(show_failed, &call->out);
 }
 
 void show_stores(struct adm_call *call)

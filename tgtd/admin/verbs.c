@@ -40,6 +40,10 @@ static enum adm_status system_show(struct adm_call *call)
 		show_stores(call);
 		return ADM_OK;
 	}
+	if (name && !strcmp(name, "failed-logins")) {
+		show_failed_logins(call);
+		return ADM_OK;
+	}
 	show_system(call);
 	return ADM_OK;
 }
@@ -90,6 +94,24 @@ static enum adm_status set_isns(struct adm_call *call, bool on)
 	return ADM_OK;
 }
 
+static void warn_weak(const char *user, void *arg)
+{
+	warn(arg, "the password of %s has fewer than %d characters", user, ISCSI_SECRET_MIN);
+}
+
+/* Accounts that are there stay, so that nobody is locked out by it; they are told. */
+static enum adm_status set_weak_secrets(struct adm_call *call, const char *value)
+{
+	bool refuses = !strcmp(value, "refuse");
+
+	if (!refuses && strcmp(value, "warn"))
+		return refuse_value(call, "weak_secrets", value);
+	adm.refuse_weak = refuses;
+	if (refuses)
+		iscsi_account_each_weak(warn_weak, call);
+	return ADM_OK;
+}
+
 static enum adm_status system_update(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
@@ -122,6 +144,16 @@ static enum adm_status system_update(struct adm_call *call)
 	if (!strcmp(name, "iSNSAccessControl") && flag >= 0) {
 		adm.isns_access_control = flag;
 		isns_access_changed();
+		return ADM_OK;
+	}
+	if (!strcmp(name, "weak_secrets"))
+		return set_weak_secrets(call, value);
+	if (!strcmp(name, "default-mask")) {
+		bool all = !strcmp(value, "all");
+
+		if (!all && strcmp(value, "none"))
+			return refuse_value(call, name, value);
+		iscsi_set_default_mask(all);
 		return ADM_OK;
 	}
 	return admin_refuse(call, ADM_INVALID_REQUEST, "%s=%s is not known to mode system", name,

@@ -17,6 +17,20 @@
 #include "tgtd/iscsi/session.h"
 
 static pthread_mutex_t mask_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool daemon_none; /* default-mask=none; atomic */
+
+/* Do initiators without a mask see nothing? Any thread. */
+static bool default_none(const struct itarget *it)
+{
+	uint8_t own = __atomic_load_n(&it->default_mask, __ATOMIC_RELAXED);
+
+	return own == MASK_NONE ||
+	       (own == MASK_AS_DAEMON && __atomic_load_n(&daemon_none, __ATOMIC_RELAXED));
+}
+
+/* What @iqn sees of it may have changed; NULL: what anybody sees. */
+static void tell_scsi(struct itarget *it, const char *iqn);
+static void masks_changed(struct itarget *it, const char *iqn);
 
 /* "ALL", "10.0.0.1", "10.0.0.0/8", "fe80::/10", "[::1]" */
 static int prefix_parse(const char *text, struct acl_prefix *p)
@@ -97,6 +111,8 @@ void acl_init(struct itarget *it)
 	list_init(&it->acl[ISCSI_ACL_ADDRESS]);
 	list_init(&it->acl[ISCSI_ACL_NAME]);
 	list_init(&it->masks);
+	if (default_none(it))
+		tell_scsi(it, NULL);
 }
 
 /* scsi_target_set_mask() callback of a target that is being taken down: sessions that are still
@@ -114,12 +130,12 @@ void acl_fini(struct itarget *it)
 
 	/* nobody looks at the masks any more */
 	scsi_target_set_mask(it->target, NULL, nothing_visible, NULL);
+	pthread_mutex_lock(&mask_lock);
 	for (int kind = 0; kind < 2; kind++)
 		list_for_each_safe(r, tmp, &it->acl[kind], link) {
 			list_del(&r->link);
 			free(r);
 		}
-	pthread_mutex_lock(&mask_lock);
 	list_for_each_safe(m, mtmp, &it->masks, link) {
 		list_del(&m->link);
 		free(m);
@@ -155,8 +171,12 @@ int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *r
 		return -ENOMEM;
 	r->prefix = p;
 	memcpy(r->text, rule, len + 1);
+	pthread_mutex_lock(&mask_lock);
 	list_add_tail(&it->acl[kind], &r->link);
+	pthread_mutex_unlock(&mask_lock);
 	it->nrules++;
+	if (kind == ISCSI_ACL_NAME)
+		masks_changed(it, rule);
 	return 0;
 }
 
@@ -167,9 +187,13 @@ int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char
 
 	if (!r)
 		return -ENOENT;
+	pthread_mutex_lock(&mask_lock);
 	list_del(&r->link);
-	free(r);
+	pthread_mutex_unlock(&mask_lock);
 	it->nrules--;
+	if (kind == ISCSI_ACL_NAME)
+		masks_changed(it, r->text);
+	free(r);
 	return 0;
 }
 
@@ -267,6 +291,17 @@ static struct lun_mask *mask_find(struct itarget *it, const char *iqn)
 	return NULL;
 }
 
+/* Is it bound by its name? mask_lock is held, or main asks. */
+static bool is_bound_name(struct itarget *it, const char *iqn)
+{
+	struct acl_rule *r;
+
+	list_for_each(r, &it->acl[ISCSI_ACL_NAME], link)
+		if (iscsi_same_name(r->text, iqn))
+			return true;
+	return false;
+}
+
 /* scsi_target_set_mask() callback; any event thread. The controller (LUN 0) is always visible, so
  * that an initiator can ask REPORT LUNS. */
 static bool visible(struct scsi_target *t, uint32_t lun, const char *iqn, const char *address,
@@ -274,12 +309,13 @@ static bool visible(struct scsi_target *t, uint32_t lun, const char *iqn, const 
 {
 	struct itarget *it = arg;
 	struct lun_mask *m;
-	bool ok = true;
+	bool ok;
 
 	if (lun == 0)
 		return true;
 	pthread_mutex_lock(&mask_lock);
 	m = mask_find(it, iqn);
+	ok = m || !default_none(it) || is_bound_name(it, iqn);
 	if (m) {
 		ok = false;
 		for (unsigned i = 0; i < m->nranges; i++)
@@ -288,6 +324,56 @@ static bool visible(struct scsi_target *t, uint32_t lun, const char *iqn, const 
 	}
 	pthread_mutex_unlock(&mask_lock);
 	return ok;
+}
+
+static void tell_scsi(struct itarget *it, const char *iqn)
+{
+	bool open = list_empty(&it->masks) && !default_none(it);
+
+	scsi_target_set_mask(it->target, iqn, open ? NULL : visible, it);
+}
+
+static void masks_changed(struct itarget *it, const char *iqn)
+{
+	if (default_none(it))
+		tell_scsi(it, iqn);
+}
+
+int acl_set_default(struct scsi_target *t, const char *value)
+{
+	struct itarget *it = t ? itarget_find(t) : NULL;
+	enum default_mask to;
+
+	if (!strcmp(value, "all"))
+		to = MASK_ALL;
+	else if (!strcmp(value, "none"))
+		to = MASK_NONE;
+	else if (!*value)
+		to = MASK_AS_DAEMON;
+	else
+		return -EINVAL;
+	if (!it)
+		return t ? -ENOENT : 0;
+	__atomic_store_n(&it->default_mask, (uint8_t)to, __ATOMIC_RELAXED);
+	tell_scsi(it, NULL);
+	return 0;
+}
+
+void iscsi_set_default_mask(bool all)
+{
+	struct itarget *it;
+
+	__atomic_store_n(&daemon_none, !all, __ATOMIC_RELAXED);
+	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t)) {
+		it = itarget_find(t);
+		if (it && it->default_mask == MASK_AS_DAEMON)
+			tell_scsi(it, NULL);
+	}
+}
+
+bool iscsi_default_mask(void)
+{
+	return !daemon_none;
 }
 
 /* "1,3-5" into @m (NULL: only count). Returns the number of ranges or -EINVAL. */
@@ -349,6 +435,6 @@ int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns)
 		list_add_tail(&it->masks, &m->link);
 	pthread_mutex_unlock(&mask_lock);
 	free(old);
-	scsi_target_set_mask(t, iqn, list_empty(&it->masks) ? NULL : visible, it);
+	tell_scsi(it, iqn);
 	return 0;
 }

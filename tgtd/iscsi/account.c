@@ -4,10 +4,12 @@
 #include <openssl/crypto.h>
 
 #include "events/bug.h"
+#include "events/secret.h"
 #include "tgtd/iscsi/itarget.h"
 #include "tgtd/iscsi/text.h"
 
 static struct list accounts = LIST_INIT(accounts);
+static uint64_t serials;
 static struct account_set discovery = { .ties = LIST_INIT(discovery.ties) };
 
 static struct account *account_find(const char *user)
@@ -48,13 +50,14 @@ int iscsi_account_new(const char *user, const char *password)
 	if (!a)
 		return -ENOMEM;
 	a->user = strdup(user);
-	a->password = strdup(password);
+	a->password = secret_strdup(password);
 	if (!a->user || !a->password) {
 		free(a->user);
-		free(a->password);
+		secret_strfree(a->password);
 		free(a);
 		return -ENOMEM;
 	}
+	a->serial = ++serials;
 	list_init(&a->ties);
 	list_add_head(&accounts, &a->link); /* newest first, as tgt lists them */
 	return 0;
@@ -69,13 +72,48 @@ int iscsi_account_set_password(const char *user, const char *password)
 		return -ENOENT;
 	if (!*password || strlen(password) > TEXT_VALUE_MAX)
 		return -EINVAL;
-	copy = strdup(password);
+	copy = secret_strdup(password);
 	if (!copy)
 		return -ENOMEM;
-	OPENSSL_cleanse(a->password, strlen(a->password));
-	free(a->password);
+	secret_strfree(a->password);
 	a->password = copy;
+	a->serial = ++serials;
 	return 0;
+}
+
+bool iscsi_secret_weak(const char *password)
+{
+	return strlen(password) < ISCSI_SECRET_MIN;
+}
+
+void iscsi_account_each_weak(void (*fn)(const char *user, void *arg), void *arg)
+{
+	struct account *a;
+
+	list_for_each(a, &accounts, link)
+		if (iscsi_secret_weak(a->password))
+			fn(a->user, arg);
+}
+
+int iscsi_account_set_file(const char *user, const char *file)
+{
+	struct account *a = account_find(user);
+	char *copy = file ? strdup(file) : NULL;
+
+	if (!a || (file && !copy)) {
+		free(copy);
+		return a ? -ENOMEM : -ENOENT;
+	}
+	free(a->file);
+	a->file = copy;
+	return 0;
+}
+
+const char *iscsi_account_file(const char *user)
+{
+	const struct account *a = account_find(user);
+
+	return a ? a->file : NULL;
 }
 
 bool iscsi_account_check(const char *user, const char *password)
@@ -199,8 +237,8 @@ int iscsi_account_delete(const char *user)
 		}
 	}
 	list_del(&a->link);
-	OPENSSL_cleanse(a->password, strlen(a->password));
-	free(a->password);
+	secret_strfree(a->password);
+	free(a->file);
 	free(a->user);
 	free(a);
 	return 0;

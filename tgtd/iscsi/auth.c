@@ -10,7 +10,6 @@
  * A request without any of these keys repeats the state (a C-bit or an empty request). Everything
  * else fails the login; why exactly is logged here and not told to the peer.
  */
-#include <openssl/crypto.h>
 #include <stdlib.h>
 
 #include "events/bug.h"
@@ -27,48 +26,27 @@ enum auth_key { AK_METHOD, AK_A, AK_N, AK_R, AK_I, AK_C, AK_COUNT };
 static const char *const key_name[AK_COUNT] = { "AuthMethod", "CHAP_A", "CHAP_N",
 						"CHAP_R",     "CHAP_I", "CHAP_C" };
 
-struct secret {
-	char user[TEXT_VALUE_MAX + 1], password[TEXT_VALUE_MAX + 1];
-};
-
 struct iscsi_auth {
 	enum auth_state state;
 	bool required;
-	bool have_outgoing;
-	unsigned nincoming;
+	const struct scsi_target *target; /* NULL: discovery */
 	unsigned algorithm;
 	uint8_t id;
 	uint8_t challenge[CHAP_CHALLENGE_LEN];
-	struct secret outgoing;
 	char user[TEXT_VALUE_MAX + 1]; /* proven */
-	const struct secret *used;     /* with this */
+	uint64_t serial;	       /* account.serial of the secret that was used; 0: none */
 	char *value[AK_COUNT]; /* of the request under way */
-	struct secret incoming[];
 };
-
-static void secret_copy(struct secret *s, const struct account *a)
-{
-	/* Lengths were limited when the account was made. */
-	strcpy(s->user, a->user);
-	strcpy(s->password, a->password);
-}
 
 struct iscsi_auth *iscsi_auth_create(struct scsi_target *t)
 {
 	const struct account_set *set = itarget_accounts(t);
-	unsigned n = set ? set->nincoming : 0;
-	struct iscsi_auth *a = calloc(1, sizeof(*a) + n * sizeof(a->incoming[0]));
+	struct iscsi_auth *a = calloc(1, sizeof(*a));
 
 	if (!a)
 		return NULL;
-	a->nincoming = n;
-	a->required = n > 0;
-	for (unsigned i = 0; i < n; i++)
-		secret_copy(&a->incoming[i], set->incoming[i]);
-	if (set && set->outgoing) {
-		a->have_outgoing = true;
-		secret_copy(&a->outgoing, set->outgoing);
-	}
+	a->target = t;
+	a->required = set && set->nincoming;
 	a->state = AUTH_METHOD;
 	return a;
 }
@@ -86,7 +64,6 @@ void iscsi_auth_destroy(struct iscsi_auth *a)
 	if (!a)
 		return;
 	forget_values(a);
-	OPENSSL_cleanse(a, sizeof(*a) + a->nincoming * sizeof(a->incoming[0]));
 	free(a);
 }
 
@@ -187,32 +164,37 @@ static uint16_t step_algorithm(struct iscsi_auth *a, struct text_out *out)
 	return 0;
 }
 
-/* Is CHAP_R what one of the bound accounts would answer? @used gets its secret. */
-static bool verify(struct iscsi_auth *a, const struct secret **used)
+/* The incoming account of this name, as it is bound now; NULL: none. */
+static const struct account *incoming(const struct scsi_target *t, const char *user)
+{
+	const struct account_set *set = itarget_accounts(t);
+
+	for (unsigned i = 0; set && i < set->nincoming; i++)
+		if (!strcmp(set->incoming[i]->user, user))
+			return set->incoming[i];
+	return NULL;
+}
+
+/* Is CHAP_R what one of the bound accounts would answer? Which; NULL: none. */
+static const struct account *verify(const struct iscsi_auth *a)
 {
 	uint8_t theirs[CHAP_CHALLENGE_MAX], ours[CHAP_DIGEST_MAX];
+	const struct account *account = incoming(a->target, a->value[AK_N]);
 	size_t want = chap_digest_len(a->algorithm);
 	int len = chap_decode(a->value[AK_R], theirs, sizeof(theirs));
 
-	if (len != (int)want)
-		return false;
-	for (unsigned i = 0; i < a->nincoming; i++) {
-		const struct secret *s = &a->incoming[i];
-
-		if (strcmp(s->user, a->value[AK_N]))
-			continue;
-		if (chap_response(a->algorithm, a->id, s->password, a->challenge,
-				  sizeof(a->challenge), ours))
-			return false;
-		*used = s;
-		return chap_equal(ours, theirs, want);
-	}
-	return false;
+	if (len != (int)want || !account ||
+	    chap_response(a->algorithm, a->id, account->password, a->challenge,
+			  sizeof(a->challenge), ours))
+		return NULL;
+	return chap_equal(ours, theirs, want) ? account : NULL;
 }
 
 /* Mutual CHAP: prove ourselves to the initiator. */
-static uint16_t auth_answer(struct iscsi_auth *a, const struct secret *used, struct text_out *out)
+static uint16_t auth_answer(struct iscsi_auth *a, const struct account *used, struct text_out *out)
 {
+	const struct account_set *set = itarget_accounts(a->target);
+	const struct account *back = set ? set->outgoing : NULL;
 	uint8_t challenge[CHAP_CHALLENGE_MAX], digest[CHAP_DIGEST_MAX];
 	char text[2 * CHAP_DIGEST_MAX + 3];
 	size_t dlen = chap_digest_len(a->algorithm);
@@ -228,7 +210,7 @@ static uint16_t auth_answer(struct iscsi_auth *a, const struct secret *used, str
 	len = chap_decode(a->value[AK_C], challenge, sizeof(challenge));
 	if (len <= 0)
 		return auth_fail(a, LOGIN_INITIATOR_ERROR, "CHAP_C is no binary value");
-	if (!a->have_outgoing)
+	if (!back)
 		return auth_fail(
 			a, LOGIN_AUTH_FAILURE,
 			"the initiator asks for mutual CHAP, but no outgoing account is bound");
@@ -238,28 +220,29 @@ static uint16_t auth_answer(struct iscsi_auth *a, const struct secret *used, str
 	    !memcmp(challenge, a->challenge, sizeof(a->challenge)))
 		return auth_fail(a, LOGIN_AUTH_FAILURE,
 				 "the initiator reflects our own CHAP challenge");
-	if (!strcmp(used->password, a->outgoing.password))
+	if (!strcmp(used->password, back->password))
 		return auth_fail(a, LOGIN_AUTH_FAILURE,
 				 "incoming and outgoing CHAP secrets are the same");
-	if (chap_response(a->algorithm, (uint8_t)id, a->outgoing.password, challenge, (size_t)len,
+	if (chap_response(a->algorithm, (uint8_t)id, back->password, challenge, (size_t)len,
 			  digest))
 		return auth_fail(a, LOGIN_TARGET_ERROR, "libcrypto failed");
 	chap_encode(digest, dlen, text);
-	text_out_add(out, "CHAP_N", a->outgoing.user);
+	text_out_add(out, "CHAP_N", back->user);
 	text_out_add(out, "CHAP_R", text);
 	return 0;
 }
 
 static uint16_t step_response(struct iscsi_auth *a, struct text_out *out)
 {
-	const struct secret *used = NULL;
+	const struct account *used;
 	uint16_t status;
 
 	if (!a->value[AK_N] && !a->value[AK_R])
 		return a->value[AK_A] ? auth_fail(a, LOGIN_INITIATOR_ERROR, "CHAP_A twice") : 0;
 	if (!a->value[AK_N] || !a->value[AK_R])
 		return auth_fail(a, LOGIN_MISSING_PARAMETER, "CHAP_N and CHAP_R belong together");
-	if (!verify(a, &used))
+	used = verify(a);
+	if (!used)
 		return auth_fail(a, LOGIN_AUTH_FAILURE, "wrong CHAP name or secret");
 	if (a->value[AK_I] || a->value[AK_C]) {
 		status = auth_answer(a, used, out);
@@ -267,7 +250,7 @@ static uint16_t step_response(struct iscsi_auth *a, struct text_out *out)
 			return status;
 	}
 	strcpy(a->user, used->user);
-	a->used = used;
+	a->serial = used->serial;
 	a->state = AUTH_DONE;
 	return 0;
 }
@@ -280,13 +263,17 @@ const char *iscsi_auth_user(const struct iscsi_auth *a)
 bool iscsi_auth_holds(const struct iscsi_auth *a, const struct scsi_target *t)
 {
 	const struct account_set *set = itarget_accounts(t);
+	const struct account *account;
 
 	if (!set || !set->nincoming)
 		return set != NULL;
-	for (unsigned i = 0; a->used && i < set->nincoming; i++)
-		if (!strcmp(set->incoming[i]->user, a->used->user))
-			return !strcmp(set->incoming[i]->password, a->used->password);
-	return false;
+	account = a->serial ? incoming(t, a->user) : NULL;
+	return account && account->serial == a->serial;
+}
+
+const char *iscsi_auth_tries(const struct iscsi_auth *a)
+{
+	return a->state == AUTH_RESPONSE && a->value[AK_R] ? a->value[AK_N] : NULL;
 }
 
 uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The security stage of a login (RFC 7143 12.1): AuthMethod, then CHAP one-way or mutual, as a
- * small state machine over keys. Which accounts count (a target's, or discovery's) is read when the
- * stage begins. Secrets are copied, so an administrator may change accounts at any time. Main loop
- * only.
+ * small state machine over keys. Whether accounts count (a target's, or discovery's) is read when
+ * the stage begins. They are looked up when a response comes: no login holds a copy of a secret,
+ * and an administrator may change accounts at any time. Main loop only.
  */
 #ifndef ISCSI_AUTH_H
 #define ISCSI_AUTH_H
@@ -23,6 +23,9 @@ bool iscsi_auth_key(struct iscsi_auth *a, const char *key, const char *value);
 /* After all keys of one request. Adds the answers. 0: go on; otherwise an enum iscsi_login_status
  * that ends the login. */
 uint16_t iscsi_auth_step(struct iscsi_auth *a, struct text_out *out);
+/* The account name of a response that iscsi_auth_step() is about to verify; NULL: it is not. It
+ * stays the caller's to read until that. */
+const char *iscsi_auth_tries(const struct iscsi_auth *a);
 /* Is what it has proven still enough for @t (NULL: discovery)? The administrator may have bound,
  * unbound, deleted or changed accounts since the login began. Main loop. */
 bool iscsi_auth_holds(const struct iscsi_auth *a, const struct scsi_target *t);

@@ -17,6 +17,7 @@
 struct iscsi_session;
 struct iscsi_task;
 struct iscsi_ctl;
+struct tries;
 
 /* RFC 7143 8.1.3: the connection's states as the target sees them. */
 enum iscsi_conn_state {
@@ -127,6 +128,8 @@ struct iscsi_conn {
 	struct iscsi_reply *login_reply;
 	void (*login_wake)(struct iscsi_conn *conn); /* what it waited for has ended */
 	bool login_waiting, login_over, login_sending;
+	struct tries *try_waits; /* its CHAP response waits for its turn (tries.c) */
+	bool try_granted;	 /* ... and has it */
 	bool in_ffp;		/* handed over: shown to the admin */
 	bool leaving;		/* it ends, or logs out; set by its loop, main reads: atomic */
 	struct loop_deferred handover_later;

@@ -100,6 +100,16 @@ bool iscsi_login_end(struct iscsi_conn *conn);
 void iscsi_login_start(struct iscsi_conn *conn);
 void iscsi_login_stop(struct iscsi_conn *conn);
 
+/* ---- wrong CHAP answers (tries.c), main loop ------------------------------------------------- */
+void iscsi_tries_start(void);
+/* May a CHAP response for @user be verified now? LOGIN_OK; LOGIN_PENDING: conn->login_wake() will
+ * be called when it may, then ask again; LOGIN_OUT_OF_RESOURCES: too many wait. */
+uint16_t iscsi_tries_may(struct iscsi_conn *conn, const char *user);
+/* It was wrong. */
+void iscsi_tries_failed(struct iscsi_conn *conn, const char *user);
+/* The connection waits no more, if it did. */
+void iscsi_tries_leave(struct iscsi_conn *conn);
+
 /* ---- registry (registry.c), main loop -------------------------------------------------------- */
 /* As iscsi_session_event(), for what main knows of it. */
 bool iscsi_registry_event(struct iscsi_session *s, enum iscsi_session_event ev);

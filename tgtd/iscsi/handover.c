@@ -18,13 +18,25 @@ static void window(struct iscsi_login *l, uint32_t *exp_cmd_sn, uint32_t *max_cm
 	iscsi_registry_window(l->conn, exp_cmd_sn, max_cmd_sn);
 }
 
-static const struct iscsi_login_ops login_ops = { .establish = establish, .window = window };
+static uint16_t may_try(struct iscsi_login *l, const char *user)
+{
+	return iscsi_tries_may(l->conn, user);
+}
+
+static void try_failed(struct iscsi_login *l, const char *user)
+{
+	iscsi_tries_failed(l->conn, user);
+}
+
+static const struct iscsi_login_ops login_ops = {
+	.establish = establish, .window = window, .may_try = may_try, .try_failed = try_failed
+};
 
 static void login_timeout(struct timer *t)
 {
 	struct iscsi_conn *conn = container_of(t, struct iscsi_conn, login_timer);
 
-	iscsi_conn_fail(conn, conn->login_waiting ? "the session to be reinstated does not end" :
+	iscsi_conn_fail(conn, conn->login_waiting ? "what its login waits for does not end" :
 						    "login timed out");
 }
 
@@ -60,6 +72,7 @@ void iscsi_login_stop(struct iscsi_conn *conn)
 {
 	loop_timer_cancel(iscsi_core.main, &conn->login_timer);
 	loop_undefer(&conn->handover_later);
+	iscsi_tries_leave(conn);
 	list_del(&conn->wait_link);
 	if (list_linked(&conn->half_open)) {
 		list_del(&conn->half_open);
@@ -146,7 +159,7 @@ static void login_outcome(struct iscsi_conn *conn, enum login_outcome outcome)
 	}
 }
 
-/* The session that this login waited for has ended. */
+/* The session that this login waited for has ended, or it is its turn to prove its account. */
 static void handover_wake(struct iscsi_conn *conn)
 {
 	ASSERT_ON_LOOP(iscsi_core.main);

@@ -42,6 +42,7 @@ int iscsi_start(const struct iscsi_conf *conf)
 	iscsi_default_nop_count = c->nop_count;
 	iscsi_default_data_out_timeout = c->data_out_timeout_s;
 	iscsi_access_start();
+	iscsi_tries_start();
 	return 0;
 }
 
@@ -82,4 +83,15 @@ void iscsi_target_remove(struct scsi_target *t)
 	listing_entry_gone(it->entry);
 	itarget_free(it);
 	iscsi_registry_no_logins(t);
+}
+
+int iscsi_target_set(struct scsi_target *t, const char *key, const char *value)
+{
+	return strcmp(key, "default-mask") ? itarget_set(t, key, value) : acl_set_default(t, value);
+}
+
+int iscsi_target_check(const char *key, const char *value)
+{
+	return strcmp(key, "default-mask") ? itarget_check(key, value) :
+					     acl_set_default(NULL, value);
 }

@@ -51,7 +51,8 @@ int iscsi_target_add(struct scsi_target *t) must_check;
 void iscsi_target_remove(struct scsi_target *t);
 /* A session key (MaxRecvDataSegmentLength, HeaderDigest ...) for future logins, or nop_interval,
  * nop_count, data_out_timeout, RedirectAddress, RedirectPort, RedirectReason; or, at once,
- * allow_target_reset, allow_explicit_alua, alua_state. 0, -EINVAL (unknown key: -ENOENT). */
+ * allow_target_reset, allow_explicit_alua, alua_state, default-mask. 0, -EINVAL, or -ENOENT: no
+ * such key. */
 int iscsi_target_set(struct scsi_target *t, const char *key, const char *value) must_check;
 /* Would any target take it? The same result. */
 int iscsi_target_check(const char *key, const char *value) must_check;
@@ -83,6 +84,14 @@ void iscsi_acl_also(bool (*allows)(struct scsi_target *t, const char *iqn));
  * scsi_target_set_mask(). 0, -EINVAL, -ENOENT (iscsi_target_add() was not called), -ENOMEM. */
 int iscsi_acl_set_luns(struct scsi_target *t, const char *iqn, const char *luns) must_check;
 
+/*
+ * What an initiator sees for which no LUNs are given: all of them, or (false) none until it is
+ * bound by its name. Of the daemon; a target may say otherwise by its key default-mask ("all",
+ * "none", "" as the daemon). At once, for sessions, too.
+ */
+void iscsi_set_default_mask(bool all);
+bool iscsi_default_mask(void);
+
 /* ---- accounts (CHAP) ------------------------------------------------------------------------- */
 bool iscsi_account_valid(const char *user, const char *password); /* could it be made? */
 /* -EEXIST -EINVAL -ENOMEM */
@@ -90,6 +99,15 @@ int iscsi_account_new(const char *user, const char *password) must_check;
 int iscsi_account_delete(const char *user) must_check; /* -ENOENT; unbinds everywhere */
 /* For logins from now on. 0, -ENOENT, -EINVAL, -ENOMEM. */
 int iscsi_account_set_password(const char *user, const char *password) must_check;
+/* RFC 7143 12.1.3: secrets of fewer than 96 bits are for nobody; whether they are refused is the
+ * caller's to say. */
+#define ISCSI_SECRET_MIN 12
+bool iscsi_secret_weak(const char *password);
+void iscsi_account_each_weak(void (*fn)(const char *user, void *arg), void *arg);
+/* Where the administrator keeps the password, for what is shown and exported; NULL: not said. 0,
+ * -ENOENT, -ENOMEM. */
+int iscsi_account_set_file(const char *user, const char *file) must_check;
+const char *iscsi_account_file(const char *user); /* NULL */
 /* Does this user have this password? */
 bool iscsi_account_check(const char *user, const char *password);
 /* @tie: NULL, or called after its account for each name that it is tied to, at whatever target. */
@@ -122,6 +140,18 @@ bool iscsi_account_tied(const struct scsi_target *t, const char *user, const cha
 bool iscsi_account_may_use(const struct scsi_target *t, const char *user, const char *iqn);
 void iscsi_account_each_tie(struct scsi_target *t, const char *user,
 			    void (*fn)(const char *iqn, void *arg), void *arg);
+
+/* Wrong CHAP answers, by who gave them: an address and an account name. */
+struct iscsi_failed_logins {
+	char address[64];  /* of IPv6: its network */
+	const char *user;  /* that was tried last */
+	uint64_t failures; /* so far */
+	uint64_t seconds;  /* since the last one */
+	unsigned waiting;  /* answers that wait to be verified */
+};
+/* Those of a bounded table that was given up for newer ones are not told. */
+void iscsi_failed_logins_each(void (*fn)(const struct iscsi_failed_logins *f, void *arg),
+			      void *arg);
 
 /* ---- sessions and connections ---------------------------------------------------------------- */
 /*

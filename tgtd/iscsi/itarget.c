@@ -116,7 +116,7 @@ static int set_alua(struct itarget *it, const char *value)
 	return -EINVAL;
 }
 
-/* iscsi_target_check() has no target: then nothing but the value is looked at. */
+/* itarget_check() has no target: then nothing but the value is looked at. */
 static int set_key(struct itarget *it, const char *key, const char *value)
 {
 	unsigned port, n;
@@ -153,14 +153,14 @@ static int set_key(struct itarget *it, const char *key, const char *value)
 	return iscsi_offer_set(&it->offer, key, value);
 }
 
-int iscsi_target_set(struct scsi_target *t, const char *key, const char *value)
+int itarget_set(struct scsi_target *t, const char *key, const char *value)
 {
 	struct itarget *it = itarget_find(t);
 
 	return it ? set_key(it, key, value) : -ENOENT;
 }
 
-int iscsi_target_check(const char *key, const char *value)
+int itarget_check(const char *key, const char *value)
 {
 	struct itarget scratch;
 

@@ -24,7 +24,10 @@ static inline bool iscsi_same_name(const char *a, const char *b)
 
 struct account {
 	struct list link;
-	char *user, *password;
+	char *user;
+	char *password;	 /* secret.h */
+	uint64_t serial; /* of the password: another one has another number; from 1 */
+	char *file;	 /* where the administrator keeps it, to be shown; NULL: not said */
 	struct list ties; /* account_tie.of_account, of all targets */
 };
 
@@ -58,6 +61,9 @@ struct acl_rule {
 	char text[];
 };
 
+/* What initiators without a mask see. */
+enum default_mask { MASK_AS_DAEMON, MASK_ALL, MASK_NONE };
+
 struct lun_mask {
 	struct list link;
 	char iqn[ISCSI_NAME_MAX + 1];
@@ -77,6 +83,7 @@ struct itarget {
 	unsigned nrules;    /* in both */
 	struct listing_entry *entry; /* what SendTargets says of it */
 	struct list masks;  /* lun_mask */
+	uint8_t default_mask; /* enum default_mask */
 	struct account_set accounts;
 };
 
@@ -103,6 +110,12 @@ void account_set_fini(struct account_set *set);
 /* Called by iscsi_target_remove() and by iscsi_target_add() respectively. */
 void acl_fini(struct itarget *it);
 void acl_init(struct itarget *it);
+/* default-mask: "all", "none", or "" as the daemon says. @t NULL: could it be? 0, -EINVAL, or
+ * -ENOENT. */
+int acl_set_default(struct scsi_target *t, const char *value);
+/* iscsi_target_set() and iscsi_target_check() but for default-mask. */
+int itarget_set(struct scsi_target *t, const char *key, const char *value);
+int itarget_check(const char *key, const char *value);
 /* At start: third-party copies ask who may log in where. */
 void iscsi_access_start(void);
 

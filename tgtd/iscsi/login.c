@@ -309,6 +309,25 @@ static uint16_t one_key(struct iscsi_login *l, const char *key, const char *valu
 	return rc ? LOGIN_OUT_OF_RESOURCES : 0;
 }
 
+/* The security keys of a request. 0 or a login status; LOGIN_PENDING: the same again, later. */
+static uint16_t authenticate(struct iscsi_login *l)
+{
+	const char *tried = l->ops && l->ops->may_try ? iscsi_auth_tries(l->auth) : NULL;
+	char user[TEXT_VALUE_MAX + 1];
+	uint16_t status;
+
+	if (!tried)
+		return iscsi_auth_step(l->auth, &l->out);
+	snprintf(user, sizeof(user), "%s", tried);
+	status = l->ops->may_try(l, user);
+	if (status)
+		return status;
+	status = iscsi_auth_step(l->auth, &l->out);
+	if (status == LOGIN_AUTH_FAILURE)
+		l->ops->try_failed(l, user);
+	return status;
+}
+
 /* The keys of the stage. 0 or a login status. FirstBurstLength depends on MaxBurstLength (RFC 7143
  * 13.14), wherever in the request that is: it comes last. */
 static uint16_t stage_keys(struct iscsi_login *l, const struct request *r, bool first,
@@ -326,7 +345,7 @@ static uint16_t stage_keys(struct iscsi_login *l, const struct request *r, bool 
 				return status;
 		}
 	*why = "authentication failed";
-	return l->stage == STAGE_SECURITY ? iscsi_auth_step(l->auth, &l->out) : 0;
+	return l->stage == STAGE_SECURITY ? authenticate(l) : 0;
 }
 
 /* What we have to say at the end of a request of the operational stage. A stage in which we ask for
@@ -459,6 +478,11 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 		status = stage_keys(l, &r, first, &why);
 	text_in_reset(&l->in);
 	l->pending_transit = bhs[BHS_FLAGS] & (BHS_LOGIN_TRANSIT | BHS_LOGIN_NSG);
+	if (status == LOGIN_PENDING) {
+		memcpy(l->waiting_bhs, bhs, sizeof(l->waiting_bhs));
+		l->try_waits = true;
+		return LOGIN_WAIT;
+	}
 	if (!status && l->stage == STAGE_OPERATIONAL)
 		status = our_keys(l, &why);
 	if (status)
@@ -466,8 +490,15 @@ enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, con
 	return login_respond(l, bhs, reply);
 }
 
-/* Nothing was taken from the answer yet when establish() had to wait: the same step again. */
+/* Nothing was taken from the answer yet when it had to wait: the same step again. */
 enum login_outcome iscsi_login_resume(struct iscsi_login *l, struct iscsi_reply *reply)
 {
+	uint16_t status = l->try_waits ? authenticate(l) : 0;
+
+	if (status == LOGIN_PENDING)
+		return LOGIN_WAIT;
+	l->try_waits = false;
+	if (status)
+		return login_refuse(l, l->waiting_bhs, status, reply, "authentication failed");
 	return login_respond(l, l->waiting_bhs, reply);
 }

@@ -51,6 +51,10 @@ struct iscsi_login_ops {
 	uint16_t (*establish)(struct iscsi_login *login);
 	/* ExpCmdSN and MaxCmdSN for the responses of this connection. */
 	void (*window)(struct iscsi_login *login, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);
+	/* Both or none: a CHAP response for account @user is about to be verified. LOGIN_OK, a
+	 * status to refuse with, or LOGIN_PENDING as above. And: it was wrong. */
+	uint16_t (*may_try)(struct iscsi_login *login, const char *user);
+	void (*try_failed)(struct iscsi_login *login, const char *user);
 };
 
 #define LOGIN_REPLY_MAX 8192
@@ -95,7 +99,8 @@ struct iscsi_login {
 	unsigned exchanges;
 	struct iscsi_auth *auth;
 	uint8_t pending_transit; /* C-bit: flags of the request being assembled */
-	uint8_t waiting_bhs[48]; /* the request that waits in establish() */
+	uint8_t waiting_bhs[48]; /* the request that waits in establish() or may_try() */
+	bool try_waits;		 /* in may_try() */
 };
 
 enum login_outcome {
@@ -115,7 +120,8 @@ void iscsi_login_fini(struct iscsi_login *l);
 /* One Login Request: @bhs is 48 bytes, @data its data segment (unpadded length @len). */
 enum login_outcome iscsi_login_rx(struct iscsi_login *l, const uint8_t *bhs, const uint8_t *data,
 				  uint32_t len, struct iscsi_reply *reply) must_check;
-/* After LOGIN_WAIT: calls establish() again and goes on from there. The same outcomes. */
+/* After LOGIN_WAIT: calls establish() or may_try() again, and goes on from there. The same
+ * outcomes. */
 enum login_outcome iscsi_login_resume(struct iscsi_login *l, struct iscsi_reply *reply) must_check;
 /* A refusal made outside of the exchange (time-out, limits). */
 void iscsi_login_refuse(struct iscsi_login *l, const uint8_t *bhs, enum iscsi_login_status status,

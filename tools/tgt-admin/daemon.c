@@ -141,8 +141,31 @@ void daemon_load(void)
 	free(accounts);
 }
 
-/* Marks accounts whose password is another than the file's. The daemon tells no
- * password, but whether one is right. */
+/* Where the daemon says that the password of @user is kept; NULL: it does not say. */
+static const char *known_file(const char *user)
+{
+	const struct conf_target *t;
+	const struct conf_user *u;
+
+	list_for_each(u, &g.have.users, link)
+		if (!strcmp(u->user, user))
+			return u->file;
+	list_for_each(t, &g.have.targets, link)
+		list_for_each(u, &t->users, link)
+			if (!strcmp(u->user, user))
+				return u->file;
+	return NULL;
+}
+
+static bool same_file(const struct conf_user *u)
+{
+	const char *known = known_file(u->user);
+
+	return known && u->file ? !strcmp(known, u->file) : known == u->file;
+}
+
+/* Marks accounts whose password, or the file that it is kept in, is another than the file's. The
+ * daemon tells no password, but whether one is right. */
 static void compare_passwords(const struct list *users)
 {
 	struct conf_kv *account;
@@ -159,7 +182,7 @@ static void compare_passwords(const struct list *users)
 			req.text[ADM_T_USER] = u->user;
 			req.text[ADM_T_PASSWORD] = u->password;
 			daemon_call(&req, &reply);
-			if (reply.status == ADM_OK && !*reply.text)
+			if (reply.status == ADM_OK && (!*reply.text || !same_file(u)))
 				account->value = CONF_STALE;
 			adm_reply_free(&reply);
 		}

@@ -5,6 +5,7 @@
  * sessions of what does not change go on. Options are those of tgt's tool of the same name.
  */
 #include <getopt.h>
+#include <sys/prctl.h>
 
 #include "tools/tgt-admin/admin.h"
 
@@ -216,6 +217,7 @@ int main(int argc, char **argv)
 	const char *value = NULL;
 	char *end;
 
+	prctl(PR_SET_DUMPABLE, 0); /* no core: passwords are in our memory */
 	while ((ch = getopt_long(argc, argv, "esc:fpvhC:", options, NULL)) >= 0) {
 		switch (ch) {
 		case 'e':

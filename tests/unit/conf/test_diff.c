@@ -297,9 +297,9 @@ START_TEST(new_target_as_tgt_admin_prints_it)
 		"tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 1 --lun=1 --params "
 		"mode_page=8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0\n"
 		"tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 1 --lun=1 --params vendor_id=\"A B\"\n"
-		"tgtadm -C 0 --lld iscsi --mode account --op new --user=u --password=p\n"
+		"tgtadm -C 0 --lld iscsi --mode account --op new --user=u --password=PLEASE_CORRECT_THE_PASSWORD\n"
 		"tgtadm -C 0 --lld iscsi --mode account --op bind --tid=1 --user=u\n"
-		"tgtadm -C 0 --lld iscsi --mode account --op new --user=o --password=q\n"
+		"tgtadm -C 0 --lld iscsi --mode account --op new --user=o --password=PLEASE_CORRECT_THE_PASSWORD\n"
 		"tgtadm -C 0 --lld iscsi --mode account --op bind --tid=1 --user=o --outgoing\n"
 		"tgtadm -C 0 --lld iscsi --op bind --mode target --tid 1 -I 10.0.0.1\n");
 }
@@ -557,7 +557,8 @@ START_TEST(quoting)
 
 	ck_assert_ptr_nonnull(strstr(p, "-b \"/a b\\$c\""));
 	ck_assert_ptr_nonnull(strstr(p, "vendor_id=\"x\\\"y\\`\""));
-	ck_assert_ptr_nonnull(strstr(p, "--password=\"p w\""));
+	/* what is printed ends up in journals */
+	ck_assert_ptr_null(strstr(p, "p w"));
 }
 END_TEST
 
