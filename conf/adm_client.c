@@ -4,13 +4,17 @@
 #include "events/bug.h"
 #include "events/secret.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#define ADM_PATH_MAX 4096
 
 int adm_connect(struct adm_client *c, int port)
 {
@@ -41,16 +45,33 @@ void adm_disconnect(struct adm_client *c)
 	c->fd = -1;
 }
 
-static int send_all(int fd, const uint8_t *p, size_t len)
+/* @file: -1, or a descriptor that goes with the first byte. */
+static int send_all(int fd, const uint8_t *p, size_t len, int file)
 {
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)),
+				.cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS } };
+	bool first = file >= 0;
+
 	ASSERT(fd >= 0);
+	if (first)
+		memcpy(CMSG_DATA(&control.head), &file, sizeof(file));
 	while (len) {
-		ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
+		struct iovec iov = { (void *)(uintptr_t)p, len };
+		struct msghdr msg = { .msg_iov = &iov,
+				      .msg_iovlen = 1,
+				      .msg_control = first ? &control : NULL,
+				      .msg_controllen = first ? sizeof(control) : 0 };
+		ssize_t n = sendmsg(fd, &msg, MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return -ENOTCONN;
+		first = false;
 		p += n;
 		len -= (size_t)n;
 	}
@@ -85,7 +106,8 @@ static int receive_text(int fd, uint32_t len, char **text)
 	return receive_all(fd, *text, len);
 }
 
-int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *reply)
+static int call_with(struct adm_client *c, const struct adm_req *req, int file,
+		     struct adm_reply *reply)
 {
 	uint8_t head[ADM_RSP_HEADER];
 	uint32_t text_len, detail_len;
@@ -98,7 +120,7 @@ int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *
 	if (!err && c->fd < 0 && adm_connect(c, c->port))
 		err = -ENOTCONN;
 	if (!err)
-		err = send_all(c->fd, buf, len);
+		err = send_all(c->fd, buf, len, file);
 	secret_free(buf, size);
 	if (!err)
 		err = receive_all(c->fd, head, sizeof(head));
@@ -112,6 +134,56 @@ int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *
 		adm_reply_free(reply);
 		adm_disconnect(c);
 	}
+	return err;
+}
+
+/* The store that @req names, as the daemon would open it. -errno, with *path for messages. */
+static int open_store(const struct adm_req *req, bool sync, char *path, size_t len)
+{
+	int how = O_CLOEXEC | O_NONBLOCK | (sync ? O_SYNC : 0);
+	int err = adm_store_path(req, path, len), fd;
+	struct stat st;
+
+	if (err)
+		return err;
+	if (*path != '/')
+		return -EINVAL; /* the daemon has a directory of its own */
+	fd = open(path, O_PATH | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) ? 0 : -EINVAL;
+	close(fd);
+	if (err)
+		return err;
+	fd = open(path, O_RDWR | how);
+	if (fd < 0 && (errno == EROFS || errno == EACCES || errno == EPERM))
+		fd = open(path, O_RDONLY | how);
+	return fd < 0 ? -errno : fd;
+}
+
+int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *reply)
+{
+	char path[ADM_PATH_MAX] = "";
+	int err = call_with(c, req, -1, reply), fd;
+
+	if (err || reply->status != ADM_NEEDS_FILE)
+		return err;
+	fd = open_store(req, !strncmp(reply->detail, ADM_NEEDS_SYNC, strlen(ADM_NEEDS_SYNC)), path,
+			sizeof(path));
+	if (fd < 0) {
+		char *detail = NULL;
+
+		/* as the daemon would say it */
+		if (asprintf(&detail, "%.120s: %s", path, strerror(-fd)) < 0)
+			return -ENOMEM;
+		free(reply->detail);
+		reply->detail = detail;
+		reply->status = ADM_INVALID_REQUEST;
+		return 0;
+	}
+	adm_reply_free(reply);
+	err = call_with(c, req, fd, reply);
+	close(fd);
 	return err;
 }
 

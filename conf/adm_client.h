@@ -22,7 +22,8 @@ struct adm_reply {
 /* 0 or -errno: what socket(2) or connect(2) say, -ENAMETOOLONG. */
 int adm_connect(struct adm_client *c, int port) must_check;
 /* Connects first when there is no connection. 0: @reply is filled, whatever its status is, and the
- * caller frees it with adm_reply_free(). -E2BIG: the request is too large. -ENOTCONN: no daemon, or
+ * caller frees it with adm_reply_free(). A store that the daemon is not allowed to open is opened
+ * here, see ADM_NEEDS_FILE. -E2BIG: the request is too large. -ENOTCONN: no daemon, or
  * it went away before it answered. -EPROTO, -ENOMEM. After an error the connection is closed. */
 int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *reply) must_check;
 void adm_reply_free(struct adm_reply *reply);

@@ -207,6 +207,31 @@ int adm_req_decode(struct adm_req *req, const uint8_t *fields, size_t len)
 	return 0;
 }
 
+int adm_store_path(const struct adm_req *req, char *path, size_t len)
+{
+	const char *found = req->op == ADM_NEW ? req->text[ADM_T_PATH] : NULL;
+	size_t n = found ? strlen(found) : 0;
+
+	for (const char *p = req->text[ADM_T_PARAMS]; p; p = *p ? p + 1 : NULL) {
+		size_t item = strcspn(p, ",");
+
+		if (!strncmp(p, "path=", 5)) {
+			if (found)
+				return -ENOENT;
+			found = p + 5;
+			n = item - 5;
+		}
+		p += item;
+	}
+	if (req->mode != ADM_LU || !found)
+		return -ENOENT;
+	if (n >= len)
+		return -ENAMETOOLONG;
+	memcpy(path, found, n);
+	path[n] = 0;
+	return 0;
+}
+
 void adm_rsp_encode(uint8_t head[ADM_RSP_HEADER], enum adm_status status, uint32_t text_len,
 		    uint32_t detail_len)
 {
@@ -258,6 +283,7 @@ const char *adm_status_text(enum adm_status status)
 		[ADM_DRIVER_ACTIVE] = "this driver is busy",
 		[ADM_UNSUPPORTED] = "this operation isn't supported",
 		[ADM_UNKNOWN_PARAM] = "unknown parameter",
+		[ADM_NEEDS_FILE] = "this store is for the administrator's tool to open",
 		[ADM_PREVENT_REMOVAL] = "this device has Prevent Removal set",
 	};
 

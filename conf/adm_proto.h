@@ -81,6 +81,7 @@ enum adm_status {
 	ADM_UNSUPPORTED,
 	ADM_UNKNOWN_PARAM,
 	ADM_PREVENT_REMOVAL,
+	ADM_NEEDS_FILE, /* the daemon may not open the store: see adm_store_path() */
 	ADM_STATUSES
 };
 
@@ -136,6 +137,19 @@ size_t adm_req_encode(const struct adm_req *req, uint8_t *buf, size_t cap) must_
 int adm_req_header(const uint8_t head[ADM_REQ_HEADER]) must_check;
 /* @fields, @len: what follows the header. Texts of @req point into @fields. 0 or -EPROTO. */
 int adm_req_decode(struct adm_req *req, const uint8_t *fields, size_t len) must_check;
+
+/*
+ * A daemon without privileges (tgtd --user) answers ADM_NEEDS_FILE where it is not allowed to open
+ * a store. The tools then open it, with the administrator's rights, and send the request again with
+ * the descriptor (SCM_RIGHTS, with its first byte). What is opened is what the request itself
+ * names, never what the daemon says: a daemon that somebody has taken over gets nothing else by
+ * it. All that it may say is how, by a detail that begins with ADM_NEEDS_SYNC: with O_SYNC.
+ *
+ * Into @path the store that @req names, as `--backing-store` or as the parameter `path`. 0; -ENOENT:
+ * none, or more than one; -ENAMETOOLONG.
+ */
+#define ADM_NEEDS_SYNC "sync: "
+int adm_store_path(const struct adm_req *req, char *path, size_t len) must_check;
 
 /* The header of an answer with @text_len bytes of output and
  * @detail_len of explanation after it. */

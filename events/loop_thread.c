@@ -13,6 +13,7 @@
 #include "events/log.h"
 #include "events/loop_impl.h"
 #include "events/metrics.h"
+#include "events/thread.h"
 #include "events/topology.h"
 
 #define LOOP_BYTES ALIGN_UP(sizeof(struct loop), KiB(4))
@@ -213,29 +214,21 @@ static void *thread_main(void *arg)
 	if (loop->name[0])
 		pthread_setname_np(pthread_self(), loop->name);
 	thread_pin(loop);
+	thread_guard(THREAD_LOOP);
 	loop_run(loop);
 	return NULL;
 }
 
 int loop_start(struct loop *loop)
 {
-	sigset_t block, before;
+	sigset_t before;
 	int rc;
 
 	ASSERT(!loop->running && !loop->thread_started);
-	/* Signals are the main thread's business; those that a fault of
-	 * this thread raises are not. */
-	sigfillset(&block);
-	sigdelset(&block, SIGSEGV);
-	sigdelset(&block, SIGBUS);
-	sigdelset(&block, SIGILL);
-	sigdelset(&block, SIGFPE);
-	sigdelset(&block, SIGABRT);
-	sigdelset(&block, SIGPROF);
 	/* From here on, not from when the thread gets its first time slice. */
 	loop->thread_started = true;
 	atomic_store(&loop->running, true);
-	pthread_sigmask(SIG_SETMASK, &block, &before);
+	thread_block_signals(&before);
 	rc = pthread_create(&loop->thread, NULL, thread_main, loop);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {

@@ -93,6 +93,7 @@ static void *worker(void *arg)
 	struct timespec until;
 	int late = 0;
 
+	thread_guard(THREAD_BLOCKING);
 	metrics_register_thread();
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
@@ -119,26 +120,125 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* Lock held. Signals belong to the main thread, so none may land on a worker. */
-static void start_worker(struct offload_pool *p)
+/* 0 or an errno. */
+static int make_worker(struct offload_pool *p)
 {
-	sigset_t all, before;
+	sigset_t before;
 	pthread_t thread;
 	int err;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
+	thread_block_signals(&before);
 	err = pthread_create(&thread, NULL, worker, p);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
 		log_ratelimited(LOG_LVL_ERROR, "cannot start a thread for blocking calls: %s",
 				strerror(err));
-		return;
+		return err;
 	}
 	pthread_setname_np(thread, p->name);
 	pthread_detach(thread);
-	p->threads++;
+	return 0;
 }
+
+/* ---- the starter ----------------------------------------------------------------------------- */
+
+/* Threads inherit what their maker may do, and event threads may open nothing, and make none. So
+ * one thread makes them all. Its lock is taken under a pool's. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+	bool runs, stop;
+	unsigned wanted[3];
+} starter = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
+static struct offload_pool *const pools[3] = { &pool, &serial, &background };
+
+/* There is no thread to be had. Where others are at work they do it, else it is done here. */
+static void do_without(struct offload_pool *p)
+{
+	struct offload_job *job;
+
+	pthread_mutex_lock(&p->lock);
+	while (p->threads == 1 && (job = next_job(p)))
+		perform(p, job);
+	p->threads--;
+	pthread_cond_signal(&p->ended);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void *starter_main(void *arg)
+{
+	unsigned i;
+
+	thread_guard(THREAD_BLOCKING);
+	metrics_register_thread();
+	pthread_mutex_lock(&starter.lock);
+	for (;;) {
+		for (i = 0; i < ARRAY_SIZE(pools) && !starter.wanted[i]; i++)
+			;
+		if (i < ARRAY_SIZE(pools)) {
+			starter.wanted[i]--;
+			pthread_mutex_unlock(&starter.lock);
+			if (make_worker(pools[i]))
+				do_without(pools[i]);
+			pthread_mutex_lock(&starter.lock);
+		} else if (starter.stop) {
+			break;
+		} else {
+			pthread_cond_wait(&starter.wake, &starter.lock);
+		}
+	}
+	pthread_mutex_unlock(&starter.lock);
+	return NULL;
+}
+
+int offload_start(void)
+{
+	sigset_t before;
+	int err;
+
+	starter.stop = false;
+	thread_block_signals(&before);
+	err = pthread_create(&starter.thread, NULL, starter_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err)
+		return -err;
+	pthread_setname_np(starter.thread, "tgtd-starter");
+	starter.runs = true;
+	return 0;
+}
+
+static void starter_stop(void)
+{
+	if (!starter.runs)
+		return;
+	pthread_mutex_lock(&starter.lock);
+	starter.stop = true;
+	pthread_cond_signal(&starter.wake);
+	pthread_mutex_unlock(&starter.lock);
+	pthread_join(starter.thread, NULL);
+	starter.runs = false;
+}
+
+/* Lock held. It counts from now on; where it cannot be made at once it does not. */
+static void start_worker(struct offload_pool *p)
+{
+	unsigned i = 0;
+
+	if (!starter.runs) {
+		p->threads += !make_worker(p);
+		return;
+	}
+	p->threads++;
+	while (pools[i] != p)
+		i++;
+	pthread_mutex_lock(&starter.lock);
+	starter.wanted[i]++;
+	pthread_cond_signal(&starter.wake);
+	pthread_mutex_unlock(&starter.lock);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 /*
  * Is there a thread too few for a job of @lane? A lane of which nothing is under way gets one at
@@ -233,4 +333,5 @@ void offload_fini(void)
 	offload_end(&serial);
 	offload_end(&pool);
 	offload_end(&background);
+	starter_stop();
 }

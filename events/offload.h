@@ -40,6 +40,10 @@ void offload_submit_serial(struct offload_lane *lane, struct offload_job *job, s
 void offload_submit_background(struct offload_job *job, struct loop *home,
 			       void (*run)(struct offload_job *),
 			       void (*done)(struct offload_job *));
+/* Threads are made by one of their own from now on, which the caller makes: they may do what it may
+ * do, and not less because an event thread has asked for them. Once, before the first job. 0 or
+ * -errno. */
+int offload_start(void) must_check;
 /* At most so many threads (1..OFFLOAD_THREADS_MAX; 4 at first). Those that
  * run already stay. Any thread. */
 #define OFFLOAD_THREADS_MAX 1024u

@@ -10,3 +10,27 @@ void thread_background(bool on)
 	/* Of this thread; a wish only. */
 	sched_setscheduler(0, on ? SCHED_IDLE : SCHED_OTHER, &none);
 }
+
+static void (*guard_fn)(enum thread_kind kind);
+
+void thread_set_guard(void (*guard)(enum thread_kind kind))
+{
+	guard_fn = guard;
+}
+
+void thread_guard(enum thread_kind kind)
+{
+	if (guard_fn)
+		guard_fn(kind);
+}
+
+void thread_block_signals(sigset_t *before)
+{
+	static const int own[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGPROF, SIGSYS };
+	sigset_t block;
+
+	sigfillset(&block);
+	for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		sigdelset(&block, own[i]);
+	pthread_sigmask(SIG_SETMASK, &block, before);
+}

@@ -3,6 +3,7 @@
 #ifndef EVENTS_THREAD_H
 #define EVENTS_THREAD_H
 
+#include <signal.h>
 #include <stdbool.h>
 
 /*
@@ -12,5 +13,20 @@
  * others again; without privileges the kernel may refuse.
  */
 void thread_background(bool on);
+
+/* What a thread does decides what it may do. */
+enum thread_kind {
+	THREAD_LOOP,	/* runs a loop: sockets, aio, messages; opens nothing, starts nothing */
+	THREAD_BLOCKING, /* calls that may block: files, devices, threads of loops */
+	THREAD_KINDS
+};
+/* From now on each new thread calls @guard first, with its kind; NULL: none. To be set before there
+ * are threads. */
+void thread_set_guard(void (*guard)(enum thread_kind kind));
+/* A thread begins: what it may do is settled now, for good. */
+void thread_guard(enum thread_kind kind);
+/* The signals that threads other than the main one leave to it: all, but for those that a thread
+ * raises itself by what it does. Blocks them; @before is for pthread_sigmask(SIG_SETMASK). */
+void thread_block_signals(sigset_t *before);
 
 #endif

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See daemon.h. */
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <systemd/sd-daemon.h>
@@ -86,32 +83,6 @@ int daemon_pidfile(const char *path)
 		return n;
 	}
 	pid_path = path;
-	return 0;
-}
-
-int daemon_drop_privileges(const char *user)
-{
-	struct passwd *pw;
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		log_warn("no_new_privs: %m");
-	if (!user)
-		return 0;
-	errno = 0;
-	pw = getpwnam(user);
-	if (!pw) {
-		log_error("--user %s: no such user", user);
-		return errno ? -errno : -ENOENT;
-	}
-	/* From root to anybody else the kernel clears all capability sets. */
-	if (initgroups(user, pw->pw_gid) || setgid(pw->pw_gid) || setuid(pw->pw_uid)) {
-		int rc = -errno;
-
-		log_error("cannot become user %s: %m", user);
-		return rc;
-	}
-	log_info("running as user %s (uid %d, gid %d), without capabilities", user, (int)pw->pw_uid,
-		 (int)pw->pw_gid);
 	return 0;
 }
 

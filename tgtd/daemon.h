@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Being a daemon: detaching, pid file, telling the starter that we are ready, dropping privileges.
+ * Being a daemon: detaching, pid file, telling the starter that we are ready.
  * Main thread only, in the order of the declarations.
  */
 #ifndef TGTD_DAEMON_H
@@ -13,9 +13,6 @@
 int daemon_detach(void) must_check;
 /* Creates and locks the file; refuses when a live daemon has it. 0 or -errno (logged). */
 int daemon_pidfile(const char *path) must_check;
-/* No new privileges by exec, from here on; and when @user is given, becomes that user, keeping no
- * capability. Says in the log what is left. 0 or -errno (logged). */
-int daemon_drop_privileges(const char *user) must_check;
 /* The sockets accept: lets the parent go, tells systemd. */
 void daemon_ready(const char *status);
 /* Tells systemd that the end has begun and may take up to @usec more. */

@@ -4,7 +4,7 @@
  * order. What the parts do is theirs; nothing here is on a data path.
  *
  *   start:  topology -> loops of the nodes -> cache -> iSCSI, iSER -> admin
- *           socket -> portals -> ready
+ *           socket -> portals -> privileges -> ready
  *   stop:   portals closed, initiators asked to leave -> targets and LUs deleted (caches flushed)
  *           -> admin socket -> cache -> loops
  */
@@ -25,6 +25,7 @@
 #include "iser/iser.h"
 #include "tgtd/admin/admin.h"
 #include "tgtd/daemon.h"
+#include "tgtd/guard.h"
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/transport.h"
 #include "tgtd/options.h"
@@ -51,6 +52,7 @@ struct daemon {
 	uint64_t told_ns;	/* when the first signal said so */
 	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when that is not less */
 	bool iser; /* an RDMA device is served */
+	uid_t admin_uid; /* who started it */
 };
 
 static struct daemon daemon_;
@@ -168,6 +170,8 @@ static void raise_limits(void)
 {
 	struct rlimit files = { .rlim_cur = 1 << 20, .rlim_max = 1 << 20 };
 	struct rlimit lock = { .rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY };
+	/* Threads may come back from SCHED_IDLE without a privilege (sched(7)). */
+	struct rlimit nice = { .rlim_cur = 20, .rlim_max = 20 };
 
 	if (setrlimit(RLIMIT_NOFILE, &files) && !getrlimit(RLIMIT_NOFILE, &files)) {
 		files.rlim_cur = files.rlim_max;
@@ -177,6 +181,7 @@ static void raise_limits(void)
 		lock.rlim_cur = lock.rlim_max;
 		setrlimit(RLIMIT_MEMLOCK, &lock);
 	}
+	(void)setrlimit(RLIMIT_NICE, &nice); /* else they stay as they are */
 }
 
 #define HALF_OPEN_MIN 16
@@ -274,6 +279,8 @@ static int start_admin(struct daemon *d)
 		.placement = d->placement,
 		.cache = d->cache,
 		.control_port = d->opt.control_port,
+		.admin_uid = d->admin_uid,
+		.ro_group = d->opt.admin_ro_group,
 		.iser = d->iser,
 		.lu_spin_ns = d->opt.spin_us * NSEC_PER_USEC,
 		.central_events = d->opt.central,
@@ -342,11 +349,12 @@ static void main_start(struct loop_msg *msg)
 	int rc;
 
 	loop_set_may_block(d->main, true);
-	if (!(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_protocols(d)) &&
+	if (!(rc = offload_start()) && !(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_protocols(d)) &&
 	    !(rc = start_admin(d)) && !(rc = start_portals(d)))
-		rc = daemon_drop_privileges(d->opt.user);
+		rc = guard_report(d->main);
 	if (rc)
 		give_up(rc);
+	guard_main();
 	watch_losses(d);
 	loop_set_may_block(d->main, false);
 	daemon_ready("serving");
@@ -354,6 +362,17 @@ static void main_start(struct loop_msg *msg)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
 	log_notice("tgtd %s is serving, control port %d, %u node%s", TGT_VERSION,
 		   d->opt.control_port, d->topo.nnodes, d->topo.nnodes == 1 ? "" : "s");
+}
+
+/* Adapters that come later are served by nobody: whether there are any is known now. */
+static void confine_threads(const struct daemon *d)
+{
+	bool rdma = d->opt.iser && !access("/sys/class/infiniband", F_OK);
+	int rc = guard_threads(d->opt.seccomp, rdma);
+
+	if (rc)
+		log_warn("system calls are not limited: %s",
+			 rc == -ENOSYS ? "built without libseccomp" : strerror(-rc));
 }
 
 /* The reverse of main_start(), from wherever that got to. */
@@ -377,6 +396,7 @@ static void take_down(struct daemon *d)
 			loop_end(d->worker[n]);
 	blk_bounce_fini();
 	offload_fini();
+	guard_report_end();
 	if (d->signals.loop)
 		loop_fd_del(&d->signals);
 	if (d->main)
@@ -413,9 +433,14 @@ int main(int argc, char **argv)
 	if (d->opt.io_threads)
 		offload_set_threads(d->opt.io_threads);
 	raise_limits();
+	d->admin_uid = getuid();
+	guard_begin(d->opt.user);
 	rc = make_main_loop(d);
+	if (!rc && d->opt.user)
+		rc = guard_become(d->opt.user, d->opt.state_dir);
 	if (rc)
 		give_up(rc);
+	confine_threads(d);
 	d->start.handle = main_start;
 	loop_post(d->main, &d->start);
 	loop_run(d->main);

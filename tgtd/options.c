@@ -22,7 +22,9 @@ enum {
 	OPT_USER,
 	OPT_STOP,
 	OPT_SYSFS,
-	OPT_AFTER_LOSS
+	OPT_AFTER_LOSS,
+	OPT_SECCOMP,
+	OPT_RO_GROUP
 };
 
 static const struct option longopts[] = {
@@ -45,6 +47,8 @@ static const struct option longopts[] = {
 	{ "stop-timeout", required_argument, NULL, OPT_STOP },
 	{ "sysfs-root", required_argument, NULL, OPT_SYSFS },
 	{ "after-loss", required_argument, NULL, OPT_AFTER_LOSS },
+	{ "seccomp", required_argument, NULL, OPT_SECCOMP },
+	{ "admin-ro-group", required_argument, NULL, OPT_RO_GROUP },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -74,7 +78,9 @@ static void usage(FILE *out)
 	      "                             daemon lost data, until tgtadm says refresh=1; accept: a warning\n"
 	      "      --stop-timeout SECONDS how long a store that takes nothing is waited for at the end\n"
 	      "                             (default 60; 0: for ever)\n"
-	      "      --user NAME            give up root once the sockets are open\n"
+	      "      --user NAME            become that user; stores are opened by tgtadm\n"
+	      "      --admin-ro-group GROUP its members may use tgtadm to show, and to change nothing\n"
+	      "      --seccomp on|off       limit the system calls of threads (default on)\n"
 	      "  -t, --nr_iothreads N       threads for system calls that may block (default 4)\n",
 	      out);
 }
@@ -210,6 +216,14 @@ static bool one_option(struct options *o, int c, char *arg)
 			return bad("--after-loss", arg);
 		o->accept_loss = arg[0] == 'a';
 		return true;
+	case OPT_SECCOMP:
+		if (strcmp(arg, "on") != 0 && strcmp(arg, "off") != 0)
+			return bad("--seccomp", arg);
+		o->seccomp = arg[1] == 'n';
+		return true;
+	case OPT_RO_GROUP:
+		o->admin_ro_group = arg;
+		return true;
 	case OPT_SYSFS:
 		o->sysfs_root = arg;
 		return true;
@@ -260,6 +274,7 @@ enum options_outcome options_parse(struct options *o, int argc, char **argv)
 		.spin_us = 20,
 		.stop_s = 60,
 		.use_cache = true,
+		.seccomp = true,
 		.nop_interval = 30,
 		.nop_count = 5,
 		.data_out_timeout = 20,

@@ -14,6 +14,8 @@ struct options {
 	unsigned log_level;	     /* enum log_level */
 	const char *pidfile;	     /* NULL: none */
 	const char *user;	     /* NULL: stay who we are */
+	bool seccomp;		     /* threads' system calls are limited */
+	const char *admin_ro_group;  /* may show, and change nothing; NULL: none */
 	const char *state_dir;	     /* persistent reservations and the like */
 	bool accept_loss;	     /* what an earlier daemon has lost is only logged */
 	unsigned numa_nodes;	     /* 0: as the machine is; N: simulate */

@@ -33,12 +33,13 @@ _tgtadm() {
 		;;
 	-n | --name)
 		case $mode:$op in
-		sys*:show) words='config counters stores' ;;
+		sys*:show) words='config counters stores failed-logins' ;;
 		sys*:stat) words='all loop_ store_ blk_ cache_ iscsi_ tcp_ iser_' ;;
-		sys*:update) words='State debug iSNS iSNSServerIP iSNSServerPort iSNSAccessControl' ;;
+		sys*:update) words='State debug iSNS iSNSServerIP iSNSServerPort iSNSAccessControl
+			weak_secrets default-mask' ;;
 		esac
 		;;
-	-b | --backing-store)
+	-b | --backing-store | --password-file)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
@@ -52,7 +53,7 @@ _tgtadm() {
 	*)
 		words='--mode --op --tid --sid --cid --lun --name --value --backing-store --bstype --bsopts --bsoflags
 			--blocksize --targetname --initiator-address --initiator-name --expose --user --password
-			--outgoing --params --device-type --force --lld --control-port --debug --help --version'
+			--password-file --outgoing --params --device-type --force --lld --control-port --debug --help --version'
 		;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")

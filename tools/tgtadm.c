@@ -89,7 +89,7 @@ __attribute__((noreturn)) static void help(void)
 {
 	printf("tgtadm %s - administration of the SCSI target daemon tgtd\n\n"
 	       "Usage: tgtadm --mode <mode> --op <operation> [OPTION...]\n\n"
-	       "  --mode system --op show [--name config|counters|stores]\n"
+	       "  --mode system --op show [--name config|counters|stores|failed-logins]\n"
 	       "  --mode system --op stat|delete\n"
 	       "  --mode system --op stat --name all|cache_|iscsi_|tcp_|iser_...\n"
 	       "  --mode system --op update --name State|debug|iSNS... --value <value>\n"

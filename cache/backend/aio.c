@@ -287,6 +287,8 @@ static void look_at_name(const struct aio *a)
 	char id[BLK_STORE_ID_MAX];
 	struct stat st;
 
+	if (stat(a->blk.path, &st) < 0 && errno == EACCES)
+		return; /* for the administrator to see (tgtd --user) */
 	if (stat(a->blk.path, &st) < 0)
 		log_warn("%s: is not there by this name any more (%s): what was opened is served",
 			 a->blk.path, strerror(errno));
@@ -494,11 +496,32 @@ static int take_in(struct aio *a, const struct blk_open_args *args, const struct
 	return store_opener_add(o, unlocked, why, len);
 }
 
-/* Opens the file; 0 or -errno. */
-static int open_store(struct aio_store *s, const char *path, bool readonly, bool sync)
+/* What somebody else has opened: O_SYNC cannot be switched on any more. 0 or -errno. */
+static int take_open(struct aio_store *s, const struct blk_open_args *args)
 {
-	int flags = (readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | (sync ? O_SYNC : 0);
+	int flags = fcntl(args->file, F_GETFL);
 
+	if (flags < 0)
+		return -errno;
+	if ((!args->readonly && (flags & O_ACCMODE) != O_RDWR) || (flags & O_PATH) ||
+	    (args->sync && (flags & O_SYNC) != O_SYNC))
+		return -EBADF;
+	s->fd = fcntl(args->file, F_DUPFD_CLOEXEC, 0);
+	if (s->fd < 0)
+		return -errno;
+	s->direct = fcntl(s->fd, F_SETFL, flags | O_DIRECT | O_NONBLOCK) == 0;
+	return 0;
+}
+
+/* Opens the file; 0 or -errno. */
+static int open_store(struct aio_store *s, const struct blk_open_args *args)
+{
+	const char *path = args->path;
+	int flags = (args->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK |
+		    (args->sync ? O_SYNC : 0);
+
+	if (args->is_open)
+		return take_open(s, args);
 	s->direct = true;
 	s->fd = open(path, flags | O_DIRECT);
 	if (s->fd < 0 && errno == EINVAL) {
@@ -535,7 +558,7 @@ struct blk *aio_open(const struct blk_open_args *args)
 	a->store.syncs.tell = sync_tell;
 	if (!args->path || !*args->path)
 		return aio_fail(a, args, EINVAL, "a path to a file or block device is wanted");
-	err = open_store(&a->store, args->path, args->readonly, args->sync);
+	err = open_store(&a->store, args);
 	if (err)
 		return aio_fail(a, args, -err, strerror(-err));
 	if (fstat(a->store.fd, &st) < 0)

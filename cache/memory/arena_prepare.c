@@ -122,6 +122,7 @@ static void *prepare(void *arg)
 	size_t joined;
 	int err;
 
+	thread_guard(THREAD_BLOCKING);
 	thread_background(true);
 	err = populate_all(p);
 	if (err)
@@ -140,13 +141,12 @@ static void *prepare(void *arg)
 
 void arena_prepare_start(struct arena_prepare *p)
 {
-	sigset_t all, before;
+	sigset_t before;
 	int err;
 
 	ASSERT(!p->running && (!p->huge || ((uintptr_t)p->map & (HUGE_PAGE - 1)) == 0));
 	atomic_store(&p->stop, false);
-	sigfillset(&all); /* signals belong to the main thread */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
+	thread_block_signals(&before);
 	err = pthread_create(&p->thread, NULL, prepare, p);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {

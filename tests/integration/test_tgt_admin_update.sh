@@ -217,6 +217,7 @@ settled
 
 # ---- U6: every word of targets.conf.5, and nothing to do in a second run
 admin --delete ALL
+(umask 077 && echo secret-of-a-file >"$dir/secret")
 every() {
 	cat >"$conf" <<END
 default-driver iscsi
@@ -225,6 +226,9 @@ control-port 0
 include $dir/conf.d/*.conf
 incomingdiscoveryuser disc secret-disc12
 outgoingdiscoveryuser odisc secret-disc34
+incomingdiscoveryuser-file disc-f $dir/secret
+weak_secrets refuse
+default-mask none
 iSNSServerIP 127.0.0.1
 iSNSServerPort 3205
 iSNSAccessControl Off
@@ -291,6 +295,8 @@ iSNS Off
 	incominguser user1 secret-user12
 	bind-user user1 iqn.x:one
 	outgoinguser user2 secret-user34
+	incominguser-file user3 $dir/secret
+	default-mask all
 	state $2
 	nop_interval 3
 	nop_count 4
@@ -324,6 +330,7 @@ iSNS Off
 </target>
 <target iqn.x:nobody>
 	initiator-address NONE
+	outgoinguser-file user4 $dir/secret
 </target>
 END
 }
@@ -340,7 +347,8 @@ done
 before=$("$bin/tgt-admin" --dump)
 admin --update ALL --force
 is "... with --force neither" test "$("$bin/tgt-admin" --dump)" = "$before"
-# the words of the manual are in the file
+# the words of the manual are in the file, but for this one: a daemon has one outgoing user
+echo "# outgoingdiscoveryuser-file" >>"$conf"
 missing=
 for word in $(sed -n '/^\.SH GLOBAL/,/^\.SH SEE/p' conf/targets.conf.5 | sed -n '/^\.TP/{n;p;n;/^\.[BI]/p;}' |
 	sed 's/\\-/-/g' | grep -o '[A-Za-z][A-Za-z_0-9-]*[A-Za-z0-9]' |

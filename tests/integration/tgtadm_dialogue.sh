@@ -172,8 +172,8 @@ say -m target -o stat -t 77
 say -m sys -o stat
 
 # ---- accounts
-say -m account -o new -u u1 -p secret1
-say -m account -o new -u u2 -p secret2
+say -m account -o new -u u1 -p secret1-of-u1
+say -m account -o new -u u2 -p secret2-of-u2
 say -m account -o new -u u1 -p other
 say -m account -o show
 say -m account -o bind -u nobody -t 1

@@ -49,6 +49,7 @@ struct adm_call {
 	struct adm_req req;	   /* texts point into the buffer below */
 	uint8_t *fields;	   /* secret.h */
 	size_t fields_size;
+	int file;		   /* the store that it names, opened by who asks; or -1 */
 	struct adm_out out;
 	char detail[512];	   /* why it was refused, or the warnings of what was done */
 	char warnings[512];	   /* a line each */
@@ -57,6 +58,7 @@ struct adm_call {
 	const char *params_left;   /* logicalunit new, update: what is still to do */
 	enum adm_status failed;	   /* logicalunit new: why it is being taken back */
 	bool made;		   /* logicalunit new: it stands, its parameters follow */
+	bool onlooker;		   /* of who may look, and change nothing */
 	bool done;
 };
 
@@ -188,10 +190,12 @@ struct store_open {
 	bool uncached, write_through, shared;
 	char who[48]; /* whose it will be, for messages */
 	int node;
+	int file; /* it is open already; or -1 */
 	void (*done)(struct store_open *so); /* main loop, never from inside store_open() */
 	/* outcome: blk, or err and reason */
 	struct blk *blk;
 	int err;
+	bool needs_file; /* whoever asks has to open it: we may not */
 	char reason[200];
 };
 void store_open(struct store_open *so);
@@ -205,8 +209,10 @@ struct store_trial {
 	const char *path; /* the caller's */
 	const char *memory; /* "ram" or "null": the path is a size; NULL: neither */
 	uint32_t block_size;
+	int file; /* as above */
 	void (*done)(struct store_trial *st); /* main loop, never from inside store_try() */
 	int err;
+	bool needs_file; /* as above */
 	char reason[200];
 };
 void store_try(struct store_trial *st);

@@ -361,6 +361,7 @@ static struct opening *opening_new(struct pending *p, const char *path, uint32_t
 		.write_through = p->lu->write_through,
 		.shared = p->lu->shared,
 		.node = p->lu->place[0].node,
+		.file = p->call ? p->call->file : -1,
 		.done = done,
 	};
 	snprintf(o->store.who, sizeof(o->store.who), "target %u, LUN %u", p->target->tid,
@@ -370,6 +371,9 @@ static struct opening *opening_new(struct pending *p, const char *path, uint32_t
 
 static enum adm_status not_opened(struct adm_call *call, const struct store_open *so)
 {
+	if (so->needs_file)
+		return admin_refuse(call, ADM_NEEDS_FILE, "%s%s",
+				    so->flags & ADM_BS_SYNC ? ADM_NEEDS_SYNC : "", so->reason);
 	return admin_refuse(call, so->err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s",
 			    so->reason);
 }

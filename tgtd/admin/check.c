@@ -51,8 +51,10 @@ static void tried(struct store_trial *st)
 {
 	struct trial *t = container_of(st, struct trial, store);
 	struct adm_call *call = t->call;
-	enum adm_status status =
-		st->err ? admin_refuse(call, ADM_INVALID_REQUEST, "%s", st->reason) : ADM_OK;
+	enum adm_status status = st->needs_file ? ADM_NEEDS_FILE : ADM_INVALID_REQUEST;
+
+	/* (Only tried: how it is open makes no difference.) */
+	status = st->err ? admin_refuse(call, status, "%s", st->reason) : ADM_OK;
 
 	free(t);
 	adm_call_done(call, status);
@@ -71,6 +73,7 @@ static enum adm_status try_store(struct adm_call *call, const char *path, const 
 	t->store.path = path;
 	t->store.memory = memory;
 	t->store.block_size = block_size || memory ? block_size : 512;
+	t->store.file = call->file;
 	t->store.done = tried;
 	store_try(&t->store);
 	return ADM_PENDING;

@@ -9,6 +9,7 @@
  * STALL_TIMEOUT; a silent one after IDLE_TIMEOUT. One that waits for a slow operation is not.
  */
 #include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -23,9 +24,12 @@
 #include "tgtd/isns/isns.h"
 
 #define MAX_CLIENTS 64
+#define MAX_ONLOOKERS 16
 #define STALL_TIMEOUT (10 * NSEC_PER_SEC)
 #define IDLE_TIMEOUT (60 * NSEC_PER_SEC)
 #define ACCEPT_RETRY (100 * NSEC_PER_MSEC)
+
+enum peer { PEER_STRANGER, PEER_ONLOOKER, PEER_ADMIN };
 
 struct adm_client {
 	struct loop_fd lfd;
@@ -36,9 +40,11 @@ struct adm_client {
 	uint32_t have, want; /* bytes of the header and fields */
 	uint8_t *fields;       /* secret.h: a password may be in it */
 	size_t fields_size;
+	int file;	       /* that came with it, or -1 */
 	struct adm_call *call; /* RUNNING, WRITING */
 	uint8_t rsp[ADM_RSP_HEADER];
 	size_t sent;
+	bool onlooker; /* may look, and change nothing */
 	bool holds; /* stays open until admin_stop(): waits for the daemon's end */
 };
 
@@ -48,8 +54,9 @@ static struct {
 	unsigned nclients;
 	int lock_fd;
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
-	uid_t uid;
-	gid_t gid;
+	gid_t ro_group; /* with has_ro_group */
+	bool has_ro_group;
+	unsigned nonlookers;
 	struct loop_deferred leave;
 	struct timer retry; /* accept() failed */
 	void (*execute)(struct adm_call *call); /* what answers requests */
@@ -57,8 +64,16 @@ static struct {
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
+static void file_drop(int *file)
+{
+	if (*file >= 0)
+		close(*file);
+	*file = -1;
+}
+
 static void call_free(struct adm_call *call)
 {
+	file_drop(&call->file);
 	ASSERT(call->done && !list_linked(&call->wait));
 	out_free(&call->out);
 	secret_free(call->fields, call->fields_size);
@@ -78,7 +93,9 @@ static void client_close(struct adm_client *c)
 	loop_timer_cancel(adm.conf.main, &c->timer);
 	close(c->lfd.fd);
 	list_del(&c->link);
+	server.nonlookers -= c->onlooker;
 	secret_free(c->fields, c->fields_size);
+	file_drop(&c->file);
 	if (c->call) {
 		/* work under way goes on; its answer has nowhere to go */
 		c->call->client = NULL;
@@ -124,6 +141,9 @@ static void client_runs(struct adm_client *c)
 	}
 	call->fields = c->fields;
 	call->fields_size = c->fields_size;
+	call->onlooker = c->onlooker;
+	call->file = c->file;
+	c->file = -1;
 	c->fields = NULL;
 	call->client = c;
 	list_init(&call->wait);
@@ -135,12 +155,35 @@ static void client_runs(struct adm_client *c)
 	adm_call_run(call);
 }
 
+/* A request may bring a descriptor, one. */
+static ssize_t receive(struct adm_client *c, void *at, size_t len)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = { at, len };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(c->lfd.fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *cm = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+
+	if (cm && cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS &&
+	    cm->cmsg_len == CMSG_LEN(sizeof(int))) {
+		file_drop(&c->file);
+		memcpy(&c->file, CMSG_DATA(cm), sizeof(c->file));
+	}
+	return n;
+}
+
 static void client_read(struct adm_client *c)
 {
 	for (;;) {
 		uint8_t *at = c->have < ADM_REQ_HEADER ? c->head + c->have :
 							 c->fields + (c->have - ADM_REQ_HEADER);
-		ssize_t n = recv(c->lfd.fd, at, c->want - c->have, MSG_DONTWAIT);
+		ssize_t n = receive(c, at, c->want - c->have);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -261,9 +304,10 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 		status = ADM_NOMEM;
 	if (status != ADM_OK) {
 		out_free(&call->out);
-		log_info("admin: %s %s refused: %s%s%s", adm_mode_name(call->req.mode),
-			 adm_op_name(call->req.op), adm_status_text(status),
-			 *call->detail ? ": " : "", call->detail);
+		if (status != ADM_NEEDS_FILE)
+			log_info("admin: %s %s refused: %s%s%s", adm_mode_name(call->req.mode),
+				 adm_op_name(call->req.op), adm_status_text(status),
+				 *call->detail ? ": " : "", call->detail);
 	} else {
 		strcpy(call->detail, call->warnings);
 	}
@@ -297,16 +341,47 @@ static void accept_again(struct timer *timer)
 		listener_arm(true);
 }
 
-static bool peer_allowed(int fd)
+#define GROUPS_MAX 65536 /* of one process, by the kernel */
+
+/* Is the peer in the group of those who may look on, first or supplementary? */
+static bool in_ro_group(int fd, gid_t first)
+{
+	socklen_t len = GROUPS_MAX * sizeof(gid_t);
+	gid_t *groups;
+	bool found = server.has_ro_group && first == server.ro_group;
+
+	if (!server.has_ro_group || found)
+		return found;
+	groups = malloc(len);
+	if (groups && !getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len))
+		for (size_t i = 0; i < len / sizeof(gid_t); i++)
+			found |= groups[i] == server.ro_group;
+	free(groups);
+	return found;
+}
+
+static enum peer peer_is(int fd)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == server.uid &&
-	       cred.gid == server.gid;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return PEER_STRANGER;
+	if (cred.uid == 0 || cred.uid == adm.conf.admin_uid)
+		return PEER_ADMIN;
+	return in_ro_group(fd, cred.gid) ? PEER_ONLOOKER : PEER_STRANGER;
 }
 
-static void client_open(int fd)
+/* Onlookers leave room for who administers. */
+static bool is_admitted(int fd, enum peer peer)
+{
+	if (peer == PEER_STRANGER)
+		log_ratelimited(LOG_LVL_WARN, "admin: refused a client of another user");
+	return !adm.draining && peer != PEER_STRANGER &&
+	       !(peer == PEER_ONLOOKER && server.nonlookers >= MAX_ONLOOKERS);
+}
+
+static void client_open(int fd, enum peer peer)
 {
 	struct adm_client *c = calloc(1, sizeof(*c));
 
@@ -315,6 +390,7 @@ static void client_open(int fd)
 		close(fd);
 		return;
 	}
+	c->file = -1;
 	c->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = client_ready };
 	timer_init(&c->timer, client_timeout);
 	if (loop_fd_add(adm.conf.main, &c->lfd)) {
@@ -322,6 +398,8 @@ static void client_open(int fd)
 		free(c);
 		return;
 	}
+	c->onlooker = peer == PEER_ONLOOKER;
+	server.nonlookers += c->onlooker;
 	list_init(&c->link);
 	list_add_tail(&server.clients, &c->link);
 	if (++server.nclients == MAX_CLIENTS)
@@ -347,14 +425,12 @@ static void server_listener_ready(struct loop_fd *lfd, uint32_t revents)
 			loop_timer_arm(adm.conf.main, &server.retry, ACCEPT_RETRY);
 			return;
 		}
-		if (adm.draining || !peer_allowed(fd)) {
-			if (!adm.draining)
-				log_ratelimited(LOG_LVL_WARN,
-						"admin: refused a client of another user");
+		enum peer peer = peer_is(fd);
+
+		if (is_admitted(fd, peer))
+			client_open(fd, peer);
+		else
 			close(fd);
-			continue;
-		}
-		client_open(fd);
 	}
 }
 
@@ -405,6 +481,12 @@ static int make_socket(int port)
 
 	err = -errno;
 	umask(old);
+	/* Who may connect may not do all: see verbs.c. */
+	if (!rc && server.has_ro_group &&
+	    (chown(addr.sun_path, (uid_t)-1, server.ro_group) || chmod(addr.sun_path, 0660))) {
+		err = -errno;
+		rc = -1;
+	}
 	if (rc || listen(fd, 128)) {
 		err = rc ? err : -errno;
 		log_error("admin: cannot listen on %s: %s", addr.sun_path, strerror(-err));
@@ -413,6 +495,19 @@ static int make_socket(int port)
 	}
 	memcpy(server.path, addr.sun_path, sizeof(server.path));
 	return fd;
+}
+
+static int find_ro_group(void)
+{
+	const char *name = adm.conf.ro_group;
+	struct group *g = name ? getgrnam(name) : NULL;
+
+	server.has_ro_group = g;
+	if (g)
+		server.ro_group = g->gr_gid;
+	if (name && !g)
+		log_error("--admin-ro-group %s: no such group", name);
+	return name && !g ? -ENOENT : 0;
 }
 
 int server_start(void (*execute)(struct adm_call *call))
@@ -424,8 +519,9 @@ int server_start(void (*execute)(struct adm_call *call))
 	list_init(&server.clients);
 	loop_deferred_init(&server.leave, server_leave);
 	timer_init(&server.retry, accept_again);
-	server.uid = getuid();
-	server.gid = getgid();
+	err = find_ro_group();
+	if (err)
+		return err;
 	err = take_lock(adm.conf.control_port);
 	if (err)
 		return err;

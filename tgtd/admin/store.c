@@ -75,6 +75,12 @@ bool store_parse_opts(const char *text, struct store_opts *o)
 	return !(o->shared && o->uncached);
 }
 
+/* Did that fail since we have given up the right to open it (tgtd --user)? */
+static bool needs_file(int err, int file)
+{
+	return (err == EACCES || err == EPERM) && file < 0 && geteuid();
+}
+
 /* On a helper thread. */
 static void open_work(struct scsi_work *w)
 {
@@ -92,13 +98,21 @@ static void open_work(struct scsi_work *w)
 		.node = so->node,
 		.err = so->reason,
 		.err_len = sizeof(so->reason),
+		.is_open = so->file >= 0,
+		.file = so->file,
+		.readonly = so->file >= 0 && (fcntl(so->file, F_GETFL) & O_ACCMODE) == O_RDONLY,
 	};
 	const char *bstype = so->path ? so->bstype : "null";
 	/* it may take as long as a dead server takes to answer */
 	ASSERT(!loop_current());
 	struct blk *cached, *blk = blk_open(bstype, &args);
 
-	if (!blk && (errno == EROFS || errno == EACCES || errno == EPERM)) {
+	if (!blk && needs_file(errno, so->file)) {
+		so->needs_file = true;
+		so->err = -EACCES;
+		return;
+	}
+	if (!blk && so->file < 0 && (errno == EROFS || errno == EACCES || errno == EPERM)) {
 		/* a store that can only be read makes a read-only LU */
 		args.readonly = true;
 		blk = blk_open(bstype, &args);
@@ -172,9 +186,11 @@ static void try_work(struct scsi_work *w)
 		try_memory(st);
 		return;
 	}
-	fd = open(st->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	fd = st->file >= 0 ? fcntl(st->file, F_DUPFD_CLOEXEC, 0) :
+			     open(st->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {
 		st->err = -errno;
+		st->needs_file = needs_file(errno, st->file);
 		return;
 	}
 	if (fstat(fd, &s) || (!S_ISREG(s.st_mode) && !S_ISBLK(s.st_mode))) {

@@ -351,6 +351,13 @@ static bool one_line(const struct adm_call *call)
 	return true;
 }
 
+/* Is a password right? is a question for the administrator alone. */
+static bool only_looks(const struct adm_call *call)
+{
+	return (call->req.op == ADM_SHOW || call->req.op == ADM_STAT) &&
+	       !call->req.text[ADM_T_PASSWORD];
+}
+
 void verbs_execute(struct adm_call *call)
 {
 	ASSERT(call->req.mode < ADM_MODES && call->req.op < ADM_OPS);
@@ -362,6 +369,9 @@ void verbs_execute(struct adm_call *call)
 	    (driver == ADM_DRIVERS || (call->req.mode != ADM_LLD && !driver_ready(driver))))
 		status = admin_refuse(call, ADM_NO_DRIVER, "driver '%s' is not there",
 				      call->req.text[ADM_T_LLD]);
+	else if (call->onlooker && !only_looks(call))
+		status = admin_refuse(call, ADM_INVALID_REQUEST,
+				      "members of the read-only group may show and stat, no more");
 	else if (!one_line(call))
 		status = admin_refuse(call, ADM_INVALID_REQUEST, "control characters in a text");
 	else if (adm.draining || adm.leaving)

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What threads may not do (defect W10): each kind of thread is guarded as the daemon's are, and
+ * then tries. What is refused fails with EPERM and is counted; the process goes on. Without
+ * libseccomp, and where the sanitizers need calls of their own, there is less to try.
+ */
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/unit.h"
+#include "tgtd/guard.h"
+
+static int call_open(void)
+{
+	return open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+}
+
+static int call_unlink(void)
+{
+	return unlink("/nowhere/at/all");
+}
+
+static int call_socket(void)
+{
+	return socket(AF_INET, SOCK_STREAM, 0);
+}
+
+static int call_exec(void)
+{
+	char *const none[] = { NULL };
+
+	return execve("/bin/true", none, none);
+}
+
+static int call_ptrace(void)
+{
+	return (int)ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+}
+
+static int call_fork(void)
+{
+	pid_t pid = (pid_t)syscall(SYS_clone, 17 /* SIGCHLD */, 0, 0, 0, 0);
+
+	if (pid == 0)
+		_exit(0);
+	return pid;
+}
+
+static int call_exec_memory(void)
+{
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? -1 : 0;
+}
+
+static int call_setuid(void)
+{
+	return (int)syscall(SYS_setuid, getuid());
+}
+
+static int call_mount(void)
+{
+	return (int)syscall(SYS_mount, "none", "/nowhere", "tmpfs", 0, NULL);
+}
+
+static int call_seccomp(void)
+{
+	return (int)syscall(SYS_seccomp, 99, 0, NULL) < 0 && errno == EPERM ? -1 : 0;
+}
+
+static void *no_thread(void *arg)
+{
+	return arg;
+}
+
+static int call_thread(void)
+{
+	pthread_t t;
+	int err = pthread_create(&t, NULL, no_thread, NULL);
+
+	if (!err)
+		pthread_join(t, NULL);
+	errno = err == EAGAIN ? EPERM : err; /* what the C library makes of it */
+	return err ? -1 : 0;
+}
+
+/* A filter that refuses everything would pass the rest. */
+static int call_write(void)
+{
+	return write(2, "", 0) < 0 ? -1 : 0;
+}
+
+#define MAY_LOOP 1
+#define MAY_BLOCK 2
+#define MAY_MAIN 4
+static const struct {
+	const char *name;
+	int (*call)(void);
+	unsigned may;
+	bool silent; /* the kernel's log alone hears of it */
+} calls[] = {
+	{ "open", call_open, MAY_BLOCK | MAY_MAIN },
+	{ "unlink", call_unlink, MAY_BLOCK | MAY_MAIN },
+	{ "socket", call_socket, MAY_MAIN },
+	{ "execve", call_exec, 0 },
+	{ "ptrace", call_ptrace, 0 },
+	{ "fork", call_fork, 0, true },
+	{ "executable memory", call_exec_memory, MAY_MAIN },
+	{ "setuid", call_setuid, 0 },
+	{ "mount", call_mount, 0 },
+	{ "another filter", call_seccomp, MAY_BLOCK | MAY_MAIN },
+	{ "a thread", call_thread, MAY_BLOCK | MAY_MAIN, true },
+	{ "write", call_write, MAY_LOOP | MAY_BLOCK | MAY_MAIN },
+};
+
+/* 0, or a number for the first fault. */
+static long try_all(unsigned who)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		unsigned before = guard_refused();
+		int rc;
+
+		errno = 0;
+		rc = calls[i].call();
+		if (calls[i].may & who ? errno == EPERM && rc < 0 : rc >= 0 || errno != EPERM) {
+			fprintf(stderr, "%s: rc %d, %s\n", calls[i].name, rc, strerror(errno));
+			return (long)i + 1;
+		}
+		if ((guard_refused() != before) !=
+		    (!(calls[i].may & who) && !calls[i].silent)) {
+			fprintf(stderr, "%s: is not counted as it should be\n", calls[i].name);
+			return (long)i + 101;
+		}
+	}
+	return 0;
+}
+
+static void *as_thread(void *arg)
+{
+	enum thread_kind kind = (enum thread_kind)(uintptr_t)arg;
+
+	guard_thread(kind);
+	return (void *)try_all(kind == THREAD_LOOP ? MAY_LOOP : MAY_BLOCK);
+}
+
+static long in_thread(enum thread_kind kind)
+{
+	pthread_t t;
+	void *result;
+
+	ck_assert_int_eq(pthread_create(&t, NULL, as_thread, (void *)(uintptr_t)kind), 0);
+	pthread_join(t, &result);
+	return (long)result;
+}
+
+static bool have_filters(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	return false; /* their runtimes make calls of their own in between */
+#elif defined(HAVE_SECCOMP)
+	return true;
+#else
+	return false;
+#endif
+}
+
+START_TEST(threads_of_loops)
+{
+	guard_begin(false);
+	ck_assert_int_eq(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1);
+	if (!have_filters())
+		return;
+	ck_assert_int_eq(guard_threads(true, false), 0);
+	ck_assert_int_eq(in_thread(THREAD_LOOP), 0);
+	ck_assert_int_ge(guard_refused(), 9);
+}
+END_TEST
+
+START_TEST(threads_that_block)
+{
+	guard_begin(false);
+	if (!have_filters())
+		return;
+	ck_assert_int_eq(guard_threads(true, false), 0);
+	ck_assert_int_eq(in_thread(THREAD_BLOCKING), 0);
+}
+END_TEST
+
+/* A thread of a loop is made by one that blocks: what that may not do it may not, either. */
+static void *makes_another(void *arg)
+{
+	(void)arg;
+	guard_thread(THREAD_BLOCKING);
+	return (void *)in_thread(THREAD_LOOP);
+}
+
+START_TEST(filters_add_up)
+{
+	pthread_t t;
+	void *result;
+
+	guard_begin(false);
+	if (!have_filters())
+		return;
+	ck_assert_int_eq(guard_threads(true, false), 0);
+	ck_assert_int_eq(pthread_create(&t, NULL, makes_another, NULL), 0);
+	pthread_join(t, &result);
+	ck_assert_ptr_null(result);
+}
+END_TEST
+
+START_TEST(the_main_thread)
+{
+	guard_begin(false);
+	if (!have_filters())
+		return;
+	ck_assert_int_eq(guard_threads(true, false), 0);
+	guard_main();
+	ck_assert_int_eq(try_all(MAY_MAIN), 0);
+}
+END_TEST
+
+static uint64_t capabilities(void)
+{
+	char line[256];
+	unsigned long long caps = ~0ull;
+	FILE *f = fopen("/proc/thread-self/status", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "CapPrm: %llx", &caps) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return caps;
+}
+
+static void *caps_of(void *arg)
+{
+	guard_thread((enum thread_kind)(uintptr_t)arg);
+	return (void *)(uintptr_t)capabilities();
+}
+
+START_TEST(capabilities_go)
+{
+	uint64_t before = capabilities(), open_all = 1ull << CAP_DAC_OVERRIDE;
+	pthread_t t;
+	void *caps;
+
+	guard_begin(false);
+	ck_assert_int_eq(guard_threads(false, false), 0);
+	ck_assert_uint_eq(capabilities() & 1ull << CAP_SYS_ADMIN, 0);
+	ck_assert_int_eq(pthread_create(&t, NULL, caps_of, (void *)THREAD_LOOP), 0);
+	pthread_join(t, &caps);
+	ck_assert_ptr_null(caps);
+	ck_assert_int_eq(pthread_create(&t, NULL, caps_of, (void *)THREAD_BLOCKING), 0);
+	pthread_join(t, &caps);
+	ck_assert_uint_eq((uintptr_t)caps & open_all, before & open_all);
+	ck_assert_uint_eq((uintptr_t)caps & 1ull << CAP_SYS_ADMIN, 0);
+	guard_main();
+	ck_assert_uint_eq(capabilities() & 1ull << CAP_SETUID, 0);
+}
+END_TEST
+
+static char dir[] = "/var/tmp/test_guard-XXXXXX";
+
+static void put_file(const char *name)
+{
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+}
+
+static unsigned owner(const char *name)
+{
+	char path[300];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	ck_assert_int_eq(lstat(path, &st), 0);
+	return st.st_uid;
+}
+
+START_TEST(what_is_handed_over)
+{
+	char path[300];
+
+	if (getuid())
+		return; /* nothing could be given to anybody */
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	put_file("mode-0123456789abcdef");
+	put_file("mode-0123456789abcdef.new");
+	put_file("dirty-0123456789abcdef-0123456789abcdef-0123456789abcdef");
+	ck_assert_int_eq(guard_hand_over(dir, 65534, 65534), 0);
+	ck_assert_uint_eq(owner("."), 65534);
+	ck_assert_uint_eq(owner("mode-0123456789abcdef"), 65534);
+	ck_assert_int_eq(guard_hand_over(dir, 65534, 65534), 0);
+	/* somebody else's files are nobody's to give: all stays as it is */
+	ck_assert_int_eq(chown(dir, 0, 0), 0);
+	put_file("passwd");
+	snprintf(path, sizeof(path), "%s/mode-0123456789abcdef", dir);
+	ck_assert_int_eq(chown(path, 0, 0), 0);
+	ck_assert_int_eq(guard_hand_over(dir, 65534, 65534), -ENOTEMPTY);
+	ck_assert_uint_eq(owner("."), 0);
+	ck_assert_uint_eq(owner("mode-0123456789abcdef"), 0);
+	snprintf(path, sizeof(path), "%s/passwd", dir);
+	ck_assert_int_eq(unlink(path), 0);
+	snprintf(path, sizeof(path), "%s/pr-0123456789abcdef", dir);
+	ck_assert_int_eq(symlink("/etc/passwd", path), 0);
+	ck_assert_int_eq(guard_hand_over(dir, 65534, 65534), -ENOTEMPTY);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(chmod(dir, 01777), 0);
+	ck_assert_int_eq(guard_hand_over(dir, 65534, 65534), -EPERM);
+	ck_assert_int_eq(guard_hand_over("/var/tmp", 65534, 65534), -EPERM);
+	snprintf(path, sizeof(path), "rm -r %s", dir);
+	ck_assert_int_eq(system(path), 0);
+}
+END_TEST
+
+UNIT_MAIN("guard", 60, threads_of_loops, threads_that_block, filters_add_up, the_main_thread,
+	  capabilities_go, what_is_handed_over)

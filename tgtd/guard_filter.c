@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See guard_filter.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "events/base.h"
+#include "tgtd/guard_filter.h"
+
+#ifdef HAVE_SECCOMP
+#include <linux/seccomp.h>
+#include <linux/filter.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+/* What any thread needs to live: memory, locks, time, signals, its end. */
+static const char *const living[] = {
+	"brk", "clock_getres", "clock_gettime", "clock_nanosleep", "close", "exit", "exit_group",
+	"fcntl", "futex", "get_mempolicy", "getcpu", "getpid", "getrandom", "gettid",
+	"gettimeofday", "madvise", "mbind", "membarrier", "mincore", "mlock", "mlock2",
+	"move_pages", "mremap", "munlock", "munmap", "nanosleep", "restart_syscall", "rseq",
+	"rt_sigaction", "rt_sigpending", "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait",
+	"sched_getaffinity", "sched_yield", "set_mempolicy", "set_robust_list", "sigaltstack",
+	"tgkill", "time", "getrusage",
+};
+/* What a loop does: events, descriptors that are open, aio. connect() is for the log's socket. */
+static const char *const loops[] = {
+	"connect", "epoll_ctl", "epoll_pwait", "epoll_pwait2", "epoll_wait", "eventfd2", "fstat",
+	"getpeername", "getsockname", "getsockopt", "io_cancel", "io_destroy", "io_getevents",
+	"io_pgetevents", "io_setup", "io_submit", "lseek", "poll", "ppoll",
+	"pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read", "readv",
+	"recvfrom", "recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setsockopt",
+	"shutdown", "timerfd_settime", "write", "writev", "epoll_create1",
+};
+/* What blocks, besides: files and devices by name, what stores are asked for, threads. */
+static const char *const blocking[] = {
+	"access", "capget", "capset", "copy_file_range", "dup", "dup2", "dup3", "faccessat",
+	"faccessat2", "fadvise64", "fallocate", "fchmod", "fdatasync", "flock", "fstatfs", "fsync",
+	"ftruncate", "getcwd", "getdents64", "geteuid", "getegid", "getgid", "getuid", "ioctl",
+	"lstat", "memfd_create", "mkdir", "mkdirat", "newfstatat", "open", "openat", "openat2",
+	"pipe2", "readahead", "readlink", "readlinkat", "rename", "renameat", "renameat2",
+	"sched_getparam", "sched_getscheduler", "sched_setaffinity", "sched_setscheduler",
+	"seccomp", "splice", "stat", "statfs", "statx", "sync_file_range", "sysinfo", "umask",
+	"uname", "unlink", "unlinkat", "utimensat", "prlimit64", "getrlimit",
+};
+/* What the main thread does not do once it serves, nor anybody else. */
+static const char *const never[] = {
+	"acct", "add_key", "adjtimex", "bpf", "chroot", "clock_adjtime", "clock_settime",
+	"delete_module", "execve", "execveat", "finit_module", "fsconfig", "fsmount",
+	"fsopen", "fspick", "init_module", "ioperm", "iopl", "kcmp", "kexec_file_load",
+	"kexec_load", "keyctl", "mount", "mount_setattr", "move_mount", "nfsservctl",
+	"open_by_handle_at", "open_tree", "perf_event_open", "personality", "pidfd_getfd",
+	"pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace",
+	"quotactl", "reboot", "request_key", "setdomainname", "setfsgid", "setfsuid", "setgid",
+	"setgroups", "sethostname", "setns", "setregid", "setresgid", "setresuid", "setreuid",
+	"settimeofday", "setuid", "swapoff", "swapon", "umount2", "unshare", "userfaultfd",
+	"vhangup",
+};
+
+static struct sock_fprog made[FILTERS];
+
+/* Names that this machine or this libseccomp does not know are not there to be called. */
+static int rules(scmp_filter_ctx ctx, uint32_t action, const char *const *names, size_t n)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < n; i++) {
+		int nr = seccomp_syscall_resolve_name(names[i]);
+
+		if (nr != __NR_SCMP_ERROR && nr >= 0)
+			err = seccomp_rule_add(ctx, action, nr, 0);
+	}
+	return err;
+}
+
+/* Memory may not become code; a thread may have its name. */
+static int arguments(scmp_filter_ctx ctx)
+{
+	static const int prctls[] = { PR_SET_NAME, PR_GET_NAME, PR_SET_VMA };
+	int err = 0;
+
+	for (size_t i = 0; !err && i < ARRAY_SIZE(prctls); i++)
+		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
+				       SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)prctls[i]));
+	if (!err)
+		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
+				       SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	if (!err)
+		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
+				       SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	return err;
+}
+
+/*
+ * Threads where they are allowed, but no processes. The C library makes both with all signals
+ * blocked, where SIGSYS would end us: it is an error, of which the kernel's log alone hears. The
+ * arguments of clone3() cannot be seen; the library takes clone() when there is none.
+ */
+static int processes(scmp_filter_ctx ctx, enum guard_filter f)
+{
+	const uint32_t eperm = SCMP_ACT_ERRNO(EPERM);
+	int err = seccomp_rule_add(ctx, f == FILTER_LOOP ? eperm : SCMP_ACT_ERRNO(ENOSYS),
+				   SCMP_SYS(clone3), 0);
+
+#ifdef SYS_fork
+	if (!err)
+		err = seccomp_rule_add(ctx, eperm, SCMP_SYS(fork), 0);
+	if (!err)
+		err = seccomp_rule_add(ctx, eperm, SCMP_SYS(vfork), 0);
+#endif
+	if (!err)
+		err = f == FILTER_LOOP ?
+			      seccomp_rule_add(ctx, eperm, SCMP_SYS(clone), 0) :
+			      seccomp_rule_add(ctx, eperm, SCMP_SYS(clone), 1,
+					       SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+	if (!err && f == FILTER_BLOCKING)
+		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+				       SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
+	return err;
+}
+
+static int fill(scmp_filter_ctx ctx, enum guard_filter f, bool rdma)
+{
+	int err = processes(ctx, f);
+
+	if (err)
+		return err;
+	if (f == FILTER_MAIN)
+		return rules(ctx, SCMP_ACT_TRAP, never, ARRAY_SIZE(never));
+	err = rules(ctx, SCMP_ACT_ALLOW, living, ARRAY_SIZE(living));
+	if (!err)
+		err = rules(ctx, SCMP_ACT_ALLOW, loops, ARRAY_SIZE(loops));
+	if (!err)
+		err = arguments(ctx);
+	if (!err && f == FILTER_LOOP && rdma)
+		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 0);
+	if (!err && f == FILTER_BLOCKING)
+		err = rules(ctx, SCMP_ACT_ALLOW, blocking, ARRAY_SIZE(blocking));
+	return err;
+}
+
+/* The program of @ctx, as the kernel takes it. */
+static int export_program(scmp_filter_ctx ctx, struct sock_fprog *prog)
+{
+	int fd = memfd_create("filter", MFD_CLOEXEC), err;
+	off_t len;
+
+	if (fd < 0)
+		return -errno;
+	err = seccomp_export_bpf(ctx, fd);
+	len = err ? 0 : lseek(fd, 0, SEEK_END);
+	prog->filter = len > 0 ? malloc((size_t)len) : NULL;
+	if (!err && !prog->filter)
+		err = -ENOMEM;
+	if (!err && pread(fd, prog->filter, (size_t)len, 0) != len)
+		err = -EIO;
+	prog->len = (unsigned short)((size_t)len / sizeof(*prog->filter));
+	close(fd);
+	return err;
+}
+
+int guard_filter_make(bool rdma)
+{
+	int err = 0;
+
+	for (enum guard_filter f = 0; !err && f < FILTERS; f++) {
+		scmp_filter_ctx ctx =
+			seccomp_init(f == FILTER_MAIN ? SCMP_ACT_ALLOW : SCMP_ACT_TRAP);
+
+		if (!ctx)
+			return -ENOMEM;
+		err = fill(ctx, f, rdma);
+		if (!err)
+			err = export_program(ctx, &made[f]);
+		seccomp_release(ctx);
+	}
+	return err;
+}
+
+int guard_filter_install(enum guard_filter f)
+{
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_LOG,
+			    &made[f]);
+}
+
+const char *guard_filter_name(int nr)
+{
+	static char text[40];
+	char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, nr);
+
+	strncpy(text, name ? name : "?", sizeof(text) - 1);
+	free(name);
+	return text;
+}
+
+#else
+
+int guard_filter_make(bool rdma)
+{
+	(void)rdma;
+	return -ENOSYS;
+}
+
+int guard_filter_install(enum guard_filter f)
+{
+	(void)f;
+	errno = ENOSYS;
+	return -1;
+}
+
+const char *guard_filter_name(int nr)
+{
+	(void)nr;
+	return "?";
+}
+
+#endif
