@@ -145,8 +145,8 @@ int adm_req_decode(struct adm_req *req, const uint8_t *fields, size_t len) must_
  * names, never what the daemon says: a daemon that somebody has taken over gets nothing else by
  * it. All that it may say is how, by a detail that begins with ADM_NEEDS_SYNC: with O_SYNC.
  *
- * Into @path the store that @req names, as `--backing-store` or as the parameter `path`. 0; -ENOENT:
- * none, or more than one; -ENAMETOOLONG.
+ * Into @path the store that @req names, as `--backing-store` or as the parameter `path`. 0;
+ * -ENOENT: none, or more than one; -ENAMETOOLONG.
  */
 #define ADM_NEEDS_SYNC "sync: "
 int adm_store_path(const struct adm_req *req, char *path, size_t len) must_check;

@@ -9,11 +9,11 @@
  *                opens nothing, makes no thread, runs nothing; verbs' ioctl() where there is RDMA
  *   blocking     that, and files and devices by name, and threads
  *
- * A call that is not allowed fails with EPERM and is logged by the main loop; the daemon goes on. It
- * may hold what initiators were promised is safe: a call that we have forgotten must not cost them
- * that, and whoever has taken over a thread gains nothing by an error. Making processes and threads
- * fails in the same way, and is logged by the kernel alone. A thread that has blocked SIGSYS before
- * ends the process.
+ * A call that is not allowed fails with EPERM and is logged by the main loop; the daemon goes on.
+ * It may hold what initiators were promised is safe: a call that we have forgotten must not cost
+ * them that, and whoever has taken over a thread gains nothing by an error. Making processes and
+ * threads fails in the same way, without a line. A thread that has blocked SIGSYS before ends the
+ * process.
  */
 #ifndef TGTD_GUARD_H
 #define TGTD_GUARD_H
@@ -21,12 +21,12 @@
 #include "events/loop.h"
 #include "events/thread.h"
 
-/* no_new_privs, and away with all capabilities but those that start-up and the rest need. In main(),
- * before there is any other thread. @change_user: the user will change, too. */
+/* no_new_privs, and away with all capabilities but those that start-up and the rest need. In
+ * main(), before there is any other thread. @change_user: the user will change, too. */
 void guard_begin(bool change_user);
 /*
- * From now on threads are guarded as they begin. Before the first one is made. @filter: with filters
- * for system calls; @rdma: threads of loops may use RDMA devices. 0, or -errno: there are none
+ * From now on threads are guarded as they begin. Before the first one is made. @filter: with
+ * filters for system calls; @rdma: threads of loops may use RDMA devices. 0, or -errno: there are none
  * (-ENOSYS: built without libseccomp), and threads give up their capabilities alone.
  */
 int guard_threads(bool filter, bool rdma) must_check;
@@ -40,8 +40,8 @@ void guard_thread(enum thread_kind kind);
 /* How many calls were refused so far. Any thread. */
 unsigned guard_refused(void);
 
-/* Gives @dir, which is made when it is not there, and what tgtd keeps in it, to a user. What belongs
- * to somebody else than root stays. 0 or -errno: it cannot be used by that user. */
+/* Gives @dir, which is made when it is not there, and what tgtd keeps in it, to a user. What
+ * belongs to somebody else than root stays. 0 or -errno: it cannot be used by that user. */
 int guard_hand_over(const char *dir, unsigned uid, unsigned gid) must_check;
 /* Becomes @user, for good, before there are threads; @state_dir is handed over first. What start-up
  * needs is kept until guard_main(), which leaves the right to bind privileged ports. 0 or -errno

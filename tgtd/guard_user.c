@@ -13,8 +13,8 @@
 #include "events/log.h"
 #include "tgtd/guard.h"
 
-/* Is it a name that tgtd gives to what it keeps? A word, and 16 hexadecimal digits once or more, with
- * '-' between them; ".new" while it is written. */
+/* Is it a name that tgtd gives to what it keeps? A word, and 16 hexadecimal digits once or more,
+ * with '-' between them; ".new" while it is written. */
 static bool is_ours(const char *name)
 {
 	size_t word = strspn(name, "abcdefghijklmnopqrstuvwxyz"), groups = 0;

@@ -123,7 +123,8 @@ export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
 
 start() {
 	rm -f "$HANG"
-	LD_PRELOAD=$dir/hang.so daemon_start ours "$@"
+	# (What stands in for a dead server makes calls that event threads may not make.)
+	LD_PRELOAD=$dir/hang.so daemon_start ours --seccomp off "$@"
 	adm -m target -o new -t 1 -T "$iqn"
 	adm -m lu -o new -t 1 -l 1 -b "$dir/hung"
 	adm -m lu -o new -t 1 -l 2 -b "$dir/fine"
@@ -214,7 +215,7 @@ is "and it says what is lost" grep -q "/hung: [0-9]* KiB were not written back: 
 # A store that hangs while it is opened keeps no other from being opened, and closed.
 others_go_on() { # WHAT
 	touch "$HANG.$1"
-	LD_PRELOAD=$dir/hang-open.so daemon_start ours
+	LD_PRELOAD=$dir/hang-open.so daemon_start ours --seccomp off
 	adm -m target -o new -t 1 -T "$iqn"
 	adm -m target -o new -t 2 -T "$iqn.2"
 	(adm -m lu -o new -t 1 -l 1 -b "$dir/hung") &

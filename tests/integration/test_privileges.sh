@@ -236,4 +236,33 @@ timeout 20 "$bin/tgtd" -f --admin-ro-group no-such-group --cache off --state-dir
 out=$(cat "$dir/log")
 is "no such group" has "--admin-ro-group no-such-group: no such group"
 is "no report" no_report
+
+echo "# the unit"
+if command -v systemd-analyze >/dev/null; then
+	out=$(systemd-analyze security --offline=true --no-pager conf/tgtd.service 2>&1 | tail -1)
+	is "W10: its exposure is 3.0 at most" awk -v s="$out" 'BEGIN {match(s, /[0-9.]+/); exit !(substr(s, RSTART, RLENGTH) + 0 <= 3.0)}'
+	echo "# $out"
+	out=$(systemd-analyze syscall-filter --no-pager 2>/dev/null | python3 -c '
+import re, sys
+sets, now = {}, None
+for line in sys.stdin:
+    if line.startswith("@"):
+        now = sets.setdefault(line.strip(), [])
+    elif line.startswith("    ") and not line.strip().startswith("#"):
+        now.append(line.strip())
+def all_of(word):
+    return set().union(*map(all_of, sets[word])) if word in sets else {word}
+allowed = all_of("@default")
+for words in re.findall("^SystemCallFilter=(.*)$", open("conf/tgtd.service").read(), re.M):
+    given = set().union(*map(all_of, words.lstrip("~").split()))
+    allowed = allowed - given if words[0] == "~" else allowed | given
+source = open("tgtd/guard_filter.c").read()
+for name in "living", "loops", "blocking":
+    calls = re.findall(r"\"(\w+)\"", re.search(name + r"\[\] = \{(.*?)\};", source, re.S)[1])
+    assert len(calls) > 20
+    print("\n".join(sorted(set(calls) - allowed)))')
+	is "what it filters leaves what threads may call" test -z "$out"
+else
+	echo "ok the unit # SKIP systemd-analyze is not installed"
+fi
 finish

@@ -175,8 +175,10 @@ int iscsi_acl_add(struct scsi_target *t, enum iscsi_acl_kind kind, const char *r
 	list_add_tail(&it->acl[kind], &r->link);
 	pthread_mutex_unlock(&mask_lock);
 	it->nrules++;
-	if (kind == ISCSI_ACL_NAME)
+	if (kind == ISCSI_ACL_NAME) {
+		known_add(it, rule);
 		masks_changed(it, rule);
+	}
 	return 0;
 }
 
@@ -191,8 +193,10 @@ int iscsi_acl_delete(struct scsi_target *t, enum iscsi_acl_kind kind, const char
 	list_del(&r->link);
 	pthread_mutex_unlock(&mask_lock);
 	it->nrules--;
-	if (kind == ISCSI_ACL_NAME)
+	if (kind == ISCSI_ACL_NAME) {
+		known_drop(it, r->text);
 		masks_changed(it, r->text);
+	}
 	free(r);
 	return 0;
 }

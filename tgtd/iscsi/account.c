@@ -133,6 +133,10 @@ void account_set_init(struct account_set *set)
 
 static void tie_free(struct account_set *s, struct account_tie *tie)
 {
+	struct itarget *it = itarget_find(tie->target);
+
+	if (it)
+		known_drop(it, tie->name);
 	list_del(&tie->link);
 	list_del(&tie->of_account);
 	s->nties--;
@@ -324,6 +328,7 @@ int iscsi_account_tie(struct scsi_target *t, const char *user, const char *iqn)
 	list_add_tail(&s->ties, &tie->link);
 	list_add_tail(&a->ties, &tie->of_account);
 	s->nties++;
+	known_add(itarget_find(t), iqn);
 	if (!is_bound(s, a))
 		s->incoming[s->nincoming++] = a;
 	return 0;

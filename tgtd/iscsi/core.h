@@ -21,6 +21,7 @@ struct iscsi_core {
 	bool started, stopping;
 	unsigned nconns, nhalf_open; /* main */
 	unsigned njoined, ndiscovery; /* connections of sessions; of discovery sessions */
+	unsigned nabsent; /* known initiators without a session (known.c) */
 	unsigned half_open_from[ISCSI_ADDRESS_BUCKETS];
 	struct list half_open;
 	struct list sessions;	     /* by TSIH, ascending */
@@ -84,8 +85,8 @@ void iscsi_conn_unthrottle(struct iscsi_conn *conn, uint32_t bytes);
 /* ---- room (room.c), main loop ---------------------------------------------------------------- */
 /* A login that fails: may its connection stay until the reason has been read? */
 bool iscsi_room_to_linger(void);
-/* Is there room for one more connection of a normal session? */
-bool iscsi_room_for_normal(void);
+/* Is there room for one more connection of a normal session, for which @l asks? */
+bool iscsi_room_for_normal(const struct iscsi_login *l);
 /* Is there room for the discovery session that @conn logs in to? *silent: the connection of another
  * discovery session that has to be closed for it, or NULL. */
 bool iscsi_room_for_discovery(const struct iscsi_conn *conn, struct iscsi_conn **silent);
@@ -93,6 +94,12 @@ bool iscsi_room_for_discovery(const struct iscsi_conn *conn, struct iscsi_conn *
  * make room. */
 #define DISCOVERY_AT_WORK_NS (2 * NSEC_PER_SEC)
 bool iscsi_discovery_at_work(const struct iscsi_conn *conn);
+
+/* ---- known initiators (known.c), main loop --------------------------------------------------- */
+/* A session of this name with @t is there from now on, or no more. */
+void iscsi_known_session(const struct scsi_target *t, const char *name, bool begins);
+/* Has the administrator named it, and has it no session with @t? */
+bool iscsi_known_absent(const struct scsi_target *t, const char *name);
 
 /* ---- login (handover.c), main loop ----------------------------------------------------------- */
 bool iscsi_login_begin(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t ahs_len);

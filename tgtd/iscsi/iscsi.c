@@ -67,6 +67,7 @@ int iscsi_target_add(struct scsi_target *t)
 		itarget_free(it);
 		return -ENOMEM;
 	}
+	known_init(it);
 	acl_init(it);
 	account_set_init(&it->accounts);
 	return 0;
@@ -80,6 +81,7 @@ void iscsi_target_remove(struct scsi_target *t)
 		return;
 	acl_fini(it);
 	account_set_fini(&it->accounts);
+	known_fini(it);
 	listing_entry_gone(it->entry);
 	itarget_free(it);
 	iscsi_registry_no_logins(t);

@@ -85,6 +85,7 @@ struct itarget {
 	struct list masks;  /* lun_mask */
 	uint8_t default_mask; /* enum default_mask */
 	struct account_set accounts;
+	struct list known; /* of known.c */
 };
 
 /* From struct iscsi_conf, for targets made later; set by iscsi_start(). */
@@ -104,6 +105,12 @@ uint32_t iscsi_target_window(const struct scsi_target *t);
 unsigned itarget_rules(const struct scsi_target *t);
 /* The accounts of @t, or of discovery when NULL. */
 struct account_set *itarget_accounts(const struct scsi_target *t);
+/* Initiators that the administrator has named, by a rule or a tie: each reason for itself. */
+void known_add(struct itarget *it, const char *name);
+void known_drop(struct itarget *it, const char *name);
+/* Called by iscsi_target_add(), and by iscsi_target_remove() when rules and ties have gone. */
+void known_init(struct itarget *it);
+void known_fini(struct itarget *it);
 /* Called by iscsi_target_add() and by iscsi_target_remove() respectively. */
 void account_set_init(struct account_set *set);
 void account_set_fini(struct account_set *set);

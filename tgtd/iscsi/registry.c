@@ -158,6 +158,7 @@ static void check_session(struct iscsi_session *s)
 		iscsi_registry_event(s, SESSION_EV_CLOSE);
 	if (list_empty(&s->main_conns) && s->state == Q1_FREE) {
 		list_del(&s->link);
+		iscsi_known_session(s->target, s->initiator, false);
 		if (s->target)
 			scsi_target_put(s->target);
 		if (s->home)
@@ -226,6 +227,8 @@ static uint16_t registry_join(struct iscsi_conn *conn, struct iscsi_login *l)
 		}
 	if (s->nconns >= MIN(s->params.max_connections, ISCSI_MAX_CONNS))
 		return LOGIN_TOO_MANY_CONNECTIONS;
+	if (!iscsi_room_for_normal(l))
+		return LOGIN_OUT_OF_RESOURCES;
 	add_conn(s, conn);
 	return LOGIN_OK;
 }
@@ -242,8 +245,6 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	ASSERT(!conn->joined);
 	if (iscsi_core.stopping)
 		return LOGIN_SERVICE_UNAVAILABLE;
-	if (!l->discovery && !iscsi_room_for_normal())
-		return LOGIN_OUT_OF_RESOURCES;
 	if (l->tsih)
 		return registry_join(conn, l);
 	status = iscsi_owner_check(l, &s);
@@ -259,7 +260,8 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 			registry_wait_for(s, conn);
 			return LOGIN_PENDING;
 		}
-	if (l->discovery && !iscsi_room_for_discovery(conn, &silent))
+	/* Whoever reinstates a session has been here before, and takes no more room than that. */
+	if (l->discovery ? !iscsi_room_for_discovery(conn, &silent) : !iscsi_room_for_normal(l))
 		return LOGIN_OUT_OF_RESOURCES;
 	if (silent) {
 		/* It ends at the end of this iteration. */
@@ -294,6 +296,7 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	s->exp_cmd_sn = l->cmd_sn;
 	s->max_cmd_sn = l->cmd_sn + s->window - 1;
 	add_session(s);
+	iscsi_known_session(s->target, s->initiator, true);
 	iscsi_registry_event(s, SESSION_EV_LOGIN);
 	l->tsih = s->tsih;
 	add_conn(s, conn);

@@ -2,7 +2,8 @@
 /*
  * Room for those who come: nobody who has shown nothing yet may take it from those who have.
  *
- *   normal sessions     max_connections, theirs alone
+ *   normal sessions     max_connections, theirs alone; of these one for each initiator that is
+ *                       known by its name and has no session, half of them at most
  *   discovery sessions  max_discovery, half of it from one address. Beyond that the one that has
  *                       been silent longest makes room, of the same address where that has its
  *                       share; one that is at work does not
@@ -88,9 +89,15 @@ bool iscsi_discovery_at_work(const struct iscsi_conn *conn)
 	       loop_now(iscsi_core.main) - conn->last_request_ns < DISCOVERY_AT_WORK_NS;
 }
 
-bool iscsi_room_for_normal(void)
+bool iscsi_room_for_normal(const struct iscsi_login *l)
 {
-	return iscsi_core.njoined - iscsi_core.ndiscovery < iscsi_core.conf.max_connections;
+	unsigned used = iscsi_core.njoined - iscsi_core.ndiscovery;
+	unsigned max = iscsi_core.conf.max_connections;
+	unsigned kept = MIN(iscsi_core.nabsent, max / 2);
+
+	if (used >= max)
+		return false;
+	return max - used > kept || (!l->tsih && iscsi_known_absent(l->target, l->initiator));
 }
 
 bool iscsi_room_for_discovery(const struct iscsi_conn *conn, struct iscsi_conn **out)

@@ -8,8 +8,8 @@
  * Nobody else waits: other addresses do not, nor do other accounts from the same one, which may be
  * many hosts behind one NAT. Answers that have to wait do so in a queue of their own, a few for
  * each pair and a quarter of all logins in sum; who finds it full is told to come back (status
- * 0302). Names are told apart by a keyed hash of a few bits, so that a table of fixed size suffices, and
- * that waiting does not tell which accounts there are. Main loop only.
+ * 0302). Names are told apart by a keyed hash of a few bits, so that a table of fixed size
+ * suffices, and that waiting does not tell which accounts there are. Main loop only.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

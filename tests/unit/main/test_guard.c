@@ -108,7 +108,7 @@ static const struct {
 	const char *name;
 	int (*call)(void);
 	unsigned may;
-	bool silent; /* the kernel's log alone hears of it */
+	bool silent; /* an error, and no more */
 } calls[] = {
 	{ "open", call_open, MAY_BLOCK | MAY_MAIN },
 	{ "unlink", call_unlink, MAY_BLOCK | MAY_MAIN },
