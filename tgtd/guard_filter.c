@@ -25,7 +25,7 @@ static const char *const living[] = {
 	"move_pages", "mremap", "munlock", "munmap", "nanosleep", "restart_syscall", "rseq",
 	"rt_sigaction", "rt_sigpending", "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait",
 	"sched_getaffinity", "sched_yield", "set_mempolicy", "set_robust_list", "sigaltstack",
-	"tgkill", "time", "getrusage",
+	"tgkill", "time", "getrusage", "sysinfo",
 };
 /* What a loop does: events, descriptors that are open, aio. connect() is for the log's socket. */
 static const char *const loops[] = {
@@ -44,7 +44,7 @@ static const char *const blocking[] = {
 	"lstat", "memfd_create", "mkdir", "mkdirat", "newfstatat", "open", "openat", "openat2",
 	"pipe2", "readahead", "readlink", "readlinkat", "rename", "renameat", "renameat2",
 	"sched_getparam", "sched_getscheduler", "sched_setaffinity", "sched_setscheduler",
-	"seccomp", "splice", "stat", "statfs", "statx", "sync_file_range", "sysinfo", "umask",
+	"seccomp", "splice", "stat", "statfs", "statx", "sync_file_range", "umask",
 	"uname", "unlink", "unlinkat", "utimensat", "prlimit64", "getrlimit",
 };
 /* What the main thread does not do once it serves, nor anybody else. */

@@ -53,6 +53,7 @@ struct daemon {
 	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when that is not less */
 	bool iser; /* an RDMA device is served */
 	uid_t admin_uid; /* who started it */
+	gid_t admin_gid;
 };
 
 static struct daemon daemon_;
@@ -280,6 +281,7 @@ static int start_admin(struct daemon *d)
 		.cache = d->cache,
 		.control_port = d->opt.control_port,
 		.admin_uid = d->admin_uid,
+		.admin_gid = d->admin_gid,
 		.ro_group = d->opt.admin_ro_group,
 		.iser = d->iser,
 		.lu_spin_ns = d->opt.spin_us * NSEC_PER_USEC,
@@ -434,6 +436,7 @@ int main(int argc, char **argv)
 		offload_set_threads(d->opt.io_threads);
 	raise_limits();
 	d->admin_uid = getuid();
+	d->admin_gid = getgid();
 	guard_begin(d->opt.user);
 	rc = make_main_loop(d);
 	if (!rc && d->opt.user)

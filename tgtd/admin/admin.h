@@ -20,7 +20,8 @@ struct admin_conf {
 	struct placement *placement;
 	struct cache *cache; /* stacked on every store that is not its own memory; NULL: no cache */
 	int control_port;    /* socket.<port>; prefix /var/run/tgtd/socket, or $TGT_IPC_SOCKET */
-	unsigned admin_uid;  /* who may administer, beside root: who started the daemon */
+	/* who may administer, beside root: who started the daemon */
+	unsigned admin_uid, admin_gid;
 	const char *ro_group; /* whose members may look on; NULL: nobody */
 	bool central_events; /* one event thread for all LUs instead of one each (for comparison) */
 	uint32_t lu_spin_ns; /* of the LUs' event threads (struct loop_conf) */

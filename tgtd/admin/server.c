@@ -367,7 +367,9 @@ static enum peer peer_is(int fd)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
 		return PEER_STRANGER;
-	if (cred.uid == 0 || cred.uid == adm.conf.admin_uid)
+	/* (The right user in another group is another.) */
+	if ((cred.uid == 0 && cred.gid == 0) ||
+	    (cred.uid == adm.conf.admin_uid && cred.gid == adm.conf.admin_gid))
 		return PEER_ADMIN;
 	return in_ro_group(fd, cred.gid) ? PEER_ONLOOKER : PEER_STRANGER;
 }
