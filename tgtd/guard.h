@@ -26,8 +26,8 @@
 void guard_begin(bool change_user);
 /*
  * From now on threads are guarded as they begin. Before the first one is made. @filter: with
- * filters for system calls; @rdma: threads of loops may use RDMA devices. 0, or -errno: there are none
- * (-ENOSYS: built without libseccomp), and threads give up their capabilities alone.
+ * filters for system calls; @rdma: threads of loops may use RDMA devices. 0, or -errno: there
+ * are none (-ENOSYS: built without libseccomp), and threads give up their capabilities alone.
  */
 int guard_threads(bool filter, bool rdma) must_check;
 /* Logs on @main what is refused. 0 or -errno. */

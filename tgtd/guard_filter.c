@@ -97,7 +97,8 @@ static int arguments(scmp_filter_ctx ctx)
 
 /*
  * Threads where they are allowed, but no processes. The C library makes both with all signals
- * blocked, where SIGSYS would end us: there it is an error, and no more. The arguments of clone3() cannot be seen; the library takes clone() when there is none.
+ * blocked, where SIGSYS would end us: there it is an error, and no more. The arguments of clone3()
+ * cannot be seen; the library takes clone() when there is none.
  */
 static int processes(scmp_filter_ctx ctx, enum guard_filter f)
 {

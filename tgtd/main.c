@@ -351,8 +351,8 @@ static void main_start(struct loop_msg *msg)
 	int rc;
 
 	loop_set_may_block(d->main, true);
-	if (!(rc = offload_start()) && !(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_protocols(d)) &&
-	    !(rc = start_admin(d)) && !(rc = start_portals(d)))
+	if (!(rc = offload_start()) && !(rc = start_workers(d)) && !(rc = start_cache(d)) &&
+	    !(rc = start_protocols(d)) && !(rc = start_admin(d)) && !(rc = start_portals(d)))
 		rc = guard_report(d->main);
 	if (rc)
 		give_up(rc);
