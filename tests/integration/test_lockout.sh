@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Nobody is locked out (W3, W4, W14): all that strangers can do at once, in small; tests/bench/lockout
-# has it in full. And room that is kept for initiators whom the administrator knows.
+# Nobody is locked out (W3, W4, W14): all that strangers can do at once, in small;
+# tests/bench/lockout has it in full. And room that is kept for initiators whom the administrator knows.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
