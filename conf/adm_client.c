@@ -138,7 +138,7 @@ static int call_with(struct adm_client *c, const struct adm_req *req, int file,
 }
 
 /* The store that @req names, as the daemon would open it. -errno, with *path for messages. */
-static int open_store(const struct adm_req *req, bool sync, char *path, size_t len)
+static int open_named_store(const struct adm_req *req, bool sync, char *path, size_t len)
 {
 	int how = O_CLOEXEC | O_NONBLOCK | (sync ? O_SYNC : 0);
 	int err = adm_store_path(req, path, len), fd;
@@ -168,7 +168,7 @@ int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *
 
 	if (err || reply->status != ADM_NEEDS_FILE)
 		return err;
-	fd = open_store(req, !strncmp(reply->detail, ADM_NEEDS_SYNC, strlen(ADM_NEEDS_SYNC)), path,
+	fd = open_named_store(req, !strncmp(reply->detail, ADM_NEEDS_SYNC, strlen(ADM_NEEDS_SYNC)), path,
 			sizeof(path));
 	if (fd < 0) {
 		char *detail = NULL;

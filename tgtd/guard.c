@@ -119,7 +119,7 @@ static void on_refusal(int sig, siginfo_t *info, void *context)
 	errno = saved;
 }
 
-static void tell(struct loop_fd *lfd, uint32_t revents)
+static void guard_tell(struct loop_fd *lfd, uint32_t revents)
 {
 	unsigned count = guard_refused();
 	uint64_t n;
@@ -148,7 +148,7 @@ int guard_report(struct loop *main)
 	if (refused.wake.fd < 0)
 		return -errno;
 	refused.wake.events = EPOLLIN;
-	refused.wake.ready = tell;
+	refused.wake.ready = guard_tell;
 	err = loop_fd_add(main, &refused.wake);
 	refused.reports = !err;
 	return err;

@@ -61,7 +61,7 @@ void iscsi_tries_start(void)
 		table.key = 0;
 }
 
-static uint32_t mix(uint32_t h, const void *data, size_t len)
+static uint32_t tries_hash(uint32_t h, const void *data, size_t len)
 {
 	const uint8_t *p = data;
 
@@ -74,7 +74,7 @@ static struct who who_is(const struct sockaddr_storage *peer, const char *user)
 {
 	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)peer;
 	const struct sockaddr_in *a4 = (const struct sockaddr_in *)peer;
-	struct who w = { .name = (uint8_t)(mix(table.key, user, strlen(user)) % NAMES) };
+	struct who w = { .name = (uint8_t)(tries_hash(table.key, user, strlen(user)) % NAMES) };
 
 	if (peer->ss_family == AF_INET6) {
 		bool v4 = IN6_IS_ADDR_V4MAPPED(&a6->sin6_addr);
@@ -89,7 +89,7 @@ static struct who who_is(const struct sockaddr_storage *peer, const char *user)
 
 static struct list *bucket_for(const struct who *w)
 {
-	return &table.bucket[mix(table.key, w, sizeof(*w)) % BUCKETS];
+	return &table.bucket[tries_hash(table.key, w, sizeof(*w)) % BUCKETS];
 }
 
 static struct tries *find_tries(const struct iscsi_conn *conn, const char *user)
@@ -104,7 +104,7 @@ static struct tries *find_tries(const struct iscsi_conn *conn, const char *user)
 }
 
 /* Whose turn it is; also when nobody waits any more. */
-static void turn(struct timer *timer)
+static void tries_turn(struct timer *timer)
 {
 	struct tries *t = container_of(timer, struct tries, timer);
 	uint64_t now = loop_now(iscsi_core.main);
@@ -141,7 +141,7 @@ static struct tries *new_tries(const struct iscsi_conn *conn, const char *user)
 	}
 	*t = (struct tries){ .who = who_is(&conn->peer, user) };
 	list_init(&t->waiters);
-	timer_init(&t->timer, turn);
+	timer_init(&t->timer, tries_turn);
 	list_init(&t->bucket);
 	list_init(&t->age);
 	list_add_tail(bucket_for(&t->who), &t->bucket);
