@@ -74,7 +74,7 @@ static struct who who_is(const struct sockaddr_storage *peer, const char *user)
 {
 	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)peer;
 	const struct sockaddr_in *a4 = (const struct sockaddr_in *)peer;
-	struct who w = { .name = (uint8_t)(tries_hash(table.key, user, strlen(user)) % NAMES) };
+	struct who w = { .name = tries_hash(table.key, user, strlen(user)) % NAMES };
 
 	if (peer->ss_family == AF_INET6) {
 		bool v4 = IN6_IS_ADDR_V4MAPPED(&a6->sin6_addr);
