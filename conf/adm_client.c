@@ -165,11 +165,12 @@ int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *
 {
 	char path[ADM_PATH_MAX] = "";
 	int err = call_with(c, req, -1, reply), fd;
+	bool sync;
 
 	if (err || reply->status != ADM_NEEDS_FILE)
 		return err;
-	fd = open_named_store(req, !strncmp(reply->detail, ADM_NEEDS_SYNC, strlen(ADM_NEEDS_SYNC)), path,
-			sizeof(path));
+	sync = !strncmp(reply->detail, ADM_NEEDS_SYNC, strlen(ADM_NEEDS_SYNC));
+	fd = open_named_store(req, sync, path, sizeof(path));
 	if (fd < 0) {
 		char *detail = NULL;
 
