@@ -363,11 +363,13 @@ static void check(const struct cmdline *cl)
 		require(cl->portal, "you must specify --param portal=<portal>");
 }
 
+static char *password, *password_file; /* what the request says */
+
 /* Of the command line, which ps(1) shows: it is wiped off there at once. "-" is the first line of
  * standard input. */
 static void take_password(struct cmdline *cl, char *arg, bool is_file)
 {
-	char *password = NULL, *path = NULL, err[400];
+	char err[400];
 	bool exposed;
 
 	require(!cl->req.text[ADM_T_PASSWORD], "one password at a time");
@@ -381,11 +383,16 @@ static void take_password(struct cmdline *cl, char *arg, bool is_file)
 	} else if (exposed) {
 		complain("warning: %s can be read by others", arg);
 	}
-	if (is_file && strcmp(arg, "-") != 0) {
-		path = realpath(arg, NULL);
-		cl->req.text[ADM_T_FILE] = path;
-	}
+	if (is_file && strcmp(arg, "-") != 0)
+		password_file = realpath(arg, NULL);
+	cl->req.text[ADM_T_FILE] = password_file;
 	cl->req.text[ADM_T_PASSWORD] = password;
+}
+
+static void forget_password(void)
+{
+	secret_strfree(password);
+	free(password_file);
 }
 
 static void parse_option(struct cmdline *cl, int ch)
@@ -536,6 +543,7 @@ int main(int argc, char **argv)
 	}
 	rc = report(&cl, &client, &reply);
 	adm_reply_free(&reply);
+	forget_password();
 	adm_disconnect(&client);
 	return rc;
 }
