@@ -119,7 +119,7 @@ def shown(tgtadm, folder):
 
     def dumped(p):
         """Does it leave a core?"""
-        os.kill(p.pid, signal.SIGSEGV)
+        os.kill(p.pid, signal.SIGQUIT)
         return os.WCOREDUMP(os.waitpid(p.pid, 0)[1])
 
     other = run(['sleep', '1000'])
