@@ -88,6 +88,7 @@ static const struct option_rule {
 	{ "optimal_xfer_gran", NULL, 0, 0, 65535, "0 to 65535" },
 	{ "optimal_xfer_len", NULL, 0, 0, UINT32_MAX, "a number of blocks" },
 	{ "sanitize_rate", NULL, 0, 0, 1 << 20, "0 (no limit) to 1048576 MiB per second" },
+	{ "atomic_unit", NULL, 0, 0, 1 << 20, "0 or a power of two bytes up to 1048576" },
 	{ "rotation_rate", NULL, 0, 0, 65534, "0 to 65534" },
 	{ "threads", NULL, 0, 1, 64, "1 to 64" },
 };

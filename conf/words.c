@@ -78,6 +78,7 @@ static const struct word {
 	{ "thin_provisioning", STORE, CONF_PARAM, FLAG },
 	{ "rotation_rate", STORE, CONF_PARAM, "0 to 65534" },
 	{ "sanitize_rate", STORE, CONF_PARAM, "0 to 1048576" },
+	{ "atomic_unit", STORE, CONF_PARAM, "0 to 1048576, a power of two" },
 	{ "threads", STORE, CONF_PARAM, "1 to 64" },
 
 	{ "HeaderDigest", CONF_IN_TARGET, CONF_KEY, DIGESTS },

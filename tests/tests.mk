@@ -31,6 +31,14 @@ endef
 $(foreach t,$(UNIT_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),)))
 $(foreach t,$(INTEG_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),-liscsi)))
 
+# Libraries that stand in for what this machine has not, preloaded into the daemon by a test.
+PRELOAD  := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
+$(O)/tests/preload/%.so: tests/preload/%.c
+	@mkdir -p $(@D)
+	$(call say,LD $@)
+	$(Q)$(CC) -std=gnu17 -O1 -g $(WARN) -fPIC -shared -o $@ $< -ldl
+$(INTEG): | $(PRELOAD)
+
 # libFuzzer targets, always clang with ASan+UBSan.
 FUZZ_O   := build/fuzz
 FUZZ     := $(patsubst tests/fuzz/%.c,$(FUZZ_O)/bin/%,$(FUZZ_SRC))

@@ -10,6 +10,8 @@
  *    read, a merge and a write that a power cut can tear.
  *  - The file is locked (F_OFD_SETLK) against writers of other processes, unless it is opened
  *    read-only; who of this process may have it open beside whom, store_open.c decides.
+ *  - An atomic write is one write with RWF_ATOMIC (Linux 6.11), within what statx() says of the
+ *    store; where it says nothing, BLK_CAP_ATOMIC is not there.
  *  - DISCARD punches holes or sends BLKDISCARD, ZERO uses ZERO_RANGE (or punches, when the caller
  *    allows deallocation) or BLKZEROOUT, on the offload threads; where the store cannot, zeros are
  *    written.
@@ -388,6 +390,39 @@ static uint64_t queue_number(dev_t dev, const char *name, uint64_t none)
 	return none;
 }
 
+#ifndef STATX_WRITE_ATOMIC
+#define STATX_WRITE_ATOMIC 0x00010000U /* Linux 6.11; older headers do not know it */
+#endif
+/* Where the kernel puts stx_atomic_write_unit_min, _unit_max and _segments_max. */
+#define STX_ATOMIC_AT 0xa8
+#ifdef STATX_DIOALIGN
+static_assert(offsetof(struct statx, stx_dio_offset_align) == STX_ATOMIC_AT - 12, "as the kernel");
+#endif
+static_assert(sizeof(struct statx) >= STX_ATOMIC_AT + 12, "as the kernel");
+
+/* What the kernel writes whole or not at all, whatever happens. A kernel that does not know the
+ * question leaves its bit out of the answer. */
+static void atomic_properties(struct aio *a)
+{
+	uint32_t unit[3]; /* min, max, segments */
+	struct statx stx;
+
+	memset(&stx, 0, sizeof(stx));
+	if (!a->store.direct ||
+	    statx(a->store.fd, "", AT_EMPTY_PATH, STATX_WRITE_ATOMIC, &stx) < 0 ||
+	    !(stx.stx_mask & STATX_WRITE_ATOMIC))
+		return;
+	memcpy(unit, (const uint8_t *)&stx + STX_ATOMIC_AT, sizeof(unit));
+	unit[0] = MAX(unit[0], a->blk.block_size);
+	unit[1] = MIN(unit[1], (uint32_t)AIO_MAX_LEN);
+	if ((unit[0] & (unit[0] - 1)) || (unit[1] & (unit[1] - 1)) || unit[0] > unit[1] || !unit[2])
+		return;
+	a->blk.atomic_min = unit[0];
+	a->blk.atomic_max = unit[1];
+	a->blk.caps |= BLK_CAP_ATOMIC;
+	log_info("%s: the kernel writes %u to %u bytes atomically", a->blk.path, unit[0], unit[1]);
+}
+
 /* What direct I/O on a regular file asks for: the kernel says (since 6.1), or a read finds out. */
 static void file_alignment(struct aio *a)
 {
@@ -615,6 +650,7 @@ struct blk *aio_open(const struct blk_open_args *args)
 	if (!args->readonly) {
 		char mark[DIRTY_MARK_MAX];
 
+		atomic_properties(a);
 		dirty_mark(a->store.fd, mark);
 		a->blk.record = dirty_record_get(a->store.fd, a->blk.store_id, mark, args->path);
 	}

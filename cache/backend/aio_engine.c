@@ -121,6 +121,10 @@ static void aio_engine_io_put(struct aio_io *io)
 	list_add_head(&io->al->idle, &io->link);
 }
 
+#ifndef RWF_ATOMIC
+#define RWF_ATOMIC 0x00000040 /* Linux 6.11; older headers do not know it */
+#endif
+
 static bool aligned_for(const struct aio_store *s, const struct frags *f)
 {
 	if (!s->direct)
@@ -132,12 +136,18 @@ static bool aligned_for(const struct aio_store *s, const struct frags *f)
 	return f->n <= IOV_MAX;
 }
 
+/* RWF_ATOMIC takes one piece of memory. */
+static bool in_one_piece(const struct blk_req *req)
+{
+	return !(req->flags & BLK_F_ATOMIC) || req->data.n == 1;
+}
+
 /* The request's fragments as an iovec; 0 or -ENOMEM. */
 static int map_data(struct aio_io *io)
 {
 	const struct frags *f = &io->req->data;
 
-	if (unlikely(!aligned_for(io->store, f))) {
+	if (unlikely(!aligned_for(io->store, f) || !in_one_piece(io->req))) {
 		io->aligned = aligned_alloc(4096, ALIGN_UP(f->len, 4096ull));
 		if (!io->aligned)
 			return -ENOMEM;
@@ -267,6 +277,21 @@ static void aio_engine_job_done(struct offload_job *job)
 	aio_engine_finished(io, io->result);
 }
 
+/* An atomic write ends at once, or not at all: no part of it may follow by itself. A kernel that
+ * refuses it (EINVAL: this range after all not; EOPNOTSUPP) is not asked in another way. False: it
+ * has failed. */
+static bool atomic_over(struct aio_io *io, ssize_t *res)
+{
+	if (io->step != STEP_TRANSFER || *res == (ssize_t)io->req->len)
+		return true;
+	log_ratelimited(LOG_LVL_ERROR, "%s: atomic write of %llu bytes at %llu: %s",
+			io->store->path, (unsigned long long)io->req->len,
+			(unsigned long long)io->req->offset,
+			*res < 0 ? strerror((int)-*res) : "written in part");
+	aio_engine_end(io, *res < 0 && *res != -EOPNOTSUPP ? aio_status((int)*res) : -EIO);
+	return false;
+}
+
 /* A step has its result. Also called when it could not even be started. */
 static void aio_engine_finished(struct aio_io *io, ssize_t res)
 {
@@ -284,6 +309,8 @@ static void aio_engine_finished(struct aio_io *io, ssize_t res)
 			aio_engine_end(io, res < 0 ? aio_status((int)res) : 0);
 		return;
 	}
+	if (unlikely(io->req->flags & BLK_F_ATOMIC) && !atomic_over(io, &res))
+		return;
 	if (res < 0) {
 		if (io->with_rwf && (res == -EINVAL || res == -EOPNOTSUPP)) {
 			s->no_rwf = true; /* then: write, and sync behind it */
@@ -413,6 +440,8 @@ static void fill_iocb(struct aio_io *io)
 		cb->aio_rw_flags = RWF_DSYNC;
 		dsync_begins(io);
 	}
+	if (io->req->flags & BLK_F_ATOMIC)
+		cb->aio_rw_flags |= RWF_ATOMIC;
 }
 
 /* Everything that this iteration asked for, in one system call if the kernel takes it all. */

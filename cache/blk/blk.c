@@ -150,6 +150,8 @@ static bool submit_change(struct blk *blk, struct blk_req *req)
 		BUG_ON(req->data.len != (req->op == BLK_WRITE ? req->len : 2 * req->len));
 		if (unlikely(req->len > blk->max_len))
 			return blk_refuse(req, -EINVAL);
+		if (unlikely((req->flags & BLK_F_ATOMIC) && !(blk->caps & BLK_CAP_ATOMIC)))
+			return blk_refuse(req, -EOPNOTSUPP);
 	} else if (req->op == BLK_DISCARD && !blk->ops->discard) {
 		return blk_refuse(req, -EOPNOTSUPP);
 	}

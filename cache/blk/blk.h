@@ -29,6 +29,9 @@
  *                   -EILSEQ: miscompare, nothing written, req->miscompare is the offset of the
  *                   first differing byte.
  *                   A READ without INTO that fails leaves req->data empty.
+ *   WRITE + ATOMIC  after a loss of power, too, all of it is there or nothing, if the device says
+ *                   BLK_CAP_ATOMIC and the range is one of those that go with it; else
+ *                   -EOPNOTSUPP.
  *   ZERO, DISCARD, SYNC, PREFETCH carry no data. SYNC is a barrier over all writes to
  *                   [offset, offset+len) acknowledged before it (len 0: to the end of the device).
  *                   DISCARD: afterwards reads give zeros when the device says
@@ -81,6 +84,7 @@ enum {
 	/* The caller's again. */
 	BLK_F_WHAT_CAN = 1 << 14,  /* SYNC: what has failed does not keep the rest from being
 				    * written, nor does a doubt: no initiator builds upon it */
+	BLK_F_ATOMIC = 1 << 15,	   /* WRITE: whole or not at all, see BLK_CAP_ATOMIC */
 };
 
 struct blk;
@@ -141,6 +145,7 @@ struct blk_req {
  *   FUA                  all but SYNC and PREFETCH
  *   MAY_ALLOC            ZERO
  *   WHAT_CAN             SYNC
+ *   ATOMIC               WRITE
  *   DPO, BACKGROUND      any
  *   PREPARED, PREPARING  WRITE, COMPARE_AND_WRITE: one of the two, or neither
  *   BOUNCED              with one of these, or READ with INTO
@@ -163,6 +168,8 @@ static inline bool blk_flags_legal(const struct blk_req *req)
 		return false;
 	if ((f & BLK_F_WHAT_CAN) && req->op != BLK_SYNC)
 		return false;
+	if ((f & BLK_F_ATOMIC) && req->op != BLK_WRITE)
+		return false;
 	if (grant == (BLK_F_PREPARED | BLK_F_PREPARING) || (grant && (f & BLK_F_FROM)))
 		return false;
 	return !(f & BLK_F_BOUNCED) || grant || (read && (f & BLK_F_INTO));
@@ -177,10 +184,11 @@ enum {
 				      * blocks: never stack a cache on it */
 	BLK_CAP_VOLATILE = 1 << 5,   /* SYNC does something: there is a volatile write cache */
 	BLK_CAP_ROTATIONAL = 1 << 6,
-	BLK_CAP_ATOMIC = 1 << 7, /* after a loss of power, too, a WRITE of up to max_len is
-				  * there whole or not at all (ram, null: not). A stacked
-				  * device has it only if it writes as one what came as
-				  * one, which a cache does not */
+	BLK_CAP_ATOMIC = 1 << 7, /* takes BLK_F_ATOMIC: where atomic_max is 0 for any WRITE
+				  * (ram, null: a loss of power leaves nothing), else for
+				  * one of a power of two bytes, atomic_min to atomic_max,
+				  * at a multiple of its length. Readers beside it see
+				  * all or nothing only of a device with memory of its own */
 };
 
 /* What an LBA range is on the store (GET LBA STATUS). */
@@ -250,6 +258,7 @@ struct blk {
 	uint32_t max_len;      /* one READ/WRITE/CAW carries at most
 			        * this; callers split. >= 64 KiB */
 	uint32_t caps;
+	uint32_t atomic_min, atomic_max; /* bytes, powers of two: BLK_CAP_ATOMIC */
 	int node;	       /* where its threads should be, -1 anywhere */
 	uint64_t identity;     /* blk_identity(store_id): key of cached blocks */
 	char *path;	       /* as configured */

@@ -311,8 +311,10 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	blk->physical_size = lower->physical_size;
 	blk->max_len = c->max_len;
 	blk->caps = (lower->caps & (BLK_CAP_READONLY | BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES |
-				    BLK_CAP_ZERO | BLK_CAP_ROTATIONAL)) |
+				    BLK_CAP_ZERO | BLK_CAP_ROTATIONAL | BLK_CAP_ATOMIC)) |
 		    BLK_CAP_OWN_MEMORY | BLK_CAP_VOLATILE;
+	blk->atomic_min = lower->atomic_min;
+	blk->atomic_max = MIN(lower->atomic_max, 1u << (31 - __builtin_clz(c->max_len)));
 	blk->node = lower->node;
 	blk->identity = cb->dev->identity;
 	memcpy(blk->store_id, lower->store_id, sizeof(blk->store_id));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The ranges of a device that DISCARD and ZERO own while they are at work (the writer's half of the
- * reader/writer queue per extent, Narravula 2008): nobody starts to fill, commit or flush there.
+ * The ranges of a device that DISCARD, ZERO and atomic writes own while they are at work (the
+ * writer's half of the reader/writer queue per extent, Narravula 2008): nobody starts to fill,
+ * commit or flush there.
  */
 #include "cache/engine/io_impl.h"
 
@@ -94,7 +95,7 @@ bool excl_enter(struct cache_dev *dev, struct blk_req *req)
 	req->drv = io;
 	io->owner = req;
 	io->req.op = req->op;
-	io->req.flags = req->flags & (BLK_F_FUA | BLK_F_MAY_ALLOC);
+	io->req.flags = req->flags & (BLK_F_FUA | BLK_F_MAY_ALLOC | BLK_F_ATOMIC);
 	io->req.offset = req->offset;
 	io->req.len = req->len;
 	leaf_lock(&dev->excl_lock);

@@ -40,7 +40,7 @@ void io_wake(struct cache *cache);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 
-/* ---- excl.c: ranges that DISCARD and ZERO own ------------------------------------------------ */
+/* ---- excl.c: ranges that DISCARD, ZERO and atomic writes own --------------------------------- */
 /* Does a DISCARD or ZERO own part of [block, block+n)? Partition lock held. */
 bool excl_blocks_slow(struct cache_dev *dev, uint64_t block, uint64_t n);
 static inline bool excl_blocks(struct cache_dev *dev, uint64_t block, uint64_t n)

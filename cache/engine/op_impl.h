@@ -20,7 +20,7 @@ enum op_stage {
 	OP_CAW_FILL,
 	OP_FLUSH,	     /* write back what is dirty in the range */
 	OP_STABLE,	     /* then SYNC the lower device */
-	OP_EXCL_WAIT,	     /* DISCARD, ZERO: earlier exclusive ranges first */
+	OP_EXCL_WAIT,	     /* DISCARD, ZERO, atomic WRITE: earlier exclusive ranges first */
 	OP_EXCL_DRAIN,	     /* then I/O in flight in the range */
 	OP_EXCL_LOWER,	     /* then the lower device */
 	OP_STAGES
@@ -189,6 +189,7 @@ bool stage_sync(struct blk_req *req);
 /* range.c */
 bool cache_discard(struct blk *blk, struct blk_req *req);
 bool cache_zero(struct blk *blk, struct blk_req *req);
+bool cache_write_atomic(struct blk *blk, struct blk_req *req);
 bool stage_excl(struct blk_req *req);
 /* reclaim.c */
 void cache_abort(struct blk *blk, struct blk_req *req);

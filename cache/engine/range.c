@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * DISCARD and ZERO go to the lower device while they own their range (excl.c): nobody starts to
- * fill, commit or flush there.
+ * DISCARD, ZERO and atomic writes go to the lower device while they own their range (excl.c):
+ * nobody starts to fill, commit or flush there.
  *
  *   wait    for earlier exclusive ranges that overlap
  *   drain   until no I/O is in flight in the range and no request pins its keys; dirty blocks that
@@ -12,6 +12,9 @@
  * Hits go on all the while: they see the old data until the blocks are dropped, and a reader that
  * spans blocks and finds some of them gone loads them after the range is given back: old or new,
  * never a mixture.
+ *
+ * An atomic write is written through, since write-back goes block by block and could tear it.
+ * What the cache holds of the range is dropped then, dirty or not, so nothing older follows.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
@@ -65,6 +68,7 @@ static void lower_done(struct blk_req *lower)
 {
 	struct cache_io *io = container_of(lower, struct cache_io, req);
 	io->part = NULL;
+	blk_req_release(&io->req);
 	op_of(io->owner)->flags |= OP_F_LOWERED;
 	op_done_one(io->owner, lower->status);
 }
@@ -79,12 +83,44 @@ static bool excl_over(struct cache_dev *dev, struct blk_req *req, const struct s
 		span_drop(dev, s, &what);
 	excl_leave(dev, req->drv);
 	req->drv = NULL;
+	if (req->op == BLK_WRITE && !(req->flags & BLK_F_FROM))
+		frags_put(&req->data); /* the blocks of blk_write_prepare() */
 	for (uint32_t i = 0; i < dev->cache->nparts; i++)
 		part_wake_unlocked(dev->cache->part[i]);
 	req->status = status;
-	if (status || !((req->flags & BLK_F_FUA) || (cache_how(req->blk) & HOW_THROUGH)))
+	if (status || req->op == BLK_WRITE || /* that went down with FUA where it was due */
+	    !((req->flags & BLK_F_FUA) || (cache_how(req->blk) & HOW_THROUGH)))
 		return true;
 	return sync_begin(req);
+}
+
+/* The lower device writes from where the data lies: as one, and stable if that is wanted. */
+static int lend_data(struct cache_io *io, const struct blk_req *req)
+{
+	int err = frags_reserve(&io->req.data, req->data.n);
+
+	for (uint32_t i = 0; !err && i < req->data.n; i++)
+		err = frags_append(&io->req.data, req->data.v[i].base, req->data.v[i].len, NULL);
+	io->req.flags |= BLK_F_FROM;
+	if (cache_how(req->blk) & HOW_THROUGH)
+		io->req.flags |= BLK_F_FUA;
+	return err;
+}
+
+/* Nobody else is in the range any more. Within a pass of @req. */
+static void lower_begin(struct blk_req *req)
+{
+	struct cache_io *io = req->drv;
+	int err = req->op == BLK_WRITE ? lend_data(io, req) : 0;
+
+	op_of(req)->stage = OP_EXCL_LOWER;
+	op_wait_more(req);
+	if (!err) {
+		io_start(io, lower_done);
+		return;
+	}
+	frags_put(&io->req.data);
+	op_done_one(req, err);
 }
 
 bool stage_excl(struct blk_req *req)
@@ -106,11 +142,8 @@ bool stage_excl(struct blk_req *req)
 		op_pass_begin(req);
 		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, s.first, s.end))
 			op->stage = OP_EXCL_DRAIN;
-		if (op->stage == OP_EXCL_DRAIN && range_drain(dev, req, req->drv, &s)) {
-			op->stage = OP_EXCL_LOWER;
-			op_wait_more(req);
-			io_start(req->drv, lower_done);
-		}
+		if (op->stage == OP_EXCL_DRAIN && range_drain(dev, req, req->drv, &s))
+			lower_begin(req);
 		if (!op_pass_end(req))
 			return false;
 	}
@@ -126,6 +159,22 @@ bool cache_discard(struct blk *blk, struct blk_req *req)
 bool cache_zero(struct blk *blk, struct blk_req *req)
 {
 	req->drv = NULL;
+	op_begin(req, OP_EXCL_WAIT);
+	return stage_excl(req);
+}
+
+bool cache_write_atomic(struct blk *blk, struct blk_req *req)
+{
+	/* As any write with FUA to a store in doubt (dirty_record.h). */
+	if (!(blk->caps & BLK_CAP_ATOMIC) ||
+	    ((cache_how(blk) & HOW_DOUBT) && (req->flags & BLK_F_FUA))) {
+		req->status = blk->caps & BLK_CAP_ATOMIC ? -EIO : -EOPNOTSUPP;
+		if (!(req->flags & BLK_F_FROM))
+			frags_put(&req->data);
+		return true;
+	}
+	req->drv = NULL;
+	metric_inc(M_cache_writes);
 	op_begin(req, OP_EXCL_WAIT);
 	return stage_excl(req);
 }

@@ -425,7 +425,7 @@ bool cache_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data)
 	/* Not what goes beyond the block, or has to be forwarded, or made stable. */
 	if (unlikely(within + req->len >
 		     __atomic_load_n(&c->affinity.fast_len, __ATOMIC_RELAXED)) ||
-	    unlikely(req->flags & BLK_F_FUA))
+	    unlikely(req->flags & (BLK_F_FUA | BLK_F_ATOMIC)))
 		return false;
 	if (unlikely(!leaf_trylock(&p->lock)))
 		return false;
@@ -454,6 +454,8 @@ bool cache_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data)
 
 bool cache_write(struct blk *blk, struct blk_req *req)
 {
+	if (unlikely(req->flags & BLK_F_ATOMIC))
+		return cache_write_atomic(blk, req);
 	if (req->flags & BLK_F_FROM) {
 		req->drv = aux_alloc();
 		if (!req->drv) {

@@ -4,6 +4,8 @@
  * store with a volatile cache that is cut at a random write or sync. After each cut every sector of
  * the medium must show a value that the acknowledged SYNCs and FUA writes allow: not older than the
  * last one that was made stable, not newer than the last one begun, and one that was written there.
+ * Of an atomic write (W2) all sectors show it, or something newer, or none does: after the cut, and
+ * to every read before it.
  *
  * A seed reproduces a run: TGT_CRASH_SEED=N runs that one alone; TGT_CRASH_SEEDS=N sets how many.
  */
@@ -30,6 +32,11 @@ static struct {
 	/* By sector: the generations made stable, acknowledged, begun; the last ZERO begun. */
 	uint64_t stable[SECTORS], acked[SECTORS], begun[SECTORS], zeroed[SECTORS];
 	bool owned[SECTORS];
+	struct whole {
+		uint64_t gen;
+		uint32_t first, n;
+	} whole[64]; /* the last atomic writes */
+	unsigned wholes;
 	unsigned running, ops, completed, at_once;
 	bool through;
 } g;
@@ -71,20 +78,40 @@ static bool allowed(uint64_t gen, uint64_t lo, uint64_t hi, uint64_t zeroed)
 	return gen ? gen >= lo && gen <= hi : zeroed >= lo;
 }
 
+/* What [first, first + n) shows, and atomic writes: all or nothing. */
+static void check_whole(const uint64_t *shows, uint32_t first, uint32_t n)
+{
+	for (unsigned k = 0; k < MIN(g.wholes, ARRAY_SIZE(g.whole)); k++) {
+		const struct whole *w = &g.whole[k];
+		uint32_t from = MAX(w->first, first), to = MIN(w->first + w->n, first + n);
+		bool some = false;
+
+		for (uint32_t i = from; i < to; i++)
+			some |= shows[i - first] == w->gen;
+		for (uint32_t i = from; some && i < to; i++)
+			ck_assert_msg(shows[i - first] >= w->gen || g.zeroed[i] > w->gen,
+				      "atomic write %llu of sectors %u to %u is torn: %u shows %llu",
+				      (unsigned long long)w->gen, w->first, w->first + w->n - 1, i,
+				      (unsigned long long)shows[i - first]);
+	}
+}
+
 static void finish(struct slot *s)
 {
 	struct blk_req *req = &s->req;
 	g.completed++;
 	if (!req->status && req->op == BLK_READ) {
+		uint64_t shows[SECTORS];
 		uint8_t buf[512];
 		for (uint32_t i = 0; i < s->n; i++) {
 			uint32_t at = s->first + i;
 			frags_copy_out(&req->data, (uint64_t)i * 512, buf, 512);
-			uint64_t gen = shown(buf, at);
+			uint64_t gen = shows[i] = shown(buf, at);
 			ck_assert_msg(allowed(gen, s->snap[at], g.begun[at], g.zeroed[at]),
 				      "read of sector %u shows %llu, acknowledged before was %llu",
 				      at, (unsigned long long)gen, (unsigned long long)s->snap[at]);
 		}
+		check_whole(shows, s->first, s->n);
 	}
 	if (s->writes) {
 		bool fua = req->op == BLK_WRITE && ((req->flags & BLK_F_FUA) || g.through);
@@ -151,6 +178,9 @@ static void go_write(struct slot *s)
 		stamp(w, s->first + i, s->gen);
 		frags_copy_in(&req->data, (uint64_t)i * 512, w, 512);
 	}
+	if (req->flags & BLK_F_ATOMIC)
+		g.whole[g.wholes++ % ARRAY_SIZE(g.whole)] =
+			(struct whole){ s->gen, s->first, s->n };
 	req->done = done;
 	if (blk_submit(g.blk, req))
 		finish(s);
@@ -209,6 +239,13 @@ static void start(struct slot *s)
 	if (what < 45) {
 		req->op = BLK_WRITE;
 		req->flags = rnd(10) == 0 ? BLK_F_FUA : 0;
+		if (rnd(4) == 0) { /* an atomic one: a power of two, at a multiple of it */
+			s->n = n = 8u << rnd(5);
+			s->first = (uint32_t)rnd(SECTORS / n) * n;
+			req->offset = (uint64_t)s->first * 512;
+			req->len = (uint64_t)n * 512;
+			req->flags |= BLK_F_ATOMIC;
+		}
 		if (write_at_once(s))
 			return;
 		req->done = prepared;
@@ -245,8 +282,12 @@ static void run_seed(struct cache *cache, uint64_t seed)
 	g.medium = memdisk_create((uint64_t)SECTORS * 512, 512, "crash");
 	g.medium->now_percent = 100;
 	g.crash = blk_crash_create(&g.medium->blk, seed);
+	g.crash->caps |= BLK_CAP_ATOMIC;
+	g.crash->atomic_min = 4096;
+	g.crash->atomic_max = 65536;
 	g.blk = cache_open(cache, g.crash, g.through);
 	ck_assert_ptr_nonnull(g.blk);
+	ck_assert(g.blk->caps & BLK_CAP_ATOMIC);
 	if (rnd(2))
 		blk_crash_cut_at(g.crash, (unsigned)(1 + rnd(60)), 0);
 	else
@@ -270,8 +311,9 @@ static void run_seed(struct cache *cache, uint64_t seed)
 		ck_assert_msg(k < 100000, "seed %llu: %u requests never complete",
 			      (unsigned long long)seed, g.running);
 	}
+	uint64_t shows[SECTORS];
 	for (uint32_t i = 0; i < SECTORS; i++) {
-		uint64_t gen = shown(g.medium->data + (size_t)i * 512, i);
+		uint64_t gen = shows[i] = shown(g.medium->data + (size_t)i * 512, i);
 		ck_assert_msg(
 			allowed(gen, g.stable[i], g.begun[i], g.zeroed[i]),
 			"seed %llu: after the cut sector %u shows %llu; stable %llu, acknowledged %llu, begun %llu, zeroed %llu",
@@ -279,6 +321,7 @@ static void run_seed(struct cache *cache, uint64_t seed)
 			(unsigned long long)g.stable[i], (unsigned long long)g.acked[i],
 			(unsigned long long)g.begun[i], (unsigned long long)g.zeroed[i]);
 	}
+	check_whole(shows, 0, SECTORS);
 	blk_close(g.blk); /* what was not written is lost, and said to be */
 }
 

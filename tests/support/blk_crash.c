@@ -9,6 +9,7 @@
 struct unsynced {
 	struct list link;
 	uint64_t serial, offset, len;
+	bool whole; /* BLK_F_ATOMIC: not to be torn */
 	uint8_t data[];
 };
 
@@ -79,17 +80,17 @@ static void cut(struct crash *c)
 	c->off = true;
 	c->writes_left = c->syncs_left = 0;
 	list_for_each_safe(u, tmp, &c->log, link) {
-		switch (bt_random(&c->seed) % 3) {
+		switch (bt_random(&c->seed) % (u->whole ? 2 : 3)) {
 		case 0: /* lands */
 			medium(c, BLK_WRITE, u->offset, u->len, u->data);
 			break;
-		case 1: /* is torn */
+		case 1:
+			break; /* vanishes */
+		default: /* is torn */
 			for (uint64_t at = 0; at < u->len; at += c->blk.block_size)
 				if (bt_random(&c->seed) & 1)
 					medium(c, BLK_WRITE, u->offset + at, c->blk.block_size,
 					       u->data + at);
-			break;
-		default: /* vanishes */
 			break;
 		}
 		forget(c, u);
@@ -114,6 +115,7 @@ static int store(struct crash *c, const struct blk_req *req, const struct frags 
 	u->offset = req->offset;
 	u->len = req->len;
 	u->serial = ++c->serial;
+	u->whole = req->flags & BLK_F_ATOMIC;
 	if (data)
 		frags_copy_out(data, skip, u->data, req->len);
 	else

@@ -114,6 +114,7 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 		{ "optimal_xfer_gran", NULL, c->optimal_xfer_gran },
 		{ "optimal_xfer_len", NULL, c->optimal_xfer_len },
 		{ "sanitize_rate", NULL, c->sanitize_rate },
+		{ "atomic_unit", NULL, c->atomic_unit },
 		{ "rotation_rate", NULL, c->rotation_rate },
 		{ "threads", NULL, 1 },
 	};

@@ -11,6 +11,7 @@ void scsi_lu_conf_init(struct scsi_lu_conf *c)
 	c->online = true;
 	c->write_cache = true;
 	c->lbppbe = 0xff;
+	c->atomic_unit = KiB(16); /* a page of a database */
 }
 
 uint64_t scsi_hash64(uint64_t h, const void *data, size_t len)
@@ -52,6 +53,23 @@ size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX])
 }
 
 
+/*
+ * The kernel takes an atomic write of a power of two bytes, at a multiple of its length. SBC-4 has
+ * one alignment for all lengths, and initiators join neighbouring atomic writes. So one size is
+ * offered, the configured one or what of the store is nearest: all that VPD B0h promises holds.
+ */
+static uint32_t atomic_max(const struct scsi_lu *lu)
+{
+	const struct blk *blk = lu->blk;
+	const uint32_t need = BLK_CAP_ATOMIC | BLK_CAP_OWN_MEMORY, unit = lu->conf.atomic_unit;
+
+	if (!blk || (blk->caps & need) != need || !unit)
+		return 0;
+	if (!blk->atomic_max)
+		return lu->seg_max;
+	return MIN(MAX(unit, blk->atomic_min), MIN(blk->atomic_max, lu->seg_max));
+}
+
 void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 {
 	uint32_t caps = lu->blk ? lu->blk->caps : 0, flags = 0;
@@ -70,6 +88,7 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 	scsi_lu_gate_locked(lu, GATE_READONLY, (flags & LU_READONLY) || lu->mode.swp);
 	scsi_lu_gate_locked(lu, GATE_RCD, lu->mode.rcd);
 	atomic_store(&lu->flags, flags);
+	atomic_store(&lu->atomic_max, atomic_max(lu));
 }
 
 static void lu_set_text(char *dst, size_t size, const char *given, const char *dflt)

@@ -64,6 +64,7 @@ struct scsi_lu {
 	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what);
 	uint32_t seg_max;     /* bytes a segment carries at most */
 	uint32_t fast_max;    /* bytes of a READ or WRITE by its fast form: seg_max; 0 in tests */
+	_Atomic uint32_t atomic_max; /* bytes of a WRITE ATOMIC; 0: not offered */
 	struct scsi_target *target;
 	struct loop *loop; /* the first of its threads: what is serial in an LU
 			    * runs there; NULL: it has none */
@@ -171,7 +172,12 @@ static inline uint32_t scsi_max_caw(const struct scsi_lu *lu)
 /* 0: the store cannot, and WRITE ATOMIC is not offered. */
 static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)
 {
-	return lu->blk->caps & BLK_CAP_ATOMIC ? lu->seg_max >> lu->block_shift : 0;
+	return atomic_load_explicit(&lu->atomic_max, memory_order_relaxed) >> lu->block_shift;
+}
+/* What its length and its first block are multiples of; 0: any. */
+static inline uint32_t scsi_atomic_unit(const struct scsi_lu *lu)
+{
+	return lu->blk->atomic_max ? scsi_max_atomic(lu) : 0;
 }
 
 #endif

@@ -75,7 +75,7 @@ static bool parse_naa(const char *v, char *dst, size_t size)
 	return parse_text(v, dst, size) == 0;
 }
 
-enum update_kind { UPD_TEXT, UPD_ID, UPD_NAA, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32 };
+enum update_kind { UPD_TEXT, UPD_ID, UPD_NAA, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32, UPD_POW2 };
 static const struct update_key {
 	const char *name;
 	enum update_kind kind;
@@ -103,6 +103,7 @@ static const struct update_key {
 	{ "optimal_xfer_gran", UPD_U32, F(optimal_xfer_gran), 0xffff, UA_INQUIRY, true },
 	{ "optimal_xfer_len", UPD_U32, F(optimal_xfer_len), UINT32_MAX, UA_INQUIRY, true },
 	{ "sanitize_rate", UPD_U32, F(sanitize_rate), 1 << 20, 0, true },
+	{ "atomic_unit", UPD_POW2, F(atomic_unit), MiB(1), UA_INQUIRY, true },
 	{ "rotation_rate", UPD_U16, F(rotation_rate), UINT16_MAX, UA_INQUIRY, true },
 #undef F
 };
@@ -129,7 +130,8 @@ static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, cons
 		*(bool *)p = b;
 		break;
 	default:
-		if (!lu_update_parse_number(value, k->max, &v))
+		if (!lu_update_parse_number(value, k->max, &v) ||
+		    (k->kind == UPD_POW2 && (v & (v - 1))))
 			return -EINVAL;
 		if (k->kind == UPD_U8)
 			*p = (uint8_t)v;

@@ -20,10 +20,12 @@ void scsi_read_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err);
 /* Out of range, or too long: answered. */
 void scsi_range_refuse(struct scsi_cmd *cmd, uint64_t lba, uint64_t nblocks);
 
-static_assert(CMD_FUA >> 5 == BLK_F_FUA && CMD_DPO >> 5 == BLK_F_DPO, "FUA and DPO move together");
+static_assert(CMD_FUA >> 5 == BLK_F_FUA && CMD_DPO >> 5 == BLK_F_DPO &&
+		      CMD_ATOMIC >> 5 == BLK_F_ATOMIC,
+	      "they move together");
 static inline uint16_t scsi_io_flags(uint32_t state)
 {
-	return state >> 5 & (BLK_F_FUA | BLK_F_DPO);
+	return state >> 5 & (BLK_F_FUA | BLK_F_DPO | BLK_F_ATOMIC);
 }
 
 /* DPO is bit 4 and FUA bit 3 of byte 1 wherever there are such bits. */

@@ -38,7 +38,8 @@ enum {
 				 * steps, nothing to clean up */
 	CMD_TAS = 1 << 18,	/* aborted, and its initiator is told by TASK ABORTED */
 	CMD_SUBM = 1 << 19,	/* counted in rd_subm_cmds or wr_subm_cmds */
-	CMD_POST_SANITIZE = 1 << 20, /* counted in itl->post_sanitize */
+	CMD_ATOMIC = 1 << 20,	/* a WRITE ATOMIC: one segment, BLK_F_ATOMIC; see media.h */
+	CMD_POST_SANITIZE = 1 << 21, /* counted in itl->post_sanitize */
 };
 
 /* Are these bits of a command that is about to be answered? For asserts. */

@@ -112,6 +112,7 @@ struct scsi_lu_conf {
 	uint16_t la_lba;
 	uint32_t optimal_xfer_gran, optimal_xfer_len;
 	uint32_t sanitize_rate;	/* MiB/s; 0: as fast as it goes */
+	uint32_t atomic_unit;	/* bytes of a WRITE ATOMIC, a power of two; 0: not offered */
 	uint16_t rotation_rate;	/* SBC-4 6.6.2: 1 = not rotating */
 	bool sense_format;	/* D_SENSE */
 };

@@ -33,6 +33,7 @@ START_TEST(values)
 		"optimal_xfer_len",
 		"thin_provisioning",
 		"sanitize_rate",
+		"atomic_unit",
 		"HeaderDigest",
 		"DataDigest",
 		"InitialR2T",

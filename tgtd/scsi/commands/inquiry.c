@@ -213,6 +213,8 @@ static size_t vpd_b0(const struct scsi_cmd *cmd, uint8_t *b)
 	}
 	put_be64(b + 32, 0); /* WRITE SAME: any length */
 	put_be32(b + 40, scsi_max_atomic(lu));
+	put_be32(b + 44, scsi_atomic_unit(lu)); /* ATOMIC ALIGNMENT */
+	put_be32(b + 48, scsi_atomic_unit(lu)); /* ATOMIC TRANSFER LENGTH GRANULARITY */
 	return 60;
 }
 

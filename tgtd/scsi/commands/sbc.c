@@ -88,18 +88,29 @@ void op_write16(struct scsi_cmd *cmd)
  * whole when power is lost. */
 void op_write_atomic16(struct scsi_cmd *cmd)
 {
+	const struct scsi_lu *lu = cmd->lu;
 	uint64_t lba = get_be64(cmd->cdb + 2), nblocks = get_be16(cmd->cdb + 12);
+	uint32_t max = scsi_max_atomic(lu), unit = scsi_atomic_unit(lu);
 
-	if (!scsi_max_atomic(cmd->lu)) {
+	if (!max) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_COMMAND_OPERATION_CODE);
 		return;
 	}
 	if (!scsi_range_ok(cmd, lba, nblocks))
 		return;
-	if (nblocks > scsi_max_atomic(cmd->lu)) {
+	if (nblocks > max || (unit && nblocks % unit)) {
 		scsi_bad_cdb(cmd, 12, -1);
 		return;
 	}
+	if (unit && lba % unit) {
+		scsi_bad_cdb(cmd, 2, -1);
+		return;
+	}
+	if (cmd->edtl_out < nblocks << lu->block_shift) { /* it would come in part only */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_FIELD_IN_COMMAND_IU);
+		return;
+	}
+	cmd->state |= CMD_ATOMIC;
 	write_blocks(cmd, lba, nblocks, cmd->cdb[1]);
 }
 
