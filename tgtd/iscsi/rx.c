@@ -373,6 +373,11 @@ static void control_take(struct iscsi_ctl *ctl)
 		control_run(ctl);
 		return;
 	}
+	/* 11.18.1: it shall be immediate. It has no number of its own, and takes none. */
+	if (op == ISCSI_NOP_OUT && get_be32(ctl->bhs + BHS_ITT) == ISCSI_TAG_NONE) {
+		iscsi_ctl_refuse(ctl, REJECT_PROTOCOL_ERROR);
+		return;
+	}
 	ctl->pending.cmd_sn = get_be32(ctl->bhs + BHS_CMD_SN);
 	ctl->pending.run = control_pending_run;
 	ctl->pending.drop = control_pending_drop;

@@ -87,6 +87,13 @@ static void abort_task(struct iscsi_ctl *ctl)
 
 	if (t && t->state == TASK_ARRIVING)
 		t = NULL; /* not all of it has come */
+	/* SAM-5 7.2: the task is named by its logical unit, too. */
+	if (t && t->cmd.lun != get_be64(ctl->bhs + BHS_LUN)) {
+		iscsi_tmf_answer(ctl, scsi_tmf_lun(&s->nexus, get_be64(ctl->bhs + BHS_LUN)) ?
+					      ISCSI_TMF_NO_TASK :
+					      ISCSI_TMF_NO_LUN);
+		return;
+	}
 	/* A task whose response is on its way exists no more. */
 	if (t && t->completed && t->state != TASK_DRAINING) {
 		iscsi_tmf_answer(ctl, ISCSI_TMF_NO_TASK);

@@ -264,6 +264,8 @@ static inline uint32_t scsi_lun_index(uint64_t lun)
 /* Does @cmd (started or not) belong to @lu (NULL: any)? For the transport's abort_all(). */
 bool scsi_cmd_on(const struct scsi_cmd *cmd, const struct scsi_lu *lu);
 
+/* Does the LUN field name a logical unit that @nexus may see? On nexus->loop. */
+bool scsi_tmf_lun(struct scsi_nexus *nexus, uint64_t lun);
 /* ABORT TASK and QUERY TASK are the transport's: it knows the tags (scsi_cmd_abort() does the
  * work). @done gets an enum scsi_tmf_response, on nexus->loop, after every affected command
  * has ended. */

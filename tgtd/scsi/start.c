@@ -105,6 +105,11 @@ static __attribute__((noinline)) void start_general(struct scsi_cmd *cmd, uint32
 	cmd->lu = lu = itl->lu;
 	scsi_itl_changes(itl);
 	scsi_itl_count(itl, 1);
+	if (unlikely(cmd->attr == SCSI_ATTR_ACA)) { /* SAM-5 5.9.2: there is no ACA condition */
+		cmd->op = NULL;
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_MESSAGE_ERROR);
+		return;
+	}
 	if (unlikely(cmd->attr == SCSI_ATTR_ORDERED) && scsi_order_hold(cmd))
 		return;
 	op = lu->ops[cdb[0]];
@@ -146,7 +151,7 @@ static inline __attribute__((always_inline)) bool start_fast(struct scsi_cmd *cm
 	struct scsi_lu *lu;
 
 	if (unlikely(lun >= 0x100) || unlikely(lun >= n->nitl) || unlikely(!(itl = n->itl[lun])) ||
-	    unlikely(cmd->attr == SCSI_ATTR_ORDERED) || unlikely(!(op = itl->lu->ops[cdb[0]])) ||
+	    unlikely(cmd->attr > SCSI_ATTR_SIMPLE) || unlikely(!(op = itl->lu->ops[cdb[0]])) ||
 	    unlikely(op->sure_len > cmd->cdb_len) ||
 	    unlikely((atomic_load_explicit(&itl->gate, memory_order_acquire) |
 		      atomic_load_explicit(&n->gate, memory_order_relaxed)) & op->gate) ||

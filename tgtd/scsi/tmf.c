@@ -181,6 +181,11 @@ static void own_aborted(void *arg)
 	scsi_tmf_finish(f, TMF_COMPLETE);
 }
 
+bool scsi_tmf_lun(struct scsi_nexus *n, uint64_t lun)
+{
+	return scsi_itl_get(n, scsi_lun_decode(lun)) != NULL;
+}
+
 void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun,
 	      void (*done)(void *arg, int response), void *arg)
 {

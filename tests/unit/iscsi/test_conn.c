@@ -126,6 +126,29 @@ START_TEST(a_pdu_beyond_the_declared_length_ends_the_connection)
 }
 END_TEST
 
+/* W13: a NOP-Out with the reserved tag shall be immediate (RFC 7143 11.18.1). One that is not is
+ * rejected, and takes no number: the command that has it runs. */
+START_TEST(the_reserved_tag_takes_no_number)
+{
+	uint8_t bhs[48], back[512];
+	struct wire_pdu p;
+
+	wire_up(&w, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		wire_request(&w, bhs, ISCSI_NOP_OUT, BHS_FINAL);
+		bhs[0] = ISCSI_NOP_OUT;
+		put_be32(bhs + BHS_ITT, ISCSI_TAG_NONE);
+		put_be32(bhs + BHS_TTT, ISCSI_TAG_NONE);
+		wire_send(&w, bhs, NULL, 0);
+		wire_expect(&w, &p, ISCSI_REJECT);
+		ck_assert_uint_eq(p.bhs[2], REJECT_PROTOCOL_ERROR);
+		ck_assert_uint_eq(get_be32(p.bhs + 28), w.cmd_sn); /* ExpCmdSN */
+		ck_assert_uint_eq(wire_read(&w, 0, 1, back), 0);
+	}
+	wire_down(&w);
+}
+END_TEST
+
 START_TEST(an_unknown_opcode_is_rejected)
 {
 	uint8_t bhs[48];
@@ -240,5 +263,6 @@ END_TEST
 UNIT_MAIN("iscsi-conn", 30, the_first_pdu_must_be_a_login, a_login_that_takes_too_long_is_closed,
 	  silent_connections_do_not_keep_others_out, one_byte_at_a_time, many_commands_in_one_write,
 	  a_pdu_beyond_the_declared_length_ends_the_connection, an_unknown_opcode_is_rejected,
+	  the_reserved_tag_takes_no_number,
 	  an_empty_text_request_is_answered, pings_are_echoed, silence_is_probed_and_ends,
 	  a_peer_that_does_not_read_is_left)

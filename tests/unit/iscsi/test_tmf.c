@@ -102,6 +102,31 @@ START_TEST(abort_task)
 }
 END_TEST
 
+/* W13: the LUN field names the task, too (RFC 7143 11.5, SAM-5 7.2). */
+START_TEST(abort_task_goes_by_the_lun)
+{
+	uint8_t late[48], data[4096], back[4096];
+	struct wire_pdu p;
+	uint32_t itt, sn;
+
+	wire_up(&w, "ImmediateData=No");
+	asked(&w, late);
+	itt = w.itt;
+	sn = w.cmd_sn - 1;
+	manage_lun(&w, ISCSI_TMF_ABORT_TASK, 0, itt, sn); /* a logical unit, not that one */
+	answered(&w, ISCSI_TMF_NO_TASK);
+	manage_lun(&w, ISCSI_TMF_ABORT_TASK, 9, itt, sn); /* there is none */
+	answered(&w, ISCSI_TMF_NO_LUN);
+	memset(data, 0x5b, sizeof(data));
+	wire_send(&w, late, data, sizeof(data));
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	ck_assert_uint_eq(p.bhs[3], 0);
+	ck_assert_uint_eq(wire_read(&w, 0, 8, back), 0);
+	ck_assert_mem_eq(back, data, 4096);
+	wire_down(&w);
+}
+END_TEST
+
 START_TEST(abort_of_a_task_that_has_not_come)
 {
 	uint8_t missing[48], data[512], before[512], back[512];
@@ -333,7 +358,7 @@ START_TEST(a_task_that_another_aborted_twice_says_so)
 }
 END_TEST
 
-UNIT_MAIN("iscsi-tmf", 30, abort_task, abort_of_a_task_that_has_not_come,
+UNIT_MAIN("iscsi-tmf", 30, abort_task, abort_task_goes_by_the_lun, abort_of_a_task_that_has_not_come,
 	  resets_abort_what_is_in_flight, a_cold_reset_is_answered_and_ends_all_sessions,
 	  resets_that_are_refused_end_nothing,
 	  a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused,

@@ -30,6 +30,7 @@ static const struct {
 } expect[] = {
 	{ 0x00, NO, M },	       /* TEST UNIT READY */
 	{ 0x03, NO, U },	       /* REQUEST SENSE */
+	{ 0x04, NO, R | W | P | M },   /* FORMAT UNIT */
 	{ 0x08, NO, R | M },	       /* READ(6) */
 	{ 0x0a, NO, R | W | P | M },   /* WRITE(6) */
 	{ 0x12, NO, U },	       /* INQUIRY */

@@ -51,11 +51,14 @@ bool scsi_prevent_reset_locked(struct scsi_lu *lu);
 /* ---- access states --------------------------------------------------------------------------- */
 bool scsi_alua_pass(struct scsi_cmd *cmd);
 
-/* ---- SANITIZE -------------------------------------------------------------------------------- */
+/* ---- SANITIZE, FORMAT UNIT ------------------------------------------------------------------- */
 bool scsi_sanitize_pass(struct scsi_cmd *cmd);
 /* GATE_SANITIZE, and a command or pin of @itl has ended. */
 void scsi_sanitize_ended(struct scsi_itl *itl);
-int scsi_sanitize_progress(struct scsi_lu *lu); /* 0..65535, -1: none running */
+/* 0..65535, and the additional sense that says of what; -1: nothing is running. */
+int scsi_sanitize_progress(struct scsi_lu *lu, uint16_t *asc);
+/* Formats the unit: it reads as zeros then. Ends @cmd, with @immed at once. */
+void scsi_format(struct scsi_cmd *cmd, bool immed);
 bool scsi_sanitize_running_locked(const struct scsi_lu *lu);
 /* Stops it and posts @msg to @home when it has ended; false: none was running. */
 bool scsi_sanitize_wait(struct scsi_lu *lu, struct loop_msg *msg, struct loop *home);
@@ -76,7 +79,7 @@ extern const unsigned scsi_nfeatures;
 
 /* Handlers, in the order of opcodes.c. */
 #define SCSI_HANDLERS(X) \
-	X(op_test_unit_ready) X(op_request_sense) X(op_inquiry) X(op_report_luns) \
+	X(op_test_unit_ready) X(op_request_sense) X(op_format_unit) X(op_inquiry) X(op_report_luns) \
 	X(op_start_stop) X(op_prevent_allow) X(op_mode_sense) X(op_mode_select) \
 	X(op_read_capacity10) X(op_read_capacity16) X(op_read6) X(op_read10) X(op_read12) \
 	X(op_read16) X(op_write6) X(op_write10) X(op_write12) X(op_write16) X(op_write_atomic16) \

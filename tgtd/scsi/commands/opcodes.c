@@ -20,6 +20,8 @@ static struct scsi_op ops[] = {
 	OP(0x00, NO, 6, OP_ALL, GATE_READY, op_test_unit_ready, { 0 }, 10, "TEST UNIT READY"),
 	OP(0x03, NO, 6, OP_ALL | OP_IN | OP_NO_LU, GATE_HOLD, op_request_sense,
 	   { 0, 0x01, 0, 0, 0xff }, 10, "REQUEST SENSE"),
+	OP(0x04, NO, 6, OP_DISK | OP_OUT, GATE_WRITE, op_format_unit, { 0, 0xff }, 86400,
+	   "FORMAT UNIT"),
 	OP(0x08, NO, 6, OP_DISK | OP_IN, GATE_READ, op_read6, { 0, 0x1f, 0xff, 0xff, 0xff }, 30,
 	   "READ(6)"),
 	OP(0x0a, NO, 6, OP_DISK | OP_OUT, GATE_WRITE, op_write6, { 0, 0x1f, 0xff, 0xff, 0xff }, 30,

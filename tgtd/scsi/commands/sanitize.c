@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * SANITIZE (SBC-4 4.11, 5.30): OVERWRITE, BLOCK ERASE, EXIT FAILURE MODE. CRYPTOGRAPHIC ERASE is
- * not offered: nothing is encrypted, so there is no key whose loss would erase anything.
+ * not offered: nothing is encrypted, so there is no key whose loss would erase anything. And the
+ * work of FORMAT UNIT (format.c), which is the same but for its names.
  *
  * The work belongs to the logical unit and goes on when the command, its session or the unit is
  * reset; it runs on the unit's own thread. Meanwhile GATE_SANITIZE keeps everybody out. It begins
@@ -13,11 +14,13 @@
 #include "events/timer.h"
 #include "tgtd/scsi/commands/commands.h"
 
-enum { OVERWRITE = 0x01, BLOCK_ERASE = 0x02, EXIT_FAILURE_MODE = 0x1f };
+/* Service actions, and what is none: FORMAT UNIT. */
+enum { OVERWRITE = 0x01, BLOCK_ERASE = 0x02, EXIT_FAILURE_MODE = 0x1f, FORMAT = 0x100 };
 enum { IMMED = 0x80, AUSE = 0x20 };
 
 #define STEP_ERASE GiB(1)
 #define STEP_WRITE KiB(512)
+#define STEP_ZERO MiB(64)  /* where zeros are cheaper than data */
 
 struct scsi_sanitize {
 	struct scsi_lu *lu;
@@ -29,7 +32,8 @@ struct scsi_sanitize {
 	struct timer pace;	     /* until the next step, with a rate */
 	uint64_t paced_ns, paced;    /* since when, and how many bytes since */
 	uint32_t rate;		     /* MiB/s, 0: none */
-	uint8_t sa;
+	uint16_t sa;
+	bool unmap; /* FORMAT: deallocates, which reads as zeros */
 	bool ause, invert;
 	bool syncing;
 	unsigned pass, passes;
@@ -47,12 +51,23 @@ struct scsi_sanitize {
 
 static void sanitize_step(struct scsi_sanitize *s);
 
+static uint16_t asc_in_progress(const struct scsi_sanitize *s)
+{
+	return s->sa == FORMAT ? ASC_FORMAT_IN_PROGRESS : ASC_SANITIZE_IN_PROGRESS;
+}
+
+static uint16_t asc_failed(const struct scsi_sanitize *s)
+{
+	return s->sa == FORMAT ? ASC_FORMAT_COMMAND_FAILED : ASC_SANITIZE_COMMAND_FAILED;
+}
+
 static void sanitize_end(struct scsi_sanitize *s, int status)
 {
 	struct scsi_lu *lu = s->lu;
 	struct loop_msg *waiter;
 	struct loop *home;
 	unsigned tid, lun;
+	bool format;
 
 	free(s->pattern);
 	s->pattern = NULL;
@@ -60,6 +75,7 @@ static void sanitize_end(struct scsi_sanitize *s, int status)
 	/* Once nothing runs and the lock is let go, the LU may be deleted. */
 	tid = lu->target->tid;
 	lun = lu->lun;
+	format = s->sa == FORMAT;
 	s->status = status;
 	s->failed = status < 0;
 	s->running = false;
@@ -72,10 +88,11 @@ static void sanitize_end(struct scsi_sanitize *s, int status)
 	s->cmd = NULL;
 	pthread_mutex_unlock(&lu->lock);
 	if (status < 0)
-		log_ratelimited(LOG_LVL_ERROR, "scsi: sanitizing target %u LUN %u failed: %s",
-				tid, lun, strerror(-status));
+		log_ratelimited(LOG_LVL_ERROR, "scsi: %s target %u LUN %u failed: %s",
+				format ? "formatting" : "sanitizing", tid, lun, strerror(-status));
 	else
-		log_ratelimited(LOG_LVL_NOTICE, "scsi: target %u LUN %u is sanitized", tid, lun);
+		log_ratelimited(LOG_LVL_NOTICE, "scsi: target %u LUN %u is %s", tid, lun,
+				format ? "formatted" : "sanitized");
 	if (waiter)
 		loop_post(home, waiter);
 }
@@ -147,6 +164,12 @@ static void stepped(struct blk_req *req)
 	loop_post(s->loop, &s->msg);
 }
 
+/* How much of @left the next step takes, which at least paces itself by the second. */
+static uint64_t step_len(const struct scsi_sanitize *s, uint64_t left, uint64_t most)
+{
+	return MIN(left, s->rate ? MIN(s->rate * MiB(1), most) : most);
+}
+
 static void sanitize_step(struct scsi_sanitize *s)
 {
 	struct blk_req *io = &s->io;
@@ -162,9 +185,13 @@ static void sanitize_step(struct scsi_sanitize *s)
 		io->op = BLK_SYNC;
 		io->flags = BLK_F_WHAT_CAN; /* whatever was lost before is no more */
 		io->offset = io->len = 0;
-	} else if (s->sa == BLOCK_ERASE) {
+	} else if (s->sa == BLOCK_ERASE || (s->sa == FORMAT && s->unmap)) {
 		io->op = BLK_DISCARD;
-		io->len = MIN(left, s->rate ? MIN(s->rate * MiB(1), STEP_ERASE) : STEP_ERASE);
+		io->len = step_len(s, left, STEP_ERASE);
+	} else if (s->sa == FORMAT) {
+		io->op = BLK_ZERO;
+		io->len = step_len(s, left,
+				   s->lu->blk->caps & BLK_CAP_ZERO ? STEP_ZERO : STEP_WRITE);
 	} else {
 		io->op = BLK_WRITE;
 		io->flags |= BLK_F_FROM | BLK_F_DPO;
@@ -288,18 +315,17 @@ bool scsi_sanitize_pass(struct scsi_cmd *cmd)
 	pthread_mutex_lock(&cmd->lu->lock);
 	running = s->running;
 	pthread_mutex_unlock(&cmd->lu->lock);
-	if (running) { /* LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS */
+	if (running) { /* LOGICAL UNIT NOT READY, SANITIZE or FORMAT IN PROGRESS */
 		/* Initiators try again and again: the operation does not wait for these. */
 		cmd->state |= CMD_POST_SANITIZE;
 		cmd->itl->post_sanitize++;
-		scsi_sense_progress(cmd, ASC_SANITIZE_IN_PROGRESS,
-				    (uint16_t)MIN(s->progress, 65535u));
+		scsi_sense_progress(cmd, asc_in_progress(s), (uint16_t)MIN(s->progress, 65535u));
 		scsi_done(cmd);
 		return false;
 	}
-	if (cmd->cdb[0] == 0x48)
+	if (cmd->cdb[0] == 0x48 || (cmd->cdb[0] == 0x04 && s->sa == FORMAT))
 		return true; /* the way out of a failure */
-	scsi_done_sense(cmd, SENSE_MEDIUM_ERROR, ASC_SANITIZE_COMMAND_FAILED);
+	scsi_done_sense(cmd, SENSE_MEDIUM_ERROR, asc_failed(s));
 	return false;
 }
 
@@ -309,13 +335,15 @@ bool scsi_sanitize_running_locked(const struct scsi_lu *lu)
 }
 
 /* For REQUEST SENSE: the progress, or -1. */
-int scsi_sanitize_progress(struct scsi_lu *lu)
+int scsi_sanitize_progress(struct scsi_lu *lu, uint16_t *asc)
 {
 	int p = -1;
 
 	pthread_mutex_lock(&lu->lock);
-	if (lu->sanitize && lu->sanitize->running)
+	if (lu->sanitize && lu->sanitize->running) {
 		p = (int)MIN(lu->sanitize->progress, 65535u);
+		*asc = asc_in_progress(lu->sanitize);
+	}
 	pthread_mutex_unlock(&lu->lock);
 	return p;
 }
@@ -351,7 +379,7 @@ void scsi_sanitize_free(struct scsi_lu *lu)
 static void sanitized(struct scsi_cmd *cmd)
 {
 	if (cmd->lu->sanitize->status < 0)
-		scsi_sense(cmd, SENSE_MEDIUM_ERROR, ASC_SANITIZE_COMMAND_FAILED);
+		scsi_sense(cmd, SENSE_MEDIUM_ERROR, asc_failed(cmd->lu->sanitize));
 	scsi_done(cmd);
 }
 
@@ -369,11 +397,11 @@ static bool cancel(struct scsi_cmd *cmd)
 }
 
 /* Takes over @pattern. */
-static void sanitize_start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned passes, bool invert)
+static void sanitize_start(struct scsi_cmd *cmd, uint16_t sa, bool immed, uint8_t *pattern,
+			   unsigned passes, bool invert)
 {
 	struct scsi_lu *lu = cmd->lu;
 	struct scsi_sanitize *s = NULL;
-	bool immed = cmd->cdb[1] & IMMED;
 
 	pthread_mutex_lock(&lu->lock);
 	if (!lu->sanitize) {
@@ -386,8 +414,9 @@ static void sanitize_start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned pass
 		s = lu->sanitize;
 		s->lu = lu;
 		s->loop = lu->loop ? lu->loop : cmd->nexus->loop;
-		s->sa = cmd->cdb[1] & 0x1f;
-		s->ause = cmd->cdb[1] & AUSE;
+		s->sa = sa;
+		s->unmap = scsi_lu_thin(lu) && (lu->blk->caps & BLK_CAP_DISCARD_ZEROES);
+		s->ause = sa != FORMAT && (cmd->cdb[1] & AUSE);
 		s->invert = invert;
 		s->syncing = s->failed = s->stop = false;
 		s->pass = 0;
@@ -410,8 +439,8 @@ static void sanitize_start(struct scsi_cmd *cmd, uint8_t *pattern, unsigned pass
 		scsi_done(cmd);
 		return;
 	}
-	log_ratelimited(LOG_LVL_NOTICE, "scsi: %s sanitizes target %u LUN %u", cmd->nexus->iqn,
-			lu->target->tid, lu->lun);
+	log_ratelimited(LOG_LVL_NOTICE, "scsi: %s %s target %u LUN %u", cmd->nexus->iqn,
+			sa == FORMAT ? "formats" : "sanitizes", lu->target->tid, lu->lun);
 	if (!immed) {
 		scsi_job_begin(cmd, sanitized);
 		cmd->cancel = cancel;
@@ -445,7 +474,12 @@ static void sanitize_overwrite(struct scsi_cmd *cmd)
 		pattern[i] = p[4 + i % len];
 	for (size_t at = bs; at < STEP_WRITE; at += bs)
 		memcpy(pattern + at, pattern, bs);
-	sanitize_start(cmd, pattern, passes, p[0] & 0x80);
+	sanitize_start(cmd, OVERWRITE, cmd->cdb[1] & IMMED, pattern, passes, p[0] & 0x80);
+}
+
+void scsi_format(struct scsi_cmd *cmd, bool immed)
+{
+	sanitize_start(cmd, FORMAT, immed, NULL, 1, false);
 }
 
 void op_sanitize(struct scsi_cmd *cmd)
@@ -465,14 +499,14 @@ void op_sanitize(struct scsi_cmd *cmd)
 	}
 	if (sa == BLOCK_ERASE) {
 		if (scsi_lu_thin(lu))
-			sanitize_start(cmd, NULL, 1, false);
+			sanitize_start(cmd, BLOCK_ERASE, cmd->cdb[1] & IMMED, NULL, 1, false);
 		else
 			scsi_bad_cdb(cmd, 1, 4);
 		return;
 	}
 	pthread_mutex_lock(&lu->lock);
 	failed = lu->sanitize && lu->sanitize->failed;
-	ause = failed && lu->sanitize->ause;
+	ause = failed && lu->sanitize->ause; /* of FORMAT UNIT: not, it takes another one */
 	if (ause) {
 		lu->sanitize->failed = false;
 		scsi_lu_gate_locked(lu, GATE_SANITIZE, false);

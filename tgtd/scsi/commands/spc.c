@@ -22,8 +22,8 @@ void op_request_sense(struct scsi_cmd *cmd)
 		n = scsi_sense_put(b, desc, SENSE_ILLEGAL_REQUEST, ASC_LOGICAL_UNIT_NOT_SUPPORTED);
 	} else if (cmd->itl && (asc = scsi_ua_pop(cmd->itl)) != 0) {
 		n = scsi_sense_put(b, desc, SENSE_UNIT_ATTENTION, asc);
-	} else if (cmd->itl && (progress = scsi_sanitize_progress(cmd->lu)) >= 0) {
-		n = scsi_sense_put_progress(b, desc, ASC_SANITIZE_IN_PROGRESS, (uint16_t)progress);
+	} else if (cmd->itl && (progress = scsi_sanitize_progress(cmd->lu, &asc)) >= 0) {
+		n = scsi_sense_put_progress(b, desc, asc, (uint16_t)progress);
 	} else if (cmd->itl && (cmd->itl->gate & (GATE_NO_MEDIUM | GATE_OFFLINE))) {
 		n = scsi_sense_put(b, desc, SENSE_NOT_READY,
 				   cmd->itl->gate & GATE_NO_MEDIUM ?
@@ -128,9 +128,12 @@ static void start_stop_finish(struct scsi_cmd *cmd)
 	scsi_done(cmd);
 }
 
+/* POWER CONDITION (SBC-4 table 119); IDLE, STANDBY and how to force these are not offered. */
+enum { PC_START_VALID = 0x0, PC_ACTIVE = 0x1, PC_LU_CONTROL = 0x7 };
+
 void op_start_stop(struct scsi_cmd *cmd)
 {
-	uint8_t condition = cmd->cdb[4] >> 4;
+	uint8_t condition = cmd->cdb[4] >> 4, modifier = cmd->cdb[3] & 0x0f;
 	bool no_flush = cmd->cdb[4] & 0x04, loej = cmd->cdb[4] & 0x02, start = cmd->cdb[4] & 0x01;
 	struct blk_req *io;
 
@@ -140,9 +143,15 @@ void op_start_stop(struct scsi_cmd *cmd)
 		scsi_done(cmd);
 		return;
 	}
-	if (condition) {
-		/* LOEJ and START do not count then; nothing here uses less power when idle */
-		scsi_done(cmd);
+	if (condition != PC_START_VALID || modifier) {
+		/* LOEJ and START do not count then. The unit is always active, and has no timers:
+		 * what would put it to rest is refused (SPC-4 5.11.1). */
+		if ((condition != PC_ACTIVE && condition != PC_LU_CONTROL))
+			scsi_bad_cdb(cmd, condition ? 4 : 3, condition ? 7 : 3);
+		else if (modifier)
+			scsi_bad_cdb(cmd, 3, 3);
+		else
+			scsi_done(cmd);
 		return;
 	}
 	if (loej && !scsi_lu_is(cmd->lu, LU_REMOVABLE)) {

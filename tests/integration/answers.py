@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a target answers, byte by byte, where libraries send nothing of the kind: defect W13.
+
+    answers.py PORT SCENE...
+
+test_answers.sh makes the targets. Prints TAP lines; ends with 1 when one of them is "not ok".
+"""
+import os, struct, sys, time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+sys.dont_write_bytecode = True
+from iscsi_peer import NONE, Gone, Peer, pdu
+
+Peer.address = ('127.0.0.1', int(sys.argv[1]))
+Peer.target = 'iqn.2026-11.org.tgtd.test:answers'
+ACA = 4
+failures = 0
+
+
+def is_(name, ok, *more):
+    global failures
+    print('ok ' + name if ok else 'not ok ' + name)
+    if not ok:
+        failures += 1
+        print('#  ', *more)
+    sys.stdout.flush()
+
+
+def run(p, cdb, edtl=0, out=None, attr=1, lun=1):
+    """One command: its status or its sense as text, and its Data-In."""
+    flags = 0x80 | attr | (0x20 if out is not None else 0x40 if edtl else 0)
+    p.out(p.command(bytes(cdb), flags, len(out) if out is not None else edtl, out or b'', lun=lun))
+    whole = b''
+    while True:
+        head, data = p.recv()
+        if struct.unpack('>I', head[16:20])[0] != p.itt - 1:
+            continue
+        if head[0] == 0x25:
+            whole += data
+            if head[1] & 1:
+                return 'status %02x' % head[3] if head[3] else 'good', whole
+        elif head[0] == 0x21:
+            if not head[3]:
+                return 'good', whole
+            if head[3] != 2:
+                return 'status %02x' % head[3], whole
+            s = data[2:]
+            return '%02x/%02x/%02x' % (s[2] & 15, s[12], s[13]), whole
+
+
+def log_in(lun=1, name=None):
+    p = Peer().login('ImmediateData=Yes', name=name)
+    while run(p, b'\0' * 6, lun=lun)[0].startswith('06'):
+        pass
+    return p
+
+
+def power():
+    p = log_in()
+    for pc in range(16):
+        want = 'good' if pc in (0, 1, 7) else '05/24/00'
+        got = run(p, [0x1b, 0, 0, 0, pc << 4 | 1, 0])[0]
+        is_('POWER CONDITION %xh: %s' % (pc, want), got == want, got)
+    is_('... and the unit is ready', run(p, b'\0' * 6)[0] == 'good')
+
+
+def aca():
+    p = log_in()
+    got = run(p, b'\0' * 6, attr=ACA)[0]
+    is_('the attribute ACA without ACA: 05/49/00', got == '05/49/00', got)
+    got = run(p, struct.pack('>BxIxHx', 0x2a, 0, 1), out=b'x' * 512, attr=ACA)[0]
+    is_('... nor is anything written', got == '05/49/00' and
+        run(p, struct.pack('>BxIxHx', 0x28, 0, 1), 512)[1] == bytes(512), got)
+
+
+def reserved_tag():
+    p = log_in()
+    before = p.cmdsn
+    p.out(pdu(0, 0x80, 0, NONE, struct.pack('>III', NONE, p.cmdsn, p.statsn)))
+    head, _ = p.recv()
+    is_('a NOP-Out with the reserved tag and a number is rejected', (head[0], head[2]) == (0x3f, 4), head.hex())
+    is_('... and takes no number', struct.unpack('>I', head[28:32])[0] == before, head.hex())
+    is_('... so the command that has it runs', run(p, b'\0' * 6)[0] == 'good')
+
+
+def manage(p, function, lun, itt, sn):
+    p.out(pdu(0x42, 0x80 | function, lun, 0x7a7a7a, struct.pack('>IIII', itt, p.cmdsn, p.statsn, sn)))
+    while True:
+        head, _ = p.recv()
+        if head[0] == 0x22:
+            return head[2]
+
+
+def abort_by_lun():
+    p = log_in()
+    # a write that waits for its data
+    p.out(p.command(struct.pack('>BxIxHx', 0x2a, 8, 8), 0xa1, 4096))
+    itt, sn = p.itt - 1, p.cmdsn - 1
+    head, _ = p.recv()
+    assert head[0] == 0x31, 'R2T'
+    ttt = struct.unpack('>I', head[20:24])[0]
+    is_('ABORT TASK by another LUN: no such task', manage(p, 1, 0, itt, sn) == 1)
+    is_('ABORT TASK by a LUN that is not there', manage(p, 1, 77, itt, sn) == 2)
+    p.out(p.data_out(itt, ttt, b'y' * 4096))
+    is_('... and the task goes on', p.wait_status(itt)[1] == 0)
+    is_('... to its end', run(p, struct.pack('>BxIxHx', 0x28, 8, 8), 4096)[1] == b'y' * 4096)
+
+
+def format_unit():
+    """LUN 2: 64 MiB of a file, at 16 MiB/s."""
+    p, q = log_in(2), log_in(2)
+    for lba in (0, 70000, 131071):
+        assert run(p, struct.pack('>BxIxHx', 0x2a, lba, 1), out=b'f' * 512, lun=2)[0] == 'good'
+    got = run(p, [0x04, 0x80, 0, 0, 0, 0], lun=2)[0]
+    is_('FORMAT UNIT with protection information: 05/24/00', got == '05/24/00', got)
+    got = run(p, [0x04, 0x10, 0, 0, 0, 0], out=bytes([0, 0, 0, 8]), lun=2)[0]
+    is_('... with a defect list: 05/26/00', got == '05/26/00', got)
+    got = run(p, [0x04, 0x10, 0, 0, 0, 0], out=bytes([0, 2, 0, 0]), lun=2)[0]
+    is_('FORMAT UNIT with IMMED: good', got == 'good', got)
+    got = run(q, b'\0' * 6, lun=2)[0]
+    is_('... others hear 02/04/04', got == '02/04/04', got)
+    seen = []
+    deadline = time.time() + 60
+    while time.time() < deadline:
+        sense = run(p, [0x03, 0, 0, 0, 64, 0], 64, lun=2)[1]
+        if sense[12:14] != b'\x04\x04':
+            break
+        assert sense[15] & 0x80, 'SKSV'
+        seen.append(struct.unpack('>H', sense[16:18])[0])
+        time.sleep(0.05)
+    is_('REQUEST SENSE tells the progress, which grows', seen and seen == sorted(seen), seen)
+    is_('... to its end', time.time() < deadline and run(q, b'\0' * 6, lun=2)[0] == 'good')
+    is_('it reads as zeros', all(run(p, struct.pack('>BxIxHx', 0x28, lba, 1), 512, lun=2)[1] == bytes(512)
+                                 for lba in (0, 70000, 131071)))
+    assert run(p, struct.pack('>BxIxHx', 0x2a, 70000, 1), out=b'f' * 512, lun=2)[0] == 'good'
+    got = run(p, [0x04, 0, 0, 0, 0, 0], lun=2)[0]
+    is_('FORMAT UNIT without IMMED ends when it is done', got == 'good' and
+        run(p, struct.pack('>BxIxHx', 0x28, 70000, 1), 512, lun=2)[1] == bytes(512), got)
+
+
+for scene in sys.argv[2:]:
+    try:
+        globals()[scene]()
+    except (Gone, AssertionError, OSError, KeyError) as e:
+        is_(scene, False, type(e).__name__, e)
+sys.exit(failures > 0)
