@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 #include "cache/backend/aio_engine.h"
@@ -271,6 +272,17 @@ static int aio_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_e
 	return 0;
 }
 
+/* Of a file: what its file system has for everybody. */
+static int aio_space(struct blk *blk, uint64_t *left)
+{
+	struct statvfs fs;
+
+	if (fstatvfs(aio_of(blk)->store.fd, &fs) < 0)
+		return -errno;
+	*left = (uint64_t)fs.f_bavail * fs.f_frsize;
+	return 0;
+}
+
 static int store_size(const struct aio *a, uint64_t *bytes)
 {
 	struct stat st;
@@ -358,6 +370,7 @@ static const struct blk_ops aio_ops = {
 	.prefetch = aio_prefetch,
 	.abort = aio_abort,
 	.extent = aio_extent,
+	.space = aio_space,
 	.refresh = aio_refresh,
 	.resize = aio_resize,
 	.trust = aio_trust,
@@ -502,7 +515,8 @@ static void file_properties(struct aio *a, const struct stat *st, bool readonly,
 	if (queue_number(st->st_dev, "rotational", 0))
 		a->blk.caps |= BLK_CAP_ROTATIONAL;
 	if (!readonly && can_punch(a->store.fd, (uint64_t)st->st_size, alone))
-		a->blk.caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO;
+		a->blk.caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO |
+			       BLK_CAP_SPACE;
 }
 
 /* A store is what it is, not what it is called: the file may get another name, and the name another

@@ -144,7 +144,7 @@ struct blk *ram_open(const struct blk_open_args *args)
 	r->blk.physical_size = 4096;
 	r->blk.max_len = RAM_MAX_LEN;
 	r->blk.caps = BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO | BLK_CAP_OWN_MEMORY |
-		      BLK_CAP_ATOMIC | (args->readonly ? BLK_CAP_READONLY : 0);
+		      BLK_CAP_ATOMIC | BLK_CAP_SPACE | (args->readonly ? BLK_CAP_READONLY : 0);
 	r->blk.node = args->node;
 	snprintf(r->blk.store_id, sizeof(r->blk.store_id), "ram:%s", path);
 	r->blk.identity = blk_identity(r->blk.store_id);

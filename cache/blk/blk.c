@@ -301,6 +301,32 @@ int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *
 	return err;
 }
 
+/* All that is deallocated of @blk. */
+static int deallocated(struct blk *blk, uint64_t *bytes)
+{
+	const uint64_t size = atomic_load(&blk->size);
+	enum blk_extent what;
+	uint64_t run = 0;
+	int err;
+
+	*bytes = 0;
+	for (uint64_t at = 0; at < size; at += run) {
+		err = blk_extent(blk, at, size - at, &what, &run);
+		if (err)
+			return err;
+		*bytes += what == BLK_EXTENT_DEALLOCATED ? run : 0;
+	}
+	return 0;
+}
+
+int blk_space(struct blk *blk, uint64_t *left, bool *shared)
+{
+	if (!(blk->caps & BLK_CAP_SPACE))
+		return -EOPNOTSUPP;
+	*shared = blk->ops->space;
+	return *shared ? blk->ops->space(blk, left) : deallocated(blk, left);
+}
+
 int blk_refresh(struct blk *blk)
 {
 	return blk->ops->refresh ? blk->ops->refresh(blk) : 0;

@@ -184,6 +184,8 @@ enum {
 				      * blocks: never stack a cache on it */
 	BLK_CAP_VOLATILE = 1 << 5,   /* SYNC does something: there is a volatile write cache */
 	BLK_CAP_ROTATIONAL = 1 << 6,
+	BLK_CAP_SPACE = 1 << 8,	   /* what is left for it is known: blk_space(), or, where
+				    * there is no ->space, all that is deallocated */
 	BLK_CAP_ATOMIC = 1 << 7, /* takes BLK_F_ATOMIC: where atomic_max is 0 for any WRITE
 				  * (ram, null: a loss of power leaves nothing), else for
 				  * one of a power of two bytes, atomic_min to atomic_max,
@@ -230,6 +232,9 @@ struct blk_ops {
 	 * thread or a worker). 0 or -errno. */
 	int (*extent)(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
 		      uint64_t *run);
+	/* Bytes that are left where the store takes its space from, which others may take, too. May
+	 * block (a helper thread). 0 or -errno. Only with BLK_CAP_SPACE. */
+	int (*space)(struct blk *blk, uint64_t *left);
 	/* Looks at the store again (it may have grown). 0 or -errno;
 	 * updates blk->size. Main thread. */
 	int (*refresh)(struct blk *blk);
@@ -334,6 +339,9 @@ void blk_write_cancel(struct blk *blk, struct blk_req *req);
 void blk_abort(struct blk *blk, struct blk_req *req);
 int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
 	       uint64_t *run);
+/* What is left for it, and whether others may take of that, too. -EOPNOTSUPP: nobody knows. May
+ * block: a helper thread. */
+int blk_space(struct blk *blk, uint64_t *left, bool *shared);
 int blk_refresh(struct blk *blk);
 /* See blk_ops.resize. */
 int blk_resize(struct blk *blk);

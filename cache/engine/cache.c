@@ -238,6 +238,13 @@ static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk
 	return 0;
 }
 
+static int cache_space(struct blk *blk, uint64_t *left)
+{
+	bool shared;
+
+	return blk_space(blk->lower, left, &shared);
+}
+
 static int cache_resize(struct blk *blk)
 {
 	struct blk *common = cache_dev_of(blk)->lower;
@@ -280,6 +287,7 @@ static const struct blk_ops cache_ops = {
 	.prefetch = cache_prefetch,
 	.abort = cache_abort,
 	.extent = cache_extent,
+	.space = cache_space,
 	.refresh = cache_refresh,
 	.resize = cache_resize,
 	.trust = cache_trust,
@@ -311,7 +319,8 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	blk->physical_size = lower->physical_size;
 	blk->max_len = c->max_len;
 	blk->caps = (lower->caps & (BLK_CAP_READONLY | BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES |
-				    BLK_CAP_ZERO | BLK_CAP_ROTATIONAL | BLK_CAP_ATOMIC)) |
+				    BLK_CAP_ZERO | BLK_CAP_ROTATIONAL | BLK_CAP_ATOMIC |
+				    (lower->ops->space ? BLK_CAP_SPACE : 0))) |
 		    BLK_CAP_OWN_MEMORY | BLK_CAP_VOLATILE;
 	blk->atomic_min = lower->atomic_min;
 	blk->atomic_max = MIN(lower->atomic_max, 1u << (31 - __builtin_clz(c->max_len)));

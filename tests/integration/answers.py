@@ -139,9 +139,67 @@ def format_unit():
         run(p, struct.pack('>BxIxHx', 0x28, 70000, 1), 512, lun=2)[1] == bytes(512), got)
 
 
+def page_1c_02(on=(0, 0), count=(0, 0), situa=0):
+    return struct.pack('>BBHB11x', 0x5c, 2, 28, situa) + b''.join(
+        struct.pack('>BBxxI', 0x80 * on[i] | i, i + 1, count[i]) for i in (0, 1))
+
+
+def thresholds():
+    """LUN 3: a thin unit of 64 MiB in a file; LUN 1: not thin. Sets of 2^11 blocks: 1 MiB."""
+    p, q = log_in(3), log_in(3)
+
+    def select(page):
+        return run(p, [0x55, 0x10, 0, 0, 0, 0, 0, 0, 8 + len(page), 0], out=bytes(8) + page, lun=3)[0]
+
+    def told(who, want=True):
+        deadline = time.time() + (20 if want else 5)
+        while time.time() < deadline:
+            got = run(who, b'\0' * 6, lun=3)[0]
+            if got != 'good' and got != '06/2a/01':
+                return got == '06/38/07'
+            time.sleep(0.1)
+        return False
+
+    def log(p):
+        d = run(p, [0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 64, 0], 64, lun=3)[1]
+        assert len(d) == 28, d.hex()
+        return struct.unpack('>IB', d[8:13]) + struct.unpack('>IB', d[20:25])
+
+    b2 = run(p, [0x12, 1, 0xb2, 0, 64, 0], 64, lun=3)[1]
+    is_('VPD B2h has the exponent 11', b2[4] == 11, b2.hex())
+    d = run(p, [0x5a, 8, 0x1c, 2, 0, 0, 0, 0, 64, 0], 64, lun=3)[1]
+    is_('mode page 1Ch/02h: two thresholds, disabled', d[8:] == page_1c_02(), d.hex())
+    d = run(p, [0x5a, 8, 0x5c, 2, 0, 0, 0, 0, 64, 0], 64, lun=3)[1]
+    is_('... of which state and count are changeable', d[12] == 1 and d[24:32].hex() == '80000000ffffffff' and
+        d[32:40].hex() == '80000000ffffffff', d.hex())
+    left, scope, used, used_scope = log(p)
+    is_('the log page says what is left for all, and used by it', scope == 2 and used_scope == 1 and left > 100 and
+        used == 0, left, scope, used, used_scope)
+    got = run(p, [0x55, 0x10, 0, 0, 0, 0, 0, 0, 40, 0], out=bytes(8) + page_1c_02()[:17] + b'\3' +
+              page_1c_02()[18:], lun=3)[0]
+    is_('another resource is refused', got == '05/26/00', got)
+    is_('a threshold of what is used', select(page_1c_02((0, 1), (0, 8))) == 'good')
+    is_('... far off: nobody is told', not told(p, False))
+    for lba in range(0, 16384, 128):
+        assert run(p, struct.pack('>BxIxHx', 0x2a, lba, 128), out=b'u' * 65536, lun=3)[0] == 'good'
+    is_('... reached: this initiator is told, by 06/38/07', told(p))
+    is_('... and the other one', told(q))
+    is_('... once', not told(p, False))
+    is_('the log page says how much', log(p)[2] == 8, log(p))
+    is_('a threshold of what is left, for one nexus', select(page_1c_02((1, 0), (left + 1000, 0), 1)) == 'good')
+    one, other = told(p), told(q, False)
+    if not one:
+        one, other = other, one
+    is_('... reached: one is told, and one alone', one and not other, one, other)
+    r = log_in(1)
+    b2 = run(r, [0x12, 1, 0xb2, 0, 64, 0], 64)[1]
+    is_('not thin: no exponent, no mode page', b2[4] == 0 and
+        run(r, [0x5a, 8, 0x1c, 2, 0, 0, 0, 0, 64, 0], 64)[0] == '05/24/00', b2.hex())
+
+
 for scene in sys.argv[2:]:
     try:
         globals()[scene]()
-    except (Gone, AssertionError, OSError, KeyError) as e:
+    except (Gone, AssertionError, OSError, KeyError, IndexError, struct.error) as e:
         is_(scene, False, type(e).__name__, e)
 sys.exit(failures > 0)

@@ -51,6 +51,7 @@ enum {
 #define UA_CAPACITY 0x2a09
 #define UA_TIMESTAMP 0x2a10
 #define UA_CLEARED_BY_OTHER 0x2f00
+#define UA_THRESHOLD 0x3807 /* thin provisioning soft threshold reached */
 #define UA_INQUIRY 0x3f03
 #define UA_IDENTIFIER 0x3f05
 #define UA_LUNS 0x3f0e

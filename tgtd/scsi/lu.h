@@ -35,7 +35,12 @@ struct scsi_mode {
 	bool d_sense, swp, tas, gltsd;	  /* control 0Ah */
 	uint8_t mrie, ie_flags;		  /* informational exceptions 1Ch */
 	uint32_t ie_interval, ie_count;
+	/* logical block provisioning 1Ch/02h: by SCSI_THRESHOLD_* */
+	bool situa, threshold_on[2];
+	uint32_t threshold[2];
 };
+/* What a threshold is of. */
+enum { SCSI_THRESHOLD_LEFT, SCSI_THRESHOLD_USED, SCSI_THRESHOLDS };
 
 enum {
 	LU_FUA_ALL = 1 << 0,	 /* WCE = 0, and the store has no write
@@ -50,6 +55,7 @@ enum {
 struct scsi_pr;
 struct scsi_sanitize;
 struct scsi_tokens;
+struct scsi_thin;
 
 struct scsi_lu {
 	/* read-mostly: what every command reads */
@@ -93,6 +99,7 @@ struct scsi_lu {
 	struct scsi_pr *pr;
 	struct scsi_sanitize *sanitize;
 	struct scsi_tokens *tokens;
+	struct scsi_thin *thin;
 	struct list copies; /* what became of copies (copy_results.c) */
 	uint8_t *extra_pages; /* tgtadm --params mode_page=...: whole pages, one behind the other */
 	uint32_t extra_pages_len;
@@ -156,6 +163,11 @@ bool scsi_target_sees(struct scsi_target *t, const struct scsi_nexus *n, uint32_
 static inline bool scsi_lu_thin(const struct scsi_lu *lu)
 {
 	return scsi_lu_is(lu, LU_THIN);
+}
+/* Thin, on a store that knows what is left. */
+static inline bool scsi_lu_thresholds(const struct scsi_lu *lu)
+{
+	return scsi_lu_thin(lu) && (lu->blk->caps & BLK_CAP_SPACE);
 }
 #define SCSI_UNMAP_DESCRIPTORS 4096
 #define SCSI_THRESHOLD_EXPONENT 11 /* provisioning is counted in 2^11 blocks */

@@ -358,8 +358,9 @@ START_TEST(a_task_that_another_aborted_twice_says_so)
 }
 END_TEST
 
-UNIT_MAIN("iscsi-tmf", 30, abort_task, abort_task_goes_by_the_lun, abort_of_a_task_that_has_not_come,
-	  resets_abort_what_is_in_flight, a_cold_reset_is_answered_and_ends_all_sessions,
+UNIT_MAIN("iscsi-tmf", 30, abort_task, abort_task_goes_by_the_lun,
+	  abort_of_a_task_that_has_not_come, resets_abort_what_is_in_flight,
+	  a_cold_reset_is_answered_and_ends_all_sessions,
 	  resets_that_are_refused_end_nothing,
 	  a_reset_waits_for_the_commands_before_it, task_reassign_and_nonsense_are_refused,
 	  an_abort_amid_a_reset_of_another_is_silent, a_task_that_another_aborted_twice_says_so)

@@ -64,6 +64,19 @@ bool scsi_sanitize_running_locked(const struct scsi_lu *lu);
 bool scsi_sanitize_wait(struct scsi_lu *lu, struct loop_msg *msg, struct loop *home);
 void scsi_sanitize_free(struct scsi_lu *lu);
 
+/* ---- provisioning (thin.c) ------------------------------------------------------------------- */
+struct scsi_space {
+	uint64_t left, used; /* blocks */
+	bool shared;	     /* others may take of what is left */
+	bool want_used;	     /* set before: that takes a walk over the store */
+	int err;
+};
+/* How it stands with @blk, a store of @lu's. A helper thread. */
+void scsi_thin_look(const struct scsi_lu *lu, struct blk *blk, struct scsi_space *s);
+int scsi_thin_init(struct scsi_lu *lu);
+bool scsi_thin_wait(struct scsi_lu *lu, struct loop_msg *msg, struct loop *home);
+void scsi_thin_free(struct scsi_lu *lu);
+
 /* ---- ROD tokens and copies ------------------------------------------------------------------- */
 /* ROD tokens of blocks that are about to change are revoked. Any thread. */
 void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len);
@@ -79,8 +92,8 @@ extern const unsigned scsi_nfeatures;
 
 /* Handlers, in the order of opcodes.c. */
 #define SCSI_HANDLERS(X) \
-	X(op_test_unit_ready) X(op_request_sense) X(op_format_unit) X(op_inquiry) X(op_report_luns) \
-	X(op_start_stop) X(op_prevent_allow) X(op_mode_sense) X(op_mode_select) \
+	X(op_test_unit_ready) X(op_request_sense) X(op_format_unit) X(op_inquiry) \
+	X(op_report_luns) X(op_start_stop) X(op_prevent_allow) X(op_mode_sense) X(op_mode_select) \
 	X(op_read_capacity10) X(op_read_capacity16) X(op_read6) X(op_read10) X(op_read12) \
 	X(op_read16) X(op_write6) X(op_write10) X(op_write12) X(op_write16) X(op_write_atomic16) \
 	X(op_sync_cache) X(op_prefetch) X(op_verify) X(op_write_verify) X(op_caw) X(op_orwrite) \

@@ -238,7 +238,7 @@ static size_t vpd_b2(const struct scsi_cmd *cmd, uint8_t *b)
 	const struct scsi_lu *lu = cmd->lu;
 
 	if (scsi_lu_thin(lu)) {
-		b[0] = SCSI_THRESHOLD_EXPONENT;
+		b[0] = scsi_lu_thresholds(lu) ? SCSI_THRESHOLD_EXPONENT : 0;
 		b[1] = 0x80 | 0x40 | 0x20 | 0x02; /* LBPU, LBPWS, LBPWS10, ANC_SUP */
 		if (lu->blk->caps & BLK_CAP_DISCARD_ZEROES)
 			b[1] |= 0x04; /* LBPRZ 001b */

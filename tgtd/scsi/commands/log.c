@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* LOG SENSE (SPC-4 6.8, 7.3; SBC-4 6.4): supported pages, logical block provisioning 0Ch,
  * temperature 0Dh, general statistics 19h, informational exceptions 2Fh. */
+#include <stdlib.h>
 #include "tgtd/scsi/commands/commands.h"
 
 #define LOG_MAX 512
@@ -21,14 +22,14 @@ enum { BINARY_LIST = 0x03, COUNTER = 0x02 }; /* FORMAT AND LINKING */
 
 static void page_provisioning(struct scsi_cmd *cmd, uint8_t **p)
 {
-	uint64_t total = scsi_lu_blocks(cmd->lu), used = cmd->xfer_done;
+	const struct scsi_space *s = cmd->priv;
 	uint8_t *v;
 
 	v = log_page_param(p, 0x0001, BINARY_LIST, 8); /* available LBA mapping resources */
-	put_be32(v, (uint32_t)((total - used) >> SCSI_THRESHOLD_EXPONENT));
-	v[4] = 0x01; /* dedicated to this logical unit */
+	put_be32(v, (uint32_t)MIN(s->left >> SCSI_THRESHOLD_EXPONENT, UINT32_MAX));
+	v[4] = s->shared ? 0x02 : 0x01; /* SCOPE: dedicated to this logical unit, or not */
 	v = log_page_param(p, 0x0002, BINARY_LIST, 8); /* used */
-	put_be32(v, (uint32_t)(DIV_ROUND_UP(used, 1ull << SCSI_THRESHOLD_EXPONENT)));
+	put_be32(v, (uint32_t)(DIV_ROUND_UP(s->used, 1ull << SCSI_THRESHOLD_EXPONENT)));
 	v[4] = 0x01;
 }
 
@@ -88,7 +89,7 @@ static const struct log_page {
 
 static bool log_page_offered(const struct scsi_cmd *cmd, const struct log_page *pg)
 {
-	return (!pg->disk || cmd->lu->blk) && (!pg->thin || scsi_lu_thin(cmd->lu));
+	return (!pg->disk || cmd->lu->blk) && (!pg->thin || scsi_lu_thresholds(cmd->lu));
 }
 
 static void send_page(struct scsi_cmd *cmd)
@@ -127,23 +128,16 @@ static void send_page(struct scsi_cmd *cmd)
 	scsi_data_in(cmd, n, get_be16(cmd->cdb + 7));
 }
 
-/* Helper thread: how much of the store is in use. */
-static void count_used(struct scsi_cmd *cmd)
+/* Helper thread. */
+static void look_at_space(struct scsi_cmd *cmd)
 {
-	const struct scsi_lu *lu = cmd->lu;
-	uint64_t size = scsi_lu_blocks(lu) << lu->block_shift, run;
-	enum blk_extent what;
+	scsi_thin_look(cmd->lu, cmd->lu->blk, cmd->priv);
+}
 
-	cmd->xfer_done = 0;
-	for (uint64_t at = 0; at < size; at += run) {
-		run = 0;
-		if (blk_extent(lu->blk, at, size - at, &what, &run) < 0 || run == 0) {
-			what = BLK_EXTENT_MAPPED;
-			run = size - at;
-		}
-		if (what != BLK_EXTENT_DEALLOCATED)
-			cmd->xfer_done += run >> lu->block_shift;
-	}
+static void space_free(struct scsi_cmd *cmd)
+{
+	free(cmd->priv);
+	cmd->priv = NULL;
 }
 
 void op_log_sense(struct scsi_cmd *cmd)
@@ -163,10 +157,19 @@ void op_log_sense(struct scsi_cmd *cmd)
 			continue;
 		if (!scsi_heap(cmd, LOG_MAX))
 			return;
-		if (code == 0x0c)
-			scsi_on_helper(cmd, count_used, send_page);
-		else
+		if (code != 0x0c) {
 			send_page(cmd);
+			return;
+		}
+		cmd->priv = calloc(1, sizeof(struct scsi_space));
+		if (!cmd->priv) {
+			cmd->status = SAM_BUSY;
+			scsi_done(cmd);
+			return;
+		}
+		((struct scsi_space *)cmd->priv)->want_used = true;
+		cmd->fini = space_free;
+		scsi_on_helper(cmd, look_at_space, send_page);
 		return;
 	}
 	scsi_bad_cdb(cmd, 2, 5);

@@ -88,6 +88,31 @@ static size_t page_1c(const struct scsi_lu *lu, const struct scsi_mode *m, enum 
 	return 12;
 }
 
+/* Logical block provisioning (SBC-4 6.5.9): a threshold of what is left, one of what is used. */
+static size_t page_1c_02(const struct scsi_lu *lu, const struct scsi_mode *m, enum mode_pc pc,
+			 uint8_t *p)
+{
+	(void)lu;
+	p[0] = 0x5c;
+	p[1] = 0x02;
+	put_be16(p + 2, 28);
+	p[4] = pc == MODE_PC_CHANGEABLE || m->situa ? 0x01 : 0;
+	for (unsigned i = 0; i < SCSI_THRESHOLDS; i++) {
+		uint8_t *d = p + 16 + 8 * i;
+
+		if (pc == MODE_PC_CHANGEABLE) {
+			d[0] = 0x80; /* ENABLED */
+			memset(d + 4, 0xff, 4);
+			continue;
+		}
+		/* soft; armed decreasing, armed increasing */
+		d[0] = (uint8_t)((m->threshold_on[i] ? 0x80 : 0) | (i == SCSI_THRESHOLD_USED));
+		d[1] = (uint8_t)(i + 1); /* as the parameters of log page 0Ch */
+		put_be32(d + 4, m->threshold[i]);
+	}
+	return 32;
+}
+
 static const struct mode_page {
 	uint8_t code, sub;
 	bool disk, savable;
@@ -96,14 +121,21 @@ static const struct mode_page {
 } pages[] = {
 	{ 0x01, 0, true, false, page_01 }, { 0x08, 0, true, true, page_08 },
 	{ 0x0a, 0, false, true, page_0a }, { 0x0a, 1, false, false, page_0a_01 },
-	{ 0x1c, 0, true, true, page_1c },
+	{ 0x1c, 0, true, true, page_1c },  { 0x1c, 2, true, false, page_1c_02 },
 };
+
+static bool has_page(const struct scsi_lu *lu, const struct mode_page *pg)
+{
+	if (pg->fill == page_1c_02 && !(lu->blk && scsi_lu_thresholds(lu)))
+		return false;
+	return !pg->disk || lu->blk;
+}
 
 size_t scsi_mode_page(const struct scsi_lu *lu, const struct scsi_mode *m, uint8_t code, uint8_t *p)
 {
 	memset(p, 0, 64);
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
-		if (pages[i].code == code && pages[i].savable && (!pages[i].disk || lu->blk))
+		if (pages[i].code == code && pages[i].savable && has_page(lu, &pages[i]))
 			return pages[i].fill(lu, m, MODE_PC_CURRENT, p);
 	return 0;
 }
@@ -124,7 +156,7 @@ size_t mode_pages_put(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum 
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
 		const struct mode_page *pg = &pages[i];
 
-		if ((pg->disk && !lu->blk) || (code != 0x3f && code != pg->code))
+		if (!has_page(lu, pg) || (code != 0x3f && code != pg->code))
 			continue;
 		/* Subpage 00h: that page; FFh: all subpages too; page 3Fh
 		 * with 00h: pages without SPF. */
@@ -155,6 +187,13 @@ size_t mode_pages_put(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum 
 
 void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p)
 {
+	if (code == 0x1c && sub == 2) {
+		m->situa = p[4] & 0x01;
+		for (unsigned i = 0; i < SCSI_THRESHOLDS; i++) {
+			m->threshold_on[i] = p[16 + 8 * i] & 0x80;
+			m->threshold[i] = get_be32(p + 16 + 8 * i + 4);
+		}
+	}
 	if (sub)
 		return;
 	switch (code) {
@@ -191,7 +230,7 @@ size_t mode_page_take(const struct scsi_lu *lu, struct scsi_mode *m, const uint8
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
 		const struct mode_page *pg = &pages[i];
 
-		if (pg->code != code || pg->sub != sub || (pg->disk && !lu->blk))
+		if (pg->code != code || pg->sub != sub || !has_page(lu, pg))
 			continue;
 		memset(now, 0, 64);
 		memset(mask, 0, 64);
@@ -217,7 +256,7 @@ too_short:
 bool mode_page_lives(const struct scsi_lu *lu, uint64_t code, uint64_t sub)
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
-		if (pages[i].code == code && pages[i].sub == sub && (!pages[i].disk || lu->blk))
+		if (pages[i].code == code && pages[i].sub == sub && has_page(lu, &pages[i]))
 			return true;
 	return false;
 }
