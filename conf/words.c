@@ -107,7 +107,12 @@ static const struct word {
 	{ "allow_target_reset", CONF_IN_TARGET, CONF_KEY, YES_NO },
 	{ "allow_explicit_alua", CONF_IN_TARGET, CONF_KEY, YES_NO },
 	{ "alua_state", CONF_IN_TARGET, CONF_KEY,
-	  "active-optimized, active-non-optimized, standby or unavailable" },
+	  "active-optimized, active-non-optimized, transitioning, standby or unavailable, or "
+	  "such a state for each group: 1=standby;2=active-optimized" },
+	{ "alua_groups", CONF_IN_TARGET, CONF_KEY,
+	  "ports for each group but 1, which has the others: 2=3,4;5=9" },
+	{ "alua_preferred", CONF_IN_TARGET, CONF_KEY, "0 to 65535" },
+	{ "alua_transition_time", CONF_IN_TARGET, CONF_KEY, "0 to 255" },
 	/* of tgt's files: taken, though nothing follows from them, which the daemon says */
 	{ "MaxXmitDataSegmentLength", 0, CONF_KEY, LENGTH },
 	{ "IFMarker", 0, CONF_KEY, YES_NO },

@@ -298,7 +298,12 @@ static int start_portals(struct daemon *d)
 	if (!d->opt.nportals)
 		d->opt.portal[d->opt.nportals++] = "";
 	for (unsigned i = 0; i < d->opt.nportals; i++) {
-		int rc = iscsi_portal_add(d->opt.portal[i]);
+		char text[160];
+		int rc;
+
+		snprintf(text, sizeof(text), d->opt.portal_tag[i] ? "%s,%u" : "%s",
+			 d->opt.portal[i], d->opt.portal_tag[i]);
+		rc = iscsi_portal_add(text);
 
 		if (rc) {
 			log_error("portal '%s': %s", d->opt.portal[i], strerror(-rc));

@@ -63,7 +63,8 @@ static void usage(FILE *out)
 	      "  -d, --debug LEVEL          0 errors .. 4 everything (default 3)\n"
 	      "  -V, --version\n"
 	      "  -h, --help\n"
-	      "      --iscsi KEY=VALUE,...  portal=IP[:PORT] (repeatable), nop_interval=S, nop_count=N,\n"
+	      "      --iscsi KEY=VALUE,...  portal=IP[:PORT][,tag=N] (repeatable), nop_interval=S,\n"
+	      "                         nop_count=N,\n"
 	      "                             max_connections=N, login_timeout=S, data_out_timeout=S\n"
 	      "      --iser KEY=VALUE,...   port=N, nop=on|off, pool_sz_mb=N, buf_sz_kb=N, cq_vector=N, immediate=on|off,\n"
 	      "                             unsolicited_kb=N, completion=, gather=, path=; off\n"
@@ -128,6 +129,11 @@ static bool parse_iscsi(struct options *o, char *text)
 			if (o->nportals == OPTIONS_PORTALS_MAX)
 				return bad("--iscsi portal (too many)", value);
 			o->portal[o->nportals++] = value;
+		} else if (!strcmp(item, "tag")) {
+			if (!o->nportals)
+				return bad("--iscsi tag (of the portal before it)", value);
+			if (!small_number("tag", value, 1, 65535, &o->portal_tag[o->nportals - 1]))
+				return false;
 		} else if (!strcmp(item, "nop_interval")) {
 			if (!small_number("nop_interval", value, 0, 3600, &o->nop_interval))
 				return false;

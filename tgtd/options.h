@@ -30,6 +30,7 @@ struct options {
 
 	/* --iscsi */
 	const char *portal[OPTIONS_PORTALS_MAX];
+	unsigned portal_tag[OPTIONS_PORTALS_MAX]; /* 0: not said */
 	unsigned nportals;
 	unsigned nop_interval, nop_count, data_out_timeout;
 	unsigned max_connections, login_timeout;

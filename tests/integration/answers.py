@@ -197,6 +197,120 @@ def thresholds():
         run(r, [0x5a, 8, 0x1c, 2, 0, 0, 0, 0, 64, 0], 64)[0] == '05/24/00', b2.hex())
 
 
+def groups_of(p, cdb1=0x0a, lun=1):
+    """REPORT TARGET PORT GROUPS: {group: (state, preferred, status, ports)}, transition time."""
+    what, d = run(p, [0xa3, cdb1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0], 512, lun=lun)
+    assert what == 'good', what
+    assert struct.unpack('>I', d[:4])[0] == len(d) - 4, d.hex()
+    at, found = (8 if cdb1 & 0xe0 else 4), {}
+    while at < len(d):
+        n = d[at + 7]
+        assert d[at + 1] == 0x8f, d.hex()
+        found[struct.unpack('>H', d[at + 2:at + 4])[0]] = (
+            d[at] & 15, d[at] >> 7, d[at + 5],
+            [struct.unpack('>H', d[at + 10 + 4 * i:at + 12 + 4 * i])[0] for i in range(n)])
+        at += 8 + 4 * n
+    return found, (d[5] if cdb1 & 0xe0 else None)
+
+
+def designators(p):
+    d, at, found = run(p, [0x12, 1, 0x83, 2, 0, 0], 512)[1], 4, {}
+    while at < len(d):
+        kind = d[at + 1] & 0x0f
+        if kind in (4, 5):
+            found[kind] = struct.unpack('>H', d[at + 6:at + 8])[0]
+        at += 4 + d[at + 3]
+    return found[4], found[5]
+
+
+def at_portal(port):
+    p = Peer(address=('127.0.0.1', port)).login('ImmediateData=Yes')
+    while run(p, b'\0' * 6)[0].startswith('06'):
+        pass
+    return p
+
+
+def step(name, ok, *more):
+    """A line, and on with it when the other side has done its part."""
+    is_(name, ok, *more)
+    sys.stdin.readline()
+
+
+def attentions(p):
+    """Those that are there, and what TEST UNIT READY says then."""
+    found = []
+    while True:
+        got = run(p, b'\0' * 6)[0]
+        if not got.startswith('06'):
+            return found, got
+        found.append(got[3:])
+
+
+SECOND = int(os.environ.get('SECOND', 0))
+# by state: TEST UNIT READY, INQUIRY, REPORT LUNS, MODE SENSE, PR IN, READ, START, LOG SENSE
+PROBES = [([0, 0, 0, 0, 0, 0], 0), ([0x12, 0, 0, 0, 96, 0], 96), ([0xa0] + [0] * 8 + [64, 0, 0], 64),
+          ([0x1a, 8, 0x0a, 0, 64, 0], 64), ([0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], 64),
+          ([0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 512), ([0x1b, 0, 0, 0, 1, 0], 0),
+          ([0x4d, 0, 0x40, 0, 0, 0, 0, 0, 64, 0], 64)]
+
+
+def probe(p):
+    return [run(p, *x)[0] for x in PROBES]
+
+
+def port_groups():
+    one, two = at_portal(Peer.address[1]), at_portal(SECOND)
+    got, _ = groups_of(one)
+    is_('one group with both ports', got == {1: (0, 0, 0, [1, 2])}, got)
+    step('VPD 83h: ports 1 and 2, group 1', (designators(one), designators(two)) == ((1, 1), (2, 1)))
+    got = attentions(one), attentions(two)
+    is_('group 2 has port 2: INQUIRY DATA HAS CHANGED, ASYMMETRIC ACCESS STATE CHANGED',
+        got == ((['2a/06', '3f/03'], 'good'),) * 2, got)
+    step('VPD 83h: groups 1 and 2', (designators(one), designators(two)) == ((1, 1), (2, 2)))
+    # alua_state 2=standby, preferred 1, transition time 30
+    got = attentions(one), attentions(two)
+    is_('standby: everybody hears of it; port 1 is ready, port 2 is not',
+        got == ((['2a/06'], 'good'), (['2a/06'], '02/04/0b')), got)
+    got = groups_of(two, 0x2a)
+    is_('... REPORT TARGET PORT GROUPS with the extended header',
+        got == ({1: (0, 1, 0, [1]), 2: (2, 0, 2, [2])}, 30), got)
+    got = run(two, [3, 0, 0, 0, 64, 0], 64)[1]
+    is_('... REQUEST SENSE says why', got[2] & 15 == 2 and got[12:14] == b'\x04\x0b', got.hex())
+    wait, ok = '02/04/0b', 'good'
+    got = probe(two)
+    step('... what standby takes', got == [wait, ok, ok, ok, ok, wait, wait, ok], got)
+    # 1=transitioning;2=unavailable
+    for p, code, name in ((one, '02/04/0a', 'transitioning'), (two, '02/04/0c', 'unavailable')):
+        got = attentions(p)
+        is_(name + ': it is heard, and refused', got == (['2a/06'], code), got)
+        got = probe(p)
+        is_('... what it takes', got == [code, ok, ok, code, code, code, code, code], got)
+    got, _ = groups_of(one)
+    step('... and both are told', {g: got[g][0] for g in got} == {1: 15, 2: 3}, got)
+    # explicit, both active
+    attentions(one), attentions(two)
+    got = run(two, [0xa4, 0x0a] + [0] * 7 + [12, 0, 0], out=struct.pack('>IBxHBxH', 0, 1, 1, 2, 9))[0]
+    is_('SET TARGET PORT GROUPS with a group that is not there: nothing is set', got == '05/26/00' and
+        groups_of(one)[0][1][0] == 0, got)
+    got = run(two, [0xa4, 0x0a] + [0] * 7 + [12, 0, 0], out=struct.pack('>IBxHBxH', 0, 2, 1, 1, 2))[0]
+    is_('... with both', got == 'good' and [groups_of(two)[0][g][:3] for g in (1, 2)] ==
+        [(2, 1, 1), (1, 0, 1)], got, groups_of(two))
+    got = attentions(one), attentions(two)
+    step('... the other one hears of it, who has set it does not',
+         got == ((['2a/06'], '02/04/0b'), ([], 'good')), got)
+    # the administrator takes it back
+    got = attentions(one), attentions(two)
+    is_('the administrator sets them back', got == ((['2a/06'], 'good'), (['2a/06'], 'good')), got)
+
+
+def restarted():
+    two = Peer(address=('127.0.0.1', SECOND)).login('ImmediateData=Yes')
+    got = attentions(two)
+    is_('after a restart port 2 is in standby', got[1] == '02/04/0b', got)
+    got = groups_of(two, 0x2a)
+    is_('... and the groups are as they were', got == ({1: (0, 1, 0, [1]), 2: (2, 0, 2, [2])}, 30), got)
+
+
 for scene in sys.argv[2:]:
     try:
         globals()[scene]()

@@ -228,7 +228,7 @@ static void group_is(struct iscsi_context *i, int lun, uint8_t state, uint8_t st
 
 	ck_assert_uint_eq(command(i, lun, cdb, 12, SCSI_XFER_READ, NULL, 64), GOOD);
 	ck_assert_uint_eq(in[4], state);
-	ck_assert_uint_eq(in[5], 0x0f);
+	ck_assert_uint_eq(in[5], 0x8f);
 	ck_assert_uint_eq(in[9], status);
 }
 

@@ -212,18 +212,31 @@ static const char *key_set(const struct adm_target *t, const char *key)
 	return set ? set->value : "";
 }
 
-/* The state of the target port group, and the LUs for which an initiator has set another. */
+/* The target port groups, and the LUs for which an initiator has set other states. */
 static void show_alua(struct adm_out *out, struct scsi_target *t)
 {
-	enum scsi_alua state = scsi_target_alua(t);
-	struct scsi_lu_info info;
+	static const char *const keys[] = { "alua_groups", "alua_preferred",
+					    "alua_transition_time" };
+	char text[SCSI_TPGS_TEXT];
+	uint8_t state[SCSI_TPG_MAX];
+	struct scsi_tpgs g;
 
-	out_printf(out, "alua_state=%s\n", scsi_alua_names[state]);
+	scsi_target_tpgs(t, &g);
+	scsi_tpgs_print(&g, "alua_state", text, sizeof(text));
+	out_printf(out, "alua_state=%s\n", text);
 	for (struct scsi_lu *lu = scsi_lu_next(t, NULL); lu; lu = scsi_lu_next(t, lu)) {
+		struct scsi_lu_info info;
+
+		if (!scsi_lu_alua(lu, state))
+			continue;
 		scsi_lu_get_info(lu, &info);
-		if (info.alua != state)
-			out_printf(out, "alua_state of LUN %u=%s\n", info.conf.lun,
-				   scsi_alua_names[info.alua]);
+		scsi_alua_print(&g, state, text, sizeof(text));
+		out_printf(out, "alua_state of LUN %u=%s\n", info.conf.lun, text);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(keys); i++) {
+		scsi_tpgs_print(&g, keys[i], text, sizeof(text));
+		if (strcmp(text, "0") && *text)
+			out_printf(out, "%s=%s\n", keys[i], text);
 	}
 }
 

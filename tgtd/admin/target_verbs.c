@@ -226,6 +226,8 @@ static void current_value(struct adm_target *t, const char *name, struct key_sea
 		strcpy(s->value, "No");
 	else if (!strcmp(name, "alua_state"))
 		strcpy(s->value, scsi_alua_names[SCSI_ALUA_ACTIVE_OPTIMIZED]);
+	else if (!strcmp(name, "alua_preferred") || !strcmp(name, "alua_transition_time"))
+		strcpy(s->value, "0");
 }
 
 int target_idle_key(const char *key, const char *value, const char **why)

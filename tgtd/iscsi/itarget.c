@@ -104,16 +104,18 @@ static int set_allowed(struct itarget *it, unsigned what, const char *value)
 	return 0;
 }
 
-static int set_alua(struct itarget *it, const char *value)
+static int set_alua(struct itarget *it, const char *key, const char *value)
 {
-	for (enum scsi_alua s = 0; s < SCSI_ALUA_STATES; s++) {
-		if (strcmp(value, scsi_alua_names[s]))
-			continue;
-		if (it->target)
-			scsi_target_set_alua(it->target, s);
-		return 0;
-	}
-	return -EINVAL;
+	struct scsi_tpgs g;
+	int err;
+
+	scsi_tpgs_init(&g);
+	if (it->target)
+		scsi_target_tpgs(it->target, &g);
+	err = scsi_tpgs_parse(&g, key, value);
+	if (!err && it->target)
+		scsi_target_set_tpgs(it->target, &g, !strcmp(key, "alua_state"));
+	return err;
 }
 
 /* itarget_check() has no target: then nothing but the value is looked at. */
@@ -148,8 +150,8 @@ static int set_key(struct itarget *it, const char *key, const char *value)
 		return set_allowed(it, SCSI_ALLOW_RESET, value);
 	if (!strcmp(key, "allow_explicit_alua"))
 		return set_allowed(it, SCSI_ALLOW_ALUA, value);
-	if (!strcmp(key, "alua_state"))
-		return set_alua(it, value);
+	if (!strncmp(key, "alua_", 5))
+		return set_alua(it, key, value);
 	return iscsi_offer_set(&it->offer, key, value);
 }
 

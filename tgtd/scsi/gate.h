@@ -22,6 +22,7 @@ enum {
 	GATE_READONLY = 1 << 9,	  /* read-only device, or SWP */
 	GATE_FROZEN = 1 << 10,	  /* the store is being replaced: commands are held back */
 	GATE_ALUA = 1 << 11,	  /* this port's group is not active */
+	GATE_ALUA_OFF = 1 << 15,  /* nor in standby: unavailable, or transitioning */
 	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
 	GATE_CLOCK = 1 << 13,	  /* no command of this I_T_L nexus has begun or ended in this
 				   * iteration of its loop (lu_perf.h); stops nothing, but makes the
@@ -32,7 +33,8 @@ enum {
 };
 /* What concerns every command that is not explicitly excepted. */
 #define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
-#define GATE_NEXUS (GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE)
+#define GATE_NEXUS \
+	(GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE | GATE_ALUA_OFF)
 #define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_ALUA)
 #define GATE_MEDIUM (GATE_READY | GATE_DENY_READ)
 #define GATE_READ (GATE_MEDIUM | GATE_RCD)

@@ -561,7 +561,6 @@ void scsi_lu_get_info(const struct scsi_lu *clu, struct scsi_lu_info *info)
 	info->size = lu->blk ? atomic_load(&lu->blk->size) : 0;
 	info->block_size = lu->blk ? lu->block_size : 1;
 	info->prevent_removal = lu->prevents > 0;
-	info->alua = lu->alua_state;
 	info->bstype = lu->blk ? lu->blk->ops->name : "null";
 	info->path = lu->blk ? lu->blk->path : NULL;
 	if (lu->blk && lu->blk->lower) { /* show the store, not the cache on it */

@@ -12,8 +12,8 @@
  *     scsi_itl  one per (nexus, LU) that has been addressed; made on first use on the nexus' loop,
  *               found there without a lock through nexus->itl[lun]
  *
- * Lock order: targets_lock, target->lock, lu->lock. Nothing else is taken, and nobody is called,
- * while lu->lock is held.
+ * Lock order: targets_lock, target->lock, lu->lock, target->tpg_lock. Nothing else is taken, and
+ * nobody is called, while lu->lock is held.
  */
 #ifndef SCSI_LU_H
 #define SCSI_LU_H
@@ -92,8 +92,9 @@ struct scsi_lu {
 	uint64_t made_ns, idle_ns;	 /* clock_now_ns(); as reported last */
 	uint32_t prevents;
 	bool deleting, ejected;
-	uint8_t alua_state; /* enum scsi_alua, of the one target port group (alua.c) */
-	uint8_t alua_status; /* who brought it about */
+	struct {
+		uint8_t state, status; /* enum scsi_alua; who brought it about */
+	} alua[SCSI_TPG_MAX];	       /* by group, as in target->tpgs */
 	struct scsi_itl *reserved_by;	 /* RESERVE(6/10) */
 	uint32_t generation;		 /* of mode pages and INQUIRY data */
 	struct scsi_pr *pr;
@@ -126,7 +127,11 @@ struct scsi_target {
 	void (*deleted)(void *arg, int status);
 	void *deleted_arg;
 	_Atomic uint32_t allowed; /* SCSI_ALLOW_*; main loop writes */
-	uint8_t alua_state;	  /* of LUs to come; main loop */
+	pthread_mutex_t tpg_lock; /* a leaf; main loop writes what it guards */
+	struct scsi_tpgs tpgs;	  /* tpg_lock */
+	bool bound;		  /* to bound_port; tpg_lock */
+	unsigned nbound;
+	uint16_t bound_port[SCSI_PORTS_MAX];
 	int64_t timestamp_offset_ms; /* SET TIMESTAMP; lock */
 	bool timestamp_set;
 };

@@ -23,6 +23,8 @@ struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 	}
 	t->tid = tid;
 	pthread_mutex_init(&t->lock, NULL);
+	pthread_mutex_init(&t->tpg_lock, NULL);
+	scsi_tpgs_init(&t->tpgs);
 	list_init(&t->nexuses);
 	list_init(&t->link);
 	scsi_lu_conf_init(&conf);
@@ -53,6 +55,7 @@ struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 	}
 	if (err) {
 		pthread_mutex_destroy(&t->lock);
+		pthread_mutex_destroy(&t->tpg_lock);
 		free(t->lu);
 		free(t->name);
 		free(t);
@@ -218,6 +221,7 @@ static void target_free(struct scsi_target *t)
 	pthread_mutex_unlock(&targets_lock);
 	ASSERT(t->nnexus == 0);
 	pthread_mutex_destroy(&t->lock);
+	pthread_mutex_destroy(&t->tpg_lock);
 	free(t->lu);
 	free(t->name);
 	free(t);

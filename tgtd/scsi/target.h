@@ -42,21 +42,58 @@ enum {
 void scsi_target_allow(struct scsi_target *t, unsigned what, bool on);
 /* Any thread. */
 bool scsi_target_allows(const struct scsi_target *t, unsigned what);
-/* Asymmetric access states (SPC-4 5.15.2.4), numbered as on the wire, and their names. */
+/* Asymmetric access states (SPC-4 5.15.2.4), numbered as on the wire, and their names (NULL where
+ * there is no such state). */
 enum scsi_alua {
 	SCSI_ALUA_ACTIVE_OPTIMIZED,
 	SCSI_ALUA_ACTIVE_NON_OPTIMIZED,
 	SCSI_ALUA_STANDBY,
 	SCSI_ALUA_UNAVAILABLE,
-	SCSI_ALUA_STATES
+	SCSI_ALUA_STATES, /* that initiators may set */
+	SCSI_ALUA_TRANSITIONING = 0xf,
+	SCSI_ALUA_NAMES
 };
-extern const char *const scsi_alua_names[SCSI_ALUA_STATES];
-/* The state of the target's port group, now for all its LUs and from then on for new ones, whatever
- * initiators have set. Where that changes an LU's state, its initiators get ASYMMETRIC ACCESS STATE
- * CHANGED. */
-void scsi_target_set_alua(struct scsi_target *t, enum scsi_alua state);
-/* As it was set last; of an LU it may be another since, see scsi_lu_info. */
-enum scsi_alua scsi_target_alua(const struct scsi_target *t);
+extern const char *const scsi_alua_names[SCSI_ALUA_NAMES];
+#define SCSI_TPG_MAX 16	  /* groups of a target */
+#define SCSI_TPG_FIRST 1  /* the number of the one that there always is */
+#define SCSI_PORTS_MAX 64 /* ports of a target */
+/* A target's port groups as the administrator has them; tpg_text.c has them as text. */
+struct scsi_tpgs {
+	unsigned n;		   /* >= 1 */
+	uint16_t id[SCSI_TPG_MAX]; /* [0]: SCSI_TPG_FIRST, which has all ports not named here */
+	unsigned nports;
+	struct {
+		uint16_t rtpi, group; /* relative target port identifier; index into id[] */
+	} port[SCSI_PORTS_MAX];
+	uint8_t others; /* enum scsi_alua of groups that are not named in state[] */
+	uint8_t transition_s; /* IMPLICIT TRANSITION TIME */
+	uint16_t preferred;   /* a group's number; 0: none */
+	unsigned nstates;
+	struct {
+		uint16_t id; /* there need not be such a group */
+		uint8_t state;
+	} state[SCSI_TPG_MAX];
+};
+void scsi_tpgs_init(struct scsi_tpgs *g);
+/* Takes @value for @key, one of alua_groups, alua_state, alua_preferred, alua_transition_time.
+ * 0, -EINVAL (then @g is in part changed), -ENOENT another key. Pure, as is the way back. */
+int scsi_tpgs_parse(struct scsi_tpgs *g, const char *key, const char *value) must_check;
+void scsi_tpgs_print(const struct scsi_tpgs *g, const char *key, char *out, size_t len);
+#define SCSI_TPGS_TEXT 1024 /* enough for any */
+/* The same for states by group, as scsi_lu_alua() has them. */
+void scsi_alua_print(const struct scsi_tpgs *g, const uint8_t *state, char *out, size_t len);
+/* What was set last. */
+void scsi_target_tpgs(struct scsi_target *t, struct scsi_tpgs *g);
+/* From now on. @states: those of all LUs become as @g says, whatever initiators have set, and are
+ * those of LUs to come. Initiators hear ASYMMETRIC ACCESS STATE CHANGED, or INQUIRY DATA HAS
+ * CHANGED, where something did for them. */
+void scsi_target_set_tpgs(struct scsi_target *t, const struct scsi_tpgs *g, bool states);
+/* The states of @lu by group, in the order of scsi_tpgs.id. True: initiators have set others than
+ * the administrator. */
+bool scsi_lu_alua(const struct scsi_lu *lu, uint8_t state[SCSI_TPG_MAX]);
+/* @t can be reached by these ports alone, and has no others; !@bound: by all that are
+ * configured. */
+void scsi_target_bind_ports(struct scsi_target *t, const uint16_t *rtpi, unsigned n, bool bound);
 /* Which LUs an initiator sees: fn(target, lun, iqn, address, arg). NULL: all. Set by
  * iscsi/access.c, and again whenever its answers may have changed. Sessions then lose at once what
  * they may no longer see, and are told that their LUNs have changed. @iqn: only this initiator's
@@ -136,7 +173,6 @@ struct scsi_lu_info {
 	uint64_t size;
 	uint32_t block_size;
 	bool prevent_removal;
-	enum scsi_alua alua; /* of the target port group for this LU */
 	const char *bstype, *path; /* valid until the LU is deleted */
 };
 void scsi_lu_get_info(const struct scsi_lu *lu, struct scsi_lu_info *info);

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Asymmetric logical unit access (SPC-4 5.15): one target port group with all the target's ports in
- * it, those that are configured whether or not a session uses them. Its state is kept per
- * logical unit. The administrator sets it for all of them, which initiators see as implicit; SET
- * TARGET PORT GROUPS for one, where that is allowed. It is not PREFerred: there is no other group
- * to prefer it to.
+ * Asymmetric logical unit access (SPC-4 5.15). The ports of a target are those configured for all
+ * targets, or those that it is bound to, whether or not a session uses them. Each is in one target
+ * port group: number 1, unless the administrator says another. A group's state is kept per logical
+ * unit. The administrator sets it for all of them, which initiators see as implicit; SET TARGET
+ * PORT GROUPS for one, where that is allowed. Texts of both are in tpg_text.c.
  */
 #include "tgtd/scsi/tpg.h"
-
-const char *const scsi_alua_names[SCSI_ALUA_STATES] = {
-	[SCSI_ALUA_ACTIVE_OPTIMIZED] = "active-optimized",
-	[SCSI_ALUA_ACTIVE_NON_OPTIMIZED] = "active-non-optimized",
-	[SCSI_ALUA_STANDBY] = "standby",
-	[SCSI_ALUA_UNAVAILABLE] = "unavailable",
-};
 
 /* ---- ports ----------------------------------------------------------------------------------- */
 
@@ -37,12 +30,37 @@ static unsigned add_port(uint16_t *port, unsigned count, uint16_t rtpi)
 	return count + 1;
 }
 
-/* What everybody at @t is told: @known, and those that sessions still use. Under t->lock. */
-static unsigned tpg_told(struct scsi_target *t, const uint16_t *known, unsigned nknown,
-			 uint16_t *port)
+/* The ports that @t has, used or not: those it is bound to, else @all. */
+static unsigned known_ports(struct scsi_target *t, const uint16_t *all, unsigned nall,
+			    uint16_t *port)
 {
+	unsigned n;
+
+	pthread_mutex_lock(&t->tpg_lock);
+	n = t->bound ? t->nbound : nall;
+	memcpy(port, t->bound ? t->bound_port : all, n * sizeof(*port));
+	pthread_mutex_unlock(&t->tpg_lock);
+	return n;
+}
+
+static unsigned configured_ports(uint16_t *port)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&configured.lock);
+	n = configured.n;
+	memcpy(port, configured.rtpi, n * sizeof(*port));
+	pthread_mutex_unlock(&configured.lock);
+	return n;
+}
+
+/* What everybody at @t is told: its known ports, and those that sessions still use. Under
+ * t->lock. */
+static unsigned tpg_told(struct scsi_target *t, const uint16_t *all, unsigned nall, uint16_t *port)
+{
+	uint16_t known[SCSI_PORTS_MAX];
+	unsigned nknown = known_ports(t, all, nall, known), count = 0;
 	struct scsi_nexus *n;
-	unsigned count = 0;
 
 	for (unsigned i = 0; i < nknown; i++)
 		count = add_port(port, count, known[i]);
@@ -51,13 +69,19 @@ static unsigned tpg_told(struct scsi_target *t, const uint16_t *known, unsigned 
 	return count;
 }
 
+/* Under t->lock. */
+static void raise_all(struct scsi_target *t, uint16_t asc)
+{
+	for (uint32_t i = 0; i < t->nlu; i++)
+		if (t->lu[i])
+			scsi_ua_raise(t->lu[i], NULL, asc);
+}
+
 /* SPC-4 6.6.1: INQUIRY or VPD data that has changed, here TPGS or the SCSI Ports page. No port
  * changed its access state. Under t->lock. */
 static void raise_changed(struct scsi_target *t)
 {
-	for (uint32_t i = 0; i < t->nlu; i++)
-		if (t->lu[i])
-			scsi_ua_raise(t->lu[i], NULL, UA_INQUIRY);
+	raise_all(t, UA_INQUIRY);
 }
 
 void scsi_set_ports(const uint16_t *rtpi, unsigned n)
@@ -88,20 +112,37 @@ void scsi_set_ports(const uint16_t *rtpi, unsigned n)
 	pthread_mutex_unlock(&targets_lock);
 }
 
+void scsi_target_bind_ports(struct scsi_target *t, const uint16_t *rtpi, unsigned n, bool bound)
+{
+	uint16_t all[SCSI_PORTS_MAX], x[SCSI_PORTS_MAX], y[SCSI_PORTS_MAX];
+	unsigned nall = configured_ports(all), nx, nport = 0;
+
+	pthread_mutex_lock(&t->lock);
+	nx = tpg_told(t, all, nall, x);
+	pthread_mutex_lock(&t->tpg_lock);
+	for (unsigned i = 0; i < n; i++)
+		nport = add_port(t->bound_port, nport, rtpi[i]);
+	t->nbound = nport;
+	t->bound = bound;
+	pthread_mutex_unlock(&t->tpg_lock);
+	if (tpg_told(t, all, nall, y) != nx || memcmp(x, y, nx * sizeof(*x)))
+		raise_changed(t);
+	pthread_mutex_unlock(&t->lock);
+}
+
 void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi)
 {
-	bool known;
-	struct scsi_nexus *n;
+	uint16_t all[SCSI_PORTS_MAX], port[SCSI_PORTS_MAX];
+	unsigned n = known_ports(t, all, configured_ports(all), port);
+	bool known = !n || !rtpi;
+	struct scsi_nexus *nexus;
 
-	pthread_mutex_lock(&configured.lock);
-	known = !configured.n || !rtpi;
-	for (unsigned i = 0; i < configured.n && !known; i++)
-		known = configured.rtpi[i] == rtpi;
-	pthread_mutex_unlock(&configured.lock);
+	for (unsigned i = 0; i < n && !known; i++)
+		known = port[i] == rtpi;
 	if (known)
 		return;
-	list_for_each(n, &t->nexuses, link)
-		if (n->rtpi == rtpi)
+	list_for_each(nexus, &t->nexuses, link)
+		if (nexus->rtpi == rtpi)
 			return;
 	raise_changed(t);
 }
@@ -109,59 +150,256 @@ void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi)
 unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port)
 {
 	struct scsi_target *t = cmd->nexus->target;
-	uint16_t known[SCSI_PORTS_MAX];
-	unsigned n = add_port(known, 0, cmd->nexus->rtpi);
+	uint16_t all[SCSI_PORTS_MAX];
+	unsigned n = configured_ports(all);
 
-	pthread_mutex_lock(&configured.lock);
-	for (unsigned i = 0; i < configured.n; i++)
-		n = add_port(known, n, configured.rtpi[i]);
-	pthread_mutex_unlock(&configured.lock);
 	/* One that is closed to newcomers may still serve sessions. */
 	pthread_mutex_lock(&t->lock);
-	n = tpg_told(t, known, n, port);
+	n = tpg_told(t, all, n, port);
 	pthread_mutex_unlock(&t->lock);
-	return n;
+	return add_port(port, n, cmd->nexus->rtpi);
 }
 
-/* ---- states and permissions ------------------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
-void scsi_alua_set_locked(struct scsi_lu *lu, uint8_t state, uint8_t status,
-			  const struct scsi_itl *except)
+/* Which of @g's groups port @rtpi is in: the first one has all that are named nowhere. */
+static unsigned group_of(const struct scsi_tpgs *g, uint16_t rtpi)
 {
-	if (lu->alua_state != state)
-		scsi_ua_raise_locked(lu, except, UA_ALUA_CHANGED);
-	lu->alua_state = state;
-	lu->alua_status = status;
-	scsi_lu_gate_locked(lu, GATE_ALUA, state >= SCSI_ALUA_STANDBY);
+	for (unsigned i = 0; i < g->nports; i++)
+		if (g->port[i].rtpi == rtpi)
+			return g->port[i].group;
+	return 0;
+}
+
+static int find_group(const struct scsi_tpgs *g, uint16_t id)
+{
+	for (unsigned i = 0; i < g->n; i++)
+		if (g->id[i] == id)
+			return (int)i;
+	return -1;
+}
+
+/* As the administrator has it. */
+static uint8_t state_of(const struct scsi_tpgs *g, unsigned group)
+{
+	for (unsigned i = 0; i < g->nstates; i++)
+		if (g->state[i].id == g->id[group])
+			return g->state[i].state;
+	return g->others;
+}
+
+/* Which group @itl came by. A copy's nexus came by none: it works where anybody could. lu->lock and
+ * tpg_lock held. */
+static unsigned group_of_itl(const struct scsi_itl *itl, const struct scsi_tpgs *g)
+{
+	unsigned best = 0;
+
+	if (itl->nexus->rtpi)
+		return group_of(g, itl->nexus->rtpi);
+	for (unsigned i = 1; i < g->n; i++)
+		if (itl->lu->alua[i].state < itl->lu->alua[best].state)
+			best = i;
+	return best;
+}
+
+static void gate_itl(struct scsi_itl *itl, const struct scsi_tpgs *g)
+{
+	const uint8_t state = itl->lu->alua[group_of_itl(itl, g)].state;
+	const uint32_t bits = state < SCSI_ALUA_STANDBY	 ? 0 :
+			      state == SCSI_ALUA_STANDBY ? GATE_ALUA :
+							   GATE_ALUA | GATE_ALUA_OFF;
+
+	atomic_fetch_and_explicit(&itl->gate, bits | ~(uint32_t)(GATE_ALUA | GATE_ALUA_OFF),
+				  memory_order_release);
+	atomic_fetch_or_explicit(&itl->gate, bits, memory_order_release);
+}
+
+static void gate_lu(struct scsi_lu *lu, const struct scsi_tpgs *g)
+{
+	struct scsi_itl *itl;
+
+	list_for_each(itl, &lu->itls, link)
+		gate_itl(itl, g);
 }
 
 void scsi_alua_init_locked(struct scsi_lu *lu)
 {
-	if (lu->target->alua_state != SCSI_ALUA_ACTIVE_OPTIMIZED)
-		scsi_alua_set_locked(lu, lu->target->alua_state, ALUA_STATUS_IMPLICIT, NULL);
+	struct scsi_target *t = lu->target;
+
+	pthread_mutex_lock(&t->tpg_lock);
+	for (unsigned i = 0; i < t->tpgs.n; i++) {
+		lu->alua[i].state = state_of(&t->tpgs, i);
+		lu->alua[i].status = lu->alua[i].state ? ALUA_STATUS_IMPLICIT : ALUA_STATUS_NONE;
+	}
+	pthread_mutex_unlock(&t->tpg_lock);
 }
 
-void scsi_target_set_alua(struct scsi_target *t, enum scsi_alua state)
+void scsi_alua_attach_locked(struct scsi_itl *itl)
 {
-	struct scsi_lu *lu;
+	struct scsi_target *t = itl->lu->target;
 
-	t->alua_state = (uint8_t)state;
+	pthread_mutex_lock(&t->tpg_lock);
+	gate_itl(itl, &t->tpgs);
+	pthread_mutex_unlock(&t->tpg_lock);
+}
+
+bool scsi_alua_set_locked(struct scsi_lu *lu, uint16_t id, uint8_t state,
+			  const struct scsi_itl *by)
+{
+	struct scsi_target *t = lu->target;
+	bool changed = false;
+	int i;
+
+	pthread_mutex_lock(&t->tpg_lock);
+	i = find_group(&t->tpgs, id);
+	if (i >= 0) {
+		changed = lu->alua[i].state != state;
+		lu->alua[i].state = state;
+		lu->alua[i].status = ALUA_STATUS_EXPLICIT;
+		gate_lu(lu, &t->tpgs);
+	}
+	pthread_mutex_unlock(&t->tpg_lock);
+	if (changed)
+		scsi_ua_raise_locked(lu, by, UA_ALUA_CHANGED);
+	return i >= 0;
+}
+
+bool scsi_tpg_known(struct scsi_target *t, uint16_t id)
+{
+	bool known;
+
+	pthread_mutex_lock(&t->tpg_lock);
+	known = find_group(&t->tpgs, id) >= 0;
+	pthread_mutex_unlock(&t->tpg_lock);
+	return known;
+}
+
+uint16_t scsi_tpg_id_locked(const struct scsi_itl *itl)
+{
+	struct scsi_target *t = itl->lu->target;
+	uint16_t id;
+
+	pthread_mutex_lock(&t->tpg_lock);
+	id = t->tpgs.id[group_of_itl(itl, &t->tpgs)];
+	pthread_mutex_unlock(&t->tpg_lock);
+	return id;
+}
+
+uint8_t scsi_alua_state_locked(const struct scsi_itl *itl)
+{
+	struct scsi_target *t = itl->lu->target;
+	uint8_t state;
+
+	pthread_mutex_lock(&t->tpg_lock);
+	state = itl->lu->alua[group_of_itl(itl, &t->tpgs)].state;
+	pthread_mutex_unlock(&t->tpg_lock);
+	return state;
+}
+
+unsigned scsi_tpgs(const struct scsi_cmd *cmd, struct scsi_tpg_view *view, uint8_t *transition_s)
+{
+	struct scsi_lu *lu = cmd->lu;
+	uint16_t port[SCSI_PORTS_MAX];
+	unsigned nports = scsi_ports(cmd, port), n = 0;
+	const struct scsi_tpgs *g = &lu->target->tpgs;
+
+	pthread_mutex_lock(&lu->lock);
+	pthread_mutex_lock(&lu->target->tpg_lock);
+	*transition_s = g->transition_s;
+	for (unsigned i = 0; i < g->n; i++) {
+		struct scsi_tpg_view *v = &view[n];
+
+		v->nports = 0;
+		for (unsigned k = 0; k < nports; k++)
+			if (group_of(g, port[k]) == i)
+				v->port[v->nports++] = port[k];
+		if (!v->nports)
+			continue;
+		v->id = g->id[i];
+		v->state = lu->alua[i].state;
+		v->status = lu->alua[i].status;
+		v->preferred = g->preferred == g->id[i];
+		n++;
+	}
+	pthread_mutex_unlock(&lu->target->tpg_lock);
+	pthread_mutex_unlock(&lu->lock);
+	return n;
+}
+
+/* ---- the administrator ----------------------------------------------------------------------- */
+
+void scsi_target_tpgs(struct scsi_target *t, struct scsi_tpgs *g)
+{
+	pthread_mutex_lock(&t->tpg_lock);
+	*g = t->tpgs;
+	pthread_mutex_unlock(&t->tpg_lock);
+}
+
+/* Its groups' states become @now's, whatever initiators have set. True: some are others. */
+static bool set_states(struct scsi_lu *lu, const struct scsi_tpgs *now)
+{
+	bool changed = false;
+
+	for (unsigned i = 0; i < now->n; i++) {
+		const uint8_t state = state_of(now, i);
+
+		if (lu->alua[i].state == state)
+			continue;
+		lu->alua[i].state = state;
+		lu->alua[i].status = ALUA_STATUS_IMPLICIT;
+		changed = true;
+	}
+	return changed;
+}
+
+static bool same_groups(const struct scsi_tpgs *a, const struct scsi_tpgs *b)
+{
+	return a->n == b->n && a->nports == b->nports &&
+	       !memcmp(a->id, b->id, a->n * sizeof(*a->id)) &&
+	       !memcmp(a->port, b->port, a->nports * sizeof(*a->port));
+}
+
+void scsi_target_set_tpgs(struct scsi_target *t, const struct scsi_tpgs *g, bool states)
+{
+	bool others, preferred;
+
 	pthread_mutex_lock(&t->lock);
+	pthread_mutex_lock(&t->tpg_lock);
+	others = !same_groups(&t->tpgs, g);
+	preferred = t->tpgs.preferred != g->preferred;
+	t->tpgs = *g;
+	pthread_mutex_unlock(&t->tpg_lock);
 	for (uint32_t i = 0; i < t->nlu; i++) {
-		lu = t->lu[i];
+		struct scsi_lu *lu = t->lu[i];
+
 		if (!lu)
 			continue;
 		pthread_mutex_lock(&lu->lock);
-		if (lu->alua_state != state)
-			scsi_alua_set_locked(lu, (uint8_t)state, ALUA_STATUS_IMPLICIT, NULL);
+		if (((states || others) && set_states(lu, g)) || others || preferred)
+			scsi_ua_raise_locked(lu, NULL, UA_ALUA_CHANGED);
+		gate_lu(lu, g);
 		pthread_mutex_unlock(&lu->lock);
 	}
+	if (others)
+		raise_changed(t); /* VPD page 83h names the group of a port */
 	pthread_mutex_unlock(&t->lock);
 }
 
-enum scsi_alua scsi_target_alua(const struct scsi_target *t)
+bool scsi_lu_alua(const struct scsi_lu *lu, uint8_t state[SCSI_TPG_MAX])
 {
-	return t->alua_state;
+	struct scsi_lu *m = (struct scsi_lu *)(uintptr_t)lu;
+	struct scsi_target *t = m->target;
+	bool differs = false;
+
+	pthread_mutex_lock(&m->lock);
+	pthread_mutex_lock(&t->tpg_lock);
+	for (unsigned i = 0; i < t->tpgs.n; i++) {
+		state[i] = m->alua[i].state;
+		differs |= state[i] != state_of(&t->tpgs, i);
+	}
+	pthread_mutex_unlock(&t->tpg_lock);
+	pthread_mutex_unlock(&m->lock);
+	return differs;
 }
 
 void scsi_target_allow(struct scsi_target *t, unsigned what, bool on)

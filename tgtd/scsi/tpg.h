@@ -1,29 +1,47 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The one target port group of a target (SPC-4 5.15). It has ports, and an access state for each
- * logical unit, which initiators may change if allowed. The administrator's side is in target.h.
+ * The target port groups of a target (SPC-4 5.15): which ports there are, which group each is in,
+ * the groups' access states for each logical unit, and what initiators may do to them. What the
+ * administrator says of them is in target.h.
  */
 #ifndef SCSI_TPG_H
 #define SCSI_TPG_H
 
 #include "tgtd/scsi/lu.h"
 
-#define SCSI_TPG 1 /* its number */
-#define SCSI_PORTS_MAX 64
-
 /* STATUS CODE of REPORT TARGET PORT GROUPS (SPC-4 table 317): who brought the state about. */
 enum { ALUA_STATUS_NONE, ALUA_STATUS_EXPLICIT, ALUA_STATUS_IMPLICIT };
 
-/* A new LU begins with its target's state. lu->lock held. */
+/* What REPORT TARGET PORT GROUPS says of one group. */
+struct scsi_tpg_view {
+	uint16_t id;
+	uint8_t state, status; /* enum scsi_alua; ALUA_STATUS_* */
+	bool preferred;
+	unsigned nports;
+	uint16_t port[SCSI_PORTS_MAX]; /* relative target port identifiers, ascending */
+};
+
+/* A new LU begins with its target's states. lu->lock held. */
 void scsi_alua_init_locked(struct scsi_lu *lu);
-/* Sets the state. All nexuses but @except are told when it changes. lu->lock held. */
-void scsi_alua_set_locked(struct scsi_lu *lu, uint8_t state, uint8_t status,
-			  const struct scsi_itl *except);
-/* Relative identifiers of the target's ports, ascending: those configured, and those in use. Takes
- * target->lock. At most SCSI_PORTS_MAX. */
+/* A new I_T_L nexus is stopped as its port's group is. lu->lock held. */
+void scsi_alua_attach_locked(struct scsi_itl *itl);
+/* Groups by @id get @state, for @lu, by SET TARGET PORT GROUPS. Everybody but @by hears of what
+ * changes. False: there is no group @id. lu->lock held. */
+bool scsi_alua_set_locked(struct scsi_lu *lu, uint16_t id, uint8_t state,
+			  const struct scsi_itl *by);
+/* Is there a group @id? Any thread. */
+bool scsi_tpg_known(struct scsi_target *t, uint16_t id);
+/* The group of the port by which @itl came, and its state. lu->lock held. */
+uint16_t scsi_tpg_id_locked(const struct scsi_itl *itl);
+uint8_t scsi_alua_state_locked(const struct scsi_itl *itl);
+/* All groups that have a port, into @view (SCSI_TPG_MAX). Returns how many; *transition_s: IMPLICIT
+ * TRANSITION TIME. Takes target->lock and lu->lock. */
+unsigned scsi_tpgs(const struct scsi_cmd *cmd, struct scsi_tpg_view *view, uint8_t *transition_s);
+/* Relative identifiers of the target's ports, ascending: those configured, or those that the target
+ * is bound to, and those in use. Takes target->lock. At most SCSI_PORTS_MAX. */
 unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port);
-/* A nexus that came by port @rtpi has gone from @t. If the port is no longer listed without it, the
- * other nexuses are told. Under t->lock. */
+/* A nexus that came by port @rtpi has gone from @t: if that was the last reason to name the port,
+ * the others hear of it. Under t->lock. */
 void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi);
 
 #endif

@@ -56,6 +56,8 @@ START_TEST(values)
 		"MaxQueueCmd",
 		"allow_target_reset",
 		"allow_explicit_alua",
+		"alua_preferred",
+		"alua_transition_time",
 	};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(keys); i++) {

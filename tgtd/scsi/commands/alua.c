@@ -1,59 +1,81 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* REPORT and SET TARGET PORT GROUPS (SPC-4 6.37, 6.45), and commands that come while the group
- * is not active. The group itself is in tgtd/scsi/tpg.c. */
+/* REPORT and SET TARGET PORT GROUPS (SPC-4 6.37, 6.45), and commands that come while their port's
+ * group is not active (SPC-4 5.15.2.4). The groups themselves are in tgtd/scsi/tpg.c. */
 #include "tgtd/scsi/commands/commands.h"
 #include "tgtd/scsi/tpg.h"
 
-bool scsi_alua_pass(struct scsi_cmd *cmd)
+/* Why a port in state @state takes no ordinary commands; 0: it does. */
+static uint16_t why_not(uint8_t state)
 {
-	struct scsi_lu *lu = cmd->lu;
+	switch (state) {
+	case SCSI_ALUA_STANDBY:
+		return ASC_TARGET_PORT_IN_STANDBY_STATE;
+	case SCSI_ALUA_UNAVAILABLE:
+		return ASC_TARGET_PORT_IN_UNAVAILABLE_STATE;
+	case SCSI_ALUA_TRANSITIONING:
+		return ASC_ASYMMETRIC_ACCESS_STATE_TRANSITION;
+	}
+	return 0;
+}
+
+uint16_t scsi_alua_not_ready(const struct scsi_itl *itl)
+{
+	struct scsi_lu *lu = itl->lu;
 	uint8_t state;
 
 	pthread_mutex_lock(&lu->lock);
-	state = lu->alua_state;
+	state = scsi_alua_state_locked(itl);
 	pthread_mutex_unlock(&lu->lock);
-	switch (state) {
-	case SCSI_ALUA_STANDBY:
-		scsi_done_sense(cmd, SENSE_NOT_READY, ASC_TARGET_PORT_IN_STANDBY_STATE);
-		return false;
-	case SCSI_ALUA_UNAVAILABLE:
-		scsi_done_sense(cmd, SENSE_NOT_READY, ASC_TARGET_PORT_IN_UNAVAILABLE_STATE);
-		return false;
-	}
-	return true;
+	return why_not(state);
+}
+
+bool scsi_alua_pass(struct scsi_cmd *cmd)
+{
+	uint16_t asc = scsi_alua_not_ready(cmd->itl);
+
+	if (asc)
+		scsi_done_sense(cmd, SENSE_NOT_READY, asc);
+	return !asc;
 }
 
 /* ---- REPORT and SET TARGET PORT GROUPS ------------------------------------------------------- */
 
+static size_t put_group(uint8_t *d, const struct scsi_tpg_view *v)
+{
+	d[0] = (uint8_t)((v->preferred ? 0x80 : 0) | v->state);
+	/* T_SUP; unavailable, standby, active/non-optimized, active/optimized */
+	d[1] = 0x8f;
+	put_be16(d + 2, v->id);
+	d[5] = v->status;
+	d[7] = (uint8_t)v->nports;
+	for (unsigned i = 0; i < v->nports; i++)
+		put_be16(d + 8 + 4 * i + 2, v->port[i]);
+	return 8 + 4 * (size_t)v->nports;
+}
+
 /* SPC-4 6.37 */
 void op_report_tpgs(struct scsi_cmd *cmd)
 {
-	struct scsi_lu *lu = cmd->lu;
-	uint8_t format = cmd->cdb[1] >> 5, *b, *d;
-	uint16_t port[SCSI_PORTS_MAX];
-	unsigned n = scsi_ports(cmd, port);
-	size_t head = format == 1 ? 8 : 4, len = head + 8 + 4 * (size_t)n;
+	uint8_t format = cmd->cdb[1] >> 5, transition_s, *b;
+	struct scsi_tpg_view view[SCSI_TPG_MAX];
+	size_t len = format == 1 ? 8 : 4;
+	unsigned n;
 
 	if (format > 1) {
 		scsi_bad_cdb(cmd, 1, 7);
 		return;
 	}
-	b = scsi_heap(cmd, len);
+	b = scsi_heap(cmd, len + 8 * (size_t)SCSI_TPG_MAX + 4 * (size_t)SCSI_PORTS_MAX);
 	if (!b)
 		return;
-	put_be32(b, (uint32_t)len - 4);
-	if (format == 1)
-		b[4] = 0x10; /* extended header; no implicit transition takes any time */
-	d = b + head;
-	pthread_mutex_lock(&lu->lock);
-	d[0] = (uint8_t)lu->alua_state; /* PREF = 0: one group has nothing to be preferred to */
-	d[5] = lu->alua_status;
-	pthread_mutex_unlock(&lu->lock);
-	d[1] = 0x0f; /* unavailable, standby, active/non-optimized, active/optimized */
-	put_be16(d + 2, SCSI_TPG);
-	d[7] = (uint8_t)n;
+	n = scsi_tpgs(cmd, view, &transition_s);
+	if (format == 1) {
+		b[4] = 0x10; /* extended header */
+		b[5] = transition_s;
+	}
 	for (unsigned i = 0; i < n; i++)
-		put_be16(d + 8 + 4 * i + 2, port[i]);
+		len += put_group(b + len, &view[i]);
+	put_be32(b, (uint32_t)len - 4);
 	scsi_data_in(cmd, len, get_be32(cmd->cdb + 6));
 }
 
@@ -61,28 +83,26 @@ static void set_tpgs(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
 	const uint8_t *p = cmd->heap;
-	int state = -1;
 
 	if (cmd->heap_got < 4 || cmd->heap_got % 4) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
+	/* All of it, or none. */
 	for (uint32_t at = 4; at < cmd->heap_got; at += 4) {
-		if (get_be16(p + at + 2) != SCSI_TPG) {
+		if (!scsi_tpg_known(lu->target, get_be16(p + at + 2))) {
 			scsi_bad_param(cmd, (uint16_t)(at + 2), -1);
 			return;
 		}
-		state = p[at] & 0x0f;
-		if (state >= SCSI_ALUA_STATES) {
+		if ((p[at] & 0x0f) >= SCSI_ALUA_STATES) {
 			scsi_bad_param(cmd, (uint16_t)at, 3);
 			return;
 		}
 	}
-	if (state >= 0) {
-		pthread_mutex_lock(&lu->lock);
-		scsi_alua_set_locked(lu, (uint8_t)state, ALUA_STATUS_EXPLICIT, cmd->itl);
-		pthread_mutex_unlock(&lu->lock);
-	}
+	pthread_mutex_lock(&lu->lock);
+	for (uint32_t at = 4; at < cmd->heap_got; at += 4)
+		(void)scsi_alua_set_locked(lu, get_be16(p + at + 2), p[at] & 0x0f, cmd->itl);
+	pthread_mutex_unlock(&lu->lock);
 	scsi_done(cmd);
 }
 

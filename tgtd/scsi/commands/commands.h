@@ -50,6 +50,8 @@ bool scsi_prevent_reset_locked(struct scsi_lu *lu);
 
 /* ---- access states --------------------------------------------------------------------------- */
 bool scsi_alua_pass(struct scsi_cmd *cmd);
+/* Why the port by which @itl came takes no ordinary commands, as additional sense; 0: it does. */
+uint16_t scsi_alua_not_ready(const struct scsi_itl *itl);
 
 /* ---- SANITIZE, FORMAT UNIT ------------------------------------------------------------------- */
 bool scsi_sanitize_pass(struct scsi_cmd *cmd);

@@ -8,6 +8,7 @@
  *   reset  in any order: nobody is told before all have happened
  */
 #include "tgtd/scsi/commands/commands.h"
+#include "tgtd/scsi/tpg.h"
 
 const struct scsi_feature scsi_features[] = {
 	{ .name = "mode pages",
@@ -38,7 +39,10 @@ const struct scsi_feature scsi_features[] = {
 	  .init = scsi_thin_init,
 	  .free = scsi_thin_free,
 	  .wait = scsi_thin_wait },
-	{ .name = "asymmetric access", .gate = GATE_ALUA, .pass = scsi_alua_pass },
+	{ .name = "asymmetric access",
+	  .attach_locked = scsi_alua_attach_locked,
+	  .gate = GATE_ALUA | GATE_ALUA_OFF,
+	  .pass = scsi_alua_pass },
 	{ .name = "ROD tokens",
 	  .free = scsi_tokens_free,
 	  .new_store_locked = scsi_tokens_drop_locked, /* they stand for what the old one held */

@@ -134,7 +134,7 @@ static size_t vpd_83(const struct scsi_cmd *cmd, uint8_t *b)
 
 	put_be16(port + 2, cmd->nexus->rtpi);
 	p = designator(p, CODE_BINARY, ASSOC_PORT, 4, port, sizeof(port));
-	put_be16(group + 2, SCSI_TPG);
+	put_be16(group + 2, scsi_tpg_id_locked(cmd->itl));
 	p = designator(p, CODE_BINARY, ASSOC_PORT, 5, group, sizeof(group));
 	p = port_name(cmd, cmd->nexus->rtpi, p);
 	p = name_string(p, ASSOC_TARGET, cmd->nexus->target->name);
