@@ -111,6 +111,8 @@ static const struct word {
 	  "such a state for each group: 1=standby;2=active-optimized" },
 	{ "alua_groups", CONF_IN_TARGET, CONF_KEY,
 	  "ports for each group but 1, which has the others: 2=3,4;5=9" },
+	{ "portals", CONF_IN_TARGET, CONF_KEY,
+	  "addresses with ports: 192.0.2.1:3260;192.0.2.2:3260" },
 	{ "alua_preferred", CONF_IN_TARGET, CONF_KEY, "0 to 65535" },
 	{ "alua_transition_time", CONF_IN_TARGET, CONF_KEY, "0 to 255" },
 	/* of tgt's files: taken, though nothing follows from them, which the daemon says */

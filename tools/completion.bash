@@ -49,10 +49,10 @@ _tgtadm() {
 	-Y | --device-type) words='disk' ;;
 	-I | --initiator-address) words='ALL' ;;
 	-[sclvSyTQupHPBCX] | --sid | --cid | --lun | --value | --bsopts | --blocksize | --targetname | --initiator-name | \
-		--user | --password | --host | --params | --bus | --control-port | --expose) return ;;
+		--user | --password | --host | --params | --bus | --control-port | --expose | --portal) return ;;
 	*)
 		words='--mode --op --tid --sid --cid --lun --name --value --backing-store --bstype --bsopts --bsoflags
-			--blocksize --targetname --initiator-address --initiator-name --expose --user --password
+			--blocksize --targetname --initiator-address --initiator-name --portal --expose --user --password
 			--password-file --outgoing --params --device-type --force --lld --control-port --debug --help --version'
 		;;
 	esac

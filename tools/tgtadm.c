@@ -63,6 +63,7 @@ static const struct option long_options[] = {
 	{ "outgoing", no_argument, NULL, 'O' },
 	{ "control-port", required_argument, NULL, 'C' },
 	{ "expose", required_argument, NULL, 'X' },
+	{ "portal", required_argument, NULL, 'A' },
 	{ NULL, 0, NULL, 0 },
 };
 static const char short_options[] = "dhVL:o:m:t:s:c:l:n:v:b:E:f:y:T:I:Q:u:p:H:FP:B:Y:OC:S:X:";
@@ -99,6 +100,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode target --op update --tid <id> --name <param> --value <value>\n"
 	       "  --mode target --op bind|unbind --tid <id> --initiator-address <address>|ALL\n"
 	       "  --mode target --op bind|unbind --tid <id> --initiator-name <name> [--expose <luns>]\n"
+	       "  --mode target --op bind|unbind --tid <id> --portal <ip>[:<port>]\n"
 	       "  --mode logicalunit --op new --tid <id> --lun <lun> --backing-store <path>\n"
 	       "         [--bstype aio|rdwr|ram|null] [--bsopts <options>] [--bsoflags sync|direct|sync:direct]\n"
 	       "         [--blocksize <bytes>] [--device-type disk] [--params <name>=<value>[,...]]\n"
@@ -227,8 +229,8 @@ static const struct rule rules[] = {
 	{ ADM_TARGET, ADM_DELETE, "LmotCF", NEED_TID, false },
 	{ ADM_TARGET, ADM_SHOW, "LmotC", 0, false },
 	{ ADM_TARGET, ADM_STAT, "LmotC", NEED_TID, false },
-	{ ADM_TARGET, ADM_BIND, "LmotIQBHCX", NEED_TID | NEED_INITIATOR, false },
-	{ ADM_TARGET, ADM_UNBIND, "LmotIQBHC", NEED_TID | NEED_INITIATOR, false },
+	{ ADM_TARGET, ADM_BIND, "LmotIQBHCXA", NEED_TID | NEED_INITIATOR, false },
+	{ ADM_TARGET, ADM_UNBIND, "LmotIQBHCA", NEED_TID | NEED_INITIATOR, false },
 	{ ADM_TARGET, ADM_UPDATE, "LmotnvCQX", NEED_TID | NEED_NAME_VALUE, false },
 
 	{ ADM_LU, ADM_NEW, "LmofytlbEYPCS", NEED_TID | NEED_LUN | NEED_STORE, false },
@@ -339,8 +341,8 @@ static void check(const struct cmdline *cl)
 	if (need & NEED_TARGETNAME)
 		require(r->text[ADM_T_TARGETNAME],
 			"creating new target requires a name, use --targetname");
-	if ((need & NEED_INITIATOR) && !r->text[ADM_T_ADDRESS] && !r->text[ADM_T_INITIATOR] &&
-	    !r->has_host) {
+	if ((need & NEED_INITIATOR) && !r->text[ADM_T_NAME] && !r->text[ADM_T_ADDRESS] &&
+	    !r->text[ADM_T_INITIATOR] && !r->has_host) {
 		complain("%s operation requires initiator-address, initiator-nameor bus",
 			 cl->op_text);
 		exit(EXIT_REFUSED);
@@ -453,6 +455,10 @@ static void parse_option(struct cmdline *cl, int ch)
 	case 'E': r->text[ADM_T_BSTYPE] = optarg; break;
 	case 'S': r->text[ADM_T_BSOPTS] = optarg; break;
 	case 'X': r->text[ADM_T_EXPOSE] = optarg; break;
+	case 'A':
+		r->text[ADM_T_NAME] = "portal";
+		r->text[ADM_T_VALUE] = optarg;
+		break;
 	case 'B':
 		r->host = host_of_bus(optarg);
 		r->has_host = true;

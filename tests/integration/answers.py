@@ -311,6 +311,58 @@ def restarted():
     is_('... and the groups are as they were', got == ({1: (0, 1, 0, [1]), 2: (2, 0, 2, [2])}, 30), got)
 
 
+def send_targets(port):
+    """What a discovery session at @port is told: [(name, address), ...]."""
+    p = Peer(address=('127.0.0.1', port)).login(session='Discovery')
+    p.out(pdu(0x44, 0x80, 0, 0x51, struct.pack('>III', NONE, p.cmdsn, p.statsn), b'SendTargets=All\0'))
+    head, data = p.recv()
+    assert head[0] == 0x24, head.hex()
+    p.close()
+    found, name = [], None
+    for line in data.decode().split('\0'):
+        if line.startswith('TargetName='):
+            name = line[11:]
+            found.append((name, None))
+        elif line:
+            found.append((name, line.split('=', 1)[1]))
+    return found
+
+
+def login_status(port, target):
+    p = Peer(address=('127.0.0.1', port))
+    p.send(p.login_pdu(['InitiatorName=' + p.name, 'SessionType=Normal', 'TargetName=' + target]))
+    head, _ = p.recv()
+    p.close()
+    return head[36] << 8 | head[37]
+
+
+def bound():
+    """Target `bound` is bound to the second portal; `answers` is at both."""
+    first, there = Peer.address[1], Peer.target.replace('answers', 'bound')
+    for port in (first, SECOND):
+        got = send_targets(port)
+        is_('discovery at port %s shows what is bound' % 'ab'[port == SECOND],
+            [a for n, a in got if n == there] == [None, '127.0.0.1:%u,2' % SECOND] and
+            len([a for n, a in got if n == Peer.target]) == 3, got)
+    got = login_status(first, there), login_status(SECOND, there)
+    is_('a login at the other one: 0203', got == (0x203, 0), ['%04x' % x for x in got])
+    Peer.target = there
+    p = at_portal(SECOND)
+    got, _ = groups_of(p)
+    is_('it has that port alone', got == {1: (0, 0, 0, [2])}, got)
+    step('... in VPD 88h, too', struct.unpack('>H', run(p, [0x12, 1, 0x88, 2, 0, 0], 512)[1][6:8])[0] == 2)
+    got = attentions(p)
+    is_('bound to both: INQUIRY DATA HAS CHANGED', got == (['3f/03'], 'good'), got)
+    got, _ = groups_of(p)
+    is_('... and both ports', got == {1: (0, 0, 0, [1, 2])}, got)
+    is_('... where it lets in', login_status(first, there) == 0)
+    got = [a for n, a in send_targets(first) if n == there]
+    step('... and discovery shows both', len(got) == 3, got)
+    got = [a for n, a in send_targets(first) if n == there]
+    is_('bound to a portal that is not there: nobody is shown it', got == [], got)
+    is_('... sessions that are there stay', attentions(p)[1] == 'good')
+
+
 for scene in sys.argv[2:]:
     try:
         globals()[scene]()

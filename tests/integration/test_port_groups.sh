@@ -85,6 +85,38 @@ for bad in 'alua_state 2=offline' 'alua_state 2=standby;2=standby' 'alua_groups 
 	is "refused: $bad" [ "$rc" != 0 ]
 done
 shows 'alua_groups=2=2'
+
+# bound to portals
+on() { adm --op "$1" --mode target --tid 2 --portal "$2"; }
+adm --op new --mode target --tid 2 -T $iqn:bound
+adm --op bind --mode target --tid 2 -I ALL
+adm --op new --mode logicalunit --tid 2 --lun 1 --bstype ram --backing-store 8m
+on bind "127.0.0.1:$SECOND"
+must bind
+on bind "127.0.0.1:$SECOND"
+is "twice is refused" [ "$rc" != 0 ]
+on bind 127.0.0.1:99999
+is "... as is nonsense" [ "$rc" != 0 ]
+on unbind 127.0.0.9
+is "... and to unbind what is not bound" [ "$rc" != 0 ]
+coproc PEER { python3 tests/integration/answers.py "$port" bound 2>&1; }
+go_on '... in VPD 88h'
+on bind "127.0.0.1:$port"
+must bind
+adm --op show --mode target --tid 2
+is "it is shown" has_line "portals=127.0.0.1:$SECOND;127.0.0.1:$port"
+tgt_dump >"$conf.bound"
+echo >&"${PEER[1]}"
+go_on '... and discovery shows both'
+on bind 127.0.0.9:3260
+on unbind "127.0.0.1:$SECOND"
+on unbind "127.0.0.1:$port"
+must unbind
+echo >&"${PEER[1]}"
+cat <&"${PEER[0]}"
+"$bin/tgt-admin" -c "$conf.bound" --update ALL || must tgt-admin
+adm --op show --mode target --tid 2
+is "targets.conf has it back" has_line "portals=127.0.0.1:$SECOND;127.0.0.1:$port"
 daemon_stop || must end
 
 daemon_start ours --iscsi "portal=127.0.0.1:$SECOND,tag=2"

@@ -262,6 +262,8 @@ void show_target_keys(struct adm_call *call, struct adm_target *t)
 		   yes(scsi_target_allows(t->scsi, SCSI_ALLOW_RESET)),
 		   yes(scsi_target_allows(t->scsi, SCSI_ALLOW_ALUA)));
 	show_alua(out, t->scsi);
+	if (*key_set(t, "portals"))
+		out_printf(out, "portals=%s\n", key_set(t, "portals"));
 }
 
 /* ---- system ---------------------------------------------------------------------------------- */

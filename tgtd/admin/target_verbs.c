@@ -6,6 +6,7 @@
 #include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/iscsi/iscsi.h"
+#include "tgtd/iscsi/portal.h"
 
 enum adm_status verb_target_new(struct adm_call *call)
 {
@@ -126,73 +127,9 @@ static int unmask(struct adm_target *t, const char *iqn)
 	return set->original ? 0 : -ENOMEM;
 }
 
-enum adm_status verb_target_bind(struct adm_call *call)
-{
-	struct adm_target *t = call_target(call);
-	const char *address = call->req.text[ADM_T_ADDRESS],
-		   *name = call->req.text[ADM_T_INITIATOR];
-	const char *luns = call->req.text[ADM_T_EXPOSE];
-	int err = 0;
-
-	if (!t)
-		return ADM_NO_TARGET;
-	if (call_waits(call, t))
-		return ADM_PENDING;
-	if (!address && !name)
-		return admin_refuse(call, ADM_UNSUPPORTED,
-				    "SCSI hosts are bound to Fibre Channel targets only");
-	if (luns && !name)
-		return admin_refuse(call, ADM_INVALID_REQUEST,
-				    "LUNs are exposed to an initiator by its name");
-	if (address)
-		err = iscsi_acl_add(t->scsi, ISCSI_ACL_ADDRESS, address);
-	/* all or nothing; the mask before the name, so that it never sees more */
-	if (!err && luns) {
-		err = set_mask(t, name, luns);
-		if (err && address)
-			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
-		if (err)
-			return admin_refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
-					    "'%s' is not a list of LUNs such as 1,3-5", luns);
-	}
-	if (!err && name) {
-		const struct adm_set *mask = set_find(&t->masks, name);
-
-		err = iscsi_acl_add(t->scsi, ISCSI_ACL_NAME, name);
-		if (err && address)
-			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
-		if (!err && mask && mask->original)
-			err = set_mask(t, name, NULL);
-	}
-	return acl_status(call, err, name ? name : address);
-}
-
-enum adm_status verb_target_unbind(struct adm_call *call)
-{
-	struct adm_target *t = call_target(call);
-	const char *address = call->req.text[ADM_T_ADDRESS];
-	const char *name = call->req.text[ADM_T_INITIATOR];
-	int err = 0;
-
-	if (!t)
-		return ADM_NO_TARGET;
-	if (call_waits(call, t))
-		return ADM_PENDING;
-	if (!address && !name)
-		return ADM_NO_BINDING;
-	if (address)
-		err = iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
-	if (!err && name) {
-		err = iscsi_acl_delete(t->scsi, ISCSI_ACL_NAME, name);
-		if (!err)
-			err = unmask(t, name);
-	}
-	return acl_status(call, err, name ? name : address);
-}
-
 struct key_search {
 	const char *name;
-	char value[256];
+	char value[ISCSI_BIND_TEXT];
 };
 
 static void look_for_key(const char *key, const char *value, void *arg)
@@ -324,6 +261,105 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 	else if (set_put(&t->keys, name, value, before.value))
 		return ADM_NOMEM;
 	return ADM_OK;
+}
+
+/* --portal: one more, or one less, of those that the key `portals` lists. */
+static enum adm_status bind_portal(struct adm_call *call, struct adm_target *t, bool add)
+{
+	const char *name = call->req.text[ADM_T_NAME], *portal = call->req.text[ADM_T_VALUE];
+	const struct adm_set *set = set_find(&t->keys, "portals");
+	char list[ISCSI_BIND_TEXT];
+	int err;
+
+	if (strcmp(name, "portal") || !portal)
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "a target is bound to a portal, not to %s", name);
+	if (call->req.text[ADM_T_ADDRESS] || call->req.text[ADM_T_INITIATOR])
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "one at a time: a portal, or an initiator");
+	err = iscsi_bind_edit(set ? set->value : "", portal, add, list, sizeof(list));
+	switch (err) {
+	case 0:
+		return target_set(call, t, "portals", list);
+	case -EEXIST:
+		return ADM_BINDING_EXIST;
+	case -ENOENT:
+		return ADM_NO_BINDING;
+	case -ENOSPC:
+		return admin_refuse(call, ADM_INVALID_REQUEST, "at most %d portals",
+				    ISCSI_BIND_MAX);
+	default:
+		return admin_refuse(call, ADM_INVALID_REQUEST, "'%s' is not an address with a port",
+				    portal);
+	}
+}
+
+enum adm_status verb_target_bind(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	const char *address = call->req.text[ADM_T_ADDRESS],
+		   *name = call->req.text[ADM_T_INITIATOR];
+	const char *luns = call->req.text[ADM_T_EXPOSE];
+	int err = 0;
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	if (call->req.text[ADM_T_NAME])
+		return bind_portal(call, t, true);
+	if (!address && !name)
+		return admin_refuse(call, ADM_UNSUPPORTED,
+				    "SCSI hosts are bound to Fibre Channel targets only");
+	if (luns && !name)
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "LUNs are exposed to an initiator by its name");
+	if (address)
+		err = iscsi_acl_add(t->scsi, ISCSI_ACL_ADDRESS, address);
+	/* all or nothing; the mask before the name, so that it never sees more */
+	if (!err && luns) {
+		err = set_mask(t, name, luns);
+		if (err && address)
+			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
+		if (err)
+			return admin_refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
+					    "'%s' is not a list of LUNs such as 1,3-5", luns);
+	}
+	if (!err && name) {
+		const struct adm_set *mask = set_find(&t->masks, name);
+
+		err = iscsi_acl_add(t->scsi, ISCSI_ACL_NAME, name);
+		if (err && address)
+			(void)!iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
+		if (!err && mask && mask->original)
+			err = set_mask(t, name, NULL);
+	}
+	return acl_status(call, err, name ? name : address);
+}
+
+enum adm_status verb_target_unbind(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	const char *address = call->req.text[ADM_T_ADDRESS];
+	const char *name = call->req.text[ADM_T_INITIATOR];
+	int err = 0;
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	if (call->req.text[ADM_T_NAME])
+		return bind_portal(call, t, false);
+	if (!address && !name)
+		return ADM_NO_BINDING;
+	if (address)
+		err = iscsi_acl_delete(t->scsi, ISCSI_ACL_ADDRESS, address);
+	if (!err && name) {
+		err = iscsi_acl_delete(t->scsi, ISCSI_ACL_NAME, name);
+		if (!err)
+			err = unmask(t, name);
+	}
+	return acl_status(call, err, name ? name : address);
 }
 
 enum adm_status verb_target_update(struct adm_call *call)

@@ -43,6 +43,7 @@ int iscsi_start(const struct iscsi_conf *conf)
 	iscsi_default_data_out_timeout = c->data_out_timeout_s;
 	iscsi_access_start();
 	iscsi_tries_start();
+	itarget_start();
 	return 0;
 }
 

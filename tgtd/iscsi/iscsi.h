@@ -51,8 +51,8 @@ int iscsi_target_add(struct scsi_target *t) must_check;
 void iscsi_target_remove(struct scsi_target *t);
 /* A session key (MaxRecvDataSegmentLength, HeaderDigest ...) for future logins, or nop_interval,
  * nop_count, data_out_timeout, RedirectAddress, RedirectPort, RedirectReason; or, at once,
- * allow_target_reset, allow_explicit_alua, alua_* (scsi_tpgs_parse()), default-mask. 0, -EINVAL, or
- * -ENOENT: no such key. */
+ * allow_target_reset, allow_explicit_alua, alua_* (scsi_tpgs_parse()), default-mask, portals. 0,
+ * -EINVAL, or -ENOENT: no such key. */
 int iscsi_target_set(struct scsi_target *t, const char *key, const char *value) must_check;
 /* Would any target take it? The same result. */
 int iscsi_target_check(const char *key, const char *value) must_check;

@@ -36,6 +36,52 @@ struct itarget *itarget_find(const struct scsi_target *t)
 	return NULL;
 }
 
+/* ---- portals --------------------------------------------------------------------------------- */
+
+static unsigned nbound; /* targets that are not at all portals */
+
+bool itarget_any_bound(void)
+{
+	return nbound;
+}
+
+bool itarget_is_at(const struct scsi_target *t, const struct sockaddr *local)
+{
+	const struct itarget *it = nbound ? itarget_find(t) : NULL;
+
+	return !it || iscsi_bind_allows(&it->bind, local);
+}
+
+static void portals_changed(void)
+{
+	struct itarget *it;
+
+	for (size_t i = 0; nbound && i < BUCKETS; i++)
+		list_for_each(it, &bucket[i], link)
+			if (it->bind.n)
+				iscsi_bind_apply(it->target, &it->bind);
+}
+
+void itarget_start(void)
+{
+	iscsi_portals_watch(portals_changed);
+}
+
+static int set_portals(struct itarget *it, const char *value)
+{
+	struct iscsi_bind b;
+	int err = iscsi_bind_parse(value, &b);
+
+	if (err || !it->target)
+		return err;
+	nbound += (b.n > 0) - (it->bind.n > 0);
+	it->bind = b;
+	iscsi_bind_apply(it->target, &it->bind);
+	return 0;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
 struct itarget *itarget_new(struct scsi_target *t)
 {
 	struct itarget *it = calloc(1, sizeof(*it));
@@ -56,6 +102,7 @@ struct itarget *itarget_new(struct scsi_target *t)
 void itarget_free(struct itarget *it)
 {
 	list_del(&it->link);
+	nbound -= it->bind.n > 0;
 	free(it);
 }
 
@@ -150,6 +197,8 @@ static int set_key(struct itarget *it, const char *key, const char *value)
 		return set_allowed(it, SCSI_ALLOW_RESET, value);
 	if (!strcmp(key, "allow_explicit_alua"))
 		return set_allowed(it, SCSI_ALLOW_ALUA, value);
+	if (!strcmp(key, "portals"))
+		return set_portals(it, value);
 	if (!strncmp(key, "alua_", 5))
 		return set_alua(it, key, value);
 	return iscsi_offer_set(&it->offer, key, value);

@@ -11,6 +11,7 @@
 #include "events/list.h"
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/params.h"
+#include "tgtd/iscsi/portal.h"
 
 #define ITARGET_INCOMING_MAX 64
 #define ITARGET_TIES_MAX 1024
@@ -79,6 +80,7 @@ struct itarget {
 	unsigned max_queue_cmd; /* the command window of its sessions */
 	char redirect_address[64], redirect_port[8];
 	bool redirect_permanent;
+	struct iscsi_bind bind; /* the portals that it is at */
 	struct list acl[2]; /* acl_rule by enum iscsi_acl_kind */
 	unsigned nrules;    /* in both */
 	struct listing_entry *entry; /* what SendTargets says of it */
@@ -93,6 +95,12 @@ extern unsigned iscsi_default_nop_interval, iscsi_default_nop_count;
 extern unsigned iscsi_default_data_out_timeout;
 
 struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
+/* Can @t be reached at our address @local? */
+bool itarget_is_at(const struct scsi_target *t, const struct sockaddr *local);
+/* Some target is not at all portals. */
+bool itarget_any_bound(void);
+/* At start: what targets are bound to is looked at again when portals come and go. */
+void itarget_start(void);
 /* Of a target that has none, with the defaults: its access rules, accounts and listing are made by
  * iscsi_target_add() (iscsi.c), which knows all of them. NULL: out of memory. */
 struct itarget *itarget_new(struct scsi_target *t);

@@ -32,6 +32,7 @@ struct listing_portal {
 	uint8_t kind;  /* enum portal_kind */
 	int node;      /* of its adapter, -1 unknown */
 	uint32_t len;  /* of text, with its NUL */
+	struct iscsi_portal p;
 	char text[96]; /* "ip:port,tpgt"; of all addresses only ":port,tpgt" */
 };
 
@@ -145,6 +146,8 @@ static void listing_take_portal(const char *text, int node, void *arg)
 	struct listing_portal *p = &l->portal[l->nportals++];
 
 	p->kind = PORTAL_ONE;
+	if (iscsi_portal_parse(text, &p->p))
+		BUG("a portal's own text");
 	if (!strncmp(text, "0.0.0.0:", 8)) {
 		p->kind = PORTAL_ANY4;
 		text += 7;
@@ -253,6 +256,46 @@ int listing_open(struct listing_cursor *c, const char *name)
 	return 0;
 }
 
+/* Where a peer of ours at @local finds @p. */
+static struct sockaddr_storage seen_at(const struct listing_portal *p, const struct sockaddr *local)
+{
+	struct sockaddr_storage at = p->p.addr;
+
+	if (p->kind == PORTAL_ANY4 && local->sa_family == AF_INET)
+		((struct sockaddr_in *)&at)->sin_addr =
+			((const struct sockaddr_in *)local)->sin_addr;
+	else if (p->kind == PORTAL_ANY6 && local->sa_family == AF_INET6)
+		((struct sockaddr_in6 *)&at)->sin6_addr =
+			((const struct sockaddr_in6 *)local)->sin6_addr;
+	return at;
+}
+
+/* Is @t at that portal? */
+static bool is_there(const struct scsi_target *t, const struct listing_portal *p,
+		     const struct listing_view *view)
+{
+	struct sockaddr_storage at;
+
+	if (!itarget_any_bound() || !t)
+		return true;
+	at = seen_at(p, view->local);
+	return itarget_is_at(t, (const struct sockaddr *)&at);
+}
+
+/* Without an address to name, a target would be taken for one at the portal in use. */
+static bool is_anywhere(const struct scsi_target *t, const struct listing *l,
+			const struct listing_view *view, int *budget)
+{
+	bool found = false;
+
+	if (!itarget_any_bound())
+		return true;
+	*budget -= (int)l->nportals;
+	for (uint32_t i = 0; i < l->nportals && !found; i++)
+		found = is_there(t, &l->portal[i], view);
+	return found;
+}
+
 /* The target whose turn it is: may the initiator see it? */
 static bool listing_admit(struct listing_cursor *c, const struct listing_view *view, int *budget)
 {
@@ -260,7 +303,8 @@ static bool listing_admit(struct listing_cursor *c, const struct listing_view *v
 	struct scsi_target *t = l->entry[c->at]->target;
 
 	*budget -= 1 + (t ? (int)itarget_rules(t) : 0);
-	if (!t || !iscsi_acl_allows(t, view->initiator, view->peer))
+	if (!t || !iscsi_acl_allows(t, view->initiator, view->peer) ||
+	    !is_anywhere(t, l, view, budget))
 		return false;
 	c->node = -1;
 	if (l->nodes) {
@@ -271,8 +315,8 @@ static bool listing_admit(struct listing_cursor *c, const struct listing_view *v
 }
 
 /* The pair at the cursor, as up to three pieces that follow each other; 0: none, not for it. */
-static uint32_t pair_at(const struct listing_cursor *c, const char *ip, const char *piece[3],
-			uint32_t len[3])
+static uint32_t pair_at(const struct listing_cursor *c, const struct listing_view *view,
+			const char *ip, const char *piece[3], uint32_t len[3])
 {
 	const struct listing *l = c->of;
 	const struct listing_entry *e = l->entry[c->at];
@@ -291,6 +335,8 @@ static uint32_t pair_at(const struct listing_cursor *c, const char *ip, const ch
 	/* An IPv6 initiator cannot have come through a portal of all IPv4 addresses, nor the other
 	 * way round. */
 	if (p->kind != PORTAL_ONE && (p->kind == PORTAL_ANY6) != (ip[0] == '['))
+		return 0;
+	if (!is_there(e->target, p, view))
 		return 0;
 	piece[0] = "TargetAddress=";
 	len[0] = 14;
@@ -363,7 +409,7 @@ enum listing_state listing_fill(struct listing_cursor *c, const struct listing_v
 		}
 		c->shown = true;
 		--*left;
-		total = pair_at(c, ip, piece, len);
+		total = pair_at(c, view, ip, piece, len);
 		if (total && !put_pair(c, piece, len, total, out, max))
 			return out->error ? LISTING_NOMEM : LISTING_FULL;
 		next_pair(c);

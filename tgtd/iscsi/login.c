@@ -231,6 +231,9 @@ static uint16_t resolve_names(struct iscsi_login *l, const struct request *r, co
 	it = l->target ? itarget_find(l->target) : NULL;
 	if (!it)
 		return LOGIN_NOT_FOUND;
+	*why = "the target is not bound to this portal";
+	if (!itarget_is_at(l->target, (const struct sockaddr *)&l->local))
+		return LOGIN_NOT_FOUND;
 	*why = "no access rule lets it in";
 	if (!iscsi_acl_allows(l->target, l->initiator, (const struct sockaddr *)&l->peer))
 		return LOGIN_AUTHORIZATION_FAILURE;

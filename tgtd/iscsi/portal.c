@@ -163,6 +163,123 @@ static int open_listeners(struct portal *q)
 	return q->n ? 0 : rc;
 }
 
+/* ---- what a target is bound to --------------------------------------------------------------- */
+
+static void (*changed)(void);
+
+int iscsi_bind_parse(const char *text, struct iscsi_bind *b)
+{
+	char one[128];
+
+	b->n = 0;
+	while (*text) {
+		size_t len = strcspn(text, ";");
+
+		if (b->n == ISCSI_BIND_MAX || !len || len >= sizeof(one) ||
+		    memchr(text, ',', len) || (text[len] && !text[len + 1]))
+			return -EINVAL;
+		memcpy(one, text, len);
+		one[len] = 0;
+		if (*one == ':' || iscsi_portal_parse(one, &b->at[b->n]))
+			return -EINVAL;
+		for (unsigned i = 0; i < b->n; i++)
+			if (portal_same_address(&b->at[i], &b->at[b->n]))
+				return -EINVAL;
+		b->n++;
+		text += len + (text[len] == ';');
+	}
+	return 0;
+}
+
+/* Without its tag. */
+static void format_bound(const struct iscsi_portal *p, char *out, size_t len)
+{
+	iscsi_portal_format(p, out, len);
+	*strchrnul(out, ',') = 0;
+}
+
+int iscsi_bind_edit(const char *list, const char *one, bool add, char *out, size_t len)
+{
+	struct iscsi_bind b, extra;
+	size_t at = 0;
+	char text[96];
+	unsigned i;
+
+	if (iscsi_bind_parse(list, &b) || iscsi_bind_parse(one, &extra) || extra.n != 1)
+		return -EINVAL;
+	for (i = 0; i < b.n && !portal_same_address(&b.at[i], &extra.at[0]); i++)
+		;
+	if (add != (i == b.n))
+		return add ? -EEXIST : -ENOENT;
+	if (add && b.n == ISCSI_BIND_MAX)
+		return -ENOSPC;
+	if (add)
+		b.at[b.n++] = extra.at[0];
+	else
+		memmove(&b.at[i], &b.at[i + 1], (--b.n - i) * sizeof(b.at[0]));
+	*out = 0;
+	for (i = 0; i < b.n; i++) {
+		format_bound(&b.at[i], text, sizeof(text));
+		at += (size_t)snprintf(out + at, len - at, "%s%s", i ? ";" : "", text);
+		if (at >= len)
+			return -ENOSPC;
+	}
+	return 0;
+}
+
+/* Is @addr, of one of our sockets, what @p names? IPv4 mapped into IPv6 is IPv4. */
+static bool names(const struct iscsi_portal *p, const struct sockaddr *addr)
+{
+	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)addr;
+	const struct sockaddr_in *b4 = (const struct sockaddr_in *)&p->addr;
+	const struct sockaddr_in6 *b6 = (const struct sockaddr_in6 *)&p->addr;
+	struct sockaddr_in a4;
+
+	if (addr->sa_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&a6->sin6_addr))
+		return p->addr.ss_family == AF_INET6 && a6->sin6_port == b6->sin6_port &&
+		       (IN6_IS_ADDR_UNSPECIFIED(&b6->sin6_addr) ||
+			IN6_ARE_ADDR_EQUAL(&a6->sin6_addr, &b6->sin6_addr));
+	if (addr->sa_family == AF_INET6) {
+		a4.sin_port = a6->sin6_port;
+		memcpy(&a4.sin_addr, a6->sin6_addr.s6_addr + 12, 4);
+	} else {
+		a4 = *(const struct sockaddr_in *)addr;
+	}
+	return p->addr.ss_family == AF_INET && a4.sin_port == b4->sin_port &&
+	       (b4->sin_addr.s_addr == INADDR_ANY || b4->sin_addr.s_addr == a4.sin_addr.s_addr);
+}
+
+bool iscsi_bind_allows(const struct iscsi_bind *b, const struct sockaddr *local)
+{
+	for (unsigned i = 0; i < b->n; i++)
+		if (names(&b->at[i], local))
+			return true;
+	return !b->n;
+}
+
+void iscsi_bind_apply(struct scsi_target *t, const struct iscsi_bind *b)
+{
+	uint16_t tag[SCSI_PORTS_MAX];
+	struct portal *q;
+	unsigned n = 0;
+
+	/* One that listens at all addresses is at the bound one, too. */
+	list_for_each(q, &portals, link)
+		for (unsigned i = 0; i < b->n; i++)
+			if (n < SCSI_PORTS_MAX &&
+			    (names(&b->at[i], (const struct sockaddr *)&q->p.addr) ||
+			     names(&q->p, (const struct sockaddr *)&b->at[i].addr))) {
+				tag[n++] = q->p.tpgt;
+				break;
+			}
+	scsi_target_bind_ports(t, tag, n, b->n);
+}
+
+void iscsi_portals_watch(void (*fn)(void))
+{
+	changed = fn;
+}
+
 /* A portal group tag is the relative identifier of a target port. */
 static void tell_ports(void)
 {
@@ -180,6 +297,8 @@ static void tell_ports(void)
 		tpgt[n++] = q->p.tpgt;
 	scsi_set_ports(tpgt, n);
 	free(tpgt);
+	if (changed)
+		changed();
 }
 
 /* What @text means, and our portal of that address, if there is one. */
