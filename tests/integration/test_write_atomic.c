@@ -21,6 +21,7 @@
 #define INVALID_FIELD 0x052400u
 #define INVALID_IU 0x050e03u
 #define UA_INQUIRY 0x063f03u
+#define WRITE_ERROR 0x030c00u
 #define MAX (128 * 512)
 
 static struct tgt t;
@@ -222,6 +223,30 @@ START_TEST(nothing_older_follows_and_nothing_is_lost)
 }
 END_TEST
 
+/* The kernel says no: that is an error, nothing is written some other way, nothing hangs. */
+START_TEST(a_kernel_that_refuses)
+{
+	char refuse[160];
+	int fd;
+
+	start();
+	write10(64, 32, 0x40);
+	snprintf(refuse, sizeof(refuse), "%s.refuse", log_path);
+	fd = open(refuse, O_CREAT | O_WRONLY, 0600);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	ck_assert_uint_eq(write_atomic(64, 32, 0x41, 0), WRITE_ERROR);
+	ck_assert_uint_eq(write_atomic(64, 32, 0x41, FUA), WRITE_ERROR);
+	reads(64, 32, 0x40);
+	unlink(refuse);
+	kernel_saw("");
+	ck_assert_uint_eq(write_atomic(64, 32, 0x42, FUA), GOOD);
+	kernel_saw("32768 16384 1\n"); /* with FUA still: that was not at fault */
+	reads(64, 32, 0x42);
+	end();
+}
+END_TEST
+
 START_TEST(the_administrator_chooses_the_unit)
 {
 	start();
@@ -250,4 +275,5 @@ START_TEST(the_administrator_chooses_the_unit)
 END_TEST
 
 UNIT_MAIN("write_atomic", 60, one_write_each_within_what_is_promised,
-	  nothing_older_follows_and_nothing_is_lost, the_administrator_chooses_the_unit)
+	  nothing_older_follows_and_nothing_is_lost, a_kernel_that_refuses,
+	  the_administrator_chooses_the_unit)

@@ -2,7 +2,7 @@
 /*
  * Stands in for a kernel and a disk that write atomically (Linux 6.11), on any machine. Preloaded
  * into tgtd: statx() says 4 KiB to 64 KiB; an RWF_ATOMIC write that such a kernel would refuse is
- * refused, others are noted in $ATOMIC_LOG, "OFFSET LENGTH DSYNC" a line, and go on without the
+ * refused (and all, while $ATOMIC_LOG.refuse is there), others are noted in $ATOMIC_LOG, "OFFSET LENGTH DSYNC" a line, and go on without the
  * flag, which the disk below may not know.
  */
 #define _GNU_SOURCE
@@ -52,6 +52,16 @@ static void note(const struct iocb *cb, uint64_t len)
 	close(fd);
 }
 
+/* A file system that cannot write this range atomically after all. */
+static int unwilling(void)
+{
+	const char *path = getenv("ATOMIC_LOG");
+	char refuse[256];
+
+	snprintf(refuse, sizeof(refuse), "%s.refuse", path ? path : "");
+	return access(refuse, F_OK) == 0;
+}
+
 /* As generic_atomic_write_valid() does, and within what statx() says. */
 static int valid(const struct iocb *cb, uint64_t *len)
 {
@@ -74,7 +84,7 @@ int io_submit(io_context_t ctx, long n, struct iocb **v)
 	for (long i = 0; i < n; i++) {
 		if (!(v[i]->aio_rw_flags & F_ATOMIC))
 			continue;
-		if (!valid(v[i], &len))
+		if (!valid(v[i], &len) || unwilling())
 			return i ? next(ctx, i, v) : -EINVAL;
 		note(v[i], len);
 		v[i]->aio_rw_flags &= ~F_ATOMIC;
