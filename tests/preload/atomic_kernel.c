@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Stands in for a kernel and a disk that write atomically (Linux 6.11), on any machine. Preloaded
- * into tgtd: statx() says 4 KiB to 64 KiB; an RWF_ATOMIC write that such a kernel would refuse is
- * refused (and all, while $ATOMIC_LOG.refuse is there), others are noted in $ATOMIC_LOG, "OFFSET LENGTH DSYNC" a line, and go on without the
- * flag, which the disk below may not know.
+ * into tgtd: statx() says 4 KiB to 64 KiB. An RWF_ATOMIC write that such a kernel would refuse is
+ * refused, and all are while $ATOMIC_LOG.refuse is there. Others are noted in $ATOMIC_LOG, "OFFSET
+ * LENGTH DSYNC" a line, and go on without the flag, which the disk below may not know.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

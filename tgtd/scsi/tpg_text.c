@@ -30,7 +30,7 @@ void scsi_tpgs_init(struct scsi_tpgs *g)
 }
 
 /* A number from @min to @max at *text, which moves behind it. */
-static bool take_number(const char **text, unsigned long min, unsigned long max, uint16_t *out)
+static bool group_number(const char **text, unsigned long min, unsigned long max, uint16_t *out)
 {
 	char *end;
 	unsigned long v;
@@ -43,7 +43,7 @@ static bool take_number(const char **text, unsigned long min, unsigned long max,
 	return v >= min && v <= max;
 }
 
-static bool take(const char **text, char c)
+static bool skip_char(const char **text, char c)
 {
 	const bool is = **text == c;
 
@@ -80,21 +80,22 @@ static int parse_groups(struct scsi_tpgs *g, const char *s)
 	if (!*s)
 		return 0;
 	do {
-		if (!take_number(&s, 1, 65535, &id) || !take(&s, '=') || (at = group_at(g, id)) < 0)
+		if (!group_number(&s, 1, 65535, &id) || !skip_char(&s, '=') ||
+		    (at = group_at(g, id)) < 0)
 			return -EINVAL;
 		do {
-			if (!take_number(&s, 1, 65535, &rtpi) || has_port(g, rtpi) ||
+			if (!group_number(&s, 1, 65535, &rtpi) || has_port(g, rtpi) ||
 			    g->nports == SCSI_PORTS_MAX)
 				return -EINVAL;
 			g->port[g->nports].rtpi = rtpi;
 			g->port[g->nports++].group = (uint16_t)at;
-		} while (take(&s, ','));
-	} while (take(&s, ';'));
+		} while (skip_char(&s, ','));
+	} while (skip_char(&s, ';'));
 	return *s ? -EINVAL : 0;
 }
 
 /* The name at *text, which moves behind it. */
-static bool take_state(const char **text, uint8_t *state)
+static bool state_name(const char **text, uint8_t *state)
 {
 	const size_t len = strcspn(*text, ";");
 
@@ -115,17 +116,17 @@ static int parse_states(struct scsi_tpgs *g, const char *s)
 	if (!*s)
 		return 0;
 	if (*s < '0' || *s > '9')
-		return take_state(&s, &g->others) && !*s ? 0 : -EINVAL;
+		return state_name(&s, &g->others) && !*s ? 0 : -EINVAL;
 	do {
 		if (g->nstates == SCSI_TPG_MAX ||
-		    !take_number(&s, 1, 65535, &g->state[g->nstates].id) || !take(&s, '=') ||
-		    !take_state(&s, &g->state[g->nstates].state))
+		    !group_number(&s, 1, 65535, &g->state[g->nstates].id) || !skip_char(&s, '=') ||
+		    !state_name(&s, &g->state[g->nstates].state))
 			return -EINVAL;
 		for (unsigned i = 0; i < g->nstates; i++)
 			if (g->state[i].id == g->state[g->nstates].id)
 				return -EINVAL;
 		g->nstates++;
-	} while (take(&s, ';'));
+	} while (skip_char(&s, ';'));
 	return *s ? -EINVAL : 0;
 }
 
@@ -138,13 +139,13 @@ int scsi_tpgs_parse(struct scsi_tpgs *g, const char *key, const char *value)
 	if (!strcmp(key, "alua_state"))
 		return parse_states(g, value);
 	if (!strcmp(key, "alua_preferred")) {
-		if (!take_number(&value, 0, 65535, &g->preferred) || *value)
+		if (!group_number(&value, 0, 65535, &g->preferred) || *value)
 			return -EINVAL;
 		return 0;
 	}
 	if (strcmp(key, "alua_transition_time"))
 		return -ENOENT;
-	if (!take_number(&value, 0, 255, &n) || *value)
+	if (!group_number(&value, 0, 255, &n) || *value)
 		return -EINVAL;
 	g->transition_s = (uint8_t)n;
 	return 0;
