@@ -310,22 +310,25 @@ static void sanitize_begin(struct loop_msg *m)
 bool scsi_sanitize_pass(struct scsi_cmd *cmd)
 {
 	struct scsi_sanitize *s = cmd->lu->sanitize;
-	bool running;
+	bool running, format;
+	uint16_t asc;
 
 	pthread_mutex_lock(&cmd->lu->lock);
 	running = s->running;
+	format = s->sa == FORMAT;
+	asc = running ? asc_in_progress(s) : asc_failed(s);
 	pthread_mutex_unlock(&cmd->lu->lock);
 	if (running) { /* LOGICAL UNIT NOT READY, SANITIZE or FORMAT IN PROGRESS */
 		/* Initiators try again and again: the operation does not wait for these. */
 		cmd->state |= CMD_POST_SANITIZE;
 		cmd->itl->post_sanitize++;
-		scsi_sense_progress(cmd, asc_in_progress(s), (uint16_t)MIN(s->progress, 65535u));
+		scsi_sense_progress(cmd, asc, (uint16_t)MIN(s->progress, 65535u));
 		scsi_done(cmd);
 		return false;
 	}
-	if (cmd->cdb[0] == 0x48 || (cmd->cdb[0] == 0x04 && s->sa == FORMAT))
+	if (cmd->cdb[0] == 0x48 || (cmd->cdb[0] == 0x04 && format))
 		return true; /* the way out of a failure */
-	scsi_done_sense(cmd, SENSE_MEDIUM_ERROR, asc_failed(s));
+	scsi_done_sense(cmd, SENSE_MEDIUM_ERROR, asc);
 	return false;
 }
 
@@ -378,8 +381,14 @@ void scsi_sanitize_free(struct scsi_lu *lu)
 
 static void sanitized(struct scsi_cmd *cmd)
 {
-	if (cmd->lu->sanitize->status < 0)
-		scsi_sense(cmd, SENSE_MEDIUM_ERROR, asc_failed(cmd->lu->sanitize));
+	const struct scsi_sanitize *s = cmd->lu->sanitize;
+	uint16_t asc;
+
+	pthread_mutex_lock(&cmd->lu->lock);
+	asc = s->status < 0 ? asc_failed(s) : 0;
+	pthread_mutex_unlock(&cmd->lu->lock);
+	if (asc)
+		scsi_sense(cmd, SENSE_MEDIUM_ERROR, asc);
 	scsi_done(cmd);
 }
 
