@@ -82,7 +82,7 @@ struct block_priv {
 	uint64_t written;	 /* its device's epoch when any of it was last written
 				  * back without FUA; 0: never */
 	uint32_t op_pins;	 /* requests in progress that need this key to stay indexed */
-	uint16_t flow;		 /* whose share it counts in (share.h), FLOW_NONE: nobody's */
+	uint16_t account;	 /* what it is charged to (account.h), ACCT_NONE: nobody */
 	uint16_t dev;		 /* when written: cache_dev.number */
 };
 

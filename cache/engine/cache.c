@@ -64,6 +64,8 @@ static int cache_init(struct cache *c, const struct cache_conf *conf, uint32_t m
 	c->pin_budget.unit = conf->block;
 	c->pin_budget.reserve = c->reserve = (uint32_t)(conf->size / conf->block / 256);
 	c->pin_budget.wake = pin_budget_wake;
+	c->budgets.dirty_limit = conf->size / 2;
+	c->budgets.block_shift = (uint32_t)__builtin_ctz(conf->block);
 	c->readahead_max = conf->readahead;
 	c->stepped = conf->stepped;
 	c->own_workers = !conf->workers;
@@ -75,6 +77,7 @@ static int cache_init(struct cache *c, const struct cache_conf *conf, uint32_t m
 				(uint32_t)__builtin_ctz(conf->partitions),
 				(uint32_t)__builtin_ctz(conf->group), c->geo.block_shift);
 	c->nparts = c->map.nodes << c->map.part_shift;
+	c->budgets.parts = c->nparts;
 	c->affinity.block = conf->block;
 	c->affinity.set = conf->forward_threshold;
 	c->affinity.calibrated = KiB(64);

@@ -100,6 +100,7 @@ struct cache {
 	struct list devs; /* cache_dev.link */
 	struct cache_dev **dev_of; /* [CACHE_DEVS], by cache_dev.number */
 	struct blk_pin_budget pin_budget; /* of blocks to wires */
+	struct budget_sum budgets; /* of all stores */
 	/* I/O descriptors: a bounded number; who finds none waits. */
 	struct leaf_lock io_lock cacheline_aligned;
 	struct pool *io_pool;

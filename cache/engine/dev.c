@@ -54,6 +54,8 @@ static void dev_free(struct cache_dev *dev)
 	dev_flush_fini(dev);
 	sync_group_fini(&dev->syncs);
 	record_fini(dev);
+	budget_fini(&dev->budget);
+	free(dev->acct);
 	free(dev->dirty);
 	free(dev);
 }
@@ -84,18 +86,23 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	readahead_init(&dev->readahead);
 	sieve_init(&dev->sieve, lower->caps & BLK_CAP_ROTATIONAL);
 	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
+	dev->acct = calloc(c->nparts, sizeof(*dev->acct));
 	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ?
 			   (int)c->node_of_topo[lower->node] :
 			   -1;
 	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
 								      (uint32_t)(mix % c->nnodes);
-	if (!dev->dirty || dev_flush_init(dev, &c->node[worker].flush) < 0) {
+	if (!dev->dirty || !dev->acct || dev_flush_init(dev, &c->node[worker].flush) < 0) {
+		free(dev->acct);
 		free(dev->dirty);
 		free(dev);
 		return NULL;
 	}
-	for (uint32_t i = 0; i < c->nparts; i++)
+	budget_init(&dev->budget, &c->budgets);
+	for (uint32_t i = 0; i < c->nparts; i++) {
 		dev->dirty[i] = (struct dirty_list){ BLOCK_NONE, BLOCK_NONE, 0 };
+		acct_store_init(&dev->acct[i], &dev->budget, dev->number);
+	}
 	c->dev_of[dev->number] = dev;
 	stable_init(dev);
 	record_init(dev);

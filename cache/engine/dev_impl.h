@@ -78,6 +78,8 @@ struct cache_dev {
 	bool closing;		/* the last one is being closed */
 	struct blk *_Atomic lower; /* of its openers' the one that can do most, see cache_open() */
 	struct dirty_list *dirty; /* [cache->nparts] */
+	struct budget budget;
+	struct acct_store *acct; /* [cache->nparts] */
 	_Atomic uint64_t epoch;	/* raised by every SYNC, here and below */
 	/* See stable.c. Written back until then is stable; has left the cache
 	 * since, at the latest then. */

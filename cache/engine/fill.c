@@ -72,10 +72,11 @@ static uint32_t pin_indexed(struct cache_dev *dev, const struct cache_range *r, 
 	return absent;
 }
 
-/* Indexes and pins the @absent keys of the range in @p that are not indexed. False: a block lacks;
- * some are then, some are not. */
-static bool index_absent(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
-			 struct partition *p, uint32_t absent)
+/* Indexes and pins the @absent keys of the range in @p that are not indexed, for which @a has been
+ * charged. How many are not, since a block lacks. */
+static uint32_t index_absent(struct cache_dev *dev, struct blk_req *req,
+			     const struct cache_range *r, struct partition *p,
+			     const struct account *a, uint32_t absent)
 {
 	uint32_t hint = BLOCK_NONE;
 	for (uint32_t i = 0; i < r->n && absent; i++) {
@@ -86,32 +87,37 @@ static bool index_absent(struct cache_dev *dev, struct blk_req *req, const struc
 			hint = part_run_hint(p, hint, MIN(absent, r->n - i));
 			b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 			if (!b)
-				return false;
+				return absent;
 			part_set_state(p, b, BLOCK_FILLING);
 			index_insert(p, b, dev->identity, r->first + i);
 			policy_use(&p->policy, dev->identity, r->first + i);
 			block_priv(p, b)->op_pins = 1;
-			block_priv(p, b)->flow = flow_of_stream(req->stream);
+			page_charge(p, block_priv(p, b), a, ACCT_LOAD);
 			p->pins++;
 			absent--;
 		}
 		hint = b->index + 1;
 	}
-	return true;
+	return 0;
 }
 
 /*
- * All that @req wants of @p is there. A wire that takes it may have to wait nevertheless (fair
- * shares), and then not to be overtaken by what the same connection asks for later. Decided in its
- * first partition.
+ * All that @req wants of @p is there. A wire that takes it may have to wait nevertheless
+ * (blk_lend()), and then not to be overtaken by what the same connection asks for later. Decided
+ * in its first partition.
  */
 static bool hit_may_go(struct partition *p, const struct blk_req *req, const struct cache_op *op)
 {
+	const struct account *a;
+
 	if (req->op != BLK_READ || !req->pin_holder || (req->flags & BLK_F_LENT))
 		return true;
-	return blk_may_lend(req) &&
-	       ((op->flags & OP_F_QUEUED) ||
-		list_empty(&p->share[SHARE_FILL].flow[flow_of_stream(req->stream)].waiting));
+	if (!blk_may_lend(req))
+		return false;
+	if (op->flags & OP_F_QUEUED)
+		return true;
+	a = acct_find(&p->book, part_store(p, req), req->stream);
+	return !a || list_empty(&a->side[ACCT_LOAD].waiting);
 }
 
 /* All of the range in one partition, or nothing: then the request waits
@@ -120,12 +126,17 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 		     struct partition *p)
 {
 	struct cache_op *op = op_of(req);
-	uint32_t absent = pin_indexed(dev, r, p), taken = p->share[SHARE_FILL].used;
+	uint32_t absent = pin_indexed(dev, r, p), left = 0;
 	enum part_queue queue = WAIT_FILL;
+	struct account *a = NULL;
 
-	if (absent ? op_may_lend(req) && part_take_share(p, req, SHARE_FILL, absent) :
-		     hit_may_go(p, req, op)) {
-		if (index_absent(dev, req, r, p, absent)) {
+	if (absent && op_may_lend(req)) {
+		part_limit_loads(p);
+		a = part_take(p, req, ACCT_LOAD, absent);
+	}
+	if (absent ? a != NULL : hit_may_go(p, req, op)) {
+		left = index_absent(dev, req, r, p, a, absent);
+		if (!left) {
 			if (op->flags & OP_F_QUEUED)
 				part_unwait(dev->cache->part[op->queue], req);
 			/* Counted from the beginning: what it has so far is not
@@ -140,12 +151,11 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 		part_unwait(dev->cache->part[op->queue], req);
 	bool reclaim_failed = p->reclaim_failed;
 	unpin_part(dev, r, p);
-	/* What no block got of the share. What blocks got does not make the partition any
+	/* What no block got of the charge. What blocks got does not make the partition any
 	 * richer. */
 	if (queue == WAIT_BLOCKS) {
 		p->reclaim_failed = reclaim_failed;
-		share_give_back(&p->share[SHARE_FILL], flow_of_stream(req->stream),
-				p->share[SHARE_FILL].used - taken);
+		acct_uncharge(&p->book, a, ACCT_LOAD, left);
 	}
 	part_wait(p, req, MAX(absent, 1u), queue);
 	return false;
@@ -277,6 +287,7 @@ static void fill_done(struct blk_req *lower)
 		if (io->idx[i] == BLOCK_NONE)
 			continue;
 		struct block *b = &p->hdr[io->idx[i]];
+		page_io_over(p, b);
 		if (!status && cur == b)
 			sector_map_set(block_valid(p, b), io_from(io, i), io_to(io, i));
 		else if (!status)

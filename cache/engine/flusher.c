@@ -92,8 +92,12 @@ static void worker_run(struct flush_worker *w)
 	for (uint32_t i = 0; i < c->nparts && !reclaim_wait; i++)
 		reclaim_wait = __atomic_load_n(&c->part[i]->reclaim_wait, __ATOMIC_RELAXED);
 
-	list_for_each(dev, &w->devs, flush.link)
-		dirty |= dev_flush_run(dev, now, reclaim_wait);
+	list_for_each(dev, &w->devs, flush.link) {
+		const bool has = dev_flush_run(dev, now, reclaim_wait);
+
+		budget_tick(&dev->budget, now, has);
+		dirty |= has;
+	}
 	/* A safety net under the wake-ups: who waits and could go on does, at the latest now. */
 	for (uint32_t i = 0; i < c->nparts; i++)
 		if (__atomic_load_n(&c->part[i]->waiting, __ATOMIC_RELAXED)) {

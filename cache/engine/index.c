@@ -8,9 +8,6 @@
 
 #include <stdlib.h>
 
-/* Blocks of one turn (share.h): requests are seldom larger in one partition (a group). */
-#define PART_QUANTUM 128u
-
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
 	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks)
 {
@@ -26,17 +23,10 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 	p->free_head = p->free_tail = BLOCK_NONE;
 	list_init(&p->waitq);
 	list_init(&p->inflight);
-	p->flows = malloc(SHARES * FLOWS * sizeof(*p->flows));
-	if (!p->flows)
+	if (acct_book_init(&p->book, nblocks) < 0) {
+		part_fini(p);
 		return -ENOMEM;
-	/* Half for what is dirty, so that reads always find something to evict. What is being
-	 * loaded may be more (part_limit_fills()). A turn is as long as the largest request. */
-	for (unsigned k = 0; k < SHARES; k++)
-		share_init(&p->share[k], p->flows + k * FLOWS, nblocks / 2,
-			   MIN(PART_QUANTUM, MAX(nblocks / 3, 1u)));
-
-	p->share[SHARE_WRITE].reserve = p->share[SHARE_WRITE].limit / 8;
-
+	}
 	uint32_t buckets = 16;
 	while (buckets < nblocks)
 		buckets *= 2;
@@ -54,7 +44,7 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 	leaf_lock(&p->lock);
 	for (uint32_t i = first + nblocks; i-- > first;) { /* the lowest is taken first */
 		hdr[i].state = BLOCK_CONDEMNED; /* so that part_put_free() is the one way in */
-		priv[i].flow = FLOW_NONE;
+		priv[i].account = ACCT_NONE;
 		p->count[BLOCK_CONDEMNED]++;
 		part_put_free(p, &hdr[i]);
 	}
@@ -67,8 +57,7 @@ void part_fini(struct partition *p)
 	policy_fini(&p->policy);
 	free(p->bucket);
 	p->bucket = NULL;
-	free(p->flows);
-	p->flows = NULL;
+	acct_book_fini(&p->book);
 }
 
 void index_insert(struct partition *p, struct block *b, uint64_t device, uint64_t block)
@@ -203,7 +192,7 @@ struct block *part_take_free(struct partition *p, uint32_t hint)
 	struct block_priv *bp = block_priv(p, b);
 	memset(bp, 0, sizeof(*bp));
 	bp->dirty_prev = bp->dirty_next = BLOCK_NONE;
-	bp->flow = FLOW_NONE;
+	bp->account = ACCT_NONE;
 	return b;
 }
 

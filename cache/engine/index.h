@@ -10,9 +10,9 @@
 #define CACHE_INDEX_H
 
 #include "cache/memory/lock.h"
+#include "cache/engine/account.h"
 #include "cache/engine/block_state.h"
 #include "cache/engine/policy.h"
-#include "cache/engine/share.h"
 
 /*
  * Where a block lives. Neighbouring blocks form a group; a group lives in one partition, so a large
@@ -95,9 +95,9 @@ struct part_stats {
 struct cache_node;
 
 /*
- * What a request may wait for in a partition: first for room in the share of what it is going to do
- * (share.h), then for free blocks. Who is in reception may have to wait again: COMPARE AND WRITE
- * loads its range then.
+ * What a request may wait for in a partition: first for room in its account for what it is going to
+ * do (account.h), then for free blocks. Who is in reception may have to wait again: COMPARE AND
+ * WRITE loads its range then.
  */
 enum part_queue { WAIT_BLOCKS, WAIT_WRITE, WAIT_FILL, PART_QUEUES };
 
@@ -113,7 +113,6 @@ struct partition {
 	int topo_node;		   /* the node's, what loop_node() answers there */
 	uint32_t first, nblocks;   /* its blocks in the node's arena */
 	struct block_priv *priv cacheline_aligned;
-	struct flow *flows;	   /* of both shares */
 	uint32_t map_words;
 	struct cache_node *node;
 	/* Guarded by lock. */
@@ -129,7 +128,7 @@ struct partition {
 	uint32_t pins;		   /* sum of op_pins */
 	uint64_t generation;	   /* of the last commit */
 	struct list waitq;	   /* WAIT_BLOCKS: blk_req.link, oldest first */
-	struct share share[SHARES]; /* WAIT_WRITE, WAIT_FILL */
+	struct acct_book book;	   /* WAIT_WRITE, WAIT_FILL */
 	struct list inflight;	   /* cache_io.link: fills and flushes in flight */
 	struct policy policy;
 	struct part_stats stats;
@@ -140,20 +139,49 @@ static inline struct block_priv *block_priv(const struct partition *p, const str
 	return &p->priv[b->index];
 }
 
-/* A block counts in its flow's SHARE_FILL while it is FILLING, in SHARE_WRITE while it is
- * RECEIVING, DIRTY or FLUSHING, and is nobody's otherwise. It has gone @from one of these @to
- * another state. */
+/* From now on @a, which has been charged for it already, has the block on that side. */
+static inline void page_charge(struct partition *p, struct block_priv *bp, const struct account *a,
+			       enum acct_kind kind)
+{
+	ASSERT(bp->account == ACCT_NONE);
+	bp->account = (uint16_t)(acct_index(&p->book, a) | (kind == ACCT_LOAD ? ACCT_LOADING : 0));
+}
+
+/* It is charged to nobody any more. Lock held. */
+static inline void page_uncharge(struct partition *p, struct block_priv *bp)
+{
+	struct account *a = &p->book.account[bp->account & (ACCT_LOADING - 1)];
+
+	acct_uncharge(&p->book, a, bp->account & ACCT_LOADING ? ACCT_LOAD : ACCT_WRITE, 1);
+	bp->account = ACCT_NONE;
+}
+
+/* A block is charged as ACCT_LOAD while it is FILLING, as ACCT_WRITE while it is RECEIVING, DIRTY
+ * or FLUSHING. It goes on being so when it is replaced while its I/O is in flight, since that may
+ * take for ever: who ends the I/O ends that. It has gone @from one of these @to another state. */
 static inline void part_uncharge(struct partition *p, struct block_priv *bp, enum block_state from,
 				 enum block_state to)
 {
+	if (from == BLOCK_RECEIVING)
+		acct_received(&p->book, &p->book.account[bp->account], 1);
+	else if (to == BLOCK_CONDEMNED && bp->io &&
+		 (from == BLOCK_FILLING || from == BLOCK_FLUSHING))
+		return;
 	if (from != BLOCK_FILLING && (to == BLOCK_DIRTY || to == BLOCK_FLUSHING))
 		return;
-	share_give_back(&p->share[from == BLOCK_FILLING ? SHARE_FILL : SHARE_WRITE], bp->flow, 1);
-	bp->flow = FLOW_NONE;
+	page_uncharge(p, bp);
+}
+
+/* The I/O of @b is over. If it has been replaced meanwhile, nothing is charged for it any more.
+ * Lock held. */
+static inline void page_io_over(struct partition *p, const struct block *b)
+{
+	if (unlikely(b->state == BLOCK_CONDEMNED) && block_priv(p, b)->account != ACCT_NONE)
+		page_uncharge(p, block_priv(p, b));
 }
 
 /* Changes a block's state, the partition's counts, and what is charged for it. Lock held. */
-static inline void part_set_state(struct partition *p, struct block *b, enum block_state to)
+static inline_always void part_set_state(struct partition *p, struct block *b, enum block_state to)
 {
 	ASSERT(leaf_held(&p->lock));
 	const enum block_state from = (enum block_state)b->state;
@@ -163,7 +191,7 @@ static inline void part_set_state(struct partition *p, struct block *b, enum blo
 	if (to == BLOCK_FREE || to == BLOCK_CLEAN)
 		p->reclaim_failed = false;
 	struct block_priv *bp = block_priv(p, b);
-	if (bp->flow != FLOW_NONE)
+	if (bp->account != ACCT_NONE)
 		part_uncharge(p, bp, from, to);
 }
 

@@ -43,8 +43,6 @@ enum {
 	OP_F_BATCH = 1 << 12,	  /* SYNC: drv is what it is about to write */
 	OP_F_APART = 1 << 13,	  /* I/O with more than it needs has
 				   * failed: every block for itself */
-	OP_F_ONE_PART = 1 << 14,  /* WRITE: all of it is in one partition */
-	OP_F_RESERVE = 1 << 15,	  /* WRITE: what it holds is of the reserve (share.h) */
 };
 
 /* Lies over blk_req.drv_word from submit to completion. */
@@ -81,8 +79,7 @@ static inline struct cache_op *op_of(struct blk_req *req)
  *   LOWERED                       in OP_EXCL_LOWER only
  *   AHEAD                         READ only
  *   BATCH                         SYNC only, in OP_FLUSH
- *   RESERVE                       with ONE_PART only
- *   OTHERS, JOINED, APART, LATER, ONE_PART  any time
+ *   OTHERS, JOINED, APART, LATER  any time
  */
 static inline bool op_flags_legal(const struct blk_req *req)
 {
@@ -103,9 +100,7 @@ static inline bool op_flags_legal(const struct blk_req *req)
 		return false;
 	if ((f & OP_F_AHEAD) && req->op != BLK_READ)
 		return false;
-	if ((f & OP_F_BATCH) && (req->op != BLK_SYNC || op->stage != OP_FLUSH))
-		return false;
-	return (f & OP_F_ONE_PART) || !(f & OP_F_RESERVE);
+	return !(f & OP_F_BATCH) || (req->op == BLK_SYNC && op->stage == OP_FLUSH);
 }
 
 /* The partitions of a range, ascending, each once. */

@@ -3,11 +3,11 @@
  * Blocks come and go: allocation with eviction, and the queues of those who find none (flow
  * control, Ren 2015; Wu 2004).
  *
- * A request that needs blocks asks its partitions one after the other, in ascending order, for a
- * part of the share of what it is going to do (share.h), and keeps what it got while it waits for
- * the next: ordered, so nobody waits in a circle, and a request over several busy partitions is
- * served like any other. Then it takes the blocks. What shares allow is there unless wires hold it;
- * if they do, the request waits once more, by age, and nobody younger goes before it.
+ * A request that needs blocks asks its partitions one after the other, in ascending order, to
+ * charge them to its account there (account.h), and keeps what it got while it waits for the next:
+ * ordered, so nobody waits in a circle, and a request over several busy partitions is served like
+ * any other. Then it takes the blocks. What accounts allow is there unless wires hold it; if they
+ * do, the request waits once more, by age, and nobody younger goes before it.
  */
 #include "cache/engine/reclaim_impl.h"
 
@@ -72,9 +72,9 @@ static enum part_queue reclaim_queue_of(const struct cache_op *op)
 					     WAIT_BLOCKS;
 }
 
-static struct share *share_of_queue(struct partition *p, enum part_queue q)
+static enum acct_kind kind_of_queue(enum part_queue q)
 {
-	return &p->share[q == WAIT_WRITE ? SHARE_WRITE : SHARE_FILL];
+	return q == WAIT_WRITE ? ACCT_WRITE : ACCT_LOAD;
 }
 
 bool part_may_take(const struct partition *p, const struct blk_req *req)
@@ -87,36 +87,28 @@ bool part_may_take(const struct partition *p, const struct blk_req *req)
 	       op->since_ns < op_of(list_entry(p->waitq.next, struct blk_req, link))->since_ns;
 }
 
-bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind,
-			  uint32_t n)
+struct account *part_take_slow(struct partition *p, struct blk_req *req, enum acct_kind kind,
+			       uint32_t n)
 {
 	struct cache_op *op = op_of(req);
-	struct share *s = &p->share[kind];
+	struct account *a = acct_get(&p->book, part_store(p, req), req->stream);
 	const bool here = (op->flags & OP_F_QUEUED) && op->queue == p->id;
 	const enum part_queue q = reclaim_queue_of(op);
-	const bool mine = here && q != WAIT_BLOCKS && share_of_queue(p, q) == s;
+	const bool mine = here && q != WAIT_BLOCKS && kind_of_queue(q) == kind;
 
-	if (!share_may_take(s, req, n, mine && (op->flags & OP_F_WOKEN), here && q == WAIT_BLOCKS))
-		return false;
-	share_take(s, req, n, mine);
+	if (!a)
+		return NULL;
+	if (!acct_may_take(&p->book, a, kind, n, mine && (op->flags & OP_F_WOKEN),
+			   here && q == WAIT_BLOCKS)) {
+		acct_put(&p->book, a);
+		return NULL;
+	}
+	acct_take(&p->book, a, kind, n, mine);
+	if (kind == ACCT_WRITE)
+		acct_receives(&p->book, a, n);
 	if (mine)
 		part_unwait(p, req);
-	return true;
-}
-
-bool part_take_reserve(struct partition *p, struct blk_req *req, uint32_t n)
-{
-	struct cache_op *op = op_of(req);
-	struct share *s = &p->share[SHARE_WRITE];
-
-	op->flags |= OP_F_ONE_PART;
-	if (!share_may_pass(s, req, n))
-		return false;
-	share_take_reserve(s, req, n);
-	if ((op->flags & OP_F_QUEUED) && op->queue == p->id && reclaim_queue_of(op) == WAIT_WRITE)
-		part_unwait(p, req);
-	op->flags |= OP_F_RESERVE;
-	return true;
+	return a;
 }
 
 void part_unwait(struct partition *p, struct blk_req *req)
@@ -128,7 +120,8 @@ void part_unwait(struct partition *p, struct blk_req *req)
 	if (q == WAIT_BLOCKS)
 		list_del(&req->link);
 	else
-		share_leave(share_of_queue(p, q), req);
+		acct_leave(&p->book, acct_find(&p->book, part_store(p, req), req->stream),
+			   kind_of_queue(q), req);
 	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_WRITE | OP_F_WAIT_FILL);
 	__atomic_store_n(&p->waiting, p->waiting - 1, __ATOMIC_RELAXED);
 	if (q != WAIT_FILL)
@@ -142,7 +135,16 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 		[WAIT_WRITE] = OP_F_WAIT_WRITE, [WAIT_FILL] = OP_F_WAIT_FILL
 	};
 	struct cache_op *op = op_of(req);
+	struct account *a = NULL;
+
 	ASSERT(!(op->flags & OP_F_QUEUED));
+	if (queue != WAIT_BLOCKS) {
+		a = acct_get(&p->book, part_store(p, req), req->stream);
+		if (!a) { /* more accounts than there may be: until something comes back */
+			queue = WAIT_BLOCKS;
+			p->reclaim_failed = true;
+		}
+	}
 	if (!op->since_ns)
 		op->since_ns = clock_now_ns();
 	op->need = (uint16_t)need;
@@ -153,8 +155,8 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 	if (queue != WAIT_FILL)
 		__atomic_store_n(&p->reclaim_wait, p->reclaim_wait + 1, __ATOMIC_RELAXED);
 	p->stats.waits++;
-	if (queue != WAIT_BLOCKS) {
-		share_wait(share_of_queue(p, queue), req);
+	if (a) {
+		acct_wait(&p->book, a, kind_of_queue(queue), req);
 		return;
 	}
 	/* By age; nearly always the youngest. */
@@ -171,9 +173,9 @@ struct wake part_wake(struct partition *p)
 	ASSERT(leaf_held(&p->lock));
 	if (likely(!p->waiting))
 		return w;
-	part_limit_fills(p);
-	for (unsigned k = 0; k < SHARES; k++)
-		if ((w.req[w.n] = share_elect(&p->share[k])))
+	part_limit_loads(p);
+	for (unsigned k = 0; k < ACCT_KINDS; k++)
+		if ((w.req[w.n] = acct_elect(&p->book, (enum acct_kind)k)))
 			w.n++;
 	if (list_empty(&p->waitq))
 		return w;

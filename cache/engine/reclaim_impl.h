@@ -12,37 +12,41 @@ struct block *part_alloc(struct partition *p, uint32_t hint);
 struct block *part_alloc_idle(struct partition *p, uint32_t hint);
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
 bool part_may_take(const struct partition *p, const struct blk_req *req);
-/* Loading may have all that writes do not have: it is over soon. Half at least,
- * but for the reserve of writes. */
-static inline void part_limit_fills(struct partition *p)
+/* Loading may have all that writes do not have: it is over soon. */
+static inline void part_limit_loads(struct partition *p)
 {
-	p->share[SHARE_FILL].limit =
-		MAX(p->nblocks / 2 - p->share[SHARE_WRITE].reserved,
-		    p->nblocks -
-			    MIN(p->share[SHARE_WRITE].used + p->share[SHARE_WRITE].reserved,
-				p->nblocks));
+	p->book.side[ACCT_LOAD].limit = p->nblocks -
+					MIN(p->book.side[ACCT_WRITE].used, p->nblocks / 8 * 7) -
+					p->book.side[ACCT_LOAD].little;
 }
-/* Takes @n blocks' part of a share for @req, if it is its turn; then it waits
- * there no longer. Lock held. */
-bool part_take_share_slow(struct partition *p, struct blk_req *req, enum share_kind kind,
-			  uint32_t n) must_check;
-static inline bool part_take_share(struct partition *p, struct blk_req *req, enum share_kind kind,
-				   uint32_t n)
+/* Where the device's store has its accounts in @p. */
+static inline struct acct_store *part_store(const struct partition *p, const struct blk_req *req)
 {
-	struct share *s = &p->share[kind];
-	const uint16_t flow = flow_of_stream(req->stream);
-	if (kind == SHARE_FILL)
-		part_limit_fills(p);
-	if (likely(list_empty(&s->ring) && !(op_of(req)->flags & OP_F_QUEUED)) &&
-	    likely(share_fits(s, s->used, s->flow[flow].used, n))) {
-		share_charge(s, flow, n);
-		return true;
-	}
-	return part_take_share_slow(p, req, kind, n);
+	return &cache_dev_of(req->blk)->acct[p->id];
 }
-/* The same from the reserve of SHARE_WRITE, which does not wait for anybody. Lock held. */
-bool part_take_reserve(struct partition *p, struct blk_req *req, uint32_t n) must_check;
-/* @req cannot have its @need blocks: queues it by age. Lock held. */
+/* Charges @n blocks to @req's account, if it is its turn; then it waits there no longer. The
+ * account, or NULL. Lock held. */
+struct account *part_take_slow(struct partition *p, struct blk_req *req, enum acct_kind kind,
+			       uint32_t n) must_check;
+static inline struct account *part_take(struct partition *p, struct blk_req *req,
+					enum acct_kind kind, uint32_t n)
+{
+	struct acct_book *b = &p->book;
+	struct acct_side *t = &b->side[kind];
+	struct acct_store *store = part_store(p, req);
+	struct account *a;
+
+	/* While a quarter is in use all are within all limits, but for stalled stores. */
+	if (unlikely(!list_empty(&t->ring) || (op_of(req)->flags & OP_F_QUEUED)) ||
+	    unlikely(t->used + n > t->limit / 4 || budget_stalled(store->budget)) ||
+	    unlikely(!(a = acct_get(b, store, req->stream))))
+		return part_take_slow(p, req, kind, n);
+	acct_charge(b, a, kind, n);
+	if (kind == ACCT_WRITE)
+		acct_receives(b, a, n);
+	return a;
+}
+/* @req cannot have its @need blocks: queues it, by age. Lock held. */
 void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue);
 /* Takes it out again, when it is in @p's queue. Lock held. */
 void part_unwait(struct partition *p, struct blk_req *req);
@@ -66,7 +70,7 @@ void cache_release(struct arena *a, struct block *b);
 /* So many blocks may be dirty or in reception. */
 static inline uint32_t part_dirty_limit(const struct partition *p)
 {
-	return p->share[SHARE_WRITE].limit;
+	return p->book.side[ACCT_WRITE].limit;
 }
 static inline uint32_t part_unclean(const struct partition *p)
 {

@@ -44,6 +44,13 @@ static void dirty_again(struct cache_dev *dev, struct partition *p, struct block
 	if (b->state != BLOCK_DIRTY)
 		part_set_state(p, b, BLOCK_DIRTY);
 	dirty_add(dev, p, b);
+	/* It counts against its store; which session had written it nobody knows. */
+	if (bp->account == ACCT_NONE) {
+		struct account *a = acct_charge_again(&p->book, &dev->acct[p->id]);
+
+		if (likely(a))
+			page_charge(p, bp, a, ACCT_WRITE);
+	}
 }
 
 /* How many blocks. */

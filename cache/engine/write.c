@@ -25,41 +25,38 @@ static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *
 	return n;
 }
 
-/* What its blocks, or itself, are charged for (share.h). */
-static uint16_t charge_of(struct blk_req *req)
-{
-	return unlikely(op_of(req)->flags & OP_F_RESERVE) ? charge_of_reserve(req->stream) :
-							    flow_of_stream(req->stream);
-}
-
-/* Takes a part of the partition's share, one partition after the other, and keeps it. NULL when
- * @req has them all, else the one where it is not its turn yet. The lock set is held. */
-static struct partition *take_shares(struct cache_dev *dev, struct blk_req *req,
-				     const struct cache_range *r, const struct lockset *ls,
-				     uint32_t copies)
+/* Charges its blocks, one partition after the other, and keeps that. NULL when @req has them all
+ * (*@a: its account in the last one, unless it had them before), else the one where it is not its
+ * turn yet. The lock set is held. */
+static struct partition *charge_all(struct cache_dev *dev, struct blk_req *req,
+				    const struct cache_range *r, const struct lockset *ls,
+				    uint32_t copies, const struct account **a)
 {
 	struct cache_op *op = op_of(req);
 	for (; op->held < ls->n; op->held++) {
 		struct partition *p = dev->cache->part[ls->id[op->held]];
 		const uint32_t n = copies * (ls->n == 1 ? r->n : count_in(dev, r, p));
 
-		if (!part_take_share(p, req, SHARE_WRITE, n) &&
-		    (ls->n > 1 || !part_take_reserve(p, req, n)))
+		*a = part_take(p, req, ACCT_WRITE, n);
+		if (!*a)
 			return p;
 	}
 	return NULL;
 }
 
-/* What an aborted request has of shares goes back. */
-static void give_shares_back(struct cache_dev *dev, struct blk_req *req,
-			     const struct cache_range *r, const struct lockset *ls, uint32_t copies)
+/* What an aborted request was charged for goes back. */
+static void uncharge_all(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
+			 const struct lockset *ls, uint32_t copies)
 {
 	struct cache_op *op = op_of(req);
 	lockset_lock(ls);
 	for (uint32_t k = 0; k < op->held; k++) {
 		struct partition *p = dev->cache->part[ls->id[k]];
-		share_give_back(&p->share[SHARE_WRITE], charge_of(req),
-				copies * count_in(dev, r, p));
+		struct account *a = acct_find(&p->book, part_store(p, req), req->stream);
+		const uint32_t n = copies * count_in(dev, r, p);
+
+		acct_received(&p->book, a, n);
+		acct_uncharge(&p->book, a, ACCT_WRITE, n);
 	}
 	lockset_unlock(ls);
 	op->held = 0;
@@ -75,8 +72,8 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 {
 	struct cache *c = dev->cache;
 	struct cache_op *op = op_of(req);
-	struct partition *p = take_shares(dev, req, r, ls, copies);
-	const uint16_t flow = charge_of(req);
+	const struct account *a = NULL;
+	struct partition *p = charge_all(dev, req, r, ls, copies, &a), *of = NULL;
 	uint32_t hint = BLOCK_NONE;
 
 	if (p) {
@@ -91,6 +88,11 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 			 to = range_to(c, r, b_i);
 		if (!b_i || group_begins(dev, r->first + b_i))
 			p = dev_part(dev, r->first + b_i);
+		if (p != of) {
+			of = p;
+			if (ls->n > 1 || !a)
+				a = acct_find(&p->book, part_store(p, req), req->stream);
+		}
 		hint = part_run_hint(p, hint, r->n - b_i);
 		struct block *b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
 		if (!b) {
@@ -98,7 +100,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 			break;
 		}
 		part_set_state(p, b, BLOCK_RECEIVING);
-		block_priv(p, b)->flow = flow;
+		page_charge(p, block_priv(p, b), a, ACCT_WRITE);
 		hint = b->index + 1;
 		int err = frags_append(f, block_data(b) + ((size_t)from << SECTOR_SHIFT),
 				       (to - from) << SECTOR_SHIFT, b);
@@ -110,12 +112,12 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 		op->held = 0; /* from now on the blocks count, not the request */
 		return true;
 	}
-	/* Back again, but for the shares. That does not make this partition any richer. */
+	/* Back again, but for the charges. That does not make this partition any richer. */
 	bool reclaim_failed = p->reclaim_failed;
 	for (uint32_t i = 0, k = 0; i < f->n; i++)
 		for (uint32_t j = 0; j < f->v[i].nblocks; j++, k++) {
 			struct partition *q = dev_part(dev, r->first + k % r->n);
-			block_priv(q, f->v[i].block + j)->flow = FLOW_NONE;
+			block_priv(q, f->v[i].block + j)->account = ACCT_NONE;
 			part_drop(q, f->v[i].block + j);
 		}
 	frags_forget(f);
@@ -137,7 +139,7 @@ bool stage_prepare(struct blk_req *req)
 	req->status = op_of(req)->error ? op_of(req)->error : frags_reserve(f, copies * r.n);
 	if (req->status < 0) {
 		if (op_of(req)->held)
-			give_shares_back(dev, req, &r, &ls, copies);
+			uncharge_all(dev, req, &r, &ls, copies);
 		if (aux)
 			aux_free(aux);
 		return true;
@@ -276,8 +278,9 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 			part_set_state(p, old, BLOCK_DIRTY);
 			dirty_add(dev, p, old);
 			/* What was charged for the one is charged for the other now. */
-			op->flow = fp->flow;
-			fp->flow = FLOW_NONE;
+			acct_received(&p->book, &p->book.account[fp->account], 1);
+			op->account = fp->account;
+			fp->account = ACCT_NONE;
 		}
 		part_drop(p, fresh);
 		return;

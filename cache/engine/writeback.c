@@ -63,6 +63,7 @@ static void flush_settle(struct cache_io *io, int status, bool unstable, struct 
 		BUG_ON(!cur || block_priv(p, cur)->io != io);
 		io_span(io, cur, &from, &to);
 		block_priv(p, cur)->io = NULL;
+		page_io_over(p, b);
 		if (unstable)
 			block_written_back(dev, block_priv(p, cur));
 		/* The rest may go out by somebody else's hand, without FUA. (The
@@ -106,6 +107,7 @@ static void flush_done(struct blk_req *lower)
 	struct list waiters;
 
 	list_init(&waiters);
+	budget_write_end(&dev->budget, io->req.len, status);
 	record_wrote(dev);
 	for (next = io; next; next = next->behind)
 		flush_settle(next, status, unstable, &waiters);
@@ -248,6 +250,7 @@ static void flush_submit(struct cache_io *lead, struct blk_req *owner)
 	}
 	metric_inc(M_cache_flushes);
 	metric_add(M_cache_flush_bytes, lead->req.len);
+	budget_write_begin(&lead->dev->budget);
 	io_start(lead, flush_done);
 }
 

@@ -6,7 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
-#include "cache/engine/share.h"
+#include "cache/engine/account.h"
 #include "tgtd/scsi/tpg.h"
 
 #define NEXUSES_MAX 65536
@@ -16,10 +16,10 @@
 /*
  * Identities of nexuses: never the same again, and with low bits that are small and different for
  * all that are there at the same time, since the cache deals out its shares by them
- * (cache/engine/share.h).
+ * (cache/engine/account.h).
  */
 #define PLACES 4096u
-static_assert(PLACES == 1u << STREAM_HOST_SHIFT && SHARE_HOSTS < 128, "where the host's bits are");
+static_assert(PLACES == 1u << STREAM_HOST_SHIFT && ACCT_HOSTS < 128, "where the host's bits are");
 static struct {
 	pthread_mutex_t lock;
 	uint64_t serial;
@@ -40,7 +40,7 @@ static uint32_t host_of(const char *address)
 		return 0;
 	for (unsigned i = 0; i < 8; i++)
 		h = (h ^ a[i]) * 16777619u;
-	return (h ^ h >> 16) % SHARE_HOSTS;
+	return (h ^ h >> 16) % ACCT_HOSTS;
 }
 
 static uint64_t nexus_take_id(uint32_t host)

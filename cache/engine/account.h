@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Accounts (flow control, Ren 2015): how many blocks of a partition that nobody can evict a store
+ * holds, and of these each of its sessions; and who comes next when it is too many. README.md,
+ * "Accounts", says which limits there are and why.
+ *
+ * An account is what one session holds of one store in one partition. It has two sides:
+ *
+ *   ACCT_WRITE  blocks that are being received into, dirty, or being written back
+ *   ACCT_LOAD   blocks that a miss has taken and that are being loaded
+ *
+ * An account comes with its first block or its first waiting request, and goes with its last. Who
+ * has to wait waits in its account, by age. Accounts that wait stand in the ring of their store,
+ * stores that wait in the ring of the book, and take turns, a quantum of blocks each (deficit round
+ * robin, Shreedhar and Varghese 1995). The one elected keeps its promise until it has been there.
+ *
+ * All of it under the partition's lock; requests find their account by blk_req.stream.
+ */
+#ifndef CACHE_ACCOUNT_H
+#define CACHE_ACCOUNT_H
+
+#include <stdint.h>
+#include "cache/engine/budget.h"
+#include "events/bug.h"
+#include "events/list.h"
+
+#define ACCT_MAX 4096u /* in one partition */
+#define ACCT_BUCKETS 512u
+#define ACCT_NONE UINT16_MAX /* a block charged to nobody */
+#define ACCT_LOADING 0x8000u /* in block.account: charged on ACCT_LOAD */
+#define ACCT_HOSTS 127u	     /* by a hash */
+#define ACCT_AGAIN 0xffffu   /* account.place: what a failed SYNC has made dirty again */
+/* Where in blk_req.stream the session's place ends, and the host's number. */
+#define STREAM_HOST_SHIFT 12u
+#define STREAM_SERIAL_SHIFT 20u
+
+#define ACCT_STORE_PART 2u   /* dynamic threshold: times what is free */
+#define ACCT_SESSION_PART 4u
+
+enum acct_kind { ACCT_WRITE, ACCT_LOAD, ACCT_KINDS };
+
+struct account {
+	struct acct_store *store; /* NULL: free, and then next is the next free one */
+	uint16_t place;		  /* of its session (0: nobody's), or ACCT_AGAIN */
+	uint16_t next;		  /* in its bucket */
+	uint8_t host;
+	struct acct_hold {
+		uint32_t used;	     /* blocks charged */
+		int32_t turn;	     /* blocks it may still take before the next one's turn */
+		struct list waiting; /* blk_req.link, oldest first */
+		struct list link;    /* acct_store.side.ring while anyone waits */
+	} side[ACCT_KINDS];
+};
+
+/* A store in one partition. Zeros, and ->budget, to begin with; see acct_store_init(). */
+struct acct_store {
+	struct budget *budget;
+	uint32_t number;   /* different for all that are open */
+	uint32_t accounts; /* that it has */
+	uint32_t receiving; /* of ACCT_WRITE: what is to be received still */
+	struct acct_store_side {
+		uint32_t used;	  /* the sum of its accounts' */
+		uint32_t heavy;	  /* of that, by accounts that hold more than a little */
+		int32_t turn;
+		struct list ring; /* account.side.link */
+		struct list link; /* acct_side.ring while any of them waits */
+	} side[ACCT_KINDS];
+};
+
+/* A partition's book. */
+struct acct_book {
+	struct acct_side {
+		uint32_t limit;	  /* of what is heavy; of ACCT_LOAD it changes with what is dirty */
+		uint32_t spare;	  /* beyond, for stores that are known to take write-back */
+		uint32_t little;  /* beyond both, for accounts that hold a little */
+		uint32_t small;	  /* so much is a little */
+		uint32_t floor;	  /* of a stalled store */
+		uint32_t used, heavy; /* the sums of all stores'; heavy without again */
+		uint32_t again;	  /* what a failed SYNC has made dirty again */
+		uint32_t promised; /* to the elected request, which is on its way */
+		uint32_t quantum;
+		bool stuck;	   /* who is next lacks room as such: it comes before newcomers */
+		struct list ring;  /* acct_store.side.link */
+	} side[ACCT_KINDS];
+	uint32_t receiving;	   /* the sum of all stores' */
+	uint32_t host[ACCT_HOSTS + 1]; /* of these: from the sessions of one host */
+	struct account *account;   /* [ACCT_MAX] */
+	uint16_t *bucket;	   /* [ACCT_BUCKETS] */
+	uint16_t free, fresh;	   /* accounts: the first free one; those from here on never used */
+};
+
+/* Of a partition of @nblocks. 0 or -ENOMEM; acct_book_fini() in any case. */
+int acct_book_init(struct acct_book *b, uint32_t nblocks) must_check;
+void acct_book_fini(struct acct_book *b);
+void acct_store_init(struct acct_store *s, struct budget *budget, uint32_t number);
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+struct account *acct_get_slow(struct acct_book *b, struct acct_store *s, uint64_t stream);
+void acct_put_slow(struct acct_book *b, struct account *a);
+/* One block of the store's has become dirty again, which nobody asked for. The account that has it
+ * now, or NULL: there are too many. */
+struct account *acct_charge_again(struct acct_book *b, struct acct_store *s);
+void acct_uncharge_again(struct acct_book *b, struct account *a, uint32_t n);
+
+static inline uint32_t acct_bucket(const struct acct_store *s, uint32_t place)
+{
+	return (s->number * 0x9e37u + place) % ACCT_BUCKETS;
+}
+
+/* The account of @stream and store @s, or NULL. */
+static inline struct account *acct_find(const struct acct_book *b, const struct acct_store *s,
+					uint64_t stream)
+{
+	const uint32_t place = (uint32_t)stream & ((1u << STREAM_HOST_SHIFT) - 1);
+
+	for (uint16_t i = b->bucket[acct_bucket(s, place)]; i != ACCT_NONE;) {
+		struct account *a = &b->account[i];
+
+		if (likely(a->store == s && a->place == place))
+			return a;
+		i = a->next;
+	}
+	return NULL;
+}
+
+/* The same; makes one when there is none. NULL: there are too many. Whoever neither charges it nor
+ * waits in it puts it afterwards. */
+static inline struct account *acct_get(struct acct_book *b, struct acct_store *s, uint64_t stream)
+{
+	struct account *a = acct_find(b, s, stream);
+
+	return likely(a) ? a : acct_get_slow(b, s, stream);
+}
+
+/* It goes when nothing is in it any more. */
+static inline void acct_put(struct acct_book *b, struct account *a)
+{
+	if (unlikely(!(a->side[ACCT_WRITE].used | a->side[ACCT_LOAD].used)))
+		acct_put_slow(b, a);
+}
+
+static inline uint16_t acct_index(const struct acct_book *b, const struct account *a)
+{
+	return (uint16_t)(a - b->account);
+}
+
+static inline void acct_charge(struct acct_book *b, struct account *a, enum acct_kind kind,
+			       uint32_t n)
+{
+	struct acct_side *t = &b->side[kind];
+	struct acct_store_side *s = &a->store->side[kind];
+	struct acct_hold *h = &a->side[kind];
+	const uint32_t before = h->used;
+
+	h->used = before + n;
+	s->used += n;
+	t->used += n;
+	if (h->used > t->small) {
+		const uint32_t more = before > t->small ? n : h->used;
+
+		s->heavy += more;
+		t->heavy += more;
+	}
+}
+
+static inline void acct_uncharge(struct acct_book *b, struct account *a, enum acct_kind kind,
+				 uint32_t n)
+{
+	struct acct_side *t = &b->side[kind];
+	struct acct_store_side *s = &a->store->side[kind];
+	struct acct_hold *h = &a->side[kind];
+	const uint32_t before = h->used;
+
+	ASSERT(before >= n && s->used >= n && t->used >= n);
+	if (unlikely(a->place == ACCT_AGAIN)) {
+		acct_uncharge_again(b, a, n);
+		return;
+	}
+	h->used = before - n;
+	s->used -= n;
+	t->used -= n;
+	if (before > t->small) {
+		const uint32_t less = h->used > t->small ? n : before;
+
+		ASSERT(s->heavy >= less && t->heavy >= less);
+		s->heavy -= less;
+		t->heavy -= less;
+	}
+	acct_put(b, a);
+}
+
+/* @n of an account's blocks of ACCT_WRITE are to be received, and then are so no longer. */
+static inline void acct_receives(struct acct_book *b, const struct account *a, uint32_t n)
+{
+	b->receiving += n;
+	a->store->receiving += n;
+	b->host[a->host] += n;
+}
+static inline void acct_received(struct acct_book *b, const struct account *a, uint32_t n)
+{
+	ASSERT(a->store->receiving >= n && b->host[a->host] >= n);
+	b->receiving -= n;
+	a->store->receiving -= n;
+	b->host[a->host] -= n;
+}
+
+/* ---- who may, and who is next ---------------------------------------------------------------- */
+
+bool acct_newcomer_fits(const struct acct_book *b, const struct account *a, enum acct_kind kind,
+			uint32_t n);
+
+/* May @a surely have @n blocks, whoever waits for what? It holds a little, and its store, too: half
+ * of what there is for that is dealt out to the stores, the other half is for who has nothing. */
+static inline bool acct_fits_little(const struct acct_book *b, const struct account *a,
+				    enum acct_kind kind, uint32_t n)
+{
+	const struct acct_side *t = &b->side[kind];
+	const struct acct_store_side *s = &a->store->side[kind];
+	const uint32_t stores =
+		atomic_load_explicit(&a->store->budget->sum->stores, memory_order_relaxed);
+
+	if (a->side[kind].used + n > t->small)
+		return false;
+	return s->used - s->heavy + n <= MAX(t->little / 2 / MAX(stores, 1u), 1u) ||
+	       (!a->side[kind].used && acct_newcomer_fits(b, a, kind, n));
+}
+
+/* Its limits, apart from who waits: FITS; LATER: its own doing; STORE_FULL, FULL: it has nothing,
+ * but its store, or the whole, lacks room. */
+enum acct_verdict { ACCT_FITS, ACCT_LATER, ACCT_STORE_FULL, ACCT_FULL };
+enum acct_verdict acct_verdict(const struct acct_book *b, const struct account *a,
+			       enum acct_kind kind, uint32_t n, bool elected);
+
+struct blk_req;
+/* May @a, for a request for @n blocks, take them now? It may when it fits and does not overtake
+ * whoever was promised room. @elected: it is the one. @ahead: it has been elected before, and comes
+ * back from waiting for more. */
+bool acct_may_take(const struct acct_book *b, const struct account *a, enum acct_kind kind,
+		   uint32_t n, bool elected, bool ahead);
+/* It does. @waited: it had to, and leaves next. */
+void acct_take(struct acct_book *b, struct account *a, enum acct_kind kind, uint32_t n,
+	       bool waited);
+/* @req (its cache_op filled in) waits in @a for its turn. */
+void acct_wait(struct acct_book *b, struct account *a, enum acct_kind kind, struct blk_req *req);
+/* It does so no longer. */
+void acct_leave(struct acct_book *b, struct account *a, enum acct_kind kind, struct blk_req *req);
+/* The next whose turn it is and who can have it, marked as woken; or NULL. */
+struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See budget.h. */
+#include "cache/engine/budget.h"
+#include "events/bug.h"
+#include "events/clock.h"
+
+/* What was not used while nobody asked is lost, but for so much. */
+#define PACE_BURST_NS (4 * NSEC_PER_MSEC)
+
+void budget_init(struct budget *b, struct budget_sum *sum)
+{
+	*b = (struct budget){ .sum = sum };
+	leaf_lock_init(&b->lock);
+	atomic_init(&b->weight, BUDGET_ALL);
+	atomic_fetch_add(&sum->stores, 1);
+}
+
+/* Its part of the sum of rates is @rate from now on. */
+static void count(struct budget *b, uint64_t rate)
+{
+	if (rate == b->counted)
+		return;
+	atomic_fetch_add_explicit(&b->sum->rates, rate - b->counted, memory_order_relaxed);
+	b->counted = rate;
+}
+
+void budget_fini(struct budget *b)
+{
+	ASSERT(!b->out);
+	count(b, 0);
+	atomic_fetch_sub(&b->sum->stores, 1);
+}
+
+void budget_write_begin(struct budget *b)
+{
+	const uint64_t now = clock_now_ns();
+
+	leaf_lock(&b->lock);
+	if (!b->out++ && !b->failing)
+		b->busy_since_ns = now;
+	if (!b->tried_ns)
+		b->tried_ns = now;
+	leaf_unlock(&b->lock);
+}
+
+void budget_write_end(struct budget *b, uint64_t bytes, int status)
+{
+	const uint64_t now = clock_now_ns();
+	uint64_t rate;
+
+	leaf_lock(&b->lock);
+	ASSERT(b->out > 0);
+	b->busy_ns += now - b->busy_since_ns;
+	b->busy_since_ns = now;
+	b->out--;
+	b->failing = status != 0;
+	if (!status) {
+		b->bytes += bytes;
+		atomic_fetch_add_explicit(&b->drained, bytes, memory_order_relaxed);
+		b->tried_ns = b->out ? now : 0;
+		atomic_store_explicit(&b->late, false, memory_order_relaxed);
+		atomic_store_explicit(&b->stalled, false, memory_order_relaxed);
+	}
+	rate = atomic_load_explicit(&b->rate, memory_order_relaxed);
+	/* The first one counts at once: until then it is a store of which nothing is known. */
+	if (b->bytes && (!rate || b->busy_ns >= BUDGET_WINDOW_NS)) {
+		uint64_t sample = b->bytes * 1000000 / (b->busy_ns / 1000 + 1);
+
+		if (!rate)
+			rate = sample;
+		rate = rate - rate / 4 + sample / 4;
+		atomic_store_explicit(&b->rate, rate ? rate : 1, memory_order_relaxed);
+		b->bytes = b->busy_ns = 0;
+	}
+	leaf_unlock(&b->lock);
+}
+
+void budget_tick(struct budget *b, uint64_t now, bool dirty)
+{
+	uint64_t rate, rates, in_time, without;
+	uint32_t weight = BUDGET_ALL;
+	bool stalled;
+
+	leaf_lock(&b->lock);
+	if (!dirty && !b->out) {
+		/* What it did not take, if anything, is not there any more. */
+		b->tried_ns = 0;
+		b->failing = false;
+		atomic_store_explicit(&b->drained, 0, memory_order_relaxed);
+	}
+	without = b->tried_ns && now > b->tried_ns ? now - b->tried_ns : 0;
+	stalled = without >= BUDGET_STALL_NS;
+	atomic_store_explicit(&b->late, without >= BUDGET_LATE_NS, memory_order_relaxed);
+	atomic_store_explicit(&b->stalled, stalled, memory_order_relaxed);
+	leaf_unlock(&b->lock);
+	rate = atomic_load_explicit(&b->rate, memory_order_relaxed);
+	count(b, dirty && !stalled ? rate : 0);
+	if (stalled) {
+		weight = 0;
+	} else if (rate && b->counted) {
+		rates = atomic_load_explicit(&b->sum->rates, memory_order_relaxed);
+		in_time = (uint64_t)((unsigned __int128)rate * BUDGET_TARGET_NS / NSEC_PER_SEC);
+		if (rates > rate && in_time < b->sum->dirty_limit)
+			weight = (uint32_t)MAX((unsigned __int128)rate * BUDGET_ALL / rates,
+					       (unsigned __int128)in_time * BUDGET_ALL /
+						       b->sum->dirty_limit);
+	}
+	atomic_store_explicit(&b->weight, weight, memory_order_relaxed);
+}
+
+bool budget_due(const struct budget *b, uint32_t held, uint32_t limit)
+{
+	return held <= limit / 4 * 3 || !budget_drains(b) ||
+	       atomic_load_explicit(&b->next_ns, memory_order_relaxed) <= clock_now_ns();
+}
+
+void budget_pace(struct budget *b, uint32_t held, uint32_t limit, uint32_t n)
+{
+	const uint64_t rate = atomic_load_explicit(&b->rate, memory_order_relaxed);
+	uint64_t now, next, cost, from, quarters;
+
+	if (held <= limit / 4 * 3 || !rate)
+		return;
+	now = clock_now_ns();
+	/* Of its rate, in quarters: 8 at three quarters of the limit, 1 at least. */
+	quarters = held < limit ? 32ull * (limit - held) / limit : 0;
+	cost = (uint64_t)((unsigned __int128)((uint64_t)n << b->sum->block_shift) * 4 *
+			  NSEC_PER_SEC / (rate * MAX(quarters, 1ull)));
+	next = atomic_load_explicit(&b->next_ns, memory_order_relaxed);
+	do
+		from = MAX(next, now - MIN(now, (uint64_t)PACE_BURST_NS));
+	while (!atomic_compare_exchange_weak_explicit(&b->next_ns, &next,
+						      from + MIN(cost, NSEC_PER_SEC / 4),
+						      memory_order_relaxed, memory_order_relaxed));
+}

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# C2: of eight stores three hang and two fail every third write, and four sessions write to each as
+# fast as they may. Whoever writes to the three that are well does not wait for the others.
+# TGT_SICK_SECONDS: for how long; TGT_SICK_WAIT_MS: no write may wait longer.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/integration/admin_lib.sh
+iqn=iqn.2026-11.org.tgtd.test:sick
+seconds=${TGT_SICK_SECONDS:-8}
+wait_ms=${TGT_SICK_WAIT_MS:-5000}
+command -v cc >/dev/null || { echo "ok sick_stores # SKIP no compiler"; exit 0; }
+tools=$PWD/build/bin
+
+# As long as there is a file $SICK: what is asked of a file called hung-* never comes back, and
+# every third write to one called bad-* fails.
+cc -shared -fPIC -O1 -D_GNU_SOURCE -o "$dir/sick.so" -x c - -ldl <<'END'
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <libaio.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *name_of(int fd, char *path, size_t len)
+{
+	char link[64];
+	ssize_t n;
+	const char *slash;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, len - 1);
+	if (n < 0)
+		return "";
+	path[n] = 0;
+	slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+int io_submit(io_context_t ctx, long nr, struct iocb **ios)
+{
+	static int (*real)(io_context_t, long, struct iocb **);
+	static int full = -1;
+	static unsigned writes;
+	char path[4096];
+	int rc;
+
+	if (!real)
+		real = (int (*)(io_context_t, long, struct iocb **))dlsym(RTLD_NEXT, "io_submit");
+	if (access(getenv("SICK"), F_OK))
+		return real(ctx, nr, ios);
+	if (full < 0)
+		full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	/* One at a time: the caller goes on with what was not taken. */
+	const char *name = name_of(ios[0]->aio_fildes, path, sizeof(path));
+	short op = ios[0]->aio_lio_opcode;
+	if (!strncmp(name, "hung-", 5))
+		return 1;
+	if (!strncmp(name, "bad-", 4) && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV) &&
+	    __atomic_add_fetch(&writes, 1, __ATOMIC_RELAXED) % 3 == 0) {
+		int fd = ios[0]->aio_fildes;
+
+		ios[0]->aio_fildes = full;
+		rc = real(ctx, 1, ios);
+		ios[0]->aio_fildes = fd;
+		return rc;
+	}
+	return real(ctx, 1, ios);
+}
+END
+export SICK=$dir/sick
+export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
+LD_PRELOAD=$dir/sick.so daemon_start ours --cache size=64m
+
+names=(hung-1 hung-2 hung-3 bad-1 bad-2 well-1 well-2 well-3)
+load() { # NAME CONNECTIONS DEPTH SIZES REPORT OPTIONS...
+	local name=$1 connections=$2 depth=$3 bs=$4 report=$5
+	shift 5
+	exec "$tools/tgt-load" --portal "127.0.0.1:$port" --target "$iqn-$name" --quiet \
+		--initiator "iqn.2026-11.org.tgtd.test:$name" --read 0 --connections "$connections" \
+		--depth "$depth" --bs "$bs" --json "$report" --warmup 0 --wait block --threads 1 "$@"
+}
+for k in "${!names[@]}"; do
+	truncate -s 128M "$dir/${names[k]}"
+	adm -m target -o new -t $((k + 1)) -T "$iqn-${names[k]}"
+	adm -m target -o bind -t $((k + 1)) -I ALL
+	adm -m lu -o new -t $((k + 1)) -l 1 -b "$dir/${names[k]}"
+	is "${names[k]} is there" done_silently
+	is "and takes writes" eval "(load ${names[k]} 1 4 64k '$dir/first' --count 200) \
+		>'$dir/first.out' 2>&1"
+done
+
+touch "$SICK"
+greedy=()
+for name in "${names[@]:0:5}"; do
+	(load "$name" 4 32 256k "$dir/greedy-$name" --time 600) >/dev/null 2>&1 &
+	greedy+=($!)
+done
+sleep 3
+well=()
+for name in "${names[@]:5}"; do
+	(load "$name" 4 2 "4k:3,512k:1" "$dir/report-$name" --time "$seconds") \
+		>"$dir/out-$name" 2>&1 &
+	well+=($!)
+done
+# Much more than it should take: who is stopped does not end at all.
+for _ in $(seq $((seconds + 60))); do
+	left=0
+	for p in "${well[@]}"; do
+		kill -0 "$p" 2>/dev/null && left=1
+	done
+	[ $left = 0 ] && break
+	sleep 1
+done
+for name in "${names[@]:5}"; do
+	is "$name: all its writes are served, and none waits too long" python3 - \
+		"$dir/report-$name" "$wait_ms" <<'END'
+import json, sys
+try:
+    r = json.load(open(sys.argv[1]))
+except (OSError, ValueError):
+    sys.exit('it has not ended: writes wait')
+w = r['latency_us']['write']
+print('# %u writes, p99 %.1f ms, longest %.1f ms' % (w['count'], w['p99'] / 1e3, w['max'] / 1e3))
+sys.exit(not (w['count'] and w['max'] < int(sys.argv[2]) * 1e3))
+END
+done
+kill "${greedy[@]}" "${well[@]}" 2>/dev/null
+wait "${greedy[@]}" "${well[@]}" 2>/dev/null
+adm -m system -o show
+is "the daemon answers" test "$rc" = 0
+no_report
+daemon_kill
+finish 5
