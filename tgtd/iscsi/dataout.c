@@ -24,7 +24,7 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 		unsolicited ? MIN((uint64_t)t->conn->params.first_burst, t->edtl) : immediate;
 	o->unsol_got = 0;
 	o->next = o->unsol_len;
-	o->unsol_data_sn = o->r2t_sn = 0;
+	o->unsol_data_sn = o->r2t_sn = o->owed_looks = 0;
 	o->r2t_busy = o->fetching = 0;
 	o->unsol_open = unsolicited || immediate;
 	o->unsol_lost = o->closed = o->waiting = false;

@@ -70,6 +70,7 @@ struct iscsi_dataout {
 	uint64_t next;	      /* first byte not yet solicited */
 	uint32_t unsol_data_sn;
 	uint32_t r2t_sn;      /* of the next R2T */
+	uint32_t owed_looks;  /* of owed.c, at which something was owed */
 	uint8_t r2t_busy;     /* slots waiting for data */
 	uint8_t fetching;     /* transport fetches under way */
 	bool unsol_lost;      /* part of it went missing (ERL 1) */
@@ -107,8 +108,10 @@ struct iscsi_dataout {
 /*
  * The deadline of write data that is owed (owed.c). It is data_out_timeout without any write data
  * on the connection. For one R2T, or a command's unsolicited data, it is ISCSI_OWED_TIMES that.
- * When it passes for the third time, the connection ends.
+ * A command as a whole has that, too, and data_out_timeout more for each ISCSI_OWED_LEAST bytes
+ * that have come. When it passes for the third time, the connection ends.
  */
+#define ISCSI_OWED_LEAST KiB(64)
 #define ISCSI_OWED_TIMES 8
 #define ISCSI_OWED_MISSES 3
 #define ISCSI_OWED_TIMEOUT_S 20

@@ -4,7 +4,8 @@
  * announced by F = 0. It holds blocks meanwhile, which others want. Any Data-Out of the connection
  * counts as progress, since data comes in an order that we do not choose, and so does any byte of a
  * PDU that has begun to come. So that one byte now and then does not hold blocks for ever, each
- * sequence has a bound of its own too, and so has immediate data.
+ * sequence has a bound of its own too, and so has immediate data; and so that many short sequences
+ * do not, a command has one.
  *
  * The clock costs nothing per PDU: a timer looks at the connection's tasks, four times a deadline,
  * and only while something is owed. iSER's RDMA reads are not owed: the adapter fetches them, and a
@@ -30,6 +31,19 @@ static uint64_t owed_oldest(const struct iscsi_task *t)
 	return since;
 }
 
+/* Looks within one deadline. */
+#define OWED_LOOKS 4
+
+/* Does @t take too long as a whole? What counts is the time in which something was owed, not that
+ * in which we did not ask for any. */
+static bool owed_too_long(const struct iscsi_task *t)
+{
+	const struct iscsi_dataout *o = &t->out;
+	const uint64_t come = o->next - MIN(o->next, o->charged);
+
+	return o->owed_looks > OWED_LOOKS * (ISCSI_OWED_TIMES + come / ISCSI_OWED_LEAST);
+}
+
 static struct iscsi_task *next_late(struct iscsi_conn *conn, uint64_t now, uint64_t limit,
 				    bool *owed)
 {
@@ -45,7 +59,7 @@ static struct iscsi_task *next_late(struct iscsi_conn *conn, uint64_t now, uint6
 			continue;
 		*owed = true;
 		if (now - MAX(since, progress) >= limit ||
-		    now - since >= limit * ISCSI_OWED_TIMES)
+		    now - since >= limit * ISCSI_OWED_TIMES || owed_too_long(t))
 			return t;
 	}
 	return NULL;
@@ -60,6 +74,8 @@ static void owed_timer(struct timer *timer)
 	bool owed = false;
 
 	conn->owed_armed = false;
+	list_for_each(t, &conn->tasks, link)
+		t->out.owed_looks += owed_oldest(t) != UINT64_MAX;
 	/* Each look finds one less, as what is late is forgotten. */
 	while (!conn->failed && (t = next_late(conn, now, limit, &owed))) {
 		late++;
@@ -84,7 +100,7 @@ static void owed_timer(struct timer *timer)
 	}
 	if (owed && !conn->owed_armed) {
 		conn->owed_armed = true;
-		loop_timer_arm(conn->loop, timer, limit / 4);
+		loop_timer_arm(conn->loop, timer, limit / OWED_LOOKS);
 	}
 }
 

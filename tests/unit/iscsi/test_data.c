@@ -644,6 +644,44 @@ START_TEST(owed_data_has_a_deadline)
 }
 END_TEST
 
+/* W1: nor do many short sequences, each of which ends in time, hold a command's blocks for ever. */
+START_TEST(a_trickle_is_bounded_by_command)
+{
+	const uint64_t limit = ISCSI_OWED_TIMEOUT_S * NSEC_PER_SEC;
+	uint8_t bhs[48], out[48];
+	struct wire_pdu p;
+	unsigned bursts;
+
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	wire_target_start();
+	ck_assert_int_eq(iscsi_target_set(wire_target.target, "data_out_timeout", "20"), 0);
+	wire_open(&w);
+	ck_assert_uint_eq(wire_login(&w, 1, 0, 0,
+				     "InitialR2T=Yes\nImmediateData=No\nMaxBurstLength=512"),
+			  0);
+	wire_ready(&w);
+	wire_rw10(&w, bhs, true, 0, 64);
+	wire_send(&w, bhs, NULL, 0);
+	for (bursts = 0; bursts < 64; bursts++) {
+		wire_steps(5);
+		ck_assert(wire_recv(&w, &p));
+		if (wire_opcode(&p) == ISCSI_SCSI_RSP)
+			break;
+		ck_assert_uint_eq(wire_opcode(&p), ISCSI_R2T);
+		for (unsigned k = 0; k < 4; k++) {
+			clock_fake_advance(limit / 4 - NSEC_PER_SEC / 8);
+			wire_steps(5);
+		}
+		data_out(out, get_be32(p.bhs + BHS_TTT), 0, bursts * 512, true);
+		wire_send(&w, out, data, 512);
+	}
+	ck_assert_uint_ge(bursts, ISCSI_OWED_TIMES / 2);
+	ck_assert_uint_le(bursts, 3 * ISCSI_OWED_TIMES);
+	ck_assert_uint_eq(p.bhs[3], 2);
+	wire_down(&w);
+}
+END_TEST
+
 /* W1: also what is withheld in the middle of a PDU: immediate data, unsolicited, asked for. Bytes
  * that come in time are waited for, but not for ever. */
 START_TEST(a_pdu_has_a_deadline)
@@ -696,7 +734,8 @@ END_TEST
 UNIT_TABLE("iscsi-data", 30, { data_in_is_cut_by_segment_and_burst },
 	   { a_segment_length_declared_anew_holds_at_once }, { odd_lengths_are_padded },
 	   { writes_arrive_whole, 4 }, { several_r2ts_at_once }, { owed_data_has_a_deadline },
-	   { a_pdu_has_a_deadline, 9 }, { no_more_is_solicited_at_a_time_than_is_useful },
+	   { a_trickle_is_bounded_by_command }, { a_pdu_has_a_deadline, 9 },
+	   { no_more_is_solicited_at_a_time_than_is_useful },
 	   { waiting_to_solicit_ends_with_a_reset },
 	   { waiting_to_solicit_ends_with_the_connection },
 	   { unsolicited_data_may_be_less_than_first_burst },
