@@ -84,6 +84,11 @@ struct block_priv {
 	uint32_t op_pins;	 /* requests in progress that need this key to stay indexed */
 	uint16_t account;	 /* what it is charged to (account.h), ACCT_NONE: nobody */
 	uint16_t dev;		 /* when written: cache_dev.number */
+	/* Of write-back that has failed, see writeback.c; all 0 when the last one went well. */
+	uint32_t failed_ms;	 /* when it was tried last, alone; ms of clock_now_ns(), wraps */
+	uint8_t fails;		 /* how often it failed alone since it went well; saturates */
+	uint8_t run;		 /* may go out with neighbours in writes of up to
+				  * 1 << (run - 1) blocks; 0: of any length */
 };
 
 /*

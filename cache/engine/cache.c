@@ -37,6 +37,7 @@ static void cache_free(struct cache *c)
 	if (c->io_pool)
 		pool_destroy(c->io_pool);
 	free(c->part);
+	free(c->waiting);
 	free(c->hit);
 	pthread_cond_destroy(&c->dev_gone);
 	pthread_mutex_destroy(&c->devs_lock);
@@ -82,13 +83,14 @@ static int cache_init(struct cache *c, const struct cache_conf *conf, uint32_t m
 	c->affinity.set = conf->forward_threshold;
 	c->affinity.calibrated = KiB(64);
 	c->part = calloc(c->nparts, sizeof(*c->part));
+	c->waiting = calloc((c->nparts + 63) / 64, sizeof(*c->waiting));
 	c->hit_stride = ALIGN_UP(c->map.nodes, CACHE_LINE / (uint32_t)sizeof(*c->hit));
 	c->hit = aligned_alloc(CACHE_LINE, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
 	if (c->hit)
 		memset(c->hit, 0, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
 	c->io_pool = pool_create("cache io", sizeof(struct cache_io), IO_PREALLOC, IO_MAX, -1);
 	c->dev_of = calloc(CACHE_DEVS, sizeof(struct cache_dev *));
-	return c->part && c->hit && c->io_pool && c->dev_of ? 0 : -ENOMEM;
+	return c->part && c->waiting && c->hit && c->io_pool && c->dev_of ? 0 : -ENOMEM;
 }
 
 /* Its nodes: those of the configuration's mask, in the topology's order. 0 or -errno. */

@@ -40,7 +40,6 @@ struct flush_worker {
 	struct loop_msg msg;
 	uint32_t woken_up;	/* atomic: msg is on its way */
 	uint32_t armed;		/* atomic: it looks by itself before long */
-	uint32_t reclaim_wait;	/* atomic: somebody waits for clean blocks */
 };
 
 /*
@@ -84,6 +83,8 @@ struct cache {
 	struct block_geometry geo;
 	struct affinity affinity;
 	struct partition **part; /* by partition id */
+	uint64_t *waiting;	 /* atomic: a bit for each partition that requests wait in, changed
+				  * under its lock, read without */
 	struct hit_count *hit;	 /* of node n and slot s: [s * hit_stride + n] */
 	uint32_t hit_stride;
 	uint32_t reserve;	 /* pin budget.reserve */

@@ -57,6 +57,7 @@ static void dev_free(struct cache_dev *dev)
 	budget_fini(&dev->budget);
 	free(dev->acct);
 	free(dev->dirty);
+	free(dev->dirty_parts);
 	free(dev);
 }
 
@@ -87,12 +88,15 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	sieve_init(&dev->sieve, lower->caps & BLK_CAP_ROTATIONAL);
 	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
 	dev->acct = calloc(c->nparts, sizeof(*dev->acct));
+	dev->dirty_parts = calloc((c->nparts + 63) / 64, sizeof(*dev->dirty_parts));
 	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ?
 			   (int)c->node_of_topo[lower->node] :
 			   -1;
 	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
 								      (uint32_t)(mix % c->nnodes);
-	if (!dev->dirty || !dev->acct || dev_flush_init(dev, &c->node[worker].flush) < 0) {
+	if (!dev->dirty || !dev->acct || !dev->dirty_parts ||
+	    dev_flush_init(dev, &c->node[worker].flush) < 0) {
+		free(dev->dirty_parts);
 		free(dev->acct);
 		free(dev->dirty);
 		free(dev);
@@ -100,7 +104,7 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	}
 	budget_init(&dev->budget, &c->budgets);
 	for (uint32_t i = 0; i < c->nparts; i++) {
-		dev->dirty[i] = (struct dirty_list){ BLOCK_NONE, BLOCK_NONE, 0 };
+		dev->dirty[i] = (struct dirty_list){ BLOCK_NONE, BLOCK_NONE, 0, BLOCK_NONE, false };
 		acct_store_init(&dev->acct[i], &dev->budget, dev->number);
 	}
 	c->dev_of[dev->number] = dev;
@@ -219,7 +223,7 @@ static int sync_and_wait(struct cache_blk *cb)
 static void detach_idle(void *arg)
 {
 	struct cache_dev *dev = arg;
-	dev->flush.idle = dev->flush.inflight == 0 &&
+	dev->flush.idle = dev->flush.pace.out == 0 &&
 			  !__atomic_load_n(&dev->reads_out, __ATOMIC_ACQUIRE) && record_quiet(dev);
 	if (dev->flush.idle)
 		list_del(&dev->flush.link);

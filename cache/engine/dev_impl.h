@@ -6,31 +6,67 @@
 #include "cache/blk/dirty_record.h"
 #include "cache/blk/sync_group.h"
 #include "cache/engine/cache_impl.h"
+#include "cache/engine/pace.h"
 #include "cache/engine/readahead.h"
 #include "cache/engine/sieve.h"
 #include "events/offload.h"
 
 struct cache_dev;
+struct cache_io;
 
-/* One device's dirty blocks in one partition, ordered by dirty_epoch. That partition's lock. */
+/*
+ * One device's dirty blocks in one partition, ordered by dirty_epoch. That partition's lock. What
+ * lies before the cursor has been looked at by the flusher and is none of its business for now,
+ * unless @again.
+ */
 struct dirty_list {
 	uint32_t head, tail, count;
+	uint32_t cursor; /* BLOCK_NONE: all of it lies before */
+	bool again;	 /* something before the cursor is to be looked at */
 };
 
-#define FLUSH_KEYS 4096
 #define FLUSH_BYTES MiB(1) /* of one write, merged over groups */
+
+/* What write-back without an owner remembers, of a device: collect.c, flusher.c. */
+struct flush_part { /* in one partition */
+	uint64_t look_ns; /* nothing is old enough before */
+	uint32_t lap;	  /* dev_flush.lap when its list was begun last */
+	bool failing;	  /* since then, blocks were passed over that wait to be tried again */
+};
+
+struct flush_batch {
+	uint32_t n, next; /* collected and not yet looked at: [next, n) */
+	uint64_t *keys;	  /* block numbers, ascending */
+};
+
+struct flush_range {
+	uint64_t first;
+	uint32_t n;
+};
+
+#define FLUSH_SWEEP_KEYS 4096
+#define FLUSH_URGENT_KEYS 256
+#define FLUSH_SPLITS 128
 
 struct dev_flush {
 	struct list link;
 	struct flush_worker *worker;
-	/* A write of flush_keys() without an owner is over. On the worker's loop. */
-	void (*done)(struct cache_dev *dev, int status);
+	/* The write without an owner that begins with @lead is over, its blocks are settled; it and
+	 * what is behind it are put next. On the worker's loop. */
+	void (*done)(struct cache_io *lead, int status);
 	/* The worker's loop only. */
-	uint32_t inflight;
+	struct pace pace;
 	bool idle;
-	uint32_t nkeys, next;	/* collected and not yet looked at: [next, nkeys) */
-	uint64_t retry_at_ns;	/* after an error */
-	uint64_t *keys;		/* block numbers, ascending */
+	struct flush_batch urgent; /* of partitions where somebody waits */
+	struct flush_batch sweep;  /* by age and watermark */
+	struct flush_part *part;   /* [cache->nparts] */
+	uint32_t at;		   /* the partition where the next sweep begins */
+	uint32_t lap;		   /* raised when blocks that failed are due again */
+	uint64_t lap_ns;	   /* when it was */
+	uint64_t retry_ns;	   /* when the first of them is; UINT64_MAX: there are none */
+	uint32_t kick_below;	   /* writes out: fewer, and the worker looks again */
+	uint32_t nsplits;	   /* writes of several blocks that failed, last one last */
+	struct flush_range split[FLUSH_SPLITS];
 };
 
 #define CACHE_DEVS 65536u
@@ -80,6 +116,8 @@ struct cache_dev {
 	struct dirty_list *dirty; /* [cache->nparts] */
 	struct budget budget;
 	struct acct_store *acct; /* [cache->nparts] */
+	uint64_t *dirty_parts; /* atomic: a bit for each partition whose list is not empty,
+				* changed under its lock, read without */
 	_Atomic uint64_t epoch;	/* raised by every SYNC, here and below */
 	/* See stable.c. Written back until then is stable; has left the cache
 	 * since, at the latest then. */
@@ -97,8 +135,7 @@ struct cache_dev {
 	struct readahead readahead;
 	struct sieve sieve;
 	uint32_t reads_out;	/* atomic: fills in flight */
-	uint64_t no_merge_until_ns; /* atomic: until then each block is written for
-				     * itself: writes have failed */
+	uint64_t failing_until_ns; /* atomic: write-back has failed lately; 0: it has not */
 };
 
 /* What a write that is acknowledged before it is on stable storage has to look at: usually 0. */
@@ -207,6 +244,9 @@ void dirty_del(struct cache_dev *dev, struct partition *p, struct block *b);
 /* @to takes @from's place in the list. */
 void dirty_replace(struct cache_dev *dev, struct partition *p, struct block *from,
 		   struct block *to);
+/* Has it any block on its lists? Takes no lock; sees whatever was dirtied before, in the one order
+ * of such looks and what flusher_wake() looks at. */
+bool dev_any_dirty(const struct cache_dev *dev);
 /* Blocks on its lists. Each partition's lock is had once. */
 uint64_t dev_dirty(const struct cache_dev *dev);
 /* Bytes of whole blocks that are not written back, in flight or not. The same. */

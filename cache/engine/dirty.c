@@ -5,6 +5,25 @@
  */
 #include "cache/engine/dev_impl.h"
 
+/* The words that say which lists are not empty change only when one becomes so, or ceases to be. */
+static void parts_mark(struct cache_dev *dev, uint32_t part, bool dirty)
+{
+	uint64_t *word = &dev->dirty_parts[part / 64], bit = 1ull << part % 64;
+
+	if (dirty)
+		__atomic_fetch_or(word, bit, __ATOMIC_SEQ_CST);
+	else
+		__atomic_fetch_and(word, ~bit, __ATOMIC_SEQ_CST);
+}
+
+bool dev_any_dirty(const struct cache_dev *dev)
+{
+	for (uint32_t i = 0; i < (dev->cache->nparts + 63) / 64; i++)
+		if (__atomic_load_n(&dev->dirty_parts[i], __ATOMIC_SEQ_CST))
+			return true;
+	return false;
+}
+
 void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b)
 {
 	struct dirty_list *l = &dev->dirty[p->id];
@@ -29,7 +48,12 @@ void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b)
 		p->priv[next].dirty_prev = b->index;
 	else
 		l->tail = b->index;
-	l->count++;
+	if (next != BLOCK_NONE)
+		l->again = true;
+	else if (l->cursor == BLOCK_NONE)
+		l->cursor = b->index;
+	if (!l->count++)
+		parts_mark(dev, p->id, true);
 }
 
 void dirty_del(struct cache_dev *dev, struct partition *p, struct block *b)
@@ -45,8 +69,11 @@ void dirty_del(struct cache_dev *dev, struct partition *p, struct block *b)
 		p->priv[bp->dirty_next].dirty_prev = bp->dirty_prev;
 	else
 		l->tail = bp->dirty_prev;
+	if (l->cursor == b->index)
+		l->cursor = bp->dirty_next;
 	bp->dirty_prev = bp->dirty_next = BLOCK_NONE;
-	l->count--;
+	if (!--l->count)
+		parts_mark(dev, p->id, false);
 }
 
 void dirty_replace(struct cache_dev *dev, struct partition *p, struct block *from, struct block *to)
@@ -63,6 +90,8 @@ void dirty_replace(struct cache_dev *dev, struct partition *p, struct block *fro
 		p->priv[t->dirty_next].dirty_prev = to->index;
 	else
 		l->tail = to->index;
+	if (l->cursor == from->index)
+		l->cursor = to->index;
 	f->dirty_prev = f->dirty_next = BLOCK_NONE;
 }
 

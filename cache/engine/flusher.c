@@ -3,123 +3,141 @@
  * The background flusher: when to write back what. Each device is bound to one worker loop, whose
  * flusher looks at it on a tick while anything is dirty, and at once when it is asked to.
  *
- *   age        blocks dirty for longer than FLUSH_AGE go out;
+ *   waiting    somebody waits for blocks: the partitions where that is so come first, the one whose
+ *              waiter is the oldest before the others, a few blocks of each in turn;
+ *   split      a write of several blocks has failed: its halves, until what cannot be written is
+ *              alone (writeback.c);
  *   watermark  a partition more than a quarter full of dirty blocks is brought back to an eighth;
- *   hunger     somebody waits for blocks: the partitions where that is so are emptied of dirt.
+ *   age        blocks dirty for longer than three seconds go out.
  *
- * What is picked in all partitions is sorted by block number and written in that order,
- * merged, with a bounded number of writes out; foreground reads share the lower device's queue
- * with few of them.
+ * The last two begin with another partition each time, and take as much of each. What is picked is
+ * sorted by block number and written in that order, merged (collect.c). How much of a device is out
+ * is its own affair (pace.h): a store that hangs, or has much to write, holds no other back.
+ *
+ * A device of which nothing is dirty costs a look at one word for 64 partitions, and no lock.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
 
 #include <stdlib.h>
 
-#define FLUSH_AGE_NS (3 * NSEC_PER_SEC)
 #define FLUSH_TICK_NS (100 * NSEC_PER_MSEC)
-#define FLUSH_TICK_RECLAIM_NS (2 * NSEC_PER_MSEC)
-#define FLUSH_INFLIGHT 16
-#define FLUSH_INFLIGHT_RECLAIM 64
-#define FLUSH_RETRY_NS NSEC_PER_SEC
+#define FLUSH_TICK_WAITING_NS (2 * NSEC_PER_MSEC)
+#define SPLIT_BLOCKS 256u
 
-static int flusher_key_order(const void *a, const void *b)
+static void start_batch(struct cache_dev *dev, struct flush_batch *b, struct flush_room *room,
+			bool *dry)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return (x > y) - (x < y);
+	if (b->next < b->n && !*dry)
+		b->next += flush_keys(dev, NULL, b->keys + b->next, b->n - b->next, false, room,
+				      dry);
 }
 
-/* Appends what should go out of @p. Lock held. */
-static void collect_part(struct cache_dev *dev, struct partition *p, uint64_t now)
+/* The parts of what failed as a whole, the last failure first: so there are never many. */
+static void start_splits(struct cache_dev *dev, struct flush_room *room, bool *dry)
 {
 	struct dev_flush *f = &dev->flush;
-	uint32_t unclean = part_unclean(p), high = part_dirty_limit(p) / 2, excess = 0;
-	if (p->reclaim_wait)
-		excess = UINT32_MAX;
-	else if (unclean > high)
-		excess = unclean - high / 2;
-	for (uint32_t i = dev->dirty[p->id].head; i != BLOCK_NONE && f->nkeys < FLUSH_KEYS;
-	     i = p->priv[i].dirty_next) {
-		struct block_priv *bp = &p->priv[i];
-		if (!excess && bp->dirty_since_ns + FLUSH_AGE_NS > now)
-			break; /* oldest first */
-		if (bp->io)
-			continue;
-		f->keys[f->nkeys++] = p->hdr[i].block;
-		if (excess && excess != UINT32_MAX)
-			excess--;
+	uint64_t keys[SPLIT_BLOCKS];
+
+	while (f->nsplits && room->writes && room->bytes && room->runs && !*dry) {
+		struct flush_range r = f->split[--f->nsplits];
+		const uint32_t n = MIN(r.n, SPLIT_BLOCKS);
+		for (uint32_t i = 0; i < n; i++)
+			keys[i] = r.first + i;
+		/* Writes that end at once may fail at once: there is more then. */
+		const uint32_t done = flush_keys(dev, NULL, keys, n, false, room, dry);
+		if (done < r.n && f->nsplits < FLUSH_SPLITS)
+			f->split[f->nsplits++] = (struct flush_range){ r.first + done, r.n - done };
 	}
 }
 
-/* Collects and starts writes of one device. True when it has anything dirty or in flight. */
-static bool dev_flush_run(struct cache_dev *dev, uint64_t now, bool reclaim_wait)
+/* Starts what may be started of one device. True when it has anything dirty or out. *@next_ns: when
+ * it wants to be looked at again at the latest. */
+static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns)
 {
 	struct dev_flush *f = &dev->flush;
-	struct cache *c = dev->cache;
-	const uint32_t most = reclaim_wait ? FLUSH_INFLIGHT_RECLAIM : FLUSH_INFLIGHT;
-	bool dirty = f->inflight > 0;
+	struct flush_room room;
+	bool dry = false;
 
-	if (f->next == f->nkeys) {
-		f->next = f->nkeys = 0;
-		for (uint32_t i = 0; i < c->nparts; i++) {
-			struct partition *p = c->part[i];
-			leaf_lock(&p->lock);
-			dirty |= dev->dirty[i].count > 0;
-			if (now >= f->retry_at_ns)
-				collect_part(dev, p, now);
-			leaf_unlock(&p->lock);
+	if (!dev_any_dirty(dev))
+		return f->pace.out > 0;
+	if (now < f->pace.hold_ns) {
+		*next_ns = MIN(*next_ns, f->pace.hold_ns);
+		return true;
+	}
+	collect_lap(dev, now);
+	const bool waiting = collect_urgent(dev, now);
+	pace_look(&f->pace, now, __atomic_load_n(&dev->reads_out, __ATOMIC_RELAXED), waiting);
+	room = pace_room(&f->pace);
+	f->kick_below = UINT32_MAX;
+	start_batch(dev, &f->urgent, &room, &dry);
+	room.flags = BLK_F_BACKGROUND;
+	start_splits(dev, &room, &dry);
+	if (room.writes && room.bytes && room.runs && !dry) {
+		if (collect_sweep(dev, now))
+			*next_ns = now;
+		start_batch(dev, &f->sweep, &room, &dry);
+	}
+	if (dry)
+		*next_ns = MIN(*next_ns, now + FLUSH_TICK_WAITING_NS);
+	f->kick_below = (f->pace.out + 1) / 2;
+	return true;
+}
+
+/* Who waits in this node's partitions and could go on does, at the latest now: a safety net under
+ * the wake-ups. True: somebody waits in any node's. */
+static bool rekick_waiting(struct flush_worker *w)
+{
+	struct cache_node *n = container_of(w, struct cache_node, flush);
+	struct cache *c = w->cache;
+	uint64_t any = 0;
+
+	for (uint32_t i = 0; i < (c->nparts + 63) / 64; i++) {
+		uint64_t bits = __atomic_load_n(&c->waiting[i], __ATOMIC_SEQ_CST);
+		any |= bits;
+		for (; bits; bits &= bits - 1) {
+			struct partition *p = c->part[i * 64 + (uint32_t)__builtin_ctzll(bits)];
+			if (p->node == n)
+				part_wake_again(p);
 		}
-		qsort(f->keys, f->nkeys, sizeof(f->keys[0]), flusher_key_order);
 	}
-	if (f->next < f->nkeys && f->inflight < most && now >= f->retry_at_ns) {
-		uint32_t budget = most - f->inflight;
-		bool dry; /* then the tick tries again */
-		dirty = true;
-		f->next += flush_keys(dev, NULL, f->keys + f->next, f->nkeys - f->next, false,
-				      &budget, &dry);
-	}
-	return dirty || f->next < f->nkeys;
+	return any != 0;
 }
 
 static void worker_run(struct flush_worker *w)
 {
 	struct cache *c = w->cache;
 	struct cache_dev *dev;
-	uint64_t now = clock_now_ns();
-	bool reclaim_wait = __atomic_exchange_n(&w->reclaim_wait, 0, __ATOMIC_ACQ_REL),
-	     dirty = false;
+	const uint64_t now = clock_now_ns();
+	uint64_t next = UINT64_MAX;
+	bool dirty = false;
 
-	for (uint32_t i = 0; i < c->nparts && !reclaim_wait; i++)
-		reclaim_wait = __atomic_load_n(&c->part[i]->reclaim_wait, __ATOMIC_RELAXED);
-
+	/* Descriptors are few: another one is the first each time. */
+	if (!list_empty(&w->devs)) {
+		struct list *first = w->devs.next;
+		list_del(first);
+		list_add_tail(&w->devs, first);
+	}
 	list_for_each(dev, &w->devs, flush.link) {
-		const bool has = dev_flush_run(dev, now, reclaim_wait);
+		const bool has = dev_flush_run(dev, now, &next);
 
 		budget_tick(&dev->budget, now, has);
 		dirty |= has;
 	}
-	/* A safety net under the wake-ups: who waits and could go on does, at the latest now. */
-	for (uint32_t i = 0; i < c->nparts; i++)
-		if (__atomic_load_n(&c->part[i]->waiting, __ATOMIC_RELAXED)) {
-			part_wake_again(c->part[i]);
-			reclaim_wait = true;
-		}
+	const bool waiting = rekick_waiting(w);
 	io_wake(c);
-	if (!dirty && !reclaim_wait) {
+	if (!dirty && !waiting) {
 		/* Whoever dirties a block after this sees it and kicks;
 		 * before it, we see the block. */
 		__atomic_store_n(&w->armed, 0, __ATOMIC_SEQ_CST);
 		list_for_each(dev, &w->devs, flush.link)
-			for (uint32_t i = 0; i < c->nparts && !dirty; i++) {
-				leaf_lock(&c->part[i]->lock);
-				dirty = dev->dirty[i].count > 0;
-				leaf_unlock(&c->part[i]->lock);
-			}
+			dirty |= dev_any_dirty(dev);
 		if (!dirty)
 			return;
 	}
 	__atomic_store_n(&w->armed, 1, __ATOMIC_SEQ_CST);
-	loop_timer_arm(w->loop, &w->timer, reclaim_wait ? FLUSH_TICK_RECLAIM_NS : FLUSH_TICK_NS);
+	next = MIN(next, now + (waiting ? FLUSH_TICK_WAITING_NS : FLUSH_TICK_NS));
+	loop_timer_arm(w->loop, &w->timer, next - now);
 }
 
 static void worker_tick(struct timer *t)
@@ -151,11 +169,8 @@ void flusher_wake(struct cache_dev *dev, bool much)
 
 void flusher_reclaim_wait(struct cache *c)
 {
-	for (uint32_t i = 0; i < c->nnodes; i++) {
-		struct flush_worker *w = &c->node[i].flush;
-		__atomic_store_n(&w->reclaim_wait, 1, __ATOMIC_RELEASE);
-		flush_worker_wake(w);
-	}
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		flush_worker_wake(&c->node[i].flush);
 }
 
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop)
@@ -172,30 +187,57 @@ void flush_worker_fini(struct flush_worker *w)
 	loop_timer_cancel(w->loop, &w->timer);
 }
 
-/* A flush without an owner is over. On the worker's loop. */
-static void flush_over(struct cache_dev *dev, int status)
+/* dev_flush.done. */
+static void flush_over(struct cache_io *lead, int status)
 {
+	struct cache_dev *dev = lead->dev;
 	struct dev_flush *f = &dev->flush;
+	const uint64_t now = clock_now_ns();
+	struct pace_write w = { .tag = lead->pace,
+				.tried = lead->failing,
+				.bytes = lead->req.len,
+				.started_ns = lead->started_ns };
+
 	ASSERT_ON_LOOP(f->worker->loop);
-	f->inflight--;
-	if (status)
-		f->retry_at_ns = clock_now_ns() + FLUSH_RETRY_NS;
-	else if (f->inflight < FLUSH_INFLIGHT / 2)
+	for (const struct cache_io *io = lead; io; io = io->behind, w.runs++)
+		w.blocks += io->nblocks;
+	pace_over(&f->pace, &w, now, status);
+	if (status && w.blocks > 1 && !w.tried) {
+		/* Without room for it, its time comes with the list's. */
+		if (f->nsplits < FLUSH_SPLITS)
+			f->split[f->nsplits++] = (struct flush_range){ lead->block, w.blocks };
+	} else if (status) {
+		f->part[lead->part->id].failing = true;
+		f->retry_ns = MIN(f->retry_ns, now + NSEC_PER_SEC);
+	}
+	if (f->pace.out < f->kick_below || !f->pace.out)
 		flush_worker_wake(
 			f->worker); /* by message: many completions of one batch, one look */
 }
 
 int dev_flush_init(struct cache_dev *dev, struct flush_worker *w)
 {
-	dev->flush.worker = w;
-	dev->flush.done = flush_over;
-	list_init(&dev->flush.link);
-	dev->flush.keys = malloc(FLUSH_KEYS * sizeof(dev->flush.keys[0]));
-	return dev->flush.keys ? 0 : -ENOMEM;
+	struct dev_flush *f = &dev->flush;
+
+	f->worker = w;
+	f->done = flush_over;
+	list_init(&f->link);
+	pace_init(&f->pace);
+	f->retry_ns = UINT64_MAX;
+	f->urgent.keys = malloc((FLUSH_URGENT_KEYS + FLUSH_SWEEP_KEYS) * sizeof(f->urgent.keys[0]));
+	f->part = calloc(dev->cache->nparts, sizeof(f->part[0]));
+	if (!f->urgent.keys || !f->part) {
+		free(f->urgent.keys);
+		free(f->part);
+		return -ENOMEM;
+	}
+	f->sweep.keys = f->urgent.keys + FLUSH_URGENT_KEYS;
+	return 0;
 }
 
 void dev_flush_fini(struct cache_dev *dev)
 {
-	ASSERT(!dev->flush.inflight && !list_linked(&dev->flush.link));
-	free(dev->flush.keys);
+	ASSERT(!dev->flush.pace.out && !list_linked(&dev->flush.link));
+	free(dev->flush.urgent.keys);
+	free(dev->flush.part);
 }

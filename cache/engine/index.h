@@ -123,6 +123,7 @@ struct partition {
 	uint32_t waiting;	   /* requests in all queues */
 	uint32_t reclaim_wait;	   /* of these: for whom write-back
 				    * makes room (all but WAIT_FILL) */
+	uint64_t hungry_ns;	   /* since when, about: atomic, read without the lock */
 	bool reclaim_failed;	   /* nothing to be had at the last try,
 				    * and nothing has changed since */
 	uint32_t pins;		   /* sum of op_pins */

@@ -28,6 +28,7 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 	io->nblocks = 0;
 	io->scratch = NULL;
 	io->started_ns = 0;
+	io->failing = false;
 	return io;
 }
 

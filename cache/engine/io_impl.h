@@ -23,7 +23,10 @@ struct cache_io {
 	uint32_t nblocks;
 	uint64_t block;		/* first */
 	uint32_t from, to;	/* sectors: from in the first block, to in the last */
-	uint64_t started_ns;	/* FILL on an idle device: when; else 0 */
+	uint64_t started_ns;	/* FILL on an idle device: when, else 0; FLUSH: when */
+	uint8_t pace;		/* FLUSH without an owner, first of its write: for pace_over() */
+	uint8_t run;		/* FLUSH: block.run of all its blocks */
+	bool failing;		/* ... and whether they failed alone before */
 	void *scratch;		/* FILL: where holes are read to */
 	/* Arena indexes of the blocks it reads into or writes from; BLOCK_NONE: a hole. */
 	uint32_t idx[CACHE_IO_BLOCKS];
@@ -100,14 +103,27 @@ void fill_submit(struct cache_io *io);
 /* ---- writeback.c ----------------------------------------------------------------------------- */
 /* Sector span of @b in the flush @io. */
 void io_span(const struct cache_io *io, const struct block *b, uint32_t *from, uint32_t *to);
+/* May this page, which failed alone, be tried again by now? Lock held. */
+bool flush_due(const struct block_priv *bp, uint64_t now_ns, uint64_t *due_ns);
 /*
- * Writes back what of the ascending @keys is dirty still, merged, with at most *@budget writes
- * (less what was started, afterwards). Returns how many of the keys are done with; fewer than @n
- * when the budget is used up, or (*@dry) descriptors are. @owner: waits for the writes, within a
- * pass; NULL: the flusher's, on its worker's loop. @own: the owner has the range for itself.
+ * Writes back what of the ascending @keys is dirty still, merged, within @room (less what was
+ * started, afterwards; the last write may go beyond it). Returns how many of the keys are done
+ * with; fewer than @n when there is no more room, or (*@dry) no descriptor. @owner: waits for the
+ * writes, within a pass; NULL: the flusher's, on its worker's loop. @own: the owner has the range
+ * for itself.
  */
 uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n,
-		    bool own, uint32_t *budget, bool *dry);
+		    bool own, struct flush_room *room, bool *dry);
+
+/* ---- collect.c: what the flusher picks. On the worker's loop --------------------------------- */
+/* Refills the empty batch of partitions where somebody waits for blocks, who has waited longest
+ * first. True: there is such a partition that the device has dirty blocks in. */
+bool collect_urgent(struct cache_dev *dev, uint64_t now);
+/* Refills the empty batch by age and watermark, from where the last one ended. True: it has not
+ * seen all for now, and wants to go on before long. */
+bool collect_sweep(struct cache_dev *dev, uint64_t now);
+/* Blocks that failed are due again, or may be. */
+void collect_lap(struct cache_dev *dev, uint64_t now);
 /* ---- sync.c ---------------------------------------------------------------------------------- */
 /* A committed write goes on to stable storage; a READ FUA begins. */
 bool sync_begin(struct blk_req *req);

@@ -42,7 +42,8 @@ enum {
 	OP_F_WAIT_FILL = 1 << 11, /* see OP_F_WAIT_WRITE */
 	OP_F_BATCH = 1 << 12,	  /* SYNC: drv is what it is about to write */
 	OP_F_APART = 1 << 13,	  /* I/O with more than it needs has
-				   * failed: every block for itself */
+				   * failed: every block for itself; SYNC:
+				   * in halves */
 };
 
 /* Lies over blk_req.drv_word from submit to completion. */

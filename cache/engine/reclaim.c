@@ -111,6 +111,27 @@ struct account *part_take_slow(struct partition *p, struct blk_req *req, enum ac
 	return a;
 }
 
+/* One more waits in @p (@more 1), or one less (-1): what others read of that without the lock. */
+static void part_count_waiting(struct partition *p, int more, bool reclaim_wait, uint64_t since_ns)
+{
+	uint64_t *word = &p->node->cache->waiting[p->id / 64], bit = 1ull << p->id % 64;
+
+	if (more > 0 && !p->waiting)
+		__atomic_fetch_or(word, bit, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&p->waiting, p->waiting + (uint32_t)more, __ATOMIC_RELAXED);
+	if (!p->waiting)
+		__atomic_fetch_and(word, ~bit, __ATOMIC_SEQ_CST);
+	if (!reclaim_wait)
+		return;
+	/* Who leaves is about the oldest: the others have come since. */
+	if (more < 0)
+		since_ns = MAX(p->hungry_ns, since_ns);
+	else if (p->reclaim_wait)
+		since_ns = MIN(p->hungry_ns, since_ns);
+	__atomic_store_n(&p->hungry_ns, since_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->reclaim_wait, p->reclaim_wait + (uint32_t)more, __ATOMIC_RELAXED);
+}
+
 void part_unwait(struct partition *p, struct blk_req *req)
 {
 	struct cache_op *op = op_of(req);
@@ -123,9 +144,7 @@ void part_unwait(struct partition *p, struct blk_req *req)
 		acct_leave(&p->book, acct_find(&p->book, part_store(p, req), req->stream),
 			   kind_of_queue(q), req);
 	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_WRITE | OP_F_WAIT_FILL);
-	__atomic_store_n(&p->waiting, p->waiting - 1, __ATOMIC_RELAXED);
-	if (q != WAIT_FILL)
-		__atomic_store_n(&p->reclaim_wait, p->reclaim_wait - 1, __ATOMIC_RELAXED);
+	part_count_waiting(p, -1, q != WAIT_FILL, op->since_ns);
 	p->stats.wait_ns += clock_now_ns() - op->since_ns;
 }
 
@@ -151,9 +170,7 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 	op->queue = (uint16_t)p->id;
 	op->flags |= OP_F_QUEUED | flag[queue];
 	op->flags &= (uint16_t)~OP_F_WOKEN;
-	__atomic_store_n(&p->waiting, p->waiting + 1, __ATOMIC_RELAXED);
-	if (queue != WAIT_FILL)
-		__atomic_store_n(&p->reclaim_wait, p->reclaim_wait + 1, __ATOMIC_RELAXED);
+	part_count_waiting(p, 1, queue != WAIT_FILL, op->since_ns);
 	p->stats.waits++;
 	if (a) {
 		acct_wait(&p->book, a, kind_of_queue(queue), req);

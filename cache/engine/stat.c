@@ -111,7 +111,7 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 		return 0;
 	struct cache_dev *dev = cache_dev_of(blk);
 	struct cache *c = dev->cache;
-	r->failing = clock_now_ns() < __atomic_load_n(&dev->no_merge_until_ns, __ATOMIC_RELAXED);
+	r->failing = clock_now_ns() < __atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED);
 	r->unrecorded = record_failed(dev);
 	r->doubt = atomic_load_explicit(&dev->maybe_lost, memory_order_relaxed);
 	uint32_t shift = c->geo.block_shift, sectors = c->geo.sectors;

@@ -121,15 +121,21 @@ static uint32_t sync_collect(struct cache_dev *dev, struct blk_req *req, uint64_
 	return n;
 }
 
+/* Who waits for it is not held back. */
+static struct flush_room sync_room(uint32_t writes)
+{
+	return (struct flush_room){ writes, UINT32_MAX, FLUSH_BYTES, 0, UINT64_MAX };
+}
+
 bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
 		uint64_t epoch, bool own)
 {
 	uint64_t keys[PASS_KEYS];
-	uint32_t budget = SYNC_INFLIGHT;
+	struct flush_room room = sync_room(SYNC_INFLIGHT);
 	bool found = false, dry;
 	uint32_t n = sync_collect(dev, req, first, end, epoch, keys, PASS_KEYS, PASS_KEYS, &found);
 
-	flush_keys(dev, req, keys, n, own, &budget, &dry);
+	flush_keys(dev, req, keys, n, own, &room, &dry);
 	if (dry && !(op_of(req)->flags & OP_F_JOINED))
 		io_wait(dev->cache, req);
 	if (!(op_of(req)->flags & OP_F_LATER))
@@ -174,10 +180,13 @@ static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first
 			op->flags &= (uint16_t)~(OP_F_JOINED | OP_F_AGAIN);
 		if (!(op->flags & OP_F_BATCH)) {
 			ASSERT(!out);
-			if (op->error) {
+			/* What is to be tried again in halves may still be written. */
+			if (op->error &&
+			    !((req->flags & BLK_F_WHAT_CAN) && (op->flags & OP_F_APART))) {
 				op->pending = 0;
 				return true;
 			}
+			op->flags &= (uint16_t)~OP_F_APART;
 			struct sync_batch *b = batch_make(dev, req, first, end, op->epoch, &found);
 			if (!b) {
 				found = !flush_pass(dev, req, first, end, op->epoch, false);
@@ -194,12 +203,13 @@ static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first
 		}
 		if (op->flags & OP_F_BATCH) {
 			struct sync_batch *b = req->drv;
-			uint32_t budget = out < SYNC_INFLIGHT ? SYNC_INFLIGHT - out : 0;
+			struct flush_room room =
+				sync_room(out < SYNC_INFLIGHT ? SYNC_INFLIGHT - out : 0);
 
 			if (op->error && !(req->flags & BLK_F_WHAT_CAN))
 				b->next = b->n;
 			b->next += flush_keys(dev, req, b->keys + b->next, b->n - b->next, false,
-					      &budget, &dry);
+					      &room, &dry);
 			if (b->next < b->n && !dry) {
 				op->need = SYNC_INFLIGHT / 2;
 			} else if (b->next == b->n) {

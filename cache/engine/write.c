@@ -297,6 +297,9 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	fp->io = op->io;
 	fp->written = op->written;
 	fp->dev = op->dev;
+	fp->failed_ms = op->failed_ms; /* it is the place that cannot be written */
+	fp->fails = op->fails;
+	fp->run = op->run;
 	policy_hold(&p->policy, old);
 	policy_inherit(fresh, old);
 	index_replace(p, hash, old, fresh);

@@ -7,11 +7,20 @@
  * the data of all. While a flush is in flight its blocks do not change: a write that comes
  * meanwhile swaps in a fresh block, which inherits block->io, so the next flush of that key cannot
  * overtake this one.
+ *
+ * A write of several blocks that fails does not say which of them cannot be written: perhaps a thin
+ * store has no space for one. Each of its blocks notes that it may go out only in half as large a
+ * write from now on (block.run), and the flusher does so at once, a SYNC in its next pass; so what
+ * can be written is, and what cannot is alone after log2(n) failures. Such a block is tried again
+ * after 1 s, 2 s, and so on up to 32 s (block.fails). Others are never merged with it, and go on
+ * being merged with each other.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
 
-#define APART_NS (10 * NSEC_PER_SEC)
+#define FAILING_NS (10 * NSEC_PER_SEC)
+#define RETRY_MS 1000u
+#define FAILS_MAX 6u
 
 void io_span(const struct cache_io *io, const struct block *b, uint32_t *from, uint32_t *to)
 {
@@ -19,6 +28,32 @@ void io_span(const struct cache_io *io, const struct block *b, uint32_t *from, u
 	ASSERT(i < io->nblocks);
 	*from = i ? 0 : io->from;
 	*to = i == io->nblocks - 1 ? io->to : io->dev->cache->geo.sectors;
+}
+
+static uint32_t retry_ms(const struct block_priv *bp)
+{
+	return RETRY_MS << (bp->fails - 1);
+}
+
+bool flush_due(const struct block_priv *bp, uint64_t now_ns, uint64_t *due_ns)
+{
+	const uint32_t waited = (uint32_t)(now_ns / NSEC_PER_MSEC) - bp->failed_ms;
+	const uint32_t wait = retry_ms(bp);
+
+	*due_ns = now_ns + (waited < wait ? (wait - waited) * NSEC_PER_MSEC : 0);
+	return waited >= wait;
+}
+
+/* A write of @blocks, this page among them, has failed. Lock held. */
+static void page_failed(struct block_priv *bp, uint32_t blocks, uint64_t now_ns)
+{
+	if (blocks > 1 && !bp->fails) {
+		bp->run = (uint8_t)(32 - __builtin_clz(blocks - 1));
+		return;
+	}
+	bp->run = 1;
+	bp->fails = (uint8_t)MIN(bp->fails + 1u, FAILS_MAX);
+	bp->failed_ms = (uint32_t)(now_ns / NSEC_PER_MSEC);
 }
 
 /* The span's part of @src's dirty map goes on being dirty in @dst. */
@@ -47,15 +82,23 @@ static void dirty_since(struct cache_dev *dev, struct partition *p, struct block
 	dirty_add(dev, p, b);
 }
 
+/* How a write of one or several flushes has ended. */
+struct flush_end {
+	int status;
+	bool unstable;	 /* written, but not on stable storage yet */
+	uint32_t blocks; /* of all of them */
+	uint64_t now_ns;
+};
+
 /* The write that @io was part of is over: what its blocks are now. Its waiters go to @waiters. */
-static void flush_settle(struct cache_io *io, int status, bool unstable, struct list *waiters)
+static void flush_settle(struct cache_io *io, const struct flush_end *e, struct list *waiters)
 {
 	struct cache_dev *dev = io->dev;
 	struct partition *p = io->part;
 	struct blk_req *owner = io->owner;
 
 	leaf_lock(&p->lock);
-	const bool dirty = status || (io->again && unstable);
+	const bool dirty = e->status || (io->again && e->unstable);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
 		struct block *b = &p->hdr[io->idx[i]];
 		struct block *cur = index_find(p, dev->identity, io->block + i);
@@ -64,8 +107,12 @@ static void flush_settle(struct cache_io *io, int status, bool unstable, struct 
 		io_span(io, cur, &from, &to);
 		block_priv(p, cur)->io = NULL;
 		page_io_over(p, b);
-		if (unstable)
+		if (e->unstable)
 			block_written_back(dev, block_priv(p, cur));
+		if (unlikely(e->status))
+			page_failed(block_priv(p, cur), e->blocks, e->now_ns);
+		else
+			block_priv(p, cur)->run = block_priv(p, cur)->fails = 0;
 		/* The rest may go out by somebody else's hand, without FUA. (The
 		 * owner's op is on this loop.) */
 		if (owner && (sector_map_find(block_dirty(p, b), 0, from, true) < from ||
@@ -97,36 +144,68 @@ static void flush_settle(struct cache_io *io, int status, bool unstable, struct 
 	leaf_unlock(&p->lock);
 }
 
+/* Write-back of @dev has failed, of blocks that are tried again in @wait_ms at the latest. */
+static void note_failure(struct cache_dev *dev, const struct cache_io *io, int status,
+			 uint64_t now_ns)
+{
+	/* No longer than the longest pause between two tries of a block. */
+	const uint64_t until = now_ns + FAILING_NS +
+			       ((uint64_t)RETRY_MS << (FAILS_MAX - 1)) * NSEC_PER_MSEC;
+
+	log_ratelimited(LOG_LVL_ERROR,
+			"%s: write-back of %llu bytes at %llu failed: %s; kept dirty",
+			dev->lower->path ? dev->lower->path : "?", (unsigned long long)io->req.len,
+			(unsigned long long)io->req.offset, strerror(-status));
+	metric_inc(M_cache_flush_errors);
+	__atomic_store_n(&dev->failing_until_ns, until, __ATOMIC_RELAXED);
+}
+
+static __attribute__((noinline)) void note_success(struct cache_dev *dev, uint64_t now_ns)
+{
+	if (now_ns >= __atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&dev->failing_until_ns, 0, __ATOMIC_RELAXED))
+		log_notice("%s: write-back does not fail any more",
+			   dev->lower->path ? dev->lower->path : "?");
+}
+
+/* A write of @owner's has failed that had more in it than one block: the owner tries again with
+ * less. A SYNC in halves, others without what they did not ask for: that may be what cannot be
+ * written, and what others write meanwhile has no FUA. True: no error yet. */
+static bool owner_splits(struct blk_req *owner, uint32_t blocks)
+{
+	struct cache_op *op = op_of(owner);
+
+	if (blocks == 1 || (owner->op != BLK_SYNC && (op->flags & OP_F_APART)))
+		return false;
+	op->flags |= OP_F_APART | OP_F_OTHERS;
+	return true;
+}
+
 static void flush_done(struct blk_req *lower)
 {
 	struct cache_io *io = container_of(lower, struct cache_io, req), *next;
 	struct cache_dev *dev = io->dev;
 	struct blk_req *owner = io->owner;
-	int status = lower->status;
-	const bool unstable = !status && !(lower->flags & BLK_F_FUA);
+	struct flush_end e = { .status = lower->status,
+			       .unstable = !lower->status && !(lower->flags & BLK_F_FUA),
+			       .now_ns = clock_now_ns() };
 	struct list waiters;
 
 	list_init(&waiters);
-	budget_write_end(&dev->budget, io->req.len, status);
+	budget_write_end(&dev->budget, io->req.len, e.status);
 	record_wrote(dev);
 	for (next = io; next; next = next->behind)
-		flush_settle(next, status, unstable, &waiters);
-	if (status) {
-		log_ratelimited(LOG_LVL_ERROR,
-				"%s: write-back of %llu bytes at %llu failed: %s; kept dirty",
-				dev->lower->path ? dev->lower->path : "?",
-				(unsigned long long)io->req.len, (unsigned long long)io->req.offset,
-				strerror(-status));
-		metric_inc(M_cache_flush_errors);
-		__atomic_store_n(&dev->no_merge_until_ns, clock_now_ns() + APART_NS,
-				 __ATOMIC_RELAXED);
-	}
-	/* Perhaps only what the owner did not ask for cannot be written; and what others
-	 * write meanwhile has no FUA. */
-	bool again = status && owner && (io->behind || io->nblocks > 1) &&
-		     !(op_of(owner)->flags & OP_F_APART);
-	if (again)
-		op_of(owner)->flags |= OP_F_APART | OP_F_OTHERS;
+		e.blocks += next->nblocks;
+	for (next = io; next; next = next->behind)
+		flush_settle(next, &e, &waiters);
+	if (e.status)
+		note_failure(dev, io, e.status, e.now_ns);
+	else if (unlikely(__atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED)))
+		note_success(dev, e.now_ns);
+	if (!owner)
+		dev->flush.done(io, e.status);
+	else if (e.status && owner_splits(owner, e.blocks))
+		e.status = 0;
 	blk_req_release(&io->req);
 	for (; io; io = next) {
 		struct partition *p = io->part;
@@ -141,20 +220,27 @@ static void flush_done(struct blk_req *lower)
 		op_done_one(w, 0);
 	}
 	if (owner)
-		op_done_one(owner, again ? 0 : status);
-	else
-		dev->flush.done(dev, status);
+		op_done_one(owner, e.status);
 }
 
-/* Writes have failed lately: until none does any more. */
-static __attribute__((noinline)) bool writes_apart(struct cache_dev *dev)
+/* How a flush is built. */
+struct flush_how {
+	bool own;	/* the owner has the range for itself, and its neighbours may be others' */
+	bool apart;	/* each block for itself */
+	bool flusher;	/* nobody waits for it */
+	uint32_t most;	/* bytes */
+};
+
+/* Up to how many blocks the write may have that begins with @bp. */
+static uint32_t run_limit(const struct cache_dev *dev, const struct flush_how *how, uint8_t run,
+			  bool failing)
 {
-	if (clock_now_ns() < __atomic_load_n(&dev->no_merge_until_ns, __ATOMIC_RELAXED))
-		return true;
-	if (__atomic_exchange_n(&dev->no_merge_until_ns, 0, __ATOMIC_RELAXED))
-		log_notice("%s: write-back does not fail any more",
-			   dev->lower->path ? dev->lower->path : "?");
-	return false;
+	if (likely(!run))
+		return UINT32_MAX;
+	/* What failed alone goes on being alone, unless the store seems to have been healed. */
+	if (failing)
+		return how->flusher ? 1u << dev->flush.pace.trust : 1;
+	return 1u << (run - 1);
 }
 
 /*
@@ -162,21 +248,28 @@ static __attribute__((noinline)) bool writes_apart(struct cache_dev *dev)
  * no io. Returns how many blocks it covers.
  */
 static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
-			    uint64_t block, bool own, bool apart)
+			    uint64_t block, const struct flush_how *how)
 {
 	struct cache *c = dev->cache;
 	const uint32_t sectors = c->geo.sectors;
 	uint64_t end = (block | ((1ull << c->map.group_shift) - 1)) + 1, bytes = 0;
 	uint32_t n = 0, last_to = 0;
 
-	/* own: the edge of an exclusive range: its neighbours may be in somebody else's */
-	if (own || apart)
+	if (how->own || how->apart)
 		end = block + 1;
 	for (; block + n < end && n < CACHE_IO_BLOCKS; n++) {
 		struct block *b = index_find(p, dev->identity, block + n);
 		if (!b || b->state != BLOCK_DIRTY || block_priv(p, b)->io ||
-		    (!own && excl_blocks(dev, block + n, 1)))
+		    (!how->own && excl_blocks(dev, block + n, 1)))
 			break;
+		const struct block_priv *bp = block_priv(p, b);
+		if (!n) {
+			io->run = bp->run;
+			io->failing = bp->fails > 0;
+			end = MIN(end, block + run_limit(dev, how, io->run, io->failing));
+		} else if (bp->run != io->run || (bp->fails > 0) != io->failing) {
+			break;
+		}
 		uint64_t *dirty = block_dirty(p, b), *valid = block_valid(p, b);
 		uint32_t from = sector_map_find(dirty, 0, sectors, true);
 		if (n && (from != 0 || last_to != sectors))
@@ -187,9 +280,9 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 		for (uint32_t s = from; s < limit; s = sector_map_find(dirty, to, limit, true))
 			to = sector_map_find(dirty, s, limit, false);
 		uint64_t len = (uint64_t)(to - from) << SECTOR_SHIFT;
-		if (bytes + len > dev->lower->max_len) {
-			if (n)
-				break;
+		if (n && bytes + len > MIN(dev->lower->max_len, how->most))
+			break;
+		if (len > dev->lower->max_len) {
 			to = from + (uint32_t)(dev->lower->max_len >> SECTOR_SHIFT);
 			len = dev->lower->max_len;
 		}
@@ -224,13 +317,16 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 	return n;
 }
 
-/* @io, which has been built, goes on where the write that begins with @lead ends: joins it. */
-static bool flush_append(struct cache_io *lead, struct cache_io **last, struct cache_io *io)
+/* @io, which has been built, goes on where the write of @blocks that begins with @lead ends: joins
+ * it. */
+static bool flush_append(struct cache_io *lead, uint32_t blocks, struct cache_io **last,
+			 struct cache_io *io, const struct flush_how *how)
 {
-	uint64_t most = MIN((uint64_t)lead->dev->lower->max_len, (uint64_t)FLUSH_BYTES);
-
 	if (lead->req.offset + lead->req.len != io->req.offset ||
-	    lead->req.len + io->req.len > most || frags_join(&lead->req.data, &io->req.data) < 0)
+	    lead->req.len + io->req.len > MIN(lead->dev->lower->max_len, how->most) ||
+	    lead->run != io->run || lead->failing != io->failing ||
+	    blocks + io->nblocks > run_limit(lead->dev, how, io->run, io->failing) ||
+	    frags_join(&lead->req.data, &io->req.data) < 0)
 		return false;
 	lead->req.len += io->req.len;
 	(*last)->behind = io;
@@ -238,15 +334,24 @@ static bool flush_append(struct cache_io *lead, struct cache_io **last, struct c
 	return true;
 }
 
-static void flush_submit(struct cache_io *lead, struct blk_req *owner)
+static void flush_submit(struct cache_io *lead, struct blk_req *owner, struct flush_room *room)
 {
+	struct pace *pace = &lead->dev->flush.pace;
+	uint32_t runs = 0;
+
+	for (const struct cache_io *io = lead; io; io = io->behind)
+		runs++;
+	lead->req.flags |= room->flags;
+	room->writes -= room->writes > 0;
+	room->bytes -= MIN(room->bytes, lead->req.len);
+	room->runs -= MIN(room->runs, runs);
 	if (owner) {
 		/* A SYNC ends with one of the lower device, which makes them all stable at once. */
 		lead->req.flags |= owner->op == BLK_SYNC ? 0 : BLK_F_FUA;
 		op_wait_more(owner);
 	} else {
-		lead->req.flags |= BLK_F_BACKGROUND;
-		lead->dev->flush.inflight++;
+		lead->pace = pace_start(pace, lead->req.len, runs, lead->failing);
+		lead->started_ns = clock_now_ns();
 	}
 	metric_inc(M_cache_flushes);
 	metric_add(M_cache_flush_bytes, lead->req.len);
@@ -254,32 +359,41 @@ static void flush_submit(struct cache_io *lead, struct blk_req *owner)
 	io_start(lead, flush_done);
 }
 
-uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n,
-		    bool own, uint32_t *budget, bool *dry)
+/* Builds a flush that begins with @block. io->nblocks says how long it is: 0 when the block is not
+ * dirty any more, or cannot be flushed now. */
+static void flush_key(struct cache_dev *dev, struct cache_io *io, uint64_t block,
+		      const struct flush_how *how)
 {
+	struct partition *p = dev_part(dev, block);
+
+	leaf_lock(&p->lock);
+	struct block *b = index_find(p, dev->identity, block);
+	if (b && b->state == BLOCK_DIRTY && !flush_build(dev, io, p, block, how))
+		dev->dirty[p->id].again = true; /* it was picked, and is still to be */
+	leaf_unlock(&p->lock);
+}
+
+uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n,
+		    bool own, struct flush_room *room, bool *dry)
+{
+	const struct flush_how how = {
+		.own = own,
+		.apart = owner && owner->op != BLK_SYNC && (op_of(owner)->flags & OP_F_APART),
+		.flusher = !owner,
+		.most = room->most,
+	};
 	struct cache_io *lead = NULL, *last = NULL;
-	uint32_t i = 0;
-	/* One block that cannot be written (no space is left for it) is not to
-	 * fail its neighbours, who can. */
-	const bool apart = (owner && (op_of(owner)->flags & OP_F_APART)) ||
-			   unlikely(__atomic_load_n(&dev->no_merge_until_ns, __ATOMIC_RELAXED) &&
-				    writes_apart(dev));
+	uint32_t i = 0, blocks = 0;
 
 	*dry = false;
-	while (i < n && *budget) {
+	while (i < n && room->writes && room->bytes && room->runs) {
 		struct cache_io *io = io_get(dev, IO_FLUSH);
 		if (!io) {
 			*dry = true;
 			break;
 		}
-		struct partition *p = dev_part(dev, keys[i]);
-		leaf_lock(&p->lock);
-		struct block *b = index_find(p, dev->identity, keys[i]);
-		uint32_t run = b && b->state == BLOCK_DIRTY ?
-				       flush_build(dev, io, p, keys[i], own, apart) :
-				       0;
-		leaf_unlock(&p->lock);
-		if (!run) {
+		flush_key(dev, io, keys[i], &how);
+		if (!io->nblocks) {
 			io_put(io);
 			if (owner)
 				/* Somebody was faster, maybe without FUA. */
@@ -291,21 +405,20 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 			i++;
 			continue;
 		}
-		uint64_t end = io->block + run;
 		io->owner = owner;
-		while (i < n && keys[i] < end)
+		while (i < n && keys[i] < io->block + io->nblocks)
 			i++;
-		if (lead && !apart && flush_append(lead, &last, io))
+		if (lead && !how.apart && flush_append(lead, blocks, &last, io, &how)) {
+			blocks += io->nblocks;
 			continue;
-		if (lead) {
-			flush_submit(lead, owner);
-			--*budget;
 		}
+		if (lead)
+			flush_submit(lead, owner, room);
 		lead = last = io;
+		blocks = io->nblocks;
 	}
-	if (lead) { /* the last one, or beyond the budget by one */
-		flush_submit(lead, owner);
-		*budget -= *budget > 0;
-	}
+	/* The last one, maybe beyond the room. */
+	if (lead)
+		flush_submit(lead, owner, room);
 	return i;
 }
