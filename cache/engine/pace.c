@@ -39,12 +39,13 @@ void pace_look(struct pace *p, uint64_t now_ns, bool reads, bool writers)
 struct flush_room pace_room(const struct pace *p)
 {
 	const struct pace_limit *l = &limits[p->rule];
+	const bool sick = p->streak > PACE_STREAK;
 	struct flush_room r = { .most = l->most };
 
-	if (p->out && (p->out >= l->writes || p->bytes >= p->window[p->rule] ||
-		       p->runs >= PACE_RUNS))
+	if (p->out &&
+	    (sick || p->out >= l->writes || p->bytes >= p->window[p->rule] || p->runs >= PACE_RUNS))
 		return r;
-	r.writes = p->out ? l->writes - p->out : l->writes;
+	r.writes = sick ? 1 : p->out ? l->writes - p->out : l->writes;
 	r.runs = p->out ? PACE_RUNS - p->runs : PACE_RUNS;
 	r.bytes = p->out ? p->window[p->rule] - p->bytes : p->window[p->rule];
 	return r;
@@ -72,7 +73,7 @@ static void adapt(struct pace *p, const struct pace_write *w, uint64_t out, uint
 		p->alone_ns = took;
 	else if (w->tag & TAG_ALONE)
 		p->alone_ns = (3 * p->alone_ns + took) / 4;
-	if (took > p->alone_ns + limits[rule].delay_ns) {
+	if (took > p->alone_ns + p->alone_ns / 4 + limits[rule].delay_ns) {
 		/* What had been started before it shrank cannot know of that. */
 		if (w->started_ns < p->cut_ns[rule])
 			return;

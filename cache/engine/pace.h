@@ -14,15 +14,16 @@
  *
  * The bytes are a window that adapts as a delay-based congestion control's does (Brakmo and
  * Peterson, "TCP Vegas", 1995). A write that is started while no other is out tells how long one
- * takes by itself. Takes one longer than that and the rule's time, the window shrinks by a quarter,
- * once for what was out then; else it grows by PACE_STEP for each window that was written, and
- * doubles until it shrinks first. Each rule has a window of its own, of PACE_MIN to PACE_MAX bytes.
- * One write may always be out, whatever its size.
+ * takes by itself. Takes one longer than that, by more than a quarter and the rule's time, the
+ * window shrinks by a quarter, once for what was out then. Else it grows by PACE_STEP for each
+ * window that was written, and doubles until it shrinks first. Each rule has a window of its own, of
+ * PACE_MIN to PACE_MAX bytes. One write may always be out, whatever its size.
  *
  * When writes fail:
  *
- *  - After PACE_STREAK failures with nothing written in between the store is sick as a whole: there
- *    is a pause after each, 10 ms at first, doubled with every 16 more, up to 1 s.
+ *  - After PACE_STREAK failures with nothing written in between the store is sick as a whole: no
+ *    write is started beside another, and there is a pause after each, 10 ms at first, doubled with
+ *    every 16 more, up to 1 s.
  *  - What failed alone is tried again rarely (writeback.c). When that succeeds the store may have
  *    been healed: each block that was written so earns two others a try before their time, and the
  *    tries go out with twice as many blocks in one write. A try that fails ends the latter.

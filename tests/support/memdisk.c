@@ -53,6 +53,22 @@ static bool failing(struct memdisk *d, _Atomic int *n)
 	return was != 0;
 }
 
+bool memdisk_bad(const struct memdisk *d, uint64_t block)
+{
+	uint64_t x = (block + d->bad_salt + 1) * 0x9e3779b97f4a7c15ull;
+
+	return d->bad_one_in && (x >> 32) % d->bad_one_in == 0;
+}
+
+static bool bad_block_within(const struct memdisk *d, const struct blk_req *req)
+{
+	for (uint64_t b = req->offset >> 12;
+	     d->bad_one_in && b <= (req->offset + req->len - 1) >> 12; b++)
+		if (memdisk_bad(d, b))
+			return true;
+	return false;
+}
+
 static bool touches(const uint64_t bad[2], const struct blk_req *req)
 {
 	return req->offset < bad[1] && bad[0] < req->offset + req->len;
@@ -61,11 +77,11 @@ static bool touches(const uint64_t bad[2], const struct blk_req *req)
 /* The work is done; when does the submitter learn of it? */
 static bool finish(struct memdisk *d, struct blk_req *req, int status)
 {
-	if (draw() % 100 < d->now_percent) {
+	if (!d->bytes_per_s && draw() % 100 < d->now_percent) {
 		req->status = status;
 		return true;
 	}
-	if (!d->delay_ns) {
+	if (!d->delay_ns && !d->bytes_per_s) {
 		blk_complete(req, status);
 		return false;
 	}
@@ -76,7 +92,15 @@ static bool finish(struct memdisk *d, struct blk_req *req, int status)
 	timer_init(&l->timer, fire);
 	l->req = req;
 	l->status = status;
-	loop_timer_arm(loop_current(), &l->timer, d->delay_ns / 2 + draw() % (d->delay_ns + 1));
+	uint64_t wait = d->delay_ns / 2 + draw() % (d->delay_ns + 1);
+	if (d->bytes_per_s) {
+		const uint64_t at = clock_now_ns();
+
+		d->busy_until_ns =
+			MAX(d->busy_until_ns, at) + req->len * NSEC_PER_SEC / d->bytes_per_s;
+		wait += d->busy_until_ns - at;
+	}
+	loop_timer_arm(loop_current(), &l->timer, wait);
 	return false;
 }
 
@@ -95,8 +119,11 @@ static bool md_read(struct blk *blk, struct blk_req *req)
 static bool md_write(struct blk *blk, struct blk_req *req)
 {
 	struct memdisk *d = disk_of(blk);
-	if (failing(d, &d->fail_writes) || touches(d->bad_writes, req))
+	if (failing(d, &d->fail_writes) || touches(d->bad_writes, req) ||
+	    bad_block_within(d, req)) {
+		d->failed_writes++;
 		return finish(d, req, -EIO);
+	}
 	BUG_ON(!(req->flags & BLK_F_FROM) || req->data.len != req->len);
 	frags_copy_out(&req->data, 0, d->data + req->offset, req->len);
 	d->writes++;
@@ -155,8 +182,14 @@ static void md_close(struct blk *blk)
 }
 
 static const struct blk_ops ops = {
-	.name = "memdisk", .read = md_read, .write = md_write, .sync = md_sync, .discard = md_zero,
-	.zero = md_zero, .compare_and_write = md_caw, .close = md_close,
+	.name = "memdisk",
+	.read = md_read,
+	.write = md_write,
+	.sync = md_sync,
+	.discard = md_zero,
+	.zero = md_zero,
+	.compare_and_write = md_caw,
+	.close = md_close,
 };
 
 struct memdisk *memdisk_create(uint64_t size, uint32_t block_size, const char *name)

@@ -11,6 +11,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include "cache/engine/stat.h"
 #include "events/clock.h"
 #include "tests/support/cachetest.h"
 #include "tests/support/unit.h"
@@ -26,8 +27,9 @@
 struct shape {
 	struct ct_shape ct;
 	unsigned lus;
-	unsigned stride; /* bytes from one sector to the next: more than fits into the cache */
-	bool lossy;	 /* SYNCs of the store fail, and what was in its cache is lost */
+	unsigned stride;     /* bytes from one sector to the next: more than fits into the cache */
+	bool lossy;	     /* SYNCs of the store fail, and what was in its cache is lost */
+	unsigned bad_one_in; /* of 4 KiB of a store, such that cannot be written for some time */
 };
 
 struct lu {
@@ -363,7 +365,8 @@ static void open_all(void)
 			lu->sectors -= bt_random(&t.rng) % 30;
 			lu->disk->blk.size = lu->blk[0]->size = lu->sectors * 512;
 		}
-		lu->disk->fail_permille = (seed % 4) * 60;
+		lu->disk->fail_permille = shape->bad_one_in ? 0 : (seed % 4) * 60;
+		lu->disk->bad_one_in = shape->bad_one_in;
 		if (shape->lossy) {
 			lu->disk->stable = calloc(1, shape->ct.disk);
 			lu->disk->fail_syncs_permille = (seed % 3) * 100;
@@ -390,6 +393,36 @@ static void all_stored(struct lu *lu)
 	stored(j, "all");
 }
 
+static uint64_t dirty_blocks(void)
+{
+	struct cache_stat st;
+
+	cache_stat_init(&st);
+	cache_stat_add_all(cache, false, &st);
+	return st.dirty + st.flushing;
+}
+
+/* The stores are well again: write-back needs nobody's help, and does not ask in a loop. */
+static void all_clean_by_itself(void)
+{
+	uint64_t calls = 0, left = dirty_blocks();
+	unsigned tenths = 0;
+
+	for (unsigned i = 0; i < shape->lus; i++)
+		calls -= lus[i].disk->writes + lus[i].disk->failed_writes;
+	for (; dirty_blocks(); tenths++) {
+		ck_assert_msg(tenths < 400, "seed %u: %llu blocks stay dirty", seed,
+			      (unsigned long long)dirty_blocks());
+		for (unsigned k = 0; k < 10; k++)
+			step(10 * NSEC_PER_MSEC);
+	}
+	for (unsigned i = 0; i < shape->lus; i++)
+		calls += lus[i].disk->writes + lus[i].disk->failed_writes;
+	/* Of each block what is dirty may be in several pieces, and written over meanwhile. */
+	ck_assert_msg(calls <= 2 * left, "seed %u: %llu writes for %llu blocks", seed,
+		      (unsigned long long)calls, (unsigned long long)left);
+}
+
 static void run(unsigned s)
 {
 	seed = s;
@@ -411,9 +444,13 @@ static void run(unsigned s)
 			administer(&lus[bt_random(&t.rng) % shape->lus]);
 		/* Now and then it is time for what is written back in the background. */
 		step(bt_random(&t.rng) % 100 ? 20000 : NSEC_PER_SEC);
+		if (shape->bad_one_in && bt_random(&t.rng) % 50 == 0)
+			lus[bt_random(&t.rng) % shape->lus].disk->bad_salt++;
 	}
-	for (unsigned i = 0; i < shape->lus; i++)
+	for (unsigned i = 0; i < shape->lus; i++) {
 		lus[i].disk->fail_permille = lus[i].disk->fail_syncs_permille = 0;
+		lus[i].disk->bad_one_in = 0;
+	}
 	for (unsigned i = 0; i < JOBS; i++)
 		for (unsigned k = 0; job[i].busy; k++) {
 			ck_assert_msg(k < 20000, "seed %u: request %u hangs", seed, i);
@@ -424,6 +461,7 @@ static void run(unsigned s)
 		while (lus[i].disk->inflight)
 			step(NSEC_PER_MSEC);
 	}
+	all_clean_by_itself();
 	for (unsigned i = 0; i < shape->lus; i++)
 		all_stored(&lus[i]);
 	for (unsigned i = 0; i < shape->lus; i++)
@@ -512,5 +550,18 @@ START_TEST(lossy_stores)
 }
 END_TEST
 
+/* Blocks that cannot be written for some time, other ones by and by (C7). */
+START_TEST(bad_blocks_that_heal)
+{
+	runs(&(struct shape){ { .conf = "size=16m,block=4k,group=4",
+				.nodes = 1,
+				.disk = MiB(1),
+				.now_percent = 20,
+				.delay_us = 50 },
+			      .lus = 2,
+			      .bad_one_in = 8 });
+}
+END_TEST
+
 UNIT_MAIN("random_faults", 170, write_back, large_blocks_small_groups, write_through, small_cache,
-	  lossy_stores)
+	  lossy_stores, bad_blocks_that_heal)
