@@ -26,8 +26,8 @@
 struct walk {
 	struct cache_dev *dev;
 	struct flush_batch *batch;
-	uint32_t cap;	 /* of the batch */
-	uint32_t tries;	 /* so many of what failed alone may still be picked */
+	uint32_t cap;	/* of the batch */
+	uint32_t tries; /* so many of what failed alone may still be picked */
 	uint64_t now;
 	/* Of the partition: */
 	uint32_t excess; /* picked whatever their age; UINT32_MAX: all */

@@ -29,8 +29,8 @@ static void start_batch(struct cache_dev *dev, struct flush_batch *b, struct flu
 			bool *dry)
 {
 	if (b->next < b->n && !*dry)
-		b->next += flush_keys(dev, NULL, b->keys + b->next, b->n - b->next, false, room,
-				      dry);
+		b->next +=
+			flush_keys(dev, NULL, b->keys + b->next, b->n - b->next, false, room, dry);
 }
 
 /* The parts of what failed as a whole, the last failure first: so there are never many. */

@@ -16,8 +16,8 @@
  * Peterson, "TCP Vegas", 1995). A write that is started while no other is out tells how long one
  * takes by itself. Takes one longer than that, by more than a quarter and the rule's time, the
  * window shrinks by a quarter, once for what was out then. Else it grows by PACE_STEP for each
- * window that was written, and doubles until it shrinks first. Each rule has a window of its own, of
- * PACE_MIN to PACE_MAX bytes. One write may always be out, whatever its size.
+ * window that was written, and doubles until it shrinks first. Each rule has a window of its own,
+ * of PACE_MIN to PACE_MAX bytes. One write may always be out, whatever its size.
  *
  * When writes fail:
  *

@@ -44,16 +44,18 @@ bool flush_due(const struct block_priv *bp, uint64_t now_ns, uint64_t *due_ns)
 	return waited >= wait;
 }
 
-/* A write of @blocks, this page among them, has failed. Lock held. */
-static void page_failed(struct block_priv *bp, uint32_t blocks, uint64_t now_ns)
+/* A write of @blocks, this page among them, has failed. In how many ms it is tried again at the
+ * earliest. Lock held. */
+static uint32_t page_failed(struct block_priv *bp, uint32_t blocks, uint64_t now_ns)
 {
 	if (blocks > 1 && !bp->fails) {
 		bp->run = (uint8_t)(32 - __builtin_clz(blocks - 1));
-		return;
+		return 0;
 	}
 	bp->run = 1;
 	bp->fails = (uint8_t)MIN(bp->fails + 1u, FAILS_MAX);
 	bp->failed_ms = (uint32_t)(now_ns / NSEC_PER_MSEC);
+	return retry_ms(bp);
 }
 
 /* The span's part of @src's dirty map goes on being dirty in @dst. */
@@ -88,10 +90,11 @@ struct flush_end {
 	bool unstable;	 /* written, but not on stable storage yet */
 	uint32_t blocks; /* of all of them */
 	uint64_t now_ns;
+	uint32_t wait_ms; /* until what failed is tried again */
 };
 
 /* The write that @io was part of is over: what its blocks are now. Its waiters go to @waiters. */
-static void flush_settle(struct cache_io *io, const struct flush_end *e, struct list *waiters)
+static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *waiters)
 {
 	struct cache_dev *dev = io->dev;
 	struct partition *p = io->part;
@@ -110,7 +113,8 @@ static void flush_settle(struct cache_io *io, const struct flush_end *e, struct 
 		if (e->unstable)
 			block_written_back(dev, block_priv(p, cur));
 		if (unlikely(e->status))
-			page_failed(block_priv(p, cur), e->blocks, e->now_ns);
+			e->wait_ms = MAX(e->wait_ms,
+					 page_failed(block_priv(p, cur), e->blocks, e->now_ns));
 		else
 			block_priv(p, cur)->run = block_priv(p, cur)->fails = 0;
 		/* The rest may go out by somebody else's hand, without FUA. (The
@@ -144,20 +148,20 @@ static void flush_settle(struct cache_io *io, const struct flush_end *e, struct 
 	leaf_unlock(&p->lock);
 }
 
-/* Write-back of @dev has failed, of blocks that are tried again in @wait_ms at the latest. */
-static void note_failure(struct cache_dev *dev, const struct cache_io *io, int status,
-			 uint64_t now_ns)
+/* A write that began with @io has failed. The device counts as failing until some time after the
+ * next try. */
+static void note_failure(struct cache_dev *dev, const struct cache_io *io,
+			 const struct flush_end *e)
 {
-	/* No longer than the longest pause between two tries of a block. */
-	const uint64_t until = now_ns + FAILING_NS +
-			       ((uint64_t)RETRY_MS << (FAILS_MAX - 1)) * NSEC_PER_MSEC;
+	const uint64_t until = e->now_ns + FAILING_NS + e->wait_ms * NSEC_PER_MSEC;
 
 	log_ratelimited(LOG_LVL_ERROR,
 			"%s: write-back of %llu bytes at %llu failed: %s; kept dirty",
 			dev->lower->path ? dev->lower->path : "?", (unsigned long long)io->req.len,
-			(unsigned long long)io->req.offset, strerror(-status));
+			(unsigned long long)io->req.offset, strerror(-e->status));
 	metric_inc(M_cache_flush_errors);
-	__atomic_store_n(&dev->failing_until_ns, until, __ATOMIC_RELAXED);
+	if (until > __atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED))
+		__atomic_store_n(&dev->failing_until_ns, until, __ATOMIC_RELAXED);
 }
 
 static __attribute__((noinline)) void note_success(struct cache_dev *dev, uint64_t now_ns)
@@ -199,7 +203,7 @@ static void flush_done(struct blk_req *lower)
 	for (next = io; next; next = next->behind)
 		flush_settle(next, &e, &waiters);
 	if (e.status)
-		note_failure(dev, io, e.status, e.now_ns);
+		note_failure(dev, io, &e);
 	else if (unlikely(__atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED)))
 		note_success(dev, e.now_ns);
 	if (!owner)

@@ -371,7 +371,7 @@ START_TEST(a_bad_block_backs_off)
 }
 END_TEST
 
-/* A store that takes nothing is not asked in a loop; when it has been healed, all is written soon. */
+/* A store that takes nothing is not asked in a loop; healed, it has all before long. */
 START_TEST(a_dead_store_is_left_alone)
 {
 	uint64_t first, ms;
