@@ -24,6 +24,7 @@
 #define FLUSH_TICK_NS (100 * NSEC_PER_MSEC)
 #define FLUSH_TICK_WAITING_NS (2 * NSEC_PER_MSEC)
 #define SPLIT_BLOCKS 256u
+#define URGENT_ROUNDS 16u /* batches begun without a break for who else is on this thread */
 
 static void start_batch(struct cache_dev *dev, struct flush_batch *b, struct flush_room *room,
 			bool *dry)
@@ -70,7 +71,11 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns
 	pace_look(&f->pace, now, __atomic_load_n(&dev->reads_out, __ATOMIC_RELAXED), waiting);
 	room = pace_room(&f->pace);
 	f->kick_below = UINT32_MAX;
-	start_batch(dev, &f->urgent, &room, &dry);
+	for (unsigned k = 0; k < URGENT_ROUNDS && f->urgent.next < f->urgent.n; k++) {
+		start_batch(dev, &f->urgent, &room, &dry);
+		if (dry || f->urgent.next < f->urgent.n || !collect_urgent(dev, now))
+			break;
+	}
 	room.flags = BLK_F_BACKGROUND;
 	start_splits(dev, &room, &dry);
 	if (room.writes && room.bytes && room.runs && !dry) {

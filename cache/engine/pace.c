@@ -67,18 +67,20 @@ static void adapt(struct pace *p, const struct pace_write *w, uint64_t out, uint
 {
 	const unsigned rule = w->tag & (TAG_ALONE - 1);
 	const uint64_t took = now_ns - w->started_ns;
-	uint64_t *window = &p->window[rule];
+	uint64_t *window = &p->window[rule], *mean = &p->mean_ns[rule], *alone = &p->alone_ns[rule];
 
-	if (!p->alone_ns)
-		p->alone_ns = took;
+	if (!*alone)
+		*alone = took;
 	else if (w->tag & TAG_ALONE)
-		p->alone_ns = (3 * p->alone_ns + took) / 4;
-	if (took > p->alone_ns + p->alone_ns / 4 + limits[rule].delay_ns) {
-		/* What had been started before it shrank cannot know of that. */
-		if (w->started_ns < p->cut_ns[rule])
-			return;
+		*alone = (3 * *alone + took) / 4;
+	/* What had been started before it shrank cannot know of that. */
+	if (w->started_ns < p->cut_ns[rule])
+		return;
+	*mean = *mean ? (7 * *mean + took) / 8 : took;
+	if (*mean > 2 * *alone + limits[rule].delay_ns) {
 		*window = MAX(*window - *window / 4, (uint64_t)PACE_MIN);
 		p->cut_ns[rule] = now_ns;
+		*mean = *alone;
 	} else if (out >= *window / 2) { /* it was what held write-back back */
 		*window += p->cut_ns[rule] ? w->bytes * PACE_STEP / *window : w->bytes;
 		*window = MIN(*window, (uint64_t)PACE_MAX);

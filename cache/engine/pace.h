@@ -13,11 +13,12 @@
  *   PACE_QUIET    else: 16 writes, and 20 ms
  *
  * The bytes are a window that adapts as a delay-based congestion control's does (Brakmo and
- * Peterson, "TCP Vegas", 1995). A write that is started while no other is out tells how long one
- * takes by itself. Takes one longer than that, by more than a quarter and the rule's time, the
- * window shrinks by a quarter, once for what was out then. Else it grows by PACE_STEP for each
- * window that was written, and doubles until it shrinks first. Each rule has a window of its own,
- * of PACE_MIN to PACE_MAX bytes. One write may always be out, whatever its size.
+ * Peterson, "TCP Vegas", 1995). Writes that are started while no other is out tell how long one
+ * takes by itself. Do writes take longer than twice that and the rule's time, the window shrinks by
+ * a quarter, once for what was out then; both are means of the last few, since stores take longer
+ * now and then for reasons of their own. Else it grows by PACE_STEP for each window that was
+ * written, and doubles until it shrinks first. Each rule has a window of its own, of PACE_MIN to
+ * PACE_MAX bytes. One write may always be out, whatever its size.
  *
  * When writes fail:
  *
@@ -57,7 +58,8 @@ struct pace {
 	uint64_t bytes;	      /* out */
 	uint64_t window[PACE_RULES];
 	uint64_t cut_ns[PACE_RULES]; /* when it shrank last; 0: never */
-	uint64_t alone_ns;    /* what a write takes by itself; 0: not known yet */
+	uint64_t mean_ns[PACE_RULES]; /* what writes have taken lately */
+	uint64_t alone_ns[PACE_RULES]; /* ... by themselves; 0: not known yet */
 	uint64_t read_ns;     /* when reads were out last */
 	uint64_t hold_ns;     /* nothing is to be started before */
 };
