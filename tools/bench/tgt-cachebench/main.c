@@ -7,7 +7,8 @@
  * what else the machine does meets both alike, and tells how that scales by the clock and by
  * processor time; the same for a loop that shares nothing, which is what the machine itself allows.
  * With -f FILE it reads the file once from its beginning to its end instead, cold, through the aio
- * store. With --send it measures who should send what was forwarded: send.c.
+ * store. With --send it measures who should send what was forwarded: send.c. With --waits it says
+ * how long a write waits when the cache is full of dirty data: waits.c.
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -24,6 +25,7 @@
 #include "events/log.h"
 #include "tools/bench/tgt-cachebench/cold.h"
 #include "tools/bench/tgt-cachebench/send.h"
+#include "tools/bench/tgt-cachebench/waits.h"
 
 #define THREADS_MAX 64
 #define ROUNDS_MAX 101
@@ -431,6 +433,7 @@ static int usage(int rc)
 		"[-t THREADS] [-1] [-d DEPTH] [-w | -m] [-k] [-j] [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench -f FILE [-b BYTES] [-d DEPTH] [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench --send [-b BYTES] [-s SPAN] [-d DEPTH] [-r ROUNDS] [-l PERCENT] [-j]\n"
+		"       tgt-cachebench --waits MBPS [-c CACHE_OPTIONS]\n"
 		"  -b   bytes of a request (default 4k);  -a  their offsets are multiples of this (as -b)\n"
 		"  -s   bytes used at random (64m);  -n  requests a thread (1000000);  -w  writes, not reads\n"
 		"  -m   reads over twice what the cache holds: hits, and how much of the memory holds data\n"
@@ -439,6 +442,8 @@ static int usage(int rc)
 		"  -r   rounds of slices, one thread and all of them in turn;  -j  JSON;  -c  the "
 		"cache's options, as tgtd has them\n"
 		"  --send  who should send what another node's thread has found: the connection's, or it itself\n"
+		"  --waits  how long a write of 0.5 MiB waits when a cache over a store of MBPS MB/s is "
+		"full of dirty data\n"
 		"  -l   per cent of these requests that are for the connection's own node (0)\n");
 	return rc;
 }
@@ -623,10 +628,12 @@ int main(int argc, char **argv)
 	static struct topology topo;
 	struct cache_conf conf = { .affinity = CACHE_AFFINITY_INLINE, .topo = &topo };
 	static const struct option longer[] = { { "send", no_argument, NULL, 'S' },
+						{ "waits", required_argument, NULL, 'W' },
 						{ "help", no_argument, NULL, 'h' },
 						{ NULL, 0, NULL, 0 } };
 	const char *text = NULL, *file = NULL;
 	struct send_conf send = { .depth = 16, .rounds = 9, .span = MiB(64) };
+	uint64_t waits = 0; /* MB/s */
 	bool sends = false, others = false; /* options that --send has no use for */
 	uint64_t v;
 	int opt;
@@ -636,6 +643,9 @@ int main(int argc, char **argv)
 		switch (opt) {
 		case 'S':
 			sends = true;
+			break;
+		case 'W':
+			ok = number(optarg, &waits);
 			break;
 		case 'l':
 			send.local = (unsigned)atoi(optarg);
@@ -697,6 +707,7 @@ int main(int argc, char **argv)
 			return usage(2);
 	}
 	if (optind < argc || (file && (writes || rounds || json || misses)) ||
+	    (waits && (file || misses || writes || rounds || json || sends)) ||
 	    (misses && (writes || rounds || threads > 1)))
 		return usage(2);
 	/* Requests of --send are whole blocks, within one group. */
@@ -715,6 +726,8 @@ int main(int argc, char **argv)
 	 * less when it is one reader's. */
 	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 8 : 2);
 	/* And a reader may have four fifths of half of it out (blk_pin_budget). */
+	if (waits)
+		conf.size = MiB(512);
 	conf.size = MAX(conf.size, misses ? 0 : (uint64_t)size * depth * threads * 4);
 	if (text && cache_parse(&conf, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "tgt-cachebench: %s\n", err);
@@ -724,5 +737,7 @@ int main(int argc, char **argv)
 	if (!cache)
 		return 1;
 	sem_init(&over, 0, 0);
+	if (waits)
+		return waits_run(cache, waits, 10);
 	return file ? cold_file(cache, &topo, file, size, depth) : run(cache);
 }

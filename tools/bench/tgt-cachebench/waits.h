@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* tgt-cachebench --waits: how long a write waits when the cache is full of dirty data. */
+#ifndef CACHEBENCH_WAITS_H
+#define CACHEBENCH_WAITS_H
+
+#include "cache/engine/cache.h"
+
+/* Fills @cache with what is dirty over a store of @mbps MB/s, twice; then one writer writes 0.5 MiB
+ * at a time, for @seconds alone, and as long beside eight others that write as much as they can.
+ * Main thread; the cache is destroyed. 0, or 1 when anything failed. */
+int waits_run(struct cache *cache, uint64_t mbps, unsigned seconds);
+
+#endif
