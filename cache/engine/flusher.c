@@ -206,7 +206,7 @@ static void flush_over(struct cache_io *lead, int status)
 	ASSERT_ON_LOOP(f->worker->loop);
 	for (const struct cache_io *io = lead; io; io = io->behind, w.runs++)
 		w.blocks += io->nblocks;
-	pace_over(&f->pace, &w, now, status);
+	pace_end(&f->pace, &w, now, status);
 	if (status && w.blocks > 1 && !w.tried) {
 		/* Without room for it, its time comes with the list's. */
 		if (f->nsplits < FLUSH_SPLITS)

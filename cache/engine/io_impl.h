@@ -24,7 +24,7 @@ struct cache_io {
 	uint64_t block;		/* first */
 	uint32_t from, to;	/* sectors: from in the first block, to in the last */
 	uint64_t started_ns;	/* FILL on an idle device: when, else 0; FLUSH: when */
-	uint8_t pace;		/* FLUSH without an owner, first of its write: for pace_over() */
+	uint8_t pace;		/* FLUSH without an owner, first of its write: for pace_end() */
 	uint8_t run;		/* FLUSH: block.run of all its blocks */
 	bool failing;		/* ... and whether they failed alone before */
 	void *scratch;		/* FILL: where holes are read to */

@@ -92,7 +92,7 @@ static uint64_t hold_of(uint32_t beyond)
 	return MIN(10 * NSEC_PER_MSEC << MIN(beyond / 16, 7u), NSEC_PER_SEC);
 }
 
-void pace_over(struct pace *p, const struct pace_write *w, uint64_t now_ns, int status)
+void pace_end(struct pace *p, const struct pace_write *w, uint64_t now_ns, int status)
 {
 	const uint64_t out = p->bytes;
 

@@ -78,7 +78,7 @@ void pace_init(struct pace *p);
 void pace_look(struct pace *p, uint64_t now_ns, bool reads, bool writers);
 /* All 0 when nothing may be started; hold_ns is not looked at. Flags are not its business. */
 struct flush_room pace_room(const struct pace *p);
-/* A write of @runs runs is started; @tried: of what failed alone. Its tag for pace_over(). */
+/* A write of @runs runs is started; @tried: of what failed alone. Its tag for pace_end(). */
 uint8_t pace_start(struct pace *p, uint64_t bytes, uint32_t runs, bool tried);
 
 struct pace_write {
@@ -88,6 +88,6 @@ struct pace_write {
 	uint64_t bytes, started_ns;
 };
 /* It is over. */
-void pace_over(struct pace *p, const struct pace_write *w, uint64_t now_ns, int status);
+void pace_end(struct pace *p, const struct pace_write *w, uint64_t now_ns, int status);
 
 #endif

@@ -210,8 +210,8 @@ static void waits_measure(struct loop *loop, const char *what, unsigned to, unsi
 	for (unsigned i = 0; i < ntook; i++)
 		sum += (double)took_ns[i];
 	qsort(took_ns, ntook, sizeof(took_ns[0]), by_size);
-	printf("%s: %u writes of 0.5 MiB, mean %.1f ms, p90 %.1f ms, p99 %.1f ms, longest %.1f ms; the store "
-	       "wrote %.0f MB/s\n",
+	printf("%s: %u writes of 0.5 MiB, mean %.1f ms, p90 %.1f ms, p99 %.1f ms, longest %.1f ms; "
+	       "the store wrote %.0f MB/s\n",
 	       what, ntook, ntook ? sum / ntook / 1e6 : 0,
 	       ntook ? (double)took_ns[ntook * 9 / 10] / 1e6 : 0,
 	       ntook ? (double)took_ns[ntook * 99 / 100] / 1e6 : 0,

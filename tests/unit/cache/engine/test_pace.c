@@ -43,7 +43,7 @@ static void model_run(struct model *m, uint64_t ns, uint32_t size, bool reads, b
 		const struct pace_write *w = &m->out[m->head++ % QUEUE];
 		m->worst_ns = MAX(m->worst_ns, m->now - w->started_ns);
 		m->written += w->bytes;
-		pace_over(&m->pace, w, m->now, 0);
+		pace_end(&m->pace, w, m->now, 0);
 	}
 }
 
@@ -129,7 +129,7 @@ static void one(struct pace *p, bool tried, uint32_t blocks, int status, uint64_
 				.started_ns = now };
 
 	w.tag = pace_start(p, w.bytes, 1, tried);
-	pace_over(p, &w, now, status);
+	pace_end(p, &w, now, status);
 }
 
 /* Failures: pauses when nothing else happens, and trust that is earned. */
