@@ -52,7 +52,7 @@ static UNLOCKED_LOOK uint32_t excess_of(const struct partition *p)
 {
 	const uint32_t unclean = p->count[BLOCK_DIRTY] + p->count[BLOCK_FLUSHING] +
 				 p->count[BLOCK_RECEIVING],
-		       high = p->share[SHARE_WRITE].limit / 2;
+		       high = part_dirty_limit(p) / 2;
 
 	return unclean > high ? unclean - high / 2 : 0;
 }
@@ -158,7 +158,7 @@ static uint32_t urgent_parts(const struct cache_dev *dev, struct urgent_part *u)
 			struct partition *p = c->part[w * 64 + (uint32_t)__builtin_ctzll(bits)];
 			if (!__atomic_load_n(&p->reclaim_wait, __ATOMIC_RELAXED))
 				continue;
-			const uint64_t since = __atomic_load_n(&p->hungry_ns, __ATOMIC_RELAXED);
+			const uint64_t since = __atomic_load_n(&p->reclaim_wait_ns, __ATOMIC_RELAXED);
 			uint32_t at = n < URGENT_PARTS ? n++ : n;
 			for (; at && u[at - 1].since_ns > since; at--)
 				if (at < URGENT_PARTS)

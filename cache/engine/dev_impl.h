@@ -64,7 +64,7 @@ struct dev_flush {
 	uint32_t lap;		   /* raised when blocks that failed are due again */
 	uint64_t lap_ns;	   /* when it was */
 	uint64_t retry_ns;	   /* when the first of them is; UINT64_MAX: there are none */
-	uint32_t kick_below;	   /* writes out: fewer, and the worker looks again */
+	uint32_t wake_below;	   /* writes out: fewer, and the worker looks again */
 	uint32_t nsplits;	   /* writes of several blocks that failed, last one last */
 	struct flush_range split[FLUSH_SPLITS];
 };

@@ -92,7 +92,7 @@ static uint32_t index_absent(struct cache_dev *dev, struct blk_req *req,
 			index_insert(p, b, dev->identity, r->first + i);
 			policy_use(&p->policy, dev->identity, r->first + i);
 			block_priv(p, b)->op_pins = 1;
-			page_charge(p, block_priv(p, b), a, ACCT_LOAD);
+			block_charge(p, block_priv(p, b), a, ACCT_LOAD);
 			p->pins++;
 			absent--;
 		}
@@ -287,7 +287,7 @@ static void fill_done(struct blk_req *lower)
 		if (io->idx[i] == BLOCK_NONE)
 			continue;
 		struct block *b = &p->hdr[io->idx[i]];
-		page_io_over(p, b);
+		block_io_over(p, b);
 		if (!status && cur == b)
 			sector_map_set(block_valid(p, b), io_from(io, i), io_to(io, i));
 		else if (!status)

@@ -70,7 +70,7 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns
 	const bool waiting = collect_urgent(dev, now);
 	pace_look(&f->pace, now, __atomic_load_n(&dev->reads_out, __ATOMIC_RELAXED), waiting);
 	room = pace_room(&f->pace);
-	f->kick_below = UINT32_MAX;
+	f->wake_below = UINT32_MAX;
 	for (unsigned k = 0; k < URGENT_ROUNDS && f->urgent.next < f->urgent.n; k++) {
 		start_batch(dev, &f->urgent, &room, &dry);
 		if (dry || f->urgent.next < f->urgent.n || !collect_urgent(dev, now))
@@ -85,13 +85,13 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns
 	}
 	if (dry)
 		*next_ns = MIN(*next_ns, now + FLUSH_TICK_WAITING_NS);
-	f->kick_below = (f->pace.out + 1) / 2;
+	f->wake_below = (f->pace.out + 1) / 2;
 	return true;
 }
 
 /* Who waits in this node's partitions and could go on does, at the latest now: a safety net under
  * the wake-ups. True: somebody waits in any node's. */
-static bool rekick_waiting(struct flush_worker *w)
+static bool wake_waiting(struct flush_worker *w)
 {
 	struct cache_node *n = container_of(w, struct cache_node, flush);
 	struct cache *c = w->cache;
@@ -129,7 +129,7 @@ static void worker_run(struct flush_worker *w)
 		budget_tick(&dev->budget, now, has);
 		dirty |= has;
 	}
-	const bool waiting = rekick_waiting(w);
+	const bool waiting = wake_waiting(w);
 	io_wake(c);
 	if (!dirty && !waiting) {
 		/* Whoever dirties a block after this sees it and kicks;
@@ -215,7 +215,7 @@ static void flush_over(struct cache_io *lead, int status)
 		f->part[lead->part->id].failing = true;
 		f->retry_ns = MIN(f->retry_ns, now + NSEC_PER_SEC);
 	}
-	if (f->pace.out < f->kick_below || !f->pace.out)
+	if (f->pace.out < f->wake_below || !f->pace.out)
 		flush_worker_wake(
 			f->worker); /* by message: many completions of one batch, one look */
 }

@@ -123,7 +123,7 @@ struct partition {
 	uint32_t waiting;	   /* requests in all queues */
 	uint32_t reclaim_wait;	   /* of these: for whom write-back
 				    * makes room (all but WAIT_FILL) */
-	uint64_t hungry_ns;	   /* since when, about: atomic, read without the lock */
+	uint64_t reclaim_wait_ns;	   /* since when, about: atomic, read without the lock */
 	bool reclaim_failed;	   /* nothing to be had at the last try,
 				    * and nothing has changed since */
 	uint32_t pins;		   /* sum of op_pins */
@@ -141,7 +141,7 @@ static inline struct block_priv *block_priv(const struct partition *p, const str
 }
 
 /* From now on @a, which has been charged for it already, has the block on that side. */
-static inline void page_charge(struct partition *p, struct block_priv *bp, const struct account *a,
+static inline void block_charge(struct partition *p, struct block_priv *bp, const struct account *a,
 			       enum acct_kind kind)
 {
 	ASSERT(bp->account == ACCT_NONE);
@@ -149,7 +149,7 @@ static inline void page_charge(struct partition *p, struct block_priv *bp, const
 }
 
 /* It is charged to nobody any more. Lock held. */
-static inline void page_uncharge(struct partition *p, struct block_priv *bp)
+static inline void block_uncharge(struct partition *p, struct block_priv *bp)
 {
 	struct account *a = &p->book.account[bp->account & (ACCT_LOADING - 1)];
 
@@ -170,15 +170,15 @@ static inline void part_uncharge(struct partition *p, struct block_priv *bp, enu
 		return;
 	if (from != BLOCK_FILLING && (to == BLOCK_DIRTY || to == BLOCK_FLUSHING))
 		return;
-	page_uncharge(p, bp);
+	block_uncharge(p, bp);
 }
 
 /* The I/O of @b is over. If it has been replaced meanwhile, nothing is charged for it any more.
  * Lock held. */
-static inline void page_io_over(struct partition *p, const struct block *b)
+static inline void block_io_over(struct partition *p, const struct block *b)
 {
 	if (unlikely(b->state == BLOCK_CONDEMNED) && block_priv(p, b)->account != ACCT_NONE)
-		page_uncharge(p, block_priv(p, b));
+		block_uncharge(p, block_priv(p, b));
 }
 
 /* Changes a block's state, the partition's counts, and what is charged for it. Lock held. */

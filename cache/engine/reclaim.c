@@ -125,10 +125,10 @@ static void part_count_waiting(struct partition *p, int more, bool reclaim_wait,
 		return;
 	/* Who leaves is about the oldest: the others have come since. */
 	if (more < 0)
-		since_ns = MAX(p->hungry_ns, since_ns);
+		since_ns = MAX(p->reclaim_wait_ns, since_ns);
 	else if (p->reclaim_wait)
-		since_ns = MIN(p->hungry_ns, since_ns);
-	__atomic_store_n(&p->hungry_ns, since_ns, __ATOMIC_RELAXED);
+		since_ns = MIN(p->reclaim_wait_ns, since_ns);
+	__atomic_store_n(&p->reclaim_wait_ns, since_ns, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->reclaim_wait, p->reclaim_wait + (uint32_t)more, __ATOMIC_RELAXED);
 }
 

@@ -49,7 +49,7 @@ static void dirty_again(struct cache_dev *dev, struct partition *p, struct block
 		struct account *a = acct_charge_again(&p->book, &dev->acct[p->id]);
 
 		if (likely(a))
-			page_charge(p, bp, a, ACCT_WRITE);
+			block_charge(p, bp, a, ACCT_WRITE);
 	}
 }
 

@@ -100,7 +100,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 			break;
 		}
 		part_set_state(p, b, BLOCK_RECEIVING);
-		page_charge(p, block_priv(p, b), a, ACCT_WRITE);
+		block_charge(p, block_priv(p, b), a, ACCT_WRITE);
 		hint = b->index + 1;
 		int err = frags_append(f, block_data(b) + ((size_t)from << SECTOR_SHIFT),
 				       (to - from) << SECTOR_SHIFT, b);

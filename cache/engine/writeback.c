@@ -46,7 +46,7 @@ bool flush_due(const struct block_priv *bp, uint64_t now_ns, uint64_t *due_ns)
 
 /* A write of @blocks, this page among them, has failed. In how many ms it is tried again at the
  * earliest. Lock held. */
-static uint32_t page_failed(struct block_priv *bp, uint32_t blocks, uint64_t now_ns)
+static uint32_t block_failed(struct block_priv *bp, uint32_t blocks, uint64_t now_ns)
 {
 	if (blocks > 1 && !bp->fails) {
 		bp->run = (uint8_t)(32 - __builtin_clz(blocks - 1));
@@ -109,12 +109,12 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 		BUG_ON(!cur || block_priv(p, cur)->io != io);
 		io_span(io, cur, &from, &to);
 		block_priv(p, cur)->io = NULL;
-		page_io_over(p, b);
+		block_io_over(p, b);
 		if (e->unstable)
 			block_written_back(dev, block_priv(p, cur));
 		if (unlikely(e->status))
 			e->wait_ms = MAX(e->wait_ms,
-					 page_failed(block_priv(p, cur), e->blocks, e->now_ns));
+					 block_failed(block_priv(p, cur), e->blocks, e->now_ns));
 		else
 			block_priv(p, cur)->run = block_priv(p, cur)->fails = 0;
 		/* The rest may go out by somebody else's hand, without FUA. (The
