@@ -230,6 +230,19 @@ static inline uint32_t group_end(const struct cache_dev *dev, const struct cache
 	return (uint32_t)MIN(end - r->first, (uint64_t)r->n);
 }
 
+/* How many blocks of the range are in @p. */
+static inline uint32_t count_in(const struct cache_dev *dev, const struct cache_range *r,
+				const struct partition *p)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0, end; i < r->n; i = end) {
+		end = group_end(dev, r, i);
+		if (dev_part(dev, r->first + i) == p)
+			n += end - i;
+	}
+	return n;
+}
+
 /* ---- dev.c ----------------------------------------------------------------------------------- */
 /* @cb is one more opener of @lower's store, whose device is made when there is none. 0 or -errno. A
  * thread that may block. */

@@ -76,7 +76,8 @@ static uint32_t pin_indexed(struct cache_dev *dev, const struct cache_range *r, 
  * charged. How many are not, since a block lacks. */
 static uint32_t index_absent(struct cache_dev *dev, struct blk_req *req,
 			     const struct cache_range *r, struct partition *p,
-			     const struct account *a, uint32_t absent)
+			     const struct account *a, uint32_t absent,
+			     uint32_t *visits)
 {
 	uint32_t hint = BLOCK_NONE;
 	for (uint32_t i = 0; i < r->n && absent; i++) {
@@ -85,7 +86,7 @@ static uint32_t index_absent(struct cache_dev *dev, struct blk_req *req,
 		struct block *b = index_find(p, dev->identity, r->first + i);
 		if (!b) {
 			hint = part_run_hint(p, hint, MIN(absent, r->n - i));
-			b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
+			b = part_may_take(p, req) ? part_alloc(p, hint, visits) : NULL;
 			if (!b)
 				return absent;
 			part_set_state(p, b, BLOCK_FILLING);
@@ -123,7 +124,7 @@ static bool hit_may_go(struct partition *p, const struct blk_req *req, const str
 /* All of the range in one partition, or nothing: then the request waits
  * there. The lock set is held. */
 static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
-		     struct partition *p)
+		     struct partition *p, uint32_t *visits)
 {
 	struct cache_op *op = op_of(req);
 	uint32_t absent = pin_indexed(dev, r, p), left = 0;
@@ -135,7 +136,7 @@ static bool pin_part(struct cache_dev *dev, struct blk_req *req, const struct ca
 		a = part_take(p, req, ACCT_LOAD, absent);
 	}
 	if (absent ? a != NULL : hit_may_go(p, req, op)) {
-		left = index_absent(dev, req, r, p, a, absent);
+		left = index_absent(dev, req, r, p, a, absent, visits);
 		if (!left) {
 			if (op->flags & OP_F_QUEUED)
 				part_unwait(dev->cache->part[op->queue], req);
@@ -200,8 +201,14 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 	struct lockset ls;
 	struct cache_op *op = op_of(req);
 	enum pin_result result = PIN_DONE;
+	uint32_t visits = LEAF_VISITS; /* of all its partitions together */
 
 	lockset_build(&ls, dev, r);
+	for (uint32_t i = op->held; r->n >= ROOM_NEED && i < ls.n; i++) {
+		struct partition *p = dev->cache->part[ls.id[i]];
+
+		part_make_room(p, ls.n == 1 ? r->n : count_in(dev, r, p));
+	}
 	lockset_lock(&ls);
 	if (unlikely(excl_blocks(dev, r->first, r->n))) {
 		if (op->flags & OP_F_QUEUED)
@@ -217,7 +224,7 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 	/* One partition after the other; what is pinned stays so while the
 	 * request waits for the next. */
 	for (; op->held < ls.n; op->held++)
-		if (!pin_part(dev, req, r, dev->cache->part[ls.id[op->held]])) {
+		if (!pin_part(dev, req, r, dev->cache->part[ls.id[op->held]], &visits)) {
 			result = PIN_QUEUED;
 			break;
 		}

@@ -126,6 +126,8 @@ struct partition {
 	uint64_t reclaim_wait_ns;	   /* since when, about: atomic, read without the lock */
 	bool reclaim_failed;	   /* nothing to be had at the last try,
 				    * and nothing has changed since */
+	uint64_t vain;		   /* visits of the search for a block under way, see
+				    * part_alloc() */
 	uint32_t pins;		   /* sum of op_pins */
 	uint64_t generation;	   /* of the last commit */
 	struct list waitq;	   /* WAIT_BLOCKS: blk_req.link, oldest first */

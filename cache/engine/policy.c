@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 #define GHOST_WAYS 8
+#define EVICT_SAMPLE 60 /* used blocks that come by in a search for one to evict */
 
 static inline uint32_t *prev_of(struct block *b)
 {
@@ -223,7 +224,9 @@ static int shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 		b = &p->hdr[s->used];
 		b->index = s->used++;
 	} else {
-		b = policy_evict(p, always, NULL);
+		uint32_t visits = UINT32_MAX; /* EVICT_SAMPLE is the bound: all can go */
+
+		b = policy_evict(p, always, NULL, &visits);
 		link = &s->bucket[key_hash(b) >> 8 & s->mask];
 		while (*link != b->index)
 			link = &p->hdr[*link].next;
@@ -333,37 +336,70 @@ void policy_inherit(struct block *to, const struct block *from)
 	policy_touch(to);
 }
 
-struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct block *b), void *arg)
+/* What @best, the least used of those that came by, is worth: it goes now, if it can. */
+static struct block *evict_best(struct policy *p, struct block *best,
+				bool (*usable)(void *arg, struct block *b), void *arg)
 {
-	/* Each block may come by once for every use it has; then it is out. */
-	uint64_t budget = (uint64_t)policy_count(p) * (POLICY_USES_MASK + 2);
-	/* Blocks of MAIN that cannot go: when there are only such, SMALL must give. */
-	uint32_t stuck = 0;
+	if (!usable(arg, best))
+		return NULL;
+	unlink_page(p, best);
+	return best;
+}
+
+/*
+ * Each block may come by once for every use it has; then it is out. When all are in use, that would
+ * be several laps over the whole queue for one block, so at most EVICT_SAMPLE come by: the least
+ * used of these goes. The others have lost a use, and the next search goes on behind them.
+ */
+struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct block *b), void *arg,
+			   uint32_t *visits)
+{
+	struct block *b = NULL, *best = NULL;
+	unsigned best_uses = 0, sampled = 0;
+	bool from_small = false;
+
 	p->warm = true;
-	while (budget-- && policy_count(p)) {
+	while (policy_count(p)) {
 		struct policy_list *small = &p->list[POLICY_SMALL], *main_ = &p->list[POLICY_MAIN];
-		bool from_small =
-			small->count && (small->count >= p->small_target || stuck >= main_->count);
-		struct block *b = &p->hdr[from_small ? small->head : main_->head];
+
+		if (best && (sampled >= EVICT_SAMPLE || !*visits)) {
+			from_small = false;
+			if ((b = evict_best(p, best, usable, arg)))
+				break;
+			best = NULL;
+			sampled = 0;
+		}
+		if (!*visits)
+			return NULL;
+		from_small = small->count &&
+			     (small->count >= p->small_target || p->stuck >= main_->count);
+		b = &p->hdr[from_small ? small->head : main_->head];
+		const unsigned n = uses(b);
 		unlink_page(p, b);
-		if (from_small && uses(b) > 0) {
-			b->flags = (uint8_t)(b->flags & ~POLICY_USES_MASK);
-			policy_push(p, POLICY_MAIN, b);
-		} else if (!from_small && uses(b) > 0) {
+		if (!n && usable(arg, b))
+			break;
+		--*visits;
+		if (!n) { /* somebody is using it right now: that is a use */
+			p->stuck += !from_small;
+		} else {
 			/* A read without the lock may count a use just now: one of both
 			 * is lost then, nothing else. */
-			b->flags--;
-			policy_push(p, POLICY_MAIN, b);
-		} else if (!usable(arg, b)) {
-			policy_push(p, POLICY_MAIN,
-				    b); /* somebody is using it right now: that is a use */
-			stuck += !from_small;
-		} else {
-			if (from_small)
-				ghost_remember(p, b);
-			b->flags = (uint8_t)(b->flags & ~(POLICY_USES_MASK | POLICY_QUEUE_MASK));
-			return b;
+			b->flags = (uint8_t)(from_small ? b->flags & ~POLICY_USES_MASK :
+							  b->flags - 1u);
+			sampled++;
+			if (buf_idle(b) && (!best || n < best_uses)) {
+				best = b;
+				best_uses = n;
+			}
 		}
+		policy_push(p, POLICY_MAIN, b);
+		b = NULL;
 	}
-	return NULL;
+	if (!b)
+		return NULL;
+	p->stuck = 0;
+	if (from_small)
+		ghost_remember(p, b);
+	b->flags = (uint8_t)(b->flags & ~(POLICY_USES_MASK | POLICY_QUEUE_MASK));
+	return b;
 }

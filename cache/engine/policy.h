@@ -2,7 +2,7 @@
 /*
  * Which block to keep: one instance per partition, guarded by that partition's lock. It holds the
  * clean indexed blocks only (dirty, filling and pinned-for-work blocks cannot be evicted, so they
- * are not in its way and eviction stays O(1)); while a block is away it keeps its rank in its
+ * are not in its way and eviction takes few steps); while a block is away it keeps its rank in its
  * header.
  *
  * A hit moves nothing: the block's 2-bit use count goes up, for a read within one block without the
@@ -48,6 +48,8 @@ struct policy {
 	struct block *hdr;	/* the arena's headers */
 	uint32_t capacity;	/* blocks that this partition may hold */
 	uint32_t small_target;	/* blocks that SMALL keeps while MAIN has any */
+	uint32_t stuck;		/* blocks of MAIN in a row that could not go: when
+				 * there are only such, SMALL must give */
 	bool warm;		/* something has been evicted already */
 	uint8_t mode;		/* enum policy_mode in force */
 	uint8_t settled;	/* one of three marks; the next one when the
@@ -133,9 +135,13 @@ void policy_forget(struct policy *p, struct block *b);
 /* @to takes over the rank of @from, which is about to leave the index. Neither is queued. */
 void policy_inherit(struct block *to, const struct block *from);
 
-/* Takes the next victim out. @usable says whether a block can go now; those that cannot stay, at
- * the young end. NULL when none can. */
-struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct block *b), void *arg);
+/*
+ * Takes the next victim out. @usable says whether a block can go now; those that cannot stay, at the
+ * young end. Looks at up to *@visits blocks in vain, and takes them off *@visits. NULL: none was
+ * found; the next call goes on where this one has ended.
+ */
+struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct block *b), void *arg,
+			   uint32_t *visits);
 
 static inline uint32_t policy_count(const struct policy *p)
 {

@@ -64,7 +64,7 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 		struct cache_io *io = io_get(dev, IO_FILL);
 		if (!io)
 			return false;
-		uint32_t first = i, n = 0, hint = BLOCK_NONE;
+		uint32_t first = i, n = 0, hint = BLOCK_NONE, visits = LEAF_VISITS;
 		leaf_lock(&p->lock);
 		while (first < end && index_find(p, dev->identity, r->first + first))
 			first++;
@@ -75,7 +75,7 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 				hint = part_run_hint(p, hint, end - first - n);
 				/* Never at the cost of who waits, nor of
 				 * blocks on their way to a wire. */
-				if (b || !list_empty(&p->waitq) || !(b = part_alloc_idle(p, hint)))
+				if (b || !list_empty(&p->waitq) || !(b = part_alloc_idle(p, hint, &visits)))
 					break;
 				part_set_state(p, b, BLOCK_FILLING);
 				index_insert(p, b, dev->identity, r->first + first + n);

@@ -29,38 +29,104 @@ static bool condemnable(void *arg, struct block *b)
 	return !block_priv(p, b)->op_pins && !block_priv(p, b)->io;
 }
 
-struct block *part_alloc_idle(struct partition *p, uint32_t hint)
+/* After so many laps over all blocks in vain there is nothing to be had. */
+#define ALLOC_LAPS 2
+#define ROOM_ROUNDS 16
+
+static uint64_t laps(const struct partition *p)
+{
+	return (uint64_t)policy_count(&p->policy) * ALLOC_LAPS;
+}
+
+static struct block *evict(struct partition *p, bool (*usable)(void *arg, struct block *b),
+			   uint32_t *visits)
+{
+	const uint32_t before = *visits;
+	struct block *b = policy_evict(&p->policy, usable, p, visits);
+
+	leaf_visit(&p->lock, before - *visits);
+	p->vain += before - *visits;
+	if (!b)
+		return NULL;
+	block_leaves(p, b);
+	index_remove(p, b);
+	return b;
+}
+
+/* One more block is free. */
+static bool evict_idle(struct partition *p, uint32_t *visits)
+{
+	struct block *b = evict(p, evictable, visits);
+
+	if (!b)
+		return false;
+	ASSERT(b->state == BLOCK_CLEAN && !block_priv(p, b)->io);
+	part_put_free(p, b);
+	p->stats.evictions++;
+	p->vain = 0;
+	return true;
+}
+
+struct block *part_alloc_idle(struct partition *p, uint32_t hint, uint32_t *visits)
 {
 	struct block *b = part_take_free(p, hint);
 	if (likely(b))
 		return b;
-	b = policy_evict(&p->policy, evictable, p);
-	if (b) {
-		ASSERT(b->state == BLOCK_CLEAN && !block_priv(p, b)->io);
-		block_leaves(p, b);
-		index_remove(p, b);
-		part_put_free(p, b);
-		p->stats.evictions++;
-		b = part_take_free(p, hint);
-	}
-	return b;
+	return evict_idle(p, visits) ? part_take_free(p, hint) : NULL;
 }
 
-struct block *part_alloc(struct partition *p, uint32_t hint)
+/*
+ * Two searches, each in as many calls as it takes: for a block that can go, then, when there is
+ * none, for blocks whose blocks come back before long. p->vain says how far it has come.
+ */
+struct block *part_alloc(struct partition *p, uint32_t hint, uint32_t *visits)
 {
-	struct block *b = part_alloc_idle(p, hint);
+	struct block *b =
+		p->vain < laps(p) ? part_alloc_idle(p, hint, visits) : part_take_free(p, hint);
 	if (likely(b))
 		return b;
-	while ((b = policy_evict(&p->policy, condemnable, p))) {
-		block_leaves(p, b);
-		index_remove(p, b);
+	while (*visits && p->vain >= laps(p) && p->vain < 2 * laps(p)) {
+		b = evict(p, condemnable, visits);
+		if (!b)
+			continue;
 		part_drop(p, b);
 		p->stats.condemned++;
-		if ((b = part_take_free(p, hint))) /* its last reference went just now */
+		if ((b = part_take_free(p, hint))) { /* its last reference went just now */
+			p->vain = 0;
 			return b;
+		}
+		if (*visits) { /* it has given no block */
+			--*visits;
+			leaf_visit(&p->lock, 1);
+		}
 	}
-	p->reclaim_failed = true;
+	if (p->vain >= 2 * laps(p)) {
+		p->reclaim_failed = true;
+		p->vain = 0;
+	}
 	return NULL;
+}
+
+/* Without the lock, so a guess. */
+static UNLOCKED_LOOK bool part_lacks(const struct partition *p, uint32_t need)
+{
+	return p->count[BLOCK_FREE] < need;
+}
+
+void part_make_room(struct partition *p, uint32_t need)
+{
+	for (unsigned round = 0; round < ROOM_ROUNDS && part_lacks(p, need); round++) {
+		uint32_t visits = LEAF_VISITS;
+
+		leaf_lock(&p->lock);
+		while (p->count[BLOCK_FREE] < need && evict_idle(p, &visits))
+			;
+		leaf_unlock(&p->lock);
+		if (visits)
+			return;
+		for (unsigned i = 0; i < 8; i++) /* somebody else's turn */
+			cpu_relax();
+	}
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */

@@ -5,11 +5,18 @@
 
 #include "cache/engine/op_impl.h"
 
-/* A free block of @p with one reference, evicting when it must; NULL
- * when there is none. Lock held. */
-struct block *part_alloc(struct partition *p, uint32_t hint);
+/*
+ * A free block of @p with one reference, evicting when it must. NULL when there is none (then the
+ * partition is reclaim_failed), or not yet: the next call goes on with the search. *@visits: headers that
+ * it may look at in vain, LEAF_VISITS for each time that the lock is taken. Lock held.
+ */
+struct block *part_alloc(struct partition *p, uint32_t hint, uint32_t *visits);
 /* The same without taking blocks from the index that are on their way to a wire. */
-struct block *part_alloc_idle(struct partition *p, uint32_t hint);
+struct block *part_alloc_idle(struct partition *p, uint32_t hint, uint32_t *visits);
+/* For who is about to ask @p for @need blocks, more than a few: evicts so many, as far as that can
+ * be done with reasonable effort, in several holds of the lock. No lock held. */
+void part_make_room(struct partition *p, uint32_t need);
+#define ROOM_NEED 3 /* from here on it is worth it: fewer can be found in one hold */
 /* May @req take blocks of @p now, or does somebody wait longer? Lock held. */
 bool part_may_take(const struct partition *p, const struct blk_req *req);
 /* Loading may have all that writes do not have: it is over soon. */

@@ -13,18 +13,6 @@
 
 /* ---- prepare --------------------------------------------------------------------------------- */
 
-static uint32_t count_in(const struct cache_dev *dev, const struct cache_range *r,
-			 const struct partition *p)
-{
-	uint32_t n = 0;
-	for (uint32_t i = 0, end; i < r->n; i = end) {
-		end = group_end(dev, r, i);
-		if (dev_part(dev, r->first + i) == p)
-			n += end - i;
-	}
-	return n;
-}
-
 /* Charges its blocks, one partition after the other, and keeps that. NULL when @req has them all
  * (*@a: its account in the last one, unless it had them before), else the one where it is not its
  * turn yet. The lock set is held. */
@@ -74,7 +62,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	struct cache_op *op = op_of(req);
 	const struct account *a = NULL;
 	struct partition *p = charge_all(dev, req, r, ls, copies, &a), *of = NULL;
-	uint32_t hint = BLOCK_NONE;
+	uint32_t hint = BLOCK_NONE, visits = LEAF_VISITS;
 
 	if (p) {
 		if (op->flags & OP_F_QUEUED) /* elected, but something has come in between */
@@ -94,7 +82,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 				a = acct_find(&p->book, part_store(p, req), req->stream);
 		}
 		hint = part_run_hint(p, hint, r->n - b_i);
-		struct block *b = part_may_take(p, req) ? part_alloc(p, hint) : NULL;
+		struct block *b = part_may_take(p, req) ? part_alloc(p, hint, &visits) : NULL;
 		if (!b) {
 			ok = false;
 			break;
@@ -143,6 +131,11 @@ bool stage_prepare(struct blk_req *req)
 		if (aux)
 			aux_free(aux);
 		return true;
+	}
+	for (uint32_t i = 0; copies * r.n >= ROOM_NEED && i < ls.n; i++) {
+		struct partition *p = dev->cache->part[ls.id[i]];
+
+		part_make_room(p, copies * (ls.n == 1 ? r.n : count_in(dev, &r, p)));
 	}
 	lockset_lock(&ls);
 	bool ok = take_blocks(dev, req, &r, &ls, copies, f);

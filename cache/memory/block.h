@@ -133,6 +133,12 @@ static inline bool block_unseen(const struct block *b)
 	return atomic_load(&b->refs) == 1;
 }
 
+/* A guess: nobody but the index, if anybody, has a reference. */
+static inline bool buf_idle(const struct block *b)
+{
+	return atomic_load_explicit(&b->refs, memory_order_relaxed) <= 1;
+}
+
 /* The slow parts of block_put() and frags_put(). */
 void block_release_last(struct block *b);
 static inline void block_put(struct block *b)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The contended half of the leaf lock: spin, then sleep in a futex. */
 #include "cache/memory/lock.h"
+#include "events/bug.h"
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -55,3 +56,41 @@ void leaf_unlock_wake(struct leaf_lock *l)
 	if (__atomic_exchange_n(&l->asleep, 0, __ATOMIC_SEQ_CST))
 		syscall(SYS_futex, &l->asleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
+
+/* ---- bounded holds, checked ------------------------------------------------------------------ */
+
+#ifdef TGT_DEBUG
+static uint32_t most; /* atomic */
+
+uint32_t leaf_visits_most(void)
+{
+	return __atomic_load_n(&most, __ATOMIC_RELAXED);
+}
+
+static uint64_t own_time_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+}
+
+void leaf_visit_debug(struct leaf_lock *l, uint32_t n)
+{
+	ASSERT(leaf_held(l));
+	if (!l->visiting_ns)
+		l->visiting_ns = own_time_ns();
+	l->visits += n;
+	if (l->visits > __atomic_load_n(&most, __ATOMIC_RELAXED))
+		__atomic_store_n(&most, l->visits, __ATOMIC_RELAXED);
+	ASSERT(l->visits <= LEAF_VISITS);
+}
+
+void leaf_hold_debug(struct leaf_lock *l)
+{
+	if (l->visiting_ns)
+		ASSERT(own_time_ns() - l->visiting_ns <= LEAF_HOLD_NS);
+	l->visits = 0;
+	l->visiting_ns = 0;
+}
+#endif

@@ -2,7 +2,7 @@
 /*
  * The cache's leaf lock, of partitions above all: a compare-and-swap to take, plain stores to give
  * back, a short spin and then a futex when it is contended. It is held for well under a
- * microsecond; nothing is called and no other lock is taken while one is held, except further
+ * microsecond, a few at most (see "Bounded holds"); nothing is called and no other lock is taken while one is held, except further
  * partition locks in ascending order (lockset in engine/op_impl.h).
  *
  * Giving it back ends with a store of one word and then a look at another one, whether anybody
@@ -29,27 +29,58 @@
  * Whoever changes a block's bytes or evicts it has the lock first and looks at the count of
  * references second. The reader does it the other way round, so one of them sees the other. A use
  * that the replacement's shadows should hear of takes the lock (engine/policy.h).
+ *
+ * Bounded holds. Who has a partition's lock visits at most LEAF_VISITS headers beside those of the
+ * blocks that its own request covers, and no walk goes on beyond that: it gives the lock back,
+ * remembers its place, and takes the lock anew. leaf_visit() counts; a build with TGT_DEBUG stops
+ * who goes beyond, and who needs more than LEAF_HOLD_NS of its processor from the first visit on.
  */
 #ifndef CACHE_CACHE_LOCK_H
 #define CACHE_CACHE_LOCK_H
 
 #include "events/base.h"
 
+#define LEAF_VISITS 64u
+#define LEAF_HOLD_NS 20000000ull /* sanitizers are slow; measured is well below 50 us */
+
 struct leaf_lock {
 	uint32_t word;	  /* 0 free, 1 held */
 	uint32_t version; /* how often it was given back; a reader would have to
 			   * sleep through all 2^32 of them */
 	uint32_t asleep;  /* somebody may sleep: whoever gives the lock back wakes one */
+#ifdef TGT_DEBUG
+	uint32_t visits;    /* of this hold; its holder's */
+	uint64_t visiting_ns; /* of the holder's processor time when it began to; 0: not yet */
+#endif
 };
 
 void leaf_lock_slow(struct leaf_lock *l);
 void leaf_unlock_wake(struct leaf_lock *l);
+
+#ifdef TGT_DEBUG
+/* The most that any hold of any lock has visited in this process. Any thread. */
+uint32_t leaf_visits_most(void);
+void leaf_visit_debug(struct leaf_lock *l, uint32_t n);
+void leaf_hold_debug(struct leaf_lock *l);
+#endif
+
+/* The holder of @l has looked at @n more headers than those of its own request's blocks. */
+static inline void leaf_visit(struct leaf_lock *l, uint32_t n)
+{
+#ifdef TGT_DEBUG
+	leaf_visit_debug(l, n);
+#endif
+}
 
 static inline void leaf_lock_init(struct leaf_lock *l)
 {
 	l->word = 0;
 	l->version = 0;
 	l->asleep = 0;
+#ifdef TGT_DEBUG
+	l->visits = 0;
+	l->visiting_ns = 0;
+#endif
 }
 
 /* True when it was free. In the one order of all such operations, so that of a reader that takes a
@@ -84,6 +115,9 @@ static inline bool leaf_lock(struct leaf_lock *l)
 
 static inline void leaf_unlock(struct leaf_lock *l)
 {
+#ifdef TGT_DEBUG
+	leaf_hold_debug(l);
+#endif
 	__atomic_store_n(&l->version, l->version + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&l->word, 0, __ATOMIC_RELEASE);
 	/* The compiler keeps the order; see above for the processor. */

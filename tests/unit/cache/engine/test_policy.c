@@ -15,6 +15,18 @@ static bool usable(void *arg, struct block *b)
 	return !busy[b->index];
 }
 
+static bool any(void *arg, struct block *b)
+{
+	return true;
+}
+
+static struct block *evict(void)
+{
+	uint32_t visits = 10 * N;
+
+	return policy_evict(&p, usable, NULL, &visits);
+}
+
 static void setup(void)
 {
 	hdr = aligned_alloc(CACHE_LINE, N * sizeof(*hdr));
@@ -49,7 +61,7 @@ START_TEST(used_pages_survive_a_scan)
 		policy_touch(&hdr[i]);
 	/* A scan of four cachefuls, each block once. */
 	for (uint32_t k = 0; k < 4 * N; k++) {
-		struct block *b = policy_evict(&p, usable, NULL);
+		struct block *b = evict();
 		ck_assert_ptr_nonnull(b);
 		ck_assert_msg(b->index >= N / 2 || b->block >= 1000,
 			      "a used block left for block %u of the scan", k);
@@ -66,11 +78,11 @@ START_TEST(coming_back_soon_goes_to_main)
 {
 	setup();
 	admit_all();
-	struct block *b = policy_evict(&p, usable, NULL);
+	struct block *b = evict();
 	b->block = 5000;
 	policy_admit(&p, b); /* on probation */
 	ck_assert_uint_eq(p.list[POLICY_SMALL].count, 1);
-	b = policy_evict(&p, usable, NULL);
+	b = evict();
 	ck_assert_uint_eq(b->block, 5000);
 	policy_admit(&p, b);
 	ck_assert_uint_eq(p.list[POLICY_SMALL].count, 0);
@@ -92,7 +104,7 @@ START_TEST(pages_in_use_do_not_stall)
 			idle += !busy[i];
 		}
 		for (unsigned k = 0; k < idle; k++) {
-			struct block *b = policy_evict(&p, usable, NULL);
+			struct block *b = evict();
 			ck_assert_msg(b != NULL, "round %u: %u of %u idle blocks found", round, k,
 				      idle);
 			ck_assert(!busy[b->index]);
@@ -100,7 +112,7 @@ START_TEST(pages_in_use_do_not_stall)
 			b->block += N;
 			policy_admit(&p, b);
 		}
-		ck_assert_ptr_null(policy_evict(&p, usable, NULL));
+		ck_assert_ptr_null(evict());
 		ck_assert_uint_eq(policy_count(&p), N);
 	}
 	teardown();
@@ -133,5 +145,68 @@ START_TEST(away_and_back_keeps_the_rank)
 }
 END_TEST
 
+/* C5: all blocks are in use, as often as can be counted. One of the first that come by goes, and no
+ * more than a few of the others have been touched, at every step. */
+START_TEST(a_saturated_queue_takes_few_steps)
+{
+	enum { MANY = 65536 };
+	struct block *many = aligned_alloc(CACHE_LINE, MANY * sizeof(*many));
+	struct policy q;
+
+	memset(many, 0, MANY * sizeof(*many));
+	ck_assert_int_eq(policy_init(&q, many, MANY), 0);
+	for (uint32_t i = 0; i < MANY; i++) {
+		many[i].index = i;
+		many[i].block = i;
+		policy_admit(&q, &many[i]);
+		for (unsigned k = 0; k < POLICY_USES_MASK; k++)
+			policy_touch(&many[i]);
+	}
+	memset(busy, 0, sizeof(busy));
+	for (unsigned k = 0; k < 100; k++) {
+		uint32_t visits = 64, touched = 0, before = 0, after = 0;
+		struct block *b;
+
+		for (uint32_t i = 0; i < MANY; i++)
+			before += many[i].flags & POLICY_USES_MASK;
+		b = policy_evict(&q, any, NULL, &visits);
+		ck_assert_ptr_nonnull(b);
+		b->block += MANY;
+		policy_admit(&q, b);
+		for (uint32_t i = 0; i < MANY; i++)
+			after += many[i].flags & POLICY_USES_MASK;
+		touched = before - after;
+		ck_assert_msg(touched <= 64, "one eviction has taken uses of %u blocks", touched);
+	}
+	policy_fini(&q);
+	free(many);
+}
+END_TEST
+
+/* Nobody can go: each call ends where it was told to, and the next one goes on. */
+START_TEST(a_search_goes_on_where_it_ended)
+{
+	unsigned calls = 0;
+
+	setup();
+	admit_all();
+	memset(busy, true, sizeof(busy));
+	busy[N - 3] = false;
+	for (struct block *b = NULL; !b; calls++) {
+		uint32_t visits = 8;
+
+		ck_assert_uint_le(calls, 3 * N / 8);
+		b = policy_evict(&p, usable, NULL, &visits);
+		if (b)
+			ck_assert_uint_eq(b->index, N - 3);
+		else
+			ck_assert_uint_eq(visits, 0);
+	}
+	ck_assert_uint_gt(calls, 1);
+	teardown();
+}
+END_TEST
+
 UNIT_MAIN("policy", 20, used_pages_survive_a_scan, coming_back_soon_goes_to_main,
-	  pages_in_use_do_not_stall, away_and_back_keeps_the_rank)
+	  pages_in_use_do_not_stall, away_and_back_keeps_the_rank,
+	  a_saturated_queue_takes_few_steps, a_search_goes_on_where_it_ended)
