@@ -104,7 +104,9 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	}
 	budget_init(&dev->budget, &c->budgets);
 	for (uint32_t i = 0; i < c->nparts; i++) {
-		dev->dirty[i] = (struct dirty_list){ BLOCK_NONE, BLOCK_NONE, 0, BLOCK_NONE, false };
+		dev->dirty[i] = (struct dirty_list){ .head = BLOCK_NONE,
+						      .tail = BLOCK_NONE,
+						      .cursor = BLOCK_NONE };
 		acct_store_init(&dev->acct[i], &dev->budget, dev->number);
 	}
 	c->dev_of[dev->number] = dev;
@@ -245,6 +247,7 @@ static uint64_t drop_all(struct cache_dev *dev)
 			BUG_ON(block_priv(p, b)->io || block_priv(p, b)->op_pins);
 			if (b->state == BLOCK_DIRTY) {
 				dirty_del(dev, p, b);
+				dirty_gone(dev, p, b->block);
 				lost++;
 			}
 			policy_forget(&p->policy, b);

@@ -23,6 +23,7 @@ struct dirty_list {
 	uint32_t head, tail, count;
 	uint32_t cursor; /* BLOCK_NONE: all of it lies before */
 	bool again;	 /* something before the cursor is to be looked at */
+	uint32_t unwritten; /* these, and those that are being written back */
 };
 
 #define FLUSH_BYTES MiB(1) /* of one write, merged over groups */
@@ -251,7 +252,7 @@ int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower) must_che
 void cache_close(struct blk *blk);
 
 /* ---- dirty.c --------------------------------------------------------------------------------- */
-/* The following three need the partition's lock. */
+/* The following four need the partition's lock. */
 void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b);
 void dirty_del(struct cache_dev *dev, struct partition *p, struct block *b);
 /* @to takes @from's place in the list. */
@@ -260,6 +261,8 @@ void dirty_replace(struct cache_dev *dev, struct partition *p, struct block *fro
 /* Has it any block on its lists? Takes no lock; sees whatever was dirtied before, in the one order
  * of such looks and what flusher_wake() looks at. */
 bool dev_any_dirty(const struct cache_dev *dev);
+/* The key's block is clean, or leaves the index. The same. */
+void dirty_gone(struct cache_dev *dev, struct partition *p, uint64_t block);
 /* Blocks on its lists. Each partition's lock is had once. */
 uint64_t dev_dirty(const struct cache_dev *dev);
 /* Bytes of whole blocks that are not written back, in flight or not. The same. */

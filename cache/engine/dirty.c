@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which blocks are dirty: each device has a list of them in each partition, oldest epoch first.
- * That partition's lock.
+ * Which blocks are dirty: each device has a list of them in each partition, oldest epoch first,
+ * which write-back goes along. And each partition has an index by block number of those that are
+ * DIRTY or FLUSHING: what is newer here than in the store (dirty_index.h). A key is in it from
+ * dirty_add() until dirty_gone(). The partition's lock guards both.
  */
 #include "cache/engine/dev_impl.h"
 
@@ -54,6 +56,12 @@ void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b)
 		l->cursor = b->index;
 	if (!l->count++)
 		parts_mark(dev, p->id, true);
+	l->unwritten += dirty_index_set(&p->dirty, dev->number, b->block);
+}
+
+void dirty_gone(struct cache_dev *dev, struct partition *p, uint64_t block)
+{
+	dev->dirty[p->id].unwritten -= dirty_index_clear(&p->dirty, dev->number, block);
 }
 
 void dirty_del(struct cache_dev *dev, struct partition *p, struct block *b)
@@ -127,13 +135,9 @@ uint64_t dev_unwritten(const struct cache_dev *dev)
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < dev->cache->nparts; i++) {
-		struct partition *p = dev->cache->part[i];
-
-		leaf_lock(&p->lock);
-		for (uint32_t k = p->first; k < p->first + p->nblocks; k++)
-			n += p->hdr[k].device == dev->identity &&
-			     (p->hdr[k].state == BLOCK_DIRTY || p->hdr[k].state == BLOCK_FLUSHING);
-		leaf_unlock(&p->lock);
+		leaf_lock(&dev->cache->part[i]->lock);
+		n += dev->dirty[i].unwritten;
+		leaf_unlock(&dev->cache->part[i]->lock);
 	}
 	return n << dev->cache->geo.block_shift;
 }

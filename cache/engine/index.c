@@ -37,7 +37,7 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 		return -ENOMEM;
 	}
 	memset(p->bucket, 0xff, buckets * sizeof(*p->bucket));
-	if (policy_init(&p->policy, hdr, nblocks) < 0) {
+	if (policy_init(&p->policy, hdr, nblocks) < 0 || dirty_index_init(&p->dirty, nblocks) < 0) {
 		part_fini(p);
 		return -ENOMEM;
 	}
@@ -55,6 +55,7 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 void part_fini(struct partition *p)
 {
 	policy_fini(&p->policy);
+	dirty_index_fini(&p->dirty);
 	free(p->bucket);
 	p->bucket = NULL;
 	acct_book_fini(&p->book);

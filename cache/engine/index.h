@@ -11,6 +11,7 @@
 
 #include "cache/memory/lock.h"
 #include "cache/engine/account.h"
+#include "cache/engine/dirty_index.h"
 #include "cache/engine/block_state.h"
 #include "cache/engine/policy.h"
 
@@ -133,6 +134,7 @@ struct partition {
 	struct list waitq;	   /* WAIT_BLOCKS: blk_req.link, oldest first */
 	struct acct_book book;	   /* WAIT_WRITE, WAIT_FILL */
 	struct list inflight;	   /* cache_io.link: fills and flushes in flight */
+	struct dirty_index dirty;  /* DIRTY and FLUSHING blocks, see dirty.c */
 	struct policy policy;
 	struct part_stats stats;
 } cacheline_aligned;

@@ -68,8 +68,10 @@ static void drop_page(struct cache_dev *dev, struct partition *p, struct block *
 	    (d->stable_only &&
 	     bp->written > atomic_load_explicit(&dev->stable, memory_order_relaxed)))
 		return;
-	if (b->state == BLOCK_DIRTY)
+	if (b->state == BLOCK_DIRTY) {
 		dirty_del(dev, p, b);
+		dirty_gone(dev, p, b->block);
+	}
 	if (d->clean_only || beyond_an_edge(dev, b, d->edges)) {
 		block_leaves(p, b);
 		/* It was written when the range was taken: a SYNC has failed since. */

@@ -137,6 +137,7 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 			sector_map_clear(block_dirty(p, b), from, to);
 		if (sector_map_empty(block_dirty(p, b), p->map_words)) {
 			part_set_state(p, b, BLOCK_CLEAN);
+			dirty_gone(dev, p, b->block);
 			policy_admit(&p->policy, b);
 		} else {
 			part_set_state(p, b, BLOCK_DIRTY);
