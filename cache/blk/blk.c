@@ -284,20 +284,37 @@ void blk_abort(struct blk *blk, struct blk_req *req)
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run)
+int blk_extent_next(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+		    uint64_t *run, struct blk_walk *w)
 {
 	struct blk_req range = { .offset = offset, .len = len };
 	int err = check_range(blk, &range);
 
 	if (err || !len)
 		return err ? err : -EINVAL;
-	if (!blk->ops->extent) {
+	if (!blk->ops->extent && !blk->ops->walk) {
 		*what = BLK_EXTENT_MAPPED;
 		*run = len;
 		return 0;
 	}
-	err = blk->ops->extent(blk, offset, len, what, run);
+	err = blk->ops->walk ? blk->ops->walk(blk, offset, len, what, run, w) :
+			       blk->ops->extent(blk, offset, len, what, run);
 	BUG_ON(err > 0 || (!err && (*run == 0 || *run > len)));
+	return err;
+}
+
+void blk_walk_fini(struct blk_walk *w)
+{
+	free(w->word);
+	memset(w, 0, sizeof(*w));
+}
+
+int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run)
+{
+	struct blk_walk w = { .n = 0 };
+	int err = blk_extent_next(blk, offset, len, what, run, &w);
+
+	blk_walk_fini(&w);
 	return err;
 }
 
@@ -307,16 +324,17 @@ static int deallocated(struct blk *blk, uint64_t *bytes)
 	const uint64_t size = atomic_load(&blk->size);
 	enum blk_extent what;
 	uint64_t run = 0;
-	int err;
+	struct blk_walk walk = { .n = 0 };
+	int err = 0;
 
 	*bytes = 0;
-	for (uint64_t at = 0; at < size; at += run) {
-		err = blk_extent(blk, at, size - at, &what, &run);
-		if (err)
-			return err;
-		*bytes += what == BLK_EXTENT_DEALLOCATED ? run : 0;
+	for (uint64_t at = 0; at < size && !err; at += run) {
+		err = blk_extent_next(blk, at, size - at, &what, &run, &walk);
+		if (!err && what == BLK_EXTENT_DEALLOCATED)
+			*bytes += run;
 	}
-	return 0;
+	blk_walk_fini(&walk);
+	return err;
 }
 
 int blk_space(struct blk *blk, uint64_t *left, bool *shared)

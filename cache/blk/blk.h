@@ -196,6 +196,25 @@ enum {
 /* What an LBA range is on the store (GET LBA STATUS). */
 enum blk_extent { BLK_EXTENT_MAPPED, BLK_EXTENT_DEALLOCATED, BLK_EXTENT_ANCHORED };
 
+/*
+ * A walk over the extents of a device, upwards. What a stacked device has found out at one step it
+ * keeps here for the next ones, so that a walk over n extents takes some n steps of work in all.
+ * Zero to begin with; blk_walk_fini() afterwards. One thread at a time. It is a snapshot of a
+ * moment for each part of the device, so it should not be kept for long.
+ */
+struct blk_walk {
+	/* Of the device's blocks [from, to) those are newer in the cache than in the store that
+	 * are listed: 64 in a word, ascending. */
+	uint64_t from, to;
+	uint32_t n, next, room;
+	struct blk_walk_word {
+		uint64_t first, bits;
+	} *word;
+	/* What the lower device has said, since then, of bytes [lower_from, lower_to). */
+	uint64_t lower_from, lower_to;
+	enum blk_extent lower;
+};
+
 /* What is to come, and how soon. */
 enum blk_hint {
 	BLK_HINT_READ,	     /* within microseconds: one of a batch */
@@ -235,6 +254,9 @@ struct blk_ops {
 	/* Bytes that are left where the store takes its space from, which others may take, too. May
 	 * block (a helper thread). 0 or -errno. Only with BLK_CAP_SPACE. */
 	int (*space)(struct blk *blk, uint64_t *left);
+	/* The same as a step of a walk; optional, for who can save work so. */
+	int (*walk)(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+		    uint64_t *run, struct blk_walk *w);
 	/* Looks at the store again (it may have grown). 0 or -errno;
 	 * updates blk->size. Main thread. */
 	int (*refresh)(struct blk *blk);
@@ -342,6 +364,11 @@ int blk_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *
 /* What is left for it, and whether others may take of that, too. -EOPNOTSUPP: nobody knows. May
  * block: a helper thread. */
 int blk_space(struct blk *blk, uint64_t *left, bool *shared);
+/* blk_extent() as a step of the walk @w: @offset is where the last step's run ended, or beyond.
+ * A thread that may block. 0 or -errno. */
+int blk_extent_next(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+		    uint64_t *run, struct blk_walk *w);
+void blk_walk_fini(struct blk_walk *w);
 int blk_refresh(struct blk *blk);
 /* See blk_ops.resize. */
 int blk_resize(struct blk *blk);

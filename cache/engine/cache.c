@@ -206,43 +206,6 @@ static void cache_set_write_through(struct blk *blk, bool write_through)
 		atomic_fetch_and(how, (uint8_t)~HOW_THROUGH);
 }
 
-static int cache_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
-			uint64_t *run)
-{
-	int err = blk_extent(blk->lower, offset, len, what, run);
-	if (err || *what == BLK_EXTENT_MAPPED)
-		return err;
-	/* What is dirty here is mapped as soon as it is written back: say so now. */
-	struct cache_dev *dev = cache_dev_of(blk);
-	uint32_t shift = dev->cache->geo.block_shift;
-	uint64_t first = offset >> shift, end = ((offset + *run - 1) >> shift) + 1;
-	struct cache *c = dev->cache;
-	uint64_t dirty_from = UINT64_MAX, dirty_to = 0;
-	for (uint32_t i = 0; i < c->nparts; i++) {
-		struct partition *p = c->part[i];
-		leaf_lock(&p->lock);
-		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
-			struct block *b = &p->hdr[k];
-			if ((b->state == BLOCK_DIRTY || b->state == BLOCK_FLUSHING) &&
-			    b->device == dev->identity && b->block >= first && b->block < end &&
-			    b->block < dirty_from)
-				dirty_from = b->block;
-		}
-		leaf_unlock(&p->lock);
-	}
-	if (dirty_from == UINT64_MAX)
-		return 0;
-	dirty_to = (dirty_from + 1) << shift;
-	dirty_from <<= shift;
-	if (dirty_from > offset) {
-		*run = MIN(*run, dirty_from - offset);
-	} else {
-		*what = BLK_EXTENT_MAPPED;
-		*run = MIN(*run, dirty_to - offset);
-	}
-	return 0;
-}
-
 static int cache_space(struct blk *blk, uint64_t *left)
 {
 	bool shared;
@@ -291,7 +254,7 @@ static const struct blk_ops cache_ops = {
 	.compare_and_write = cache_caw,
 	.prefetch = cache_prefetch,
 	.abort = cache_abort,
-	.extent = cache_extent,
+	.walk = cache_walk,
 	.space = cache_space,
 	.refresh = cache_refresh,
 	.resize = cache_resize,

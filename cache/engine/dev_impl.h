@@ -268,6 +268,11 @@ uint64_t dev_dirty(const struct cache_dev *dev);
 /* Bytes of whole blocks that are not written back, in flight or not. The same. */
 uint64_t dev_unwritten(const struct cache_dev *dev);
 
+/* ---- walk.c ---------------------------------------------------------------------------------- */
+/* blk_ops.walk. */
+int cache_walk(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what, uint64_t *run,
+	       struct blk_walk *w);
+
 /* ---- written.c ------------------------------------------------------------------------------- */
 /* A write-back without FUA of the block is over. Lock held. */
 void block_written_back(struct cache_dev *dev, struct block_priv *bp);

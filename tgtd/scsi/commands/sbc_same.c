@@ -220,12 +220,13 @@ static void read_extents(struct scsi_cmd *cmd)
 	uint32_t max = (cmd->heap_len - 8) / 16, n = 0;
 	enum blk_extent what = BLK_EXTENT_MAPPED, last = BLK_EXTENT_MAPPED;
 	uint8_t *d = cmd->heap + 8 - 16;
+	struct blk_walk walk = { .n = 0 };
 
 	while (at < end) {
 		uint64_t run = 0, have;
 
-		if (blk_extent(lu->blk, at << lu->block_shift, (end - at) << lu->block_shift, &what,
-			       &run) < 0) {
+		if (blk_extent_next(lu->blk, at << lu->block_shift, (end - at) << lu->block_shift,
+				    &what, &run, &walk) < 0) {
 			what = BLK_EXTENT_MAPPED; /* nobody knows: mapped is always true enough */
 			run = (end - at) << lu->block_shift;
 		}
@@ -247,6 +248,7 @@ static void read_extents(struct scsi_cmd *cmd)
 		last = what;
 		at += run;
 	}
+	blk_walk_fini(&walk);
 	put_be32(cmd->heap, 4 + 16 * n);
 	cmd->heap_got = 8 + 16 * n;
 }

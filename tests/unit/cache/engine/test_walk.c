@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * C8: a walk over the extents of a cached device says of each block what a look at all headers
+ * says, and takes each partition's lock a bounded number of times, whatever the cache's size.
+ * TGT_WALK_BLOCKS=100000 is the long form: so many blocks over 16 GiB.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include "cache/engine/stat.h"
+#include "tests/support/cachetest.h"
+#include "tests/support/unit.h"
+
+static struct bt t;
+static struct cache *cache;
+static struct memdisk *disk;
+
+static bool holes; /* of 1 MiB each, at random */
+static unsigned lower_asked;
+
+static bool is_hole(uint64_t mib)
+{
+	return !holes || (mib * 0x9e3779b97f4a7c15ull >> 60 & 3) < 2;
+}
+
+static int lower_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+			uint64_t *run)
+{
+	uint64_t at = offset >> 20;
+	bool hole = is_hole(at);
+
+	lower_asked++;
+	while (at << 20 < offset + len && is_hole(at) == hole)
+		at++;
+	*what = hole ? BLK_EXTENT_DEALLOCATED : BLK_EXTENT_MAPPED;
+	*run = MIN((at << 20) - offset, len);
+	return 0;
+}
+
+static bool swallow(struct blk *blk, struct blk_req *req)
+{
+	req->status = 0;
+	return true;
+}
+
+static void open_walk(const struct ct_shape *s)
+{
+	static struct blk_ops ops;
+
+	ct_open(&t, s, &cache, &disk);
+	ops = *disk->blk.ops;
+	ops.extent = lower_extent;
+	disk->blk.ops = &ops;
+	lower_asked = 0;
+}
+
+/* Which blocks are mapped, says whoever looks at all headers. */
+static void look_at_all(bool *mapped, uint64_t blocks)
+{
+	const struct cache_dev *dev = cache_dev_of(t.blk);
+	const uint32_t shift = cache->geo.block_shift;
+
+	for (uint64_t i = 0; i < blocks; i++)
+		mapped[i] = !is_hole(i << shift >> 20);
+	for (uint32_t k = 0; k < cache->nparts; k++)
+		for (uint32_t i = 0; i < cache->part[k]->nblocks; i++) {
+			const struct block *b = &cache->part[k]->hdr[cache->part[k]->first + i];
+
+			if (b->device == dev->identity &&
+			    (b->state == BLOCK_DIRTY || b->state == BLOCK_FLUSHING))
+				mapped[b->block] = true;
+		}
+}
+
+/* Walks from byte @at on, which begins a block. */
+static void check_walk(uint64_t at)
+{
+	const uint64_t size = t.blk->size;
+	const uint32_t shift = cache->geo.block_shift;
+	bool *mapped = calloc(size >> shift, 1);
+	struct blk_walk w = { .n = 0 };
+	enum blk_extent what;
+	uint64_t run, one;
+
+	look_at_all(mapped, size >> shift);
+	for (; at < size; at += run) {
+		ck_assert_int_eq(blk_extent_next(t.blk, at, size - at, &what, &run, &w), 0);
+		ck_assert_uint_eq(run & ((1u << shift) - 1), 0);
+		for (uint64_t b = at >> shift; b < (at + run) >> shift; b++)
+			ck_assert_msg(mapped[b] == (what == BLK_EXTENT_MAPPED),
+				      "block %llu is %smapped", (unsigned long long)b,
+				      mapped[b] ? "" : "not ");
+		if (bt_random(&t.rng) % 16)
+			continue;
+		/* A walk of one step, of a part of it, says the same. */
+		ck_assert_int_eq(blk_extent(t.blk, at, MIN(size - at, 3ull << shift), &what, &one),
+				 0);
+		ck_assert_int_eq(mapped[at >> shift], what == BLK_EXTENT_MAPPED);
+	}
+	blk_walk_fini(&w);
+	free(mapped);
+}
+
+static const struct ct_shape shapes[] = {
+	{ "size=4m,partitions=4", 1, MiB(32), 512, false, 0, 300 },
+	{ "size=4m,partitions=2,group=8", 3, MiB(32), 512, false, 0, 300 }, /* words are shared */
+	{ "size=16m,block=64k,partitions=2", 1, MiB(64), 512, false, 0, 300 },
+};
+
+START_TEST(model)
+{
+	static uint8_t buf[KiB(64)];
+
+	holes = true;
+	open_walk(&shapes[_i]);
+	check_walk(0);
+	for (unsigned k = 0; k < 3000; k++) {
+		uint64_t len = 4096 << bt_random(&t.rng) % 5,
+			 at = bt_random(&t.rng) % ((t.blk->size - len) / 4096) * 4096;
+
+		switch (bt_random(&t.rng) % 40) {
+		case 0:
+			ck_assert_int_eq(bt_op(&t, BLK_DISCARD, at, len, 0), 0);
+			break;
+		case 1:
+			ck_assert_int_eq(bt_op(&t, BLK_SYNC, at, len, 0), 0);
+			break;
+		case 2: /* what is being written back is newer still */
+			disk->fail_writes = 3;
+			(void)bt_op(&t, BLK_SYNC, 0, 0, 0);
+			disk->fail_writes = 0;
+			break;
+		case 3:
+			ck_assert_int_eq(bt_read(&t, at, len, buf, 0), 0);
+			break;
+		default:
+			ck_assert_int_eq(bt_write(&t, at, len, buf, 0), 0);
+		}
+		if (k % 50 == 0)
+			check_walk(bt_random(&t.rng) % 4 ? 0 : ALIGN_UP(at, (uint64_t)1 << cache->geo.block_shift));
+	}
+	(void)bt_op(&t, BLK_SYNC, 0, 0, 0);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	check_walk(0);
+	ck_assert_uint_eq(dev_unwritten(cache_dev_of(t.blk)), 0);
+	ct_close(&t, cache);
+}
+END_TEST
+
+static uint64_t times_locked(void)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < cache->nparts; i++)
+		n += cache->part[i]->lock.version;
+	return n;
+}
+
+static uint64_t own_time(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * NSEC_PER_SEC + (uint64_t)now.tv_nsec;
+}
+
+START_TEST(many_scattered_blocks)
+{
+	static uint8_t buf[4096];
+	const char *env = getenv("TGT_WALK_BLOCKS");
+	const unsigned many = env ? (unsigned)strtoul(env, NULL, 0) : 4000;
+	const struct ct_shape s = { env ? "size=1g,partitions=32" : "size=64m,partitions=8", 1,
+				    GiB(16), 512, false, 100, 0 };
+	struct blk_walk w = { .n = 0 };
+	static struct blk_ops ops;
+	enum blk_extent what;
+	uint64_t run, mapped = 0, locked, began, most = 0;
+	unsigned extents = 0;
+
+	holes = false;
+	open_walk(&s);
+	ops = *disk->blk.ops;
+	ops.write = swallow;
+	disk->blk.ops = &ops;
+	for (unsigned k = 0; k < many; k++)
+		ck_assert_int_eq(bt_write(&t, (bt_random(&t.rng) >> 8) % (GiB(16) / 4096) * 4096,
+					  4096, buf, 0), 0);
+	for (uint64_t at = 0; at < GiB(16); at += run) { /* each step's time */
+		uint64_t step = own_time();
+
+		ck_assert_int_eq(blk_extent_next(t.blk, at, GiB(16) - at, &what, &run, &w), 0);
+		most = MAX(most, own_time() - step);
+	}
+	blk_walk_fini(&w);
+	lower_asked = 0;
+	locked = times_locked();
+	began = own_time();
+	for (uint64_t at = 0; at < GiB(16); at += run, extents++) {
+		ck_assert_int_eq(blk_extent_next(t.blk, at, GiB(16) - at, &what, &run, &w), 0);
+		if (what == BLK_EXTENT_MAPPED)
+			mapped += run;
+	}
+	began = own_time() - began;
+	locked = times_locked() - locked;
+	printf("# %u extents, %llu KiB dirty: %llu us, longest step %llu us, %llu locks, %u lower\n",
+	       extents, (unsigned long long)(mapped >> 10), (unsigned long long)(began / 1000),
+	       (unsigned long long)(most / 1000), (unsigned long long)locked, lower_asked);
+	ck_assert_uint_eq(mapped, dev_unwritten(cache_dev_of(t.blk)));
+	ck_assert_uint_gt(extents, many);
+	/* A window has 64 words of one partition at least: so many windows, twice as many as they
+	 * are spread unevenly, and each partition's lock once in each. */
+	ck_assert_uint_le(locked, (2ull * many / 64 / cache->nparts + 2) * cache->nparts);
+	ck_assert_uint_le(lower_asked, 2ull * many / 64 / cache->nparts + 2);
+	blk_walk_fini(&w);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	loop_step(t.loop, 0);
+	ct_close(&t, cache);
+}
+END_TEST
+
+UNIT_TABLE("walk", 30, { model, ARRAY_SIZE(shapes) }, { many_scattered_blocks })
