@@ -196,9 +196,9 @@ START_TEST(many_scattered_blocks)
 	locked = times_locked();
 	began = own_time();
 	for (uint64_t at = 0; at < GiB(16); at += run, extents++) {
-		ck_assert_int_eq(blk_extent_next(t.blk, at, GiB(16) - at, &what, &run, &w), 0);
-		if (what == BLK_EXTENT_MAPPED)
-			mapped += run;
+		if (blk_extent_next(t.blk, at, GiB(16) - at, &what, &run, &w) < 0)
+			break; /* ck_assert() is a system call */
+		mapped += what == BLK_EXTENT_MAPPED ? run : 0;
 	}
 	began = own_time() - began;
 	locked = times_locked() - locked;
