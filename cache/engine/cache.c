@@ -24,6 +24,7 @@ static op_stage_fn *const stages[OP_STAGES] = {
 	[OP_EXCL_WAIT] = stage_excl,
 	[OP_EXCL_DRAIN] = stage_excl,
 	[OP_EXCL_LOWER] = stage_excl,
+	[OP_EXCL_DROP] = stage_excl,
 };
 
 /* ---- start and end --------------------------------------------------------------------------- */

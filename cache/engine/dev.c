@@ -231,32 +231,31 @@ static void detach_idle(void *arg)
 		list_del(&dev->flush.link);
 }
 
+static void lose_page(struct cache_dev *dev, struct partition *p, struct block *b, void *lost)
+{
+	BUG_ON(block_priv(p, b)->io || block_priv(p, b)->op_pins);
+	if (b->state == BLOCK_DIRTY) {
+		dirty_del(dev, p, b);
+		dirty_gone(dev, p, b->block);
+		++*(uint64_t *)lost;
+	}
+	policy_forget(&p->policy, b);
+	index_remove(p, b);
+	part_drop(p, b);
+}
+
 /* No block of the device stays: it is closing. What is dirty could not be written and is lost. */
 static uint64_t drop_all(struct cache_dev *dev)
 {
-	struct cache *c = dev->cache;
+	const struct span all = { 0, UINT64_MAX, 0, 0 };
+	struct span_walk w;
 	uint64_t lost = 0;
-	for (uint32_t i = 0; i < c->nparts; i++) {
-		struct partition *p = c->part[i];
-		leaf_lock(&p->lock);
-		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
-			struct block *b = &p->hdr[k];
-			if (b->device != dev->identity || b->state < BLOCK_FILLING ||
-			    b->state > BLOCK_FLUSHING)
-				continue;
-			BUG_ON(block_priv(p, b)->io || block_priv(p, b)->op_pins);
-			if (b->state == BLOCK_DIRTY) {
-				dirty_del(dev, p, b);
-				dirty_gone(dev, p, b->block);
-				lost++;
-			}
-			policy_forget(&p->policy, b);
-			index_remove(p, b);
-			part_drop(p, b);
-		}
-		leaf_unlock(&p->lock);
-		part_wake_unlocked(p);
-	}
+
+	span_walk_init(&w, dev, &all);
+	while (span_walk_step(dev, &w, lose_page, &lost))
+		;
+	for (uint32_t i = 0; i < dev->cache->nparts; i++)
+		part_wake_unlocked(dev->cache->part[i]);
 	return lost;
 }
 

@@ -4,6 +4,7 @@
 #define CACHE_IO_IMPL_H
 
 #include "cache/engine/op_impl.h"
+#include "cache/engine/span.h"
 
 enum io_kind { IO_FILL, IO_FLUSH, IO_EXCL };
 
@@ -28,8 +29,11 @@ struct cache_io {
 	uint8_t run;		/* FLUSH: block.run of all its blocks */
 	bool failing;		/* ... and whether they failed alone before */
 	void *scratch;		/* FILL: where holes are read to */
-	/* Arena indexes of the blocks it reads into or writes from; BLOCK_NONE: a hole. */
-	uint32_t idx[CACHE_IO_BLOCKS];
+	union {
+		/* Arena indexes of the blocks it reads into or writes from; BLOCK_NONE: a hole. */
+		uint32_t idx[CACHE_IO_BLOCKS];
+		struct span_walk walk; /* EXCL: how far it has looked */
+	};
 };
 
 /* ---- io.c ------------------------------------------------------------------------------------ */

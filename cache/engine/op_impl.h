@@ -10,19 +10,20 @@
 
 /* What a request does next; who does it is in the table of stages (cache.c). */
 enum op_stage {
-	OP_FORWARDED = 1,    /* it has just arrived on the worker of its node */
-	OP_READ_ACQUIRE,     /* make all keys of the range indexed and
+	OP_FORWARDED = 1, /* it has just arrived on the worker of its node */
+	OP_READ_ACQUIRE,  /* make all keys of the range indexed and
 			      * pinned; may wait for blocks */
-	OP_READ_FILL,	     /* start or join the missing fills, until nothing is missing */
-	OP_PREPARE,	     /* take fresh blocks; may wait for blocks */
-	OP_COMMIT,	     /* swap in; may wait for an exclusive range */
-	OP_CAW_ACQUIRE,	     /* as for a read */
+	OP_READ_FILL,	  /* start or join the missing fills, until nothing is missing */
+	OP_PREPARE,	  /* take fresh blocks; may wait for blocks */
+	OP_COMMIT,	  /* swap in; may wait for an exclusive range */
+	OP_CAW_ACQUIRE,	  /* as for a read */
 	OP_CAW_FILL,
-	OP_FLUSH,	     /* write back what is dirty in the range */
-	OP_STABLE,	     /* then SYNC the lower device */
-	OP_EXCL_WAIT,	     /* DISCARD, ZERO, atomic WRITE: earlier exclusive ranges first */
-	OP_EXCL_DRAIN,	     /* then I/O in flight in the range */
-	OP_EXCL_LOWER,	     /* then the lower device */
+	OP_FLUSH,      /* write back what is dirty in the range */
+	OP_STABLE,     /* then SYNC the lower device */
+	OP_EXCL_WAIT,  /* DISCARD, ZERO, atomic WRITE: earlier exclusive ranges first */
+	OP_EXCL_DRAIN, /* then I/O in flight in the range */
+	OP_EXCL_LOWER, /* then the lower device */
+	OP_EXCL_DROP,  /* then its blocks leave the cache */
 	OP_STAGES
 };
 
@@ -77,7 +78,7 @@ static inline struct cache_op *op_of(struct blk_req *req)
  *   PINNED                        not with QUEUED: who waits for blocks has pinned a part at most
  *   AGAIN                         with JOINED only, of SYNC or what is made stable (OP_STABLE)
  *   WHOLE                         with LATER only
- *   LOWERED                       in OP_EXCL_LOWER only
+ *   LOWERED                       in OP_EXCL_LOWER and OP_EXCL_DROP only
  *   AHEAD                         READ only
  *   BATCH                         SYNC only, in OP_FLUSH
  *   OTHERS, JOINED, APART, LATER  any time
@@ -97,7 +98,7 @@ static inline bool op_flags_legal(const struct blk_req *req)
 		return false;
 	if ((f & OP_F_WHOLE) && !(f & OP_F_LATER))
 		return false;
-	if ((f & OP_F_LOWERED) && op->stage != OP_EXCL_LOWER)
+	if ((f & OP_F_LOWERED) && op->stage != OP_EXCL_LOWER && op->stage != OP_EXCL_DROP)
 		return false;
 	if ((f & OP_F_AHEAD) && req->op != BLK_READ)
 		return false;

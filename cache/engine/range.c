@@ -9,6 +9,9 @@
  *   lower   the lower device does it
  *   drop    on success the range's blocks leave the cache; on failure the dirty ones stay
  *
+ * Drain and drop look at blocks, maybe at all that there are, so they go in steps, between which the
+ * loop does other things.
+ *
  * Hits go on all the while: they see the old data until the blocks are dropped, and a reader that
  * spans blocks and finds some of them gone loads them after the range is given back: old or new,
  * never a mixture.
@@ -40,28 +43,41 @@ static void drain_part(struct cache_dev *dev, struct partition *p, const struct 
 			op_join(d->req, io);
 			break;
 		}
-	if (p->pins && !d->pinned)
-		span_pages(dev, p, s, drain_page, d);
 }
 
-/* True when nothing is in flight, pinned, or dirty over an edge. Within a pass of @req. */
-static bool range_drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
-			const struct span *s)
+enum drained { DRAIN_DONE, DRAIN_MORE, DRAIN_WAIT };
+
+/*
+ * DONE: nothing is in flight, pinned, or dirty over an edge. MORE: nothing as far as it has looked;
+ * what it has looked at stays so, since nobody begins anything in the range. Within a pass of @req.
+ */
+static enum drained range_drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
+				const struct span *s)
 {
 	struct drain d = { .req = req };
+	bool more = false, clean = true;
 
 	excl_await_pins(dev, excl);
 	span_parts(dev, s, drain_part, &d);
+	excl->walk.pinned_only = true;
+	for (unsigned i = 0; !d.busy && !d.pinned && i < SPAN_STEPS; i++) {
+		more = span_walk_step(dev, &excl->walk, drain_page, &d);
+		if (!more)
+			break;
+	}
 	if (!d.pinned)
 		excl_no_pins(dev, excl);
-	if (d.busy || d.pinned)
-		return false;
-	bool clean = true;
+	if (d.busy || d.pinned) {
+		span_walk_init(&excl->walk, dev, s);
+		return DRAIN_WAIT;
+	}
+	if (more)
+		return DRAIN_MORE;
 	if (s->head)
 		clean &= flush_pass(dev, req, s->first, s->first + 1, UINT64_MAX, true);
 	if (s->tail != dev->cache->geo.sectors)
 		clean &= flush_pass(dev, req, s->end - 1, s->end, UINT64_MAX, true);
-	return clean;
+	return clean ? DRAIN_DONE : DRAIN_WAIT;
 }
 
 static void lower_done(struct blk_req *lower)
@@ -73,14 +89,22 @@ static void lower_done(struct blk_req *lower)
 	op_done_one(io->owner, lower->status);
 }
 
+/* The lower device has done it, or not. Drops blocks, some at a time. */
 static bool excl_over(struct cache_dev *dev, struct blk_req *req, const struct span *s, int status)
 {
 	const struct span_drop what = { .clean_only = status != 0, .edges = s };
+	struct cache_io *excl = req->drv;
 
-	if (!status && !(req->flags & BLK_F_FUA))
-		stable_left(dev); /* a failed SYNC could undo it */
-	if (status != -EOPNOTSUPP)
-		span_drop(dev, s, &what);
+	if (op_of(req)->stage != OP_EXCL_DROP) {
+		op_of(req)->stage = OP_EXCL_DROP;
+		span_walk_init(&excl->walk, dev, s);
+		if (!status && !(req->flags & BLK_F_FUA))
+			stable_left(dev); /* a failed SYNC could undo it */
+	}
+	if (status != -EOPNOTSUPP && span_drop(dev, &excl->walk, &what)) {
+		op_post(req); /* the loop may have other things to do */
+		return false;
+	}
 	excl_leave(dev, req->drv);
 	req->drv = NULL;
 	if (req->op == BLK_WRITE && !(req->flags & BLK_F_FROM))
@@ -135,17 +159,30 @@ bool stage_excl(struct blk_req *req)
 			return false;
 	}
 	for (;;) {
+		bool more = false;
+
 		if (op->error)
 			return excl_over(dev, req, &s, op->error);
 		if (op->flags & OP_F_LOWERED)
 			return excl_over(dev, req, &s, 0);
 		op_pass_begin(req);
-		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, s.first, s.end))
+		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, s.first, s.end)) {
 			op->stage = OP_EXCL_DRAIN;
-		if (op->stage == OP_EXCL_DRAIN && range_drain(dev, req, req->drv, &s))
-			lower_begin(req);
+			span_walk_init(&((struct cache_io *)req->drv)->walk, dev, &s);
+		}
+		if (op->stage == OP_EXCL_DRAIN) {
+			enum drained drained = range_drain(dev, req, req->drv, &s);
+
+			more = drained == DRAIN_MORE;
+			if (drained == DRAIN_DONE)
+				lower_begin(req);
+		}
 		if (!op_pass_end(req))
 			return false;
+		if (more) {
+			op_post(req);
+			return false;
+		}
 	}
 }
 

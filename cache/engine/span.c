@@ -32,26 +32,71 @@ void span_parts(struct cache_dev *dev, const struct span *s,
 	}
 }
 
-void span_pages(struct cache_dev *dev, struct partition *p, const struct span *s,
-		void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b, void *arg),
-		void *arg)
+void span_walk_init(struct span_walk *w, const struct cache_dev *dev, const struct span *s)
 {
-	if (s->end - s->first <= p->nblocks / 4) {
-		for (uint64_t block = s->first; block < s->end; block++) {
-			struct block *b = dev_part(dev, block) == p ?
-						  index_find(p, dev->identity, block) :
-						  NULL;
-			if (b)
-				fn(dev, p, b, arg);
-		}
-		return;
-	}
-	for (uint32_t i = p->first; i < p->first + p->nblocks; i++) {
-		struct block *b = &p->hdr[i];
-		if (b->state >= BLOCK_FILLING && b->state <= BLOCK_FLUSHING &&
-		    b->device == dev->identity && b->block >= s->first && b->block < s->end)
+	const struct cache *c = dev->cache;
+	const uint64_t all = (uint64_t)c->nparts * c->node[0].part_blocks;
+
+	*w = (struct span_walk){ .span = *s, .by_block = s->end - s->first <= all / 4 };
+	w->next = w->by_block ? s->first : 0;
+}
+
+static bool step_by_block(struct cache_dev *dev, struct span_walk *w,
+			  void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b,
+				     void *arg),
+			  void *arg)
+{
+	const uint64_t group = 1ull << dev->cache->map.group_shift;
+	uint64_t end = MIN(MIN((w->next | (group - 1)) + 1, w->next + LEAF_VISITS), w->span.end);
+	struct partition *p = dev_part(dev, w->next);
+
+	leaf_lock(&p->lock);
+	leaf_visit(&p->lock, (uint32_t)(end - w->next));
+	for (; w->next < end; w->next++) {
+		struct block *b = index_find(p, dev->identity, w->next);
+		if (b)
 			fn(dev, p, b, arg);
 	}
+	leaf_unlock(&p->lock);
+	return w->next < w->span.end;
+}
+
+static bool step_by_header(struct cache_dev *dev, struct span_walk *w,
+			   void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b,
+				      void *arg),
+			   void *arg)
+{
+	struct cache *c = dev->cache;
+	struct partition *p = c->part[w->part];
+	const uint64_t end = MIN(w->next + LEAF_VISITS, (uint64_t)p->nblocks);
+
+	leaf_lock(&p->lock);
+	const bool leave_out = w->pinned_only && !p->pins;
+	for (uint64_t i = w->next; i < end && !leave_out; i++) {
+		struct block *b = &p->hdr[p->first + i];
+		if (b->state >= BLOCK_FILLING && b->state <= BLOCK_FLUSHING &&
+		    b->device == dev->identity && b->block >= w->span.first &&
+		    b->block < w->span.end)
+			fn(dev, p, b, arg);
+	}
+	leaf_visit(&p->lock, leave_out ? 0 : (uint32_t)(end - w->next));
+	leaf_unlock(&p->lock);
+	w->next = end;
+	if (leave_out || end == p->nblocks) {
+		w->next = 0;
+		w->part++;
+	}
+	return w->part < c->nparts;
+}
+
+bool span_walk_step(struct cache_dev *dev, struct span_walk *w,
+		    void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b,
+			       void *arg),
+		    void *arg)
+{
+	if (w->by_block)
+		return w->next < w->span.end && step_by_block(dev, w, fn, arg);
+	return w->part < dev->cache->nparts && step_by_header(dev, w, fn, arg);
 }
 
 static bool beyond_an_edge(const struct cache_dev *dev, const struct block *b, const struct span *s)
@@ -83,19 +128,18 @@ static void drop_page(struct cache_dev *dev, struct partition *p, struct block *
 	part_drop(p, b);
 }
 
-static void drop_part(struct cache_dev *dev, struct partition *p, const struct span *s, void *arg)
+bool span_drop(struct cache_dev *dev, struct span_walk *w, const struct span_drop *what)
 {
-	span_pages(dev, p, s, drop_page, arg);
-}
-
-void span_drop(struct cache_dev *dev, const struct span *s, const struct span_drop *what)
-{
-	span_parts(dev, s, drop_part, (void *)(uintptr_t)what);
+	for (unsigned i = 0; i < SPAN_STEPS; i++)
+		if (!span_walk_step(dev, w, drop_page, (void *)(uintptr_t)what))
+			return false;
+	return true;
 }
 
 void range_forget_clean(struct cache_dev *dev, const struct cache_range *r)
 {
 	struct span s = { r->first, r->first + r->n, r->head, r->tail };
+	struct span_walk w;
 	/* What has been written back since the SYNC is newer than what was asked
 	 * for, and may be needed again. */
 	const struct span_drop what = {
@@ -103,5 +147,7 @@ void range_forget_clean(struct cache_dev *dev, const struct cache_range *r)
 		.stable_only = dev->lower->caps & BLK_CAP_VOLATILE,
 	};
 
-	span_drop(dev, &s, &what);
+	span_walk_init(&w, dev, &s);
+	while (span_drop(dev, &w, &what))
+		;
 }

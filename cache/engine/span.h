@@ -22,16 +22,34 @@ struct span {
 };
 
 struct span span_of(const struct cache *c, const struct blk_req *req);
-/* Calls @fn for each partition that the span has blocks in, locked, at least once. */
+/* Calls @fn for each partition that the span has blocks in, locked, at least once; @fn looks at no
+ * blocks. */
 void span_parts(struct cache_dev *dev, const struct span *s,
 		void (*fn)(struct cache_dev *dev, struct partition *p, const struct span *s,
 			   void *arg),
 		void *arg);
-/* Calls @fn for each block of the span in @p. Lock held. @fn may take the block out of the
- * index. */
-void span_pages(struct cache_dev *dev, struct partition *p, const struct span *s,
-		void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b, void *arg),
-		void *arg);
+
+/*
+ * A walk over the blocks of a span, in steps: each is one hold of a partition's lock and looks at
+ * LEAF_VISITS headers at most. Between steps blocks come and go: one that is moved meanwhile may
+ * come twice or not at all, unless the caller owns the range (excl.c).
+ */
+struct span_walk {
+	struct span span;
+	bool by_block;	  /* looks for its blocks, not through all headers */
+	bool pinned_only; /* may leave out partitions where nothing is pinned */
+	uint32_t part;	  /* not by block: which one next, */
+	uint64_t next;	  /* and where in it; by block: the block */
+};
+void span_walk_init(struct span_walk *w, const struct cache_dev *dev, const struct span *s);
+/* One step: @fn for each block that it finds, which @fn may take out of the index. True: there is
+ * more to walk. */
+bool span_walk_step(struct cache_dev *dev, struct span_walk *w,
+		    void (*fn)(struct cache_dev *dev, struct partition *p, struct block *b,
+			       void *arg),
+		    void *arg);
+/* How many steps an event thread may go before it looks at what else there is to do. */
+#define SPAN_STEPS 16
 
 /* Which blocks leave the cache. Those that have I/O in flight or that requests have pinned stay. */
 struct span_drop {
@@ -39,7 +57,8 @@ struct span_drop {
 	bool stable_only;	  /* and what is on the medium */
 	const struct span *edges; /* blocks that the range only begins or ends in */
 };
-void span_drop(struct cache_dev *dev, const struct span *s, const struct span_drop *what);
+/* SPAN_STEPS of a walk that drops. True: there is more. */
+bool span_drop(struct cache_dev *dev, struct span_walk *w, const struct span_drop *what);
 /* Clean blocks of the range that nobody uses leave the index. */
 void range_forget_clean(struct cache_dev *dev, const struct cache_range *r);
 

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include "cache/engine/dev_impl.h"
+#include "cache/engine/span.h"
 
 void cache_get_info(struct cache *c, struct cache_info *info)
 {
@@ -99,6 +100,30 @@ static uint32_t count_bits(const uint64_t *map, uint32_t from, uint32_t to)
 	return n;
 }
 
+struct resident {
+	struct cache_residency *r;
+	uint64_t from, to; /* sectors */
+};
+
+static void count_resident(struct cache_dev *dev, struct partition *p, struct block *b, void *arg)
+{
+	const struct resident *want = arg;
+	struct cache_residency *r = want->r;
+	const uint32_t sectors = dev->cache->geo.sectors;
+	const uint64_t at = b->block << (dev->cache->geo.block_shift - SECTOR_SHIFT);
+
+	if (at + sectors <= want->from || at >= want->to)
+		return;
+	uint32_t from = want->from > at ? (uint32_t)(want->from - at) : 0;
+	uint32_t to = want->to < at + sectors ? (uint32_t)(want->to - at) : sectors;
+	uint64_t valid = (uint64_t)count_bits(block_valid(p, b), from, to) << SECTOR_SHIFT;
+	r->valid += valid;
+	r->node_valid[p->node->index] += valid;
+	r->dirty += (uint64_t)count_bits(block_dirty(p, b), from, to) << SECTOR_SHIFT;
+	if (atomic_load_explicit(&b->refs, memory_order_relaxed) > 1)
+		r->pinned += valid;
+}
+
 int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache_residency *r)
 {
 	memset(r, 0, sizeof(*r));
@@ -110,36 +135,18 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 	if (!len && !(len = size - offset))
 		return 0;
 	struct cache_dev *dev = cache_dev_of(blk);
-	struct cache *c = dev->cache;
+	const uint32_t shift = dev->cache->geo.block_shift;
+	struct resident want = { r, offset >> SECTOR_SHIFT,
+				 (offset + len + SECTOR_SIZE - 1) >> SECTOR_SHIFT };
+	const struct span s = { offset >> shift, ((offset + len - 1) >> shift) + 1, 0, 0 };
+	struct span_walk w;
+
 	r->failing = clock_now_ns() < __atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED);
 	r->unrecorded = record_failed(dev);
 	r->doubt = atomic_load_explicit(&dev->maybe_lost, memory_order_relaxed);
-	uint32_t shift = c->geo.block_shift, sectors = c->geo.sectors;
-	uint64_t s0 = offset >> SECTOR_SHIFT, s1 = (offset + len + SECTOR_SIZE - 1) >> SECTOR_SHIFT;
-	for (uint32_t k = 0; k < c->nparts; k++) {
-		struct partition *p = c->part[k];
-		leaf_lock(&p->lock);
-		for (uint32_t i = p->first; i < p->first + p->nblocks; i++) {
-			struct block *b = &p->hdr[i];
-			if (b->state < BLOCK_FILLING || b->state > BLOCK_FLUSHING ||
-			    b->device != dev->identity)
-				continue;
-			uint64_t at = b->block << (shift - SECTOR_SHIFT);
-			if (at + sectors <= s0 || at >= s1)
-				continue;
-			uint32_t from = s0 > at ? (uint32_t)(s0 - at) : 0;
-			uint32_t to = s1 < at + sectors ? (uint32_t)(s1 - at) : sectors;
-			uint64_t valid = (uint64_t)count_bits(block_valid(p, b), from, to)
-					 << SECTOR_SHIFT;
-			r->valid += valid;
-			r->node_valid[p->node->index] += valid;
-			r->dirty += (uint64_t)count_bits(block_dirty(p, b), from, to)
-				    << SECTOR_SHIFT;
-			if (atomic_load_explicit(&b->refs, memory_order_relaxed) > 1)
-				r->pinned += valid;
-		}
-		leaf_unlock(&p->lock);
-	}
+	span_walk_init(&w, dev, &s);
+	while (span_walk_step(dev, &w, count_resident, &want))
+		;
 	return 0;
 }
 

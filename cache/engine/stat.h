@@ -2,7 +2,9 @@
 /*
  * What the cache shows of itself (Wu 2004) and what can be changed while it runs. Every
  * function may be called on any thread; each takes partition locks one at a time, for a few hundred
- * nanoseconds (residency: for as long as it takes to look at one partition's blocks).
+ * nanoseconds. Residency looks at blocks, maybe at all: 64 for each time that it takes a lock, and
+ * what moves meanwhile may be counted twice or not at all. It is for threads that may take as long
+ * as that.
  */
 #ifndef CACHE_CACHE_STAT_H
 #define CACHE_CACHE_STAT_H

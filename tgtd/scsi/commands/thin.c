@@ -30,15 +30,17 @@ void scsi_thin_look(const struct scsi_lu *lu, struct blk *blk, struct scsi_space
 	const uint64_t size = atomic_load(&blk->size);
 	enum blk_extent what;
 	uint64_t run, used = 0, left = 0;
+	struct blk_walk walk = { .n = 0 };
 
 	for (uint64_t at = 0; s->want_used && at < size; at += run) {
 		run = 0;
-		if (blk_extent(blk, at, size - at, &what, &run) < 0 || run == 0) {
+		if (blk_extent_next(blk, at, size - at, &what, &run, &walk) < 0 || run == 0) {
 			what = BLK_EXTENT_MAPPED;
 			run = size - at;
 		}
 		used += what != BLK_EXTENT_DEALLOCATED ? run : 0;
 	}
+	blk_walk_fini(&walk);
 	s->err = blk_space(blk, &left, &s->shared);
 	s->used = used >> lu->block_shift;
 	s->left = left >> lu->block_shift;

@@ -218,4 +218,61 @@ START_TEST(many_scattered_blocks)
 }
 END_TEST
 
-UNIT_TABLE("walk", 30, { model, ARRAY_SIZE(shapes) }, { many_scattered_blocks })
+static bool over;
+static void is_over(struct blk_req *req)
+{
+	over = true;
+}
+
+/* C5: who looks at all headers, for residency, DISCARD or closing, gives the lock back after 64 at
+ * most, and DISCARD lets the loop do other things. */
+START_TEST(walks_give_the_lock_back)
+{
+	static const struct ct_shape s = { "size=64m,partitions=2", 1, GiB(1), 512, false, 100, 0 };
+	static uint8_t buf[KiB(64)], back[KiB(64)];
+	struct cache_residency r;
+	struct blk_req req;
+	uint64_t locked, headers, rounds = 0;
+
+	open_walk(&s);
+	headers = (uint64_t)cache->nparts * cache->part[0]->nblocks;
+	memset(buf, 0x5a, sizeof(buf));
+	for (unsigned i = 0; i < 200; i++)
+		ck_assert_int_eq(bt_write(&t, i * MiB(5), sizeof(buf), buf, 0), 0);
+	locked = times_locked();
+	ck_assert_int_eq(cache_residency(t.blk, 0, 0, &r), 0);
+	locked = times_locked() - locked;
+	ck_assert_uint_eq(r.valid, 200 * sizeof(buf));
+	ck_assert_msg(locked >= headers / 64, "residency: %llu headers in %llu holds",
+		      (unsigned long long)headers, (unsigned long long)locked);
+
+	locked = times_locked();
+	blk_req_init(&req);
+	req.op = BLK_DISCARD;
+	req.offset = MiB(5);
+	req.len = MiB(990);
+	req.done = is_over;
+	over = false;
+	ck_assert(!bt_submit(&t, &req));
+	for (; !over; rounds++) {
+		ck_assert_uint_le(rounds, headers);
+		loop_step(t.loop, 0);
+	}
+	ck_assert_int_eq(req.status, 0);
+	blk_req_fini(&req);
+	locked = times_locked() - locked;
+	ck_assert_msg(locked >= headers / 64, "discard: %llu headers in %llu holds",
+		      (unsigned long long)headers, (unsigned long long)locked);
+	ck_assert_uint_ge(rounds, headers / 64 / 32);
+	ck_assert_int_eq(bt_read(&t, 0, sizeof(back), back, 0), 0);
+	ck_assert(memcmp(buf, back, sizeof(back)) == 0);
+	ck_assert_int_eq(bt_read(&t, MiB(5), sizeof(back), back, 0), 0);
+	ck_assert(bt_all(back, sizeof(back), 0));
+	ck_assert_int_eq(cache_residency(t.blk, MiB(10), MiB(900), &r), 0);
+	ck_assert_uint_eq(r.valid, 0);
+	ct_close(&t, cache);
+}
+END_TEST
+
+UNIT_TABLE("walk", 30, { model, ARRAY_SIZE(shapes) }, { many_scattered_blocks },
+	   { walks_give_the_lock_back })
