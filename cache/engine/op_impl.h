@@ -55,9 +55,17 @@ struct cache_op {
 	uint8_t held;	 /* of its partitions, ascending: how many have given their
 			  * part; it waits for the next */
 	uint16_t flags;	 /* its loop's; while QUEUED under the queue's partition lock */
-	uint16_t need;	 /* QUEUED: how many blocks, and in which
-			  * partition; SYNC: lent to pending */
-	uint16_t queue;	 /* SYNC: sync_group.failures when it last looked what is dirty */
+	union {
+		struct {
+			uint16_t need;	/* QUEUED: how many blocks, and in which
+					 * partition; SYNC: lent to pending */
+			uint16_t queue; /* SYNC: sync_group.failures when it
+					 * last looked what is dirty */
+		};
+		/* Both, atomic, of all but SYNC: need is not 0 exactly while it is QUEUED, and
+		 * changes under that partition's lock. For who aborts from another thread. */
+		uint32_t place;
+	};
 	struct loop *loop; /* who works on it */
 	union {
 		uint64_t since_ns; /* waiting for blocks since, 0 never yet */
@@ -69,6 +77,26 @@ static_assert(sizeof(struct cache_op) <= sizeof(((struct blk_req *)0)->drv_word)
 static inline struct cache_op *op_of(struct blk_req *req)
 {
 	return (struct cache_op *)(void *)req->drv_word;
+}
+
+/* For requests that another thread may abort. In one order with cache_op.place. */
+static inline int32_t op_error(const struct cache_op *op)
+{
+	return __atomic_load_n(&op->error, __ATOMIC_SEQ_CST);
+}
+
+union op_place {
+	struct {
+		uint16_t need, queue;
+	};
+	uint32_t both;
+};
+
+static inline uint32_t op_place(uint32_t need, uint32_t queue)
+{
+	const union op_place place = { { (uint16_t)need, (uint16_t)queue } };
+
+	return place.both;
 }
 
 /*
@@ -190,5 +218,7 @@ bool cache_write_atomic(struct blk *blk, struct blk_req *req);
 bool stage_excl(struct blk_req *req);
 /* reclaim.c */
 void cache_abort(struct blk *blk, struct blk_req *req);
+/* @req, which was forwarded here, waits now, and may have been aborted before it did. */
+void op_abort_late(struct blk_req *req);
 
 #endif

@@ -221,10 +221,12 @@ bool stage_read(struct blk_req *req)
 		op->stage = OP_READ_ACQUIRE;
 	}
 	for (;;) {
-		if (op->error)
-			return read_over(req, &r, op->error);
+		if (op_error(op))
+			return read_over(req, &r, op_error(op));
 		if (op->stage == OP_READ_ACQUIRE) {
 			enum pin_result pin = range_pin(dev, req, &r);
+			if (pin == PIN_QUEUED && (req->flags & BLK_F_FORWARDED))
+				op_abort_late(req);
 			if (pin == PIN_QUEUED || (pin == PIN_BLOCKED && !excl_wait(dev, req, &r)))
 				return false;
 			if (pin == PIN_BLOCKED)

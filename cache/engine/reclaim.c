@@ -209,6 +209,7 @@ void part_unwait(struct partition *p, struct blk_req *req)
 	else
 		acct_leave(&p->book, acct_find(&p->book, part_store(p, req), req->stream),
 			   kind_of_queue(q), req);
+	__atomic_store_n(&op->place, op_place(0, p->id), __ATOMIC_SEQ_CST);
 	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_WRITE | OP_F_WAIT_FILL);
 	part_count_waiting(p, -1, q != WAIT_FILL, op->since_ns);
 	p->stats.wait_ns += clock_now_ns() - op->since_ns;
@@ -232,8 +233,7 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 	}
 	if (!op->since_ns)
 		op->since_ns = clock_now_ns();
-	op->need = (uint16_t)need;
-	op->queue = (uint16_t)p->id;
+	__atomic_store_n(&op->place, op_place(need, p->id), __ATOMIC_SEQ_CST);
 	op->flags |= OP_F_QUEUED | flag[queue];
 	op->flags &= (uint16_t)~OP_F_WOKEN;
 	part_count_waiting(p, 1, queue != WAIT_FILL, op->since_ns);
@@ -297,27 +297,60 @@ void lockset_wake(const struct lockset *ls)
 		part_wake_unlocked(ls->cache->part[ls->id[i]]);
 }
 
+/* @req, if it waits for blocks, does so no longer and goes on with its error. */
+static void abort_waiting(struct cache *c, struct blk_req *req, bool elsewhere)
+{
+	struct cache_op *op = op_of(req);
+
+	for (;;) {
+		union op_place place = { .both = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST) };
+		struct partition *p = c->part[place.queue % c->nparts];
+		int32_t none = 0;
+
+		if (!place.need)
+			return;
+		leaf_lock(&p->lock);
+		/* A SYNC has other uses for it; but those are not forwarded. */
+		bool still = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST) == place.both;
+		bool queued = still && (elsewhere || (op->flags & OP_F_QUEUED));
+		bool woken = queued && (op->flags & OP_F_WOKEN);
+		if (queued) {
+			__atomic_compare_exchange_n(&op->error, &none, -ECANCELED, false,
+						    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+			part_unwait(p, req);
+		}
+		leaf_unlock(&p->lock);
+		if (queued) {
+			if (!woken) /* else its message is on the way */
+				op_post(req);
+			part_wake_unlocked(p);
+		}
+		if (still)
+			return;
+	}
+}
+
 /*
  * A request that waits for blocks can be let go; one that waits for I/O ends with it before long.
+ * One that was forwarded may be on its way there, at work, waiting, or on its way back: who finds
+ * the error set before it waits does not, and who waits already is found by op->place.
  */
 void cache_abort(struct blk *blk, struct blk_req *req)
 {
 	struct cache_op *op = op_of(req);
-	if (op->loop != loop_current())
-		return; /* forwarded: on its way there or back */
-	struct cache *c = cache_dev_of(blk)->cache;
-	struct partition *p = c->part[op->queue % c->nparts];
-	leaf_lock(&p->lock);
-	bool queued = op->flags & OP_F_QUEUED, woken = op->flags & OP_F_WOKEN;
-	if (queued)
-		part_unwait(p, req);
-	leaf_unlock(&p->lock);
-	if (!queued)
-		return;
-	op->error = -ECANCELED;
-	if (!woken) /* else its message is on the way */
-		op_post(req);
-	part_wake_unlocked(p);
+	const bool elsewhere = op->loop != loop_current();
+	int32_t none = 0;
+
+	if (elsewhere)
+		__atomic_compare_exchange_n(&op->error, &none, -ECANCELED, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+	abort_waiting(cache_dev_of(blk)->cache, req, elsewhere);
+}
+
+void op_abort_late(struct blk_req *req)
+{
+	if (op_error(op_of(req)))
+		abort_waiting(cache_dev_of(req->blk)->cache, req, true);
 }
 
 /* The last reference to a block that no index points to: from a wire,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The cache on one thread: content against a model in many shapes, and one behaviour each. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/engine/stat.h"
@@ -627,6 +628,127 @@ START_TEST(forwarding_makes_hits_local)
 }
 END_TEST
 
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct blk_req *kept[4096];
+static unsigned nkept;
+static _Atomic bool answer;
+
+/* A store that answers no READ until it is told to. */
+static bool keep_read(struct blk *blk, struct blk_req *req)
+{
+	if (answer) {
+		req->status = 0;
+		return true;
+	}
+	pthread_mutex_lock(&kept_lock);
+	ck_assert_uint_lt(nkept, ARRAY_SIZE(kept));
+	kept[nkept++] = req;
+	pthread_mutex_unlock(&kept_lock);
+	return false;
+}
+
+static _Atomic unsigned ended;
+static void has_ended(struct blk_req *req)
+{
+	ended++;
+}
+
+static void until_ended(unsigned n)
+{
+	for (unsigned tries = 0; ended < n; tries++) {
+		ck_assert_msg(tries < 20000, "%u of %u have ended", ended, n);
+		loop_step(t.loop, 1);
+	}
+}
+
+/* C9: reads that were forwarded to another thread and wait for blocks there can be aborted, when
+ * they wait already and when they are still on the way. */
+START_TEST(a_forwarded_read_can_be_aborted)
+{
+	enum { READS = 200 };
+	static struct blk_req req[READS];
+	static struct topology topo;
+	static struct blk_ops ops;
+	struct cache_conf conf = { .affinity = CACHE_AFFINITY_FORWARD,
+				   .topo = &topo,
+				   .size = MiB(16),
+				   .readahead = 1 };
+	unsigned waiting, gone = 0;
+
+	ck_assert_int_eq(topology_simulate(&topo, 4), 0);
+	bt_init(&t, NULL, 1);
+	cache = cache_create(&conf); /* with workers of its own */
+	ck_assert_ptr_nonnull(cache);
+	disk = memdisk_create(MiB(128), 512, "memdisk-1");
+	disk->now_percent = 100;
+	ops = *disk->blk.ops;
+	ops.read = keep_read;
+	disk->blk.ops = &ops;
+	t.blk = cache_open(cache, &disk->blk, false);
+	for (unsigned i = 0; i < READS; i++) {
+		blk_req_init(&req[i]);
+		req[i].op = BLK_READ;
+		req[i].offset = i * KiB(512);
+		req[i].len = KiB(256);
+		req[i].done = has_ended;
+		ck_assert(!bt_submit(&t, &req[i]));
+	}
+	for (unsigned tries = 0; all(false).waiting < READS / 2; tries++) {
+		ck_assert_uint_lt(tries, 20000);
+		loop_step(t.loop, 1);
+	}
+	loop_self_ = t.loop;
+	for (unsigned i = 0; i < READS; i++)
+		blk_abort(t.blk, &req[i]);
+	loop_self_ = NULL;
+	/* The store has not answered anything yet. */
+	pthread_mutex_lock(&kept_lock);
+	waiting = all(false).waiting;
+	pthread_mutex_unlock(&kept_lock);
+	ck_assert_uint_eq(waiting, 0);
+	until_ended(READS / 2);
+	for (unsigned i = 0; i < READS; i++)
+		gone += req[i].status == -ECANCELED;
+	ck_assert_uint_ge(gone, READS / 2);
+	while (ended < READS) {
+		pthread_mutex_lock(&kept_lock);
+		struct blk_req *r = nkept ? kept[--nkept] : NULL;
+		pthread_mutex_unlock(&kept_lock);
+		if (r)
+			blk_complete(r, 0);
+		loop_step(t.loop, 1);
+	}
+	/* On the way: aborted right after it was sent. */
+	answer = true;
+	ended = 0;
+	for (unsigned i = 0; i < READS; i++) {
+		blk_req_release(&req[i]);
+		blk_req_fini(&req[i]);
+		blk_req_init(&req[i]);
+		req[i].op = BLK_READ;
+		req[i].offset = i * KiB(512);
+		req[i].len = KiB(256);
+		req[i].done = has_ended;
+		if (bt_submit(&t, &req[i])) {
+			ended++;
+			continue;
+		}
+		loop_self_ = t.loop;
+		blk_abort(t.blk, &req[i]);
+		loop_self_ = NULL;
+	}
+	until_ended(READS);
+	for (unsigned i = 0; i < READS; i++) {
+		ck_assert(req[i].status == 0 || req[i].status == -ECANCELED);
+		blk_req_release(&req[i]);
+		blk_req_fini(&req[i]);
+	}
+	ck_assert_uint_eq(all(false).waiting, 0);
+	ck_assert_uint_eq(all(false).filling, 0);
+	close_cache();
+}
+END_TEST
+
 START_TEST(options)
 {
 	static const struct {
@@ -748,5 +870,6 @@ UNIT_TABLE("cache", 30, { model, ARRAY_SIZE(shapes) }, { statistics }, { bytes_o
 	   { a_slow_store_is_shared_fairly }, { a_waiting_write_can_be_aborted },
 	   { write_errors_are_told_by_sync_and_lose_nothing }, { write_policy_switches_online },
 	   { all_who_wait_for_descriptors_go_on }, { a_store_opened_twice_is_one },
-	   { forwarding_makes_hits_local }, { options }, { large_requests_find_neighbours },
+	   { forwarding_makes_hits_local },
+	   { a_forwarded_read_can_be_aborted }, { options }, { large_requests_find_neighbours },
 	   { sync_writes_without_fua }, { sector_maps_are_in_shared_memory })
