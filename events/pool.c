@@ -41,7 +41,7 @@
 
 struct slab {
 	struct slab *next;
-	size_t bytes;
+	size_t bytes, count;
 } cacheline_aligned;
 
 struct free_obj {
@@ -153,30 +153,42 @@ static void push_free(struct pool *p, void *obj)
 	p->nfree++;
 }
 
-static int pool_grow(struct pool *p, size_t count)
+struct slab *pool_map(const struct pool *p, size_t count)
 {
 	const struct topology *topo = topology_current();
 	struct slab *s;
 	size_t bytes;
-	char *cell;
 
-	if (p->max)
-		count = MIN(count, p->max - p->total);
-	if (count == 0)
-		return -ENOSPC;
 	if (__builtin_mul_overflow(count, p->stride, &bytes) || bytes > SIZE_MAX / 2)
-		return -ENOMEM;
+		return NULL;
 	bytes = ALIGN_UP(bytes + sizeof(*s), PAGE_BYTES);
-	s = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	s = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+		 -1, 0);
 	if (s == MAP_FAILED)
-		return -errno;
+		return NULL;
 	if (topo && p->node >= 0)
 		(void)topology_bind_memory(topo, s, bytes, p->node); /* slower when it fails */
 	s->bytes = bytes;
+	s->count = count;
+	return s;
+}
+
+void pool_unmap(struct slab *s)
+{
+	asan_open(s, s->bytes);
+	munmap(s, s->bytes);
+}
+
+bool pool_add(struct pool *p, struct slab *s)
+{
+	char *cell;
+
+	if (p->max && s->count > p->max - p->total)
+		return false;
 	s->next = p->slabs;
 	p->slabs = s;
 	/* Downwards, so that the stack hands them out upwards. */
-	for (cell = (char *)(s + 1) + (count - 1) * p->stride; cell >= (char *)(s + 1);
+	for (cell = (char *)(s + 1) + (s->count - 1) * p->stride; cell >= (char *)(s + 1);
 	     cell -= p->stride) {
 		char *obj = cell + p->head;
 
@@ -190,7 +202,27 @@ static int pool_grow(struct pool *p, size_t count)
 		}
 		push_free(p, obj);
 	}
-	p->total += count;
+	p->total += s->count;
+	return true;
+}
+
+size_t pool_growth(const struct pool *p)
+{
+	return p->max ? MIN(p->growth, p->max - p->total) : p->growth;
+}
+
+static int pool_grow(struct pool *p, size_t count)
+{
+	struct slab *s;
+
+	if (p->max)
+		count = MIN(count, p->max - p->total);
+	if (count == 0)
+		return -ENOSPC;
+	s = pool_map(p, count);
+	if (!s)
+		return -ENOMEM;
+	BUG_ON(!pool_add(p, s));
 	return 0;
 }
 
@@ -241,7 +273,7 @@ static void check_before_use(const struct pool *p, const uint8_t *obj)
 		pool_bug(p, obj, "was written past its end after it was freed");
 }
 
-void *pool_alloc(struct pool *p)
+static inline_always void *alloc(struct pool *p, bool may_grow)
 {
 	struct free_obj *link;
 	void *obj;
@@ -252,7 +284,7 @@ void *pool_alloc(struct pool *p)
 	}
 	/* Guarded objects rest, unless that would make the pool fail. */
 	if (unlikely(!p->free || (p->modes & POOL_GUARD && p->nfree <= POOL_GUARD_DELAY)) &&
-	    pool_grow(p, p->growth) < 0 && !p->free)
+	    (!may_grow || pool_grow(p, p->growth) < 0) && !p->free)
 		return NULL;
 	link = p->free;
 	p->free = link->next;
@@ -266,6 +298,16 @@ void *pool_alloc(struct pool *p)
 		asan_close((char *)obj + p->size, p->stride - p->head - p->size);
 	}
 	return obj;
+}
+
+void *pool_alloc(struct pool *p)
+{
+	return alloc(p, true);
+}
+
+void *pool_alloc_ready(struct pool *p)
+{
+	return alloc(p, false);
 }
 
 void pool_free(struct pool *p, void *obj)
@@ -294,6 +336,11 @@ size_t pool_in_use(const struct pool *p)
 	return p->in_use;
 }
 
+size_t pool_ready(const struct pool *p)
+{
+	return p->nfree;
+}
+
 void pool_destroy(struct pool *p)
 {
 	struct slab *s, *next;
@@ -307,8 +354,7 @@ void pool_destroy(struct pool *p)
 	}
 	for (s = p->slabs; s; s = next) {
 		next = s->next;
-		asan_open(s, s->bytes);
-		munmap(s, s->bytes);
+		pool_unmap(s);
 	}
 	free(p);
 }

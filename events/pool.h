@@ -34,4 +34,18 @@ void *pool_alloc(struct pool *pool);  /* NULL: at its limit, or fail mode. Conte
 void pool_free(struct pool *pool, void *obj);
 size_t pool_in_use(const struct pool *pool);
 
+/*
+ * For pools whose owner is who holds a lock, under which no memory may be mapped:
+ * pool_alloc_ready() never grows the pool. When it gives NULL and pool_growth() is not 0, the owner
+ * lets the lock go, maps a slab of so many objects, and adds it under the lock. False: it is beyond
+ * the limit by now, and to be unmapped.
+ */
+struct slab;
+size_t pool_ready(const struct pool *pool); /* objects that are free now */
+void *pool_alloc_ready(struct pool *pool);
+size_t pool_growth(const struct pool *pool);
+struct slab *pool_map(const struct pool *pool, size_t count) must_check; /* any thread, no lock */
+bool pool_add(struct pool *pool, struct slab *slab) must_check;
+void pool_unmap(struct slab *slab);
+
 #endif

@@ -35,8 +35,9 @@ static void cache_free(struct cache *c)
 		node_stop(c, &c->node[i]);
 	for (uint32_t i = 0; i < c->nnodes; i++)
 		node_free(c, &c->node[i]);
-	if (c->io_pool)
-		pool_destroy(c->io_pool);
+	for (unsigned i = 0; i < IO_SHARDS; i++)
+		if (c->io_shard[i].pool)
+			pool_destroy(c->io_shard[i].pool);
 	free(c->part);
 	free(c->waiting);
 	free(c->hit);
@@ -89,9 +90,15 @@ static int cache_init(struct cache *c, const struct cache_conf *conf, uint32_t m
 	c->hit = aligned_alloc(CACHE_LINE, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
 	if (c->hit)
 		memset(c->hit, 0, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
-	c->io_pool = pool_create("cache io", sizeof(struct cache_io), IO_PREALLOC, IO_MAX, -1);
+	for (unsigned i = 0; i < IO_SHARDS; i++) {
+		leaf_lock_init(&c->io_shard[i].lock);
+		c->io_shard[i].pool = pool_create("cache io", sizeof(struct cache_io),
+						  IO_PREALLOC / IO_SHARDS, IO_MAX / IO_SHARDS, -1);
+		if (!c->io_shard[i].pool)
+			return -ENOMEM;
+	}
 	c->dev_of = calloc(CACHE_DEVS, sizeof(struct cache_dev *));
-	return c->part && c->waiting && c->hit && c->io_pool && c->dev_of ? 0 : -ENOMEM;
+	return c->part && c->waiting && c->hit && c->dev_of ? 0 : -ENOMEM;
 }
 
 /* Its nodes: those of the configuration's mask, in the topology's order. 0 or -errno. */

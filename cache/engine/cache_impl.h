@@ -9,8 +9,9 @@
  *   cache_impl.h ◀── dev_impl.h ◀── op_impl.h ◀── {io_impl.h, reclaim_impl.h}
  *
  * Locks, in this order: partition locks (ascending id), then one of dev->excl_lock,
- * dev->readahead.lock, dev->record.lock, cache->io_lock. All are leaf locks: nothing else is called
- * while one is held. A read within one block takes none: lock.h, "Looking without the lock".
+ * dev->readahead.lock, dev->record.lock, cache->io_lock, cache->io_shard[].lock. All are leaf locks:
+ * nothing else is called while one is held, no memory is allocated that may have to be mapped, and
+ * no more than LEAF_VISITS headers are visited beside the request's own (memory/lock.h). A read within one block takes none: lock.h, "Looking without the lock".
  */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H
@@ -77,6 +78,13 @@ struct hit_count {
 };
 #define HIT_SLOTS 256 /* threads that count by themselves; others share the first slot */
 
+/* I/O descriptors of the threads whose slot (metric_slot()) leads here: most have one alone. */
+#define IO_SHARDS 16u
+struct io_shard {
+	struct leaf_lock lock;
+	struct pool *pool;
+} cacheline_aligned;
+
 struct cache {
 	/* What a hit looks at: one cache line. */
 	struct cache_map map;
@@ -102,11 +110,11 @@ struct cache {
 	struct cache_dev **dev_of; /* [CACHE_DEVS], by cache_dev.number */
 	struct blk_pin_budget pin_budget; /* of blocks to wires */
 	struct budget_sum budgets; /* of all stores */
-	/* I/O descriptors: a bounded number; who finds none waits. */
-	struct leaf_lock io_lock cacheline_aligned;
-	struct pool *io_pool;
-	uint32_t io_busy;
+	/* I/O descriptors: a bounded number; who finds none waits. See io.c. */
+	struct io_shard io_shard[IO_SHARDS];
+	struct leaf_lock io_lock cacheline_aligned; /* of those who wait */
 	struct list io_waitq;	/* blk_req.link */
+	uint32_t io_waiting;	/* atomic: its length */
 };
 
 /* @n blocks of a request were there when it looked, @bytes of which it wants. Lock held. */

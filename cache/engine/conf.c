@@ -193,11 +193,11 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 	 * enough that threads seldom meet. */
 	uint64_t node_blocks = conf->size / nnodes / conf->block,
 		 need = blocks_of(KiB(64), conf->block);
-	if (node_blocks < need * 3)
+	if (node_blocks < need * PART_KEPT)
 		return complain(err, err_len,
 				"a cache of %llu bytes in blocks of %u over %u nodes is too small: at least %llu",
 				(unsigned long long)conf->size, conf->block, nnodes,
-				(unsigned long long)need * 3 * conf->block * nnodes);
+				(unsigned long long)need * PART_KEPT * conf->block * nnodes);
 	if (!conf->partitions) {
 		uint64_t want = blocks_of(CACHE_REQ_LEN, conf->block) * 8;
 		for (conf->partitions = 1;
@@ -211,16 +211,16 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 				  0 :
 				  (uint32_t)MIN((uint64_t)conf->readahead, conf->size / 16);
 	uint64_t part_blocks = node_blocks / conf->partitions;
-	if (part_blocks < need * 3)
+	if (part_blocks < need * PART_KEPT)
 		return complain(err, err_len,
 				"%u partitions are too many: each must hold at least %llu blocks",
-				conf->partitions, (unsigned long long)need * 3);
+				conf->partitions, (unsigned long long)need * PART_KEPT);
 	if (part_blocks * conf->partitions > UINT32_MAX / 2)
 		return complain(err, err_len, "too many blocks: choose larger ones");
 
-	/* One request fits into a third of the smallest place it may have to go to. */
+	/* One request fits into what is kept of the smallest place it may have to go to. */
 	uint64_t len = CACHE_REQ_LEN;
-	while (len > KiB(64) && (blocks_of(len, conf->block) > part_blocks / 3 ||
+	while (len > KiB(64) && (blocks_of(len, conf->block) > part_blocks / PART_KEPT ||
 				 blocks_of(len, conf->block) > CACHE_IO_BLOCKS + 1 ||
 				 len / conf->block / conf->group + 2 > CACHE_REQ_GROUPS))
 		len /= 2;

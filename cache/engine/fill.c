@@ -358,6 +358,25 @@ static uint32_t hole_at(struct cache_dev *dev, struct partition *p, const struct
 	return 0;
 }
 
+/* The list of @io has as many fragments as it was provided with: no more, under the lock. */
+static bool fill_full(const struct cache_io *io)
+{
+	return io->req.data.n == io->req.data.cap;
+}
+
+void fill_provide(struct cache_dev *dev, struct cache_io *io, uint32_t blocks, bool over)
+{
+	const uint32_t shift = dev->cache->geo.block_shift;
+
+	leaf_may_map();
+	/* Without memory the runs are short. */
+	(void)frags_reserve(&io->req.data, MIN(blocks, (uint32_t)CACHE_IO_BLOCKS));
+	if (!over || blocks < 3 || !sieve_pays(&dev->sieve, 1ull << shift))
+		return;
+	io->spare_len = (uint32_t)MIN((uint64_t)(blocks - 2) << shift, SIEVE_HOLE_MAX);
+	io->spare = aligned_alloc(4096, io->spare_len);
+}
+
 uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
 		    const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from, bool over)
 {
@@ -375,8 +394,10 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 				over ? hole_at(dev, p, r, i + n, end, CACHE_IO_BLOCKS - n - 1) : 0;
 			uint64_t len = (uint64_t)hole << c->geo.block_shift;
 			if (!hole || bytes + len + (1u << c->geo.block_shift) > max ||
-			    io->scratch || !(io->scratch = aligned_alloc(4096, len)))
+			    !io->spare || len > io->spare_len || fill_full(io))
 				break;
+			io->scratch = io->spare;
+			io->spare = NULL;
 			if (frags_append(&io->req.data, io->scratch, (uint32_t)len, NULL) < 0)
 				break;
 			bytes += len;
@@ -392,7 +413,7 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 		uint64_t room = (max - bytes) >> SECTOR_SHIFT;
 		if (e - s > room)
 			e = s + (uint32_t)room;
-		if (e == s)
+		if (e == s || fill_full(io))
 			break;
 		block_get(b);
 		if (frags_append(&io->req.data, block_data(b) + ((size_t)s << SECTOR_SHIFT),
@@ -476,14 +497,20 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 		if (!io) {
 			leaf_unlock(&p->lock);
 			io = io_get(dev, IO_FILL);
-			if (!io && ((op_of(req)->flags & OP_F_JOINED) || io_wait(c, req)))
+			if (!io) {
+				if (!(op_of(req)->flags & OP_F_JOINED))
+					io_wait(c, req);
 				return FILL_PENDING;
+			}
+			fill_provide(dev, io, end - i, !(op_of(req)->flags & OP_F_APART));
 			leaf_lock(&p->lock);
 			continue; /* things may have changed */
 		}
 		uint32_t n =
 			fill_build(dev, io, p, r, i, end, from, !(op_of(req)->flags & OP_F_APART));
 		leaf_unlock(&p->lock);
+		free(io->spare);
+		io->spare = NULL;
 		if (!n) {
 			op_wait_more(req);
 			op_done_one(req, -ENOMEM);
@@ -498,8 +525,10 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 		leaf_lock(&p->lock);
 	}
 	leaf_unlock(&p->lock);
-	if (io)
+	if (io) {
+		free(io->spare);
 		io_put(io);
+	}
 	return result;
 }
 

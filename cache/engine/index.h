@@ -96,6 +96,13 @@ struct part_stats {
 struct cache_node;
 
 /*
+ * One part in so many of each partition is kept from what may be dirty for ever: of a store that
+ * takes nothing any more (stable.c). And no request has more blocks than that in one partition
+ * (conf.c). So what is admitted can be served, whatever state other stores are in.
+ */
+#define PART_KEPT 3
+
+/*
  * What a request may wait for in a partition: first for room in its account for what it is going to
  * do (account.h), then for free blocks. Who is in reception may have to wait again: COMPARE AND
  * WRITE loads its range then.

@@ -1,21 +1,59 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * I/O descriptors: a bounded number serves all devices. Who finds none waits in io_waitq without
- * holding anything that a descriptor in use needs to come back, so one always does.
+ * I/O descriptors: a bounded number serves all devices. Each thread has a shard of its own of them,
+ * or few share one; who finds it empty takes from the others' before it waits. Who waits, in
+ * io_waitq, holds nothing that a descriptor in use needs to come back, so one always does.
  */
 #include "cache/engine/io_impl.h"
 #include "events/pool.h"
 
+static struct cache_io *shard_take(struct io_shard *s, size_t *growth)
+{
+	struct cache_io *io;
+
+	leaf_lock(&s->lock);
+	io = pool_alloc_ready(s->pool);
+	*growth = io ? 0 : pool_growth(s->pool);
+	leaf_unlock(&s->lock);
+	return io;
+}
+
+/* One more slab, which no lock waits for. */
+static void shard_grow(struct io_shard *s, size_t growth)
+{
+	struct slab *slab;
+	bool added;
+
+	leaf_may_map();
+	slab = pool_map(s->pool, growth);
+	if (!slab)
+		return;
+	leaf_lock(&s->lock);
+	added = pool_add(s->pool, slab);
+	leaf_unlock(&s->lock);
+	if (!added)
+		pool_unmap(slab);
+}
+
 struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 {
 	struct cache *c = dev->cache;
-	leaf_lock(&c->io_lock);
-	struct cache_io *io = pool_alloc(c->io_pool);
-	if (io)
-		c->io_busy++;
-	leaf_unlock(&c->io_lock);
+	const uint32_t mine = metric_slot() % IO_SHARDS;
+	struct cache_io *io = NULL;
+	uint32_t shard = mine;
+	size_t growth;
+
+	for (uint32_t i = 0; !io && i < IO_SHARDS; i++) {
+		shard = (mine + i) % IO_SHARDS;
+		io = shard_take(&c->io_shard[shard], &growth);
+		if (!io && growth) {
+			shard_grow(&c->io_shard[shard], growth);
+			io = shard_take(&c->io_shard[shard], &growth);
+		}
+	}
 	if (!io)
 		return NULL;
+	io->shard = (uint8_t)shard;
 	blk_req_init(&io->req);
 	io->dev = dev;
 	io->part = NULL;
@@ -26,29 +64,41 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 	io->kind = kind;
 	io->again = false;
 	io->nblocks = 0;
-	io->scratch = NULL;
+	io->scratch = io->spare = NULL;
 	io->started_ns = 0;
 	io->failing = false;
 	return io;
 }
 
-void io_put(struct cache_io *io)
+/* How many descriptors are out; *ready: is there one to be had? */
+static size_t io_busy(struct cache *c, bool *ready)
 {
-	struct cache *c = io->dev->cache;
+	size_t n = 0;
+
+	*ready = false;
+	for (uint32_t i = 0; i < IO_SHARDS; i++) {
+		leaf_lock(&c->io_shard[i].lock);
+		n += pool_in_use(c->io_shard[i].pool);
+		*ready |= pool_ready(c->io_shard[i].pool) > 0;
+		leaf_unlock(&c->io_shard[i].lock);
+	}
+	return n;
+}
+
+/* The first who waits, or all, to be told afterwards. */
+static void io_wake(struct cache *c, bool all)
+{
 	struct list wake;
-	ASSERT(!list_linked(&io->link) && list_empty(&io->waiters));
-	blk_req_fini(&io->req);
+
 	list_init(&wake);
 	leaf_lock(&c->io_lock);
-	pool_free(c->io_pool, io);
-	/* One, who wakes the next when it puts the descriptor; but perhaps it needs none by now:
-	 * when none is out, nobody would wake the others. */
-	if (--c->io_busy == 0) {
-		list_splice_tail(&wake, &c->io_waitq);
-	} else if (!list_empty(&c->io_waitq)) {
+	while (!list_empty(&c->io_waitq)) {
 		struct blk_req *next = list_first(&c->io_waitq, struct blk_req, link);
 		list_del(&next->link);
 		list_add_tail(&wake, &next->link);
+		__atomic_store_n(&c->io_waiting, c->io_waiting - 1, __ATOMIC_RELAXED);
+		if (!all)
+			break;
 	}
 	leaf_unlock(&c->io_lock);
 	while (!list_empty(&wake)) {
@@ -58,18 +108,42 @@ void io_put(struct cache_io *io)
 	}
 }
 
-bool io_wait(struct cache *c, struct blk_req *req)
+void io_put(struct cache_io *io)
 {
+	struct cache *c = io->dev->cache;
+	struct io_shard *s = &c->io_shard[io->shard];
+	bool ready;
+	uint32_t waits;
+
+	ASSERT(!list_linked(&io->link) && list_empty(&io->waiters));
+	blk_req_fini(&io->req);
+	leaf_lock(&s->lock);
+	pool_free(s->pool, io);
+	/* Looked at within the lock: either we see who waits, or it sees what we have put. */
+	waits = __atomic_load_n(&c->io_waiting, __ATOMIC_RELAXED);
+	leaf_unlock(&s->lock);
+	/* One, who wakes the next when it puts the descriptor; but perhaps it needs none by now:
+	 * when none is out, nobody would wake the others. */
+	if (unlikely(waits))
+		io_wake(c, io_busy(c, &ready) == 0);
+}
+
+void io_wait(struct cache *c, struct blk_req *req)
+{
+	bool ready;
+	size_t busy;
+
+	op_of(req)->flags |= OP_F_JOINED;
+	op_wait_more(req);
 	leaf_lock(&c->io_lock);
-	/* With none out nothing would wake us (a pool in fail mode): simply try again. */
-	bool wait = c->io_busy > 0;
-	if (wait) {
-		op_of(req)->flags |= OP_F_JOINED;
-		op_wait_more(req);
-		list_add_tail(&c->io_waitq, &req->link);
-	}
+	list_add_tail(&c->io_waitq, &req->link);
+	__atomic_store_n(&c->io_waiting, c->io_waiting + 1, __ATOMIC_RELAXED);
 	leaf_unlock(&c->io_lock);
-	return wait;
+	/* Perhaps some have come back in between; or none was out (a pool in fail mode), and nobody
+	 * would tell. */
+	busy = io_busy(c, &ready);
+	if (!busy || ready)
+		io_wake(c, !busy);
 }
 
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
@@ -81,13 +155,6 @@ void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
 
 void io_wake(struct cache *c)
 {
-	struct blk_req *next = NULL;
-	leaf_lock(&c->io_lock);
-	if (!list_empty(&c->io_waitq)) {
-		next = list_first(&c->io_waitq, struct blk_req, link);
-		list_del(&next->link);
-	}
-	leaf_unlock(&c->io_lock);
-	if (next)
-		op_done_one(next, 0);
+	if (__atomic_load_n(&c->io_waiting, __ATOMIC_RELAXED))
+		io_wake(c, false);
 }

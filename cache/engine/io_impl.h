@@ -19,6 +19,7 @@ struct cache_io {
 	struct cache_io *behind; /* FLUSH: the next run of the same write,
 				  * which its first one carries */
 	enum io_kind kind;
+	uint8_t shard;		/* whose it is */
 	bool again;		/* FLUSH: a SYNC has failed meanwhile: what it
 				 * writes stays dirty. part's lock */
 	uint32_t nblocks;
@@ -29,6 +30,8 @@ struct cache_io {
 	uint8_t run;		/* FLUSH: block.run of all its blocks */
 	bool failing;		/* ... and whether they failed alone before */
 	void *scratch;		/* FILL: where holes are read to */
+	void *spare;		/* memory for that, of spare_len bytes, while it is built */
+	uint32_t spare_len;
 	union {
 		/* Arena indexes of the blocks it reads into or writes from; BLOCK_NONE: a hole. */
 		uint32_t idx[CACHE_IO_BLOCKS];
@@ -37,11 +40,11 @@ struct cache_io {
 };
 
 /* ---- io.c ------------------------------------------------------------------------------------ */
-/* An I/O descriptor or NULL: then io_wait(), which is true when @req will be woken and false when
- * it shall try again at once. */
+/* An I/O descriptor or NULL: then io_wait(), within a pass of @req, which ends when there may be one
+ * (at once, perhaps). No lock held: may map memory. */
 struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind);
 void io_put(struct cache_io *io);
-bool io_wait(struct cache *cache, struct blk_req *req);
+void io_wait(struct cache *cache, struct blk_req *req);
 /* Lets one who waits for a descriptor look again. */
 void io_wake(struct cache *cache);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
@@ -101,6 +104,9 @@ enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req,
 uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition *p,
 		    const struct cache_range *r, uint32_t i, uint32_t end, uint32_t from,
 		    bool over);
+/* Before: what it may need for a run of @blocks, since under a lock nothing is allocated that may
+ * map memory. The caller frees io->spare after the build. No lock held. */
+void fill_provide(struct cache_dev *dev, struct cache_io *io, uint32_t blocks, bool over);
 /* No lock held. */
 void fill_submit(struct cache_io *io);
 

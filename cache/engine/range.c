@@ -155,7 +155,10 @@ bool stage_excl(struct blk_req *req)
 
 	while (!req->drv) {
 		op_pass_begin(req);
-		if (!excl_enter(dev, req) && io_wait(dev->cache, req) && !op_pass_end(req))
+		if (excl_enter(dev, req))
+			break;
+		io_wait(dev->cache, req);
+		if (!op_pass_end(req))
 			return false;
 	}
 	for (;;) {

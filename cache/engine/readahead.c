@@ -65,6 +65,7 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 		if (!io)
 			return false;
 		uint32_t first = i, n = 0, hint = BLOCK_NONE, visits = LEAF_VISITS;
+		fill_provide(dev, io, end - i, false);
 		leaf_lock(&p->lock);
 		while (first < end && index_find(p, dev->identity, r->first + first))
 			first++;

@@ -2,12 +2,10 @@
 /* See sieve.h. */
 #include "cache/engine/sieve.h"
 
-#define HOLE_MAX KiB(64) /* scratch memory is bounded, and so is what a bad curve can waste */
-
 void sieve_init(struct sieve *s, bool rotational)
 {
 	memset(s, 0, sizeof(*s));
-	s->max_hole = rotational ? HOLE_MAX : KiB(16);
+	s->max_hole = rotational ? SIEVE_HOLE_MAX : KiB(16);
 }
 
 static unsigned sieve_bucket_of(uint64_t bytes)
@@ -53,6 +51,6 @@ void sieve_measured(struct sieve *s, uint64_t bytes, uint64_t ns)
 	sieve_curve(s, &start, &rate);
 	if (start)
 		__atomic_store_n(&s->max_hole,
-				 (uint32_t)MIN((uint64_t)start * rate / 1000, HOLE_MAX),
+				 (uint32_t)MIN((uint64_t)start * rate / 1000, SIEVE_HOLE_MAX),
 				 __ATOMIC_RELAXED);
 }

@@ -14,6 +14,7 @@
 
 #include "events/base.h"
 
+#define SIEVE_HOLE_MAX KiB(64) /* scratch memory is bounded, and so is what a bad curve can waste */
 #define SIEVE_SIZES 12 /* 512 B .. 1 MiB, by power of two */
 
 struct sieve {

@@ -11,7 +11,7 @@
  *    somebody says that he has looked after the store (refresh), or it is opened anew.
  *
  * So that a store that takes nothing any more does not take the cache from all others, no more than
- * three quarters of a partition become dirty so; what is beyond is treated as if it had left.
+ * two thirds of a partition become dirty so (PART_KEPT); what is beyond is treated as if it had left.
  *
  * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it
  * begins.
@@ -75,9 +75,9 @@ static uint64_t all_dirty_again(struct cache_dev *dev)
 				p->priv[k].io->again = true;
 			if (p->priv[k].written <= stable)
 				continue;
-			/* A quarter stays for others: this store may never take anything again. */
+			/* A part stays for others: this store may never take anything again. */
 			if (b->state != BLOCK_DIRTY && b->state != BLOCK_FLUSHING &&
-			    part_unclean(p) >= p->nblocks - p->nblocks / 4) {
+			    part_unclean(p) >= p->nblocks - p->nblocks / PART_KEPT) {
 				epoch_raise(&dev->left_epoch, p->priv[k].written);
 				continue;
 			}

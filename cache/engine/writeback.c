@@ -291,6 +291,8 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 			to = from + (uint32_t)(dev->lower->max_len >> SECTOR_SHIFT);
 			len = dev->lower->max_len;
 		}
+		if (io->req.data.n == io->req.data.cap)
+			break;
 		block_get(b);
 		if (frags_append(&io->req.data, block_data(b) + ((size_t)from << SECTOR_SHIFT),
 				 (uint32_t)len, b) < 0) {
@@ -364,13 +366,25 @@ static void flush_submit(struct cache_io *lead, struct blk_req *owner, struct fl
 	io_start(lead, flush_done);
 }
 
+/* How many of the ascending @keys are neighbours from the first on. */
+static uint32_t keys_in_row(const uint64_t *keys, uint32_t n)
+{
+	uint32_t k = 1;
+
+	while (k < n && k < CACHE_IO_BLOCKS && keys[k] == keys[k - 1] + 1)
+		k++;
+	return k;
+}
+
 /* Builds a flush that begins with @block. io->nblocks says how long it is: 0 when the block is not
- * dirty any more, or cannot be flushed now. */
+ * dirty any more, or cannot be flushed now. @most: as many keys are neighbours. */
 static void flush_key(struct cache_dev *dev, struct cache_io *io, uint64_t block,
-		      const struct flush_how *how)
+		      uint32_t most, const struct flush_how *how)
 {
 	struct partition *p = dev_part(dev, block);
 
+	/* Under the lock nothing is allocated that may map memory. */
+	(void)frags_reserve(&io->req.data, most);
 	leaf_lock(&p->lock);
 	struct block *b = index_find(p, dev->identity, block);
 	if (b && b->state == BLOCK_DIRTY && !flush_build(dev, io, p, block, how))
@@ -397,7 +411,7 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 			*dry = true;
 			break;
 		}
-		flush_key(dev, io, keys[i], &how);
+		flush_key(dev, io, keys[i], keys_in_row(keys + i, n - i), &how);
 		if (!io->nblocks) {
 			io_put(io);
 			if (owner)

@@ -2,6 +2,7 @@
 /* Fragment lists and the slow ends of reference counting. The fast ends are inline in block.h. */
 #include <stdlib.h>
 #include "cache/memory/block.h"
+#include "cache/memory/lock.h"
 
 struct arena *arena_by_id[ARENA_MAX];
 
@@ -35,6 +36,7 @@ int frags_reserve(struct frags *f, uint32_t n)
 
 	if (likely(n <= cap))
 		return 0;
+	leaf_may_map();
 	while (cap < n)
 		cap *= 2;
 	v = f->v == f->inline_ ? malloc(cap * sizeof(*v)) : realloc(f->v, cap * sizeof(*v));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The contended half of the leaf lock: spin, then sleep in a futex. */
 #include "cache/memory/lock.h"
-#include "events/bug.h"
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -61,6 +60,17 @@ void leaf_unlock_wake(struct leaf_lock *l)
 
 #ifdef TGT_DEBUG
 static uint32_t most; /* atomic */
+static __thread uint32_t locks_held;
+
+void leaf_take_debug(void)
+{
+	locks_held++;
+}
+
+bool leaf_none_held(void)
+{
+	return !locks_held;
+}
 
 uint32_t leaf_visits_most(void)
 {
@@ -88,6 +98,8 @@ void leaf_visit_debug(struct leaf_lock *l, uint32_t n)
 
 void leaf_hold_debug(struct leaf_lock *l)
 {
+	ASSERT(locks_held > 0);
+	locks_held--;
 	if (l->visiting_ns)
 		ASSERT(own_time_ns() - l->visiting_ns <= LEAF_HOLD_NS);
 	l->visits = 0;

@@ -38,7 +38,7 @@
 #ifndef CACHE_CACHE_LOCK_H
 #define CACHE_CACHE_LOCK_H
 
-#include "events/base.h"
+#include "events/bug.h"
 
 #define LEAF_VISITS 64u
 #define LEAF_HOLD_NS 20000000ull /* sanitizers are slow; measured is well below 50 us */
@@ -61,8 +61,19 @@ void leaf_unlock_wake(struct leaf_lock *l);
 /* The most that any hold of any lock has visited in this process. Any thread. */
 uint32_t leaf_visits_most(void);
 void leaf_visit_debug(struct leaf_lock *l, uint32_t n);
+void leaf_take_debug(void);
 void leaf_hold_debug(struct leaf_lock *l);
+/* The calling thread holds no lock: it may allocate what may have to be mapped. */
+bool leaf_none_held(void);
 #endif
+
+/* Checked where memory is allocated: see leaf_none_held(). */
+static inline void leaf_may_map(void)
+{
+#ifdef TGT_DEBUG
+	ASSERT(leaf_none_held());
+#endif
+}
 
 /* The holder of @l has looked at @n more headers than those of its own request's blocks. */
 static inline void leaf_visit(struct leaf_lock *l, uint32_t n)
@@ -100,6 +111,9 @@ static inline bool leaf_trylock(struct leaf_lock *l)
 	 */
 #ifndef __SANITIZE_THREAD__
 	__atomic_thread_fence(__ATOMIC_RELEASE);
+#endif
+#ifdef TGT_DEBUG
+	leaf_take_debug();
 #endif
 	return true;
 }

@@ -447,10 +447,49 @@ START_TEST(a_failed_sync_after_eviction)
 }
 END_TEST
 
+/* C9: a store takes nothing any more, and all that may become dirty for it after its failed SYNC is.
+ * Another store's read, as large as is admitted, is served nevertheless. */
+START_TEST(the_largest_request_beside_a_dead_store)
+{
+	static const struct ct_shape small = { "size=1m,readahead=off", 1, MiB(4), 512, false, 100,
+					       0 };
+	static uint8_t all[MiB(1)];
+	struct memdisk *other;
+	struct blk *dead;
+	struct partition *p;
+
+	ct_open(&t, &small, &cache, &disk);
+	p = cache->part[0];
+	dead = t.blk;
+	for (uint64_t at = 0; at < MiB(1); at += KiB(16)) {
+		ck_assert_int_eq(bt_write(&t, at, KiB(16), all, 0), 0);
+		for (unsigned k = 0; p->count[BLOCK_DIRTY] + p->count[BLOCK_FLUSHING] > 64; k++) {
+			ck_assert_uint_lt(k, 20000);
+			loop_step(t.loop, 1);
+		}
+	}
+	disk->fail_syncs = -1;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), -EIO);
+	disk->fail_writes = -1;
+	ck_assert_uint_ge(p->count[BLOCK_DIRTY] + p->count[BLOCK_FLUSHING], 128);
+	other = memdisk_create(MiB(4), 512, "memdisk-2");
+	other->now_percent = 100;
+	t.blk = cache_open(cache, &other->blk, false);
+	ck_assert_ptr_nonnull(t.blk);
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert_int_eq(bt_read(&t, i * KiB(300) + 512, t.blk->max_len, all, 0), 0);
+	blk_close(t.blk);
+	disk->fail_writes = disk->fail_syncs = 0;
+	t.blk = dead;
+	ct_close(&t, cache);
+}
+END_TEST
+
 UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all,
 	  a_sync_of_much_beside_a_failed_one, a_failed_sync_leaves_room_for_others,
 	  what_a_failed_sync_leaves_in_doubt_is_written_again, a_failed_sync_after_eviction,
 	  neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
 	  a_ranged_sync_writes_its_range, short_of_everything,
 	  a_failed_write_back_of_what_was_replaced, replaced_beside_a_write_back,
-	  a_forced_read_writes_back_first)
+	  a_forced_read_writes_back_first,
+	  the_largest_request_beside_a_dead_store)
