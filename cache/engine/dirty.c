@@ -7,6 +7,8 @@
  */
 #include "cache/engine/dev_impl.h"
 
+#define ADD_STEPS 8 /* of the search for a place in the list, under the lock */
+
 /* The words that say which lists are not empty change only when one becomes so, or ceases to be. */
 static void parts_mark(struct cache_dev *dev, uint32_t part, bool dirty)
 {
@@ -31,14 +33,24 @@ void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b)
 	struct dirty_list *l = &dev->dirty[p->id];
 	struct block_priv *bp = block_priv(p, b);
 	uint32_t prev = l->tail, next = BLOCK_NONE;
-	if (!bp->dirty_epoch) {
-		/* All of what is to be written again is older, and none of it than the other. */
-		next = l->head;
-		prev = BLOCK_NONE;
-	}
-	while (prev != BLOCK_NONE && p->priv[prev].dirty_epoch > bp->dirty_epoch) {
+	/* All of what is to be written again is older, and none of it than the other. */
+	bool first = l->head != BLOCK_NONE && p->priv[l->head].dirty_epoch >= bp->dirty_epoch &&
+		     p->priv[l->tail].dirty_epoch > bp->dirty_epoch;
+
+	for (uint32_t n = 0;
+	     !first && prev != BLOCK_NONE && p->priv[prev].dirty_epoch > bp->dirty_epoch; n++) {
 		next = prev;
 		prev = p->priv[prev].dirty_prev;
+		if (n == ADD_STEPS) {
+			/* A write-back failed, of something old among much that is new: it counts
+			 * as old as the oldest, and a SYNC more waits for it. */
+			first = true;
+			bp->dirty_epoch = p->priv[l->head].dirty_epoch;
+		}
+	}
+	if (first || !bp->dirty_epoch) {
+		next = l->head;
+		prev = BLOCK_NONE;
 	}
 	bp->dirty_prev = prev;
 	bp->dirty_next = next;

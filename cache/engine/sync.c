@@ -33,59 +33,110 @@ static int sync_key_order(const void *a, const void *b)
 #define PASS_KEYS 512
 #define PASS_DIRECT 256
 
-/*
- * What of [first, end) in @p is dirty since @epoch or before: up to @max free block numbers into
- * @keys; joins the first io in the way. *found: there was something. Lock held.
- */
-static uint32_t pass_collect(struct cache_dev *dev, struct blk_req *req, struct partition *p,
-			     uint64_t first, uint64_t end, uint64_t epoch, uint64_t *keys,
-			     uint32_t max, bool *found)
+/* What a pass is about. */
+struct pass {
+	struct cache_dev *dev;
+	struct blk_req *req;
+	uint64_t first, end, epoch;
+	bool found; /* something is dirty or in flight, or may be */
+};
+
+/* Blocks @first to @end, all in @p, no more than one hold may visit: looks at them, not at all that
+ * is dirty. */
+static uint32_t collect_blocks(struct pass *t, struct partition *p, uint64_t first, uint64_t end,
+			       uint64_t *keys, uint32_t max)
 {
 	uint32_t n = 0;
-	struct cache_io *io;
-	if (end - first <= PASS_DIRECT) { /* a small range: look at it, not at all that is dirty */
-		for (uint64_t block = first; block < end && n < max; block++) {
-			struct block *b = dev_part(dev, block) == p ?
-						  index_find(p, dev->identity, block) :
-						  NULL;
-			if (!b)
-				continue;
-			io = block_priv(p, b)->io;
-			if (io && io->kind == IO_FLUSH)
-				op_of(req)->flags |= OP_F_OTHERS;
-			if (io && (io->kind == IO_FLUSH || b->state == BLOCK_DIRTY)) {
-				*found = true;
-				op_join(req, io);
-			} else if (b->state == BLOCK_DIRTY &&
-				   block_priv(p, b)->dirty_epoch <= epoch) {
-				*found = true;
-				keys[n++] = block;
-			}
-		}
-		return n;
-	}
-	list_for_each(io, &p->inflight, link) {
-		if (io->dev != dev || io->kind != IO_FLUSH || io->block >= end ||
-		    io->block + io->nblocks <= first)
+
+	leaf_lock(&p->lock);
+	leaf_visit(&p->lock, (uint32_t)(end - first));
+	for (uint64_t block = first; block < end && n < max; block++) {
+		struct block *b = index_find(p, t->dev->identity, block);
+		if (!b)
 			continue;
-		*found = true;
-		op_of(req)->flags |= OP_F_OTHERS;
-		op_join(req, io);
+		struct cache_io *io = block_priv(p, b)->io;
+		if (io && io->kind == IO_FLUSH)
+			op_of(t->req)->flags |= OP_F_OTHERS;
+		if (io && (io->kind == IO_FLUSH || b->state == BLOCK_DIRTY)) {
+			t->found = true;
+			op_join(t->req, io);
+		} else if (b->state == BLOCK_DIRTY && block_priv(p, b)->dirty_epoch <= t->epoch) {
+			t->found = true;
+			keys[n++] = block;
+		}
+	}
+	leaf_unlock(&p->lock);
+	return n;
+}
+
+/* Joins the first write-back in flight that is in the way. */
+static void join_inflight(struct pass *t, struct partition *p)
+{
+	struct cache_io *io;
+
+	leaf_lock(&p->lock);
+	list_for_each(io, &p->inflight, link) {
+		if (io->dev != t->dev || io->kind != IO_FLUSH || io->block >= t->end ||
+		    io->block + io->nblocks <= t->first)
+			continue;
+		t->found = true;
+		op_of(t->req)->flags |= OP_F_OTHERS;
+		op_join(t->req, io);
 		break;
 	}
-	for (uint32_t i = dev->dirty[p->id].head; i != BLOCK_NONE && n < max;
-	     i = p->priv[i].dirty_next) {
-		struct block *b = &p->hdr[i];
-		if (p->priv[i].dirty_epoch > epoch)
-			break;
-		if (b->block < first || b->block >= end)
-			continue;
-		*found = true;
-		if (p->priv[i].io)
-			op_join(req, p->priv[i].io);
-		else
-			keys[n++] = b->block;
+	leaf_unlock(&p->lock);
+}
+
+/*
+ * One hold's worth of the list of dirty blocks, behind the block @at, which held @block (BLOCK_NONE:
+ * from the beginning). It may have left the list since: then this pass ends here, and the next one
+ * finds the rest. True: there is more.
+ */
+static bool collect_some(struct pass *t, struct partition *p, uint32_t *at, uint64_t *block,
+			 uint64_t *keys, uint32_t max, uint32_t *n)
+{
+	struct block *b = *at == BLOCK_NONE ? NULL : &p->hdr[*at];
+	uint32_t visits = 0, i;
+	bool more = false;
+
+	leaf_lock(&p->lock);
+	if (b && (b->state != BLOCK_DIRTY || !index_is(b, t->dev->identity, *block))) {
+		t->found = true;
+		leaf_unlock(&p->lock);
+		return false;
 	}
+	i = b ? p->priv[*at].dirty_next : t->dev->dirty[p->id].head;
+	for (; i != BLOCK_NONE && *n < max; i = p->priv[i].dirty_next) {
+		more = visits == LEAF_VISITS;
+		if (more || p->priv[i].dirty_epoch > t->epoch)
+			break;
+		visits++;
+		b = &p->hdr[i];
+		*at = i;
+		*block = b->block;
+		if (b->block < t->first || b->block >= t->end)
+			continue;
+		t->found = true;
+		if (p->priv[i].io)
+			op_join(t->req, p->priv[i].io);
+		else
+			keys[(*n)++] = b->block;
+	}
+	leaf_visit(&p->lock, visits);
+	leaf_unlock(&p->lock);
+	return more;
+}
+
+/* What of the pass in @p is dirty since its epoch or before: up to @max free block numbers into
+ * @keys; joins an io in the way. */
+static uint32_t pass_collect(struct pass *t, struct partition *p, uint64_t *keys, uint32_t max)
+{
+	uint32_t n = 0, at = BLOCK_NONE;
+	uint64_t block = 0;
+
+	join_inflight(t, p);
+	while (collect_some(t, p, &at, &block, keys, max, &n))
+		;
 	return n;
 }
 
@@ -96,27 +147,21 @@ static uint32_t sync_collect(struct cache_dev *dev, struct blk_req *req, uint64_
 {
 	struct cache *c = dev->cache;
 	const uint32_t shift = c->map.group_shift;
-	uint64_t groups = ((end - 1) >> shift) - (first >> shift) + 1;
+	uint64_t groups = ((end - 1) >> shift) - (first >> shift) + 1, to;
+	struct pass t = { dev, req, first, end, epoch, *found };
 	uint32_t n = 0;
 
-	if (groups < c->nparts) { /* partitions may come twice here, blocks do not */
-		for (uint64_t g = first >> shift; g <= (end - 1) >> shift; g++) {
-			struct partition *p = dev_part(dev, g << shift);
-			uint64_t from = MAX(first, g << shift), to = MIN(end, (g + 1) << shift);
-			leaf_lock(&p->lock);
-			n += pass_collect(dev, req, p, from, to, epoch, keys + n,
-					  MIN(max, room - n), found);
-			leaf_unlock(&p->lock);
+	if (groups < c->nparts || end - first <= PASS_DIRECT) {
+		for (uint64_t at = first; at < end && n < room; at = to) {
+			to = MIN(MIN(((at >> shift) + 1) << shift, at + LEAF_VISITS), end);
+			n += collect_blocks(&t, dev_part(dev, at), at, to, keys + n,
+					    MIN(max, room - n));
 		}
 	} else {
-		for (uint32_t i = 0; i < c->nparts; i++) {
-			struct partition *p = c->part[i];
-			leaf_lock(&p->lock);
-			n += pass_collect(dev, req, p, first, end, epoch, keys + n,
-					  MIN(max, room - n), found);
-			leaf_unlock(&p->lock);
-		}
+		for (uint32_t i = 0; i < c->nparts; i++)
+			n += pass_collect(&t, c->part[i], keys + n, MIN(max, room - n));
 	}
+	*found = t.found;
 	qsort(keys, n, sizeof(keys[0]), sync_key_order);
 	return n;
 }
