@@ -40,8 +40,8 @@ struct cache_io {
 };
 
 /* ---- io.c ------------------------------------------------------------------------------------ */
-/* An I/O descriptor or NULL: then io_wait(), within a pass of @req, which ends when there may be one
- * (at once, perhaps). No lock held: may map memory. */
+/* An I/O descriptor, or NULL: then io_wait(), within a pass of @req. It ends when there may be one,
+ * perhaps at once. No lock held: may map memory. */
 struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind);
 void io_put(struct cache_io *io);
 void io_wait(struct cache *cache, struct blk_req *req);

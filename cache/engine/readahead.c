@@ -76,7 +76,8 @@ static bool load_segment(struct cache_dev *dev, const struct cache_range *r, str
 				hint = part_run_hint(p, hint, end - first - n);
 				/* Never at the cost of who waits, nor of
 				 * blocks on their way to a wire. */
-				if (b || !list_empty(&p->waitq) || !(b = part_alloc_idle(p, hint, &visits)))
+				if (b || !list_empty(&p->waitq) ||
+				    !(b = part_alloc_idle(p, hint, &visits)))
 					break;
 				part_set_state(p, b, BLOCK_FILLING);
 				index_insert(p, b, dev->identity, r->first + first + n);

@@ -11,7 +11,8 @@
  *    somebody says that he has looked after the store (refresh), or it is opened anew.
  *
  * So that a store that takes nothing any more does not take the cache from all others, no more than
- * two thirds of a partition become dirty so (PART_KEPT); what is beyond is treated as if it had left.
+ * two thirds of a partition become dirty so (PART_KEPT); what is beyond is treated as if it had
+ * left.
  *
  * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it
  * begins.

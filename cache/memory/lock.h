@@ -2,8 +2,9 @@
 /*
  * The cache's leaf lock, of partitions above all: a compare-and-swap to take, plain stores to give
  * back, a short spin and then a futex when it is contended. It is held for well under a
- * microsecond, a few at most (see "Bounded holds"); nothing is called and no other lock is taken while one is held, except further
- * partition locks in ascending order (lockset in engine/op_impl.h).
+ * microsecond, a few at most (see "Bounded holds"); nothing is called and no other lock is taken
+ * while one is held, except further partition locks in ascending order (lockset in
+ * engine/op_impl.h).
  *
  * Giving it back ends with a store of one word and then a look at another one, whether anybody
  * sleeps, and a processor may do these in the other order. Instead of forbidding that to every

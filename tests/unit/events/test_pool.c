@@ -287,6 +287,37 @@ START_TEST(asan_sees_into_pools)
 }
 END_TEST
 
-UNIT_MAIN("pool", 10, limit_and_reuse, grows_without_limit, objects_larger_than_a_slab,
+/* C9: for who holds a lock: the slab is mapped elsewhere, and added; the limit holds. */
+START_TEST(grown_by_hand)
+{
+	struct pool *p = pool_create("by hand", 200, 2, 300, -1);
+	static void *o[300];
+	struct slab *s, *late;
+	unsigned n = 0;
+
+	late = pool_map(p, 250);
+	ck_assert_ptr_nonnull(late);
+	while (n < ARRAY_SIZE(o)) {
+		if ((o[n] = pool_alloc_ready(p))) {
+			memset(o[n++], 1, 200);
+			continue;
+		}
+		ck_assert_uint_eq(pool_ready(p), 0);
+		s = pool_map(p, pool_growth(p));
+		ck_assert_ptr_nonnull(s);
+		ck_assert(pool_add(p, s));
+	}
+	ck_assert_ptr_null(pool_alloc_ready(p));
+	ck_assert_uint_eq(pool_growth(p), 0);
+	ck_assert(!pool_add(p, late)); /* somebody else was faster */
+	pool_unmap(late);
+	while (n)
+		pool_free(p, o[--n]);
+	ck_assert_uint_eq(pool_ready(p), ARRAY_SIZE(o));
+	pool_destroy(p);
+}
+END_TEST
+
+UNIT_MAIN("pool", 10, grown_by_hand, limit_and_reuse, grows_without_limit, objects_larger_than_a_slab,
 	  nonsense_is_refused, fail_mode_fails_every_nth, rude_modes_do_no_harm,
 	  guard_lets_objects_rest, crimes_are_found, modes_by_environment, asan_sees_into_pools)

@@ -447,7 +447,7 @@ START_TEST(a_failed_sync_after_eviction)
 }
 END_TEST
 
-/* C9: a store takes nothing any more, and all that may become dirty for it after its failed SYNC is.
+/* C9: a store takes nothing any more, and all that may become dirty after its failed SYNC is so.
  * Another store's read, as large as is admitted, is served nevertheless. */
 START_TEST(the_largest_request_beside_a_dead_store)
 {

@@ -110,9 +110,11 @@ static const struct ct_shape shapes[] = {
 START_TEST(model)
 {
 	static uint8_t buf[KiB(64)];
+	uint64_t block;
 
 	holes = true;
 	open_walk(&shapes[_i]);
+	block = 1ull << cache->geo.block_shift;
 	check_walk(0);
 	for (unsigned k = 0; k < 3000; k++) {
 		uint64_t len = 4096 << bt_random(&t.rng) % 5,
@@ -137,7 +139,7 @@ START_TEST(model)
 			ck_assert_int_eq(bt_write(&t, at, len, buf, 0), 0);
 		}
 		if (k % 50 == 0)
-			check_walk(bt_random(&t.rng) % 4 ? 0 : ALIGN_UP(at, (uint64_t)1 << cache->geo.block_shift));
+			check_walk(bt_random(&t.rng) % 4 ? 0 : ALIGN_UP(at, block));
 	}
 	(void)bt_op(&t, BLK_SYNC, 0, 0, 0);
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
@@ -202,7 +204,7 @@ START_TEST(many_scattered_blocks)
 	}
 	began = own_time() - began;
 	locked = times_locked() - locked;
-	printf("# %u extents, %llu KiB dirty: %llu us, longest step %llu us, %llu locks, %u lower\n",
+	printf("# %u extents, %llu KiB: %llu us, longest step %llu us, %llu locks, %u lower\n",
 	       extents, (unsigned long long)(mapped >> 10), (unsigned long long)(began / 1000),
 	       (unsigned long long)(most / 1000), (unsigned long long)locked, lower_asked);
 	ck_assert_uint_eq(mapped, dev_unwritten(cache_dev_of(t.blk)));
