@@ -318,6 +318,7 @@ START_TEST(grown_by_hand)
 }
 END_TEST
 
-UNIT_MAIN("pool", 10, grown_by_hand, limit_and_reuse, grows_without_limit, objects_larger_than_a_slab,
+UNIT_MAIN("pool", 10, grown_by_hand,
+	  limit_and_reuse, grows_without_limit, objects_larger_than_a_slab,
 	  nonsense_is_refused, fail_mode_fails_every_nth, rude_modes_do_no_harm,
 	  guard_lets_objects_rest, crimes_are_found, modes_by_environment, asan_sees_into_pools)
