@@ -86,7 +86,7 @@ static size_t io_busy(struct cache *c, bool *ready)
 }
 
 /* The first who waits, or all, to be told afterwards. */
-static void io_wake(struct cache *c, bool all)
+static void io_wake_some(struct cache *c, bool all)
 {
 	struct list wake;
 
@@ -125,7 +125,7 @@ void io_put(struct cache_io *io)
 	/* One, who wakes the next when it puts the descriptor; but perhaps it needs none by now:
 	 * when none is out, nobody would wake the others. */
 	if (unlikely(waits))
-		io_wake(c, io_busy(c, &ready) == 0);
+		io_wake_some(c, io_busy(c, &ready) == 0);
 }
 
 void io_wait(struct cache *c, struct blk_req *req)
@@ -143,7 +143,7 @@ void io_wait(struct cache *c, struct blk_req *req)
 	 * would tell. */
 	busy = io_busy(c, &ready);
 	if (!busy || ready)
-		io_wake(c, !busy);
+		io_wake_some(c, !busy);
 }
 
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
@@ -156,5 +156,5 @@ void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
 void io_wake(struct cache *c)
 {
 	if (__atomic_load_n(&c->io_waiting, __ATOMIC_RELAXED))
-		io_wake(c, false);
+		io_wake_some(c, false);
 }
