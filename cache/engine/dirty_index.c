@@ -32,7 +32,7 @@ void dirty_index_fini(struct dirty_index *x)
 	x->word = NULL;
 }
 
-static uint64_t priority(const struct dirty_index *x, uint64_t key)
+static uint64_t word_priority(const struct dirty_index *x, uint64_t key)
 {
 	uint64_t h = (key ^ x->seed) * 0x9e3779b97f4a7c15ull;
 
@@ -40,9 +40,9 @@ static uint64_t priority(const struct dirty_index *x, uint64_t key)
 }
 
 /* What points to the word of @key; or where it belongs, of its priority, when it is not there. */
-static uint32_t *find_link(struct dirty_index *x, uint64_t key, bool *there)
+static uint32_t *word_link(struct dirty_index *x, uint64_t key, bool *there)
 {
-	const uint64_t mine = priority(x, key);
+	const uint64_t mine = word_priority(x, key);
 	uint32_t *link = &x->root, *place = NULL;
 
 	while (*link != NONE) {
@@ -52,7 +52,7 @@ static uint32_t *find_link(struct dirty_index *x, uint64_t key, bool *there)
 			*there = true;
 			return link;
 		}
-		if (!place && priority(x, w->key) < mine)
+		if (!place && word_priority(x, w->key) < mine)
 			place = link;
 		link = key < w->key ? &w->left : &w->right;
 	}
@@ -60,7 +60,7 @@ static uint32_t *find_link(struct dirty_index *x, uint64_t key, bool *there)
 	return place ? place : link;
 }
 
-static uint32_t insert(struct dirty_index *x, uint32_t *link, uint64_t key)
+static uint32_t word_insert(struct dirty_index *x, uint32_t *link, uint64_t key)
 {
 	const uint32_t n = x->free;
 
@@ -95,23 +95,23 @@ bool dirty_index_set(struct dirty_index *x, uint16_t dev, uint64_t block)
 	bool there = true, was;
 
 	if (x->last == NONE || x->word[x->last].key != key) {
-		uint32_t *link = find_link(x, key, &there);
+		uint32_t *link = word_link(x, key, &there);
 
-		x->last = there ? *link : insert(x, link, key);
+		x->last = there ? *link : word_insert(x, link, key);
 	}
 	was = x->word[x->last].bits & bit;
 	x->word[x->last].bits |= bit;
 	return !was;
 }
 
-static void erase(struct dirty_index *x, uint32_t *link)
+static void word_erase(struct dirty_index *x, uint32_t *link)
 {
 	const uint32_t n = *link;
 	struct dirty_word *w = &x->word[n];
 	uint32_t a = w->left, b = w->right;
 
 	while (a != NONE && b != NONE) {
-		if (priority(x, x->word[a].key) > priority(x, x->word[b].key)) {
+		if (word_priority(x, x->word[a].key) > word_priority(x, x->word[b].key)) {
 			*link = a;
 			link = &x->word[a].right;
 			a = *link;
@@ -137,7 +137,7 @@ bool dirty_index_clear(struct dirty_index *x, uint16_t dev, uint64_t block)
 	bool there;
 
 	if (!w || w->key != key) {
-		link = find_link(x, key, &there);
+		link = word_link(x, key, &there);
 		if (!there)
 			return false;
 		x->last = *link;
@@ -147,7 +147,7 @@ bool dirty_index_clear(struct dirty_index *x, uint16_t dev, uint64_t block)
 		return false;
 	w->bits &= ~bit;
 	if (!w->bits)
-		erase(x, link ? link : find_link(x, key, &there));
+		word_erase(x, link ? link : word_link(x, key, &there));
 	return true;
 }
 

@@ -9,8 +9,8 @@
  *   lower   the lower device does it
  *   drop    on success the range's blocks leave the cache; on failure the dirty ones stay
  *
- * Drain and drop look at blocks, maybe at all that there are, so they go in steps, between which the
- * loop does other things.
+ * Drain and drop look at blocks, maybe at all that there are. So they go in steps, between which
+ * the loop does other things.
  *
  * Hits go on all the while: they see the old data until the blocks are dropped, and a reader that
  * spans blocks and finds some of them gone loads them after the range is given back: old or new,

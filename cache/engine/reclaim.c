@@ -33,12 +33,12 @@ static bool condemnable(void *arg, struct block *b)
 #define ALLOC_LAPS 2
 #define ROOM_ROUNDS 16
 
-static uint64_t laps(const struct partition *p)
+static uint64_t part_laps(const struct partition *p)
 {
 	return (uint64_t)policy_count(&p->policy) * ALLOC_LAPS;
 }
 
-static struct block *evict(struct partition *p, bool (*usable)(void *arg, struct block *b),
+static struct block *part_evict(struct partition *p, bool (*usable)(void *arg, struct block *b),
 			   uint32_t *visits)
 {
 	const uint32_t before = *visits;
@@ -56,7 +56,7 @@ static struct block *evict(struct partition *p, bool (*usable)(void *arg, struct
 /* One more block is free. */
 static bool evict_idle(struct partition *p, uint32_t *visits)
 {
-	struct block *b = evict(p, evictable, visits);
+	struct block *b = part_evict(p, evictable, visits);
 
 	if (!b)
 		return false;
@@ -82,11 +82,11 @@ struct block *part_alloc_idle(struct partition *p, uint32_t hint, uint32_t *visi
 struct block *part_alloc(struct partition *p, uint32_t hint, uint32_t *visits)
 {
 	struct block *b =
-		p->vain < laps(p) ? part_alloc_idle(p, hint, visits) : part_take_free(p, hint);
+		p->vain < part_laps(p) ? part_alloc_idle(p, hint, visits) : part_take_free(p, hint);
 	if (likely(b))
 		return b;
-	while (*visits && p->vain >= laps(p) && p->vain < 2 * laps(p)) {
-		b = evict(p, condemnable, visits);
+	while (*visits && p->vain >= part_laps(p) && p->vain < 2 * part_laps(p)) {
+		b = part_evict(p, condemnable, visits);
 		if (!b)
 			continue;
 		part_drop(p, b);
@@ -100,7 +100,7 @@ struct block *part_alloc(struct partition *p, uint32_t hint, uint32_t *visits)
 			leaf_visit(&p->lock, 1);
 		}
 	}
-	if (p->vain >= 2 * laps(p)) {
+	if (p->vain >= 2 * part_laps(p)) {
 		p->reclaim_failed = true;
 		p->vain = 0;
 	}

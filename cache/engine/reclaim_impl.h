@@ -6,9 +6,9 @@
 #include "cache/engine/op_impl.h"
 
 /*
- * A free block of @p with one reference, evicting when it must. NULL when there is none (then the
- * partition is reclaim_failed), or not yet: the next call goes on with the search. *@visits: headers that
- * it may look at in vain, LEAF_VISITS for each time that the lock is taken. Lock held.
+ * A free block of @p with one reference, evicting when it must. NULL when there is none (then
+ * p->reclaim_failed is set), or not yet: the next call goes on with the search. *@visits: headers
+ * that it may look at in vain, LEAF_VISITS for each time that the lock is taken. Lock held.
  */
 struct block *part_alloc(struct partition *p, uint32_t hint, uint32_t *visits);
 /* The same without taking blocks from the index that are on their way to a wire. */

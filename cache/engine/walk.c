@@ -41,7 +41,7 @@ static uint64_t look_part(struct cache_dev *dev, struct partition *p, struct blk
 }
 
 /* Looks at blocks from @first on, up to @end (not included). 0 or -ENOMEM. */
-static int look(struct cache_dev *dev, struct blk_walk *w, uint64_t first, uint64_t end)
+static int walk_look(struct cache_dev *dev, struct blk_walk *w, uint64_t first, uint64_t end)
 {
 	struct cache *c = dev->cache;
 	const uint64_t base = dirty_key(dev->number, 0), from = dirty_key(dev->number, first);
@@ -73,7 +73,7 @@ static int look(struct cache_dev *dev, struct blk_walk *w, uint64_t first, uint6
 
 /* The first block of the window from @block on that is dirty (@value), or is not; its end when
  * there is none. */
-static uint64_t find(const struct blk_walk *w, uint32_t at, uint64_t block, bool value)
+static uint64_t walk_find(const struct blk_walk *w, uint32_t at, uint64_t block, bool value)
 {
 	for (; block < w->to; at++) {
 		const struct blk_walk_word *word = &w->word[at];
@@ -100,7 +100,7 @@ int cache_walk(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *
 	int err;
 
 	if (first < w->from || first >= w->to) {
-		err = look(dev, w, first, end);
+		err = walk_look(dev, w, first, end);
 		if (err)
 			return err;
 	}
@@ -116,11 +116,11 @@ int cache_walk(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *
 	*what = w->lower;
 	until = MIN(w->lower_to, offset + len);
 	if (w->lower != BLK_EXTENT_MAPPED) {
-		const uint64_t dirty = find(w, w->next, first, true);
+		const uint64_t dirty = walk_find(w, w->next, first, true);
 
 		if (dirty == first) {
 			*what = BLK_EXTENT_MAPPED;
-			until = MIN(find(w, w->next, first, false) << shift, offset + len);
+			until = MIN(walk_find(w, w->next, first, false) << shift, offset + len);
 		} else {
 			until = MIN(until, dirty << shift);
 		}
