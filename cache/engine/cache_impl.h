@@ -11,8 +11,8 @@
  * Locks, in this order: partition locks (ascending id), then one of dev->excl_lock,
  * dev->readahead.lock, dev->record.lock, cache->io_lock, cache->io_shard[].lock. All are leaf
  * locks: nothing else is called while one is held, and no memory is allocated that may have to be
- * mapped. No more than LEAF_VISITS headers are visited beside the request's own (memory/lock.h). A read
- * within one block takes none: lock.h, "Looking without the lock".
+ * mapped. No more than LEAF_VISITS headers are visited beside the request's own (memory/lock.h). A
+ * read within one block takes none: lock.h, "Looking without the lock".
  */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H

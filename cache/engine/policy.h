@@ -137,8 +137,8 @@ void policy_inherit(struct block *to, const struct block *from);
 
 /*
  * Takes the next victim out. @usable says whether a block can go now; those that cannot stay, at
- * the young end. Looks at up to *@visits blocks in vain, and takes them off *@visits. NULL: none was
- * found; the next call goes on where this one has ended.
+ * the young end. Looks at up to *@visits blocks in vain, and takes them off *@visits. NULL: none
+ * was found; the next call goes on where this one has ended.
  */
 struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct block *b), void *arg,
 			   uint32_t *visits);

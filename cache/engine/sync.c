@@ -89,8 +89,8 @@ static void join_inflight(struct pass *t, struct partition *p)
 
 /*
  * One hold's worth of the list of dirty blocks, from behind the one of index @at, which held number
- * @block (BLOCK_NONE: from the beginning). It may have left the list since: then this pass ends here, and the next one
- * finds the rest. True: there is more.
+ * @block (BLOCK_NONE: from the beginning). It may have left the list since: then this pass ends
+ * here, and the next one finds the rest. True: there is more.
  */
 static bool collect_some(struct pass *t, struct partition *p, uint32_t *at, uint64_t *block,
 			 uint64_t *keys, uint32_t max, uint32_t *n)
