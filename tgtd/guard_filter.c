@@ -77,6 +77,13 @@ static int rules(scmp_filter_ctx ctx, uint32_t action, const char *const *names,
 	return err;
 }
 
+/* A condition on argument @nr of a call. (The library's own macros leave a field out.) */
+static struct scmp_arg_cmp argument(unsigned nr, enum scmp_compare op, scmp_datum_t a,
+				    scmp_datum_t b)
+{
+	return (struct scmp_arg_cmp){ .arg = nr, .op = op, .datum_a = a, .datum_b = b };
+}
+
 /* Memory may not become code; a thread may have its name. */
 static int arguments(scmp_filter_ctx ctx)
 {
@@ -85,13 +92,13 @@ static int arguments(scmp_filter_ctx ctx)
 
 	for (size_t i = 0; !err && i < ARRAY_SIZE(prctls); i++)
 		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
-				       SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)prctls[i]));
+				       argument(0, SCMP_CMP_EQ, (scmp_datum_t)prctls[i], 0));
 	if (!err)
 		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
-				       SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+				       argument(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 	if (!err)
 		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-				       SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+				       argument(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 	return err;
 }
 
@@ -116,10 +123,11 @@ static int processes(scmp_filter_ctx ctx, enum guard_filter f)
 		err = f == FILTER_LOOP ?
 			      seccomp_rule_add(ctx, eperm, SCMP_SYS(clone), 0) :
 			      seccomp_rule_add(ctx, eperm, SCMP_SYS(clone), 1,
-					       SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+					       argument(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
 	if (!err && f == FILTER_BLOCKING)
 		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-				       SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
+				       argument(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD,
+						CLONE_THREAD));
 	return err;
 }
 
