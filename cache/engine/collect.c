@@ -158,7 +158,8 @@ static uint32_t urgent_parts(const struct cache_dev *dev, struct urgent_part *u)
 			struct partition *p = c->part[w * 64 + (uint32_t)__builtin_ctzll(bits)];
 			if (!__atomic_load_n(&p->reclaim_wait, __ATOMIC_RELAXED))
 				continue;
-			const uint64_t since = __atomic_load_n(&p->reclaim_wait_ns, __ATOMIC_RELAXED);
+			const uint64_t since =
+				__atomic_load_n(&p->reclaim_wait_ns, __ATOMIC_RELAXED);
 			uint32_t at = n < URGENT_PARTS ? n++ : n;
 			for (; at && u[at - 1].since_ns > since; at--)
 				if (at < URGENT_PARTS)

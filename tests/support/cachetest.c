@@ -28,6 +28,9 @@ void ct_open(struct bt *t, const struct ct_shape *s, struct cache **cache, struc
 void ct_close(struct bt *t, struct cache *cache)
 {
 	blk_close(t->blk);
+	/* As a worker of its own does: what was posted to it comes before its end. */
+	for (int i = 0; i < 3; i++)
+		loop_step(t->loop, 0);
 	cache_destroy(cache);
 	for (int i = 0; i < 3; i++)
 		loop_step(t->loop, 0);

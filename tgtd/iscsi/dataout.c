@@ -41,27 +41,6 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 	static_assert(SCSI_CMD_SEGS == 2, "both slots cleared");
 }
 
-/* ---- order within a sequence ----------------------------------------------------------------- */
-
-/* Does [off, off + len) belong next into the sequence that began at @start and of which @got bytes
- * came? With DataPDUInOrder=No it may be anywhere where nothing is yet. */
-static bool in_place(const struct iscsi_conn *conn, struct iscsi_ranges *s, uint64_t start,
-		     uint64_t got, uint64_t off, uint32_t len)
-{
-	if (conn->params.data_pdu_in_order)
-		return off == start + got;
-	if (!s->n) {
-		if (off == start + got)
-			return true;
-		if (got) {
-			s->r[0].from = start;
-			s->r[0].to = start + got;
-			s->n = 1;
-		}
-	}
-	return !len || iscsi_ranges_add(s, off, off + len);
-}
-
 /* ---- segments -------------------------------------------------------------------------------- */
 
 static struct scsi_seg *seg_for(struct iscsi_dataout *o, uint64_t off, uint64_t len)
@@ -453,7 +432,7 @@ static bool unsol_in_place(struct iscsi_task *t, uint64_t off, uint32_t len)
 		if (!o->unsol_ranges)
 			return false;
 	}
-	return in_place(t->conn, o->unsol_ranges, 0, o->unsol_got, off, len);
+	return iscsi_in_place(t->conn, o->unsol_ranges, 0, o->unsol_got, off, len);
 }
 
 bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
@@ -483,7 +462,7 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 		amount = len <= r->len - r->got && final == (r->got + len == r->len);
 		right = next && amount && off >= r->off &&
 			(uint64_t)off + len <= r->off + r->len &&
-			in_place(t->conn, &r->ranges, r->off, r->got, off, len);
+			iscsi_in_place(t->conn, &r->ranges, r->off, r->got, off, len);
 	}
 	if (unlikely(!right && !o->closed)) {
 		log_ratelimited(LOG_LVL_WARN,
@@ -588,7 +567,11 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 			if (!o->closed)
 				discharge(t, r->len);
 		} else if (o->unsol_open) {
-			/* It may have been less than FirstBurstLength allows. */
+			/* It may have been less than FirstBurstLength allows, but not with a hole:
+			 * what lay in the blocks before would become the unit's. */
+			if (o->unsol_ranges && !o->closed &&
+			    !iscsi_ranges_whole(o->unsol_ranges, o->unsol_got))
+				lost(t, ASC_INCORRECT_AMOUNT_OF_DATA);
 			o->unsol_open = false;
 			o->unsol_len = o->next = o->unsol_got;
 			if (unlikely(o->unsol_lost)) {

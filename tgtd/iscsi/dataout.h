@@ -44,6 +44,12 @@ struct iscsi_ranges {
 };
 /* Adds [from, to); false when it overlaps what is there, or would make too many. */
 bool iscsi_ranges_add(struct iscsi_ranges *s, uint64_t from, uint64_t to) must_check;
+/* Does [off, off + len) belong next into the sequence that began at @start and of which @got bytes
+ * came? With DataPDUInOrder=No it may be anywhere where nothing is yet, and is added to @s. */
+bool iscsi_in_place(const struct iscsi_conn *conn, struct iscsi_ranges *s, uint64_t start,
+		    uint64_t got, uint64_t off, uint32_t len) must_check;
+/* Are they [0, @end), without a hole? */
+bool iscsi_ranges_whole(const struct iscsi_ranges *s, uint64_t end) must_check;
 
 /* RFC 7143 11.4.7.2: what is wrong with a command's data, with ABORTED COMMAND */
 #define ASC_INCORRECT_AMOUNT_OF_DATA 0x0c0d

@@ -34,3 +34,25 @@ bool iscsi_ranges_add(struct iscsi_ranges *s, uint64_t from, uint64_t to)
 	s->n++;
 	return true;
 }
+
+bool iscsi_ranges_whole(const struct iscsi_ranges *s, uint64_t end)
+{
+	return !s->n || (s->n == 1 && s->r[0].from == 0 && s->r[0].to == end);
+}
+
+bool iscsi_in_place(const struct iscsi_conn *conn, struct iscsi_ranges *s, uint64_t start,
+		    uint64_t got, uint64_t off, uint32_t len)
+{
+	if (conn->params.data_pdu_in_order)
+		return off == start + got;
+	if (!s->n) {
+		if (off == start + got)
+			return true;
+		if (got) {
+			s->r[0].from = start;
+			s->r[0].to = start + got;
+			s->n = 1;
+		}
+	}
+	return !len || iscsi_ranges_add(s, off, off + len);
+}

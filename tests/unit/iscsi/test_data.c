@@ -363,6 +363,48 @@ START_TEST(unsolicited_data_may_be_less_than_first_burst)
 }
 END_TEST
 
+/* DataPDUInOrder=No: unsolicited data that ends with a hole in it. Whatever lay in the blocks before
+ * must not become the unit's data. Out of order without a hole is what was agreed on. */
+START_TEST(unsolicited_data_with_a_hole_fails_its_command)
+{
+	static const struct {
+		uint32_t off[3], n;
+		bool hole;
+	} way[] = { { { 4096 }, 1, true },
+		    { { 0, 8192 }, 2, true },
+		    { { 8192, 4096 }, 2, true },
+		    { { 8192, 0, 4096 }, 3, false },
+		    { { 4096, 0 }, 2, false } };
+	uint8_t bhs[48], out[48], before[32 * 512];
+	struct wire_pdu p;
+	const uint32_t n = way[_i].n;
+
+	up("InitialR2T=No\nImmediateData=No\nFirstBurstLength=65536\nDataPDUInOrder=No");
+	ck_assert_uint_eq(wire_read(&w, 0, 32, before), 0);
+	wire_rw10(&w, bhs, true, 0, 32);
+	bhs[1] &= (uint8_t)~BHS_FINAL;
+	wire_send(&w, bhs, NULL, 0);
+	for (uint32_t i = 0; i < n; i++) {
+		data_out(out, ISCSI_TAG_NONE, i, way[_i].off[i], i == n - 1);
+		wire_send(&w, out, data + way[_i].off[i], 4096);
+	}
+	if (way[_i].hole) {
+		response(SAM_CHECK_CONDITION, 0xb, 0x0c0d);
+		ck_assert_uint_eq(wire_read(&w, 0, 32, back), 0);
+		ck_assert_mem_eq(back, before, sizeof(before));
+	} else {
+		wire_expect(&w, &p, ISCSI_R2T);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), n * 4096);
+		data_out(out, get_be32(p.bhs + BHS_TTT), 0, n * 4096, true);
+		wire_send(&w, out, data + n * 4096, 32 * 512 - n * 4096);
+		response(0, 0, 0);
+		ck_assert_uint_eq(wire_read(&w, 0, 32, back), 0);
+		ck_assert_mem_eq(back, data, 32 * 512);
+	}
+	wire_down(&w);
+}
+END_TEST
+
 /* What is wrong with it, and then the rest of the sequence, as an
  * initiator that knows nothing of it. */
 START_TEST(data_out_of_sequence_fails_its_command)
@@ -739,6 +781,7 @@ UNIT_TABLE("iscsi-data", 30, { data_in_is_cut_by_segment_and_burst },
 	   { waiting_to_solicit_ends_with_a_reset },
 	   { waiting_to_solicit_ends_with_the_connection },
 	   { unsolicited_data_may_be_less_than_first_burst },
+	   { unsolicited_data_with_a_hole_fails_its_command, 5 },
 	   { data_out_of_sequence_fails_its_command, 5 }, { data_out_with_a_wrong_tag_is_rejected },
 	   { data_that_nobody_may_send_is_rejected }, { a_failing_write_sinks_its_data },
 	   { residuals }, { a_wrong_data_digest_fails_the_command },
