@@ -119,6 +119,17 @@ static uint64_t meminfo_field(const char *text, const char *field)
 	return at && sscanf(at + strlen(field), ": %lu kB", &kib) == 1 ? KiB(kib) : 0;
 }
 
+/* The kernel has no MemAvailable for a node. As it reckons for the machine: what is free, and half
+ * of what can be taken back. */
+static void read_memory(struct topo_node *n, const char *text)
+{
+	n->mem_total = meminfo_field(text, "MemTotal");
+	n->mem_free = meminfo_field(text, "MemFree");
+	n->mem_avail = n->mem_free + (meminfo_field(text, "Active(file)") +
+				      meminfo_field(text, "Inactive(file)") +
+				      meminfo_field(text, "SReclaimable")) / 2;
+}
+
 /* One node's cpulist and meminfo. False when we cannot run there. */
 static bool read_node(struct topo_node *n, const char *root, unsigned os, const cpu_set_t *allowed)
 {
@@ -137,10 +148,8 @@ static bool read_node(struct topo_node *n, const char *root, unsigned os, const 
 		return false;
 	n->os_node = (int)os;
 	if (topology_read_file(buf, sizeof(buf), "%s/sys/devices/system/node/node%u/meminfo", root,
-			       os) > 0) {
-		n->mem_total = meminfo_field(buf, "MemTotal");
-		n->mem_free = meminfo_field(buf, "MemFree");
-	}
+			       os) > 0)
+		read_memory(n, buf);
 	return true;
 }
 
@@ -207,10 +216,8 @@ static int read_single_node(struct topology *t, const char *root, const cpu_set_
 	n->ncpus = (unsigned)CPU_COUNT(&n->cpus);
 	if (n->ncpus == 0)
 		return -ENODEV;
-	if (topology_read_file(buf, sizeof(buf), "%s/proc/meminfo", root) > 0) {
-		n->mem_total = meminfo_field(buf, "MemTotal");
-		n->mem_free = meminfo_field(buf, "MemFree");
-	}
+	if (topology_read_file(buf, sizeof(buf), "%s/proc/meminfo", root) > 0)
+		read_memory(n, buf);
 	t->nnodes = 1;
 	t->distance[0][0] = DISTANCE_LOCAL;
 	return 0;
@@ -370,7 +377,7 @@ int topology_detect(struct topology *t, const char *root)
 int topology_simulate(struct topology *t, unsigned nnodes)
 {
 	unsigned cpus[CPU_SETSIZE], ncpus = 0;
-	uint64_t mem_total = 0, mem_free = 0;
+	uint64_t mem_total = 0, mem_free = 0, mem_avail = 0;
 	int rc;
 
 	if (nnodes < 1 || nnodes > TOPO_MAX_NODES)
@@ -381,6 +388,7 @@ int topology_simulate(struct topology *t, unsigned nnodes)
 	for (unsigned i = 0; i < t->nnodes; i++) {
 		mem_total += t->node[i].mem_total;
 		mem_free += t->node[i].mem_free;
+		mem_avail += t->node[i].mem_avail;
 		for (unsigned c = 0; c < CPU_SETSIZE; c++)
 			if (CPU_ISSET(c, &t->node[i].cpus))
 				cpus[ncpus++] = c;
@@ -396,6 +404,7 @@ int topology_simulate(struct topology *t, unsigned nnodes)
 		n->os_node = -1;
 		n->mem_total = mem_total / nnodes;
 		n->mem_free = mem_free / nnodes;
+		n->mem_avail = mem_avail / nnodes;
 		for (unsigned k = i; k < MAX(ncpus, i + 1); k += nnodes)
 			CPU_SET(cpus[k % ncpus], &n->cpus);
 		n->ncpus = (unsigned)CPU_COUNT(&n->cpus);

@@ -19,6 +19,7 @@ struct topo_node {
 	cpu_set_t cpus;	      /* CPUs we may run on (sched_getaffinity applied) */
 	unsigned ncpus;
 	uint64_t mem_total, mem_free; /* bytes */
+	uint64_t mem_avail; /* free, or the page cache's and soon to be had */
 };
 
 struct sockaddr;

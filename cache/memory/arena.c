@@ -1,36 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/*
- * Arenas: one shared-memory file each, laid out as
- *
- *     | file header | block headers ... | extra ... | zeros | data ... |
- *     0             4 KiB               |           |    at a multiple of 2 MiB (sparse: 4 KiB)
- *
- * Everything in the file is position-independent: a later process may map it elsewhere.
- */
+/* Arenas: one shared-memory file each; what lies where in it is in layout.h. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <isa-l/crc.h>
 #include "cache/memory/arena.h"
 #include "cache/memory/arena_prepare.h"
+#include "cache/memory/layout.h"
 #include "events/log.h"
 
-#define ARENA_MAGIC "tgtarena"
-#define ARENA_VERSION 2
 #define ZERO_MIN KiB(64)
 #define HUGE_MIN MiB(64) /* smaller ones gain little from huge pages */
 #define PREPARE_FIRST MiB(128) /* of data before anybody uses it; the
 			        * rest comes in the background */
-
-/* First page of the file. All offsets from the file's start. */
-struct arena_file {
-	char magic[8];
-	uint32_t version, node, block_shift, nblocks;
-	/* extra: of one block */
-	uint64_t header_off, extra_off, extra, zero_off, zero_len, data_off, length;
-};
 
 struct arena_impl {
 	struct arena pub;
@@ -210,13 +195,13 @@ fail:
 
 /* Memory for the headers and the first data now, for the rest (and huge pages for all, unless they
  * are huge anyway) in the background. 0 or -errno. */
-static int prefault(struct arena_impl *im, uint64_t data_off)
+static int prefault(struct arena_impl *im, uint64_t data_off, uint64_t tail)
 {
 	struct arena_prepare *p = &im->prepare;
 
 	p->name = im->name;
 	p->map = im->pub.map;
-	p->len = im->pub.map_len;
+	p->len = im->pub.map_len - tail;
 	p->done = MIN((size_t)data_off + PREPARE_FIRST, p->len);
 	p->huge = !im->huge && p->len >= HUGE_MIN && ((uintptr_t)p->map & (HUGE_PAGE - 1)) == 0;
 	return arena_populate(p->map, 0, p->done);
@@ -240,17 +225,19 @@ static struct arena *arena_refuse(struct arena_impl *im, int err)
 	return NULL;
 }
 
+/* ---- the superblock -------------------------------------------------------------------------- */
+
 /* Where everything lies in the mapping. */
-static struct arena_file lay_out(const struct arena_conf *conf)
+static struct arena_super lay_out(const struct arena_conf *conf)
 {
-	struct arena_file h = { .magic = ARENA_MAGIC,
-				.version = ARENA_VERSION,
-				.node = (uint32_t)conf->node,
-				.block_shift = (uint32_t)__builtin_ctz(conf->block_size),
-				.nblocks = conf->nblocks,
-				.header_off = 4096,
-				.extra = conf->extra,
-				.zero_len = MAX(ZERO_MIN, (uint64_t)conf->block_size) };
+	struct arena_super h = { .magic = ARENA_MAGIC,
+				 .layout = ARENA_LAYOUT,
+				 .node = (uint32_t)conf->node,
+				 .block_shift = (uint32_t)__builtin_ctz(conf->block_size),
+				 .nblocks = conf->nblocks,
+				 .header_off = ARENA_SUPER_SIZE,
+				 .extra = conf->extra,
+				 .zero_len = MAX(ZERO_MIN, (uint64_t)conf->block_size) };
 	uint64_t data_len = (uint64_t)conf->nblocks << h.block_shift;
 	/* Data begins on a huge page's boundary; a small sparse arena need not care. */
 	uint64_t align = conf->sparse && data_len < HUGE_PAGE ? 4096 : HUGE_PAGE;
@@ -258,13 +245,65 @@ static struct arena_file lay_out(const struct arena_conf *conf)
 	h.extra_off = h.header_off + (uint64_t)conf->nblocks * sizeof(struct block);
 	h.zero_off = ALIGN_UP(h.extra_off + (uint64_t)conf->nblocks * conf->extra, 4096ull);
 	h.data_off = ALIGN_UP(h.zero_off + h.zero_len, align);
-	h.length = ALIGN_UP(h.data_off + data_len, align);
+	h.tail_off = ALIGN_UP(h.data_off + data_len, align);
+	h.tail_len = ALIGN_UP((uint64_t)conf->tail, align);
+	h.length = h.tail_off + h.tail_len;
+	if (conf->says_len)
+		memcpy(h.owner, conf->says, conf->says_len);
 	return h;
 }
 
+/* @page is a whole page; its own field counts as 0. */
+static uint32_t super_sum(const void *page)
+{
+	uint8_t copy[ARENA_SUPER_SIZE];
+
+	memcpy(copy, page, sizeof(copy));
+	((struct arena_super *)(void *)copy)->checksum = 0;
+	return crc32_iscsi(copy, (int)sizeof(copy), ~0u);
+}
+
+static void write_super(struct arena *a, const struct arena_super *h)
+{
+	struct arena_super *to = a->map;
+
+	*to = *h;
+	to->checksum = super_sum(to);
+}
+
+const struct arena_super *arena_super(const struct arena *a)
+{
+	return a->map;
+}
+
+const char *arena_super_wrong(const void *page, uint64_t length)
+{
+	const struct arena_super *h = page;
+	uint64_t n, data;
+
+	if (length < ARENA_SUPER_SIZE || memcmp(h->magic, ARENA_MAGIC, sizeof(h->magic)))
+		return "not an arena";
+	if (h->layout != ARENA_LAYOUT)
+		return "an arena of another version";
+	if (h->checksum != super_sum(page))
+		return "wrong checksum";
+	n = h->nblocks;
+	data = n << (h->block_shift & 31);
+	if (!n || n == BLOCK_NONE || h->block_shift < 12 || h->block_shift > 20 || h->extra % 8 ||
+	    h->length != length || h->header_off != ARENA_SUPER_SIZE ||
+	    h->extra_off != h->header_off + n * sizeof(struct block) ||
+	    h->zero_off < h->extra_off + n * h->extra || h->data_off < h->zero_off + h->zero_len ||
+	    h->data_off > length || h->tail_off < h->data_off + data || h->tail_off > length ||
+	    h->tail_len != length - h->tail_off)
+		return "parts that overlap or are not there";
+	return NULL;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
 /* The memory of the arena, bound to its node. 0, or -errno after a line in the log. */
 static int get_memory(struct arena_impl *im, const struct arena_conf *conf,
-		      const struct arena_file *h)
+		      const struct arena_super *h)
 {
 	uint64_t data_len = (uint64_t)conf->nblocks << h->block_shift;
 	uint64_t avail = arena_memory_available();
@@ -296,14 +335,18 @@ static int get_memory(struct arena_impl *im, const struct arena_conf *conf,
 		madvise(a->map, a->map_len, MADV_HUGEPAGE); /* a wish; plain pages serve too */
 	madvise(a->map, a->map_len, MADV_DONTFORK);
 	/* Users' data is not for core files; the headers are (tools/gdb/tgtd.py reads them). */
-	madvise((uint8_t *)a->map + h->data_off, a->map_len - h->data_off, MADV_DONTDUMP);
+	madvise((uint8_t *)a->map + h->data_off, h->tail_off - h->data_off, MADV_DONTDUMP);
 	if (conf->topo && conf->node >= 0) {
 		err = topology_bind_memory(conf->topo, a->map, a->map_len, conf->node);
+		if (!err)
+			err = topology_bind_memory(conf->topo, a->memo,
+						   a->nblocks * sizeof(*a->memo), conf->node);
 		if (err)
 			log_warn("%s: cannot bind memory to node %d: %s", im->name, conf->node,
 				 strerror(-err));
 	}
-	err = conf->prefault && !conf->sparse ? prefault(im, h->data_off) : 0;
+	im->prepare.os_node = mem_where_node(conf->topo, conf->node);
+	err = conf->prefault && !conf->sparse ? prefault(im, h->data_off, h->tail_len) : 0;
 	if (err)
 		log_error("%s: memory ran out while preparing %zu MiB: %s", im->name,
 			  a->map_len >> 20, strerror(-err));
@@ -341,16 +384,18 @@ static int publish(struct arena_impl *im)
 struct arena *arena_create(const struct arena_conf *conf)
 {
 	struct arena_impl *im = calloc(1, sizeof(*im));
-	struct arena_file h;
+	struct arena_super h;
 	struct arena *a;
 	int err;
 
 	if (!im)
 		return NULL;
 	BUG_ON(!conf->nblocks || conf->nblocks == BLOCK_NONE || conf->block_size < 4096 ||
-	       conf->block_size > MiB(1) || (conf->block_size & (conf->block_size - 1)));
+	       conf->block_size > MiB(1) || (conf->block_size & (conf->block_size - 1)) ||
+	       conf->says_len > ARENA_OWNER_MAX);
 	h = lay_out(conf);
 	im->fd = -1;
+	pthread_mutex_init(&im->prepare.lock, NULL);
 	snprintf(im->name, sizeof(im->name), "%s", conf->name ? conf->name : "arena");
 	list_init(&im->link);
 	a = &im->pub;
@@ -369,7 +414,8 @@ struct arena *arena_create(const struct arena_conf *conf)
 	a->zero = (uint8_t *)a->map + h.zero_off;
 	a->zero_len = (uint32_t)h.zero_len;
 	a->data = (uint8_t *)a->map + h.data_off;
-	*(struct arena_file *)a->map = h;
+	a->tail = h.tail_len ? (uint8_t *)a->map + h.tail_off : NULL;
+	write_super(a, &h);
 	err = publish(im);
 	if (err)
 		return arena_refuse(im, -err);
@@ -378,7 +424,21 @@ struct arena *arena_create(const struct arena_conf *conf)
 	if (conf->prefault && !conf->sparse &&
 	    (im->prepare.huge || im->prepare.done < im->prepare.len))
 		arena_prepare_start(&im->prepare);
+	else if (conf->prefault && !conf->sparse)
+		arena_prepare_look(&im->prepare);
 	return a;
+}
+
+bool arena_ready(const struct arena *a)
+{
+	const struct arena_prepare *p = &container_of(a, struct arena_impl, pub)->prepare;
+
+	return !p->running || atomic_load(&p->ready);
+}
+
+void arena_where(struct arena *a, struct mem_where *w)
+{
+	arena_prepare_where(&impl(a)->prepare, w);
 }
 
 void arena_destroy(struct arena *a)

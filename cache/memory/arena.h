@@ -7,6 +7,7 @@
 #define CACHE_ARENA_H
 
 #include "cache/memory/block.h"
+#include "cache/memory/where.h"
 #include "events/list.h"
 #include "events/topology.h"
 
@@ -20,6 +21,10 @@ struct arena_conf {
 	uint32_t nblocks;
 	uint32_t extra;		/* bytes that the owner keeps of every block beside its header, in
 				 * the same file; a multiple of 8; zeros at first */
+	uint32_t tail;		/* bytes behind the data for the owner; zeros, and without memory
+				 * until they are touched */
+	const void *says;	/* copied to the superblock: what the owner says of itself */
+	uint32_t says_len;	/* up to ARENA_OWNER_MAX (layout.h) */
 	bool prefault;		/* headers and the first data get memory now, the rest soon, by a
 				   thread in the background that also makes huge pages of it */
 	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores.
@@ -57,6 +62,12 @@ void arena_pin(struct arena *a);
  * piece. False: the kernel would not most of the time, or an adapter has the pages: asking
  * again is of no use. */
 bool arena_join(struct arena *a, uint32_t first, uint32_t n);
+
+/* All of it has its memory, as far as that is got in the background. Any thread. */
+bool arena_ready(const struct arena *a);
+/* Where its pages were when that was last looked at: after they got their memory, and after they
+ * were joined to huge pages. No bytes: not yet. Any thread. */
+void arena_where(struct arena *a, struct mem_where *w);
 
 /* Largest whole arena that the machine would bear now: MemAvailable and the cgroup's limit, less a
  * reserve. Bytes. Any thread; reads /proc and /sys. */

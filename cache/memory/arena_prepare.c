@@ -115,6 +115,29 @@ static size_t join_all(struct arena_prepare *p)
 	return joined;
 }
 
+void arena_prepare_look(struct arena_prepare *p)
+{
+	struct mem_where w = { 0 };
+	char text[160];
+
+	mem_where_add(&w, p->map, p->len, p->os_node);
+	pthread_mutex_lock(&p->lock);
+	p->where = w;
+	pthread_mutex_unlock(&p->lock);
+	mem_where_text(&w, text, sizeof(text));
+	if (w.elsewhere)
+		log_warn("%s: %s: its node had no more memory", p->name, text);
+	else if (p->len >= HUGE_PAGE)
+		log_info("%s: %s", p->name, text);
+}
+
+void arena_prepare_where(struct arena_prepare *p, struct mem_where *w)
+{
+	pthread_mutex_lock(&p->lock);
+	*w = p->where;
+	pthread_mutex_unlock(&p->lock);
+}
+
 static void *prepare(void *arg)
 {
 	struct arena_prepare *p = arg;
@@ -128,14 +151,15 @@ static void *prepare(void *arg)
 	if (err)
 		log_warn("%s: memory ran out while %zu MiB were prepared: %s", p->name,
 			 p->len >> 20, strerror(-err));
+	atomic_store(&p->ready, true);
 	if (err || stopped(p))
 		return NULL;
 	log_info("%s: %zu MiB of memory prepared in %.1f s", p->name, p->len >> 20,
 		 (double)(clock_now_ns() - start) / 1e9);
+	arena_prepare_look(p);
 	joined = join_all(p);
-	if (!stopped(p))
-		log_info("%s: %zu of %zu MiB are in huge pages after %.1f s", p->name, joined >> 20,
-			 p->len >> 20, (double)(clock_now_ns() - start) / 1e9);
+	if (joined && !stopped(p))
+		arena_prepare_look(p);
 	return NULL;
 }
 
@@ -144,7 +168,8 @@ void arena_prepare_start(struct arena_prepare *p)
 	sigset_t before;
 	int err;
 
-	ASSERT(!p->running && (!p->huge || ((uintptr_t)p->map & (HUGE_PAGE - 1)) == 0));
+	ASSERT(!p->running && !p->ready);
+	ASSERT(!p->huge || ((uintptr_t)p->map & (HUGE_PAGE - 1)) == 0);
 	atomic_store(&p->stop, false);
 	thread_block_signals(&before);
 	err = pthread_create(&p->thread, NULL, prepare, p);
@@ -152,6 +177,7 @@ void arena_prepare_start(struct arena_prepare *p)
 	if (err) {
 		log_warn("%s: no thread to prepare memory ahead of its use: %s", p->name,
 			 strerror(err));
+		atomic_store(&p->ready, true);
 		return;
 	}
 	pthread_setname_np(p->thread, "arena-prepare");

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Giving an arena its memory: the first part before anybody uses it, the rest behind the back of a
- * daemon that serves already, in huge pages where the kernel has any. Only arena.c includes this.
+ * daemon that serves already, in huge pages where the kernel has any. Then it looks whether all of
+ * it is where it was bound to. Only arena.c and node_heap.c include this.
  */
 #ifndef CACHE_ARENA_PREPARE_H
 #define CACHE_ARENA_PREPARE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include "events/base.h"
+#include "cache/memory/where.h"
 
 #define HUGE_PAGE MiB(2)
 
@@ -17,9 +18,13 @@ struct arena_prepare {
 	uint8_t *map;	    /* on a huge page's boundary, or huge is false */
 	size_t len, done;   /* bytes; done: they have memory already */
 	bool huge;	    /* join plain pages to huge ones */
+	int os_node;	    /* where it should be, as mem_where_node() has it */
 	bool running;
 	_Atomic bool stop;
+	_Atomic bool ready; /* all of it has its memory, or will get it when touched */
 	pthread_t thread;
+	pthread_mutex_t lock; /* of: */
+	struct mem_where where; /* when it was looked at last; no bytes: never yet */
 };
 
 /* Touches bytes [@from, @to) of the mapping, on the node they are bound to. 0 or -errno: memory has
@@ -31,6 +36,11 @@ bool arena_join_one(uint8_t *at);
 /* Starts a thread of low priority that gives all of the mapping memory. Without a thread it is done
  * page by page when touched. Whoever touches a page meanwhile gets it at once. */
 void arena_prepare_start(struct arena_prepare *p);
+/* Looks where the pages are, and says so in the log; for who starts no thread. Any thread;
+ * blocks. */
+void arena_prepare_look(struct arena_prepare *p);
+/* What was found. Any thread. */
+void arena_prepare_where(struct arena_prepare *p, struct mem_where *w);
 /* Ends the thread, finished or not. The thread that called
  * arena_prepare_start(), or one after it. */
 void arena_prepare_stop(struct arena_prepare *p);

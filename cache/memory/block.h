@@ -50,6 +50,7 @@ struct arena {
 	uint8_t *data;	  /* block i at data + (i << block_shift) */
 	struct block *hdr; /* header i */
 	uint8_t *extra;	  /* arena_conf.extra bytes of block i at extra + i * that; NULL: none */
+	uint8_t *tail;	  /* arena_conf.tail bytes; NULL: none */
 	uint8_t *zero;	  /* zeros in registered memory, read-only by convention */
 	uint32_t zero_len; /* at least one block and at least 64 KiB */
 	/* A word a block for whoever has computed something from a whole block's content; 0:

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "cache/memory/arena.h"
+#include "cache/memory/layout.h"
 #include "tests/support/blktest.h"
 #include "tests/support/unit.h"
 
@@ -33,6 +34,73 @@ static uint64_t resident(const struct arena *a)
 	free(vec);
 	return n * 4096;
 }
+
+/* A later process is told what it finds, and takes nothing that was changed. */
+START_TEST(superblock)
+{
+	static const char said[] = "what the owner says";
+	static uint8_t page[ARENA_SUPER_SIZE];
+	struct arena_conf c = conf(65536, 50);
+	struct arena_super *h = (void *)page;
+	struct arena *a;
+
+	c.extra = 24;
+	c.tail = 10000;
+	c.says = said;
+	c.says_len = sizeof(said);
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	ck_assert_ptr_null(arena_super_wrong(a->map, a->map_len));
+	memcpy(page, a->map, sizeof(page));
+	ck_assert_uint_eq(h->nblocks, 50);
+	ck_assert_uint_eq(h->block_shift, 16);
+	ck_assert_ptr_eq((uint8_t *)a->map + h->header_off, a->hdr);
+	ck_assert_ptr_eq((uint8_t *)a->map + h->extra_off, a->extra);
+	ck_assert_ptr_eq((uint8_t *)a->map + h->data_off, a->data);
+	ck_assert_ptr_eq((uint8_t *)a->map + h->tail_off, a->tail);
+	ck_assert_str_eq((const char *)h->owner, said);
+	ck_assert_ptr_eq(arena_super(a), a->map);
+	ck_assert(a->tail >= a->data + 50 * 65536);
+	ck_assert(bt_all(a->tail, 10000, 0));
+	memset(a->tail, 0xff, 10000);
+	ck_assert_uint_eq(a->hdr[49].index, 49);
+	/* Any bit that changes is noticed, and so is another length. */
+	for (unsigned bit = 0; bit < sizeof(page) * 8; bit += bit < 2048 ? 1 : 97) {
+		page[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		ck_assert_msg(arena_super_wrong(page, a->map_len) != NULL, "bit %u", bit);
+		page[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	ck_assert_ptr_null(arena_super_wrong(page, a->map_len));
+	ck_assert_ptr_nonnull(arena_super_wrong(page, a->map_len - 4096));
+	ck_assert_ptr_nonnull(arena_super_wrong(page, 100));
+	arena_destroy(a);
+}
+END_TEST
+
+/* Where its pages are is known when it is ready: at once, when it is small. */
+START_TEST(where_its_pages_are)
+{
+	static struct topology topo;
+	struct arena_conf c = conf(4096, MiB(8) / 4096);
+	struct mem_where w;
+	struct arena *a;
+
+	ck_assert_int_eq(topology_detect(&topo, ""), 0);
+	c.topo = &topo;
+	c.prefault = true;
+	c.tail = MiB(1); /* without memory until it is touched */
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	ck_assert(arena_ready(a));
+	arena_where(a, &w);
+	ck_assert_uint_ge(w.bytes, MiB(8));
+	ck_assert_uint_eq(w.pages, w.bytes / 4096);
+	ck_assert_uint_lt(w.bytes, a->map_len);
+	if (!w.err)
+		ck_assert_uint_eq(w.on_node, w.pages);
+	arena_destroy(a);
+}
+END_TEST
 
 /* What the owner keeps beside the headers: in the same file, zeros at first,
  * apart from everything else. */
@@ -229,5 +297,6 @@ START_TEST(watchers)
 }
 END_TEST
 
-UNIT_MAIN("arena", 15, layout, extra_bytes, prepared_behind, ids_are_reused, sparse_and_punched,
+UNIT_MAIN("arena", 15, layout, superblock, where_its_pages_are, extra_bytes,
+	  prepared_behind, ids_are_reused, sparse_and_punched,
 	  named_file, too_large, watchers)
