@@ -36,6 +36,7 @@ struct tcp_tx_batch {
 	struct list pdus; /* complete in this batch, in order */
 	unsigned n, pos;  /* iovecs in all, first not (fully) sent */
 	unsigned nheaders;
+	int node;	  /* that has its large payload, where workers send; else -1 */
 	uint64_t bytes;	  /* left to send */
 	struct iovec iov[TCP_TX_IOVS];
 	struct tcp_header header[TCP_TX_HEADERS];
@@ -61,8 +62,15 @@ struct tcp_conn {
 	struct tcp_tx_batch *batch;
 	bool blocked;		/* the socket is full: EPOLLOUT is armed */
 	bool closing, shut, reported;
+	bool away;		/* a worker has the batch, and the token to send (away.c) */
+	bool finishing;		/* it ends when that is back */
 	/* tx.c tells tcp.c: the queue has become empty, or the peer is gone, while closing. */
 	void (*drained)(struct tcp_conn *tc);
+	void (*finish)(struct tcp_conn *tc); /* the same: it was finishing, and may end now */
+	/* tx.c, for away.c: the batch is back: bytes that the socket took, or -errno. */
+	void (*sent)(struct tcp_conn *tc, ssize_t n);
+	struct loop_msg away_msg;
+	ssize_t away_result;
 	struct loop_deferred flush;
 	struct timer tx_timer;	/* deadline of a blocked send, or of lingering */
 	uint64_t tx_progress;	/* bytes sent in all */
@@ -94,6 +102,18 @@ void tcp_tx_ready(struct tcp_conn *tc);
 /* Gives everything back unsent. */
 void tcp_tx_drop(struct tcp_conn *tc);
 bool tcp_tx_idle(const struct tcp_conn *tc);
+
+/* away.c */
+/* Bytes of one node from which a worker of it sends them; UINT32_MAX: never. */
+uint32_t tcp_away_from(void);
+/* Where workers send from @from bytes on: the node of the large payload that the queue begins with,
+ * or -1; what begins with the first of another node's goes to @rest, an empty list. */
+int tcp_away_cut(struct tcp_conn *tc, uint32_t from, struct list *rest);
+/* Gives the batch, which has a node, to a worker of that if it is large enough and not here
+ * already. True: nobody touches it until tcp_conn.sent() is called, on the connection's thread. */
+bool tcp_away_go(struct tcp_conn *tc);
+/* One sendmsg() of the batch: bytes, or -errno. Who has the token. */
+ssize_t tcp_tx_call(struct tcp_conn *tc);
 
 /* events.c: what is armed in epoll follows from the state. */
 void tcp_update_events(struct tcp_conn *tc);

@@ -20,6 +20,10 @@ static void tcp_finish(struct tcp_conn *tc)
 {
 	if (tc->reported)
 		return;
+	if (unlikely(tc->away)) {
+		tc->finishing = true; /* a worker is in a system call: tcp_tx_sent() */
+		return;
+	}
 	tc->reported = true;
 	loop_timer_cancel(tc->conn.loop, &tc->tx_timer);
 	loop_fd_del(&tc->lfd);
@@ -195,6 +199,7 @@ int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *pee
 		.fd = fd, .events = EPOLLIN, .ready = tcp_ready, .may_speculate = true
 	};
 	tc->drained = tcp_close_progress;
+	tc->finish = tcp_finish;
 	tcp_rx_init(tc);
 	tcp_tx_init(tc);
 	iscsi_conn_init(&tc->conn, &tcp_transport, main, peer, local, tpgt);

@@ -11,6 +11,11 @@
 
 /* Registers the transport with the iSCSI core. Main, before iscsi_start(). */
 void tcp_transport_init(void);
+/* Machines of several nodes: what is large, @from (atomic) bytes of one node or more, is copied to
+ * the socket by one of that node's @per_node @workers, which lie node by node, outlive all
+ * connections, and stay where they are. Main, before iscsi_start(). */
+void tcp_send_by_workers(struct loop *const *workers, unsigned nnodes, unsigned per_node,
+			 const uint32_t *from);
 /* Makes a connection of an accepted socket, as the listener does (tests and fuzzers hand in one end
  * of a socket pair). Takes over @fd, also on failure. Main loop. 0 or -errno. */
 int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *peer,

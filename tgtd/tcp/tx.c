@@ -13,10 +13,12 @@
 
 static void tx_flush(struct loop_deferred *d);
 static void tx_deadline(struct timer *t);
+static void batch_back(struct tcp_conn *tc, ssize_t n);
 
 void tcp_tx_init(struct tcp_conn *tc)
 {
 	list_init(&tc->queue);
+	tc->sent = batch_back;
 	loop_deferred_init(&tc->flush, tx_flush);
 	timer_init(&tc->tx_timer, tx_deadline);
 }
@@ -311,17 +313,13 @@ static void tx_advance(struct tcp_tx_batch *b, size_t n)
 	}
 }
 
-/* False: the socket is full or broken. */
-static bool tx_push(struct tcp_conn *tc)
+/* The socket has taken @n bytes of the batch, or none: -errno. False: it is full or broken. */
+static bool pushed(struct tcp_conn *tc, ssize_t n)
 {
 	struct tcp_tx_batch *b = tc->batch;
-	struct msghdr msg = { .msg_iov = b->iov + b->pos, .msg_iovlen = b->n - b->pos };
-	ssize_t n;
 
-	metric_inc(M_tcp_tx_calls);
-	n = sendmsg(tc->lfd.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 	if (n < 0) {
-		if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM) {
+		if (n == -EAGAIN || n == -EINTR || n == -ENOBUFS || n == -ENOMEM) {
 			blocked(tc, true);
 			return false;
 		}
@@ -341,29 +339,81 @@ static bool tx_push(struct tcp_conn *tc)
 	return true;
 }
 
+/* False: the socket is full or broken, or a worker has the batch now. */
+static bool tx_push(struct tcp_conn *tc)
+{
+	if (unlikely(tc->batch->node >= 0) && tcp_away_go(tc)) {
+		/* The socket has room: it was found so, or nobody knows better. */
+		blocked(tc, false);
+		return false;
+	}
+	return pushed(tc, tcp_tx_call(tc));
+}
+
+/* Where workers send: payload of one node a batch. */
+static __attribute__((noinline)) void build_near(struct tcp_conn *tc, struct tcp_tx_batch *b,
+						 uint32_t from)
+{
+	struct list rest = LIST_INIT(rest);
+
+	b->node = tcp_away_cut(tc, from, &rest);
+	tx_build(tc, b);
+	list_splice_tail(&tc->queue, &rest);
+}
+
+/* All of the batch is on the wire. */
+static inline void batch_over(struct tcp_conn *tc)
+{
+	struct list pdus = LIST_INIT(pdus);
+
+	list_splice_tail(&pdus, &tc->batch->pdus);
+	tcp_tx_batch_put(tc->batch);
+	tc->batch = NULL;
+	give_back(&pdus);
+}
+
 static void transmit(struct tcp_conn *tc)
 {
+	if (unlikely(tc->away))
+		return;
 	while (tc->batch || !list_empty(&tc->queue)) {
-		struct list pdus = LIST_INIT(pdus);
-
 		if (!tc->batch) {
+			const uint32_t from = tcp_away_from();
+
 			tc->batch = tcp_tx_batch_get();
 			if (!tc->batch) {
 				iscsi_conn_fail(&tc->conn, "out of memory");
 				return;
 			}
-			tx_build(tc, tc->batch);
+			tc->batch->node = -1;
+			if (unlikely(from != UINT32_MAX))
+				build_near(tc, tc->batch, from);
+			else
+				tx_build(tc, tc->batch);
 		}
 		if (!tx_push(tc))
 			return;
-		list_splice_tail(&pdus, &tc->batch->pdus);
-		tcp_tx_batch_put(tc->batch);
-		tc->batch = NULL;
-		give_back(&pdus);
+		batch_over(tc);
 		if (tc->conn.failed && !tc->closing)
 			return;
 	}
 	blocked(tc, false);
+}
+
+/* tcp_conn.sent: a worker has sent, or tried to. */
+static void batch_back(struct tcp_conn *tc, ssize_t n)
+{
+	if (tc->finishing) {
+		tc->finish(tc);
+		return;
+	}
+	if (pushed(tc, n)) {
+		batch_over(tc);
+		if (!tc->conn.failed || tc->closing)
+			transmit(tc);
+	}
+	if (tc->closing)
+		tc->drained(tc);
 }
 
 static void tx_flush(struct loop_deferred *d)
