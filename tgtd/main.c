@@ -37,13 +37,16 @@
 #define LOGOUT_GRACE_MS 1000
 #define STOP_DEADLINE_NS (4 * NSEC_PER_SEC + 500 * NSEC_PER_MSEC)
 
+#define WORKER_CPUS 4u /* of a node, for each of its workers */
+
 struct daemon {
 	struct options opt;
 	struct topology topo;
 	struct placement *placement;
 	struct loop *main;
-	struct loop *worker[TOPO_MAX_NODES];
-	struct place worker_place[TOPO_MAX_NODES];
+	uint32_t node_workers;
+	struct loop *worker[TOPO_MAX_NODES * CACHE_WORKERS]; /* node by node */
+	struct place worker_place[TOPO_MAX_NODES * CACHE_WORKERS];
 	struct cache *cache;
 	struct loop_fd signals;
 	struct loop_msg start;
@@ -208,28 +211,41 @@ static unsigned most_connections(unsigned wanted)
 	return most;
 }
 
+/* One is enough where few units keep a node busy; many units share several. */
+static uint32_t node_workers(const struct daemon *d)
+{
+	unsigned ncpus = CPU_SETSIZE;
+
+	if (d->opt.cache.node_workers)
+		return d->opt.cache.node_workers;
+	for (unsigned n = 0; n < d->topo.nnodes; n++)
+		ncpus = MIN(ncpus, d->topo.node[n].ncpus);
+	return MIN(MAX(ncpus / WORKER_CPUS, 1u), CACHE_WORKERS / 2);
+}
+
+/* The @k-th of node @n. */
+static int start_node_worker(struct daemon *d, unsigned n, unsigned k)
+{
+	const unsigned at = n * d->node_workers + k;
+	struct loop_conf conf = { .node = (int)n, .spin_ns = d->opt.spin_us * NSEC_PER_USEC };
+	char name[24];
+
+	d->worker_place[at] = placement_assign(d->placement, PLACE_WORKER, (int)n);
+	snprintf(name, sizeof(name), k ? "node-%u.%u" : "node-%u", n, k);
+	conf.name = name;
+	conf.cpu = d->worker_place[at].cpu;
+	d->worker[at] = loop_create(&conf);
+	return d->worker[at] ? loop_start(d->worker[at]) : -errno;
+}
+
 static int start_workers(struct daemon *d)
 {
-	struct loop_conf conf;
-	int rc;
+	int rc = 0;
 
-	for (unsigned n = 0; n < d->topo.nnodes; n++) {
-		char name[16];
-
-		d->worker_place[n] = placement_assign(d->placement, PLACE_WORKER, (int)n);
-		snprintf(name, sizeof(name), "node-%u", n);
-		conf = (struct loop_conf){ .name = name,
-					   .node = (int)n,
-					   .cpu = d->worker_place[n].cpu,
-					   .spin_ns = d->opt.spin_us * NSEC_PER_USEC };
-		d->worker[n] = loop_create(&conf);
-		if (!d->worker[n])
-			return -errno;
-		rc = loop_start(d->worker[n]);
-		if (rc)
-			return rc;
-	}
-	return 0;
+	d->node_workers = node_workers(d);
+	for (unsigned i = 0; i < d->topo.nnodes * d->node_workers && !rc; i++)
+		rc = start_node_worker(d, i / d->node_workers, i % d->node_workers);
+	return rc;
 }
 
 static int start_cache(struct daemon *d)
@@ -238,6 +254,7 @@ static int start_cache(struct daemon *d)
 		return 0;
 	d->opt.cache.topo = &d->topo;
 	d->opt.cache.workers = d->worker;
+	d->opt.cache.node_workers = d->node_workers;
 	d->cache = cache_create(&d->opt.cache);
 	return d->cache ? 0 : -errno;
 }
@@ -258,6 +275,9 @@ static int start_protocols(struct daemon *d)
 	};
 
 	tcp_transport_init();
+	if (d->cache)
+		tcp_send_by_workers(d->worker, d->topo.nnodes, d->node_workers,
+				    cache_send_from(d->cache));
 	if (d->opt.iser) {
 #ifdef HAVE_RDMA
 		int rc = iser_register(d->main, &d->topo, d->opt.iser_options);
@@ -398,7 +418,7 @@ static void take_down(struct daemon *d)
 #endif
 	if (d->cache)
 		cache_destroy(d->cache);
-	for (unsigned n = 0; n < d->topo.nnodes; n++)
+	for (unsigned n = 0; n < d->topo.nnodes * d->node_workers; n++)
 		if (d->worker[n])
 			loop_end(d->worker[n]);
 	blk_bounce_fini();

@@ -69,7 +69,7 @@ static void usage(FILE *out)
 	      "      --iser KEY=VALUE,...   port=N, nop=on|off, pool_sz_mb=N, buf_sz_kb=N, cq_vector=N, immediate=on|off,\n"
 	      "                             unsolicited_kb=N, completion=, gather=, path=; off\n"
 	      "      --cache KEY=VALUE,...  size=, block=, group=, partitions=, nodes=, readahead=,\n"
-	      "                             affinity=, threshold=; off\n"
+	      "                             affinity=, threshold=, workers=; off\n"
 	      "      --numa-nodes N         simulate N NUMA nodes\n"
 	      "      --sysfs-root DIR       read the machine's topology below DIR (default /)\n"
 	      "      --central-events       one event thread for all logical units (for comparison)\n"

@@ -19,16 +19,13 @@
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
+static inline_always void hint_block(const struct ram *r, uint64_t offset, enum blk_hint what)
 {
-	struct ram *r = ram_of(blk);
 	const struct arena *a = r->pool.arena;
+	const uint32_t at =
+		atomic_load_explicit(&r->table[offset >> r->shift], memory_order_relaxed);
 	const uint8_t *data;
-	uint32_t at;
 
-	if (unlikely(offset >= blk->size))
-		return;
-	at = atomic_load_explicit(&r->table[offset >> r->shift], memory_order_relaxed);
 	if (!at)
 		return;
 	__builtin_prefetch(&a->hdr[at - 1], 1); /* to be referenced, or taken by a writer */
@@ -44,10 +41,26 @@ void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
 		}
 		return;
 	}
-	/* The beginning only: the processor sees by itself how a copy goes on, and has no more room
-	 * for requests under way anyway. */
-	for (unsigned i = 0; i < HINT_LINES; i++)
+	for (unsigned i = 0; i < BLK_HINT_LINES; i++)
 		__builtin_prefetch(data + i * 64, 0, 2);
+}
+
+void ram_hint(struct blk *blk, const uint64_t *offset, unsigned n, enum blk_hint what)
+{
+	const struct ram *r = ram_of(blk);
+	const uint64_t size = atomic_load_explicit(&blk->size, memory_order_relaxed);
+
+	if (likely(what == BLK_HINT_READ)) {
+		for (unsigned i = 0; i < n; i++)
+			if (likely(offset[i] < size))
+				hint_block(r, offset[i], BLK_HINT_READ);
+	} else if (what == BLK_HINT_WRITE) {
+		for (unsigned i = 0; i < n; i++)
+			if (likely(offset[i] < size))
+				hint_block(r, offset[i], BLK_HINT_WRITE);
+	} else if (*offset < size) {
+		hint_block(r, *offset, BLK_HINT_WRITE_NEXT);
+	}
 }
 
 /* Out of the way of a writer that is at work on block @n: it holds the stripe. */

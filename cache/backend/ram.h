@@ -26,7 +26,6 @@
 /* So much memory has come into use before huge pages are made of it. */
 #define RAM_JOIN MiB(8)
 
-#define HINT_LINES 4
 #define STRIPES 256u
 #define STRIPE_BLOCKS_SHIFT 5
 #define STRIPE_BLOCKS (1u << STRIPE_BLOCKS_SHIFT)
@@ -179,7 +178,7 @@ static inline void merge_edge(struct ram *r, uint64_t n, uint8_t *fresh, uint32_
 
 /* ram.c: reads and writes, as blk_ops has them. */
 bool ram_read(struct blk *blk, struct blk_req *req);
-void ram_hint(struct blk *blk, uint64_t offset, enum blk_hint what);
+void ram_hint(struct blk *blk, const uint64_t *offset, unsigned n, enum blk_hint what);
 bool ram_write_prepare(struct blk *blk, struct blk_req *req);
 void ram_write_cancel(struct blk *blk, struct blk_req *req);
 bool ram_write(struct blk *blk, struct blk_req *req);

@@ -140,7 +140,8 @@ struct blk_req {
 /*
  * Is that a legal combination on the way down? Asserted where requests are submitted and prepared.
  *
- *   INTO, FORWARDED      READ
+ *   INTO                 READ
+ *   FORWARDED            READ, WRITE, COMPARE_AND_WRITE
  *   FROM                 WRITE, COMPARE_AND_WRITE that is not prepared
  *   FUA                  all but SYNC and PREFETCH
  *   MAY_ALLOC            ZERO
@@ -158,7 +159,9 @@ static inline bool blk_flags_legal(const struct blk_req *req)
 	const bool write = req->op == BLK_WRITE || req->op == BLK_COMPARE_AND_WRITE;
 	const uint16_t f = req->flags, grant = f & (BLK_F_PREPARED | BLK_F_PREPARING);
 
-	if (!read && (f & (BLK_F_INTO | BLK_F_FORWARDED | BLK_F_LENT)))
+	if (!read && !write && (f & BLK_F_FORWARDED))
+		return false;
+	if (!read && (f & (BLK_F_INTO | BLK_F_LENT)))
 		return false;
 	if (!write && (f & (BLK_F_FROM | BLK_F_PREPARED | BLK_F_PREPARING)))
 		return false;
@@ -223,6 +226,10 @@ enum blk_hint {
 			      * the place where it will be put, too, since locked instructions after
 			      * a copy wait until all of its stores have got their lines */
 };
+#define BLK_HINTS 32u	   /* of one call */
+#define BLK_HINT_LINES 4u  /* of the data that a READ hands out, from its beginning: the processor
+			    * sees by itself how a copy goes on, and has no more room for
+			    * requests under way anyway */
 #define BLK_HINT_DATA 4096 /* bytes of such a place that are fetched */
 
 struct blk_ops {
@@ -242,9 +249,11 @@ struct blk_ops {
 	bool (*zero)(struct blk *blk, struct blk_req *req);
 	bool (*compare_and_write)(struct blk *blk, struct blk_req *req);
 	bool (*prefetch)(struct blk *blk, struct blk_req *req);
-	/* A read or write at @offset is to come: start fetching what it will touch from memory into
-	 * the processor's cache. Any @offset, any thread; changes nothing; optional. */
-	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what);
+	/* Reads or writes at @n @offsets are to come, up to BLK_HINTS: start fetching what they
+	 * will touch from memory into the processor's cache. Several at a time, since what is found
+	 * in one place says where to look next. Any offset, any thread; changes nothing;
+	 * optional. */
+	void (*hint)(struct blk *blk, const uint64_t *offset, unsigned n, enum blk_hint what);
 	/* Best effort: makes a pending request complete soon (-ECANCELED or its real outcome). */
 	void (*abort)(struct blk *blk, struct blk_req *req);
 	/* State of the run that starts at @offset; *run gets its length (<= len). May block (main

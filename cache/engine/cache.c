@@ -4,6 +4,7 @@
 #include "events/pool.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* Descriptors: enough for every device's flusher and for many misses
  * at once; about 1.5 KiB each. */
@@ -31,6 +32,7 @@ static op_stage_fn *const stages[OP_STAGES] = {
 
 static void cache_free(struct cache *c)
 {
+	calibrate_stop(c);
 	for (uint32_t i = 0; i < c->nnodes; i++)
 		node_stop(c, &c->node[i]);
 	for (uint32_t i = 0; i < c->nnodes; i++)
@@ -40,9 +42,11 @@ static void cache_free(struct cache *c)
 			pool_destroy(c->io_shard[i].pool);
 	free(c->part);
 	free(c->waiting);
-	free(c->hit);
+	if (c->hit)
+		munmap(c->hit, HIT_SLOTS * HIT_STRIDE * sizeof(*c->hit));
 	pthread_cond_destroy(&c->dev_gone);
 	pthread_mutex_destroy(&c->devs_lock);
+	pthread_mutex_destroy(&c->affinity_lock);
 	free(c->dev_of);
 	free(c);
 }
@@ -54,15 +58,20 @@ static void pin_budget_wake(struct blk_pin_budget *l)
 }
 
 /* All of @c but its nodes, from what the configuration says. 0 or -ENOMEM: the caller frees it. */
-static int cache_init(struct cache *c, const struct cache_conf *conf, uint32_t max_len)
+static int cache_init(struct cache *c, const struct cache_conf *conf,
+		      const struct cache_plan *plan)
 {
+	void *hit;
+
+
 	list_init(&c->devs);
 	leaf_lock_init(&c->io_lock);
 	list_init(&c->io_waitq);
 	pthread_mutex_init(&c->devs_lock, NULL);
+	pthread_mutex_init(&c->affinity_lock, NULL);
 	pthread_cond_init(&c->dev_gone, NULL);
 	c->stages = stages;
-	c->max_len = max_len;
+	c->max_len = plan->max_len;
 	c->pin_budget.limit = conf->size / 2;
 	c->pin_budget.unit = conf->block;
 	c->pin_budget.reserve = c->reserve = (uint32_t)(conf->size / conf->block / 256);
@@ -79,17 +88,22 @@ static int cache_init(struct cache *c, const struct cache_conf *conf, uint32_t m
 	c->map = cache_map_make((uint32_t)__builtin_popcountll(conf->node_mask),
 				(uint32_t)__builtin_ctz(conf->partitions),
 				(uint32_t)__builtin_ctz(conf->group), c->geo.block_shift);
+	if (plan->run != c->map.nodes)
+		cache_map_share(&c->map, plan->share);
 	c->nparts = c->map.nodes << c->map.part_shift;
 	c->budgets.parts = c->nparts;
 	c->affinity.block = conf->block;
 	c->affinity.set = conf->forward_threshold;
-	c->affinity.calibrated = KiB(64);
+	/* What is right for most machines is not known before it is measured. */
+	for (unsigned job = 0; job < AFFINITY_JOBS; job++)
+		c->affinity.calibrated[job] = conf->topo->simulated ? KiB(64) : UINT32_MAX;
 	c->part = calloc(c->nparts, sizeof(*c->part));
 	c->waiting = calloc((c->nparts + 63) / 64, sizeof(*c->waiting));
-	c->hit_stride = ALIGN_UP(c->map.nodes, CACHE_LINE / (uint32_t)sizeof(*c->hit));
-	c->hit = aligned_alloc(CACHE_LINE, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
-	if (c->hit)
-		memset(c->hit, 0, (size_t)HIT_SLOTS * c->hit_stride * sizeof(*c->hit));
+	hit = mmap(NULL, HIT_SLOTS * HIT_STRIDE * sizeof(*c->hit), PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	c->hit = hit == MAP_FAILED ? NULL : hit;
+	if (c->hit) /* a block for each thread, not 2 MiB for all of them on one node */
+		madvise(c->hit, HIT_SLOTS * HIT_STRIDE * sizeof(*c->hit), MADV_NOHUGEPAGE);
 	for (unsigned i = 0; i < IO_SHARDS; i++) {
 		leaf_lock_init(&c->io_shard[i].lock);
 		c->io_shard[i].pool = pool_create("cache io", sizeof(struct cache_io),
@@ -102,9 +116,10 @@ static int cache_init(struct cache *c, const struct cache_conf *conf, uint32_t m
 }
 
 /* Its nodes: those of the configuration's mask, in the topology's order. 0 or -errno. */
-static int nodes_init(struct cache *c, const struct cache_conf *conf)
+static int nodes_init(struct cache *c, const struct cache_conf *conf,
+		      const struct cache_plan *plan)
 {
-	const uint64_t per_node = conf->size / c->map.nodes / conf->block;
+	const uint64_t part = conf->size / plan->run / conf->block;
 	int rc = 0;
 
 	for (int t = 0; t < TOPO_MAX_NODES; t++)
@@ -118,7 +133,7 @@ static int nodes_init(struct cache *c, const struct cache_conf *conf)
 		n->index = c->nnodes;
 		n->topo_node = t;
 		n->nparts = conf->partitions;
-		n->part_blocks = (uint32_t)(per_node / conf->partitions);
+		n->part_blocks = (uint32_t)(part * plan->share[n->index] / conf->partitions);
 		c->node_of_topo[t] = c->nnodes++;
 		rc = node_init(c, n, conf);
 	}
@@ -129,11 +144,11 @@ struct cache *cache_create(const struct cache_conf *given)
 {
 	struct cache_conf conf = *given;
 	char err[256];
-	uint32_t max_len;
+	struct cache_plan plan;
 	int rc;
 
 	ASSERT(conf.topo);
-	if (cache_conf_resolve(&conf, &max_len, err, sizeof(err)) < 0) {
+	if (cache_conf_resolve(&conf, &plan, err, sizeof(err)) < 0) {
 		log_error("cache: %s", err);
 		errno = EINVAL;
 		return NULL;
@@ -142,22 +157,29 @@ struct cache *cache_create(const struct cache_conf *given)
 	if (!c)
 		return NULL;
 	memset(c, 0, sizeof(*c));
-	rc = cache_init(c, &conf, max_len);
+	rc = cache_init(c, &conf, &plan);
 	if (!rc)
-		rc = nodes_init(c, &conf);
+		rc = nodes_init(c, &conf, &plan);
 	if (rc) {
 		log_error("cache: %s", strerror(-rc));
 		cache_free(c);
 		errno = -rc;
 		return NULL;
 	}
-	if (!c->stepped && c->nnodes > 1)
-		node_calibrate(c, conf.topo);
 	affinity_apply(&c->affinity, conf.affinity);
+	if (!c->stepped && c->nnodes > 1) {
+		c->affinity.measured = conf.topo->simulated ? CACHE_MEASURED_SIMULATED :
+							      CACHE_MEASURING;
+		calibrate_start(c, conf.topo);
+	}
 	log_info(
 		"cache: %llu MiB over %u nodes, %u partitions of %u blocks of %u bytes, %u blocks a group, requests up to %u KiB",
 		(unsigned long long)(conf.size >> 20), c->nnodes, c->nparts, c->node[0].part_blocks,
 		conf.block, conf.group, c->max_len >> 10);
+	if (plan.run != c->nnodes)
+		for (uint32_t i = 0; i < c->nnodes; i++)
+			log_info("cache: node %d has %u of %u parts: not all nodes have the memory",
+				 c->node[i].topo_node, plan.share[i], plan.run);
 	return c;
 }
 
@@ -177,10 +199,12 @@ void cache_destroy(struct cache *c)
  * it reads may be outdated: only prefetched. Where the data lies follows from the block's number:
  * what the processor guesses of the header is good enough to begin with.
  */
-static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, const struct partition *p,
-				     uint64_t block)
+static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, uint64_t offset)
 {
-	uint32_t i = p->bucket[index_bucket(p, dev->identity, block)];
+	const uint64_t block = offset >> dev->cache->geo.block_shift,
+		       hash = policy_hash(dev->identity, block);
+	const struct partition *p = dev_part(dev, block);
+	uint32_t i = index_guess(p, &p->bucket[index_bucket_of(p, hash)], hash);
 	const uint8_t *data;
 
 	if (i == BLOCK_NONE || p->hdr[i].block != block || p->hdr[i].state != BLOCK_DIRTY)
@@ -192,16 +216,55 @@ static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, const struct p
 		__builtin_prefetch(data + at, 1);
 }
 
-static void cache_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
+/*
+ * A batch, in two steps: all buckets are on their way before the first is looked at, and what that
+ * says brings headers and data. Looks without the lock, as above.
+ */
+static UNLOCKED_LOOK void hint_batch(const struct cache_dev *dev, const uint64_t *offset,
+				     unsigned n, bool write)
 {
-	struct cache_dev *dev = cache_dev_of(blk);
-	uint64_t block = offset >> dev->cache->geo.block_shift;
-	struct partition *p = dev_part(dev, block);
+	const struct cache *c = dev->cache;
+	struct {
+		const struct partition *p;
+		const struct bucket *bucket;
+		uint64_t hash;
+	} at[BLK_HINTS];
+
+	for (unsigned k = 0; k < n; k++) {
+		const uint64_t block = offset[k] >> c->geo.block_shift;
+
+		at[k].hash = policy_hash(dev->identity, block);
+		at[k].p = dev_part(dev, block);
+		at[k].bucket = &at[k].p->bucket[index_bucket_of(at[k].p, at[k].hash)];
+		__builtin_prefetch(at[k].bucket);
+	}
+	for (unsigned k = 0; k < n; k++) {
+		const struct partition *p = at[k].p;
+		const uint32_t i = index_guess(p, at[k].bucket, at[k].hash);
+
+		if (unlikely(i == BLOCK_NONE))
+			continue;
+		__builtin_prefetch(&p->hdr[i], 1); /* to be referenced, or replaced */
+		if (write) {
+			__builtin_prefetch(&p->priv[i], 1);
+			continue;
+		}
+		const uint8_t *data = p->data + ((size_t)i << c->geo.block_shift) +
+				      (offset[k] & c->geo.mask);
+
+		for (unsigned l = 0; l < BLK_HINT_LINES; l++)
+			__builtin_prefetch(data + l * CACHE_LINE, 0, 2);
+	}
+}
+
+static void cache_hint(struct blk *blk, const uint64_t *offset, unsigned n, enum blk_hint what)
+{
+	const struct cache_dev *dev = cache_dev_of(blk);
 
 	if (what == BLK_HINT_WRITE_NEXT)
-		hint_write(dev, p, block);
+		hint_write(dev, *offset);
 	else
-		index_hint(p, dev->identity, block, what == BLK_HINT_WRITE);
+		hint_batch(dev, offset, n, what == BLK_HINT_WRITE);
 }
 
 static void cache_set_write_through(struct blk *blk, bool write_through)
@@ -307,6 +370,11 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	blk->path = lower->path ? strdup(lower->path) : NULL;
 	blk->lower = lower;
 	return blk;
+}
+
+const uint32_t *cache_send_from(const struct cache *c)
+{
+	return &c->affinity.threshold[AFFINITY_SEND];
 }
 
 bool cache_write_through(const struct blk *blk)

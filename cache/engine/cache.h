@@ -16,7 +16,18 @@ enum cache_affinity {
 	CACHE_AFFINITY_AUTO,
 	CACHE_AFFINITY_OFF,
 	CACHE_AFFINITY_INLINE,
-	CACHE_AFFINITY_FORWARD
+	CACHE_AFFINITY_FORWARD,
+	CACHE_AFFINITY_SEND
+};
+
+#define CACHE_WORKERS 8u
+
+/* Whether what a hop and another node's memory cost is known. */
+enum cache_measured {
+	CACHE_MEASURED_NOT,	  /* one node: there is nothing to be decided */
+	CACHE_MEASURING,	  /* not yet: nothing is forwarded */
+	CACHE_MEASURED,
+	CACHE_MEASURED_SIMULATED, /* it is, but these nodes are none: 64 KiB stand in */
 };
 
 struct cache_conf {
@@ -31,16 +42,17 @@ struct cache_conf {
 	uint32_t readahead;   /* largest window of a sequential stream,
 			       * bytes; 0: default; 1: none */
 	const struct topology *topo;
-	/* [topo->nnodes] a worker loop of each node, which runs forwarded requests and write-back
-	 * and outlives the cache; they run already. NULL: the cache makes threads of its own
-	 * ("cache-N"). */
+	uint32_t node_workers; /* loops of each node, 1..CACHE_WORKERS; 0: 1 */
+	/* [topo->nnodes * node_workers] the worker loops, node by node, which run forwarded
+	 * requests and write-back and outlive the cache; they run already. NULL: the cache makes
+	 * threads of its own ("cache-N"). */
 	struct loop *const *workers;
 	bool stepped;	      /* simulation: the workers are stepped
 			       * (loop_step()) by the calling thread */
 };
 
-/* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…,readahead=…` over the
- * defaults in @conf. 0, or -EINVAL with a message in @err. */
+/* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…,readahead=…,workers=…`
+ * over the defaults in @conf. 0, or -EINVAL with a message in @err. */
 int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err_len) must_check;
 /* Allocates everything. NULL with errno, reason logged. Main thread. */
 struct cache *cache_create(const struct cache_conf *conf) must_check;
@@ -52,6 +64,9 @@ void cache_destroy(struct cache *cache);
 struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_through) must_check;
 /* As blk_ops.set_write_through has it now. Any thread. */
 bool cache_write_through(const struct blk *blk);
+/* From how many bytes of one node on a transport that copies should let a worker of that node send
+ * them; UINT32_MAX: never. It may change: read it atomically. Any thread; stays with the cache. */
+const uint32_t *cache_send_from(const struct cache *cache);
 /* About how much waits for write-back (whole blocks; counts read without locks). Any thread. */
 uint64_t cache_dirty_bytes(const struct cache *cache);
 /* The daemon ends at once, maybe without having written it: a line for each store that loses data;

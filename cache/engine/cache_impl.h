@@ -36,6 +36,7 @@
 /* Write-back of the devices that are bound to one worker. */
 struct flush_worker {
 	struct cache *cache;
+	struct cache_node *node; /* whose it is */
 	struct loop *loop;
 	struct list devs;	/* cache_dev.flush.link; loop only */
 	struct timer timer;
@@ -64,20 +65,34 @@ struct cache_node {
 	uint32_t index;		/* position in cache->node[] */
 	int topo_node;		/* dense index in the topology, what loop_node() answers */
 	struct arena *arena;
+	struct node_heap *heap;	/* of all that follows up to here */
 	struct block_priv *priv; /* by arena index */
 	struct partition *parts;
 	uint32_t nparts, part_blocks;
-	struct loop *worker;
-	uint64_t forwards;	/* atomic: reads that came here from other nodes; the worker's */
-	struct flush_worker flush;
+	uint32_t nworkers;
+	struct loop *worker[CACHE_WORKERS];
+	uint64_t forwards;	/* atomic: requests that came here from other nodes */
+	struct flush_worker flush[CACHE_WORKERS];
+	struct mem_where heap_where; /* when the node was made */
 };
+
+/* Of several that a node has, device @number's. */
+static inline uint32_t node_worker(const struct cache_node *n, uint32_t number)
+{
+	return number % n->nworkers;
+}
 
 /* Hits that took no lock, of one thread in one node's partitions; what
  * part_stats counts under the lock. */
 struct hit_count {
 	uint64_t hits, bytes[2], unused;
 };
-#define HIT_SLOTS 256 /* threads that count by themselves; others share the first slot */
+#define HIT_SLOTS 256	/* threads that count by themselves; others share the first slot */
+#define HIT_STRIDE                                                                                 \
+	128u /* counters of a slot, a block: whose thread touches it first has it on its
+			 * own node. Nobody touches what is not used */
+static_assert(HIT_STRIDE >= TOPO_MAX_NODES && HIT_STRIDE * sizeof(struct hit_count) == 4096,
+	      "a block");
 
 /* I/O descriptors of the threads whose slot (metric_slot()) leads here: most have one alone. */
 #define IO_SHARDS 16u
@@ -87,15 +102,14 @@ struct io_shard {
 } cacheline_aligned;
 
 struct cache {
-	/* What a hit looks at: one cache line. */
+	/* What a hit looks at: nobody writes here. */
 	struct cache_map map;
 	struct block_geometry geo;
-	struct affinity affinity;
+	struct affinity affinity; /* but thresholds and mode: affinity_lock */
 	struct partition **part; /* by partition id */
 	uint64_t *waiting;	 /* atomic: a bit for each partition that requests wait in, changed
 				  * under its lock, read without */
-	struct hit_count *hit;	 /* of node n and slot s: [s * hit_stride + n] */
-	uint32_t hit_stride;
+	struct hit_count *hit;	 /* of node n and slot s: [s * HIT_STRIDE + n] */
 	uint32_t reserve;	 /* pin budget.reserve */
 	uint32_t nnodes, nparts; /* partitions over all nodes */
 	uint32_t max_len;	/* bytes of one request */
@@ -105,6 +119,8 @@ struct cache {
 	struct cache_node node[TOPO_MAX_NODES];
 	uint32_t node_of_topo[TOPO_MAX_NODES]; /* cache node of a topology node, nnodes when none */
 	/* Of who opens and closes: devs, dev_of, each device's shells, closed, closing. */
+	pthread_mutex_t affinity_lock;
+	struct calibration *calibration;
 	pthread_mutex_t devs_lock;
 	pthread_cond_t dev_gone;
 	struct list devs; /* cache_dev.link */
@@ -131,7 +147,7 @@ static inline void count_hit_unlocked(struct cache *c, uint32_t node, bool remot
 	const uint32_t slot = metric_slot();
 	struct hit_count *h = &c->hit[node];
 	if (likely(slot - 1 < HIT_SLOTS - 1)) {
-		h += (size_t)slot * c->hit_stride;
+		h += (size_t)slot * HIT_STRIDE;
 		counter_add(&h->hits, 1);
 		counter_add(&h->bytes[remote], bytes);
 	} else {
@@ -153,13 +169,24 @@ void node_stop(struct cache *c, struct cache_node *n);
 void node_free(struct cache *c, struct cache_node *n);
 /* Runs @fn on a worker and waits; a stepped worker is this thread. */
 void on_worker(struct cache *c, struct loop *loop, void (*fn)(void *arg), void *arg);
-/* From what size on a read goes to the node of its data. */
-void node_calibrate(struct cache *c, const struct topology *topo);
+
+/* ---- calibrate.c ----------------------------------------------------------------------------- */
+/* Finds out, in the background, from what size on a request goes to the node of its data. All nodes
+ * are there, several of them. */
+void calibrate_start(struct cache *c, const struct topology *topo);
+/* Ends that, finished or not; before any node goes. */
+void calibrate_stop(struct cache *c);
 
 /* ---- conf.c ---------------------------------------------------------------------------------- */
 #define CACHE_NODE_PARTS_MAX 256
-/* Fills in what is 0 and checks the whole; *max_len gets the largest request. 0 or -EINVAL. */
-int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err,
+/* What follows from the configuration and the machine. */
+struct cache_plan {
+	uint32_t max_len;		/* the largest request, bytes */
+	uint32_t run;			/* the cache is so many parts of one size ... */
+	uint8_t share[TOPO_MAX_NODES];	/* ... and node i has so many of them */
+};
+/* Fills in what is 0 and checks the whole. 0 or -EINVAL. */
+int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *err,
 		       size_t err_len) must_check;
 
 #endif

@@ -76,6 +76,7 @@ static const char *const affinity_names[] = {
 	[CACHE_AFFINITY_OFF] = "off",
 	[CACHE_AFFINITY_INLINE] = "inline",
 	[CACHE_AFFINITY_FORWARD] = "forward",
+	[CACHE_AFFINITY_SEND] = "send",
 	[CACHE_AFFINITY_AUTO] = "auto",
 };
 
@@ -118,7 +119,7 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 		} else if (strcmp(word, "affinity") == 0) {
 			if (!parse_affinity(value, &conf->affinity))
 				rc = complain(err, err_len,
-					      "affinity=%s: expected off, inline, forward or auto",
+					      "affinity=%s: expected off, inline, forward, send or auto",
 					      value);
 		} else if (strcmp(word, "readahead") == 0 && strcmp(value, "off") == 0) {
 			conf->readahead = 1;
@@ -144,6 +145,11 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 					      "partitions=%s: a power of two from 1 to %u", value,
 					      CACHE_NODE_PARTS_MAX);
 			conf->partitions = (uint32_t)n;
+		} else if (strcmp(word, "workers") == 0) {
+			if (n < 1 || n > CACHE_WORKERS)
+				rc = complain(err, err_len, "workers=%s: from 1 to %u a node",
+					      value, CACHE_WORKERS);
+			conf->node_workers = (uint32_t)n;
 		} else if (strcmp(word, "threshold") == 0) {
 			if (n > UINT32_MAX)
 				rc = complain(err, err_len, "threshold=%s: too large", value);
@@ -156,7 +162,7 @@ int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err
 		} else {
 			rc = complain(
 				err, err_len,
-				"'%s': expected size, block, group, partitions, nodes, affinity, threshold or readahead",
+				"'%s': expected size, block, group, partitions, nodes, affinity, threshold, readahead or workers",
 				word);
 		}
 	}
@@ -170,7 +176,73 @@ static uint64_t blocks_of(uint64_t len, uint64_t block)
 	return (len - 1) / block + 2;
 }
 
-int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, size_t err_len)
+/* ---- what each node gets --------------------------------------------------------------------- */
+
+#define RUN_WISH 64u   /* groups of a run over nodes of different sizes: parts of that many */
+#define NODE_KEEPS 8u  /* a node keeps this part of its memory for others */
+#define OVER_DATA 32u  /* headers, blocks, buckets: at most this part of the data */
+
+/* What of the cache a node can hold. */
+static uint64_t node_holds(const struct topo_node *n)
+{
+	return n->mem_avail - n->mem_avail / NODE_KEEPS;
+}
+
+static bool holds_even(const struct cache_conf *conf, uint64_t part)
+{
+	for (unsigned t = 0; t < conf->topo->nnodes; t++)
+		if ((conf->node_mask >> t & 1) &&
+		    node_holds(&conf->topo->node[t]) < part + part / OVER_DATA)
+			return false;
+	return true;
+}
+
+/*
+ * Even, if each node holds that: then all serve alike. Else who lacks memory gets what it has, and
+ * the others share the rest evenly. Where nobody can tell, or there is too little in all, even,
+ * too: then some blocks will be where they should not, and the log says so.
+ */
+static void plan_shares(const struct cache_conf *conf, struct cache_plan *plan)
+{
+	const unsigned nnodes = (unsigned)__builtin_popcountll(conf->node_mask);
+	uint64_t want[TOPO_MAX_NODES], left = conf->size, even = conf->size / nnodes;
+	unsigned n = 0, open = nnodes;
+	bool more = true;
+
+	plan->run = nnodes;
+	memset(plan->share, 1, sizeof(plan->share));
+	if (nnodes == 1 || conf->topo->simulated || holds_even(conf, even))
+		return;
+	for (unsigned t = 0; t < conf->topo->nnodes; t++)
+		if (conf->node_mask >> t & 1)
+			want[n++] = node_holds(&conf->topo->node[t]) / (OVER_DATA + 1) * OVER_DATA;
+	/* Whoever has less than an even part of what is left gets all that it has. */
+	uint64_t taken = 0;
+	while (more && open) {
+		more = false;
+		even = left / open;
+		for (unsigned i = 0; i < n; i++)
+			if (!(taken >> i & 1) && want[i] < even) {
+				taken |= 1ull << i;
+				left -= want[i];
+				open--;
+				more = true;
+			}
+	}
+	if (!open)
+		return;
+	plan->run = 0;
+	for (unsigned i = 0; i < n; i++) {
+		const uint64_t part = taken >> i & 1 ? want[i] : even;
+
+		plan->share[i] =
+			(uint8_t)MAX(part / (conf->size / RUN_WISH + 1), (uint64_t)1);
+		plan->run += plan->share[i];
+	}
+}
+
+int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *err,
+		       size_t err_len)
 {
 	uint64_t all = conf->topo->nnodes >= 64 ? UINT64_MAX : (1ull << conf->topo->nnodes) - 1;
 	if (!conf->node_mask)
@@ -178,11 +250,16 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 	if (conf->node_mask & ~all)
 		return complain(err, err_len, "nodes: this machine has nodes 0 to %u",
 				conf->topo->nnodes - 1);
-	unsigned nnodes = (unsigned)__builtin_popcountll(conf->node_mask);
+	if (!conf->node_workers)
+		conf->node_workers = 1;
 
 	/* A quarter of what the machine (or our cgroup) can give: others live here. */
 	if (!conf->size)
 		conf->size = MIN(MAX(arena_memory_available() / 4, MiB(16)), GiB(64));
+	plan_shares(conf, plan);
+	unsigned smallest = UINT8_MAX;
+	for (int i = 0; i < __builtin_popcountll(conf->node_mask); i++)
+		smallest = MIN(smallest, (unsigned)plan->share[i]);
 	if (!conf->block)
 		conf->block = KiB(4);
 	if (!conf->group) /* neighbours of 512 KiB */
@@ -191,13 +268,14 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 
 	/* As many partitions as leave each the room for several of the largest requests, up to
 	 * enough that threads seldom meet. */
-	uint64_t node_blocks = conf->size / nnodes / conf->block,
+	uint64_t node_blocks = conf->size / plan->run * smallest / conf->block,
 		 need = blocks_of(KiB(64), conf->block);
 	if (node_blocks < need * PART_KEPT)
 		return complain(err, err_len,
 				"a cache of %llu bytes in blocks of %u over %u nodes is too small: at least %llu",
-				(unsigned long long)conf->size, conf->block, nnodes,
-				(unsigned long long)need * PART_KEPT * conf->block * nnodes);
+				(unsigned long long)conf->size, conf->block,
+				(unsigned)__builtin_popcountll(conf->node_mask),
+				(unsigned long long)need * PART_KEPT * conf->block * plan->run / smallest);
 	if (!conf->partitions) {
 		uint64_t want = blocks_of(CACHE_REQ_LEN, conf->block) * 8;
 		for (conf->partitions = 1;
@@ -215,7 +293,7 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 		return complain(err, err_len,
 				"%u partitions are too many: each must hold at least %llu blocks",
 				conf->partitions, (unsigned long long)need * PART_KEPT);
-	if (part_blocks * conf->partitions > UINT32_MAX / 2)
+	if (conf->size / conf->block > UINT32_MAX / 2)
 		return complain(err, err_len, "too many blocks: choose larger ones");
 
 	/* One request fits into what is kept of the smallest place it may have to go to. */
@@ -227,6 +305,6 @@ int cache_conf_resolve(struct cache_conf *conf, uint32_t *max_len, char *err, si
 	if (len / conf->block / conf->group + 2 > CACHE_REQ_GROUPS)
 		return complain(err, err_len, "group=%u is too small for blocks of %u", conf->group,
 				conf->block);
-	*max_len = (uint32_t)len;
+	plan->max_len = (uint32_t)len;
 	return 0;
 }

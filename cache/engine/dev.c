@@ -4,6 +4,7 @@
  * with its first opener and goes with its last.
  */
 #include "cache/engine/io_impl.h"
+#include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
 
 #include <semaphore.h>
@@ -16,6 +17,35 @@ static void cache_dev_attach(void *arg)
 {
 	struct cache_dev *dev = arg;
 	list_add_tail(&dev->flush.worker->devs, &dev->flush.link);
+}
+
+/* Where it says in the arena's file which store a device's blocks are of, for a later process;
+ * NULL: all slots are taken. */
+static struct cache_slot *dev_slot(const struct cache_dev *dev)
+{
+	struct cache_slot *slots = (void *)dev->cache->node[0].arena->tail;
+
+	return dev->number <= CACHE_SLOTS ? &slots[dev->number - 1] : NULL;
+}
+
+static void slot_take(const struct cache_dev *dev, const struct blk *lower)
+{
+	struct cache_slot *s = dev_slot(dev);
+
+	if (!s)
+		return;
+	s->map_offset = dev->map_offset;
+	memcpy(s->store_id, lower->store_id, sizeof(s->store_id));
+	__atomic_store_n(&s->identity, dev->identity, __ATOMIC_RELEASE);
+}
+
+/* None of its blocks is left. */
+static void slot_give(const struct cache_dev *dev)
+{
+	struct cache_slot *s = dev_slot(dev);
+
+	if (s)
+		__atomic_store_n(&s->identity, 0, __ATOMIC_RELEASE);
 }
 
 static struct cache_dev *dev_find(struct cache *c, const struct blk *lower)
@@ -79,7 +109,7 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	uint64_t mix = cache_mix(dev->identity * 0xd6e8feb86659fd93ull);
 	/* At the beginning of a turn over the nodes (which has an order of its own): a device of
 	 * whole turns is on all nodes evenly, not but for a group. */
-	dev->map_offset = mix * c->nnodes;
+	dev->map_offset = mix * c->map.run;
 	list_init(&dev->shells);
 	list_init(&dev->closed);
 	leaf_lock_init(&dev->excl_lock);
@@ -95,7 +125,8 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
 								      (uint32_t)(mix % c->nnodes);
 	if (!dev->dirty || !dev->acct || !dev->dirty_parts ||
-	    dev_flush_init(dev, &c->node[worker].flush) < 0) {
+	    dev_flush_init(dev, &c->node[worker].flush[node_worker(&c->node[worker],
+								   dev->number)]) < 0) {
 		free(dev->dirty_parts);
 		free(dev->acct);
 		free(dev->dirty);
@@ -110,6 +141,7 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 		acct_store_init(&dev->acct[i], &dev->budget, dev->number);
 	}
 	c->dev_of[dev->number] = dev;
+	slot_take(dev, lower);
 	stable_init(dev);
 	record_init(dev);
 	list_add_tail(&c->devs, &dev->link);
@@ -210,8 +242,8 @@ static int sync_and_wait(struct cache_blk *cb)
 	loop_post(w.loop, &w.msg);
 	if (c->stepped) {
 		while (!w.done)
-			for (uint32_t i = 0; i < c->nnodes; i++)
-				loop_step(c->node[i].worker, 0);
+			for (uint32_t i = 0; i < c->nnodes * c->node[0].nworkers; i++)
+				loop_step(c->node[i % c->nnodes].worker[i / c->nnodes], 0);
 	} else {
 		while (sem_wait(&w.sem) < 0)
 			;
@@ -324,6 +356,7 @@ void cache_close(struct blk *blk)
 	record_close(dev, !status && !lost);
 	pthread_mutex_lock(&c->devs_lock);
 	list_del(&dev->link);
+	slot_give(dev);
 	c->dev_of[dev->number] = NULL;
 	pthread_cond_broadcast(&c->dev_gone);
 	pthread_mutex_unlock(&c->devs_lock);

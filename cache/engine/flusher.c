@@ -93,7 +93,7 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns
  * the wake-ups. True: somebody waits in any node's. */
 static bool wake_waiting(struct flush_worker *w)
 {
-	struct cache_node *n = container_of(w, struct cache_node, flush);
+	struct cache_node *n = w->node;
 	struct cache *c = w->cache;
 	uint64_t any = 0;
 
@@ -174,8 +174,8 @@ void flusher_wake(struct cache_dev *dev, bool much)
 
 void flusher_reclaim_wait(struct cache *c)
 {
-	for (uint32_t i = 0; i < c->nnodes; i++)
-		flush_worker_wake(&c->node[i].flush);
+	for (uint32_t i = 0; i < c->nnodes * c->node[0].nworkers; i++)
+		flush_worker_wake(&c->node[i % c->nnodes].flush[i / c->nnodes]);
 }
 
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop)

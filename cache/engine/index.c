@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Partitions: hash chains by block index, and a free list. What was freed last is taken first,
+ * Partitions: buckets (bucket.h), and a free list. What was freed last is taken first,
  * since its header is still in the processor's cache; for who wants several blocks, a run of
  * neighbours is looked for (part_run_hint()).
  */
@@ -9,15 +9,19 @@
 #include <stdlib.h>
 
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
-	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks)
+	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks,
+	      struct node_heap *heap)
 {
 	memset(p, 0, sizeof(*p));
 	leaf_lock_init(&p->lock);
 	p->id = id;
 	p->hdr = hdr;
 	p->priv = priv;
-	p->maps = maps;
+	p->maps = map_words > 1 ? maps : NULL;
 	p->map_words = map_words;
+	p->map_stride = part_map_stride(map_words);
+	p->io_maps = maps + (map_words > 1 ? 2 * map_words : 0);
+	p->heap = heap;
 	p->first = first;
 	p->nblocks = nblocks;
 	p->free_head = p->free_tail = BLOCK_NONE;
@@ -27,17 +31,22 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 		part_fini(p);
 		return -ENOMEM;
 	}
-	uint32_t buckets = 16;
-	while (buckets < nblocks)
+	uint32_t buckets = 1;
+	while (buckets * BUCKET_LOAD < nblocks)
 		buckets *= 2;
 	p->bucket_mask = buckets - 1;
-	p->bucket = malloc(buckets * sizeof(*p->bucket));
+	p->bucket = node_heap_take(heap, buckets * sizeof(*p->bucket));
 	if (!p->bucket) {
 		part_fini(p);
 		return -ENOMEM;
 	}
-	memset(p->bucket, 0xff, buckets * sizeof(*p->bucket));
-	if (policy_init(&p->policy, hdr, nblocks) < 0 || dirty_index_init(&p->dirty, nblocks) < 0) {
+	for (uint32_t i = 0; i < buckets; i++) {
+		p->bucket[i].more = BLOCK_NONE;
+		for (unsigned s = 0; s < BUCKET_SLOTS; s++)
+			p->bucket[i].slot[s] = first;
+	}
+	if (policy_init(&p->policy, hdr, nblocks, heap) < 0 ||
+	    dirty_index_init(&p->dirty, nblocks) < 0) {
 		part_fini(p);
 		return -ENOMEM;
 	}
@@ -56,27 +65,37 @@ void part_fini(struct partition *p)
 {
 	policy_fini(&p->policy);
 	dirty_index_fini(&p->dirty);
-	free(p->bucket);
+	node_heap_give(p->heap, p->bucket);
 	p->bucket = NULL;
 	acct_book_fini(&p->book);
 }
 
-void index_insert(struct partition *p, struct block *b, uint64_t device, uint64_t block)
+/* The header has its key when this is done. For who finds the arena after us, the number of the
+ * block is what makes it so: behind all that is said of it (layout.h). */
+static inline void commit_key(struct block *b, uint64_t device, uint64_t block)
 {
-	ASSERT(leaf_held(&p->lock));
-	ASSERT(!index_find(p, device, block));
-	uint32_t *head = &p->bucket[index_bucket(p, device, block)];
 	b->device = device;
-	b->block = block;
-	__atomic_store_n(&b->next, *head, __ATOMIC_RELAXED);
-	/* Links are written as a whole: hints, and reads of one block,
-	 * follow them without the lock. */
-	__atomic_store_n(head, b->index, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->block, block, __ATOMIC_RELEASE);
 }
 
-static uint32_t *chain_link_hashed(struct partition *p, uint64_t hash, const struct block *b)
+void index_insert(struct partition *p, struct block *b, uint64_t device, uint64_t block)
 {
-	uint32_t *link = &p->bucket[index_bucket_of(p, hash)];
+	const uint64_t hash = policy_hash(device, block);
+
+	ASSERT(leaf_held(&p->lock));
+	ASSERT(!index_find_hashed(p, hash, device, block));
+	commit_key(b, device, block);
+	bucket_add(&p->bucket[index_bucket_of(p, hash)], bucket_tag(hash), b);
+}
+
+/* The slot or link that names @b, which is in @k. */
+static uint32_t *link_to(struct partition *p, struct bucket *k, uint8_t tag, const struct block *b)
+{
+	uint32_t *link = &k->more;
+
+	for (uint32_t m = bucket_match(k, tag); m; m &= m - 1)
+		if (k->slot[__builtin_ctz(m)] == b->index)
+			return &k->slot[__builtin_ctz(m)];
 	while (*link != b->index) {
 		BUG_ON(*link == BLOCK_NONE);
 		link = &p->hdr[*link].next;
@@ -84,27 +103,51 @@ static uint32_t *chain_link_hashed(struct partition *p, uint64_t hash, const str
 	return link;
 }
 
-static uint32_t *chain_link(struct partition *p, const struct block *b)
+/* Slot @i of @k is free: the first of the chain, if there is any, moves in. */
+static void slot_freed(struct partition *p, struct bucket *k, ptrdiff_t i)
 {
-	return chain_link_hashed(p, policy_hash(b->device, b->block), b);
+	const uint32_t index = k->more;
+
+	if (likely(index == BLOCK_NONE)) {
+		__atomic_store_n(&k->tag[i], 0, __ATOMIC_RELEASE);
+		return;
+	}
+	struct block *b = &p->hdr[index];
+
+	/* Found by its tag, or not for a moment. */
+	bucket_link(&k->slot[i], index);
+	__atomic_store_n(&k->tag[i], bucket_tag(policy_hash(b->device, b->block)),
+			 __ATOMIC_RELEASE);
+	bucket_link(&k->more, b->next);
+	bucket_link(&b->next, BLOCK_NONE);
 }
 
 void index_remove(struct partition *p, struct block *b)
 {
+	const uint64_t hash = policy_hash(b->device, b->block);
+	struct bucket *k = &p->bucket[index_bucket_of(p, hash)];
+	uint32_t *link = link_to(p, k, bucket_tag(hash), b);
+
 	ASSERT(leaf_held(&p->lock));
-	__atomic_store_n(chain_link(p, b), b->next, __ATOMIC_RELAXED);
-	__atomic_store_n(&b->next, BLOCK_NONE, __ATOMIC_RELAXED);
 	b->block = BLOCK_NO_NUMBER;
+	if (likely(link >= k->slot && link < k->slot + BUCKET_SLOTS)) {
+		slot_freed(p, k, link - k->slot);
+	} else {
+		bucket_link(link, b->next);
+		bucket_link(&b->next, BLOCK_NONE);
+	}
 }
 
 void index_replace(struct partition *p, uint64_t hash, struct block *from, struct block *to)
 {
+	struct bucket *k = &p->bucket[index_bucket_of(p, hash)];
+	uint32_t *link = link_to(p, k, bucket_tag(hash), from);
+
 	ASSERT(leaf_held(&p->lock));
-	to->device = from->device;
-	to->block = from->block;
-	__atomic_store_n(&to->next, from->next, __ATOMIC_RELAXED);
-	__atomic_store_n(chain_link_hashed(p, hash, from), to->index, __ATOMIC_RELAXED);
-	__atomic_store_n(&from->next, BLOCK_NONE, __ATOMIC_RELAXED);
+	commit_key(to, from->device, from->block);
+	bucket_link(&to->next, from->next);
+	bucket_link(link, to->index);
+	bucket_link(&from->next, BLOCK_NONE);
 	from->block = BLOCK_NO_NUMBER;
 }
 

@@ -10,30 +10,64 @@
 #define CACHE_INDEX_H
 
 #include "cache/memory/lock.h"
+#include "cache/memory/node_heap.h"
 #include "cache/engine/account.h"
 #include "cache/engine/dirty_index.h"
 #include "cache/engine/block_state.h"
+#include "cache/engine/bucket.h"
 #include "cache/engine/policy.h"
+#include "events/topology.h"
 
 /*
  * Where a block lives. Neighbouring blocks form a group; a group lives in one partition, so a large
- * request takes few locks. Every run of `nodes` groups covers all nodes once, in an order that
- * changes from run to run: data spreads exactly evenly, and no stride hits one node only. The same
- * again over the partitions of a node. The device's offset makes devices start at different ones.
+ * request takes few locks. Every run of `run` groups covers all nodes, in an order that changes
+ * from run to run: data spreads exactly as the nodes' sizes do, and no stride hits one node only.
+ * Mostly nodes are of one size, and a run has one group of each. The same again over the partitions
+ * of a node. The device's offset makes devices start at different ones.
  */
+#define CACHE_RUN_MAX (2 * TOPO_MAX_NODES)
+
 struct cache_map {
 	uint32_t nodes;		/* 1..TOPO_MAX_NODES */
 	uint32_t part_shift;	/* log2 of partitions per node */
 	uint32_t group_shift;	/* log2 of blocks per group */
 	uint32_t block_shift;	/* log2 of bytes per block */
 	uint32_t part_mask;	/* from part_shift */
+	uint32_t run;		/* groups of a run, nodes..CACHE_RUN_MAX */
+	uint8_t node_of[CACHE_RUN_MAX]; /* which node has each of them */
 };
 
 static inline struct cache_map cache_map_make(uint32_t nodes, uint32_t part_shift,
 					      uint32_t group_shift, uint32_t block_shift)
 {
-	return (struct cache_map){ nodes, part_shift, group_shift, block_shift,
-				   (1u << part_shift) - 1 };
+	struct cache_map m = { nodes, part_shift, group_shift, block_shift,
+			       (1u << part_shift) - 1, nodes, { 0 } };
+
+	for (uint32_t i = 0; i < nodes; i++)
+		m.node_of[i] = (uint8_t)i;
+	return m;
+}
+
+/* Node i gets @share[i] groups of each run, 1 or more; in all CACHE_RUN_MAX at most. A node's
+ * groups lie as far from each other in the run as they can. */
+static inline void cache_map_share(struct cache_map *m, const uint8_t *share)
+{
+	uint32_t done[TOPO_MAX_NODES] = { 0 };
+
+	m->run = 0;
+	for (uint32_t i = 0; i < m->nodes; i++)
+		m->run += share[i];
+	ASSERT(m->run >= m->nodes && m->run <= CACHE_RUN_MAX);
+	for (uint32_t k = 0; k < m->run; k++) {
+		uint32_t best = 0;
+
+		/* Whose next group is due first. */
+		for (uint32_t i = 1; i < m->nodes; i++)
+			if ((2 * done[i] + 1) * share[best] < (2 * done[best] + 1) * share[i])
+				best = i;
+		m->node_of[k] = (uint8_t)best;
+		done[best]++;
+	}
 }
 
 static inline uint64_t cache_mix(uint64_t x)
@@ -56,9 +90,10 @@ static inline uint32_t cache_map_part_of(const struct cache_map *m, uint32_t nod
 	uint64_t g = block >> m->group_shift, q = g + offset, node = 0;
 	if (nodes > 1) {
 		/* The runs begin with the device, wherever its offset takes it. */
-		uint64_t run = g / nodes;
+		uint64_t run = g / m->run;
 		q = run + offset;
-		node = ((uint32_t)(g - run * nodes) + ((uint32_t)cache_turn(q) >> 1)) % nodes;
+		node = m->node_of[((uint32_t)(g - run * m->run) + ((uint32_t)cache_turn(q) >> 1)) %
+				  m->run];
 	}
 	uint64_t part = (q + cache_turn(q >> m->part_shift)) & m->part_mask;
 	return (uint32_t)(node << m->part_shift | part);
@@ -113,8 +148,8 @@ struct partition {
 	struct leaf_lock lock;
 	/* Never changes. What a hit looks at comes first, within the lock's cache line. */
 	uint32_t bucket_mask;
-	uint32_t *bucket;	   /* heads of hash chains, linked by buf.next */
-	struct block *hdr;	   /* the node's headers, blocks and companions, by arena index */
+	struct bucket *bucket;
+	struct block *hdr; /* the node's headers, blocks and companions, by arena index */
 	uint8_t *data;
 	uint64_t *maps;		   /* valid and dirty maps of blocks > 32 KiB, or NULL */
 	uint32_t id;
@@ -122,6 +157,9 @@ struct partition {
 	uint32_t first, nblocks;   /* its blocks in the node's arena */
 	struct block_priv *priv cacheline_aligned;
 	uint32_t map_words;
+	uint32_t map_stride;	   /* words of a block among the arena's maps (layout.h) */
+	uint64_t *io_maps;	   /* block 0's map of what a write-back has in hand */
+	struct node_heap *heap;	   /* where all of this is from, or NULL */
 	struct cache_node *node;
 	/* Guarded by lock. */
 	uint32_t free_head cacheline_aligned;
@@ -217,12 +255,19 @@ static inline uint64_t *block_valid(const struct partition *p, struct block *b)
 {
 	if (likely(!p->maps))
 		return block_own_valid(b);
-	return p->maps + (size_t)(b->index * 2) * p->map_words;
+	return p->maps + (size_t)b->index * p->map_stride;
 }
 
 static inline uint64_t *block_dirty(const struct partition *p, struct block *b)
 {
 	return block_valid(p, b) + p->map_words;
+}
+
+/* What of the dirty sectors a write-back has in hand: for a later process (layout.h). Empty unless
+ * block->io is a flush. */
+static inline uint64_t *page_in_io(const struct partition *p, const struct block *b)
+{
+	return p->io_maps + (size_t)b->index * p->map_stride;
 }
 
 static inline_always uint32_t index_bucket_of(const struct partition *p, uint64_t hash)
@@ -240,12 +285,16 @@ static inline uint32_t index_bucket(const struct partition *p, uint64_t device, 
 static inline struct block *index_find_hashed(const struct partition *p, uint64_t hash,
 					      uint64_t device, uint64_t block)
 {
-	for (uint32_t i = p->bucket[index_bucket_of(p, hash)]; i != BLOCK_NONE;) {
-		struct block *b = &p->hdr[i];
+	const struct bucket *k = &p->bucket[index_bucket_of(p, hash)];
+
+	for (uint32_t m = bucket_match(k, bucket_tag(hash)); m; m &= m - 1) {
+		struct block *b = &p->hdr[k->slot[__builtin_ctz(m)]];
 		if (likely(b->block == block && b->device == device))
 			return b;
-		i = b->next;
 	}
+	for (uint32_t i = k->more; unlikely(i != BLOCK_NONE); i = p->hdr[i].next)
+		if (p->hdr[i].block == block && p->hdr[i].device == device)
+			return &p->hdr[i];
 	return NULL;
 }
 
@@ -262,22 +311,29 @@ static inline_always bool index_is(const struct block *b, uint64_t device, uint6
 	return b->block == block && b->device == device;
 }
 
-/* Brings what the lookup of a key will touch into the processor's cache. Needs no lock: what it
- * reads may be outdated, and is only prefetched. */
-static inline void index_hint(const struct partition *p, uint64_t device, uint64_t block,
-			      bool write)
+/* The block that a look-up of the key will most likely find, or BLOCK_NONE. Without the lock: a
+ * guess, for those who prefetch. */
+static inline_always uint32_t index_guess(const struct partition *p, const struct bucket *k,
+					  uint64_t hash)
 {
-	uint32_t i = __atomic_load_n(&p->bucket[index_bucket(p, device, block)], __ATOMIC_RELAXED);
-	if (i == BLOCK_NONE)
-		return;
-	__builtin_prefetch(&p->hdr[i], 1); /* to be referenced, or replaced */
-	if (write)
-		__builtin_prefetch(&p->priv[i], 1);
+	const uint32_t m = bucket_match(k, bucket_tag(hash));
+
+	return likely(m) ? bucket_next(&k->slot[__builtin_ctz(m)]) : BLOCK_NONE;
 }
 
-/* Sets up a partition over blocks [first, first + nblocks), all free. 0 or -ENOMEM. */
+/* Words that a block has among the arena's maps, see cache/memory/layout.h. */
+static inline uint32_t part_map_stride(uint32_t map_words)
+{
+	return map_words > 1 ? 3 * map_words : 1;
+}
+
+/* Sets up a partition over blocks [first, first + nblocks), all free. @maps: part_map_stride()
+ * words for each block of the arena. @heap: of its node; NULL: the C library's. 0 or -ENOMEM. */
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
-	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks) must_check;
+	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks,
+	      struct node_heap *heap) must_check;
+/* What part_init() takes of @heap, about, for blocks of @nblocks in all. */
+#define PART_HEAP_BLOCK 40u /* bytes: bucket, ghosts, shadows */
 void part_fini(struct partition *p);
 
 /* The following need the lock. */

@@ -1,66 +1,99 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The nodes of a cache: memory, partitions and worker of each, and how far apart they are. */
+/* The nodes of a cache: memory, partitions and workers of each. */
 #include "cache/engine/dev_impl.h"
+#include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- memory and workers ---------------------------------------------------------------------- */
 
-static int own_memory(struct cache *c, struct cache_node *n, const struct cache_conf *conf)
+static int own_arena(struct cache *c, struct cache_node *n, const struct cache_conf *conf)
 {
+	struct cache_super says = {
+		.magic = CACHE_MAGIC,
+		.nodes = c->map.nodes,
+		.index = n->index,
+		.group = conf->group,
+		.parts = n->nparts,
+		.part_blocks = n->part_blocks,
+		.run = c->map.run,
+		.slots = n->index ? 0 : CACHE_SLOTS,
+	};
 	char name[32];
+
+	static_assert(sizeof(c->map.node_of) == sizeof(says.node_of), "a run");
+	memcpy(says.node_of, c->map.node_of, sizeof(says.node_of));
 	snprintf(name, sizeof(name), "cache-%d", n->topo_node);
-	struct arena_conf ac = {
+	const struct arena_conf ac = {
 		.name = name,
 		.topo = conf->topo,
 		.node = n->topo_node,
 		.block_size = conf->block,
 		.nblocks = n->nparts * n->part_blocks,
+		.extra = part_map_stride(c->geo.words) * (uint32_t)sizeof(uint64_t),
+		.tail = says.slots * (uint32_t)sizeof(struct cache_slot),
+		.says = &says,
+		.says_len = sizeof(says),
 		.prefault = true,
 		.release = cache_release,
 		.owner = n,
 	};
-	/* In the arena's file, like the headers: who finds the file again
-	 * knows what in a block is valid. */
-	if (c->geo.words > 1)
-		ac.extra = 2 * c->geo.words * (uint32_t)sizeof(uint64_t);
 	n->arena = arena_create(&ac);
-	if (!n->arena)
+	return n->arena ? 0 : -errno;
+}
+
+/* What a look-up touches beside the arena: of the node, too. */
+static int own_memory(struct cache *c, struct cache_node *n, const struct cache_conf *conf)
+{
+	const uint32_t nblocks = n->nparts * n->part_blocks;
+	char text[160];
+	int rc = own_arena(c, n, conf);
+
+	if (rc)
+		return rc;
+	n->heap = node_heap_create(conf->topo, n->topo_node,
+				   n->nparts * (sizeof(*n->parts) + KiB(2)) +
+					   (size_t)nblocks * (sizeof(*n->priv) + PART_HEAP_BLOCK));
+	if (!n->heap)
 		return -errno;
-	n->parts = aligned_alloc(CACHE_LINE, n->nparts * sizeof(*n->parts));
-	n->priv = calloc(ac.nblocks, sizeof(*n->priv));
+	n->parts = node_heap_take(n->heap, n->nparts * sizeof(*n->parts));
+	n->priv = node_heap_take(n->heap, nblocks * sizeof(*n->priv));
 	if (!n->parts || !n->priv)
 		return -ENOMEM;
-	memset(n->parts, 0, n->nparts * sizeof(*n->parts));
 	for (uint32_t i = 0; i < n->nparts; i++) {
 		struct partition *p = &n->parts[i];
 		uint32_t id = n->index << c->map.part_shift | i;
 		if (part_init(p, id, n->arena->hdr, n->priv, (uint64_t *)(void *)n->arena->extra,
-			      c->geo.words, i * n->part_blocks, n->part_blocks) < 0)
+			      c->geo.words, i * n->part_blocks, n->part_blocks, n->heap) < 0)
 			return -ENOMEM;
 		p->data = n->arena->data;
 		p->node = n;
 		p->topo_node = n->topo_node;
 		c->part[id] = p;
 	}
+	node_heap_where(n->heap, &n->heap_where);
+	mem_where_text(&n->heap_where, text, sizeof(text));
+	if (n->heap_where.elsewhere)
+		log_warn("cache-%d: index: %s: its node had no more memory", n->topo_node, text);
+	else if (n->heap_where.bytes >= MiB(2))
+		log_info("cache-%d: index: %s", n->topo_node, text);
 	return 0;
 }
 
-/* Without workers of the caller's: a thread per node for write-back and forwarded requests. */
-static int own_worker(struct cache_node *n)
+/* Without workers of the caller's: threads of each node for write-back and forwarded requests. */
+static int own_worker(struct cache_node *n, uint32_t k)
 {
-	char name[16];
-	snprintf(name, sizeof(name), "cache-%d", n->topo_node);
+	char name[24];
+	snprintf(name, sizeof(name), k ? "cache-%d.%u" : "cache-%d", n->topo_node, k);
 	struct loop_conf lc = { .name = name, .node = n->topo_node, .cpu = -1 };
-	n->worker = loop_create(&lc);
-	if (!n->worker)
+	n->worker[k] = loop_create(&lc);
+	if (!n->worker[k])
 		return -errno;
-	int err = loop_start(n->worker);
+	int err = loop_start(n->worker[k]);
 	if (err) {
-		loop_destroy(n->worker);
-		n->worker = NULL;
+		loop_destroy(n->worker[k]);
+		n->worker[k] = NULL;
 	}
 	return err;
 }
@@ -77,12 +110,16 @@ int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *co
 {
 	int rc = own_memory(c, n, conf);
 
-	if (!rc && conf->workers)
-		n->worker = conf->workers[n->topo_node];
-	else if (!rc)
-		rc = own_worker(n);
-	if (!rc)
-		flush_worker_init(&n->flush, c, n->worker);
+	n->nworkers = conf->node_workers;
+	for (uint32_t k = 0; k < n->nworkers && !rc; k++) {
+		if (conf->workers)
+			n->worker[k] = conf->workers[(uint32_t)n->topo_node * n->nworkers + k];
+		else
+			rc = own_worker(n, k);
+		if (!rc)
+			flush_worker_init(&n->flush[k], c, n->worker[k]);
+		n->flush[k].node = n;
+	}
 	return rc;
 }
 
@@ -93,83 +130,20 @@ static void stop_flusher(void *arg)
 
 void node_stop(struct cache *c, struct cache_node *n)
 {
-	if (n->flush.loop)
-		on_worker(c, n->worker, stop_flusher, &n->flush);
+	for (uint32_t k = 0; k < n->nworkers; k++)
+		if (n->flush[k].loop)
+			on_worker(c, n->worker[k], stop_flusher, &n->flush[k]);
 }
 
 void node_free(struct cache *c, struct cache_node *n)
 {
-	if (c->own_workers && n->worker)
-		loop_end(n->worker);
+	for (uint32_t k = 0; c->own_workers && k < n->nworkers; k++)
+		if (n->worker[k])
+			loop_end(n->worker[k]);
 	for (uint32_t i = 0; n->parts && i < n->nparts; i++)
 		part_fini(&n->parts[i]);
-	free(n->parts);
-	free(n->priv);
+	node_heap_destroy(n->heap);
 	if (n->arena)
 		arena_destroy(n->arena);
 }
 
-/* ---- what a hop costs, and remote memory ----------------------------------------------------- */
-
-static void nothing(void *arg)
-{
-}
-
-/* How fast this thread reads @len bytes, in MB/s, best of three.
- * Prefetchers on, caches cold by size. */
-static uint32_t read_mbps(const uint8_t *data, size_t len)
-{
-	uint64_t best = UINT64_MAX, sum = 0;
-	for (int k = 0; k < 3; k++) {
-		uint64_t start = clock_now_ns();
-		for (size_t i = 0; i < len; i += 8)
-			sum += *(const uint64_t *)(const void *)(data + i);
-		best = MIN(best, clock_now_ns() - start);
-	}
-	__asm__ volatile("" ::"r"(sum));
-	return (uint32_t)(len * 1000 / MAX(best, 1ull));
-}
-
-struct bandwidth {
-	struct cache *cache;
-	uint32_t self;
-	uint32_t mbps[TOPO_MAX_NODES];
-};
-
-static void measure_bandwidth(void *arg)
-{
-	struct bandwidth *b = arg;
-	for (uint32_t i = 0; i < b->cache->nnodes; i++) {
-		struct arena *a = b->cache->node[i].arena;
-		b->mbps[i] = read_mbps(a->data,
-				       MIN((size_t)a->nblocks << a->block_shift, (size_t)MiB(32)));
-	}
-}
-
-/*
- * Measures a message to a worker and back,
- * and how fast that worker reads each node's memory. Simulated nodes share one memory: no
- * difference to be measured, so the paper's 64 KiB stands in, for the routing to be seen at work.
- */
-void node_calibrate(struct cache *c, const struct topology *topo)
-{
-	struct affinity *a = &c->affinity;
-	struct bandwidth b = { .cache = c };
-	uint64_t best = UINT64_MAX, remote = 0;
-	for (int k = 0; k < 20; k++) {
-		uint64_t start = clock_now_ns();
-		loop_call(c->node[k % c->nnodes].worker, nothing, NULL);
-		best = MIN(best, clock_now_ns() - start);
-	}
-	a->hop_ns = (uint32_t)best;
-	loop_call(c->node[0].worker, measure_bandwidth, &b);
-	a->local_mbps = b.mbps[0];
-	for (uint32_t i = 1; i < c->nnodes; i++)
-		remote += b.mbps[i];
-	a->remote_mbps = (uint32_t)(remote / (c->nnodes - 1));
-	if (!topo->simulated)
-		a->calibrated = affinity_threshold(a->hop_ns, a->local_mbps, a->remote_mbps);
-	log_info(
-		"cache: a hop costs %u ns, local memory reads at %u MB/s, remote at %u MB/s: forwards from %u bytes on",
-		a->hop_ns, a->local_mbps, a->remote_mbps, a->calibrated);
-}

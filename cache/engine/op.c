@@ -79,6 +79,29 @@ void op_post(struct blk_req *req)
 	loop_post(op_of(req)->loop, &req->msg);
 }
 
+/* Messages and waits are for what is large; a line that nodes share is nothing beside them. */
+bool op_forward_slow(struct cache_dev *dev, struct blk_req *req, enum op_stage stage)
+{
+	struct cache *c = dev->cache;
+	const struct cache_range r = cache_range_of(c, req->offset, req->len);
+	const uint32_t self = c->node_of_topo[loop_node(loop_current()) & (TOPO_MAX_NODES - 1)];
+	const uint32_t node = affinity_node(&c->map, dev->map_offset, r.first, r.n,
+					    r.head << SECTOR_SHIFT,
+					    (1u << c->geo.block_shift) - (r.tail << SECTOR_SHIFT),
+					    self);
+	struct cache_node *n = &c->node[node];
+
+	if (node == self)
+		return false;
+	op_begin(req, stage);
+	op_of(req)->loop = n->worker[node_worker(n, dev->number)];
+	req->flags |= BLK_F_FORWARDED;
+	__atomic_fetch_add(&n->forwards, 1, __ATOMIC_RELAXED);
+	metric_inc(M_cache_forwards);
+	op_post(req);
+	return true;
+}
+
 bool op_pass_end(struct blk_req *req)
 {
 	return __atomic_sub_fetch(&op_of(req)->pending, 1, __ATOMIC_ACQ_REL) == 0;

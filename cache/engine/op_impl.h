@@ -10,7 +10,7 @@
 
 /* What a request does next; who does it is in the table of stages (cache.c). */
 enum op_stage {
-	OP_FORWARDED = 1, /* it has just arrived on the worker of its node */
+	OP_FORWARDED = 1, /* READ: it has just arrived on a worker of its node */
 	OP_READ_ACQUIRE,  /* make all keys of the range indexed and
 			      * pinned; may wait for blocks */
 	OP_READ_FILL,	  /* start or join the missing fills, until nothing is missing */
@@ -155,6 +155,23 @@ static inline void op_begin(struct blk_req *req, enum op_stage stage)
 	op->loop = loop_current();
 	ASSERT(op->loop);
 	list_init(&req->link);
+}
+/*
+ * Algorithm 1 (affinity.h): is @req, for which @job is to be done, better served on another node?
+ * Then it begins in @stage on a worker there, by one hop, and completes on its own loop as any that
+ * waits: true. Once for each submission and each prepare; no op of it has begun.
+ */
+bool op_forward_slow(struct cache_dev *dev, struct blk_req *req, enum op_stage stage);
+static inline bool op_forward(struct cache_dev *dev, struct blk_req *req, enum affinity_job job,
+			      enum op_stage stage)
+{
+	const struct cache *c = dev->cache;
+
+	/* OFF and INLINE have thresholds beyond every request. */
+	if (likely(c->nnodes == 1) ||
+	    req->len < __atomic_load_n(&c->affinity.threshold[job], __ATOMIC_RELAXED))
+		return false;
+	return op_forward_slow(dev, req, stage);
 }
 /* Goes on with @req in the stage that it is in, on its loop. True: over. */
 bool op_step(struct blk_req *req) must_check;

@@ -156,9 +156,11 @@ struct policy_shadow {
 	uint32_t wins;		/* samples that only this one hit, fading */
 };
 
-static int queues_init(struct policy *p, struct block *hdr, uint32_t capacity)
+static int queues_init(struct policy *p, struct block *hdr, uint32_t capacity,
+		       struct node_heap *heap)
 {
 	memset(p, 0, sizeof(*p));
+	p->heap = heap;
 	p->hdr = hdr;
 	p->capacity = capacity;
 	p->sample_mask = UINT64_MAX;
@@ -168,7 +170,7 @@ static int queues_init(struct policy *p, struct block *hdr, uint32_t capacity)
 	p->ghost_sets = 1;
 	while (p->ghost_sets * GHOST_WAYS < capacity * 2ull)
 		p->ghost_sets *= 2;
-	p->ghost = calloc((size_t)p->ghost_sets * GHOST_WAYS, sizeof(*p->ghost));
+	p->ghost = node_heap_take(heap, (size_t)p->ghost_sets * GHOST_WAYS * sizeof(*p->ghost));
 	set_mode(p, POLICY_FREQUENCY);
 	return p->ghost ? 0 : -ENOMEM;
 }
@@ -177,28 +179,29 @@ static void shadow_free(struct policy_shadow *s)
 {
 	if (!s)
 		return;
-	free(s->policy.hdr);
-	free(s->policy.ghost);
-	free(s->bucket);
-	free(s);
+	struct node_heap *heap = s->policy.heap;
+	node_heap_give(heap, s->policy.hdr);
+	node_heap_give(heap, s->policy.ghost);
+	node_heap_give(heap, s->bucket);
+	node_heap_give(heap, s);
 }
 
-static struct policy_shadow *shadow_make(uint32_t capacity, enum policy_mode mode)
+static struct policy_shadow *shadow_make(uint32_t capacity, enum policy_mode mode,
+					 struct node_heap *heap)
 {
-	struct policy_shadow *s = calloc(1, sizeof(*s));
+	struct policy_shadow *s = node_heap_take(heap, sizeof(*s));
 	if (!s)
 		return NULL;
-	struct block *hdr = aligned_alloc(CACHE_LINE, capacity * sizeof(*hdr));
+	struct block *hdr = node_heap_take(heap, capacity * sizeof(*hdr));
 	uint32_t buckets = 16;
 	while (buckets < capacity)
 		buckets *= 2;
 	s->mask = buckets - 1;
-	s->bucket = malloc(buckets * sizeof(*s->bucket));
-	if (queues_init(&s->policy, hdr, capacity) < 0 || !hdr || !s->bucket) {
+	s->bucket = node_heap_take(heap, buckets * sizeof(*s->bucket));
+	if (queues_init(&s->policy, hdr, capacity, heap) < 0 || !hdr || !s->bucket) {
 		shadow_free(s);
 		return NULL;
 	}
-	memset(hdr, 0, capacity * sizeof(*hdr));
 	memset(s->bucket, 0xff, buckets * sizeof(*s->bucket));
 	set_mode(&s->policy, mode);
 	return s;
@@ -275,15 +278,16 @@ void policy_tell(struct policy *p, struct block *b)
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-int policy_init(struct policy *p, struct block *hdr, uint32_t capacity)
+int policy_init(struct policy *p, struct block *hdr, uint32_t capacity, struct node_heap *heap)
 {
 	uint32_t share = 1;
-	if (queues_init(p, hdr, capacity) < 0)
+	if (queues_init(p, hdr, capacity, heap) < 0)
 		return -ENOMEM;
 	while (share < SHADOW_SHARE && capacity / (share * 2) >= SHADOW_MIN)
 		share *= 2;
 	for (unsigned m = 0; m < POLICY_MODES; m++)
-		if (!(p->shadow[m] = shadow_make(MAX(capacity / share, 8u), (enum policy_mode)m))) {
+		if (!(p->shadow[m] = shadow_make(MAX(capacity / share, 8u), (enum policy_mode)m,
+						 heap))) {
 			policy_fini(p);
 			return -ENOMEM;
 		}
@@ -297,7 +301,7 @@ void policy_fini(struct policy *p)
 		shadow_free(p->shadow[m]);
 		p->shadow[m] = NULL;
 	}
-	free(p->ghost);
+	node_heap_give(p->heap, p->ghost);
 	p->ghost = NULL;
 }
 

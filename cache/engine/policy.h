@@ -12,6 +12,7 @@
 #define CACHE_POLICY_H
 
 #include "cache/memory/block.h"
+#include "cache/memory/node_heap.h"
 
 /* Header flags used by the policy. */
 enum {
@@ -67,10 +68,12 @@ struct policy {
 	/* The choice of mode: what each mode would have hit of the sampled keys. */
 	struct policy_shadow *shadow[POLICY_MODES];
 	uint32_t switches;	/* of mode, ever */
+	struct node_heap *heap;	/* where its memory is from, or NULL */
 };
 
-/* 0 or -ENOMEM. */
-int policy_init(struct policy *p, struct block *hdr, uint32_t capacity) must_check;
+/* @heap: of the node; NULL: the C library's. 0 or -ENOMEM. */
+int policy_init(struct policy *p, struct block *hdr, uint32_t capacity,
+		struct node_heap *heap) must_check;
 void policy_fini(struct policy *p);
 
 /* Shows a key to the shadows. True: both have it, and nothing more to learn of its being used,

@@ -7,6 +7,7 @@
  * second look finds everything), then looked at again.
  */
 #include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
 
 /* ---- the hit path ---------------------------------------------------------------------------- */
 
@@ -196,13 +197,6 @@ static bool read_over(struct blk_req *req, const struct cache_range *r, int stat
 	return true;
 }
 
-/* On the worker of the node that the read was sent to; nobody else writes its counter. */
-static void count_forward(struct cache *c)
-{
-	uint64_t *n = &c->node[c->node_of_topo[loop_node(loop_current())]].forwards;
-	__atomic_store_n(n, __atomic_load_n(n, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
-}
-
 bool stage_read(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
@@ -211,8 +205,6 @@ bool stage_read(struct blk_req *req)
 	int err;
 
 	if (op->stage == OP_FORWARDED) {
-		if (req->flags & BLK_F_FORWARDED)
-			count_forward(dev->cache);
 		if (may_lend_now(dev, req, &r) && (read_gather(dev, req, &r, true, &err) || err)) {
 			if (!err)
 				blk_lend(req);
@@ -261,33 +253,6 @@ static bool read_from(struct blk_req *req, enum op_stage stage)
 	return stage_read(req);
 }
 
-/* Algorithm 1 has named another node and the request is large enough: one hop to its worker. */
-static bool forward(struct cache_dev *dev, struct blk_req *req, uint32_t node)
-{
-	op_begin(req, OP_FORWARDED);
-	op_of(req)->loop = dev->cache->node[node].worker;
-	req->flags |= BLK_F_FORWARDED;
-	metric_inc(M_cache_forwards);
-	op_post(req);
-	return false;
-}
-
-static bool wants_forward(struct cache_dev *dev, struct blk_req *req, const struct cache_range *r,
-			  uint32_t *node)
-{
-	struct cache *c = dev->cache;
-	/* OFF and INLINE have a threshold beyond every request. */
-	if (c->nnodes == 1 ||
-	    req->len < __atomic_load_n(&c->affinity.threshold, __ATOMIC_RELAXED) ||
-	    (req->flags & BLK_F_FORWARDED))
-		return false;
-	uint32_t self = c->node_of_topo[loop_node(loop_current()) & (TOPO_MAX_NODES - 1)];
-	uint32_t bs = 1u << c->geo.block_shift;
-	*node = affinity_node(&c->map, dev->map_offset, r->first, r->n, r->head << SECTOR_SHIFT,
-			      bs - (r->tail << SECTOR_SHIFT), self);
-	return *node != self;
-}
-
 /* READ INTO copies into the caller's memory; READ FUA goes to the store,
  * after what is dirty there. */
 static bool read_special(struct cache_dev *dev, struct blk_req *req)
@@ -304,7 +269,17 @@ static bool read_special(struct cache_dev *dev, struct blk_req *req)
 	/* What is dirty now: as a SYNC of its range does it. */
 	if (req->flags & BLK_F_FUA)
 		return cache_sync(req->blk, req);
+	if (op_forward(dev, req, AFFINITY_HIT, OP_FORWARDED))
+		return false;
 	return read_from(req, OP_FORWARDED);
+}
+
+/* It waits for blocks or for the store: here, or where its blocks are. */
+static bool read_missed(struct cache_dev *dev, struct blk_req *req)
+{
+	if (op_forward(dev, req, AFFINITY_MISS, OP_READ_ACQUIRE))
+		return false;
+	return read_from(req, OP_READ_ACQUIRE);
 }
 
 /* Any READ, but those that cache_read_fast() has answered. */
@@ -312,16 +287,15 @@ static __attribute__((noinline)) bool cache_read_general(struct cache_dev *dev,
 							 struct blk_req *req)
 {
 	struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
-	uint32_t node;
 	int err;
 
 	if (unlikely(req->flags & (BLK_F_INTO | BLK_F_FUA)))
 		return read_special(dev, req);
-	if (unlikely(wants_forward(dev, req, &r, &node)))
-		return forward(dev, req, node);
+	if (unlikely(op_forward(dev, req, AFFINITY_HIT, OP_FORWARDED)))
+		return false;
 	const bool reserved = blk_reserved(req, r.n, dev->cache->reserve);
 	if (unlikely(!reserved && !may_lend_now(dev, req, &r)))
-		return read_from(req, OP_READ_ACQUIRE);
+		return read_missed(dev, req);
 	if (likely(read_gather(dev, req, &r, true, &err))) {
 		if (!reserved)
 			blk_lend(req);
@@ -334,7 +308,7 @@ static __attribute__((noinline)) bool cache_read_general(struct cache_dev *dev,
 		return true;
 	}
 	metric_inc(M_cache_read_misses);
-	return read_from(req, OP_READ_ACQUIRE);
+	return read_missed(dev, req);
 }
 
 /*
@@ -348,7 +322,7 @@ static __attribute__((noinline)) bool cache_read_general(struct cache_dev *dev,
  * under way; one that has more goes to cache_read_general().
  */
 
-#define PROBES 8 /* chains may change while we follow them; what lies behind
+#define PROBES 8 /* of a chain, which may change while we follow it; what lies behind
 		  * a link is a header, always */
 #define LOOKS 4	 /* before it takes the lock: holders are done soon */
 
@@ -358,30 +332,36 @@ static __attribute__((noinline)) bool cache_read_general(struct cache_dev *dev,
 static UNLOCKED_LOOK struct block *probe(struct partition *p, uint64_t hash, uint64_t device,
 					 uint64_t block, uint32_t within, uint32_t len)
 {
-	uint32_t i = __atomic_load_n(&p->bucket[index_bucket_of(p, hash)], __ATOMIC_RELAXED);
+	const struct bucket *k = &p->bucket[index_bucket_of(p, hash)];
+	struct block *b;
+
+	for (uint32_t m = bucket_match(k, bucket_tag(hash)); likely(m); m &= m - 1) {
+		b = &p->hdr[bucket_next(&k->slot[__builtin_ctz(m)])];
+		if (likely(index_is(b, device, block)))
+			goto found;
+	}
+	uint32_t i = bucket_next(&k->more);
 	for (unsigned n = 0; n < PROBES && i != BLOCK_NONE; n++) {
-		struct block *b = &p->hdr[i];
-		if (likely(index_is(b, device, block))) {
-			const uint32_t from = within >> SECTOR_SHIFT, sectors = len >> SECTOR_SHIFT;
-			if (unlikely(b->flags & (BLOCK_READAHEAD | BLOCK_MARK)) ||
-			    policy_tells(&p->policy, hash, b))
-				return NULL;
-			if (unlikely(p->maps != NULL)) {
-				const uint64_t *map =
-					p->maps + (size_t)(b->index * 2) * p->map_words;
-				bool all = true;
-				for (uint32_t s = from, end; all && s < from + sectors; s = end) {
-					end = MIN((s | 63) + 1, from + sectors);
-					all = !(~map[s >> 6] &
-						sector_mask(s & 63, (s & 63) + end - s));
-				}
-				return all ? b : NULL;
-			}
-			return unlikely(~*block_own_valid(b) >> from << (-sectors & 63)) ? NULL : b;
-		}
-		i = __atomic_load_n(&b->next, __ATOMIC_RELAXED);
+		b = &p->hdr[i];
+		if (index_is(b, device, block))
+			goto found;
+		i = bucket_next(&b->next);
 	}
 	return NULL;
+found:;
+	const uint32_t from = within >> SECTOR_SHIFT, sectors = len >> SECTOR_SHIFT;
+	if (unlikely(b->flags & (BLOCK_READAHEAD | BLOCK_MARK)) ||
+	    policy_tells(&p->policy, hash, b))
+		return NULL;
+	if (likely(!p->maps))
+		return unlikely(~*block_own_valid(b) >> from << (-sectors & 63)) ? NULL : b;
+	const uint64_t *map = p->maps + (size_t)b->index * p->map_stride;
+	bool all = true;
+	for (uint32_t s = from, end; all && s < from + sectors; s = end) {
+		end = MIN((s | 63) + 1, from + sectors);
+		all = !(~map[s >> 6] & sector_mask(s & 63, (s & 63) + end - s));
+	}
+	return all ? b : NULL;
 }
 
 /* policy_touch() without the lock: what a holder of it makes of the flags meanwhile stays. */

@@ -6,21 +6,52 @@
 #include "cache/engine/dev_impl.h"
 #include "cache/engine/span.h"
 
+static uint64_t cache_blocks(const struct cache *c)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		n += c->node[i].arena->nblocks;
+	return n;
+}
+
 void cache_get_info(struct cache *c, struct cache_info *info)
 {
+	const struct affinity *a = &c->affinity;
+	uint32_t t[AFFINITY_JOBS];
+
+	for (unsigned job = 0; job < AFFINITY_JOBS; job++)
+		t[job] = __atomic_load_n(&a->threshold[job], __ATOMIC_RELAXED);
+	pthread_mutex_lock(&c->affinity_lock);
 	*info = (struct cache_info){
-		.size = (uint64_t)c->nparts * c->node[0].part_blocks << c->geo.block_shift,
+		.size = cache_blocks(c) << c->geo.block_shift,
 		.block = 1u << c->geo.block_shift,
 		.group = 1u << c->map.group_shift,
 		.nodes = c->nnodes,
 		.partitions = c->node[0].nparts,
 		.max_len = c->max_len,
 		.affinity = __atomic_load_n(&c->affinity.mode, __ATOMIC_RELAXED),
-		.threshold = __atomic_load_n(&c->affinity.threshold, __ATOMIC_RELAXED),
-		.hop_ns = c->affinity.hop_ns,
-		.local_mbps = c->affinity.local_mbps,
-		.remote_mbps = c->affinity.remote_mbps,
+		.threshold = t[AFFINITY_HIT],
+		.miss_threshold = t[AFFINITY_MISS],
+		.prepare_threshold = t[AFFINITY_PREPARE],
+		.commit_threshold = t[AFFINITY_COMMIT],
+		.send_threshold = t[AFFINITY_SEND],
+		.workers = c->node[0].nworkers,
+		.measured = a->measured,
+		.hop_ns = a->costs.hop_ns,
+		.local_mbps = a->costs.mbps[0],
+		.remote_mbps = a->costs.mbps[1],
+		.local_line_ps = a->costs.line_ps[0],
+		.remote_line_ps = a->costs.line_ps[1],
 	};
+	pthread_mutex_unlock(&c->affinity_lock);
+}
+
+int cache_where(struct cache *c, uint32_t node, struct mem_where *arena, struct mem_where *index)
+{
+	arena_where(c->node[node].arena, arena);
+	*index = c->node[node].heap_where;
+	return c->node[node].topo_node;
 }
 
 void cache_stat_init(struct cache_stat *s)
@@ -75,7 +106,7 @@ void cache_stat_add_node(struct cache *c, uint32_t node, bool count_pinned, stru
 	for (uint32_t i = 0; i < c->node[node].nparts; i++)
 		add_part(&c->node[node].parts[i], count_pinned, s);
 	for (uint32_t slot = 0; slot < HIT_SLOTS; slot++) {
-		struct hit_count *h = &c->hit[(size_t)slot * c->hit_stride + node];
+		struct hit_count *h = &c->hit[(size_t)slot * HIT_STRIDE + node];
 		s->hits += __atomic_load_n(&h->hits, __ATOMIC_RELAXED);
 		s->local_bytes += __atomic_load_n(&h->bytes[0], __ATOMIC_RELAXED);
 		s->remote_bytes += __atomic_load_n(&h->bytes[1], __ATOMIC_RELAXED);
@@ -167,8 +198,10 @@ int cache_update(struct cache *c, const char *name, const char *value, char *err
 	int rc = cache_parse(&conf, text, err, err_len);
 	if (rc)
 		return rc;
+	pthread_mutex_lock(&c->affinity_lock);
 	if (name[0] == 't')
 		c->affinity.set = conf.forward_threshold;
 	affinity_apply(&c->affinity, conf.affinity);
+	pthread_mutex_unlock(&c->affinity_lock);
 	return 0;
 }

@@ -10,6 +10,7 @@
 #define CACHE_CACHE_STAT_H
 
 #include "cache/engine/cache.h"
+#include "cache/memory/where.h"
 
 /* How it was made. */
 struct cache_info {
@@ -18,13 +19,26 @@ struct cache_info {
 	uint32_t group;		/* blocks */
 	uint32_t nodes, partitions; /* partitions per node */
 	uint32_t max_len;	/* largest request, bytes */
+	uint32_t workers;	/* per node */
 	enum cache_affinity affinity;
-	uint32_t threshold;	/* bytes from which a read is forwarded; UINT32_MAX: never */
-	uint32_t hop_ns;	/* calibrated at start-up: a message to another loop and back */
-	uint32_t local_mbps, remote_mbps; /* and reading memory of the own and of another node */
+	/* Bytes from which what is done for a request is sent to its node; UINT32_MAX: never. */
+	uint32_t threshold;	/* a read that hits */
+	uint32_t miss_threshold, prepare_threshold, commit_threshold;
+	uint32_t send_threshold; /* of one node, from which a worker of it sends them */
+	enum cache_measured measured;
+	/* Measured at start-up, 0 before: */
+	uint32_t hop_ns;	/* a message to another node's loop and back */
+	uint32_t local_mbps, remote_mbps; /* copying blocks of the own and of another node */
+	uint32_t local_line_ps, remote_line_ps; /* changing a block's header */
 };
-/* Any thread; what is in it never changes but affinity and threshold. */
+/* Any thread; what is in it never changes but affinity, thresholds and what is measured. */
 void cache_get_info(struct cache *cache, struct cache_info *info);
+
+/* Where the memory of node @node (0 .. info.nodes - 1) is, when that was looked at last: blocks,
+ * headers and maps in *@arena (no bytes: not yet), what else a look-up touches in *@index. The
+ * topology's number of the node. Any thread. */
+int cache_where(struct cache *cache, uint32_t node, struct mem_where *arena,
+		struct mem_where *index);
 
 /* A partition, a node, or all of it. Numbers of blocks now; counts since the start. */
 struct cache_stat {
@@ -36,7 +50,7 @@ struct cache_stat {
 	uint64_t hits, misses;	/* blocks */
 	uint64_t local_bytes, remote_bytes; /* of hits, by whether the asking
 					     * thread is on the node */
-	uint64_t forwards;	/* reads sent to the node by threads of others; of a
+	uint64_t forwards;	/* requests sent to the node by threads of others; of a
 				 * whole node, not a partition */
 	uint64_t fills, fill_bytes, flushes, flush_bytes;
 	uint64_t readahead_fills, readahead_bytes, readahead_used;
@@ -66,8 +80,8 @@ struct cache_residency {
 int cache_residency(struct blk *blk, uint64_t offset, uint64_t len,
 		    struct cache_residency *r) must_check;
 
-/* Changes while running: "affinity" = off | inline | forward | auto, "threshold" = bytes (k, m).
- * 0, or -EINVAL with a message. */
+/* Changes while running: "affinity" = off | inline | forward | send | auto, "threshold" = bytes (k,
+ * m). 0, or -EINVAL with a message. */
 int cache_update(struct cache *cache, const char *name, const char *value, char *err,
 		 size_t err_len) must_check;
 

@@ -145,8 +145,12 @@ bool stage_prepare(struct blk_req *req)
 		flusher_reclaim_wait(dev->cache);
 	}
 	lockset_wake(&ls);
-	if (!ok || !aux)
-		return ok;
+	if (!ok && (req->flags & BLK_F_FORWARDED))
+		op_abort_late(req);
+	if (!ok)
+		return false;
+	if (!aux)
+		return true;
 	/* WRITE FROM, second half: from now on like any prepared write. */
 	frags_copy(f, 0, &req->data, 0, req->data.len);
 	op_of(req)->since_ns = 0;
@@ -160,6 +164,8 @@ bool stage_prepare(struct blk_req *req)
 
 bool cache_write_prepare(struct blk *blk, struct blk_req *req)
 {
+	if (op_forward(cache_dev_of(blk), req, AFFINITY_PREPARE, OP_PREPARE))
+		return false;
 	op_begin(req, OP_PREPARE);
 	return stage_prepare(req);
 }
@@ -199,8 +205,11 @@ static void merge_dirty(struct partition *p, struct block *fresh, struct block *
 {
 	uint64_t *od = block_dirty(p, old), *nd = block_dirty(p, fresh);
 	uint32_t from = 0, to = 0;
-	if (old->state == BLOCK_FLUSHING)
+	if (old->state == BLOCK_FLUSHING) {
 		io_span(block_priv(p, old)->io, old, &from, &to);
+		/* The store may not have it yet: not dirty here, but to a later process. */
+		sector_map_set(page_in_io(p, fresh), from, to);
+	}
 	for (uint32_t s = sector_map_find(od, 0, sectors, true); s < sectors;
 	     s = sector_map_find(od, s, sectors, true)) {
 		uint32_t e = sector_map_find(od, s, sectors, false);
@@ -244,10 +253,11 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 
 	ASSERT(fresh->state == BLOCK_RECEIVING);
 	if (!old) {
-		sector_map_set(block_valid(p, fresh), from, to);
+		/* In the order of cache/memory/layout.h. */
 		sector_map_set(block_dirty(p, fresh), from, to);
-		index_insert(p, fresh, dev->identity, block);
+		sector_map_set(block_valid(p, fresh), from, to);
 		fresh->generation = ++p->generation;
+		index_insert(p, fresh, dev->identity, block);
 		fp->dirty_since_ns = now;
 		fp->dirty_epoch = epoch;
 		part_set_state(p, fresh, BLOCK_DIRTY);
@@ -284,8 +294,9 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		merge_dirty(p, fresh, old, sectors);
 	}
 	bool older = dirty_beside(p, old, sectors);
-	sector_map_set(block_valid(p, fresh), from, to);
 	sector_map_set(block_dirty(p, fresh), from, to);
+	sector_map_set(block_valid(p, fresh), from, to);
+	fresh->generation = ++p->generation;
 	fp->op_pins = op->op_pins;
 	fp->io = op->io;
 	fp->written = op->written;
@@ -296,7 +307,6 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	policy_hold(&p->policy, old);
 	policy_inherit(fresh, old);
 	index_replace(p, hash, old, fresh);
-	fresh->generation = ++p->generation;
 	part_set_state(p, fresh, BLOCK_DIRTY);
 	if (old->state == BLOCK_DIRTY) {
 		/* A SYNC that waits for the old data waits for what replaced it. */
@@ -461,9 +471,13 @@ bool cache_write(struct blk *blk, struct blk_req *req)
 			req->status = -ENOMEM;
 			return true;
 		}
+		if (op_forward(cache_dev_of(blk), req, AFFINITY_COMMIT, OP_PREPARE))
+			return false;
 		op_begin(req, OP_PREPARE);
 		return stage_prepare(req);
 	}
+	if (op_forward(cache_dev_of(blk), req, AFFINITY_COMMIT, OP_COMMIT))
+		return false;
 	op_begin(req, OP_COMMIT);
 	return stage_commit(req);
 }

@@ -110,6 +110,8 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 		io_span(io, cur, &from, &to);
 		block_priv(p, cur)->io = NULL;
 		block_io_over(p, b);
+		sector_map_clear(page_in_io(p, cur), from, to);
+		sector_map_clear(page_in_io(p, b), from, to);
 		if (e->unstable)
 			block_written_back(dev, block_priv(p, cur));
 		if (unlikely(e->status))
@@ -300,6 +302,7 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 			atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed);
 			break;
 		}
+		sector_map_set(page_in_io(p, b), from, to);
 		if (!n)
 			io->from = from;
 		io->to = last_to = to;

@@ -9,6 +9,7 @@
 #include "cache/blk/dirty_record.h"
 #include "cache/engine/stat.h"
 #include "events/bug.h"
+#include "events/metrics.h"
 #include "tgtd/admin/admin_int.h"
 
 static enum adm_status no_cache(struct adm_call *call)
@@ -16,11 +17,65 @@ static enum adm_status no_cache(struct adm_call *call)
 	return admin_refuse(call, ADM_UNSUPPORTED, "the daemon runs without a cache");
 }
 
+/* From how many bytes on what is done for a request goes to the node of its data. */
+static void threshold_line(struct adm_out *out, const char *what, uint32_t bytes)
+{
+	if (bytes == UINT32_MAX)
+		out_printf(out, "    %s: never\n", what);
+	else
+		out_printf(out, "    %s: %u bytes\n", what, bytes);
+}
+
+/* What auto has chosen, and why. */
+static void choice_line(struct adm_out *out, const struct cache_info *i)
+{
+	static const char *const why[] = {
+		[CACHE_MEASURED_NOT] = "inline: there is one node",
+		[CACHE_MEASURING] = "inline: what a hop and remote memory cost is being measured",
+		[CACHE_MEASURED_SIMULATED] = "forward: 64 KiB and more: nodes are simulated, "
+					     "there is nothing to measure",
+	};
+	const bool never = (i->miss_threshold & i->threshold & i->prepare_threshold &
+			    i->commit_threshold & i->send_threshold) == UINT32_MAX;
+
+	if (i->affinity != CACHE_AFFINITY_AUTO)
+		return;
+	if (i->measured != CACHE_MEASURED)
+		out_printf(out, "    Choice: %s\n", why[i->measured]);
+	else
+		out_printf(out, "    Choice: %s\n",
+			   i->send_threshold != UINT32_MAX ?
+				   "send: copying remote bytes costs more than a hop: a worker of "
+				   "their node does it" :
+			   never ? "inline: a hop costs more than remote memory does, for any "
+				   "request" :
+				   "forward: what is as large as the thresholds say; there a hop "
+				   "costs less than remote memory");
+}
+
+/* Where the memory is that a look-up touches, node by node. */
+static void where_lines(struct adm_out *out, uint32_t nodes)
+{
+	for (uint32_t n = 0; n < nodes; n++) {
+		struct mem_where arena, index;
+		char text[160];
+		const int node = cache_where(adm.conf.cache, n, &arena, &index);
+
+		if (arena.bytes)
+			mem_where_text(&arena, text, sizeof(text));
+		out_printf(out, "    Node %d: data: %s\n", node,
+			   arena.bytes ? text : "is being prepared");
+		mem_where_text(&index, text, sizeof(text));
+		out_printf(out, "    Node %d: index: %s\n", node, text);
+	}
+}
+
 enum adm_status cache_verb_show(struct adm_call *call)
 {
 	static const char *const affinity[] = {
 		[CACHE_AFFINITY_OFF] = "off", [CACHE_AFFINITY_INLINE] = "inline",
 		[CACHE_AFFINITY_FORWARD] = "forward", [CACHE_AFFINITY_AUTO] = "auto",
+		[CACHE_AFFINITY_SEND] = "send",
 	};
 	struct adm_out *out = &call->out;
 	struct cache_info i;
@@ -35,14 +90,18 @@ enum adm_status cache_verb_show(struct adm_call *call)
 		   "    Group: %u blocks\n"
 		   "    Nodes: %u\n"
 		   "    Partitions: %u per node\n"
+		   "    Workers: %u per node\n"
 		   "    Largest request: %u KiB\n"
 		   "    Affinity: %s\n",
-		   i.size >> 20, i.block, i.group, i.nodes, i.partitions, i.max_len >> 10,
+		   i.size >> 20, i.block, i.group, i.nodes, i.partitions, i.workers,
+		   i.max_len >> 10,
 		   (unsigned)i.affinity < ARRAY_SIZE(affinity) ? affinity[i.affinity] : "?");
-	if (i.threshold == UINT32_MAX)
-		out_puts(out, "    Threshold: never\n");
-	else
-		out_printf(out, "    Threshold: %u bytes\n", i.threshold);
+	choice_line(out, &i);
+	threshold_line(out, "Threshold", i.threshold);
+	threshold_line(out, "Threshold of misses", i.miss_threshold);
+	threshold_line(out, "Threshold of writes' blocks", i.prepare_threshold);
+	threshold_line(out, "Threshold of writes' ends", i.commit_threshold);
+	threshold_line(out, "Threshold of sending", i.send_threshold);
 	const char *unseen = dirty_record_none();
 
 	out_printf(out, "    After loss: %s%s\n",
@@ -53,8 +112,18 @@ enum adm_status cache_verb_show(struct adm_call *call)
 	out_printf(out,
 		   "    Hop: %u ns\n"
 		   "    Local memory: %u MB/s\n"
-		   "    Remote memory: %u MB/s\n",
-		   i.hop_ns, i.local_mbps, i.remote_mbps);
+		   "    Remote memory: %u MB/s\n"
+		   "    Local header: %u.%u ns\n"
+		   "    Remote header: %u.%u ns\n",
+		   i.hop_ns, i.local_mbps, i.remote_mbps, i.local_line_ps / 1000,
+		   i.local_line_ps / 100 % 10, i.remote_line_ps / 1000,
+		   i.remote_line_ps / 100 % 10);
+	if (i.nodes > 1)
+		out_printf(out,
+			   "    Sent near: %" PRIu64 " bytes of large reads\n"
+			   "    Sent far: %" PRIu64 " bytes\n",
+			   metric_read(M_tcp_tx_near_bytes), metric_read(M_tcp_tx_far_bytes));
+	where_lines(out, i.nodes);
 	return ADM_OK;
 }
 

@@ -142,9 +142,9 @@ void scsi_cmd_fini(struct scsi_cmd *cmd);
 /* The device server owns @cmd until complete(). Always answers through ops->complete, whatever the
  * bytes are. */
 void scsi_cmd_start(struct scsi_cmd *cmd);
-/* @count commands have come and will be started soon. Their LUN fields (8 bytes) and CDBs (16
- * bytes) lie @stride apart, unchecked. What a read or write will touch is prefetched meanwhile.
- * @next: it is one command, and will be started before any other. */
+/* @count commands, up to BLK_HINTS, have come and will be started soon. Their LUN fields (8 bytes)
+ * and CDBs (16 bytes) lie @stride apart, unchecked. What a read or write will touch is prefetched
+ * meanwhile. @next: it is one command, and will be started before any other. */
 void scsi_cmd_hints(struct scsi_nexus *nexus, const uint8_t *lun, const uint8_t *cdb, size_t stride,
 		    unsigned count, bool next);
 /* The transport has filled @seg (status 0), or cannot (-errno: the write leaves no trace). */

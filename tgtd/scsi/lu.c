@@ -104,10 +104,11 @@ static void lu_set_text(char *dst, size_t size, const char *given, const char *d
 
 #define SEG_MAX MiB(1)
 
-static void no_hint(struct blk *blk, uint64_t offset, enum blk_hint what)
+static void no_hint(struct blk *blk, const uint64_t *offset, unsigned n, enum blk_hint what)
 {
 	(void)blk;
 	(void)offset;
+	(void)n;
 	(void)what;
 }
 

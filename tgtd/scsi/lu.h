@@ -67,7 +67,7 @@ struct scsi_lu {
 	_Atomic uint32_t flags; /* LU_*: what commands ask of conf and mode without the lock */
 	struct scsi_op *const *ops;
 	/* Of blk, or one that does nothing. */
-	void (*hint)(struct blk *blk, uint64_t offset, enum blk_hint what);
+	void (*hint)(struct blk *blk, const uint64_t *offset, unsigned n, enum blk_hint what);
 	uint32_t seg_max;     /* bytes a segment carries at most */
 	uint32_t fast_max;    /* bytes of a READ or WRITE by its fast form: seg_max; 0 in tests */
 	_Atomic uint32_t atomic_max; /* bytes of a WRITE ATOMIC; 0: not offered */

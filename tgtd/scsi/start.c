@@ -182,28 +182,37 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 void scsi_cmd_hints(struct scsi_nexus *n, const uint8_t *lun, const uint8_t *cdb, size_t stride,
 		    unsigned count, bool next)
 {
-	const enum blk_hint write = next ? BLK_HINT_WRITE_NEXT : BLK_HINT_WRITE;
 	const struct scsi_lu *lu = NULL;
-	uint64_t last = ~0ull;
+	enum blk_hint what = BLK_HINT_READ;
+	uint64_t last = ~0ull, offset[BLK_HINTS];
+	unsigned n_offsets = 0, opcode = 0x100;
 
+	ASSERT(count <= BLK_HINTS);
 	for (; count; count--, lun += stride, cdb += stride) {
-		uint64_t raw, lba;
+		uint64_t raw;
 
 		memcpy(&raw, lun, sizeof(raw));
-		if (unlikely(raw != last)) { /* most are for the same unit */
-			uint32_t at = scsi_lun_index(be64toh(raw));
+		if (unlikely(raw != last || cdb[0] != opcode)) { /* most are as the one before */
+			const uint32_t at = scsi_lun_index(be64toh(raw));
 
+			if (n_offsets)
+				lu->hint(lu->blk, offset, n_offsets, what);
+			n_offsets = 0;
 			last = raw;
+			opcode = cdb[0];
+			/* READ(10), WRITE(10), READ(16), WRITE(16) */
 			lu = at < n->nitl && n->itl[at] ? n->itl[at]->lu : NULL;
+			if ((opcode & 0xfd) != 0x28 && (opcode & 0xfd) != 0x88)
+				lu = NULL;
+			what = !(opcode & 2) ? BLK_HINT_READ :
+			       next	     ? BLK_HINT_WRITE_NEXT :
+					       BLK_HINT_WRITE;
 		}
-		if (unlikely(!lu))
-			continue;
-		if ((cdb[0] & 0xfd) == 0x28) /* READ(10), WRITE(10) */
-			lba = get_be32(cdb + 2);
-		else if ((cdb[0] & 0xfd) == 0x88) /* READ(16), WRITE(16) */
-			lba = get_be64(cdb + 2);
-		else
-			continue;
-		lu->hint(lu->blk, lba << lu->block_shift, cdb[0] & 2 ? write : BLK_HINT_READ);
+		if (likely(lu))
+			offset[n_offsets++] = (opcode & 0x80 ? get_be64(cdb + 2) :
+							       get_be32(cdb + 2))
+					      << lu->block_shift;
 	}
+	if (n_offsets)
+		lu->hint(lu->blk, offset, n_offsets, what);
 }

@@ -21,7 +21,7 @@
  */
 #define LONG_SEGMENT 16384
 #define BEHIND_LONG 512
-#define LOOK_AHEAD 32 /* commands */
+#define LOOK_AHEAD BLK_HINTS /* commands */
 #define DIRECT_IOVS 66
 #define ROUNDS 4	/* receive calls before other connections get their turn */
 

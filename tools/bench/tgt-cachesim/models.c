@@ -93,7 +93,7 @@ static uint64_t run_ours(const struct trace *t, uint32_t capacity)
 	struct block *hdr = aligned_alloc(CACHE_LINE, capacity * sizeof(*hdr));
 	uint32_t *at = malloc(t->footprint * 4ull), used = 0;
 	uint64_t hits = 0;
-	if (!hdr || !at || policy_init(&p, hdr, capacity) < 0)
+	if (!hdr || !at || policy_init(&p, hdr, capacity, NULL) < 0)
 		abort();
 	memset(hdr, 0, capacity * sizeof(*hdr));
 	memset(at, 0xff, t->footprint * 4ull);

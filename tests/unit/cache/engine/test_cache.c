@@ -457,6 +457,122 @@ START_TEST(a_waiting_write_can_be_aborted)
 }
 END_TEST
 
+/* The same where it was sent to another node, and waits there. */
+START_TEST(a_forwarded_write_that_waits_can_be_aborted)
+{
+	static struct topology topo;
+	struct cache_conf conf = { .affinity = CACHE_AFFINITY_FORWARD,
+				   .topo = &topo,
+				   .size = MiB(4) };
+	struct blk_req held[64];
+	unsigned n = 0, group = 0;
+
+	ck_assert_int_eq(topology_simulate(&topo, 4), 0);
+	bt_init(&t, NULL, 1);
+	cache = cache_create(&conf); /* with workers of its own */
+	ck_assert_ptr_nonnull(cache);
+	disk = memdisk_create(MiB(64), 512, "memdisk-1");
+	t.blk = cache_open(cache, &disk->blk, false);
+	ck_assert_ptr_nonnull(t.blk);
+	/* Prepared and never sent, until one waits: that is said by the cache. */
+	for (bool waits = false; !waits;) {
+		ck_assert_uint_lt(n, ARRAY_SIZE(held));
+		struct blk_req *req = &held[n];
+		uint64_t forwards = metric_read(M_cache_forwards);
+
+		blk_req_init(req);
+		req->op = BLK_WRITE;
+		req->offset = group++ * KiB(512); /* a group each, so a node each */
+		req->len = KiB(64);
+		req->done = was_aborted;
+		aborted = false;
+		loop_self_ = t.loop;
+		aborted = blk_write_prepare(t.blk, req);
+		loop_self_ = NULL;
+		while (!aborted && !(waits = all(false).waiting > 0))
+			loop_step(t.loop, 1);
+		ck_assert(waits || !req->status);
+		if (metric_read(M_cache_forwards) != forwards) {
+			n++;
+			continue;
+		}
+		ck_assert(!waits); /* of this thread's node: not what is looked for */
+		loop_self_ = t.loop;
+		blk_write_cancel(t.blk, req);
+		loop_self_ = NULL;
+		blk_req_fini(req);
+	}
+	loop_self_ = t.loop;
+	blk_abort(t.blk, &held[n - 1]);
+	loop_self_ = NULL;
+	bt_until(&t, &aborted);
+	ck_assert_int_eq(held[n - 1].status, -ECANCELED);
+	ck_assert_uint_eq(all(false).waiting, 0);
+	loop_self_ = t.loop;
+	for (unsigned i = 0; i < n - 1; i++)
+		blk_write_cancel(t.blk, &held[i]);
+	loop_self_ = NULL;
+	for (unsigned i = 0; i < n; i++)
+		blk_req_fini(&held[i]);
+	close_cache();
+}
+END_TEST
+
+/* Algorithm 1 is asked for what is not there and for writes, too; and what is within one block
+ * stays. */
+START_TEST(misses_and_writes_go_to_their_node)
+{
+	static uint8_t buf[KiB(256)], back[KiB(256)];
+	static struct topology topo;
+	struct cache_conf conf = { .affinity = CACHE_AFFINITY_AUTO,
+				   .topo = &topo,
+				   .node_workers = 3,
+				   .readahead = 1,
+				   .size = MiB(64) };
+	uint64_t forwards;
+
+	ck_assert_int_eq(topology_simulate(&topo, 4), 0);
+	bt_init(&t, NULL, 1);
+	cache = cache_create(&conf);
+	ck_assert_ptr_nonnull(cache);
+	disk = memdisk_create(MiB(32), 512, "memdisk-1");
+	t.blk = cache_open(cache, &disk->blk, false);
+	for (uint64_t i = 0; i < MiB(32); i += 8)
+		memcpy(disk->data + i, &i, 8);
+	/* Cold reads: three of four nodes are elsewhere. */
+	forwards = metric_read(M_cache_forwards);
+	for (uint64_t at = 0; at < MiB(16); at += KiB(256)) {
+		ck_assert_int_eq(bt_read(&t, at, KiB(256), buf, 0), 0);
+		ck_assert(!memcmp(buf, disk->data + at, KiB(256)));
+	}
+	forwards = metric_read(M_cache_forwards) - forwards;
+	ck_assert_uint_ge(forwards, 40);
+	ck_assert_uint_le(forwards, 64);
+	/* A write: its blocks are taken, and swapped in, there; prepared or not. */
+	for (unsigned from = 0; from < 2; from++) {
+		forwards = metric_read(M_cache_forwards);
+		for (uint64_t at = 0; at < MiB(16); at += KiB(256)) {
+			memset(buf, (int)(at / KiB(256) + from + 1), sizeof(buf));
+			ck_assert_int_eq(bt_write(&t, at, KiB(256), buf, from ? BLK_F_FROM : 0), 0);
+		}
+		forwards = metric_read(M_cache_forwards) - forwards;
+		ck_assert_uint_ge(forwards, from ? 40 : 80);
+		ck_assert_uint_le(forwards, from ? 64 : 128);
+		for (uint64_t at = 0; at < MiB(16); at += KiB(256)) {
+			ck_assert_int_eq(bt_read(&t, at, KiB(256), back, 0), 0);
+			ck_assert(bt_all(back, sizeof(back), (uint8_t)(at / KiB(256) + from + 1)));
+		}
+	}
+	forwards = metric_read(M_cache_forwards);
+	for (uint64_t at = MiB(16); at < MiB(17); at += KiB(4)) {
+		ck_assert_int_eq(bt_read(&t, at, KiB(4), buf, 0), 0);
+		ck_assert_int_eq(bt_write(&t, at, KiB(4), buf, 0), 0);
+	}
+	ck_assert_uint_eq(metric_read(M_cache_forwards), forwards);
+	close_cache();
+}
+END_TEST
+
 /* What a failing store does: data stays dirty, SYNC tells, a later one
  * succeeds, nothing is lost. */
 START_TEST(write_errors_are_told_by_sync_and_lose_nothing)
@@ -852,7 +968,7 @@ START_TEST(sector_maps_are_in_shared_memory)
 			*dirty = (uint8_t *)block_dirty(p, b);
 		ck_assert(valid >= (uint8_t *)a->map &&
 			  dirty + p->map_words * 8 <= (uint8_t *)a->map + a->map_len);
-		ck_assert_ptr_eq(valid, a->extra + (size_t)i * 2 * p->map_words * 8);
+		ck_assert_ptr_eq(valid, a->extra + (size_t)i * 3 * p->map_words * 8);
 		if (b->state == BLOCK_DIRTY) {
 			ck_assert_uint_eq(sector_map_find(block_valid(p, b), 0, 2048, true), 1);
 			ck_assert_uint_eq(sector_map_find(block_dirty(p, b), 1, 2048, false), 129);
@@ -868,6 +984,8 @@ UNIT_TABLE("cache", 30, { model, ARRAY_SIZE(shapes) }, { statistics }, { bytes_o
 	   { sequential_reads_are_loaded_ahead }, { random_reads_load_what_was_asked_for },
 	   { a_stream_beside_another }, { small_holes_are_read_over },
 	   { a_slow_store_is_shared_fairly }, { a_waiting_write_can_be_aborted },
+	   { a_forwarded_write_that_waits_can_be_aborted },
+	   { misses_and_writes_go_to_their_node },
 	   { write_errors_are_told_by_sync_and_lose_nothing }, { write_policy_switches_online },
 	   { all_who_wait_for_descriptors_go_on }, { a_store_opened_twice_is_one },
 	   { forwarding_makes_hits_local },

@@ -78,6 +78,7 @@ END_TEST
 #define N 200
 static struct block *hdr;
 static struct block_priv *priv;
+static uint64_t maps[N + 10];
 static struct partition p;
 static struct arena arena;
 
@@ -89,7 +90,7 @@ static void setup(void)
 	memset(hdr, 0, (N + 10) * sizeof(*hdr));
 	for (uint32_t i = 0; i < N + 10; i++)
 		hdr[i].index = i;
-	ck_assert_int_eq(part_init(&p, 3, hdr, priv, NULL, 1, 5, N), 0);
+	ck_assert_int_eq(part_init(&p, 3, hdr, priv, maps, 1, 5, N, NULL), 0);
 	ck_assert_uint_eq(p.count[BLOCK_FREE], N);
 }
 
@@ -143,6 +144,65 @@ START_TEST(find_what_was_inserted)
 }
 END_TEST
 
+/* More keys than a bucket has slots: all are found, with the lock and by their guesses, whichever
+ * of them go, come, or are replaced. */
+START_TEST(a_bucket_overflows)
+{
+	enum { KEYS = 40 };
+	uint64_t block[KEYS], next = 0;
+	struct block *at[KEYS] = { 0 };
+	unsigned in_slots = 0;
+
+	setup();
+	leaf_lock(&p.lock);
+	for (unsigned k = 0; k < KEYS; next++)
+		if (index_bucket(&p, 7, next) == 3)
+			block[k++] = next;
+	for (uint64_t rng = 1, turn = 0; turn < 20000; turn++) {
+		rng = rng * 6364136223846793005ull + 1442695040888963407ull;
+		const unsigned k = (unsigned)(rng >> 40) % KEYS;
+		const uint64_t hash = policy_hash(7, block[k]);
+
+		ck_assert_ptr_eq(index_find(&p, 7, block[k]), at[k]);
+		if (at[k] && rng >> 60 < 6) {
+			index_remove(&p, at[k]);
+			ck_assert_uint_eq(at[k]->block, BLOCK_NO_NUMBER);
+			part_drop(&p, at[k]);
+			at[k] = NULL;
+			continue;
+		}
+		if (at[k] && rng >> 60 < 10)
+			continue;
+		struct block *b = part_take_free(&p, BLOCK_NONE);
+
+		part_set_state(&p, b, BLOCK_FILLING);
+		if (at[k]) {
+			index_replace(&p, hash, at[k], b);
+			part_drop(&p, at[k]);
+		} else {
+			index_insert(&p, b, 7, block[k]);
+		}
+		at[k] = b;
+	}
+	/* The bucket's line names twelve of them, whoever has left. */
+	for (unsigned k = 0; k < KEYS; k++)
+		for (unsigned s = 0; at[k] && s < BUCKET_SLOTS; s++)
+			in_slots += p.bucket[3].tag[s] && p.bucket[3].slot[s] == at[k]->index;
+	ck_assert_uint_eq(in_slots, BUCKET_SLOTS);
+	for (unsigned k = 0; k < KEYS; k++)
+		if (at[k]) {
+			index_remove(&p, at[k]);
+			part_drop(&p, at[k]);
+		}
+	ck_assert_uint_eq(p.count[BLOCK_FREE], N);
+	for (unsigned s = 0; s < BUCKET_SLOTS; s++)
+		ck_assert_uint_eq(p.bucket[3].tag[s], 0);
+	ck_assert_uint_eq(p.bucket[3].more, BLOCK_NONE);
+	leaf_unlock(&p.lock);
+	teardown();
+}
+END_TEST
+
 START_TEST(neighbours_get_neighbours)
 {
 	setup();
@@ -171,4 +231,4 @@ END_TEST
 
 UNIT_MAIN("index", 20, spread_is_even_over_nodes_and_partitions, strides_do_not_hit_one_node,
 	  devices_start_at_different_partitions, half_a_mebibyte_takes_two_locks_at_most,
-	  find_what_was_inserted, neighbours_get_neighbours)
+	  find_what_was_inserted, a_bucket_overflows, neighbours_get_neighbours)

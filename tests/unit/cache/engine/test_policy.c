@@ -32,7 +32,7 @@ static void setup(void)
 	hdr = aligned_alloc(CACHE_LINE, N * sizeof(*hdr));
 	memset(hdr, 0, N * sizeof(*hdr));
 	memset(busy, 0, sizeof(busy));
-	ck_assert_int_eq(policy_init(&p, hdr, N), 0);
+	ck_assert_int_eq(policy_init(&p, hdr, N, NULL), 0);
 	for (uint32_t i = 0; i < N; i++) {
 		hdr[i].index = i;
 		hdr[i].device = 7;
@@ -154,7 +154,7 @@ START_TEST(a_saturated_queue_takes_few_steps)
 	struct policy q;
 
 	memset(many, 0, MANY * sizeof(*many));
-	ck_assert_int_eq(policy_init(&q, many, MANY), 0);
+	ck_assert_int_eq(policy_init(&q, many, MANY, NULL), 0);
 	for (uint32_t i = 0; i < MANY; i++) {
 		many[i].index = i;
 		many[i].block = i;
