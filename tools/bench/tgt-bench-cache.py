@@ -81,6 +81,67 @@ def blocks(program):
     return rows
 
 
+def beside(program):
+    """Hits of the cache beside reads of a ram store (C10), over sets that fit into memory."""
+    with open('/proc/meminfo') as f:
+        available = next(int(line.split()[1]) << 10 for line in f
+                         if line.startswith('MemAvailable:'))
+    rows = []
+    for mib in (256, 4096, 16384):
+        if mib << 20 <= available * 2 // 5:
+            said = run([program, '--beside-ram', '-s', '%dm' % mib, '-j']).stdout
+            rows.append(json.loads(said))
+    return rows
+
+
+def misses_of(program, args, n, function):
+    """Of a first-level data cache of 32 KiB, by callgrind, in all of @n requests."""
+    with tempfile.TemporaryDirectory() as work:
+        said = run([shutil.which('valgrind'), '--tool=callgrind', '--cache-sim=yes',
+                    '--D1=32768,8,64', '--toggle-collect=' + function,
+                    '--callgrind-out-file=%s/out' % work, program, '-n', str(n)] + args).stderr
+    for line in said.splitlines():
+        if 'Collected : ' in line:
+            numbers = line.split('Collected : ')[1].split()
+            return int(numbers[4]) + int(numbers[5]) # Ir Dr Dw I1mr D1mr D1mw
+    raise RuntimeError('callgrind collected nothing: ' + said[-300:])
+
+
+def lines_of(program, args, n, function, calls=1):
+    """Lines that a request finds far away, by what twice as many miss more. What all use is near."""
+    more = misses_of(program, args, 2 * n, function) - misses_of(program, args, n, function)
+    return more / (n * calls)
+
+
+def model(program):
+    """Cache lines of each job, counted anew, and what the model makes of those compiled in."""
+    if not shutil.which('valgrind'):
+        raise RuntimeError('lines are counted by valgrind')
+    counted = {}
+
+    def job(name, small, large):
+        block = (large - small) / 63  # 64 blocks against one
+        counted[name] = {'block': block, 'request': max(small - block, 0)}
+
+    wide = ['-s', '128m']
+    hit = [lines_of(program, ['-b', size] + wide, n, 'one_read')
+           for size, n in (('4k', 20000), ('256k', 1000))]
+    job('hit', *hit)
+    missed = []
+    for size, n, found in (('4k', 20000, hit[0]), ('256k', 1500, hit[1])):
+        args = ['-m', '-b', size, '-s', '64m']
+        share = json.loads(run([program, '-n', str(n), '-j'] + args).stdout)['hits']
+        both = lines_of(program, args, n, 'cache_read', 2)  # it warms up by as many
+        missed.append((both - share * found) / (1 - share))
+    job('miss', *missed)
+    for name, function in (('write: blocks', 'cache_write_prepare'),
+                           ('write: end', 'cache_write')):
+        job(name, *(lines_of(program, ['-w', '-b', size, '-s', '64m'], n, function)
+                    for size, n in (('4k', 20000), ('256k', 500))))
+    machines = json.loads(run([program, '--model', '-j']).stdout)
+    return {'counted': counted, 'machines': machines}
+
+
 def text(c):
     def number(v):
         return '-' if v is None else '%.0f' % v
@@ -98,6 +159,22 @@ def text(c):
                          'the machine itself %.2f and %.2f' %
                          (words, s['rate_one'] / 1e6, s['rate_all'] / 1e6, s['cpu_ns_one'], s['cpu_ns_all'], s['by_clock'], s['by_cpu'],
                           m['by_clock'], m['by_cpu']))
+    for row in c.get('beside', []):
+        lines.append('reads of %d KiB over %d MiB, %d at a time, bytes copied: '
+                     'cache %.0f ns, ram %.0f ns: %.2f of its speed' %
+                     (row['bytes'] >> 10, row['span'] >> 20, row['depth'], row['cache_ns'],
+                      row['ram_ns'], row['ratio']))
+    for name, row in c.get('model', {}).get('counted', {}).items():
+        used = c['model']['machines'][0][name]
+        lines.append('%s: %.1f lines a block and %.1f a request; the model goes by %.1f and %.1f'
+                     % (name, row['block'], row['request'], used['lines_block'],
+                        used['lines_request']))
+    for m in c.get('model', {}).get('machines', []):
+        since = ['never' if n < 0 else 'from %d KiB' % (n >> 10)
+                 for n in (m['hit']['back_from'], m['hit']['send_from'])]
+        lines.append('%s, a hop of %d ns, %.1f ns more a remote line: '
+                     'a hit is forwarded %s; if the worker sent it, %s' %
+                     (m['machine'], m['hop_ns'], m['line_ns'][1] - m['line_ns'][0], *since))
     for row in c.get('blocks', []):
         lines.append('blocks of %d KiB: %s instructions a 4 KiB read, %s a 256 KiB read; random 4 KiB reads over twice the cache: '
                      '%.1f %% hits, %.1f %% of the memory holds data' %
@@ -110,6 +187,8 @@ def main():
     p.add_argument('--out', default='build/bench')
     p.add_argument('--passes', type=int, default=3, help='of the scaling')
     p.add_argument('--rounds', type=int, default=11, help='of slices in each')
+    p.add_argument('--model', action='store_true',
+                   help='instead: what forwarding is worth, by its model, and its counts')
     p.add_argument('--blocks', action='store_true', help='instead: what the size of blocks costs')
     o = p.parse_args()
     here = os.environ.get('TGT_BIN') or os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -119,6 +198,8 @@ def main():
     try:
         if o.blocks:
             cache['blocks'] = blocks(program)
+        elif o.model:
+            cache['model'] = model(program)
         else:
             for kind, table, function in (('reads', READS, 'one_read'), ('writes', WRITES, 'one_write')):
                 cache[kind] = {}
@@ -126,6 +207,7 @@ def main():
                     r = json.loads(run([program, '-n', '5000', '-j'] + SPAN + args).stdout)
                     cache[kind][name] = {'locks': r['locks'], 'most_locks': r['most_locks'],
                                          'instructions': instructions(program, args, n, function)}
+            cache['beside'] = beside(program)
             if len(os.sched_getaffinity(0)) > 1:
                 cache['scaling'] = scaling(program, o.passes, o.rounds)
             else:
@@ -134,7 +216,9 @@ def main():
         trouble.append('cache: %s' % e)
     for line in text(cache):
         say('cache: ' + line)
-    with open(os.path.join(o.out, 'cache-blocks.json' if o.blocks else 'cache.json'), 'w') as f:
+    name = ('cache-blocks.json' if o.blocks else
+            'cache-model.json' if o.model else 'cache.json')
+    with open(os.path.join(o.out, name), 'w') as f:
         json.dump({'cache': cache, 'cache_text': text(cache), 'counts': [], 'trouble': trouble}, f, indent=1)
     for t in trouble:
         say(t)

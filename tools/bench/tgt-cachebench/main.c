@@ -23,7 +23,9 @@
 #include "cache/engine/stat.h"
 #include "events/clock.h"
 #include "events/log.h"
+#include "tools/bench/tgt-cachebench/beside.h"
 #include "tools/bench/tgt-cachebench/cold.h"
+#include "tools/bench/tgt-cachebench/model.h"
 #include "tools/bench/tgt-cachebench/send.h"
 #include "tools/bench/tgt-cachebench/waits.h"
 
@@ -434,6 +436,8 @@ static int usage(int rc)
 		"       tgt-cachebench -f FILE [-b BYTES] [-d DEPTH] [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench --send [-b BYTES] [-s SPAN] [-d DEPTH] [-r ROUNDS] [-l PERCENT] [-j]\n"
 		"       tgt-cachebench --waits MBPS [-c CACHE_OPTIONS]\n"
+		"       tgt-cachebench --beside-ram [-b BYTES] [-s SPAN] [-d DEPTH] [-r ROUNDS] [-c CACHE_OPTIONS] [-j]\n"
+		"       tgt-cachebench --model [-j]\n"
 		"  -b   bytes of a request (default 4k);  -a  their offsets are multiples of this (as -b)\n"
 		"  -s   bytes used at random (64m);  -n  requests a thread (1000000);  -w  writes, not reads\n"
 		"  -m   reads over twice what the cache holds: hits, and how much of the memory holds data\n"
@@ -444,6 +448,8 @@ static int usage(int rc)
 		"  --send  who should send what another node's thread has found: the connection's, or it itself\n"
 		"  --waits  how long a write of 0.5 MiB waits when a cache over a store of MBPS MB/s is "
 		"full of dirty data\n"
+		"  --beside-ram  batches of hits, their bytes copied, in turn with the same of a ram store\n"
+		"  --model  from what size on forwarding pays, on machines whose figures are published, and on this one\n"
 		"  -l   per cent of these requests that are for the connection's own node (0)\n");
 	return rc;
 }
@@ -526,7 +532,7 @@ int nth_cpu(unsigned n)
 }
 
 /* The cache's memory comes in the background, and joining pages stops all threads for moments. */
-static bool prepares(void)
+bool memory_prepares(void)
 {
 	DIR *dir = opendir("/proc/self/task");
 	bool found = false;
@@ -545,7 +551,7 @@ static bool prepares(void)
 
 static int run(struct cache *cache)
 {
-	for (unsigned tenths = 0; rounds && tenths < 600 && prepares(); tenths++)
+	for (unsigned tenths = 0; rounds && tenths < 600 && memory_prepares(); tenths++)
 		usleep(100000);
 	struct blk *shared = NULL;
 	for (unsigned i = 0; i < threads; i++) {
@@ -629,12 +635,15 @@ int main(int argc, char **argv)
 	struct cache_conf conf = { .affinity = CACHE_AFFINITY_INLINE, .topo = &topo };
 	static const struct option longer[] = { { "send", no_argument, NULL, 'S' },
 						{ "waits", required_argument, NULL, 'W' },
+						{ "beside-ram", no_argument, NULL, 'B' },
+						{ "model", no_argument, NULL, 'M' },
 						{ "help", no_argument, NULL, 'h' },
 						{ NULL, 0, NULL, 0 } };
 	const char *text = NULL, *file = NULL;
 	struct send_conf send = { .depth = 16, .rounds = 9, .span = MiB(64) };
 	uint64_t waits = 0; /* MB/s */
-	bool sends = false, others = false; /* options that --send has no use for */
+	bool sends = false, beside = false, model = false;
+	bool others = false; /* options that --send has no use for */
 	uint64_t v;
 	int opt;
 	while ((opt = getopt_long(argc, argv, "b:a:s:n:r:t:1c:f:d:l:wmkjh", longer, NULL)) != -1) {
@@ -646,6 +655,12 @@ int main(int argc, char **argv)
 			break;
 		case 'W':
 			ok = number(optarg, &waits);
+			break;
+		case 'M':
+			model = true;
+			break;
+		case 'B':
+			beside = true;
 			break;
 		case 'l':
 			send.local = (unsigned)atoi(optarg);
@@ -713,9 +728,23 @@ int main(int argc, char **argv)
 	/* Requests of --send are whole blocks, within one group. */
 	if (sends ? others || send.size % KiB(4) || (send.size & (send.size - 1)) : send.local != 0)
 		return usage(2);
+	/* Batches of whole blocks; the bytes are copied anyway. */
+	if (beside && (sends || file || writes || misses || same || copies || step || threads > 1 ||
+		       span % MiB(1) || depth > BLK_HINTS || size % KiB(4) || span % size))
+		return usage(2);
+	if (model && (sends || others || beside))
+		return usage(2);
 	log_set_level(LOG_LVL_WARN);
 	if (sends)
 		return send_run(&send);
+	if (model)
+		return topology_detect(&topo, "") < 0 ? 1 : model_run(&topo, json);
+	if (beside) {
+		const struct beside_conf bc = { size, span, depth ? depth : 32,
+						rounds ? rounds : 9, json, text };
+
+		return topology_detect(&topo, "") < 0 ? 1 : beside_run(&bc, &topo);
+	}
 	char err[200];
 	span = ALIGN_UP(span, MiB(1));
 	step = step ? step : size;

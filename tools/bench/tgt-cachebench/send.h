@@ -17,6 +17,8 @@ struct send_conf {
 
 /* Of those that we may use, over and over. -1: not known. */
 int nth_cpu(unsigned n);
+/* A cache of this process's still gets its memory in the background. */
+bool memory_prepares(void);
 
 /* Exit status. */
 int send_run(const struct send_conf *conf);

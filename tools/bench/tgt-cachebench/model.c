@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What forwarding is worth, by the model that the cache itself decides with
+ * (cache/engine/affinity.h): a hop against the lines and the bytes that it brings near. The counts
+ * of lines are our own (they are compiled in; tgt-bench-cache --model counts them anew). The costs
+ * are those of machines that others have measured and published, named as such, with hops of
+ * several lengths; and, where the machine at hand has several nodes, its own, as the cache measures
+ * them at its start.
+ *
+ *   inline   the connection's thread does it all
+ *   back     the node's worker does it, the connection's thread sends (affinity=forward)
+ *   send     the connection's thread does it, the node's worker sends (affinity=send)
+ */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cache/engine/affinity.h"
+#include "cache/engine/stat.h"
+#include "tools/bench/tgt-cachebench/model.h"
+
+#define BLOCK KiB(4)
+#define MEASURE_TRIES 600 /* of 100 ms */
+
+static const struct {
+	const char *name;
+	struct affinity_costs costs; /* without the hop */
+} published[] = {
+	/* Idle latencies of a two-way Xeon SP of 2017, 89 and 139 ns: qdpma.com, "The Case for
+	 * Single Processor". A socket of a Xeon Platinum 8160 reads 112 and 34 GB/s (J. McCalpin on
+	 * stackoverflow.com); what one thread has of that is assumed to be a tenth. */
+	{ "two sockets, Xeon SP (published)", { 0, { 89000, 139000 }, { 11200, 3400 } } },
+	/* Four-node Dell R820, E5-4620: 18.9 GB/s near, 3.2 far (Ren 2015, 5.1). Latencies are not
+	 * told; a line of 64 bytes at that speed is the least it can be. */
+	{ "four sockets, E5-4620 (published)", { 0, { 3386, 20000 }, { 18900, 3200 } } },
+};
+
+static const uint32_t hops_ns[] = { 1000, 3000, 10000 };
+
+static const char *const job_name[AFFINITY_JOBS] = {
+	[AFFINITY_HIT] = "hit", [AFFINITY_MISS] = "miss",
+	[AFFINITY_PREPARE] = "write: blocks", [AFFINITY_COMMIT] = "write: end",
+};
+
+static const char *size_text(uint32_t bytes, char *buf, size_t len)
+{
+	if (bytes == UINT32_MAX)
+		snprintf(buf, len, "never");
+	else
+		snprintf(buf, len, "%u KiB", bytes >> 10);
+	return buf;
+}
+
+/* How much dearer a remote line has to be for a hop to pay, at 256 KiB: ns. */
+static double least_line_ns(uint32_t hop_ns, enum affinity_job job)
+{
+	const struct affinity_lines *l = &affinity_lines[job];
+
+	return hop_ns * 10.0 / (KiB(256) / BLOCK * l->block + l->request);
+}
+
+static void show_machine(const char *name, const struct affinity_costs *c, bool json, bool first)
+{
+	char back[24], send[24];
+
+	if (json)
+		printf("%s{\"machine\": \"%s\", \"hop_ns\": %u, \"line_ns\": [%.1f, %.1f], "
+		       "\"mbps\": [%u, %u]",
+		       first ? "[" : ",\n", name, c->hop_ns, c->line_ps[0] / 1e3,
+		       c->line_ps[1] / 1e3, c->mbps[0], c->mbps[1]);
+	else
+		printf("%s, a hop of %u ns; a line %.1f ns near, %.1f far; %u MB/s near, %u far\n",
+		       name, c->hop_ns, c->line_ps[0] / 1e3, c->line_ps[1] / 1e3, c->mbps[0],
+		       c->mbps[1]);
+	for (unsigned job = 0; job < AFFINITY_SEND; job++) {
+		const enum affinity_job j = (enum affinity_job)job;
+		const uint32_t from = affinity_threshold(c, j, BLOCK, false),
+			       sent = affinity_threshold(c, AFFINITY_SEND, BLOCK, true);
+		const int64_t at256 = affinity_gain(c, j, KiB(256), BLOCK, false),
+			      sent256 = affinity_gain(c, AFFINITY_SEND, KiB(256), BLOCK, true);
+
+		if (json) {
+			printf(", \"%s\": {\"back_from\": %lld, \"back_256k_ns\": %lld, "
+			       "\"lines_block\": %.1f, \"lines_request\": %.1f, "
+			       "\"least_line_ns\": %.1f",
+			       job_name[job], from == UINT32_MAX ? -1ll : (long long)from,
+			       (long long)at256, affinity_lines[job].block / 10.0,
+			       affinity_lines[job].request / 10.0, least_line_ns(c->hop_ns, j));
+			if (j == AFFINITY_HIT)
+				printf(", \"send_from\": %lld, \"send_256k_ns\": %lld",
+				       sent == UINT32_MAX ? -1ll : (long long)sent,
+				       (long long)sent256);
+			printf("}");
+			continue;
+		}
+		printf("  %-13s back from %s, %+.1f us at 256 KiB (it takes %.1f ns more a line)",
+		       job_name[job], size_text(from, back, sizeof(back)), (double)at256 / 1e3,
+		       least_line_ns(c->hop_ns, j));
+		if (j == AFFINITY_HIT)
+			printf("; send from %s, %+.1f us", size_text(sent, send, sizeof(send)),
+			       (double)sent256 / 1e3);
+		printf("\n");
+	}
+	if (json)
+		printf("}");
+}
+
+/* As the cache of this machine measures them; false: not in time. */
+static bool measured(const struct topology *topo, struct affinity_costs *c)
+{
+	struct cache_conf conf = { .topo = topo, .affinity = CACHE_AFFINITY_AUTO };
+	struct cache *cache = cache_create(&conf);
+	struct cache_info info = { .measured = CACHE_MEASURED_NOT };
+
+	if (!cache)
+		return false;
+	for (unsigned i = 0; i < MEASURE_TRIES; i++) {
+		cache_get_info(cache, &info);
+		if (info.measured == CACHE_MEASURED)
+			break;
+		usleep(100000);
+	}
+	*c = (struct affinity_costs){ info.hop_ns,
+				      { info.local_line_ps, info.remote_line_ps },
+				      { info.local_mbps, info.remote_mbps } };
+	cache_destroy(cache);
+	return info.measured == CACHE_MEASURED;
+}
+
+int model_run(const struct topology *topo, bool json)
+{
+	struct affinity_costs c;
+	bool first = true;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(published); i++)
+		for (unsigned h = 0; h < ARRAY_SIZE(hops_ns); h++, first = false) {
+			c = published[i].costs;
+			c.hop_ns = hops_ns[h];
+			show_machine(published[i].name, &c, json, first);
+		}
+	if (topo->nnodes > 1 && measured(topo, &c))
+		show_machine("this machine (measured)", &c, json, false);
+	else if (!json)
+		printf("this machine has one node: nothing to measure\n");
+	if (json)
+		printf("]\n");
+	return 0;
+}
