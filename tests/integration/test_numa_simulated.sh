@@ -57,7 +57,7 @@ share_is() { # LOW HIGH: percent of the bytes that a thread of their node served
 by_chance() { share_is 15 35 && [ $forwards = 0 ]; }
 
 truncate -s 64m "$dir/disk"
-daemon_start ours --numa-nodes 4 --cache size=96m
+daemon_start ours --numa-nodes 4 --cache size=96m,workers=2
 adm --op new --mode target --tid 1 -T $iqn
 adm --op bind --mode target --tid 1 -I ALL
 adm --op new --mode logicalunit --tid 1 --lun 1 --bstype aio --backing-store "$dir/disk"
@@ -65,6 +65,15 @@ is "an LU in a daemon with four nodes" test "$rc" = 0
 adm --op show --mode cache
 is "the cache has four nodes" has_line "    Nodes: 4"
 is "it decides by itself" has_line "    Affinity: auto"
+is "and says what it has chosen, and why" has_line \
+	"    Choice: forward: 64 KiB and more: nodes are simulated, there is nothing to measure"
+choices=$(printf '%s\n' "$out" | grep -c '^    Threshold[^:]*: 65536 bytes$')
+is "for hits, misses and both halves of writes" test "$choices" = 4
+wheres=$(printf '%s\n' "$out" | grep -cE '^    Node [0-3]: (data|index): [0-9]+ pages, ')
+is "and where each node's memory is, as far as nodes that are none tell" test "$wheres" = 8
+is "with two workers a node" has_line "    Workers: 2 per node"
+workers=$(cat /proc/"$pid"/task/*/comm | grep -cE '^node-[0-3](\.1)?$')
+is "which are there" test "$workers" = 8
 
 load --pattern sequential --range 16m --bs 256k --count 64
 adm --op stat --mode cache --tid 1 --lun 1
@@ -97,6 +106,15 @@ reads 4000 4k
 is "random reads of 4 KiB: all hit, each byte counted once" test $? = 0
 is "none is forwarded" test $forwards = 0
 
+figures
+load --read 0 --bs 256k --count 400
+is "random writes of 256 KiB: no error" test $? = 0
+figures
+is "their blocks are taken, and swapped in, on their nodes" \
+	test $forwards -gt 400 -a $forwards -le 800
+reads 400 256k
+is "what was written is there" test $? = 0
+
 adm --op update --mode cache --name affinity --value inline
 reads 400 256k
 is "affinity=inline: all hit" test $? = 0
@@ -105,6 +123,40 @@ adm --op update --mode cache --name affinity --value forward
 reads 400 4k
 is "affinity=forward: small reads are forwarded, too" test $? = 0 -a $forwards -gt 200
 is "and all is local" share_is 100 100
+
+# Each byte is what was written, in every mode; who copied it to the socket is counted by node.
+load --fill --bs 256k --count 256 --range 48m
+is "the LU filled with what can be recognized" test $? = 0
+copied() { # leaves near and far: bytes of large reads since the last call
+	adm --op show --mode cache
+	n=$(printf '%s\n' "$out" | sed -n 's/^    Sent near: \([0-9]*\) .*/\1/p')
+	f=$(printf '%s\n' "$out" | sed -n 's/^    Sent far: \([0-9]*\) .*/\1/p')
+	near=$((n - ${n0:-0})) far=$((f - ${f0_:-0})) n0=$n f0_=$f
+	echo "# $near bytes copied near, $far far"
+}
+for mode in inline forward send auto; do
+	adm --op update --mode cache --name affinity --value $mode
+	for size in 4k 64k 256k 1m; do
+		load --verify --bs $size --count 200 --range 48m
+		is "affinity=$mode: reads of $size are what was written" test $? = 0
+	done
+	load --verify --read 50 --bs 64k:1,256k:1 --count 200 --range 48m --connections 4
+	is "affinity=$mode: among writes, on four connections, too" test $? = 0
+done
+adm --op update --mode cache --name affinity --value send
+adm --op show --mode cache
+is "affinity=send: from 64 KiB on, and looked up where it is" eval \
+	'has_line "    Threshold of sending: 65536 bytes" && has_line "    Threshold: never"'
+copied
+reads 400 256k
+is "nothing is forwarded" test $? = 0 -a $forwards = 0
+copied
+is "95 % and more is copied to the socket on its node" \
+	test $((near + far)) -ge $((400 * 256 * 1024)) -a $((near * 100)) -ge $((95 * (near + far)))
+reads 1000 4k
+copied
+is "small reads are sent by the thread of the connection" test $((near + far)) = 0
+
 adm --op update --mode cache --name affinity --value auto
 adm --op update --mode cache --name threshold --value 512k
 reads 200 256k

@@ -55,6 +55,46 @@ arenas_by_move_pages() {
 	END
 }
 
+# All of the arenas has been looked at; small ones are when the cache is made, others a little later.
+looked_at() {
+	local tries
+	for tries in $(seq 600); do
+		adm --op show --mode cache >/run/cache || return 1
+		grep -q 'is being prepared\|is being measured' /run/cache || return 0
+		sleep 0.5
+	done
+	cat /run/cache
+	return 1
+}
+
+# By what the cache itself found: data, headers and maps, and beside them locks, buckets, companions of the
+# headers, replacement and ghosts.
+said_by_the_cache() {
+	local node what
+	looked_at && cat /run/cache || return 1
+	for node in 0 1 2 3; do
+		for what in data index; do
+			grep -qE "^ *Node $node: $what: ([1-9][0-9]*) of \\1 pages on the node," /run/cache || return 1
+		done
+	done
+}
+
+# Every page of private memory that is bound to a node, by the kernel's account (numa_maps).
+bound_memory() {
+	awk '/ prefer(=|:|ing:)?[^ ]*/ && / anon=/ {
+			want = $2; gsub(/[^0-9]/, "", want)
+			for (i = 3; i <= NF; i++)
+				if ($i ~ /^N[0-9]+=/) {
+					split(substr($i, 2), n, "=")
+					pages[want == n[1] ? "there" : "elsewhere"] += n[2]
+				}
+		}
+		END {
+			printf "%d pages on the node that they are bound to, %d elsewhere\n", pages["there"], pages["elsewhere"]
+			exit !(pages["there"] > 100 && !pages["elsewhere"])
+		}' /proc/$TGTD_PID/numa_maps
+}
+
 # Worker n and the thread of each LU that asked for node n run on its CPU alone, and LUN 1's on some one.
 threads() {
 	tgtd_threads | tee /run/threads
@@ -113,13 +153,39 @@ percent_local() { echo $((local_bytes * 100 / (local_bytes + remote_bytes))); }
 
 large_are_local() {
 	local node
+	adm --op update --mode cache --name affinity --value forward || return 1
 	reads 200 256k && echo "$(percent_local) % local" && [ "$(percent_local)" -ge 95 ] && [ "$forwards" -gt 0 ] || return 1
 	for node in 0 1 2 3; do
 		[ "$(figure local_bytes $node)" -gt 0 ] || { echo "node $node served nothing"; return 1; }
 	done
 }
 
-small_stay() { reads 2000 4k && [ "$forwards" = 0 ]; }
+small_stay() {
+	adm --op update --mode cache --name affinity --value auto && reads 2000 4k && [ "$forwards" = 0 ]
+}
+
+large_writes_go() {
+	figures >/dev/null && load --read 0 --bs 256k --count 100 && figures && [ "$forwards" -gt 100 ]
+}
+
+copied() { # leaves near and far: bytes of large reads that were copied since the last call
+	local v now old
+	adm --op show --mode cache >/run/cache || return 1
+	for v in near far; do
+		now=$(sed -n "s/^ *Sent $v: \([0-9]*\) .*/\1/p" /run/cache)
+		old=old_$v
+		printf -v $v %s $((now - ${!old:-0}))
+		printf -v old_$v %s "$now"
+	done
+	echo "$near bytes copied near, $far far"
+}
+
+# A worker of the payload's node copies it to the socket; it is looked up where the connection is.
+workers_send() {
+	adm --op update --mode cache --name affinity --value send && copied >/dev/null && reads 200 256k &&
+		copied && [ "$forwards" = 0 ] && [ $((near + far)) -ge $((200 * 256 * 1024)) ] &&
+		[ $((near * 100)) -ge $((95 * (near + far))) ] && reads 500 4k && copied && [ $((near + far)) = 0 ]
+}
 
 # The measure itself: without forwarding, what is local is so by chance.
 inline_is_not() {
@@ -130,7 +196,7 @@ inline_is_not() {
 # What auto measured here. Emulated memory is equally far from everywhere: any difference is noise of the
 # host, and the threshold that comes of it may be anything. Then one is set; the mode stays auto.
 decision() {
-	adm --op show --mode cache >/run/cache && cat /run/cache && grep -qx ' *Affinity: auto' /run/cache || return 1
+	looked_at && cat /run/cache && grep -qx ' *Affinity: auto' /run/cache && grep '^ *Choice: ' /run/cache || return 1
 	local threshold
 	threshold=$(sed -n 's/^ *Threshold: \([0-9]*\).*/\1/p' /run/cache)
 	DECIDED="auto forwards from ${threshold:-(never)} bytes on: $(sed -n 's/^ *\(Hop\|Local memory\|Remote memory\): /\1 /p' /run/cache | paste -sd,)"
@@ -146,6 +212,8 @@ need 'tgtd starts' tgtd_start $P
 need 'target and LUNs' configure
 step 'pages of each arena on its node (numa_maps)' arenas_by_numa_maps
 step 'pages of each arena on its node (move_pages)' arenas_by_move_pages
+step 'data and index of each node on it, as the cache says' said_by_the_cache
+step 'private memory on the nodes that it is bound to (numa_maps)' bound_memory
 step 'threads of nodes and LUs on their nodes' threads
 need 'all of the LU read into the cache' read_all
 step 'its blocks spread evenly, within 2 %' even
@@ -153,6 +221,8 @@ need 'auto has decided' decision
 echo "# $DECIDED"
 step '256 KiB reads: 95 % and more served on the node of the data' large_are_local
 step '4 KiB reads: none forwarded' small_stay
+step '256 KiB writes: their blocks are taken, and swapped in, on their nodes' large_writes_go
+step 'affinity=send: 95 % and more copied to the socket by threads of its node, nothing of 4 KiB' workers_send
 step 'affinity=inline: forwards nothing, and it shows' inline_is_not
 step 'pages still where they were' arenas_by_move_pages
 step 'no kernel error' kernel_clean
