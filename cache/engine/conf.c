@@ -275,7 +275,8 @@ int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *e
 				"a cache of %llu bytes in blocks of %u over %u nodes is too small: at least %llu",
 				(unsigned long long)conf->size, conf->block,
 				(unsigned)__builtin_popcountll(conf->node_mask),
-				(unsigned long long)need * PART_KEPT * conf->block * plan->run / smallest);
+				(unsigned long long)need * PART_KEPT * conf->block * plan->run /
+					smallest);
 	if (!conf->partitions) {
 		uint64_t want = blocks_of(CACHE_REQ_LEN, conf->block) * 8;
 		for (conf->partitions = 1;

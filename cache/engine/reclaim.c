@@ -297,8 +297,8 @@ void lockset_wake(const struct lockset *ls)
 		part_wake_unlocked(ls->cache->part[ls->id[i]]);
 }
 
-/* The lock of the queue that op->place names is held: then this is so, or it is in no queue, and its
- * loop may be at work on it. */
+/* The lock of the queue that op->place names is held: then this is so, or it is in no queue, and
+ * its loop may be at work on it. */
 static UNLOCKED_LOOK bool is_queued(const struct cache_op *op)
 {
 	return __atomic_load_n(&op->flags, __ATOMIC_RELAXED) & OP_F_QUEUED;

@@ -363,8 +363,8 @@ START_TEST(unsolicited_data_may_be_less_than_first_burst)
 }
 END_TEST
 
-/* DataPDUInOrder=No: unsolicited data that ends with a hole in it. Whatever lay in the blocks before
- * must not become the unit's data. Out of order without a hole is what was agreed on. */
+/* DataPDUInOrder=No: unsolicited data that ends with a hole in it. Whatever lay in the blocks
+ * before must not become the unit's data. Out of order without a hole is what was agreed on. */
 START_TEST(unsolicited_data_with_a_hole_fails_its_command)
 {
 	static const struct {
