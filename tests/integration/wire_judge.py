@@ -57,6 +57,20 @@ def data_of(payload):
     return payload[48:48 + n]
 
 
+def provisioning_page(cdb, data):
+    """Mode pages that are whole, one behind the other (SPC-5 7.5.4), among them Logical Block Provisioning
+    (1Ch/02h, SBC-4 6.5.7)."""
+    if cdb not in (0x1a, 0x5a):
+        return False
+    head = 4 if cdb == 0x1a else 8
+    at = head + (data[3] if cdb == 0x1a else int.from_bytes(data[6:8], 'big'))
+    found = False
+    while at + 4 <= len(data):
+        found |= data[at] & 0x7f == 0x5c and data[at + 1] == 2
+        at += 4 + int.from_bytes(data[at + 2:at + 4], 'big') if data[at] & 0x40 else 2 + data[at + 1]
+    return found and at == len(data)
+
+
 def cut(payload):
     """A PDU that is not a whole iSNS message, or the rest of one whose beginning came before."""
     return int.from_bytes(payload[6:8], 'big') & 0xc00 != 0xc00
@@ -92,6 +106,8 @@ for line in open(path):
         elif side == 'target' and ops == '0x25' and cdb == 0x4d and \
                 data_of(bytes.fromhex(payload.replace(':', '')))[0] & 0x3f == 0:
             excused['Supported Log Pages, whose list it takes for parameters'] += 1
+        elif side == 'target' and ops == '0x25' and provisioning_page(cdb, data_of(bytes.fromhex(payload.replace(':', '')))):
+            excused['a mode page that it does not know: Logical Block Provisioning'] += 1
         elif side == 'initiator' and ops in ('0x01', '0x05') and cdb in (0x1d, 0x3b):
             excused['parameters of SEND DIAGNOSTIC or WRITE BUFFER, which it takes for another CDB'] += 1
         elif not ops and (again or order):

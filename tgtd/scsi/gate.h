@@ -22,13 +22,13 @@ enum {
 	GATE_READONLY = 1 << 9,	  /* read-only device, or SWP */
 	GATE_FROZEN = 1 << 10,	  /* the store is being replaced: commands are held back */
 	GATE_ALUA = 1 << 11,	  /* this port's group is not active */
-	GATE_ALUA_OFF = 1 << 15,  /* nor in standby: unavailable, or transitioning */
 	GATE_TOKENS = 1 << 12,	  /* a write must look whether it invalidates a ROD token */
 	GATE_CLOCK = 1 << 13,	  /* no command of this I_T_L nexus has begun or ended in this
 				   * iteration of its loop (lu_perf.h); stops nothing, but makes the
 				   * first one look */
 	GATE_RCD = 1 << 14,	  /* what is read comes from the medium (caching mode page) */
-	GATE_GENERAL = 1 << 15,	  /* tests, of a nexus: stops nothing, but each command begins by
+	GATE_ALUA_OFF = 1 << 15,  /* nor in standby: unavailable, or transitioning */
+	GATE_GENERAL = 1 << 16,	  /* tests, of a nexus: stops nothing, but each command begins by
 				   * the general form (start.c) */
 };
 /* What concerns every command that is not explicitly excepted. */

@@ -139,7 +139,8 @@ opcodes() {
 	n=$(grep -cE '^ *[0-9a-f]{2} ' $RUN/says)
 	ends 0 sg_opcodes --rctd --unsorted "$D" && [ "$n" -ge 70 ] && ends 0 sg_opcodes --rctd --mask --compact "$D" && ends 0 sg_opcodes "$C" || return 1
 	ends 0 sg_opcodes --opcode=0x93 --rctd "$D" && says 'Command is supported' && ends 0 sg_opcodes --opcode=0x9e,0x12 "$D" &&
-		says 'Command is supported' && ends 0 sg_opcodes --opcode=0x04 "$D" && says 'Command is NOT supported' && ends 0 sg_opcodes --opcode=0x5f,0x08 "$D" &&
+		says 'Command is supported' && ends 0 sg_opcodes --opcode=0x04 "$D" && says 'Command is supported' &&
+		ends 0 sg_opcodes --opcode=0x07 "$D" && says 'Command is NOT supported' && ends 0 sg_opcodes --opcode=0x5f,0x08 "$D" &&
 		says 'Command is NOT supported' || return 1
 	ends 0 sg_opcodes --tmf "$D" && says 'Abort task' 'Logical unit reset' && ends 0 sg_opcodes --tmf --repd "$D"
 }
@@ -258,6 +259,14 @@ sanitizing() {
 	ends $ILLEGAL sg_sanitize --crypto --quick --wait "$D" && ends $ILLEGAL sg_sanitize --block --quick --wait "$D3"
 }
 
+# Zeroes on a unit that is not thin.
+formatting() {
+	put "$D3" 0 64 0x99
+	ends 0 sg_format --format --quick --early "$D3" || return 1
+	until_true 30 eval 'sg_turs "$D3" >$RUN/turs 2>&1' || { cat $RUN/turs; return 1; }
+	holds "$D3" 0 64 0
+}
+
 resets() {
 	ends 0 sg_reset --no-esc --device "$D" && sg_turs -v "$D" >$RUN/says 2>&1
 	says 'Bus device reset|Power on|reset occurred' && ends 0 sg_turs "$D" && ends 0 sg_reset --no-esc --target "$D" || return 1
@@ -276,7 +285,6 @@ refused() {
 		ends "$@" "$D" || return 1
 		n=$((n + 1))
 	done <<-END
-		$INVALID_OPCODE sg_format --format --quick --early
 		$INVALID_OPCODE sg_read_buffer
 		$INVALID_OPCODE sg_read_long --lba=0
 		$INVALID_OPCODE sg_reassign --address=1
@@ -294,7 +302,7 @@ refused() {
 		$ILLEGAL sg_stream_ctl --get
 		$ILLEGAL sg_rep_pip
 	END
-	[ $n -eq 17 ] && ends 0 sg_turs "$D"
+	[ $n -eq 16 ] && ends 0 sg_turs "$D"
 }
 
 need 'tgtd starts' tgtd_start $P -- --state-dir /run/state
@@ -324,6 +332,7 @@ step 'sg_logs' logs
 step 'sg_start' start_stop
 step 'sg_turs, sg_requests, sg_prevent, sg_senddiag, scsi_mandat' asking
 step 'sg_sanitize' sanitizing
+step 'sg_format' formatting
 step 'sg_reset' resets
 step 'what is not offered' refused
 step 'logout' logout $T
