@@ -132,6 +132,7 @@ struct cache {
 	struct leaf_lock io_lock cacheline_aligned; /* of those who wait */
 	struct list io_waitq;	/* blk_req.link */
 	uint32_t io_waiting;	/* atomic: its length */
+	uint64_t newest_wait_ns; /* atomic: cache_op.since_ns of who waits for blocks last */
 };
 
 /* @n blocks of a request were there when it looked, @bytes of which it wants. Lock held. */

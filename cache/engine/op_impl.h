@@ -68,7 +68,7 @@ struct cache_op {
 	};
 	struct loop *loop; /* who works on it */
 	union {
-		uint64_t since_ns; /* waiting for blocks since, 0 never yet */
+		uint64_t since_ns; /* waiting for blocks since, 0 never yet; no two the same */
 		uint64_t epoch;	   /* FLUSH: what was dirty then */
 	};
 };

@@ -212,7 +212,25 @@ void part_unwait(struct partition *p, struct blk_req *req)
 	__atomic_store_n(&op->place, op_place(0, p->id), __ATOMIC_SEQ_CST);
 	op->flags &= (uint16_t)~(OP_F_QUEUED | OP_F_WOKEN | OP_F_WAIT_WRITE | OP_F_WAIT_FILL);
 	part_count_waiting(p, -1, q != WAIT_FILL, op->since_ns);
-	p->stats.wait_ns += clock_now_ns() - op->since_ns;
+	const uint64_t now = clock_now_ns();
+	p->stats.wait_ns += now - MIN(now, op->since_ns);
+}
+
+/*
+ * When a request begins to wait: no two of a cache at the same time. Else of several as old as each
+ * other none would be the oldest: each waits behind another one in another partition, in a circle.
+ * As many as come while the clock stands are ahead of it by so many nanoseconds.
+ */
+static uint64_t age_of_newcomer(struct cache *c)
+{
+	uint64_t last = __atomic_load_n(&c->newest_wait_ns, __ATOMIC_RELAXED), since;
+	const uint64_t now = clock_now_ns();
+
+	do
+		since = MAX(now, last + 1);
+	while (!__atomic_compare_exchange_n(&c->newest_wait_ns, &last, since, true,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+	return since;
 }
 
 void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum part_queue queue)
@@ -232,7 +250,7 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 		}
 	}
 	if (!op->since_ns)
-		op->since_ns = clock_now_ns();
+		op->since_ns = age_of_newcomer(p->node->cache);
 	__atomic_store_n(&op->place, op_place(need, p->id), __ATOMIC_SEQ_CST);
 	op->flags |= OP_F_QUEUED | flag[queue];
 	op->flags &= (uint16_t)~OP_F_WOKEN;

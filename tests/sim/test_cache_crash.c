@@ -304,8 +304,8 @@ static void run_seed(struct cache *cache, uint64_t seed)
 	}
 	if (!blk_crash_is_off(g.crash))
 		blk_crash_cut(g.crash);
-	/* What is on its way ends, one way or the other. A write may wait for a share of what is dirty
-	 * that comes back no more: its initiator loses patience. */
+	/* What is on its way ends, one way or the other. A write may wait for a share of what is
+	 * dirty that comes back no more: its initiator loses patience. */
 	for (unsigned k = 0; g.running; k++) {
 		for (unsigned i = 0; k == 1000 && i < SLOTS; i++)
 			if (slots[i].busy && slots[i].req.op == BLK_WRITE && !slots[i].writes)

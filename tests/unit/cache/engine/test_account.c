@@ -299,7 +299,11 @@ START_TEST(after_a_failed_sync_the_others_read)
 }
 END_TEST
 
-/* W1: an initiator that owes data leaves other hosts, of its store too, large writes. */
+/*
+ * W1: an initiator that owes data leaves other hosts, of its store too, large writes. Under the
+ * fake clock, requests that came at the same time were as old as each other: none was the oldest,
+ * each waited behind another one in another partition, and the loop never came to rest.
+ */
 START_TEST(who_owes_data_leaves_the_others_large_writes)
 {
 	const uint64_t greedy = 5ull << 12, other = 6ull << 12;
