@@ -8,6 +8,7 @@
 
 #include "conf/diff_int.h"
 #include "events/bug.h"
+#include "events/hash.h"
 
 /* conf_lu.how; of the daemon's: OTHER_STORE while it is yet to leave its store */
 enum { AS_IT_IS, LEFT_ALONE, OTHER_STORE, MADE_ANEW };
@@ -282,7 +283,7 @@ static struct conf_store *store_of(struct planner *p, const struct conf_lu *lu)
 {
 	const char *path = conf_lu_path(lu);
 	struct conf_store *s, **bucket;
-	uint64_t hash = 14695981039346656037u;
+	uint64_t hash;
 	char key[4200];
 
 	ASSERT(p->nstores && !(p->nstores & (p->nstores - 1)));
@@ -292,8 +293,7 @@ static struct conf_store *store_of(struct planner *p, const struct conf_lu *lu)
 		p->scope->identify(p->scope->arg, path, key, sizeof(key));
 	else
 		snprintf(key, sizeof(key), "%s", path);
-	for (const char *k = key; *k; k++)
-		hash = (hash ^ (unsigned char)*k) * 1099511628211u;
+	hash = fnv1a(FNV1A_INIT, key, strlen(key));
 	bucket = &p->stores[hash & (p->nstores - 1)];
 	for (s = *bucket; s; s = s->next)
 		if (!strcmp(s->key, key))

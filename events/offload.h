@@ -4,8 +4,8 @@
  * transfers of stores that cannot do direct I/O). Started at the first job; they end with
  * offload_fini().
  */
-#ifndef CACHE_BACKEND_OFFLOAD_H
-#define CACHE_BACKEND_OFFLOAD_H
+#ifndef EVENTS_OFFLOAD_H
+#define EVENTS_OFFLOAD_H
 
 #include "events/list.h"
 #include "events/loop.h"

@@ -10,8 +10,8 @@
  *                  4  Write STag                     8  Write Base Offset
  *                 16  Read STag                     20  Read Base Offset
  */
-#ifndef ISER_SPEC_H
-#define ISER_SPEC_H
+#ifndef ISER_ISER_SPEC_H
+#define ISER_ISER_SPEC_H
 
 #include "tgtd/iscsi/pdu.h"
 

@@ -41,8 +41,8 @@
  * the device, -EINVAL misaligned, -EROFS, -ECANCELED aborted, -ENODEV offline, -EILSEQ miscompare.
  * scsi/sense.c is the one place that turns them into sense data.
  */
-#ifndef CACHE_BLK_H
-#define CACHE_BLK_H
+#ifndef CACHE_BLK_BLK_H
+#define CACHE_BLK_BLK_H
 
 #include "cache/memory/block.h"
 #include "events/list.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Between blk.c and blk_emul.c: what the choke point does for devices that cannot. */
-#ifndef CACHE_BLK_EMUL_H
-#define CACHE_BLK_EMUL_H
+#ifndef CACHE_BLK_BLK_EMUL_H
+#define CACHE_BLK_BLK_EMUL_H
 
 #include "cache/blk/blk.h"
 

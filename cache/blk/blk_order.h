@@ -11,8 +11,8 @@
  *
  * For the files of this folder. Calls no device.
  */
-#ifndef CACHE_BLK_ORDER_H
-#define CACHE_BLK_ORDER_H
+#ifndef CACHE_BLK_BLK_ORDER_H
+#define CACHE_BLK_BLK_ORDER_H
 
 #include <pthread.h>
 #include "cache/blk/blk.h"

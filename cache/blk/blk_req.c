@@ -5,6 +5,7 @@
  */
 #include "cache/blk/blk.h"
 #include "cache/blk/blk_order.h"
+#include "events/hash.h"
 
 void blk_req_init(struct blk_req *req)
 {
@@ -21,11 +22,7 @@ void blk_req_fini(struct blk_req *req)
 
 uint64_t blk_identity(const char *store_id)
 {
-	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a, 64 bits */
-
-	for (; *store_id; store_id++)
-		h = (h ^ (uint8_t)*store_id) * 0x100000001b3ull;
-	return h;
+	return fnv1a(FNV1A_INIT, store_id, strlen(store_id));
 }
 
 /* ---- lending --------------------------------------------------------------------------------- */

@@ -9,8 +9,8 @@
  * neighbours in memory. There are two locks, a shard's and the queue's. The queue's is taken first.
  * Nothing else is called under them.
  */
-#ifndef CACHE_BLKPOOL_H
-#define CACHE_BLKPOOL_H
+#ifndef CACHE_BLK_BLKPOOL_H
+#define CACHE_BLK_BLKPOOL_H
 
 #include <pthread.h>
 #include "cache/memory/arena.h"

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "events/bug.h"
+#include "events/hash.h"
 #include "events/list.h"
 #include "events/log.h"
 #include "events/metrics.h"
@@ -54,15 +55,6 @@ static struct list registry = LIST_INIT(registry);
 static char *dir;
 static bool accept_loss;
 static const char *none = "not asked for";
-
-static uint64_t dirty_record_sum64(const char *s, size_t n)
-{
-	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a: against torn writes, not against forgers */
-
-	while (n--)
-		h = (h ^ (uint8_t)*s++) * 0x100000001b3ull;
-	return h;
-}
 
 /* One line of text, whatever was in it; cut where it is too long. */
 static void put_line(char *to, size_t size, const char *from)
@@ -150,9 +142,9 @@ void dirty_mark(int fd, char mark[DIRTY_MARK_MAX])
 static void file_name(const struct told *t, char name[NAME_LEN + 1])
 {
 	snprintf(name, NAME_LEN + 1, PREFIX "%016llx-%016llx-%016llx",
-		 (unsigned long long)dirty_record_sum64(t->store, strlen(t->store)),
-		 (unsigned long long)dirty_record_sum64(t->mark, strlen(t->mark)),
-		 (unsigned long long)dirty_record_sum64(t->path, strlen(t->path)));
+		 (unsigned long long)fnv1a(FNV1A_INIT, t->store, strlen(t->store)),
+		 (unsigned long long)fnv1a(FNV1A_INIT, t->mark, strlen(t->mark)),
+		 (unsigned long long)fnv1a(FNV1A_INIT, t->path, strlen(t->path)));
 }
 
 /* May the file of that name be of @us? By any of the three; an empty mark says nothing. */
@@ -221,7 +213,7 @@ static bool dirty_record_parse(char *text, size_t len, struct told *t)
 
 	/* The checksum first: it covers all that is believed. "sum " 16 digits newline */
 	if (!sum || strlen(text) != len || sscanf(sum, "sum %16llx\n", &want) != 1 ||
-	    want != dirty_record_sum64(text, (size_t)(sum - text)))
+	    want != fnv1a(FNV1A_INIT, text, (size_t)(sum - text)))
 		return false;
 	*sum = 0;
 	if (!dirty_record_take_line(&p, "tgtd-dirty", number, sizeof(number)) ||
@@ -412,7 +404,7 @@ static int write_own(struct dirty_own *o, const char *state)
 		"tgtd-dirty 1\nstore %s\nmark %s\npath %s\nboot %s\nprocess %ld %llu\nstate %s\ntime %llu\n",
 		us->store, us->mark, us->path, us->boot, us->pid, us->start, state, us->when);
 	n += snprintf(text + n, 32, "sum %016llx\n",
-		      (unsigned long long)dirty_record_sum64(text, (size_t)n));
+		      (unsigned long long)fnv1a(FNV1A_INIT, text, (size_t)n));
 	o->there = true;
 	err = put_file(o->name, text, (size_t)n);
 	metric_inc(err ? M_cache_record_errors : M_cache_records);

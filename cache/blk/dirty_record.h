@@ -22,8 +22,8 @@
  * All but the inline functions may block (they wait for the disk): helper threads, or the main
  * thread before it serves.
  */
-#ifndef CACHE_DIRTY_RECORD_H
-#define CACHE_DIRTY_RECORD_H
+#ifndef CACHE_BLK_DIRTY_RECORD_H
+#define CACHE_BLK_DIRTY_RECORD_H
 
 #include <stdatomic.h>
 #include "events/base.h"

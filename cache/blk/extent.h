@@ -9,8 +9,8 @@
  * The extents, held and waiting, lie in a treap by start that knows the largest end below each
  * node: O(log n + overlapping). One queue serves one device; any thread.
  */
-#ifndef CACHE_EXTENT_H
-#define CACHE_EXTENT_H
+#ifndef CACHE_BLK_EXTENT_H
+#define CACHE_BLK_EXTENT_H
 
 #include <pthread.h>
 #include "events/loop.h"

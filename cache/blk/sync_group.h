@@ -9,8 +9,8 @@
  * requests fail as well, as their data may have been with the store before. Many requests at once
  * also cost one call.
  */
-#ifndef CACHE_SYNC_GROUP_H
-#define CACHE_SYNC_GROUP_H
+#ifndef CACHE_BLK_SYNC_GROUP_H
+#define CACHE_BLK_SYNC_GROUP_H
 
 #include "cache/blk/blk.h"
 #include "cache/memory/lock.h"

@@ -16,8 +16,8 @@
  *
  * All of it under the partition's lock; requests find their account by blk_req.stream.
  */
-#ifndef CACHE_ACCOUNT_H
-#define CACHE_ACCOUNT_H
+#ifndef CACHE_ENGINE_ACCOUNT_H
+#define CACHE_ENGINE_ACCOUNT_H
 
 #include <stdint.h>
 #include "cache/engine/budget.h"

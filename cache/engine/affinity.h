@@ -16,8 +16,8 @@
  * back. The payload of a hit is sent by the connection's thread whoever has found it, so its bytes
  * count only for who sends.
  */
-#ifndef CACHE_AFFINITY_H
-#define CACHE_AFFINITY_H
+#ifndef CACHE_ENGINE_AFFINITY_H
+#define CACHE_ENGINE_AFFINITY_H
 
 #include "cache/engine/cache.h"
 #include "cache/engine/index.h"

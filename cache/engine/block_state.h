@@ -33,8 +33,8 @@
  * One I/O at a time for a key (block->io). A block that replaces one with I/O in flight inherits
  * it: so flushes of a key cannot overtake each other, and a fill never overwrites newer data.
  */
-#ifndef CACHE_BLOCK_STATE_H
-#define CACHE_BLOCK_STATE_H
+#ifndef CACHE_ENGINE_BLOCK_STATE_H
+#define CACHE_ENGINE_BLOCK_STATE_H
 
 #include <stdatomic.h>
 #include "cache/memory/block.h"

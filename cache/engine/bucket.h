@@ -8,8 +8,8 @@
  * new, but a slot always names a header of the partition: what is read there is a guess, and proved
  * afterwards.
  */
-#ifndef CACHE_BUCKET_H
-#define CACHE_BUCKET_H
+#ifndef CACHE_ENGINE_BUCKET_H
+#define CACHE_ENGINE_BUCKET_H
 
 #ifdef __SSE2__
 #include <emmintrin.h>

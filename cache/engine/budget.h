@@ -15,8 +15,8 @@
  *
  * The lock is a leaf, and held for a few instructions: at the begin and the end of each write.
  */
-#ifndef CACHE_BUDGET_H
-#define CACHE_BUDGET_H
+#ifndef CACHE_ENGINE_BUDGET_H
+#define CACHE_ENGINE_BUDGET_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

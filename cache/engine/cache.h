@@ -3,8 +3,8 @@
  * The NUMA-aware block cache: one per daemon, per-node arenas split into hashed partitions, shared
  * by all logical units. For a logical unit it is a blk device stacked on a blk device.
  */
-#ifndef CACHE_CACHE_H
-#define CACHE_CACHE_H
+#ifndef CACHE_ENGINE_CACHE_H
+#define CACHE_ENGINE_CACHE_H
 
 #include "cache/blk/blk.h"
 #include "events/topology.h"

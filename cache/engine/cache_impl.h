@@ -14,8 +14,8 @@
  * mapped. No more than LEAF_VISITS headers are visited beside the request's own (memory/lock.h). A
  * read within one block takes none: lock.h, "Looking without the lock".
  */
-#ifndef CACHE_CACHE_IMPL_H
-#define CACHE_CACHE_IMPL_H
+#ifndef CACHE_ENGINE_CACHE_IMPL_H
+#define CACHE_ENGINE_CACHE_IMPL_H
 
 #include "cache/engine/affinity.h"
 #include "cache/engine/cache.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A device of the cache, inside: what it is, where its blocks are, what of them is dirty. */
-#ifndef CACHE_DEV_IMPL_H
-#define CACHE_DEV_IMPL_H
+#ifndef CACHE_ENGINE_DEV_IMPL_H
+#define CACHE_ENGINE_DEV_IMPL_H
 
 #include "cache/blk/dirty_record.h"
 #include "cache/blk/sync_group.h"

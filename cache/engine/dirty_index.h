@@ -8,8 +8,8 @@
  * A word has a block of this partition at least, so as many words as the partition has blocks are
  * always enough, and nothing is ever allocated. The partition's lock guards all of it.
  */
-#ifndef CACHE_DIRTY_INDEX_H
-#define CACHE_DIRTY_INDEX_H
+#ifndef CACHE_ENGINE_DIRTY_INDEX_H
+#define CACHE_ENGINE_DIRTY_INDEX_H
 
 #include <stdbool.h>
 #include <stdint.h>

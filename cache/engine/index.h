@@ -6,8 +6,8 @@
  * belongs to is a pure function of (device, block number), so its memory's node is known without
  * looking anything up.
  */
-#ifndef CACHE_INDEX_H
-#define CACHE_INDEX_H
+#ifndef CACHE_ENGINE_INDEX_H
+#define CACHE_ENGINE_INDEX_H
 
 #include "cache/memory/lock.h"
 #include "cache/memory/node_heap.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* I/O on the lower device: its descriptors, who waits for it, and what keeps it out of a range. */
-#ifndef CACHE_IO_IMPL_H
-#define CACHE_IO_IMPL_H
+#ifndef CACHE_ENGINE_IO_IMPL_H
+#define CACHE_ENGINE_IO_IMPL_H
 
 #include "cache/engine/op_impl.h"
 #include "cache/engine/span.h"

@@ -3,8 +3,8 @@
  * Requests in progress: the state that one keeps while it waits (op.c), and the functions that the
  * tables of cache.c name.
  */
-#ifndef CACHE_OP_IMPL_H
-#define CACHE_OP_IMPL_H
+#ifndef CACHE_ENGINE_OP_IMPL_H
+#define CACHE_ENGINE_OP_IMPL_H
 
 #include "cache/engine/dev_impl.h"
 

@@ -29,8 +29,8 @@
  *    been healed: each block that was written so earns two others a try before their time, and the
  *    tries go out with twice as many blocks in one write. A try that fails ends the latter.
  */
-#ifndef CACHE_PACE_H
-#define CACHE_PACE_H
+#ifndef CACHE_ENGINE_PACE_H
+#define CACHE_ENGINE_PACE_H
 
 #include <stdbool.h>
 #include <stdint.h>

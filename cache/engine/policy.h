@@ -8,8 +8,8 @@
  * A hit moves nothing: the block's 2-bit use count goes up, for a read within one block without the
  * lock (read.c), and one key in many is shown to the shadows, with it (see policy.c).
  */
-#ifndef CACHE_POLICY_H
-#define CACHE_POLICY_H
+#ifndef CACHE_ENGINE_POLICY_H
+#define CACHE_ENGINE_POLICY_H
 
 #include "cache/memory/block.h"
 #include "cache/memory/node_heap.h"

@@ -8,8 +8,8 @@
  * they would wait for each other in turn. A stream that jumps loses its window. Hits without a mark
  * cost nothing.
  */
-#ifndef CACHE_READAHEAD_H
-#define CACHE_READAHEAD_H
+#ifndef CACHE_ENGINE_READAHEAD_H
+#define CACHE_ENGINE_READAHEAD_H
 
 #include "cache/memory/lock.h"
 

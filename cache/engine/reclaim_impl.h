@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Blocks of a partition, and the queues of requests that lack some: reclaim.c. */
-#ifndef CACHE_RECLAIM_IMPL_H
-#define CACHE_RECLAIM_IMPL_H
+#ifndef CACHE_ENGINE_RECLAIM_IMPL_H
+#define CACHE_ENGINE_RECLAIM_IMPL_H
 
 #include "cache/engine/op_impl.h"
 

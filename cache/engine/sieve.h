@@ -9,8 +9,8 @@
  * read. Both terms come from the device's own curve: the time of reads by size, measured on every
  * read that finds the device idle, from the first use on.
  */
-#ifndef CACHE_SIEVE_H
-#define CACHE_SIEVE_H
+#ifndef CACHE_ENGINE_SIEVE_H
+#define CACHE_ENGINE_SIEVE_H
 
 #include "events/base.h"
 

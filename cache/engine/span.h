@@ -3,8 +3,8 @@
  * A range of blocks of any length, up to the whole device; what a request within the limit of
  * CACHE_REQ_LEN covers is a struct cache_range. Any thread; no partition lock is held.
  */
-#ifndef CACHE_SPAN_H
-#define CACHE_SPAN_H
+#ifndef CACHE_ENGINE_SPAN_H
+#define CACHE_ENGINE_SPAN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* See cache_stat.h. */
+/* See stat.h. */
 #include "cache/engine/stat.h"
 
 #include <stdio.h>

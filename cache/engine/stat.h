@@ -6,8 +6,8 @@
  * what moves meanwhile may be counted twice or not at all. It is for threads that may take as long
  * as that.
  */
-#ifndef CACHE_CACHE_STAT_H
-#define CACHE_CACHE_STAT_H
+#ifndef CACHE_ENGINE_STAT_H
+#define CACHE_ENGINE_STAT_H
 
 #include "cache/engine/cache.h"
 #include "cache/memory/where.h"

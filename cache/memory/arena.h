@@ -3,8 +3,8 @@
  * Arenas: per-node memory in shared-memory files (memfd or a named file), allocated and bound once.
  * Huge pages when there are any, plain pages otherwise. See block.h for what lives in them.
  */
-#ifndef CACHE_ARENA_H
-#define CACHE_ARENA_H
+#ifndef CACHE_MEMORY_ARENA_H
+#define CACHE_MEMORY_ARENA_H
 
 #include "cache/memory/block.h"
 #include "cache/memory/where.h"

@@ -4,8 +4,8 @@
  * daemon that serves already, in huge pages where the kernel has any. Then it looks whether all of
  * it is where it was bound to. Only arena.c and node_heap.c include this.
  */
-#ifndef CACHE_ARENA_PREPARE_H
-#define CACHE_ARENA_PREPARE_H
+#ifndef CACHE_MEMORY_ARENA_PREPARE_H
+#define CACHE_MEMORY_ARENA_PREPARE_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -13,8 +13,8 @@
  *
  * References are taken and put on any thread.
  */
-#ifndef CACHE_BLOCK_H
-#define CACHE_BLOCK_H
+#ifndef CACHE_MEMORY_BLOCK_H
+#define CACHE_MEMORY_BLOCK_H
 
 #include <stdatomic.h>
 #include "events/bug.h"

@@ -39,8 +39,8 @@
  *   flush     in I/O, before the store is asked; dirty and in I/O go after it has answered
  *   fill      valid, after the store has answered
  */
-#ifndef CACHE_LAYOUT_H
-#define CACHE_LAYOUT_H
+#ifndef CACHE_MEMORY_LAYOUT_H
+#define CACHE_MEMORY_LAYOUT_H
 
 #include "events/base.h"
 

@@ -36,8 +36,8 @@
  * remembers its place, and takes the lock anew. leaf_visit() counts; a build with TGT_DEBUG stops
  * who goes beyond, and who needs more than LEAF_HOLD_NS of its processor from the first visit on.
  */
-#ifndef CACHE_CACHE_LOCK_H
-#define CACHE_CACHE_LOCK_H
+#ifndef CACHE_MEMORY_LOCK_H
+#define CACHE_MEMORY_LOCK_H
 
 #include "events/bug.h"
 

@@ -7,8 +7,8 @@
  *
  * Everything of one heap is for one thread at a time.
  */
-#ifndef CACHE_NODE_HEAP_H
-#define CACHE_NODE_HEAP_H
+#ifndef CACHE_MEMORY_NODE_HEAP_H
+#define CACHE_MEMORY_NODE_HEAP_H
 
 #include "cache/memory/where.h"
 #include "events/topology.h"

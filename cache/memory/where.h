@@ -3,8 +3,8 @@
  * Where memory is: asked of the kernel by move_pages(2), page by page, and by /proc/self/smaps for
  * the size of pages. Binding is a wish (topology_bind_memory()); this says whether it came true.
  */
-#ifndef CACHE_WHERE_H
-#define CACHE_WHERE_H
+#ifndef CACHE_MEMORY_WHERE_H
+#define CACHE_MEMORY_WHERE_H
 
 #include "events/topology.h"
 

@@ -6,8 +6,8 @@
  * --cache, unless the test asks for another, and makes files of what would be ram LUNs, which are
  * not cached. Everything fails the test by itself.
  */
-#ifndef TESTS_DAEMON_H
-#define TESTS_DAEMON_H
+#ifndef TESTS_SUPPORT_DAEMON_H
+#define TESTS_SUPPORT_DAEMON_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * Everything here runs on the main loop. Nothing blocks it, but for opening a store (open(2),
  * fstat(2) of a file or device).
  */
-#ifndef ADMIN_ADMIN_H
-#define ADMIN_ADMIN_H
+#ifndef TGTD_ADMIN_ADMIN_H
+#define TGTD_ADMIN_ADMIN_H
 
 #include "cache/engine/cache.h"
 #include "events/loop.h"

@@ -22,8 +22,8 @@
  *
  * All on the main loop, but for what store.c and cache_verbs.c say that a helper thread does.
  */
-#ifndef ADMIN_INT_H
-#define ADMIN_INT_H
+#ifndef TGTD_ADMIN_ADMIN_INT_H
+#define TGTD_ADMIN_ADMIN_INT_H
 
 #include "conf/adm_proto.h"
 #include "events/list.h"

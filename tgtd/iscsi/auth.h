@@ -5,8 +5,8 @@
  * the stage begins. They are looked up when a response comes: no login holds a copy of a secret,
  * and an administrator may change accounts at any time. Main loop only.
  */
-#ifndef ISCSI_AUTH_H
-#define ISCSI_AUTH_H
+#ifndef TGTD_ISCSI_AUTH_H
+#define TGTD_ISCSI_AUTH_H
 
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/text.h"

@@ -4,8 +4,8 @@
  * SHA3-256 (RFC 7143 12.1.3, and its registry). Hashes and random numbers are libcrypto's and the
  * kernel's. Pure functions, any thread.
  */
-#ifndef ISCSI_CHAP_H
-#define ISCSI_CHAP_H
+#ifndef TGTD_ISCSI_CHAP_H
+#define TGTD_ISCSI_CHAP_H
 
 #include "events/base.h"
 

@@ -5,8 +5,8 @@
  * Owner: the main loop until login is over, then the loop of its session until it is closed. Main
  * then owns the registry entry and the memory again. Nobody else touches it.
  */
-#ifndef ISCSI_CONN_H
-#define ISCSI_CONN_H
+#ifndef TGTD_ISCSI_CONN_H
+#define TGTD_ISCSI_CONN_H
 
 #include "events/loop.h"
 #include "tgtd/iscsi/iscsi.h"

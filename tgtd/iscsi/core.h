@@ -2,8 +2,8 @@
 /*
  * What the files of the iSCSI core tell each other. Nobody outside of tgtd/iscsi includes it.
  */
-#ifndef ISCSI_CORE_H
-#define ISCSI_CORE_H
+#ifndef TGTD_ISCSI_CORE_H
+#define TGTD_ISCSI_CORE_H
 
 #include "events/log.h"
 #include "events/metrics.h"

@@ -15,8 +15,8 @@
  *
  * Everything runs on the loop of the session.
  */
-#ifndef ISCSI_DATAOUT_H
-#define ISCSI_DATAOUT_H
+#ifndef TGTD_ISCSI_DATAOUT_H
+#define TGTD_ISCSI_DATAOUT_H
 
 #include "tgtd/iscsi/transport.h"
 

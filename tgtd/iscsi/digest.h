@@ -4,8 +4,8 @@
  * picks the fastest code for the processor. A digest goes on the wire least significant byte first;
  * padding counts. Pure computation, any thread.
  */
-#ifndef ISCSI_DIGEST_H
-#define ISCSI_DIGEST_H
+#ifndef TGTD_ISCSI_DIGEST_H
+#define TGTD_ISCSI_DIGEST_H
 
 #include <isa-l/crc.h>
 #include "events/base.h"

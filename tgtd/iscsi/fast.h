@@ -20,8 +20,8 @@
  * general path looks at ExpStatSN. A test forces the general path everywhere by conn->general,
  * GATE_GENERAL (tgtd/scsi/gate.h) and scsi_lu.fast_max.
  */
-#ifndef ISCSI_FAST_H
-#define ISCSI_FAST_H
+#ifndef TGTD_ISCSI_FAST_H
+#define TGTD_ISCSI_FAST_H
 
 #include "tgtd/iscsi/session.h"
 

@@ -4,8 +4,8 @@
  * before it, and before all that follow it, on whichever of the session's connections they are. See
  * fence.c. All on the session's loop.
  */
-#ifndef ISCSI_FENCE_H
-#define ISCSI_FENCE_H
+#ifndef TGTD_ISCSI_FENCE_H
+#define TGTD_ISCSI_FENCE_H
 
 #include "events/loop.h"
 

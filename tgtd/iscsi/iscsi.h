@@ -3,8 +3,8 @@
  * iSCSI as the admin side and main() see it: portals, what a target's sessions negotiate, who may
  * log in, who is logged in. Main loop only. Reaching event threads is this layer's own business.
  */
-#ifndef ISCSI_ISCSI_H
-#define ISCSI_ISCSI_H
+#ifndef TGTD_ISCSI_ISCSI_H
+#define TGTD_ISCSI_ISCSI_H
 
 #include <sys/socket.h>
 #include "tgtd/scsi/target.h"

@@ -3,8 +3,8 @@
  * What iSCSI keeps of a target: session keys, access rules, bound accounts, redirection. Internal
  * to tgtd/iscsi; iscsi.h is the public face. Main loop only.
  */
-#ifndef ISCSI_ITARGET_H
-#define ISCSI_ITARGET_H
+#ifndef TGTD_ISCSI_ITARGET_H
+#define TGTD_ISCSI_ITARGET_H
 
 #include <strings.h>
 

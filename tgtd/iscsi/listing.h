@@ -4,8 +4,8 @@
  * text is made once. All readers share it until something changes. A reader goes through it at its
  * own pace, a PDU at a time, and keeps no text of its own. Main loop only.
  */
-#ifndef ISCSI_LISTING_H
-#define ISCSI_LISTING_H
+#ifndef TGTD_ISCSI_LISTING_H
+#define TGTD_ISCSI_LISTING_H
 
 #include <sys/socket.h>
 #include "events/list.h"

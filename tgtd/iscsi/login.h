@@ -6,8 +6,8 @@
  *
  * Threads: a login runs on the main loop; a text exchange on the connection's own loop.
  */
-#ifndef ISCSI_LOGIN_H
-#define ISCSI_LOGIN_H
+#ifndef TGTD_ISCSI_LOGIN_H
+#define TGTD_ISCSI_LOGIN_H
 
 #include <sys/socket.h>
 #include "tgtd/iscsi/iscsi.h"

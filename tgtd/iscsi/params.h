@@ -5,8 +5,8 @@
  * the target's configuration), *theirs* (what was offered) and *active* (struct iscsi_params) are
  * kept apart. Pure computation: no I/O, no allocation, any thread that owns the objects.
  */
-#ifndef ISCSI_PARAMS_H
-#define ISCSI_PARAMS_H
+#ifndef TGTD_ISCSI_PARAMS_H
+#define TGTD_ISCSI_PARAMS_H
 
 #include "events/base.h"
 #include "tgtd/iscsi/text.h"

@@ -3,8 +3,8 @@
  * iSCSI PDUs (RFC 7143 clause 11): opcodes, flag bits, field offsets in the 48-byte basic header
  * segment (BHS), and serial number arithmetic. Nothing here knows a connection.
  */
-#ifndef ISCSI_PDU_H
-#define ISCSI_PDU_H
+#ifndef TGTD_ISCSI_PDU_H
+#define TGTD_ISCSI_PDU_H
 
 #include "events/bytes.h"
 

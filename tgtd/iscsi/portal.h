@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Portal addresses as text. Pure functions. */
-#ifndef ISCSI_PORTAL_H
-#define ISCSI_PORTAL_H
+#ifndef TGTD_ISCSI_PORTAL_H
+#define TGTD_ISCSI_PORTAL_H
 
 #include <sys/socket.h>
 #include "events/base.h"

@@ -7,8 +7,8 @@
  * need no lock. The *registry* part (who is logged in, TSIH, connections as the admin sees them)
  * belongs to the main loop. The two sides send each other messages.
  */
-#ifndef ISCSI_SESSION_H
-#define ISCSI_SESSION_H
+#ifndef TGTD_ISCSI_SESSION_H
+#define TGTD_ISCSI_SESSION_H
 
 #include "tgtd/iscsi/conn.h"
 #include "tgtd/iscsi/fence.h"

@@ -5,8 +5,8 @@
  * the session's loop. A task is bound to the connection that it came in by (allegiance, RFC 7143
  * 4.2.2.1).
  */
-#ifndef ISCSI_TASK_H
-#define ISCSI_TASK_H
+#ifndef TGTD_ISCSI_TASK_H
+#define TGTD_ISCSI_TASK_H
 
 #include "tgtd/iscsi/dataout.h"
 #include "tgtd/iscsi/transport.h"

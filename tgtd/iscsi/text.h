@@ -4,8 +4,8 @@
  * C bit may spread a request over several PDUs. Input is assembled into one bounded buffer and only
  * then parsed; output is collected in one bounded buffer and cut into PDUs.
  */
-#ifndef ISCSI_TEXT_H
-#define ISCSI_TEXT_H
+#ifndef TGTD_ISCSI_TEXT_H
+#define TGTD_ISCSI_TEXT_H
 
 #include "events/base.h"
 

@@ -30,8 +30,8 @@
  * sent segments. That may be later, while the adapter is still at work. It calls
  * iscsi_conn_closed() last.
  */
-#ifndef ISCSI_TRANSPORT_H
-#define ISCSI_TRANSPORT_H
+#ifndef TGTD_ISCSI_TRANSPORT_H
+#define TGTD_ISCSI_TRANSPORT_H
 
 #include <sys/socket.h>
 #include "tgtd/iscsi/pdu.h"

@@ -14,8 +14,8 @@
  * nobody may. When the server cannot be reached, its last answer holds. A server that cannot be
  * reached, or answers nonsense, is tried again every few seconds; nothing else depends on it.
  */
-#ifndef ADMIN_ISNS_H
-#define ADMIN_ISNS_H
+#ifndef TGTD_ISNS_ISNS_H
+#define TGTD_ISNS_ISNS_H
 
 #include "events/base.h"
 

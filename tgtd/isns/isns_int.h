@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The parts of the iSNS client to each other. All on the main loop. */
-#ifndef ADMIN_ISNS_INT_H
-#define ADMIN_ISNS_INT_H
+#ifndef TGTD_ISNS_ISNS_INT_H
+#define TGTD_ISNS_ISNS_INT_H
 
 #include "tgtd/isns/isns_msg.h"
 

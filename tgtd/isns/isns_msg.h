@@ -4,8 +4,8 @@
  * isns_parse.c reads what a server answers, and what it asks of us. Bytes in, bytes out; no
  * sockets.
  */
-#ifndef ADMIN_ISNS_MSG_H
-#define ADMIN_ISNS_MSG_H
+#ifndef TGTD_ISNS_ISNS_MSG_H
+#define TGTD_ISNS_ISNS_MSG_H
 
 #include <netinet/in.h>
 #include "events/base.h"

@@ -24,8 +24,8 @@
  * transport calls scsi_cmd_end() once the response is handed to the wire and all segments are back.
  * Then it may reuse the memory.
  */
-#ifndef SCSI_CMD_H
-#define SCSI_CMD_H
+#ifndef TGTD_SCSI_CMD_H
+#define TGTD_SCSI_CMD_H
 
 #include "cache/blk/blk.h"
 #include "tgtd/scsi/sense.h"

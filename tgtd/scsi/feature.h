@@ -5,8 +5,8 @@
  * machine knows none of them by name. It walks the rows that tgtd/scsi/commands registers, and
  * calls the hooks that a row has, in the order of the rows.
  */
-#ifndef SCSI_FEATURE_H
-#define SCSI_FEATURE_H
+#ifndef TGTD_SCSI_FEATURE_H
+#define TGTD_SCSI_FEATURE_H
 
 #include "tgtd/scsi/cmd.h"
 

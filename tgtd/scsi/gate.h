@@ -4,8 +4,8 @@
  * op->gate. Whoever creates a reason sets its bit under lu->lock on all the I_T_L nexuses it
  * concerns (attention.c). gate.c answers or holds a command that a bit stops.
  */
-#ifndef SCSI_GATE_H
-#define SCSI_GATE_H
+#ifndef TGTD_SCSI_GATE_H
+#define TGTD_SCSI_GATE_H
 
 #include "tgtd/scsi/cmd.h"
 

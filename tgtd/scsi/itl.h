@@ -3,8 +3,8 @@
  * I_T_L nexuses: one per (nexus, LU) that has been addressed, made on first use on the nexus' loop.
  * And visits (nexus.c): they tell all nexuses of a unit or target what happens to it.
  */
-#ifndef SCSI_ITL_H
-#define SCSI_ITL_H
+#ifndef TGTD_SCSI_ITL_H
+#define TGTD_SCSI_ITL_H
 
 #include "tgtd/scsi/gate.h"
 #include "tgtd/scsi/lu_perf.h"

@@ -3,6 +3,7 @@
  * deleted (changed: lu_update.c). */
 #include <stdlib.h>
 #include <stdio.h>
+#include "events/hash.h"
 #include "tgtd/scsi/tpg.h"
 
 void scsi_lu_conf_init(struct scsi_lu_conf *c)
@@ -14,18 +15,9 @@ void scsi_lu_conf_init(struct scsi_lu_conf *c)
 	c->atomic_unit = KiB(16); /* a page of a database */
 }
 
-uint64_t scsi_hash64(uint64_t h, const void *data, size_t len)
-{
-	const uint8_t *b = data;
-
-	while (len--)
-		h = (h ^ *b++) * 0x100000001b3ull; /* FNV-1a */
-	return h;
-}
-
 size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX])
 {
-	uint64_t h = 0xcbf29ce484222325ull;
+	uint64_t h = FNV1A_INIT;
 	size_t len = strlen(lu->conf.naa) / 2;
 	char dflt[25];
 
@@ -38,12 +30,12 @@ size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX])
 	 * one store, for multipath); the default one is only unique with the target's name. */
 	snprintf(dflt, sizeof(dflt), "IET     %04x%04x", lu->target->tid, lu->lun);
 	if (strcmp(lu->conf.scsi_id, dflt) != 0) {
-		h = scsi_hash64(h, lu->conf.scsi_id, strlen(lu->conf.scsi_id));
+		h = fnv1a(h, lu->conf.scsi_id, strlen(lu->conf.scsi_id));
 		if (lu->conf.scsi_id_rest)
-			h = scsi_hash64(h, &lu->conf.scsi_id_rest, sizeof(lu->conf.scsi_id_rest));
+			h = fnv1a(h, &lu->conf.scsi_id_rest, sizeof(lu->conf.scsi_id_rest));
 	} else {
-		h = scsi_hash64(h, lu->target->name, strlen(lu->target->name) + 1);
-		h = scsi_hash64(h, &lu->lun, sizeof(lu->lun));
+		h = fnv1a(h, lu->target->name, strlen(lu->target->name) + 1);
+		h = fnv1a(h, &lu->lun, sizeof(lu->lun));
 	}
 	h ^= h >> 29;
 	h *= 0xbf58476d1ce4e5b9ull;

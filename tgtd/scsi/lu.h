@@ -15,8 +15,8 @@
  * Lock order: targets_lock, target->lock, lu->lock, target->tpg_lock. Nothing else is taken, and
  * nobody is called, while lu->lock is held.
  */
-#ifndef SCSI_LU_H
-#define SCSI_LU_H
+#ifndef TGTD_SCSI_LU_H
+#define TGTD_SCSI_LU_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -152,8 +152,6 @@ static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 {
 	return atomic_load_explicit(&lu->blk->size, memory_order_relaxed) >> lu->block_shift;
 }
-/* FNV-1a of @data, going on from @h. Pure. */
-uint64_t scsi_hash64(uint64_t h, const void *data, size_t len);
 /* The NAA designator (SPC-4 7.8.6.6), stable over restarts. It is as configured, or else eight
  * bytes made of scsi_id before it was cut, or of target and LUN. Returns its length. lu->lock
  * held. */

@@ -3,8 +3,8 @@
  * How long a logical unit was busy, and with what (log page 19h). Time is what each loop reads once
  * an iteration: no command reads a clock. See lu_perf.c.
  */
-#ifndef SCSI_LOAD_H
-#define SCSI_LOAD_H
+#ifndef TGTD_SCSI_LU_PERF_H
+#define TGTD_SCSI_LU_PERF_H
 
 #include "events/base.h"
 #include "events/list.h"

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <strings.h>
+#include "events/hash.h"
 #include "tgtd/scsi/lu.h"
 
 static bool parse_bool(const char *v, bool *out)
@@ -59,7 +60,7 @@ static int parse_scsi_id(const char *v, struct scsi_lu_conf *conf)
 	int left = parse_text(v, conf->scsi_id, sizeof(conf->scsi_id));
 
 	if (left >= 0)
-		conf->scsi_id_rest = left ? scsi_hash64(0, v + left, strlen(v + left)) ?: 1 : 0;
+		conf->scsi_id_rest = left ? fnv1a(0, v + left, strlen(v + left)) ?: 1 : 0;
 	return left;
 }
 

@@ -7,8 +7,8 @@
  * The rule, in every layer: a fast function does the whole thing, or returns having done nothing.
  * The general one knows everything. nexus->loop.
  */
-#ifndef SCSI_MEDIA_H
-#define SCSI_MEDIA_H
+#ifndef TGTD_SCSI_MEDIA_H
+#define TGTD_SCSI_MEDIA_H
 
 #include "tgtd/scsi/lu.h"
 

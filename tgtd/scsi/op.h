@@ -4,8 +4,8 @@
  * REPORT SUPPORTED OPERATION CODES, which can therefore not disagree. The rows are in
  * tgtd/scsi/commands/opcodes.c.
  */
-#ifndef SCSI_OP_H
-#define SCSI_OP_H
+#ifndef TGTD_SCSI_OP_H
+#define TGTD_SCSI_OP_H
 
 #include "tgtd/scsi/cmd.h"
 

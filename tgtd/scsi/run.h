@@ -3,8 +3,8 @@
  * A command at work: its state, and the steps that handlers are made of (start.c, steps.c, media.c,
  * cmd.c, order.c). All on the loop of cmd->nexus unless it says otherwise.
  */
-#ifndef SCSI_RUN_H
-#define SCSI_RUN_H
+#ifndef TGTD_SCSI_RUN_H
+#define TGTD_SCSI_RUN_H
 
 #include "tgtd/scsi/itl.h"
 

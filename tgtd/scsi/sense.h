@@ -3,8 +3,8 @@
  * Sense data (SPC-4 4.5): keys, additional sense codes as ASC << 8 | ASCQ, builders, and the one
  * translation from -errno (below SCSI) to sense (inside SCSI).
  */
-#ifndef SCSI_SENSE_H
-#define SCSI_SENSE_H
+#ifndef TGTD_SCSI_SENSE_H
+#define TGTD_SCSI_SENSE_H
 
 #include "events/base.h"
 

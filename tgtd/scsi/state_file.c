@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "events/hash.h"
 #include "tgtd/scsi/state_file.h"
 
 static char *state_dir;
@@ -19,15 +20,6 @@ bool state_file_possible(void)
 	return state_dir != NULL;
 }
 
-static uint64_t state_file_sum64(const char *s, size_t n)
-{
-	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a: against torn writes, not against forgers */
-
-	while (n--)
-		h = (h ^ (uint8_t)*s++) * 0x100000001b3ull;
-	return h;
-}
-
 /* Named for the unit's place, not its contents: the same after a restart. */
 void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suffix, char *path,
 		     size_t size)
@@ -36,7 +28,7 @@ void state_file_path(const struct scsi_lu *lu, const char *kind, const char *suf
 	int n = snprintf(unit, sizeof(unit), "%s %u", lu->target->name, lu->lun);
 
 	snprintf(path, size, "%s/%s-%016llx%s", state_dir, kind,
-		 (unsigned long long)state_file_sum64(unit, (size_t)MIN(n, (int)sizeof(unit) - 1)),
+		 (unsigned long long)fnv1a(FNV1A_INIT, unit, (size_t)MIN(n, (int)sizeof(unit) - 1)),
 		 suffix);
 }
 
@@ -56,7 +48,7 @@ FILE *state_file_begin(const struct scsi_lu *lu, const char *kind, char **text, 
 char *state_file_seal(FILE *f, char **text, size_t *len)
 {
 	fflush(f);
-	fprintf(f, "sum %016llx\n", (unsigned long long)state_file_sum64(*text, *len));
+	fprintf(f, "sum %016llx\n", (unsigned long long)fnv1a(FNV1A_INIT, *text, *len));
 	if (fclose(f) != 0) {
 		free(*text);
 		return NULL;
@@ -168,7 +160,7 @@ char *state_file_read(const struct scsi_lu *lu, const char *kind, char **text, i
 	/* The checksum first: it covers all that is believed. "sum " 16 digits newline */
 	sum = len > 21 ? *text + len - 21 : NULL;
 	if (!sum || sscanf(sum, "sum %16llx\n", &want) != 1 ||
-	    want != state_file_sum64(*text, (size_t)(sum - *text)))
+	    want != fnv1a(FNV1A_INIT, *text, (size_t)(sum - *text)))
 		return NULL;
 	*sum = 0;
 	n = snprintf(head, sizeof(head), "tgtd-%s 1\nunit %.255s %u\n", kind, lu->target->name,

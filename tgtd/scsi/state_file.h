@@ -5,8 +5,8 @@
  * fsync, rename, fsync of the directory. A file that is cut or altered is refused as a whole.
  * Private to tgtd/scsi.
  */
-#ifndef SCSI_STATE_FILE_H
-#define SCSI_STATE_FILE_H
+#ifndef TGTD_SCSI_STATE_FILE_H
+#define TGTD_SCSI_STATE_FILE_H
 
 #include <stdio.h>
 #include "tgtd/scsi/lu.h"

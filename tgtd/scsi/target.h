@@ -6,8 +6,8 @@
  *
  * Numbers and texts are tgt's (see conf/model.h for the configuration itself).
  */
-#ifndef SCSI_TARGET_H
-#define SCSI_TARGET_H
+#ifndef TGTD_SCSI_TARGET_H
+#define TGTD_SCSI_TARGET_H
 
 #include "events/offload.h"
 #include "tgtd/scsi/cmd.h"

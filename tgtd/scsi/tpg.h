@@ -4,8 +4,8 @@
  * the groups' access states for each logical unit, and what initiators may do to them. What the
  * administrator says of them is in target.h.
  */
-#ifndef SCSI_TPG_H
-#define SCSI_TPG_H
+#ifndef TGTD_SCSI_TPG_H
+#define TGTD_SCSI_TPG_H
 
 #include "tgtd/scsi/lu.h"
 

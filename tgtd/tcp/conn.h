@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A TCP connection: what tcp.c, rx.c and tx.c of this folder share. */
-#ifndef TCP_CONN_H
-#define TCP_CONN_H
+#ifndef TGTD_TCP_CONN_H
+#define TGTD_TCP_CONN_H
 
 #include <sys/uio.h>
 #include "events/log.h"

@@ -3,8 +3,8 @@
  * iSCSI over TCP: the transport of stream sockets. One receive call brings many PDUs, which are
  * parsed where they lie; one send call takes many, gathered from where they lie.
  */
-#ifndef TCP_TCP_H
-#define TCP_TCP_H
+#ifndef TGTD_TCP_TCP_H
+#define TGTD_TCP_TCP_H
 
 #include <sys/socket.h>
 #include "events/loop.h"

@@ -3,8 +3,8 @@
  * What the parts of tgt-admin share. The daemon's configuration and the file's become models, their
  * difference a list of steps (conf/diff.h).
  */
-#ifndef TOOLS_TGT_ADMIN_H
-#define TOOLS_TGT_ADMIN_H
+#ifndef TOOLS_TGT_ADMIN_ADMIN_H
+#define TOOLS_TGT_ADMIN_ADMIN_H
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * What the command files offer each other, their table (opcodes.c), and the features' rows
  * (features.c). Private to tgtd/scsi/commands, but for scsi_commands_init().
  */
-#ifndef SCSI_COMMANDS_H
-#define SCSI_COMMANDS_H
+#ifndef TGTD_SCSI_COMMANDS_COMMANDS_H
+#define TGTD_SCSI_COMMANDS_COMMANDS_H
 
 #include "tgtd/scsi/lu.h"
 #include "tgtd/scsi/commands/init.h"

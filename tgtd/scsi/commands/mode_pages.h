@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Mode pages as bytes (SPC-4 7.5, SBC-4 6.5). All under lu->lock, unless the unit is being made. */
-#ifndef SCSI_MODE_PAGES_H
-#define SCSI_MODE_PAGES_H
+#ifndef TGTD_SCSI_COMMANDS_MODE_PAGES_H
+#define TGTD_SCSI_COMMANDS_MODE_PAGES_H
 
 #include "tgtd/scsi/commands/commands.h"
 

@@ -7,8 +7,8 @@
  * guarded by lu->lock. What the fast path needs of it are the GATE_DENY_* bits of each I_T_L nexus,
  * recomputed by scsi_lu_reservations_changed_locked() on every change.
  */
-#ifndef SCSI_PR_H
-#define SCSI_PR_H
+#ifndef TGTD_SCSI_COMMANDS_PR_H
+#define TGTD_SCSI_COMMANDS_PR_H
 
 #include "tgtd/scsi/commands/commands.h"
 

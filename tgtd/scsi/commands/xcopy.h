@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Third-party copy: what EXTENDED COPY and ROD tokens share. Private to tgtd/scsi. */
-#ifndef SCSI_XCOPY_H
-#define SCSI_XCOPY_H
+#ifndef TGTD_SCSI_COMMANDS_XCOPY_H
+#define TGTD_SCSI_COMMANDS_XCOPY_H
 
 #include "tgtd/scsi/commands/commands.h"
 

@@ -5,8 +5,8 @@
  *   engine_*.c (when to call the kernel) ── rx.c (PDUs) ── command.c, login.c
  *   (answers) ── tx.[ch] (their queue)
  */
-#ifndef TOOLS_TGT_BARELOOP_BARE_H
-#define TOOLS_TGT_BARELOOP_BARE_H
+#ifndef TOOLS_BENCH_TGT_BARELOOP_BARE_H
+#define TOOLS_BENCH_TGT_BARELOOP_BARE_H
 
 #include <netinet/in.h>
 #include <signal.h>

@@ -3,8 +3,8 @@
  * tgt-bareloop: a connection's queue of what is to be sent: headers made in place, data by
  * reference, all of it one iovec.
  */
-#ifndef TOOLS_TGT_BARELOOP_TX_H
-#define TOOLS_TGT_BARELOOP_TX_H
+#ifndef TOOLS_BENCH_TGT_BARELOOP_TX_H
+#define TOOLS_BENCH_TGT_BARELOOP_TX_H
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tgt-cachebench --beside-ram: hits of the cache beside reads of a ram store, see beside.c. */
-#ifndef TGT_CACHEBENCH_BESIDE_H
-#define TGT_CACHEBENCH_BESIDE_H
+#ifndef TOOLS_BENCH_TGT_CACHEBENCH_BESIDE_H
+#define TOOLS_BENCH_TGT_CACHEBENCH_BESIDE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tgt-cachebench -f, see cold.c. */
-#ifndef TGT_CACHEBENCH_COLD_H
-#define TGT_CACHEBENCH_COLD_H
+#ifndef TOOLS_BENCH_TGT_CACHEBENCH_COLD_H
+#define TOOLS_BENCH_TGT_CACHEBENCH_COLD_H
 
 #include "cache/engine/cache.h"
 

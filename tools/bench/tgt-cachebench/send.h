@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tgt-cachebench --send: who should send what a worker has found, see send.c. */
-#ifndef TGT_CACHEBENCH_SEND_H
-#define TGT_CACHEBENCH_SEND_H
+#ifndef TOOLS_BENCH_TGT_CACHEBENCH_SEND_H
+#define TOOLS_BENCH_TGT_CACHEBENCH_SEND_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tgt-cachebench --waits: how long a write waits when the cache is full of dirty data. */
-#ifndef CACHEBENCH_WAITS_H
-#define CACHEBENCH_WAITS_H
+#ifndef TOOLS_BENCH_TGT_CACHEBENCH_WAITS_H
+#define TOOLS_BENCH_TGT_CACHEBENCH_WAITS_H
 
 #include "cache/engine/cache.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The cache simulator: traces, policies, curves. Blocks are dense numbers 0..footprint-1. */
-#ifndef TOOLS_CACHESIM_SIM_H
-#define TOOLS_CACHESIM_SIM_H
+#ifndef TOOLS_BENCH_TGT_CACHESIM_SIM_H
+#define TOOLS_BENCH_TGT_CACHESIM_SIM_H
 
 #include "events/base.h"
 

@@ -10,8 +10,8 @@
  *
  * Nothing is allocated after conn_open(). A connection belongs to one thread.
  */
-#ifndef TOOLS_TGT_LOAD_CONN_H
-#define TOOLS_TGT_LOAD_CONN_H
+#ifndef TOOLS_BENCH_TGT_LOAD_CONN_H
+#define TOOLS_BENCH_TGT_LOAD_CONN_H
 
 #include <stdbool.h>
 #include <stdint.h>

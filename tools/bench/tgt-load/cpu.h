@@ -2,8 +2,8 @@
 /*
  * What a target process costs: CPU time of each of its threads, from /proc/PID/task.
  */
-#ifndef TOOLS_TGT_LOAD_CPU_H
-#define TOOLS_TGT_LOAD_CPU_H
+#ifndef TOOLS_BENCH_TGT_LOAD_CPU_H
+#define TOOLS_BENCH_TGT_LOAD_CPU_H
 
 #include <stdint.h>
 #include <sys/types.h>

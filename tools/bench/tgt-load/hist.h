@@ -3,8 +3,8 @@
  * A log-linear latency histogram. Every power of two of nanoseconds has 128 equal buckets. So a
  * percentile is at most 0.8 % off at any magnitude, and recording is a shift and an increment.
  */
-#ifndef TOOLS_TGT_LOAD_HIST_H
-#define TOOLS_TGT_LOAD_HIST_H
+#ifndef TOOLS_BENCH_TGT_LOAD_HIST_H
+#define TOOLS_BENCH_TGT_LOAD_HIST_H
 
 #include <stdint.h>
 

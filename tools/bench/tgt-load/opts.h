@@ -2,8 +2,8 @@
 /*
  * What the load generator was asked to do, and the parsing of it.
  */
-#ifndef TOOLS_TGT_LOAD_OPTS_H
-#define TOOLS_TGT_LOAD_OPTS_H
+#ifndef TOOLS_BENCH_TGT_LOAD_OPTS_H
+#define TOOLS_BENCH_TGT_LOAD_OPTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Random numbers for choosing offsets: splitmix64 (Steele, Lea and Flood 2014), one
  * multiply-and-shift to a range, and the Zipf distribution by rejection-inversion.
  */
-#ifndef TOOLS_TGT_LOAD_RAND_H
-#define TOOLS_TGT_LOAD_RAND_H
+#ifndef TOOLS_BENCH_TGT_LOAD_RAND_H
+#define TOOLS_BENCH_TGT_LOAD_RAND_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
 /*
  * What a run found, as text and as JSON.
  */
-#ifndef TOOLS_TGT_LOAD_REPORT_H
-#define TOOLS_TGT_LOAD_REPORT_H
+#ifndef TOOLS_BENCH_TGT_LOAD_REPORT_H
+#define TOOLS_BENCH_TGT_LOAD_REPORT_H
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
  * Stamps: what verification mode writes into every 512-byte piece. So a read can tell a lost,
  * misplaced, stale or torn write from a good one.
  */
-#ifndef TOOLS_TGT_LOAD_STAMP_H
-#define TOOLS_TGT_LOAD_STAMP_H
+#ifndef TOOLS_BENCH_TGT_LOAD_STAMP_H
+#define TOOLS_BENCH_TGT_LOAD_STAMP_H
 
 #include <stdint.h>
 

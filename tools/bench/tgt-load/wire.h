@@ -4,8 +4,8 @@
  * and big-endian access. Shared by the load generator and the bare loop. The target has its own,
  * richer description. These programs stay independent of it, so that a mistake there shows here.
  */
-#ifndef TOOLS_TGT_LOAD_WIRE_H
-#define TOOLS_TGT_LOAD_WIRE_H
+#ifndef TOOLS_BENCH_TGT_LOAD_WIRE_H
+#define TOOLS_BENCH_TGT_LOAD_WIRE_H
 
 #include <stdint.h>
 #include <string.h>

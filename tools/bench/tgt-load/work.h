@@ -4,8 +4,8 @@
  * (fill, run, read back). What is to be read or written next is decided here; moving it is
  * conn.c's.
  */
-#ifndef TOOLS_TGT_LOAD_WORK_H
-#define TOOLS_TGT_LOAD_WORK_H
+#ifndef TOOLS_BENCH_TGT_LOAD_WORK_H
+#define TOOLS_BENCH_TGT_LOAD_WORK_H
 
 #include <pthread.h>
 #include <stdatomic.h>
