@@ -169,17 +169,40 @@ void guard_report_end(void)
 /* ---- threads --------------------------------------------------------------------------------- */
 
 static bool filters;
+static bool shared; /* atomic: threads keep the main thread's credentials */
+
+static uint64_t main_capabilities(void)
+{
+	return other_user ? CAP(NET_BIND_SERVICE) : CAPS_MAIN;
+}
+
+/* It has no more than the main thread: it keeps these credentials. See guard_capabilities(). */
+static bool shares_credentials(void)
+{
+	struct __user_cap_data_struct data[2];
+	const uint64_t keep = main_capabilities();
+
+	return __atomic_load_n(&shared, __ATOMIC_ACQUIRE) && capabilities_get(data) &&
+	       !(data[0].permitted & ~(uint32_t)keep) &&
+	       !(data[1].permitted & ~(uint32_t)(keep >> 32));
+}
 
 void guard_thread(enum thread_kind kind)
 {
-	capabilities_keep(kind == THREAD_LOOP || other_user ? CAPS_LOOP : CAPS_BLOCKING);
+	if (!shares_credentials())
+		capabilities_keep(kind == THREAD_LOOP || other_user ? CAPS_LOOP : CAPS_BLOCKING);
 	if (filters && guard_filter_install(kind == THREAD_LOOP ? FILTER_LOOP : FILTER_BLOCKING))
 		log_error("no filter for the system calls of this thread: %m");
 }
 
+void guard_capabilities(bool share)
+{
+	capabilities_keep(main_capabilities());
+	__atomic_store_n(&shared, share, __ATOMIC_RELEASE);
+}
+
 void guard_main(void)
 {
-	capabilities_keep(other_user ? CAP(NET_BIND_SERVICE) : CAPS_MAIN);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	/* (Sanitizers stop our threads by ptrace() to look for leaks.) */
 	if (filters && guard_filter_install(FILTER_MAIN))

@@ -6,7 +6,8 @@
  *   all          no_new_privs, before the first thread; capabilities: those of guard.c
  *   main         no programs, debuggers, mounts, modules, other users (a list of what is refused)
  *   event        sockets and files that are open, aio, memory, time (a list of what is allowed):
- *                opens nothing, makes no thread, runs nothing; verbs' ioctl() where there is RDMA
+ *                opens nothing, makes no thread, runs nothing; verbs' ioctl() where there is RDMA.
+ *                No capabilities; those of main where there is RDMA, see guard_capabilities()
  *   blocking     that, and files and devices by name, and threads
  *
  * A call that is not allowed fails with EPERM and is logged by the main loop; the daemon goes on.
@@ -33,7 +34,15 @@ int guard_threads(bool filter, bool rdma) must_check;
 /* Logs on @main what is refused. 0 or -errno. */
 int guard_report(struct loop *main) must_check;
 void guard_report_end(void);
-/* The main thread's turn: capabilities, and its filter. When everything stands. */
+/*
+ * The main thread gives up all capabilities but those that it serves with. @share: threads
+ * that it makes from now on have its credentials, these very ones. Verbs' and rdma_cm's files
+ * refuse a write() by any other credentials than those they were opened with. So this comes before
+ * they are opened, and nobody who uses them changes credentials afterwards. What the capabilities
+ * that they then have are good for, opening files, their filter refuses.
+ */
+void guard_capabilities(bool share);
+/* The main thread's filter. When everything stands. */
 void guard_main(void);
 /* What each thread calls as it begins; for tests, too. */
 void guard_thread(enum thread_kind kind);

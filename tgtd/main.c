@@ -48,13 +48,13 @@ struct daemon {
 	struct loop *worker[TOPO_MAX_NODES * CACHE_WORKERS]; /* node by node */
 	struct place worker_place[TOPO_MAX_NODES * CACHE_WORKERS];
 	struct cache *cache;
+	bool rdma; /* devices may be served */
 	struct loop_fd signals;
 	struct loop_msg start;
 	struct timer deadline;
 	bool stopping;
 	uint64_t told_ns;	/* when the first signal said so */
 	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when that is not less */
-	bool iser; /* an RDMA device is served */
 	uid_t admin_uid; /* who started it */
 	gid_t admin_gid;
 };
@@ -284,7 +284,6 @@ static int start_protocols(struct daemon *d)
 
 		if (rc)
 			return rc;
-		d->iser = iser_running();
 #else
 		log_notice("iser: built without rdma-core: serving TCP only");
 #endif
@@ -303,7 +302,9 @@ static int start_admin(struct daemon *d)
 		.admin_uid = d->admin_uid,
 		.admin_gid = d->admin_gid,
 		.ro_group = d->opt.admin_ro_group,
-		.iser = d->iser,
+#ifdef HAVE_RDMA
+		.iser_runs = iser_running,
+#endif
 		.lu_spin_ns = d->opt.spin_us * NSEC_PER_USEC,
 		.central_events = d->opt.central,
 		.request_shutdown = shut_down,
@@ -376,8 +377,12 @@ static void main_start(struct loop_msg *msg)
 	int rc;
 
 	loop_set_may_block(d->main, true);
-	if (!(rc = offload_start()) && !(rc = start_workers(d)) && !(rc = start_cache(d)) &&
-	    !(rc = start_protocols(d)) && !(rc = start_admin(d)) && !(rc = start_portals(d)))
+	/* The admin socket may lie where only root can open it. The iSER transport wants
+	 * credentials that do not change any more. */
+	rc = offload_start();
+	if (!rc && !(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_admin(d)))
+		guard_capabilities(d->rdma);
+	if (!rc && !(rc = start_protocols(d)) && !(rc = start_portals(d)))
 		rc = guard_report(d->main);
 	if (rc)
 		give_up(rc);
@@ -392,10 +397,10 @@ static void main_start(struct loop_msg *msg)
 }
 
 /* Adapters that come later are served by nobody: whether there are any is known now. */
-static void confine_threads(const struct daemon *d)
+static void confine_threads(struct daemon *d)
 {
-	bool rdma = d->opt.iser && !access("/sys/class/infiniband", F_OK);
-	int rc = guard_threads(d->opt.seccomp, rdma);
+	d->rdma = d->opt.iser && !access("/sys/class/infiniband", F_OK);
+	int rc = guard_threads(d->opt.seccomp, d->rdma);
 
 	if (rc)
 		log_warn("system calls are not limited: %s",

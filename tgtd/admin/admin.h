@@ -25,8 +25,8 @@ struct admin_conf {
 	const char *ro_group; /* whose members may look on; NULL: nobody */
 	bool central_events; /* one event thread for all LUs instead of one each (for comparison) */
 	uint32_t lu_spin_ns; /* of the LUs' event threads (struct loop_conf) */
-	bool iser;	     /* the iSER transport runs: `--lld iser` is
-			      * accepted and shown as ready */
+	/* Whether iSER runs: `--lld iser` is accepted and shown as ready. NULL: it does not. */
+	bool (*iser_runs)(void);
 	/* tgtadm --mode system --op delete: to leave as on SIGTERM. The answer to the client has
 	 * been handed to the kernel. Its connection stays open until admin_stop(), so that the tool
 	 * can wait for the end of the daemon. */

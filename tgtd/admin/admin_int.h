@@ -163,6 +163,11 @@ struct adm_state {
 };
 extern struct adm_state adm;
 
+static inline bool adm_iser_runs(void)
+{
+	return adm.conf.iser_runs && adm.conf.iser_runs();
+}
+
 void registry_init(void);
 struct adm_target *registry_target(uint32_t tid);
 struct adm_target *registry_target_name(const char *name);

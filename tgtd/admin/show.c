@@ -22,7 +22,7 @@ static const char *driver_state(unsigned driver)
 	ASSERT(driver < ADM_DRIVERS);
 	if (adm.lld_stopped[driver])
 		return "stopped";
-	return driver == ADM_DRIVER_ISER && !adm.conf.iser ? "uninitialized" : "ready";
+	return driver == ADM_DRIVER_ISER && !adm_iser_runs() ? "uninitialized" : "ready";
 }
 
 static const char *yes(bool b)

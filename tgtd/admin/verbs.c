@@ -20,7 +20,7 @@ typedef enum adm_status (*verb_fn)(struct adm_call *call);
 
 static bool driver_ready(unsigned driver)
 {
-	return !adm.lld_stopped[driver] && (driver != ADM_DRIVER_ISER || adm.conf.iser);
+	return !adm.lld_stopped[driver] && (driver != ADM_DRIVER_ISER || adm_iser_runs());
 }
 
 /* ---- system ---------------------------------------------------------------------------------- */
@@ -292,7 +292,7 @@ static enum adm_status lld_start(struct adm_call *call)
 {
 	unsigned driver = driver_named(call);
 
-	if (driver == ADM_DRIVER_ISER && !adm.conf.iser)
+	if (driver == ADM_DRIVER_ISER && !adm_iser_runs())
 		return admin_refuse(call, ADM_UNKNOWN_ERR,
 				    "iSER is not running: start the daemon with --iser");
 	adm.lld_stopped[driver] = false;

@@ -267,8 +267,17 @@ START_TEST(capabilities_go)
 	pthread_join(t, &caps);
 	ck_assert_uint_eq((uintptr_t)caps & open_all, before & open_all);
 	ck_assert_uint_eq((uintptr_t)caps & 1ull << CAP_SYS_ADMIN, 0);
-	guard_main();
+	guard_capabilities(false);
 	ck_assert_uint_eq(capabilities() & 1ull << CAP_SETUID, 0);
+	ck_assert_int_eq(pthread_create(&t, NULL, caps_of, (void *)THREAD_LOOP), 0);
+	pthread_join(t, &caps);
+	ck_assert_ptr_null(caps);
+	/* Verbs: who has no more than the main thread has the very same, and may write to a file
+	 * that the main thread has opened. */
+	guard_capabilities(true);
+	ck_assert_int_eq(pthread_create(&t, NULL, caps_of, (void *)THREAD_LOOP), 0);
+	pthread_join(t, &caps);
+	ck_assert_uint_eq((uintptr_t)caps, capabilities());
 }
 END_TEST
 

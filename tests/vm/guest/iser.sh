@@ -65,6 +65,9 @@ need 'login over TCP beside it' login $T $P
 need 'LUN 2 over iSER' wait_sd RDMA_SD $T 2 iser
 need 'LUN 2 over TCP' wait_sd TCP_SD $T 2 tcp
 step 'each side verifies what the other wrote' both_sides
+# Verbs, from the main thread and from the units' threads, are within what threads may call.
+step 'no thread asked for what it may not' eval \
+	'adm --op stat --mode system --name guard_refused | grep -qx "guard_refused 0"'
 step 'logout from iSER' logout $T $P iser
 step 'logout from TCP' logout $T $P
 # The initiator's own two halves meet: README.md, "Login/Text in progress".
