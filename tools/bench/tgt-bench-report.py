@@ -3,10 +3,12 @@
 """tgt-bench-report: turns what tgt-bench measured (JSON) into a text table and an SVG plot.
 
 usage: tgt-bench-report REPORT.json [COUNT.json...]
+       tgt-bench-report --brief REPORT.json PICTURE.svg
 
 The first file gives the cases; counts of system calls and instructions are taken from all, and what
 tgt-bench-cache found is added to it. The results
 are written beside the first as .txt and .svg, and the text is printed. See tgt-bench(8).
+With --brief: one picture for a page, of four cases.
 """
 import json
 import math
@@ -204,6 +206,13 @@ def nice(v):
     return '%.1f' % v if v >= 10 else '%.2f' % v
 
 
+def svg_page(width, height, body):
+    return ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif">\n'
+            '<style>.t{font-size:18px;font-weight:bold}.c{font-size:14px;font-weight:bold}.h{font-size:11px;fill:#666}'
+            '.v{font-size:11px}</style>\n<rect width="100%%" height="100%%" fill="white"/>\n%s\n</svg>\n' %
+            (width, height + 10, '\n'.join(body)))
+
+
 def svg_bars(x, y, width, title, rows, colour):
     """One panel of horizontal bars; rows are (name, value)."""
     out = ['<text x="%d" y="%d" class="h">%s</text>' % (x, y, esc(title))]
@@ -315,15 +324,48 @@ def svg_report(run, checks):
                         (y, '#2a7f3f' if c['held'] else '#b3261e', 'holds' if c['held'] else 'fails', esc(c['what']),
                          c['value'], esc(c['bar'])))
         y += 30
-    return ('<svg xmlns="http://www.w3.org/2000/svg" width="960" height="%d" font-family="sans-serif">\n'
-            '<style>.t{font-size:18px;font-weight:bold}.c{font-size:14px;font-weight:bold}.h{font-size:11px;fill:#666}'
-            '.v{font-size:11px}</style>\n<rect width="100%%" height="100%%" fill="white"/>\n%s\n</svg>\n' %
-            (y + 10, '\n'.join(body)))
+    return svg_page(960, y, body)
 
 
+
+BRIEF = {'bare': 'bare loop (no target, the limit)', 'ours': 'tgtd, memory', 'ours-aio': 'tgtd, cached file',
+         'tgt-rdwr': "Debian's tgt, file"}
+BRIEF_CASES = ('r4k-d32', 'w4k-d32', 'r256k-d32', 'w256k-d32')
+
+
+def svg_brief(run):
+    """One picture for a page: four cases, the bare loop, ours, Debian's tgt; the line is from the least to the most."""
+    meta, body, y = run['meta'], [], 64
+    colour = colours(BRIEF)
+    body.append('<text x="16" y="24" class="t">What one core serves, of what it could at best</text>')
+    body.append('<text x="16" y="42" class="v">%s; target on CPU %s, load on CPU %s; medians of %d rounds, %s</text>' %
+                (esc(meta['machine']), meta['target_cpu'], meta['load_cpu'], meta['rounds'], esc(meta['when'][:10])))
+    for name in BRIEF_CASES:
+        case = run['cases'].get(name)
+        if not case or 'bare' not in case['subjects']:
+            continue
+        body.append('<text x="16" y="%d" class="c">%s</text>' % (y, esc(case['title'])))
+        rows = [(n, case['subjects'][n]) for n in BRIEF if n in case['subjects']]
+        top = max(max(s['iops_rounds']) for _, s in rows)
+        for i, (n, s) in enumerate(rows):
+            at, scale = y + 8 + i * 18, 430 / top
+            lo, hi = min(s['iops_rounds']) * scale, max(s['iops_rounds']) * scale
+            body.append('<text x="16" y="%d" class="v">%s</text>' % (at + 10, esc(BRIEF[n])))
+            body.append('<rect x="200" y="%d" width="%.1f" height="13" fill="%s"/>' % (at, max(s['iops'] * scale, 0.5), colour[n]))
+            body.append('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#222"/>' % (200 + lo, at + 6, 200 + hi, at + 6))
+            value = '%s K IOPS' % nice(s['iops'] / 1e3) if case['unit'] == 'iops' else '%s GB/s' % nice(s['mbps'] / 1e3)
+            body.append('<text x="%.1f" y="%d" class="v">%s</text>' % (206 + max(hi, s['iops'] * scale), at + 10, value))
+        y += 32 + len(rows) * 18
+    return svg_page(740, y, body)
 
 
 def main():
+    if len(sys.argv) == 4 and sys.argv[1] == '--brief':
+        with open(sys.argv[2]) as f:
+            picture = svg_brief(json.load(f))
+        with open(sys.argv[3], 'w') as f:
+            f.write(picture)
+        return 0
     if len(sys.argv) < 2 or sys.argv[1].startswith('-'):
         print(__doc__.strip(), file=sys.stderr)
         return 2
