@@ -7,19 +7,18 @@
  * engine/op_impl.h).
  *
  * Giving it back ends with a store of one word and then a look at another one, whether anybody
- * sleeps, and a processor may do these in the other order. Instead of forbidding that to every
- * unlock (which would cost as much as taking the lock), the rare one who is about to sleep makes
- * all threads of the process pass a barrier, by membarrier(2), between saying so and looking at the
- * lock once more.
+ * sleeps. A processor may do these in the other order. To forbid that to every unlock would cost as
+ * much as taking the lock. So the rare one who is about to sleep says so, makes all threads of the
+ * process pass a barrier by membarrier(2), and looks at the lock once more.
  *
  * Looking without the lock. Whoever only looks need not take it: leaf_read_begin(), reading
  * whatever it likes (none of which may be trusted yet, nor be followed without bounds), and then
  * leaf_read_retry(), false when all of it was so at one instant. So readers write nothing that
  * other readers need, and do not meet at all.
  *
- * A read hit of the cache (engine/read.c) does it so: it notes the version and finds the lock free,
- * follows the hash chain, tests the bits of the sectors, takes a reference *if the block has one*
- * (a free block has none, and none is made from none), and finds the lock still free and the
+ * A read hit of the cache (engine/read.c) does it so. It notes the version and finds the lock free;
+ * it follows the hash chain and tests the bits of the sectors. It takes a reference *if the block
+ * has one*: a free block has none, and none is made from none. It finds the lock still free and the
  * version the same. Otherwise it puts the reference back and looks again, a few times, then takes
  * the lock. What it may meet meanwhile:
  *
@@ -95,9 +94,9 @@ static inline void leaf_lock_init(struct leaf_lock *l)
 #endif
 }
 
-/* True when it was free. In the one order of all such operations, so that of a reader that takes a
- * reference and then looks at the lock, and a holder who then looks at the references, one sees
- * the other. */
+/* True when it was free. In the one order of all such operations: a reader takes a reference and
+ * then looks at the lock, a holder takes the lock and then looks at the references. So one of them
+ * sees the other. */
 static inline bool leaf_trylock(struct leaf_lock *l)
 {
 	uint32_t unlocked = 0;

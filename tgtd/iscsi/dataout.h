@@ -97,9 +97,9 @@ struct iscsi_dataout {
 	uint32_t rx_len;
 	bool rx_final;
 	/*
-	 * Not in one word with r2t_busy: compilers then test the two with one load, which cannot be
-	 * forwarded from the byte store just before and waits until all payload stored before that
-	 * has reached the cache (a fifth of the time of a 4 KiB write).
+	 * Not in one word with r2t_busy: compilers then test the two with one load. That cannot be
+	 * forwarded from the byte store just before. It waits until all payload stored before that
+	 * has reached the cache: a fifth of the time of a 4 KiB write.
 	 */
 	bool unsol_open; /* its F bit has not come yet */
 };

@@ -11,9 +11,9 @@
 
 /* Registers the transport with the iSCSI core. Main, before iscsi_start(). */
 void tcp_transport_init(void);
-/* Machines of several nodes: what is large, @from (atomic) bytes of one node or more, is copied to
- * the socket by one of that node's @per_node @workers, which lie node by node, outlive all
- * connections, and stay where they are. Main, before iscsi_start(). */
+/* Machines of several nodes: what is large is copied to the socket by a worker of the node where it
+ * lies. Large is @from (atomic) bytes of one node, or more. Each node has @per_node of @workers,
+ * which lie node by node, outlive all connections, and stay. Main, before iscsi_start(). */
 void tcp_send_by_workers(struct loop *const *workers, unsigned nnodes, unsigned per_node,
 			 const uint32_t *from);
 /* Makes a connection of an accepted socket, as the listener does (tests and fuzzers hand in one end
