@@ -2,6 +2,7 @@
 /* See guard.h. Capabilities belong to threads, so each sees to its own. */
 #include <linux/capability.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -210,6 +211,30 @@ void guard_main(void)
 #endif
 }
 
+/*
+ * The C library looks into /proc when a thread's heap first shrinks, and remembers what it saw for
+ * all threads: so one without a filter does that.
+ */
+static void *shrink_heap(void *arg)
+{
+	void *kept[64];
+
+	(void)arg;
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+		kept[i] = malloc(KiB(64));
+	for (size_t i = ARRAY_SIZE(kept); i-- > 0;)
+		free(kept[i]);
+	return NULL;
+}
+
+static void shrink_a_heap(void)
+{
+	pthread_t t;
+
+	if (!pthread_create(&t, NULL, shrink_heap, NULL))
+		pthread_join(t, NULL);
+}
+
 int guard_threads(bool filter, bool rdma)
 {
 	struct sigaction sa = { .sa_sigaction = on_refusal, .sa_flags = SA_SIGINFO | SA_NODEFER };
@@ -220,6 +245,7 @@ int guard_threads(bool filter, bool rdma)
 		return 0;
 	/* As many as the C library would have, which looks into /sys for that, in any thread. */
 	(void)mallopt(M_ARENA_MAX, (int)(8 * MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L)));
+	shrink_a_heap();
 	err = guard_filter_make(rdma);
 	if (err)
 		return err;

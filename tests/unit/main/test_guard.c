@@ -220,6 +220,38 @@ START_TEST(filters_add_up)
 }
 END_TEST
 
+/* Memory that a thread gives back makes the C library look into /proc, once. */
+static void *allocates(void *arg)
+{
+	enum { N = 256 };
+	static void *kept[N];
+
+	(void)arg;
+	guard_thread(THREAD_LOOP);
+	for (unsigned i = 0; i < N; i++) {
+		kept[i] = malloc(KiB(64));
+		memset(kept[i], 1, KiB(64));
+	}
+	for (unsigned i = N; i-- > 0;)
+		free(kept[i]);
+	return (void *)(uintptr_t)guard_refused();
+}
+
+START_TEST(memory_goes_back)
+{
+	pthread_t t;
+	void *refused;
+
+	guard_begin(false);
+	if (!have_filters())
+		return;
+	ck_assert_int_eq(guard_threads(true, false), 0);
+	ck_assert_int_eq(pthread_create(&t, NULL, allocates, NULL), 0);
+	pthread_join(t, &refused);
+	ck_assert_ptr_null(refused);
+}
+END_TEST
+
 START_TEST(the_main_thread)
 {
 	guard_begin(false);
@@ -340,5 +372,6 @@ START_TEST(what_is_handed_over)
 }
 END_TEST
 
-UNIT_MAIN("guard", 60, threads_of_loops, threads_that_block, filters_add_up, the_main_thread,
+UNIT_MAIN("guard", 60, threads_of_loops, threads_that_block, filters_add_up, memory_goes_back,
+	  the_main_thread,
 	  capabilities_go, what_is_handed_over)
