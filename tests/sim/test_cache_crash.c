@@ -307,9 +307,11 @@ static void run_seed(struct cache *cache, uint64_t seed)
 	/* What is on its way ends, one way or the other. A write may wait for a share of what is
 	 * dirty that comes back no more: its initiator loses patience. */
 	for (unsigned k = 0; g.running; k++) {
+		loop_self_ = loop;
 		for (unsigned i = 0; k == 1000 && i < SLOTS; i++)
 			if (slots[i].busy && slots[i].req.op == BLK_WRITE && !slots[i].writes)
 				blk_abort(g.blk, &slots[i].req);
+		loop_self_ = NULL;
 		loop_step(loop, 0);
 		clock_fake_advance(10 * NSEC_PER_MSEC);
 		ck_assert_msg(k < 100000, "seed %llu: %u requests never complete",
