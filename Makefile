@@ -50,15 +50,17 @@ endif
 VERSION  := 0.1.0
 HAVE_RDMA := $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && echo 1)
 HAVE_SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo 1)
+HAVE_LIBNBD := $(shell pkg-config --exists libnbd 2>/dev/null && echo 1)
 CPPFLAGS += -D_GNU_SOURCE -I. -DTGT_VERSION='"$(VERSION)"' $(if $(HAVE_RDMA),-DHAVE_RDMA=1) \
-	$(if $(HAVE_SECCOMP),-DHAVE_SECCOMP=1)
+	$(if $(HAVE_SECCOMP),-DHAVE_SECCOMP=1) $(if $(HAVE_LIBNBD),-DHAVE_LIBNBD=1)
 # Programs only, no shared objects: a thread's own variables are at fixed places.
 CFLAGS   += -std=gnu17 $(OPT) $(WARN) -pthread -fno-strict-aliasing -ftls-model=local-exec
 LDFLAGS  += -pthread $(filter -fsanitize=% -fno-sanitize% --coverage,$(OPT)) $(if $(filter -flto%,$(OPT)),$(OPT))
 RDMA_LIBS := $(if $(HAVE_RDMA),-lrdmacm -libverbs)
 LIBS_events := -lnuma
 LIBS_conf   :=
-LIBS_tgtd   := -laio -lnuma -lisal -lcrypto -lsystemd -lrt -lm $(RDMA_LIBS) $(if $(HAVE_SECCOMP),-lseccomp)
+LIBS_tgtd   := -laio -lnuma -lisal -lcrypto -lsystemd -lrt -lm $(RDMA_LIBS) $(if $(HAVE_SECCOMP),-lseccomp) \
+	$(if $(HAVE_LIBNBD),-lnbd)
 
 # ---- layers: one archive each, in link order (upper first) -----------------------------------------
 SRC_events := $(wildcard events/*.c)
@@ -66,7 +68,7 @@ SRC_conf   := $(wildcard conf/*.c)
 SRC_memory := $(wildcard cache/memory/*.c)
 SRC_blk    := $(wildcard cache/blk/*.c)
 SRC_engine := $(wildcard cache/engine/*.c)
-SRC_backend := $(wildcard cache/backend/*.c)
+SRC_backend := $(filter-out $(if $(HAVE_LIBNBD),,cache/backend/nbd%),$(wildcard cache/backend/*.c))
 SRC_scsi   := $(wildcard tgtd/scsi/*.c)
 SRC_commands := $(wildcard tgtd/scsi/commands/*.c)
 SRC_iscsi  := $(wildcard tgtd/iscsi/*.c)

@@ -62,7 +62,7 @@ static const char *const flags01[] = { "0", "1", NULL };
 static const char *const bsoflags[] = { "sync", "direct", "sync:direct", "direct:sync", NULL };
 static const char *const block_sizes[] = { "512", "4096", NULL };
 static const char *const disk_only[] = { "disk", NULL };
-static const char *const bs_types[] = { "rdwr", "aio", "ram", "null", NULL };
+static const char *const bs_types[] = { "rdwr", "aio", "ram", "null", "nbd", NULL };
 
 /* What an option's value must look like. */
 static const struct option_rule {
@@ -77,7 +77,7 @@ static const struct option_rule {
 	{ "bsoflags", bsoflags, 0, 0, 0, "sync, direct or sync:direct" },
 	{ "block-size", block_sizes, 0, 0, 0, "512 or 4096" },
 	{ "device-type", disk_only, 0, 0, 0, "disk" },
-	{ "bs-type", bs_types, 0, 0, 0, "rdwr, aio, ram or null" },
+	{ "bs-type", bs_types, 0, 0, 0, "rdwr, aio, ram, null or nbd" },
 	{ "sense_format", flags01, 0, 0, 0, "0 or 1" },
 	{ "removable", flags01, 0, 0, 0, "0 or 1" },
 	{ "online", flags01, 0, 0, 0, "0 or 1" },

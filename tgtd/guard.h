@@ -8,7 +8,8 @@
  *   event        sockets and files that are open, aio, memory, time (a list of what is allowed):
  *                opens nothing, makes no thread, runs nothing; verbs' ioctl() where there is RDMA.
  *                No capabilities; those of main where there is RDMA, see guard_capabilities()
- *   blocking     that, and files and devices by name, and threads
+ *   blocking     that, and files and devices by name, threads, and sockets to other machines'
+ *                stores where they are built in
  *
  * A call that is not allowed fails with EPERM and is logged by the main loop; the daemon goes on.
  * It may hold what initiators were promised is safe: a call that we have forgotten must not cost

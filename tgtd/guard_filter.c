@@ -15,7 +15,14 @@
 #include <seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+
+#ifdef HAVE_LIBNBD
+#define REMOTE_STORES true
+#else
+#define REMOTE_STORES false
+#endif
 
 /* What any thread needs to live: memory, locks, time, signals, its end. */
 static const char *const living[] = {
@@ -102,6 +109,26 @@ static int arguments(scmp_filter_ctx ctx)
 	return err;
 }
 
+/* Stores on other machines are connected to by helper threads, which look up names (by netlink,
+ * too). No packets of their own making. */
+static int sockets(scmp_filter_ctx ctx)
+{
+	static const int domains[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK };
+	int err = 0;
+
+	for (size_t i = 0; !err && i < ARRAY_SIZE(domains); i++)
+		for (int type = SOCK_STREAM; !err && type <= SOCK_DGRAM; type++)
+			err = seccomp_rule_add(
+				ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2,
+				argument(0, SCMP_CMP_EQ, (scmp_datum_t)domains[i], 0),
+				argument(1, SCMP_CMP_MASKED_EQ, 0xf, (scmp_datum_t)type));
+	if (!err)
+		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2,
+				       argument(0, SCMP_CMP_EQ, AF_NETLINK, 0),
+				       argument(1, SCMP_CMP_MASKED_EQ, 0xf, SOCK_RAW));
+	return err ?: seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(bind), 0);
+}
+
 /*
  * Threads where they are allowed, but no processes. The C library makes both with all signals
  * blocked, where SIGSYS would end us: there it is an error, and no more. The arguments of clone3()
@@ -148,6 +175,8 @@ static int fill(scmp_filter_ctx ctx, enum guard_filter f, bool rdma)
 		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 0);
 	if (!err && f == FILTER_BLOCKING)
 		err = rules(ctx, SCMP_ACT_ALLOW, blocking, ARRAY_SIZE(blocking));
+	if (!err && f == FILTER_BLOCKING && REMOTE_STORES)
+		err = sockets(ctx);
 	return err;
 }
 

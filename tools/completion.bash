@@ -44,7 +44,7 @@ _tgtadm() {
 		return
 		;;
 	-L | --lld) words='iscsi iser' ;;
-	-E | --bstype) words='aio rdwr ram null' ;;
+	-E | --bstype) words='aio rdwr ram null nbd' ;;
 	-f | --bsoflags) words='sync direct sync:direct' ;;
 	-Y | --device-type) words='disk' ;;
 	-I | --initiator-address) words='ALL' ;;

@@ -10,9 +10,18 @@ static const struct backend {
 	{ "aio", aio_open, true },
 	{ "ram", ram_open, false },
 	{ "null", null_open, false },
+#ifdef HAVE_LIBNBD
+	{ "nbd", nbd_open, true },
+#endif
 };
 
-const char *const blk_bstypes[] = { "aio", "rdwr", "ram", "null", NULL };
+const char *const blk_bstypes[] = {
+	"aio", "rdwr", "ram", "null",
+#ifdef HAVE_LIBNBD
+	"nbd",
+#endif
+	NULL,
+};
 
 struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 {
@@ -34,5 +43,9 @@ struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 					    strerror(-err));
 		return backends[i].open(args);
 	}
+#ifndef HAVE_LIBNBD
+	if (strcmp(bstype, "nbd") == 0)
+		return backend_fail(args, EINVAL, "this tgtd was built without libnbd");
+#endif
 	return backend_fail(args, EINVAL, "unknown backing store type '%s'", bstype);
 }

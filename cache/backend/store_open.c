@@ -109,6 +109,8 @@ static int lock_file(struct store_opener *o)
 	const struct store_opener *is;
 	int err = 0;
 
+	if (o->fd < 0)
+		return -EOPNOTSUPP; /* no file: another machine's */
 	while ((is = other_writer(o))) {
 		if (is->lock) {
 			o->lock = is->lock;

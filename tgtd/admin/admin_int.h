@@ -212,7 +212,7 @@ void store_close(struct blk *blk);
 struct store_trial {
 	struct scsi_work work;
 	const char *path; /* the caller's */
-	const char *memory; /* "ram" or "null": the path is a size; NULL: neither */
+	const char *bstype; /* whose path is no file's name; NULL: it is one */
 	uint32_t block_size;
 	int file; /* as above */
 	void (*done)(struct store_trial *st); /* main loop, never from inside store_try() */

@@ -60,8 +60,8 @@ static void tried(struct store_trial *st)
 	adm_call_done(call, status);
 }
 
-/* @memory: NULL, or the type of a store of which the "path" is a size. */
-static enum adm_status try_store(struct adm_call *call, const char *path, const char *memory,
+/* @bstype: NULL, or a type whose path is no file's name. */
+static enum adm_status try_store(struct adm_call *call, const char *path, const char *bstype,
 				 uint32_t block_size)
 {
 	struct trial *t = calloc(1, sizeof(*t));
@@ -71,8 +71,8 @@ static enum adm_status try_store(struct adm_call *call, const char *path, const 
 		return ADM_NOMEM;
 	t->call = call;
 	t->store.path = path;
-	t->store.memory = memory;
-	t->store.block_size = block_size || memory ? block_size : 512;
+	t->store.bstype = bstype;
+	t->store.block_size = block_size || bstype ? block_size : 512;
 	t->store.file = call->file;
 	t->store.done = tried;
 	store_try(&t->store);
@@ -98,10 +98,9 @@ static enum adm_status check_lu_store(struct adm_call *call)
 	status = apply_lu_check(call, &want, &block_size);
 	if (status != ADM_OK || !want.path)
 		return status;
-	bool memory = want.bstype &&
-		      (!strcmp(want.bstype, "ram") || !strcmp(want.bstype, "null"));
+	bool file = !want.bstype || !strcmp(want.bstype, "rdwr") || !strcmp(want.bstype, "aio");
 
-	return try_store(call, want.path, memory ? want.bstype : NULL, block_size);
+	return try_store(call, want.path, file ? NULL : want.bstype, block_size);
 }
 
 void warn_cut(struct adm_call *call, const char *key, const char *value, int left)

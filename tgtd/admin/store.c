@@ -155,7 +155,7 @@ void store_open(struct store_open *so)
 	scsi_helper_run(&so->work);
 }
 
-static void try_memory(struct store_trial *st)
+static void try_no_file(struct store_trial *st)
 {
 	const struct blk_open_args args = {
 		.path = st->path,
@@ -165,11 +165,11 @@ static void try_memory(struct store_trial *st)
 		.err = st->reason,
 		.err_len = sizeof(st->reason),
 	};
-	struct blk *blk = blk_open(st->memory, &args);
+	struct blk *blk = blk_open(st->bstype, &args);
 
 	if (blk)
 		blk_close(blk);
-	else
+	else if (errno != EBUSY) /* it might be free by then */
 		st->err = errno ? -errno : -EIO;
 }
 
@@ -182,8 +182,8 @@ static void try_work(struct scsi_work *w)
 	int fd;
 
 	ASSERT(!loop_current());
-	if (st->memory) {
-		try_memory(st);
+	if (st->bstype) {
+		try_no_file(st);
 		return;
 	}
 	fd = st->file >= 0 ? fcntl(st->file, F_DUPFD_CLOEXEC, 0) :

@@ -51,7 +51,7 @@ void file_load(void);
  * NULL: of all. */
 void file_sizes(const char *target);
 /* Is the LU's path a size, not a file's name? */
-bool store_is_size(const struct conf_lu *lu);
+bool store_is_file(const struct conf_lu *lu);
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
 /* conf_scope.usable: not by a store that is missing, nor by one that is in use. */

@@ -94,7 +94,7 @@ static void load_sizes(void)
 			continue;
 		t = conf_find_tid(&g.have, tid);
 		lu = t ? conf_find_lun(t, lun) : NULL;
-		if (!lu || store_is_size(lu) || !block)
+		if (!lu || !store_is_file(lu) || !block)
 			continue;
 		lu->size = size;
 		lu->block = block;

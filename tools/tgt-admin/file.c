@@ -98,12 +98,12 @@ static void imitate(struct conf_lu *lu)
 	close(fd);
 }
 
-/* The "path" of these is a size. */
-bool store_is_size(const struct conf_lu *lu)
+/* The "path" of the others is a size, or a server's URI. */
+bool store_is_file(const struct conf_lu *lu)
 {
 	const char *type = conf_get(&lu->options, "bs-type");
 
-	return type && (!strcmp(type, "ram") || !strcmp(type, "null"));
+	return !type || !strcmp(type, "rdwr") || !strcmp(type, "aio");
 }
 
 /* 0: cannot be told. */
@@ -149,7 +149,7 @@ static void share(struct conf_lu *lu)
 	const char *allow = conf_get(&lu->options, "allow-in-use");
 
 	if (allow && !strcmp(allow, "yes") && !conf_get(&lu->options, "bsopts") &&
-	    !store_is_size(lu))
+	    store_is_file(lu))
 		conf_add_kv(&g.want, &lu->options, "bsopts", "share=yes");
 }
 

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A store that a server exports by the network block device protocol: qcow2, VMDK, compressed
+ * images and whatever else qemu-nbd and nbdkit serve. The path is a URI: nbd://HOST[:PORT]/EXPORT,
+ * nbds:// with TLS, nbd+unix:///EXPORT?socket=PATH, nbds+unix://.
+ *
+ *  - nbd_link.c has the connection: a thread of the store's own, and how it is made anew.
+ *  - FUA is the protocol's, or else a flush after the write. SYNCs are one flush at a time.
+ *  - The identity is the server's address and the export's name, for a local socket the socket's
+ *    inode. Two names of one server are taken for two stores: nobody can tell.
+ *  - The size is asked for anew by refresh=1 alone, by another connection: the protocol does not
+ *    tell of it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include "cache/backend/backend.h"
+#include "cache/backend/nbd_link.h"
+#include "cache/backend/store_id.h"
+#include "cache/blk/dirty_record.h"
+#include "cache/blk/sync_group.h"
+#include "events/hash.h"
+#include "events/log.h"
+
+#define NBD_MAX_LEN MiB(1)
+#define RENEW_MS 300u
+
+struct nbd {
+	struct blk blk;
+	struct nbd_link link;
+	struct store_opener opener;
+	struct sync_group syncs;
+	_Atomic bool sync_failed; /* the server may have forgotten something; no SYNC has told it */
+	_Atomic bool doubt;	  /* as in aio.c */
+};
+
+static struct nbd *nbd_of(struct blk *blk)
+{
+	return container_of(blk, struct nbd, blk);
+}
+
+static bool nbd_in_doubt(struct blk *blk, struct blk_req *req)
+{
+	if (likely(blk->rewrites) || likely(!dirty_record_doubt(blk->record)) ||
+	    (req->flags & BLK_F_WHAT_CAN))
+		return false;
+	req->status = -EIO;
+	return true;
+}
+
+static bool nbd_submit(struct blk *blk, struct blk_req *req)
+{
+	nbd_link_submit(&nbd_of(blk)->link, req);
+	return false;
+}
+
+/* ---- SYNC, FUA ------------------------------------------------------------------------------- */
+
+static bool nbd_sync_start(struct sync_group *g)
+{
+	struct nbd *n = container_of(g, struct nbd, syncs);
+
+	g->call.blk = &n->blk;
+	g->call.home = loop_current();
+	return nbd_submit(&n->blk, &g->call);
+}
+
+static void nbd_sync_begins(struct sync_group *g)
+{
+	(void)g;
+}
+
+static void nbd_sync_over(struct sync_group *g, int status)
+{
+	(void)g;
+	(void)status;
+}
+
+/* The connection is gone, and with it maybe a server's memory: the next SYNC fails. */
+static void nbd_link_lost(struct nbd_link *l)
+{
+	atomic_store(&container_of(l, struct nbd, link)->sync_failed, true);
+}
+
+static int nbd_sync_status(struct nbd *n, int status)
+{
+	if (atomic_exchange(&n->sync_failed, false)) {
+		status = status ? status : -EIO;
+		if (!n->blk.rewrites && !atomic_exchange(&n->doubt, true))
+			log_error(
+				"%s: the connection was lost before a SYNC: what was written before may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
+				n->blk.path);
+	}
+	return !status && n->doubt ? -EIO : status;
+}
+
+static void nbd_sync_tell(struct blk_req *req, int status)
+{
+	struct nbd *n = nbd_of(req->blk);
+
+	/* A write with FUA has not been told apart from those that the failure was about. */
+	blk_complete(req, status ? status : nbd_sync_status(n, status));
+}
+
+static bool nbd_store_sync(struct blk *blk, struct blk_req *req)
+{
+	struct nbd *n = nbd_of(blk);
+	uint32_t failures;
+
+	if (unlikely(nbd_in_doubt(blk, req)))
+		return true;
+	if (!n->link.export.flush || (blk->caps & BLK_CAP_READONLY)) {
+		req->status = nbd_sync_status(n, 0);
+		return true;
+	}
+	failures = __atomic_load_n(&n->syncs.failures, __ATOMIC_RELAXED);
+	while (!sync_group_join(&n->syncs, req, &failures))
+		;
+	return false;
+}
+
+/* A write where the server knows no FUA: itself, then a flush that begins afterwards. */
+struct nbd_fua {
+	struct blk_req write;
+	struct blk_req *req;
+	uint32_t failures;
+};
+
+static void nbd_fua_written(struct blk_req *write)
+{
+	struct nbd_fua *f = container_of(write, struct nbd_fua, write);
+	struct blk_req *req = f->req;
+	struct nbd *n = nbd_of(req->blk);
+	uint32_t failures = f->failures;
+	int status = write->status;
+
+	frags_forget(&write->data); /* they are @req's */
+	blk_req_fini(write);
+	free(f);
+	if (status)
+		blk_complete_here(req, status);
+	else if (!sync_group_join(&n->syncs, req, &failures))
+		blk_complete_here(req, -EIO);
+}
+
+static bool nbd_write_and_flush(struct nbd *n, struct blk_req *req)
+{
+	struct nbd_fua *f = calloc(1, sizeof(*f));
+	int err = f ? 0 : -ENOMEM;
+
+	if (f) {
+		blk_req_init(&f->write);
+		for (uint32_t i = 0; i < req->data.n && !err; i++)
+			err = frags_append(&f->write.data, req->data.v[i].base, req->data.v[i].len,
+					   NULL);
+	}
+	if (err) {
+		if (f)
+			blk_req_fini(&f->write);
+		free(f);
+		req->status = err;
+		return true;
+	}
+	f->req = req;
+	f->failures = __atomic_load_n(&n->syncs.failures, __ATOMIC_ACQUIRE);
+	f->write.blk = &n->blk;
+	f->write.op = req->op;
+	f->write.flags = (uint16_t)(req->flags & ~(unsigned)BLK_F_FUA);
+	f->write.offset = req->offset;
+	f->write.len = req->len;
+	f->write.home = req->home;
+	f->write.done = nbd_fua_written;
+	return nbd_submit(&n->blk, &f->write);
+}
+
+static bool nbd_store_write(struct blk *blk, struct blk_req *req)
+{
+	struct nbd *n = nbd_of(blk);
+
+	if (!(req->flags & BLK_F_FUA))
+		return nbd_submit(blk, req);
+	if (unlikely(nbd_in_doubt(blk, req)))
+		return true;
+	return n->link.export.fua || !n->link.export.flush ? nbd_submit(blk, req) :
+							     nbd_write_and_flush(n, req);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static bool nbd_store_discard(struct blk *blk, struct blk_req *req)
+{
+	if (nbd_of(blk)->link.export.trim)
+		return nbd_store_write(blk, req);
+	req->status = -EOPNOTSUPP;
+	return true;
+}
+
+static bool nbd_store_zero(struct blk *blk, struct blk_req *req)
+{
+	if (!nbd_of(blk)->link.export.zero)
+		return blk_zero_by_writing(blk, req);
+	return nbd_store_write(blk, req);
+}
+
+static bool nbd_store_prefetch(struct blk *blk, struct blk_req *req)
+{
+	if (nbd_of(blk)->link.export.cache && req->len <= NBD_MAX_LEN)
+		return nbd_submit(blk, req);
+	req->status = 0;
+	return true;
+}
+
+static void nbd_store_abort(struct blk *blk, struct blk_req *req)
+{
+	if (req->op == BLK_READ || (req->op == BLK_WRITE && !(req->flags & BLK_F_FUA)))
+		nbd_link_abort(&nbd_of(blk)->link, req);
+}
+
+static int nbd_store_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+			    uint64_t *run)
+{
+	int err = nbd_link_extent(&nbd_of(blk)->link, offset, len, what, run);
+
+	/* What ends within a block of ours is all mapped there. */
+	if (!err && *run % blk->block_size) {
+		*run = *what == BLK_EXTENT_MAPPED ? ALIGN_UP(*run, (uint64_t)blk->block_size) :
+						    ALIGN_DOWN(*run, (uint64_t)blk->block_size);
+		if (!*run) {
+			*what = BLK_EXTENT_MAPPED;
+			*run = blk->block_size;
+		}
+		*run = MIN(*run, len);
+	}
+	return err;
+}
+
+static int nbd_resize(struct blk *blk)
+{
+	struct nbd *n = nbd_of(blk);
+	uint64_t bytes;
+
+	if (!nbd_link_renew(&n->link, RENEW_MS))
+		log_notice("%s: is asked for its size anew: refresh once more", blk->path);
+	bytes = ALIGN_DOWN(atomic_load(&n->link.size), (uint64_t)blk->block_size);
+	if (!bytes)
+		return -EINVAL;
+	if (bytes != blk->size)
+		log_notice("%s: size was %llu, is now %llu bytes", blk->path,
+			   (unsigned long long)blk->size, (unsigned long long)bytes);
+	blk->size = bytes;
+	return 0;
+}
+
+static int nbd_refresh(struct blk *blk)
+{
+	struct nbd *n = nbd_of(blk);
+	int err = nbd_resize(blk);
+
+	if (err)
+		return err;
+	if (!blk->rewrites)
+		atomic_store(&n->sync_failed, false);
+	if (atomic_exchange(&n->doubt, false))
+		log_notice("%s: looked at again: what may have been lost is taken for known",
+			   blk->path);
+	return 0;
+}
+
+static int nbd_trust(struct blk *blk)
+{
+	return blk->record ? dirty_record_trust(blk->record, false) : 0;
+}
+
+static void nbd_free(struct nbd *n)
+{
+	store_opener_del(&n->opener);
+	sync_group_fini(&n->syncs);
+	free(n->blk.path);
+	free(n);
+}
+
+static void nbd_store_close(struct blk *blk)
+{
+	struct nbd *n = nbd_of(blk);
+
+	nbd_link_close(&n->link);
+	dirty_record_put(blk->record);
+	nbd_free(n);
+}
+
+static const struct blk_ops nbd_ops = {
+	.name = "nbd",
+	.read = nbd_submit,
+	.write = nbd_store_write,
+	.sync = nbd_store_sync,
+	.discard = nbd_store_discard,
+	.zero = nbd_store_zero,
+	.prefetch = nbd_store_prefetch,
+	.abort = nbd_store_abort,
+	.extent = nbd_store_extent,
+	.refresh = nbd_refresh,
+	.resize = nbd_resize,
+	.trust = nbd_trust,
+	.close = nbd_store_close,
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* The socket of a local server, up to what follows it in the URI. False: it is no such URI. */
+static bool nbd_socket(const char *uri, char *path, size_t size)
+{
+	const char *at = strstr(uri, "+unix:") ? strstr(uri, "socket=") : NULL;
+	size_t n = at ? strcspn(at + 7, "&#") : 0;
+
+	if (!at || n >= size)
+		return false;
+	memcpy(path, at + 7, n);
+	path[n] = '\0';
+	return true;
+}
+
+static void nbd_identity(struct nbd *n)
+{
+	char *const id = n->blk.store_id;
+	const char *export = n->link.name ? n->link.name : "";
+	const char *uri = n->link.uri, *host = strstr(uri, "://");
+	char path[256];
+	struct stat st;
+
+	host = host ? host + 3 : uri;
+	if (nbd_socket(uri, path, sizeof(path)) && stat(path, &st) == 0)
+		snprintf(id, BLK_STORE_ID_MAX, "nbd:%u:%u:%llu/%016llx", major(st.st_dev),
+			 minor(st.st_dev), (unsigned long long)st.st_ino,
+			 (unsigned long long)fnv1a(FNV1A_INIT, export, strlen(export)));
+	else
+		snprintf(id, BLK_STORE_ID_MAX, "nbd:%.*s/%016llx",
+			 (int)MIN(strcspn(host, "/?#"), 80), host,
+			 (unsigned long long)fnv1a(FNV1A_INIT, export, strlen(export)));
+	n->blk.identity = blk_identity(id);
+}
+
+/* 0, or -errno with the reason: nobody else of this daemon may have it open otherwise. */
+static int nbd_take_in(struct nbd *n, const struct blk_open_args *args, char *why, size_t len)
+{
+	struct store_opener *o = &n->opener;
+	int unlocked;
+
+	o->blk = &n->blk;
+	o->fd = -1;
+	o->readonly = n->blk.caps & BLK_CAP_READONLY;
+	o->shared = args->shared;
+	o->uncached = args->uncached;
+	snprintf(o->path, sizeof(o->path), "%s", args->path);
+	snprintf(o->who, sizeof(o->who), "%s", args->who ? args->who : "");
+	return store_opener_add(o, &unlocked, why, len);
+}
+
+static int nbd_properties(struct nbd *n, const struct blk_open_args *args, char *why, size_t len)
+{
+	const struct nbd_export *x = &n->link.export;
+	struct blk *b = &n->blk;
+
+	b->block_size = args->block_size ? args->block_size : MAX(512u, x->block_min);
+	if (b->block_size < x->block_min || b->block_size > 4096 || x->block_max < KiB(64)) {
+		snprintf(why, len,
+			 "its requests have %u to %u bytes: blocks of %u cannot be served",
+			 x->block_min, x->block_max, b->block_size);
+		return -EINVAL;
+	}
+	b->size = ALIGN_DOWN(x->size, (uint64_t)b->block_size);
+	if (!b->size) {
+		snprintf(why, len, "smaller than one block");
+		return -EINVAL;
+	}
+	b->physical_size = 4096;
+	b->max_len = MIN((uint32_t)NBD_MAX_LEN, x->block_max);
+	b->caps = (args->readonly || x->readonly ? BLK_CAP_READONLY :
+		   x->flush			 ? BLK_CAP_VOLATILE :
+						   0u) |
+		  (x->trim && !x->readonly ? BLK_CAP_DISCARD : 0u) |
+		  (x->zero && !x->readonly ? BLK_CAP_ZERO : 0u) |
+		  (x->rotational ? BLK_CAP_ROTATIONAL : 0u);
+	return 0;
+}
+
+struct blk *nbd_open(const struct blk_open_args *args)
+{
+	struct nbd *n = calloc(1, sizeof(*n));
+	const char *path = args->path ? args->path : "";
+	char why[200] = "no memory";
+	int err;
+
+	if (!n || !(n->blk.path = strdup(path))) {
+		free(n);
+		return backend_fail(args, ENOMEM, "%s: no memory", path);
+	}
+	sync_group_init(&n->syncs);
+	n->syncs.start = nbd_sync_start;
+	n->syncs.begins = nbd_sync_begins;
+	n->syncs.over = nbd_sync_over;
+	n->syncs.tell = nbd_sync_tell;
+	n->blk.ops = &nbd_ops;
+	n->blk.node = args->node;
+	n->link.uri = n->blk.path;
+	n->link.lost = nbd_link_lost;
+	if (strncmp(path, "nbd", 3) != 0 || !strstr(path, "://")) {
+		nbd_free(n);
+		return backend_fail(
+			args, EINVAL,
+			"%s: a URI is wanted, such as nbd://server/export or nbd+unix:///export?socket=/path",
+			path);
+	}
+	err = nbd_link_open(&n->link, args->node, why, sizeof(why));
+	if (err) {
+		nbd_free(n);
+		/* EACCES and EROFS would have the administrator's tool open a file of that name */
+		err = err == -EACCES || err == -EPERM || err == -EROFS ? -ECONNREFUSED : err;
+		return backend_fail(args, -err, "%s: %s", path, why);
+	}
+	nbd_identity(n);
+	err = nbd_properties(n, args, why, sizeof(why));
+	if (!err)
+		err = nbd_take_in(n, args, why, sizeof(why));
+	if (err) {
+		nbd_link_close(&n->link);
+		nbd_free(n);
+		return backend_fail(args, -err, "%s: %s", path, why);
+	}
+	if (!(n->blk.caps & BLK_CAP_READONLY))
+		n->blk.record = dirty_record_get(-1, n->blk.store_id, "", path);
+	return &n->blk;
+}

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The initiator of test_nbd.sh: nbd.py PORT IQN COMMAND LUN [ARG]
+
+write LUN SEED    256 random blocks of 4 KiB, as SEED says, then SYNCHRONIZE CACHE
+check LUN SEED    reads them back
+sync LUN          SYNCHRONIZE CACHE; prints the status
+fua LUN           a block of zeros, with FUA; prints the status
+extents LUN       GET LBA STATUS from block 0: prints "BLOCKS STATE" of each descriptor
+unmap LUN         the first MiB
+capacity LUN      READ CAPACITY(16): prints the bytes
+through LUN SEED FLAG   writes and verifies until a file FLAG is there; FLAG.n has how many
+"""
+import os
+import random
+import struct
+import sys
+
+sys.path.insert(0, 'tests/support')
+sys.dont_write_bytecode = True
+from iscsi_peer import Peer  # noqa: E402
+
+Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
+command, lun = sys.argv[3], int(sys.argv[4])
+Peer.count = os.getpid() & 0x3fff  # a name of its own for each
+p = Peer(timeout=120).login()
+
+
+def do(make):
+    for _ in range(4):  # unit attentions
+        p.out(make())
+        data, status = p.wait_status(p.itt - 1)
+        if status != 2:
+            break
+    return data, status
+
+
+def blocks(seed):
+    r = random.Random(seed)
+    return [(lba, r.randbytes(4096)) for lba in r.sample(range(0, 64 << 10, 8), 256)]
+
+
+def sync():
+    return do(lambda: p.command(b'\x35', 0x80, lun=lun))[1]
+
+
+do(lambda: p.command(b'', 0x80, lun=lun))
+if command == 'write':
+    for lba, data in blocks(sys.argv[5]):
+        assert not do(lambda: p.write(lba, 8, data, lun=lun))[1], lba
+    print(sync())
+elif command == 'check':
+    for lba, data in blocks(sys.argv[5]):
+        got, status = do(lambda: p.read(lba, 8, lun=lun))
+        assert not status and got == data, (lba, status)
+    print('same')
+elif command == 'sync':
+    print(sync())
+elif command == 'fua':
+    print(do(lambda: p.command(struct.pack('>BBIBHB', 0x2a, 8, 8, 0, 8, 0), 0xa1, 4096, bytes(4096), lun=lun))[1])
+elif command == 'unmap':
+    data = struct.pack('>HHIQII', 22, 16, 0, 0, 2048, 0)
+    print(do(lambda: p.command(b'\x42' + bytes(6) + struct.pack('>H', 24), 0xa1, 24, data, lun=lun))[1])
+elif command == 'extents':
+    got, status = do(lambda: p.command(struct.pack('>BBQI', 0x9e, 0x12, 0, 4096), 0xc1, 4096, lun=lun))
+    assert not status, status
+    for at in range(8, 4 + struct.unpack('>I', got[:4])[0], 16):
+        lba, n, state = struct.unpack('>QIB', got[at:at + 13])
+        print(n, state)
+elif command == 'capacity':
+    got, status = do(lambda: p.command(struct.pack('>BBQI', 0x9e, 0x10, 0, 32), 0xc1, 32, lun=lun))
+    last, size = struct.unpack('>QI', got[:12])
+    print((last + 1) * size)
+elif command == 'through':
+    r, n, have = random.Random(sys.argv[5]), 0, {}
+    while not os.path.exists(sys.argv[6]) or n < 200:
+        lba = r.randrange(0, 8 << 10, 8)
+        if lba in have and r.random() < 0.5:
+            got, status = do(lambda: p.read(lba, 8, lun=lun))
+            assert not status and got == have[lba], (n, lba, status)
+        else:
+            have[lba] = r.randbytes(4096)
+            assert not do(lambda: p.write(lba, 8, have[lba], lun=lun))[1], (n, lba)
+        n += 1
+        with open(sys.argv[6] + '.n', 'w') as f:
+            f.write('%u\n' % n)
+    print(n, 'right')
+p.logout()

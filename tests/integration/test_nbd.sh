@@ -1,0 +1,241 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Stores of bstype nbd, of servers that we did not write (qemu-nbd, nbdkit): data, FUA and flush,
+# extents, sizes, read-only exports, TLS; a server that is killed, stopped, or forgets; refusals.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/integration/admin_lib.sh
+for p in qemu-nbd nbdkit qemu-io; do
+	command -v $p >/dev/null || { echo "ok nbd # SKIP no $p"; exit 0; }
+done
+iqn=iqn.2026-11.org.tgtd.test:nbd
+servers=
+trap 'kill -CONT $servers 2>/dev/null; kill -9 $servers 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
+await() { for _ in $(seq 200); do [ -S "$1" ] && return; sleep 0.05; done; }
+qemu() { # NAME: serves $dir/NAME.qcow2 at $dir/NAME
+	rm -f "$dir/$1"
+	qemu-nbd -f qcow2 -k "$dir/$1" -x disk -e 4 --persistent --discard=unmap "$dir/$1.qcow2" \
+		>"$dir/$1.log" 2>&1 &
+	server=$!
+	servers="$servers $server"
+	await "$dir/$1"
+}
+kit() { # NAME ARGS...: nbdkit in the foreground
+	local name=$1
+	shift
+	rm -f "$dir/$name"
+	nbdkit -f -U "$dir/$name" "$@" >"$dir/$name.log" 2>&1 &
+	server=$!
+	servers="$servers $server"
+	await "$dir/$name"
+}
+at() { echo "nbd+unix:///${2-}?socket=$dir/$1"; }
+lu() { # LUN URI [OPTIONS...]
+	local lun=$1 uri=$2
+	shift 2
+	adm --op new --mode logicalunit --tid 1 --lun "$lun" --bstype nbd -b "$uri" "$@"
+}
+peer() { out=$(python3 tests/integration/nbd.py "$port" $iqn "$@" 2>&1); rc=$?; }
+prints() { said 0 "$1"; }
+so_far() { [ -s "$dir/enough.n" ] && cat "$dir/enough.n" || echo 0; }
+further() { # N: until the reader has done that many more
+	local from
+	from=$(so_far)
+	for _ in $(seq 600); do
+		[ "$(so_far)" -ge $((from + $1)) ] && return
+		sleep 0.05
+	done
+}
+log_has() { out=$(cat "$dir/log"); has "$1"; }
+
+daemon_start ours
+adm --op show --mode system
+has nbd || { echo "ok nbd # SKIP built without libnbd"; exit 0; }
+adm --op new --mode target --tid 1 -T $iqn
+adm --op bind --mode target --tid 1 -I ALL
+adm --op new --mode logicalunit --tid 1 --lun 9 --bstype ram -b 64m
+
+echo "# what is refused"
+lu 1 /dev/null
+is "a path that is no URI" refused "invalid request"
+lu 1 nbd://127.0.0.1:1/disk
+is "a server that is not there" refused "invalid request"
+is "... with a reason" log_has "Connection refused"
+lu 1 nbd+vsock://2:10809/disk
+is "a transport that is not for it" refused "invalid request"
+
+echo "# a qcow2 of qemu-nbd"
+qemu-img create -q -f qcow2 "$dir/a.qcow2" 64M
+qemu a
+lu 1 "$(at a nothing)"
+is "an export that is not there" refused "invalid request"
+lu 1 "$(at a disk)"
+is "a unit" done_silently
+lu 2 "$(at a disk)"
+is "the same export is not served twice" refused "invalid request"
+is "... and who has it is said" log_has "target 1, LUN 1 has it open for writing"
+adm --op show --mode target
+is "its type and size are shown" has "Backing store type: nbd"
+adm --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
+peer write 1 first
+is "blocks are written, then synced" prints 0
+peer check 1 first
+is "... and read back" prints same
+adm --op new --mode logicalunit --tid 1 --lun 2 --bstype nbd -b "$(at a disk)" --bsopts share=yes
+is "... unless the second says that it shares" done_silently
+adm --op delete --mode logicalunit --tid 1 --lun 2
+peer extents 1
+first=$out
+has_hole() { awk '$2 == 1 {hole = 1} $2 == 0 {data = 1} END {exit !(hole && data)}' <<<"$first"; }
+is "its extents are known: some mapped, some not" has_hole
+peer unmap 1
+is "a range is unmapped" prints 0
+adm --op delete --mode logicalunit --tid 1 --lun 1
+is "the unit goes" done_silently
+out=$(python3 - "$dir/a.raw" <<'PYTHON'
+import random, sys
+r = random.Random('first')
+with open(sys.argv[1], 'wb') as f:
+    f.truncate(64 << 20)
+    for lba in r.sample(range(0, 64 << 10, 8), 256):
+        data = r.randbytes(4096)
+        if lba >= 2048:
+            f.seek(lba * 512)
+            f.write(data)
+PYTHON
+)
+kill "$server"
+wait "$server" 2>/dev/null
+out=$(qemu-img compare -f raw "$dir/a.raw" -F qcow2 "$dir/a.qcow2" 2>&1)
+is "what the image has is what was written" has "identical"
+
+echo "# without the cache, by a server without FUA"
+truncate -s 64M "$dir/b.img"
+kit b eval get_size="stat -c %s $dir/b.img" can_write='exit 0' can_flush='exit 0' \
+	can_fua='echo none' flush="echo >>$dir/flushes" \
+	pread="dd iflag=skip_bytes,count_bytes if=$dir/b.img skip=\$4 count=\$3 status=none" \
+	pwrite="dd oflag=seek_bytes conv=notrunc of=$dir/b.img seek=\$4 status=none"
+lu 1 "$(at b)" --bsopts cache=none
+peer write 1 second
+is "blocks are written" prints 0
+peer fua 1
+is "... with FUA, too" prints 0
+is "... by flushes" test "$(wc -l <"$dir/flushes")" -ge 2
+peer check 1 second
+is "... and read back" prints same
+adm --op delete --mode logicalunit --tid 1 --lun 1
+
+echo "# read-only, other sizes"
+truncate -s 16M "$dir/c.img"
+kit c -r file "$dir/c.img"
+lu 1 "$(at c)"
+adm --op show --mode target
+is "an export that can only be read is a read-only unit" has "Readonly: Yes"
+adm --op delete --mode logicalunit --tid 1 --lun 1
+kit d file "$dir/c.img"
+lu 1 "$(at d)"
+truncate -s 24M "$dir/c.img"
+adm --op update --mode logicalunit --tid 1 --lun 1 --params refresh=1
+adm --op update --mode logicalunit --tid 1 --lun 1 --params refresh=1
+peer capacity 1
+is "what has grown is seen by refresh=1" prints 25165824
+adm --op delete --mode logicalunit --tid 1 --lun 1
+
+echo "# a server that is killed, and comes back"
+qemu-img create -q -f qcow2 "$dir/e.qcow2" 64M
+for how in "" "--bsopts cache=none"; do
+	qemu e
+	# shellcheck disable=SC2086
+	lu 1 "$(at e disk)" $how
+	rm -f "$dir/enough"*
+	python3 tests/integration/nbd.py "$port" $iqn through 1 "seed$how" "$dir/enough" >"$dir/through" 2>&1 &
+	reader=$!
+	for _ in 1 2 3; do
+		further 30
+		kill "$server"
+		wait "$server" 2>/dev/null
+		sleep 0.3
+		qemu e
+	done
+	further 10
+	: >"$dir/enough"
+	wait $reader
+	rc=$?
+	out=$(cat "$dir/through")
+	is "three times under load ${how:-(cached)}: nothing wrong is read" test "$rc" = 0
+	peer sync 1
+	if [ -n "$how" ]; then
+		is "... it may have lost what it had not synced: SYNC fails" prints 2
+		adm --op update --mode logicalunit --tid 1 --lun 1 --params refresh=1
+		peer sync 1
+		is "... until somebody has looked" prints 0
+	fi
+	adm --op delete --mode logicalunit --tid 1 --lun 1
+	kill "$server"
+	wait "$server" 2>/dev/null
+done
+log_has "connected again"
+is "the log tells of it" log_has "connected again"
+
+echo "# a server that answers no more"
+kit f memory size=64M
+lu 1 "$(at f)"
+peer write 1 third
+kill -STOP "$server"
+python3 tests/integration/nbd.py "$port" $iqn through 1 fourth "$dir/enough" >"$dir/through" 2>&1 &
+reader=$!
+sleep 0.3
+began=$(date +%s%N)
+peer write 9 fifth
+is "other units are served" prints 0
+adm --op show --mode target
+is "... and the administrator" test "$rc" = 0
+lu 3 "$(at f)"
+is "a second unit of it is refused after a time" refused "invalid request"
+out=$((($(date +%s%N) - began) / 1000000))
+is "... within 30 s" test "$out" -lt 30000
+kill -CONT "$server"
+wait $reader
+rc=$?
+out=$(cat "$dir/through")
+is "when it goes on, so does what waited for it" test "$rc" = 0
+kill -9 "$server"
+adm --op delete --mode logicalunit --tid 1 --lun 1
+is "a unit whose server is gone can be deleted" test "$rc" = 0
+
+echo "# TLS"
+if command -v psktool >/dev/null && nbdkit --dump-config | grep -q tls=yes; then
+	psktool -u tgtd -p "$dir/psk" >/dev/null 2>&1
+	kit g --tls=require --tls-psk="$dir/psk" memory size=64M
+	lu 1 "nbds+unix://tgtd@/?socket=$dir/g&tls-psk-file=$dir/psk"
+	is "a server that wants TLS" done_silently
+	peer write 1 sixth
+	peer check 1 sixth
+	is "... serves by it" prints same
+	lu 2 "$(at g)"
+	is "... and nobody without" refused "invalid request"
+	adm --op delete --mode logicalunit --tid 1 --lun 1
+else
+	echo "ok a server that wants TLS # SKIP no psktool"
+fi
+
+echo "# targets.conf"
+kit h memory size=16M
+cat >"$dir/t.conf" <<END
+<target $iqn.conf>
+	<backing-store nbd+unix:///?socket=$dir/h>
+		bs-type nbd
+		lun 3
+	</backing-store>
+</target>
+END
+out=$("$bin/tgt-admin" -c "$dir/t.conf" -e 2>&1)
+is "a file names a store of a server" done_silently
+out=$("$bin/tgt-admin" --dump 2>&1)
+is "... a dump, too" has "<backing-store nbd+unix:///?socket=$dir/h>"
+out=$("$bin/tgt-admin" -c "$dir/t.conf" --update ALL -v 2>&1)
+is "... and nothing is left to do" done_silently
+adm --op stat --mode system --name guard_refused
+is "no thread has asked for what it may not" has "guard_refused 0"
+is "it ends with 0" daemon_stop
+finish 40
