@@ -369,8 +369,8 @@ static int nbd_properties(struct nbd *n, const struct blk_open_args *args, char 
 		return -EINVAL;
 	}
 	b->size = ALIGN_DOWN(x->size, (uint64_t)b->block_size);
-	if (!b->size) {
-		snprintf(why, len, "smaller than one block");
+	if (!b->size || b->size > 1ull << 62) {
+		snprintf(why, len, b->size ? "larger than any unit" : "smaller than one block");
 		return -EINVAL;
 	}
 	b->physical_size = 4096;

@@ -203,6 +203,36 @@ kill -9 "$server"
 adm --op delete --mode logicalunit --tid 1 --lun 1
 is "a unit whose server is gone can be deleted" test "$rc" = 0
 
+echo "# servers that misbehave"
+bad() { # HOW
+	python3 tests/integration/bad_nbd.py "$dir/bad-$1" "$1" >"$dir/bad.log" 2>&1 &
+	server=$!
+	servers="$servers $server"
+	await "$dir/bad-$1"
+}
+for how in empty blocks huge; do
+	bad $how
+	lu 1 "$(at bad-$how)"
+	is "$how: refused" refused "invalid request"
+done
+bad odd
+lu 1 "$(at bad-odd)"
+peer capacity 1
+is "odd: what fills no block stays unused" prints 512
+adm --op delete --mode logicalunit --tid 1 --lun 1
+for how in garbage stranger short errors; do
+	bad $how
+	lu 1 "$(at bad-$how)" --bsopts cache=none
+	peer sync 1
+	peer write 1 nine
+	peer check 1 nine
+	is "$how: a unit has errors" test "$rc" != 0
+	peer write 9 fifth
+	is "... others are served" prints 0
+	adm --op delete --mode logicalunit --tid 1 --lun 1
+	is "... and it can be deleted" done_silently
+done
+
 echo "# TLS"
 if command -v psktool >/dev/null && nbdkit --dump-config | grep -q tls=yes; then
 	psktool -u tgtd -p "$dir/psk" >/dev/null 2>&1
