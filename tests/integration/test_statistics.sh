@@ -120,6 +120,9 @@ def session(what, *keys):
     lines = adm('--op', 'stat', '--mode', 'session', '--tid', '1', '--sid', str(sid))
     is_so(what + ': the session shows both', [lines[2].split()[2:], lines[-1].split()],
           [[str(sid)] + [str(after[k]) for k in LU], [str(sid), '0'] + [str(p.seen[k]) for k in CONN]])
+    keys_shown = set(adm('--op', 'show', '--mode', 'session', '--tid', '1', '--sid', str(sid)))
+    is_so(what + ': the keys in force', {k for k in ('MaxConnections=2', 'InitialR2T=Yes', 'FirstBurstLength=4096',
+                                                     'DataDigest=' + ('CRC32C' if keys else 'None'))} - keys_shown, set())
     # A second connection has figures of its own, and the first keeps its.
     q = Counting()
     q.name, q.cmdsn = p.name, p.cmdsn
