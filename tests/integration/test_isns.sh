@@ -97,7 +97,7 @@ b=iqn.2026-11.org.tgtd.test:initiator-b
 adm --op bind --mode target --tid 1 -I ALL
 adm --op bind --mode target --tid 2 -Q $a
 may_log_in() { iscsi-inq -i "$1" "iscsi://127.0.0.1:$port/$iqn$2/0" >"$dir/inq" 2>&1; }
-soon() { for _ in $(seq 50); do "$@" && return 0; sleep 0.1; done; return 1; }
+soon() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return 1; }
 is "without access control the server is not asked" may_log_in $b 1
 is "... for anything but what it knows of us" not grep -q " 33=2 " "$dir/isns.log.more"
 system iSNSAccessControl On
@@ -160,6 +160,36 @@ portal2=127.0.0.1:$(pick_port)
 adm --op new --mode portal --param portal="$portal2"
 is "a portal is made: registered anew" next 1
 is "... with it" has "17=${portal2#*:}"
+
+# Targets that are bound to portals: what is registered is what serves
+on() { adm --op "$1" --mode target --tid "$2" --portal "$3"; }
+# What the last registration says of nodes, which follow the portals
+nodes_are() {
+	out=$(grep '^REG 9' "$dir/isns.log" | tail -1)
+	[ "$(printf '%s\n' "$out" | sed 's/.* 23=[0-9]* //')" = "$1" ]
+}
+here="16=127.0.0.1 17=$port" not_here="49=127.0.0.1 50=$port 51="
+on bind 2 "$portal2"
+is "a target is bound to a portal: at the other one it has a portal group without a tag" \
+	soon nodes_are "32=${iqn}2 33=1 $not_here 32=${iqn}3 33=1"
+adm --op update --mode target --tid 3 --name portals --value "$portal2"
+is "all are bound to it: nobody need say so" soon nodes_are "32=${iqn}2 33=1 32=${iqn}3 33=1"
+is "... the portal that serves nobody is left out" not has "$here"
+adm --op update --mode target --tid 3 --name portals --value 127.0.0.1:1
+is "one is bound to a portal that is not there: it is left out" soon nodes_are "32=${iqn}2 33=1"
+on unbind 2 "$portal2"
+adm --op update --mode target --tid 3 --name portals --value ''
+is "all are at all portals again" soon nodes_are "32=${iqn}2 33=1 32=${iqn}3 33=1"
+is "... the first of them, too" has "$here"
+any=$(pick_port)
+adm --op new --mode portal --param portal="0.0.0.0:$any"
+on bind 3 "127.0.0.9:$any"
+is "one is bound to one address of a portal of all addresses: it is there alone" soon nodes_are \
+	"32=${iqn}2 33=1 32=${iqn}3 33=1 $not_here 49=127.0.0.1 50=${portal2#*:} 51= 49=127.0.0.1 50=$any 51="
+is "... and that address is registered" has "16=127.0.0.9 17=$any"
+on unbind 3 "127.0.0.9:$any"
+adm --op delete --mode portal --param portal="0.0.0.0:$any"
+is "... not any more" soon nodes_are "32=${iqn}2 33=1 32=${iqn}3 33=1"
 for tid in $(seq 10 409); do target "$tid"; done
 sleep 1
 lines=$(wc -l <"$dir/isns.log")

@@ -5,6 +5,7 @@
 
 #include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
+#include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/portal.h"
 
@@ -260,6 +261,8 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 		set_drop(set);
 	else if (set_put(&t->keys, name, value, before.value))
 		return ADM_NOMEM;
+	if (!strcmp(name, "portals"))
+		isns_changed();
 	return ADM_OK;
 }
 

@@ -59,6 +59,15 @@ int iscsi_target_check(const char *key, const char *value) must_check;
 /* The session keys in tgt's order, as `show -t N` prints them. */
 void iscsi_target_each_key(struct scsi_target *t,
 			   void (*fn)(const char *key, const char *value, void *arg), void *arg);
+/* Can @t be reached at our address @local? */
+bool iscsi_target_is_at(const struct scsi_target *t, const struct sockaddr *local);
+/* Is there a portal where it can be? */
+bool iscsi_target_is_anywhere(const struct scsi_target *t);
+/* Some target is not at all portals. */
+bool iscsi_target_any_bound(void);
+/* The addresses that @t is bound to, whether or not there are such portals; none: all. */
+void iscsi_target_each_bound(const struct scsi_target *t,
+			     void (*fn)(const struct sockaddr *addr, void *arg), void *arg);
 unsigned iscsi_target_nop_interval(const struct scsi_target *t);
 unsigned iscsi_target_nop_count(const struct scsi_target *t);
 unsigned iscsi_target_data_out_timeout(const struct scsi_target *t);

@@ -40,16 +40,32 @@ struct itarget *itarget_find(const struct scsi_target *t)
 
 static unsigned nbound; /* targets that are not at all portals */
 
-bool itarget_any_bound(void)
+bool iscsi_target_any_bound(void)
 {
 	return nbound;
 }
 
-bool itarget_is_at(const struct scsi_target *t, const struct sockaddr *local)
+bool iscsi_target_is_at(const struct scsi_target *t, const struct sockaddr *local)
 {
 	const struct itarget *it = nbound ? itarget_find(t) : NULL;
 
 	return !it || iscsi_bind_allows(&it->bind, local);
+}
+
+bool iscsi_target_is_anywhere(const struct scsi_target *t)
+{
+	const struct itarget *it = nbound ? itarget_find(t) : NULL;
+
+	return !it || iscsi_bind_anywhere(&it->bind);
+}
+
+void iscsi_target_each_bound(const struct scsi_target *t,
+			     void (*fn)(const struct sockaddr *addr, void *arg), void *arg)
+{
+	const struct itarget *it = itarget_find(t);
+
+	for (unsigned i = 0; it && i < it->bind.n; i++)
+		fn((const struct sockaddr *)&it->bind.at[i].addr, arg);
 }
 
 static void portals_changed(void)

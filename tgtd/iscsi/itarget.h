@@ -95,10 +95,6 @@ extern unsigned iscsi_default_nop_interval, iscsi_default_nop_count;
 extern unsigned iscsi_default_data_out_timeout;
 
 struct itarget *itarget_find(const struct scsi_target *t); /* NULL: not added */
-/* Can @t be reached at our address @local? */
-bool itarget_is_at(const struct scsi_target *t, const struct sockaddr *local);
-/* Some target is not at all portals. */
-bool itarget_any_bound(void);
 /* At start: what targets are bound to is looked at again when portals come and go. */
 void itarget_start(void);
 /* Of a target that has none, with the defaults: its access rules, accounts and listing are made by

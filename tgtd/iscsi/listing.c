@@ -276,10 +276,10 @@ static bool is_there(const struct scsi_target *t, const struct listing_portal *p
 {
 	struct sockaddr_storage at;
 
-	if (!itarget_any_bound() || !t)
+	if (!iscsi_target_any_bound() || !t)
 		return true;
 	at = seen_at(p, view->local);
-	return itarget_is_at(t, (const struct sockaddr *)&at);
+	return iscsi_target_is_at(t, (const struct sockaddr *)&at);
 }
 
 /* Without an address to name, a target would be taken for one at the portal in use. */
@@ -288,7 +288,7 @@ static bool is_anywhere(const struct scsi_target *t, const struct listing *l,
 {
 	bool found = false;
 
-	if (!itarget_any_bound())
+	if (!iscsi_target_any_bound())
 		return true;
 	*budget -= (int)l->nportals;
 	for (uint32_t i = 0; i < l->nportals && !found; i++)

@@ -232,7 +232,7 @@ static uint16_t resolve_names(struct iscsi_login *l, const struct request *r, co
 	if (!it)
 		return LOGIN_NOT_FOUND;
 	*why = "the target is not bound to this portal";
-	if (!itarget_is_at(l->target, (const struct sockaddr *)&l->local))
+	if (!iscsi_target_is_at(l->target, (const struct sockaddr *)&l->local))
 		return LOGIN_NOT_FOUND;
 	*why = "no access rule lets it in";
 	if (!iscsi_acl_allows(l->target, l->initiator, (const struct sockaddr *)&l->peer))

@@ -257,21 +257,35 @@ bool iscsi_bind_allows(const struct iscsi_bind *b, const struct sockaddr *local)
 	return !b->n;
 }
 
+/* Is something that @b names at @p? One that listens at all addresses is at the bound one, too. */
+static bool binds(const struct iscsi_bind *b, const struct iscsi_portal *p)
+{
+	for (unsigned i = 0; i < b->n; i++)
+		if (names(&b->at[i], (const struct sockaddr *)&p->addr) ||
+		    names(p, (const struct sockaddr *)&b->at[i].addr))
+			return true;
+	return !b->n;
+}
+
+bool iscsi_bind_anywhere(const struct iscsi_bind *b)
+{
+	struct portal *q;
+
+	list_for_each(q, &portals, link)
+		if (binds(b, &q->p))
+			return true;
+	return false;
+}
+
 void iscsi_bind_apply(struct scsi_target *t, const struct iscsi_bind *b)
 {
 	uint16_t tag[SCSI_PORTS_MAX];
 	struct portal *q;
 	unsigned n = 0;
 
-	/* One that listens at all addresses is at the bound one, too. */
 	list_for_each(q, &portals, link)
-		for (unsigned i = 0; i < b->n; i++)
-			if (n < SCSI_PORTS_MAX &&
-			    (names(&b->at[i], (const struct sockaddr *)&q->p.addr) ||
-			     names(&q->p, (const struct sockaddr *)&b->at[i].addr))) {
-				tag[n++] = q->p.tpgt;
-				break;
-			}
+		if (n < SCSI_PORTS_MAX && b->n && binds(b, &q->p))
+			tag[n++] = q->p.tpgt;
 	scsi_target_bind_ports(t, tag, n, b->n);
 }
 

@@ -31,6 +31,8 @@ int iscsi_bind_edit(const char *list, const char *one, bool add, char *out, size
 /* "ip[:port][,tpgt]", "[v6][:port][,tpgt]", a bare v6 address, "" or
  * ":port": any address of IPv4. 0, -EINVAL. */
 int iscsi_portal_parse(const char *text, struct iscsi_portal *p) must_check;
+/* Is there a portal where a target with @b can be reached? Main loop. */
+bool iscsi_bind_anywhere(const struct iscsi_bind *b);
 /* The target's ports are the portals that there are of those in @b. Main loop. */
 struct scsi_target;
 void iscsi_bind_apply(struct scsi_target *t, const struct iscsi_bind *b);

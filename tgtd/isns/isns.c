@@ -29,7 +29,6 @@
 #define NODES_PER_MESSAGE 150
 #define NODE_LEN_MAX 256 /* name and type, ... */
 #define NODE_PORTAL_LEN 48 /* ... and a portal group, as attributes */
-#define PORTALS_MAX 64
 #define ANSWER_MAX (8u << 20)
 
 enum step { REST, CONNECT, SEND, ANSWER };
@@ -67,7 +66,7 @@ static struct {
 	char **names; /* what this round registers */
 	unsigned nnames, sent_names, at;
 	unsigned answers; /* on this connection */
-	unsigned nportals; /* as registered */
+	struct isns_portals portals; /* as registered */
 	uint64_t registered_ns, checked_ns; /* when last */
 	uint16_t xid;
 	struct isns_msg *msg;
@@ -91,8 +90,11 @@ static int names_take(void)
 {
 	names_free();
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t)) {
-		char **more = realloc(isns.names, (isns.nnames + 1) * sizeof(*more));
+		char **more;
 
+		if (!iscsi_target_is_anywhere(t))
+			continue;
+		more = realloc(isns.names, (isns.nnames + 1) * sizeof(*more));
 		if (!more)
 			return -ENOMEM;
 		isns.names = more;
@@ -102,60 +104,6 @@ static int names_take(void)
 		isns.nnames++;
 	}
 	return 0;
-}
-
-/* ---- portals --------------------------------------------------------------------------------- */
-
-struct portals {
-	struct isns_portal p[PORTALS_MAX];
-	unsigned n;
-	struct sockaddr_storage local; /* our address on the way to the server */
-};
-
-static void mapped(struct in6_addr *out, const struct in_addr *in)
-{
-	memset(out, 0, sizeof(*out));
-	out->s6_addr[10] = out->s6_addr[11] = 0xff;
-	memcpy(out->s6_addr + 12, in, 4);
-}
-
-/* "ip:port,tpgt". One that listens on all addresses is registered with
- * the one that the server sees. */
-static void isns_take_portal(const char *text, void *arg)
-{
-	struct portals *ps = arg;
-	struct isns_portal *p = &ps->p[ps->n];
-	const struct sockaddr_in *l4 = (const struct sockaddr_in *)&ps->local;
-	const struct sockaddr_in6 *l6 = (const struct sockaddr_in6 *)&ps->local;
-	char ip[INET6_ADDRSTRLEN];
-	struct in_addr v4;
-	unsigned port, tpgt;
-
-	if (ps->n == PORTALS_MAX)
-		return;
-	if (sscanf(text, "[%45[^]]]:%u,%u", ip, &port, &tpgt) == 3) {
-		if (inet_pton(AF_INET6, ip, &p->addr) != 1)
-			return;
-		if (IN6_IS_ADDR_UNSPECIFIED(&p->addr)) {
-			if (ps->local.ss_family != AF_INET6)
-				return;
-			p->addr = l6->sin6_addr;
-		}
-	} else if (sscanf(text, "%45[0-9.]:%u,%u", ip, &port, &tpgt) == 3) {
-		if (inet_pton(AF_INET, ip, &v4) != 1)
-			return;
-		if (v4.s_addr == INADDR_ANY) {
-			if (ps->local.ss_family != AF_INET)
-				return;
-			v4 = l4->sin_addr;
-		}
-		mapped(&p->addr, &v4);
-	} else {
-		return;
-	}
-	p->port = (uint16_t)port;
-	p->tpgt = (uint16_t)tpgt;
-	ps->n++;
 }
 
 static const uint16_t function_of[] = {
@@ -242,29 +190,31 @@ static void isns_failed(const char *what, int err)
 
 static bool make_registration(void)
 {
-	struct portals ps = { .n = 0 };
+	struct isns_portals *ps = &isns.portals;
 	struct isns_ports ports = { 0 };
-	socklen_t len = sizeof(ps.local);
+	socklen_t len = sizeof(ps->local);
 
-	if (getsockname(isns.fd.fd, (struct sockaddr *)&ps.local, &len))
-		return false;
-	iscsi_portal_each(isns_take_portal, &ps);
 	if (!isns.sent_names) {
+		if (getsockname(isns.fd.fd, (struct sockaddr *)&ps->local, &len))
+			return false;
+		isns_portals_take(ps);
 		snprintf(isns.source, sizeof(isns.source), "%s", isns.names[0]);
 		isns.registered = false;
-		isns.nportals = ps.n;
 	}
 	ports.scn = isns.ports != NO_PORTS ? isns_listen_port() : 0;
 	ports.esi = isns.ports == ESI_AND_SCN ? ports.scn : 0;
 	ports.esi_interval_s = ESI_INTERVAL_S;
 	isns_reg_begin(isns.msg, isns.xid, isns.entity, isns.source, !isns.sent_names, PERIOD_S);
-	for (unsigned i = 0; !isns.sent_names && i < ps.n; i++)
-		isns_reg_portal(isns.msg, &ps.p[i], &ports);
+	for (unsigned i = 0; !isns.sent_names && i < ps->n; i++)
+		isns_reg_portal(isns.msg, &ps->p[i], &ports);
 	for (unsigned n = 0;
 	     n < NODES_PER_MESSAGE && isns.sent_names < isns.nnames &&
-	     isns.msg->len + NODE_LEN_MAX + ps.n * NODE_PORTAL_LEN <= sizeof(isns.msg->buf);
-	     n++)
-		isns_reg_node(isns.msg, isns.names[isns.sent_names++], ps.p, ps.n);
+	     isns.msg->len + NODE_LEN_MAX + ps->n * NODE_PORTAL_LEN <= sizeof(isns.msg->buf);
+	     n++) {
+		const char *name = isns.names[isns.sent_names++];
+
+		isns_reg_node(isns.msg, name, ps->p, ps->n, isns_portals_of(ps, name));
+	}
 	return true;
 }
 
@@ -354,7 +304,7 @@ static bool forgotten(uint32_t status)
 {
 	struct seen seen = { 0 };
 	bool all = !status && !isns_answer_each(&isns.in, isns_look_at, &seen) && seen.source &&
-		   seen.portals >= isns.nportals;
+		   seen.portals >= isns.portals.n;
 
 	return !all &&
 	       loop_now(adm.conf.main) - isns.registered_ns >= REGISTER_AGAIN_S * NSEC_PER_SEC;

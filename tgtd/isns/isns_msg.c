@@ -93,16 +93,22 @@ void isns_reg_portal(struct isns_msg *m, const struct isns_portal *p,
 }
 
 void isns_reg_node(struct isns_msg *m, const char *name, const struct isns_portal *portals,
-		   unsigned n)
+		   unsigned n, uint64_t at)
 {
 	isns_put_text(m, ISNS_TAG_ISCSI_NAME, name);
 	attr_u32(m, ISNS_TAG_ISCSI_NODE_TYPE, NODE_TARGET);
 	for (unsigned i = 0; i < n; i++) {
-		if (portals[i].tpgt == 1)
+		const bool there = at >> i & 1;
+
+		if (there && portals[i].tpgt == 1)
 			continue;
 		attr(m, ISNS_TAG_PG_PORTAL_IP, &portals[i].addr, 16);
 		attr_u32(m, ISNS_TAG_PG_PORTAL_PORT, portals[i].port);
-		attr_u32(m, ISNS_TAG_PG_TAG, portals[i].tpgt);
+		/* 6.5.3: a tag that is NULL is one of no length */
+		if (there)
+			attr_u32(m, ISNS_TAG_PG_TAG, portals[i].tpgt);
+		else
+			attr(m, ISNS_TAG_PG_TAG, NULL, 0);
 	}
 }
 

@@ -84,9 +84,11 @@ struct isns_ports {
 };
 void isns_reg_portal(struct isns_msg *m, const struct isns_portal *p,
 		     const struct isns_ports *ports);
-/* A target, reached by portal groups other than 1 only as @portals say (1 needs no saying). */
+/* A target. It can be reached by those of the @n (64 at most) @portals whose bits are set in @at.
+ * That it is in portal group 1 of a portal needs no saying; that it is not there does (RFC 4171
+ * 3.4). */
 void isns_reg_node(struct isns_msg *m, const char *name, const struct isns_portal *portals,
-		   unsigned n);
+		   unsigned n, uint64_t at);
 /* A DevDereg of all of @entity. */
 void isns_dereg(struct isns_msg *m, uint16_t xid, const char *entity, const char *source);
 /* An SCNReg: node @name is told of what @bitmap (enum isns_scn) says. */

@@ -34,7 +34,9 @@ START_TEST(a_registration_byte_by_byte)
 	isns_reg_portal(&m, &p[0],
 			&(struct isns_ports){ .esi = 5555, .scn = 6666, .esi_interval_s = 60 });
 	isns_reg_portal(&m, &p[1], &(struct isns_ports){ 0 });
-	isns_reg_node(&m, "iqn.x:a", p, 2);
+	isns_reg_node(&m, "iqn.x:a", p, 2, 3);
+	isns_reg_node(&m, "iqn.x:b", p, 2, 1);
+	isns_reg_node(&m, "iqn.x:c", p, 2, 2);
 	ck_assert(isns_end(&m));
 	ck_assert_uint_eq(get_be16(m.buf), 1);
 	ck_assert_uint_eq(get_be16(m.buf + 2), ISNS_DEV_ATTR_REG);
@@ -59,6 +61,21 @@ START_TEST(a_registration_byte_by_byte)
 	}
 	ck_assert_mem_eq(attr(&at, 32, 8), "iqn.x:a", 8);
 	ck_assert_uint_eq(get_be32(attr(&at, 33, 4)), 1);
+	ck_assert_mem_eq(attr(&at, 49, 16), &p[1].addr, 16);
+	ck_assert_uint_eq(get_be32(attr(&at, 50, 4)), 3261);
+	ck_assert_uint_eq(get_be32(attr(&at, 51, 4)), 2);
+	/* at the first portal alone: the other one has a group without a tag (RFC 4171 3.4) */
+	ck_assert_mem_eq(attr(&at, 32, 8), "iqn.x:b", 8);
+	attr(&at, 33, 4);
+	ck_assert_mem_eq(attr(&at, 49, 16), &p[1].addr, 16);
+	ck_assert_uint_eq(get_be32(attr(&at, 50, 4)), 3261);
+	attr(&at, 51, 0);
+	/* at the second alone */
+	ck_assert_mem_eq(attr(&at, 32, 8), "iqn.x:c", 8);
+	attr(&at, 33, 4);
+	ck_assert_mem_eq(attr(&at, 49, 16), &p[0].addr, 16);
+	ck_assert_uint_eq(get_be32(attr(&at, 50, 4)), 3260);
+	attr(&at, 51, 0);
 	ck_assert_mem_eq(attr(&at, 49, 16), &p[1].addr, 16);
 	ck_assert_uint_eq(get_be32(attr(&at, 50, 4)), 3261);
 	ck_assert_uint_eq(get_be32(attr(&at, 51, 4)), 2);
@@ -89,7 +106,7 @@ START_TEST(what_does_not_fit_is_said)
 	name[sizeof(name) - 1] = 0;
 	isns_reg_begin(&m, 1, "host", name, false, 0);
 	for (unsigned i = 0; i < 1000; i++)
-		isns_reg_node(&m, name, NULL, 0);
+		isns_reg_node(&m, name, NULL, 0, 0);
 	ck_assert(!isns_end(&m));
 	ck_assert_uint_le(m.len, sizeof(m.buf));
 }
