@@ -107,8 +107,9 @@ static const struct word {
 	{ "allow_target_reset", CONF_IN_TARGET, CONF_KEY, YES_NO },
 	{ "allow_explicit_alua", CONF_IN_TARGET, CONF_KEY, YES_NO },
 	{ "alua_state", CONF_IN_TARGET, CONF_KEY,
-	  "active-optimized, active-non-optimized, transitioning, standby or unavailable, or "
-	  "such a state for each group: 1=standby;2=active-optimized" },
+	  "active-optimized, active-non-optimized, transitioning, transitioning-to-standby (or "
+	  "another state), standby or unavailable, or such a state for each group: "
+	  "1=standby;2=active-optimized" },
 	{ "alua_groups", CONF_IN_TARGET, CONF_KEY,
 	  "ports for each group but 1, which has the others: 2=3,4;5=9" },
 	{ "portals", CONF_IN_TARGET, CONF_KEY,

@@ -86,6 +86,21 @@ for bad in 'alua_state 2=offline' 'alua_state 2=standby;2=standby' 'alua_groups 
 done
 shows 'alua_groups=2=2'
 
+# a transition ends by itself, in the state that was said with it
+update alua_transition_time 1
+update alua_state '1=active-optimized;2=transitioning-to-active-non-optimized'
+must a transition
+"$bin/tgt-admin" --dump >"$conf.going"
+is "it is configured" grep -q 'alua_state 1=active-optimized;2=transitioning-to-active-non-opt' \
+	"$conf.going"
+for _ in $(seq 300); do
+	adm --op show --mode target --tid 1
+	has_line 'alua_state=1=active-optimized;2=active-non-optimized' && break
+	sleep 0.1
+done
+is "it has ended" has_line 'alua_state=1=active-optimized;2=active-non-optimized'
+is "... for the LUN, too" not has 'alua_state of LUN'
+
 # bound to portals
 on() { adm --op "$1" --mode target --tid 2 --portal "$2"; }
 adm --op new --mode target --tid 2 -T $iqn:bound

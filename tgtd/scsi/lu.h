@@ -129,6 +129,9 @@ struct scsi_target {
 	_Atomic uint32_t allowed; /* SCSI_ALLOW_*; main loop writes */
 	pthread_mutex_t tpg_lock; /* a leaf; main loop writes what it guards */
 	struct scsi_tpgs tpgs;	  /* tpg_lock */
+	struct timer transition;  /* that of the groups ends; of main loop ->transition_on */
+	struct loop *transition_on; /* NULL: none is timed */
+	uint64_t transition_ns;	  /* when it began; main loop */
 	bool bound;		  /* to bound_port; tpg_lock */
 	unsigned nbound;
 	uint16_t bound_port[SCSI_PORTS_MAX];

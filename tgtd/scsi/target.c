@@ -2,6 +2,7 @@
 /* Targets: made, masked, deleted. The list of them is in target_list.c. */
 #include <stdlib.h>
 #include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/tpg.h"
 
 static unsigned ntargets; /* targets_lock */
 
@@ -25,6 +26,7 @@ struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_mutex_init(&t->tpg_lock, NULL);
 	scsi_tpgs_init(&t->tpgs);
+	timer_init(&t->transition, scsi_tpg_arrive);
 	list_init(&t->nexuses);
 	list_init(&t->link);
 	scsi_lu_conf_init(&conf);
@@ -220,6 +222,7 @@ static void target_free(struct scsi_target *t)
 	ntargets--;
 	pthread_mutex_unlock(&targets_lock);
 	ASSERT(t->nnexus == 0);
+	scsi_tpg_stay(t);
 	pthread_mutex_destroy(&t->lock);
 	pthread_mutex_destroy(&t->tpg_lock);
 	free(t->lu);

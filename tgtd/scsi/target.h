@@ -66,12 +66,13 @@ struct scsi_tpgs {
 		uint16_t rtpi, group; /* relative target port identifier; index into id[] */
 	} port[SCSI_PORTS_MAX];
 	uint8_t others; /* enum scsi_alua of groups that are not named in state[] */
+	uint8_t others_then;  /* what follows on SCSI_ALUA_TRANSITIONING; that itself: not said */
 	uint8_t transition_s; /* IMPLICIT TRANSITION TIME */
 	uint16_t preferred;   /* a group's number; 0: none */
 	unsigned nstates;
 	struct {
 		uint16_t id; /* there need not be such a group */
-		uint8_t state;
+		uint8_t state, then; /* as others and others_then */
 	} state[SCSI_TPG_MAX];
 };
 void scsi_tpgs_init(struct scsi_tpgs *g);
@@ -86,7 +87,12 @@ void scsi_alua_print(const struct scsi_tpgs *g, const uint8_t *state, char *out,
 void scsi_target_tpgs(struct scsi_target *t, struct scsi_tpgs *g);
 /* From now on. @states: those of all LUs become as @g says, whatever initiators have set, and are
  * those of LUs to come. Initiators hear ASYMMETRIC ACCESS STATE CHANGED, or INQUIRY DATA HAS
- * CHANGED, where something did for them. */
+ * CHANGED, where something did for them.
+ *
+ * A transition ends by itself when IMPLICIT TRANSITION TIME has passed since its state was set:
+ * initiators need not wait longer for it (SPC-4 6.37). The groups come into the state that was
+ * said with it, else into standby, where no medium can be reached by mistake. Without such a time
+ * it lasts. Main loop. */
 void scsi_target_set_tpgs(struct scsi_target *t, const struct scsi_tpgs *g, bool states);
 /* The states of @lu by group, in the order of scsi_tpgs.id. True: initiators have set others than
  * the administrator. */

@@ -359,6 +359,89 @@ static bool same_groups(const struct scsi_tpgs *a, const struct scsi_tpgs *b)
 	       !memcmp(a->port, b->port, a->nports * sizeof(*a->port));
 }
 
+/* ---- transitions ----------------------------------------------------------------------------- */
+
+static bool in_transition(const struct scsi_tpgs *g)
+{
+	bool any = g->others == SCSI_ALUA_TRANSITIONING;
+
+	for (unsigned i = 0; i < g->nstates; i++)
+		any |= g->state[i].state == SCSI_ALUA_TRANSITIONING;
+	return any;
+}
+
+static void arrive_one(uint8_t *state, uint8_t then)
+{
+	if (*state == SCSI_ALUA_TRANSITIONING)
+		*state = then == SCSI_ALUA_TRANSITIONING ? SCSI_ALUA_STANDBY : then;
+}
+
+void scsi_tpg_stay(struct scsi_target *t)
+{
+	if (t->transition_on)
+		loop_timer_cancel(t->transition_on, &t->transition);
+	t->transition_on = NULL;
+}
+
+/* @begins: its state has just been set. What is left of its time counts. */
+static void time_transition(struct scsi_target *t, const struct scsi_tpgs *g, bool begins)
+{
+	struct loop *loop = loop_current();
+	uint64_t past;
+
+	scsi_tpg_stay(t);
+	if (!loop || !in_transition(g))
+		return;
+	if (begins)
+		t->transition_ns = loop_now(loop);
+	if (!g->transition_s)
+		return;
+	past = loop_now(loop) - t->transition_ns;
+	loop_timer_arm(loop, &t->transition,
+		       g->transition_s * NSEC_PER_SEC - MIN(past, g->transition_s * NSEC_PER_SEC));
+	t->transition_on = loop;
+}
+
+/* LUs of which an initiator has set another state meanwhile are left alone. Target locked. */
+static void arrive_lu(struct scsi_lu *lu, const struct scsi_tpgs *g)
+{
+	bool changed = false;
+
+	pthread_mutex_lock(&lu->lock);
+	for (unsigned i = 0; i < g->n; i++) {
+		if (lu->alua[i].state != SCSI_ALUA_TRANSITIONING)
+			continue;
+		lu->alua[i].state = state_of(g, i);
+		lu->alua[i].status = ALUA_STATUS_IMPLICIT;
+		changed = true;
+	}
+	if (changed)
+		scsi_ua_raise_locked(lu, NULL, UA_ALUA_CHANGED);
+	gate_lu(lu, g);
+	pthread_mutex_unlock(&lu->lock);
+}
+
+void scsi_tpg_arrive(struct timer *timer)
+{
+	struct scsi_target *t = container_of(timer, struct scsi_target, transition);
+	struct scsi_tpgs *g = &t->tpgs, now;
+
+	t->transition_on = NULL;
+	pthread_mutex_lock(&t->lock);
+	pthread_mutex_lock(&t->tpg_lock);
+	arrive_one(&g->others, g->others_then);
+	for (unsigned i = 0; i < g->nstates; i++)
+		arrive_one(&g->state[i].state, g->state[i].then);
+	now = *g;
+	pthread_mutex_unlock(&t->tpg_lock);
+	for (uint32_t i = 0; i < t->nlu; i++)
+		if (t->lu[i])
+			arrive_lu(t->lu[i], &now);
+	pthread_mutex_unlock(&t->lock);
+	log_notice("target %u: the transition of its target port groups has ended after %u s",
+		   t->tid, now.transition_s);
+}
+
 void scsi_target_set_tpgs(struct scsi_target *t, const struct scsi_tpgs *g, bool states)
 {
 	bool others, preferred;
@@ -383,6 +466,7 @@ void scsi_target_set_tpgs(struct scsi_target *t, const struct scsi_tpgs *g, bool
 	if (others)
 		raise_changed(t); /* VPD page 83h names the group of a port */
 	pthread_mutex_unlock(&t->lock);
+	time_transition(t, g, states);
 }
 
 bool scsi_lu_alua(const struct scsi_lu *lu, uint8_t state[SCSI_TPG_MAX])

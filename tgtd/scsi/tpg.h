@@ -29,6 +29,10 @@ void scsi_alua_attach_locked(struct scsi_itl *itl);
  * changes. False: there is no group @id. lu->lock held. */
 bool scsi_alua_set_locked(struct scsi_lu *lu, uint16_t id, uint8_t state,
 			  const struct scsi_itl *by);
+/* A target's timer: the transition of its groups is over. */
+void scsi_tpg_arrive(struct timer *timer);
+/* @t goes: no transition of it ends any more. Main loop. */
+void scsi_tpg_stay(struct scsi_target *t);
 /* Is there a group @id? Any thread. */
 bool scsi_tpg_known(struct scsi_target *t, uint16_t id);
 /* The group of the port by which @itl came, and its state. lu->lock held. */

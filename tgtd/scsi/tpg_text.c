@@ -6,6 +6,7 @@
  *     alua_state            standby        all groups; or 1=standby;2=unavailable, and
  *                                          active-optimized those that are not named
  *     alua_preferred        2              0: none is
+ *     alua_state            transitioning-to-standby    when the time of a transition has passed
  *     alua_transition_time  30             seconds, 0: not said
  *
  * Each may be said before the others: states and preference are kept by the group's number.
@@ -94,16 +95,21 @@ static int parse_groups(struct scsi_tpgs *g, const char *s)
 	return *s ? -EINVAL : 0;
 }
 
-/* The name at *text, which moves behind it. */
-static bool state_name(const char **text, uint8_t *state)
-{
-	const size_t len = strcspn(*text, ";");
+static const char going[] = "transitioning-to-";
 
-	for (unsigned i = 0; i < SCSI_ALUA_NAMES; i++)
+/* The name at *text, which moves behind it. */
+static bool state_name(const char **text, uint8_t *state, uint8_t *then)
+{
+	const bool goes = !strncmp(*text, going, sizeof(going) - 1);
+	const char *name = *text + (goes ? sizeof(going) - 1 : 0);
+	const size_t len = strcspn(name, ";");
+
+	for (unsigned i = 0; i < (goes ? SCSI_ALUA_STATES : SCSI_ALUA_NAMES); i++)
 		if (scsi_alua_names[i] && strlen(scsi_alua_names[i]) == len &&
-		    !strncmp(scsi_alua_names[i], *text, len)) {
-			*text += len;
-			*state = (uint8_t)i;
+		    !strncmp(scsi_alua_names[i], name, len)) {
+			*text = name + len;
+			*state = goes ? SCSI_ALUA_TRANSITIONING : (uint8_t)i;
+			*then = (uint8_t)i;
 			return true;
 		}
 	return false;
@@ -116,11 +122,11 @@ static int parse_states(struct scsi_tpgs *g, const char *s)
 	if (!*s)
 		return 0;
 	if (*s < '0' || *s > '9')
-		return state_name(&s, &g->others) && !*s ? 0 : -EINVAL;
+		return state_name(&s, &g->others, &g->others_then) && !*s ? 0 : -EINVAL;
 	do {
 		if (g->nstates == SCSI_TPG_MAX ||
 		    !group_number(&s, 1, 65535, &g->state[g->nstates].id) || !skip_char(&s, '=') ||
-		    !state_name(&s, &g->state[g->nstates].state))
+		    !state_name(&s, &g->state[g->nstates].state, &g->state[g->nstates].then))
 			return -EINVAL;
 		for (unsigned i = 0; i < g->nstates; i++)
 			if (g->state[i].id == g->state[g->nstates].id)
@@ -171,6 +177,14 @@ static void print_groups(const struct scsi_tpgs *g, FILE *f)
 	}
 }
 
+static void print_state(FILE *f, uint8_t state, uint8_t then)
+{
+	if (state == SCSI_ALUA_TRANSITIONING && then != state)
+		fprintf(f, "%s%s", going, scsi_alua_names[then]);
+	else
+		fputs(scsi_alua_names[state], f);
+}
+
 void scsi_alua_print(const struct scsi_tpgs *g, const uint8_t *state, char *out, size_t len)
 {
 	bool same = true;
@@ -198,11 +212,12 @@ void scsi_tpgs_print(const struct scsi_tpgs *g, const char *key, char *out, size
 	if (!strcmp(key, "alua_groups"))
 		print_groups(g, f);
 	else if (!strcmp(key, "alua_state") && !g->nstates)
-		fputs(scsi_alua_names[g->others], f);
+		print_state(f, g->others, g->others_then);
 	else if (!strcmp(key, "alua_state"))
-		for (unsigned i = 0; i < g->nstates; i++)
-			fprintf(f, "%s%u=%s", i ? ";" : "", g->state[i].id,
-				scsi_alua_names[g->state[i].state]);
+		for (unsigned i = 0; i < g->nstates; i++) {
+			fprintf(f, "%s%u=", i ? ";" : "", g->state[i].id);
+			print_state(f, g->state[i].state, g->state[i].then);
+		}
 	else if (!strcmp(key, "alua_preferred"))
 		fprintf(f, "%u", g->preferred);
 	else if (!strcmp(key, "alua_transition_time"))

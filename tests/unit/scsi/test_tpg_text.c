@@ -25,6 +25,9 @@ START_TEST(what_is_said_is_shown)
 	round_trip("alua_groups", "3=1;3=2", "3=1,2");
 	round_trip("alua_state", "", "active-optimized");
 	round_trip("alua_state", "transitioning", "transitioning");
+	round_trip("alua_state", "transitioning-to-standby", "transitioning-to-standby");
+	round_trip("alua_state", "2=transitioning-to-active-optimized;1=transitioning",
+		   "2=transitioning-to-active-optimized;1=transitioning");
 	round_trip("alua_state", "2=standby;1=unavailable", "2=standby;1=unavailable");
 	round_trip("alua_preferred", "65535", "65535");
 	round_trip("alua_transition_time", "255", "255");
@@ -47,7 +50,8 @@ START_TEST(what_makes_no_sense)
 		{ "alua_state", "2=x" },	{ "alua_state", "2=standby;2=standby" },
 		{ "alua_state", "Standby" },	{ "alua_preferred", "" },
 		{ "alua_preferred", "65536" },	{ "alua_transition_time", "256" },
-		{ "alua_transition_time", "1s" },
+		{ "alua_transition_time", "1s" }, { "alua_state", "transitioning-to-" },
+		{ "alua_state", "transitioning-to-transitioning" },
 	};
 	char many[SCSI_TPGS_TEXT] = "";
 	struct scsi_tpgs g;
