@@ -2,6 +2,7 @@
 /* Threads for blocking calls. See offload.h. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
 #include "events/offload.h"
 #include "events/log.h"
@@ -35,6 +36,13 @@ struct offload_pool {
 static struct offload_pool pool = POOL(pool, OFFLOAD_THREADS, "tgtd-offload");
 static struct offload_pool serial = POOL(serial, 1, "tgtd-helper");
 static struct offload_pool background = POOL(background, 1, "tgtd-background");
+
+/* Who does a background job just now; background.lock. */
+static struct {
+	bool working;
+	pthread_t who;
+	_Atomic unsigned hurried; /* by so many; changed under the lock */
+} in_background;
 
 static void offload_finished(struct loop_msg *msg)
 {
@@ -74,13 +82,22 @@ static void perform(struct offload_pool *p, struct offload_job *job)
 	list_del(&job->link);
 	job->lane->queued--;
 	job->lane->running++;
+	if (p == &background) {
+		in_background.who = pthread_self();
+		in_background.working = true;
+	}
 	pthread_mutex_unlock(&p->lock);
-	if (p == &background)
+	if (p == &background) {
 		thread_background(true);
+		if (atomic_load(&in_background.hurried))
+			thread_background(false);
+	}
 	job->run(job);
 	if (p == &background)
 		thread_background(false);
 	pthread_mutex_lock(&p->lock);
+	if (p == &background)
+		in_background.working = false;
 	job->lane->running--;
 	pthread_mutex_unlock(&p->lock);
 	tell(job); /* the lane may go with it */
@@ -305,6 +322,18 @@ void offload_submit_background(struct offload_job *job, struct loop *home,
 	submit(&background, NULL, job, home, run, done);
 }
 
+void offload_hurry(bool on)
+{
+	pthread_mutex_lock(&background.lock);
+	if (on)
+		atomic_fetch_add(&in_background.hurried, 1);
+	else
+		atomic_fetch_sub(&in_background.hurried, 1);
+	if (on && in_background.working)
+		thread_hurry(in_background.who);
+	pthread_mutex_unlock(&background.lock);
+}
+
 void offload_set_threads(unsigned max)
 {
 	pthread_mutex_lock(&pool.lock);
@@ -332,6 +361,8 @@ void offload_fini(void)
 {
 	offload_end(&serial);
 	offload_end(&pool);
+	offload_hurry(true);
 	offload_end(&background);
+	offload_hurry(false);
 	starter_stop();
 }

@@ -40,6 +40,9 @@ void offload_submit_serial(struct offload_lane *lane, struct offload_job *job, s
 void offload_submit_background(struct offload_job *job, struct loop *home,
 			       void (*run)(struct offload_job *),
 			       void (*done)(struct offload_job *));
+/* @on: somebody waits for background jobs, also for the one under way: they get their share of the
+ * processors, until it has said !@on as often. Not from event threads. */
+void offload_hurry(bool on);
 /* Threads are made by one of their own from now on, which the caller makes: they may do what it may
  * do, and not less because an event thread has asked for them. Once, before the first job. 0 or
  * -errno. */

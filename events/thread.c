@@ -11,6 +11,13 @@ void thread_background(bool on)
 	sched_setscheduler(0, on ? SCHED_IDLE : SCHED_OTHER, &none);
 }
 
+void thread_hurry(pthread_t thread)
+{
+	const struct sched_param none = { 0 };
+
+	(void)pthread_setschedparam(thread, SCHED_OTHER, &none);
+}
+
 static void (*guard_fn)(enum thread_kind kind);
 
 void thread_set_guard(void (*guard)(enum thread_kind kind))

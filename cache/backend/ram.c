@@ -254,10 +254,14 @@ static void join_run(struct offload_job *job)
 {
 	struct ram *r = container_of(job, struct ram, join);
 	uint32_t from = atomic_load(&r->joined), to = atomic_load(&r->pool.mark);
+	bool ok;
 
-	/* Whole pieces only: the last, begun one comes with the next job. */
+	/* Others wait behind it. And whole pieces only: the last, begun one comes with the next
+	 * job. */
+	to = MIN(to, from + (uint32_t)(RAM_JOIN_MAX >> r->shift));
 	to -= to % (uint32_t)(RAM_JOIN >> r->shift);
-	atomic_store(&r->joined, arena_join(r->pool.arena, from, to - from) ? to : UINT32_MAX);
+	ok = arena_join(r->pool.arena, from, to - from, &r->closing);
+	atomic_store(&r->joined, ok ? to : UINT32_MAX);
 }
 
 static void join_done(struct offload_job *job)

@@ -25,6 +25,7 @@
 
 /* So much memory has come into use before huge pages are made of it. */
 #define RAM_JOIN MiB(8)
+#define RAM_JOIN_MAX MiB(64) /* by one job, of which there is one at a time for all stores */
 
 #define STRIPES 256u
 #define STRIPE_BLOCKS_SHIFT 5
@@ -45,7 +46,7 @@ struct ram {
 	struct blkpool pool;
 	_Atomic bool trimming;
 	struct offload_job trim;
-	_Atomic bool joining;
+	_Atomic bool joining, closing; /* closing: joining is to end */
 	_Atomic uint32_t joined; /* blocks below this one are in huge pages, if they can be */
 	struct offload_job join;
 	struct stripe stripe[STRIPES];

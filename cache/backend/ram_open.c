@@ -53,8 +53,11 @@ static void ram_close(struct blk *blk)
 	const struct timespec ms = { 0, 1000000 };
 	struct ram *r = ram_of(blk);
 
+	atomic_store(&r->closing, true);
+	offload_hurry(true);
 	while (atomic_load(&r->trimming) || atomic_load(&r->joining))
 		nanosleep(&ms, NULL);
+	offload_hurry(false);
 	if (r->table) {
 		if (r->pool.arena)
 			ram_clear_blocks(r, 0, DIV_ROUND_UP(blk->size, 1ull << r->shift));

@@ -484,20 +484,24 @@ static bool punch(struct arena *a, off_t off, size_t len)
 	return done;
 }
 
-bool arena_join(struct arena *a, uint32_t first, uint32_t n)
+bool arena_join(struct arena *a, uint32_t first, uint32_t n, const _Atomic bool *stop)
 {
 	uint8_t *from = (uint8_t *)ALIGN_UP((uintptr_t)a->data + ((size_t)first << a->block_shift),
 					    (uintptr_t)HUGE_PAGE);
 	uint8_t *end = a->data + ((size_t)(first + n) << a->block_shift);
-	unsigned joined = 0, failed = 0;
+	unsigned joined = 0, failed = 0, row = 0;
 
 	if (impl(a)->huge || a->pinned)
 		return false;
-	for (; from + HUGE_PAGE <= end; from += HUGE_PAGE) {
-		if (arena_join_one(from))
+	for (; from + HUGE_PAGE <= end && !atomic_load(stop); from += HUGE_PAGE) {
+		if (arena_join_one(from)) {
 			joined++;
-		else /* a page in use elsewhere just now, or no huge page to be had */
+			row = 0;
+		} else { /* a page in use elsewhere just now, or no huge page to be had */
 			failed++;
+			if (++row == COLLAPSE_TRIES)
+				return false;
+		}
 	}
 	return joined >= failed;
 }

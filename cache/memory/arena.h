@@ -59,9 +59,9 @@ void arena_pin(struct arena *a);
 
 /* Makes huge pages of the whole 2 MiB pieces of blocks [first, first+n), which should all have
  * memory; what is in them stays, and stays in use. A worker thread: half a millisecond a
- * piece. False: the kernel would not most of the time, or an adapter has the pages: asking
- * again is of no use. */
-bool arena_join(struct arena *a, uint32_t first, uint32_t n);
+ * piece, or much more where other memory has to be moved. *@stop ends it between two pieces. False:
+ * the kernel would not most of the time, or an adapter has the pages: asking again is of no use. */
+bool arena_join(struct arena *a, uint32_t first, uint32_t n, const _Atomic bool *stop);
 
 /* All of it has its memory, as far as that is got in the background. Any thread. */
 bool arena_ready(const struct arena *a);

@@ -23,7 +23,6 @@
 #define MADV_COLLAPSE 25
 #endif
 
-#define COLLAPSE_TRIES 16 /* failures in a row after which there are no huge pages to be had */
 #define COLLAPSE_CHEAP_NS NSEC_PER_MSEC
 #define COLLAPSE_DEAR 4 /* of those that cost more, or fail, in a row: plain pages first */
 #define JOIN_PAUSE 1	/* times what it cost: half of a processor, if nobody else wants it */
@@ -147,6 +146,8 @@ static void *prepare(void *arg)
 
 	thread_guard(THREAD_BLOCKING);
 	thread_background(true);
+	if (stopped(p)) /* it has been told to hurry before it was slow */
+		thread_background(false);
 	err = populate_all(p);
 	if (err)
 		log_warn("%s: memory ran out while %zu MiB were prepared: %s", p->name,
@@ -189,6 +190,7 @@ void arena_prepare_stop(struct arena_prepare *p)
 	if (!p->running)
 		return;
 	atomic_store(&p->stop, true);
+	thread_hurry(p->thread);
 	pthread_join(p->thread, NULL);
 	p->running = false;
 }

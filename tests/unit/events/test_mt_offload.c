@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The threads for blocking calls: as many at once as was said, no more, and everything is done. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <semaphore.h>
 #include <unistd.h>
 #include "events/offload.h"
+#include "events/thread.h"
 #include "tests/support/unit.h"
 
 #define JOBS 64
@@ -131,4 +134,78 @@ START_TEST(who_hangs_holds_up_nobody_else)
 }
 END_TEST
 
-UNIT_TABLE("offload", 60, { as_many_as_said, 2 }, { who_hangs_holds_up_nobody_else, 2 })
+/* ---- background jobs that somebody waits for ------------------------------------------------- */
+
+static _Atomic int policy; /* of the job's thread, as it sees it */
+static _Atomic bool leave;
+
+static void look(struct offload_job *job)
+{
+	(void)job;
+	while (!atomic_load(&leave)) {
+		atomic_store(&policy, sched_getscheduler(0));
+		usleep(1000);
+	}
+}
+
+static void policy_becomes(int want)
+{
+	for (unsigned i = 0; i < 12000 && atomic_load(&policy) != want; i++)
+		usleep(5000);
+	ck_assert_int_eq(atomic_load(&policy), want);
+}
+
+/* May a thread come back from SCHED_IDLE here? */
+static void *try_to_return(void *may)
+{
+	thread_background(true);
+	thread_background(false);
+	*(bool *)may = sched_getscheduler(0) == SCHED_OTHER;
+	return NULL;
+}
+
+START_TEST(background_jobs_hurry_for_who_waits)
+{
+	static struct offload_job job, next;
+	bool may = false;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, try_to_return, &may), 0);
+	pthread_join(thread, NULL);
+	if (!may) {
+		printf("# SKIP a thread may not come back from SCHED_IDLE here\n");
+		return;
+	}
+	begin(_i);
+	atomic_store(&finished, 0);
+	atomic_store(&leave, false);
+	atomic_store(&policy, -1);
+	offload_submit_background(&job, NULL, look, done);
+	policy_becomes(SCHED_IDLE);
+	/* the one under way, for as long as anybody waits */
+	offload_hurry(true);
+	policy_becomes(SCHED_OTHER);
+	offload_hurry(true);
+	offload_hurry(false);
+	atomic_store(&leave, true);
+	until(&finished, 1);
+	/* and those to come */
+	atomic_store(&leave, false);
+	atomic_store(&policy, -1);
+	offload_submit_background(&next, NULL, look, done);
+	policy_becomes(SCHED_OTHER);
+	atomic_store(&leave, true);
+	until(&finished, 2);
+	offload_hurry(false);
+	atomic_store(&leave, false);
+	atomic_store(&policy, -1);
+	offload_submit_background(&job, NULL, look, done);
+	policy_becomes(SCHED_IDLE);
+	atomic_store(&leave, true);
+	until(&finished, 3);
+	offload_fini();
+}
+END_TEST
+
+UNIT_TABLE("offload", 60, { as_many_as_said, 2 }, { who_hangs_holds_up_nobody_else, 2 },
+	   { background_jobs_hurry_for_who_waits, 2 })

@@ -223,6 +223,29 @@ START_TEST(sparse_and_punched)
 }
 END_TEST
 
+/* Who closes a store does not wait for huge pages: joining them touches each piece, which can be
+ * seen where nothing has memory yet. */
+START_TEST(joining_stops_when_told)
+{
+	struct arena_conf c = conf(4096, 1u << 14); /* 64 MiB */
+	_Atomic bool stop = true;
+	uint64_t before;
+	struct arena *a;
+
+	c.sparse = true;
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	before = bt_shared_resident();
+	(void)arena_join(a, 0, 1u << 14, &stop);
+	ck_assert_uint_eq(bt_shared_resident(), before);
+	/* Where the kernel makes none it is asked a few times, not once for each piece. */
+	stop = false;
+	if (!arena_join(a, 0, 1u << 14, &stop))
+		ck_assert_uint_lt(bt_shared_resident(), MiB(33));
+	arena_destroy(a);
+}
+END_TEST
+
 START_TEST(named_file)
 {
 	struct arena_conf c = conf(4096, 8);
@@ -298,5 +321,5 @@ START_TEST(watchers)
 END_TEST
 
 UNIT_MAIN("arena", 15, layout, superblock, where_its_pages_are, extra_bytes,
-	  prepared_behind, ids_are_reused, sparse_and_punched,
+	  prepared_behind, ids_are_reused, sparse_and_punched, joining_stops_when_told,
 	  named_file, too_large, watchers)
