@@ -102,6 +102,8 @@ struct scsi_lu {
 	struct scsi_tokens *tokens;
 	struct scsi_thin *thin;
 	struct list copies; /* what became of copies (copy_results.c) */
+	int64_t timestamp_offset_ms; /* SET TIMESTAMP */
+	bool timestamp_set;
 	uint8_t *extra_pages; /* tgtadm --params mode_page=...: whole pages, one behind the other */
 	uint32_t extra_pages_len;
 };
@@ -135,8 +137,6 @@ struct scsi_target {
 	bool bound;		  /* to bound_port; tpg_lock */
 	unsigned nbound;
 	uint16_t bound_port[SCSI_PORTS_MAX];
-	int64_t timestamp_offset_ms; /* SET TIMESTAMP; lock */
-	bool timestamp_set;
 };
 
 extern pthread_mutex_t targets_lock;

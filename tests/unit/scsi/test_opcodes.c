@@ -357,7 +357,15 @@ START_TEST(task_management_functions)
 }
 END_TEST
 
-/* The clock is the target's: everybody else hears that it was set, on every unit. */
+static bool clock_is_set(uint32_t lun)
+{
+	host_in(b, lun, (uint8_t[12]){ 0xa3, 0x0f, [9] = 12 }, 12, 12);
+	ck_assert_str_eq(host_result(b), "good");
+	return b->in[2] == 2;
+}
+
+/* A unit's clock is its own: everybody else who sees the unit hears that it was set. Nobody hears it
+ * of another unit, which whoever sets clocks might not be allowed to see. */
 START_TEST(timestamp)
 {
 	uint8_t p[12] = { 0 };
@@ -372,12 +380,16 @@ START_TEST(timestamp)
 	put_be48(p + 4, 1000);
 	host_out(a, 1, (uint8_t[12]){ 0xa4, 0x0f, [9] = 12 }, 12, p, 12);
 	ck_assert_str_eq(host_result(a), "good");
+	host_tur(b, 1);
+	ck_assert_str_eq(host_result(b), "06/2a/10");
+	host_tur(b, 2);
+	ck_assert_str_eq(host_result(b), "good");
 	for (uint32_t lun = 1; lun <= 2; lun++) {
-		host_tur(b, lun);
-		ck_assert_str_eq(host_result(b), "06/2a/10");
 		host_tur(a, lun);
 		ck_assert_str_eq(host_result(a), "good");
 	}
+	ck_assert(clock_is_set(1));
+	ck_assert(!clock_is_set(2));
 	host_close(&h);
 }
 END_TEST

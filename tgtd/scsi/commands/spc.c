@@ -250,48 +250,42 @@ void op_report_tmfs(struct scsi_cmd *cmd)
 	scsi_data_in(cmd, 4, alloc);
 }
 
-static int64_t timestamp_ms(struct scsi_target *t)
+static int64_t realtime_ms(void)
 {
-	int64_t now = (int64_t)(clock_realtime_ns() / NSEC_PER_MSEC);
-
-	pthread_mutex_lock(&t->lock);
-	now += t->timestamp_offset_ms;
-	pthread_mutex_unlock(&t->lock);
-	return now;
+	return (int64_t)(clock_realtime_ns() / NSEC_PER_MSEC);
 }
 
 /* SPC-4 6.38: milliseconds since 1970; origin 010b set by SET TIMESTAMP, 011b by other means. */
 void op_report_timestamp(struct scsi_cmd *cmd)
 {
-	struct scsi_target *t = cmd->nexus->target;
+	struct scsi_lu *lu = cmd->lu;
 	uint8_t *b = scsi_heap(cmd, 12);
 
 	if (!b)
 		return;
+	pthread_mutex_lock(&lu->lock);
 	put_be16(b, 10);
-	b[2] = t->timestamp_set ? 0x02 : 0x03;
-	put_be48(b + 4, (uint64_t)timestamp_ms(t) & 0xffffffffffffull);
+	b[2] = lu->timestamp_set ? 0x02 : 0x03;
+	put_be48(b + 4, (uint64_t)(realtime_ms() + lu->timestamp_offset_ms) & 0xffffffffffffull);
+	pthread_mutex_unlock(&lu->lock);
 	scsi_data_in(cmd, 12, get_be32(cmd->cdb + 6));
 }
 
+/* A clock for each unit: whoever may not see a unit neither sets its clock nor raises its
+ * attentions. The I_T nexus that sets it knows. */
 static void set_timestamp(struct scsi_cmd *cmd)
 {
-	const struct scsi_nexus *n = cmd->nexus;
-	struct scsi_target *t = n->target;
+	struct scsi_lu *lu = cmd->lu;
 
 	if (cmd->heap_got < 12) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}
-	pthread_mutex_lock(&t->lock);
-	t->timestamp_offset_ms =
-		(int64_t)get_be48(cmd->heap + 4) - (int64_t)(clock_realtime_ns() / NSEC_PER_MSEC);
-	t->timestamp_set = true;
-	/* One clock serves all units of the target; this I_T nexus knows. */
-	for (uint32_t i = 0; i < t->nlu; i++)
-		if (t->lu[i])
-			scsi_ua_raise(t->lu[i], i < n->nitl ? n->itl[i] : NULL, UA_TIMESTAMP);
-	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_lock(&lu->lock);
+	lu->timestamp_offset_ms = (int64_t)get_be48(cmd->heap + 4) - realtime_ms();
+	lu->timestamp_set = true;
+	scsi_ua_raise_locked(lu, cmd->itl, UA_TIMESTAMP);
+	pthread_mutex_unlock(&lu->lock);
 	scsi_done(cmd);
 }
 
