@@ -14,9 +14,10 @@
  * others again; without privileges the kernel may refuse.
  */
 void thread_background(bool on);
-/* Somebody waits for @thread, which has called thread_background(true) and has not ended: it gets its
- * share again, at once. On a machine whose processors are all busy even a single system call may
- * take it seconds otherwise. Without privileges the kernel may refuse. Not from event threads. */
+/* Somebody waits for @thread, which has called thread_background(true) and has not ended: it gets
+ * its share again, at once. On a machine whose processors are all busy even a single system call
+ * may take it seconds otherwise. Without privileges the kernel may refuse. Not from event
+ * threads. */
 void thread_hurry(pthread_t thread);
 
 /* What a thread does decides what it may do. */

@@ -94,7 +94,7 @@ prose: ## how long sentences and lines of the READMEs and man pages are
 
 # The long ones (two conformance suites, a million reads, a hundred kills, a comparison with LIO) take many minutes
 # each under emulation, so that only check-vm-long runs them; the kills once more with tgtd under ASan.
-VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_reads.sh iser_kills.sh iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh)
+VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_reads.sh iser_kills.sh iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh badnet.sh)
 VM_SHORT := $(filter-out $(VM_LONG),$(wildcard tests/vm/test_*.sh))
 check-vm: all ## a stock kernel in QEMU
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(VM_SHORT)
@@ -118,7 +118,10 @@ check-shows: all $(INTEG) ## long forms, with their figures (half an hour)
 		$(RUN) -l $(LOG)/shows/$$v-$$seed -j 1 -t 600 tests/integration/test_mt_storm.sh || rc=1; \
 	done; done; \
 	$(RUN) -l $(LOG)/shows -j 1 -t 1800 $(wildcard tests/conformance/test_*.sh) || rc=1; \
-	$(RUN) -l $(LOG)/shows -j 1 -t 900 $(addprefix tests/vm/test_,wire.sh multipath.sh reservations.sh) || rc=1; exit $$rc
+	$(RUN) -l $(LOG)/shows -j 1 -t 900 $(addprefix tests/vm/test_,wire.sh multipath.sh reservations.sh) || rc=1; \
+	MATRIX=long $(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/integration/test_bad_network.sh || rc=1; \
+	grep -h '^#' $(LOG)/shows/*test_bad_network.sh.log; \
+	$(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/vm/test_badnet.sh || rc=1; exit $$rc
 
 check-package: ## build, judge and install the Debian packages (needs a mirror; five minutes)
 	@tools/install-deps dpkg-dev debhelper fakeroot lintian mmdebstrap systemd-container

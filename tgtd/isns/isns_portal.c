@@ -20,7 +20,7 @@ static void mapped(struct in6_addr *out, const struct in_addr *in)
 }
 
 /* As the iSCSI side writes it. */
-static struct sockaddr_storage unmapped(const struct isns_portal *p)
+static struct sockaddr_storage portal_address(const struct isns_portal *p)
 {
 	struct sockaddr_storage to = { 0 };
 	struct sockaddr_in *v4 = (struct sockaddr_in *)&to;
@@ -134,7 +134,7 @@ static void isns_take_portal(const char *text, void *arg)
 
 static bool serves(const struct isns_portal *p)
 {
-	const struct sockaddr_storage at = unmapped(p);
+	const struct sockaddr_storage at = portal_address(p);
 
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		if (iscsi_target_is_at(t, (const struct sockaddr *)&at))
@@ -162,7 +162,7 @@ uint64_t isns_portals_of(const struct isns_portals *ps, const char *name)
 	uint64_t at = 0;
 
 	for (unsigned i = 0; i < ps->n; i++) {
-		const struct sockaddr_storage addr = unmapped(&ps->p[i]);
+		const struct sockaddr_storage addr = portal_address(&ps->p[i]);
 
 		if (!t || iscsi_target_is_at(t, (const struct sockaddr *)&addr))
 			at |= 1ull << i;

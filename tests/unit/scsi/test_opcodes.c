@@ -364,8 +364,8 @@ static bool clock_is_set(uint32_t lun)
 	return b->in[2] == 2;
 }
 
-/* A unit's clock is its own: everybody else who sees the unit hears that it was set. Nobody hears it
- * of another unit, which whoever sets clocks might not be allowed to see. */
+/* A unit's clock is its own: everybody else who sees the unit hears that it was set. Nobody hears
+ * it of another unit, which whoever sets clocks might not be allowed to see. */
 START_TEST(timestamp)
 {
 	uint8_t p[12] = { 0 };
