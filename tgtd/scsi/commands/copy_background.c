@@ -6,6 +6,7 @@
  * asked for it; deleting the logical unit or the target, and resets, end it.
  */
 #include <stdlib.h>
+#include <strings.h>
 #include "tgtd/scsi/commands/xcopy.h"
 
 struct waiter { /* task management waits for its end */
@@ -20,10 +21,38 @@ struct background {
 	uint8_t cdb[16];
 	struct list waiters;
 	uint64_t id; /* the nexus' own, whose place it gives back */
+	struct list link; /* all of them */
 };
 
+/* They may take hours, over a store that is slow or hangs. So one initiator cannot have all, nor
+ * can those of one target. */
 #define BACKGROUND_MAX 64 /* in all */
-static _Atomic unsigned count;
+#define BACKGROUND_TARGET_MAX 32
+#define BACKGROUND_INITIATOR_MAX 16
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf */
+static struct list all = LIST_INIT(all);
+
+/* Is there room for another one of @n's initiator? Then @bg is in. */
+static bool take_place(struct background *bg, const struct scsi_nexus *n)
+{
+	unsigned count = 0, same_target = 0, same_initiator = 0;
+	const struct background *other;
+	bool room;
+
+	list_init(&bg->link);
+	pthread_mutex_lock(&all_lock);
+	list_for_each(other, &all, link) {
+		count++;
+		same_target += other->nexus.target == n->target;
+		same_initiator += !strcasecmp(other->nexus.iqn, n->iqn);
+	}
+	room = count < BACKGROUND_MAX && same_target < BACKGROUND_TARGET_MAX &&
+	       same_initiator < BACKGROUND_INITIATOR_MAX;
+	if (room)
+		list_add_tail(&all, &bg->link);
+	pthread_mutex_unlock(&all_lock);
+	return room;
+}
 
 static void never(struct scsi_cmd *cmd, struct scsi_seg *seg)
 {
@@ -34,8 +63,12 @@ static void never(struct scsi_cmd *cmd, struct scsi_seg *seg)
 
 static void gone(void *arg)
 {
-	free(arg);
-	atomic_fetch_sub(&count, 1);
+	struct background *bg = arg;
+
+	pthread_mutex_lock(&all_lock);
+	list_del(&bg->link);
+	pthread_mutex_unlock(&all_lock);
+	free(bg);
 }
 
 static void complete(struct scsi_cmd *cmd)
@@ -95,17 +128,17 @@ struct scsi_cmd *scsi_copy_background(struct scsi_cmd *from)
 
 	if (!bg)
 		return NULL;
-	if (atomic_fetch_add(&count, 1) >= BACKGROUND_MAX) {
-		gone(bg);
+	bg->nexus.target = n->target;
+	memcpy(bg->nexus.iqn, n->iqn, sizeof(n->iqn));
+	if (!take_place(bg, n)) {
+		free(bg);
 		return NULL;
 	}
 	list_init(&bg->waiters);
-	bg->nexus.target = n->target;
 	bg->nexus.loop = n->loop;
 	bg->nexus.ops = &background_ops;
 	bg->nexus.rtpi = n->rtpi;
 	memcpy(bg->nexus.initiator, n->initiator, sizeof(n->initiator));
-	memcpy(bg->nexus.iqn, n->iqn, sizeof(n->iqn));
 	memcpy(bg->nexus.address, n->address, sizeof(n->address));
 	if (scsi_nexus_attach(&bg->nexus) < 0) {
 		gone(bg);
