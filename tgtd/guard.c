@@ -21,9 +21,10 @@
 
 #define CAP(name) (1ull << CAP_##name)
 /* Stores belong to whomever they belong to; portals may have ports below 1024; memory is locked for
- * RDMA; threads go back from SCHED_IDLE. */
+ * RDMA; threads go back from SCHED_IDLE, and the main thread brings those back that it waits for,
+ * which the kernel allows to nobody who has fewer capabilities than they. */
 #define CAPS_OPEN (CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH))
-#define CAPS_MAIN (CAPS_OPEN | CAP(NET_BIND_SERVICE) | CAP(IPC_LOCK))
+#define CAPS_MAIN (CAPS_OPEN | CAP(NET_BIND_SERVICE) | CAP(IPC_LOCK) | CAP(SYS_NICE))
 #define CAPS_BLOCKING (CAPS_OPEN | CAP(IPC_LOCK) | CAP(SYS_NICE))
 #define CAPS_LOOP 0
 #define CAPS_START                                                                           \

@@ -97,7 +97,7 @@ is "W10: no thread has a privilege to gain" every '^\S+ \S+ 1 '
 filtered() { [ -n "$sanitized" ] || every ' 1 2 '; }
 is "W10: every thread has a filter" filtered
 is "W10: event threads have no capability" every '^(lu-|node-)\S* 0{16} |^tgtd'
-is "W10: the main thread has few" some '^tgtd 0000000000004406 '
+is "W10: the main thread has few" some '^tgtd 0000000000804406 '
 out=$(grep CapBnd "/proc/$pid/status")
 is "... and none to come by" not has 000001f
 if [ -z "$sanitized" ] && command -v gdb >/dev/null; then
