@@ -68,6 +68,11 @@ expect load_discards 0 "${load[@]}" --bs 256k --discard --count 200
 expect load_beside_idle_sessions 0 "${load[@]}" --idle 40 --count 500 "${json[@]}"
 expect load_open_loop 0 "${load[@]}" --rate 500 --time 1 --warmup 0.1 --depth 64 "${json[@]}"
 holds load_keeps_its_rate "350 < r['iops'] < 650"
+holds load_has_rates_over_time "30 < len(r['rates']['iops']) <= 40 and 0.5 < sum(r['rates']['iops']) / \
+	len(r['rates']['iops']) / r['iops'] < 2"
+holds load_has_a_distribution "[p for p, _ in r['distribution_us']][-1] == 99.99 and \
+	[v for _, v in r['distribution_us']] == sorted(v for _, v in r['distribution_us']) and \
+	dict(map(tuple, r['distribution_us']))[50] == r['latency_us']['all']['p50']"
 # Before and behind the rate: a fill and, for verification, a whole read-back.
 expect load_fills_then_keeps_a_rate 0 timeout 60 "${load[@]}" --fill --range 8m --rate 400 --time 1 --warmup 0.1 --depth 64 "${json[@]}"
 holds load_keeps_its_rate_behind_a_fill "280 < r['iops'] < 520"
@@ -119,6 +124,35 @@ if python3 -c "import xml.dom.minidom,sys; xml.dom.minidom.parse('$tmp/bench/rep
 else
 	echo 'not ok bench_writes_table_and_plot'
 fi
+
+# U10: what a picture has, and what a bad file gets
+drawn() {
+	if grep -q "$2" "$tmp/bench/report.svg"; then
+		echo "ok report_$1"
+	else
+		echo "not ok report_$1: no $2 in the picture"
+	fi
+}
+drawn spread 'black marks are the rounds'
+drawn notes 'note: bare: 2 rounds only'
+drawn distribution 'share of commands done within so many us'
+drawn rates 'K IOPS over time, rounds of'
+bad() { # NAME TEXT WORDS: of a report like this
+	printf '%s' "$2" >"$tmp/bad.json"
+	expect "report_$1" 1 "$bin/tgt-bench-report" "$tmp/bad.json"
+	if grep -q 'Traceback' "$tmp/out" || ! grep -q "^tgt-bench-report: $tmp/bad.json: $3" "$tmp/out"; then
+		echo "not ok report_$1_says_so"
+		sed 's/^/# /' "$tmp/out"
+	else
+		echo "ok report_$1_says_so"
+	fi
+}
+bad empty '' 'not JSON'
+bad other '[1, 2]' 'no report of tgt-bench: it has no meta and cases'
+bad kind '{"meta": 3, "cases": {}}' 'no report of tgt-bench: meta is no dict'
+bad older '{"meta": {}, "cases": {"a": {"subjects": {"x": 1}}}}' 'no report of this tgt-bench'
+expect report_no_file 1 "$bin/tgt-bench-report" "$tmp/nothing.json"
+expect report_usage 2 "$bin/tgt-bench-report"
 
 if python3 -c "import json,sys; f=json.load(open('$tmp/out.json'))['cases']['r4k-half']['floor']; sys.exit(not 0 <= f['p99'] <= f['p999'])"; then
 	echo 'ok bench_says_what_pauses_cost'

@@ -6,9 +6,10 @@ usage: tgt-bench-report REPORT.json [COUNT.json...]
        tgt-bench-report --brief REPORT.json PICTURE.svg
 
 The first file gives the cases; counts of system calls and instructions are taken from all, and what
-tgt-bench-cache found is added to it. The results
-are written beside the first as .txt and .svg, and the text is printed. See tgt-bench(8).
-With --brief: one picture for a page, of four cases.
+tgt-bench-cache found is added to it. The results are written beside the first as .txt and .svg, and
+the text is printed. See tgt-bench(8). With --brief: one picture for a page, of four cases.
+
+Exit status: 0; 1 a file cannot be read or written, or is no report; 2 wrong usage.
 """
 import json
 import math
@@ -120,6 +121,28 @@ def scaling_text(cases):
     return lines
 
 
+def notes_of(name, case):
+    """What a reader of the figures of this case has to know, in words."""
+    got, out = case['subjects'], []
+    keys = {json.dumps({k: v for k, v in s['agreed'].items() if k != 'max_send_segment'},
+                       sort_keys=True) for s in got.values()}
+    bare = got.get('bare', {})
+    if bare.get('cpu_cores') is not None and bare['cpu_cores'] < 0.93:
+        out.append('the bare loop got only %.2f of its core: other work ran here; see --realtime' %
+                   bare['cpu_cores'])
+    if name == 'r4k-half' and bare.get('p50') and bare['p99'] > 3 * bare['p50']:
+        out.append("the bare loop's own p99 is %.0f times its p50: pauses of this machine, in which "
+                   'work piles up' % (bare['p99'] / bare['p50']))
+    if len(keys) > 1:
+        out.append('not every subject agreed to the same keys; see the JSON report')
+    for subject, s in got.items():
+        if s['spread'] > 0.15:
+            out.append('%s: the rounds are %.0f %% apart' % (subject, s['spread'] * 100))
+        if s['rounds'] < 3:
+            out.append('%s: %d round%s only' % (subject, s['rounds'], 's' * (s['rounds'] > 1)))
+    return out
+
+
 def text_report(run, checks):
     meta = run['meta']
     lines = ['tgt-bench %s, %s, target on CPU %s, load on CPU %s, %d rounds of %.1f s after %.1f s' %
@@ -144,19 +167,10 @@ def text_report(run, checks):
                 s['p50'], s['p99'], s['p999'],
                 '%.2f' % s['cpu_us'] if s['cpu_us'] is not None else '-',
                 '%.2f' % s['cpu_cores'] if s['cpu_cores'] is not None else '-', s['load_waits'] * 100))
-        keys = {json.dumps({k: v for k, v in s['agreed'].items() if k != 'max_send_segment'}, sort_keys=True)
-                for s in got.values()}
-        busy = got.get('bare', {}).get('cpu_cores')
-        if busy is not None and busy < 0.93:
-            lines.append('  NOTE: the bare loop got only %.2f of its core: other work ran here; see --realtime' % busy)
         if case.get('floor'):
             lines.append('  %-11s pauses of this machine alone, with any target: p99 %.0f us, p99.9 %.0f us' %
                          ('floor', case['floor']['p99'], case['floor']['p999']))
-        if name_of_case == 'r4k-half' and got.get('bare', {}).get('p50') and got['bare']['p99'] > 3 * got['bare']['p50']:
-            lines.append("  NOTE: the bare loop's own p99 is %.0f times its p50: pauses of this machine, in which work piles up"
-                         % (got['bare']['p99'] / got['bare']['p50']))
-        if len(keys) > 1:
-            lines.append('  NOTE: not every subject agreed to the same keys; see the JSON report')
+        lines += ['  NOTE: ' + note for note in notes_of(name_of_case, case)]
         lines.append('')
     lines += scaling_text(run['cases'])
     if run['idle']:
@@ -209,19 +223,101 @@ def nice(v):
 def svg_page(width, height, body):
     return ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif">\n'
             '<style>.t{font-size:18px;font-weight:bold}.c{font-size:14px;font-weight:bold}.h{font-size:11px;fill:#666}'
-            '.v{font-size:11px}</style>\n<rect width="100%%" height="100%%" fill="white"/>\n%s\n</svg>\n' %
+            '.v{font-size:11px}.a{font-size:9px;fill:#666}.n{font-size:11px;fill:#8a4b00}</style>\n<rect width="100%%" height="100%%" fill="white"/>\n%s\n</svg>\n' %
             (width, height + 10, '\n'.join(body)))
 
 
 def svg_bars(x, y, width, title, rows, colour):
-    """One panel of horizontal bars; rows are (name, value)."""
+    """One panel of horizontal bars; rows are (name, value, rounds): a mark for each round, and a
+    line from the least of them to the most."""
     out = ['<text x="%d" y="%d" class="h">%s</text>' % (x, y, esc(title))]
-    top = max([v for _, v in rows if v] or [1.0])
-    for i, (name, v) in enumerate(rows):
+    top = max([v for _, v, rounds in rows for v in [v] + rounds if v] or [1.0])
+    for i, (name, v, rounds) in enumerate(rows):
         yy = y + 8 + i * 17
-        w = (width - 60) * v / top if v else 0
-        out.append('<rect x="%d" y="%d" width="%.1f" height="12" fill="%s"/>' % (x, yy, max(w, 0.5), colour[name]))
-        out.append('<text x="%.1f" y="%d" class="v">%s</text>' % (x + w + 4, yy + 10, nice(v) if v else '-'))
+        scale = (width - 60) / top
+        w = scale * v if v else 0
+        out.append('<rect x="%d" y="%d" width="%.1f" height="12" fill="%s"/>' %
+                   (x, yy, max(w, 0.5), colour[name]))
+        end = max([w] + [scale * r for r in rounds])
+        if len(rounds) > 1:
+            out.append('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#222"/>' %
+                       (x + scale * min(rounds), yy + 6, x + scale * max(rounds), yy + 6))
+            out += ['<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#222"/>' %
+                    (x + scale * r, yy + 3, x + scale * r, yy + 9) for r in rounds]
+        out.append('<text x="%.1f" y="%d" class="v">%s</text>' %
+                   (x + end + 4, yy + 10, nice(v) if v else '-'))
+    return out
+
+
+def svg_grid(x, y, width, height, title, log_x, log_y):
+    """The frame of a panel; log_x and log_y are lists of (place from 0 to 1, text)."""
+    out = ['<text x="%d" y="%d" class="h">%s</text>' % (x, y, esc(title))]
+    for at, text in log_x:
+        px = x + 40 + at * (width - 60)
+        out.append('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#ddd"/>' %
+                   (px, y + 8, px, y + 8 + height))
+        out.append('<text x="%.1f" y="%d" class="a" text-anchor="middle">%s</text>' %
+                   (px, y + 20 + height, esc(text)))
+    for at, text in log_y:
+        py = y + 8 + height - at * height
+        out.append('<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#ddd"/>' %
+                   (x + 40, py, x + width - 20, py))
+        out.append('<text x="%d" y="%.1f" class="a" text-anchor="end">%s</text>' %
+                   (x + 36, py + 3, esc(text)))
+    return out
+
+
+def svg_curve(x, y, width, height, points, colour):
+    return '<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>' % (
+        colour, ' '.join('%.1f,%.1f' % (x + 40 + px * (width - 60), y + 8 + height - py * height)
+                         for px, py in points))
+
+
+def svg_distribution(x, y, width, height, got, colour):
+    """Distribution functions of latency: across, microseconds; up, nines, so that the tail has as
+    much room as the rest."""
+    curves = {n: s['distribution_us'] for n, s in got.items() if s.get('distribution_us')}
+    values = [v for c in curves.values() for _, v in c if v > 0]
+    if not values:
+        return []
+    lo, hi = math.log10(min(values)), math.log10(max(values))
+    hi = max(hi, lo + 0.1)
+
+    def across(v):
+        return (math.log10(max(v, 1e-3)) - lo) / (hi - lo)
+
+    def up(percent):
+        return -math.log10(1 - min(percent, 99.99) / 100) / 4
+
+    marks = [(across(m * 10 ** d), '%g' % (m * 10 ** d))
+             for d in range(math.floor(lo), math.ceil(hi) + 1)
+             for m in ((1,) if hi - lo > 2 else (1, 2, 5)) if lo <= math.log10(m) + d <= hi]
+    out = svg_grid(x, y, width, height, 'share of commands done within so many us', marks,
+                   [(up(p), '%g %%' % p) for p in (0, 50, 90, 99, 99.9, 99.99)])
+    for name, curve in curves.items():
+        out.append(svg_curve(x, y, width, height, [(across(v), up(p)) for p, v in curve],
+                             colour[name]))
+    return out
+
+
+def svg_rates(x, y, width, height, got, colour):
+    """The rate over time, one round behind the other; from zero up."""
+    rates = {n: s['rates'] for n, s in got.items() if s.get('rates')}
+    values = [v for rounds in rates.values() for r in rounds for v in r['iops']]
+    if not values or not max(values):
+        return []
+    top = 1.1 * max(values)
+    rounds = max(len(r) for r in rates.values())
+    seconds = max(r['seconds'] * len(r['iops']) for of in rates.values() for r in of)
+    out = svg_grid(x, y, width, height, 'K IOPS over time, rounds of %.1f s' % seconds,
+                   [(i / rounds, 'round %d' % (i + 1)) for i in range(rounds)],
+                   [(i / 3, nice(top * i / 3e3)) for i in range(4)])
+    for name, of in rates.items():
+        for i, r in enumerate(of):
+            n = len(r['iops'])
+            out.append(svg_curve(x, y, width, height,
+                                 [((i + (k + 0.5) / n) / rounds, v / top)
+                                  for k, v in enumerate(r['iops'])], colour[name]))
     return out
 
 
@@ -298,8 +394,13 @@ def svg_report(run, checks):
     colour = colours(names)
     body, y = [], 70
     body.append('<text x="20" y="24" class="t">tgt-bench %s</text>' % esc(meta['when']))
-    body.append('<text x="20" y="42" class="v">%s; target on CPU %s, load on CPU %s; medians of %d rounds</text>' %
-                (esc(meta['machine']), meta['target_cpu'], meta['load_cpu'], meta['rounds']))
+    body.append('<text x="20" y="42" class="v">%s; target on CPU %s, load on CPU %s; medians of %d '
+                'rounds of %.1f s; black marks are the rounds</text>' %
+                (esc(meta['machine']), meta['target_cpu'], meta['load_cpu'], meta['rounds'],
+                 meta['time']))
+    if meta.get('realtime'):
+        body.append('<text x="20" y="57" class="n">realtime: the kernel keeps 5 % for other work, in '
+                    'pauses of 50 ms: read no p99 or maximum here.</text>')
     for name_of_case, case in run['cases'].items():
         got = case['subjects']
         if not got or case.get('axis'):
@@ -308,14 +409,34 @@ def svg_report(run, checks):
         body.append('<text x="20" y="%d" class="c">%s</text>' % (y, esc(case['title'])))
         for i, (n, _) in enumerate(rows):
             body.append('<text x="20" y="%d" class="v">%s</text>' % (y + 34 + i * 17, esc(n)))
-        body += svg_bars(110, y + 16, 250, 'K IOPS' if case['unit'] == 'iops' else 'MB/s',
-                         [(n, s['iops'] / 1e3 if case['unit'] == 'iops' else s['mbps']) for n, s in rows], colour)
-        body += svg_bars(380, y + 16, 220, 'CPU us an I/O', [(n, s['cpu_us'] or 0) for n, s in rows], colour)
-        body += svg_ranges(620, y + 16, 300, 'latency us: p50, p99, p99.9', [(n, (s['p50'], s['p99'], s['p999'])) for n, s in rows],
-                           colour)
-        y += 62 + len(rows) * 17
+        in_iops = case['unit'] == 'iops'
+        body += svg_bars(110, y + 16, 250, 'K IOPS' if in_iops else 'MB/s',
+                         [(n, s['iops'] / 1e3 if in_iops else s['mbps'],
+                           [r / 1e3 if in_iops else r * s['mbps'] / s['iops']
+                            for r in s['iops_rounds'] if s['iops']]) for n, s in rows], colour)
+        body += svg_bars(380, y + 16, 220, 'CPU us an I/O',
+                         [(n, s['cpu_us'] or 0, []) for n, s in rows], colour)
+        body += svg_ranges(620, y + 16, 300, 'latency us: p50, p99, p99.9',
+                           [(n, (s['p50'], s['p99'], s['p999'])) for n, s in rows], colour)
+        y += 46 + len(rows) * 17
+        for note in notes_of(name_of_case, case):
+            body.append('<text x="20" y="%d" class="n">note: %s</text>' % (y, esc(note)))
+            y += 15
+        curves = svg_distribution(20, y + 10, 450, 130, got, colour)
+        curves += svg_rates(490, y + 10, 450, 130, got, colour)
+        body += curves
+        y += 190 if curves else 16
     charts, y = svg_scaling(run, y)
     body += charts
+    for title, lines in (('The cache by itself', run.get('cache_text', [])),
+                         ('Trouble', run['trouble'])):
+        if lines:
+            body.append('<text x="20" y="%d" class="c">%s</text>' % (y, title))
+        for line in lines:
+            y += 15
+            body.append('<text x="20" y="%d" class="n" xml:space="preserve">%s</text>' %
+                        (y, esc(line)))
+        y += 30 if lines else 0
     if checks:
         body.append('<text x="20" y="%d" class="c">What is to be shown</text>' % y)
         for c in checks:
@@ -325,7 +446,6 @@ def svg_report(run, checks):
                          c['value'], esc(c['bar'])))
         y += 30
     return svg_page(960, y, body)
-
 
 
 BRIEF = {'bare': 'bare loop (no target, the limit)', 'ours': 'tgtd, memory', 'ours-aio': 'tgtd, cached file',
@@ -359,40 +479,80 @@ def svg_brief(run):
     return svg_page(740, y, body)
 
 
-def main():
-    if len(sys.argv) == 4 and sys.argv[1] == '--brief':
-        with open(sys.argv[2]) as f:
-            picture = svg_brief(json.load(f))
-        with open(sys.argv[3], 'w') as f:
-            f.write(picture)
-        return 0
-    if len(sys.argv) < 2 or sys.argv[1].startswith('-'):
-        print(__doc__.strip(), file=sys.stderr)
-        return 2
-    runs = []
-    for path in sys.argv[1:]:
-        with open(path) as f:
-            runs.append(json.load(f))
+# ---- files ---------------------------------------------------------------------------------------
+
+
+class Bad(Exception):
+    """What is wrong with a file, in words."""
+
+
+def load(path):
+    try:
+        with open(path, encoding='utf-8') as f:
+            run = json.load(f)
+    except OSError as e:
+        raise Bad('%s: %s' % (path, e.strerror)) from None
+    except (ValueError, RecursionError) as e:
+        raise Bad('%s: not JSON: %s' % (path, e)) from None
+    if not isinstance(run, dict) or 'meta' not in run or 'cases' not in run:
+        raise Bad('%s: no report of tgt-bench: it has no meta and cases' % path)
+    for key, kind in (('meta', dict), ('cases', dict), ('counts', list), ('trouble', list),
+                      ('idle', dict), ('subjects', list)):
+        if not isinstance(run.setdefault(key, kind()), kind):
+            raise Bad('%s: no report of tgt-bench: %s is no %s' % (path, key, kind.__name__))
+    return run
+
+
+def write(path, text):
+    try:
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write(text)
+    except OSError as e:
+        raise Bad('%s: %s' % (path, e.strerror)) from None
+
+
+def report(paths):
+    runs = [load(path) for path in paths]
     run = runs[0]
     parts = {key: other[key] for other in runs[1:] for key in ('cache', 'cache_text') if key in other}
     if parts:  # one report for both
         run.update(parts)
-        with open(sys.argv[1], 'w') as f:
-            json.dump(run, f, indent=1)
+        write(paths[0], json.dumps(run, indent=1))
     for other in runs[1:]:
         run['counts'] += other['counts']
         run['trouble'] += other['trouble']
     found = {name: case['subjects'] for name, case in run['cases'].items()}
     checks = shows(found, run['idle'], run['counts']) + cache_shows(run.get('cache', {}))
     text = text_report(run, checks)
-    stem = os.path.splitext(sys.argv[1])[0]
-    with open(stem + '.txt', 'w') as f:
-        f.write(text)
-    if found:
-        with open(stem + '.svg', 'w') as f:
-            f.write(svg_report(run, checks))
+    stem = os.path.splitext(paths[0])[0]
+    picture = svg_report(run, checks) if found else None
+    write(stem + '.txt', text)
+    if picture:
+        write(stem + '.svg', picture)
     sys.stdout.write(text)
-    print('written: %s.json %s.txt%s' % (stem, stem, ' %s.svg' % stem if found else ''), file=sys.stderr)
+    print('written: %s.json %s.txt%s' % (stem, stem, ' %s.svg' % stem if picture else ''),
+          file=sys.stderr)
+
+
+def main():
+    brief = len(sys.argv) == 4 and sys.argv[1] == '--brief'
+    if not brief and (len(sys.argv) < 2 or sys.argv[1].startswith('-')):
+        print(__doc__.strip(), file=sys.stderr)
+        return 0 if sys.argv[1:] in (['-h'], ['--help']) else 2
+    paths = sys.argv[2:3] if brief else sys.argv[1:]
+    try:
+        if brief:
+            write(sys.argv[3], svg_brief(load(paths[0])))
+        else:
+            report(paths)
+    except Bad as e:
+        print('tgt-bench-report: %s' % e, file=sys.stderr)
+        return 1
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as e:
+        # a file of another version, or one that somebody has edited
+        print('tgt-bench-report: %s: no report of this tgt-bench: %s %s' %
+              (paths[0], type(e).__name__, e), file=sys.stderr)
+        return 1
     return 0
 
 

@@ -16,6 +16,12 @@ def summary(results):
         values = [v for v in (get(r) for r in results) if v is not None]
         return statistics.median(values) if values else None
 
+    def distribution():
+        """Medians over the rounds of each percentile."""
+        points = [dict(map(tuple, r.get('distribution_us', []))) for r in results]
+        return [[p, statistics.median(found[p] for found in points)] for p in points[0]
+                if all(p in found for found in points)]
+
     iops = [r['iops'] for r in results]
     middle = statistics.median(iops)
     return {
@@ -28,6 +34,8 @@ def summary(results):
         'p99': med(lambda r: r['latency_us']['all']['p99']),
         'p999': med(lambda r: r['latency_us']['all']['p999']),
         'max': med(lambda r: r['latency_us']['all']['max']),
+        'distribution_us': distribution(),
+        'rates': [r['rates'] for r in results if r.get('rates', {}).get('iops')],
         'cpu_us': med(lambda r: r.get('target_cpu', {}).get('us_per_io')),
         'cpu_cores': med(lambda r: r.get('target_cpu', {}).get('cores')),
         'load_cpu_us': med(lambda r: r['load'].get('cpu_us_per_io')),

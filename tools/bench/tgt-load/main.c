@@ -171,16 +171,44 @@ static void join_phase(struct worker *w, unsigned n)
 		pthread_join(w[t].thread, NULL);
 }
 
-static void progress(const struct opts *o, struct worker *w, uint64_t *last, uint64_t *at)
+#define PART_NS 25000000ull /* at least: shorter ones say little */
+
+static uint64_t all_done(const struct opts *o, struct worker *w)
 {
-	uint64_t done = 0, now = now_ns();
+	uint64_t done = 0;
 
 	for (unsigned t = 0; t < o->threads; t++)
 		done += atomic_load_explicit(&w[t].done, memory_order_relaxed);
-	if (*at != 0)
-		fprintf(stderr, "%.0f IOPS\n", (double)(done - *last) * 1e9 / (double)(now - *at));
-	*last = done;
-	*at = now;
+	return done;
+}
+
+/* Watches the measured interval, which begins now: the rate of each part of it, and what --progress
+ * prints each second. */
+static void watch(struct run *r, struct worker *w, struct report *rep)
+{
+	const struct opts *o = r->opts;
+	uint64_t begin = now_ns(), at = begin, told = begin;
+	uint64_t last = all_done(o, w), told_done = last;
+	uint64_t part = (r->end - begin) / REPORT_RATES, now, done;
+
+	if (part < PART_NS)
+		part = PART_NS;
+	rep->rate_seconds = (double)part / 1e9;
+	while (begin + (rep->nrates + 1) * part <= r->end && rep->nrates < REPORT_RATES &&
+	       !atomic_load(&r->stop)) {
+		sleep_until(begin + (rep->nrates + 1) * part);
+		now = now_ns();
+		done = all_done(o, w);
+		rep->rate[rep->nrates++] = (double)(done - last) * 1e9 / (double)(now - at);
+		last = done;
+		at = now;
+		if (!o->progress || now - told < 1000000000ull)
+			continue;
+		fprintf(stderr, "%.0f IOPS\n",
+			(double)(done - told_done) * 1e9 / (double)(now - told));
+		told = now;
+		told_done = done;
+	}
 }
 
 /* CPU time of this process so far. */
@@ -197,7 +225,7 @@ static int run_measured(struct run *r, struct worker *w, struct report *rep)
 {
 	const struct opts *o = r->opts;
 	struct cpu_sample *before = calloc(2, sizeof(*before)), *after = before + 1;
-	uint64_t t0 = now_ns(), own = own_ns(), t1, last = 0, at = 0;
+	uint64_t t0 = now_ns(), own = own_ns(), t1;
 	int rc = 0;
 
 	if (!before)
@@ -216,11 +244,7 @@ static int run_measured(struct run *r, struct worker *w, struct report *rep)
 		own = own_ns();
 		if (o->target_pid)
 			rc = cpu_read(o->target_pid, before);
-		for (uint64_t next = t0; o->progress && next < r->end && !atomic_load(&r->stop);
-		     next += 1000000000ull) {
-			sleep_until(next);
-			progress(o, w, &last, &at);
-		}
+		watch(r, w, rep);
 		sleep_until(r->end);
 	} else {
 		join_phase(w, o->threads);

@@ -123,6 +123,27 @@ static void json_latency(FILE *f, const char *what, const struct hist *h)
 		(double)hist_percentile(h, 99.9) / 1e3, (double)h->max / 1e3);
 }
 
+/* The distribution function: what so many per cent of the commands did not exceed. */
+static void json_distribution(FILE *f, const struct hist *h)
+{
+	static const double percent[] = { 1,  5,  10, 20, 30, 40,   50,	  60,	70,    80,
+					  90, 95, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99 };
+
+	fprintf(f, " \"distribution_us\": [");
+	for (unsigned i = 0; h->count && i < sizeof(percent) / sizeof(percent[0]); i++)
+		fprintf(f, "%s[%g, %.3f]", i ? ", " : "", percent[i],
+			(double)hist_percentile(h, percent[i]) / 1e3);
+	fprintf(f, "],\n");
+}
+
+static void json_rates(FILE *f, const struct report *r)
+{
+	fprintf(f, " \"rates\": {\"seconds\": %.6f, \"iops\": [", r->rate_seconds);
+	for (unsigned i = 0; i < r->nrates; i++)
+		fprintf(f, "%s%.0f", i ? ", " : "", r->rate[i]);
+	fprintf(f, "]},\n");
+}
+
 static const char *boolean(bool b)
 {
 	return b ? "true" : "false";
@@ -169,6 +190,9 @@ void report_json(const struct report *r, FILE *f)
 	fprintf(f, ",\n  ");
 	json_latency(f, "write", &t->lat[WRITES]);
 	fprintf(f, "},\n");
+	if (all)
+		json_distribution(f, all);
+	json_rates(f, r);
 	if (r->has_cpu) {
 		fprintf(f, " \"target_cpu\": {\"us_per_io\": %.4f, \"cores\": %.5f, \"threads\": [",
 			us_per_io(r, r->cpu_total, s.iops), busy(r, r->cpu_total));

@@ -10,6 +10,8 @@
 #include "tools/bench/tgt-load/cpu.h"
 #include "tools/bench/tgt-load/work.h"
 
+#define REPORT_RATES 40 /* parts of the measured interval */
+
 struct report {
 	const struct opts *opts;
 	const struct agreed *agreed;
@@ -17,6 +19,10 @@ struct report {
 	double seconds;            /* the measured interval */
 	uint64_t sends, recvs, pings, dead;
 	bool has_cpu;          /* of the target */
+	/* IOPS of each part of the measured interval, in their order; none with --count. */
+	unsigned nrates;
+	double rate[REPORT_RATES];
+	double rate_seconds; /* a part's */
 	double cpu_seconds;    /* between the two CPU samples */
 	uint64_t own_cpu;      /* ns of this process between them */
 	uint64_t cpu_total;    /* ns */
