@@ -4,7 +4,6 @@
 #include "events/bug.h"
 
 #include <stdlib.h>
-#include <strings.h>
 
 /* A request about the target at work. */
 static struct adm_req *request(struct planner *p, enum adm_mode mode, enum adm_op op)
@@ -306,7 +305,7 @@ static void new_target(struct planner *p, const struct conf_target *old, struct 
 
 static void plan_target(struct planner *p, struct conf_target *want)
 {
-	const struct conf_target *have = conf_find_target(p->have, want->name);
+	struct conf_target *have = conf_find_target(p->have, want->name);
 
 	p->target = want->name;
 	p->driver = want->driver;
@@ -316,7 +315,7 @@ static void plan_target(struct planner *p, struct conf_target *want)
 		diff_note(p, diff_format(p->c, "Target %s already exists!", want->name));
 	} else if (have && !have->frees) {
 		p->tid = have->tid;
-		p->part = diff_part(p, CONF_PART_CHANGE, 0);
+		p->part = have->changes = diff_part(p, CONF_PART_CHANGE, 0);
 		fill_target(p, have, want);
 	} else {
 		new_target(p, have, want);
@@ -324,71 +323,70 @@ static void plan_target(struct planner *p, struct conf_target *want)
 	p->part = NULL;
 }
 
-/* ---- the daemon ------------------------------------------------------------------------------ */
+/* ---- accounts of nobody, and of discovery ---------------------------------------------------- */
 
-/* @back: what a file does not say any more, goes back. */
-static const struct {
-	const char *key, *begins;
-	bool back;
-} system_table[] = {
-	{ "iSNS", "Off", false },
-	{ "iSNSAccessControl", "Off", false },
-	{ "iSNSServerPort", "3205", false },
-	{ "weak_secrets", "warn", true },
-	{ "default-mask", "all", true },
-};
-
-/* Has the daemon this value? What it begins with it does not tell. */
-static bool system_has(const struct planner *p, const struct conf_kv *kv)
+static bool has_user(const struct list *users, const char *user)
 {
-	const char *was = conf_get(&p->have->system, kv->key);
+	struct conf_user *u;
 
-	for (size_t i = 0; !was && i < ARRAY_SIZE(system_table); i++)
-		if (!strcmp(system_table[i].key, kv->key))
-			was = system_table[i].begins;
-	if (!strcmp(kv->key, "iSNSServerPort"))
-		return strtoul(was, NULL, 10) == strtoul(kv->value, NULL, 10);
-	return was && !strcasecmp(was, kv->value);
+	list_for_each(u, users, link)
+		if (!strcmp(u->user, user))
+			return true;
+	return false;
 }
 
-static void system_step(struct planner *p, const struct conf_kv *kv)
+/* Does any line of the file name this account? */
+static bool is_wanted(const struct conf *want, const char *user)
 {
-	struct adm_req *req;
+	struct conf_target *t;
 
-	if (system_has(p, kv))
-		return;
-	p->pos = kv->pos;
-	req = request(p, ADM_SYSTEM, ADM_UPDATE);
-	p->pos = (struct conf_pos){ 0 };
-	req->text[ADM_T_NAME] = kv->key;
-	req->text[ADM_T_VALUE] = kv->value;
+	if (has_user(&want->loose, user) || has_user(&want->users, user))
+		return true;
+	list_for_each(t, &want->targets, link)
+		if (has_user(&t->users, user))
+			return true;
+	return false;
 }
 
-static void plan_system(struct planner *p, const struct conf *want)
+static void plan_accounts(struct planner *p, const struct conf *want)
 {
-	struct conf_kv *kv;
+	struct conf_user *u;
 
 	p->target = p->driver = NULL;
 	p->tid = 0;
-	/* iSNS itself is switched once everything about it is said, in
-	 * whatever order the file says it. */
-	list_for_each(kv, &want->system, link)
-		if (strcmp(kv->key, "iSNS"))
-			system_step(p, kv);
-	list_for_each(kv, &want->system, link)
-		if (!strcmp(kv->key, "iSNS"))
-			system_step(p, kv);
-	for (size_t i = 0; p->scope->update && i < ARRAY_SIZE(system_table); i++) {
-		struct conf_kv begins = { .key = system_table[i].key,
-					  .value = system_table[i].begins };
-
-		if (system_table[i].back && !conf_get(&want->system, begins.key))
-			system_step(p, &begins);
+	list_for_each(u, &want->loose, link) {
+		p->pos = u->pos;
+		account_exists(p, u);
 	}
+	p->pos = (struct conf_pos){ 0 };
 	p->part = diff_part(p, CONF_PART_CHANGE, 0);
 	p->part->what = "users of discovery";
 	diff_users(p, &p->have->users, &want->users);
 	p->part = NULL;
+}
+
+/* A file that says which accounts there are beside those of its targets and of discovery says so of
+ * all: others go, when those who used them are done with. One that does not leaves them alone. */
+static void plan_lost_accounts(struct planner *p, const struct conf *want)
+{
+	struct conf_kv *account;
+	struct conf_target *t;
+
+	if (!p->scope->update || list_empty(&want->loose))
+		return;
+	p->target = p->driver = NULL;
+	p->tid = 0;
+	list_for_each(account, &p->have->accounts, link) {
+		if (is_wanted(want, account->key))
+			continue;
+		p->part = diff_part(p, CONF_PART_CHANGE, 0);
+		p->part->what = diff_format(p->c, "account %s", account->key);
+		list_for_each(t, &p->have->targets, link)
+			if (has_user(&t->users, account->key))
+				diff_need(p, p->part, t->frees ? t->frees : t->changes);
+		request(p, ADM_ACCOUNT, ADM_DELETE)->text[ADM_T_USER] = account->key;
+		p->part = NULL;
+	}
 }
 
 static int diff_by_name(const void *a, const void *b)
@@ -423,8 +421,14 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 	remove_targets(&p, want);
 	if (scope->update)
 		diff_changes(&p, order, n);
-	if (!scope->target)
-		plan_system(&p, want);
+	if (!scope->target) {
+		diff_system_first(&p, want);
+		plan_accounts(&p, want);
+	}
 	for (size_t i = 0; i < n; i++)
 		plan_target(&p, order[i]);
+	if (!scope->target) {
+		plan_lost_accounts(&p, want);
+		diff_system_last(&p, want);
+	}
 }

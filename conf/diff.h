@@ -85,6 +85,8 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 	       struct list *steps);
 /* The file or device of a LU: the option `path`, where it says so. */
 const char *conf_lu_path(const struct conf_lu *lu);
+/* Is it a drive without a medium (CONF_NONE)? */
+bool conf_has_no_medium(const struct conf_lu *lu);
 /* One step that deletes a target, with its notes; also used by `--delete`. */
 void conf_plan_delete(struct conf *memory, const struct conf_target *t, bool force,
 		      struct list *steps);

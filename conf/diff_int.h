@@ -2,7 +2,8 @@
 /*
  * Private to conf/diff*.c: a plan while it is made.
  *
- *     diff.c       the order of all, system, targets, users, access, session keys
+ *     diff.c       the order of all, targets, users, access, session keys
+ *     diff_system.c  the daemon's settings, portals and drivers
  *     diff_lu.c    logical units: what differs, and in which order stores change hands
  *     diff_plan.c  steps, notes and parts, which the two above add to the plan
  */
@@ -40,6 +41,11 @@ struct conf_part *diff_part(struct planner *p, enum conf_part_kind kind, uint32_
 void diff_need(struct planner *p, struct conf_part *part, struct conf_part *needed);
 /* The old one does not go when the new one cannot come. */
 void diff_need_too(struct planner *p, struct conf_part *old, const struct conf_part *new_one);
+
+/* ---- diff_system.c --------------------------------------------------------------------------- */
+/* The daemon's settings, portals and drivers: before targets come, and when all is done. */
+void diff_system_first(struct planner *p, const struct conf *want);
+void diff_system_last(struct planner *p, const struct conf *want);
 
 /* ---- diff_lu.c: in this order ---------------------------------------------------------------- */
 /* Which LU stands on which store. */

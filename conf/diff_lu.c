@@ -110,6 +110,11 @@ const char *conf_lu_path(const struct conf_lu *lu)
 	return store_option(lu, "path", lu->path);
 }
 
+bool conf_has_no_medium(const struct conf_lu *lu)
+{
+	return !strcmp(conf_lu_path(lu), CONF_NONE);
+}
+
 /* Is it the caching page's? Then *wce is where the byte with the bit WCE begins. */
 static bool caching(const char *value, const char **wce)
 {
@@ -287,7 +292,7 @@ static struct conf_store *store_of(struct planner *p, const struct conf_lu *lu)
 	char key[4200];
 
 	ASSERT(p->nstores && !(p->nstores & (p->nstores - 1)));
-	if (is_memory(lu))
+	if (is_memory(lu) || conf_has_no_medium(lu))
 		return NULL;
 	if (p->scope->identify)
 		p->scope->identify(p->scope->arg, path, key, sizeof(key));
@@ -316,7 +321,7 @@ void diff_stores(struct planner *p, struct conf *want)
 		p->nstores *= 2;
 	p->stores = conf_alloc(p->c, p->nstores * sizeof(struct conf_store *));
 	list_for_each(t, &p->have->targets, link) {
-		t->frees = NULL;
+		t->frees = t->changes = NULL;
 		list_for_each(lu, &t->lus, link) {
 			lu->frees = NULL;
 			lu->how = AS_IT_IS;
@@ -444,7 +449,8 @@ static void diff_lu_collect(struct planner *p, struct conf_target *have, struct 
 			remove_lu(p, ch);
 			continue;
 		}
-		if (!same_store_kind(lu, as) || lost_page(p, lu, as))
+		if (!same_store_kind(lu, as) || lost_page(p, lu, as) ||
+		    (conf_has_no_medium(as) && !conf_has_no_medium(lu)))
 			as->how = MADE_ANEW;
 		else if (strcmp(conf_lu_path(lu), conf_lu_path(as)))
 			as->how = OTHER_STORE;
@@ -605,7 +611,7 @@ static void new_lu(struct planner *p, const struct conf_lu *old, const struct co
 		diff_need_too(p, old->frees, p->part);
 	}
 	req = lu_request(p, ADM_NEW, lu->lun);
-	req->text[ADM_T_PATH] = lu->path;
+	req->text[ADM_T_PATH] = strcmp(lu->path, CONF_NONE) ? lu->path : NULL;
 	req->text[ADM_T_BSTYPE] = store_option(lu, "bs-type", NULL);
 	req->text[ADM_T_BSOPTS] = store_option(lu, "bsopts", NULL);
 	req->text[ADM_T_BSOFLAGS] = store_option(lu, "bsoflags", NULL);

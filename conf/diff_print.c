@@ -61,7 +61,8 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 		return;
 	}
 	ASSERT(r->mode == ADM_LU || r->mode == ADM_ACCOUNT || r->mode == ADM_SYSTEM ||
-	       r->mode == ADM_TARGET);
+	       r->mode == ADM_TARGET || r->mode == ADM_PORTAL || r->mode == ADM_CACHE ||
+	       r->mode == ADM_LLD);
 	fprintf(to, "tgtadm -C %d", control_port);
 	if (r->text[ADM_T_LLD])
 		fprintf(to, " --lld %s", r->text[ADM_T_LLD]);
@@ -83,9 +84,17 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 			fputs(" --outgoing", to);
 		print_text(to, " --initiator-name=", r->text[ADM_T_INITIATOR], false);
 		break;
+	case ADM_PORTAL:
+		fprintf(to, " --op %s --mode portal --params ", adm_op_name(r->op));
+		diff_quote(to, r->text[ADM_T_PARAMS], true);
+		break;
+	case ADM_LLD:
+		fprintf(to, " --op %s --mode lld", adm_op_name(r->op));
+		break;
 	case ADM_SYSTEM:
-		fprintf(to, " --op %s --mode sys --name %s -v ", adm_op_name(r->op),
-			r->text[ADM_T_NAME]);
+	case ADM_CACHE:
+		fprintf(to, " --op %s --mode %s --name %s -v ", adm_op_name(r->op),
+			r->mode == ADM_CACHE ? "cache" : "sys", r->text[ADM_T_NAME]);
 		diff_quote(to, r->text[ADM_T_VALUE], false);
 		break;
 	default:

@@ -22,8 +22,11 @@ void conf_init(struct conf *c)
 	*c = (struct conf){ .control_port = -1 };
 	list_init(&c->targets);
 	list_init(&c->system);
+	list_init(&c->portals);
 	list_init(&c->users);
+	list_init(&c->loose);
 	list_init(&c->accounts);
+	list_init(&c->remarks);
 }
 
 void conf_free(struct conf *c)
@@ -372,6 +375,18 @@ static void print_user(const struct printer *p, const struct conf_user *u, const
 		   strpbrk(second, " \t") ? "\"" : model_quote(second, second));
 }
 
+/* Accounts that are bound to nothing; one whose password nobody tells is only named. */
+static void print_loose(const struct printer *p, const struct conf_user *u)
+{
+	const char *second = u->file ? u->file : u->password;
+
+	if (second)
+		words_line(p, "", u->file ? "account-file" : "account", u->user, second,
+			   strpbrk(second, " \t") ? "\"" : model_quote(second, second));
+	else
+		line(p, "# account ", u->user, " " CONF_NO_PASSWORD, NULL);
+}
+
 /* @kind: "user", or "discoveryuser". */
 static void print_users(const struct printer *p, const struct list *users, const char *indent,
 			const char *kind)
@@ -456,12 +471,19 @@ void conf_print(const struct conf *c, void (*put)(void *arg, const char *text), 
 {
 	struct printer p = { put, arg };
 	struct conf_target *t;
+	struct conf_user *u;
 	struct conf_kv *kv;
 
 	ASSERT(put);
 	line(&p, "default-driver ", c->default_driver ? c->default_driver : "iscsi", "\n", NULL);
 	list_for_each(kv, &c->system, link)
 		value_line(&p, "", kv->key, kv->value);
+	list_for_each(kv, &c->portals, link)
+		value_line(&p, "", "portal", kv->key);
+	if (c->no_portal)
+		value_line(&p, "", "portal", CONF_NONE);
+	list_for_each(u, &c->loose, link)
+		print_loose(&p, u);
 	print_users(&p, &c->users, "", "discoveryuser");
 	list_for_each(t, &c->targets, link)
 		print_target(&p, c, t);

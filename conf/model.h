@@ -25,6 +25,8 @@
 #define CONF_STALE "stale"
 /* `initiator-address NONE`: no rule at all, so that nobody may log in. */
 #define CONF_NOBODY "NONE"
+/* `portal NONE`: the daemon listens nowhere. `backing-store NONE`: a drive without a medium. */
+#define CONF_NONE "NONE"
 
 struct conf_pos {
 	const char *file; /* NULL: not from a file */
@@ -87,13 +89,19 @@ struct conf_target {
 	struct list users, rules;
 	bool nobody; /* no rule on purpose */
 	struct conf_pos pos;
-	struct conf_part *frees; /* diff.c's: what takes it down; NULL: it stays */
+	/* diff.c's, while it plans: */
+	struct conf_part *frees;   /* of the daemon's: what takes it down; NULL: it stays */
+	struct conf_part *changes; /* of the daemon's: what changes it; NULL: nothing does */
 };
 
 struct conf {
 	struct list targets;
-	struct list system; /* conf_kv: iSNS* */
+	struct list system; /* conf_kv: iSNS*, cache-*, state ... */
+	/* conf_kv: keys are names of portals (conf/portal.h), values as they were written */
+	struct list portals;
+	bool no_portal;	    /* on purpose; without it an empty list says nothing about portals */
 	struct list users;  /* discovery */
+	struct list loose;  /* conf_user: accounts that are bound to nothing */
 	/* What the daemon has, bound or not; diff.c. conf_kv: key is the user, value CONF_STALE
 	 * when its password is not the one that is wanted. */
 	struct list accounts;
@@ -101,6 +109,7 @@ struct conf {
 	struct conf_pos default_driver_pos;
 	bool ignore_errors;
 	int control_port; /* -1: not said */
+	struct list remarks; /* conf_kv: what a reader of the file should know, relax.c says it */
 	unsigned nlus, ntargets;
 	struct conf_chunk *memory;
 };
@@ -138,9 +147,12 @@ enum conf_kind {
 	CONF_CACHE,   /* write-cache */
 	CONF_MULTI,   /* mode_page, params: may be given several times */
 	CONF_KEY,     /* of a target, by `update --name` */
+	CONF_SYSTEM,  /* of the daemon, outside of targets */
 };
 /* Never fails: CONF_UNKNOWN. */
 enum conf_kind conf_kind(const char *key);
+/* May it stand outside of targets, as a setting of the daemon (CONF_SYSTEM, or also a CONF_KEY)? */
+bool conf_is_global(const char *key);
 
 /* ---- words.c: the words of targets.conf, for people who mistype them ---- */
 enum conf_place { CONF_IN_FILE = 1, CONF_IN_TARGET = 2, CONF_IN_STORE = 4, CONF_IS_BLOCK = 8 };

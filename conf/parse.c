@@ -10,18 +10,16 @@
  * have it: comments from slash-asterisk at the start of a line, or at the end of one; `Include`; a
  * byte order mark.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conf/model.h"
-#include "conf/secret_file.h"
+#include "conf/parse_int.h"
 #include "events/bug.h"
 #include "events/secret.h"
 
@@ -29,326 +27,6 @@
 #define MAX_FILE (16u << 20)
 #define MAX_FILES 10000
 #define MAX_LINE 8192
-
-struct parser {
-	struct conf *c;
-	struct conf_error *err;
-	struct conf_pos pos;
-	struct conf_target *target; /* inside <target> */
-	struct conf_lu *lu;	    /* inside <backing-store> */
-	unsigned begun;		    /* the target, at this line */
-	unsigned depth, *nfiles;
-	unsigned comment; /* begun at this line; 0: none */
-	bool closed;
-};
-
-static int parse_fail(struct parser *p, const char *fmt, ...) printf_like(2, 3);
-static int parse_fail(struct parser *p, const char *fmt, ...)
-{
-	va_list ap;
-	int n = 0;
-
-	if (p->pos.file)
-		n = snprintf(p->err->text, sizeof(p->err->text), "%s:%u: ", p->pos.file,
-			     p->pos.line);
-	if (n < 0 || (size_t)n >= sizeof(p->err->text))
-		n = 0;
-	va_start(ap, fmt);
-	vsnprintf(p->err->text + n, sizeof(p->err->text) - (size_t)n, fmt, ap);
-	va_end(ap);
-	return -EINVAL;
-}
-
-static int unknown(struct parser *p, const char *word, enum conf_place place)
-{
-	char hint[160];
-
-	conf_hint(word, place, hint, sizeof(hint));
-	return parse_fail(p, "unknown option '%s' %s%s", word,
-			  place == CONF_IN_FILE	  ? "outside of targets" :
-			  place == CONF_IN_TARGET ? "in a target" :
-						    "in a store",
-			  hint);
-}
-
-static bool parse_blank(char ch)
-{
-	return ch == ' ' || ch == '\t' || ch == '\r';
-}
-
-static char *trim(char *s)
-{
-	while (parse_blank(*s))
-		s++;
-	size_t n = strlen(s);
-
-	/* an escaped blank would be odd; none is kept */
-	while (n && parse_blank(s[n - 1]))
-		s[--n] = 0;
-	return s;
-}
-
-static bool parse_u32(const char *text, uint32_t max, uint32_t *out)
-{
-	char *end;
-	unsigned long v;
-
-	if (*text < '0' || *text > '9')
-		return false;
-	errno = 0;
-	v = strtoul(text, &end, 0);
-	if (*end || errno || v > max)
-		return false;
-	*out = (uint32_t)v;
-	return true;
-}
-
-/* ---- directives ------------------------------------------------------------------------------ */
-
-/* Takes a pair of quotes off; true: there was one. */
-static bool unquote(char **value)
-{
-	size_t n = strlen(*value);
-
-	if (n < 2 || (**value != '"' && **value != '\'') || (*value)[n - 1] != **value)
-		return false;
-	(*value)[n - 1] = 0;
-	++*value;
-	return true;
-}
-
-/* "user file": the password is in the file. What the daemon says of its own is not looked at. */
-static int user_file_line(struct parser *p, struct list *to, char *value, bool outgoing)
-{
-	size_t n = strcspn(value, " \t");
-	char *file = value + n, *password = NULL, err[400];
-	struct conf_user *u;
-	bool exposed = false;
-
-	if (*file) {
-		*file = 0;
-		file = trim(file + 1);
-		unquote(&file);
-	}
-	if (*file != '/')
-		return parse_fail(p,
-				  "expected: a user, and the file of the password from the root");
-	list_for_each(u, to, link)
-		if (u->outgoing == outgoing && !strcmp(u->user, value))
-			return parse_fail(p, "user %s is given twice", value);
-	if (!p->closed && conf_read_password(file, false, &password, &exposed, err, sizeof(err)))
-		return parse_fail(p, "%s", err);
-	u = conf_add_user(p->c, to, value, password, outgoing);
-	secret_strfree(password);
-	u->file = conf_strdup(p->c, file);
-	u->exposed = exposed;
-	u->pos = p->pos;
-	return 0;
-}
-
-/* "user password". tgt's password went through a shell, which took quotes off. */
-static int user_line(struct parser *p, struct list *to, char *value, bool outgoing)
-{
-	size_t n = strcspn(value, " \t");
-	struct conf_user *u;
-	char *password;
-	bool quoted;
-
-	if (!value[n])
-		return parse_fail(p, "a user needs a name and a password: '%s' has no second word",
-				  value);
-	value[n] = 0;
-	list_for_each(u, to, link)
-		if (u->outgoing == outgoing && !strcmp(u->user, value))
-			return parse_fail(p, "user %s is given twice", value);
-	password = trim(value + n + 1);
-	quoted = unquote(&password);
-	u = conf_add_user(p->c, to, value, password, outgoing);
-	u->many_words = !quoted && strpbrk(password, " \t");
-	u->pos = p->pos;
-	return 0;
-}
-
-static int lu_add(struct parser *p, char *path, bool direct, struct conf_lu **out)
-{
-	if (!*path)
-		return parse_fail(p, "a store needs a path");
-	if (p->c->nlus >= CONF_MAX_LUS)
-		return parse_fail(p, "more than %u logical units", CONF_MAX_LUS);
-	struct conf_lu *lu = conf_add_lu(p->c, p->target, path);
-
-	lu->direct = direct;
-	lu->pos = p->pos;
-	if (out)
-		*out = lu;
-	return 0;
-}
-
-static int lu_option(struct parser *p, struct list *to, const char *key, char *value)
-{
-	uint32_t lun;
-
-	if (!strcmp(key, "lun")) {
-		if (!parse_u32(value, CONF_MAX_LUN, &lun) || !lun)
-			return parse_fail(p, "lun is 1 to %u, not '%s'", CONF_MAX_LUN, value);
-		if (p->lu) {
-			if (p->lu->has_lun)
-				return parse_fail(p, "lun is given twice");
-			p->lu->lun = lun;
-			p->lu->has_lun = true;
-			return 0;
-		}
-	}
-	if (conf_kind(key) != CONF_MULTI && conf_get(to, key))
-		return parse_fail(p, "%s is given twice", key);
-	conf_add_kv(p->c, to, key, value)->pos = p->pos;
-	return 0;
-}
-
-/* expose <initiator name> <luns> */
-static int expose_line(struct parser *p, char *value)
-{
-	size_t n = strcspn(value, " \t");
-	struct conf_rule *r;
-
-	if (!value[n])
-		return parse_fail(p, "expected: expose <initiator name> <luns>");
-	value[n] = 0;
-	list_for_each(r, &p->target->rules, link) {
-		if (!r->is_name || strcmp(r->text, value))
-			continue;
-		if (r->luns)
-			return parse_fail(p, "what %s sees is given twice", value);
-		r->luns = conf_strdup(p->c, trim(value + n + 1));
-		return 0;
-	}
-	return parse_fail(p, "expose needs an initiator-name %s before it", value);
-}
-
-/* bind-user <user> <initiator name> */
-static int tie_line(struct parser *p, char *value)
-{
-	size_t n = strcspn(value, " \t");
-	const char *name;
-	struct conf_user *u;
-
-	if (!value[n])
-		return parse_fail(p, "expected: bind-user <user> <initiator name>");
-	value[n] = 0;
-	name = trim(value + n + 1);
-	list_for_each(u, &p->target->users, link) {
-		if (u->outgoing || strcmp(u->user, value))
-			continue;
-		if (conf_get(&u->names, name))
-			return parse_fail(p, "bind-user %s %s is given twice", value, name);
-		conf_add_kv(p->c, &u->names, name, "")->pos = p->pos;
-		return 0;
-	}
-	return parse_fail(p, "bind-user needs an incominguser %s before it", value);
-}
-
-static int rule_line(struct parser *p, const char *value, bool is_name)
-{
-	struct conf_rule *r;
-
-	if (!is_name && !strcmp(value, CONF_NOBODY)) {
-		p->target->nobody = true;
-		return 0;
-	}
-	list_for_each(r, &p->target->rules, link)
-		if (r->is_name == is_name && !strcmp(r->text, value))
-			return parse_fail(p, "%s is given twice", value);
-	conf_add_rule(p->c, p->target, value, is_name)->pos = p->pos;
-	return 0;
-}
-
-static int target_line(struct parser *p, const char *key, char *value)
-{
-	struct conf_target *t = p->target;
-	bool outgoing = !strcmp(key, "outgoinguser");
-
-	if (!strcmp(key, "backing-store"))
-		return lu_add(p, value, false, NULL);
-	if (!strcmp(key, "direct-store"))
-		return lu_add(p, value, true, NULL);
-	if (!strcmp(key, "initiator-address") || !strcmp(key, "initiator-name"))
-		return rule_line(p, value, !strcmp(key, "initiator-name"));
-	if (!strcmp(key, "expose"))
-		return expose_line(p, value);
-	if (!strcmp(key, "bind-user"))
-		return tie_line(p, value);
-	if (outgoing || !strcmp(key, "incominguser"))
-		return user_line(p, &t->users, value, outgoing);
-	if (!strcmp(key, "incominguser-file") || !strcmp(key, "outgoinguser-file"))
-		return user_file_line(p, &t->users, value, *key == 'o');
-	if (!strcmp(key, "driver")) {
-		if (t->driver)
-			return parse_fail(p, "driver is given twice");
-		t->driver = conf_strdup(p->c, value);
-		t->driver_pos = p->pos;
-		return 0;
-	}
-	if (!strcmp(key, "controller_tid")) {
-		if (t->tid)
-			return parse_fail(p, "controller_tid is given twice");
-		if (!parse_u32(value, INT32_MAX, &t->tid) || !t->tid)
-			return parse_fail(p, "controller_tid is a number above 0, not '%s'", value);
-		return 0;
-	}
-	switch (conf_kind(key)) {
-	case CONF_UNKNOWN:
-		return unknown(p, key, CONF_IN_TARGET);
-	case CONF_KEY:
-		if (conf_get(&t->keys, key))
-			return parse_fail(p, "%s is given twice", key);
-		conf_add_kv(p->c, &t->keys, key, value)->pos = p->pos;
-		return 0;
-	default:
-		return lu_option(p, &t->options, key, value);
-	}
-}
-
-static int global_line(struct parser *p, const char *key, char *value)
-{
-	struct conf *c = p->c;
-	uint32_t port;
-
-	if (!strcmp(key, "default-driver")) {
-		if (c->default_driver)
-			return parse_fail(p, "default-driver is given twice");
-		c->default_driver = conf_strdup(c, value);
-		c->default_driver_pos = p->pos;
-		return 0;
-	}
-	if (!strcmp(key, "ignore-errors")) {
-		if (strcmp(value, "yes") && strcmp(value, "no"))
-			return parse_fail(p, "ignore-errors is yes or no, not '%s'", value);
-		c->ignore_errors = !strcmp(value, "yes");
-		return 0;
-	}
-	if (!strcmp(key, "control-port")) {
-		if (c->control_port >= 0)
-			return parse_fail(p, "control-port is given twice");
-		if (!parse_u32(value, INT16_MAX, &port))
-			return parse_fail(p, "control-port is %s, not '%s'", conf_says(key), value);
-		c->control_port = (int)port;
-		return 0;
-	}
-	if (!strcmp(key, "iSNS") || !strcmp(key, "iSNSServerIP") ||
-	    !strcmp(key, "iSNSServerPort") || !strcmp(key, "iSNSAccessControl") ||
-	    !strcmp(key, "weak_secrets") || !strcmp(key, "default-mask")) {
-		if (conf_get(&c->system, key))
-			return parse_fail(p, "%s is given twice", key);
-		conf_add_kv(c, &c->system, key, value)->pos = p->pos;
-		return 0;
-	}
-	if (!strcmp(key, "incomingdiscoveryuser") || !strcmp(key, "outgoingdiscoveryuser"))
-		return user_line(p, &c->users, value, *key == 'o');
-	if (!strcmp(key, "incomingdiscoveryuser-file") ||
-	    !strcmp(key, "outgoingdiscoveryuser-file"))
-		return user_file_line(p, &c->users, value, *key == 'o');
-	return unknown(p, key, CONF_IN_FILE);
-}
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
@@ -374,7 +52,7 @@ static int block_begin(struct parser *p, const char *name, char *arg)
 	if (!strcmp(name, "backing-store") || !strcmp(name, "direct-store")) {
 		if (!p->target)
 			return parse_fail(p, "<%s> outside of targets", name);
-		return lu_add(p, arg, *name == 'd', &p->lu);
+		return parse_lu_add(p, arg, *name == 'd', &p->lu);
 	}
 	char hint[160];
 
@@ -406,10 +84,10 @@ static int block_line(struct parser *p, char *s)
 		return parse_fail(p, "'>' is missing");
 	s[n - 1] = 0;
 	if (s[1] == '/')
-		return block_end(p, trim(s + 2));
-	s = trim(s + 1);
+		return block_end(p, parse_trim(s + 2));
+	s = parse_trim(s + 1);
 	n = strcspn(s, " \t");
-	char *arg = s[n] ? trim(s + n + 1) : s + n;
+	char *arg = s[n] ? parse_trim(s + n + 1) : s + n;
 
 	s[n] = 0;
 	n = strlen(arg);
@@ -423,6 +101,33 @@ static int block_line(struct parser *p, char *s)
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static int parse_file(struct parser *p, const char *path);
+
+/* A directory of snippets may well be empty; no directory, or files of other names, is a mistake,
+ * or a file system that is not mounted. */
+static void remark_no_match(struct parser *p, const char *pattern)
+{
+	const char *end = strrchr(pattern, '/');
+	char text[2 * PATH_MAX + 80], dir[PATH_MAX];
+	struct dirent *entry = NULL;
+	DIR *d;
+
+	snprintf(dir, sizeof(dir), "%.*s", end ? (int)(end - pattern) + 1 : 1,
+		 end ? pattern : ".");
+	if (strpbrk(dir, "*?["))
+		return; /* which of the directories it may be, nobody can tell */
+	d = opendir(dir);
+	while (d && (entry = readdir(d)) && *entry->d_name == '.')
+		;
+	if (!d)
+		snprintf(text, sizeof(text), "include %s: there is no folder %s", pattern, dir);
+	else if (entry)
+		snprintf(text, sizeof(text), "include %s: no file in that folder matches",
+			 pattern);
+	if (!d || entry)
+		conf_add_kv(p->c, &p->c->remarks, text, "")->pos = p->pos;
+	if (d)
+		closedir(d);
+}
 
 static int include(struct parser *p, const char *pattern)
 {
@@ -443,10 +148,10 @@ static int include(struct parser *p, const char *pattern)
 	case 0:
 		break;
 	case GLOB_NOMATCH:
-		/* a directory of snippets may well be empty; a file that is named must exist */
-		return strpbrk(pattern, "*?[") ?
-			       0 :
-			       parse_fail(p, "cannot include %s: no such file", pattern);
+		if (!strpbrk(pattern, "*?["))
+			return parse_fail(p, "cannot include %s: no such file", pattern);
+		remark_no_match(p, pattern);
+		return 0;
 	default:
 		return parse_fail(p, "cannot include %s", pattern);
 	}
@@ -471,9 +176,9 @@ static int key_line(struct parser *p, char *s)
 		value++;
 	if (*value == '=')
 		value++;
-	value = trim(value);
+	value = parse_trim(value);
 	s[n] = 0;
-	unquote(&value);
+	parse_unquote(&value);
 	if (!*s)
 		return parse_fail(p, "a line begins with '='");
 	if (!*value)
@@ -483,11 +188,11 @@ static int key_line(struct parser *p, char *s)
 	if (p->lu) {
 		enum conf_kind kind = conf_kind(s);
 
-		if (kind == CONF_UNKNOWN || kind == CONF_KEY)
-			return unknown(p, s, CONF_IN_STORE);
-		return lu_option(p, &p->lu->options, s, value);
+		if (kind == CONF_UNKNOWN || kind == CONF_KEY || kind == CONF_SYSTEM)
+			return parse_unknown(p, s, CONF_IN_STORE);
+		return parse_lu_option(p, &p->lu->options, s, value);
 	}
-	return p->target ? target_line(p, s, value) : global_line(p, s, value);
+	return p->target ? parse_target_line(p, s, value) : parse_global_line(p, s, value);
 }
 
 /* Takes a comment off and resolves \# and \\; true: a '\' at the end asks for the next line. */
@@ -572,13 +277,13 @@ static int parse_each(struct parser *p, const char *text, size_t len, char *line
 			continue;
 		}
 		have = 0;
-		char *s = trim(line);
+		char *s = parse_trim(line);
 
 		/* the other spelling of include */
 		if (!strncasecmp(s, "<<include", 9) && strlen(s) > 11 &&
 		    !strcmp(s + strlen(s) - 2, ">>")) {
 			s[strlen(s) - 2] = 0;
-			err = include(p, trim(s + 9));
+			err = include(p, parse_trim(s + 9));
 		} else if (*s == '<') {
 			err = block_line(p, s);
 		} else if (*s) {

@@ -110,7 +110,12 @@ void conf_relax(struct conf *c, void (*complain)(void *arg, const char *text), v
 	struct relaxer r = { complain, arg };
 	struct conf_target *t;
 
+	struct conf_kv *remark;
+
 	ASSERT(complain && conf_is_resolved(c));
+	list_for_each(remark, &c->remarks, link)
+		relax_say(&r, &remark->pos, "%s", remark->key);
+	relax_users(&r, &c->loose);
 	relax_users(&r, &c->users);
 	list_for_each(t, &c->targets, link) {
 		relax_users(&r, &t->users);

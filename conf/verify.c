@@ -290,6 +290,8 @@ static void verify_accounts(struct verifier *v, const struct conf *c)
 
 	list_for_each(u, &c->users, link)
 		n++;
+	list_for_each(u, &c->loose, link)
+		n++;
 	list_for_each(t, &c->targets, link)
 		list_for_each(u, &t->users, link)
 			n++;
@@ -302,6 +304,8 @@ static void verify_accounts(struct verifier *v, const struct conf *c)
 			all[n++] = u;
 	list_for_each(u, &c->users, link)
 		all[n++] = u;
+	list_for_each(u, &c->loose, link)
+		all[n++] = u;
 	for (i = 0; i < n; i++)
 		for (size_t j = i + 1; j < n && n <= 4096; j++)
 			if (all[i]->password && all[j]->password &&
@@ -311,6 +315,71 @@ static void verify_accounts(struct verifier *v, const struct conf *c)
 				break;
 			}
 	free(all);
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------ */
+
+/* A number of bytes, with k or m (the cache takes larger ones, that no request has). */
+static bool bytes_ok(const char *value)
+{
+	size_t n = strspn(value, "0123456789");
+
+	return n && n <= 10 &&
+	       (!value[n] || (strchr("kKmM", value[n]) && !value[n + 1]));
+}
+
+/* Those that are one of some words. */
+static const struct setting_rule {
+	const char *key;
+	bool any_case;
+	const char *const *choice;
+} setting_rules[] = {
+	{ "iSNS", true, on_off },
+	{ "iSNSAccessControl", true, on_off },
+	{ "debug", true, on_off },
+	{ "weak_secrets", false, (const char *const[]){ "warn", "refuse", NULL } },
+	{ "default-mask", false, (const char *const[]){ "all", "none", NULL } },
+	{ "state", false, (const char *const[]){ "ready", "offline", NULL } },
+	{ "stopped-driver", false, (const char *const[]){ "iscsi", "iser", NULL } },
+	{ "cache-affinity", false,
+	  (const char *const[]){ "auto", "forward", "send", "inline", "off", NULL } },
+};
+
+static bool setting_ok(const struct conf_kv *kv)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(setting_rules); i++) {
+		const struct setting_rule *r = &setting_rules[i];
+
+		if (strcmp(r->key, kv->key))
+			continue;
+		for (const char *const *word = r->choice; *word; word++)
+			if (!(r->any_case ? strcasecmp : strcmp)(*word, kv->value))
+				return true;
+		return false;
+	}
+	if (!strcmp(kv->key, "iSNSServerPort"))
+		return number_in(kv->value, 1, 65535);
+	return strcmp(kv->key, "cache-threshold") || bytes_ok(kv->value);
+}
+
+static void verify_setting(struct verifier *v, const struct conf *c, const struct conf_kv *kv)
+{
+	struct conf_target *t;
+
+	/* On, Off, an address or a port: what else there is would not survive being written
+	 * down. */
+	if (kv->value[strspn(
+		    kv->value,
+		    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")])
+		fault(v, &kv->pos, "%s has characters in it that no such value has: '%s'", kv->key,
+		      kv->value);
+	if (!setting_ok(kv))
+		fault(v, &kv->pos, "%s is %s, not '%s'", kv->key, conf_says(kv->key), kv->value);
+	if (!strcmp(kv->key, "stopped-driver"))
+		list_for_each(t, &c->targets, link)
+			if (!strcmp(t->driver, kv->value))
+				fault(v, &kv->pos, "stopped-driver %s: target %s uses it",
+				      kv->value, t->name);
 }
 
 unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const char *text), void *arg)
@@ -323,28 +392,13 @@ unsigned conf_verify(const struct conf *c, void (*complain)(void *arg, const cha
 	if (strcmp(c->default_driver, "iscsi") && strcmp(c->default_driver, "iser"))
 		fault(&v, &c->default_driver_pos, "default-driver is iscsi or iser, not '%s'",
 		      c->default_driver);
-	list_for_each(kv, &c->system, link) {
-		/* On, Off, an address or a port: what else there is would not
-		 * survive being written down. */
-		if (kv->value[strspn(
-			    kv->value,
-			    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")])
-			fault(&v, &kv->pos, "%s has characters in it that no such value has: '%s'",
-			      kv->key, kv->value);
-		if ((!strcmp(kv->key, "iSNS") || !strcmp(kv->key, "iSNSAccessControl")) &&
-		    strcasecmp(kv->value, "on") && strcasecmp(kv->value, "off"))
-			fault(&v, &kv->pos, "%s is %s, not '%s'", kv->key, conf_says(kv->key),
-			      kv->value);
-		if (!strcmp(kv->key, "weak_secrets") && strcmp(kv->value, "warn") &&
-		    strcmp(kv->value, "refuse"))
-			fault(&v, &kv->pos, "weak_secrets is warn or refuse, not '%s'", kv->value);
-		if (!strcmp(kv->key, "default-mask") && strcmp(kv->value, "all") &&
-		    strcmp(kv->value, "none"))
-			fault(&v, &kv->pos, "default-mask is all or none, not '%s'", kv->value);
-		if (!strcmp(kv->key, "iSNSServerPort") && !number_in(kv->value, 1, 65535))
-			fault(&v, &kv->pos, "iSNSServerPort is a port, not '%s'", kv->value);
-	}
+	list_for_each(kv, &c->system, link)
+		verify_setting(&v, c, kv);
+	if (c->no_portal)
+		list_for_each(kv, &c->portals, link)
+			fault(&v, &kv->pos, "portal " CONF_NONE " beside others");
 	verify_users(&v, &c->users, "discovery");
+	verify_users(&v, &c->loose, "account");
 	list_for_each(t, &c->targets, link)
 		verify_target(&v, c, t);
 	verify_accounts(&v, c);

@@ -13,6 +13,7 @@
 #define LENGTH "512 to 16777215"
 #define FLAG "0 or 1"
 #define USER_FILE "a name and the file of a password"
+#define PORTAL "an address with or without a port, as 192.0.2.1:3260; or :3260, all addresses"
 #define STORE (CONF_IN_TARGET | CONF_IN_STORE)
 
 static const struct word {
@@ -29,11 +30,18 @@ static const struct word {
 	{ "outgoingdiscoveryuser-file", CONF_IN_FILE, CONF_UNKNOWN, USER_FILE },
 	{ "incomingdiscoveryuser", CONF_IN_FILE, CONF_UNKNOWN, "a name and a password" },
 	{ "outgoingdiscoveryuser", CONF_IN_FILE, CONF_UNKNOWN, "a name and a password" },
-	{ "iSNS", CONF_IN_FILE, CONF_UNKNOWN, "On or Off" },
-	{ "iSNSServerIP", CONF_IN_FILE, CONF_UNKNOWN, "an address" },
-	{ "iSNSServerPort", CONF_IN_FILE, CONF_UNKNOWN, "1 to 65535" },
-	{ "iSNSAccessControl", CONF_IN_FILE, CONF_UNKNOWN, "On or Off" },
-	{ "weak_secrets", CONF_IN_FILE, CONF_UNKNOWN, "warn or refuse" },
+	{ "iSNS", CONF_IN_FILE, CONF_SYSTEM, "On or Off" },
+	{ "iSNSServerIP", CONF_IN_FILE, CONF_SYSTEM, "an address" },
+	{ "iSNSServerPort", CONF_IN_FILE, CONF_SYSTEM, "1 to 65535" },
+	{ "iSNSAccessControl", CONF_IN_FILE, CONF_SYSTEM, "On or Off" },
+	{ "weak_secrets", CONF_IN_FILE, CONF_SYSTEM, "warn or refuse" },
+	{ "debug", CONF_IN_FILE, CONF_SYSTEM, "on or off" },
+	{ "cache-affinity", CONF_IN_FILE, CONF_SYSTEM, "auto, forward, send, inline or off" },
+	{ "cache-threshold", CONF_IN_FILE, CONF_SYSTEM, "bytes, with k or m behind the number" },
+	{ "stopped-driver", CONF_IN_FILE, CONF_SYSTEM, "iscsi or iser" },
+	{ "portal", CONF_IN_FILE, CONF_UNKNOWN, PORTAL },
+	{ "account", CONF_IN_FILE, CONF_UNKNOWN, "a name and a password" },
+	{ "account-file", CONF_IN_FILE, CONF_UNKNOWN, USER_FILE },
 	{ "target", CONF_IN_FILE | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
 	{ "backing-store", CONF_IN_TARGET | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
 	{ "direct-store", CONF_IN_TARGET | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
@@ -102,7 +110,7 @@ static const struct word {
 	{ "nop_interval", CONF_IN_TARGET, CONF_KEY, "0 to 3600" },
 	{ "data_out_timeout", CONF_IN_TARGET, CONF_KEY, "0 to 3600" },
 	{ "nop_count", CONF_IN_TARGET, CONF_KEY, "0 to 1000" },
-	{ "state", CONF_IN_TARGET, CONF_KEY, "ready or offline" },
+	{ "state", CONF_IN_FILE | CONF_IN_TARGET, CONF_KEY, "ready or offline" },
 	{ "default-mask", CONF_IN_FILE | CONF_IN_TARGET, CONF_KEY, "all or none" },
 	{ "allow_target_reset", CONF_IN_TARGET, CONF_KEY, YES_NO },
 	{ "allow_explicit_alua", CONF_IN_TARGET, CONF_KEY, YES_NO },
@@ -141,6 +149,13 @@ enum conf_kind conf_kind(const char *key)
 	const struct word *w = words_find(key);
 
 	return w ? w->kind : CONF_UNKNOWN;
+}
+
+bool conf_is_global(const char *key)
+{
+	const struct word *w = words_find(key);
+
+	return w && w->places & CONF_IN_FILE && (w->kind == CONF_SYSTEM || w->kind == CONF_KEY);
 }
 
 const char *conf_says(const char *key)

@@ -31,6 +31,7 @@ void cache_get_info(struct cache *c, struct cache_info *info)
 		.partitions = c->node[0].nparts,
 		.max_len = c->max_len,
 		.affinity = __atomic_load_n(&c->affinity.mode, __ATOMIC_RELAXED),
+		.threshold_set = a->set,
 		.threshold = t[AFFINITY_HIT],
 		.miss_threshold = t[AFFINITY_MISS],
 		.prepare_threshold = t[AFFINITY_PREPARE],
@@ -181,10 +182,11 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 	return 0;
 }
 
-int cache_update(struct cache *c, const char *name, const char *value, char *err, size_t err_len)
+static int parse_update(struct cache_conf *conf, const char *name, const char *value, char *err,
+			size_t err_len)
 {
 	char text[128];
-	struct cache_conf conf = { .affinity = c->affinity.mode };
+
 	if (strcmp(name, "affinity") != 0 && strcmp(name, "threshold") != 0) {
 		snprintf(err, err_len,
 			 "'%s' cannot be changed while the cache runs: affinity, threshold", name);
@@ -195,7 +197,21 @@ int cache_update(struct cache *c, const char *name, const char *value, char *err
 		snprintf(err, err_len, "%s: not a value", name);
 		return -EINVAL;
 	}
-	int rc = cache_parse(&conf, text, err, err_len);
+	return cache_parse(conf, text, err, err_len);
+}
+
+int cache_update_check(const char *name, const char *value, char *err, size_t err_len)
+{
+	struct cache_conf conf = { 0 };
+
+	return parse_update(&conf, name, value, err, err_len);
+}
+
+int cache_update(struct cache *c, const char *name, const char *value, char *err, size_t err_len)
+{
+	struct cache_conf conf = { .affinity = c->affinity.mode };
+	int rc = parse_update(&conf, name, value, err, err_len);
+
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&c->affinity_lock);

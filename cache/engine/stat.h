@@ -21,6 +21,7 @@ struct cache_info {
 	uint32_t max_len;	/* largest request, bytes */
 	uint32_t workers;	/* per node */
 	enum cache_affinity affinity;
+	uint32_t threshold_set;	/* as somebody said; 0: nobody did */
 	/* Bytes from which what is done for a request is sent to its node; UINT32_MAX: never. */
 	uint32_t threshold;	/* a read that hits */
 	uint32_t miss_threshold, prepare_threshold, commit_threshold;
@@ -84,5 +85,7 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len,
  * m). 0, or -EINVAL with a message. */
 int cache_update(struct cache *cache, const char *name, const char *value, char *err,
 		 size_t err_len) must_check;
+/* The same, but nothing is changed: would it be refused? */
+int cache_update_check(const char *name, const char *value, char *err, size_t err_len) must_check;
 
 #endif

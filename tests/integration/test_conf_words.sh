@@ -44,9 +44,9 @@ in_target 22 "HeaderDigest cannot be 'CRC16': it is None, CRC32C, or both with a
 in_target 22 "MaxQueueCmd cannot be '129': it is 1 to 128" 'MaxQueueCmd 129'
 in_store 1 "unknown option 'incominguser' in a store: it belongs in a <target>" 'incominguser joe secretsecret'
 in_store 1 "unknown option 'write_cache' in a store: did you mean 'write-cache'?" 'write_cache off'
-in_store 22 "MaxXmitDataSegmentLength" 'params MaxXmitDataSegmentLength=8192'
+in_store 22 "no logical unit parameter is called 'MaxXmitDataSegmentLength'" 'params MaxXmitDataSegmentLength=8192'
 in_target 22 "MaxXmitDataSegmentLength cannot be '5': it is 512 to 16777215" 'MaxXmitDataSegmentLength 5'
-in_store 22 "bogus cannot be '1', if there is such a parameter" 'params bogus=1'
+in_store 22 "no logical unit parameter is called 'bogus'" 'params bogus=1'
 wrong 22 2 "bsopts are cache=none" '<target iqn.x:a>' "	<backing-store $dir/disk>" '		bsopts cache=maybe' '	</backing-store>' '</target>'
 
 # A store that is not there is left out, as ever, but not in silence.

@@ -229,6 +229,12 @@ outgoingdiscoveryuser odisc secret-disc34
 incomingdiscoveryuser-file disc-f $dir/secret
 weak_secrets refuse
 default-mask none
+account-file loose $dir/secret
+portal 127.0.0.1:$port
+cache-affinity inline
+cache-threshold 64k
+debug off
+stopped-driver iser
 iSNSServerIP 127.0.0.1
 iSNSServerPort 3205
 iSNSAccessControl Off

@@ -60,6 +60,7 @@ int admin_start(const struct admin_conf *conf)
 	ASSERT(conf->main && conf->topo && conf->placement && conf->request_shutdown);
 	adm = (struct adm_state){ .conf = *conf, .isns_port = ISNS_PORT };
 	loop_deferred_init(&adm.drain, drain_step);
+	list_init(&adm.cache_keys);
 	registry_init();
 	return server_start(verbs_execute);
 }
@@ -69,5 +70,6 @@ void admin_stop(void)
 	isns_stop();
 	loop_undefer(&adm.drain);
 	server_stop();
+	set_drop_all(&adm.cache_keys);
 	apply_stop_central();
 }

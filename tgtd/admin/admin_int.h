@@ -84,6 +84,14 @@ void warn(struct adm_call *call, const char *fmt, ...) printf_like(2, 3);
 enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value);
 /* -errno of a lower layer as a status, with the errno's text as the reason. */
 enum adm_status refuse_errno(struct adm_call *call, int err, const char *what);
+/* There is no parameter @key of what @of names; with what may have been meant. */
+enum adm_status refuse_key(struct adm_call *call, const char *of, const char *key);
+/* The same of a portal that was said to be @text. */
+enum adm_status refuse_portal(struct adm_call *call, int err, const char *text);
+/* The portal that `portal new` and `delete` are about; NULL: none. */
+const char *portal_text(const struct adm_call *call);
+/* Warns of an initiator name that no initiator can have (RFC 7143 4.2.7.3). */
+void warn_odd_name(struct adm_call *call);
 /* What the request is about. NULL: there is none, or it was not said. */
 struct adm_target *call_target(struct adm_call *call);
 struct adm_lu *call_lu(struct adm_call *call, struct adm_target *t);
@@ -158,6 +166,10 @@ struct adm_state {
 	unsigned isns_port;
 	bool isns_access_control;
 	bool refuse_weak; /* weak_secrets=refuse */
+	/* What somebody has set while it ran, so that it is exported: */
+	bool portals_set;
+	const char *debug;	/* "on" or "off" */
+	struct list cache_keys; /* adm_set */
 	unsigned ntargets;
 	struct loop *central; /* the LUs' one event thread with conf.central_events */
 };
@@ -229,6 +241,8 @@ enum adm_status check_execute(struct adm_call *call);
 int target_idle_key(const char *key, const char *value, const char **why);
 /* @key of LUN @call->req.lun was cut to @left characters of @value. */
 void warn_cut(struct adm_call *call, const char *key, const char *value, int left);
+/* The store of @lu had @before bytes: has it fewer now? */
+void warn_shrunk(struct adm_call *call, const struct adm_lu *lu, uint64_t before);
 /* Those of --params that can be told without the LUN. */
 enum adm_status check_lu_params(struct adm_call *call);
 
@@ -314,6 +328,8 @@ enum adm_status account_tie_check(struct adm_call *call);
 enum adm_status cache_verb_show(struct adm_call *call);
 enum adm_status cache_verb_stat(struct adm_call *call);
 enum adm_status cache_verb_update(struct adm_call *call);
+/* Would it be refused? */
+enum adm_status cache_update_verb_check(struct adm_call *call);
 
 /* ---- export.c -------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */

@@ -4,6 +4,7 @@
  * and a LUN, what of that LU is in it), and its knobs (update).
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cache/blk/dirty_record.h"
@@ -70,13 +71,19 @@ static void where_lines(struct adm_out *out, uint32_t nodes)
 	}
 }
 
-enum adm_status cache_verb_show(struct adm_call *call)
+static const char *affinity_text(const struct cache_info *i)
 {
-	static const char *const affinity[] = {
+	static const char *const text[] = {
 		[CACHE_AFFINITY_OFF] = "off", [CACHE_AFFINITY_INLINE] = "inline",
 		[CACHE_AFFINITY_FORWARD] = "forward", [CACHE_AFFINITY_AUTO] = "auto",
 		[CACHE_AFFINITY_SEND] = "send",
 	};
+
+	return (unsigned)i->affinity < ARRAY_SIZE(text) ? text[i->affinity] : "?";
+}
+
+enum adm_status cache_verb_show(struct adm_call *call)
+{
 	struct adm_out *out = &call->out;
 	struct cache_info i;
 
@@ -94,8 +101,7 @@ enum adm_status cache_verb_show(struct adm_call *call)
 		   "    Largest request: %u KiB\n"
 		   "    Affinity: %s\n",
 		   i.size >> 20, i.block, i.group, i.nodes, i.partitions, i.workers,
-		   i.max_len >> 10,
-		   (unsigned)i.affinity < ARRAY_SIZE(affinity) ? affinity[i.affinity] : "?");
+		   i.max_len >> 10, affinity_text(&i));
 	choice_line(out, &i);
 	threshold_line(out, "Threshold", i.threshold);
 	threshold_line(out, "Threshold of misses", i.miss_threshold);
@@ -265,7 +271,7 @@ enum adm_status cache_verb_stat(struct adm_call *call)
 	return call->req.has_tid ? stat_one(call) : stat_all(call);
 }
 
-enum adm_status cache_verb_update(struct adm_call *call)
+enum adm_status cache_update_verb_check(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
 	char err[200] = "";
@@ -274,7 +280,42 @@ enum adm_status cache_verb_update(struct adm_call *call)
 		return no_cache(call);
 	if (!name || !value)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
-	if (cache_update(adm.conf.cache, name, value, err, sizeof(err)))
+	/* "" takes back what was set */
+	if (*value && cache_update_check(name, value, err, sizeof(err)))
 		return admin_refuse(call, ADM_INVALID_REQUEST, "%s", err);
+	return ADM_OK;
+}
+
+/* The value of @name now, to go back to. */
+static void cache_value_now(const char *name, char *value, size_t len)
+{
+	struct cache_info info;
+
+	cache_get_info(adm.conf.cache, &info);
+	if (!strcmp(name, "affinity"))
+		snprintf(value, len, "%s", affinity_text(&info));
+	else
+		snprintf(value, len, "%u", info.threshold_set);
+}
+
+enum adm_status cache_verb_update(struct adm_call *call)
+{
+	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
+	enum adm_status status = cache_update_verb_check(call);
+	char err[200] = "", before[32];
+	struct adm_set *set;
+
+	if (status != ADM_OK)
+		return status;
+	set = set_find(&adm.cache_keys, name);
+	if (!*value && !set)
+		return ADM_OK; /* nobody has set it */
+	cache_value_now(name, before, sizeof(before));
+	if (cache_update(adm.conf.cache, name, *value ? value : set->original, err, sizeof(err)))
+		return admin_refuse(call, ADM_INVALID_REQUEST, "%s", err);
+	if (!*value)
+		set_drop(set);
+	else if (set_put(&adm.cache_keys, name, value, before))
+		return ADM_NOMEM;
 	return ADM_OK;
 }

@@ -3,8 +3,10 @@
  * What verbs ask about the request they serve: its target, its LU, its driver; why it is refused;
  * whether it has to wait for an earlier one, and how it goes on after that.
  */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <strings.h>
 
 #include "conf/model.h"
 #include "events/bug.h"
@@ -51,10 +53,7 @@ enum adm_status refuse_value(struct adm_call *call, const char *key, const char 
 	const char *says = conf_says(key);
 
 	return admin_refuse(call, ADM_INVALID_REQUEST, "%s cannot be '%.120s'%s%s", key, value,
-			    says ? ": it is " : "",
-			    says			   ? says :
-			    conf_kind(key) == CONF_UNKNOWN ? ", if there is such a parameter" :
-							     "");
+			    says ? ": it is " : "", says ? says : "");
 }
 
 enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)
@@ -62,6 +61,62 @@ enum adm_status refuse_errno(struct adm_call *call, int err, const char *what)
 	ASSERT(err < 0);
 	return admin_refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST, "%s: %s", what,
 			    strerror(-err));
+}
+
+enum adm_status refuse_key(struct adm_call *call, const char *of, const char *key)
+{
+	char hint[160];
+
+	conf_hint(key, *of == 't' ? CONF_IN_TARGET : CONF_IN_STORE, hint, sizeof(hint));
+	return admin_refuse(call, ADM_INVALID_REQUEST, "no %s parameter is called '%.80s'%s", of,
+			    key, hint);
+}
+
+enum adm_status refuse_portal(struct adm_call *call, int err, const char *text)
+{
+	switch (err) {
+	case -EINVAL:
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "'%.80s' is no portal: it is %s", text, conf_says("portal"));
+	case -EEXIST:
+		return admin_refuse(call, ADM_INVALID_REQUEST, "there is a portal at %s", text);
+	case -ENOENT:
+		return admin_refuse(call, ADM_INVALID_REQUEST, "there is no portal at %s", text);
+	default:
+		return refuse_errno(call, err, text);
+	}
+}
+
+/* "portal=<text>" possibly among others, separated by commas as far as a portal
+ * does not end in ",<tpgt>". */
+const char *portal_text(const struct adm_call *call)
+{
+	const char *p = call->req.text[ADM_T_PARAMS];
+
+	p = p ? strstr(p, "portal=") : NULL;
+	return p ? p + strlen("portal=") : NULL;
+}
+
+void warn_odd_name(struct adm_call *call)
+{
+	const char *name = call->req.text[ADM_T_INITIATOR];
+
+	if (name && strncasecmp(name, "iqn.", 4) && strncasecmp(name, "eui.", 4) &&
+	    strncasecmp(name, "naa.", 4))
+		warn(call, "'%s' is no name of an initiator: those begin with iqn., eui. or naa.",
+		     name);
+}
+
+void warn_shrunk(struct adm_call *call, const struct adm_lu *lu, uint64_t before)
+{
+	struct scsi_lu_info info;
+
+	scsi_lu_get_info(lu->scsi, &info);
+	if (info.size < before)
+		warn(call,
+		     "target %u LUN %u: the store has shrunk from %" PRIu64 " to %" PRIu64
+		     " bytes; what initiators keep beyond that is gone",
+		     lu->target->tid, lu->lun, before, info.size);
 }
 
 /* ---- what it is about ------------------------------------------------------------------------ */

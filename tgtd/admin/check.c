@@ -35,9 +35,14 @@ static enum adm_status check_target_update(struct adm_call *call)
 	if (err == -ENOENT)
 		err = iscsi_target_check(name, value);
 	if (err == -ENOENT)
-		return admin_refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
-				    name);
+		return refuse_key(call, "target", name);
 	return err ? refuse_value(call, name, value) : ADM_OK;
+}
+
+static enum adm_status check_target_bind(struct adm_call *call)
+{
+	warn_odd_name(call);
+	return ADM_OK;
 }
 
 /* ---- stores ---------------------------------------------------------------------------------- */
@@ -138,10 +143,23 @@ enum adm_status check_lu_params(struct adm_call *call)
 						   -EINVAL;
 		if (err > 0)
 			warn_cut(call, pair, value, err);
+		else if (err == -ENOENT)
+			return refuse_key(call, "logical unit", pair);
 		else if (err)
 			return refuse_value(call, pair, value);
 	}
 	return ADM_OK;
+}
+
+static enum adm_status check_portal_new(struct adm_call *call)
+{
+	const char *text = portal_text(call);
+	int err;
+
+	if (!text)
+		return refuse_portal(call, -EINVAL, "");
+	err = iscsi_portal_check(text);
+	return err ? refuse_portal(call, err, text) : ADM_OK;
 }
 
 static enum adm_status check_lu_new(struct adm_call *call)
@@ -154,7 +172,10 @@ static enum adm_status check_lu_new(struct adm_call *call)
 enum adm_status check_execute(struct adm_call *call)
 {
 	static enum adm_status (*const checks[ADM_MODES][ADM_OPS])(struct adm_call *call) = {
-		[ADM_TARGET] = { [ADM_NEW] = check_target_new, [ADM_UPDATE] = check_target_update },
+		[ADM_TARGET] = { [ADM_NEW] = check_target_new, [ADM_UPDATE] = check_target_update,
+				 [ADM_BIND] = check_target_bind },
+		[ADM_PORTAL] = { [ADM_NEW] = check_portal_new },
+		[ADM_CACHE] = { [ADM_UPDATE] = cache_update_verb_check },
 		[ADM_LU] = { [ADM_NEW] = check_lu_new, [ADM_UPDATE] = check_lu_params },
 		[ADM_ACCOUNT] = { [ADM_NEW] = account_check, [ADM_UPDATE] = account_check,
 				  [ADM_BIND] = account_tie_check },

@@ -79,12 +79,12 @@ static struct adm_set *export_caching_page(const struct adm_lu *lu)
 static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *lu)
 {
 	static const char *const flags[] = { NULL, "sync", "direct", "sync:direct" };
-	struct conf_lu *to = conf_add_lu(c, t, lu->path ? lu->path : "");
+	struct conf_lu *to = conf_add_lu(c, t, lu->path ? lu->path : CONF_NONE);
 	struct scsi_lu_info info;
 	struct adm_set *set;
 	bool own_page;
 
-	ASSERT(lu->path && lu->scsi && lu->lun);
+	ASSERT(lu->scsi && lu->lun);
 	to->lun = lu->lun;
 	to->has_lun = true;
 	if (strcmp(lu->bstype, "rdwr"))
@@ -105,14 +105,21 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 		conf_add_kv(c, &to->options, "write-cache", "off");
 	else if (own_page)
 		conf_add_kv(c, &to->options, "write-cache", "on");
-	list_for_each(set, &lu->params, link) {
-		/* the parameter, and the caching page as tgt-admin sends it, are what
-		 * write-cache says */
-		if ((is_caching(set) && !own_page) || !strcmp(set->key, "write_cache"))
-			continue;
-		conf_add_kv(c, &to->options,
-			    strncmp(set->key, "mode_page ", 10) ? set->key : "mode_page",
-			    set->value);
+	/* made without a medium, which came later */
+	if (lu->path && lu->initial.removable && !set_find(&lu->params, "removable"))
+		conf_add_kv(c, &to->options, "removable", "1");
+	/* mode pages first, as tgt-admin sets them: then the next daemon says the same */
+	for (int pages = 1; pages >= 0; pages--) {
+		list_for_each(set, &lu->params, link) {
+			bool is_page = !strncmp(set->key, "mode_page ", 10);
+
+			/* the parameter, and the caching page as tgt-admin sends it, are what
+			 * write-cache says */
+			if (is_page != pages || (is_caching(set) && !own_page) ||
+			    !strcmp(set->key, "write_cache"))
+				continue;
+			conf_add_kv(c, &to->options, is_page ? "mode_page" : set->key, set->value);
+		}
 	}
 }
 
@@ -131,8 +138,7 @@ static void add_target(struct conf *c, struct adm_target *from)
 		scsi_lu_get_info(lu, &info);
 		const struct adm_lu *known = registry_lu(from, info.conf.lun);
 
-		/* without a medium there is no line that could make it again */
-		if (known && known->path)
+		if (known)
 			add_lu(c, t, known);
 	}
 	iscsi_account_each_bound(from->scsi, add_user, &w);
@@ -146,7 +152,8 @@ static void add_target(struct conf *c, struct adm_target *from)
 
 static void add_system(struct conf *c)
 {
-	char port[16];
+	char port[16], key[32];
+	struct adm_set *set;
 
 	if (*adm.isns_server)
 		conf_add_kv(c, &c->system, "iSNSServerIP", adm.isns_server);
@@ -154,6 +161,17 @@ static void add_system(struct conf *c)
 		snprintf(port, sizeof(port), "%u", adm.isns_port);
 		conf_add_kv(c, &c->system, "iSNSServerPort", port);
 	}
+	if (adm.offline)
+		conf_add_kv(c, &c->system, "state", "offline");
+	if (adm.debug)
+		conf_add_kv(c, &c->system, "debug", adm.debug);
+	list_for_each(set, &adm.cache_keys, link) {
+		snprintf(key, sizeof(key), "cache-%s", set->key);
+		conf_add_kv(c, &c->system, key, set->value);
+	}
+	for (unsigned d = 0; d < ADM_DRIVERS; d++)
+		if (adm.lld_stopped[d])
+			conf_add_kv(c, &c->system, "stopped-driver", driver_names[d]);
 	if (adm.isns_access_control)
 		conf_add_kv(c, &c->system, "iSNSAccessControl", "On");
 	if (adm.refuse_weak)
@@ -162,6 +180,22 @@ static void add_system(struct conf *c)
 		conf_add_kv(c, &c->system, "default-mask", "none");
 	if (isns_is_on())
 		conf_add_kv(c, &c->system, "iSNS", "On");
+}
+
+static void export_portal(const char *name, void *arg)
+{
+	struct conf *c = arg;
+
+	conf_add_kv(c, &c->portals, name, "");
+}
+
+static void export_loose(const char *user, void *arg)
+{
+	struct conf *c = arg;
+	const char *file = iscsi_account_file(user);
+	struct conf_user *u = conf_add_user(c, &c->loose, user, NULL, false);
+
+	u->file = file ? conf_strdup(c, file) : NULL;
 }
 
 static void export_put(void *arg, const char *text)
@@ -177,6 +211,11 @@ enum adm_status export_config(struct adm_call *call)
 	conf_init(&c);
 	c.default_driver = driver_names[ADM_DRIVER_ISCSI];
 	add_system(&c);
+	if (adm.portals_set) {
+		iscsi_portal_each(export_portal, &c);
+		c.no_portal = list_empty(&c.portals);
+	}
+	iscsi_account_each_loose(export_loose, &c);
 	iscsi_account_each_bound(NULL, add_user, &w);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		add_target(&c, registry_target(scsi_target_tid(t)));

@@ -124,6 +124,7 @@ static enum adm_status system_update(struct adm_call *call)
 		return verbs_set_state(call, value);
 	if (!strcmp(name, "debug") && flag >= 0) {
 		log_set_level(flag ? LOG_LVL_DEBUG : LOG_LVL_NOTICE);
+		adm.debug = flag ? "on" : "off";
 		return ADM_OK;
 	}
 	if (!strcmp(name, "iSNS") && flag >= 0)
@@ -172,16 +173,6 @@ static enum adm_status system_delete(struct adm_call *call)
 
 /* ---- portal ---------------------------------------------------------------------------------- */
 
-/* "portal=<text>" possibly among others, separated by commas as far as a portal
- * does not end in ",<tpgt>". */
-static const char *portal_text(const struct adm_call *call)
-{
-	const char *p = call->req.text[ADM_T_PARAMS];
-
-	p = p ? strstr(p, "portal=") : NULL;
-	return p ? p + strlen("portal=") : NULL;
-}
-
 static enum adm_status portal_new(struct adm_call *call)
 {
 	const char *text = portal_text(call);
@@ -190,7 +181,8 @@ static enum adm_status portal_new(struct adm_call *call)
 	if (!text)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "expected portal=<ip>[:<port>]");
 	err = iscsi_portal_add(text);
-	return err ? refuse_errno(call, err, text) : ADM_OK;
+	adm.portals_set |= !err;
+	return err ? refuse_portal(call, err, text) : ADM_OK;
 }
 
 static enum adm_status portal_delete(struct adm_call *call)
@@ -201,7 +193,8 @@ static enum adm_status portal_delete(struct adm_call *call)
 	if (!text)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "expected portal=<ip>[:<port>]");
 	err = iscsi_portal_delete(text);
-	return err ? refuse_errno(call, err, text) : ADM_OK;
+	adm.portals_set |= !err;
+	return err ? refuse_portal(call, err, text) : ADM_OK;
 }
 
 static enum adm_status portal_show(struct adm_call *call)
@@ -292,7 +285,7 @@ static enum adm_status lld_start(struct adm_call *call)
 {
 	unsigned driver = driver_named(call);
 
-	if (driver == ADM_DRIVER_ISER && !adm_iser_runs())
+	if (driver == ADM_DRIVER_ISER && !adm_iser_runs() && !adm.lld_stopped[driver])
 		return admin_refuse(call, ADM_UNKNOWN_ERR,
 				    "iSER is not running: start the daemon with --iser");
 	adm.lld_stopped[driver] = false;

@@ -156,6 +156,12 @@ static void ties_drop(struct account_set *s, const struct account *a)
 void account_set_fini(struct account_set *set)
 {
 	ties_drop(set, NULL);
+	for (unsigned i = 0; i < set->nincoming; i++)
+		set->incoming[i]->nbound--;
+	if (set->outgoing)
+		set->outgoing->nbound--;
+	set->nincoming = 0;
+	set->outgoing = NULL;
 }
 
 static struct account_tie *tie_find(const struct account_set *s, const char *user, const char *iqn)
@@ -210,6 +216,7 @@ static bool set_remove(struct account_set *s, struct account *a, bool outgoing)
 		if (s->outgoing != a)
 			return false;
 		s->outgoing = NULL;
+		a->nbound--;
 		return true;
 	}
 	for (unsigned i = 0; i < s->nincoming; i++)
@@ -218,6 +225,7 @@ static bool set_remove(struct account_set *s, struct account *a, bool outgoing)
 			memmove(&s->incoming[i], &s->incoming[i + 1],
 				(s->nincoming - i - 1) * sizeof(a));
 			s->nincoming--;
+			a->nbound--;
 			ties_drop(s, a);
 			return true;
 		}
@@ -240,6 +248,7 @@ int iscsi_account_delete(const char *user)
 			set_remove(s, a, true);
 		}
 	}
+	ASSERT(!a->nbound);
 	list_del(&a->link);
 	secret_strfree(a->password);
 	free(a->file);
@@ -262,6 +271,22 @@ void iscsi_account_each(void (*fn)(const char *user, void *arg),
 	}
 }
 
+void iscsi_account_each_loose(void (*fn)(const char *user, void *arg), void *arg)
+{
+	struct account *a;
+
+	list_for_each(a, &accounts, link)
+		if (!a->nbound)
+			fn(a->user, arg);
+}
+
+static void bind_incoming(struct account_set *s, struct account *a)
+{
+	ASSERT(s->nincoming < ITARGET_INCOMING_MAX);
+	s->incoming[s->nincoming++] = a;
+	a->nbound++;
+}
+
 int iscsi_account_bind(struct scsi_target *t, const char *user, bool outgoing)
 {
 	struct account_set *s = itarget_accounts(t);
@@ -273,13 +298,14 @@ int iscsi_account_bind(struct scsi_target *t, const char *user, bool outgoing)
 		if (s->outgoing)
 			return -EBUSY;
 		s->outgoing = a;
+		a->nbound++;
 		return 0;
 	}
 	if (is_bound(s, a))
 		return -EEXIST;
 	if (s->nincoming == ITARGET_INCOMING_MAX)
 		return -ENOSPC;
-	s->incoming[s->nincoming++] = a;
+	bind_incoming(s, a);
 	return 0;
 }
 
@@ -330,7 +356,7 @@ int iscsi_account_tie(struct scsi_target *t, const char *user, const char *iqn)
 	s->nties++;
 	known_add(itarget_find(t), iqn);
 	if (!is_bound(s, a))
-		s->incoming[s->nincoming++] = a;
+		bind_incoming(s, a);
 	return 0;
 }
 

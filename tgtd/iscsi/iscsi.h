@@ -38,6 +38,8 @@ void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
  * where there are both. 0, -EINVAL, -EEXIST, or the errno of bind/listen. */
 int iscsi_portal_add(const char *text) must_check;
 int iscsi_portal_delete(const char *text) must_check; /* -ENOENT */
+/* Could there be such a portal? 0, -EINVAL, or the errno of binding an address that is not ours. */
+int iscsi_portal_check(const char *text) must_check;
 /* "ip:port,tpgt" as tgtadm shows it. */
 void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg);
 /* The same, with the node of the adapter that has the address, -1 unknown. */
@@ -122,6 +124,8 @@ bool iscsi_account_check(const char *user, const char *password);
 /* @tie: NULL, or called after its account for each name that it is tied to, at whatever target. */
 void iscsi_account_each(void (*fn)(const char *user, void *arg),
 			void (*tie)(uint32_t tid, const char *iqn, void *arg), void *arg);
+/* Those that are bound to no target and not to discovery. */
+void iscsi_account_each_loose(void (*fn)(const char *user, void *arg), void *arg);
 /* @t NULL: discovery. A target has one outgoing account (-EBUSY: "already has an outgoing account")
  * and up to 64 incoming ones (-ENOSPC "too many accounts"). -EEXIST already bound; -ENOENT no such
  * user. */

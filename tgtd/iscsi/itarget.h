@@ -30,6 +30,7 @@ struct account {
 	uint64_t serial; /* of the password: another one has another number; from 1 */
 	char *file;	 /* where the administrator keeps it, to be shown; NULL: not said */
 	struct list ties; /* account_tie.of_account, of all targets */
+	unsigned nbound;  /* to targets and discovery, incoming and outgoing each */
 };
 
 /* An incoming account may be used under this initiator name. */

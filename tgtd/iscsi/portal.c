@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/portal.h"
@@ -424,6 +425,40 @@ int iscsi_portal_delete(const char *text)
 	rc6 = delete_one(six);
 	rc4 = delete_one(four);
 	return rc6 ? rc4 : 0;
+}
+
+/* Is the address one of this machine's? With whatever port: its own may be another portal's still,
+ * which goes before this one comes. */
+static int try_address(const char *text)
+{
+	struct iscsi_portal p;
+	struct portal *q;
+	int rc = parse_and_find(text, &p, &q), fd;
+
+	if (rc || q)
+		return rc;
+	if (p.addr.ss_family == AF_INET6)
+		((struct sockaddr_in6 *)&p.addr)->sin6_port = 0;
+	else
+		((struct sockaddr_in *)&p.addr)->sin_port = 0;
+	fd = socket(p.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	rc = bind(fd, (const struct sockaddr *)&p.addr, p.len) ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+int iscsi_portal_check(const char *text)
+{
+	char six[128], four[128];
+	int rc6, rc4;
+
+	if (!of_both(text, six, four))
+		return try_address(text);
+	rc6 = try_address(six);
+	rc4 = try_address(four);
+	return rc6 && rc4 ? rc4 : 0;
 }
 
 void iscsi_portal_each(void (*fn)(const char *text, void *arg), void *arg)

@@ -154,7 +154,7 @@ int scsi_lu_check(const char *key, const char *value)
 	for (unsigned i = 0; i < ARRAY_SIZE(update_keys); i++)
 		if (strcmp(update_keys[i].name, key) == 0)
 			return set_value(&scratch, &update_keys[i], value);
-	return -EINVAL;
+	return -ENOENT;
 }
 
 static int update_locked(struct scsi_lu *lu, const struct update_key *k, const char *value)
@@ -186,15 +186,17 @@ static int update_locked(struct scsi_lu *lu, const struct update_key *k, const c
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)
 {
 	const struct scsi_feature *feature = scsi_feature_of(key);
-	int ret = -EINVAL;
+	int ret = -ENOENT;
 
 	if (feature)
 		return feature->update(lu, value);
 	for (unsigned i = 0; i < ARRAY_SIZE(update_keys); i++) {
 		const struct update_key *k = &update_keys[i];
 
-		if (strcmp(k->name, key) != 0 || (k->disk && !lu->blk))
+		if (strcmp(k->name, key) != 0)
 			continue;
+		if (k->disk && !lu->blk)
+			return -EINVAL;
 		pthread_mutex_lock(&lu->lock);
 		if (strcmp(key, "online") == 0 && lu->prevents > 0 && strchr("0nNfF", value[0]) &&
 		    value[0])

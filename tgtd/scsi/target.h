@@ -193,12 +193,12 @@ int scsi_lu_add_loop(struct scsi_lu *lu, struct loop *loop, bool shared) must_ch
 void scsi_lu_keep_loops(struct scsi_lu *lu, unsigned n);
 unsigned scsi_lu_loops(const struct scsi_lu *lu); /* how many it has; main loop */
 
-/* tgtadm --mode logicalunit --op update: one key and its value, by tgtadm(8)'s names. 0, -EINVAL
- * unknown key or bad value, -EBUSY removal is prevented. Above 0: taken, but the text was cut to
- * so many characters, as tgt cuts it. Raises the unit attention that the change deserves. */
+/* tgtadm --mode logicalunit --op update: one key and its value, by tgtadm(8)'s names. 0, -ENOENT
+ * no such key, -EINVAL bad value, -EBUSY removal is prevented. Above 0: taken, but the text was
+ * cut to so many characters, as tgt cuts it. Raises the unit attention that the change deserves. */
 int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value) must_check;
-/* Would any disk take this value for this key? 0, -EINVAL, or above 0 what is left of a text that
- * would be cut. Any thread. */
+/* Would any disk take this value for this key? 0, -ENOENT, -EINVAL, or above 0 what is left of a
+ * text that would be cut. Any thread. */
 int scsi_lu_check(const char *key, const char *value) must_check;
 /* Writes what is cached of it to its store (after the write cache was switched off). done() on the
  * main loop, perhaps from inside; until then the LU must not be deleted nor given another store. */

@@ -102,6 +102,19 @@ static void load_sizes(void)
 	free(text);
 }
 
+/* All that there are: the configuration names them only when somebody has set them. Newest first,
+ * here as there. */
+static void load_portals(void)
+{
+	char *text = ask(ADM_PORTAL, ADM_SHOW, NULL);
+
+	list_init(&g.have.portals);
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		if (!strncmp(line, "Portal: ", 8))
+			conf_add_kv(&g.have, &g.have.portals, line + 8, "");
+	free(text);
+}
+
 /* --pretend: what can be told without a daemon is told. */
 static bool nobody_answers(void)
 {
@@ -133,6 +146,7 @@ void daemon_load(void)
 	conf_resolve(&g.have);
 	free(text);
 	load_sizes();
+	load_portals();
 	accounts = ask(ADM_ACCOUNT, ADM_SHOW, NULL);
 	for (char *line = strtok(accounts, "\n"); line; line = strtok(NULL, "\n"))
 		/* lines that are further in tell more of the account before them */
@@ -147,6 +161,9 @@ static const char *known_file(const char *user)
 	const struct conf_target *t;
 	const struct conf_user *u;
 
+	list_for_each(u, &g.have.loose, link)
+		if (!strcmp(u->user, user))
+			return u->file;
 	list_for_each(u, &g.have.users, link)
 		if (!strcmp(u->user, user))
 			return u->file;
@@ -194,6 +211,7 @@ void daemon_compare_passwords(void)
 	struct conf_target *t;
 
 	compare_passwords(&g.want.users);
+	compare_passwords(&g.want.loose);
 	list_for_each(t, &g.want.targets, link)
 		compare_passwords(&t->users);
 }

@@ -4,7 +4,9 @@
 #include <scsi/sg.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "tools/tgt-admin/admin.h"
@@ -143,6 +145,63 @@ void file_sizes(const char *target)
 	}
 }
 
+struct named {
+	const char *naa;
+	const struct conf_target *target;
+	const struct conf_lu *lu;
+};
+
+static int by_naa(const void *a, const void *b)
+{
+	return strcasecmp(((const struct named *)a)->naa, ((const struct named *)b)->naa);
+}
+
+static bool file_is_memory(const struct conf_lu *lu)
+{
+	const char *type = conf_get(&lu->options, "bs-type");
+
+	return type && (!strcmp(type, "ram") || !strcmp(type, "null"));
+}
+
+static bool other_store(const struct conf_lu *a, const struct conf_lu *b)
+{
+	char x[4200], y[4200];
+
+	if (file_is_memory(a) || file_is_memory(b))
+		return true;
+	store_identify(NULL, conf_lu_path(a), x, sizeof(x));
+	store_identify(NULL, conf_lu_path(b), y, sizeof(y));
+	return strcmp(x, y);
+}
+
+/* Two disks with one NAA are one to initiators, which then mix up what they write. */
+static void warn_naa(void)
+{
+	struct named *all = calloc(g.want.nlus + 1, sizeof(*all));
+	struct conf_target *t;
+	struct conf_lu *lu;
+	size_t n = 0;
+
+	if (!all)
+		exit(ENOMEM);
+	list_for_each(t, &g.want.targets, link) {
+		list_for_each(lu, &t->lus, link) {
+			const char *naa = conf_get(&lu->options, "naa");
+
+			if (naa)
+				all[n++] = (struct named){ naa, t, lu };
+		}
+	}
+	qsort(all, n, sizeof(*all), by_naa);
+	for (size_t i = 1; i < n; i++)
+		if (!by_naa(&all[i - 1], &all[i]) && other_store(all[i - 1].lu, all[i].lu))
+			fprintf(stderr,
+				"tgt-admin: %s:%u: warning: naa %s is that of LUN %u of %s, too, on another store: initiators take them for one disk\n",
+				all[i].lu->pos.file, all[i].lu->pos.line, all[i].naa,
+				all[i - 1].lu->lun, all[i - 1].target->name);
+	free(all);
+}
+
 /* `allow-in-use yes` also means: by another LU of the daemon. */
 static void share(struct conf_lu *lu)
 {
@@ -151,6 +210,21 @@ static void share(struct conf_lu *lu)
 	if (allow && !strcmp(allow, "yes") && !conf_get(&lu->options, "bsopts") &&
 	    store_is_file(lu))
 		conf_add_kv(&g.want, &lu->options, "bsopts", "share=yes");
+}
+
+/* "All addresses" of a machine without IPv6 is one portal, not two. */
+static void drop_ipv6(void)
+{
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct conf_kv *kv, *tmp;
+
+	if (fd >= 0) {
+		close(fd);
+		return;
+	}
+	list_for_each_safe(kv, tmp, &g.want.portals, link)
+		if (*kv->key == '[' && *kv->value == ':')
+			list_del(&kv->link);
 }
 
 void file_load(void)
@@ -178,6 +252,7 @@ void file_load(void)
 		g.port = g.want.control_port;
 	}
 	g.ignore_errors |= g.want.ignore_errors;
+	drop_ipv6();
 	conf_resolve(&g.want);
 	conf_relax(&g.want, complain, NULL);
 	list_for_each(t, &g.want.targets, link) {
@@ -187,6 +262,7 @@ void file_load(void)
 				imitate(lu);
 		}
 	}
+	warn_naa();
 	/* all or nothing: a fault anywhere, and nothing is changed */
 	if (conf_verify(&g.want, complain, NULL))
 		exit(1);

@@ -45,7 +45,7 @@ bool store_usable(void *arg, const struct conf_lu *lu, bool taken,
 	struct stat st;
 	int fd;
 
-	if (!store_is_file(lu))
+	if (!store_is_file(lu) || conf_has_no_medium(lu))
 		return true;
 	if (stat(path, &st) || S_ISDIR(st.st_mode)) {
 		snprintf(text, sizeof(text), "Skipping device: %s", path);

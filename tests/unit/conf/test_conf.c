@@ -299,7 +299,7 @@ static const struct {
 	  "t:3: bind-user: 'iqn.x iqn.y' is no initiator name" },
 	{ "<target a>\nincominguser u p\nbind-user u iqn.x,iqn.y\n</target>\n",
 	  "t:3: bind-user: 'iqn.x,iqn.y' is no initiator name" },
-	{ "iSNSServerPort 0\n", "iSNSServerPort is a port" },
+	{ "iSNSServerPort 0\n", "iSNSServerPort is 1 to 65535" },
 };
 
 START_TEST(meaning_faults)
@@ -356,6 +356,39 @@ START_TEST(printing_is_read_back)
 END_TEST
 
 /* What the parser takes off a value is put around it again. */
+/* U8 */
+START_TEST(the_daemon_is_read_back)
+{
+	static const char text[] = "default-driver iscsi\n\n"
+				   "state offline\n"
+				   "debug on\n"
+				   "cache-affinity inline\n"
+				   "cache-threshold 64k\n"
+				   "stopped-driver iser\n"
+				   "portal 10.0.0.1:3260,1\n"
+				   "portal [fd00::1]:99,7\n"
+				   "account-file loose /etc/secret\n"
+				   "account other pass-word-of-it\n";
+	char printed[1024] = "";
+
+	ck_assert_msg(!parse(text), "%s", err.text);
+	conf_resolve(&c);
+	ck_assert_uint_eq(conf_verify(&c, note_fault, NULL), 1); /* the file is not looked at */
+	conf_print(&c, append, printed);
+	ck_assert_str_eq(printed, text);
+	conf_free(&c);
+	/* what is not known is named in a comment */
+	conf_init(&c);
+	conf_add_user(&c, &c.loose, "typed", NULL, false);
+	c.no_portal = true;
+	*printed = 0;
+	conf_print(&c, append, printed);
+	ck_assert_str_eq(printed, "default-driver iscsi\n\nportal NONE\n"
+				  "# account typed " CONF_NO_PASSWORD "\n");
+	conf_free(&c);
+}
+END_TEST
+
 START_TEST(values_that_want_quotes_are_read_back)
 {
 	static const char *const value[] = {
@@ -445,6 +478,6 @@ START_TEST(includes)
 }
 END_TEST
 
-UNIT_MAIN("conf", 10, whole_file, lun_numbers, inheritance, lexing,
+UNIT_MAIN("conf", 10, whole_file, the_daemon_is_read_back, lun_numbers, inheritance, lexing,
 	  values_that_want_quotes_are_read_back, blocks_of_one_target_merge, syntax_faults,
 	  nul_and_long_lines, meaning_faults, all_faults_are_told, printing_is_read_back, includes)

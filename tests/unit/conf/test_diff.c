@@ -708,7 +708,82 @@ START_TEST(applied_differences_leave_nothing_to_do)
 }
 END_TEST
 
-UNIT_MAIN("diff", 30, new_target_as_tgt_admin_prints_it, names_alone_do_not_open_to_all, tied_users,
+/* U8: portals, settings, drivers, drives without a medium. */
+#define PORTAL(op, name) \
+	"tgtadm -C 0 --op " op " --mode portal --params \"portal=" name "\"\n"
+
+START_TEST(portals)
+{
+	static const char have[] = "portal 10.0.0.1\nportal 10.0.0.2:99,2\n";
+
+	ck_assert_str_eq(plan(have, "portal 10.0.0.2:99,2\nportal 10.0.0.1:3260,1\n", &all), "");
+	/* a file that does not speak of them */
+	ck_assert_str_eq(plan(have, "", &all), "");
+	ck_assert_str_eq(plan(have, "portal NONE\n", &all),
+			 PORTAL("delete", "10.0.0.1:3260,1") PORTAL("delete", "10.0.0.2:99,2"));
+	/* new ones first, unless the old one is in the way */
+	ck_assert_str_eq(plan(have, "portal 10.0.0.2:99,2\nportal 10.0.0.3\n", &all),
+			 PORTAL("new", "10.0.0.3:3260,1") PORTAL("delete", "10.0.0.1:3260,1"));
+	ck_assert_str_eq(plan(have, "portal 10.0.0.2:99,2\nportal 10.0.0.1,7\n", &all),
+			 PORTAL("delete", "10.0.0.1:3260,1") PORTAL("new", "10.0.0.1:3260,7"));
+	ck_assert_str_eq(plan(have, "portal 10.0.0.2:99,2\nportal :3260\n", &all),
+			 PORTAL("new", "[::]:3260,1") PORTAL("delete", "10.0.0.1:3260,1")
+				 PORTAL("new", "0.0.0.0:3260,1"));
+}
+END_TEST
+
+START_TEST(settings)
+{
+	const struct conf_scope execute = { .remove = true };
+	static const char have[] = "cache-affinity inline\ncache-threshold 64k\n"
+				   "weak_secrets refuse\nstate offline\ndebug on\nstopped-driver iser\n";
+
+	ck_assert_str_eq(plan(have, have, &all), "");
+	/* ours go back; tgt's stay */
+	ck_assert_str_eq(plan(have, "", &all),
+			 "tgtadm -C 0 --lld iser --op start --mode lld\n"
+			 "tgtadm -C 0 --op update --mode sys --name weak_secrets -v warn\n"
+			 "tgtadm -C 0 --op update --mode cache --name affinity -v \"\"\n"
+			 "tgtadm -C 0 --op update --mode cache --name threshold -v \"\"\n");
+	ck_assert_str_eq(plan(have, "", &execute), "");
+	/* offline is first, ready and a driver that stops are last */
+	ck_assert_str_eq(plan("", "<target iqn.a>\n</target>\nstopped-driver iser\nstate ready\n",
+			      &all),
+			 "tgtadm -C 0 --lld iscsi --op new --mode target --tid 1 -T iqn.a\n"
+			 "tgtadm -C 0 --lld iscsi --op bind --mode target --tid 1 -I ALL\n"
+			 "tgtadm -C 0 --lld iser --op stop --mode lld\n");
+	ck_assert_str_eq(plan("", "debug off\nstate offline\niSNS On\niSNSServerIP 10.0.0.1\n",
+			      &all),
+			 "tgtadm -C 0 --op update --mode sys --name State -v offline\n"
+			 "tgtadm -C 0 --op update --mode sys --name iSNSServerIP -v 10.0.0.1\n"
+			 "tgtadm -C 0 --op update --mode sys --name debug -v off\n"
+			 "tgtadm -C 0 --op update --mode sys --name iSNS -v On\n");
+	ck_assert_str_eq(plan("state offline\n", "state ready\n", &all),
+			 "tgtadm -C 0 --op update --mode sys --name State -v ready\n");
+}
+END_TEST
+
+START_TEST(no_medium)
+{
+	static const char without[] = "<target iqn.a>\ncontroller_tid 3\n<backing-store NONE>\n"
+				      "lun 1\n</backing-store>\n</target>\n",
+			  with[] = "<target iqn.a>\ncontroller_tid 3\n<backing-store /a>\nlun 1\n"
+				   "</backing-store>\n</target>\n";
+
+	ck_assert_str_eq(plan(without, without, &all), "");
+	ck_assert_str_eq(plan("<target iqn.a>\ncontroller_tid 3\n</target>\n", without, &all),
+			 "tgtadm -C 0 --lld iscsi --op new --mode logicalunit --tid 3 --lun 1\n");
+	ck_assert_str_eq(plan(without, with, &all),
+			 "tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 3 --lun=1 "
+			 "--params path=\"/a\"\n");
+	ck_assert_str_eq(plan(with, without, &all),
+			 "tgtadm -C 0 --lld iscsi --op delete --mode logicalunit --tid 3 --lun 1\n"
+			 "tgtadm -C 0 --lld iscsi --op new --mode logicalunit --tid 3 --lun 1\n");
+}
+END_TEST
+
+UNIT_MAIN("diff", 30, portals, settings, no_medium, new_target_as_tgt_admin_prints_it,
+	  names_alone_do_not_open_to_all, tied_users,
 	  only_what_differs, scopes, parts, stores_change_hands, equal_in_other_words,
 	  unusable_stores_are_skipped, quoting,
 	  applied_differences_leave_nothing_to_do)

@@ -162,7 +162,7 @@ START_TEST(updates)
 	host_tur(n, 1);
 	host_in(n, 1, (uint8_t[]){ 0x1a, 8, 2, 0, 64, 0 }, 6, 64);
 	ck_assert_uint_eq(n->in_len, 4 + 16);
-	ck_assert_int_eq(update("no_such_key", "1"), -EINVAL);
+	ck_assert_int_eq(update("no_such_key", "1"), -ENOENT);
 	ck_assert_int_eq(update("lbppbe", "16"), -EINVAL);
 	/* U2: cut as tgt does, and it is said how much is left */
 	ck_assert_int_eq(update("vendor_id", "MyCompany Inc."), 8);
