@@ -327,7 +327,10 @@ static int start_portals(struct daemon *d)
 		rc = iscsi_portal_add(text);
 
 		if (rc) {
-			log_error("portal '%s': %s", d->opt.portal[i], strerror(-rc));
+			log_error("portal '%s': %s", d->opt.portal[i],
+				  rc == -EINVAL ? "it is an address, or an address:port, or :port; "
+						  "ports are 1 to 65535" :
+						  strerror(-rc));
 			return rc;
 		}
 	}

@@ -154,6 +154,7 @@ struct pending {
 	struct adm_lu *lu;
 	struct adm_call *call; /* for the reason; NULL when nobody asked */
 	char *path;
+	uint64_t size;	 /* of the store that it has had */
 	struct blk *blk; /* a new store that the LU may yet refuse */
 };
 
@@ -498,6 +499,8 @@ static void lu_replaced(void *arg, int status)
 	/* a medium arrived where there was none: it is online, as after tgt's */
 	if (first)
 		status = scsi_lu_update(lu->scsi, "online", "1");
+	else if (p->call)
+		warn_shrunk(p->call, lu, p->size);
 	pending_end(p, status ? refuse_errno(p->call, status, "online") : ADM_OK);
 }
 
@@ -533,8 +536,10 @@ enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const ch
 		return admin_refuse(call, ADM_PREVENT_REMOVAL,
 				    "an initiator prevents medium removal");
 	p = pending_new(call, lu->target, lu, done, arg);
-	if (p)
+	if (p) {
 		p->path = strdup(path);
+		p->size = info.size;
+	}
 	if (p && p->path)
 		o = opening_new(p, p->path, lu->path ? info.block_size : 0, path_opened);
 	if (!o) {

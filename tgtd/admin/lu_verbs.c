@@ -2,6 +2,7 @@
 /* tgtadm --mode logicalunit: disks come, change and go. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
@@ -130,6 +131,51 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 	return NULL;
 }
 
+static enum adm_status look_again(struct adm_call *call, struct adm_lu *lu,
+				  int (*look)(struct scsi_lu *lu), const char *what)
+{
+	struct scsi_lu_info before;
+	int err;
+
+	scsi_lu_get_info(lu->scsi, &before);
+	err = look(lu->scsi);
+	if (err)
+		return refuse_errno(call, err, what);
+	warn_shrunk(call, lu, before.size);
+	return ADM_OK;
+}
+
+/* Is it the same disk by another path, as two LUs with one NAA have to be? */
+static bool is_same_store(const struct adm_lu *a, const struct adm_lu *b)
+{
+	struct scsi_lu_info x, y;
+
+	scsi_lu_get_info(a->scsi, &x);
+	scsi_lu_get_info(b->scsi, &y);
+	return x.conf.blk && y.conf.blk && !strcmp(a->bstype, b->bstype) &&
+	       (!strcmp(a->bstype, "rdwr") || !strcmp(a->bstype, "aio")) &&
+	       !strcmp(x.conf.blk->store_id, y.conf.blk->store_id);
+}
+
+static void warn_same_naa(struct adm_call *call, const struct adm_lu *lu, const char *naa)
+{
+	const struct adm_set *set;
+	struct adm_lu *other;
+
+	for (struct scsi_target *s = scsi_target_next(NULL); s && *naa; s = scsi_target_next(s)) {
+		list_for_each(other, &registry_target(scsi_target_tid(s))->luns, link) {
+			set = other == lu ? NULL : set_find(&other->params, "naa");
+			if (!set || strcasecmp(set->value, naa) || is_same_store(lu, other))
+				continue;
+			warn(call,
+			     "target %u LUN %u has the naa of target %u LUN %u, and another store: "
+			     "initiators take them for one disk and mix up what they write",
+			     lu->target->tid, lu->lun, other->target->tid, other->lun);
+			return;
+		}
+	}
+}
+
 /* One parameter; @value NULL takes back what was set before. @lu is NULL for the controller. */
 static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct scsi_lu *scsi,
 			      const char *key, const char *value)
@@ -139,15 +185,11 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	int err;
 
 	ASSERT(scsi && (!lu || lu->scsi == scsi));
-	if (lu && !strcmp(key, "refresh")) {
-		/* not a property: look at the store's size again */
-		err = scsi_lu_refresh(scsi);
-		return err ? refuse_errno(call, err, "refresh") : ADM_OK;
-	}
-	if (lu && !strcmp(key, "resize")) {
-		err = scsi_lu_resize(scsi);
-		return err ? refuse_errno(call, err, "resize") : ADM_OK;
-	}
+	/* not properties: look at the store's size again */
+	if (lu && !strcmp(key, "refresh"))
+		return look_again(call, lu, scsi_lu_refresh, key);
+	if (lu && !strcmp(key, "resize"))
+		return look_again(call, lu, scsi_lu_resize, key);
 	if (!v && lu)
 		v = initial_value(lu, key, number, sizeof(number));
 	if (!v)
@@ -168,6 +210,8 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	if (err == -EBUSY)
 		return admin_refuse(call, ADM_PREVENT_REMOVAL,
 				    "an initiator prevents medium removal");
+	if (err == -ENOENT)
+		return refuse_key(call, "logical unit", key);
 	if (err == -EINVAL)
 		return refuse_value(call, key, v);
 	if (err)
@@ -175,6 +219,8 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 				    "%s cannot be '%s': %s", key, v, strerror(-err));
 	if (!lu)
 		return ADM_OK;
+	if (!strcmp(key, "naa"))
+		warn_same_naa(call, lu, v);
 	/* mode pages are told apart by page and subpage */
 	if (!strcmp(key, "mode_page")) {
 		const char *colon = strchr(v, ':');
@@ -236,10 +282,11 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 						    "the controller has no backing store");
 			/* the store that it has: it may have grown */
 			if (lu->path && !strcmp(value, lu->path)) {
-				int err = scsi_lu_refresh(lu->scsi);
+				enum adm_status looked =
+					look_again(call, lu, scsi_lu_refresh, value);
 
-				if (err)
-					return refuse_errno(call, err, value);
+				if (looked != ADM_OK)
+					return looked;
 				continue;
 			}
 			enum adm_status s = apply_lu_path(call, lu, value, lu_update_go_on, call);

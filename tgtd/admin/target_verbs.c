@@ -253,8 +253,7 @@ static enum adm_status target_set(struct adm_call *call, struct adm_target *t, c
 	current_value(t, name, &before);
 	err = iscsi_target_set(t->scsi, name, value);
 	if (err == -ENOENT)
-		return admin_refuse(call, ADM_INVALID_REQUEST, "no target parameter is called '%s'",
-				    name);
+		return refuse_key(call, "target", name);
 	if (err)
 		return err == -ENOMEM ? ADM_NOMEM : refuse_value(call, name, value);
 	if (set && value == set->original)
@@ -317,6 +316,7 @@ enum adm_status verb_target_bind(struct adm_call *call)
 	if (luns && !name)
 		return admin_refuse(call, ADM_INVALID_REQUEST,
 				    "LUNs are exposed to an initiator by its name");
+	warn_odd_name(call);
 	if (address)
 		err = iscsi_acl_add(t->scsi, ISCSI_ACL_ADDRESS, address);
 	/* all or nothing; the mask before the name, so that it never sees more */
