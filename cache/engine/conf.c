@@ -179,6 +179,7 @@ static uint64_t blocks_of(uint64_t len, uint64_t block)
 /* ---- what each node gets --------------------------------------------------------------------- */
 
 #define RUN_WISH 64u   /* groups of a run over nodes of different sizes: parts of that many */
+#define DEFAULT_SHARE 8u /* the cache takes this part of what is free */
 #define NODE_KEEPS 8u  /* a node keeps this part of its memory for others */
 #define OVER_DATA 32u  /* headers, blocks, buckets: at most this part of the data */
 
@@ -253,9 +254,13 @@ int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *e
 	if (!conf->node_workers)
 		conf->node_workers = 1;
 
-	/* A quarter of what the machine (or our cgroup) can give: others live here. */
-	if (!conf->size)
-		conf->size = MIN(MAX(arena_memory_available() / 4, MiB(16)), GiB(64));
+	/* An eighth of what the machine (or our cgroup) can give: others live here. */
+	if (!conf->size) {
+		conf->size = MIN(MAX(arena_memory_available() / DEFAULT_SHARE, MiB(16)), GiB(64));
+		log_notice("cache: %llu MiB, an eighth of the memory that is free; --cache size= "
+			   "says otherwise",
+			   (unsigned long long)(conf->size >> 20));
+	}
 	plan_shares(conf, plan);
 	unsigned smallest = UINT8_MAX;
 	for (int i = 0; i < __builtin_popcountll(conf->node_mask); i++)
