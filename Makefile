@@ -194,7 +194,8 @@ MAN8_BENCH := $(wildcard tools/bench/*.8)
 MAN5     := $(wildcard conf/*.5)
 # Programs that have their page with another's.
 MAN_WITH_BENCH := tgt-bench-cache tgt-bench-report tgt-bareloop
-COMPLETED := tgtadm tgt-admin
+COMPLETED := tgtadm tgt-admin tgtd tgt-setup-lun tgtimg tgt-probe
+COMPLETED_BENCH = $(notdir $(BENCH_TOOLS) $(BENCH_SCRIPTS))
 install: all ## programs, man pages, unit, completion (DESTDIR, PREFIX)
 	install -d $(addprefix $(DESTDIR),$(SBINDIR) $(MANDIR)/man8 $(MANDIR)/man5 $(UNITDIR) $(BASHDIR) $(DOCDIR)/examples /etc/tgt/conf.d)
 	install -m 755 $(DAEMON) $(USER_TOOLS) $(filter-out $(BENCH_SCRIPTS),$(SCRIPTS)) $(DESTDIR)$(SBINDIR)
@@ -207,7 +208,8 @@ install: all ## programs, man pages, unit, completion (DESTDIR, PREFIX)
 
 # The instruments call each other by their place beside them.
 install-bench: all ## the instruments, below PREFIX/lib/tgtd/bench, and their pages
-	install -d $(addprefix $(DESTDIR),$(BENCHDIR) $(MANDIR)/man8)
+	install -d $(addprefix $(DESTDIR),$(BENCHDIR) $(MANDIR)/man8 $(BASHDIR))
+	for program in $(COMPLETED_BENCH); do install -m 644 tools/completion.bash $(DESTDIR)$(BASHDIR)/$$program; done
 	install -m 755 $(BENCH_TOOLS) $(BENCH_SCRIPTS) $(DESTDIR)$(BENCHDIR)
 	install -m 644 $(MAN8_BENCH) $(DESTDIR)$(MANDIR)/man8
 	for page in $(MAN_WITH_BENCH); do echo '.so man8/tgt-bench.8' | install -m 644 /dev/stdin $(DESTDIR)$(MANDIR)/man8/$$page.8; done
@@ -217,7 +219,7 @@ uninstall: ## what install and install-bench put there
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(notdir $(DAEMON) $(TOOLS) $(SCRIPTS)))
 	rm -f $(addprefix $(DESTDIR)$(MANDIR)/,$(addprefix man8/,$(notdir $(MAN8) $(MAN8_BENCH)) $(addsuffix .8,$(MAN_WITH_BENCH))) $(addprefix man5/,$(notdir $(MAN5))))
 	rm -rf $(DESTDIR)$(BENCHDIR)
-	rm -f $(DESTDIR)$(UNITDIR)/tgtd.service $(addprefix $(DESTDIR)$(BASHDIR)/,$(COMPLETED))
+	rm -f $(DESTDIR)$(UNITDIR)/tgtd.service $(addprefix $(DESTDIR)$(BASHDIR)/,$(COMPLETED) $(COMPLETED_BENCH))
 	rm -f $(DESTDIR)$(DOCDIR)/examples/targets.conf.example
 	-rmdir $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR) 2>/dev/null
 

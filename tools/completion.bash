@@ -1,81 +1,363 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck shell=bash
-# Completion for bash: modes and operations of tgtadm, the numbers of targets that the daemon has, values that are
-# words, files; options of tgt-admin. Installed as tgtadm, tgt-admin: bash-completion loads it by the command's name.
+# Completion for bash. tgtadm and tgt-admin: options, modes, operations, parameters and their
+# values; and what the daemon has, the one that -C names: targets, LUNs, accounts, initiators,
+# sessions, portals. tgtd: its options and their keys. Others: the options that their --help names.
+# Installed under each program's name, by which bash-completion loads it. Needs bash alone.
 
-_tgtadm() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} mode='' op='' words='' i
-	for ((i = 1; i < COMP_CWORD - 1; i++)); do
-		case ${COMP_WORDS[i]} in
-		-m | --mode) mode=${COMP_WORDS[i + 1]} ;;
-		-o | --op) op=${COMP_WORDS[i + 1]} ;;
+# What is typed, up to the cursor: words w[], of which cur is the last, with --option=value in two.
+# Readline cuts words at : and =, which stand in names here; so the line itself is looked at.
+_tgtd_words() {
+	local word line="${COMP_WORDS[*]}"
+	local -a typed
+	[ -n "${COMP_LINE-}" ] && line=${COMP_LINE:0:COMP_POINT}
+	read -ra typed <<<"$line"
+	case $line in *[[:space:]]) typed+=("") ;; esac
+	w=()
+	for word in "${typed[@]}"; do
+		case $word in
+		--*=*) w+=("${word%%=*}" "${word#*=}") ;;
+		*) w+=("$word") ;;
 		esac
 	done
-	COMPREPLY=()
-	case $prev in
-	-m | --mode) words='system target logicalunit account portal session conn lld cache' ;;
-	-o | --op)
-		case $mode in
-		sys*) words='show stat update delete' ;;
-		target | tgt) words='new delete show stat update bind unbind' ;;
-		logicalunit | lu) words='new update delete stat' ;;
-		account) words='new update delete bind unbind show' ;;
-		portal | pt) words='new delete show' ;;
-		session | sess) words='show stat' ;;
-		connection | conn) words='show stat delete' ;;
-		lld) words='start stop show' ;;
-		cache) words='show stat update' ;;
-		*) words='new delete show stat update bind unbind start stop' ;;
-		esac
+	cur=${w[-1]} prev=
+	[ ${#w[@]} -gt 1 ] && prev=${w[-2]}
+}
+
+# The value that one of these options has: "" without.
+_tgtd_said() {
+	local i option
+	for ((i = 1; i < ${#w[@]} - 1; i++)); do
+		for option; do
+			[ "${w[i]}" = "$option" ] && echo "${w[i + 1]}" && return
+			# -C7
+			[[ $option == -? && ${w[i]} == "$option"?* ]] && echo "${w[i]:2}" && return
+		done
+	done
+}
+
+# Offers those of these words that begin as @cur. What readline takes for words of their own in
+# front of it is not repeated.
+_tgtd_offer() {
+	local i head=
+	case $cur in *[:=]*) head=${cur%"${cur##*[:=]}"} ;; esac
+	mapfile -t COMPREPLY < <(compgen -W "$*" -- "$cur")
+	for i in "${!COMPREPLY[@]}"; do COMPREPLY[i]=${COMPREPLY[i]#"$head"}; done
+	# a value follows
+	[[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
+	return 0
+}
+
+_tgtd_files() {
+	compopt -o filenames 2>/dev/null
+	mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+}
+
+# name=value[,name=value...]: the names given, and the values that _tgtd_values knows.
+_tgtd_pairs() {
+	local names=$1 before='' last=$cur values
+	case $cur in *,*) before=${cur%,*}, last=${cur##*,} ;; esac
+	case $last in
+	*=*)
+		values=$(_tgtd_values "${last%%=*}")
+		# shellcheck disable=SC2086 # words
+		[ -n "$values" ] && _tgtd_offer $(printf "$before${last%%=*}=%s " $values)
 		;;
-	-t | --tid)
-		words=$(tgtadm --op show --mode target 2>/dev/null | sed -n 's/^Target \([0-9]*\): .*/\1/p')
-		;;
-	-n | --name)
-		case $mode:$op in
-		sys*:show) words='config counters stores failed-logins' ;;
-		sys*:stat) words='all loop_ store_ blk_ cache_ iscsi_ tcp_ iser_' ;;
-		sys*:update) words='State debug iSNS iSNSServerIP iSNSServerPort iSNSAccessControl
-			weak_secrets default-mask' ;;
-		esac
-		;;
-	-b | --backing-store | --password-file)
-		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-		return
-		;;
-	-L | --lld) words='iscsi iser' ;;
-	-E | --bstype) words='aio rdwr ram null nbd' ;;
-	-f | --bsoflags) words='sync direct sync:direct' ;;
-	-Y | --device-type) words='disk' ;;
-	-I | --initiator-address) words='ALL' ;;
-	-[sclvSyTQupHPBCX] | --sid | --cid | --lun | --value | --bsopts | --blocksize | --targetname | --initiator-name | \
-		--user | --password | --host | --params | --bus | --control-port | --expose | --portal) return ;;
 	*)
-		words='--mode --op --tid --sid --cid --lun --name --value --backing-store --bstype --bsopts --bsoflags
-			--blocksize --targetname --initiator-address --initiator-name --portal --expose --user --password
-			--password-file --outgoing --params --device-type --force --lld --control-port --debug --help --version'
+		# shellcheck disable=SC2086
+		_tgtd_offer $(printf "$before%s= " $names)
 		;;
 	esac
-	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+
+# Asks the daemon at hand. tgtadm is looked for where the program is that is being typed.
+_tgtd_ask() {
+	local tool=tgtadm port
+	case ${w[0]} in */*) tool=${w[0]%/*}/tgtadm ;; esac
+	port=$(_tgtd_said -C --control-port)
+	timeout 5 "$tool" ${port:+-C "$port"} "$@" 2>/dev/null
+}
+_tgtd_targets() { _tgtd_ask --mode target --op show; }
+_tgtd_tids() { _tgtd_targets | sed -n 's/^Target \([0-9]*\): .*/\1/p'; }
+_tgtd_names() { _tgtd_targets | sed -n 's/^Target [0-9]*: //p'; }
+# Lines of one target: with @1 for what stands before its value
+_tgtd_of_target() {
+	_tgtd_targets | sed -n "/^Target $1: /,/^Target /p" | sed -n "s/^ *$2//p"
+}
+_tgtd_block() { # of a target: what is listed below a line
+	_tgtd_targets | awk -v tid="$1" -v head="    $2:" '
+		/^Target / { mine = index($0, "Target " tid ":") == 1; in_it = 0 }
+		/^    [^ ]/ { in_it = mine && $0 == head; next }
+		in_it { sub(/^ */, ""); sub(/ .*/, ""); print }'
+}
+_tgtd_accounts() { _tgtd_ask --mode account --op show | sed -n 's/^    \([^ ].*\)/\1/p'; }
+_tgtd_portals() { _tgtd_ask --mode portal --op show | sed -n 's/^Portal: //p'; }
+_tgtd_sessions() { _tgtd_ask --mode conn --op show --tid "$1" | sed -n 's/^Session: //p'; }
+_tgtd_connections() {
+	_tgtd_ask --mode conn --op show --tid "$1" | sed -n "/^Session: $2\$/,/^Session/p" |
+		sed -n 's/^ *Connection: //p'
+}
+
+_tgtd_lu_params='scsi_id naa scsi_sn vendor_id product_id product_rev sense_format removable
+	readonly online swp write_cache path mode_page thin_provisioning lbppbe la_lba
+	optimal_xfer_gran optimal_xfer_len rotation_rate sanitize_rate atomic_unit threads resize
+	refresh'
+_tgtd_target_keys='HeaderDigest DataDigest InitialR2T ImmediateData DataPDUInOrder
+	DataSequenceInOrder MaxRecvDataSegmentLength FirstBurstLength MaxBurstLength
+	MaxOutstandingR2T MaxConnections ErrorRecoveryLevel DefaultTime2Wait DefaultTime2Retain
+	RedirectAddress RedirectPort RedirectReason MaxQueueCmd nop_interval nop_count
+	data_out_timeout state default-mask allow_target_reset allow_explicit_alua alua_state
+	alua_groups alua_preferred alua_transition_time portals'
+_tgtd_settings='State debug iSNS iSNSServerIP iSNSServerPort iSNSAccessControl weak_secrets
+	default-mask'
+
+# The values of a parameter, a key, a setting: where they are words
+_tgtd_values() {
+	case $1 in
+	sense_format | removable | readonly | online | swp | thin_provisioning) echo 0 1 ;;
+	resize | refresh) echo 1 ;;
+	write_cache | debug) echo on off ;;
+	HeaderDigest | DataDigest) echo None CRC32C CRC32C,None None,CRC32C ;;
+	InitialR2T | ImmediateData | DataPDUInOrder | DataSequenceInOrder | allow_target_reset | \
+		allow_explicit_alua) echo Yes No ;;
+	RedirectReason) echo Temporary Permanent ;;
+	state | State) echo ready offline ;;
+	iSNS | iSNSAccessControl) echo On Off ;;
+	default-mask) echo all none ;;
+	weak_secrets) echo warn refuse ;;
+	alua_state) echo active-optimized active-non-optimized standby unavailable transitioning ;;
+	affinity) echo auto forward send inline off ;;
+	portal) _tgtd_portals ;;
+	readahead) echo off ;;
+	nop | immediate) echo on off ;;
+	completion) echo adaptive event poll ;;
+	gather) echo auto gather multi pack ;;
+	cache) echo write-back write-through none ;;
+	share) echo yes no ;;
+	esac
+}
+
+_tgtadm() {
+	local cur prev mode op tid lun
+	local -a w
+	COMPREPLY=()
+	_tgtd_words
+	mode=$(_tgtd_said -m --mode) op=$(_tgtd_said -o --op)
+	tid=$(_tgtd_said -t --tid) lun=$(_tgtd_said -l --lun)
+	case $mode in
+	sys) mode=system ;;
+	tgt) mode=target ;;
+	lu) mode=logicalunit ;;
+	pt) mode=portal ;;
+	sess) mode=session ;;
+	connection) mode=conn ;;
+	esac
+	# shellcheck disable=SC2046,SC2086 # words, all of them
+	case $prev in
+	-m | --mode) _tgtd_offer system target logicalunit account portal session conn lld cache ;;
+	-o | --op)
+		case $mode in
+		system) _tgtd_offer show stat update delete ;;
+		target) _tgtd_offer new delete show stat update bind unbind ;;
+		logicalunit) _tgtd_offer new update delete stat ;;
+		account) _tgtd_offer new update delete bind unbind show ;;
+		portal) _tgtd_offer new delete show ;;
+		session) _tgtd_offer show stat ;;
+		conn) _tgtd_offer show stat delete ;;
+		lld) _tgtd_offer start stop show ;;
+		cache) _tgtd_offer show stat update ;;
+		*) _tgtd_offer new delete show stat update bind unbind start stop ;;
+		esac
+		;;
+	-t | --tid) _tgtd_offer $(_tgtd_tids) ;;
+	-l | --lun)
+		# a new one is none of these
+		[ "$op" = new ] || _tgtd_offer $(_tgtd_of_target "$tid" 'LUN: ' | grep -vx 0)
+		;;
+	-s | --sid) _tgtd_offer $(_tgtd_sessions "$tid") ;;
+	-c | --cid) _tgtd_offer $(_tgtd_connections "$tid" "$(_tgtd_said -s --sid)") ;;
+	-n | --name)
+		case $mode:$op in
+		system:show) _tgtd_offer config counters stores failed-logins ;;
+		system:stat) _tgtd_offer all loop_ store_ blk_ cache_ iscsi_ tcp_ iser_ ;;
+		system:update) _tgtd_offer $_tgtd_settings ;;
+		target:update) _tgtd_offer $_tgtd_target_keys ;;
+		cache:update) _tgtd_offer affinity threshold ;;
+		esac
+		;;
+	-v | --value) _tgtd_offer $(_tgtd_values "$(_tgtd_said -n --name)") ;;
+	-P | --params)
+		case $mode in
+		portal) _tgtd_pairs portal ;;
+		*)
+			case $cur in
+			*path=*)
+				cur=${cur##*=}
+				_tgtd_files
+				;;
+			*) _tgtd_pairs "$_tgtd_lu_params" ;;
+			esac
+			;;
+		esac
+		;;
+	-S | --bsopts) _tgtd_pairs 'cache share node' ;;
+	-b | --backing-store | --password-file) _tgtd_files ;;
+	-u | --user) _tgtd_offer $(_tgtd_accounts) ;;
+	-Q | --initiator-name)
+		[ "$op:$mode" = bind:target ] ||
+			_tgtd_offer $(_tgtd_block "$tid" 'ACL information' | grep -E '^(iqn|eui|naa)\.')
+		;;
+	-I | --initiator-address)
+		if [ "$op" = unbind ]; then
+			_tgtd_offer $(_tgtd_block "$tid" 'ACL information')
+		else
+			_tgtd_offer ALL
+		fi
+		;;
+	--portal) _tgtd_offer $(_tgtd_portals | sed 's/,.*//') ;;
+	-X | --expose) _tgtd_offer all $(_tgtd_of_target "$tid" 'LUN: ' | grep -vx 0) ;;
+	-L | --lld) _tgtd_offer iscsi iser ;;
+	-E | --bstype) _tgtd_offer aio rdwr ram null nbd ;;
+	-f | --bsoflags) _tgtd_offer sync direct sync:direct ;;
+	-y | --blocksize) _tgtd_offer 512 4096 ;;
+	-Y | --device-type) _tgtd_offer disk ;;
+	-C | --control-port) _tgtd_offer $(_tgtd_daemons) ;;
+	-[TpHB] | --targetname | --password | --host | --bus) ;;
+	*)
+		_tgtd_offer --mode --op --tid --sid --cid --lun --name --value --backing-store \
+			--bstype --bsopts --bsoflags --blocksize --targetname --initiator-address \
+			--initiator-name --portal --expose --user --password --password-file \
+			--outgoing --params --device-type --force --lld --control-port --debug \
+			--help --version
+		;;
+	esac
+	: "$lun"
+}
+
+# The numbers of daemons whose sockets there are
+_tgtd_daemons() {
+	local socket
+	for socket in "${TGT_IPC_SOCKET:-/var/run/tgtd/socket}".*; do
+		[[ $socket =~ \.([0-9]+)$ ]] && echo "${BASH_REMATCH[1]}"
+	done
 }
 
 _tgt_admin() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words=''
+	local cur prev
+	local -a w
 	COMPREPLY=()
+	_tgtd_words
+	# shellcheck disable=SC2046 # words
 	case $prev in
-	-c | --conf)
-		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-		return
+	-c | --conf) _tgtd_files ;;
+	--delete | --offline | --ready | --update)
+		_tgtd_offer ALL help $(_tgtd_tids | sed 's/^/tid=/') $(_tgtd_names)
 		;;
-	--delete | --offline | --ready | --update) words='ALL help' ;;
-	-C | --control-port) return ;;
+	-C | --control-port) _tgtd_offer $(_tgtd_daemons) ;;
 	*)
-		words='--execute --delete --offline --ready --update --show --control-port --conf --ignore-errors
-			--force --pretend --dump --verbose --help'
+		_tgtd_offer --execute --delete --offline --ready --update --show --control-port \
+			--conf --ignore-errors --force --pretend --dump --verbose --help
 		;;
 	esac
-	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+
+_tgtd() {
+	local cur prev
+	local -a w
+	COMPREPLY=()
+	_tgtd_words
+	case $prev in
+	--cache)
+		case $cur in
+		o*) _tgtd_offer off ;;
+		*)
+			_tgtd_pairs 'size block group partitions nodes readahead affinity threshold
+				workers'
+			;;
+		esac
+		;;
+	--iscsi)
+		_tgtd_pairs 'portal tag nop_interval nop_count data_out_timeout max_connections
+			login_timeout'
+		;;
+	--iser)
+		case $cur in
+		o*) _tgtd_offer off ;;
+		*)
+			_tgtd_pairs 'port nop pool_sz_mb buf_sz_kb cq_vector immediate unsolicited_kb
+				completion gather path'
+			;;
+		esac
+		;;
+	--after-loss) _tgtd_offer doubt accept ;;
+	--seccomp) _tgtd_offer on off ;;
+	-d | --debug) _tgtd_offer 0 1 2 3 4 ;;
+	--user) mapfile -t COMPREPLY < <(compgen -u -- "$cur") ;;
+	--admin-ro-group) mapfile -t COMPREPLY < <(compgen -g -- "$cur") ;;
+	-p | --pid-file | --state-dir | --sysfs-root) _tgtd_files ;;
+	-C | --control-port | -t | --nr_iothreads | --numa-nodes | --spin | --stop-timeout) ;;
+	*) _tgtd_help ;;
+	esac
+}
+
+# The options that a program's own help names; other words may be files.
+_tgtd_help() {
+	local options
+	case $cur in
+	-*)
+		options=$(timeout 5 "${w[0]}" --help 2>&1 |
+			grep -oE -e '(^|[^[:alnum:]-])--?[a-zA-Z][a-zA-Z0-9_-]*' |
+			sed 's/^[^-]*//' | sort -u)
+		# shellcheck disable=SC2086 # words
+		_tgtd_offer $options
+		;;
+	*) _tgtd_files ;;
+	esac
+}
+
+_tgtimg() {
+	local cur prev
+	local -a w
+	COMPREPLY=()
+	_tgtd_words
+	case $prev in
+	--op) _tgtd_offer new show ;;
+	--device-type | --type) _tgtd_offer disk ;;
+	--file) _tgtd_files ;;
+	--size) ;;
+	*) _tgtd_help ;;
+	esac
+}
+
+_tgt_setup_lun() {
+	local cur prev
+	local -a w
+	COMPREPLY=()
+	_tgtd_words
+	case $prev in
+	-d) _tgtd_files ;;
+	-b) _tgtd_offer rdwr aio ram null nbd ;;
+	-B) _tgtd_offer 512 4096 ;;
+	-t) _tgtd_offer iscsi iser ;;
+	# shellcheck disable=SC2046 # words
+	-C) _tgtd_offer $(_tgtd_daemons) ;;
+	-n) ;;
+	*) _tgtd_help ;;
+	esac
+}
+
+_tgtd_other() {
+	local cur prev
+	local -a w
+	COMPREPLY=()
+	_tgtd_words
+	_tgtd_help
 }
 
 complete -F _tgtadm tgtadm
 complete -F _tgt_admin tgt-admin
+complete -F _tgtd tgtd
+complete -F _tgtimg tgtimg
+complete -F _tgt_setup_lun tgt-setup-lun
+complete -F _tgtd_other tgt-probe tgt-load tgt-bareloop tgt-bench tgt-bench-cache tgt-bench-report \
+	tgt-cachebench tgt-cachesim tgt-exporter tgt-top

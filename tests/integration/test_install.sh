@@ -31,7 +31,7 @@ result "every program is there, and has its manual page" "$(for p in $programs; 
 	missing "usr/sbin/$p" "usr/share/man/man8/$p.8"; done)"
 result "no instrument is" "$(for p in $instruments; do find "$root" -name "$p*"; done)"
 result "configuration, unit, example, completion" "$(missing etc/tgt/targets.conf etc/tgt/conf.d lib/systemd/system/tgtd.service \
-	usr/share/doc/tgtd/examples/targets.conf.example usr/share/man/man5/targets.conf.5 usr/share/bash-completion/completions/{tgtadm,tgt-admin})"
+	usr/share/doc/tgtd/examples/targets.conf.example usr/share/man/man5/targets.conf.5 usr/share/bash-completion/completions/{tgtadm,tgt-admin,tgtd,tgt-setup-lun,tgtimg,tgt-probe})"
 result "whatever the umask is everybody may read, but not the passwords" "$(find "$root/usr" "$root/lib" -type f ! -perm -444; [ "$(stat -c %a "$root/etc/tgt/targets.conf")" = 600 ] || stat "$root/etc/tgt/targets.conf")"
 result "what is not a program lies in /usr/share, /lib and /etc" "$(find "$root" -type f -perm /111 ! -path '*/usr/sbin/*';
 	find "$root" -mindepth 1 -maxdepth 1 ! -name etc ! -name lib ! -name usr)"
