@@ -62,7 +62,8 @@ void store_identify(void *arg, const char *path, char *out, size_t len);
 /* conf_scope.in_use */
 bool target_in_use(void *arg, uint32_t tid);
 /* Checks the steps, then runs or prints them. @strict: a store that is left out is a failure, too.
- * An exit status: 0, EXIT_LEFT, EINVAL (refused), ENOTCONN (pretended without a daemon). */
-int plan_execute(struct list *steps, bool strict);
+ * An exit status: 0, EXIT_LEFT, EINVAL (refused), ENOTCONN (pretended without a daemon). With
+ * @first also EAGAIN: a target or LUN that is to come is there already; a new plan is needed. */
+int plan_execute(struct list *steps, bool strict, bool first);
 
 #endif

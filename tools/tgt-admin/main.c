@@ -65,6 +65,26 @@ static struct conf_target *select_target(const struct conf *c, const char *value
 	return !tid || *end || errno || tid > INT32_MAX ? NULL : conf_find_tid(c, (uint32_t)tid);
 }
 
+/* Both models are loaded. The daemon may still be at work for a run that was killed: what that had
+ * asked for comes after it was looked at, and is in the way. Then it is looked at once more. */
+static int make_it_so(const struct conf_scope *scope, bool strict)
+{
+	for (bool first = true;; first = false) {
+		struct list steps = LIST_INIT(steps);
+		int rc;
+
+		daemon_compare_passwords();
+		if (scope->update)
+			file_sizes(scope->target);
+		conf_diff(&g.have, &g.want, scope, &steps);
+		rc = plan_execute(&steps, strict, first);
+		if (rc != EAGAIN)
+			return rc;
+		conf_free(&g.have);
+		daemon_load();
+	}
+}
+
 static int do_execute(void)
 {
 	struct conf_scope scope = { .remove = true,
@@ -72,18 +92,15 @@ static int do_execute(void)
 				    .usable = store_usable,
 				    .identify = store_identify,
 				    .in_use = target_in_use };
-	struct list steps = LIST_INIT(steps);
 
 	daemon_turn();
 	file_load();
 	daemon_load();
-	daemon_compare_passwords();
 	/* As tgt: a file without any target, such as when the folder that it includes is not
 	 * mounted, takes nothing away. --update ALL does. */
 	scope.remove = g.want.ntargets;
-	conf_diff(&g.have, &g.want, &scope, &steps);
 	/* as ever, and as tgt: a disk that is missing keeps no start-up from going on */
-	return plan_execute(&steps, false);
+	return make_it_so(&scope, false);
 }
 
 static int do_update(const char *value)
@@ -94,18 +111,16 @@ static int do_update(const char *value)
 				    .usable = store_usable,
 				    .identify = store_identify,
 				    .in_use = target_in_use };
-	struct list steps = LIST_INIT(steps);
 
 	if (!strcmp(value, "help"))
 		help_value("update");
 	daemon_turn();
 	file_load();
 	daemon_load();
-	daemon_compare_passwords();
 	if (strcmp(value, "ALL")) {
 		struct conf_target *t = select_target(&g.have, value);
 
-		scope.target = t ? t->name : value;
+		scope.target = t ? conf_strdup(&g.want, t->name) : value;
 		if (g.no_daemon && !strncmp(value, "tid=", 4))
 			return ENOTCONN;
 		if (!t && !strncmp(value, "tid=", 4)) {
@@ -119,9 +134,7 @@ static int do_update(const char *value)
 			return 1;
 		}
 	}
-	file_sizes(scope.target);
-	conf_diff(&g.have, &g.want, &scope, &steps);
-	return plan_execute(&steps, true);
+	return make_it_so(&scope, true);
 }
 
 static int do_delete(const char *value)
@@ -138,7 +151,7 @@ static int do_delete(const char *value)
 	if (!strcmp(value, "ALL")) {
 		list_for_each(t, &g.have.targets, link)
 			conf_plan_delete(&g.have, t, g.force, &steps);
-		return plan_execute(&steps, true);
+		return plan_execute(&steps, true, false);
 	}
 	t = select_target(&g.have, value);
 	if (!t) {
@@ -150,7 +163,7 @@ static int do_delete(const char *value)
 		return 0;
 	}
 	conf_plan_delete(&g.have, t, g.force, &steps);
-	return plan_execute(&steps, true);
+	return plan_execute(&steps, true, false);
 }
 
 static void state_step(const struct conf_target *t, const char *state, struct list *steps)
@@ -181,7 +194,7 @@ static int do_state(const char *value, const char *state)
 	if (!strcmp(value, "ALL")) {
 		list_for_each(t, &g.have.targets, link)
 			state_step(t, state, &steps);
-		return plan_execute(&steps, true);
+		return plan_execute(&steps, true, false);
 	}
 	t = select_target(&g.have, value);
 	if (!t) {
@@ -189,7 +202,7 @@ static int do_state(const char *value, const char *state)
 		return 1;
 	}
 	state_step(t, state, &steps);
-	return plan_execute(&steps, true);
+	return plan_execute(&steps, true, false);
 }
 
 enum { OPT_DELETE = 256, OPT_OFFLINE, OPT_READY, OPT_UPDATE, OPT_IGNORE, OPT_DUMP };

@@ -234,8 +234,15 @@ static bool is_gone(const struct conf_step *step, enum adm_status status)
 	}
 }
 
-/* Asks for one step. 0, or the exit status that it deserves. */
-static int perform(struct conf_step *step)
+/* What was to come has come already: an earlier run was ended while the daemon did what it had
+ * asked for. */
+static bool has_come(const struct conf_step *step, enum adm_status status)
+{
+	return step->req.op == ADM_NEW && (status == ADM_LUN_EXIST || status == ADM_TARGET_EXIST);
+}
+
+/* Asks for one step. 0, or the exit status that it deserves; EAGAIN: a new plan is needed. */
+static int perform(struct conf_step *step, bool first)
 {
 	struct conf_part *part = step->part;
 	struct adm_reply reply;
@@ -246,6 +253,8 @@ static int perform(struct conf_step *step)
 		if (part)
 			part->made |= step->req.op == ADM_NEW;
 		say_warnings(step, reply.detail);
+	} else if (first && has_come(step, reply.status)) {
+		rc = EAGAIN;
 	} else if (reply.status == ADM_TARGET_ACTIVE && part && part->kind == CONF_PART_REMOVE) {
 		part->left = true; /* somebody has logged in meanwhile */
 		say_in_use(part);
@@ -321,7 +330,7 @@ static int say_left(const struct list *steps)
 	return rc;
 }
 
-int plan_execute(struct list *steps, bool strict)
+int plan_execute(struct list *steps, bool strict, bool first)
 {
 	int rc = g.no_daemon || g.ignore_errors ? 0 : check(steps), err, left;
 	bool skipped = false;
@@ -342,9 +351,11 @@ int plan_execute(struct list *steps, bool strict)
 		}
 		if (g.pretend || s->note)
 			continue;
-		err = perform(s);
+		err = perform(s, first);
 		if (!err)
 			continue;
+		if (err == EAGAIN)
+			return EAGAIN;
 		rc = err;
 		if (s->part) {
 			s->part->refused = true;
