@@ -272,6 +272,35 @@ settled
 is "the daemon ends" daemon_stop
 is "nothing was reported" no_report
 
+# ---- under a session
+daemon_start ours
+file() { # PORTALS...
+	printf 'portal %s\n' "$@" >"$conf"
+	printf '<target iqn.2026-11.org.example:a>\n\tbacking-store %s\n</target>\n' "$dir/disk1" >>"$conf"
+}
+file "127.0.0.1:$port" "127.0.0.1:$p2"
+admin --update ALL
+is "a target, and a portal more" code 0
+python3 -B tests/integration/reader.py "$p2" iqn.2026-11.org.example:a >/dev/null 2>&1 &
+reader=$!
+trap 'kill -9 $reader 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
+for _ in $(seq 600); do
+	adm --mode conn --op show --tid 1
+	[ -n "$out" ] && break
+	sleep 0.05
+done
+before=$out
+is "somebody logs in there" test -n "$before"
+file "127.0.0.1:$port"
+admin --update ALL
+is "that portal closes" listens "$first"
+adm --mode conn --op show --tid 1
+is "... and the session stays" test "$out" = "$before"
+is "... and reads on" kill -0 $reader
+kill -9 $reader
+wait $reader 2>/dev/null
+is "the daemon ends" daemon_stop
+
 # ---- without a cache
 daemon_start ours --cache off
 printf 'cache-affinity inline\n' >"$conf"
