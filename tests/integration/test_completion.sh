@@ -116,8 +116,9 @@ line: tgt-load --max-recv-segment
 END_OF_CASES
 
 # ---- another daemon
-TGT_IPC_SOCKET=$dir/socket "$bin/tgtd" -f -C 7 --state-dir "$dir/state7" --cache size=16m \
-	--iscsi "portal=127.0.0.1:$(pick_port)" >"$dir/log7" 2>&1 &
+# (at an address of its own, where nobody has the port)
+"$bin/tgtd" -f -C 7 --state-dir "$dir/state7" --cache size=16m \
+	--iscsi "portal=127.77.$((RANDOM % 250)).$((RANDOM % 250 + 1))" >"$dir/log7" 2>&1 &
 other=$!
 trap 'kill -9 $other 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
 for _ in $(seq 300); do

@@ -239,15 +239,19 @@ if [ -f $unit ] && grep -q '^ExecStop=.*tgt-admin' $unit; then
 		done < <(sed -n "s#^$1=##p" $unit | sed -e "s#/usr/sbin/#$bin/#" -e "s#/etc/tgt/targets.conf#$conf#")
 	}
 	start=$(sed -n 's#^ExecStart=/usr/sbin/tgtd##p' $unit)
-	rm -f "$dir"/socket.*
-	# shellcheck disable=SC2086 # its options
-	"$bin/tgtd" $start --state-dir "$dir/state" --cache size=32m --iscsi "portal=127.0.0.1:$port" \
-		>"$dir/log" 2>&1 &
-	pid=$!
-	for _ in $(seq 300); do
-		adm --mode sys --op show
-		[ "$rc" = 0 ] && break
-		sleep 0.1
+	for _ in 1 2 3 4 5; do # ports that somebody has taken
+		rm -f "$dir"/socket.*
+		# shellcheck disable=SC2086 # its options
+		"$bin/tgtd" $start --state-dir "$dir/state" --cache size=32m \
+			--iscsi "portal=127.0.0.1:$port" >"$dir/log" 2>&1 &
+		pid=$!
+		for _ in $(seq 300); do
+			adm --mode sys --op show
+			[ "$rc" = 0 ] && break 2
+			kill -0 $pid 2>/dev/null || break
+			sleep 0.1
+		done
+		port=$(pick_port)
 	done
 	is "Debian's unit: ExecStartPost" lines ExecStartPost
 	is "... somebody logs in" log_in iqn.2026-11.org.example:unit 1
