@@ -153,7 +153,7 @@ static bool is_same_store(const struct adm_lu *a, const struct adm_lu *b)
 	scsi_lu_get_info(a->scsi, &x);
 	scsi_lu_get_info(b->scsi, &y);
 	return x.conf.blk && y.conf.blk && !strcmp(a->bstype, b->bstype) &&
-	       (!strcmp(a->bstype, "rdwr") || !strcmp(a->bstype, "aio")) &&
+	       strcmp(a->bstype, "ram") && strcmp(a->bstype, "null") &&
 	       !strcmp(x.conf.blk->store_id, y.conf.blk->store_id);
 }
 
