@@ -59,7 +59,7 @@ LDFLAGS  += -pthread $(filter -fsanitize=% -fno-sanitize% --coverage,$(OPT)) $(i
 RDMA_LIBS := $(if $(HAVE_RDMA),-lrdmacm -libverbs)
 LIBS_events := -lnuma
 LIBS_conf   :=
-LIBS_tgtd   := -laio -lnuma -lisal -lcrypto -lsystemd -lrt -lm $(RDMA_LIBS) $(if $(HAVE_SECCOMP),-lseccomp) \
+LIBS_tgtd   := -laio -lnuma -lisal -lcrypto -ljansson -lsystemd -lrt -lm $(RDMA_LIBS) $(if $(HAVE_SECCOMP),-lseccomp) \
 	$(if $(HAVE_LIBNBD),-lnbd)
 
 # ---- layers: one archive each, in link order (upper first) -----------------------------------------

@@ -26,6 +26,7 @@ enum tag {
 	TAG_LUN,
 	TAG_HOST,
 	TAG_CHECK,
+	TAG_JSON,
 	TAG_TEXT = 32,
 };
 #define TAGS (TAG_TEXT + ADM_TEXTS)
@@ -96,6 +97,8 @@ size_t adm_req_encode(const struct adm_req *req, uint8_t *buf, size_t cap)
 		write_number(&w, TAG_OUTGOING, 1);
 	if (req->check)
 		write_number(&w, TAG_CHECK, 1);
+	if (req->json)
+		write_number(&w, TAG_JSON, 1);
 	if (req->has_tid)
 		write_number(&w, TAG_TID, req->tid);
 	if (req->has_sid)
@@ -149,6 +152,9 @@ static int take_number(struct adm_req *req, uint8_t tag, uint64_t v)
 		return v == 1 ? 0 : -EPROTO;
 	case TAG_CHECK:
 		req->check = true;
+		return v == 1 ? 0 : -EPROTO;
+	case TAG_JSON:
+		req->json = true;
 		return v == 1 ? 0 : -EPROTO;
 	case TAG_TID:
 		req->has_tid = true;

@@ -123,6 +123,7 @@ struct adm_req {
 	bool force, outgoing;
 	bool check; /* change nothing: would this be refused for what it says,
 		     * whatever is there by then? */
+	bool json; /* of what is shown: as JSON, not as text */
 	bool has_tid, has_sid, has_cid, has_lun, has_host;
 	uint32_t tid, cid, host;
 	uint64_t sid, lun;

@@ -179,7 +179,7 @@ _tgtadm() {
 	-n | --name)
 		case $mode:$op in
 		system:show) _tgtd_offer config counters stores failed-logins ;;
-		system:stat) _tgtd_offer all loop_ store_ blk_ cache_ iscsi_ tcp_ iser_ ;;
+		system:stat) _tgtd_offer all machine admin_ loop_ store_ blk_ cache_ iscsi_ tcp_ iser_ ;;
 		system:update) _tgtd_offer $_tgtd_settings ;;
 		target:update) _tgtd_offer $_tgtd_target_keys ;;
 		cache:update) _tgtd_offer affinity threshold ;;
@@ -227,7 +227,7 @@ _tgtadm() {
 		_tgtd_offer --mode --op --tid --sid --cid --lun --name --value --backing-store \
 			--bstype --bsopts --bsoflags --blocksize --targetname --initiator-address \
 			--initiator-name --portal --expose --user --password --password-file \
-			--outgoing --params --device-type --force --lld --control-port --debug \
+			--outgoing --params --device-type --force --lld --control-port --json --debug \
 			--help --version
 		;;
 	esac
@@ -256,7 +256,7 @@ _tgt_admin() {
 	-C | --control-port) _tgtd_offer $(_tgtd_daemons) ;;
 	*)
 		_tgtd_offer --execute --delete --offline --ready --update --show --control-port \
-			--conf --ignore-errors --force --pretend --dump --verbose --help
+			--conf --ignore-errors --force --pretend --dump --json --verbose --help
 		;;
 	esac
 }

@@ -29,7 +29,7 @@ static const char program[] = "tgtadm";
 
 enum { EXIT_REFUSED = EINVAL, EXIT_UNKNOWN = 1, EXIT_NO_DAEMON = ENOTCONN };
 
-enum { OPT_PASSWORD_FILE = 256 };
+enum { OPT_PASSWORD_FILE = 256, OPT_JSON };
 
 static const struct option long_options[] = {
 	{ "debug", no_argument, NULL, 'd' },
@@ -64,6 +64,7 @@ static const struct option long_options[] = {
 	{ "control-port", required_argument, NULL, 'C' },
 	{ "expose", required_argument, NULL, 'X' },
 	{ "portal", required_argument, NULL, 'A' },
+	{ "json", no_argument, NULL, OPT_JSON },
 	{ NULL, 0, NULL, 0 },
 };
 static const char short_options[] = "dhVL:o:m:t:s:c:l:n:v:b:E:f:y:T:I:Q:u:p:H:FP:B:Y:OC:S:X:";
@@ -92,6 +93,7 @@ __attribute__((noreturn)) static void help(void)
 	       "Usage: tgtadm --mode <mode> --op <operation> [OPTION...]\n\n"
 	       "  --mode system --op show [--name config|counters|stores|failed-logins]\n"
 	       "  --mode system --op stat|delete\n"
+	       "  --mode system --op stat --name machine --json\n"
 	       "  --mode system --op stat --name all|cache_|iscsi_|tcp_|iser_...\n"
 	       "  --mode system --op update --name State|debug|iSNS... --value <value>\n"
 	       "  --mode target --op new --tid <id> --targetname <name>\n"
@@ -121,6 +123,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --lld <driver>          iscsi or iser; may be left out\n"
 	       "  --host, --bus           of Fibre Channel targets: refused\n"
 	       "  --control-port <port>   which daemon (tgtd --control-port)\n"
+	       "  --json                  show and stat: the answer as JSON\n"
 	       "  --debug                 say why the daemon refused\n"
 	       "  --help, --version\n\n"
 	       "See tgtadm(8).\n",
@@ -307,6 +310,8 @@ static void check(const struct cmdline *cl)
 	const char *mode = adm_mode_name((enum adm_mode)cl->mode);
 	unsigned need = rule ? rule->need : 0;
 
+	require(!r->json || cl->op == ADM_SHOW || cl->op == ADM_STAT,
+		"'json' is an option of show and stat");
 	if (daemon_checks(cl->mode))
 		return;
 	/* these two come before the operation is looked at */
@@ -450,6 +455,7 @@ static void parse_option(struct cmdline *cl, int ch)
 	case 'u': r->text[ADM_T_USER] = optarg; break;
 	case 'p': take_password(cl, optarg, false); break;
 	case OPT_PASSWORD_FILE: take_password(cl, optarg, true); break;
+	case OPT_JSON: r->json = true; break;
 	case 'f': r->text[ADM_T_BSOFLAGS] = optarg; break;
 	case 'y': r->text[ADM_T_BLOCKSIZE] = digits_arg(ch, optarg); break;
 	case 'E': r->text[ADM_T_BSTYPE] = optarg; break;
@@ -519,6 +525,8 @@ int main(int argc, char **argv)
 		parse_option(&cl, ch);
 		if (ch == OPT_PASSWORD_FILE)
 			ch = 'p'; /* where one may stand, the other may */
+		if (ch == OPT_JSON)
+			continue;
 		if (!strchr(cl.given, ch) && given < sizeof(cl.given) - 1)
 			cl.given[given++] = (char)ch;
 	}

@@ -54,6 +54,8 @@ struct cache_conf {
 /* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…,readahead=…,workers=…`
  * over the defaults in @conf. 0, or -EINVAL with a message in @err. */
 int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err_len) must_check;
+/* The word for it; "?" when it is none. Any thread. */
+const char *cache_affinity_name(enum cache_affinity affinity);
 /* Allocates everything. NULL with errno, reason logged. Main thread. */
 struct cache *cache_create(const struct cache_conf *conf) must_check;
 /* All devices are closed. Main thread. */

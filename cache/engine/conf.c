@@ -80,6 +80,11 @@ static const char *const affinity_names[] = {
 	[CACHE_AFFINITY_AUTO] = "auto",
 };
 
+const char *cache_affinity_name(enum cache_affinity affinity)
+{
+	return (unsigned)affinity < ARRAY_SIZE(affinity_names) ? affinity_names[affinity] : "?";
+}
+
 static bool parse_affinity(const char *s, enum cache_affinity *out)
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(affinity_names); i++)

@@ -265,6 +265,8 @@ bool dev_any_dirty(const struct cache_dev *dev);
 void dirty_gone(struct cache_dev *dev, struct partition *p, uint64_t block);
 /* Blocks on its lists. Each partition's lock is had once. */
 uint64_t dev_dirty(const struct cache_dev *dev);
+/* The same without a lock where nothing was dirty: for figures, since it may be a moment late. */
+uint64_t dev_dirty_some(const struct cache_dev *dev);
 /* Bytes of whole blocks that are not written back, in flight or not. The same. */
 uint64_t dev_unwritten(const struct cache_dev *dev);
 

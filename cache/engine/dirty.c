@@ -142,6 +142,24 @@ uint64_t dev_dirty(const struct cache_dev *dev)
 	return n;
 }
 
+uint64_t dev_dirty_some(const struct cache_dev *dev)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < dev->cache->nparts; i++) {
+		if (!(i % 64) && !__atomic_load_n(&dev->dirty_parts[i / 64], __ATOMIC_RELAXED)) {
+			i += 63;
+			continue;
+		}
+		if (!(__atomic_load_n(&dev->dirty_parts[i / 64], __ATOMIC_RELAXED) >> i % 64 & 1))
+			continue;
+		leaf_lock(&dev->cache->part[i]->lock);
+		n += dev->dirty[i].count;
+		leaf_unlock(&dev->cache->part[i]->lock);
+	}
+	return n;
+}
+
 uint64_t dev_unwritten(const struct cache_dev *dev)
 {
 	uint64_t n = 0;

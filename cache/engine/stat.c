@@ -121,6 +121,12 @@ void cache_stat_add_all(struct cache *c, bool count_pinned, struct cache_stat *s
 		cache_stat_add_node(c, n, count_pinned, s);
 }
 
+void cache_stat_add_partition(struct cache *c, uint32_t node, uint32_t part, struct cache_stat *s)
+{
+	ASSERT(node < c->nnodes && part < c->node[node].nparts);
+	add_part(&c->node[node].parts[part], false, s);
+}
+
 static uint32_t count_bits(const uint64_t *map, uint32_t from, uint32_t to)
 {
 	uint32_t n = 0;
@@ -180,6 +186,13 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 	while (span_walk_step(dev, &w, count_resident, &want))
 		;
 	return 0;
+}
+
+uint64_t cache_dirty_of(struct blk *blk)
+{
+	const struct cache_dev *dev = cache_is_cached(blk) ? cache_dev_of(blk) : NULL;
+
+	return dev ? dev_dirty_some(dev) << dev->cache->geo.block_shift : 0;
 }
 
 static int parse_update(struct cache_conf *conf, const char *name, const char *value, char *err,

@@ -66,6 +66,13 @@ void cache_stat_init(struct cache_stat *s);
 void cache_stat_add_node(struct cache *cache, uint32_t node, bool count_pinned,
 			 struct cache_stat *s);
 void cache_stat_add_all(struct cache *cache, bool count_pinned, struct cache_stat *s);
+/* One partition of a node (0 .. info.partitions - 1); hits that took no lock are counted by node
+ * only. */
+void cache_stat_add_partition(struct cache *cache, uint32_t node, uint32_t part,
+			      struct cache_stat *s);
+/* Bytes of @blk, a cache_open()ed device, that wait for write-back: whole blocks. It takes a lock
+ * only where something is dirty. 0 when it is no such device. */
+uint64_t cache_dirty_of(struct blk *blk);
 
 /* What is in the cache of [offset, offset+len) of a device (len 0: to its end), in bytes; and how
  * its store takes what is written back. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tgtadm --mode account: users, and what they are bound and tied to. */
 #include "conf/model.h"
-#include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/json.h"
 #include "tgtd/iscsi/iscsi.h"
 
 static enum adm_status account_status(struct adm_call *call, int err)
@@ -133,6 +133,11 @@ enum adm_status verb_account_show(struct adm_call *call)
 {
 	const char *user = call->req.text[ADM_T_USER], *password = call->req.text[ADM_T_PASSWORD];
 
+	if (call->req.json)
+		return user && password ?
+			       admin_refuse(call, ADM_INVALID_REQUEST,
+					    "whether a password is right is not said as JSON") :
+			       json_accounts(call);
 	if (user && password) {
 		if (iscsi_account_check(user, password))
 			out_printf(&call->out, "Account list:\n    %s\n", user);

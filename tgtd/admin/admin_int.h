@@ -11,7 +11,9 @@
  *     check.c    requests that are only checked
  *     target_verbs.c account_verbs.c cache_verbs.c   the other larger modes
  *     export.c   the whole configuration as targets.conf text
- *     show.c     everything that prints
+ *     show.c     everything that prints text
+ *     json_show.c json_stat.c json_cache.c json_machine.c   the same as JSON (json.h)
+ *     json.c     JSON values, and large answers in steps
  *     apply.c    makes and takes down targets and LUs: stores, caches
  *     threads.c  event threads of LUs
  *     store.c    opens stores, beside the main loop
@@ -37,6 +39,7 @@ struct adm_out {
 	bool failed; /* no memory: the answer becomes "out of memory" */
 };
 void out_printf(struct adm_out *out, const char *fmt, ...) printf_like(2, 3);
+void out_put(struct adm_out *out, const char *bytes, size_t n);
 void out_puts(struct adm_out *out, const char *text);
 void out_free(struct adm_out *out);
 
@@ -333,11 +336,12 @@ enum adm_status cache_update_verb_check(struct adm_call *call);
 
 /* ---- export.c -------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */
-enum adm_status export_config(struct adm_call *call);
+void export_config(struct adm_call *call);
 
 /* ---- show.c ---------------------------------------------------------------------------------- */
 void show_targets(struct adm_call *call);
-void show_target_keys(struct adm_call *call, struct adm_target *t);
+/* Lines key=value into @out. */
+void show_target_keys(struct adm_out *out, struct adm_target *t);
 void show_system(struct adm_call *call);
 /* A line for each address and account name. */
 void show_failed_logins(struct adm_call *call);
@@ -347,7 +351,12 @@ void show_stores(struct adm_call *call);
 void show_accounts(struct adm_call *call);
 void show_portals(struct adm_call *call);
 void show_connections(struct adm_call *call, struct adm_target *t);
-enum adm_status show_sessions(struct adm_call *call, struct adm_target *t);
+/* With a session id its keys, lines key=value, into @out; without one the sessions. */
+enum adm_status show_sessions(struct adm_call *call, struct adm_out *out, struct adm_target *t);
+/* Words that JSON has, too. */
+const char *show_driver_state(unsigned driver);
+const char *show_type_name(uint8_t type);
+const char *show_flags_text(uint8_t flags);
 /* Counters whose names begin with @prefix, "all": all. False: there is none. */
 bool show_metrics(struct adm_call *call, const char *prefix);
 /* What each of them counts, and in which unit. */

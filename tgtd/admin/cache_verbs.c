@@ -11,7 +11,7 @@
 #include "cache/engine/stat.h"
 #include "events/bug.h"
 #include "events/metrics.h"
-#include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/json.h"
 
 static enum adm_status no_cache(struct adm_call *call)
 {
@@ -71,17 +71,6 @@ static void where_lines(struct adm_out *out, uint32_t nodes)
 	}
 }
 
-static const char *affinity_text(const struct cache_info *i)
-{
-	static const char *const text[] = {
-		[CACHE_AFFINITY_OFF] = "off", [CACHE_AFFINITY_INLINE] = "inline",
-		[CACHE_AFFINITY_FORWARD] = "forward", [CACHE_AFFINITY_AUTO] = "auto",
-		[CACHE_AFFINITY_SEND] = "send",
-	};
-
-	return (unsigned)i->affinity < ARRAY_SIZE(text) ? text[i->affinity] : "?";
-}
-
 enum adm_status cache_verb_show(struct adm_call *call)
 {
 	struct adm_out *out = &call->out;
@@ -89,6 +78,8 @@ enum adm_status cache_verb_show(struct adm_call *call)
 
 	if (!adm.conf.cache)
 		return no_cache(call);
+	if (call->req.json)
+		return json_cache(call);
 	cache_get_info(adm.conf.cache, &i);
 	out_printf(out,
 		   "Cache:\n"
@@ -101,7 +92,8 @@ enum adm_status cache_verb_show(struct adm_call *call)
 		   "    Largest request: %u KiB\n"
 		   "    Affinity: %s\n",
 		   i.size >> 20, i.block, i.group, i.nodes, i.partitions, i.workers,
-		   i.max_len >> 10, affinity_text(&i));
+		   i.max_len >> 10,
+		   cache_affinity_name(i.affinity));
 	choice_line(out, &i);
 	threshold_line(out, "Threshold", i.threshold);
 	threshold_line(out, "Threshold of misses", i.miss_threshold);
@@ -191,14 +183,55 @@ static void residency_work(struct scsi_work *w)
 	r->err = cache_residency(r->blk, 0, 0, &r->found);
 }
 
+/* How its store takes what is written back. */
+static const char *residency_state(const struct residency *r, const char *doubt)
+{
+	return doubt || r->found.doubt ? "data may be lost, SYNCs fail until refresh=1" :
+	       r->found.failing	       ? "fails, and is tried again" :
+	       r->found.unrecorded ?
+		       "off while the state directory takes no record of what is dirty" :
+		       "ok";
+}
+
+static void residency_text(struct adm_out *out, const struct residency *r, uint32_t nodes)
+{
+	const char *doubt = blk_doubt(r->blk);
+
+	out_printf(out,
+		   "Size: %" PRIu64 "\nCached: %" PRIu64 "\nDirty: %" PRIu64 "\nPinned: %" PRIu64
+		   "\n",
+		   (uint64_t)r->blk->size, r->found.valid, r->found.dirty, r->found.pinned);
+	for (uint32_t n = 0; n < nodes; n++)
+		out_printf(out, "Node %u: %" PRIu64 "\n", n, r->found.node_valid[n]);
+	out_printf(out, "Write-back: %s\n", residency_state(r, doubt));
+	if (doubt)
+		out_printf(out, "In doubt: %s\n", doubt);
+}
+
+static enum adm_status residency_json(struct adm_call *call, const struct residency *r,
+				      uint32_t nodes)
+{
+	json_t *doc = json_object(), *cached = json_array();
+	const char *doubt = blk_doubt(r->blk);
+
+	doc_set_int(doc, "size", r->blk->size);
+	doc_set_int(doc, "cached", r->found.valid);
+	doc_set_int(doc, "dirty", r->found.dirty);
+	doc_set_int(doc, "pinned", r->found.pinned);
+	for (uint32_t n = 0; n < nodes; n++)
+		doc_append(cached, json_integer((json_int_t)r->found.node_valid[n]));
+	doc_set(doc, "cached_by_node", cached);
+	doc_set_text(doc, "write_back", residency_state(r, doubt));
+	doc_set_text(doc, "in_doubt", doubt);
+	return doc_answer(call, doc);
+}
+
 static void residency_done(struct scsi_work *w)
 {
 	struct residency *r = container_of(w, struct residency, work);
 	struct adm_target *t = r->target;
-	struct adm_out *out = &r->call->out;
 	enum adm_status status = ADM_OK;
 	struct cache_info info;
-	const char *doubt = blk_doubt(r->blk);
 
 	ASSERT(t->busy);
 	if (r->err) {
@@ -206,23 +239,12 @@ static void residency_done(struct scsi_work *w)
 				      "the store of this LU is not cached");
 	} else {
 		cache_get_info(adm.conf.cache, &info);
-		out_printf(out,
-			   "Size: %" PRIu64 "\nCached: %" PRIu64 "\nDirty: %" PRIu64
-			   "\nPinned: %" PRIu64 "\n",
-			   (uint64_t)r->blk->size, r->found.valid, r->found.dirty, r->found.pinned);
-		for (uint32_t n = 0; n < info.nodes && n < TOPO_MAX_NODES; n++)
-			out_printf(out, "Node %u: %" PRIu64 "\n", n, r->found.node_valid[n]);
-		out_printf(
-			out, "Write-back: %s\n",
-			doubt || r->found.doubt ?
-				"data may be lost, SYNCs fail until refresh=1" :
-			r->found.failing ?
-				"fails, and is tried again" :
-			r->found.unrecorded ?
-				"off while the state directory takes no record of what is dirty" :
-				"ok");
-		if (doubt)
-			out_printf(out, "In doubt: %s\n", doubt);
+		const uint32_t nodes = MIN(info.nodes, (uint32_t)TOPO_MAX_NODES);
+
+		if (r->call->req.json)
+			status = residency_json(r->call, r, nodes);
+		else
+			residency_text(&r->call->out, r, nodes);
 	}
 	t->busy = false;
 	adm_call_done(r->call, status);
@@ -268,7 +290,9 @@ enum adm_status cache_verb_stat(struct adm_call *call)
 	if (call->req.has_tid != call->req.has_lun)
 		return admin_refuse(call, ADM_INVALID_REQUEST,
 				    "give both a target and a LUN, or neither");
-	return call->req.has_tid ? stat_one(call) : stat_all(call);
+	if (call->req.has_tid)
+		return stat_one(call);
+	return call->req.json ? json_cache_stat(call) : stat_all(call);
 }
 
 enum adm_status cache_update_verb_check(struct adm_call *call)
@@ -293,7 +317,7 @@ static void cache_value_now(const char *name, char *value, size_t len)
 
 	cache_get_info(adm.conf.cache, &info);
 	if (!strcmp(name, "affinity"))
-		snprintf(value, len, "%s", affinity_text(&info));
+		snprintf(value, len, "%s", cache_affinity_name(info.affinity));
 	else
 		snprintf(value, len, "%u", info.threshold_set);
 }

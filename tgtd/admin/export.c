@@ -8,7 +8,7 @@
 
 #include "conf/diff.h"
 #include "events/bug.h"
-#include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/json.h"
 #include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -123,7 +123,8 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 	}
 }
 
-static void add_target(struct conf *c, struct adm_target *from)
+/* All of it but its LUs. */
+static struct conf_target *add_target(struct conf *c, struct adm_target *from)
 {
 	struct conf_target *t = conf_add_target(c, scsi_target_name(from->scsi));
 	struct walk w = { .c = c, .t = t, .from = from };
@@ -131,16 +132,6 @@ static void add_target(struct conf *c, struct adm_target *from)
 
 	t->tid = from->tid;
 	t->driver = driver_names[from->driver];
-	for (struct scsi_lu *lu = scsi_lu_next(from->scsi, NULL); lu;
-	     lu = scsi_lu_next(from->scsi, lu)) {
-		struct scsi_lu_info info;
-
-		scsi_lu_get_info(lu, &info);
-		const struct adm_lu *known = registry_lu(from, info.conf.lun);
-
-		if (known)
-			add_lu(c, t, known);
-	}
 	iscsi_account_each_bound(from->scsi, add_user, &w);
 	iscsi_acl_each(from->scsi, ISCSI_ACL_ADDRESS, add_address, &w);
 	iscsi_acl_each(from->scsi, ISCSI_ACL_NAME, add_name, &w);
@@ -148,6 +139,26 @@ static void add_target(struct conf *c, struct adm_target *from)
 		conf_add_kv(c, &t->keys, set->key, set->value);
 	if (from->offline)
 		conf_add_kv(c, &t->keys, "state", "offline");
+	return t;
+}
+
+static const struct adm_lu *exported_lu(const struct adm_target *from, uint32_t lun)
+{
+	return registry_lu(from, lun);
+}
+
+static void add_lus(struct conf *c, struct conf_target *t, const struct adm_target *from)
+{
+	for (struct scsi_lu *lu = scsi_lu_next(from->scsi, NULL); lu;
+	     lu = scsi_lu_next(from->scsi, lu)) {
+		struct scsi_lu_info info;
+
+		scsi_lu_get_info(lu, &info);
+		const struct adm_lu *known = exported_lu(from, info.conf.lun);
+
+		if (known)
+			add_lu(c, t, known);
+	}
 }
 
 static void add_system(struct conf *c)
@@ -203,7 +214,7 @@ static void export_put(void *arg, const char *text)
 	out_puts(arg, text);
 }
 
-enum adm_status export_config(struct adm_call *call)
+void export_config(struct adm_call *call)
 {
 	struct conf c;
 	struct walk w = { .c = &c };
@@ -217,9 +228,174 @@ enum adm_status export_config(struct adm_call *call)
 	}
 	iscsi_account_each_loose(export_loose, &c);
 	iscsi_account_each_bound(NULL, add_user, &w);
-	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
-		add_target(&c, registry_target(scsi_target_tid(t)));
+	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t)) {
+		struct adm_target *from = registry_target(scsi_target_tid(t));
+
+		add_lus(&c, add_target(&c, from), from);
+	}
 	conf_print(&c, export_put, &call->out);
 	conf_free(&c);
-	return ADM_OK;
+}
+
+/* ---- as JSON: the same model, a target or an LU at a time ------------------------------------ */
+
+/* What may be given several times is an array. */
+static json_t *settings_object(const struct list *settings)
+{
+	json_t *object = json_object();
+	const struct conf_kv *kv;
+
+	list_for_each(kv, settings, link) {
+		json_t *before = json_object_get(object, kv->key), *array;
+
+		if (!before && conf_kind(kv->key) != CONF_MULTI) {
+			doc_set_text(object, kv->key, kv->value);
+			continue;
+		}
+		if (!before) {
+			before = json_array();
+			doc_set(object, kv->key, before);
+		} else if (!json_is_array(before)) {
+			array = json_array();
+			doc_append(array, json_incref(before));
+			doc_set(object, kv->key, array);
+			before = array;
+		}
+		doc_append(before, doc_text(kv->value));
+	}
+	return object;
+}
+
+static json_t *users_array(const struct list *users)
+{
+	json_t *array = json_array();
+	const struct conf_user *u;
+
+	list_for_each(u, users, link) {
+		json_t *row = json_object(), *names = json_array();
+		const struct conf_kv *name;
+
+		doc_set_text(row, "user", u->user);
+		doc_set_bool(row, "outgoing", u->outgoing);
+		doc_set_text(row, "password_file", u->file);
+		list_for_each(name, &u->names, link)
+			doc_append(names, doc_text(name->key));
+		doc_set(row, "initiators", names);
+		doc_append(array, row);
+	}
+	return array;
+}
+
+static json_t *rules_array(const struct list *rules, bool names)
+{
+	json_t *array = json_array();
+	const struct conf_rule *r;
+
+	list_for_each(r, rules, link) {
+		if (r->is_name != names)
+			continue;
+		json_t *row = names ? json_object() : doc_text(r->text);
+
+		if (names) {
+			doc_set_text(row, "name", r->text);
+			doc_set_text(row, "luns", r->luns ? r->luns : "all");
+		}
+		doc_append(array, row);
+	}
+	return array;
+}
+
+static void config_system(struct doc *d)
+{
+	struct conf c;
+	struct walk w = { .c = &c };
+
+	conf_init(&c);
+	add_system(&c);
+	iscsi_account_each_bound(NULL, add_user, &w);
+	doc_add(d, "system", settings_object(&c.system));
+	if (adm.portals_set) {
+		json_t *portals = json_array();
+		const struct conf_kv *kv;
+
+		iscsi_portal_each(export_portal, &c);
+		list_for_each(kv, &c.portals, link)
+			doc_append(portals, doc_text(kv->key));
+		doc_add(d, "portals", portals);
+	}
+	iscsi_account_each_loose(export_loose, &c);
+	doc_add(d, "accounts", users_array(&c.loose));
+	doc_add(d, "discovery_accounts", users_array(&c.users));
+	conf_free(&c);
+}
+
+static void config_target(struct doc *d, struct adm_target *from)
+{
+	const struct conf_target *t;
+	struct conf c;
+
+	conf_init(&c);
+	t = add_target(&c, from);
+	doc_open(d, NULL, '{');
+	doc_add(d, "tid", json_integer(t->tid));
+	doc_add(d, "name", doc_text(t->name));
+	doc_add(d, "driver", doc_text(t->driver));
+	doc_add(d, "settings", settings_object(&t->keys));
+	doc_add(d, "accounts", users_array(&t->users));
+	doc_add(d, "initiator_addresses", rules_array(&t->rules, false));
+	doc_add(d, "initiator_names", rules_array(&t->rules, true));
+	doc_open(d, "luns", '[');
+	conf_free(&c);
+}
+
+static void config_lu(struct doc *d, const struct adm_lu *from)
+{
+	struct conf c;
+	json_t *row = json_object();
+
+	conf_init(&c);
+	add_lu(&c, conf_add_target(&c, ""), from);
+	const struct conf_target *t = list_first(&c.targets, struct conf_target, link);
+	const struct conf_lu *lu = list_first(&t->lus, struct conf_lu, link);
+
+	doc_set_int(row, "lun", lu->lun);
+	doc_set_text(row, "path", lu->path);
+	doc_set(row, "settings", settings_object(&lu->options));
+	doc_add(d, NULL, row);
+	conf_free(&c);
+}
+
+static bool config_step(struct doc *d)
+{
+	struct adm_target *t = doc_target(d, false);
+	struct scsi_lu_info info;
+
+	if (!d->stage++) {
+		config_system(d);
+		doc_open(d, "targets", '[');
+	} else if (t && doc_lu(t, d->lun, &info)) {
+		const struct adm_lu *known = exported_lu(t, info.conf.lun);
+
+		if (known)
+			config_lu(d, known);
+		d->lun = info.conf.lun + 1;
+		return true;
+	} else if (d->at) {
+		doc_close(d);
+		doc_close(d);
+	}
+	d->lun = 0;
+	t = doc_target(d, true);
+	d->at = !!t;
+	if (t) {
+		config_target(d, t);
+		return true;
+	}
+	doc_close(d);
+	return false;
+}
+
+enum adm_status json_config(struct adm_call *call)
+{
+	return doc_begin(call, config_step, 0);
 }

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "events/bug.h"
-#include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/json.h"
 
 static void lu_update_go_on(void *arg, enum adm_status status);
 
@@ -352,6 +352,8 @@ enum adm_status verb_lu_stat(struct adm_call *call)
 		return ADM_NO_TARGET;
 	if (!lu && call->req.lun)
 		return ADM_NO_LUN;
+	if (call->req.json)
+		return json_stat(call, t);
 	stat_header(call);
 	if (lu)
 		stat_lu(call, lu);

@@ -42,18 +42,21 @@ void out_printf(struct adm_out *out, const char *fmt, ...)
 	out->len += (size_t)n;
 }
 
-void out_puts(struct adm_out *out, const char *text)
+void out_put(struct adm_out *out, const char *bytes, size_t n)
 {
-	size_t n = strlen(text);
-
 	if (!n)
 		return;
 	if (!out_room(out, n)) {
 		out->failed = true;
 		return;
 	}
-	memcpy(out->buf + out->len, text, n);
+	memcpy(out->buf + out->len, bytes, n);
 	out->len += n;
+}
+
+void out_puts(struct adm_out *out, const char *text)
+{
+	out_put(out, text, strlen(text));
 }
 
 void out_free(struct adm_out *out)

@@ -17,7 +17,7 @@
 #define IN2 IN1 IN1
 #define IN3 IN2 IN1
 
-static const char *driver_state(unsigned driver)
+const char *show_driver_state(unsigned driver)
 {
 	ASSERT(driver < ADM_DRIVERS);
 	if (adm.lld_stopped[driver])
@@ -51,7 +51,7 @@ static void show_nexus(const struct iscsi_conn_info *info, void *arg)
 		   info->iser ? "RDMA " : "", info->address);
 }
 
-static const char *type_name(uint8_t type)
+const char *show_type_name(uint8_t type)
 {
 	switch (type) {
 	case ADM_TYPE_DISK:
@@ -71,7 +71,7 @@ static uint64_t megabytes(uint64_t bytes)
 	return bytes / 1000000 + (bytes % 1000000 >= 500000);
 }
 
-static const char *flags_text(uint8_t flags)
+const char *show_flags_text(uint8_t flags)
 {
 	static const char *const text[] = {
 		[0] = "", [ADM_BS_SYNC] = "sync", [ADM_BS_DIRECT] = "direct",
@@ -96,12 +96,12 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 		       "Removable media: %s\n" IN3 "Prevent removal: %s\n" IN3 "Readonly: %s\n" IN3
 		       "SWP: %s\n" IN3 "Thin-provisioning: %s\n" IN3 "Backing store type: %s\n" IN3
 		       "Backing store path: %s\n" IN3 "Backing store flags: %s\n",
-		   info.conf.lun, type_name(info.conf.device_type), info.conf.scsi_id,
+		   info.conf.lun, show_type_name(info.conf.device_type), info.conf.scsi_id,
 		   info.conf.scsi_sn, medium ? megabytes(info.size) : 0,
 		   controller ? 1 : info.block_size, yes(info.conf.online),
 		   yes(info.conf.removable), yes(info.prevent_removal), yes(info.conf.readonly),
 		   yes(info.conf.swp), yes(info.conf.thin_provisioning), lu ? lu->bstype : "null",
-		   medium ? lu->path : "None", flags_text(lu ? lu->flags : 0));
+		   medium ? lu->path : "None", show_flags_text(lu ? lu->flags : 0));
 	/* Nothing that tools know: only where somebody has to look. */
 	const char *doubt = info.conf.blk ? blk_doubt(info.conf.blk) : NULL;
 
@@ -241,10 +241,9 @@ static void show_alua(struct adm_out *out, struct scsi_target *t)
 }
 
 /* A target that sends initiators elsewhere shows only that. */
-void show_target_keys(struct adm_call *call, struct adm_target *t)
+void show_target_keys(struct adm_out *out, struct adm_target *t)
 {
 	const char *address = key_set(t, "RedirectAddress"), *reason = key_set(t, "RedirectReason");
-	struct adm_out *out = &call->out;
 
 	if (*address) {
 		out_printf(out, "RedirectAddress=%s\nRedirectPort=%s\nRedirectReason=%s\n", address,
@@ -295,7 +294,7 @@ void show_system(struct adm_call *call)
 		   "LLDs:\n",
 		   adm.offline ? "offline" : "ready", log_level() >= LOG_LVL_DEBUG ? "on" : "off");
 	for (unsigned d = 0; d < ADM_DRIVERS; d++)
-		out_printf(out, IN1 "%s: %s\n", driver_names[d], driver_state(d));
+		out_printf(out, IN1 "%s: %s\n", driver_names[d], show_driver_state(d));
 	out_puts(out, "Backing stores:\n");
 	for (unsigned i = 0; blk_bstypes[i]; i++) {
 		bool file = !strcmp(blk_bstypes[i], "rdwr") || !strcmp(blk_bstypes[i], "aio");
@@ -354,7 +353,7 @@ void show_llds(struct adm_call *call)
 
 	out_puts(out, "LLDs:\n");
 	for (unsigned d = 0; d < ADM_DRIVERS; d++) {
-		out_printf(out, IN1 "%s: %s\n", driver_names[d], driver_state(d));
+		out_printf(out, IN1 "%s: %s\n", driver_names[d], show_driver_state(d));
 		for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 			if (registry_target(scsi_target_tid(t))->driver == d)
 				out_printf(out, IN2 "Target %u: %s\n", scsi_target_tid(t),
@@ -464,7 +463,7 @@ static void find_session(const struct iscsi_conn_info *info, void *arg)
 }
 
 /* With a session id: the keys in force. Without: the sessions, of all targets or one. */
-enum adm_status show_sessions(struct adm_call *call, struct adm_target *t)
+enum adm_status show_sessions(struct adm_call *call, struct adm_out *out, struct adm_target *t)
 {
 	struct scsi_target *scsi = t ? t->scsi : NULL;
 	struct conn_walk w = { .call = call };
@@ -475,7 +474,7 @@ enum adm_status show_sessions(struct adm_call *call, struct adm_target *t)
 	}
 	iscsi_conn_each(scsi, find_session, &w);
 	if (!w.session ||
-	    iscsi_session_each_key(w.tid, (uint32_t)call->req.sid, show_key, &call->out))
+	    iscsi_session_each_key(w.tid, (uint32_t)call->req.sid, show_key, out))
 		return ADM_NO_SESSION;
 	return ADM_OK;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "events/bug.h"
-#include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/json.h"
 #include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/portal.h"
@@ -41,13 +41,17 @@ enum adm_status verb_target_show(struct adm_call *call)
 {
 	struct adm_target *t = call_target(call);
 
+	if (!call->req.has_tid && call->req.json)
+		return json_targets(call);
 	if (!call->req.has_tid) {
 		show_targets(call);
 		return ADM_OK;
 	}
 	if (!t)
 		return ADM_NO_TARGET;
-	show_target_keys(call, t);
+	if (call->req.json)
+		return json_target_keys(call, t);
+	show_target_keys(&call->out, t);
 	return ADM_OK;
 }
 
@@ -57,6 +61,8 @@ enum adm_status verb_target_stat(struct adm_call *call)
 
 	if (!t)
 		return ADM_NO_TARGET;
+	if (call->req.json)
+		return json_stat(call, t);
 	stat_header(call);
 	stat_target(call, t);
 	return ADM_OK;

@@ -12,7 +12,7 @@
 
 #include "events/bug.h"
 #include "events/log.h"
-#include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/json.h"
 #include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -25,39 +25,52 @@ static bool driver_ready(unsigned driver)
 
 /* ---- system ---------------------------------------------------------------------------------- */
 
-/* `--name config`: everything, as text that tgt-admin takes back. */
+/* What `system show` shows by name: as text, and as JSON. */
+static const struct {
+	const char *name;
+	void (*text)(struct adm_call *call);
+	enum adm_status (*json)(struct adm_call *call);
+} shown[] = {
+	{ "config", export_config, json_config }, /* that tgt-admin takes back */
+	{ "counters", show_counters, json_counters },
+	{ "stores", show_stores, json_stores },
+	{ "failed-logins", show_failed_logins, json_failed_logins },
+};
+
 static enum adm_status system_show(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME];
 
-	if (name && !strcmp(name, "config"))
-		return export_config(call);
-	if (name && !strcmp(name, "counters")) {
-		show_counters(call);
+	for (unsigned i = 0; name && i < ARRAY_SIZE(shown); i++) {
+		if (strcmp(name, shown[i].name))
+			continue;
+		if (call->req.json)
+			return shown[i].json(call);
+		shown[i].text(call);
 		return ADM_OK;
 	}
-	if (name && !strcmp(name, "stores")) {
-		show_stores(call);
-		return ADM_OK;
-	}
-	if (name && !strcmp(name, "failed-logins")) {
-		show_failed_logins(call);
-		return ADM_OK;
-	}
+	if (call->req.json)
+		return json_system(call);
 	show_system(call);
 	return ADM_OK;
 }
 
-/* With a name: counters of the daemon itself. */
+/* With a name: counters of the daemon itself, or all that a picture of the machine needs. */
 static enum adm_status system_stat(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME];
 
+	if (name && !strcmp(name, "machine"))
+		return json_machine(call);
+	if (name && *name && call->req.json)
+		return json_metrics(call, name);
 	if (name && *name)
 		return show_metrics(call, name) ?
 			       ADM_OK :
 			       admin_refuse(call, ADM_INVALID_REQUEST,
 					    "no counter's name begins with '%s'", name);
+	if (call->req.json)
+		return json_stat(call, NULL);
 	stat_header(call);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		stat_target(call, registry_target(scsi_target_tid(t)));
@@ -199,6 +212,8 @@ static enum adm_status portal_delete(struct adm_call *call)
 
 static enum adm_status portal_show(struct adm_call *call)
 {
+	if (call->req.json)
+		return json_portals(call);
 	show_portals(call);
 	return ADM_OK;
 }
@@ -211,7 +226,17 @@ static enum adm_status session_show(struct adm_call *call)
 
 	if (call->req.has_tid && !t)
 		return ADM_NO_TARGET;
-	return show_sessions(call, t);
+	if (!call->req.json)
+		return show_sessions(call, &call->out, t);
+	if (!call->req.has_sid)
+		return json_sessions(call, t);
+	struct adm_out keys = { 0 };
+	enum adm_status status = show_sessions(call, &keys, t);
+
+	if (status == ADM_OK)
+		return json_session_keys(call, &keys);
+	out_free(&keys);
+	return status;
 }
 
 static enum adm_status session_stat(struct adm_call *call)
@@ -220,7 +245,7 @@ static enum adm_status session_stat(struct adm_call *call)
 
 	if (call->req.has_tid && !t)
 		return ADM_NO_TARGET;
-	return stat_sessions(call, t);
+	return call->req.json ? json_stat_sessions(call, t) : stat_sessions(call, t);
 }
 
 static enum adm_status conn_show(struct adm_call *call)
@@ -229,6 +254,8 @@ static enum adm_status conn_show(struct adm_call *call)
 
 	if (!t)
 		return ADM_NO_TARGET;
+	if (call->req.json)
+		return json_sessions(call, t);
 	show_connections(call, t);
 	return ADM_OK;
 }
@@ -239,7 +266,7 @@ static enum adm_status conn_stat(struct adm_call *call)
 
 	if (call->req.has_tid && !t)
 		return ADM_NO_TARGET;
-	return stat_connections(call, t);
+	return call->req.json ? json_stat_connections(call, t) : stat_connections(call, t);
 }
 
 struct sid_search {
@@ -272,6 +299,8 @@ static enum adm_status conn_delete(struct adm_call *call)
 
 static enum adm_status lld_show(struct adm_call *call)
 {
+	if (call->req.json)
+		return json_llds(call);
 	show_llds(call);
 	return ADM_OK;
 }
@@ -365,6 +394,9 @@ void verbs_execute(struct adm_call *call)
 	else if (call->onlooker && !only_looks(call))
 		status = admin_refuse(call, ADM_INVALID_REQUEST,
 				      "members of the read-only group may show and stat, no more");
+	else if (call->req.json && call->req.op != ADM_SHOW && call->req.op != ADM_STAT)
+		status = admin_refuse(call, ADM_INVALID_REQUEST,
+				      "JSON is for what is shown: show and stat");
 	else if (!one_line(call))
 		status = admin_refuse(call, ADM_INVALID_REQUEST, "control characters in a text");
 	else if (adm.draining || adm.leaving)

@@ -190,6 +190,11 @@ struct iscsi_conn_info {
  * iscsi. @t NULL: all targets. */
 void iscsi_conn_each(struct scsi_target *t,
 		     void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg);
+/* The same of at most @max sessions whose TSIH is above @after (0: from the first). The TSIH of the
+ * last one, for the next call; 0: there was none. So that whoever shows many can do it in steps,
+ * between which sessions come and go. */
+uint32_t iscsi_conn_some(struct scsi_target *t, uint32_t after, unsigned max,
+			 void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg);
 /* Session keys in force, or -ENOENT. */
 int iscsi_session_each_key(uint32_t tid, uint32_t tsih,
 			   void (*fn)(const char *key, const char *value, void *arg), void *arg);

@@ -11,6 +11,7 @@
  * Main asks a loop to end a connection with conn->ctl_msg, which always comes back, so that neither
  * side ever holds the only key to memory that the other still uses.
  */
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -505,36 +506,52 @@ void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
 
 /* ---- what the admin sees --------------------------------------------------------------------- */
 
-void iscsi_conn_each(struct scsi_target *t,
-		     void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg)
+static void tell_conn(const struct iscsi_session *s, struct iscsi_conn *c,
+		      void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg)
+{
+	struct iscsi_conn_info info = { .tid = scsi_target_tid(s->target),
+					.tsih = s->tsih,
+					.cid = c->cid,
+					.iser = c->tp->iser,
+					.thread = loop_name(s->loop) };
+
+	snprintf(info.initiator, sizeof(info.initiator), "%s", s->initiator);
+	snprintf(info.alias, sizeof(info.alias), "%s", s->alias);
+	snprintf(info.address, sizeof(info.address), "%s", c->peer_text);
+	for (size_t i = 0; i < sizeof(c->stats) / sizeof(uint64_t); i++)
+		((uint64_t *)&info.stats)[i] =
+			__atomic_load_n((const uint64_t *)&c->stats + i, __ATOMIC_RELAXED);
+	if (c->tp->describe)
+		c->tp->describe(c, info.channel, sizeof(info.channel));
+	fn(&info, arg);
+}
+
+uint32_t iscsi_conn_some(struct scsi_target *t, uint32_t after, unsigned max,
+			 void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg)
 {
 	struct iscsi_session *s;
 	struct iscsi_conn *c;
+	uint32_t last = 0;
 
 	ASSERT_ON_MAIN();
 	list_for_each(s, &iscsi_core.sessions, link) {
-		if (s->discovery || s->state == Q1_FREE || (t && s->target != t))
+		if (s->tsih <= after || s->discovery || s->state == Q1_FREE ||
+		    (t && s->target != t))
 			continue;
-		list_for_each(c, &s->main_conns, main_link) {
-			struct iscsi_conn_info info = { .tid = scsi_target_tid(s->target),
-							.tsih = s->tsih,
-							.cid = c->cid,
-							.iser = c->tp->iser,
-							.thread = loop_name(s->loop) };
-
-			if (!c->in_ffp)
-				continue;
-			snprintf(info.initiator, sizeof(info.initiator), "%s", s->initiator);
-			snprintf(info.alias, sizeof(info.alias), "%s", s->alias);
-			snprintf(info.address, sizeof(info.address), "%s", c->peer_text);
-			for (size_t i = 0; i < sizeof(c->stats) / sizeof(uint64_t); i++)
-				((uint64_t *)&info.stats)[i] = __atomic_load_n(
-					(const uint64_t *)&c->stats + i, __ATOMIC_RELAXED);
-			if (c->tp->describe)
-				c->tp->describe(c, info.channel, sizeof(info.channel));
-			fn(&info, arg);
-		}
+		if (!max--)
+			break;
+		last = s->tsih;
+		list_for_each(c, &s->main_conns, main_link)
+			if (c->in_ffp)
+				tell_conn(s, c, fn, arg);
 	}
+	return last;
+}
+
+void iscsi_conn_each(struct scsi_target *t,
+		     void (*fn)(const struct iscsi_conn_info *info, void *arg), void *arg)
+{
+	iscsi_conn_some(t, 0, UINT_MAX, fn, arg);
 }
 
 static struct iscsi_session *find_on(uint32_t tid, uint32_t tsih)

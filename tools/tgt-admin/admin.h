@@ -36,8 +36,8 @@ int daemon_port(void);
 void daemon_turn(void);
 /* @reply is the caller's to free. */
 void daemon_call(const struct adm_req *req, struct adm_reply *reply);
-/* Prints what SHOW of @mode answers. An exit status. */
-int daemon_print(enum adm_mode mode, const char *name);
+/* Prints what SHOW of @mode answers, as text or JSON. An exit status. */
+int daemon_print(enum adm_mode mode, const char *name, bool json);
 /* g.have; with --pretend and no daemon an empty one, and g.no_daemon. */
 void daemon_load(void);
 /* Marks accounts in g.have whose password is another than the file's. */

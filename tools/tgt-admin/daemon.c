@@ -48,7 +48,7 @@ void daemon_call(const struct adm_req *req, struct adm_reply *reply)
 	exit(err == -ENOTCONN ? ENOTCONN : EINVAL);
 }
 
-static char *ask(enum adm_mode mode, enum adm_op op, const char *name)
+static char *ask(enum adm_mode mode, enum adm_op op, const char *name, bool json)
 {
 	struct adm_req req;
 	struct adm_reply reply;
@@ -56,6 +56,7 @@ static char *ask(enum adm_mode mode, enum adm_op op, const char *name)
 
 	adm_req_init(&req, mode, op);
 	req.text[ADM_T_NAME] = name;
+	req.json = json;
 	daemon_call(&req, &reply);
 	if (reply.status != ADM_OK) {
 		fprintf(stderr, "tgt-admin: %s%s%s\n", adm_status_text(reply.status),
@@ -69,9 +70,9 @@ static char *ask(enum adm_mode mode, enum adm_op op, const char *name)
 	return text;
 }
 
-int daemon_print(enum adm_mode mode, const char *name)
+int daemon_print(enum adm_mode mode, const char *name, bool json)
 {
-	char *text = ask(mode, ADM_SHOW, name);
+	char *text = ask(mode, ADM_SHOW, name, json);
 
 	fputs(text, stdout);
 	free(text);
@@ -82,7 +83,7 @@ int daemon_print(enum adm_mode mode, const char *name)
 /* How large the daemon takes each store to be, for file_sizes(). */
 static void load_sizes(void)
 {
-	char *text = ask(ADM_SYSTEM, ADM_SHOW, "stores");
+	char *text = ask(ADM_SYSTEM, ADM_SHOW, "stores", false);
 
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
 		unsigned tid, lun, block;
@@ -106,7 +107,7 @@ static void load_sizes(void)
  * here as there. */
 static void load_portals(void)
 {
-	char *text = ask(ADM_PORTAL, ADM_SHOW, NULL);
+	char *text = ask(ADM_PORTAL, ADM_SHOW, NULL, false);
 
 	list_init(&g.have.portals);
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
@@ -138,7 +139,7 @@ void daemon_load(void)
 	g.no_daemon = nobody_answers();
 	if (g.no_daemon)
 		return;
-	text = ask(ADM_SYSTEM, ADM_SHOW, "config");
+	text = ask(ADM_SYSTEM, ADM_SHOW, "config", false);
 	if (conf_parse_text(&g.have, "daemon", text, strlen(text), true, &err)) {
 		fprintf(stderr, "tgt-admin: the daemon's answer is not understood: %s\n", err.text);
 		exit(EINVAL);
@@ -147,7 +148,7 @@ void daemon_load(void)
 	free(text);
 	load_sizes();
 	load_portals();
-	accounts = ask(ADM_ACCOUNT, ADM_SHOW, NULL);
+	accounts = ask(ADM_ACCOUNT, ADM_SHOW, NULL, false);
 	for (char *line = strtok(accounts, "\n"); line; line = strtok(NULL, "\n"))
 		/* lines that are further in tell more of the account before them */
 		if (!strncmp(line, "    ", 4) && strncmp(line + 4, "    ", 4))

@@ -30,6 +30,7 @@ __attribute__((noreturn)) static void usage(void)
 	      "      --ignore-errors        continue even if a request is refused\n"
 	      "  -f, --force                also what sessions would feel\n"
 	      "  -p, --pretend              only print what would be done, as tgtadm command lines\n"
+	      "      --json                 with --show or --dump: as JSON\n"
 	      "      --dump                 print the daemon's configuration as a file\n"
 	      "  -v, --verbose              print what is done\n"
 	      "  -h, --help                 show this help\n\n",
@@ -205,7 +206,7 @@ static int do_state(const char *value, const char *state)
 	return plan_execute(&steps, true, false);
 }
 
-enum { OPT_DELETE = 256, OPT_OFFLINE, OPT_READY, OPT_UPDATE, OPT_IGNORE, OPT_DUMP };
+enum { OPT_DELETE = 256, OPT_OFFLINE, OPT_READY, OPT_UPDATE, OPT_IGNORE, OPT_DUMP, OPT_JSON };
 
 int main(int argc, char **argv)
 {
@@ -221,6 +222,7 @@ int main(int argc, char **argv)
 		{ "force", no_argument, NULL, 'f' },
 		{ "pretend", no_argument, NULL, 'p' },
 		{ "dump", no_argument, NULL, OPT_DUMP },
+		{ "json", no_argument, NULL, OPT_JSON },
 		{ "verbose", no_argument, NULL, 'v' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "control-port", required_argument, NULL, 'C' },
@@ -228,6 +230,7 @@ int main(int argc, char **argv)
 	};
 	int ch, action = 0;
 	const char *value = NULL;
+	bool json = false;
 	char *end;
 
 	prctl(PR_SET_DUMPABLE, 0); /* no core: passwords are in our memory */
@@ -262,6 +265,9 @@ int main(int argc, char **argv)
 		case 'v':
 			g.verbose = true;
 			break;
+		case OPT_JSON:
+			json = true;
+			break;
 		case 'C':
 			g.port = (int)strtol(optarg, &end, 10);
 			if (*end || end == optarg || g.port < 0 || g.port > INT16_MAX) {
@@ -283,13 +289,17 @@ int main(int argc, char **argv)
 	}
 	if (argc == 1)
 		usage();
+	if (json && action != 's' && action != OPT_DUMP) {
+		fprintf(stderr, "tgt-admin: --json is for --show and --dump\n");
+		return 1;
+	}
 	switch (action) {
 	case 'e':
 		return do_execute();
 	case 's':
-		return daemon_print(ADM_TARGET, NULL);
+		return daemon_print(ADM_TARGET, NULL, json);
 	case OPT_DUMP:
-		return daemon_print(ADM_SYSTEM, "config");
+		return daemon_print(ADM_SYSTEM, "config", json);
 	case OPT_DELETE:
 		return do_delete(value);
 	case OPT_UPDATE:

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What test_json.sh asks: every show and stat as text and as JSON, compared."""
+import json, os, re, subprocess, sys, threading
+sys.path.insert(0, 'tests/support')
+sys.dont_write_bytecode = True
+from iscsi_peer import Peer
+
+tgtadm, tgt_admin, port, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4].encode()
+NAME, SECRET = 'iqn.2026-11.org.tgtd.test:json', 'a-secret-of-26-characters'
+wrong = 0
+
+
+def is_so(name, good, said=''):
+    global wrong
+    wrong += not good
+    print(('ok ' if good else 'not ok ') + name)
+    if not good:
+        print('# ' + repr(said)[:600])
+
+
+def run(*args):
+    return subprocess.run([tgtadm, *args], capture_output=True)
+
+
+def adm(words, *more):
+    mode, op, *rest = words.split()
+    return run('--mode', mode, '--op', op, *rest, *more)
+
+
+def no_twice(pairs):
+    assert len(dict(pairs)) == len(pairs), 'a name twice in %r' % pairs
+    return dict(pairs)
+
+
+def no_constant(word):
+    raise ValueError(word)
+
+
+def ask(words, *more):
+    r = adm(words, '--json', *more)
+    assert r.returncode == 0 and not r.stderr, (words, r)
+    return json.loads(r.stdout.decode('utf-8'), object_pairs_hook=no_twice, parse_constant=no_constant)
+
+
+def text(words):
+    r = adm(words)
+    assert r.returncode == 0, (words, r)
+    return r.stdout.decode('utf-8', 'surrogateescape')
+
+
+def must(words, *more):
+    r = adm(words, *more)
+    assert r.returncode == 0, (words, r)
+
+
+# ---- something to show
+store = folder + b'/st\xffore\xc3\xa9"\\'
+with open(store, 'wb') as f:
+    f.truncate(1 << 23)
+for tid in (1, 2, 7):
+    must('target new --tid %d -T %s.%d' % (tid, NAME, tid))
+    must('target bind --tid %d -I ALL' % tid)
+    for lun in (1, 3):
+        must('logicalunit new --tid %d --lun %d --bstype ram --backing-store 16m' % (tid, lun))
+must('logicalunit new --tid 1 --lun 9', '--backing-store', store)
+must('logicalunit update --tid 1 --lun 3 --params vendor_id=ACME,readonly=1')
+must('target update --tid 1 --name MaxBurstLength --value 524288')
+must('account new --user bob --password ' + SECRET)
+must('account new --user eve --password ' + SECRET)
+must('account bind --user eve --tid 2 --outgoing')
+must('account bind --user bob --tid 7 --initiator-name iqn.a.b:c')
+must('target bind --tid 7 -Q iqn.a.b:c --expose 1,3')
+with open(folder.decode() + '/password', 'w') as f:
+    f.write(SECRET + '\n')
+os.chmod(f.name, 0o600)
+must('account new --user kim --password-file ' + f.name)
+must('account bind --user kim')
+Peer.address, Peer.target = ('127.0.0.1', port), NAME + '.1'
+peer = Peer()
+answer = peer.login_step(1, 3, peer.names() + ['InitiatorAlias=bad \u00fcml\u00e4ut'])
+assert answer[None] == (0, True), answer
+peer.ready()
+for i in range(5):
+    peer.out(peer.read(i, 8))
+    assert peer.wait_status(peer.itt - 1)[1] == 0
+sid = str(peer.tsih)
+
+# ---- every verb that shows, both ways
+VERBS = ['system show', 'system show --name config', 'system show --name counters', 'system show --name stores',
+         'system show --name failed-logins', 'system stat', 'system stat --name all', 'system stat --name cache_',
+         'target show', 'target show --tid 1', 'target stat --tid 1', 'logicalunit stat --tid 1 --lun 1',
+         'account show', 'portal show', 'session show', 'session show --tid 1', 'session show --tid 1 --sid ' + sid,
+         'session stat --tid 1', 'session stat --tid 1 --sid ' + sid, 'conn show --tid 1', 'conn stat --tid 1',
+         'conn stat --tid 1 --sid %s --cid 0' % sid, 'lld show', 'cache show', 'cache stat',
+         'cache stat --tid 1 --lun 9', 'system stat --name machine']
+said = {}
+for verb in VERBS:
+    try:
+        said[verb] = ask(verb)
+        good = isinstance(said[verb], dict) and said[verb]
+    except (AssertionError, ValueError) as e:
+        good, said[verb] = False, str(e)
+    is_so(verb + ': an object', good, said[verb])
+    if 'machine' not in verb:
+        is_so(verb + ': still a text', not text(verb).startswith('{'))
+everything = json.dumps(said)
+is_so('no secret in any of it', SECRET not in everything and everything.count('password') > 0)
+
+# a verb that this test does not know: help says what there is
+helped = subprocess.run([tgtadm, '--help'], capture_output=True, text=True).stdout
+for mode, ops in re.findall(r'--mode (\w+) --op ([\w|]+)', helped):
+    for op in set(ops.split('|')) & {'show', 'stat'}:
+        is_so('%s %s is asked here' % (mode, op), any(v.startswith(mode + ' ' + op) for v in VERBS))
+
+# ---- figures are those of the texts
+targets = said['target show']['targets']
+is_so('targets and LUNs', [(t['tid'], [l['lun'] for l in t['luns']]) for t in targets] ==
+      [(1, [0, 1, 3, 9]), (2, [0, 1, 3]), (7, [0, 1, 3])], targets)
+lu = targets[0]['luns'][3]
+is_so('a path that is not UTF-8', lu['backing_store_path'].encode() ==
+      store.replace(b'\xff', '\ufffd'.encode()), lu['backing_store_path'])
+is_so('its size', lu['size'] == 1 << 23 and lu['block_size'] == 512)
+is_so('a property', targets[0]['luns'][2]['readonly'] is True and lu['readonly'] is False)
+is_so('an initiator', [s['initiator'] for s in targets[0]['sessions']] == [peer.name] and
+      targets[0]['sessions'][0]['connections'][0]['address'] == '127.0.0.1', targets[0]['sessions'])
+is_so('ties and masks', targets[2]['accounts'][0]['initiators'] == ['iqn.a.b:c'] and
+      targets[2]['initiator_names'] == [{'name': 'iqn.a.b:c', 'luns': '1,3'}], targets[2])
+keys = dict(l.split('=', 1) for l in text('target show --tid 1').splitlines())
+is_so('keys of a target', {k: str(v) for k, v in said['target show --tid 1']['keys'].items()} == keys)
+keys = dict(l.split('=', 1) for l in text('session show --tid 1 --sid ' + sid).splitlines())
+is_so('keys of a session', {k: str(v) for k, v in said['session show --tid 1 --sid ' + sid]['keys'].items()} == keys)
+lines = [list(map(int, l.split())) for l in text('target stat --tid 1').splitlines()[1:]]
+rows = [[r[k] for k in ('tid', 'lun', 'sid', 'rd_subm_bytes', 'rd_subm_cmds', 'rd_done_bytes', 'rd_done_cmds', 'wr_subm_bytes',
+                        'wr_subm_cmds', 'wr_done_bytes', 'wr_done_cmds', 'errs')] for r in said['target stat --tid 1']['statistics']]
+is_so('statistics', rows == lines and any(r[4] for r in rows), (rows, lines))
+line = list(map(int, text('conn stat --tid 1').splitlines()[1].split()))
+row = said['conn stat --tid 1']['connections'][0]
+is_so('a connection', [row[k] for k in ('sid', 'cid', 'rxdata_octets', 'txdata_octets', 'dataout_pdus', 'datain_pdus',
+                                        'cmd_pdus', 'rsp_pdus')] == line, (row, line))
+is_so('one session only', {r['sid'] for r in said['session stat --tid 1 --sid ' + sid]['statistics']} == {int(sid)})
+names = [l.split()[0] for l in text('system show --name counters').splitlines()]
+is_so('all counters', [c['name'] for c in said['system show --name counters']['counters']] == names and
+      list(said['system stat --name all']['counters']) == names)
+stores = [list(map(int, l.split())) for l in text('system show --name stores').splitlines()]
+is_so('stores', [[s['tid'], s['lun'], s['size'], s['block_size']] for s in said['system show --name stores']['stores']] == stores)
+config = said['system show --name config']
+lun3 = [l for l in config['targets'][0]['luns'] if l['lun'] == 3][0]
+is_so('the configuration', config['targets'][0]['settings'] == {'MaxBurstLength': '524288'} and
+      lun3['settings'] == {'bs-type': 'ram', 'vendor_id': 'ACME', 'readonly': '1'}, config['targets'][0])
+is_so('where a password is kept', config['discovery_accounts'][0]['password_file'] == folder.decode() + '/password')
+is_so('accounts', [a['user'] for a in said['account show']['accounts']] ==
+      [l.strip() for l in text('account show').splitlines()[1:] if not l.startswith('        ')])
+machine = said['system stat --name machine']
+one = [l for l in machine['lus'] if (l['tid'], l['lun']) == (1, 1)][0]
+is_so('the machine: a LU', (one['rd_done_cmds'], one['size'], one['backing_store_type']) == (5, 1 << 24, 'ram'), one)
+is_so('the machine: a session', machine['sessions'][0]['initiator'] == peer.name and machine['sessions'][0]['commands'] >= 5)
+is_so('the machine: partitions', all(len(n['partition_blocks']) == len(n['partition_dirty']) == len(n['partition_resident'])
+                                     and sum(n['partition_blocks']) == n['blocks'] for n in machine['nodes']))
+
+# ---- totals outlive the session
+peer.close()
+while ask('session show')['sessions']:
+    pass
+after = ask('logicalunit stat --tid 1 --lun 1')
+is_so('totals outlive sessions', after['statistics'] == [] and after['totals'][0]['rd_done_cmds'] == 5, after)
+
+# ---- refusals
+for words in ('target new --tid 9 -T iqn.x:y', 'logicalunit delete --tid 1 --lun 1', 'system update --name debug --value off'):
+    r = adm(words, '--json')
+    is_so(words + ': no JSON', r.returncode == 22 and b"'json' is an option of show and stat" in r.stderr, r)
+r = adm('target show --tid 99', '--json')
+is_so('a target that is not there', r.returncode == 22 and not r.stdout, r)
+r = adm('session stat', '--json')
+is_so('no session', r.returncode == 22 and r.stderr == adm('session stat').stderr, r)
+r = adm('system stat --name machine')
+is_so('the machine takes --json', r.returncode == 22 and not r.stdout, r)
+r = subprocess.run([tgt_admin, '--show', '--json'], capture_output=True)
+is_so('tgt-admin --show --json', json.loads(r.stdout) == ask('target show'), r)
+r = subprocess.run([tgt_admin, '--dump', '--json'], capture_output=True)
+is_so('tgt-admin --dump --json', json.loads(r.stdout) == ask('system show --name config'), r)
+r = subprocess.run([tgt_admin, '--execute', '--json'], capture_output=True)
+is_so('tgt-admin --execute --json is refused', r.returncode == 1 and not r.stdout, r)
+
+# ---- while targets and LUNs come and go, every answer is whole
+stop = threading.Event()
+
+
+def churn():
+    while not stop.is_set():
+        for tid in range(20, 24):
+            adm('target new --tid %d -T %s.%d' % (tid, NAME, tid))
+            for lun in range(1, 5):
+                adm('logicalunit new --tid %d --lun %d --bstype null --backing-store 1m' % (tid, lun))
+        for tid in range(20, 24):
+            adm('target delete --force --tid %d' % tid)
+
+
+thread = threading.Thread(target=churn)
+thread.start()
+bad = []
+try:
+    for verb in ('target show', 'system stat', 'system show --name config', 'system show --name stores', 'lld show',
+                 'system stat --name machine') * 15:
+        try:
+            d = ask(verb)
+            if verb == 'target show' and not {1, 2, 7} <= {t['tid'] for t in d['targets']}:
+                bad.append(d)
+        except (AssertionError, ValueError) as e:
+            bad.append(e)
+finally:
+    stop.set()
+    thread.join()
+is_so('whole while everything changes', not bad, bad)
+counters = ask('system stat --name admin_')['counters']
+is_so('made in turns', counters['admin_json_turns'] > 100, counters)
+sys.exit(wrong > 0)

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the cache is and does, as JSON. */
+#include <stdio.h>
+
+#include "cache/blk/dirty_record.h"
+#include "cache/engine/stat.h"
+#include "events/bug.h"
+#include "tgtd/admin/json.h"
+
+/* UINT32_MAX is never. */
+static void set_threshold(json_t *object, const char *key, uint32_t bytes)
+{
+	doc_set(object, key, bytes == UINT32_MAX ? json_null() : json_integer(bytes));
+}
+
+static json_t *where_object(const struct mem_where *w)
+{
+	json_t *o = json_object();
+
+	doc_set_int(o, "pages", w->pages);
+	doc_set_int(o, "pages_on_node", w->on_node);
+	doc_set_int(o, "pages_elsewhere", w->elsewhere);
+	doc_set_int(o, "bytes", w->bytes);
+	doc_set_int(o, "huge_bytes", w->huge);
+	return o;
+}
+
+enum adm_status json_cache(struct adm_call *call)
+{
+	json_t *doc = json_object(), *thresholds = json_object(), *nodes = json_array();
+	const char *unseen = dirty_record_none();
+	struct cache_info i;
+
+	cache_get_info(adm.conf.cache, &i);
+	doc_set_int(doc, "size", i.size);
+	doc_set_int(doc, "block_size", i.block);
+	doc_set_int(doc, "group_blocks", i.group);
+	doc_set_int(doc, "partitions_per_node", i.partitions);
+	doc_set_int(doc, "workers_per_node", i.workers);
+	doc_set_int(doc, "largest_request", i.max_len);
+	doc_set_text(doc, "affinity", cache_affinity_name(i.affinity));
+	set_threshold(thresholds, "hit", i.threshold);
+	set_threshold(thresholds, "miss", i.miss_threshold);
+	set_threshold(thresholds, "prepare", i.prepare_threshold);
+	set_threshold(thresholds, "commit", i.commit_threshold);
+	set_threshold(thresholds, "send", i.send_threshold);
+	doc_set(doc, "thresholds", thresholds);
+	doc_set_text(doc, "after_loss",
+		     unseen ? "not noticed" : dirty_record_accepts() ? "accepted" : "in doubt");
+	doc_set_int(doc, "hop_ns", i.hop_ns);
+	doc_set_int(doc, "local_bytes_per_second", (uint64_t)i.local_mbps * 1000000);
+	doc_set_int(doc, "remote_bytes_per_second", (uint64_t)i.remote_mbps * 1000000);
+	for (uint32_t n = 0; n < i.nodes; n++) {
+		struct mem_where arena, index;
+		json_t *row = json_object();
+
+		doc_set_int(row, "node", (uint64_t)cache_where(adm.conf.cache, n, &arena, &index));
+		doc_set(row, "data", arena.bytes ? where_object(&arena) : json_null());
+		doc_set(row, "index", where_object(&index));
+		doc_append(nodes, row);
+	}
+	doc_set(doc, "nodes", nodes);
+	return doc_answer(call, doc);
+}
+
+json_t *json_cache_node(uint32_t node)
+{
+	json_t *row = json_object();
+	struct cache_stat s;
+
+	cache_stat_init(&s);
+	cache_stat_add_node(adm.conf.cache, node, false, &s);
+	doc_set(row, "node", json_integer(s.topo_node));
+	doc_set_int(row, "blocks", s.blocks);
+	doc_set_int(row, "free", s.free);
+	doc_set_int(row, "clean", s.clean);
+	doc_set_int(row, "dirty", s.dirty);
+	doc_set_int(row, "flushing", s.flushing);
+	doc_set_int(row, "filling", s.filling);
+	doc_set_int(row, "receiving", s.receiving);
+	doc_set_int(row, "condemned", s.condemned);
+	doc_set_int(row, "waiting", s.waiting);
+	doc_set_int(row, "hits", s.hits);
+	doc_set_int(row, "misses", s.misses);
+	doc_set_int(row, "local_bytes", s.local_bytes);
+	doc_set_int(row, "remote_bytes", s.remote_bytes);
+	doc_set_int(row, "fills", s.fills);
+	doc_set_int(row, "fill_bytes", s.fill_bytes);
+	doc_set_int(row, "readahead_fills", s.readahead_fills);
+	doc_set_int(row, "readahead_bytes", s.readahead_bytes);
+	doc_set_int(row, "readahead_used", s.readahead_used);
+	doc_set_int(row, "flushes", s.flushes);
+	doc_set_int(row, "flush_bytes", s.flush_bytes);
+	doc_set_int(row, "evictions", s.evictions);
+	doc_set_int(row, "waits", s.waits);
+	doc_set_int(row, "wait_ns", s.wait_ns);
+	doc_set_int(row, "lock_waits", s.lock_waits);
+	doc_set_int(row, "forwards", s.forwards);
+	return row;
+}
+
+static bool cache_nodes_step(struct doc *d)
+{
+	struct cache_info info;
+
+	cache_get_info(adm.conf.cache, &info);
+	if (!d->stage++) {
+		doc_add(d, "block_size", json_integer(info.block));
+		doc_open(d, "nodes", '[');
+	}
+	doc_add(d, NULL, json_cache_node(d->at));
+	if (++d->at < info.nodes)
+		return true;
+	doc_close(d);
+	return false;
+}
+
+enum adm_status json_cache_stat(struct adm_call *call)
+{
+	return doc_begin(call, cache_nodes_step, 0);
+}
