@@ -152,6 +152,10 @@ is_so('where a password is kept', config['discovery_accounts'][0]['password_file
 is_so('accounts', [a['user'] for a in said['account show']['accounts']] ==
       [l.strip() for l in text('account show').splitlines()[1:] if not l.startswith('        ')])
 machine = said['system stat --name machine']
+for name in ('threads', 'targets', 'lus', 'sessions'):
+    table = machine[name]
+    is_so('the machine: a table of ' + name, table['rows'] and all(len(r) == len(table['columns']) for r in table['rows']), table)
+    machine[name] = [dict(zip(table['columns'], r)) for r in table['rows']]
 one = [l for l in machine['lus'] if (l['tid'], l['lun']) == (1, 1)][0]
 is_so('the machine: a LU', (one['rd_done_cmds'], one['size'], one['backing_store_type']) == (5, 1 << 24, 'ram'), one)
 is_so('the machine: a session', machine['sessions'][0]['initiator'] == peer.name and machine['sessions'][0]['commands'] >= 5)

@@ -181,6 +181,17 @@ void doc_add(struct doc *d, const char *key, json_t *value)
 	dump(out, value);
 }
 
+void doc_open_table(struct doc *d, const char *key, const char *const *columns, size_t n)
+{
+	json_t *names = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		doc_append(names, doc_text(columns[i]));
+	doc_open(d, key, '{');
+	doc_add(d, "columns", names);
+	doc_open(d, "rows", '[');
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static uint64_t processor_ns(void)
@@ -231,6 +242,7 @@ enum adm_status doc_begin(struct adm_call *call, bool (*step)(struct doc *d), ui
 	d->call = call;
 	d->step = step;
 	d->only_tid = only;
+	d->batch = DOC_BATCH;
 	d->again.handle = doc_run;
 	doc_open(d, NULL, '{');
 	loop_post(adm.conf.main, &d->again);
@@ -241,14 +253,14 @@ bool doc_take(struct doc *d)
 {
 	uint32_t i = d->seen++;
 
-	return i >= d->at && i < d->at + DOC_BATCH;
+	return i >= d->at && i < d->at + d->batch;
 }
 
 bool doc_walked(struct doc *d)
 {
-	bool all = d->seen <= d->at + DOC_BATCH;
+	bool all = d->seen <= d->at + d->batch;
 
-	d->at = all ? 0 : d->at + DOC_BATCH;
+	d->at = all ? 0 : d->at + d->batch;
 	d->seen = 0;
 	return all;
 }

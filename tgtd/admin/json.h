@@ -40,6 +40,7 @@ struct doc {
 	unsigned stage;
 	uint32_t tid, lun, tsih; /* of what was written last */
 	uint32_t at, seen;	 /* doc_take() */
+	uint32_t batch;		 /* of doc_take(): DOC_BATCH, unless the step function says more */
 	uint32_t only_tid;	 /* 0: all targets */
 };
 
@@ -68,6 +69,9 @@ enum adm_status doc_begin(struct adm_call *call, bool (*step)(struct doc *d),
 void doc_open(struct doc *d, const char *key, char bracket);
 void doc_close(struct doc *d);
 void doc_add(struct doc *d, const char *key, json_t *value); /* takes @value */
+/* A table, for what has a thousand rows: its columns are named once, its rows are arrays.
+ * {"columns":["tid",...],"rows":[[1,...],...]}. doc_close() twice ends it. */
+void doc_open_table(struct doc *d, const char *key, const char *const *columns, size_t n);
 
 /* For walks with a callback that cannot be left: in the callback, is this item one of this step's?
  * After the walk doc_walked() says whether there are more, for the next step. */
