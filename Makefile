@@ -51,6 +51,11 @@ VERSION  := 0.1.0
 HAVE_RDMA := $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && echo 1)
 HAVE_SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo 1)
 HAVE_LIBNBD := $(shell pkg-config --exists libnbd 2>/dev/null && echo 1)
+# Programs that are left out where their library is missing, and what to say of it.
+HAVE_MICROHTTPD := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo 1)
+HAVE_NCURSES := $(shell pkg-config --exists ncursesw 2>/dev/null && echo 1)
+LEFT_OUT := $(if $(HAVE_MICROHTTPD),,tgt-exporter:libmicrohttpd-dev) $(if $(HAVE_NCURSES),,tgt-top:libncurses-dev)
+left_out  = $(firstword $(subst :, ,$(1)))
 CPPFLAGS += -D_GNU_SOURCE -I. -DTGT_VERSION='"$(VERSION)"' $(if $(HAVE_RDMA),-DHAVE_RDMA=1) \
 	$(if $(HAVE_SECCOMP),-DHAVE_SECCOMP=1) $(if $(HAVE_LIBNBD),-DHAVE_LIBNBD=1)
 # Programs only, no shared objects: a thread's own variables are at fixed places.
@@ -88,7 +93,7 @@ LIB        := $(foreach l,$(LAYERS),$(if $(SRC_$(l)),$(O)/lib$(l).a))
 tool_at    = $(firstword $(wildcard tools/$(1) tools/$(1).* tools/bench/$(1) tools/bench/$(1).*))
 tool_src   = $(wildcard $(foreach d,tools tools/bench,$(d)/$(1).c $(d)/$(1)/*.c))
 in_dir     = $(sort $(notdir $(basename $(wildcard $(1)/*.c))) $(patsubst $(1)/%/,%,$(dir $(wildcard $(1)/*/*.c))))
-USER_TOOLS := $(addprefix $(BIN)/,$(call in_dir,tools))
+USER_TOOLS := $(addprefix $(BIN)/,$(filter-out $(foreach p,$(LEFT_OUT),$(call left_out,$(p))),$(call in_dir,tools)))
 BENCH_TOOLS := $(addprefix $(BIN)/,$(call in_dir,tools/bench))
 TOOLS      := $(USER_TOOLS) $(BENCH_TOOLS)
 SH_SRC     := $(wildcard tools/*.sh tools/bench/*.sh)
@@ -106,6 +111,7 @@ DAEMON     := $(if $(wildcard tgtd/main.c),$(BIN)/tgtd)
 
 all: ## the daemon, the tools, the instruments
 all: $(LIB) $(DAEMON) $(TOOLS) $(SCRIPTS)
+	$(foreach p,$(LEFT_OUT),@echo '  $(call left_out,$(p)) is not built: $(lastword $(subst :, ,$(p))) is missing (make deps)' ;)
 
 # Every target whose line has a phrase behind two number signs.
 help: ## this list
@@ -194,16 +200,18 @@ MAN8_BENCH := $(wildcard tools/bench/*.8)
 MAN5     := $(wildcard conf/*.5)
 # Programs that have their page with another's.
 MAN_WITH_BENCH := tgt-bench-cache tgt-bench-report tgt-bareloop
-COMPLETED := tgtadm tgt-admin tgtd tgt-setup-lun tgtimg tgt-probe
+COMPLETED := tgtadm tgt-admin tgtd tgt-setup-lun tgtimg tgt-probe tgt-exporter tgt-top
 COMPLETED_BENCH = $(notdir $(BENCH_TOOLS) $(BENCH_SCRIPTS))
+UNITS     := $(notdir $(wildcard conf/*.service))
+EXAMPLES  := conf/targets.conf.example tools/tgt-exporter/tgt-exporter.grafana.json
 install: all ## programs, man pages, unit, completion (DESTDIR, PREFIX)
 	install -d $(addprefix $(DESTDIR),$(SBINDIR) $(MANDIR)/man8 $(MANDIR)/man5 $(UNITDIR) $(BASHDIR) $(DOCDIR)/examples /etc/tgt/conf.d)
 	install -m 755 $(DAEMON) $(USER_TOOLS) $(filter-out $(BENCH_SCRIPTS),$(SCRIPTS)) $(DESTDIR)$(SBINDIR)
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
 	install -m 644 $(MAN5) $(DESTDIR)$(MANDIR)/man5
-	sed 's|/usr/sbin/|$(SBINDIR)/|' conf/tgtd.service | install -m 644 /dev/stdin $(DESTDIR)$(UNITDIR)/tgtd.service
+	for unit in $(UNITS); do sed 's|/usr/sbin/|$(SBINDIR)/|' conf/$$unit | install -m 644 /dev/stdin $(DESTDIR)$(UNITDIR)/$$unit; done
 	for program in $(COMPLETED); do install -m 644 tools/completion.bash $(DESTDIR)$(BASHDIR)/$$program; done
-	install -m 644 conf/targets.conf.example $(DESTDIR)$(DOCDIR)/examples
+	install -m 644 $(EXAMPLES) $(DESTDIR)$(DOCDIR)/examples
 	[ -e $(DESTDIR)/etc/tgt/targets.conf ] || install -m 600 conf/targets.conf.example $(DESTDIR)/etc/tgt/targets.conf
 
 # The instruments call each other by their place beside them.
@@ -219,8 +227,8 @@ uninstall: ## what install and install-bench put there
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(notdir $(DAEMON) $(TOOLS) $(SCRIPTS)))
 	rm -f $(addprefix $(DESTDIR)$(MANDIR)/,$(addprefix man8/,$(notdir $(MAN8) $(MAN8_BENCH)) $(addsuffix .8,$(MAN_WITH_BENCH))) $(addprefix man5/,$(notdir $(MAN5))))
 	rm -rf $(DESTDIR)$(BENCHDIR)
-	rm -f $(DESTDIR)$(UNITDIR)/tgtd.service $(addprefix $(DESTDIR)$(BASHDIR)/,$(COMPLETED) $(COMPLETED_BENCH))
-	rm -f $(DESTDIR)$(DOCDIR)/examples/targets.conf.example
+	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS)) $(addprefix $(DESTDIR)$(BASHDIR)/,$(COMPLETED) $(COMPLETED_BENCH))
+	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/examples/,$(notdir $(EXAMPLES)))
 	-rmdir $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR) 2>/dev/null
 
 # ---- habits --------------------------------------------------------------------------------------

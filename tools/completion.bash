@@ -354,10 +354,53 @@ _tgtd_other() {
 	_tgtd_help
 }
 
+_tgt_exporter() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words=''
+	COMPREPLY=()
+	case $prev in
+	-l | --listen) words='127.0.0.1:9260 [::1]:9260 :9260' ;;
+	-C | --control-port) return ;;
+	*) words='--listen --control-port --initiators --help --version' ;;
+	esac
+	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+
+_tgt_top() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words='' view=lus i
+	for ((i = 1; i < COMP_CWORD - 1; i++)); do
+		case ${COMP_WORDS[i]} in
+		-v | --view) view=${COMP_WORDS[i + 1]} ;;
+		esac
+	done
+	COMPREPLY=()
+	case $prev in
+	-v | --view) words='lus initiators threads nodes' ;;
+	-s | --sort)
+		case $view in
+		lus)
+			words='lu iops read_bytes write_bytes read_ns write_ns read_p50_ns read_p99_ns write_p50_ns
+				write_p99_ns busy dirty_bytes errors target path'
+			;;
+		initiators) words='initiator address tid commands receive_bytes transmit_bytes thread' ;;
+		threads) words='thread node cpu busy iterations sleeps wakeups messages events' ;;
+		nodes)
+			words='node size_bytes resident_bytes dirty_bytes hit_ratio local_ratio fill_bytes flush_bytes
+				evictions waiting'
+			;;
+		esac
+		;;
+	-d | --delay | -f | --filter | -C | --control-port) return ;;
+	*) words='--delay --view --sort --reverse --filter --once --json --control-port --help --version' ;;
+	esac
+	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+
 complete -F _tgtadm tgtadm
+complete -F _tgt_exporter tgt-exporter
+complete -F _tgt_top tgt-top
 complete -F _tgt_admin tgt-admin
 complete -F _tgtd tgtd
 complete -F _tgtimg tgtimg
 complete -F _tgt_setup_lun tgt-setup-lun
 complete -F _tgtd_other tgt-probe tgt-load tgt-bareloop tgt-bench tgt-bench-cache tgt-bench-report \
-	tgt-cachebench tgt-cachesim tgt-exporter tgt-top
+	tgt-cachebench tgt-cachesim
