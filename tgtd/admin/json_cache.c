@@ -13,6 +13,12 @@ static void set_threshold(json_t *object, const char *key, uint32_t bytes)
 	doc_set(object, key, bytes == UINT32_MAX ? json_null() : json_integer(bytes));
 }
 
+/* Of one node nothing far can be measured: null. */
+static void set_measured(json_t *object, const char *key, uint32_t figure, uint32_t unit)
+{
+	doc_set(object, key, figure ? json_integer((json_int_t)figure * unit) : json_null());
+}
+
 static json_t *where_object(const struct mem_where *w)
 {
 	json_t *o = json_object();
@@ -47,9 +53,11 @@ enum adm_status json_cache(struct adm_call *call)
 	doc_set(doc, "thresholds", thresholds);
 	doc_set_text(doc, "after_loss",
 		     unseen ? "not noticed" : dirty_record_accepts() ? "accepted" : "in doubt");
-	doc_set_int(doc, "hop_ns", i.hop_ns);
-	doc_set_int(doc, "local_bytes_per_second", (uint64_t)i.local_mbps * 1000000);
-	doc_set_int(doc, "remote_bytes_per_second", (uint64_t)i.remote_mbps * 1000000);
+	set_measured(doc, "hop_ns", i.hop_ns, 1);
+	set_measured(doc, "local_bytes_per_second", i.local_mbps, 1000000);
+	set_measured(doc, "remote_bytes_per_second", i.remote_mbps, 1000000);
+	set_measured(doc, "local_header_ps", i.local_line_ps, 1);
+	set_measured(doc, "remote_header_ps", i.remote_line_ps, 1);
 	for (uint32_t n = 0; n < i.nodes; n++) {
 		struct mem_where arena, index;
 		json_t *row = json_object();
