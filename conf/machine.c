@@ -377,7 +377,7 @@ uint64_t machine_percentile(const struct machine *m, const struct machine_latenc
 	for (uint32_t i = 0; n && i < m->nbounds; i++) {
 		sum += l->bucket[i] - (was ? MIN(was[i], l->bucket[i]) : 0);
 		if (sum * 10000 >= n * permyriad)
-			return m->bounds_ns[i];
+			return MIN(m->bounds_ns[i], MAX(l->max_ns, 1ul));
 	}
 	return 0;
 }

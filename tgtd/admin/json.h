@@ -19,8 +19,8 @@
  * the suffix _ns), flags are true and false, what is not there is null or left out. Text that is
  * not UTF-8 (a path may be anything) has U+FFFD for each byte that is none.
  */
-#ifndef ADMIN_JSON_H
-#define ADMIN_JSON_H
+#ifndef TGTD_ADMIN_JSON_H
+#define TGTD_ADMIN_JSON_H
 
 #include <jansson.h>
 
@@ -40,7 +40,7 @@ struct doc {
 	unsigned stage;
 	uint32_t tid, lun, tsih; /* of what was written last */
 	uint32_t at, seen;	 /* doc_take() */
-	uint32_t batch;		 /* of doc_take(): DOC_BATCH, unless the step function says more */
+	uint32_t batch; /* of doc_take(): DOC_BATCH, unless the step function says more */
 	uint32_t only_tid;	 /* 0: all targets */
 };
 

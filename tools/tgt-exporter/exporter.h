@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What the parts of tgt-exporter share. One thread. */
-#ifndef TOOLS_TGT_EXPORTER_H
-#define TOOLS_TGT_EXPORTER_H
+#ifndef TOOLS_TGT_EXPORTER_EXPORTER_H
+#define TOOLS_TGT_EXPORTER_EXPORTER_H
 
 #include "conf/machine.h"
 

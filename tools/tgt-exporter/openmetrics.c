@@ -33,14 +33,17 @@ static bool text_room(struct text *t, size_t more)
 	return true;
 }
 
-static void put(struct text *t, const char *s)
+static void put_bytes(struct text *t, const char *s, size_t n)
 {
-	const size_t n = strlen(s);
-
 	if (!text_room(t, n))
 		return;
 	memcpy(t->buf + t->len, s, n);
 	t->len += n;
+}
+
+static void put(struct text *t, const char *s)
+{
+	put_bytes(t, s, strlen(s));
 }
 
 static void put_number(struct text *t, uint64_t v)
@@ -51,10 +54,7 @@ static void put_number(struct text *t, uint64_t v)
 	do
 		digits[--i] = (char)('0' + v % 10);
 	while (v /= 10);
-	if (!text_room(t, sizeof(digits) - i))
-		return;
-	memcpy(t->buf + t->len, digits + i, sizeof(digits) - i);
-	t->len += sizeof(digits) - i;
+	put_bytes(t, digits + i, sizeof(digits) - i);
 }
 
 /* Nanoseconds as seconds, exactly. */
@@ -420,21 +420,24 @@ static void histogram(struct text *t, const struct machine_lu *lu, unsigned clas
 		      const struct le *le, unsigned nle)
 {
 	const struct machine_latency *l = &lu->latency[class];
+	const size_t from = t->len;
 	uint64_t sum = 0;
 	uint32_t at = 0;
 
-	for (unsigned i = 0; i < nle; i++) {
-		while (at <= le[i].index)
-			sum += l->bucket[at++];
-		lu_class(t, lu, "_bucket", class);
-		put(t, ",le=\"");
-		put(t, le[i].text);
-		put(t, "\"");
-		end_number(t, MIN(sum, l->count));
-	}
+	/* most of a scrape are these lines, which begin alike */
 	lu_class(t, lu, "_bucket", class);
-	put(t, ",le=\"+Inf\"");
-	end_number(t, l->count);
+	const size_t alike = t->len - from;
+
+	for (unsigned i = 0; i <= nle && !t->failed; i++) {
+		while (i < nle && at <= le[i].index)
+			sum += l->bucket[at++];
+		if (i && text_room(t, alike))
+			put_bytes(t, t->buf + from, alike);
+		put(t, ",le=\"");
+		put(t, i < nle ? le[i].text : "+Inf");
+		put(t, "\"");
+		end_number(t, i < nle ? MIN(sum, l->count) : l->count);
+	}
 	lu_class(t, lu, "_count", class);
 	end_number(t, l->count);
 	lu_class(t, lu, "_sum", class);

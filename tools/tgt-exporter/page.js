@@ -131,7 +131,7 @@ function drawTotals(items) {
 }
 
 function drawPartitions(canvas, n) {
-	const cols = Math.ceil(Math.sqrt(n.partition_blocks.length * 3)), cell = 14;
+	const cols = Math.ceil(Math.sqrt(n.partition_blocks.length * 3)), cell = 20;
 	const lines = Math.ceil(n.partition_blocks.length / Math.max(cols, 1));
 	canvas.width = Math.max(cols, 1) * cell;
 	canvas.height = Math.max(lines, 1) * cell;

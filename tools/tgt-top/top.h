@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What the parts of tgt-top share: views, which are tables of rates between two answers. */
-#ifndef TOOLS_TGT_TOP_H
-#define TOOLS_TGT_TOP_H
+#ifndef TOOLS_TGT_TOP_TOP_H
+#define TOOLS_TGT_TOP_TOP_H
 
 #include <stdio.h>
 
