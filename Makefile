@@ -111,7 +111,7 @@ DAEMON     := $(if $(wildcard tgtd/main.c),$(BIN)/tgtd)
 
 all: ## the daemon, the tools, the instruments
 all: $(LIB) $(DAEMON) $(TOOLS) $(SCRIPTS)
-	$(foreach p,$(LEFT_OUT),@echo '  $(call left_out,$(p)) is not built: $(lastword $(subst :, ,$(p))) is missing (make deps)' ;)
+	$(if $(strip $(LEFT_OUT)),@$(foreach p,$(LEFT_OUT),echo '  $(call left_out,$(p)) is not built: $(lastword $(subst :, ,$(p))) is missing (make deps)';))
 
 # Every target whose line has a phrase behind two number signs.
 help: ## this list
