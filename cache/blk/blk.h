@@ -93,22 +93,39 @@ struct dirty_record;
 
 /*
  * What READs hand out of a device's memory is gone for others until the wire is done with it. A
- * pin budget keeps one who takes nothing off the wire from having all: a pin holder (a session) may
- * have out four times what is left of the limit, or one request. Besides, each has a reserve to
- * itself, for what is there when it asks: enough for many short reads, which therefore need not be
- * counted in memory that all write to.
+ * pin budget keeps who takes nothing off the wire from having all. Limits go by store first, then
+ * by pin holder, which is one session at one store:
+ *
+ *   store    twice what is left of the budget, so that k of them leave 1/(2k+1); four times for
+ *            holders that have nothing out; 1/32 of the limit when nothing that it is asked for
+ *            comes; or one request
+ *   holder   four times what its store has left of that; or one request of so many bytes that all
+ *            holders' together are an eighth of the limit
+ *
+ * Besides, each holder has a reserve to itself, for what is there when it asks: enough for many
+ * short reads, which therefore need not be counted in memory that all write to. A reserve is 1/256
+ * of all units. From 64 holders on it is less: all reserves together are a quarter.
  */
 struct blk_pin_budget {
 	_Atomic uint64_t out; /* bytes of whole units, without what is of reserves */
 	uint64_t limit;
 	uint32_t unit;	      /* bytes: what is handed out is gone in whole blocks. Power of two */
-	uint32_t reserve;     /* units: as many requests of one unit each, or fewer
-			       * larger ones, are not counted */
+	uint32_t units;	      /* that there are */
+	_Atomic uint64_t first; /* bytes of a request that a holder may always have out */
+	_Atomic uint32_t *reserve; /* units: as many requests of one unit each, or fewer
+				    * larger ones, are not counted */
 	_Atomic uint32_t wanted; /* somebody waits for some to come back */
 	void (*wake)(struct blk_pin_budget *l); /* some has. Any thread */
+	struct list link;     /* of all that are open */
+};
+struct blk_pin_store {
+	struct blk_pin_budget *budget;
+	_Atomic uint64_t out; /* of the budget's */
+	/* Does nothing come that it is asked for? NULL: it always does. Any thread. */
+	bool (*silent)(const struct blk_pin_store *s);
 };
 struct blk_pin_holder {
-	_Atomic uint64_t out; /* bytes, as the pin budget counts them */
+	_Atomic uint64_t out; /* of its store's */
 	uint32_t requests;    /* that it has under way, from before they are
 			       * submitted until after their release */
 };
@@ -301,7 +318,7 @@ struct blk {
 	struct blk *lower;     /* stacked devices */
 	bool rewrites;	       /* who is stacked on it writes again what a
 			        * failed SYNC leaves in doubt */
-	struct blk_pin_budget *pin_budget; /* what READs that had to load are counted at, or NULL */
+	struct blk_pin_store *pin_store; /* where what READs hand out is counted, or NULL */
 	/* blk.c's own: what orders writes against an emulated COMPARE AND WRITE. Zero to begin
 	 * with, as the whole structure should be (calloc). */
 	struct blk_order *_Atomic order;
@@ -399,6 +416,13 @@ static inline void blk_req_release(struct blk_req *req)
 	if (unlikely(req->flags & BLK_F_LENT))
 		blk_lent_back(req);
 }
+/* A pin budget with limit, unit, units set, and where its reserve is kept from here on. Any
+ * thread. */
+void blk_pin_budget_open(struct blk_pin_budget *l);
+void blk_pin_budget_close(struct blk_pin_budget *l);
+/* A pin holder comes, zeros; and goes, with nothing out. Any thread. */
+void blk_pin_holder_join(void);
+void blk_pin_holder_leave(void);
 /* For devices: may @req, a READ, have its data? If so, blk_lend() counts it. Any thread. */
 bool blk_may_lend(const struct blk_req *req);
 void blk_lend(struct blk_req *req);

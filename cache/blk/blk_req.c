@@ -7,6 +7,22 @@
 #include "cache/blk/blk_order.h"
 #include "events/hash.h"
 
+#include <pthread.h>
+
+#define STORE_PART 2u	 /* see blk_pin_budget */
+#define FIRST_PART 4u
+#define HOLDER_PART 4u
+#define RESERVE_PART 256u
+#define RESERVES_PART 4u
+#define FIRSTS_PART 8u
+#define SILENT_PART 32u
+
+static struct {
+	pthread_mutex_t lock;
+	struct list all; /* blk_pin_budget.link */
+	uint32_t holders;
+} budgets = { .lock = PTHREAD_MUTEX_INITIALIZER, .all = LIST_INIT(budgets.all) };
+
 void blk_req_init(struct blk_req *req)
 {
 	memset(req, 0, sizeof(*req));
@@ -34,40 +50,103 @@ static uint64_t lent(const struct blk_pin_budget *l, const struct blk_req *req)
 	       (req->offset & ~((uint64_t)l->unit - 1));
 }
 
+/* What each holder has in any case, now that there are so many: budgets.lock is held. */
+static void set_reserve(struct blk_pin_budget *l)
+{
+	const uint32_t holders = MAX(budgets.holders, 1u), most = l->units / RESERVE_PART,
+		       fair = l->units / RESERVES_PART / holders;
+
+	atomic_store_explicit(&l->first, l->limit / FIRSTS_PART / holders, memory_order_relaxed);
+	atomic_store_explicit(l->reserve, MAX(MIN(most, fair), MIN(most, 1u)),
+			      memory_order_relaxed);
+}
+
+void blk_pin_budget_open(struct blk_pin_budget *l)
+{
+	pthread_mutex_lock(&budgets.lock);
+	list_add_tail(&budgets.all, &l->link);
+	set_reserve(l);
+	pthread_mutex_unlock(&budgets.lock);
+}
+
+void blk_pin_budget_close(struct blk_pin_budget *l)
+{
+	pthread_mutex_lock(&budgets.lock);
+	list_del(&l->link);
+	pthread_mutex_unlock(&budgets.lock);
+}
+
+static void count_holders(uint32_t by)
+{
+	struct blk_pin_budget *l;
+
+	pthread_mutex_lock(&budgets.lock);
+	budgets.holders += by;
+	list_for_each(l, &budgets.all, link)
+		set_reserve(l);
+	pthread_mutex_unlock(&budgets.lock);
+}
+
+void blk_pin_holder_join(void)
+{
+	count_holders(1);
+}
+
+void blk_pin_holder_leave(void)
+{
+	count_holders(UINT32_MAX);
+}
+
 bool blk_may_lend(const struct blk_req *req)
 {
-	const struct blk_pin_budget *l = req->blk->pin_budget;
-	uint64_t own, out, len;
+	const struct blk_pin_store *s = req->blk->pin_store;
+	const struct blk_pin_budget *l;
+	uint64_t own, of_store, out, len, limit, part;
 
-	if (!l || !req->pin_holder || (req->flags & BLK_F_LENT))
+	if (!s || !req->pin_holder || (req->flags & BLK_F_LENT))
 		return true;
+	l = s->budget;
 	len = lent(l, req);
 	own = atomic_load_explicit(&req->pin_holder->out, memory_order_relaxed);
 	out = atomic_load_explicit(&l->out, memory_order_relaxed);
-	return own == 0 || (out + len <= l->limit && own + len <= 4 * (l->limit - out - len));
+	of_store = atomic_load_explicit(&s->out, memory_order_relaxed);
+	if (!of_store ||
+	    (!own && len <= atomic_load_explicit(&l->first, memory_order_relaxed)))
+		return true;
+	if (out + len > l->limit)
+		return false;
+	part = own ? STORE_PART : FIRST_PART;
+	limit = MIN(l->limit, part * (l->limit - out - len));
+	if (s->silent && s->silent(s))
+		limit = MIN(limit, l->limit / SILENT_PART);
+	return of_store + len <= limit &&
+	       (!own || own + len <= HOLDER_PART * (limit - of_store - len));
 }
 
 void blk_lend(struct blk_req *req)
 {
-	struct blk_pin_budget *l = req->blk->pin_budget;
+	struct blk_pin_store *s = req->blk->pin_store;
 	uint64_t len;
 
-	if (!l || !req->pin_holder || (req->flags & BLK_F_LENT))
+	if (!s || !req->pin_holder || (req->flags & BLK_F_LENT))
 		return;
-	len = lent(l, req);
+	len = lent(s->budget, req);
 	req->flags |= BLK_F_LENT;
 	atomic_fetch_add_explicit(&req->pin_holder->out, len, memory_order_relaxed);
-	atomic_fetch_add_explicit(&l->out, len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->out, len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->budget->out, len, memory_order_relaxed);
 }
 
 void blk_lent_back(struct blk_req *req)
 {
-	struct blk_pin_budget *l = req->blk->pin_budget;
+	struct blk_pin_store *s = req->blk->pin_store;
+	struct blk_pin_budget *l = s->budget;
 	uint64_t len = lent(l, req);
 
 	ASSERT(req->flags & BLK_F_LENT);
 	req->flags &= (uint16_t)~BLK_F_LENT;
 	atomic_fetch_sub_explicit(&req->pin_holder->out, len, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->out, len, memory_order_relaxed);
 	atomic_fetch_sub(&l->out, len);
 	if (unlikely(atomic_load(&l->wanted)) && atomic_exchange(&l->wanted, 0))
 		l->wake(l);

@@ -60,7 +60,7 @@ void acct_store_init(struct acct_store *s, struct budget *budget, uint32_t numbe
 /* ---- accounts come and go -------------------------------------------------------------------- */
 
 static struct account *make(struct acct_book *b, struct acct_store *s, uint32_t place,
-			    uint32_t host)
+			    uint64_t stream)
 {
 	uint16_t *head = &b->bucket[acct_bucket(s, place)];
 	struct account *a;
@@ -79,7 +79,8 @@ static struct account *make(struct acct_book *b, struct acct_store *s, uint32_t 
 	}
 	a->store = s;
 	a->place = (uint16_t)place;
-	a->host = (uint8_t)host;
+	a->owner[ACCT_HOST] = (uint8_t)(stream >> STREAM_HOST_SHIFT);
+	a->owner[ACCT_NAME] = (uint8_t)(stream >> STREAM_NAME_SHIFT);
 	a->next = *head;
 	*head = acct_index(b, a);
 	s->accounts++;
@@ -88,8 +89,7 @@ static struct account *make(struct acct_book *b, struct acct_store *s, uint32_t 
 
 struct account *acct_get_slow(struct acct_book *b, struct acct_store *s, uint64_t stream)
 {
-	return make(b, s, (uint32_t)stream & ((1u << STREAM_HOST_SHIFT) - 1),
-		    (uint32_t)(stream >> STREAM_HOST_SHIFT & 127u) % ACCT_HOSTS);
+	return make(b, s, (uint32_t)stream & ((1u << STREAM_HOST_SHIFT) - 1), stream);
 }
 
 void acct_put_slow(struct acct_book *b, struct account *a)
@@ -119,7 +119,7 @@ struct account *acct_charge_again(struct acct_book *b, struct acct_store *s)
 
 	while (i != ACCT_NONE && (b->account[i].store != s || b->account[i].place != ACCT_AGAIN))
 		i = b->account[i].next;
-	a = i != ACCT_NONE ? &b->account[i] : make(b, s, ACCT_AGAIN, ACCT_HOSTS);
+	a = i != ACCT_NONE ? &b->account[i] : make(b, s, ACCT_AGAIN, 0);
 	if (!a)
 		return NULL;
 	a->side[ACCT_WRITE].used++;
@@ -146,18 +146,21 @@ void acct_uncharge_again(struct acct_book *b, struct account *a, uint32_t n)
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
-/* The half of what is for little that is not dealt out: for those who have nothing, of stores that
- * take write-back. The sessions of one host owe no more than an eighth of it beside their limit. */
-bool acct_newcomer_fits(const struct acct_book *b, const struct account *a, enum acct_kind kind,
-			uint32_t n)
+/* Does it take what is written back, or give what is loaded, no more? */
+static bool is_stalled(const struct acct_store *s, enum acct_kind kind)
 {
-	const struct acct_side *t = &b->side[kind];
+	return kind == ACCT_WRITE ? budget_stalled(s->budget) : budget_silent(s->budget);
+}
 
-	if (t->used - t->heavy - t->again + n > t->little || budget_stalled(a->store->budget))
-		return false;
-	return kind == ACCT_LOAD ||
-	       (!atomic_load_explicit(&a->store->budget->late, memory_order_relaxed) &&
-		b->host[a->host] + n <= t->limit / 2 + t->little / 8);
+/* What all sessions of the host of @a, or of its initiator, are to send. */
+static uint32_t owed(const struct acct_book *b, const struct account *a)
+{
+	uint32_t most = 0;
+
+	for (unsigned by = 0; by < ACCT_OWNED_BY; by++)
+		if (a->owner[by])
+			most = MAX(most, b->owes[by][a->owner[by]]);
+	return most;
 }
 
 /* Which limit holds for what is heavy? A store that is new has what those have that are known to
@@ -178,10 +181,41 @@ static uint32_t top_of(const struct acct_side *t, const struct acct_store *store
 	return top;
 }
 
-/* Would the host of @a owe too much with @n more? As much as is left is not. */
-static bool host_owes(const struct acct_book *b, const struct account *a, uint32_t n)
+/*
+ * Those who have nothing, and want a little. Of stores that take write-back all of them together
+ * have what there is beyond what anybody else gets, and of one store twice what is left of it.
+ * Where it is not known how fast a store is, they have half of what is left of what is for little.
+ * So those of stores that die leave some for those of others. The sessions of one host, or of one
+ * initiator, owe no more than an eighth of a little beside their limit.
+ */
+bool acct_newcomer_fits(const struct acct_book *b, const struct account *a, enum acct_kind kind,
+			uint32_t n)
 {
-	const uint32_t limit = b->side[ACCT_WRITE].limit, own = b->host[a->host];
+	const struct acct_side *t = &b->side[kind];
+	const struct acct_store_side *s = &a->store->side[kind];
+	const bool drains = kind == ACCT_LOAD || budget_drains(a->store->budget);
+	const uint32_t of_store = s->used - s->heavy + n;
+	uint32_t all, most;
+
+	if (is_stalled(a->store, kind))
+		return false;
+	if (kind == ACCT_WRITE &&
+	    (atomic_load_explicit(&a->store->budget->late, memory_order_relaxed) ||
+	     owed(b, a) + n > t->limit / 2 + t->little / 8))
+		return false;
+	if (drains) {
+		all = t->used - t->again + t->promised + n;
+		most = top_of(t, a->store, s) + t->little + (kind == ACCT_WRITE ? t->little / 2 : 0);
+		return all <= most && of_store <= 2 * (most - all);
+	}
+	all = t->used - t->heavy - t->again + n;
+	return all <= t->little && of_store <= (t->little - all) / 2;
+}
+
+/* Would the host of @a, or its initiator, owe too much with @n more? As much as is left is not. */
+static bool owes_much(const struct acct_book *b, const struct account *a, uint32_t n)
+{
+	const uint32_t limit = b->side[ACCT_WRITE].limit, own = owed(b, a);
 
 	return own && (uint64_t)own + b->receiving + 2ull * n > limit;
 }
@@ -194,11 +228,13 @@ static uint32_t store_limit(const struct acct_side *t, enum acct_kind kind,
 			    uint32_t need)
 {
 	const uint32_t receiving = MIN(store->receiving, store->side[kind].heavy);
-	uint64_t limit = heavy + need < top ? (uint64_t)ACCT_STORE_PART * (top - heavy - need) : 0,
-		 own;
+	const uint32_t part = kind == ACCT_WRITE && budget_quick(store->budget, top) ?
+				      ACCT_QUICK_PART :
+				      ACCT_STORE_PART;
+	uint64_t limit = heavy + need < top ? (uint64_t)part * (top - heavy - need) : 0, own;
 
 	limit = MIN(limit, (uint64_t)top);
-	if (budget_stalled(store->budget))
+	if (is_stalled(store, kind))
 		return (uint32_t)MIN(limit, (uint64_t)t->floor);
 	if (kind == ACCT_LOAD || heavy + need <= top / 2)
 		return (uint32_t)limit;
@@ -217,14 +253,14 @@ enum acct_verdict acct_verdict(const struct acct_book *b, const struct account *
 	const struct acct_side *t = &b->side[kind];
 	const struct acct_store_side *s = &a->store->side[kind];
 	const struct acct_hold *h = &a->side[kind];
-	const bool little = h->used <= t->small, stalled = budget_stalled(a->store->budget);
+	const bool little = h->used <= t->small, stalled = is_stalled(a->store, kind);
 	const uint32_t promised = elected ? 0 : t->promised, heavy = t->heavy + promised,
 		       need = n + (little ? h->used : 0), top = top_of(t, a->store, s);
 	uint32_t limit;
 
 	if (acct_fits_little(b, a, kind, n))
 		return ACCT_FITS;
-	if (kind == ACCT_WRITE && host_owes(b, a, n))
+	if (kind == ACCT_WRITE && owes_much(b, a, n))
 		return ACCT_LATER;
 	/* A request larger than the limit gets the whole. What is little may be more than it
 	 * should: who gives back becomes little. */

@@ -28,22 +28,26 @@
 #define ACCT_BUCKETS 512u
 #define ACCT_NONE UINT16_MAX /* a block charged to nobody */
 #define ACCT_LOADING 0x8000u /* in block.account: charged on ACCT_LOAD */
-#define ACCT_HOSTS 127u	     /* by a hash */
+#define ACCT_OWNERS 256u     /* numbers of hosts, and of initiators; 0: nobody's */
 #define ACCT_AGAIN 0xffffu   /* account.place: what a failed SYNC has made dirty again */
-/* Where in blk_req.stream the session's place ends, and the host's number. */
+/* In blk_req.stream: the session's place, the numbers of its host and of its initiator's name. */
 #define STREAM_HOST_SHIFT 12u
-#define STREAM_SERIAL_SHIFT 20u
+#define STREAM_NAME_SHIFT 20u
+#define STREAM_SERIAL_SHIFT 28u
 
 #define ACCT_STORE_PART 2u   /* dynamic threshold: times what is free */
+#define ACCT_QUICK_PART 4u   /* ... of a store that drains its limit in a few writes' time */
 #define ACCT_SESSION_PART 4u
 
 enum acct_kind { ACCT_WRITE, ACCT_LOAD, ACCT_KINDS };
+/* Whose sessions together have a bound of what they are to send. */
+enum acct_owner { ACCT_HOST, ACCT_NAME, ACCT_OWNED_BY };
 
 struct account {
 	struct acct_store *store; /* NULL: free, and then next is the next free one */
 	uint16_t place;		  /* of its session (0: nobody's), or ACCT_AGAIN */
 	uint16_t next;		  /* in its bucket */
-	uint8_t host;
+	uint8_t owner[ACCT_OWNED_BY];
 	struct acct_hold {
 		uint32_t used;	     /* blocks charged */
 		int32_t turn;	     /* blocks it may still take before the next one's turn */
@@ -83,7 +87,7 @@ struct acct_book {
 		struct list ring;  /* acct_store.side.link */
 	} side[ACCT_KINDS];
 	uint32_t receiving;	   /* the sum of all stores' */
-	uint32_t host[ACCT_HOSTS + 1]; /* of these: from the sessions of one host */
+	uint32_t owes[ACCT_OWNED_BY][ACCT_OWNERS]; /* of these: the sessions of one */
 	struct account *account;   /* [ACCT_MAX] */
 	uint16_t *bucket;	   /* [ACCT_BUCKETS] */
 	uint16_t free, fresh;	   /* accounts: the first free one; those from here on never used */
@@ -195,14 +199,19 @@ static inline void acct_receives(struct acct_book *b, const struct account *a, u
 {
 	b->receiving += n;
 	a->store->receiving += n;
-	b->host[a->host] += n;
+	b->owes[ACCT_HOST][a->owner[ACCT_HOST]] += n;
+	b->owes[ACCT_NAME][a->owner[ACCT_NAME]] += n;
 }
 static inline void acct_received(struct acct_book *b, const struct account *a, uint32_t n)
 {
-	ASSERT(a->store->receiving >= n && b->host[a->host] >= n);
+	uint32_t *host = &b->owes[ACCT_HOST][a->owner[ACCT_HOST]],
+		 *name = &b->owes[ACCT_NAME][a->owner[ACCT_NAME]];
+
+	ASSERT(a->store->receiving >= n && *host >= n && *name >= n);
 	b->receiving -= n;
 	a->store->receiving -= n;
-	b->host[a->host] -= n;
+	*host -= n;
+	*name -= n;
 }
 
 /* ---- who may, and who is next ---------------------------------------------------------------- */

@@ -36,6 +36,8 @@ void budget_write_begin(struct budget *b)
 	const uint64_t now = clock_now_ns();
 
 	leaf_lock(&b->lock);
+	b->spent_ns += b->out * (now - b->changed_ns);
+	b->changed_ns = now;
 	if (!b->out++ && !b->failing)
 		b->busy_since_ns = now;
 	if (!b->tried_ns)
@@ -46,10 +48,13 @@ void budget_write_begin(struct budget *b)
 void budget_write_end(struct budget *b, uint64_t bytes, int status)
 {
 	const uint64_t now = clock_now_ns();
-	uint64_t rate;
+	uint64_t rate, took;
 
 	leaf_lock(&b->lock);
 	ASSERT(b->out > 0);
+	b->spent_ns += b->out * (now - b->changed_ns);
+	b->changed_ns = now;
+	b->ended++;
 	b->busy_ns += now - b->busy_since_ns;
 	b->busy_since_ns = now;
 	b->out--;
@@ -66,13 +71,49 @@ void budget_write_end(struct budget *b, uint64_t bytes, int status)
 	if (b->bytes && (!rate || b->busy_ns >= BUDGET_WINDOW_NS)) {
 		uint64_t sample = b->bytes * 1000000 / (b->busy_ns / 1000 + 1);
 
-		if (!rate)
+		took = atomic_load_explicit(&b->took_ns, memory_order_relaxed);
+		if (!rate) {
 			rate = sample;
+			took = b->spent_ns / b->ended;
+		}
 		rate = rate - rate / 4 + sample / 4;
+		took = took - took / 4 + b->spent_ns / b->ended / 4;
 		atomic_store_explicit(&b->rate, rate ? rate : 1, memory_order_relaxed);
-		b->bytes = b->busy_ns = 0;
+		atomic_store_explicit(&b->took_ns, took, memory_order_relaxed);
+		b->bytes = b->busy_ns = b->spent_ns = 0;
+		b->ended = 0;
 	}
 	leaf_unlock(&b->lock);
+}
+
+uint64_t budget_read_begin(struct budget *b)
+{
+	uint64_t now = 0;
+
+	/* Before it counts: who sees it sees a time that is not older. */
+	if (!atomic_load_explicit(&b->reads, memory_order_relaxed)) {
+		now = clock_now_ns();
+		atomic_store_explicit(&b->heard_ns, now, memory_order_relaxed);
+	}
+	atomic_fetch_add_explicit(&b->reads, 1, memory_order_release);
+	return now;
+}
+
+void budget_read_end(struct budget *b)
+{
+	atomic_store_explicit(&b->heard_ns, clock_now_ns(), memory_order_relaxed);
+	atomic_fetch_sub_explicit(&b->reads, 1, memory_order_release);
+}
+
+bool budget_silent(const struct budget *b)
+{
+	const uint32_t reads = atomic_load_explicit(&b->reads, memory_order_acquire);
+	uint64_t heard;
+
+	if (!reads && !budget_stalled(b))
+		return false;
+	heard = atomic_load_explicit(&b->heard_ns, memory_order_relaxed);
+	return clock_now_ns() >= heard + BUDGET_STALL_NS;
 }
 
 void budget_tick(struct budget *b, uint64_t now, bool dirty)
@@ -108,9 +149,25 @@ void budget_tick(struct budget *b, uint64_t now, bool dirty)
 	atomic_store_explicit(&b->weight, weight, memory_order_relaxed);
 }
 
+/* Is the last quarter of @limit drained too soon for slowing anybody? */
+static bool drains_at_once(const struct budget *b, uint32_t limit, uint64_t rate)
+{
+	const uint64_t quarter = ((uint64_t)limit * b->sum->parts << b->sum->block_shift) / 4;
+
+	return (unsigned __int128)quarter * NSEC_PER_SEC <
+	       (unsigned __int128)rate * 2 *
+		       atomic_load_explicit(&b->took_ns, memory_order_relaxed);
+}
+
+bool budget_quick(const struct budget *b, uint32_t limit)
+{
+	return budget_drains(b) &&
+	       drains_at_once(b, limit, atomic_load_explicit(&b->rate, memory_order_relaxed));
+}
+
 bool budget_due(const struct budget *b, uint32_t held, uint32_t limit)
 {
-	return held <= limit / 4 * 3 || !budget_drains(b) ||
+	return held <= limit / 4 * 3 || !budget_drains(b) || budget_quick(b, limit) ||
 	       atomic_load_explicit(&b->next_ns, memory_order_relaxed) <= clock_now_ns();
 }
 
@@ -119,7 +176,7 @@ void budget_pace(struct budget *b, uint32_t held, uint32_t limit, uint32_t n)
 	const uint64_t rate = atomic_load_explicit(&b->rate, memory_order_relaxed);
 	uint64_t now, next, cost, from, quarters;
 
-	if (held <= limit / 4 * 3 || !rate)
+	if (held <= limit / 4 * 3 || !rate || drains_at_once(b, limit, rate))
 		return;
 	now = clock_now_ns();
 	/* Of its rate, in quarters: 8 at three quarters of the limit, 1 at least. */

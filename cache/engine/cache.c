@@ -32,6 +32,7 @@ static op_stage_fn *const stages[OP_STAGES] = {
 
 static void cache_free(struct cache *c)
 {
+	blk_pin_budget_close(&c->pin_budget);
 	calibrate_stop(c);
 	for (uint32_t i = 0; i < c->nnodes; i++)
 		node_stop(c, &c->node[i]);
@@ -63,7 +64,6 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 {
 	void *hit;
 
-
 	list_init(&c->devs);
 	leaf_lock_init(&c->io_lock);
 	list_init(&c->io_waitq);
@@ -72,10 +72,12 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 	pthread_cond_init(&c->dev_gone, NULL);
 	c->stages = stages;
 	c->max_len = plan->max_len;
-	c->pin_budget.limit = conf->size / 2;
+	c->pin_budget.limit = conf->size / 8 * 5;
 	c->pin_budget.unit = conf->block;
-	c->pin_budget.reserve = c->reserve = (uint32_t)(conf->size / conf->block / 256);
+	c->pin_budget.units = (uint32_t)MIN(conf->size / conf->block, (uint64_t)UINT32_MAX);
+	c->pin_budget.reserve = &c->reserve;
 	c->pin_budget.wake = pin_budget_wake;
+	blk_pin_budget_open(&c->pin_budget);
 	c->budgets.dirty_limit = conf->size / 2;
 	c->budgets.block_shift = (uint32_t)__builtin_ctz(conf->block);
 	c->readahead_max = conf->readahead;
@@ -366,7 +368,7 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	blk->node = lower->node;
 	blk->identity = cb->dev->identity;
 	memcpy(blk->store_id, lower->store_id, sizeof(blk->store_id));
-	blk->pin_budget = &c->pin_budget;
+	blk->pin_store = &cb->dev->pins;
 	blk->path = lower->path ? strdup(lower->path) : NULL;
 	blk->lower = lower;
 	return blk;

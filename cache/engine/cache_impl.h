@@ -110,7 +110,7 @@ struct cache {
 	uint64_t *waiting;	 /* atomic: a bit for each partition that requests wait in, changed
 				  * under its lock, read without */
 	struct hit_count *hit;	 /* of node n and slot s: [s * HIT_STRIDE + n] */
-	uint32_t reserve;	 /* pin budget.reserve */
+	_Atomic uint32_t reserve; /* pin_budget.reserve */
 	uint32_t nnodes, nparts; /* partitions over all nodes */
 	uint32_t max_len;	/* bytes of one request */
 	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */
@@ -134,6 +134,12 @@ struct cache {
 	uint32_t io_waiting;	/* atomic: its length */
 	uint64_t newest_wait_ns; /* atomic: cache_op.since_ns of who waits for blocks last */
 };
+
+/* What a pin holder has to itself. */
+static inline uint32_t cache_reserve(const struct cache *c)
+{
+	return atomic_load_explicit(&c->reserve, memory_order_relaxed);
+}
 
 /* @n blocks of a request were there when it looked, @bytes of which it wants. Lock held. */
 static inline void part_count_hits(struct partition *p, uint32_t n, uint64_t bytes)

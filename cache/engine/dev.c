@@ -91,6 +91,12 @@ static void dev_free(struct cache_dev *dev)
 	free(dev);
 }
 
+/* blk_pin_store.silent. */
+static bool dev_silent(const struct blk_pin_store *s)
+{
+	return budget_silent(&container_of(s, struct cache_dev, pins)->budget);
+}
+
 static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 {
 	struct cache_dev *dev = calloc(1, sizeof(*dev));
@@ -134,6 +140,8 @@ static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 		return NULL;
 	}
 	budget_init(&dev->budget, &c->budgets);
+	dev->pins.budget = &c->pin_budget;
+	dev->pins.silent = dev_silent;
 	for (uint32_t i = 0; i < c->nparts; i++) {
 		dev->dirty[i] = (struct dirty_list){ .head = BLOCK_NONE,
 						      .tail = BLOCK_NONE,
@@ -258,7 +266,8 @@ static void detach_idle(void *arg)
 {
 	struct cache_dev *dev = arg;
 	dev->flush.idle = dev->flush.pace.out == 0 &&
-			  !__atomic_load_n(&dev->reads_out, __ATOMIC_ACQUIRE) && record_quiet(dev);
+			  !atomic_load_explicit(&dev->budget.reads, memory_order_acquire) &&
+			  record_quiet(dev);
 	if (dev->flush.idle)
 		list_del(&dev->flush.link);
 }

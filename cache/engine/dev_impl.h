@@ -117,6 +117,7 @@ struct cache_dev {
 	struct dirty_list *dirty; /* [cache->nparts] */
 	struct budget budget;
 	struct acct_store *acct; /* [cache->nparts] */
+	struct blk_pin_store pins;
 	uint64_t *dirty_parts; /* atomic: a bit for each partition whose list is not empty,
 				* changed under its lock, read without */
 	_Atomic uint64_t epoch;	/* raised by every SYNC, here and below */
@@ -135,7 +136,6 @@ struct cache_dev {
 	struct dev_flush flush;
 	struct readahead readahead;
 	struct sieve sieve;
-	uint32_t reads_out;	/* atomic: fills in flight */
 	uint64_t failing_until_ns; /* atomic: write-back has failed lately; 0: it has not */
 };
 

@@ -322,7 +322,7 @@ static void fill_done(struct blk_req *lower)
 	free(io->scratch);
 	io_put(io);
 	/* If nobody waits for what was read ahead, the device may be closed from here on. */
-	__atomic_fetch_sub(&dev->reads_out, 1, __ATOMIC_RELEASE);
+	budget_read_end(&dev->budget);
 	while (!list_empty(&waiters)) {
 		struct blk_req *w = list_first(&waiters, struct blk_req, link);
 		list_del(&w->link);
@@ -458,8 +458,8 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 void fill_submit(struct cache_io *io)
 {
 	struct cache_dev *dev = io->dev;
-	bool idle = __atomic_fetch_add(&dev->reads_out, 1, __ATOMIC_RELAXED) == 0;
-	io->started_ns = idle ? clock_now_ns() : 0;
+
+	io->started_ns = budget_read_begin(&dev->budget);
 	metric_inc(M_cache_fills);
 	metric_add(M_cache_fill_bytes, io->req.len);
 	io_start(io, fill_done);

@@ -68,7 +68,8 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns
 	}
 	collect_lap(dev, now);
 	const bool waiting = collect_urgent(dev, now);
-	pace_look(&f->pace, now, __atomic_load_n(&dev->reads_out, __ATOMIC_RELAXED), waiting);
+	pace_look(&f->pace, now, atomic_load_explicit(&dev->budget.reads, memory_order_relaxed),
+		  waiting);
 	room = pace_room(&f->pace);
 	f->wake_below = UINT32_MAX;
 	for (unsigned k = 0; k < URGENT_ROUNDS && f->urgent.next < f->urgent.n; k++) {

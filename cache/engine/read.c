@@ -293,7 +293,7 @@ static __attribute__((noinline)) bool cache_read_general(struct cache_dev *dev,
 		return read_special(dev, req);
 	if (unlikely(op_forward(dev, req, AFFINITY_HIT, OP_FORWARDED)))
 		return false;
-	const bool reserved = blk_reserved(req, r.n, dev->cache->reserve);
+	const bool reserved = blk_reserved(req, r.n, cache_reserve(dev->cache));
 	if (unlikely(!reserved && !may_lend_now(dev, req, &r)))
 		return read_missed(dev, req);
 	if (likely(read_gather(dev, req, &r, true, &err))) {
@@ -393,7 +393,8 @@ static inline_always enum look read_look(struct cache_dev *dev, struct blk_req *
 
 	if (unlikely(within + req->len >
 			     __atomic_load_n(&c->affinity.fast_len, __ATOMIC_RELAXED) ||
-		     (req->flags & (BLK_F_INTO | BLK_F_FUA)) || !blk_reserved(req, 1, c->reserve)))
+		     (req->flags & (BLK_F_INTO | BLK_F_FUA)) ||
+		     !blk_reserved(req, 1, cache_reserve(c))))
 		return LOOK_MISS;
 	const uint64_t block = req->offset >> c->geo.block_shift,
 		       hash = policy_hash(dev->identity, block);

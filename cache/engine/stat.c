@@ -180,6 +180,9 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len, struct cache
 	struct span_walk w;
 
 	r->failing = clock_now_ns() < __atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED);
+	r->stalled = budget_stalled(&dev->budget);
+	r->silent = atomic_load_explicit(&dev->budget.reads, memory_order_acquire) &&
+		    budget_silent(&dev->budget);
 	r->unrecorded = record_failed(dev);
 	r->doubt = atomic_load_explicit(&dev->maybe_lost, memory_order_relaxed);
 	span_walk_init(&w, dev, &s);

@@ -151,6 +151,8 @@ while ask(peer.command(b'', 0x80, lun=lun)):
     pass
 if what == 'zero':  # WRITE SAME(16), NDOB
     bad = ask(peer.command(struct.pack('>BBQI', 0x93, 1, 16384, 64), 0x80, lun=lun))
+elif what == 'read':
+    bad = ask(peer.read(16384, 8, lun=lun))
 elif what == 'sync':
     bad = ask(peer.command(b'\x35', 0x80, lun=lun))
 else:
@@ -211,6 +213,30 @@ kill -TERM "$pid"
 ends_within 20
 is "a later one ends it at once" test $? = 1
 is "and it says what is lost" grep -q "/hung: [0-9]* KiB were not written back: LOST" "$dir/log"
+
+# A store that swallows reads is seen, and said; so is one that takes no writes.
+says() { # TEXT: within 20 s
+	for _ in $(seq 100); do
+		adm -m cache -o stat -t 1 -l 1
+		has "$1" && return
+		sleep 0.2
+	done
+	return 1
+}
+rm -f "$dir"/state/dirty-*
+start
+adm -m cache -o stat -t 1 -l 1
+is "a store that answers is not spoken of" not has "Reads:"
+touch "$HANG"
+ask 1 read 6 &
+reader=$!
+is "a store that answers no reads is seen" says "Reads: the store has not answered any"
+is "another unit: read beside it" ask 2 read
+wait $reader
+is "write-back takes what it can" ask 1 16
+is "a store that takes no writes is seen" says "Write-back: the store has not taken any"
+rm "$HANG"
+daemon_kill
 
 # A store that hangs while it is opened keeps no other from being opened, and closed.
 others_go_on() { # WHAT

@@ -253,8 +253,9 @@ static void note_session(struct fastpeer *f, const struct iscsi_conn *conn)
 	fastpeer_note(f, "  rx %lu tx %lu pdus %lu %lu %lu %lu\n", st->rxdata_octets,
 		      st->txdata_octets, st->dataout_pdus, st->datain_pdus, st->cmd_pdus,
 		      st->rsp_pdus);
-	fastpeer_note(f, "nexus: borrowed %lu requests %u\n", atomic_load(&s->nexus.pin_holder.out),
-		      s->nexus.pin_holder.requests);
+	if (itl)
+		fastpeer_note(f, "itl: on the wire %lu requests %u\n",
+			      atomic_load(&itl->pin_holder.out), itl->pin_holder.requests);
 	if (itl)
 		fastpeer_note(f, "itl: gate %x inflight %u pins %u nua %u held %d\n",
 			      atomic_load(&itl->gate), itl->inflight, itl->pins, itl->nua,

@@ -188,6 +188,7 @@ static const char *residency_state(const struct residency *r, const char *doubt)
 {
 	return doubt || r->found.doubt ? "data may be lost, SYNCs fail until refresh=1" :
 	       r->found.failing	       ? "fails, and is tried again" :
+	       r->found.stalled	       ? "the store has not taken any for a second or more" :
 	       r->found.unrecorded ?
 		       "off while the state directory takes no record of what is dirty" :
 		       "ok";
@@ -204,6 +205,8 @@ static void residency_text(struct adm_out *out, const struct residency *r, uint3
 	for (uint32_t n = 0; n < nodes; n++)
 		out_printf(out, "Node %u: %" PRIu64 "\n", n, r->found.node_valid[n]);
 	out_printf(out, "Write-back: %s\n", residency_state(r, doubt));
+	if (r->found.silent)
+		out_printf(out, "Reads: the store has not answered any for a second or more\n");
 	if (doubt)
 		out_printf(out, "In doubt: %s\n", doubt);
 }
@@ -222,6 +225,7 @@ static enum adm_status residency_json(struct adm_call *call, const struct reside
 		doc_append(cached, json_integer((json_int_t)r->found.node_valid[n]));
 	doc_set(doc, "cached_by_node", cached);
 	doc_set_text(doc, "write_back", residency_state(r, doubt));
+	doc_set_bool(doc, "reads_unanswered", r->found.silent);
 	doc_set_text(doc, "in_doubt", doubt);
 	return doc_answer(call, doc);
 }

@@ -205,7 +205,6 @@ struct scsi_nexus {
 	char iqn[SCSI_PORT_NAME_MAX];	     /* initiator (device) name: identity for LUN masking */
 	char address[64];		     /* textual peer address */
 	uint16_t rtpi;			     /* relative target port identifier it came in by */
-	struct blk_pin_holder pin_holder;    /* what it has on the wire */
 	uint64_t id;			     /* unique while the daemon runs:
 					      * stream id, statistics */
 	struct list link;		     /* target->nexuses, target->lock */

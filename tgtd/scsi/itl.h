@@ -21,6 +21,7 @@ struct scsi_itl {
 				 * nexus->loop, others read it relaxed */
 	struct scsi_lu *lu;
 	struct scsi_nexus *nexus;
+	struct blk_pin_holder pin_holder; /* what it has on the wire; requests: nexus->loop */
 	struct scsi_lu_stats st; /* nexus->loop writes */
 	struct list link;	/* lu->itls; lu->lock */
 	uint32_t pins;
@@ -93,7 +94,7 @@ static inline void scsi_itl_changes(struct scsi_itl *itl)
 static inline void scsi_itl_count(struct scsi_itl *itl, int by)
 {
 	counter_add32(&itl->inflight, (uint32_t)by);
-	itl->nexus->pin_holder.requests += (uint32_t)by;
+	itl->pin_holder.requests += (uint32_t)by;
 }
 /* Keeps the I_T_L nexus and its LU from going away. nexus->loop. */
 static inline void scsi_itl_pin(struct scsi_itl *itl)

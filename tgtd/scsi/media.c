@@ -62,7 +62,7 @@ static inline void seg_place(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	seg->io.offset = (cmd->lba << lu->block_shift) + seg->off;
 	seg->io.len = ALIGN_UP((uint64_t)seg->len, lu->block_size);
 	seg->io.stream = cmd->nexus->id;
-	seg->io.pin_holder = &cmd->nexus->pin_holder;
+	seg->io.pin_holder = &cmd->itl->pin_holder;
 	seg->io.flags = scsi_io_flags(cmd->state);
 }
 

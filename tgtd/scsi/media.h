@@ -64,7 +64,7 @@ scsi_read_fast(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu 
 	io->offset = lba << shift;
 	io->len = len;
 	io->stream = cmd->nexus->id;
-	io->pin_holder = &cmd->nexus->pin_holder;
+	io->pin_holder = &itl->pin_holder;
 	io->op = BLK_READ;
 	io->flags = scsi_io_flags(state);
 	io->done = scsi_read_io_done;

@@ -4,73 +4,13 @@
  * a visit runs a function on the loop of every nexus of a target and
  * reports home when all are done.
  */
-#include <arpa/inet.h>
 #include <stdlib.h>
-#include "cache/engine/account.h"
+#include "tgtd/scsi/stream_id.h"
 #include "tgtd/scsi/tpg.h"
 
 #define NEXUSES_MAX 65536
 
 /* ---- attach ---------------------------------------------------------------------------------- */
-
-/*
- * Identities of nexuses: never the same again, and with low bits that are small and different for
- * all that are there at the same time, since the cache deals out its shares by them
- * (cache/engine/account.h).
- */
-#define PLACES 4096u
-static_assert(PLACES == 1u << STREAM_HOST_SHIFT && ACCT_HOSTS < 128, "where the host's bits are");
-static struct {
-	pthread_mutex_t lock;
-	uint64_t serial;
-	uint64_t taken[PLACES / 64]; /* bits; the first is nobody's */
-} places = { .lock = PTHREAD_MUTEX_INITIALIZER, .taken = { 1 } };
-
-/* A number for the host that it comes from, by which what all its sessions may have of a reserve
- * is bounded. An IPv6 host has a whole /64. Two with the same number share one part. */
-static uint32_t host_of(const char *address)
-{
-	const char *v4 = strchr(address, '.') ? strrchr(address, ':') : NULL; /* mapped */
-	uint8_t a[16] = { 0 };
-	uint32_t h = 2166136261u;
-
-	if (v4)
-		address = v4 + 1;
-	if (inet_pton(AF_INET6, address, a) != 1 && inet_pton(AF_INET, address, a) != 1)
-		return 0;
-	for (unsigned i = 0; i < 8; i++)
-		h = (h ^ a[i]) * 16777619u;
-	return (h ^ h >> 16) % ACCT_HOSTS;
-}
-
-static uint64_t nexus_take_id(uint32_t host)
-{
-	uint32_t place = 0;
-
-	pthread_mutex_lock(&places.lock);
-	for (uint32_t i = 0; i < PLACES / 64; i++)
-		if (~places.taken[i]) {
-			place = i * 64 + (uint32_t)__builtin_ctzll(~places.taken[i]);
-			places.taken[i] |= 1ull << place % 64;
-			break;
-		}
-	/* With more than PLACES of them, the others share place 0 and do not give it back. */
-	uint64_t id = ++places.serial << STREAM_SERIAL_SHIFT |
-		      (uint64_t)host << STREAM_HOST_SHIFT | place;
-	pthread_mutex_unlock(&places.lock);
-	return id;
-}
-
-static void give_id_back(uint64_t id)
-{
-	uint32_t place = (uint32_t)(id % PLACES);
-
-	if (!place)
-		return;
-	pthread_mutex_lock(&places.lock);
-	places.taken[place / 64] &= ~(1ull << place % 64);
-	pthread_mutex_unlock(&places.lock);
-}
 
 int scsi_nexus_attach(struct scsi_nexus *n)
 {
@@ -84,9 +24,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	n->detached = false;
 	n->gone = NULL;
 	list_init(&n->link);
-	n->id = nexus_take_id(host_of(n->address));
-	n->pin_holder.out = 0;
-	n->pin_holder.requests = 0;
+	n->id = scsi_stream_take(n->address, n->iqn);
 	pthread_mutex_lock(&t->lock);
 	if (t->dying) {
 		ret = -ENOENT;
@@ -98,7 +36,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	}
 	pthread_mutex_unlock(&t->lock);
 	if (ret)
-		give_id_back(n->id);
+		scsi_stream_give_back(n->id);
 	return ret;
 }
 
@@ -157,6 +95,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	scsi_ua_add_locked(itl, UA_POWER_ON);
 	scsi_features_attach_locked(itl);
 	pthread_mutex_unlock(&lu->lock);
+	blk_pin_holder_join();
 	n->itl[lun] = itl;
 out:
 	pthread_mutex_unlock(&t->lock);
@@ -171,7 +110,7 @@ void scsi_itl_free(struct scsi_itl *itl)
 	struct scsi_lu_stats *g = &lu->gone_stats;
 	const struct scsi_lu_stats *s = &itl->st;
 
-	ASSERT(itl->inflight == 0 && list_empty(&itl->uses));
+	ASSERT(itl->inflight == 0 && list_empty(&itl->uses) && !itl->pin_holder.out);
 	pthread_mutex_lock(&lu->lock);
 	list_del(&itl->link);
 	lu_perf_leave_locked(itl);
@@ -194,6 +133,7 @@ void scsi_itl_free(struct scsi_itl *itl)
 			loop_post(w->home, &w->msg);
 		}
 	pthread_mutex_unlock(&lu->lock);
+	blk_pin_holder_leave();
 	free(itl);
 }
 
@@ -305,7 +245,7 @@ void scsi_nexus_detach(struct scsi_nexus *n, void (*done)(void *arg), void *arg)
 	free(n->itl);
 	n->itl = NULL;
 	n->nitl = 0;
-	give_id_back(n->id);
+	scsi_stream_give_back(n->id);
 	pthread_mutex_lock(&t->lock);
 	n->detached = true;
 	list_del(&n->link);

@@ -254,7 +254,7 @@ class Blocks(Report):
             dirty = sum(int(dev["dirty"][i]["count"]) for i in range(parts))
             lower = gdb.Value(int(dev["lower"])).cast(gdb.lookup_type("struct blk").pointer())
             print(f"store {lower['path'].string() if int(lower['path']) else '?'}: {dirty} blocks dirty, "
-                  f"{int(dev['flush']['pace']['out'])} writes and {int(dev['reads_out'])} reads in flight"
+                  f"{int(dev['flush']['pace']['out'])} writes and {int(dev['budget']['reads'])} reads in flight"
                   f"{', in doubt' if int(dev['maybe_lost']) else ''}{', closing' if int(dev['closing']) else ''}")
 
 

@@ -5,7 +5,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include "cache/engine/cache.h"
+#include <string.h>
+#include "cache/engine/cache_impl.h"
 #include "cache/engine/stat.h"
 #include "events/clock.h"
 #include "events/topology.h"
@@ -32,6 +33,7 @@ struct job {
 	bool again;   /* and so on */
 	bool pending; /* one is under way */
 	bool owes;    /* its data does not come until owed_comes() */
+	bool keeps;   /* what it has read, until the end */
 };
 
 static struct bt t;
@@ -40,6 +42,9 @@ static struct store stores[STORES_MAX];
 static unsigned nstores;
 static struct job *jobs;
 static unsigned njobs;
+static struct blk_pin_holder holders[STORES_MAX][256]; /* by the low bits of the stream */
+static bool joined[STORES_MAX][256];
+static bool keep_all; /* of jobs that are added from now on */
 
 static void open_cache(uint64_t size)
 {
@@ -56,6 +61,9 @@ static void open_cache(uint64_t size)
 	cache = cache_create(&conf);
 	ck_assert_ptr_nonnull(cache);
 	nstores = njobs = 0;
+	memset(holders, 0, sizeof(holders));
+	memset(joined, 0, sizeof(joined));
+	keep_all = false;
 	jobs = calloc(JOBS_MAX, sizeof(*jobs));
 	ck_assert_ptr_nonnull(jobs);
 }
@@ -90,9 +98,12 @@ static void over(struct blk_req *req)
 	const uint64_t took = clock_now_ns() - j->began;
 
 	j->pending = false;
-	blk_req_release(req);
 	j->longest = MAX(j->longest, took);
 	j->n++;
+	if (j->keeps)
+		return;
+	blk_req_release(req);
+	req->pin_holder->requests--;
 	if (!j->again)
 		return;
 	req->offset = bt_random(&t.rng) % (MiB(128) / req->len) * req->len;
@@ -124,6 +135,7 @@ static void begin(struct job *j)
 	j->began = clock_now_ns();
 	j->pending = true;
 	j->req.flags = 0;
+	j->req.pin_holder->requests++;
 	if (j->req.op == BLK_WRITE) {
 		j->req.done = has_blocks;
 		if (blk_write_prepare(j->store->blk, &j->req))
@@ -144,11 +156,17 @@ static struct job *add(struct store *s, enum blk_op op, uint64_t stream, uint64_
 	blk_req_init(&j->req);
 	j->req.op = (uint8_t)op;
 	j->req.stream = stream;
+	j->req.pin_holder = &holders[s - stores][stream & 255];
+	if (!joined[s - stores][stream & 255]) {
+		joined[s - stores][stream & 255] = true;
+		blk_pin_holder_join();
+	}
 	j->req.offset = at;
 	j->req.len = len;
 	j->store = s;
 	j->again = again;
 	j->owes = owes;
+	j->keeps = keep_all;
 	timer_init(&j->timer, once_more);
 	loop_self_ = t.loop;
 	begin(j);
@@ -186,6 +204,22 @@ static void owed_comes(void)
 	loop_self_ = NULL;
 }
 
+/* What is kept goes; who waits for more keeps nothing either. */
+static void let_go(void)
+{
+	for (unsigned i = 0; i < njobs; i++) {
+		struct job *j = &jobs[i];
+
+		if (!j->keeps)
+			continue;
+		if (!j->pending) {
+			blk_req_release(&j->req);
+			j->req.pin_holder->requests--;
+		}
+		j->keeps = false;
+	}
+}
+
 /* All stores are well again. Every request ends: nobody's promise is lost. */
 static void close_cache(void)
 {
@@ -198,6 +232,7 @@ static void close_cache(void)
 	}
 	for (unsigned i = 0; i < njobs; i++)
 		jobs[i].again = false;
+	let_go();
 	owed_comes();
 	for (unsigned k = 0; k < 900; k++) {
 		clock_fake_advance(NSEC_PER_SEC);
@@ -206,6 +241,7 @@ static void close_cache(void)
 	for (unsigned k = 0; any; k++) {
 		ck_assert_uint_lt(k, 60000);
 		pass_ms(1);
+		let_go();
 		any = false;
 		for (unsigned i = 0; i < njobs; i++)
 			any |= jobs[i].pending;
@@ -213,9 +249,15 @@ static void close_cache(void)
 	pass_ms(8000); /* and all that is dirty goes out */
 	for (unsigned i = 0; i < njobs; i++) {
 		loop_timer_cancel(t.loop, &jobs[i].timer);
+		ck_assert_uint_eq(jobs[i].req.pin_holder->requests, 0);
+		ck_assert_uint_eq(jobs[i].req.pin_holder->out, 0);
 		blk_req_fini(&jobs[i].req);
 	}
 	free(jobs);
+	for (unsigned i = 0; i < STORES_MAX * 256; i++)
+		if (joined[i / 256][i % 256])
+			blk_pin_holder_leave();
+	ck_assert_uint_eq(cache->pin_budget.out, 0);
 	for (unsigned i = 0; i < nstores; i++) {
 		ck_assert_int_eq(blk_trust(stores[i].blk), 0);
 		blk_close(stores[i].blk);
@@ -332,6 +374,77 @@ START_TEST(who_owes_data_leaves_the_others_large_writes)
 }
 END_TEST
 
+/* How many reads of @len bytes, @depth at a time, are served within @ms. */
+static unsigned reads_served(struct store *s, uint64_t stream, unsigned depth, uint32_t len,
+			     unsigned ms)
+{
+	struct job *first = &jobs[njobs];
+	unsigned n = 0;
+
+	for (unsigned d = 0; d < depth; d++)
+		add(s, BLK_READ, stream, MiB(64) + d * MiB(1), len, true, false);
+	pass_ms(ms);
+	for (unsigned d = 0; d < depth; d++) {
+		n += first[d].n;
+		first[d].again = false;
+	}
+	return n;
+}
+
+/* Sessions of one store that take nothing off their wires leave those of another one not only one
+ * request at a time. */
+START_TEST(who_takes_nothing_leaves_other_stores_their_depth)
+{
+	unsigned held = 0, served;
+
+	open_cache(MiB(64));
+	struct store *theirs = add_store(NSEC_PER_MSEC), *well = add_store(10 * NSEC_PER_MSEC);
+
+	keep_all = true;
+	for (unsigned k = 0; k < 32; k++)
+		for (unsigned d = 0; d < 16; d++)
+			add(theirs, BLK_READ, 1 + k, (k * 16 + d) % 512 * KiB(256), KiB(256), false,
+			    false);
+	pass_ms(3000);
+	for (unsigned i = 0; i < njobs; i++)
+		held += jobs[i].n;
+	keep_all = false;
+	served = reads_served(well, 100, 16, KiB(256), 1000);
+	fprintf(stderr, "# %u reads of 256 KiB are held, %u served beside them\n", held, served);
+	ck_assert_uint_ge(held, 32);
+	ck_assert_uint_ge(served, 1000);
+	close_cache();
+}
+END_TEST
+
+/* Stores that swallow reads for ever, one after the other, each found out before it is asked for
+ * much: all of them together have some floors, and the one that is well has the rest. */
+START_TEST(who_swallows_reads_is_seen)
+{
+	unsigned served;
+
+	open_cache(MiB(64));
+	for (unsigned i = 0; i < 12; i++)
+		add_store(HANGS);
+	struct store *well = add_store(10 * NSEC_PER_MSEC);
+
+	for (unsigned i = 0; i < 12; i++) {
+		add(&stores[i], BLK_READ, 1 + i, 0, KiB(64), false, false);
+		pass_ms(1500);
+		for (unsigned k = 0; k < 4; k++)
+			for (unsigned d = 0; d < 64; d++)
+				add(&stores[i], BLK_READ, 20 + i * 4 + k,
+				    MiB(1) + (k * 64 + d) * KiB(256), KiB(256), false, false);
+	}
+	pass_ms(100);
+	served = reads_served(well, 100, 32, KiB(512), 1000);
+	fprintf(stderr, "# %u reads of 512 KiB beside 12 stores that swallow reads\n", served);
+	ck_assert_uint_ge(served, 1000);
+	close_cache();
+}
+END_TEST
+
 UNIT_MAIN("account", 60, one_dead_store_leaves_the_others_their_writes,
 	  dead_stores_leave_the_others_their_writes, after_a_failed_sync_the_others_read,
-	  who_owes_data_leaves_the_others_large_writes)
+	  who_owes_data_leaves_the_others_large_writes,
+	  who_takes_nothing_leaves_other_stores_their_depth, who_swallows_reads_is_seen)

@@ -65,6 +65,8 @@ static void close_cache(void)
 {
 	disk->delay_ns = 0;
 	clock_fake_off();
+	for (unsigned i = 0; i < nclients; i++)
+		blk_pin_holder_leave();
 	ct_close(&t, cache);
 }
 
@@ -145,6 +147,7 @@ static struct client *add(struct load load)
 	ck_assert_uint_le(nclients, CLIENTS_MAX);
 	memset(c, 0, sizeof(*c));
 	c->load = load;
+	blk_pin_holder_join();
 	for (unsigned i = 0; i < load.depth; i++) {
 		blk_req_init(&c->slot[i].req);
 		c->slot[i].client = c;
@@ -257,8 +260,9 @@ static void stuck_readers(unsigned n, uint32_t len, unsigned depth, bool residen
 		"# %u head_blocked: %llu of %u answered; modest: %llu done, longest %.1f ms\n", n,
 		(unsigned long long)answered, n * depth, (unsigned long long)modest->done,
 		(double)modest->max_ns / 1e6);
-	/* Half, and each what is its own and one more. */
-	ck_assert_uint_le(answered * len, MiB(2) + n * (len + cache->pin_budget.reserve * KiB(4)));
+	/* The limit, and each what is its own and one more. */
+	ck_assert_uint_le(answered * len, cache->pin_budget.limit +
+						  n * (len + cache_reserve(cache) * KiB(4)));
 	ck_assert_uint_gt(modest->done, 100);
 	/* They take what they have, and get the rest. */
 	uint64_t give_up = clock_now_ns() + 20 * NSEC_PER_SEC;
@@ -345,8 +349,46 @@ START_TEST(who_needs_several_partitions_is_not_starved)
 }
 END_TEST
 
+/* Writers of a cache that its store drains within one write's time are not slowed: they keep as
+ * much dirty as may be, so that the store has as much to do. */
+START_TEST(a_tiny_cache_is_not_slowed)
+{
+	uint64_t sum = 0;
+
+	open_cache("size=4m", 1, 50);
+	for (unsigned i = 0; i < 4; i++)
+		add((struct load){ BLK_WRITE, 1 + i, KiB(64), KiB(64), 16, 0, false });
+	run(4000);
+	for (unsigned i = 0; i < nclients; i++)
+		sum += clients[i].done;
+	fprintf(stderr,
+		"# %llu writes of 64 KiB in 4 s: %.2f of the dirty limit per write's time\n",
+		(unsigned long long)sum, (double)(sum * KiB(64)) / 80 / (double)MiB(2));
+	ck_assert_uint_ge(sum, 80u * 32 * 85 / 100);
+	close_cache();
+}
+END_TEST
+
+/* However many sessions there are, what they have to themselves is a quarter of all. */
+START_TEST(reserves_are_a_quarter)
+{
+	open_cache("size=4m", 1, 1);
+	ck_assert_uint_eq(cache_reserve(cache), 4);
+	for (unsigned n = 1; n <= 300; n++) {
+		blk_pin_holder_join();
+		ck_assert_uint_le(n * cache_reserve(cache), MAX(1024 / 4, n));
+		ck_assert_uint_ge(cache_reserve(cache), 1);
+	}
+	for (unsigned n = 0; n < 300; n++)
+		blk_pin_holder_leave();
+	ck_assert_uint_eq(cache_reserve(cache), 4);
+	close_cache();
+}
+END_TEST
+
 UNIT_MAIN("flow", 30, a_greedy_writer_leaves_the_others_their_share,
 	  a_greedy_reader_leaves_the_others_their_share, stuck_readers_leave_the_others_their_share,
 	  stuck_readers_of_what_is_there_leave_the_others_their_share,
 	  stuck_short_readers_of_what_is_there_leave_the_others_their_share, depth_buys_nothing,
-	  who_needs_several_partitions_is_not_starved)
+	  who_needs_several_partitions_is_not_starved, a_tiny_cache_is_not_slowed,
+	  reserves_are_a_quarter)

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Identities of nexuses, by which the cache knows who asks (blk_req.stream, and account.h of the
+ * engine). Never the same again. The low bits say where the nexus has its accounts. Others say
+ * from which host it comes and under which name its initiator has logged in, since what all
+ * sessions of one host, or of one initiator, are to send has a bound.
+ *
+ * Hosts and names have numbers while any of their nexuses is there. An IPv6 host has a whole /64.
+ * Those of 255 hosts are told apart; more share numbers. A name beyond 255 has none: who logs in
+ * under very many names is bounded by host alone, and no other initiator shares a number with it.
+ *
+ * Any thread. There is always an identity to be had.
+ */
+#ifndef TGTD_SCSI_STREAM_ID_H
+#define TGTD_SCSI_STREAM_ID_H
+
+#include <stdint.h>
+
+/* @address: as text; @name: the initiator's. */
+uint64_t scsi_stream_take(const char *address, const char *name);
+/* Its nexus has ended. */
+void scsi_stream_give_back(uint64_t id);
+
+#endif
