@@ -641,7 +641,8 @@ int main(int argc, char **argv)
 						{ NULL, 0, NULL, 0 } };
 	const char *text = NULL, *file = NULL;
 	struct send_conf send = { .depth = 16, .rounds = 9, .span = MiB(64) };
-	uint64_t waits = 0; /* MB/s */
+	uint64_t waits_mbps = 0;
+	bool waits = false;
 	bool sends = false, beside = false, model = false;
 	bool others = false; /* options that --send has no use for */
 	uint64_t v;
@@ -654,7 +655,8 @@ int main(int argc, char **argv)
 			sends = true;
 			break;
 		case 'W':
-			ok = number(optarg, &waits);
+			waits = true;
+			ok = !strcmp(optarg, "null") || number(optarg, &waits_mbps);
 			break;
 		case 'M':
 			model = true;
@@ -754,7 +756,7 @@ int main(int argc, char **argv)
 	/* Of writes: half of a partition at most is dirty or in reception, and
 	 * less when it is one reader's. */
 	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 8 : 2);
-	/* And a reader may have four fifths of half of it out (blk_pin_budget). */
+	/* And a reader may have three fifths of half of it out (blk_pin_budget). */
 	if (waits)
 		conf.size = MiB(512);
 	conf.size = MAX(conf.size, misses ? 0 : (uint64_t)size * depth * threads * 4);
@@ -767,6 +769,6 @@ int main(int argc, char **argv)
 		return 1;
 	sem_init(&over, 0, 0);
 	if (waits)
-		return waits_run(cache, waits, 10);
+		return waits_run(cache, waits_mbps, 10);
 	return file ? cold_file(cache, &topo, file, size, depth) : run(cache);
 }

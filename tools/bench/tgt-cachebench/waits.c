@@ -14,6 +14,12 @@
 #define WRITE_LEN KiB(512)
 #define DISK_SIZE GiB(64)
 #define SAMPLES 100000u
+#define HITS_LEN KiB(4)
+#define HITS_SET MiB(16) /* the last of the disk: read again and again */
+#define HITS_BATCH 16u
+#define HITS_PAUSE_NS 200000u
+#define HITS_SAMPLES 2000000u
+#define YIELD_WRITES 32u /* of those that do not wait, before the loop goes on */
 
 /* ---- a store that transfers one request after the other -------------------------------------- */
 
@@ -42,6 +48,11 @@ static bool slow_submit(struct blk *blk, struct blk_req *req)
 	struct slow_later *l = malloc(sizeof(*l));
 	const uint64_t now = clock_now_ns();
 
+	if (!slow.bytes_per_s) {
+		free(l);
+		req->status = 0;
+		return true;
+	}
 	if (!l)
 		abort();
 	pthread_mutex_lock(&slow.lock);
@@ -77,7 +88,8 @@ static const struct blk_ops slow_ops = { .name = "slow",
 
 static struct writer {
 	struct blk_req req[WRITER_DEPTH];
-	struct timer pause;
+	struct timer pause[WRITER_DEPTH];
+	unsigned in_row; /* writes that did not wait */
 	uint64_t began[WRITER_DEPTH];
 	unsigned depth;
 } writers[WRITERS];
@@ -100,7 +112,9 @@ static void write_next(struct blk_req *req);
 
 static void write_paused(struct timer *t)
 {
-	write_next(container_of(t, struct writer, pause)->req);
+	for (unsigned i = 0; i < WRITERS; i++)
+		if (t >= writers[i].pause && t < writers[i].pause + WRITER_DEPTH)
+			write_next(&writers[i].req[t - writers[i].pause]);
 }
 
 static void write_done(struct blk_req *req)
@@ -115,7 +129,7 @@ static void write_done(struct blk_req *req)
 	}
 	if (ntook < SAMPLES)
 		took_ns[ntook++] = clock_now_ns() - w->began[0];
-	loop_timer_arm(loop_current(), &w->pause, 5 * NSEC_PER_MSEC);
+	loop_timer_arm(loop_current(), w->pause, 5 * NSEC_PER_MSEC);
 }
 
 static void write_prepared(struct blk_req *req)
@@ -158,9 +172,122 @@ static void write_next(struct blk_req *req)
 		if (waits_failed || !blk_submit(waits_blk, req))
 			return;
 		blk_req_release(req);
+		if (++w->in_row % YIELD_WRITES == 0) {
+			loop_timer_arm(loop_current(), &w->pause[req - w->req], 1);
+			return;
+		}
 	}
 	write_prepared(req);
 }
+
+/* ---- a reader of what is there, on a loop of its own ----------------------------------------- */
+
+static struct hits {
+	struct loop *loop;
+	struct blk_req req;
+	struct timer timer;
+	struct loop_msg msg;
+	sem_t over;
+	uint64_t rng, until_ns;
+	uint32_t *took_ns;
+	unsigned n, missed, batch;
+	uint64_t load_at; /* all below has been loaded */
+} hits;
+
+/* The next read. False: it waits for the store. */
+static bool read_again(void)
+{
+	struct blk_req *req = &hits.req;
+	uint64_t began;
+
+	hits.rng ^= hits.rng << 13;
+	hits.rng ^= hits.rng >> 7;
+	hits.rng ^= hits.rng << 17;
+	req->op = BLK_READ;
+	req->flags = 0;
+	req->stream = WRITERS + 1;
+	req->len = HITS_LEN;
+	req->offset = DISK_SIZE - HITS_SET;
+	req->offset += hits.load_at < HITS_SET ? hits.load_at :
+						 hits.rng % (HITS_SET / HITS_LEN) * HITS_LEN;
+	began = clock_now_ns();
+	if (!blk_submit(waits_blk, req)) {
+		hits.missed += hits.load_at >= HITS_SET;
+		return false;
+	}
+	blk_req_release(req);
+	if (hits.load_at < HITS_SET)
+		hits.load_at += HITS_LEN;
+	else if (hits.n < HITS_SAMPLES)
+		hits.took_ns[hits.n++] = (uint32_t)(clock_now_ns() - began);
+	return true;
+}
+
+static void read_batch(void)
+{
+	for (;;) {
+		if (clock_now_ns() >= hits.until_ns) {
+			sem_post(&hits.over);
+			return;
+		}
+		if (hits.load_at >= HITS_SET && ++hits.batch % HITS_BATCH == 0) {
+			loop_timer_arm(loop_current(), &hits.timer, HITS_PAUSE_NS);
+			return;
+		}
+		if (!read_again())
+			return;
+	}
+}
+
+static void read_came(struct blk_req *req)
+{
+	waits_failed |= req->status != 0;
+	blk_req_release(req);
+	if (hits.load_at < HITS_SET)
+		hits.load_at += HITS_LEN;
+	read_batch();
+}
+
+static void read_paused(struct timer *t)
+{
+	read_batch();
+}
+
+static void read_start(struct loop_msg *msg)
+{
+	read_batch();
+}
+
+static void hits_begin(unsigned seconds)
+{
+	hits.n = hits.missed = 0;
+	hits.until_ns = clock_now_ns() + seconds * NSEC_PER_SEC;
+	hits.msg.handle = read_start;
+	loop_post(hits.loop, &hits.msg);
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void hits_end(void)
+{
+	while (sem_wait(&hits.over) < 0)
+		;
+	qsort(hits.took_ns, hits.n, sizeof(hits.took_ns[0]), by_time);
+	if (hits.n)
+		printf("  reads of 4 KiB that hit: %u, p50 %.2f us, p99 %.2f us, p99.9 %.2f us, "
+		       "longest %.1f us; %u missed\n",
+		       hits.n, hits.took_ns[hits.n / 2] / 1e3,
+		       hits.took_ns[(uint64_t)hits.n * 99 / 100] / 1e3,
+		       hits.took_ns[(uint64_t)hits.n * 999 / 1000] / 1e3,
+		       hits.took_ns[hits.n - 1] / 1e3, hits.missed);
+}
+
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 static unsigned first, behind; /* writers that take part */
 
@@ -205,6 +332,7 @@ static void waits_measure(struct loop *loop, const char *what, unsigned to, unsi
 	phase(loop, 1, WRITERS, 4);
 	filling = false;
 	ntook = 0;
+	hits_begin(seconds);
 	phase(loop, 0, to, seconds);
 	double sum = 0;
 	for (unsigned i = 0; i < ntook; i++)
@@ -217,6 +345,7 @@ static void waits_measure(struct loop *loop, const char *what, unsigned to, unsi
 	       ntook ? (double)took_ns[ntook * 99 / 100] / 1e6 : 0,
 	       ntook ? (double)took_ns[ntook - 1] / 1e6 : 0,
 	       (double)(slow.written - written) * 1e3 / (double)(clock_now_ns() - start));
+	hits_end();
 }
 
 int waits_run(struct cache *cache, uint64_t mbps, unsigned seconds)
@@ -234,21 +363,37 @@ int waits_run(struct cache *cache, uint64_t mbps, unsigned seconds)
 	snprintf(slow.blk.store_id, sizeof(slow.blk.store_id), "waits");
 	slow.blk.identity = blk_identity("waits");
 	waits_blk = cache_open(cache, &slow.blk, false);
-	if (!waits_blk || !loop || loop_start(loop))
+	lc.name = "reader";
+	hits.loop = loop_create(&lc);
+	hits.took_ns = malloc(HITS_SAMPLES * sizeof(hits.took_ns[0]));
+	if (!waits_blk || !loop || loop_start(loop) || !hits.took_ns || !hits.loop ||
+	    loop_start(hits.loop))
 		return 1;
+	sem_init(&hits.over, 0, 0);
+	timer_init(&hits.timer, read_paused);
+	blk_req_init(&hits.req);
+	hits.req.done = read_came;
+	hits.rng = 88172645463325252ull;
+	hits_begin(1); /* all of its set is there, and known to be used */
+	hits_end();
 	sem_init(&waits_over, 0, 0);
 	for (unsigned i = 0; i < WRITERS; i++) {
 		writers[i].depth = i ? WRITER_DEPTH : 1;
-		timer_init(&writers[i].pause, write_paused);
-		for (unsigned k = 0; k < WRITER_DEPTH; k++)
+		for (unsigned k = 0; k < WRITER_DEPTH; k++) {
+			timer_init(&writers[i].pause[k], write_paused);
 			blk_req_init(&writers[i].req[k]);
+		}
 	}
 	waits_measure(loop, "alone", 1, seconds);
 	waits_measure(loop, "beside eight that write all they can", WRITERS, seconds);
 	loop_stop(loop);
+	loop_stop(hits.loop);
 	loop_join(loop);
+	loop_join(hits.loop);
 	blk_close(waits_blk);
 	loop_destroy(loop);
+	loop_destroy(hits.loop);
+	free(hits.took_ns);
 	cache_destroy(cache);
 	return waits_failed;
 }
