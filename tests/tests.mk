@@ -1,6 +1,6 @@
 # Tests: their programs, and the targets that run them. Included by the Makefile at the top.
 .PHONY: check check-all check-unit check-integration check-conformance check-cache-sizes check-layers check-package \
-	prose check-vm check-vm-long check-shows check-asan check-tsan check-tsan-inner check-fuzz fuzz
+	prose check-vm check-vm-long check-shows check-cache-shows check-asan check-tsan check-tsan-inner check-fuzz fuzz
 
 # tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_* (of integration tests
 # too) also run under TSan.
@@ -122,6 +122,10 @@ check-shows: all $(INTEG) ## long forms, with their figures (half an hour)
 	MATRIX=long $(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/integration/test_bad_network.sh || rc=1; \
 	grep -h '^#' $(LOG)/shows/*test_bad_network.sh.log; \
 	$(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/vm/test_badnet.sh || rc=1; exit $$rc
+
+# The same for what the cache promises: SHOWS='sick walk' for some of it.
+check-cache-shows: all $(UNIT) ## what the cache promises, at full length (an hour)
+	@TGT_BIN=$(abspath $(BIN)) tests/bench/cache-shows $(SHOWS)
 
 check-package: ## build, judge and install the Debian packages (needs a mirror; five minutes)
 	@tools/install-deps dpkg-dev debhelper fakeroot lintian mmdebstrap systemd-container

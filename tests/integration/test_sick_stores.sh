@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # C2: of eight stores three hang and two fail every third write, and four sessions write to each as
 # fast as they may. Whoever writes to the three that are well does not wait for the others.
-# TGT_SICK_SECONDS: for how long; TGT_SICK_WAIT_MS: no write may wait longer.
+# TGT_SICK_SECONDS: for how long; TGT_SICK_WAIT_MS: no write may wait longer. TGT_SICK_RATIO: the
+# same is done without the others first, and p99 may be so many times that (tests/bench/cache-shows).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -12,63 +13,8 @@ wait_ms=${TGT_SICK_WAIT_MS:-5000}
 command -v cc >/dev/null || { echo "ok sick_stores # SKIP no compiler"; exit 0; }
 tools=$PWD/build/bin
 
-# As long as there is a file $SICK: what is asked of a file called hung-* never comes back, and
-# every third write to one called bad-* fails.
-cc -shared -fPIC -O1 -D_GNU_SOURCE -o "$dir/sick.so" -x c - -ldl <<'END'
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <libaio.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static const char *name_of(int fd, char *path, size_t len)
-{
-	char link[64];
-	ssize_t n;
-	const char *slash;
-
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	n = readlink(link, path, len - 1);
-	if (n < 0)
-		return "";
-	path[n] = 0;
-	slash = strrchr(path, '/');
-	return slash ? slash + 1 : path;
-}
-
-int io_submit(io_context_t ctx, long nr, struct iocb **ios)
-{
-	static int (*real)(io_context_t, long, struct iocb **);
-	static int full = -1;
-	static unsigned writes;
-	char path[4096];
-	int rc;
-
-	if (!real)
-		real = (int (*)(io_context_t, long, struct iocb **))dlsym(RTLD_NEXT, "io_submit");
-	if (access(getenv("SICK"), F_OK))
-		return real(ctx, nr, ios);
-	if (full < 0)
-		full = open("/dev/full", O_WRONLY | O_CLOEXEC);
-	/* One at a time: the caller goes on with what was not taken. */
-	const char *name = name_of(ios[0]->aio_fildes, path, sizeof(path));
-	short op = ios[0]->aio_lio_opcode;
-	if (!strncmp(name, "hung-", 5))
-		return 1;
-	if (!strncmp(name, "bad-", 4) && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV) &&
-	    __atomic_add_fetch(&writes, 1, __ATOMIC_RELAXED) % 3 == 0) {
-		int fd = ios[0]->aio_fildes;
-
-		ios[0]->aio_fildes = full;
-		rc = real(ctx, 1, ios);
-		ios[0]->aio_fildes = fd;
-		return rc;
-	}
-	return real(ctx, 1, ios);
-}
-END
+# As long as there is a file $SICK: see tests/preload/sick_stores.c.
+cc -shared -fPIC -O1 -o "$dir/sick.so" tests/preload/sick_stores.c -ldl
 export SICK=$dir/sick
 export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
 LD_PRELOAD=$dir/sick.so daemon_start ours --cache size=64m
@@ -91,6 +37,26 @@ for k in "${!names[@]}"; do
 		>'$dir/first.out' 2>&1"
 done
 
+# Those that are well, into reports of this kind.
+well_load() { # KIND
+	local left p
+	well=()
+	for name in "${names[@]:5}"; do
+		(load "$name" 4 2 "4k:3,512k:1" "$dir/$1-$name" --time "$seconds") \
+			>"$dir/out-$name" 2>&1 &
+		well+=($!)
+	done
+	# Much more than it should take: who is stopped does not end at all.
+	for _ in $(seq $((seconds + 60))); do
+		left=0
+		for p in "${well[@]}"; do
+			kill -0 "$p" 2>/dev/null && left=1
+		done
+		[ $left = 0 ] && break
+		sleep 1
+	done
+}
+[ -z "${TGT_SICK_RATIO-}" ] || well_load alone
 touch "$SICK"
 greedy=()
 for name in "${names[@]:0:5}"; do
@@ -98,24 +64,10 @@ for name in "${names[@]:0:5}"; do
 	greedy+=($!)
 done
 sleep 3
-well=()
-for name in "${names[@]:5}"; do
-	(load "$name" 4 2 "4k:3,512k:1" "$dir/report-$name" --time "$seconds") \
-		>"$dir/out-$name" 2>&1 &
-	well+=($!)
-done
-# Much more than it should take: who is stopped does not end at all.
-for _ in $(seq $((seconds + 60))); do
-	left=0
-	for p in "${well[@]}"; do
-		kill -0 "$p" 2>/dev/null && left=1
-	done
-	[ $left = 0 ] && break
-	sleep 1
-done
+well_load beside
 for name in "${names[@]:5}"; do
 	is "$name: all its writes are served, and none waits too long" python3 - \
-		"$dir/report-$name" "$wait_ms" <<'END'
+		"$dir/beside-$name" "$wait_ms" "$dir/alone-$name" "${TGT_SICK_RATIO:-0}" <<'END'
 import json, sys
 try:
     r = json.load(open(sys.argv[1]))
@@ -123,7 +75,14 @@ except (OSError, ValueError):
     sys.exit('it has not ended: writes wait')
 w = r['latency_us']['write']
 print('# %u writes, p99 %.1f ms, longest %.1f ms' % (w['count'], w['p99'] / 1e3, w['max'] / 1e3))
-sys.exit(not (w['count'] and w['max'] < int(sys.argv[2]) * 1e3))
+ratio = float(sys.argv[4])
+slow = False
+if ratio:
+    a = json.load(open(sys.argv[3]))['latency_us']['write']
+    print('# without the others %u writes, p99 %.1f ms, longest %.1f ms: %.2f times the p99'
+          % (a['count'], a['p99'] / 1e3, a['max'] / 1e3, w['p99'] / a['p99']))
+    slow = w['p99'] > ratio * a['p99']
+sys.exit(slow or not (w['count'] and w['max'] < int(sys.argv[2]) * 1e3))
 END
 done
 kill "${greedy[@]}" "${well[@]}" 2>/dev/null
