@@ -205,7 +205,8 @@ bool acct_newcomer_fits(const struct acct_book *b, const struct account *a, enum
 		return false;
 	if (drains) {
 		all = t->used - t->again + t->promised + n;
-		most = top_of(t, a->store, s) + t->little + (kind == ACCT_WRITE ? t->little / 2 : 0);
+		most = top_of(t, a->store, s) + t->little +
+		       (kind == ACCT_WRITE ? t->little / 2 : 0);
 		return all <= most && of_store <= 2 * (most - all);
 	}
 	all = t->used - t->heavy - t->again + n;

@@ -80,7 +80,7 @@ struct cache_residency {
 	uint64_t valid, dirty, pinned;
 	uint64_t node_valid[TOPO_MAX_NODES]; /* by cache node */
 	bool failing;			     /* write-back failed within the last ten seconds */
-	bool stalled;			     /* nothing has been taken for a second that was tried */
+	bool stalled;			     /* nothing of it has been taken for a second */
 	bool silent;			     /* reads are out, none has come back for a second */
 	bool unrecorded;		     /* no record of what is dirty can be made: nothing
 					      * is acknowledged before it is stable */

@@ -210,7 +210,8 @@ void op_unmap(struct scsi_cmd *cmd)
 
 /* ---- GET LBA STATUS -------------------------------------------------------------------------- */
 
-#define LBA_STATUS_MAX 1024
+/* Each command begins its walk anew, which looks further than it tells. */
+#define LBA_STATUS_MAX 4096
 
 /* On the helper thread: the map of a file may have to be read from disk. */
 static void read_extents(struct scsi_cmd *cmd)
