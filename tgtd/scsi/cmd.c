@@ -179,6 +179,13 @@ void scsi_cmd_abort(struct scsi_cmd *cmd, bool tas)
 		loop_post(cmd->nexus->loop, &cmd->msg);
 		return;
 	}
+	if (cmd->state & CMD_LIMITED) {
+		scsi_limit_leave(cmd);
+		cmd->state |= CMD_POSTED;
+		cmd->msg.handle = aborted_later;
+		loop_post(cmd->nexus->loop, &cmd->msg);
+		return;
+	}
 	if ((cmd->state & CMD_JOB) && cmd->cancel && cmd->cancel(cmd)) {
 		cmd->cancel = NULL;
 		cmd->state &= ~(uint32_t)CMD_JOB;

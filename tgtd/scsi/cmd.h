@@ -34,6 +34,7 @@ struct scsi_cmd;
 struct scsi_nexus;
 struct scsi_itl;
 struct scsi_lu;
+struct scsi_limit;
 struct scsi_op;
 
 #define SCSI_CDB_MAX 260     /* 16 bytes inline on iSCSI, longer by AHS (SPC-4 variable length) */
@@ -211,6 +212,7 @@ struct scsi_nexus {
 	struct scsi_itl **itl;		     /* by LUN, [nitl]; ->loop only */
 	uint32_t nitl;
 	_Atomic uint32_t gate;		     /* GATE_* bits that concern all its LUs */
+	struct scsi_limit *limit;	     /* of its initiator; NULL: none; ->loop */
 	uint32_t msgs;			     /* control messages underway to it; target->lock */
 	bool detached;			     /* target->lock */
 	void (*gone)(void *arg);	     /* of scsi_nexus_detach() */

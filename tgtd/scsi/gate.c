@@ -71,6 +71,9 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 								   ASC_SOFTWARE_WRITE_PROTECTED);
 		return false;
 	}
+	/* Last: what is refused need not wait for it. */
+	if ((bits & GATE_LIMIT) && !scsi_limit_pass(cmd))
+		return false;
 	if (bits & GATE_RCD)
 		cmd->state |= CMD_FUA;
 	scsi_features_passed(cmd, bits);

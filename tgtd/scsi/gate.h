@@ -30,13 +30,14 @@ enum {
 	GATE_ALUA_OFF = 1 << 15,  /* nor in standby: unavailable, or transitioning */
 	GATE_GENERAL = 1 << 16,	  /* tests, of a nexus: stops nothing, but each command begins by
 				   * the general form (start.c) */
+	GATE_LIMIT = 1 << 17,	  /* the unit, or the initiator, has a limit (limit.h) */
 };
 /* What concerns every command that is not explicitly excepted. */
 #define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
 #define GATE_NEXUS \
 	(GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE | GATE_ALUA_OFF)
 #define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_ALUA)
-#define GATE_MEDIUM (GATE_READY | GATE_DENY_READ)
+#define GATE_MEDIUM (GATE_READY | GATE_DENY_READ | GATE_LIMIT)
 #define GATE_READ (GATE_MEDIUM | GATE_RCD)
 #define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
 

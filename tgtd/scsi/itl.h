@@ -7,6 +7,7 @@
 #define TGTD_SCSI_ITL_H
 
 #include "tgtd/scsi/gate.h"
+#include "tgtd/scsi/limit.h"
 #include "tgtd/scsi/lu_perf.h"
 #include "tgtd/scsi/target.h"
 
@@ -38,6 +39,7 @@ struct scsi_itl {
 	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see
 				 * scsi_lu_gone_wait(); nexus->loop */
 	struct itl_perf load;	/* nexus->loop */
+	struct scsi_limit_wait limit; /* nexus->loop */
 	struct list uses;	/* scsi_use.link: copies that read or write it; nexus->loop */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;

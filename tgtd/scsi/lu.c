@@ -79,6 +79,7 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 	scsi_lu_gate_locked(lu, GATE_NO_MEDIUM, lu->ejected);
 	scsi_lu_gate_locked(lu, GATE_READONLY, (flags & LU_READONLY) || lu->mode.swp);
 	scsi_lu_gate_locked(lu, GATE_RCD, lu->mode.rcd);
+	scsi_lu_gate_locked(lu, GATE_LIMIT, scsi_limit_any(&lu->conf.limit));
 	atomic_store(&lu->flags, flags);
 	atomic_store(&lu->atomic_max, atomic_max(lu));
 }
@@ -186,6 +187,7 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 	lu->target = t;
 	lu->loop = conf->loop;
 	set_names(lu, conf);
+	scsi_limit_set(&lu->limit, &lu->conf.limit);
 	if (controller) {
 		lu->hint = no_hint;
 		lu->conf.online = true;
@@ -400,6 +402,7 @@ static void quiet_now(struct scsi_itl *itl)
 static bool wait_quiet(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
 {
 	(void)n;
+	scsi_limit_park(itl);
 	if (itl->inflight == 0)
 		return true;
 	itl->quiet = quiet_now;

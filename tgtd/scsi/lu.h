@@ -101,6 +101,7 @@ struct scsi_lu {
 	struct scsi_sanitize *sanitize;
 	struct scsi_tokens *tokens;
 	struct scsi_thin *thin;
+	struct scsi_limit limit;
 	struct list copies; /* what became of copies (copy_results.c) */
 	int64_t timestamp_offset_ms; /* SET TIMESTAMP */
 	bool timestamp_set;
@@ -115,6 +116,8 @@ struct scsi_target {
 	pthread_mutex_t lock;
 	struct list nexuses;
 	unsigned nnexus;
+	struct list limits; /* scsi_initiator_limit.link; lock, main loop writes */
+	unsigned nlimits;
 	unsigned visits; /* on their way, and holds; lock */
 	struct scsi_lu **lu; /* by LUN */
 	uint32_t nlu;

@@ -76,7 +76,9 @@ static bool parse_naa(const char *v, char *dst, size_t size)
 	return parse_text(v, dst, size) == 0;
 }
 
-enum update_kind { UPD_TEXT, UPD_ID, UPD_NAA, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32, UPD_POW2 };
+enum update_kind {
+	UPD_TEXT, UPD_ID, UPD_NAA, UPD_BOOL, UPD_U8, UPD_U16, UPD_U32, UPD_POW2, UPD_LIMIT
+};
 static const struct update_key {
 	const char *name;
 	enum update_kind kind;
@@ -105,6 +107,14 @@ static const struct update_key {
 	{ "optimal_xfer_len", UPD_U32, F(optimal_xfer_len), UINT32_MAX, UA_INQUIRY, true },
 	{ "sanitize_rate", UPD_U32, F(sanitize_rate), 1 << 20, 0, true },
 	{ "atomic_unit", UPD_POW2, F(atomic_unit), MiB(1), UA_INQUIRY, true },
+	{ "iops_limit", UPD_LIMIT, F(limit), 0, 0, true },
+	{ "read_iops_limit", UPD_LIMIT, F(limit), 0, 0, true },
+	{ "write_iops_limit", UPD_LIMIT, F(limit), 0, 0, true },
+	{ "iops_burst", UPD_LIMIT, F(limit), 0, 0, true },
+	{ "bandwidth_limit", UPD_LIMIT, F(limit), 0, 0, true },
+	{ "read_bandwidth_limit", UPD_LIMIT, F(limit), 0, 0, true },
+	{ "write_bandwidth_limit", UPD_LIMIT, F(limit), 0, 0, true },
+	{ "bandwidth_burst", UPD_LIMIT, F(limit), 0, 0, true },
 	{ "rotation_rate", UPD_U16, F(rotation_rate), UINT16_MAX, UA_INQUIRY, true },
 #undef F
 };
@@ -130,6 +140,8 @@ static int set_value(struct scsi_lu_conf *conf, const struct update_key *k, cons
 			return -EINVAL;
 		*(bool *)p = b;
 		break;
+	case UPD_LIMIT:
+		return scsi_limit_parse(&conf->limit, k->name, value);
 	default:
 		if (!lu_update_parse_number(value, k->max, &v) ||
 		    (k->kind == UPD_POW2 && (v & (v - 1))))
@@ -204,6 +216,8 @@ int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)
 		else
 			ret = update_locked(lu, k, value);
 		pthread_mutex_unlock(&lu->lock);
+		if (k->kind == UPD_LIMIT && !ret)
+			scsi_limit_lu(lu);
 		break;
 	}
 	return ret;

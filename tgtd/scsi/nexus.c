@@ -20,6 +20,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	n->itl = NULL;
 	n->nitl = 0;
 	n->gate = 0;
+	n->limit = NULL;
 	n->msgs = 0;
 	n->detached = false;
 	n->gone = NULL;
@@ -33,6 +34,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	} else {
 		list_add_tail(&t->nexuses, &n->link);
 		t->nnexus++;
+		scsi_limit_attach_locked(n);
 	}
 	pthread_mutex_unlock(&t->lock);
 	if (ret)
@@ -83,6 +85,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	itl->nexus = n;
 	list_init(&itl->held);
 	list_init(&itl->uses);
+	scsi_limit_join(itl);
 	pthread_mutex_lock(&lu->lock);
 	if (!lu_perf_join_locked(itl)) {
 		pthread_mutex_unlock(&lu->lock);
@@ -111,6 +114,7 @@ void scsi_itl_free(struct scsi_itl *itl)
 	const struct scsi_lu_stats *s = &itl->st;
 
 	ASSERT(itl->inflight == 0 && list_empty(&itl->uses) && !itl->pin_holder.out);
+	scsi_limit_part(itl);
 	pthread_mutex_lock(&lu->lock);
 	list_del(&itl->link);
 	lu_perf_leave_locked(itl);

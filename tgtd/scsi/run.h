@@ -12,7 +12,7 @@
  * cmd->state. Zero before a command is started and after its end.
  *
  *   what it is      ACTIVE; NO_LU or WLUN (no unit); MEDIA, CAW; READ or WRITE, and SUBM with these
- *   where it waits  at most one of HELD, JOB, POSTED; STORE (a READ), FETCHING (a WRITE)
+ *   where it waits  at most one of HELD, LIMITED, JOB, POSTED; STORE (a READ), FETCHING (a WRITE)
  *   how it ends     ABORTED, perhaps TAS with it; DONE
  */
 enum {
@@ -40,12 +40,15 @@ enum {
 	CMD_SUBM = 1 << 19,	/* counted in rd_subm_cmds or wr_subm_cmds */
 	CMD_ATOMIC = 1 << 20,	/* a WRITE ATOMIC: one segment, BLK_F_ATOMIC; see media.h */
 	CMD_POST_SANITIZE = 1 << 21, /* counted in itl->post_sanitize */
+	CMD_LIMITED = 1 << 22,	   /* waits on itl->limit.cmds */
+	CMD_LIMIT_TURN = 1 << 23,  /* has its tokens: waits for its moment, or begins with them */
 };
 
 /* Are these bits of a command that is about to be answered? For asserts. */
 static inline bool scsi_state_may_end(uint32_t s)
 {
-	const uint32_t waits = CMD_HELD | CMD_JOB | CMD_POSTED | CMD_STORE | CMD_FETCHING;
+	const uint32_t waits = CMD_HELD | CMD_LIMITED | CMD_JOB | CMD_POSTED | CMD_STORE |
+			       CMD_FETCHING;
 	const uint32_t no_lu = CMD_NO_LU | CMD_WLUN, dir = CMD_READ | CMD_WRITE;
 
 	return (s & CMD_ACTIVE) && !(s & (CMD_DONE | waits)) && (s & no_lu) != no_lu &&

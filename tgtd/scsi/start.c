@@ -70,13 +70,13 @@ static void start_general(struct scsi_cmd *cmd, uint32_t state);
 /* A command was held back, and need not wait any longer. */
 static void start_again(struct scsi_cmd *cmd)
 {
-	uint32_t state = cmd->state & CMD_IN_TURN;
+	uint32_t state = cmd->state & (CMD_IN_TURN | CMD_LIMIT_TURN);
 
 	cmd->state = 0;
 	start_general(cmd, state);
 }
 
-/* Any command. @state: CMD_IN_TURN or 0. */
+/* Any command. @state: CMD_IN_TURN, CMD_LIMIT_TURN with it, or 0. */
 static __attribute__((noinline)) void start_general(struct scsi_cmd *cmd, uint32_t state)
 {
 	struct scsi_nexus *n = cmd->nexus;

@@ -28,6 +28,7 @@ struct scsi_target *scsi_target_create(uint32_t tid, const char *name)
 	scsi_tpgs_init(&t->tpgs);
 	timer_init(&t->transition, scsi_tpg_arrive);
 	list_init(&t->nexuses);
+	list_init(&t->limits);
 	list_init(&t->link);
 	scsi_lu_conf_init(&conf);
 	conf.lun = 0;
@@ -223,6 +224,7 @@ static void target_free(struct scsi_target *t)
 	pthread_mutex_unlock(&targets_lock);
 	ASSERT(t->nnexus == 0);
 	scsi_tpg_stay(t);
+	scsi_limit_free_all(t);
 	pthread_mutex_destroy(&t->lock);
 	pthread_mutex_destroy(&t->tpg_lock);
 	free(t->lu);

@@ -134,6 +134,32 @@ int scsi_target_close(struct scsi_target *t, bool force) must_check;
 void scsi_target_delete(struct scsi_target *t, bool force, void (*done)(void *arg, int status),
 			void *arg);
 
+/* ---- limits (limit.h says what counts) ------------------------------------------------------- */
+enum { SCSI_LIMIT_ALL, SCSI_LIMIT_READ, SCSI_LIMIT_WRITE, SCSI_LIMIT_DIRS };
+/* 0: no limit. */
+struct scsi_limit_conf {
+	uint64_t iops[SCSI_LIMIT_DIRS], bandwidth[SCSI_LIMIT_DIRS]; /* commands, bytes a second */
+	/* What may pass at once after a while with less, commands and bytes; 0: what the limit
+	 * lets pass in 100 ms. At least what it lets pass in 10 ms. */
+	uint64_t iops_burst, bandwidth_burst;
+};
+#define SCSI_LIMIT_KEYS 8
+extern const char *const scsi_limit_keys[SCSI_LIMIT_KEYS];
+/* Takes @value for @key. 0, -EINVAL, -ENOENT another key; then @c is unchanged. Pure, as are the
+ * next two. */
+int scsi_limit_parse(struct scsi_limit_conf *c, const char *key, const char *value) must_check;
+bool scsi_limit_any(const struct scsi_limit_conf *c); /* a limit, not just a burst */
+/* "iops_limit=500,bandwidth_limit=1048576", or "". */
+#define SCSI_LIMIT_TEXT 400
+void scsi_limit_print(const struct scsi_limit_conf *c, char *out, size_t len);
+/* For all commands of all sessions of the initiator called @iqn with @t, together, from now on.
+ * Without a limit in @conf it has none any more. 0, -ENOSPC (too many have limits), -ENOMEM. Main
+ * loop. */
+int scsi_target_set_limit(struct scsi_target *t, const char *iqn,
+			  const struct scsi_limit_conf *conf) must_check;
+/* False: it has none, and *@conf is zero. Main loop. */
+bool scsi_target_get_limit(struct scsi_target *t, const char *iqn, struct scsi_limit_conf *conf);
+
 /* ---- logical units --------------------------------------------------------------------------- */
 struct scsi_lu_conf {
 	uint32_t lun;
@@ -158,6 +184,7 @@ struct scsi_lu_conf {
 	uint32_t atomic_unit;	/* bytes of a WRITE ATOMIC, a power of two; 0: not offered */
 	uint16_t rotation_rate;	/* SBC-4 6.6.2: 1 = not rotating */
 	bool sense_format;	/* D_SENSE */
+	struct scsi_limit_conf limit;
 };
 /* Empty texts, online, write cache on; the caller fills in lun, device_type, blk and loop. */
 void scsi_lu_conf_init(struct scsi_lu_conf *c);

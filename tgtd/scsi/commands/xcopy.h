@@ -58,7 +58,8 @@ struct copy_far {
 /* Reasons that stop a command of the unit, but not a copy by another unit's command. Unit
  * attentions wait for one of the unit's own commands. An ORDERED command waits for the copy, and
  * not the copy for it. */
-#define GATE_COPY_NEVER ((uint32_t)(GATE_UA | GATE_LUNS | GATE_ORDER | GATE_TOKENS))
+#define GATE_COPY_NEVER ((uint32_t)(GATE_UA | GATE_LUNS | GATE_ORDER | GATE_TOKENS | \
+				     GATE_LIMIT))
 
 struct xcopy {
 	struct scsi_cmd *cmd;
