@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What to ask of the daemon so that it becomes what the configuration says. */
 #include "conf/diff_int.h"
+#include "conf/limit.h"
 #include "events/bug.h"
 
 #include <stdlib.h>
@@ -168,6 +169,35 @@ static void diff_rules(struct planner *p, const struct conf_target *have,
 				bind_rule(p, r, ADM_UNBIND);
 }
 
+/* ---- limits of initiators -------------------------------------------------------------------- */
+
+static void limit_step(struct planner *p, const char *iqn, const char *was, const char *is)
+{
+	const char *params = conf_limits_change(p->c, was, is);
+	struct adm_req *req;
+
+	if (!params)
+		return;
+	req = request(p, ADM_TARGET, ADM_UPDATE);
+	req->text[ADM_T_INITIATOR] = iqn;
+	req->text[ADM_T_PARAMS] = params;
+}
+
+static void diff_limits(struct planner *p, const struct list *have, const struct list *want)
+{
+	struct conf_kv *kv;
+
+	list_for_each(kv, want, link) {
+		p->pos = kv->pos;
+		limit_step(p, kv->key, have ? conf_get(have, kv->key) : NULL, kv->value);
+	}
+	p->pos = (struct conf_pos){ 0 };
+	if (have)
+		list_for_each(kv, have, link)
+			if (!conf_get(want, kv->key))
+				limit_step(p, kv->key, kv->value, NULL);
+}
+
 /* ---- session keys ---------------------------------------------------------------------------- */
 
 static void diff_keys(struct planner *p, const struct list *have, const struct list *want)
@@ -265,6 +295,7 @@ static void fill_target(struct planner *p, const struct conf_target *have, struc
 	diff_keys(p, have ? &have->keys : NULL, &want->keys);
 	diff_lus(p, have, want);
 	diff_users(p, have ? &have->users : NULL, &want->users);
+	diff_limits(p, have ? &have->limits : NULL, &want->limits);
 	/* last: nobody comes in before everything stands */
 	diff_rules(p, have, want);
 }

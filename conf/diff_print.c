@@ -111,6 +111,7 @@ void conf_step_print(const struct conf_step *step, int control_port, FILE *to)
 		print_text(to, " -I ", r->text[ADM_T_ADDRESS], false);
 		print_text(to, " -Q ", r->text[ADM_T_INITIATOR], false);
 		print_text(to, " --expose ", r->text[ADM_T_EXPOSE], false);
+		print_text(to, " --params ", r->text[ADM_T_PARAMS], false);
 		print_text(to, " --name ", r->text[ADM_T_NAME], false);
 		print_text(to, " --value ", r->text[ADM_T_VALUE], false);
 	}

@@ -82,6 +82,7 @@ struct conf_target *conf_add_target(struct conf *c, const char *name)
 	list_init(&t->keys);
 	list_init(&t->users);
 	list_init(&t->rules);
+	list_init(&t->limits);
 	list_add_tail(&c->targets, &t->link);
 	c->ntargets++;
 	return t;
@@ -462,6 +463,8 @@ static void print_target(const struct printer *p, const struct conf *c, const st
 		if (r->luns)
 			words_line(p, "\t", "expose", r->text, r->luns, "");
 	}
+	list_for_each(kv, &t->limits, link)
+		words_line(p, "\t", "initiator-limit", kv->key, kv->value, "");
 	list_for_each(kv, &t->keys, link)
 		value_line(p, "\t", kv->key, kv->value);
 	p->put(p->arg, "</target>\n\n");

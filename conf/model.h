@@ -18,6 +18,7 @@
 #define CONF_NAME_MAX 223
 #define CONF_MAX_TARGETS 4096
 #define CONF_MAX_LUS 65536 /* in one configuration */
+#define CONF_MAX_LIMITS 1024 /* of initiators, in a target */
 #define CONF_MAX_TIES 1024 /* of users to initiator names, in a target */
 
 /* What stands in printed text for a password that is not known; as tgt-admin has always written. */
@@ -87,6 +88,7 @@ struct conf_target {
 	struct list options; /* LU options for all LUs that do not say otherwise */
 	struct list keys;    /* conf_kv: session keys, state, nop_*, Redirect* */
 	struct list users, rules;
+	struct list limits; /* conf_kv: initiator name -> its limits (limit.h) */
 	bool nobody; /* no rule on purpose */
 	struct conf_pos pos;
 	/* diff.c's, while it plans: */

@@ -185,6 +185,20 @@ static int expose_line(struct parser *p, char *value)
 	return parse_fail(p, "expose needs an initiator-name %s before it", value);
 }
 
+/* initiator-limit <initiator name> <limits> */
+static int limit_line(struct parser *p, char *value)
+{
+	size_t n = strcspn(value, " \t");
+
+	if (!value[n])
+		return parse_fail(p, "expected: initiator-limit <initiator name> <name=value,...>");
+	value[n] = 0;
+	if (conf_get(&p->target->limits, value))
+		return parse_fail(p, "the limits of %s are given twice", value);
+	conf_add_kv(p->c, &p->target->limits, value, parse_trim(value + n + 1))->pos = p->pos;
+	return 0;
+}
+
 /* bind-user <user> <initiator name> */
 static int tie_line(struct parser *p, char *value)
 {
@@ -235,6 +249,8 @@ int parse_target_line(struct parser *p, const char *key, char *value)
 		return rule_line(p, value, !strcmp(key, "initiator-name"));
 	if (!strcmp(key, "expose"))
 		return expose_line(p, value);
+	if (!strcmp(key, "initiator-limit"))
+		return limit_line(p, value);
 	if (!strcmp(key, "bind-user"))
 		return tie_line(p, value);
 	if (outgoing || !strcmp(key, "incominguser"))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "conf/limit.h"
 #include "conf/model.h"
 #include "events/bug.h"
 
@@ -103,6 +104,10 @@ static void verify_option(struct verifier *v, const struct conf_kv *kv)
 		if (r->choice ? !verify_is_one_of(kv->value, r->choice) :
 				!number_in(kv->value, r->min, r->max))
 			fault(v, &kv->pos, "%s is %s, not '%s'", kv->key, r->says, kv->value);
+		return;
+	}
+	if (conf_limit_known(kv->key) && !conf_limit_ok(kv->key, kv->value)) {
+		fault(v, &kv->pos, "%s is %s, not '%s'", kv->key, conf_says(kv->key), kv->value);
 		return;
 	}
 	/* tgtadm separates parameters by commas: one inside a value cannot be said */
@@ -242,6 +247,24 @@ static void verify_users(struct verifier *v, const struct list *users, const cha
 	}
 }
 
+static void verify_limits(struct verifier *v, const struct conf_target *t)
+{
+	struct conf_kv *kv;
+	unsigned n = 0;
+	char why[200];
+
+	list_for_each(kv, &t->limits, link) {
+		if (strpbrk(kv->key, " \t,\"") || !plain(kv->key) ||
+		    strlen(kv->key) > CONF_NAME_MAX)
+			fault(v, &kv->pos, "initiator-limit: '%s' is no initiator name", kv->key);
+		if (conf_limits_wrong(kv->value, why, sizeof(why)))
+			fault(v, &kv->pos, "initiator-limit: %s", why);
+		if (++n == CONF_MAX_LIMITS + 1)
+			fault(v, &kv->pos, "%s: more than %u lines of initiator-limit", t->name,
+			      CONF_MAX_LIMITS);
+	}
+}
+
 static void verify_target(struct verifier *v, const struct conf *c, const struct conf_target *t)
 {
 	struct conf_target *other;
@@ -279,6 +302,7 @@ static void verify_target(struct verifier *v, const struct conf *c, const struct
 		    strcmp(kv->value, "offline"))
 			fault(v, &kv->pos, "state is ready or offline, not '%s'", kv->value);
 	verify_users(v, &t->users, t->name);
+	verify_limits(v, t);
 }
 
 /* One user, one password: accounts belong to the daemon, not to a target. */

@@ -12,6 +12,8 @@
 #define DIGESTS "None, CRC32C, or both with a comma between them"
 #define LENGTH "512 to 16777215"
 #define FLAG "0 or 1"
+#define IOPS "0 to 1000000000"
+#define BANDWIDTH "0 or 1K to 1T bytes, with K, M, G or T if you like"
 #define USER_FILE "a name and the file of a password"
 #define PORTAL "an address with or without a port, as 192.0.2.1:3260; or :3260, all addresses"
 #define STORE (CONF_IN_TARGET | CONF_IN_STORE)
@@ -50,6 +52,7 @@ static const struct word {
 	{ "initiator-address", CONF_IN_TARGET, CONF_UNKNOWN, "ALL, an address or a network" },
 	{ "initiator-name", CONF_IN_TARGET, CONF_UNKNOWN, NULL },
 	{ "expose", CONF_IN_TARGET, CONF_UNKNOWN, NULL },
+	{ "initiator-limit", CONF_IN_TARGET, CONF_UNKNOWN, NULL },
 	{ "incominguser-file", CONF_IN_TARGET, CONF_UNKNOWN, USER_FILE },
 	{ "outgoinguser-file", CONF_IN_TARGET, CONF_UNKNOWN, USER_FILE },
 	{ "incominguser", CONF_IN_TARGET, CONF_UNKNOWN, "a name and a password" },
@@ -87,6 +90,14 @@ static const struct word {
 	{ "rotation_rate", STORE, CONF_PARAM, "0 to 65534" },
 	{ "sanitize_rate", STORE, CONF_PARAM, "0 to 1048576" },
 	{ "atomic_unit", STORE, CONF_PARAM, "0 to 1048576, a power of two" },
+	{ "iops_limit", STORE, CONF_PARAM, IOPS },
+	{ "read_iops_limit", STORE, CONF_PARAM, IOPS },
+	{ "write_iops_limit", STORE, CONF_PARAM, IOPS },
+	{ "iops_burst", STORE, CONF_PARAM, IOPS },
+	{ "bandwidth_limit", STORE, CONF_PARAM, BANDWIDTH },
+	{ "read_bandwidth_limit", STORE, CONF_PARAM, BANDWIDTH },
+	{ "write_bandwidth_limit", STORE, CONF_PARAM, BANDWIDTH },
+	{ "bandwidth_burst", STORE, CONF_PARAM, BANDWIDTH },
 	{ "threads", STORE, CONF_PARAM, "1 to 64" },
 
 	{ "HeaderDigest", CONF_IN_TARGET, CONF_KEY, DIGESTS },

@@ -98,7 +98,9 @@ _tgtd_connections() {
 		sed -n 's/^ *Connection: //p'
 }
 
-_tgtd_lu_params='scsi_id naa scsi_sn vendor_id product_id product_rev sense_format removable
+_tgtd_limits='iops_limit read_iops_limit write_iops_limit iops_burst bandwidth_limit
+	read_bandwidth_limit write_bandwidth_limit bandwidth_burst'
+_tgtd_lu_params="$_tgtd_limits "'scsi_id naa scsi_sn vendor_id product_id product_rev sense_format removable
 	readonly online swp write_cache path mode_page thin_provisioning lbppbe la_lba
 	optimal_xfer_gran optimal_xfer_len rotation_rate sanitize_rate atomic_unit threads resize
 	refresh'
@@ -189,6 +191,7 @@ _tgtadm() {
 	-P | --params)
 		case $mode in
 		portal) _tgtd_pairs portal ;;
+		target) _tgtd_pairs "$_tgtd_limits" ;;
 		*)
 			case $cur in
 			*path=*)

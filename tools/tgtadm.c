@@ -100,6 +100,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode target --op delete --tid <id> [--force]\n"
 	       "  --mode target --op show|stat [--tid <id>]\n"
 	       "  --mode target --op update --tid <id> --name <param> --value <value>\n"
+	       "  --mode target --op update --tid <id> --initiator-name <name> --params <name>=<value>[,...]\n"
 	       "  --mode target --op bind|unbind --tid <id> --initiator-address <address>|ALL\n"
 	       "  --mode target --op bind|unbind --tid <id> --initiator-name <name> [--expose <luns>]\n"
 	       "  --mode target --op bind|unbind --tid <id> --portal <ip>[:<port>]\n"
@@ -234,7 +235,7 @@ static const struct rule rules[] = {
 	{ ADM_TARGET, ADM_STAT, "LmotC", NEED_TID, false },
 	{ ADM_TARGET, ADM_BIND, "LmotIQBHCXA", NEED_TID | NEED_INITIATOR, false },
 	{ ADM_TARGET, ADM_UNBIND, "LmotIQBHCA", NEED_TID | NEED_INITIATOR, false },
-	{ ADM_TARGET, ADM_UPDATE, "LmotnvCQX", NEED_TID | NEED_NAME_VALUE, false },
+	{ ADM_TARGET, ADM_UPDATE, "LmotnvCQXP", NEED_TID | NEED_NAME_VALUE, false },
 
 	{ ADM_LU, ADM_NEW, "LmofytlbEYPCS", NEED_TID | NEED_LUN | NEED_STORE, false },
 	{ ADM_LU, ADM_DELETE, "LmotlC", NEED_TID | NEED_LUN, false },
@@ -338,6 +339,11 @@ static void check(const struct cmdline *cl)
 	/* changing what an initiator sees names the initiator instead */
 	if (cl->mode == ADM_TARGET && cl->op == ADM_UPDATE && r->text[ADM_T_EXPOSE]) {
 		require(r->text[ADM_T_INITIATOR], "'expose' requires 'initiator-name'");
+		return;
+	}
+	/* and so does limiting it */
+	if (cl->mode == ADM_TARGET && cl->op == ADM_UPDATE && r->text[ADM_T_PARAMS]) {
+		require(r->text[ADM_T_INITIATOR], "'params' requires 'initiator-name'");
 		return;
 	}
 	if (need & NEED_NAME_VALUE)

@@ -10,6 +10,7 @@
  *     lu_verbs.c mode logicalunit
  *     check.c    requests that are only checked
  *     target_verbs.c account_verbs.c cache_verbs.c   the other larger modes
+ *     limit_verbs.c limits of initiators, for target_verbs.c and check.c
  *     export.c   the whole configuration as targets.conf text
  *     show.c     everything that prints text
  *     json_show.c json_stat.c json_cache.c json_machine.c   the same as JSON (json.h)
@@ -137,6 +138,7 @@ struct adm_target {
 	struct list waiters; /* adm_call.wait: requests that change it, while busy */
 	struct list masks;   /* adm_set: initiator name -> LUNs that it may see */
 	struct list keys;    /* adm_set */
+	struct list limits;  /* adm_set: initiator name -> its limits, as they were said */
 	struct isns_access *isns; /* whom the iSNS server lets log in; NULL: it has not said */
 };
 
@@ -326,6 +328,12 @@ enum adm_status verb_account_show(struct adm_call *call);
 enum adm_status account_check(struct adm_call *call);
 /* Of `account bind` and `unbind`: may there be an initiator name, and this one? */
 enum adm_status account_tie_check(struct adm_call *call);
+
+/* ---- limit_verbs.c --------------------------------------------------------------------------- */
+/* `target update` with an initiator's name and --params: its limits. */
+enum adm_status limit_update(struct adm_call *call, struct adm_target *t);
+/* The same, only checked. */
+enum adm_status limit_check(struct adm_call *call);
 
 /* ---- cache_verbs.c --------------------------------------------------------------------------- */
 enum adm_status cache_verb_show(struct adm_call *call);

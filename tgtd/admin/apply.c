@@ -107,6 +107,7 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	list_init(&t->luns);
 	list_init(&t->waiters);
 	list_init(&t->masks);
+	list_init(&t->limits);
 	list_init(&t->keys);
 	registry_add_target(t);
 	adm.ntargets++;
@@ -142,6 +143,7 @@ static void target_forget(struct adm_target *t)
 		lu_forget(lu);
 	list_del(&t->hash);
 	set_drop_all(&t->masks);
+	set_drop_all(&t->limits);
 	set_drop_all(&t->keys);
 	isns_access_forget(t);
 	adm.ntargets--;

@@ -27,6 +27,8 @@ static enum adm_status check_target_update(struct adm_call *call)
 	const char *why;
 	int err;
 
+	if (call->req.text[ADM_T_INITIATOR] && call->req.text[ADM_T_PARAMS])
+		return limit_check(call);
 	if (!name || !value || !strcmp(name, "state") || !*value)
 		return ADM_OK; /* "" takes back what was set */
 	err = target_idle_key(name, value, &why);

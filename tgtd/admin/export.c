@@ -135,6 +135,8 @@ static struct conf_target *add_target(struct conf *c, struct adm_target *from)
 	iscsi_account_each_bound(from->scsi, add_user, &w);
 	iscsi_acl_each(from->scsi, ISCSI_ACL_ADDRESS, add_address, &w);
 	iscsi_acl_each(from->scsi, ISCSI_ACL_NAME, add_name, &w);
+	list_for_each(set, &from->limits, link)
+		conf_add_kv(c, &t->limits, set->key, set->value);
 	list_for_each(set, &from->keys, link)
 		conf_add_kv(c, &t->keys, set->key, set->value);
 	if (from->offline)

@@ -118,6 +118,14 @@ static const char *initial_value(const struct adm_lu *lu, const char *key, char 
 		{ "atomic_unit", NULL, c->atomic_unit },
 		{ "rotation_rate", NULL, c->rotation_rate },
 		{ "threads", NULL, 1 },
+		{ "iops_limit", NULL, 0 },
+		{ "read_iops_limit", NULL, 0 },
+		{ "write_iops_limit", NULL, 0 },
+		{ "iops_burst", NULL, 0 },
+		{ "bandwidth_limit", NULL, 0 },
+		{ "read_bandwidth_limit", NULL, 0 },
+		{ "write_bandwidth_limit", NULL, 0 },
+		{ "bandwidth_burst", NULL, 0 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {

@@ -102,7 +102,12 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 		   yes(info.conf.removable), yes(info.prevent_removal), yes(info.conf.readonly),
 		   yes(info.conf.swp), yes(info.conf.thin_provisioning), lu ? lu->bstype : "null",
 		   medium ? lu->path : "None", show_flags_text(lu ? lu->flags : 0));
-	/* Nothing that tools know: only where somebody has to look. */
+	/* Nothing that tools know: only where it is so, or where somebody has to look. */
+	char limits[SCSI_LIMIT_TEXT];
+
+	scsi_limit_print(&info.conf.limit, limits, sizeof(limits));
+	if (*limits)
+		out_printf(out, IN3 "Limits: %s\n", limits);
 	const char *doubt = info.conf.blk ? blk_doubt(info.conf.blk) : NULL;
 
 	if (doubt)
@@ -263,6 +268,10 @@ void show_target_keys(struct adm_out *out, struct adm_target *t)
 	show_alua(out, t->scsi);
 	if (*key_set(t, "portals"))
 		out_printf(out, "portals=%s\n", key_set(t, "portals"));
+	struct adm_set *set;
+
+	list_for_each(set, &t->limits, link)
+		out_printf(out, "limits of %s=%s\n", set->key, set->value);
 }
 
 /* ---- system ---------------------------------------------------------------------------------- */

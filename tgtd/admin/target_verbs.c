@@ -390,6 +390,8 @@ enum adm_status verb_target_update(struct adm_call *call)
 					    luns);
 		return ADM_OK;
 	}
+	if (iqn && call->req.text[ADM_T_PARAMS])
+		return limit_update(call, t);
 	if (!name || !value)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
 	return target_set(call, t, name, value);

@@ -352,6 +352,38 @@ START_TEST(tied_users)
 }
 END_TEST
 
+START_TEST(limits)
+{
+#define LIMITS(more) "<target iqn.a>\ncontroller_tid 3\n" more "</target>\n"
+	static const char step[] = "tgtadm -C 0 --lld iscsi --mode target --op update --tid 3 "
+				   "-Q iqn.x --params ";
+	static const struct {
+		const char *have, *want, *params; /* NULL: nothing to do */
+	} table[] = {
+		{ LIMITS(""), LIMITS("initiator-limit iqn.x iops_limit=5\n"), "iops_limit=5" },
+		{ LIMITS("initiator-limit iqn.x iops_limit=5\n"),
+		  LIMITS("initiator-limit iqn.x iops_limit=5\n"), NULL },
+		{ LIMITS("initiator-limit iqn.x iops_limit=5,bandwidth_limit=10M\n"),
+		  LIMITS("initiator-limit iqn.x bandwidth_limit=10M,iops_limit=5\n"), NULL },
+		{ LIMITS("initiator-limit iqn.x iops_limit=5,bandwidth_limit=10M\n"),
+		  LIMITS("initiator-limit iqn.x iops_burst=9,bandwidth_limit=11M\n"),
+		  "iops_limit,iops_burst=9,bandwidth_limit=11M" },
+		{ LIMITS("initiator-limit iqn.x iops_limit=5\n"), LIMITS(""), "iops_limit" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		const char *p = plan(table[i].have, table[i].want, &all);
+		char want[200];
+
+		snprintf(want, sizeof(want), "%s%s\n", step, table[i].params);
+		if (table[i].params)
+			ck_assert_msg(strstr(p, want) != NULL, "%s in\n%s", want, p);
+		else
+			ck_assert_msg(!strstr(p, "tgtadm"), "%s", p);
+	}
+}
+END_TEST
+
 START_TEST(names_alone_do_not_open_to_all)
 {
 	const char *p =
@@ -783,7 +815,7 @@ START_TEST(no_medium)
 END_TEST
 
 UNIT_MAIN("diff", 30, portals, settings, no_medium, new_target_as_tgt_admin_prints_it,
-	  names_alone_do_not_open_to_all, tied_users,
+	  names_alone_do_not_open_to_all, tied_users, limits,
 	  only_what_differs, scopes, parts, stores_change_hands, equal_in_other_words,
 	  unusable_stores_are_skipped, quoting,
 	  applied_differences_leave_nothing_to_do)
