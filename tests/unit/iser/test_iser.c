@@ -438,6 +438,62 @@ START_TEST(unsolicited_data)
 }
 END_TEST
 
+struct limit_call {
+	struct loop_msg msg;
+	const char *key, *value;
+	bool done;
+};
+
+static void set_limit(struct loop_msg *m)
+{
+	struct limit_call *c = container_of(m, struct limit_call, msg);
+
+	ck_assert_int_eq(
+		scsi_lu_update(scsi_lu_find(wire_target.target, 1), c->key, c->value), 0);
+	c->done = true;
+}
+
+static void limit(const char *key, const char *value)
+{
+	struct limit_call c = { .msg.handle = set_limit, .key = key, .value = value };
+
+	loop_post(wire_target.loop, &c.msg);
+	while (!c.done)
+		wire_steps(1);
+}
+
+/* A write that waits for a limit has fetched nothing. What came unasked is still there when it goes
+ * on. */
+START_TEST(a_limit)
+{
+	uint64_t fetched, waits = metric_read(M_scsi_limit_waits);
+	struct ini i;
+	uint32_t key;
+
+	ini_target_start("unsolicited_kb=64");
+	ini_up_keys(&i, 1, 0x80, INI_UNSOL_KEYS);
+	wire_pattern(out, BIG, 30);
+	limit("bandwidth_burst", "1M");
+	limit("bandwidth_limit", "1K"); /* minutes */
+	fetched = metric_read(M_iser_read_bytes);
+	key = ini_unsol_start(&i, 0, 512, out, 8192, 65536 - 8192, 8192);
+	while (!metric_read(M_scsi_limit_waiting))
+		wire_steps(1);
+	wire_steps(20);
+	ck_assert_uint_eq(metric_read(M_scsi_limit_waiting), 1);
+	ck_assert_uint_eq(metric_read(M_iser_read_bytes), fetched);
+	limit("bandwidth_limit", "0");
+	ck_assert_uint_eq(ini_status(&i), 0);
+	rdmafake_unreg(key);
+	ck_assert_uint_eq(metric_read(M_iser_read_bytes) - fetched, 512 * 512 - 65536);
+	ck_assert_uint_ge(metric_read(M_scsi_limit_waits) - waits, 1);
+	ck_assert_uint_eq(ini_rw(&i, false, 0, 512, in, 0), 0);
+	ck_assert_mem_eq(in, out, 512 * 512);
+	ini_hang_up(&i);
+	ini_target_stop();
+}
+END_TEST
+
 /* Everything that the window and FirstBurstLength allow at once: there
  * is a receive for each PDU. */
 START_TEST(unsolicited_ring)
@@ -641,7 +697,7 @@ END_TEST
 
 UNIT_MAIN("iser", 30, private_data, messages, options, login_read_write, figures_of_a_connection,
 	  writes_without_immediate, writes_immediate, writes_read, parameter_data,
-	  no_invalidation_without_header, headers_only, unsolicited_data, unsolicited_ring,
+	  no_invalidation_without_header, headers_only, unsolicited_data, a_limit, unsolicited_ring,
 	  unsolicited_refused, unsolicited_too_small, unsolicited_abort, level_1_is_not_for_rdma,
 	  a_session_is_all_rdma_or_not, a_full_window)
 #endif
