@@ -106,11 +106,30 @@ static int receive_text(int fd, uint32_t len, char **text)
 	return receive_all(fd, *text, len);
 }
 
-static int call_with(struct adm_client *c, const struct adm_req *req, int file,
-		     struct adm_reply *reply)
+int adm_next(struct adm_client *c, struct adm_reply *reply)
 {
 	uint8_t head[ADM_RSP_HEADER];
 	uint32_t text_len, detail_len;
+	int err;
+
+	*reply = (struct adm_reply){ 0 };
+	err = receive_all(c->fd, head, sizeof(head));
+	if (!err)
+		err = adm_rsp_decode(head, &reply->status, &text_len, &detail_len);
+	if (!err)
+		err = receive_text(c->fd, text_len, &reply->text);
+	if (!err)
+		err = receive_text(c->fd, detail_len, &reply->detail);
+	if (err) {
+		adm_reply_free(reply);
+		adm_disconnect(c);
+	}
+	return err;
+}
+
+static int call_with(struct adm_client *c, const struct adm_req *req, int file,
+		     struct adm_reply *reply)
+{
 	const size_t size = ADM_REQ_HEADER + ADM_REQ_MAX;
 	uint8_t *buf = secret_alloc(size); /* a password may be in it */
 	size_t len = buf ? adm_req_encode(req, buf, size) : 0;
@@ -123,17 +142,8 @@ static int call_with(struct adm_client *c, const struct adm_req *req, int file,
 		err = send_all(c->fd, buf, len, file);
 	secret_free(buf, size);
 	if (!err)
-		err = receive_all(c->fd, head, sizeof(head));
-	if (!err)
-		err = adm_rsp_decode(head, &reply->status, &text_len, &detail_len);
-	if (!err)
-		err = receive_text(c->fd, text_len, &reply->text);
-	if (!err)
-		err = receive_text(c->fd, detail_len, &reply->detail);
-	if (err) {
-		adm_reply_free(reply);
-		adm_disconnect(c);
-	}
+		return adm_next(c, reply);
+	adm_disconnect(c);
 	return err;
 }
 

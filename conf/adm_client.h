@@ -26,6 +26,8 @@ int adm_connect(struct adm_client *c, int port) must_check;
  * here, see ADM_NEEDS_FILE. -E2BIG: the request is too large. -ENOTCONN: no daemon, or
  * it went away before it answered. -EPROTO, -ENOMEM. After an error the connection is closed. */
 int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *reply) must_check;
+/* The next answer to a request that has more than one (ADM_WATCH); waits for it. As adm_call(). */
+int adm_next(struct adm_client *c, struct adm_reply *reply) must_check;
 void adm_reply_free(struct adm_reply *reply);
 /* After a granted `system delete`: waits until the daemon's process has ended. */
 void adm_wait_exit(struct adm_client *c);

@@ -330,6 +330,7 @@ static const struct name ops[] = {
 	{ "new", ADM_NEW },	  { "delete", ADM_DELETE }, { "show", ADM_SHOW },
 	{ "bind", ADM_BIND },	  { "unbind", ADM_UNBIND }, { "update", ADM_UPDATE },
 	{ "stat", ADM_STAT },	  { "start", ADM_START },   { "stop", ADM_STOP },
+	{ "watch", ADM_WATCH },
 };
 
 static const struct name device_types[] = {

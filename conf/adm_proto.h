@@ -13,6 +13,9 @@
  * tags, wrong lengths and missing NULs end the connection: there is no older version to support. A
  * connection carries any number of requests, one at a time.
  *
+ * ADM_WATCH is answered by any number of answers, each with some lines of text, until one of both
+ * ends the connection. The first one, or a refusal, comes at once.
+ *
  * Statuses are tgt's set of outcomes; their texts are what scripts grep for.
  */
 #ifndef CONF_ADM_PROTO_H
@@ -52,6 +55,7 @@ enum adm_op {
 	ADM_STAT,
 	ADM_START,
 	ADM_STOP,
+	ADM_WATCH, /* not in tgt; answered again and again, see below */
 	ADM_OPS
 };
 

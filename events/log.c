@@ -28,6 +28,7 @@
 #include "events/bug.h"
 #include "events/clock.h"
 #include "events/log.h"
+#include "events/report.h"
 
 #define LOG_LINE_MAX 1024
 #define LIMIT_WINDOW_NS NSEC_PER_SEC
@@ -148,6 +149,19 @@ static size_t line_prefix(char *line, size_t size, enum log_level level)
 	return (size_t)n;
 }
 
+/* Who watches reads it, too. */
+static void log_report(enum log_level level, const char *text, size_t len)
+{
+	struct report r;
+
+	if (!reports_wanted() || level > LOG_LVL_NOTICE)
+		return;
+	report_init(&r, REPORT_MESSAGE);
+	snprintf(r.what, sizeof(r.what), "%s", levels[level].name);
+	snprintf(r.text, sizeof(r.text), "%.*s", (int)len, text);
+	report_send(&r);
+}
+
 static ssize_t log_put(int fd, bool socket, struct iovec *iov, size_t n)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
@@ -246,6 +260,7 @@ void log_write(enum log_level level, const char *fmt, ...)
 	len = start + (n < 0 ? 0 : (size_t)n);
 	len = MIN(len, sizeof(line) - 2);
 	make_printable(line + start, len - start);
+	log_report(level, line + start, len - start);
 	if (sink == LOG_SINK_SYSLOG) {
 		to_syslog(levels[level].priority, line, len);
 	} else {

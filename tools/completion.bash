@@ -159,7 +159,7 @@ _tgtadm() {
 	-m | --mode) _tgtd_offer system target logicalunit account portal session conn lld cache ;;
 	-o | --op)
 		case $mode in
-		system) _tgtd_offer show stat update delete ;;
+		system) _tgtd_offer show stat update delete watch ;;
 		target) _tgtd_offer new delete show stat update bind unbind ;;
 		logicalunit) _tgtd_offer new update delete stat ;;
 		account) _tgtd_offer new update delete bind unbind show ;;
@@ -183,6 +183,7 @@ _tgtadm() {
 		system:show) _tgtd_offer config counters stores failed-logins ;;
 		system:stat) _tgtd_offer all machine admin_ loop_ store_ blk_ cache_ iscsi_ tcp_ iser_ ;;
 		system:update) _tgtd_offer $_tgtd_settings ;;
+		system:watch) _tgtd_offer login logout login_failed change access store message ;;
 		target:update) _tgtd_offer $_tgtd_target_keys ;;
 		cache:update) _tgtd_offer affinity threshold ;;
 		esac

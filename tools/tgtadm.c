@@ -94,6 +94,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode system --op show [--name config|counters|stores|failed-logins]\n"
 	       "  --mode system --op stat|delete\n"
 	       "  --mode system --op stat --name machine --json\n"
+	       "  --mode system --op watch [--name login,logout,login_failed,change,access,store,message]\n"
 	       "  --mode system --op stat --name all|cache_|iscsi_|tcp_|iser_...\n"
 	       "  --mode system --op update --name State|debug|iSNS... --value <value>\n"
 	       "  --mode target --op new --tid <id> --targetname <name>\n"
@@ -124,7 +125,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --lld <driver>          iscsi or iser; may be left out\n"
 	       "  --host, --bus           of Fibre Channel targets: refused\n"
 	       "  --control-port <port>   which daemon (tgtd --control-port)\n"
-	       "  --json                  show and stat: the answer as JSON\n"
+	       "  --json                  show, stat, watch: the answer as JSON\n"
 	       "  --debug                 say why the daemon refused\n"
 	       "  --help, --version\n\n"
 	       "See tgtadm(8).\n",
@@ -227,6 +228,7 @@ static const struct rule rules[] = {
 	{ ADM_SYSTEM, ADM_SHOW, NULL, 0, false },
 	{ ADM_SYSTEM, ADM_STAT, NULL, 0, false },
 	{ ADM_SYSTEM, ADM_DELETE, NULL, 0, false },
+	{ ADM_SYSTEM, ADM_WATCH, "LmonvC", 0, false },
 	{ ADM_SYSTEM, ADM_UPDATE, "LmonvC", NEED_NAME_VALUE, false },
 
 	{ ADM_TARGET, ADM_NEW, "LmotTC", NEED_TID | NEED_TARGETNAME, false },
@@ -311,8 +313,8 @@ static void check(const struct cmdline *cl)
 	const char *mode = adm_mode_name((enum adm_mode)cl->mode);
 	unsigned need = rule ? rule->need : 0;
 
-	require(!r->json || cl->op == ADM_SHOW || cl->op == ADM_STAT,
-		"'json' is an option of show and stat");
+	require(!r->json || cl->op == ADM_SHOW || cl->op == ADM_STAT || cl->op == ADM_WATCH,
+		"'json' is an option of show, stat and watch");
 	if (daemon_checks(cl->mode))
 		return;
 	/* these two come before the operation is looked at */
@@ -497,6 +499,24 @@ static void parse_option(struct cmdline *cl, int ch)
 	}
 }
 
+/* Until the daemon ends, or nobody reads any more. */
+static int go_on_watching(struct adm_client *client)
+{
+	struct adm_reply reply;
+	bool written = true;
+
+	while (written && !adm_next(client, &reply)) {
+		written = fputs(reply.text, stdout) >= 0 && !fflush(stdout);
+		adm_reply_free(&reply);
+	}
+	if (!written) {
+		complain("cannot write what happens, %s", strerror(errno));
+		return EXIT_REFUSED;
+	}
+	complain("the daemon has ended, or has closed the connection");
+	return EXIT_NO_DAEMON;
+}
+
 static int report(const struct cmdline *cl, struct adm_client *client, struct adm_reply *reply)
 {
 	if (reply->status != ADM_OK) {
@@ -515,7 +535,7 @@ static int report(const struct cmdline *cl, struct adm_client *client, struct ad
 	}
 	if (cl->mode == ADM_SYSTEM && cl->op == ADM_DELETE)
 		adm_wait_exit(client);
-	return 0;
+	return cl->op == ADM_WATCH ? go_on_watching(client) : 0;
 }
 
 int main(int argc, char **argv)

@@ -24,6 +24,7 @@
 #include "events/clock.h"
 #include "events/log.h"
 #include "events/metrics.h"
+#include "events/report.h"
 
 #include <pthread.h>
 

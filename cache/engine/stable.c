@@ -104,10 +104,12 @@ static void sync_failed(struct cache_dev *dev, int status)
 		path, strerror(-status), (unsigned long long)n);
 	flusher_wake(dev, true);
 	if (atomic_load(&dev->left_epoch) > atomic_load(&dev->stable) &&
-	    !atomic_exchange(&dev->maybe_lost, true))
+	    !atomic_exchange(&dev->maybe_lost, true)) {
 		log_error(
 			"%s: SYNC failed when data had left the cache that was written before: it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
 			path);
+		report_store("doubtful", path, "data may be lost: SYNC fails until refresh=1");
+	}
 }
 
 /* ---- the lower device's SYNC ----------------------------------------------------------------- */
@@ -152,7 +154,9 @@ void stable_init(struct cache_dev *dev)
 void stable_trust(struct cache_dev *dev)
 {
 	atomic_store(&dev->left_epoch, 0);
-	if (atomic_exchange(&dev->maybe_lost, false))
+	if (atomic_exchange(&dev->maybe_lost, false)) {
 		log_notice("%s: looked at again: what may have been lost is taken for known",
 			   dev->lower->path ? dev->lower->path : "?");
+		report_store("trusted", dev->lower->path, "what may have been lost is known");
+	}
 }

@@ -163,6 +163,8 @@ static void note_failure(struct cache_dev *dev, const struct cache_io *io,
 			dev->lower->path ? dev->lower->path : "?", (unsigned long long)io->req.len,
 			(unsigned long long)io->req.offset, strerror(-e->status));
 	metric_inc(M_cache_flush_errors);
+	if (!__atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED))
+		report_store("failing", dev->lower->path, strerror(-e->status));
 	if (until > __atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED))
 		__atomic_store_n(&dev->failing_until_ns, until, __ATOMIC_RELAXED);
 }
@@ -170,9 +172,11 @@ static void note_failure(struct cache_dev *dev, const struct cache_io *io,
 static __attribute__((noinline)) void note_success(struct cache_dev *dev, uint64_t now_ns)
 {
 	if (now_ns >= __atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED) &&
-	    __atomic_exchange_n(&dev->failing_until_ns, 0, __ATOMIC_RELAXED))
+	    __atomic_exchange_n(&dev->failing_until_ns, 0, __ATOMIC_RELAXED)) {
 		log_notice("%s: write-back does not fail any more",
 			   dev->lower->path ? dev->lower->path : "?");
+		report_store("recovered", dev->lower->path, "write-back does not fail any more");
+	}
 }
 
 /* A write of @owner's has failed that had more in it than one block: the owner tries again with

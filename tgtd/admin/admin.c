@@ -62,7 +62,7 @@ int admin_start(const struct admin_conf *conf)
 	loop_deferred_init(&adm.drain, drain_step);
 	list_init(&adm.cache_keys);
 	registry_init();
-	return server_start(verbs_execute);
+	return server_start(&(struct server_calls){ verbs_execute, watch_pushed, watch_gone });
 }
 
 void admin_stop(void)

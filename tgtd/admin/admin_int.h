@@ -19,6 +19,7 @@
  *     threads.c  event threads of LUs
  *     store.c    opens stores, beside the main loop
  *     call.c     what a request is about, why it is refused, what it waits for
+ *     watch.c    who is told of what happens, as it happens
  *     server.c   sockets, framing, limits; hands requests up to what admin.c gave it
  *     registry.c what only admin knows: its state, targets and LUs
  *     out.c      the text of an answer while it grows
@@ -64,16 +65,25 @@ struct adm_call {
 	bool made;		   /* logicalunit new: it stands, its parameters follow */
 	bool onlooker;		   /* of who may look, and change nothing */
 	bool done;
+	struct adm_watcher *watcher; /* it is answered again and again, watch.c */
 };
 
 /* ---- server.c -------------------------------------------------------------------------------- */
 /* Makes the socket of adm.conf.control_port and gives every request to @execute, which answers it
  * by adm_call_done(), at once or later. 0 or -errno, as admin_start(). */
-int server_start(void (*execute)(struct adm_call *call)) must_check;
+struct server_calls {
+	void (*execute)(struct adm_call *call);
+	void (*pushed)(struct adm_call *call); /* what adm_call_push() took has been sent */
+	void (*gone)(struct adm_call *call);   /* the client of a call with a watcher */
+};
+int server_start(const struct server_calls *calls) must_check;
 /* Closes the socket and every client; work under way goes on, its answers go nowhere. */
 void server_stop(void);
 /* Gives @call to execute(), also again after it waited; the call may be freed on return. */
 void adm_call_run(struct adm_call *call);
+/* A part of an answer that goes on: call->out is sent, and emptied; then pushed(). False: the one
+ * before is still being sent. Such a call ends with its client, by gone(). */
+bool adm_call_push(struct adm_call *call) must_check;
 /* Answers; the call may be freed on return. */
 void adm_call_done(struct adm_call *call, enum adm_status status);
 
@@ -341,6 +351,13 @@ enum adm_status cache_verb_stat(struct adm_call *call);
 enum adm_status cache_verb_update(struct adm_call *call);
 /* Would it be refused? */
 enum adm_status cache_update_verb_check(struct adm_call *call);
+
+/* ---- watch.c --------------------------------------------------------------------------------- */
+/* `system watch`: ADM_PENDING, or why not. */
+enum adm_status watch_begin(struct adm_call *call);
+/* Of struct server_calls. */
+void watch_pushed(struct adm_call *call);
+void watch_gone(struct adm_call *call);
 
 /* ---- export.c -------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */

@@ -19,6 +19,7 @@
 
 #include "events/bug.h"
 #include "events/log.h"
+#include "events/report.h"
 #include "events/secret.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
@@ -59,7 +60,7 @@ static struct {
 	unsigned nonlookers;
 	struct loop_deferred leave;
 	struct timer retry; /* accept() failed */
-	void (*execute)(struct adm_call *call); /* what answers requests */
+	struct server_calls calls; /* what answers requests */
 } server = { .listener.fd = -1, .lock_fd = -1 };
 
 /* ---- clients --------------------------------------------------------------------------------- */
@@ -99,6 +100,10 @@ static void client_close(struct adm_client *c)
 	if (c->call) {
 		/* work under way goes on; its answer has nowhere to go */
 		c->call->client = NULL;
+		if (c->call->watcher) {
+			server.calls.gone(c->call);
+			c->call->done = true;
+		}
 		if (c->call->done)
 			call_free(c->call);
 	}
@@ -218,6 +223,34 @@ static void client_read(struct adm_client *c)
 	}
 }
 
+/* What an administrator has changed, for those who watch. No secret is among these texts. */
+static void report_change(const struct adm_call *call)
+{
+	static const uint8_t texts[] = { ADM_T_TARGETNAME, ADM_T_NAME,	 ADM_T_VALUE,
+					 ADM_T_PATH,	   ADM_T_PARAMS, ADM_T_EXPOSE,
+					 ADM_T_USER };
+	const struct adm_req *req = &call->req;
+	struct report r;
+	size_t n = 0;
+
+	if (!reports_wanted() || req->check || req->op == ADM_SHOW || req->op == ADM_STAT ||
+	    req->op == ADM_WATCH)
+		return;
+	report_init(&r, REPORT_CHANGE);
+	r.tid = req->has_tid ? req->tid : REPORT_NONE;
+	r.lun = req->has_lun ? (uint32_t)req->lun : REPORT_NONE;
+	snprintf(r.what, sizeof(r.what), "%s_%s", adm_mode_name(req->mode), adm_op_name(req->op));
+	if (req->text[ADM_T_INITIATOR])
+		snprintf(r.initiator, sizeof(r.initiator), "%s", req->text[ADM_T_INITIATOR]);
+	if (req->text[ADM_T_ADDRESS])
+		snprintf(r.address, sizeof(r.address), "%s", req->text[ADM_T_ADDRESS]);
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (req->text[texts[i]] && n < sizeof(r.text))
+			n += (size_t)snprintf(r.text + n, sizeof(r.text) - n, "%s%s",
+					      n ? " " : "", req->text[texts[i]]);
+	report_send(&r);
+}
+
 static void server_leave(struct loop_deferred *d)
 {
 	ASSERT(adm.leaving && !adm.ntargets);
@@ -230,7 +263,8 @@ static void client_write(struct adm_client *c)
 	size_t detail_len = strlen(call->detail),
 	       total = ADM_RSP_HEADER + call->out.len + detail_len;
 
-	ASSERT(c->state == WRITING && call->done && call->client == c && c->sent < total);
+	ASSERT(c->state == WRITING && (call->done || call->watcher) && call->client == c &&
+	       c->sent < total);
 	while (c->sent < total) {
 		struct iovec iov[3] = {
 			{ c->rsp, ADM_RSP_HEADER },
@@ -260,7 +294,15 @@ static void client_write(struct adm_client *c)
 			return;
 		}
 		c->sent += (size_t)n;
-		loop_timer_arm(adm.conf.main, &c->timer, STALL_TIMEOUT);
+		if (!call->watcher)
+			loop_timer_arm(adm.conf.main, &c->timer, STALL_TIMEOUT);
+	}
+	if (call->watcher) {
+		out_free(&call->out);
+		c->state = RUNNING;
+		loop_fd_modify(&c->lfd, 0);
+		server.calls.pushed(call);
+		return;
 	}
 	c->call = NULL;
 	call_free(call);
@@ -289,7 +331,7 @@ void adm_call_run(struct adm_call *call)
 {
 	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(!call->done && !list_linked(&call->wait));
-	server.execute(call);
+	server.calls.execute(call);
 }
 
 void adm_call_done(struct adm_call *call, enum adm_status status)
@@ -310,6 +352,7 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 				 *call->detail ? ": " : "", call->detail);
 	} else {
 		strcpy(call->detail, call->warnings);
+		report_change(call);
 	}
 	if (status == ADM_OK && !call->req.check &&
 	    (call->req.mode == ADM_TARGET || call->req.mode == ADM_PORTAL) &&
@@ -331,6 +374,22 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 	c->sent = 0;
 	loop_timer_arm(adm.conf.main, &c->timer, STALL_TIMEOUT);
 	client_write(c);
+}
+
+bool adm_call_push(struct adm_call *call)
+{
+	struct adm_client *c = call->client;
+
+	ASSERT_ON_LOOP(adm.conf.main);
+	ASSERT(call->watcher && !call->done && c);
+	if (c->state != RUNNING)
+		return false;
+	/* (Nobody waits for a watcher: it may be as slow as it likes.) */
+	adm_rsp_encode(c->rsp, ADM_OK, (uint32_t)call->out.len, 0);
+	c->state = WRITING;
+	c->sent = 0;
+	client_write(c);
+	return true;
 }
 
 /* ---- accepting ------------------------------------------------------------------------------- */
@@ -512,12 +571,12 @@ static int find_ro_group(void)
 	return name && !g ? -ENOENT : 0;
 }
 
-int server_start(void (*execute)(struct adm_call *call))
+int server_start(const struct server_calls *calls)
 {
 	int err, fd;
 
-	ASSERT(execute && adm.conf.main && server.listener.fd < 0 && server.lock_fd < 0);
-	server.execute = execute;
+	ASSERT(calls->execute && adm.conf.main && server.listener.fd < 0 && server.lock_fd < 0);
+	server.calls = *calls;
 	list_init(&server.clients);
 	loop_deferred_init(&server.leave, server_leave);
 	timer_init(&server.retry, accept_again);

@@ -338,6 +338,7 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 	[ADM_SYSTEM] = {
 		[ADM_SHOW] = system_show, [ADM_STAT] = system_stat,
 		[ADM_UPDATE] = system_update, [ADM_DELETE] = system_delete,
+		[ADM_WATCH] = watch_begin,
 	},
 	[ADM_TARGET] = {
 		[ADM_NEW] = verb_target_new, [ADM_DELETE] = verb_target_delete,
@@ -376,7 +377,8 @@ static bool one_line(const struct adm_call *call)
 /* Is a password right? is a question for the administrator alone. */
 static bool only_looks(const struct adm_call *call)
 {
-	return (call->req.op == ADM_SHOW || call->req.op == ADM_STAT) &&
+	return (call->req.op == ADM_SHOW || call->req.op == ADM_STAT ||
+		call->req.op == ADM_WATCH) &&
 	       !call->req.text[ADM_T_PASSWORD];
 }
 
@@ -394,7 +396,8 @@ void verbs_execute(struct adm_call *call)
 	else if (call->onlooker && !only_looks(call))
 		status = admin_refuse(call, ADM_INVALID_REQUEST,
 				      "members of the read-only group may show and stat, no more");
-	else if (call->req.json && call->req.op != ADM_SHOW && call->req.op != ADM_STAT)
+	else if (call->req.json && call->req.op != ADM_SHOW && call->req.op != ADM_STAT &&
+		 call->req.op != ADM_WATCH)
 		status = admin_refuse(call, ADM_INVALID_REQUEST,
 				      "JSON is for what is shown: show and stat");
 	else if (!one_line(call))

@@ -7,6 +7,7 @@
 
 #include "events/log.h"
 #include "events/metrics.h"
+#include "events/report.h"
 #include "tgtd/iscsi/conn.h"
 #include "tgtd/iscsi/session.h"
 #include "tgtd/iscsi/task.h"
@@ -120,6 +121,9 @@ void iscsi_tries_leave(struct iscsi_conn *conn);
 /* ---- registry (registry.c), main loop -------------------------------------------------------- */
 /* As iscsi_session_event(), for what main knows of it. */
 bool iscsi_registry_event(struct iscsi_session *s, enum iscsi_session_event ev);
+/* A session of a target has begun, or ended (REPORT_LOGIN, REPORT_LOGOUT). Main thread. */
+void iscsi_session_report(const struct iscsi_session *s, const char *address,
+			  enum report_kind kind);
 uint16_t iscsi_registry_establish(struct iscsi_conn *conn);
 void iscsi_registry_window(struct iscsi_conn *conn, uint32_t *exp_cmd_sn, uint32_t *max_cmd_sn);
 /* On the loop: nothing is left of the connection there. */

@@ -3,6 +3,7 @@
  * The login phase of a connection around login.c (which knows no connection), and the hand-over to
  * the session's loop at its end. Everything here runs on the main loop, but for the arrival.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
@@ -114,6 +115,21 @@ static void login_send(struct iscsi_conn *conn)
 	conn->tp->send_pdu(conn, p);
 }
 
+static void report_failed(const struct iscsi_conn *conn, const struct iscsi_login *l)
+{
+	struct report r;
+
+	if (!reports_wanted())
+		return;
+	report_init(&r, REPORT_LOGIN_FAILED);
+	snprintf(r.what, sizeof(r.what), "%04x", l->status);
+	snprintf(r.initiator, sizeof(r.initiator), "%s", l->initiator);
+	snprintf(r.address, sizeof(r.address), "%s", conn->peer_text);
+	snprintf(r.text, sizeof(r.text), "%s: %s",
+		 *l->target_name ? l->target_name : l->discovery ? "discovery" : "?", l->why);
+	report_send(&r);
+}
+
 static void login_outcome(struct iscsi_conn *conn, enum login_outcome outcome)
 {
 	struct iscsi_login *l = conn->login;
@@ -144,6 +160,7 @@ static void login_outcome(struct iscsi_conn *conn, enum login_outcome outcome)
 		break;
 	case LOGIN_FAILED:
 		login_send(conn);
+		report_failed(conn, l);
 		log_ratelimited(LOG_LVL_INFO, "iscsi: login from %s (%s) refused with status %04x",
 				conn->peer_text, l->initiator[0] ? l->initiator : "unnamed",
 				l->status);
@@ -258,6 +275,7 @@ static void handover(struct loop_deferred *d)
 		return;
 	if (s->state == Q2_ACTIVE) {
 		iscsi_registry_event(s, SESSION_EV_LOGGED_IN);
+		iscsi_session_report(s, conn->peer_text, REPORT_LOGIN);
 		s->params = conn->params;
 		s->exp_cmd_sn = l->cmd_sn;
 		s->max_cmd_sn = l->cmd_sn + s->window - 1;

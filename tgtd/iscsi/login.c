@@ -106,6 +106,7 @@ static enum login_outcome login_refuse(struct iscsi_login *l, const uint8_t *bhs
 			l->discovery	  ? "discovery" :
 					    "?",
 			status, why);
+	snprintf(l->why, sizeof(l->why), "%s", why);
 	iscsi_login_refuse(l, bhs, status, reply);
 	return LOGIN_FAILED;
 }

@@ -86,6 +86,7 @@ struct iscsi_login {
 	uint32_t cmd_sn;   /* first CmdSN of full feature phase (leading connection) */
 	uint32_t stat_sn;  /* next StatSN of this connection */
 	uint16_t status;   /* enum iscsi_login_status of the last response */
+	char why[96];	   /* after LOGIN_FAILED: for people */
 	struct iscsi_params params;
 
 	/* ---- private ---- */

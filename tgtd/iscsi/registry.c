@@ -105,6 +105,21 @@ static bool same_discovery(const struct iscsi_session *s, const struct iscsi_con
 	       !iscsi_discovery_at_work(c);
 }
 
+void iscsi_session_report(const struct iscsi_session *s, const char *address,
+			  enum report_kind kind)
+{
+	struct report r;
+
+	if (!reports_wanted() || !s->target)
+		return; /* discovery is of no target */
+	report_init(&r, kind);
+	r.tid = scsi_target_tid(s->target);
+	r.session = s->tsih;
+	snprintf(r.initiator, sizeof(r.initiator), "%s", s->initiator);
+	snprintf(r.address, sizeof(r.address), "%s", address);
+	report_send(&r);
+}
+
 /* ---- a session's life as main knows it (RFC 7143 8.3) ---------------------------------------- */
 
 /* 0: not allowed. Until Q3 no loop knows of it: nothing but its leading connection has to go. */
@@ -180,6 +195,7 @@ static void main_session_gone(struct loop_msg *msg)
 	struct iscsi_conn *c;
 
 	ASSERT_ON_MAIN();
+	iscsi_session_report(s, "", REPORT_LOGOUT);
 	iscsi_registry_event(s, SESSION_EV_CLEANED);
 	/* Connections that were about to join it. */
 	list_for_each(c, &s->main_conns, main_link)

@@ -3,7 +3,9 @@
  * A command object, and the end of a command: answered, aborted, given back. How it begins is in
  * start.c, what it does in between in steps.c and media.c.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include "events/report.h"
 #include "tgtd/scsi/lu.h"
 
 void scsi_cmd_init(struct scsi_cmd *cmd)
@@ -97,6 +99,23 @@ void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit)
 {
 	scsi_sense_field(cmd, ASC_INVALID_FIELD_IN_PARAMETER_LIST, false, byte, bit);
 	scsi_done(cmd);
+}
+
+void scsi_report_access(const struct scsi_cmd *cmd, const char *what, const char *text)
+{
+	const struct scsi_nexus *n = cmd->nexus;
+	struct report r;
+
+	if (!reports_wanted())
+		return;
+	report_init(&r, REPORT_ACCESS);
+	r.tid = n->target->tid;
+	r.lun = cmd->lu->lun;
+	snprintf(r.what, sizeof(r.what), "%s", what);
+	snprintf(r.initiator, sizeof(r.initiator), "%s", n->iqn);
+	snprintf(r.address, sizeof(r.address), "%s", n->address);
+	snprintf(r.text, sizeof(r.text), "%s", text);
+	report_send(&r);
 }
 
 static __attribute__((noinline)) void clean_up(struct scsi_cmd *cmd)

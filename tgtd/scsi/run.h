@@ -66,6 +66,8 @@ static inline void scsi_fence(struct scsi_cmd *cmd)
 	if (cmd->nexus->ops->fence)
 		cmd->nexus->ops->fence(cmd);
 }
+/* REPORT_ACCESS, of the initiator and the unit of @cmd. */
+void scsi_report_access(const struct scsi_cmd *cmd, const char *what, const char *text);
 /* ILLEGAL REQUEST with a pointer at CDB byte @byte (bit @bit or -1). */
 void scsi_bad_cdb(struct scsi_cmd *cmd, uint16_t byte, int bit);
 void scsi_bad_param(struct scsi_cmd *cmd, uint16_t byte, int bit);

@@ -488,6 +488,9 @@ static void pr_out(struct scsi_cmd *cmd)
 		pr_out_refuse(cmd, &r);
 		return;
 	}
+	if (r.changed && (sa == CLEAR || sa == PREEMPT || sa == PREEMPT_AND_ABORT))
+		scsi_report_access(cmd, sa == CLEAR ? "clear" : "preempt",
+				   "an initiator took reservations or registrations of others away");
 	cmd->priv = s;
 	cmd->fini = after_fini;
 	if (s->text)
