@@ -144,6 +144,30 @@ void loop_fd_del(struct loop_fd *lfd)
 	loop->nfds--;
 }
 
+uint64_t loop_lap(struct loop *loop)
+{
+	if (!loop->lap)
+		loop->lap = clock_now_ns();
+	return loop->lap;
+}
+
+uint64_t loop_lap_end(struct loop *loop)
+{
+	return loop->lap = clock_now_ns();
+}
+
+bool loop_more(const struct loop *loop)
+{
+	return loop->batch_pos < loop->batch_len;
+}
+
+/* A callback is over that began at @began: it has said when, or nobody knows. */
+static inline void lap_over(struct loop *loop, uint64_t began)
+{
+	if (loop->lap == began)
+		loop->lap = 0;
+}
+
 static unsigned run_fds(struct loop *loop)
 {
 	unsigned n = 0;
@@ -151,11 +175,13 @@ static unsigned run_fds(struct loop *loop)
 	while (loop->batch_pos < loop->batch_len) {
 		struct epoll_event *ev = &loop->batch[loop->batch_pos++];
 		struct loop_fd *lfd = ev->data.ptr;
+		const uint64_t began = loop->lap;
 
 		/* NULL: the wake-up (its work was in the mailbox), or deleted in this batch. */
 		if (!lfd)
 			continue;
 		lfd->ready(lfd, ev->events);
+		lap_over(loop, began);
 		n++;
 		/* Not usual any more: it was deleted, or stopped listening,
 		 * so it was not for nothing. */
@@ -210,9 +236,11 @@ static void run_deferred(struct loop *loop)
 		list_splice_tail(&now, &loop->deferred);
 		while (!list_empty(&now)) {
 			struct loop_deferred *d = list_first(&now, struct loop_deferred, link);
+			const uint64_t began = loop->lap;
 
 			list_del(&d->link);
 			d->run(d);
+			lap_over(loop, began);
 		}
 	}
 }
@@ -277,7 +305,7 @@ void loop_tick(struct loop *loop, struct loop_tick *t)
 
 static inline void read_clock(struct loop *loop)
 {
-	loop->now = clock_now_ns();
+	loop->now = loop->lap = clock_now_ns();
 	while (!list_empty(&loop->ticks)) {
 		struct loop_tick *t = list_first(&loop->ticks, struct loop_tick, link);
 
@@ -456,9 +484,13 @@ unsigned loop_iterate(struct loop *loop, int limit_ms)
 	}
 
 	messages = run_mailbox(loop);
+	if (messages)
+		loop->lap = 0;
 	events = run_fds(loop);
 	fired = timer_wheel_run(&loop->timers, loop->now);
 	polled = run_pollers(loop);
+	if (fired + polled)
+		loop->lap = 0;
 	run_deferred(loop);
 	/* Released: loop_destroy() of another loop takes it as a sign that no
 	 * loop_post() is under way here. */

@@ -81,6 +81,15 @@ static inline int loop_node(const struct loop *loop)
 int loop_cpu(const struct loop *loop);
 /* CLOCK_MONOTONIC at the start of this iteration. On the loop only. */
 uint64_t loop_now(const struct loop *loop);
+/*
+ * For those who measure what a callback takes of its iteration. loop_lap(): when the callback of a
+ * descriptor, or a deferred call, began; it reads the clock unless the one before it has just done
+ * so, or there was none. loop_lap_end(): now; the next callback begins then. loop_more(): does
+ * another descriptor's callback follow? On the loop only.
+ */
+uint64_t loop_lap(struct loop *loop);
+uint64_t loop_lap_end(struct loop *loop);
+bool loop_more(const struct loop *loop);
 
 /* ---- file descriptors: level-triggered; all on the loop's own thread ------------------------- */
 struct loop_fd {

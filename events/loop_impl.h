@@ -56,6 +56,7 @@ struct loop {
 	uint32_t spin_ns;
 	bool may_block;
 	uint64_t now;		 /* when this iteration began */
+	uint64_t lap;		 /* when this callback began; 0: nobody has looked */
 	uint64_t fetched_at;	 /* when epoll_wait last returned, */
 	bool fetched_none;	 /* and whether it had nothing */
 	bool worked;		 /* the last iteration found work, */
