@@ -130,9 +130,14 @@ struct blk_pin_holder {
 			       * submitted until after their release */
 };
 
+/* blk_req.waited: what the device was short of. */
+enum { BLK_WAITED_NOT, BLK_WAITED_BLOCKS, BLK_WAITED_SHARE };
+
 struct blk_req {
 	struct blk *blk;
 	uint8_t op; /* enum blk_op */
+	uint8_t waited; /* the device tells: it waited for blocks for waited_ns; the caller
+			 * clears it */
 	uint16_t flags;
 	int32_t status; /* 0 or -errno, valid at completion */
 	uint64_t offset, len; /* bytes; multiples of blk->block_size */
@@ -152,6 +157,7 @@ struct blk_req {
 	void *drv;
 	uint64_t drv_word[4];
 	void *choke; /* blk.c's own */
+	uint64_t waited_ns;
 };
 
 /*

@@ -214,6 +214,8 @@ void part_unwait(struct partition *p, struct blk_req *req)
 	part_count_waiting(p, -1, q != WAIT_FILL, op->since_ns);
 	const uint64_t now = clock_now_ns();
 	p->stats.wait_ns += now - MIN(now, op->since_ns);
+	req->waited = q == WAIT_BLOCKS ? BLK_WAITED_BLOCKS : BLK_WAITED_SHARE;
+	req->waited_ns = now - MIN(now, op->since_ns);
 }
 
 /*
