@@ -482,6 +482,7 @@ static void do_start(void *arg)
 {
 	struct host_cmd *c = arg;
 
+	c->cmd.born_ns = loop_now(c->n->h->loop);
 	scsi_cmd_start(&c->cmd);
 }
 

@@ -75,8 +75,8 @@ fast_task(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t edtl, bool write
 	ASSERT(c->cdb == t->cdb && c->cdb_len == 16);
 	c->nexus = &s->nexus;
 	c->lun = get_be64(bhs + BHS_LUN);
+	c->born_ns = conn->last_rx_ns;
 	c->attr = bhs[BHS_FLAGS] & BHS_CMD_ATTR;
-	c->priority = 0;
 	c->dir_in = !write;
 	c->dir_out = write;
 	c->edtl_in = write ? 0 : edtl;
@@ -85,9 +85,7 @@ fast_task(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t edtl, bool write
 
 	__atomic_store_n(&s->exp_cmd_sn, cmd_sn + 1, __ATOMIC_RELAXED); /* taken */
 	s->in_window++;
-	metric_inc(M_iscsi_commands);
-	counter_add(&conn->stats.cmd_pdus, 1);
-	return t;
+	return t; /* iscsi_fast_rx() counts it */
 }
 
 /* A write with all of its data, @len bytes at @data. False: nothing was done. */
@@ -122,10 +120,12 @@ static inline bool fast_write(struct iscsi_conn *conn, const uint8_t *bhs, const
 uint32_t iscsi_fast_rx(struct iscsi_conn *conn, const uint8_t *buf, uint32_t len)
 {
 	const uint8_t *p = buf, *end = buf + len;
+	uint64_t serial;
 
 	ASSERT_ON_LOOP(conn->loop);
 	if (!conn->fast_max) /* digests, for one */
 		return 0;
+	serial = conn->sess->next_serial;
 	while (end - p >= ISCSI_BHS_LEN) {
 		uint32_t n;
 
@@ -150,5 +150,8 @@ uint32_t iscsi_fast_rx(struct iscsi_conn *conn, const uint8_t *buf, uint32_t len
 			break;
 		p += ISCSI_BHS_LEN + n;
 	}
+	serial = conn->sess->next_serial - serial; /* each took one */
+	metric_add(M_iscsi_commands, serial);
+	counter_add(&conn->stats.cmd_pdus, serial);
 	return (uint32_t)(p - buf);
 }

@@ -6,6 +6,7 @@
  */
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/fast.h"
+#include "tgtd/scsi/timing.h"
 
 /* ---- stamping -------------------------------------------------------------------------------- */
 
@@ -175,8 +176,10 @@ static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)
 	p->seg_end = seg->len;
 	t->pdus_out++;
 	counter_add(&t->conn->stats.txdata_octets, seg->len);
-	if (t->conn->tp->iser) /* no headers are made */
+	if (t->conn->tp->iser) { /* no headers are made, no batches sent */
 		counter_add(&t->conn->stats.datain_pdus, 1);
+		scsi_cmd_part(&t->cmd, LAT_WIRE);
+	}
 	t->conn->tp->send_data(t->conn, p);
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/scsi/timing.h"
 
 /* ---- SCSI Command (RFC 7143 11.3) ------------------------------------------------------------ */
 
@@ -15,6 +16,7 @@ static void command_start(struct iscsi_task *t)
 {
 	t->state = TASK_RUNNING;
 	t->started = true;
+	scsi_cmd_part_on(&t->cmd, LAT_CACHE);
 	scsi_cmd_start(&t->cmd);
 }
 
@@ -46,6 +48,7 @@ static void command_hold(struct iscsi_task *t)
 		.cmd_sn = t->cmd_sn, .conn = t->conn, .run = held_run, .drop = held_drop
 	};
 	list_init(&t->pending.link);
+	scsi_cmd_waits(&t->cmd, LAT_WAIT_ORDER);
 }
 
 /* 7.8: a command whose immediate data is damaged is discarded, with its number: the initiator sends
@@ -125,6 +128,7 @@ static inline bool fill_in(struct iscsi_task *t, const uint8_t *bhs, const struc
 	memcpy(t->tp_word, t->conn->rx_word, sizeof(t->tp_word));
 	c->nexus = &t->conn->sess->nexus;
 	c->lun = get_be64(bhs + BHS_LUN);
+	c->born_ns = t->conn->last_rx_ns;
 	memcpy(t->cdb, bhs + BHS_CDB, 16);
 	if (unlikely(x->cdb_rest)) {
 		t->cdb_long = malloc(16 + x->cdb_rest_len);
@@ -137,7 +141,6 @@ static inline bool fill_in(struct iscsi_task *t, const uint8_t *bhs, const struc
 		c->cdb_len = (uint16_t)(16 + x->cdb_rest_len);
 	}
 	c->attr = flags & BHS_CMD_ATTR;
-	c->priority = 0;
 	c->dir_in = flags & BHS_CMD_READ;
 	c->dir_out = flags & BHS_CMD_WRITE;
 	c->edtl_out = c->dir_out ? t->edtl : 0;

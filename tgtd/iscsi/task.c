@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/scsi/timing.h"
 
 __thread struct iscsi_task *iscsi_task_cache_; /* task_cache.c */
 
@@ -52,6 +53,7 @@ void iscsi_task_finish(struct iscsi_task *t)
 		return;
 	if (t->state == TASK_RESPONDING) {
 		if (iscsi_recovers(t->conn) && iscsi_keep(t->conn, &t->rsp)) {
+			scsi_cmd_answered(&t->cmd);
 			t->state = TASK_UNACKED;
 			if (t->is_immediate)
 				t->conn->sess->immediates--;

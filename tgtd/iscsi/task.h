@@ -90,7 +90,8 @@ struct iscsi_task {
 	uint32_t data_sn;    /* of the next Data-In */
 	uint32_t burst_left; /* bytes until the F bit is due */
 	uint32_t residual;
-	uint8_t residual_flags; /* BHS_DATAIN_OVERFLOW or UNDERFLOW */
+	uint32_t residual_flags; /* BHS_DATAIN_OVERFLOW or UNDERFLOW; as wide as ->residual, so that
+				  * both are cleared as one */
 	uint32_t edtl;
 	uint16_t lost_asc; /* with crc_error: ASC and ASCQ */
 	struct iscsi_pending pending;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include "events/report.h"
 #include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/timing.h"
 
 void scsi_cmd_init(struct scsi_cmd *cmd)
 {
@@ -54,6 +55,17 @@ bool scsi_cmd_on(const struct scsi_cmd *cmd, const struct scsi_lu *lu)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* Is what it ends with an error? A unit attention tells what has happened to others, and the
+ * command is to be sent again. CONDITION MET is what PRE-FETCH ends well with. */
+static bool is_error(const struct scsi_cmd *cmd)
+{
+	if (cmd->aborted)
+		return true;
+	if (cmd->status != SAM_CHECK_CONDITION)
+		return cmd->status != SAM_CONDITION_MET;
+	return scsi_sense_key(cmd) != SENSE_UNIT_ATTENTION;
+}
+
 void scsi_done(struct scsi_cmd *cmd)
 {
 	ASSERT(scsi_state_may_end(cmd->state));
@@ -64,11 +76,12 @@ void scsi_done(struct scsi_cmd *cmd)
 		fini(cmd);
 	}
 	cmd->state |= CMD_DONE;
+	scsi_cmd_part_on(cmd, LAT_WIRE);
 	if (likely(cmd->itl != NULL)) {
 		struct scsi_lu_stats *st = &cmd->itl->st;
 		scsi_itl_changes(cmd->itl);
 		if (unlikely(cmd->status != SAM_GOOD || cmd->aborted)) {
-			stat_add(&st->errs, 1);
+			stat_add(&st->errs, is_error(cmd));
 			if (cmd->state & CMD_SUBM)
 				(*(cmd->state & CMD_READ ? &cmd->itl->load.rd_errs :
 							   &cmd->itl->load.wr_errs))++;
@@ -129,7 +142,8 @@ static __attribute__((noinline)) void clean_up(struct scsi_cmd *cmd)
 	cmd->cancel = NULL;
 }
 
-static inline void cmd_end(struct scsi_cmd *cmd)
+/* @class: if it is a READ or WRITE and nothing else. */
+static inline_always void cmd_end(struct scsi_cmd *cmd, enum lat_class class)
 {
 	struct scsi_itl *itl = cmd->itl;
 
@@ -138,8 +152,14 @@ static inline void cmd_end(struct scsi_cmd *cmd)
 		ASSERT(cmd->seg[i].state == SEG_IDLE);
 		ASSERT(cmd->seg[i].io.data.n == 0);
 	}
-	if (unlikely(!(cmd->state & CMD_MEDIA)))
+	if (unlikely(!(cmd->state & CMD_MEDIA))) {
 		clean_up(cmd);
+		scsi_cmd_count(cmd);
+	} else if (likely(cmd->born_ns == scsi_batch_.born)) {
+		itl->batched[class]++;
+	} else {
+		scsi_cmd_count(cmd);
+	}
 	cmd->itl = NULL;
 	cmd->lu = NULL;
 	cmd->tail = NULL;
@@ -151,7 +171,7 @@ static inline void cmd_end(struct scsi_cmd *cmd)
 
 void scsi_cmd_end(struct scsi_cmd *cmd)
 {
-	cmd_end(cmd);
+	cmd_end(cmd, cmd->state & CMD_WRITE ? LAT_WRITE : LAT_READ);
 }
 
 void scsi_cmd_sent(struct scsi_cmd *cmd, struct scsi_seg *tail)
@@ -159,7 +179,7 @@ void scsi_cmd_sent(struct scsi_cmd *cmd, struct scsi_seg *tail)
 	ASSERT(tail->state == SEG_WIRE && (cmd->state & CMD_DONE));
 	blk_req_release(&tail->io);
 	tail->state = SEG_IDLE;
-	cmd_end(cmd);
+	cmd_end(cmd, LAT_READ);
 }
 
 /* ---- aborting -------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@
 #define TGTD_SCSI_CMD_H
 
 #include "cache/blk/blk.h"
+#include "tgtd/scsi/latency.h"
 #include "tgtd/scsi/sense.h"
 
 struct scsi_cmd;
@@ -75,6 +76,13 @@ struct scsi_seg {
 	uint64_t host_word[4]; /* the transport's while state == SEG_WIRE */
 };
 
+/* Where the time of a command went that is timed by itself (timing.h). */
+struct scsi_cmd_time {
+	uint64_t mark_ns;  /* until then it is told */
+	uint8_t part, why; /* enum lat_figure, lat_wait: what it does since then */
+	uint64_t part_ns[LAT_FIGURES], wait_ns[LAT_WAITS];
+};
+
 #define SCSI_CMD_SEGS 2 /* in flight at once: one at the store, one on the wire */
 
 struct scsi_cmd {
@@ -85,7 +93,6 @@ struct scsi_cmd {
 				 * valid until scsi_cmd_end() */
 	uint16_t cdb_len;	/* 16 with iSCSI, more with an extended CDB */
 	uint8_t attr;		/* enum scsi_attr */
-	uint8_t priority;
 	bool dir_in, dir_out;	/* R and W bits of the request */
 	uint64_t edtl_in;	/* Expected Data Transfer Length(s); both only for bidirectional */
 	uint64_t edtl_out;
@@ -94,6 +101,8 @@ struct scsi_cmd {
 	const uint8_t *imm_data;
 	bool imm_data_taken;
 	uint32_t immediate;	/* bytes of data-out that came with the command (a hint) */
+	uint64_t born_ns;	/* clock_now_ns() when it was received; 0: not measured. Later the
+				 * device server's (timing.h) */
 
 	/* ---- result, valid in complete(); what is zero at first lies together ---- */
 	uint8_t status;		/* enum scsi_status */
@@ -131,6 +140,7 @@ struct scsi_cmd {
 	uint8_t *heap;		/* parameter data */
 	uint32_t heap_len, heap_got; /* allocated; filled with data-out */
 	struct loop_msg msg;
+	struct scsi_cmd_time time;
 	struct scsi_seg seg[SCSI_CMD_SEGS];
 	uint8_t sense_buf[SCSI_SENSE_MAX];
 };
@@ -211,6 +221,8 @@ struct scsi_nexus {
 	struct list link;		     /* target->nexuses, target->lock */
 	struct scsi_itl **itl;		     /* by LUN, [nitl]; ->loop only */
 	uint32_t nitl;
+	struct scsi_itl *touched; /* ->next_touched: those with commands that began or ended in
+				   * this iteration; ->loop only */
 	_Atomic uint32_t gate;		     /* GATE_* bits that concern all its LUs */
 	struct scsi_limit *limit;	     /* of its initiator; NULL: none; ->loop */
 	uint32_t msgs;			     /* control messages underway to it; target->lock */

@@ -40,10 +40,16 @@ struct scsi_itl {
 				 * scsi_lu_gone_wait(); nexus->loop */
 	struct itl_perf load;	/* nexus->loop */
 	struct scsi_limit_wait limit; /* nexus->loop */
+	struct scsi_itl *next_touched;	/* of nexus->touched */
+	uint32_t batched[LAT_CLASSES];	/* commands of the batch that is being given back */
+	struct lat_own *own;	/* lat_initiators(); nexus->loop makes it, lu->lock frees it */
 	struct list uses;	/* scsi_use.link: copies that read or write it; nexus->loop */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;
 } cacheline_aligned;
+
+/* timing.c: what has ended of the batch that is being given back. nexus->loop. */
+void scsi_itl_count_batch(struct scsi_itl *itl);
 
 /* ---- nexus.c --------------------------------------------------------------------------------- */
 /* The I_T_L nexus for a LUN, made on first use. NULL: no such LU for this initiator. */

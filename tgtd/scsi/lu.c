@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include "events/hash.h"
+#include "tgtd/scsi/latency_impl.h"
 #include "tgtd/scsi/tpg.h"
 
 void scsi_lu_conf_init(struct scsi_lu_conf *c)
@@ -299,6 +300,7 @@ static void store_closed(struct scsi_work *w)
 	scsi_lu_keep_loops(lu, 0);
 	pthread_mutex_destroy(&lu->lock);
 	free(lu->homes);
+	lat_shard_free(lu->gone_lat);
 	free(lu);
 	if (d->done)
 		d->done(d->arg, 0);

@@ -89,6 +89,7 @@ struct scsi_lu {
 	struct scsi_lu_stats gone_stats; /* of nexuses that left */
 	struct list loads;		 /* lu_perf.link, one a loop */
 	struct lu_perf_times gone_perf;	 /* of loops where no nexus is left */
+	struct lat_shard *gone_lat;	 /* the same; NULL: nothing */
 	uint64_t made_ns, idle_ns;	 /* clock_now_ns(); as reported last */
 	uint32_t prevents;
 	bool deleting, ejected;

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 #include "events/clock.h"
+#include "tgtd/scsi/latency_impl.h"
 #include "tgtd/scsi/lu.h"
 
 /* Of a loop: those with a touched I_T_L nexus. */
@@ -137,6 +138,8 @@ void scsi_itl_touch(struct scsi_itl *itl)
 	itl->load.rd_ended = rd_ended(itl);
 	itl->load.wr_ended = wr_ended(itl);
 	list_add_tail(&l->itls, &itl->load.link);
+	itl->next_touched = itl->nexus->touched;
+	itl->nexus->touched = itl;
 	if (list_linked(&l->clock_link))
 		return;
 	lu_perf_advance(l, loop_now(c->loop), 0, 0);
@@ -171,6 +174,17 @@ static void lu_perf_collect(struct lu_perf *l, struct scsi_itl *itl)
 	il->cmds = cmds;
 }
 
+/* It goes before the iteration is over. */
+static void untouch(struct scsi_itl *itl)
+{
+	struct scsi_itl **pp = &itl->nexus->touched;
+
+	scsi_itl_count_batch(itl);
+	while (*pp != itl)
+		pp = &(*pp)->next_touched;
+	*pp = itl->next_touched;
+}
+
 /* The iteration is over. */
 static void tick(struct loop_tick *t, uint64_t now)
 {
@@ -179,8 +193,12 @@ static void tick(struct loop_tick *t, uint64_t now)
 	uint64_t ended = 0;
 
 	list_for_each(l, &c->loads, clock_link) {
-		while (!list_empty(&l->itls))
-			lu_perf_collect(l, list_first(&l->itls, struct scsi_itl, load.link));
+		while (!list_empty(&l->itls)) {
+			struct scsi_itl *itl = list_first(&l->itls, struct scsi_itl, load.link);
+
+			itl->nexus->touched = NULL; /* all of them are collected */
+			lu_perf_collect(l, itl);
+		}
 		ended += l->rd_ended + l->wr_ended;
 	}
 	while (!list_empty(&c->loads)) {
@@ -227,7 +245,7 @@ static struct scsi_clock *clock_of(struct loop *loop)
 	return c;
 }
 
-bool lu_perf_join_locked(struct scsi_itl *itl)
+bool lu_perf_join_locked(struct scsi_itl *itl, struct lat_shard **spare)
 {
 	struct scsi_lu *lu = itl->lu;
 	struct scsi_clock *c = clock_of(itl->nexus->loop);
@@ -239,13 +257,20 @@ bool lu_perf_join_locked(struct scsi_itl *itl)
 	list_for_each(l, &lu->loads, link)
 		if (l->clock == c)
 			goto found;
-	l = aligned_alloc(CACHE_LINE, sizeof(*l));
+	l = lu->gone_lat || *spare ? aligned_alloc(CACHE_LINE, sizeof(*l)) : NULL;
 	if (!l) {
 		if (!c->users)
 			clock_detach(&c->att);
 		return false;
 	}
 	memset(l, 0, sizeof(*l));
+	if (lu->gone_lat) { /* what was counted before goes on */
+		l->lat = lu->gone_lat;
+		lu->gone_lat = NULL;
+	} else {
+		l->lat = *spare;
+		*spare = NULL;
+	}
 	l->clock = c;
 	c->users++;
 	l->since = loop_now(c->loop);
@@ -264,11 +289,19 @@ void lu_perf_leave_locked(struct scsi_itl *itl)
 	struct lu_perf *l = itl->load.of;
 
 	ASSERT_ON_LOOP(l->clock->loop);
-	if (list_linked(&itl->load.link))
+	if (list_linked(&itl->load.link)) {
+		untouch(itl);
 		lu_perf_collect(l, itl);
+	}
+	lat_own_free(itl->own);
+	itl->own = NULL;
 	ASSERT(!itl->load.rd_out && !itl->load.wr_out && !itl->load.cmds);
 	if (--l->users)
 		return;
+	if (!lu->gone_lat)
+		lu->gone_lat = l->lat;
+	else
+		lat_shard_fold(lu->gone_lat, l->lat);
 	lu->gone_perf.rd += l->sum.rd;
 	lu->gone_perf.wr += l->sum.wr;
 	lu->gone_perf.busy += l->sum.busy;

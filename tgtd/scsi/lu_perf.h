@@ -9,6 +9,7 @@
 #include "events/base.h"
 #include "events/list.h"
 
+struct lat_shard;
 struct scsi_clock;
 struct scsi_itl;
 struct scsi_lu;
@@ -33,6 +34,7 @@ struct lu_perf {
 	struct list itls;	 /* scsi_itl.load_link, those touched */
 	struct list clock_link;	 /* clock->loads, while there are any */
 	uint64_t rd_ended, wr_ended;
+	struct lat_shard *lat;	 /* latency.h */
 } cacheline_aligned;
 
 /* Figures of an I_T_L nexus that nobody but the load needs. */
@@ -45,8 +47,10 @@ struct itl_perf {
 	uint32_t rd_out, wr_out, cmds; /* as counted in ->of */
 };
 
-/* @itl comes into being, or goes; lu->lock is held, nexus->loop. False: out of memory. */
-bool lu_perf_join_locked(struct scsi_itl *itl) must_check;
+/* @itl comes into being, or goes; lu->lock is held, nexus->loop. False: out of memory.
+ * @spare: one that it may take, and then *@spare is NULL: nothing of that size is allocated under
+ * the lock. */
+bool lu_perf_join_locked(struct scsi_itl *itl, struct lat_shard **spare) must_check;
 void lu_perf_leave_locked(struct scsi_itl *itl);
 /* GATE_CLOCK, and some figure of @itl is about to change: takes it away, for the rest of
  * the iteration. nexus->loop. */

@@ -122,6 +122,7 @@ void scsi_read_io_done(struct blk_req *req)
 	cmd->nsegs_busy--;
 	cmd->state &= ~(uint32_t)CMD_STORE;
 	cmd->state |= CMD_PUMPING;
+	scsi_cmd_io_back(cmd, req);
 	if (!read_arrived(cmd, seg))
 		return;
 	cmd->state &= ~(uint32_t)CMD_PUMPING;
@@ -151,6 +152,7 @@ static void read_pump(struct scsi_cmd *cmd)
 			return;
 	}
 	cmd->state &= ~(uint32_t)CMD_PUMPING;
+	scsi_cmd_part(cmd, cmd->state & CMD_STORE ? LAT_STORE : LAT_WIRE);
 }
 
 void scsi_read_failed(struct scsi_cmd *cmd, struct scsi_seg *seg, int err)
@@ -199,6 +201,7 @@ void scsi_seg_sent(struct scsi_seg *seg)
 /* ---- WRITE ----------------------------------------------------------------------------------- */
 
 static void write_pump(struct scsi_cmd *cmd);
+static void write_prepared(struct blk_req *req);
 
 static void write_stored(struct scsi_cmd *cmd, struct scsi_seg *seg)
 {
@@ -211,11 +214,30 @@ static void write_stored(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	cmd->xfer_done += seg->len;
 }
 
+/* What does it wait for? For its data, as long as some is to come; else for the store. */
+static void write_waits(struct scsi_cmd *cmd)
+{
+	bool blocks = false;
+
+	if (!(cmd->state & CMD_FETCHING)) {
+		scsi_cmd_part(cmd, LAT_STORE);
+		return;
+	}
+	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
+		blocks |= cmd->seg[i].state == SEG_STORE && cmd->seg[i].io.done == write_prepared;
+	if (blocks)
+		scsi_cmd_waits(cmd, LAT_WAIT_BLOCKS);
+	else
+		scsi_cmd_part(cmd, LAT_WIRE);
+}
+
 /* Nothing can be started: is that the end? */
 static void write_settle(struct scsi_cmd *cmd)
 {
-	if (cmd->nsegs_busy)
+	if (cmd->nsegs_busy) {
+		write_waits(cmd);
 		return;
+	}
 	if (unlikely(cmd->err < 0 || scsi_aborted(cmd)))
 		end_failed(cmd);
 	else if (cmd->xfer_done == cmd->xfer_end)
@@ -228,6 +250,7 @@ static void write_io_done(struct blk_req *req)
 	struct scsi_cmd *cmd = seg->cmd;
 
 	cmd->nsegs_busy--;
+	scsi_cmd_io_back(cmd, req);
 	write_stored(cmd, seg);
 	write_pump(cmd);
 }
@@ -253,6 +276,7 @@ static void write_prepared(struct blk_req *req)
 	struct scsi_cmd *cmd = seg->cmd;
 
 	cmd->state |= CMD_PUMPING;
+	scsi_cmd_io_back(cmd, req);
 	write_fetch(cmd, seg);
 	cmd->state &= ~(uint32_t)CMD_PUMPING;
 	write_pump(cmd);

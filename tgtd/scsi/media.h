@@ -11,6 +11,7 @@
 #define TGTD_SCSI_MEDIA_H
 
 #include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/timing.h"
 
 /* media.c: any READ, whatever its range. Arguments as of scsi_read_fast(). */
 void scsi_read_general(struct scsi_cmd *cmd, uint32_t state, uint64_t lba, uint64_t nblocks,
@@ -73,6 +74,7 @@ scsi_read_fast(struct scsi_cmd *cmd, struct scsi_itl *itl, const struct scsi_lu 
 		seg->state = SEG_STORE;
 		cmd->nsegs_busy++;
 		cmd->state |= CMD_STORE;
+		scsi_cmd_part(cmd, LAT_STORE);
 		return true;
 	}
 	seg = &cmd->seg[0]; /* again: so as not to keep it over the call */

@@ -5,6 +5,7 @@
  * reports home when all are done.
  */
 #include <stdlib.h>
+#include "tgtd/scsi/latency_impl.h"
 #include "tgtd/scsi/stream_id.h"
 #include "tgtd/scsi/tpg.h"
 
@@ -19,6 +20,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 
 	n->itl = NULL;
 	n->nitl = 0;
+	n->touched = NULL;
 	n->gate = 0;
 	n->limit = NULL;
 	n->msgs = 0;
@@ -67,12 +69,14 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 {
 	struct scsi_target *t = n->target;
 	struct scsi_itl *itl = NULL;
+	struct lat_shard *spare;
 	struct scsi_lu *lu;
 
 	if (lun > SCSI_MAX_LUN)
 		return NULL;
 	if (lun < n->nitl && n->itl[lun])
 		return n->itl[lun];
+	spare = lat_shard_new();
 	pthread_mutex_lock(&t->lock);
 	lu = lun < t->nlu ? t->lu[lun] : NULL;
 	if (!lu || n->detached || !scsi_target_sees(t, n, lun) || !grow_table(n, lun))
@@ -87,7 +91,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	list_init(&itl->uses);
 	scsi_limit_join(itl);
 	pthread_mutex_lock(&lu->lock);
-	if (!lu_perf_join_locked(itl)) {
+	if (!lu_perf_join_locked(itl, &spare)) {
 		pthread_mutex_unlock(&lu->lock);
 		free(itl);
 		itl = NULL;
@@ -102,6 +106,7 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	n->itl[lun] = itl;
 out:
 	pthread_mutex_unlock(&t->lock);
+	lat_shard_free(spare);
 	return itl;
 }
 

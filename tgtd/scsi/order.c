@@ -8,6 +8,7 @@
  *   held:  simple simple ORDERED simple ORDERED    one turn: the run of simple ones, or one ORDERED
  */
 #include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/timing.h"
 
 /* What scsi_itl_quiet() does when somebody looks at how commands end. */
 void scsi_itl_quiet_watched(struct scsi_itl *itl)
@@ -34,6 +35,7 @@ void scsi_hold(struct scsi_cmd *cmd)
 	list_del(&cmd->link);
 	list_add_tail(&cmd->itl->held, &cmd->link);
 	cmd->state |= CMD_HELD;
+	scsi_cmd_waits(cmd, LAT_WAIT_ORDER);
 	scsi_itl_count(cmd->itl, -1); /* it does not keep the store busy */
 }
 
@@ -62,6 +64,7 @@ static void order_go_on(struct scsi_cmd *cmd, uint32_t state)
 {
 	list_del(&cmd->link);
 	cmd->state = state;
+	scsi_cmd_part_on(cmd, LAT_CACHE);
 	cmd->resume(cmd);
 }
 

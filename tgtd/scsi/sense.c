@@ -74,6 +74,13 @@ uint8_t scsi_sense_put(uint8_t *b, bool descriptor, enum sense_key key, uint16_t
 	return descriptor ? put_descriptors(b, key, asc, &none) : put_fixed(b, key, asc, &none);
 }
 
+enum sense_key scsi_sense_key(const struct scsi_cmd *cmd)
+{
+	if (!cmd->sense_len)
+		return SENSE_NO_SENSE;
+	return cmd->sense[cmd->sense[0] & 0x02 ? 1 : 2] & 0x0f; /* 72h: descriptor format */
+}
+
 void scsi_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc)
 {
 	static const struct extra none;

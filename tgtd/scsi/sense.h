@@ -75,6 +75,8 @@ struct scsi_cmd;
 
 /* Sets status CHECK CONDITION and the sense of @cmd (fixed or descriptor by the control mode page's
  * D_SENSE). @asc: ASC << 8 | ASCQ. On the command's loop. */
+/* Of a command that ends with CHECK CONDITION; 0 (NO SENSE) without sense data. */
+enum sense_key scsi_sense_key(const struct scsi_cmd *cmd);
 void scsi_sense(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc);
 /* The same with an INFORMATION field (SPC-4 4.5.3: LBA, miscompare offset, residue). */
 void scsi_sense_info(struct scsi_cmd *cmd, enum sense_key key, uint16_t asc, uint64_t info);

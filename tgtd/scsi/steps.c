@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/timing.h"
 
 /* ---- parameter data -------------------------------------------------------------------------- */
 
@@ -66,6 +67,7 @@ void scsi_fetch(struct scsi_cmd *cmd, uint64_t off, void *dst, uint32_t len,
 	cmd->resume = resume;
 	seg->state = SEG_WIRE;
 	cmd->nsegs_busy++;
+	scsi_cmd_part(cmd, LAT_WIRE);
 	cmd->nexus->ops->fetch(cmd, seg);
 }
 
@@ -75,6 +77,7 @@ void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status)
 	seg->state = SEG_IDLE;
 	cmd->nsegs_busy--;
 	frags_put(&seg->io.data);
+	scsi_cmd_part_on(cmd, LAT_CACHE);
 	if (scsi_aborted(cmd)) {
 		scsi_done_aborted(cmd);
 		return;
@@ -130,7 +133,9 @@ static void io_over(struct scsi_cmd *cmd)
 static void io_done(struct blk_req *req)
 {
 	struct scsi_cmd *cmd = container_of(req, struct scsi_seg, io)->cmd;
+
 	cmd->nsegs_busy--;
+	scsi_cmd_io_back(cmd, req);
 	io_over(cmd);
 }
 
@@ -168,6 +173,7 @@ void scsi_io_submit(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd))
 	seg->io.done = io_done;
 	if (!blk_submit(cmd->io_blk, &seg->io)) {
 		cmd->nsegs_busy++;
+		scsi_cmd_part(cmd, LAT_STORE);
 		return;
 	}
 	if (depth < IO_INLINE) {
@@ -206,6 +212,7 @@ static void io_prepared(struct blk_req *req)
 
 	cmd->nsegs_busy--;
 	cmd->seg[1].state = SEG_IDLE;
+	scsi_cmd_io_back(cmd, req);
 	if (scsi_aborted(cmd)) {
 		if (req->status == 0)
 			blk_write_cancel(cmd->io_blk, req);
@@ -229,6 +236,7 @@ void scsi_io_write(struct scsi_cmd *cmd, void (*fill)(struct scsi_cmd *cmd),
 	}
 	seg->state = SEG_STORE;
 	cmd->nsegs_busy++;
+	scsi_cmd_waits(cmd, LAT_WAIT_BLOCKS);
 }
 
 /* ---- jobs elsewhere -------------------------------------------------------------------------- */
@@ -238,6 +246,7 @@ static void job_home(struct loop_msg *m)
 	struct scsi_cmd *cmd = container_of(m, struct scsi_cmd, msg);
 
 	cmd->state &= ~(uint32_t)CMD_JOB;
+	scsi_cmd_part_on(cmd, LAT_CACHE);
 	if (scsi_aborted(cmd)) {
 		scsi_done_aborted(cmd);
 		return;
@@ -249,6 +258,7 @@ void scsi_job_begin(struct scsi_cmd *cmd, void (*resume)(struct scsi_cmd *cmd))
 {
 	cmd->resume = resume;
 	cmd->state |= CMD_JOB;
+	scsi_cmd_part(cmd, LAT_STORE);
 }
 
 void scsi_job_done(struct scsi_cmd *cmd)

@@ -57,6 +57,9 @@ struct tcp_conn {
 	uint32_t crc;
 	uint8_t stash[TCP_RX_STASH];
 	struct loop_deferred parse_later;
+	/* Of what was received last: when this connection's turn came and when it was over (0:
+	 * nobody looked), and when sending the answers began (tgtd/scsi/timing.h). */
+	uint64_t rx_begin_ns, rx_end_ns, tx_begin_ns;
 	/* ---- sending ---- */
 	struct list queue;	/* iscsi_pdu not yet (fully) in a batch */
 	struct tcp_tx_batch *batch;

@@ -11,6 +11,7 @@
 
 #include "tgtd/iscsi/digest.h"
 #include "tgtd/iscsi/fast.h"
+#include "tgtd/scsi/timing.h"
 #include "tgtd/tcp/conn.h"
 
 #define DIRECT_MIN 8192 /* below, a copy is cheaper than another call */
@@ -293,7 +294,7 @@ static void received(struct tcp_conn *tc, const struct iovec *iov, uint32_t dire
 	tc->tail += n - d;
 }
 
-void tcp_rx_ready(struct tcp_conn *tc)
+static void rx_rounds(struct tcp_conn *tc)
 {
 	struct iscsi_conn *conn = &tc->conn;
 
@@ -356,6 +357,17 @@ void tcp_rx_ready(struct tcp_conn *tc)
 		}
 	}
 	tcp_rx_rest(tc);
+}
+
+void tcp_rx_ready(struct tcp_conn *tc)
+{
+	struct loop *loop = tc->conn.loop;
+
+	tc->rx_begin_ns = loop_lap(loop);
+	scsi_rx_begin(tc->rx_begin_ns);
+	rx_rounds(tc);
+	/* Who is alone goes on with sending. */
+	tc->rx_end_ns = loop_more(loop) ? loop_lap_end(loop) : 0;
 }
 
 /* ---- stopping and going on ------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 #include "tgtd/iscsi/digest.h"
 #include "tgtd/iscsi/fast.h"
+#include "tgtd/scsi/timing.h"
 #include "tgtd/tcp/conn.h"
 
 static void tx_flush(struct loop_deferred *d);
@@ -28,27 +29,33 @@ bool tcp_tx_idle(const struct tcp_conn *tc)
 	return !tc->batch && list_empty(&tc->queue);
 }
 
+/* Cursor in the fragment list: index, offset. */
+static __attribute__((noinline, cold)) void place_cursor(struct iscsi_pdu *pdu)
+{
+	const struct frags *f = &pdu->seg->io.data;
+	uint64_t i = 0, off = pdu->seg_off;
+
+	while (i < f->n && off >= f->v[i].len)
+		off -= f->v[i++].len;
+	pdu->tp_word[0] = i;
+	pdu->tp_word[1] = off;
+}
+
+/* For each answer, so it saves no registers: what it calls, it calls last, or seldom. */
 void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 {
 	struct tcp_conn *tc = tcp_of(conn);
+	bool first = list_empty(&tc->queue);
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(!tc->closing);
-	/* Cursor in the fragment list: index, offset. Where it begins is
-	 * build_data_in()'s to know. */
-	if (unlikely(pdu->seg_off) && pdu->kind == PDU_DATA_IN) {
-		const struct frags *f = &pdu->seg->io.data;
-		uint64_t i = 0, off = pdu->seg_off;
-
-		while (i < f->n && off >= f->v[i].len)
-			off -= f->v[i++].len;
-		pdu->tp_word[0] = i;
-		pdu->tp_word[1] = off;
-	}
-	/* Who queues behind another leaves the call to that one. */
-	if (list_empty(&tc->queue) && !tc->blocked)
-		loop_defer(conn->loop, &tc->flush);
 	list_add_tail(&tc->queue, &pdu->link);
+	/* Where the cursor begins is build_data_in()'s to know. */
+	if (unlikely(pdu->seg_off) && pdu->kind == PDU_DATA_IN)
+		place_cursor(pdu);
+	/* Who queues behind another leaves the call to that one. */
+	if (first && !tc->blocked)
+		loop_defer(conn->loop, &tc->flush);
 }
 
 /* ---- building a batch ------------------------------------------------------------------------ */
@@ -369,7 +376,10 @@ static inline void batch_over(struct tcp_conn *tc)
 	list_splice_tail(&pdus, &tc->batch->pdus);
 	tcp_tx_batch_put(tc->batch);
 	tc->batch = NULL;
+	scsi_batch_begin(tc->conn.last_rx_ns, tc->rx_begin_ns, tc->rx_end_ns, tc->tx_begin_ns,
+			 loop_lap_end(tc->conn.loop));
 	give_back(&pdus);
+	scsi_batch_end(iscsi_conn_nexus(&tc->conn));
 }
 
 static void transmit(struct tcp_conn *tc)
@@ -422,6 +432,7 @@ static void tx_flush(struct loop_deferred *d)
 
 	if (tc->blocked || tc->reported)
 		return;
+	tc->tx_begin_ns = loop_lap(tc->conn.loop);
 	transmit(tc);
 	if (tc->closing)
 		tc->drained(tc);
