@@ -331,6 +331,7 @@ static const struct name ops[] = {
 	{ "bind", ADM_BIND },	  { "unbind", ADM_UNBIND }, { "update", ADM_UPDATE },
 	{ "stat", ADM_STAT },	  { "start", ADM_START },   { "stop", ADM_STOP },
 	{ "watch", ADM_WATCH },
+	{ "latency", ADM_LATENCY }, { "slow", ADM_SLOW },
 };
 
 static const struct name device_types[] = {

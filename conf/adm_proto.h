@@ -56,6 +56,8 @@ enum adm_op {
 	ADM_START,
 	ADM_STOP,
 	ADM_WATCH, /* not in tgt; answered again and again, see below */
+	ADM_LATENCY,
+	ADM_SLOW,
 	ADM_OPS
 };
 

@@ -111,14 +111,14 @@ _tgtd_target_keys='HeaderDigest DataDigest InitialR2T ImmediateData DataPDUInOrd
 	data_out_timeout state default-mask allow_target_reset allow_explicit_alua alua_state
 	alua_groups alua_preferred alua_transition_time portals'
 _tgtd_settings='State debug iSNS iSNSServerIP iSNSServerPort iSNSAccessControl weak_secrets
-	default-mask'
+	default-mask latency_initiators'
 
 # The values of a parameter, a key, a setting: where they are words
 _tgtd_values() {
 	case $1 in
 	sense_format | removable | readonly | online | swp | thin_provisioning) echo 0 1 ;;
 	resize | refresh) echo 1 ;;
-	write_cache | debug) echo on off ;;
+	write_cache | debug | latency_initiators) echo on off ;;
 	HeaderDigest | DataDigest) echo None CRC32C CRC32C,None None,CRC32C ;;
 	InitialR2T | ImmediateData | DataPDUInOrder | DataSequenceInOrder | allow_target_reset | \
 		allow_explicit_alua) echo Yes No ;;
@@ -159,16 +159,16 @@ _tgtadm() {
 	-m | --mode) _tgtd_offer system target logicalunit account portal session conn lld cache ;;
 	-o | --op)
 		case $mode in
-		system) _tgtd_offer show stat update delete watch ;;
-		target) _tgtd_offer new delete show stat update bind unbind ;;
-		logicalunit) _tgtd_offer new update delete stat ;;
+		system) _tgtd_offer show stat latency update delete watch ;;
+		target) _tgtd_offer new delete show stat latency update bind unbind ;;
+		logicalunit) _tgtd_offer new update delete stat latency slow ;;
 		account) _tgtd_offer new update delete bind unbind show ;;
 		portal) _tgtd_offer new delete show ;;
 		session) _tgtd_offer show stat ;;
 		conn) _tgtd_offer show stat delete ;;
 		lld) _tgtd_offer start stop show ;;
 		cache) _tgtd_offer show stat update ;;
-		*) _tgtd_offer new delete show stat update bind unbind start stop ;;
+		*) _tgtd_offer new delete show stat latency slow update bind unbind start stop ;;
 		esac
 		;;
 	-t | --tid) _tgtd_offer $(_tgtd_tids) ;;

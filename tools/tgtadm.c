@@ -92,14 +92,14 @@ __attribute__((noreturn)) static void help(void)
 	printf("tgtadm %s - administration of the SCSI target daemon tgtd\n\n"
 	       "Usage: tgtadm --mode <mode> --op <operation> [OPTION...]\n\n"
 	       "  --mode system --op show [--name config|counters|stores|failed-logins]\n"
-	       "  --mode system --op stat|delete\n"
+	       "  --mode system --op stat|latency|delete\n"
 	       "  --mode system --op stat --name machine --json\n"
 	       "  --mode system --op watch [--name login,logout,login_failed,change,access,store,message]\n"
 	       "  --mode system --op stat --name all|cache_|iscsi_|tcp_|iser_...\n"
 	       "  --mode system --op update --name State|debug|iSNS... --value <value>\n"
 	       "  --mode target --op new --tid <id> --targetname <name>\n"
 	       "  --mode target --op delete --tid <id> [--force]\n"
-	       "  --mode target --op show|stat [--tid <id>]\n"
+	       "  --mode target --op show|stat|latency [--tid <id>]\n"
 	       "  --mode target --op update --tid <id> --name <param> --value <value>\n"
 	       "  --mode target --op update --tid <id> --initiator-name <name> --params <name>=<value>[,...]\n"
 	       "  --mode target --op bind|unbind --tid <id> --initiator-address <address>|ALL\n"
@@ -109,7 +109,7 @@ __attribute__((noreturn)) static void help(void)
 	       "         [--bstype aio|rdwr|ram|null|nbd] [--bsopts <options>] [--bsoflags sync|direct|sync:direct]\n"
 	       "         [--blocksize <bytes>] [--device-type disk] [--params <name>=<value>[,...]]\n"
 	       "  --mode logicalunit --op update --tid <id> --lun <lun> --params <name>=<value>[,...]\n"
-	       "  --mode logicalunit --op delete|stat --tid <id> --lun <lun>\n"
+	       "  --mode logicalunit --op delete|stat|latency|slow --tid <id> --lun <lun>\n"
 	       "  --mode account --op new|update --user <name> --password <secret>|-\n"
 	       "  --mode account --op new|update --user <name> --password-file <file>\n"
 	       "  --mode account --op delete --user <name>\n"
@@ -229,12 +229,14 @@ static const struct rule rules[] = {
 	{ ADM_SYSTEM, ADM_STAT, NULL, 0, false },
 	{ ADM_SYSTEM, ADM_DELETE, NULL, 0, false },
 	{ ADM_SYSTEM, ADM_WATCH, "LmonvC", 0, false },
+	{ ADM_SYSTEM, ADM_LATENCY, "moC", 0, false },
 	{ ADM_SYSTEM, ADM_UPDATE, "LmonvC", NEED_NAME_VALUE, false },
 
 	{ ADM_TARGET, ADM_NEW, "LmotTC", NEED_TID | NEED_TARGETNAME, false },
 	{ ADM_TARGET, ADM_DELETE, "LmotCF", NEED_TID, false },
 	{ ADM_TARGET, ADM_SHOW, "LmotC", 0, false },
 	{ ADM_TARGET, ADM_STAT, "LmotC", NEED_TID, false },
+	{ ADM_TARGET, ADM_LATENCY, "LmotC", NEED_TID, false },
 	{ ADM_TARGET, ADM_BIND, "LmotIQBHCXA", NEED_TID | NEED_INITIATOR, false },
 	{ ADM_TARGET, ADM_UNBIND, "LmotIQBHCA", NEED_TID | NEED_INITIATOR, false },
 	{ ADM_TARGET, ADM_UPDATE, "LmotnvCQXP", NEED_TID | NEED_NAME_VALUE, false },
@@ -242,6 +244,8 @@ static const struct rule rules[] = {
 	{ ADM_LU, ADM_NEW, "LmofytlbEYPCS", NEED_TID | NEED_LUN | NEED_STORE, false },
 	{ ADM_LU, ADM_DELETE, "LmotlC", NEED_TID | NEED_LUN, false },
 	{ ADM_LU, ADM_STAT, "LmotlC", NEED_TID | NEED_LUN, false },
+	{ ADM_LU, ADM_LATENCY, "LmotlC", NEED_TID | NEED_LUN, false },
+	{ ADM_LU, ADM_SLOW, "LmotlC", NEED_TID | NEED_LUN, false },
 	{ ADM_LU, ADM_UPDATE, "LmofytlPC", NEED_TID | NEED_LUN, true },
 
 	{ ADM_ACCOUNT, ADM_NEW, "LmoupfC", NEED_USER | NEED_PASSWORD, false },

@@ -359,6 +359,12 @@ enum adm_status watch_begin(struct adm_call *call);
 void watch_pushed(struct adm_call *call);
 void watch_gone(struct adm_call *call);
 
+/* ---- latency_verbs.c ------------------------------------------------------------------------- */
+enum adm_status verb_lu_latency(struct adm_call *call);
+enum adm_status verb_lu_slow(struct adm_call *call);
+enum adm_status verb_target_latency(struct adm_call *call);
+enum adm_status verb_system_latency(struct adm_call *call);
+
 /* ---- export.c -------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */
 void export_config(struct adm_call *call);

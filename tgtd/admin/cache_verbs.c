@@ -71,6 +71,19 @@ static void where_lines(struct adm_out *out, uint32_t nodes)
 	}
 }
 
+/* @figure / @per with a digit if @per is not 1. Of one node nothing far can be measured (U9). */
+static void measured_line(struct adm_out *out, const char *what, uint32_t figure, uint32_t per,
+			  const char *unit)
+{
+	if (!figure)
+		out_printf(out, "    %s: not measured\n", what);
+	else if (per == 1)
+		out_printf(out, "    %s: %u %s\n", what, figure, unit);
+	else
+		out_printf(out, "    %s: %u.%u %s\n", what, figure / per, figure * 10 / per % 10,
+			   unit);
+}
+
 enum adm_status cache_verb_show(struct adm_call *call)
 {
 	struct adm_out *out = &call->out;
@@ -107,15 +120,11 @@ enum adm_status cache_verb_show(struct adm_call *call)
 		   dirty_record_accepts() ? "accepted" :
 					    "in doubt",
 		   unseen ? unseen : "");
-	out_printf(out,
-		   "    Hop: %u ns\n"
-		   "    Local memory: %u MB/s\n"
-		   "    Remote memory: %u MB/s\n"
-		   "    Local header: %u.%u ns\n"
-		   "    Remote header: %u.%u ns\n",
-		   i.hop_ns, i.local_mbps, i.remote_mbps, i.local_line_ps / 1000,
-		   i.local_line_ps / 100 % 10, i.remote_line_ps / 1000,
-		   i.remote_line_ps / 100 % 10);
+	measured_line(out, "Hop", i.hop_ns, 1, "ns");
+	measured_line(out, "Local memory", i.local_mbps, 1, "MB/s");
+	measured_line(out, "Remote memory", i.remote_mbps, 1, "MB/s");
+	measured_line(out, "Local header", i.local_line_ps, 1000, "ns");
+	measured_line(out, "Remote header", i.remote_line_ps, 1000, "ns");
 	if (i.nodes > 1)
 		out_printf(out,
 			   "    Sent near: %" PRIu64 " bytes of large reads\n"

@@ -160,6 +160,10 @@ static enum adm_status system_update(struct adm_call *call)
 		isns_access_changed();
 		return ADM_OK;
 	}
+	if (!strcmp(name, "latency_initiators") && flag >= 0) {
+		lat_initiators_set(flag);
+		return ADM_OK;
+	}
 	if (!strcmp(name, "weak_secrets"))
 		return set_weak_secrets(call, value);
 	if (!strcmp(name, "default-mask")) {
@@ -339,16 +343,18 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 		[ADM_SHOW] = system_show, [ADM_STAT] = system_stat,
 		[ADM_UPDATE] = system_update, [ADM_DELETE] = system_delete,
 		[ADM_WATCH] = watch_begin,
+		[ADM_LATENCY] = verb_system_latency,
 	},
 	[ADM_TARGET] = {
 		[ADM_NEW] = verb_target_new, [ADM_DELETE] = verb_target_delete,
 		[ADM_SHOW] = verb_target_show, [ADM_STAT] = verb_target_stat,
 		[ADM_BIND] = verb_target_bind, [ADM_UNBIND] = verb_target_unbind,
-		[ADM_UPDATE] = verb_target_update,
+		[ADM_UPDATE] = verb_target_update, [ADM_LATENCY] = verb_target_latency,
 	},
 	[ADM_LU] = {
 		[ADM_NEW] = verb_lu_new, [ADM_DELETE] = verb_lu_delete,
 		[ADM_UPDATE] = verb_lu_update, [ADM_STAT] = verb_lu_stat,
+		[ADM_LATENCY] = verb_lu_latency, [ADM_SLOW] = verb_lu_slow,
 	},
 	[ADM_ACCOUNT] = {
 		[ADM_NEW] = verb_account_new, [ADM_DELETE] = verb_account_delete,
@@ -377,9 +383,16 @@ static bool one_line(const struct adm_call *call)
 /* Is a password right? is a question for the administrator alone. */
 static bool only_looks(const struct adm_call *call)
 {
-	return (call->req.op == ADM_SHOW || call->req.op == ADM_STAT ||
-		call->req.op == ADM_WATCH) &&
-	       !call->req.text[ADM_T_PASSWORD];
+	switch (call->req.op) {
+	case ADM_SHOW:
+	case ADM_STAT:
+	case ADM_LATENCY:
+	case ADM_SLOW:
+	case ADM_WATCH:
+		return !call->req.text[ADM_T_PASSWORD];
+	default:
+		return false;
+	}
 }
 
 void verbs_execute(struct adm_call *call)
