@@ -10,6 +10,7 @@
 #include "cache/backend/aio_engine.h"
 #include "events/offload.h"
 #include "events/log.h"
+#include "events/probe.h"
 
 #define DEPTH 512     /* requests in the kernel, a loop */
 #define DEPTH_MIN 16
@@ -182,6 +183,7 @@ static void aio_engine_end(struct aio_io *io, int status)
 	if (io->aligned && req->op == BLK_READ && status == 0)
 		frags_copy_in(&req->data, 0, io->aligned, req->len);
 	aio_engine_io_put(io);
+	PROBE3(store_done, req, req->op, status);
 	blk_complete_here(req, status);
 }
 
@@ -657,6 +659,7 @@ bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 		}
 		io->at = io->iov;
 	}
+	PROBE4(store_start, req, req->op, req->offset, req->len);
 	aio_engine_start(io);
 	return false;
 }

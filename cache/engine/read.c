@@ -8,6 +8,7 @@
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
+#include "events/probe.h"
 
 /* ---- the hit path ---------------------------------------------------------------------------- */
 
@@ -308,6 +309,7 @@ static __attribute__((noinline)) bool cache_read_general(struct cache_dev *dev,
 		return true;
 	}
 	metric_inc(M_cache_read_misses);
+	PROBE3(cache_miss, req->blk->store_id, req->offset, req->len);
 	return read_missed(dev, req);
 }
 

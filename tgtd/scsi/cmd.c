@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include "events/probe.h"
 #include "events/report.h"
 #include "tgtd/scsi/lu.h"
 #include "tgtd/scsi/timing.h"
@@ -148,6 +149,7 @@ static inline_always void cmd_end(struct scsi_cmd *cmd, enum lat_class class)
 	struct scsi_itl *itl = cmd->itl;
 
 	ASSERT(cmd->state & CMD_DONE);
+	PROBE3(cmd_answer, cmd, cmd->cdb, cmd->status);
 	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++) {
 		ASSERT(cmd->seg[i].state == SEG_IDLE);
 		ASSERT(cmd->seg[i].io.data.n == 0);

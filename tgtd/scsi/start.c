@@ -4,6 +4,7 @@
  * its handler runs. By start_fast() when nothing is in its way, by start_general() otherwise; the
  * rule is in media.h. READ(10), which most commands are, begins here without a call.
  */
+#include "events/probe.h"
 #include "tgtd/scsi/media.h"
 
 /* SAM-5 4.7.7.5.1: the REPORT LUNS well known logical unit, C101h in extended addressing. */
@@ -175,6 +176,7 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 {
 	ASSERT_ON_LOOP(cmd->nexus->loop);
 	ASSERT(!(cmd->state & CMD_ACTIVE));
+	PROBE3(cmd_start, cmd, cmd->cdb, cmd->lun);
 	if (unlikely(!start_fast(cmd)))
 		start_general(cmd, 0);
 }
