@@ -332,6 +332,7 @@ static const struct name ops[] = {
 	{ "stat", ADM_STAT },	  { "start", ADM_START },   { "stop", ADM_STOP },
 	{ "watch", ADM_WATCH },
 	{ "latency", ADM_LATENCY }, { "slow", ADM_SLOW },
+	{ "explain", ADM_EXPLAIN },
 };
 
 static const struct name device_types[] = {

@@ -58,6 +58,7 @@ enum adm_op {
 	ADM_WATCH, /* not in tgt; answered again and again, see below */
 	ADM_LATENCY,
 	ADM_SLOW,
+	ADM_EXPLAIN,
 	ADM_OPS
 };
 

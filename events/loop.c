@@ -305,7 +305,12 @@ void loop_tick(struct loop *loop, struct loop_tick *t)
 
 static inline void read_clock(struct loop *loop)
 {
+	const uint64_t began = loop->now;
+
 	loop->now = loop->lap = clock_now_ns();
+	if (loop->uncounted)
+		counter_add(&loop->stats.busy_ns, loop->now - began);
+	loop->uncounted = false;
 	while (!list_empty(&loop->ticks)) {
 		struct loop_tick *t = list_first(&loop->ticks, struct loop_tick, link);
 
@@ -500,6 +505,7 @@ unsigned loop_iterate(struct loop *loop, int limit_ms)
 	 * not followed by more of it. */
 	work = messages + events + polled;
 	loop->worked = work > 0;
+	loop->uncounted = work + fired > 0;
 	loop->busy_otherwise = messages + polled > 0;
 	if (!work && !loop->idle_since)
 		loop->idle_since = loop->now;

@@ -202,7 +202,10 @@ struct loop_stats {
 	uint64_t wakeups_sent; /* eventfd writes by others to wake this loop */
 	uint64_t messages;     /* handled */
 	uint64_t fd_events;    /* callbacks called */
-	uint64_t cpu_ns;       /* CPU time of its thread, user and system */
+	uint64_t cpu_ns;       /* CPU time of its thread, user and system; spinning, too */
+	uint64_t busy_ns;      /* iterations that had work: from their begin to the next look
+				* at the clock */
+	int tid;	       /* its thread, 0: none now */
 };
 void loop_get_stats(const struct loop *loop, struct loop_stats *out);
 /* Every loop there is, in the order of their creation. Any thread; @fn may neither create nor

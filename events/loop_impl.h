@@ -60,6 +60,7 @@ struct loop {
 	uint64_t fetched_at;	 /* when epoll_wait last returned, */
 	bool fetched_none;	 /* and whether it had nothing */
 	bool worked;		 /* the last iteration found work, */
+	bool uncounted;		 /* and that is not in stats.busy_ns yet */
 	bool busy_otherwise;	 /* and some of it did not come through fds */
 	unsigned looks_skipped;	 /* in a row */
 	struct loop_fd *hot_fd;	 /* what epoll_wait has reported lately, and nothing else, */

@@ -161,6 +161,7 @@ void loop_run(struct loop *loop)
 
 	if (pthread_getcpuclockid(pthread_self(), &loop->cpu_clock) == 0)
 		atomic_store_explicit(&loop->clock_valid, true, memory_order_release);
+	__atomic_store_n(&loop->stats.tid, gettid(), __ATOMIC_RELAXED);
 	while (!atomic_load_explicit(&loop->stop, memory_order_acquire))
 		loop_iterate(loop, -1);
 	/* What was posted before the stop is there by now. Two that answer each other for ever are
@@ -174,6 +175,7 @@ void loop_run(struct loop *loop)
 				 __ATOMIC_RELAXED);
 		atomic_store(&loop->clock_valid, false);
 	}
+	__atomic_store_n(&loop->stats.tid, 0, __ATOMIC_RELAXED);
 	thread_leave(loop, before);
 }
 
@@ -328,6 +330,8 @@ void loop_get_stats(const struct loop *loop, struct loop_stats *out)
 	out->wakeups_sent = __atomic_load_n(&s->wakeups_sent, __ATOMIC_RELAXED);
 	out->messages = __atomic_load_n(&s->messages, __ATOMIC_RELAXED);
 	out->fd_events = __atomic_load_n(&s->fd_events, __ATOMIC_RELAXED);
+	out->busy_ns = __atomic_load_n(&s->busy_ns, __ATOMIC_RELAXED);
+	out->tid = __atomic_load_n(&s->tid, __ATOMIC_RELAXED);
 	if (atomic_load_explicit(&loop->clock_valid, memory_order_acquire))
 		cpu = read_cpu_clock(loop->cpu_clock);
 	/* 0: the thread ended between the two lines above. */

@@ -161,14 +161,14 @@ _tgtadm() {
 		case $mode in
 		system) _tgtd_offer show stat latency update delete watch ;;
 		target) _tgtd_offer new delete show stat latency update bind unbind ;;
-		logicalunit) _tgtd_offer new update delete stat latency slow ;;
+		logicalunit) _tgtd_offer new update delete stat latency slow explain ;;
 		account) _tgtd_offer new update delete bind unbind show ;;
 		portal) _tgtd_offer new delete show ;;
 		session) _tgtd_offer show stat ;;
 		conn) _tgtd_offer show stat delete ;;
 		lld) _tgtd_offer start stop show ;;
 		cache) _tgtd_offer show stat update ;;
-		*) _tgtd_offer new delete show stat latency slow update bind unbind start stop ;;
+		*) _tgtd_offer new delete show stat latency slow explain update bind unbind start stop ;;
 		esac
 		;;
 	-t | --tid) _tgtd_offer $(_tgtd_tids) ;;

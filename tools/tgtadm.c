@@ -109,7 +109,7 @@ __attribute__((noreturn)) static void help(void)
 	       "         [--bstype aio|rdwr|ram|null|nbd] [--bsopts <options>] [--bsoflags sync|direct|sync:direct]\n"
 	       "         [--blocksize <bytes>] [--device-type disk] [--params <name>=<value>[,...]]\n"
 	       "  --mode logicalunit --op update --tid <id> --lun <lun> --params <name>=<value>[,...]\n"
-	       "  --mode logicalunit --op delete|stat|latency|slow --tid <id> --lun <lun>\n"
+	       "  --mode logicalunit --op delete|stat|latency|slow|explain --tid <id> --lun <lun>\n"
 	       "  --mode account --op new|update --user <name> --password <secret>|-\n"
 	       "  --mode account --op new|update --user <name> --password-file <file>\n"
 	       "  --mode account --op delete --user <name>\n"
@@ -246,6 +246,7 @@ static const struct rule rules[] = {
 	{ ADM_LU, ADM_STAT, "LmotlC", NEED_TID | NEED_LUN, false },
 	{ ADM_LU, ADM_LATENCY, "LmotlC", NEED_TID | NEED_LUN, false },
 	{ ADM_LU, ADM_SLOW, "LmotlC", NEED_TID | NEED_LUN, false },
+	{ ADM_LU, ADM_EXPLAIN, "LmotlC", NEED_TID | NEED_LUN, false },
 	{ ADM_LU, ADM_UPDATE, "LmofytlPC", NEED_TID | NEED_LUN, true },
 
 	{ ADM_ACCOUNT, ADM_NEW, "LmoupfC", NEED_USER | NEED_PASSWORD, false },

@@ -68,6 +68,7 @@ int admin_start(const struct admin_conf *conf)
 void admin_stop(void)
 {
 	isns_stop();
+	explain_stop();
 	loop_undefer(&adm.drain);
 	server_stop();
 	set_drop_all(&adm.cache_keys);

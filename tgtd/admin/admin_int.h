@@ -365,6 +365,11 @@ enum adm_status verb_lu_slow(struct adm_call *call);
 enum adm_status verb_target_latency(struct adm_call *call);
 enum adm_status verb_system_latency(struct adm_call *call);
 
+/* ---- explain.c ------------------------------------------------------------------------------- */
+enum adm_status verb_lu_explain(struct adm_call *call);
+/* At the end: those that still look on go. */
+void explain_stop(void);
+
 /* ---- export.c -------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */
 void export_config(struct adm_call *call);

@@ -355,6 +355,7 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 		[ADM_NEW] = verb_lu_new, [ADM_DELETE] = verb_lu_delete,
 		[ADM_UPDATE] = verb_lu_update, [ADM_STAT] = verb_lu_stat,
 		[ADM_LATENCY] = verb_lu_latency, [ADM_SLOW] = verb_lu_slow,
+		[ADM_EXPLAIN] = verb_lu_explain,
 	},
 	[ADM_ACCOUNT] = {
 		[ADM_NEW] = verb_account_new, [ADM_DELETE] = verb_account_delete,
@@ -389,6 +390,7 @@ static bool only_looks(const struct adm_call *call)
 	case ADM_LATENCY:
 	case ADM_SLOW:
 	case ADM_WATCH:
+	case ADM_EXPLAIN:
 		return !call->req.text[ADM_T_PASSWORD];
 	default:
 		return false;

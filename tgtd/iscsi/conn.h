@@ -85,6 +85,7 @@ struct iscsi_conn {
 				 * in, set before iscsi_rx_pdu() */
 	struct iscsi_params params;
 	struct list tasks;	/* iscsi_task.link */
+	uint32_t round_cmd_sn;	/* ExpCmdSN as of the last iscsi_rx_round() */
 	uint64_t last_rx_ns;	/* anything received: feeds the keepalive */
 	struct iscsi_conn_stats stats; /* by counter_add(); anybody may read them */
 	/* See ISCSI_SOLICIT_MAX. */

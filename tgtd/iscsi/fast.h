@@ -36,6 +36,22 @@
  */
 uint32_t iscsi_fast_rx(struct iscsi_conn *conn, const uint8_t *p, uint32_t len) must_check;
 
+/* What had come has been looked at: was it commands, and nearly as many as the window has room for?
+ * Then the initiator may be waiting for the window. Of a small one half is enough, since commands
+ * of such do not come together. Counted in the nexus (scsi_nexus.rounds). */
+static inline void iscsi_rx_round(struct iscsi_conn *conn)
+{
+	struct iscsi_session *s = conn->sess;
+	uint32_t left;
+
+	if (!s || s->exp_cmd_sn == conn->round_cmd_sn)
+		return;
+	conn->round_cmd_sn = s->exp_cmd_sn;
+	left = s->max_cmd_sn + 1 - s->exp_cmd_sn;
+	counter_add(&s->nexus.rounds, 1);
+	counter_add(&s->nexus.full_rounds, left <= (s->window < 8 ? s->window / 2 : s->window / 8));
+}
+
 /* @count headers that lie @stride bytes apart from @bhs on have come, and will be taken soon, or
  * (@next, one) before any other: memory that their commands will touch is fetched meanwhile. They
  * are unchecked, and of one opcode. */

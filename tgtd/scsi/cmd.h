@@ -216,6 +216,8 @@ struct scsi_nexus {
 	char iqn[SCSI_PORT_NAME_MAX];	     /* initiator (device) name: identity for LUN masking */
 	char address[64];		     /* textual peer address */
 	uint16_t rtpi;			     /* relative target port identifier it came in by */
+	uint64_t rounds, full_rounds;	     /* times that commands were received; ... that
+					      * used up the window; ->loop writes */
 	uint64_t id;			     /* unique while the daemon runs:
 					      * stream id, statistics */
 	struct list link;		     /* target->nexuses, target->lock */

@@ -592,3 +592,30 @@ void scsi_lu_get_stats(const struct scsi_lu *clu, const struct scsi_nexus *nexus
 			add_stats(out, &itl->st);
 	pthread_mutex_unlock(&lu->lock);
 }
+
+void scsi_lu_each_session(struct scsi_lu *lu,
+			  void (*fn)(const struct scsi_session_figures *f, void *arg), void *arg)
+{
+	struct scsi_itl *itl;
+
+	pthread_mutex_lock(&lu->lock);
+	list_for_each(itl, &lu->itls, link) {
+		struct scsi_lu_stats st = { 0 };
+		const struct scsi_nexus *n = itl->nexus;
+
+		add_stats(&st, &itl->st);
+		const struct scsi_session_figures f = {
+			.id = n->id,
+			.initiator = n->iqn,
+			.cmds = st.rd_done_cmds + st.wr_done_cmds,
+			.bytes = st.rd_done_bytes + st.wr_done_bytes,
+			.under_way = __atomic_load_n(&itl->inflight, __ATOMIC_RELAXED),
+			.rounds = __atomic_load_n(&n->rounds, __ATOMIC_RELAXED),
+			.full_rounds = __atomic_load_n(&n->full_rounds, __ATOMIC_RELAXED),
+			.loop = n->loop,
+		};
+
+		fn(&f, arg);
+	}
+	pthread_mutex_unlock(&lu->lock);
+}

@@ -21,6 +21,7 @@ int scsi_nexus_attach(struct scsi_nexus *n)
 	n->itl = NULL;
 	n->nitl = 0;
 	n->touched = NULL;
+	n->rounds = n->full_rounds = 0;
 	n->gate = 0;
 	n->limit = NULL;
 	n->msgs = 0;

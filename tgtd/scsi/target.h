@@ -248,6 +248,20 @@ struct scsi_lu_stats {
 void scsi_lu_get_stats(const struct scsi_lu *lu, const struct scsi_nexus *nexus,
 		       struct scsi_lu_stats *out);
 
+/* What one session has on a logical unit. */
+struct scsi_session_figures {
+	uint64_t id;	       /* scsi_nexus.id */
+	const char *initiator; /* its name; valid within fn() */
+	uint64_t cmds, bytes;  /* done, reads and writes */
+	uint32_t under_way;    /* commands, now */
+	uint64_t rounds, full_rounds; /* as in scsi_nexus */
+	struct loop *loop;
+};
+/* Of each that has used it and is there. Any thread; fn() runs under locks: it must be quick, and
+ * call nothing here. */
+void scsi_lu_each_session(struct scsi_lu *lu,
+			  void (*fn)(const struct scsi_session_figures *f, void *arg), void *arg);
+
 /* Work that may block: files, opening and closing stores. What has the same key happens in order,
  * on one thread at a time; a store that hangs keeps nobody else waiting. done() on ->home. */
 struct scsi_work {

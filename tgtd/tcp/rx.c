@@ -366,6 +366,7 @@ void tcp_rx_ready(struct tcp_conn *tc)
 	tc->rx_begin_ns = loop_lap(loop);
 	scsi_rx_begin(tc->rx_begin_ns);
 	rx_rounds(tc);
+	iscsi_rx_round(&tc->conn);
 	/* Who is alone goes on with sending. */
 	tc->rx_end_ns = loop_more(loop) ? loop_lap_end(loop) : 0;
 }
