@@ -125,7 +125,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --lld <driver>          iscsi or iser; may be left out\n"
 	       "  --host, --bus           of Fibre Channel targets: refused\n"
 	       "  --control-port <port>   which daemon (tgtd --control-port)\n"
-	       "  --json                  show, stat, watch: the answer as JSON\n"
+	       "  --json                  what is shown as JSON: show, stat, latency ...\n"
 	       "  --debug                 say why the daemon refused\n"
 	       "  --help, --version\n\n"
 	       "See tgtadm(8).\n",
@@ -318,8 +318,9 @@ static void check(const struct cmdline *cl)
 	const char *mode = adm_mode_name((enum adm_mode)cl->mode);
 	unsigned need = rule ? rule->need : 0;
 
-	require(!r->json || cl->op == ADM_SHOW || cl->op == ADM_STAT || cl->op == ADM_WATCH,
-		"'json' is an option of show, stat and watch");
+	require(!r->json || cl->op == ADM_SHOW || cl->op == ADM_STAT || cl->op == ADM_LATENCY ||
+			cl->op == ADM_SLOW || cl->op == ADM_EXPLAIN || cl->op == ADM_WATCH,
+		"'json' is an option of show, stat, latency, slow, explain and watch");
 	if (daemon_checks(cl->mode))
 		return;
 	/* these two come before the operation is looked at */

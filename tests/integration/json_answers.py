@@ -93,7 +93,8 @@ VERBS = ['system show', 'system show --name config', 'system show --name counter
          'account show', 'portal show', 'session show', 'session show --tid 1', 'session show --tid 1 --sid ' + sid,
          'session stat --tid 1', 'session stat --tid 1 --sid ' + sid, 'conn show --tid 1', 'conn stat --tid 1',
          'conn stat --tid 1 --sid %s --cid 0' % sid, 'lld show', 'cache show', 'cache stat',
-         'cache stat --tid 1 --lun 9', 'system stat --name machine']
+         'cache stat --tid 1 --lun 9', 'system latency', 'target latency --tid 1', 'logicalunit latency --tid 1 --lun 1',
+         'logicalunit slow --tid 1 --lun 1', 'logicalunit explain --tid 1 --lun 1', 'system stat --name machine']
 said = {}
 for verb in VERBS:
     try:
@@ -110,7 +111,7 @@ is_so('no secret in any of it', SECRET not in everything and everything.count('p
 # a verb that this test does not know: help says what there is
 helped = subprocess.run([tgtadm, '--help'], capture_output=True, text=True).stdout
 for mode, ops in re.findall(r'--mode (\w+) --op ([\w|]+)', helped):
-    for op in set(ops.split('|')) & {'show', 'stat'}:
+    for op in set(ops.split('|')) & {'show', 'stat', 'latency', 'slow', 'explain'}:
         is_so('%s %s is asked here' % (mode, op), any(v.startswith(mode + ' ' + op) for v in VERBS))
 
 # ---- figures are those of the texts
@@ -162,6 +163,21 @@ is_so('the machine: a session', machine['sessions'][0]['initiator'] == peer.name
 is_so('the machine: partitions', all(len(n['partition_blocks']) == len(n['partition_dirty']) == len(n['partition_resident'])
                                      and sum(n['partition_blocks']) == n['blocks'] for n in machine['nodes']))
 
+# ---- latency
+reads = [r for r in said['logicalunit latency --tid 1 --lun 1']['latency'] if r['class'] == 'read']
+total = [r for r in reads if r['figure'] == 'total'][0]
+is_so('latency: a histogram', total['count'] == 5 == sum(n for _, _, n in total['buckets']) and
+      all(a <= b for a, b, _ in total['buckets']) and total['p50_ns'] <= total['p99_ns'] <= total['max_ns'], total)
+is_so('latency: parts', sum(r['sum_ns'] for r in reads if r['figure'] != 'total') == total['sum_ns'] > 0, reads)
+is_so('latency: of all and of a target', total in said['system latency']['latency'] and total in said['target latency --tid 1']['latency'])
+packed = one['latency']['read']
+bounds = machine['latency_bounds_ns']
+is_so('the machine: latency', packed['count'] == 5 and packed['sum_ns'] == total['sum_ns'] and
+      [[bounds[int(i)], int(n)] for i, n in (b.split(':') for b in packed['buckets'].split())] == [b[1:] for b in total['buckets']], packed)
+slow = said['logicalunit slow --tid 1 --lun 1']['slow']
+is_so('slow commands', slow and all(sum(s['parts_ns'].values()) == s['total_ns'] and
+                                    sum(s['waits_ns'].values()) == s['parts_ns']['waiting'] for s in slow), slow)
+
 # ---- totals outlive the session
 peer.close()
 while ask('session show')['sessions']:
@@ -172,7 +188,7 @@ is_so('totals outlive sessions', after['statistics'] == [] and after['totals'][0
 # ---- refusals
 for words in ('target new --tid 9 -T iqn.x:y', 'logicalunit delete --tid 1 --lun 1', 'system update --name debug --value off'):
     r = adm(words, '--json')
-    is_so(words + ': no JSON', r.returncode == 22 and b"'json' is an option of show and stat" in r.stderr, r)
+    is_so(words + ': no JSON', r.returncode == 22 and b"'json' is an option of show" in r.stderr, r)
 r = adm('target show --tid 99', '--json')
 is_so('a target that is not there', r.returncode == 22 and not r.stdout, r)
 r = adm('session stat', '--json')

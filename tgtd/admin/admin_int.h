@@ -13,7 +13,8 @@
  *     limit_verbs.c limits of initiators, for target_verbs.c and check.c
  *     export.c   the whole configuration as targets.conf text
  *     show.c     everything that prints text
- *     json_show.c json_stat.c json_cache.c json_machine.c   the same as JSON (json.h)
+ *     json_show.c json_stat.c json_cache.c json_latency.c json_machine.c
+ *                the same as JSON (json.h)
  *     json.c     JSON values, and large answers in steps
  *     apply.c    makes and takes down targets and LUs: stores, caches
  *     threads.c  event threads of LUs

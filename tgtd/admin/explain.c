@@ -12,7 +12,7 @@
 #include "cache/engine/stat.h"
 #include "events/bug.h"
 #include "events/clock.h"
-#include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/json.h"
 #include "tgtd/iscsi/iscsi.h"
 
 #define EXPLAIN_NS NSEC_PER_SEC
@@ -322,6 +322,8 @@ static void explain_again(struct timer *timer)
 		explain_tell(x);
 	}
 	explain_free(x);
+	if (status == ADM_OK && call->req.json)
+		status = json_explain(call);
 	adm_call_done(call, status);
 }
 

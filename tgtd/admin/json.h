@@ -114,6 +114,15 @@ enum adm_status json_cache_stat(struct adm_call *call);
 /* The row of a node, without its partitions. */
 json_t *json_cache_node(uint32_t node);
 
+/* json_latency.c: of a LU, a target, or (NULL) all; the slowest commands of a LU. */
+enum adm_status json_latency(struct adm_call *call, struct adm_target *t);
+enum adm_status json_slow(struct adm_call *call, struct adm_lu *lu);
+/* What `--op explain` has put into @call->out becomes JSON there. */
+enum adm_status json_explain(struct adm_call *call);
+/* For the machine: the largest value of each bucket; a LU's histograms of total time, or null. */
+json_t *json_latency_bounds(void);
+json_t *json_latency_packed(struct scsi_lu *lu);
+
 /* Everything that a picture of the machine needs, at one time: `system stat --name machine`. */
 enum adm_status json_machine(struct adm_call *call);
 

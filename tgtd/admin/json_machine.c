@@ -27,6 +27,7 @@ static bool some_head(struct doc *d)
 	doc_add(d, "state", doc_text(adm.offline ? "offline" : "ready"));
 	doc_add(d, "realtime_ns", json_integer((json_int_t)clock_realtime_ns()));
 	doc_add(d, "monotonic_ns", json_integer((json_int_t)clock_now_ns()));
+	doc_add(d, "latency_bounds_ns", json_latency_bounds());
 	if (adm.conf.cache) {
 		struct cache_info info;
 
@@ -154,7 +155,7 @@ static const char *const lu_columns[] = {
 	"size",		 "online",	 "threads",	  "dirty_bytes",
 	"in_doubt",	 "rd_done_bytes", "rd_done_cmds", "wr_done_bytes",
 	"wr_done_cmds",	 "errs",	 "rd_ns",	  "wr_ns",
-	"busy_ns",
+	"busy_ns",	 "latency",
 };
 
 static json_t *machine_lu(const struct adm_target *t, const struct scsi_lu *lu,
@@ -186,6 +187,7 @@ static json_t *machine_lu(const struct adm_target *t, const struct scsi_lu *lu,
 	row_int(row, times.rd);
 	row_int(row, times.wr);
 	row_int(row, times.busy);
+	doc_append(row, json_latency_packed((struct scsi_lu *)(uintptr_t)lu));
 	ASSERT(json_array_size(row) == ARRAY_SIZE(lu_columns));
 	return row;
 }

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "events/bug.h"
-#include "tgtd/admin/admin_int.h"
+#include "tgtd/admin/json.h"
 #include "tgtd/iscsi/iscsi.h"
 
 struct at {
@@ -124,6 +124,8 @@ enum adm_status verb_lu_latency(struct adm_call *call)
 		return ADM_NO_TARGET;
 	if (!lu)
 		return ADM_NO_LUN;
+	if (call->req.json)
+		return json_latency(call, t);
 	struct initiator_walk w = { .at = { &call->out, t->tid, lu->lun }, .lu = lu->scsi };
 
 	latency_header(&call->out);
@@ -139,6 +141,8 @@ enum adm_status verb_target_latency(struct adm_call *call)
 
 	if (!t)
 		return ADM_NO_TARGET;
+	if (call->req.json)
+		return json_latency(call, t);
 	latency_header(&call->out);
 	latency_target(&call->out, t->scsi);
 	return ADM_OK;
@@ -146,6 +150,8 @@ enum adm_status verb_target_latency(struct adm_call *call)
 
 enum adm_status verb_system_latency(struct adm_call *call)
 {
+	if (call->req.json)
+		return json_latency(call, NULL);
 	latency_header(&call->out);
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t))
 		latency_target(&call->out, t);
@@ -201,6 +207,8 @@ enum adm_status verb_lu_slow(struct adm_call *call)
 		return ADM_NO_TARGET;
 	if (!lu)
 		return ADM_NO_LUN;
+	if (call->req.json)
+		return json_slow(call, lu);
 	n = scsi_lu_get_slow(lu->scsi, slow);
 	for (unsigned i = 0; i < n; i++)
 		slow_line(&call->out, &slow[i]);

@@ -411,10 +411,9 @@ void verbs_execute(struct adm_call *call)
 	else if (call->onlooker && !only_looks(call))
 		status = admin_refuse(call, ADM_INVALID_REQUEST,
 				      "members of the read-only group may show and stat, no more");
-	else if (call->req.json && call->req.op != ADM_SHOW && call->req.op != ADM_STAT &&
-		 call->req.op != ADM_WATCH)
+	else if (call->req.json && !only_looks(call))
 		status = admin_refuse(call, ADM_INVALID_REQUEST,
-				      "JSON is for what is shown: show and stat");
+				      "JSON is for what is shown, not for what changes");
 	else if (!one_line(call))
 		status = admin_refuse(call, ADM_INVALID_REQUEST, "control characters in a text");
 	else if (adm.draining || adm.leaving)
