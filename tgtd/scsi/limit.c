@@ -6,6 +6,7 @@
 #include <strings.h>
 #include "events/metrics.h"
 #include "tgtd/scsi/lu.h"
+#include "tgtd/scsi/timing.h"
 
 #define TICKS 16u			   /* of a nanosecond */
 #define TICK_MS (TICKS * NSEC_PER_MSEC)
@@ -315,6 +316,7 @@ static void limit_begin(struct scsi_itl *itl, struct scsi_cmd *cmd)
 	scsi_itl_count(itl, -1); /* counted again at once */
 	itl->limit.used = false;
 	cmd->state = CMD_IN_TURN | CMD_LIMIT_TURN;
+	scsi_cmd_part_on(cmd, LAT_CACHE);
 	cmd->resume(cmd);
 	if (!itl->limit.used)
 		limit_give_back(itl, &t);
@@ -413,6 +415,7 @@ bool scsi_limit_pass(struct scsi_cmd *cmd)
 		list_add_tail(&w->cmds, &cmd->link);
 	}
 	cmd->state |= CMD_LIMITED;
+	scsi_cmd_waits(cmd, LAT_WAIT_LIMIT);
 	metric_inc(M_scsi_limit_waits);
 	metric_add(M_scsi_limit_waiting, 1);
 	return false;
