@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Arenas: one shared-memory file each; what lies where in it is in layout.h. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 #include <isa-l/crc.h>
 #include "cache/memory/arena.h"
@@ -24,6 +26,7 @@ struct arena_impl {
 	char *file; /* to unlink */
 	char name[64];
 	struct arena_prepare prepare;
+	struct arena_range range[3];
 	struct list link; /* arenas */
 };
 
@@ -35,73 +38,6 @@ static struct list watchers = LIST_INIT(watchers);
 static struct arena_impl *impl(struct arena *a)
 {
 	return container_of(a, struct arena_impl, pub);
-}
-
-/* ---- what the machine bears ------------------------------------------------------------------ */
-
-/* One number from a file; UINT64_MAX when there is none ("max", no file). */
-static uint64_t read_number(const char *path)
-{
-	unsigned long long v;
-	FILE *f = fopen(path, "re");
-	int n;
-
-	if (!f)
-		return UINT64_MAX;
-	n = fscanf(f, "%llu", &v);
-	fclose(f);
-	return n == 1 ? v : UINT64_MAX;
-}
-
-/* Room left below the limits of our cgroup and its ancestors (v2; none in other setups). */
-static uint64_t cgroup_room(void)
-{
-	char line[512], path[768], *slash;
-	uint64_t room = UINT64_MAX;
-	FILE *f = fopen("/proc/self/cgroup", "re");
-
-	if (!f)
-		return room;
-	while (fgets(line, sizeof(line), f)) {
-		if (strncmp(line, "0::", 3) != 0)
-			continue;
-		line[strcspn(line, "\n")] = '\0';
-		for (;;) {
-			uint64_t max, now;
-
-			snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
-			max = read_number(path);
-			snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", line + 3);
-			now = read_number(path);
-			if (max != UINT64_MAX && now != UINT64_MAX)
-				room = MIN(room, max > now ? max - now : 0);
-			slash = strrchr(line + 3, '/');
-			if (!slash || slash == line + 3)
-				break;
-			*slash = '\0';
-		}
-		break;
-	}
-	fclose(f);
-	return room;
-}
-
-uint64_t arena_memory_available(void)
-{
-	char line[128];
-	unsigned long long kib, avail = ~0ull, reserve;
-	FILE *f = fopen("/proc/meminfo", "re");
-
-	if (f) {
-		while (fgets(line, sizeof(line), f))
-			if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-				avail = kib << 10;
-		fclose(f);
-	}
-	avail = MIN(avail, cgroup_room());
-	/* The rest of the daemon and of the machine want to live too. */
-	reserve = MIN(avail / 32, MiB(256));
-	return avail - reserve;
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
@@ -129,7 +65,7 @@ static void arena_unmap(struct arena_impl *im)
 		munmap(im->pub.map, im->pub.map_len);
 	im->pub.map = NULL;
 	if (im->pub.memo)
-		munmap(im->pub.memo, im->pub.nblocks * sizeof(*im->pub.memo));
+		munmap(im->pub.memo, im->pub.room * sizeof(*im->pub.memo));
 	im->pub.memo = NULL;
 	if (im->fd >= 0)
 		close(im->fd);
@@ -181,7 +117,7 @@ static int map_file(struct arena_impl *im, const struct arena_conf *conf, bool h
 		goto fail;
 	im->pub.map = p;
 	im->huge = huge;
-	p = mmap(NULL, im->pub.nblocks * sizeof(*im->pub.memo), PROT_READ | PROT_WRITE,
+	p = mmap(NULL, im->pub.room * sizeof(*im->pub.memo), PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		goto fail;
@@ -193,18 +129,51 @@ fail:
 	return err;
 }
 
-/* Memory for the headers and the first data now, for the rest (and huge pages for all, unless they
- * are huge anyway) in the background. 0 or -errno. */
-static int prefault(struct arena_impl *im, uint64_t data_off, uint64_t tail)
+/* The pages of bytes [from, to) of the file. */
+static struct arena_range pages_of(const struct arena *a, uint64_t from, uint64_t to)
 {
+	const uint64_t start = ALIGN_DOWN(from, 4096ull), end = ALIGN_UP(to, 4096ull);
+
+	return (struct arena_range){ (uint8_t *)a->map + start, (size_t)(end - start), 0 };
+}
+
+/* What of the file is to have memory: all but the tail, and the room. */
+static void find_ranges(struct arena_impl *im, const struct arena_super *h)
+{
+	const struct arena *a = &im->pub;
+	const uint64_t n = a->nblocks, first = h->data_off + PREPARE_FIRST;
 	struct arena_prepare *p = &im->prepare;
 
 	p->name = im->name;
-	p->map = im->pub.map;
-	p->len = im->pub.map_len - tail;
-	p->done = MIN((size_t)data_off + PREPARE_FIRST, p->len);
-	p->huge = !im->huge && p->len >= HUGE_MIN && ((uintptr_t)p->map & (HUGE_PAGE - 1)) == 0;
-	return arena_populate(p->map, 0, p->done);
+	p->range = im->range;
+	if (a->room == a->nblocks) {
+		p->n = 1;
+		p->range[0] = pages_of(a, 0, h->tail_off);
+		p->range[0].done = (size_t)MIN(first, h->tail_off);
+	} else {
+		p->n = 3;
+		p->range[0] = pages_of(a, 0, h->header_off + n * sizeof(struct block));
+		p->range[1] = pages_of(a, h->extra_off, h->extra_off + n * h->extra);
+		p->range[2] = pages_of(a, h->zero_off, h->data_off + (n << h->block_shift));
+		p->range[0].done = p->range[0].len;
+		p->range[1].done = p->range[1].len;
+		p->range[2].done = MIN((size_t)(first - h->zero_off), p->range[2].len);
+	}
+	for (unsigned i = 0; i < p->n; i++)
+		p->len += p->range[i].len;
+	p->huge = !im->huge && p->len >= HUGE_MIN &&
+		  ((uintptr_t)a->map & (HUGE_PAGE - 1)) == 0;
+}
+
+/* Memory for the headers and the first data now, for the rest (and huge pages for all, unless they
+ * are huge anyway) in the background. 0 or -errno. */
+static int prefault(struct arena_impl *im)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < im->prepare.n && !err; i++)
+		err = arena_populate(im->range[i].at, 0, im->range[i].done);
+	return err;
 }
 
 /* Registry locked. */
@@ -220,6 +189,7 @@ static struct arena *arena_refuse(struct arena_impl *im, int err)
 {
 	arena_prepare_stop(&im->prepare);
 	arena_unmap(im);
+	free(im->pub.present);
 	free(im);
 	errno = err;
 	return NULL;
@@ -227,23 +197,23 @@ static struct arena *arena_refuse(struct arena_impl *im, int err)
 
 /* ---- the superblock -------------------------------------------------------------------------- */
 
-/* Where everything lies in the mapping. */
-static struct arena_super lay_out(const struct arena_conf *conf)
+/* Where everything lies in the mapping, with room for so many blocks. */
+static struct arena_super lay_out(const struct arena_conf *conf, uint32_t room)
 {
 	struct arena_super h = { .magic = ARENA_MAGIC,
 				 .layout = ARENA_LAYOUT,
 				 .node = (uint32_t)conf->node,
 				 .block_shift = (uint32_t)__builtin_ctz(conf->block_size),
-				 .nblocks = conf->nblocks,
+				 .nblocks = room,
 				 .header_off = ARENA_SUPER_SIZE,
 				 .extra = conf->extra,
 				 .zero_len = MAX(ZERO_MIN, (uint64_t)conf->block_size) };
-	uint64_t data_len = (uint64_t)conf->nblocks << h.block_shift;
+	uint64_t data_len = (uint64_t)room << h.block_shift;
 	/* Data begins on a huge page's boundary; a small sparse arena need not care. */
 	uint64_t align = conf->sparse && data_len < HUGE_PAGE ? 4096 : HUGE_PAGE;
 
-	h.extra_off = h.header_off + (uint64_t)conf->nblocks * sizeof(struct block);
-	h.zero_off = ALIGN_UP(h.extra_off + (uint64_t)conf->nblocks * conf->extra, 4096ull);
+	h.extra_off = h.header_off + (uint64_t)room * sizeof(struct block);
+	h.zero_off = ALIGN_UP(h.extra_off + (uint64_t)room * conf->extra, 4096ull);
 	h.data_off = ALIGN_UP(h.zero_off + h.zero_len, align);
 	h.tail_off = ALIGN_UP(h.data_off + data_len, align);
 	h.tail_len = ALIGN_UP((uint64_t)conf->tail, align);
@@ -256,10 +226,12 @@ static struct arena_super lay_out(const struct arena_conf *conf)
 /* @page is a whole page; its own field counts as 0. */
 static uint32_t super_sum(const void *page)
 {
+	const struct arena_super *h = page;
 	uint8_t copy[ARENA_SUPER_SIZE];
 
 	memcpy(copy, page, sizeof(copy));
 	((struct arena_super *)(void *)copy)->checksum = 0;
+	memset(((struct arena_super *)(void *)copy)->live, 0, sizeof(h->live));
 	return crc32_iscsi(copy, (int)sizeof(copy), ~0u);
 }
 
@@ -274,6 +246,11 @@ static void write_super(struct arena *a, const struct arena_super *h)
 const struct arena_super *arena_super(const struct arena *a)
 {
 	return a->map;
+}
+
+_Atomic uint32_t *arena_live(const struct arena *a)
+{
+	return ((struct arena_super *)a->map)->live;
 }
 
 const char *arena_super_wrong(const void *page, uint64_t length)
@@ -301,15 +278,25 @@ const char *arena_super_wrong(const void *page, uint64_t length)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* The memory of the arena, bound to its node. 0, or -errno after a line in the log. */
-static int get_memory(struct arena_impl *im, const struct arena_conf *conf,
-		      const struct arena_super *h)
+/* Maps the file, with room for @room blocks. 0 or -errno. */
+static int map_room(struct arena_impl *im, const struct arena_conf *conf, uint32_t room,
+		    bool huge, struct arena_super *h)
 {
-	uint64_t data_len = (uint64_t)conf->nblocks << h->block_shift;
+	*h = lay_out(conf, room);
+	im->pub.room = room;
+	im->pub.map_len = h->length;
+	return map_file(im, conf, huge);
+}
+
+/* The memory of the arena, bound to its node. 0, or -errno after a line in the log. */
+static int get_memory(struct arena_impl *im, const struct arena_conf *conf, struct arena_super *h)
+{
+	uint64_t data_len = (uint64_t)conf->nblocks * conf->block_size;
 	uint64_t avail = arena_memory_available();
 	struct arena *a = &im->pub;
 	int err = -EINVAL;
 
+	*h = lay_out(conf, conf->nblocks);
 	a->map_len = h->length;
 	if (!conf->sparse && a->map_len > avail) {
 		log_error("%s: %zu MiB of memory wanted, but only %llu MiB are to be had "
@@ -318,9 +305,11 @@ static int get_memory(struct arena_impl *im, const struct arena_conf *conf,
 		return -ENOMEM;
 	}
 	if (!conf->sparse && !conf->file && data_len >= HUGE_PAGE)
-		err = map_file(im, conf, true);
+		err = map_room(im, conf, conf->nblocks, true, h);
+	if (err && conf->room > conf->nblocks)
+		err = map_room(im, conf, conf->room, false, h);
 	if (err)
-		err = map_file(im, conf, false);
+		err = map_room(im, conf, conf->nblocks, false, h);
 	if (err) {
 		log_error("%s: cannot get %zu MiB of %smemory%s%s: %s%s", im->name,
 			  a->map_len >> 20, conf->sparse ? "virtual " : "",
@@ -340,13 +329,17 @@ static int get_memory(struct arena_impl *im, const struct arena_conf *conf,
 		err = topology_bind_memory(conf->topo, a->map, a->map_len, conf->node);
 		if (!err)
 			err = topology_bind_memory(conf->topo, a->memo,
-						   a->nblocks * sizeof(*a->memo), conf->node);
+						   a->room * sizeof(*a->memo), conf->node);
 		if (err)
 			log_warn("%s: cannot bind memory to node %d: %s", im->name, conf->node,
 				 strerror(-err));
 	}
 	im->prepare.os_node = mem_where_node(conf->topo, conf->node);
-	err = conf->prefault && !conf->sparse ? prefault(im, h->data_off, h->tail_len) : 0;
+	im->prepare.locks = conf->lock;
+	if (conf->prefault && !conf->sparse) {
+		find_ranges(im, h);
+		err = prefault(im);
+	}
 	if (err)
 		log_error("%s: memory ran out while preparing %zu MiB: %s", im->name,
 			  a->map_len >> 20, strerror(-err));
@@ -381,6 +374,22 @@ static int publish(struct arena_impl *im)
 	return 0;
 }
 
+/* How many blocks of each piece are there. 0 or -ENOMEM. */
+static int count_pieces(struct arena *a, uint32_t piece)
+{
+	const uint32_t each = piece >> a->block_shift;
+
+	ASSERT(each && !(piece & (piece - 1)));
+	a->piece = piece;
+	a->npieces = (uint32_t)DIV_ROUND_UP(a->room, each);
+	a->present = calloc(a->npieces, sizeof(*a->present));
+	if (!a->present)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < a->nblocks; i += each)
+		a->present[i / each] = MIN(each, a->nblocks - i);
+	return 0;
+}
+
 struct arena *arena_create(const struct arena_conf *conf)
 {
 	struct arena_impl *im = calloc(1, sizeof(*im));
@@ -393,7 +402,6 @@ struct arena *arena_create(const struct arena_conf *conf)
 	BUG_ON(!conf->nblocks || conf->nblocks == BLOCK_NONE || conf->block_size < 4096 ||
 	       conf->block_size > MiB(1) || (conf->block_size & (conf->block_size - 1)) ||
 	       conf->says_len > ARENA_OWNER_MAX);
-	h = lay_out(conf);
 	im->fd = -1;
 	pthread_mutex_init(&im->prepare.lock, NULL);
 	snprintf(im->name, sizeof(im->name), "%s", conf->name ? conf->name : "arena");
@@ -401,7 +409,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 	a = &im->pub;
 	a->node = conf->node;
 	a->nblocks = conf->nblocks;
-	a->block_shift = h.block_shift;
+	a->block_shift = (uint32_t)__builtin_ctz(conf->block_size);
 	a->sparse = conf->sparse;
 	a->release = conf->release;
 	a->owner = conf->owner;
@@ -416,13 +424,15 @@ struct arena *arena_create(const struct arena_conf *conf)
 	a->data = (uint8_t *)a->map + h.data_off;
 	a->tail = h.tail_len ? (uint8_t *)a->map + h.tail_off : NULL;
 	write_super(a, &h);
-	err = publish(im);
+	err = conf->piece ? count_pieces(a, conf->piece) : 0;
+	err = err ? err : publish(im);
 	if (err)
 		return arena_refuse(im, -err);
 	/* After the watchers: what they have pinned has its memory, in
 	 * the pages it has to stay in. */
 	if (conf->prefault && !conf->sparse &&
-	    (im->prepare.huge || im->prepare.done < im->prepare.len))
+	    (im->prepare.huge || im->prepare.locks ||
+	     im->range[im->prepare.n - 1].done < im->range[im->prepare.n - 1].len))
 		arena_prepare_start(&im->prepare);
 	else if (conf->prefault && !conf->sparse)
 		arena_prepare_look(&im->prepare);
@@ -456,6 +466,7 @@ void arena_destroy(struct arena *a)
 	pthread_mutex_unlock(&registry);
 	arena_prepare_stop(&im->prepare);
 	arena_unmap(im);
+	free(a->present);
 	free(im);
 }
 
@@ -519,6 +530,170 @@ void arena_punch(struct arena *a, uint32_t first, uint32_t n)
 		return;
 	/* Pinned, or a part of a huge page that the kernel keeps whole: zeros by hand. */
 	memset(p, 0, len);
+}
+
+/* ---- another size ---------------------------------------------------------------------------- */
+
+void arena_settle(struct arena *a)
+{
+	struct arena_prepare *p = &impl(a)->prepare;
+	const bool was = p->running;
+
+	while (p->running && !atomic_load(&p->ready))
+		nanosleep(&(struct timespec){ .tv_nsec = 5 * (long)NSEC_PER_MSEC }, NULL);
+	arena_prepare_stop(p);
+	/* What it had not come to: again from the beginning, which costs little. */
+	for (unsigned i = 0; was && i < p->n && !p->locked; i++)
+		arena_prepare_lock(p, p->range[i].at, p->range[i].len);
+}
+
+void arena_look(struct arena *a)
+{
+	struct arena_prepare *p = &impl(a)->prepare;
+	struct mem_where w = { 0 };
+
+	if (p->n > 1) {
+		mem_where_add(&w, p->range[0].at, p->range[0].len, p->os_node);
+		mem_where_add(&w, p->range[1].at, p->range[1].len, p->os_node);
+	}
+	for (uint32_t i = 0, end; i < a->npieces; i = end + 1) {
+		for (end = i; end < a->npieces && a->present[end]; end++)
+			;
+		if (end > i)
+			mem_where_add(&w, a->data + i * a->piece, (end - i) * a->piece, p->os_node);
+	}
+	pthread_mutex_lock(&p->lock);
+	p->where = w;
+	pthread_mutex_unlock(&p->lock);
+}
+
+uint64_t arena_locked(struct arena *a, int *err)
+{
+	struct arena_prepare *p = &impl(a)->prepare;
+	uint64_t n;
+
+	pthread_mutex_lock(&p->lock);
+	n = p->locked;
+	*err = p->lock_err;
+	pthread_mutex_unlock(&p->lock);
+	return n;
+}
+
+/* What belongs to blocks [from, from + n): headers, maps, data, memos. Whole pages, with (@out) or
+ * without those that others have a part in. */
+#define OF_BLOCKS 4
+static void parts_of(const struct arena *a, uint32_t from, uint32_t n, bool out,
+		     struct arena_range r[OF_BLOCKS])
+{
+	const struct arena_super *h = a->map;
+	const struct {
+		const void *at;
+		size_t each;
+	} part[OF_BLOCKS] = { { a->hdr, sizeof(*a->hdr) },
+			      { (const uint8_t *)a->map + h->extra_off, h->extra },
+			      { a->data, (size_t)1 << a->block_shift },
+			      { a->memo, sizeof(*a->memo) } };
+
+	for (unsigned i = 0; i < OF_BLOCKS; i++) {
+		uintptr_t start = (uintptr_t)part[i].at + from * part[i].each;
+		uintptr_t end = start + n * part[i].each;
+
+		start = out ? ALIGN_DOWN(start, (uintptr_t)4096) :
+			      ALIGN_UP(start, (uintptr_t)4096);
+		end = out ? ALIGN_UP(end, (uintptr_t)4096) : ALIGN_DOWN(end, (uintptr_t)4096);
+		r[i] = (struct arena_range){ (uint8_t *)start, end > start ? end - start : 0, 0 };
+	}
+}
+
+/* Their memory is the system's again. */
+static void return_memory(struct arena_impl *im, const struct arena_range *r)
+{
+	if (!r->len)
+		return;
+	arena_prepare_unlock(&im->prepare, r->at, r->len);
+	if (fallocate(im->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		      r->at - (uint8_t *)im->pub.map, (off_t)r->len))
+		log_ratelimited(LOG_LVL_WARN, "%s: %zu KiB of memory cannot be given back: %s",
+				im->name, r->len >> 10, strerror(errno));
+}
+
+/* The part of [*from, end) that lies in one piece: its number; *n: how many blocks. */
+static uint32_t next_piece(const struct arena *a, uint32_t from, uint32_t end, uint32_t *n)
+{
+	const uint32_t each = (uint32_t)(a->piece >> a->block_shift), piece = from / each;
+
+	*n = MIN(end, (piece + 1) * each) - from;
+	return piece;
+}
+
+int arena_grow(struct arena *a, uint32_t from, uint32_t n)
+{
+	struct arena_impl *im = impl(a);
+	struct arena_range r[OF_BLOCKS];
+	struct arena_watcher *w;
+	int err = 0;
+
+	BUG_ON(!a->piece || from > a->room || n > a->room - from || im->prepare.running);
+	parts_of(a, from, n, true, r);
+	for (unsigned i = 0; i < OF_BLOCKS && !err; i++)
+		err = arena_populate_some(&im->prepare, r[i].at, 0, r[i].len);
+	if (err) {
+		parts_of(a, from, n, false, r);
+		for (unsigned i = 0; i < OF_BLOCKS - 1; i++)
+			return_memory(im, &r[i]);
+		return err;
+	}
+	for (unsigned i = 0; i < OF_BLOCKS; i++)
+		arena_prepare_lock(&im->prepare, r[i].at, r[i].len);
+	for (uint32_t i = from; i < from + n; i++) {
+		memset(&a->hdr[i], 0, sizeof(a->hdr[i]));
+		a->hdr[i].block = BLOCK_NO_NUMBER;
+		arena_block_init(a, i);
+		atomic_store(&a->memo[i], 0);
+	}
+	pthread_mutex_lock(&registry);
+	for (uint32_t i = from, len; i < from + n; i += len) {
+		const uint32_t piece = next_piece(a, i, from + n, &len);
+
+		if (!a->present[piece])
+			list_for_each(w, &watchers, link)
+				if (w->piece_comes)
+					w->piece_comes(w, a, piece);
+		a->present[piece] += len;
+	}
+	pthread_mutex_unlock(&registry);
+	return 0;
+}
+
+void arena_shrink(struct arena *a, uint32_t from, uint32_t n)
+{
+	struct arena_impl *im = impl(a);
+	const uint32_t each = (uint32_t)(a->piece >> a->block_shift);
+	struct arena_range r[OF_BLOCKS];
+	struct arena_watcher *w;
+
+	BUG_ON(!a->piece || from > a->room || n > a->room - from || im->prepare.running);
+	pthread_mutex_lock(&registry);
+	for (uint32_t i = from, len; i < from + n; i += len) {
+		const uint32_t piece = next_piece(a, i, from + n, &len);
+
+		BUG_ON(a->present[piece] < len);
+		a->present[piece] -= len;
+		if (!a->present[piece]) {
+			list_for_each(w, &watchers, link)
+				if (w->piece_goes)
+					w->piece_goes(w, a, piece);
+			parts_of(a, piece * each, MIN(each, a->room - piece * each), false, r);
+			return_memory(im, &r[2]);
+		} else if (!a->pinned) {
+			parts_of(a, i, len, false, r);
+			return_memory(im, &r[2]);
+		}
+	}
+	pthread_mutex_unlock(&registry);
+	parts_of(a, from, n, false, r);
+	return_memory(im, &r[0]);
+	return_memory(im, &r[1]);
 }
 
 /* ---- watchers -------------------------------------------------------------------------------- */

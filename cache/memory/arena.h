@@ -25,6 +25,11 @@ struct arena_conf {
 				 * until they are touched */
 	const void *says;	/* copied to the superblock: what the owner says of itself */
 	uint32_t says_len;	/* up to ARENA_OWNER_MAX (layout.h) */
+	/* More than @nblocks: so many can come into use later, by arena_grow(). When the room is
+	 * not to be had, or pages come from hugetlbfs, there is none: arena.room says. */
+	uint32_t room;
+	uint32_t piece;		/* see struct arena; not 0: blocks may go, too */
+	bool lock;		/* kept from being swapped out, as far as the limits allow */
 	bool prefault;		/* headers and the first data get memory now, the rest soon, by a
 				   thread in the background that also makes huge pages of it */
 	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores.
@@ -57,6 +62,25 @@ void arena_punch(struct arena *a, uint32_t first, uint32_t n);
  * thread that may wait a system call long. */
 void arena_pin(struct arena *a);
 
+/*
+ * Blocks [from, from + n) of an arena with room, none of which is there, come: with memory, locked,
+ * known to watchers, headers as new. 0; or -errno, and they have not. After arena_settle(); one
+ * thread at a time for each arena, which may block.
+ */
+int arena_grow(struct arena *a, uint32_t from, uint32_t n) must_check;
+/* They go. Nobody has a reference to any, or will have: adapters give them back, and so does the
+ * arena. What is left of a piece (struct arena) keeps its memory while an adapter has it. The same
+ * thread as arena_grow(). */
+void arena_shrink(struct arena *a, uint32_t from, uint32_t n);
+/* No thread gives the arena memory in the background any more: waits until what is there has it,
+ * ends what would only be better (huge pages). A thread that may block. */
+void arena_settle(struct arena *a);
+/* Looks again where all of it is, for arena_where(). The same thread as arena_grow(). */
+void arena_look(struct arena *a);
+/* How many bytes of it cannot be swapped out; *err: why that is not all, -errno, or 0. Any
+ * thread. */
+uint64_t arena_locked(struct arena *a, int *err);
+
 /* Makes huge pages of the whole 2 MiB pieces of blocks [first, first+n), which should all have
  * memory; what is in them stays, and stays in use. A worker thread: half a millisecond a
  * piece, or much more where other memory has to be moved. *@stop ends it between two pieces. False:
@@ -80,6 +104,10 @@ struct arena_watcher {
 	struct list link;
 	void (*created)(struct arena_watcher *w, struct arena *a);
 	void (*destroying)(struct arena_watcher *w, struct arena *a);
+	/* Piece @piece of an arena with room has got memory, and nobody uses it yet; or loses it,
+	 * and nobody will. By arena_grow() and arena_shrink(); may be NULL. */
+	void (*piece_comes)(struct arena_watcher *w, struct arena *a, uint32_t piece);
+	void (*piece_goes)(struct arena_watcher *w, struct arena *a, uint32_t piece);
 };
 /* Any thread. @w must stay until arena_unwatch(), after which it is not called any more. */
 void arena_watch(struct arena_watcher *w);

@@ -67,38 +67,102 @@ static bool collapse(uint8_t *at, uint64_t *cost)
 	return ok;
 }
 
-/* Memory for all, at once: huge as long as that is cheaper, which it is
+/* How much of [at, end) is to be done in one step: up to the next huge page's boundary. */
+static size_t step_of(const uint8_t *at, const uint8_t *end)
+{
+	return MIN((size_t)(end - at), HUGE_PAGE - ((uintptr_t)at & (HUGE_PAGE - 1)));
+}
+
+/* Memory for a range, at once: huge as long as that is cheaper, which it is
  * until memory has to be moved. */
-static int populate_all(struct arena_prepare *p)
+static int populate_range(struct arena_prepare *p, const struct arena_range *r, bool to_the_end)
 {
 	unsigned dear = p->huge ? 0 : COLLAPSE_DEAR;
+	uint8_t *at = r->at, *const end = r->at + r->len, *const done = r->at + r->done;
 	uint64_t cost;
 	int err = 0;
 
-	for (size_t at = 0; at < p->len && !err && !stopped(p); at += HUGE_PAGE) {
-		size_t end = MIN(at + HUGE_PAGE, p->len);
-
-		if (dear < COLLAPSE_DEAR && end - at == HUGE_PAGE) {
-			bool ok = collapse(p->map + at, &cost);
+	for (size_t len; at < end && !err && (to_the_end || !stopped(p)); at += len) {
+		len = step_of(at, end);
+		if (dear < COLLAPSE_DEAR && len == HUGE_PAGE) {
+			bool ok = collapse(at, &cost);
 
 			dear = ok && cost < COLLAPSE_CHEAP_NS ? 0 : dear + 1;
 			if (ok)
 				continue;
 		}
-		err = arena_populate(p->map, MAX(at, p->done), end);
+		if (at + len > done)
+			err = arena_populate(MAX(at, done), 0, (size_t)(at + len - MAX(at, done)));
 	}
 	return err;
 }
 
-/* Then, slowly, huge pages for what has none. What is joined already costs next to nothing. */
-static size_t join_all(struct arena_prepare *p)
+static int populate_all(struct arena_prepare *p)
 {
+	int err = 0;
+
+	for (unsigned i = 0; i < p->n && !err; i++)
+		err = populate_range(p, &p->range[i], false);
+	return err;
+}
+
+int arena_populate_some(struct arena_prepare *p, uint8_t *map, size_t from, size_t to)
+{
+	const struct arena_range r = { map + from, to - from, 0 };
+
+	return from < to ? populate_range(p, &r, true) : 0;
+}
+
+/* ---- kept from being swapped out ------------------------------------------------------------- */
+
+#define LOCK_STEP MiB(32) /* the kernel holds the process's mappings as long as that takes */
+
+void arena_prepare_lock(struct arena_prepare *p, const void *at, size_t len)
+{
+	const uint8_t *from = at;
+	size_t done = 0;
+	int err = 0;
+
+	if (!p->locks)
+		return;
+	for (size_t n; done < len && !err; done += err ? 0 : n) {
+		n = MIN(len - done, (size_t)LOCK_STEP);
+		err = mlock(from + done, n) ? -errno : 0;
+	}
+	pthread_mutex_lock(&p->lock);
+	p->locked += done;
+	const bool news = err && !p->lock_err;
+	if (err)
+		p->lock_err = err;
+	pthread_mutex_unlock(&p->lock);
+	if (news)
+		log_notice("%s: not all of its memory can be locked (%s): the system may swap it "
+			   "out. Look at the limit of locked memory (ulimit -l, LimitMEMLOCK)",
+			   p->name, strerror(-err));
+}
+
+void arena_prepare_unlock(struct arena_prepare *p, const void *at, size_t len)
+{
+	if (!p->locks || munlock(at, len))
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->locked -= MIN(p->locked, (uint64_t)len);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- huge pages, and the whole --------------------------------------------------------------- */
+
+/* Then, slowly, huge pages for what has none. What is joined already costs next to nothing. */
+static size_t join_range(struct arena_prepare *p, const struct arena_range *r)
+{
+	uint8_t *at = (uint8_t *)ALIGN_UP((uintptr_t)r->at, (uintptr_t)HUGE_PAGE);
+	const uint8_t *const end = r->at + r->len;
 	size_t joined = 0;
 	unsigned failed = 0;
 	uint64_t cost;
 
-	for (size_t at = 0; p->huge && at + HUGE_PAGE <= p->len && !stopped(p); at += HUGE_PAGE) {
-		if (collapse(p->map + at, &cost)) {
+	for (; p->huge && at + HUGE_PAGE <= end && !stopped(p); at += HUGE_PAGE) {
+		if (collapse(at, &cost)) {
 			joined += HUGE_PAGE;
 			failed = 0;
 		} else if (++failed == COLLAPSE_TRIES) {
@@ -114,12 +178,22 @@ static size_t join_all(struct arena_prepare *p)
 	return joined;
 }
 
+static size_t join_all(struct arena_prepare *p)
+{
+	size_t joined = 0;
+
+	for (unsigned i = 0; i < p->n; i++)
+		joined += join_range(p, &p->range[i]);
+	return joined;
+}
+
 void arena_prepare_look(struct arena_prepare *p)
 {
 	struct mem_where w = { 0 };
 	char text[160];
 
-	mem_where_add(&w, p->map, p->len, p->os_node);
+	for (unsigned i = 0; i < p->n; i++)
+		mem_where_add(&w, p->range[i].at, p->range[i].len, p->os_node);
 	pthread_mutex_lock(&p->lock);
 	p->where = w;
 	pthread_mutex_unlock(&p->lock);
@@ -161,6 +235,8 @@ static void *prepare(void *arg)
 	joined = join_all(p);
 	if (joined && !stopped(p))
 		arena_prepare_look(p);
+	for (unsigned i = 0; i < p->n && !stopped(p); i++)
+		arena_prepare_lock(p, p->range[i].at, p->range[i].len);
 	return NULL;
 }
 
@@ -170,7 +246,6 @@ void arena_prepare_start(struct arena_prepare *p)
 	int err;
 
 	ASSERT(!p->running && !p->ready);
-	ASSERT(!p->huge || ((uintptr_t)p->map & (HUGE_PAGE - 1)) == 0);
 	atomic_store(&p->stop, false);
 	thread_block_signals(&before);
 	err = pthread_create(&p->thread, NULL, prepare, p);

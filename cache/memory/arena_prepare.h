@@ -14,23 +14,39 @@
 #define HUGE_PAGE MiB(2)
 #define COLLAPSE_TRIES 16 /* failures in a row after which there are no huge pages to be had */
 
+/* A part of the mapping, whole pages. */
+struct arena_range {
+	uint8_t *at;
+	size_t len, done; /* bytes; done: they have memory already */
+};
+
 struct arena_prepare {
 	const char *name;
-	uint8_t *map;	    /* on a huge page's boundary, or huge is false */
-	size_t len, done;   /* bytes; done: they have memory already */
-	bool huge;	    /* join plain pages to huge ones */
+	struct arena_range *range;
+	unsigned n;
+	size_t len;	    /* of all */
+	bool huge;	    /* join plain pages to huge ones, where there are 2 MiB of them */
+	bool locks;	    /* keep all from being swapped out */
 	int os_node;	    /* where it should be, as mem_where_node() has it */
-	bool running;
+	_Atomic bool running;
 	_Atomic bool stop;
 	_Atomic bool ready; /* all of it has its memory, or will get it when touched */
 	pthread_t thread;
 	pthread_mutex_t lock; /* of: */
 	struct mem_where where; /* when it was looked at last; no bytes: never yet */
+	uint64_t locked;	/* bytes */
+	int lock_err;		/* why not more, or 0 */
 };
 
 /* Touches bytes [@from, @to) of the mapping, on the node they are bound to. 0 or -errno: memory has
  * run out. Any thread; blocks. */
 int arena_populate(uint8_t *map, size_t from, size_t to);
+/* The same for bytes [@from, @to) at @map, huge where that costs little. One thread at a time. */
+int arena_populate_some(struct arena_prepare *p, uint8_t *map, size_t from, size_t to);
+/* Keeps them from being swapped out, if ->locks. What cannot be locked is said once. */
+void arena_prepare_lock(struct arena_prepare *p, const void *at, size_t len);
+/* They are about to lose their memory. */
+void arena_prepare_unlock(struct arena_prepare *p, const void *at, size_t len);
 /* Makes the 2 MiB at @at, a multiple of that, one huge page; what has no memory
  * gets some. Any thread; blocks. */
 bool arena_join_one(uint8_t *at);

@@ -46,7 +46,8 @@ struct arena {
 	uint16_t id;
 	int node;
 	uint32_t block_shift;
-	uint32_t nblocks;
+	uint32_t nblocks; /* of an arena with room these were there at first */
+	uint32_t room;	  /* numbers of blocks below this can come into use: arena_grow() */
 	uint8_t *data;	  /* block i at data + (i << block_shift) */
 	struct block *hdr; /* header i */
 	uint8_t *extra;	  /* arena_conf.extra bytes of block i at extra + i * that; NULL: none */
@@ -64,6 +65,11 @@ struct arena {
 	void *map;
 	size_t map_len;
 	bool sparse; /* pages come when touched: who pins all of it gives all of it memory */
+	/* Of an arena that changes its size, else 0: data comes and goes in pieces of so many
+	 * bytes, a power of two, as far as adapters are concerned; and for each how many of its
+	 * blocks are there. */
+	size_t piece;
+	uint32_t npieces, *present;
 	/* Set by arena_pin(), for a watcher that is about to pin pages (memory registration):
 	 * punching would then leave the adapter with other pages than the CPU, so arena_punch()
 	 * writes zeros. */

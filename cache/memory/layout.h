@@ -18,7 +18,8 @@
  *   generation  of two headers with one key the higher one wins, sector by sector
  *   maps        which sectors are valid, and which are dirty: newer than the store
  *
- * and of nothing else: references, state, flags and links are rebuilt.
+ * and of nothing else: references, state, flags and links are rebuilt. A header of device 0 was
+ * never used, or its memory has gone since.
  *
  * The maps of a block are words of 64 sectors. Blocks of up to 32 KiB have *valid* and *dirty* in
  * their header (owner_word[0..3]), so that a hit reads one line; larger ones have them among the
@@ -42,23 +43,28 @@
 #ifndef CACHE_MEMORY_LAYOUT_H
 #define CACHE_MEMORY_LAYOUT_H
 
+#include <stdatomic.h>
 #include "events/base.h"
 
 #define ARENA_MAGIC "tgtarena"
-#define ARENA_LAYOUT 3 /* raised by whoever changes anything above */
+#define ARENA_LAYOUT 4 /* raised by whoever changes anything above */
 #define ARENA_SUPER_SIZE 4096
 #define ARENA_OWNER_MAX 512
+#define ARENA_LIVE 64
 
 /* The file's first bytes; the rest of its first page is zero. Offsets are from the file's start. */
 struct arena_super {
 	char magic[8];
 	uint32_t layout;
-	uint32_t checksum; /* CRC-32C of the first page with this as 0 */
+	uint32_t checksum; /* CRC-32C of the first page with this and ->live as 0 */
 	uint32_t node;	   /* dense index; UINT32_MAX: none */
-	uint32_t block_shift, nblocks;
+	uint32_t block_shift, nblocks; /* that there are headers for; not all need be there */
 	uint32_t extra;	   /* bytes of maps a block */
 	uint64_t header_off, extra_off, zero_off, zero_len, data_off, tail_off, tail_len, length;
 	uint8_t owner[ARENA_OWNER_MAX]; /* what the owner has to say of itself */
+	/* The same, of what changes: each word by itself, so that it is right at any moment. Not in
+	 * the checksum. */
+	_Atomic uint32_t live[ARENA_LIVE];
 };
 static_assert(sizeof(struct arena_super) <= ARENA_SUPER_SIZE, "one page");
 
@@ -66,6 +72,8 @@ struct arena;
 
 /* Any thread. */
 const struct arena_super *arena_super(const struct arena *a);
+/* The owner's words in it. */
+_Atomic uint32_t *arena_live(const struct arena *a);
 /* Is the page at @page, of a file of @length bytes, a superblock that this program understands and
  * that can be true? Reads nothing beyond the page. Else why not. Any thread. */
 const char *arena_super_wrong(const void *page, uint64_t length) must_check;

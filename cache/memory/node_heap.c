@@ -20,6 +20,14 @@ struct node_heap {
 	const struct topology *topo;
 	int node;
 	struct list maps; /* heap_map.link; taken from is the last one */
+	struct list rooms; /* heap_room.link */
+};
+
+/* Reserved: the first @used bytes have memory, or had it. */
+struct heap_room {
+	struct list link;
+	uint8_t *at;
+	size_t len, used;
 };
 
 /* At least @bytes, bound and with memory. From 1 MiB on whole huge pages. NULL with errno. */
@@ -68,6 +76,7 @@ struct node_heap *node_heap_create(const struct topology *topo, int node, size_t
 	h->topo = topo;
 	h->node = node;
 	list_init(&h->maps);
+	list_init(&h->rooms);
 	if (!map_new(h, sizeof(struct heap_map) + expect)) {
 		int err = errno;
 
@@ -86,7 +95,79 @@ void node_heap_destroy(struct node_heap *h)
 		list_del(&m->link);
 		munmap(m, m->len);
 	}
+	while (h && !list_empty(&h->rooms)) {
+		struct heap_room *r = list_first(&h->rooms, struct heap_room, link);
+
+		list_del(&r->link);
+		munmap(r->at, r->len);
+		free(r);
+	}
 	free(h);
+}
+
+void node_heap_empty(struct node_heap *h)
+{
+	struct heap_map *m;
+
+	/* The first page has the list. */
+	list_for_each(m, &h->maps, link)
+		madvise((uint8_t *)m + 4096, m->len - 4096, MADV_DONTNEED);
+}
+
+void *node_heap_reserve(struct node_heap *h, size_t bytes)
+{
+	struct heap_room *r = calloc(1, sizeof(*r));
+	uint8_t *p;
+
+	if (!r)
+		return NULL;
+	r->len = ALIGN_UP(bytes, (size_t)HUGE_PAGE);
+	p = mmap(NULL, r->len + HUGE_PAGE, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED) {
+		free(r);
+		return NULL;
+	}
+	r->at = (uint8_t *)ALIGN_UP((uintptr_t)p, (uintptr_t)HUGE_PAGE);
+	if (r->at > p)
+		munmap(p, (size_t)(r->at - p));
+	if (r->at < p + HUGE_PAGE)
+		munmap(r->at + r->len, (size_t)(p + HUGE_PAGE - r->at));
+	madvise(r->at, r->len, MADV_DONTFORK);
+	if (h->topo && h->node >= 0)
+		(void)topology_bind_memory(h->topo, r->at, r->len, h->node);
+	list_add_tail(&h->rooms, &r->link);
+	return r->at;
+}
+
+int node_heap_populate(struct node_heap *h, void *p, size_t from, size_t to)
+{
+	struct heap_room *r;
+	int err;
+
+	list_for_each(r, &h->rooms, link) {
+		if (r->at != p)
+			continue;
+		BUG_ON(to > r->len);
+		if (to - from >= MiB(1)) /* a wish */
+			madvise(r->at + ALIGN_DOWN(from, (size_t)4096),
+				ALIGN_DOWN(to - from, (size_t)4096), MADV_HUGEPAGE);
+		err = arena_populate(r->at, ALIGN_DOWN(from, (size_t)4096),
+				     ALIGN_UP(to, (size_t)4096));
+		if (!err)
+			r->used = MAX(r->used, to);
+		return err;
+	}
+	return -EINVAL;
+}
+
+void node_heap_drop(struct node_heap *h, void *p, size_t from, size_t to)
+{
+	uint8_t *start = (uint8_t *)p + ALIGN_UP(from, (size_t)4096);
+	uint8_t *end = (uint8_t *)p + ALIGN_DOWN(to, (size_t)4096);
+
+	if (start < end)
+		madvise(start, (size_t)(end - start), MADV_DONTNEED);
 }
 
 void *node_heap_take(struct node_heap *h, size_t bytes)
@@ -118,8 +199,11 @@ void node_heap_give(struct node_heap *h, void *p)
 void node_heap_where(const struct node_heap *h, struct mem_where *w)
 {
 	const int os_node = mem_where_node(h->topo, h->node);
+	struct heap_room *r;
 	struct heap_map *m;
 
 	list_for_each(m, &h->maps, link)
 		mem_where_add(w, m, m->len, os_node);
+	list_for_each(r, &h->rooms, link)
+		mem_where_add(w, r->at, r->used, os_node);
 }

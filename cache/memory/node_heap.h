@@ -25,6 +25,19 @@ void node_heap_destroy(struct node_heap *h);
 void *node_heap_take(struct node_heap *h, size_t bytes) must_check;
 /* Of what was taken without a heap; what is a heap's goes with it. NULL is nothing. */
 void node_heap_give(struct node_heap *h, void *p);
+/*
+ * Address space for @bytes, at a multiple of a page; it becomes zeros by node_heap_populate(). NULL
+ * with errno. It goes with the heap.
+ */
+void *node_heap_reserve(struct node_heap *h, size_t bytes) must_check;
+/* Bytes [from, to) of @p, which node_heap_reserve() gave, get their memory now. 0 or -errno. A
+ * thread that may block. */
+int node_heap_populate(struct node_heap *h, void *p, size_t from, size_t to) must_check;
+/* They lose it, as far as they are whole pages: they read as zeros. */
+void node_heap_drop(struct node_heap *h, void *p, size_t from, size_t to);
+/* All that was taken loses its memory and reads as zeros from now on, by who still looks at it
+ * without a lock. The address space stays until the heap is destroyed. */
+void node_heap_empty(struct node_heap *h);
 /* Adds where its pages are to *@w. Any thread that may block. */
 void node_heap_where(const struct node_heap *h, struct mem_where *w);
 

@@ -2,6 +2,7 @@
 /* Arenas: layout, limits, files, sparseness, punching, watchers, ids. */
 #include <signal.h>
 #include <stdio.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -66,6 +67,9 @@ START_TEST(superblock)
 	ck_assert_uint_eq(a->hdr[49].index, 49);
 	/* Any bit that changes is noticed, and so is another length. */
 	for (unsigned bit = 0; bit < sizeof(page) * 8; bit += bit < 2048 ? 1 : 97) {
+		/* What the owner changes as it goes. */
+		if (bit / 8 - offsetof(struct arena_super, live) < sizeof(h->live))
+			continue;
 		page[bit / 8] ^= (uint8_t)(1u << bit % 8);
 		ck_assert_msg(arena_super_wrong(page, a->map_len) != NULL, "bit %u", bit);
 		page[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -73,6 +77,82 @@ START_TEST(superblock)
 	ck_assert_ptr_null(arena_super_wrong(page, a->map_len));
 	ck_assert_ptr_nonnull(arena_super_wrong(page, a->map_len - 4096));
 	ck_assert_ptr_nonnull(arena_super_wrong(page, 100));
+	arena_destroy(a);
+}
+END_TEST
+
+static unsigned comes[64], goes[64];
+
+static void piece_comes(struct arena_watcher *w, struct arena *a, uint32_t piece)
+{
+	ck_assert_uint_eq(a->present[piece], 0); /* before anybody can use it */
+	comes[piece]++;
+}
+
+static void piece_goes(struct arena_watcher *w, struct arena *a, uint32_t piece)
+{
+	ck_assert_uint_eq(a->present[piece], 0);
+	goes[piece]++;
+}
+
+static void nothing(struct arena_watcher *w, struct arena *a)
+{
+}
+
+/* Watchers are told of each piece once it is there, and when nothing of it is in use any more. The
+ * memory is the system's again then; without adapters at once. */
+START_TEST(it_grows_and_shrinks)
+{
+	struct arena_watcher w = { .created = nothing,
+				   .piece_comes = piece_comes,
+				   .piece_goes = piece_goes };
+	struct arena_conf c = conf(4096, 1000);
+	struct arena *a;
+
+	c.room = 8192;
+	c.piece = 2 << 20;
+	c.extra = 8;
+	c.prefault = true;
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	arena_settle(a);
+	arena_watch(&w);
+	ck_assert_uint_eq(a->room, 8192);
+	ck_assert_uint_eq(a->npieces, 16);
+	ck_assert_uint_eq(a->present[0], 512);
+	ck_assert_uint_eq(a->present[1], 488);
+	for (unsigned round = 0; round < 2; round++) {
+		const uint64_t before = bt_shared_resident();
+
+		ck_assert_int_eq(arena_grow(a, 1536, 1000), 0);
+		ck_assert_uint_ge(bt_shared_resident(), before + 1000 * 4096);
+		ck_assert_uint_eq(a->hdr[1536].index, 1536);
+		ck_assert_uint_eq(a->hdr[2535].arena, a->id);
+		ck_assert_uint_eq(a->hdr[2535].block, BLOCK_NO_NUMBER);
+		ck_assert_uint_eq(comes[3], round + 1);
+		ck_assert_uint_eq(comes[4], round + 1);
+		ck_assert_uint_eq(comes[0] + comes[1] + comes[2] + comes[5], 0);
+		memset(a->data + 1536 * 4096, 0x5a, 1000 * 4096);
+		/* A half goes: no piece does, but its memory. */
+		arena_shrink(a, 1536 + 256, 256);
+		ck_assert_uint_eq(goes[3], round);
+		ck_assert(bt_all(a->data + (1536 + 256) * 4096, 256 * 4096, round ? 0x5a : 0));
+		ck_assert(bt_all(a->data + 1536 * 4096, 256 * 4096, 0x5a));
+		arena_shrink(a, 1536, 256);
+		ck_assert_uint_eq(goes[3], round + 1);
+		arena_shrink(a, 2048, 488);
+		ck_assert_uint_eq(goes[4], round + 1);
+		ck_assert_uint_le(bt_shared_resident(), before + 64 * 1024);
+		/* An adapter has the pages of a piece until it goes as a whole. */
+		if (!round)
+			arena_pin(a);
+	}
+	ck_assert_int_eq(arena_grow(a, 1536, 512), 0);
+	memset(a->data + 1536 * 4096, 0x5a, 512 * 4096);
+	arena_shrink(a, 1536 + 256, 256);
+	ck_assert(bt_all(a->data + 1536 * 4096, 512 * 4096, 0x5a));
+	arena_shrink(a, 1536, 256);
+	arena_unwatch(&w);
 	arena_destroy(a);
 }
 END_TEST
@@ -322,4 +402,4 @@ END_TEST
 
 UNIT_MAIN("arena", 15, layout, superblock, where_its_pages_are, extra_bytes,
 	  prepared_behind, ids_are_reused, sparse_and_punched, joining_stops_when_told,
-	  named_file, too_large, watchers)
+	  named_file, too_large, watchers, it_grows_and_shrinks)
