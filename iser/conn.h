@@ -46,11 +46,14 @@ static_assert((ISER_SQ_DEPTH & (ISER_SQ_DEPTH - 1)) == 0, "ring arithmetic");
 /* ---- devices (dev.c) ------------------------------------------------------------------------- */
 
 /* One arena on one device. It has more than one piece where max_mr_size asks for it, or where the
- * arena is sparse: its pieces are registered as they come into use. */
+ * arena is sparse: its pieces are registered as they come into use. Or where it changes its size:
+ * then @map is its data alone, and pieces come and go with it. */
 struct iser_arena_mr {
 	const uint8_t *map;
 	size_t map_len, piece_len;
 	unsigned n;
+	unsigned shift;		 /* log2 of piece_len, or 0 */
+	struct ibv_mr *zero;	 /* what of it is not in @map and may be sent, or NULL */
 	struct arena *growing;	 /* pieces may still come; NULL: none does */
 	_Atomic bool want;	 /* look at the pieces' */
 	struct iser_piece {

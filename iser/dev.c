@@ -23,7 +23,8 @@ static const struct iser_dev_hooks *hooks;
 /* ---- arenas ---------------------------------------------------------------------------------- */
 
 /*
- * A cache's arena has its memory anyway, and is registered whole when it appears. A sparse one (the
+ * A cache's arena has its memory anyway, and is registered when it appears, by pieces: with them it
+ * changes its size, on the thread that does so. A sparse one (the
  * `ram' store: as large as the LU and some more, with memory only where something was written) is
  * registered by pieces, each when a fragment in it first comes to be sent or received: registering
  * means pinning, which would give all of it memory. The fragment in question is copied, and main
@@ -48,6 +49,8 @@ static void forget_arena(struct iser_arena_mr *m)
 	for (unsigned i = 0; i < m->n; i++)
 		if (m->piece[i].mr)
 			iser_v->dereg_mr(m->piece[i].mr);
+	if (m->zero)
+		iser_v->dereg_mr(m->zero);
 	free(m);
 }
 
@@ -63,38 +66,87 @@ static int register_piece(struct iser_dev *dev, struct iser_arena_mr *m, unsigne
 	return 0;
 }
 
+/* Of an arena that changes its size, those of our pieces that lie in its piece @piece. */
+static void own_pieces(const struct iser_arena_mr *m, const struct arena *a, unsigned piece,
+		       unsigned *from, unsigned *end)
+{
+	const unsigned each = (unsigned)(a->piece >> m->shift);
+
+	*from = piece * each;
+	*end = MIN(*from + each, m->n);
+}
+
+static int register_pieces(struct iser_dev *dev, struct iser_arena_mr *m, const struct arena *a,
+			   unsigned piece)
+{
+	unsigned i, end;
+	int rc = 0;
+
+	for (own_pieces(m, a, piece, &i, &end); i < end && !rc; i++) {
+		rc = register_piece(dev, m, i);
+		if (!rc)
+			metric_inc(M_iser_registrations);
+	}
+	return rc;
+}
+
+/* All that is there of an arena that changes its size. 0 or -errno: the caller forgets @m. */
+static int register_changing(struct iser_dev *dev, struct iser_arena_mr *m, struct arena *a)
+{
+	int rc = 0;
+
+	m->zero = iser_v->reg_mr(dev->pd, a->zero, a->zero_len, IBV_ACCESS_LOCAL_WRITE);
+	if (!m->zero)
+		return errno ? -errno : -ENOMEM;
+	for (unsigned i = 0; i < a->npieces && !rc; i++)
+		if (a->present[i])
+			rc = register_pieces(dev, m, a, i);
+	return rc;
+}
+
 /* In as few pieces as max_mr_size allows; one that is sparse in more. A piece starts at a block. */
 static int register_arena(struct iser_dev *dev, struct arena *a)
 {
 	size_t limit = dev->attr.max_mr_size ?
 			       (size_t)MIN(dev->attr.max_mr_size, (uint64_t)SIZE_MAX / 2) :
 			       SIZE_MAX / 2;
-	size_t piece = a->map_len;
+	const size_t len = a->piece ? (size_t)a->room << a->block_shift : a->map_len;
+	size_t piece = a->piece ? a->piece : len;
 	struct iser_arena_mr *m;
 	unsigned n;
+	int rc;
 
 	if (a->sparse)
 		piece = ALIGN_UP(MIN(MAX(piece / SPARSE_PIECES, PIECE_ALIGN), SPARSE_PIECE_MAX),
 				 PIECE_ALIGN);
+	while (a->piece && piece > MAX(limit, PIECE_ALIGN))
+		piece /= 2;
 	if (piece > limit)
 		piece = ALIGN_DOWN(limit, PIECE_ALIGN);
 	if (!piece)
 		return -EMSGSIZE;
-	n = (unsigned)DIV_ROUND_UP(a->map_len, piece);
+	n = (unsigned)DIV_ROUND_UP(len, piece);
 	m = calloc(1, sizeof(*m) + n * sizeof(m->piece[0]));
 	if (!m)
 		return -ENOMEM;
-	m->map = a->map;
-	m->map_len = a->map_len;
+	m->map = a->piece ? a->data : a->map;
+	m->map_len = len;
 	m->piece_len = piece;
 	m->n = n;
+	m->shift = a->piece ? (unsigned)__builtin_ctzll(piece) : 0;
 	if (a->sparse) {
 		m->growing = a;
+	} else if (a->piece) {
+		arena_pin(a);
+		rc = register_changing(dev, m, a);
+		if (rc) {
+			forget_arena(m);
+			return rc;
+		}
 	} else {
 		arena_pin(a);
 		for (unsigned i = 0; i < n; i++) {
-			int rc = register_piece(dev, m, i);
-
+			rc = register_piece(dev, m, i);
 			if (rc) {
 				forget_arena(m);
 				return rc;
@@ -131,7 +183,8 @@ static void add_arena(struct iser_dev *dev, struct arena *a)
 		return;
 	}
 	log_debug("iser: %s: %s %zu MiB of node %d in %u piece%s", dev->name,
-		  a->sparse ? "will register" : "registered", a->map_len >> 20, a->node,
+		  a->sparse ? "will register" : "registered",
+		  (a->piece ? (size_t)a->nblocks << a->block_shift : a->map_len) >> 20, a->node,
 		  dev->arena[a->id]->n, dev->arena[a->id]->n == 1 ? "" : "s");
 }
 
@@ -158,6 +211,37 @@ static void arena_created(struct arena_watcher *w, struct arena *a)
 static void arena_destroying(struct arena_watcher *w, struct arena *a)
 {
 	drop_arena(container_of(w, struct iser_dev, watcher), a->id);
+}
+
+/* On the thread that changes the arena's size, before anybody uses the piece. */
+static void piece_comes(struct arena_watcher *w, struct arena *a, uint32_t piece)
+{
+	struct iser_dev *dev = container_of(w, struct iser_dev, watcher);
+	struct iser_arena_mr *m = dev->arena[a->id];
+	int rc;
+
+	if (dev->removed || !m)
+		return;
+	rc = register_pieces(dev, m, a, piece);
+	if (rc)
+		cannot_register(dev, a->piece, -rc);
+}
+
+/* The same: the last reference to a block of the piece has ended. */
+static void piece_goes(struct arena_watcher *w, struct arena *a, uint32_t piece)
+{
+	struct iser_dev *dev = container_of(w, struct iser_dev, watcher);
+	struct iser_arena_mr *m = dev->arena[a->id];
+	unsigned i, end;
+
+	if (!m)
+		return;
+	for (own_pieces(m, a, piece, &i, &end); i < end; i++) {
+		struct ibv_mr *mr = atomic_exchange(&m->piece[i].mr, NULL);
+
+		if (mr)
+			iser_v->dereg_mr(mr);
+	}
 }
 
 /* The pieces that somebody has asked for. */
@@ -210,13 +294,23 @@ static bool key_in(struct iser_arena_mr *m, const uint8_t *p, uint32_t *lkey, si
 	const struct ibv_mr *mr;
 	size_t at, piece;
 
-	if (!m || p < m->map || p >= m->map + m->map_len)
+	if (!m)
 		return false;
+	if (p < m->map || p >= m->map + m->map_len) {
+		mr = m->zero;
+		at = mr ? (size_t)(p - (const uint8_t *)mr->addr) : 0;
+		if (!mr || p < (const uint8_t *)mr->addr || at >= mr->length)
+			return false;
+		*lkey = mr->lkey;
+		*run = mr->length - at;
+		return true;
+	}
 	at = (size_t)(p - m->map);
-	piece = m->n == 1 ? 0 : at / m->piece_len;
+	piece = m->shift ? at >> m->shift : m->n == 1 ? 0 : at / m->piece_len;
 	mr = atomic_load_explicit(&m->piece[piece].mr, memory_order_acquire);
 	if (unlikely(!mr)) {
-		want_piece(m, piece);
+		if (!m->shift) /* else it is not for us to register it */
+			want_piece(m, piece);
 		return false;
 	}
 	*lkey = mr->lkey;
@@ -430,7 +524,8 @@ static struct iser_dev *open_dev(struct ibv_context *ctx)
 		log_warn("iser: %s: its asynchronous events will not be seen", name);
 	list_add_tail(&devs, &dev->link);
 	dev->watcher =
-		(struct arena_watcher){ .created = arena_created, .destroying = arena_destroying };
+		(struct arena_watcher){ .created = arena_created, .destroying = arena_destroying,
+					.piece_comes = piece_comes, .piece_goes = piece_goes };
 	list_init(&dev->watcher.link);
 	arena_watch(&dev->watcher); /* tells of those that are there already, too */
 	log_notice(
