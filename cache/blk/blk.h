@@ -108,7 +108,7 @@ struct dirty_record;
  */
 struct blk_pin_budget {
 	_Atomic uint64_t out; /* bytes of whole units, without what is of reserves */
-	uint64_t limit;
+	uint64_t limit;	      /* atomic: it follows the size of that memory */
 	uint32_t unit;	      /* bytes: what is handed out is gone in whole blocks. Power of two */
 	uint32_t units;	      /* that there are */
 	_Atomic uint64_t first; /* bytes of a request that a holder may always have out */
@@ -422,9 +422,11 @@ static inline void blk_req_release(struct blk_req *req)
 	if (unlikely(req->flags & BLK_F_LENT))
 		blk_lent_back(req);
 }
-/* A pin budget with limit, unit, units set, and where its reserve is kept from here on. Any
- * thread. */
+/* A pin budget with unit set, and where its reserve is kept from here on. Any thread. */
 void blk_pin_budget_open(struct blk_pin_budget *l);
+/* The memory that it is about has @units of it by now, of which @limit bytes may be out. Any
+ * thread that holds none of the cache's locks. */
+void blk_pin_budget_size(struct blk_pin_budget *l, uint64_t limit, uint32_t units);
 void blk_pin_budget_close(struct blk_pin_budget *l);
 /* A pin holder comes, zeros; and goes, with nothing out. Any thread. */
 void blk_pin_holder_join(void);

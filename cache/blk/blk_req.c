@@ -69,6 +69,15 @@ void blk_pin_budget_open(struct blk_pin_budget *l)
 	pthread_mutex_unlock(&budgets.lock);
 }
 
+void blk_pin_budget_size(struct blk_pin_budget *l, uint64_t limit, uint32_t units)
+{
+	pthread_mutex_lock(&budgets.lock);
+	__atomic_store_n(&l->limit, limit, __ATOMIC_RELAXED);
+	l->units = units;
+	set_reserve(l);
+	pthread_mutex_unlock(&budgets.lock);
+}
+
 void blk_pin_budget_close(struct blk_pin_budget *l)
 {
 	pthread_mutex_lock(&budgets.lock);
@@ -101,7 +110,7 @@ bool blk_may_lend(const struct blk_req *req)
 {
 	const struct blk_pin_store *s = req->blk->pin_store;
 	const struct blk_pin_budget *l;
-	uint64_t own, of_store, out, len, limit, part;
+	uint64_t own, of_store, out, len, all, limit, part;
 
 	if (!s || !req->pin_holder || (req->flags & BLK_F_LENT))
 		return true;
@@ -113,12 +122,13 @@ bool blk_may_lend(const struct blk_req *req)
 	if (!of_store ||
 	    (!own && len <= atomic_load_explicit(&l->first, memory_order_relaxed)))
 		return true;
-	if (out + len > l->limit)
+	all = __atomic_load_n(&l->limit, __ATOMIC_RELAXED);
+	if (out + len > all)
 		return false;
 	part = own ? STORE_PART : FIRST_PART;
-	limit = MIN(l->limit, part * (l->limit - out - len));
+	limit = MIN(all, part * (all - out - len));
 	if (s->silent && s->silent(s))
-		limit = MIN(limit, l->limit / SILENT_PART);
+		limit = MIN(limit, all / SILENT_PART);
 	return of_store + len <= limit &&
 	       (!own || own + len <= HOLDER_PART * (limit - of_store - len));
 }

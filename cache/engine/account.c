@@ -10,15 +10,13 @@
 /* Blocks of one turn: requests are seldom larger in one partition (a group). */
 #define TURN_BLOCKS 128u
 
-int acct_book_init(struct acct_book *b, uint32_t nblocks)
+/* What follows from the size of the partition. */
+static void set_limits(struct acct_book *b, uint32_t nblocks)
 {
 	struct acct_side *w = &b->side[ACCT_WRITE], *l = &b->side[ACCT_LOAD];
 
-	memset(b, 0, sizeof(*b));
-	for (unsigned k = 0; k < ACCT_KINDS; k++) {
-		list_init(&b->side[k].ring);
+	for (unsigned k = 0; k < ACCT_KINDS; k++)
 		b->side[k].quantum = MIN(TURN_BLOCKS, MAX(nblocks / 3, 1u));
-	}
 	/* Half for what is dirty, so that reads always find something to evict; a quarter of that
 	 * more for those who need it most. What is being loaded may have the rest. */
 	w->limit = nblocks / 2;
@@ -30,6 +28,48 @@ int acct_book_init(struct acct_book *b, uint32_t nblocks)
 	l->small = MIN(MAX(l->little / 16, 1u), 32u);
 	l->floor = w->floor;
 	l->limit = nblocks / 4;
+}
+
+/* All accounts are looked at, used ones or not: ACCT_MAX at most, some 10 us, once for each change
+ * of size. Half of that would leave sums that mean nothing. */
+static void sum_heavy(struct acct_book *b, enum acct_kind kind)
+{
+	struct acct_side *t = &b->side[kind];
+
+	t->heavy = 0;
+	for (uint32_t i = 0; i < b->fresh; i++)
+		if (b->account[i].store)
+			b->account[i].store->side[kind].heavy = 0;
+	for (uint32_t i = 0; i < b->fresh; i++) {
+		const struct account *a = &b->account[i];
+		const uint32_t used = a->store ? a->side[kind].used : 0;
+
+		if (!used || (a->place != ACCT_AGAIN && used <= t->small))
+			continue;
+		a->store->side[kind].heavy += used;
+		if (a->place != ACCT_AGAIN)
+			t->heavy += used;
+	}
+}
+
+void acct_book_resize(struct acct_book *b, uint32_t nblocks)
+{
+	uint32_t small[ACCT_KINDS];
+
+	for (unsigned k = 0; k < ACCT_KINDS; k++)
+		small[k] = b->side[k].small;
+	set_limits(b, nblocks);
+	for (unsigned k = 0; k < ACCT_KINDS; k++)
+		if (b->side[k].small != small[k])
+			sum_heavy(b, (enum acct_kind)k);
+}
+
+int acct_book_init(struct acct_book *b, uint32_t nblocks)
+{
+	memset(b, 0, sizeof(*b));
+	for (unsigned k = 0; k < ACCT_KINDS; k++)
+		list_init(&b->side[k].ring);
+	set_limits(b, nblocks);
 	b->free = ACCT_NONE;
 	/* Only what is used is ever touched. */
 	b->account = calloc(ACCT_MAX, sizeof(*b->account));

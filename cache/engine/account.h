@@ -96,6 +96,8 @@ struct acct_book {
 /* Of a partition of @nblocks. 0 or -ENOMEM; acct_book_fini() in any case. */
 int acct_book_init(struct acct_book *b, uint32_t nblocks) must_check;
 void acct_book_fini(struct acct_book *b);
+/* The partition has @nblocks from now on; lock held. Who has more than that allows keeps it. */
+void acct_book_resize(struct acct_book *b, uint32_t nblocks);
 void acct_store_init(struct acct_store *s, struct budget *budget, uint32_t number);
 
 /* ---- blocks ---------------------------------------------------------------------------------- */

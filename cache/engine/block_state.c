@@ -6,7 +6,7 @@ const char *const block_state_name[BLOCK_STATES] = {
 	[BLOCK_FREE] = "free",		 [BLOCK_RECEIVING] = "receiving",
 	[BLOCK_FILLING] = "filling",	 [BLOCK_CLEAN] = "clean",
 	[BLOCK_DIRTY] = "dirty",	 [BLOCK_FLUSHING] = "flushing",
-	[BLOCK_CONDEMNED] = "condemned",
+	[BLOCK_CONDEMNED] = "condemned", [BLOCK_RETIRED] = "retired",
 };
 
 #define TO(s) (1u << BLOCK_##s)
@@ -14,7 +14,8 @@ const char *const block_state_name[BLOCK_STATES] = {
 /* Row: from. The verbs beside each target are the operations that make the transition. */
 const uint8_t block_legal[BLOCK_STATES] = {
 	[BLOCK_FREE] = TO(RECEIVING)   /* write_prepare takes it */
-		       | TO(FILLING),  /* a miss takes it */
+		       | TO(FILLING)   /* a miss takes it */
+		       | TO(RETIRED),  /* the cache becomes smaller */
 	[BLOCK_RECEIVING] = TO(DIRTY)  /* commit swaps it in */
 			    | TO(FREE) /* cancelled, or its bytes were merged into the old block */
 			    | TO(CONDEMNED), /* the same, while somebody who came too late for what
@@ -36,6 +37,7 @@ const uint8_t block_legal[BLOCK_STATES] = {
 			   | TO(DIRTY)	     /* failed, or other sectors are still dirty */
 			   | TO(CONDEMNED),  /* overwritten while the write is in flight */
 	[BLOCK_CONDEMNED] = TO(FREE),	     /* last reference put */
+	[BLOCK_RETIRED] = TO(FREE),	     /* or not, or larger again */
 };
 
 /* Calls that cross 64-sector words come here; the masks of the first and last word do the rest. */

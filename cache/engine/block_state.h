@@ -15,6 +15,7 @@
  *   DIRTY      indexed, some sectors are newer than the backing store
  *   FLUSHING   indexed and dirty, a backend write of it is in flight: its bytes do not change
  *   CONDEMNED  not indexed any more, but somebody (a wire, a flush) still holds a reference
+ *   RETIRED    not in use: the cache has become smaller, or is about to (resize.c)
  *
  * "Pinned by wire" is not a state but a count: an indexed block with refs > 1.
  *
@@ -29,6 +30,8 @@
  *    │             ▼                     ▼               ▼                         ▼
  *    └──────── CONDEMNED ◀── still referenced: by a wire, a fill, a flush ◀────────┘
  *      last put
+ *
+ *   FREE ◀──▶ RETIRED
  *
  * One I/O at a time for a key (block->io). A block that replaces one with I/O in flight inherits
  * it: so flushes of a key cannot overtake each other, and a fill never overwrites newer data.
@@ -51,6 +54,7 @@ enum block_state {
 	BLOCK_DIRTY,
 	BLOCK_FLUSHING,
 	BLOCK_CONDEMNED,
+	BLOCK_RETIRED,
 	BLOCK_STATES
 };
 
@@ -83,7 +87,7 @@ struct block_priv {
 				  * back without FUA; 0: never */
 	uint32_t op_pins;	 /* requests in progress that need this key to stay indexed */
 	uint16_t account;	 /* what it is charged to (account.h), ACCT_NONE: nobody */
-	uint16_t dev;		 /* when written: cache_dev.number */
+	uint16_t dev;		 /* when dirty or written: cache_dev.number */
 	/* Of write-back that has failed, see writeback.c; all 0 when the last one went well. */
 	uint32_t failed_ms;	 /* when it was tried last, alone; ms of clock_now_ns(), wraps */
 	uint8_t fails;		 /* how often it failed alone since it went well; saturates */

@@ -32,6 +32,7 @@ static op_stage_fn *const stages[OP_STAGES] = {
 
 static void cache_free(struct cache *c)
 {
+	resize_fini(c);
 	blk_pin_budget_close(&c->pin_budget);
 	calibrate_stop(c);
 	for (uint32_t i = 0; i < c->nnodes; i++)
@@ -71,22 +72,23 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 	pthread_mutex_init(&c->affinity_lock, NULL);
 	pthread_cond_init(&c->dev_gone, NULL);
 	c->stages = stages;
+	c->topo = conf->topo;
 	c->max_len = plan->max_len;
-	c->pin_budget.limit = conf->size / 8 * 5;
 	c->pin_budget.unit = conf->block;
-	c->pin_budget.units = (uint32_t)MIN(conf->size / conf->block, (uint64_t)UINT32_MAX);
 	c->pin_budget.reserve = &c->reserve;
 	c->pin_budget.wake = pin_budget_wake;
 	blk_pin_budget_open(&c->pin_budget);
-	c->budgets.dirty_limit = conf->size / 2;
 	c->budgets.block_shift = (uint32_t)__builtin_ctz(conf->block);
-	c->readahead_max = conf->readahead;
+	c->readahead_set = conf->readahead;
+	c->parts_all = plan->run;
+	memcpy(c->share, plan->share, sizeof(c->share));
 	c->stepped = conf->stepped;
 	c->own_workers = !conf->workers;
 	c->geo.block_shift = (uint32_t)__builtin_ctz(conf->block);
 	c->geo.mask = conf->block - 1;
 	c->geo.sectors = conf->block >> SECTOR_SHIFT;
 	c->geo.words = (c->geo.sectors + 63) / 64;
+	resize_budgets(c, conf->size);
 	c->map = cache_map_make((uint32_t)__builtin_popcountll(conf->node_mask),
 				(uint32_t)__builtin_ctz(conf->partitions),
 				(uint32_t)__builtin_ctz(conf->group), c->geo.block_shift);
@@ -135,11 +137,11 @@ static int nodes_init(struct cache *c, const struct cache_conf *conf,
 		n->index = c->nnodes;
 		n->topo_node = t;
 		n->nparts = conf->partitions;
-		n->part_blocks = (uint32_t)(part * plan->share[n->index] / conf->partitions);
+		n->part_blocks = (uint32_t)(part / conf->partitions) * plan->share[n->index];
 		c->node_of_topo[t] = c->nnodes++;
-		rc = node_init(c, n, conf);
+		rc = node_init(c, n, conf, plan);
 	}
-	return rc;
+	return rc ? rc : resize_init(c);
 }
 
 struct cache *cache_create(const struct cache_conf *given)
@@ -206,7 +208,7 @@ static UNLOCKED_LOOK void hint_write(const struct cache_dev *dev, uint64_t offse
 	const uint64_t block = offset >> dev->cache->geo.block_shift,
 		       hash = policy_hash(dev->identity, block);
 	const struct partition *p = dev_part(dev, block);
-	uint32_t i = index_guess(p, &p->bucket[index_bucket_of(p, hash)], hash);
+	uint32_t i = index_guess(p, index_bucket_at(p, hash), hash);
 	const uint8_t *data;
 
 	if (i == BLOCK_NONE || p->hdr[i].block != block || p->hdr[i].state != BLOCK_DIRTY)
@@ -237,7 +239,7 @@ static UNLOCKED_LOOK void hint_batch(const struct cache_dev *dev, const uint64_t
 
 		at[k].hash = policy_hash(dev->identity, block);
 		at[k].p = dev_part(dev, block);
-		at[k].bucket = &at[k].p->bucket[index_bucket_of(at[k].p, at[k].hash)];
+		at[k].bucket = index_bucket_at(at[k].p, at[k].hash);
 		__builtin_prefetch(at[k].bucket);
 	}
 	for (unsigned k = 0; k < n; k++) {

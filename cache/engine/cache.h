@@ -71,6 +71,9 @@ bool cache_write_through(const struct blk *blk);
 const uint32_t *cache_send_from(const struct cache *cache);
 /* About how much waits for write-back (whole blocks; counts read without locks). Any thread. */
 uint64_t cache_dirty_bytes(const struct cache *cache);
+/* Simulation (cache_conf.stepped): does a bounded part of a change of size under way, which other
+ * caches have a thread for. True: there is more, maybe not before something else has happened. */
+bool cache_resize_step(struct cache *cache);
 /* The daemon ends at once, maybe without having written it: a line for each store that loses data;
  * what others have to say goes to their records. Main thread. */
 void cache_log_lost(struct cache *cache);

@@ -69,13 +69,38 @@ struct cache_node {
 	struct node_heap *heap;	/* of all that follows up to here */
 	struct block_priv *priv; /* by arena index */
 	struct partition *parts;
-	uint32_t nparts, part_blocks;
+	uint32_t nparts;
+	uint32_t part_blocks;	/* of each partition now, all runs together */
+	uint32_t index_blocks;	/* for so many each partition's hash was made */
+	/* The runs of its partitions (struct part_run): partition i's of run r begins at
+	 * first + i * each. Written by who changes the size. An arena index is of the run
+	 * that it lies in. */
+	struct node_run {
+		uint32_t first, each; /* atomic; each: blocks, 0: there is none */
+	} run[PART_RUNS];
+	uint32_t nruns;
+	struct node_heap *tables;  /* the hash and the replacement lie there */
+	struct node_heap **emptied; /* those before, which somebody may still look at */
+	uint32_t nemptied;
 	uint32_t nworkers;
 	struct loop *worker[CACHE_WORKERS];
 	uint64_t forwards;	/* atomic: requests that came here from other nodes */
 	struct flush_worker flush[CACHE_WORKERS];
 	struct mem_where heap_where; /* when the node was made */
 };
+
+/* Whose is arena index @i? Any thread that has a reference to the block. */
+static inline struct partition *node_part(const struct cache_node *n, uint32_t i)
+{
+	for (uint32_t r = 0;; r++) {
+		const uint32_t off = i - __atomic_load_n(&n->run[r].first, __ATOMIC_RELAXED);
+		const uint32_t each = __atomic_load_n(&n->run[r].each, __ATOMIC_RELAXED);
+
+		ASSERT(r < PART_RUNS);
+		if (likely(off < each * n->nparts))
+			return &n->parts[off / each];
+	}
+}
 
 /* Of several that a node has, device @number's. */
 static inline uint32_t node_worker(const struct cache_node *n, uint32_t number)
@@ -114,7 +139,12 @@ struct cache {
 	_Atomic uint32_t reserve; /* pin_budget.reserve */
 	uint32_t nnodes, nparts; /* partitions over all nodes */
 	uint32_t max_len;	/* bytes of one request */
-	uint32_t readahead_max;	/* bytes of one stream's window; 0: none */
+	uint32_t readahead_max;	/* atomic: bytes of one stream's window; 0: none */
+	uint32_t readahead_set;	/* as configured */
+	uint32_t parts_all;	/* shares of all nodes, of which node i has */
+	uint8_t share[TOPO_MAX_NODES];
+	struct cache_resize *resize;
+	const struct topology *topo;
 	bool own_workers, stepped;
 	op_stage_fn *const *stages; /* by enum op_stage */
 	struct cache_node node[TOPO_MAX_NODES];
@@ -164,19 +194,42 @@ static inline void count_hit_unlocked(struct cache *c, uint32_t node, bool remot
 	}
 }
 
+struct cache_plan;
+
 /* ---- cache.c --------------------------------------------------------------------------------- */
 bool cache_is_cached(const struct blk *blk);
 
 /* ---- node.c ---------------------------------------------------------------------------------- */
 /* Its memory, partitions and worker; @n says which node, and of what size. 0 or -errno: then
  * node_free() puts away what there is. */
-int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *conf) must_check;
+int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
+	      const struct cache_plan *plan) must_check;
+/* Blocks of all partitions now. Any thread. */
+uint64_t cache_blocks(const struct cache *c);
 /* Its flusher stops. */
 void node_stop(struct cache *c, struct cache_node *n);
 /* Of all nodes the flushers have stopped. */
 void node_free(struct cache *c, struct cache_node *n);
 /* Runs @fn on a worker and waits; a stepped worker is this thread. */
 void on_worker(struct cache *c, struct loop *loop, void (*fn)(void *arg), void *arg);
+
+/* Its partitions get a hash, and a memory for the replacement, of @blocks each. 0; or -errno, and
+ * nothing has changed. On the thread that changes the size. */
+int node_index_new(struct cache *c, struct cache_node *n, uint32_t blocks) must_check;
+
+/* ---- resize.c -------------------------------------------------------------------------------- */
+/* All nodes are there. 0 or -ENOMEM. */
+int resize_init(struct cache *c) must_check;
+/* Ends a change of size, finished or not. Before any node goes. */
+void resize_fini(struct cache *c);
+/* The cache shall have @size bytes. 0: it has begun; or -EINVAL or another -errno with a sentence
+ * in @err. Any thread. */
+int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len) must_check;
+struct cache_info;
+/* Fills in what @info says of it. Any thread. */
+void resize_info(struct cache *c, struct cache_info *info);
+/* What follows from the size: how much wires may have, and what all stores together. */
+void resize_budgets(struct cache *c, uint64_t size);
 
 /* ---- calibrate.c ----------------------------------------------------------------------------- */
 /* Finds out, in the background, from what size on a request goes to the node of its data. All nodes
@@ -192,7 +245,10 @@ struct cache_plan {
 	uint32_t max_len;		/* the largest request, bytes */
 	uint32_t run;			/* the cache is so many parts of one size ... */
 	uint8_t share[TOPO_MAX_NODES];	/* ... and node i has so many of them */
+	uint32_t room;			/* times the size: so large it may become */
 };
+/* So many blocks each partition must have, for requests of @max_len bytes. */
+uint64_t cache_part_least(uint64_t max_len, uint64_t block);
 /* Fills in what is 0 and checks the whole. 0 or -EINVAL. */
 int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *err,
 		       size_t err_len) must_check;

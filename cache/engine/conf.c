@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int complain(char *err, size_t len, const char *fmt, ...) printf_like(3, 4);
 static int complain(char *err, size_t len, const char *fmt, ...)
@@ -181,6 +182,11 @@ static uint64_t blocks_of(uint64_t len, uint64_t block)
 	return (len - 1) / block + 2;
 }
 
+uint64_t cache_part_least(uint64_t max_len, uint64_t block)
+{
+	return blocks_of(max_len, block) * PART_KEPT;
+}
+
 /* ---- what each node gets --------------------------------------------------------------------- */
 
 #define RUN_WISH 64u   /* groups of a run over nodes of different sizes: parts of that many */
@@ -247,6 +253,20 @@ static void plan_shares(const struct cache_conf *conf, struct cache_plan *plan)
 	}
 }
 
+#define ROOM_TIMES 64u /* so much larger it can become, at most */
+
+/* How much larger the machine's memory would let it become. Room costs address space alone. */
+static uint32_t room_times(const struct cache_conf *conf)
+{
+	const uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
+		       blocks = conf->size / conf->block;
+	uint64_t times = DIV_ROUND_UP(memory, conf->size);
+
+	times = MIN(times, (uint64_t)ROOM_TIMES);
+	times = MIN(times, (uint64_t)UINT32_MAX / 4 / blocks); /* arena indexes */
+	return (uint32_t)MAX(times, 1ull);
+}
+
 int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *err,
 		       size_t err_len)
 {
@@ -295,10 +315,8 @@ int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *e
 	}
 	if (!conf->readahead)
 		conf->readahead = READAHEAD_MAX;
-	/* A few streams must not push everything else out. */
-	conf->readahead = conf->readahead == 1 ?
-				  0 :
-				  (uint32_t)MIN((uint64_t)conf->readahead, conf->size / 16);
+	if (conf->readahead == 1)
+		conf->readahead = 0;
 	uint64_t part_blocks = node_blocks / conf->partitions;
 	if (part_blocks < need * PART_KEPT)
 		return complain(err, err_len,
@@ -317,5 +335,6 @@ int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *e
 		return complain(err, err_len, "group=%u is too small for blocks of %u", conf->group,
 				conf->block);
 	plan->max_len = (uint32_t)len;
+	plan->room = room_times(conf);
 	return 0;
 }

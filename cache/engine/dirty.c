@@ -33,6 +33,8 @@ void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b)
 	struct dirty_list *l = &dev->dirty[p->id];
 	struct block_priv *bp = block_priv(p, b);
 	uint32_t prev = l->tail, next = BLOCK_NONE;
+
+	bp->dev = dev->number;
 	/* All of what is to be written again is older, and none of it than the other. */
 	bool first = l->head != BLOCK_NONE && p->priv[l->head].dirty_epoch >= bp->dirty_epoch &&
 		     p->priv[l->tail].dirty_epoch > bp->dirty_epoch;

@@ -3,32 +3,49 @@
 #include "cache/engine/dirty_index.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include "events/bug.h"
 
 #define NONE UINT32_MAX
 #define DEPTH 128 /* of a treap of 2^32 words: deeper is as good as impossible, and is dealt with */
 
-int dirty_index_init(struct dirty_index *x, uint32_t words)
+int dirty_index_init(struct dirty_index *x, uint32_t words, uint32_t room)
 {
+	void *p;
+
 	memset(x, 0, sizeof(*x));
-	x->root = x->last = NONE;
-	x->free = words ? 0 : NONE;
+	x->root = x->last = x->free = NONE;
+	x->room = room;
 	if (getrandom(&x->seed, sizeof(x->seed), GRND_NONBLOCK) != sizeof(x->seed))
 		x->seed = (uintptr_t)x;
-	x->word = malloc((size_t)words * sizeof(*x->word));
-	if (!x->word)
+	p = mmap(NULL, (size_t)room * sizeof(*x->word), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < words; i++)
-		x->word[i] = (struct dirty_word){ UINT64_MAX, 0, NONE,
-						  i + 1 < words ? i + 1 : NONE };
+	x->word = p;
+	x->words = words;
+	return dirty_index_prepare(x, words);
+}
+
+int dirty_index_prepare(struct dirty_index *x, uint32_t words)
+{
+	const size_t len = ALIGN_UP((size_t)words * sizeof(*x->word), (size_t)4096);
+
+	BUG_ON(words > x->room);
+	if (madvise(x->word, len, MADV_POPULATE_WRITE) == 0)
+		return 0;
+	if (errno != EINVAL)
+		return -errno;
+	for (size_t i = 0; i < len; i += 4096) /* kernels before 5.14 */
+		__atomic_fetch_or((uint8_t *)x->word + i, 0, __ATOMIC_RELAXED);
 	return 0;
 }
 
 void dirty_index_fini(struct dirty_index *x)
 {
-	free(x->word);
+	if (x->word)
+		munmap(x->word, (size_t)x->room * sizeof(*x->word));
 	x->word = NULL;
 }
 
@@ -62,13 +79,14 @@ static uint32_t *word_link(struct dirty_index *x, uint64_t key, bool *there)
 
 static uint32_t word_insert(struct dirty_index *x, uint32_t *link, uint64_t key)
 {
-	const uint32_t n = x->free;
+	const uint32_t n = x->free != NONE ? x->free : x->fresh++;
 
-	BUG_ON(n == NONE); /* more words than blocks */
+	BUG_ON(n >= x->words); /* more words than blocks */
 	struct dirty_word *w = &x->word[n];
 	uint32_t *left = &w->left, *right = &w->right, at = *link;
 
-	x->free = w->right;
+	if (x->free != NONE)
+		x->free = w->right;
 	/* What was there goes below: what is less to the left, the rest to the right. */
 	while (at != NONE) {
 		struct dirty_word *t = &x->word[at];

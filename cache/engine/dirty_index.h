@@ -27,11 +27,20 @@ struct dirty_index {
 	struct dirty_word *word;
 	uint32_t root, free; /* free ones are linked by .right */
 	uint32_t last;	     /* that was looked for last */
+	uint32_t words, room; /* those that there are, and may be one day */
+	uint32_t fresh;	     /* never used: from here on */
 	uint64_t seed;	     /* nobody shall be able to choose keys that make it deep */
 };
 
-/* Room for @words words, all of which has memory. 0 or -ENOMEM. */
-int dirty_index_init(struct dirty_index *x, uint32_t words) must_check;
+/* Room for @words words, all of which has memory, and one day for @room. 0 or -ENOMEM. */
+int dirty_index_init(struct dirty_index *x, uint32_t words, uint32_t room) must_check;
+/* Memory for so many; a thread that may block, no lock held. 0 or -errno. Then they may be used:
+ * lock held. */
+int dirty_index_prepare(struct dirty_index *x, uint32_t words) must_check;
+static inline void dirty_index_grow(struct dirty_index *x, uint32_t words)
+{
+	x->words = MAX(x->words, words);
+}
 void dirty_index_fini(struct dirty_index *x);
 
 static inline uint64_t dirty_key(uint16_t dev, uint64_t block)

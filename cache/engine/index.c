@@ -8,10 +8,35 @@
 
 #include <stdlib.h>
 
+int part_index_init(struct part_index *x, const struct partition *p, uint32_t nblocks,
+		    struct node_heap *heap)
+{
+	unsigned bits = 1;
+	struct bucket *k;
+
+	while (((uint64_t)BUCKET_LOAD << bits) < nblocks)
+		bits++;
+	k = node_heap_take(heap, sizeof(*k) << bits);
+	if (!k)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < 1u << bits; i++) {
+		k[i].more = BLOCK_NONE;
+		for (unsigned s = 0; s < BUCKET_SLOTS; s++)
+			k[i].slot[s] = p->first;
+	}
+	x->table = (uint64_t)(uintptr_t)k | (64 - bits);
+	if (policy_init(&x->policy, p->hdr, nblocks, heap) == 0)
+		return 0;
+	node_heap_give(heap, k);
+	return -ENOMEM;
+}
+
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
-	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks,
+	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks, uint32_t room,
 	      struct node_heap *heap)
 {
+	struct part_index x;
+
 	memset(p, 0, sizeof(*p));
 	leaf_lock_init(&p->lock);
 	p->id = id;
@@ -23,30 +48,19 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 	p->io_maps = maps + (map_words > 1 ? 2 * map_words : 0);
 	p->heap = heap;
 	p->first = first;
-	p->nblocks = nblocks;
+	p->have = p->nblocks = nblocks;
+	p->run[0] = (struct part_run){ first, nblocks };
+	p->nruns = 1;
 	p->free_head = p->free_tail = BLOCK_NONE;
 	list_init(&p->waitq);
 	list_init(&p->inflight);
-	if (acct_book_init(&p->book, nblocks) < 0) {
+	if (acct_book_init(&p->book, nblocks) < 0 || part_index_init(&x, p, nblocks, heap) < 0) {
 		part_fini(p);
 		return -ENOMEM;
 	}
-	uint32_t buckets = 1;
-	while (buckets * BUCKET_LOAD < nblocks)
-		buckets *= 2;
-	p->bucket_mask = buckets - 1;
-	p->bucket = node_heap_take(heap, buckets * sizeof(*p->bucket));
-	if (!p->bucket) {
-		part_fini(p);
-		return -ENOMEM;
-	}
-	for (uint32_t i = 0; i < buckets; i++) {
-		p->bucket[i].more = BLOCK_NONE;
-		for (unsigned s = 0; s < BUCKET_SLOTS; s++)
-			p->bucket[i].slot[s] = first;
-	}
-	if (policy_init(&p->policy, hdr, nblocks, heap) < 0 ||
-	    dirty_index_init(&p->dirty, nblocks) < 0) {
+	p->table = x.table;
+	p->policy = x.policy;
+	if (dirty_index_init(&p->dirty, nblocks, MAX(room, nblocks)) < 0) {
 		part_fini(p);
 		return -ENOMEM;
 	}
@@ -65,8 +79,9 @@ void part_fini(struct partition *p)
 {
 	policy_fini(&p->policy);
 	dirty_index_fini(&p->dirty);
-	node_heap_give(p->heap, p->bucket);
-	p->bucket = NULL;
+	if (p->table)
+		node_heap_give(p->heap, table_at(p->table, 0));
+	p->table = 0;
 	acct_book_fini(&p->book);
 }
 
@@ -85,11 +100,11 @@ void index_insert(struct partition *p, struct block *b, uint64_t device, uint64_
 	ASSERT(leaf_held(&p->lock));
 	ASSERT(!index_find_hashed(p, hash, device, block));
 	commit_key(b, device, block);
-	bucket_add(&p->bucket[index_bucket_of(p, hash)], bucket_tag(hash), b);
+	bucket_add(index_bucket_at(p, hash), bucket_tag(hash), b);
 }
 
-/* The slot or link that names @b, which is in @k. */
-static uint32_t *link_to(struct partition *p, struct bucket *k, uint8_t tag, const struct block *b)
+/* The slot or link that names @b in @k; NULL: none does. */
+static uint32_t *link_in(struct partition *p, struct bucket *k, uint8_t tag, const struct block *b)
 {
 	uint32_t *link = &k->more;
 
@@ -97,9 +112,26 @@ static uint32_t *link_to(struct partition *p, struct bucket *k, uint8_t tag, con
 		if (k->slot[__builtin_ctz(m)] == b->index)
 			return &k->slot[__builtin_ctz(m)];
 	while (*link != b->index) {
-		BUG_ON(*link == BLOCK_NONE);
+		if (*link == BLOCK_NONE)
+			return NULL;
 		link = &p->hdr[*link].next;
 	}
+	return link;
+}
+
+/* The slot or link that names @b, which is indexed, and its bucket. */
+static uint32_t *link_to(struct partition *p, uint64_t hash, const struct block *b,
+			 struct bucket **in)
+{
+	uint32_t *link;
+
+	*in = index_bucket_at(p, hash);
+	link = link_in(p, *in, bucket_tag(hash), b);
+	if (unlikely(!link && p->old_table)) {
+		*in = table_at(p->old_table, hash);
+		link = link_in(p, *in, bucket_tag(hash), b);
+	}
+	BUG_ON(!link);
 	return link;
 }
 
@@ -124,9 +156,8 @@ static void slot_freed(struct partition *p, struct bucket *k, ptrdiff_t i)
 
 void index_remove(struct partition *p, struct block *b)
 {
-	const uint64_t hash = policy_hash(b->device, b->block);
-	struct bucket *k = &p->bucket[index_bucket_of(p, hash)];
-	uint32_t *link = link_to(p, k, bucket_tag(hash), b);
+	struct bucket *k;
+	uint32_t *link = link_to(p, policy_hash(b->device, b->block), b, &k);
 
 	ASSERT(leaf_held(&p->lock));
 	b->block = BLOCK_NO_NUMBER;
@@ -140,8 +171,8 @@ void index_remove(struct partition *p, struct block *b)
 
 void index_replace(struct partition *p, uint64_t hash, struct block *from, struct block *to)
 {
-	struct bucket *k = &p->bucket[index_bucket_of(p, hash)];
-	uint32_t *link = link_to(p, k, bucket_tag(hash), from);
+	struct bucket *k;
+	uint32_t *link = link_to(p, hash, from, &k);
 
 	ASSERT(leaf_held(&p->lock));
 	commit_key(to, from->device, from->block);
@@ -151,9 +182,77 @@ void index_replace(struct partition *p, uint64_t hash, struct block *from, struc
 	from->block = BLOCK_NO_NUMBER;
 }
 
+/* ---- what depends on the size ---------------------------------------------------------------- */
+
+void part_take_index(struct partition *p, const struct part_index *x)
+{
+	ASSERT(leaf_held(&p->lock) && !p->old_table);
+	p->old_table = p->table;
+	p->old_next = 0;
+	__atomic_store_n(&p->table, x->table, __ATOMIC_RELEASE);
+	policy_take(&p->policy, &x->policy);
+}
+
+struct block *index_find_old(const struct partition *p, uint64_t hash, uint64_t device,
+			     uint64_t block)
+{
+	return bucket_find(p, table_at(p->old_table, hash), hash, device, block);
+}
+
+#define MOVE_VISITS (LEAF_VISITS / 2) /* a bucket has mostly eight; its chain comes in one go */
+
+bool part_move_index(struct partition *p)
+{
+	uint32_t visits = 0;
+
+	ASSERT(leaf_held(&p->lock));
+	for (; p->old_table && visits < MOVE_VISITS; p->old_next++) {
+		if (p->old_next == table_buckets(p->old_table)) {
+			p->old_table = 0;
+			break;
+		}
+		struct bucket *k = table_at(p->old_table, 0) + p->old_next;
+
+		for (unsigned s = 0; s < BUCKET_SLOTS; s++) {
+			while (k->tag[s] && visits < LEAF_VISITS) {
+				struct block *b = &p->hdr[k->slot[s]];
+				const uint64_t hash = policy_hash(b->device, b->block);
+
+				slot_freed(p, k, s);
+				bucket_add(index_bucket_at(p, hash), bucket_tag(hash), b);
+				visits++;
+			}
+			if (k->tag[s]) { /* a chain as long as that: the rest next time */
+				leaf_visit(&p->lock, visits);
+				return true;
+			}
+		}
+		visits = MIN(visits + 1, (uint32_t)LEAF_VISITS); /* an empty one, too */
+	}
+	leaf_visit(&p->lock, visits);
+	return p->old_table != 0;
+}
+
+void part_limits(struct partition *p, uint32_t nblocks)
+{
+	ASSERT(leaf_held(&p->lock));
+	acct_book_resize(&p->book, nblocks);
+	policy_resize(&p->policy, nblocks);
+}
+
+uint32_t part_run_end_far(const struct partition *p, uint32_t i)
+{
+	for (uint32_t r = 1; r < p->nruns; r++)
+		if (i - p->run[r].first < p->run[r].have)
+			return p->run[r].first + p->run[r].have;
+	return 0;
+}
+
+/* ---- the free list --------------------------------------------------------------------------- */
+
 static inline bool is_free(const struct partition *p, uint32_t i)
 {
-	return i - p->first < p->nblocks && p->hdr[i].state == BLOCK_FREE;
+	return part_run_end(p, i) && p->hdr[i].state == BLOCK_FREE;
 }
 
 /*
@@ -204,6 +303,28 @@ uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n)
 	return old != BLOCK_NONE ? old : young;
 }
 
+/* Off the free list. */
+static void unlink_free(struct partition *p, struct block *b)
+{
+	const uint32_t prev = b->owner_word[4], next = b->owner_word[5];
+
+	if (prev != BLOCK_NONE)
+		p->hdr[prev].owner_word[5] = next;
+	else
+		p->free_head = next;
+	if (next != BLOCK_NONE)
+		p->hdr[next].owner_word[4] = prev;
+	else
+		p->free_tail = prev;
+}
+
+void part_retire(struct partition *p, struct block *b)
+{
+	ASSERT(b->state == BLOCK_FREE && b->index - p->leaving < p->nleaving);
+	unlink_free(p, b);
+	part_set_state(p, b, BLOCK_RETIRED);
+}
+
 struct block *part_take_free(struct partition *p, uint32_t hint)
 {
 	ASSERT(leaf_held(&p->lock));
@@ -214,16 +335,7 @@ struct block *part_take_free(struct partition *p, uint32_t hint)
 		i = hint;
 	struct block *b = &p->hdr[i];
 	ASSERT(b->state == BLOCK_FREE && atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
-	uint32_t prev = b->owner_word[4], next = b->owner_word[5];
-	if (prev != BLOCK_NONE)
-		p->hdr[prev].owner_word[5] = next;
-	else
-		p->free_head = next;
-	if (next != BLOCK_NONE)
-		p->hdr[next].owner_word[4] = prev;
-	else
-		p->free_tail = prev;
-
+	unlink_free(p, b);
 	block_memo_drop(block_arena(b), b->index);
 	atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
 	b->flags = 0;
@@ -242,11 +354,15 @@ struct block *part_take_free(struct partition *p, uint32_t hint)
 
 void part_put_free(struct partition *p, struct block *b)
 {
-	ASSERT(b->index - p->first < p->nblocks);
+	ASSERT(part_run_end(p, b->index));
 	ASSERT(atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
 	part_set_state(p, b, BLOCK_FREE);
 	b->device = 0;
 	b->block = BLOCK_NO_NUMBER;
+	if (unlikely(b->index - p->leaving < p->nleaving)) {
+		part_set_state(p, b, BLOCK_RETIRED);
+		return;
+	}
 	b->owner_word[4] = BLOCK_NONE;
 	b->owner_word[5] = p->free_head;
 	if (p->free_head != BLOCK_NONE)

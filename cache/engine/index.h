@@ -131,6 +131,15 @@ struct part_stats {
 struct cache_node;
 
 /*
+ * The blocks of a partition: neighbours in the node's arena, in one run, and one more for each time
+ * that the cache was made larger than ever before (resize.c). The first @have of a run are there.
+ */
+#define PART_RUNS 32u
+struct part_run {
+	uint32_t first, have;
+};
+
+/*
  * One part in so many of each partition is kept from what may be dirty for ever: of a store that
  * takes nothing any more (stable.c). And no request has more blocks than that in one partition
  * (conf.c). So what is admitted can be served, whatever state other stores are in.
@@ -146,21 +155,28 @@ enum part_queue { WAIT_BLOCKS, WAIT_WRITE, WAIT_FILL, PART_QUEUES };
 
 struct partition {
 	struct leaf_lock lock;
-	/* Never changes. What a hit looks at comes first, within the lock's cache line. */
-	uint32_t bucket_mask;
-	struct bucket *bucket;
+	/* What a hit looks at comes first, within the lock's cache line. Never changes, but for
+	 * the table and the runs. */
+	uint64_t table;		   /* atomic: of buckets, see index_bucket_at() */
 	struct block *hdr; /* the node's headers, blocks and companions, by arena index */
 	uint8_t *data;
 	uint64_t *maps;		   /* valid and dirty maps of blocks > 32 KiB, or NULL */
 	uint32_t id;
 	int topo_node;		   /* the node's, what loop_node() answers there */
-	uint32_t first, nblocks;   /* its blocks in the node's arena */
+	uint32_t first, have;	   /* its first run */
 	struct block_priv *priv cacheline_aligned;
+	uint32_t nblocks;	   /* of all runs */
+	uint32_t nruns;
 	uint32_t map_words;
 	uint32_t map_stride;	   /* words of a block among the arena's maps (layout.h) */
 	uint64_t *io_maps;	   /* block 0's map of what a write-back has in hand */
 	struct node_heap *heap;	   /* where all of this is from, or NULL */
 	struct cache_node *node;
+	struct part_run run[PART_RUNS];
+	/* Blocks [leaving, leaving + nleaving) are to go: who is free does. */
+	uint32_t leaving, nleaving;
+	uint64_t old_table;	   /* buckets from @old_next on still lie there; 0: none */
+	uint32_t old_next;
 	/* Guarded by lock. */
 	uint32_t free_head cacheline_aligned;
 	uint32_t free_tail;	   /* linked by owner_word[4] (previous), [5] (next) */
@@ -270,23 +286,37 @@ static inline uint64_t *page_in_io(const struct partition *p, const struct block
 	return p->io_maps + (size_t)b->index * p->map_stride;
 }
 
-static inline_always uint32_t index_bucket_of(const struct partition *p, uint64_t hash)
+/*
+ * A table of buckets is one word, so that who looks without the lock has its place and its length
+ * in one load: the address, a multiple of 64; and below, of the hash's 64 bits, how many are not
+ * the bucket's number, 32 to 63. A table that was replaced reads as zeros (node_heap_empty()).
+ */
+#define TABLE_SHIFT_MASK 63u
+
+static inline_always struct bucket *table_at(uint64_t table, uint64_t hash)
 {
-	return (uint32_t)(hash >> 40) & p->bucket_mask;
+	struct bucket *first = (struct bucket *)(uintptr_t)(table & ~(uint64_t)TABLE_SHIFT_MASK);
+
+	return first + (hash >> (table & TABLE_SHIFT_MASK));
 }
 
-static inline uint32_t index_bucket(const struct partition *p, uint64_t device, uint64_t block)
+static inline_always struct bucket *index_bucket_at(const struct partition *p, uint64_t hash)
 {
-	return index_bucket_of(p, policy_hash(device, block));
+	return table_at(__atomic_load_n(&p->table, __ATOMIC_RELAXED), hash);
 }
 
-/* The indexed block of a key, or NULL. Lock held; a read looks without
- * it first, see read.c. */
-static inline struct block *index_find_hashed(const struct partition *p, uint64_t hash,
-					      uint64_t device, uint64_t block)
+static inline uint64_t table_buckets(uint64_t table)
 {
-	const struct bucket *k = &p->bucket[index_bucket_of(p, hash)];
+	return 1ull << (64 - (table & TABLE_SHIFT_MASK));
+}
 
+/* The rest of index_find_hashed() while the partition gets another table. */
+struct block *index_find_old(const struct partition *p, uint64_t hash, uint64_t device,
+			     uint64_t block);
+
+static inline struct block *bucket_find(const struct partition *p, const struct bucket *k,
+					uint64_t hash, uint64_t device, uint64_t block)
+{
 	for (uint32_t m = bucket_match(k, bucket_tag(hash)); m; m &= m - 1) {
 		struct block *b = &p->hdr[k->slot[__builtin_ctz(m)]];
 		if (likely(b->block == block && b->device == device))
@@ -296,6 +326,18 @@ static inline struct block *index_find_hashed(const struct partition *p, uint64_
 		if (p->hdr[i].block == block && p->hdr[i].device == device)
 			return &p->hdr[i];
 	return NULL;
+}
+
+/* The indexed block of a key, or NULL. Lock held; a read looks without
+ * it first, see read.c. */
+static inline struct block *index_find_hashed(const struct partition *p, uint64_t hash,
+					      uint64_t device, uint64_t block)
+{
+	struct block *b = bucket_find(p, index_bucket_at(p, hash), hash, device, block);
+
+	if (unlikely(!b && p->old_table))
+		return index_find_old(p, hash, device, block);
+	return b;
 }
 
 static inline struct block *index_find(const struct partition *p, uint64_t device, uint64_t block)
@@ -327,16 +369,52 @@ static inline uint32_t part_map_stride(uint32_t map_words)
 	return map_words > 1 ? 3 * map_words : 1;
 }
 
+/* Where the run of arena index @i, not the first one, ends; or 0: it is no block of @p's. */
+uint32_t part_run_end_far(const struct partition *p, uint32_t i);
+
+/* The same of any run: @i and the blocks up to there are neighbours in @p. Lock held. */
+static inline uint32_t part_run_end(const struct partition *p, uint32_t i)
+{
+	if (likely(i - p->first < p->have))
+		return p->first + p->have;
+	return part_run_end_far(p, i);
+}
+
+/* The arena index of its @k-th block. Lock held; k < nblocks. */
+static inline uint32_t part_nth(const struct partition *p, uint32_t k)
+{
+	uint32_t r = 0;
+
+	while (k >= p->run[r].have)
+		k -= p->run[r++].have;
+	return p->run[r].first + k;
+}
+
 /* Sets up a partition over blocks [first, first + nblocks), all free. @maps: part_map_stride()
- * words for each block of the arena. @heap: of its node; NULL: the C library's. 0 or -ENOMEM. */
+ * words for each block of the arena. @heap: of its node; NULL: the C library's. @room: so many it
+ * may have one day. 0 or -ENOMEM. */
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
-	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks,
+	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks, uint32_t room,
 	      struct node_heap *heap) must_check;
+/* What of it depends on its size: made for @nblocks by a thread that may block, from @heap; then
+ * taken by part_take_index(). 0 or -ENOMEM. */
+struct part_index {
+	uint64_t table;
+	struct policy policy;
+};
+int part_index_init(struct part_index *x, const struct partition *p, uint32_t nblocks,
+		    struct node_heap *heap) must_check;
 /* What part_init() takes of @heap, about, for blocks of @nblocks in all. */
 #define PART_HEAP_BLOCK 40u /* bytes: bucket, ghosts, shadows */
 void part_fini(struct partition *p);
 
 /* The following need the lock. */
+/* @p has @x from now on; what it had is to be emptied when part_move_index() says so. */
+void part_take_index(struct partition *p, const struct part_index *x);
+/* Some blocks change over to the table that was taken. True: there are more. */
+bool part_move_index(struct partition *p);
+/* Limits follow from @nblocks from now on. */
+void part_limits(struct partition *p, uint32_t nblocks);
 void index_insert(struct partition *p, struct block *b, uint64_t device, uint64_t block);
 void index_remove(struct partition *p, struct block *b);
 /* @to takes @from's place: key (which hashes to @hash) and chain position. */
@@ -348,6 +426,8 @@ struct block *part_take_free(struct partition *p, uint32_t hint);
  * BLOCK_NONE) may not be free: the begin of a run of free neighbours, as long as a short look finds
  * them. Lock held. */
 uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n);
+/* A free block that is leaving (see struct partition) is not free any more. */
+void part_retire(struct partition *p, struct block *b);
 /* A block without references goes back to the free list. */
 void part_put_free(struct partition *p, struct block *b);
 /* The caller's reference to a block that no index points to goes: it is free, or CONDEMNED

@@ -19,7 +19,10 @@ struct cache_super {
 	uint32_t nodes, index;	 /* arenas of the cache, and which of them this is */
 	uint32_t group;		 /* blocks */
 	uint32_t parts;		 /* of this node */
-	uint32_t part_blocks;
+	/* Where whose blocks lie: arena_live()[r] says how many each partition has in run r (struct
+	 * part_run), some of which may not be there. 0: there is no such run. Runs begin at
+	 * multiples of so many blocks, each behind the one before. */
+	uint32_t run_align;
 	uint32_t run;		 /* groups of a run over the nodes (index.h) ... */
 	uint8_t node_of[CACHE_RUN_MAX]; /* ... and which node has each */
 	uint32_t slots;		 /* in this file's tail; 0 in all files but the first */

@@ -5,10 +5,25 @@
 #include "cache/engine/reclaim_impl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- memory and workers ---------------------------------------------------------------------- */
 
-static int own_arena(struct cache *c, struct cache_node *n, const struct cache_conf *conf)
+#define PIECES 8u /* of a partition's blocks at first: what adapters have to give back at a time */
+
+/* In pieces of which the first ones of a partition are as long together as that. */
+static uint32_t piece_of(const struct cache_node *n, const struct cache_conf *conf)
+{
+	const uint64_t want = (uint64_t)n->part_blocks * conf->block / PIECES;
+	uint32_t piece = MiB(2);
+
+	while (piece * 2 <= want && piece < GiB(1))
+		piece *= 2;
+	return piece;
+}
+
+static int own_arena(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
+		     const struct cache_plan *plan)
 {
 	struct cache_super says = {
 		.magic = CACHE_MAGIC,
@@ -16,7 +31,7 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 		.index = n->index,
 		.group = conf->group,
 		.parts = n->nparts,
-		.part_blocks = n->part_blocks,
+		.run_align = piece_of(n, conf) / conf->block,
 		.run = c->map.run,
 		.slots = n->index ? 0 : CACHE_SLOTS,
 	};
@@ -31,6 +46,9 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 		.node = n->topo_node,
 		.block_size = conf->block,
 		.nblocks = n->nparts * n->part_blocks,
+		.room = ALIGN_UP(n->nparts * n->part_blocks * plan->room, MiB(2) / KiB(4)),
+		.piece = piece_of(n, conf),
+		.lock = true,
 		.extra = part_map_stride(c->geo.words) * (uint32_t)sizeof(uint64_t),
 		.tail = says.slots * (uint32_t)sizeof(struct cache_slot),
 		.says = &says,
@@ -40,39 +58,68 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 		.owner = n,
 	};
 	n->arena = arena_create(&ac);
-	return n->arena ? 0 : -errno;
+	if (!n->arena)
+		return -errno;
+	n->run[0] = (struct node_run){ 0, n->part_blocks };
+	n->nruns = 1;
+	atomic_store(&arena_live(n->arena)[0], n->part_blocks);
+	return 0;
+}
+
+/* Of the hash and the replacement of all partitions, of @blocks each. NULL with errno. */
+static struct node_heap *index_heap(const struct cache *c, const struct cache_node *n,
+				    uint32_t blocks)
+{
+	return node_heap_create(c->topo, n->topo_node,
+				n->nparts * (KiB(2) + (size_t)blocks * PART_HEAP_BLOCK));
+}
+
+static void say_where(struct cache_node *n)
+{
+	struct mem_where w = { 0 };
+
+	node_heap_where(n->heap, &w);
+	node_heap_where(n->tables, &w);
+	pthread_mutex_lock(&n->cache->affinity_lock);
+	n->heap_where = w;
+	pthread_mutex_unlock(&n->cache->affinity_lock);
 }
 
 /* What a look-up touches beside the arena: of the node, too. */
-static int own_memory(struct cache *c, struct cache_node *n, const struct cache_conf *conf)
+static int own_memory(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
+		      const struct cache_plan *plan)
 {
 	const uint32_t nblocks = n->nparts * n->part_blocks;
 	char text[160];
-	int rc = own_arena(c, n, conf);
+	int rc = own_arena(c, n, conf, plan);
 
 	if (rc)
 		return rc;
-	n->heap = node_heap_create(conf->topo, n->topo_node,
-				   n->nparts * (sizeof(*n->parts) + KiB(2)) +
-					   (size_t)nblocks * (sizeof(*n->priv) + PART_HEAP_BLOCK));
-	if (!n->heap)
+	n->heap = node_heap_create(conf->topo, n->topo_node, n->nparts * sizeof(*n->parts));
+	n->tables = n->heap ? index_heap(c, n, n->part_blocks) : NULL;
+	if (!n->tables)
 		return -errno;
+	n->index_blocks = n->part_blocks;
 	n->parts = node_heap_take(n->heap, n->nparts * sizeof(*n->parts));
-	n->priv = node_heap_take(n->heap, nblocks * sizeof(*n->priv));
+	n->priv = node_heap_reserve(n->heap, n->arena->room * sizeof(*n->priv));
 	if (!n->parts || !n->priv)
 		return -ENOMEM;
+	rc = node_heap_populate(n->heap, n->priv, 0, nblocks * sizeof(*n->priv));
+	if (rc)
+		return rc;
 	for (uint32_t i = 0; i < n->nparts; i++) {
 		struct partition *p = &n->parts[i];
 		uint32_t id = n->index << c->map.part_shift | i;
 		if (part_init(p, id, n->arena->hdr, n->priv, (uint64_t *)(void *)n->arena->extra,
-			      c->geo.words, i * n->part_blocks, n->part_blocks, n->heap) < 0)
+			      c->geo.words, i * n->part_blocks, n->part_blocks,
+			      n->arena->room / n->nparts, n->tables) < 0)
 			return -ENOMEM;
 		p->data = n->arena->data;
 		p->node = n;
 		p->topo_node = n->topo_node;
 		c->part[id] = p;
 	}
-	node_heap_where(n->heap, &n->heap_where);
+	say_where(n);
 	mem_where_text(&n->heap_where, text, sizeof(text));
 	if (n->heap_where.elsewhere)
 		log_warn("cache-%d: index: %s: its node had no more memory", n->topo_node, text);
@@ -106,9 +153,10 @@ void on_worker(struct cache *c, struct loop *loop, void (*fn)(void *arg), void *
 		loop_call(loop, fn, arg);
 }
 
-int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *conf)
+int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
+	      const struct cache_plan *plan)
 {
-	int rc = own_memory(c, n, conf);
+	int rc = own_memory(c, n, conf, plan);
 
 	n->nworkers = conf->node_workers;
 	for (uint32_t k = 0; k < n->nworkers && !rc; k++) {
@@ -135,6 +183,82 @@ void node_stop(struct cache *c, struct cache_node *n)
 			on_worker(c, n->worker[k], stop_flusher, &n->flush[k]);
 }
 
+uint64_t cache_blocks(const struct cache *c)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		n += (uint64_t)c->node[i].nparts *
+		     __atomic_load_n(&c->node[i].part_blocks, __ATOMIC_RELAXED);
+	return n;
+}
+
+/* ---- another index --------------------------------------------------------------------------- */
+
+struct new_index {
+	struct partition *p;
+	const struct part_index *x;
+	bool more;
+};
+
+static void take_index(void *arg)
+{
+	struct new_index *t = arg;
+
+	leaf_lock(&t->p->lock);
+	part_take_index(t->p, t->x);
+	leaf_unlock(&t->p->lock);
+}
+
+#define MOVE_HOLDS 16 /* of the lock, before others on the worker's thread */
+
+static void move_index(void *arg)
+{
+	struct new_index *t = arg;
+
+	t->more = true;
+	for (unsigned k = 0; k < MOVE_HOLDS && t->more; k++) {
+		leaf_lock(&t->p->lock);
+		t->more = part_move_index(t->p);
+		leaf_unlock(&t->p->lock);
+	}
+}
+
+int node_index_new(struct cache *c, struct cache_node *n, uint32_t blocks)
+{
+	struct node_heap **list = realloc(n->emptied, (n->nemptied + 1) * sizeof(*list)),
+			 *heap = list ? index_heap(c, n, blocks) : NULL;
+	struct part_index *x = calloc(n->nparts, sizeof(*x));
+	int rc = heap && x ? 0 : -ENOMEM;
+
+	if (list)
+		n->emptied = list;
+	/* All of it first: so there is nothing to be undone. */
+	for (uint32_t i = 0; i < n->nparts && !rc; i++)
+		rc = part_index_init(&x[i], &n->parts[i], blocks, heap);
+	if (rc) {
+		node_heap_destroy(heap);
+		free(x);
+		return rc;
+	}
+	for (uint32_t i = 0; i < n->nparts; i++) {
+		struct new_index t = { .p = &n->parts[i], .x = &x[i] };
+
+		on_worker(c, n->worker[i % n->nworkers], take_index, &t);
+		do
+			on_worker(c, n->worker[i % n->nworkers], move_index, &t);
+		while (t.more);
+		t.p->heap = heap;
+	}
+	free(x);
+	node_heap_empty(n->tables);
+	n->emptied[n->nemptied++] = n->tables;
+	n->tables = heap;
+	n->index_blocks = blocks;
+	say_where(n);
+	return 0;
+}
+
 void node_free(struct cache *c, struct cache_node *n)
 {
 	for (uint32_t k = 0; c->own_workers && k < n->nworkers; k++)
@@ -142,6 +266,10 @@ void node_free(struct cache *c, struct cache_node *n)
 			loop_end(n->worker[k]);
 	for (uint32_t i = 0; n->parts && i < n->nparts; i++)
 		part_fini(&n->parts[i]);
+	node_heap_destroy(n->tables);
+	for (uint32_t i = 0; i < n->nemptied; i++)
+		node_heap_destroy(n->emptied[i]);
+	free(n->emptied);
 	node_heap_destroy(n->heap);
 	if (n->arena)
 		arena_destroy(n->arena);

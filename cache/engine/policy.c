@@ -295,6 +295,22 @@ int policy_init(struct policy *p, struct block *hdr, uint32_t capacity, struct n
 	return 0;
 }
 
+void policy_resize(struct policy *p, uint32_t capacity)
+{
+	p->capacity = capacity;
+	set_mode(p, (enum policy_mode)p->mode);
+}
+
+void policy_take(struct policy *p, const struct policy *fresh)
+{
+	p->ghost = fresh->ghost;
+	p->ghost_sets = fresh->ghost_sets;
+	memcpy(p->shadow, fresh->shadow, sizeof(p->shadow));
+	p->heap = fresh->heap;
+	p->changes = 0;
+	__atomic_store_n(&p->sample_mask, fresh->sample_mask, __ATOMIC_RELAXED);
+}
+
 void policy_fini(struct policy *p)
 {
 	for (unsigned m = 0; m < POLICY_MODES; m++) {

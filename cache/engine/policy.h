@@ -75,6 +75,12 @@ struct policy {
 int policy_init(struct policy *p, struct block *hdr, uint32_t capacity,
 		struct node_heap *heap) must_check;
 void policy_fini(struct policy *p);
+/* As many blocks as @p may hold from now on. What is remembered of others stays as large as it was
+ * made, until policy_take(). Lock held, as for all that follows. */
+void policy_resize(struct policy *p, uint32_t capacity);
+/* @p goes on with the memory of @fresh, made by policy_init() for its size: it forgets the ghosts,
+ * and what the shadows have seen, but not the mode. What it had is its heap's. */
+void policy_take(struct policy *p, const struct policy *fresh);
 
 /* Shows a key to the shadows. True: both have it, and nothing more to learn of its being used,
  * until something else comes. */

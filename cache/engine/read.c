@@ -53,7 +53,6 @@ static inline_always bool gather_blocks(struct partition *p, struct frags *f, ui
 					uint32_t from, uint32_t to, bool *mark, bool large)
 {
 	const uint64_t want = large ? 0 : sector_mask(from, to);
-	struct block *const bound = &p->hdr[p->first] + p->nblocks;
 	uint64_t hash = policy_hash(device, block);
 	bool there = true;
 
@@ -61,7 +60,8 @@ static inline_always bool gather_blocks(struct partition *p, struct frags *f, ui
 		struct block *b = index_find_hashed(p, hash, device, block), *const first = b;
 		if (unlikely(!b))
 			return false;
-		const struct block *const last = b + MIN(end - block, (uint64_t)(bound - b));
+		const uint32_t near = part_run_end(p, b->index) - b->index;
+		const struct block *const last = b + MIN(end - block, (uint64_t)near);
 		do {
 			if (large ? !sector_map_all_long(block_valid(p, b), from, to) :
 				    unlikely(~*block_own_valid(b) & want)) {
@@ -169,7 +169,8 @@ static inline bool may_lend_now(const struct cache_dev *dev, const struct blk_re
 	const struct blk_pin_budget *l = &dev->cache->pin_budget;
 	if (!req->pin_holder)
 		return true;
-	if (atomic_load_explicit(&l->out, memory_order_relaxed) >= l->limit / 2 &&
+	if (atomic_load_explicit(&l->out, memory_order_relaxed) >=
+		    __atomic_load_n(&l->limit, __ATOMIC_RELAXED) / 2 &&
 	    __atomic_load_n(&dev_part(dev, r->first)->waiting, __ATOMIC_RELAXED))
 		return false;
 	return blk_may_lend(req);
@@ -334,7 +335,7 @@ static __attribute__((noinline)) bool cache_read_general(struct cache_dev *dev,
 static UNLOCKED_LOOK struct block *probe(struct partition *p, uint64_t hash, uint64_t device,
 					 uint64_t block, uint32_t within, uint32_t len)
 {
-	const struct bucket *k = &p->bucket[index_bucket_of(p, hash)];
+	const struct bucket *k = index_bucket_at(p, hash);
 	struct block *b;
 
 	for (uint32_t m = bucket_match(k, bucket_tag(hash)); likely(m); m &= m - 1) {

@@ -118,9 +118,10 @@ void readahead_go(struct cache_dev *dev, const struct blk_req *req, bool mark)
 	uint64_t from, bytes;
 	uint32_t step;
 	const uint64_t size = atomic_load_explicit(&req->blk->size, memory_order_relaxed);
-	if (!c->readahead_max || (req->flags & BLK_F_DPO) ||
+	const uint32_t most = __atomic_load_n(&c->readahead_max, __ATOMIC_RELAXED);
+	if (!most || (req->flags & BLK_F_DPO) ||
 	    !readahead_next(&dev->readahead, req->stream, req->offset, req->len, mark, size,
-			    c->readahead_max, &from, &bytes, &step))
+			    most, &from, &bytes, &step))
 		return;
 	struct cache_range r = cache_range_of(c, from, bytes);
 	uint32_t group = 1u << c->map.group_shift, blocks = MAX(step >> c->geo.block_shift, 1u);

@@ -385,7 +385,7 @@ void op_abort_late(struct blk_req *req)
 void cache_release(struct arena *a, struct block *b)
 {
 	struct cache_node *node = a->owner;
-	struct partition *p = &node->parts[b->index / node->part_blocks];
+	struct partition *p = node_part(node, b->index);
 	leaf_lock(&p->lock);
 	part_put_free(p, b);
 	struct wake w = part_wake(p);

@@ -35,7 +35,8 @@ void span_parts(struct cache_dev *dev, const struct span *s,
 void span_walk_init(struct span_walk *w, const struct cache_dev *dev, const struct span *s)
 {
 	const struct cache *c = dev->cache;
-	const uint64_t all = (uint64_t)c->nparts * c->node[0].part_blocks;
+	const uint64_t all = (uint64_t)c->nparts *
+			     __atomic_load_n(&c->node[0].part_blocks, __ATOMIC_RELAXED);
 
 	*w = (struct span_walk){ .span = *s, .by_block = s->end - s->first <= all / 4 };
 	w->next = w->by_block ? s->first : 0;
@@ -68,21 +69,22 @@ static bool step_by_header(struct cache_dev *dev, struct span_walk *w,
 {
 	struct cache *c = dev->cache;
 	struct partition *p = c->part[w->part];
-	const uint64_t end = MIN(w->next + LEAF_VISITS, (uint64_t)p->nblocks);
 
 	leaf_lock(&p->lock);
+	const uint64_t end = MIN(w->next + LEAF_VISITS, (uint64_t)p->nblocks);
 	const bool leave_out = w->pinned_only && !p->pins;
 	for (uint64_t i = w->next; i < end && !leave_out; i++) {
-		struct block *b = &p->hdr[p->first + i];
+		struct block *b = &p->hdr[part_nth(p, (uint32_t)i)];
 		if (b->state >= BLOCK_FILLING && b->state <= BLOCK_FLUSHING &&
 		    b->device == dev->identity && b->block >= w->span.first &&
 		    b->block < w->span.end)
 			fn(dev, p, b, arg);
 	}
-	leaf_visit(&p->lock, leave_out ? 0 : (uint32_t)(end - w->next));
+	leaf_visit(&p->lock, leave_out || w->next > end ? 0 : (uint32_t)(end - w->next));
+	const bool through = leave_out || end == p->nblocks;
 	leaf_unlock(&p->lock);
 	w->next = end;
-	if (leave_out || end == p->nblocks) {
+	if (through) {
 		w->next = 0;
 		w->part++;
 	}

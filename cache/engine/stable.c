@@ -65,7 +65,8 @@ static uint64_t all_dirty_again(struct cache_dev *dev)
 		struct partition *p = c->part[i];
 
 		leaf_lock(&p->lock);
-		for (uint32_t k = p->first; k < p->first + p->nblocks; k++) {
+		for (uint32_t nth = 0; nth < p->nblocks; nth++) {
+			const uint32_t k = part_nth(p, nth);
 			struct block *b = &p->hdr[k];
 
 			if (b->device != dev->identity || b->state < BLOCK_FILLING ||

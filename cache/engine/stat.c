@@ -6,15 +6,6 @@
 #include "cache/engine/dev_impl.h"
 #include "cache/engine/span.h"
 
-static uint64_t cache_blocks(const struct cache *c)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < c->nnodes; i++)
-		n += c->node[i].arena->nblocks;
-	return n;
-}
-
 void cache_get_info(struct cache *c, struct cache_info *info)
 {
 	const struct affinity *a = &c->affinity;
@@ -46,12 +37,22 @@ void cache_get_info(struct cache *c, struct cache_info *info)
 		.remote_line_ps = a->costs.line_ps[1],
 	};
 	pthread_mutex_unlock(&c->affinity_lock);
+	resize_info(c, info);
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		int err;
+
+		info->locked += arena_locked(c->node[i].arena, &err);
+		info->lock_err = info->lock_err ? info->lock_err : err;
+		info->preparing |= !arena_ready(c->node[i].arena);
+	}
 }
 
 int cache_where(struct cache *c, uint32_t node, struct mem_where *arena, struct mem_where *index)
 {
 	arena_where(c->node[node].arena, arena);
+	pthread_mutex_lock(&c->affinity_lock);
 	*index = c->node[node].heap_where;
+	pthread_mutex_unlock(&c->affinity_lock);
 	return c->node[node].topo_node;
 }
 
@@ -66,7 +67,8 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	int node = p->node->topo_node;
 	s->topo_node = s->topo_node == -2 || s->topo_node == node ? node : -1;
 	leaf_lock(&p->lock);
-	s->blocks += p->nblocks;
+	uint32_t blocks = p->nblocks;
+	s->blocks += blocks;
 	s->free += p->count[BLOCK_FREE];
 	s->clean += p->count[BLOCK_CLEAN];
 	s->dirty += p->count[BLOCK_DIRTY];
@@ -97,9 +99,14 @@ static void add_part(struct partition *p, bool count_pinned, struct cache_stat *
 	leaf_unlock(&p->lock);
 	if (!count_pinned)
 		return;
-	/* Counts change while we look: each is read once, without the lock. */
-	for (uint32_t i = p->first; i < p->first + p->nblocks; i++)
-		s->pinned += atomic_load_explicit(&p->hdr[i].refs, memory_order_relaxed) > 1;
+	for (uint32_t i = 0; i < blocks; i += LEAF_VISITS) {
+		leaf_lock(&p->lock);
+		blocks = MIN(blocks, p->nblocks);
+		for (uint32_t k = i; k < MIN(i + LEAF_VISITS, blocks); k++)
+			s->pinned += atomic_load_explicit(&p->hdr[part_nth(p, k)].refs,
+							  memory_order_relaxed) > 1;
+		leaf_unlock(&p->lock);
+	}
 }
 
 void cache_stat_add_node(struct cache *c, uint32_t node, bool count_pinned, struct cache_stat *s)
@@ -203,9 +210,11 @@ static int parse_update(struct cache_conf *conf, const char *name, const char *v
 {
 	char text[128];
 
-	if (strcmp(name, "affinity") != 0 && strcmp(name, "threshold") != 0) {
+	if (strcmp(name, "affinity") != 0 && strcmp(name, "threshold") != 0 &&
+	    strcmp(name, "size") != 0) {
 		snprintf(err, err_len,
-			 "'%s' cannot be changed while the cache runs: affinity, threshold", name);
+			 "'%s' cannot be changed while the cache runs: affinity, size, threshold",
+			 name);
 		return -EINVAL;
 	}
 	if ((size_t)snprintf(text, sizeof(text), "%s=%s", name, value) >= sizeof(text) ||
@@ -225,11 +234,15 @@ int cache_update_check(const char *name, const char *value, char *err, size_t er
 
 int cache_update(struct cache *c, const char *name, const char *value, char *err, size_t err_len)
 {
-	struct cache_conf conf = { .affinity = c->affinity.mode };
+	struct cache_conf conf = {
+		.affinity = __atomic_load_n(&c->affinity.mode, __ATOMIC_RELAXED)
+	};
 	int rc = parse_update(&conf, name, value, err, err_len);
 
 	if (rc)
 		return rc;
+	if (name[0] == 's')
+		return resize_to(c, conf.size, err, err_len);
 	pthread_mutex_lock(&c->affinity_lock);
 	if (name[0] == 't')
 		c->affinity.set = conf.forward_threshold;

@@ -12,6 +12,14 @@
 #include "cache/engine/cache.h"
 #include "cache/memory/where.h"
 
+enum cache_resizing {
+	CACHE_RESIZE_NONE, /* never */
+	CACHE_RESIZE_DONE,
+	CACHE_GROWING,
+	CACHE_SHRINKING,
+	CACHE_RESIZE_FAILED, /* it has the size that it had reached */
+};
+
 /* How it was made. */
 struct cache_info {
 	uint64_t size;		/* bytes of blocks, all nodes */
@@ -31,8 +39,19 @@ struct cache_info {
 	uint32_t hop_ns;	/* a message to another node's loop and back */
 	uint32_t local_mbps, remote_mbps; /* copying blocks of the own and of another node */
 	uint32_t local_line_ps, remote_line_ps; /* changing a block's header */
+	/* Its size, of which cache_info.size is what serves now. */
+	enum cache_resizing resizing;
+	uint64_t target;	/* bytes that it will have, or should have got */
+	uint64_t size_max;	/* bytes that it can have without a restart */
+	uint64_t waits_for;	/* blocks that cannot go yet: they are dirty, or in use */
+	uint64_t resize_ms;	/* since it began, or how long the last one took */
+	char resize_why[128];	/* FAILED: why */
+	bool preparing;		/* its memory is still being prepared */
+	uint64_t locked;	/* bytes that cannot be swapped out */
+	int lock_err;		/* why that is not all, -errno, or 0 */
 };
-/* Any thread; what is in it never changes but affinity, thresholds and what is measured. */
+/* Any thread; what is in it never changes but affinity, thresholds, what is measured, and the
+ * size. */
 void cache_get_info(struct cache *cache, struct cache_info *info);
 
 /* Where the memory of node @node (0 .. info.nodes - 1) is, when that was looked at last: blocks,
@@ -91,7 +110,8 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len,
 		    struct cache_residency *r) must_check;
 
 /* Changes while running: "affinity" = off | inline | forward | send | auto, "threshold" = bytes (k,
- * m). 0, or -EINVAL with a message. */
+ * m), "size" = bytes (k, m, g, t). 0, or -EINVAL with a message. A change of size has begun then;
+ * another one takes its place, wherever that is by then. */
 int cache_update(struct cache *cache, const char *name, const char *value, char *err,
 		 size_t err_len) must_check;
 /* The same, but nothing is changed: would it be refused? */

@@ -20,6 +20,7 @@ START_TEST(transitions)
 		{ BLOCK_DIRTY, BLOCK_FREE },	      { BLOCK_DIRTY, BLOCK_CONDEMNED },
 		{ BLOCK_FLUSHING, BLOCK_CLEAN },      { BLOCK_FLUSHING, BLOCK_DIRTY },
 		{ BLOCK_FLUSHING, BLOCK_CONDEMNED },  { BLOCK_CONDEMNED, BLOCK_FREE },
+		{ BLOCK_FREE, BLOCK_RETIRED },	      { BLOCK_RETIRED, BLOCK_FREE },
 	};
 	for (unsigned from = 0; from < BLOCK_STATES; from++)
 		for (unsigned to = 0; to < BLOCK_STATES; to++) {

@@ -50,7 +50,7 @@ START_TEST(model)
 
 	/* As many words as there are keys at most: exactly enough. */
 	words = DEVS * (BLOCKS / 64 + 1);
-	ck_assert_int_eq(dirty_index_init(&x, words), 0);
+	ck_assert_int_eq(dirty_index_init(&x, words, words), 0);
 	memset(in, 0, sizeof(in));
 	for (unsigned k = 0; k < 200000; k++) {
 		uint16_t dev = (uint16_t)draw(DEVS);
@@ -98,7 +98,7 @@ START_TEST(no_order_makes_it_deep)
 {
 	enum { MANY = 100000 };
 
-	ck_assert_int_eq(dirty_index_init(&x, MANY), 0);
+	ck_assert_int_eq(dirty_index_init(&x, MANY, MANY), 0);
 	for (uint32_t i = 0; i < MANY; i++)
 		dirty_index_set(&x, 1, (uint64_t)i << 20);
 	ck_assert_uint_le(depth_of(x.root), 80); /* 2 ln(n) is 23, the deepest one of some 40 */

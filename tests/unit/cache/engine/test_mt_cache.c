@@ -22,6 +22,7 @@
 #include "cache/engine/io_impl.h"
 #include "events/log.h"
 #include "events/pool.h"
+#include "cache/engine/stat.h"
 #include "tests/support/blktest.h"
 #include "tests/support/memdisk.h"
 
@@ -494,7 +495,34 @@ struct shape {
 	unsigned pool_fail;
 	bool errors;
 	uint64_t checks;
+	bool resizes; /* another size every few milliseconds */
 };
+
+/* W10: sizes from the first one to six times that, each in the place of the one before. */
+static void *resize_often(void *over)
+{
+	struct cache_info i;
+	unsigned done = 0, changes = 0;
+	uint64_t rng = 3, first;
+
+	cache_get_info(g.cache, &i);
+	for (first = i.size; !*(_Atomic bool *)over; changes++) {
+		char text[32], err[200];
+
+		snprintf(text, sizeof(text), "%llu",
+			 (unsigned long long)(first + bt_random(&rng) % (5 * first)));
+		ck_assert_msg(cache_update(g.cache, "size", text, err, sizeof(err)) == 0, "%s",
+			      err);
+		nanosleep(&(struct timespec){ .tv_nsec = (long)(bt_random(&rng) % 40000000) },
+			  NULL);
+		cache_get_info(g.cache, &i);
+		done += i.resizing == CACHE_RESIZE_DONE;
+	}
+	fprintf(stderr, "# %u changes of size, %u of them done before the next one\n", changes,
+		done);
+	ck_assert_uint_ge(changes, 3);
+	return NULL;
+}
 
 static void run_shape(const struct shape *sh)
 {
@@ -540,8 +568,16 @@ static void run_shape(const struct shape *sh)
 		loop_post(a->loop, &a->start);
 		ck_assert_int_eq(loop_start(a->loop), 0);
 	}
+	pthread_t resizer = 0;
+	_Atomic bool resize_over = false;
+
+	if (sh->resizes)
+		ck_assert_int_eq(pthread_create(&resizer, NULL, resize_often, &resize_over), 0);
 	for (unsigned i = 0; i < THREADS; i++)
 		sem_wait(&g.over);
+	resize_over = true;
+	if (sh->resizes)
+		pthread_join(resizer, NULL);
 	for (unsigned i = 0; i < THREADS; i++) {
 		loop_stop(agents[i].loop);
 		loop_join(agents[i].loop);
@@ -602,14 +638,18 @@ static void run_shape(const struct shape *sh)
 #endif
 
 static const struct shape shapes[] = {
-	{ "size=4m", 2, false, 30, 0, 0, false, N(2000000) },
-	{ "size=1m,group=8", 3, false, 0, 0, 0, false, N(1500000) },
-	{ "size=2m,block=16k", 2, false, 50, 0, 7, false, N(2000000) },
-	{ "size=2m,block=64k,affinity=forward", 2, false, 30, 0, 0, false, N(1500000) },
-	{ "size=4m", 2, true, 30, 0, 0, false, N(1000000) },
-	{ "size=32m,partitions=8", 1, false, 30, 0, 5, false, N(2000000) },
-	{ "size=2m", 2, false, 0, 2000, 0, false, N(200000) },
-	{ "size=4m", 2, false, 30, 0, 11, true, N(1000000) }, /* the store fails now and then */
+	{ "size=4m", 2, false, 30, 0, 0, false, N(2000000), false },
+	{ "size=1m,group=8", 3, false, 0, 0, 0, false, N(1500000), false },
+	{ "size=2m,block=16k", 2, false, 50, 0, 7, false, N(2000000), false },
+	{ "size=2m,block=64k,affinity=forward", 2, false, 30, 0, 0, false, N(1500000), false },
+	{ "size=4m", 2, true, 30, 0, 0, false, N(1000000), false },
+	{ "size=32m,partitions=8", 1, false, 30, 0, 5, false, N(2000000), false },
+	{ "size=2m", 2, false, 0, 2000, 0, false, N(200000), false },
+	/* The store fails now and then. */
+	{ "size=4m", 2, false, 30, 0, 11, true, N(1000000), false },
+	{ "size=4m,partitions=1", 2, false, 30, 0, 0, false, N(1500000), true },
+	{ "size=8m,partitions=2,block=16k", 1, false, 30, 0, 7, false, N(1500000), true },
+	{ "size=4m,partitions=1", 1, false, 30, 0, 11, true, N(1000000), true },
 };
 
 START_TEST(property)

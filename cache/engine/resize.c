@@ -1,0 +1,856 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Another size while everything runs. README.md, "Another size", says why it is done like this.
+ *
+ * Where a block lives never changes: the partitions stay, and each gets more blocks, or has some
+ * less. A thread of the cache's own does what may block: memory, adapters. What takes a partition's
+ * lock is done by the node's workers, in steps of LEAF_VISITS headers.
+ *
+ *   growing    a run of room (struct part_run) gets its memory, a piece of each partition at a
+ *              time. Watchers of the arena register it. Then its blocks are free.
+ *   shrinking  the last blocks of each partition, a sixteenth of it at a time, are to go: limits
+ *              are those of what stays; that waits until there is no more dirty than what they
+ *              allow. Free ones go at once, clean ones are evicted, dirty ones
+ *              move to a block that stays. What has I/O in flight, is received into, or on a wire,
+ *              is looked at again. When all have gone, adapters and the system get the memory.
+ *
+ * Another target takes the place of the first at any time. What was to go then stays.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include "cache/engine/io_impl.h"
+#include "cache/engine/layout.h"
+#include "cache/engine/reclaim_impl.h"
+#include "cache/engine/stat.h"
+#include "events/thread.h"
+
+#define GROW_BYTES MiB(64)	   /* of a node in one step */
+#define SHRINK_PART 16u		   /* of a partition in one step */
+#define LOOK_BLOCKS 32u		   /* in one hold: as many more for who looks for a block */
+#define COPY_BYTES KiB(64)	   /* in one hold */
+#define PAUSE_NS (5 * NSEC_PER_MSEC) /* before what could not go is looked at again */
+
+struct cache_resize {
+	struct cache *cache;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t again; /* there is another target, or an end */
+	pthread_t thread;
+	bool running, stop;
+	uint64_t target; /* blocks of a share (cache.parts_all) in one partition */
+	uint64_t began_ns, took_ns;
+	uint64_t waits_for;
+	enum cache_resizing what;
+	char why[128];
+	/* Of who does it: */
+	uint32_t leaving; /* blocks of a share that are to go; 0: none */
+	bool pause;	  /* nothing more to be done for now ... */
+	uint64_t seen;	  /* ... on the way to this target */
+};
+
+void resize_budgets(struct cache *c, uint64_t size)
+{
+	const uint32_t ahead = (uint32_t)MIN((uint64_t)c->readahead_set, size / 16);
+
+	blk_pin_budget_size(&c->pin_budget, size / 8 * 5,
+			    (uint32_t)MIN(size >> c->geo.block_shift, (uint64_t)UINT32_MAX));
+	__atomic_store_n(&c->budgets.dirty_limit, size / 2, __ATOMIC_RELAXED);
+	/* A few streams must not push everything else out. */
+	__atomic_store_n(&c->readahead_max, ahead, __ATOMIC_RELAXED);
+}
+
+/* ---- on a worker, with a partition's lock ---------------------------------------------------- */
+
+struct part_step {
+	struct partition *p;
+	uint32_t first, n;    /* arena indexes that it is about ... */
+	uint32_t at;	      /* ... of which the first @at are through */
+	uint32_t nblocks, have; /* what the partition shall have; of its last run */
+	uint32_t stuck;	      /* of those that were to go */
+};
+
+/* A dirty block at which nothing is under way moves to one that stays. */
+static bool move_dirty(struct partition *p, struct block *from, uint32_t *visits)
+{
+	struct block_priv *f = block_priv(p, from), *t;
+	struct cache *c = p->node->cache;
+	struct cache_dev *dev = c->dev_of[f->dev];
+	struct block *to;
+
+	/* Who owns a range, or closes the device, goes along the headers: nothing may overtake
+	 * that. Who waits for blocks comes first. */
+	if (dev->closing || excl_blocks(dev, from->block, 1) || !list_empty(&p->waitq))
+		return false;
+	to = part_alloc_idle(p, BLOCK_NONE, visits);
+	if (!to)
+		return false;
+	t = block_priv(p, to);
+	memcpy(block_data(to), block_data(from), (size_t)1 << c->geo.block_shift);
+	memcpy(block_dirty(p, to), block_dirty(p, from), c->geo.words * sizeof(uint64_t));
+	memcpy(block_valid(p, to), block_valid(p, from), c->geo.words * sizeof(uint64_t));
+	to->generation = ++p->generation;
+	t->written = f->written;
+	t->dev = f->dev;
+	t->failed_ms = f->failed_ms;
+	t->fails = f->fails;
+	t->run = f->run;
+	t->dirty_since_ns = f->dirty_since_ns;
+	t->dirty_epoch = f->dirty_epoch;
+	policy_inherit(to, from);
+	part_set_state(p, to, BLOCK_RECEIVING); /* on its way to be dirty, charged to nobody */
+	index_replace(p, policy_hash(from->device, from->block), from, to);
+	part_set_state(p, to, BLOCK_DIRTY);
+	dirty_replace(dev, p, from, to);
+	t->account = f->account;
+	f->account = ACCT_NONE;
+	part_drop(p, from);
+	return true;
+}
+
+/* False: not now. */
+static bool block_goes(struct partition *p, struct block *b, uint32_t *visits, uint32_t *copied)
+{
+	const struct block_priv *bp = block_priv(p, b);
+
+	switch ((enum block_state)b->state) {
+	case BLOCK_RETIRED:
+		return true;
+	case BLOCK_FREE:
+		part_retire(p, b);
+		return true;
+	case BLOCK_CLEAN:
+		if (bp->io || bp->op_pins)
+			return false;
+		block_leaves(p, b);
+		policy_forget(&p->policy, b);
+		index_remove(p, b);
+		part_drop(p, b);
+		p->stats.evictions++;
+		return b->state == BLOCK_RETIRED;
+	case BLOCK_DIRTY:
+		if (bp->io || bp->op_pins || !move_dirty(p, b, visits))
+			return false;
+		*copied += 1u << p->node->cache->geo.block_shift;
+		return b->state == BLOCK_RETIRED;
+	default:
+		return false;
+	}
+}
+
+static void step_leave(struct part_step *s)
+{
+	struct partition *p = s->p;
+	uint32_t visits = LEAF_VISITS - LOOK_BLOCKS, looked = 0, copied = 0;
+
+	leaf_lock(&p->lock);
+	for (; s->at < s->n && looked < LOOK_BLOCKS && copied < COPY_BYTES; s->at++, looked++)
+		if (!block_goes(p, &p->hdr[s->first + s->at], &visits, &copied))
+			s->stuck++;
+	leaf_visit(&p->lock, looked);
+	leaf_unlock(&p->lock);
+	part_wake_unlocked(p);
+}
+
+/* Limits are those of what stays from here on; what becomes free among the others does not. */
+static void step_begin_leaving(struct part_step *s)
+{
+	leaf_lock(&s->p->lock);
+	s->p->leaving = s->first;
+	s->p->nleaving = s->n;
+	part_limits(s->p, s->nblocks);
+	s->at = s->n;
+	leaf_unlock(&s->p->lock);
+}
+
+/* All of them have gone. */
+static void step_gone(struct part_step *s)
+{
+	struct partition *p = s->p;
+
+	leaf_lock(&p->lock);
+	s->at = s->n;
+	p->nleaving = 0;
+	p->count[BLOCK_RETIRED] -= s->n;
+	p->nblocks = s->nblocks;
+	p->run[p->nruns - 1].have = s->have;
+	p->have = p->run[0].have;
+	if (!s->have && p->nruns > 1)
+		p->nruns--;
+	leaf_unlock(&p->lock);
+}
+
+/* They stay after all. */
+static void step_stay(struct part_step *s)
+{
+	struct partition *p = s->p;
+
+	leaf_lock(&p->lock);
+	if (!s->at) {
+		p->nleaving = 0;
+		part_limits(p, p->nblocks);
+	}
+	for (uint32_t n = 0; s->at < s->n && n < LEAF_VISITS; s->at++, n++)
+		if (p->hdr[s->first + s->at].state == BLOCK_RETIRED)
+			part_put_free(p, &p->hdr[s->first + s->at]);
+	leaf_visit(&p->lock, s->n ? MIN(s->n, (uint32_t)LEAF_VISITS) : 0);
+	leaf_unlock(&p->lock);
+	if (s->at == s->n)
+		part_wake_again(p);
+}
+
+/* Blocks that have their memory, and that nobody has used yet, come. */
+static void step_come(struct part_step *s)
+{
+	struct partition *p = s->p;
+	const uint32_t end = MIN(s->at + LEAF_VISITS, s->n);
+
+	leaf_lock(&p->lock);
+	if (!s->at) {
+		if (p->nruns < p->node->nruns)
+			p->run[p->nruns++] = (struct part_run){ s->first, 0 };
+		dirty_index_grow(&p->dirty, s->nblocks);
+	}
+	leaf_visit(&p->lock, end - s->at);
+	p->run[p->nruns - 1].have += end - s->at;
+	p->have = p->run[0].have;
+	p->nblocks += end - s->at;
+	p->count[BLOCK_RETIRED] += end - s->at;
+	for (; s->at < end; s->at++) {
+		struct block *b = &p->hdr[s->first + s->at];
+
+		b->state = BLOCK_RETIRED; /* so that part_put_free() is the one way in */
+		block_priv(p, b)->account = ACCT_NONE;
+		part_put_free(p, b);
+	}
+	if (s->at == s->n)
+		part_limits(p, p->nblocks);
+	leaf_unlock(&p->lock);
+	if (s->at == s->n)
+		part_wake_again(p);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+#define HOLDS 8u /* of the lock, one after the other, before others on the worker's thread */
+
+struct part_steps {
+	void (*fn)(struct part_step *s);
+	struct part_step *s;
+};
+
+static void steps(void *arg)
+{
+	struct part_steps *t = arg;
+
+	for (unsigned k = 0; !k || (k < HOLDS && t->s->at < t->s->n); k++)
+		t->fn(t->s);
+}
+
+/* Some steps on a worker of @n, for partition @i. */
+static void on_part(struct cache_node *n, uint32_t i, void (*fn)(struct part_step *s),
+		    struct part_step *s)
+{
+	struct part_steps t = { fn, s };
+
+	on_worker(n->cache, n->worker[i % n->nworkers], steps, &t);
+}
+
+static uint32_t node_share(const struct cache_node *n)
+{
+	return n->cache->share[n->index];
+}
+
+/* Blocks of a share of each partition now: all nodes have the same. Any thread. */
+static uint64_t share_now(const struct cache *c)
+{
+	return __atomic_load_n(&c->node[0].part_blocks, __ATOMIC_RELAXED) /
+	       node_share(&c->node[0]);
+}
+
+static uint64_t share_bytes(const struct cache *c)
+{
+	return (uint64_t)c->parts_all << (c->map.part_shift + c->geo.block_shift);
+}
+
+static void set_part_blocks(struct cache_node *n, uint32_t blocks)
+{
+	__atomic_store_n(&n->part_blocks, blocks, __ATOMIC_RELAXED);
+}
+
+/* The last run of @n's partitions has so many blocks of each. */
+static uint32_t last_have(const struct cache_node *n)
+{
+	uint32_t before = 0;
+
+	for (uint32_t r = 0; r + 1 < n->nruns; r++)
+		before += n->run[r].each;
+	return n->part_blocks - before;
+}
+
+/* Where in the arena partition @i's blocks from the last run's @from-th on lie. */
+static uint32_t last_at(const struct cache_node *n, uint32_t i, uint32_t from)
+{
+	const struct node_run *r = &n->run[n->nruns - 1];
+
+	return r->first + i * r->each + from;
+}
+
+static void drop_last_run(struct cache_node *n)
+{
+	n->nruns--;
+	atomic_store(&arena_live(n->arena)[n->nruns], 0);
+	__atomic_store_n(&n->run[n->nruns].each, 0, __ATOMIC_RELAXED);
+}
+
+static int fails(struct cache_resize *r, int err, const char *why)
+{
+	pthread_mutex_lock(&r->lock);
+	snprintf(r->why, sizeof(r->why), "%s%s%s", why, err ? ": " : "",
+		 err ? strerror(-err) : "");
+	r->what = CACHE_RESIZE_FAILED;
+	pthread_mutex_unlock(&r->lock);
+	const uint64_t size = cache_blocks(r->cache) << r->cache->geo.block_shift;
+
+	log_error("cache: its size cannot become what was asked for: %s; it stays at %llu MiB",
+		  r->why, (unsigned long long)(size >> 20));
+	return -1;
+}
+
+/* A run for @each more blocks of each partition. 0, or -1: there is no room. */
+static int new_run(struct cache_node *n, uint32_t each)
+{
+	const uint32_t piece = (uint32_t)(n->arena->piece >> n->arena->block_shift);
+	const struct node_run *last = &n->run[n->nruns - 1];
+	const uint64_t first =
+		ALIGN_UP((uint64_t)last->first + (uint64_t)last->each * n->nparts, (uint64_t)piece);
+
+	if (n->nruns == PART_RUNS || first + (uint64_t)each * n->nparts > n->arena->room)
+		return -1;
+	atomic_store(&arena_live(n->arena)[n->nruns], each);
+	__atomic_store_n(&n->run[n->nruns].first, (uint32_t)first, __ATOMIC_RELAXED);
+	__atomic_store_n(&n->run[n->nruns].each, each, __ATOMIC_RELEASE);
+	n->nruns++;
+	return 0;
+}
+
+/* The memory of @more blocks of each partition, from the last run's @have-th on. 0 or -errno. */
+static int populate_blocks(struct cache_node *n, uint32_t have, uint32_t more)
+{
+	uint32_t i, at;
+	int err = 0;
+
+	for (i = 0; i < n->nparts && !err; i++) {
+		at = last_at(n, i, have);
+		err = node_heap_populate(n->heap, n->priv, at * sizeof(*n->priv),
+					 (at + more) * sizeof(*n->priv));
+		if (!err)
+			err = dirty_index_prepare(&n->parts[i].dirty, n->part_blocks + more);
+		if (!err)
+			err = arena_grow(n->arena, at, more);
+	}
+	for (i -= err ? 1 : 0; err && i > 0; i--)
+		arena_shrink(n->arena, last_at(n, i - 1, have), more);
+	return err;
+}
+
+/* One node grows by @more blocks in each partition. 0, or -1 with r->why. */
+static int node_grows(struct cache_resize *r, struct cache_node *n, uint32_t more, uint32_t most)
+{
+	static const char no_room[] = "there is no room left; after a restart there is";
+	uint32_t have = last_have(n);
+	int err;
+
+	if (n->part_blocks + most > n->index_blocks &&
+	    (err = node_index_new(r->cache, n, n->part_blocks + most)))
+		return fails(r, err, "no memory for the index");
+	if (have == n->run[n->nruns - 1].each) {
+		if (new_run(n, most))
+			return fails(r, 0, no_room);
+		have = 0;
+	}
+	for (uint32_t left = more, now; left; left -= now, have += now) {
+		/* A run that has room, left by an earlier change, comes first. */
+		now = MIN(left, n->run[n->nruns - 1].each - have);
+		if (!now) {
+			if (new_run(n, left))
+				return fails(r, 0, no_room);
+			have = 0;
+			continue;
+		}
+		err = populate_blocks(n, have, now);
+		if (err) {
+			if (!have && n->nruns > 1)
+				drop_last_run(n);
+			return fails(r, err, "memory has run out");
+		}
+		for (uint32_t i = 0; i < n->nparts; i++) {
+			struct part_step s = { .p = &n->parts[i],
+					       .first = last_at(n, i, have),
+					       .n = now,
+					       .nblocks = n->part_blocks + now };
+
+			while (s.at < s.n)
+				on_part(n, i, step_come, &s);
+		}
+		set_part_blocks(n, n->part_blocks + now);
+	}
+	return 0;
+}
+
+static int grow_step(struct cache_resize *r, uint64_t target)
+{
+	struct cache *c = r->cache;
+	const uint64_t now = share_now(c);
+	uint64_t more = MAX(GROW_BYTES / (share_bytes(c) / c->nnodes), 1ull);
+
+	more = MIN(more, target - now);
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		struct cache_node *n = &c->node[i];
+		/* Another node may have failed to follow. */
+		const uint64_t want = (now + more) * node_share(n);
+
+		if (want > n->part_blocks &&
+		    node_grows(r, n, (uint32_t)(want - n->part_blocks),
+			       (uint32_t)(target * node_share(n) - n->part_blocks)))
+			return -1;
+	}
+	resize_budgets(c, cache_blocks(c) << c->geo.block_shift);
+	return 0;
+}
+
+/* Of @p's blocks on the write side, so many are more than its limit will be, and a little. Without
+ * the lock: a guess. */
+static UNLOCKED_LOOK uint64_t part_above(const struct partition *p, uint32_t go)
+{
+	const uint32_t limit = (p->nblocks - go) / 2, used = p->book.side[ACCT_WRITE].used;
+
+	return used - MIN(used, limit + limit / 16);
+}
+
+/* How many blocks the stores must take before @less blocks of a share can go: else writers would
+ * stand still until then. A sixteenth less than they may have slows them, no more. */
+static uint64_t shrink_above(const struct cache *c, uint64_t less)
+{
+	uint64_t above = 0;
+
+	for (uint32_t k = 0; k < c->nnodes; k++)
+		for (uint32_t i = 0; i < c->node[k].nparts; i++)
+			above += part_above(&c->node[k].parts[i],
+					    (uint32_t)less * node_share(&c->node[k]));
+	return above;
+}
+
+/* What is to go next, in each partition of @n: not more than its last run has. */
+static uint32_t node_leaving(const struct cache_resize *r, const struct cache_node *n)
+{
+	return r->leaving * node_share(n);
+}
+
+/* So many blocks wait for their stores first: then it has not begun. */
+static uint64_t shrink_begin(struct cache_resize *r, uint64_t target)
+{
+	struct cache *c = r->cache;
+	const uint64_t now = share_now(c);
+	uint64_t less = MIN(now - target, MAX(now / SHRINK_PART, 1ull)), above;
+
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		less = MIN(less, (uint64_t)last_have(&c->node[i]) / node_share(&c->node[i]));
+	above = shrink_above(c, less);
+	if (above)
+		return above;
+	r->leaving = (uint32_t)less;
+	resize_budgets(c, (now - less) * share_bytes(c));
+	for (uint32_t k = 0; k < c->nnodes; k++) {
+		struct cache_node *n = &c->node[k];
+		const uint32_t go = node_leaving(r, n), stay = last_have(n) - go;
+
+		for (uint32_t i = 0; i < n->nparts; i++) {
+			struct part_step s = { .p = &n->parts[i],
+					       .first = last_at(n, i, stay),
+					       .n = go,
+					       .nblocks = n->part_blocks - go };
+
+			on_part(n, i, step_begin_leaving, &s);
+		}
+	}
+	return 0;
+}
+
+/* All blocks that are to go are looked at once. How many cannot go yet. */
+static uint64_t shrink_pass(struct cache_resize *r)
+{
+	struct cache *c = r->cache;
+	uint64_t stuck = 0;
+
+	for (uint32_t k = 0; k < c->nnodes; k++) {
+		struct cache_node *n = &c->node[k];
+		const uint32_t go = node_leaving(r, n), stay = last_have(n) - go;
+
+		for (uint32_t i = 0; i < n->nparts; i++) {
+			struct part_step s = { .p = &n->parts[i],
+					       .first = last_at(n, i, stay),
+					       .n = go };
+
+			do
+				on_part(n, i, step_leave, &s);
+			while (s.at < s.n);
+			stuck += s.stuck;
+		}
+	}
+	return stuck;
+}
+
+static void node_shrinks(struct cache_resize *r, struct cache_node *n)
+{
+	const uint32_t go = node_leaving(r, n), stay = last_have(n) - go;
+
+	for (uint32_t i = 0; i < n->nparts; i++) {
+		struct part_step s = { .p = &n->parts[i],
+				       .n = go,
+				       .nblocks = n->part_blocks - go,
+				       .have = stay };
+		const uint32_t at = last_at(n, i, stay);
+
+		on_part(n, i, step_gone, &s);
+		arena_shrink(n->arena, at, go);
+		node_heap_drop(n->heap, n->priv, at * sizeof(*n->priv),
+			       (at + go) * sizeof(*n->priv));
+	}
+	set_part_blocks(n, n->part_blocks - go);
+	if (!stay && n->nruns > 1)
+		drop_last_run(n);
+}
+
+/* What was to go stays: there is another target. */
+static void shrink_cancel(struct cache_resize *r)
+{
+	struct cache *c = r->cache;
+
+	for (uint32_t k = 0; k < c->nnodes; k++) {
+		struct cache_node *n = &c->node[k];
+		const uint32_t go = node_leaving(r, n), stay = last_have(n) - go;
+
+		for (uint32_t i = 0; i < n->nparts; i++) {
+			struct part_step s = { .p = &n->parts[i],
+					       .first = last_at(n, i, stay),
+					       .n = go };
+
+			while (s.at < s.n)
+				on_part(n, i, step_stay, &s);
+		}
+	}
+	r->leaving = 0;
+	resize_budgets(c, cache_blocks(c) << c->geo.block_shift);
+}
+
+/* All has the size that was asked for: what only would be better. False: there is another one. */
+static bool settle(struct cache_resize *r)
+{
+	struct cache *c = r->cache;
+
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		struct cache_node *n = &c->node[i];
+
+		/* An index that is much too large gives its memory back. If there is none for
+		 * another one it stays. */
+		if (n->part_blocks <= n->index_blocks / 2 &&
+		    node_index_new(c, n, n->part_blocks))
+			log_debug("cache: the index stays as large as it is");
+		arena_look(n->arena);
+	}
+	pthread_mutex_lock(&r->lock);
+	const bool done = r->target == share_now(c);
+	if (done) {
+		r->what = CACHE_RESIZE_DONE;
+		r->took_ns = clock_now_ns() - r->began_ns;
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (done)
+		log_notice("cache: %llu MiB now, after %.1f s",
+			   (unsigned long long)(share_now(c) * share_bytes(c) >> 20),
+			   (double)r->took_ns / 1e9);
+	return done;
+}
+
+static void set_what(struct cache_resize *r, enum cache_resizing what, uint64_t waits_for)
+{
+	pthread_mutex_lock(&r->lock);
+	r->what = what;
+	r->waits_for = waits_for;
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* A bounded part of it. False: all is done, or has failed. r->pause: what could be done has been,
+ * for now. */
+static bool resize_some(struct cache_resize *r)
+{
+	struct cache *c = r->cache;
+	uint64_t target, stuck;
+
+	r->pause = false;
+	pthread_mutex_lock(&r->lock);
+	target = r->seen = r->target;
+	const bool over = r->stop || r->what == CACHE_RESIZE_FAILED;
+	pthread_mutex_unlock(&r->lock);
+	if (over)
+		return false;
+	if (r->leaving && target > share_now(c) - r->leaving) {
+		shrink_cancel(r);
+	} else if (r->leaving) {
+		stuck = shrink_pass(r);
+		set_what(r, CACHE_SHRINKING, stuck);
+		r->pause = stuck > 0;
+		if (stuck) {
+			flusher_reclaim_wait(c);
+			return true;
+		}
+		for (uint32_t i = 0; i < c->nnodes; i++)
+			node_shrinks(r, &c->node[i]);
+		r->leaving = 0;
+	} else if (target > share_now(c)) {
+		set_what(r, CACHE_GROWING, 0);
+		return grow_step(r, target) == 0;
+	} else if (target < share_now(c)) {
+		stuck = shrink_begin(r, target);
+		set_what(r, CACHE_SHRINKING, stuck);
+		r->pause = stuck > 0;
+		if (stuck)
+			flusher_reclaim_wait(c);
+	} else {
+		return !settle(r);
+	}
+	return true;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Waits until nothing else works on the arenas' memory. False: it is to stop. */
+static bool wait_ready(struct cache_resize *r)
+{
+	struct cache *c = r->cache;
+	bool ready = false, stop = false;
+
+	while (!ready && !stop) {
+		pthread_mutex_lock(&c->affinity_lock);
+		ready = c->affinity.measured != CACHE_MEASURING;
+		pthread_mutex_unlock(&c->affinity_lock);
+		for (uint32_t i = 0; i < c->nnodes; i++)
+			ready &= arena_ready(c->node[i].arena);
+		if (!ready)
+			nanosleep(&(struct timespec){ .tv_nsec = 10 * (long)NSEC_PER_MSEC }, NULL);
+		pthread_mutex_lock(&r->lock);
+		stop = r->stop;
+		pthread_mutex_unlock(&r->lock);
+	}
+	for (uint32_t i = 0; i < c->nnodes && !stop; i++)
+		arena_settle(c->node[i].arena);
+	return !stop;
+}
+
+/* No longer than until there is another target. */
+static void wait_some(struct cache_resize *r)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long)PAUSE_NS;
+	if (until.tv_nsec >= (long)NSEC_PER_SEC) {
+		until.tv_nsec -= (long)NSEC_PER_SEC;
+		until.tv_sec++;
+	}
+	pthread_mutex_lock(&r->lock);
+	if (!r->stop && r->target == r->seen)
+		pthread_cond_timedwait(&r->again, &r->lock, &until);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void *resize_thread(void *arg)
+{
+	struct cache_resize *r = arg;
+	bool more = true;
+
+	thread_guard(THREAD_BLOCKING);
+	if (!wait_ready(r))
+		return NULL;
+	while (more) {
+		while (resize_some(r))
+			if (r->pause)
+				wait_some(r);
+		/* Whoever comes now finds the thread, or makes another one. */
+		pthread_mutex_lock(&r->lock);
+		more = !r->stop && r->what != CACHE_RESIZE_FAILED &&
+		       r->target != share_now(r->cache);
+		if (!more)
+			r->running = false;
+		pthread_mutex_unlock(&r->lock);
+	}
+	return NULL;
+}
+
+bool cache_resize_step(struct cache *c)
+{
+	struct cache_resize *r = c->resize;
+	bool more;
+
+	ASSERT(c->stepped);
+	if (!r->running)
+		return false;
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		arena_settle(c->node[i].arena);
+	more = resize_some(r);
+	r->running = more;
+	return more;
+}
+
+int resize_init(struct cache *c)
+{
+	struct cache_resize *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->cache = c;
+	r->target = share_now(c);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->again, NULL);
+	c->resize = r;
+	return 0;
+}
+
+void resize_fini(struct cache *c)
+{
+	struct cache_resize *r = c->resize;
+
+	if (!r)
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->stop = true;
+	pthread_cond_broadcast(&r->again);
+	pthread_mutex_unlock(&r->lock);
+	if (r->thread)
+		pthread_join(r->thread, NULL);
+	pthread_cond_destroy(&r->again);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+	c->resize = NULL;
+}
+
+/* ---- what may be asked for ------------------------------------------------------------------- */
+
+static uint64_t size_max(const struct cache *c)
+{
+	uint64_t most = UINT64_MAX;
+
+	/* Each node's room, in shares; a run begins with a piece. */
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		const struct cache_node *n = &c->node[i];
+
+		most = MIN(most, (uint64_t)n->arena->room / n->nparts / node_share(n));
+	}
+	return most * share_bytes(c);
+}
+
+static int refuse(char *err, size_t len, int rc, const char *why, uint64_t mib)
+{
+	snprintf(err, len, why, (unsigned long long)mib);
+	return rc;
+}
+
+/* Is @target (blocks of a share in a partition) one that can be had? 0 or -errno with @err. */
+static int check_target(struct cache *c, uint64_t target, char *err, size_t len)
+{
+	const uint64_t size = target * share_bytes(c), now = cache_blocks(c) << c->geo.block_shift,
+		       least = cache_part_least(c->max_len, 1u << c->geo.block_shift),
+		       out = atomic_load_explicit(&c->pin_budget.out, memory_order_relaxed);
+	uint64_t smallest = UINT64_MAX, more, avail;
+
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		smallest = MIN(smallest, (uint64_t)node_share(&c->node[i]));
+	if (target * smallest < least)
+		return refuse(err, len, -EINVAL,
+			      "too small for the number of partitions and the largest request: at "
+			      "least %llu MiB, or fewer partitions= at the start",
+			      DIV_ROUND_UP(DIV_ROUND_UP(least, smallest) * share_bytes(c), MiB(1)));
+	if (size < now && size / 2 < out)
+		return refuse(err, len, -EBUSY,
+			      "too small for what is on wires now: at least %llu MiB",
+			      DIV_ROUND_UP(2 * out, MiB(1)));
+	if (size > now && size > size_max(c))
+		return refuse(err, len, -EINVAL,
+			      "more than there is room for: at most %llu MiB until the daemon is "
+			      "started with a larger size",
+			      size_max(c) >> 20);
+	if (size <= now)
+		return 0;
+	more = size - now;
+	more += more / 16; /* headers, index */
+	avail = arena_memory_available();
+	if (more <= avail)
+		return 0;
+	snprintf(err, len, "%llu MiB more memory wanted, but only %llu MiB are to be had",
+		 (unsigned long long)(more >> 20), (unsigned long long)(avail >> 20));
+	return -ENOMEM;
+}
+
+/* The lock is held; the thread of an earlier change has ended. 0 or -errno. */
+static int start_thread(struct cache_resize *r)
+{
+	sigset_t before;
+	int err;
+
+	if (r->thread)
+		pthread_join(r->thread, NULL);
+	r->thread = 0;
+	thread_block_signals(&before);
+	err = pthread_create(&r->thread, NULL, resize_thread, r);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err) {
+		r->thread = 0;
+		return -err;
+	}
+	pthread_setname_np(r->thread, "cache-resize");
+	return 0;
+}
+
+int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len)
+{
+	struct cache_resize *r = c->resize;
+	const uint64_t target = size / share_bytes(c);
+	int rc = check_target(c, target, err, err_len);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&r->lock);
+	r->target = target;
+	r->began_ns = clock_now_ns();
+	r->what = target < share_now(c) ? CACHE_SHRINKING : CACHE_GROWING;
+	if (r->running) {
+		pthread_cond_broadcast(&r->again);
+	} else {
+		r->running = true;
+		rc = c->stepped ? 0 : start_thread(r);
+	}
+	if (rc) {
+		r->running = false;
+		r->what = CACHE_RESIZE_FAILED;
+		snprintf(err, err_len, "no thread for it: %s", strerror(-rc));
+	}
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+void resize_info(struct cache *c, struct cache_info *info)
+{
+	struct cache_resize *r = c->resize;
+
+	pthread_mutex_lock(&r->lock);
+	info->resizing = r->what;
+	info->target = r->target * share_bytes(c);
+	info->waits_for = r->what == CACHE_SHRINKING ? r->waits_for : 0;
+	info->resize_ms = (r->what == CACHE_RESIZE_DONE ? r->took_ns :
+			   r->what == CACHE_RESIZE_NONE ? 0 :
+							  clock_now_ns() - r->began_ns) /
+			  NSEC_PER_MSEC;
+	snprintf(info->resize_why, sizeof(info->resize_why), "%s",
+		 r->what == CACHE_RESIZE_FAILED ? r->why : "");
+	pthread_mutex_unlock(&r->lock);
+	info->size_max = size_max(c);
+}
