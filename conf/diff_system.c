@@ -28,6 +28,7 @@ static const struct setting {
 	{ "debug", NULL, false, ADM_SYSTEM, "debug" },
 	{ "cache-affinity", "", true, ADM_CACHE, "affinity" },
 	{ "cache-threshold", "", true, ADM_CACHE, "threshold" },
+	{ "cache-size", "", true, ADM_CACHE, "size" },
 	/* switched once everything about it is said, in whatever order the file says it */
 	{ "iSNS", "Off", false, ADM_SYSTEM, "iSNS" },
 	{ "state", "ready", false, ADM_SYSTEM, "State" },

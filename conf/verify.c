@@ -352,6 +352,14 @@ static bool bytes_ok(const char *value)
 	       (!value[n] || (strchr("kKmM", value[n]) && !value[n + 1]));
 }
 
+/* The same, of what may be larger. */
+static bool cache_size_ok(const char *value)
+{
+	size_t n = strspn(value, "0123456789");
+
+	return n && n <= 15 && (!value[n] || (strchr("kKmMgGtT", value[n]) && !value[n + 1]));
+}
+
 /* Those that are one of some words. */
 static const struct setting_rule {
 	const char *key;
@@ -383,6 +391,8 @@ static bool setting_ok(const struct conf_kv *kv)
 	}
 	if (!strcmp(kv->key, "iSNSServerPort"))
 		return number_in(kv->value, 1, 65535);
+	if (!strcmp(kv->key, "cache-size"))
+		return cache_size_ok(kv->value);
 	return strcmp(kv->key, "cache-threshold") || bytes_ok(kv->value);
 }
 

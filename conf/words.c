@@ -40,6 +40,7 @@ static const struct word {
 	{ "debug", CONF_IN_FILE, CONF_SYSTEM, "on or off" },
 	{ "cache-affinity", CONF_IN_FILE, CONF_SYSTEM, "auto, forward, send, inline or off" },
 	{ "cache-threshold", CONF_IN_FILE, CONF_SYSTEM, "bytes, with k or m behind the number" },
+	{ "cache-size", CONF_IN_FILE, CONF_SYSTEM, "bytes, with k, m, g or t behind the number" },
 	{ "stopped-driver", CONF_IN_FILE, CONF_SYSTEM, "iscsi or iser" },
 	{ "portal", CONF_IN_FILE, CONF_UNKNOWN, PORTAL },
 	{ "account", CONF_IN_FILE, CONF_UNKNOWN, "a name and a password" },

@@ -185,7 +185,7 @@ _tgtadm() {
 		system:update) _tgtd_offer $_tgtd_settings ;;
 		system:watch) _tgtd_offer login logout login_failed change access store message ;;
 		target:update) _tgtd_offer $_tgtd_target_keys ;;
-		cache:update) _tgtd_offer affinity threshold ;;
+		cache:update) _tgtd_offer affinity threshold size ;;
 		esac
 		;;
 	-v | --value) _tgtd_offer $(_tgtd_values "$(_tgtd_said -n --name)") ;;

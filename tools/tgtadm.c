@@ -266,7 +266,7 @@ static const struct rule rules[] = {
 
 	{ ADM_CACHE, ADM_SHOW, "moC", 0, false },
 	{ ADM_CACHE, ADM_STAT, "motlC", 0, false },
-	{ ADM_CACHE, ADM_UPDATE, "monvC", NEED_NAME_VALUE, false },
+	{ ADM_CACHE, ADM_UPDATE, "monvPC", 0, false }, /* --name and --value, or --params */
 };
 
 /* Modes session and conn are checked by the daemon alone. */

@@ -84,6 +84,47 @@ static void measured_line(struct adm_out *out, const char *what, uint32_t figure
 			   unit);
 }
 
+/* Its size, when that has changed or does, and whether its memory stays where it is. */
+static void size_lines(struct adm_out *out, const struct cache_info *i)
+{
+	const uint64_t size = i->size >> 20, target = i->target >> 20;
+
+	out_printf(out, "    Largest size: %" PRIu64 " MiB\n", i->size_max >> 20);
+	switch (i->resizing) {
+	case CACHE_RESIZE_NONE:
+		break;
+	case CACHE_RESIZE_DONE:
+		out_printf(out, "    Resize: done, %" PRIu64 ".%" PRIu64 " s\n",
+			   i->resize_ms / 1000, i->resize_ms / 100 % 10);
+		break;
+	case CACHE_RESIZE_FAILED:
+		out_printf(out, "    Resize: failed at %" PRIu64 " of %" PRIu64 " MiB: %s\n", size,
+			   target, i->resize_why);
+		break;
+	case CACHE_GROWING:
+		out_printf(out, "    Resize: grows, %" PRIu64 " of %" PRIu64 " MiB\n", size,
+			   target);
+		break;
+	case CACHE_SHRINKING:
+		out_printf(out, "    Resize: shrinks, %" PRIu64 " MiB, to %" PRIu64 " MiB", size,
+			   target);
+		if (i->waits_for)
+			out_printf(out, ", waits for %" PRIu64 " blocks that are in use or dirty",
+				   i->waits_for);
+		out_puts(out, "\n");
+		break;
+	}
+	if (i->preparing)
+		out_puts(out, "    Memory: is being prepared\n");
+	else if (i->lock_err)
+		out_printf(out,
+			   "    Memory: %" PRIu64 " MiB locked, the rest may be swapped out: %s "
+			   "(see LimitMEMLOCK, ulimit -l)\n",
+			   i->locked >> 20, strerror(-i->lock_err));
+	else
+		out_puts(out, "    Memory: locked\n");
+}
+
 enum adm_status cache_verb_show(struct adm_call *call)
 {
 	struct adm_out *out = &call->out;
@@ -107,6 +148,7 @@ enum adm_status cache_verb_show(struct adm_call *call)
 		   i.size >> 20, i.block, i.group, i.nodes, i.partitions, i.workers,
 		   i.max_len >> 10,
 		   cache_affinity_name(i.affinity));
+	size_lines(out, &i);
 	choice_line(out, &i);
 	threshold_line(out, "Threshold", i.threshold);
 	threshold_line(out, "Threshold of misses", i.miss_threshold);
@@ -308,15 +350,10 @@ enum adm_status cache_verb_stat(struct adm_call *call)
 	return call->req.json ? json_cache_stat(call) : stat_all(call);
 }
 
-enum adm_status cache_update_verb_check(struct adm_call *call)
+static enum adm_status update_checks(struct adm_call *call, const char *name, const char *value)
 {
-	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
-	char err[200] = "";
+	char err[300] = "";
 
-	if (!adm.conf.cache)
-		return no_cache(call);
-	if (!name || !value)
-		return admin_refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
 	/* "" takes back what was set */
 	if (*value && cache_update_check(name, value, err, sizeof(err)))
 		return admin_refuse(call, ADM_INVALID_REQUEST, "%s", err);
@@ -331,15 +368,16 @@ static void cache_value_now(const char *name, char *value, size_t len)
 	cache_get_info(adm.conf.cache, &info);
 	if (!strcmp(name, "affinity"))
 		snprintf(value, len, "%s", cache_affinity_name(info.affinity));
+	else if (!strcmp(name, "size"))
+		snprintf(value, len, "%" PRIu64, info.target);
 	else
 		snprintf(value, len, "%u", info.threshold_set);
 }
 
-enum adm_status cache_verb_update(struct adm_call *call)
+static enum adm_status update_one(struct adm_call *call, const char *name, const char *value)
 {
-	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
-	enum adm_status status = cache_update_verb_check(call);
-	char err[200] = "", before[32];
+	enum adm_status status = update_checks(call, name, value);
+	char err[300] = "", before[32];
 	struct adm_set *set;
 
 	if (status != ADM_OK)
@@ -355,4 +393,60 @@ enum adm_status cache_verb_update(struct adm_call *call)
 	else if (set_put(&adm.cache_keys, name, value, before))
 		return ADM_NOMEM;
 	return ADM_OK;
+}
+
+/* --params NAME=VALUE,...: one after the other, up to the first that is refused. */
+static enum adm_status for_each_param(struct adm_call *call, const char *params,
+				      enum adm_status (*one)(struct adm_call *call,
+							     const char *name, const char *value))
+{
+	enum adm_status status = ADM_OK;
+	char *copy = strdup(params), *save = NULL;
+
+	if (!copy)
+		return ADM_NOMEM;
+	for (char *word = strtok_r(copy, ",", &save); word && status == ADM_OK;
+	     word = strtok_r(NULL, ",", &save)) {
+		char *value = strchr(word, '=');
+
+		if (!value) {
+			status = admin_refuse(call, ADM_INVALID_REQUEST,
+					      "'%s': expected name=value", word);
+			break;
+		}
+		*value++ = '\0';
+		status = one(call, word, value);
+	}
+	free(copy);
+	return status;
+}
+
+/* What is asked for: --name and --value, or --params. */
+static enum adm_status asked_for(struct adm_call *call,
+				 enum adm_status (*one)(struct adm_call *call, const char *name,
+							const char *value))
+{
+	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE],
+		   *params = call->req.text[ADM_T_PARAMS];
+
+	if (!adm.conf.cache)
+		return no_cache(call);
+	if (params && !name && !value)
+		return for_each_param(call, params, one);
+	if (!name || !value || params)
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "a name and a value are needed, or --params name=value");
+	return one(call, name, value);
+}
+
+enum adm_status cache_update_verb_check(struct adm_call *call)
+{
+	return asked_for(call, update_checks);
+}
+
+enum adm_status cache_verb_update(struct adm_call *call)
+{
+	const enum adm_status status = asked_for(call, update_checks);
+
+	return status == ADM_OK ? asked_for(call, update_one) : status;
 }
