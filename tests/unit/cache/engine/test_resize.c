@@ -64,7 +64,7 @@ static void check_blocks(void)
 
 /* ---- against a model ------------------------------------------------------------------------- */
 
-#define SEEDS 6
+#define SEEDS 3
 
 static const struct ct_shape shapes[] = {
 	{ "size=8m,partitions=2,group=8", 1, MiB(24), 0, false, 30, 40 },
@@ -123,7 +123,7 @@ START_TEST(any_size_at_any_time)
 		first_size = info_now().size;
 		timer_init(&stepper, some_steps);
 		loop_timer_arm(t.loop, &stepper, 1000);
-		bt_model(&t, 600);
+		bt_model(&t, 400);
 		loop_timer_cancel(t.loop, &stepper);
 		finish();
 		ck_assert_uint_eq(info_now().size, info_now().target);
