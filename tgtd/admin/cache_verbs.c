@@ -422,8 +422,8 @@ static enum adm_status for_each_param(struct adm_call *call, const char *params,
 }
 
 /* What is asked for: --name and --value, or --params. */
-static enum adm_status asked_for(struct adm_call *call,
-				 enum adm_status (*one)(struct adm_call *call, const char *name,
+static enum adm_status each_asked_for(struct adm_call *call,
+				      enum adm_status (*one)(struct adm_call *call, const char *name,
 							const char *value))
 {
 	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE],
@@ -441,12 +441,12 @@ static enum adm_status asked_for(struct adm_call *call,
 
 enum adm_status cache_update_verb_check(struct adm_call *call)
 {
-	return asked_for(call, update_checks);
+	return each_asked_for(call, update_checks);
 }
 
 enum adm_status cache_verb_update(struct adm_call *call)
 {
-	const enum adm_status status = asked_for(call, update_checks);
+	const enum adm_status status = each_asked_for(call, update_checks);
 
-	return status == ADM_OK ? asked_for(call, update_one) : status;
+	return status == ADM_OK ? each_asked_for(call, update_one) : status;
 }
