@@ -422,9 +422,9 @@ static enum adm_status for_each_param(struct adm_call *call, const char *params,
 }
 
 /* What is asked for: --name and --value, or --params. */
-static enum adm_status each_asked_for(struct adm_call *call,
-				      enum adm_status (*one)(struct adm_call *call, const char *name,
-							const char *value))
+typedef enum adm_status cache_change_fn(struct adm_call *call, const char *name, const char *value);
+
+static enum adm_status each_asked_for(struct adm_call *call, cache_change_fn *one)
 {
 	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE],
 		   *params = call->req.text[ADM_T_PARAMS];
