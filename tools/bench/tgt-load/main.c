@@ -37,14 +37,19 @@ static int fail(const char *what, int err)
 	return -1;
 }
 
+/* Until then, or until a signal has asked for the end. One may come just before we sleep: so a second
+ * at a time. */
 static void sleep_until(uint64_t ns)
 {
-	struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000ull),
-			      .tv_nsec = (long)(ns % 1000000000ull)};
+	while (!atomic_load(&the_run.stop)) {
+		uint64_t now = now_ns(), at = ns < now + 1000000000ull ? ns : now + 1000000000ull;
+		struct timespec ts = {.tv_sec = (time_t)(at / 1000000000ull),
+				      .tv_nsec = (long)(at % 1000000000ull)};
 
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR &&
-	       !atomic_load(&the_run.stop))
-		;
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+		if (at == ns)
+			return;
+	}
 }
 
 /* Ask one LU how large it is (READ CAPACITY(16), SBC-3 5.16) and set up what is used of it. */
