@@ -37,7 +37,7 @@ static void account_exists(struct planner *p, const struct conf_user *u)
 	struct adm_req *req;
 	struct conf_kv *kv;
 
-	if (known && strcmp(known, CONF_STALE))
+	if ((known && strcmp(known, CONF_STALE)) || !u->password)
 		return;
 	p->tid = 0; /* an account is the daemon's, not a target's */
 	req = request(p, ADM_ACCOUNT, known ? ADM_UPDATE : ADM_NEW);

@@ -376,7 +376,8 @@ static void print_user(const struct printer *p, const struct conf_user *u, const
 		   strpbrk(second, " \t") ? "\"" : model_quote(second, second));
 }
 
-/* Accounts that are bound to nothing; one whose password nobody tells is only named. */
+/* Accounts that are bound to nothing. One whose password nobody tells is only named: so a file that
+ * was a dump leaves it alone. */
 static void print_loose(const struct printer *p, const struct conf_user *u)
 {
 	const char *second = u->file ? u->file : u->password;
@@ -385,7 +386,7 @@ static void print_loose(const struct printer *p, const struct conf_user *u)
 		words_line(p, "", u->file ? "account-file" : "account", u->user, second,
 			   strpbrk(second, " \t") ? "\"" : model_quote(second, second));
 	else
-		line(p, "# account ", u->user, " " CONF_NO_PASSWORD, NULL);
+		value_line(p, "", "account", u->user);
 }
 
 /* @kind: "user", or "discoveryuser". */

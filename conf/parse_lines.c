@@ -165,6 +165,19 @@ int parse_lu_option(struct parser *p, struct list *to, const char *key, char *va
 	return 0;
 }
 
+/* An account that the daemon may have: its password is not said, and it is left alone. */
+static int known_account_line(struct parser *p, char *value)
+{
+	struct conf_user *u;
+
+	parse_unquote(&value);
+	list_for_each(u, &p->c->loose, link)
+		if (!strcmp(u->user, value))
+			return parse_fail(p, "user %s is given twice", value);
+	conf_add_user(p->c, &p->c->loose, value, NULL, false)->pos = p->pos;
+	return 0;
+}
+
 /* expose <initiator name> <luns> */
 static int expose_line(struct parser *p, char *value)
 {
@@ -344,7 +357,8 @@ int parse_global_line(struct parser *p, const char *key, char *value)
 	if (!strcmp(key, "portal"))
 		return portal_line(p, value);
 	if (!strcmp(key, "account"))
-		return user_line(p, &c->loose, value, false);
+		return value[strcspn(value, " \t")] ? user_line(p, &c->loose, value, false) :
+						      known_account_line(p, value);
 	if (!strcmp(key, "account-file"))
 		return user_file_line(p, &c->loose, value, false);
 	if (!strcmp(key, "incomingdiscoveryuser") || !strcmp(key, "outgoingdiscoveryuser"))

@@ -95,7 +95,7 @@ static void relax_users(struct relaxer *r, const struct list *users)
 
 	list_for_each(u, users, link) {
 		if (u->exposed)
-			relax_say(r, &u->pos, "warning: %s can be read by others than its owner",
+			relax_say(r, &u->pos, "%s can be read by others than its owner",
 				  u->file);
 		if (u->many_words)
 			relax_say(

@@ -229,6 +229,9 @@ static void verify_users(struct verifier *v, const struct list *users, const cha
 
 	list_for_each(u, users, link) {
 		verify_ties(v, u, of, &ties);
+		if (*u->user && plain(u->user) && !u->password && !u->file &&
+		    !strcmp(of, "account"))
+			continue; /* it is left alone */
 		if (!*u->user || !u->password || !*u->password)
 			fault(v, &u->pos, "%s: a user needs a name and a password", of);
 		else if (u->file && !plain(u->file))

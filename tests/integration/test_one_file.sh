@@ -167,7 +167,7 @@ is "... --force changes nothing, either" same "$dir/one" "$dir/two"
 adm --mode account --op new --user typed --password secret-typed-in
 dump >"$dir/two"
 is "a password that was typed in is left out" not grep -q secret-typed "$dir/two"
-is "... with a comment" grep -qxF "# account typed PLEASE_CORRECT_THE_PASSWORD" "$dir/two"
+is "... by its name" grep -qxF "account typed" "$dir/two"
 admin --update ALL
 is "... an account that the file does not name goes, since it names others" code 0
 adm --mode account --op show

@@ -138,6 +138,8 @@ daemon_start ours --iscsi "portal=127.0.0.1:$SECOND,tag=2"
 "$bin/tgt-admin" -e -c "$conf" || must tgt-admin
 python3 tests/integration/answers.py "$port" restarted || failures=$((failures + 1))
 "$bin/tgt-admin" --dump >"$conf.2"
-is "what was loaded is dumped as it was" cmp "$conf" "$conf.2"
+# (Portals of the command line are not.)
+out=$(diff <(grep -v '^portal ' "$conf") <(grep -v '^portal ' "$conf.2") 2>&1)
+is "what was loaded is dumped as it was" test -z "$out"
 no_report
 finish

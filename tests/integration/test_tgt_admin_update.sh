@@ -298,6 +298,7 @@ iSNS Off
 	initiator-address fe80::/10
 	initiator-name iqn.x:one
 	expose iqn.x:one 1,3-5
+	initiator-limit iqn.x:one iops_limit=5000
 	incominguser user1 secret-user12
 	bind-user user1 iqn.x:one
 	outgoinguser user2 secret-user34

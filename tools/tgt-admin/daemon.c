@@ -194,7 +194,7 @@ static void compare_passwords(const struct list *users)
 			struct adm_req req;
 			struct adm_reply reply;
 
-			if (strcmp(account->key, u->user))
+			if (strcmp(account->key, u->user) || !u->password)
 				continue;
 			adm_req_init(&req, ADM_ACCOUNT, ADM_SHOW);
 			req.text[ADM_T_USER] = u->user;
