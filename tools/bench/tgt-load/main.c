@@ -37,8 +37,8 @@ static int fail(const char *what, int err)
 	return -1;
 }
 
-/* Until then, or until a signal has asked for the end. One may come just before we sleep: so a second
- * at a time. */
+/* Until then, or until a signal has asked for the end. One may come just before we sleep: so a
+ * second at a time. */
 static void sleep_until(uint64_t ns)
 {
 	while (!atomic_load(&the_run.stop)) {

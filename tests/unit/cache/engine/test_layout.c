@@ -191,7 +191,9 @@ START_TEST(a_later_process_finds_it)
 	for (uint64_t s = 0; s < DISK_SECTORS; s++)
 		ck_assert_msg(!is_dirty[s], "sector %lu after SYNC: %s", (unsigned long)s,
 			      memcmp(disk->data + s * SECTOR_SIZE, model + s * SECTOR_SIZE,
-				     SECTOR_SIZE) ? "the store does not have it" : "stored, marked");
+				     SECTOR_SIZE) ?
+				      "the store does not have it" :
+				      "stored, marked");
 	ct_close(&t, cache);
 }
 END_TEST
