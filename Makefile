@@ -203,7 +203,7 @@ MAN_WITH_BENCH := tgt-bench-cache tgt-bench-report tgt-bareloop
 COMPLETED := tgtadm tgt-admin tgtd tgt-setup-lun tgtimg tgt-probe tgt-exporter tgt-top
 COMPLETED_BENCH = $(notdir $(BENCH_TOOLS) $(BENCH_SCRIPTS))
 UNITS     := $(notdir $(wildcard conf/*.service))
-EXAMPLES  := conf/targets.conf.example tools/tgt-exporter/tgt-exporter.grafana.json
+EXAMPLES  := conf/targets.conf.example tools/tgt-exporter/tgt-exporter.grafana.json $(wildcard tools/trace/*.bt)
 install: all ## programs, man pages, unit, completion (DESTDIR, PREFIX)
 	install -d $(addprefix $(DESTDIR),$(SBINDIR) $(MANDIR)/man8 $(MANDIR)/man5 $(UNITDIR) $(BASHDIR) $(DOCDIR)/examples /etc/tgt/conf.d)
 	install -m 755 $(DAEMON) $(USER_TOOLS) $(filter-out $(BENCH_SCRIPTS),$(SCRIPTS)) $(DESTDIR)$(SBINDIR)
