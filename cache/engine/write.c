@@ -205,11 +205,13 @@ static void merge_dirty(struct partition *p, struct block *fresh, struct block *
 {
 	uint64_t *od = block_dirty(p, old), *nd = block_dirty(p, fresh);
 	uint32_t from = 0, to = 0;
-	if (old->state == BLOCK_FLUSHING) {
+	if (old->state == BLOCK_FLUSHING)
 		io_span(block_priv(p, old)->io, old, &from, &to);
-		/* The store may not have it yet: not dirty here, but to a later process. */
-		sector_map_set(page_in_io(p, fresh), from, to);
-	}
+	/* The store may not have it yet: not dirty here, but to a later process. @old may have
+	 * replaced the block that is being written itself. */
+	if (unlikely(block_priv(p, old)->io))
+		for (uint32_t i = 0; i < p->map_words; i++)
+			page_in_io(p, fresh)[i] |= page_in_io(p, old)[i];
 	for (uint32_t s = sector_map_find(od, 0, sectors, true); s < sectors;
 	     s = sector_map_find(od, s, sectors, true)) {
 		uint32_t e = sector_map_find(od, s, sectors, false);
@@ -307,6 +309,8 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	policy_hold(&p->policy, old);
 	policy_inherit(fresh, old);
 	index_replace(p, hash, old, fresh);
+	if (unlikely(op->io) && old->state == BLOCK_DIRTY)
+		sector_map_clear(page_in_io(p, old), 0, sectors); /* it goes; its heir has it */
 	part_set_state(p, fresh, BLOCK_DIRTY);
 	if (old->state == BLOCK_DIRTY) {
 		/* A SYNC that waits for the old data waits for what replaced it. */

@@ -239,6 +239,11 @@ START_TEST(what_a_write_back_has_in_hand_stays_marked)
 	nothing_is_lost();
 	put(512, 512, 0x33);
 	nothing_is_lost();
+	/* Nor do those that replace the replacing one know more. */
+	for (unsigned i = 0; i < 4; i++) {
+		put(1536 + i % 2 * 512, 512, (uint8_t)(0x66 + i));
+		nothing_is_lost();
+	}
 	put(block + 1024, 2048, 0x44);
 	put(2 * block, block, 0x55);
 	nothing_is_lost();
