@@ -10,7 +10,7 @@
 /* Blocks of one turn: requests are seldom larger in one partition (a group). */
 #define TURN_BLOCKS 128u
 
-/* What follows from the size of the partition. */
+/* What follows from the size of the partition. The limits are read without the lock, too. */
 static void set_limits(struct acct_book *b, uint32_t nblocks)
 {
 	struct acct_side *w = &b->side[ACCT_WRITE], *l = &b->side[ACCT_LOAD];
@@ -19,7 +19,7 @@ static void set_limits(struct acct_book *b, uint32_t nblocks)
 		b->side[k].quantum = MIN(TURN_BLOCKS, MAX(nblocks / 3, 1u));
 	/* Half for what is dirty, so that reads always find something to evict; a quarter of that
 	 * more for those who need it most. What is being loaded may have the rest. */
-	w->limit = nblocks / 2;
+	__atomic_store_n(&w->limit, nblocks / 2, __ATOMIC_RELAXED);
 	w->spare = w->limit / 8;
 	w->little = MAX(w->limit / 8, 1u);
 	w->small = MIN(MAX(w->little / 16, 1u), 32u);
@@ -27,7 +27,7 @@ static void set_limits(struct acct_book *b, uint32_t nblocks)
 	l->little = MAX(nblocks / 16, 1u);
 	l->small = MIN(MAX(l->little / 16, 1u), 32u);
 	l->floor = w->floor;
-	l->limit = nblocks / 4;
+	__atomic_store_n(&l->limit, nblocks / 4, __ATOMIC_RELAXED);
 }
 
 /* All accounts are looked at, used ones or not: ACCT_MAX at most, some 10 us, once for each change

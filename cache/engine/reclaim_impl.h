@@ -74,10 +74,10 @@ void part_wake_again(struct partition *p);
 void lockset_wake(const struct lockset *ls);
 /* arena_conf.release. */
 void cache_release(struct arena *a, struct block *b);
-/* So many blocks may be dirty or in reception. */
+/* So many blocks may be dirty or in reception. Also without the lock: a guess, then. */
 static inline uint32_t part_dirty_limit(const struct partition *p)
 {
-	return p->book.side[ACCT_WRITE].limit;
+	return __atomic_load_n(&p->book.side[ACCT_WRITE].limit, __ATOMIC_RELAXED);
 }
 static inline uint32_t part_unclean(const struct partition *p)
 {
