@@ -118,7 +118,7 @@ bool budget_silent(const struct budget *b)
 
 void budget_tick(struct budget *b, uint64_t now, bool dirty)
 {
-	uint64_t rate, rates, in_time, without;
+	uint64_t rate, rates, in_time, without, limit;
 	uint32_t weight = BUDGET_ALL;
 	bool stalled;
 
@@ -140,11 +140,11 @@ void budget_tick(struct budget *b, uint64_t now, bool dirty)
 		weight = 0;
 	} else if (rate && b->counted) {
 		rates = atomic_load_explicit(&b->sum->rates, memory_order_relaxed);
+		limit = __atomic_load_n(&b->sum->dirty_limit, __ATOMIC_RELAXED);
 		in_time = (uint64_t)((unsigned __int128)rate * BUDGET_TARGET_NS / NSEC_PER_SEC);
-		if (rates > rate && in_time < b->sum->dirty_limit)
+		if (rates > rate && in_time < limit)
 			weight = (uint32_t)MAX((unsigned __int128)rate * BUDGET_ALL / rates,
-					       (unsigned __int128)in_time * BUDGET_ALL /
-						       b->sum->dirty_limit);
+					       (unsigned __int128)in_time * BUDGET_ALL / limit);
 	}
 	atomic_store_explicit(&b->weight, weight, memory_order_relaxed);
 }
