@@ -41,8 +41,6 @@ struct aio {
 	struct store_opener opener;
 	bool device;
 	_Atomic bool no_zero; /* ZERO_RANGE or BLKZEROOUT was refused */
-	/* Unless a cache above us writes it again: what was written before a failure may be lost */
-	_Atomic bool doubt;
 };
 
 static struct aio *aio_of(struct blk *blk)
@@ -52,20 +50,9 @@ static struct aio *aio_of(struct blk *blk)
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
-/* What an earlier process lost of it nobody shall build upon. (Not where a cache above us asks:
- * it writes with FUA for reasons of its own, and knows of the doubt.) */
-static bool aio_in_doubt(struct blk *blk, struct blk_req *req)
-{
-	if (likely(blk->rewrites) || likely(!dirty_record_doubt(blk->record)) ||
-	    (req->flags & BLK_F_WHAT_CAN))
-		return false;
-	req->status = -EIO;
-	return true;
-}
-
 static bool aio_transfer(struct blk *blk, struct blk_req *req)
 {
-	if ((req->flags & BLK_F_FUA) && req->op == BLK_WRITE && unlikely(aio_in_doubt(blk, req)))
+	if ((req->flags & BLK_F_FUA) && req->op == BLK_WRITE && unlikely(store_in_doubt(blk, req)))
 		return true;
 	return aio_engine_submit(&aio_of(blk)->store, req);
 }
@@ -75,7 +62,7 @@ static bool aio_sync(struct blk *blk, struct blk_req *req)
 	struct aio *a = aio_of(blk);
 	uint32_t failures;
 
-	if (unlikely(aio_in_doubt(blk, req)))
+	if (unlikely(store_in_doubt(blk, req)))
 		return true;
 	if (a->store.sync || (blk->caps & BLK_CAP_READONLY)) {
 		req->status = 0;
@@ -105,26 +92,11 @@ static void aio_sync_over(struct sync_group *g, int status)
 {
 }
 
-/*
- * The kernel says only once that what was written before may be lost, maybe to a FUA write. So the
- * next SYNC fails. Without a cache that writes it again all SYNCs fail from here on, until somebody
- * has looked after the store.
- */
-static int sync_status(struct aio *a, int status)
-{
-	if (atomic_exchange(&a->store.sync_failed, false)) {
-		status = status ? status : -EIO;
-		if (!a->blk.rewrites && !atomic_exchange(&a->doubt, true))
-			log_error(
-				"%s: SYNC failed: %s: what was written before it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
-				a->blk.path, strerror(-status));
-	}
-	return !status && a->doubt ? -EIO : status;
-}
-
 static void sync_tell(struct blk_req *req, int status)
 {
-	blk_complete(req, req->op == BLK_SYNC ? sync_status(aio_of(req->blk), status) : status);
+	struct store_doubt *d = &aio_of(req->blk)->store.doubt;
+
+	blk_complete(req, req->op == BLK_SYNC ? store_sync_status(req->blk, d, status) : status);
 }
 
 static void aio_abort(struct blk *blk, struct blk_req *req)
@@ -334,17 +306,8 @@ static int aio_refresh(struct blk *blk)
 	if (err)
 		return err;
 	look_at_name(aio_of(blk));
-	if (!blk->rewrites)
-		atomic_store(&aio_of(blk)->store.sync_failed, false);
-	if (atomic_exchange(&aio_of(blk)->doubt, false))
-		log_notice("%s: looked at again: what may have been lost is taken for known",
-			   blk->path);
+	store_looked_at(blk, &aio_of(blk)->store.doubt);
 	return 0;
-}
-
-static int aio_trust(struct blk *blk)
-{
-	return blk->record ? dirty_record_trust(blk->record, false) : 0;
 }
 
 static void aio_close(struct blk *blk)
@@ -373,7 +336,7 @@ static const struct blk_ops aio_ops = {
 	.space = aio_space,
 	.refresh = aio_refresh,
 	.resize = aio_resize,
-	.trust = aio_trust,
+	.trust = store_trust,
 	.close = aio_close,
 };
 

@@ -306,7 +306,7 @@ static void aio_engine_finished(struct aio_io *io, ssize_t res)
 			return;
 		}
 		if (res < 0)
-			s->sync_failed = true;
+			store_may_have_lost(&s->doubt);
 		if (res < 0 || dsyncs_looked_at(io))
 			aio_engine_end(io, res < 0 ? aio_status((int)res) : 0);
 		return;
@@ -357,7 +357,7 @@ static void returned(struct aio_io *io, ssize_t res)
 		const unsigned turn = io->turn;
 
 		if (res < 0 && res != -EINVAL && res != -EOPNOTSUPP && about_others(res))
-			s->sync_failed = true;
+			store_may_have_lost(&s->doubt);
 		dsync_over(s, turn);
 	}
 	aio_engine_finished(io, res);

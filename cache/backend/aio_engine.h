@@ -11,6 +11,7 @@
 #ifndef CACHE_BACKEND_AIO_ENGINE_H
 #define CACHE_BACKEND_AIO_ENGINE_H
 
+#include "cache/backend/store_doubt.h"
 #include "cache/blk/blk.h"
 #include "cache/blk/sync_group.h"
 #include "events/offload.h"
@@ -23,10 +24,9 @@ struct aio_store {
 	_Atomic bool no_rwf;	       /* the kernel knows no RWF_DSYNC here */
 	_Atomic bool no_fdsync;	       /* nor IO_CMD_FDSYNC */
 	const char *path;	       /* for messages */
-	/* Somebody saw a failure, which the kernel tells once, and no SYNC has told it yet. Set
-	 * before the next fdatasync() can begin, or the SYNC that waits for an RWF_DSYNC
-	 * write can end. */
-	_Atomic bool sync_failed;
+	/* What the kernel has told of a loss: before the next fdatasync() can begin, or the SYNC
+	 * that waits for an RWF_DSYNC write can end. */
+	struct store_doubt doubt;
 	/* One fdatasync() at a time, for SYNCs and for FUA. Its start() is aio_engine_submit(). */
 	struct sync_group syncs;
 	/* RWF_DSYNC writes with the kernel, told apart by the SYNC that they began before; the turn

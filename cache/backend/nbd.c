@@ -17,6 +17,7 @@
 #include <sys/sysmacros.h>
 #include "cache/backend/backend.h"
 #include "cache/backend/nbd_link.h"
+#include "cache/backend/store_doubt.h"
 #include "cache/backend/store_id.h"
 #include "cache/blk/dirty_record.h"
 #include "cache/blk/sync_group.h"
@@ -31,22 +32,12 @@ struct nbd {
 	struct nbd_link link;
 	struct store_opener opener;
 	struct sync_group syncs;
-	_Atomic bool sync_failed; /* the server may have forgotten something; no SYNC has told it */
-	_Atomic bool doubt;	  /* as in aio.c */
+	struct store_doubt doubt;
 };
 
 static struct nbd *nbd_of(struct blk *blk)
 {
 	return container_of(blk, struct nbd, blk);
-}
-
-static bool nbd_in_doubt(struct blk *blk, struct blk_req *req)
-{
-	if (likely(blk->rewrites) || likely(!dirty_record_doubt(blk->record)) ||
-	    (req->flags & BLK_F_WHAT_CAN))
-		return false;
-	req->status = -EIO;
-	return true;
 }
 
 static bool nbd_submit(struct blk *blk, struct blk_req *req)
@@ -71,36 +62,25 @@ static void nbd_sync_begins(struct sync_group *g)
 	(void)g;
 }
 
+/* Before anybody is told: a server may say it once. */
 static void nbd_sync_over(struct sync_group *g, int status)
 {
-	(void)g;
-	(void)status;
+	if (status)
+		store_may_have_lost(&container_of(g, struct nbd, syncs)->doubt);
 }
 
 /* The connection is gone, and with it maybe a server's memory: the next SYNC fails. */
 static void nbd_link_lost(struct nbd_link *l)
 {
-	atomic_store(&container_of(l, struct nbd, link)->sync_failed, true);
+	store_may_have_lost(&container_of(l, struct nbd, link)->doubt);
 }
 
-static int nbd_sync_status(struct nbd *n, int status)
-{
-	if (atomic_exchange(&n->sync_failed, false)) {
-		status = status ? status : -EIO;
-		if (!n->blk.rewrites && !atomic_exchange(&n->doubt, true))
-			log_error(
-				"%s: the connection was lost before a SYNC: what was written before may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
-				n->blk.path);
-	}
-	return !status && n->doubt ? -EIO : status;
-}
-
+/* A write with FUA is told of its own data: what else may be lost is the next SYNC's to tell. */
 static void nbd_sync_tell(struct blk_req *req, int status)
 {
-	struct nbd *n = nbd_of(req->blk);
-
-	/* A write with FUA has not been told apart from those that the failure was about. */
-	blk_complete(req, status ? status : nbd_sync_status(n, status));
+	blk_complete(req, req->op == BLK_SYNC ?
+				  store_sync_status(req->blk, &nbd_of(req->blk)->doubt, status) :
+				  status);
 }
 
 static bool nbd_store_sync(struct blk *blk, struct blk_req *req)
@@ -108,10 +88,10 @@ static bool nbd_store_sync(struct blk *blk, struct blk_req *req)
 	struct nbd *n = nbd_of(blk);
 	uint32_t failures;
 
-	if (unlikely(nbd_in_doubt(blk, req)))
+	if (unlikely(store_in_doubt(blk, req)))
 		return true;
 	if (!n->link.export.flush || (blk->caps & BLK_CAP_READONLY)) {
-		req->status = nbd_sync_status(n, 0);
+		req->status = store_sync_status(blk, &n->doubt, 0);
 		return true;
 	}
 	failures = __atomic_load_n(&n->syncs.failures, __ATOMIC_RELAXED);
@@ -180,7 +160,7 @@ static bool nbd_store_write(struct blk *blk, struct blk_req *req)
 
 	if (!(req->flags & BLK_F_FUA))
 		return nbd_submit(blk, req);
-	if (unlikely(nbd_in_doubt(blk, req)))
+	if (unlikely(store_in_doubt(blk, req)))
 		return true;
 	return n->link.export.fua || !n->link.export.flush ? nbd_submit(blk, req) :
 							     nbd_write_and_flush(n, req);
@@ -254,22 +234,11 @@ static int nbd_resize(struct blk *blk)
 
 static int nbd_refresh(struct blk *blk)
 {
-	struct nbd *n = nbd_of(blk);
 	int err = nbd_resize(blk);
 
-	if (err)
-		return err;
-	if (!blk->rewrites)
-		atomic_store(&n->sync_failed, false);
-	if (atomic_exchange(&n->doubt, false))
-		log_notice("%s: looked at again: what may have been lost is taken for known",
-			   blk->path);
-	return 0;
-}
-
-static int nbd_trust(struct blk *blk)
-{
-	return blk->record ? dirty_record_trust(blk->record, false) : 0;
+	if (!err)
+		store_looked_at(blk, &nbd_of(blk)->doubt);
+	return err;
 }
 
 static void nbd_free(struct nbd *n)
@@ -301,7 +270,7 @@ static const struct blk_ops nbd_ops = {
 	.extent = nbd_store_extent,
 	.refresh = nbd_refresh,
 	.resize = nbd_resize,
-	.trust = nbd_trust,
+	.trust = store_trust,
 	.close = nbd_store_close,
 };
 

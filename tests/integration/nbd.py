@@ -2,6 +2,7 @@
 """The initiator of test_nbd.sh: nbd.py PORT IQN COMMAND LUN [ARG]
 
 write LUN SEED    256 random blocks of 4 KiB, as SEED says, then SYNCHRONIZE CACHE
+unsynced LUN SEED the same without SYNCHRONIZE CACHE
 check LUN SEED    reads them back
 sync LUN          SYNCHRONIZE CACHE; prints the status
 fua LUN           a block of zeros, with FUA; prints the status
@@ -44,10 +45,10 @@ def sync():
 
 
 do(lambda: p.command(b'', 0x80, lun=lun))
-if command == 'write':
+if command in ('write', 'unsynced'):
     for lba, data in blocks(sys.argv[5]):
         assert not do(lambda: p.write(lba, 8, data, lun=lun))[1], lba
-    print(sync())
+    print(sync() if command == 'write' else 0)
 elif command == 'check':
     for lba, data in blocks(sys.argv[5]):
         got, status = do(lambda: p.read(lba, 8, lun=lun))

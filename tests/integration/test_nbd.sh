@@ -111,10 +111,12 @@ is "what the image has is what was written" has "identical"
 
 echo "# without the cache, by a server without FUA"
 truncate -s 64M "$dir/b.img"
-kit b eval get_size="stat -c %s $dir/b.img" can_write='exit 0' can_flush='exit 0' \
-	can_fua='echo none' flush="echo >>$dir/flushes" \
-	pread="dd iflag=skip_bytes,count_bytes if=$dir/b.img skip=\$4 count=\$3 status=none" \
-	pwrite="dd oflag=seek_bytes conv=notrunc of=$dir/b.img seek=\$4 status=none"
+eval_b=(eval get_size="stat -c %s $dir/b.img" can_write='exit 0' can_flush='exit 0'
+	can_fua='echo none'
+	flush="echo >>$dir/flushes; ! rm $dir/flush-fails 2>/dev/null || { echo EIO failed >&2; exit 1; }"
+	pread="dd iflag=skip_bytes,count_bytes if=$dir/b.img skip=\$4 count=\$3 status=none"
+	pwrite="dd oflag=seek_bytes conv=notrunc of=$dir/b.img seek=\$4 status=none")
+kit b "${eval_b[@]}"
 lu 1 "$(at b)" --bsopts cache=none
 peer write 1 second
 is "blocks are written" prints 0
@@ -123,6 +125,22 @@ is "... with FUA, too" prints 0
 is "... by flushes" test "$(wc -l <"$dir/flushes")" -ge 2
 peer check 1 second
 is "... and read back" prints same
+touch "$dir/flush-fails"
+peer sync 1
+is "a flush that fails once is told" prints 2
+peer sync 1
+is "... and every SYNC after it: the server says it once" prints 2
+adm --op update --mode logicalunit --tid 1 --lun 1 --params refresh=1
+peer sync 1
+is "... until somebody has looked" prints 0
+peer unsynced 1 second
+kill -9 "$server"
+wait "$server" 2>/dev/null
+kit b "${eval_b[@]}"
+peer fua 1
+is "a server that was away: a write with FUA tells of its own data" prints 0
+peer sync 1
+is "... the SYNC that what was before it may be lost" prints 2
 adm --op delete --mode logicalunit --tid 1 --lun 1
 
 echo "# read-only, other sizes"
