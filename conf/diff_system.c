@@ -26,6 +26,7 @@ static const struct setting {
 	{ "weak_secrets", "warn", true, ADM_SYSTEM, "weak_secrets" },
 	{ "default-mask", "all", true, ADM_SYSTEM, "default-mask" },
 	{ "debug", NULL, false, ADM_SYSTEM, "debug" },
+	{ "latency_initiators", "off", true, ADM_SYSTEM, "latency_initiators" },
 	{ "cache-affinity", "", true, ADM_CACHE, "affinity" },
 	{ "cache-threshold", "", true, ADM_CACHE, "threshold" },
 	{ "cache-size", "", true, ADM_CACHE, "size" },

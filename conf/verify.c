@@ -372,6 +372,7 @@ static const struct setting_rule {
 	{ "iSNS", true, on_off },
 	{ "iSNSAccessControl", true, on_off },
 	{ "debug", true, on_off },
+	{ "latency_initiators", true, on_off },
 	{ "weak_secrets", false, (const char *const[]){ "warn", "refuse", NULL } },
 	{ "default-mask", false, (const char *const[]){ "all", "none", NULL } },
 	{ "state", false, (const char *const[]){ "ready", "offline", NULL } },

@@ -38,6 +38,7 @@ static const struct word {
 	{ "iSNSAccessControl", CONF_IN_FILE, CONF_SYSTEM, "On or Off" },
 	{ "weak_secrets", CONF_IN_FILE, CONF_SYSTEM, "warn or refuse" },
 	{ "debug", CONF_IN_FILE, CONF_SYSTEM, "on or off" },
+	{ "latency_initiators", CONF_IN_FILE, CONF_SYSTEM, "on or off" },
 	{ "cache-affinity", CONF_IN_FILE, CONF_SYSTEM, "auto, forward, send, inline or off" },
 	{ "cache-threshold", CONF_IN_FILE, CONF_SYSTEM, "bytes, with k or m behind the number" },
 	{ "cache-size", CONF_IN_FILE, CONF_SYSTEM, "bytes, with k, m, g or t behind the number" },

@@ -71,7 +71,9 @@ set_it --mode portal --op new --params "portal=127.0.0.1:$p4"
 set_it --mode portal --op delete --params "portal=127.0.0.1:$p4"
 set_it --mode cache --op update --name affinity --value inline
 set_it --mode cache --op update --name threshold --value 64k
-for pair in weak_secrets=refuse default-mask=none debug=on State=offline iSNSServerIP=127.0.0.1 \
+set_it --mode cache --op update --params size=48m
+for pair in weak_secrets=refuse default-mask=none debug=on latency_initiators=on State=offline \
+	iSNSServerIP=127.0.0.1 \
 	iSNSServerPort=3999 iSNSAccessControl=On iSNS=On; do
 	set_it --mode sys --op update --name "${pair%=*}" --value "${pair#*=}"
 done
@@ -96,6 +98,9 @@ set_it --mode target --op bind --tid 7 -Q iqn.2026-11.org.example:three --expose
 set_it --mode target --op bind --tid 7 --portal "127.0.0.1:$p2"
 set_it --mode target --op bind --tid 7 --portal "127.0.0.1:$port"
 set_it --mode target --op bind --tid 3 -I ALL
+limits=iops_limit=500,bandwidth_limit=20M,bandwidth_burst=1G
+set_it --mode target --op update --tid 7 -Q iqn.2026-11.org.example:three --params $limits
+set_it --mode target --op update --tid 7 -Q iqn.2026-11.org.example:four --params read_iops_limit=9
 key() { set_it --mode target --op update --tid 7 --name "$1" --value "$2"; }
 for pair in MaxRecvDataSegmentLength=16384 HeaderDigest=CRC32C DataDigest=CRC32C,None InitialR2T=No \
 	MaxOutstandingR2T=4 ImmediateData=No FirstBurstLength=32768 MaxBurstLength=131072 \
@@ -116,7 +121,8 @@ lun 1 -b "$dir/disk1" --bsopts cache=write-through --bsoflags direct --blocksize
 for pair in scsi_id=ID-of-it naa=6000000000000000000000000000abcd scsi_sn=SN1 vendor_id=VEND \
 	product_id=PRODUCT product_rev=0x1 sense_format=1 removable=1 readonly=1 online=0 swp=1 lbppbe=0 \
 	la_lba=0 optimal_xfer_gran=16 optimal_xfer_len=2048 thin_provisioning=1 rotation_rate=1 \
-	sanitize_rate=100 atomic_unit=0 threads=2 mode_page=10:0:10:2; do
+	sanitize_rate=100 atomic_unit=0 threads=2 iops_limit=700 bandwidth_burst=1048576 \
+	mode_page=10:0:10:2; do
 	param 1 "$pair"
 done
 lun 2 -b 64m --bstype ram
@@ -127,16 +133,29 @@ param 5 "path=$dir/disk2"
 lun 6 -b "$dir/disk3" --bstype aio
 param 6 "path=$dir/disk4"
 param 6 write_cache=off
+adm --op show --mode system
+if has nbd && command -v nbdkit >/dev/null; then
+	nbdkit -f -U "$dir/nbd" memory 16M >"$dir/nbd.log" 2>&1 &
+	servers=$!
+	trap 'kill -9 $servers 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
+	for _ in $(seq 200); do [ -S "$dir/nbd" ] && break; sleep 0.05; done
+	lun 7 -b "nbd+unix:///?socket=$dir/nbd" --bstype nbd
+else
+	echo "ok a store of nbd # SKIP nbdkit is not installed, or there is no libnbd"
+fi
 
 dump >"$dir/one"
 dump >"$dir/again"
 is "two dumps are the same" same "$dir/one" "$dir/again"
 is "no secret is in it" not grep -q "secret-of" "$dir/one"
 for line in "portal 127.0.0.1:$p2,2" "portal 127.0.0.1:$p3,1" "cache-affinity inline" \
-	"cache-threshold 64k" "debug on" "state offline" "stopped-driver iser" \
+	"cache-threshold 64k" "cache-size 48m" "debug on" "latency_initiators on" "state offline" \
+	"stopped-driver iser" "	initiator-limit iqn.2026-11.org.example:three $limits" \
 	"account-file loose $dir/secret"; do
 	is "it says '$line'" grep -qxF "$line" "$dir/one"
 done
+[ -z "${servers:-}" ] || is "it says where the other server is" \
+	grep -qxF "	<backing-store nbd+unix:///?socket=$dir/nbd>" "$dir/one"
 is "it does not say the portal that went" not grep -q ":$p4" "$dir/one"
 before=$(portals)
 cp "$dir/one" "$conf"
@@ -158,6 +177,8 @@ dump >"$dir/two"
 is "U8: two exports are the same, byte for byte" same "$dir/one" "$dir/two"
 is "... it listens where the first one did" test "$(portals)" = "$before"
 is "... and the cache does what it did" test "$(cache_line Affinity)" = inline
+out=$(cache_line Resize)$(cache_line Size)
+is "... in as much memory, or soon" test "${out#*48 MiB}" != "$out"
 settled
 admin --update ALL --force
 dump >"$dir/two"
@@ -205,7 +226,8 @@ is "... of the cache" test "$(cache_line Affinity)" = off
 adm --mode sys --op show
 is "... of the daemon" has_line "    State: ready"
 settled
-for word in cache-affinity cache-threshold stopped-driver weak_secrets default-mask; do
+for word in cache-affinity cache-threshold cache-size stopped-driver weak_secrets default-mask \
+	latency_initiators; do
 	sed -i "/^$word /d" "$conf"
 done
 admin --update ALL
@@ -266,6 +288,9 @@ portal 127.0.0.1:$p2"
 wrong 22 "Cannot assign requested address" "portal 192.0.2.77:$p2"
 wrong 1 "cache-affinity is auto, forward, send, inline or off, not 'maybe'" "cache-affinity maybe"
 wrong 1 "cache-threshold is bytes" "cache-threshold much"
+wrong 1 "cache-size is bytes" "cache-size 64q"
+wrong 22 "$conf:$(($(grep -c '' "$conf") + 1)): too small for the number of partitions" "cache-size 64k"
+wrong 22 "more than there is room for" "cache-size 900t"
 wrong 1 "state is ready or offline, not 'asleep'" "state asleep"
 wrong 1 "debug is on or off, not '2'" "debug 2"
 wrong 1 "stopped-driver iscsi: target iqn.2026-11.org.example:all uses it" "stopped-driver iscsi"
@@ -297,7 +322,7 @@ admin --update ALL
 is "a target, and a portal more" code 0
 python3 -B tests/integration/reader.py "$p2" iqn.2026-11.org.example:a >/dev/null 2>&1 &
 reader=$!
-trap 'kill -9 $reader 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
+trap 'kill -9 $reader ${servers:-} 2>/dev/null; daemon_kill; rm -rf "$dir"' EXIT
 for _ in $(seq 600); do
 	adm --mode conn --op show --tid 1
 	[ -n "$out" ] && break

@@ -233,7 +233,9 @@ account-file loose $dir/secret
 portal 127.0.0.1:$port
 cache-affinity inline
 cache-threshold 64k
+cache-size 32m
 debug off
+latency_initiators $1
 stopped-driver iser
 iSNSServerIP 127.0.0.1
 iSNSServerPort 3205
@@ -364,6 +366,12 @@ for word in $(sed -n '/^\.SH GLOBAL/,/^\.SH SEE/p' conf/targets.conf.5 | sed -n 
 done
 out="not in the file:$missing"
 is "... and the manual has no other words" test -z "$missing"
+missing=
+for word in $(sed -n 's/^	{ "\([^"]*\)", .*CONF_.*/\1/p' conf/words.c); do
+	sed 's/\\-/-/g' conf/targets.conf.5 | grep -qw -- "$word" || missing="$missing $word"
+done
+out="not in the manual:$missing"
+is "... but all words that there are" test -z "$missing"
 sed -i '/mode_page.*8:0/d' "$conf"
 admin --update ALL
 is "U6 a caching page goes without the LUN being made anew" code 0

@@ -178,6 +178,8 @@ static void add_system(struct conf *c)
 		conf_add_kv(c, &c->system, "state", "offline");
 	if (adm.debug)
 		conf_add_kv(c, &c->system, "debug", adm.debug);
+	if (lat_initiators())
+		conf_add_kv(c, &c->system, "latency_initiators", "on");
 	list_for_each(set, &adm.cache_keys, link) {
 		snprintf(key, sizeof(key), "cache-%s", set->key);
 		conf_add_kv(c, &c->system, key, set->value);
