@@ -225,6 +225,8 @@ void resize_fini(struct cache *c);
 /* The cache shall have @size bytes. 0: it has begun; or -EINVAL or another -errno with a sentence
  * in @err. Any thread. */
 int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len) must_check;
+/* The same, but nothing begins: would it be refused now? */
+int resize_check(struct cache *c, uint64_t size, char *err, size_t err_len) must_check;
 struct cache_info;
 /* Fills in what @info says of it. Any thread. */
 void resize_info(struct cache *c, struct cache_info *info);

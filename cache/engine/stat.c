@@ -225,11 +225,13 @@ static int parse_update(struct cache_conf *conf, const char *name, const char *v
 	return cache_parse(conf, text, err, err_len);
 }
 
-int cache_update_check(const char *name, const char *value, char *err, size_t err_len)
+int cache_update_check(struct cache *c, const char *name, const char *value, char *err,
+		       size_t err_len)
 {
 	struct cache_conf conf = { 0 };
+	int rc = parse_update(&conf, name, value, err, err_len);
 
-	return parse_update(&conf, name, value, err, err_len);
+	return rc || name[0] != 's' ? rc : resize_check(c, conf.size, err, err_len);
 }
 
 int cache_update(struct cache *c, const char *name, const char *value, char *err, size_t err_len)

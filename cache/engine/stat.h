@@ -115,6 +115,7 @@ int cache_residency(struct blk *blk, uint64_t offset, uint64_t len,
 int cache_update(struct cache *cache, const char *name, const char *value, char *err,
 		 size_t err_len) must_check;
 /* The same, but nothing is changed: would it be refused? */
-int cache_update_check(const char *name, const char *value, char *err, size_t err_len) must_check;
+int cache_update_check(struct cache *cache, const char *name, const char *value, char *err,
+		       size_t err_len) must_check;
 
 #endif

@@ -355,7 +355,7 @@ static enum adm_status update_checks(struct adm_call *call, const char *name, co
 	char err[300] = "";
 
 	/* "" takes back what was set */
-	if (*value && cache_update_check(name, value, err, sizeof(err)))
+	if (*value && cache_update_check(adm.conf.cache, name, value, err, sizeof(err)))
 		return admin_refuse(call, ADM_INVALID_REQUEST, "%s", err);
 	return ADM_OK;
 }
