@@ -71,6 +71,9 @@ must('account new --user eve --password ' + SECRET)
 must('account bind --user eve --tid 2 --outgoing')
 must('account bind --user bob --tid 7 --initiator-name iqn.a.b:c')
 must('target bind --tid 7 -Q iqn.a.b:c --expose 1,3')
+must('target update --tid 7 -Q iqn.a.b:c --params iops_limit=500,bandwidth_limit=1M')
+must('target update --tid 1 --params iops_limit=1', '-Q', b'iqn.a:\xff')
+must('logicalunit update --tid 7 --lun 1 --params read_iops_limit=70,bandwidth_burst=2K')
 with open(folder.decode() + '/password', 'w') as f:
     f.write(SECRET + '\n')
 os.chmod(f.name, 0o600)
@@ -122,12 +125,14 @@ lu = targets[0]['luns'][3]
 is_so('a path that is not UTF-8', lu['backing_store_path'].encode() ==
       store.replace(b'\xff', '\ufffd'.encode()), lu['backing_store_path'])
 is_so('its size', lu['size'] == 1 << 23 and lu['block_size'] == 512)
+is_so('limits', (targets[2]['luns'][1]['limits'], lu['limits']) ==
+      ({'read_iops_limit': 70, 'bandwidth_burst': 2048}, {}), targets[2]['luns'])
 is_so('a property', targets[0]['luns'][2]['readonly'] is True and lu['readonly'] is False)
 is_so('an initiator', [s['initiator'] for s in targets[0]['sessions']] == [peer.name] and
       targets[0]['sessions'][0]['connections'][0]['address'] == '127.0.0.1', targets[0]['sessions'])
 is_so('ties and masks', targets[2]['accounts'][0]['initiators'] == ['iqn.a.b:c'] and
       targets[2]['initiator_names'] == [{'name': 'iqn.a.b:c', 'luns': '1,3'}], targets[2])
-keys = dict(l.split('=', 1) for l in text('target show --tid 1').splitlines())
+keys = dict(l.split('=', 1) for l in text('target show --tid 1').replace('\udcff', '\ufffd').splitlines())
 is_so('keys of a target', {k: str(v) for k, v in said['target show --tid 1']['keys'].items()} == keys)
 keys = dict(l.split('=', 1) for l in text('session show --tid 1 --sid ' + sid).splitlines())
 is_so('keys of a session', {k: str(v) for k, v in said['session show --tid 1 --sid ' + sid]['keys'].items()} == keys)
@@ -149,6 +154,9 @@ config = said['system show --name config']
 lun3 = [l for l in config['targets'][0]['luns'] if l['lun'] == 3][0]
 is_so('the configuration', config['targets'][0]['settings'] == {'MaxBurstLength': '524288'} and
       lun3['settings'] == {'bs-type': 'ram', 'vendor_id': 'ACME', 'readonly': '1'}, config['targets'][0])
+is_so('limits of initiators', config['targets'][2]['initiator_limits'] ==
+      [{'name': 'iqn.a.b:c', 'limits': 'iops_limit=500,bandwidth_limit=1M'}] and
+      config['targets'][0]['initiator_limits'] == [{'name': 'iqn.a:\ufffd', 'limits': 'iops_limit=1'}], config['targets'])
 is_so('where a password is kept', config['discovery_accounts'][0]['password_file'] == folder.decode() + '/password')
 is_so('accounts', [a['user'] for a in said['account show']['accounts']] ==
       [l.strip() for l in text('account show').splitlines()[1:] if not l.startswith('        ')])

@@ -309,6 +309,21 @@ static json_t *rules_array(const struct list *rules, bool names)
 	return array;
 }
 
+static json_t *limits_array(const struct list *limits)
+{
+	json_t *array = json_array();
+	const struct conf_kv *kv;
+
+	list_for_each(kv, limits, link) {
+		json_t *row = json_object();
+
+		doc_set_text(row, "name", kv->key);
+		doc_set_text(row, "limits", kv->value);
+		doc_append(array, row);
+	}
+	return array;
+}
+
 static void config_system(struct doc *d)
 {
 	struct conf c;
@@ -348,6 +363,7 @@ static void config_target(struct doc *d, struct adm_target *from)
 	doc_add(d, "accounts", users_array(&t->users));
 	doc_add(d, "initiator_addresses", rules_array(&t->rules, false));
 	doc_add(d, "initiator_names", rules_array(&t->rules, true));
+	doc_add(d, "initiator_limits", limits_array(&t->limits));
 	doc_open(d, "luns", '[');
 	conf_free(&c);
 }

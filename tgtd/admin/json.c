@@ -136,11 +136,14 @@ json_t *doc_of_lines(struct adm_out *lines)
 	for (char *line = object && !lines->failed ? strtok_r(lines->buf, "\n", &save) : NULL; line;
 	     line = strtok_r(NULL, "\n", &save)) {
 		char *value = strchr(line, '=');
+		json_t *key;
 
 		ASSERT(value && value != line);
 		*value++ = 0;
-		if (json_object_set_new(object, line, value_of(value)))
+		key = doc_text(line); /* an initiator's name may be in it */
+		if (!key || json_object_set_new(object, json_string_value(key), value_of(value)))
 			value_failed = true;
+		json_decref(key);
 	}
 	out_free(lines);
 	return object;

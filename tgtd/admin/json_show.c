@@ -99,8 +99,14 @@ static json_t *lu_row(const struct adm_target *t, const struct scsi_lu_info *inf
 	const struct adm_lu *lu = registry_lu(t, info->conf.lun);
 	const bool medium = lu && lu->path;
 	const char *doubt = info->conf.blk ? blk_doubt(info->conf.blk) : NULL;
+	char limits[SCSI_LIMIT_TEXT];
+	struct adm_out lines = { 0 };
 	json_t *row = json_object();
 
+	scsi_limit_print(&info->conf.limit, limits, sizeof(limits));
+	for (char *c = limits; *c; c++)
+		*c = *c == ',' ? '\n' : *c;
+	out_puts(&lines, limits);
 	doc_set_int(row, "lun", info->conf.lun);
 	doc_set_text(row, "type", show_type_name(info->conf.device_type));
 	doc_set_text(row, "scsi_id", info->conf.scsi_id);
@@ -118,6 +124,7 @@ static json_t *lu_row(const struct adm_target *t, const struct scsi_lu_info *inf
 	doc_set_text(row, "backing_store_type", lu ? lu->bstype : "null");
 	doc_set_text(row, "backing_store_path", medium ? lu->path : NULL);
 	doc_set_text(row, "backing_store_flags", show_flags_text(lu ? lu->flags : 0));
+	doc_set(row, "limits", doc_of_lines(&lines));
 	doc_set_text(row, "in_doubt", doubt);
 	return row;
 }
