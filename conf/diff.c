@@ -396,6 +396,26 @@ static void plan_accounts(struct planner *p, const struct conf *want)
 	p->part = NULL;
 }
 
+/* An account that is only named is left alone. One that nobody makes is not there, as after a
+ * restart: that is said. */
+static void warn_unknown_accounts(struct planner *p, const struct conf *want)
+{
+	struct conf_user *u;
+
+	p->target = p->driver = NULL;
+	p->tid = 0;
+	list_for_each(u, &want->loose, link) {
+		if (u->password || conf_get(&p->accounts, u->user))
+			continue;
+		p->pos = u->pos;
+		diff_warn(p, diff_format(p->c,
+					 "account %s is not there, and is not made: "
+					 "the line has no password",
+					 u->user));
+	}
+	p->pos = (struct conf_pos){ 0 };
+}
+
 /* A file that says which accounts there are beside those of its targets and of discovery says so of
  * all: others go, when those who used them are done with. One that does not leaves them alone. */
 static void plan_lost_accounts(struct planner *p, const struct conf *want)
@@ -459,6 +479,7 @@ void conf_diff(const struct conf *have, struct conf *want, const struct conf_sco
 	for (size_t i = 0; i < n; i++)
 		plan_target(&p, order[i]);
 	if (!scope->target) {
+		warn_unknown_accounts(&p, want);
 		plan_lost_accounts(&p, want);
 		diff_system_last(&p, want);
 	}

@@ -363,6 +363,15 @@ static void value_line(const struct printer *p, const char *indent, const char *
 	words_line(p, indent, key, value, NULL, "");
 }
 
+/* In a line of a file a name ends at a blank: behind it would stand a password that nobody chose. */
+static bool cannot_be_said(const struct printer *p, const struct conf_user *u)
+{
+	if (!strpbrk(u->user, " \t"))
+		return false;
+	line(p, "# left out, for the blanks in its name: user ", u->user, NULL, NULL);
+	return true;
+}
+
 static void print_user(const struct printer *p, const struct conf_user *u, const char *indent,
 		       const char *kind)
 {
@@ -397,6 +406,8 @@ static void print_users(const struct printer *p, const struct list *users, const
 	struct conf_kv *name;
 
 	list_for_each(u, users, link) {
+		if (cannot_be_said(p, u))
+			continue;
 		print_user(p, u, indent, kind);
 		list_for_each(name, &u->names, link)
 			words_line(p, indent, "bind-user", u->user, name->key, "");
@@ -487,7 +498,8 @@ void conf_print(const struct conf *c, void (*put)(void *arg, const char *text), 
 	if (c->no_portal)
 		value_line(&p, "", "portal", CONF_NONE);
 	list_for_each(u, &c->loose, link)
-		print_loose(&p, u);
+		if (!cannot_be_said(&p, u))
+			print_loose(&p, u);
 	print_users(&p, &c->users, "", "discoveryuser");
 	list_for_each(t, &c->targets, link)
 		print_target(&p, c, t);

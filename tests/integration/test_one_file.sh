@@ -189,6 +189,18 @@ adm --mode account --op new --user typed --password secret-typed-in
 dump >"$dir/two"
 is "a password that was typed in is left out" not grep -q secret-typed "$dir/two"
 is "... by its name" grep -qxF "account typed" "$dir/two"
+cp "$conf" "$dir/good"
+cp "$dir/two" "$conf"
+admin --update ALL -v
+is "... and a file that only names it leaves it alone" said 0 ""
+adm --mode account --op show --user typed --password secret-typed-in
+is "... with its password" has typed
+cp "$dir/good" "$conf"
+adm --mode account --op new --user "two words" --password secret-of-two
+dump >"$dir/two"
+is "a name with blanks would be read as a name and a password: it is left out" \
+	not grep -q "^account two" "$dir/two"
+is "... which is said" grep -qx "# left out, .* two words" "$dir/two"
 admin --update ALL
 is "... an account that the file does not name goes, since it names others" code 0
 adm --mode account --op show
@@ -338,6 +350,22 @@ is "... and the session stays" test "$out" = "$before"
 is "... and reads on" kill -0 $reader
 kill -9 $reader
 wait $reader 2>/dev/null
+is "the daemon ends" daemon_stop
+
+# ---- accounts that are only named, and a daemon that does not have them
+daemon_start ours
+echo "account typed" >"$conf"
+says="tgt-admin: $conf:1: account typed is not there, and is not made: the line has no password"
+admin -e
+is "-e goes on without an account whose password is not said" said 0 "$says"
+admin --update ALL
+is "... --update is not done" said 3 "$says"
+admin --update ALL -p
+is "... nor --pretend" said 3 "# ${says##*:1: }"
+printf '<target iqn.2026-11.org.example:a>\n\tincominguser typed secret-of-typed\n</target>\n' >>"$conf"
+admin --update ALL
+is "... unless another line has it" said 0 ""
+settled
 is "the daemon ends" daemon_stop
 
 # ---- without a cache
