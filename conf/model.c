@@ -322,15 +322,14 @@ static bool model_blank(char c)
 }
 
 /* Would the parser take something off a value that begins with @first and ends with @last? It takes
- * one '=', blanks, a pair of quotes, and a comment at the end; of a quoted value only the
- * quotes. */
+ * one '=', blanks, a pair of quotes, and a comment at the end, and refuses half a pair; of a quoted
+ * value it takes only the quotes. */
 static const char *model_quote(const char *first, const char *last)
 {
 	size_t n = strlen(last);
 	char a = *first, z = n ? last[n - 1] : 0;
 
-	return a == '=' || model_blank(a) || model_blank(z) ||
-			       ((a == '"' || a == '\'') && a == z) ||
+	return a == '=' || model_blank(a) || model_blank(z) || a == '"' || (a == '\'' && a == z) ||
 			       (n > 1 && !strcmp(last + n - 2, "*/")) ?
 		       "\"" :
 		       "";

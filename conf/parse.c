@@ -94,6 +94,8 @@ static int block_line(struct parser *p, char *s)
 	if (n >= 2 && *arg == '"' && arg[n - 1] == '"') {
 		arg[n - 1] = 0;
 		arg++;
+	} else if (*arg == '"') {
+		return parse_fail(p, "the quote before %s is not closed", arg + 1);
 	}
 	return block_begin(p, s, arg);
 }
@@ -178,7 +180,8 @@ static int key_line(struct parser *p, char *s)
 		value++;
 	value = parse_trim(value);
 	s[n] = 0;
-	parse_unquote(&value);
+	if (!parse_unquote(&value) && *value == '"')
+		return parse_fail(p, "the quote before %s is not closed", value + 1);
 	if (!*s)
 		return parse_fail(p, "a line begins with '='");
 	if (!*value)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A line of targets.conf, `key value`, and what it becomes of the model. */
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -14,14 +15,20 @@ int parse_fail(struct parser *p, const char *fmt, ...)
 	va_list ap;
 	int n = 0;
 
-	if (p->pos.file)
+	if (p->pos.file && p->pos.line)
 		n = snprintf(p->err->text, sizeof(p->err->text), "%s:%u: ", p->pos.file,
 			     p->pos.line);
+	else if (p->pos.file) /* of the file as a whole */
+		n = snprintf(p->err->text, sizeof(p->err->text), "%s: ", p->pos.file);
 	if (n < 0 || (size_t)n >= sizeof(p->err->text))
 		n = 0;
 	va_start(ap, fmt);
 	vsnprintf(p->err->text + n, sizeof(p->err->text) - (size_t)n, fmt, ap);
 	va_end(ap);
+	/* a file that is no text must not command the terminal */
+	for (char *s = p->err->text; *s; s++)
+		if (iscntrl((unsigned char)*s))
+			*s = '?';
 	return -EINVAL;
 }
 

@@ -31,6 +31,9 @@ static void fault(struct verifier *v, const struct conf_pos *pos, const char *fm
 	va_start(ap, fmt);
 	vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
 	va_end(ap);
+	for (char *s = text; *s; s++)
+		if (iscntrl((unsigned char)*s))
+			*s = '?'; /* as parse_fail() */
 	v->faults++;
 	v->complain(v->arg, text);
 }

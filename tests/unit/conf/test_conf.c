@@ -231,6 +231,10 @@ static const struct {
 	{ "include /etc/passwd\n", "t:1: include is not allowed here" },
 	{ "control-port 99999\n", "t:1: control-port is 0 to 32767, not '99999'" },
 	{ "= x\n", "t:1: a line begins with '='" },
+	{ "<target a>\nvendor_id \"abc\n", "t:2: the quote before abc is not closed" },
+	{ "<target a>\nvendor_id \"\n", "t:2: the quote before  is not closed" },
+	{ "<target a>\n<backing-store \"/a b>\n", "t:2: the quote before /a b is not closed" },
+	{ "\033[2J\007 x\n", "t:1: unknown option '?[2J?' outside of targets" },
 	{ "ignore-errors maybe\n", "t:1: ignore-errors is yes or no, not 'maybe'" },
 };
 
@@ -355,7 +359,6 @@ START_TEST(printing_is_read_back)
 }
 END_TEST
 
-/* What the parser takes off a value is put around it again. */
 /* U8 */
 START_TEST(the_daemon_is_read_back)
 {
@@ -389,10 +392,11 @@ START_TEST(the_daemon_is_read_back)
 }
 END_TEST
 
+/* What the parser takes off a value is put around it again. */
 START_TEST(values_that_want_quotes_are_read_back)
 {
 	static const char *const value[] = {
-		"==a", "\"'a'\"", "\"\"a\"\"", "\"=a\"", "\" a \"", "'"
+		"==a", "\"'a'\"", "\"\"a\"\"", "\"=a\"", "\" a \"", "'", "\"\"abc\"", "\"\"\""
 	};
 	char text[200], one[1024], two[1024];
 
