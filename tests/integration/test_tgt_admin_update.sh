@@ -490,6 +490,19 @@ for i in $(seq 40); do
 done
 is "a run after one that was killed makes what the file says, with 0" test "$rc$out" = 0
 
+# Somebody else has the turn, and keeps it
+waits() { # PORT
+	(
+		flock 9
+		timeout 2 "$bin/tgt-admin" -c "$conf" --update ALL
+	) 9>"$dir/socket.$1.admin.lock"
+	out=$?
+	[ $out = 124 ]
+}
+is "a run waits for another one" waits 0
+printf 'control-port 8\n' >"$conf"
+is "... also where the file says which daemon it is for" waits 8
+
 # ---- tid=N ---------------------------------------------------------------------------------------------------------
 file 'a: disk1'
 admin --update ALL -f

@@ -86,6 +86,18 @@ static int make_it_so(const struct conf_scope *scope, bool strict)
 	}
 }
 
+/* One run at a time for each daemon; the file may say which one it is. */
+static void take_turn_and_load(void)
+{
+	const int port = daemon_port();
+
+	daemon_turn();
+	file_load();
+	if (daemon_port() != port)
+		daemon_turn();
+	daemon_load();
+}
+
 static int do_execute(void)
 {
 	struct conf_scope scope = { .remove = true,
@@ -94,9 +106,7 @@ static int do_execute(void)
 				    .identify = store_identify,
 				    .in_use = target_in_use };
 
-	daemon_turn();
-	file_load();
-	daemon_load();
+	take_turn_and_load();
 	/* As tgt: a file without any target, such as when the folder that it includes is not
 	 * mounted, takes nothing away. --update ALL does. */
 	scope.remove = g.want.ntargets;
@@ -115,9 +125,7 @@ static int do_update(const char *value)
 
 	if (!strcmp(value, "help"))
 		help_value("update");
-	daemon_turn();
-	file_load();
-	daemon_load();
+	take_turn_and_load();
 	if (strcmp(value, "ALL")) {
 		struct conf_target *t = select_target(&g.have, value);
 
