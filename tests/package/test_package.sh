@@ -10,6 +10,7 @@ tmp=$(mktemp -d /tmp/tgtd-package.XXXXXX)
 root=$tmp/root
 cleanup() {
 	[ -z "${boot:-}" ] || { machinectl terminate tgtd-test || kill "$boot"; } 2>/dev/null
+	[ -z "${exporter:-}" ] || kill "$exporter" 2>/dev/null
 	[ -z "${daemon:-}" ] || kill "$daemon" 2>/dev/null
 	for at in proc dev sys; do umount -l "$root/$at" 2>/dev/null; done
 	rm -rf --one-file-system "$tmp"
@@ -63,10 +64,15 @@ is "tgtd is ours" in_root sh -c 'tgtd --version | grep -q "tgtd 0\.\|^0\.1"'
 is "the unit is enabled" test -L "$root/etc/systemd/system/multi-user.target.wants/tgtd.service"
 is "tgt.service is a name of it" \
 	sh -c "readlink '$root/etc/systemd/system/tgt.service' | grep -q tgtd.service"
+is "tgt-exporter's unit is not enabled: it listens" \
+	sh -c "! ls '$root'/etc/systemd/system/*.wants/tgt-exporter.service 2>/dev/null"
 is "the instruments are there" test -x "$root/usr/lib/tgtd/bench/tgt-load"
 is "pages" sh -c "cd '$root/usr/share/man' && ls man8/tgtd.8.gz man8/tgtadm.8.gz man5/targets.conf.5.gz man8/tgt-load.8.gz"
 
 # ---- running
+not() { ! "$@"; }
+figures='exec 3<>/dev/tcp/127.0.0.1/9260 && printf "GET /metrics HTTP/1.0\r\n\r\n" >&3 &&
+	grep -q "^tgtd_up 1" <&3'
 rm -f "$root/usr/sbin/policy-rc.d"
 if command -v systemd-nspawn >/dev/null && [ -d /run/systemd/system ]; then
 	umount -l "$root/proc" "$root/dev" "$root/sys"
@@ -74,22 +80,56 @@ if command -v systemd-nspawn >/dev/null && [ -d /run/systemd/system ]; then
 	boot=$!
 	in_machine() { systemd-run -q -M tgtd-test --wait --pipe "$@"; }
 	for _ in $(seq 60); do in_machine true 2>/dev/null && break; sleep 1; done
-	active() { in_machine systemctl is-active tgtd; }
-	is "under systemd the unit becomes active" active
+	active() { in_machine systemctl is-active "$1"; }
+	is "under systemd the unit becomes active" active tgtd
 	is "and serves what the file says" in_machine sh -c "iscsi-ls iscsi://127.0.0.1 | grep -q $iqn"
+	is "tgt-exporter is off until somebody wants it" not active tgt-exporter
+	is "then it starts" in_machine systemctl start tgt-exporter
+	is "and answers" in_machine bash -c "$figures"
 	is "reload" in_machine systemctl reload tgt
 	is "stop" in_machine systemctl stop tgtd
 else
 	echo "# no systemd here to boot a container with: the unit's commands in order"
 	exec_lines() { sed -n "s/^$1=//p" "$root/lib/systemd/system/tgtd.service"; }
 	mkdir -p "$root/var/lib/tgt" "$root/run/tgtd"
-	unshare -n sh -c 'ip link set lo up; exec chroot "$1" sh -c "exec $2"' _ "$root" "$(exec_lines ExecStart)" >"$tmp/log" 2>&1 &
+	# with no more rights than there
+	unit() { cat "$root"/lib/systemd/system/"$1".service{,.d/*.conf} 2>/dev/null | sed -n "s/^$2=//p"; }
+	caps=-all$(for cap in $(unit tgtd CapabilityBoundingSet); do echo -n ",+${cap#CAP_}"; done)
+	unshare -n sh -c 'ip link set lo up; exec chroot "$1" sh -c "
+		. /etc/default/tgtd; exec setpriv --groups=$2 --bounding-set=$3 $4"' _ "$root" \
+		"$(unit tgtd SupplementaryGroups)" "${caps,,}" "$(exec_lines ExecStart)" >"$tmp/log" 2>&1 &
 	daemon=$!
 	inside() { nsenter -t "$daemon" -n -- chroot "$root" "$@"; }
 	for _ in $(seq 100); do inside tgtadm --op show --mode system >/dev/null 2>&1 && break; sleep 0.1; done
 	post() { exec_lines ExecStartPost | while read -r line; do inside sh -c "$line" || exit 1; done; }
 	is "ExecStartPost" post
 	is "the daemon serves what the file says" inside sh -c "iscsi-ls iscsi://127.0.0.1 | grep -q $iqn"
+	nsenter -t "$daemon" -n -- chroot "$root" setpriv --reuid=nobody --regid=nogroup \
+		--groups="$(unit tgt-exporter SupplementaryGroups)" --no-new-privs \
+		sh -c "exec $(unit tgt-exporter ExecStart)" >"$tmp/exporter" 2>&1 &
+	exporter=$!
+	answers() {
+		for _ in $(seq 50); do inside bash -c "$figures" && return; sleep 0.1; done
+		cat "$tmp/exporter"
+		return 1
+	}
+	is "tgt-exporter answers, as the user and in the group of its unit" answers
+	newcomer() { # as README.md says it, but for the first, which has been done
+		sed -n '/^## From a package to the first figure/,/^## G/s/^    //p' README.md |
+			sed 1d >"$tmp/commands"
+		[ -s "$tmp/commands" ] && while read -r line; do
+			echo "$line"
+			inside bash -c "${line//\/dev\/vg0\/disk1//srv/first.img}" </dev/null || return
+		done <"$tmp/commands"
+	}
+	truncate -s 16M "$root/srv/first.img"
+	is "a newcomer's commands, of README.md" newcomer
+	is "after them the first LUN is served" inside sh -c "iscsi-ls -s iscsi://127.0.0.1 | grep -q disk1"
+	is "and is in the file" grep -q 'backing-store /srv/first.img' "$root/etc/tgt/targets.conf"
+	is "as is what was there before" grep -q "$iqn" "$root/etc/tgt/targets.conf"
+	cp -p "$tmp/before/targets.conf" "$root/etc/tgt/targets.conf"
+	kill $exporter
+	exporter=
 	reload() { inside sh -c "$(exec_lines ExecReload)"; }
 	is "ExecReload" reload
 	stop() { kill -TERM "$daemon" && wait "$daemon"; }
