@@ -68,33 +68,31 @@ static const char *const block_sizes[] = { "512", "4096", NULL };
 static const char *const disk_only[] = { "disk", NULL };
 static const char *const bs_types[] = { "rdwr", "aio", "ram", "null", "nbd", NULL };
 
-/* What an option's value must look like. */
+/* What an option's value must look like; conf_says() says it. */
 static const struct option_rule {
 	const char *key;
-	const char *const *choice;    /* or */
-	unsigned max_len;	      /* text, or */
-	unsigned long long min, max;  /* a number */
-	const char *says;
+	const char *const *choice;   /* or */
+	unsigned long long min, max; /* a number */
 } option_rules[] = {
-	{ "write-cache", on_off, 0, 0, 0, "on or off" },
-	{ "allow-in-use", yes_no, 0, 0, 0, "yes or no" },
-	{ "bsoflags", bsoflags, 0, 0, 0, "sync, direct or sync:direct" },
-	{ "block-size", block_sizes, 0, 0, 0, "512 or 4096" },
-	{ "device-type", disk_only, 0, 0, 0, "disk" },
-	{ "bs-type", bs_types, 0, 0, 0, "rdwr, aio, ram, null or nbd" },
-	{ "sense_format", flags01, 0, 0, 0, "0 or 1" },
-	{ "removable", flags01, 0, 0, 0, "0 or 1" },
-	{ "online", flags01, 0, 0, 0, "0 or 1" },
-	{ "readonly", flags01, 0, 0, 0, "0 or 1" },
-	{ "thin_provisioning", flags01, 0, 0, 0, "0 or 1" },
-	{ "lbppbe", NULL, 0, 0, 15, "0 to 15" },
-	{ "la_lba", NULL, 0, 0, 16383, "0 to 16383" },
-	{ "optimal_xfer_gran", NULL, 0, 0, 65535, "0 to 65535" },
-	{ "optimal_xfer_len", NULL, 0, 0, UINT32_MAX, "a number of blocks" },
-	{ "sanitize_rate", NULL, 0, 0, 1 << 20, "0 (no limit) to 1048576 MiB per second" },
-	{ "atomic_unit", NULL, 0, 0, 1 << 20, "0 or a power of two bytes up to 1048576" },
-	{ "rotation_rate", NULL, 0, 0, 65534, "0 to 65534" },
-	{ "threads", NULL, 0, 1, 64, "1 to 64" },
+	{ "write-cache", on_off, 0, 0 },
+	{ "allow-in-use", yes_no, 0, 0 },
+	{ "bsoflags", bsoflags, 0, 0 },
+	{ "block-size", block_sizes, 0, 0 },
+	{ "device-type", disk_only, 0, 0 },
+	{ "bs-type", bs_types, 0, 0 },
+	{ "sense_format", flags01, 0, 0 },
+	{ "removable", flags01, 0, 0 },
+	{ "online", flags01, 0, 0 },
+	{ "readonly", flags01, 0, 0 },
+	{ "thin_provisioning", flags01, 0, 0 },
+	{ "lbppbe", NULL, 0, 15 },
+	{ "la_lba", NULL, 0, 16383 },
+	{ "optimal_xfer_gran", NULL, 0, 65535 },
+	{ "optimal_xfer_len", NULL, 0, UINT32_MAX },
+	{ "sanitize_rate", NULL, 0, 1 << 20 },
+	{ "atomic_unit", NULL, 0, 1 << 20 },
+	{ "rotation_rate", NULL, 0, 65534 },
+	{ "threads", NULL, 1, 64 },
 };
 
 static void verify_option(struct verifier *v, const struct conf_kv *kv)
@@ -106,7 +104,8 @@ static void verify_option(struct verifier *v, const struct conf_kv *kv)
 			continue;
 		if (r->choice ? !verify_is_one_of(kv->value, r->choice) :
 				!number_in(kv->value, r->min, r->max))
-			fault(v, &kv->pos, "%s is %s, not '%s'", kv->key, r->says, kv->value);
+			fault(v, &kv->pos, "%s is %s, not '%s'", kv->key, conf_says(kv->key),
+			      kv->value);
 		return;
 	}
 	if (conf_limit_known(kv->key) && !conf_limit_ok(kv->key, kv->value)) {
