@@ -193,6 +193,7 @@ _tgtadm() {
 		case $mode in
 		portal) _tgtd_pairs portal ;;
 		target) _tgtd_pairs "$_tgtd_limits" ;;
+		cache) _tgtd_pairs 'affinity threshold size' ;;
 		*)
 			case $cur in
 			*path=*)
@@ -338,12 +339,12 @@ _tgt_setup_lun() {
 	local -a w
 	COMPREPLY=()
 	_tgtd_words
+	# shellcheck disable=SC2046 # words
 	case $prev in
 	-d) _tgtd_files ;;
 	-b) _tgtd_offer rdwr aio ram null nbd ;;
 	-B) _tgtd_offer 512 4096 ;;
 	-t) _tgtd_offer iscsi iser ;;
-	# shellcheck disable=SC2046 # words
 	-C) _tgtd_offer $(_tgtd_daemons) ;;
 	-n) ;;
 	*) _tgtd_help ;;
@@ -359,44 +360,53 @@ _tgtd_other() {
 }
 
 _tgt_exporter() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words=''
+	local cur prev
+	local -a w
 	COMPREPLY=()
+	_tgtd_words
+	# shellcheck disable=SC2046 # words
 	case $prev in
-	-l | --listen) words='127.0.0.1:9260 [::1]:9260 :9260' ;;
-	-C | --control-port) return ;;
-	*) words='--listen --control-port --initiators --help --version' ;;
+	-l | --listen) _tgtd_offer 127.0.0.1:9260 '[::1]:9260' :9260 ;;
+	-C | --control-port) _tgtd_offer $(_tgtd_daemons) ;;
+	*) _tgtd_offer --listen --control-port --initiators --help --version ;;
 	esac
-	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }
 
 _tgt_top() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words='' view=lus i
-	for ((i = 1; i < COMP_CWORD - 1; i++)); do
-		case ${COMP_WORDS[i]} in
-		-v | --view) view=${COMP_WORDS[i + 1]} ;;
-		esac
-	done
+	local cur prev
+	local -a w
 	COMPREPLY=()
+	_tgtd_words
+	# shellcheck disable=SC2046 # words
 	case $prev in
-	-v | --view) words='lus initiators threads nodes' ;;
+	-v | --view) _tgtd_offer lus initiators threads nodes ;;
 	-s | --sort)
-		case $view in
-		lus)
-			words='lu iops read_bytes write_bytes read_ns write_ns read_p50_ns read_p99_ns write_p50_ns
-				write_p99_ns busy dirty_bytes errors target path'
+		case $(_tgtd_said -v --view) in
+		initiators)
+			_tgtd_offer initiator address tid commands receive_bytes transmit_bytes \
+				thread
 			;;
-		initiators) words='initiator address tid commands receive_bytes transmit_bytes thread' ;;
-		threads) words='thread node cpu busy iterations sleeps wakeups messages events' ;;
+		threads)
+			_tgtd_offer thread node cpu busy iterations sleeps wakeups messages events
+			;;
 		nodes)
-			words='node size_bytes resident_bytes dirty_bytes hit_ratio local_ratio fill_bytes flush_bytes
-				evictions waiting'
+			_tgtd_offer node size_bytes resident_bytes dirty_bytes hit_ratio \
+				local_ratio fill_bytes flush_bytes evictions waiting
+			;;
+		*)
+			_tgtd_offer lu iops read_bytes write_bytes read_ns write_ns read_p50_ns \
+				read_p99_ns write_p50_ns write_p99_ns busy dirty_bytes errors \
+				target path
 			;;
 		esac
 		;;
-	-d | --delay | -f | --filter | -C | --control-port) return ;;
-	*) words='--delay --view --sort --reverse --filter --once --json --control-port --help --version' ;;
+	-d | --delay | -f | --filter) ;;
+	-C | --control-port) _tgtd_offer $(_tgtd_daemons) ;;
+	*)
+		_tgtd_offer --delay --view --sort --reverse --filter --once --json --control-port \
+			--help --version
+		;;
 	esac
-	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }
 
 complete -F _tgtadm tgtadm

@@ -49,6 +49,11 @@ static enum adm_status system_show(struct adm_call *call)
 		shown[i].text(call);
 		return ADM_OK;
 	}
+	if (name && *name)
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "the system has no '%.60s' to show: it has config, counters, "
+				    "stores and failed-logins",
+				    name);
 	if (call->req.json)
 		return json_system(call);
 	show_system(call);
