@@ -37,12 +37,16 @@ _tgtd_said() {
 }
 
 # Offers those of these words that begin as @cur. What readline takes for words of their own in
-# front of it is not repeated.
+# front of it is not repeated. (compgen -W would run a command that stands in a name; and a name
+# that a shell takes for more than a word is not offered.)
 _tgtd_offer() {
-	local i head=
+	local word head=
 	case $cur in *[:=]*) head=${cur%"${cur##*[:=]}"} ;; esac
-	mapfile -t COMPREPLY < <(compgen -W "$*" -- "$cur")
-	for i in "${!COMPREPLY[@]}"; do COMPREPLY[i]=${COMPREPLY[i]#"$head"}; done
+	COMPREPLY=()
+	for word; do
+		[[ $word == "$cur"* && $word != *[!]A-Za-z0-9._:/@%+,=[-]* ]] &&
+			COMPREPLY+=("${word#"$head"}")
+	done
 	# a value follows
 	[[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
 	return 0
@@ -55,19 +59,18 @@ _tgtd_files() {
 
 # name=value[,name=value...]: the names given, and the values that _tgtd_values knows.
 _tgtd_pairs() {
-	local names=$1 before='' last=$cur values
+	local before='' last=$cur word
+	local -a list
 	case $cur in *,*) before=${cur%,*}, last=${cur##*,} ;; esac
 	case $last in
 	*=*)
-		values=$(_tgtd_values "${last%%=*}")
-		# shellcheck disable=SC2086 # words
-		[ -n "$values" ] && _tgtd_offer $(printf "$before${last%%=*}=%s " $values)
+		for word in $(_tgtd_values "${last%%=*}"); do list+=("$before${last%%=*}=$word"); done
 		;;
 	*)
-		# shellcheck disable=SC2086
-		_tgtd_offer $(printf "$before%s= " $names)
+		for word in $1; do list+=("$before$word="); done
 		;;
 	esac
+	_tgtd_offer "${list[@]}"
 }
 
 # Asks the daemon at hand. tgtadm is looked for where the program is that is being typed.

@@ -31,6 +31,8 @@ cases() {
 daemon_start ours
 truncate -s 16M "$dir"/disk-{one,two}
 for user in alice albert bob; do adm -m account -o new -u $user -p secret-$user-12; done
+# shellcheck disable=SC2016 # not here
+adm -m account -o new -u 'al$(touch${IFS}owned)`touch${IFS}owned`' -p secret-of-nobody
 adm -m target -o new -t 1 -T iqn.2026-11.org.example:first
 adm -m target -o new -t 12 -T iqn.2026-11.org.example:second
 adm -m lu -o new -t 12 -l 3 -b "$dir/disk-one"
@@ -124,6 +126,8 @@ line: tgt-top --view=nodes --sort hit_ratio
 tgt-top -C 
 line: tgt-top -C 0
 END_OF_CASES
+
+is "nothing runs that stands in a name" not test -e "$dir/owned"
 
 # ---- another daemon
 # (at an address of its own, where nobody has the port)
