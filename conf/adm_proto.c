@@ -366,6 +366,12 @@ const char *adm_op_name(enum adm_op op)
 	return find_value(ops, ARRAY_SIZE(ops), (int)op);
 }
 
+bool adm_op_looks(enum adm_op op)
+{
+	return op == ADM_SHOW || op == ADM_STAT || op == ADM_LATENCY || op == ADM_SLOW ||
+	       op == ADM_EXPLAIN || op == ADM_WATCH;
+}
+
 int adm_socket_path(char *buf, size_t cap, int port, const char *suffix)
 {
 	const char *prefix = getenv(ADM_SOCKET_ENV);

@@ -176,6 +176,8 @@ int adm_op_parse(const char *text);
 int adm_device_type_parse(const char *text);
 const char *adm_mode_name(enum adm_mode mode); /* the long one */
 const char *adm_op_name(enum adm_op op);
+/* Does it show something, and change nothing? */
+bool adm_op_looks(enum adm_op op);
 
 /* Path of the socket of @port: "$TGT_IPC_SOCKET.<port>", or below ADM_SOCKET_PREFIX. 0 or
  * -ENAMETOOLONG. @suffix: "" or ".lock". */

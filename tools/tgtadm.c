@@ -318,8 +318,7 @@ static void check(const struct cmdline *cl)
 	const char *mode = adm_mode_name((enum adm_mode)cl->mode);
 	unsigned need = rule ? rule->need : 0;
 
-	require(!r->json || cl->op == ADM_SHOW || cl->op == ADM_STAT || cl->op == ADM_LATENCY ||
-			cl->op == ADM_SLOW || cl->op == ADM_EXPLAIN || cl->op == ADM_WATCH,
+	require(!r->json || (cl->op >= 0 && adm_op_looks((enum adm_op)cl->op)),
 		"'json' is an option of show, stat, latency, slow, explain and watch");
 	if (daemon_checks(cl->mode))
 		return;

@@ -30,6 +30,9 @@ is "and of one kind" watcher "$dir/logins" --name login,logout
 
 adm --mode target --op new --tid 1 -T $iqn
 adm --mode logicalunit --op new --tid 1 --lun 1 --bstype ram -b 16m
+adm --mode logicalunit --op latency --tid 1 --lun 1
+adm --mode logicalunit --op slow --tid 1 --lun 1
+adm --mode logicalunit --op explain --tid 1 --lun 1
 adm --mode target --op bind --tid 1 -I ALL
 adm --mode account --op new --user joe --password secret-of-joe-1
 adm --mode logicalunit --op update --tid 1 --lun 1 --params iops_limit=700
@@ -38,6 +41,7 @@ is "a new LU" comes "$dir/all" "Z change what=logicalunit_new tid=1 lun=1 text=1
 is "who may log in" comes "$dir/all" 'change what=target_bind tid=1 address=ALL$'
 is "a parameter" comes "$dir/all" 'what=logicalunit_update tid=1 lun=1 text=iops_limit=700$'
 is "an account" comes "$dir/all" 'what=account_new text=joe$'
+is "nothing that only looks" not grep -qE 'what=[a-z]*_(latency|slow|explain|show)' "$dir/all"
 is "without its password" not grep -rq secret-of "$dir/all" "$dir/json"
 load() { timeout 60 "$bin/tgt-load" --portal "127.0.0.1:$port" --target "$1" --time 1 --warmup 0 --quiet "${@:2}"; }
 load $iqn --initiator iqn.2026-11.x:w >/dev/null 2>&1

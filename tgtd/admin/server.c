@@ -233,8 +233,7 @@ static void report_change(const struct adm_call *call)
 	struct report r;
 	size_t n = 0;
 
-	if (!reports_wanted() || req->check || req->op == ADM_SHOW || req->op == ADM_STAT ||
-	    req->op == ADM_WATCH)
+	if (!reports_wanted() || req->check || adm_op_looks(req->op))
 		return;
 	report_init(&r, REPORT_CHANGE);
 	r.tid = req->has_tid ? req->tid : REPORT_NONE;

@@ -381,6 +381,9 @@ enum adm_status verb_target_update(struct adm_call *call)
 		return ADM_NO_TARGET;
 	if (call_waits(call, t))
 		return ADM_PENDING;
+	if (iqn && luns && call->req.text[ADM_T_PARAMS])
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "one at a time: what an initiator sees, or its limits");
 	if (iqn && luns) {
 		int err = set_mask(t, iqn, luns);
 

@@ -389,17 +389,7 @@ static bool one_line(const struct adm_call *call)
 /* Is a password right? is a question for the administrator alone. */
 static bool only_looks(const struct adm_call *call)
 {
-	switch (call->req.op) {
-	case ADM_SHOW:
-	case ADM_STAT:
-	case ADM_LATENCY:
-	case ADM_SLOW:
-	case ADM_WATCH:
-	case ADM_EXPLAIN:
-		return !call->req.text[ADM_T_PASSWORD];
-	default:
-		return false;
-	}
+	return adm_op_looks(call->req.op) && !call->req.text[ADM_T_PASSWORD];
 }
 
 void verbs_execute(struct adm_call *call)
