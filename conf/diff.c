@@ -70,7 +70,7 @@ static unsigned tie_user(struct planner *p, const struct conf_user *u, const str
 	unsigned n = 0;
 
 	list_for_each(name, &u->names, link) {
-		if (but && conf_get(&but->names, name->key))
+		if (but && conf_get_name(&but->names, name->key))
 			continue;
 		if (op == ADM_BIND)
 			p->pos = name->pos;
@@ -189,12 +189,12 @@ static void diff_limits(struct planner *p, const struct list *have, const struct
 
 	list_for_each(kv, want, link) {
 		p->pos = kv->pos;
-		limit_step(p, kv->key, have ? conf_get(have, kv->key) : NULL, kv->value);
+		limit_step(p, kv->key, have ? conf_get_name(have, kv->key) : NULL, kv->value);
 	}
 	p->pos = (struct conf_pos){ 0 };
 	if (have)
 		list_for_each(kv, have, link)
-			if (!conf_get(want, kv->key))
+			if (!conf_get_name(want, kv->key))
 				limit_step(p, kv->key, kv->value, NULL);
 }
 

@@ -3,6 +3,7 @@
 #include "conf/model.h"
 
 #include <stdlib.h>
+#include <strings.h>
 
 #include "events/bug.h"
 #include "events/secret.h"
@@ -177,6 +178,17 @@ const char *conf_get(const struct list *options, const char *key)
 	ASSERT(options && key);
 	list_for_each(kv, options, link)
 		if (!strcmp(kv->key, key))
+			return kv->value;
+	return NULL;
+}
+
+const char *conf_get_name(const struct list *options, const char *iqn)
+{
+	struct conf_kv *kv;
+
+	ASSERT(options && iqn);
+	list_for_each(kv, options, link)
+		if (!strcasecmp(kv->key, iqn))
 			return kv->value;
 	return NULL;
 }

@@ -139,6 +139,8 @@ struct conf_rule *conf_add_rule(struct conf *c, struct conf_target *t, const cha
 				bool is_name);
 /* The value of the first option @key, NULL when there is none. */
 const char *conf_get(const struct list *options, const char *key);
+/* The same where keys are names of initiators: capitals make no other name. */
+const char *conf_get_name(const struct list *options, const char *iqn);
 
 /* What an option is. */
 enum conf_kind {

@@ -213,7 +213,7 @@ static int limit_line(struct parser *p, char *value)
 	if (!value[n])
 		return parse_fail(p, "expected: initiator-limit <initiator name> <name=value,...>");
 	value[n] = 0;
-	if (conf_get(&p->target->limits, value))
+	if (conf_get_name(&p->target->limits, value))
 		return parse_fail(p, "the limits of %s are given twice", value);
 	conf_add_kv(p->c, &p->target->limits, value, parse_trim(value + n + 1))->pos = p->pos;
 	return 0;
@@ -233,7 +233,7 @@ static int tie_line(struct parser *p, char *value)
 	list_for_each(u, &p->target->users, link) {
 		if (u->outgoing || strcmp(u->user, value))
 			continue;
-		if (conf_get(&u->names, name))
+		if (conf_get_name(&u->names, name))
 			return parse_fail(p, "bind-user %s %s is given twice", value, name);
 		conf_add_kv(p->c, &u->names, name, "")->pos = p->pos;
 		return 0;

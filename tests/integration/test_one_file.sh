@@ -99,7 +99,9 @@ set_it --mode target --op bind --tid 7 --portal "127.0.0.1:$p2"
 set_it --mode target --op bind --tid 7 --portal "127.0.0.1:$port"
 set_it --mode target --op bind --tid 3 -I ALL
 limits=iops_limit=500,bandwidth_limit=20M,bandwidth_burst=1G
-set_it --mode target --op update --tid 7 -Q iqn.2026-11.org.example:three --params $limits
+set_it --mode target --op update --tid 7 -Q iqn.2026-11.org.example:three \
+	--params ${limits%,*}
+set_it --mode target --op update --tid 7 -Q iqn.2026-11.org.example:THREE --params ${limits##*,}
 set_it --mode target --op update --tid 7 -Q iqn.2026-11.org.example:four --params read_iops_limit=9
 key() { set_it --mode target --op update --tid 7 --name "$1" --value "$2"; }
 for pair in MaxRecvDataSegmentLength=16384 HeaderDigest=CRC32C DataDigest=CRC32C,None InitialR2T=No \
@@ -183,6 +185,11 @@ settled
 admin --update ALL --force
 dump >"$dir/two"
 is "... --force changes nothing, either" same "$dir/one" "$dir/two"
+
+# ---- capitals make no other name
+sed -i -e '/bind-user/s/:three/:Three/' -e '/initiator-limit/s/:three/:Three/' "$conf"
+settled
+cp "$dir/one" "$conf"
 
 # ---- an account whose password nobody can tell is named, and no more
 adm --mode account --op new --user typed --password secret-typed-in

@@ -2,6 +2,7 @@
 /* Limits of initiators: tgtadm --mode target --op update --initiator-name ... --params ... */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "events/bug.h"
 #include "tgtd/admin/admin_int.h"
@@ -62,6 +63,17 @@ static enum adm_status name_check(struct adm_call *call, const char *iqn)
 	return ADM_OK;
 }
 
+/* Capitals make no other name. */
+static struct adm_set *limits_of(struct adm_target *t, const char *iqn)
+{
+	struct adm_set *set;
+
+	list_for_each(set, &t->limits, link)
+		if (!strcasecmp(set->key, iqn))
+			return set;
+	return NULL;
+}
+
 enum adm_status limit_check(struct adm_call *call)
 {
 	enum adm_status s = name_check(call, call->req.text[ADM_T_INITIATOR]);
@@ -74,7 +86,7 @@ enum adm_status limit_check(struct adm_call *call)
 enum adm_status limit_update(struct adm_call *call, struct adm_target *t)
 {
 	const char *iqn = call->req.text[ADM_T_INITIATOR];
-	const struct adm_set *set = set_find(&t->limits, iqn);
+	struct adm_set *set = limits_of(t, iqn);
 	enum adm_status s = name_check(call, iqn);
 	struct limit_texts texts = { 0 };
 	struct scsi_limit_conf conf;
@@ -101,8 +113,8 @@ enum adm_status limit_update(struct adm_call *call, struct adm_target *t)
 	if (err)
 		return ADM_NOMEM;
 	if (!n)
-		set_drop(set_find(&t->limits, iqn));
-	else if (set_put(&t->limits, iqn, text, NULL))
+		set_drop(set);
+	else if (set_put(&t->limits, set ? set->key : iqn, text, NULL))
 		return ADM_NOMEM;
 	return ADM_OK;
 }

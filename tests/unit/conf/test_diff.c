@@ -369,6 +369,8 @@ START_TEST(limits)
 		  LIMITS("initiator-limit iqn.x iops_burst=9,bandwidth_limit=11M\n"),
 		  "iops_limit,iops_burst=9,bandwidth_limit=11M" },
 		{ LIMITS("initiator-limit iqn.x iops_limit=5\n"), LIMITS(""), "iops_limit" },
+		{ LIMITS("initiator-limit iqn.X iops_limit=5\n"),
+		  LIMITS("initiator-limit iqn.x iops_limit=5\n"), NULL },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
