@@ -374,7 +374,7 @@ static void value_line(const struct printer *p, const char *indent, const char *
 	words_line(p, indent, key, value, NULL, "");
 }
 
-/* In a line of a file a name ends at a blank: behind it would stand a password that nobody chose. */
+/* In a line of a file a name ends at a blank, and a password that nobody chose begins. */
 static bool cannot_be_said(const struct printer *p, const struct conf_user *u)
 {
 	if (!strpbrk(u->user, " \t"))
