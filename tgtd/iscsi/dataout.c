@@ -4,8 +4,6 @@
 
 #include "tgtd/iscsi/core.h"
 
-static uint64_t spilled; /* bytes in spill memory, all threads */
-
 /* Write data is owed from now on: *@since is set, and the clock runs (owed.c). */
 static void owed_since(struct iscsi_conn *conn, uint64_t *since)
 {
@@ -69,10 +67,7 @@ static void seg_got(struct iscsi_dataout *o, struct scsi_seg *seg, uint32_t n)
 
 static void spill_free(struct iscsi_dataout *o, struct iscsi_spill *sp)
 {
-	container_of(o, struct iscsi_task, out)->conn->sess->spilled -= sp->len;
-	__atomic_fetch_sub(&spilled, sp->len, __ATOMIC_RELAXED);
-	metric_sub(M_iscsi_spill_bytes, sp->len);
-	free(sp);
+	iscsi_spill_put(container_of(o, struct iscsi_task, out)->conn->sess, sp);
 }
 
 /* Copies what has been waiting for @seg into it. True when that filled it (it may be gone then). */
@@ -347,22 +342,6 @@ static void dataout_give_up(struct iscsi_task *t)
 		iscsi_task_abort(t, false);
 }
 
-/* NULL: too much of it is in use, by this session or by all. */
-static struct iscsi_spill *spill_get(struct iscsi_session *s, uint32_t len)
-{
-	struct iscsi_spill *sp = NULL;
-
-	if (s->spilled + len > ISCSI_SPILL_SHARE)
-		return NULL;
-	if (__atomic_add_fetch(&spilled, len, __ATOMIC_RELAXED) <= ISCSI_SPILL_MAX)
-		sp = malloc(sizeof(*sp) + len);
-	if (sp)
-		s->spilled += len;
-	else
-		__atomic_fetch_sub(&spilled, len, __ATOMIC_RELAXED);
-	return sp;
-}
-
 /* Bytes [off, off + len) come next: where to? */
 static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
 {
@@ -386,15 +365,14 @@ static void aim(struct iscsi_task *t, uint64_t off, uint32_t len)
 		return;
 	}
 	/* Not (all) of it has blocks yet. */
-	sp = spill_get(conn->sess, len);
+	sp = iscsi_spill_get(conn->sess, off, len);
 	if (!sp) {
 		metric_inc(M_iscsi_task_set_full);
 		t->reply_full = true;
 		dataout_give_up(t);
 		return;
 	}
-	metric_add(M_iscsi_spill_bytes, len);
-	*sp = (struct iscsi_spill){ .next = o->spill, .off = off, .len = len };
+	sp->next = o->spill;
 	o->spill = o->rx_spill = sp;
 	conn->sink.kind = SINK_FLAT;
 	conn->sink.flat = sp->data;

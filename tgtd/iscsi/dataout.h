@@ -8,8 +8,8 @@
  *            |immediate|Data-Out|   solicited: R2T by R2T, or fetch  |
  *
  * Bytes may arrive before the device server has blocks for them (scsi ops->fetch not yet called).
- * Then they wait in spill memory. A command has at most FirstBurstLength of it. Beyond the limit of
- * the whole daemon the command ends with TASK SET FULL. Reading from the connection never stops for
+ * Then they wait in spill memory. A command has at most FirstBurstLength of it. Where none is left
+ * for its session the command ends with TASK SET FULL. Reading from the connection never stops for
  * that, so a command that holds blocks always gets its data, whatever waits behind it. R2Ts are
  * only sent for bytes that have their blocks.
  *
@@ -21,17 +21,30 @@
 #include "tgtd/iscsi/transport.h"
 
 #define ISCSI_R2T_MAX 8 /* R2Ts outstanding per task, the most that MaxOutstandingR2T is used for */
-#define ISCSI_SPILL_MAX MiB(256) /* in the whole daemon */
-#define ISCSI_SPILL_SHARE MiB(64) /* ... by one session */
+/*
+ * Spill memory. Each session has ISCSI_SPILL_LEAST, whatever others do. What it has beyond that is
+ * of a pool of ISCSI_SPILL_MAX, which is shared out by what is left. What a session has of it, what
+ * its target has and what all have are ISCSI_SPILL_MAX together at most. So a target has half of
+ * the pool at most, however many sessions it has; and in all no session has more than
+ * ISCSI_SPILL_SHARE.
+ */
+#define ISCSI_SPILL_MAX MiB(256)
+#define ISCSI_SPILL_SHARE MiB(64)
+#define ISCSI_SPILL_LEAST KiB(256)
 
 struct iscsi_spill {
 	struct iscsi_spill *next;
-	uint64_t off;
+	uint64_t off;	/* of the command's data */
 	uint32_t len;
 	uint32_t taken; /* bytes copied into segments already */
 	bool complete;	/* all received */
 	uint8_t data[];
 };
+/* Memory for [off, off + len) of a command's data, which the caller gives back. NULL: there is none
+ * left for this session. Loop of the session, which is a target's (spill.c). */
+struct iscsi_spill *iscsi_spill_get(struct iscsi_session *s, uint64_t off,
+				    uint32_t len) must_check;
+void iscsi_spill_put(struct iscsi_session *s, struct iscsi_spill *sp);
 
 /* What has come of a sequence whose PDUs may be in any order
  * (DataPDUInOrder=No): disjoint, ascending. */
