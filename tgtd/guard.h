@@ -7,7 +7,8 @@
  *   main         no programs, debuggers, mounts, modules, other users (a list of what is refused)
  *   event        sockets and files that are open, aio, memory, time (a list of what is allowed):
  *                opens nothing, makes no thread, runs nothing; verbs' ioctl() where there is RDMA.
- *                No capabilities; those of main where there is RDMA, see guard_capabilities()
+ *                No capabilities; those of main where there is RDMA, see guard_capabilities().
+ *                connect() is among them, for the log: an open socket may be turned elsewhere
  *   blocking     that, and files and devices by name, threads, and sockets to other machines'
  *                stores where they are built in
  *
@@ -16,6 +17,9 @@
  * them that, and whoever has taken over a thread gains nothing by an error. Making processes and
  * threads fails in the same way, without a line. A thread that has blocked SIGSYS before ends the
  * process.
+ *
+ * Threads share their memory: whoever has taken over one of them may write what the others will
+ * read. This keeps it from the kernel's calls, not from them (tgtd/iscsi/README.md).
  */
 #ifndef TGTD_GUARD_H
 #define TGTD_GUARD_H
@@ -40,7 +44,8 @@ void guard_report_end(void);
  * that it makes from now on have its credentials, these very ones. Verbs' and rdma_cm's files
  * refuse a write() by any other credentials than those they were opened with. So this comes before
  * they are opened, and nobody who uses them changes credentials afterwards. What the capabilities
- * that they then have are good for, opening files, their filter refuses.
+ * that they then have are good for, opening files, their filter refuses. Without filters nothing
+ * does.
  */
 void guard_capabilities(bool share);
 /* The main thread's filter. When everything stands. */

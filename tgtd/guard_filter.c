@@ -11,6 +11,7 @@
 #ifdef HAVE_SECCOMP
 #include <linux/seccomp.h>
 #include <linux/filter.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/mman.h>
@@ -171,8 +172,10 @@ static int fill(scmp_filter_ctx ctx, enum guard_filter f, bool rdma)
 		err = rules(ctx, SCMP_ACT_ALLOW, loops, ARRAY_SIZE(loops));
 	if (!err)
 		err = arguments(ctx);
-	if (!err && f == FILTER_LOOP && rdma)
-		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 0);
+	if (!err && f == FILTER_LOOP && rdma) /* verbs', by the type in the request's number */
+		err = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
+				       argument(1, SCMP_CMP_MASKED_EQ, 0xff00,
+						RDMA_IOCTL_MAGIC << 8));
 	if (!err && f == FILTER_BLOCKING)
 		err = rules(ctx, SCMP_ACT_ALLOW, blocking, ARRAY_SIZE(blocking));
 	if (!err && f == FILTER_BLOCKING && REMOTE_STORES)

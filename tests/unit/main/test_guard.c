@@ -7,8 +7,10 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <pthread.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -202,6 +204,39 @@ START_TEST(threads_that_block)
 }
 END_TEST
 
+/* Where there is RDMA, a loop's thread has verbs' ioctl() and no other: not that of a terminal, or
+ * of a store. 0, or a number for the first fault. */
+static void *asks_devices(void *arg)
+{
+	const int *pipe = arg;
+	int n;
+
+	guard_thread(THREAD_LOOP);
+	if (ioctl(pipe[0], FIONREAD, &n) >= 0 || errno != EPERM)
+		return (void *)1;
+	if (ioctl(pipe[0], _IOWR(RDMA_IOCTL_MAGIC, 1, int), &n) >= 0 || errno != ENOTTY)
+		return (void *)2;
+	return NULL;
+}
+
+START_TEST(devices_of_loops)
+{
+	int fds[2];
+	pthread_t t;
+	void *result;
+
+	guard_begin(false);
+	if (!have_filters())
+		return;
+	ck_assert_int_eq(pipe(fds), 0);
+	ck_assert_int_eq(guard_threads(true, true), 0);
+	ck_assert_int_eq(pthread_create(&t, NULL, asks_devices, fds), 0);
+	pthread_join(t, &result);
+	ck_assert_ptr_null(result);
+	ck_assert_uint_eq(guard_refused(), 1);
+}
+END_TEST
+
 /* A thread of a loop is made by one that blocks: what that may not do it may not, either. */
 static void *makes_another(void *arg)
 {
@@ -377,6 +412,5 @@ START_TEST(what_is_handed_over)
 }
 END_TEST
 
-UNIT_MAIN("guard", 60, threads_of_loops, threads_that_block, filters_add_up, memory_goes_back,
-	  the_main_thread,
-	  capabilities_go, what_is_handed_over)
+UNIT_MAIN("guard", 60, threads_of_loops, threads_that_block, devices_of_loops, filters_add_up,
+	  memory_goes_back, the_main_thread, capabilities_go, what_is_handed_over)
