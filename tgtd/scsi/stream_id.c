@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "cache/engine/account.h"
 
 #define PLACES 4096u
@@ -69,6 +70,7 @@ static uint32_t number_host(uint64_t key)
 	return n;
 }
 
+/* Names have no case (RFC 7143 4.2.7.2): another spelling is the same initiator. */
 static uint32_t number_name(const char *name)
 {
 	uint32_t n = 0;
@@ -76,7 +78,7 @@ static uint32_t number_name(const char *name)
 	for (uint32_t i = 1; i < ACCT_OWNERS; i++) {
 		const struct name_number *h = &streams.name[i];
 
-		if (h->nexuses && !strcmp(h->name, name)) {
+		if (h->nexuses && !strcasecmp(h->name, name)) {
 			streams.name[i].nexuses++;
 			return i;
 		}

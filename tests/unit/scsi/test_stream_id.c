@@ -50,6 +50,11 @@ START_TEST(hosts_and_names)
 	ck_assert_uint_eq(name_of(a), name_of(c));
 	ck_assert_uint_ne(name_of(a), name_of(b));
 	ck_assert_uint_eq(name_of(e), name_of(f));
+	/* Spellings are one name: else each would have what a name may have. */
+	const uint64_t spelled = scsi_stream_take("192.0.2.3", "IQN.A");
+
+	ck_assert_uint_eq(name_of(spelled), name_of(a));
+	scsi_stream_give_back(spelled);
 	scsi_stream_give_back(a);
 	/* One of its sessions is there still. */
 	const uint64_t again = scsi_stream_take("192.0.2.9", "iqn.a");
