@@ -18,10 +18,11 @@ failures=0
 tries=0 # ports that were taken
 trap 'daemon_kill; rm -rf "$dir"' EXIT
 
-# A port that nobody listens on now, from the kernel's own range. Somebody may take it before the daemon
-# does: daemon_start then tries another.
+# A port that nobody listens on now at ADDRESS (127.0.0.1), from the kernel's own range. Somebody may
+# take it before the daemon does: daemon_start then tries another.
 pick_port() {
-	python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+	python3 -c 'import socket, sys; s = socket.socket(); s.bind((sys.argv[1], 0)); print(s.getsockname()[1])' \
+		"${1:-127.0.0.1}"
 }
 port=${TGT_TEST_PORT:-$(pick_port)}
 

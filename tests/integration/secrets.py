@@ -129,10 +129,13 @@ def shown(tgtadm, folder):
     p = run([tgtadm, '--op', 'new', '--mode', 'account', '--user', 'z', '--password',
              'seen-by-ps-1234'])
     s.settimeout(60)
-    assert b'seen-by-ps-1234' in s.accept()[0].recv(65536), 'the request has it'
+    asked = s.accept()[0]  # as long as it is open, tgtadm waits
+    assert b'seen-by-ps-1234' in asked.recv(65536), 'the request has it'
     line = open('/proc/%u/cmdline' % p.pid, 'rb').read()
     is_('W14: ps does not show it', b'--user' in line and b'seen-by-ps' not in line, line)
+    is_('... while it waits', p.poll() is None)
     is_('W14: no core is left of it', not dumped(p))
+    asked.close()
 
 
 def luns(p):

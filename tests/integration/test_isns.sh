@@ -22,7 +22,7 @@ target() { adm --op new --mode target --tid "$1" -T "$iqn$1"; }
 # The last line of the log, once there are N more of them than before.
 lines=0
 next() {
-	for _ in $(seq "${2:-100}"); do
+	for _ in $(seq "${2:-300}"); do
 		[ "$(wc -l <"$dir/isns.log")" -ge $((lines + $1)) ] && break
 		sleep 0.1
 	done
@@ -53,7 +53,7 @@ ask_port=$(printf '%s\n' "$out" | sed -E 's/.* 20=([0-9]*).*/\1/')
 [ "$(printf '%s\n' "$out" | sed -E 's/.* 23=([0-9]*).*/\1/')" = "$ask_port" ] || ask_port=0
 ask() { out=$(timeout 30 python3 tests/integration/isns_server.py ask "$ask_port" "$@" 2>&1); }
 more() { # until PATTERN is in the other messages, COUNT times in all
-	for _ in $(seq "${3:-100}"); do
+	for _ in $(seq "${3:-300}"); do
 		[ "$(grep -cE "$1" "$dir/isns.log.more")" -ge "${2:-1}" ] && return 0
 		sleep 0.1
 	done
@@ -97,7 +97,8 @@ b=iqn.2026-11.org.tgtd.test:initiator-b
 adm --op bind --mode target --tid 1 -I ALL
 adm --op bind --mode target --tid 2 -Q $a
 may_log_in() { iscsi-inq -i "$1" "iscsi://127.0.0.1:$port/$iqn$2/0" >"$dir/inq" 2>&1; }
-soon() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return 1; }
+# On a busy machine an exchange may fail after 5 s, and is tried again 5 s later.
+soon() { for _ in $(seq 300); do "$@" && return 0; sleep 0.1; done; return 1; }
 is "without access control the server is not asked" may_log_in $b 1
 is "... for anything but what it knows of us" not grep -q " 33=2 " "$dir/isns.log.more"
 system iSNSAccessControl On
@@ -181,9 +182,15 @@ on unbind 2 "$portal2"
 adm --op update --mode target --tid 3 --name portals --value ''
 is "all are at all portals again" soon nodes_are "32=${iqn}2 33=1 32=${iqn}3 33=1"
 is "... the first of them, too" has "$here"
-any=$(pick_port)
-adm --op new --mode portal --param portal="0.0.0.0:$any"
+# (Free at all addresses; others may be quicker.)
+for _ in 1 2 3 4 5; do
+	any=$(pick_port 0.0.0.0)
+	adm --op new --mode portal --param portal="0.0.0.0:$any"
+	[ "$rc" = 0 ] && break
+done
+is "a portal of all addresses" done_silently
 on bind 3 "127.0.0.9:$any"
+is "... and a target bound to one of them" done_silently
 is "one is bound to one address of a portal of all addresses: it is there alone" soon nodes_are \
 	"32=${iqn}2 33=1 32=${iqn}3 33=1 $not_here 49=127.0.0.1 50=${portal2#*:} 51= 49=127.0.0.1 50=$any 51="
 is "... and that address is registered" has "16=127.0.0.9 17=$any"
@@ -215,7 +222,7 @@ for bad in slow refuse silent close garbage; do
 done
 mode good
 lines=$(wc -l <"$dir/isns.log")
-is "when it answers well again all is registered" next 3 150
+is "when it answers well again all is registered" next 3
 lines=$(wc -l <"$dir/isns.log")
 system iSNS Off
 is "iSNS Off" test "$rc" = 0

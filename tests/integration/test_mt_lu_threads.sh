@@ -56,6 +56,23 @@ begin_load() { # seconds connections options...
 	loaders=($!)
 }
 load_ended_well() { wait "${loaders[@]}"; }
+# A write whose data does not come: from now on the LUN works, however seldom the load has its turn.
+hold_a_write() {
+	python3 - "$port" "${iqn}1" "$dir/held" 2>&1 <<'PYTHON' &
+import sys, time
+sys.path.insert(0, 'tests/support')
+sys.dont_write_bytecode = True
+from iscsi_peer import Peer
+Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
+p = Peer(timeout=60).login('InitialR2T=Yes').ready()
+p.out(p.write(0, 8))
+while p.recv()[0][0] != 0x31:  # R2T
+    pass
+open(sys.argv[3], 'w').close()
+time.sleep(60)
+PYTHON
+	loaders+=($!)
+}
 
 daemon_start ours
 target_new 1
@@ -123,6 +140,8 @@ adm --op update --mode logicalunit --tid 1 --lun 1 --params threads=2
 begin_load 20 4
 counts="2 2"
 is "four sessions at work" soon sessions_on lu-1:1 lu-1:1.1
+hold_a_write
+is "... one of its commands for sure" soon test -e "$dir/held"
 lu_new 1 2 threads=2
 gone() { adm --op delete --mode logicalunit --tid 1 --lun 1; [ "$rc" = 0 ] || [ "$out" = "tgtadm: can't find the logical unit" ]; }
 adm --op delete --mode logicalunit --tid 1 --lun 1

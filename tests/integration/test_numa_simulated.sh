@@ -69,8 +69,15 @@ is "and says what it has chosen, and why" has_line \
 	"    Choice: forward: 64 KiB and more: nodes are simulated, there is nothing to measure"
 choices=$(printf '%s\n' "$out" | grep -c '^    Threshold[^:]*: 65536 bytes$')
 is "for hits, misses and both halves of writes" test "$choices" = 4
-wheres=$(printf '%s\n' "$out" | grep -cE '^    Node [0-3]: (data|index): [0-9]+ pages, ')
-is "and where each node's memory is, as far as nodes that are none tell" test "$wheres" = 8
+told_where() { # when it has been prepared
+	for _ in $(seq 300); do
+		adm --op show --mode cache
+		[ "$(printf '%s\n' "$out" | grep -cE '^    Node [0-3]: (data|index): [0-9]+ pages, ')" = 8 ] && return
+		sleep 0.1
+	done
+	return 1
+}
+is "and where each node's memory is, as far as nodes that are none tell" told_where
 is "with two workers a node" has_line "    Workers: 2 per node"
 workers=$(cat /proc/"$pid"/task/*/comm | grep -cE '^node-[0-3](\.1)?$')
 is "which are there" test "$workers" = 8
