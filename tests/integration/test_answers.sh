@@ -21,5 +21,5 @@ adm --op update --mode logicalunit --tid 1 --lun 3 --params thin_provisioning=1
 for scene in ${*:-power aca reserved_tag abort_by_lun format_unit thresholds}; do
 	python3 tests/integration/answers.py "$port" $scene || failures=$((failures + 1))
 done
-no_report
+is "no report" no_report
 finish

@@ -275,5 +275,5 @@ for c in text.encode():
 open(sys.argv[2], 'w').write(text + 'sum %016x\n' % total)
 END
 others_go_on sync
-no_report
+is "no report" no_report
 finish

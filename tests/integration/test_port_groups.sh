@@ -141,5 +141,5 @@ python3 tests/integration/answers.py "$port" restarted || failures=$((failures +
 # (Portals of the command line are not.)
 out=$(diff <(grep -v '^portal ' "$conf") <(grep -v '^portal ' "$conf.2") 2>&1)
 is "what was loaded is dumped as it was" test -z "$out"
-no_report
+is "no report" no_report
 finish

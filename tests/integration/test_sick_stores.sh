@@ -89,6 +89,6 @@ kill "${greedy[@]}" "${well[@]}" 2>/dev/null
 wait "${greedy[@]}" "${well[@]}" 2>/dev/null
 adm -m system -o show
 is "the daemon answers" test "$rc" = 0
-no_report
+is "no report" no_report
 daemon_kill
 finish 5

@@ -111,5 +111,5 @@ if loop=$(losetup -f --show "$dir/disk" 2>/dev/null) && mknod "$dir/node" b "$(p
 else
 	echo "ok another node of a device # SKIP no loop device to be had"
 fi
-no_report
+is "no report" no_report
 finish
