@@ -10,43 +10,12 @@ import os, struct, sys, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 sys.dont_write_bytecode = True
-from iscsi_peer import NONE, Gone, Peer, pdu
+from iscsi_peer import NONE, Gone, Peer, is_, pdu
 
 Peer.address = ('127.0.0.1', int(sys.argv[1]))
 Peer.target = 'iqn.2026-11.org.tgtd.test:answers'
 ACA = 4
-failures = 0
-
-
-def is_(name, ok, *more):
-    global failures
-    print('ok ' + name if ok else 'not ok ' + name)
-    if not ok:
-        failures += 1
-        print('#  ', *more)
-    sys.stdout.flush()
-
-
-def run(p, cdb, edtl=0, out=None, attr=1, lun=1):
-    """One command: its status or its sense as text, and its Data-In."""
-    flags = 0x80 | attr | (0x20 if out is not None else 0x40 if edtl else 0)
-    p.out(p.command(bytes(cdb), flags, len(out) if out is not None else edtl, out or b'', lun=lun))
-    whole = b''
-    while True:
-        head, data = p.recv()
-        if struct.unpack('>I', head[16:20])[0] != p.itt - 1:
-            continue
-        if head[0] == 0x25:
-            whole += data
-            if head[1] & 1:
-                return 'status %02x' % head[3] if head[3] else 'good', whole
-        elif head[0] == 0x21:
-            if not head[3]:
-                return 'good', whole
-            if head[3] != 2:
-                return 'status %02x' % head[3], whole
-            s = data[2:]
-            return '%02x/%02x/%02x' % (s[2] & 15, s[12], s[13]), whole
+run, manage = Peer.run, Peer.manage
 
 
 def log_in(lun=1, name=None):
@@ -82,14 +51,6 @@ def reserved_tag():
     is_('a NOP-Out with the reserved tag and a number is rejected', (head[0], head[2]) == (0x3f, 4), head.hex())
     is_('... and takes no number', struct.unpack('>I', head[28:32])[0] == before, head.hex())
     is_('... so the command that has it runs', run(p, b'\0' * 6)[0] == 'good')
-
-
-def manage(p, function, lun, itt, sn):
-    p.out(pdu(0x42, 0x80 | function, lun, 0x7a7a7a, struct.pack('>IIII', itt, p.cmdsn, p.statsn, sn)))
-    while True:
-        head, _ = p.recv()
-        if head[0] == 0x22:
-            return head[2]
 
 
 def abort_by_lun():
@@ -368,4 +329,4 @@ for scene in sys.argv[2:]:
         globals()[scene]()
     except (Gone, AssertionError, OSError, KeyError, IndexError, struct.error) as e:
         is_(scene, False, type(e).__name__, e)
-sys.exit(failures > 0)
+sys.exit(is_.failures > 0)

@@ -13,7 +13,7 @@ import os, struct, sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 sys.dont_write_bytecode = True
-from iscsi_peer import NONE, Gone, Peer, pdu
+from iscsi_peer import NONE, Gone, Peer, is_, pdu
 
 Peer.address = ('127.0.0.1', int(sys.argv[1]))
 IQN = 'iqn.2026-11.org.tgtd.test:'
@@ -21,16 +21,7 @@ Peer.target = IQN + 'shared'
 A, B = IQN + 'host-a', IQN + 'host-b'
 ISID = b'\x80\x11\x22\x33\x44\x55'
 KEEP = bytes(range(256)) * 16  # 4 KiB of A's, at the beginning of LUN 1
-failures = 0
-
-
-def is_(name, ok, *more):
-    global failures
-    print('ok ' + name if ok else 'not ok ' + name)
-    if not ok:
-        failures += 1
-        print('#  ', *more)
-    sys.stdout.flush()
+run, manage = Peer.run, Peer.manage
 
 
 def enter(name, user, target=None):
@@ -41,37 +32,6 @@ def enter(name, user, target=None):
     answer = p.login_step(1, 3, ['ImmediateData=Yes', 'InitialR2T=Yes'], isid=ISID)
     assert answer[None] == (0, True), answer
     return p
-
-
-def sense_of(data):
-    s = data[2:]
-    return '%02x/%02x/%02x' % (s[2] & 15, s[12], s[13])
-
-
-def run(p, cdb, edtl=0, out=None, lun=1, field=None):
-    """One command: its status, sense or refusal as text, and its Data-In. @field: all eight bytes
-    of the LUN."""
-    flags = 0x81 | (0x20 if out is not None else 0x40 if edtl else 0)
-    edtl = len(out) if out is not None else edtl
-    c = bytearray(p.command(bytes(cdb), flags, edtl, out or b'', lun=lun))
-    if field:
-        c[8:16] = field
-    p.out(bytes(c))
-    whole, itt = b'', p.itt - 1
-    while True:
-        head, data = p.recv()
-        if head[0] == 0x3f:
-            return 'rejected', whole
-        if struct.unpack('>I', head[16:20])[0] != itt:
-            continue
-        if head[0] == 0x25:
-            whole += data
-            if head[1] & 1:
-                return 'status %02x' % head[3] if head[3] else 'good', whole
-        elif head[0] == 0x21:
-            if head[3] == 2:
-                return sense_of(data), whole
-            return 'status %02x' % head[3] if head[3] else 'good', whole
 
 
 def ready(p, *luns):
@@ -99,16 +59,6 @@ def pr_out(p, action, kind=0, key=0, new=0, lun=1):
 
 def pr_in(p, action, lun=1):
     return run(p, struct.pack('>BB5xHx', 0x5e, action, 256), 256, lun=lun)
-
-
-def manage(p, function, lun=1, itt=NONE, sn=0):
-    """A task management function's response."""
-    p.out(pdu(0x42, 0x80 | function, lun, 0x7a7a7a,
-              struct.pack('>IIII', itt, p.cmdsn, p.statsn, sn)))
-    while True:
-        head, _ = p.recv()
-        if head[0] == 0x22:
-            return head[2]
 
 
 GONE = '05/25/00'
@@ -423,4 +373,4 @@ except (Gone, AssertionError, OSError, struct.error) as e:
     import traceback
     traceback.print_exc(file=sys.stdout)
     is_('the attack comes to its end', False, type(e).__name__, e)
-sys.exit(failures > 0)
+sys.exit(is_.failures > 0)

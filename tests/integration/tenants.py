@@ -11,7 +11,7 @@ import os, struct, sys, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 sys.dont_write_bytecode = True
-from iscsi_peer import Gone, Peer
+from iscsi_peer import Gone, Peer, is_
 
 Peer.address = ('127.0.0.1', int(sys.argv[1]))
 IQN = 'iqn.2026-11.org.tgtd.test:'
@@ -20,16 +20,6 @@ A, B, C = ('%shost-%s' % (IQN, who) for who in 'abc')
 SECRET = {'tenant-' + who: 'secret-of-tenant-' + who for who in 'abc'}
 ISID, ISID2 = b'\x80\x11\x22\x33\x44\x55', b'\x80\x11\x22\x33\x44\x66'
 FIRST = 0x12345678  # CmdSN that tells a session from others
-failures = 0
-
-
-def is_(name, ok, *more):
-    global failures
-    print('ok ' + name if ok else 'not ok ' + name)
-    if not ok:
-        failures += 1
-        print('#  ', *more)
-    sys.stdout.flush()
 
 
 def exchange(p, stage, to, keys, **ids):
@@ -402,4 +392,4 @@ for scene in sys.argv[2:]:
         globals()[scene]()
     except (Gone, AssertionError, OSError, KeyError) as e:
         is_(scene, False, type(e).__name__, e)
-sys.exit(failures > 0)
+sys.exit(is_.failures > 0)

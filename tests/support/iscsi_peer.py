@@ -2,7 +2,7 @@
 """A small iSCSI initiator for tests, written on nothing but sockets, so that each byte is the test's choice
 (RFC 7143, section 11: PDU formats). Set Peer.address and Peer.target before the first one is made.
 """
-import hashlib, os, socket, struct
+import hashlib, os, socket, struct, sys
 
 NONE = 0xffffffff
 # RFC 7143, 12.1.3, and what IANA has added: CHAP_A
@@ -28,6 +28,18 @@ def pdu(opcode, flags=0x80, lun=0, itt=NONE, rest=b'', data=b'', ahs=b'', length
     words = len(ahs) // 4 if ahs_words is None else ahs_words
     head = bytes([opcode, flags, 0, 0, words]) + n.to_bytes(3, 'big') + struct.pack('>HxxxxxxI', lun, itt)
     return head + rest.ljust(28, b'\0') + ahs + data + bytes(-len(data) % 4)
+
+
+def is_(name, ok, *more):
+    """A TAP line; is_.failures counts."""
+    print('ok ' + name if ok else 'not ok ' + name)
+    if not ok:
+        is_.failures += 1
+        print('#  ', *more)
+    sys.stdout.flush()
+
+
+is_.failures = 0
 
 
 class Gone(Exception):
@@ -238,3 +250,31 @@ class Peer:
             head, _ = self.recv()
             if head[0] == 0x20 and head[16:20] == b'\0NOP':
                 return True
+
+    def run(self, cdb, edtl=0, out=None, attr=1, lun=1, field=None):
+        """One command: its status, sense or refusal as text, and its Data-In. @field: all eight bytes
+        of the LUN."""
+        flags = 0x80 | attr | (0x20 if out is not None else 0x40 if edtl else 0)
+        c = self.command(bytes(cdb), flags, len(out) if out is not None else edtl, out or b'', lun=lun)
+        self.out(c[:8] + field + c[16:] if field else c)
+        whole, itt = b'', self.itt - 1
+        while True:
+            head, data = self.recv()
+            if head[0] == 0x3f:
+                return 'rejected', whole
+            if struct.unpack('>I', head[16:20])[0] != itt:
+                continue
+            whole += data if head[0] == 0x25 else b''
+            if head[0] == 0x21 and head[3] == 2:
+                s = data[2:]
+                return '%02x/%02x/%02x' % (s[2] & 15, s[12], s[13]), whole
+            if head[0] == 0x21 or head[0] == 0x25 and head[1] & 1:
+                return 'status %02x' % head[3] if head[3] else 'good', whole
+
+    def manage(self, function, lun=1, itt=NONE, sn=0):
+        """A task management function's response."""
+        self.out(pdu(0x42, 0x80 | function, lun, 0x7a7a7a, struct.pack('>IIII', itt, self.cmdsn, self.statsn, sn)))
+        while True:
+            head, _ = self.recv()
+            if head[0] == 0x22:
+                return head[2]
