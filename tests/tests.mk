@@ -58,6 +58,8 @@ $(FUZZ_O)/bin/%: $(FUZZ_O)/obj/tests/fuzz/%.o $(FUZZ_O)/libfuzzed.a
 	$(call say,LD fuzz $@)
 	$(Q)clang -pthread -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_O)/libfuzzed.a $(LIBS_tgtd) -lcheck -lsubunit -lm
 
+# Most tests of a daemon wait rather than work: twice as many at a time as there are processors.
+WAITING := $(shell echo $$(($$(nproc) * 2)))
 SUMMARY := $(LOG)/summary
 RUN      = tests/run -l $(LOG) $(if $(SUM),-s $(SUM) -r 1)
 
@@ -68,7 +70,7 @@ check-unit: $(UNIT) ## unit tests and simulations
 THRASHED := $(filter $(O)/tests/integration/test_first_light $(O)/tests/integration/test_admin_online,$(INTEG)) \
 	$(filter tests/integration/test_mt_churn.sh,$(INTEG_SH))
 check-integration: all $(INTEG) ## a real tgtd on a free port
-	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 300 $(INTEG) $(INTEG_SH); rc=$$?; \
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j $(WAITING) -t 300 $(INTEG) $(INTEG_SH); rc=$$?; \
 	TGT_TEST_CACHE=size=1m TGT_BIN=$(abspath $(BIN)) $(RUN) -l $(LOG)/cache-1m -j 2 -t 300 $(THRASHED) && exit $$rc
 
 check-conformance: all ## libiscsi's iscsi-test-cu
@@ -106,6 +108,7 @@ check-vm-long: all ## the VM tests that take many minutes
 # What check has short forms of, at length, with its figures; by another build of libiscsi's test tool if ISCSI_TEST_CU
 # names one. Half an hour.
 SHOW_STORMS ?= 60
+RANDOM_FAULTS := tests/unit/cache/engine/test_random_faults
 check-shows: all $(INTEG) ## long forms, with their figures (half an hour)
 	@$(MAKE) --no-print-directory VARIANT=asan all && $(MAKE) --no-print-directory VARIANT=tsan all
 	@rc=0; export TGT_BIN=$(abspath $(BIN)); \
@@ -121,6 +124,8 @@ check-shows: all $(INTEG) ## long forms, with their figures (half an hour)
 	$(RUN) -l $(LOG)/shows -j 1 -t 900 $(addprefix tests/vm/test_,wire.sh multipath.sh reservations.sh) || rc=1; \
 	MATRIX=long $(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/integration/test_bad_network.sh || rc=1; \
 	grep -h '^#' $(LOG)/shows/*test_bad_network.sh.log; \
+	$(MAKE) --no-print-directory VARIANT=asan build/asan/$(RANDOM_FAULTS) && \
+		$(RUN) -l $(LOG)/shows/asan -j 1 -t 1800 build/asan/$(RANDOM_FAULTS) || rc=1; \
 	$(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/vm/test_badnet.sh || rc=1; exit $$rc
 
 # The same for what the cache promises: SHOWS='sick walk' for some of it.
@@ -131,8 +136,9 @@ check-package: ## build, judge and install the Debian packages (needs a mirror; 
 	@tools/install-deps dpkg-dev debhelper fakeroot lintian mmdebstrap systemd-container
 	@$(RUN) -j 1 -t 1800 tests/package/test_package.sh
 
+# (Random faults take ten times as long there: fewer seeds; check-shows has as many as check-unit.)
 check-asan: ## unit and integration tests under ASan and UBSan
-	@$(MAKE) --no-print-directory VARIANT=asan check-unit check-integration
+	@TGT_FAULT_SEEDS=$(or $(TGT_FAULT_SEEDS),2) $(MAKE) --no-print-directory VARIANT=asan check-unit check-integration
 
 check-tsan: ## threaded tests under TSan
 	@$(MAKE) --no-print-directory VARIANT=tsan check-tsan-inner

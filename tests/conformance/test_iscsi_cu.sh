@@ -200,7 +200,16 @@ if [ -n "${TGT_TEST_CACHE:-}" ]; then
 	run "aio-$TGT_TEST_CACHE" "$TGT_TEST_CACHE" --bstype aio --backing-store "$work/disk"
 	exit
 fi
-[ $# -gt 0 ] || set -- ram aio small-cache
+# All of them at a time: each has a daemon and files of its own, and much of the suite is waiting.
+if [ $# = 0 ]; then
+	for name in ram aio small-cache; do
+		tests/conformance/test_iscsi_cu.sh $name >"$work/all.$name" 2>&1 &
+	done
+	rc=0
+	for job in $(jobs -p); do wait "$job" || rc=1; done
+	cat "$work"/all.*
+	exit $rc
+fi
 for name; do
 	case $name in
 	ram) run ram size=32m --bstype ram --backing-store 256m ;;
