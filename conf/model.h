@@ -18,6 +18,8 @@
 #define CONF_NAME_MAX 223
 #define CONF_MAX_TARGETS 4096
 #define CONF_MAX_LUS 65536 /* in one configuration */
+#define CONF_MAX_RULES 16384 /* in a target */
+#define CONF_MAX_USERS 16384 /* in a target, of discovery, of nobody */
 #define CONF_MAX_LIMITS 1024 /* of initiators, in a target */
 #define CONF_MAX_TIES 1024 /* of users to initiator names, in a target */
 

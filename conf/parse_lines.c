@@ -84,6 +84,22 @@ bool parse_unquote(char **value)
 	return true;
 }
 
+/* Neither there already, nor too many. What the daemon has is taken, however much it is. */
+static int user_is_new(struct parser *p, const struct list *to, const char *user, bool outgoing)
+{
+	const struct conf_user *u;
+	unsigned n = 0;
+
+	list_for_each(u, to, link) {
+		if (u->outgoing == outgoing && !strcmp(u->user, user))
+			return parse_fail(p, "user %s is given twice", user);
+		n++;
+	}
+	return n < CONF_MAX_USERS || p->closed ?
+		       0 :
+		       parse_fail(p, "more than %u users", CONF_MAX_USERS);
+}
+
 /* "user file": the password is in the file. What the daemon says of its own is not looked at. */
 static int user_file_line(struct parser *p, struct list *to, char *value, bool outgoing)
 {
@@ -100,9 +116,8 @@ static int user_file_line(struct parser *p, struct list *to, char *value, bool o
 	if (*file != '/')
 		return parse_fail(p,
 				  "expected: a user, and the file of the password from the root");
-	list_for_each(u, to, link)
-		if (u->outgoing == outgoing && !strcmp(u->user, value))
-			return parse_fail(p, "user %s is given twice", value);
+	if (user_is_new(p, to, value, outgoing))
+		return -EINVAL;
 	if (!p->closed && conf_read_password(file, false, &password, &exposed, err, sizeof(err)))
 		return parse_fail(p, "%s", err);
 	u = conf_add_user(p->c, to, value, password, outgoing);
@@ -125,9 +140,8 @@ static int user_line(struct parser *p, struct list *to, char *value, bool outgoi
 		return parse_fail(p, "a user needs a name and a password: '%s' has no second word",
 				  value);
 	value[n] = 0;
-	list_for_each(u, to, link)
-		if (u->outgoing == outgoing && !strcmp(u->user, value))
-			return parse_fail(p, "user %s is given twice", value);
+	if (user_is_new(p, to, value, outgoing))
+		return -EINVAL;
 	password = parse_trim(value + n + 1);
 	quoted = parse_unquote(&password);
 	u = conf_add_user(p->c, to, value, password, outgoing);
@@ -175,12 +189,9 @@ int parse_lu_option(struct parser *p, struct list *to, const char *key, char *va
 /* An account that the daemon may have: its password is not said, and it is left alone. */
 static int known_account_line(struct parser *p, char *value)
 {
-	struct conf_user *u;
-
 	parse_unquote(&value);
-	list_for_each(u, &p->c->loose, link)
-		if (!strcmp(u->user, value))
-			return parse_fail(p, "user %s is given twice", value);
+	if (user_is_new(p, &p->c->loose, value, false))
+		return -EINVAL;
 	conf_add_user(p->c, &p->c->loose, value, NULL, false)->pos = p->pos;
 	return 0;
 }
@@ -244,14 +255,20 @@ static int tie_line(struct parser *p, char *value)
 static int rule_line(struct parser *p, const char *value, bool is_name)
 {
 	struct conf_rule *r;
+	unsigned n = 0;
 
 	if (!is_name && !strcmp(value, CONF_NOBODY)) {
 		p->target->nobody = true;
 		return 0;
 	}
-	list_for_each(r, &p->target->rules, link)
+	list_for_each(r, &p->target->rules, link) {
 		if (r->is_name == is_name && !strcmp(r->text, value))
 			return parse_fail(p, "%s is given twice", value);
+		n++;
+	}
+	if (n >= CONF_MAX_RULES && !p->closed)
+		return parse_fail(p, "target %s: more than %u addresses and names", p->target->name,
+				  CONF_MAX_RULES);
 	conf_add_rule(p->c, p->target, value, is_name)->pos = p->pos;
 	return 0;
 }

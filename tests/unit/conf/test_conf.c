@@ -267,6 +267,43 @@ START_TEST(nul_and_long_lines)
 }
 END_TEST
 
+/* Of a file; what the daemon has is read, however much it is. */
+START_TEST(too_many_of_a_kind)
+{
+	static const struct {
+		const char *head, *line, *says;
+	} files[] = {
+		{ "", "account u%u p\n", "t:16385: more than 16384 users" },
+		{ "", "account u%u\n", "t:16385: more than 16384 users" },
+		{ "<target a>\n", "incominguser u%u p\n", "t:16386: more than 16384 users" },
+		{ "<target a>\n", "initiator-name n%u\n",
+		  "t:16386: target a: more than 16384 addresses and names" },
+	};
+	char *text = malloc(16400 * 40);
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		size_t n = (size_t)sprintf(text, "%s", files[i].head);
+
+		for (unsigned k = 0; k < 16390; k++) {
+			char line[40];
+
+			snprintf(line, sizeof(line), "%.*s%u%s",
+				 (int)(strstr(files[i].line, "%u") - files[i].line), files[i].line,
+				 k, strstr(files[i].line, "%u") + 2);
+			n += (size_t)sprintf(text + n, "%s", line);
+		}
+		conf_init(&c);
+		ck_assert_int_lt(conf_parse_text(&c, "t", text, n, false, &err), 0);
+		ck_assert_str_eq(err.text, files[i].says);
+		conf_free(&c);
+		n += (size_t)sprintf(text + n, "%s", *files[i].head ? "</target>\n" : "");
+		ck_assert(!parse(text));
+		conf_free(&c);
+	}
+	free(text);
+}
+END_TEST
+
 static const struct {
 	const char *text, *says;
 } bad_meaning[] = {
@@ -484,4 +521,5 @@ END_TEST
 
 UNIT_MAIN("conf", 10, whole_file, the_daemon_is_read_back, lun_numbers, inheritance, lexing,
 	  values_that_want_quotes_are_read_back, blocks_of_one_target_merge, syntax_faults,
-	  nul_and_long_lines, meaning_faults, all_faults_are_told, printing_is_read_back, includes)
+	  nul_and_long_lines, too_many_of_a_kind, meaning_faults, all_faults_are_told,
+	  printing_is_read_back, includes)
