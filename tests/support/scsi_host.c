@@ -293,6 +293,13 @@ void host_steps(struct host *h, unsigned n)
 		loop_step(h->loop, 0);
 }
 
+void host_pass(struct host *h, uint64_t ms)
+{
+	host_steps(h, 3);
+	clock_fake_advance(ms * NSEC_PER_MSEC);
+	host_steps(h, 3);
+}
+
 /* ---- targets and nexuses --------------------------------------------------------------------- */
 
 static uint32_t next_tid = 1;
@@ -512,6 +519,23 @@ struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void
 	list_add_tail(&n->cmds, &c->link);
 	host_do(n->h, do_start, c);
 	return c;
+}
+
+struct host_cmd *host_start_write(struct host_nexus *n, uint16_t nblocks)
+{
+	static const uint8_t zeros[KiB(64)];
+	uint8_t cdb[10] = { 0x2a };
+	const size_t len = (size_t)nblocks * 512;
+
+	ck_assert_uint_le(len, sizeof(zeros));
+	put_be16(cdb + 7, nblocks);
+	return host_start(n, 1ull << 48, cdb, sizeof(cdb), false, zeros, len);
+}
+
+void host_finish_all(struct host_cmd **c, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		host_finish(c[i]);
 }
 
 uint8_t host_finish(struct host_cmd *c)

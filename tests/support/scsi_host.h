@@ -73,6 +73,8 @@ void host_do(struct host *h, void (*fn)(void *arg), void *arg);
 /* Steps the loop until @flag, at most a few seconds. False: time out. */
 bool host_wait(struct host *h, const bool *flag);
 void host_steps(struct host *h, unsigned n);
+/* Lets what can go on, then time pass (the clock is the test's), then what could wait for it. */
+void host_pass(struct host *h, uint64_t ms);
 
 struct host_nexus *host_login(struct host *h, const char *iqn);
 void host_logout(struct host_nexus *n);
@@ -87,7 +89,11 @@ uint8_t host_none(struct host_nexus *n, uint32_t lun, const void *cdb, size_t cd
 /* Starts one and returns it; host_finish() waits for it, takes the results into @n and frees it. */
 struct host_cmd *host_start(struct host_nexus *n, uint64_t lun_field, const void *cdb,
 			    size_t cdb_len, bool in, const void *out, size_t edtl);
+/* A WRITE(10) of zeros to LUN 1, from block 0 on; at most 64 KiB of blocks of 512 bytes. */
+struct host_cmd *host_start_write(struct host_nexus *n, uint16_t nblocks);
 uint8_t host_finish(struct host_cmd *c);
+/* host_finish() of each. */
+void host_finish_all(struct host_cmd **c, unsigned n);
 void host_abort(struct host_cmd *c);
 /* Lets held fetches go. */
 void host_release(struct host_nexus *n);

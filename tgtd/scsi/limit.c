@@ -322,6 +322,17 @@ static void limit_begin(struct scsi_itl *itl, struct scsi_cmd *cmd)
 		limit_give_back(itl, &t);
 }
 
+/* Nobody waits any more. When the last ones have begun late, its bucket holds more than a burst,
+ * which those would lose who cannot come before they have their answers. They have twice as long
+ * as we were late: an initiator on a busy machine is late, too. */
+static void limit_drained(struct scsi_limit_wait *w)
+{
+	const uint64_t now = clock_now_ns() * TICKS;
+
+	if (w->begin && now > w->begin)
+		w->late = now + 2 * MIN(now - w->begin, BEHIND);
+}
+
 /* Begins those whose turn has come; the next ones get a turn. */
 static void limit_go_on(struct scsi_itl *itl)
 {
@@ -342,8 +353,10 @@ static void limit_go_on(struct scsi_itl *itl)
 		}
 		limit_begin(itl, list_first(&w->cmds, struct scsi_cmd, link));
 	}
-	if (list_empty(&w->cmds))
+	if (list_empty(&w->cmds)) {
 		loop_timer_cancel(itl->nexus->loop, &w->timer);
+		limit_drained(w);
+	}
 	scsi_itl_unpin(itl);
 }
 
@@ -398,7 +411,7 @@ bool scsi_limit_pass(struct scsi_cmd *cmd)
 	list_del(&cmd->link);
 	if (list_empty(&w->cmds)) {
 		list_add_tail(&w->cmds, &cmd->link);
-		take_turn(itl, false);
+		take_turn(itl, clock_now_ns() * TICKS <= w->late);
 		if (w->begin <= clock_now_ns() * TICKS) {
 			list_del(&cmd->link);
 			cmd->state &= ~(uint32_t)CMD_LIMIT_TURN;
@@ -456,6 +469,7 @@ void scsi_limit_park(struct scsi_itl *itl)
 		list_add_head(&itl->held, &cmd->link);
 		cmd->state &= ~(uint32_t)CMD_LIMITED;
 		cmd->state |= CMD_HELD;
+		scsi_cmd_waits(cmd, LAT_WAIT_ORDER);
 		metric_sub(M_scsi_limit_waiting, 1);
 		scsi_itl_count(itl, -1);
 	}

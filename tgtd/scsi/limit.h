@@ -14,7 +14,8 @@
  * fills it, and it is exact over all event threads and sessions. A bucket holds what its rate lets
  * pass in a burst. A command that is larger than that begins when the bucket is full, and leaves a
  * debt. Event threads that are late because others have the processors cost nobody anything:
- * commands that waited meanwhile catch up, by at most a second.
+ * commands that waited meanwhile catch up, by at most a second. So do the next ones of an I_T_L
+ * nexus whose last ones began late, if they come soon: few commands at a time get the rate, too.
  *
  * Commands of an I_T_L nexus wait in their order; HEAD OF QUEUE ones go before the others. Those
  * at the head have a turn: their tokens are taken already, and a moment is fixed at which they
@@ -58,6 +59,7 @@ struct scsi_limit_wait {
 	struct timer timer; /* when that turn comes */
 	uint64_t begin;	    /* the same, as buckets count time */
 	uint64_t time, length; /* the turn: what its commands cost, and how long it may be */
+	uint64_t late;	    /* who came away late and is back by then may catch up */
 	bool used;	    /* the command that begins has passed */
 	uint32_t generation[2]; /* of the limits that its tokens were taken from */
 };

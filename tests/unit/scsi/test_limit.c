@@ -210,6 +210,64 @@ START_TEST(late)
 }
 END_TEST
 
+/* The same with few commands at a time, so that none waits any more when a late thread has come to
+ * all of them; who sends the next ones is late, too. Nobody loses time by that, and nobody gains
+ * any: who does not come back soon has a burst, as everybody has. */
+START_TEST(late_and_few)
+{
+	static const struct {
+		const char *key, *value, *burst_key, *burst;
+		unsigned rate, depth;
+		uint16_t blocks;
+	} cases[] = {
+		{ "bandwidth_limit", "2M", "bandwidth_burst", "64K", 32, 4, 128 },
+		{ "iops_limit", "1000", "iops_burst", "1", 1000, 4, 1 },
+		{ "iops_limit", "100", "iops_burst", "1", 100, 1, 1 },
+	};
+	uint32_t x = 1;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct load l = { .depth = cases[i].depth, .blocks = cases[i].blocks };
+		uint64_t ms = 0, before;
+
+		up();
+		l.n = host_login_ready(&h, "iqn.a");
+		limit(cases[i].key, cases[i].value);
+		limit(cases[i].burst_key, cases[i].burst);
+		load_step(&l);
+		while (ms < 30000) {
+			unsigned wait;
+
+			x = x * 1664525 + 1013904223;
+			wait = 50 + (x >> 16) % 350; /* we */
+			clock_fake_advance(wait * NSEC_PER_MSEC);
+			ms += wait;
+			host_steps(&h, 4);
+			wait = (x >> 8) % 20; /* they */
+			clock_fake_advance(wait * NSEC_PER_MSEC);
+			ms += wait;
+			do { /* as many as may begin by now */
+				before = l.done;
+				load_step(&l);
+				host_steps(&h, 4);
+			} while (l.done != before);
+		}
+		expect(l.done, cases[i].rate * ms / 1000, cases[i].rate, 20);
+		stop(&l, 1);
+		pass_time(2500);
+		before = l.done;
+		load_step(&l);
+		for (unsigned n = 0; n < 200; n++) {
+			host_steps(&h, 4);
+			load_step(&l);
+		}
+		ck_assert_uint_le(l.done - before, cases[i].rate / 50 + 2);
+		stop(&l, 1);
+		down();
+	}
+}
+END_TEST
+
 START_TEST(by_direction)
 {
 	struct load l[2] = { { .depth = 16 }, { .depth = 16, .write = true } };
@@ -260,8 +318,7 @@ START_TEST(burst)
 	ck_assert_uint_le(ended(c, 100), 60);
 	pass_time(420);
 	ck_assert_uint_eq(ended(c, 100), 100);
-	for (unsigned i = 0; i < 100; i++)
-		host_finish(c[i]);
+	host_finish_all(c, 100);
 	down();
 }
 END_TEST
@@ -497,8 +554,7 @@ START_TEST(aborts)
 	ck_assert(c[1]->ended && !c[1]->was_aborted);
 	pass_time(600);
 	ck_assert_uint_eq(ended(c, 10), 10);
-	for (unsigned i = 0; i < 10; i++)
-		host_finish(c[i]);
+	host_finish_all(c, 10);
 	down();
 }
 END_TEST
@@ -519,13 +575,11 @@ START_TEST(task_management)
 	host_steps(&h, 2);
 	ck_assert_uint_eq(ended(c, 5), 5);
 	ck_assert_uint_eq(ended(d, 5), 0);
-	for (unsigned i = 0; i < 5; i++)
-		host_finish(c[i]);
+	host_finish_all(c, 5);
 	ck_assert_int_eq(host_tmf(a, TMF_LU_RESET, 1), TMF_COMPLETE);
 	host_steps(&h, 2);
 	ck_assert_uint_eq(ended(d, 5), 5);
-	for (unsigned i = 0; i < 5; i++)
-		host_finish(d[i]);
+	host_finish_all(d, 5);
 	down();
 }
 END_TEST
@@ -564,8 +618,7 @@ START_TEST(order)
 	ck_assert(ordered->ended && !younger->ended);
 	pass_time(101);
 	ck_assert(younger->ended);
-	for (unsigned i = 0; i < 4; i++)
-		host_finish(c[i]);
+	host_finish_all(c, 4);
 	host_finish(ordered);
 	host_finish(younger);
 	host_finish(head);
@@ -647,8 +700,7 @@ START_TEST(deletion)
 	ck_assert(host_wait(&h, &r.done));
 	ck_assert_int_eq(r.status, 0);
 	ck_assert_uint_eq(ended(c, 5), 5);
-	for (unsigned i = 0; i < 5; i++)
-		host_finish(c[i]);
+	host_finish_all(c, 5);
 	down();
 }
 END_TEST
@@ -706,8 +758,7 @@ START_TEST(another_store)
 	ck_assert_uint_eq(ended(c, 5), 2);
 	pass_time(301);
 	ck_assert_uint_eq(ended(c, 5), 5);
-	for (unsigned i = 0; i < 5; i++)
-		host_finish(c[i]);
+	host_finish_all(c, 5);
 	down();
 }
 END_TEST
@@ -748,6 +799,6 @@ START_TEST(what_counts)
 }
 END_TEST
 
-UNIT_MAIN("limit", 60, exact, late, by_direction, burst, debt, fair, little, initiators, online,
-	  values, aborts, task_management, order, writes_wait_first, refused, deletion, logout,
-	  another_store, what_counts)
+UNIT_MAIN("limit", 60, exact, late, late_and_few, by_direction, burst, debt, fair, little,
+	  initiators, online, values, aborts, task_management, order, writes_wait_first, refused,
+	  deletion, logout, another_store, what_counts)
