@@ -3,6 +3,7 @@
 # Sourced by the admin tests: a private daemon (ours or Debian's), and running the tools on it.
 #
 #   daemon_start ours|debian [tgtd options...]     daemon_stop
+#   daemon_start_slow [tgtd options...]            ours, with stores that can be slow ($SLOW_MS)
 #   adm ARGS...      tgtadm of that daemon; sets $out (stdout and stderr) and $rc
 #   is NAME CONDITION...   one TAP line
 #   no_connection TID      within 10 s nobody is connected to that target any more
@@ -60,6 +61,16 @@ daemon_start() {
 	echo "not ok: $kind tgtd does not come up"
 	tail -20 "$dir/log"
 	exit 1
+}
+
+# With tests/preload/slow_store.c: stores called slow* take as long as the file $SLOW_MS says.
+daemon_start_slow() {
+	local preload
+	preload=$(realpath "$bin/../tests/preload/slow_store.so")
+	[ -e "$preload" ] || preload=$PWD/build/tests/preload/slow_store.so
+	export SLOW_MS=$dir/slow_ms
+	export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
+	LD_PRELOAD=$preload daemon_start ours "$@" --seccomp off
 }
 
 # A regular end: the daemon exits by itself with 0.

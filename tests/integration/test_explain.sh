@@ -6,12 +6,8 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 iqn=iqn.2026-11.org.tgtd.test:explain
-export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
-export SLOW_MS=$dir/slow_ms
 truncate -s 64m "$dir/slow"
-slow=$(realpath "$bin/../tests/preload/slow_store.so")
-[ -e "$slow" ] || slow=$PWD/build/tests/preload/slow_store.so
-LD_PRELOAD=$slow daemon_start ours --cache size=16m --seccomp off
+daemon_start_slow --cache size=16m
 for tid in 1 2; do
 	adm --op new --mode target --tid $tid -T $iqn.$tid
 	adm --op bind --mode target --tid $tid -I ALL

@@ -7,12 +7,8 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 iqn=iqn.2026-11.org.tgtd.test:latency
-export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
-export SLOW_MS=$dir/slow_ms
 truncate -s 64m "$dir/slow"
-slow=$(realpath "$bin/../tests/preload/slow_store.so")
-[ -e "$slow" ] || slow=$PWD/build/tests/preload/slow_store.so
-LD_PRELOAD=$slow daemon_start ours --cache size=32m --seccomp off
+daemon_start_slow --cache size=32m
 adm --op new --mode target --tid 1 -T $iqn
 adm --op bind --mode target --tid 1 -I ALL
 adm --op new --mode logicalunit --tid 1 --lun 1 --bstype ram --backing-store 16m

@@ -10,7 +10,6 @@
 
 static struct host h;
 static struct host_nexus *n, *m;
-static uint8_t data[8 * 512];
 
 /* ---- histograms ------------------------------------------------------------------------------ */
 
@@ -127,19 +126,6 @@ static void up(void)
 	m = host_login_ready(&h, "iqn.m");
 }
 
-static void pass_time(uint64_t ms)
-{
-	host_steps(&h, 3);
-	clock_fake_advance(ms * NSEC_PER_MSEC);
-	host_steps(&h, 3);
-}
-
-static struct host_cmd *start_write(struct host_nexus *by)
-{
-	return host_start(by, 1ull << 48, (uint8_t[10]){ 0x2a, [8] = 8 }, 10, false, data,
-			  sizeof(data));
-}
-
 static struct lat_sums sums(void)
 {
 	struct lat_sums s;
@@ -167,15 +153,15 @@ START_TEST(wire_and_order)
 
 	up();
 	n->hold_fetch = true;
-	a = start_write(n);
-	pass_time(1000);
+	a = host_start_write(n, 8);
+	host_pass(&h, 1000);
 	n->attr = SCSI_ATTR_ORDERED;
-	b = start_write(n);
-	pass_time(2000);
+	b = host_start_write(n, 8);
+	host_pass(&h, 2000);
 	host_release(n);
 	n->hold_fetch = true;
 	host_finish(a);
-	pass_time(2000);
+	host_pass(&h, 2000);
 	host_release(n);
 	host_finish(b);
 	s = sums();
@@ -194,6 +180,77 @@ START_TEST(wire_and_order)
 }
 END_TEST
 
+static void do_limit(void *arg)
+{
+	ck_assert_int_eq(scsi_lu_update(h.lu, "iops_limit", arg), 0);
+}
+
+static struct blk *other;
+static void do_swap(void *arg)
+{
+	scsi_lu_set_blk(h.lu, other, host_outcome, arg);
+}
+
+/* For a limit; then for its data. One that is aborted while it waits has waited for it, too. */
+START_TEST(limit_and_wire)
+{
+	struct host_cmd *c[3];
+	struct lat_sums s;
+
+	up();
+	host_do(&h, do_limit, "1");
+	n->hold_fetch = true;
+	for (unsigned i = 0; i < 3; i++)
+		c[i] = host_start_write(n, 8); /* may begin after 1, 2 and 3 s */
+	host_pass(&h, 1000);
+	host_pass(&h, 500);
+	host_abort(c[2]);
+	host_finish(c[2]);
+	host_pass(&h, 500);
+	host_release(n);
+	host_finish(c[0]);
+	host_finish(c[1]);
+	s = sums();
+	ck_assert_uint_eq(s.count[LAT_WRITE], 3);
+	ck_assert_uint_eq(s.wait_ns[LAT_WRITE][LAT_WAIT_LIMIT], 4500 * NSEC_PER_MSEC);
+	ck_assert_uint_eq(s.sum_ns[LAT_WRITE][LAT_WAITING], 4500 * NSEC_PER_MSEC);
+	ck_assert_uint_eq(s.sum_ns[LAT_WRITE][LAT_WIRE], NSEC_PER_SEC);
+	host_close(&h);
+}
+END_TEST
+
+/* For a limit, and while the store is replaced for that. */
+START_TEST(limit_and_order)
+{
+	struct blk_open_args args = { .path = "64m", .block_size = 512, .node = -1 };
+	struct host_outcome r = { false, 0 };
+	struct host_cmd *c, *busy;
+	struct lat_sums s;
+
+	up();
+	host_do(&h, do_limit, "1");
+	m->hold_fetch = true;
+	busy = host_start_write(m, 8);
+	host_pass(&h, 1000); /* it waits for data now; who replaces the store waits for it */
+	c = host_start_write(n, 8);
+	host_pass(&h, 400);
+	other = blk_open("ram", &args);
+	host_do(&h, do_swap, &r);
+	host_pass(&h, 3000);
+	ck_assert(!r.done && !c->ended);
+	host_release(m);
+	host_finish(busy);
+	ck_assert(host_wait(&h, &r.done));
+	host_pass(&h, 2000);
+	host_finish(c);
+	s = sums();
+	ck_assert_uint_eq(s.count[LAT_WRITE], 2);
+	ck_assert_uint_eq(s.wait_ns[LAT_WRITE][LAT_WAIT_ORDER], 3 * NSEC_PER_SEC);
+	ck_assert_uint_ge(s.wait_ns[LAT_WRITE][LAT_WAIT_LIMIT], 1400 * NSEC_PER_MSEC);
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(outlives_sessions)
 {
 	struct lat_slow slow[LAT_SLOW_KEPT];
@@ -203,8 +260,8 @@ START_TEST(outlives_sessions)
 	up();
 	for (unsigned i = 1; i <= LAT_SLOW_KEPT + 4; i++) {
 		n->hold_fetch = true;
-		a = start_write(n);
-		pass_time(100 * i);
+		a = host_start_write(n, 8);
+		host_pass(&h, 100 * i);
 		host_release(n);
 		host_finish(a);
 		if (i == 10) {
@@ -223,12 +280,12 @@ START_TEST(outlives_sessions)
 		ck_assert_uint_eq(slow[i].total_ns, took);
 		ck_assert_uint_eq(slow[i].part_ns[LAT_WIRE], took);
 		ck_assert_uint_eq(slow[i].opcode, 0x2a);
-		ck_assert_uint_eq(slow[i].bytes, sizeof(data));
+		ck_assert_uint_eq(slow[i].bytes, 8 * 512);
 		ck_assert_str_eq(slow[i].initiator, took > 1000 * NSEC_PER_MSEC ? "iqn.again" :
 										  "iqn.n");
 	}
 	/* What is an hour old makes room for anything. */
-	pass_time(LAT_SLOW_SECONDS * 1000 + 1000);
+	host_pass(&h, LAT_SLOW_SECONDS * 1000 + 1000);
 	host_close(&h);
 }
 END_TEST
@@ -240,8 +297,8 @@ START_TEST(aborted)
 
 	up();
 	n->hold_fetch = true;
-	a = start_write(n);
-	pass_time(60000);
+	a = host_start_write(n, 8);
+	host_pass(&h, 60000);
 	host_abort(a);
 	host_release(n);
 	host_finish(a);
@@ -256,15 +313,15 @@ START_TEST(by_initiator)
 	struct host_cmd *a;
 
 	up();
-	host_finish(start_write(n));
+	host_finish(host_start_write(n, 8));
 	ck_assert(!scsi_lu_get_initiator(h.lu, &n->n, LAT_WRITE, &hist));
 	lat_initiators_set(true);
 	m->hold_fetch = true;
-	a = start_write(m);
-	pass_time(10);
+	a = host_start_write(m, 8);
+	host_pass(&h, 10);
 	host_release(m);
 	host_finish(a);
-	host_finish(start_write(n));
+	host_finish(host_start_write(n, 8));
 	ck_assert(scsi_lu_get_initiator(h.lu, &m->n, LAT_WRITE, &hist));
 	ck_assert_uint_eq(hist.max_ns, 10 * NSEC_PER_MSEC);
 	ck_assert(scsi_lu_get_initiator(h.lu, &n->n, LAT_WRITE, &hist));
@@ -300,4 +357,5 @@ START_TEST(unit_attentions_are_none)
 END_TEST
 
 UNIT_MAIN("latency", 30, buckets, against_an_exact_record, what_came_since, wire_and_order,
-	  outlives_sessions, aborted, by_initiator, unit_attentions_are_none)
+	  limit_and_wire, limit_and_order, outlives_sessions, aborted, by_initiator,
+	  unit_attentions_are_none)

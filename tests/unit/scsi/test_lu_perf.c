@@ -13,7 +13,6 @@
 
 static struct host h;
 static struct host_nexus *n, *m;
-static uint8_t data[8 * 512];
 static struct blk *faulty;
 static uint64_t store_takes_ns; /* each request, on the thread */
 
@@ -71,25 +70,12 @@ static void up(void)
 	m = host_login_ready(&h, "iqn.m");
 }
 
-static void pass_time(uint64_t ms)
-{
-	host_steps(&h, 3);
-	clock_fake_advance(ms * NSEC_PER_MSEC);
-	host_steps(&h, 3);
-}
-
-static struct host_cmd *start_write(struct host_nexus *by)
-{
-	return host_start(by, 1ull << 48, (uint8_t[10]){ 0x2a, [8] = 8 }, 10, false, data,
-			  sizeof(data));
-}
-
 START_TEST(idle_time)
 {
 	up();
-	pass_time(5000);
+	host_pass(&h, 5000);
 	ck_assert_uint_eq(page(n, 1).idle, 5 * SECOND);
-	pass_time(1);
+	host_pass(&h, 1);
 	ck_assert_uint_eq(page(n, 1).idle, 5 * SECOND + 1000);
 	ck_assert_uint_eq(page(n, 1).rd, 0);
 	host_close(&h);
@@ -102,23 +88,23 @@ START_TEST(under_way)
 	struct host_cmd *a, *b;
 
 	up();
-	pass_time(1000);
+	host_pass(&h, 1000);
 	n->hold_fetch = true;
-	a = start_write(n);
-	pass_time(3000);
+	a = host_start_write(n, 8);
+	host_pass(&h, 3000);
 	ck_assert_uint_eq(page(m, 1).wr, 3 * SECOND);
 	ck_assert_uint_eq(page(m, 1).idle, 1 * SECOND);
 	ck_assert_uint_eq(page(m, 1).writes, 1);
 	ck_assert_uint_eq(page(m, 1).received, 0);
 	/* Two at a time take twice the time, but the unit is not busy twice. */
-	b = start_write(n);
-	pass_time(2000);
+	b = host_start_write(n, 8);
+	host_pass(&h, 2000);
 	ck_assert_uint_eq(page(m, 1).wr, 7 * SECOND);
 	ck_assert_uint_eq(page(m, 1).idle, 1 * SECOND);
 	host_release(n);
 	host_finish(a);
 	host_finish(b);
-	pass_time(4000);
+	host_pass(&h, 4000);
 	ck_assert_uint_eq(page(m, 1).wr, 7 * SECOND);
 	ck_assert_uint_eq(page(m, 1).rd, 0);
 	ck_assert_uint_eq(page(m, 1).idle, 5 * SECOND);
@@ -134,16 +120,16 @@ START_TEST(overlapping)
 
 	up();
 	n->hold_fetch = m->hold_fetch = true;
-	a = start_write(n);
-	pass_time(1000);
-	b = start_write(m);
-	pass_time(1000);
+	a = host_start_write(n, 8);
+	host_pass(&h, 1000);
+	b = host_start_write(m, 8);
+	host_pass(&h, 1000);
 	host_release(n);
 	host_finish(a);
-	pass_time(1000);
+	host_pass(&h, 1000);
 	host_release(m);
 	host_finish(b);
-	pass_time(1000);
+	host_pass(&h, 1000);
 	ck_assert_uint_eq(page(m, 1).wr, 4 * SECOND);
 	ck_assert_uint_eq(page(m, 1).idle, 1 * SECOND);
 	host_close(&h);
@@ -157,7 +143,7 @@ START_TEST(within_an_iteration)
 	struct block_priv p;
 
 	up();
-	pass_time(1000);
+	host_pass(&h, 1000);
 	store_takes_ns = 70000;
 	for (unsigned i = 0; i < 10; i++)
 		host_read10(n, i * 8, 8);
@@ -224,14 +210,14 @@ START_TEST(failures)
 	ck_assert_uint_eq(host_read10(n, 0, 8), SAM_CHECK_CONDITION);
 	blk_fault_set(faulty, NULL);
 	ck_assert_uint_eq(host_read10(n, 1u << 30, 8), SAM_CHECK_CONDITION);
-	pass_time(1000);
+	host_pass(&h, 1000);
 	ck_assert_uint_eq(page(n, 1).rd, 0);
 	n->hold_fetch = true;
-	a = start_write(n);
-	pass_time(1000);
+	a = host_start_write(n, 8);
+	host_pass(&h, 1000);
 	host_abort(a);
 	host_finish(a);
-	pass_time(1000);
+	host_pass(&h, 1000);
 	ck_assert_uint_eq(page(n, 1).wr, 1 * SECOND);
 	ck_assert_uint_eq(page(n, 1).idle, 2 * SECOND);
 	host_close(&h);
@@ -245,13 +231,13 @@ START_TEST(nexuses_that_left)
 
 	up();
 	n->hold_fetch = true;
-	a = start_write(n);
-	pass_time(1000);
+	a = host_start_write(n, 8);
+	host_pass(&h, 1000);
 	host_release(n);
 	host_finish(a);
 	host_logout(m);
 	host_logout(n);
-	pass_time(1000);
+	host_pass(&h, 1000);
 	n = host_login_ready(&h, "iqn.again");
 	ck_assert_uint_eq(page(n, 1).wr, 1 * SECOND);
 	ck_assert_uint_eq(page(n, 1).idle, 1 * SECOND);
