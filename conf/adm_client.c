@@ -2,6 +2,7 @@
 /* The tools' end of the admin socket. */
 #include "conf/adm_client.h"
 #include "events/bug.h"
+#include "events/clock.h"
 #include "events/secret.h"
 
 #include <fcntl.h>
@@ -11,12 +12,40 @@
 #include <sys/stat.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define ADM_PATH_MAX 4096
 
-int adm_connect(struct adm_client *c, int port)
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static void call_begins(struct adm_client *c)
+{
+	c->until_ns = c->timeout_s ? clock_now_ns() + c->timeout_s * NSEC_PER_SEC : 0;
+}
+
+/* The next system call on @fd, @which (SO_RCVTIMEO, SO_SNDTIMEO), has what is left. A connect(2) to
+ * a daemon that accepts nobody waits by SO_SNDTIMEO. */
+static int limit_wait(const struct adm_client *c, int fd, int which)
+{
+	const uint64_t now = c->until_ns ? clock_now_ns() : 0;
+	struct timeval left;
+
+	if (!c->until_ns)
+		return 0;
+	if (now >= c->until_ns)
+		return -ETIMEDOUT;
+	left.tv_sec = (time_t)((c->until_ns - now) / NSEC_PER_SEC);
+	left.tv_usec = (suseconds_t)((c->until_ns - now) % NSEC_PER_SEC / NSEC_PER_USEC) + 1;
+	if (left.tv_usec >= 1000000)
+		left.tv_usec = 999999;
+	return setsockopt(fd, SOL_SOCKET, which, &left, sizeof(left)) ? -errno : 0;
+}
+
+/* ---- the connection -------------------------------------------------------------------------- */
+
+static int open_connection(struct adm_client *c, int port)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
 	int err = adm_socket_path(addr.sun_path, sizeof(addr.sun_path), port, "");
@@ -29,13 +58,21 @@ int adm_connect(struct adm_client *c, int port)
 
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr))) {
-		err = -errno;
+	err = limit_wait(c, fd, SO_SNDTIMEO);
+	if (!err && connect(fd, (struct sockaddr *)&addr, sizeof(addr)))
+		err = errno == EAGAIN ? -ETIMEDOUT : -errno;
+	if (err) {
 		close(fd);
 		return err;
 	}
 	c->fd = fd;
 	return 0;
+}
+
+int adm_connect(struct adm_client *c, int port)
+{
+	call_begins(c);
+	return open_connection(c, port);
 }
 
 void adm_disconnect(struct adm_client *c)
@@ -46,7 +83,7 @@ void adm_disconnect(struct adm_client *c)
 }
 
 /* @file: -1, or a descriptor that goes with the first byte. */
-static int send_all(int fd, const uint8_t *p, size_t len, int file)
+static int send_all(struct adm_client *c, const uint8_t *p, size_t len, int file)
 {
 	union {
 		struct cmsghdr head;
@@ -56,7 +93,7 @@ static int send_all(int fd, const uint8_t *p, size_t len, int file)
 				.cmsg_type = SCM_RIGHTS } };
 	bool first = file >= 0;
 
-	ASSERT(fd >= 0);
+	ASSERT(c->fd >= 0);
 	if (first)
 		memcpy(CMSG_DATA(&control.head), &file, sizeof(file));
 	while (len) {
@@ -65,12 +102,13 @@ static int send_all(int fd, const uint8_t *p, size_t len, int file)
 				      .msg_iovlen = 1,
 				      .msg_control = first ? &control : NULL,
 				      .msg_controllen = first ? sizeof(control) : 0 };
-		ssize_t n = sendmsg(fd, &msg, MSG_NOSIGNAL);
+		int err = limit_wait(c, c->fd, SO_SNDTIMEO);
+		ssize_t n = err ? -1 : sendmsg(c->fd, &msg, MSG_NOSIGNAL);
 
-		if (n < 0 && errno == EINTR)
+		if (!err && n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return -ENOTCONN;
+			return err ? err : errno == EAGAIN ? -ETIMEDOUT : -ENOTCONN;
 		first = false;
 		p += n;
 		len -= (size_t)n;
@@ -78,18 +116,19 @@ static int send_all(int fd, const uint8_t *p, size_t len, int file)
 	return 0;
 }
 
-static int receive_all(int fd, void *buf, size_t len)
+static int receive_all(struct adm_client *c, void *buf, size_t len)
 {
 	uint8_t *p = buf;
 
-	ASSERT(fd >= 0);
+	ASSERT(c->fd >= 0);
 	while (len) {
-		ssize_t n = recv(fd, p, len, 0);
+		int err = limit_wait(c, c->fd, SO_RCVTIMEO);
+		ssize_t n = err ? -1 : recv(c->fd, p, len, 0);
 
-		if (n < 0 && errno == EINTR)
+		if (!err && n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return -ENOTCONN;
+			return err ? err : n && errno == EAGAIN ? -ETIMEDOUT : -ENOTCONN;
 		p += n;
 		len -= (size_t)n;
 	}
@@ -97,13 +136,13 @@ static int receive_all(int fd, void *buf, size_t len)
 }
 
 /* A NUL-terminated text of @len bytes from the connection. */
-static int receive_text(int fd, uint32_t len, char **text)
+static int receive_text(struct adm_client *c, uint32_t len, char **text)
 {
 	*text = malloc((size_t)len + 1);
 	if (!*text)
 		return -ENOMEM;
 	(*text)[len] = 0;
-	return receive_all(fd, *text, len);
+	return receive_all(c, *text, len);
 }
 
 int adm_next(struct adm_client *c, struct adm_reply *reply)
@@ -113,13 +152,13 @@ int adm_next(struct adm_client *c, struct adm_reply *reply)
 	int err;
 
 	*reply = (struct adm_reply){ 0 };
-	err = receive_all(c->fd, head, sizeof(head));
+	err = receive_all(c, head, sizeof(head));
 	if (!err)
 		err = adm_rsp_decode(head, &reply->status, &text_len, &detail_len);
 	if (!err)
-		err = receive_text(c->fd, text_len, &reply->text);
+		err = receive_text(c, text_len, &reply->text);
 	if (!err)
-		err = receive_text(c->fd, detail_len, &reply->detail);
+		err = receive_text(c, detail_len, &reply->detail);
 	if (err) {
 		adm_reply_free(reply);
 		adm_disconnect(c);
@@ -136,10 +175,13 @@ static int call_with(struct adm_client *c, const struct adm_req *req, int file,
 	int err = !buf ? -ENOMEM : !len ? -E2BIG : 0;
 
 	*reply = (struct adm_reply){ 0 };
-	if (!err && c->fd < 0 && adm_connect(c, c->port))
-		err = -ENOTCONN;
+	call_begins(c);
+	if (!err && c->fd < 0) {
+		err = open_connection(c, c->port);
+		err = err && err != -ETIMEDOUT ? -ENOTCONN : err;
+	}
 	if (!err)
-		err = send_all(c->fd, buf, len, file);
+		err = send_all(c, buf, len, file);
 	secret_free(buf, size);
 	if (!err)
 		return adm_next(c, reply);

@@ -11,6 +11,8 @@
 struct adm_client {
 	int fd; /* -1: not connected */
 	int port;
+	unsigned timeout_s; /* of a whole call, however it trickles; 0: it takes its time */
+	uint64_t until_ns;  /* ours */
 };
 
 struct adm_reply {
@@ -19,12 +21,13 @@ struct adm_reply {
 	char *detail; /* NUL-terminated reason of a refusal, or lines of warnings; "" when none */
 };
 
-/* 0 or -errno: what socket(2) or connect(2) say, -ENAMETOOLONG. */
+/* 0 or -errno: what socket(2) or connect(2) say, -ENAMETOOLONG, -ETIMEDOUT. */
 int adm_connect(struct adm_client *c, int port) must_check;
 /* Connects first when there is no connection. 0: @reply is filled, whatever its status is, and the
  * caller frees it with adm_reply_free(). A store that the daemon is not allowed to open is opened
  * here, see ADM_NEEDS_FILE. -E2BIG: the request is too large. -ENOTCONN: no daemon, or
- * it went away before it answered. -EPROTO, -ENOMEM. After an error the connection is closed. */
+ * it went away before it answered. -ETIMEDOUT, -EPROTO, -ENOMEM. After an error the connection is
+ * closed. */
 int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *reply) must_check;
 /* The next answer to a request that has more than one (ADM_WATCH); waits for it. As adm_call(). */
 int adm_next(struct adm_client *c, struct adm_reply *reply) must_check;

@@ -515,7 +515,9 @@ int machine_read(struct adm_client *c, struct machine *m, char **text, char *err
 	rc = adm_call(c, &req, &reply);
 	if (rc) {
 		snprintf(err, err_len, "%s",
-			 rc == -ENOTCONN ? "no tgtd answers" : strerror(-rc));
+			 rc == -ENOTCONN  ? "no tgtd answers" :
+			 rc == -ETIMEDOUT ? "tgtd does not answer in time" :
+					    strerror(-rc));
 		return rc;
 	}
 	if (reply.status == ADM_OK) {

@@ -99,7 +99,7 @@ def value(samples, name, **labels):
 
 
 # ---- a few targets with work done
-store = folder + '/a"b\\c'
+store = folder + '/a"b\\c<img src=x onerror=document.body.dataset.hurt=1>\u00e9'
 with open(store, 'w') as f:
     f.truncate(1 << 24)
 for tid in (1, 2):
@@ -119,6 +119,17 @@ def login(target):
     return p
 
 
+def login_as(name):
+    """By a name of any bytes that a login takes."""
+    p = Peer()
+    p.send(p.login_pdu([], data=b'InitiatorName=' + name + b'\0SessionType=Normal\0TargetName=' + IQN.encode() + b'.2\0'))
+    head, _ = p.recv()
+    assert head[0] == 0x23 and not head[36], head
+    return p
+
+
+ODD = b'iqn.2026-11.x:<svg/onload="document.body.dataset.hurt=2">\\\xc3\xa9\xff</td><script>document.body.dataset.hurt=3</script>'
+SHOWN = ODD.decode('utf-8', 'replace')
 peer = login(IQN + '.1')
 for i in range(7):
     peer.out(peer.read(i * 8, 8))
@@ -196,7 +207,11 @@ is_so('many looks are few questions', asked < 10 * (3 + (time.monotonic() - begu
 is_so('it ends when it is told to', e.end() == 0)
 
 e = Exporter('--initiators')
+odd = login_as(ODD)
 s = e.samples()
+is_so('an initiator with an odd name', [dict(l)['initiator'] for (n, l), v in s.items() if n == 'tgtd_initiator_commands_total' and
+                                        dict(l)['tid'] == '2'] == [SHOWN.replace('\\', '\\\\').replace('"', '\\"')], s)
+odd.close()
 is_so('initiators', [v for (n, l), v in s.items() if n == 'tgtd_initiator_commands_total' and dict(l)['initiator'] == peer.name] == [int(adm('conn stat --tid 1').split()[14])], s)
 e.end()
 e = Exporter(TGT_IPC_SOCKET=folder + '/nobody')
@@ -212,6 +227,7 @@ if not browser.find():
     print('ok the page in a browser # SKIP chromium is not installed')
 else:
     e = Exporter()
+    odd = login_as(ODD)
     work = subprocess.Popen([sys.executable, '-c', '''
 import sys, time
 sys.path.insert(0, 'tests/support')
@@ -240,6 +256,9 @@ while time.monotonic() < end:
     page = b.value('document.body.innerText')
     is_so('LUs, initiators and threads are in it',
           all(t in page for t in ('1:1', '2:1', peer.name, 'lu-1:1', 'Node 0', 'IOPS', IQN + '.2')), page)
+    is_so('names are text, whatever is in them', SHOWN in page and store in b.value("[...document.querySelectorAll('#lus td')].map(t => t.textContent)") and
+          b.value("document.body.dataset.hurt === undefined && !document.querySelector('main img, main script, svg[onload]')"), page)
+    odd.close()
     is_so('with rates', b.wait("[...document.querySelectorAll('.total b')].some(b => /^[1-9]/.test(b.textContent)) && "
                                "document.querySelector('#lus td:nth-child(4)').textContent !== '0'"), page)
     drawn = """(id => { const c = document.getElementById(id), d = c.getContext('2d').getImageData(50, 0, c.width - 60, c.height - 20).data;

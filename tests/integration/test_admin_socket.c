@@ -23,7 +23,7 @@ static struct tgt t;
 
 static int raw(void)
 {
-	struct adm_client c;
+	struct adm_client c = { .fd = -1 };
 
 	ck_assert_int_eq(adm_connect(&c, 0), 0);
 	return c.fd;
@@ -464,7 +464,7 @@ START_TEST(other_users)
 	ck_assert_int_eq(chmod(t.dir, 0755), 0);
 	pid = fork();
 	if (!pid) {
-		struct adm_client c;
+		struct adm_client c = { .fd = -1 };
 
 		if (setgid(65534) || setuid(65534) || adm_connect(&c, 0))
 			_exit(2);
@@ -475,7 +475,7 @@ START_TEST(other_users)
 	/* the right user in another group is another, too */
 	pid = fork();
 	if (!pid) {
-		struct adm_client c;
+		struct adm_client c = { .fd = -1 };
 
 		if (setgid(65534) || adm_connect(&c, 0))
 			_exit(2);

@@ -70,6 +70,23 @@ is "a filter" [ "$out" = 1:3 ]
 out=$("$top" --once --delay 0.2)
 is "--once as text" has "1:1"
 is "... has all tables" has "lu-1:1"
+out=$(python3 - "$port" $iqn.2 "$top" <<'PY'
+import json, subprocess, sys
+sys.path.insert(0, 'tests/support')
+sys.dont_write_bytecode = True
+from iscsi_peer import Peer
+Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
+p = Peer()
+name = b'iqn.2026-11.x:<b>"\\\xff\xc3\xa9\xc2\x9b2J'
+p.send(p.login_pdu([], data=b'InitiatorName=' + name + b'\0SessionType=Normal\0TargetName=' + Peer.target.encode() + b'\0'))
+assert not p.recv()[0][36]
+text = subprocess.run([sys.argv[3], '--once', '-d', '0.1'], capture_output=True, check=True).stdout
+d = json.loads(subprocess.run([sys.argv[3], '--once', '--json', '-d', '0.1'], capture_output=True, check=True).stdout.decode())
+assert 'iqn.2026-11.x:<b>"\\\ufffd\u00e9??2J ' in text.decode(), text
+assert name.decode('utf-8', 'replace') in [i['initiator'] for i in d['initiators']], d
+PY
+) 2>&1
+is "a name with odd bytes does not speak to the terminal" test $? = 0
 out=$("$top" --view nothing 2>&1)
 is "a view that is none" [ $? = 22 ]
 out=$("$top" --json 2>&1)

@@ -20,7 +20,6 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "events/clock.h"
@@ -39,9 +38,10 @@ static struct {
 	struct machine machine;
 	bool known;	   /* @machine and @json are what the daemon said at @asked_ns */
 	char *json, err[200];
+	struct MHD_Response *metrics; /* of @machine; NULL: nobody has asked for them yet */
 	uint64_t asked_ns; /* 0: never */
 	bool initiators, unreachable;
-} g = { .client.fd = -1 };
+} g = { .client = { .fd = -1, .timeout_s = DAEMON_TIMEOUT_S } };
 
 static void say(const char *fmt, ...) printf_like(1, 2);
 static void say(const char *fmt, ...)
@@ -59,16 +59,26 @@ static void say(const char *fmt, ...)
 
 static int ask_daemon(void)
 {
-	const struct timeval timeout = { .tv_sec = DAEMON_TIMEOUT_S };
 	int rc = g.client.fd < 0 ? adm_connect(&g.client, g.client.port) : 0;
 
 	if (rc) {
 		snprintf(g.err, sizeof(g.err), "no tgtd answers: %s", strerror(-rc));
 		return rc;
 	}
-	setsockopt(g.client.fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-	setsockopt(g.client.fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	return machine_read(&g.client, &g.machine, &g.json, g.err, sizeof(g.err));
+}
+
+/* Who is still being sent the metrics keeps them. */
+static void forget(void)
+{
+	if (g.known)
+		machine_free(&g.machine);
+	g.known = false;
+	free(g.json);
+	g.json = NULL;
+	if (g.metrics)
+		MHD_destroy_response(g.metrics);
+	g.metrics = NULL;
 }
 
 static void refresh(void)
@@ -79,10 +89,7 @@ static void refresh(void)
 
 	if (g.asked_ns && now - g.asked_ns < SNAPSHOT_NS)
 		return;
-	if (g.known)
-		machine_free(&g.machine);
-	free(g.json);
-	g.json = NULL;
+	forget();
 	rc = ask_daemon();
 	/* it may have closed a connection on which nobody asked, or be another one by now */
 	if (rc == -ENOTCONN && connected)
@@ -98,14 +105,9 @@ static void refresh(void)
 
 /* ---- HTTP ------------------------------------------------------------------------------------ */
 
-/* Takes @response. Nothing here is for other sites' scripts, frames, or caches on the way. */
-static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type,
-			      struct MHD_Response *response)
+/* Nothing here is for other sites' scripts, frames, or caches on the way. */
+static void add_headers(struct MHD_Response *response, const char *type)
 {
-	enum MHD_Result rc;
-
-	if (!response)
-		return MHD_NO;
 	MHD_add_response_header(response, "Content-Type", type);
 	MHD_add_response_header(response, "Cache-Control", "no-store");
 	MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
@@ -113,6 +115,17 @@ static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const c
 	MHD_add_response_header(response, "Content-Security-Policy",
 				"default-src 'none'; script-src 'self'; style-src 'self'; "
 				"connect-src 'self'; base-uri 'none'; frame-ancestors 'none'");
+}
+
+/* Takes @response. */
+static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type,
+			      struct MHD_Response *response)
+{
+	enum MHD_Result rc;
+
+	if (!response)
+		return MHD_NO;
+	add_headers(response, type);
 	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
 		MHD_add_response_header(response, "Allow", "GET, HEAD");
 	rc = MHD_queue_response(c, status, response);
@@ -127,19 +140,25 @@ static enum MHD_Result sentence(struct MHD_Connection *c, unsigned status, const
 						      MHD_RESPMEM_MUST_COPY));
 }
 
+/* Many who scrape at once get one text: a thousand LUs have megabytes of it. */
 static enum MHD_Result answer_metrics(struct MHD_Connection *c)
 {
 	struct text text;
 
 	refresh();
-	openmetrics(g.known ? &g.machine : NULL, g.initiators, &text);
-	if (text.failed) {
-		free(text.buf);
-		return sentence(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+	if (!g.metrics) {
+		openmetrics(g.known ? &g.machine : NULL, g.initiators, &text);
+		if (!text.failed)
+			g.metrics = MHD_create_response_from_buffer(text.len, text.buf,
+								    MHD_RESPMEM_MUST_FREE);
+		if (!g.metrics) {
+			free(text.buf);
+			return sentence(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+		}
+		add_headers(g.metrics,
+			    "application/openmetrics-text; version=1.0.0; charset=utf-8");
 	}
-	return answer(c, MHD_HTTP_OK,
-		      "application/openmetrics-text; version=1.0.0; charset=utf-8",
-		      MHD_create_response_from_buffer(text.len, text.buf, MHD_RESPMEM_MUST_FREE));
+	return MHD_queue_response(c, MHD_HTTP_OK, g.metrics);
 }
 
 static enum MHD_Result answer_machine(struct MHD_Connection *c)
@@ -333,9 +352,7 @@ int main(int argc, char **argv)
 	if (fd < 0)
 		return 1;
 	rc = serve(fd);
-	if (g.known)
-		machine_free(&g.machine);
-	free(g.json);
+	forget();
 	adm_disconnect(&g.client);
 	return rc;
 }

@@ -293,16 +293,46 @@ static void nodes(struct text *t, const struct machine *m)
 	}
 }
 
-/* Two threads may have one name for a moment, when a LU goes and comes again: the number of such a
- * one among its like tells them apart. */
-static unsigned namesakes(const struct machine *m, uint32_t i)
+static int thread_compare(const void *a, const void *b)
 {
-	return i && !strcmp(m->threads[i].name, m->threads[i - 1].name) ? namesakes(m, i - 1) + 1 :
-									   0;
+	const struct machine_thread *x = *(const struct machine_thread *const *)a;
+	const struct machine_thread *y = *(const struct machine_thread *const *)b;
+	const int c = strcmp(x->name, y->name);
+
+	return c ? c : x < y ? -1 : x > y;
+}
+
+/* Two threads may have one name for a moment, when a LU goes and comes again, and they need not
+ * stand together: the number of each among its like, the older ones first, tells them apart.
+ * [m->nthreads], the caller's to free. NULL: no memory. */
+static unsigned *namesakes(const struct machine *m)
+{
+	const struct machine_thread **sorted = calloc(m->nthreads + 1, sizeof(*sorted));
+	unsigned *nr = calloc(m->nthreads + 1, sizeof(*nr));
+
+	for (uint32_t i = 0; sorted && i < m->nthreads; i++)
+		sorted[i] = &m->threads[i];
+	if (sorted)
+		qsort(sorted, m->nthreads, sizeof(*sorted), thread_compare);
+	for (uint32_t i = 1; sorted && nr && i < m->nthreads; i++)
+		if (!strcmp(sorted[i]->name, sorted[i - 1]->name))
+			nr[sorted[i] - m->threads] = nr[sorted[i - 1] - m->threads] + 1;
+	if (!sorted) {
+		free(nr);
+		nr = NULL;
+	}
+	free(sorted);
+	return nr;
 }
 
 static void threads(struct text *t, const struct machine *m)
 {
+	unsigned *nr = namesakes(m);
+
+	if (!nr) {
+		t->failed = true;
+		return;
+	}
 	for (size_t k = 0; k < ARRAY_SIZE(thread_figures); k++) {
 		const struct figure *f = &thread_figures[k];
 
@@ -311,11 +341,12 @@ static void threads(struct text *t, const struct machine *m)
 			begin(t, f->name, "_total");
 			label(t, "thread", m->threads[i].name, true);
 			label_number(t, "node", m->threads[i].node, false);
-			if (namesakes(m, i))
-				label_number(t, "nr", namesakes(m, i), false);
+			if (nr[i])
+				label_number(t, "nr", nr[i], false);
 			sample(t, f, &m->threads[i], 1);
 		}
 	}
+	free(nr);
 }
 
 static void targets(struct text *t, const struct machine *m)

@@ -11,6 +11,7 @@
 
 #define DELAY_MIN 0.1
 #define DELAY_MAX 3600
+#define DAEMON_TIMEOUT_S 5 /* for an answer: then it counts as not there, and keys work */
 
 __attribute__((noreturn)) static void help(void)
 {
@@ -106,7 +107,9 @@ int main(int argc, char **argv)
 		{ "version", no_argument, NULL, 'V' },
 		{ NULL, 0, NULL, 0 },
 	};
-	struct wish w = { .sort = -1, .delay = 2, .client.fd = -1 };
+	struct wish w = { .sort = -1,
+			  .delay = 2,
+			  .client = { .fd = -1, .timeout_s = DAEMON_TIMEOUT_S } };
 	const char *sort = NULL;
 	bool alone = false, json = false;
 	char *end;

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "events/utf8.h"
+
 static void scaled(double v, const char *const *units, unsigned n, double step, char *out,
 		   size_t size)
 {
@@ -18,13 +20,20 @@ static void scaled(double v, const char *const *units, unsigned n, double step, 
 	snprintf(out, size, "%.*f%s", v >= 99.95 || (!i && v == floor(v)) ? 0 : 1, v, units[i]);
 }
 
-/* What a terminal would obey is shown as '?'. */
+/* What a terminal would obey, or what is no UTF-8, is shown as '?'. */
 static void plain(const char *text, char *out, size_t size)
 {
 	size_t n = 0;
 
-	for (; *text && n + 1 < size; text++)
-		out[n++] = (unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text;
+	while (*text) {
+		const size_t len = utf8_shown_length(text), more = MAX(len, 1u);
+
+		if (n + more >= size)
+			break;
+		memcpy(out + n, len ? text : "?", more);
+		n += more;
+		text += more;
+	}
 	out[n] = 0;
 }
 

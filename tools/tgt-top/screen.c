@@ -56,8 +56,8 @@ static void draw_line(int y, const struct table *t, const struct column *by, con
 		const struct column *c = &t->columns[i];
 		const int width = MIN((int)c->width, COLS - x);
 
-		if (row)
-			print_value(c, row, text, sizeof(text));
+		if (row) /* whole characters, as many as bytes fit */
+			print_value(c, row, text, MIN((size_t)width + 1, sizeof(text)));
 		else
 			snprintf(text, sizeof(text), "%s", c->title);
 		if (!row && c == by)
