@@ -7,7 +7,7 @@
  *     tgtd:cmd_start     scsi_cmd *, CDB *, LUN field        a command begins; again if it was held
  *     tgtd:cmd_answer    scsi_cmd *, CDB *, SCSI status      its answer has been handed to the wire
  *     tgtd:cache_miss    store's name, offset, bytes         a read has to load something
- *     tgtd:store_start   blk_req *, enum blk_op, offset, bytes   a file or device is asked
+ *     tgtd:store_start   blk_req *, enum blk_op, offset, bytes   a file, device or server is asked
  *     tgtd:store_done    blk_req *, enum blk_op, 0 or -errno     it has answered
  *
  * Arguments are numbers or addresses, and are there already: a probe works nothing out.

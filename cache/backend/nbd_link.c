@@ -11,6 +11,7 @@
 #include "cache/backend/nbd_link.h"
 #include "events/clock.h"
 #include "events/log.h"
+#include "events/probe.h"
 
 #define CONNECT_S 10u
 #define TRIES_MAX 3u /* of one request, each on a connection of its own */
@@ -244,6 +245,7 @@ static void nbd_finish(struct nbd_link *l, struct blk_req *req, int status)
 						      "write",
 				(unsigned long long)req->len, (unsigned long long)req->offset,
 				strerror(-status));
+	PROBE3(store_done, req, req->op, status);
 	blk_complete(req, status);
 }
 
@@ -388,6 +390,7 @@ void nbd_link_submit(struct nbd_link *l, struct blk_req *req)
 	req->drv_word[W_STATE] = req->drv_word[W_AT] = 0;
 	req->drv_word[W_NUMBER] = ++numbers;
 	req->msg.handle = nbd_arrived;
+	PROBE4(store_start, req, req->op, req->offset, req->len);
 	loop_post(l->loop, &req->msg);
 }
 

@@ -125,14 +125,29 @@ is "... with FUA, too" prints 0
 is "... by flushes" test "$(wc -l <"$dir/flushes")" -ge 2
 peer check 1 second
 is "... and read back" prints same
+"$bin/tgtadm" --op watch --mode system --name store >"$dir/events" 2>&1 &
+watcher=$!
+events_have() {
+	for _ in $(seq 200); do
+		out=$(cat "$dir/events")
+		has "$1" && return
+		sleep 0.1
+	done
+	return 1
+}
+is "somebody watches stores" events_have watching
 touch "$dir/flush-fails"
 peer sync 1
 is "a flush that fails once is told" prints 2
+is "... also to who watches" events_have "store what=doubtful text=nbd+unix:"
 peer sync 1
 is "... and every SYNC after it: the server says it once" prints 2
 adm --op update --mode logicalunit --tid 1 --lun 1 --params refresh=1
 peer sync 1
 is "... until somebody has looked" prints 0
+is "... which is told, too" events_have "store what=trusted text=nbd+unix:"
+kill $watcher
+wait $watcher 2>/dev/null
 peer unsynced 1 second
 kill -9 "$server"
 wait "$server" 2>/dev/null
@@ -141,6 +156,20 @@ peer fua 1
 is "a server that was away: a write with FUA tells of its own data" prints 0
 peer sync 1
 is "... the SYNC that what was before it may be lost" prints 2
+adm --op delete --mode logicalunit --tid 1 --lun 1
+
+echo "# a slow server"
+kit g --filter=delay memory size=64M delay-read=10ms
+lu 1 "$(at g)" --bsopts cache=none
+peer write 1 slow
+peer check 1 slow
+is "it is served" prints same
+adm --op latency --mode logicalunit --tid 1 --lun 1
+# tgt lun class figure count mean p50 ...: most reads take the store that long
+is "... and its time is the store's" awk '
+	$3 == "read" && $4 == "store" { store = $7 }
+	$3 == "read" && $4 == "total" { total = $7 }
+	END { exit !(store >= 9400 && store > total / 2) }' <<<"$out"
 adm --op delete --mode logicalunit --tid 1 --lun 1
 
 echo "# read-only, other sizes"
