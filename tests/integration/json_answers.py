@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What test_json.sh asks: every show and stat as text and as JSON, compared."""
-import json, os, re, subprocess, sys, threading
+import json, os, re, subprocess, sys, threading, time
 sys.path.insert(0, 'tests/support')
 sys.dont_write_bytecode = True
 from iscsi_peer import Peer
@@ -66,6 +66,10 @@ for tid in (1, 2, 7):
 must('logicalunit new --tid 1 --lun 9', '--backing-store', store)
 must('logicalunit update --tid 1 --lun 3 --params vendor_id=ACME,readonly=1')
 must('target update --tid 1 --name MaxBurstLength --value 524288')
+must('logicalunit update --tid 1 --lun 1 --params iops_limit=700000,bandwidth_burst=8M,bandwidth_limit=4G')
+limited = b'iqn.2026-11.x:<b>"\\\xff\xc3\xa9='.replace(b'"', b"'")
+must('target update --tid 1 --params iops_limit=5,write_bandwidth_limit=1M', '--initiator-name', limited)
+must('target update --tid 1 --params iops_limit=6', '--initiator-name', limited + b'2')
 must('account new --user bob --password ' + SECRET)
 must('account new --user eve --password ' + SECRET)
 must('account bind --user eve --tid 2 --outgoing')
@@ -128,11 +132,17 @@ is_so('its size', lu['size'] == 1 << 23 and lu['block_size'] == 512)
 is_so('limits', (targets[2]['luns'][1]['limits'], lu['limits']) ==
       ({'read_iops_limit': 70, 'bandwidth_burst': 2048}, {}), targets[2]['luns'])
 is_so('a property', targets[0]['luns'][2]['readonly'] is True and lu['readonly'] is False)
+limits = {'iops_limit': 700000, 'bandwidth_limit': 4 << 30, 'bandwidth_burst': 8 << 20}
+is_so('limits of a LU', targets[0]['luns'][1]['limits'] == limits and lu['limits'] == {}, targets[0]['luns'])
+name = limited.decode('utf-8', 'replace')
+is_so('limits of initiators, whatever they are called', targets[0]['initiator_limits'] ==
+      [{'name': name, 'iops_limit': 5, 'write_bandwidth_limit': 1 << 20}, {'name': name + '2', 'iops_limit': 6},
+       {'name': 'iqn.a:\ufffd', 'iops_limit': 1}] and targets[1]['initiator_limits'] == [], targets[0]['initiator_limits'])
 is_so('an initiator', [s['initiator'] for s in targets[0]['sessions']] == [peer.name] and
       targets[0]['sessions'][0]['connections'][0]['address'] == '127.0.0.1', targets[0]['sessions'])
 is_so('ties and masks', targets[2]['accounts'][0]['initiators'] == ['iqn.a.b:c'] and
       targets[2]['initiator_names'] == [{'name': 'iqn.a.b:c', 'luns': '1,3'}], targets[2])
-keys = dict(l.split('=', 1) for l in text('target show --tid 1').replace('\udcff', '\ufffd').splitlines())
+keys = dict(l.split('=', 1) for l in text('target show --tid 1').encode('utf-8', 'surrogateescape').decode('utf-8', 'replace').splitlines())
 is_so('keys of a target', {k: str(v) for k, v in said['target show --tid 1']['keys'].items()} == keys)
 keys = dict(l.split('=', 1) for l in text('session show --tid 1 --sid ' + sid).splitlines())
 is_so('keys of a session', {k: str(v) for k, v in said['session show --tid 1 --sid ' + sid]['keys'].items()} == keys)
@@ -156,10 +166,14 @@ is_so('the configuration', config['targets'][0]['settings'] == {'MaxBurstLength'
       lun3['settings'] == {'bs-type': 'ram', 'vendor_id': 'ACME', 'readonly': '1'}, config['targets'][0])
 is_so('limits of initiators', config['targets'][2]['initiator_limits'] ==
       [{'name': 'iqn.a.b:c', 'limits': 'iops_limit=500,bandwidth_limit=1M'}] and
-      config['targets'][0]['initiator_limits'] == [{'name': 'iqn.a:\ufffd', 'limits': 'iops_limit=1'}], config['targets'])
+      {'name': 'iqn.a:\ufffd', 'limits': 'iops_limit=1'} in config['targets'][0]['initiator_limits'], config['targets'])
 is_so('where a password is kept', config['discovery_accounts'][0]['password_file'] == folder.decode() + '/password')
 is_so('accounts', [a['user'] for a in said['account show']['accounts']] ==
       [l.strip() for l in text('account show').splitlines()[1:] if not l.startswith('        ')])
+cache = said['cache show']
+is_so('the cache: no resize yet', cache['resize'] == {'state': 'none', 'target': None, 'elapsed_ns': None, 'blocks_waited_for': 0,
+      'error': None} and cache['largest_size'] >= cache['size'] > 0, cache)
+is_so('the cache: its memory', sorted(cache['memory']) == ['error', 'locked', 'preparing'], cache)
 machine = said['system stat --name machine']
 for name in ('threads', 'targets', 'lus', 'sessions'):
     table = machine[name]
@@ -178,6 +192,8 @@ is_so('latency: a histogram', total['count'] == 5 == sum(n for _, _, n in total[
       all(a <= b for a, b, _ in total['buckets']) and total['p50_ns'] <= total['p99_ns'] <= total['max_ns'], total)
 is_so('latency: parts', sum(r['sum_ns'] for r in reads if r['figure'] != 'total') == total['sum_ns'] > 0, reads)
 is_so('latency: of all and of a target', total in said['system latency']['latency'] and total in said['target latency --tid 1']['latency'])
+is_so('latency: what was waited for', all(sum(r['waits_ns'].values()) == r['sum_ns'] for r in reads if r['figure'] == 'waiting') and
+      not any('waits_ns' in r for r in reads if r['figure'] != 'waiting'), reads)
 packed = one['latency']['read']
 bounds = machine['latency_bounds_ns']
 is_so('the machine: latency', packed['count'] == 5 and packed['sum_ns'] == total['sum_ns'] and
@@ -186,12 +202,34 @@ slow = said['logicalunit slow --tid 1 --lun 1']['slow']
 is_so('slow commands', slow and all(sum(s['parts_ns'].values()) == s['total_ns'] and
                                     sum(s['waits_ns'].values()) == s['parts_ns']['waiting'] for s in slow), slow)
 
+# ---- by session, when asked for; a wait that is known; the cache resized
+must('system update --name latency_initiators --value on')
+must('logicalunit update --tid 1 --lun 1 --params iops_limit=20,iops_burst=1')
+for i in range(3):
+    peer.out(peer.read(i, 8))
+    assert peer.wait_status(peer.itt - 1)[1] == 0
+rows = ask('logicalunit latency --tid 1 --lun 1')['latency']
+mine = [(r['class'], r['sid'], r['count']) for r in rows if r['figure'] == 'session']
+is_so('latency: by session', mine == [('read', int(sid), 3)], rows)
+is_so('latency: of a limit', [r['waits_ns']['limit'] > 5e7 for r in rows if (r['class'], r['figure']) == ('read', 'waiting')] == [True], rows)
+must('system update --name latency_initiators --value off')
+must('logicalunit update --tid 1 --lun 1 --params iops_limit,iops_burst')
+must('cache update --params size=24m')
+resize = None
+for _ in range(600):
+    resize = ask('cache show')
+    if resize['resize']['state'] == 'done':
+        break
+    time.sleep(0.1)
+is_so('the cache: resized', resize['resize']['state'] == 'done' and resize['resize']['target'] == 24 << 20 == resize['size'] and
+      resize['resize']['elapsed_ns'] >= 0, resize)
+
 # ---- totals outlive the session
 peer.close()
 while ask('session show')['sessions']:
     pass
 after = ask('logicalunit stat --tid 1 --lun 1')
-is_so('totals outlive sessions', after['statistics'] == [] and after['totals'][0]['rd_done_cmds'] == 5, after)
+is_so('totals outlive sessions', after['statistics'] == [] and after['totals'][0]['rd_done_cmds'] == 8, after)
 
 # ---- refusals
 for words in ('target new --tid 9 -T iqn.x:y', 'logicalunit delete --tid 1 --lun 1', 'system update --name debug --value off'):

@@ -1,12 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# tgtadm --op watch: logins, failed logins, changes and messages come as lines and as JSON; a watcher
-# that does not read keeps nobody waiting and is told what it missed; there is a limit on watchers.
+# tgtadm --op watch: logins, failed logins, what befalls stores, reservations taken away, changes and
+# messages come as lines and as JSON, whatever names have in them; a watcher that does not read keeps
+# nobody waiting and is told what it missed; there is a limit on watchers.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 iqn=iqn.2026-11.org.tgtd.test:watch
-daemon_start ours
+# As long as there is a file $SICK, every third write to a store called bad-* fails.
+export SICK=$dir/sick
+export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
+preload=
+if command -v cc >/dev/null; then
+	cc -shared -fPIC -O1 -o "$dir/sick.so" tests/preload/sick_stores.c -ldl
+	preload=$dir/sick.so
+fi
+LD_PRELOAD=$preload daemon_start ours --seccomp off
 watchers=()
 watcher() { # FILE OPTIONS...
 	local file=$1
@@ -60,6 +69,72 @@ kinds = {line["event"] for line in lines}
 assert all("time" in line for line in lines), lines
 assert {"watching", "change", "login", "logout", "login_failed", "message"} <= kinds, kinds
 assert any(line["event"] == "login" and line["tid"] == 1 for line in lines)' "$dir/json"
+
+# Who may not come in.
+adm --mode target --op new --tid 2 -T $iqn.2
+load $iqn.2 --initiator iqn.2026-11.x:stranger >/dev/null 2>&1
+is "an initiator that is not let in" comes "$dir/all" \
+	"Z login_failed what=020[123] initiator=iqn.2026-11.x:stranger address=127.0.0.1 text=$iqn.2: "
+
+# Reservations taken away; names with anything in them that a login lets in.
+python3 - "$port" $iqn <<'PY' || failures=$((failures + 1))
+import struct, sys
+sys.path.insert(0, 'tests/support')
+sys.dont_write_bytecode = True
+from iscsi_peer import Peer
+Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
+
+
+def pr_out(p, action, key, action_key, kind=1):
+    data = struct.pack('>QQ8x', key, action_key)
+    p.out(p.command(bytes([0x5f, action, kind, 0, 0, 0, 0, 0, 24]), 0xa1, 24, data))
+    return p.wait_status(p.itt - 1)[1]
+
+
+a, b = Peer().login().ready(), Peer().login().ready()
+done = [pr_out(a, 0, 0, 1), pr_out(b, 0, 0, 2), pr_out(a, 1, 1, 0), pr_out(b, 4, 2, 1), pr_out(b, 3, 2, 0)]
+print('ok registered, reserved, preempted, cleared' if done == [0] * 5 else 'not ok preempted: %r' % done)
+for name in (b'iqn.2026-11.x:<script>alert("1")</script>\\', b'iqn.2026-11.x:\xc3\xa9\xff\xc2\x9b31m'):
+    p = Peer()
+    keys = b'InitiatorName=' + name + b'\0SessionType=Normal\0TargetName=' + Peer.target.encode() + b'\0'
+    p.send(p.login_pdu([], data=keys))
+    head, _ = p.recv()
+    assert head[0] == 0x23 and not head[36], head
+    p.close()
+sys.exit(done != [0] * 5)
+PY
+is "a preempted reservation" comes "$dir/all" 'Z access what=preempt tid=1 lun=1 initiator=iqn\S+ address=127.0.0.1'
+is "one that was cleared" comes "$dir/all" 'Z access what=clear tid=1 lun=1 initiator='
+is "odd names: as a line" comes "$dir/all" 'login tid=1 .*initiator=iqn.2026-11.x:é\?\?\?31m address'
+is "odd names: as JSON" comes "$dir/json" '"event":"login".*x:é'
+is "each an object with the name" python3 -c '
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+names = {line.get("initiator") for line in lines}
+assert "iqn.2026-11.x:<script>alert(\"1\")</script>\\" in names, names
+assert "iqn.2026-11.x:\u00e9\ufffd\u009b31m" in names, names' "$dir/json"
+
+# A store that fails, and is well again.
+if [ -z "$preload" ]; then
+	echo "ok a store that fails # SKIP no compiler"
+else
+	truncate -s 64m "$dir/bad-1"
+	adm --mode logicalunit --op new --tid 1 --lun 2 -b "$dir/bad-1"
+	touch "$SICK"
+	fails() {
+		for _ in $(seq 90); do
+			load $iqn --lun 2 --read 0 --bs 64k --depth 4 --count 12 >/dev/null 2>&1
+			sleep 0.5
+			grep -q "$1" "$dir/all" && return
+		done
+		out=$(cat "$dir/all")
+		return 1
+	}
+	is "a store that fails" fails "Z store what=failing text=.*/bad-1: "
+	rm "$SICK"
+	# ten seconds after the last failure, and the pause before the next try
+	is "and is well again" fails "Z store what=recovered text=.*/bad-1: "
+fi
 
 # One that does not read: the daemon answers, and it hears how much it has missed.
 python3 - "$dir/socket.0" <<'PY' || failures=$((failures + 1))

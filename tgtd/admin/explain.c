@@ -125,11 +125,16 @@ static unsigned percent(uint64_t part, uint64_t whole)
 	return whole ? (unsigned)MIN(part * 100 / whole, 100u) : 0;
 }
 
-static const struct explain_session *session_before(const struct explain_look *l, uint64_t id)
+/* They are told in one order, so it is mostly @at. */
+static const struct explain_session *session_before(const struct explain_look *l, unsigned at,
+						    uint64_t id)
 {
-	for (unsigned i = 0; i < l->nsessions; i++)
-		if (l->session[i].id == id)
-			return &l->session[i];
+	for (unsigned i = 0; i < l->nsessions; i++) {
+		const struct explain_session *s = &l->session[(at + i) % l->nsessions];
+
+		if (s->id == id)
+			return s;
+	}
 	return NULL;
 }
 
@@ -139,7 +144,7 @@ static void judge_sessions(const struct explain *x, struct judged *j)
 
 	for (unsigned i = 0; i < x->now.nsessions; i++) {
 		const struct explain_session *s = &x->now.session[i],
-					     *b = session_before(&x->before, s->id);
+					     *b = session_before(&x->before, i, s->id);
 		/* Small commands take time, too. */
 		const uint64_t moved = s->bytes - (b ? b->bytes : 0) +
 				       4096 * (s->cmds - (b ? b->cmds : 0));

@@ -10,6 +10,7 @@
 #include "events/bug.h"
 #include "events/clock.h"
 #include "events/metrics.h"
+#include "events/utf8.h"
 #include "tgtd/admin/json.h"
 
 #define STEP_NS (200 * NSEC_PER_USEC)
@@ -17,36 +18,19 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Bytes of the character that begins at @p, 0: none does (RFC 3629 4). */
-static size_t utf8_length(const unsigned char *p)
-{
-	size_t n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 :
-		   *p >= 0xf0 && *p < 0xf5 ? 4 : 0;
-
-	for (size_t i = 1; i < n; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	/* too long for what it says, a surrogate, or beyond U+10FFFF */
-	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
-	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))
-		return 0;
-	return n;
-}
-
 static json_t *repaired_text(const char *text)
 {
-	const unsigned char *p = (const unsigned char *)text;
 	char *copy = malloc(strlen(text) * 3 + 1), *to = copy;
 	json_t *value;
 
 	if (!copy)
 		return NULL;
-	while (*p) {
-		size_t n = utf8_length(p);
+	while (*text) {
+		size_t n = utf8_length(text);
 
-		memcpy(to, n ? (const char *)p : "\xef\xbf\xbd", n ? n : 3);
+		memcpy(to, n ? text : UTF8_REPLACEMENT, n ? n : 3);
 		to += n ? n : 3;
-		p += n ? n : 1;
+		text += n ? n : 1;
 	}
 	*to = 0;
 	value = json_string(copy);

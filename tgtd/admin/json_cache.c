@@ -31,6 +31,33 @@ static json_t *where_object(const struct mem_where *w)
 	return o;
 }
 
+/* Where a change of its size stands, and whether its memory stays where it is. */
+static void set_size(json_t *doc, const struct cache_info *i)
+{
+	static const char *const states[] = {
+		[CACHE_RESIZE_NONE] = "none",	  [CACHE_GROWING] = "grows",
+		[CACHE_SHRINKING] = "shrinks",	  [CACHE_RESIZE_DONE] = "done",
+		[CACHE_RESIZE_FAILED] = "failed",
+	};
+	json_t *resize = json_object(), *memory = json_object();
+	const bool any = i->resizing != CACHE_RESIZE_NONE;
+
+	ASSERT(i->resizing < ARRAY_SIZE(states));
+	doc_set_int(doc, "size", i->size);
+	doc_set_int(doc, "largest_size", i->size_max);
+	doc_set_text(resize, "state", states[i->resizing]);
+	doc_set(resize, "target", any ? json_integer((json_int_t)i->target) : json_null());
+	doc_set(resize, "elapsed_ns",
+		any ? json_integer((json_int_t)(i->resize_ms * NSEC_PER_MSEC)) : json_null());
+	doc_set_int(resize, "blocks_waited_for", i->waits_for);
+	doc_set_text(resize, "error", *i->resize_why ? i->resize_why : NULL);
+	doc_set(doc, "resize", resize);
+	doc_set_bool(memory, "preparing", i->preparing);
+	doc_set_int(memory, "locked", i->locked);
+	doc_set_text(memory, "error", i->lock_err ? strerror(-i->lock_err) : NULL);
+	doc_set(doc, "memory", memory);
+}
+
 enum adm_status json_cache(struct adm_call *call)
 {
 	json_t *doc = json_object(), *thresholds = json_object(), *nodes = json_array();
@@ -38,7 +65,7 @@ enum adm_status json_cache(struct adm_call *call)
 	struct cache_info i;
 
 	cache_get_info(adm.conf.cache, &i);
-	doc_set_int(doc, "size", i.size);
+	set_size(doc, &i);
 	doc_set_int(doc, "block_size", i.block);
 	doc_set_int(doc, "group_blocks", i.group);
 	doc_set_int(doc, "partitions_per_node", i.partitions);

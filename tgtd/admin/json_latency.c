@@ -5,6 +5,7 @@
 
 #include "events/bug.h"
 #include "tgtd/admin/json.h"
+#include "tgtd/iscsi/iscsi.h"
 
 /* ---- in the account of the machine ----------------------------------------------------------- */
 
@@ -100,6 +101,41 @@ static json_t *histogram_row(uint32_t tid, uint32_t lun, const char *class, cons
 	return row;
 }
 
+static json_t *waits_object(const uint64_t wait_ns[LAT_WAITS])
+{
+	json_t *waits = json_object();
+
+	for (unsigned w = 0; w < LAT_WAITS; w++)
+		doc_set_int(waits, lat_wait_names[w], wait_ns[w]);
+	return waits;
+}
+
+/* By session, where that is measured: for one LU alone, as in the text. */
+struct session_class {
+	struct doc *d;
+	struct scsi_lu *lu;
+	uint32_t tid, lun, last;
+};
+
+static void session_class_row(const struct iscsi_conn_info *info, void *arg)
+{
+	struct session_class *s = arg;
+	const enum lat_class class = (enum lat_class)s->d->at;
+	struct scsi_nexus *nexus;
+	struct lat_hist h;
+	json_t *row;
+
+	if (info->tsih == s->last) /* a further connection */
+		return;
+	s->last = info->tsih;
+	nexus = iscsi_session_nexus(info->tid, info->tsih);
+	if (!nexus || !scsi_lu_get_initiator(s->lu, nexus, class, &h))
+		return;
+	row = histogram_row(s->tid, s->lun, lat_class_names[class], "session", &h);
+	doc_set_int(row, "sid", info->tsih);
+	doc_add(s->d, NULL, row);
+}
+
 /* One class of one LU; d->at is the class. */
 static void class_rows(struct doc *d, uint32_t tid, uint32_t lun, struct scsi_lu *lu)
 {
@@ -109,11 +145,29 @@ static void class_rows(struct doc *d, uint32_t tid, uint32_t lun, struct scsi_lu
 	scsi_lu_get_latency(lu, &sums);
 	if (!sums.count[d->at])
 		return;
-	for (unsigned f = 0; f < LAT_FIGURES; f++)
-		if ((f == LAT_TOTAL || sums.sum_ns[d->at][f]) &&
-		    scsi_lu_get_histogram(lu, d->at, f, &h))
-			doc_add(d, NULL, histogram_row(tid, lun, lat_class_names[d->at],
-						       lat_figure_names[f], &h));
+	for (unsigned f = 0; f < LAT_FIGURES; f++) {
+		json_t *row;
+
+		if ((f != LAT_TOTAL && !sums.sum_ns[d->at][f]) ||
+		    !scsi_lu_get_histogram(lu, d->at, f, &h))
+			continue;
+		row = histogram_row(tid, lun, lat_class_names[d->at], lat_figure_names[f], &h);
+		if (f == LAT_WAITING)
+			doc_set(row, "waits_ns", waits_object(sums.wait_ns[d->at]));
+		if (f == LAT_TOTAL && sums.lost)
+			doc_set_int(row, "lost_commands", sums.lost); /* of all classes */
+		doc_add(d, NULL, row);
+	}
+}
+
+/* Of some sessions; d->tsih is 0 after the last. */
+static void session_rows_of(struct doc *d, struct adm_target *t, struct scsi_lu *lu)
+{
+	struct session_class s = { .d = d, .lu = lu, .tid = t->tid, .lun = d->lun };
+
+	d->tsih = lat_initiators() ?
+			  iscsi_conn_some(t->scsi, d->tsih, DOC_BATCH, session_class_row, &s) :
+			  0;
 }
 
 /* A class of a LU, or on to the next LU or target. */
@@ -131,14 +185,17 @@ static bool latency_step(struct doc *d)
 	lu = t ? doc_lu(t, one && !d->lun ? (uint32_t)req->lun : d->lun, &info) : NULL;
 	if (lu && (!one || info.conf.lun == req->lun)) {
 		d->lun = info.conf.lun;
-		class_rows(d, t->tid, info.conf.lun, lu);
-		if (++d->at == LAT_CLASSES) {
+		if (!d->tsih)
+			class_rows(d, t->tid, info.conf.lun, lu);
+		if (one)
+			session_rows_of(d, t, lu);
+		if (!d->tsih && ++d->at == LAT_CLASSES) {
 			d->at = 0;
 			d->lun++;
 		}
 		return true;
 	}
-	d->lun = d->at = 0;
+	d->lun = d->at = d->tsih = 0;
 	if (doc_target(d, true))
 		return true;
 	doc_close(d);
@@ -154,7 +211,7 @@ enum adm_status json_latency(struct adm_call *call, struct adm_target *t)
 
 static json_t *slow_row(const struct lat_slow *s)
 {
-	json_t *row = json_object(), *parts = json_object(), *waits = json_object();
+	json_t *row = json_object(), *parts = json_object();
 
 	doc_set_int(row, "ended_ns", s->ended_ns);
 	doc_set_int(row, "total_ns", s->total_ns);
@@ -166,9 +223,7 @@ static json_t *slow_row(const struct lat_slow *s)
 	for (unsigned f = LAT_WAITING; f < LAT_FIGURES; f++)
 		doc_set_int(parts, lat_figure_names[f], s->part_ns[f]);
 	doc_set(row, "parts_ns", parts);
-	for (unsigned w = 0; w < LAT_WAITS; w++)
-		doc_set_int(waits, lat_wait_names[w], s->wait_ns[w]);
-	doc_set(row, "waits_ns", waits);
+	doc_set(row, "waits_ns", waits_object(s->wait_ns));
 	doc_set_bool(row, "aborted", s->aborted);
 	doc_set_int(row, "status", s->status);
 	doc_set_text(row, "initiator", s->initiator);

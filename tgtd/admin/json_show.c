@@ -94,19 +94,21 @@ enum adm_status json_session_keys(struct adm_call *call, struct adm_out *lines)
 
 /* ---- targets --------------------------------------------------------------------------------- */
 
+/* Those of @conf that are set. */
+static void json_set_limits(json_t *row, const struct scsi_limit_conf *conf)
+{
+	for (unsigned k = 0; k < SCSI_LIMIT_KEYS; k++)
+		if (scsi_limit_value(conf, k))
+			doc_set_int(row, scsi_limit_keys[k], scsi_limit_value(conf, k));
+}
+
 static json_t *lu_row(const struct adm_target *t, const struct scsi_lu_info *info)
 {
 	const struct adm_lu *lu = registry_lu(t, info->conf.lun);
 	const bool medium = lu && lu->path;
 	const char *doubt = info->conf.blk ? blk_doubt(info->conf.blk) : NULL;
-	char limits[SCSI_LIMIT_TEXT];
-	struct adm_out lines = { 0 };
-	json_t *row = json_object();
+	json_t *row = json_object(), *limits = json_object();
 
-	scsi_limit_print(&info->conf.limit, limits, sizeof(limits));
-	for (char *c = limits; *c; c++)
-		*c = *c == ',' ? '\n' : *c;
-	out_puts(&lines, limits);
 	doc_set_int(row, "lun", info->conf.lun);
 	doc_set_text(row, "type", show_type_name(info->conf.device_type));
 	doc_set_text(row, "scsi_id", info->conf.scsi_id);
@@ -124,7 +126,8 @@ static json_t *lu_row(const struct adm_target *t, const struct scsi_lu_info *inf
 	doc_set_text(row, "backing_store_type", lu ? lu->bstype : "null");
 	doc_set_text(row, "backing_store_path", medium ? lu->path : NULL);
 	doc_set_text(row, "backing_store_flags", show_flags_text(lu ? lu->flags : 0));
-	doc_set(row, "limits", doc_of_lines(&lines));
+	json_set_limits(limits, &info->conf.limit);
+	doc_set(row, "limits", limits);
 	doc_set_text(row, "in_doubt", doubt);
 	return row;
 }
@@ -187,6 +190,24 @@ static void initiator_row(const char *rule, void *arg)
 	doc_add(b->d, NULL, row);
 }
 
+static bool some_limits(struct doc *d, struct adm_target *t)
+{
+	struct scsi_limit_conf conf;
+	const struct adm_set *set;
+
+	list_for_each(set, &t->limits, link) {
+		json_t *row;
+
+		if (!doc_take(d) || !scsi_target_get_limit(t->scsi, set->key, &conf))
+			continue;
+		row = json_object();
+		doc_set_text(row, "name", set->key);
+		json_set_limits(row, &conf);
+		doc_add(d, NULL, row);
+	}
+	return !doc_walked(d);
+}
+
 static void target_head(struct doc *d, const struct adm_target *t)
 {
 	doc_open(d, NULL, '{');
@@ -205,12 +226,14 @@ enum target_stage {
 	T_ACCOUNTS,
 	T_ADDRESSES,
 	T_INITIATORS,
+	T_LIMITS,
 	T_END,
 };
 
 static const char *const target_parts[] = {
 	[T_SESSIONS] = "sessions", [T_LUS] = "luns", [T_ACCOUNTS] = "accounts",
 	[T_ADDRESSES] = "initiator_addresses", [T_INITIATORS] = "initiator_names",
+	[T_LIMITS] = "initiator_limits",
 };
 
 /* Writes some of the part that d->stage says; false: that was all of it. */
@@ -237,6 +260,8 @@ static bool some_of_target(struct doc *d, struct adm_target *t)
 	case T_INITIATORS:
 		iscsi_acl_each(t->scsi, ISCSI_ACL_NAME, initiator_row, &b);
 		return !doc_walked(d);
+	case T_LIMITS:
+		return some_limits(d, t);
 	default:
 		return false;
 	}

@@ -14,12 +14,19 @@
 #include "events/bug.h"
 #include "events/clock.h"
 #include "events/report.h"
+#include "events/utf8.h"
 #include "tgtd/admin/admin_int.h"
 
 #define WATCHERS_MAX 8
 #define PENDING_MAX 65536 /* bytes of lines that one has not taken */
-#define LINE_MAX_ 4096
+#define LINE_MAX_ 6144
 #define INTERVAL (100 * NSEC_PER_MSEC)
+
+static_assert(LINE_MAX_ > 300 + 6 * (sizeof(((struct report *)0)->what) +
+				     sizeof(((struct report *)0)->initiator) +
+				     sizeof(((struct report *)0)->address) +
+				     sizeof(((struct report *)0)->text)),
+	      "a line holds a report of which each byte becomes six");
 
 struct adm_watcher {
 	struct list link;
@@ -70,21 +77,20 @@ static void line_time(struct line *l, uint64_t ns)
 }
 
 /* Foreign names: no byte of them begins a line, ends a word or speaks to the terminal. @text: the
- * last word of a line, which may have blanks. */
+ * last word of a line, which may have blanks. What is no UTF-8 is U+FFFD in JSON. */
 static void line_word(struct line *l, const char *key, const char *word, bool text)
 {
 	if (!*word)
 		return;
 	line_add(l, l->json ? ",\"%s\":\"" : " %s=", key);
-	for (; *word; word++) {
-		unsigned char ch = (unsigned char)*word;
-
-		if (l->json && (ch < ' ' || ch >= 0x7f || ch == '"' || ch == '\\'))
-			line_add(l, "\\u%04x", ch);
-		else if (!l->json && (ch < ' ' || ch == 0x7f || (ch == ' ' && !text)))
-			line_add(l, "?");
+	for (size_t n; *word; word += MAX(n, 1u)) {
+		n = l->json ? utf8_length(word) : utf8_shown_length(word);
+		if (l->json && n == 1 && (*word < ' ' || strchr("\"\\\x7f", *word)))
+			line_add(l, "\\u%04x", (unsigned)*word);
+		else if (!n || (!l->json && !text && *word == ' '))
+			line_add(l, "%s", l->json ? UTF8_REPLACEMENT : "?");
 		else
-			line_add(l, "%c", ch);
+			line_add(l, "%.*s", (int)n, word);
 	}
 	if (l->json)
 		line_add(l, "\"");

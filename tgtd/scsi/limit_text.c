@@ -74,16 +74,23 @@ bool scsi_limit_any(const struct scsi_limit_conf *c)
 	return any;
 }
 
-void scsi_limit_print(const struct scsi_limit_conf *c, char *out, size_t len)
+uint64_t scsi_limit_value(const struct scsi_limit_conf *c, unsigned key)
 {
 	struct scsi_limit_conf copy = *c;
+
+	ASSERT(key < SCSI_LIMIT_KEYS);
+	return *limit_field(&copy, key);
+}
+
+void scsi_limit_print(const struct scsi_limit_conf *c, char *out, size_t len)
+{
 	size_t n = 0;
 
 	ASSERT(len >= SCSI_LIMIT_TEXT);
 	*out = 0;
 	for (unsigned k = 0; k < SCSI_LIMIT_KEYS; k++)
-		if (*limit_field(&copy, k))
+		if (scsi_limit_value(c, k))
 			n += (size_t)snprintf(out + n, len - n, "%s%s=%llu", n ? "," : "",
 					      scsi_limit_keys[k],
-					      (unsigned long long)*limit_field(&copy, k));
+					      (unsigned long long)scsi_limit_value(c, k));
 }

@@ -146,9 +146,11 @@ struct scsi_limit_conf {
 #define SCSI_LIMIT_KEYS 8
 extern const char *const scsi_limit_keys[SCSI_LIMIT_KEYS];
 /* Takes @value for @key. 0, -EINVAL, -ENOENT another key; then @c is unchanged. Pure, as are the
- * next two. */
+ * next three. */
 int scsi_limit_parse(struct scsi_limit_conf *c, const char *key, const char *value) must_check;
 bool scsi_limit_any(const struct scsi_limit_conf *c); /* a limit, not just a burst */
+/* That of scsi_limit_keys[@key]: operations or bytes. 0: none, or the burst that is usual. */
+uint64_t scsi_limit_value(const struct scsi_limit_conf *c, unsigned key);
 /* "iops_limit=500,bandwidth_limit=1048576", or "". */
 #define SCSI_LIMIT_TEXT 400
 void scsi_limit_print(const struct scsi_limit_conf *c, char *out, size_t len);
