@@ -20,6 +20,7 @@
 #include "events/offload.h"
 #include "events/clock.h"
 #include "events/log.h"
+#include "events/longwork.h"
 #include "events/loop.h"
 #include "events/placement.h"
 #include "iser/iser.h"
@@ -55,6 +56,7 @@ struct daemon {
 	bool stopping;
 	uint64_t told_ns;	/* when the first signal said so */
 	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when that is not less */
+	uint64_t dirty_first, said_ns; /* what was dirty at first; when that was said last */
 	uid_t admin_uid; /* who started it */
 	gid_t admin_gid;
 };
@@ -85,6 +87,20 @@ __attribute__((noreturn)) static void leave_dirty(struct daemon *d, const char *
 	_exit(1);
 }
 
+/* At first, and then every ten seconds. What each store takes is said by the admin side. */
+static void say_dirty(struct daemon *d, uint64_t dirty)
+{
+	const uint64_t now = clock_now_ns();
+
+	if (!d->said_ns)
+		d->dirty_first = dirty;
+	else if (now - d->said_ns < LONGWORK_LOG_NS)
+		return;
+	d->said_ns = now;
+	log_notice("writing back %llu KiB before the end, of %llu",
+		   (unsigned long long)(dirty >> 10), (unsigned long long)(d->dirty_first >> 10));
+}
+
 static void main_deadline(struct timer *t)
 {
 	struct daemon *d = container_of(t, struct daemon, deadline);
@@ -102,7 +118,7 @@ static void main_deadline(struct timer *t)
 	d->dirty = dirty; /* or more than before: a SYNC has failed, and all is written again */
 	if (d->opt.stop_s && clock_now_ns() - d->dirty_ns >= d->opt.stop_s * NSEC_PER_SEC)
 		leave_dirty(d, "the stores take nothing any more");
-	log_notice("writing back %llu KiB before the end", (unsigned long long)(dirty >> 10));
+	say_dirty(d, dirty);
 	daemon_stopping(10 * NSEC_PER_SEC / 1000);
 	loop_timer_arm(d->main, &d->deadline, NSEC_PER_SEC);
 }

@@ -91,7 +91,7 @@ __attribute__((noreturn)) static void help(void)
 {
 	printf("tgtadm %s - administration of the SCSI target daemon tgtd\n\n"
 	       "Usage: tgtadm --mode <mode> --op <operation> [OPTION...]\n\n"
-	       "  --mode system --op show [--name config|counters|stores|failed-logins]\n"
+	       "  --mode system --op show [--name config|counters|stores|failed-logins|work]\n"
 	       "  --mode system --op stat|latency|delete\n"
 	       "  --mode system --op stat --name machine --json\n"
 	       "  --mode system --op watch [--name login,logout,login_failed,change,access,store,message]\n"

@@ -6,6 +6,7 @@
 #include "cache/engine/io_impl.h"
 #include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
+#include "events/longwork.h"
 
 #include <semaphore.h>
 #include <stdlib.h>
@@ -300,14 +301,30 @@ static uint64_t drop_all(struct cache_dev *dev)
 	return lost;
 }
 
+struct dev_writes {
+	struct longwork work;
+	const struct cache_dev *dev;
+};
+
+static uint64_t dev_writes_left(const struct longwork *w)
+{
+	const struct cache_dev *dev = container_of(w, struct dev_writes, work)->dev;
+
+	return dev_dirty_some(dev) << dev->cache->geo.block_shift;
+}
+
 static int cache_dev_write_all(struct cache_blk *cb)
 {
 	struct cache_dev *dev = cb->dev;
+	struct dev_writes writes = { .dev = dev, .work.left = dev_writes_left };
 	uint64_t before, left = dev_dirty(dev);
 	uint32_t failures;
 	bool again;
 	int status, tries = 0;
 
+	if (left)
+		longwork_begin(&writes.work, "writing back", left << dev->cache->geo.block_shift,
+			       "%s", cb->blk.path ? cb->blk.path : "?");
 	/* What fails is tried again as long as that gets more to the store, and what a failed SYNC
 	 * has left in doubt once more. */
 	do {
@@ -318,6 +335,7 @@ static int cache_dev_write_all(struct cache_blk *cb)
 		again = failures != __atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE) &&
 			tries++ < 2;
 	} while (status && (again || (left && left < before)));
+	longwork_end(&writes.work);
 	return status;
 }
 

@@ -84,6 +84,7 @@ static int populate_range(struct arena_prepare *p, const struct arena_range *r, 
 
 	for (size_t len; at < end && !err && (to_the_end || !stopped(p)); at += len) {
 		len = step_of(at, end);
+		longwork_add(&p->work, len);
 		if (dear < COLLAPSE_DEAR && len == HUGE_PAGE) {
 			bool ok = collapse(at, &cost);
 
@@ -222,7 +223,9 @@ static void *prepare(void *arg)
 	thread_background(true);
 	if (stopped(p)) /* it has been told to hurry before it was slow */
 		thread_background(false);
+	longwork_begin(&p->work, "preparing memory of", p->len, "%s", p->name);
 	err = populate_all(p);
+	longwork_end(&p->work);
 	if (err)
 		log_warn("%s: memory ran out while %zu MiB were prepared: %s", p->name,
 			 p->len >> 20, strerror(-err));

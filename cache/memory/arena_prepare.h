@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "cache/memory/where.h"
+#include "events/longwork.h"
 
 #define HUGE_PAGE MiB(2)
 #define COLLAPSE_TRIES 16 /* failures in a row after which there are no huge pages to be had */
@@ -34,6 +35,7 @@ struct arena_prepare {
 	pthread_t thread;
 	pthread_mutex_t lock; /* of: */
 	struct mem_where where; /* when it was looked at last; no bytes: never yet */
+	struct longwork work;	/* giving it its memory */
 	uint64_t locked;	/* bytes */
 	int lock_err;		/* why not more, or 0 */
 };

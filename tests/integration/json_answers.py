@@ -95,7 +95,7 @@ sid = str(peer.tsih)
 
 # ---- every verb that shows, both ways
 VERBS = ['system show', 'system show --name config', 'system show --name counters', 'system show --name stores',
-         'system show --name failed-logins', 'system stat', 'system stat --name all', 'system stat --name cache_',
+         'system show --name failed-logins', 'system show --name work', 'system stat', 'system stat --name all', 'system stat --name cache_',
          'target show', 'target show --tid 1', 'target stat --tid 1', 'logicalunit stat --tid 1 --lun 1',
          'account show', 'portal show', 'session show', 'session show --tid 1', 'session show --tid 1 --sid ' + sid,
          'session stat --tid 1', 'session stat --tid 1 --sid ' + sid, 'conn show --tid 1', 'conn stat --tid 1',

@@ -4,6 +4,7 @@
  */
 #include "events/bug.h"
 #include "events/log.h"
+#include "events/longwork.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
 
@@ -55,11 +56,22 @@ void admin_drain(void (*done)(void *arg), void *arg)
 	isns_leave(drain_targets, NULL);
 }
 
+/* Until the very end: also what is written back then. */
+static struct timer work_timer;
+
+static void work_tick(struct timer *t)
+{
+	longwork_log();
+	loop_timer_arm(adm.conf.main, t, LONGWORK_LOG_NS);
+}
+
 int admin_start(const struct admin_conf *conf)
 {
 	ASSERT(conf->main && conf->topo && conf->placement && conf->request_shutdown);
 	adm = (struct adm_state){ .conf = *conf, .isns_port = ISNS_PORT };
 	loop_deferred_init(&adm.drain, drain_step);
+	timer_init(&work_timer, work_tick);
+	loop_timer_arm(conf->main, &work_timer, LONGWORK_LOG_NS);
 	list_init(&adm.cache_keys);
 	registry_init();
 	return server_start(&(struct server_calls){ verbs_execute, watch_pushed, watch_gone });
@@ -70,6 +82,7 @@ void admin_stop(void)
 	isns_stop();
 	explain_stop();
 	loop_undefer(&adm.drain);
+	loop_timer_cancel(adm.conf.main, &work_timer);
 	server_stop();
 	set_drop_all(&adm.cache_keys);
 	apply_stop_central();

@@ -382,6 +382,8 @@ void show_target_keys(struct adm_out *out, struct adm_target *t);
 void show_system(struct adm_call *call);
 /* A line for each address and account name. */
 void show_failed_logins(struct adm_call *call);
+#define WORK_SHOWN 64 /* of long work; then how many more there are */
+void show_work(struct adm_call *call);
 void show_llds(struct adm_call *call);
 /* A line for each LUN with a medium: target, LUN, bytes of the store, bytes of a block. */
 void show_stores(struct adm_call *call);

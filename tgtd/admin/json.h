@@ -88,6 +88,7 @@ enum adm_status json_targets(struct adm_call *call);
 enum adm_status json_target_keys(struct adm_call *call, struct adm_target *t);
 enum adm_status json_system(struct adm_call *call);
 enum adm_status json_failed_logins(struct adm_call *call);
+enum adm_status json_work(struct adm_call *call);
 enum adm_status json_llds(struct adm_call *call);
 enum adm_status json_stores(struct adm_call *call);
 enum adm_status json_accounts(struct adm_call *call);

@@ -5,6 +5,7 @@
  */
 #include "events/bug.h"
 #include "events/log.h"
+#include "events/longwork.h"
 #include "tgtd/admin/json.h"
 #include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
@@ -401,6 +402,31 @@ enum adm_status json_system(struct adm_call *call)
 	doc_set(doc, "isns", isns);
 	doc_set_text(doc, "weak_secrets", adm.refuse_weak ? "refuse" : "warn");
 	doc_set_text(doc, "default_mask", iscsi_default_mask() ? "all" : "none");
+	return doc_answer(call, doc);
+}
+
+enum adm_status json_work(struct adm_call *call)
+{
+	struct longwork_info work[WORK_SHOWN];
+	const unsigned n = longwork_get(work, WORK_SHOWN);
+	json_t *doc = json_object(), *rows = json_array();
+
+	for (unsigned i = 0; i < MIN(n, WORK_SHOWN); i++) {
+		const struct longwork_info *w = &work[i];
+		json_t *row = json_object();
+
+		doc_set_text(row, "what", w->what);
+		doc_set_text(row, "name", w->name);
+		doc_set_int(row, "done", w->done);
+		doc_set(row, "total", w->total ? json_integer((json_int_t)w->total) : json_null());
+		doc_set_int(row, "elapsed_ns", w->elapsed_ns);
+		doc_set(row, "remaining_ns",
+			w->remaining_ns == UINT64_MAX ? json_null() :
+							json_integer((json_int_t)w->remaining_ns));
+		doc_append(rows, row);
+	}
+	doc_set(doc, "work", rows);
+	doc_set_int(doc, "not_shown", n - MIN(n, WORK_SHOWN));
 	return doc_answer(call, doc);
 }
 

@@ -8,6 +8,7 @@
 
 #include "events/bug.h"
 #include "events/log.h"
+#include "events/longwork.h"
 #include "events/metrics.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
@@ -354,6 +355,21 @@ void show_stores(struct adm_call *call)
 					   info.conf.lun, info.size, info.block_size);
 		}
 	}
+}
+
+void show_work(struct adm_call *call)
+{
+	struct longwork_info work[WORK_SHOWN];
+	const unsigned n = longwork_get(work, WORK_SHOWN);
+
+	for (unsigned i = 0; i < MIN(n, WORK_SHOWN); i++) {
+		char text[LONGWORK_NAME + 120];
+
+		longwork_text(&work[i], text, sizeof(text));
+		out_printf(&call->out, "%s\n", text);
+	}
+	if (n > WORK_SHOWN)
+		out_printf(&call->out, "and %u more\n", n - WORK_SHOWN);
 }
 
 void show_llds(struct adm_call *call)

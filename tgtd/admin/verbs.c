@@ -35,6 +35,7 @@ static const struct {
 	{ "counters", show_counters, json_counters },
 	{ "stores", show_stores, json_stores },
 	{ "failed-logins", show_failed_logins, json_failed_logins },
+	{ "work", show_work, json_work },
 };
 
 static enum adm_status system_show(struct adm_call *call)

@@ -11,6 +11,7 @@
  * may be spared by a rate (tgtadm: sanitize_rate), which may change on the way.
  */
 #include <stdlib.h>
+#include "events/longwork.h"
 #include "events/timer.h"
 #include "tgtd/scsi/commands/commands.h"
 
@@ -46,6 +47,7 @@ struct scsi_sanitize {
 	struct loop_msg *waiter;     /* the LU is being deleted */
 	struct loop *waiter_home;
 	_Atomic uint32_t progress;   /* of 65536 */
+	struct longwork work;	     /* the same, for administrators */
 	int status;
 };
 
@@ -86,6 +88,7 @@ static void sanitize_end(struct scsi_sanitize *s, int status)
 	if (s->cmd)
 		scsi_job_done(s->cmd);
 	s->cmd = NULL;
+	longwork_end(&s->work);
 	pthread_mutex_unlock(&lu->lock);
 	if (status < 0)
 		log_ratelimited(LOG_LVL_ERROR, "scsi: %s target %u LUN %u failed: %s",
@@ -177,6 +180,7 @@ static void sanitize_step(struct scsi_sanitize *s)
 
 	s->progress = (uint32_t)(((__uint128_t)s->pass * s->size + s->at) * 65536 /
 				 ((__uint128_t)s->passes * MAX(s->size, 1u)));
+	longwork_done(&s->work, s->pass * s->size + s->at);
 	io->flags = BLK_F_BACKGROUND;
 	io->offset = s->at;
 	io->done = stepped;
@@ -227,6 +231,8 @@ static void sanitize_drained(struct loop_msg *m)
 		return;
 	}
 	scsi_tokens_written(s->lu, 0, s->size);
+	longwork_begin(&s->work, s->sa == FORMAT ? "formatting" : "sanitizing",
+		       s->passes * s->size, "target %u LUN %u", s->lu->target->tid, s->lu->lun);
 	s->paced_ns = clock_now_ns();
 	s->paced = 0;
 	sanitize_step(s);

@@ -29,6 +29,7 @@ static void xcopy_finish(struct scsi_cmd *cmd)
 			      x->stop || scsi_aborted(cmd));
 	if (x->aborter)
 		scsi_job_done(x->aborter);
+	longwork_end(&x->work);
 	free(x);
 }
 
@@ -54,6 +55,7 @@ static void chunk_written(struct scsi_cmd *cmd)
 	x->to += io->len;
 	x->left -= io->len;
 	x->copied += io->len;
+	longwork_done(&x->work, x->copied);
 	if (x->recorded)
 		scsi_copy_progress(cmd, x->list_id, (uint16_t)x->segment, x->copied);
 	xcopy_next_chunk(cmd);
@@ -176,6 +178,22 @@ static void xcopy_pin(struct xcopy *x, unsigned i, struct scsi_itl *itl)
 		scsi_use_begin(&x->use[i], itl, x->cmd);
 }
 
+/* Of all segments; 0: nobody knows, since one of them will fail. */
+static uint64_t xcopy_bytes(const struct xcopy *x)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < x->nsegment; i++) {
+		const uint8_t *s = x->segments + i * SEGMENT_LEN;
+		const struct scsi_itl *itl = cscd_itl(x, get_be16(s + (s[1] & 0x02 ? 6 : 4)));
+
+		if (!itl)
+			return 0;
+		bytes += (uint64_t)get_be16(s + 10) << itl->lu->block_shift;
+	}
+	return bytes;
+}
+
 /* The copy moves to a command of its own; @cmd is answered. The record goes with it. */
 static void go_background(struct scsi_cmd *cmd)
 {
@@ -213,6 +231,8 @@ static void go_background(struct scsi_cmd *cmd)
 	cmd->fini = NULL;
 	bg->priv = x;
 	bg->fini = xcopy_finish;
+	longwork_begin(&x->work, "copying for", xcopy_bytes(x), "target %u LUN %u", lu->target->tid,
+		       lu->lun);
 	scsi_done(cmd);
 	xcopy_next_chunk(bg);
 }

@@ -3,6 +3,7 @@
 #ifndef TGTD_SCSI_COMMANDS_XCOPY_H
 #define TGTD_SCSI_COMMANDS_XCOPY_H
 
+#include "events/longwork.h"
 #include "tgtd/scsi/commands/commands.h"
 
 /* What became of a copy, for RECEIVE COPY STATUS. Kept per LU, oldest dropped. */
@@ -78,6 +79,7 @@ struct xcopy {
 	struct scsi_itl *src, *dst;
 	uint64_t from, to, left; /* bytes */
 	uint64_t copied;
+	struct longwork work; /* of a background copy */
 };
 
 /* copy_far.c: looks in other targets for the descriptors that are not the own target's. Then calls
