@@ -233,7 +233,7 @@ account-file loose $dir/secret
 portal 127.0.0.1:$port
 cache-affinity inline
 cache-threshold 64k
-cache-size 32m
+cache-size $("$bin/tgtadm" -m cache -o show | sed -n 's/^ *Size: \([0-9]*\) MiB/\1m/p')
 debug off
 latency_initiators $1
 stopped-driver iser
