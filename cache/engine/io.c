@@ -153,6 +153,42 @@ void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
 		done(&io->req);
 }
 
+/* A walk along the I/O of a partition gives the lock back now and then. Its place in the list is
+ * kept by an entry of its own, of no device, which others pass by. */
+bool io_join_first(struct cache_dev *dev, struct partition *p, struct blk_req *req,
+		   const struct io_match *m)
+{
+	struct cache_io place, *io;
+	struct list *at;
+	uint32_t visits = 0;
+	bool found = false;
+
+	place.dev = NULL;
+	list_init(&place.link);
+	leaf_lock(&p->lock);
+	for (at = p->inflight.next; at != &p->inflight && !found; at = at->next, visits++) {
+		if (visits == LEAF_VISITS) {
+			list_add_tail(at, &place.link); /* before it */
+			leaf_visit(&p->lock, visits);
+			leaf_unlock(&p->lock);
+			visits = 0;
+			leaf_lock(&p->lock);
+			at = place.link.next;
+			list_del(&place.link);
+			if (at == &p->inflight)
+				break;
+		}
+		io = list_entry(at, struct cache_io, link);
+		found = io->dev == dev && (io->kind == IO_FLUSH || !m->flushes) &&
+			io->block < m->end && m->first < io->block + io->nblocks;
+		if (found)
+			op_join(req, io);
+	}
+	leaf_visit(&p->lock, visits);
+	leaf_unlock(&p->lock);
+	return found;
+}
+
 void io_wake(struct cache *c)
 {
 	if (__atomic_load_n(&c->io_waiting, __ATOMIC_RELAXED))

@@ -50,6 +50,16 @@ void io_wake(struct cache *cache);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 
+/* I/O that a walk looks for. */
+struct io_match {
+	uint64_t first, end; /* it touches these blocks; end is not included */
+	bool flushes;	     /* and writes them back */
+};
+/* Joins the first of @dev's in flight in @p that is such, within a pass of @req. True: there is
+ * one. No lock held: it is had for LEAF_VISITS of them at a time. */
+bool io_join_first(struct cache_dev *dev, struct partition *p, struct blk_req *req,
+		   const struct io_match *m);
+
 /* ---- excl.c: ranges that DISCARD, ZERO and atomic writes own --------------------------------- */
 /* Does a DISCARD or ZERO own part of [block, block+n)? Partition lock held. */
 bool excl_blocks_slow(struct cache_dev *dev, uint64_t block, uint64_t n);

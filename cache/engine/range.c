@@ -35,14 +35,10 @@ static void drain_page(struct cache_dev *dev, struct partition *p, struct block 
 
 static void drain_part(struct cache_dev *dev, struct partition *p, const struct span *s, void *arg)
 {
+	const struct io_match m = { s->first, s->end, false };
 	struct drain *d = arg;
-	struct cache_io *io;
-	list_for_each(io, &p->inflight, link)
-		if (io->dev == dev && io->block < s->end && s->first < io->block + io->nblocks) {
-			d->busy = true;
-			op_join(d->req, io);
-			break;
-		}
+
+	d->busy |= io_join_first(dev, p, d->req, &m);
 }
 
 enum drained { DRAIN_DONE, DRAIN_MORE, DRAIN_WAIT };

@@ -26,9 +26,8 @@ void span_parts(struct cache_dev *dev, const struct span *s,
 	for (uint64_t k = 0; k < MIN(groups, c->nparts); k++) {
 		struct partition *p =
 			groups < c->nparts ? dev_part(dev, (g0 + k) << shift) : c->part[k];
-		leaf_lock(&p->lock);
+
 		fn(dev, p, s, arg);
-		leaf_unlock(&p->lock);
 	}
 }
 

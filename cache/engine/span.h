@@ -22,8 +22,7 @@ struct span {
 };
 
 struct span span_of(const struct cache *c, const struct blk_req *req);
-/* Calls @fn for each partition that the span has blocks in, locked, at least once; @fn looks at no
- * blocks. */
+/* Calls @fn for each partition that the span has blocks in, at least once. No lock is held. */
 void span_parts(struct cache_dev *dev, const struct span *s,
 		void (*fn)(struct cache_dev *dev, struct partition *p, const struct span *s,
 			   void *arg),

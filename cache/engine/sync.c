@@ -72,19 +72,12 @@ static uint32_t collect_blocks(struct pass *t, struct partition *p, uint64_t fir
 /* Joins the first write-back in flight that is in the way. */
 static void join_inflight(struct pass *t, struct partition *p)
 {
-	struct cache_io *io;
+	const struct io_match m = { t->first, t->end, true };
 
-	leaf_lock(&p->lock);
-	list_for_each(io, &p->inflight, link) {
-		if (io->dev != t->dev || io->kind != IO_FLUSH || io->block >= t->end ||
-		    io->block + io->nblocks <= t->first)
-			continue;
-		t->found = true;
-		op_of(t->req)->flags |= OP_F_OTHERS;
-		op_join(t->req, io);
-		break;
-	}
-	leaf_unlock(&p->lock);
+	if (!io_join_first(t->dev, p, t->req, &m))
+		return;
+	t->found = true;
+	op_of(t->req)->flags |= OP_F_OTHERS;
 }
 
 /*

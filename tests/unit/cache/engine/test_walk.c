@@ -276,5 +276,68 @@ START_TEST(walks_give_the_lock_back)
 }
 END_TEST
 
+static unsigned ended;
+static void one_ended(struct blk_req *req)
+{
+	ck_assert_int_eq(req->status, 0);
+	ended++;
+}
+
+static bool submit_one(struct blk_req *req, enum blk_op op, uint64_t at, uint64_t len)
+{
+	blk_req_init(req);
+	req->op = op;
+	req->offset = at;
+	req->len = len;
+	req->done = one_ended;
+	return bt_submit(&t, req);
+}
+
+/* SYNC and DISCARD look for I/O in flight: they give the lock back after 64, find what is in their
+ * way behind hundreds that are not, and wait for it. */
+START_TEST(much_in_flight)
+{
+	static const struct ct_shape s = { "size=64m,partitions=1,readahead=off", 1, GiB(1), 512,
+					   false, 0, 20000 };
+	static struct blk_req reads[500], late, discard, sync;
+	static uint8_t buf[4096];
+	uint64_t locked;
+
+	open_walk(&s);
+	for (unsigned k = 0; k < 2; k++) {
+		struct blk_req *over_all = k ? &sync : &discard;
+
+		ended = 0;
+		for (unsigned i = 0; i < ARRAY_SIZE(reads); i++)
+			ck_assert(!submit_one(&reads[i], BLK_READ, MiB(100) + i * MiB(1), 4096));
+		if (k) {
+			ck_assert_int_eq(bt_write(&t, MiB(900), 4096, buf, 0), 0);
+			ck_assert(!submit_one(&late, BLK_SYNC, MiB(900), 4096));
+		} else {
+			ck_assert(!submit_one(&late, BLK_READ, MiB(900), 4096));
+		}
+		locked = times_locked();
+		ck_assert(!submit_one(over_all, k ? BLK_SYNC : BLK_DISCARD, MiB(800), MiB(200)));
+		locked = times_locked() - locked;
+		ck_assert_msg(locked >= ARRAY_SIZE(reads) / 64, "%zu in flight, in %llu holds",
+			      ARRAY_SIZE(reads), (unsigned long long)locked);
+		while (ended < ARRAY_SIZE(reads) + 2) {
+			loop_step(t.loop, 1);
+			ck_assert(!over_all->status || late.done);
+		}
+		for (unsigned i = 0; i < ARRAY_SIZE(reads); i++) {
+			blk_req_release(&reads[i]);
+			blk_req_fini(&reads[i]);
+		}
+		blk_req_release(&late);
+		blk_req_fini(&late);
+		blk_req_fini(over_all);
+		ck_assert(list_empty(&cache->part[0]->inflight));
+		ck_assert_int_eq(bt_op(&t, BLK_DISCARD, MiB(100), MiB(600), 0), 0);
+	}
+	ct_close(&t, cache);
+}
+END_TEST
+
 UNIT_TABLE("walk", 30, { model, ARRAY_SIZE(shapes) }, { many_scattered_blocks },
-	   { walks_give_the_lock_back })
+	   { walks_give_the_lock_back }, { much_in_flight })
