@@ -88,8 +88,9 @@ static void sync_begins(struct sync_group *g)
 {
 }
 
-static void aio_sync_over(struct sync_group *g, int status)
+static bool aio_sync_over(struct sync_group *g, int status)
 {
+	return true;
 }
 
 static void sync_tell(struct blk_req *req, int status)

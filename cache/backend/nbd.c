@@ -63,10 +63,11 @@ static void nbd_sync_begins(struct sync_group *g)
 }
 
 /* Before anybody is told: a server may say it once. */
-static void nbd_sync_over(struct sync_group *g, int status)
+static bool nbd_sync_over(struct sync_group *g, int status)
 {
 	if (status)
 		store_may_have_lost(&container_of(g, struct nbd, syncs)->doubt);
+	return true;
 }
 
 /* The connection is gone, and with it maybe a server's memory: the next SYNC fails. */

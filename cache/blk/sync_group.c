@@ -28,13 +28,12 @@ static void tell_all(struct sync_group *g, struct list *members, int status)
 	}
 }
 
-/* The call is over. True: the next one is to be made. */
+/* The call is over, and what had to be done. True: the next one is to be made. */
 static bool group_over(struct sync_group *g, struct list *told)
 {
 	const int status = g->call.status;
 
 	list_init(told);
-	g->over(g, status);
 	leaf_lock(&g->lock);
 	list_splice_tail(told, &g->now);
 	if (status) {
@@ -65,6 +64,8 @@ static void run(struct sync_group *g)
 			return;
 		int status = g->call.status;
 
+		if (!g->over(g, status))
+			return;
 		more = group_over(g, &told);
 		tell_all(g, &told, status);
 	}
@@ -73,7 +74,14 @@ static void run(struct sync_group *g)
 static void call_done(struct blk_req *call)
 {
 	struct sync_group *g = container_of(call, struct sync_group, call);
-	int status = call->status;
+
+	if (g->over(g, call->status))
+		sync_group_go_on(g);
+}
+
+void sync_group_go_on(struct sync_group *g)
+{
+	int status = g->call.status;
 	struct list told;
 	bool more = group_over(g, &told);
 

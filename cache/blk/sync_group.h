@@ -25,14 +25,18 @@ struct sync_group {
 	/* Makes the call with group->call, whose done is set; as blk_submit(). On the loop of the
 	 * member who happens to be first, or where the call before it ended. */
 	bool (*start)(struct sync_group *g);
-	/* It began (before start()), and it is over: before anybody is told. Same loop. */
+	/* It began (before start()), and it is over: before anybody is told. Same loop. False:
+	 * there is something to be done first, and then it says sync_group_go_on(). */
 	void (*begins)(struct sync_group *g);
-	void (*over)(struct sync_group *g, int status);
+	bool (*over)(struct sync_group *g, int status);
 	/* Tells a member, on that loop; the group may go with its last member. */
 	void (*tell)(struct blk_req *member, int status);
 };
 
 void sync_group_init(struct sync_group *g);
+/* What over() had to do is done: members are told, and the next call is made. On that loop; the
+ * group may go with its last member. */
+void sync_group_go_on(struct sync_group *g);
 /* No call is under way. */
 void sync_group_fini(struct sync_group *g);
 /*

@@ -127,6 +127,12 @@ struct cache_dev {
 	uint64_t syncing_epoch;	/* of the lower device's SYNC under way */
 	struct sync_group syncs;
 	_Atomic bool maybe_lost; /* of what was written: SYNCs fail */
+	struct dev_doubt {
+		_Atomic bool walking;	 /* for what is in doubt after a failed SYNC */
+		_Atomic uint64_t blocks; /* that were */
+		struct offload_job job;
+		struct offload_lane lane;
+	} doubt;
 	struct dev_record record;
 	/* Ranges that DISCARD and ZERO own while they are at work: nobody fills, commits or flushes
 	 * in them. nexcl is read under a partition lock (see excl_blocks()). */
@@ -294,6 +300,14 @@ void epoch_raise(_Atomic uint64_t *what, uint64_t to);
 /* ---- stable.c -------------------------------------------------------------------------------- */
 /* Of a device that nobody uses yet: its epochs, and the SYNCs of its lower device. */
 void stable_init(struct cache_dev *dev);
+/* @b, an indexed block, is about to be replaced by another one: is what it has in doubt, then all
+ * of it is dirty. Lock held. */
+void stable_replaced_slow(struct cache_dev *dev, struct partition *p, struct block *b);
+static inline void stable_replaced(struct cache_dev *dev, struct partition *p, struct block *b)
+{
+	if (unlikely(atomic_load_explicit(&dev->doubt.walking, memory_order_relaxed)))
+		stable_replaced_slow(dev, p, b);
+}
 /* An administrator has looked after the store. */
 void stable_trust(struct cache_dev *dev);
 

@@ -20,6 +20,7 @@ static bool move_dirty(struct partition *p, struct block *from, uint32_t *visits
 	 * that. Who waits for blocks comes first. */
 	if (dev->closing || excl_blocks(dev, from->block, 1) || !list_empty(&p->waitq))
 		return false;
+	stable_replaced(dev, p, from);
 	to = part_alloc_idle(p, BLOCK_NONE, visits);
 	if (!to)
 		return false;

@@ -16,6 +16,12 @@
  *
  * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it
  * begins.
+ *
+ * To find what is in doubt all headers of the cache are looked at, LEAF_VISITS in a hold of a lock,
+ * by a thread that serves no commands. Nobody is told of the SYNC until that is done, and none of
+ * the lower device's begins. Blocks that a write replaces meanwhile, or that move, might get from
+ * where the walk has not been to where it has: who replaces one looks at it first
+ * (stable_replaced()).
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
@@ -54,47 +60,70 @@ static void dirty_again(struct cache_dev *dev, struct partition *p, struct block
 	}
 }
 
-/* How many blocks. */
-static uint64_t all_dirty_again(struct cache_dev *dev)
+/* @b, an indexed block of @dev's, is dirty again if it is in doubt. True: it was, and is. Lock
+ * held. */
+static bool doubt_block(struct cache_dev *dev, struct partition *p, struct block *b)
 {
-	const uint64_t stable = atomic_load(&dev->stable);
-	struct cache *c = dev->cache;
-	uint64_t n = 0;
+	struct block_priv *bp = block_priv(p, b);
 
-	for (uint32_t i = 0; i < c->nparts; i++) {
-		struct partition *p = c->part[i];
-
-		leaf_lock(&p->lock);
-		for (uint32_t nth = 0; nth < p->nblocks; nth++) {
-			const uint32_t k = part_nth(p, nth);
-			struct block *b = &p->hdr[k];
-
-			if (b->device != dev->identity || b->state < BLOCK_FILLING ||
-			    b->state > BLOCK_FLUSHING)
-				continue;
-			/* It may have been with the store already, too. */
-			if (p->priv[k].io && p->priv[k].io->kind == IO_FLUSH)
-				p->priv[k].io->again = true;
-			if (p->priv[k].written <= stable)
-				continue;
-			/* A part stays for others: this store may never take anything again. */
-			if (b->state != BLOCK_DIRTY && b->state != BLOCK_FLUSHING &&
-			    part_unclean(p) >= p->nblocks - p->nblocks / PART_KEPT) {
-				epoch_raise(&dev->left_epoch, p->priv[k].written);
-				continue;
-			}
-			dirty_again(dev, p, b);
-			n++;
-		}
-		leaf_unlock(&p->lock);
+	/* It may have been with the store already, too. */
+	if (bp->io && bp->io->kind == IO_FLUSH)
+		bp->io->again = true;
+	if (bp->written <= atomic_load_explicit(&dev->stable, memory_order_relaxed))
+		return false;
+	/* A part stays for others: this store may never take anything again. */
+	if (b->state != BLOCK_DIRTY && b->state != BLOCK_FLUSHING &&
+	    part_unclean(p) >= p->nblocks - p->nblocks / PART_KEPT) {
+		epoch_raise(&dev->left_epoch, bp->written);
+		return false;
 	}
-	return n;
+	dirty_again(dev, p, b);
+	return true;
+}
+
+void stable_replaced_slow(struct cache_dev *dev, struct partition *p, struct block *b)
+{
+	if (doubt_block(dev, p, b))
+		atomic_fetch_add_explicit(&dev->doubt.blocks, 1, memory_order_relaxed);
+}
+
+/* One hold of @p's lock, from its @from-th block on. Where to go on, or 0: all has been seen. */
+static uint32_t doubt_some(struct cache_dev *dev, struct partition *p, uint32_t from)
+{
+	uint32_t n = 0, end;
+
+	leaf_lock(&p->lock);
+	end = MIN(from + LEAF_VISITS, p->nblocks);
+	for (uint32_t i = from; i < end; i++) {
+		struct block *b = &p->hdr[part_nth(p, i)];
+
+		if (b->device == dev->identity && b->state >= BLOCK_FILLING &&
+		    b->state <= BLOCK_FLUSHING)
+			n += doubt_block(dev, p, b);
+	}
+	leaf_visit(&p->lock, end > from ? end - from : 0);
+	end = end < p->nblocks ? end : 0;
+	leaf_unlock(&p->lock);
+	atomic_fetch_add_explicit(&dev->doubt.blocks, n, memory_order_relaxed);
+	return end;
+}
+
+/* All that is in doubt. Any thread. */
+static void doubt_all(struct offload_job *job)
+{
+	struct cache_dev *dev = container_of(job, struct cache_dev, doubt.job);
+	struct cache *c = dev->cache;
+
+	for (uint32_t i = 0; i < c->nparts; i++)
+		for (uint32_t at = doubt_some(dev, c->part[i], 0); at;)
+			at = doubt_some(dev, c->part[i], at);
+	atomic_store(&dev->doubt.walking, false);
 }
 
 static void sync_failed(struct cache_dev *dev, int status)
 {
 	const char *path = dev->lower->path ? dev->lower->path : "?";
-	uint64_t n = all_dirty_again(dev);
+	const uint64_t n = atomic_load(&dev->doubt.blocks);
 
 	if (__atomic_load_n(&dev->nexcl, __ATOMIC_ACQUIRE))
 		stable_left(dev);
@@ -132,14 +161,32 @@ static void lower_begins(struct sync_group *g)
 	dev->syncing_epoch = atomic_fetch_add(&dev->epoch, 1);
 }
 
-static void lower_over(struct sync_group *g, int status)
+static void doubt_over(struct offload_job *job)
+{
+	struct cache_dev *dev = container_of(job, struct cache_dev, doubt.job);
+
+	sync_failed(dev, dev->syncs.call.status);
+	sync_group_go_on(&dev->syncs);
+}
+
+static bool lower_over(struct sync_group *g, int status)
 {
 	struct cache_dev *dev = dev_of_group(g);
 
-	if (status)
-		sync_failed(dev, status);
-	else
+	if (!status) {
 		epoch_raise(&dev->stable, dev->syncing_epoch);
+		return true;
+	}
+	atomic_store(&dev->doubt.blocks, 0);
+	atomic_store(&dev->doubt.walking, true);
+	if (!dev->cache->stepped) {
+		offload_submit(&dev->doubt.lane, &dev->doubt.job, loop_current(), doubt_all,
+			       doubt_over);
+		return false;
+	}
+	doubt_all(&dev->doubt.job);
+	sync_failed(dev, status);
+	return true;
 }
 
 void stable_init(struct cache_dev *dev)

@@ -267,6 +267,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		return;
 	}
 	op = block_priv(p, old);
+	stable_replaced(dev, p, old);
 	if (!whole && !op->io && block_unseen(old)) {
 		memcpy(block_data(old) + ((size_t)from << SECTOR_SHIFT),
 		       block_data(fresh) + ((size_t)from << SECTOR_SHIFT),

@@ -623,6 +623,7 @@ static void run_shape(const struct shape *sh)
 		(unsigned long long)g.at_once);
 	bt_fini(&t); /* closes the device */
 	cache_destroy(g.cache);
+	offload_fini();
 	free(g.write_of);
 	ck_assert_uint_eq(g.stale, 0);
 	ck_assert_uint_eq(g.torn, 0);

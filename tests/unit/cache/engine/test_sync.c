@@ -385,6 +385,110 @@ START_TEST(what_a_failed_sync_leaves_in_doubt_is_written_again)
 }
 END_TEST
 
+/* C5: to find what is in doubt all headers are looked at, 64 in a hold of a partition's lock. */
+START_TEST(a_failed_sync_gives_the_lock_back)
+{
+	uint64_t holds = 0, headers = 0;
+
+	clock_fake_set(clock_now_ns());
+	open_cache("size=64m,partitions=2", 1);
+	lossy();
+	write_at(0, KiB(64));
+	written_back();
+	disk->fail_syncs = 1;
+	for (uint32_t i = 0; i < cache->nparts; i++) {
+		headers += cache->part[i]->nblocks;
+		holds -= cache->part[i]->lock.version;
+	}
+	ck_assert_int_eq(sync_all(), -EIO);
+	for (uint32_t i = 0; i < cache->nparts; i++)
+		holds += cache->part[i]->lock.version;
+	ck_assert_msg(holds >= headers / LEAF_VISITS, "%llu headers in %llu holds",
+		      (unsigned long long)headers, (unsigned long long)holds);
+	ck_assert_int_eq(sync_all(), 0);
+	ck_assert(on_medium(0, KiB(64)));
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* Between two holds writes go on. What is in doubt beside the sectors that they write is not
+ * forgotten when the block gets another place. */
+START_TEST(replaced_while_a_failed_sync_is_looked_at)
+{
+	clock_fake_set(clock_now_ns());
+	for (unsigned k = 0; k < 3; k++) {
+		struct cache_dev *dev;
+		struct blk_req held;
+
+		open_cache("size=16m,block=16k,partitions=1", 1);
+		lossy();
+		dev = cache_dev_of(t.blk);
+		write_at(KiB(32), KiB(16));
+		written_back();
+		blk_req_init(&held);
+		held.op = BLK_READ;
+		held.offset = KiB(32);
+		held.len = KiB(16);
+		if (k) /* somebody looks at it: then it is not written in place */
+			ck_assert_int_eq(bt_run_plain(&t, &held), 0);
+		atomic_store(&dev->doubt.walking, k < 2);
+		write_at(KiB(36), KiB(4));
+		atomic_store(&dev->doubt.walking, false);
+		written_back();
+		/* All of the block has been written again, not only what was written. */
+		ck_assert_uint_eq(disk->write_bytes, KiB(16) + (k < 2 ? KiB(16) : KiB(4)));
+		blk_req_release(&held);
+		blk_req_fini(&held);
+		close_cache();
+	}
+	clock_fake_off();
+}
+END_TEST
+
+/* Whoever serves commands does not look itself: its loop goes on while that waits for a lock. */
+START_TEST(a_failed_sync_is_looked_at_elsewhere)
+{
+	struct topology topo;
+	struct cache_conf conf = { .topo = &topo };
+	char err[200] = "";
+	struct blk_req sync;
+	uint64_t end;
+
+	ck_assert_int_eq(topology_simulate(&topo, 1), 0);
+	ck_assert_int_eq(cache_parse(&conf, "size=16m,partitions=1", err, sizeof(err)), 0);
+	cache = cache_create(&conf);
+	ck_assert_ptr_nonnull(cache);
+	disk = memdisk_create(MiB(64), 512, "elsewhere");
+	disk->now_percent = 100;
+	bt_init(&t, cache_open(cache, &disk->blk, false), 1);
+	ck_assert_ptr_nonnull(t.blk);
+	write_at(0, KiB(64));
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	disk->delay_ns = 20 * NSEC_PER_MSEC;
+	disk->now_percent = 0;
+	disk->fail_syncs = 1;
+	start_sync(&sync, KiB(4));
+	struct partition *p = cache->part[0];
+	struct sync_group *g = &cache_dev_of(t.blk)->syncs;
+
+	ck_assert(g->busy);
+	leaf_lock(&p->lock);
+	for (end = clock_now_ns() + 200 * NSEC_PER_MSEC; clock_now_ns() < end;)
+		loop_step(t.loop, 1);
+	ck_assert_int_eq(disk->fail_syncs, 0);
+	ck_assert(sync.op == BLK_SYNC && g->busy);
+	leaf_unlock(&p->lock);
+	while (sync.op != BLK_OPS)
+		loop_step(t.loop, 1);
+	ck_assert_int_eq(sync.status, -EIO);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	bt_fini(&t);
+	cache_destroy(cache);
+	offload_fini();
+}
+END_TEST
+
 /* A store that fails for good does not take all of the cache from others. */
 START_TEST(a_failed_sync_leaves_room_for_others)
 {
@@ -491,5 +595,6 @@ UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_t
 	  neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
 	  a_ranged_sync_writes_its_range, short_of_everything,
 	  a_failed_write_back_of_what_was_replaced, replaced_beside_a_write_back,
-	  a_forced_read_writes_back_first,
+	  a_forced_read_writes_back_first, a_failed_sync_gives_the_lock_back,
+	  replaced_while_a_failed_sync_is_looked_at, a_failed_sync_is_looked_at_elsewhere,
 	  the_largest_request_beside_a_dead_store)
