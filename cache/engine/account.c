@@ -30,38 +30,24 @@ static void set_limits(struct acct_book *b, uint32_t nblocks)
 	__atomic_store_n(&l->limit, nblocks / 4, __ATOMIC_RELAXED);
 }
 
-/* All accounts are looked at, used ones or not: ACCT_MAX at most, some 10 us, once for each change
- * of size. Half of that would leave sums that mean nothing. */
-static void sum_heavy(struct acct_book *b, enum acct_kind kind)
-{
-	struct acct_side *t = &b->side[kind];
-
-	t->heavy = 0;
-	for (uint32_t i = 0; i < b->fresh; i++)
-		if (b->account[i].store)
-			b->account[i].store->side[kind].heavy = 0;
-	for (uint32_t i = 0; i < b->fresh; i++) {
-		const struct account *a = &b->account[i];
-		const uint32_t used = a->store ? a->side[kind].used : 0;
-
-		if (!used || (a->place != ACCT_AGAIN && used <= t->small))
-			continue;
-		a->store->side[kind].heavy += used;
-		if (a->place != ACCT_AGAIN)
-			t->heavy += used;
-	}
-}
-
 void acct_book_resize(struct acct_book *b, uint32_t nblocks)
 {
-	uint32_t small[ACCT_KINDS];
-
-	for (unsigned k = 0; k < ACCT_KINDS; k++)
-		small[k] = b->side[k].small;
 	set_limits(b, nblocks);
-	for (unsigned k = 0; k < ACCT_KINDS; k++)
-		if (b->side[k].small != small[k])
-			sum_heavy(b, (enum acct_kind)k);
+}
+
+uint32_t acct_recount(struct acct_book *b, uint32_t from)
+{
+	const uint32_t end = MIN(from + ACCT_RECOUNT, (uint32_t)b->fresh);
+
+	for (uint32_t i = from; i < end; i++) {
+		struct account *a = &b->account[i];
+
+		if (!a->store || a->place == ACCT_AGAIN)
+			continue;
+		for (unsigned k = 0; k < ACCT_KINDS; k++)
+			acct_weigh(b, a, (enum acct_kind)k, acct_heavy(a, (enum acct_kind)k));
+	}
+	return end < b->fresh ? end : 0;
 }
 
 int acct_book_init(struct acct_book *b, uint32_t nblocks)

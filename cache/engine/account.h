@@ -48,6 +48,7 @@ struct account {
 	uint16_t place;		  /* of its session (0: nobody's), or ACCT_AGAIN */
 	uint16_t next;		  /* in its bucket */
 	uint8_t owner[ACCT_OWNED_BY];
+	bool heavy[ACCT_KINDS]; /* it counts in acct_store_side.heavy, with all that it holds */
 	struct acct_hold {
 		uint32_t used;	     /* blocks charged */
 		int32_t turn;	     /* blocks it may still take before the next one's turn */
@@ -96,8 +97,14 @@ struct acct_book {
 /* Of a partition of @nblocks. 0 or -ENOMEM; acct_book_fini() in any case. */
 int acct_book_init(struct acct_book *b, uint32_t nblocks) must_check;
 void acct_book_fini(struct acct_book *b);
-/* The partition has @nblocks from now on; lock held. Who has more than that allows keeps it. */
+/* The partition has @nblocks from now on; lock held. Who has more than that allows keeps it. What a
+ * little is may be another number then, and which accounts are heavy: each follows when something
+ * is charged or uncharged, or by acct_recount(). */
 void acct_book_resize(struct acct_book *b, uint32_t nblocks);
+/* Accounts from place @from on follow the book's size, as many as one hold of the lock may visit;
+ * lock held. Where to go on, or 0: that was the last. */
+#define ACCT_RECOUNT 64u
+uint32_t acct_recount(struct acct_book *b, uint32_t from);
 void acct_store_init(struct acct_store *s, struct budget *budget, uint32_t number);
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -151,23 +158,33 @@ static inline uint16_t acct_index(const struct acct_book *b, const struct accoun
 	return (uint16_t)(a - b->account);
 }
 
+/* What @a holds on a side has changed, or what a little is: @was counted as heavy before. */
+static inline void acct_weigh(struct acct_book *b, struct account *a, enum acct_kind kind,
+			      uint32_t was)
+{
+	struct acct_side *t = &b->side[kind];
+	const uint32_t used = a->side[kind].used, is = used > t->small ? used : 0;
+
+	a->heavy[kind] = is > 0;
+	a->store->side[kind].heavy += is - was;
+	t->heavy += is - was;
+}
+
+/* What of @a counts as heavy. */
+static inline uint32_t acct_heavy(const struct account *a, enum acct_kind kind)
+{
+	return a->heavy[kind] ? a->side[kind].used : 0;
+}
+
 static inline void acct_charge(struct acct_book *b, struct account *a, enum acct_kind kind,
 			       uint32_t n)
 {
-	struct acct_side *t = &b->side[kind];
-	struct acct_store_side *s = &a->store->side[kind];
-	struct acct_hold *h = &a->side[kind];
-	const uint32_t before = h->used;
+	const uint32_t was = acct_heavy(a, kind);
 
-	h->used = before + n;
-	s->used += n;
-	t->used += n;
-	if (h->used > t->small) {
-		const uint32_t more = before > t->small ? n : h->used;
-
-		s->heavy += more;
-		t->heavy += more;
-	}
+	a->side[kind].used += n;
+	a->store->side[kind].used += n;
+	b->side[kind].used += n;
+	acct_weigh(b, a, kind, was);
 }
 
 static inline void acct_uncharge(struct acct_book *b, struct account *a, enum acct_kind kind,
@@ -175,24 +192,18 @@ static inline void acct_uncharge(struct acct_book *b, struct account *a, enum ac
 {
 	struct acct_side *t = &b->side[kind];
 	struct acct_store_side *s = &a->store->side[kind];
-	struct acct_hold *h = &a->side[kind];
-	const uint32_t before = h->used;
+	const uint32_t was = acct_heavy(a, kind);
 
-	ASSERT(before >= n && s->used >= n && t->used >= n);
+	ASSERT(a->side[kind].used >= n && s->used >= n && t->used >= n);
 	if (unlikely(a->place == ACCT_AGAIN)) {
 		acct_uncharge_again(b, a, n);
 		return;
 	}
-	h->used = before - n;
+	ASSERT(s->heavy >= was && t->heavy >= was);
+	a->side[kind].used -= n;
 	s->used -= n;
 	t->used -= n;
-	if (before > t->small) {
-		const uint32_t less = h->used > t->small ? n : before;
-
-		ASSERT(s->heavy >= less && t->heavy >= less);
-		s->heavy -= less;
-		t->heavy -= less;
-	}
+	acct_weigh(b, a, kind, was);
 	acct_put(b, a);
 }
 

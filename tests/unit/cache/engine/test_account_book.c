@@ -381,6 +381,73 @@ START_TEST(weights)
 }
 END_TEST
 
+/* Which accounts are heavy follows the size, some accounts at a time; the sums are right all the
+ * while. */
+static uint32_t sum_of_heavy(void)
+{
+	uint32_t heavy = 0;
+
+	for (uint16_t i = 0; i < book.fresh; i++) {
+		const struct account *a = &book.account[i];
+
+		if (!a->store)
+			continue;
+		ck_assert_uint_le(acct_heavy(a, ACCT_WRITE), a->side[ACCT_WRITE].used);
+		heavy += acct_heavy(a, ACCT_WRITE);
+	}
+	ck_assert_uint_eq(book.side[ACCT_WRITE].heavy, heavy);
+	ck_assert_uint_eq(stores[0].store.side[ACCT_WRITE].heavy, heavy);
+	return heavy;
+}
+
+START_TEST(another_size)
+{
+	enum { MANY = 300 };
+	uint32_t small[2], calls[2] = { 0 }, heavy[2];
+
+	init(1);
+	for (unsigned i = 0; i < MANY; i++) {
+		const uint32_t n = 1 + i % 24;
+		struct account *a = acct_get(&book, &stores[0].store, stream_of(i, 9));
+
+		acct_charge(&book, a, ACCT_WRITE, n);
+	}
+	sum_of_heavy();
+	for (unsigned k = 0; k < 2; k++) {
+		uint32_t at = 0, want = 0;
+
+		acct_book_resize(&book, k ? BLOCKS : BLOCKS / 8);
+		small[k] = book.side[ACCT_WRITE].small;
+		sum_of_heavy();
+		/* Some come and go in between. */
+		for (unsigned i = 0; i < MANY; i += 7) {
+			struct account *a = acct_find(&book, &stores[0].store, stream_of(i, 9));
+
+			acct_charge(&book, a, ACCT_WRITE, 3);
+			sum_of_heavy();
+			acct_uncharge(&book, a, ACCT_WRITE, 3);
+			sum_of_heavy();
+		}
+		do {
+			at = acct_recount(&book, at);
+			calls[k]++;
+			heavy[k] = sum_of_heavy();
+		} while (at);
+		for (unsigned i = 0; i < MANY; i++)
+			want += 1 + i % 24 > small[k] ? 1 + i % 24 : 0;
+		ck_assert_uint_eq(heavy[k], want);
+		ck_assert_uint_eq(calls[k], DIV_ROUND_UP(MANY, LEAF_VISITS));
+	}
+	ck_assert_uint_lt(small[0], small[1]);
+	ck_assert_uint_gt(heavy[0], heavy[1]);
+	for (unsigned i = 0; i < MANY; i++)
+		goes(&stores[0], stream_of(i, 9), 1 + i % 24);
+	ck_assert_uint_eq(book.side[ACCT_WRITE].used, 0);
+	ck_assert_uint_eq(book.side[ACCT_WRITE].heavy, 0);
+	fini(1);
+}
+END_TEST
+
 /* ---- all of them at random ------------------------------------------------------------------- */
 
 static void check_sums(void)
@@ -626,4 +693,4 @@ END_TEST
 
 UNIT_MAIN("account_book", 60, each_store_leaves_some, a_host_owes_half_at_most,
 	  an_initiator_owes_half_at_most, writers_are_slowed_early, a_store_that_swallows_reads,
-	  weights, whoever_does_what)
+	  weights, another_size, whoever_does_what)
