@@ -24,6 +24,7 @@
 #endif
 
 #define COLLAPSE_CHEAP_NS NSEC_PER_MSEC
+#define COLLAPSE_STEP MiB(16) /* at a time; one by one when some cannot be, or not cheaply */
 #define COLLAPSE_DEAR 4 /* of those that cost more, or fail, in a row: plain pages first */
 #define JOIN_PAUSE 1	/* times what it cost: half of a processor, if nobody else wants it */
 
@@ -39,9 +40,20 @@ int arena_populate(uint8_t *map, size_t from, size_t to)
 	return 0;
 }
 
+/* Each call has all processors hand in what they have put aside (lru_add_drain_all()). It waits for
+ * that, up to 100 ms where all are busy, and meanwhile no other thread of the process can map
+ * anything. So one call for much. */
+static bool join_pages(uint8_t *at, size_t len)
+{
+	for (size_t i = 0; i < len; i += HUGE_PAGE)
+		if (arena_populate(at + i, 0, 4096))
+			return false;
+	return madvise(at, len, MADV_COLLAPSE) == 0;
+}
+
 bool arena_join_one(uint8_t *at)
 {
-	return arena_populate(at, 0, 4096) == 0 && madvise(at, HUGE_PAGE, MADV_COLLAPSE) == 0;
+	return join_pages(at, HUGE_PAGE);
 }
 
 static uint64_t cpu_ns(void)
@@ -57,20 +69,25 @@ static bool stopped(struct arena_prepare *p)
 	return atomic_load_explicit(&p->stop, memory_order_relaxed);
 }
 
-/* Joins the 2 MiB at @at. *cost: what it took of the processor. */
-static bool collapse(uint8_t *at, uint64_t *cost)
+/* Joins @len bytes, whole huge pages. *cost: what each took of the processor. */
+static bool collapse(uint8_t *at, size_t len, uint64_t *cost)
 {
 	uint64_t start = cpu_ns();
-	bool ok = arena_join_one(at);
+	bool ok = join_pages(at, len);
 
-	*cost = cpu_ns() - start;
+	*cost = (cpu_ns() - start) / (len / HUGE_PAGE);
 	return ok;
 }
 
-/* How much of [at, end) is to be done in one step: up to the next huge page's boundary. */
-static size_t step_of(const uint8_t *at, const uint8_t *end)
+/* How much of [at, end) is to be done in one step: up to the next huge page's boundary, or @most of
+ * whole ones. */
+static size_t step_of(const uint8_t *at, const uint8_t *end, size_t most)
 {
-	return MIN((size_t)(end - at), HUGE_PAGE - ((uintptr_t)at & (HUGE_PAGE - 1)));
+	const size_t len = (size_t)(end - at), off = (uintptr_t)at & (HUGE_PAGE - 1);
+
+	if (off || len < HUGE_PAGE)
+		return MIN(len, HUGE_PAGE - off);
+	return MIN(ALIGN_DOWN(len, (size_t)HUGE_PAGE), most);
 }
 
 /* Memory for a range, at once: huge as long as that is cheaper, which it is
@@ -83,10 +100,10 @@ static int populate_range(struct arena_prepare *p, const struct arena_range *r, 
 	int err = 0;
 
 	for (size_t len; at < end && !err && (to_the_end || !stopped(p)); at += len) {
-		len = step_of(at, end);
+		len = step_of(at, end, dear ? HUGE_PAGE : COLLAPSE_STEP);
 		longwork_add(&p->work, len);
-		if (dear < COLLAPSE_DEAR && len == HUGE_PAGE) {
-			bool ok = collapse(at, &cost);
+		if (dear < COLLAPSE_DEAR && len >= HUGE_PAGE) {
+			bool ok = collapse(at, len, &cost);
 
 			dear = ok && cost < COLLAPSE_CHEAP_NS ? 0 : dear + 1;
 			if (ok)
@@ -163,7 +180,7 @@ static size_t join_range(struct arena_prepare *p, const struct arena_range *r)
 	uint64_t cost;
 
 	for (; p->huge && at + HUGE_PAGE <= end && !stopped(p); at += HUGE_PAGE) {
-		if (collapse(at, &cost)) {
+		if (collapse(at, HUGE_PAGE, &cost)) {
 			joined += HUGE_PAGE;
 			failed = 0;
 		} else if (++failed == COLLAPSE_TRIES) {

@@ -60,7 +60,7 @@ void arena_prepare_start(struct arena_prepare *p);
 void arena_prepare_look(struct arena_prepare *p);
 /* What was found. Any thread. */
 void arena_prepare_where(struct arena_prepare *p, struct mem_where *w);
-/* Ends the thread, finished or not, within one piece of 2 MiB. The thread that called
+/* Ends the thread, finished or not, within one piece of 16 MiB. The thread that called
  * arena_prepare_start(), or one after it. */
 void arena_prepare_stop(struct arena_prepare *p);
 

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "cache/memory/arena.h"
 #include "cache/memory/layout.h"
@@ -158,6 +159,37 @@ START_TEST(it_grows_and_shrinks)
 END_TEST
 
 /* Where its pages are is known when it is ready: at once, when it is small. */
+/* The C library's, for all of this program: counts. */
+static unsigned collapses;
+
+int madvise(void *at, size_t len, int advice)
+{
+	collapses += advice == 25; /* MADV_COLLAPSE */
+	return (int)syscall(SYS_madvise, at, len, advice);
+}
+
+/* Each call for huge pages keeps all other threads from mapping anything, up to 100 ms where all
+ * processors are busy: 32 MiB take a few calls, not sixteen. */
+START_TEST(few_calls_for_huge_pages)
+{
+	struct arena_conf c = conf(4096, 20480);
+	struct arena *a;
+
+	c.room = 65536;
+	c.piece = 2 << 20;
+	c.prefault = true;
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	arena_settle(a);
+	collapses = 0;
+	ck_assert_int_eq(arena_grow(a, 20480, 8192), 0);
+	printf("# %u calls\n", collapses);
+	ck_assert_uint_le(collapses, 6);
+	arena_shrink(a, 20480, 8192);
+	arena_destroy(a);
+}
+END_TEST
+
 START_TEST(where_its_pages_are)
 {
 	static struct topology topo;
@@ -401,5 +433,5 @@ START_TEST(watchers)
 END_TEST
 
 UNIT_MAIN("arena", 15, layout, superblock, where_its_pages_are, extra_bytes,
-	  prepared_behind, ids_are_reused, sparse_and_punched, joining_stops_when_told,
+	  few_calls_for_huge_pages, prepared_behind, ids_are_reused, sparse_and_punched, joining_stops_when_told,
 	  named_file, too_large, watchers, it_grows_and_shrinks)
