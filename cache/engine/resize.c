@@ -9,8 +9,8 @@
  *   growing    a run of room (struct part_run) gets its memory, a piece of each partition at a
  *              time. Watchers of the arena register it. Then its blocks are free.
  *   shrinking  the last blocks of each partition, a sixteenth of it at a time, are to go: limits
- *              are those of what stays; that waits until there is no more dirty than what they
- *              allow. Free ones go at once, clean ones are evicted, dirty ones
+ *              are those of what stays. Where that might stop writers it is less at a time
+ *              (shrink_eased()). Free ones go at once, clean ones are evicted, dirty ones
  *              move to a block that stays. What has I/O in flight, is received into, or on a wire,
  *              is looked at again. When all have gone, adapters and the system get the memory.
  *
@@ -24,9 +24,13 @@
 #include "cache/engine/stat.h"
 #include "events/thread.h"
 
-#define GROW_BYTES MiB(64)	   /* of a node in one step */
+#define GROW_BYTES MiB(256)	   /* of a node in one step */
 #define SHRINK_PART 16u		   /* of a partition in one step */
 #define PAUSE_NS (5 * NSEC_PER_MSEC) /* before what could not go is looked at again */
+#define EASE_NS (10 * NSEC_PER_MSEC)
+#define PATIENCE_NS (NSEC_PER_SEC / 4)
+#define EASE_PART 8u /* sixteenths of the limit: below that no writer meets it */
+#define MOST_PART 17u
 
 struct cache_resize {
 	struct cache *cache;
@@ -40,7 +44,9 @@ struct cache_resize {
 	enum cache_resizing what;
 	char why[128];
 	/* Of who does it: */
-	uint32_t leaving; /* blocks of a share that are to go; 0: none */
+	bool leaving;	  /* blocks are to go: some of ... */
+	uint64_t stays;	  /* ... what each share has beyond so many */
+	uint64_t step_ns; /* when the last of them began to go */
 	bool pause;	  /* nothing more to be done for now ... */
 	uint64_t seen;	  /* ... on the way to this target */
 };
@@ -56,21 +62,25 @@ void resize_budgets(struct cache *c, uint64_t size)
 	__atomic_store_n(&c->readahead_max, ahead, __ATOMIC_RELAXED);
 }
 
-static uint32_t node_share(const struct cache_node *n)
+/* Blocks of a share of each partition of @n now. Any thread. */
+static uint64_t share_of(const struct cache_node *n)
 {
-	return n->cache->share[n->index];
+	return __atomic_load_n(&n->part_blocks, __ATOMIC_RELAXED) / node_share(n);
 }
 
-/* Blocks of a share of each partition now: all nodes have the same. Any thread. */
+/* The same of all nodes, unless the first ones have grown, and another one could not. */
 static uint64_t share_now(const struct cache *c)
 {
-	return __atomic_load_n(&c->node[0].part_blocks, __ATOMIC_RELAXED) /
-	       node_share(&c->node[0]);
+	return share_of(&c->node[0]);
 }
 
-static uint64_t share_bytes(const struct cache *c)
+/* Has any node less than @target? */
+static bool lags(const struct cache *c, uint64_t target)
 {
-	return (uint64_t)c->parts_all << (c->map.part_shift + c->geo.block_shift);
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		if (share_of(&c->node[i]) < target)
+			return true;
+	return false;
 }
 
 static void set_part_blocks(struct cache_node *n, uint32_t blocks)
@@ -103,12 +113,14 @@ static void drop_last_run(struct cache_node *n)
 	__atomic_store_n(&n->run[n->nruns].each, 0, __ATOMIC_RELAXED);
 }
 
+/* Unless another size has been asked for meanwhile: that is tried. */
 static int fails(struct cache_resize *r, int err, const char *why)
 {
 	pthread_mutex_lock(&r->lock);
 	snprintf(r->why, sizeof(r->why), "%s%s%s", why, err ? ": " : "",
 		 err ? strerror(-err) : "");
-	r->what = CACHE_RESIZE_FAILED;
+	if (r->target == r->seen)
+		r->what = CACHE_RESIZE_FAILED;
 	pthread_mutex_unlock(&r->lock);
 	const uint64_t size = cache_blocks(r->cache) << r->cache->geo.block_shift;
 
@@ -154,6 +166,15 @@ static int populate_blocks(struct cache_node *n, uint32_t have, uint32_t more)
 	return err;
 }
 
+/* What partition @i of @n may have is another number since just now: its accounts follow. */
+static void recount(struct cache_node *n, uint32_t i)
+{
+	struct part_step s = { .p = &n->parts[i], .n = ACCT_MAX };
+
+	while (s.at < s.n)
+		resize_on_part(n, i, resize_step_recount, &s);
+}
+
 /* One node grows by @more blocks in each partition. 0, or -1 with r->why. */
 static int node_grows(struct cache_resize *r, struct cache_node *n, uint32_t more, uint32_t most)
 {
@@ -192,13 +213,15 @@ static int node_grows(struct cache_resize *r, struct cache_node *n, uint32_t mor
 
 			while (s.at < s.n)
 				resize_on_part(n, i, resize_step_come, &s);
+			recount(n, i);
 		}
 		set_part_blocks(n, n->part_blocks + now);
 	}
 	return 0;
 }
 
-static int grow_step(struct cache_resize *r, uint64_t target)
+/* Until it fails, which r->what says. */
+static void grow_step(struct cache_resize *r, uint64_t target)
 {
 	struct cache *c = r->cache;
 	const uint64_t now = share_now(c);
@@ -213,72 +236,87 @@ static int grow_step(struct cache_resize *r, uint64_t target)
 		if (want > n->part_blocks &&
 		    node_grows(r, n, (uint32_t)(want - n->part_blocks),
 			       (uint32_t)(target * node_share(n) - n->part_blocks)))
-			return -1;
+			break;
 	}
 	resize_budgets(c, cache_blocks(c) << c->geo.block_shift);
-	return 0;
 }
 
-/* Of @p's blocks on the write side, so many are more than its limit will be, and a little. Without
- * the lock: a guess. */
-static UNLOCKED_LOOK uint64_t part_above(const struct partition *p, uint32_t go)
+/* How many blocks of each of @n's partitions are more than @stays of a share. (A node may have had
+ * no memory to become as large as the others.) */
+static uint32_t node_above(const struct cache_node *n, uint64_t stays)
+{
+	return n->part_blocks - (uint32_t)MIN(stays * node_share(n), (uint64_t)n->part_blocks);
+}
+
+/* Of @p's blocks on the write side, so many are more than @part sixteenths of what its limit will
+ * be. Without the lock: a guess. */
+static UNLOCKED_LOOK uint64_t part_above(const struct partition *p, uint32_t go, uint32_t part)
 {
 	const uint32_t limit = (p->nblocks - go) / 2, used = p->book.side[ACCT_WRITE].used;
 
-	return used - MIN(used, limit + limit / 16);
+	return used - MIN(used, (uint32_t)((uint64_t)limit * part / 16));
 }
 
-/* How many blocks the stores must take before @less blocks of a share can go: else writers would
- * stand still until then. A sixteenth less than they may have slows them, no more. */
-static uint64_t shrink_above(const struct cache *c, uint64_t less)
+/* The same of all, when each share has no more than @stays: so many blocks the stores have to take
+ * before that is not so. */
+static uint64_t shrink_above(const struct cache *c, uint64_t stays, uint32_t part)
 {
 	uint64_t above = 0;
 
 	for (uint32_t k = 0; k < c->nnodes; k++)
 		for (uint32_t i = 0; i < c->node[k].nparts; i++)
-			above += part_above(&c->node[k].parts[i],
-					    (uint32_t)less * node_share(&c->node[k]));
+			above += part_above(&c->node[k].parts[i], node_above(&c->node[k], stays),
+					    part);
 	return above;
+}
+
+/* For how long who waits longest for blocks to write to has done so, about. */
+static uint64_t longest_wait(const struct cache *c)
+{
+	const uint64_t now = clock_now_ns();
+	uint64_t since = now;
+
+	for (uint32_t i = 0; i < c->nparts; i++) {
+		const struct partition *p = c->part[i];
+
+		if (__atomic_load_n(&p->reclaim_wait, __ATOMIC_RELAXED))
+			since = MIN(since,
+				    __atomic_load_n(&p->reclaim_wait_ns, __ATOMIC_RELAXED));
+	}
+	return now - since;
+}
+
+/*
+ * Writers stand still while more is dirty than they may have, until the stores have taken that. So
+ * where limits might bind soon they come down by what the stores take in EASE_NS, and the next step
+ * waits for those who wait for the one before. Stores that take nothing hold that up for
+ * PATIENCE_NS; then a step is as large as without them, while what is dirty is hardly more than the
+ * limit. Returns what may go, of @less; or 0, and *@above blocks are waited for.
+ */
+static uint64_t shrink_eased(const struct cache_resize *r, uint64_t less, uint64_t *above)
+{
+	const struct cache *c = r->cache;
+	const uint64_t now = share_now(c),
+		       rates = atomic_load_explicit(&c->budgets.rates, memory_order_relaxed),
+		       takes = 2 * rates / (NSEC_PER_SEC / EASE_NS) / share_bytes(c);
+
+	*above = shrink_above(c, now - less, EASE_PART);
+	if (!*above)
+		return less;
+	if (rates && clock_now_ns() - r->step_ns < PATIENCE_NS)
+		return longest_wait(c) < EASE_NS ? MIN(less, MAX(takes, 1ull)) : 0;
+	*above = shrink_above(c, now - less, MOST_PART);
+	return *above ? 0 : less;
 }
 
 /* What is to go next, in each partition of @n: not more than its last run has. */
 static uint32_t node_leaving(const struct cache_resize *r, const struct cache_node *n)
 {
-	return r->leaving * node_share(n);
+	return node_above(n, r->stays);
 }
 
-/* So many blocks wait for their stores first: then it has not begun. */
-static uint64_t shrink_begin(struct cache_resize *r, uint64_t target)
-{
-	struct cache *c = r->cache;
-	const uint64_t now = share_now(c);
-	uint64_t less = MIN(now - target, MAX(now / SHRINK_PART, 1ull)), above;
-
-	for (uint32_t i = 0; i < c->nnodes; i++)
-		less = MIN(less, (uint64_t)last_have(&c->node[i]) / node_share(&c->node[i]));
-	above = shrink_above(c, less);
-	if (above)
-		return above;
-	r->leaving = (uint32_t)less;
-	resize_budgets(c, (now - less) * share_bytes(c));
-	for (uint32_t k = 0; k < c->nnodes; k++) {
-		struct cache_node *n = &c->node[k];
-		const uint32_t go = node_leaving(r, n), stay = last_have(n) - go;
-
-		for (uint32_t i = 0; i < n->nparts; i++) {
-			struct part_step s = { .p = &n->parts[i],
-					       .first = last_at(n, i, stay),
-					       .n = go,
-					       .nblocks = n->part_blocks - go };
-
-			resize_on_part(n, i, resize_step_begin_leaving, &s);
-		}
-	}
-	return 0;
-}
-
-/* All blocks that are to go are looked at once. How many cannot go yet. */
-static uint64_t shrink_pass(struct cache_resize *r)
+/* @fn of what is to go of each partition. How many blocks cannot go yet. */
+static uint64_t leaving_step(struct cache_resize *r, void (*fn)(struct part_step *s))
 {
 	struct cache *c = r->cache;
 	uint64_t stuck = 0;
@@ -290,15 +328,38 @@ static uint64_t shrink_pass(struct cache_resize *r)
 		for (uint32_t i = 0; i < n->nparts; i++) {
 			struct part_step s = { .p = &n->parts[i],
 					       .first = last_at(n, i, stay),
-					       .n = go };
+					       .n = go,
+					       .nblocks = n->part_blocks - go };
 
 			do
-				resize_on_part(n, i, resize_step_leave, &s);
+				resize_on_part(n, i, fn, &s);
 			while (s.at < s.n);
 			stuck += s.stuck;
+			if (fn != resize_step_leave) /* limits have changed */
+				recount(n, i);
 		}
 	}
 	return stuck;
+}
+
+/* So many blocks wait for their stores first: then it has not begun. */
+static uint64_t shrink_begin(struct cache_resize *r, uint64_t target)
+{
+	struct cache *c = r->cache;
+	const uint64_t now = share_now(c);
+	uint64_t less = MIN(now - target, MAX(now / SHRINK_PART, 1ull)), above = 0;
+
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		less = MIN(less, (uint64_t)last_have(&c->node[i]) / node_share(&c->node[i]));
+	less = shrink_eased(r, less, &above);
+	if (!less)
+		return above;
+	r->step_ns = clock_now_ns();
+	r->leaving = true;
+	r->stays = now - less;
+	resize_budgets(c, (now - less) * share_bytes(c));
+	leaving_step(r, resize_step_begin_leaving);
+	return 0;
 }
 
 static void node_shrinks(struct cache_resize *r, struct cache_node *n)
@@ -327,20 +388,8 @@ static void shrink_cancel(struct cache_resize *r)
 {
 	struct cache *c = r->cache;
 
-	for (uint32_t k = 0; k < c->nnodes; k++) {
-		struct cache_node *n = &c->node[k];
-		const uint32_t go = node_leaving(r, n), stay = last_have(n) - go;
-
-		for (uint32_t i = 0; i < n->nparts; i++) {
-			struct part_step s = { .p = &n->parts[i],
-					       .first = last_at(n, i, stay),
-					       .n = go };
-
-			while (s.at < s.n)
-				resize_on_part(n, i, resize_step_stay, &s);
-		}
-	}
-	r->leaving = 0;
+	leaving_step(r, resize_step_stay);
+	r->leaving = false;
 	resize_budgets(c, cache_blocks(c) << c->geo.block_shift);
 }
 
@@ -391,14 +440,15 @@ static bool resize_some(struct cache_resize *r)
 	r->pause = false;
 	pthread_mutex_lock(&r->lock);
 	target = r->seen = r->target;
+	r->step_ns = MAX(r->step_ns, r->began_ns);
 	const bool over = r->stop || r->what == CACHE_RESIZE_FAILED;
 	pthread_mutex_unlock(&r->lock);
 	if (over)
 		return false;
-	if (r->leaving && target > share_now(c) - r->leaving) {
+	if (r->leaving && target > r->stays) {
 		shrink_cancel(r);
 	} else if (r->leaving) {
-		stuck = shrink_pass(r);
+		stuck = leaving_step(r, resize_step_leave);
 		set_what(r, CACHE_SHRINKING, stuck);
 		r->pause = stuck > 0;
 		if (stuck) {
@@ -407,16 +457,16 @@ static bool resize_some(struct cache_resize *r)
 		}
 		for (uint32_t i = 0; i < c->nnodes; i++)
 			node_shrinks(r, &c->node[i]);
-		r->leaving = 0;
-	} else if (target > share_now(c)) {
-		set_what(r, CACHE_GROWING, 0);
-		return grow_step(r, target) == 0;
+		r->leaving = false;
 	} else if (target < share_now(c)) {
 		stuck = shrink_begin(r, target);
 		set_what(r, CACHE_SHRINKING, stuck);
 		r->pause = stuck > 0;
 		if (stuck)
 			flusher_reclaim_wait(c);
+	} else if (lags(c, target)) {
+		set_what(r, CACHE_GROWING, 0);
+		grow_step(r, target);
 	} else {
 		return !settle(r);
 	}
@@ -479,8 +529,7 @@ static void *resize_thread(void *arg)
 				wait_some(r);
 		/* Whoever comes now finds the thread, or makes another one. */
 		pthread_mutex_lock(&r->lock);
-		more = !r->stop && r->what != CACHE_RESIZE_FAILED &&
-		       r->target != share_now(r->cache);
+		more = !r->stop && (r->what == CACHE_GROWING || r->what == CACHE_SHRINKING);
 		if (!more)
 			r->running = false;
 		pthread_mutex_unlock(&r->lock);
@@ -535,62 +584,7 @@ void resize_fini(struct cache *c)
 	c->resize = NULL;
 }
 
-/* ---- what may be asked for ------------------------------------------------------------------- */
-
-static uint64_t size_max(const struct cache *c)
-{
-	uint64_t most = UINT64_MAX;
-
-	/* Each node's room, in shares; a run begins with a piece. */
-	for (uint32_t i = 0; i < c->nnodes; i++) {
-		const struct cache_node *n = &c->node[i];
-
-		most = MIN(most, (uint64_t)n->arena->room / n->nparts / node_share(n));
-	}
-	return most * share_bytes(c);
-}
-
-static int refuse(char *err, size_t len, int rc, const char *why, uint64_t mib)
-{
-	snprintf(err, len, why, (unsigned long long)mib);
-	return rc;
-}
-
-/* Is @target (blocks of a share in a partition) one that can be had? 0 or -errno with @err. */
-static int check_target(struct cache *c, uint64_t target, char *err, size_t len)
-{
-	const uint64_t size = target * share_bytes(c), now = cache_blocks(c) << c->geo.block_shift,
-		       least = cache_part_least(c->max_len, 1u << c->geo.block_shift),
-		       out = atomic_load_explicit(&c->pin_budget.out, memory_order_relaxed);
-	uint64_t smallest = UINT64_MAX, more, avail;
-
-	for (uint32_t i = 0; i < c->nnodes; i++)
-		smallest = MIN(smallest, (uint64_t)node_share(&c->node[i]));
-	if (target * smallest < least)
-		return refuse(err, len, -EINVAL,
-			      "too small for the number of partitions and the largest request: at "
-			      "least %llu MiB, or fewer partitions= at the start",
-			      DIV_ROUND_UP(DIV_ROUND_UP(least, smallest) * share_bytes(c), MiB(1)));
-	if (size < now && size / 2 < out)
-		return refuse(err, len, -EBUSY,
-			      "too small for what is on wires now: at least %llu MiB",
-			      DIV_ROUND_UP(2 * out, MiB(1)));
-	if (size > now && size > size_max(c))
-		return refuse(err, len, -EINVAL,
-			      "more than there is room for: at most %llu MiB until the daemon is "
-			      "started with a larger size",
-			      size_max(c) >> 20);
-	if (size <= now)
-		return 0;
-	more = size - now;
-	more += more / 16; /* headers, index */
-	avail = arena_memory_available();
-	if (more <= avail)
-		return 0;
-	snprintf(err, len, "%llu MiB more memory wanted, but only %llu MiB are to be had",
-		 (unsigned long long)(more >> 20), (unsigned long long)(avail >> 20));
-	return -ENOMEM;
-}
+/* ---- asked for, from any thread -------------------------------------------------------------- */
 
 /* The lock is held; the thread of an earlier change has ended. 0 or -errno. */
 static int start_thread(struct cache_resize *r)
@@ -621,7 +615,7 @@ int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len)
 {
 	struct cache_resize *r = c->resize;
 	const uint64_t target = size / share_bytes(c);
-	int rc = check_target(c, target, err, err_len);
+	int rc = resize_check(c, target, err, err_len);
 
 	if (rc)
 		return rc;
@@ -659,5 +653,5 @@ void resize_info(struct cache *c, struct cache_info *info)
 	snprintf(info->resize_why, sizeof(info->resize_why), "%s",
 		 r->what == CACHE_RESIZE_FAILED ? r->why : "");
 	pthread_mutex_unlock(&r->lock);
-	info->size_max = size_max(c);
+	info->size_max = resize_max(c);
 }

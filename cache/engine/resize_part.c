@@ -169,6 +169,18 @@ void resize_step_come(struct part_step *s)
 		part_wake_again(p);
 }
 
+void resize_step_recount(struct part_step *s)
+{
+	struct partition *p = s->p;
+	uint32_t next;
+
+	leaf_lock(&p->lock);
+	next = acct_recount(&p->book, s->at);
+	leaf_visit(&p->lock, ACCT_RECOUNT);
+	leaf_unlock(&p->lock);
+	s->at = next ? next : s->n;
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 #define HOLDS 8u /* of the lock, one after the other, before others on the worker's thread */

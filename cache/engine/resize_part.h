@@ -8,6 +8,27 @@
 
 #include "cache/engine/cache_impl.h"
 
+/* Of the cache's shares @n has so many; a partition's blocks are a multiple of that. */
+static inline uint32_t node_share(const struct cache_node *n)
+{
+	return n->cache->share[n->index];
+}
+
+/* So many bytes the cache has for each block of a share in a partition. */
+static inline uint64_t share_bytes(const struct cache *c)
+{
+	return (uint64_t)c->parts_all << (c->map.part_shift + c->geo.block_shift);
+}
+
+/* ---- resize_check.c -------------------------------------------------------------------------- */
+/* Can each share have @target blocks in a partition? 0, or -errno with a sentence in @err. Any
+ * thread. */
+int resize_check(struct cache *c, uint64_t target, char *err, size_t len) must_check;
+/* The most bytes that there is room for until a restart. Any thread. */
+uint64_t resize_max(const struct cache *c);
+
+/* ---- resize_part.c --------------------------------------------------------------------------- */
+
 struct part_step {
 	struct partition *p;
 	uint32_t first, n;    /* arena indexes that it is about ... */
@@ -29,5 +50,7 @@ void resize_step_gone(struct part_step *s);
 void resize_step_stay(struct part_step *s);
 /* New ones are free from now on. */
 void resize_step_come(struct part_step *s);
+/* Not of blocks: the partition's accounts, from number @at on, follow its size. */
+void resize_step_recount(struct part_step *s);
 
 #endif

@@ -332,6 +332,43 @@ START_TEST(what_a_wire_has_stays)
 }
 END_TEST
 
+/* The first node has grown, the second had no room: what a smaller size takes from each is what it
+ * has more than that. */
+START_TEST(a_node_that_could_not_follow)
+{
+	static const struct ct_shape shape = { "size=8m,partitions=1", 2, MiB(64), 0,
+					       false, 100, 0 };
+	const struct cache_node *n;
+
+	ct_open(&t, &shape, &cache, &disk);
+	n = cache->node;
+	const uint32_t first = n[0].part_blocks, room = n[1].arena->room;
+
+	resize("64m");
+	n[1].arena->room = first;
+	while (cache_resize_step(cache))
+		loop_step(t.loop, 0);
+	ck_assert_uint_eq(info_now().resizing, CACHE_RESIZE_FAILED);
+	ck_assert_uint_gt(n[0].part_blocks, first);
+	ck_assert_uint_eq(n[1].part_blocks, first);
+	check_blocks();
+	ck_assert_uint_eq(cache->pin_budget.limit, info_now().size / 8 * 5);
+	n[1].arena->room = room;
+	resize("9m");
+	finish();
+	ck_assert_uint_eq(info_now().resizing, CACHE_RESIZE_DONE);
+	ck_assert_uint_eq(info_now().size, MiB(9));
+	ck_assert_uint_eq(n[0].part_blocks, n[1].part_blocks);
+	check_blocks();
+	for (uint64_t at = 0; at < MiB(8); at += MiB(1)) {
+		put(at, MiB(1), (uint8_t)(at >> 20 | 1));
+		expect(at, MiB(1), (uint8_t)(at >> 20 | 1));
+	}
+	ct_close(&t, cache);
+}
+END_TEST
+
 UNIT_TABLE("resize", 300, { any_size_at_any_time, ARRAY_SIZE(shapes) },
 	   { what_cannot_be_is_refused }, { limits_follow }, { the_system_has_it_back },
-	   { a_store_that_hangs }, { what_a_wire_has_stays })
+	   { a_store_that_hangs }, { what_a_wire_has_stays },
+	   { a_node_that_could_not_follow })
