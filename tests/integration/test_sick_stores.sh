@@ -17,7 +17,7 @@ tools=$PWD/build/bin
 cc -shared -fPIC -O1 -o "$dir/sick.so" tests/preload/sick_stores.c -ldl
 export SICK=$dir/sick
 export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}
-# (the filter for system calls does not know what the preloaded code does)
+# It asks for files where it should not: in a daemon that refuses that all stores were well.
 LD_PRELOAD=$dir/sick.so daemon_start ours --cache size=64m --seccomp off
 
 names=(hung-1 hung-2 hung-3 bad-1 bad-2 well-1 well-2 well-3)
@@ -65,6 +65,8 @@ for name in "${names[@]:0:5}"; do
 	greedy+=($!)
 done
 sleep 3
+is "the stores are sick" eval "grep -q 'bad-1: write-back of .* failed' '$dir/log' && \
+	! grep -q 'is not one for it' '$dir/log'"
 well_load beside
 for name in "${names[@]:5}"; do
 	is "$name: all its writes are served, and none waits too long" python3 - \
