@@ -14,11 +14,50 @@
 
 #define WALK_WORDS LEAF_VISITS /* of one partition at a time */
 
-static int word_order(const void *a, const void *b)
+/* Where the ascending run of @w[] that begins at @i ends. */
+static uint32_t ascends_to(const struct blk_walk_word *w, uint32_t i, uint32_t n)
 {
-	uint64_t x = ((const struct blk_walk_word *)a)->first,
-		 y = ((const struct blk_walk_word *)b)->first;
-	return (x > y) - (x < y);
+	while (++i < n && w[i - 1].first <= w[i].first)
+		;
+	return i;
+}
+
+/* Merges each two neighbouring runs of @from[] into one of @to[]. True: @from has no more than
+ * two. */
+static bool merge_pairs(const struct blk_walk_word *from, struct blk_walk_word *to, uint32_t n)
+{
+	uint32_t end = 0;
+	bool last = true;
+
+	for (uint32_t a = 0; a < n; a = end) {
+		const uint32_t mid = ascends_to(from, a, n);
+		uint32_t b = mid, k = a;
+
+		end = mid < n ? ascends_to(from, mid, n) : n;
+		last = !a && end == n;
+		while (a < mid || b < end)
+			to[k++] = b == end || (a < mid && from[a].first <= from[b].first) ?
+					  from[a++] :
+					  from[b++];
+	}
+	return last;
+}
+
+/* What each partition has told is in order already, so merging takes half of what sorting does. The
+ * second half of the memory is for that. */
+static void sort_words(struct blk_walk *w)
+{
+	struct blk_walk_word *from = w->word, *to = w->word + w->room, *other;
+	bool last = w->n < 2;
+
+	while (!last) {
+		last = merge_pairs(from, to, w->n);
+		other = from;
+		from = to;
+		to = other;
+	}
+	if (from != w->word)
+		memcpy(w->word, from, w->n * sizeof(*from));
 }
 
 /* What of words @from to @to the partition has, at the end of @w. Where what it has told ends. */
@@ -50,7 +89,7 @@ static int walk_look(struct cache_dev *dev, struct blk_walk *w, uint64_t first, 
 
 	if (!w->word) {
 		w->room = c->nparts * WALK_WORDS;
-		w->word = malloc(w->room * sizeof(*w->word));
+		w->word = malloc(2 * w->room * sizeof(*w->word));
 		if (!w->word)
 			return -ENOMEM;
 	}
@@ -58,7 +97,7 @@ static int walk_look(struct cache_dev *dev, struct blk_walk *w, uint64_t first, 
 	w->lower_from = w->lower_to = 0; /* asked anew: older than what is seen here now */
 	for (uint32_t i = 0; i < c->nparts; i++)
 		to = look_part(dev, c->part[i], w, from, to);
-	qsort(w->word, w->n, sizeof(*w->word), word_order);
+	sort_words(w);
 	/* Groups may be smaller than words: then several partitions have a part of one. */
 	for (uint32_t i = 0; i < w->n && w->word[i].first >> DIRTY_WORD_SHIFT <= to - base; i++)
 		if (n && w->word[n - 1].first == w->word[i].first)
