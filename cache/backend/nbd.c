@@ -17,10 +17,9 @@
 #include <sys/sysmacros.h>
 #include "cache/backend/backend.h"
 #include "cache/backend/nbd_link.h"
-#include "cache/backend/store_doubt.h"
+#include "cache/backend/store_flush.h"
 #include "cache/backend/store_id.h"
 #include "cache/blk/dirty_record.h"
-#include "cache/blk/sync_group.h"
 #include "events/hash.h"
 #include "events/log.h"
 
@@ -31,8 +30,7 @@ struct nbd {
 	struct blk blk;
 	struct nbd_link link;
 	struct store_opener opener;
-	struct sync_group syncs;
-	struct store_doubt doubt;
+	struct store_flush flush;
 };
 
 static struct nbd *nbd_of(struct blk *blk)
@@ -48,111 +46,22 @@ static bool nbd_submit(struct blk *blk, struct blk_req *req)
 
 /* ---- SYNC, FUA ------------------------------------------------------------------------------- */
 
-static bool nbd_sync_start(struct sync_group *g)
-{
-	struct nbd *n = container_of(g, struct nbd, syncs);
-
-	g->call.blk = &n->blk;
-	g->call.home = loop_current();
-	return nbd_submit(&n->blk, &g->call);
-}
-
-static void nbd_sync_begins(struct sync_group *g)
-{
-	(void)g;
-}
-
-/* Before anybody is told: a server may say it once. */
-static bool nbd_sync_over(struct sync_group *g, int status)
-{
-	if (status)
-		store_may_have_lost(&container_of(g, struct nbd, syncs)->doubt);
-	return true;
-}
-
 /* The connection is gone, and with it maybe a server's memory: the next SYNC fails. */
 static void nbd_link_lost(struct nbd_link *l)
 {
-	store_may_have_lost(&container_of(l, struct nbd, link)->doubt);
-}
-
-/* A write with FUA is told of its own data: what else may be lost is the next SYNC's to tell. */
-static void nbd_sync_tell(struct blk_req *req, int status)
-{
-	blk_complete(req, req->op == BLK_SYNC ?
-				  store_sync_status(req->blk, &nbd_of(req->blk)->doubt, status) :
-				  status);
+	store_may_have_lost(&container_of(l, struct nbd, link)->flush.doubt);
 }
 
 static bool nbd_store_sync(struct blk *blk, struct blk_req *req)
 {
 	struct nbd *n = nbd_of(blk);
-	uint32_t failures;
 
 	if (unlikely(store_in_doubt(blk, req)))
 		return true;
-	if (!n->link.export.flush || (blk->caps & BLK_CAP_READONLY)) {
-		req->status = store_sync_status(blk, &n->doubt, 0);
-		return true;
-	}
-	failures = __atomic_load_n(&n->syncs.failures, __ATOMIC_RELAXED);
-	while (!sync_group_join(&n->syncs, req, &failures))
-		;
-	return false;
-}
-
-/* A write where the server knows no FUA: itself, then a flush that begins afterwards. */
-struct nbd_fua {
-	struct blk_req write;
-	struct blk_req *req;
-	uint32_t failures;
-};
-
-static void nbd_fua_written(struct blk_req *write)
-{
-	struct nbd_fua *f = container_of(write, struct nbd_fua, write);
-	struct blk_req *req = f->req;
-	struct nbd *n = nbd_of(req->blk);
-	uint32_t failures = f->failures;
-	int status = write->status;
-
-	frags_forget(&write->data); /* they are @req's */
-	blk_req_fini(write);
-	free(f);
-	if (status)
-		blk_complete_here(req, status);
-	else if (!sync_group_join(&n->syncs, req, &failures))
-		blk_complete_here(req, -EIO);
-}
-
-static bool nbd_write_and_flush(struct nbd *n, struct blk_req *req)
-{
-	struct nbd_fua *f = calloc(1, sizeof(*f));
-	int err = f ? 0 : -ENOMEM;
-
-	if (f) {
-		blk_req_init(&f->write);
-		for (uint32_t i = 0; i < req->data.n && !err; i++)
-			err = frags_append(&f->write.data, req->data.v[i].base, req->data.v[i].len,
-					   NULL);
-	}
-	if (err) {
-		if (f)
-			blk_req_fini(&f->write);
-		free(f);
-		req->status = err;
-		return true;
-	}
-	f->req = req;
-	f->failures = __atomic_load_n(&n->syncs.failures, __ATOMIC_ACQUIRE);
-	f->write.blk = &n->blk;
-	f->write.op = req->op;
-	f->write.flags = (uint16_t)(req->flags & ~(unsigned)BLK_F_FUA);
-	f->write.offset = req->offset;
-	f->write.len = req->len;
-	f->write.home = req->home;
-	f->write.done = nbd_fua_written;
-	return nbd_submit(&n->blk, &f->write);
+	if (n->link.export.flush && !(blk->caps & BLK_CAP_READONLY))
+		return store_flush_sync(&n->flush, req);
+	req->status = store_sync_status(blk, &n->flush.doubt, 0);
+	return true;
 }
 
 static bool nbd_store_write(struct blk *blk, struct blk_req *req)
@@ -164,7 +73,7 @@ static bool nbd_store_write(struct blk *blk, struct blk_req *req)
 	if (unlikely(store_in_doubt(blk, req)))
 		return true;
 	return n->link.export.fua || !n->link.export.flush ? nbd_submit(blk, req) :
-							     nbd_write_and_flush(n, req);
+							     store_flush_after(&n->flush, req);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -238,14 +147,14 @@ static int nbd_refresh(struct blk *blk)
 	int err = nbd_resize(blk);
 
 	if (!err)
-		store_looked_at(blk, &nbd_of(blk)->doubt);
+		store_looked_at(blk, &nbd_of(blk)->flush.doubt);
 	return err;
 }
 
 static void nbd_free(struct nbd *n)
 {
 	store_opener_del(&n->opener);
-	sync_group_fini(&n->syncs);
+	store_flush_fini(&n->flush);
 	free(n->blk.path);
 	free(n);
 }
@@ -365,11 +274,7 @@ struct blk *nbd_open(const struct blk_open_args *args)
 		free(n);
 		return backend_fail(args, ENOMEM, "%s: no memory", path);
 	}
-	sync_group_init(&n->syncs);
-	n->syncs.start = nbd_sync_start;
-	n->syncs.begins = nbd_sync_begins;
-	n->syncs.over = nbd_sync_over;
-	n->syncs.tell = nbd_sync_tell;
+	store_flush_init(&n->flush, &n->blk, nbd_submit);
 	n->blk.ops = &nbd_ops;
 	n->blk.node = args->node;
 	n->link.uri = n->blk.path;
