@@ -11,6 +11,8 @@
 
 #define OFFLOAD_THREADS 4 /* unless told otherwise */
 
+#define LIBRARY_END_S 2 /* for the last calls of libraries, at the end */
+
 #define THREADS_MAX 4096 /* of a pool, surplus ones included */
 
 /* A surplus thread waits so long for more: starting one costs as much as a read. */
@@ -36,6 +38,7 @@ struct offload_pool {
 static struct offload_pool pool = POOL(pool, OFFLOAD_THREADS, "tgtd-offload");
 static struct offload_pool serial = POOL(serial, 1, "tgtd-helper");
 static struct offload_pool background = POOL(background, 1, "tgtd-background");
+static struct offload_pool library = POOL(library, 1, "tgtd-library");
 
 /* Who does a background job just now; background.lock. */
 static struct {
@@ -110,7 +113,7 @@ static void *worker(void *arg)
 	struct timespec until;
 	int late = 0;
 
-	thread_guard(THREAD_BLOCKING);
+	thread_guard(p == &library ? THREAD_LIBRARY : THREAD_BLOCKING);
 	metrics_register_thread();
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
@@ -166,9 +169,9 @@ static struct {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool runs, stop;
-	unsigned wanted[3];
+	unsigned wanted[4];
 } starter = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
-static struct offload_pool *const pools[3] = { &pool, &serial, &background };
+static struct offload_pool *const pools[4] = { &pool, &serial, &background, &library };
 
 /* There is no thread to be had. Where others are at work they do it, else it is done here. */
 static void do_without(struct offload_pool *p)
@@ -187,7 +190,7 @@ static void *starter_main(void *arg)
 {
 	unsigned i;
 
-	thread_guard(THREAD_BLOCKING);
+	thread_guard(THREAD_LIBRARY); /* the others take the rest from themselves */
 	metrics_register_thread();
 	pthread_mutex_lock(&starter.lock);
 	for (;;) {
@@ -322,6 +325,12 @@ void offload_submit_background(struct offload_job *job, struct loop *home,
 	submit(&background, NULL, job, home, run, done);
 }
 
+void offload_submit_library(struct offload_lane *lane, struct offload_job *job, struct loop *home,
+			    void (*run)(struct offload_job *), void (*done)(struct offload_job *))
+{
+	submit(&library, lane, job, home, run, done);
+}
+
 void offload_hurry(bool on)
 {
 	pthread_mutex_lock(&background.lock);
@@ -341,28 +350,40 @@ void offload_set_threads(unsigned max)
 	pthread_mutex_unlock(&pool.lock);
 }
 
-static void offload_end(struct offload_pool *p)
+/* @s: at most so many seconds, or 0. False: threads are left. */
+static bool offload_end(struct offload_pool *p, unsigned s)
 {
+	struct timespec until;
+	int late = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += s;
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
 	pthread_cond_broadcast(&p->wake);
-	while (p->threads)
-		pthread_cond_wait(&p->ended, &p->lock);
-	p->stop = false;
+	while (p->threads && !late)
+		late = s ? pthread_cond_timedwait(&p->ended, &p->lock, &until) :
+			   pthread_cond_wait(&p->ended, &p->lock);
+	p->stop = p->threads;
 	pthread_mutex_unlock(&p->lock);
+	return !late;
 }
 
 void offload_end_serial(void)
 {
-	offload_end(&serial);
+	(void)offload_end(&serial, 0);
 }
 
-void offload_fini(void)
+bool offload_fini(void)
 {
-	offload_end(&serial);
-	offload_end(&pool);
+	bool all;
+
+	(void)offload_end(&serial, 0);
+	(void)offload_end(&pool, 0);
 	offload_hurry(true);
-	offload_end(&background);
+	(void)offload_end(&background, 0);
 	offload_hurry(false);
+	all = offload_end(&library, LIBRARY_END_S);
 	starter_stop();
+	return all;
 }

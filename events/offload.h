@@ -40,6 +40,10 @@ void offload_submit_serial(struct offload_lane *lane, struct offload_job *job, s
 void offload_submit_background(struct offload_job *job, struct loop *home,
 			       void (*run)(struct offload_job *),
 			       void (*done)(struct offload_job *));
+/* As offload_submit(), for calls of libraries that load code and make threads of their own, which may
+ * do what these may do (THREAD_LIBRARY). Each lane has a thread when none of its jobs runs. */
+void offload_submit_library(struct offload_lane *lane, struct offload_job *job, struct loop *home,
+			    void (*run)(struct offload_job *), void (*done)(struct offload_job *));
 /* @on: somebody waits for background jobs, also for the one under way: they get their share of the
  * processors, until it has said !@on as often. Not from event threads. */
 void offload_hurry(bool on);
@@ -53,7 +57,8 @@ int offload_start(void) must_check;
 void offload_set_threads(unsigned max);
 /* All serial jobs are done: ends their threads. Main thread. */
 void offload_end_serial(void);
-/* All jobs are done. Main thread. */
-void offload_fini(void);
+/* All jobs are done, but for a library's that do not come back: false, they were left to themselves
+ * after two seconds, and the process has to leave by _exit(). Main thread. */
+bool offload_fini(void);
 
 #endif

@@ -24,6 +24,7 @@ void thread_hurry(pthread_t thread);
 enum thread_kind {
 	THREAD_LOOP,	/* runs a loop: sockets, aio, messages; opens nothing, starts nothing */
 	THREAD_BLOCKING, /* calls that may block: files, devices, threads of loops */
+	THREAD_LIBRARY,	/* calls a library that loads code and makes threads of its own */
 	THREAD_KINDS
 };
 /* From now on each new thread calls @guard first, with its kind; NULL: none. To be set before there

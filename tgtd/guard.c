@@ -193,7 +193,9 @@ void guard_thread(enum thread_kind kind)
 {
 	if (!shares_credentials())
 		capabilities_keep(kind == THREAD_LOOP || other_user ? CAPS_LOOP : CAPS_BLOCKING);
-	if (filters && guard_filter_install(kind == THREAD_LOOP ? FILTER_LOOP : FILTER_BLOCKING))
+	if (filters && guard_filter_install(kind == THREAD_LOOP	   ? FILTER_LOOP :
+					    kind == THREAD_LIBRARY ? FILTER_LIBRARY :
+								     FILTER_BLOCKING))
 		log_error("no filter for the system calls of this thread: %m");
 }
 

@@ -165,8 +165,9 @@ static int fill(scmp_filter_ctx ctx, enum guard_filter f, bool rdma)
 
 	if (err)
 		return err;
-	if (f == FILTER_MAIN)
-		return rules(ctx, SCMP_ACT_TRAP, never, ARRAY_SIZE(never));
+	if (f == FILTER_MAIN || f == FILTER_LIBRARY)
+		return rules(ctx, f == FILTER_MAIN ? SCMP_ACT_TRAP : SCMP_ACT_ERRNO(EPERM), never,
+			     ARRAY_SIZE(never));
 	err = rules(ctx, SCMP_ACT_ALLOW, living, ARRAY_SIZE(living));
 	if (!err)
 		err = rules(ctx, SCMP_ACT_ALLOW, loops, ARRAY_SIZE(loops));
@@ -209,7 +210,8 @@ int guard_filter_make(bool rdma)
 
 	for (enum guard_filter f = 0; !err && f < FILTERS; f++) {
 		scmp_filter_ctx ctx =
-			seccomp_init(f == FILTER_MAIN ? SCMP_ACT_ALLOW : SCMP_ACT_TRAP);
+			seccomp_init(f == FILTER_MAIN || f == FILTER_LIBRARY ? SCMP_ACT_ALLOW :
+									       SCMP_ACT_TRAP);
 
 		if (!ctx)
 			return -ENOMEM;

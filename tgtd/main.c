@@ -426,8 +426,9 @@ static void confine_threads(struct daemon *d)
 			 rc == -ENOSYS ? "built without libseccomp" : strerror(-rc));
 }
 
-/* The reverse of main_start(), from wherever that got to. */
-static void take_down(struct daemon *d)
+/* The reverse of main_start(), from wherever that got to. False: a library's call is left, which may
+ * yet use what there is: see offload_fini(). */
+static bool take_down(struct daemon *d)
 {
 	/* What is still with the helper threads (event threads of deleted units that are being
 	 * ended, stores being closed) reports to the main loop, which has left already. */
@@ -446,7 +447,10 @@ static void take_down(struct daemon *d)
 		if (d->worker[n])
 			loop_end(d->worker[n]);
 	blk_bounce_fini();
-	offload_fini();
+	if (!offload_fini()) {
+		daemon_end();
+		return false;
+	}
 	guard_report_end();
 	if (d->signals.loop)
 		loop_fd_del(&d->signals);
@@ -455,6 +459,7 @@ static void take_down(struct daemon *d)
 	if (d->placement)
 		placement_destroy(d->placement);
 	daemon_end();
+	return true;
 }
 
 int main(int argc, char **argv)
@@ -496,7 +501,10 @@ int main(int argc, char **argv)
 	d->start.handle = main_start;
 	loop_post(d->main, &d->start);
 	loop_run(d->main);
-	take_down(d);
+	if (!take_down(d)) {
+		log_notice("tgtd has ended; a store's library is not done yet, and is left");
+		_exit(0);
+	}
 	log_notice("tgtd has ended");
 	return 0;
 }

@@ -207,5 +207,41 @@ START_TEST(background_jobs_hurry_for_who_waits)
 }
 END_TEST
 
-UNIT_TABLE("offload", 60, { as_many_as_said, 2 }, { who_hangs_holds_up_nobody_else, 2 },
+/* ---- libraries ------------------------------------------------------------------------------- */
+
+/* A library's call that hangs keeps no other, and the end does not wait for it. */
+START_TEST(a_library_that_hangs)
+{
+	static struct offload_job stays, other;
+	static struct offload_lane lane, fine;
+
+	sem_init(&store_answers, 0, 0);
+	begin(_i);
+	atomic_store(&finished, 0);
+	offload_submit_library(&lane, &stays, NULL, hang, done);
+	until(&stuck, 1);
+	offload_submit_library(&fine, &other, NULL, note, done);
+	until(&finished, 1);
+	ck_assert(!offload_fini());
+	sem_post(&store_answers);
+	until(&finished, 2);
+}
+END_TEST
+
+START_TEST(libraries_that_end)
+{
+	static struct offload_job jobs[JOBS];
+	static struct offload_lane lane[JOBS];
+
+	begin(_i);
+	atomic_store(&finished, 0);
+	for (unsigned i = 0; i < JOBS; i++)
+		offload_submit_library(&lane[i], &jobs[i], NULL, run, done);
+	ck_assert(offload_fini());
+	ck_assert_uint_eq(atomic_load(&finished), JOBS);
+}
+END_TEST
+
+UNIT_TABLE("offload", 60, { libraries_that_end, 2 }, { a_library_that_hangs, 2 },
+	   { as_many_as_said, 2 }, { who_hangs_holds_up_nobody_else, 2 },
 	   { background_jobs_hurry_for_who_waits, 2 })
