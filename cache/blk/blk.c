@@ -11,7 +11,8 @@
  *     zero             zeros are written in bounded pieces
  *     compare_and_write  read, compare and write under an exclusive extent; other changes of the
  *                      same range wait for it, and it for them (a device with memory of its
- *                      own must do it itself: -EOPNOTSUPP)
+ *                      own must do it itself: -EOPNOTSUPP); also where a
+ *                      range is not within blk->caw_within
  *     sync             nothing to do (unless BLK_CAP_VOLATILE: a device's error, refused at once)
  *     prefetch         nothing to do
  *     discard          -EOPNOTSUPP
@@ -90,6 +91,15 @@ static inline void blk_count_request(const struct blk *blk, const struct blk_req
 		metric_add(counters[req->op].bytes, req->len);
 }
 
+/* Does the device compare and write all of @req's range itself? */
+static bool own_caw(const struct blk *blk, const struct blk_req *req)
+{
+	const uint32_t piece = blk->caw_within;
+
+	return blk->ops->compare_and_write &&
+	       (!piece || req->offset / piece == (req->offset + req->len - 1) / piece);
+}
+
 /* The device's operation, emulated where it has none; counts, checks and orders nothing. */
 static bool call_device(struct blk *blk, struct blk_req *req)
 {
@@ -105,8 +115,8 @@ static bool call_device(struct blk *blk, struct blk_req *req)
 	case BLK_ZERO:
 		return blk->ops->zero ? blk->ops->zero(blk, req) : blk_zero_by_writing(blk, req);
 	case BLK_COMPARE_AND_WRITE:
-		return blk->ops->compare_and_write ? blk->ops->compare_and_write(blk, req) :
-						     blk_emulate_caw(blk, req);
+		return own_caw(blk, req) ? blk->ops->compare_and_write(blk, req) :
+					   blk_emulate_caw(blk, req);
 	case BLK_PREFETCH:
 		return blk->ops->prefetch ? blk->ops->prefetch(blk, req) : done_now(req);
 	case BLK_OPS:
@@ -127,7 +137,7 @@ static void change_granted(struct extent_hold *hold)
 		blk_complete_here(req, req->status);
 }
 
-/* WRITE, ZERO, DISCARD on a device whose COMPARE_AND_WRITE is emulated: ordered against those. */
+/* What changes a device some of whose COMPARE_AND_WRITEs are emulated: ordered against those. */
 static bool call_in_order(struct blk *blk, struct blk_req *req)
 {
 	int rc = blk_order_enter(blk, req, change_granted);
@@ -163,8 +173,9 @@ static bool submit_change(struct blk *blk, struct blk_req *req)
 		return finished_here(req);
 	}
 	blk_count_request(blk, req);
-	if (!blk->ops->compare_and_write && !(blk->caps & BLK_CAP_OWN_MEMORY) &&
-	    req->op != BLK_COMPARE_AND_WRITE) {
+	if ((!blk->ops->compare_and_write || blk->caw_within) &&
+	    !(blk->caps & BLK_CAP_OWN_MEMORY) &&
+	    (req->op != BLK_COMPARE_AND_WRITE || own_caw(blk, req))) {
 		if (!call_in_order(blk, req))
 			return false;
 		return finished_here(req);
@@ -353,6 +364,22 @@ int blk_refresh(struct blk *blk)
 int blk_resize(struct blk *blk)
 {
 	return blk->ops->resize ? blk->ops->resize(blk) : blk_refresh(blk);
+}
+
+static void (*_Atomic on_resized)(void);
+
+void blk_on_resized(void (*fn)(void))
+{
+	atomic_store(&on_resized, fn);
+}
+
+void blk_resized(struct blk *blk)
+{
+	void (*fn)(void) = atomic_load(&on_resized);
+
+	atomic_fetch_add(&blk->news, 1);
+	if (fn)
+		fn();
 }
 
 const char *blk_doubt(const struct blk *blk)

@@ -38,7 +38,8 @@
  *                   BLK_CAP_DISCARD_ZEROES.
  *
  * Errors are -errno: -EIO medium or store, -ENOSPC thin store full, -EOPNOTSUPP, -ERANGE outside of
- * the device, -EINVAL misaligned, -EROFS, -ECANCELED aborted, -ENODEV offline, -EILSEQ miscompare.
+ * the device, -EINVAL misaligned, -EROFS, -ECANCELED aborted, -ENODEV offline, -EILSEQ miscompare,
+ * -ETIMEDOUT the store does not answer: what was written may be there, or come to be.
  * scsi/sense.c is the one place that turns them into sense data.
  */
 #ifndef CACHE_BLK_BLK_H
@@ -317,6 +318,8 @@ struct blk {
 	uint32_t max_len;      /* one READ/WRITE/CAW carries at most
 			        * this; callers split. >= 64 KiB */
 	uint32_t caps;
+	uint32_t caw_within;   /* ops->compare_and_write is for ranges within an aligned piece of
+				* so many bytes, and others are emulated; 0: for any */
 	uint32_t atomic_min, atomic_max; /* bytes, powers of two: BLK_CAP_ATOMIC */
 	int node;	       /* where its threads should be, -1 anywhere */
 	uint64_t identity;     /* blk_identity(store_id): key of cached blocks */
@@ -329,6 +332,8 @@ struct blk {
 	 * with, as the whole structure should be (calloc). */
 	struct blk_order *_Atomic order;
 	_Atomic uint32_t writers;
+	/* How often the store has told of another size by itself: blk_resized(). */
+	_Atomic uint32_t news;
 	/* Its opener has closed it, but a cache that others have open too still uses it. */
 	_Atomic bool left;
 	/* Of a backing store that may be written to: what an earlier process has lost of it, and
@@ -451,6 +456,11 @@ void blk_complete(struct blk_req *req, int status);
 /* The same on the home loop, from a callback of that loop (message, descriptor, timer, poller,
  * deferred call): done() runs at once. Never under the frame that submitted @req. */
 void blk_complete_here(struct blk_req *req, int status);
+/* For devices: @blk has learned that it has another size, which ->resize() will take over. Any
+ * thread; waits for nothing. */
+void blk_resized(struct blk *blk);
+/* Who hears of that: @fn, on any thread, where it may not wait. NULL: nobody. Main thread. */
+void blk_on_resized(void (*fn)(void));
 /* For blk.c: undoes what the choke point did to @req on its way down. On the home loop. */
 void blk_req_finish(struct blk_req *req);
 /* For devices whose zero() finds that the store cannot after all: writes zeros in pieces. Result as
@@ -466,8 +476,11 @@ void blk_bounce_fini(void);
 
 /* ---- backends (cache/backend/) --------------------------------------------------------------- */
 struct blk_open_args {
-	const char *path;    /* aio: file or device; ram, null: a size like 1g, 512m, 4096 */
+	const char *path;    /* aio: file or device; ram, null: a size like 1g, 512m, 4096;
+			      * nbd: a URI; rbd: [POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT] */
 	uint32_t block_size; /* 0: the store's own choice */
+	const char *opts;    /* bsopts, with the words of other layers; or NULL. rbd: conf=, id=,
+			      * cluster= */
 	bool readonly;
 	bool sync;	     /* bsoflags sync */
 	bool shared;	     /* another LU of this daemon may have it open too, by the same cache */
@@ -485,5 +498,8 @@ struct blk_open_args {
 struct blk *blk_open(const char *bstype, const struct blk_open_args *args) must_check;
 /* NULL-terminated names for `tgtadm --mode system --op show`. "rdwr" is an alias of aio. */
 extern const char *const blk_bstypes[];
+/* The library without which this daemon was built, so that it has no @bstype; NULL: it has it, or
+ * there is no such type. */
+const char *blk_bstype_lacks(const char *bstype);
 
 #endif

@@ -153,6 +153,9 @@ void scsi_sense_errno(struct scsi_cmd *cmd, int err, uint64_t info)
 	case -ENXIO:
 		scsi_sense(cmd, SENSE_NOT_READY, ASC_MANUAL_INTERVENTION_REQUIRED);
 		return;
+	case -ETIMEDOUT: /* LOGICAL UNIT COMMUNICATION TIME-OUT: worth another try */
+		scsi_sense(cmd, SENSE_ABORTED_COMMAND, ASC_LU_COMMUNICATION_TIME_OUT);
+		return;
 	case -EBADMSG: /* PROTOCOL SERVICE CRC ERROR: the transport's digest */
 		scsi_sense(cmd, SENSE_ABORTED_COMMAND, ASC_PROTOCOL_SERVICE_CRC_ERROR);
 		return;

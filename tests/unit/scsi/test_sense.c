@@ -69,4 +69,18 @@ START_TEST(synchronizing)
 }
 END_TEST
 
-UNIT_MAIN("sense", 60, synchronizing)
+/* A store that does not answer has not lost anything: the initiator tries again. */
+START_TEST(time_out)
+{
+	struct fault_rule rule = { .ops = 1u << BLK_READ, .error = -ETIMEDOUT };
+
+	begin();
+	blk_fault_set(faulty, &rule);
+	host_read10(a, 0, 1);
+	ck_assert_str_eq(host_result(a), "0b/08/01");
+	blk_fault_set(faulty, NULL);
+	host_close(&h);
+}
+END_TEST
+
+UNIT_MAIN("sense", 60, synchronizing, time_out)

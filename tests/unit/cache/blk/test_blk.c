@@ -272,6 +272,80 @@ START_TEST(abort_of_waiting_caw)
 }
 END_TEST
 
+/* A store that compares and writes itself, but only within pieces: there it is asked, elsewhere
+ * that is emulated, and the two wait for each other. */
+static unsigned own;
+
+static bool pup_caw(struct blk *blk, struct blk_req *req)
+{
+	uint64_t differs;
+
+	(void)blk;
+	own++;
+	differs = frags_compare(&req->data, 0, pup.data + req->offset, req->len);
+	req->miscompare = differs;
+	req->status = differs < req->len ? -EILSEQ : 0;
+	if (!req->status)
+		frags_copy_out(&req->data, req->len, pup.data + req->offset, req->len);
+	return true;
+}
+
+START_TEST(caw_within_pieces)
+{
+	static const struct blk_ops ops = { .name = "puppet",
+					    .read = pup_op,
+					    .write = pup_op,
+					    .compare_and_write = pup_caw,
+					    .close = pup_close };
+	static uint8_t both[4096], seconds[2048];
+	struct blk_req across, within, wr;
+	unsigned done = 0;
+
+	pup.blk.ops = &ops;
+	pup.blk.caw_within = 4096;
+	own = 0;
+	memset(both + 1024, 2, 1024);
+	fill_req(&within, BLK_COMPARE_AND_WRITE, 3072, 1024, BLK_F_FROM, &done);
+	frags_append(&within.data, both, 2048, NULL);
+	ck_assert(bt_submit(&t, &within));
+	ck_assert_int_eq(within.status, 0);
+	ck_assert_uint_eq(own, 1);
+	ck_assert(bt_all(pup.data + 3072, 1024, 2));
+	/* across a border: read and written, and who overlaps waits */
+	pup.hold = true;
+	memset(both, 2, 1024);
+	memset(both + 1024, 0, 1024);
+	memset(both + 2048, 3, 2048);
+	fill_req(&across, BLK_COMPARE_AND_WRITE, 3072, 2048, BLK_F_FROM, &done);
+	frags_append(&across.data, both, 4096, NULL);
+	ck_assert(!bt_submit(&t, &across));
+	ck_assert_uint_eq(own, 1);
+	memset(seconds, 3, 1024);
+	memset(seconds + 1024, 4, 1024);
+	frags_forget(&within.data);
+	fill_req(&within, BLK_COMPARE_AND_WRITE, 3072, 1024, BLK_F_FROM, &done);
+	frags_append(&within.data, seconds, 2048, NULL);
+	ck_assert(!bt_submit(&t, &within));
+	fill_req(&wr, BLK_WRITE, 4096, 512, BLK_F_FROM, &done);
+	frags_append(&wr.data, seconds, 512, NULL);
+	ck_assert(!bt_submit(&t, &wr));
+	ck_assert_uint_eq(own, 1);
+	ck_assert_uint_eq(let_go(), 1); /* its read */
+	ck_assert_uint_eq(let_go(), 1); /* its write; then the others */
+	ck_assert_int_eq(across.status, 0);
+	while (let_go())
+		;
+	ck_assert_uint_eq(own, 2);
+	ck_assert_int_eq(within.status, 0);
+	ck_assert_uint_eq(done, 3);
+	ck_assert(bt_all(pup.data + 3072, 1024, 4));
+	ck_assert(bt_all(pup.data + 4096, 1024, 3));
+	frags_forget(&across.data);
+	frags_forget(&within.data);
+	frags_forget(&wr.data);
+}
+END_TEST
+
 START_TEST(counted)
 {
 	uint64_t reads = metric_read(M_store_reads), bytes = metric_read(M_store_read_bytes);
@@ -388,6 +462,7 @@ int main(void)
 	tcase_add_test(tc, caw_waits_for_writes_before_it);
 	tcase_add_test(tc, writes_wait_for_caw);
 	tcase_add_test(tc, abort_of_waiting_caw);
+	tcase_add_test(tc, caw_within_pieces);
 	tcase_add_test(tc, counted);
 	tcase_add_test(tc, flags_that_go_together);
 	suite_add_tcase(s, tc);
