@@ -42,8 +42,8 @@ static bool relax_is_one_of(const char *value, const char *const *list)
 static const struct conf_kv *foreign(const struct conf_lu *lu)
 {
 	static const char *const devices[] = { "tape", "cd", "changer", "osd", "pt", NULL };
-	static const char *const stores[] = { "ssc", "sg",  "bsg", "sheepdog",
-					      "rbd", "glfs", NULL };
+	static const char *const stores[] = { "ssc",      "sg",   "bsg",
+					      "sheepdog", "glfs", NULL };
 	struct conf_kv *kv;
 
 	list_for_each(kv, &lu->options, link)

@@ -66,7 +66,7 @@ static const char *const flags01[] = { "0", "1", NULL };
 static const char *const bsoflags[] = { "sync", "direct", "sync:direct", "direct:sync", NULL };
 static const char *const block_sizes[] = { "512", "4096", NULL };
 static const char *const disk_only[] = { "disk", NULL };
-static const char *const bs_types[] = { "rdwr", "aio", "ram", "null", "nbd", NULL };
+static const char *const bs_types[] = { "rdwr", "aio", "ram", "null", "nbd", "rbd", NULL };
 
 /* What an option's value must look like; conf_says() says it. */
 static const struct option_rule {

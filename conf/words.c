@@ -62,7 +62,7 @@ static const struct word {
 	{ "bind-user", CONF_IN_TARGET, CONF_UNKNOWN, "a user and an initiator name" },
 
 	{ "lun", STORE, CONF_STORE, "1 to 16383" },
-	{ "bs-type", STORE, CONF_STORE, "rdwr, aio, ram, null or nbd" },
+	{ "bs-type", STORE, CONF_STORE, "rdwr, aio, ram, null, nbd or rbd" },
 	{ "bsopts", STORE, CONF_STORE, NULL },
 	{ "bsoflags", STORE, CONF_STORE, "sync, direct or sync:direct" },
 	{ "block-size", STORE, CONF_STORE, "512 or 4096" },

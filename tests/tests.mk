@@ -1,5 +1,5 @@
 # Tests: their programs, and the targets that run them. Included by the Makefile at the top.
-.PHONY: check check-all check-unit check-integration check-conformance check-cache-sizes check-layers check-package \
+.PHONY: check check-all check-unit check-integration check-cluster check-cluster-short check-conformance check-cache-sizes check-layers check-package \
 	prose check-vm check-vm-long check-shows check-cache-shows check-asan check-tsan check-tsan-inner check-fuzz fuzz
 
 # tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_* (of integration tests
@@ -72,6 +72,12 @@ THRASHED := $(filter $(O)/tests/integration/test_first_light $(O)/tests/integrat
 check-integration: all $(INTEG) ## a real tgtd on a free port
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j $(WAITING) -t 300 $(INTEG) $(INTEG_SH); rc=$$?; \
 	TGT_TEST_CACHE=size=1m TGT_BIN=$(abspath $(BIN)) $(RUN) -l $(LOG)/cache-1m -j 2 -t 300 $(THRASHED) && exit $$rc
+
+# Where Ceph's packages are; elsewhere they skip, with the reason. check has a short form (RBD=short).
+check-cluster: all ## a Ceph cluster of one machine behind the units (its packages: tests/README.md)
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/cluster/test_*.sh)
+check-cluster-short: all
+	@RBD=short TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 300 $(wildcard tests/cluster/test_*.sh)
 
 check-conformance: all ## libiscsi's iscsi-test-cu
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/conformance/test_*.sh)
@@ -158,7 +164,7 @@ check: deps ## install what is missing, build, run every test; the last line cou
 	@$(MAKE) --no-print-directory check-all
 
 # All parts run even when one fails; the last line is the sum.
-CHECK_PARTS := check-layers check-unit check-integration check-conformance check-vm check-asan check-tsan check-fuzz
+CHECK_PARTS := check-layers check-unit check-integration check-cluster-short check-conformance check-vm check-asan check-tsan check-fuzz
 check-all:
 	@mkdir -p $(LOG); rm -f $(SUMMARY); touch $(SUMMARY)
 	@$(MAKE) --no-print-directory -j2 all WERROR=1 || echo '0 1 0' >>$(SUMMARY)

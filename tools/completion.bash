@@ -208,7 +208,7 @@ _tgtadm() {
 			;;
 		esac
 		;;
-	-S | --bsopts) _tgtd_pairs 'cache share node' ;;
+	-S | --bsopts) _tgtd_pairs 'cache share node conf id cluster' ;;
 	-b | --backing-store | --password-file) _tgtd_files ;;
 	-u | --user) _tgtd_offer $(_tgtd_accounts) ;;
 	-Q | --initiator-name)
@@ -225,7 +225,7 @@ _tgtadm() {
 	--portal) _tgtd_offer $(_tgtd_portals | sed 's/,.*//') ;;
 	-X | --expose) _tgtd_offer all $(_tgtd_of_target "$tid" 'LUN: ' | grep -vx 0) ;;
 	-L | --lld) _tgtd_offer iscsi iser ;;
-	-E | --bstype) _tgtd_offer aio rdwr ram null nbd ;;
+	-E | --bstype) _tgtd_offer aio rdwr ram null nbd rbd ;;
 	-f | --bsoflags) _tgtd_offer sync direct sync:direct ;;
 	-y | --blocksize) _tgtd_offer 512 4096 ;;
 	-Y | --device-type) _tgtd_offer disk ;;
@@ -345,7 +345,7 @@ _tgt_setup_lun() {
 	# shellcheck disable=SC2046 # words
 	case $prev in
 	-d) _tgtd_files ;;
-	-b) _tgtd_offer rdwr aio ram null nbd ;;
+	-b) _tgtd_offer rdwr aio ram null nbd rbd ;;
 	-B) _tgtd_offer 512 4096 ;;
 	-t) _tgtd_offer iscsi iser ;;
 	-C) _tgtd_offer $(_tgtd_daemons) ;;

@@ -106,7 +106,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode target --op bind|unbind --tid <id> --initiator-name <name> [--expose <luns>]\n"
 	       "  --mode target --op bind|unbind --tid <id> --portal <ip>[:<port>]\n"
 	       "  --mode logicalunit --op new --tid <id> --lun <lun> --backing-store <path>\n"
-	       "         [--bstype aio|rdwr|ram|null|nbd] [--bsopts <options>] [--bsoflags sync|direct|sync:direct]\n"
+	       "         [--bstype aio|rdwr|ram|null|nbd|rbd] [--bsopts <options>] [--bsoflags sync|direct|sync:direct]\n"
 	       "         [--blocksize <bytes>] [--device-type disk] [--params <name>=<value>[,...]]\n"
 	       "  --mode logicalunit --op update --tid <id> --lun <lun> --params <name>=<value>[,...]\n"
 	       "  --mode logicalunit --op delete|stat|latency|slow|explain --tid <id> --lun <lun>\n"

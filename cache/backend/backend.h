@@ -10,6 +10,7 @@ struct blk *aio_open(const struct blk_open_args *args) must_check;
 struct blk *ram_open(const struct blk_open_args *args) must_check;
 struct blk *null_open(const struct blk_open_args *args) must_check;
 struct blk *nbd_open(const struct blk_open_args *args) must_check; /* HAVE_LIBNBD */
+struct blk *rbd_open_store(const struct blk_open_args *args) must_check;
 
 /* Reads a size: digits with an optional k, m, g, t, p (powers of 1024, any case, an optional
  * B or iB behind). 0, or -EINVAL, -ERANGE. *end (may be NULL: then all must be used) gets

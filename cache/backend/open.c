@@ -7,12 +7,11 @@ static const struct backend {
 	struct blk *(*open)(const struct blk_open_args *args);
 	bool bounce; /* no memory of its own */
 } backends[] = {
-	{ "aio", aio_open, true },
-	{ "ram", ram_open, false },
-	{ "null", null_open, false },
+	{ "aio", aio_open, true },	 { "ram", ram_open, false }, { "null", null_open, false },
 #ifdef HAVE_LIBNBD
 	{ "nbd", nbd_open, true },
 #endif
+	{ "rbd", rbd_open_store, true },
 };
 
 const char *const blk_bstypes[] = {
@@ -20,8 +19,18 @@ const char *const blk_bstypes[] = {
 #ifdef HAVE_LIBNBD
 	"nbd",
 #endif
-	NULL,
+	"rbd", NULL,
 };
+
+const char *blk_bstype_lacks(const char *bstype)
+{
+#ifndef HAVE_LIBNBD
+	if (strcmp(bstype, "nbd") == 0)
+		return "libnbd";
+#endif
+	(void)bstype;
+	return NULL;
+}
 
 struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 {
@@ -43,9 +52,5 @@ struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 					    strerror(-err));
 		return backends[i].open(args);
 	}
-#ifndef HAVE_LIBNBD
-	if (strcmp(bstype, "nbd") == 0)
-		return backend_fail(args, EINVAL, "this tgtd was built without libnbd");
-#endif
 	return backend_fail(args, EINVAL, "unknown backing store type '%s'", bstype);
 }

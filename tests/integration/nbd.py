@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The initiator of test_nbd.sh: nbd.py PORT IQN COMMAND LUN [ARG]
+"""The initiator of test_nbd.sh and of tests/cluster: nbd.py PORT IQN COMMAND LUN [ARG]
 
 write LUN SEED    256 random blocks of 4 KiB, as SEED says, then SYNCHRONIZE CACHE
 unsynced LUN SEED the same without SYNCHRONIZE CACHE
@@ -9,6 +9,10 @@ fua LUN           a block of zeros, with FUA; prints the status
 extents LUN       GET LBA STATUS from block 0: prints "BLOCKS STATE" of each descriptor
 unmap LUN         the first MiB
 capacity LUN      READ CAPACITY(16): prints the bytes
+sense LUN read|write [LBA]    a block of 4 KiB; prints good, or the sense data as KEY/ASC/ASCQ
+caw LUN LBA IS BECOMES N      COMPARE AND WRITE of N blocks of such bytes; prints the status
+bytes LUN LBA N   reads N blocks: prints the byte that all of them are, or mixed
+zeros LUN LBA     WRITE SAME(16) of zeros with UNMAP over 8 MiB; prints the status
 through LUN SEED FLAG   writes and verifies until a file FLAG is there; FLAG.n has how many
 """
 import os
@@ -33,6 +37,18 @@ def do(make):
         if status != 2:
             break
     return data, status
+
+
+def sense_of(pdu):
+    """KEY/ASC/ASCQ of what is sent, or good."""
+    p.out(pdu)
+    while True:
+        head, data = p.recv()
+        if head[0] == 0x25 and head[1] & 1:
+            return 'good'
+        if head[0] == 0x21:
+            return '%x/%02x/%02x' % (data[4] & 15, data[14], data[15]) if head[3] == 2 else \
+                'status %u' % head[3] if head[3] else 'good'
 
 
 def blocks(seed):
@@ -71,6 +87,23 @@ elif command == 'capacity':
     got, status = do(lambda: p.command(struct.pack('>BBQI', 0x9e, 0x10, 0, 32), 0xc1, 32, lun=lun))
     last, size = struct.unpack('>QI', got[:12])
     print((last + 1) * size)
+elif command == 'sense':
+    lba = int(sys.argv[6]) if len(sys.argv) > 6 else 0
+    print(sense_of(p.read(lba, 8, lun=lun) if sys.argv[5] == 'read' else
+                   p.write(lba, 8, b'\x55' * 4096, lun=lun)))
+elif command == 'caw':
+    lba, n = int(sys.argv[5]), int(sys.argv[8])
+    both = b''.join(bytes([int(b)]) * 512 * n for b in sys.argv[6:8])
+    print(do(lambda: p.command(struct.pack('>BBQ3xBBB', 0x89, 0, lba, n, 0, 0), 0xa1, len(both),
+                               both, lun=lun))[1])
+elif command == 'bytes':
+    n = int(sys.argv[6])
+    got, status = do(lambda: p.read(int(sys.argv[5]), n, lun=lun))
+    assert not status and len(got) == n * 512, status
+    print('mixed' if len(set(got)) > 1 else got[0])
+elif command == 'zeros':
+    cdb = struct.pack('>BBQIBB', 0x93, 8, int(sys.argv[5]), 16384, 0, 0)
+    print(do(lambda: p.command(cdb, 0xa1, 512, bytes(512), lun=lun))[1])
 elif command == 'through':
     r, n, have = random.Random(sys.argv[5]), 0, {}
     while not os.path.exists(sys.argv[6]) or n < 200:

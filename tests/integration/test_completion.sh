@@ -66,7 +66,7 @@ list: X,product_id= X,product_rev=
 tgtadm -m lu -o new -t 12 -l 4 -b $dir/disk-o
 line: tgtadm -m lu -o new -t 12 -l 4 -b $dir/disk-one
 tgtadm -m lu -o new -t 12 -l 4 -E 
-list: aio nbd null ram rdwr
+list: aio nbd null ram rbd rdwr
 tgtadm -m target -o update -t 1 -n Header
 line: tgtadm -m target -o update -t 1 -n HeaderDigest
 tgtadm -m target -o update -t 1 -n state -v off

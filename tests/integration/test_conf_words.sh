@@ -37,7 +37,7 @@ wrong 1 3 "the file ends inside of <target iqn.x:a> of line 2: </target> is miss
 in_target 1 "unknown option 'initiator-adress' in a target: did you mean 'initiator-address'?" 'initiator-adress ALL'
 in_target 1 "unknown option 'iSNS' in a target: it belongs outside of targets" 'iSNS On'
 in_target 1 "target iqn.x:a: driver is iscsi or iser, not 'tcp'" 'driver tcp'
-in_target 1 "bs-type is rdwr, aio, ram, null or nbd, not 'rdrw'" 'bs-type rdrw'
+in_target 1 "bs-type is rdwr, aio, ram, null, nbd or rbd, not 'rdrw'" 'bs-type rdrw'
 in_target 1 "a user needs a name and a password: 'joe' has no second word" 'incominguser joe'
 in_target 22 "MaxConnections cannot be 'many': it is 1 to 65535" 'MaxConnections many'
 in_target 22 "HeaderDigest cannot be 'CRC16': it is None, CRC32C, or both with a comma between them" 'HeaderDigest CRC16'

@@ -74,6 +74,7 @@ int admin_start(const struct admin_conf *conf)
 	loop_timer_arm(conf->main, &work_timer, LONGWORK_LOG_NS);
 	list_init(&adm.cache_keys);
 	registry_init();
+	resized_start();
 	return server_start(&(struct server_calls){ verbs_execute, watch_pushed, watch_gone });
 }
 
@@ -81,6 +82,7 @@ void admin_stop(void)
 {
 	isns_stop();
 	explain_stop();
+	resized_stop();
 	loop_undefer(&adm.drain);
 	loop_timer_cancel(adm.conf.main, &work_timer);
 	server_stop();

@@ -168,6 +168,7 @@ struct adm_lu {
 	struct list params;	     /* adm_set */
 	struct scsi_lu_conf initial; /* defaults, to go back to */
 	char *bsopts, *blocksize;    /* as asked for; NULL: not */
+	uint32_t size_news;	     /* of its store, that it has heard of: blk.news */
 	char *bstype; /* as asked for: "rdwr" though aio serves it */
 	char *path;   /* NULL: no medium yet */
 };
@@ -210,14 +211,15 @@ struct store_opts {
 	int node; /* -1: anywhere */
 };
 bool store_parse_flags(const char *text, uint8_t *flags); /* --bsoflags */
-/* --bsopts: cache=none|write-back|write-through, share=yes|no, node=N, separated by ';' or ','. */
-bool store_parse_opts(const char *text, struct store_opts *o);
+/* --bsopts: cache=none|write-back|write-through, share=yes|no, node=N, and for @bstype rbd conf=, id=,
+ * cluster=, which it reads itself; separated by ';' or ','. */
+bool store_parse_opts(const char *text, const char *bstype, struct store_opts *o);
 bool store_known(const char *bstype);
 
 struct store_open {
 	struct scsi_work work;
 	/* wanted; texts stay the caller's */
-	const char *path, *bstype; /* path NULL: no medium */
+	const char *path, *bstype, *bsopts; /* path NULL: no medium */
 	uint32_t block_size;
 	uint8_t flags; /* ADM_BS_* */
 	bool uncached, write_through, shared;
@@ -241,6 +243,7 @@ struct store_trial {
 	struct scsi_work work;
 	const char *path; /* the caller's */
 	const char *bstype; /* whose path is no file's name; NULL: it is one */
+	const char *bsopts; /* the caller's */
 	uint32_t block_size;
 	int file; /* as above */
 	void (*done)(struct store_trial *st); /* main loop, never from inside store_try() */
@@ -297,6 +300,12 @@ enum adm_status apply_lu_trust(struct adm_call *call, struct adm_lu *lu,
 /* Pushes offline states down after adm.offline or a target's own changed. */
 void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
+
+/* ---- resized.c ------------------------------------------------------------------------------- */
+/* Stores that tell of another size by themselves: their LUs take it over, and initiators hear of it.
+ * From now on, and no more. Main thread. */
+void resized_start(void);
+void resized_stop(void);
 
 /* ---- threads.c ------------------------------------------------------------------------------- */
 /* The event thread of @lu's place @nr, running; the shared one with

@@ -3,7 +3,7 @@
  * Makes and takes down targets and LUs. An LU is a stack that is built from below and handed to the
  * device server as one:
  *
- *     placement -> store (aio, ram, null) -> cache, unless the store is
+ *     placement -> store (aio, ram, null, nbd, rbd) -> cache, unless the store is
  *     memory -> event thread -> LU
  *
  * Whatever fails takes down what stood before it. The registry remembers what only the admin side
@@ -263,6 +263,9 @@ static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *wa
 
 	if (want->device_type != ADM_TYPE_DISK)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "only disks are emulated");
+	if (blk_bstype_lacks(lu->bstype))
+		return admin_refuse(call, ADM_INVALID_REQUEST, "this tgtd was built without %s",
+				    blk_bstype_lacks(lu->bstype));
 	if (!store_known(lu->bstype))
 		return admin_refuse(call, ADM_INVALID_REQUEST,
 				    "no backing store type is called '%s'", lu->bstype);
@@ -273,11 +276,12 @@ static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *wa
 	if (lu->flags && strcmp(lu->bstype, "rdwr") && strcmp(lu->bstype, "aio"))
 		return admin_refuse(call, ADM_INVALID_REQUEST,
 				    "bsoflags mean nothing to a store of type %s", lu->bstype);
-	if (!store_parse_opts(want->bsopts, o))
+	if (!store_parse_opts(want->bsopts, lu->bstype, o))
 		return admin_refuse(
 			call, ADM_INVALID_REQUEST,
-			"bsopts are cache=none|write-back|write-through, share=yes (cached only), node=<0..%u>; not '%s'",
-			adm.conf.topo->nnodes - 1, want->bsopts);
+			"bsopts are cache=none|write-back|write-through, share=yes (cached only), node=<0..%u>%s; not '%s'",
+			adm.conf.topo->nnodes - 1,
+			strcmp(lu->bstype, "rbd") ? "" : ", conf=, id=, cluster=", want->bsopts);
 	lu->uncached = o->uncached;
 	lu->shared = o->shared;
 	lu->write_through = o->write_through || (lu->flags & ADM_BS_SYNC);
@@ -358,6 +362,7 @@ static struct opening *opening_new(struct pending *p, const char *path, uint32_t
 	o->store = (struct store_open){
 		.path = path,
 		.bstype = p->lu->bstype,
+		.bsopts = p->lu->bsopts,
 		.block_size = block_size,
 		.flags = p->lu->flags,
 		.uncached = p->lu->uncached,
@@ -495,6 +500,7 @@ static void lu_replaced(void *arg, int status)
 	}
 	bool first = !lu->path;
 
+	lu->size_news = 0; /* the new store's */
 	free(lu->path);
 	lu->path = p->path;
 	p->path = NULL;

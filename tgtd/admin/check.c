@@ -69,7 +69,7 @@ static void tried(struct store_trial *st)
 
 /* @bstype: NULL, or a type whose path is no file's name. */
 static enum adm_status try_store(struct adm_call *call, const char *path, const char *bstype,
-				 uint32_t block_size)
+				 const char *bsopts, uint32_t block_size)
 {
 	struct trial *t = calloc(1, sizeof(*t));
 
@@ -79,6 +79,7 @@ static enum adm_status try_store(struct adm_call *call, const char *path, const 
 	t->call = call;
 	t->store.path = path;
 	t->store.bstype = bstype;
+	t->store.bsopts = bsopts;
 	t->store.block_size = block_size || bstype ? block_size : 512;
 	t->store.file = call->file;
 	t->store.done = tried;
@@ -107,7 +108,7 @@ static enum adm_status check_lu_store(struct adm_call *call)
 		return status;
 	bool file = !want.bstype || !strcmp(want.bstype, "rdwr") || !strcmp(want.bstype, "aio");
 
-	return try_store(call, want.path, file ? NULL : want.bstype, block_size);
+	return try_store(call, want.path, file ? NULL : want.bstype, want.bsopts, block_size);
 }
 
 void warn_cut(struct adm_call *call, const char *key, const char *value, int left)

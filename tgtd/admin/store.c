@@ -40,13 +40,26 @@ bool store_known(const char *bstype)
 	return false;
 }
 
-bool store_parse_opts(const char *text, struct store_opts *o)
+/* tgt's words, which name a cluster. */
+static bool is_of_rbd(const char *text)
 {
+	return !strncmp(text, "conf=", 5) || !strncmp(text, "id=", 3) ||
+	       !strncmp(text, "cluster=", 8);
+}
+
+bool store_parse_opts(const char *text, const char *bstype, struct store_opts *o)
+{
+	const bool rbd = !strcmp(bstype, "rbd");
+
 	*o = (struct store_opts){ .node = -1 };
 	while (text && *text) {
 		size_t n = strcspn(text, ";,");
 		char word[64];
 
+		if (rbd && is_of_rbd(text)) {
+			text += n + (text[n] != 0);
+			continue;
+		}
 		if (n >= sizeof(word))
 			return false;
 		memcpy(word, text, n);
@@ -88,6 +101,7 @@ static void open_work(struct scsi_work *w)
 	struct blk_open_args args = {
 		/* No medium: a sink that nobody reaches until it is replaced. */
 		.path = so->path ? so->path : "4096",
+		.opts = so->bsopts,
 		.block_size = so->block_size,
 		.shared = so->shared,
 		.uncached = !adm.conf.cache || so->uncached,
@@ -159,6 +173,7 @@ static void try_no_file(struct store_trial *st)
 {
 	const struct blk_open_args args = {
 		.path = st->path,
+		.opts = st->bsopts,
 		.block_size = st->block_size,
 		.topo = adm.conf.topo,
 		.node = -1,

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Clients of Ceph clusters. All images of one cluster, user and configuration share one: it has a
+ * dozen threads, its connections, and the address that a fence (a blocklist) is about.
+ */
+#ifndef CACHE_BACKEND_RBD_CLUSTER_H
+#define CACHE_BACKEND_RBD_CLUSTER_H
+
+#include <stdatomic.h>
+#include "cache/backend/rbd_lib.h"
+#include "cache/backend/rbd_name.h"
+#include "events/list.h"
+
+#define RBD_TIMEOUT_S 30 /* of a request, unless the configuration says otherwise */
+
+struct rbd_cluster {
+	rados_t rados;
+	char fsid[40];
+	_Atomic bool fenced; /* the cluster takes nothing more from this client: no new image */
+	/* Its own. */
+	struct list link;
+	struct rbd_name name; /* conf, user, cluster */
+	unsigned users;
+	bool connecting;
+	int err;
+	char why[200];
+};
+
+/* The client for @name, connected. NULL with errno and the reason. Returns within some 15 s. A
+ * thread of offload_submit_library(). */
+struct rbd_cluster *rbd_cluster_get(const struct rbd_lib *lib, const struct rbd_name *name,
+				    char *why, size_t len) must_check;
+/* The last user ends it. No image of his is open. The same threads. */
+void rbd_cluster_put(const struct rbd_lib *lib, struct rbd_cluster *c);
+
+#endif

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=bash
+# Sourced by the tests of this folder, after admin_lib.sh: a Ceph cluster of one machine, a monitor
+# and an OSD, without authentication, on free ports of 127.0.0.1, all below $ceph. No systemd, no
+# mgr.
+#
+#   ceph_missing     says which programs are missing, if any
+#   ceph_start       brings it up; sets $CEPH_CONF, $mon and $osd (process ids)
+#   osd_start        the OSD again, after it was killed
+#   osd_is_up        waits until the monitor says so
+#   ceph_kill        ends it; its files go with $ceph
+#
+# Debian's packages, once: tools/install-deps --cluster
+
+ceph=$dir/ceph
+mon=
+osd=
+
+ceph_missing() {
+	local p none=
+	for p in ceph-mon ceph-osd ceph rbd rados monmaptool; do
+		command -v $p >/dev/null || none="$none $p"
+	done
+	ldconfig -p | grep -q 'librbd\.so\.1 ' || none="$none librbd.so.1"
+	echo $none
+}
+
+ceph_kill() {
+	[ -z "$osd" ] || { kill -CONT "$osd"; kill -9 "$osd"; } 2>/dev/null
+	[ -z "$mon" ] || kill -9 "$mon" 2>/dev/null
+	wait $osd $mon 2>/dev/null
+	osd=
+	mon=
+}
+
+# Two ports that nobody listens on now; the second is the older protocol's.
+ceph_conf() {
+	local a b
+	a=$(pick_port)
+	b=$(pick_port)
+	fsid=$(cat /proc/sys/kernel/random/uuid)
+	mon_addr="[v2:127.0.0.1:$a,v1:127.0.0.1:$b]"
+	cat >"$ceph/ceph.conf" <<END
+[global]
+fsid = $fsid
+mon host = $mon_addr
+public addr = 127.0.0.1
+auth cluster required = none
+auth service required = none
+auth client required = none
+osd pool default size = 1
+osd pool default min size = 1
+osd crush chooseleaf type = 0
+mon allow pool size one = true
+mon warn on pool no redundancy = false
+mon initial members = a
+mon data = $ceph/mon
+mon data avail crit = 1
+mon osd down out interval = 0
+osd data = $ceph/osd\$id
+osd memory target = 939524096
+osd heartbeat grace = 6
+bluestore block create = true
+bluestore block size = 4294967296
+run dir = $ceph/out
+log file = $ceph/out/\$name.log
+pid file = $ceph/out/\$name.pid
+admin socket = $ceph/out/\$name.asok
+mon cluster log file = $ceph/out/cluster.log
+[client]
+log file =
+admin socket =
+END
+}
+
+osd_start() {
+	ceph-osd -i 0 -f >>"$ceph/out/osd.out" 2>&1 &
+	osd=$!
+}
+
+osd_is_up() {
+	for _ in $(seq 150); do
+		timeout 20 ceph osd stat 2>/dev/null | grep -q ' 1 up' && return 0
+		sleep 0.2
+	done
+	return 1
+}
+
+ceph_start() {
+	local uuid
+	mkdir -p "$ceph/mon" "$ceph/osd0" "$ceph/out"
+	ceph_conf
+	export CEPH_CONF=$ceph/ceph.conf
+	unset CEPH_ARGS
+	{
+		monmaptool --create --addv a "$mon_addr" --fsid "$fsid" "$ceph/monmap" &&
+			ceph-mon -i a --mkfs --monmap "$ceph/monmap" --keyring /dev/null &&
+			touch "$ceph/mon/keyring"
+	} >"$ceph/out/mkfs.out" 2>&1 || return 1
+	ceph-mon -i a -f >"$ceph/out/mon.out" 2>&1 &
+	mon=$!
+	uuid=$(cat /proc/sys/kernel/random/uuid)
+	{
+		timeout 30 ceph osd new "$uuid" 0 </dev/null &&
+			ceph-osd -i 0 --mkfs --osd-uuid "$uuid" --no-mon-config
+	} >>"$ceph/out/mkfs.out" 2>&1 || return 1
+	osd_start
+	{
+		osd_is_up && timeout 60 ceph osd pool create rbd 8 8 && timeout 60 rbd pool init rbd
+	} >>"$ceph/out/mkfs.out" 2>&1
+}
