@@ -40,8 +40,8 @@ void offload_submit_serial(struct offload_lane *lane, struct offload_job *job, s
 void offload_submit_background(struct offload_job *job, struct loop *home,
 			       void (*run)(struct offload_job *),
 			       void (*done)(struct offload_job *));
-/* As offload_submit(), for calls of libraries that load code and make threads of their own, which may
- * do what these may do (THREAD_LIBRARY). Each lane has a thread when none of its jobs runs. */
+/* As offload_submit(), for calls of libraries that load code and make threads of their own, which
+ * may do what these may do (THREAD_LIBRARY). Each lane has a thread when none of its jobs runs. */
 void offload_submit_library(struct offload_lane *lane, struct offload_job *job, struct loop *home,
 			    void (*run)(struct offload_job *), void (*done)(struct offload_job *));
 /* @on: somebody waits for background jobs, also for the one under way: they get their share of the

@@ -11,8 +11,8 @@ enum guard_filter { FILTER_LOOP, FILTER_BLOCKING, FILTER_MAIN, FILTER_LIBRARY, F
  * without libseccomp. */
 int guard_filter_make(bool rdma);
 /* For the calling thread, for good, and for those that it makes. 0, or -1 with errno. Needs
- * no_new_privs. What is not allowed raises SIGSYS; to a library it is an error and no more, since its
- * threads may block all signals, and SIGSYS would end us then. */
+ * no_new_privs. What is not allowed raises SIGSYS; to a library it is an error and no more, since
+ * its threads may block all signals, and SIGSYS would end us then. */
 int guard_filter_install(enum guard_filter f);
 /* The name of a system call, or "?". Main thread. */
 const char *guard_filter_name(int nr);

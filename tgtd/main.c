@@ -426,8 +426,8 @@ static void confine_threads(struct daemon *d)
 			 rc == -ENOSYS ? "built without libseccomp" : strerror(-rc));
 }
 
-/* The reverse of main_start(), from wherever that got to. False: a library's call is left, which may
- * yet use what there is: see offload_fini(). */
+/* The reverse of main_start(), from wherever that got to. False: a library's call is left, which
+ * may yet use what there is: see offload_fini(). */
 static bool take_down(struct daemon *d)
 {
 	/* What is still with the helper threads (event threads of deleted units that are being

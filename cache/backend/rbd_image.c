@@ -183,7 +183,8 @@ bool rbd_image_submit(struct rbd_image *i, struct blk_req *req)
 	req->drv = NULL;
 	req->drv_word[W_IMAGE] = (uintptr_t)i;
 	req->drv_word[W_AT] = req->drv_word[W_OFFSET] = 0;
-	err = image_piece(i, req);
+	err = unlikely(atomic_load_explicit(&i->gone, memory_order_relaxed)) ? -ENOENT :
+									       image_piece(i, req);
 	if (!err)
 		return false;
 	req->status = image_outcome(i, req, err);
@@ -198,10 +199,12 @@ static void image_look_run(struct offload_job *job)
 	uint64_t bytes, was = atomic_load(&i->size);
 	int err = i->lib->rbd_get_size(i->image, &bytes);
 
-	if (err) {
+	if (err == -ENOENT && !atomic_exchange(&i->gone, true))
+		log_error("%s: the image has been removed", i->path);
+	else if (err)
 		log_warn("%s: its size cannot be asked for: %s", i->path, strerror(-err));
+	if (err)
 		return;
-	}
 	atomic_store(&i->size, bytes);
 	if (bytes == was)
 		return;

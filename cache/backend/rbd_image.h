@@ -29,7 +29,7 @@ struct rbd_image {
 	void (*resized)(struct rbd_image *i);
 	/* What was found. */
 	char id[BLK_STORE_ID_MAX];
-	uint32_t caw_within; /* bytes: COMPARE AND WRITE of an aligned piece is one operation */
+	uint32_t caw_within;	/* bytes: COMPARE AND WRITE of an aligned piece is one operation */
 	bool volatile_cache;	/* librbd has a cache of its own: a write is stable when flushed */
 	_Atomic uint64_t size;	/* as librbd knows it by now */
 	_Atomic uint32_t looks; /* how often it was asked */
@@ -43,11 +43,12 @@ struct rbd_image {
 	bool watching;
 	struct offload_lane lane;
 	struct offload_job look;
+	_Atomic bool gone;   /* it has been removed: librbd would wait for it, or not know */
 	_Atomic int looking; /* 0: no; 1: it is being asked; 2: and once more */
 };
 
-/* name, path, readonly and resized are set, the rest is 0. 0, or -errno with the reason. May take long. A
- * thread of offload_submit_library(), as for the next one. */
+/* name, path, readonly and resized are set, the rest is 0. 0, or -errno with the reason. May take
+ * long. A thread of offload_submit_library(), as for the next one. */
 int rbd_image_open(struct rbd_image *i, char *why, size_t len) must_check;
 /* No request is under way. May take long. */
 void rbd_image_close(struct rbd_image *i);

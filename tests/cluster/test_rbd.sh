@@ -40,7 +40,11 @@ load() { # SEED: verified, until stop_load
 		>"$dir/through" 2>&1 &
 	reader=$!
 }
-so_far() { [ -s "$dir/enough.n" ] && cat "$dir/enough.n" || echo 0; }
+so_far() {
+	local n
+	n=$(cat "$dir/enough.n" 2>/dev/null)
+	echo "${n:-0}"
+}
 further() { # N: until the reader has done that many more
 	local from
 	from=$(so_far)
@@ -234,21 +238,26 @@ lu 1 rbd/b --bsopts "$opts;cache=none"
 peer sense 1 write
 is "a unit of a pool with room" prints good
 filled() { ceph daemon "$ceph/out/osd.0.asok" injectfull "$1" >/dev/null 2>&1; } # none|full
-writes() { # SENSE DATA, within 30 s
-	for _ in $(seq 60); do
-		peer sense 1 write 32768
-		prints "$1" && return 0
+full() { ceph osd dump | grep -q "^pool.*'rbd'.*[ ,]full[ ,]"; }
+await() { # COMMAND...: until it is so
+	for _ in $(seq 120); do
+		"$@" && return
 		sleep 0.5
 	done
-	return 1
 }
 filled full
-is "an OSD is full: DATA PROTECT, SPACE ALLOCATION FAILED" writes 7/27/07
+await full
+peer sense 1 write 98304
+is "an OSD is full: DATA PROTECT, SPACE ALLOCATION FAILED" prints 7/27/07
+peer sense 1 write
+is "... what is there can be written over" prints good
 peer sense 1 read
-is "... what is there can be read" prints good
+is "... and read" prints good
 is "... others are served" other_answers
 filled none
-is "... and written again when there is room" writes good
+await not full
+peer sense 1 write 98304
+is "... and there is room again" prints good
 gone 1
 
 echo "# a client that is fenced"
@@ -313,21 +322,15 @@ if [ "${RBD-}" != short ]; then
 	}
 	is "when it goes on, so does the other unit" answers
 	echo "# an image that goes"
-	rbd create c --size 16M --image-feature layering
+	rbd create c --size 16M
 	lu 1 rbd/c --bsopts "$opts;cache=none"
 	peer sense 1 write
 	out=$(rbd rm --no-progress c 2>&1)
 	is "it cannot be removed while it is served" has "still has watchers"
 	rados -p rbd rm "rbd_header.$(id_of c)"
-	missing() {
-		for _ in $(seq 60); do
-			peer sense 1 write 8
-			prints 2/04/03 && return 0
-			sleep 0.5
-		done
-		return 1
-	}
-	is "when it is removed by force, its unit is NOT READY" missing
+	await log_has "rbd/c: the image has been removed"
+	peer sense 1 write 8
+	is "when it is removed by force, its unit is NOT READY" prints 2/04/03
 	is "... others are served" other_answers
 	gone 1
 	is "... and it can be deleted" test "$rc" = 0

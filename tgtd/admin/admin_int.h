@@ -211,8 +211,8 @@ struct store_opts {
 	int node; /* -1: anywhere */
 };
 bool store_parse_flags(const char *text, uint8_t *flags); /* --bsoflags */
-/* --bsopts: cache=none|write-back|write-through, share=yes|no, node=N, and for @bstype rbd conf=, id=,
- * cluster=, which it reads itself; separated by ';' or ','. */
+/* --bsopts: cache=none|write-back|write-through, share=yes|no, node=N, and for @bstype rbd conf=,
+ * id=, cluster=, which it reads itself; separated by ';' or ','. */
 bool store_parse_opts(const char *text, const char *bstype, struct store_opts *o);
 bool store_known(const char *bstype);
 
@@ -302,8 +302,8 @@ void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
 
 /* ---- resized.c ------------------------------------------------------------------------------- */
-/* Stores that tell of another size by themselves: their LUs take it over, and initiators hear of it.
- * From now on, and no more. Main thread. */
+/* Stores that tell of another size by themselves: their LUs take it over, and initiators hear of
+ * it. From now on, and no more. Main thread. */
 void resized_start(void);
 void resized_stop(void);
 
