@@ -7,10 +7,20 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 . tests/cluster/ceph_lib.sh
+has_word() { grep -qw -- "$1" <<<"$2"; }
 missing=$(ceph_missing)
+if has_word librbd.so.1 "$missing"; then
+	daemon_start ours
+	adm --op new --mode target --tid 1 -T iqn.x:a
+	adm --op new --mode logicalunit --tid 1 --lun 1 --bstype rbd -b rbd/a
+	is "without librbd an image is refused" refused "invalid request"
+	out=$(cat "$dir/log")
+	is "... with a reason" has "Ceph's library is not here (package librbd1)"
+	is "it ends with 0" daemon_stop
+fi
 [ -z "$missing" ] || {
 	echo "ok rbd # SKIP no $missing (tools/install-deps --cluster)"
-	exit 0
+	finish
 }
 iqn=iqn.2026-11.org.tgtd.test:rbd
 reader=
