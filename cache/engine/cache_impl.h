@@ -225,7 +225,7 @@ void resize_fini(struct cache *c);
 /* The cache shall have @size bytes. 0: it has begun; or -EINVAL or another -errno with a sentence
  * in @err. Any thread. */
 int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len) must_check;
-/* The same, but nothing begins: would it be refused now? */
+/* The same, but nothing begins: would it be refused now? In resize_check.c. */
 int resize_check(struct cache *c, uint64_t size, char *err, size_t err_len) must_check;
 struct cache_info;
 /* Fills in what @info says of it. Any thread. */

@@ -606,16 +606,11 @@ static int start_thread(struct cache_resize *r)
 	return 0;
 }
 
-int resize_check(struct cache *c, uint64_t size, char *err, size_t err_len)
-{
-	return check_target(c, size / share_bytes(c), err, err_len);
-}
-
 int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len)
 {
 	struct cache_resize *r = c->resize;
 	const uint64_t target = size / share_bytes(c);
-	int rc = resize_check(c, target, err, err_len);
+	int rc = resize_check(c, size, err, err_len);
 
 	if (rc)
 		return rc;

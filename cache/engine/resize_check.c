@@ -22,8 +22,9 @@ static int refuse(char *err, size_t len, int rc, const char *why, uint64_t mib)
 	return rc;
 }
 
-int resize_check(struct cache *c, uint64_t target, char *err, size_t len)
+int resize_check(struct cache *c, uint64_t asked, char *err, size_t len)
 {
+	const uint64_t target = asked / share_bytes(c); /* blocks of a share in a partition */
 	const uint64_t size = target * share_bytes(c), now = cache_blocks(c) << c->geo.block_shift,
 		       least = cache_part_least(c->max_len, 1u << c->geo.block_shift),
 		       out = atomic_load_explicit(&c->pin_budget.out, memory_order_relaxed);

@@ -21,9 +21,6 @@ static inline uint64_t share_bytes(const struct cache *c)
 }
 
 /* ---- resize_check.c -------------------------------------------------------------------------- */
-/* Can each share have @target blocks in a partition? 0, or -errno with a sentence in @err. Any
- * thread. */
-int resize_check(struct cache *c, uint64_t target, char *err, size_t len) must_check;
 /* The most bytes that there is room for until a restart. Any thread. */
 uint64_t resize_max(const struct cache *c);
 

@@ -11,7 +11,7 @@
 /* Bytes of the pool; all threads. */
 static uint64_t spilled, spilled_of[SPILL_SHARES];
 
-static uint64_t *share_of(const struct iscsi_session *s)
+static uint64_t *spill_of_target(const struct iscsi_session *s)
 {
 	return &spilled_of[scsi_target_tid(s->nexus.target) % SPILL_SHARES];
 }
@@ -24,7 +24,7 @@ static uint64_t pooled(uint64_t bytes)
 
 static void pool_put(struct iscsi_session *s, uint64_t bytes)
 {
-	__atomic_fetch_sub(share_of(s), bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(spill_of_target(s), bytes, __ATOMIC_RELAXED);
 	__atomic_fetch_sub(&spilled, bytes, __ATOMIC_RELAXED);
 }
 
@@ -40,7 +40,7 @@ static bool pool_get(struct iscsi_session *s, uint32_t len)
 		return true;
 	/* Taken first: of two threads that take the last bytes at a time neither may have them. */
 	all = __atomic_add_fetch(&spilled, want, __ATOMIC_RELAXED);
-	of_target = __atomic_fetch_add(share_of(s), want, __ATOMIC_RELAXED);
+	of_target = __atomic_fetch_add(spill_of_target(s), want, __ATOMIC_RELAXED);
 	if (mine + of_target + all <= ISCSI_SPILL_MAX)
 		return true;
 	pool_put(s, want);

@@ -433,5 +433,5 @@ START_TEST(watchers)
 END_TEST
 
 UNIT_MAIN("arena", 15, layout, superblock, where_its_pages_are, extra_bytes,
-	  few_calls_for_huge_pages, prepared_behind, ids_are_reused, sparse_and_punched, joining_stops_when_told,
-	  named_file, too_large, watchers, it_grows_and_shrinks)
+	  few_calls_for_huge_pages, prepared_behind, ids_are_reused, sparse_and_punched,
+	  joining_stops_when_told, named_file, too_large, watchers, it_grows_and_shrinks)
