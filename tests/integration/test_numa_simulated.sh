@@ -57,7 +57,9 @@ share_is() { # LOW HIGH: percent of the bytes that a thread of their node served
 by_chance() { share_is 15 35 && [ $forwards = 0 ]; }
 
 truncate -s 64m "$dir/disk"
-daemon_start ours --numa-nodes 4 --cache size=96m,workers=2
+# Room for all that is read and written below, and for what writes replace meanwhile: nothing is
+# evicted.
+daemon_start ours --numa-nodes 4 --cache size=160m,workers=2
 adm --op new --mode target --tid 1 -T $iqn
 adm --op bind --mode target --tid 1 -I ALL
 adm --op new --mode logicalunit --tid 1 --lun 1 --bstype aio --backing-store "$dir/disk"
@@ -72,7 +74,8 @@ is "for hits, misses and both halves of writes" test "$choices" = 4
 told_where() { # when it has been prepared
 	for _ in $(seq 300); do
 		adm --op show --mode cache
-		[ "$(printf '%s\n' "$out" | grep -cE '^    Node [0-3]: (data|index): [0-9]+ pages, ')" = 8 ] && return
+		n=$(printf '%s\n' "$out" | grep -cE '^    Node [0-3]: (data|index): [0-9]+ pages, ')
+		[ "$n" = 8 ] && return
 		sleep 0.1
 	done
 	return 1
