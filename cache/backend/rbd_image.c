@@ -6,6 +6,7 @@
 #include "cache/backend/rbd_image.h"
 #include "events/hash.h"
 #include "events/log.h"
+#include "events/probe.h"
 
 /* blk_req.drv_word: what the image keeps of a request. */
 enum {
@@ -100,8 +101,10 @@ static void image_answered(rbd_completion_t c, void *arg)
 				return;
 		}
 	}
-	/* The image may go with it. */
-	blk_complete(req, image_outcome(i, req, ret));
+	const int status = image_outcome(i, req, ret);
+
+	PROBE3(store_done, req, req->op, status);
+	blk_complete(req, status); /* the image may go with it */
 }
 
 static int image_transfer(struct rbd_image *i, struct blk_req *req, rbd_completion_t c)
@@ -183,11 +186,13 @@ bool rbd_image_submit(struct rbd_image *i, struct blk_req *req)
 	req->drv = NULL;
 	req->drv_word[W_IMAGE] = (uintptr_t)i;
 	req->drv_word[W_AT] = req->drv_word[W_OFFSET] = 0;
+	PROBE4(store_start, req, req->op, req->offset, req->len);
 	err = unlikely(atomic_load_explicit(&i->gone, memory_order_relaxed)) ? -ENOENT :
 									       image_piece(i, req);
 	if (!err)
 		return false;
 	req->status = image_outcome(i, req, err);
+	PROBE3(store_done, req, req->op, req->status);
 	return true;
 }
 
