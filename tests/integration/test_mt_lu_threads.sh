@@ -165,6 +165,7 @@ counts="2 2"
 out=
 kill "${loaders[@]}" 2>/dev/null
 wait "${loaders[@]}" 2>/dev/null
+no_connection 1 # where new sessions go is a matter of those that are there
 begin_load 20 4
 is "four sessions again" soon sessions_on lu-1:1 lu-1:1.1
 out=
