@@ -65,8 +65,6 @@ for name in "${names[@]:0:5}"; do
 	greedy+=($!)
 done
 sleep 3
-is "the stores are sick" eval "grep -q 'bad-1: write-back of .* failed' '$dir/log' && \
-	! grep -q 'is not one for it' '$dir/log'"
 well_load beside
 for name in "${names[@]:5}"; do
 	is "$name: all its writes are served, and none waits too long" python3 - \
