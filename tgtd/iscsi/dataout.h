@@ -20,6 +20,8 @@
 
 #include "tgtd/iscsi/transport.h"
 
+struct iscsi_session;
+
 #define ISCSI_R2T_MAX 8 /* R2Ts outstanding per task, the most that MaxOutstandingR2T is used for */
 /*
  * Spill memory. Each session has ISCSI_SPILL_LEAST, whatever others do. What it has beyond that is
