@@ -7,6 +7,7 @@ sys.path.append('/usr/lib/python3/dist-packages')  # where Debian's packages are
 sys.dont_write_bytecode = True
 import browser
 from iscsi_peer import Peer
+from ports import free_port
 
 bin, port, daemon, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 IQN = 'iqn.2026-11.org.tgtd.test:exporter'
@@ -30,12 +31,6 @@ def adm(words, *more):
     r = subprocess.run([bin + '/tgtadm', '--mode', mode, '--op', op, *rest, *more], capture_output=True, text=True)
     assert r.returncode == 0, (words, r)
     return r.stdout
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
 
 
 class Exporter:

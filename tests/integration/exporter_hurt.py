@@ -2,6 +2,9 @@
 """What test_exporter_hurt.sh does: exporter_hurt.py BIN FOLDER. The daemon of the test says once how
 the machine is; daemons that are none say that, or something else, behind a socket of their own."""
 import atexit, http.client, json, os, re, signal, socket, struct, subprocess, sys, threading, time
+sys.path.insert(0, 'tests/support')
+sys.dont_write_bytecode = True
+from ports import free_port
 
 bin, folder = sys.argv[1], sys.argv[2]
 wrong = 0
@@ -24,9 +27,7 @@ def tgtadm(*args):
 
 class Exporter:
     def __init__(self, socket_path):
-        with socket.socket() as s:
-            s.bind(('127.0.0.1', 0))
-            self.port = s.getsockname()[1]
+        self.port = free_port()
         self.p = subprocess.Popen([bin + '/tgt-exporter', '--listen', '127.0.0.1:%d' % self.port],
                                   stderr=subprocess.DEVNULL, env=dict(os.environ, TGT_IPC_SOCKET=socket_path))
         atexit.register(self.p.kill)

@@ -9,23 +9,10 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 conf=$dir/t.conf
 for i in 1 2 3 4; do truncate -s 16M "$dir/disk$i"; done
-# Free ports that the kernel gives to nobody: they stay free until they are bound.
-read -r p2 p3 p4 < <(python3 - <<'END'
-import random, socket
-low = int(open('/proc/sys/net/ipv4/ip_local_port_range').read().split()[0])
-ports = []
-while len(ports) < 3:
-    port = random.randrange(10000, max(low, 12000))
-    with socket.socket() as s:
-        try:
-            s.bind(('', port))
-        except OSError:
-            continue
-    if port not in ports:
-        ports.append(port)
-print(*ports)
-END
-)
+read -r p2 p3 p4 < <(PYTHONPATH=tests/support python3 -B -c 'from ports import free_port
+ports = set()
+while len(ports) < 3: ports.add(free_port())
+print(*ports)')
 
 admin() {
 	out=$("$bin/tgt-admin" -c "$conf" "$@" 2>&1)
