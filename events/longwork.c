@@ -33,10 +33,9 @@ void longwork_begin(struct longwork *w, const char *what, uint64_t total, const 
 
 void longwork_end(struct longwork *w)
 {
-	if (!w->link.next)
-		return;
 	pthread_mutex_lock(&all_lock);
-	list_del(&w->link);
+	if (w->link.next) /* (its neighbours set it, too) */
+		list_del(&w->link);
 	pthread_mutex_unlock(&all_lock);
 }
 
