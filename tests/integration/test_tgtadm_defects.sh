@@ -82,6 +82,11 @@ adm -m target -o update -t 1 -Q iqn.a --expose all
 is "and then both" sees 2
 adm -m target -o update -t 1 -Q iqn.a --expose 5-3
 is "a bad mask is refused" refused "invalid request"
+adm -m target -o update -t 1 -Q iqn.a --expose 1 --params iops_limit=5
+is "a mask and limits in one request are refused: one would be ignored" refused "invalid request"
+adm --debug -m system -o show --name nothing
+is "what the system does not have is refused" test "$rc" = 22
+is "... and what it has is said" has "it has config, counters, stores, failed-logins, work"
 adm -m target -o unbind -t 1 -Q iqn.a
 adm -m target -o bind -t 1 -I ALL
 

@@ -38,6 +38,18 @@ static const struct {
 	{ "work", show_work, json_work },
 };
 
+static enum adm_status nothing_to_show(struct adm_call *call, const char *name)
+{
+	char names[80] = "";
+	size_t n = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(shown) && n < sizeof(names); i++)
+		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "",
+				      shown[i].name);
+	return admin_refuse(call, ADM_INVALID_REQUEST,
+			    "the system has no '%.60s' to show: it has %s", name, names);
+}
+
 static enum adm_status system_show(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME];
@@ -51,10 +63,7 @@ static enum adm_status system_show(struct adm_call *call)
 		return ADM_OK;
 	}
 	if (name && *name)
-		return admin_refuse(call, ADM_INVALID_REQUEST,
-				    "the system has no '%.60s' to show: it has config, counters, "
-				    "stores and failed-logins",
-				    name);
+		return nothing_to_show(call, name);
 	if (call->req.json)
 		return json_system(call);
 	show_system(call);
