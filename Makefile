@@ -74,6 +74,7 @@ SRC_memory := $(wildcard cache/memory/*.c)
 SRC_blk    := $(wildcard cache/blk/*.c)
 SRC_engine := $(wildcard cache/engine/*.c)
 SRC_backend := $(filter-out $(if $(HAVE_LIBNBD),,cache/backend/nbd%),$(wildcard cache/backend/*.c))
+SRC_state  := $(wildcard tgtd/state/*.c)
 SRC_scsi   := $(wildcard tgtd/scsi/*.c)
 SRC_commands := $(wildcard tgtd/scsi/commands/*.c)
 SRC_iscsi  := $(wildcard tgtd/iscsi/*.c)
@@ -82,7 +83,7 @@ SRC_iser   := $(if $(HAVE_RDMA),$(wildcard iser/*.c))
 SRC_admin  := $(wildcard tgtd/admin/*.c)
 SRC_isns   := $(wildcard tgtd/isns/*.c)
 SRC_main   := $(filter-out tgtd/main.c,$(wildcard tgtd/*.c))
-LAYERS     := main admin isns iser tcp iscsi commands scsi engine backend blk memory conf events
+LAYERS     := main admin isns iser tcp iscsi commands scsi state engine backend blk memory conf events
 obj         = $(patsubst %.c,$(O)/obj/%.o,$(1))
 LIB        := $(foreach l,$(LAYERS),$(if $(SRC_$(l)),$(O)/lib$(l).a))
 
