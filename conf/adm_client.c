@@ -166,6 +166,12 @@ int adm_next(struct adm_client *c, struct adm_reply *reply)
 	return err;
 }
 
+/* Without its answer it is not known whether it was done. */
+static bool may_change(const struct adm_req *req)
+{
+	return !req->check && !adm_op_looks((enum adm_op)req->op);
+}
+
 static int call_with(struct adm_client *c, const struct adm_req *req, int file,
 		     struct adm_reply *reply)
 {
@@ -183,8 +189,10 @@ static int call_with(struct adm_client *c, const struct adm_req *req, int file,
 	if (!err)
 		err = send_all(c, buf, len, file);
 	secret_free(buf, size);
-	if (!err)
-		return adm_next(c, reply);
+	if (!err) {
+		err = adm_next(c, reply);
+		return err == -ENOTCONN && may_change(req) ? -ECONNRESET : err;
+	}
 	adm_disconnect(c);
 	return err;
 }

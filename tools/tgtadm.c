@@ -27,7 +27,12 @@
 
 static const char program[] = "tgtadm";
 
-enum { EXIT_REFUSED = EINVAL, EXIT_UNKNOWN = 1, EXIT_NO_DAEMON = ENOTCONN };
+enum {
+	EXIT_REFUSED = EINVAL,
+	EXIT_UNKNOWN = 1,
+	EXIT_NO_DAEMON = ENOTCONN,
+	EXIT_NO_ANSWER = ECONNRESET,
+};
 
 enum { OPT_PASSWORD_FILE = 256, OPT_JSON };
 
@@ -579,6 +584,10 @@ int main(int argc, char **argv)
 	case -ENOTCONN:
 		complain("failed to send request hdr to tgt daemon, %s", strerror(ENOTCONN));
 		return EXIT_NO_DAEMON;
+	case -ECONNRESET:
+		complain("outcome unknown: the daemon's process ended before it answered, and may "
+			 "have done it or not");
+		return EXIT_NO_ANSWER;
 	case -E2BIG:
 		complain("the request is longer than %d bytes", ADM_REQ_MAX);
 		return EXIT_REFUSED;

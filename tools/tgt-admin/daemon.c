@@ -45,7 +45,7 @@ void daemon_call(const struct adm_req *req, struct adm_reply *reply)
 		fprintf(stderr, "tgt-admin: no tgtd answers on control port %d\n", daemon_port());
 	else
 		fprintf(stderr, "tgt-admin: %s\n", strerror(-err));
-	exit(err == -ENOTCONN ? ENOTCONN : EINVAL);
+	exit(err == -ENOTCONN || err == -ECONNRESET ? -err : EINVAL);
 }
 
 static char *ask(enum adm_mode mode, enum adm_op op, const char *name, bool json)
