@@ -7,6 +7,7 @@
 #include "events/longwork.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/isns/isns.h"
+#include "tgtd/state/journal.h"
 
 static struct {
 	void (*done)(void *arg);
@@ -51,6 +52,7 @@ void admin_drain(void (*done)(void *arg), void *arg)
 	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(done && !adm.draining);
 	adm.draining = true;
+	journal_freeze(true); /* targets that go now come back with the next process */
 	drain.done = done;
 	drain.arg = arg;
 	isns_leave(drain_targets, NULL);
@@ -73,9 +75,11 @@ int admin_start(const struct admin_conf *conf)
 	timer_init(&work_timer, work_tick);
 	loop_timer_arm(conf->main, &work_timer, LONGWORK_LOG_NS);
 	list_init(&adm.cache_keys);
+	list_init(&adm.parked);
 	registry_init();
 	resized_start();
-	return server_start(&(struct server_calls){ verbs_execute, watch_pushed, watch_gone });
+	return server_start(
+		&(struct server_calls){ verbs_execute, watch_pushed, watch_gone, record_ended });
 }
 
 void admin_stop(void)

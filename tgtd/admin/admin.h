@@ -38,6 +38,16 @@ struct admin_conf {
  * -errno: -EADDRINUSE another daemon has this control port. The configuration is copied. */
 int admin_start(const struct admin_conf *conf) must_check;
 
+/*
+ * After admin_start(), once transports are there and before anything listens: makes the daemon what
+ * the state journal (tgtd/state/journal.h, opened before) says that an earlier process was. Then
+ * over(arg), at once when there is nothing. Until then requests of administrators wait. What cannot
+ * be done is logged. A logical unit whose store is gone, or was memory, is there and NOT READY.
+ */
+void journal_restore(void (*over)(void *arg), void *arg);
+/* From over() on: it listens where the journal said, and not where options say. */
+bool journal_had_portals(void);
+
 /* Deletes every target by force: sessions dropped, caches flushed, threads ended. done() runs on
  * the main loop when nothing is left. For shutdown; clients are refused from now on. */
 void admin_drain(void (*done)(void *arg), void *arg);

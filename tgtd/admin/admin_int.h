@@ -6,12 +6,14 @@
  * From above to below; a file calls only what stands below it (README.md draws it):
  *
  *     admin.c    start, stop, drain
+ *     restore.c  the way back from the state journal
  *     verbs.c    (mode, op) -> function; modes system, portal, session, connection, lld
  *     lu_verbs.c mode logicalunit
  *     check.c    requests that are only checked
  *     target_verbs.c account_verbs.c cache_verbs.c   the other larger modes
  *     limit_verbs.c limits of initiators, for target_verbs.c and check.c
  *     export.c   the whole configuration as targets.conf text
+ *     record.c   the same as requests, for the state journal
  *     show.c     everything that prints text
  *     json_show.c json_stat.c json_cache.c json_latency.c json_machine.c
  *                the same as JSON (json.h)
@@ -65,6 +67,9 @@ struct adm_call {
 	enum adm_status failed;	   /* logicalunit new: why it is being taken back */
 	bool made;		   /* logicalunit new: it stands, its parameters follow */
 	bool onlooker;		   /* of who may look, and change nothing */
+	void *restored;		   /* restore.c's: nobody asks, it comes from the journal */
+	uint32_t block_size;	   /* restored, of a store: what its blocks were; 0: as said */
+	void (*ended)(struct adm_call *call, enum adm_status status); /* or NULL */
 	bool done;
 	struct adm_watcher *watcher; /* it is answered again and again, watch.c */
 };
@@ -76,6 +81,7 @@ struct server_calls {
 	void (*execute)(struct adm_call *call);
 	void (*pushed)(struct adm_call *call); /* what adm_call_push() took has been sent */
 	void (*gone)(struct adm_call *call);   /* the client of a call with a watcher */
+	void (*ended)(struct adm_call *call, enum adm_status status); /* answered next; or NULL */
 };
 int server_start(const struct server_calls *calls) must_check;
 /* Closes the socket and every client; work under way goes on, its answers go nowhere. */
@@ -149,6 +155,7 @@ struct adm_target {
 	struct list waiters; /* adm_call.wait: requests that change it, while busy */
 	struct list masks;   /* adm_set: initiator name -> LUNs that it may see */
 	struct list keys;    /* adm_set */
+	struct list controller; /* adm_set: what was set of LUN 0 */
 	struct list limits;  /* adm_set: initiator name -> its limits, as they were said */
 	struct isns_access *isns; /* whom the iSNS server lets log in; NULL: it has not said */
 };
@@ -171,12 +178,17 @@ struct adm_lu {
 	uint32_t size_news;	     /* of its store, that it has heard of: blk.news */
 	char *bstype; /* as asked for: "rdwr" though aio serves it */
 	char *path;   /* NULL: no medium yet */
+	bool lost;     /* what was on it is not there since the process before ended */
+	bool stand_in; /* lost, and its store could not be opened: another stands in for it */
 };
 
 struct adm_state {
 	struct admin_conf conf;
 	bool offline;	/* tgtadm --mode system: State */
 	bool draining, leaving;
+	bool restoring;	    /* from the journal; what others ask waits meanwhile */
+	struct list parked; /* adm_call.wait: until that is over */
+	bool portals_restored;
 	struct loop_deferred drain; /* queued while draining, when a target is busy no more */
 	bool lld_stopped[ADM_DRIVERS];
 	char isns_server[64];
@@ -297,6 +309,8 @@ enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 /* Somebody has looked after its store, which was in doubt when it was opened. */
 enum adm_status apply_lu_trust(struct adm_call *call, struct adm_lu *lu,
 			       void (*done)(void *arg, enum adm_status status), void *arg);
+/* It is trusted with what it has now, its store or new memory. */
+void apply_lu_found(struct adm_lu *lu);
 /* Pushes offline states down after adm.offline or a target's own changed. */
 void apply_offline(struct adm_target *t);
 unsigned apply_targets_of(unsigned driver);
@@ -383,6 +397,15 @@ void explain_stop(void);
 /* ---- export.c -------------------------------------------------------------------------------- */
 /* Everything as targets.conf text. */
 void export_config(struct adm_call *call);
+
+/* ---- record.c -------------------------------------------------------------------------------- */
+#define ADM_KEY_PORTALS "portals"
+/* May a request like this change anything? */
+bool record_changes(const struct adm_req *req);
+/* Before a request: is there room to record what it says? ADM_OK, or why it is refused. */
+enum adm_status record_room(struct adm_call *call);
+/* After it, and before it is answered: what it was about goes to the state journal. */
+void record_ended(struct adm_call *call, enum adm_status status);
 
 /* ---- show.c ---------------------------------------------------------------------------------- */
 void show_targets(struct adm_call *call);

@@ -109,6 +109,7 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 	list_init(&t->masks);
 	list_init(&t->limits);
 	list_init(&t->keys);
+	list_init(&t->controller);
 	registry_add_target(t);
 	adm.ntargets++;
 	apply_offline(t);
@@ -145,6 +146,7 @@ static void target_forget(struct adm_target *t)
 	set_drop_all(&t->masks);
 	set_drop_all(&t->limits);
 	set_drop_all(&t->keys);
+	set_drop_all(&t->controller);
 	isns_access_forget(t);
 	adm.ntargets--;
 }
@@ -393,6 +395,42 @@ static void lu_unmake(struct adm_lu *lu)
 	lu_free(lu);
 }
 
+/* A unit that was there before comes back without its store: what initiators know of it stays, and
+ * nobody takes its number. */
+static void open_stand_in(struct opening *o)
+{
+	struct adm_lu *lu = o->pending->lu;
+	struct store_open *so = &o->store;
+
+	log_error("target %u LUN %u is NOT READY: %s. After `tgtadm --mode logicalunit --op update "
+		  "--tid %u --lun %u --params path=...`, or refresh=1, it is tried again",
+		  lu->target->tid, lu->lun, so->reason, lu->target->tid, lu->lun);
+	lu->lost = lu->stand_in = true;
+	so->path = NULL;
+	so->err = 0;
+	so->needs_file = false;
+	*so->reason = 0;
+	store_open(so);
+}
+
+/* What comes back from the journal without what was written there is not ready. Memory ends with
+ * its process, and must not read as zeros as if nothing had been there. */
+static void lu_lose(const struct pending *p)
+{
+	struct adm_lu *lu = p->lu;
+
+	if (!p->call || !p->call->restored)
+		return;
+	if (!lu->lost && lu->path && !strcmp(lu->bstype, "ram")) {
+		log_warn("target %u LUN %u is NOT READY: it was memory of a process that has "
+			 "ended; with refresh=1 it begins empty",
+			 lu->target->tid, lu->lun);
+		lu->lost = true;
+	}
+	if (lu->lost)
+		scsi_lu_set_lost(lu->scsi, true);
+}
+
 static void lu_opened(struct store_open *so)
 {
 	struct opening *o = container_of(so, struct opening, store);
@@ -401,6 +439,10 @@ static void lu_opened(struct store_open *so)
 	enum adm_status status;
 
 	ASSERT(p->target->busy && !so->blk == (so->err != 0));
+	if (so->err && so->path && p->call && p->call->restored) {
+		open_stand_in(o);
+		return;
+	}
 	if (so->err) {
 		status = not_opened(p->call, so);
 	} else {
@@ -409,11 +451,20 @@ static void lu_opened(struct store_open *so)
 			store_close(so->blk);
 	}
 	free(o);
-	if (status == ADM_OK)
+	if (status == ADM_OK) {
 		registry_add_lu(lu);
-	else
+		lu_lose(p);
+	} else
 		lu_unmake(lu);
 	pending_end(p, status);
+}
+
+void apply_lu_found(struct adm_lu *lu)
+{
+	ASSERT(lu->lost);
+	lu->lost = lu->stand_in = false;
+	scsi_lu_set_lost(lu->scsi, false);
+	log_notice("target %u LUN %u is ready again, by tgtadm", lu->target->tid, lu->lun);
 }
 
 enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
@@ -435,6 +486,8 @@ enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
 		lu_free(lu);
 		return status;
 	}
+	if (call && call->block_size)
+		block_size = call->block_size;
 	lu->node_wish = options.node;
 	lu->place[lu->threads++] = placement_assign(adm.conf.placement, PLACE_LU, options.node);
 	p = pending_new(call, t, lu, done, arg);
@@ -504,6 +557,10 @@ static void lu_replaced(void *arg, int status)
 	free(lu->path);
 	lu->path = p->path;
 	p->path = NULL;
+	if (p->call && p->call->restored)
+		lu_lose(p);
+	else if (lu->lost)
+		apply_lu_found(lu);
 	/* a medium arrived where there was none: it is online, as after tgt's */
 	if (first)
 		status = scsi_lu_update(lu->scsi, "online", "1");
@@ -518,6 +575,10 @@ static void path_opened(struct store_open *so)
 	struct pending *p = o->pending;
 
 	ASSERT(p->target->busy && !so->blk == (so->err != 0));
+	if (so->err && so->path && p->call && p->call->restored) {
+		open_stand_in(o);
+		return;
+	}
 	p->blk = so->blk;
 	if (so->err) {
 		enum adm_status status = not_opened(p->call, so);
@@ -549,7 +610,11 @@ enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const ch
 		p->size = info.size;
 	}
 	if (p && p->path)
-		o = opening_new(p, p->path, lu->path ? info.block_size : 0, path_opened);
+		o = opening_new(p, p->path,
+				lu->path	       ? info.block_size :
+				call && call->restored ? call->block_size :
+							 0,
+				path_opened);
 	if (!o) {
 		if (p)
 			free(p->path);

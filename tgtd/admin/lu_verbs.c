@@ -225,9 +225,7 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 	if (err)
 		return admin_refuse(call, err == -ENOMEM ? ADM_NOMEM : ADM_INVALID_REQUEST,
 				    "%s cannot be '%s': %s", key, v, strerror(-err));
-	if (!lu)
-		return ADM_OK;
-	if (!strcmp(key, "naa"))
+	if (lu && !strcmp(key, "naa"))
 		warn_same_naa(call, lu, v);
 	/* mode pages are told apart by page and subpage */
 	if (!strcmp(key, "mode_page")) {
@@ -237,9 +235,11 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 		snprintf(page, sizeof(page), "mode_page %.*s", colon ? (int)(colon - v) : 0, v);
 		name = page;
 	}
+	struct list *sets = lu ? &lu->params : &call_target(call)->controller;
+
 	if (!value)
-		set_drop(set_find(&lu->params, name));
-	else if (set_put(&lu->params, name, v, NULL))
+		set_drop(set_find(sets, name));
+	else if (set_put(sets, name, v, NULL))
 		return ADM_NOMEM;
 	return ADM_OK;
 }
@@ -258,6 +258,24 @@ static bool lu_verbs_in_doubt(const struct adm_lu *lu)
 
 	scsi_lu_get_info(lu->scsi, &info);
 	return info.conf.blk && blk_doubt(info.conf.blk);
+}
+
+static bool is_refresh(const char *key, const char *value)
+{
+	return value && !strcmp(key, "refresh") && strcmp(value, "0") != 0;
+}
+
+/* Somebody says that what was lost is there again, or may be gone. ADM_OK: it is ready. */
+static enum adm_status find_again(struct adm_call *call, struct adm_lu *lu)
+{
+	enum adm_status s;
+
+	if (!lu->stand_in) {
+		apply_lu_found(lu);
+		return ADM_OK;
+	}
+	s = apply_lu_path(call, lu, lu->path, lu_update_go_on, call);
+	return s == ADM_OK ? ADM_PENDING : s;
 }
 
 /* Applies key=value pairs up to the end (ADM_OK), an error, or one that has to wait. */
@@ -289,7 +307,7 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 				return admin_refuse(call, ADM_INVALID_REQUEST,
 						    "the controller has no backing store");
 			/* the store that it has: it may have grown */
-			if (lu->path && !strcmp(value, lu->path)) {
+			if (lu->path && !lu->stand_in && !strcmp(value, lu->path)) {
 				enum adm_status looked =
 					look_again(call, lu, scsi_lu_refresh, value);
 
@@ -301,14 +319,19 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 
 			return s == ADM_OK ? ADM_PENDING : s;
 		}
+		if (lu && lu->lost && is_refresh(pair, value)) {
+			enum adm_status found = find_again(call, lu);
+
+			if (found != ADM_OK)
+				return found;
+		}
 		bool cached = lu && write_cache(lu);
 		enum adm_status s =
 			lu_set(call, lu, lu ? lu->scsi : scsi_lu_find(t->scsi, 0), pair, value);
 
 		if (s != ADM_OK)
 			return s;
-		if (lu && value && !strcmp(pair, "refresh") && strcmp(value, "0") != 0 &&
-		    lu_verbs_in_doubt(lu)) {
+		if (lu && is_refresh(pair, value) && lu_verbs_in_doubt(lu)) {
 			s = apply_lu_trust(call, lu, lu_update_go_on, call);
 			return s == ADM_OK ? ADM_PENDING : s;
 		}

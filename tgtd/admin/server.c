@@ -343,6 +343,8 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 	call->done = true;
 	if (call->out.failed)
 		status = ADM_NOMEM;
+	if (server.calls.ended)
+		server.calls.ended(call, status);
 	if (status != ADM_OK) {
 		out_free(&call->out);
 		if (status != ADM_NEEDS_FILE)
@@ -364,6 +366,8 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 		else
 			loop_defer(adm.conf.main, &server.leave);
 	}
+	if (call->ended)
+		call->ended(call, status);
 	if (!c) {
 		call_free(call);
 		return;

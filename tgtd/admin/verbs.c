@@ -409,8 +409,13 @@ void verbs_execute(struct adm_call *call)
 	unsigned driver = call_driver(call);
 	enum adm_status status;
 
+	if (adm.restoring && !call->restored) {
+		list_add_tail(&adm.parked, &call->wait);
+		return;
+	}
 	if (call->req.text[ADM_T_LLD] && *call->req.text[ADM_T_LLD] &&
-	    (driver == ADM_DRIVERS || (call->req.mode != ADM_LLD && !driver_ready(driver))))
+	    (driver == ADM_DRIVERS ||
+	     (call->req.mode != ADM_LLD && !call->restored && !driver_ready(driver))))
 		status = admin_refuse(call, ADM_NO_DRIVER, "driver '%s' is not there",
 				      call->req.text[ADM_T_LLD]);
 	else if (call->onlooker && !only_looks(call))
@@ -423,7 +428,7 @@ void verbs_execute(struct adm_call *call)
 		status = admin_refuse(call, ADM_INVALID_REQUEST, "control characters in a text");
 	else if (adm.draining || adm.leaving)
 		status = admin_refuse(call, ADM_INVALID_REQUEST, "the daemon is shutting down");
-	else
+	else if ((status = record_room(call)) == ADM_OK)
 		status =
 			fn ? (call->req.check ? check_execute(call) : fn(call)) :
 			     admin_refuse(call, ADM_INVALID_REQUEST, "mode %s has no operation %s",

@@ -78,6 +78,24 @@ bool scsi_features_reset_locked(struct scsi_lu *lu)
 	return flush;
 }
 
+void scsi_features_record_locked(const struct scsi_lu *lu, FILE *out)
+{
+	for_each_feature(f) {
+		if (!f->record_locked)
+			continue;
+		fprintf(out, "feature %s\n", f->name);
+		f->record_locked(lu, out);
+	}
+}
+
+bool scsi_features_restore_locked(struct scsi_lu *lu, const char *name, char *lines)
+{
+	for_each_feature(f)
+		if (f->restore_locked && strcmp(f->name, name) == 0)
+			return f->restore_locked(lu, lines);
+	return false;
+}
+
 bool scsi_features_pass(struct scsi_cmd *cmd, uint32_t bits)
 {
 	for_each_feature(f)

@@ -8,6 +8,7 @@
 #ifndef TGTD_SCSI_FEATURE_H
 #define TGTD_SCSI_FEATURE_H
 
+#include <stdio.h>
 #include "tgtd/scsi/cmd.h"
 
 struct scsi_feature {
@@ -29,6 +30,12 @@ struct scsi_feature {
 	/* Logical unit reset (SAM-5 6.3.3), after all commands were aborted; lu->lock. True: what
 	 * is cached is to be written. */
 	bool (*reset_locked)(struct scsi_lu *lu);
+	/* ---- the state journal; lu->lock ---- */
+	/* Lines for the process after this one, each with a newline; none begins with "feature". */
+	void (*record_locked)(const struct scsi_lu *lu, FILE *f);
+	/* The way back, main loop, before there are nexuses; @lines may be cut. False: not what
+	 * ->record_locked writes; what was understood holds. */
+	bool (*restore_locked)(struct scsi_lu *lu, char *lines);
 	/* ---- commands; nexus->loop. For those whose GATE_* bit is set ---- */
 	uint32_t gate;
 	/* The bit is in the way: true: go on, false: answered. */
@@ -56,6 +63,9 @@ void scsi_features_new_store_locked(struct scsi_lu *lu);
 void scsi_features_attach_locked(struct scsi_itl *itl);
 void scsi_features_lost_locked(struct scsi_itl *itl);
 bool scsi_features_reset_locked(struct scsi_lu *lu);
+void scsi_features_record_locked(const struct scsi_lu *lu, FILE *f);
+/* Of the one called @name; false also when there is none. */
+bool scsi_features_restore_locked(struct scsi_lu *lu, const char *name, char *lines);
 /* @bits: those that are set; rows of other bits are left out. */
 bool scsi_features_pass(struct scsi_cmd *cmd, uint32_t bits); /* stops at the first that answers */
 void scsi_features_passed(struct scsi_cmd *cmd, uint32_t bits);

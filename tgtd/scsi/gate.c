@@ -44,6 +44,20 @@ static bool attention(struct scsi_cmd *cmd)
 	return false;
 }
 
+/* A lost medium needs the administrator. (INITIALIZING COMMAND REQUIRED would have initiators send
+ * START STOP UNIT, and wait.) */
+static uint16_t why_not_ready(struct scsi_lu *lu, uint32_t bits)
+{
+	bool lost;
+
+	pthread_mutex_lock(&lu->lock);
+	lost = lu->lost;
+	pthread_mutex_unlock(&lu->lock);
+	return lost		       ? ASC_MANUAL_INTERVENTION_REQUIRED :
+	       bits & GATE_NO_MEDIUM ? ASC_MEDIUM_NOT_PRESENT_TRAY_OPEN :
+				       ASC_MEDIUM_NOT_PRESENT;
+}
+
 bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 {
 	if ((bits & GATE_FROZEN) || ((bits & GATE_ORDER) && cmd->attr != SCSI_ATTR_HEAD_OF_QUEUE &&
@@ -60,9 +74,7 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 	if (!scsi_features_pass(cmd, bits))
 		return false;
 	if (bits & (GATE_NO_MEDIUM | GATE_OFFLINE)) {
-		scsi_done_sense(cmd, SENSE_NOT_READY,
-				bits & GATE_NO_MEDIUM ? ASC_MEDIUM_NOT_PRESENT_TRAY_OPEN :
-							ASC_MEDIUM_NOT_PRESENT);
+		scsi_done_sense(cmd, SENSE_NOT_READY, why_not_ready(cmd->lu, bits));
 		return false;
 	}
 	if (bits & GATE_READONLY) { /* SOFTWARE WRITE PROTECT, or WRITE PROTECTED */

@@ -76,7 +76,7 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 	flags |= lu->conf.thin_provisioning && (caps & BLK_CAP_DISCARD) ? LU_THIN : 0;
 	flags |= lu->mode.d_sense ? LU_D_SENSE : 0;
 	flags |= lu->mode.tas ? LU_TAS : 0;
-	scsi_lu_gate_locked(lu, GATE_OFFLINE, !lu->conf.online);
+	scsi_lu_gate_locked(lu, GATE_OFFLINE, !lu->conf.online || lu->lost);
 	scsi_lu_gate_locked(lu, GATE_NO_MEDIUM, lu->ejected);
 	scsi_lu_gate_locked(lu, GATE_READONLY, (flags & LU_READONLY) || lu->mode.swp);
 	scsi_lu_gate_locked(lu, GATE_RCD, lu->mode.rcd);
@@ -554,7 +554,7 @@ void scsi_lu_get_info(const struct scsi_lu *clu, struct scsi_lu_info *info)
 	info->conf.swp = lu->mode.swp;
 	info->conf.write_cache = lu->mode.wce;
 	info->conf.readonly = scsi_lu_is(lu, LU_READONLY);
-	info->conf.online = lu->conf.online && !lu->ejected;
+	info->conf.online = lu->conf.online && !lu->ejected && !lu->lost;
 	info->conf.blk = lu->blk;
 	info->size = lu->blk ? atomic_load(&lu->blk->size) : 0;
 	info->block_size = lu->blk ? lu->block_size : 1;

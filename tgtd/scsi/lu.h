@@ -93,6 +93,7 @@ struct scsi_lu {
 	uint64_t made_ns, idle_ns;	 /* clock_now_ns(); as reported last */
 	uint32_t prevents;
 	bool deleting, ejected;
+	bool lost;		    /* its medium is not the one that it had (scsi_lu_set_lost()) */
 	struct {
 		uint8_t state, status; /* enum scsi_alua; who brought it about */
 	} alua[SCSI_TPG_MAX];	       /* by group, as in target->tpgs */
@@ -165,6 +166,12 @@ static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)
 #define SCSI_NAA_MAX 16
 size_t scsi_lu_naa(const struct scsi_lu *lu, uint8_t naa[SCSI_NAA_MAX]);
 void scsi_lu_update_gate_locked(struct scsi_lu *lu); /* recomputes LU-wide bits from state */
+/* An initiator has changed what outlives this process: to the state journal, before the command is
+ * answered. lu->lock held. */
+void scsi_lu_record_locked(struct scsi_lu *lu);
+/* An earlier process has recorded it: what files say is older. */
+bool scsi_lu_recorded(const struct scsi_lu *lu);
+#define SCSI_LU_KEY 32
 /* An LU that could not be made: its loops stay whose they were. */
 void scsi_lu_forget_loops(struct scsi_lu *lu);
 /* target->lock held */

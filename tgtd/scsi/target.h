@@ -242,6 +242,20 @@ int scsi_lu_refresh(struct scsi_lu *lu);
 /* The same, but a store that is in doubt stays so: nobody has looked after it. */
 int scsi_lu_resize(struct scsi_lu *lu) must_check;
 
+/* Its medium is not the one that it had: the store could not be opened, or was memory that ended
+ * with an earlier process. Until that is taken back it is NOT READY, MANUAL INTERVENTION REQUIRED
+ * (02/04/03), and then MEDIUM MAY HAVE CHANGED (06/28/00). Main loop. */
+void scsi_lu_set_lost(struct scsi_lu *lu, bool lost);
+
+/* ---- the state journal (tgtd/state/journal.h) ---- */
+/* Commits @recs together with what the unit itself has to say. As journal_commit(). Main loop. */
+struct journal_rec;
+int scsi_lu_commit(struct scsi_lu *lu, const struct journal_rec *recs, unsigned n) must_check;
+/* Makes it what an earlier process recorded of it: reservations, mode pages, access states. After
+ * it has been configured, and before there are sessions. 0 also if there is no record; -EBADMSG:
+ * some of it is not understood. Main loop. */
+int scsi_lu_restore(struct scsi_lu *lu) must_check;
+
 struct scsi_lu_stats {
 	uint64_t rd_subm_bytes, rd_subm_cmds, rd_done_bytes, rd_done_cmds;
 	uint64_t wr_subm_bytes, wr_subm_cmds, wr_done_bytes, wr_done_cmds, errs;

@@ -102,6 +102,7 @@ static void set_tpgs(struct scsi_cmd *cmd)
 	pthread_mutex_lock(&lu->lock);
 	for (uint32_t at = 4; at < cmd->heap_got; at += 4)
 		(void)scsi_alua_set_locked(lu, get_be16(p + at + 2), p[at] & 0x0f, cmd->itl);
+	scsi_lu_record_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
 	scsi_report_access(cmd, "set_tpgs", "an initiator has set access states");
 	scsi_done(cmd);

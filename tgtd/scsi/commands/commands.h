@@ -22,6 +22,8 @@ uint8_t *scsi_lu_designators(const struct scsi_lu *lu, uint8_t *p);
 int scsi_mode_init(struct scsi_lu *lu);
 void scsi_mode_free(struct scsi_lu *lu);
 bool scsi_mode_reset_locked(struct scsi_lu *lu);
+void scsi_mode_record_locked(const struct scsi_lu *lu, FILE *f);
+bool scsi_mode_restore_locked(struct scsi_lu *lu, char *lines);
 int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
 int scsi_mode_page_check(const char *text);
 /* What MODE SELECT with SP = 1 saved. Load when the LU is made: into lu->mode_saved. Write on a
@@ -36,6 +38,8 @@ void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8
 
 /* ---- reservations ---------------------------------------------------------------------------- */
 int scsi_pr_init(struct scsi_lu *lu);
+void scsi_pr_record_locked(const struct scsi_lu *lu, FILE *f);
+bool scsi_pr_restore_locked(struct scsi_lu *lu, char *lines);
 void scsi_pr_free(struct scsi_lu *lu);
 void scsi_pr_attach_locked(struct scsi_itl *itl);
 /* RESERVE and RELEASE of SPC-2 beside persistent reservations (SPC-4 5.12.3, CRH = 1): +1 GOOD
@@ -65,6 +69,9 @@ bool scsi_sanitize_running_locked(const struct scsi_lu *lu);
 /* Stops it and posts @msg to @home when it has ended; false: none was running. */
 bool scsi_sanitize_wait(struct scsi_lu *lu, struct loop_msg *msg, struct loop *home);
 void scsi_sanitize_free(struct scsi_lu *lu);
+/* One that was under way when the process before ended has failed. */
+void scsi_sanitize_record_locked(const struct scsi_lu *lu, FILE *f);
+bool scsi_sanitize_restore_locked(struct scsi_lu *lu, char *lines);
 
 /* ---- provisioning (thin.c) ------------------------------------------------------------------- */
 struct scsi_space {

@@ -44,7 +44,100 @@ bool scsi_mode_reset_locked(struct scsi_lu *lu)
 	bool flush = lu->blk && lu->mode.wce && !lu->mode_saved.wce;
 
 	lu->mode = lu->mode_saved;
+	scsi_lu_record_locked(lu);
 	return flush;
+}
+
+/* ---- the state journal ----------------------------------------------------------------------- */
+
+/* What is as the line before is left out: default, saved, current. */
+static const struct {
+	const char *name;
+	enum mode_pc pc;
+} recorded[] = { { "default", MODE_PC_DEFAULT },
+		 { "saved", MODE_PC_SAVED },
+		 { "current", MODE_PC_CURRENT } };
+static const struct {
+	uint8_t code, sub;
+} recorded_pages[] = { { 0x08, 0 }, { 0x0a, 0 }, { 0x1c, 0 }, { 0x1c, 2 } };
+
+static struct scsi_mode *mode_of(struct scsi_lu *lu, enum mode_pc pc)
+{
+	return pc == MODE_PC_DEFAULT ? &lu->mode_default :
+	       pc == MODE_PC_SAVED   ? &lu->mode_saved :
+				       &lu->mode;
+}
+
+/* One page, @p has MODE_MAX bytes; 0: it does not live here. */
+static size_t living_page(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum mode_pc pc,
+			  uint8_t *p)
+{
+	size_t n;
+
+	if (!mode_page_lives(lu, code, sub))
+		return 0;
+	memset(p, 0, 64);
+	n = mode_pages_put(lu, code, sub, pc, p);
+	return MIN(n, mode_page_len(p));
+}
+
+void scsi_mode_record_locked(const struct scsi_lu *lu, FILE *f)
+{
+	uint8_t before[MODE_MAX], p[MODE_MAX];
+
+	for (unsigned g = 0; g < ARRAY_SIZE(recorded_pages); g++) {
+		const uint8_t code = recorded_pages[g].code, sub = recorded_pages[g].sub;
+		size_t had = 0;
+
+		for (unsigned i = 0; i < ARRAY_SIZE(recorded); i++) {
+			const size_t n = living_page(lu, code, sub, recorded[i].pc, p);
+
+			if (!n || (n == had && !memcmp(p, before, n)))
+				continue;
+			fprintf(f, "%s %02x %02x ", recorded[i].name, code, sub);
+			for (size_t b = 0; b < n; b++)
+				fprintf(f, "%02x", p[b]);
+			fputc('\n', f);
+			memcpy(before, p, n);
+			had = n;
+		}
+	}
+}
+
+/* "saved 08 00 8812...": that, and what comes after it in recorded[]. */
+static bool mode_take_record(struct scsi_lu *lu, const char *line)
+{
+	uint8_t p[64] = { 0 }, now[MODE_MAX];
+	unsigned code, sub, byte, from = 0;
+	size_t n = 0;
+	char name[16];
+	int at = 0;
+
+	if (sscanf(line, "%15s %2x %2x %n", name, &code, &sub, &at) != 3 || !at)
+		return false;
+	while (from < ARRAY_SIZE(recorded) && strcmp(recorded[from].name, name) != 0)
+		from++;
+	for (line += at; line[0] && line[1] && n < sizeof(p); line += 2) {
+		if (sscanf(line, "%2x", &byte) != 1)
+			return false;
+		p[n++] = (uint8_t)byte;
+	}
+	if (*line || from == ARRAY_SIZE(recorded) ||
+	    living_page(lu, (uint8_t)code, (uint8_t)sub, MODE_PC_CURRENT, now) != n)
+		return false;
+	for (; from < ARRAY_SIZE(recorded); from++)
+		scsi_mode_apply(mode_of(lu, recorded[from].pc), (uint8_t)code, (uint8_t)sub, p);
+	return true;
+}
+
+bool scsi_mode_restore_locked(struct scsi_lu *lu, char *lines)
+{
+	char *line, *save = NULL;
+	bool ok = true;
+
+	for (line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		ok &= mode_take_record(lu, line);
+	return ok;
 }
 
 /* ---- MODE SENSE ------------------------------------------------------------------------------ */
@@ -135,6 +228,7 @@ static void mode_save_work(struct scsi_cmd *cmd)
 		return;
 	pthread_mutex_lock(&cmd->lu->lock);
 	cmd->lu->mode_saved = s->mode;
+	scsi_lu_record_locked(cmd->lu);
 	pthread_mutex_unlock(&cmd->lu->lock);
 }
 
@@ -249,6 +343,7 @@ static void mode_select(struct scsi_cmd *cmd)
 		lu->generation++;
 		scsi_lu_update_gate_locked(lu);
 		scsi_ua_raise_locked(lu, cmd->itl, UA_MODE_CHANGED);
+		scsi_lu_record_locked(lu);
 	}
 	pthread_mutex_unlock(&lu->lock);
 	cmd->priv = save;

@@ -20,31 +20,43 @@ bool pr_file_possible(void)
 	return state_file_possible();
 }
 
-char *pr_file_text(const struct scsi_lu *lu, size_t *len)
+static void put_lines(const struct scsi_pr *pr, FILE *f)
 {
-	const struct scsi_pr *pr = lu->pr;
 	const struct pr_reg *reg;
-	char *text = NULL;
 	int index = 0, holder = -1;
-	FILE *f = state_file_begin(lu, KIND, &text, len);
 
-	if (!f)
-		return NULL;
 	list_for_each(reg, &pr->regs, link) {
 		if (reg == pr->holder)
 			holder = index;
 		index++;
 	}
-	fprintf(f, "generation %u\n", pr->generation);
+	fprintf(f, "reservation %u %d\n", pr->type, holder);
+	list_for_each(reg, &pr->regs, link)
+		fprintf(f, "registration %016llx %u %d %d %s\n", (unsigned long long)reg->key,
+			reg->rtpi, reg->device, reg->all_ports, reg->initiator);
+}
+
+char *pr_file_text(const struct scsi_lu *lu, size_t *len)
+{
+	char *text = NULL;
+	FILE *f = state_file_begin(lu, KIND, &text, len);
+
+	if (!f)
+		return NULL;
+	fprintf(f, "generation %u\n", lu->pr->generation);
 	/* Without APTPL the file says that nothing is to be brought back. */
-	if (pr->aptpl) {
-		fprintf(f, "reservation %u %d\n", pr->type, holder);
-		list_for_each(reg, &pr->regs, link)
-			fprintf(f, "registration %016llx %u %d %d %s\n",
-				(unsigned long long)reg->key, reg->rtpi, reg->device,
-				reg->all_ports, reg->initiator);
-	}
+	if (lu->pr->aptpl)
+		put_lines(lu->pr, f);
 	return state_file_seal(f, &text, len);
+}
+
+void scsi_pr_record_locked(const struct scsi_lu *lu, FILE *f)
+{
+	if (!lu->pr) /* it goes */
+		return;
+	fprintf(f, "generation %u\n", lu->pr->generation);
+	put_lines(lu->pr, f);
+	fprintf(f, "aptpl %d\n", lu->pr->aptpl);
 }
 
 int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len)
@@ -59,7 +71,7 @@ static bool pr_file_parse(struct scsi_lu *lu, char *text)
 	struct scsi_pr *pr = lu->pr;
 	char *line, *save = NULL;
 	unsigned long long key;
-	unsigned type = 0, rtpi, device, all, generation;
+	unsigned type = 0, rtpi, device, all, generation, aptpl;
 	int holder = -1, index = 0, at;
 	struct pr_reg *reg;
 
@@ -71,6 +83,8 @@ static bool pr_file_parse(struct scsi_lu *lu, char *text)
 			pr->aptpl = true;
 			if (type > PR_EXCLUSIVE_ACCESS_AR)
 				return false;
+		} else if (sscanf(line, "aptpl %u", &aptpl) == 1) {
+			pr->aptpl = aptpl;
 		} else if (sscanf(line, "registration %16llx %u %u %u %n", &key, &rtpi, &device,
 				  &all, &at) == 4 &&
 			   at > 0 && line[at]) {
@@ -90,10 +104,26 @@ static bool pr_file_parse(struct scsi_lu *lu, char *text)
 	return !type || (pr_all_registrants(pr->type) ? pr->nregs > 0 : pr->holder != NULL);
 }
 
+bool scsi_pr_restore_locked(struct scsi_lu *lu, char *lines)
+{
+	const bool ok = lu->pr && pr_file_parse(lu, lines);
+
+	if (!ok)
+		return false;
+	if (lu->pr->nregs)
+		log_notice("scsi: target %u LUN %u has its %u registrations back", lu->target->tid,
+			   lu->lun, lu->pr->nregs);
+	return true;
+}
+
 int pr_file_load(struct scsi_lu *lu)
 {
 	char path[4096], *text, *lines;
 	int err;
+
+	/* The journal has what the file has, or what came after it. */
+	if (scsi_lu_recorded(lu))
+		return 0;
 
 	lines = state_file_read(lu, KIND, &text, &err);
 	if (lines && !pr_file_parse(lu, lines))

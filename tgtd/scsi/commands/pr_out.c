@@ -2,6 +2,7 @@
 /* PERSISTENT RESERVE OUT (SPC-4 6.16). */
 #include <stdlib.h>
 #include "tgtd/scsi/commands/pr.h"
+#include "tgtd/state/journal.h"
 
 enum { REGISTER, RESERVE, RELEASE, CLEAR,
        PREEMPT, PREEMPT_AND_ABORT, REGISTER_AND_IGNORE, REGISTER_AND_MOVE };
@@ -99,6 +100,13 @@ undo:
 	return r;
 }
 
+/* What registers @n more is recorded, or refused before anything has changed. */
+static bool can_record(const struct scsi_cmd *cmd, size_t n)
+{
+	return journal_has_room(JOURNAL_ROOM_RESERVATION,
+				(cmd->lu->pr->nregs + n + 1) * (SCSI_PORT_NAME_MAX + 64));
+}
+
 static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 {
 	const uint8_t *p = cmd->heap;
@@ -126,6 +134,8 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 			reg->key = new_key;
 	} else if (new_key == 0) {
 		return good; /* nothing to take away */
+	} else if (!can_record(cmd, cmd->heap_got / 24)) {
+		return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
 	} else {
 		if (spec_i_pt) {
 			r = register_others(cmd, new_key, all_ports);
@@ -256,7 +266,7 @@ static struct outcome do_move(struct scsi_cmd *cmd)
 		return bad_param(rtpi == 0 ? 18 : 24);
 	to = pr_find(pr, name, rtpi);
 	if (!to) {
-		to = pr_add(pr, name, rtpi, new_key);
+		to = can_record(cmd, 1) ? pr_add(pr, name, rtpi, new_key) : NULL;
 		if (!to)
 			return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
 		to->device = device;
@@ -473,6 +483,7 @@ static void pr_out(struct scsi_cmd *cmd)
 	if (r.changed) {
 		pr->changes++;
 		scsi_lu_reservations_changed_locked(lu);
+		scsi_lu_record_locked(lu);
 		/* Turning APTPL off is a change of the file, too. */
 		s->save = (pr->aptpl || persistent) && pr_file_possible();
 		if (s->save) {

@@ -83,6 +83,7 @@ static void sanitize_end(struct scsi_sanitize *s, int status)
 	s->running = false;
 	if (!s->failed)
 		scsi_lu_gate_locked(lu, GATE_SANITIZE, false);
+	scsi_lu_record_locked(lu);
 	waiter = s->waiter;
 	home = s->waiter_home;
 	if (s->cmd)
@@ -343,6 +344,36 @@ bool scsi_sanitize_running_locked(const struct scsi_lu *lu)
 	return lu->sanitize && lu->sanitize->running;
 }
 
+void scsi_sanitize_record_locked(const struct scsi_lu *lu, FILE *f)
+{
+	const struct scsi_sanitize *s = lu->sanitize;
+
+	if (s && (s->running || s->failed))
+		fprintf(f, "under way %u %d\n", s->sa, s->ause);
+}
+
+bool scsi_sanitize_restore_locked(struct scsi_lu *lu, char *lines)
+{
+	struct scsi_sanitize *s;
+	unsigned sa, ause;
+
+	if (!*lines)
+		return true;
+	if (sscanf(lines, "under way %u %u", &sa, &ause) != 2 || sa > FORMAT || lu->sanitize)
+		return false;
+	s = lu->sanitize = calloc(1, sizeof(*s));
+	if (!s)
+		return false;
+	blk_req_init(&s->io);
+	s->lu = lu;
+	s->sa = (uint16_t)sa;
+	s->ause = ause;
+	s->failed = true;
+	s->status = -ECANCELED;
+	scsi_lu_gate_locked(lu, GATE_SANITIZE, true);
+	return true;
+}
+
 /* For REQUEST SENSE: the progress, or -1. */
 int scsi_sanitize_progress(struct scsi_lu *lu, uint16_t *asc)
 {
@@ -446,6 +477,7 @@ static void sanitize_start(struct scsi_cmd *cmd, uint16_t sa, bool immed, uint8_
 		s->running = true;
 		s->cmd = immed ? NULL : cmd;
 		scsi_lu_gate_locked(lu, GATE_SANITIZE, true);
+		scsi_lu_record_locked(lu);
 	}
 	pthread_mutex_unlock(&lu->lock);
 	if (!s) {
@@ -525,6 +557,7 @@ void op_sanitize(struct scsi_cmd *cmd)
 	if (ause) {
 		lu->sanitize->failed = false;
 		scsi_lu_gate_locked(lu, GATE_SANITIZE, false);
+		scsi_lu_record_locked(lu);
 	}
 	pthread_mutex_unlock(&lu->lock);
 	if (failed && !ause)

@@ -126,6 +126,7 @@ static void start_stop_finish(struct scsi_cmd *cmd)
 		if (start)
 			scsi_ua_raise_locked(lu, cmd->itl, UA_MEDIUM);
 		scsi_lu_update_gate_locked(lu);
+		scsi_lu_record_locked(lu);
 	}
 	pthread_mutex_unlock(&lu->lock);
 	scsi_done(cmd);
@@ -285,6 +286,7 @@ static void set_timestamp(struct scsi_cmd *cmd)
 	lu->timestamp_offset_ms = (int64_t)get_be48(cmd->heap + 4) - realtime_ms();
 	lu->timestamp_set = true;
 	scsi_ua_raise_locked(lu, cmd->itl, UA_TIMESTAMP);
+	scsi_lu_record_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
 	scsi_done(cmd);
 }
