@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See kept.h: the side of the process that does the work. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "events/bug.h"
+#include "events/clock.h"
+#include "events/hash.h"
+#include "events/kept.h"
+#include "events/log.h"
+
+#define ANSWER_NS (500 * NSEC_PER_MSEC) /* the keeper has nothing else to do */
+
+struct left {
+	kept_key key;
+	int fd; /* -1: taken */
+};
+
+static struct {
+	int fd;
+	bool gone; /* the keeper */
+	bool held;
+	uint32_t seq;
+	struct left *left;
+	unsigned nleft, room;
+	uint32_t *slot; /* hash table of indices + 1 into left[]; 0: free */
+	unsigned slots; /* a power of two, more than twice nleft */
+	struct kept_origin origin;
+	struct kept_mail mail; /* what is being received: too large for a stack */
+} kept = { .fd = -1 };
+
+/* ---- what was left --------------------------------------------------------------------------- */
+
+static bool left_add(const char *key, int fd)
+{
+	if (kept.nleft == kept.room) {
+		unsigned room = kept.room ? 2 * kept.room : 64;
+		struct left *more = realloc(kept.left, room * sizeof(*more));
+
+		if (!more)
+			return false;
+		kept.left = more;
+		kept.room = room;
+	}
+	memcpy(kept.left[kept.nleft].key, key, sizeof(kept_key));
+	kept.left[kept.nleft++].fd = fd;
+	return true;
+}
+
+static unsigned slot_of(const char *key)
+{
+	return (unsigned)fnv1a(FNV1A_INIT, key, strlen(key)) & (kept.slots - 1);
+}
+
+static void index_left(void)
+{
+	kept.slots = 64;
+	while (kept.slots <= 2 * kept.nleft)
+		kept.slots *= 2;
+	kept.slot = calloc(kept.slots, sizeof(*kept.slot));
+	BUG_ON(!kept.slot);
+	for (unsigned i = 0; i < kept.nleft; i++) {
+		unsigned s = slot_of(kept.left[i].key);
+
+		while (kept.slot[s])
+			s = (s + 1) & (kept.slots - 1);
+		kept.slot[s] = i + 1;
+	}
+}
+
+int kept_take(const char *key)
+{
+	if (!kept.slot)
+		return -1;
+	for (unsigned s = slot_of(key); kept.slot[s]; s = (s + 1) & (kept.slots - 1)) {
+		struct left *l = &kept.left[kept.slot[s] - 1];
+		int fd = l->fd;
+
+		if (strcmp(l->key, key))
+			continue;
+		l->fd = -1;
+		return fd;
+	}
+	return -1;
+}
+
+const char *kept_next(const char *prefix, unsigned *at)
+{
+	while (*at < kept.nleft) {
+		struct left *l = &kept.left[(*at)++];
+
+		if (l->fd >= 0 && !strncmp(l->key, prefix, strlen(prefix)))
+			return l->key;
+	}
+	return NULL;
+}
+
+/* ---- the start ------------------------------------------------------------------------------- */
+
+static void wait_for_keeper(short events, uint64_t ns)
+{
+	struct pollfd p = { .fd = kept.fd, .events = events };
+
+	(void)poll(&p, 1, (int)DIV_ROUND_UP(ns, NSEC_PER_MSEC));
+}
+
+/* The keeper sees by it when our memory has gone, that is when no I/O of ours can be under way any
+ * more: as long as it is mapped, it cannot be sealed against writing. It is never unmapped. */
+static void map_tombstone(int fd)
+{
+	if (mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED)
+		log_warn("keeper: it cannot see when this process has gone: %m");
+}
+
+static void take_origin(const struct kept_mail *mail)
+{
+	kept.origin.restarts = (unsigned)mail->msg.value;
+	kept.origin.restarted_s = mail->msg.when;
+	kept.origin.died_soon = mail->msg.seq;
+	memcpy(kept.origin.why, mail->msg.text, sizeof(kept.origin.why));
+	if (mail->msg.n)
+		map_tombstone(mail->fd[0]);
+}
+
+/* False: that was all. */
+static bool take_mail(struct kept_mail *mail)
+{
+	switch (mail->msg.word) {
+	case KEPT_LEFT:
+		for (unsigned i = 0; i < mail->msg.n; i++)
+			if (!left_add(mail->key[i], mail->fd[i])) {
+				log_error("keeper: no memory for what was kept");
+				close(mail->fd[i]);
+			}
+		mail->msg.n = 0;
+		return true;
+	case KEPT_BEGIN:
+		take_origin(mail);
+		kept_mail_close(mail);
+		return false;
+	default:
+		kept_mail_close(mail);
+		return true;
+	}
+}
+
+void kept_start(int fd)
+{
+	int rc;
+
+	ASSERT(kept.fd < 0);
+	kept.fd = fd;
+	if (fd < 0)
+		return;
+	do {
+		rc = kept_msg_receive(fd, &kept.mail);
+		if (rc == -EAGAIN)
+			wait_for_keeper(POLLIN, NSEC_PER_SEC);
+		else if (rc == -EMFILE || rc == -EBADMSG)
+			log_error("keeper: something that was kept is lost: %s", strerror(-rc));
+	} while (rc < 0 || (rc == 1 && take_mail(&kept.mail)));
+	kept.gone = rc == 0;
+	index_left();
+}
+
+void kept_end(void)
+{
+	for (unsigned i = 0; i < kept.nleft; i++)
+		if (kept.left[i].fd >= 0)
+			close(kept.left[i].fd);
+	free(kept.left);
+	free(kept.slot);
+	if (kept.fd >= 0)
+		close(kept.fd);
+	memset(&kept, 0, sizeof(kept));
+	kept.fd = -1;
+}
+
+const struct kept_origin *kept_origin(void)
+{
+	return &kept.origin;
+}
+
+/* ---- the keeper's answers -------------------------------------------------------------------- */
+
+int kept_fd(void)
+{
+	return kept.fd;
+}
+
+bool kept_alive(void)
+{
+	int rc;
+
+	/* Answers that came too late. */
+	do {
+		rc = kept_msg_receive(kept.fd, &kept.mail);
+		if (rc == 1)
+			kept_mail_close(&kept.mail);
+	} while (rc == 1 || rc == -EBADMSG || rc == -EMFILE);
+	kept.gone |= rc == 0;
+	return !kept.gone;
+}
+
+static int await_answer(uint32_t seq)
+{
+	const uint64_t until = clock_now_ns() + ANSWER_NS;
+
+	for (uint64_t now = 0; now < until;) {
+		int rc = kept_msg_receive(kept.fd, &kept.mail);
+
+		now = clock_now_ns();
+		if (rc == -EAGAIN && now < until)
+			wait_for_keeper(POLLIN, until - now);
+		if (rc == 0) {
+			kept.gone = true;
+			return -EPIPE;
+		}
+		if (rc != 1)
+			continue;
+		kept_mail_close(&kept.mail);
+		if (kept.mail.msg.word == KEPT_DONE && kept.mail.msg.seq == seq)
+			return -(int)kept.mail.msg.value;
+	}
+	return -ETIMEDOUT;
+}
+
+static int ask_keeper(enum kept_word word, const char *key, const int *fd)
+{
+	struct kept_msg msg = { .word = word, .seq = ++kept.seq };
+	int rc;
+
+	if (kept.gone)
+		return -EPIPE;
+	snprintf(msg.text, sizeof(msg.text), "%s", key);
+	rc = kept_msg_send(kept.fd, &msg, NULL, fd, fd ? 1 : 0);
+	if (rc == -EAGAIN) {
+		wait_for_keeper(POLLOUT, ANSWER_NS);
+		rc = kept_msg_send(kept.fd, &msg, NULL, fd, fd ? 1 : 0);
+	}
+	return rc ?: await_answer(msg.seq);
+}
+
+int kept_put(const char *key, int fd)
+{
+	if (kept.fd < 0)
+		return 0;
+	return kept_key_ok(key) ? ask_keeper(KEPT_PUT, key, &fd) : -EINVAL;
+}
+
+int kept_drop(const char *key)
+{
+	if (kept.fd < 0 || kept.held)
+		return 0;
+	return kept_key_ok(key) ? ask_keeper(KEPT_DROP, key, NULL) : -EINVAL;
+}
+
+void kept_hold(void)
+{
+	kept.held = true;
+}
+
+bool kept_tell(enum kept_word word, uint64_t value, const char *text)
+{
+	struct kept_msg msg = { .word = word, .value = value };
+
+	if (kept.fd < 0)
+		return false;
+	snprintf(msg.text, sizeof(msg.text), "%s", text ? text : "");
+	return kept_msg_send(kept.fd, &msg, NULL, NULL, 0) == 0;
+}

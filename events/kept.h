@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What outlives this process: descriptors by name, of which the keeper (tgtd/keeper/) has
+ * duplicates. The process that the keeper starts next takes them. Without a keeper, put and drop do
+ * nothing and give 0, and take finds nothing.
+ *
+ *     kept_start(fd);                    before threads: receives what the process before left
+ *     fd = kept_take("state");           each once
+ *     kept_put("state", fd);             from now on the keeper has it, too
+ *     kept_tell(KEPT_READY, 0, "...");   how this process fares
+ *
+ * Keys have 1 to KEPT_KEY_MAX printable characters, "KIND/NAME" by convention. All on the main
+ * thread, but for kept_tell().
+ */
+#ifndef EVENTS_KEPT_H
+#define EVENTS_KEPT_H
+
+#include "events/kept_msg.h"
+
+/* @fd: the socket to the keeper, -1: there is none. Receives what was left, and waits for it.
+ * Before there are threads, once. */
+void kept_start(int fd);
+/* For tests: forgets everything, closes what nobody has taken, and the socket. */
+void kept_end(void);
+/* The socket, to be watched for its end; -1: there is no keeper. */
+int kept_fd(void);
+/* Reads what has come on it, without waiting. False: the keeper has gone. */
+bool kept_alive(void);
+
+/* The keeper gets a duplicate of @fd, which replaces what has that key; the caller keeps its own.
+ * Waits for the keeper's answer, which takes some 20 us, and 500 ms at most. 0, or -errno: it is
+ * not kept: -EINVAL the key, -ENOSPC there are KEPT_MAX, -EMFILE, -ETIMEDOUT, -EPIPE. */
+int kept_put(const char *key, int fd);
+/* What the process before left: the caller owns the descriptor. -1: nothing, or taken already. The
+ * keeper keeps its duplicate until kept_drop(). */
+int kept_take(const char *key);
+/* The keeper closes its duplicate; 0 also when it has none. After kept_hold(): does nothing. As
+ * kept_put(). */
+int kept_drop(const char *key);
+/* This process ends so that another goes on: nothing is dropped any more. */
+void kept_hold(void);
+/* Walks the keys that begin with @prefix and were left, and not yet taken. *@at is 0 at first.
+ * NULL: that was all. They stay until kept_end(). Between two steps anything may be taken. */
+const char *kept_next(const char *prefix, unsigned *at);
+
+/* Why this process runs. */
+struct kept_origin {
+	unsigned restarts;    /* how many processes of this keeper have served before */
+	uint64_t restarted_s; /* when the last of them was replaced, seconds since 1970; 0: none */
+	char why[KEPT_MSG_TEXT]; /* and why; "" */
+	/* So many in a row have died soon after they began to serve, or before. At
+	 * KEPT_DIED_SOON_MAX there is no next one. */
+	unsigned died_soon;
+};
+const struct kept_origin *kept_origin(void);
+
+/* Says @word with @value and @text (NULL: none; cut at KEPT_MSG_TEXT) to the keeper, see
+ * kept_msg.h. Does not wait. Any thread. False: there is none, or it did not take it. */
+bool kept_tell(enum kept_word word, uint64_t value, const char *text);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What a process and its keeper say to each other, one datagram a message on a SOCK_SEQPACKET
+ * socket. They may be of different versions of tgtd: struct kept_msg never changes, words are added
+ * at the end, and who does not know a word ignores it.
+ *
+ *     keeper  -> process   LEFT...  BEGIN         at its start
+ *     process -> keeper    PUT, DROP              keeper -> process  DONE, for each
+ *     process -> keeper    READY, PULSE, STALLED, RESTART, STOPPING
+ */
+#ifndef EVENTS_KEPT_MSG_H
+#define EVENTS_KEPT_MSG_H
+
+#include "events/base.h"
+
+#define KEPT_KEY_MAX 64	  /* characters of a key */
+#define KEPT_MAX 65536u	  /* keys */
+#define KEPT_MSG_TEXT 128 /* with the NUL */
+#define KEPT_MSG_FDS 253u /* of one message: the kernel's SCM_MAX_FD */
+#define KEPT_DIED_SOON_MAX 3
+#define KEPT_MSG_MAGIC 0x6b657074u
+
+enum kept_word {
+	KEPT_NONE,
+	KEPT_LEFT,     /* n descriptors, whose keys follow the message */
+	KEPT_BEGIN,    /* that was all. A memfd to be mapped as long as the process lives; value:
+		       * restarts, when: of the last, text: why, seq: died_soon of kept_origin() */
+	KEPT_DONE,     /* value: 0, or the errno of the PUT or DROP with that seq */
+	KEPT_PUT,      /* a descriptor; text: its key */
+	KEPT_DROP,     /* text: the key */
+	KEPT_READY,    /* it serves; text: the state, in words */
+	KEPT_PULSE,    /* its threads go on */
+	KEPT_STALLED,  /* one of them does not; text: which */
+	KEPT_RESTART,  /* it is going to end, and another shall go on; text: who wants that */
+	KEPT_STOPPING, /* it is going to end, for good; value: within so many microseconds */
+	KEPT_WORDS
+};
+
+struct kept_msg {
+	uint32_t magic;
+	uint32_t word; /* enum kept_word */
+	uint32_t seq;
+	uint32_t n; /* descriptors that come with it */
+	uint64_t value;
+	uint64_t when; /* seconds since 1970 */
+	char text[KEPT_MSG_TEXT];
+};
+
+typedef char kept_key[KEPT_KEY_MAX + 1];
+
+/* What came: the message, and its descriptors, which the receiver owns. */
+struct kept_mail {
+	struct kept_msg msg;
+	kept_key key[KEPT_MSG_FDS]; /* LEFT: n of them */
+	int fd[KEPT_MSG_FDS];	    /* n of them */
+};
+
+/* 1 to KEPT_KEY_MAX printable characters without blanks? */
+bool kept_key_ok(const char *key);
+/* Sends @msg (its magic and n are set here) with @n descriptors and, of LEFT, their @keys; does
+ * not wait. 0 or -errno (-EAGAIN: there is no room). Any thread. */
+int kept_msg_send(int fd, struct kept_msg *msg, const kept_key *keys, const int *fds,
+		  unsigned n) must_check;
+/* The next message, without waiting. 1; 0: the other side has closed its socket; -EAGAIN: there is
+ * none; -EBADMSG: it was none of ours, and is gone; -EMFILE: its descriptors did not fit, and
+ * mail->msg alone is there. One thread a socket. */
+int kept_msg_receive(int fd, struct kept_mail *mail) must_check;
+/* Closes the descriptors of @mail. */
+void kept_mail_close(struct kept_mail *mail);
+
+#endif

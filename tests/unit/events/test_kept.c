@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Descriptors that outlive a process: what kept_put() gives away, the next kept_start() finds. The
+ * keeper here is a thread of the test, which also sends what no keeper would.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "events/kept.h"
+#include "tests/support/unit.h"
+
+#define HELD_MAX 1000
+
+static struct {
+	pthread_t thread;
+	int fd[2];  /* ours, the process's */
+	int answer; /* errno of every answer; -1: none is sent */
+	unsigned n, said[KEPT_WORDS];
+	char last[KEPT_MSG_TEXT];
+	struct {
+		kept_key key;
+		int fd;
+	} held[HELD_MAX];
+	int tombstone;
+	struct kept_mail mail;
+} keeper;
+
+static void forget(const char *key)
+{
+	for (unsigned i = 0; i < keeper.n; i++)
+		if (!strcmp(keeper.held[i].key, key)) {
+			close(keeper.held[i].fd);
+			keeper.held[i] = keeper.held[--keeper.n];
+		}
+}
+
+static void answer(const struct kept_msg *to)
+{
+	struct kept_msg m = { .word = KEPT_DONE, .seq = to->seq - 1 };
+
+	if (keeper.answer < 0)
+		return;
+	/* An answer to something else first: late, for a request that was given up. */
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &m, NULL, NULL, 0), 0);
+	m.seq = to->seq;
+	m.value = (uint64_t)keeper.answer;
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &m, NULL, NULL, 0), 0);
+}
+
+static void heard(struct kept_mail *mail)
+{
+	const struct kept_msg *m = &mail->msg;
+
+	__atomic_fetch_add(&keeper.said[m->word], 1, __ATOMIC_RELEASE);
+	if (m->word == KEPT_PUT) {
+		ck_assert_uint_eq(m->n, 1);
+		forget(m->text);
+		snprintf(keeper.held[keeper.n].key, sizeof(kept_key), "%.64s", m->text);
+		keeper.held[keeper.n++].fd = mail->fd[0];
+		answer(m);
+	} else if (m->word == KEPT_DROP) {
+		forget(m->text);
+		answer(m);
+	} else {
+		memcpy(keeper.last, m->text, sizeof(keeper.last));
+	}
+}
+
+static void *keep(void *arg)
+{
+	int rc;
+
+	(void)arg;
+	while ((rc = kept_msg_receive(keeper.fd[0], &keeper.mail))) {
+		if (rc == 1)
+			heard(&keeper.mail);
+		else if (rc == -EAGAIN)
+			usleep(200);
+		else
+			ck_abort_msg("the keeper heard %s", strerror(-rc));
+	}
+	return NULL;
+}
+
+static void send_begin(void)
+{
+	struct kept_msg m = { .word = KEPT_BEGIN, .seq = 2, .value = 3, .when = 1700000000 };
+
+	strcpy(m.text, "why");
+
+	keeper.tombstone = memfd_create("tombstone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_assert_int_ge(keeper.tombstone, 0);
+	ck_assert_int_eq(ftruncate(keeper.tombstone, 4096), 0);
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &m, NULL, &keeper.tombstone, 1), 0);
+}
+
+/* A process begins, with what is held, and a keeper that listens. */
+static void process_begins(void)
+{
+	kept_key keys[100];
+	int fds[100];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, keeper.fd), 0);
+	for (unsigned from = 0; from < keeper.n; from += 100) {
+		struct kept_msg m = { .word = KEPT_LEFT };
+		unsigned n = MIN(100, keeper.n - from);
+
+		for (unsigned i = 0; i < n; i++) {
+			memcpy(keys[i], keeper.held[from + i].key, sizeof(kept_key));
+			fds[i] = keeper.held[from + i].fd;
+		}
+		ck_assert_int_eq(kept_msg_send(keeper.fd[0], &m, keys, fds, n), 0);
+	}
+	send_begin();
+	kept_start(keeper.fd[1]);
+	ck_assert_int_eq(pthread_create(&keeper.thread, NULL, keep, NULL), 0);
+}
+
+static void process_ends(void)
+{
+	kept_end();
+	pthread_join(keeper.thread, NULL);
+	close(keeper.fd[0]);
+	close(keeper.tombstone);
+}
+
+static int file_of(unsigned number)
+{
+	int fd = memfd_create("kept", MFD_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, number), 0);
+	return fd;
+}
+
+static void is_file_of(int fd, unsigned number)
+{
+	struct stat st;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_uint_eq((unsigned)st.st_size, number);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	close(fd);
+}
+
+START_TEST(test_without_keeper)
+{
+	unsigned at = 0;
+
+	kept_start(-1);
+	ck_assert_int_eq(kept_put("a", 0), 0);
+	ck_assert_int_eq(kept_drop("a"), 0);
+	ck_assert_int_eq(kept_take("a"), -1);
+	ck_assert_ptr_null(kept_next("", &at));
+	ck_assert(!kept_tell(KEPT_READY, 0, NULL));
+	ck_assert_int_eq(kept_fd(), -1);
+}
+END_TEST
+
+START_TEST(test_put_and_take)
+{
+	int fd;
+
+	process_begins();
+	ck_assert_uint_eq(kept_origin()->restarts, 3);
+	ck_assert_uint_eq(kept_origin()->restarted_s, 1700000000);
+	ck_assert_str_eq(kept_origin()->why, "why");
+	ck_assert_uint_eq(kept_origin()->died_soon, 2);
+	ck_assert_int_eq(kept_take("portal/1"), -1);
+	fd = file_of(1);
+	ck_assert_int_eq(kept_put("portal/1", fd), 0);
+	is_file_of(fd, 1); /* still ours */
+	fd = file_of(2);
+	ck_assert_int_eq(kept_put("portal/1", fd), 0); /* replaces */
+	ck_assert_int_eq(kept_put("state", fd), 0);
+	ck_assert_int_eq(kept_put("gone", fd), 0);
+	close(fd);
+	ck_assert_int_eq(kept_drop("gone"), 0);
+	ck_assert_int_eq(kept_drop("never"), 0);
+	process_ends();
+
+	process_begins();
+	ck_assert_int_eq(kept_take("gone"), -1);
+	is_file_of(kept_take("portal/1"), 2);
+	ck_assert_int_eq(kept_take("portal/1"), -1); /* once */
+	is_file_of(kept_take("state"), 2);
+	/* what is held stays */
+	kept_hold();
+	ck_assert_int_eq(kept_drop("state"), 0);
+	process_ends();
+	ck_assert_uint_eq(keeper.said[KEPT_DROP], 2);
+
+	process_begins();
+	is_file_of(kept_take("state"), 2);
+	process_ends();
+}
+END_TEST
+
+/* As many as a message holds, and more; walked by prefix. */
+START_TEST(test_many)
+{
+	char key[32];
+	const char *k;
+	unsigned at = 0, n = 0;
+
+	process_begins();
+	for (unsigned i = 0; i < 600; i++) {
+		int fd = file_of(i);
+
+		snprintf(key, sizeof(key), i & 1 ? "store/%u" : "arena/%u", i);
+		ck_assert_int_eq(kept_put(key, fd), 0);
+		close(fd);
+	}
+	process_ends();
+	process_begins();
+	is_file_of(kept_take("store/599"), 599);
+	while ((k = kept_next("store/", &at)) && ++n)
+		is_file_of(kept_take(k), (unsigned)atoi(k + 6));
+	ck_assert_uint_eq(n, 299);
+	for (unsigned i = 0; i < 600; i += 2) {
+		snprintf(key, sizeof(key), "arena/%u", i);
+		is_file_of(kept_take(key), i);
+	}
+	at = 0;
+	ck_assert_ptr_null(kept_next("", &at));
+	process_ends();
+}
+END_TEST
+
+START_TEST(test_bad_keys)
+{
+	char longest[KEPT_KEY_MAX + 2];
+
+	process_begins();
+	memset(longest, 'x', sizeof(longest));
+	longest[KEPT_KEY_MAX + 1] = 0;
+	ck_assert_int_eq(kept_put(longest, 0), -EINVAL);
+	ck_assert_int_eq(kept_put("", 0), -EINVAL);
+	ck_assert_int_eq(kept_put("a b", 0), -EINVAL);
+	ck_assert_int_eq(kept_put("a\n", 0), -EINVAL);
+	ck_assert_int_eq(kept_drop(""), -EINVAL);
+	longest[KEPT_KEY_MAX] = 0;
+	ck_assert_int_eq(kept_put(longest, 0), 0);
+	ck_assert_int_eq(kept_put("x", -1), -EBADF);
+	process_ends();
+	process_begins();
+	close(kept_take(longest));
+	process_ends();
+}
+END_TEST
+
+/* The keeper refuses, does not answer, or goes. */
+START_TEST(test_bad_keeper)
+{
+	process_begins();
+	keeper.answer = ENOSPC;
+	ck_assert_int_eq(kept_put("a", 0), -ENOSPC);
+	keeper.answer = -1;
+	ck_assert_int_eq(kept_put("a", 0), -ETIMEDOUT);
+	keeper.answer = 0;
+	ck_assert_int_eq(kept_put("a", 0), 0);
+	ck_assert(kept_tell(KEPT_STALLED, 7, "a thread"));
+	while (!__atomic_load_n(&keeper.said[KEPT_STALLED], __ATOMIC_ACQUIRE))
+		usleep(200);
+	ck_assert_str_eq(keeper.last, "a thread");
+	ck_assert(kept_alive());
+	shutdown(keeper.fd[0], SHUT_RDWR);
+	ck_assert(!kept_alive());
+	ck_assert_int_eq(kept_put("a", 0), -EPIPE);
+	ck_assert_int_eq(kept_drop("a"), -EPIPE);
+	process_ends();
+}
+END_TEST
+
+/* What is no message, or not what it says, is dropped with its descriptors; the next one counts. */
+START_TEST(test_bad_messages)
+{
+	struct kept_msg m = { .word = KEPT_LEFT, .magic = KEPT_MSG_MAGIC, .n = 2 };
+	static struct kept_mail mail;
+	kept_key bad[2] = { "fine", "no blanks" };
+	int fds[2] = { 0, 1 }, pair[2];
+	char small[8] = { 0 }, large[sizeof(mail) + 1] = { 0 };
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), -EAGAIN);
+	ck_assert_int_eq(send(pair[0], small, sizeof(small), 0), sizeof(small));
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), -EBADMSG);
+	ck_assert_int_eq(send(pair[0], large, sizeof(large), 0), sizeof(large));
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), -EBADMSG);
+	ck_assert_int_eq(send(pair[0], &m, sizeof(m), 0), sizeof(m)); /* no keys, no descriptors */
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), -EBADMSG);
+	m.word = KEPT_PUT;
+	ck_assert_int_eq(send(pair[0], &m, sizeof(m), 0), sizeof(m)); /* no descriptors */
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), -EBADMSG);
+	m.word = KEPT_LEFT;
+	ck_assert_int_eq(kept_msg_send(pair[0], &m, bad, fds, 2), 0);
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), -EBADMSG);
+	m.word = 4711; /* of a later version: for the receiver to ignore */
+	memset(m.text, 'x', sizeof(m.text));
+	ck_assert_int_eq(kept_msg_send(pair[0], &m, NULL, fds, 2), 0);
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), 1);
+	ck_assert_uint_eq(mail.msg.word, 4711);
+	ck_assert_uint_eq(strlen(mail.msg.text), KEPT_MSG_TEXT - 1);
+	ck_assert_uint_eq(mail.msg.n, 2);
+	kept_mail_close(&mail);
+	close(pair[0]);
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), 0);
+	/* no descriptor was left open by all that */
+	ck_assert_int_eq(open("/dev/null", O_RDONLY | O_CLOEXEC), pair[0]);
+}
+END_TEST
+
+/* Anything may come, with any descriptors: no message is taken for what it is not, and none of them
+ * stays open. */
+START_TEST(test_random_messages)
+{
+	static struct kept_mail mail;
+	static uint8_t bytes[sizeof(struct kept_msg) + 4 * sizeof(kept_key) + 8];
+	struct kept_msg *m = (struct kept_msg *)bytes;
+	int pair[2], first;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	first = dup(0);
+	close(first);
+	srand(1);
+	for (int i = 0; i < 30000; i++) {
+		union {
+			struct cmsghdr head;
+			char room[CMSG_SPACE(4 * sizeof(int))];
+		} control = { 0 };
+		struct iovec iov = { bytes, (size_t)rand() % sizeof(bytes) };
+		struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+		unsigned n = (unsigned)rand() % 4;
+
+		for (size_t k = 0; k < sizeof(bytes); k++)
+			bytes[k] = (uint8_t)(rand() % 3 ? 'a' + rand() % 26 : rand());
+		m->magic = rand() % 8 ? KEPT_MSG_MAGIC : m->magic;
+		m->word = rand() % 4 ? (uint32_t)rand() % (KEPT_WORDS + 1) : m->word;
+		m->n = rand() % 4 ? (uint32_t)rand() % 5 : m->n;
+		if (rand() % 2)
+			iov.iov_len = sizeof(*m) +
+				      (m->word == KEPT_LEFT ? m->n % 5 : 0) * sizeof(kept_key);
+		for (size_t k = sizeof(*m); k < sizeof(bytes); k += sizeof(kept_key))
+			bytes[k + KEPT_KEY_MAX > sizeof(bytes) - 1 ? k : k + KEPT_KEY_MAX] = 0;
+		if (n) {
+			mh.msg_control = &control;
+			mh.msg_controllen = CMSG_SPACE(n * sizeof(int));
+			control.head = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
+							 .cmsg_type = SCM_RIGHTS,
+							 .cmsg_len = CMSG_LEN(n * sizeof(int)) };
+			memset(CMSG_DATA(&control.head), 0, n * sizeof(int));
+		}
+		if (!iov.iov_len || sendmsg(pair[0], &mh, 0) < 0)
+			continue;
+		int rc = kept_msg_receive(pair[1], &mail);
+
+		ck_assert(rc == 1 || rc == -EBADMSG);
+		ck_assert(rc != 1 || (mail.msg.magic == KEPT_MSG_MAGIC && mail.msg.n == n &&
+				      strlen(mail.msg.text) < KEPT_MSG_TEXT));
+		for (unsigned k = 0; rc == 1 && mail.msg.word == KEPT_LEFT && k < n; k++)
+			ck_assert(kept_key_ok(mail.key[k]));
+		kept_mail_close(&mail);
+	}
+	ck_assert_int_eq(dup(0), first);
+}
+END_TEST
+
+/* The tombstone can be sealed only when what kept_start() mapped has gone. */
+START_TEST(test_tombstone)
+{
+	process_begins();
+	ck_assert_int_eq(fcntl(keeper.tombstone, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	ck_assert_int_eq(errno, EBUSY);
+	process_ends();
+}
+END_TEST
+
+UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_many, test_bad_keys,
+	  test_bad_keeper, test_bad_messages, test_random_messages, test_tombstone)
