@@ -82,8 +82,9 @@ SRC_tcp    := $(wildcard tgtd/tcp/*.c)
 SRC_iser   := $(if $(HAVE_RDMA),$(wildcard iser/*.c))
 SRC_admin  := $(wildcard tgtd/admin/*.c)
 SRC_isns   := $(wildcard tgtd/isns/*.c)
+SRC_keeper := $(wildcard tgtd/keeper/*.c)
 SRC_main   := $(filter-out tgtd/main.c,$(wildcard tgtd/*.c))
-LAYERS     := main admin isns iser tcp iscsi commands scsi state engine backend blk memory conf events
+LAYERS     := keeper main admin isns iser tcp iscsi commands scsi state engine backend blk memory conf events
 obj         = $(patsubst %.c,$(O)/obj/%.o,$(1))
 LIB        := $(foreach l,$(LAYERS),$(if $(SRC_$(l)),$(O)/lib$(l).a))
 

@@ -255,26 +255,66 @@ void adm_reply_free(struct adm_reply *reply)
 	*reply = (struct adm_reply){ 0 };
 }
 
+/* Reads to the end. A descriptor that comes meanwhile, or -1. */
+static int read_to_end(struct adm_client *c)
+{
+	int fd = -1, n = 1;
+
+	while (c->fd >= 0 && n > 0) {
+		union {
+			struct cmsghdr head;
+			char room[CMSG_SPACE(sizeof(int))];
+		} control;
+		char byte;
+		struct iovec iov = { &byte, 1 };
+		struct msghdr msg = { .msg_iov = &iov,
+				      .msg_iovlen = 1,
+				      .msg_control = &control,
+				      .msg_controllen = sizeof(control) };
+		struct cmsghdr *cm;
+
+		n = (int)recvmsg(c->fd, &msg, MSG_CMSG_CLOEXEC);
+		cm = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+		if (fd < 0 && cm && cm->cmsg_type == SCM_RIGHTS &&
+		    cm->cmsg_len == CMSG_LEN(sizeof(int)))
+			memcpy(&fd, CMSG_DATA(cm), sizeof(fd));
+	}
+	adm_disconnect(c);
+	return fd;
+}
+
+void adm_wait_end(struct adm_client *c)
+{
+	int fd = read_to_end(c);
+
+	if (fd >= 0)
+		close(fd);
+}
+
+static void await_pidfd(int pidfd)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+	close(pidfd);
+}
+
 void adm_wait_exit(struct adm_client *c)
 {
 	struct ucred cred = { 0 };
 	socklen_t len = sizeof(cred);
-	int pidfd = -1;
-	char byte;
+	int pidfd = -1, keeper;
 
 	/* The process is found before the connection ends, so that its
 	 * number cannot be another's. */
 	if (c->fd >= 0 && !getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.pid > 0)
 		pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
-	while (c->fd >= 0 && recv(c->fd, &byte, 1, 0) > 0)
-		;
-	adm_disconnect(c);
+	keeper = read_to_end(c); /* a pidfd of the one that ends last */
+	if (keeper >= 0)
+		await_pidfd(keeper);
 	if (pidfd >= 0) {
-		struct pollfd p = { .fd = pidfd, .events = POLLIN };
-
-		while (poll(&p, 1, -1) < 0 && errno == EINTR)
-			;
-		close(pidfd);
+		await_pidfd(pidfd);
 		return;
 	}
 	while (!adm_connect(c, c->port)) {

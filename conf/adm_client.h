@@ -35,6 +35,8 @@ int adm_next(struct adm_client *c, struct adm_reply *reply) must_check;
 void adm_reply_free(struct adm_reply *reply);
 /* After a granted `system delete`: waits until the daemon's process has ended. */
 void adm_wait_exit(struct adm_client *c);
+/* Waits until the daemon closes the connection, and closes it. */
+void adm_wait_end(struct adm_client *c);
 void adm_disconnect(struct adm_client *c);
 
 #endif

@@ -206,6 +206,7 @@ struct loop_stats {
 	uint64_t busy_ns;      /* iterations that had work: from their begin to the next look
 				* at the clock */
 	int tid;	       /* its thread, 0: none now */
+	bool waits;	       /* it sleeps for events, does not run, or may block */
 };
 void loop_get_stats(const struct loop *loop, struct loop_stats *out);
 /* Every loop there is, in the order of their creation. Any thread; @fn may neither create nor

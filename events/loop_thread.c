@@ -332,6 +332,9 @@ void loop_get_stats(const struct loop *loop, struct loop_stats *out)
 	out->fd_events = __atomic_load_n(&s->fd_events, __ATOMIC_RELAXED);
 	out->busy_ns = __atomic_load_n(&s->busy_ns, __ATOMIC_RELAXED);
 	out->tid = __atomic_load_n(&s->tid, __ATOMIC_RELAXED);
+	out->waits = loop->may_block ||
+		     !atomic_load_explicit(&loop->running, memory_order_relaxed) ||
+		     atomic_load_explicit(&loop->blocked, memory_order_relaxed);
 	if (atomic_load_explicit(&loop->clock_valid, memory_order_acquire))
 		cpu = read_cpu_clock(loop->cpu_clock);
 	/* 0: the thread ended between the two lines above. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See daemon.h. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -8,12 +9,15 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "events/kept.h"
 #include "events/log.h"
 #include "tgtd/daemon.h"
 
 static int ready_fd = -1; /* write end of the pipe to the waiting parent */
 static const char *pid_path;
 static int pid_fd = -1;
+static bool worker, in_background, restarts;
+static char worker_path[PATH_MAX]; /* of worker.pid, once it is written */
 
 /* The starter's exit status must mean something: it waits until we serve, or are dead. */
 static void wait_for_child(int fd, pid_t child)
@@ -86,8 +90,52 @@ int daemon_pidfile(const char *path)
 	return 0;
 }
 
+void daemon_worker(bool background)
+{
+	worker = true;
+	in_background = background;
+}
+
+/* It comes whole, and over whatever has its name. */
+static int write_worker_pid(const char *dir)
+{
+	char path[PATH_MAX], fresh[PATH_MAX + 4], text[32];
+	int n = snprintf(path, sizeof(path), "%s/worker.pid", dir), fd, err = 0;
+
+	if ((size_t)n >= sizeof(path))
+		return -ENAMETOOLONG;
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	(void)unlink(fresh);
+	fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return -errno;
+	n = snprintf(text, sizeof(text), "%d\n", getpid());
+	if (write(fd, text, (size_t)n) != n || rename(fresh, path))
+		err = -errno;
+	close(fd);
+	if (err)
+		unlink(fresh);
+	else
+		memcpy(worker_path, path, sizeof(path));
+	return err;
+}
+
+void daemon_worker_pid(const char *dir)
+{
+	int err = worker ? write_worker_pid(dir) : 0;
+
+	if (err)
+		log_warn("%s/worker.pid: %s", dir, strerror(-err));
+}
+
 void daemon_ready(const char *status)
 {
+	if (worker) {
+		kept_tell(KEPT_READY, 0, status);
+		if (in_background)
+			dup2(STDOUT_FILENO, STDERR_FILENO);
+		return;
+	}
 	sd_notifyf(0, "READY=1\nSTATUS=%s", status);
 	if (ready_fd < 0)
 		return;
@@ -98,13 +146,27 @@ void daemon_ready(const char *status)
 	ready_fd = -1;
 }
 
+void daemon_restarts(const char *why)
+{
+	restarts = true;
+	kept_tell(KEPT_RESTART, 0, why);
+	kept_hold();
+}
+
 void daemon_stopping(uint64_t usec)
 {
-	sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", (unsigned long long)usec);
+	if (restarts)
+		return;
+	if (worker)
+		kept_tell(KEPT_STOPPING, usec, NULL);
+	else
+		sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", (unsigned long long)usec);
 }
 
 void daemon_end(void)
 {
 	if (pid_path)
 		unlink(pid_path);
+	if (*worker_path)
+		unlink(worker_path);
 }

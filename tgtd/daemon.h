@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Being a daemon: detaching, pid file, telling the starter that we are ready.
+ * Being a daemon: detaching, pid file, telling the starter that we are ready. A worker of a keeper
+ * (tgtd/keeper/) tells that one.
  * Main thread only, in the order of the declarations.
  */
 #ifndef TGTD_DAEMON_H
@@ -13,11 +14,19 @@
 int daemon_detach(void) must_check;
 /* Creates and locks the file; refuses when a live daemon has it. 0 or -errno (logged). */
 int daemon_pidfile(const char *path) must_check;
+/* This process is the worker of a keeper; @background: it shall say nothing on stderr once it
+ * serves. */
+void daemon_worker(bool background);
+/* Worker: writes its process id into worker.pid in @dir, for whoever wants to look into it. A
+ * warning where that cannot be. */
+void daemon_worker_pid(const char *dir);
 /* The sockets accept: lets the parent go, tells systemd. */
 void daemon_ready(const char *status);
 /* Tells systemd that the end has begun and may take up to @usec more. */
 void daemon_stopping(uint64_t usec);
-/* Removes the pid file. */
+/* Worker: the end that begins now is no end: the keeper starts another one, for @why. */
+void daemon_restarts(const char *why);
+/* Removes the pid file, and worker.pid. */
 void daemon_end(void);
 
 #endif

@@ -14,11 +14,13 @@
 #include "tgtd/guard.h"
 
 /* Is it a name that tgtd gives to what it keeps? A word, and 16 hexadecimal digits once or more,
- * with '-' between them; ".new" while it is written. */
+ * with '-' between them, or worker.pid; ".new" while it is written. */
 static bool is_ours(const char *name)
 {
 	size_t word = strspn(name, "abcdefghijklmnopqrstuvwxyz"), groups = 0;
 
+	if (!strcmp(name, "worker.pid") || !strcmp(name, "worker.pid.new"))
+		return true;
 	for (name += word; *name == '-'; name += 17, groups++)
 		if (strspn(name + 1, "0123456789abcdef") != 16)
 			return false;

@@ -3,11 +3,15 @@
  * The composition root: makes the parts, ties them together, and takes them down in the reverse
  * order. What the parts do is theirs; nothing here is on a data path.
  *
+ * The process that is started becomes the keeper (tgtd/keeper/), and runs this program again, as a
+ * worker, which does the rest. With --no-keeper it does that itself.
+ *
  *   start:  topology -> loops of the nodes -> cache -> iSCSI, iSER -> admin
  *           socket -> portals -> privileges -> ready
  *   stop:   portals closed, initiators asked to leave -> targets and LUs deleted (caches flushed)
  *           -> admin socket -> cache -> loops
  */
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +23,11 @@
 #include "cache/blk/dirty_record.h"
 #include "events/offload.h"
 #include "events/clock.h"
+#include "events/kept.h"
 #include "events/log.h"
 #include "events/longwork.h"
 #include "events/loop.h"
+#include "events/metrics.h"
 #include "events/placement.h"
 #include "iser/iser.h"
 #include "tgtd/admin/admin.h"
@@ -29,7 +35,10 @@
 #include "tgtd/guard.h"
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/transport.h"
+#include "tgtd/keeper/keeper.h"
+#include "tgtd/keeper/launch.h"
 #include "tgtd/options.h"
+#include "tgtd/pulse.h"
 #include "tgtd/scsi/commands/init.h"
 #include "tgtd/tcp/tcp.h"
 
@@ -51,14 +60,16 @@ struct daemon {
 	struct cache *cache;
 	bool rdma; /* devices may be served */
 	struct loop_fd signals;
+	struct loop_fd keeper; /* the socket to it */
 	struct loop_msg start;
 	struct timer deadline;
 	bool stopping;
-	uint64_t told_ns;	/* when the first signal said so */
+	uint64_t told_ns[2];	  /* when the first signal said so: of others, of the keeper */
 	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when that is not less */
 	uint64_t dirty_first, said_ns; /* what was dirty at first; when that was said last */
 	uid_t admin_uid; /* who started it */
 	gid_t admin_gid;
+	char **args; /* keeper: for its workers */
 };
 
 static struct daemon daemon_;
@@ -130,10 +141,45 @@ static void shut_down(void *arg)
 	if (d->stopping)
 		return;
 	d->stopping = true;
+	pulse_stop();
 	log_notice("shutting down");
 	daemon_stopping(6 * NSEC_PER_SEC / 1000);
 	loop_timer_arm(d->main, &d->deadline, STOP_DEADLINE_NS);
 	iscsi_stop(LOGOUT_GRACE_MS, sessions_ended, d);
+}
+
+static void restart(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->stopping)
+		return;
+	daemon_restarts("asked for by tgtadm");
+	iscsi_will_return();
+	shut_down(d);
+}
+
+/* Both are the running program's: its file, and what lies there now. */
+static bool program_is_new(void)
+{
+	char path[PATH_MAX];
+	struct stat ours, there;
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	if (n < 0 || stat("/proc/self/exe", &ours))
+		return false;
+	path[n] = '\0';
+	if (stat(path, &there)) {
+		/* Replaced: it has gone by that name, which the kernel adds " (deleted)" to. */
+		char *end = strstr(path, " (deleted)");
+
+		if (!end)
+			return false;
+		*end = '\0';
+		if (stat(path, &there))
+			return false;
+	}
+	return ours.st_dev != there.st_dev || ours.st_ino != there.st_ino;
 }
 
 static void on_signal(struct loop_fd *lfd, uint32_t revents)
@@ -142,14 +188,31 @@ static void on_signal(struct loop_fd *lfd, uint32_t revents)
 	struct signalfd_siginfo si;
 
 	while (read(lfd->fd, &si, sizeof(si)) == sizeof(si)) {
-		/* Two at once, to a process group and by name, are one; and the first after
+		/* Two at once, to a process group and by name, are one; so is one that the keeper
+		 * passes on, however late, and that we have had ourselves; and the first after
 		 * tgtadm has asked for the end is no second one. */
-		if (!d->told_ns)
-			d->told_ns = clock_now_ns();
-		else if (clock_now_ns() - d->told_ns >= NSEC_PER_SEC)
+		uint64_t *told = &d->told_ns[kept_fd() >= 0 && (pid_t)si.ssi_pid == getppid()];
+
+		if (!*told)
+			*told = clock_now_ns();
+		else if (clock_now_ns() - *told >= NSEC_PER_SEC)
 			leave_dirty(d, "told twice");
 		shut_down(d);
 	}
+}
+
+/* Nobody would replace us any more, nor hold what we have left: better the end that was planned. */
+static void on_keeper(struct loop_fd *lfd, uint32_t revents)
+{
+	struct daemon *d = container_of(lfd, struct daemon, keeper);
+
+	(void)revents;
+	if (kept_alive())
+		return;
+	loop_fd_del(lfd);
+	if (!d->stopping)
+		log_error("the keeper has died: ending, so that nothing is lost");
+	shut_down(d);
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -171,7 +234,8 @@ static int catch_signals(struct daemon *d)
 	 * only the main loop sees them. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
+	if (kept_fd() < 0) /* it is the keeper's, and ignored here */
+		sigaddset(&set, SIGINT);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN); /* tgt's scripts send it; configuration comes by tgt-admin */
 	rc = pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -182,7 +246,11 @@ static int catch_signals(struct daemon *d)
 		return -errno;
 	d->signals.events = EPOLLIN;
 	d->signals.ready = on_signal;
-	return loop_fd_add(d->main, &d->signals);
+	rc = loop_fd_add(d->main, &d->signals);
+	if (rc || kept_fd() < 0)
+		return rc;
+	d->keeper = (struct loop_fd){ .fd = kept_fd(), .events = EPOLLIN, .ready = on_keeper };
+	return loop_fd_add(d->main, &d->keeper);
 }
 
 /* A connection is a descriptor, and a logical unit a handful; memory is locked for RDMA. */
@@ -324,6 +392,8 @@ static int start_admin(struct daemon *d)
 		.lu_spin_ns = d->opt.spin_us * NSEC_PER_USEC,
 		.central_events = d->opt.central,
 		.request_shutdown = shut_down,
+		.request_restart = kept_fd() >= 0 ? restart : NULL,
+		.program_is_new = kept_fd() >= 0 ? program_is_new : NULL,
 		.arg = d,
 	};
 
@@ -353,13 +423,27 @@ static int start_portals(struct daemon *d)
 	return 0;
 }
 
+/* The worker before listened there, and nobody wants it any more: who is in the queue is turned
+ * away. */
+static void close_left_portals(void)
+{
+	const char *key;
+	unsigned at = 0;
+
+	while ((key = kept_next("portal/", &at))) {
+		close(kept_take(key));
+		(void)kept_drop(key);
+	}
+}
+
 /* What has to exist before the main loop can run. */
 static int make_main_loop(struct daemon *d)
 {
 	struct loop_conf conf = { .name = "tgtd", .cpu = -1 };
 	int rc;
 
-	if (d->opt.pidfile && (rc = daemon_pidfile(d->opt.pidfile)))
+	/* (It names the keeper, when there is one.) */
+	if (kept_fd() < 0 && d->opt.pidfile && (rc = daemon_pidfile(d->opt.pidfile)))
 		return rc;
 	rc = d->opt.numa_nodes ? topology_simulate(&d->topo, d->opt.numa_nodes) :
 				 topology_detect(&d->topo, d->opt.sysfs_root);
@@ -407,7 +491,11 @@ static void main_start(struct loop_msg *msg)
 		give_up(rc);
 	guard_main();
 	watch_losses(d);
+	close_left_portals();
+	metric_add(M_worker_restarts, kept_origin()->restarts);
+	daemon_worker_pid(d->opt.state_dir);
 	loop_set_may_block(d->main, false);
+	pulse_start(d->opt.watchdog_s);
 	daemon_ready("serving");
 	if (!d->opt.foreground)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
@@ -433,6 +521,7 @@ static bool take_down(struct daemon *d)
 	/* What is still with the helper threads (event threads of deleted units that are being
 	 * ended, stores being closed) reports to the main loop, which has left already. */
 	loop_timer_cancel(d->main, &d->deadline);
+	pulse_stop();
 	do {
 		offload_end_serial();
 	} while (loop_step(d->main, 0));
@@ -452,6 +541,7 @@ static bool take_down(struct daemon *d)
 		return false;
 	}
 	guard_report_end();
+	loop_fd_del(&d->keeper);
 	if (d->signals.loop)
 		loop_fd_del(&d->signals);
 	if (d->main)
@@ -462,33 +552,56 @@ static bool take_down(struct daemon *d)
 	return true;
 }
 
-int main(int argc, char **argv)
+/* ---- the keeper ------------------------------------------------------------------------------ */
+
+/* Parsing takes the arguments apart, and a relative path is one from where we were started. */
+static char **worker_args(int argc, char **argv)
 {
-	struct daemon *d = &daemon_;
+	char **copy = calloc((size_t)argc + 3, sizeof(*copy));
+
+	for (int i = 0; copy && i < argc; i++)
+		if (!(copy[i] = strdup(argv[i])))
+			return NULL;
+	return copy;
+}
+
+static void keeper_ready(const char *status)
+{
+	daemon_ready(status);
+	if (!daemon_.opt.foreground)
+		log_open(LOG_SINK_SYSLOG, "tgtd");
+}
+
+static int keep(struct daemon *d, int argc)
+{
+	const struct keeper_conf conf = { .argv = d->args,
+					  .watchdog_s = d->opt.watchdog_s,
+					  .ready = keeper_ready,
+					  .stopping = daemon_stopping };
+	int rc = d->opt.pidfile ? daemon_pidfile(d->opt.pidfile) : 0;
+
+	if (!d->args)
+		rc = -ENOMEM;
+	if (rc)
+		give_up(rc);
+	if (!d->opt.foreground) { /* elsewhere than where a relative path begins */
+		d->args[argc] = (char *)(uintptr_t)"--state-dir";
+		d->args[argc + 1] = (char *)(uintptr_t)d->opt.state_dir;
+	}
+	rc = keeper_run(&conf);
+	daemon_end();
+	return rc;
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+static int serve(struct daemon *d)
+{
 	int rc;
 
-	switch (options_parse(&d->opt, argc, argv)) {
-	case OPTIONS_EXIT_OK:
-		return 0;
-	case OPTIONS_EXIT_USAGE:
-		return 1;
-	case OPTIONS_RUN:
-		break;
-	}
-	log_set_level((enum log_level)d->opt.log_level);
-	if (!d->opt.foreground) {
-		rc = daemon_detach();
-		if (rc) {
-			log_error("cannot detach: %s", strerror(-rc));
-			return 1;
-		}
-	}
-	if (d->opt.foreground)
-		log_open(LOG_SINK_STDERR, "tgtd");
 	timer_init(&d->deadline, main_deadline);
 	if (d->opt.io_threads)
 		offload_set_threads(d->opt.io_threads);
-	raise_limits();
 	d->admin_uid = getuid();
 	d->admin_gid = getgid();
 	guard_begin(d->opt.user);
@@ -507,4 +620,47 @@ int main(int argc, char **argv)
 	}
 	log_notice("tgtd has ended");
 	return 0;
+}
+
+/* In a worker that takes the place of another one stderr is nobody's, unless we have a terminal. */
+static void be_worker(struct daemon *d, int keeper)
+{
+	kept_start(keeper);
+	daemon_worker(!d->opt.foreground);
+	if (!d->opt.foreground && kept_origin()->restarts)
+		log_open(LOG_SINK_SYSLOG, "tgtd");
+}
+
+int main(int argc, char **argv)
+{
+	struct daemon *d = &daemon_;
+	const int keeper = launch_link();
+	int rc;
+
+	if (keeper < 0)
+		d->args = worker_args(argc, argv);
+	switch (options_parse(&d->opt, argc, argv)) {
+	case OPTIONS_EXIT_OK:
+		return 0;
+	case OPTIONS_EXIT_USAGE:
+		return 1;
+	case OPTIONS_RUN:
+		break;
+	}
+	log_set_level((enum log_level)d->opt.log_level);
+	if (keeper < 0 && !d->opt.foreground) {
+		rc = daemon_detach();
+		if (rc) {
+			log_error("cannot detach: %s", strerror(-rc));
+			return 1;
+		}
+	}
+	if (d->opt.foreground)
+		log_open(LOG_SINK_STDERR, "tgtd");
+	raise_limits();
+	if (keeper < 0 && d->opt.keeper)
+		return keep(d, argc);
+	if (keeper >= 0)
+		be_worker(d, keeper);
+	return serve(d);
 }

@@ -24,7 +24,9 @@ enum {
 	OPT_SYSFS,
 	OPT_AFTER_LOSS,
 	OPT_SECCOMP,
-	OPT_RO_GROUP
+	OPT_RO_GROUP,
+	OPT_NO_KEEPER,
+	OPT_WATCHDOG
 };
 
 static const struct option longopts[] = {
@@ -49,6 +51,8 @@ static const struct option longopts[] = {
 	{ "after-loss", required_argument, NULL, OPT_AFTER_LOSS },
 	{ "seccomp", required_argument, NULL, OPT_SECCOMP },
 	{ "admin-ro-group", required_argument, NULL, OPT_RO_GROUP },
+	{ "no-keeper", no_argument, NULL, OPT_NO_KEEPER },
+	{ "watchdog", required_argument, NULL, OPT_WATCHDOG },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -82,6 +86,9 @@ static void usage(FILE *out)
 	      "      --user NAME            become that user; stores are opened by tgtadm\n"
 	      "      --admin-ro-group GROUP its members may use tgtadm to show, and to change nothing\n"
 	      "      --seccomp on|off       limit the system calls of threads (default on)\n"
+	      "      --watchdog SECONDS     a worker whose threads stand still so long is replaced (default\n"
+	      "                             30; 0: never)\n"
+	      "      --no-keeper            serve in the process that is started, which nothing replaces\n"
 	      "  -t, --nr_iothreads N       threads for system calls that may block (default 4)\n",
 	      out);
 }
@@ -230,6 +237,11 @@ static bool one_option(struct options *o, int c, char *arg)
 	case OPT_RO_GROUP:
 		o->admin_ro_group = arg;
 		return true;
+	case OPT_NO_KEEPER:
+		o->keeper = false;
+		return true;
+	case OPT_WATCHDOG:
+		return small_number("--watchdog", arg, 0, 86400, &o->watchdog_s);
 	case OPT_SYSFS:
 		o->sysfs_root = arg;
 		return true;
@@ -281,6 +293,8 @@ enum options_outcome options_parse(struct options *o, int argc, char **argv)
 		.stop_s = 60,
 		.use_cache = true,
 		.seccomp = true,
+		.keeper = true,
+		.watchdog_s = 30,
 		.nop_interval = 30,
 		.nop_count = 5,
 		.data_out_timeout = 20,

@@ -15,6 +15,8 @@ struct options {
 	const char *pidfile;	     /* NULL: none */
 	const char *user;	     /* NULL: stay who we are */
 	bool seccomp;		     /* threads' system calls are limited */
+	bool keeper;		     /* a process that replaces the one that serves */
+	unsigned watchdog_s;	     /* see pulse.h */
 	const char *admin_ro_group;  /* may show, and change nothing; NULL: none */
 	const char *state_dir;	     /* persistent reservations and the like */
 	bool accept_loss;	     /* what an earlier daemon has lost is only logged */

@@ -114,7 +114,7 @@ _tgtd_target_keys='HeaderDigest DataDigest InitialR2T ImmediateData DataPDUInOrd
 	data_out_timeout state default-mask allow_target_reset allow_explicit_alua alua_state
 	alua_groups alua_preferred alua_transition_time portals'
 _tgtd_settings='State debug iSNS iSNSServerIP iSNSServerPort iSNSAccessControl weak_secrets
-	default-mask latency_initiators'
+	default-mask latency_initiators restart'
 
 # The values of a parameter, a key, a setting: where they are words
 _tgtd_values() {
@@ -129,6 +129,7 @@ _tgtd_values() {
 	state | State) echo ready offline ;;
 	iSNS | iSNSAccessControl) echo On Off ;;
 	default-mask) echo all none ;;
+	restart) echo now if-new ;;
 	weak_secrets) echo warn refuse ;;
 	alua_state) echo active-optimized active-non-optimized standby unavailable transitioning ;;
 	affinity) echo auto forward send inline off ;;

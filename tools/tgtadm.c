@@ -102,6 +102,7 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode system --op watch [--name login,logout,login_failed,change,access,store,message]\n"
 	       "  --mode system --op stat --name all|cache_|iscsi_|tcp_|iser_...\n"
 	       "  --mode system --op update --name State|debug|iSNS... --value <value>\n"
+	       "  --mode system --op update --name restart [--value if-new]\n"
 	       "  --mode target --op new --tid <id> --targetname <name>\n"
 	       "  --mode target --op delete --tid <id> [--force]\n"
 	       "  --mode target --op show|stat|latency [--tid <id>]\n"
@@ -316,6 +317,13 @@ static void check_tid(const struct cmdline *cl)
 	exit(EXIT_REFUSED);
 }
 
+static bool is_restart(const struct cmdline *cl)
+{
+	const char *name = cl->req.text[ADM_T_NAME];
+
+	return cl->mode == ADM_SYSTEM && cl->op == ADM_UPDATE && name && !strcmp(name, "restart");
+}
+
 static void check(const struct cmdline *cl)
 {
 	const struct adm_req *r = &cl->req;
@@ -358,7 +366,7 @@ static void check(const struct cmdline *cl)
 		require(r->text[ADM_T_INITIATOR], "'params' requires 'initiator-name'");
 		return;
 	}
-	if (need & NEED_NAME_VALUE)
+	if (need & NEED_NAME_VALUE && !is_restart(cl))
 		require(r->text[ADM_T_NAME] && r->text[ADM_T_VALUE],
 			"update operation requires 'name' and 'value' options");
 	if (need & NEED_TARGETNAME)
@@ -527,6 +535,23 @@ static int go_on_watching(struct adm_client *client)
 	return EXIT_NO_DAEMON;
 }
 
+/* The one that takes over answers when it serves; until then we wait in its queue. */
+static int await_return(struct adm_client *client)
+{
+	struct adm_req show = { .mode = ADM_SYSTEM, .op = ADM_SHOW };
+	struct adm_reply reply;
+	int err;
+
+	adm_wait_end(client);
+	err = adm_call(client, &show, &reply);
+	if (err) {
+		complain("the daemon has ended to be restarted, and does not come back");
+		return EXIT_NO_DAEMON;
+	}
+	adm_reply_free(&reply);
+	return 0;
+}
+
 static int report(const struct cmdline *cl, struct adm_client *client, struct adm_reply *reply)
 {
 	if (reply->status != ADM_OK) {
@@ -545,6 +570,8 @@ static int report(const struct cmdline *cl, struct adm_client *client, struct ad
 	}
 	if (cl->mode == ADM_SYSTEM && cl->op == ADM_DELETE)
 		adm_wait_exit(client);
+	if (is_restart(cl) && *reply->text) /* it says so when it does it */
+		return await_return(client);
 	return cl->op == ADM_WATCH ? go_on_watching(client) : 0;
 }
 

@@ -4,16 +4,19 @@
 #
 #   daemon_start ours|debian [tgtd options...]     daemon_stop
 #   daemon_start_slow [tgtd options...]            ours, with stores that can be slow ($SLOW_MS)
+#   $pid is the process that was started, the keeper; $worker the one that serves
 #   adm ARGS...      tgtadm of that daemon; sets $out (stdout and stderr) and $rc
 #   is NAME CONDITION...   one TAP line
 #   no_connection TID      within 10 s nobody is connected to that target any more
 #   no_report              no sanitizer and no assertion has said anything in the daemon's log
+#   restarted              a worker has died that nobody has killed (daemon_stop fails then)
 #   finish [LINES]         ends the script; after a failure with that much of the daemon's log
 
 bin=${TGT_BIN:-$(pwd)/build/bin}
 dir=$(mktemp -d /var/tmp/tgtd-admin-XXXXXX)
 export TGT_IPC_SOCKET=$dir/socket
 pid=
+worker=
 kind=
 failures=0
 tries=0 # ports that were taken
@@ -27,10 +30,34 @@ pick_port() {
 }
 port=${TGT_TEST_PORT:-$(pick_port)}
 
+# The worker of a keeper; or the process itself, when it has none (--no-keeper, Debian's).
+worker_of() {
+	local child
+	child=$(grep -ls "^PPid:[[:space:]]*$1\$" /proc/[0-9]*/status | head -1)
+	child=${child#/proc/}
+	child=${child%/status}
+	echo "${child:-$1}"
+}
+# (Its first thread may have ended before others, who have its files still.)
+is_there() {
+	local status
+	status=$(cat "/proc/$1/status" 2>/dev/null) && { [[ $status =~ State:[[:space:]]*[^ZX] ]] ||
+		[[ ! $status =~ Threads:[[:space:]]*[01]$'\n' ]]; }
+}
+# Until a process that need not be ours has ended, whether or not somebody has looked after it.
+await_end() {
+	while is_there "$1"; do sleep 0.02; done
+}
+
+# As a machine that fails: nothing is left to write anything back.
 daemon_kill() {
+	local child
 	[ -z "$pid" ] && return
-	kill -9 "$pid" 2>/dev/null
+	kill -STOP "$pid" 2>/dev/null # it starts no other one
+	child=$(worker_of "$pid")
+	kill -9 "$child" "$pid" 2>/dev/null
 	wait "$pid" 2>/dev/null
+	await_end "$child"
 	pid=
 }
 
@@ -48,7 +75,7 @@ daemon_start() {
 	pid=$!
 	for _ in $(seq 300); do
 		adm --mode system --op show
-		[ "$rc" = 0 ] && return 0
+		[ "$rc" = 0 ] && worker=$(worker_of "$pid") && return 0
 		if ! kill -0 "$pid" 2>/dev/null; then
 			grep -q "Address already in use" "$dir/log" && [ $tries -lt 5 ] || break
 			tries=$((tries + 1))
@@ -73,12 +100,17 @@ daemon_start_slow() {
 	LD_PRELOAD=$preload daemon_start ours "$@" --seccomp off
 }
 
+restarted() { grep -q 'keeper: worker .*; starting another' "$dir/log"; }
+# The one that serves is the one that was started.
+alive() { [ "$(worker_of "$pid")" = "$worker" ] && kill -0 "$worker"; } 2>/dev/null
+
 # A regular end: the daemon exits by itself with 0.
 daemon_stop() {
 	local status=0
 	kill -TERM "$pid" 2>/dev/null
 	wait "$pid" || status=$?
 	pid=
+	[ $status = 0 ] && [ -z "${may_restart-}" ] && restarted && status=99
 	[ $status = 0 ] || out=$(tail -60 "$dir/log")
 	return $status
 }

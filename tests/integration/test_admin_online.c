@@ -455,7 +455,7 @@ static unsigned blocking_threads(void)
 	FILE *f;
 
 	snprintf(command, sizeof(command), "cat /proc/%d/task/*/comm | grep -c tgtd-offload",
-		 (int)t.pid);
+		 (int)t.worker);
 	f = popen(command, "r");
 	ck_assert_int_eq(fscanf(f, "%u", &n), 1);
 	pclose(f);

@@ -199,8 +199,8 @@ sys.stdin.read()
 PY
 mkfifo "$dir/stay"
 exec 7<>"$dir/stay"
-python3 -B "$dir/parent.py" "$bin/tgtd" -f -C 0 --state-dir "$dir/state" --cache size=32m \
-	--iscsi "portal=127.0.0.1:$port,nop_interval=0,nop_count=0" <"$dir/stay" >"$dir/child" 2>"$dir/log" &
+python3 -B "$dir/parent.py" "$bin/tgtd" -f -C 0 --no-keeper --state-dir "$dir/state" \
+	--cache size=32m --iscsi "portal=127.0.0.1:$port,nop_interval=0,nop_count=0" <"$dir/stay" >"$dir/child" 2>"$dir/log" &
 parent=$!
 for _ in $(seq 300); do
 	adm --mode system --op show

@@ -17,7 +17,7 @@ iqn=iqn.2026-11.org.tgtd.test:bad
 adm --op new --mode target --tid 1 -T $iqn
 adm --op bind --mode target --tid 1 -I ALL
 adm --op new --mode logicalunit --tid 1 --lun 1 --bstype ram --backing-store 16m
-python3 tests/integration/bad_peers.py "$port" $iqn "${TGT_BAD_ROUNDS:-2}" "$pid" $growth || failures=$((failures + 1))
+python3 tests/integration/bad_peers.py "$port" $iqn "${TGT_BAD_ROUNDS:-2}" "$worker" $growth || failures=$((failures + 1))
 is "no session is left" no_connection 1
 is "it ends with 0" daemon_stop
 is "no report" no_report

@@ -34,7 +34,7 @@ refuses() {
 	[ "$rc" = 22 ] && tail -3 "$dir/log" | grep -q "cache update refused: .*$2"
 }
 
-resident() { awk '/^RssShmem/ { print int($2 / 1024) }' "/proc/$pid/status"; }
+resident() { awk '/^RssShmem/ { print int($2 / 1024) }' "/proc/$worker/status"; }
 
 daemon_start ours --cache size=256m
 adm --op new --mode target --tid 1 -T $iqn

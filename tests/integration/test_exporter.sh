@@ -10,7 +10,7 @@ if [ ! -x "$bin/tgt-exporter" ]; then
 	exit 0
 fi
 daemon_start ours --cache size=32m
-python3 tests/integration/exporter.py "$bin" "$port" "$pid" "$dir" || failures=$((failures + 1))
+python3 tests/integration/exporter.py "$bin" "$port" "$worker" "$dir" || failures=$((failures + 1))
 is "no report" no_report
 is "the daemon ends well" daemon_stop
 finish

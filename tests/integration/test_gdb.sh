@@ -26,7 +26,7 @@ for try in 1 2 3 4 5; do
 		[ "$(echo "$out" | awk 'END {print $3 + 0}')" -gt 0 ] && break
 		sleep 0.1
 	done
-	gdb -q -batch -p "$pid" -ex "generate-core-file $dir/core" >"$dir/gcore" 2>&1
+	gdb -q -batch -p "$worker" -ex "generate-core-file $dir/core" >"$dir/gcore" 2>&1
 	gdb -q -batch -x tools/gdb/tgtd.py "$bin/tgtd" "$dir/core" -ex tgtd >"$dir/said" 2>&1
 	rm -f "$dir/core"
 	grep -q '^session .* ITT ' "$dir/said" && break

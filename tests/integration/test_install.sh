@@ -44,7 +44,7 @@ if command -v man >/dev/null; then
 else
 	echo "ok man reads the pages # SKIP man is not installed"
 fi
-result "what the unit runs is installed" "$(sed -n 's/^Exec[A-Za-z]*=\(\S*\).*/\1/p' "$root/lib/systemd/system/tgtd.service" | sort -u | while read -r p; do missing "$p"; done)"
+result "what the unit runs is installed" "$(sed -n 's/^Exec[A-Za-z]*=-\?\(\S*\).*/\1/p' "$root/lib/systemd/system/tgtd.service" | sort -u | while read -r p; do missing "$p"; done)"
 
 result "the unit makes the directories that tgtd uses" "$(for d in $("$root/usr/sbin/tgtd" --help | sed -n 's/.*--state-dir.*(default \(.*\)).*/\1/p') /run/tgtd; do
 	grep -qE "^(State|Runtime)Directory=${d##*/}\$" "$root/lib/systemd/system/tgtd.service" || echo "not $d"; done)"

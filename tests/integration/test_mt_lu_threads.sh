@@ -16,7 +16,7 @@ trap 'kill "${loaders[@]}" 2>/dev/null; wait "${loaders[@]}" 2>/dev/null; daemon
 export TSAN_OPTIONS="${TSAN_OPTIONS:-} exitcode=66"
 truncate -s 64m "$dir/disk1" "$dir/disk2"
 
-threads() { cat /proc/"$pid"/task/*/comm 2>/dev/null | grep "^lu-" | sort | tr '\n' ' '; }
+threads() { cat /proc/"$worker"/task/*/comm 2>/dev/null | grep "^lu-" | sort | tr '\n' ' '; }
 threads_are() { # the names, within 20 s
 	for _ in $(seq 200); do
 		out=$(threads)
@@ -26,7 +26,7 @@ threads_are() { # the names, within 20 s
 	return 1
 }
 cpu() { # nanoseconds of the thread $1
-	for task in /proc/"$pid"/task/*; do
+	for task in /proc/"$worker"/task/*; do
 		[ "$(cat "$task/comm")" = "$1" ] && cut -d' ' -f1 "$task/schedstat"
 	done
 }

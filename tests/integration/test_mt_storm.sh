@@ -20,7 +20,7 @@ truncate -s 16m "$dir/disk-2" "$dir/disk-3"
 adm --op new --mode logicalunit --tid 1 --lun 2 --bstype aio --backing-store "$dir/disk-2"
 adm --op new --mode logicalunit --tid 1 --lun 3 --bstype aio --backing-store "$dir/disk-3" --bsopts cache=none
 python3 tests/integration/storm.py "$port" $iqn "${TGT_STORM_SECONDS:-6}" "${TGT_STORM_SEED:-1}" || failures=$((failures + 1))
-is "the daemon is alive" kill -0 "$pid"
+is "the daemon is alive" alive
 is "no session is left" no_connection 1
 adm --op delete --mode target --tid 1
 is "the target can be deleted: nothing holds it" test "$rc" = 0

@@ -82,7 +82,7 @@ told_where() { # when it has been prepared
 }
 is "and where each node's memory is, as far as nodes that are none tell" told_where
 is "with two workers a node" has_line "    Workers: 2 per node"
-workers=$(cat /proc/"$pid"/task/*/comm | grep -cE '^node-[0-3](\.1)?$')
+workers=$(cat /proc/"$worker"/task/*/comm | grep -cE '^node-[0-3](\.1)?$')
 is "which are there" test "$workers" = 8
 
 load --pattern sequential --range 16m --bs 256k --count 64

@@ -18,7 +18,7 @@ admin() {
 }
 # NAME CapEff NoNewPrivs Seccomp Uid of each thread, a line each
 threads() {
-	for t in /proc/"$pid"/task/*; do
+	for t in /proc/"$worker"/task/*; do
 		awk '/^Name:/ {n = $2} /^CapEff:/ {c = $2} /^NoNewPrivs:/ {p = $2}
 			/^Seccomp:/ {s = $2} /^Uid:/ {u = $2 "," $3 "," $4 "," $5}
 			END {print n, c, p, s, u}' "$t/status"
@@ -98,11 +98,11 @@ filtered() { [ -n "$sanitized" ] || every ' 1 2 '; }
 is "W10: every thread has a filter" filtered
 is "W10: event threads have no capability" every '^(lu-|node-)\S* 0{16} |^tgtd'
 is "W10: the main thread has few" some '^tgtd 0000000000804406 '
-out=$(grep CapBnd "/proc/$pid/status")
+out=$(grep CapBnd "/proc/$worker/status")
 is "... and none to come by" not has 000001f
 if [ -z "$sanitized" ] && command -v gdb >/dev/null; then
 	# A thread is made to do what it may not.
-	thread=$(for t in /proc/"$pid"/task/*; do grep -qx node-0 "$t/comm" && basename "$t"; done)
+	thread=$(for t in /proc/"$worker"/task/*; do grep -qx node-0 "$t/comm" && basename "$t"; done)
 	gdb -q -batch -p "$thread" -ex "handle SIGSYS nostop noprint pass" \
 		-ex 'print ((int (*)(const char *, int))open)("/etc/passwd", 0)' >"$dir/gdb" 2>&1
 	out=$(cat "$dir/gdb")

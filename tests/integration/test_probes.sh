@@ -44,7 +44,7 @@ at=0
 traced() {
 	local tracer try
 	for try in 1 2 4 8; do
-		timeout -k 10 120 bpftrace -p "$pid" "tools/trace/$1" >"$dir/traced" 2>&1 &
+		timeout -k 10 120 bpftrace -p "$worker" "tools/trace/$1" >"$dir/traced" 2>&1 &
 		tracer=$!
 		for _ in $(seq 300); do
 			grep -q Attaching "$dir/traced" && break

@@ -55,7 +55,7 @@ static unsigned entries(const char *dir)
 	unsigned n = 0;
 	DIR *d;
 
-	snprintf(path, sizeof(path), "/proc/%d/%s", t.pid, dir);
+	snprintf(path, sizeof(path), "/proc/%d/%s", t.worker, dir);
 	d = opendir(path);
 	ck_assert_ptr_nonnull(d);
 	while (readdir(d))

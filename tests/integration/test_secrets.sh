@@ -125,17 +125,17 @@ case $bin in
 */asan/* | */tsan/*) echo "ok W14: memory # SKIP a sanitized build" ;;
 *)
 	account keep --password never-in-a-core-42
-	out=$(peer memory "$pid" never-in-a-core-42)
+	out=$(peer memory "$worker" never-in-a-core-42)
 	is "W14: it stands in memory that no core has" test "${out% *}" -ge 1 -a "${out#* }" = 0
 	adm --op update --mode account --user keep --password another-secret-7
-	out=$(peer memory "$pid" never-in-a-core-42)
+	out=$(peer memory "$worker" never-in-a-core-42)
 	is "W14: ... and nowhere when it is replaced" test "$out" = "0 0"
 	adm --op delete --mode account --user keep
-	out=$(peer memory "$pid" another-secret-7)
+	out=$(peer memory "$worker" another-secret-7)
 	is "W14: ... or deleted" test "$out" = "0 0"
 	for n in 1 2 3 4 5 6 7 8; do account keep$n --password "a-secret-to-log-$n"; done
 	for n in 1 2 3 4; do adm --op delete --mode account --user keep$n; done
-	out=$(peer memory "$pid" a-secret-to-log-3)
+	out=$(peer memory "$worker" a-secret-to-log-3)
 	is "... also among others" test "$out" = "0 0"
 	;;
 esac

@@ -19,7 +19,8 @@ record() {
 }
 
 # What may differ from run to run.
-stable() { sed -e "s#$dir#DIR#g" -e "s#:$port\b#:PORT#g"; }
+# (Process ids are ours alone, and differ.)
+stable() { sed -e "s#$dir#DIR#g" -e "s#:$port\b#:PORT#g" -e '/^Processes:$/,/^    Restarts:/d'; }
 
 say() { record "$@" | stable >>"$dir/$kind.same"; }
 six() { ! grep -q . /proc/net/if_inet6 2>/dev/null || record "$@" | stable >>"$dir/$kind.six"; }

@@ -20,6 +20,7 @@ start() {
 	"$bin/tgtd" -f --state-dir "$work" --iscsi portal=127.0.0.1:$port --cache "${TGT_TEST_CACHE:-size=32m}" "$@" >"$work/log" 2>&1 &
 	pid=$!
 	for _ in $(seq 200); do "$bin/tgtadm" --op show --mode system >/dev/null 2>&1 && break; sleep 0.1; done
+	worker=$("$bin/tgtadm" --op show --mode system | sed -n 's/^ *Worker: //p')
 	"$bin/tgtadm" --op new --mode target --tid 1 -T $iqn
 	"$bin/tgtadm" --op bind --mode target --tid 1 -I ALL
 	for lun in 1 2 3 4 5 6 7 8; do
@@ -35,7 +36,7 @@ stop() {
 
 # Nanoseconds of CPU by thread name, one "name ns" a line.
 cpu() {
-	for task in /proc/$pid/task/*; do
+	for task in /proc/$worker/task/*; do
 		echo "$(cat "$task/comm") $(cut -d' ' -f1 "$task/schedstat")"
 	done
 }

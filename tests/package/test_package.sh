@@ -90,7 +90,7 @@ if command -v systemd-nspawn >/dev/null && [ -d /run/systemd/system ]; then
 	is "stop" in_machine systemctl stop tgtd
 else
 	echo "# no systemd here to boot a container with: the unit's commands in order"
-	exec_lines() { sed -n "s/^$1=//p" "$root/lib/systemd/system/tgtd.service"; }
+	exec_lines() { sed -n "s/^$1=-\?//p" "$root/lib/systemd/system/tgtd.service"; }
 	mkdir -p "$root/var/lib/tgt" "$root/run/tgtd"
 	# with no more rights than there
 	unit() { cat "$root"/lib/systemd/system/"$1".service{,.d/*.conf} 2>/dev/null | sed -n "s/^$2=//p"; }

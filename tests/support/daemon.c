@@ -59,6 +59,56 @@ static bool can_connect(int port)
 	return ok;
 }
 
+/* The keeper's child; the process itself without a keeper. */
+static pid_t worker_of(pid_t pid)
+{
+	pid_t worker = pid;
+	struct dirent *e;
+	DIR *d = opendir("/proc");
+
+	ck_assert_ptr_nonnull(d);
+	while (worker == pid && (e = readdir(d))) {
+		char path[300];
+		int parent;
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/%s/stat", e->d_name);
+		f = e->d_name[0] > '0' && e->d_name[0] <= '9' ? fopen(path, "r") : NULL;
+		if (!f)
+			continue;
+		if (fscanf(f, "%*d (%*[^)]) %*c %d", &parent) == 1 && parent == pid)
+			worker = atoi(e->d_name);
+		fclose(f);
+	}
+	closedir(d);
+	return worker;
+}
+
+/* Gone, or a process that nobody has looked after; with all its threads, since the first one may
+ * end before others, who have its files still. */
+static void await_end(pid_t pid)
+{
+	char path[64], state = 'R';
+	int threads = 2;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	while ((state != 'Z' && state != 'X') || threads > 1) {
+		FILE *f = fopen(path, "r");
+
+		if (!f ||
+		    fscanf(f,
+			   "%*d (%*[^)]) %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			   "%*s %*s %*s %d",
+			   &state, &threads) != 2) {
+			state = 'X';
+			threads = 0;
+		}
+		if (f)
+			fclose(f);
+		nap_ms(2);
+	}
+}
+
 static void launch(struct tgt *t, const char *args)
 {
 	const char *env = getenv("TGT_TEST_CACHE"), *cache = env ? env : "size=32m";
@@ -83,8 +133,10 @@ static void launch(struct tgt *t, const char *args)
 		_exit(127);
 	}
 	for (int i = 0; i < 1500; i++) {
-		if (can_connect(t->port))
+		if (can_connect(t->port)) {
+			t->worker = worker_of(t->pid);
 			return;
+		}
 		if (waitpid(t->pid, &status, WNOHANG) == t->pid)
 			ck_abort_msg("tgtd ended with status %d; see %s", status, log);
 		nap_ms(20);
@@ -128,6 +180,10 @@ void tgt_stop(struct tgt *t, bool clean)
 	/* Sanitizers slow the end down; the bound proper is checked on the release build. */
 	int wait_ms = getenv("TGT_SLOW") ? 60000 : 5000;
 
+	if (worker_of(t->pid) != t->worker) {
+		print_log(t);
+		ck_abort_msg("the worker has died");
+	}
 	ck_assert_int_eq(kill(t->pid, SIGTERM), 0);
 	for (int waited = 0;; waited += 10) {
 		pid_t got = waitpid(t->pid, &status, WNOHANG);
@@ -153,8 +209,14 @@ void tgt_stop(struct tgt *t, bool clean)
 
 void tgt_kill(struct tgt *t)
 {
+	pid_t worker;
+
+	kill(t->pid, SIGSTOP); /* it starts no other one */
+	worker = worker_of(t->pid);
+	kill(worker, SIGKILL);
 	kill(t->pid, SIGKILL);
 	waitpid(t->pid, NULL, 0);
+	await_end(worker);
 	t->pid = 0;
 }
 
@@ -272,7 +334,7 @@ uint64_t tgt_thread_cpu(struct tgt *t, const char *prefix)
 	struct dirent *e;
 	DIR *d;
 
-	snprintf(path, sizeof(path), "/proc/%d/task", t->pid);
+	snprintf(path, sizeof(path), "/proc/%d/task", t->worker);
 	d = opendir(path);
 	ck_assert_ptr_nonnull(d);
 	while ((e = readdir(d))) {
@@ -309,7 +371,7 @@ uint64_t tgt_rss(struct tgt *t)
 	unsigned long long size, pages = 0;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/proc/%d/statm", t->pid);
+	snprintf(path, sizeof(path), "/proc/%d/statm", t->worker);
 	f = fopen(path, "r");
 	ck_assert_ptr_nonnull(f);
 	if (fscanf(f, "%llu %llu", &size, &pages) != 2)

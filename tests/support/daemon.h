@@ -16,7 +16,8 @@
 struct iscsi_context;
 
 struct tgt {
-	pid_t pid;
+	pid_t pid;	     /* of the process that was started, the keeper */
+	pid_t worker;	     /* of the one that serves */
 	int port;
 	char dir[64];	     /* private; also for backing files */
 	char portal[64];     /* 127.0.0.1:PORT */
@@ -29,9 +30,10 @@ struct tgt {
 void tgt_start(struct tgt *t, const char *args);
 /* Again on the same port and directories, after tgt_stop() or tgt_kill(). */
 void tgt_restart(struct tgt *t, const char *args);
-/* SIGTERM; fails unless it exits with 0 within 5 seconds. Removes the directory when @clean. */
+/* SIGTERM; fails unless it exits with 0 within 5 seconds, and no worker has died before. Removes
+ * the directory when @clean. */
 void tgt_stop(struct tgt *t, bool clean);
-void tgt_kill(struct tgt *t); /* SIGKILL */
+void tgt_kill(struct tgt *t); /* SIGKILL to both, as when a machine fails */
 /* Runs tgtadm with these arguments; output is in t->output. Returns its exit status. */
 int tgt_adm(struct tgt *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The same, must succeed. */

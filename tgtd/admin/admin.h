@@ -31,6 +31,11 @@ struct admin_conf {
 	 * been handed to the kernel. Its connection stays open until admin_stop(), so that the tool
 	 * can wait for the end of the daemon. */
 	void (*request_shutdown)(void *arg);
+	/* tgtadm --mode system --op update --name restart: the same, for another process to take
+	 * its place. NULL: there is none that would start it. */
+	void (*request_restart)(void *arg);
+	/* Does another program lie where this one was started from? NULL with the above. */
+	bool (*program_is_new)(void);
 	void *arg;
 };
 

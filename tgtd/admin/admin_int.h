@@ -189,6 +189,7 @@ struct adm_state {
 	bool restoring;	    /* from the journal; what others ask waits meanwhile */
 	struct list parked; /* adm_call.wait: until that is over */
 	bool portals_restored;
+	bool restarting; /* with leaving: another process takes over */
 	struct loop_deferred drain; /* queued while draining, when a target is busy no more */
 	bool lld_stopped[ADM_DRIVERS];
 	char isns_server[64];

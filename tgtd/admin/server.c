@@ -14,10 +14,12 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "events/bug.h"
+#include "events/kept.h"
 #include "events/log.h"
 #include "events/report.h"
 #include "events/secret.h"
@@ -25,6 +27,7 @@
 #include "tgtd/isns/isns.h"
 
 #define MAX_CLIENTS 64
+#define BACKLOG 128
 #define MAX_ONLOOKERS 16
 #define STALL_TIMEOUT (10 * NSEC_PER_SEC)
 #define IDLE_TIMEOUT (60 * NSEC_PER_SEC)
@@ -55,6 +58,7 @@ static struct {
 	unsigned nclients;
 	int lock_fd;
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	kept_key key;	/* of the listener */
 	gid_t ro_group; /* with has_ro_group */
 	bool has_ro_group;
 	unsigned nonlookers;
@@ -83,7 +87,7 @@ static void call_free(struct adm_call *call)
 
 static void listener_arm(bool on)
 {
-	if (server.listener.loop)
+	if (server.listener.loop && !(on && adm.restarting))
 		loop_fd_modify(&server.listener, on ? EPOLLIN : 0);
 }
 
@@ -252,8 +256,35 @@ static void report_change(const struct adm_call *call)
 
 static void server_leave(struct loop_deferred *d)
 {
-	ASSERT(adm.leaving && !adm.ntargets);
-	adm.conf.request_shutdown(adm.conf.arg);
+	ASSERT(adm.leaving && (adm.restarting || !adm.ntargets));
+	if (adm.restarting)
+		adm.conf.request_restart(adm.conf.arg);
+	else
+		adm.conf.request_shutdown(adm.conf.arg);
+}
+
+/* Who waits for the end waits for the keeper's, too: it is given a pidfd of it. */
+static void send_keeper(struct adm_client *c)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)),
+				.cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS } };
+	struct iovec iov = { (char[]){ 0 }, 1 };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
+	int fd = kept_fd() < 0 ? -1 : (int)syscall(SYS_pidfd_open, getppid(), 0);
+
+	if (fd < 0)
+		return;
+	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+	if (sendmsg(c->lfd.fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		log_info("admin: a client cannot wait for the keeper: %m");
+	close(fd);
 }
 
 static void client_write(struct adm_client *c)
@@ -306,6 +337,8 @@ static void client_write(struct adm_client *c)
 	c->call = NULL;
 	call_free(call);
 	if (c->holds) {
+		if (!adm.restarting)
+			send_keeper(c);
 		loop_timer_cancel(adm.conf.main, &c->timer);
 		loop_fd_modify(&c->lfd, 0);
 		loop_defer(adm.conf.main, &server.leave);
@@ -331,6 +364,19 @@ void adm_call_run(struct adm_call *call)
 	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(!call->done && !list_linked(&call->wait));
 	server.calls.execute(call);
+}
+
+/* @c has asked for the end and stays connected until then. NULL: it has gone. */
+static void client_holds(struct adm_client *c)
+{
+	if (!c) {
+		loop_defer(adm.conf.main, &server.leave);
+		return;
+	}
+	ASSERT(c->call);
+	c->holds = true;
+	if (adm.restarting)
+		listener_arm(false); /* whoever comes now waits for the next one */
 }
 
 void adm_call_done(struct adm_call *call, enum adm_status status)
@@ -360,12 +406,8 @@ void adm_call_done(struct adm_call *call, enum adm_status status)
 	    (call->req.op == ADM_NEW || call->req.op == ADM_DELETE))
 		isns_changed();
 	if (status == ADM_OK && adm.leaving && call->req.mode == ADM_SYSTEM &&
-	    call->req.op == ADM_DELETE) {
-		if (c)
-			c->holds = true;
-		else
-			loop_defer(adm.conf.main, &server.leave);
-	}
+	    (call->req.op == ADM_DELETE || adm.restarting))
+		client_holds(c);
 	if (call->ended)
 		call->ended(call, status);
 	if (!c) {
@@ -527,15 +569,33 @@ static int take_lock(int port)
 	return 0;
 }
 
-static int make_socket(int port)
+/* The process before left its socket, and who has connected to it meanwhile: -1, or it. Listening
+ * again makes its peer credentials ours. */
+static int left_socket(const char *key, const char *path)
+{
+	int fd = kept_take(key);
+	struct stat st;
+
+	if (fd < 0 || (!lstat(path, &st) && S_ISSOCK(st.st_mode) && !listen(fd, BACKLOG)))
+		return fd;
+	(void)kept_drop(key);
+	close(fd);
+	return -1;
+}
+
+static int make_socket(const char *key, int port)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
 	int err = adm_socket_path(addr.sun_path, sizeof(addr.sun_path), port, "");
 
 	if (err)
 		return err;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = left_socket(key, addr.sun_path);
 
+	memcpy(server.path, addr.sun_path, sizeof(server.path));
+	if (fd >= 0)
+		return fd;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	/* the lock is ours: whatever is there is a dead daemon's */
@@ -551,13 +611,13 @@ static int make_socket(int port)
 		err = -errno;
 		rc = -1;
 	}
-	if (rc || listen(fd, 128)) {
+	if (rc || listen(fd, BACKLOG)) {
 		err = rc ? err : -errno;
 		log_error("admin: cannot listen on %s: %s", addr.sun_path, strerror(-err));
 		close(fd);
 		return err;
 	}
-	memcpy(server.path, addr.sun_path, sizeof(server.path));
+	(void)kept_put(key, fd); /* (or who connects during a restart is refused) */
 	return fd;
 }
 
@@ -589,7 +649,8 @@ int server_start(const struct server_calls *calls)
 	err = take_lock(adm.conf.control_port);
 	if (err)
 		return err;
-	fd = make_socket(adm.conf.control_port);
+	snprintf(server.key, sizeof(server.key), "admin/%d", adm.conf.control_port);
+	fd = make_socket(server.key, adm.conf.control_port);
 	if (fd < 0) {
 		close(server.lock_fd);
 		server.lock_fd = -1;
@@ -613,7 +674,9 @@ void server_stop(void)
 		loop_fd_del(&server.listener);
 		close(server.listener.fd);
 		server.listener.fd = -1;
-		unlink(server.path);
+		if (!adm.restarting)
+			unlink(server.path);
+		(void)kept_drop(server.key);
 	}
 	list_for_each_safe(c, tmp, &server.clients, link)
 		client_close(c);

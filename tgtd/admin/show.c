@@ -5,8 +5,11 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "events/bug.h"
+#include "events/kept.h"
 #include "events/log.h"
 #include "events/longwork.h"
 #include "events/metrics.h"
@@ -294,6 +297,22 @@ static void show_discovery_user(const char *user, bool outgoing, void *arg)
 	out_printf(w->out, outgoing ? IN1 "%s (outgoing)\n" : IN1 "%s\n", user);
 }
 
+/* Who serves, and since when that is not the first one. */
+static void show_processes(struct adm_out *out)
+{
+	const struct kept_origin *o = kept_origin();
+	const time_t when = (time_t)o->restarted_s;
+	char text[32];
+	struct tm tm;
+
+	if (kept_fd() < 0)
+		return;
+	out_printf(out, "Processes:\n" IN1 "Keeper: %d\n" IN1 "Worker: %d\n" IN1 "Restarts: %u\n",
+		   getppid(), getpid(), o->restarts);
+	if (o->restarts && localtime_r(&when, &tm) && strftime(text, sizeof(text), "%F %T", &tm))
+		out_printf(out, IN1 "Last restart: %s (%s)\n", text, o->why);
+}
+
 void show_system(struct adm_call *call)
 {
 	struct adm_out *out = &call->out;
@@ -321,6 +340,7 @@ void show_system(struct adm_call *call)
 		   "iSNSAccessControl=%s\n",
 		   isns_is_on() ? "On" : "Off", adm.isns_server, adm.isns_port,
 		   adm.isns_access_control ? "On" : "Off");
+	show_processes(out);
 	/* Nothing that tools know: only where somebody has set it. */
 	if (adm.refuse_weak)
 		out_puts(out, "Secrets:\n" IN1 "weak_secrets=refuse\n");

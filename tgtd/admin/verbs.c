@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "events/bug.h"
 #include "events/log.h"
@@ -140,10 +141,44 @@ static enum adm_status set_weak_secrets(struct adm_call *call, const char *value
 	return ADM_OK;
 }
 
+/* What another worker would not have. */
+static enum adm_status lost_by_restart(struct adm_call *call)
+{
+	if (!adm.conf.request_restart)
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "there is no keeper that would start another worker");
+	if (adm.ntargets)
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "%u targets exist, which the next worker would not know",
+				    adm.ntargets);
+	return ADM_OK;
+}
+
+static enum adm_status system_restart(struct adm_call *call, const char *value)
+{
+	const bool if_new = value && !strcmp(value, "if-new");
+	enum adm_status status;
+
+	ASSERT(!adm.leaving);
+	if (value && !if_new && strcmp(value, "now"))
+		return admin_refuse(call, ADM_INVALID_REQUEST, "restart is now or if-new, not '%s'",
+				    value);
+	if (if_new && adm.conf.program_is_new && !adm.conf.program_is_new())
+		return ADM_OK;
+	status = lost_by_restart(call);
+	if (status != ADM_OK || call->req.check)
+		return status;
+	adm.leaving = adm.restarting = true;
+	out_printf(&call->out, "worker %d is replaced\n", getpid());
+	return ADM_OK;
+}
+
 static enum adm_status system_update(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME], *value = call->req.text[ADM_T_VALUE];
 
+	if (name && !strcmp(name, "restart"))
+		return system_restart(call, value);
 	if (!name || !value)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "a name and a value are needed");
 	int flag = on_off(value);

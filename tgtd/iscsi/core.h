@@ -20,6 +20,7 @@ struct iscsi_core {
 	struct iscsi_conf conf;
 	struct loop *main;
 	bool started, stopping;
+	_Atomic bool returns; /* it stops, and another process goes on at once */
 	unsigned nconns, nhalf_open; /* main */
 	unsigned njoined, ndiscovery; /* connections of sessions; of discovery sessions */
 	unsigned nabsent; /* known initiators without a session (known.c) */
@@ -224,6 +225,9 @@ void iscsi_reject_snack(struct iscsi_conn *conn, enum iscsi_reject_reason reason
 void iscsi_ctl_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason);
 /* Asynchronous message (RFC 7143 11.9) with its three parameters;
  * without data, i.e. no SCSI event. */
+/* How many seconds the initiator is to wait before it connects again (RFC 7143 11.9, 11.15.3). On
+ * @conn's loop. */
+uint16_t iscsi_time2wait(const struct iscsi_conn *conn);
 void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1,
 		      uint16_t p2, uint16_t p3);
 void iscsi_ask_logout(struct iscsi_conn *conn, uint16_t seconds);

@@ -158,6 +158,11 @@ void iscsi_ctl_refuse(struct iscsi_ctl *ctl, enum iscsi_reject_reason reason)
 
 /* ---- asynchronous messages (RFC 7143 11.9) --------------------------------------------------- */
 
+uint16_t iscsi_time2wait(const struct iscsi_conn *conn)
+{
+	return iscsi_core.returns ? 0 : conn->params.time2wait;
+}
+
 void iscsi_async_send(struct iscsi_conn *conn, enum iscsi_async_event event, uint16_t p1,
 		      uint16_t p2, uint16_t p3)
 {
@@ -185,11 +190,11 @@ void iscsi_conn_drop(struct iscsi_conn *conn, enum iscsi_async_event event, cons
 
 	ASSERT_ON_LOOP(conn->loop);
 	ASSERT(event == ASYNC_DROP_CONNECTION || event == ASYNC_DROP_ALL);
-	/* Time2Wait as agreed on, which an initiator takes after an unexpected end too;
+	/* Time2Wait as agreed on, or 0: an initiator takes it after an unexpected end, too;
 	 * nothing is kept for Time2Retain. */
 	if (tell)
 		iscsi_async_send(conn, event, event == ASYNC_DROP_CONNECTION ? conn->cid : 0,
-				 conn->params.time2wait, 0);
+				 iscsi_time2wait(conn), 0);
 	iscsi_conn_end(conn, tell, why);
 }
 

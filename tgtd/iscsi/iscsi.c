@@ -37,7 +37,7 @@ int iscsi_start(const struct iscsi_conf *conf)
 		c->max_discovery = ISCSI_DISCOVERY(c->max_connections);
 	iscsi_core.main = conf->main;
 	iscsi_core.started = true;
-	iscsi_core.stopping = false;
+	iscsi_core.stopping = iscsi_core.returns = false;
 	iscsi_default_nop_interval = c->nop_interval_s;
 	iscsi_default_nop_count = c->nop_count;
 	iscsi_default_data_out_timeout = c->data_out_timeout_s;
@@ -52,6 +52,12 @@ void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
 	ASSERT_ON_MAIN();
 	iscsi_portals_close();
 	iscsi_registry_stop(grace_ms, done, arg);
+}
+
+void iscsi_will_return(void)
+{
+	ASSERT_ON_MAIN();
+	iscsi_core.returns = true;
 }
 
 int iscsi_target_add(struct scsi_target *t)

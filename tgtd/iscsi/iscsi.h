@@ -32,6 +32,9 @@ int iscsi_start(const struct iscsi_conf *conf) must_check;
 /* Stops accepting, asks initiators to log out, drops what is left after
  * @grace_ms; done() on main. */
 void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
+/* Before iscsi_stop(): another process goes on at once, so initiators may log in again without
+ * having waited for what they have agreed on. */
+void iscsi_will_return(void);
 
 /* ---- portals --------------------------------------------------------------------------------- */
 /* "ip[:port][,tpgt]", "[v6]:port", "" or ":port" = all addresses: two portals, of IPv6 and of IPv4,

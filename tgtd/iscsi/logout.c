@@ -91,7 +91,7 @@ void iscsi_logout_request(struct iscsi_ctl *ctl)
 	}
 	bhs = iscsi_ctl_answer(ctl, ISCSI_LOGOUT_RSP);
 	bhs[BHS_RESPONSE] = response;
-	put_be16(bhs + BHS_TIME2WAIT, conn->params.time2wait);
+	put_be16(bhs + BHS_TIME2WAIT, iscsi_time2wait(conn));
 	put_be16(bhs + BHS_TIME2RETAIN, 0); /* nothing is kept below ERL 2 */
 	if (own)
 		ctl->after = logged_out;

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Listening sockets: one a portal, on the main loop. */
+/*
+ * Listening sockets: one a portal, on the main loop. The keeper has a duplicate of each. So they go
+ * on to listen while one process takes the place of another, and who connects meanwhile waits in
+ * the queue instead of being refused.
+ */
+#include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "events/kept.h"
 #include "tgtd/tcp/conn.h"
 #include "tgtd/tcp/tcp.h"
 
@@ -16,6 +23,7 @@ struct listener {
 	struct timer pause;
 	uint16_t tpgt;
 	tcp_accept_fn *accepted;
+	kept_key key;
 };
 
 static void listen_pause_over(struct timer *t)
@@ -55,33 +63,76 @@ static void listen_ready(struct loop_fd *lfd, uint32_t revents)
 	}
 }
 
+/* "portal/127.0.0.1:3260", "portal/[::]:3260" */
+static void portal_key(const struct sockaddr *addr, kept_key key)
+{
+	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)addr;
+	const struct sockaddr_in *a4 = (const struct sockaddr_in *)addr;
+	char ip[INET6_ADDRSTRLEN] = "";
+
+	if (addr->sa_family == AF_INET6) {
+		inet_ntop(AF_INET6, &a6->sin6_addr, ip, sizeof(ip));
+		snprintf(key, sizeof(kept_key), "portal/[%s]:%u", ip, ntohs(a6->sin6_port));
+	} else {
+		inet_ntop(AF_INET, &a4->sin_addr, ip, sizeof(ip));
+		snprintf(key, sizeof(kept_key), "portal/%s:%u", ip, ntohs(a4->sin_port));
+	}
+}
+
+/* A descriptor, or -errno. */
+static int new_listener(const struct sockaddr *addr, socklen_t len)
+{
+	int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc;
+	const int one = 1;
+
+	if (fd < 0)
+		return -errno;
+	if (!setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) &&
+	    (addr->sa_family != AF_INET6 ||
+	     !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one))) &&
+	    !bind(fd, addr, len) && !listen(fd, 1024))
+		return fd;
+	rc = -errno;
+	close(fd);
+	return rc;
+}
+
+/* What the process before listened with, or a new one. */
+static int listener_socket(const struct sockaddr *addr, socklen_t len, const char *key)
+{
+	int fd = kept_take(key), err;
+
+	if (fd >= 0)
+		return fd;
+	fd = new_listener(addr, len);
+	err = fd < 0 ? 0 : kept_put(key, fd);
+	if (err)
+		log_warn("%s is not kept: it will be closed while tgtd is restarted: %s", key,
+			 strerror(-err));
+	return fd;
+}
+
 int tcp_listen(struct loop *main, const struct sockaddr *addr, socklen_t len, uint16_t tpgt,
 	       tcp_accept_fn *accepted, void **portal)
 {
 	struct listener *l = calloc(1, sizeof(*l));
-	int one = 1, rc, fd;
+	int rc, fd;
 
 	if (!l)
 		return -ENOMEM;
-	fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	portal_key(addr, l->key);
+	fd = listener_socket(addr, len, l->key);
 	if (fd < 0) {
-		rc = -errno;
 		free(l);
-		return rc;
+		return fd;
 	}
-	rc = 0;
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
-	    (addr->sa_family == AF_INET6 &&
-	     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one))) ||
-	    bind(fd, addr, len) || listen(fd, 1024))
-		rc = -errno;
 	l->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listen_ready };
 	l->tpgt = tpgt;
 	l->accepted = accepted;
 	timer_init(&l->pause, listen_pause_over);
-	if (!rc)
-		rc = loop_fd_add(main, &l->lfd);
+	rc = loop_fd_add(main, &l->lfd);
 	if (rc) {
+		(void)kept_drop(l->key);
 		close(fd);
 		free(l);
 		return rc;
@@ -97,6 +148,7 @@ void tcp_unlisten(void *portal)
 	if (l->lfd.loop)
 		loop_timer_cancel(l->lfd.loop, &l->pause);
 	loop_fd_del(&l->lfd);
+	(void)kept_drop(l->key); /* or it would go on to listen */
 	close(l->lfd.fd);
 	free(l);
 }

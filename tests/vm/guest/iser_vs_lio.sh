@@ -12,7 +12,7 @@ ROUNDS=${ROUNDS:-2}
 SECS=${SECS:-8}
 
 busy() { awk '/^cpu /{print $2 + $3 + $4 + $7 + $8}' /proc/stat; } # 1/100 s, all CPUs, without idle and I/O wait
-daemon() { awk '{print $14 + $15}' /proc/$TGTD_PID/stat; }
+daemon() { awk '{print $14 + $15}' "/proc/$(tgtd_worker)/stat"; }
 
 kernel_threads() { # children of kthreadd; names may have blanks and brackets, so from the last bracket on
 	cat /proc/[0-9]*/stat 2>/dev/null | sed 's/.*) //' | awk '$2 == 2 {n += $12 + $13} END {print n + 0}'

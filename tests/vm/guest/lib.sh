@@ -373,6 +373,27 @@ tgtd_start() {
 	until_true 60 adm --op show --mode system
 }
 
+# The process that serves: the child of the one that was started; without a keeper, that one.
+tgtd_worker() {
+	local child
+	child=$(grep -ls "^PPid:[[:space:]]*$TGTD_PID\$" /proc/[0-9]*/status | head -1)
+	child=${child#/proc/}
+	child=${child%/status}
+	echo "${child:-$TGTD_PID}"
+}
+
+# As when the machine fails: none of its processes can do anything any more.
+tgtd_kill() {
+	local worker
+	kill -STOP $TGTD_PID
+	worker=$(tgtd_worker)
+	kill -KILL "$worker" $TGTD_PID
+	wait $TGTD_PID
+	# (Its first thread may have ended before others, who have its files still.)
+	until_true 10 eval 'grep -Pzq "State:\s*[ZX](.|\n)*Threads:\s*[01]\n" /proc/$worker/status || [ ! -e /proc/$worker ]' \
+		2>/dev/null
+}
+
 # SIGTERM, and tgtd must be gone within 5 s (TGTD_STOP_S) with status 0. (Debian's tgtd takes no notice of SIGTERM;
 # it is only a stand-in here.)
 tgtd_stop() {
@@ -386,7 +407,7 @@ tgtd_stop() {
 # tgtd_threads: name and allowed CPUs of each thread of tgtd, one a line. (CPU n is node n.)
 tgtd_threads() {
 	local t
-	for t in /proc/$TGTD_PID/task/*; do
+	for t in /proc/$(tgtd_worker)/task/*; do
 		printf '%s %s\n' "$(cat "$t/comm")" "$(awk '/^Cpus_allowed_list/ {print $2}' "$t/status")"
 	done
 }
@@ -394,7 +415,7 @@ tgtd_threads() {
 # node_pages REGEX: how many resident pages of tgtd's mappings that match (a line of numa_maps) lie on
 # nodes 0 to 3.
 node_pages() {
-	grep -E "$1" /proc/$TGTD_PID/numa_maps | awk '{
+	grep -E "$1" /proc/$(tgtd_worker)/numa_maps | awk '{
 		size = 4
 		for (i = 1; i <= NF; i++)
 			if (split($i, kv, "=") == 2 && kv[1] == "kernelpagesize_kB")

@@ -31,7 +31,7 @@ arenas_by_numa_maps() {
 
 # By move_pages(2), which tells the node of each page asked for.
 arenas_by_move_pages() {
-	python3 - $TGTD_PID <<-'END'
+	python3 - "$(tgtd_worker)" <<-'END'
 		import collections, ctypes, re, sys
 		libc, pid, bad, arenas = ctypes.CDLL(None, use_errno=True), int(sys.argv[1]), 0, {}
 		for line in open(f'/proc/{pid}/maps'):
@@ -92,7 +92,7 @@ bound_memory() {
 		END {
 			printf "%d pages on the node that they are bound to, %d elsewhere\n", pages["there"], pages["elsewhere"]
 			exit !(pages["there"] > 100 && !pages["elsewhere"])
-		}' /proc/$TGTD_PID/numa_maps
+		}' "/proc/$(tgtd_worker)/numa_maps"
 }
 
 # Worker n and the thread of each LU that asked for node n run on its CPU alone, and LUN 1's on some one.

@@ -191,8 +191,7 @@ survived() {
 after_sigterm() { tgtd_stop && back && survived; }
 
 after_sigkill() {
-	kill -KILL $TGTD_PID
-	wait $TGTD_PID
+	tgtd_kill
 	back && survived
 }
 

@@ -62,6 +62,21 @@ def wait_for_port(port, proc, seconds=60.0):
     raise Trouble('%s does not listen on port %d' % (proc.args[0], port))
 
 
+def worker_of(pid):
+    """The process that serves: our daemon's is the only child of the one that was started."""
+    def stat(p):
+        with open('/proc/%s/stat' % p) as f:
+            name, rest = f.read().rsplit(')', 1)
+        return name.split('(', 1)[1], int(rest.split()[1])
+    for p in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            if stat(p) == (stat(pid)[0], pid):
+                return int(p)
+        except OSError:
+            pass
+    return pid
+
+
 def thread_ns(pid):
     """CPU time of a process in ns, all threads."""
     total = 0

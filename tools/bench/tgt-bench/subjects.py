@@ -5,7 +5,8 @@ import re
 import signal
 import subprocess
 
-from common import GIB, IQN, KEYS, TARGETS, Trouble, free_port, run_quiet, wait_for_port
+from common import (GIB, IQN, KEYS, TARGETS, Trouble, free_port, run_quiet, wait_for_port,
+                    worker_of)
 
 
 class Subject:
@@ -41,11 +42,11 @@ class Subject:
 
     def pause(self):
         if self.proc is not None and self.proc.poll() is None:
-            self.proc.send_signal(signal.SIGSTOP)
+            os.kill(self.pid or self.proc.pid, signal.SIGSTOP)
 
     def resume(self):
         if self.proc is not None and self.proc.poll() is None:
-            self.proc.send_signal(signal.SIGCONT)
+            os.kill(self.pid or self.proc.pid, signal.SIGCONT)
 
     def off_core(self, cpus):
         """Threads that may run elsewhere than on the target's cores."""
@@ -104,11 +105,14 @@ class Daemon(Subject):
 
     def start(self, env):
         port = free_port()
+        # What is wrapped around it (callgrind) looks into the process that it starts alone.
+        alone = self.wrap and '--no-keeper' in run_quiet([self.tgtd, '--help'], False)
         argv = env.pin(self.wrap + [self.tgtd, '-f', '-C', str(self.control), '--iscsi',
-                                    'portal=127.0.0.1:%d' % port] + self.args, self.cpus)
+                                    'portal=127.0.0.1:%d' % port] +
+                       (['--no-keeper'] if alone else []) + self.args, self.cpus)
         self.proc = env.spawn(self, argv)
         wait_for_port(port, self.proc, 60.0)
-        self.pid = self.proc.pid
+        self.pid = worker_of(self.proc.pid)
         self.portal = '127.0.0.1:%d' % port
         self.iqns = []
         for i in range(self.targets):

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Helpers of test_keeper.sh that a shell cannot be.
+
+    keeper.py waits PORT KEEPER WORKER    connects while there is no worker, and is served by the next one
+    keeper.py refused PORT SECONDS        connects all the time; prints how many were refused
+    keeper.py write PORT TARGET LBA BYTE  one sector, acknowledged
+    keeper.py notify PATH                 prints what is said to a service manager: "PID LINE"
+    keeper.py hold PID SECONDS            keeps the memory of PID's worker "in use", as its I/O would
+"""
+import mmap, os, signal, socket, struct, sys, time
+
+sys.path.insert(0, 'tests/support')
+from iscsi_peer import Peer
+
+
+def waits(port, keeper, worker):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), None
+    os.kill(int(keeper), signal.SIGSTOP)
+    os.kill(int(worker), signal.SIGKILL)
+    while open('/proc/%s/stat' % worker).read().rsplit(')', 1)[1].split()[0] != 'Z' or \
+            len(os.listdir('/proc/%s/task' % worker)) > 1:
+        time.sleep(0.01)
+    peer = Peer(timeout=30)  # accepted by nobody
+    print('connected')
+    began = time.monotonic()
+    os.kill(int(keeper), signal.SIGCONT)
+    peer.login(session='Discovery')
+    print('logged in')
+    print('# %.0f ms from the end of one worker to an answer of the next' % ((time.monotonic() - began) * 1000))
+
+
+def refused(port, seconds):
+    until, tries, bad = time.monotonic() + float(seconds), 0, 0
+    while time.monotonic() < until:
+        tries += 1
+        try:
+            socket.create_connection(('127.0.0.1', int(port)), 5).close()
+        except ConnectionRefusedError:
+            bad += 1
+        except OSError:
+            pass  # closed at once: its worker was killed
+        time.sleep(0.001)
+    print('%d of %d' % (bad, tries))
+
+
+def write(port, target, lba, byte):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer().login().ready()
+    peer.out(peer.write(int(lba), 1, bytes([int(byte)]) * 512))
+    sys.exit(peer.wait_status(peer.itt - 1)[1])
+
+
+def notify(path):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    s.bind(path)
+    while True:
+        text, control, _, _ = s.recvmsg(4096, 256)
+        pid = struct.unpack('3i', control[0][2][:12])[0]
+        for line in text.decode().splitlines():
+            print(pid, line, flush=True)
+
+
+def hold(pid, seconds):
+    for fd in os.listdir('/proc/%s/fd' % pid):
+        path = '/proc/%s/fd/%s' % (pid, fd)
+        if 'tgtd-tombstone' in os.readlink(path):
+            with open(path, 'r+b') as f, mmap.mmap(f.fileno(), 4096):
+                print('held', flush=True)
+                time.sleep(float(seconds))
+            return
+    sys.exit('no tombstone')
+
+
+globals()[sys.argv[1]](*sys.argv[2:])

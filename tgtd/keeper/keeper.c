@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See keeper.h. */
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "events/clock.h"
+#include "events/log.h"
+#include "tgtd/keeper/holdings.h"
+#include "tgtd/keeper/keeper.h"
+#include "tgtd/keeper/launch.h"
+
+#define QUICK_NS (10 * NSEC_PER_SEC) /* who dies sooner may do so again and again */
+#define START_TRIES 10
+#define GONE_SOON_NS (2 * NSEC_PER_SEC)
+#define CORE_NS (60 * NSEC_PER_SEC) /* for a core, after SIGABRT */
+
+static struct {
+	const struct keeper_conf *conf;
+	struct worker worker;
+	enum { STARTING, SERVING, ENDED } state;
+	int signals;
+	unsigned to_send; /* of the holdings; UINT_MAX: BEGIN was sent, too */
+	bool stop;	  /* somebody wants the end, */
+	bool planned;	  /* or a restart */
+	bool ever;	  /* a worker has served */
+	bool renewed;	  /* this one runs another program than the one before */
+	bool paused;	  /* by SIGSTOP */
+	bool said_late;
+	int status;		 /* ENDED: of waitpid() */
+	uint64_t since;		 /* SERVING, ENDED: begin of that state */
+	uint64_t aborted;	 /* when the watchdog ended it; 0: not */
+	uint64_t looked, silent; /* the watchdog: last tick; time without a sign, as seen */
+	unsigned restarts, quick;
+	uint64_t restarted_s;
+	char why[KEPT_MSG_TEXT]; /* the last restart */
+	struct kept_mail mail;
+} k;
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static int keeper_start_worker(void)
+{
+	int err = launch_worker(&k.worker, k.conf->argv);
+
+	if (err) {
+		log_error("keeper: cannot start a worker: %s", strerror(-err));
+		return err;
+	}
+	k.state = STARTING;
+	k.to_send = 0;
+	k.planned = k.paused = k.said_late = false;
+	k.since = k.aborted = 0;
+	log_debug("keeper: worker %d starts, %u descriptors are kept", k.worker.pid,
+		  holdings_count());
+	return 0;
+}
+
+/* One of another user (--user) takes CAP_KILL. */
+static void signal_worker(int sig)
+{
+	if (kill(k.worker.pid, sig))
+		log_error("keeper: worker %d cannot be sent signal %d: %m", k.worker.pid, sig);
+}
+
+static int send_begin(void)
+{
+	struct kept_msg m = {
+		.word = KEPT_BEGIN, .seq = k.quick, .value = k.restarts, .when = k.restarted_s
+	};
+	int *fd = &k.worker.tombstone;
+
+	memcpy(m.text, k.why, sizeof(m.text));
+	return kept_msg_send(k.worker.fd, &m, NULL, fd, *fd >= 0 ? 1 : 0);
+}
+
+/* What is kept, as far as the socket takes it. */
+static void send_holdings(void)
+{
+	int rc = 1;
+
+	while (rc == 1)
+		rc = holdings_send(k.worker.fd, &k.to_send);
+	if (!rc)
+		rc = send_begin();
+	if (!rc)
+		k.to_send = UINT_MAX;
+	if (!rc || rc == -EAGAIN || rc == -ETOOMANYREFS || rc == -EPIPE)
+		return; /* (later; or it has died, and we shall hear) */
+	log_error("keeper: what is kept does not reach worker %d: %s", k.worker.pid, strerror(-rc));
+	k.to_send = UINT_MAX;
+	signal_worker(SIGKILL);
+}
+
+/* ---- what a worker says ---------------------------------------------------------------------- */
+
+static void answer(uint32_t seq, int err)
+{
+	struct kept_msg m = { .word = KEPT_DONE, .seq = seq, .value = (uint64_t)-err };
+
+	err = kept_msg_send(k.worker.fd, &m, NULL, NULL, 0);
+	if (err && err != -EPIPE)
+		log_warn("keeper: no answer to worker %d: %s", k.worker.pid, strerror(-err));
+}
+
+static void hear_put(struct kept_mail *mail)
+{
+	int err = mail->msg.n == 1 ? holdings_put(mail->msg.text, mail->fd[0]) : -EBADMSG;
+
+	if (mail->msg.n == 1)
+		mail->msg.n = 0; /* it is the holdings' */
+	if (err)
+		log_error("keeper: '%s' cannot be kept: %s", mail->msg.text, strerror(-err));
+	answer(mail->msg.seq, err);
+}
+
+static void hear_ready(const struct kept_msg *m)
+{
+	if (k.state != STARTING)
+		return;
+	k.state = SERVING;
+	k.since = k.looked = clock_now_ns();
+	k.silent = 0;
+	if (k.renewed && k.ever)
+		log_notice("keeper: worker %d runs another program than the one before",
+			   k.worker.pid);
+	k.ever = true;
+	k.conf->ready(m->text);
+}
+
+static void abort_worker(const char *why)
+{
+	if (k.aborted || k.stop || k.planned || k.state != SERVING)
+		return;
+	log_error("keeper: worker %d: %s: it is ended, and another one started", k.worker.pid, why);
+	k.aborted = clock_now_ns();
+	snprintf(k.why, sizeof(k.why), "watchdog: %.100s", why);
+	signal_worker(SIGABRT);
+}
+
+static void hear(struct kept_mail *mail)
+{
+	const struct kept_msg *m = &mail->msg;
+
+	switch (m->word) {
+	case KEPT_PUT:
+		hear_put(mail);
+		break;
+	case KEPT_DROP:
+		holdings_drop(m->text);
+		answer(m->seq, 0);
+		break;
+	case KEPT_READY:
+		hear_ready(m);
+		break;
+	case KEPT_PULSE:
+		k.silent = 0;
+		break;
+	case KEPT_STALLED:
+		abort_worker(m->text);
+		break;
+	case KEPT_RESTART:
+		k.planned = true;
+		snprintf(k.why, sizeof(k.why), "%s", m->text);
+		break;
+	case KEPT_STOPPING:
+		if (!k.planned || k.stop) {
+			k.stop = true;
+			k.conf->stopping(m->value);
+		}
+		break;
+	default: /* of a later version */
+		break;
+	}
+	kept_mail_close(mail);
+}
+
+static void hear_all(void)
+{
+	int rc = -EAGAIN;
+
+	while (k.worker.fd >= 0 && (rc = kept_msg_receive(k.worker.fd, &k.mail)) != -EAGAIN) {
+		if (rc == 1)
+			hear(&k.mail);
+		else if (rc == -EMFILE && k.mail.msg.word == KEPT_PUT)
+			answer(k.mail.msg.seq, rc);
+		if (rc == 1 || rc == -EMFILE || rc == -EBADMSG)
+			continue;
+		if (rc) /* no memory: later */
+			return;
+		/* It has closed its side: it is about to end. */
+		close(k.worker.fd);
+		k.worker.fd = -1;
+	}
+}
+
+/* ---- the end of a worker --------------------------------------------------------------------- */
+
+static void say_how(char *text, size_t size)
+{
+	if (WIFEXITED(k.status))
+		snprintf(text, size, "ended with status %d", WEXITSTATUS(k.status));
+	else
+		snprintf(text, size, "killed by signal %d (%s)%s", WTERMSIG(k.status),
+			 strsignal(WTERMSIG(k.status)), WCOREDUMP(k.status) ? ", core dumped" : "");
+}
+
+/* Where to look. */
+static const char *hint(void)
+{
+	if (!WIFSIGNALED(k.status))
+		return "";
+	if (WCOREDUMP(k.status))
+		return "; coredumpctl(1), or the core file, says where";
+	return WTERMSIG(k.status) == SIGKILL ? "; if nobody did it, the kernel's log says why" : "";
+}
+
+/* As a shell has it. */
+static int exit_status(void)
+{
+	return WIFEXITED(k.status) ? WEXITSTATUS(k.status) : 128 + WTERMSIG(k.status);
+}
+
+/* No worker is wanted any more. */
+static int final_status(bool served)
+{
+	char how[64];
+
+	if (WIFEXITED(k.status))
+		return WEXITSTATUS(k.status);
+	/* It was told before it could listen, when there was nothing yet that could be lost. */
+	if (!served && WTERMSIG(k.status) == SIGTERM)
+		return 0;
+	say_how(how, sizeof(how));
+	log_error("keeper: worker %s while it was to end: what it had not written back is lost",
+		  how);
+	return exit_status();
+}
+
+/* It has died without being asked. -1: another one is to start; or the exit status. */
+static int after_crash(bool served)
+{
+	const uint64_t lived = served ? clock_now_ns() - k.since : 0;
+	char how[64];
+
+	say_how(how, sizeof(how));
+	if (!k.ever && WIFSIGNALED(k.status))
+		log_error("keeper: the worker was %s before it served%s", how, hint());
+	if (!k.ever)
+		return exit_status();
+	if (!served && k.renewed && launch_fall_back()) {
+		log_error("keeper: the new program does not serve (it %s): going back to the one "
+			  "before",
+			  how);
+		snprintf(k.why, sizeof(k.why), "the new program does not serve");
+		return -1;
+	}
+	k.quick = served && lived >= QUICK_NS ? 0 : k.quick + 1;
+	if (k.quick >= KEPT_DIED_SOON_MAX) {
+		log_error("keeper: worker %d %s%s", k.worker.pid, how, hint());
+		log_error("keeper: %d workers in a row have died within %llu s of serving, or "
+			  "before: giving up",
+			  KEPT_DIED_SOON_MAX, QUICK_NS / NSEC_PER_SEC);
+		return 1;
+	}
+	if (!k.aborted)
+		snprintf(k.why, sizeof(k.why), "%s", how);
+	log_error("keeper: worker %d %s; starting another%s", k.worker.pid, how, hint());
+	return -1;
+}
+
+/* Its memory has gone. -1: another one is to start; or the exit status. */
+static int worker_gone(void)
+{
+	const struct timespec nap = { .tv_nsec = 200 * NSEC_PER_MSEC };
+	const bool served = k.since;
+	int status = -1;
+
+	if (k.stop)
+		return final_status(served);
+	if (k.planned) {
+		if (served && clock_now_ns() - k.since >= QUICK_NS)
+			k.quick = 0;
+		log_notice("keeper: worker %d has ended for a restart (%s)", k.worker.pid, k.why);
+		k.renewed = launch_renew();
+	} else {
+		status = after_crash(served);
+		k.renewed = false;
+	}
+	if (status >= 0)
+		return status;
+	k.restarts++;
+	k.restarted_s = (uint64_t)time(NULL);
+	launch_forget(&k.worker);
+	for (unsigned i = 0; i < START_TRIES; i++) {
+		if (!keeper_start_worker())
+			return -1;
+		nanosleep(&nap, NULL); /* memory or processes have run out */
+	}
+	return 1;
+}
+
+/* -1: it goes on; or the exit status. */
+static int look_whether_gone(void)
+{
+	const uint64_t waited = clock_now_ns() - k.looked;
+
+	if (launch_is_gone(&k.worker))
+		return worker_gone();
+	if (k.stop) {
+		log_error("keeper: leaving, with I/O of worker %d under way", k.worker.pid);
+		return final_status(k.since);
+	}
+	if (waited >= GONE_SOON_NS && !k.said_late) {
+		k.said_late = true;
+		log_error("keeper: the memory of worker %d, which has died, is in use by its I/O "
+			  "or by who looks into it: the next one must not start before it has gone",
+			  k.worker.pid);
+	}
+	return -1;
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+static void reap_worker(void)
+{
+	int status;
+
+	while (k.worker.pid && k.state != ENDED) {
+		pid_t pid = waitpid(k.worker.pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
+
+		if (pid <= 0)
+			return;
+		if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+			k.paused = WIFSTOPPED(status);
+			continue;
+		}
+		hear_all(); /* its last words */
+		k.state = ENDED;
+		k.status = status;
+		k.looked = clock_now_ns();
+	}
+}
+
+static void told_to_stop(void)
+{
+	k.stop = true;
+	if (k.worker.pid && k.state != ENDED)
+		signal_worker(SIGTERM);
+}
+
+static void take_signals(void)
+{
+	struct signalfd_siginfo si;
+
+	while (read(k.signals, &si, sizeof(si)) == sizeof(si)) {
+		if (si.ssi_signo == SIGCHLD)
+			reap_worker();
+		else
+			told_to_stop();
+	}
+}
+
+static int block_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGCHLD);
+	signal(SIGHUP, SIG_IGN);
+	if (sigprocmask(SIG_BLOCK, &set, NULL))
+		return -errno;
+	k.signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+	return k.signals < 0 ? -errno : 0;
+}
+
+/* ---- the watchdog ---------------------------------------------------------------------------- */
+
+/* What the kernel says the worker's main thread does, of proc(5); 0: it does not say. */
+static char worker_does(void)
+{
+	char path[32], text[256] = "";
+	const char *end;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", k.worker.pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	if (read(fd, text, sizeof(text) - 1) < 0)
+		*text = '\0';
+	close(fd);
+	end = strrchr(text, ')');
+	return end && end[1] == ' ' ? end[2] : 0;
+}
+
+static uint64_t tick_ns(void)
+{
+	return MAX(k.conf->watchdog_s * NSEC_PER_SEC / 8, NSEC_PER_SEC / 4);
+}
+
+/* A worker that can say nothing at all does not even say that a thread of it stands still. */
+static void watch_silence(uint64_t now)
+{
+	const uint64_t tick = tick_ns();
+	char does;
+
+	if (!k.conf->watchdog_s || k.state != SERVING || now - k.looked < tick)
+		return;
+	/* (We may have been stopped as well.) */
+	k.silent += MIN(now - k.looked, 2 * tick);
+	k.looked = now;
+	if (k.aborted) {
+		if (now - k.aborted >= CORE_NS) {
+			log_error("keeper: worker %d: its core takes too long", k.worker.pid);
+			signal_worker(SIGKILL);
+		}
+		return;
+	}
+	/* Twice as long: it may have a thread to name, which it tells us as late as that. */
+	if (k.silent < 2 * k.conf->watchdog_s * NSEC_PER_SEC)
+		return;
+	does = worker_does();
+	k.silent = 0;
+	if (!k.paused && (does == 'R' || does == 'S'))
+		abort_worker("it gives no sign of life");
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static int until_next_look(void)
+{
+	if (k.state == ENDED)
+		return k.said_late ? 100 : 5;
+	return k.state == SERVING && k.conf->watchdog_s ?
+		       (int)DIV_ROUND_UP(tick_ns(), NSEC_PER_MSEC) :
+		       -1;
+}
+
+static void wait_for_news(void)
+{
+	struct pollfd p[2] = { { .fd = k.signals, .events = POLLIN },
+			       { .fd = k.worker.fd, .events = POLLIN } };
+
+	if (k.state == STARTING && k.to_send != UINT_MAX)
+		p[1].events |= POLLOUT;
+	(void)poll(p, 2, until_next_look());
+	if (p[1].revents & (POLLIN | POLLHUP | POLLERR))
+		hear_all();
+	if (p[1].revents & POLLOUT && k.worker.fd >= 0)
+		send_holdings();
+	if (p[0].revents)
+		take_signals();
+}
+
+int keeper_run(const struct keeper_conf *conf)
+{
+	int status = -1, err = launch_init();
+
+	k.conf = conf;
+	k.worker = (struct worker){ .fd = -1, .tombstone = -1 };
+	err = err ?: block_signals();
+	if (err)
+		log_error("keeper: %s", strerror(-err));
+	launch_protect_keeper();
+	if (err || keeper_start_worker())
+		return 1;
+	while (status < 0) {
+		wait_for_news();
+		watch_silence(clock_now_ns());
+		if (k.state == ENDED)
+			status = look_whether_gone();
+	}
+	launch_forget(&k.worker);
+	holdings_end();
+	close(k.signals);
+	return status;
+}

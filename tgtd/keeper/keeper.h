@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The keeper: the process that was started. It starts a worker, which is tgtd proper, and starts
+ * another one when that dies. It holds what must outlive a worker (events/kept.h), and does nothing
+ * else: it has one thread, reads nothing but what the worker says, and makes no cache.
+ *
+ *              +-- READY --> serving --+-- dies --------------> gone? --> starting, or the end
+ *     starting |                       +-- RESTART, ends ----->
+ *              +-- dies -------------->+-- STOPPING, ends ----> the end
+ *
+ * - A worker that ends before any has served ends the keeper with its exit status: a wrong option,
+ *   a port that is taken. So does one that was asked to stop, by a signal or by tgtadm.
+ * - Any other end is a crash: the next worker starts as soon as the memory of this one has gone, so
+ *   that no I/O of it can come afterwards. Three workers in a row that die within 10 s of serving,
+ *   or before it, end the keeper with status 1.
+ * - SIGTERM and SIGINT go to the worker, each time as SIGTERM.
+ * - A worker whose threads stand still (tgtd/pulse.h) is ended by SIGABRT. One that is stopped, by
+ *   SIGSTOP or a debugger, is waited for.
+ */
+#ifndef TGTD_KEEPER_KEEPER_H
+#define TGTD_KEEPER_KEEPER_H
+
+#include "events/base.h"
+
+struct keeper_conf {
+	char *const *argv;   /* of workers */
+	unsigned watchdog_s; /* so long may a worker be silent; 0: for ever */
+	void (*ready)(const char *status); /* a worker serves, the first or another */
+	void (*stopping)(uint64_t usec);   /* the end has begun, and may take so long */
+};
+
+/* Runs until there is no worker any more; the only thread. Returns the exit status. */
+int keeper_run(const struct keeper_conf *conf);
+
+#endif

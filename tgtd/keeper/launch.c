@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See launch.h. */
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "events/log.h"
+#include "tgtd/keeper/launch.h"
+
+#define OOM_FILE "/proc/self/oom_score_adj"
+#define OOM_NEVER (-1000)
+/* A worker dies last, but it does. */
+#define OOM_WORKER (-900)
+
+static struct {
+	char path[PATH_MAX];
+	int exe, before; /* O_PATH; before: what exe was before launch_renew(), or -1 */
+	sigset_t mask;	 /* as we were started */
+	int oom;
+	bool oom_lowered;
+} program = { .exe = -1, .before = -1 };
+
+/* ---- what the kernel does when memory runs out ----------------------------------------------- */
+
+static bool oom_write(int adj)
+{
+	int fd = open(OOM_FILE, O_WRONLY | O_CLOEXEC), n;
+	char text[16];
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	n = snprintf(text, sizeof(text), "%d", adj);
+	ok = write(fd, text, (size_t)n) == n;
+	close(fd);
+	return ok;
+}
+
+static int oom_read(void)
+{
+	char text[16] = "";
+	int fd = open(OOM_FILE, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0) {
+		if (read(fd, text, sizeof(text) - 1) < 0)
+			*text = '\0';
+		close(fd);
+	}
+	return atoi(text);
+}
+
+void launch_protect_keeper(void)
+{
+	program.oom_lowered = program.oom <= OOM_NEVER || oom_write(OOM_NEVER);
+	if (!program.oom_lowered)
+		log_debug("keeper: " OOM_FILE " stays %d", program.oom);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	/* (Sanitizers look into us when we end.) */
+	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+#endif
+}
+
+/* ---- which program --------------------------------------------------------------------------- */
+
+int launch_init(void)
+{
+	static const char gone[] = " (deleted)";
+	ssize_t n = readlink("/proc/self/exe", program.path, sizeof(program.path) - 1);
+
+	if (n < 0)
+		return -errno;
+	program.path[n] = '\0';
+	if ((size_t)n > strlen(gone) && !strcmp(program.path + n - strlen(gone), gone))
+		program.path[(size_t)n - strlen(gone)] = '\0';
+	program.exe = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+	if (program.exe < 0)
+		return -errno;
+	program.oom = oom_read();
+	return sigprocmask(SIG_SETMASK, NULL, &program.mask) ? -errno : 0;
+}
+
+static bool same_file(int a, int b)
+{
+	struct stat x, y;
+
+	return !fstat(a, &x) && !fstat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool launch_renew(void)
+{
+	int fd = open(program.path, O_PATH | O_CLOEXEC);
+
+	if (fd < 0) {
+		log_warn("keeper: %s: %m; going on with the program that runs", program.path);
+		return false;
+	}
+	if (same_file(fd, program.exe)) {
+		close(fd);
+		return false;
+	}
+	if (program.before >= 0)
+		close(program.before);
+	program.before = program.exe;
+	program.exe = fd;
+	return true;
+}
+
+bool launch_fall_back(void)
+{
+	if (program.before < 0)
+		return false;
+	close(program.exe);
+	program.exe = program.before;
+	program.before = -1;
+	return true;
+}
+
+/* ---- a worker -------------------------------------------------------------------------------- */
+
+static int make_tombstone(void)
+{
+	int fd = memfd_create("tgtd-tombstone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd >= 0 && ftruncate(fd, 4096)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* The child, from fork() on. Signals to the keeper's group, from a terminal, are the keeper's. */
+__attribute__((noreturn)) static void become_worker(int link, char *const *argv)
+{
+	char number[16];
+
+	(void)setpgid(0, 0);
+	signal(SIGINT, SIG_IGN);
+	if (program.oom_lowered)
+		(void)oom_write(MAX(program.oom, OOM_WORKER));
+	snprintf(number, sizeof(number), "%d", link);
+	if (fcntl(link, F_SETFD, 0) || setenv(LAUNCH_ENV, number, 1) || unsetenv("NOTIFY_SOCKET") ||
+	    sigprocmask(SIG_SETMASK, &program.mask, NULL))
+		_exit(1);
+	execveat(program.exe, "", argv, environ, AT_EMPTY_PATH);
+	log_error("keeper: cannot run %s: %m", program.path);
+	_exit(1);
+}
+
+int launch_worker(struct worker *w, char *const *argv)
+{
+	int pair[2], err;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	w->tombstone = make_tombstone();
+	w->fd = pair[0];
+	w->pid = fork();
+	if (w->pid == 0)
+		become_worker(pair[1], argv);
+	err = -errno;
+	close(pair[1]);
+	if (w->pid > 0)
+		return 0;
+	w->pid = 0;
+	launch_forget(w);
+	return err;
+}
+
+bool launch_is_gone(const struct worker *w)
+{
+	/* EBUSY: somebody has it mapped for writing still: the memory of a process goes when the
+	 * last of its threads and its aio have, and when nobody looks into it any more. */
+	return w->tombstone < 0 || !fcntl(w->tombstone, F_ADD_SEALS, F_SEAL_WRITE) ||
+	       errno != EBUSY;
+}
+
+void launch_forget(struct worker *w)
+{
+	if (w->fd >= 0)
+		close(w->fd);
+	if (w->tombstone >= 0)
+		close(w->tombstone);
+	*w = (struct worker){ .fd = -1, .tombstone = -1 };
+}
+
+int launch_link(void)
+{
+	const char *text = getenv(LAUNCH_ENV);
+	int fd = text ? atoi(text) : -1, type;
+	socklen_t len = sizeof(type);
+
+	unsetenv(LAUNCH_ENV);
+	/* Its number is ours alone from here on. Whoever else sets it has his own way. */
+	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) || type != SOCK_SEQPACKET ||
+	    fcntl(fd, F_SETFD, FD_CLOEXEC))
+		return -1;
+	(void)prctl(PR_SET_NAME, "tgtd", 0, 0, 0); /* it was run by a number */
+	return fd;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Starting workers, and seeing that they have really gone. One thread, the keeper's only one. */
+#ifndef TGTD_KEEPER_LAUNCH_H
+#define TGTD_KEEPER_LAUNCH_H
+
+#include <sys/types.h>
+
+#include "events/base.h"
+
+/* Where a worker finds the number of its socket; not set: it is none. */
+#define LAUNCH_ENV "TGTD_KEEPER"
+
+struct worker {
+	pid_t pid;     /* 0: there is none */
+	int fd;	       /* the socket to it, -1: none (any more) */
+	int tombstone; /* a memfd that it maps; -1: none */
+};
+
+/* Remembers which program we are, and what the worker gets back that the keeper gives up. Before
+ * anything of that is changed. 0 or -errno. */
+int launch_init(void) must_check;
+/* The keeper is spared by the kernel when memory runs out, and cannot be looked into. What is not
+ * permitted stays as it is. */
+void launch_protect_keeper(void);
+/* Starts the program with @argv as a worker, in a process group of its own. 0 or -errno. */
+int launch_worker(struct worker *w, char *const *argv) must_check;
+/* From now on workers are what lies at the program's path. True: that is another file. */
+bool launch_renew(void);
+/* Back to what it was before launch_renew(). False: there was nothing else. */
+bool launch_fall_back(void);
+/* Its memory has gone, and with it all I/O into it. Asked after it was reaped. */
+bool launch_is_gone(const struct worker *w);
+/* Closes what is left of @w. */
+void launch_forget(struct worker *w);
+
+/* In a worker, once: the number of its socket; -1: it is none. */
+int launch_link(void);
+
+#endif
