@@ -40,6 +40,7 @@
 #include "tgtd/options.h"
 #include "tgtd/pulse.h"
 #include "tgtd/scsi/commands/init.h"
+#include "tgtd/state/journal.h"
 #include "tgtd/tcp/tcp.h"
 
 /* How long initiators get to answer a logout request, and when we say what holds us up. SIGTERM to
@@ -473,6 +474,50 @@ static void watch_losses(const struct daemon *d)
 			d->opt.state_dir, strerror(-rc));
 }
 
+/* What the worker before was told is set again: now others may come. */
+static void main_restored(void *arg)
+{
+	struct daemon *d = arg;
+	int rc;
+
+	if (d->stopping)
+		return;
+	rc = journal_had_portals() ? 0 : start_portals(d);
+	if (!rc)
+		rc = guard_report(d->main);
+	if (rc)
+		give_up(rc);
+	guard_main();
+	close_left_portals();
+	metric_add(M_worker_restarts, kept_origin()->restarts);
+	daemon_worker_pid(d->opt.state_dir);
+	loop_set_may_block(d->main, false);
+	pulse_start(d->opt.watchdog_s);
+	daemon_ready("serving");
+	if (!d->opt.foreground)
+		log_open(LOG_SINK_SYSLOG, "tgtd");
+	log_notice("tgtd %s is serving, control port %d, %u node%s", TGT_VERSION,
+		   d->opt.control_port, d->topo.nnodes, d->topo.nnodes == 1 ? "" : "s");
+}
+
+/* Without a keeper nobody comes after us. */
+static int start_journal(void)
+{
+	int fd, rc;
+
+	if (kept_fd() < 0)
+		return 0;
+	fd = journal_open(kept_take("state"), JOURNAL_SIZE);
+	if (fd == -EBADMSG || fd == -ENOTSUP)
+		fd = journal_open(-1, JOURNAL_SIZE);
+	if (fd < 0)
+		return fd;
+	rc = kept_put("state", fd);
+	if (rc)
+		log_error("state journal: the keeper does not keep it: %s", strerror(-rc));
+	return 0;
+}
+
 /* Everything else starts on the main loop, which owns it. */
 static void main_start(struct loop_msg *msg)
 {
@@ -485,22 +530,12 @@ static void main_start(struct loop_msg *msg)
 	rc = offload_start();
 	if (!rc && !(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_admin(d)))
 		guard_capabilities(d->rdma);
-	if (!rc && !(rc = start_protocols(d)) && !(rc = start_portals(d)))
-		rc = guard_report(d->main);
+	if (!rc && !(rc = start_protocols(d)))
+		rc = start_journal();
 	if (rc)
 		give_up(rc);
-	guard_main();
 	watch_losses(d);
-	close_left_portals();
-	metric_add(M_worker_restarts, kept_origin()->restarts);
-	daemon_worker_pid(d->opt.state_dir);
-	loop_set_may_block(d->main, false);
-	pulse_start(d->opt.watchdog_s);
-	daemon_ready("serving");
-	if (!d->opt.foreground)
-		log_open(LOG_SINK_SYSLOG, "tgtd");
-	log_notice("tgtd %s is serving, control port %d, %u node%s", TGT_VERSION,
-		   d->opt.control_port, d->topo.nnodes, d->topo.nnodes == 1 ? "" : "s");
+	journal_restore(main_restored, d);
 }
 
 /* Adapters that come later are served by nobody: whether there are any is known now. */
@@ -527,6 +562,7 @@ static bool take_down(struct daemon *d)
 	} while (loop_step(d->main, 0));
 	scsi_shutdown();
 	admin_stop();
+	journal_close();
 #ifdef HAVE_RDMA
 	iser_stop();
 #endif
