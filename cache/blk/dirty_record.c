@@ -30,7 +30,7 @@ struct told {
 	char store[ID_LEN], mark[DIRTY_MARK_MAX], path[PATH_LEN], boot[64];
 	char state[16];
 	long pid;
-	unsigned long long start, when;
+	unsigned long long start, when, arena;
 };
 
 struct dirty_own {
@@ -43,6 +43,7 @@ struct dirty_own {
 	struct told us;
 	char name[NAME_LEN + 1];
 	bool there;		     /* our own file may be */
+	bool kept;		     /* what an earlier process had is in our cache */
 	char (*found)[NAME_LEN + 1]; /* of earlier processes */
 	unsigned nfound;
 };
@@ -55,6 +56,12 @@ static struct list registry = LIST_INIT(registry);
 static char *dir;
 static bool accept_loss;
 static const char *none = "not asked for";
+/* Of this process's cache: set before any store is opened, and after all are closed. */
+static struct {
+	unsigned long long cookie;
+	bool (*holds)(void *arg, const char *store_id);
+	void *arg;
+} ours;
 
 /* One line of text, whatever was in it; cut where it is too long. */
 static void put_line(char *to, size_t size, const char *from)
@@ -216,8 +223,10 @@ static bool dirty_record_parse(char *text, size_t len, struct told *t)
 	    want != fnv1a(FNV1A_INIT, text, (size_t)(sum - text)))
 		return false;
 	*sum = 0;
-	if (!dirty_record_take_line(&p, "tgtd-dirty", number, sizeof(number)) ||
-	    strcmp(number, "1") != 0)
+	if (!dirty_record_take_line(&p, "tgtd-dirty", number, sizeof(number)))
+		return false;
+	const bool first = strcmp(number, "1") == 0;
+	if (!first && strcmp(number, "2") != 0)
 		return false;
 	if (!dirty_record_take_line(&p, "store", t->store, sizeof(t->store)) ||
 	    !dirty_record_take_line(&p, "mark", t->mark, sizeof(t->mark)) ||
@@ -225,6 +234,8 @@ static bool dirty_record_parse(char *text, size_t len, struct told *t)
 	    !dirty_record_take_line(&p, "boot", t->boot, sizeof(t->boot)) ||
 	    !dirty_record_take_line(&p, "process", number, sizeof(number)) ||
 	    sscanf(number, "%ld %llu", &t->pid, &t->start) != 2 ||
+	    (!first && (!dirty_record_take_line(&p, "arena", number, sizeof(number)) ||
+			sscanf(number, "%16llx", &t->arena) != 1)) ||
 	    !dirty_record_take_line(&p, "state", t->state, sizeof(t->state)) ||
 	    !dirty_record_take_line(&p, "time", number, sizeof(number)) ||
 	    sscanf(number, "%llu", &t->when) != 1)
@@ -293,12 +304,29 @@ static int dirty_record_drop(const char *name)
 	return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
+static int found_add(struct dirty_own *o, const char *name)
+{
+	char(*more)[NAME_LEN + 1] = realloc(o->found, (o->nfound + 1) * sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	o->found = more;
+	memcpy(more[o->nfound++], name, NAME_LEN + 1);
+	return 0;
+}
+
+/* Our cache goes on with the arenas that the record's process had, and with that store's blocks. */
+static bool in_our_arena(const struct dirty_own *o, const struct told *t)
+{
+	return ours.holds && t->arena && t->arena == ours.cookie &&
+	       strcmp(t->boot, o->us.boot) == 0 && ours.holds(ours.arg, o->us.store);
+}
+
 /* One file whose name fits. */
 static void dirty_record_look_at(struct dirty_own *o, int fd, int dirfd, const char *name)
 {
 	struct told t = { .pid = 0 };
 	int err = read_record(dirfd, name, &t);
-	char(*more)[NAME_LEN + 1];
 
 	if (err == -ENOENT || (!err && !same_store(&t, &o->us)))
 		return;
@@ -309,19 +337,22 @@ static void dirty_record_look_at(struct dirty_own *o, int fd, int dirfd, const c
 			 o->us.path, t.pid);
 		return;
 	}
+	if (!err && in_our_arena(o, &t)) {
+		o->kept = true;
+		if (strcmp(name, o->name) == 0)
+			o->there = true;
+		else
+			err = found_add(o, name);
+		if (!err)
+			return;
+	}
 	/* The kernel has all of it; what it could not keep, this call says. */
 	if (!err && strcmp(t.state, "written") == 0 && strcmp(t.boot, o->us.boot) == 0 &&
 	    fdatasync(fd) == 0) {
 		(void)dirty_record_drop(name); /* and when not, then the next one does the same */
 		return;
 	}
-	more = realloc(o->found, (o->nfound + 1) * sizeof(*more));
-	if (!more) {
-		err = -ENOMEM;
-	} else {
-		o->found = more;
-		memcpy(more[o->nfound++], name, NAME_LEN + 1);
-	}
+	err = found_add(o, name) ? -ENOMEM : err;
 	if (!o->r.doubt)
 		describe(o, &t, err);
 	atomic_store_explicit(&o->r.doubt, true, memory_order_release);
@@ -401,8 +432,9 @@ static int write_own(struct dirty_own *o, const char *state)
 	us->when = (unsigned long long)time(NULL);
 	n = snprintf(
 		text, sizeof(text) - 32,
-		"tgtd-dirty 1\nstore %s\nmark %s\npath %s\nboot %s\nprocess %ld %llu\nstate %s\ntime %llu\n",
-		us->store, us->mark, us->path, us->boot, us->pid, us->start, state, us->when);
+		"tgtd-dirty 2\nstore %s\nmark %s\npath %s\nboot %s\nprocess %ld %llu\narena %016llx\nstate %s\ntime %llu\n",
+		us->store, us->mark, us->path, us->boot, us->pid, us->start, ours.cookie, state,
+		us->when);
 	n += snprintf(text + n, 32, "sum %016llx\n",
 		      (unsigned long long)fnv1a(FNV1A_INIT, text, (size_t)n));
 	o->there = true;
@@ -525,6 +557,26 @@ static void dirty_record_say(struct dirty_own *o)
 		o->us.path, o->r.why);
 }
 
+/* What was kept is known by a name that is not ours: it gets ours. */
+static void take_over(struct dirty_own *o)
+{
+	int err;
+
+	if (!o->kept || o->there)
+		return;
+	err = write_own(o, "dirty");
+	if (!err && !o->r.doubt)
+		err = drop_found(o, true);
+	if (err)
+		log_warn("%s: the record of what is dirty cannot be made anew: %s", o->us.path,
+			 strerror(-err));
+}
+
+bool dirty_record_kept(const struct dirty_record *r)
+{
+	return r && r->own->kept;
+}
+
 static struct dirty_own *dirty_record_make(const char *store_id, const char *mark, const char *path)
 {
 	struct dirty_own *o = calloc(1, sizeof(*o));
@@ -566,6 +618,7 @@ struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *
 	if (!o)
 		return NULL;
 	look_for(o, fd);
+	take_over(o);
 	dirty_record_say(o);
 	pthread_mutex_lock(&registry_lock);
 	o->looked = true;
@@ -627,6 +680,13 @@ int dirty_record_start(const char *where, bool accept)
 		return -ENOMEM;
 	none = NULL;
 	return 0;
+}
+
+void dirty_record_arena(uint64_t cookie, bool (*holds)(void *arg, const char *store_id), void *arg)
+{
+	ours.cookie = cookie;
+	ours.holds = holds;
+	ours.arg = arg;
 }
 
 const char *dirty_record_none(void)

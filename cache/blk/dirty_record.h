@@ -6,18 +6,20 @@
  * record of an earlier process, that one has ended, and its data is lost. The store is in doubt
  * then.
  *
- *   tgtd-dirty 1
+ *   tgtd-dirty 2
  *   store <blk.store_id>
  *   mark <what names the store for good, see dirty_mark(); may be empty>
  *   path <as configured>
  *   boot <id of the boot>
  *   process <pid> <start, in ticks since boot>
+ *   arena <of the cache that has the data: its cookie, 16 digits; 0: none. Since version 2>
  *   state dirty | written
  *   time <seconds since 1970>
  *   sum <FNV-1a of all before, 16 digits>
  *
  * A file that is cut or altered, or of another version, says that data may be lost, and nothing
- * else. Its name has the hashes of store, mark and path, so that it is found by any of them.
+ * else. Version 1 is believed, too. Its name has the hashes of store, mark and path, so that it is
+ * found by any of them.
  *
  * All but the inline functions may block (they wait for the disk): helper threads, or the main
  * thread before it serves.
@@ -46,6 +48,12 @@ int dirty_record_start(const char *dir, bool accept) must_check;
 const char *dirty_record_none(void);
 bool dirty_record_accepts(void);
 
+/* The cache of this process, which its records name. @holds: its arenas are an earlier process's,
+ * and it still has what that one had of the store, or had written: a record that names the same
+ * cookie is no doubt then, and goes on as ours. NULL: it is a new one. 0: there is no cache (any
+ * more). Main thread; @holds is called on any thread that opens a store. */
+void dirty_record_arena(uint64_t cookie, bool (*holds)(void *arg, const char *store_id), void *arg);
+
 /* What stays the same of the open file @fd when device numbers change. It is a file's inode number
  * and birth time, a disk's WWID, a device mapper's UUID, or the file behind a loop device. Or
  * empty. */
@@ -59,6 +67,9 @@ struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *
 				      const char *path);
 void dirty_record_put(struct dirty_record *r);
 
+/* What an earlier process had acknowledged is in this one's cache, and its record is ours: it is
+ * there, as after dirty_record_write(). */
+bool dirty_record_kept(const struct dirty_record *r);
 /* Makes it durable; from then on an end without dirty_record_remove() is seen. 0 or -errno. */
 int dirty_record_write(struct dirty_record *r) must_check;
 /* The process is about to end, and will acknowledge nothing more; the store has been given

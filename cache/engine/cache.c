@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The cache as a whole: the tables of its stages and of what a cached device can do. */
+#include "cache/engine/attach_impl.h"
 #include "cache/engine/io_impl.h"
 #include "events/pool.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 /* Descriptors: enough for every device's flusher and for many misses
  * at once; about 1.5 KiB each. */
@@ -24,6 +27,7 @@ static op_stage_fn *const stages[OP_STAGES] = {
 	[OP_STABLE] = stage_sync,
 	[OP_EXCL_WAIT] = stage_excl,
 	[OP_EXCL_DRAIN] = stage_excl,
+	[OP_EXCL_HIDE] = stage_excl,
 	[OP_EXCL_LOWER] = stage_excl,
 	[OP_EXCL_DROP] = stage_excl,
 };
@@ -32,7 +36,10 @@ static op_stage_fn *const stages[OP_STAGES] = {
 
 static void cache_free(struct cache *c)
 {
+	dirty_record_arena(0, NULL, NULL);
 	resize_fini(c);
+	if (c->dev_of)
+		dev_found_end(c);
 	blk_pin_budget_close(&c->pin_budget);
 	calibrate_stop(c);
 	for (uint32_t i = 0; i < c->nnodes; i++)
@@ -59,6 +66,16 @@ static void pin_budget_wake(struct blk_pin_budget *l)
 	flusher_reclaim_wait(container_of(l, struct cache, pin_budget));
 }
 
+/* What no other cache has. */
+static uint64_t new_cookie(void)
+{
+	uint64_t cookie = 0;
+
+	if (getrandom(&cookie, sizeof(cookie), GRND_NONBLOCK) != sizeof(cookie) || !cookie)
+		cookie = (clock_now_ns() ^ (uint64_t)getpid() << 48) | 1;
+	return cookie;
+}
+
 /* All of @c but its nodes, from what the configuration says. 0 or -ENOMEM: the caller frees it. */
 static int cache_init(struct cache *c, const struct cache_conf *conf,
 		      const struct cache_plan *plan)
@@ -66,6 +83,8 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 	void *hit;
 
 	list_init(&c->devs);
+	list_init(&c->unopened);
+	c->cookie = plan->attach ? plan->attach->cookie : new_cookie();
 	leaf_lock_init(&c->io_lock);
 	list_init(&c->io_waitq);
 	pthread_mutex_init(&c->devs_lock, NULL);
@@ -137,39 +156,92 @@ static int nodes_init(struct cache *c, const struct cache_conf *conf,
 		n->index = c->nnodes;
 		n->topo_node = t;
 		n->nparts = conf->partitions;
-		n->part_blocks = (uint32_t)(part / conf->partitions) * plan->share[n->index];
+		n->part_blocks = plan->attach ?
+					 plan->attach->node[n->index].part_blocks :
+					 (uint32_t)(part / conf->partitions) *
+						 plan->share[n->index];
 		c->node_of_topo[t] = c->nnodes++;
 		rc = node_init(c, n, conf, plan);
 	}
+	if (!rc && plan->attach)
+		rc = attach_rebuild(c, plan->attach);
 	return rc ? rc : resize_init(c);
+}
+
+static bool arenas_given(const struct cache_conf *conf)
+{
+	for (unsigned t = 0; conf->arena_fd && t < conf->topo->nnodes; t++)
+		if (conf->arena_fd[t] >= 0)
+			return true;
+	return false;
+}
+
+/* How the cache is to be made. 0, or -errno after a line in the log. */
+static int plan_make(struct cache_conf *conf, struct cache_plan *plan, struct cache_found *found)
+{
+	char err[256];
+	int rc;
+
+	memset(found, 0, sizeof(*found));
+	found->given = arenas_given(conf);
+	if (found->given) {
+		rc = attach_plan(conf, plan, found->why, sizeof(found->why));
+		if (rc)
+			log_error("cache: what an earlier process has left is not taken over: %s",
+				  found->why);
+	} else {
+		memset(plan, 0, sizeof(*plan));
+		rc = cache_conf_resolve(conf, plan, err, sizeof(err));
+		if (rc)
+			log_error("cache: %s", err);
+	}
+	return rc;
+}
+
+/* All went well. The arenas have descriptors of their own. */
+static void close_given(const struct cache_conf *conf)
+{
+	for (unsigned t = 0; conf->arena_fd && t < conf->topo->nnodes; t++)
+		if (conf->arena_fd[t] >= 0)
+			close(conf->arena_fd[t]);
 }
 
 struct cache *cache_create(const struct cache_conf *given)
 {
 	struct cache_conf conf = *given;
-	char err[256];
+	struct cache_found found;
 	struct cache_plan plan;
 	int rc;
 
 	ASSERT(conf.topo);
-	if (cache_conf_resolve(&conf, &plan, err, sizeof(err)) < 0) {
-		log_error("cache: %s", err);
-		errno = EINVAL;
+	rc = plan_make(&conf, &plan, &found);
+	if (given->found)
+		*given->found = found;
+	if (rc) {
+		errno = -rc;
 		return NULL;
 	}
 	struct cache *c = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*c), (size_t)CACHE_LINE));
-	if (!c)
+	if (!c) {
+		attach_free(plan.attach);
 		return NULL;
+	}
 	memset(c, 0, sizeof(*c));
+	c->found = found;
 	rc = cache_init(c, &conf, &plan);
 	if (!rc)
 		rc = nodes_init(c, &conf, &plan);
+	attach_free(plan.attach);
 	if (rc) {
 		log_error("cache: %s", strerror(-rc));
 		cache_free(c);
 		errno = -rc;
 		return NULL;
 	}
+	close_given(given);
+	if (given->found)
+		cache_get_found(c, given->found);
+	dirty_record_arena(c->cookie, found.given ? dev_found_holds : NULL, c);
 	affinity_apply(&c->affinity, conf.affinity);
 	if (!c->stepped && c->nnodes > 1) {
 		c->affinity.measured = conf.topo->simulated ? CACHE_MEASURED_SIMULATED :
@@ -185,6 +257,13 @@ struct cache *cache_create(const struct cache_conf *given)
 			log_info("cache: node %d has %u of %u parts: not all nodes have the memory",
 				 c->node[i].topo_node, plan.share[i], plan.run);
 	return c;
+}
+
+int cache_arena_fd(const struct cache *c, unsigned node)
+{
+	const uint32_t i = node < TOPO_MAX_NODES ? c->node_of_topo[node] : UINT32_MAX;
+
+	return i < c->nnodes ? arena_fd(c->node[i].arena) : -1;
 }
 
 void cache_destroy(struct cache *c)

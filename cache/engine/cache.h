@@ -30,6 +30,22 @@ enum cache_measured {
 	CACHE_MEASURED_SIMULATED, /* it is, but these nodes are none: 64 KiB stand in */
 };
 
+/* What cache_create() has made of arenas that an earlier process had left. */
+struct cache_found {
+	bool given;	      /* there were some */
+	bool taken;	      /* ... and this cache goes on with them */
+	char why[192];	      /* not taken: why not */
+	uint32_t stores;      /* that had blocks in them, or could have had */
+	uint64_t blocks;      /* that are in the cache again ... */
+	uint64_t dirty_bytes; /* ... and what of them the stores do not have */
+	uint64_t redone;      /* changes that were half done, and are whole now */
+	uint64_t damaged;     /* headers, slots and the like that cannot be true: forgotten */
+	uint64_t took_ns;
+	/* Now: stores that nobody has opened yet, whose dirty blocks wait for that. */
+	uint32_t waiting_stores;
+	uint64_t waiting_bytes;
+};
+
 struct cache_conf {
 	uint64_t size;	      /* bytes over all nodes; 0: chosen from the
 			       * machine's memory and limits */
@@ -49,6 +65,11 @@ struct cache_conf {
 	struct loop *const *workers;
 	bool stepped;	      /* simulation: the workers are stepped
 			       * (loop_step()) by the calling thread */
+	/* By node of the topology, -1 or NULL: none. What cache_arena_fd() of an earlier process
+	 * gave. The cache goes on with what is in them, as they are divided, whatever is said
+	 * above. They are the cache's when it is made, and the caller's when it is not. */
+	const int *arena_fd;
+	struct cache_found *found; /* filled in whatever comes of them; NULL: nobody asks */
 };
 
 /* Parses `size=…,block=…,group=…,partitions=…,nodes=…,affinity=…,threshold=…,readahead=…,workers=…`
@@ -56,10 +77,18 @@ struct cache_conf {
 int cache_parse(struct cache_conf *conf, const char *text, char *err, size_t err_len) must_check;
 /* The word for it; "?" when it is none. Any thread. */
 const char *cache_affinity_name(enum cache_affinity affinity);
-/* Allocates everything. NULL with errno, reason logged. Main thread. */
+/* Allocates everything, or takes over what an earlier process had left: then all that is dirty is
+ * known before this returns, and waits for who opens its store. NULL with errno, reason logged;
+ * EBADMSG: it is what was left that cannot be taken (conf.found.why). Main thread. */
 struct cache *cache_create(const struct cache_conf *conf) must_check;
 /* All devices are closed. Main thread. */
 void cache_destroy(struct cache *cache);
+
+/* The file of the arena of node @node of the topology, for a later process (cache_conf.arena_fd).
+ * It stays the cache's. -1: there is none, or none that can be found again. Any thread. */
+int cache_arena_fd(const struct cache *cache, unsigned node);
+/* What came of conf.arena_fd, and what waits still. Any thread that may block. */
+void cache_get_found(struct cache *cache, struct cache_found *found);
 
 /* Stacks the cache on @lower (which it owns from now on; blk_close() of the result flushes dirty
  * blocks and closes both). @write_through: WCE=0. NULL with errno. A thread that may block. */

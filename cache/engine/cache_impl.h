@@ -155,6 +155,9 @@ struct cache {
 	pthread_mutex_t devs_lock;
 	pthread_cond_t dev_gone;
 	struct list devs; /* cache_dev.link */
+	struct list unopened; /* the same: an earlier process had them open, and nobody has since */
+	uint64_t cookie; /* of its arenas */
+	struct cache_found found;
 	struct cache_dev **dev_of; /* [CACHE_DEVS], by cache_dev.number */
 	struct blk_pin_budget pin_budget; /* of blocks to wires */
 	struct budget_sum budgets; /* of all stores */
@@ -242,17 +245,23 @@ void calibrate_stop(struct cache *c);
 
 /* ---- conf.c ---------------------------------------------------------------------------------- */
 #define CACHE_NODE_PARTS_MAX 256
+struct attach;
 /* What follows from the configuration and the machine. */
 struct cache_plan {
 	uint32_t max_len;		/* the largest request, bytes */
 	uint32_t run;			/* the cache is so many parts of one size ... */
 	uint8_t share[TOPO_MAX_NODES];	/* ... and node i has so many of them */
 	uint32_t room;			/* times the size: so large it may become */
+	const struct attach *attach;	/* what an earlier process has left, or NULL */
 };
 /* So many blocks each partition must have, for requests of @max_len bytes. */
 uint64_t cache_part_least(uint64_t max_len, uint64_t block);
 /* Fills in what is 0 and checks the whole. 0 or -EINVAL. */
 int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *err,
 		       size_t err_len) must_check;
+/* Can requests be of @len bytes, with blocks and groups like these? */
+bool cache_len_fits(uint64_t len, uint64_t block, uint32_t group);
+/* What is 0 in @conf and has nothing to do with the arenas. */
+void cache_conf_rest(struct cache_conf *conf);
 
 #endif

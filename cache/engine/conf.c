@@ -187,6 +187,22 @@ uint64_t cache_part_least(uint64_t max_len, uint64_t block)
 	return blocks_of(max_len, block) * PART_KEPT;
 }
 
+bool cache_len_fits(uint64_t len, uint64_t block, uint32_t group)
+{
+	return blocks_of(len, block) <= CACHE_IO_BLOCKS + 1 &&
+	       len / block / group + 2 <= CACHE_REQ_GROUPS;
+}
+
+void cache_conf_rest(struct cache_conf *conf)
+{
+	if (!conf->node_workers)
+		conf->node_workers = 1;
+	if (!conf->readahead)
+		conf->readahead = READAHEAD_MAX;
+	if (conf->readahead == 1)
+		conf->readahead = 0;
+}
+
 /* ---- what each node gets --------------------------------------------------------------------- */
 
 #define RUN_WISH 64u   /* groups of a run over nodes of different sizes: parts of that many */
@@ -276,8 +292,7 @@ int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *e
 	if (conf->node_mask & ~all)
 		return complain(err, err_len, "nodes: this machine has nodes 0 to %u",
 				conf->topo->nnodes - 1);
-	if (!conf->node_workers)
-		conf->node_workers = 1;
+	cache_conf_rest(conf);
 
 	/* An eighth of what the machine (or our cgroup) can give: others live here. */
 	if (!conf->size) {
@@ -313,10 +328,6 @@ int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *e
 		     conf->partitions < 64 && node_blocks / (conf->partitions * 2) >= want;)
 			conf->partitions *= 2;
 	}
-	if (!conf->readahead)
-		conf->readahead = READAHEAD_MAX;
-	if (conf->readahead == 1)
-		conf->readahead = 0;
 	uint64_t part_blocks = node_blocks / conf->partitions;
 	if (part_blocks < need * PART_KEPT)
 		return complain(err, err_len,
@@ -328,8 +339,7 @@ int cache_conf_resolve(struct cache_conf *conf, struct cache_plan *plan, char *e
 	/* One request fits into what is kept of the smallest place it may have to go to. */
 	uint64_t len = CACHE_REQ_LEN;
 	while (len > KiB(64) && (blocks_of(len, conf->block) > part_blocks / PART_KEPT ||
-				 blocks_of(len, conf->block) > CACHE_IO_BLOCKS + 1 ||
-				 len / conf->block / conf->group + 2 > CACHE_REQ_GROUPS))
+				 !cache_len_fits(len, conf->block, conf->group)))
 		len /= 2;
 	if (len / conf->block / conf->group + 2 > CACHE_REQ_GROUPS)
 		return complain(err, err_len, "group=%u is too small for blocks of %u", conf->group,

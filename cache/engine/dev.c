@@ -20,33 +20,11 @@ static void cache_dev_attach(void *arg)
 	list_add_tail(&dev->flush.worker->devs, &dev->flush.link);
 }
 
-/* Where it says in the arena's file which store a device's blocks are of, for a later process;
- * NULL: all slots are taken. */
-static struct cache_slot *dev_slot(const struct cache_dev *dev)
-{
-	struct cache_slot *slots = (void *)dev->cache->node[0].arena->tail;
-
-	return dev->number <= CACHE_SLOTS ? &slots[dev->number - 1] : NULL;
-}
-
-static void slot_take(const struct cache_dev *dev, const struct blk *lower)
-{
-	struct cache_slot *s = dev_slot(dev);
-
-	if (!s)
-		return;
-	s->map_offset = dev->map_offset;
-	memcpy(s->store_id, lower->store_id, sizeof(s->store_id));
-	__atomic_store_n(&s->identity, dev->identity, __ATOMIC_RELEASE);
-}
-
 /* None of its blocks is left. */
 static void slot_give(const struct cache_dev *dev)
 {
-	struct cache_slot *s = dev_slot(dev);
-
-	if (s)
-		__atomic_store_n(&s->identity, 0, __ATOMIC_RELEASE);
+	if (dev->slot)
+		__atomic_store_n(&dev->slot->identity, 0, __ATOMIC_RELEASE);
 }
 
 static struct cache_dev *dev_find(struct cache *c, const struct blk *lower)
@@ -58,104 +36,95 @@ static struct cache_dev *dev_find(struct cache *c, const struct blk *lower)
 	return NULL;
 }
 
-/* The key of @lower's blocks; another one if a different store that is open has the same hash. */
-static uint64_t dev_key(struct cache *c, const struct blk *lower)
+/* Has another store that is, or was, open that key? */
+static bool key_taken(const struct cache *c, uint64_t key)
+{
+	const struct cache_dev *dev;
+	bool taken = false;
+
+	list_for_each(dev, &c->devs, link)
+		taken |= dev->identity == key;
+	list_for_each(dev, &c->unopened, link)
+		taken |= dev->identity == key;
+	return taken;
+}
+
+/* The key of @lower's blocks; another one if a different store has the same hash. */
+static uint64_t dev_key(const struct cache *c, const struct blk *lower)
 {
 	uint64_t key = lower->identity;
-	struct list *at = c->devs.next;
 
-	while (at != &c->devs) {
-		bool taken = list_entry(at, struct cache_dev, link)->identity == key;
-
-		key += taken;
-		at = taken ? c->devs.next : at->next;
-	}
+	while (!key || key_taken(c, key))
+		key++;
 	return key;
 }
 
-static void dev_free(struct cache_dev *dev)
+static uint64_t identity_mix(uint64_t identity)
 {
-	while (!list_empty(&dev->closed)) {
-		struct cache_blk *cb = list_first(&dev->closed, struct cache_blk, link);
-		list_del(&cb->link);
-		blk_close(cb->blk.lower);
-		free(cb->blk.path);
-		free(cb);
-	}
-	dev_flush_fini(dev);
-	sync_group_fini(&dev->syncs);
-	record_fini(dev);
-	budget_fini(&dev->budget);
-	free(dev->acct);
-	free(dev->dirty);
-	free(dev->dirty_parts);
-	free(dev);
+	return cache_mix(identity * 0xd6e8feb86659fd93ull);
 }
 
-/* blk_pin_store.silent. */
-static bool dev_silent(const struct blk_pin_store *s)
+/* A device for @lower, which nobody had open. NULL: no memory, or too many. */
+static struct cache_dev *dev_new(struct cache *c, const struct blk *lower)
 {
-	return budget_silent(&container_of(s, struct cache_dev, pins)->budget);
-}
+	const uint64_t identity = dev_key(c, lower);
+	struct cache_dev *dev;
+	uint16_t number = 1;
 
-static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
-{
-	struct cache_dev *dev = calloc(1, sizeof(*dev));
-	if (!dev)
+	while (c->dev_of[number] && number < CACHE_DEVS - 1)
+		number++;
+	if (c->dev_of[number])
 		return NULL;
-	dev->number = 1;
-	while (c->dev_of[dev->number] && dev->number < CACHE_DEVS - 1)
-		dev->number++;
-	if (c->dev_of[dev->number]) {
-		free(dev);
-		return NULL;
-	}
-	dev->cache = c;
-	dev->lower = lower;
-	dev->identity = dev_key(c, lower);
-	uint64_t mix = cache_mix(dev->identity * 0xd6e8feb86659fd93ull);
 	/* At the beginning of a turn over the nodes (which has an order of its own): a device of
 	 * whole turns is on all nodes evenly, not but for a group. */
-	dev->map_offset = mix * c->map.run;
-	list_init(&dev->shells);
-	list_init(&dev->closed);
-	leaf_lock_init(&dev->excl_lock);
-	list_init(&dev->excl);
-	readahead_init(&dev->readahead);
+	dev = dev_make(c, number, identity, identity_mix(identity) * c->map.run);
+	if (dev)
+		dev_slot_write(dev, lower->store_id);
+	return dev;
+}
+
+/* @dev is open from now on, with @lower below. 0 or -ENOMEM. */
+static int dev_begin(struct cache *c, struct cache_dev *dev, struct blk *lower)
+{
+	const int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ?
+				 (int)c->node_of_topo[lower->node] :
+				 -1;
+	const uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ?
+					(uint32_t)node :
+					(uint32_t)(identity_mix(dev->identity) % c->nnodes);
+	struct cache_node *n = &c->node[worker];
+
+	if (dev_flush_init(dev, &n->flush[node_worker(n, dev->number)]) < 0)
+		return -ENOMEM;
+	dev->lower = lower;
 	sieve_init(&dev->sieve, lower->caps & BLK_CAP_ROTATIONAL);
-	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
-	dev->acct = calloc(c->nparts, sizeof(*dev->acct));
-	dev->dirty_parts = calloc((c->nparts + 63) / 64, sizeof(*dev->dirty_parts));
-	int node = lower->node >= 0 && lower->node < TOPO_MAX_NODES ?
-			   (int)c->node_of_topo[lower->node] :
-			   -1;
-	uint32_t worker = node >= 0 && (uint32_t)node < c->nnodes ? (uint32_t)node :
-								      (uint32_t)(mix % c->nnodes);
-	if (!dev->dirty || !dev->acct || !dev->dirty_parts ||
-	    dev_flush_init(dev, &c->node[worker].flush[node_worker(&c->node[worker],
-								   dev->number)]) < 0) {
-		free(dev->dirty_parts);
-		free(dev->acct);
-		free(dev->dirty);
-		free(dev);
-		return NULL;
-	}
-	budget_init(&dev->budget, &c->budgets);
-	dev->pins.budget = &c->pin_budget;
-	dev->pins.silent = dev_silent;
-	for (uint32_t i = 0; i < c->nparts; i++) {
-		dev->dirty[i] = (struct dirty_list){ .head = BLOCK_NONE,
-						      .tail = BLOCK_NONE,
-						      .cursor = BLOCK_NONE };
-		acct_store_init(&dev->acct[i], &dev->budget, dev->number);
+	if (list_linked(&dev->link)) {
+		list_del(&dev->link);
+		dev_found_cut(dev, atomic_load(&lower->size));
 	}
 	c->dev_of[dev->number] = dev;
-	slot_take(dev, lower);
-	stable_init(dev);
-	record_init(dev);
 	list_add_tail(&c->devs, &dev->link);
 	on_worker(c, dev->flush.worker->loop, cache_dev_attach, dev);
-	return dev;
+	return 0;
+}
+
+/* The device of @lower's store: one that an earlier process had, or a new one. NULL: no memory. */
+static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
+{
+	struct cache_dev *dev = dev_found_as(c, lower->store_id);
+	const bool found = dev != NULL;
+
+	if (!found)
+		dev = dev_new(c, lower);
+	if (!dev)
+		return NULL;
+	if (!dev_begin(c, dev, lower))
+		return dev;
+	if (!found) {
+		slot_give(dev);
+		dev_free(dev);
+	}
+	return NULL;
 }
 
 /*
@@ -207,6 +176,8 @@ int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower)
 		list_add_tail(&dev->shells, &cb->link);
 		record_adopt(dev, lower);
 		record_enter(dev, cb);
+		if (dev_any_dirty(dev)) /* an earlier process's */
+			flusher_wake(dev, true);
 	}
 	pthread_mutex_unlock(&c->devs_lock);
 	return err;

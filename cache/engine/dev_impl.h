@@ -13,6 +13,7 @@
 
 struct cache_dev;
 struct cache_io;
+struct cache_slot;
 
 /*
  * One device's dirty blocks in one partition, ordered by dirty_epoch. That partition's lock. What
@@ -109,6 +110,8 @@ struct cache_dev {
 	uint64_t identity;
 	uint16_t number; /* not 0 */
 	uint64_t map_offset;
+	_Atomic uint64_t found_end; /* no block of it was found from here on */
+	struct cache_slot *slot; /* where the arena says whose blocks these are; NULL: nowhere */
 	struct list link;
 	struct list shells;	/* cache_blk.link: open */
 	struct list closed;	/* the same: closed before the last one */
@@ -143,6 +146,7 @@ struct cache_dev {
 	struct readahead readahead;
 	struct sieve sieve;
 	uint64_t failing_until_ns; /* atomic: write-back has failed lately; 0: it has not */
+	bool has_budget;	   /* ->budget is one of the cache's */
 };
 
 /* What a write that is acknowledged before it is on stable storage has to look at: usually 0. */
@@ -250,6 +254,28 @@ static inline uint32_t count_in(const struct cache_dev *dev, const struct cache_
 	return n;
 }
 
+/* ---- dev_found.c ----------------------------------------------------------------------------- */
+/* A device of a store that an earlier process had open, as @slot says, which is number @number - 1.
+ * Nobody has it open yet, and it has no lower device. NULL: no memory. Before all other threads. */
+struct cache_dev *dev_make_found(struct cache *c, uint16_t number, struct cache_slot *slot);
+/* The one that is not open yet of that store, or NULL. devs_lock, or before all other threads. */
+struct cache_dev *dev_found_as(struct cache *c, const char *store_id);
+/* It is open by now, and its store ends at @size: what is beyond goes. No I/O is under way. */
+void dev_found_cut(struct cache_dev *dev, uint64_t size);
+/* The cache ends: what nobody has opened goes, and is said. */
+void dev_found_end(struct cache *c);
+/* dirty_record_arena(). */
+bool dev_found_holds(void *cache, const char *store_id);
+
+/* ---- dev_make.c ------------------------------------------------------------------------------ */
+/* A device that nobody has open: what it needs for blocks to be its own. NULL: no memory. */
+struct cache_dev *dev_make(struct cache *c, uint16_t number, uint64_t identity,
+			   uint64_t map_offset);
+/* It has no blocks, and nobody has it open any more. */
+void dev_free(struct cache_dev *dev);
+/* What a slot of it says is true. */
+void dev_slot_write(struct cache_dev *dev, const char *store_id);
+
 /* ---- dev.c ----------------------------------------------------------------------------------- */
 /* @cb is one more opener of @lower's store, whose device is made when there is none. 0 or -errno. A
  * thread that may block. */
@@ -291,6 +317,9 @@ static inline void block_leaves(const struct partition *p, const struct block *b
 	if (block_priv(p, b)->written)
 		block_leaves_slow(p->node->cache, block_priv(p, b));
 }
+/* What has been written may be lost: SYNCs fail from now on, in a later process, too; or not any
+ * more. Was it so before? Any thread. */
+bool dev_doubt(struct cache_dev *dev, bool doubt);
 /* Something that no block knows of is with the lower device, and may not be stable. */
 void stable_left(struct cache_dev *dev);
 
@@ -308,6 +337,9 @@ static inline void stable_replaced(struct cache_dev *dev, struct partition *p, s
 	if (unlikely(atomic_load_explicit(&dev->doubt.walking, memory_order_relaxed)))
 		stable_replaced_slow(dev, p, b);
 }
+/* The same for one that an earlier process had: all that is in it, or has left it, may be with the
+ * store and not be stable. */
+void stable_found(struct cache_dev *dev, bool doubt);
 /* An administrator has looked after the store. */
 void stable_trust(struct cache_dev *dev);
 

@@ -7,6 +7,7 @@
 #include "cache/engine/index.h"
 
 #include <stdlib.h>
+#include "cache/memory/layout.h"
 
 int part_index_init(struct part_index *x, const struct partition *p, uint32_t nblocks,
 		    struct node_heap *heap)
@@ -32,11 +33,12 @@ int part_index_init(struct part_index *x, const struct partition *p, uint32_t nb
 }
 
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
-	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks, uint32_t room,
-	      struct node_heap *heap)
+	      uint64_t *maps, uint32_t map_words, const struct part_run *run, uint32_t nruns,
+	      uint32_t room, struct node_heap *heap)
 {
 	struct part_index x;
 
+	ASSERT(nruns && nruns <= PART_RUNS);
 	memset(p, 0, sizeof(*p));
 	leaf_lock_init(&p->lock);
 	p->id = id;
@@ -47,32 +49,42 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 	p->map_stride = part_map_stride(map_words);
 	p->io_maps = maps + (map_words > 1 ? 2 * map_words : 0);
 	p->heap = heap;
-	p->first = first;
-	p->have = p->nblocks = nblocks;
-	p->run[0] = (struct part_run){ first, nblocks };
-	p->nruns = 1;
+	p->first = run->first;
+	p->have = run->have;
+	for (uint32_t r = 0; r < nruns; r++) {
+		p->run[r] = run[r];
+		p->nblocks += run[r].have;
+	}
+	p->nruns = nruns;
 	p->free_head = p->free_tail = BLOCK_NONE;
 	list_init(&p->waitq);
 	list_init(&p->inflight);
-	if (acct_book_init(&p->book, nblocks) < 0 || part_index_init(&x, p, nblocks, heap) < 0) {
+	if (acct_book_init(&p->book, p->nblocks) < 0 ||
+	    part_index_init(&x, p, p->nblocks, heap) < 0) {
 		part_fini(p);
 		return -ENOMEM;
 	}
 	p->table = x.table;
 	p->policy = x.policy;
-	if (dirty_index_init(&p->dirty, nblocks, MAX(room, nblocks)) < 0) {
+	if (dirty_index_init(&p->dirty, p->nblocks, MAX(room, p->nblocks)) < 0) {
 		part_fini(p);
 		return -ENOMEM;
 	}
+	return 0;
+}
+
+void part_free_all(struct partition *p)
+{
 	leaf_lock(&p->lock);
-	for (uint32_t i = first + nblocks; i-- > first;) { /* the lowest is taken first */
-		hdr[i].state = BLOCK_CONDEMNED; /* so that part_put_free() is the one way in */
-		priv[i].account = ACCT_NONE;
+	for (uint32_t k = p->nblocks; k-- > 0;) { /* the lowest is taken first */
+		struct block *b = &p->hdr[part_nth(p, k)];
+
+		b->state = BLOCK_CONDEMNED; /* so that part_put_free() is the one way in */
+		block_priv(p, b)->account = ACCT_NONE;
 		p->count[BLOCK_CONDEMNED]++;
-		part_put_free(p, &hdr[i]);
+		part_put_free(p, b);
 	}
 	leaf_unlock(&p->lock);
-	return 0;
 }
 
 void part_fini(struct partition *p)
@@ -91,6 +103,15 @@ static inline void commit_key(struct block *b, uint64_t device, uint64_t block)
 {
 	b->device = device;
 	__atomic_store_n(&b->block, block, __ATOMIC_RELEASE);
+	arena_order();
+}
+
+/* It has none any more, before anything else of it changes. */
+static inline void uncommit_key(struct block *b)
+{
+	arena_order();
+	b->block = BLOCK_NO_NUMBER;
+	arena_order();
 }
 
 void index_insert(struct partition *p, struct block *b, uint64_t device, uint64_t block)
@@ -160,7 +181,7 @@ void index_remove(struct partition *p, struct block *b)
 	uint32_t *link = link_to(p, policy_hash(b->device, b->block), b, &k);
 
 	ASSERT(leaf_held(&p->lock));
-	b->block = BLOCK_NO_NUMBER;
+	uncommit_key(b);
 	if (likely(link >= k->slot && link < k->slot + BUCKET_SLOTS)) {
 		slot_freed(p, k, link - k->slot);
 	} else {
@@ -179,7 +200,7 @@ void index_replace(struct partition *p, uint64_t hash, struct block *from, struc
 	bucket_link(&to->next, from->next);
 	bucket_link(link, to->index);
 	bucket_link(&from->next, BLOCK_NONE);
-	from->block = BLOCK_NO_NUMBER;
+	uncommit_key(from);
 }
 
 /* ---- what depends on the size ---------------------------------------------------------------- */
@@ -357,8 +378,8 @@ void part_put_free(struct partition *p, struct block *b)
 	ASSERT(part_run_end(p, b->index));
 	ASSERT(atomic_load_explicit(&b->refs, memory_order_relaxed) == 0);
 	part_set_state(p, b, BLOCK_FREE);
+	uncommit_key(b);
 	b->device = 0;
-	b->block = BLOCK_NO_NUMBER;
 	if (unlikely(b->index - p->leaving < p->nleaving)) {
 		part_set_state(p, b, BLOCK_RETIRED);
 		return;

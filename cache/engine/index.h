@@ -129,6 +129,7 @@ struct part_stats {
 };
 
 struct cache_node;
+struct cache_redo;
 
 /*
  * The blocks of a partition: neighbours in the node's arena, in one run, and one more for each time
@@ -172,6 +173,7 @@ struct partition {
 	uint64_t *io_maps;	   /* block 0's map of what a write-back has in hand */
 	struct node_heap *heap;	   /* where all of this is from, or NULL */
 	struct cache_node *node;
+	struct cache_redo *redo;   /* in the arena: what must not be half done (layout.h) */
 	struct part_run run[PART_RUNS];
 	/* Blocks [leaving, leaving + nleaving) are to go: who is free does. */
 	uint32_t leaving, nleaving;
@@ -390,12 +392,14 @@ static inline uint32_t part_nth(const struct partition *p, uint32_t k)
 	return p->run[r].first + k;
 }
 
-/* Sets up a partition over blocks [first, first + nblocks), all free. @maps: part_map_stride()
- * words for each block of the arena. @heap: of its node; NULL: the C library's. @room: so many it
- * may have one day. 0 or -ENOMEM. */
+/* Sets up a partition over the blocks of @runs, with nothing in it: neither free nor indexed yet.
+ * @maps: part_map_stride() words for each block of the arena. @heap: of its node; NULL: the C
+ * library's. @room: so many it may have one day. 0 or -ENOMEM. */
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
-	      uint64_t *maps, uint32_t map_words, uint32_t first, uint32_t nblocks, uint32_t room,
-	      struct node_heap *heap) must_check;
+	      uint64_t *maps, uint32_t map_words, const struct part_run *run, uint32_t nruns,
+	      uint32_t room, struct node_heap *heap) must_check;
+/* Then: all of them are free. */
+void part_free_all(struct partition *p);
 /* What of it depends on its size: made for @nblocks by a thread that may block, from @heap; then
  * taken by part_take_index(). 0 or -ENOMEM. */
 struct part_index {

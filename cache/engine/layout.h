@@ -7,38 +7,97 @@
 #ifndef CACHE_ENGINE_LAYOUT_H
 #define CACHE_ENGINE_LAYOUT_H
 
+#include <stddef.h>
 #include "cache/blk/blk.h"
 #include "cache/engine/index.h"
 #include "cache/memory/layout.h"
 
 #define CACHE_MAGIC "tgtcache"
+#define CACHE_SWAP_MAX 512u /* blocks */
+#define REDO_DATA_MAX ((uint32_t)KiB(64))
 
-/* arena_super.owner. */
+/*
+ * arena_super.owner. Of a run (struct part_run) two words of arena_live() say, for each partition:
+ *
+ *   [r]              so many blocks it has room for; 0: there is no such run. Runs begin at
+ *                    multiples of ->run_align, each behind the one before
+ *   [PART_RUNS + r]  so many of these are there: they have memory, and a header that says what is
+ *                    in them. Raised before the first of them is used, lowered after the last
+ */
 struct cache_super {
 	char magic[8];
 	uint32_t nodes, index;	 /* arenas of the cache, and which of them this is */
 	uint32_t group;		 /* blocks */
 	uint32_t parts;		 /* of this node */
-	/* Where whose blocks lie: arena_live()[r] says how many each partition has in run r (struct
-	 * part_run), some of which may not be there. 0: there is no such run. Runs begin at
-	 * multiples of so many blocks, each behind the one before. */
-	uint32_t run_align;
+	uint32_t run_align;	 /* blocks */
 	uint32_t run;		 /* groups of a run over the nodes (index.h) ... */
 	uint8_t node_of[CACHE_RUN_MAX]; /* ... and which node has each */
 	uint32_t slots;		 /* in this file's tail; 0 in all files but the first */
+	uint32_t max_len;	 /* bytes of one request */
+	uint64_t cookie;	 /* of all its files, and of no other cache */
+	uint64_t redo_off;	 /* in the tail: struct cache_redo of each partition ... */
+	uint32_t redo_size;	 /* ... of so many bytes each */
 };
 static_assert(sizeof(struct cache_super) <= ARENA_OWNER_MAX, "fits");
+static_assert(2 * PART_RUNS <= ARENA_LIVE, "two words a run");
 
 /* A store that may have blocks in the cache. @identity is the commit word: 0 is a free slot. */
 struct cache_slot {
 	uint64_t identity; /* buf.device */
 	uint64_t map_offset;
 	char store_id[BLK_STORE_ID_MAX]; /* which store it is, over restarts */
-	uint8_t zero[48];
+	uint32_t checksum; /* cache_slot_sum(): of all above */
+	_Atomic uint32_t doubt; /* what was written may be lost: its SYNCs fail (stable.c) */
+	uint8_t zero[40];
 };
 static_assert(sizeof(struct cache_slot) == 192, "of a fixed size");
 
 #define CACHE_SLOTS 4096u /* stores with higher numbers have none: a later process would have to
 			   * forget their blocks */
+
+uint32_t cache_slot_sum(const struct cache_slot *s);
+
+/*
+ * What a partition has under way that must not be half done. Its lock is held as long as there is
+ * anything.
+ *
+ *   in_place  sectors of an indexed block are about to change: what they become is in ->data. The
+ *             word names them, see redo_word()
+ *   swap      all of so many blocks get other content at once (COMPARE AND WRITE), whose first one
+ *             is in this partition: ->at says where that is, a word each, see swap_word(). What is
+ *             in these blocks outside of [head, tail) is another matter
+ *
+ * Each of the two is the commit word of what it is about: set after it, 0 again when all is done.
+ */
+struct cache_redo {
+	_Atomic uint64_t in_place;
+	_Atomic uint64_t swap;
+	uint64_t identity, first; /* of the swap: key of its first block */
+	uint32_t head, tail;	  /* sectors: begin in the first block, end in the last one */
+	uint8_t zero[24];
+	union {
+		uint8_t data[1]; /* redo_size less what lies before */
+		uint64_t at[1];
+	};
+};
+#define REDO_HEAD offsetof(struct cache_redo, data)
+static_assert(REDO_HEAD == CACHE_LINE, "data begins with a line");
+
+static inline uint64_t redo_word(uint32_t index, uint32_t from, uint32_t to)
+{
+	return (uint64_t)index << 32 | from << 16 | to;
+}
+
+static inline uint64_t swap_word(uint32_t node, uint32_t index)
+{
+	return (uint64_t)node << 32 | index;
+}
+
+/* Of blocks of @block bytes: room for sectors of one, and for the places of any swap. */
+static inline uint32_t redo_size(uint32_t block)
+{
+	return (uint32_t)REDO_HEAD +
+	       MIN(MAX(block, (CACHE_SWAP_MAX * (uint32_t)sizeof(uint64_t))), REDO_DATA_MAX);
+}
 
 #endif

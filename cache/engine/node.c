@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The nodes of a cache: memory, partitions and workers of each. */
+#include "cache/engine/attach_impl.h"
 #include "cache/engine/dev_impl.h"
 #include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ---- memory and workers ---------------------------------------------------------------------- */
 
@@ -34,8 +37,14 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 		.run_align = piece_of(n, conf) / conf->block,
 		.run = c->map.run,
 		.slots = n->index ? 0 : CACHE_SLOTS,
+		.max_len = c->max_len,
+		.cookie = c->cookie,
+		.redo_off = n->index ? 0 : CACHE_SLOTS * sizeof(struct cache_slot),
+		.redo_size = redo_size(conf->block),
 	};
+	const struct attach_node *found = plan->attach ? &plan->attach->node[n->index] : NULL;
 	char name[32];
+	int fd;
 
 	static_assert(sizeof(c->map.node_of) == sizeof(says.node_of), "a run");
 	memcpy(says.node_of, c->map.node_of, sizeof(says.node_of));
@@ -50,19 +59,62 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 		.piece = piece_of(n, conf),
 		.lock = true,
 		.extra = part_map_stride(c->geo.words) * (uint32_t)sizeof(uint64_t),
-		.tail = says.slots * (uint32_t)sizeof(struct cache_slot),
+		.tail = (uint32_t)says.redo_off + n->nparts * says.redo_size,
 		.says = &says,
 		.says_len = sizeof(says),
 		.prefault = true,
 		.release = cache_release,
 		.owner = n,
 	};
-	n->arena = arena_create(&ac);
-	if (!n->arena)
+	if (!found) {
+		n->arena = arena_create(&ac);
+		if (!n->arena)
+			return -errno;
+		n->run[0] = (struct node_run){ 0, n->part_blocks };
+		n->nruns = 1;
+		atomic_store(&arena_live(n->arena)[PART_RUNS], n->part_blocks);
+		atomic_store(&arena_live(n->arena)[0], n->part_blocks);
+		/* Memory now: whoever writes there has a lock. */
+		memset(n->arena->tail + says.redo_off, 0, (size_t)n->nparts * says.redo_size);
+		return 0;
+	}
+	fd = fcntl(found->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
 		return -errno;
-	n->run[0] = (struct node_run){ 0, n->part_blocks };
-	n->nruns = 1;
-	atomic_store(&arena_live(n->arena)[0], n->part_blocks);
+	n->arena = arena_attach(&ac, fd, &found->super, found->there, found->nthere);
+	if (!n->arena) {
+		const int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	memcpy(n->run, found->run, sizeof(n->run));
+	n->nruns = found->nruns;
+	return 0;
+}
+
+/* Partition @i's blocks. */
+static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
+			 const struct attach_node *found)
+{
+	const struct cache_super *says = (const void *)arena_super(n->arena)->owner;
+	const uint32_t id = n->index << c->map.part_shift | i;
+	struct partition *p = &n->parts[i];
+	struct part_run run[PART_RUNS];
+
+	for (uint32_t r = 0; r < n->nruns; r++)
+		run[r] = (struct part_run){ n->run[r].first + i * n->run[r].each,
+					    found ? found->have[r] : n->part_blocks };
+	if (part_init(p, id, n->arena->hdr, n->priv, (uint64_t *)(void *)n->arena->extra,
+		      c->geo.words, run, n->nruns, n->arena->room / n->nparts, n->tables) < 0)
+		return -ENOMEM;
+	p->data = n->arena->data;
+	p->node = n;
+	p->topo_node = n->topo_node;
+	p->redo = (void *)(n->arena->tail + says->redo_off + (size_t)i * says->redo_size);
+	c->part[id] = p;
+	if (!found)
+		part_free_all(p);
 	return 0;
 }
 
@@ -89,7 +141,8 @@ static void say_where(struct cache_node *n)
 static int own_memory(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
 		      const struct cache_plan *plan)
 {
-	const uint32_t nblocks = n->nparts * n->part_blocks;
+	const struct attach_node *found = plan->attach ? &plan->attach->node[n->index] : NULL;
+	const struct node_run *last;
 	char text[160];
 	int rc = own_arena(c, n, conf, plan);
 
@@ -104,21 +157,13 @@ static int own_memory(struct cache *c, struct cache_node *n, const struct cache_
 	n->priv = node_heap_reserve(n->heap, n->arena->room * sizeof(*n->priv));
 	if (!n->parts || !n->priv)
 		return -ENOMEM;
-	rc = node_heap_populate(n->heap, n->priv, 0, nblocks * sizeof(*n->priv));
+	last = &n->run[n->nruns - 1];
+	rc = node_heap_populate(n->heap, n->priv, 0,
+				(last->first + (size_t)n->nparts * last->each) * sizeof(*n->priv));
+	for (uint32_t i = 0; i < n->nparts && !rc; i++)
+		rc = own_partition(c, n, i, found);
 	if (rc)
 		return rc;
-	for (uint32_t i = 0; i < n->nparts; i++) {
-		struct partition *p = &n->parts[i];
-		uint32_t id = n->index << c->map.part_shift | i;
-		if (part_init(p, id, n->arena->hdr, n->priv, (uint64_t *)(void *)n->arena->extra,
-			      c->geo.words, i * n->part_blocks, n->part_blocks,
-			      n->arena->room / n->nparts, n->tables) < 0)
-			return -ENOMEM;
-		p->data = n->arena->data;
-		p->node = n;
-		p->topo_node = n->topo_node;
-		c->part[id] = p;
-	}
 	say_where(n);
 	mem_where_text(&n->heap_where, text, sizeof(text));
 	if (n->heap_where.elsewhere)

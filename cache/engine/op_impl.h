@@ -22,6 +22,7 @@ enum op_stage {
 	OP_STABLE,     /* then SYNC the lower device */
 	OP_EXCL_WAIT,  /* DISCARD, ZERO, atomic WRITE: earlier exclusive ranges first */
 	OP_EXCL_DRAIN, /* then I/O in flight in the range */
+	OP_EXCL_HIDE,  /* then what is clean there leaves the cache */
 	OP_EXCL_LOWER, /* then the lower device */
 	OP_EXCL_DROP,  /* then its blocks leave the cache */
 	OP_STAGES

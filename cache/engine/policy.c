@@ -321,6 +321,17 @@ void policy_fini(struct policy *p)
 	p->ghost = NULL;
 }
 
+void policy_found(struct block *b)
+{
+	const enum policy_queue q = policy_queue_of(b);
+
+	const bool ranked = q == POLICY_SMALL || q == POLICY_MAIN;
+
+	b->flags &= ranked ? POLICY_USES_MASK | POLICY_QUEUE_MASK : 0;
+	*prev_of(b) = AWAY;
+	*next_of(b) = BLOCK_NONE;
+}
+
 void policy_admit(struct policy *p, struct block *b)
 {
 	enum policy_queue q = policy_queue_of(b);

@@ -135,6 +135,8 @@ static inline void policy_hit(struct policy *p, uint64_t hash, struct block *b)
 		policy_tell(p, b);
 }
 
+/* A block of an earlier process's: its flags are a hint of how useful it has been. It is away. */
+void policy_found(struct block *b);
 /* A clean block enters (or comes back from being dirty or filled, to where it was). */
 void policy_admit(struct policy *p, struct block *b);
 /* A block leaves for now (it becomes dirty or is filled) and keeps its rank. Harmless when away. */

@@ -6,18 +6,20 @@
  *   wait    for earlier exclusive ranges that overlap
  *   drain   until no I/O is in flight in the range and no request pins its keys; dirty blocks that
  *           reach over an edge of the range are flushed, so that dropping them loses nothing
+ *   hide    what is clean in the range leaves the cache: a process that dies while the lower device
+ *           is at work must not leave anything there that the store may not have any more
  *   lower   the lower device does it
  *   drop    on success the range's blocks leave the cache; on failure the dirty ones stay
  *
- * Drain and drop look at blocks, maybe at all that there are. So they go in steps, between which
- * the loop does other things.
+ * Drain, hide and drop look at blocks, maybe at all that there are. So they go in steps, between
+ * which the loop does other things.
  *
- * Hits go on all the while: they see the old data until the blocks are dropped, and a reader that
- * spans blocks and finds some of them gone loads them after the range is given back: old or new,
- * never a mixture.
+ * A reader who finds blocks gone loads them after the range is given back: old or new, never a
+ * mixture. Until then dirty ones are hit.
  *
- * An atomic write is written through, since write-back goes block by block and could tear it.
- * What the cache holds of the range is dropped then, dirty or not, so nothing older follows.
+ * An atomic write is written through, since write-back goes block by block and could tear it. All
+ * that is dirty in its range is written back first, and nothing of it is in the cache then: so
+ * nothing older follows, not even where the process dies.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
@@ -69,6 +71,9 @@ static enum drained range_drain(struct cache_dev *dev, struct blk_req *req, stru
 	}
 	if (more)
 		return DRAIN_MORE;
+	if (req->op == BLK_WRITE)
+		return flush_pass(dev, req, s->first, s->end, UINT64_MAX, true) ? DRAIN_DONE :
+										  DRAIN_WAIT;
 	if (s->head)
 		clean &= flush_pass(dev, req, s->first, s->first + 1, UINT64_MAX, true);
 	if (s->tail != dev->cache->geo.sectors)
@@ -127,6 +132,34 @@ static int lend_data(struct cache_io *io, const struct blk_req *req)
 	return err;
 }
 
+/* Of what is dirty only that stays. (A clean block was dropped.) */
+static void hide_page(struct cache_dev *dev, struct partition *p, struct block *b, void *arg)
+{
+	const struct span *s = arg;
+	const uint32_t from = b->block == s->first ? s->head : 0,
+		       to = b->block == s->end - 1 ? s->tail : dev->cache->geo.sectors;
+	uint64_t *valid = block_valid(p, b), *dirty = block_dirty(p, b);
+
+	if (b->state == BLOCK_CLEAN)
+		span_drop_page(dev, p, b, &(struct span_drop){ .clean_only = true });
+	else
+		for (uint32_t at = from, end; at < to; at = end) {
+			at = sector_map_find(dirty, at, to, false);
+			end = sector_map_find(dirty, at, to, true);
+			if (at < end)
+				sector_map_clear(valid, at, end);
+		}
+}
+
+/* Some steps. True: there is more. */
+static bool hide_some(struct cache_dev *dev, struct span_walk *w, const struct span *s)
+{
+	for (unsigned i = 0; i < SPAN_STEPS; i++)
+		if (!span_walk_step(dev, w, hide_page, (void *)(uintptr_t)s))
+			return false;
+	return true;
+}
+
 /* Nobody else is in the range any more. Within a pass of @req. */
 static void lower_begin(struct blk_req *req)
 {
@@ -173,7 +206,14 @@ bool stage_excl(struct blk_req *req)
 			enum drained drained = range_drain(dev, req, req->drv, &s);
 
 			more = drained == DRAIN_MORE;
-			if (drained == DRAIN_DONE)
+			if (drained == DRAIN_DONE) {
+				op->stage = OP_EXCL_HIDE;
+				span_walk_init(&((struct cache_io *)req->drv)->walk, dev, &s);
+			}
+		}
+		if (op->stage == OP_EXCL_HIDE) {
+			more = hide_some(dev, &((struct cache_io *)req->drv)->walk, &s);
+			if (!more)
 				lower_begin(req);
 		}
 		if (!op_pass_end(req))

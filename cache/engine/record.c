@@ -334,11 +334,23 @@ void record_adopt(struct cache_dev *dev, struct blk *lower)
 
 	if (!lower->record || r->of)
 		return;
+	/* An earlier process's record has become ours; or it had none, and has left something. */
+	bool held = dirty_record_kept(lower->record);
+	if (!held && !dirty_record_doubt(lower->record) && !dirty_record_none() &&
+	    dev_any_dirty(dev)) {
+		const int err = dirty_record_write(lower->record);
+
+		held = !err;
+		if (err)
+			record_write_failed(dev, strerror(-err));
+	}
 	leaf_lock(&r->lock);
 	r->of = lower->record;
 	record_set_state(r, dirty_record_doubt(r->of) ? RECORD_DOUBT :
 			    dirty_record_none()	      ? RECORD_OFF :
+			    held		      ? RECORD_HELD :
 							RECORD_NONE);
+	r->urgent = r->state == RECORD_HELD;
 	leaf_unlock(&r->lock);
 }
 
@@ -349,7 +361,10 @@ void record_enter(struct cache_dev *dev, struct cache_blk *cb)
 	leaf_lock(&r->lock);
 	list_add_tail(&r->shells, &cb->recorded);
 	set_bits(cb, bits_of(r->state));
+	const bool look = r->urgent;
 	leaf_unlock(&r->lock);
+	if (look) /* an earlier process's: is it clean? Then it goes at once */
+		look_soon(dev);
 }
 
 void record_leave(struct cache_dev *dev, struct cache_blk *cb)

@@ -88,6 +88,12 @@ static void set_part_blocks(struct cache_node *n, uint32_t blocks)
 	__atomic_store_n(&n->part_blocks, blocks, __ATOMIC_RELAXED);
 }
 
+/* So many blocks of each partition's last run are there, for a later process. */
+static void say_have(struct cache_node *n, uint32_t have)
+{
+	atomic_store(&arena_live(n->arena)[PART_RUNS + n->nruns - 1], have);
+}
+
 /* The last run of @n's partitions has so many blocks of each. */
 static uint32_t last_have(const struct cache_node *n)
 {
@@ -109,6 +115,7 @@ static uint32_t last_at(const struct cache_node *n, uint32_t i, uint32_t from)
 static void drop_last_run(struct cache_node *n)
 {
 	n->nruns--;
+	atomic_store(&arena_live(n->arena)[PART_RUNS + n->nruns], 0);
 	atomic_store(&arena_live(n->arena)[n->nruns], 0);
 	__atomic_store_n(&n->run[n->nruns].each, 0, __ATOMIC_RELAXED);
 }
@@ -205,6 +212,7 @@ static int node_grows(struct cache_resize *r, struct cache_node *n, uint32_t mor
 				drop_last_run(n);
 			return fails(r, err, "memory has run out");
 		}
+		say_have(n, have + now);
 		for (uint32_t i = 0; i < n->nparts; i++) {
 			struct part_step s = { .p = &n->parts[i],
 					       .first = last_at(n, i, have),
@@ -366,6 +374,7 @@ static void node_shrinks(struct cache_resize *r, struct cache_node *n)
 {
 	const uint32_t go = node_leaving(r, n), stay = last_have(n) - go;
 
+	say_have(n, stay);
 	for (uint32_t i = 0; i < n->nparts; i++) {
 		struct part_step s = { .p = &n->parts[i],
 				       .n = go,

@@ -106,9 +106,9 @@ static bool beyond_an_edge(const struct cache_dev *dev, const struct block *b, c
 	       (s->tail != dev->cache->geo.sectors && b->block == s->end - 1);
 }
 
-static void drop_page(struct cache_dev *dev, struct partition *p, struct block *b, void *arg)
+void span_drop_page(struct cache_dev *dev, struct partition *p, struct block *b,
+		    const struct span_drop *d)
 {
-	const struct span_drop *d = arg;
 	struct block_priv *bp = block_priv(p, b);
 	if (bp->io || bp->op_pins || (d->clean_only && b->state != BLOCK_CLEAN) ||
 	    (d->stable_only &&
@@ -122,11 +122,16 @@ static void drop_page(struct cache_dev *dev, struct partition *p, struct block *
 		block_leaves(p, b);
 		/* It was written when the range was taken: a SYNC has failed since. */
 		if (b->state == BLOCK_DIRTY)
-			atomic_store(&dev->maybe_lost, true);
+			dev_doubt(dev, true);
 	}
 	policy_forget(&p->policy, b);
 	index_remove(p, b);
 	part_drop(p, b);
+}
+
+static void drop_page(struct cache_dev *dev, struct partition *p, struct block *b, void *arg)
+{
+	span_drop_page(dev, p, b, arg);
 }
 
 bool span_drop(struct cache_dev *dev, struct span_walk *w, const struct span_drop *what)

@@ -56,6 +56,9 @@ struct span_drop {
 	bool stable_only;	  /* and what is on the medium */
 	const struct span *edges; /* blocks that the range only begins or ends in */
 };
+/* One block of a walk. Lock held. */
+void span_drop_page(struct cache_dev *dev, struct partition *p, struct block *b,
+		    const struct span_drop *what);
 /* SPAN_STEPS of a walk that drops. True: there is more. */
 bool span_drop(struct cache_dev *dev, struct span_walk *w, const struct span_drop *what);
 /* Clean blocks of the range that nobody uses leave the index. */

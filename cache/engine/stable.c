@@ -133,8 +133,7 @@ static void sync_failed(struct cache_dev *dev, int status)
 		"%s: SYNC failed: %s; %llu blocks that were written since the last one are written again",
 		path, strerror(-status), (unsigned long long)n);
 	flusher_wake(dev, true);
-	if (atomic_load(&dev->left_epoch) > atomic_load(&dev->stable) &&
-	    !atomic_exchange(&dev->maybe_lost, true)) {
+	if (atomic_load(&dev->left_epoch) > atomic_load(&dev->stable) && !dev_doubt(dev, true)) {
 		log_error(
 			"%s: SYNC failed when data had left the cache that was written before: it may be LOST. All SYNCs fail until the store is looked after (tgtadm, update with --params refresh=1)",
 			path);
@@ -199,10 +198,17 @@ void stable_init(struct cache_dev *dev)
 	dev->syncs.tell = op_done_one;
 }
 
+void stable_found(struct cache_dev *dev, bool doubt)
+{
+	atomic_store(&dev->epoch, 2); /* block_priv.written of what was found is 1 */
+	atomic_store(&dev->left_epoch, 1);
+	atomic_store(&dev->maybe_lost, doubt);
+}
+
 void stable_trust(struct cache_dev *dev)
 {
 	atomic_store(&dev->left_epoch, 0);
-	if (atomic_exchange(&dev->maybe_lost, false)) {
+	if (dev_doubt(dev, false)) {
 		log_notice("%s: looked at again: what may have been lost is taken for known",
 			   dev->lower->path ? dev->lower->path : "?");
 		report_store("trusted", dev->lower->path, "what may have been lost is known");

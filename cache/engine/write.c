@@ -9,6 +9,7 @@
  * COMPARE AND WRITE loads its range like a read, then compares and swaps in one critical section.
  */
 #include "cache/engine/io_impl.h"
+#include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
 
 /* ---- prepare --------------------------------------------------------------------------------- */
@@ -237,6 +238,34 @@ static bool dirty_beside(struct partition *p, struct block *old, uint32_t sector
 	       sector_map_find(dirty, to, sectors, true) < sectors;
 }
 
+/*
+ * @old gets sectors [from, to) of @fresh, which has them alone. Nobody looks at either. A process
+ * that dies meanwhile leaves two headers of one key, and the one of the higher generation has all
+ * that is being changed.
+ */
+static void merge_in(struct cache_dev *dev, struct partition *p, struct block *fresh,
+		     struct block *old, uint32_t from, uint32_t to)
+{
+	sector_map_set(block_dirty(p, fresh), from, to);
+	sector_map_set(block_valid(p, fresh), from, to);
+	fresh->generation = ++p->generation;
+	fresh->device = dev->identity;
+	arena_order();
+	fresh->block = old->block;
+	arena_order();
+	memcpy(block_data(old) + ((size_t)from << SECTOR_SHIFT),
+	       block_data(fresh) + ((size_t)from << SECTOR_SHIFT),
+	       (size_t)(to - from) << SECTOR_SHIFT);
+	block_memo_drop(block_arena(old), old->index);
+	sector_map_set(block_dirty(p, old), from, to);
+	sector_map_set(block_valid(p, old), from, to);
+	arena_order();
+	old->generation = ++p->generation;
+	arena_order();
+	fresh->block = BLOCK_NO_NUMBER;
+	arena_order();
+}
+
 /* Block @i of the range becomes @fresh's [from, to). The index takes over its reference. */
 static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t block,
 			 struct block *fresh, uint32_t from, uint32_t to, uint64_t now,
@@ -269,13 +298,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	op = block_priv(p, old);
 	stable_replaced(dev, p, old);
 	if (!whole && !op->io && block_unseen(old)) {
-		memcpy(block_data(old) + ((size_t)from << SECTOR_SHIFT),
-		       block_data(fresh) + ((size_t)from << SECTOR_SHIFT),
-		       (size_t)(to - from) << SECTOR_SHIFT);
-		block_memo_drop(block_arena(old), old->index);
-		sector_map_set(block_valid(p, old), from, to);
-		sector_map_set(block_dirty(p, old), from, to);
-		old->generation = ++p->generation;
+		merge_in(dev, p, fresh, old, from, to);
 		policy_touch(old);
 		if (old->state != BLOCK_DIRTY) {
 			policy_hold(&p->policy, old);
@@ -421,6 +444,25 @@ bool stage_commit(struct blk_req *req)
 	return committed(req, &ls, how, much);
 }
 
+/* @len bytes of @data go into @b, which nobody looks at, by way of the partition's redo place. */
+static inline void write_in_place(struct partition *p, struct block *b, uint32_t within,
+				  const uint8_t *data, size_t len)
+{
+	const uint32_t from = within >> SECTOR_SHIFT, to = from + (uint32_t)(len >> SECTOR_SHIFT);
+	struct cache_redo *redo = p->redo;
+
+	memcpy(redo->data, data, len);
+	arena_order();
+	atomic_store_explicit(&redo->in_place, redo_word(b->index, from, to), memory_order_relaxed);
+	arena_order();
+	memcpy(p->data + ((size_t)b->index << p->node->cache->geo.block_shift) + within, data, len);
+	sector_map_set(block_dirty(p, b), from, to);
+	sector_map_set(block_valid(p, b), from, to);
+	b->generation = ++p->generation;
+	arena_order();
+	atomic_store_explicit(&redo->in_place, 0, memory_order_relaxed);
+}
+
 /*
  * The fast form of prepare and commit (the rule is in read.c): a write within a block that is dirty
  * already and at which nobody is looking: the bytes go where they belong. As in commit_block(), but
@@ -439,22 +481,16 @@ bool cache_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data)
 	/* Not what goes beyond the block, or has to be forwarded, or made stable. */
 	if (unlikely(within + req->len >
 		     __atomic_load_n(&c->affinity.fast_len, __ATOMIC_RELAXED)) ||
-	    unlikely(req->flags & (BLK_F_FUA | BLK_F_ATOMIC)))
+	    unlikely(req->flags & (BLK_F_FUA | BLK_F_ATOMIC)) || unlikely(req->len > REDO_DATA_MAX))
 		return false;
 	if (unlikely(!leaf_trylock(&p->lock)))
 		return false;
 	if (likely(!cache_how(blk)) && likely(!excl_blocks(dev, block, 1)))
 		b = index_find_hashed(p, hash, dev->identity, block);
 	if (b && b->state == BLOCK_DIRTY && !block_priv(p, b)->io && block_unseen(b)) {
-		uint32_t from = within >> SECTOR_SHIFT,
-			 to = from + (uint32_t)(req->len >> SECTOR_SHIFT);
-
 		policy_hit(&p->policy, hash, b);
 		block_memo_drop(block_arena(b), b->index);
-		memcpy(block_data(b) + within, data, req->len);
-		sector_map_set(block_valid(p, b), from, to);
-		sector_map_set(block_dirty(p, b), from, to);
-		b->generation = ++p->generation;
+		write_in_place(p, b, within, data, req->len);
 	} else {
 		b = NULL;
 	}
@@ -510,6 +546,55 @@ static uint64_t compare_range(struct cache_dev *dev, const struct cache_range *r
 			return at;
 	}
 	return at;
+}
+
+/*
+ * What is about to be swapped in over several blocks is so as a whole, wherever the process dies:
+ * where the new content is stands in the redo place of the first partition until all is done. The
+ * lock set is held, so nobody takes one of the fresh blocks meanwhile.
+ */
+static void swap_begin(struct cache_dev *dev, const struct cache_range *r, const struct lockset *ls,
+		       const struct frags *f)
+{
+	struct cache_redo *redo = dev->cache->part[ls->id[0]]->redo;
+	uint32_t k = 0;
+
+	ASSERT(r->n <= CACHE_SWAP_MAX);
+	redo->identity = dev->identity;
+	redo->first = r->first;
+	redo->head = r->head;
+	redo->tail = r->tail;
+	for (uint32_t i = 0; i < f->n; i++)
+		for (uint32_t j = 0; j < f->v[i].nblocks; j++, k++) {
+			const struct block *b = f->v[i].block + j;
+			const struct cache_node *n = block_arena(b)->owner;
+
+			if (k >= r->n) /* behind what is compared */
+				redo->at[k - r->n] = swap_word(n->index, b->index);
+		}
+	arena_order();
+	atomic_store_explicit(&redo->swap, r->n, memory_order_relaxed);
+	arena_order();
+}
+
+static void swap_end(struct cache_dev *dev, const struct lockset *ls)
+{
+	arena_order();
+	atomic_store_explicit(&dev->cache->part[ls->id[0]]->redo->swap, 0, memory_order_relaxed);
+}
+
+/* It compares equal: the second half of @f goes in. As commit_range(). */
+static bool commit_swap(struct cache_dev *dev, const struct cache_range *r,
+			const struct lockset *ls, const struct frags *f)
+{
+	bool much;
+
+	if (r->n > 1)
+		swap_begin(dev, r, ls, f);
+	much = commit_range(dev, r, ls, f, r->n);
+	if (r->n > 1)
+		swap_end(dev, ls);
+	return much;
 }
 
 static bool caw_over(struct blk_req *req, const struct cache_range *r, int status)
@@ -574,7 +659,7 @@ bool stage_caw(struct blk_req *req)
 			how = cache_how(req->blk);
 			stopped = same == req->len && unlikely(how) && record_stops(req, how);
 			if (same == req->len && !stopped)
-				much = commit_range(dev, &r, &ls, f, r.n);
+				much = commit_swap(dev, &r, &ls, f);
 			lockset_unlock(&ls);
 		}
 		if (unlikely(stopped)) { /* compared again afterwards */

@@ -17,6 +17,7 @@
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
+#include "cache/memory/layout.h"
 
 #define FAILING_NS (10 * NSEC_PER_SEC)
 #define RETRY_MS 1000u
@@ -84,6 +85,13 @@ static void dirty_since(struct cache_dev *dev, struct partition *p, struct block
 	dirty_add(dev, p, b);
 }
 
+/* What becomes of these sectors is known, and said: they are in no write-back's hand any more. */
+static void out_of_hand(struct partition *p, struct block *b, uint32_t from, uint32_t to)
+{
+	arena_order();
+	sector_map_clear(page_in_io(p, b), from, to);
+}
+
 /* How a write of one or several flushes has ended. */
 struct flush_end {
 	int status;
@@ -110,8 +118,6 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 		io_span(io, cur, &from, &to);
 		block_priv(p, cur)->io = NULL;
 		block_io_over(p, b);
-		sector_map_clear(page_in_io(p, cur), from, to);
-		sector_map_clear(page_in_io(p, b), from, to);
 		if (e->unstable)
 			block_written_back(dev, block_priv(p, cur));
 		if (unlikely(e->status))
@@ -133,10 +139,13 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 				redirty(p, cur, b, from, to);
 				dirty_since(dev, p, cur, block_priv(p, b));
 			}
+			out_of_hand(p, cur, from, to);
+			out_of_hand(p, b, from, to);
 			continue;
 		}
 		if (!dirty)
 			sector_map_clear(block_dirty(p, b), from, to);
+		out_of_hand(p, b, from, to);
 		if (sector_map_empty(block_dirty(p, b), p->map_words)) {
 			part_set_state(p, b, BLOCK_CLEAN);
 			dirty_gone(dev, p, b->block);

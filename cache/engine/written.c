@@ -4,6 +4,7 @@
  * the cache since. See stable.c, which needs it when a SYNC of the lower device has failed.
  */
 #include "cache/engine/dev_impl.h"
+#include "cache/engine/layout.h"
 
 void epoch_raise(_Atomic uint64_t *what, uint64_t to)
 {
@@ -25,6 +26,15 @@ void block_leaves_slow(struct cache *c, const struct block_priv *bp)
 
 	if (bp->written > atomic_load_explicit(&dev->stable, memory_order_relaxed))
 		epoch_raise(&dev->left_epoch, bp->written);
+}
+
+bool dev_doubt(struct cache_dev *dev, bool doubt)
+{
+	const bool was = atomic_exchange(&dev->maybe_lost, doubt);
+
+	if (dev->slot)
+		atomic_store(&dev->slot->doubt, doubt);
+	return was;
 }
 
 void stable_left(struct cache_dev *dev)

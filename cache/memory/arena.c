@@ -8,27 +8,12 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-#include <isa-l/crc.h>
-#include "cache/memory/arena.h"
-#include "cache/memory/arena_prepare.h"
-#include "cache/memory/layout.h"
+#include "cache/memory/arena_impl.h"
 #include "events/log.h"
 
-#define ZERO_MIN KiB(64)
 #define HUGE_MIN MiB(64) /* smaller ones gain little from huge pages */
 #define PREPARE_FIRST MiB(128) /* of data before anybody uses it; the
 			        * rest comes in the background */
-
-struct arena_impl {
-	struct arena pub;
-	int fd;
-	bool huge;
-	char *file; /* to unlink */
-	char name[64];
-	struct arena_prepare prepare;
-	struct arena_range range[3];
-	struct list link; /* arenas */
-};
 
 /* Guards arena_by_id[] against other writers, both lists, and holds watchers' calls apart. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -47,7 +32,8 @@ static int open_file(struct arena_impl *im, const struct arena_conf *conf, bool 
 	int fd;
 
 	if (!conf->file)
-		return memfd_create(im->name, MFD_CLOEXEC | (huge ? MFD_HUGETLB : 0));
+		return memfd_create(im->name, MFD_CLOEXEC | MFD_ALLOW_SEALING |
+							      (huge ? MFD_HUGETLB : 0));
 	im->file = strdup(conf->file);
 	if (!im->file)
 		return -1;
@@ -101,36 +87,45 @@ static void *map_aligned(size_t len, int flags, int fd, bool align)
 	return p;
 }
 
+int arena_map(struct arena_impl *im, bool sparse)
+{
+	const int flags = MAP_SHARED | (sparse ? MAP_NORESERVE : 0);
+	void *p = map_aligned(im->pub.map_len, flags, im->fd, !im->huge);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	im->pub.map = p;
+	p = mmap(NULL, im->pub.room * sizeof(*im->pub.memo), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	im->pub.memo = p;
+	return 0;
+}
+
 /* 0 or -errno; nothing is left behind on failure. */
 static int map_file(struct arena_impl *im, const struct arena_conf *conf, bool huge)
 {
-	int flags = MAP_SHARED | (conf->sparse ? MAP_NORESERVE : 0), err;
-	void *p;
+	int err = 0;
 
+	im->huge = huge;
 	im->fd = open_file(im, conf, huge);
 	if (im->fd < 0)
 		return -errno;
 	if (ftruncate(im->fd, (off_t)im->pub.map_len) != 0)
-		goto fail;
-	p = map_aligned(im->pub.map_len, flags, im->fd, !huge);
-	if (p == MAP_FAILED)
-		goto fail;
-	im->pub.map = p;
-	im->huge = huge;
-	p = mmap(NULL, im->pub.room * sizeof(*im->pub.memo), PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
-		goto fail;
-	im->pub.memo = p;
-	return 0;
-fail:
-	err = -errno;
-	arena_unmap(im);
+		err = -errno;
+	/* Who finds it later may trust its length. A named file has no seals. */
+	im->sealed = !err && !conf->file &&
+		     fcntl(im->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
+	if (!err)
+		err = arena_map(im, conf->sparse);
+	if (err)
+		arena_unmap(im);
 	return err;
 }
 
 /* The pages of bytes [from, to) of the file. */
-static struct arena_range pages_of(const struct arena *a, uint64_t from, uint64_t to)
+struct arena_range arena_pages(const struct arena *a, uint64_t from, uint64_t to)
 {
 	const uint64_t start = ALIGN_DOWN(from, 4096ull), end = ALIGN_UP(to, 4096ull);
 
@@ -138,31 +133,32 @@ static struct arena_range pages_of(const struct arena *a, uint64_t from, uint64_
 }
 
 /* What of the file is to have memory: all but the tail, and the room. */
-static void find_ranges(struct arena_impl *im, const struct arena_super *h)
+static int find_ranges(struct arena_impl *im, const struct arena_super *h)
 {
 	const struct arena *a = &im->pub;
 	const uint64_t n = a->nblocks, first = h->data_off + PREPARE_FIRST;
 	struct arena_prepare *p = &im->prepare;
 
-	p->name = im->name;
+	im->range = calloc(3, sizeof(*im->range));
+	if (!im->range)
+		return -ENOMEM;
 	p->range = im->range;
 	if (a->room == a->nblocks) {
 		p->n = 1;
-		p->range[0] = pages_of(a, 0, h->tail_off);
+		p->range[0] = arena_pages(a, 0, h->tail_off);
 		p->range[0].done = (size_t)MIN(first, h->tail_off);
 	} else {
 		p->n = 3;
-		p->range[0] = pages_of(a, 0, h->header_off + n * sizeof(struct block));
-		p->range[1] = pages_of(a, h->extra_off, h->extra_off + n * h->extra);
-		p->range[2] = pages_of(a, h->zero_off, h->data_off + (n << h->block_shift));
+		p->range[0] = arena_pages(a, 0, h->header_off + n * sizeof(struct block));
+		p->range[1] = arena_pages(a, h->extra_off, h->extra_off + n * h->extra);
+		p->range[2] = arena_pages(a, h->zero_off, h->data_off + (n << h->block_shift));
 		p->range[0].done = p->range[0].len;
 		p->range[1].done = p->range[1].len;
 		p->range[2].done = MIN((size_t)(first - h->zero_off), p->range[2].len);
 	}
 	for (unsigned i = 0; i < p->n; i++)
 		p->len += p->range[i].len;
-	p->huge = !im->huge && p->len >= HUGE_MIN &&
-		  ((uintptr_t)a->map & (HUGE_PAGE - 1)) == 0;
+	return 0;
 }
 
 /* Memory for the headers and the first data now, for the rest (and huge pages for all, unless they
@@ -185,94 +181,14 @@ static int arena_take_id(void)
 	return -1;
 }
 
-static struct arena *arena_refuse(struct arena_impl *im, int err)
+struct arena *arena_refuse(struct arena_impl *im, int err)
 {
 	arena_prepare_stop(&im->prepare);
 	arena_unmap(im);
 	free(im->pub.present);
+	free(im->range);
 	free(im);
 	errno = err;
-	return NULL;
-}
-
-/* ---- the superblock -------------------------------------------------------------------------- */
-
-/* Where everything lies in the mapping, with room for so many blocks. */
-static struct arena_super lay_out(const struct arena_conf *conf, uint32_t room)
-{
-	struct arena_super h = { .magic = ARENA_MAGIC,
-				 .layout = ARENA_LAYOUT,
-				 .node = (uint32_t)conf->node,
-				 .block_shift = (uint32_t)__builtin_ctz(conf->block_size),
-				 .nblocks = room,
-				 .header_off = ARENA_SUPER_SIZE,
-				 .extra = conf->extra,
-				 .zero_len = MAX(ZERO_MIN, (uint64_t)conf->block_size) };
-	uint64_t data_len = (uint64_t)room << h.block_shift;
-	/* Data begins on a huge page's boundary; a small sparse arena need not care. */
-	uint64_t align = conf->sparse && data_len < HUGE_PAGE ? 4096 : HUGE_PAGE;
-
-	h.extra_off = h.header_off + (uint64_t)room * sizeof(struct block);
-	h.zero_off = ALIGN_UP(h.extra_off + (uint64_t)room * conf->extra, 4096ull);
-	h.data_off = ALIGN_UP(h.zero_off + h.zero_len, align);
-	h.tail_off = ALIGN_UP(h.data_off + data_len, align);
-	h.tail_len = ALIGN_UP((uint64_t)conf->tail, align);
-	h.length = h.tail_off + h.tail_len;
-	if (conf->says_len)
-		memcpy(h.owner, conf->says, conf->says_len);
-	return h;
-}
-
-/* @page is a whole page; its own field counts as 0. */
-static uint32_t super_sum(const void *page)
-{
-	const struct arena_super *h = page;
-	uint8_t copy[ARENA_SUPER_SIZE];
-
-	memcpy(copy, page, sizeof(copy));
-	((struct arena_super *)(void *)copy)->checksum = 0;
-	memset(((struct arena_super *)(void *)copy)->live, 0, sizeof(h->live));
-	return crc32_iscsi(copy, (int)sizeof(copy), ~0u);
-}
-
-static void write_super(struct arena *a, const struct arena_super *h)
-{
-	struct arena_super *to = a->map;
-
-	*to = *h;
-	to->checksum = super_sum(to);
-}
-
-const struct arena_super *arena_super(const struct arena *a)
-{
-	return a->map;
-}
-
-_Atomic uint32_t *arena_live(const struct arena *a)
-{
-	return ((struct arena_super *)a->map)->live;
-}
-
-const char *arena_super_wrong(const void *page, uint64_t length)
-{
-	const struct arena_super *h = page;
-	uint64_t n, data;
-
-	if (length < ARENA_SUPER_SIZE || memcmp(h->magic, ARENA_MAGIC, sizeof(h->magic)))
-		return "not an arena";
-	if (h->layout != ARENA_LAYOUT)
-		return "an arena of another version";
-	if (h->checksum != super_sum(page))
-		return "wrong checksum";
-	n = h->nblocks;
-	data = n << (h->block_shift & 31);
-	if (!n || n == BLOCK_NONE || h->block_shift < 12 || h->block_shift > 20 || h->extra % 8 ||
-	    h->length != length || h->header_off != ARENA_SUPER_SIZE ||
-	    h->extra_off != h->header_off + n * sizeof(struct block) ||
-	    h->zero_off < h->extra_off + n * h->extra || h->data_off < h->zero_off + h->zero_len ||
-	    h->data_off > length || h->tail_off < h->data_off + data || h->tail_off > length ||
-	    h->tail_len != length - h->tail_off)
-		return "parts that overlap or are not there";
 	return NULL;
 }
 
@@ -282,10 +198,40 @@ const char *arena_super_wrong(const void *page, uint64_t length)
 static int map_room(struct arena_impl *im, const struct arena_conf *conf, uint32_t room,
 		    bool huge, struct arena_super *h)
 {
-	*h = lay_out(conf, room);
+	*h = arena_lay_out(conf, room);
 	im->pub.room = room;
 	im->pub.map_len = h->length;
 	return map_file(im, conf, huge);
+}
+
+void arena_place(struct arena_impl *im, const struct arena_conf *conf, const struct arena_super *h)
+{
+	struct arena *a = &im->pub;
+	uint8_t *map = a->map;
+	int err;
+
+	a->hdr = (struct block *)(map + h->header_off);
+	a->extra = h->extra ? map + h->extra_off : NULL;
+	a->zero = map + h->zero_off;
+	a->zero_len = (uint32_t)h->zero_len;
+	a->data = map + h->data_off;
+	a->tail = h->tail_len ? map + h->tail_off : NULL;
+	if (!im->huge && (uint64_t)a->nblocks << a->block_shift >= HUGE_PAGE)
+		madvise(map, a->map_len, MADV_HUGEPAGE); /* a wish; plain pages serve too */
+	madvise(map, a->map_len, MADV_DONTFORK);
+	/* Users' data is not for core files; the headers are (tools/gdb/tgtd.py reads them). */
+	madvise(map + h->data_off, h->tail_off - h->data_off, MADV_DONTDUMP);
+	if (conf->topo && conf->node >= 0) {
+		err = topology_bind_memory(conf->topo, map, a->map_len, conf->node);
+		if (!err)
+			err = topology_bind_memory(conf->topo, a->memo,
+						   a->room * sizeof(*a->memo), conf->node);
+		if (err)
+			log_warn("%s: cannot bind memory to node %d: %s", im->name, conf->node,
+				 strerror(-err));
+	}
+	im->prepare.os_node = mem_where_node(conf->topo, conf->node);
+	im->prepare.locks = conf->lock;
 }
 
 /* The memory of the arena, bound to its node. 0, or -errno after a line in the log. */
@@ -296,7 +242,7 @@ static int get_memory(struct arena_impl *im, const struct arena_conf *conf, stru
 	struct arena *a = &im->pub;
 	int err = -EINVAL;
 
-	*h = lay_out(conf, conf->nblocks);
+	*h = arena_lay_out(conf, conf->nblocks);
 	a->map_len = h->length;
 	if (!conf->sparse && a->map_len > avail) {
 		log_error("%s: %zu MiB of memory wanted, but only %llu MiB are to be had "
@@ -320,25 +266,10 @@ static int get_memory(struct arena_impl *im, const struct arena_conf *conf, stru
 					   "");
 		return err;
 	}
-	if (!im->huge && data_len >= HUGE_PAGE)
-		madvise(a->map, a->map_len, MADV_HUGEPAGE); /* a wish; plain pages serve too */
-	madvise(a->map, a->map_len, MADV_DONTFORK);
-	/* Users' data is not for core files; the headers are (tools/gdb/tgtd.py reads them). */
-	madvise((uint8_t *)a->map + h->data_off, h->tail_off - h->data_off, MADV_DONTDUMP);
-	if (conf->topo && conf->node >= 0) {
-		err = topology_bind_memory(conf->topo, a->map, a->map_len, conf->node);
-		if (!err)
-			err = topology_bind_memory(conf->topo, a->memo,
-						   a->room * sizeof(*a->memo), conf->node);
-		if (err)
-			log_warn("%s: cannot bind memory to node %d: %s", im->name, conf->node,
-				 strerror(-err));
-	}
-	im->prepare.os_node = mem_where_node(conf->topo, conf->node);
-	im->prepare.locks = conf->lock;
+	arena_place(im, conf, h);
 	if (conf->prefault && !conf->sparse) {
-		find_ranges(im, h);
-		err = prefault(im);
+		err = find_ranges(im, h);
+		err = err ? err : prefault(im);
 	}
 	if (err)
 		log_error("%s: memory ran out while preparing %zu MiB: %s", im->name,
@@ -346,8 +277,7 @@ static int get_memory(struct arena_impl *im, const struct arena_conf *conf, stru
 	return err;
 }
 
-/* It is there for others from here on. 0, or -ENOSPC after a line in the log. */
-static int publish(struct arena_impl *im)
+int arena_publish(struct arena_impl *im)
 {
 	struct arena *a = &im->pub;
 	struct arena_watcher *w;
@@ -361,7 +291,7 @@ static int publish(struct arena_impl *im)
 		return -ENOSPC;
 	}
 	a->id = (uint16_t)id;
-	if (!a->sparse)
+	if (!a->sparse && !im->found)
 		for (uint32_t i = 0; i < a->nblocks; i++)
 			arena_block_init(a, i);
 	arena_by_id[id] = a;
@@ -390,12 +320,10 @@ static int count_pieces(struct arena *a, uint32_t piece)
 	return 0;
 }
 
-struct arena *arena_create(const struct arena_conf *conf)
+struct arena_impl *arena_begin(const struct arena_conf *conf)
 {
 	struct arena_impl *im = calloc(1, sizeof(*im));
-	struct arena_super h;
 	struct arena *a;
-	int err;
 
 	if (!im)
 		return NULL;
@@ -405,6 +333,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 	im->fd = -1;
 	pthread_mutex_init(&im->prepare.lock, NULL);
 	snprintf(im->name, sizeof(im->name), "%s", conf->name ? conf->name : "arena");
+	im->prepare.name = im->name;
 	list_init(&im->link);
 	a = &im->pub;
 	a->node = conf->node;
@@ -413,30 +342,51 @@ struct arena *arena_create(const struct arena_conf *conf)
 	a->sparse = conf->sparse;
 	a->release = conf->release;
 	a->owner = conf->owner;
+	return im;
+}
 
+/* After the watchers: what they have pinned has its memory, in the pages it has to stay in. */
+void arena_prepare_rest(struct arena_impl *im, const struct arena_conf *conf)
+{
+	struct arena_prepare *p = &im->prepare;
+
+	if (!conf->prefault || conf->sparse)
+		return;
+	p->huge = !im->huge && p->len >= HUGE_MIN &&
+		  ((uintptr_t)im->pub.map & (HUGE_PAGE - 1)) == 0;
+	if (p->huge || p->locks || im->range[p->n - 1].done < im->range[p->n - 1].len)
+		arena_prepare_start(p);
+	else
+		arena_prepare_look(p);
+}
+
+struct arena *arena_create(const struct arena_conf *conf)
+{
+	struct arena_impl *im = arena_begin(conf);
+	struct arena_super h;
+	struct arena *a;
+	int err;
+
+	if (!im)
+		return NULL;
+	a = &im->pub;
 	err = get_memory(im, conf, &h);
 	if (err)
 		return arena_refuse(im, -err);
-	a->hdr = (struct block *)((uint8_t *)a->map + h.header_off);
-	a->extra = conf->extra ? (uint8_t *)a->map + h.extra_off : NULL;
-	a->zero = (uint8_t *)a->map + h.zero_off;
-	a->zero_len = (uint32_t)h.zero_len;
-	a->data = (uint8_t *)a->map + h.data_off;
-	a->tail = h.tail_len ? (uint8_t *)a->map + h.tail_off : NULL;
-	write_super(a, &h);
+	arena_write_super(a, &h);
 	err = conf->piece ? count_pieces(a, conf->piece) : 0;
-	err = err ? err : publish(im);
+	err = err ? err : arena_publish(im);
 	if (err)
 		return arena_refuse(im, -err);
-	/* After the watchers: what they have pinned has its memory, in
-	 * the pages it has to stay in. */
-	if (conf->prefault && !conf->sparse &&
-	    (im->prepare.huge || im->prepare.locks ||
-	     im->range[im->prepare.n - 1].done < im->range[im->prepare.n - 1].len))
-		arena_prepare_start(&im->prepare);
-	else if (conf->prefault && !conf->sparse)
-		arena_prepare_look(&im->prepare);
+	arena_prepare_rest(im, conf);
 	return a;
+}
+
+int arena_fd(const struct arena *a)
+{
+	const struct arena_impl *im = container_of(a, struct arena_impl, pub);
+
+	return im->sealed && !im->huge ? im->fd : -1;
 }
 
 bool arena_ready(const struct arena *a)
@@ -467,6 +417,7 @@ void arena_destroy(struct arena *a)
 	arena_prepare_stop(&im->prepare);
 	arena_unmap(im);
 	free(a->present);
+	free(im->range);
 	free(im);
 }
 
@@ -615,6 +566,15 @@ static void return_memory(struct arena_impl *im, const struct arena_range *r)
 		      r->at - (uint8_t *)im->pub.map, (off_t)r->len))
 		log_ratelimited(LOG_LVL_WARN, "%s: %zu KiB of memory cannot be given back: %s",
 				im->name, r->len >> 10, strerror(errno));
+}
+
+void arena_give_back(struct arena_impl *im, uint32_t from, uint32_t n)
+{
+	struct arena_range r[OF_BLOCKS];
+
+	parts_of(&im->pub, from, n, false, r);
+	for (unsigned i = 0; i < 3; i++) /* not the memos */
+		return_memory(im, &r[i]);
 }
 
 /* The part of [*from, end) that lies in one piece: its number; *n: how many blocks. */

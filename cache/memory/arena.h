@@ -41,6 +41,31 @@ struct arena_conf {
 /* NULL with errno; logs why in words an admin understands (limits, what would fit). Any thread that
  * may block (start-up, or the helper that opens stores). */
 struct arena *arena_create(const struct arena_conf *conf) must_check;
+
+/* The first page of the file of an arena that an earlier process has left (layout.h). */
+struct arena_found {
+	uint8_t page[4096] __attribute__((aligned(8)));
+};
+/* Is @fd such a file, all of which may be trusted to be there? Maps nothing. 0, or -EBADMSG and in
+ * @why a reason. Any thread that may block. */
+int arena_found(int fd, struct arena_found *f, char *why, size_t len) must_check;
+/* Blocks [first, first + n). */
+struct arena_extent {
+	uint32_t first, n;
+};
+/*
+ * The same as arena_create() from the file @fd of such an arena, whose superblock is @f: headers,
+ * maps and data are as they were left. It is for the owner to make of the headers what holds in
+ * this process: arena_block_init(), references, links. Blocks of @there (@nthere extents, ascending
+ * and apart from each other) are there; what memory others have is given back. Of @conf, file,
+ * tail, says and room say nothing. The arena has @fd from now on. NULL with errno and a line in the
+ * log: @fd is the caller's, and the blocks that are there have not changed.
+ */
+struct arena *arena_attach(const struct arena_conf *conf, int fd, const struct arena_found *f,
+			   const struct arena_extent *there, uint32_t nthere) must_check;
+/* The arena's file, to be handed to a later process; it stays the arena's. -1: it cannot be found
+ * again (a named file, hugetlbfs). Any thread. */
+int arena_fd(const struct arena *a);
 /* All blocks must be without references. Any thread that may block. */
 void arena_destroy(struct arena *a);
 /* Gives header @index of a sparse arena its identity, before its first

@@ -18,8 +18,8 @@
  *   generation  of two headers with one key the higher one wins, sector by sector
  *   maps        which sectors are valid, and which are dirty: newer than the store
  *
- * and of nothing else: references, state, flags and links are rebuilt. A header of device 0 was
- * never used, or its memory has gone since.
+ * and of nothing else: references, state and links are rebuilt, flags are a hint. A header of
+ * device 0 was never used, or its memory has gone since.
  *
  * The maps of a block are words of 64 sectors. Blocks of up to 32 KiB have *valid* and *dirty* in
  * their header (owner_word[0..3]), so that a hit reads one line; larger ones have them among the
@@ -39,6 +39,9 @@
  *   remove    block = BLOCK_NO_NUMBER; then the rest
  *   flush     in I/O, before the store is asked; dirty and in I/O go after it has answered
  *   fill      valid, after the store has answered
+ *   in place  sectors that are valid change when there is a copy of what they become: in a second
+ *             header of the same key and a higher generation, or where the owner says
+ *   others    who has the store change what is below valid sectors (DISCARD) takes them away first
  */
 #ifndef CACHE_MEMORY_LAYOUT_H
 #define CACHE_MEMORY_LAYOUT_H
@@ -47,7 +50,7 @@
 #include "events/base.h"
 
 #define ARENA_MAGIC "tgtarena"
-#define ARENA_LAYOUT 4 /* raised by whoever changes anything above */
+#define ARENA_LAYOUT 5 /* raised by whoever changes anything above */
 #define ARENA_SUPER_SIZE 4096
 #define ARENA_OWNER_MAX 512
 #define ARENA_LIVE 64
@@ -69,6 +72,13 @@ struct arena_super {
 static_assert(sizeof(struct arena_super) <= ARENA_SUPER_SIZE, "one page");
 
 struct arena;
+
+/* What was stored before is in the file before what is stored after, wherever the process dies: the
+ * compiler keeps the order. */
+static inline void arena_order(void)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+}
 
 /* Any thread. */
 const struct arena_super *arena_super(const struct arena *a);

@@ -125,6 +125,26 @@ static void size_lines(struct adm_out *out, const struct cache_info *i)
 		out_puts(out, "    Memory: locked\n");
 }
 
+/* What an earlier process had left. */
+static void found_lines(struct adm_out *out)
+{
+	struct cache_found f;
+
+	cache_get_found(adm.conf.cache, &f);
+	if (!f.given)
+		return;
+	out_printf(out,
+		   "    Found: %" PRIu64 " blocks of %u stores, %" PRIu64
+		   " KiB dirty, taken over in %" PRIu64 " ms\n",
+		   f.blocks, f.stores, f.dirty_bytes >> 10, (uint64_t)(f.took_ns / NSEC_PER_MSEC));
+	if (f.damaged)
+		out_printf(out, "    Found damaged: %" PRIu64 "\n", f.damaged);
+	if (f.waiting_stores)
+		out_printf(out,
+			   "    Waiting: %" PRIu64 " KiB of %u stores that are not open yet\n",
+			   f.waiting_bytes >> 10, f.waiting_stores);
+}
+
 enum adm_status cache_verb_show(struct adm_call *call)
 {
 	struct adm_out *out = &call->out;
@@ -149,6 +169,7 @@ enum adm_status cache_verb_show(struct adm_call *call)
 		   i.max_len >> 10,
 		   cache_affinity_name(i.affinity));
 	size_lines(out, &i);
+	found_lines(out);
 	choice_line(out, &i);
 	threshold_line(out, "Threshold", i.threshold);
 	threshold_line(out, "Threshold of misses", i.miss_threshold);

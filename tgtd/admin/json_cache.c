@@ -58,6 +58,27 @@ static void set_size(json_t *doc, const struct cache_info *i)
 	doc_set(doc, "memory", memory);
 }
 
+/* What an earlier process had left; null: nothing. */
+static json_t *found_object(void)
+{
+	struct cache_found f;
+	json_t *o;
+
+	cache_get_found(adm.conf.cache, &f);
+	if (!f.given)
+		return json_null();
+	o = json_object();
+	doc_set_int(o, "blocks", f.blocks);
+	doc_set_int(o, "stores", f.stores);
+	doc_set_int(o, "dirty_bytes", f.dirty_bytes);
+	doc_set_int(o, "finished", f.redone);
+	doc_set_int(o, "damaged", f.damaged);
+	doc_set_int(o, "took_ns", f.took_ns);
+	doc_set_int(o, "waiting_stores", f.waiting_stores);
+	doc_set_int(o, "waiting_bytes", f.waiting_bytes);
+	return o;
+}
+
 enum adm_status json_cache(struct adm_call *call)
 {
 	json_t *doc = json_object(), *thresholds = json_object(), *nodes = json_array();
@@ -85,6 +106,7 @@ enum adm_status json_cache(struct adm_call *call)
 	set_measured(doc, "remote_bytes_per_second", i.remote_mbps, 1000000);
 	set_measured(doc, "local_header_ps", i.local_line_ps, 1);
 	set_measured(doc, "remote_header_ps", i.remote_line_ps, 1);
+	doc_set(doc, "found", found_object());
 	for (uint32_t n = 0; n < i.nodes; n++) {
 		struct mem_where arena, index;
 		json_t *row = json_object();

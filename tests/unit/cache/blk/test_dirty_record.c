@@ -271,7 +271,7 @@ START_TEST(damaged)
 	fwrite(text, 1, n, f);
 	fclose(f);
 	load();
-	replace("tgtd-dirty 1", "tgtd-dirty 2");
+	replace("tgtd-dirty 2", "tgtd-dirty 3");
 	store();
 	ck_assert(doubt(id[0], id[1], id[2]));
 	/* Not a file at all. */

@@ -90,7 +90,9 @@ static void setup(void)
 	memset(hdr, 0, (N + 10) * sizeof(*hdr));
 	for (uint32_t i = 0; i < N + 10; i++)
 		hdr[i].index = i;
-	ck_assert_int_eq(part_init(&p, 3, hdr, priv, maps, 1, 5, N, N, NULL), 0);
+	ck_assert_int_eq(
+		part_init(&p, 3, hdr, priv, maps, 1, &(struct part_run){ 5, N }, 1, N, NULL), 0);
+	part_free_all(&p);
 	ck_assert_uint_eq(p.count[BLOCK_FREE], N);
 }
 

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Arenas that an earlier process has left, as a whole. See attach_impl.h. */
+#include "cache/engine/attach_impl.h"
+#include "events/thread.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- can they be true? ----------------------------------------------------------------------- */
+
+static int attach_bad(char *why, size_t len, const char *fmt, ...) printf_like(3, 4);
+static int attach_bad(char *why, size_t len, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, len, fmt, ap);
+	va_end(ap);
+	return -EBADMSG;
+}
+
+static const struct arena_super *super_of(const struct attach_node *n)
+{
+	return (const void *)n->super.page;
+}
+
+static const struct cache_super *says_of(const struct attach_node *n)
+{
+	return (const void *)super_of(n)->owner;
+}
+
+static bool power_of_two(uint64_t v, uint64_t from, uint64_t to)
+{
+	return v >= from && v <= to && !(v & (v - 1));
+}
+
+/* What one arena says of the whole, by itself. NULL: it can be true. */
+static const char *says_wrong(const struct arena_super *h, const struct cache_super *s)
+{
+	const uint32_t block = 1u << h->block_shift, words = ((block >> SECTOR_SHIFT) + 63) / 64;
+	uint32_t has[TOPO_MAX_NODES] = { 0 };
+
+	if (memcmp(s->magic, CACHE_MAGIC, sizeof(s->magic)))
+		return "no cache's";
+	if (!s->nodes || s->nodes > TOPO_MAX_NODES || s->index >= s->nodes || !s->cookie ||
+	    !power_of_two(s->group, 1, CACHE_IO_BLOCKS) ||
+	    !power_of_two(s->parts, 1, CACHE_NODE_PARTS_MAX) ||
+	    !power_of_two(s->run_align, 1, GiB(1) / block) ||
+	    (uint64_t)s->run_align * block < MiB(2) ||
+	    !power_of_two(s->max_len, KiB(64), CACHE_REQ_LEN) ||
+	    !cache_len_fits(s->max_len, block, s->group) || s->run < s->nodes ||
+	    s->run > CACHE_RUN_MAX || s->slots != (s->index ? 0 : CACHE_SLOTS) ||
+	    h->extra != part_map_stride(words) * sizeof(uint64_t))
+		return "it says of itself what cannot be";
+	if (s->redo_size != redo_size(block) || s->redo_off % CACHE_LINE ||
+	    s->redo_off < s->slots * sizeof(struct cache_slot) || s->redo_off > h->tail_len ||
+	    (uint64_t)s->parts * s->redo_size > h->tail_len - s->redo_off)
+		return "its tail is not what it says";
+	for (uint32_t i = 0; i < s->run; i++) {
+		if (s->node_of[i] >= s->nodes)
+			return "it says of itself what cannot be";
+		has[s->node_of[i]]++;
+	}
+	for (uint32_t i = 0; i < s->nodes; i++)
+		if (!has[i] || has[i] > UINT8_MAX)
+			return "it says of itself what cannot be";
+	return NULL;
+}
+
+/* The runs, from arena_super.live. NULL: they can be true. */
+static const char *find_runs(struct attach_node *n)
+{
+	const struct arena_super *h = super_of(n);
+	const struct cache_super *s = says_of(n);
+	uint64_t first = 0;
+
+	for (n->nruns = 0; n->nruns < PART_RUNS && h->live[n->nruns]; n->nruns++) {
+		const uint64_t each = h->live[n->nruns];
+		const uint32_t have = h->live[PART_RUNS + n->nruns];
+
+		if (have > each || first + each * s->parts > h->nblocks)
+			return "it has more blocks than room";
+		n->run[n->nruns] = (struct node_run){ (uint32_t)first, (uint32_t)each };
+		n->have[n->nruns] = have;
+		n->part_blocks += have;
+		first = ALIGN_UP(first + each * s->parts, (uint64_t)s->run_align);
+		if (first > h->nblocks)
+			first = h->nblocks; /* the last one */
+	}
+	/* A run may be about to come, or to go; not one before the last. */
+	for (uint32_t r = 0; r + 1 < n->nruns; r++)
+		if (n->have[r] != n->run[r].each && n->have[r + 1])
+			return "a run in the middle is not whole";
+	while (n->nruns > 1 && !n->have[n->nruns - 1])
+		n->nruns--;
+	if (!n->nruns || n->part_blocks < cache_part_least(s->max_len, 1u << h->block_shift))
+		return "it has too few blocks";
+	return NULL;
+}
+
+/* Of which blocks they are. 0 or -ENOMEM. */
+static int find_there(struct attach_node *n)
+{
+	const uint32_t parts = says_of(n)->parts;
+
+	n->there = calloc((size_t)parts * n->nruns, sizeof(*n->there));
+	if (!n->there)
+		return -ENOMEM;
+	for (uint32_t r = 0; r < n->nruns; r++)
+		for (uint32_t i = 0; i < parts; i++) {
+			const uint32_t first = n->run[r].first + i * n->run[r].each;
+			struct arena_extent *last = n->nthere ? &n->there[n->nthere - 1] : NULL;
+
+			if (!n->have[r])
+				continue;
+			if (last && last->first + last->n == first)
+				last->n += n->have[r];
+			else
+				n->there[n->nthere++] = (struct arena_extent){ first, n->have[r] };
+		}
+	return 0;
+}
+
+/* All of them are of one cache, and that is all of it. */
+static int agree(const struct attach *a, char *why, size_t len)
+{
+	const struct cache_super *first = says_of(&a->node[0]);
+
+	if (first->nodes != a->nnodes)
+		return attach_bad(why, len, "there are %u of its %u arenas", a->nnodes,
+				  first->nodes);
+	for (uint32_t i = 0; i < a->nnodes; i++) {
+		const struct cache_super *s = says_of(&a->node[i]);
+
+		if (s->index != i || s->cookie != first->cookie || s->nodes != first->nodes ||
+		    s->group != first->group || s->parts != first->parts || s->run != first->run ||
+		    s->max_len != first->max_len ||
+		    super_of(&a->node[i])->block_shift != super_of(&a->node[0])->block_shift ||
+		    memcmp(s->node_of, first->node_of, sizeof(s->node_of)))
+			return attach_bad(why, len,
+					  "node %d: it is of another cache, or of another node",
+					  a->node[i].topo_node);
+	}
+	return 0;
+}
+
+static int look_at(struct attach_node *n, char *why, size_t len)
+{
+	char what[128];
+	const char *wrong = what;
+
+	if (!arena_found(n->fd, &n->super, what, sizeof(what)))
+		wrong = says_wrong(super_of(n), says_of(n));
+	if (!wrong)
+		wrong = find_runs(n);
+	return wrong ? attach_bad(why, len, "node %d: %s", n->topo_node, wrong) : 0;
+}
+
+/* ---- the cache that they make ---------------------------------------------------------------- */
+
+/* Is the node's part of it as it would be anew? Only said: what is there stays as it is. */
+static void say_difference(const char *what, uint64_t asked, uint64_t is)
+{
+	if (asked && asked != is)
+		log_notice("cache: %s=%llu has no effect: what an earlier process left has %llu",
+			   what, (unsigned long long)asked, (unsigned long long)is);
+}
+
+static void follow(const struct attach *a, struct cache_conf *conf, struct cache_plan *plan)
+{
+	const struct cache_super *s = says_of(&a->node[0]);
+	const uint32_t block = 1u << super_of(&a->node[0])->block_shift;
+	uint64_t blocks = 0, nodes = 0;
+
+	for (uint32_t i = 0; i < a->nnodes; i++) {
+		blocks += (uint64_t)a->node[i].part_blocks * s->parts;
+		nodes |= 1ull << a->node[i].topo_node;
+	}
+	say_difference("block", conf->block, block);
+	say_difference("group", conf->group, s->group);
+	say_difference("partitions", conf->partitions, s->parts);
+	say_difference("nodes (as a mask)", conf->node_mask, nodes);
+	if (conf->size && conf->size / MiB(1) != blocks * block / MiB(1))
+		log_notice("cache: what an earlier process left has %llu MiB, not %llu: `tgtadm "
+			   "--mode cache --op update --name size' changes that",
+			   (unsigned long long)(blocks * block >> 20),
+			   (unsigned long long)(conf->size >> 20));
+	conf->size = blocks * block;
+	conf->block = block;
+	conf->group = s->group;
+	conf->partitions = s->parts;
+	conf->node_mask = nodes;
+	cache_conf_rest(conf);
+	*plan = (struct cache_plan){ .max_len = s->max_len, .run = s->run, .room = 1, .attach = a };
+	for (uint32_t i = 0; i < s->run; i++)
+		plan->share[s->node_of[i]]++;
+}
+
+int attach_plan(struct cache_conf *conf, struct cache_plan *plan, char *why, size_t len)
+{
+	struct attach *a = calloc(1, sizeof(*a));
+	int rc = a ? 0 : -ENOMEM;
+
+	for (unsigned t = 0; t < conf->topo->nnodes && !rc; t++) {
+		struct attach_node *n = &a->node[a->nnodes];
+
+		if (conf->arena_fd[t] < 0)
+			continue;
+		n->fd = conf->arena_fd[t];
+		n->topo_node = (int)t;
+		a->nnodes++;
+		rc = look_at(n, why, len);
+	}
+	if (!rc)
+		rc = agree(a, why, len);
+	for (uint32_t i = 0; a && i < a->nnodes && !rc; i++)
+		rc = find_there(&a->node[i]);
+	if (rc == -ENOMEM)
+		snprintf(why, len, "%s", strerror(ENOMEM));
+	if (rc) {
+		attach_free(a);
+		return rc;
+	}
+	a->cookie = says_of(&a->node[0])->cookie;
+	follow(a, conf, plan);
+	return 0;
+}
+
+void attach_free(const struct attach *a)
+{
+	for (uint32_t i = 0; a && i < a->nnodes; i++)
+		free(a->node[i].there);
+	free((void *)(uintptr_t)a);
+}
+
+/* ---- whose blocks they are ------------------------------------------------------------------- */
+
+static bool slot_true(const struct cache_slot *s)
+{
+	return s->checksum == cache_slot_sum(s) && s->store_id[0] &&
+	       memchr(s->store_id, 0, sizeof(s->store_id));
+}
+
+static void devs_add(struct attach_devs *t, struct cache_dev *dev)
+{
+	uint32_t i = (uint32_t)cache_mix(dev->identity);
+
+	while (t->of[i & t->mask].identity)
+		i++;
+	t->of[i & t->mask] = (struct attach_dev){ dev->identity, dev };
+}
+
+/* A device for each slot that can be true. 0 or -ENOMEM. */
+static int make_devs(struct cache *c, struct attach_devs *t, struct attach_count *n)
+{
+	struct cache_slot *slot = (void *)c->node[0].arena->tail;
+
+	t->mask = 4 * CACHE_SLOTS - 1;
+	t->of = calloc(t->mask + 1, sizeof(*t->of));
+	if (!t->of)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < CACHE_SLOTS; i++) {
+		struct cache_dev *dev;
+
+		if (!slot[i].identity)
+			continue;
+		if (!slot_true(&slot[i]) || attach_dev_of(t, slot[i].identity) ||
+		    dev_found_as(c, slot[i].store_id)) {
+			n->damaged++;
+			slot[i].identity = 0;
+			continue;
+		}
+		dev = dev_make_found(c, (uint16_t)(i + 1), &slot[i]);
+		if (!dev)
+			return -ENOMEM;
+		devs_add(t, dev);
+		c->found.stores++;
+	}
+	return 0;
+}
+
+/* ---- swaps of several blocks ----------------------------------------------------------------- */
+
+/* Which page has block @k of the swap; NULL: that cannot be. */
+static struct block *swap_page(struct cache *c, const struct cache_redo *r,
+			       const struct cache_dev *dev, uint64_t k, struct partition **in)
+{
+	const uint32_t node = (uint32_t)(r->at[k] >> 32), i = (uint32_t)r->at[k];
+	struct partition *p = dev_part(dev, r->first + k);
+
+	*in = p;
+	if (node >= c->nnodes || p->node != &c->node[node] || !part_run_end(p, i))
+		return NULL;
+	return &p->hdr[i];
+}
+
+static bool swap_true(struct cache *c, const struct cache_redo *r, const struct cache_dev *dev,
+		      uint64_t n)
+{
+	const uint32_t sectors = c->geo.sectors;
+	struct partition *p;
+
+	if (!dev || n < 2 || n > CACHE_SWAP_MAX || r->first >= 1ull << (63 - c->geo.block_shift) ||
+	    r->head >= sectors || !r->tail || r->tail > sectors)
+		return false;
+	for (uint64_t k = 0; k < n; k++)
+		if (!swap_page(c, r, dev, k, &p))
+			return false;
+	return true;
+}
+
+/* It has begun, so all of it is done: a block that is not what it should be yet, or any more since
+ * its content was merged into another, becomes the newest of its key. */
+static void swap_redo(struct cache *c, const struct attach_devs *t, const struct cache_redo *r,
+		      const struct cache_dev *dev, uint64_t n)
+{
+	for (uint64_t k = 0; k < n; k++) {
+		struct partition *p;
+		struct block *b = swap_page(c, r, dev, k, &p);
+		const uint64_t block = r->first + k;
+
+		if (index_is(b, dev->identity, block))
+			continue;
+		b->block = BLOCK_NO_NUMBER;
+		arena_order();
+		memset(page_in_io(p, b), 0, p->map_words * sizeof(uint64_t));
+		memset(block_valid(p, b), 0, 2 * p->map_words * sizeof(uint64_t));
+		sector_map_set(block_dirty(p, b), k ? 0 : r->head,
+			       k == n - 1 ? r->tail : c->geo.sectors);
+		sector_map_set(block_valid(p, b), k ? 0 : r->head,
+			       k == n - 1 ? r->tail : c->geo.sectors);
+		b->generation = attach_newest(t, p) + 1;
+		b->device = dev->identity;
+		arena_order();
+		b->block = block;
+		arena_order();
+	}
+}
+
+static void redo_swaps(struct cache *c, const struct attach_devs *t, struct attach_count *n)
+{
+	for (uint32_t i = 0; i < c->nparts; i++) {
+		struct cache_redo *r = c->part[i]->redo;
+		const uint64_t blocks = atomic_load(&r->swap);
+		const struct cache_dev *dev = blocks ? attach_dev_of(t, r->identity) : NULL;
+
+		if (!blocks)
+			continue;
+		if (swap_true(c, r, dev, blocks)) {
+			swap_redo(c, t, r, dev, blocks);
+			n->redone++;
+		} else {
+			n->damaged++;
+		}
+		arena_order();
+		atomic_store(&r->swap, 0);
+	}
+}
+
+/* ---- partition by partition ------------------------------------------------------------------ */
+
+#define THREADS_MAX 16u
+
+struct attach_work {
+	struct cache *c;
+	const struct attach_devs *devs;
+	_Atomic uint32_t next;
+	pthread_mutex_t lock; /* of sum */
+	struct attach_count sum;
+};
+
+static void *attach_work_run(void *arg)
+{
+	struct attach_work *w = arg;
+	struct attach_count n = { 0 };
+
+	for (uint32_t i; (i = atomic_fetch_add(&w->next, 1)) < w->c->nparts;)
+		attach_part(w->c->part[i], w->devs, &n);
+	pthread_mutex_lock(&w->lock);
+	w->sum.blocks += n.blocks;
+	w->sum.dirty_sectors += n.dirty_sectors;
+	w->sum.redone += n.redone;
+	w->sum.damaged += n.damaged;
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+/* The calling thread, and as many more as there are processors for. */
+static void work_all(struct attach_work *w)
+{
+	const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint32_t want = w->c->stepped || cpus < 2 ? 0 : MIN((uint32_t)cpus - 1, THREADS_MAX);
+	pthread_t thread[THREADS_MAX];
+	uint32_t n = 0;
+	sigset_t before;
+
+	want = MIN(want, w->c->nparts - 1);
+	thread_block_signals(&before);
+	while (n < want && pthread_create(&thread[n], NULL, attach_work_run, w) == 0)
+		n++;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	attach_work_run(w);
+	while (n)
+		pthread_join(thread[--n], NULL);
+}
+
+static void say_found(const struct cache_found *f)
+{
+	log_notice("cache: an earlier process's is taken over: %llu blocks of %u stores, %llu KiB "
+		   "of them dirty, in %llu ms",
+		   (unsigned long long)f->blocks, f->stores,
+		   (unsigned long long)(f->dirty_bytes >> 10),
+		   (unsigned long long)(f->took_ns / NSEC_PER_MSEC));
+	if (f->redone)
+		log_info("cache: %llu changes were under way when it ended: they are whole now",
+			 (unsigned long long)f->redone);
+	if (f->damaged)
+		log_error("cache: %llu things in what the earlier process left cannot be true: "
+			  "what they were about is forgotten",
+			  (unsigned long long)f->damaged);
+}
+
+int attach_rebuild(struct cache *c, const struct attach *a)
+{
+	const uint64_t begin = clock_now_ns();
+	struct attach_devs devs = { 0 };
+	struct attach_work w = { .c = c, .devs = &devs };
+	int rc = make_devs(c, &devs, &w.sum);
+
+	if (!rc) {
+		redo_swaps(c, &devs, &w.sum);
+		pthread_mutex_init(&w.lock, NULL);
+		work_all(&w);
+		pthread_mutex_destroy(&w.lock);
+		c->found.taken = true;
+		c->found.blocks = w.sum.blocks;
+		c->found.dirty_bytes = w.sum.dirty_sectors << SECTOR_SHIFT;
+		c->found.redone = w.sum.redone;
+		c->found.damaged = w.sum.damaged;
+		c->found.took_ns = clock_now_ns() - begin;
+		say_found(&c->found);
+	}
+	free(devs.of);
+	return rc;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The headers of one partition, as an earlier process has left them. See attach_impl.h. */
+#include "cache/engine/attach_impl.h"
+#include "cache/engine/io_impl.h"
+#include "cache/engine/reclaim_impl.h"
+
+#define GENERATION_MAX (1ull << 62) /* none ever gets there */
+
+struct cache_dev *attach_dev_of(const struct attach_devs *t, uint64_t identity)
+{
+	for (uint32_t i = (uint32_t)cache_mix(identity);; i++) {
+		const struct attach_dev *d = &t->of[i & t->mask];
+
+		if (!d->identity || d->identity == identity)
+			return d->dev;
+	}
+}
+
+struct cache_dev *attach_owner(const struct attach_devs *t, const struct partition *p,
+			       uint64_t identity, uint64_t block)
+{
+	const struct cache_map *m = &p->node->cache->map;
+	struct cache_dev *dev;
+
+	if (!identity || block >= 1ull << (63 - m->block_shift))
+		return NULL;
+	dev = attach_dev_of(t, identity);
+	return dev && cache_map_part(m, dev->map_offset, block) == p->id ? dev : NULL;
+}
+
+uint64_t attach_newest(const struct attach_devs *t, const struct partition *p)
+{
+	uint64_t newest = 0;
+
+	for (uint32_t k = 0; k < p->nblocks; k++) {
+		const struct block *b = &p->hdr[part_nth(p, k)];
+
+		if (b->generation > newest && b->generation < GENERATION_MAX &&
+		    attach_owner(t, p, b->device, b->block))
+			newest = b->generation;
+	}
+	return newest;
+}
+
+/* A write in place was under way: now it has been done. */
+static void redo_in_place(struct partition *p, const struct attach_devs *t, struct attach_count *n)
+{
+	const uint64_t word = atomic_load(&p->redo->in_place);
+	const uint32_t i = (uint32_t)(word >> 32), from = word >> 16 & 0xffff, to = word & 0xffff;
+	const struct cache *c = p->node->cache;
+	struct block *b;
+
+	if (!word)
+		return;
+	b = part_run_end(p, i) ? &p->hdr[i] : NULL;
+	if (!b || from >= to || to > c->geo.sectors ||
+	    (to - from) * SECTOR_SIZE > redo_size(1u << c->geo.block_shift) - REDO_HEAD ||
+	    !attach_owner(t, p, b->device, b->block)) {
+		n->damaged++;
+	} else {
+		memcpy(p->data + ((size_t)i << c->geo.block_shift) + (size_t)from * SECTOR_SIZE,
+		       p->redo->data, (size_t)(to - from) * SECTOR_SIZE);
+		sector_map_set(block_dirty(p, b), from, to);
+		sector_map_set(block_valid(p, b), from, to);
+		n->redone++;
+	}
+	arena_order();
+	atomic_store(&p->redo->in_place, 0);
+	arena_order();
+}
+
+/* What a write-back had in hand is dirty. Nothing is dirty that is not valid, nor beyond the block.
+ * False: then nothing is in it. */
+static bool settle_maps(const struct partition *p, struct block *b)
+{
+	const uint32_t sectors = p->node->cache->geo.sectors;
+	uint64_t *valid = block_valid(p, b), *dirty = block_dirty(p, b), *in_io = page_in_io(p, b);
+	bool any = false;
+
+	for (uint32_t w = 0; w < p->map_words; w++) {
+		if (sectors < 64)
+			valid[w] &= (1ull << sectors) - 1;
+		dirty[w] = (dirty[w] | in_io[w]) & valid[w];
+		arena_order();
+		in_io[w] = 0;
+		any |= valid[w] != 0;
+	}
+	return any;
+}
+
+/* Two headers have one key. @with is the newer one: it gets what it does not have, and @old is
+ * nobody's. */
+static void overlay(const struct partition *p, struct block *with, struct block *old)
+{
+	const uint32_t shift = p->node->cache->geo.block_shift;
+	uint64_t *ov = block_valid(p, old), *od = block_dirty(p, old), *wv = block_valid(p, with),
+		 *wd = block_dirty(p, with);
+
+	for (uint32_t s = 0; s < p->node->cache->geo.sectors; s++) {
+		if (!sector_map_any(ov, s, s + 1))
+			continue;
+		if (sector_map_any(od, s, s + 1))
+			sector_map_set(wd, s, s + 1);
+		if (sector_map_any(wv, s, s + 1))
+			continue;
+		memcpy(p->data + ((size_t)with->index << shift) + (size_t)s * SECTOR_SIZE,
+		       p->data + ((size_t)old->index << shift) + (size_t)s * SECTOR_SIZE,
+		       SECTOR_SIZE);
+		arena_order();
+		sector_map_set(wv, s, s + 1);
+	}
+	arena_order();
+}
+
+/* Into the index, or among those that are free. */
+static void find_place(struct partition *p, struct block *b, const struct attach_devs *t,
+		       struct attach_count *n)
+{
+	const bool used = b->block != BLOCK_NO_NUMBER && b->device;
+	struct cache_dev *dev = used ? attach_owner(t, p, b->device, b->block) : NULL;
+	struct block *other;
+
+	atomic_store_explicit(&b->refs, 0, memory_order_relaxed);
+	b->next = BLOCK_NONE;
+	n->damaged += used && !dev;
+	if (b->generation >= GENERATION_MAX) {
+		n->damaged += dev != NULL;
+		b->generation = 0;
+	}
+	if (!dev || !settle_maps(p, b))
+		return;
+	other = index_find(p, b->device, b->block);
+	if (other && other->generation > b->generation) {
+		overlay(p, other, b);
+		b->block = BLOCK_NO_NUMBER;
+		n->redone++;
+		return;
+	}
+	if (other) {
+		overlay(p, b, other);
+		index_remove(p, other);
+		atomic_store_explicit(&other->refs, 0, memory_order_relaxed);
+		n->redone++;
+	}
+	index_insert(p, b, b->device, b->block);
+	atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
+	p->generation = MAX(p->generation, b->generation);
+}
+
+static uint64_t count_sectors(const struct partition *p, const uint64_t *map)
+{
+	uint64_t n = 0;
+
+	for (uint32_t w = 0; w < p->map_words; w++)
+		n += (uint64_t)__builtin_popcountll(map[w]);
+	return n;
+}
+
+/* It is in the index: as what, and of whom. All of it may be with the store, and not stable. */
+static void take_block(struct partition *p, struct block *b, struct cache_dev *dev,
+		       struct attach_count *n)
+{
+	const uint64_t dirty = count_sectors(p, block_dirty(p, b));
+	struct block_priv *bp = block_priv(p, b);
+	struct account *a;
+
+	n->blocks++;
+	n->dirty_sectors += dirty;
+	bp->dev = dev->number;
+	bp->written = 1; /* as stable_found() */
+	policy_found(b);
+	if (!dirty) {
+		b->state = BLOCK_FILLING;
+		p->count[BLOCK_FILLING]++;
+		part_set_state(p, b, BLOCK_CLEAN);
+		policy_admit(&p->policy, b);
+		return;
+	}
+	b->state = BLOCK_RECEIVING;
+	p->count[BLOCK_RECEIVING]++;
+	part_set_state(p, b, BLOCK_DIRTY);
+	dirty_add(dev, p, b); /* before all that any SYNC waits for */
+	a = acct_charge_again(&p->book, &dev->acct[p->id]);
+	if (a)
+		block_charge(p, bp, a, ACCT_WRITE);
+}
+
+void attach_part(struct partition *p, const struct attach_devs *t, struct attach_count *n)
+{
+	const uint16_t arena = p->node->arena->id;
+
+	leaf_lock(&p->lock);
+	redo_in_place(p, t, n);
+	for (uint32_t k = 0; k < p->nblocks; k++) {
+		struct block *b = &p->hdr[part_nth(p, k)];
+
+		b->index = part_nth(p, k);
+		b->arena = arena;
+		block_priv(p, b)->account = ACCT_NONE;
+		block_priv(p, b)->dirty_prev = block_priv(p, b)->dirty_next = BLOCK_NONE;
+		find_place(p, b, t, n);
+	}
+	for (uint32_t k = p->nblocks; k-- > 0;) {
+		struct block *b = &p->hdr[part_nth(p, k)];
+		struct cache_dev *dev;
+
+		if (atomic_load_explicit(&b->refs, memory_order_relaxed)) {
+			dev = attach_dev_of(t, b->device);
+			take_block(p, b, dev, n);
+			epoch_raise(&dev->found_end, b->block + 1);
+			continue;
+		}
+		b->state = BLOCK_CONDEMNED; /* so that part_put_free() is the one way in */
+		p->count[BLOCK_CONDEMNED]++;
+		part_put_free(p, b);
+		for (uint32_t w = 0; w < p->map_words; w++)
+			page_in_io(p, b)[w] = 0;
+	}
+	leaf_unlock(&p->lock);
+}

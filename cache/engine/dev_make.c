@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A device of the cache, before anybody has it open and after the last has closed it. */
+#include "cache/engine/io_impl.h"
+#include "cache/engine/layout.h"
+
+#include <isa-l/crc.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+uint32_t cache_slot_sum(const struct cache_slot *s)
+{
+	return crc32_iscsi((unsigned char *)(uintptr_t)s,
+			   (int)offsetof(struct cache_slot, checksum), ~0u);
+}
+
+void dev_slot_write(struct cache_dev *dev, const char *store_id)
+{
+	struct cache_slot *s = dev->slot;
+	struct cache_slot now = { .identity = dev->identity, .map_offset = dev->map_offset };
+
+	if (!s)
+		return;
+	snprintf(now.store_id, sizeof(now.store_id), "%s", store_id);
+	now.checksum = cache_slot_sum(&now);
+	s->map_offset = now.map_offset;
+	memcpy(s->store_id, now.store_id, sizeof(s->store_id));
+	s->checksum = now.checksum;
+	atomic_store(&s->doubt, 0);
+	__atomic_store_n(&s->identity, now.identity, __ATOMIC_RELEASE);
+}
+
+void dev_free(struct cache_dev *dev)
+{
+	while (!list_empty(&dev->closed)) {
+		struct cache_blk *cb = list_first(&dev->closed, struct cache_blk, link);
+		list_del(&cb->link);
+		blk_close(cb->blk.lower);
+		free(cb->blk.path);
+		free(cb);
+	}
+	if (dev->flush.worker)
+		dev_flush_fini(dev);
+	sync_group_fini(&dev->syncs);
+	record_fini(dev);
+	if (dev->has_budget)
+		budget_fini(&dev->budget);
+	free(dev->acct);
+	free(dev->dirty);
+	free(dev->dirty_parts);
+	free(dev);
+}
+
+/* blk_pin_store.silent. */
+static bool dev_silent(const struct blk_pin_store *s)
+{
+	return budget_silent(&container_of(s, struct cache_dev, pins)->budget);
+}
+
+struct cache_dev *dev_make(struct cache *c, uint16_t number, uint64_t identity, uint64_t map_offset)
+{
+	struct cache_slot *slots = (void *)c->node[0].arena->tail;
+	struct cache_dev *dev = calloc(1, sizeof(*dev));
+
+	if (!dev)
+		return NULL;
+	dev->cache = c;
+	dev->number = number;
+	dev->identity = identity;
+	dev->map_offset = map_offset;
+	dev->slot = number <= CACHE_SLOTS ? &slots[number - 1] : NULL;
+	list_init(&dev->link);
+	list_init(&dev->shells);
+	list_init(&dev->closed);
+	leaf_lock_init(&dev->excl_lock);
+	list_init(&dev->excl);
+	readahead_init(&dev->readahead);
+	stable_init(dev);
+	record_init(dev);
+	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
+	dev->acct = calloc(c->nparts, sizeof(*dev->acct));
+	dev->dirty_parts = calloc((c->nparts + 63) / 64, sizeof(*dev->dirty_parts));
+	if (!dev->dirty || !dev->acct || !dev->dirty_parts) {
+		dev_free(dev);
+		return NULL;
+	}
+	budget_init(&dev->budget, &c->budgets);
+	dev->has_budget = true;
+	dev->pins.budget = &c->pin_budget;
+	dev->pins.silent = dev_silent;
+	for (uint32_t i = 0; i < c->nparts; i++) {
+		dev->dirty[i] = (struct dirty_list){ .head = BLOCK_NONE,
+						     .tail = BLOCK_NONE,
+						     .cursor = BLOCK_NONE };
+		acct_store_init(&dev->acct[i], &dev->budget, dev->number);
+	}
+	return dev;
+}

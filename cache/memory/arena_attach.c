@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * An arena of the file that an earlier process has left. Its superblock has been proved by then
+ * (arena_found()), and a seal keeps the file as long as it is, so nothing that is looked at lies
+ * beyond its end.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include "cache/memory/arena_impl.h"
+#include "events/log.h"
+
+/* How many blocks of each piece are there. 0 or -ENOMEM. */
+static int count_present(struct arena *a, uint32_t piece, const struct arena_extent *there,
+			 uint32_t n)
+{
+	const uint32_t each = piece >> a->block_shift;
+
+	ASSERT(each && !(piece & (piece - 1)));
+	a->piece = piece;
+	a->npieces = (uint32_t)DIV_ROUND_UP(a->room, each);
+	a->present = calloc(a->npieces, sizeof(*a->present));
+	if (!a->present)
+		return -ENOMEM;
+	for (uint32_t k = 0; k < n; k++)
+		for (uint32_t i = there[k].first, end = i + there[k].n, len; i < end; i += len) {
+			len = MIN(end, (i / each + 1) * each) - i;
+			a->present[i / each] += len;
+		}
+	return 0;
+}
+
+/* What is to have memory, and be locked: most of it has, so this is about the page tables. */
+static int find_present(struct arena_impl *im, const struct arena_super *h,
+			const struct arena_extent *there, uint32_t n)
+{
+	const struct arena *a = &im->pub;
+	const uint64_t last = there[n - 1].first + there[n - 1].n;
+	struct arena_prepare *p = &im->prepare;
+
+	im->range = calloc(n + 2, sizeof(*im->range));
+	if (!im->range)
+		return -ENOMEM;
+	p->range = im->range;
+	p->range[0] = arena_pages(a, 0, h->header_off + last * sizeof(struct block));
+	p->range[1] = arena_pages(a, h->extra_off, h->extra_off + last * h->extra);
+	p->n = 2;
+	for (uint32_t k = 0; k < n; k++) {
+		const uint64_t from = h->data_off + ((uint64_t)there[k].first << h->block_shift);
+		const uint64_t to = from + ((uint64_t)there[k].n << h->block_shift);
+
+		p->range[p->n++] = arena_pages(a, k ? from : h->zero_off, to);
+	}
+	for (unsigned i = 0; i < p->n; i++)
+		p->len += p->range[i].len;
+	return 0;
+}
+
+/* The process has died while some were about to come, or to go. */
+static void give_back_others(struct arena_impl *im, const struct arena_extent *there, uint32_t n)
+{
+	uint32_t at = 0;
+
+	for (uint32_t k = 0; k <= n; k++) {
+		const uint32_t next = k < n ? there[k].first : im->pub.room;
+
+		if (next > at)
+			arena_give_back(im, at, next - at);
+		at = k < n ? next + there[k].n : next;
+	}
+}
+
+struct arena *arena_attach(const struct arena_conf *conf, int fd, const struct arena_found *f,
+			   const struct arena_extent *there, uint32_t nthere)
+{
+	const struct arena_super *h = (const void *)f->page;
+	struct arena_impl *im;
+	int err;
+
+	BUG_ON(conf->block_size != 1u << h->block_shift || !nthere || !conf->piece ||
+	       (uint64_t)there[nthere - 1].first + there[nthere - 1].n > h->nblocks);
+	im = arena_begin(conf);
+	if (!im)
+		return NULL;
+	im->found = im->sealed = true;
+	im->fd = fd;
+	im->pub.room = h->nblocks;
+	im->pub.map_len = h->length;
+	err = arena_map(im, false);
+	if (!err) {
+		arena_place(im, conf, h);
+		err = count_present(&im->pub, conf->piece, there, nthere);
+	}
+	if (!err)
+		err = find_present(im, h, there, nthere);
+	if (!err)
+		err = arena_populate((uint8_t *)im->range[0].at, 0, im->range[0].len);
+	if (!err) {
+		give_back_others(im, there, nthere);
+		err = arena_publish(im);
+	}
+	if (err) {
+		log_error("%s: %zu MiB that an earlier process left cannot be mapped: %s", im->name,
+			  im->pub.map_len >> 20, strerror(-err));
+		im->fd = -1;
+		return arena_refuse(im, -err);
+	}
+	arena_prepare_rest(im, conf);
+	return &im->pub;
+}

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A later process finds the arenas (restart.md; issue 17): the bytes of all of them are copied at
+ * some moment, as they would be found after a kill, and another cache goes on with the copy, over a
+ * copy of the store. What was acknowledged is there, and goes to the store.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "cache/engine/io_impl.h"
+#include "cache/engine/layout.h"
+#include "cache/engine/stat.h"
+#include "events/clock.h"
+#include "events/log.h"
+#include "tests/support/cachetest.h"
+#include "tests/support/unit.h"
+
+#define DISK MiB(4)
+
+static struct bt t;
+static struct cache *cache;
+static struct memdisk *disk;
+static uint8_t model[DISK], seen[DISK];
+static struct topology topo;
+static struct loop *workers[TOPO_MAX_NODES];
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+struct copies {
+	int fd[TOPO_MAX_NODES];
+};
+
+/* As the file is now: holes stay holes. */
+static int copy_file(int from, uint64_t len)
+{
+	int fd = memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	static uint8_t buf[MiB(1)];
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, (off_t)len), 0);
+	for (off_t at = 0, end; (at = lseek(from, at, SEEK_DATA)) >= 0; at = end) {
+		end = lseek(from, at, SEEK_HOLE);
+		for (off_t n; at < end; at += n) {
+			n = pread(from, buf, (size_t)MIN(end - at, (off_t)sizeof(buf)), at);
+			ck_assert_int_gt(n, 0);
+			ck_assert_int_eq(pwrite(fd, buf, (size_t)n, at), n);
+		}
+	}
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+	return fd;
+}
+
+static struct copies copy_arenas(const struct cache *c, unsigned nodes)
+{
+	struct copies k;
+
+	memset(&k, 0xff, sizeof(k));
+	for (unsigned i = 0; i < nodes; i++) {
+		ck_assert_int_ge(cache_arena_fd(c, i), 0);
+		k.fd[i] = copy_file(cache_arena_fd(c, i), c->node[i].arena->map_len);
+	}
+	return k;
+}
+
+static void close_copies(struct copies *k)
+{
+	for (unsigned i = 0; i < TOPO_MAX_NODES; i++)
+		if (k->fd[i] >= 0)
+			close(k->fd[i]);
+}
+
+/* Another cache, of what is in @k. NULL: it is refused, and found->why says why. */
+static struct cache *attach(const struct copies *k, unsigned nodes, struct cache_found *found)
+{
+	struct cache_conf conf = { .topo = &topo,
+				   .workers = workers,
+				   .stepped = true,
+				   .arena_fd = k->fd,
+				   .found = found };
+
+	ck_assert_int_eq(topology_simulate(&topo, nodes), 0);
+	for (unsigned i = 0; i < nodes; i++)
+		workers[i] = t.loop;
+	return cache_create(&conf);
+}
+
+static struct memdisk *copy_disk(const struct memdisk *of)
+{
+	struct memdisk *d = memdisk_create(of->blk.size, of->blk.block_size, "memdisk-1");
+
+	ck_assert_ptr_nonnull(d);
+	memcpy(d->data, of->data, of->blk.size);
+	d->now_percent = 100;
+	return d;
+}
+
+static void close_all(struct cache *c, struct blk *blk)
+{
+	if (blk)
+		blk_close(blk);
+	for (int i = 0; i < 3; i++)
+		loop_step(t.loop, 0);
+	cache_destroy(c);
+}
+
+/* All is as @model has it: to who reads, and in the store after a SYNC. */
+static void check(struct bt *u, const struct memdisk *d)
+{
+	for (uint64_t at = 0; at < DISK; at += KiB(64))
+		ck_assert_int_eq(bt_read(u, at, KiB(64), seen + at, 0), 0);
+	for (uint64_t at = 0; at < DISK; at += 512)
+		ck_assert_msg(!memcmp(seen + at, model + at, 512),
+			      "sector %lu shows %02x, acknowledged was %02x",
+			      (unsigned long)(at / 512), seen[at], model[at]);
+	ck_assert_int_eq(bt_op(u, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert_int_eq(memcmp(d->data, model, DISK), 0);
+}
+
+/* As if the process had been killed just now: and the next one, too, before it has done a thing. */
+static void kill_and_find(unsigned nodes)
+{
+	struct copies first = copy_arenas(cache, nodes), second;
+	struct memdisk *d = copy_disk(disk);
+	struct bt u = { .loop = t.loop, .rng = 1 };
+	struct cache_found found;
+	struct cache_stat s;
+	struct cache *c;
+
+	c = attach(&first, nodes, &found);
+	ck_assert_msg(c != NULL, "%s", found.why);
+	ck_assert(found.taken);
+	ck_assert_uint_eq(found.damaged, 0);
+	second = copy_arenas(c, nodes);
+	close_all(c, NULL);
+	c = attach(&second, nodes, &found);
+	ck_assert_msg(c != NULL, "%s", found.why);
+	ck_assert_uint_eq(found.damaged, 0);
+	ck_assert_uint_eq(found.redone, 0);
+	cache_stat_init(&s);
+	cache_stat_add_all(c, true, &s);
+	ck_assert_uint_eq(s.clean + s.dirty, found.blocks);
+	ck_assert_uint_eq(s.free + s.clean + s.dirty, s.blocks);
+	ck_assert_uint_eq(found.waiting_stores, s.dirty > 0);
+	u.blk = cache_open(c, &d->blk, false);
+	ck_assert_ptr_nonnull(u.blk);
+	cache_get_found(c, &found);
+	ck_assert_uint_eq(found.waiting_stores, 0);
+	check(&u, d);
+	/* It serves: as much as there is room for, and once more. */
+	for (uint64_t at = 0; at < DISK; at += KiB(128)) {
+		static uint8_t buf[KiB(64)];
+
+		memset(buf, (int)(at >> 17) + 1, sizeof(buf));
+		ck_assert_int_eq(bt_write(&u, at, sizeof(buf), buf, 0), 0);
+	}
+	close_all(c, u.blk);
+}
+
+/* ---- at any moment --------------------------------------------------------------------------- */
+
+static const struct ct_shape layouts[] = {
+	{ "size=8m", 1, DISK, 512, false, 50, 20 },
+	{ "size=1m", 3, DISK, 512, false, 50, 20 }, /* what does not fit is evicted */
+	{ "size=8m,block=32k", 2, DISK, 512, false, 50, 20 },
+	{ "size=16m,block=64k", 2, DISK, 512, false, 50, 20 },
+	{ "size=4m,affinity=forward", 4, DISK, 512, false, 50, 20 },
+	{ "size=64m,block=1m", 1, DISK, 512, false, 50, 20 },
+};
+
+static void put(uint64_t at, uint64_t len, uint8_t with)
+{
+	static uint8_t buf[MiB(1)];
+
+	memset(buf, with, len);
+	ck_assert_int_eq(bt_write(&t, at, len, buf, 0), 0);
+	memset(model + at, with, len);
+}
+
+static void compare_and_put(uint64_t at, uint64_t len, uint8_t with)
+{
+	static uint8_t buf[MiB(1)];
+	uint64_t differs;
+
+	memset(buf, with, len);
+	ck_assert_int_eq(bt_caw(&t, at, len, model + at, buf, &differs, 0), 0);
+	memset(model + at, with, len);
+}
+
+static uint64_t rnd(uint64_t n)
+{
+	return bt_random(&t.rng) % n;
+}
+
+static void any_size(unsigned k)
+{
+	static const unsigned quarters[] = { 9, 3, 17, 4, 30, 5 };
+	struct cache_info info;
+	static uint64_t first;
+	char text[32], err[200] = "";
+
+	cache_get_info(cache, &info);
+	if (k == 19)
+		first = info.size;
+	snprintf(text, sizeof(text), "%llu",
+		 (unsigned long long)MAX((uint64_t)MiB(1),
+					 first * quarters[k / 20 % ARRAY_SIZE(quarters)] / 4));
+	if (cache_update(cache, "size", text, err, sizeof(err)))
+		ck_assert_msg(strstr(err, "too small") != NULL, "%s", err);
+}
+
+static void any_operation(void)
+{
+	const uint64_t len = (1 + rnd(rnd(4) ? 20 : 128)) * 512, at = rnd((DISK - len) / 512) * 512;
+
+	switch (rnd(10)) {
+	case 0:
+		ck_assert_int_eq(bt_read(&t, at, len, seen, 0), 0);
+		break;
+	case 1:
+		compare_and_put(at, MIN(len, KiB(32)), (uint8_t)rnd(256));
+		break;
+	case 2:
+		ck_assert_int_eq(bt_op(&t, BLK_ZERO, at, len, 0), 0);
+		memset(model + at, 0, len);
+		break;
+	case 3:
+		if (!rnd(6))
+			ck_assert_int_eq(bt_op(&t, BLK_SYNC, at, len, 0), 0);
+		break;
+	case 4: /* the same place again and again: in place */
+		for (unsigned i = 0; i < 4; i++)
+			put(at & ~(KiB(4) - 1), 512 + rnd(7) * 512, (uint8_t)rnd(256));
+		break;
+	default:
+		put(at, len, (uint8_t)rnd(256));
+	}
+}
+
+static void at_any_moment(unsigned shape, bool resizes)
+{
+	const unsigned nodes = layouts[shape].nodes;
+
+	memset(model, 0, sizeof(model));
+	ct_open(&t, &layouts[shape], &cache, &disk);
+	t.rng = shape + 1;
+	for (unsigned k = 0; k < 300; k++) {
+		any_operation();
+		if (k % 25 == 24)
+			kill_and_find(nodes);
+		if (resizes && k % 20 == 19)
+			any_size(k);
+		for (unsigned i = 0; resizes && i < 3 && cache_resize_step(cache); i++)
+			if (k % 20 == 9)
+				kill_and_find(nodes);
+	}
+	ct_close(&t, cache);
+}
+
+START_TEST(a_killed_cache_goes_on)
+{
+	at_any_moment((unsigned)_i, false);
+}
+END_TEST
+
+START_TEST(a_resized_one_too)
+{
+	at_any_moment((unsigned)_i, true);
+}
+END_TEST
+
+/* ---- what a write-back has in hand ----------------------------------------------------------- */
+
+static bool synced;
+static void sync_over(struct blk_req *req)
+{
+	synced = true;
+}
+
+/* The store has not answered: it may have the data or not (I4). */
+START_TEST(a_write_back_was_under_way)
+{
+	static const struct ct_shape shapes[] = {
+		{ "size=8m", 1, DISK, 512, false, 0, 5000 },
+		{ "size=8m,block=64k", 1, DISK, 512, false, 0, 5000 },
+	};
+	static uint8_t stored[DISK];
+	struct blk_req req;
+
+	memset(model, 0, sizeof(model));
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	ct_open(&t, &shapes[_i], &cache, &disk);
+	const uint32_t block = 1u << cache->geo.block_shift;
+
+	put(0, block, 0x11);
+	put(block, 2 * block, 0x22);
+	blk_req_init(&req);
+	req.op = BLK_SYNC;
+	req.done = sync_over;
+	synced = false;
+	disk->delay_ns = 60 * NSEC_PER_SEC;
+	ck_assert(!bt_submit(&t, &req));
+	while (!disk->inflight)
+		loop_step(t.loop, 0);
+	memcpy(stored, disk->data, DISK);
+	for (unsigned has = 0; has < 2; has++) {
+		if (!has)
+			memset(disk->data, 0, DISK);
+		else
+			memcpy(disk->data, stored, DISK);
+		kill_and_find(1);
+		put(512, 512, (uint8_t)(0x33 + has));
+		kill_and_find(1);
+	}
+	disk->delay_ns = 0;
+	clock_fake_advance(61 * NSEC_PER_SEC);
+	bt_until(&t, &synced);
+	blk_req_fini(&req);
+	clock_fake_off();
+	ct_close(&t, cache);
+}
+END_TEST
+
+/* ---- stores ---------------------------------------------------------------------------------- */
+
+static const struct ct_shape one = { "size=8m", 1, DISK, 512, false, 100, 0 };
+
+/* Blocks wait for who opens their store; nobody else gets them. */
+START_TEST(stores_that_nobody_opens)
+{
+	struct memdisk *other, *d;
+	struct bt u = { .rng = 1 }, v = { .rng = 2 };
+	struct cache_found found;
+	struct copies k;
+	struct cache *c;
+	uint8_t buf[512];
+
+	memset(model, 0, sizeof(model));
+	ct_open(&t, &one, &cache, &disk);
+	put(0, KiB(64), 0x77);
+	k = copy_arenas(cache, 1);
+	c = attach(&k, 1, &found);
+	ck_assert_ptr_nonnull(c);
+	ck_assert_uint_eq(found.stores, 1);
+	ck_assert_uint_eq(found.waiting_stores, 1);
+	ck_assert_uint_eq(found.waiting_bytes, KiB(64));
+	ck_assert_uint_eq(found.dirty_bytes, KiB(64));
+	other = memdisk_create(MiB(64), 512, "memdisk-2");
+	other->now_percent = 100;
+	u.loop = v.loop = t.loop;
+	u.blk = cache_open(c, &other->blk, false);
+	ck_assert_ptr_nonnull(u.blk);
+	for (uint64_t at = 0; at < MiB(32); at += MiB(1)) { /* four times what there is */
+		static uint8_t much[MiB(1)];
+
+		ck_assert_int_eq(bt_write(&u, at, MiB(1), much, 0), 0);
+		ck_assert_int_eq(bt_op(&u, BLK_SYNC, 0, 0, 0), 0);
+	}
+	cache_get_found(c, &found);
+	ck_assert_uint_eq(found.waiting_bytes, KiB(64));
+	d = copy_disk(disk);
+	memset(d->data, 0, DISK);
+	v.blk = cache_open(c, &d->blk, false);
+	ck_assert_ptr_nonnull(v.blk);
+	ck_assert_uint_eq(cache_dirty_of(v.blk), KiB(64));
+	ck_assert_int_eq(bt_read(&v, KiB(32), 512, buf, 0), 0);
+	ck_assert(bt_all(buf, 512, 0x77));
+	ck_assert_int_eq(bt_op(&v, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(bt_all(d->data, KiB(64), 0x77));
+	blk_close(v.blk);
+	close_all(c, u.blk);
+	ct_close(&t, cache);
+}
+END_TEST
+
+/* A store that has become smaller: what is beyond its end goes, the rest stays. */
+START_TEST(a_smaller_store)
+{
+	struct bt u = { .rng = 1 };
+	struct cache_found found;
+	struct memdisk *d;
+	struct copies k;
+	struct cache *c;
+	uint8_t buf[512];
+
+	memset(model, 0, sizeof(model));
+	ct_open(&t, &one, &cache, &disk);
+	put(MiB(1), KiB(64), 0x55);
+	put(MiB(3), KiB(64), 0x66);
+	k = copy_arenas(cache, 1);
+	c = attach(&k, 1, &found);
+	ck_assert_ptr_nonnull(c);
+	d = memdisk_create(MiB(1) + KiB(8) + 512, 512, "memdisk-1");
+	d->now_percent = 100;
+	u.loop = t.loop;
+	u.blk = cache_open(c, &d->blk, false);
+	ck_assert_ptr_nonnull(u.blk);
+	ck_assert_uint_eq(cache_dirty_of(u.blk), KiB(12));
+	ck_assert_int_eq(bt_read(&u, MiB(1) + KiB(8), 512, buf, 0), 0);
+	ck_assert(bt_all(buf, 512, 0x55));
+	ck_assert_int_eq(bt_op(&u, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(bt_all(d->data + MiB(1), KiB(8) + 512, 0x55));
+	close_all(c, u.blk);
+	ct_close(&t, cache);
+}
+END_TEST
+
+/* What a SYNC of the process that died would have done again, the next one does: all that is clean
+ * may not be stable. */
+START_TEST(what_is_clean_may_not_be_stable)
+{
+	struct bt u = { .rng = 1 };
+	struct cache_found found;
+	struct memdisk *d;
+	struct copies k;
+	struct cache *c;
+
+	memset(model, 0, sizeof(model));
+	ct_open(&t, &one, &cache, &disk);
+	put(0, KiB(64), 0x44);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	k = copy_arenas(cache, 1);
+	c = attach(&k, 1, &found);
+	ck_assert_ptr_nonnull(c);
+	ck_assert_uint_eq(found.dirty_bytes, 0);
+	d = copy_disk(disk);
+	d->blk.caps |= BLK_CAP_VOLATILE;
+	u.loop = t.loop;
+	u.blk = cache_open(c, &d->blk, false);
+	ck_assert_ptr_nonnull(u.blk);
+	memset(d->data, 0, DISK); /* lost, as the next SYNC says */
+	atomic_store(&d->fail_syncs, 1);
+	ck_assert_int_ne(bt_op(&u, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert_uint_eq(cache_dirty_of(u.blk), KiB(64));
+	blk_close(u.blk);
+	u.blk = NULL;
+	close_all(c, NULL);
+	ct_close(&t, cache);
+}
+END_TEST
+
+/* A doubt of the process that died is one of the next. */
+START_TEST(a_doubt_stays)
+{
+	struct bt u = { .rng = 1 };
+	struct cache_found found;
+	struct memdisk *d;
+	struct copies k;
+	struct cache *c;
+
+	ct_open(&t, &one, &cache, &disk);
+	ck_assert(!dev_doubt(cache_dev_of(t.blk), true));
+	k = copy_arenas(cache, 1);
+	c = attach(&k, 1, &found);
+	ck_assert_ptr_nonnull(c);
+	d = copy_disk(disk);
+	u.loop = t.loop;
+	u.blk = cache_open(c, &d->blk, false);
+	ck_assert_int_eq(bt_op(&u, BLK_SYNC, 0, 0, 0), -EIO);
+	ck_assert(dev_doubt(cache_dev_of(u.blk), false));
+	ck_assert_int_eq(bt_op(&u, BLK_SYNC, 0, 0, 0), 0);
+	close_all(c, u.blk);
+	dev_doubt(cache_dev_of(t.blk), false);
+	ct_close(&t, cache);
+}
+END_TEST
+
+/* ---- what cannot be taken -------------------------------------------------------------------- */
+
+static void refused(struct copies *k, unsigned nodes, const char *because)
+{
+	struct cache_found found;
+
+	ck_assert_ptr_null(attach(k, nodes, &found));
+	ck_assert_int_eq(errno, EBADMSG);
+	ck_assert(found.given && !found.taken);
+	ck_assert_msg(strstr(found.why, because) != NULL, "'%s'", found.why);
+}
+
+START_TEST(what_is_not_taken)
+{
+	static const struct ct_shape two = { "size=8m", 2, DISK, 512, false, 100, 0 };
+	struct copies k, other;
+	int fd;
+	uint32_t word;
+
+	ct_open(&t, &two, &cache, &disk);
+	k = copy_arenas(cache, 2);
+	other = k;
+	other.fd[1] = -1;
+	refused(&other, 2, "there are 1 of its 2 arenas");
+	other.fd[1] = k.fd[0];
+	refused(&other, 2, "node 1: it is of another cache");
+	other.fd[0] = k.fd[1];
+	refused(&other, 2, "node 0: it is of another cache");
+	/* Another file. */
+	fd = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	other = k;
+	other.fd[0] = fd;
+	refused(&other, 2, "not an arena");
+	ck_assert_int_eq(ftruncate(fd, MiB(8)), 0);
+	refused(&other, 2, "not an arena");
+	close(fd);
+	/* One that its owner could make shorter. */
+	fd = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_assert_int_eq(ftruncate(fd, (off_t)cache->node[0].arena->map_len), 0);
+	ck_assert_int_eq(pwrite(fd, cache->node[0].arena->map, 4096, 0), 4096);
+	other.fd[0] = fd;
+	refused(&other, 2, "not sealed");
+	ck_assert_int_eq(ftruncate(fd, (off_t)cache->node[0].arena->map_len + 4096), 0);
+	refused(&other, 2, "parts that overlap");
+	close(fd);
+	/* Another version, and one bit. */
+	other = k;
+	ck_assert_int_eq(pread(k.fd[1], &word, 4, 8), 4);
+	word++;
+	ck_assert_int_eq(pwrite(k.fd[1], &word, 4, 8), 4);
+	refused(&other, 2, "node 1: an arena of another version");
+	word -= 1;
+	ck_assert_int_eq(pwrite(k.fd[1], &word, 4, 8), 4);
+	ck_assert_int_eq(pwrite(k.fd[1], "\xff", 1, 500), 1);
+	refused(&other, 2, "node 1: wrong checksum");
+	close_copies(&k);
+	ct_close(&t, cache);
+}
+END_TEST
+
+UNIT_TABLE("attach", 60, { a_killed_cache_goes_on, ARRAY_SIZE(layouts) },
+	   { a_resized_one_too, ARRAY_SIZE(layouts) }, { a_write_back_was_under_way, 2 },
+	   { stores_that_nobody_opens }, { a_smaller_store }, { what_is_clean_may_not_be_stable },
+	   { a_doubt_stays }, { what_is_not_taken })
