@@ -444,9 +444,10 @@ bool stage_commit(struct blk_req *req)
 	return committed(req, &ls, how, much);
 }
 
-/* @len bytes of @data go into @b, which nobody looks at, by way of the partition's redo place. */
-static inline void write_in_place(struct partition *p, struct block *b, uint32_t within,
-				  const uint8_t *data, size_t len)
+/* @len bytes of @data go into @b, whose bytes are at @at, which nobody looks at; by way of the
+ * partition's redo place. */
+static inline void write_in_place(struct partition *p, struct block *b, uint8_t *at,
+				  uint32_t within, const uint8_t *data, size_t len)
 {
 	const uint32_t from = within >> SECTOR_SHIFT, to = from + (uint32_t)(len >> SECTOR_SHIFT);
 	struct cache_redo *redo = p->redo;
@@ -455,7 +456,7 @@ static inline void write_in_place(struct partition *p, struct block *b, uint32_t
 	arena_order();
 	atomic_store_explicit(&redo->in_place, redo_word(b->index, from, to), memory_order_relaxed);
 	arena_order();
-	memcpy(p->data + ((size_t)b->index << p->node->cache->geo.block_shift) + within, data, len);
+	memcpy(at + within, data, len);
 	sector_map_set(block_dirty(p, b), from, to);
 	sector_map_set(block_valid(p, b), from, to);
 	b->generation = ++p->generation;
@@ -490,7 +491,8 @@ bool cache_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data)
 	if (b && b->state == BLOCK_DIRTY && !block_priv(p, b)->io && block_unseen(b)) {
 		policy_hit(&p->policy, hash, b);
 		block_memo_drop(block_arena(b), b->index);
-		write_in_place(p, b, within, data, req->len);
+		write_in_place(p, b, p->data + ((size_t)b->index << c->geo.block_shift), within,
+			       data, req->len);
 	} else {
 		b = NULL;
 	}

@@ -432,5 +432,72 @@ START_TEST(marks)
 }
 END_TEST
 
+static const char *held;
+
+static bool holds(void *arg, const char *store_id)
+{
+	ck_assert_ptr_eq(arg, &held);
+	return held && strcmp(held, store_id) == 0;
+}
+
+static bool kept(const char *id, const char *mark, const char *path)
+{
+	struct dirty_record *r = dirty_record_get(-1, id, mark, path);
+	const bool k = dirty_record_kept(r);
+
+	ck_assert(!k || !dirty_record_doubt(r));
+	dirty_record_put(r);
+	return k;
+}
+
+/* What the record is about is in the cache still, which was found (restart.md I6; issue 17): no
+ * doubt. Without that cache, or without that store in it, there is. */
+START_TEST(found_with_its_cache)
+{
+	struct dirty_record *r;
+
+	begin();
+	dirty_record_arena(0x1234, NULL, NULL);
+	leave("disk:8:0", "wwid a", "/a");
+	held = "disk:8:0";
+	ck_assert(doubt("disk:8:0", "wwid a", "/a")); /* a new cache that happens to be called so */
+	dirty_record_arena(0x1235, holds, &held);
+	ck_assert(doubt("disk:8:0", "wwid a", "/a"));
+	dirty_record_arena(0x1234, holds, &held);
+	ck_assert(kept("disk:8:0", "wwid a", "/a"));
+	ck_assert_int_eq(files(), 1);
+	held = "disk:8:1";
+	ck_assert(doubt("disk:8:0", "wwid a", "/a"));
+	/* By another path: its record has another name from then on. */
+	held = "disk:8:0";
+	ck_assert(kept("disk:8:0", "wwid a", "/b"));
+	load();
+	ck_assert_ptr_nonnull(strstr(text, "path /b\n"));
+	ck_assert_ptr_nonnull(strstr(text, "arena 0000000000001234\n"));
+	/* It is ours: it goes when the store is clean. */
+	r = dirty_record_get(-1, "disk:8:0", "wwid a", "/b");
+	ck_assert(dirty_record_kept(r));
+	ck_assert_int_eq(dirty_record_remove(r), 0);
+	dirty_record_put(r);
+	ck_assert_int_eq(files(), 0);
+	/* A machine that was restarted has no arenas. */
+	leave("disk:8:0", "wwid a", "/a");
+	reboot();
+	ck_assert(doubt("disk:8:0", "wwid a", "/a"));
+	trust("disk:8:0", "wwid a", "/a");
+	/* The version before says nothing of arenas. */
+	leave("disk:8:0", "wwid a", "/a");
+	load();
+	replace("tgtd-dirty 2", "tgtd-dirty 1");
+	replace("arena 0000000000001234\n", "");
+	store();
+	ck_assert(doubt("disk:8:0", "wwid a", "/a"));
+	trust("disk:8:0", "wwid a", "/a");
+	dirty_record_arena(0, NULL, NULL);
+	end();
+}
+END_TEST
+
 UNIT_MAIN("dirty_record", 30, made_removed_and_found, trusted_while_dirty, whose_it_is, damaged,
-	  odd_names, of_a_live_process, written, accepted, no_directory, marks)
+	  odd_names, of_a_live_process, written, accepted, no_directory, marks,
+	  found_with_its_cache)
