@@ -574,8 +574,8 @@ static unsigned wrong_sectors(struct bt *u, const uint8_t *stored)
 
 /*
  * Some bits are not what they were. What is left is refused, or taken but for what cannot be true.
- * A header that says something else that can be true is not noticed: then it is about its one block,
- * so no more sectors are wrong than that has, for each flip.
+ * A header that says something else that can be true is not noticed. Then it is about its one
+ * block, so no more sectors are wrong than that has, for each flip.
  */
 static void flip(int from, const struct arena_super *h, const uint8_t *stored, uint64_t seed)
 {
