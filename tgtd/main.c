@@ -333,15 +333,70 @@ static int start_workers(struct daemon *d)
 	return rc;
 }
 
+/* What the worker before left of the cache, by node. */
+static void take_arenas(const struct daemon *d, int fd[])
+{
+	char key[32];
+
+	for (unsigned n = 0; n < d->topo.nnodes; n++) {
+		snprintf(key, sizeof(key), "arena/%u", n);
+		fd[n] = kept_take(key);
+	}
+}
+
+/* For the worker after this one. */
+static void keep_arenas(const struct daemon *d)
+{
+	char key[32];
+
+	for (unsigned n = 0; n < d->topo.nnodes; n++) {
+		const int fd = cache_arena_fd(d->cache, n);
+		int rc;
+
+		snprintf(key, sizeof(key), "arena/%u", n);
+		rc = fd < 0 ? kept_drop(key) : kept_put(key, fd);
+		if (rc)
+			log_error("cache: the keeper does not keep the memory of node %u: %s", n,
+				  strerror(-rc));
+	}
+}
+
+static void close_arenas(const struct daemon *d, int fd[])
+{
+	for (unsigned n = 0; n < d->topo.nnodes; n++) {
+		if (fd[n] >= 0)
+			close(fd[n]);
+		fd[n] = -1;
+	}
+}
+
+/* A worker that cannot use what is left ends: one of a new program gives way to the one before. The
+ * next begins without it; stores whose data is lost are in doubt then. */
 static int start_cache(struct daemon *d)
 {
+	struct cache_found found = { 0 };
+	int fd[TOPO_MAX_NODES];
+
 	if (!d->opt.use_cache)
 		return 0;
+	take_arenas(d, fd);
 	d->opt.cache.topo = &d->topo;
 	d->opt.cache.workers = d->worker;
 	d->opt.cache.node_workers = d->node_workers;
+	d->opt.cache.arena_fd = fd;
+	d->opt.cache.found = &found;
 	d->cache = cache_create(&d->opt.cache);
-	return d->cache ? 0 : -errno;
+	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon) {
+		log_error("cache: it begins empty: what was not written back is lost");
+		close_arenas(d, fd);
+		d->cache = cache_create(&d->opt.cache);
+	}
+	d->opt.cache.arena_fd = NULL;
+	d->opt.cache.found = NULL;
+	if (!d->cache)
+		return -errno;
+	keep_arenas(d);
+	return 0;
 }
 
 static int start_protocols(struct daemon *d)

@@ -141,16 +141,35 @@ static enum adm_status set_weak_secrets(struct adm_call *call, const char *value
 	return ADM_OK;
 }
 
+/* A unit of bstype ram. NULL: there is none. */
+static const struct adm_lu *first_in_memory(void)
+{
+	for (struct scsi_target *s = scsi_target_next(NULL); s; s = scsi_target_next(s)) {
+		const struct adm_target *t = registry_target(scsi_target_tid(s));
+		const struct adm_lu *lu;
+
+		if (t)
+			list_for_each(lu, &t->luns, link)
+				if (lu->path && !strcmp(lu->bstype, "ram"))
+					return lu;
+	}
+	return NULL;
+}
+
 /* What another worker would not have. */
 static enum adm_status lost_by_restart(struct adm_call *call)
 {
+	const struct adm_lu *lu;
+
 	if (!adm.conf.request_restart)
 		return admin_refuse(call, ADM_INVALID_REQUEST,
 				    "there is no keeper that would start another worker");
-	if (adm.ntargets)
+	lu = first_in_memory();
+	if (lu)
 		return admin_refuse(call, ADM_INVALID_REQUEST,
-				    "%u targets exist, which the next worker would not know",
-				    adm.ntargets);
+				    "target %u, LUN %u is memory, whose contents the next worker "
+				    "would not have",
+				    lu->target->tid, lu->lun);
 	return ADM_OK;
 }
 
