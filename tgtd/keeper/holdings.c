@@ -20,7 +20,7 @@ static struct {
 	uint32_t chain[CHAINS];
 } held;
 
-static uint32_t *chain_of(const char *key)
+static uint32_t *holding_chain(const char *key)
 {
 	return &held.chain[fnv1a(FNV1A_INIT, key, strlen(key)) % CHAINS];
 }
@@ -28,7 +28,7 @@ static uint32_t *chain_of(const char *key)
 /* What points to the one with that key: *it is its index + 1, or 0. */
 static uint32_t *holding_find(const char *key)
 {
-	uint32_t *it = chain_of(key);
+	uint32_t *it = holding_chain(key);
 
 	while (*it && strcmp(held.at[*it - 1].key, key))
 		it = &held.at[*it - 1].next;
@@ -54,7 +54,7 @@ static bool more_places(void)
 
 static int holding_new(const char *key, int fd)
 {
-	uint32_t *chain = chain_of(key);
+	uint32_t *chain = holding_chain(key);
 	struct holding *h;
 
 	if (held.used == KEPT_MAX)
