@@ -116,7 +116,7 @@ case $bin in
 	;;
 esac
 TGT_BIN=$bin expect bench_end_to_end 0 "$bin/tgt-bench" --only bare --case r4k-d32 --case r4k-half --rounds 2 \
-	--time 0.1 --warmup 0.05 --range 16m --out "$tmp/bench"
+	--time 0.5 --warmup 0.05 --range 16m --out "$tmp/bench"
 cp "$tmp/bench/report.json" "$tmp/out.json" 2>/dev/null || echo '{}' >"$tmp/out.json"
 holds bench_medians "len(r['cases']['r4k-d32']['subjects']['bare']['iops_rounds']) == 2 and r['cases']['r4k-half']['subjects']['bare']['iops'] > 0"
 if python3 -c "import xml.dom.minidom,sys; xml.dom.minidom.parse('$tmp/bench/report.svg')" && grep -q '^bare' "$tmp/bench/report.txt"; then

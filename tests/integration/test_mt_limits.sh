@@ -73,7 +73,8 @@ load 3 3 --depth 8 --bs 4k
 wait $one $two
 is "IOPS hold over four sessions on two threads" holds 1 ios 200 20
 is "bandwidth holds" holds 2 bytes 2097152 393216
-is "one without limits goes on beside them" test "$(of 3 ios)" -gt 2000
+# (Of a busy machine it gets what is left, which is more than who is held.)
+is "one without limits goes on beside them" test "$(of 3 ios)" -gt 1000
 
 load 3 3 --connections 3 --depth 8 --bs 4k --initiator iqn.2026-11.org.tgtd.test:slow
 is "an initiator's limit holds for its sessions together" holds 3 ios 100 10

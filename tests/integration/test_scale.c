@@ -173,11 +173,11 @@ static const struct kind {
 static void add_luns(void)
 {
 	struct adm_client c = { .fd = -1 };
-	uint64_t before = steady_rss();
+	int64_t before = (int64_t)steady_rss();
 	unsigned each = many / 3;
 
 	for (unsigned kind = 0; kind < 3; kind++) {
-		uint64_t after;
+		int64_t after;
 		double took = 0;
 
 		if (kind == 2)
@@ -197,11 +197,11 @@ static void add_luns(void)
 			}
 			took += lun(&c, ADM_NEW, luns, kinds[kind].type, path, NULL);
 		}
-		after = steady_rss();
+		after = (int64_t)steady_rss();
 		printf("# %u %s LUNs: %.1f KiB each, made in %.2f ms each\n", each,
 		       kinds[kind].type, (double)(after - before) / 1024 / each, took / each);
 		if (!slow)
-			ck_assert_uint_lt((after - before) / 1024 / each, kinds[kind].limit_kib);
+			ck_assert_int_lt((after - before) / 1024 / (int)each, kinds[kind].limit_kib);
 		before = after;
 	}
 	ck_assert_uint_eq(luns, many);
@@ -231,9 +231,9 @@ static void ready(struct iscsi_context *i, int n)
 
 static void add_sessions(void)
 {
-	uint64_t before = steady_rss(), after;
+	int64_t before = (int64_t)steady_rss(), after; /* (what was freed before may leave now) */
 	double at = now_ms();
-	unsigned had = sessions;
+	const int had = (int)sessions;
 
 	for (; sessions < many; sessions++) {
 		char name[64];
@@ -242,12 +242,12 @@ static void add_sessions(void)
 		session[sessions] = tgt_login(&t, 1, 1, name);
 	}
 	at = now_ms() - at;
-	after = steady_rss();
-	printf("# %u sessions with %u LUNs: %.1f KiB each, logged in in %.2f ms each\n",
-	       sessions - had, luns, (double)(after - before) / 1024 / (sessions - had),
-	       at / (sessions - had));
+	after = (int64_t)steady_rss();
+	const int more = (int)sessions - had;
+	printf("# %d sessions with %u LUNs: %.1f KiB each, logged in in %.2f ms each\n", more, luns,
+	       (double)(after - before) / 1024 / more, at / more);
 	if (!slow)
-		ck_assert_uint_lt((after - before) / (sessions - had), 8192 + 24 * luns);
+		ck_assert_int_lt((after - before) / more, 8192 + 24 * luns);
 }
 
 /* Each writes to a unit of its own and reads it back. */

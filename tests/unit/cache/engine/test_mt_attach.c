@@ -47,6 +47,8 @@ static struct loop *loop;
 static uint64_t rng;
 static struct cache *cache;
 static struct blk *blk;
+static struct memdisk *disk;
+static uint8_t *disk_own; /* its own memory, which it frees */
 
 static void fails(const char *fmt, ...) printf_like(1, 2) __attribute__((noreturn));
 static void fails(const char *fmt, ...)
@@ -236,7 +238,6 @@ static void open_cache(unsigned shape)
 	struct loop_conf lc = { .name = "test", .node = 0, .cpu = -1 };
 	struct cache_conf conf = { .topo = &topo };
 	struct cache_found found;
-	struct memdisk *disk;
 	int fd[TOPO_MAX_NODES];
 	char err[200] = "";
 
@@ -259,7 +260,8 @@ static void open_cache(unsigned shape)
 	disk = memdisk_create((uint64_t)SECTORS * 512, 512, "killed");
 	if (!disk)
 		fails("no store");
-	disk->data = s->store; /* the process does not get as far as to free it */
+	disk_own = disk->data;
+	disk->data = s->store;
 	disk->now_percent = 50;
 	disk->delay_ns = 300000;
 	memdisk_seed(bt_random(&rng));
@@ -304,6 +306,9 @@ static void process(unsigned shape, uint64_t seed, bool last)
 		if (bt_op(&t, BLK_SYNC, 0, 0, 0))
 			fails("SYNC fails");
 		look_at_all(s->store, "in the store");
+		disk->data = disk_own;
+		blk_close(blk);
+		cache_destroy(cache); /* (ThreadSanitizer wants all threads joined) */
 		_exit(0);
 	}
 	for (unsigned i = 0; i < SLOTS; i++)
