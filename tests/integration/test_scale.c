@@ -201,7 +201,8 @@ static void add_luns(void)
 		printf("# %u %s LUNs: %.1f KiB each, made in %.2f ms each\n", each,
 		       kinds[kind].type, (double)(after - before) / 1024 / each, took / each);
 		if (!slow)
-			ck_assert_int_lt((after - before) / 1024 / (int)each, kinds[kind].limit_kib);
+			ck_assert_int_lt((after - before) / 1024 / (int)each,
+					 kinds[kind].limit_kib);
 		before = after;
 	}
 	ck_assert_uint_eq(luns, many);
