@@ -419,22 +419,9 @@ static const struct blk_ops cache_ops = {
 
 /* ---- openers --------------------------------------------------------------------------------- */
 
-struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
+/* All of it, but what it shares with other openers. */
+static void shell_init(struct cache *c, struct blk *blk, struct blk *lower)
 {
-	struct cache_blk *cb = calloc(1, sizeof(*cb));
-	int err;
-
-	BUG_ON(lower->caps & BLK_CAP_OWN_MEMORY);
-	if (!cb)
-		return NULL;
-	cb->how = write_through ? HOW_THROUGH : 0;
-	err = dev_enter(c, cb, lower);
-	if (err) {
-		free(cb);
-		errno = -err;
-		return NULL;
-	}
-	struct blk *blk = &cb->blk;
 	blk->ops = &cache_ops;
 	blk->size = atomic_load(&lower->size);
 	blk->block_size = lower->block_size;
@@ -447,12 +434,29 @@ struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
 	blk->atomic_min = lower->atomic_min;
 	blk->atomic_max = MIN(lower->atomic_max, 1u << (31 - __builtin_clz(c->max_len)));
 	blk->node = lower->node;
-	blk->identity = cb->dev->identity;
 	memcpy(blk->store_id, lower->store_id, sizeof(blk->store_id));
-	blk->pin_store = &cb->dev->pins;
-	blk->path = lower->path ? strdup(lower->path) : NULL;
 	blk->lower = lower;
-	return blk;
+	blk->path = lower->path ? strdup(lower->path) : NULL;
+}
+
+struct blk *cache_open(struct cache *c, struct blk *lower, bool write_through)
+{
+	struct cache_blk *cb = calloc(1, sizeof(*cb));
+	int err;
+
+	BUG_ON(lower->caps & BLK_CAP_OWN_MEMORY);
+	if (!cb)
+		return NULL;
+	cb->how = write_through ? HOW_THROUGH : 0;
+	shell_init(c, &cb->blk, lower);
+	err = dev_enter(c, cb, lower);
+	if (err) {
+		free(cb->blk.path);
+		free(cb);
+		errno = -err;
+		return NULL;
+	}
+	return &cb->blk;
 }
 
 const uint32_t *cache_send_from(const struct cache *c)

@@ -173,8 +173,11 @@ int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower)
 	if (!err) {
 		lower->rewrites = true;
 		cb->dev = dev;
+		cb->blk.identity = dev->identity;
+		cb->blk.pin_store = &dev->pins;
 		list_add_tail(&dev->shells, &cb->link);
 		record_adopt(dev, lower);
+		/* From here on a worker may use it: for the SYNC of an earlier process's record. */
 		record_enter(dev, cb);
 		if (dev_any_dirty(dev)) /* an earlier process's */
 			flusher_wake(dev, true);
