@@ -2,7 +2,8 @@
 /*
  * A later process finds the arenas (restart.md; issue 17): the bytes of all of them are copied at
  * some moment, as they would be found after a kill, and another cache goes on with the copy, over a
- * copy of the store. What was acknowledged is there, and goes to the store.
+ * copy of the store. What was acknowledged is there, and goes to the store. TGT_ATTACH=long looks
+ * at more moments, TGT_FLIPS=N flips bits N times.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -195,7 +196,7 @@ static uint64_t rnd(uint64_t n)
 
 static void any_size(unsigned k)
 {
-	static const unsigned quarters[] = { 9, 3, 17, 4, 30, 5 };
+	static const unsigned quarters[] = { 9, 3, 17, 5, 30, 4 };
 	struct cache_info info;
 	static uint64_t first;
 	char text[32], err[200] = "";
@@ -238,21 +239,22 @@ static void any_operation(void)
 	}
 }
 
+/* A size is asked for at 19, 39 ...; looked at is one, four and seven operations later, in turn. */
 static void at_any_moment(unsigned shape, bool resizes)
 {
-	const unsigned nodes = layouts[shape].nodes;
+	const unsigned nodes = layouts[shape].nodes, n = getenv("TGT_ATTACH") ? 400 : 75;
 
 	memset(model, 0, sizeof(model));
 	ct_open(&t, &layouts[shape], &cache, &disk);
 	t.rng = shape + 1;
-	for (unsigned k = 0; k < 200; k++) {
+	for (unsigned k = 0; k < n; k++) {
 		any_operation();
-		if (k % 40 == 39)
+		if (k % 35 == 34)
 			kill_and_find(nodes);
 		if (resizes && k % 20 == 19)
 			any_size(k);
 		for (unsigned i = 0; resizes && i < 3 && cache_resize_step(cache); i++)
-			if (k % 60 == 9)
+			if (k % 23 == 20 && i < 2)
 				kill_and_find(nodes);
 	}
 	ct_close(&t, cache);
@@ -528,7 +530,7 @@ END_TEST
 
 /* ---- flipped bits ---------------------------------------------------------------------------- */
 
-#define FLIPS 60
+#define FLIPS 40
 
 static uint64_t refusals, takings, damages;
 

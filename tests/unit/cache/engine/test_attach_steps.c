@@ -7,11 +7,13 @@
  * was unmapped stays away. Then all is written back, and the store must have the same.
  *
  * A string instruction is a step for each byte; of such states one in 61 is looked at. The same
- * state is looked at once. TGT_STEPS=all looks at each. (Changes of size take millions of steps:
+ * state is looked at once. Where the same instructions run again, on blocks in another state, they
+ * run without steps. TGT_STEPS=long has steps there, too, and TGT_STEPS=all looks at each state. (Changes of size take millions of steps:
  * test_attach.c looks between their parts.)
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -34,6 +36,8 @@
 #define SECTORS 1024u /* twice the cache */
 #define SIZE (SECTORS * 512u)
 
+static bool thorough; /* all instructions of all that is done, TGT_STEPS */
+
 static struct shared {
 	struct stamped stamped;
 	_Atomic bool stepping, over;
@@ -50,9 +54,12 @@ static struct memdisk *disk;
 
 /* ---- the child ------------------------------------------------------------------------------- */
 
+/* @what begins with a '+': only when we are thorough. */
 static void begin_steps(const char *what)
 {
 	snprintf(s->what, sizeof(s->what), "%s", what);
+	if (*what == '+' && !thorough)
+		return;
 	s->stepping = true;
 	raise(SIGSTOP);
 }
@@ -157,7 +164,7 @@ static void is_over(struct blk_req *req)
 }
 
 /* Somebody has the block on a wire: what is written to it goes into another one. */
-static void while_referenced(uint32_t first, uint32_t n)
+static void while_referenced(const char *what, uint32_t first, uint32_t n)
 {
 	struct blk_req req;
 
@@ -166,7 +173,7 @@ static void while_referenced(uint32_t first, uint32_t n)
 	req.offset = (uint64_t)first / 8 * 4096;
 	req.len = 4096;
 	must(!bt_run_plain(&t, &req), "no read");
-	write_some("merge into a fresh block", first, n, false);
+	write_some(what, first, n, false);
 	blk_req_release(&req);
 	blk_req_fini(&req);
 }
@@ -174,9 +181,10 @@ static void while_referenced(uint32_t first, uint32_t n)
 /* A write-back is out, and part of it, or all, is overwritten; then it ends. */
 static void while_flushing(uint32_t first, uint32_t n, bool fails)
 {
+	const bool whole = n == 16;
 	struct blk_req req;
 
-	write_some("dirty", 64, 16, false);
+	write_some("+dirty", 64, 16, false);
 	blk_req_init(&req);
 	req.op = BLK_SYNC;
 	req.done = is_over;
@@ -190,10 +198,14 @@ static void while_flushing(uint32_t first, uint32_t n, bool fails)
 		must(i < 1000, "nothing is written back");
 		loop_step(t.loop, 0);
 	}
-	write_some("overwrite while it is flushed", first, n, false);
+	write_some(whole == fails ? "+overwrite while it is flushed" :
+				    "overwrite while it is flushed",
+		   first, n, false);
 	disk->delay_ns = 0;
 	disk->now_percent = 100;
-	begin_steps(fails ? "a flush fails, replaced" : "a flush ends, replaced");
+	begin_steps(!fails ? "a flush ends, replaced" :
+		    whole  ? "+a flush fails, replaced" :
+			     "a flush fails, replaced");
 	clock_fake_advance(120 * NSEC_PER_SEC);
 	for (unsigned i = 0; !over && i < 10000; i++)
 		loop_step(t.loop, 0);
@@ -206,31 +218,31 @@ static void work(void)
 {
 	write_some("commit", 0, 8, false);
 	write_some("commit over two blocks", 12, 8, false);
-	write_some("overwrite", 0, 8, false);
+	write_some("+overwrite", 0, 8, false);
 	write_some("merge in place", 2, 1, false);
 	write_some("fast, in place", 3, 1, true);
 	write_some("fast, in place, all of it", 0, 8, true);
-	while_referenced(1, 2);
+	while_referenced("merge into a fresh block", 1, 2);
 	sync_all("flush");
-	write_some("merge in place, clean", 1, 1, false);
-	while_referenced(14, 1);
+	write_some("+merge in place, clean", 1, 1, false);
+	while_referenced("+merge into a fresh block", 14, 1);
 	compare_and_write("COMPARE AND WRITE of one block", 1, 4);
 	compare_and_write("COMPARE AND WRITE of three blocks", 6, 12);
-	sync_all("flush of what was swapped");
-	compare_and_write("COMPARE AND WRITE of clean blocks", 5, 14);
+	sync_all("+flush of what was swapped");
+	compare_and_write("+COMPARE AND WRITE of clean blocks", 5, 14);
 	while_flushing(66, 2, false);
 	while_flushing(64, 16, false);
 	while_flushing(66, 2, true);
 	while_flushing(64, 16, true);
 	zero_some("ZERO of dirty and clean", BLK_ZERO, 4, 20);
-	write_some("dirty", 24, 24, false);
+	write_some("+dirty", 24, 24, false);
 	zero_some("DISCARD of what is dirty", BLK_DISCARD, 28, 16);
-	sync_all("flush of the edges");
+	sync_all("+flush of the edges");
 	zero_some("DISCARD of what is clean", BLK_DISCARD, 26, 8);
 	for (uint32_t at = 128; at < SECTORS - 128; at += 128)
 		must(!bt_read(&t, (uint64_t)at * 512, KiB(64), data, 0), "no read");
 	read_some("fill and evict", SECTORS - 128, 24);
-	write_some("dirty", 96, 12, false);
+	write_some("+dirty", 96, 12, false);
 	read_some("fill beside what is dirty", 92, 20);
 	sync_all("flush at the end");
 }
@@ -447,9 +459,17 @@ static void map_arena(pid_t pid)
 
 START_TEST(behind_any_instruction)
 {
-	const bool every = getenv("TGT_STEPS") && !strcmp(getenv("TGT_STEPS"), "all");
+	const char *how = getenv("TGT_STEPS");
+	const bool every = how && !strcmp(how, "all");
+	cpu_set_t one;
 	int status;
 	pid_t pid;
+
+	thorough = how != NULL;
+	/* Tracer and traced take turns: on one processor a step costs half. */
+	CPU_ZERO(&one);
+	CPU_SET((unsigned)MAX(sched_getcpu(), 0), &one);
+	(void)sched_setaffinity(0, sizeof(one), &one);
 
 	log_set_level(LOG_LVL_ERROR - 1);
 	ck_assert_int_eq(topology_simulate(&topo, 1), 0);
