@@ -137,6 +137,9 @@ static bool take_mail(struct kept_mail *mail)
 			}
 		mail->msg.n = 0;
 		return true;
+	case KEPT_SAVE:
+		kept.origin.save = true;
+		return true;
 	case KEPT_BEGIN:
 		take_origin(mail);
 		kept_mail_close(mail);

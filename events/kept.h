@@ -51,6 +51,7 @@ struct kept_origin {
 	/* So many in a row have died soon after they began to serve, or before. At
 	 * KEPT_DIED_SOON_MAX there is no next one. */
 	unsigned died_soon;
+	bool save; /* it is to write back what was left, to serve nobody, and to end */
 };
 const struct kept_origin *kept_origin(void);
 

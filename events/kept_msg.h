@@ -4,7 +4,7 @@
  * socket. They may be of different versions of tgtd: struct kept_msg never changes, words are added
  * at the end, and who does not know a word ignores it.
  *
- *     keeper  -> process   LEFT...  BEGIN         at its start
+ *     keeper  -> process   LEFT...  [SAVE]  BEGIN at its start
  *     process -> keeper    PUT, DROP              keeper -> process  DONE, for each
  *     process -> keeper    READY, PULSE, STALLED, RESTART, STOPPING
  */
@@ -33,6 +33,7 @@ enum kept_word {
 	KEPT_STALLED,  /* one of them does not; text: which */
 	KEPT_RESTART,  /* it is going to end, and another shall go on; text: who wants that */
 	KEPT_STOPPING, /* it is going to end, for good; value: within so many microseconds */
+	KEPT_SAVE,     /* it is to write back what was left, to serve nobody, and to end */
 	KEPT_WORDS
 };
 

@@ -386,7 +386,7 @@ static int start_cache(struct daemon *d)
 	d->opt.cache.arena_fd = fd;
 	d->opt.cache.found = &found;
 	d->cache = cache_create(&d->opt.cache);
-	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon) {
+	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {
 		log_error("cache: it begins empty: what was not written back is lost");
 		close_arenas(d, fd);
 		d->cache = cache_create(&d->opt.cache);
@@ -537,6 +537,11 @@ static void main_restored(void *arg)
 
 	if (d->stopping)
 		return;
+	if (kept_origin()->save) { /* all stores are open: this writes back */
+		daemon_ready("writing back");
+		shut_down(d);
+		return;
+	}
 	rc = journal_had_portals() ? 0 : start_portals(d);
 	if (!rc)
 		rc = guard_report(d->main);
@@ -590,7 +595,7 @@ static void main_start(struct loop_msg *msg)
 	if (rc)
 		give_up(rc);
 	watch_losses(d);
-	journal_restore(main_restored, d);
+	journal_restore(!kept_origin()->save, main_restored, d);
 }
 
 /* Adapters that come later are served by nobody: whether there are any is known now. */

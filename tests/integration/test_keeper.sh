@@ -191,6 +191,52 @@ adm --mode target --op show
 is "... the next one finds nothing lost" not has "In doubt"
 is "it ends with 0" daemon_stop
 
+# ---- nobody is to serve any more, and something is left
+stored() { dd if="$dir/store" bs=512 skip=64 count=1 status=none | od -An -tu1 -N1 | tr -d ' '; }
+# One sector is written, and the worker dies before it has written it back ("$2" times).
+leave() {
+	daemon_start ours
+	adm --mode target --op new --tid 1 --targetname $iqn
+	adm --mode target --op bind --tid 1 -I ALL
+	adm --mode logicalunit --op new --tid 1 --lun 1 -b "$dir/store"
+	peer write "$port" $iqn 64 "$1"
+	is "a write is acknowledged" test "$?" = 0
+	for _ in $(seq 2 "$2"); do
+		kill -9 "$worker"
+		is "... and a worker dies" another
+	done
+}
+leave 78 1
+kill -STOP "$pid" # so that it hears of both at once
+kill -9 "$worker"
+kill -TERM "$pid"
+kill -CONT "$pid"
+is "SIGTERM when the worker has died: the end, with 0" ends_with 0
+is "... after another one has written back" test "$(stored)" = 78
+is "... which the log says" logged 'while it was to end: another one writes back what it has left'
+is "... and which did not listen" test "$(grep -c 'iscsi: portal 127.0.0.1' "$dir/log")" = 1
+leave 79 1
+kill -9 "$worker"
+while now=$(worker_of "$pid"); [ "$now" = "$worker" ] || [ "$now" = "$pid" ]; do :; done
+kill -TERM "$pid"
+is "SIGTERM when the next one has just started: the end, with 0" ends_with 0
+is "... after it has written back" test "$(stored)" = 79
+leave 80 3
+kill -9 "$worker"
+is "a third quick death: the end, with 1" ends_with 1
+is "... after one more has written back" test "$(stored)" = 80
+is "... which the log says" logged 'one more writes back what they have left'
+is "... and nothing is lost" not logged LOST
+leave 81 1
+daemon_kill
+sync=$(stored)
+daemon_start ours
+is "(what nobody has written back is not there: $sync)" test "$sync" = 80
+adm --mode target --op new --tid 1 --targetname $iqn
+adm --mode logicalunit --op new --tid 1 --lun 1 -b "$dir/store"
+adm --mode logicalunit --op update --tid 1 --lun 1 --params refresh=1
+is "it ends with 0" daemon_stop
+
 # ---- systemd
 python3 -B tests/integration/keeper.py notify "$dir/notify" >"$dir/told" &
 listener=$!
@@ -306,7 +352,10 @@ if [ "$(id -u)" = 0 ]; then
 	sleep 0.5
 	is "... and again" test "$(worker_of "$pid")" = "$pid"
 	kill -TERM "$pid"
-	is "the keeper can be ended meanwhile" ends_with 137
+	sleep 1.2
+	is "SIGTERM waits for it: the next one is to write back" kill -0 "$pid"
+	kill -TERM "$pid"
+	is "... and a second one does not" ends_with 137
 	kill $holder
 	wait $holder 2>/dev/null
 else

@@ -48,8 +48,9 @@ int admin_start(const struct admin_conf *conf) must_check;
  * the state journal (tgtd/state/journal.h, opened before) says that an earlier process was. Then
  * over(arg), at once when there is nothing. Until then requests of administrators wait. What cannot
  * be done is logged. A logical unit whose store is gone, or was memory, is there and NOT READY.
+ * Without @portals it does not listen.
  */
-void journal_restore(void (*over)(void *arg), void *arg);
+void journal_restore(bool portals, void (*over)(void *arg), void *arg);
 /* From over() on: it listens where the journal said, and not where options say. */
 bool journal_had_portals(void);
 

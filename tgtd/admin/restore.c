@@ -40,7 +40,8 @@ static struct {
 	enum step step;
 	unsigned left; /* chains of this step */
 	unsigned requests, refused;
-	bool failed; /* no memory */
+	bool failed;  /* no memory */
+	bool portals; /* are wanted */
 	uint64_t began;
 	struct loop_deferred next;
 	void (*over)(void *arg);
@@ -93,7 +94,7 @@ static void collect(const char *key, const void *value, size_t len, void *unused
 	struct chain *c;
 	struct item *it;
 
-	if (step == STEPS || !len)
+	if (step == STEPS || !len || (step == STEP_PORTALS && !restore.portals))
 		return;
 	c = chain_of(step, tid);
 	it = c ? calloc(1, sizeof(*it)) : NULL;
@@ -326,7 +327,7 @@ static void next_step(struct loop_deferred *d)
 	}
 }
 
-void journal_restore(void (*over)(void *arg), void *arg)
+void journal_restore(bool portals, void (*over)(void *arg), void *arg)
 {
 	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(over && !adm.restoring && !adm.ntargets);
@@ -342,6 +343,7 @@ void journal_restore(void (*over)(void *arg), void *arg)
 	restore.step = (enum step) - 1;
 	restore.left = restore.requests = restore.refused = 0;
 	restore.failed = false;
+	restore.portals = portals;
 	adm.restoring = true;
 	journal_freeze(true);
 	journal_each("", collect, NULL);

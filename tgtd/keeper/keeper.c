@@ -19,6 +19,8 @@
 #define QUICK_NS (10 * NSEC_PER_SEC) /* who dies sooner may do so again and again */
 #define START_TRIES 10
 #define GONE_SOON_NS (2 * NSEC_PER_SEC)
+#define WRITE_BACK_US                                                                              \
+	(10 * NSEC_PER_SEC / 1000)  /* until one does that, and says how long it takes */
 #define CORE_NS (60 * NSEC_PER_SEC) /* for a core, after SIGABRT */
 
 static struct {
@@ -29,6 +31,10 @@ static struct {
 	unsigned to_send; /* of the holdings; UINT_MAX: BEGIN was sent, too */
 	bool stop;	  /* somebody wants the end, */
 	bool planned;	  /* or a restart */
+	bool save;	  /* this one is to write back what was left, and to end */
+	uint64_t told;	  /* when a signal said for the first time that somebody wants the end */
+	bool at_once;	  /* and another one that nobody waits for anything */
+	bool gave_up;	  /* workers die too soon */
 	bool ever;	  /* a worker has served */
 	bool renewed;	  /* this one runs another program than the one before */
 	bool paused;	  /* by SIGSTOP */
@@ -87,6 +93,9 @@ static void send_holdings(void)
 
 	while (rc == 1)
 		rc = holdings_send(k.worker.fd, &k.to_send);
+	if (!rc && k.save)
+		rc = kept_msg_send(k.worker.fd, &(struct kept_msg){ .word = KEPT_SAVE }, NULL, NULL,
+				   0);
 	if (!rc)
 		rc = send_begin();
 	if (!rc)
@@ -131,7 +140,10 @@ static void hear_ready(const struct kept_msg *m)
 		log_notice("keeper: worker %d runs another program than the one before",
 			   k.worker.pid);
 	k.ever = true;
-	k.conf->ready(m->text);
+	if (k.stop) /* said while it could not write back yet */
+		signal_worker(SIGTERM);
+	else
+		k.conf->ready(m->text);
 }
 
 static void abort_worker(const char *why)
@@ -227,10 +239,21 @@ static int exit_status(void)
 	return WIFEXITED(k.status) ? WEXITSTATUS(k.status) : 128 + WTERMSIG(k.status);
 }
 
+/* A worker that has ended may have left what only another one can write back. (One that has ended
+ * by itself has written it back, or said what is lost.) */
+static bool is_to_save(void)
+{
+	return k.ever && !k.save && !k.at_once && holdings_any("arena/") &&
+	       (WIFSIGNALED(k.status) || k.planned || k.gave_up);
+}
+
 /* No worker is wanted any more. */
 static int final_status(bool served)
 {
 	char how[64];
+
+	if (k.gave_up)
+		return 1;
 
 	if (WIFEXITED(k.status))
 		return WEXITSTATUS(k.status);
@@ -240,7 +263,7 @@ static int final_status(bool served)
 	say_how(how, sizeof(how));
 	log_error("keeper: worker %s while it was to end: what it had not written back is lost",
 		  how);
-	return exit_status();
+	return k.gave_up ? 1 : exit_status();
 }
 
 /* It has died without being asked. -1: another one is to start; or the exit status. */
@@ -267,7 +290,12 @@ static int after_crash(bool served)
 		log_error("keeper: %d workers in a row have died within %llu s of serving, or "
 			  "before: giving up",
 			  KEPT_DIED_SOON_MAX, QUICK_NS / NSEC_PER_SEC);
-		return 1;
+		k.stop = k.gave_up = true;
+		if (!is_to_save())
+			return 1;
+		log_error("keeper: one more writes back what they have left");
+		k.save = true;
+		return -1;
 	}
 	if (!k.aborted)
 		snprintf(k.why, sizeof(k.why), "%s", how);
@@ -282,9 +310,16 @@ static int worker_gone(void)
 	const bool served = k.since;
 	int status = -1;
 
-	if (k.stop)
+	if (k.stop && !is_to_save())
 		return final_status(served);
-	if (k.planned) {
+	if (k.stop) {
+		say_how(k.why, sizeof(k.why));
+		log_error(
+			"keeper: worker %d %s while it was to end: another one writes back what it "
+			"has left",
+			k.worker.pid, k.why);
+		k.save = true;
+	} else if (k.planned) {
 		if (served && clock_now_ns() - k.since >= QUICK_NS)
 			k.quick = 0;
 		log_notice("keeper: worker %d has ended for a restart (%s)", k.worker.pid, k.why);
@@ -313,7 +348,7 @@ static int look_whether_gone(void)
 
 	if (launch_is_gone(&k.worker))
 		return worker_gone();
-	if (k.stop) {
+	if (k.at_once || (k.stop && !is_to_save())) {
 		log_error("keeper: leaving, with I/O of worker %d under way", k.worker.pid);
 		return final_status(k.since);
 	}
@@ -348,10 +383,20 @@ static void reap_worker(void)
 	}
 }
 
+/* A worker that has just been started in the place of another one gets to the stores first: else it
+ * would leave what that one has left. Told again, nobody waits for that (two signals at once, to a
+ * group and by name, are one). */
 static void told_to_stop(void)
 {
+	const uint64_t now = clock_now_ns();
+
 	k.stop = true;
-	if (k.worker.pid && k.state != ENDED)
+	if (!k.told)
+		k.told = now;
+	k.at_once = now - k.told >= NSEC_PER_SEC;
+	if (k.state == ENDED)
+		k.conf->stopping(WRITE_BACK_US);
+	else if (k.worker.pid && (k.state == SERVING || !k.ever || k.at_once))
 		signal_worker(SIGTERM);
 }
 

@@ -13,7 +13,11 @@
  * - Any other end is a crash: the next worker starts as soon as the memory of this one has gone, so
  *   that no I/O of it can come afterwards. Three workers in a row that die within 10 s of serving,
  *   or before it, end the keeper with status 1.
- * - SIGTERM and SIGINT go to the worker, each time as SIGTERM.
+ * - SIGTERM and SIGINT go to the worker, each time as SIGTERM; to one that takes the place of
+ *   another when it serves.
+ * - Where a cache was left and nobody is to serve (the worker has died while it was to end, there
+ *   is none, or three have died), one more is started. It writes back and ends. When that dies, or
+ *   a second signal comes a second later, what was left is lost.
  * - A worker whose threads stand still (tgtd/pulse.h) is ended by SIGABRT. One that is stopped, by
  *   SIGSTOP or a debugger, is waited for.
  */
