@@ -51,6 +51,7 @@ static void cache_free(struct cache *c)
 			pool_destroy(c->io_shard[i].pool);
 	free(c->part);
 	free(c->waiting);
+	sync_fini(c);
 	if (c->hit)
 		munmap(c->hit, HIT_SLOTS * HIT_STRIDE * sizeof(*c->hit));
 	pthread_cond_destroy(&c->dev_gone);
@@ -135,7 +136,7 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 			return -ENOMEM;
 	}
 	c->dev_of = calloc(CACHE_DEVS, sizeof(struct cache_dev *));
-	return c->part && c->waiting && c->hit && c->dev_of ? 0 : -ENOMEM;
+	return c->part && c->waiting && c->hit && c->dev_of ? sync_init(c) : -ENOMEM;
 }
 
 /* Its nodes: those of the configuration's mask, in the topology's order. 0 or -errno. */

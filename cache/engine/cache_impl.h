@@ -147,6 +147,7 @@ struct cache {
 	const struct topology *topo;
 	bool own_workers, stepped;
 	op_stage_fn *const *stages; /* by enum op_stage */
+	struct sync_batch *sync_spare; /* atomic: for a SYNC; NULL: one has it */
 	struct cache_node node[TOPO_MAX_NODES];
 	uint32_t node_of_topo[TOPO_MAX_NODES]; /* cache node of a topology node, nnodes when none */
 	/* Of who opens and closes: devs, dev_of, each device's shells, closed, closing. */

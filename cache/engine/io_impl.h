@@ -147,9 +147,13 @@ void collect_lap(struct cache_dev *dev, uint64_t now);
 /* ---- sync.c ---------------------------------------------------------------------------------- */
 /* A committed write goes on to stable storage; a READ FUA begins. */
 bool sync_begin(struct blk_req *req);
+/* What a SYNC of much needs is there for one at a time. 0 or -ENOMEM. Before and after all
+ * others. */
+int sync_init(struct cache *c) must_check;
+void sync_fini(struct cache *c);
 /*
- * One pass of @req over blocks [first, end): starts writing back what is dirty there since @epoch
- * or before, joins what is in flight. True when there was nothing. @own: @req owns the range.
+ * One pass of @req over blocks [first, end), no more than a request has: starts writing back what
+ * is dirty there since @epoch or before, joins what is in flight. True when there was nothing. @own: @req owns the range.
  */
 bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
 		uint64_t epoch, bool own);

@@ -46,6 +46,7 @@ enum {
 	OP_F_APART = 1 << 13,	  /* I/O with more than it needs has
 				   * failed: every block for itself; SYNC:
 				   * in halves */
+	OP_F_TURN = 1 << 14,	  /* SYNC: others have their turn; its pass is not over */
 };
 
 /* Lies over blk_req.drv_word from submit to completion. */
@@ -110,6 +111,7 @@ static inline uint32_t op_place(uint32_t need, uint32_t queue)
  *   LOWERED                       in OP_EXCL_LOWER and OP_EXCL_DROP only
  *   AHEAD                         READ only
  *   BATCH                         SYNC only, in OP_FLUSH
+ *   TURN                 with BATCH only
  *   OTHERS, JOINED, APART, LATER  any time
  */
 static inline bool op_flags_legal(const struct blk_req *req)
@@ -130,6 +132,8 @@ static inline bool op_flags_legal(const struct blk_req *req)
 	if ((f & OP_F_LOWERED) && op->stage != OP_EXCL_LOWER && op->stage != OP_EXCL_DROP)
 		return false;
 	if ((f & OP_F_AHEAD) && req->op != BLK_READ)
+		return false;
+	if ((f & OP_F_TURN) && !(f & OP_F_BATCH))
 		return false;
 	return !(f & OP_F_BATCH) || (req->op == BLK_SYNC && op->stage == OP_FLUSH);
 }

@@ -2,161 +2,70 @@
 /*
  * Barriers: SYNCHRONIZE CACHE, FUA, write-through.
  *
- * SYNC raises the device's epoch and then makes passes over its range until nothing of its epoch or
- * before is dirty or in flight: writes that come later do not hold it up.
+ * SYNC raises the device's epoch and then goes along its range until nothing of its epoch or before
+ * is dirty or in flight: writes that come later do not hold it up.
  *
- * A pass collects what is dirty in all partitions, sorts it by block, and writes it in that order,
- * merged, with a bounded number of writes out: one sweep over the store instead of one a partition.
- * A SYNC of much collects much at a time (SYNC_BATCH), from all partitions alike.
+ * A range of few blocks is looked at block by block. Of a larger one the dirty blocks come from the
+ * partitions' indexes, in order (sweep.h), and are written in that order, merged, with a bounded
+ * number of writes out: one sweep over the store. After SYNC_VISITS blocks others on the thread
+ * have their turn. A sweep that has found anything is followed by another one.
  */
 #include "cache/engine/io_impl.h"
 #include "cache/engine/span.h"
+#include "cache/engine/sweep.h"
 
 #include <stdlib.h>
 
-#define SYNC_INFLIGHT 64 /* writes of one request out at a time; it
+#define SYNC_INFLIGHT                                                                              \
+	64		 /* writes of one request out at a time; it
 			  * starts more when half are over */
-#define SYNC_BATCH 65536 /* blocks collected at a time */
+#define SYNC_VISITS 256u /* blocks and words of 64 looked at before others have their turn */
+#define SYNC_KEYS 256u	 /* as many blocks to be written, and more are looked for */
+#define PASS_BLOCKS 512u /* of a range that is looked at block by block */
+#define PASS_DIRECT 256u
 
 /* Of a SYNC: blk_req.drv, when OP_F_BATCH is set. */
 struct sync_batch {
-	uint32_t n, next; /* [next, n) is still to be written */
-	uint64_t keys[];
+	uint64_t low; /* the first block that the sweep has found; UINT64_MAX: none */
+	bool through; /* the sweep is: what is in @keys is the rest */
+	uint32_t n;   /* of keys[] */
+	uint64_t keys[SYNC_KEYS + (1u << DIRTY_WORD_SHIFT)]; /* ascending: to be written */
+	struct sweep sweep;				     /* the last: it has more */
 };
-
-static int sync_key_order(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return (x > y) - (x < y);
-}
-
-#define PASS_KEYS 512
-#define PASS_DIRECT 256
 
 /* What a pass is about. */
 struct pass {
 	struct cache_dev *dev;
 	struct blk_req *req;
 	uint64_t first, end, epoch;
-	bool found; /* something is dirty or in flight, or may be */
+	uint64_t low; /* the first that is dirty or in flight; UINT64_MAX: none */
 };
 
-/* Blocks @first to @end, all in @p, no more than one hold may visit: looks at them, not at all that
- * is dirty. */
-static uint32_t collect_blocks(struct pass *t, struct partition *p, uint64_t first, uint64_t end,
-			       uint64_t *keys, uint32_t max)
-{
-	uint32_t n = 0;
-
-	leaf_lock(&p->lock);
-	leaf_visit(&p->lock, (uint32_t)(end - first));
-	for (uint64_t block = first; block < end && n < max; block++) {
-		struct block *b = index_find(p, t->dev->identity, block);
-		if (!b)
-			continue;
-		struct cache_io *io = block_priv(p, b)->io;
-		if (io && io->kind == IO_FLUSH)
-			op_of(t->req)->flags |= OP_F_OTHERS;
-		if (io && (io->kind == IO_FLUSH || b->state == BLOCK_DIRTY)) {
-			t->found = true;
-			op_join(t->req, io);
-		} else if (b->state == BLOCK_DIRTY && block_priv(p, b)->dirty_epoch <= t->epoch) {
-			t->found = true;
-			keys[n++] = block;
-		}
-	}
-	leaf_unlock(&p->lock);
-	return n;
-}
-
-/* Joins the first write-back in flight that is in the way. */
-static void join_inflight(struct pass *t, struct partition *p)
-{
-	const struct io_match m = { t->first, t->end, true };
-
-	if (!io_join_first(t->dev, p, t->req, &m))
-		return;
-	t->found = true;
-	op_of(t->req)->flags |= OP_F_OTHERS;
-}
-
 /*
- * One hold's worth of the list of dirty blocks, from behind the one of index @at, which held number
- * @block (BLOCK_NONE: from the beginning). It may have left the list since: then this pass ends
- * here, and the next one finds the rest. True: there is more.
+ * Block @block, in @p: is it to be written? If something of the pass's epoch or before is in
+ * flight, that is joined. What is newer alone is not waited for: else write-back that goes on all
+ * the time would hold the request up. Lock held.
  */
-static bool collect_some(struct pass *t, struct partition *p, uint32_t *at, uint64_t *block,
-			 uint64_t *keys, uint32_t max, uint32_t *n)
+static bool pass_look(struct pass *t, struct partition *p, uint64_t block)
 {
-	struct block *b = *at == BLOCK_NONE ? NULL : &p->hdr[*at];
-	uint32_t visits = 0, i;
-	bool more = false;
+	struct block *b = index_find(p, t->dev->identity, block);
+	const struct block_priv *bp = b ? block_priv(p, b) : NULL;
+	struct cache_io *io = b ? bp->io : NULL;
+	const bool flushing = io && io->kind == IO_FLUSH;
+	bool old = b && b->state == BLOCK_DIRTY && bp->dirty_epoch <= t->epoch;
 
-	leaf_lock(&p->lock);
-	if (b && (b->state != BLOCK_DIRTY || !index_is(b, t->dev->identity, *block))) {
-		t->found = true;
-		leaf_unlock(&p->lock);
+	/* What is being written may have been replaced since. */
+	if (flushing)
+		old |= p->priv[io->idx[block - io->block]].dirty_epoch <= t->epoch;
+	if (!old)
 		return false;
-	}
-	i = b ? p->priv[*at].dirty_next : t->dev->dirty[p->id].head;
-	for (; i != BLOCK_NONE && *n < max; i = p->priv[i].dirty_next) {
-		more = visits == LEAF_VISITS;
-		if (more || p->priv[i].dirty_epoch > t->epoch)
-			break;
-		visits++;
-		b = &p->hdr[i];
-		*at = i;
-		*block = b->block;
-		if (b->block < t->first || b->block >= t->end)
-			continue;
-		t->found = true;
-		if (p->priv[i].io)
-			op_join(t->req, p->priv[i].io);
-		else
-			keys[(*n)++] = b->block;
-	}
-	leaf_visit(&p->lock, visits);
-	leaf_unlock(&p->lock);
-	return more;
-}
-
-/* What of the pass in @p is dirty since its epoch or before: up to @max free block numbers into
- * @keys; joins an io in the way. */
-static uint32_t pass_collect(struct pass *t, struct partition *p, uint64_t *keys, uint32_t max)
-{
-	uint32_t n = 0, at = BLOCK_NONE;
-	uint64_t block = 0;
-
-	join_inflight(t, p);
-	while (collect_some(t, p, &at, &block, keys, max, &n))
-		;
-	return n;
-}
-
-/* The same of all partitions that the range has blocks in, at most @max from each, ascending. */
-static uint32_t sync_collect(struct cache_dev *dev, struct blk_req *req, uint64_t first,
-			     uint64_t end, uint64_t epoch, uint64_t *keys, uint32_t room,
-			     uint32_t max, bool *found)
-{
-	struct cache *c = dev->cache;
-	const uint32_t shift = c->map.group_shift;
-	uint64_t groups = ((end - 1) >> shift) - (first >> shift) + 1, to;
-	struct pass t = { dev, req, first, end, epoch, *found };
-	uint32_t n = 0;
-
-	if (groups < c->nparts || end - first <= PASS_DIRECT) {
-		for (uint64_t at = first; at < end && n < room; at = to) {
-			to = MIN(MIN(((at >> shift) + 1) << shift, at + LEAF_VISITS), end);
-			n += collect_blocks(&t, dev_part(dev, at), at, to, keys + n,
-					    MIN(max, room - n));
-		}
-	} else {
-		for (uint32_t i = 0; i < c->nparts; i++)
-			n += pass_collect(&t, c->part[i], keys + n, MIN(max, room - n));
-	}
-	*found = t.found;
-	qsort(keys, n, sizeof(keys[0]), sync_key_order);
-	return n;
+	t->low = MIN(t->low, block);
+	if (!io)
+		return true;
+	if (flushing)
+		op_of(t->req)->flags |= OP_F_OTHERS;
+	op_join(t->req, io);
+	return false;
 }
 
 /* Who waits for it is not held back. */
@@ -168,96 +77,225 @@ static struct flush_room sync_room(uint32_t writes)
 bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
 		uint64_t epoch, bool own)
 {
-	uint64_t keys[PASS_KEYS];
+	const uint32_t shift = dev->cache->map.group_shift;
+	uint64_t keys[PASS_BLOCKS], to;
+	struct pass t = { dev, req, first, end, epoch, UINT64_MAX };
 	struct flush_room room = sync_room(SYNC_INFLIGHT);
-	bool found = false, dry;
-	uint32_t n = sync_collect(dev, req, first, end, epoch, keys, PASS_KEYS, PASS_KEYS, &found);
+	uint32_t n = 0;
+	bool dry;
 
+	ASSERT(end - first <= PASS_BLOCKS);
+	for (uint64_t at = first; at < end; at = to) {
+		struct partition *p = dev_part(dev, at);
+
+		to = MIN(MIN(((at >> shift) + 1) << shift, at + LEAF_VISITS), end);
+		leaf_lock(&p->lock);
+		leaf_visit(&p->lock, (uint32_t)(to - at));
+		for (uint64_t block = at; block < to; block++)
+			if (pass_look(&t, p, block))
+				keys[n++] = block;
+		leaf_unlock(&p->lock);
+	}
 	flush_keys(dev, req, keys, n, own, &room, &dry);
 	if (dry && !(op_of(req)->flags & OP_F_JOINED))
 		io_wait(dev->cache, req);
 	if (!(op_of(req)->flags & OP_F_LATER))
 		op_of(req)->flags |= OP_F_LATER | (n == end - first ? OP_F_WHOLE : 0);
-	return !found;
+	return t.low == UINT64_MAX;
 }
 
 /* ---- a SYNC of much -------------------------------------------------------------------------- */
 
-/* The next batch, or NULL when there is nothing (or no memory: then by small passes). */
-static struct sync_batch *batch_make(struct cache_dev *dev, struct blk_req *req, uint64_t first,
-				     uint64_t end, uint64_t epoch, bool *found)
+static size_t sync_batch_bytes(const struct cache *c)
 {
-	struct cache *c = dev->cache;
-	const uint64_t dirty = dev_dirty(dev);
-	uint32_t room = (uint32_t)MIN(MAX(dirty, (uint64_t)c->nparts), (uint64_t)SYNC_BATCH);
-	struct sync_batch *b = malloc(sizeof(*b) + room * sizeof(b->keys[0]));
-	if (!b)
-		return NULL;
-	b->next = 0;
-	b->n = sync_collect(dev, req, first, end, epoch, b->keys, room,
-			    dirty > SYNC_BATCH ? SYNC_BATCH / c->nparts : room, found);
-	return b;
+	return offsetof(struct sync_batch, sweep) + sweep_bytes(c->nparts);
+}
+
+int sync_init(struct cache *c)
+{
+	c->sync_spare = malloc(sync_batch_bytes(c));
+	return c->sync_spare ? 0 : -ENOMEM;
+}
+
+void sync_fini(struct cache *c)
+{
+	free(c->sync_spare);
+}
+
+/* The one that is there for that, or another; NULL: no memory, until somebody gives his back. */
+static struct sync_batch *sync_batch_get(struct cache *c)
+{
+	struct sync_batch *b = __atomic_exchange_n(&c->sync_spare, NULL, __ATOMIC_ACQUIRE);
+
+	return b ? b : malloc(sync_batch_bytes(c));
+}
+
+static void sync_batch_put(struct cache *c, struct sync_batch *b)
+{
+	struct sync_batch *none = NULL;
+
+	if (!__atomic_compare_exchange_n(&c->sync_spare, &none, b, false, __ATOMIC_RELEASE,
+					 __ATOMIC_RELAXED))
+		free(b);
+}
+
+/* A sweep over what is left of the request's range, from block @from on. */
+static void sync_batch_sweep(struct sync_batch *b, const struct pass *t, uint64_t from)
+{
+	b->low = UINT64_MAX;
+	b->through = false;
+	b->n = 0;
+	sweep_begin(&b->sweep, t->dev, from, t->end, t->epoch);
+}
+
+static bool sync_batch_over(const struct sync_batch *b)
+{
+	return b->through && !b->n;
+}
+
+/* Of one word: what is to be written, ascending. (Where groups are small, several partitions have a
+ * part of each.) */
+static void sync_batch_add(struct sync_batch *b, struct pass *t, const struct sweep_word *w)
+{
+	struct partition *p = t->dev->cache->part[w->part];
+	uint32_t at;
+
+	leaf_lock(&p->lock);
+	leaf_visit(&p->lock, (uint32_t)__builtin_popcountll(w->bits));
+	for (uint64_t bits = w->bits; bits; bits &= bits - 1) {
+		const uint64_t block = w->first + (uint64_t)__builtin_ctzll(bits);
+
+		if (block < t->first || block >= t->end || !pass_look(t, p, block))
+			continue;
+		for (at = b->n++; at && b->keys[at - 1] > block; at--)
+			b->keys[at] = b->keys[at - 1];
+		b->keys[at] = block;
+	}
+	leaf_unlock(&p->lock);
+}
+
+static void sync_batch_fill(struct sync_batch *b, struct pass *t, uint32_t *visits)
+{
+	struct sweep_word w = { .first = UINT64_MAX };
+
+	while ((b->n < SYNC_KEYS && *visits < SYNC_VISITS) ||
+	       (w.first != UINT64_MAX && sweep_within(&b->sweep, w.first))) {
+		switch (sweep_next(&b->sweep, &w, visits)) {
+		case SWEEP_END:
+			b->through = true;
+			return;
+		case SWEEP_WORD:
+			sync_batch_add(b, t, &w);
+			*visits += (uint32_t)__builtin_popcountll(w.bits);
+			break;
+		case SWEEP_LOOKED:
+			break;
+		}
+	}
+}
+
+/* Without the neighbours at the end that more may follow to, when that makes one write of them. */
+static uint32_t sync_batch_ready(const struct cache_dev *dev, const struct sync_batch *b)
+{
+	const uint32_t most = MIN((uint32_t)(FLUSH_BYTES >> dev->cache->geo.block_shift),
+				  (uint32_t)CACHE_IO_BLOCKS);
+	uint32_t row = b->n > 0;
+
+	if (b->through)
+		return b->n;
+	while (row < b->n && b->keys[b->n - row - 1] + 1 == b->keys[b->n - row])
+		row++;
+	return b->n - row % most;
+}
+
+/* Looks for more and starts it, for as long as others on this thread may wait. True: there is more,
+ * and it may be started. */
+static bool sync_batch_go_on(struct sync_batch *b, struct pass *t, struct flush_room *room,
+			     bool *dry)
+{
+	uint32_t visits = 0, n;
+
+	do {
+		if (!b->through && b->n < SYNC_KEYS)
+			sync_batch_fill(b, t, &visits);
+		n = sync_batch_ready(t->dev, b);
+		n = flush_keys(t->dev, t->req, b->keys, n, false, room, dry);
+		b->n -= n;
+		memmove(b->keys, b->keys + n, b->n * sizeof(b->keys[0]));
+	} while (!sync_batch_over(b) && room->writes && !*dry && visits < SYNC_VISITS);
+	b->low = MIN(b->low, t->low);
+	return !sync_batch_over(b) && room->writes && !*dry;
+}
+
+/* A sweep is over, and all that it has started or joined. Is the request's part of it, too? */
+static bool sync_batch_ends(struct blk_req *req, struct sync_batch *b, const struct pass *t)
+{
+	struct cache_op *op = op_of(req);
+
+	/* What is to be tried again in halves may still be written. */
+	if (b->low == UINT64_MAX ||
+	    (op->error && !((req->flags & BLK_F_WHAT_CAN) && (op->flags & OP_F_APART))))
+		return true;
+	op->flags &= (uint16_t)~OP_F_APART;
+	sync_batch_sweep(b, t, b->low);
+	return false;
 }
 
 /*
- * One step of a SYNC: more of the batch, or the next one. True when nothing is left and nothing is
- * out. Between steps a part of the writes may still be out: a pass ends when half of them are over,
- * which is done by lending their number (op->need) to op->pending.
+ * One step of a SYNC. True when nothing is left and nothing is out. Between steps a part of the
+ * writes may still be out: a pass ends when half of them are over, which is done by lending their
+ * number (op->need) to op->pending. When others have their turn it does not end (OP_F_TURN).
  */
 static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end)
 {
 	struct cache_op *op = op_of(req);
+	struct pass t = { dev, req, first, end, op->epoch, UINT64_MAX };
+	struct sync_batch *b = req->drv;
 
+	if (!(op->flags & OP_F_BATCH)) {
+		b = sync_batch_get(dev->cache);
+		if (!b) {
+			op_post(req);
+			return false;
+		}
+		sync_batch_sweep(b, &t, first);
+		req->drv = b;
+		op->flags |= OP_F_BATCH;
+	}
 	for (;;) {
-		uint32_t out = (uint32_t)__atomic_add_fetch(&op->pending, 1 + op->need,
-							    __ATOMIC_ACQ_REL) - 1;
-		bool found = false, dry = false;
+		const int32_t more = op->flags & OP_F_TURN ? 0 : 1 + op->need;
+		const uint32_t out =
+			(uint32_t)__atomic_add_fetch(&op->pending, more, __ATOMIC_ACQ_REL) - 1;
+		struct flush_room room = sync_room(out < SYNC_INFLIGHT ? SYNC_INFLIGHT - out : 0);
+		bool dry = false;
 
 		op->need = 0;
+		op->flags &= (uint16_t)~OP_F_TURN;
 		if (!out) /* all is over that was started or joined: nobody links us any longer */
-			op->flags &= (uint16_t)~(OP_F_JOINED | OP_F_AGAIN);
-		if (!(op->flags & OP_F_BATCH)) {
+			op->flags &= (uint16_t) ~(OP_F_JOINED | OP_F_AGAIN);
+		if (sync_batch_over(b)) {
 			ASSERT(!out);
-			/* What is to be tried again in halves may still be written. */
-			if (op->error &&
-			    !((req->flags & BLK_F_WHAT_CAN) && (op->flags & OP_F_APART))) {
+			if (sync_batch_ends(req, b, &t)) {
+				sync_batch_put(dev->cache, b);
+				req->drv = NULL;
+				op->flags &= (uint16_t)~OP_F_BATCH;
 				op->pending = 0;
 				return true;
 			}
-			op->flags &= (uint16_t)~OP_F_APART;
-			struct sync_batch *b = batch_make(dev, req, first, end, op->epoch, &found);
-			if (!b) {
-				found = !flush_pass(dev, req, first, end, op->epoch, false);
-			} else if (b->n) {
-				req->drv = b;
-				op->flags |= OP_F_BATCH;
-			} else {
-				free(b);
-			}
-			if (!found) {
-				op->pending = 0; /* nothing was joined either */
-				return true;
-			}
 		}
-		if (op->flags & OP_F_BATCH) {
-			struct sync_batch *b = req->drv;
-			struct flush_room room =
-				sync_room(out < SYNC_INFLIGHT ? SYNC_INFLIGHT - out : 0);
-
-			if (op->error && !(req->flags & BLK_F_WHAT_CAN))
-				b->next = b->n;
-			b->next += flush_keys(dev, req, b->keys + b->next, b->n - b->next, false,
-					      &room, &dry);
-			if (b->next < b->n && !dry) {
-				op->need = SYNC_INFLIGHT / 2;
-			} else if (b->next == b->n) {
-				free(b);
-				req->drv = NULL;
-				op->flags &= (uint16_t)~OP_F_BATCH;
-			} else if (!(op->flags & OP_F_JOINED)) {
-				io_wait(dev->cache, req);
-			}
+		t.low = UINT64_MAX;
+		if (op->error && !(req->flags & BLK_F_WHAT_CAN)) {
+			b->through = true;
+			b->n = 0;
+		} else if (sync_batch_go_on(b, &t, &room, &dry)) {
+			op->flags |= OP_F_TURN;
+			op_post(req);
+			return false;
 		}
+		if (dry && !(op->flags & OP_F_JOINED))
+			io_wait(dev->cache, req);
+		else if (!dry && !sync_batch_over(b))
+			op->need = SYNC_INFLIGHT / 2;
 		if (__atomic_sub_fetch(&op->pending, 1 + op->need, __ATOMIC_ACQ_REL) > 0)
 			return false;
 	}
@@ -278,7 +316,7 @@ static bool stable_start(struct cache_dev *dev, struct blk_req *req)
 	op->flags |= OP_F_AGAIN | OP_F_JOINED;
 	if (sync_group_join(&dev->syncs, req, &failures))
 		return true;
-	op->flags &= (uint16_t)~(OP_F_AGAIN | OP_F_JOINED);
+	op->flags &= (uint16_t) ~(OP_F_AGAIN | OP_F_JOINED);
 	return false;
 }
 

@@ -156,6 +156,7 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 		}
 	}
 	list_del(&io->link);
+	dev->dirty[p->id].writing--;
 	list_splice_tail(waiters, &io->waiters);
 	leaf_unlock(&p->lock);
 }
@@ -334,6 +335,7 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 	io->req.len = bytes;
 	if (n) {
 		list_add_tail(&p->inflight, &io->link);
+		dev->dirty[p->id].writing++;
 		p->stats.flushes++;
 		p->stats.flush_bytes += bytes;
 	}

@@ -142,14 +142,20 @@ static void over(struct blk_req *req)
 	req->op = BLK_OPS; /* it will not be submitted again */
 }
 
-static void start_sync(struct blk_req *req, uint64_t len)
+static void start_sync_at(struct blk_req *req, uint64_t at, uint64_t len)
 {
 	blk_req_init(req);
 	req->op = BLK_SYNC;
+	req->offset = at;
 	req->len = len;
 	req->done = over;
 	if (bt_submit(&t, req))
 		over(req);
+}
+
+static void start_sync(struct blk_req *req, uint64_t len)
+{
+	start_sync_at(req, 0, len);
 }
 
 /*
@@ -266,6 +272,115 @@ static void written_back(void)
 		loop_step(t.loop, 0);
 	}
 }
+
+/* How often partitions' locks have been taken and given back. */
+static uint64_t holds(void)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < cache->nparts; i++)
+		n += cache->part[i]->lock.version;
+	return n;
+}
+
+static void dirty_many(void)
+{
+	open_cache("size=256m,partitions=8", 1);
+	disk->now_percent = 100;
+	for (uint64_t at = 0; at < MiB(60); at += KiB(64))
+		write_at(at, KiB(64));
+	ck_assert_uint_eq(dirty(), MiB(60) / KiB(4));
+}
+
+/* C5: whatever there is to be written, others on the thread have their turn all the time. */
+START_TEST(a_sync_of_much_goes_in_steps)
+{
+	uint64_t before, most = 0, steps = 0, written, most_written = 0;
+	struct blk_req sync;
+
+	clock_fake_set(clock_now_ns());
+	dirty_many();
+	before = holds();
+	written = disk->write_bytes;
+	start_sync(&sync, 0);
+	for (;; loop_step(t.loop, 0)) {
+		most = MAX(most, holds() - before);
+		most_written = MAX(most_written, disk->write_bytes - written);
+		before = holds();
+		written = disk->write_bytes;
+		if (sync.op == BLK_OPS)
+			break;
+		steps++;
+		ck_assert_uint_lt(steps, 100000);
+	}
+	fprintf(stderr, "# 60 MiB in %llu steps, %llu holds and %llu KiB at the most\n",
+		(unsigned long long)steps, (unsigned long long)most,
+		(unsigned long long)most_written >> 10);
+	ck_assert_int_eq(sync.status, 0);
+	ck_assert_uint_eq(disk->writes, 60);
+	ck_assert_uint_eq(dirty(), 0);
+	ck_assert_uint_le(most, 100);
+	ck_assert_uint_le(most_written, MiB(4));
+	for (uint64_t at = 0; at < MiB(60); at += KiB(64))
+		stored(at, KiB(64));
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* C5: a range in which nothing is dirty costs nothing for what is dirty elsewhere. */
+START_TEST(a_ranged_sync_looks_at_its_range)
+{
+	struct blk_req sync;
+	uint64_t before;
+
+	clock_fake_set(clock_now_ns());
+	dirty_many();
+	before = holds();
+	start_sync_at(&sync, MiB(64), MiB(128));
+	ck_assert(sync.op == BLK_OPS);
+	fprintf(stderr, "# nothing to do for %llu holds\n", (unsigned long long)(holds() - before));
+	ck_assert_uint_le(holds() - before, 3 * cache->nparts);
+	ck_assert_int_eq(sync.status, 0);
+	ck_assert_uint_eq(disk->writes, 0);
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
+/* Write-back of what is written later goes on all the time: that is not waited for. */
+START_TEST(what_is_written_later_does_not_hold_it_up)
+{
+	static const uint64_t lens[] = { 0, MiB(1) };
+
+	clock_fake_set(clock_now_ns());
+	for (unsigned k = 0; k < ARRAY_SIZE(lens); k++) {
+		struct blk_req sync, other[20];
+		unsigned ended = 0;
+
+		open_cache("size=64m,partitions=1", 1);
+		disk->delay_ns = 4 * NSEC_PER_MSEC;
+		write_at(KiB(960), KiB(4));
+		start_sync(&sync, lens[k]);
+		for (unsigned i = 0; i < ARRAY_SIZE(other); i++) {
+			write_at(i * KiB(8), KiB(4));
+			start_sync_at(&other[i], i * KiB(8), KiB(4));
+			clock_fake_advance(2 * NSEC_PER_MSEC);
+			for (unsigned n = 0; n < 8; n++)
+				loop_step(t.loop, 0);
+			ended += sync.op != BLK_OPS;
+		}
+		fprintf(stderr, "# it ends after %u others\n", ended + 1);
+		ck_assert_uint_le(ended, 8);
+		ck_assert_int_eq(sync.status, 0);
+		stored(KiB(960), KiB(4));
+		for (unsigned i = 0; i < ARRAY_SIZE(other); i++)
+			wait_for(&other[i]);
+		close_cache();
+	}
+	clock_fake_off();
+}
+END_TEST
 
 /* READ FUA of a block that is dirty in part: the rest has been written back
  * before, and may not be stable. */
@@ -597,4 +712,5 @@ UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_t
 	  a_failed_write_back_of_what_was_replaced, replaced_beside_a_write_back,
 	  a_forced_read_writes_back_first, a_failed_sync_gives_the_lock_back,
 	  replaced_while_a_failed_sync_is_looked_at, a_failed_sync_is_looked_at_elsewhere,
-	  the_largest_request_beside_a_dead_store)
+	  the_largest_request_beside_a_dead_store, a_sync_of_much_goes_in_steps,
+	  a_ranged_sync_looks_at_its_range, what_is_written_later_does_not_hold_it_up)
