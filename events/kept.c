@@ -125,6 +125,13 @@ static void take_origin(const struct kept_mail *mail)
 		map_tombstone(mail->fd[0]);
 }
 
+static void take_ends(const struct kept_msg *m)
+{
+	kept.origin.planned = (unsigned)m->value;
+	kept.origin.stalled = (unsigned)m->when;
+	kept.origin.how = m->seq < KEPT_END_KINDS ? (enum kept_end)m->seq : KEPT_END_NONE;
+}
+
 /* False: that was all. */
 static bool take_mail(struct kept_mail *mail)
 {
@@ -139,6 +146,11 @@ static bool take_mail(struct kept_mail *mail)
 		return true;
 	case KEPT_SAVE:
 		kept.origin.save = true;
+		kept_mail_close(mail);
+		return true;
+	case KEPT_ENDS:
+		take_ends(&mail->msg);
+		kept_mail_close(mail);
 		return true;
 	case KEPT_BEGIN:
 		take_origin(mail);
@@ -181,6 +193,13 @@ void kept_end(void)
 	memset(&kept, 0, sizeof(kept));
 	kept.fd = -1;
 }
+
+const char *const kept_end_names[KEPT_END_KINDS] = {
+	[KEPT_END_NONE] = "none",
+	[KEPT_END_DIED] = "died",
+	[KEPT_END_STALLED] = "stalled",
+	[KEPT_END_PLANNED] = "planned",
+};
 
 const struct kept_origin *kept_origin(void)
 {

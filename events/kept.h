@@ -52,8 +52,12 @@ struct kept_origin {
 	 * KEPT_DIED_SOON_MAX there is no next one. */
 	unsigned died_soon;
 	bool save; /* it is to write back what was left, to serve nobody, and to end */
+	enum kept_end how;		/* the last of them ended */
+	unsigned planned, stalled;	/* of the restarts: KEPT_END_* */
 };
 const struct kept_origin *kept_origin(void);
+/* "none", "died", "stalled", "planned": as they are shown. */
+extern const char *const kept_end_names[KEPT_END_KINDS];
 
 /* Says @word with @value and @text (NULL: none; cut at KEPT_MSG_TEXT) to the keeper, see
  * kept_msg.h. Does not wait. Any thread. False: there is none, or it did not take it. */

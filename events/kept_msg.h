@@ -4,7 +4,7 @@
  * socket. They may be of different versions of tgtd: struct kept_msg never changes, words are added
  * at the end, and who does not know a word ignores it.
  *
- *     keeper  -> process   LEFT...  [SAVE]  BEGIN at its start
+ *     keeper  -> process   LEFT...  [SAVE]  ENDS  BEGIN   at its start
  *     process -> keeper    PUT, DROP              keeper -> process  DONE, for each
  *     process -> keeper    READY, PULSE, STALLED, RESTART, STOPPING
  */
@@ -34,7 +34,18 @@ enum kept_word {
 	KEPT_RESTART,  /* it is going to end, and another shall go on; text: who wants that */
 	KEPT_STOPPING, /* it is going to end, for good; value: within so many microseconds */
 	KEPT_SAVE,     /* it is to write back what was left, to serve nobody, and to end */
+	KEPT_ENDS,     /* of those that BEGIN counts; value: how many were planned, when: how many
+			* had stood still, seq: enum kept_end of the last */
 	KEPT_WORDS
+};
+
+/* How a process has ended that another one replaces. */
+enum kept_end {
+	KEPT_END_NONE,	  /* there was none, or nobody has said */
+	KEPT_END_DIED,	  /* a signal, or by itself */
+	KEPT_END_STALLED, /* a thread of it stood still: the watchdog has ended it */
+	KEPT_END_PLANNED, /* somebody wanted a restart */
+	KEPT_END_KINDS
 };
 
 struct kept_msg {

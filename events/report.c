@@ -18,7 +18,7 @@ const char *const report_names[REPORT_KINDS] = {
 	[REPORT_LOGIN] = "login",	      [REPORT_LOGOUT] = "logout",
 	[REPORT_LOGIN_FAILED] = "login_failed", [REPORT_CHANGE] = "change",
 	[REPORT_ACCESS] = "access",	      [REPORT_STORE] = "store",
-	[REPORT_MESSAGE] = "message",
+	[REPORT_MESSAGE] = "message",	      [REPORT_RESTART] = "restart",
 };
 
 void report_init(struct report *r, enum report_kind kind)

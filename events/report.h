@@ -22,8 +22,11 @@ enum report_kind {
 	REPORT_LOGIN_FAILED, /* what: the status */
 	REPORT_CHANGE,	     /* an administrator changed something; what: mode and operation */
 	REPORT_ACCESS,	     /* an initiator took access states or a reservation from others */
-	REPORT_STORE,	     /* what: failing, recovered, doubtful, trusted */
+	REPORT_STORE,	     /* what: failing, recovered, doubtful, trusted,
+			      * hanging, answering */
 	REPORT_MESSAGE,	     /* a log line; what: its level */
+	REPORT_RESTART,	     /* this process has taken the place of one that died, stalled, or was
+			      * to be replaced; what: which */
 	REPORT_KINDS
 };
 extern const char *const report_names[REPORT_KINDS];

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See thread.h. */
+#include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
 #include "events/thread.h"
 
 void thread_background(bool on)
@@ -40,4 +43,21 @@ void thread_block_signals(sigset_t *before)
 	for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		sigdelset(&block, own[i]);
 	pthread_sigmask(SIG_SETMASK, &block, before);
+}
+
+uint64_t thread_starved_ns(int tid)
+{
+	unsigned long long ran, waited = 0;
+	char path[64], text[96];
+	ssize_t n = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
+	fd = tid ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	text[n > 0 ? n : 0] = '\0';
+	return sscanf(text, "%llu %llu", &ran, &waited) == 2 ? waited : 0;
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /*
  * @on: what the calling thread is about to do can wait. It gets what others leave of the processors
@@ -35,5 +36,9 @@ void thread_guard(enum thread_kind kind);
 /* The signals that threads other than the main one leave to it: all, but for those that a thread
  * raises itself by what it does. Blocks them; @before is for pthread_sigmask(SIG_SETMASK). */
 void thread_block_signals(sigset_t *before);
+
+/* How long thread @tid of this process was ready to run, and had no processor, in ns; 0 where
+ * nobody knows. Reads proc(5): some us. A thread that may open files. */
+uint64_t thread_starved_ns(int tid);
 
 #endif

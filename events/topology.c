@@ -365,7 +365,8 @@ int topology_detect(struct topology *t, const char *root)
 	int rc;
 
 	memset(t, 0, sizeof(*t));
-	allowed_cpus(&allowed, *root == '\0');
+	t->live = *root == '\0';
+	allowed_cpus(&allowed, t->live);
 	rc = read_nodes(t, root, &allowed);
 	if (rc < 0)
 		return rc;
@@ -414,6 +415,25 @@ int topology_simulate(struct topology *t, unsigned nnodes)
 	for (unsigned i = 0; i < t->nadapters; i++)
 		t->adapter[i].node = (int)(i % nnodes);
 	return 0;
+}
+
+void topology_memory(const struct topology *t, unsigned node, uint64_t *total, uint64_t *free)
+{
+	struct topo_node now = t->node[node];
+	char buf[8192];
+
+	if (t->live && !t->simulated && t->nnodes > 1 &&
+	    topology_read_file(buf, sizeof(buf), "/sys/devices/system/node/node%d/meminfo",
+			       now.os_node) > 0) {
+		read_memory(&now, buf);
+	} else if (t->live && (t->simulated || t->nnodes == 1) &&
+		   topology_read_file(buf, sizeof(buf), "/proc/meminfo") > 0) {
+		read_memory(&now, buf);
+		now.mem_total /= t->nnodes;
+		now.mem_free /= t->nnodes;
+	}
+	*total = now.mem_total;
+	*free = now.mem_free;
 }
 
 int topology_adapter_node(const struct topology *t, const char *name)

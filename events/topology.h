@@ -33,6 +33,7 @@ struct topo_adapter {
 
 struct topology {
 	bool simulated;
+	bool live; /* of this machine, now; not of recorded files */
 	unsigned nnodes;
 	struct topo_node node[TOPO_MAX_NODES];
 	uint8_t distance[TOPO_MAX_NODES][TOPO_MAX_NODES]; /* ACPI SLIT scale, 10 = local */
@@ -47,6 +48,9 @@ int topology_detect(struct topology *t, const char *root) must_check;
 /* N nodes (1..TOPO_MAX_NODES, else -EINVAL) over this machine's CPUs: round robin, shared when
  * there are fewer CPUs than nodes. Its adapters are given to them in turn. */
 int topology_simulate(struct topology *t, unsigned nnodes) must_check;
+/* What memory node @node (dense index) has now; of recorded files, what it had then. A simulated
+ * one has its part of the machine's. Reads sysfs: some 50 us. Any thread that may open files. */
+void topology_memory(const struct topology *t, unsigned node, uint64_t *total, uint64_t *free);
 /* Node of a network interface or RDMA device; -1 when unknown. Interfaces stacked on others (bond,
  * vlan, bridge, soft-RoCE) are where what is below them is, when all of that is on one node. */
 int topology_adapter_node(const struct topology *t, const char *name);

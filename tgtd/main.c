@@ -529,6 +529,16 @@ static void watch_losses(const struct daemon *d)
 			d->opt.state_dir, strerror(-rc));
 }
 
+static void count_restarts(void)
+{
+	const struct kept_origin *o = kept_origin();
+
+	metric_add(M_worker_restarts, o->restarts);
+	metric_add(M_worker_restarts_planned, o->planned);
+	metric_add(M_worker_restarts_stalled, o->stalled);
+	metric_add(M_worker_start_time_seconds, clock_realtime_ns() / NSEC_PER_SEC);
+}
+
 /* What the worker before was told is set again: now others may come. */
 static void main_restored(void *arg)
 {
@@ -549,7 +559,7 @@ static void main_restored(void *arg)
 		give_up(rc);
 	guard_main();
 	close_left_portals();
-	metric_add(M_worker_restarts, kept_origin()->restarts);
+	count_restarts();
 	daemon_worker_pid(d->opt.state_dir);
 	loop_set_may_block(d->main, false);
 	pulse_start(d->opt.watchdog_s);

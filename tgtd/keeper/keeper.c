@@ -44,6 +44,9 @@ static struct {
 	uint64_t aborted;	 /* when the watchdog ended it; 0: not */
 	uint64_t looked, silent; /* the watchdog: last tick; time without a sign, as seen */
 	unsigned restarts, quick;
+	unsigned ends[KEPT_END_KINDS]; /* of the restarts */
+	enum kept_end how;	       /* the last of them */
+	bool ends_sent;		       /* to this worker */
 	uint64_t restarted_s;
 	char why[KEPT_MSG_TEXT]; /* the last restart */
 	struct kept_mail mail;
@@ -61,6 +64,7 @@ static int keeper_start_worker(void)
 	}
 	k.state = STARTING;
 	k.to_send = 0;
+	k.ends_sent = false;
 	k.planned = k.paused = k.said_late = false;
 	k.since = k.aborted = 0;
 	log_debug("keeper: worker %d starts, %u descriptors are kept", k.worker.pid,
@@ -73,6 +77,16 @@ static void signal_worker(int sig)
 {
 	if (kill(k.worker.pid, sig))
 		log_error("keeper: worker %d cannot be sent signal %d: %m", k.worker.pid, sig);
+}
+
+static int send_ends(void)
+{
+	struct kept_msg m = { .word = KEPT_ENDS,
+			      .seq = k.how,
+			      .value = k.ends[KEPT_END_PLANNED],
+			      .when = k.ends[KEPT_END_STALLED] };
+
+	return kept_msg_send(k.worker.fd, &m, NULL, NULL, 0);
 }
 
 static int send_begin(void)
@@ -96,6 +110,10 @@ static void send_holdings(void)
 	if (!rc && k.save)
 		rc = kept_msg_send(k.worker.fd, &(struct kept_msg){ .word = KEPT_SAVE }, NULL, NULL,
 				   0);
+	if (!rc && !k.ends_sent) {
+		rc = send_ends();
+		k.ends_sent = !rc;
+	}
 	if (!rc)
 		rc = send_begin();
 	if (!rc)
@@ -330,6 +348,8 @@ static int worker_gone(void)
 	}
 	if (status >= 0)
 		return status;
+	k.how = k.planned ? KEPT_END_PLANNED : k.aborted ? KEPT_END_STALLED : KEPT_END_DIED;
+	k.ends[k.how]++;
 	k.restarts++;
 	k.restarted_s = (uint64_t)time(NULL);
 	launch_forget(&k.worker);

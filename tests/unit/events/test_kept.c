@@ -92,7 +92,12 @@ static void send_begin(void)
 {
 	struct kept_msg m = { .word = KEPT_BEGIN, .seq = 2, .value = 3, .when = 1700000000 };
 
+	struct kept_msg ends = {
+		.word = KEPT_ENDS, .seq = KEPT_END_STALLED, .value = 1, .when = 2
+	};
+
 	strcpy(m.text, "why");
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &ends, NULL, NULL, 0), 0);
 
 	keeper.tombstone = memfd_create("tombstone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	ck_assert_int_ge(keeper.tombstone, 0);
@@ -173,6 +178,9 @@ START_TEST(test_put_and_take)
 	ck_assert_uint_eq(kept_origin()->restarted_s, 1700000000);
 	ck_assert_str_eq(kept_origin()->why, "why");
 	ck_assert_uint_eq(kept_origin()->died_soon, 2);
+	ck_assert_int_eq(kept_origin()->how, KEPT_END_STALLED);
+	ck_assert_uint_eq(kept_origin()->planned, 1);
+	ck_assert_uint_eq(kept_origin()->stalled, 2);
 	ck_assert_int_eq(kept_take("portal/1"), -1);
 	fd = file_of(1);
 	ck_assert_int_eq(kept_put("portal/1", fd), 0);
