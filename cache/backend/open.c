@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The table of backing stores. */
 #include "cache/backend/backend.h"
+#include "cache/blk/blk_overdue.h"
 
 static const struct backend {
 	const char *name;
@@ -42,6 +43,7 @@ struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 	if (strcmp(bstype, "rdwr") == 0)
 		bstype = "aio";
 	for (size_t i = 0; i < ARRAY_SIZE(backends); i++) {
+		struct blk *blk;
 		int err;
 
 		if (strcmp(bstype, backends[i].name) != 0)
@@ -50,7 +52,10 @@ struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 		if (err)
 			return backend_fail(args, -err, "no memory for bounce blocks: %s",
 					    strerror(-err));
-		return backends[i].open(args);
+		blk = backends[i].open(args);
+		if (blk && backends[i].bounce)
+			blk_overdue_open(blk);
+		return blk;
 	}
 	return backend_fail(args, EINVAL, "unknown backing store type '%s'", bstype);
 }

@@ -22,6 +22,7 @@
 #include "cache/blk/blk.h"
 #include "cache/blk/blk_emul.h"
 #include "cache/blk/blk_order.h"
+#include "cache/blk/blk_overdue.h"
 #include "cache/blk/dirty_record.h"
 #include "events/metrics.h"
 
@@ -241,7 +242,12 @@ bool blk_submit(struct blk *blk, struct blk_req *req)
 		}
 		return blk->ops->read(blk, req);
 	}
-	return submit_other(blk, req);
+	if (submit_other(blk, req))
+		return true;
+	/* It ends on this thread, later. */
+	if (atomic_load_explicit(&blk->overdue.turn, memory_order_relaxed))
+		blk_overdue_begin(blk, req);
+	return false;
 }
 
 bool blk_write_prepare(struct blk *blk, struct blk_req *req)
@@ -397,5 +403,6 @@ int blk_trust(struct blk *blk)
 void blk_close(struct blk *blk)
 {
 	blk_order_free(blk);
+	blk_overdue_close(blk);
 	blk->ops->close(blk);
 }

@@ -159,6 +159,7 @@ struct blk_req {
 	uint64_t drv_word[4];
 	void *choke; /* blk.c's own */
 	uint64_t waited_ns;
+	uint8_t turn; /* blk_overdue.h: in which it began; 0: it does not count */
 };
 
 /*
@@ -310,6 +311,17 @@ struct blk_ops {
 
 #define BLK_STORE_ID_MAX 128
 
+/* Of a backing store: requests that it has not answered. All but out and turn are of who looks. */
+struct blk_overdue {
+	struct list link;
+	uint64_t since_ns;	   /* this turn began */
+	uint64_t hung_ns;	   /* the turn that hangs began */
+	_Atomic uint64_t hangs_ns; /* for so long; 0: it answers */
+	_Atomic uint32_t out[2];   /* requests under way, of this turn and the one before */
+	_Atomic uint8_t turn;	   /* 0: nobody looks */
+	bool clear;		   /* nothing was left of the turn before, at the last look */
+};
+
 struct blk {
 	const struct blk_ops *ops;
 	_Atomic uint64_t size; /* bytes */
@@ -339,6 +351,7 @@ struct blk {
 	/* Of a backing store that may be written to: what an earlier process has lost of it, and
 	 * what the cache on it has to say of what is dirty. NULL: there are no records. */
 	struct dirty_record *record;
+	struct blk_overdue overdue; /* blk_overdue.h */
 	/* What the store is, whatever it is called: "file:MAJOR:MINOR:INODE", "disk:MAJOR:MINOR",
 	 * and so on (cache/backend/store_id.h). One line of printable text.
 	 * No two stores that a cache may be stacked on have

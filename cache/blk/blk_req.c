@@ -5,6 +5,7 @@
  */
 #include "cache/blk/blk.h"
 #include "cache/blk/blk_order.h"
+#include "cache/blk/blk_overdue.h"
 #include "events/hash.h"
 
 #include <pthread.h>
@@ -167,6 +168,8 @@ void blk_lent_back(struct blk_req *req)
 void blk_req_finish(struct blk_req *req)
 {
 	BUG_ON(req->status > 0 || req->status < -4095);
+	if (req->turn)
+		blk_overdue_end(req);
 	if (req->flags & BLK_F_PREPARING) {
 		req->flags &= ~BLK_F_PREPARING;
 		if (req->status == 0)
