@@ -108,6 +108,8 @@ static const struct member node_members[] = {
 	N(machine_node, flush_bytes), N(machine_node, readahead_bytes),
 	N(machine_node, evictions), N(machine_node, waits), N(machine_node, wait_ns),
 	N(machine_node, lock_waits), N(machine_node, forwards),
+	M_OPT(machine_node, "memory_total", NUMBER, memory_total),
+	M_OPT(machine_node, "memory_free", NUMBER, memory_free),
 };
 
 static const struct member thread_members[] = {
@@ -116,6 +118,8 @@ static const struct member thread_members[] = {
 	N(machine_thread, iterations),		  N(machine_thread, sleeps),
 	N(machine_thread, wakeups_sent),	  N(machine_thread, messages),
 	N(machine_thread, fd_events),
+	M_OPT(machine_thread, "busy_ns", NUMBER, busy_ns),
+	M_OPT(machine_thread, "starved_ns", NUMBER, starved_ns),
 };
 
 static const struct member target_members[] = {
@@ -139,6 +143,7 @@ static const struct member lu_members[] = {
 	M(machine_lu, "wr_done_cmds", NUMBER, wr_cmds),
 	N(machine_lu, errs), N(machine_lu, rd_ns), N(machine_lu, wr_ns), N(machine_lu, busy_ns),
 	M_OPT(machine_lu, "latency", ANY, told),
+	M_OPT(machine_lu, "hanging_ns", NUMBER, hanging_ns),
 };
 
 static const struct member session_members[] = {

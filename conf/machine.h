@@ -26,6 +26,7 @@ struct machine_node {
 	uint64_t blocks, free, clean, dirty, flushing, filling, waiting;
 	uint64_t hits, misses, local_bytes, remote_bytes, fill_bytes, flush_bytes;
 	uint64_t readahead_bytes, evictions, waits, wait_ns, lock_waits, forwards;
+	uint64_t memory_total, memory_free; /* of the node, bytes; 0: not known */
 	/* of each partition, in blocks */
 	uint32_t npartitions;
 	uint64_t *part_blocks, *part_resident, *part_dirty;
@@ -35,6 +36,8 @@ struct machine_thread {
 	const char *name;
 	int64_t node, cpu;
 	uint64_t cpu_ns, iterations, sleeps, wakeups_sent, messages, fd_events;
+	uint64_t busy_ns;    /* turns of its loop that had work */
+	uint64_t starved_ns; /* ready to run, without a processor */
 };
 
 struct machine_target {
@@ -57,6 +60,7 @@ struct machine_lu {
 	uint64_t tid, lun, size, threads, dirty_bytes;
 	const char *path, *type; /* path "": no medium */
 	bool online, in_doubt;
+	uint64_t hanging_ns; /* its store has not answered a request; 0: it does */
 	uint64_t rd_bytes, rd_cmds, wr_bytes, wr_cmds, errs; /* done */
 	uint64_t rd_ns, wr_ns; /* summed over commands */
 	uint64_t busy_ns;      /* with any command */

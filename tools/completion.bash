@@ -184,10 +184,10 @@ _tgtadm() {
 	-c | --cid) _tgtd_offer $(_tgtd_connections "$tid" "$(_tgtd_said -s --sid)") ;;
 	-n | --name)
 		case $mode:$op in
-		system:show) _tgtd_offer config counters stores failed-logins work ;;
+		system:show) _tgtd_offer config counters stores failed-logins work threads nodes ;;
 		system:stat) _tgtd_offer all machine admin_ loop_ store_ blk_ cache_ iscsi_ tcp_ iser_ ;;
 		system:update) _tgtd_offer $_tgtd_settings ;;
-		system:watch) _tgtd_offer login logout login_failed change access store message ;;
+		system:watch) _tgtd_offer login logout login_failed change access store message restart ;;
 		target:update) _tgtd_offer $_tgtd_target_keys ;;
 		cache:update) _tgtd_offer affinity threshold size ;;
 		esac

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "conf/adm_client.h"
@@ -96,10 +97,12 @@ __attribute__((noreturn)) static void help(void)
 {
 	printf("tgtadm %s - administration of the SCSI target daemon tgtd\n\n"
 	       "Usage: tgtadm --mode <mode> --op <operation> [OPTION...]\n\n"
-	       "  --mode system --op show [--name config|counters|stores|failed-logins|work]\n"
+	       "  --mode system --op show "
+	       "[--name config|counters|stores|failed-logins|work|threads|nodes]\n"
 	       "  --mode system --op stat|latency|delete\n"
 	       "  --mode system --op stat --name machine --json\n"
-	       "  --mode system --op watch [--name login,logout,login_failed,change,access,store,message]\n"
+	       "  --mode system --op watch "
+	       "[--name login,logout,login_failed,change,access,store,message,restart]\n"
 	       "  --mode system --op stat --name all|cache_|iscsi_|tcp_|iser_...\n"
 	       "  --mode system --op update --name State|debug|iSNS... --value <value>\n"
 	       "  --mode system --op update --name restart [--value if-new]\n"
@@ -295,6 +298,7 @@ struct cmdline {
 	const char *op_text, *portal;
 	int control_port;
 	bool debug;
+	time_t began;	/* the request was sent after that */
 	char given[64]; /* option letters in order, the first of each */
 };
 
@@ -517,16 +521,45 @@ static void parse_option(struct cmdline *cl, int ch)
 	}
 }
 
-/* Until the daemon ends, or nobody reads any more. */
-static int go_on_watching(struct adm_client *client)
+static bool show_events(struct adm_reply *reply)
+{
+	const bool written = fputs(reply->text, stdout) >= 0 && !fflush(stdout);
+
+	adm_reply_free(reply);
+	return written;
+}
+
+/* The worker that takes over answers when it serves. It tells of a restart since *began, when we
+ * asked the one before. */
+static bool watch_again(struct adm_client *client, struct adm_req *req, struct adm_reply *reply,
+			time_t *began)
+{
+	char since[24];
+
+	snprintf(since, sizeof(since), "%lld", (long long)*began);
+	*began = time(NULL);
+	req->text[ADM_T_VALUE] = since;
+	if (adm_call(client, req, reply))
+		return false;
+	if (reply->status == ADM_OK)
+		return true;
+	adm_reply_free(reply);
+	return false;
+}
+
+/* Until no daemon is left, or nobody reads any more. */
+static int go_on_watching(struct adm_client *client, struct adm_req req, time_t began)
 {
 	struct adm_reply reply;
 	bool written = true;
 
-	while (written && !adm_next(client, &reply)) {
-		written = fputs(reply.text, stdout) >= 0 && !fflush(stdout);
-		adm_reply_free(&reply);
-	}
+	do {
+		while (written && !adm_next(client, &reply))
+			written = show_events(&reply);
+		if (!written || !watch_again(client, &req, &reply, &began))
+			break;
+		written = show_events(&reply);
+	} while (written);
 	if (!written) {
 		complain("cannot write what happens, %s", strerror(errno));
 		return EXIT_REFUSED;
@@ -572,7 +605,7 @@ static int report(const struct cmdline *cl, struct adm_client *client, struct ad
 		adm_wait_exit(client);
 	if (is_restart(cl) && *reply->text) /* it says so when it does it */
 		return await_return(client);
-	return cl->op == ADM_WATCH ? go_on_watching(client) : 0;
+	return cl->op == ADM_WATCH ? go_on_watching(client, cl->req, cl->began) : 0;
 }
 
 int main(int argc, char **argv)
@@ -604,6 +637,7 @@ int main(int argc, char **argv)
 	cl.req.mode = (uint8_t)cl.mode;
 	cl.req.op = (uint8_t)cl.op;
 	client.port = cl.control_port;
+	cl.began = time(NULL);
 	err = adm_call(&client, &cl.req, &reply);
 	switch (err) {
 	case 0:

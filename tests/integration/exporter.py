@@ -151,6 +151,13 @@ is_so('memory of the node', sum(v for (n, l), v in s.items() if n == 'tgtd_node_
       sum(v for (n, l), v in s.items() if n == 'tgtd_node_memory_bytes') > machine['cache_bytes'] * .9)
 is_so('threads', value(s, 'tgtd_thread_cpu_seconds_total', thread='lu-1:1', node=str(
     [r[1] for r in machine['threads']['rows'] if r[0] == 'lu-1:1'][0])) is not None)
+is_so('how busy they are, and how long they were kept waiting', all(
+    any(k[0] == 'tgtd_thread_%s_seconds_total' % word and ('thread', 'lu-1:1') in k[1] for k in s) for word in ('busy', 'starved')))
+is_so('free memory of the node', 0 < value(s, 'tgtd_node_system_memory_free_bytes', node='0') <
+      value(s, 'tgtd_node_system_memory_bytes', node='0'))
+is_so('its stores answer', value(s, 'tgtd_lu_store_hanging_seconds', tid='1', lun='2') == 0 and value(s, 'tgtd_store_hanging') == 0)
+is_so('workers that were replaced, and since when this one serves', value(s, 'tgtd_worker_restarts_total') == 0 ==
+      value(s, 'tgtd_worker_restarts_stalled_total') and time.time() - 3600 < value(s, 'tgtd_worker_start_time_seconds') < time.time() + 2)
 if machine.get('latency_bounds_ns'):
     buckets = sorted((float(dict(l)['le']), v) for (n, l), v in s.items() if n == 'tgtd_lu_latency_seconds_bucket' and
                      dict(l)['tid'] == '1' and dict(l)['op'] == 'read')

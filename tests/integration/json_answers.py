@@ -95,7 +95,8 @@ sid = str(peer.tsih)
 
 # ---- every verb that shows, both ways
 VERBS = ['system show', 'system show --name config', 'system show --name counters', 'system show --name stores',
-         'system show --name failed-logins', 'system show --name work', 'system stat', 'system stat --name all', 'system stat --name cache_',
+         'system show --name failed-logins', 'system show --name work', 'system show --name threads',
+         'system show --name nodes', 'system stat', 'system stat --name all', 'system stat --name cache_',
          'target show', 'target show --tid 1', 'target stat --tid 1', 'logicalunit stat --tid 1 --lun 1',
          'account show', 'portal show', 'session show', 'session show --tid 1', 'session show --tid 1 --sid ' + sid,
          'session stat --tid 1', 'session stat --tid 1 --sid ' + sid, 'conn show --tid 1', 'conn stat --tid 1',
@@ -121,7 +122,28 @@ for mode, ops in re.findall(r'--mode (\w+) --op ([\w|]+)', helped):
     for op in set(ops.split('|')) & {'show', 'stat', 'latency', 'slow', 'explain'}:
         is_so('%s %s is asked here' % (mode, op), any(v.startswith(mode + ' ' + op) for v in VERBS))
 
+# what --name may show is asked here, too
+names = re.search(r'system --op show.*?\[--name ([a-z|-]+)\]', helped, re.S).group(1).split('|')
+is_so('all that system shows by name', all('system show --name ' + n in VERBS for n in names), names)
+
 # ---- figures are those of the texts
+head, *lines = [line.split() for line in text('system show --name threads').splitlines()]
+rows = ask('system show --name threads')['threads']
+is_so('threads: the same, whole rows', [line[0] for line in lines] == [r['name'] for r in rows] and
+      all(len(line) == len(head) for line in lines), (head, lines))
+main, lu1 = [[r for r in rows if r['name'] == n][0] for n in ('tgtd', 'lu-1:1')]
+is_so('threads: of units, with their figures', main['cpu_ns'] > 0 and main['iterations'] > 0 and
+      lu1['fd_events'] > 0 and lu1['busy_ns'] > 0 and lu1['tid'] != main['tid'], lu1)
+is_so('threads: seconds are seconds', float(lines[0][head.index('cpu_s')]) <= rows[0]['cpu_ns'] / 1e9, lines[0])
+head, *lines = [line.split() for line in text('system show --name nodes').splitlines()]
+rows = ask('system show --name nodes')['nodes']
+is_so('nodes: the same, whole rows', [int(line[0]) for line in lines] == [r['node'] for r in rows] and
+      all(len(line) == len(head) for line in lines), (head, lines))
+is_so('nodes: memory, processors, threads, the cache', all(
+    r['memory_total'] > r['memory_free'] > 0 and r['cpus'] and r['threads'] for r in rows) and
+    sum(r['cache_bytes'] for r in rows) == 16 << 20, rows)
+is_so('nodes: as in the text', [[int(line[head.index(c)]) for c in ('mem_total', 'cache')] for line in lines] ==
+      [[r['memory_total'], r['cache_bytes']] for r in rows], lines)
 targets = said['target show']['targets']
 is_so('targets and LUNs', [(t['tid'], [l['lun'] for l in t['luns']]) for t in targets] ==
       [(1, [0, 1, 3, 9]), (2, [0, 1, 3]), (7, [0, 1, 3])], targets)

@@ -225,13 +225,38 @@ says() { # TEXT: within 20 s
 }
 rm -f "$dir"/state/dirty-*
 start
+"$bin/tgtadm" --mode system --op watch --name store >"$dir/events" 2>&1 &
+watcher=$!
+event() { # within 30 s
+	for _ in $(seq 300); do
+		out=$(cat "$dir/events")
+		has "$1" && return
+		sleep 0.1
+	done
+	return 1
+}
+is "somebody watches" event watching
 adm -m cache -o stat -t 1 -l 1
 is "a store that answers is not spoken of" not has "Reads:"
+adm -m target -o show
+is "... nor by show" not has "Hangs:"
 touch "$HANG"
-ask 1 read 6 &
+ask 1 read 20 &
 reader=$!
 is "a store that answers no reads is seen" says "Reads: the store has not answered any"
 is "another unit: read beside it" ask 2 read
+is "who watches is told of it, by its name" event "store what=hanging text=$dir/hung: a request has not been answered for "
+adm -m target -o show
+is "show says it" has "Hangs: a request has not been answered for "
+is "of one unit" test "$(printf '%s\n' "$out" | grep -c Hangs:)" = 1
+adm --json -m target -o show
+is "as JSON" python3 -c 'import json, sys
+luns = json.loads(sys.argv[1])["targets"][0]["luns"]
+sys.exit([l["hanging_ns"] > 5e9 for l in luns] != [False, True, False])' "$out"
+adm -m system -o stat --name store_hanging
+is "it is counted" has "store_hanging 1"
+is "the log says it" grep -q "error: .*$dir/hung: the store hangs" "$dir/log"
+is "and of nothing else" not grep -q "store what=.*/fine" "$dir/events"
 wait $reader
 is "write-back takes what it can" ask 1 16
 is "a store that takes no writes is seen" says "Write-back: the store has not taken any"

@@ -64,6 +64,19 @@ rights() { grep -E '^(CapBnd|NoNewPrivs|Seccomp):' "/proc/$worker/status" | tr -
 before=$(rights)
 
 # ---- a worker dies
+event() { # within 20 s, of who watches
+	for _ in $(seq 200); do
+		out=$(cat "$dir/events")
+		grep -qE -- "$1" "$dir/events" && return 0
+		sleep 0.1
+	done
+	return 1
+}
+"$bin/tgtadm" --mode system --op watch >"$dir/events" 2>&1 &
+watcher=$!
+"$bin/tgtadm" --mode system --op watch --name login,restart --json >"$dir/events.json" 2>&1 &
+watchers="$watcher $!"
+is "somebody watches" event 'Z watching$'
 peer waits "$port" "$pid" "$worker"
 printf '%s\n' "$out" | grep '^#'
 is "who connects while there is no worker waits in the queue" has connected
@@ -82,6 +95,17 @@ print(p["keeper"], p["worker"], p["restarts"], p["last_restart"] > 1e9, p["last_
 	"$pid $worker 1 True killed by signal 9 (Killed)"
 adm --mode system --op stat --name worker_restarts
 is "as a counter" has "worker_restarts 1"
+is "who watched goes on, and is told" event "Z restart what=died text=killed by signal 9 \(Killed\); worker $worker is number 2\$"
+adm --mode target --op new --tid 9 --targetname $iqn.watched
+is "... and of what happens then" event "change what=target_new tid=9 text=$iqn.watched"
+adm --mode target --op delete --tid 9
+is "as JSON, of the kinds that were asked for" python3 -c '
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+events = [line["event"] for line in lines if line["event"] != "login"]
+sys.exit(events != ["watching", "watching", "restart"] or lines[-1]["what"] != "died")' "$dir/events.json"
+"$bin/tgtadm" --mode system --op watch --name restart >"$dir/fresh" 2>&1 &
+watchers="$watchers $!"
 sleep 11 # none of the following is quick
 python3 -B tests/integration/keeper.py refused "$port" 8 >"$dir/refused" &
 connects=$!
@@ -99,6 +123,14 @@ is "a third quick death" log_says 'giving up'
 is "ends the keeper, with 1" ends_with 1
 is "... and the log says why" logged '3 workers in a row have died within 10 s of serving, or before'
 is "... and no worker is left" ended "$worker"
+for watcher in $watchers; do
+	is "... and nobody watches any more" ended "$watcher"
+	wait "$watcher" 2>/dev/null
+done
+out=$(cat "$dir/events")
+is "who watched all the time was told of four" test "$(grep -c ' restart what=died ' "$dir/events")" = 4
+is "... and of the end" has "the daemon has ended"
+is "who began after the first, of three" test "$(grep -c ' restart what=died ' "$dir/fresh")" = 3
 
 # ---- a portal that was no option's is there again, too
 daemon_start ours
@@ -271,6 +303,9 @@ real=$bin
 run_copy() { bin=$dir/bin daemon_start ours "$@"; }
 ln -s "$real/tgtadm" "$dir/bin/tgtadm"
 run_copy
+"$real/tgtadm" --mode system --op watch --name restart >"$dir/events" 2>&1 &
+watcher=$!
+is "somebody watches" event watching
 adm --mode system --op update --name restart --value if-new
 is "restart if-new: there is none" done_silently
 is "... and nothing happens" alive
@@ -282,6 +317,8 @@ old=$worker
 is "... and when it returns, another one serves" another
 is "... the one before has ended" ended "$old"
 is "... as was wanted" has "(asked for by tgtadm)"
+is "... and counted as that" has "    Restarts: 1 (1 planned, 0 stalled)"
+is "... and told" event 'Z restart what=planned text=asked for by tgtadm'
 cp "$real/tgtd" "$dir/bin/tgtd.new"
 mv "$dir/bin/tgtd.new" "$dir/bin/tgtd"
 kill -9 "$worker"
@@ -306,7 +343,15 @@ adm --mode system --op update --name restart
 is "... and without there is" another
 adm --mode target --op show
 is "the target is there again" has "Target 1: $iqn"
+adm --json --mode system --op show
+is "restarts by their kind" test "$(printf '%s' "$out" | python3 -c 'import json, sys
+p = json.load(sys.stdin)["processes"]
+print(p["restarts"], p["planned_restarts"], p["stalled_restarts"], p["last_restart_kind"])')" = "7 4 0 died"
+adm --mode system --op stat --name worker_
+is "... as counters" has "worker_restarts_planned 4"
 is "it ends with 0" daemon_stop
+is "... and so does who watched" ended $watcher
+wait $watcher 2>/dev/null
 
 # ---- the watchdog
 export STALL=$dir/stall
@@ -330,6 +375,8 @@ case $real in
 		: >"$dir/log"
 		sleep 1
 	done
+	adm --mode system --op show
+	is "they are counted as that" has "(0 planned, 2 stalled)"
 	is "it ends with 0" daemon_stop ;;
 esac
 

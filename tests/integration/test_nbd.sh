@@ -228,6 +228,9 @@ echo "# a server that answers no more"
 kit f memory size=64M
 lu 1 "$(at f)"
 peer write 1 third
+"$bin/tgtadm" --op watch --mode system --name store >"$dir/events" 2>&1 &
+watcher=$!
+is "somebody watches stores again" events_have watching
 kill -STOP "$server"
 python3 tests/integration/nbd.py "$port" $iqn through 1 fourth "$dir/enough" >"$dir/through" 2>&1 &
 reader=$!
@@ -241,11 +244,15 @@ lu 3 "$(at f)"
 is "a second unit of it is refused after a time" refused "invalid request"
 out=$((($(date +%s%N) - began) / 1000000))
 is "... within 30 s" test "$out" -lt 30000
+is "that it hangs is told to who watches" events_have "store what=hanging text=nbd+unix:"
 kill -CONT "$server"
 wait $reader
 rc=$?
 out=$(cat "$dir/through")
 is "when it goes on, so does what waited for it" test "$rc" = 0
+is "... which is told, too" events_have "store what=answering text=nbd+unix:"
+kill $watcher
+wait $watcher 2>/dev/null
 kill -9 "$server"
 adm --op delete --mode logicalunit --tid 1 --lun 1
 is "a unit whose server is gone can be deleted" test "$rc" = 0

@@ -87,6 +87,7 @@ void admin_stop(void)
 	isns_stop();
 	explain_stop();
 	resized_stop();
+	overdue_stop();
 	loop_undefer(&adm.drain);
 	loop_timer_cancel(adm.conf.main, &work_timer);
 	server_stop();

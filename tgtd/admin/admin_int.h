@@ -15,12 +15,14 @@
  *     export.c   the whole configuration as targets.conf text
  *     record.c   the same as requests, for the state journal
  *     show.c     everything that prints text
+ *     show_machine.c  processes, threads and nodes, as text and as JSON
  *     json_show.c json_stat.c json_cache.c json_latency.c json_machine.c
  *                the same as JSON (json.h)
  *     json.c     JSON values, and large answers in steps
  *     apply.c    makes and takes down targets and LUs: stores, caches
  *     threads.c  event threads of LUs
  *     store.c    opens stores, beside the main loop
+ *     overdue.c  stores that do not answer
  *     call.c     what a request is about, why it is refused, what it waits for
  *     watch.c    who is told of what happens, as it happens
  *     server.c   sockets, framing, limits; hands requests up to what admin.c gave it
@@ -322,6 +324,11 @@ unsigned apply_targets_of(unsigned driver);
 void resized_start(void);
 void resized_stop(void);
 
+/* ---- overdue.c ------------------------------------------------------------------------------- */
+/* A store was opened: those that do not answer are looked for. At the end: no more. */
+void overdue_go_on(void);
+void overdue_stop(void);
+
 /* ---- threads.c ------------------------------------------------------------------------------- */
 /* The event thread of @lu's place @nr, running; the shared one with
  * conf.central_events. NULL: *err is -errno. */
@@ -418,6 +425,13 @@ void show_failed_logins(struct adm_call *call);
 #define WORK_SHOWN 64 /* of long work; then how many more there are */
 void show_work(struct adm_call *call);
 void show_llds(struct adm_call *call);
+/* show_machine.c: who serves, and since when that is not the first one; a line for each loop's
+ * thread; one for each NUMA node. */
+void show_processes(struct adm_out *out);
+void show_threads(struct adm_call *call);
+/* How long the thread of a loop was ready to run, and had no processor. Main loop. */
+uint64_t loop_starved_ns(const struct loop_stats *s);
+void show_nodes(struct adm_call *call);
 /* A line for each LUN with a medium: target, LUN, bytes of the store, bytes of a block. */
 void show_stores(struct adm_call *call);
 void show_accounts(struct adm_call *call);

@@ -12,6 +12,7 @@
 #include "cache/engine/stat.h"
 #include "events/bug.h"
 #include "events/clock.h"
+#include "events/thread.h"
 #include "tgtd/admin/json.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -54,23 +55,6 @@ static struct list explains = LIST_INIT(explains);
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* How long its thread was ready to run, and had no processor. 0 where nobody knows. */
-static uint64_t starved_ns(int tid)
-{
-	unsigned long long ran, waited = 0;
-	char path[64];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
-	f = tid ? fopen(path, "re") : NULL;
-	if (!f)
-		return 0;
-	if (fscanf(f, "%llu %llu", &ran, &waited) != 2)
-		waited = 0;
-	fclose(f);
-	return waited;
-}
-
 static void explain_session_seen(const struct scsi_session_figures *f, void *arg)
 {
 	struct explain_look *l = arg;
@@ -104,7 +88,7 @@ static void explain_look(struct scsi_lu *lu, struct explain_look *l)
 		loop_get_stats(t->loop, &st);
 		snprintf(t->name, sizeof(t->name), "%s", loop_name(t->loop));
 		t->busy_ns = st.busy_ns;
-		t->starved_ns = starved_ns(st.tid);
+		t->starved_ns = thread_starved_ns(st.tid);
 	}
 }
 

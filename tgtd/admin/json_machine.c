@@ -10,6 +10,7 @@
  */
 #include <unistd.h>
 
+#include "cache/blk/blk_overdue.h"
 #include "cache/engine/stat.h"
 #include "events/bug.h"
 #include "events/clock.h"
@@ -71,6 +72,13 @@ static bool some_nodes(struct doc *d)
 		doc_append(resident, json_integer((json_int_t)(s.blocks - s.free)));
 		doc_append(dirty, json_integer((json_int_t)(s.dirty + s.flushing)));
 	}
+	if (adm.conf.topo->nnodes == info.nodes) {
+		uint64_t total, free;
+
+		topology_memory(adm.conf.topo, d->at, &total, &free);
+		doc_set_int(row, "memory_total", total);
+		doc_set_int(row, "memory_free", free);
+	}
 	doc_set(row, "partition_blocks", blocks);
 	doc_set(row, "partition_resident", resident);
 	doc_set(row, "partition_dirty", dirty);
@@ -91,7 +99,7 @@ static void row_text(json_t *row, const char *text)
 
 static const char *const thread_columns[] = { "name",	"node",		"cpu",	    "cpu_ns",
 					      "iterations", "sleeps", "wakeups_sent", "messages",
-					      "fd_events" };
+					      "fd_events", "busy_ns", "starved_ns" };
 
 static void thread_row(struct loop *loop, void *arg)
 {
@@ -112,6 +120,8 @@ static void thread_row(struct loop *loop, void *arg)
 	row_int(row, s.wakeups_sent);
 	row_int(row, s.messages);
 	row_int(row, s.fd_events);
+	row_int(row, s.busy_ns);
+	row_int(row, loop_starved_ns(&s));
 	ASSERT(json_array_size(row) == ARRAY_SIZE(thread_columns));
 	doc_add(d, NULL, row);
 }
@@ -155,7 +165,7 @@ static const char *const lu_columns[] = {
 	"size",		 "online",	 "threads",	  "dirty_bytes",
 	"in_doubt",	 "rd_done_bytes", "rd_done_cmds", "wr_done_bytes",
 	"wr_done_cmds",	 "errs",	 "rd_ns",	  "wr_ns",
-	"busy_ns",	 "latency",
+	"busy_ns",	 "latency",	  "hanging_ns",
 };
 
 static json_t *machine_lu(const struct adm_target *t, const struct scsi_lu *lu,
@@ -188,6 +198,7 @@ static json_t *machine_lu(const struct adm_target *t, const struct scsi_lu *lu,
 	row_int(row, times.wr);
 	row_int(row, times.busy);
 	doc_append(row, json_latency_packed((struct scsi_lu *)(uintptr_t)lu));
+	row_int(row, blk ? blk_overdue_ns(blk) : 0);
 	ASSERT(json_array_size(row) == ARRAY_SIZE(lu_columns));
 	return row;
 }

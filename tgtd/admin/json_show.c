@@ -5,8 +5,8 @@
  */
 #include <unistd.h>
 
+#include "cache/blk/blk_overdue.h"
 #include "events/bug.h"
-#include "events/kept.h"
 #include "events/log.h"
 #include "events/longwork.h"
 #include "tgtd/admin/json.h"
@@ -133,6 +133,7 @@ static json_t *lu_row(const struct adm_target *t, const struct scsi_lu_info *inf
 	json_set_limits(limits, &info->conf.limit);
 	doc_set(row, "limits", limits);
 	doc_set_text(row, "in_doubt", doubt);
+	doc_set_int(row, "hanging_ns", info->conf.blk ? blk_overdue_ns(info->conf.blk) : 0);
 	return row;
 }
 
@@ -387,26 +388,6 @@ static void discovery_row(const char *user, bool outgoing, void *arg)
 	doc_append(arg, row);
 }
 
-/* Times are seconds since 1970. */
-static json_t *processes_object(void)
-{
-	const struct kept_origin *o = kept_origin();
-	json_t *row = json_object();
-
-	if (kept_fd() >= 0)
-		doc_set_int(row, "keeper", (uint64_t)getppid());
-	else
-		doc_set_text(row, "keeper", NULL);
-	doc_set_int(row, "worker", (uint64_t)getpid());
-	doc_set_int(row, "restarts", o->restarts);
-	if (o->restarts)
-		doc_set_int(row, "last_restart", o->restarted_s);
-	else
-		doc_set_text(row, "last_restart", NULL);
-	doc_set_text(row, "last_restart_reason", o->restarts ? o->why : NULL);
-	return row;
-}
-
 enum adm_status json_system(struct adm_call *call)
 {
 	json_t *doc = json_object(), *isns = json_object(), *accounts = json_array();
@@ -414,7 +395,7 @@ enum adm_status json_system(struct adm_call *call)
 	doc_set_text(doc, "version", TGT_VERSION);
 	doc_set_text(doc, "state", adm.offline ? "offline" : "ready");
 	doc_set_bool(doc, "debug", log_level() >= LOG_LVL_DEBUG);
-	doc_set(doc, "processes", processes_object());
+	doc_set(doc, "processes", json_processes());
 	doc_set(doc, "drivers", driver_rows());
 	doc_set(doc, "backing_stores", store_types());
 	iscsi_account_each_bound(NULL, discovery_row, accounts);

@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache/blk/blk_overdue.h"
 #include "events/bug.h"
-#include "events/kept.h"
 #include "events/log.h"
 #include "events/longwork.h"
 #include "events/metrics.h"
@@ -116,6 +116,9 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 
 	if (doubt)
 		out_printf(out, IN3 "In doubt: %s\n", doubt);
+	if (info.conf.blk && blk_overdue_ns(info.conf.blk))
+		out_printf(out, IN3 "Hangs: a request has not been answered for %" PRIu64 " s\n",
+			   (uint64_t)(blk_overdue_ns(info.conf.blk) / NSEC_PER_SEC));
 }
 
 struct tie_walk {
@@ -295,22 +298,6 @@ static void show_discovery_user(const char *user, bool outgoing, void *arg)
 		out_puts(w->out, IN1 "Account information:\n\n");
 	w->any = true;
 	out_printf(w->out, outgoing ? IN1 "%s (outgoing)\n" : IN1 "%s\n", user);
-}
-
-/* Who serves, and since when that is not the first one. */
-static void show_processes(struct adm_out *out)
-{
-	const struct kept_origin *o = kept_origin();
-	const time_t when = (time_t)o->restarted_s;
-	char text[32];
-	struct tm tm;
-
-	if (kept_fd() < 0)
-		return;
-	out_printf(out, "Processes:\n" IN1 "Keeper: %d\n" IN1 "Worker: %d\n" IN1 "Restarts: %u\n",
-		   getppid(), getpid(), o->restarts);
-	if (o->restarts && localtime_r(&when, &tm) && strftime(text, sizeof(text), "%F %T", &tm))
-		out_printf(out, IN1 "Last restart: %s (%s)\n", text, o->why);
 }
 
 void show_system(struct adm_call *call)

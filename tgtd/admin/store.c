@@ -155,6 +155,8 @@ static void open_done(struct scsi_work *w)
 	if (so->err && !*so->reason)
 		snprintf(so->reason, sizeof(so->reason), "%.120s: %s",
 			 so->path ? so->path : "no medium", strerror(-so->err));
+	if (so->blk)
+		overdue_go_on();
 	so->done(so);
 }
 

@@ -37,6 +37,8 @@ static const struct {
 	{ "stores", show_stores, json_stores },
 	{ "failed-logins", show_failed_logins, json_failed_logins },
 	{ "work", show_work, json_work },
+	{ "threads", show_threads, json_threads },
+	{ "nodes", show_nodes, json_nodes },
 };
 
 static enum adm_status nothing_to_show(struct adm_call *call, const char *name)

@@ -5,14 +5,17 @@
  * does not take is kept up to a limit; beyond it reports are left out, and the next line says how
  * many.
  */
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "events/bug.h"
 #include "events/clock.h"
+#include "events/kept.h"
 #include "events/report.h"
 #include "events/utf8.h"
 #include "tgtd/admin/admin_int.h"
@@ -237,17 +240,51 @@ static bool watch_kinds(const char *text, uint32_t *kinds)
 	}
 }
 
+/* Who watched the process before us comes back, and says until when it did. */
+static void watch_restarted(struct adm_watcher *w, uint64_t until_s)
+{
+	const struct kept_origin *o = kept_origin();
+	struct report r;
+	struct line l;
+
+	if (!o->restarts || o->restarted_s < until_s || !(w->kinds >> REPORT_RESTART & 1))
+		return;
+	report_init(&r, REPORT_RESTART);
+	r.time_ns = o->restarted_s * NSEC_PER_SEC;
+	snprintf(r.what, sizeof(r.what), "%s", kept_end_names[o->how]);
+	snprintf(r.text, sizeof(r.text), "%s; worker %d is number %u", o->why, getpid(),
+		 o->restarts + 1);
+	report_line(&l, w->json, &r);
+	watch_put(w, &l);
+}
+
+static bool watched_until(const char *text, uint64_t *seconds)
+{
+	char *end;
+
+	*seconds = UINT64_MAX;
+	if (!text || !*text)
+		return true;
+	*seconds = strtoull(text, &end, 10);
+	return isdigit((unsigned char)*text) && !*end;
+}
+
 enum adm_status watch_begin(struct adm_call *call)
 {
 	const char *name = call->req.text[ADM_T_NAME];
 	uint32_t kinds = (1u << REPORT_KINDS) - 1;
+	uint64_t until_s;
 	struct adm_watcher *w;
 	struct line l;
 
 	if (name && *name && !watch_kinds(name, &kinds))
 		return admin_refuse(call, ADM_INVALID_REQUEST,
 				    "watch takes login, logout, login_failed, change, access, "
-				    "store and message, not '%.60s'", name);
+				    "store, message and restart, not '%.60s'", name);
+	if (!watched_until(call->req.text[ADM_T_VALUE], &until_s))
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "'%.60s' is no time, in seconds since 1970",
+				    call->req.text[ADM_T_VALUE]);
 	if (watch.n >= WATCHERS_MAX)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "%d watch already", WATCHERS_MAX);
 	if (!call->client)
@@ -270,6 +307,7 @@ enum adm_status watch_begin(struct adm_call *call)
 	line_begin(&l, w->json, clock_realtime_ns(), "watching");
 	line_end(&l);
 	watch_put(w, &l);
+	watch_restarted(w, until_s);
 	watch_send(w);
 	return ADM_PENDING;
 }

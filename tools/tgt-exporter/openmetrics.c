@@ -150,7 +150,12 @@ static void one(struct text *t, const char *name, const char *unit, const char *
 
 /* ---- a figure of each row -------------------------------------------------------------------- */
 
-enum form { COUNT, GAUGE, SECONDS };
+enum form { COUNT, GAUGE, SECONDS, GAUGE_SECONDS };
+
+static bool is_gauge(enum form form)
+{
+	return form == GAUGE || form == GAUGE_SECONDS;
+}
 
 struct figure {
 	const char *name, *unit, *help;
@@ -161,14 +166,14 @@ struct figure {
 
 static const char *type_of(enum form form)
 {
-	return form == GAUGE ? "gauge" : "counter";
+	return is_gauge(form) ? "gauge" : "counter";
 }
 
 static void sample(struct text *t, const struct figure *f, const void *row, uint64_t scale)
 {
 	uint64_t v = *(const uint64_t *)(const void *)((const char *)row + f->offset);
 
-	if (f->form == SECONDS)
+	if (f->form == SECONDS || f->form == GAUGE_SECONDS)
 		end_seconds(t, v);
 	else
 		end_number(t, f->scaled ? v * scale : v);
@@ -196,6 +201,10 @@ static const struct figure node_figures[] = {
 	  lock_waits),
 	F(machine_node, "node_forwards", "", "requests that threads of other nodes sent here",
 	  COUNT, forwards),
+	F(machine_node, "node_system_memory_bytes", "bytes", "memory of the node", GAUGE,
+	  memory_total),
+	F(machine_node, "node_system_memory_free_bytes", "bytes", "of that is free", GAUGE,
+	  memory_free),
 };
 
 static const struct figure thread_figures[] = {
@@ -207,12 +216,18 @@ static const struct figure thread_figures[] = {
 	  wakeups_sent),
 	F(machine_thread, "thread_messages", "", "messages that it handled", COUNT, messages),
 	F(machine_thread, "thread_events", "", "descriptors that it found ready", COUNT, fd_events),
+	F(machine_thread, "thread_busy_seconds", "seconds", "turns of its loop that had work",
+	  SECONDS, busy_ns),
+	F(machine_thread, "thread_starved_seconds", "seconds",
+	  "that it was ready to run, and had no processor", SECONDS, starved_ns),
 };
 
 static const struct figure lu_figures[] = {
 	F(machine_lu, "lu_size_bytes", "bytes", "size of its store", GAUGE, size),
 	F(machine_lu, "lu_dirty_bytes", "bytes", "cached data that its store has not yet", GAUGE,
 	  dirty_bytes),
+	F(machine_lu, "lu_store_hanging_seconds", "seconds",
+	  "that its store has not answered a request; 0: it does", GAUGE_SECONDS, hanging_ns),
 	F(machine_lu, "lu_threads", "", "event threads", GAUGE, threads),
 	F(machine_lu, "lu_reads", "", "read commands done", COUNT, rd_cmds),
 	F(machine_lu, "lu_read_bytes", "bytes", "read", COUNT, rd_bytes),
@@ -244,9 +259,11 @@ static void counters(struct text *t, const struct machine *m)
 		const bool gauge =
 			known < METRIC_COUNT && metric_kind(known) == METRIC_KIND_GAUGE;
 		const size_t n = strlen(c->name);
-		const bool bytes = n > 6 && !strcmp(c->name + n - 6, "_bytes");
+		const char *unit = n > 6 && !strcmp(c->name + n - 6, "_bytes")	 ? "bytes" :
+				   n > 8 && !strcmp(c->name + n - 8, "_seconds") ? "seconds" :
+										   "";
 
-		family(t, c->name, gauge ? "gauge" : "counter", bytes ? "bytes" : "",
+		family(t, c->name, gauge ? "gauge" : "counter", unit,
 		       known < METRIC_COUNT ? metric_help(known) : "of a newer daemon");
 		begin(t, c->name, gauge ? " " : "_total ");
 		put_number(t, c->value);
@@ -286,7 +303,7 @@ static void nodes(struct text *t, const struct machine *m)
 
 		family(t, f->name, type_of(f->form), f->unit, f->help);
 		for (uint32_t i = 0; i < m->nnodes; i++) {
-			begin(t, f->name, f->form == GAUGE ? "" : "_total");
+			begin(t, f->name, is_gauge(f->form) ? "" : "_total");
 			label_number(t, "node", m->nodes[i].node, true);
 			sample(t, f, &m->nodes[i], 1);
 		}
@@ -403,7 +420,7 @@ static void lus(struct text *t, const struct machine *m)
 
 		family(t, f->name, type_of(f->form), f->unit, f->help);
 		for (uint32_t i = 0; i < m->nlus; i++) {
-			begin(t, f->name, f->form == GAUGE ? "" : "_total");
+			begin(t, f->name, is_gauge(f->form) ? "" : "_total");
 			lu_labels(t, &m->lus[i]);
 			sample(t, f, &m->lus[i], 1);
 		}

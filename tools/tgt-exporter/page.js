@@ -64,6 +64,7 @@ function luRates(now, was, seconds) {
 			now.latency_bounds_ns, part);
 		return {
 			id: l.tid + ':' + l.lun, target: names.get(l.tid) || '', path: l.path || '', doubt: l.in_doubt,
+			hangs: l.hanging_ns / 1e9 || 0,
 			reads, writes, iops: (reads + writes) / seconds,
 			readRate: d('rd_done_bytes') / seconds, writeRate: d('wr_done_bytes') / seconds,
 			readTime: reads ? d('rd_ns') / reads : 0, writeTime: writes ? d('wr_ns') / writes : 0,
@@ -193,8 +194,13 @@ function drawHeat(canvas, columns, hue) {
 	c.strokeRect(left, 0, canvas.width - left, canvas.height - bottom);
 }
 
+// With what somebody should look after.
+function storeText(r) {
+	return (r.hangs ? `hangs for ${r.hangs.toFixed(0)} s: ` : r.doubt ? 'in doubt: ' : '') + r.path;
+}
+
 const COLUMNS = [
-	['id', 'LU', r => r.id, 'text'], ['target', 'target', r => r.target, 'text'], ['path', 'store', r => r.path, 'text'],
+	['id', 'LU', r => r.id, 'text'], ['target', 'target', r => r.target, 'text'], ['path', 'store', storeText, 'text'],
 	['iops', 'IOPS', r => count(r.iops)], ['readRate', 'read/s', r => bytes(r.readRate)],
 	['writeRate', 'write/s', r => bytes(r.writeRate)], ['readTime', 'read mean', r => time(r.readTime)],
 	['writeTime', 'write mean', r => time(r.writeTime)], ['readP99', 'read p99', r => time(r.readP99)],
@@ -218,7 +224,7 @@ function drawLus() {
 		head.append(th);
 	}
 	table.replaceChildren(head, ...found.slice(0, SHOWN).map(r => {
-		const tr = element('tr', undefined, r.doubt ? 'bad' : '');
+		const tr = element('tr', undefined, r.doubt || r.hangs ? 'bad' : '');
 		tr.append(...COLUMNS.map(([, , text, className]) => {
 			const td = element('td', text(r), className);
 			td.title = td.textContent;

@@ -21,6 +21,7 @@ static const struct column lu_columns[] = {
 	{ "busy", "busy", 6, FORM_SHARE, 9 },
 	{ "dirty_bytes", "dirty", 10, FORM_BYTES, 10 },
 	{ "errors", "errors", 7, FORM_NUMBER, 11 },
+	T("state", "state", 8, 3),
 	T("target", "target", 34, 1),
 	T("path", "store", 30, 2),
 };
@@ -45,6 +46,7 @@ static const struct column thread_columns[] = {
 	{ "wakeups", "wakes/s", 9, FORM_COUNT, 5 },
 	{ "messages", "msgs/s", 9, FORM_COUNT, 6 },
 	{ "events", "events/s", 9, FORM_COUNT, 7 },
+	{ "starved", "starved", 8, FORM_SHARE, 8 },
 };
 
 static const struct column node_columns[] = {
@@ -89,6 +91,12 @@ static double seconds_between(const struct machine *now, const struct machine *w
 	return MAX(since(now->monotonic_ns, was->monotonic_ns) / 1e9, 1e-9);
 }
 
+/* In one word: what somebody should look after. */
+static const char *lu_state(const struct machine_lu *l)
+{
+	return l->hanging_ns ? "hangs" : l->in_doubt ? "doubt" : l->online ? "online" : "offline";
+}
+
 static void lu_rate(const struct machine *m, struct row *row, const struct machine_lu *l,
 		    const struct machine_lu *o, double s)
 {
@@ -103,6 +111,7 @@ static void lu_rate(const struct machine *m, struct row *row, const struct machi
 	snprintf(row->id, sizeof(row->id), "%u:%u", (unsigned)l->tid, (unsigned)l->lun);
 	row->text[1] = l->target->name;
 	row->text[2] = l->path;
+	row->text[3] = lu_state(l);
 	row->v[0] = (reads + writes) / s;
 	row->v[1] = since(l->rd_bytes, was->rd_bytes) / s;
 	row->v[2] = since(l->wr_bytes, was->wr_bytes) / s;
@@ -193,6 +202,7 @@ static void thread_rates(const struct machine *now, const struct machine *was, s
 		rows[i].v[5] = since(t->wakeups_sent, o->wakeups_sent) / s;
 		rows[i].v[6] = since(t->messages, o->messages) / s;
 		rows[i].v[7] = since(t->fd_events, o->fd_events) / s;
+		rows[i].v[8] = MIN(since(t->starved_ns, o->starved_ns) / 1e9 / s, 1.0);
 	}
 }
 

@@ -7,7 +7,7 @@
 
 #include "conf/machine.h"
 
-#define TEXTS 3
+#define TEXTS 4
 #define FIGURES 16
 
 enum view { VIEW_LUS, VIEW_INITIATORS, VIEW_THREADS, VIEW_NODES, VIEWS };
