@@ -41,7 +41,7 @@ worker_of() {
 # (Its first thread may have ended before others, who have its files still.)
 is_there() {
 	local status
-	status=$(cat "/proc/$1/status" 2>/dev/null) && { [[ $status =~ State:[[:space:]]*[^ZX] ]] ||
+	status=$(cat "/proc/$1/status" 2>/dev/null) && { [[ $status =~ State:[[:space:]]*[^ZX[:space:]] ]] ||
 		[[ ! $status =~ Threads:[[:space:]]*[01]$'\n' ]]; }
 }
 # Until a process that need not be ours has ended, whether or not somebody has looked after it.

@@ -113,6 +113,8 @@ for pair in scsi_id=ID-of-it naa=6000000000000000000000000000abcd scsi_sn=SN1 ve
 	product_id=PRODUCT product_rev=0x1 sense_format=1 removable=1 readonly=1 online=0 swp=1 lbppbe=0 \
 	la_lba=0 optimal_xfer_gran=16 optimal_xfer_len=2048 thin_provisioning=1 rotation_rate=1 \
 	sanitize_rate=100 atomic_unit=0 threads=2 iops_limit=700 bandwidth_burst=1048576 \
+	iops_burst=3 read_iops_limit=600 write_iops_limit=500 read_bandwidth_limit=5242880 \
+	write_bandwidth_limit=6291456 \
 	mode_page=10:0:10:2; do
 	param 1 "$pair"
 done
