@@ -37,7 +37,8 @@ int iscsi_start(const struct iscsi_conf *conf)
 		c->max_discovery = ISCSI_DISCOVERY(c->max_connections);
 	iscsi_core.main = conf->main;
 	iscsi_core.started = true;
-	iscsi_core.stopping = iscsi_core.returns = false;
+	iscsi_core.stopping = false;
+	iscsi_core.returns = false;
 	iscsi_default_nop_interval = c->nop_interval_s;
 	iscsi_default_nop_count = c->nop_count;
 	iscsi_default_data_out_timeout = c->data_out_timeout_s;
