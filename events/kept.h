@@ -32,7 +32,8 @@ bool kept_alive(void);
  * not kept: -EINVAL the key, -ENOSPC there are KEPT_MAX, -EMFILE, -ETIMEDOUT, -EPIPE. */
 int kept_put(const char *key, int fd);
 /* What the process before left: the caller owns the descriptor. -1: nothing, or taken already. The
- * keeper keeps its duplicate until kept_drop(). */
+ * keeper keeps its duplicate until kept_drop(). That process may have gone wrong: it may be any
+ * descriptor, which the caller has to judge, and closes by kept_close() when it is not his. */
 int kept_take(const char *key);
 /* The keeper closes its duplicate; 0 also when it has none. After kept_hold(): does nothing. As
  * kept_put(). */

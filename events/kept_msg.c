@@ -67,11 +67,27 @@ static unsigned take_fds(struct msghdr *mh, int *fds)
 	return n;
 }
 
+void kept_close(int fd)
+{
+	const struct linger none = { 0 };
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	close(fd);
+}
+
 void kept_mail_close(struct kept_mail *mail)
 {
 	for (unsigned i = 0; i < mail->msg.n; i++)
-		close(mail->fd[i]);
+		kept_close(mail->fd[i]);
 	mail->msg.n = 0;
+}
+
+/* It goes to systemd, where a line is a word of its own, and to who asks for the state. */
+static void make_one_line(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			*text = '?';
 }
 
 /* Is it as long as it says, with the descriptors and keys that it says? */
@@ -86,6 +102,8 @@ static int kept_judge(struct kept_mail *mail, size_t len, unsigned fds, bool cut
 	    len != sizeof(*m) + keys * sizeof(kept_key))
 		return -EBADMSG;
 	m->text[sizeof(m->text) - 1] = '\0';
+	if (m->word != KEPT_PUT && m->word != KEPT_DROP)
+		make_one_line(m->text);
 	for (unsigned i = 0; i < keys; i++)
 		if (!kept_key_ok(mail->key[i]))
 			return -EBADMSG;
@@ -107,11 +125,12 @@ int kept_msg_receive(int fd, struct kept_mail *mail)
 	int rc;
 
 	mail->msg.n = 0;
+	/* Who has ended with something unread: that is said once, before what he said. */
 	do
 		got = recvmsg(fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	while (got < 0 && errno == EINTR);
+	while (got < 0 && (errno == EINTR || errno == ECONNRESET));
 	if (got < 0)
-		return errno == ECONNRESET ? 0 : -errno;
+		return -errno;
 	unsigned fds = take_fds(&mh, mail->fd);
 
 	if (!got && !fds) /* nobody sends empty ones */

@@ -73,11 +73,15 @@ bool kept_key_ok(const char *key);
  * not wait. 0 or -errno (-EAGAIN: there is no room). Any thread. */
 int kept_msg_send(int fd, struct kept_msg *msg, const kept_key *keys, const int *fds,
 		  unsigned n) must_check;
-/* The next message, without waiting. 1; 0: the other side has closed its socket; -EAGAIN: there is
+/* The next message, without waiting. Its text has no control characters; those of a PUT or DROP are
+ * left for kept_key_ok(). 1; 0: the other side has closed its socket; -EAGAIN: there is
  * none; -EBADMSG: it was none of ours, and is gone; -EMFILE: its descriptors did not fit, and
  * mail->msg alone is there. One thread a socket. */
 int kept_msg_receive(int fd, struct kept_mail *mail) must_check;
-/* Closes the descriptors of @mail. */
+/* Closes the descriptors of @mail, as kept_close(). */
 void kept_mail_close(struct kept_mail *mail);
+/* Closes a descriptor that came from the other side, without waiting: that of a socket whose owner
+ * had it linger would otherwise wait for the peer, for as long as that owner said. */
+void kept_close(int fd);
 
 #endif

@@ -573,13 +573,19 @@ static int take_lock(int port)
  * again makes its peer credentials ours. */
 static int left_socket(const char *key, const char *path)
 {
+	struct sockaddr_un at = { 0 };
+	socklen_t len = sizeof(at) - 1;
 	int fd = kept_take(key);
 	struct stat st;
 
-	if (fd < 0 || (!lstat(path, &st) && S_ISSOCK(st.st_mode) && !listen(fd, BACKLOG)))
+	/* (Whoever left it may have gone wrong.) */
+	if (fd < 0 || (!getsockname(fd, (struct sockaddr *)&at, &len) &&
+		       at.sun_family == AF_UNIX && !strcmp(at.sun_path, path) &&
+		       !lstat(path, &st) && S_ISSOCK(st.st_mode) &&
+		       !fcntl(fd, F_SETFL, O_NONBLOCK) && !listen(fd, BACKLOG)))
 		return fd;
 	(void)kept_drop(key);
-	close(fd);
+	kept_close(fd);
 	return -1;
 }
 

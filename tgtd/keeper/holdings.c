@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See holdings.h: an array, and a hash table with chains in it. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "events/hash.h"
 #include "tgtd/keeper/holdings.h"
@@ -84,14 +83,14 @@ int holdings_put(const char *key, int fd)
 		const uint32_t it = *holding_find(key);
 
 		if (it) {
-			close(held.at[it - 1].fd);
+			kept_close(held.at[it - 1].fd);
 			held.at[it - 1].fd = fd;
 		} else {
 			err = holding_new(key, fd);
 		}
 	}
 	if (err)
-		close(fd);
+		kept_close(fd);
 	return err;
 }
 
@@ -103,7 +102,7 @@ void holdings_drop(const char *key)
 		return;
 	struct holding *h = &held.at[gone - 1];
 
-	close(h->fd);
+	kept_close(h->fd);
 	h->fd = -1;
 	*it = h->next;
 	h->next = held.free;
@@ -147,7 +146,7 @@ void holdings_end(void)
 {
 	for (uint32_t i = 0; i < held.n; i++)
 		if (held.at[i].fd >= 0)
-			close(held.at[i].fd);
+			kept_close(held.at[i].fd);
 	free(held.at);
 	memset(&held, 0, sizeof(held));
 }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -22,6 +23,13 @@
 #define WRITE_BACK_US                                                                              \
 	(10 * NSEC_PER_SEC / 1000)  /* until one does that, and says how long it takes */
 #define CORE_NS (60 * NSEC_PER_SEC) /* for a core, after SIGABRT */
+/* A worker may have gone wrong, or be somebody else's by now. It gets no more of the keeper than
+ * this, so that signals are heard, systemd is not flooded, and a successor can be started. */
+#define TURN_MESSAGES 64u   /* before the keeper looks at signals again */
+#define LAST_MESSAGES 4096u /* of one that has died: a socket holds fewer */
+#define STOPPING_EVERY_NS (100 * NSEC_PER_MSEC)
+#define STOPPING_MAX_US (3600 * NSEC_PER_SEC / 1000)
+#define OWN_FDS 32u /* descriptors that nothing is kept in */
 
 static struct {
 	const struct keeper_conf *conf;
@@ -39,6 +47,7 @@ static struct {
 	bool renewed;	  /* this one runs another program than the one before */
 	bool paused;	  /* by SIGSTOP */
 	bool said_late;
+	uint64_t said_stopping;	 /* when systemd was told so last */
 	int status;		 /* ENDED: of waitpid() */
 	uint64_t since;		 /* SERVING, ENDED: begin of that state */
 	uint64_t aborted;	 /* when the watchdog ended it; 0: not */
@@ -133,18 +142,45 @@ static void answer(uint32_t seq, int err)
 
 	err = kept_msg_send(k.worker.fd, &m, NULL, NULL, 0);
 	if (err && err != -EPIPE)
-		log_warn("keeper: no answer to worker %d: %s", k.worker.pid, strerror(-err));
+		log_ratelimited(LOG_LVL_WARN, "keeper: no answer to worker %d: %s", k.worker.pid,
+				strerror(-err));
+}
+
+/* The lowest number that is free comes first: beyond @fd there is room. */
+static bool fds_left(int fd)
+{
+	struct rlimit files;
+
+	return getrlimit(RLIMIT_NOFILE, &files) || (rlim_t)fd + OWN_FDS < files.rlim_cur;
 }
 
 static void hear_put(struct kept_mail *mail)
 {
-	int err = mail->msg.n == 1 ? holdings_put(mail->msg.text, mail->fd[0]) : -EBADMSG;
+	int err = -EBADMSG;
 
-	if (mail->msg.n == 1)
+	if (mail->msg.n == 1 && !fds_left(mail->fd[0])) {
+		err = -EMFILE;
+	} else if (mail->msg.n == 1) {
+		err = holdings_put(mail->msg.text, mail->fd[0]);
 		mail->msg.n = 0; /* it is the holdings' */
+	}
 	if (err)
-		log_error("keeper: '%s' cannot be kept: %s", mail->msg.text, strerror(-err));
+		log_ratelimited(LOG_LVL_ERROR, "keeper: '%s' cannot be kept: %s", mail->msg.text,
+				strerror(-err));
 	answer(mail->msg.seq, err);
+}
+
+static void hear_stopping(uint64_t usec)
+{
+	const uint64_t now = clock_now_ns();
+
+	if (k.planned && !k.stop)
+		return;
+	k.stop = true;
+	if (k.said_stopping && now - k.said_stopping < STOPPING_EVERY_NS)
+		return;
+	k.said_stopping = now;
+	k.conf->stopping(MIN(usec, (uint64_t)STOPPING_MAX_US));
 }
 
 static void hear_ready(const struct kept_msg *m)
@@ -200,10 +236,7 @@ static void hear(struct kept_mail *mail)
 		snprintf(k.why, sizeof(k.why), "%s", m->text);
 		break;
 	case KEPT_STOPPING:
-		if (!k.planned || k.stop) {
-			k.stop = true;
-			k.conf->stopping(m->value);
-		}
+		hear_stopping(m->value);
 		break;
 	default: /* of a later version */
 		break;
@@ -211,11 +244,13 @@ static void hear(struct kept_mail *mail)
 	kept_mail_close(mail);
 }
 
-static void hear_all(void)
+/* What the worker has said, up to @most messages. */
+static void hear_all(unsigned most)
 {
 	int rc = -EAGAIN;
 
-	while (k.worker.fd >= 0 && (rc = kept_msg_receive(k.worker.fd, &k.mail)) != -EAGAIN) {
+	while (most-- && k.worker.fd >= 0 &&
+	       (rc = kept_msg_receive(k.worker.fd, &k.mail)) != -EAGAIN) {
 		if (rc == 1)
 			hear(&k.mail);
 		else if (rc == -EMFILE && k.mail.msg.word == KEPT_PUT)
@@ -337,8 +372,9 @@ static int worker_gone(void)
 			"has left",
 			k.worker.pid, k.why);
 		k.save = true;
-	} else if (k.planned) {
-		if (served && clock_now_ns() - k.since >= QUICK_NS)
+	} else if (k.planned && served) {
+		/* Who has not served has nothing to restart for: else that might go on for ever. */
+		if (clock_now_ns() - k.since >= QUICK_NS)
 			k.quick = 0;
 		log_notice("keeper: worker %d has ended for a restart (%s)", k.worker.pid, k.why);
 		k.renewed = launch_renew();
@@ -396,7 +432,7 @@ static void reap_worker(void)
 			k.paused = WIFSTOPPED(status);
 			continue;
 		}
-		hear_all(); /* its last words */
+		hear_all(LAST_MESSAGES); /* its last words */
 		k.state = ENDED;
 		k.status = status;
 		k.looked = clock_now_ns();
@@ -519,7 +555,7 @@ static void wait_for_news(void)
 		p[1].events |= POLLOUT;
 	(void)poll(p, 2, until_next_look());
 	if (p[1].revents & (POLLIN | POLLHUP | POLLERR))
-		hear_all();
+		hear_all(TURN_MESSAGES);
 	if (p[1].revents & POLLOUT && k.worker.fd >= 0)
 		send_holdings();
 	if (p[0].revents)

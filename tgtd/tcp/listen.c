@@ -5,6 +5,7 @@
  * the queue instead of being refused.
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,13 +98,36 @@ static int new_listener(const struct sockaddr *addr, socklen_t len)
 	return rc;
 }
 
+/* Does @fd listen, and at @addr? Whoever left it may have gone wrong. */
+static bool listens_at(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	struct sockaddr_storage at = { 0 };
+	socklen_t at_len = sizeof(at), n = sizeof(int);
+	int listening = 0, type = 0;
+	kept_key is, wanted;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) || !listening ||
+	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) || type != SOCK_STREAM ||
+	    getsockname(fd, (struct sockaddr *)&at, &at_len) || at_len != len ||
+	    at.ss_family != addr->sa_family || fcntl(fd, F_SETFL, O_NONBLOCK))
+		return false;
+	portal_key((struct sockaddr *)&at, is);
+	portal_key(addr, wanted);
+	return !strcmp(is, wanted);
+}
+
 /* What the process before listened with, or a new one. */
 static int listener_socket(const struct sockaddr *addr, socklen_t len, const char *key)
 {
 	int fd = kept_take(key), err;
 
-	if (fd >= 0)
+	if (fd >= 0 && listens_at(fd, addr, len))
 		return fd;
+	if (fd >= 0) {
+		log_error("%s: what an earlier process left is no such socket", key);
+		(void)kept_drop(key);
+		kept_close(fd);
+	}
 	fd = new_listener(addr, len);
 	err = fd < 0 ? 0 : kept_put(key, fd);
 	if (err)

@@ -390,5 +390,46 @@ START_TEST(test_tombstone)
 }
 END_TEST
 
+/* Who ends with something unread is heard to the end all the same. */
+START_TEST(test_last_words)
+{
+	struct kept_msg m = { .word = KEPT_DONE }, last = { .word = KEPT_STOPPING, .value = 7 };
+	static struct kept_mail mail;
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	ck_assert_int_eq(kept_msg_send(pair[0], &m, NULL, NULL, 0), 0);
+	ck_assert_int_eq(kept_msg_send(pair[1], &last, NULL, NULL, 0), 0);
+	close(pair[1]);
+	ck_assert_int_eq(kept_msg_receive(pair[0], &mail), 1);
+	ck_assert_uint_eq(mail.msg.word, KEPT_STOPPING);
+	ck_assert_uint_eq(mail.msg.value, 7);
+	ck_assert_int_eq(kept_msg_receive(pair[0], &mail), 0);
+	ck_assert_int_eq(kept_msg_receive(pair[0], &mail), 0);
+	close(pair[0]);
+}
+END_TEST
+
+/* A text is one line, whoever sent it; a key is judged as it came. */
+START_TEST(test_text_of_lines)
+{
+	struct kept_msg ready = { .word = KEPT_READY, .text = "a\nb\x7f\xc3\xa4" };
+	struct kept_msg put = { .word = KEPT_DROP, .text = "a\nb" };
+	static struct kept_mail mail;
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	ck_assert_int_eq(kept_msg_send(pair[0], &ready, NULL, NULL, 0), 0);
+	ck_assert_int_eq(kept_msg_send(pair[0], &put, NULL, NULL, 0), 0);
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), 1);
+	ck_assert_str_eq(mail.msg.text, "a?b?\xc3\xa4");
+	ck_assert_int_eq(kept_msg_receive(pair[1], &mail), 1);
+	ck_assert(!kept_key_ok(mail.msg.text));
+	close(pair[0]);
+	close(pair[1]);
+}
+END_TEST
+
 UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_many, test_bad_keys,
-	  test_bad_keeper, test_bad_messages, test_random_messages, test_tombstone)
+	  test_bad_keeper, test_bad_messages, test_random_messages, test_tombstone, test_last_words,
+	  test_text_of_lines)

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A worker that has gone wrong, or is somebody else's, gets no more of its keeper than the protocol
+ * says (issue 15, 17). The keeper runs this very program as its worker, which then does what its
+ * argument says. Each test is a keeper in a process of its own.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "events/clock.h"
+#include "events/kept_msg.h"
+#include "tests/support/unit.h"
+#include "tgtd/keeper/holdings.h"
+#include "tgtd/keeper/keeper.h"
+#include "tgtd/keeper/launch.h"
+
+/* ---- the worker ------------------------------------------------------------------------------ */
+
+static int link_fd;
+
+static void tell(enum kept_word word, uint64_t value, const char *text, const int *fds, unsigned n)
+{
+	struct kept_msg m = { .word = word, .value = value };
+	int rc;
+
+	snprintf(m.text, sizeof(m.text), "%s", text);
+	while ((rc = kept_msg_send(link_fd, &m, NULL, fds, n)) == -EAGAIN)
+		usleep(100);
+	if (rc)
+		exit(6);
+}
+
+/* What was left, and how many workers have served before. */
+static unsigned begin(unsigned *left)
+{
+	static struct kept_mail mail;
+	int rc;
+
+	*left = 0;
+	for (;;) {
+		rc = kept_msg_receive(link_fd, &mail);
+		if (rc == -EAGAIN)
+			usleep(1000);
+		else if (rc == 0)
+			exit(9);
+		if (rc != 1)
+			continue;
+		if (mail.msg.word == KEPT_LEFT)
+			*left += mail.msg.n;
+		if (mail.msg.word == KEPT_BEGIN && mail.msg.n != 1)
+			exit(5); /* no tombstone: the keeper would not see when we have gone */
+		kept_mail_close(&mail);
+		if (mail.msg.word == KEPT_BEGIN)
+			return (unsigned)mail.msg.value;
+	}
+}
+
+/* The answer to what was said last. */
+static int answered(void)
+{
+	static struct kept_mail mail;
+	int rc;
+
+	while ((rc = kept_msg_receive(link_fd, &mail)) == -EAGAIN)
+		usleep(100);
+	return rc == 1 && mail.msg.word == KEPT_DONE ? (int)mail.msg.value : -1;
+}
+
+static void worker_ends(void)
+{
+	tell(KEPT_STOPPING, 1000, "", NULL, 0);
+	exit(0);
+}
+
+/* Speaks without end, of what takes the keeper longer than us: each is logged. */
+static void floods(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	if (fork() == 0) /* it goes on when the worker has ended, and has the socket, too */
+		alarm(20);
+	for (;;)
+		tell(KEPT_PUT, 0, "a key with blanks", &fd, 1);
+}
+
+static void lines(void)
+{
+	tell(KEPT_READY, 0, "serving\nMAINPID=1\nFDSTORE=1", NULL, 0);
+	worker_ends();
+}
+
+static void stops_often(void)
+{
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	for (unsigned i = 0; i < 20000; i++)
+		tell(KEPT_STOPPING, UINT64_MAX, "", NULL, 0);
+	exit(0);
+}
+
+/* Puts as many as the keeper takes; the next worker finds them. */
+static void fills(void)
+{
+	unsigned left, restarts = begin(&left), kept = 0;
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), err = 0;
+	char key[16];
+
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	if (restarts)
+		left >= 16 && left < 128 ? worker_ends() : exit(8);
+	for (unsigned i = 0; i < 300; i++) {
+		snprintf(key, sizeof(key), "k/%u", i);
+		tell(KEPT_PUT, 0, key, &fd, 1);
+		err = answered();
+		kept += !err;
+	}
+	if (kept < 16 || err != EMFILE)
+		exit(7);
+	abort();
+}
+
+/* Wants to be started again before it has served. */
+static void restarts_at_once(void)
+{
+	unsigned left;
+
+	if (!begin(&left))
+		tell(KEPT_READY, 0, "serving", NULL, 0);
+	tell(KEPT_RESTART, 0, "a loop", NULL, 0);
+	exit(0);
+}
+
+/* Whatever comes to its mind, with descriptors. */
+static void says_anything(void)
+{
+	static struct kept_mail mail;
+	kept_key keys[4];
+	int fds[4];
+
+	srand(11);
+	fds[0] = fds[1] = fds[2] = fds[3] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	for (unsigned i = 0; i < 20000; i++) {
+		struct kept_msg m = { .value = (uint64_t)rand() };
+
+		do
+			m.word = (uint32_t)rand() % (KEPT_WORDS + 2);
+		while (m.word == KEPT_STOPPING || m.word == KEPT_STALLED || m.word == KEPT_RESTART);
+		for (unsigned b = 0; b < sizeof(m.text); b++)
+			m.text[b] = (char)(rand() % 3 ? 'a' + rand() % 3 : rand());
+		memset(keys, 'k', sizeof(keys));
+		while (kept_msg_send(link_fd, &m, rand() % 8 ? NULL : (const kept_key *)keys, fds,
+				     (unsigned)rand() % 5) == -EAGAIN)
+			while (kept_msg_receive(link_fd, &mail) != -EAGAIN)
+				kept_mail_close(&mail);
+		if (rand() % 16 == 0)
+			(void)!send(link_fd, &m, (size_t)(1 + rand() % (int)sizeof(m)), 0);
+	}
+	worker_ends();
+}
+
+static const struct {
+	const char *name;
+	void (*does)(void);
+} workers[] = { { "floods", floods },
+		{ "lines", lines },
+		{ "stops", stops_often },
+		{ "fills", fills },
+		{ "restarts", restarts_at_once },
+		{ "anything", says_anything } };
+
+/* ---- the keeper ------------------------------------------------------------------------------ */
+
+static char status_line[200];
+static unsigned told, told_stopping;
+static uint64_t stopping_us;
+
+static void ready(const char *status)
+{
+	snprintf(status_line, sizeof(status_line), "%s", status);
+	told++;
+}
+
+static void stopping(uint64_t usec)
+{
+	told_stopping++;
+	stopping_us = usec;
+}
+
+/* Runs a keeper, with @name as its workers; @log: where it logs. The exit status. */
+static int keeper_of(const char *name, const char *log)
+{
+	char *argv[] = { (char *)(uintptr_t) "worker", (char *)(uintptr_t)name, NULL };
+	const struct keeper_conf conf = { .argv = argv, .ready = ready, .stopping = stopping };
+	int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(dup2(fd, 2), 2);
+	close(fd);
+	return keeper_run(&conf);
+}
+
+static unsigned open_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	ck_assert_ptr_nonnull(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* A signal is heard while the worker speaks, and the log says that once, not each time. */
+START_TEST(a_flood_of_words)
+{
+	char log[] = "/var/tmp/test_hostile-XXXXXX";
+	struct stat st;
+	pid_t killer;
+	int fd = mkstemp(log);
+
+	ck_assert_int_ge(fd, 0);
+	killer = fork();
+	if (!killer) {
+		sleep(1);
+		kill(getppid(), SIGTERM);
+		_exit(0);
+	}
+	ck_assert_int_eq(keeper_of("floods", log), 128 + SIGTERM);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_int_lt(st.st_size, 65536);
+	unlink(log);
+	close(fd);
+}
+END_TEST
+
+START_TEST(a_state_of_several_lines)
+{
+	ck_assert_int_eq(keeper_of("lines", "/dev/null"), 0);
+	ck_assert_str_eq(status_line, "serving?MAINPID=1?FDSTORE=1");
+	ck_assert_uint_eq(told, 1);
+}
+END_TEST
+
+/* systemd hears it once, and then ten times a second. */
+START_TEST(an_end_that_is_announced_often)
+{
+	const uint64_t before = clock_now_ns();
+
+	ck_assert_int_eq(keeper_of("stops", "/dev/null"), 0);
+	ck_assert_uint_ge(told_stopping, 1);
+	ck_assert_uint_le(told_stopping, 2 + (clock_now_ns() - before) / (100 * NSEC_PER_MSEC));
+	ck_assert_uint_le(stopping_us, 3600ull * 1000000);
+}
+END_TEST
+
+/* Descriptors are limited: there are some left for the next worker. */
+START_TEST(all_descriptors_are_taken)
+{
+	const struct rlimit files = { 128, 128 };
+	const unsigned before = open_fds();
+
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+	ck_assert_int_eq(keeper_of("fills", "/dev/null"), 0);
+	ck_assert_uint_eq(told, 2);
+	ck_assert_uint_le(open_fds(), before + 1); /* (stays: the program's) */
+}
+END_TEST
+
+START_TEST(a_restart_before_it_serves)
+{
+	ck_assert_int_eq(keeper_of("restarts", "/dev/null"), 1);
+	ck_assert_uint_eq(told, 1);
+}
+END_TEST
+
+START_TEST(whatever_it_says)
+{
+	const unsigned before = open_fds();
+
+	ck_assert_int_eq(keeper_of("anything", "/dev/null"), 0);
+	ck_assert_uint_eq(told, 1);
+	ck_assert_uint_eq(holdings_count(), 0);
+	ck_assert_uint_le(open_fds(), before + 1);
+}
+END_TEST
+
+/* A socket that would wait for its peer for ten minutes when it is closed. */
+START_TEST(a_socket_that_lingers)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const struct linger linger = { 1, 600 };
+	socklen_t len = sizeof(addr);
+	static char much[65536];
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one, other;
+	const uint64_t before = clock_now_ns();
+
+	ck_assert_int_eq(bind(listener, (void *)&addr, len), 0);
+	ck_assert_int_eq(listen(listener, 1), 0);
+	ck_assert_int_eq(getsockname(listener, (void *)&addr, &len), 0);
+	one = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(connect(one, (void *)&addr, len), 0);
+	other = accept(listener, NULL, NULL);
+	ck_assert_int_ge(other, 0);
+	ck_assert_int_eq(setsockopt(one, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+	while (send(one, much, sizeof(much), MSG_DONTWAIT) > 0)
+		;
+	ck_assert_int_eq(holdings_put("k", one), 0);
+	holdings_drop("k");
+	ck_assert_uint_lt(clock_now_ns() - before, 20 * NSEC_PER_SEC);
+	close(other);
+	close(listener);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	const struct unit_test tests[] = {
+		{ a_flood_of_words },
+		{ a_state_of_several_lines },
+		{ an_end_that_is_announced_often },
+		{ all_descriptors_are_taken },
+		{ a_restart_before_it_serves },
+		{ whatever_it_says },
+		{ a_socket_that_lingers },
+	};
+
+	link_fd = launch_link();
+	alarm(link_fd < 0 ? 0 : 120);
+	for (size_t i = 0; link_fd >= 0 && argc == 2 && i < ARRAY_SIZE(workers); i++)
+		if (!strcmp(workers[i].name, argv[1]))
+			workers[i].does();
+	return link_fd < 0 ? unit_run("hostile_worker", 30, tests, ARRAY_SIZE(tests)) : 1;
+}
