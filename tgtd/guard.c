@@ -31,6 +31,9 @@
 	(CAPS_MAIN | CAPS_BLOCKING | CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP) | CAP(CHOWN) |       \
 	 CAP(FOWNER))
 
+/* Workers raise limits, and are spared when memory runs out. */
+#define CAPS_KEEPER (CAPS_START | CAP(SYS_RESOURCE))
+
 static bool capabilities_get(struct __user_cap_data_struct data[2])
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -38,8 +41,9 @@ static bool capabilities_get(struct __user_cap_data_struct data[2])
 	return syscall(SYS_capget, &head, data) == 0;
 }
 
-/* The calling thread keeps what it has of @keep. */
-static void capabilities_keep(uint64_t keep)
+/* The calling thread keeps what it has of @keep, and a program that it runs what it would have got
+ * of @hand_on, where it is no root's (ambient ones go with those that may be inherited). */
+static void capabilities_limit(uint64_t keep, uint64_t hand_on)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
@@ -49,10 +53,15 @@ static void capabilities_keep(uint64_t keep)
 	for (unsigned i = 0; i < 2; i++) {
 		data[i].permitted &= (uint32_t)(keep >> 32 * i);
 		data[i].effective = data[i].permitted;
-		data[i].inheritable = 0;
+		data[i].inheritable &= (uint32_t)(hand_on >> 32 * i);
 	}
 	if (syscall(SYS_capset, &head, data))
 		log_warn("capabilities stay: %s", strerror(errno));
+}
+
+static void capabilities_keep(uint64_t keep)
+{
+	capabilities_limit(keep, 0);
 }
 
 static bool other_user;
@@ -64,18 +73,40 @@ void guard_became(void)
 	capabilities_keep(CAPS_START & ~(CAP(SETUID) | CAP(SETGID)));
 }
 
-void guard_begin(bool change_user)
+/* From here on nothing is gained by running a program. */
+static void guard_bound(uint64_t keep)
 {
-	uint64_t keep = change_user ? CAPS_START :
-				      CAPS_START & ~(CAP(SETUID) | CAP(SETGID));
-
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		log_warn("no_new_privs: %m");
 	/* Without CAP_SETPCAP there is nothing that could be dropped. */
 	for (int cap = 0; cap < 64; cap++)
 		if (!(keep >> cap & 1) && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1)
 			(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+}
+
+void guard_begin(bool change_user)
+{
+	uint64_t keep = change_user ? CAPS_START :
+				      CAPS_START & ~(CAP(SETUID) | CAP(SETGID));
+
+	guard_bound(keep);
 	capabilities_keep(keep);
+}
+
+void guard_keeper(bool change_user, bool filter)
+{
+	uint64_t keep = change_user ? CAPS_KEEPER | CAP(KILL) :
+				      CAPS_KEEPER & ~(CAP(SETUID) | CAP(SETGID));
+	int err = 0;
+
+	guard_bound(keep);
+	capabilities_limit(keep, keep);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	/* (Sanitizers in workers look for leaks by ptrace().) */
+	err = filter ? guard_filter_keeper() : 0;
+#endif
+	if (err && err != -ENOSYS)
+		log_error("keeper: no filter for system calls: %s", strerror(-err));
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */

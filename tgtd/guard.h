@@ -3,6 +3,8 @@
  * What the daemon may still do once it serves: privileges that it does not need any more are given
  * up, and threads that listen to strangers may make few system calls only.
  *
+ *   keeper       no_new_privs; capabilities: those that a worker starts with, and what it takes to
+ *                end one of another user; a list of what is refused. All workers inherit these
  *   all          no_new_privs, before the first thread; capabilities: those of guard.c
  *   main         no programs, debuggers, mounts, modules, other users (a list of what is refused)
  *   event        sockets and files that are open, aio, memory, time (a list of what is allowed):
@@ -27,6 +29,9 @@
 #include "events/loop.h"
 #include "events/thread.h"
 
+/* The keeper, and all that it starts; @change_user: workers become another user. Before the first
+ * of them, with limits raised. */
+void guard_keeper(bool change_user, bool filter);
 /* no_new_privs, and away with all capabilities but those that start-up and the rest need. In
  * main(), before there is any other thread. @change_user: the user will change, too. */
 void guard_begin(bool change_user);

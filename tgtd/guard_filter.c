@@ -55,21 +55,24 @@ static const char *const blocking[] = {
 	"seccomp", "splice", "stat", "statfs", "statx", "sync_file_range", "umask",
 	"uname", "unlink", "unlinkat", "utimensat", "prlimit64", "getrlimit",
 };
-/* What the main thread does not do once it serves, nor anybody else. */
+/* What nobody does, from the first moment on. */
 static const char *const never[] = {
 	"acct", "add_key", "adjtimex", "bpf", "chroot", "clock_adjtime", "clock_settime",
-	"delete_module", "execve", "execveat", "finit_module", "fsconfig", "fsmount",
-	"fsopen", "fspick", "init_module", "ioperm", "iopl", "kcmp", "kexec_file_load",
-	"kexec_load", "keyctl", "mount", "mount_setattr", "move_mount", "nfsservctl",
-	"open_by_handle_at", "open_tree", "perf_event_open", "personality", "pidfd_getfd",
-	"pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace",
-	"quotactl", "reboot", "request_key", "setdomainname", "setfsgid", "setfsuid", "setgid",
-	"setgroups", "sethostname", "setns", "setregid", "setresgid", "setresuid", "setreuid",
-	"settimeofday", "setuid", "swapoff", "swapon", "umount2", "unshare", "userfaultfd",
-	"vhangup",
+	"delete_module", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module",
+	"ioperm", "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "mount",
+	"mount_setattr", "move_mount", "nfsservctl", "open_by_handle_at", "open_tree",
+	"perf_event_open", "personality", "pidfd_getfd", "pivot_root", "process_madvise",
+	"process_vm_readv", "process_vm_writev", "ptrace", "quotactl", "reboot", "request_key",
+	"setdomainname", "sethostname", "setns", "settimeofday", "swapoff", "swapon", "umount2",
+	"unshare", "userfaultfd", "vhangup",
+};
+/* What only the keeper does, and who becomes another user before it serves (--user). */
+static const char *const starting[] = {
+	"execve", "execveat", "setfsgid", "setfsuid", "setgid", "setgroups", "setregid",
+	"setresgid", "setresuid", "setreuid", "setuid",
 };
 
-static struct sock_fprog made[FILTERS];
+static struct sock_fprog made[FILTER_KEEPER + 1];
 
 /* Names that this machine or this libseccomp does not know are not there to be called. */
 static int rules(scmp_filter_ctx ctx, uint32_t action, const char *const *names, size_t n)
@@ -83,6 +86,11 @@ static int rules(scmp_filter_ctx ctx, uint32_t action, const char *const *names,
 			err = seccomp_rule_add(ctx, action, nr, 0);
 	}
 	return err;
+}
+
+static bool allows_all_but(enum guard_filter f)
+{
+	return f == FILTER_MAIN || f == FILTER_LIBRARY || f == FILTER_KEEPER;
 }
 
 /* A condition on argument @nr of a call. (The library's own macros leave a field out.) */
@@ -159,15 +167,24 @@ static int processes(scmp_filter_ctx ctx, enum guard_filter f)
 	return err;
 }
 
+/* Who may do all but what is listed. */
+static int fill_never(scmp_filter_ctx ctx, enum guard_filter f)
+{
+	const uint32_t action = f == FILTER_MAIN ? SCMP_ACT_TRAP : SCMP_ACT_ERRNO(EPERM);
+	int err = rules(ctx, action, never, ARRAY_SIZE(never));
+
+	return err || f == FILTER_KEEPER ? err :
+					   rules(ctx, action, starting, ARRAY_SIZE(starting));
+}
+
 static int fill(scmp_filter_ctx ctx, enum guard_filter f, bool rdma)
 {
-	int err = processes(ctx, f);
+	int err = f == FILTER_KEEPER ? 0 : processes(ctx, f);
 
 	if (err)
 		return err;
-	if (f == FILTER_MAIN || f == FILTER_LIBRARY)
-		return rules(ctx, f == FILTER_MAIN ? SCMP_ACT_TRAP : SCMP_ACT_ERRNO(EPERM), never,
-			     ARRAY_SIZE(never));
+	if (allows_all_but(f))
+		return fill_never(ctx, f);
 	err = rules(ctx, SCMP_ACT_ALLOW, living, ARRAY_SIZE(living));
 	if (!err)
 		err = rules(ctx, SCMP_ACT_ALLOW, loops, ARRAY_SIZE(loops));
@@ -204,22 +221,35 @@ static int export_program(scmp_filter_ctx ctx, struct sock_fprog *prog)
 	return err;
 }
 
+static int make_program(enum guard_filter f, bool rdma)
+{
+	scmp_filter_ctx ctx = seccomp_init(allows_all_but(f) ? SCMP_ACT_ALLOW : SCMP_ACT_TRAP);
+	int err;
+
+	if (!ctx)
+		return -ENOMEM;
+	err = fill(ctx, f, rdma);
+	if (!err)
+		err = export_program(ctx, &made[f]);
+	seccomp_release(ctx);
+	return err;
+}
+
 int guard_filter_make(bool rdma)
 {
 	int err = 0;
 
-	for (enum guard_filter f = 0; !err && f < FILTERS; f++) {
-		scmp_filter_ctx ctx =
-			seccomp_init(f == FILTER_MAIN || f == FILTER_LIBRARY ? SCMP_ACT_ALLOW :
-									       SCMP_ACT_TRAP);
+	for (enum guard_filter f = 0; !err && f < FILTERS; f++)
+		err = make_program(f, rdma);
+	return err;
+}
 
-		if (!ctx)
-			return -ENOMEM;
-		err = fill(ctx, f, rdma);
-		if (!err)
-			err = export_program(ctx, &made[f]);
-		seccomp_release(ctx);
-	}
+int guard_filter_keeper(void)
+{
+	int err = make_program(FILTER_KEEPER, false);
+
+	if (!err && guard_filter_install(FILTER_KEEPER))
+		err = -errno;
 	return err;
 }
 
@@ -243,6 +273,11 @@ const char *guard_filter_name(int nr)
 int guard_filter_make(bool rdma)
 {
 	(void)rdma;
+	return -ENOSYS;
+}
+
+int guard_filter_keeper(void)
+{
 	return -ENOSYS;
 }
 

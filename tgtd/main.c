@@ -694,6 +694,7 @@ static int keep(struct daemon *d, int argc)
 		d->args[argc] = (char *)(uintptr_t)"--state-dir";
 		d->args[argc + 1] = (char *)(uintptr_t)d->opt.state_dir;
 	}
+	guard_keeper(d->opt.user, d->opt.seccomp);
 	rc = keeper_run(&conf);
 	daemon_end();
 	return rc;

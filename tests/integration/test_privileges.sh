@@ -100,6 +100,22 @@ is "W10: event threads have no capability" every '^(lu-|node-)\S* 0{16} |^tgtd'
 is "W10: the main thread has few" some '^tgtd 0000000000804406 '
 out=$(grep CapBnd "/proc/$worker/status")
 is "... and none to come by" not has 000001f
+keeper_status() { awk '/^(CapInh|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):/ {printf "%s %s ", $1, $2}' "/proc/$pid/status"; }
+# Of the keeper: what a worker begins with, and CAP_SYS_RESOURCE; with --user also CAP_KILL, CAP_SETUID, CAP_SETGID
+keeper_has() {
+	out=$(keeper_status)
+	echo "# keeper $out"
+	python3 - "$1" $out <<'PYTHON'
+import sys
+allowed, words = int(sys.argv[1], 16), sys.argv[2:]
+has = dict(zip(words[::2], words[1::2]))
+for name in 'CapEff:', 'CapBnd:', 'CapInh:', 'CapAmb:':
+    assert not int(has[name], 16) & ~allowed, name
+assert has['NoNewPrivs:'] == '1'
+PYTHON
+}
+is "the keeper has few capabilities, and none to come by" keeper_has 000000000180450f
+[ -n "$sanitized" ] || is "... and a filter" grep -q '^Seccomp:[[:space:]]*2' "/proc/$pid/status"
 if [ -z "$sanitized" ] && command -v gdb >/dev/null; then
 	# A thread is made to do what it may not.
 	thread=$(for t in /proc/"$worker"/task/*; do grep -qx node-0 "$t/comm" && basename "$t"; done)
@@ -121,6 +137,7 @@ fi
 is "it ends with 0" daemon_stop
 daemon_start ours --seccomp off
 is "--seccomp off: no filters" every ' 1 0 '
+is "... nor has the keeper one" grep -q '^Seccomp:[[:space:]]*0' "/proc/$pid/status"
 is "it ends with 0" daemon_stop
 
 echo "# --user, a state directory of root's"
@@ -131,6 +148,20 @@ daemon_start ours --user nobody
 stores "root's state"
 show_threads
 is "every thread is nobody's" every ' 65534,65534,65534,65534$'
+is "... but the keeper" test "$(stat -c %u "/proc/$pid/fd")" = 0
+is "... which may end them" keeper_has 00000000018045ef
+kill -9 "$worker"
+other_worker() {
+	for _ in $(seq 200); do
+		now=$(worker_of "$pid")
+		[ "$now" != "$worker" ] && [ "$now" != "$pid" ] && adm --op show --mode system && worker=$now && return 0
+		sleep 0.1
+	done
+	return 1
+}
+may_restart=1
+is "... and replaces them" other_worker
+is "... by one of nobody's" every ' 65534,65534,65534,65534$'
 is "... without capabilities, but for ports" every '^tgtd 0000000000000400 |^\S+ 0{16} '
 owners() { stat -c %U "$@" | sort -u; }
 is "the state directory is handed over" \
@@ -145,6 +176,29 @@ for p in random.sample(range(600, 1000), 300):
 adm --op new --mode portal --param "portal=127.0.0.1:$low"
 is "a port below 1024 is still to be had" done_silently
 is "it ends with 0" daemon_stop
+
+echo "# a program whose file has a capability, run by somebody else"
+capped() { # a worker has what its file gives it, though nobody may gain anything
+	install -d -m 700 -o nobody "$dir/theirs" && cp "$bin/tgtd" "$dir/capped" &&
+		setcap cap_net_bind_service+ep "$dir/capped" 2>/dev/null || return 1
+	TGT_IPC_SOCKET=$dir/theirs/socket setpriv --reuid=65534 --regid=65534 --clear-groups \
+		"$dir/capped" -f --state-dir "$dir/theirs" --cache off \
+		--iscsi "portal=127.0.0.1:$low" >"$dir/log" 2>&1 &
+	pid=$!
+	for _ in $(seq 300); do
+		grep -q 'is serving' "$dir/log" && return 0
+		kill -0 $pid 2>/dev/null || return 1
+		sleep 0.1
+	done
+	return 1
+}
+if [ -z "$sanitized" ] && command -v setcap >/dev/null && command -v setpriv >/dev/null; then
+	is "a port below 1024 is to be had" capped
+	[ -z "$pid" ] || { kill "$pid" 2>/dev/null; wait "$pid" 2>/dev/null; }
+	pid=
+else
+	echo "ok a file's capability # SKIP no setcap or setpriv, or a sanitizer"
+fi
 
 echo "# ... a prepared one"
 rm -rf "$dir/state"

@@ -347,18 +347,40 @@ START_TEST(the_main_thread)
 }
 END_TEST
 
-static uint64_t capabilities(void)
+static uint64_t caps_in(const char *name)
 {
-	char line[256];
 	unsigned long long caps = ~0ull;
+	char line[256];
 	FILE *f = fopen("/proc/thread-self/status", "re");
 
 	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "CapPrm: %llx", &caps) == 1)
-			break;
+		if (!strncmp(line, name, strlen(name)))
+			caps = strtoull(line + strlen(name), NULL, 16);
 	if (f)
 		fclose(f);
 	return caps;
+}
+
+static uint64_t capabilities(void)
+{
+	return caps_in("CapPrm:");
+}
+
+static uint64_t inherited(void)
+{
+	return caps_in("CapInh:");
+}
+
+static int inherit(uint64_t caps)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	if (syscall(SYS_capget, &head, data))
+		return -1;
+	data[0].inheritable = (uint32_t)caps;
+	data[1].inheritable = (uint32_t)(caps >> 32);
+	return (int)syscall(SYS_capset, &head, data);
 }
 
 static void *caps_of(void *arg)
@@ -394,6 +416,56 @@ START_TEST(capabilities_go)
 	ck_assert_int_eq(pthread_create(&t, NULL, caps_of, (void *)THREAD_LOOP), 0);
 	pthread_join(t, &caps);
 	ck_assert_uint_eq((uintptr_t)caps, capabilities());
+}
+END_TEST
+
+/* The keeper runs programs, and they may change the user; neither looks into others. */
+START_TEST(the_keeper)
+{
+	const uint64_t no = 1ull << CAP_SYS_ADMIN | 1ull << CAP_SYS_PTRACE | 1ull << CAP_NET_ADMIN;
+	int status;
+	pid_t pid;
+
+	guard_keeper(true, have_filters());
+	ck_assert_int_eq(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1);
+	ck_assert_uint_eq(capabilities() & no, 0);
+	pid = fork();
+	if (!pid) {
+		char *const argv[] = { (char *)(uintptr_t)"sh", (char *)(uintptr_t)"-c",
+				       (char *)(uintptr_t)"! mount -t tmpfs none /mnt 2>/dev/null",
+				       NULL };
+
+		execv("/bin/sh", argv);
+		_exit(99);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	ck_assert(!getuid() ? !call_setuid() : true);
+	if (!have_filters())
+		return;
+	ck_assert_int_lt(call_ptrace(), 0);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_int_lt(call_mount(), 0);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_uint_eq(guard_refused(), 0);
+	/* A worker's own filters come on top: what both refuse is counted by these. */
+	ck_assert_int_eq(guard_threads(true, false), 0);
+	ck_assert_int_eq(in_thread(THREAD_LOOP), 0);
+}
+END_TEST
+
+/* Its file's inheritable capabilities are handed on, but not beyond what workers begin with. */
+START_TEST(what_the_keeper_hands_on)
+{
+	const uint64_t open_all = 1ull << CAP_DAC_OVERRIDE, raw = 1ull << CAP_NET_RAW;
+
+	if (!(capabilities() & open_all) || !(capabilities() & raw))
+		return; /* there is nothing to hand on */
+	ck_assert_int_eq(inherit(open_all | raw), 0);
+	guard_keeper(false, false);
+	ck_assert_uint_eq(inherited(), open_all);
+	guard_begin(false);
+	ck_assert_uint_eq(inherited(), 0);
 }
 END_TEST
 
@@ -458,4 +530,4 @@ END_TEST
 
 UNIT_MAIN("guard", 60, threads_of_loops, threads_that_block, devices_of_loops,
 	  threads_of_libraries, filters_add_up, memory_goes_back, the_main_thread,
-	  capabilities_go, what_is_handed_over)
+	  capabilities_go, the_keeper, what_the_keeper_hands_on, what_is_handed_over)
