@@ -107,21 +107,27 @@ static void nbd_store_abort(struct blk *blk, struct blk_req *req)
 		nbd_link_abort(&nbd_of(blk)->link, req);
 }
 
+/* What ends within a block of ours is all mapped there. */
+static void nbd_whole_blocks(uint32_t block, uint64_t len, enum blk_extent *what, uint64_t *run)
+{
+	if (*run % block == 0)
+		return;
+	*run = *what == BLK_EXTENT_MAPPED ? ALIGN_UP(*run, (uint64_t)block) :
+					    ALIGN_DOWN(*run, (uint64_t)block);
+	if (!*run) {
+		*what = BLK_EXTENT_MAPPED;
+		*run = block;
+	}
+	*run = MIN(*run, len);
+}
+
 static int nbd_store_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
 			    uint64_t *run)
 {
 	int err = nbd_link_extent(&nbd_of(blk)->link, offset, len, what, run);
 
-	/* What ends within a block of ours is all mapped there. */
-	if (!err && *run % blk->block_size) {
-		*run = *what == BLK_EXTENT_MAPPED ? ALIGN_UP(*run, (uint64_t)blk->block_size) :
-						    ALIGN_DOWN(*run, (uint64_t)blk->block_size);
-		if (!*run) {
-			*what = BLK_EXTENT_MAPPED;
-			*run = blk->block_size;
-		}
-		*run = MIN(*run, len);
-	}
+	if (!err)
+		nbd_whole_blocks(blk->block_size, len, what, run);
 	return err;
 }
 

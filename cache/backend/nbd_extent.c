@@ -83,6 +83,14 @@ static void nbd_ask_server(struct loop_msg *msg)
 	nbd_link_settle(l);
 }
 
+/* What the answer says of @len bytes: of nothing, that there may be data everywhere. */
+static void nbd_ask_says(const struct nbd_ask *a, uint64_t len, enum blk_extent *what,
+			 uint64_t *run)
+{
+	*what = a->run && a->hole ? BLK_EXTENT_DEALLOCATED : BLK_EXTENT_MAPPED;
+	*run = a->run ? MIN(len, a->run) : len;
+}
+
 int nbd_link_extent(struct nbd_link *l, uint64_t offset, uint64_t len, enum blk_extent *what,
 		    uint64_t *run)
 {
@@ -111,10 +119,8 @@ int nbd_link_extent(struct nbd_link *l, uint64_t offset, uint64_t len, enum blk_
 		err = -pthread_cond_timedwait(&a->told, &a->lock, &until);
 	if (a->over)
 		err = a->err;
-	if (!err && a->run) {
-		*what = a->hole ? BLK_EXTENT_DEALLOCATED : BLK_EXTENT_MAPPED;
-		*run = MIN(len, a->run);
-	}
+	if (!err)
+		nbd_ask_says(a, len, what, run);
 	pthread_mutex_unlock(&a->lock);
 	nbd_ask_put(a, false);
 	return err;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See blktest.h. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "events/clock.h"
+#include "tests/support/expect.h"
 #include "tests/support/blktest.h"
 
 uint64_t bt_random(uint64_t *state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See cachetest.h. */
-#include <check.h>
+#include "tests/support/expect.h"
 #include "tests/support/cachetest.h"
 
 void ct_open(struct bt *t, const struct ct_shape *s, struct cache **cache, struct memdisk **disk)
