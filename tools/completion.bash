@@ -332,7 +332,7 @@ _tgtimg() {
 	case $prev in
 	--op) _tgtd_offer new show ;;
 	--device-type | --type) _tgtd_offer disk ;;
-	--file) _tgtd_files ;;
+	--file | --arena) _tgtd_files ;;
 	--size) ;;
 	*) _tgtd_help ;;
 	esac

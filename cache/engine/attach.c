@@ -31,94 +31,26 @@ static const struct cache_super *says_of(const struct attach_node *n)
 	return (const void *)super_of(n)->owner;
 }
 
-static bool power_of_two(uint64_t v, uint64_t from, uint64_t to)
-{
-	return v >= from && v <= to && !(v & (v - 1));
-}
-
-/* What one arena says of the whole, by itself. NULL: it can be true. */
-static const char *says_wrong(const struct arena_super *h, const struct cache_super *s)
-{
-	const uint32_t block = 1u << h->block_shift, words = ((block >> SECTOR_SHIFT) + 63) / 64;
-	uint32_t has[TOPO_MAX_NODES] = { 0 };
-
-	if (memcmp(s->magic, CACHE_MAGIC, sizeof(s->magic)))
-		return "no cache's";
-	if (!s->nodes || s->nodes > TOPO_MAX_NODES || s->index >= s->nodes || !s->cookie ||
-	    !power_of_two(s->group, 1, CACHE_IO_BLOCKS) ||
-	    !power_of_two(s->parts, 1, CACHE_NODE_PARTS_MAX) ||
-	    !power_of_two(s->run_align, 1, GiB(1) / block) ||
-	    (uint64_t)s->run_align * block < MiB(2) ||
-	    !power_of_two(s->max_len, KiB(64), CACHE_REQ_LEN) ||
-	    !cache_len_fits(s->max_len, block, s->group) || s->run < s->nodes ||
-	    s->run > CACHE_RUN_MAX || s->slots != (s->index ? 0 : CACHE_SLOTS) ||
-	    h->extra != part_map_stride(words) * sizeof(uint64_t))
-		return "it says of itself what cannot be";
-	if (s->redo_size != redo_size(block) || s->redo_off % CACHE_LINE ||
-	    s->redo_off < s->slots * sizeof(struct cache_slot) || s->redo_off > h->tail_len ||
-	    (uint64_t)s->parts * s->redo_size > h->tail_len - s->redo_off)
-		return "its tail is not what it says";
-	for (uint32_t i = 0; i < s->run; i++) {
-		if (s->node_of[i] >= s->nodes)
-			return "it says of itself what cannot be";
-		has[s->node_of[i]]++;
-	}
-	for (uint32_t i = 0; i < s->nodes; i++)
-		if (!has[i] || has[i] > UINT8_MAX)
-			return "it says of itself what cannot be";
-	return NULL;
-}
-
-/* The runs, from arena_super.live. NULL: they can be true. */
-static const char *find_runs(struct attach_node *n)
-{
-	const struct arena_super *h = super_of(n);
-	const struct cache_super *s = says_of(n);
-	uint64_t first = 0;
-
-	for (n->nruns = 0; n->nruns < PART_RUNS && h->live[n->nruns]; n->nruns++) {
-		const uint64_t each = h->live[n->nruns];
-		const uint32_t have = h->live[PART_RUNS + n->nruns];
-
-		if (have > each || first + each * s->parts > h->nblocks)
-			return "it has more blocks than room";
-		n->run[n->nruns] = (struct node_run){ (uint32_t)first, (uint32_t)each };
-		n->have[n->nruns] = have;
-		n->part_blocks += have;
-		first = ALIGN_UP(first + each * s->parts, (uint64_t)s->run_align);
-		if (first > h->nblocks)
-			first = h->nblocks; /* the last one */
-	}
-	/* A run may be about to come, or to go; not one before the last. */
-	for (uint32_t r = 0; r + 1 < n->nruns; r++)
-		if (n->have[r] != n->run[r].each && n->have[r + 1])
-			return "a run in the middle is not whole";
-	while (n->nruns > 1 && !n->have[n->nruns - 1])
-		n->nruns--;
-	if (!n->nruns || n->part_blocks < cache_part_least(s->max_len, 1u << h->block_shift))
-		return "it has too few blocks";
-	return NULL;
-}
-
 /* Of which blocks they are. 0 or -ENOMEM. */
 static int find_there(struct attach_node *n)
 {
 	const uint32_t parts = says_of(n)->parts;
 
-	n->there = calloc((size_t)parts * n->nruns, sizeof(*n->there));
+	n->there = calloc((size_t)parts * n->runs.n, sizeof(*n->there));
 	if (!n->there)
 		return -ENOMEM;
-	for (uint32_t r = 0; r < n->nruns; r++)
+	for (uint32_t r = 0; r < n->runs.n; r++)
 		for (uint32_t i = 0; i < parts; i++) {
-			const uint32_t first = n->run[r].first + i * n->run[r].each;
+			const uint32_t first = n->runs.run[r].first + i * n->runs.run[r].each;
 			struct arena_extent *last = n->nthere ? &n->there[n->nthere - 1] : NULL;
 
-			if (!n->have[r])
+			if (!n->runs.run[r].have)
 				continue;
 			if (last && last->first + last->n == first)
-				last->n += n->have[r];
+				last->n += n->runs.run[r].have;
 			else
-				n->there[n->nthere++] = (struct arena_extent){ first, n->have[r] };
+				n->there[n->nthere++] =
+					(struct arena_extent){ first, n->runs.run[r].have };
 		}
 	return 0;
 }
@@ -152,9 +84,9 @@ static int look_at(struct attach_node *n, char *why, size_t len)
 	const char *wrong = what;
 
 	if (!arena_found(n->fd, &n->super, what, sizeof(what)))
-		wrong = says_wrong(super_of(n), says_of(n));
+		wrong = cache_super_wrong(super_of(n));
 	if (!wrong)
-		wrong = find_runs(n);
+		wrong = cache_runs_wrong(super_of(n), &n->runs);
 	return wrong ? attach_bad(why, len, "node %d: %s", n->topo_node, wrong) : 0;
 }
 
@@ -175,7 +107,7 @@ static void follow(const struct attach *a, struct cache_conf *conf, struct cache
 	uint64_t blocks = 0, nodes = 0;
 
 	for (uint32_t i = 0; i < a->nnodes; i++) {
-		blocks += (uint64_t)a->node[i].part_blocks * s->parts;
+		blocks += (uint64_t)a->node[i].runs.part_blocks * s->parts;
 		nodes |= 1ull << a->node[i].topo_node;
 	}
 	say_difference("block", conf->block, block);
@@ -237,12 +169,6 @@ void attach_free(const struct attach *a)
 
 /* ---- whose blocks they are ------------------------------------------------------------------- */
 
-static bool slot_true(const struct cache_slot *s)
-{
-	return s->checksum == cache_slot_sum(s) && s->store_id[0] &&
-	       memchr(s->store_id, 0, sizeof(s->store_id));
-}
-
 static void devs_add(struct attach_devs *t, struct cache_dev *dev)
 {
 	uint32_t i = (uint32_t)cache_mix(dev->identity);
@@ -266,7 +192,7 @@ static int make_devs(struct cache *c, struct attach_devs *t, struct attach_count
 
 		if (!slot[i].identity)
 			continue;
-		if (!slot_true(&slot[i]) || attach_dev_of(t, slot[i].identity) ||
+		if (!cache_slot_true(&slot[i]) || attach_dev_of(t, slot[i].identity) ||
 		    dev_found_as(c, slot[i].store_id)) {
 			n->damaged++;
 			slot[i].identity = 0;

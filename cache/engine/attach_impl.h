@@ -27,9 +27,7 @@ struct attach {
 		int fd; /* the caller's */
 		int topo_node;
 		struct arena_found super;
-		struct node_run run[PART_RUNS];
-		uint32_t have[PART_RUNS];
-		uint32_t nruns, part_blocks;
+		struct cache_runs runs;
 		struct arena_extent *there; /* blocks of all partitions, ascending */
 		uint32_t nthere;
 	} node[TOPO_MAX_NODES];

@@ -158,7 +158,7 @@ static int nodes_init(struct cache *c, const struct cache_conf *conf,
 		n->topo_node = t;
 		n->nparts = conf->partitions;
 		n->part_blocks = plan->attach ?
-					 plan->attach->node[n->index].part_blocks :
+					 plan->attach->node[n->index].runs.part_blocks :
 					 (uint32_t)(part / conf->partitions) *
 						 plan->share[n->index];
 		c->node_of_topo[t] = c->nnodes++;

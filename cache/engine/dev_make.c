@@ -3,15 +3,8 @@
 #include "cache/engine/io_impl.h"
 #include "cache/engine/layout.h"
 
-#include <isa-l/crc.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-uint32_t cache_slot_sum(const struct cache_slot *s)
-{
-	return crc32_iscsi((unsigned char *)(uintptr_t)s,
-			   (int)offsetof(struct cache_slot, checksum), ~0u);
-}
 
 void dev_slot_write(struct cache_dev *dev, const char *store_id)
 {

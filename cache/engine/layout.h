@@ -41,6 +41,20 @@ struct cache_super {
 static_assert(sizeof(struct cache_super) <= ARENA_OWNER_MAX, "fits");
 static_assert(2 * PART_RUNS <= ARENA_LIVE, "two words a run");
 
+/* Can it be true what that superblock says of the cache? (arena_super_wrong() has nothing against
+ * it.) NULL, or why not. Any thread. */
+const char *cache_super_wrong(const struct arena_super *h) must_check;
+
+/* Its runs. Each has room for so many blocks of each partition, and so many of them are there. */
+struct cache_runs {
+	struct cache_run {
+		uint32_t first, each, have;
+	} run[PART_RUNS];
+	uint32_t n, part_blocks; /* that are there, of a partition */
+};
+/* The same of the words that change. *@runs is theirs when it is NULL. */
+const char *cache_runs_wrong(const struct arena_super *h, struct cache_runs *runs) must_check;
+
 /* A store that may have blocks in the cache. @identity is the commit word: 0 is a free slot. */
 struct cache_slot {
 	uint64_t identity; /* buf.device */
@@ -56,6 +70,8 @@ static_assert(sizeof(struct cache_slot) == 192, "of a fixed size");
 			   * forget their blocks */
 
 uint32_t cache_slot_sum(const struct cache_slot *s);
+/* Of one that is in use: can it be true? */
+bool cache_slot_true(const struct cache_slot *s);
 
 /*
  * What a partition has under way that must not be half done. Its lock is held as long as there is

@@ -88,8 +88,9 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 		close(fd);
 		return err;
 	}
-	memcpy(n->run, found->run, sizeof(n->run));
-	n->nruns = found->nruns;
+	n->nruns = found->runs.n;
+	for (uint32_t r = 0; r < n->nruns; r++)
+		n->run[r] = (struct node_run){ found->runs.run[r].first, found->runs.run[r].each };
 	return 0;
 }
 
@@ -104,7 +105,7 @@ static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 
 	for (uint32_t r = 0; r < n->nruns; r++)
 		run[r] = (struct part_run){ n->run[r].first + i * n->run[r].each,
-					    found ? found->have[r] : n->part_blocks };
+					    found ? found->runs.run[r].have : n->part_blocks };
 	if (part_init(p, id, n->arena->hdr, n->priv, (uint64_t *)(void *)n->arena->extra,
 		      c->geo.words, run, n->nruns, n->arena->room / n->nparts, n->tables) < 0)
 		return -ENOMEM;

@@ -25,7 +25,7 @@ agree() {
 agree tgtd tgtd/options.c tgtd/tgtd.8
 agree tgtadm tools/tgtadm.c tools/tgtadm.8
 agree tgt-admin tools/tgt-admin/main.c tools/tgt-admin.8
-agree tgtimg tools/tgtimg.c tools/tgtimg.8
+agree tgtimg tools/tgtimg/tgtimg.c tools/tgtimg.8
 agree tgt-setup-lun tools/tgt-setup-lun.sh tools/tgt-setup-lun.8
 agree tgt-exporter tools/tgt-exporter/main.c tools/tgt-exporter.8
 agree tgt-top tools/tgt-top/main.c tools/tgt-top.8

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# tgtimg: images for disks, tgt's texts and exit codes; nothing is overwritten.
+# tgtimg: images for disks, tgt's texts and exit codes; nothing is overwritten. And --arena: what the memory of a daemon's
+# cache holds, of the daemon that serves, of a copy, and of files that are none.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -50,4 +51,50 @@ img x
 is "a stray word" usage "unrecognized option 'x'"
 img --help
 is "help" test "$rc" = 0
+
+# ---- what the memory of a cache holds
+iqn=iqn.2026-11.org.tgtd:arena
+truncate -s 16m "$dir/slow-disk"
+export SLOW_MS=$dir/slow_ms
+daemon_start_slow
+adm --mode target --op new --tid 1 --targetname $iqn
+adm --mode target --op bind --tid 1 -I ALL
+adm --mode logicalunit --op new --tid 1 --lun 1 -b "$dir/slow-disk"
+echo 600000 w >"$dir/slow_ms" # what is dirty stays so
+python3 -B tests/integration/keeper.py write "$port" $iqn 64 77
+is "a write is acknowledged" test "$?" = 0
+for arena in "/proc/$worker/fd/"*; do
+	[[ $(readlink "$arena") == */memfd:cache-0* ]] && break
+done
+looks() {
+	[ "$rc" = 0 ] && has "Arena: 1 of 1" && has "Block size: 4096" && has "Blocks: 8192" && has "Store: file:" &&
+		has "    Dirty bytes: 512" && has "    Dirty extents: 1" && has_line "        32768 512" && has "    In doubt: No" &&
+		has "Cannot be true: 0"
+}
+img --arena "$arena"
+is "the arena of a daemon that serves" looks
+cp --sparse=always "$arena" "$dir/arena"
+img --arena "$dir/arena" --extents
+is "a copy of it" looks
+cp --sparse=always "$dir/arena" "$dir/short"
+truncate -s 1m "$dir/short"
+img --arena "$dir/short"
+is "a copy that is too short" said 4 "tgtimg: $dir/short: parts that overlap or are not there"
+printf '\6' | dd of="$dir/arena" bs=1 seek=8 conv=notrunc status=none
+img --arena "$dir/arena"
+is "one of another version" said 4 "tgtimg: $dir/arena: an arena of another version"
+img --arena "$dir/a"
+is "an image is none" said 4 "tgtimg: $dir/a: not an arena"
+img --arena "$dir/none"
+is "nor is nothing" test "$rc" = 2
+img --arena "$dir"
+is "nor a directory" said 2 "tgtimg: $dir is not a file"
+img --arena "$dir/a" --op show
+is "with another operation" usage "--arena goes with --extents alone"
+img --extents
+is "extents of nothing" usage "--extents goes with --arena"
+kill -9 "$pid"
+kill -9 "$worker"
+wait "$pid" 2>/dev/null
+pid=
 exit $((failures > 0))

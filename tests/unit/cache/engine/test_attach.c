@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "cache/engine/arena_look.h"
 #include "cache/engine/io_impl.h"
 #include "cache/engine/layout.h"
 #include "cache/engine/stat.h"
@@ -528,6 +529,79 @@ START_TEST(what_is_not_taken)
 }
 END_TEST
 
+/* ---- who looks from outside ------------------------------------------------------------------ */
+
+struct copy_source {
+	struct arena_source source;
+	int fd;
+};
+
+static int copy_read(const struct arena_source *s, uint64_t at, void *to, size_t len)
+{
+	const struct copy_source *c = container_of(s, struct copy_source, source);
+
+	ck_assert_uint_le(at + len, s->length);
+	ck_assert_int_eq(pread(c->fd, to, len, (off_t)at), (ssize_t)len);
+	return 0;
+}
+
+static int look_at_copy(struct arena_look *l, int fd, uint64_t length, char *why, size_t len)
+{
+	const struct copy_source c = { { copy_read, length }, fd };
+
+	return look_into_arena(l, &c.source, why, len);
+}
+
+/* tgtimg --arena: what it says is what a cache finds. */
+START_TEST(what_an_arena_holds)
+{
+	static struct arena_look l, all;
+	const unsigned nodes = layouts[_i].nodes;
+	struct cache_found found;
+	struct copies k;
+	struct cache *c;
+	char why[100];
+
+	memset(model, 0, sizeof(model));
+	ct_open(&t, &layouts[_i], &cache, &disk);
+	for (unsigned i = 0; i < 60; i++)
+		any_operation();
+	put(KiB(256) + 512, 1024, 1);
+	put(KiB(512) - 512, KiB(64), 2);
+	k = copy_arenas(cache, nodes);
+	for (unsigned i = 0; i < nodes; i++) {
+		ck_assert_int_eq(look_at_copy(&l, k.fd[i], cache->node[i].arena->map_len, why,
+					      sizeof(why)),
+				 0);
+		ck_assert_uint_eq(l.damaged, 0);
+		ck_assert_uint_eq(l.swaps + l.in_place, 0);
+		ck_assert_uint_le(l.nstores, 1);
+		ck_assert_str_eq(i ? "mem:memdisk-1" : l.store[0].store_id, "mem:memdisk-1");
+		all.blocks += l.blocks;
+		all.clean += l.clean;
+		all.dirty += l.dirty;
+		for (uint32_t s = 0; s < l.nstores; s++) {
+			const struct look_store *of = &l.store[s];
+
+			ck_assert(!of->doubt);
+			all.in_io += of->dirty_sectors;
+			for (size_t e = 0; e + 1 < of->nextents; e++)
+				ck_assert_uint_lt(of->extent[e].first + of->extent[e].n,
+						  of->extent[e + 1].first);
+		}
+		look_arena_free(&l);
+	}
+	c = attach(&k, nodes, &found);
+	ck_assert_ptr_nonnull(c);
+	ck_assert_uint_eq(all.clean + all.dirty, found.blocks);
+	ck_assert_uint_eq(all.in_io << SECTOR_SHIFT, found.dirty_bytes);
+	ck_assert_uint_gt(found.dirty_bytes, 0);
+	close_all(c, NULL);
+	ck_assert_int_eq(look_at_copy(&l, 0, 4095, why, sizeof(why)), -EBADMSG);
+	ct_close(&t, cache);
+}
+END_TEST
+
 /* ---- flipped bits ---------------------------------------------------------------------------- */
 
 #define FLIPS 40
@@ -583,7 +657,9 @@ static void flip(int from, const struct arena_super *h, const uint8_t *stored, u
 {
 	const unsigned n = 1 + (unsigned)(seed % 3);
 	struct bt u = { .loop = t.loop, .rng = 1 };
+	static struct arena_look look;
 	struct cache_found found;
+	char why[100] = "";
 	struct memdisk *d;
 	struct copies k;
 	struct cache *c;
@@ -598,10 +674,16 @@ static void flip(int from, const struct arena_super *h, const uint8_t *stored, u
 		ck_assert_int_eq(pread(k.fd[0], &byte, 1, (off_t)at), 1);
 		write_at(k.fd[0], at, byte ^ (uint8_t)(1u << bt_random(&rng) % 8));
 	}
+	/* Who looks from outside says the same of it. */
+	const int looked = look_at_copy(&look, k.fd[0], h->length, why, sizeof(why));
+
+	if (!looked)
+		look_arena_free(&look);
 	c = attach(&k, 1, &found);
+	ck_assert_int_eq(looked, c ? 0 : -EBADMSG);
 	if (!c) {
 		ck_assert_int_eq(errno, EBADMSG);
-		ck_assert(found.why[0]);
+		ck_assert_msg(strstr(found.why, why) != NULL, "%s, not %s", why, found.why);
 		refusals++;
 		close_copies(&k);
 		return;
@@ -653,4 +735,5 @@ END_TEST
 UNIT_TABLE("attach", 60, { a_killed_cache_goes_on, ARRAY_SIZE(layouts) },
 	   { a_resized_one_too, ARRAY_SIZE(layouts) }, { a_write_back_was_under_way, 2 },
 	   { stores_that_nobody_opens }, { a_smaller_store }, { what_is_clean_may_not_be_stable },
-	   { a_doubt_stays }, { what_is_not_taken }, { flipped_bits, 2 })
+	   { a_doubt_stays }, { what_is_not_taken },
+	   { what_an_arena_holds, 4 }, { flipped_bits, 2 })

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * tgtimg: makes and shows image files for disks. The command line is that of tgt's tool; tapes and
- * DVDs are not emulated here, so it knows disks only, and it does not overwrite what exists.
+ * DVDs are not emulated here, so it knows disks only, and it does not overwrite what exists. Beyond
+ * that it shows what a cache has left in its memory (arena.c).
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "events/base.h"
+#include "tools/tgtimg/arena.h"
 
 static const char program[] = "tgtimg";
 
@@ -40,6 +41,9 @@ __attribute__((noreturn)) static void help(void)
 	       "                        create a disk image; the file must not exist\n"
 	       "  --op show --device-type disk --file <path>\n"
 	       "                        print size and allocation of an image\n"
+	       "  --arena <path> [--extents]\n"
+	       "                        print what the memory of a cache holds, of a copy of it or of\n"
+	       "                        /proc/<PID>/fd/<N>; with all extents that are dirty\n"
 	       "  --thin-provisioning   allocate space when it is written to\n"
 	       "  --barcode             of tapes: refused\n"
 	       "  --help                display this help and exit\n\n"
@@ -119,11 +123,13 @@ int main(int argc, char **argv)
 		{ "type", required_argument, NULL, 't' },
 		{ "file", required_argument, NULL, 'f' },
 		{ "thin-provisioning", no_argument, NULL, 'T' },
+		{ "arena", required_argument, NULL, 'A' },
+		{ "extents", no_argument, NULL, 'E' },
 		{ NULL, 0, NULL, 0 },
 	};
-	const char *size = NULL, *type = NULL, *file = NULL;
+	const char *size = NULL, *type = NULL, *file = NULL, *arena = NULL;
 	int ch, op = OP_NONE;
-	bool thin = false;
+	bool thin = false, extents = false;
 
 	while ((ch = getopt_long(argc, argv, "ho:Y:b:s:t:f:T", options, NULL)) >= 0) {
 		switch (ch) {
@@ -153,6 +159,12 @@ int main(int argc, char **argv)
 		case 'T':
 			thin = true;
 			break;
+		case 'A':
+			arena = optarg;
+			break;
+		case 'E':
+			extents = true;
+			break;
 		case 'h':
 			help();
 		default:
@@ -162,6 +174,12 @@ int main(int argc, char **argv)
 	}
 	if (optind < argc)
 		usage("unrecognized option '%s'", argv[optind]);
+	if (arena && (op != OP_NONE || size || type || file || thin))
+		usage("--arena goes with --extents alone");
+	if (extents && !arena)
+		usage("--extents goes with --arena");
+	if (arena)
+		return tgtimg_arena(program, arena, extents);
 	if (op == OP_NONE)
 		usage("specify the operation type");
 	if (!file)
