@@ -191,7 +191,7 @@ static int call_with(struct adm_client *c, const struct adm_req *req, int file,
 	secret_free(buf, size);
 	if (!err) {
 		err = adm_next(c, reply);
-		return err == -ENOTCONN && may_change(req) ? -ECONNRESET : err;
+		return err && may_change(req) ? -ECONNRESET : err;
 	}
 	adm_disconnect(c);
 	return err;

@@ -26,9 +26,10 @@ int adm_connect(struct adm_client *c, int port) must_check;
 /* Connects first when there is no connection. 0: @reply is filled, whatever its status is, and the
  * caller frees it with adm_reply_free(). A store that the daemon is not allowed to open is opened
  * here, see ADM_NEEDS_FILE. -E2BIG: the request is too large. -ENOTCONN: no daemon, or
- * it went away before it answered. -ECONNRESET: the same, of a request that may have changed
- * something: whether it did is not known. -ETIMEDOUT, -EPROTO, -ENOMEM. After an error the
- * connection is closed. */
+ * it went away before it answered. -ETIMEDOUT: it has not taken the request, or not answered.
+ * -ECONNRESET: a request that may have changed something was sent, and its answer is lost, late or
+ * no answer: whether it did is not known. -EPROTO, -ENOMEM. After an error the connection is
+ * closed. */
 int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *reply) must_check;
 /* The next answer to a request that has more than one (ADM_WATCH); waits for it. As adm_call(). */
 int adm_next(struct adm_client *c, struct adm_reply *reply) must_check;
