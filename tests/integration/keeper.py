@@ -4,6 +4,9 @@
     keeper.py waits PORT KEEPER WORKER    connects while there is no worker, and is served by the next one
     keeper.py refused PORT SECONDS        connects all the time; prints how many were refused
     keeper.py write PORT TARGET LBA BYTE  one sector, acknowledged
+    keeper.py read PORT TARGET LBA        the first byte of a sector
+    keeper.py sync PORT TARGET            SYNCHRONIZE CACHE; its status
+    keeper.py asks PORT TARGET LBA        READ of a sector and SYNCHRONIZE CACHE, and waits for no answer
     keeper.py notify PATH                 prints what is said to a service manager: "PID LINE"
     keeper.py hold PID SECONDS            keeps the memory of PID's worker "in use", as its I/O would
 """
@@ -48,6 +51,30 @@ def write(port, target, lba, byte):
     peer = Peer().login().ready()
     peer.out(peer.write(int(lba), 1, bytes([int(byte)]) * 512))
     sys.exit(peer.wait_status(peer.itt - 1)[1])
+
+
+def read(port, target, lba):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer().login().ready()
+    peer.out(peer.read(int(lba), 1))
+    print(peer.wait_status(peer.itt - 1)[0][0])
+
+
+def sync(port, target):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer().login().ready()
+    peer.out(peer.command(bytes([0x35] + [0] * 9), 0x81))
+    sys.exit(peer.wait_status(peer.itt - 1)[1])
+
+
+def asks(port, target, lba):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer()
+    peer.name += '-asks'
+    peer.login().ready()
+    peer.out(peer.command(bytes([0x35] + [0] * 9), 0x81))
+    peer.out(peer.read(int(lba), 1))
+    time.sleep(300)
 
 
 def notify(path):
