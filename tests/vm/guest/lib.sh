@@ -370,7 +370,7 @@ tgtd_start() {
 	[ $# -eq 0 ] || shift
 	"$TGT_BIN/tgtd" -f -C "$TGT_PORT" --iscsi "${portals#,}" $TGTD_OPTIONS "$@" >>/out/tgtd.log 2>&1 &
 	TGTD_PID=$!
-	until_true 60 adm --op show --mode system
+	until_true 180 adm --op show --mode system
 }
 
 # The process that serves: the child of the one that was started; without a keeper, that one.
@@ -380,6 +380,15 @@ tgtd_worker() {
 	child=${child#/proc/}
 	child=${child%/status}
 	echo "${child:-$TGTD_PID}"
+}
+
+# The pid of the worker that serves, as tgtd says; nothing while none does.
+tgtd_serving() { adm --op show --mode system 2>/dev/null | sed -n 's/^ *Worker: //p'; }
+
+# another_serves PID: within three minutes another worker than that one.
+another_serves() {
+	local now # eval'd in until_true
+	until_true 180 eval 'now=$(tgtd_serving) && [ -n "$now" ] && [ "$now" != '"$1 ]"
 }
 
 # As when the machine fails: none of its processes can do anything any more.
