@@ -86,7 +86,30 @@ if command -v systemd-nspawn >/dev/null && [ -d /run/systemd/system ]; then
 	is "tgt-exporter is off until somebody wants it" not active tgt-exporter
 	is "then it starts" in_machine systemctl start tgt-exporter
 	is "and answers" in_machine bash -c "$figures"
+	# Keeper and worker as systemd sees them; tests/vm/test_systemd.sh has more, under a kernel of its own.
+	machine_file() { in_machine cat "$1"; }
+	main=$(in_machine systemctl show -P MainPID tgtd)
+	worker=$(machine_file /var/lib/tgt/worker.pid)
+	is "the worker is not the main process" sh -c "[ -n '$worker' ] && [ '$worker' != '$main' ]"
 	is "reload" in_machine systemctl reload tgt
+	is "which leaves the worker alone" sh -c "[ '$(machine_file /var/lib/tgt/worker.pid)' = '$worker' ]"
+	new_worker() {
+		for _ in $(seq 30); do
+			now=$(machine_file /var/lib/tgt/worker.pid 2>/dev/null)
+			[ -n "$now" ] && [ "$now" != "$worker" ] && worker=$now && return
+			sleep 1
+		done
+		return 1
+	}
+	same_main() { [ "$(in_machine systemctl show -P MainPID tgtd)" = "$main" ] && active tgtd; }
+	in_machine kill -KILL "$worker"
+	is "a worker that is killed is replaced" new_worker
+	is "and the unit stays as it is" same_main
+	is "and serves what the file says" in_machine sh -c "iscsi-ls iscsi://127.0.0.1 | grep -q $iqn"
+	in_machine sh -c 'cp /usr/sbin/tgtd /usr/sbin/tgtd.new && mv /usr/sbin/tgtd.new /usr/sbin/tgtd'
+	is "reload with a new program" in_machine systemctl reload tgt
+	is "replaces the worker" new_worker
+	is "and not the main process" same_main
 	is "stop" in_machine systemctl stop tgtd
 else
 	echo "# no systemd here to boot a container with: the unit's commands in order"
@@ -130,10 +153,33 @@ else
 	cp -p "$tmp/before/targets.conf" "$root/etc/tgt/targets.conf"
 	kill $exporter
 	exporter=
-	reload() { inside sh -c "$(exec_lines ExecReload)"; }
+	reload() { exec_lines ExecReload | while read -r line; do inside sh -c "$line" || exit 1; done; }
+	worker() { cat "$root/var/lib/tgt/worker.pid"; }
+	new_worker() { # another one serves
+		for _ in $(seq 200); do
+			[ -n "$(worker)" ] && [ "$(worker)" != "$before" ] &&
+				inside tgtadm --op show --mode system >/dev/null 2>&1 && return
+			sleep 0.1
+		done
+		tail -n 20 "$tmp/log"
+		return 1
+	}
+	before=$(worker)
 	is "ExecReload" reload
+	is "which leaves the worker alone" test "$(worker)" = "$before"
+	kill -KILL "$before"
+	is "a worker that is killed is replaced" new_worker
+	is "which serves what the file says" inside sh -c "iscsi-ls iscsi://127.0.0.1 | grep -q $iqn"
+	before=$(worker)
+	cp "$root/usr/sbin/tgtd" "$root/usr/sbin/tgtd.new" && mv "$root/usr/sbin/tgtd.new" "$root/usr/sbin/tgtd"
+	is "ExecReload with a new program" reload
+	is "replaces the worker" new_worker
+	is "by that program" test "/proc/$(worker)/exe" -ef "$root/usr/sbin/tgtd"
+	nsenter -t "$daemon" -n -- python3 -B tests/integration/keeper.py write 3260 $iqn 64 77
 	stop() { kill -TERM "$daemon" && wait "$daemon"; }
 	is "SIGTERM ends it with 0" stop
+	is "and what it had acknowledged is in the store" sh -c \
+		"[ \"\$(dd if='$root/srv/disk.img' bs=512 skip=64 count=1 status=none | od -An -tu1 -N1 | tr -d ' ')\" = 77 ]"
 	daemon=
 fi
 mountpoint -q "$root/dev" || mounts
