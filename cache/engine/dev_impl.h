@@ -278,8 +278,8 @@ void dev_free(struct cache_dev *dev);
 void dev_slot_write(struct cache_dev *dev, const char *store_id);
 
 /* ---- dev.c ----------------------------------------------------------------------------------- */
-/* @cb, which has its operations and properties, is one more opener of @lower's store, whose device is
- * made when there is none. 0 or -errno. A thread that may block; a worker may use @cb at once. */
+/* @cb, which has its operations and properties, is one more opener of @lower's store, whose device
+ * is made when there is none. 0 or -errno. A thread that may block; a worker may use @cb at once. */
 int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower) must_check;
 /* blk_ops.close. */
 void cache_close(struct blk *blk);

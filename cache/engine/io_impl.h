@@ -153,7 +153,8 @@ int sync_init(struct cache *c) must_check;
 void sync_fini(struct cache *c);
 /*
  * One pass of @req over blocks [first, end), no more than a request has: starts writing back what
- * is dirty there since @epoch or before, joins what is in flight. True when there was nothing. @own: @req owns the range.
+ * is dirty there since @epoch or before, joins what is in flight. True when there was nothing.
+ * @own: @req owns the range.
  */
 bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint64_t end,
 		uint64_t epoch, bool own);

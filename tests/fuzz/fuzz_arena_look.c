@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * An arena that something has written into, as `tgtimg --arena` looks at it. The input: changes of
- * a well-formed one, of four bytes each: which part of it, where in it (two), and what is put there.
- * The superblock gets its right checksum afterwards, so that what it says is believed. What
+ * a well-formed one, of four bytes each: which part of it, where in it (two), and what is put
+ * there. The superblock gets its right checksum afterwards, so that what it says is believed. What
  * must hold: it is refused, or what is read lies in it, and what is said of it adds up.
  */
 #include <isa-l/crc.h>

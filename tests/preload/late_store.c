@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A store that hangs, and that wakes when its daemon has been killed. Preloaded into a worker: what is
- * asked of a file whose name begins with "late" while the file $LATE is there is taken, and not done.
- * It is done $LATE_MS milliseconds after the worker's death, from and to the worker's memory, as the
- * kernel does it with asynchronous I/O: a process that shares the memory, and no more, holds it until
- * then.
+ * A store that hangs, and that wakes when its daemon has been killed. Preloaded into a worker: what
+ * is asked of a file whose name begins with "late" while the file $LATE is there is taken, and not
+ * done. It is done $LATE_MS milliseconds after the worker's death, from and to the worker's memory,
+ * as the kernel does it with asynchronous I/O: a process that shares the memory, and no more, holds
+ * it until then.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -44,8 +44,8 @@ void daemon_call(const struct adm_req *req, struct adm_reply *reply)
 	if (err == -ENOTCONN)
 		fprintf(stderr, "tgt-admin: no tgtd answers on control port %d\n", daemon_port());
 	else if (err == -ECONNRESET)
-		fprintf(stderr, "tgt-admin: outcome unknown: tgtd has not answered, and may have done "
-				"it or not\n");
+		fprintf(stderr, "tgt-admin: outcome unknown: tgtd has not answered, and may have "
+				"done it or not\n");
 	else
 		fprintf(stderr, "tgt-admin: %s\n", strerror(-err));
 	exit(err == -ENOTCONN || err == -ECONNRESET ? -err : EINVAL);

@@ -8,8 +8,8 @@
  *
  * A string instruction is a step for each byte; of such states one in 61 is looked at. The same
  * state is looked at once. Where the same instructions run again, on blocks in another state, they
- * run without steps. TGT_STEPS=long has steps there, too, and TGT_STEPS=all looks at each state. (Changes of size take millions of steps:
- * test_attach.c looks between their parts.)
+ * run without steps. TGT_STEPS=long has steps there, too, and TGT_STEPS=all looks at each state.
+ * (Changes of size take millions of steps: test_attach.c looks between their parts.)
  */
 #include <errno.h>
 #include <fcntl.h>
