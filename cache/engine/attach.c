@@ -337,7 +337,7 @@ static void say_found(const struct cache_found *f)
 	log_notice("cache: an earlier process's is taken over: %llu blocks of %u stores, %llu KiB "
 		   "of them dirty, in %llu ms",
 		   (unsigned long long)f->blocks, f->stores,
-		   (unsigned long long)(f->dirty_bytes >> 10),
+		   (unsigned long long)DIV_ROUND_UP(f->dirty_bytes, KiB(1)),
 		   (unsigned long long)(f->took_ns / NSEC_PER_MSEC));
 	if (f->redone)
 		log_info("cache: %llu changes were under way when it ended: they are whole now",

@@ -111,7 +111,8 @@ void dev_found_end(struct cache *c)
 		if (dirty)
 			log_error("%s: nobody has opened it: %llu KiB that an earlier process left "
 				  "were not written back",
-				  dev->slot->store_id, (unsigned long long)(dirty >> 10));
+				  dev->slot->store_id,
+				  (unsigned long long)DIV_ROUND_UP(dirty, KiB(1)));
 		list_del(&dev->link);
 		c->dev_of[dev->number] = NULL;
 		dev_free(dev);

@@ -136,13 +136,14 @@ static void found_lines(struct adm_out *out)
 	out_printf(out,
 		   "    Found: %" PRIu64 " blocks of %u stores, %" PRIu64
 		   " KiB dirty, taken over in %" PRIu64 " ms\n",
-		   f.blocks, f.stores, f.dirty_bytes >> 10, (uint64_t)(f.took_ns / NSEC_PER_MSEC));
+		   f.blocks, f.stores, DIV_ROUND_UP(f.dirty_bytes, KiB(1)),
+		   (uint64_t)(f.took_ns / NSEC_PER_MSEC));
 	if (f.damaged)
 		out_printf(out, "    Found damaged: %" PRIu64 "\n", f.damaged);
 	if (f.waiting_stores)
 		out_printf(out,
 			   "    Waiting: %" PRIu64 " KiB of %u stores that are not open yet\n",
-			   f.waiting_bytes >> 10, f.waiting_stores);
+			   DIV_ROUND_UP(f.waiting_bytes, KiB(1)), f.waiting_stores);
 }
 
 enum adm_status cache_verb_show(struct adm_call *call)
