@@ -269,17 +269,33 @@ static void shrink_a_heap(void)
 		pthread_join(t, NULL);
 }
 
+/*
+ * The C library gives a heap's end back when 128 KiB of it are free, and asks for it again with the
+ * next allocation. Both change what is mapped, and so wait for whoever else does: that is the
+ * cache's memory while its size changes, for longer than a command may take. What is within these
+ * bounds comes from a heap that has grown once. A step of growth stays below a huge page, so that
+ * no thread has one for itself.
+ */
+static void keep_heaps(void)
+{
+	(void)mallopt(M_TRIM_THRESHOLD, (int)MiB(64)); /* no thread's heap is larger */
+	(void)mallopt(M_MMAP_THRESHOLD, (int)MiB(4));
+	(void)mallopt(M_TOP_PAD, (int)MiB(1));
+}
+
 int guard_threads(bool filter, bool rdma)
 {
 	struct sigaction sa = { .sa_sigaction = on_refusal, .sa_flags = SA_SIGINFO | SA_NODEFER };
 	int err;
 
 	thread_set_guard(guard_thread);
+	if (filter)
+		shrink_a_heap();
+	keep_heaps();
 	if (!filter)
 		return 0;
 	/* As many as the C library would have, which looks into /sys for that, in any thread. */
 	(void)mallopt(M_ARENA_MAX, (int)(8 * MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L)));
-	shrink_a_heap();
 	err = guard_filter_make(rdma);
 	if (err)
 		return err;
