@@ -424,6 +424,8 @@ static bool number(const char *s, uint64_t *out)
 		v <<= 10, end++;
 	else if (*end == 'm')
 		v <<= 20, end++;
+	else if (*end == 'g')
+		v <<= 30, end++;
 	*out = v;
 	return *s >= '0' && *s <= '9' && !*end && v;
 }
