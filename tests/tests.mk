@@ -102,7 +102,7 @@ prose: ## how long sentences and lines of the READMEs and man pages are
 
 # The long ones (two conformance suites, a million reads, a hundred kills, a comparison with LIO, a hundred restarts)
 # take many minutes each under emulation, so that only check-vm-long runs them; the kills once more with tgtd under ASan.
-VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_reads.sh iser_kills.sh iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh badnet.sh restart_long.sh restart_postgres.sh)
+VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_reads.sh iser_kills.sh iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh badnet.sh badnet_iser.sh restart_long.sh restart_postgres.sh)
 VM_SHORT := $(filter-out $(VM_LONG),$(wildcard tests/vm/test_*.sh))
 check-vm: all ## a stock kernel in QEMU
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(VM_SHORT)
@@ -133,7 +133,7 @@ check-shows: all $(INTEG) ## long forms, with their figures (half an hour)
 	grep -h '^#' $(LOG)/shows/*test_bad_network.sh.log; \
 	$(MAKE) --no-print-directory VARIANT=asan build/asan/$(RANDOM_FAULTS) && \
 		$(RUN) -l $(LOG)/shows/asan -j 1 -t 1800 build/asan/$(RANDOM_FAULTS) || rc=1; \
-	$(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/vm/test_badnet.sh || rc=1; exit $$rc
+	$(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/vm/test_badnet.sh tests/vm/test_badnet_iser.sh || rc=1; exit $$rc
 
 # The same for what the cache promises: SHOWS='sick walk' for some of it.
 check-cache-shows: all $(UNIT) ## what the cache promises, at full length (an hour)

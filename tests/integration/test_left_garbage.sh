@@ -30,7 +30,7 @@ up() {
 	done
 	return 1
 }
-for what in pipe zero directory memfd elsewhere queue; do
+for what in ${KINDS:-pipe zero directory memfd elsewhere queue}; do
 	mkdir -p "$dir/state"
 	python3 -B tests/integration/left_garbage.py $what "$port" "$elsewhere" "$bin/tgtd" -f \
 		--state-dir "$dir/state" --cache size=8m --iscsi "portal=127.0.0.1:$port" \

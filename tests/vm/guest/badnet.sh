@@ -2,8 +2,7 @@
 #
 # Bad networks (N7) for the kernel's initiator, by netem, with tgtd in a network namespace of its own.
 # fio reads back all that it has written. More kinds of them, and figures, are in
-# tests/integration/test_bad_network.sh. (iSER is not here: soft-RoCE has its sockets in the machine's
-# own namespace alone, where what is for an own address does not go over a link.)
+# tests/integration/test_bad_network.sh; iSER is in badnet_iser.sh.
 
 T=iqn.2026-11.net.tgtd:badnet
 HERE=10.9.0.2 THERE=10.9.0.1

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# iSER over bad networks; see guest/badnet_iser.sh.
+. "$(dirname "$0")/lib.sh"
+vm_run badnet_iser
