@@ -274,6 +274,8 @@ while time.monotonic() < end:
     is_so('a sort', b.value("[...document.querySelectorAll('#lus td:first-child')].map(t => t.textContent).join()") == '1:1,1:2,2:1')
     b.value("document.querySelectorAll('#lus th')[3].click()")
     b.wait('Number(document.body.dataset.drawn) >= 12')
+    is_so('the table of units fits in', b.value("(s => s.scrollWidth <= s.clientWidth)"
+                                                "(document.getElementById('lus').closest('section'))"))
     picture = os.environ.get('TGT_TEST_PICTURES', folder) + '/exporter.png'
     is_so('a picture of it', b.picture(picture) > 20000)
     said = [m for m in b.said if 'favicon' not in json.dumps(m)]
