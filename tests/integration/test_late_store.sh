@@ -83,4 +83,50 @@ is "the store has what was acknowledged" test "$(stored late-disk 64)" = 2
 { kill $asks && wait $asks; } 2>/dev/null
 is "it ends with 0" daemon_stop
 is "and the stores have all" test "$(stored late-disk 64) $(stored disk 64)" = "2 3"
+
+# ---- one that really hangs: in the kernel, and the worker cannot even end
+mkdir "$dir/mnt"
+python3 -B tests/support/hanging_fs.py "$dir/mnt" 16 "$dir/kernel" >"$dir/fs" 2>&1 &
+fs=$!
+while kill -0 $fs 2>/dev/null && ! grep -q mounted "$dir/fs"; do sleep 0.05; done
+if ! grep -q mounted "$dir/fs"; then
+	echo "ok a store that hangs in the kernel # SKIP this machine does not let us mount"
+	finish
+fi
+trap 'rm -f "$dir/kernel"; daemon_kill; umount -l "$dir/mnt"; rm -rf "$dir"' EXIT
+daemon_start ours --watchdog 2
+n=0
+for disk in mnt/disk disk; do
+	n=$((n + 1))
+	adm --mode target --op new --tid $n --targetname $iqn-$n
+	adm --mode target --op bind --tid $n -I ALL
+	adm --mode logicalunit --op new --tid $n --lun 1 -b "$dir/$disk"
+done
+peer write "$port" $iqn-1 64 21
+is "a write to the store that is about to hang" test "$?" = 0
+touch "$dir/kernel"
+python3 -B tests/integration/keeper.py asks "$port" $iqn-1 64 >"$dir/asks" 2>&1 &
+asks=$!
+is "it is being written back when it hangs" under_way 1 0
+peer write "$port" $iqn-2 64 23
+is "a write to the other store" test "$?" = 0
+kill -9 "$worker"
+for _ in $(seq 200); do
+	logged 'has died, but the kernel waits for I/O of it' && break
+	sleep 0.05
+done
+is "the log says that the worker is dead and cannot end" logged 'has died, but the kernel waits for I/O of it: a store hangs'
+is "... and no other one has started" test "$(worker_of "$pid")" = "$worker"
+rm "$dir/kernel"
+is "... until the store wakes" another
+peer read "$port" $iqn-1 64
+is "what was acknowledged is read" test "$out" = 21
+peer read "$port" $iqn-2 64
+is "the other store's, too" test "$out" = 23
+{ kill $asks && wait $asks; } 2>/dev/null
+is "it ends with 0" daemon_stop
+is "and the stores have all" test "$(stored mnt/disk 64) $(stored disk 64)" = "21 23"
+umount "$dir/mnt"
+wait $fs 2>/dev/null
+trap 'daemon_kill; rm -rf "$dir"' EXIT
 finish

@@ -48,6 +48,7 @@ static struct {
 	bool paused;	  /* by SIGSTOP */
 	bool said_late;
 	uint64_t said_stopping;	 /* when systemd was told so last */
+	unsigned rests;		 /* looks at which only threads but the first one were left of it */
 	int status;		 /* ENDED: of waitpid() */
 	uint64_t since;		 /* SERVING, ENDED: begin of that state */
 	uint64_t aborted;	 /* when the watchdog ended it; 0: not */
@@ -75,6 +76,7 @@ static int keeper_start_worker(void)
 	k.to_send = 0;
 	k.ends_sent = false;
 	k.planned = k.paused = k.said_late = false;
+	k.rests = 0;
 	k.since = k.aborted = 0;
 	log_debug("keeper: worker %d starts, %u descriptors are kept", k.worker.pid,
 		  holdings_count());
@@ -508,6 +510,22 @@ static uint64_t tick_ns(void)
 	return MAX(k.conf->watchdog_s * NSEC_PER_SEC / 8, NSEC_PER_SEC / 4);
 }
 
+/* It is dead but for a thread that the kernel keeps, and cannot be waited for before that ends. */
+static void watch_for_rests(void)
+{
+	if (k.said_late || worker_does() != 'Z') {
+		k.rests = 0;
+		return;
+	}
+	if (++k.rests < 2) /* at two looks: others have just not ended yet */
+		return;
+	k.said_late = true;
+	log_error(
+		"keeper: worker %d has died, but the kernel waits for I/O of it: a store hangs; the "
+		"next one must not start before that is over",
+		k.worker.pid);
+}
+
 /* A worker that can say nothing at all does not even say that a thread of it stands still. */
 static void watch_silence(uint64_t now)
 {
@@ -519,6 +537,7 @@ static void watch_silence(uint64_t now)
 	/* (We may have been stopped as well.) */
 	k.silent += MIN(now - k.looked, 2 * tick);
 	k.looked = now;
+	watch_for_rests();
 	if (k.aborted) {
 		if (now - k.aborted >= CORE_NS) {
 			log_error("keeper: worker %d: its core takes too long", k.worker.pid);
