@@ -25,7 +25,6 @@ struct dirty_list {
 	uint32_t cursor; /* BLOCK_NONE: all of it lies before */
 	bool again;	 /* something before the cursor is to be looked at */
 	uint32_t unwritten; /* these, and those that are being written back */
-	uint32_t writing;   /* write-backs in flight (struct cache_io) */
 };
 
 #define FLUSH_BYTES MiB(1) /* of one write, merged over groups */
@@ -279,7 +278,8 @@ void dev_slot_write(struct cache_dev *dev, const char *store_id);
 
 /* ---- dev.c ----------------------------------------------------------------------------------- */
 /* @cb, which has its operations and properties, is one more opener of @lower's store, whose device
- * is made when there is none. 0 or -errno. A thread that may block; a worker may use @cb at once. */
+ * is made when there is none. 0 or -errno. A thread that may block. A worker may use @cb at once.
+ */
 int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower) must_check;
 /* blk_ops.close. */
 void cache_close(struct blk *blk);
