@@ -100,9 +100,12 @@ check-layers: all ## who may include whom; how long lines and sentences may be
 prose: ## how long sentences and lines of the READMEs and man pages are
 	@tests/prose --table
 
-# The long ones (two conformance suites, a million reads, a hundred kills, a comparison with LIO, a hundred restarts)
-# take many minutes each under emulation, so that only check-vm-long runs them; the kills once more with tgtd under ASan.
-VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_reads.sh iser_kills.sh iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh badnet.sh badnet_iser.sh restart_long.sh restart_postgres.sh)
+# The long ones (two conformance suites, a million reads, a hundred kills, a comparison with LIO, a
+# hundred restarts) take many minutes each under emulation, so that only check-vm-long runs them; the
+# kills once more with tgtd under ASan.
+VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_resize.sh iser_reads.sh iser_kills.sh \
+	iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh badnet.sh \
+	badnet_iser.sh restart_long.sh restart_postgres.sh)
 VM_SHORT := $(filter-out $(VM_LONG),$(wildcard tests/vm/test_*.sh))
 check-vm: all ## a stock kernel in QEMU
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(VM_SHORT)

@@ -646,7 +646,8 @@ int main(int argc, char **argv)
 		complain("failed to send request hdr to tgt daemon, %s", strerror(ENOTCONN));
 		return EXIT_NO_DAEMON;
 	case -ECONNRESET:
-		complain("outcome unknown: the daemon has not answered, and may have done it or not");
+		complain("outcome unknown: the daemon has not answered, and may have done it or "
+			 "not");
 		return EXIT_NO_ANSWER;
 	case -E2BIG:
 		complain("the request is longer than %d bytes", ADM_REQ_MAX);

@@ -211,7 +211,7 @@ void op_unmap(struct scsi_cmd *cmd)
 /* ---- GET LBA STATUS -------------------------------------------------------------------------- */
 
 /* Each command begins its walk anew, which looks further than it tells. */
-#define LBA_STATUS_MAX 4096
+#define LBA_STATUS_MAX 8192
 
 /* On the helper thread: the map of a file may have to be read from disk. */
 static void read_extents(struct scsi_cmd *cmd)
