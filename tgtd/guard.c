@@ -220,8 +220,30 @@ static bool shares_credentials(void)
 	       !(data[1].permitted & ~(uint32_t)(keep >> 32));
 }
 
+#define HEAP_PIECE (MiB(4) - KiB(64)) /* below M_MMAP_THRESHOLD, see keep_heaps() */
+
+/*
+ * A thread's heap grows by what is lacking, so a system call an allocation, until it has what it
+ * needs. It has much of that before it serves. Nothing of it is touched: it costs addresses.
+ */
+static void grow_own_heap(void)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	void *piece[4];
+
+	for (size_t i = 0; i < ARRAY_SIZE(piece); i++) {
+		piece[i] = malloc(HEAP_PIECE);
+		__asm__ volatile("" : : "r"(piece[i]) : "memory"); /* it is not left out */
+	}
+	for (size_t i = ARRAY_SIZE(piece); i-- > 0;)
+		free(piece[i]);
+#endif
+}
+
 void guard_thread(enum thread_kind kind)
 {
+	if (kind == THREAD_LOOP)
+		grow_own_heap();
 	if (!shares_credentials())
 		capabilities_keep(kind == THREAD_LOOP || other_user ? CAPS_LOOP : CAPS_BLOCKING);
 	if (filters && guard_filter_install(kind == THREAD_LOOP	   ? FILTER_LOOP :
@@ -273,14 +295,12 @@ static void shrink_a_heap(void)
  * The C library gives a heap's end back when 128 KiB of it are free, and asks for it again with the
  * next allocation. Both change what is mapped, and so wait for whoever else does: that is the
  * cache's memory while its size changes, for longer than a command may take. What is within these
- * bounds comes from a heap that has grown once. A step of growth stays below a huge page, so that
- * no thread has one for itself.
+ * bounds comes from a heap that has grown once.
  */
 static void keep_heaps(void)
 {
 	(void)mallopt(M_TRIM_THRESHOLD, (int)MiB(64)); /* no thread's heap is larger */
 	(void)mallopt(M_MMAP_THRESHOLD, (int)MiB(4));
-	(void)mallopt(M_TOP_PAD, (int)MiB(1));
 }
 
 int guard_threads(bool filter, bool rdma)

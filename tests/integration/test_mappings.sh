@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Threads that serve commands give no memory back to the system, to ask for it again: such a call
-# waits for whoever else changes what is mapped, above all for the cache's memory while its size
-# changes (W10). They are counted under a load that hits, misses and writes.
+# Threads that serve commands ask the system for no memory, and give none back: such a call waits
+# for whoever else changes what is mapped, above all for the cache's memory while its size changes
+# (W10). They are counted under a load that hits, misses and writes.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -39,7 +39,7 @@ for _ in range(100):
 p.logout()
 PY
 is "it is used" load
-timeout 100 strace -f -qq --decode-pids=comm -e trace=madvise,munmap \
+timeout 100 strace -f -qq --decode-pids=comm -e trace=mprotect,madvise,munmap \
 	-o "$dir/calls" -p "$worker" 2>"$dir/strace.err" &
 tracer=$!
 for _ in $(seq 100); do
@@ -51,8 +51,8 @@ is "and used on" load
 kill $tracer
 wait $tracer 2>/dev/null
 calls=$(grep -c "<lu-" "$dir/calls")
-echo "# 15000 I/Os, 800 lists: $calls calls that give memory back, on the unit's thread"
-is "none of them gives memory back" test "$calls" -le 2
+echo "# 15000 I/Os, 800 lists: $calls calls that change what is mapped, on the unit's thread"
+is "none of them changes what is mapped" test "$calls" -le 2
 [ "$calls" -le 2 ] || grep "<lu-" "$dir/calls" | head -20 | sed 's/^/# /'
 is "nothing is wrong in its log" no_report
 is "it ends with 0" daemon_stop
