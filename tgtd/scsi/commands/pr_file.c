@@ -66,6 +66,12 @@ int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
+/* PR_NONE, or a type that there is. */
+static bool pr_type_known(unsigned type)
+{
+	return type <= PR_EXCLUSIVE_ACCESS_AR && type != 2 && type != 4;
+}
+
 static bool pr_file_parse(struct scsi_lu *lu, char *text)
 {
 	struct scsi_pr *pr = lu->pr;
@@ -81,7 +87,7 @@ static bool pr_file_parse(struct scsi_lu *lu, char *text)
 			pr->generation = generation;
 		} else if (sscanf(line, "reservation %u %d", &type, &holder) == 2) {
 			pr->aptpl = true;
-			if (type > PR_EXCLUSIVE_ACCESS_AR)
+			if (!pr_type_known(type))
 				return false;
 		} else if (sscanf(line, "aptpl %u", &aptpl) == 1) {
 			pr->aptpl = aptpl;
@@ -100,16 +106,23 @@ static bool pr_file_parse(struct scsi_lu *lu, char *text)
 			return false;
 		}
 	}
+	if (type && (pr_all_registrants((uint8_t)type) ? !pr->nregs : !pr->holder))
+		return false; /* a reservation that nobody has */
 	pr->type = (uint8_t)type;
-	return !type || (pr_all_registrants(pr->type) ? pr->nregs > 0 : pr->holder != NULL);
+	return true;
 }
 
 bool scsi_pr_restore_locked(struct scsi_lu *lu, char *lines)
 {
 	const bool ok = lu->pr && pr_file_parse(lu, lines);
 
-	if (!ok)
+	if (!ok) {
+		lu->conf.online = false;
+		log_error("scsi: target %u LUN %u: its reservations are not understood, which may "
+			  "have kept others out: it is offline until online=1 is set",
+			  lu->target->tid, lu->lun);
 		return false;
+	}
 	if (lu->pr->nregs)
 		log_notice("scsi: target %u LUN %u has its %u registrations back", lu->target->tid,
 			   lu->lun, lu->pr->nregs);

@@ -7,6 +7,9 @@
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
 #include "tgtd/scsi/commands/init.h"
+#include "tgtd/scsi/commands/pr.h"
+#include "tgtd/scsi/lu.h"
+#include "tgtd/state/journal.h"
 
 static struct host h;
 static struct host_nexus *a, *b, *c;
@@ -516,6 +519,39 @@ static void put_sealed(const char *path, const char *text, size_t len, const cha
 	put_file(path, all, n);
 }
 
+/* What a process has left of a unit, and is no reservation that somebody can have: others may have
+ * been kept out, so nobody is let in before somebody has looked. */
+START_TEST(left_by_nobody)
+{
+	static const char *const left[] = {
+		"feature persistent reservations\nreservation 5 3\n",
+		"feature persistent reservations\nreservation 7 -1\n",
+		"feature persistent reservations\nreservation 4 0\n"
+		"registration 1 1 0 0 iqn.a,i,0x1\n",
+	};
+	struct journal_rec rec;
+	char key[SCSI_LU_KEY];
+	int fd;
+
+	for (size_t i = 0; i < ARRAY_SIZE(left); i++) {
+		fd = journal_open(-1, JOURNAL_SIZE_MIN);
+		ck_assert_int_ge(fd, 0);
+		host_open(&h, "1m", 512);
+		snprintf(key, sizeof(key), "s/%u/%u", h.lu->target->tid, h.lu->lun);
+		rec = (struct journal_rec){ .key = key, .value = left[i], .len = strlen(left[i]) };
+		ck_assert_int_eq(journal_commit(&rec, 1), 0);
+		ck_assert_int_eq(scsi_lu_restore(h.lu), -EBADMSG);
+		ck_assert(!h.lu->conf.online);
+		ck_assert_uint_eq(h.lu->pr->type, PR_NONE);
+		journal_freeze(true);
+		host_close(&h);
+		journal_freeze(false);
+		journal_close();
+		close(fd);
+	}
+}
+END_TEST
+
 START_TEST(survives)
 {
 	char path[300], *text;
@@ -595,4 +631,4 @@ END_TEST
 
 UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort,
 	  preempt_and_abort_unsaved, registering_for_others, no_room_for_the_issuer, moving,
-	  beside_spc2, survives)
+	  beside_spc2, left_by_nobody, survives)
