@@ -146,6 +146,9 @@ names = [l.split()[:3:2] for l in adm('system show --name counters').splitlines(
 missing = [n for n, _ in (l.split(' ', 1) for l in adm('system show --name counters').splitlines())
            if value(s, 'tgtd_' + n + '_total') is None and value(s, 'tgtd_' + n) is None]
 is_so('every counter of the daemon', names and not missing, missing)
+with open('tools/tgt-exporter/tgt-exporter.grafana.json') as f:
+    asked = set(re.findall(r'tgtd_[a-z_]+', f.read())) - {k[0] for k in s}
+is_so('the dashboard asks for what there is', not asked, asked)
 machine = json.loads(adm('system stat --name machine --json'))
 is_so('memory of the node', sum(v for (n, l), v in s.items() if n == 'tgtd_node_memory_bytes') <= machine['cache_bytes'] > 0 and
       sum(v for (n, l), v in s.items() if n == 'tgtd_node_memory_bytes') > machine['cache_bytes'] * .9)

@@ -186,9 +186,12 @@ is "in the background: 1" test $rc = 1
 is "... and said where it was started" has "Address already in use"
 kill $holder
 wait $holder 2>/dev/null
-port=$(pick_port)
-out=$(cd "$dir" && timeout 30 "$bin/tgtd" -C 0 --pid-file "bg" --state-dir state --cache size=16m --iscsi "portal=127.0.0.1:$port" 2>&1)
-rc=$?
+for _ in 1 2 3 4 5; do # ports that somebody has taken
+	port=$(pick_port)
+	out=$(cd "$dir" && timeout 30 "$bin/tgtd" -C 0 --pid-file "bg" --state-dir state --cache size=16m --iscsi "portal=127.0.0.1:$port" 2>&1)
+	rc=$?
+	has "Address already in use" || break
+done
 is "in the background: it returns with 0 when it serves" test $rc = 0
 adm --mode system --op show
 is "... and does" test "$rc" = 0
