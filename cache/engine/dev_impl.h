@@ -25,6 +25,7 @@ struct dirty_list {
 	uint32_t cursor; /* BLOCK_NONE: all of it lies before */
 	bool again;	 /* something before the cursor is to be looked at */
 	uint32_t unwritten; /* these, and those that are being written back */
+	uint32_t writing;   /* write-backs in flight (struct cache_io) */
 };
 
 #define FLUSH_BYTES MiB(1) /* of one write, merged over groups */
