@@ -250,7 +250,8 @@ static int await_answer(uint32_t seq)
 	return -ETIMEDOUT;
 }
 
-static int ask_keeper(enum kept_word word, const char *key, const int *fd)
+/* Its answer has the number kept.seq. */
+static int tell_keeper(enum kept_word word, const char *key, const int *fd)
 {
 	struct kept_msg msg = { .word = word, .seq = ++kept.seq };
 	int rc;
@@ -263,7 +264,14 @@ static int ask_keeper(enum kept_word word, const char *key, const int *fd)
 		wait_for_keeper(POLLOUT, ANSWER_NS);
 		rc = kept_msg_send(kept.fd, &msg, NULL, fd, fd ? 1 : 0);
 	}
-	return rc ?: await_answer(msg.seq);
+	return rc;
+}
+
+static int ask_keeper(enum kept_word word, const char *key, const int *fd)
+{
+	int rc = tell_keeper(word, key, fd);
+
+	return rc ?: await_answer(kept.seq);
 }
 
 int kept_put(const char *key, int fd)
@@ -278,6 +286,24 @@ int kept_drop(const char *key)
 	if (kept.fd < 0 || kept.held)
 		return 0;
 	return kept_key_ok(key) ? ask_keeper(KEPT_DROP, key, NULL) : -EINVAL;
+}
+
+int kept_drop_all(const char *prefix)
+{
+	const unsigned at_once = 64; /* as many as the sockets hold, both ways */
+	unsigned asked = 0;
+	int err = 0;
+
+	if (kept.fd < 0 || kept.held)
+		return 0;
+	for (unsigned i = 0; i < kept.nleft && !err; i++) {
+		if (strncmp(kept.left[i].key, prefix, strlen(prefix)))
+			continue;
+		err = tell_keeper(KEPT_DROP, kept.left[i].key, NULL);
+		if (!err && ++asked % at_once == 0)
+			err = await_answer(kept.seq);
+	}
+	return err || asked % at_once == 0 ? err : await_answer(kept.seq);
 }
 
 void kept_hold(void)

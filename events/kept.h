@@ -38,6 +38,9 @@ int kept_take(const char *key);
 /* The keeper closes its duplicate; 0 also when it has none. After kept_hold(): does nothing. As
  * kept_put(). */
 int kept_drop(const char *key);
+/* The same of all that were left with keys that begin with @prefix, taken or not. 0, or -errno of
+ * one of them. */
+int kept_drop_all(const char *prefix);
 /* This process ends so that another goes on: nothing is dropped any more. */
 void kept_hold(void);
 /* Walks the keys that begin with @prefix and were left, and not yet taken. *@at is 0 at first.

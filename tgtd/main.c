@@ -33,6 +33,7 @@
 #include "tgtd/admin/admin.h"
 #include "tgtd/daemon.h"
 #include "tgtd/guard.h"
+#include "tgtd/iscsi/carry.h"
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/transport.h"
 #include "tgtd/keeper/keeper.h"
@@ -47,6 +48,9 @@
  * exit takes at most 5 s unless dirty blocks are still being written back. */
 #define LOGOUT_GRACE_MS 1000
 #define STOP_DEADLINE_NS (4 * NSEC_PER_SEC + 500 * NSEC_PER_MSEC)
+
+/* Bringing sessions to rest takes less. */
+#define CARRY_DEADLINE_NS (10 * NSEC_PER_SEC)
 
 #define WORKER_CPUS 4u /* of a node, for each of its workers */
 
@@ -65,6 +69,7 @@ struct daemon {
 	struct loop_msg start;
 	struct timer deadline;
 	bool stopping;
+	bool kept;		  /* the next worker has cache and state journal */
 	uint64_t told_ns[2];	  /* when the first signal said so: of others, of the keeper */
 	uint64_t dirty, dirty_ns; /* then: what was dirty, and since when that is not less */
 	uint64_t dirty_first, said_ns; /* what was dirty at first; when that was said last */
@@ -149,6 +154,29 @@ static void shut_down(void *arg)
 	iscsi_stop(LOGOUT_GRACE_MS, sessions_ended, d);
 }
 
+/* What is dirty stays in the cache, which the next worker goes on with, as after a crash: so
+ * nothing is written back now, and no unit taken down. */
+__attribute__((noreturn)) static void leave_to_next(void)
+{
+	daemon_end();
+	_exit(0);
+}
+
+static void carry_deadline(struct timer *t)
+{
+	(void)t;
+	log_error("not all sessions could be brought to rest in time: they end");
+	leave_to_next();
+}
+
+static void sessions_carried(const struct iscsi_carried *c, void *arg)
+{
+	(void)arg;
+	log_notice("leaving to the next worker: %u sessions with %u connections go on, %u end",
+		   c->sessions, c->conns, c->ended);
+	leave_to_next();
+}
+
 static void restart(void *arg)
 {
 	struct daemon *d = arg;
@@ -156,8 +184,17 @@ static void restart(void *arg)
 	if (d->stopping)
 		return;
 	daemon_restarts("asked for by tgtadm");
-	iscsi_will_return();
-	shut_down(d);
+	if (!d->kept) {
+		iscsi_will_return();
+		shut_down(d);
+		return;
+	}
+	d->stopping = true;
+	pulse_stop();
+	log_notice("another worker is to go on");
+	timer_init(&d->deadline, carry_deadline);
+	loop_timer_arm(d->main, &d->deadline, CARRY_DEADLINE_NS);
+	iscsi_carry(sessions_carried, d);
 }
 
 /* Both are the running program's: its file, and what lies there now. */
@@ -345,7 +382,7 @@ static void take_arenas(const struct daemon *d, int fd[])
 }
 
 /* For the worker after this one. */
-static void keep_arenas(const struct daemon *d)
+static void keep_arenas(struct daemon *d)
 {
 	char key[32];
 
@@ -358,6 +395,7 @@ static void keep_arenas(const struct daemon *d)
 		if (rc)
 			log_error("cache: the keeper does not keep the memory of node %u: %s", n,
 				  strerror(-rc));
+		d->kept &= fd >= 0 && !rc;
 	}
 }
 
@@ -539,6 +577,17 @@ static void count_restarts(void)
 	metric_add(M_worker_start_time_seconds, clock_realtime_ns() / NSEC_PER_SEC);
 }
 
+/* Sessions of the worker before, while nobody else can come in. */
+static void go_on_with_sessions(void)
+{
+	struct iscsi_carried c;
+
+	iscsi_carry_back(&c);
+	if (c.sessions || c.ended)
+		log_notice("%u sessions with %u connections go on, %u have ended", c.sessions,
+			   c.conns, c.ended);
+}
+
 /* What the worker before was told is set again: now others may come. */
 static void main_restored(void *arg)
 {
@@ -547,6 +596,7 @@ static void main_restored(void *arg)
 
 	if (d->stopping)
 		return;
+	go_on_with_sessions();
 	if (kept_origin()->save) { /* all stores are open: this writes back */
 		daemon_ready("writing back");
 		shut_down(d);
@@ -571,7 +621,7 @@ static void main_restored(void *arg)
 }
 
 /* Without a keeper nobody comes after us. */
-static int start_journal(void)
+static int start_journal(struct daemon *d)
 {
 	int fd, rc;
 
@@ -585,6 +635,7 @@ static int start_journal(void)
 	rc = kept_put("state", fd);
 	if (rc)
 		log_error("state journal: the keeper does not keep it: %s", strerror(-rc));
+	d->kept &= !rc;
 	return 0;
 }
 
@@ -595,13 +646,14 @@ static void main_start(struct loop_msg *msg)
 	int rc;
 
 	loop_set_may_block(d->main, true);
+	d->kept = kept_fd() >= 0;
 	/* The admin socket may lie where only root can open it. The iSER transport wants
 	 * credentials that do not change any more. */
 	rc = offload_start();
 	if (!rc && !(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_admin(d)))
 		guard_capabilities(d->rdma);
 	if (!rc && !(rc = start_protocols(d)))
-		rc = start_journal();
+		rc = start_journal(d);
 	if (rc)
 		give_up(rc);
 	watch_losses(d);

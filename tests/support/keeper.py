@@ -5,14 +5,15 @@
     keeper.py TGTD OPTIONS...
 
 The keeper in tgtd gives up on workers that die three times within ten seconds; a test that kills them wants them back.
-It does no more than that: SIGTERM is passed on, and the end of a worker by itself is the end.
+It does no more than that: SIGTERM is passed on, and the end of a worker by itself is the end, unless it has asked to be
+replaced.
 """
 import os, signal, socket, struct, sys
 
 MAGIC, FDS = 0x6b657074, 253
-LEFT, BEGIN, DONE, PUT, DROP = 1, 2, 3, 4, 5
+LEFT, BEGIN, DONE, PUT, DROP, RESTART = 1, 2, 3, 4, 5, 9
 MESSAGE = struct.Struct('<IIIIQQ128s')
-left, ending = {}, []
+left, ending, planned = {}, [], []
 
 
 def send(link, word, fds=(), keys=(), seq=0, value=0, when=0):
@@ -52,6 +53,8 @@ def serve(link):
             if word == PUT:
                 left[key] = fds.pop()
             send(link, DONE, seq=seq)
+        if word == RESTART:
+            planned.append(text)
         for fd in fds:
             os.close(fd)
 
@@ -73,8 +76,9 @@ def main():
             pass
         link.close()
         status = os.waitpid(worker[0], 0)[1]
-        if ending or not os.WIFSIGNALED(status):
+        if ending or not (os.WIFSIGNALED(status) or planned):
             sys.exit(os.waitstatus_to_exitcode(status) & 255)
+        planned.clear()
         restarts += 1
 
 

@@ -67,7 +67,7 @@ void iscsi_conn_renegotiated(struct iscsi_conn *conn)
 	bool fast;
 
 	conn->plain = conn->collapse && !conn->sess->discovery && !conn->sess->fence.phase &&
-		      !conn->general;
+		      !conn->sess->carrying && !conn->general;
 	fast = conn->plain && !p->header_digest && !p->data_digest;
 	conn->fast_max = fast ? MIN(p->max_xmit_dsl, p->max_burst) : 0;
 	conn->fast_write_max = fast && p->immediate_data ? MIN(conn->rx_max, p->first_burst) : 0;

@@ -36,9 +36,9 @@ static void addr_text(const struct sockaddr_storage *ss, char *out, size_t len)
 static void close_deferred(struct loop_deferred *d);
 static void clean_deferred(struct loop_deferred *d);
 
-void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, struct loop *main,
-		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
-		     uint16_t tpgt)
+void iscsi_conn_init_carried(struct iscsi_conn *conn, const struct iscsi_transport *tp,
+			     struct loop *main, const struct sockaddr_storage *peer,
+			     const struct sockaddr_storage *local, uint16_t tpgt)
 {
 	memset(conn, 0, sizeof(*conn));
 	conn->tp = tp;
@@ -65,6 +65,13 @@ void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, 
 	iscsi_params_init(&conn->params);
 	iscsi_conn_event(conn, CONN_EV_ACCEPTED);
 	iscsi_core.nconns++;
+}
+
+void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, struct loop *main,
+		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
+		     uint16_t tpgt)
+{
+	iscsi_conn_init_carried(conn, tp, main, peer, local, tpgt);
 	metric_inc(M_iscsi_conns_accepted);
 	iscsi_login_start(conn);
 }

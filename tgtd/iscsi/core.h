@@ -109,6 +109,11 @@ bool iscsi_login_end(struct iscsi_conn *conn);
 void iscsi_login_start(struct iscsi_conn *conn);
 void iscsi_login_stop(struct iscsi_conn *conn);
 
+/* Of conn->joined: what its target says of connections; main shows it from now on. */
+void iscsi_conn_joins(struct iscsi_conn *conn);
+/* Full feature phase begins, on conn->loop, which main has given it to. */
+void iscsi_enter_ffp(struct iscsi_conn *conn);
+
 /* ---- wrong CHAP answers (tries.c), main loop ------------------------------------------------- */
 void iscsi_tries_start(void);
 /* May a CHAP response for @user be verified now? LOGIN_OK; LOGIN_PENDING: conn->login_wake() will
@@ -142,8 +147,21 @@ void iscsi_registry_close(struct iscsi_conn *conn, enum iscsi_close_how how);
 void iscsi_registry_no_logins(const struct scsi_target *target);
 /* Any loop: all sessions of its target but @s itself are to end. */
 void iscsi_registry_drop_others(const struct iscsi_session *s);
-/* As iscsi_stop(); @grace_ms is also what the initiators are told, rounded down to seconds. */
-void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg);
+/* As iscsi_stop(); @grace_ms is also what the initiators are told, rounded down to seconds. Of
+ * sessions for which @stays (NULL: none) is true nothing is done, and none is waited for. */
+void iscsi_registry_stop(unsigned grace_ms, bool (*stays)(const struct iscsi_session *s),
+			 void (*done)(void *arg), void *arg);
+/* A session that is in no list yet, of @target (NULL: discovery), on one of its event threads.
+ * NULL: out of memory. */
+struct iscsi_session *iscsi_registry_session_new(struct scsi_target *target,
+						 int node_wish) must_check;
+void iscsi_registry_session_free(struct iscsi_session *s);
+void iscsi_registry_add_conn(struct iscsi_session *s, struct iscsi_conn *conn);
+/* @s, which has been filled in, was logged in to another process: from now on it is to this one.
+ * False: its TSIH is taken. */
+bool iscsi_registry_adopt(struct iscsi_session *s) must_check;
+/* The TSIH that is tried next; @next, if it is not 0, is the one from now on. */
+uint16_t iscsi_registry_next_tsih(uint16_t next);
 void iscsi_portals_close(void);
 
 /* ---- whose a session is (owner.c), main loop ------------------------------------------------- */

@@ -225,8 +225,7 @@ bool iscsi_login_end(struct iscsi_conn *conn)
 
 /* ---- to the loop of the session -------------------------------------------------------------- */
 
-/* Full feature phase begins, on conn->loop. */
-static void handover_enter(struct iscsi_conn *conn)
+void iscsi_enter_ffp(struct iscsi_conn *conn)
 {
 	struct iscsi_session *s = conn->joined;
 
@@ -259,9 +258,21 @@ static void handover_enter(struct iscsi_conn *conn)
 	conn->tp->attach(conn);
 }
 
+void iscsi_conn_joins(struct iscsi_conn *conn)
+{
+	const struct scsi_target *t = conn->joined->target;
+
+	ASSERT_ON_MAIN();
+	conn->nop_interval_s =
+		t ? iscsi_target_nop_interval(t) : iscsi_core.conf.nop_interval_s;
+	conn->nop_count = t ? iscsi_target_nop_count(t) : iscsi_core.conf.nop_count;
+	conn->data_out_timeout_s = t ? iscsi_target_data_out_timeout(t) : 0;
+	conn->in_ffp = true;
+}
+
 static void arrive(struct loop_msg *msg)
 {
-	handover_enter(container_of(msg, struct iscsi_conn, msg));
+	iscsi_enter_ffp(container_of(msg, struct iscsi_conn, msg));
 }
 
 static void handover(struct loop_deferred *d)
@@ -291,11 +302,7 @@ static void handover(struct loop_deferred *d)
 		p.initiator_recv_dsl = conn->params.initiator_recv_dsl;
 		conn->params = p;
 	}
-	conn->nop_interval_s =
-		s->target ? iscsi_target_nop_interval(s->target) : iscsi_core.conf.nop_interval_s;
-	conn->nop_count = s->target ? iscsi_target_nop_count(s->target) : iscsi_core.conf.nop_count;
-	conn->data_out_timeout_s = s->target ? iscsi_target_data_out_timeout(s->target) : 0;
-	conn->in_ffp = true;
+	iscsi_conn_joins(conn);
 	log_ratelimited(LOG_LVL_INFO,
 			"iscsi: %s (%s) logged in to %s, session %u, connection %u, on %s",
 			l->initiator, conn->peer_text, s->discovery ? "discovery" : l->target_name,
@@ -306,7 +313,7 @@ static void handover(struct loop_deferred *d)
 	conn->tp->detach(conn);
 	conn->loop = s->loop;
 	if (s->loop == iscsi_core.main) {
-		handover_enter(conn);
+		iscsi_enter_ffp(conn);
 		return;
 	}
 	conn->msg.handle = arrive;

@@ -52,7 +52,7 @@ void iscsi_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
 {
 	ASSERT_ON_MAIN();
 	iscsi_portals_close();
-	iscsi_registry_stop(grace_ms, done, arg);
+	iscsi_registry_stop(grace_ms, NULL, done, arg);
 }
 
 void iscsi_will_return(void)

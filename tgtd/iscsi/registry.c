@@ -25,6 +25,7 @@ static struct {
 	bool active;
 	struct timer grace;
 	uint16_t seconds; /* that an initiator has to log out */
+	bool (*stays)(const struct iscsi_session *s); /* NULL: none does */
 	void (*done)(void *arg);
 	void *arg;
 } stop;
@@ -39,24 +40,46 @@ static struct iscsi_session *registry_find(uint16_t tsih)
 	return NULL;
 }
 
-static void add_session(struct iscsi_session *s)
+static void insert_session(struct iscsi_session *s)
 {
 	struct list *at = iscsi_core.sessions.prev;
 
-	while (!next_tsih || registry_find(next_tsih))
-		next_tsih++;
-	s->tsih = next_tsih++;
 	while (at != &iscsi_core.sessions &&
 	       list_entry(at, struct iscsi_session, link)->tsih > s->tsih)
 		at = at->prev;
 	list_insert_after(at, &s->link);
 }
 
-static void add_conn(struct iscsi_session *s, struct iscsi_conn *conn)
+static void add_session(struct iscsi_session *s)
+{
+	while (!next_tsih || registry_find(next_tsih))
+		next_tsih++;
+	s->tsih = next_tsih++;
+	insert_session(s);
+}
+
+bool iscsi_registry_adopt(struct iscsi_session *s)
+{
+	ASSERT_ON_MAIN();
+	if (registry_find(s->tsih))
+		return false;
+	insert_session(s);
+	iscsi_known_session(s->target, s->initiator, true);
+	return iscsi_registry_event(s, SESSION_EV_LOGIN) &&
+	       iscsi_registry_event(s, SESSION_EV_LOGGED_IN);
+}
+
+uint16_t iscsi_registry_next_tsih(uint16_t next)
+{
+	if (next)
+		next_tsih = next;
+	return next_tsih;
+}
+
+void iscsi_registry_add_conn(struct iscsi_session *s, struct iscsi_conn *conn)
 {
 	struct list *at = s->main_conns.prev;
 
-	conn->cid = conn->login->cid;
 	while (at != &s->main_conns &&
 	       list_entry(at, struct iscsi_conn, main_link)->cid > conn->cid)
 		at = at->prev;
@@ -155,13 +178,28 @@ bool iscsi_registry_event(struct iscsi_session *s, enum iscsi_session_event ev)
 
 /* ---- sessions end ---------------------------------------------------------------------------- */
 
+static bool session_stays(const struct iscsi_session *s)
+{
+	return stop.stays && stop.stays(s);
+}
+
 static void check_stopped(void)
 {
-	if (!stop.active || iscsi_core.nconns || !list_empty(&iscsi_core.sessions))
+	const struct iscsi_session *s;
+	unsigned stay = 0;
+
+	if (!stop.active)
+		return;
+	list_for_each(s, &iscsi_core.sessions, link) {
+		if (!session_stays(s))
+			return;
+		stay += s->nconns;
+	}
+	if (iscsi_core.nconns != stay)
 		return;
 	stop.active = false;
 	loop_timer_cancel(iscsi_core.main, &stop.grace);
-	iscsi_core.started = false;
+	iscsi_core.started = stop.stays;
 	stop.done(stop.arg);
 }
 
@@ -175,11 +213,7 @@ static void check_session(struct iscsi_session *s)
 	if (list_empty(&s->main_conns) && s->state == Q1_FREE) {
 		list_del(&s->link);
 		iscsi_known_session(s->target, s->initiator, false);
-		if (s->target)
-			scsi_target_put(s->target);
-		if (s->home)
-			scsi_home_put(s->home);
-		free(s);
+		iscsi_registry_session_free(s);
 	}
 	while (!list_empty(&waiters)) {
 		struct iscsi_conn *c = list_first(&waiters, struct iscsi_conn, wait_link);
@@ -246,8 +280,42 @@ static uint16_t registry_join(struct iscsi_conn *conn, struct iscsi_login *l)
 		return LOGIN_TOO_MANY_CONNECTIONS;
 	if (!iscsi_room_for_normal(l))
 		return LOGIN_OUT_OF_RESOURCES;
-	add_conn(s, conn);
+	conn->cid = l->cid;
+	iscsi_registry_add_conn(s, conn);
 	return LOGIN_OK;
+}
+
+struct iscsi_session *iscsi_registry_session_new(struct scsi_target *target, int node_wish)
+{
+	struct scsi_home *home = target ? scsi_home_get(target, node_wish) : NULL;
+	struct iscsi_session *s;
+
+	ASSERT_ON_MAIN();
+	if (posix_memalign((void **)&s, CACHE_LINE, sizeof(*s))) {
+		if (home)
+			scsi_home_put(home);
+		return NULL;
+	}
+	memset(s, 0, sizeof(*s));
+	iscsi_session_init(s);
+	s->msg.handle = main_session_gone;
+	s->home = home;
+	s->loop = home ? scsi_home_loop(home) : iscsi_core.main;
+	s->discovery = !target;
+	s->target = target;
+	if (target)
+		scsi_target_hold(target); /* until check_session() frees it */
+	return s;
+}
+
+void iscsi_registry_session_free(struct iscsi_session *s)
+{
+	ASSERT(!list_linked(&s->link) && list_empty(&s->main_conns));
+	if (s->target)
+		scsi_target_put(s->target);
+	if (s->home)
+		scsi_home_put(s->home);
+	free(s);
 }
 
 uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
@@ -255,7 +323,6 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	struct iscsi_login *l = conn->login;
 	struct iscsi_session *s;
 	struct iscsi_conn *silent = NULL;
-	struct scsi_home *home = NULL;
 	uint16_t status;
 
 	ASSERT_ON_MAIN();
@@ -285,24 +352,11 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 		iscsi_registry_event(silent->joined, SESSION_EV_CLOSE);
 		iscsi_conn_fail(silent, "a silent discovery session makes room for another");
 	}
-	if (!l->discovery)
-		home = scsi_home_get(l->target, conn->node_wish);
-	if (posix_memalign((void **)&s, CACHE_LINE, sizeof(*s))) {
-		if (home)
-			scsi_home_put(home);
+	s = iscsi_registry_session_new(l->target, conn->node_wish);
+	if (!s)
 		return LOGIN_OUT_OF_RESOURCES;
-	}
-	memset(s, 0, sizeof(*s));
-	iscsi_session_init(s);
-	s->msg.handle = main_session_gone;
-	s->home = home;
-	s->loop = home ? scsi_home_loop(home) : iscsi_core.main;
-	s->discovery = l->discovery;
 	s->iser = conn->tp->iser;
-	s->target = l->target;
 	s->window = iscsi_target_window(s->target);
-	if (s->target)
-		scsi_target_hold(s->target); /* until check_session() frees it */
 	s->tpgt = l->tpgt;
 	memcpy(s->isid, l->isid, sizeof(s->isid));
 	snprintf(s->initiator, sizeof(s->initiator), "%s", l->initiator);
@@ -316,7 +370,8 @@ uint16_t iscsi_registry_establish(struct iscsi_conn *conn)
 	iscsi_known_session(s->target, s->initiator, true);
 	iscsi_registry_event(s, SESSION_EV_LOGIN);
 	l->tsih = s->tsih;
-	add_conn(s, conn);
+	conn->cid = l->cid;
+	iscsi_registry_add_conn(s, conn);
 	return LOGIN_OK;
 }
 
@@ -489,6 +544,8 @@ static void each_conn(bool ask)
 	struct iscsi_conn *c, *tmp;
 
 	list_for_each(s, &iscsi_core.sessions, link) {
+		if (session_stays(s))
+			continue;
 		if (!ask)
 			iscsi_registry_event(s, SESSION_EV_CLOSE);
 		list_for_each_safe(c, tmp, &s->main_conns, main_link)
@@ -506,10 +563,12 @@ static void grace_over(struct timer *t)
 	each_conn(false);
 }
 
-void iscsi_registry_stop(unsigned grace_ms, void (*done)(void *arg), void *arg)
+void iscsi_registry_stop(unsigned grace_ms, bool (*stays)(const struct iscsi_session *s),
+			 void (*done)(void *arg), void *arg)
 {
 	iscsi_core.stopping = true;
 	stop.active = true;
+	stop.stays = stays;
 	stop.done = done;
 	stop.arg = arg;
 	stop.seconds = (uint16_t)MAX(grace_ms / 1000, 1u);

@@ -14,6 +14,9 @@ static inline void put_window(struct iscsi_session *s, uint8_t *bhs)
 {
 	uint32_t max = s->exp_cmd_sn + s->window - 1 - s->in_window;
 
+	/* The window stays as it is, so that there is an end to what comes: carry.c. */
+	if (unlikely(s->carrying))
+		max = s->max_cmd_sn;
 	ASSERT(sn_le(s->max_cmd_sn, max));
 	__atomic_store_n(&s->max_cmd_sn, max, __ATOMIC_RELAXED);
 	put_be32(bhs + BHS_EXP_CMD_SN, s->exp_cmd_sn);

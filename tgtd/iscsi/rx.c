@@ -433,11 +433,29 @@ static void control_end(struct iscsi_ctl *ctl, bool ok)
 
 /* ---- the two halves of a PDU ----------------------------------------------------------------- */
 
+static inline void take_exp_stat_sn(struct iscsi_conn *conn, const uint8_t *bhs)
+{
+	const uint32_t acked = get_be32(bhs + BHS_EXP_STAT_SN);
+
+	if (!sn_lt(conn->exp_stat_sn, acked) || !sn_le(acked, conn->stat_sn))
+		return;
+	conn->exp_stat_sn = acked;
+	if (unlikely(!list_empty(&conn->unacked)))
+		iscsi_acked(conn);
+	if (unlikely(conn->fence_ask))
+		iscsi_fence_acked(conn);
+}
+
+void iscsi_rx_peeked(struct iscsi_conn *conn, const uint8_t *bhs)
+{
+	ASSERT_ON_LOOP(conn->loop);
+	take_exp_stat_sn(conn, bhs);
+}
+
 bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *ahs,
 		    uint32_t ahs_len)
 {
 	uint8_t op = bhs_opcode(bhs);
-	uint32_t acked;
 
 	ASSERT_ON_LOOP(conn->loop);
 	if (unlikely(conn->failed))
@@ -460,14 +478,7 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 		iscsi_conn_fail(conn, "PDU after a logout request");
 		return false;
 	}
-	acked = get_be32(bhs + BHS_EXP_STAT_SN);
-	if (sn_lt(conn->exp_stat_sn, acked) && sn_le(acked, conn->stat_sn)) {
-		conn->exp_stat_sn = acked;
-		if (unlikely(!list_empty(&conn->unacked)))
-			iscsi_acked(conn);
-		if (unlikely(conn->fence_ask))
-			iscsi_fence_acked(conn);
-	}
+	take_exp_stat_sn(conn, bhs);
 	if (likely(op == ISCSI_SCSI_CMD))
 		command_begin(conn, bhs, ahs, ahs_len);
 	else if (likely(op == ISCSI_DATA_OUT))

@@ -68,6 +68,7 @@ struct iscsi_session {
 	unsigned tmfs;		/* task management functions under way */
 	struct iscsi_fence fence;
 	uint64_t next_serial;	/* of tasks */
+	bool carrying;		/* it is being brought to rest, for another process (carry.c) */
 
 	/* ---- the main loop's ---- */
 	struct list link;	/* registry */

@@ -125,6 +125,29 @@ struct iscsi_transport {
 	void (*fetch)(struct iscsi_task *task, struct scsi_seg *seg, uint64_t off, uint32_t len);
 	/* Receiving may go on (conn->rx_stopped became false). */
 	void (*rx_resume)(struct iscsi_conn *conn);
+	/*
+	 * Going on in another process (carry.c); all NULL: connections of this transport end with
+	 * theirs. On conn->loop, again and again: begins no further PDU. True: nor is one under
+	 * way, and nothing is queued or being sent. conn->rx_stopped stays set until ->rx_resume.
+	 */
+	bool (*pause)(struct iscsi_conn *conn);
+	/* On conn->loop, paused: of what has come meanwhile, as far as there is room for it, the
+	 * headers are shown to iscsi_rx_peeked(), perhaps again and again. */
+	void (*peek)(struct iscsi_conn *conn);
+	/* On conn->loop, paused: leaves it, and is not touched any more. Returns its descriptor.
+	 * *bytes and *len: what has been received and not looked at. All stay until the end. */
+	int (*leave)(struct iscsi_conn *conn, const uint8_t **bytes, uint32_t *len);
+	/* Main: how many bytes were taken from, and given to, that descriptor since it was
+	 * connected. False: it cannot be told. */
+	bool (*count)(int fd, uint64_t *received, uint64_t *sent);
+	/* Main: is @fd what ->leave can have said, still connected, with these addresses? */
+	bool (*fits)(int fd, const struct sockaddr_storage *peer,
+		     const struct sockaddr_storage *local);
+	/* Main: a connection of @fd, which it owns, by iscsi_conn_init_carried(). On no loop before
+	 * ->attach. NULL: out of memory; @fd is closed. */
+	struct iscsi_conn *(*adopt)(struct loop *main, int fd, const struct sockaddr_storage *peer,
+				    const struct sockaddr_storage *local, uint16_t tpgt,
+				    const uint8_t *bytes, uint32_t len);
 	/* See above. @flush: what is queued should still leave (logout response, reject), within
 	 * the transport's own deadline; otherwise at once. */
 	void (*close)(struct iscsi_conn *conn, bool flush);
@@ -141,6 +164,10 @@ bool iscsi_conn_admit(const struct sockaddr *peer);
 void iscsi_conn_init(struct iscsi_conn *conn, const struct iscsi_transport *tp, struct loop *main,
 		     const struct sockaddr_storage *peer, const struct sockaddr_storage *local,
 		     uint16_t tpgt);
+/* The same for one that had its login in another process. */
+void iscsi_conn_init_carried(struct iscsi_conn *conn, const struct iscsi_transport *tp,
+			     struct loop *main, const struct sockaddr_storage *peer,
+			     const struct sockaddr_storage *local, uint16_t tpgt);
 /* Ends a connection: broken transport, time-out, foreign bytes beyond repair. @why is logged. Safe
  * to call at any time and more than once, also from inside an up-call. ->close is called before it
  * returns, or right after the present up-call. */
@@ -173,6 +200,8 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 		    uint32_t ahs_len) must_check;
 /* @digest_ok: the data digest was right, or there is none. False as above. */
 bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
+/* A PDU that will be begun later has @bhs: what it acknowledges is so already. */
+void iscsi_rx_peeked(struct iscsi_conn *conn, const uint8_t *bhs);
 /* @len bytes at @off of the data segment go where the sink says. */
 void iscsi_sink_copy(struct iscsi_conn *conn, uint32_t off, const uint8_t *src, uint32_t len);
 /* A whole PDU at once, the data being in memory: begin, copy, end. */

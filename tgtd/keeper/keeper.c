@@ -34,6 +34,7 @@
 static struct {
 	const struct keeper_conf *conf;
 	struct worker worker;
+	struct worker next; /* of a planned restart: it waits to be told that it begins */
 	enum { STARTING, SERVING, ENDED } state;
 	int signals;
 	unsigned to_send; /* of the holdings; UINT_MAX: BEGIN was sent, too */
@@ -64,14 +65,50 @@ static struct {
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
+static int launch_one(struct worker *w)
+{
+	int err = launch_worker(w, k.conf->argv);
+
+	if (err)
+		log_error("keeper: cannot start a worker: %s", strerror(-err));
+	return err;
+}
+
+/* Running a program takes a while, which the worker that is to be replaced still serves. */
+static void launch_next(void)
+{
+	if (k.next.pid || k.state != SERVING)
+		return;
+	k.renewed = launch_renew();
+	(void)launch_one(&k.next); /* (or later) */
+}
+
+/* It is not wanted any more. */
+static void end_next(void)
+{
+	if (!k.next.pid)
+		return;
+	(void)kill(k.next.pid, SIGKILL);
+	(void)waitpid(k.next.pid, NULL, 0);
+	launch_forget(&k.next);
+}
+
+/* The one that waits, if there is one. It may have ended already: reap_worker() sees it then. */
+static bool take_next(void)
+{
+	if (!k.next.pid)
+		return false;
+	k.worker = k.next;
+	k.next = (struct worker){ .fd = -1, .tombstone = -1 };
+	return true;
+}
+
 static int keeper_start_worker(void)
 {
-	int err = launch_worker(&k.worker, k.conf->argv);
+	int err = take_next() ? 0 : launch_one(&k.worker);
 
-	if (err) {
-		log_error("keeper: cannot start a worker: %s", strerror(-err));
+	if (err)
 		return err;
-	}
 	k.state = STARTING;
 	k.to_send = 0;
 	k.ends_sent = false;
@@ -236,6 +273,7 @@ static void hear(struct kept_mail *mail)
 	case KEPT_RESTART:
 		k.planned = true;
 		snprintf(k.why, sizeof(k.why), "%s", m->text);
+		launch_next();
 		break;
 	case KEPT_STOPPING:
 		hear_stopping(m->value);
@@ -358,6 +396,8 @@ static int after_crash(bool served)
 	return -1;
 }
 
+static void reap_worker(void);
+
 /* Its memory has gone. -1: another one is to start; or the exit status. */
 static int worker_gone(void)
 {
@@ -379,7 +419,8 @@ static int worker_gone(void)
 		if (clock_now_ns() - k.since >= QUICK_NS)
 			k.quick = 0;
 		log_notice("keeper: worker %d has ended for a restart (%s)", k.worker.pid, k.why);
-		k.renewed = launch_renew();
+		if (!k.next.pid)
+			k.renewed = launch_renew();
 	} else {
 		status = after_crash(served);
 		k.renewed = false;
@@ -392,8 +433,10 @@ static int worker_gone(void)
 	k.restarted_s = (uint64_t)time(NULL);
 	launch_forget(&k.worker);
 	for (unsigned i = 0; i < START_TRIES; i++) {
-		if (!keeper_start_worker())
+		if (!keeper_start_worker()) {
+			reap_worker();
 			return -1;
+		}
 		nanosleep(&nap, NULL); /* memory or processes have run out */
 	}
 	return 1;
@@ -586,7 +629,7 @@ int keeper_run(const struct keeper_conf *conf)
 	int status = -1, err = launch_init();
 
 	k.conf = conf;
-	k.worker = (struct worker){ .fd = -1, .tombstone = -1 };
+	k.worker = k.next = (struct worker){ .fd = -1, .tombstone = -1 };
 	err = err ?: block_signals();
 	if (err)
 		log_error("keeper: %s", strerror(-err));
@@ -599,6 +642,7 @@ int keeper_run(const struct keeper_conf *conf)
 		if (k.state == ENDED)
 			status = look_whether_gone();
 	}
+	end_next();
 	launch_forget(&k.worker);
 	holdings_end();
 	close(k.signals);

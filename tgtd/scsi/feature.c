@@ -118,6 +118,23 @@ void scsi_features_ended(struct scsi_itl *itl, uint32_t bits)
 			f->ended(itl);
 }
 
+uint32_t scsi_features_holds_locked(const struct scsi_itl *itl)
+{
+	uint32_t bits = 0;
+
+	for_each_feature(f)
+		if (f->holds_locked && f->holds_locked(itl))
+			bits |= f->carried;
+	return bits;
+}
+
+void scsi_features_hold_locked(struct scsi_itl *itl, uint32_t bits)
+{
+	for_each_feature(f)
+		if (f->hold_locked && (bits & f->carried))
+			f->hold_locked(itl);
+}
+
 const struct scsi_feature *scsi_feature_of(const char *key)
 {
 	for_each_feature(f)

@@ -36,6 +36,10 @@ struct scsi_feature {
 	/* The way back, main loop, before there are nexuses; @lines may be cut. False: not what
 	 * ->record_locked writes; what was understood holds. */
 	bool (*restore_locked)(struct scsi_lu *lu, char *lines);
+	/* ---- an I_T_L nexus that goes on in the next process (carried.h); lu->lock ---- */
+	uint32_t carried; /* SCSI_CARRIED_* */
+	bool (*holds_locked)(const struct scsi_itl *itl); /* it has what is to be carried over */
+	void (*hold_locked)(struct scsi_itl *itl); /* it has it again, unless another one has */
 	/* ---- commands; nexus->loop. For those whose GATE_* bit is set ---- */
 	uint32_t gate;
 	/* The bit is in the way: true: go on, false: answered. */
@@ -70,6 +74,8 @@ bool scsi_features_restore_locked(struct scsi_lu *lu, const char *name, char *li
 bool scsi_features_pass(struct scsi_cmd *cmd, uint32_t bits); /* stops at the first that answers */
 void scsi_features_passed(struct scsi_cmd *cmd, uint32_t bits);
 void scsi_features_ended(struct scsi_itl *itl, uint32_t bits);
+uint32_t scsi_features_holds_locked(const struct scsi_itl *itl); /* SCSI_CARRIED_* */
+void scsi_features_hold_locked(struct scsi_itl *itl, uint32_t bits);
 /* The row of this setting; NULL: none has it. */
 const struct scsi_feature *scsi_feature_of(const char *key);
 

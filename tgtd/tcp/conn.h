@@ -97,6 +97,10 @@ void tcp_rx_resume(struct iscsi_conn *conn);
 void tcp_rx_fini(struct tcp_conn *tc);
 void tcp_rx_rest(struct tcp_conn *tc); /* gives the buffer back when little is in it */
 void tcp_rx_init(struct tcp_conn *tc);
+/* Receives what there is behind what lies in the buffer. False: the connection has failed. */
+bool tcp_rx_more(struct tcp_conn *tc);
+/* Bytes of the PDU whose BHS lies at @p. */
+uint32_t tcp_pdu_len(const struct tcp_conn *tc, const uint8_t *p);
 
 /* tx.c */
 void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
@@ -120,6 +124,15 @@ ssize_t tcp_tx_call(struct tcp_conn *tc);
 
 /* events.c: what is armed in epoll follows from the state. */
 void tcp_update_events(struct tcp_conn *tc);
+
+/* carry.c: for the process after this one, as transport.h has them. */
+bool tcp_pause(struct iscsi_conn *conn);
+void tcp_peek(struct iscsi_conn *conn);
+int tcp_leave(struct iscsi_conn *conn, const uint8_t **bytes, uint32_t *len);
+bool tcp_count(int fd, uint64_t *received, uint64_t *sent);
+bool tcp_fits(int fd, const struct sockaddr_storage *peer, const struct sockaddr_storage *local);
+/* What the process before had received and not parsed. False: no memory, or too long. */
+bool tcp_rx_put_back(struct tcp_conn *tc, const uint8_t *bytes, uint32_t len) must_check;
 
 /* listen.c: a socket that was accepted on the main loop is given to @accepted, which owns it. */
 typedef int tcp_accept_fn(struct loop *main, int fd, const struct sockaddr_storage *peer,

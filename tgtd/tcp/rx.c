@@ -371,6 +371,37 @@ void tcp_rx_ready(struct tcp_conn *tc)
 	tc->rx_end_ns = loop_more(loop) ? loop_lap_end(loop) : 0;
 }
 
+uint32_t tcp_pdu_len(const struct tcp_conn *tc, const uint8_t *p)
+{
+	return pdu_len(tc, p);
+}
+
+bool tcp_rx_more(struct tcp_conn *tc)
+{
+	ssize_t n;
+
+	if (!take_buffer(tc))
+		return false;
+	if (tc->head) {
+		memmove(tc->buf->data, tc->buf->data + tc->head, tc->tail - tc->head);
+		tc->tail -= tc->head;
+		tc->head = 0;
+	}
+	if (tc->tail == TCP_RX_BUF)
+		return true;
+	n = recv(tc->lfd.fd, tc->buf->data + tc->tail, TCP_RX_BUF - tc->tail, 0);
+	if (n > 0) {
+		tc->tail += (uint32_t)n;
+		tc->conn.last_rx_ns = loop_now(tc->conn.loop);
+		metric_add(M_tcp_rx_bytes, (uint64_t)n);
+		return true;
+	}
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	iscsi_conn_fail(&tc->conn, n ? "receive failed" : "closed by the peer");
+	return false;
+}
+
 /* ---- stopping and going on ------------------------------------------------------------------- */
 
 static void parse_later(struct loop_deferred *d)

@@ -159,6 +159,28 @@ static int listen_at(struct loop *main, const struct sockaddr *addr, socklen_t l
 	return tcp_listen(main, addr, len, tpgt, tcp_conn_start, portal);
 }
 
+/* A connection of @fd, not yet the core's. NULL: no memory. */
+static struct tcp_conn *tcp_conn_new(int fd)
+{
+	struct tcp_conn *tc;
+
+	if (posix_memalign((void **)&tc, CACHE_LINE, sizeof(*tc)))
+		return NULL;
+	memset(tc, 0, sizeof(*tc));
+	tc->lfd = (struct loop_fd){
+		.fd = fd, .events = EPOLLIN, .ready = tcp_ready, .may_speculate = true
+	};
+	tc->drained = tcp_close_progress;
+	tc->finish = tcp_finish;
+	tcp_rx_init(tc);
+	tcp_tx_init(tc);
+	return tc;
+}
+
+static struct iscsi_conn *tcp_adopt(struct loop *main, int fd, const struct sockaddr_storage *peer,
+				    const struct sockaddr_storage *local, uint16_t tpgt,
+				    const uint8_t *bytes, uint32_t len);
+
 static struct iscsi_transport tcp_transport = {
 	.name = "tcp",
 	.listen = listen_at,
@@ -169,6 +191,12 @@ static struct iscsi_transport tcp_transport = {
 	.send_pdu = tcp_send,
 	.send_data = tcp_send,
 	.rx_resume = tcp_rx_resume,
+	.pause = tcp_pause,
+	.peek = tcp_peek,
+	.leave = tcp_leave,
+	.count = tcp_count,
+	.fits = tcp_fits,
+	.adopt = tcp_adopt,
 	.close = tcp_close,
 };
 
@@ -187,24 +215,33 @@ int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *pee
 		close(fd);
 		return -EBUSY;
 	}
-	if (posix_memalign((void **)&tc, CACHE_LINE, sizeof(*tc))) {
+	tc = tcp_conn_new(fd);
+	if (!tc) {
 		close(fd);
 		return -ENOMEM;
 	}
-	memset(tc, 0, sizeof(*tc));
 	/* Harmless where it is not TCP (tests). */
 	(void)!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	(void)!setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-	tc->lfd = (struct loop_fd){
-		.fd = fd, .events = EPOLLIN, .ready = tcp_ready, .may_speculate = true
-	};
-	tc->drained = tcp_close_progress;
-	tc->finish = tcp_finish;
-	tcp_rx_init(tc);
-	tcp_tx_init(tc);
 	iscsi_conn_init(&tc->conn, &tcp_transport, main, peer, local, tpgt);
 	rc = loop_fd_add(main, &tc->lfd);
 	if (rc)
 		iscsi_conn_fail(&tc->conn, "epoll failed");
 	return rc;
+}
+
+/* It had its login, and its socket options, in the process before. */
+static struct iscsi_conn *tcp_adopt(struct loop *main, int fd, const struct sockaddr_storage *peer,
+				    const struct sockaddr_storage *local, uint16_t tpgt,
+				    const uint8_t *bytes, uint32_t len)
+{
+	struct tcp_conn *tc = tcp_conn_new(fd);
+
+	if (!tc || !tcp_rx_put_back(tc, bytes, len)) {
+		free(tc);
+		close(fd);
+		return NULL;
+	}
+	iscsi_conn_init_carried(&tc->conn, &tcp_transport, main, peer, local, tpgt);
+	return &tc->conn;
 }

@@ -48,8 +48,12 @@ int scsi_pr_spc2_locked(const struct scsi_itl *itl);
 /* Sets or clears GATE_RESERVED, GATE_DENY_* on every I_T_L nexus. */
 void scsi_lu_reservations_changed_locked(struct scsi_lu *lu);
 void scsi_reserve_lost_locked(struct scsi_itl *itl);
+bool scsi_reserve_holds_locked(const struct scsi_itl *itl);
+void scsi_reserve_hold_locked(struct scsi_itl *itl);
 bool scsi_reserve_reset_locked(struct scsi_lu *lu);
 void scsi_prevent_lost_locked(struct scsi_itl *itl);
+bool scsi_prevent_holds_locked(const struct scsi_itl *itl);
+void scsi_prevent_hold_locked(struct scsi_itl *itl);
 bool scsi_prevent_reset_locked(struct scsi_lu *lu);
 
 /* ---- access states --------------------------------------------------------------------------- */

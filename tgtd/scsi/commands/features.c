@@ -7,6 +7,7 @@
  *   pass   SANITIZE before the access state: that it is in progress is what everybody hears
  *   reset  in any order: nobody is told before all have happened
  */
+#include "tgtd/scsi/carried.h"
 #include "tgtd/scsi/commands/commands.h"
 #include "tgtd/scsi/tpg.h"
 
@@ -28,9 +29,15 @@ const struct scsi_feature scsi_features[] = {
 	  .restore_locked = scsi_pr_restore_locked },
 	{ .name = "RESERVE and RELEASE",
 	  .lost_locked = scsi_reserve_lost_locked,
+	  .carried = SCSI_CARRIED_RESERVE,
+	  .holds_locked = scsi_reserve_holds_locked,
+	  .hold_locked = scsi_reserve_hold_locked,
 	  .reset_locked = scsi_reserve_reset_locked },
 	{ .name = "PREVENT ALLOW MEDIUM REMOVAL",
 	  .lost_locked = scsi_prevent_lost_locked,
+	  .carried = SCSI_CARRIED_PREVENT,
+	  .holds_locked = scsi_prevent_holds_locked,
+	  .hold_locked = scsi_prevent_hold_locked,
 	  .reset_locked = scsi_prevent_reset_locked },
 	{ .name = "SANITIZE",
 	  .free = scsi_sanitize_free,

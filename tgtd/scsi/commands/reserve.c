@@ -47,6 +47,21 @@ void scsi_reserve_lost_locked(struct scsi_itl *itl)
 	}
 }
 
+bool scsi_reserve_holds_locked(const struct scsi_itl *itl)
+{
+	return itl->lu->reserved_by == itl;
+}
+
+void scsi_reserve_hold_locked(struct scsi_itl *itl)
+{
+	struct scsi_lu *lu = itl->lu;
+
+	if (lu->reserved_by || scsi_pr_spc2_locked(itl))
+		return;
+	lu->reserved_by = itl;
+	scsi_lu_reservations_changed_locked(lu);
+}
+
 bool scsi_reserve_reset_locked(struct scsi_lu *lu)
 {
 	lu->reserved_by = NULL;

@@ -212,6 +212,19 @@ void scsi_prevent_lost_locked(struct scsi_itl *itl)
 	itl->prevent = false;
 }
 
+bool scsi_prevent_holds_locked(const struct scsi_itl *itl)
+{
+	return itl->prevent;
+}
+
+void scsi_prevent_hold_locked(struct scsi_itl *itl)
+{
+	if (itl->prevent || !scsi_lu_is(itl->lu, LU_REMOVABLE))
+		return;
+	itl->prevent = true;
+	itl->lu->prevents++;
+}
+
 bool scsi_prevent_reset_locked(struct scsi_lu *lu)
 {
 	struct scsi_itl *itl;

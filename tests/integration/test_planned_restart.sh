@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A planned restart, and an upgrade, with sessions kept (issue 17, item 5): see planned_restart.py.
+#
+#   TGT_RESTARTS      how many under load (default 20)
+#   TGT_RESTART_KILLS how many in which the old or the new worker is killed (default 8)
+#   TGT_RESTART_GAPS  how many are measured (default 0; a quiet machine)
+#   TGT_RESTART_SEED  which load (default 1)
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+bin=${TGT_BIN:-$PWD/build/bin}
+dir=$(mktemp -d /var/tmp/tgtd-planned-XXXXXX)
+trap 'rm -rf "$dir"' EXIT
+slow=$(realpath "$bin/../tests/preload/slow_store.so")
+[ -e "$slow" ] || slow=$PWD/build/tests/preload/slow_store.so
+failed=0
+run() {
+	mkdir "$dir/$1"
+	timeout 900 python3 -B tests/integration/planned_restart.py "$1" "$bin" "$dir/$1" "${@:2}" || failed=1
+}
+run load "${TGT_RESTARTS:-20}" "${TGT_RESTART_SEED:-1}"
+run state "$slow"
+run kill "${TGT_RESTART_KILLS:-8}" "${TGT_RESTART_SEED:-1}"
+[ "${TGT_RESTART_GAPS:-0}" = 0 ] || run gap "$TGT_RESTART_GAPS"
+exit $failed

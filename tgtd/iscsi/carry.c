@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Sessions that go on in another process: how this one brings them to rest and hands them to the
+ * keeper (events/kept.h). The other end is carry_back.c, what is written is carry_form.h.
+ *
+ *     main: portals closed; sessions that cannot go on are asked to log out
+ *        |                                                          LEAVING
+ *        v  gone, or LEAVE_NS later
+ *     main: asks each session's loop -------------> loop: no command comes any more, those under
+ *        |                             RESTING            way end, their responses are sent
+ *        v  each says: it rests, or it has ended <-------
+ *     main: asks each that rests -----------------> loop: writes down what it is, lets go of it
+ *        |                             TAKING
+ *        v  all are back <-------------------------------
+ *     main: sockets, then the record of all: to the keeper. done()
+ *
+ * That a session rests is asked twice, since what others do to it while they come to rest (a unit
+ * attention, a reset, its end) counts: what is written is what holds when no session does anything.
+ * From then on a session is never touched again.
+ *
+ * A session rests at a PDU's border of each of its connections. It has no task then, nor an answer
+ * that has not been sent or, at ErrorRecoveryLevel 1, acknowledged. MaxCmdSN does not move
+ * meanwhile, so no more can come than the initiator was allowed before. As long as the initiator
+ * owes nothing, no PDU is begun at all. A session of which nothing ends within REST_NS has a
+ * command that hangs, or a peer that does. It is ended, and its initiator may log in again at once.
+ *
+ * What is not with the keeper when this process ends, at whatever instruction, ends with it. What
+ * is there without a record, the next process closes. So no session goes on twice, nor from a state
+ * that it is not in any more.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "events/kept.h"
+#include "tgtd/iscsi/carry.h"
+#include "tgtd/iscsi/carry_form.h"
+#include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/digest.h"
+
+#define LEAVE_MS 1000u			/* for logouts, as at any other end, */
+#define LEAVE_NS (1200 * NSEC_PER_MSEC) /* and then they are left */
+#define REST_NS (2 * NSEC_PER_SEC)	/* in which nothing ends of a session, */
+#define REST_MAX_NS (5 * NSEC_PER_SEC)	/* and all that it has */
+#define LOOK_NS NSEC_PER_MSEC		/* how often it is looked at */
+#define LOOKS_A_PING 16
+#define TELL_NS (20 * NSEC_PER_MSEC) /* for last words of sessions that were ended */
+
+enum carry_state {
+	CARRY_ASKED, /* its loop has the message */
+	CARRY_RESTS,
+	CARRY_TAKEN,
+	CARRY_ENDED,
+};
+
+struct carry_socket {
+	int fd;
+	uint16_t cid;
+	size_t at; /* its carry_conn, in the record */
+};
+
+/* One session. The message goes to and fro; who has it has the rest. */
+struct iscsi_carry {
+	struct loop_msg msg;
+	struct list link;
+	struct iscsi_session *s;
+	uint8_t state; /* enum carry_state */
+	bool paused;
+	unsigned looks, next_ping;
+	uint64_t until, at_last; /* loop's clock */
+	uint32_t numbers;	 /* StatSN and ExpStatSN of all its connections, summed up */
+	struct timer look;
+	const char *why; /* CARRY_ENDED: in words */
+	uint32_t tsih;
+	uint8_t *record;
+	size_t len;
+	unsigned nsockets;
+	struct carry_socket socket[CARRY_CONNS_MAX];
+};
+
+static struct {
+	struct list sessions;
+	enum { LEAVING, RESTING, TAKING } phase;
+	unsigned left; /* messages that are with loops */
+	unsigned ended;
+	struct timer timer;
+	void (*done)(const struct iscsi_carried *c, void *arg);
+	void *arg;
+} carry = { .sessions = LIST_INIT(carry.sessions) };
+
+static void carry_answer(struct iscsi_carry *y, enum carry_state state, const char *why);
+
+/* ---- coming to rest; the session's loop ------------------------------------------------------ */
+
+/* Is there data that will come, or is about to be asked for? */
+static bool task_is_owed(const struct iscsi_task *t)
+{
+	if (!t->cmd.dir_out || t->completed)
+		return t->state == TASK_DRAINING;
+	return t->out.unsol_open || t->out.r2t_busy || t->cmd.edtl_out > t->out.unsol_len;
+}
+
+static bool text_is_open(const struct iscsi_conn *c)
+{
+	return c->text && (c->text->answering || c->text->ttt != ISCSI_TAG_NONE);
+}
+
+/* Can it come to rest only by what its initiator sends? */
+static bool needs_reading(const struct iscsi_session *s)
+{
+	const struct iscsi_conn *c;
+	const struct iscsi_task *t;
+
+	if (!list_empty(&s->held) || s->fence.phase)
+		return true;
+	list_for_each(c, &s->conns, sess_link) {
+		if (c->rx_task || c->rx_ctl || text_is_open(c))
+			return true;
+		list_for_each(t, &c->tasks, link)
+			if (task_is_owed(t))
+				return true;
+	}
+	return false;
+}
+
+static bool all_answered(const struct iscsi_conn *c)
+{
+	const struct iscsi_task *t;
+
+	list_for_each(t, &c->tasks, link)
+		if (t->state != TASK_UNACKED)
+			return false;
+	return true;
+}
+
+/* ErrorRecoveryLevel 1: what was sent is acknowledged with the answer to a ping. */
+static void ask_for_acknowledgement(struct iscsi_carry *y)
+{
+	struct iscsi_conn *c;
+
+	if (y->looks++ < y->next_ping)
+		return;
+	y->next_ping = y->looks + LOOKS_A_PING;
+	list_for_each(c, &y->s->conns, sess_link)
+		if (!list_empty(&c->unacked) && all_answered(c) && !c->failed &&
+		    c->state == S5_LOGGED_IN)
+			iscsi_ping(c, 0);
+}
+
+static bool conn_rests(struct iscsi_conn *c, bool reads)
+{
+	if (c->failed || c->state != S5_LOGGED_IN)
+		return false; /* it ends by itself */
+	if (reads)
+		return false;
+	if (!c->tp->pause(c))
+		return false;
+	if (!list_empty(&c->unacked))
+		c->tp->peek(c); /* what acknowledges them stands behind commands that wait */
+	return list_empty(&c->tasks) && list_empty(&c->ctls) && list_empty(&c->unacked) &&
+	       !c->ctl_out && !c->rx_task && !c->rx_ctl && !c->fence_ask && !text_is_open(c);
+}
+
+static void read_again(struct iscsi_session *s)
+{
+	struct iscsi_conn *c;
+
+	list_for_each(c, &s->conns, sess_link)
+		if (!c->failed && c->rx_stopped && c->state == S5_LOGGED_IN) {
+			c->rx_stopped = false;
+			c->tp->rx_resume(c);
+		}
+}
+
+static bool session_rests(struct iscsi_carry *y)
+{
+	struct iscsi_session *s = y->s;
+	const bool reads = needs_reading(s);
+	struct iscsi_conn *c;
+	bool rests = true;
+
+	if (reads && y->paused)
+		read_again(s);
+	y->paused = !reads;
+	list_for_each(c, &s->conns, sess_link)
+		rests &= conn_rests(c, reads);
+	/* The one of task management is ours. */
+	return rests && s->tmfs == 1 && !s->tmfs_live && list_empty(&s->held) &&
+	       list_empty(&s->waits) && !s->fence.phase && !s->in_window && !s->immediates;
+}
+
+/* Ours no more: it may end. */
+static void carry_let_go(struct iscsi_carry *y, const char *why)
+{
+	struct iscsi_session *s = y->s;
+
+	loop_timer_cancel(s->loop, &y->look);
+	s->carrying = false;
+	carry_answer(y, CARRY_ENDED, why);
+	s->tmfs--;
+	iscsi_session_check_end(s);
+}
+
+static void end_session(struct iscsi_carry *y, const char *why)
+{
+	iscsi_session_drop(y->s, why);
+	carry_let_go(y, why);
+}
+
+/* What keeps it from coming to rest, in words. */
+static const char *unrest(const struct iscsi_session *s)
+{
+	const struct iscsi_conn *c;
+	const struct iscsi_task *t;
+
+	list_for_each(c, &s->conns, sess_link) {
+		list_for_each(t, &c->tasks, link)
+			if (task_is_owed(t))
+				return "the data of a write does not come";
+		list_for_each(t, &c->tasks, link)
+			if (t->started && !t->completed)
+				return "a command does not end";
+		if (!list_empty(&c->unacked))
+			return "answers are not acknowledged";
+		if (!list_empty(&c->tasks) || !list_empty(&c->ctls))
+			return "answers are not taken";
+	}
+	return list_empty(&s->held) ? "it does not come to rest" :
+				      "a command before others does not come";
+}
+
+/* Nothing has ended of it for a while, or it takes too long as a whole. */
+static bool carry_is_late(struct iscsi_carry *y)
+{
+	const uint64_t now = loop_now(y->s->loop);
+	const struct iscsi_conn *c;
+	uint32_t numbers = 1;
+
+	list_for_each(c, &y->s->conns, sess_link)
+		numbers += c->stat_sn + c->exp_stat_sn;
+	if (numbers != y->numbers)
+		y->until = MIN(now + REST_NS, y->at_last);
+	y->numbers = numbers;
+	return now >= y->until;
+}
+
+static void look_at_rest(struct iscsi_carry *y)
+{
+	struct iscsi_session *s = y->s;
+
+	ASSERT_ON_LOOP(s->loop);
+	if (list_empty(&s->conns) || s->loop_state != Q3_LOGGED_IN) {
+		carry_let_go(y, NULL);
+		return;
+	}
+	if (session_rests(y)) {
+		carry_answer(y, CARRY_RESTS, NULL);
+		return;
+	}
+	if (carry_is_late(y)) {
+		end_session(y, unrest(s));
+		return;
+	}
+	ask_for_acknowledgement(y);
+	loop_timer_arm(s->loop, &y->look, LOOK_NS);
+}
+
+static void look_at_rest_again(struct timer *t)
+{
+	look_at_rest(container_of(t, struct iscsi_carry, look));
+}
+
+/* Message of main: the first. */
+static void come_to_rest(struct loop_msg *msg)
+{
+	struct iscsi_carry *y = container_of(msg, struct iscsi_carry, msg);
+	struct iscsi_session *s = y->s;
+	struct iscsi_conn *c;
+
+	ASSERT_ON_LOOP(s->loop);
+	s->tmfs++; /* it stays as long */
+	s->carrying = true;
+	y->at_last = loop_now(s->loop) + REST_MAX_NS;
+	timer_init(&y->look, look_at_rest_again);
+	list_for_each(c, &s->conns, sess_link) {
+		iscsi_conn_renegotiated(c); /* each command by the general path */
+		iscsi_nop_stop(c);
+	}
+	look_at_rest(y);
+}
+
+/* ---- what is written; the session's loop ----------------------------------------------------- */
+
+static size_t record_size(const struct iscsi_session *s, unsigned nluns)
+{
+	return sizeof(struct carry_session) + nluns * sizeof(struct carry_lun) +
+	       CARRY_CONNS_MAX * (sizeof(struct carry_conn) + CARRY_UNPARSED_MAX);
+}
+
+static void *put_struct(struct iscsi_carry *y, const void *p, size_t len)
+{
+	void *at = y->record + y->len;
+
+	memcpy(at, p, len);
+	y->len += len;
+	return at;
+}
+
+static void put_session(struct iscsi_carry *y, unsigned nluns, unsigned nconns, bool luns_changed)
+{
+	const struct iscsi_session *s = y->s;
+	struct carry_session r = {
+		.tid = scsi_target_tid(s->target),
+		.tsih = s->tsih,
+		.tpgt = s->tpgt,
+		.exp_cmd_sn = s->exp_cmd_sn,
+		.max_cmd_sn = s->max_cmd_sn,
+		.window = s->window,
+		.next_ttt = s->next_ttt,
+		.nluns = nluns,
+		.nconns = nconns,
+		.luns_changed = luns_changed,
+		.rounds = s->nexus.rounds,
+		.full_rounds = s->nexus.full_rounds,
+		.peer = s->peer,
+	};
+
+	static_assert(sizeof(r.user) == sizeof(s->user) && sizeof(r.alias) == sizeof(s->alias) &&
+			      sizeof(r.initiator) == sizeof(s->initiator) &&
+			      sizeof(r.target) == ISCSI_NAME_MAX + 1,
+		      "names fit");
+	carry_put_params(&r.params, &s->params);
+	memcpy(r.isid, s->isid, sizeof(s->isid));
+	snprintf(r.target, sizeof(r.target), "%s", scsi_target_name(s->target));
+	memcpy(r.initiator, s->initiator, sizeof(r.initiator));
+	memcpy(r.alias, s->alias, sizeof(r.alias));
+	memcpy(r.user, s->user, sizeof(r.user));
+	put_struct(y, &r, sizeof(r));
+}
+
+static void put_lun(struct iscsi_carry *y, const struct scsi_carried_lun *l)
+{
+	struct carry_lun r = { .lun = l->lun, .nua = l->nua, .holds = l->holds };
+
+	static_assert(sizeof(r.stats) == sizeof(l->stats), "the same figures");
+	memcpy(r.ua, l->ua, sizeof(r.ua));
+	memcpy(r.stats, &l->stats, sizeof(r.stats));
+	put_struct(y, &r, sizeof(r));
+}
+
+static void put_conn(struct iscsi_carry *y, struct iscsi_conn *c)
+{
+	struct carry_socket *k = &y->socket[y->nsockets++];
+	struct carry_conn r = { .cid = c->cid,
+				.tpgt = c->tpgt,
+				.stat_sn = c->stat_sn,
+				.exp_stat_sn = c->exp_stat_sn,
+				.peer = c->peer,
+				.local = c->local };
+	const uint8_t *bytes;
+
+	static_assert(sizeof(r.stats) == sizeof(c->stats), "the same figures");
+	/* Ordinary commands do not look at it: it may be old by any number. */
+	if (c->stat_sn - c->exp_stat_sn > 1u << 30)
+		r.exp_stat_sn = c->stat_sn;
+	carry_put_params(&r.params, &c->params);
+	memcpy(r.stats, &c->stats, sizeof(r.stats));
+	k->cid = c->cid;
+	k->fd = c->tp->leave(c, &bytes, &r.unparsed);
+	ASSERT(r.unparsed <= CARRY_UNPARSED_MAX);
+	k->at = y->len;
+	put_struct(y, &r, sizeof(r));
+	put_struct(y, bytes, r.unparsed);
+	y->len = ALIGN_UP(y->len, (size_t)8); /* over zeroes */
+}
+
+/* False: no memory, and nothing was done. */
+static bool write_session(struct iscsi_carry *y)
+{
+	struct iscsi_session *s = y->s;
+	const unsigned nluns = scsi_carried_count(&s->nexus);
+	struct scsi_carried_lun *luns = calloc((size_t)nluns + 1, sizeof(*luns));
+	struct iscsi_conn *c;
+	bool luns_changed;
+	unsigned nconns = 0;
+
+	y->record = calloc(1, record_size(s, nluns)); /* (of which the zeroes take no memory) */
+	list_for_each(c, &s->conns, sess_link)
+		nconns++;
+	if (!luns || !y->record || nconns > CARRY_CONNS_MAX) {
+		free(luns);
+		return false;
+	}
+	(void)scsi_carry_luns(&s->nexus, luns, nluns, &luns_changed);
+	put_session(y, nluns, nconns, luns_changed);
+	for (unsigned i = 0; i < nluns; i++)
+		put_lun(y, &luns[i]);
+	list_for_each(c, &s->conns, sess_link) {
+		put_conn(y, c);
+		iscsi_owed_stop(c);
+		/* Whoever still has something to do with it finds that it has ended. */
+		c->failed = true;
+	}
+	free(luns);
+	return true;
+}
+
+/* Message of main: the second, when no session does anything any more. */
+static void take_session(struct loop_msg *msg)
+{
+	struct iscsi_carry *y = container_of(msg, struct iscsi_carry, msg);
+	struct iscsi_session *s = y->s;
+
+	ASSERT_ON_LOOP(s->loop);
+	if (list_empty(&s->conns) || s->loop_state != Q3_LOGGED_IN)
+		carry_let_go(y, NULL);
+	else if (!session_rests(y))
+		end_session(y, "something has happened to it");
+	else if (!write_session(y))
+		end_session(y, "there is no memory for it");
+	else
+		carry_answer(y, CARRY_TAKEN, NULL);
+}
+
+/* ---- to the keeper; main --------------------------------------------------------------------- */
+
+/* What went through the socket so far: the next process looks whether that is still so. */
+static void count_socket(struct iscsi_carry *y, const struct carry_socket *k,
+			 const struct iscsi_transport *tp)
+{
+	struct carry_conn r;
+
+	memcpy(&r, y->record + k->at, sizeof(r));
+	r.counted = tp->count(k->fd, &r.received, &r.sent);
+	memcpy(y->record + k->at, &r, sizeof(r));
+}
+
+static bool keep_sockets(struct iscsi_carry *y)
+{
+	const struct iscsi_transport *tp =
+		list_first(&y->s->main_conns, struct iscsi_conn, main_link)->tp;
+	char key[CARRY_KEY];
+
+	for (unsigned i = 0; i < y->nsockets; i++) {
+		int err;
+
+		count_socket(y, &y->socket[i], tp);
+		carry_key(key, y->tsih, y->socket[i].cid);
+		err = kept_put(key, y->socket[i].fd);
+		if (err) {
+			log_warn("iscsi: session %u ends: the keeper does not keep its socket: %s",
+				 y->tsih, strerror(-err));
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool write_all(int fd, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	while (len) {
+		ssize_t n = write(fd, p, len);
+
+		if (n <= 0)
+			return false;
+		p += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+/* The records of all that are taken, behind the head; 0 or -errno. */
+static int write_records(int fd, struct iscsi_carried *c)
+{
+	uint8_t head[CARRY_HEAD_LEN] = { 0 };
+	uint32_t crc = DIGEST_INIT;
+	uint64_t len = 0;
+	struct iscsi_carry *y;
+
+	if (!write_all(fd, head, sizeof(head)))
+		return -ENOSPC;
+	list_for_each(y, &carry.sessions, link) {
+		if (y->state != CARRY_TAKEN || len + y->len > CARRY_SIZE_MAX / 2 ||
+		    !keep_sockets(y))
+			continue;
+		if (!write_all(fd, y->record, y->len))
+			return -ENOSPC;
+		crc = carry_crc(crc, y->record, y->len);
+		len += y->len;
+		c->sessions++;
+		c->conns += y->nsockets;
+	}
+	carry_put_head(head, c->sessions, iscsi_registry_next_tsih(0), len, crc);
+	return pwrite(fd, head, sizeof(head), 0) == sizeof(head) ? 0 : -ENOSPC;
+}
+
+/* The sockets first: what is there without the record is closed. */
+static void hand_over(void)
+{
+	struct iscsi_carried c = { .ended = carry.ended };
+	int fd = memfd_create("tgtd-sessions", MFD_CLOEXEC), err;
+
+	err = fd < 0 ? -errno : write_records(fd, &c);
+	if (!err && c.sessions)
+		err = kept_put(CARRY_RECORD, fd);
+	if (err) {
+		log_error("iscsi: all sessions end: what they are cannot be kept: %s",
+			  strerror(-err));
+		c = (struct iscsi_carried){ .ended = carry.ended + c.sessions };
+	}
+	if (fd >= 0)
+		close(fd);
+	carry.done(&c, carry.arg);
+}
+
+/* ---- one step after the other; main ---------------------------------------------------------- */
+
+static bool carried_on(const struct iscsi_session *s)
+{
+	const struct iscsi_conn *c;
+
+	if (s->discovery || s->iser || s->state != Q3_LOGGED_IN || list_empty(&s->main_conns))
+		return false;
+	list_for_each(c, &s->main_conns, main_link)
+		if (!c->tp->pause)
+			return false;
+	return true;
+}
+
+static void carry_ask(struct iscsi_carry *y, void (*handle)(struct loop_msg *msg))
+{
+	y->state = CARRY_ASKED;
+	y->msg.handle = handle;
+	carry.left++;
+	loop_post(y->s->loop, &y->msg);
+}
+
+static void step_over(void);
+
+static void all_told(struct timer *t)
+{
+	struct iscsi_carry *y;
+
+	(void)t;
+	carry.phase = TAKING;
+	list_for_each(y, &carry.sessions, link)
+		if (y->state == CARRY_RESTS)
+			carry_ask(y, take_session);
+	if (!carry.left)
+		step_over();
+}
+
+/* All that were asked have answered. */
+static void step_over(void)
+{
+	if (carry.phase == TAKING) {
+		hand_over();
+		return;
+	}
+	timer_init(&carry.timer, all_told);
+	if (carry.ended)
+		loop_timer_arm(iscsi_core.main, &carry.timer, TELL_NS);
+	else
+		all_told(&carry.timer);
+}
+
+static void answer_arrived(struct loop_msg *msg)
+{
+	struct iscsi_carry *y = container_of(msg, struct iscsi_carry, msg);
+
+	ASSERT_ON_MAIN();
+	if (y->state == CARRY_ENDED) {
+		carry.ended++;
+		if (y->why)
+			log_warn("iscsi: session %u ends with this process: %s", y->tsih, y->why);
+	}
+	if (!--carry.left)
+		step_over();
+}
+
+/* On the session's loop: the message goes back. */
+static void carry_answer(struct iscsi_carry *y, enum carry_state state, const char *why)
+{
+	y->state = (uint8_t)state;
+	y->why = why;
+	y->msg.handle = answer_arrived;
+	loop_post(iscsi_core.main, &y->msg);
+}
+
+/* Those that cannot go on have gone, or have had their time. */
+static void begin_rest(void)
+{
+	struct iscsi_session *s;
+
+	if (carry.phase != LEAVING)
+		return;
+	loop_timer_cancel(iscsi_core.main, &carry.timer);
+	carry.phase = RESTING;
+	list_for_each(s, &iscsi_core.sessions, link) {
+		struct iscsi_carry *y = carried_on(s) ? calloc(1, sizeof(*y)) : NULL;
+
+		if (!y) {
+			carry.ended++;
+			continue;
+		}
+		y->s = s;
+		y->tsih = s->tsih;
+		list_init(&y->link);
+		list_add_tail(&carry.sessions, &y->link);
+		carry_ask(y, come_to_rest);
+	}
+	if (!carry.left)
+		step_over();
+}
+
+static void others_gone(void *arg)
+{
+	(void)arg;
+	begin_rest();
+}
+
+static void leave_over(struct timer *t)
+{
+	(void)t;
+	begin_rest();
+}
+
+void iscsi_carry(void (*done)(const struct iscsi_carried *c, void *arg), void *arg)
+{
+	ASSERT_ON_MAIN();
+	carry.done = done;
+	carry.arg = arg;
+	carry.phase = LEAVING;
+	iscsi_core.returns = true;
+	iscsi_portals_close();
+	timer_init(&carry.timer, leave_over);
+	loop_timer_arm(iscsi_core.main, &carry.timer, LEAVE_NS);
+	iscsi_registry_stop(LEAVE_MS, carried_on, others_gone, NULL);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Sessions over TCP that go on in the process after this one (a planned restart): no login, no unit
+ * attention. carry.c gives them to the keeper, carry_back.c takes them. Main loop.
+ */
+#ifndef TGTD_ISCSI_CARRY_H
+#define TGTD_ISCSI_CARRY_H
+
+#include "events/base.h"
+
+struct iscsi_carried {
+	unsigned sessions, conns; /* that go on */
+	unsigned ended;		  /* sessions that do not */
+};
+
+/* In place of iscsi_stop(): stops accepting, brings sessions to rest, gives them to the keeper.
+ * Then @done, on main: the process has to end without touching them, and what is not with the
+ * keeper ends with it. Takes 3.3 s at most. */
+void iscsi_carry(void (*done)(const struct iscsi_carried *c, void *arg), void *arg);
+/* In the next process, when targets and units are there and no portal is: what was left goes on,
+ * and what is in doubt is closed. */
+void iscsi_carry_back(struct iscsi_carried *c);
+
+/* ---- what both have ---- */
+#define CARRY_RECORD "sessions"
+#define CARRY_SOCKETS "session/"
+#define CARRY_KEY 32
+void carry_key(char key[CARRY_KEY], unsigned tsih, unsigned cid);
+
+#endif

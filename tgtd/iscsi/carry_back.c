@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Sessions that another process has handed to the keeper (carry.c) go on in this one.
+ *
+ *   1. The keeper forgets the record, and then the sockets. From here on an end of this process is
+ *      the end of these sessions: nobody goes on with them from a state that they are not in.
+ *   2. Each session is read and judged as a whole: its numbers, names and parameters, its target,
+ *      its sockets, and that nothing has been received or sent by them since. What is in doubt is
+ *      closed, and the initiator logs in again.
+ *   3. It is put together on main, as a login would, and enters full feature phase on its loop.
+ *
+ * An initiator notices that its answers came a moment later.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "events/kept.h"
+#include "tgtd/iscsi/carry.h"
+#include "tgtd/iscsi/carry_form.h"
+#include "tgtd/iscsi/core.h"
+
+/* One session on its way: read, and then with its loop. */
+struct carried {
+	struct loop_msg msg;
+	struct iscsi_session *s;
+	struct scsi_target *target;
+	const struct iscsi_transport *tp;
+	struct carry_session r;
+	unsigned nconns;
+	struct carry_conn conn[CARRY_CONNS_MAX];
+	const uint8_t *bytes[CARRY_CONNS_MAX];
+	int fd[CARRY_CONNS_MAX];
+	struct iscsi_conn *made[CARRY_CONNS_MAX];
+	struct scsi_carried_lun lun[]; /* r.nluns */
+};
+
+void carry_key(char key[CARRY_KEY], unsigned tsih, unsigned cid)
+{
+	snprintf(key, CARRY_KEY, CARRY_SOCKETS "%u/%u", tsih, cid);
+}
+
+/* ---- on its loop ----------------------------------------------------------------------------- */
+
+/* The window may have closed while the session came to rest: an initiator that has nothing under
+ * way hears of its opening by this alone. */
+static void open_window(struct iscsi_session *s)
+{
+	struct iscsi_conn *c;
+
+	if (s->max_cmd_sn == s->exp_cmd_sn + s->window - 1)
+		return;
+	list_for_each(c, &s->conns, sess_link)
+		if (!c->failed) {
+			iscsi_ping(c, 0);
+			return;
+		}
+}
+
+static void carried_arrives(struct loop_msg *msg)
+{
+	struct carried *y = container_of(msg, struct carried, msg);
+	struct iscsi_session *s = y->s;
+	bool ok = true;
+
+	ASSERT_ON_LOOP(s->loop);
+	for (unsigned i = 0; i < y->nconns; i++)
+		if (y->made[i])
+			iscsi_enter_ffp(y->made[i]); /* (what it has received waits until later) */
+	if (s->loop_state == Q3_LOGGED_IN) {
+		for (unsigned i = 0; i < y->r.nluns; i++)
+			ok &= scsi_carried_lun(&s->nexus, &y->lun[i]);
+		if (y->r.luns_changed)
+			scsi_carried_luns_changed(&s->nexus);
+		s->nexus.rounds = y->r.rounds;
+		s->nexus.full_rounds = y->r.full_rounds;
+		if (ok)
+			open_window(s);
+		else
+			iscsi_session_drop(s, "there is no memory for its logical units");
+	} else if (list_empty(&s->conns)) {
+		iscsi_session_conn_left(s);
+	}
+	free(y);
+}
+
+/* ---- putting it together; main --------------------------------------------------------------- */
+
+static void fill_session(struct iscsi_session *s, const struct carry_session *r)
+{
+	s->tsih = (uint16_t)r->tsih;
+	s->tpgt = (uint16_t)r->tpgt;
+	memcpy(s->isid, r->isid, sizeof(s->isid));
+	memcpy(s->initiator, r->initiator, sizeof(s->initiator));
+	memcpy(s->alias, r->alias, sizeof(s->alias));
+	memcpy(s->user, r->user, sizeof(s->user));
+	s->peer = r->peer;
+	s->window = r->window;
+	s->exp_cmd_sn = r->exp_cmd_sn;
+	s->max_cmd_sn = r->max_cmd_sn;
+	s->next_ttt = r->next_ttt;
+	carry_get_params(&s->params, &r->params);
+	iscsi_target_offer(s->target, &s->offer);
+}
+
+/* False: no memory; its socket is closed. */
+static bool adopt_conn(struct carried *y, unsigned i)
+{
+	const struct carry_conn *r = &y->conn[i];
+	struct iscsi_conn *c = y->tp->adopt(iscsi_core.main, y->fd[i], &r->peer, &r->local,
+					    (uint16_t)r->tpgt, y->bytes[i], r->unparsed);
+
+	y->fd[i] = -1;
+	if (!c)
+		return false;
+	carry_get_params(&c->params, &r->params);
+	c->cid = (uint16_t)r->cid;
+	c->stat_sn = r->stat_sn;
+	c->exp_stat_sn = r->exp_stat_sn;
+	memcpy(&c->stats, r->stats, sizeof(c->stats));
+	c->rx_stopped = true;
+	if (!iscsi_conn_event(c, CONN_EV_LOGIN_PDU))
+		BUG("a new connection that cannot log in");
+	iscsi_registry_add_conn(y->s, c);
+	iscsi_conn_joins(c);
+	c->loop = y->s->loop;
+	y->made[i] = c;
+	return true;
+}
+
+/* NULL: it goes on, and @y is its loop's; or why not. */
+static const char *go_on(struct carried *y)
+{
+	struct iscsi_session *s = iscsi_registry_session_new(
+		y->target, iscsi_address_node((const struct sockaddr *)&y->conn[0].local));
+	unsigned made = 0;
+
+	if (!s)
+		return "there is no memory for it";
+	y->s = s;
+	fill_session(s, &y->r);
+	/* In Q2 with no loop that knows of it, it goes with its last connection: but for that it
+	 * stays in no list. */
+	if (!iscsi_registry_adopt(s)) {
+		iscsi_registry_session_free(s);
+		return "another one has its TSIH";
+	}
+	for (unsigned i = 0; i < y->nconns; i++)
+		made += adopt_conn(y, i);
+	y->msg.handle = carried_arrives;
+	loop_post(s->loop, &y->msg);
+	return made ? NULL : "there is no memory for its connections";
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+static const struct iscsi_transport *transport(void)
+{
+	struct iscsi_transport_link *l;
+
+	list_for_each(l, &iscsi_core.transports, link)
+		if (l->tp->adopt)
+			return l->tp;
+	return NULL;
+}
+
+static const char *socket_wrong(const struct carried *y, unsigned i)
+{
+	const struct carry_conn *r = &y->conn[i];
+	uint64_t received, sent;
+
+	if (y->fd[i] < 0)
+		return "a socket was not kept";
+	if (!y->tp->fits(y->fd[i], &r->peer, &r->local))
+		return "a connection has broken";
+	if (r->counted && (!y->tp->count(y->fd[i], &received, &sent) || received != r->received ||
+			   sent != r->sent))
+		return "a connection is not as it was left";
+	return NULL;
+}
+
+/* NULL: nothing is. */
+static const char *carried_wrong(struct carried *y)
+{
+	const char *wrong = carry_session_wrong(&y->r);
+
+	for (unsigned i = 0; i < y->nconns && !wrong; i++) {
+		wrong = carry_conn_wrong(&y->conn[i], &y->r);
+		for (unsigned k = 0; k < i; k++)
+			if (y->conn[k].cid == y->conn[i].cid)
+				wrong = "two connections have one CID";
+	}
+	if (wrong)
+		return wrong;
+	y->target = scsi_target_find_name(y->r.target);
+	if (!y->target || scsi_target_tid(y->target) != y->r.tid)
+		return "its target is not there";
+	y->tp = transport();
+	if (!y->tp)
+		return "there is no such transport";
+	for (unsigned i = 0; i < y->nconns && !wrong; i++)
+		wrong = socket_wrong(y, i);
+	return wrong;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static void carried_free(struct carried *y)
+{
+	for (unsigned i = 0; i < y->nconns; i++)
+		if (y->fd[i] >= 0)
+			close(y->fd[i]);
+	free(y);
+}
+
+static bool read_lun(struct carry_reader *reader, struct scsi_carried_lun *l, const char **wrong)
+{
+	struct carry_lun r;
+
+	if (!carry_read_lun(reader, &r))
+		return false;
+	if (!*wrong)
+		*wrong = carry_lun_wrong(&r);
+	*l = (struct scsi_carried_lun){ .lun = r.lun, .nua = (uint8_t)r.nua, .holds = r.holds };
+	memcpy(l->ua, r.ua, sizeof(l->ua));
+	memcpy(&l->stats, r.stats, sizeof(r.stats));
+	return true;
+}
+
+/* The next session, with its sockets. False: there is none, or no end of it can be found. */
+static bool read_carried(struct carry_reader *reader, struct carried **out, const char **wrong)
+{
+	struct carry_session r;
+	char key[CARRY_KEY];
+	struct carried *y;
+
+	*wrong = NULL;
+	if (!carry_read_session(reader, &r))
+		return false;
+	y = calloc(1, sizeof(*y) + r.nluns * sizeof(y->lun[0]));
+	if (!y)
+		return false;
+	y->r = r;
+	for (uint32_t i = 0; i < r.nluns; i++)
+		if (!read_lun(reader, &y->lun[i], wrong)) {
+			free(y);
+			return false;
+		}
+	for (uint32_t i = 0; i < r.nconns; i++) {
+		if (!carry_read_conn(reader, &y->conn[i], &y->bytes[i])) {
+			carried_free(y);
+			return false;
+		}
+		carry_key(key, r.tsih, y->conn[i].cid);
+		y->fd[i] = kept_take(key);
+		y->nconns++;
+	}
+	*out = y;
+	return true;
+}
+
+static void carry_back_all(struct carry_reader *reader, struct iscsi_carried *c)
+{
+	const uint32_t all = reader->sessions;
+	struct carried *y;
+	const char *wrong;
+
+	if (reader->next_tsih)
+		iscsi_registry_next_tsih((uint16_t)reader->next_tsih);
+	while (read_carried(reader, &y, &wrong)) {
+		const unsigned tsih = y->r.tsih, conns = y->nconns;
+
+		if (!wrong)
+			wrong = carried_wrong(y);
+		if (wrong)
+			carried_free(y);
+		else
+			wrong = go_on(y);
+		if (wrong) {
+			log_warn("iscsi: session %u of the process before ends: %s", tsih, wrong);
+			continue;
+		}
+		c->sessions++;
+		c->conns += conns;
+	}
+	c->ended = all - c->sessions;
+}
+
+/* The caller's; NULL: it cannot be read. */
+static void *read_carried_record(int fd, size_t *len)
+{
+	struct stat st;
+	uint8_t *data;
+
+	if (fstat(fd, &st) || st.st_size <= 0 || (uint64_t)st.st_size > CARRY_SIZE_MAX)
+		return NULL;
+	data = malloc((size_t)st.st_size);
+	for (*len = 0; data && *len < (size_t)st.st_size;) {
+		ssize_t n = pread(fd, data + *len, (size_t)st.st_size - *len, (off_t)*len);
+
+		if (n <= 0) {
+			free(data);
+			return NULL;
+		}
+		*len += (size_t)n;
+	}
+	return data;
+}
+
+/* What no session has taken. */
+static void close_sockets(void)
+{
+	const char *key;
+	unsigned at = 0;
+
+	while ((key = kept_next(CARRY_SOCKETS, &at)))
+		close(kept_take(key));
+}
+
+void iscsi_carry_back(struct iscsi_carried *c)
+{
+	struct carry_reader reader;
+	int fd = kept_take(CARRY_RECORD), err = 0;
+	void *data = NULL;
+	size_t len = 0;
+
+	ASSERT_ON_MAIN();
+	*c = (struct iscsi_carried){ 0 };
+	if (fd >= 0) {
+		data = read_carried_record(fd, &len);
+		err = data ? carry_read(&reader, data, len) : -EBADMSG;
+		err = err ?: kept_drop(CARRY_RECORD);
+		close(fd);
+	}
+	err = err ?: kept_drop_all(CARRY_SOCKETS);
+	if (err)
+		log_error("iscsi: the sessions of the process before end: %s",
+			  err == -ENOTSUP ? "another version has written down what they are" :
+			  err == -EBADMSG ? "what is written down of them is damaged" :
+					    strerror(-err));
+	else if (data)
+		carry_back_all(&reader, c);
+	free(data);
+	close_sockets();
+}

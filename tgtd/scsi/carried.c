@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* I_T_L nexuses that go on in another process. See carried.h. */
+#include "tgtd/scsi/carried.h"
+#include "tgtd/scsi/lu.h"
+
+static_assert(SCSI_CARRIED_UAS == UA_MAX, "all that may pend");
+
+unsigned scsi_carried_count(const struct scsi_nexus *n)
+{
+	unsigned count = 0;
+
+	ASSERT_ON_LOOP(n->loop);
+	for (uint32_t i = 0; i < n->nitl; i++)
+		count += n->itl[i] != NULL;
+	return count;
+}
+
+static void carry_lun(struct scsi_itl *itl, struct scsi_carried_lun *l)
+{
+	struct scsi_lu *lu = itl->lu;
+
+	*l = (struct scsi_carried_lun){ .lun = lu->lun, .stats = itl->st };
+	pthread_mutex_lock(&lu->lock);
+	l->nua = itl->nua;
+	memcpy(l->ua, itl->ua, sizeof(l->ua));
+	l->holds = scsi_features_holds_locked(itl);
+	pthread_mutex_unlock(&lu->lock);
+}
+
+unsigned scsi_carry_luns(struct scsi_nexus *n, struct scsi_carried_lun *out, unsigned max,
+			 bool *luns_changed)
+{
+	unsigned count = 0;
+
+	ASSERT_ON_LOOP(n->loop);
+	*luns_changed = atomic_load(&n->gate) & GATE_LUNS;
+	for (uint32_t i = 0; i < n->nitl && count < max; i++)
+		if (n->itl[i])
+			carry_lun(n->itl[i], &out[count++]);
+	return count;
+}
+
+void scsi_carried_luns_changed(struct scsi_nexus *n)
+{
+	atomic_fetch_or(&n->gate, GATE_LUNS);
+}
+
+static void attentions_locked(struct scsi_itl *itl, const struct scsi_carried_lun *l)
+{
+	/* POWER ON, which a new one begins with, is not for an initiator that has noticed none. */
+	itl->nua = 0;
+	atomic_fetch_and(&itl->gate, ~(uint32_t)GATE_UA);
+	for (unsigned i = 0; i < l->nua; i++)
+		scsi_ua_add_locked(itl, l->ua[i]);
+}
+
+bool scsi_carried_lun(struct scsi_nexus *n, const struct scsi_carried_lun *l)
+{
+	struct scsi_target *t = n->target;
+	struct scsi_itl *itl;
+	struct scsi_lu *lu;
+	bool there;
+
+	ASSERT_ON_LOOP(n->loop);
+	itl = scsi_itl_get(n, l->lun);
+	if (!itl) {
+		pthread_mutex_lock(&t->lock);
+		there = l->lun < t->nlu && t->lu[l->lun] && scsi_target_sees(t, n, l->lun);
+		pthread_mutex_unlock(&t->lock);
+		if (!there)
+			scsi_carried_luns_changed(n);
+		return !there;
+	}
+	lu = itl->lu;
+	itl->st = l->stats;
+	pthread_mutex_lock(&lu->lock);
+	attentions_locked(itl, l);
+	scsi_features_hold_locked(itl, l->holds);
+	pthread_mutex_unlock(&lu->lock);
+	return true;
+}

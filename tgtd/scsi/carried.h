@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What an I_T_L nexus is to be in the process after this one, when its session is carried over
+ * there: what SAM-5 would have an initiator be told of if it were lost, and no more. Reservations
+ * and what concerns the unit as such are in the state journal.
+ */
+#ifndef TGTD_SCSI_CARRIED_H
+#define TGTD_SCSI_CARRIED_H
+
+#include "tgtd/scsi/target.h"
+
+#define SCSI_CARRIED_UAS 8
+
+/* What the loss of an I_T nexus would end, by features (feature.h). */
+enum {
+	SCSI_CARRIED_RESERVE = 1 << 0, /* RESERVE of SPC-2 */
+	SCSI_CARRIED_PREVENT = 1 << 1, /* PREVENT ALLOW MEDIUM REMOVAL */
+	SCSI_CARRIED_ALL = SCSI_CARRIED_RESERVE | SCSI_CARRIED_PREVENT,
+};
+
+struct scsi_carried_lun {
+	uint32_t lun;
+	uint8_t nua;	/* unit attentions that pend, oldest first */
+	uint32_t holds; /* SCSI_CARRIED_* */
+	uint16_t ua[SCSI_CARRIED_UAS];
+	struct scsi_lu_stats stats;
+};
+
+/* How many I_T_L nexuses @n has. On n->loop. */
+unsigned scsi_carried_count(const struct scsi_nexus *n);
+/* The first @max of them, in ascending order of their LUNs. None has a command. Returns how many.
+ * *@luns_changed: REPORTED LUNS DATA HAS CHANGED pends on @n. On n->loop. */
+unsigned scsi_carry_luns(struct scsi_nexus *n, struct scsi_carried_lun *out, unsigned max,
+			 bool *luns_changed);
+/* The way back, on n->loop, after scsi_nexus_attach() and before the first command. A unit that is
+ * not there any more, or may not be seen: the initiator is told that its LUNs have changed. False:
+ * no memory. */
+bool scsi_carried_lun(struct scsi_nexus *n, const struct scsi_carried_lun *l) must_check;
+void scsi_carried_luns_changed(struct scsi_nexus *n);
+
+#endif
