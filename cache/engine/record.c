@@ -358,7 +358,7 @@ void record_enter(struct cache_dev *dev, struct cache_blk *cb)
 {
 	struct dev_record *r = &dev->record;
 
-	ASSERT(cb->blk.ops && cb->dev == dev);
+	BUG_ON(!cb->blk.ops || cb->dev != dev);
 	leaf_lock(&r->lock);
 	list_add_tail(&r->shells, &cb->recorded);
 	set_bits(cb, bits_of(r->state));
