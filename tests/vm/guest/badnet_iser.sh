@@ -18,8 +18,8 @@ link_up() {
 	modules veth sch_netem && ip link set lo up &&
 		ip link add rdma0 type veth peer name rdma1 || return 1
 	for dev in rdma0 rdma1; do
-		# Packets of one MTU each, with room for a message of 1 KiB and its headers.
-		ip link set $dev mtu 1500 gso_max_segs 1 up &&
+		# Packets of one MTU each: 4 KiB and headers.
+		ip link set $dev mtu 4200 gso_max_segs 1 up &&
 			echo 1 >/proc/sys/net/ipv4/conf/$dev/accept_local &&
 			echo 0 >/proc/sys/net/ipv4/conf/$dev/rp_filter || return 1
 		ip rule add pref 10 iif $dev lookup local
@@ -63,12 +63,12 @@ sent() { cat /sys/class/net/rdma0/statistics/tx_packets; }
 lost() { tc -s qdisc show dev rdma0 | sed -n 's/.*dropped \([0-9]*\).*/\1/p'; }
 
 over() { # NAME NETEM-OPTIONS...
-	local name=$1 before
+	local name=$1 before were
 	shift
 	net "$@"
-	before=$(sent)
+	before=$(sent) were=$(lost)
 	step "$name" fio_verify k "$SD" 1m --bssplit=4k/60:32k/40
-	echo "# $name: $(($(sent) - before)) packets from the initiator, of which $(lost) were lost"
+	echo "# $name: $(($(sent) - before)) packets from the initiator, of which $(($(lost) - were)) were lost"
 }
 
 hole() {
