@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Who takes a LU that nobody serves. Every gateway computes the same order of those that are well,
+ * and begins the later, the further behind it stands. That two begin at once is no harm: the
+ * compare-and-set of the claim decides.
+ */
+#include "events/hash.h"
+#include "tgtd/cluster/cluster_impl.h"
+
+#define RANK_NS (500 * NSEC_PER_MSEC) /* a place in the order */
+
+bool gw_is_orphan(const struct gateway *gw, const struct gw_lu *lu, uint64_t now)
+{
+	if (!lu->cell.known)
+		return false;
+	return lu->obj.claim == GW_FREE || gw_is_over(gw, lu->obj.owner, lu->obj.incarnation, now);
+}
+
+/* The lower, the better suited. Where it was, its pages may be, unless that gateway was deposed: it
+ * has dropped them, and others had a reason. Then where it belongs; then by a hash of both, which
+ * spreads the LUs of one gateway over all others. */
+static uint64_t gw_suits(const struct gateway *gw, const struct gw_lu *lu, unsigned gateway)
+{
+	if (gateway == lu->obj.wanted)
+		return 0;
+	if (gateway == lu->obj.owner && lu->obj.claim != GW_FREE &&
+	    gw->peer[gateway].deposed < lu->obj.incarnation)
+		return 1;
+	if (gateway == lu->home)
+		return 2;
+	return 3 + (fnv1a(lu->hash, &(uint8_t){ (uint8_t)gateway }, 1) >> 8);
+}
+
+/* While the mirror is valid it may hold what RADOS lacks: only who has those pages may claim. */
+static bool mirror_lets(const struct gateway *gw, const struct gw_lu *lu)
+{
+	const struct gw_mirror *m = &lu->obj.mirror;
+
+	return m->state != GW_MIRROR_VALID || (lu->obj.owner == gw->cfg.self && lu->keep_ok) ||
+	       (m->peer == gw->cfg.self && m->incarnation == gw->incarnation);
+}
+
+bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
+{
+	const uint64_t mine = gw_suits(gw, lu, gw->cfg.self);
+	unsigned before = 0;
+
+	if (!gw_up(gw, now) || gw->lost || gw->leaving || !gw_cell_idle(&lu->cell) ||
+	    !gw_is_orphan(gw, lu, now) || !mirror_lets(gw, lu)) {
+		if (!gw_is_orphan(gw, lu, now))
+			lu->orphan_since = 0;
+		return false;
+	}
+	if (!lu->orphan_since)
+		lu->orphan_since = now;
+	if (now < lu->avoid_until)
+		return false;
+	/* When all begin at once, the first does not take what belongs to the others. */
+	if (!gw->again && lu->home != gw->cfg.self && !gw_is_well(gw, lu->home, now) &&
+	    now - gw->up_since < gw->cfg.suspect_ns)
+		return false;
+	for (unsigned g = 0; g < gw->cfg.gateways; g++)
+		before += g != gw->cfg.self && gw_suits(gw, lu, g) < mine && gw_is_well(gw, g, now);
+	return now - lu->orphan_since >= before * RANK_NS;
+}

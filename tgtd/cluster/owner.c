@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A LU that is owned here: its shared state is obeyed, fences that are no more needed are given up.
+ * And what is alike on every way: requests of a LU, writes to its object, its state for initiators.
+ */
+#include "events/log.h"
+#include "tgtd/cluster/cluster_impl.h"
+
+uint64_t gw_lu_request(struct gateway *gw, struct gw_lu *lu)
+{
+	lu->req = gw_request(gw, SLOT_LU, gw_lu_index(gw, lu));
+	lu->answered = false;
+	return lu->req;
+}
+
+void gw_lu_step(struct gw_lu *lu, enum lu_step step)
+{
+	lu->step = (uint8_t)step;
+	lu->req = 0;
+	lu->answered = false;
+	lu->retry_at = 0;
+}
+
+void gw_send(struct gateway *gw, unsigned to, struct gw_msg *m)
+{
+	uint8_t buf[GW_MESSAGE_MAX];
+
+	m->incarnation = m->kind == GW_MSG_REAPED ? m->incarnation : gw->incarnation;
+	if (m->kind != GW_MSG_REAPED)
+		m->gateway = (uint8_t)gw->cfg.self;
+	gw->ops->send(gw->arg, to, buf, gw_encode_msg(m, buf));
+}
+
+void gw_send_all(struct gateway *gw, struct gw_msg *m)
+{
+	for (unsigned g = 0; g < gw->cfg.gateways; g++)
+		if (g != gw->cfg.self)
+			gw_send(gw, g, m);
+}
+
+bool gw_lu_write(struct gateway *gw, struct gw_lu *lu, enum lu_write what, uint64_t now)
+{
+	lu->write = (uint8_t)what;
+	gw_cell_write(gw, &lu->cell, now);
+	return true;
+}
+
+/* ---- the state that initiators are told ------------------------------------------------------ */
+static enum gw_state lu_state_now(const struct gateway *gw, const struct gw_lu *lu, uint64_t now)
+{
+	const struct gw_lu_object *o = &lu->obj;
+	const struct gw_peer *p;
+
+	if (lu->step == LU_SERVE)
+		return GW_ACTIVE;
+	if (lu->cell.bad || lu->why)
+		return GW_UNAVAILABLE;
+	if (!lu->cell.known || lu->step != LU_WATCH || o->claim != GW_OWNED ||
+	    o->owner == gw->cfg.self || o->owner >= gw->cfg.gateways)
+		return GW_TRANSITIONING;
+	p = &gw->peer[o->owner];
+	if (p->obj.incarnation != o->incarnation && !gw_breaks(BREAK_STANDBY))
+		return GW_TRANSITIONING;
+	return gw_is_well(gw, o->owner, now) || gw_breaks(BREAK_STANDBY) ? GW_STANDBY :
+									   GW_TRANSITIONING;
+}
+
+void gw_lu_tell(struct gateway *gw, struct gw_lu *lu, uint64_t now)
+{
+	const enum gw_state state = lu_state_now(gw, lu, now);
+
+	if (lu->told == state)
+		return;
+	lu->told = (uint8_t)state;
+	gw->ops->lu_state(gw->arg, gw_lu_index(gw, lu), state);
+}
+
+/* ---- what an owner does ---------------------------------------------------------------------- */
+static bool fence_is_needed(const struct gateway *gw, const struct gw_fence *f)
+{
+	const struct gw_peer *p = &gw->peer[f->gateway];
+
+	if (gw_breaks(BREAK_PRUNE))
+		return false;
+	return !p->cell.known || p->obj.dead_below <= f->incarnation;
+}
+
+static void owner_prune(struct gateway *gw, struct gw_lu *lu, uint64_t now)
+{
+	unsigned keep = 0;
+
+	if (!gw_cell_idle(&lu->cell))
+		return;
+	for (unsigned i = 0; i < lu->obj.nfences; i++)
+		keep += fence_is_needed(gw, &lu->obj.fence[i]);
+	if (keep == lu->obj.nfences || !gw_lu_want(lu))
+		return;
+	lu->want.nfences = 0;
+	for (unsigned i = 0; i < lu->obj.nfences; i++)
+		if (fence_is_needed(gw, &lu->obj.fence[i]))
+			lu->want.fence[lu->want.nfences++] = lu->obj.fence[i];
+	gw_lu_write(gw, lu, WRITE_PRUNE, now);
+}
+
+void gw_owner_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
+{
+	if (!gw_owns(gw, lu) || lu->obj.claim != GW_OWNED) {
+		gw_lose(gw, "a unit's object names another owner");
+		return;
+	}
+	if (lu->obj.shared.gen != lu->applied && !lu->apply_req) {
+		lu->applying = lu->obj.shared.gen;
+		lu->apply_req = gw_request(gw, SLOT_APPLY, gw_lu_index(gw, lu));
+		gw->ops->lu_shared(gw->arg, lu->apply_req, gw_lu_index(gw, lu), &lu->obj.shared);
+	}
+	owner_prune(gw, lu, now);
+}
