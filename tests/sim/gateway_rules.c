@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The rules of ownership, one history each, in a world where nothing else goes wrong. Included by
+ * test_gateway.c.
+ */
+#include "tests/sim/gateway_world.h"
+
+static const struct profile calm = { .even = true, .alone = true, .quiets = true };
+
+static int owner_of(unsigned unit)
+{
+	int owner = -1;
+
+	for (unsigned g = 0; g < GATES; g++)
+		if (W.gate[g].gw && W.gate[g].lun[unit].state == GW_ACTIVE && lease_holds(g) &&
+		    !W.gate[g].stopped)
+			owner = (int)g;
+	return owner;
+}
+
+/* Three gateways, each unit at its home. */
+static void calm_world(void)
+{
+	world_begin(7, &calm);
+	world_run(W.now + 5 * SEC);
+	ck_assert_str_eq(W.failed, "");
+	ck_assert_int_eq(owner_of(0), 0);
+	ck_assert_int_eq(owner_of(1), 1);
+}
+
+static void calm_end(void)
+{
+	ck_assert_msg(!*W.failed, "%s", W.failed);
+	world_end();
+}
+
+/* Until @unit is owned by another than @before: how long that took. */
+static uint64_t until_taken(unsigned unit, int before)
+{
+	const uint64_t from = W.now;
+
+	while (W.now < from + 20 * SEC && (owner_of(unit) < 0 || owner_of(unit) == before))
+		world_run(W.now + MS);
+	ck_assert_msg(owner_of(unit) >= 0, "unit %u: nobody took it", unit);
+	return W.now - from;
+}
+
+/* What was done to RADOS about unit 0 since the last call. */
+static const char *steps(void)
+{
+	static char text[sizeof(W.steps)];
+
+	memcpy(text, W.steps, sizeof(text));
+	memset(W.steps, 0, sizeof(W.steps));
+	return text;
+}
+
+static struct gw_lu_object unit_says(unsigned unit)
+{
+	struct gw_lu_object o;
+	const struct object *b = &W.unit[unit].object;
+
+	ck_assert_ptr_null(gw_decode_lu(&o, b->data, b->len));
+	return o;
+}
+
+START_TEST(rule_1_a_lease_ends_by_itself)
+{
+	calm_world();
+	process_stops(0, 6 * SEC);
+	world_run(W.now + 1490 * MS - 400 * MS - 60 * MS);
+	ck_assert(lease_holds(0)); /* slowest clock: it was renewed 0.4 s ago at most */
+	world_run(W.now + 700 * MS);
+	ck_assert(!lease_holds(0));
+	until_taken(0, 0);
+	gate_wakes(0); /* nothing has run there yet */
+	ck_assert_int_eq(W.gate[0].lun[0].state, GW_ACTIVE);
+	ck_assert(!lease_holds(0));
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_2_taking_waits_for_the_lease)
+{
+	uint64_t time;
+
+	calm_world();
+	process_stops(0, 6 * SEC);
+	time = until_taken(0, 0);
+	ck_assert_msg(time > 1500 * MS && time < 3000 * MS, "%llu ms",
+		      (unsigned long long)(time / MS));
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_2_the_keepers_word_skips_the_wait)
+{
+	struct event *e;
+	uint64_t time;
+
+	calm_world();
+	process_dies(0, false);
+	for (unsigned g = 1; g < GATES; g++) {
+		e = event_new(g, reaped_comes, 10 * MS);
+		e->a = 0;
+		e->b = 1;
+	}
+	time = until_taken(0, 0);
+	ck_assert_msg(time < 800 * MS, "%llu ms", (unsigned long long)(time / MS));
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_2_a_slow_rados_deposes_nobody)
+{
+	calm_world();
+	W.stall_until = W.now + 6 * SEC;
+	world_run(W.now + 10 * SEC);
+	for (unsigned g = 0; g < GATES; g++)
+		ck_assert_uint_eq(W.gate[g].gw->counts.depositions, 0);
+	ck_assert_int_ge(owner_of(0), 0);
+	ck_assert_int_ge(owner_of(1), 0);
+	calm_end();
+}
+END_TEST
+
+/* C claimed, F fenced, M map, O opened, L lock, B broken, A owned, U unlocked, R free. */
+START_TEST(rule_3_the_order_of_a_takeover)
+{
+	calm_world();
+	steps();
+	process_stops(0, 20 * SEC);
+	until_taken(0, 0);
+	/* The third gateway keeps up the same fence, at any point behind the claim. */
+	ck_assert_msg(strspn(W.steps, "CFMOLBA") == strlen(W.steps) && W.steps[0] == 'C' &&
+			      strstr(W.steps, "LBL"),
+		      "%s", W.steps);
+	ck_assert(strchr(W.steps, 'F') < strchr(W.steps, 'M'));
+	ck_assert(strchr(W.steps, 'M') < strchr(W.steps, 'O'));
+	ck_assert(strchr(W.steps, 'O') < strchr(W.steps, 'L'));
+	ck_assert(strchr(W.steps, 'A') > strrchr(W.steps, 'L'));
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_3_a_taker_that_dies_is_fenced_too)
+{
+	struct gw_lu_object o;
+
+	calm_world();
+	steps();
+	process_stops(0, 30 * SEC);
+	while (!strchr(W.steps, 'C'))
+		world_run(W.now + MS / 10);
+	o = unit_says(0);
+	ck_assert_uint_eq(o.claim, GW_CLAIMED);
+	process_stops(o.owner, 30 * SEC);
+	until_taken(0, 0);
+	o = unit_says(0);
+	ck_assert_uint_eq(o.nfences, 2);
+	ck_assert_uint_eq(o.epoch, 3);
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_4_fences_hold_until_the_old_one_is_proved_dead)
+{
+	int old;
+
+	calm_world();
+	old = W.gate[0].client;
+	process_stops(0, 25 * SEC);
+	until_taken(0, 0);
+	for (unsigned i = 0; i < 15; i++) {
+		world_run(W.now + SEC);
+		ck_assert_msg(W.now < W.client[old].expires, "the fence expired");
+		ck_assert_uint_eq(unit_says(0).nfences, 1);
+	}
+	world_run(W.now + 20 * SEC); /* it went on, and registered anew */
+	ck_assert(W.client[old].ended);
+	ck_assert_uint_eq(unit_says(0).nfences, 0);
+	ck_assert_uint_gt(W.now, W.client[old].expires);
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_5_coming_back)
+{
+	int old;
+
+	calm_world();
+	old = W.gate[0].client;
+	process_stops(0, 5 * SEC);
+	world_run(W.now + 8 * SEC);
+	ck_assert_int_ne(owner_of(0), 0);
+	ck_assert(W.client[old].ended && W.gate[0].client != old);
+	ck_assert(!W.gate[0].lun[0].open);
+	ck_assert_uint_eq(W.gate[0].gw->incarnation, 2);
+	ck_assert_uint_eq(W.gate[0].lun[0].state, GW_STANDBY);
+	gw_move(W.gate[1].gw, 0, GW_NOBODY, local_time(1)); /* usable again: it goes home */
+	world_run(W.now + 3 * SEC);
+	ck_assert_int_eq(owner_of(0), 0);
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_6_which_arena_wins)
+{
+	struct event *e;
+
+	calm_world();
+	steps();
+	process_dies(0, true);
+	e = event_new(GATES, restart, 100 * MS);
+	e->a = true; /* the keeper's word */
+	world_run(W.now + 2 * SEC);
+	ck_assert_int_eq(owner_of(0), 0);
+	ck_assert_uint_eq(W.kept, 1);
+	ck_assert_uint_eq(unit_says(0).epoch, 1);
+	ck_assert_msg(!strncmp(W.steps, "CF", 2), "its predecessor is fenced first: %s", W.steps);
+	/* Once more, and another owner is between: nothing of the arena counts. */
+	process_dies(0, true);
+	until_taken(0, 0);
+	process_starts(0, true);
+	world_run(W.now + SEC);
+	gw_move(W.gate[0].gw, 0, 0, local_time(0));
+	world_run(W.now + 8 * SEC);
+	ck_assert_int_eq(owner_of(0), 0);
+	ck_assert_uint_eq(W.kept, 1);
+	ck_assert_uint_eq(unit_says(0).epoch, 3);
+	calm_end();
+}
+END_TEST
+
+/* A change at @gate by initiator 1: how long until it is answered. */
+static uint64_t reserve_at(unsigned gate)
+{
+	struct command *c = command_new();
+	const uint64_t from = W.now, serial = ++W.serials;
+
+	*c = (struct command){ .op = OP_RESERVE,
+			       .gate = (uint8_t)gate,
+			       .initiator = INITIATORS,
+			       .serial = serial,
+			       .stamp = 2 };
+	gw_change(W.gate[gate].gw, 0, serial, local_time(gate));
+	while (c->op != OP_NONE && W.now < from + 20 * SEC)
+		world_run(W.now + MS);
+	ck_assert_uint_eq(c->op, OP_NONE);
+	return W.now - from;
+}
+
+START_TEST(rule_7_the_owner_obeys_before_good)
+{
+	uint64_t time;
+
+	calm_world();
+	time = reserve_at(2);
+	ck_assert_msg(time < SEC, "%llu ms", (unsigned long long)(time / MS));
+	ck_assert_uint_eq(W.gate[0].lun[0].holder, 2);
+	reserve_at(0); /* at the owner itself */
+	ck_assert_uint_eq(W.gate[0].lun[0].gen, 2);
+	/* The owner cannot be asked: it is deposed, and who comes after it obeys. */
+	for (unsigned g = 1; g < GATES; g++)
+		W.gate[0].mute[g] = W.gate[g].mute[0] = true;
+	W.gate[0].gw->poll_ns = W.gate[0].gw->lu[0].next_poll = UINT64_MAX / 2;
+	reserve_at(2);
+	ck_assert_int_ge(owner_of(0), 0);
+	ck_assert_uint_eq(unit_says(0).epoch, 2);
+	ck_assert_uint_eq(W.gate[2].gw->counts.asks_deposed, 1);
+	ck_assert_uint_eq(W.gate[owner_of(0)].lun[0].gen, 3);
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_8_a_hand_over_fences_nobody)
+{
+	const char *did;
+
+	calm_world();
+	steps();
+	gw_move(W.gate[1].gw, 0, 2, local_time(1));
+	world_run(W.now + 3 * SEC);
+	ck_assert_int_eq(owner_of(0), 2);
+	did = steps();
+	ck_assert_str_eq(did, "URCMOLA");
+	ck_assert_int_eq(owner_of(1), 1);
+	/* And when it leaves, others have its units before it says so. */
+	gw_leave(W.gate[2].gw, local_time(2));
+	world_run(W.now + 5 * SEC);
+	ck_assert(gw_left(W.gate[2].gw));
+	ck_assert_int_ge(owner_of(0), 0);
+	ck_assert_ptr_null(strchr(steps(), 'F'));
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_9_transitioning_until_it_is_settled)
+{
+	struct gate *third = &W.gate[2];
+
+	calm_world();
+	ck_assert_int_eq(third->lun[0].state, GW_STANDBY);
+	ck_assert_int_eq(gw_port_state(third->gw, 0, 0), GW_ACTIVE);
+	process_stops(0, 20 * SEC);
+	world_run(W.now + 1900 * MS);
+	ck_assert_int_eq(third->lun[0].state, GW_TRANSITIONING);
+	ck_assert_int_eq(gw_port_state(third->gw, 0, 0), GW_TRANSITIONING);
+	ck_assert_int_eq(third->lun[1].state, GW_STANDBY);
+	world_run(W.now + 3 * SEC);
+	ck_assert_int_ne(third->lun[0].state, GW_TRANSITIONING);
+	ck_assert_int_eq(gw_port_state(third->gw, 0, 0), GW_UNAVAILABLE);
+	calm_end();
+}
+END_TEST
+
+START_TEST(rule_10_writes_are_held_for_a_snapshot)
+{
+	calm_world();
+	gw_quiesce(W.gate[0].gw, 0, 5, local_time(0));
+	ck_assert(W.gate[0].lun[0].held);
+	world_run(W.now + 4 * MS);
+	ck_assert_uint_eq(W.snapshots, 1);
+	ck_assert_uint_gt(W.unit[0].quiet, 0);
+	world_run(W.now + SEC);
+	ck_assert(!W.gate[0].lun[0].held);
+	gw_quiesce(W.gate[1].gw, 0, 6, local_time(1)); /* no owner: -EAGAIN */
+	ck_assert_uint_eq(W.snapshots, 1);
+	calm_end();
+}
+END_TEST
+
+static void add_rules(TCase *t)
+{
+	tcase_add_test(t, rule_1_a_lease_ends_by_itself);
+	tcase_add_test(t, rule_2_taking_waits_for_the_lease);
+	tcase_add_test(t, rule_2_the_keepers_word_skips_the_wait);
+	tcase_add_test(t, rule_2_a_slow_rados_deposes_nobody);
+	tcase_add_test(t, rule_3_the_order_of_a_takeover);
+	tcase_add_test(t, rule_3_a_taker_that_dies_is_fenced_too);
+	tcase_add_test(t, rule_4_fences_hold_until_the_old_one_is_proved_dead);
+	tcase_add_test(t, rule_5_coming_back);
+	tcase_add_test(t, rule_6_which_arena_wins);
+	tcase_add_test(t, rule_7_the_owner_obeys_before_good);
+	tcase_add_test(t, rule_8_a_hand_over_fences_nobody);
+	tcase_add_test(t, rule_9_transitioning_until_it_is_settled);
+	tcase_add_test(t, rule_10_writes_are_held_for_a_snapshot);
+}
