@@ -391,7 +391,8 @@ _tgt_top() {
 				thread
 			;;
 		threads)
-			_tgtd_offer thread node cpu busy iterations sleeps wakeups messages events
+			_tgtd_offer thread node cpu busy iterations sleeps wakeups messages events \
+				starved
 			;;
 		nodes)
 			_tgtd_offer node size_bytes resident_bytes dirty_bytes hit_ratio \
@@ -400,7 +401,7 @@ _tgt_top() {
 		*)
 			_tgtd_offer lu iops read_bytes write_bytes read_ns write_ns read_p50_ns \
 				read_p99_ns write_p50_ns write_p99_ns busy dirty_bytes errors \
-				target path
+				state target path
 			;;
 		esac
 		;;
