@@ -55,21 +55,18 @@ said() {
 started() { sctl start tgtd && active || said; }
 active() { [ "$(prop ActiveState)/$(prop SubState)" = active/running ]; }
 
-# The pids in this namespace, as systemd and tgtd have them in theirs.
+# The pids of keeper and worker, in their namespace.
 inner() { adm --op show --mode system 2>/dev/null | sed -n "s/^ *$1: //p"; }
-outer() { # INNER-PID
-	grep -ls "^NSpid:[[:space:]]*[0-9]*[[:space:]]$1\$" /proc/[0-9]*/status |
-		sed 's|/proc/||; s|/status||' | head -n 1
-}
 
 main_is_keeper() {
-	local main=$(prop MainPID) worker
-	worker=$(inner Worker)
+	local main worker spared
+	main=$(prop MainPID) worker=$(inner Worker)
+	spared="$(inside cat "/proc/$main/oom_score_adj" "/proc/$worker/oom_score_adj" | xargs)"
 	echo "MainPID $main, keeper $(inner Keeper), worker $worker"
+	echo "worker.pid: $(cat /var/lib/tgt/worker.pid)"
+	echo "oom_score_adj of both: $spared"
 	[ "$main" = "$(inner Keeper)" ] && [ "$(cat /var/lib/tgt/worker.pid)" = "$worker" ] &&
-		[ "$worker" != "$main" ] &&
-		grep -qx -- -1000 "/proc/$(outer "$main")/oom_score_adj" &&
-		grep -qx -- -900 "/proc/$(outer "$worker")/oom_score_adj"
+		[ "$worker" != "$main" ] && [ "$spared" = '-1000 -900' ]
 }
 
 snapshot() { MAIN=$(prop MainPID) WORKER=$(inner Worker) RESTARTS=$(prop NRestarts); }
@@ -105,7 +102,7 @@ reload_new() {
 	snapshot
 	cp "$TGT_BIN/tgtd" /usr/sbin/tgtd.new && mv /usr/sbin/tgtd.new /usr/sbin/tgtd || return 1
 	sctl reload tgtd && replaced && same_unit || said
-	[ "/proc/$(outer "$(inner Worker)")/exe" -ef /usr/sbin/tgtd ]
+	inside test "/proc/$(inner Worker)/exe" -ef /usr/sbin/tgtd
 }
 
 # One block whose bytes all are N, acknowledged, and in the store not yet.
