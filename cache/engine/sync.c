@@ -350,7 +350,12 @@ bool stage_sync(struct blk_req *req)
 	uint64_t end = (last >> dev->cache->geo.block_shift) + 1;
 
 	const bool empty = size == 0 || end <= first;
+	/* The lower device has done these, and the cache has dropped what it had of the range: only
+	 * the lower device's own cache is left. */
+	const bool lower_did = req->op == BLK_DISCARD || req->op == BLK_ZERO;
 
+	if (op->stage == OP_FLUSH && lower_did && !op->error)
+		op->stage = OP_STABLE;
 	if (op->stage == OP_FLUSH && !empty && req->op == BLK_SYNC && end - first > PASS_DIRECT) {
 		if (!sync_step(dev, req, first, end))
 			return false;

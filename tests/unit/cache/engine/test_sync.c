@@ -348,6 +348,28 @@ START_TEST(a_ranged_sync_looks_at_its_range)
 }
 END_TEST
 
+/* What the store has done itself is stable with its next SYNC. Of the range nothing is in the cache
+ * any more: no block of it is looked for, however many there are. */
+START_TEST(a_forced_discard_of_much)
+{
+	static const enum blk_op ops[] = { BLK_DISCARD, BLK_ZERO };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++) {
+		uint64_t before;
+
+		clock_fake_set(clock_now_ns());
+		dirty_many();
+		before = disk->syncs;
+		ck_assert_int_eq(bt_op(&t, ops[i], 0, MiB(60), BLK_F_FUA), 0);
+		ck_assert_uint_eq(disk->syncs - before, 1);
+		ck_assert_uint_eq(disk->write_bytes, 0);
+		ck_assert_uint_eq(dirty(), 0);
+		close_cache();
+		clock_fake_off();
+	}
+}
+END_TEST
+
 /* Write-back of what is written later goes on all the time: that is not waited for. */
 START_TEST(what_is_written_later_does_not_hold_it_up)
 {
@@ -713,4 +735,5 @@ UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_t
 	  a_forced_read_writes_back_first, a_failed_sync_gives_the_lock_back,
 	  replaced_while_a_failed_sync_is_looked_at, a_failed_sync_is_looked_at_elsewhere,
 	  the_largest_request_beside_a_dead_store, a_sync_of_much_goes_in_steps,
-	  a_ranged_sync_looks_at_its_range, what_is_written_later_does_not_hold_it_up)
+	  a_ranged_sync_looks_at_its_range, a_forced_discard_of_much,
+	  what_is_written_later_does_not_hold_it_up)
