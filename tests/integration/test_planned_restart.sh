@@ -13,6 +13,8 @@ dir=$(mktemp -d /var/tmp/tgtd-planned-XXXXXX)
 trap 'rm -rf "$dir"' EXIT
 slow=$(realpath "$bin/../tests/preload/slow_store.so")
 [ -e "$slow" ] || slow=$PWD/build/tests/preload/slow_store.so
+# (Sanitized, all that a session has under way may take longer than it gets: fewer, then.)
+case $bin in */asan/* | */tsan/*) : "${TGT_RESTARTS:=6}" ;; esac
 failed=0
 run() {
 	mkdir "$dir/$1"

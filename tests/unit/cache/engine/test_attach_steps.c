@@ -315,10 +315,12 @@ static bool store_changed(void)
 
 static uint64_t hash_words(uint64_t h, const void *p, size_t len)
 {
-	const uint64_t *v = p;
+	const uint8_t *at = p;
+	uint64_t v;
 
 	for (size_t i = 0; i < len / 8; i++) {
-		h = (h ^ v[i]) * 0x9e3779b97f4a7c15ull;
+		memcpy(&v, at + i * 8, sizeof(v)); /* (bytes need not be aligned) */
+		h = (h ^ v) * 0x9e3779b97f4a7c15ull;
 		h ^= h >> 29;
 	}
 	return h;
