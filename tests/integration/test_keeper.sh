@@ -398,9 +398,10 @@ if [ "$(id -u)" = 0 ]; then
 	python3 -B tests/integration/keeper.py hold "$pid" 60 >"$dir/held" &
 	holder=$!
 	while [ ! -s "$dir/held" ] && kill -0 $holder 2>/dev/null; do sleep 0.02; done
+	: >"$dir/log"
 	kill -9 "$worker"
-	sleep 0.5
-	is "... and again" test "$(worker_of "$pid")" = "$pid"
+	is "the memory of a second one is in use" log_says "the memory of worker $worker, which has died, is in use"
+	is "... and no other one has started" test "$(worker_of "$pid")" = "$pid"
 	kill -TERM "$pid"
 	sleep 1.2
 	is "SIGTERM waits for it: the next one is to write back" kill -0 "$pid"
