@@ -7,6 +7,7 @@
 #   VARIANT=release|debug|asan|tsan|cov   what is built; each has its own tree below build/
 #   VARIANT=lto                       release, optimized over all files at once (gcc): some per cent
 #                                     faster, and slow to link; for packages and benches
+#   VARIANT=unmeasured                release without latency's figures: what they cost (tests/bench)
 #   CC=clang                          any C17 compiler with GNU extensions
 #   WERROR=1                          warnings are errors (CI sets it)
 
@@ -37,6 +38,8 @@ else ifeq ($(VARIANT),lto)
   endif
   OPT    := -O2 -g -flto=auto
   AR     := gcc-ar
+else ifeq ($(VARIANT),unmeasured)
+  OPT    := -O2 -g -DTGT_UNMEASURED=1
 else ifeq ($(VARIANT),asan)
   OPT    := -O1 -g -DTGT_DEBUG=1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 else ifeq ($(VARIANT),cov)

@@ -5,6 +5,7 @@
  */
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/fast.h"
+#include "tgtd/scsi/timing.h"
 
 void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs, size_t stride, unsigned count,
 		   bool next)
@@ -75,7 +76,7 @@ fast_task(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t edtl, bool write
 	ASSERT(c->cdb == t->cdb && c->cdb_len == 16);
 	c->nexus = &s->nexus;
 	c->lun = get_be64(bhs + BHS_LUN);
-	c->born_ns = conn->last_rx_ns;
+	c->born_ns = SCSI_MEASURED ? conn->last_rx_ns : 0;
 	c->attr = bhs[BHS_FLAGS] & BHS_CMD_ATTR;
 	c->dir_in = !write;
 	c->dir_out = write;

@@ -128,7 +128,7 @@ static inline bool fill_in(struct iscsi_task *t, const uint8_t *bhs, const struc
 	memcpy(t->tp_word, t->conn->rx_word, sizeof(t->tp_word));
 	c->nexus = &t->conn->sess->nexus;
 	c->lun = get_be64(bhs + BHS_LUN);
-	c->born_ns = t->conn->last_rx_ns;
+	c->born_ns = SCSI_MEASURED ? t->conn->last_rx_ns : 0;
 	memcpy(t->cdb, bhs + BHS_CDB, 16);
 	if (unlikely(x->cdb_rest)) {
 		t->cdb_long = malloc(16 + x->cdb_rest_len);

@@ -159,7 +159,7 @@ static inline_always void cmd_end(struct scsi_cmd *cmd, enum lat_class class)
 		scsi_cmd_count(cmd);
 	} else if (likely(cmd->born_ns == scsi_batch_.born)) {
 		itl->batched[class]++;
-	} else {
+	} else if (SCSI_MEASURED) {
 		scsi_cmd_count(cmd);
 	}
 	cmd->itl = NULL;

@@ -19,6 +19,13 @@
 
 #define CMD_TIMED (1ull << 63)
 
+/* 0 in VARIANT=unmeasured, which exists to tell what measuring costs (tests/bench/README.md). */
+#ifdef TGT_UNMEASURED
+enum { SCSI_MEASURED = 0 };
+#else
+enum { SCSI_MEASURED = 1 };
+#endif
+
 /* The batch whose answers are just being given back, by thread. */
 struct scsi_batch {
 	uint64_t born;	   /* BATCH_NONE: there is none */

@@ -363,12 +363,15 @@ void tcp_rx_ready(struct tcp_conn *tc)
 {
 	struct loop *loop = tc->conn.loop;
 
-	tc->rx_begin_ns = loop_lap(loop);
-	scsi_rx_begin(tc->rx_begin_ns);
+	if (SCSI_MEASURED) {
+		tc->rx_begin_ns = loop_lap(loop);
+		scsi_rx_begin(tc->rx_begin_ns);
+	}
 	rx_rounds(tc);
 	iscsi_rx_round(&tc->conn);
 	/* Who is alone goes on with sending. */
-	tc->rx_end_ns = loop_more(loop) ? loop_lap_end(loop) : 0;
+	if (SCSI_MEASURED)
+		tc->rx_end_ns = loop_more(loop) ? loop_lap_end(loop) : 0;
 }
 
 uint32_t tcp_pdu_len(const struct tcp_conn *tc, const uint8_t *p)

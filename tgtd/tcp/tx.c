@@ -376,10 +376,12 @@ static inline void batch_over(struct tcp_conn *tc)
 	list_splice_tail(&pdus, &tc->batch->pdus);
 	tcp_tx_batch_put(tc->batch);
 	tc->batch = NULL;
-	scsi_batch_begin(tc->conn.last_rx_ns, tc->rx_begin_ns, tc->rx_end_ns, tc->tx_begin_ns,
-			 loop_lap_end(tc->conn.loop));
+	if (SCSI_MEASURED)
+		scsi_batch_begin(tc->conn.last_rx_ns, tc->rx_begin_ns, tc->rx_end_ns,
+				 tc->tx_begin_ns, loop_lap_end(tc->conn.loop));
 	give_back(&pdus);
-	scsi_batch_end(iscsi_conn_nexus(&tc->conn));
+	if (SCSI_MEASURED)
+		scsi_batch_end(iscsi_conn_nexus(&tc->conn));
 }
 
 static void transmit(struct tcp_conn *tc)
@@ -432,7 +434,8 @@ static void tx_flush(struct loop_deferred *d)
 
 	if (tc->blocked || tc->reported)
 		return;
-	tc->tx_begin_ns = loop_lap(tc->conn.loop);
+	if (SCSI_MEASURED)
+		tc->tx_begin_ns = loop_lap(tc->conn.loop);
 	transmit(tc);
 	if (tc->closing)
 		tc->drained(tc);
