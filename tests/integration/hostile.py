@@ -14,53 +14,15 @@ import os, struct, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 sys.dont_write_bytecode = True
 from iscsi_peer import NONE, Gone, Peer, is_, pdu
+from tenant import (enter, identification, naa_of, pr_in, pr_out, populate, read, ready, run,
+                    token_of, use_token, write)
 
 Peer.address = ('127.0.0.1', int(sys.argv[1]))
 IQN = 'iqn.2026-11.org.tgtd.test:'
 Peer.target = IQN + 'shared'
 A, B = IQN + 'host-a', IQN + 'host-b'
-ISID = b'\x80\x11\x22\x33\x44\x55'
 KEEP = bytes(range(256)) * 16  # 4 KiB of A's, at the beginning of LUN 1
-run, manage = Peer.run, Peer.manage
-
-
-def enter(name, user, target=None):
-    p = Peer(timeout=60)
-    p.name = name
-    status = p.chap(7, user, 'secret-of-' + user, names=p.names(target=target), isid=ISID)
-    assert not status, '%s: %04x' % (name, status)
-    answer = p.login_step(1, 3, ['ImmediateData=Yes', 'InitialR2T=Yes'], isid=ISID)
-    assert answer[None] == (0, True), answer
-    return p
-
-
-def ready(p, *luns):
-    for lun in luns:
-        for _ in range(6):
-            got = run(p, bytes(6), lun=lun)[0]
-            if not got.startswith('06'):
-                break
-        assert got == 'good', (lun, got)
-    return p
-
-
-def read(p, lba, blocks, lun=1):
-    return run(p, struct.pack('>BxIxHx', 0x28, lba, blocks), blocks * 512, lun=lun)
-
-
-def write(p, lba, data, lun=1):
-    return run(p, struct.pack('>BxIxHx', 0x2a, lba, len(data) // 512), out=data, lun=lun)[0]
-
-
-def pr_out(p, action, kind=0, key=0, new=0, lun=1):
-    return run(p, struct.pack('>BBBxxIx', 0x5f, action, kind, 24),
-               out=struct.pack('>QQ8x', key, new), lun=lun)[0]
-
-
-def pr_in(p, action, lun=1):
-    return run(p, struct.pack('>BB5xHx', 0x5e, action, 256), 256, lun=lun)
-
-
+manage = Peer.manage
 GONE = '05/25/00'
 
 
@@ -180,40 +142,12 @@ def tasks(b, theirs):
 
 # ---- copies, tokens ------------------------------------------------------------------------------
 
-def naa_of(p, lun):
-    """The designator of type NAA, from VPD page 83h."""
-    data = run(p, [0x12, 1, 0x83, 1, 0, 0], 256, lun=lun)[1]
-    at = 4
-    while at < len(data):
-        if data[at + 1] & 0x3f == 3:
-            return data[at:at + 4 + data[at + 3]]
-        at += 4 + data[at + 3]
-
-
 def copy(p, source, to, through):
     """EXTENDED COPY of 8 blocks between two units, by their names, sent to LUN @through."""
-    def descriptor(naa):
-        return (b'\xe4\0\0\0' + naa).ljust(28, b'\0') + struct.pack('>BBH', 0, 0, 512)
     segment = struct.pack('>BBHHHxxHQQ', 2, 0, 24, 0, 1, 8, 0, 0)
     head = struct.pack('>BBH4xI4x', 7, 0, 64, len(segment))
-    out = head + descriptor(source) + descriptor(to) + segment
+    out = head + identification(source) + identification(to) + segment
     return run(p, struct.pack('>BB8xIxx', 0x83, 0, len(out)), out=out, lun=through)[0]
-
-
-def populate(p, lun, ident):
-    out = struct.pack('>HHBxxxI2xH', 30, 0, 0, 0, 16) + struct.pack('>QI4x', 0, 8)
-    return run(p, struct.pack('>BB4xIIxx', 0x83, 0x10, ident, len(out)), out=out, lun=lun)[0]
-
-
-def token_of(p, lun, ident):
-    got, data = run(p, struct.pack('>BBIxxxxIxx', 0x84, 7, ident, 1024), 1024, lun=lun)
-    at = 32 + data[13] + 6 if len(data) > 13 else 0
-    return got, data[at:at + 512] if len(data) >= at + 512 else None
-
-
-def use(p, token, lun):
-    out = struct.pack('>HH4xQ', 550, 0, 0) + token + struct.pack('>6xHQI4x', 16, 64, 8)
-    return run(p, struct.pack('>BB4xIIxx', 0x83, 0x11, 9, len(out)), out=out, lun=lun)[0]
 
 
 def copies(a, b, naa):
@@ -229,7 +163,7 @@ def copies(a, b, naa):
     got = populate(b, 2, 8)
     told, token = token_of(b, 2, 8)
     is_('(a token of its own is made)', got == 'good' and token, got, told)
-    got = use(b, token, 2)
+    got = use_token(b, token, 2)
     is_('(... and taken)', got == 'good', got)
     mine = bytearray(token)
     guesses = [os.urandom(512), bytes(mine[:8]) + os.urandom(504),
@@ -238,7 +172,7 @@ def copies(a, b, naa):
         mine[at] ^= 1
         guesses.append(bytes(mine))
         mine[at] ^= 1
-    taken = [use(b, guess, 2) for guess in guesses]
+    taken = [use_token(b, guess, 2) for guess in guesses]
     data = read(b, 64, 8, lun=2)[1]
     is_("no token that B makes up has anything of A's", data != KEEP, taken)
 
@@ -306,6 +240,18 @@ def shared(a, b):
     if got[0].startswith('06'):
         got = pr_in(a, 1, lun=3)
     is_("... A's reservation stays", got[1][8:16] == struct.pack('>Q', 0xa3), got)
+    # With a key of its own it may take the reservation, as SPC-4 5.12.11.4 has it. A is told.
+    while run(b, bytes(6), lun=3)[0].startswith('06'):
+        pass
+    got = pr_out(b, 0, 0, 0, 0xb3, lun=3), pr_out(b, 4, 1, 0xb3, 0xa3, lun=3)
+    is_('with a key of its own B preempts it', got == ('good', 'good'), got)
+    got = [run(a, bytes(6), lun=3)[0] for _ in range(2)]
+    is_('... A is told: REGISTRATIONS PREEMPTED', '06/2a/05' in got, got)
+    while run(a, bytes(6), lun=3)[0].startswith('06'):
+        pass
+    got = write(a, 0, b'A' * 512, lun=3), pr_out(a, 0, 0, 0, 0xa4, lun=3), \
+        pr_out(a, 4, 1, 0xa4, 0xb3, lun=3), write(a, 0, b'A' * 512, lun=3)
+    is_('... and may do the same', got == ('status 18', 'good', 'good', 'good'), got)
 
 
 def own_units(b):

@@ -215,12 +215,14 @@ int journal_commit(const struct journal_rec *recs, unsigned n)
 
 bool journal_has_room(enum journal_room who, size_t bytes)
 {
-	const unsigned part = who == JOURNAL_ROOM_CONFIG ? 4 : 16;
+	static const unsigned left[] = {
+		[JOURNAL_ROOM_BULK] = 2, [JOURNAL_ROOM_CONFIG] = 4, [JOURNAL_ROOM_RESERVATION] = 16
+	};
 	bool has = true;
 
 	pthread_mutex_lock(&journal.lock);
 	if (journal.open && !journal.frozen)
-		has = journal.index.live + bytes <= journal.map.half - journal.map.half / part;
+		has = journal.index.live + bytes <= journal.map.half - journal.map.half / left[who];
 	pthread_mutex_unlock(&journal.lock);
 	return has;
 }

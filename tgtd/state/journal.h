@@ -46,9 +46,10 @@ void journal_freeze(bool on);
 /* All @n records, or none: 0, -ENOSPC there is no room, -ENOMEM, -EINVAL a key or a value is too
  * long. Their keys differ. Records that say what is there already are left out. */
 int journal_commit(const struct journal_rec *recs, unsigned n) must_check;
-/* Who asks for room. What is configured leaves some to reservations, these some to what makes room:
- * whatever is full, it can be taken away again. */
-enum journal_room { JOURNAL_ROOM_CONFIG, JOURNAL_ROOM_RESERVATION };
+/* Who asks for room. Much of one unit is had while half is free, so that it leaves some to what is
+ * configured. That leaves some to reservations, these some to what makes room: whatever is full, it
+ * can be taken away again. */
+enum journal_room { JOURNAL_ROOM_BULK, JOURNAL_ROOM_CONFIG, JOURNAL_ROOM_RESERVATION };
 bool journal_has_room(enum journal_room who, size_t bytes);
 
 /* A copy of the value of @key, with a NUL behind it, the caller's (free()); NULL: none, or no

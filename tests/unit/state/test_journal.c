@@ -192,7 +192,7 @@ START_TEST(full)
 	int fd = new_journal(), err = 0;
 	char key[32], value[512];
 	unsigned n = 0;
-	bool config = true, reservation = true;
+	bool bulk = true, config = true, reservation = true;
 
 	memset(value, 'x', sizeof(value) - 1);
 	value[sizeof(value) - 1] = 0;
@@ -203,8 +203,12 @@ START_TEST(full)
 		};
 
 		snprintf(key, sizeof(key), "%u", n);
-		if (config && !journal_has_room(JOURNAL_ROOM_CONFIG, sizeof(value)))
-			config = false; /* the first who is told */
+		if (bulk && !journal_has_room(JOURNAL_ROOM_BULK, sizeof(value)))
+			bulk = false; /* the first who is told */
+		if (config && !journal_has_room(JOURNAL_ROOM_CONFIG, sizeof(value))) {
+			ck_assert(!bulk);
+			config = false;
+		}
 		if (reservation && !journal_has_room(JOURNAL_ROOM_RESERVATION, sizeof(value))) {
 			ck_assert(!config);
 			reservation = false;

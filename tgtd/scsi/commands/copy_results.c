@@ -4,11 +4,13 @@
  * COPY RESULTS and its descendants (SPC-4 6.18-6.24).
  */
 #include <stdlib.h>
+#include <strings.h>
 #include "tgtd/scsi/commands/xcopy.h"
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-#define RECORDS_MAX 64
+#define RECORDS_MAX 1024	 /* of a unit; */
+#define RECORDS_INITIATOR_MAX 64 /* of them, of one initiator: its own push out its own */
 
 struct copy_record *scsi_copy_find_record_locked(struct scsi_lu *lu, uint64_t nexus,
 						 uint32_t list_id)
@@ -21,11 +23,26 @@ struct copy_record *scsi_copy_find_record_locked(struct scsi_lu *lu, uint64_t ne
 	return NULL;
 }
 
+/* The oldest that have ended, while there are more than @max of that initiator (NULL: of all). */
+static void forget_old_locked(struct scsi_lu *lu, const char *iqn, unsigned max)
+{
+	struct copy_record *r, *tmp;
+	unsigned n = 0;
+
+	list_for_each(r, &lu->copies, link)
+		n += !iqn || !strcasecmp(r->iqn, iqn);
+	list_for_each_safe(r, tmp, &lu->copies, link)
+		if (n > max && !copy_runs(r) && (!iqn || !strcasecmp(r->iqn, iqn))) {
+			list_del(&r->link);
+			free(r);
+			n--;
+		}
+}
+
 struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id)
 {
 	struct scsi_lu *lu = cmd->lu;
-	struct copy_record *r, *old, *tmp;
-	unsigned n = 0;
+	struct copy_record *r;
 
 	pthread_mutex_lock(&lu->lock);
 	r = scsi_copy_find_record_locked(lu, cmd->nexus->id, list_id);
@@ -39,19 +56,14 @@ struct copy_record *scsi_copy_begin(struct scsi_cmd *cmd, uint32_t list_id)
 		if (r) {
 			memset(r, 0, sizeof(*r));
 			r->nexus = cmd->nexus->id;
+			memcpy(r->iqn, cmd->nexus->iqn, sizeof(r->iqn));
 			r->list_id = list_id;
 			r->sa = cmd->cdb[1] & 0x1f;
 			r->status = COPY_RUNNING;
 			list_add_tail(&lu->copies, &r->link);
 		}
-		list_for_each(old, &lu->copies, link)
-			n++;
-		list_for_each_safe(old, tmp, &lu->copies, link)
-			if (n > RECORDS_MAX && !copy_runs(old)) {
-				list_del(&old->link);
-				free(old);
-				n--;
-			}
+		forget_old_locked(lu, cmd->nexus->iqn, RECORDS_INITIATOR_MAX);
+		forget_old_locked(lu, NULL, RECORDS_MAX);
 	}
 	pthread_mutex_unlock(&lu->lock);
 	return r;

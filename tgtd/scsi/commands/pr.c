@@ -18,7 +18,7 @@ int scsi_pr_init(struct scsi_lu *lu)
 	lu->pr = calloc(1, sizeof(*lu->pr));
 	if (!lu->pr)
 		return -ENOMEM;
-	list_init(&lu->pr->regs);
+	pr_lists_init(lu->pr);
 	return pr_file_load(lu); /* scsi_pr_free() is the caller's */
 }
 

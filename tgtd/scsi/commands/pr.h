@@ -23,11 +23,19 @@ enum pr_type {
 	PR_EXCLUSIVE_ACCESS_AR = 8,
 };
 
+/* Of a unit; and of them, those that one initiator has made, for itself or for others. So nobody
+ * leaves the others of a unit without. */
 #define PR_REGISTRATIONS_MAX 4096
+#define PR_INITIATOR_MAX 1024
+#define PR_FEW 64 /* of a unit: there is room for so many whatever other units have (journal.h) */
+#define PR_BUCKETS 32
 
 struct pr_reg {
-	struct list link;
+	struct list link;   /* scsi_pr.regs, newest last */
+	struct list bucket; /* scsi_pr.by_device */
 	uint64_t key;
+	uint64_t maker_hash;
+	char *maker; /* initiator device that made it for this one (SPEC_I_PT, MOVE), or NULL */
 	char initiator[SCSI_PORT_NAME_MAX]; /* port name, or device name when @device */
 	bool device;	/* registered by a TransportID without ISID: any port of the device */
 	bool all_ports; /* ALL_TG_PT */
@@ -36,6 +44,7 @@ struct pr_reg {
 
 struct scsi_pr {
 	struct list regs;
+	struct list by_device[PR_BUCKETS]; /* by the hash of the initiator device's name */
 	unsigned nregs;
 	uint32_t generation;
 	uint8_t type;		/* enum pr_type */
@@ -59,6 +68,7 @@ static inline bool pr_holds(const struct scsi_pr *pr, const struct pr_reg *reg)
 }
 
 /* All of these: lu->lock held. */
+void pr_lists_init(struct scsi_pr *pr);
 bool pr_matches(const struct pr_reg *reg, const char *initiator, uint16_t rtpi);
 /* iSCSI TransportID (SPC-4 7.6.4.6). Parse: bytes used, or 0 when malformed. */
 size_t pr_transport_id_parse(const uint8_t *p, size_t len, char *initiator, bool *device);
@@ -67,9 +77,12 @@ size_t pr_transport_id_put(uint8_t *p, const struct pr_reg *reg);
 struct pr_reg *pr_reg_of(const struct scsi_itl *itl);
 /* By name; NULL: none. */
 struct pr_reg *pr_find(const struct scsi_pr *pr, const char *initiator, uint16_t rtpi);
-/* A new registration; NULL: too many, or no memory. pr_bind_all() connects it
- * with nexuses that are here. */
-struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key);
+/* How many more the initiator device @iqn may make. */
+unsigned pr_room(const struct scsi_pr *pr, const char *iqn);
+/* A new registration, made by the initiator device @maker (NULL: the one that it names); NULL: too
+ * many of the unit, or no memory. pr_bind_all() connects it with nexuses that are here. */
+struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key,
+		      const char *maker);
 void pr_bind_all(struct scsi_lu *lu);
 /* Takes @reg away and frees it. @ua: told to its nexuses (0: nothing). @abort: their
  * commands are to be aborted. */

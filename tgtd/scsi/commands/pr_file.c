@@ -95,7 +95,7 @@ static bool pr_file_parse(struct scsi_lu *lu, char *text)
 				  &all, &at) == 4 &&
 			   at > 0 && line[at]) {
 			reg = strlen(line + at) < SCSI_PORT_NAME_MAX && rtpi <= UINT16_MAX ?
-				pr_add(pr, line + at, (uint16_t)rtpi, key) : NULL;
+				pr_add(pr, line + at, (uint16_t)rtpi, key, NULL) : NULL;
 			if (!reg)
 				return false;
 			reg->device = device;

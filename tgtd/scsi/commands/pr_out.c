@@ -66,8 +66,9 @@ static void unregister_last(struct scsi_lu *lu, unsigned before)
 		pr_remove(lu, list_entry(lu->pr->regs.prev, struct pr_reg, link), 0, false);
 }
 
-/* The TransportIDs of SPEC_I_PT, from byte 24 on. All or none. */
-static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool all_ports)
+/* The TransportIDs of SPEC_I_PT, from byte 24 on: @room of them at most. All or none. */
+static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool all_ports,
+				      unsigned room)
 {
 	const uint8_t *p = cmd->heap + 28;
 	struct scsi_pr *pr = cmd->lu->pr;
@@ -86,7 +87,9 @@ static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool a
 		r = bad_param((uint16_t)(p - cmd->heap));
 		if (n == 0 || pr_find(pr, name, cmd->nexus->rtpi))
 			goto undo;
-		reg = pr_add(pr, name, cmd->nexus->rtpi, key);
+		reg = pr->nregs - before < room ?
+			      pr_add(pr, name, cmd->nexus->rtpi, key, cmd->nexus->iqn) :
+			      NULL;
 		if (!reg) {
 			r = check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
 			goto undo;
@@ -103,8 +106,10 @@ undo:
 /* What registers @n more is recorded, or refused before anything has changed. */
 static bool can_record(const struct scsi_cmd *cmd, size_t n)
 {
-	return journal_has_room(JOURNAL_ROOM_RESERVATION,
-				(cmd->lu->pr->nregs + n + 1) * (SCSI_PORT_NAME_MAX + 64));
+	const size_t all = cmd->lu->pr->nregs + n;
+
+	return journal_has_room(all > PR_FEW ? JOURNAL_ROOM_BULK : JOURNAL_ROOM_RESERVATION,
+				(all + 1) * (SCSI_PORT_NAME_MAX + 64));
 }
 
 static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
@@ -115,7 +120,7 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 	struct pr_reg *reg = pr_reg_of(cmd->itl);
 	uint64_t key = get_be64(p), new_key = get_be64(p + 8);
 	bool spec_i_pt = p[20] & 0x08, all_ports = p[20] & 0x04, aptpl = p[20] & 0x01;
-	unsigned before = pr->nregs;
+	unsigned before = pr->nregs, room;
 	struct outcome r;
 
 	if (!ignore && key != (reg ? reg->key : 0))
@@ -137,15 +142,16 @@ static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
 	} else if (!can_record(cmd, cmd->heap_got / 24)) {
 		return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
 	} else {
+		room = pr_room(pr, cmd->nexus->iqn);
 		if (spec_i_pt) {
-			r = register_others(cmd, new_key, all_ports);
+			r = register_others(cmd, new_key, all_ports, room);
 			if (r.status != SAM_GOOD)
 				return r;
 		}
 		/* Named itself above? */
 		reg = pr_find(pr, cmd->nexus->initiator, cmd->nexus->rtpi);
-		if (!reg)
-			reg = pr_add(pr, cmd->nexus->initiator, cmd->nexus->rtpi, new_key);
+		if (!reg && pr->nregs - before < room)
+			reg = pr_add(pr, cmd->nexus->initiator, cmd->nexus->rtpi, new_key, NULL);
 		if (!reg) {
 			unregister_last(lu, before); /* the others too: all or none */
 			return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
@@ -266,7 +272,9 @@ static struct outcome do_move(struct scsi_cmd *cmd)
 		return bad_param(rtpi == 0 ? 18 : 24);
 	to = pr_find(pr, name, rtpi);
 	if (!to) {
-		to = can_record(cmd, 1) ? pr_add(pr, name, rtpi, new_key) : NULL;
+		to = can_record(cmd, 1) && pr_room(pr, cmd->nexus->iqn) ?
+			     pr_add(pr, name, rtpi, new_key, cmd->nexus->iqn) :
+			     NULL;
 		if (!to)
 			return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
 		to->device = device;

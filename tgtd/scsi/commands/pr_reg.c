@@ -1,20 +1,53 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Registrations of persistent reservations, and the names they are made by (SPC-4 5.12, 7.6.4). */
+#include <ctype.h>
 #include <stdlib.h>
 #include <strings.h>
+#include "events/hash.h"
 #include "tgtd/scsi/commands/pr.h"
 
 /* ---- registrations --------------------------------------------------------------------------- */
 
+void pr_lists_init(struct scsi_pr *pr)
+{
+	list_init(&pr->regs);
+	for (unsigned i = 0; i < PR_BUCKETS; i++)
+		list_init(&pr->by_device[i]);
+}
+
+/* Of the device's name, with which that of each of its ports begins. It has no comma (login). */
+static uint64_t device_hash(const char *name)
+{
+	uint64_t h = FNV1A_INIT;
+
+	for (; *name && *name != ','; name++) {
+		const uint8_t c = (uint8_t)tolower((unsigned char)*name);
+
+		h = fnv1a(h, &c, 1);
+	}
+	return h;
+}
+
+/* One TransportID list names hundreds: they are not each looked for among all that there are. */
+static unsigned pr_bucket_of(const char *name)
+{
+	return (unsigned)(device_hash(name) % PR_BUCKETS);
+}
+
+/* "iqn" against "iqn" or "iqn,i,0x..." */
+static bool of_device(const char *iqn, const char *initiator)
+{
+	const size_t n = strlen(iqn);
+
+	return strncasecmp(iqn, initiator, n) == 0 && (initiator[n] == ',' || initiator[n] == 0);
+}
+
 bool pr_matches(const struct pr_reg *reg, const char *initiator, uint16_t rtpi)
 {
-	size_t n = strlen(reg->initiator);
-
 	if (!reg->all_ports && reg->rtpi != rtpi)
 		return false;
-	if (reg->device) /* "iqn" against "iqn,i,0x..." */
-		return strncasecmp(reg->initiator, initiator, n) == 0 &&
-		       (initiator[n] == ',' || initiator[n] == 0);
+	if (reg->device)
+		return of_device(reg->initiator, initiator);
 	return strcasecmp(reg->initiator, initiator) == 0;
 }
 
@@ -22,7 +55,7 @@ struct pr_reg *pr_find(const struct scsi_pr *pr, const char *initiator, uint16_t
 {
 	struct pr_reg *reg;
 
-	list_for_each(reg, &pr->regs, link)
+	list_for_each(reg, &pr->by_device[pr_bucket_of(initiator)], bucket)
 		if (pr_matches(reg, initiator, rtpi))
 			return reg;
 	return NULL;
@@ -33,16 +66,36 @@ struct pr_reg *pr_reg_of(const struct scsi_itl *itl)
 	return itl->reg;
 }
 
-struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key)
+unsigned pr_room(const struct scsi_pr *pr, const char *iqn)
+{
+	const uint64_t hash = device_hash(iqn);
+	const struct pr_reg *reg;
+	unsigned made = 0;
+
+	list_for_each(reg, &pr->regs, link)
+		made += reg->maker_hash == hash && of_device(iqn, reg->maker ?: reg->initiator);
+	return MIN(PR_REGISTRATIONS_MAX - MIN(pr->nregs, (unsigned)PR_REGISTRATIONS_MAX),
+		   PR_INITIATOR_MAX - MIN(made, (unsigned)PR_INITIATOR_MAX));
+}
+
+struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key,
+		      const char *maker)
 {
 	struct pr_reg *reg = pr->nregs < PR_REGISTRATIONS_MAX ? calloc(1, sizeof(*reg)) : NULL;
 
 	if (!reg)
 		return NULL;
+	reg->maker_hash = device_hash(maker ?: initiator);
+	reg->maker = maker ? strdup(maker) : NULL;
+	if (maker && !reg->maker) {
+		free(reg);
+		return NULL;
+	}
 	memcpy(reg->initiator, initiator, MIN(strlen(initiator), sizeof(reg->initiator) - 1));
 	reg->rtpi = rtpi;
 	reg->key = key;
 	list_add_tail(&pr->regs, &reg->link);
+	list_add_tail(&pr->by_device[pr_bucket_of(initiator)], &reg->bucket);
 	pr->nregs++;
 	return reg;
 }
@@ -83,7 +136,9 @@ void pr_remove(struct scsi_lu *lu, struct pr_reg *reg, uint16_t ua, bool abort)
 	if (pr->holder == reg)
 		pr->holder = NULL;
 	list_del(&reg->link);
+	list_del(&reg->bucket);
 	pr->nregs--;
+	free(reg->maker);
 	free(reg);
 }
 

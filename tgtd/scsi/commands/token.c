@@ -9,12 +9,14 @@
  * stands for, within the target that made it.
  */
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/random.h>
 #include "tgtd/scsi/commands/xcopy.h"
 
 #define TOKEN_LEN 512
 #define RANGES_MAX 256
-#define TOKENS_MAX 1024 /* a logical unit */
+#define TOKENS_MAX 1024		 /* a logical unit; */
+#define TOKENS_INITIATOR_MAX 256 /* of them, one initiator: it leaves some to others */
 #define TIMEOUT_DEFAULT_S 60
 #define TIMEOUT_MAX_S 3600
 #define TOKEN_BYTES_MAX GiB(16)
@@ -32,6 +34,7 @@ struct range {
 struct token {
 	struct list link;
 	uint8_t bytes[TOKEN_LEN];
+	char iqn[SCSI_PORT_NAME_MAX]; /* who made it */
 	uint64_t total;
 	uint64_t idle_ns, used_ns;
 	unsigned nranges;
@@ -61,6 +64,16 @@ static void expire(struct scsi_lu *lu)
 	list_for_each_safe(t, tmp, &lu->tokens->all, link)
 		if (now - t->used_ns > t->idle_ns)
 			token_drop(lu, t);
+}
+
+static bool room_for(const struct scsi_tokens *tokens, const char *iqn)
+{
+	const struct token *t;
+	unsigned own = 0;
+
+	list_for_each(t, &tokens->all, link)
+		own += !strcasecmp(t->iqn, iqn);
+	return tokens->n < TOKENS_MAX && own < TOKENS_INITIATOR_MAX;
 }
 
 void scsi_tokens_written(struct scsi_lu *lu, uint64_t offset, uint64_t len)
@@ -247,6 +260,7 @@ static void populate(struct scsi_cmd *cmd)
 	}
 	t->idle_ns = (idle ? idle : TIMEOUT_DEFAULT_S) * NSEC_PER_SEC;
 	t->used_ns = clock_now_ns();
+	memcpy(t->iqn, cmd->nexus->iqn, sizeof(t->iqn));
 	total = t->total;
 	pthread_mutex_lock(&lu->lock);
 	if (!lu->tokens) {
@@ -256,7 +270,7 @@ static void populate(struct scsi_cmd *cmd)
 	}
 	if (lu->tokens)
 		expire(lu);
-	if (!lu->tokens || lu->tokens->n >= TOKENS_MAX || !make_bytes(cmd, t)) {
+	if (!lu->tokens || !room_for(lu->tokens, t->iqn) || !make_bytes(cmd, t)) {
 		pthread_mutex_unlock(&lu->lock);
 		free(t);
 		cmd->status = SAM_BUSY;

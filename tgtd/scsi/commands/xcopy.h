@@ -6,10 +6,11 @@
 #include "events/longwork.h"
 #include "tgtd/scsi/commands/commands.h"
 
-/* What became of a copy, for RECEIVE COPY STATUS. Kept per LU, oldest dropped. */
+/* What became of a copy, for RECEIVE COPY STATUS. Kept per LU; an initiator's oldest is dropped. */
 struct copy_record {
 	struct list link; /* lu->copies, newest last; lu->lock */
 	uint64_t nexus;	  /* scsi_nexus.id */
+	char iqn[SCSI_PORT_NAME_MAX];
 	uint32_t list_id;
 	uint8_t sa;	  /* service action that began it */
 	uint8_t status;	  /* enum copy_status */

@@ -204,6 +204,43 @@ START_TEST(tokens)
 }
 END_TEST
 
+static const char *result_of(uint32_t id)
+{
+	uint8_t cdb[16] = { 0x84, 0x07, [12] = 4 };
+
+	put_be32(cdb + 2, id);
+	host_in(n, 1, cdb, 16, 1024);
+	return host_result(n);
+}
+
+/* One initiator's tokens leave room for others'; its results push out its own alone. */
+START_TEST(one_initiator_leaves_room)
+{
+	struct host_nexus *one, *hog;
+	uint8_t token[512];
+	uint32_t id;
+
+	open2();
+	one = n;
+	hog = n = host_login_ready(&h, "iqn.hog");
+	for (id = 1; id <= 256; id++)
+		ck_assert_str_eq(populate(token, 0, 8, id), "good");
+	ck_assert_str_eq(populate(token, 0, 8, id), "busy");
+	n = one;
+	ck_assert_str_eq(populate(token, 0, 8, 1), "good");
+	ck_assert_str_eq(use(token, 2, 0, 10, 8), "good");
+	n = hog;
+	for (id = 1000; id < 2100; id++)
+		ck_assert_str_eq(populate(token, 0, 8, id), "busy");
+	ck_assert_str_eq(result_of(2099), "good");
+	ck_assert_str_eq(result_of(2099 - 63), "good");
+	ck_assert_str_eq(result_of(2099 - 64), "05/24/00");
+	n = one;
+	ck_assert_str_eq(result_of(1), "good");
+	host_close(&h);
+}
+END_TEST
+
 /* A store under a LUN whose reads wait while there is no way on; all on one loop. */
 static struct pass *gate;
 static struct blk_req *kept;
@@ -757,6 +794,7 @@ START_TEST(log_pages)
 END_TEST
 
 UNIT_TABLE("copy", 60, { extended_copy }, { copy_keeps_to_the_mask }, { tokens },
+	   { one_initiator_leaves_room },
 	   { tokens_whose_source_goes, 2 }, { token_too_large }, { sanitize },
 	   { sanitize_waits_for_older_writes, 4 }, { sanitize_that_waits, 4 }, { sanitize_rate },
 	   { sanitize_parameters }, { port_groups }, { ports }, { no_port_0 }, { ports_change },

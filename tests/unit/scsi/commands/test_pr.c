@@ -391,6 +391,40 @@ START_TEST(no_room_for_the_issuer)
 }
 END_TEST
 
+/* Of a unit's registrations one initiator makes a quarter, in its own name or in others'. */
+START_TEST(one_initiator_leaves_room)
+{
+	uint8_t p[128] = { 0 }, cdb[10] = { 0x5f, MOVE };
+	size_t len;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_str_eq(register_many(a, 340 * i, 340), "good");
+		ck_assert_str_eq(prout(a, REGISTER, 0, 0x5, 0, 0), "good"); /* itself no more */
+	}
+	ck_assert_str_eq(register_many(a, 340 * 3, 4), "05/55/04");
+	ck_assert_str_eq(register_many(a, 340 * 3, 3), "good"); /* and itself: 1,024 */
+	c = host_login_ready(&h, "iqn.ab");
+	ck_assert_str_eq(register_many(c, 5000, 340), "good");
+	/* nor by moving */
+	ck_assert_str_eq(prout(a, RESERVE, 1, 0x5, 0, 0), "good");
+	put_be64(p, 0x5);
+	put_be64(p + 8, 0x6);
+	p[19] = 1;
+	len = transport_id(p + 24, "iqn.moved");
+	put_be32(p + 20, (uint32_t)len);
+	put_be32(cdb + 5, 24 + (uint32_t)len);
+	host_out(a, 1, cdb, 10, p, 24 + len);
+	ck_assert_str_eq(host_result(a), "05/55/04");
+	/* what has gone leaves its place */
+	ck_assert_str_eq(prout(a, PREEMPT, 1, 0x5, 0x5, 0), "good");
+	ck_assert_str_eq(prout(a, REGISTER, 0, 0x5, 0, 0), "good");
+	ck_assert_str_eq(register_many(a, 0, 340), "good");
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(moving)
 {
 	uint8_t p[128] = { 0 }, cdb[10] = { 0x5f, MOVE };
@@ -630,5 +664,6 @@ START_TEST(survives)
 END_TEST
 
 UNIT_MAIN("pr", 60, registering, access_by_type, all_registrants, preempting, preempt_and_abort,
-	  preempt_and_abort_unsaved, registering_for_others, no_room_for_the_issuer, moving,
+	  preempt_and_abort_unsaved, registering_for_others, no_room_for_the_issuer,
+	  one_initiator_leaves_room, moving,
 	  beside_spc2, left_by_nobody, survives)
