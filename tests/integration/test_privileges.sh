@@ -16,15 +16,18 @@ admin() {
 	out=$("$bin/tgt-admin" -c "$conf" "$@" 2>&1)
 	rc=$?
 }
-# NAME CapEff NoNewPrivs Seccomp Uid of each thread, a line each
+# NAME CapEff NoNewPrivs Seccomp Uid of each thread of the worker, or of that process; a line each
 threads() {
-	for t in /proc/"$worker"/task/*; do
+	for t in /proc/"${1:-$worker}"/task/*; do
 		awk '/^Name:/ {n = $2} /^CapEff:/ {c = $2} /^NoNewPrivs:/ {p = $2}
 			/^Seccomp:/ {s = $2} /^Uid:/ {u = $2 "," $3 "," $4 "," $5}
 			END {print n, c, p, s, u}' "$t/status"
 	done
 }
-show_threads() { threads | sed 's/^/# thread /'; }
+show_threads() {
+	threads "$pid" | sed 's/^/# keeper, thread /'
+	threads | sed 's/^/# worker, thread /'
+}
 every() { ! threads | grep -qvE "$1"; }
 some() { threads | grep -qE "$1"; }
 use_both() {
