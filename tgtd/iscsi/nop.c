@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * NOP-Out and NOP-In (RFC 7143 11.18, 11.19): the initiator's pings, and ours when it has been
- * silent for nop_interval seconds; nop_count pings without any sign of life end the connection.
+ * silent for nop_interval seconds; nop_count such times more without any sign of life end the
+ * connection.
  */
 #include "tgtd/iscsi/core.h"
 
@@ -64,8 +65,10 @@ static void nop_timer(struct timer *t)
 		iscsi_conn_fail(conn, "no answer to keepalive pings");
 		return;
 	}
-	conn->nops_unanswered++;
-	iscsi_ping(conn, 0);
+	/* One at a time: an initiator that hears us, but is not heard, takes each for a sign that
+	 * all is well, and would not find out by pings of its own. */
+	if (!conn->nops_unanswered++)
+		iscsi_ping(conn, 0);
 	loop_timer_arm(conn->loop, t, interval);
 }
 
