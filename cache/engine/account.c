@@ -274,15 +274,25 @@ static uint32_t store_limit(const struct acct_side *t, enum acct_kind kind,
 	return (uint32_t)MIN(limit, MAX(own, (uint64_t)t->floor) + receiving);
 }
 
-enum acct_verdict acct_verdict(const struct acct_book *b, const struct account *a,
-			       enum acct_kind kind, uint32_t n, bool elected)
+/* Who asks: one that has just come, one that waits in its account, one that has done so for
+ * SLOWED_MAX_NS and is not slowed any more, or the elected one. */
+enum acct_asks { ASKS_FIRST, ASKS_AGAIN, ASKS_LATE, ASKS_ELECTED };
+#define SLOWED_MAX_NS (200 * NSEC_PER_MSEC)
+
+/* Its limits, apart from who waits: FITS; LATER: its own doing; STORE_FULL, FULL: it has nothing,
+ * but its store, or the whole, lacks room. */
+enum acct_verdict { ACCT_FITS, ACCT_LATER, ACCT_STORE_FULL, ACCT_FULL };
+
+static enum acct_verdict acct_verdict(const struct acct_book *b, const struct account *a,
+				      enum acct_kind kind, uint32_t n, enum acct_asks who)
 {
 	const struct acct_side *t = &b->side[kind];
 	const struct acct_store_side *s = &a->store->side[kind];
 	const struct acct_hold *h = &a->side[kind];
 	const bool little = h->used <= t->small, stalled = is_stalled(a->store, kind);
-	const uint32_t promised = elected ? 0 : t->promised, heavy = t->heavy + promised,
-		       need = n + (little ? h->used : 0), top = top_of(t, a->store, s);
+	const uint32_t promised = who == ASKS_ELECTED ? 0 : t->promised,
+		       heavy = t->heavy + promised, need = n + (little ? h->used : 0),
+		       top = top_of(t, a->store, s);
 	uint32_t limit;
 
 	if (acct_fits_little(b, a, kind, n))
@@ -306,8 +316,9 @@ enum acct_verdict acct_verdict(const struct acct_book *b, const struct account *
 	if (h->used + n > (uint64_t)ACCT_SESSION_PART * (limit - s->heavy - n))
 		return ACCT_LATER;
 	/* Who holds less than others do is not slowed. */
-	if (kind == ACCT_WRITE && !elected && (uint64_t)h->used * a->store->accounts >= s->heavy &&
-	    !budget_due(a->store->budget, s->heavy, limit))
+	if (kind == ACCT_WRITE && who < ASKS_LATE &&
+	    (uint64_t)h->used * a->store->accounts >= s->heavy &&
+	    !budget_due(a->store->budget, s->heavy, limit, who == ASKS_AGAIN))
 		return ACCT_LATER;
 	return ACCT_FITS;
 }
@@ -322,7 +333,8 @@ bool acct_may_take(const struct acct_book *b, const struct account *a, enum acct
 	/* What has come in between has left it that. */
 	if (elected && n <= t->promised)
 		return true;
-	if (acct_verdict(b, a, kind, n, elected) != ACCT_FITS)
+	if (acct_verdict(b, a, kind, n, elected ? ASKS_ELECTED : ahead ? ASKS_AGAIN : ASKS_FIRST) !=
+	    ACCT_FITS)
 		return false;
 	if (elected || ahead || list_empty(&t->ring))
 		return true;
@@ -340,6 +352,18 @@ bool acct_may_take(const struct acct_book *b, const struct account *a, enum acct
 				       ->side[kind].heavy;
 }
 
+/* @a gets @n blocks, now or when it comes for them: its store's pace goes on by that. */
+static void paces(const struct acct_book *b, const struct account *a, enum acct_kind kind,
+		  uint32_t n)
+{
+	const struct acct_side *t = &b->side[kind];
+	const struct acct_store_side *s = &a->store->side[kind];
+
+	if (kind == ACCT_WRITE && a->side[kind].used > t->small)
+		budget_pace(a->store->budget, s->heavy,
+			    store_limit(t, kind, a->store, top_of(t, a->store, s), t->heavy, n), n);
+}
+
 void acct_take(struct acct_book *b, struct account *a, enum acct_kind kind, uint32_t n,
 	       bool waited)
 {
@@ -347,9 +371,8 @@ void acct_take(struct acct_book *b, struct account *a, enum acct_kind kind, uint
 	struct acct_store_side *s = &a->store->side[kind];
 	struct acct_hold *h = &a->side[kind];
 
-	if (kind == ACCT_WRITE && h->used > t->small)
-		budget_pace(a->store->budget, s->heavy,
-			    store_limit(t, kind, a->store, top_of(t, a->store, s), t->heavy, n), n);
+	if (!waited)
+		paces(b, a, kind, n);
 	acct_charge(b, a, kind, n);
 	if (!waited)
 		return;
@@ -409,21 +432,46 @@ void acct_leave(struct acct_book *b, struct account *a, enum acct_kind kind, str
 	acct_put(b, a);
 }
 
+uint64_t acct_oldest(const struct acct_book *b, enum acct_kind kind)
+{
+	const struct acct_store *store;
+	const struct account *a;
+	uint64_t since = UINT64_MAX;
+	unsigned seen = 0;
+
+	list_for_each(store, &b->side[kind].ring, side[kind].link)
+		list_for_each(a, &store->side[kind].ring, side[kind].link) {
+			struct blk_req *req =
+				list_first(&a->side[kind].waiting, struct blk_req, link);
+
+			since = MIN(since, op_of(req)->since_ns);
+			if (++seen == ACCT_OLDEST)
+				return since;
+		}
+	return since;
+}
+
 /* ---- whose turn it is ------------------------------------------------------------------------ */
 
-static struct blk_req *elected(struct acct_side *t, struct blk_req *req)
+/* The first of @a's is elected. It pays now, before it has been there: else all partitions would
+ * elect one at the same time, and the next ones would wait until all of these are paid for. */
+static struct blk_req *elected(struct acct_book *b, const struct account *a, enum acct_kind kind)
 {
+	struct blk_req *req = list_first(&a->side[kind].waiting, struct blk_req, link);
 	struct cache_op *op = op_of(req);
 
 	op->flags |= OP_F_WOKEN;
-	t->promised = op->need;
+	b->side[kind].promised = op->need;
+	paces(b, a, kind, op->need);
 	return req;
 }
 
 /* The first of @store's that may. @why: none may, and the first in the ring for this reason. */
-static struct blk_req *elect_of_store(struct acct_book *b, struct acct_store *store,
-				      enum acct_kind kind, enum acct_verdict *why)
+static struct account *elect_of_store(struct acct_book *b, struct acct_store *store,
+				      enum acct_kind kind, bool in_turn,
+				      enum acct_verdict *why)
 {
+	const uint64_t late = in_turn ? clock_now_ns() - SLOWED_MAX_NS : 0;
 	struct list *ring = &store->side[kind].ring;
 
 	*why = ACCT_LATER;
@@ -433,12 +481,15 @@ static struct blk_req *elect_of_store(struct acct_book *b, struct acct_store *st
 		struct blk_req *req = list_first(&h->waiting, struct blk_req, link);
 
 		if (op_may_lend(req)) {
-			*why = acct_verdict(b, a, kind, op_of(req)->need, false);
+			*why = acct_verdict(b, a, kind, op_of(req)->need,
+					    op_of(req)->since_ns <= late ? ASKS_LATE :
+					    in_turn			 ? ASKS_AGAIN :
+									   ASKS_FIRST);
 			/* Who has nothing, and finds no room, comes before all who have some. */
 			if (*why == ACCT_FULL || *why == ACCT_STORE_FULL)
 				return NULL;
 			if (*why == ACCT_FITS)
-				return req;
+				return a;
 		}
 		list_del(&h->link);
 		list_add_tail(ring, &h->link);
@@ -447,7 +498,7 @@ static struct blk_req *elect_of_store(struct acct_book *b, struct acct_store *st
 }
 
 /* Behind those who lack room, the first who holds a little and wants no more than that. */
-static struct blk_req *elect_little(struct acct_book *b, enum acct_kind kind)
+static struct account *elect_little(struct acct_book *b, enum acct_kind kind)
 {
 	struct acct_store *store;
 	struct account *a;
@@ -465,16 +516,16 @@ static struct blk_req *elect_little(struct acct_book *b, enum acct_kind kind)
 			if (accounts++ == ELECT_ACCOUNTS)
 				break;
 			if (op_may_lend(req) && acct_fits_little(b, a, kind, op_of(req)->need))
-				return req;
+				return a;
 		}
 	}
 	return NULL;
 }
 
-struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind)
+struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind, bool in_turn)
 {
 	struct acct_side *t = &b->side[kind];
-	struct blk_req *req;
+	struct account *a;
 
 	if (t->promised)
 		return NULL;
@@ -484,9 +535,9 @@ struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind)
 			list_first(&t->ring, struct acct_store, side[kind].link);
 		enum acct_verdict why;
 
-		req = elect_of_store(b, store, kind, &why);
-		if (req)
-			return elected(t, req);
+		a = elect_of_store(b, store, kind, in_turn, &why);
+		if (a)
+			return elected(b, a, kind);
 		if (why == ACCT_FULL) {
 			t->stuck = true;
 			break;
@@ -494,6 +545,6 @@ struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind)
 		list_del(&store->side[kind].link);
 		list_add_tail(&t->ring, &store->side[kind].link);
 	}
-	req = elect_little(b, kind);
-	return req ? elected(t, req) : NULL;
+	a = elect_little(b, kind);
+	return a ? elected(b, a, kind) : NULL;
 }

@@ -248,12 +248,6 @@ static inline bool acct_fits_little(const struct acct_book *b, const struct acco
 	       (!a->side[kind].used && acct_newcomer_fits(b, a, kind, n));
 }
 
-/* Its limits, apart from who waits: FITS; LATER: its own doing; STORE_FULL, FULL: it has nothing,
- * but its store, or the whole, lacks room. */
-enum acct_verdict { ACCT_FITS, ACCT_LATER, ACCT_STORE_FULL, ACCT_FULL };
-enum acct_verdict acct_verdict(const struct acct_book *b, const struct account *a,
-			       enum acct_kind kind, uint32_t n, bool elected);
-
 struct blk_req;
 /* May @a, for a request for @n blocks, take them now? It may when it fits and does not overtake
  * whoever was promised room. @elected: it is the one. @ahead: it has been elected before, and comes
@@ -267,7 +261,13 @@ void acct_take(struct acct_book *b, struct account *a, enum acct_kind kind, uint
 void acct_wait(struct acct_book *b, struct account *a, enum acct_kind kind, struct blk_req *req);
 /* It does so no longer. */
 void acct_leave(struct acct_book *b, struct account *a, enum acct_kind kind, struct blk_req *req);
-/* The next whose turn it is and who can have it, marked as woken; or NULL. */
-struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind);
+/* Since when who waits longest does so (cache_op.since_ns), of the first ACCT_OLDEST accounts;
+ * UINT64_MAX: nobody waits. */
+#define ACCT_OLDEST 64u
+uint64_t acct_oldest(const struct acct_book *b, enum acct_kind kind);
+/* The next whose turn it is and who can have it, marked as woken; or NULL. @in_turn: partitions are
+ * asked one after the other, the one where somebody waits longest first. Else who is slowed does
+ * not get ahead of those in others. */
+struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind, bool in_turn);
 
 #endif

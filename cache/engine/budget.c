@@ -165,10 +165,22 @@ bool budget_quick(const struct budget *b, uint32_t limit)
 	       drains_at_once(b, limit, atomic_load_explicit(&b->rate, memory_order_relaxed));
 }
 
-bool budget_due(const struct budget *b, uint32_t held, uint32_t limit)
+bool budget_due(struct budget *b, uint32_t held, uint32_t limit, bool waits)
 {
-	return held <= limit / 4 * 3 || !budget_drains(b) || budget_quick(b, limit) ||
-	       atomic_load_explicit(&b->next_ns, memory_order_relaxed) <= clock_now_ns();
+	uint64_t now;
+
+	if (held <= limit / 4 * 3 || !budget_drains(b) || budget_quick(b, limit))
+		return true;
+	now = clock_now_ns();
+	if (!waits)
+		return atomic_load_explicit(&b->next_ns, memory_order_relaxed) <= now &&
+		       atomic_load_explicit(&b->behind_ns, memory_order_relaxed) +
+				       BUDGET_BEHIND_NS <=
+			       now;
+	if (atomic_load_explicit(&b->next_ns, memory_order_relaxed) <= now)
+		return true;
+	atomic_store_explicit(&b->behind_ns, now, memory_order_relaxed);
+	return false;
 }
 
 void budget_pace(struct budget *b, uint32_t held, uint32_t limit, uint32_t n)

@@ -30,6 +30,7 @@
 #define BUDGET_LATE_NS (100 * NSEC_PER_MSEC)
 #define BUDGET_STALL_NS NSEC_PER_SEC
 #define BUDGET_TARGET_NS (4 * NSEC_PER_SEC)
+#define BUDGET_BEHIND_NS (5 * NSEC_PER_MSEC) /* who waits is asked at least that often */
 #define BUDGET_ALL 65536u /* the weight of all */
 
 /* Of all stores of a cache. */
@@ -58,6 +59,7 @@ struct budget {
 	_Atomic uint64_t drained;
 	_Atomic bool late, stalled;
 	_Atomic uint64_t next_ns; /* pace: the next one is due then */
+	_Atomic uint64_t behind_ns; /* ... and somebody has waited for that, last seen then */
 	_Atomic uint32_t reads;	  /* that are out */
 	_Atomic uint64_t heard_ns; /* the first of them began, or one ended */
 };
@@ -103,14 +105,16 @@ static inline uint64_t budget_drained(const struct budget *b)
  * the limit that is free. Beyond, blocks are given at twice the store's rate first, and at ever
  * less of it, down to a quarter, towards the limit: at seven eighths as fast as it takes them. So
  * writers wait a little, often, and hardly anyone comes to the limit. May it have them now?
+ * @waits: it has been told before that it may not. As long as there are such, who comes does not
+ * get ahead of them.
  *
  * Nobody is slowed where the last quarter of the limit is drained in less than two writes' time
  * (budget_quick()): a wait at the limit is short then, and what is not dirty yet is what the store
  * would be busy with.
  */
 bool budget_quick(const struct budget *b, uint32_t limit);
-bool budget_due(const struct budget *b, uint32_t held, uint32_t limit);
-/* It has had them. */
+bool budget_due(struct budget *b, uint32_t held, uint32_t limit, bool waits);
+/* It has them, or is promised them. */
 void budget_pace(struct budget *b, uint32_t held, uint32_t limit, uint32_t n);
 
 #endif

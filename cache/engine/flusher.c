@@ -90,13 +90,29 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns
 	return true;
 }
 
+struct wait_part {
+	struct partition *p;
+	uint64_t since_ns;
+};
+
+static int wait_order(const void *a, const void *b)
+{
+	const uint64_t x = ((const struct wait_part *)a)->since_ns,
+		       y = ((const struct wait_part *)b)->since_ns;
+
+	return (x > y) - (x < y);
+}
+
 /* Who waits in this node's partitions and could go on does, at the latest now: a safety net under
- * the wake-ups. True: somebody waits in any node's. */
+ * the wake-ups, and the clock of who is slowed. A store's pace is one for all partitions, so who
+ * has waited longest is asked first. True: somebody waits in any node's. */
 static bool wake_waiting(struct flush_worker *w)
 {
+	struct wait_part part[CACHE_NODE_PARTS_MAX];
 	struct cache_node *n = w->node;
 	struct cache *c = w->cache;
 	uint64_t any = 0;
+	uint32_t np = 0;
 
 	for (uint32_t i = 0; i < (c->nparts + 63) / 64; i++) {
 		uint64_t bits = __atomic_load_n(&c->waiting[i], __ATOMIC_SEQ_CST);
@@ -104,9 +120,14 @@ static bool wake_waiting(struct flush_worker *w)
 		for (; bits; bits &= bits - 1) {
 			struct partition *p = c->part[i * 64 + (uint32_t)__builtin_ctzll(bits)];
 			if (p->node == n)
-				part_wake_again(p);
+				part[np++] =
+					(struct wait_part){ p, __atomic_load_n(&p->reclaim_wait_ns,
+									       __ATOMIC_RELAXED) };
 		}
 	}
+	qsort(part, np, sizeof(part[0]), wait_order);
+	for (uint32_t i = 0; i < np; i++)
+		part_wake_again(part[i].p);
 	return any != 0;
 }
 

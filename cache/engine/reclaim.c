@@ -177,6 +177,16 @@ struct account *part_take_slow(struct partition *p, struct blk_req *req, enum ac
 	return a;
 }
 
+/* Since when who waits longest for what write-back makes room for does so. */
+static uint64_t oldest_waiting(const struct partition *p)
+{
+	const uint64_t since = acct_oldest(&p->book, ACCT_WRITE);
+
+	if (list_empty(&p->waitq))
+		return since;
+	return MIN(since, op_of(list_first(&p->waitq, struct blk_req, link))->since_ns);
+}
+
 /* One more waits in @p (@more 1), or one less (-1): what others read of that without the lock. */
 static void part_count_waiting(struct partition *p, int more, bool reclaim_wait, uint64_t since_ns)
 {
@@ -189,11 +199,12 @@ static void part_count_waiting(struct partition *p, int more, bool reclaim_wait,
 		__atomic_fetch_and(word, ~bit, __ATOMIC_SEQ_CST);
 	if (!reclaim_wait)
 		return;
-	/* Who leaves is about the oldest: the others have come since. */
-	if (more < 0)
-		since_ns = MAX(p->reclaim_wait_ns, since_ns);
-	else if (p->reclaim_wait)
-		since_ns = MIN(p->reclaim_wait_ns, since_ns);
+	if (more > 0)
+		since_ns = p->reclaim_wait ? MIN(p->reclaim_wait_ns, since_ns) : since_ns;
+	else if (since_ns <= p->reclaim_wait_ns)
+		since_ns = oldest_waiting(p); /* it was the oldest */
+	else
+		since_ns = p->reclaim_wait_ns;
 	__atomic_store_n(&p->reclaim_wait_ns, since_ns, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->reclaim_wait, p->reclaim_wait + (uint32_t)more, __ATOMIC_RELAXED);
 }
@@ -270,7 +281,7 @@ void part_wait(struct partition *p, struct blk_req *req, uint32_t need, enum par
 	list_insert_after(pos, &req->link);
 }
 
-struct wake part_wake(struct partition *p)
+static struct wake part_wake_some(struct partition *p, bool in_turn)
 {
 	struct wake w = { .n = 0 };
 	ASSERT(leaf_held(&p->lock));
@@ -278,7 +289,7 @@ struct wake part_wake(struct partition *p)
 		return w;
 	part_limit_loads(p);
 	for (unsigned k = 0; k < ACCT_KINDS; k++)
-		if ((w.req[w.n] = acct_elect(&p->book, (enum acct_kind)k)))
+		if ((w.req[w.n] = acct_elect(&p->book, (enum acct_kind)k, in_turn)))
 			w.n++;
 	if (list_empty(&p->waitq))
 		return w;
@@ -290,6 +301,11 @@ struct wake part_wake(struct partition *p)
 		w.req[w.n++] = req;
 	}
 	return w;
+}
+
+struct wake part_wake(struct partition *p)
+{
+	return part_wake_some(p, false);
 }
 
 void part_wake_unlocked(struct partition *p)
@@ -306,7 +322,7 @@ void part_wake_again(struct partition *p)
 {
 	leaf_lock(&p->lock);
 	p->reclaim_failed = false;
-	struct wake w = part_wake(p);
+	struct wake w = part_wake_some(p, true);
 	leaf_unlock(&p->lock);
 	wake_post(&w);
 }

@@ -244,11 +244,11 @@ START_TEST(writers_are_slowed_early)
 		const uint32_t held = 700 + i * 75;
 
 		clock_fake_advance(NSEC_PER_SEC);
-		ck_assert(budget_due(b, held, 1000));
+		ck_assert(budget_due(b, held, 1000, false));
 		for (unsigned k = 0; k < 100; k++)
 			budget_pace(b, held, 1000, 256);
 		due[i] = MAX(b->next_ns, clock_now_ns()) - clock_now_ns();
-		ck_assert(budget_due(b, held, 1000) == (i == 0));
+		ck_assert(budget_due(b, held, 1000, false) == (i == 0));
 		clock_fake_advance(10 * NSEC_PER_SEC);
 	}
 	/* 100 MiB at twice the rate just beyond three quarters, at its rate at seven eighths. */
@@ -262,7 +262,7 @@ START_TEST(writers_are_slowed_early)
 	for (unsigned i = 0; i < 8; i++)
 		drains_at_by(&stores[0], MiB(100), MiB(1));
 	budget_pace(b, 950, 1000, 100000);
-	ck_assert(budget_due(b, 950, 1000));
+	ck_assert(budget_due(b, 950, 1000, false));
 	fini(1);
 }
 END_TEST
@@ -518,7 +518,7 @@ static void kick(void)
 {
 	struct blk_req *req;
 
-	while ((req = acct_elect(&book, ACCT_WRITE))) {
+	while ((req = acct_elect(&book, ACCT_WRITE, true))) {
 		struct asked *q = container_of(req, struct asked, req);
 		struct one *s = &stores[q->store];
 		struct account *a = acct_find(&book, &s->store, req->stream);
