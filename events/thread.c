@@ -14,6 +14,11 @@ void thread_background(bool on)
 	sched_setscheduler(0, on ? SCHED_IDLE : SCHED_OTHER, &none);
 }
 
+bool thread_in_background(void)
+{
+	return sched_getscheduler(0) == SCHED_IDLE;
+}
+
 void thread_hurry(pthread_t thread)
 {
 	const struct sched_param none = { 0 };

@@ -15,6 +15,8 @@
  * others again; without privileges the kernel may refuse.
  */
 void thread_background(bool on);
+/* Is the calling thread in the background now? */
+bool thread_in_background(void);
 /* Somebody waits for @thread, which has called thread_background(true) and has not ended: it gets
  * its share again, at once. On a machine whose processors are all busy even a single system call
  * may take it seconds otherwise. Without privileges the kernel may refuse. Not from event

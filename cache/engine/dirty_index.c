@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include "cache/memory/pages.h"
 #include "events/bug.h"
 
 #define NONE UINT32_MAX
@@ -24,22 +25,19 @@ int dirty_index_init(struct dirty_index *x, uint32_t words, uint32_t room)
 	if (p == MAP_FAILED)
 		return -ENOMEM;
 	x->word = p;
+	if (dirty_index_prepare(x, words))
+		return -ENOMEM;
 	x->words = words;
-	return dirty_index_prepare(x, words);
+	return 0;
 }
 
 int dirty_index_prepare(struct dirty_index *x, uint32_t words)
 {
-	const size_t len = ALIGN_UP((size_t)words * sizeof(*x->word), (size_t)4096);
+	const size_t from = ALIGN_DOWN((size_t)x->words * sizeof(*x->word), (size_t)4096),
+		     to = ALIGN_UP((size_t)words * sizeof(*x->word), (size_t)4096);
 
 	BUG_ON(words > x->room);
-	if (madvise(x->word, len, MADV_POPULATE_WRITE) == 0)
-		return 0;
-	if (errno != EINVAL)
-		return -errno;
-	for (size_t i = 0; i < len; i += 4096) /* kernels before 5.14 */
-		__atomic_fetch_or((uint8_t *)x->word + i, 0, __ATOMIC_RELAXED);
-	return 0;
+	return mem_populate((uint8_t *)x->word, from, to);
 }
 
 void dirty_index_fini(struct dirty_index *x)

@@ -168,7 +168,7 @@ static int prefault(struct arena_impl *im)
 	int err = 0;
 
 	for (unsigned i = 0; i < im->prepare.n && !err; i++)
-		err = arena_populate(im->range[i].at, 0, im->range[i].done);
+		err = mem_populate(im->range[i].at, 0, im->range[i].done);
 	return err;
 }
 
@@ -504,15 +504,17 @@ void arena_look(struct arena *a)
 	struct mem_where w = { 0 };
 
 	if (p->n > 1) {
-		mem_where_add(&w, p->range[0].at, p->range[0].len, p->os_node);
-		mem_where_add(&w, p->range[1].at, p->range[1].len, p->os_node);
+		mem_where_nodes(&w, p->range[0].at, p->range[0].len, p->os_node);
+		mem_where_nodes(&w, p->range[1].at, p->range[1].len, p->os_node);
 	}
 	for (uint32_t i = 0, end; i < a->npieces; i = end + 1) {
 		for (end = i; end < a->npieces && a->present[end]; end++)
 			;
 		if (end > i)
-			mem_where_add(&w, a->data + i * a->piece, (end - i) * a->piece, p->os_node);
+			mem_where_nodes(&w, a->data + i * a->piece, (end - i) * a->piece,
+					p->os_node);
 	}
+	mem_where_huge(&w, a->map, a->map_len);
 	pthread_mutex_lock(&p->lock);
 	p->where = w;
 	pthread_mutex_unlock(&p->lock);
@@ -559,13 +561,17 @@ static void parts_of(const struct arena *a, uint32_t from, uint32_t n, bool out,
 /* Their memory is the system's again. */
 static void return_memory(struct arena_impl *im, const struct arena_range *r)
 {
-	if (!r->len)
-		return;
-	arena_prepare_unlock(&im->prepare, r->at, r->len);
-	if (fallocate(im->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		      r->at - (uint8_t *)im->pub.map, (off_t)r->len))
-		log_ratelimited(LOG_LVL_WARN, "%s: %zu KiB of memory cannot be given back: %s",
-				im->name, r->len >> 10, strerror(errno));
+	for (size_t done = 0, n; done < r->len; done += n) {
+		uint8_t *at = r->at + done;
+
+		n = mem_step(at, r->len - done);
+		arena_prepare_unlock(&im->prepare, at, n);
+		if (fallocate(im->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			      at - (uint8_t *)im->pub.map, (off_t)n))
+			log_ratelimited(LOG_LVL_WARN,
+					"%s: %zu KiB of memory cannot be given back: %s", im->name,
+					n >> 10, strerror(errno));
+	}
 }
 
 void arena_give_back(struct arena_impl *im, uint32_t from, uint32_t n)

@@ -93,7 +93,7 @@ struct arena *arena_attach(const struct arena_conf *conf, int fd, const struct a
 	if (!err)
 		err = find_present(im, h, there, nthere);
 	if (!err)
-		err = arena_populate((uint8_t *)im->range[0].at, 0, im->range[0].len);
+		err = mem_populate((uint8_t *)im->range[0].at, 0, im->range[0].len);
 	if (!err) {
 		give_back_others(im, there, nthere);
 		err = arena_publish(im);

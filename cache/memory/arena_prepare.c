@@ -28,16 +28,32 @@
 #define COLLAPSE_DEAR 4 /* of those that cost more, or fail, in a row: plain pages first */
 #define JOIN_PAUSE 1	/* times what it cost: half of a processor, if nobody else wants it */
 
-int arena_populate(uint8_t *map, size_t from, size_t to)
+static bool stopped(const struct arena_prepare *p)
 {
-	/* Unlike touching, this fails with an error where memory has run out. */
-	if (from >= to || madvise(map + from, to - from, MADV_POPULATE_WRITE) == 0)
-		return 0;
-	if (errno != EINVAL)
-		return -errno;
-	for (size_t i = from; i < to; i += 4096) /* kernels before 5.14 */
-		__atomic_fetch_or(map + i, 0, __ATOMIC_RELAXED);
-	return 0;
+	return atomic_load(&p->stop);
+}
+
+/*
+ * The thread that prepares leaves the processors to others, but not while the kernel holds for it
+ * what others may wait for: mappings, and pages that are being joined. Where all processors are
+ * busy it would be kept from giving that back, for seconds. So each such call has its share.
+ */
+static bool memory_call_begins(void)
+{
+	const bool background = thread_in_background();
+
+	if (background)
+		thread_background(false);
+	return background;
+}
+
+static void memory_call_ends(const struct arena_prepare *p, bool background)
+{
+	if (!background || stopped(p))
+		return;
+	thread_background(true);
+	if (stopped(p)) /* just now: whoever waits has made it hurry, and does so once */
+		thread_background(false);
 }
 
 /* Each call has all processors hand in what they have put aside (lru_add_drain_all()). It waits for
@@ -46,7 +62,7 @@ int arena_populate(uint8_t *map, size_t from, size_t to)
 static bool join_pages(uint8_t *at, size_t len)
 {
 	for (size_t i = 0; i < len; i += HUGE_PAGE)
-		if (arena_populate(at + i, 0, 4096))
+		if (mem_populate(at + i, 0, 4096))
 			return false;
 	return madvise(at, len, MADV_COLLAPSE) == 0;
 }
@@ -64,19 +80,26 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
 }
 
-static bool stopped(struct arena_prepare *p)
-{
-	return atomic_load_explicit(&p->stop, memory_order_relaxed);
-}
-
 /* Joins @len bytes, whole huge pages. *cost: what each took of the processor. */
-static bool collapse(uint8_t *at, size_t len, uint64_t *cost)
+static bool collapse(const struct arena_prepare *p, uint8_t *at, size_t len, uint64_t *cost)
 {
+	const bool background = memory_call_begins();
 	uint64_t start = cpu_ns();
 	bool ok = join_pages(at, len);
 
 	*cost = (cpu_ns() - start) / (len / HUGE_PAGE);
+	memory_call_ends(p, background);
 	return ok;
+}
+
+/* Memory for [@at, @end), plain pages. 0 or -errno. */
+static int populate_plain(const struct arena_prepare *p, uint8_t *at, const uint8_t *end)
+{
+	const bool background = memory_call_begins();
+	const int err = mem_populate(at, 0, (size_t)(end - at));
+
+	memory_call_ends(p, background);
+	return err;
 }
 
 /* How much of [at, end) is to be done in one step: up to the next huge page's boundary, or @most of
@@ -103,14 +126,14 @@ static int populate_range(struct arena_prepare *p, const struct arena_range *r, 
 		len = step_of(at, end, dear ? HUGE_PAGE : COLLAPSE_STEP);
 		longwork_add(&p->work, len);
 		if (dear < COLLAPSE_DEAR && len >= HUGE_PAGE) {
-			bool ok = collapse(at, len, &cost);
+			bool ok = collapse(p, at, len, &cost);
 
 			dear = ok && cost < COLLAPSE_CHEAP_NS ? 0 : dear + 1;
 			if (ok)
 				continue;
 		}
 		if (at + len > done)
-			err = arena_populate(MAX(at, done), 0, (size_t)(at + len - MAX(at, done)));
+			err = populate_plain(p, MAX(at, done), at + len);
 	}
 	return err;
 }
@@ -133,19 +156,20 @@ int arena_populate_some(struct arena_prepare *p, uint8_t *map, size_t from, size
 
 /* ---- kept from being swapped out ------------------------------------------------------------- */
 
-#define LOCK_STEP MiB(32) /* the kernel holds the process's mappings as long as that takes */
-
 void arena_prepare_lock(struct arena_prepare *p, const void *at, size_t len)
 {
 	const uint8_t *from = at;
 	size_t done = 0;
+	bool background;
 	int err = 0;
 
 	if (!p->locks)
 		return;
 	for (size_t n; done < len && !err; done += err ? 0 : n) {
-		n = MIN(len - done, (size_t)LOCK_STEP);
+		n = mem_step(from + done, len - done);
+		background = memory_call_begins();
 		err = mlock(from + done, n) ? -errno : 0;
+		memory_call_ends(p, background);
 	}
 	pthread_mutex_lock(&p->lock);
 	p->locked += done;
@@ -180,7 +204,7 @@ static size_t join_range(struct arena_prepare *p, const struct arena_range *r)
 	uint64_t cost;
 
 	for (; p->huge && at + HUGE_PAGE <= end && !stopped(p); at += HUGE_PAGE) {
-		if (collapse(at, HUGE_PAGE, &cost)) {
+		if (collapse(p, at, HUGE_PAGE, &cost)) {
 			joined += HUGE_PAGE;
 			failed = 0;
 		} else if (++failed == COLLAPSE_TRIES) {
@@ -208,10 +232,22 @@ static size_t join_all(struct arena_prepare *p)
 void arena_prepare_look(struct arena_prepare *p)
 {
 	struct mem_where w = { 0 };
+	bool background;
 	char text[160];
 
-	for (unsigned i = 0; i < p->n; i++)
-		mem_where_add(&w, p->range[i].at, p->range[i].len, p->os_node);
+	for (unsigned i = 0; i < p->n; i++) {
+		const struct arena_range *r = &p->range[i];
+
+		for (size_t done = 0, n; done < r->len; done += n) {
+			n = mem_step(r->at + done, r->len - done);
+			background = memory_call_begins();
+			mem_where_nodes(&w, r->at + done, n, p->os_node);
+			memory_call_ends(p, background);
+		}
+		background = memory_call_begins();
+		mem_where_huge(&w, r->at, r->len);
+		memory_call_ends(p, background);
+	}
 	pthread_mutex_lock(&p->lock);
 	p->where = w;
 	pthread_mutex_unlock(&p->lock);

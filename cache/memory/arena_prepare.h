@@ -2,17 +2,17 @@
 /*
  * Giving an arena its memory: the first part before anybody uses it, the rest behind the back of a
  * daemon that serves already, in huge pages where the kernel has any. Then it looks whether all of
- * it is where it was bound to. Only arena.c and node_heap.c include this.
+ * it is where it was bound to. Only arena*.c include this.
  */
 #ifndef CACHE_MEMORY_ARENA_PREPARE_H
 #define CACHE_MEMORY_ARENA_PREPARE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "cache/memory/pages.h"
 #include "cache/memory/where.h"
 #include "events/longwork.h"
 
-#define HUGE_PAGE MiB(2)
 #define COLLAPSE_TRIES 16 /* failures in a row after which there are no huge pages to be had */
 
 /* A part of the mapping, whole pages. */
@@ -40,10 +40,7 @@ struct arena_prepare {
 	int lock_err;		/* why not more, or 0 */
 };
 
-/* Touches bytes [@from, @to) of the mapping, on the node they are bound to. 0 or -errno: memory has
- * run out. Any thread; blocks. */
-int arena_populate(uint8_t *map, size_t from, size_t to);
-/* The same for bytes [@from, @to) at @map, huge where that costs little. One thread at a time. */
+/* mem_populate(), in huge pages where that costs little. One thread at a time. */
 int arena_populate_some(struct arena_prepare *p, uint8_t *map, size_t from, size_t to);
 /* Keeps them from being swapped out, if ->locks. What cannot be locked is said once. */
 void arena_prepare_lock(struct arena_prepare *p, const void *at, size_t len);

@@ -2,8 +2,8 @@
 /* See node_heap.h. */
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "cache/memory/arena_prepare.h"
 #include "cache/memory/node_heap.h"
+#include "cache/memory/pages.h"
 #include "events/bug.h"
 #include "events/list.h"
 #include "events/log.h"
@@ -53,7 +53,7 @@ static struct heap_map *map_new(struct node_heap *h, size_t bytes)
 		if (err)
 			log_warn("cannot bind memory to node %d: %s", h->node, strerror(-err));
 	}
-	err = arena_populate(p, 0, len);
+	err = mem_populate(p, 0, len);
 	if (err) {
 		munmap(p, len);
 		errno = -err;
@@ -111,7 +111,7 @@ void node_heap_empty(struct node_heap *h)
 
 	/* The first page has the list. */
 	list_for_each(m, &h->maps, link)
-		madvise((uint8_t *)m + 4096, m->len - 4096, MADV_DONTNEED);
+		mem_empty((uint8_t *)m + 4096, m->len - 4096);
 }
 
 void *node_heap_reserve(struct node_heap *h, size_t bytes)
@@ -152,7 +152,7 @@ int node_heap_populate(struct node_heap *h, void *p, size_t from, size_t to)
 		if (to - from >= MiB(1)) /* a wish */
 			madvise(r->at + ALIGN_DOWN(from, (size_t)4096),
 				ALIGN_DOWN(to - from, (size_t)4096), MADV_HUGEPAGE);
-		err = arena_populate(r->at, ALIGN_DOWN(from, (size_t)4096),
+		err = mem_populate(r->at, ALIGN_DOWN(from, (size_t)4096),
 				     ALIGN_UP(to, (size_t)4096));
 		if (!err)
 			r->used = MAX(r->used, to);
@@ -167,7 +167,7 @@ void node_heap_drop(struct node_heap *h, void *p, size_t from, size_t to)
 	uint8_t *end = (uint8_t *)p + ALIGN_DOWN(to, (size_t)4096);
 
 	if (start < end)
-		madvise(start, (size_t)(end - start), MADV_DONTNEED);
+		mem_empty(start, (size_t)(end - start));
 }
 
 void *node_heap_take(struct node_heap *h, size_t bytes)

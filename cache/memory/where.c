@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See where.h. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <numaif.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include "cache/memory/where.h"
 
@@ -42,9 +44,47 @@ static void ask_nodes(struct mem_where *w, const uint8_t *at, size_t n, size_t p
 	}
 }
 
-/* Bytes of [from, to) in huge pages, as far as the kernel's table of mappings goes. A mapping that
- * lies there in part counts in that part. */
-static uint64_t huge_bytes(uintptr_t from, uintptr_t to)
+/* Since Linux 6.7 (Documentation/admin-guide/mm/pagemap.rst); older headers lack it. */
+struct scan_region {
+	uint64_t start, end, categories;
+};
+struct scan {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t inverted, mask, any_of, wanted;
+};
+#define SCAN _IOWR('f', 16, struct scan)
+#define SCAN_HUGE (1ull << 6)
+#define SCAN_STEP MiB(64) /* as for ASK_AT_ONCE */
+
+/* Bytes of [from, to) in huge pages; false: the kernel cannot say. */
+static bool scan_huge(uintptr_t from, uintptr_t to, uint64_t *bytes)
+{
+	struct scan_region found[32];
+	struct scan s = { .size = sizeof(s),
+			  .vec = (uintptr_t)found,
+			  .vec_len = ARRAY_SIZE(found),
+			  .mask = SCAN_HUGE,
+			  .wanted = SCAN_HUGE };
+	const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	int n = fd < 0 ? -1 : 0;
+
+	for (*bytes = 0; from < to && n >= 0; from = s.walk_end) {
+		s.start = from;
+		s.end = MIN(to, from + SCAN_STEP);
+		n = ioctl(fd, SCAN, &s);
+		if (n >= 0 && s.walk_end <= from)
+			n = -1;
+		for (int i = 0; i < n; i++)
+			*bytes += found[i].end - found[i].start;
+	}
+	if (fd >= 0)
+		close(fd);
+	return n >= 0;
+}
+
+/* The same as far as the kernel's table of mappings goes. A mapping that lies there in part counts
+ * in that part. */
+static uint64_t smaps_huge(uintptr_t from, uintptr_t to)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");
 	uint64_t sum = 0, size = 0, kib;
@@ -70,7 +110,7 @@ static uint64_t huge_bytes(uintptr_t from, uintptr_t to)
 	return sum;
 }
 
-void mem_where_add(struct mem_where *w, const void *addr, size_t len, int os_node)
+void mem_where_nodes(struct mem_where *w, const void *addr, size_t len, int os_node)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	const uint8_t *at = addr;
@@ -79,8 +119,23 @@ void mem_where_add(struct mem_where *w, const void *addr, size_t len, int os_nod
 	w->bytes += len;
 	for (size_t i = 0; i < n; i += ASK_AT_ONCE)
 		ask_nodes(w, at + i * page, MIN(n - i, (size_t)ASK_AT_ONCE), page, os_node);
+}
+
+void mem_where_huge(struct mem_where *w, const void *addr, size_t len)
+{
+	const uintptr_t at = (uintptr_t)addr;
+	uint64_t bytes;
+
+	if (!scan_huge(at, at + len, &bytes))
+		bytes = smaps_huge(at, at + len);
+	w->huge += bytes;
+}
+
+void mem_where_add(struct mem_where *w, const void *addr, size_t len, int os_node)
+{
+	mem_where_nodes(w, addr, len, os_node);
 	if (len >= MiB(2))
-		w->huge += huge_bytes((uintptr_t)at, (uintptr_t)at + len);
+		mem_where_huge(w, addr, len);
 }
 
 void mem_where_join(struct mem_where *to, const struct mem_where *from)

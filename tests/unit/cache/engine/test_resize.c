@@ -3,9 +3,14 @@
  * Another size of the cache while it is used (W10): against a model, by seeds; what is refused;
  * what a store that takes nothing keeps; and where the memory is afterwards.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "cache/engine/stat.h"
+#include "cache/memory/pages.h"
 #include "tests/support/cachetest.h"
 #include "tests/support/unit.h"
 
@@ -253,6 +258,67 @@ START_TEST(the_system_has_it_back)
 }
 END_TEST
 
+/* The C library's, for all of this program: how much one call is for at most. */
+static size_t longest_step, longest_join;
+static unsigned memory_calls;
+
+static void memory_call(size_t len)
+{
+	memory_calls++;
+	longest_step = MAX(longest_step, len);
+}
+
+int madvise(void *at, size_t len, int advice)
+{
+	if (advice == MADV_POPULATE_WRITE || advice == MADV_DONTNEED)
+		memory_call(len);
+	if (advice == 25) /* MADV_COLLAPSE: lets others have the mappings between huge pages */
+		longest_join = MAX(longest_join, len);
+	return (int)syscall(SYS_madvise, at, len, advice);
+}
+
+int mlock(const void *at, size_t len)
+{
+	memory_call(len);
+	return (int)syscall(SYS_mlock, at, len);
+}
+
+int munlock(const void *at, size_t len)
+{
+	memory_call(len);
+	return (int)syscall(SYS_munlock, at, len);
+}
+
+int fallocate(int fd, int mode, off_t from, off_t len)
+{
+	memory_call((size_t)len);
+	return (int)syscall(SYS_fallocate, fd, mode, from, len);
+}
+
+/* Who gives and takes memory keeps all others from mapping any meanwhile. However much the cache
+ * grows or shrinks, no call is for more than MEM_STEP. */
+START_TEST(memory_comes_and_goes_in_steps)
+{
+	static const struct ct_shape shape = { "size=32m,partitions=1", 1, MiB(64), 0,
+					       false, 100, 0 };
+
+	ct_open(&t, &shape, &cache, &disk);
+	cache_resize_step(cache);
+	longest_step = longest_join = memory_calls = 0;
+	resize("320m");
+	finish();
+	resize("32m");
+	finish();
+	ck_assert_uint_eq(info_now().size, MiB(32));
+	printf("# %u calls, the largest for %zu KiB; huge pages: %zu KiB\n", memory_calls,
+	       longest_step >> 10, longest_join >> 10);
+	ck_assert_uint_gt(memory_calls, 2 * (288 / 8));
+	ck_assert_uint_le(longest_step, MEM_STEP);
+	ck_assert_uint_le(longest_join, MiB(16));
+	ct_close(&t, cache);
+}
+END_TEST
+
 /* Dirty data of a store that does not take it stays, wherever it lay. What does not fit keeps the
  * cache from becoming smaller, which is said; and another size ends that. */
 START_TEST(a_store_that_hangs)
@@ -370,5 +436,6 @@ END_TEST
 
 UNIT_TABLE("resize", 300, { any_size_at_any_time, ARRAY_SIZE(shapes) },
 	   { what_cannot_be_is_refused }, { limits_follow }, { the_system_has_it_back },
+	   { memory_comes_and_goes_in_steps },
 	   { a_store_that_hangs }, { what_a_wire_has_stays },
 	   { a_node_that_could_not_follow })

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Arenas: layout, limits, files, sparseness, punching, watchers, ids. */
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stddef.h>
@@ -11,6 +13,7 @@
 #include <unistd.h>
 #include "cache/memory/arena.h"
 #include "cache/memory/layout.h"
+#include "events/thread.h"
 #include "tests/support/blktest.h"
 #include "tests/support/unit.h"
 
@@ -161,12 +164,63 @@ END_TEST
 /* Where its pages are is known when it is ready: at once, when it is small. */
 /* The C library's, for all of this program: counts. */
 static unsigned collapses;
+static _Atomic unsigned in_background, calls;
+
+static void count_call(void)
+{
+	calls++;
+	in_background += sched_getscheduler(0) == SCHED_IDLE;
+}
 
 int madvise(void *at, size_t len, int advice)
 {
 	collapses += advice == 25; /* MADV_COLLAPSE */
+	count_call();
 	return (int)syscall(SYS_madvise, at, len, advice);
 }
+
+int mlock(const void *at, size_t len)
+{
+	count_call();
+	return (int)syscall(SYS_mlock, at, len);
+}
+
+static void *may_return(void *may)
+{
+	thread_background(true);
+	thread_background(false);
+	*(bool *)may = !thread_in_background();
+	return NULL;
+}
+
+/* While the kernel works on the memory of an arena it holds what whoever touches that waits for. A
+ * thread that gets what others leave of the processors would hold it for as long as they leave
+ * nothing: so it is none during such a call. */
+START_TEST(memory_is_prepared_with_a_share_of_the_processors)
+{
+	struct arena_conf c = conf(4096, 40960);
+	pthread_t thread;
+	struct arena *a;
+	bool may = false;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, may_return, &may), 0);
+	pthread_join(thread, NULL);
+	if (!may) {
+		printf("# SKIP a thread may not come back from SCHED_IDLE here\n");
+		return;
+	}
+	c.prefault = true;
+	c.lock = true;
+	calls = in_background = 0;
+	a = arena_create(&c);
+	ck_assert_ptr_nonnull(a);
+	arena_settle(a);
+	printf("# %u calls, %u of them in the background\n", calls, in_background);
+	ck_assert_uint_gt(calls, 4);
+	ck_assert_uint_eq(in_background, 0);
+	arena_destroy(a);
+}
+END_TEST
 
 /* Each call for huge pages keeps all other threads from mapping anything, up to 100 ms where all
  * processors are busy: 32 MiB take a few calls, not sixteen. */
@@ -433,5 +487,6 @@ START_TEST(watchers)
 END_TEST
 
 UNIT_MAIN("arena", 15, layout, superblock, where_its_pages_are, extra_bytes,
-	  few_calls_for_huge_pages, prepared_behind, ids_are_reused, sparse_and_punched,
-	  joining_stops_when_told, named_file, too_large, watchers, it_grows_and_shrinks)
+	  few_calls_for_huge_pages, memory_is_prepared_with_a_share_of_the_processors,
+	  prepared_behind, ids_are_reused, sparse_and_punched, joining_stops_when_told,
+	  named_file, too_large, watchers, it_grows_and_shrinks)
