@@ -5,6 +5,7 @@
 # new tools/NAME.c is a new tool; nothing is listed here twice.
 #
 #   VARIANT=release|debug|asan|tsan|cov   what is built; each has its own tree below build/
+#   VARIANT=checked                   release with what debug builds assert and measure
 #   VARIANT=lto                       release, optimized over all files at once (gcc): some per cent
 #                                     faster, and slow to link; for packages and benches
 #   VARIANT=unmeasured                release without latency's figures: what they cost (tests/bench)
@@ -32,6 +33,8 @@ WARN     := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing
 OPT      := -O2 -g
 ifeq ($(VARIANT),debug)
   OPT    := -O0 -g3 -DTGT_DEBUG=1
+else ifeq ($(VARIANT),checked)
+  OPT    := -O2 -g -DTGT_DEBUG=1
 else ifeq ($(VARIANT),lto)
   ifneq ($(findstring clang,$(CC)),)
     $(error VARIANT=lto is for gcc)
@@ -122,7 +125,7 @@ all: $(LIB) $(DAEMON) $(TOOLS) $(SCRIPTS)
 # Every target whose line has a phrase behind two number signs.
 help: ## this list
 	@sed -nE 's/^([a-z][a-z-]*):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | sort | expand -t 20
-	@echo; echo 'VARIANT=release|lto|debug|asan|tsan chooses the build, CC the compiler, V=1 shows commands.'
+	@echo; echo 'VARIANT=release|lto|debug|checked|asan|tsan chooses the build, CC the compiler, V=1 shows commands.'
 
 # ---- compiling -----------------------------------------------------------------------------------
 $(O)/obj/%.o: %.c

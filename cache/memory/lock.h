@@ -34,6 +34,8 @@
  * blocks that its own request covers, and no walk goes on beyond that: it gives the lock back,
  * remembers its place, and takes the lock anew. leaf_visit() counts; a build with TGT_DEBUG stops
  * who goes beyond, and who needs more than LEAF_HOLD_NS of its processor from the first visit on.
+ * It also measures how long each hold takes of its holder's processor time, when it is told to
+ * (leaf_holds_begin()).
  */
 #ifndef CACHE_MEMORY_LOCK_H
 #define CACHE_MEMORY_LOCK_H
@@ -41,7 +43,8 @@
 #include "events/bug.h"
 
 #define LEAF_VISITS 64u
-#define LEAF_HOLD_NS 20000000ull /* sanitizers are slow; measured is well below 50 us */
+#define LEAF_HOLD_NS 20000000ull /* sanitizers are slow */
+#define LEAF_LONG_NS 50000ull	 /* what a hold should stay below */
 
 struct leaf_lock {
 	uint32_t word;	  /* 0 free, 1 held */
@@ -51,6 +54,7 @@ struct leaf_lock {
 #ifdef TGT_DEBUG
 	uint32_t visits;    /* of this hold; its holder's */
 	uint64_t visiting_ns; /* of the holder's processor time when it began to; 0: not yet */
+	uint64_t taken_ns;    /* ... when it took the lock; 0: not measured */
 #endif
 };
 
@@ -61,10 +65,22 @@ void leaf_unlock_wake(struct leaf_lock *l);
 /* The most that any hold of any lock has visited in this process. Any thread. */
 uint32_t leaf_visits_most(void);
 void leaf_visit_debug(struct leaf_lock *l, uint32_t n);
-void leaf_take_debug(void);
+void leaf_take_debug(struct leaf_lock *l);
 void leaf_hold_debug(struct leaf_lock *l);
 /* The calling thread holds no lock: it may allocate what may have to be mapped. */
 bool leaf_none_held(void);
+
+/* How long locks were held, of the holders' processor time: what interrupts took of that is in it,
+ * what a holder waited for a processor is not. */
+struct leaf_holds {
+	uint64_t n, over;  /* holds; those of more than LEAF_LONG_NS */
+	uint64_t most_ns;
+	void *most_at;	   /* who gave the lock back after the longest */
+};
+/* Measures from now on, and forgets what was. Any thread; one at a time. */
+void leaf_holds_begin(void);
+/* What was measured. Any thread. */
+void leaf_holds_get(struct leaf_holds *h);
 #endif
 
 /* Checked where memory is allocated: see leaf_none_held(). */
@@ -91,6 +107,7 @@ static inline void leaf_lock_init(struct leaf_lock *l)
 #ifdef TGT_DEBUG
 	l->visits = 0;
 	l->visiting_ns = 0;
+	l->taken_ns = 0;
 #endif
 }
 
@@ -113,7 +130,7 @@ static inline bool leaf_trylock(struct leaf_lock *l)
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 #endif
 #ifdef TGT_DEBUG
-	leaf_take_debug();
+	leaf_take_debug(l);
 #endif
 	return true;
 }

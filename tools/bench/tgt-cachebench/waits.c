@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See waits.h. */
+#include <execinfo.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "cache/engine/stat.h"
+#include "cache/memory/lock.h"
 #include "events/clock.h"
 #include "tools/bench/tgt-cachebench/cold.h"
 #include "tools/bench/tgt-cachebench/waits.h"
@@ -323,6 +325,30 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static void locks_begin(void)
+{
+#ifdef TGT_DEBUG
+	leaf_holds_begin();
+#endif
+}
+
+/* How long partitions' locks were held, in a build that measures it. */
+static void locks_end(void)
+{
+#ifdef TGT_DEBUG
+	struct leaf_holds h;
+	char **at;
+
+	leaf_holds_get(&h);
+	at = backtrace_symbols(&h.most_at, 1);
+	printf("  locks: %llu holds, %llu of more than %u us of their holder's processor time, "
+	       "longest %.1f us (%s); visits in one hold: %u\n",
+	       (unsigned long long)h.n, (unsigned long long)h.over, (unsigned)(LEAF_LONG_NS / 1000),
+	       (double)h.most_ns / 1e3, at ? at[0] : "?", leaf_visits_most());
+	free(at);
+#endif
+}
+
 static void waits_measure(struct loop *loop, const char *what, unsigned to, unsigned seconds)
 {
 	const uint64_t written = slow.written, start = clock_now_ns();
@@ -332,6 +358,7 @@ static void waits_measure(struct loop *loop, const char *what, unsigned to, unsi
 	phase(loop, 1, WRITERS, 4);
 	filling = false;
 	ntook = 0;
+	locks_begin();
 	hits_begin(seconds);
 	phase(loop, 0, to, seconds);
 	double sum = 0;
@@ -346,6 +373,7 @@ static void waits_measure(struct loop *loop, const char *what, unsigned to, unsi
 	       ntook ? (double)took_ns[ntook - 1] / 1e6 : 0,
 	       (double)(slow.written - written) * 1e3 / (double)(clock_now_ns() - start));
 	hits_end();
+	locks_end();
 }
 
 int waits_run(struct cache *cache, uint64_t mbps, unsigned seconds)
