@@ -113,6 +113,12 @@ is "another size ..." test "$rc" = 0
 adm --mode cache --op update --params size=200m
 is "... takes the place of one that is under way" has_size 200
 touch "$dir/stop"
+if [ -n "${TGT_RESIZE_LONG:-}" ]; then # what the daemon's own clock says of the slowest
+	adm --mode system --op latency
+	printf '%s\n' "$out" | sed 's/^/# /'
+	adm --mode logicalunit --op slow --tid 1 --lun 1
+	printf '%s\n' "$out" | sed 's/^/# /'
+fi
 bad=0
 for l in $loads; do wait "$l" || bad=1; done
 cat "$dir"/load.?

@@ -4,6 +4,8 @@
 # fast as they may. Whoever writes to the three that are well does not wait for the others.
 # TGT_SICK_SECONDS: for how long; TGT_SICK_WAIT_MS: no write may wait longer. TGT_SICK_RATIO: the
 # same is done without the others first, and p99 may be so many times that (tests/bench/cache-shows).
+# TGT_SICK_NEIGHBOURS=1: not without those that fail, but while they are well and as busy: so the
+# disk and the processors have as much to do. SICK_MBPS: each store has a bandwidth of its own.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -57,15 +59,41 @@ well_load() { # KIND
 		sleep 1
 	done
 }
-[ -z "${TGT_SICK_RATIO-}" ] || well_load alone
+greedy_loads() { # NAME...
+	greedy=()
+	for name; do
+		(load "$name" 4 32 256k "$dir/greedy-$name" --time 600) >/dev/null 2>&1 &
+		greedy+=($!)
+	done
+	sleep 3
+}
+# What the daemon has used so far: jiffies of user and system time.
+used() { awk '{ print $14 + $15 }' "/proc/$worker/stat"; }
+say_used() { # WHEN BEFORE
+	echo "# the daemon's processors $1: $(($(used) - $2)) jiffies in $seconds s"
+}
+before=$(used)
+if [ -n "${TGT_SICK_NEIGHBOURS-}" ]; then
+	greedy_loads bad-1 bad-2
+	well_load alone
+	kill "${greedy[@]}" 2>/dev/null
+	wait "${greedy[@]}" 2>/dev/null
+elif [ -n "${TGT_SICK_RATIO-}" ]; then
+	well_load alone
+fi
+say_used "without the sick ones" "$before"
 touch "$SICK"
-greedy=()
-for name in "${names[@]:0:5}"; do
-	(load "$name" 4 32 256k "$dir/greedy-$name" --time 600) >/dev/null 2>&1 &
-	greedy+=($!)
-done
-sleep 3
+greedy_loads "${names[@]:0:5}"
+before=$(used)
 well_load beside
+say_used "beside them" "$before"
+if [ -n "${TGT_SICK_RATIO-}" ]; then
+	for k in 6 7 8; do # what of that is the cache's, and what the store's
+		adm --mode logicalunit --op latency --tid $k --lun 1
+		printf '%s\n' "$out" | grep -E ' (total|waiting|cache|store|wire) |class' |
+			grep -E 'class|write' | sed 's/^/# /'
+	done
+fi
 for name in "${names[@]:5}"; do
 	is "$name: all its writes are served, and none waits too long" python3 - \
 		"$dir/beside-$name" "$wait_ms" "$dir/alone-$name" "${TGT_SICK_RATIO:-0}" <<'END'

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Preloaded into a daemon: stores that are sick as long as there is a file $SICK. What is asked of
- * a file called hung-* never comes back, and every third write to one called bad-* fails. */
+ * a file called hung-* never comes back, and every third write to one called bad-* fails.
+ *
+ * $SICK_MBPS: each file takes so many MB/s, one request after the other, whether it is sick or not.
+ * So each has a bandwidth of its own as long as the disk does all of them together. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <libaio.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *name_of(int fd, char *path, size_t len)
@@ -46,38 +51,164 @@ static enum kind kind_of(int fd)
 	return (enum kind)known[fd];
 }
 
+/* ---- a bandwidth of its own ------------------------------------------------------------------ */
+
+#define QUEUE 65536u
+#define FILES 4096u
+
+static int (*real)(io_context_t, long, struct iocb **);
+static int full = -1;
+static double mbps;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t news;
+/* A heap: who is due first is queue[0]. */
+static struct queued {
+	unsigned long long due_ns;
+	io_context_t ctx;
+	struct iocb *io;
+	int fails;
+} queue[QUEUE];
+static unsigned nqueue;
+static unsigned long long busy_until_ns[FILES];
+
+static unsigned long long now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (unsigned long long)t.tv_sec * 1000000000ull + (unsigned long long)t.tv_nsec;
+}
+
+static unsigned long long length_of(const struct iocb *io)
+{
+	unsigned long long n = 0;
+
+	if (io->aio_lio_opcode != IO_CMD_PREADV && io->aio_lio_opcode != IO_CMD_PWRITEV)
+		return io->u.c.nbytes;
+	for (unsigned long i = 0; i < io->u.v.nr; i++)
+		n += io->u.v.vec[i].iov_len;
+	return n;
+}
+
+static void heap_up(unsigned i)
+{
+	for (; i && queue[i].due_ns < queue[(i - 1) / 2].due_ns; i = (i - 1) / 2) {
+		const struct queued q = queue[i];
+
+		queue[i] = queue[(i - 1) / 2];
+		queue[(i - 1) / 2] = q;
+	}
+}
+
+static struct queued heap_take(void)
+{
+	const struct queued first = queue[0];
+	unsigned i = 0, k;
+
+	queue[0] = queue[--nqueue];
+	for (; (k = 2 * i + 1) < nqueue; i = k) {
+		k += k + 1 < nqueue && queue[k + 1].due_ns < queue[k].due_ns;
+		if (queue[i].due_ns <= queue[k].due_ns)
+			break;
+		const struct queued q = queue[i];
+
+		queue[i] = queue[k];
+		queue[k] = q;
+	}
+	return first;
+}
+
+static int submit_one(io_context_t ctx, struct iocb *io, int fails)
+{
+	/* (Who uses it again fills it in again. By then it may be another's.) */
+	if (fails)
+		io->aio_fildes = full;
+	return real(ctx, 1, &io);
+}
+
+static void *submits(void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		const unsigned long long now = now_ns();
+
+		if (nqueue && queue[0].due_ns <= now) {
+			const struct queued q = heap_take();
+
+			pthread_mutex_unlock(&lock);
+			while (submit_one(q.ctx, q.io, q.fails) != 1)
+				usleep(1000);
+			pthread_mutex_lock(&lock);
+		} else if (nqueue) {
+			const struct timespec t = { (time_t)(queue[0].due_ns / 1000000000ull),
+						    (long)(queue[0].due_ns % 1000000000ull) };
+
+			pthread_cond_timedwait(&news, &lock, &t);
+		} else {
+			pthread_cond_wait(&news, &lock);
+		}
+	}
+	return NULL;
+}
+
+/* It goes on when the file has transferred what came before, and this. */
+static int submit_later(io_context_t ctx, struct iocb *io, int fails)
+{
+	static int started;
+	pthread_t thread;
+	unsigned long long *busy = &busy_until_ns[(unsigned)io->aio_fildes % FILES], now = now_ns();
+	const unsigned long long takes = (unsigned long long)((double)length_of(io) * 1e3 / mbps);
+
+	pthread_mutex_lock(&lock);
+	if (!started) {
+		pthread_condattr_t clock;
+
+		pthread_condattr_init(&clock);
+		pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+		pthread_cond_init(&news, &clock);
+		started = pthread_create(&thread, NULL, submits, NULL) == 0;
+	}
+	if (nqueue == QUEUE || !started)
+		abort();
+	*busy = (*busy > now ? *busy : now) + takes;
+	queue[nqueue++] = (struct queued){ *busy, ctx, io, fails };
+	heap_up(nqueue - 1);
+	if (queue[0].io == io)
+		pthread_cond_signal(&news);
+	pthread_mutex_unlock(&lock);
+	return 1;
+}
+
 int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 {
-	static int (*real)(io_context_t, long, struct iocb **);
-	static int full = -1;
 	static unsigned writes;
 	enum kind kind;
 	long well = 0;
-	int rc;
+	int sick, fails;
+	short op;
 
-	if (!real)
-		real = (int (*)(io_context_t, long, struct iocb **))dlsym(RTLD_NEXT, "io_submit");
-	if (access(getenv("SICK"), F_OK))
-		return real(ctx, nr, ios);
-	if (full < 0)
+	if (!real) {
+		mbps = getenv("SICK_MBPS") ? atof(getenv("SICK_MBPS")) : 0;
 		full = open("/dev/full", O_WRONLY | O_CLOEXEC);
-	while (well < nr && kind_of(ios[well]->aio_fildes) == WELL)
+		real = (int (*)(io_context_t, long, struct iocb **))dlsym(RTLD_NEXT, "io_submit");
+	}
+	sick = !access(getenv("SICK"), F_OK);
+	if (!sick && !(mbps > 0))
+		return real(ctx, nr, ios);
+	while (!(mbps > 0) && well < nr && kind_of(ios[well]->aio_fildes) == WELL)
 		well++;
 	if (well)
 		return real(ctx, well, ios);
 	/* One at a time: the caller goes on with what was not taken. */
-	kind = kind_of(ios[0]->aio_fildes);
-	short op = ios[0]->aio_lio_opcode;
+	kind = sick ? kind_of(ios[0]->aio_fildes) : WELL;
+	op = ios[0]->aio_lio_opcode;
 	if (kind == HUNG)
 		return 1;
-	if (kind == BAD && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV) &&
-	    __atomic_add_fetch(&writes, 1, __ATOMIC_RELAXED) % 3 == 0) {
-		int fd = ios[0]->aio_fildes;
-
-		ios[0]->aio_fildes = full;
-		rc = real(ctx, 1, ios);
-		ios[0]->aio_fildes = fd;
-		return rc;
-	}
-	return real(ctx, 1, ios);
+	fails = kind == BAD && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV) &&
+		__atomic_add_fetch(&writes, 1, __ATOMIC_RELAXED) % 3 == 0;
+	return mbps > 0 && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV || op == IO_CMD_PREAD ||
+			    op == IO_CMD_PREADV) ?
+		       submit_later(ctx, ios[0], fails) :
+		       submit_one(ctx, ios[0], fails);
 }
