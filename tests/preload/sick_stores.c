@@ -6,6 +6,7 @@
  * So each has a bandwidth of its own as long as the disk does all of them together. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
 #include <pthread.h>
@@ -66,7 +67,6 @@ static struct queued {
 	unsigned long long due_ns;
 	io_context_t ctx;
 	struct iocb *io;
-	int fails;
 } queue[QUEUE];
 static unsigned nqueue;
 static unsigned long long busy_until_ns[FILES];
@@ -118,14 +118,6 @@ static struct queued heap_take(void)
 	return first;
 }
 
-static int submit_one(io_context_t ctx, struct iocb *io, int fails)
-{
-	/* (Who uses it again fills it in again. By then it may be another's.) */
-	if (fails)
-		io->aio_fildes = full;
-	return real(ctx, 1, &io);
-}
-
 static void *submits(void *arg)
 {
 	(void)arg;
@@ -134,10 +126,10 @@ static void *submits(void *arg)
 		const unsigned long long now = now_ns();
 
 		if (nqueue && queue[0].due_ns <= now) {
-			const struct queued q = heap_take();
+			struct queued q = heap_take();
 
 			pthread_mutex_unlock(&lock);
-			while (submit_one(q.ctx, q.io, q.fails) != 1)
+			while (real(q.ctx, 1, &q.io) == -EAGAIN)
 				usleep(1000);
 			pthread_mutex_lock(&lock);
 		} else if (nqueue) {
@@ -153,7 +145,7 @@ static void *submits(void *arg)
 }
 
 /* It goes on when the file has transferred what came before, and this. */
-static int submit_later(io_context_t ctx, struct iocb *io, int fails)
+static int submit_later(io_context_t ctx, struct iocb *io)
 {
 	static int started;
 	pthread_t thread;
@@ -172,7 +164,7 @@ static int submit_later(io_context_t ctx, struct iocb *io, int fails)
 	if (nqueue == QUEUE || !started)
 		abort();
 	*busy = (*busy > now ? *busy : now) + takes;
-	queue[nqueue++] = (struct queued){ *busy, ctx, io, fails };
+	queue[nqueue++] = (struct queued){ *busy, ctx, io };
 	heap_up(nqueue - 1);
 	if (queue[0].io == io)
 		pthread_cond_signal(&news);
@@ -185,7 +177,7 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 	static unsigned writes;
 	enum kind kind;
 	long well = 0;
-	int sick, fails;
+	int sick, rc;
 	short op;
 
 	if (!real) {
@@ -205,10 +197,14 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 	op = ios[0]->aio_lio_opcode;
 	if (kind == HUNG)
 		return 1;
-	fails = kind == BAD && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV) &&
-		__atomic_add_fetch(&writes, 1, __ATOMIC_RELAXED) % 3 == 0;
-	return mbps > 0 && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV || op == IO_CMD_PREAD ||
-			    op == IO_CMD_PREADV) ?
-		       submit_later(ctx, ios[0], fails) :
-		       submit_one(ctx, ios[0], fails);
+	if (kind == BAD && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV) &&
+	    __atomic_add_fetch(&writes, 1, __ATOMIC_RELAXED) % 3 == 0) {
+		const int fd = ios[0]->aio_fildes;
+
+		ios[0]->aio_fildes = full; /* it is refused at once */
+		rc = real(ctx, 1, ios);
+		ios[0]->aio_fildes = fd;
+		return rc;
+	}
+	return mbps > 0 && op != IO_CMD_FDSYNC ? submit_later(ctx, ios[0]) : real(ctx, 1, ios);
 }
