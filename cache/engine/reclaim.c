@@ -116,13 +116,14 @@ static UNLOCKED_LOOK bool part_lacks(const struct partition *p, uint32_t need)
 void part_make_room(struct partition *p, uint32_t need)
 {
 	for (unsigned round = 0; round < ROOM_ROUNDS && part_lacks(p, need); round++) {
-		uint32_t visits = LEAF_VISITS;
+		uint32_t visits = LEAF_VISITS, evicted = 0;
 
 		leaf_lock(&p->lock);
-		while (p->count[BLOCK_FREE] < need && evict_idle(p, &visits))
-			;
+		while (p->count[BLOCK_FREE] < need && evicted < LEAF_VISITS &&
+		       evict_idle(p, &visits))
+			evicted++;
 		leaf_unlock(&p->lock);
-		if (visits)
+		if (visits && evicted < LEAF_VISITS)
 			return;
 		for (unsigned i = 0; i < 8; i++) /* somebody else's turn */
 			cpu_relax();
