@@ -304,8 +304,17 @@ int arena_publish(struct arena_impl *im)
 	return 0;
 }
 
-/* How many blocks of each piece are there. 0 or -ENOMEM. */
-static int count_pieces(struct arena *a, uint32_t piece)
+/* The part of [from, end) that lies in one piece: its number; *n: how many blocks. */
+static uint32_t next_piece(const struct arena *a, uint32_t from, uint32_t end, uint32_t *n)
+{
+	const uint32_t each = (uint32_t)(a->piece >> a->block_shift), piece = from / each;
+
+	*n = MIN(end, (piece + 1) * each) - from;
+	return piece;
+}
+
+int arena_count_pieces(struct arena *a, uint32_t piece, const struct arena_extent *there,
+		       uint32_t n)
 {
 	const uint32_t each = piece >> a->block_shift;
 
@@ -315,8 +324,9 @@ static int count_pieces(struct arena *a, uint32_t piece)
 	a->present = calloc(a->npieces, sizeof(*a->present));
 	if (!a->present)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < a->nblocks; i += each)
-		a->present[i / each] = MIN(each, a->nblocks - i);
+	for (uint32_t k = 0; k < n; k++)
+		for (uint32_t i = there[k].first, end = i + there[k].n, len; i < end; i += len)
+			a->present[next_piece(a, i, end, &len)] += len;
 	return 0;
 }
 
@@ -362,6 +372,7 @@ void arena_prepare_rest(struct arena_impl *im, const struct arena_conf *conf)
 
 struct arena *arena_create(const struct arena_conf *conf)
 {
+	const struct arena_extent all = { 0, conf->nblocks };
 	struct arena_impl *im = arena_begin(conf);
 	struct arena_super h;
 	struct arena *a;
@@ -374,7 +385,7 @@ struct arena *arena_create(const struct arena_conf *conf)
 	if (err)
 		return arena_refuse(im, -err);
 	arena_write_super(a, &h);
-	err = conf->piece ? count_pieces(a, conf->piece) : 0;
+	err = conf->piece ? arena_count_pieces(a, conf->piece, &all, 1) : 0;
 	err = err ? err : arena_publish(im);
 	if (err)
 		return arena_refuse(im, -err);
@@ -581,15 +592,6 @@ void arena_give_back(struct arena_impl *im, uint32_t from, uint32_t n)
 	parts_of(&im->pub, from, n, false, r);
 	for (unsigned i = 0; i < 3; i++) /* not the memos */
 		return_memory(im, &r[i]);
-}
-
-/* The part of [*from, end) that lies in one piece: its number; *n: how many blocks. */
-static uint32_t next_piece(const struct arena *a, uint32_t from, uint32_t end, uint32_t *n)
-{
-	const uint32_t each = (uint32_t)(a->piece >> a->block_shift), piece = from / each;
-
-	*n = MIN(end, (piece + 1) * each) - from;
-	return piece;
 }
 
 int arena_grow(struct arena *a, uint32_t from, uint32_t n)

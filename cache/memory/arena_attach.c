@@ -9,26 +9,6 @@
 #include "cache/memory/arena_impl.h"
 #include "events/log.h"
 
-/* How many blocks of each piece are there. 0 or -ENOMEM. */
-static int count_present(struct arena *a, uint32_t piece, const struct arena_extent *there,
-			 uint32_t n)
-{
-	const uint32_t each = piece >> a->block_shift;
-
-	ASSERT(each && !(piece & (piece - 1)));
-	a->piece = piece;
-	a->npieces = (uint32_t)DIV_ROUND_UP(a->room, each);
-	a->present = calloc(a->npieces, sizeof(*a->present));
-	if (!a->present)
-		return -ENOMEM;
-	for (uint32_t k = 0; k < n; k++)
-		for (uint32_t i = there[k].first, end = i + there[k].n, len; i < end; i += len) {
-			len = MIN(end, (i / each + 1) * each) - i;
-			a->present[i / each] += len;
-		}
-	return 0;
-}
-
 /* What is to have memory, and be locked: most of it has, so this is about the page tables. */
 static int find_present(struct arena_impl *im, const struct arena_super *h,
 			const struct arena_extent *there, uint32_t n)
@@ -88,7 +68,7 @@ struct arena *arena_attach(const struct arena_conf *conf, int fd, const struct a
 	err = arena_map(im, false);
 	if (!err) {
 		arena_place(im, conf, h);
-		err = count_present(&im->pub, conf->piece, there, nthere);
+		err = arena_count_pieces(&im->pub, conf->piece, there, nthere);
 	}
 	if (!err)
 		err = find_present(im, h, there, nthere);

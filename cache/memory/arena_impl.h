@@ -38,6 +38,9 @@ int arena_map(struct arena_impl *im, bool sparse);
 void arena_place(struct arena_impl *im, const struct arena_conf *conf, const struct arena_super *h);
 /* The pages of bytes [from, to) of the file. */
 struct arena_range arena_pages(const struct arena *a, uint64_t from, uint64_t to);
+/* How many blocks of each piece are there: those of @there, @n extents. 0 or -ENOMEM. */
+int arena_count_pieces(struct arena *a, uint32_t piece, const struct arena_extent *there,
+		       uint32_t n);
 /* It is there for others from here on. 0, or -ENOSPC after a line in the log. */
 int arena_publish(struct arena_impl *im);
 /* Then: its memory, in the background. */
