@@ -408,13 +408,14 @@ static void fetch_events(struct loop *loop, int timeout_ms)
 static void loop_look(struct loop *loop, bool thrifty)
 {
 	bool skip = thrifty && loop->busy_otherwise && loop->fetched_none &&
-		    loop->now - loop->fetched_at < LOOK_INTERVAL_NS &&
 		    loop->looks_skipped < LOOK_SKIP_MAX;
 
 	if (skip || loop->nfds == 0) {
-		loop->looks_skipped++;
-		read_clock(loop);
-		return;
+		read_clock(loop); /* the last iteration may have been a long one */
+		if (loop->nfds == 0 || loop->now - loop->fetched_at < LOOK_INTERVAL_NS) {
+			loop->looks_skipped++;
+			return;
+		}
 	}
 	if (thrifty && loop_speculate(loop))
 		return;

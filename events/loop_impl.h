@@ -37,7 +37,7 @@
 
 #define LOOP_BATCH 128	   /* events fetched by one epoll_wait */
 #define DEFERRED_ROUNDS 8  /* how deep deferred calls may defer within one iteration */
-#define LOOK_INTERVAL_NS 10000 /* a loop busy otherwise looks at quiet fds only this often ... */
+#define LOOK_INTERVAL_NS 5000  /* a loop busy otherwise looks at quiet fds only this often ... */
 #define LOOK_SKIP_MAX 16       /* ... or after this many iterations */
 #define WAKE_COST_NS 10000 /* about what sleeping adds to the time until work is seen */
 #define HOT_FD_ENOUGH 4	   /* reports of the same fd alone, before it is tried unasked */
