@@ -328,9 +328,9 @@ static void fill_done(struct blk_req *lower)
 		list_del(&w->link);
 		op_done_one(w, 0);
 	}
-	if (owner)
-		op_done_one(owner, status);
 	part_wake_unlocked(p);
+	if (owner)
+		op_done_here(owner, status);
 }
 
 /*

@@ -107,7 +107,8 @@ bool op_pass_end(struct blk_req *req)
 	return __atomic_sub_fetch(&op_of(req)->pending, 1, __ATOMIC_ACQ_REL) == 0;
 }
 
-void op_done_one(struct blk_req *req, int status)
+/* One thing that @req has waited for is over: was it the last? */
+static bool waits_no_more(struct blk_req *req, int status)
 {
 	struct cache_op *op = op_of(req);
 	if (status) {
@@ -115,8 +116,19 @@ void op_done_one(struct blk_req *req, int status)
 		__atomic_compare_exchange_n(&op->error, &none, status, false, __ATOMIC_RELAXED,
 					    __ATOMIC_RELAXED);
 	}
-	if (__atomic_sub_fetch(&op->pending, 1, __ATOMIC_ACQ_REL) == 0)
+	return __atomic_sub_fetch(&op->pending, 1, __ATOMIC_ACQ_REL) == 0;
+}
+
+void op_done_one(struct blk_req *req, int status)
+{
+	if (waits_no_more(req, status))
 		op_post(req);
+}
+
+void op_done_here(struct blk_req *req, int status)
+{
+	if (waits_no_more(req, status))
+		op_run(req);
 }
 
 void op_join(struct blk_req *req, struct cache_io *io)

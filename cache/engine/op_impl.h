@@ -199,6 +199,9 @@ static inline void op_wait_more(struct blk_req *req)
 bool op_pass_end(struct blk_req *req);
 /* Any thread. @status: of an io of its own (0 for a foreign one: it looks for itself). */
 void op_done_one(struct blk_req *req, int status);
+/* The same at the end of a callback on the op's own loop, without a message: @req may be gone
+ * afterwards. */
+void op_done_here(struct blk_req *req, int status);
 /* Joins @io as a foreign waiter, unless it waits for another one already. The lock that guards
  * io->waiters is held. */
 void op_join(struct blk_req *req, struct cache_io *io);
