@@ -176,7 +176,7 @@ static void aio_job_done(struct offload_job *job)
 	if (!result && (req->flags & BLK_F_FUA) && !a->store.sync)
 		aio_engine_fua(&a->store, req, failures);
 	else
-		blk_complete_here(req, result ? aio_status(result) : 0);
+		blk_complete_here(req, result ? backend_status(result) : 0);
 }
 
 static bool aio_blocking(struct blk *blk, struct blk_req *req)

@@ -8,6 +8,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 #include "cache/backend/aio_engine.h"
+#include "cache/backend/aio_ring.h"
+#include "cache/backend/backend.h"
 #include "events/offload.h"
 #include "events/log.h"
 #include "events/probe.h"
@@ -16,15 +18,10 @@
 #define DEPTH_MIN 16
 #define INLINE_IOV 32
 #define RETRY_NS NSEC_PER_MSEC
-
-/* The start of the ring that io_setup() maps into user space (linux/aio.c; its magic says whether
- * it is what we think). The kernel moves tail, we move head. */
-struct ring {
-	unsigned id, nr, head, tail;
-	unsigned magic, compat_features, incompat_features, header_length;
-	struct io_event events[];
-};
-#define RING_MAGIC 0xa10a10a1
+#define REAP_MIN 4  /* completions at a time, when the disk has nothing left to do */
+#define REAP_MAX 64
+#define SUBMIT_MIN 4 /* requests for such a disk, before the iteration's end: it is at work longer
+		      * than it takes to tell it that there is work */
 
 enum step { STEP_TRANSFER, STEP_SYNC };
 
@@ -39,6 +36,7 @@ struct aio_io {
 	bool with_rwf;
 	bool by_kernel; /* else by an offload thread */
 	uint8_t turn;	/* with_rwf and in the kernel: where it is counted */
+	int fault;	/* what the kernel has said of it, when it did not take it */
 	uint32_t failures; /* of store->syncs, before it began */
 	struct iovec *iov, *at; /* at: what is left */
 	unsigned cap, left;	/* elements */
@@ -56,8 +54,10 @@ struct aio_loop {
 	struct loop_attachment attachment;
 	io_context_t ctx;
 	unsigned depth, in_kernel;
-	unsigned jobs; /* on offload threads */
-	struct ring *ring;
+	unsigned npending; /* on the list of that name */
+	bool refused;	   /* the kernel did not take all: what comes waits for submit_batch() */
+	unsigned jobs;	   /* on offload threads */
+	struct aio_ring *ring; /* NULL: io_getevents() */
 	struct loop_fd efd;
 	struct loop_poller poller;
 	struct loop_deferred submit;
@@ -75,25 +75,6 @@ static __thread struct {
 static _Atomic uint64_t generation; /* moves when a loop's context goes */
 
 static void aio_engine_start(struct aio_io *io);
-
-int aio_status(int err)
-{
-	switch (err) {
-	case -ENOSPC:
-	case -EDQUOT:
-	case -EFBIG:
-		return -ENOSPC;
-	case -ENODEV:
-	case -ENXIO:
-		return -ENODEV;
-	case -EOPNOTSUPP:
-	case -ENOMEM:
-	case -EROFS:
-		return err;
-	default:
-		return -EIO;
-	}
-}
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -210,27 +191,6 @@ static void sync_run(struct offload_job *job)
 
 static void aio_engine_finished(struct aio_io *io, ssize_t res);
 
-/*
- * An RWF_DSYNC write takes the kernel's one word of a failure like an fdatasync(), and other loops
- * may hear of neither for a while. So a SYNC whose fdatasync() ended well waits until the loops
- * have looked at all such writes that were with the kernel then; those that begin meanwhile are
- * counted elsewhere, so it does not wait for ever.
- */
-static void dsync_begins(struct aio_io *io)
-{
-	struct aio_store *s = io->store;
-
-	for (;;) {
-		unsigned turn = s->turn, n = s->dsyncs[turn];
-
-		while (n && !atomic_compare_exchange_weak(&s->dsyncs[turn], &n, n + 1))
-			;
-		io->turn = (uint8_t)turn;
-		if (n)
-			return;
-	}
-}
-
 static void aio_engine_drained(struct loop_msg *m)
 {
 	struct aio_io *io = container_of(m, struct aio_io, drained);
@@ -239,24 +199,12 @@ static void aio_engine_drained(struct loop_msg *m)
 	aio_engine_end(io, 0);
 }
 
-static void dsync_over(struct aio_store *s, unsigned turn)
-{
-	if (atomic_fetch_sub(&s->dsyncs[turn], 1) == 1)
-		loop_post(s->draining->al->loop, &s->draining->drained);
-}
-
-/* The SYNC @io has ended well; false: it goes on when those writes have been looked at. */
+/* The SYNC @io has ended well; false: it goes on when the RWF_DSYNC writes have been looked at. */
 static bool dsyncs_looked_at(struct aio_io *io)
 {
-	struct aio_store *s = io->store;
-	const unsigned turn = s->turn;
-
-	s->draining = io;
 	io->drained.handle = aio_engine_drained;
 	io->al->jobs++;
-	atomic_store(&s->dsyncs[!turn], 1);
-	atomic_store(&s->turn, !turn);
-	if (atomic_fetch_sub(&s->dsyncs[turn], 1) != 1)
+	if (!aio_dsync_wait(&io->store->dsyncs, io->al->loop, &io->drained))
 		return false;
 	io->al->jobs--;
 	return true;
@@ -290,7 +238,7 @@ static bool atomic_over(struct aio_io *io, ssize_t *res)
 			io->store->path, (unsigned long long)io->req->len,
 			(unsigned long long)io->req->offset,
 			*res < 0 ? strerror((int)-*res) : "written in part");
-	aio_engine_end(io, *res < 0 && *res != -EOPNOTSUPP ? aio_status((int)*res) : -EIO);
+	aio_engine_end(io, *res < 0 && *res != -EOPNOTSUPP ? backend_status((int)*res) : -EIO);
 	return false;
 }
 
@@ -308,7 +256,7 @@ static void aio_engine_finished(struct aio_io *io, ssize_t res)
 		if (res < 0)
 			store_may_have_lost(&s->doubt);
 		if (res < 0 || dsyncs_looked_at(io))
-			aio_engine_end(io, res < 0 ? aio_status((int)res) : 0);
+			aio_engine_end(io, res < 0 ? backend_status((int)res) : 0);
 		return;
 	}
 	if (unlikely(io->req->flags & BLK_F_ATOMIC) && !atomic_over(io, &res))
@@ -323,7 +271,7 @@ static void aio_engine_finished(struct aio_io *io, ssize_t res)
 				io->req->op == BLK_READ ? "read" : "write",
 				(unsigned long long)(io->end - io->pos),
 				(unsigned long long)io->pos, strerror((int)-res));
-		aio_engine_end(io, aio_status((int)res));
+		aio_engine_end(io, backend_status((int)res));
 		return;
 	}
 	if (res == 0) { /* the store has become shorter than we said it is */
@@ -358,41 +306,47 @@ static void returned(struct aio_io *io, ssize_t res)
 
 		if (res < 0 && res != -EINVAL && res != -EOPNOTSUPP && about_others(res))
 			store_may_have_lost(&s->doubt);
-		dsync_over(s, turn);
+		aio_dsync_end(&s->dsyncs, turn);
 	}
 	aio_engine_finished(io, res);
 }
 
+/* What the disk still has to do. (Of all disks of this loop together.) */
+static unsigned left_to_do(const struct aio_loop *al)
+{
+	return al->in_kernel - (al->ring ? aio_ring_count(al->ring) : 0);
+}
+
+/* The oldest completions; how many. */
+static unsigned take_completions(struct aio_loop *al, struct io_event ev[REAP_MAX])
+{
+	struct timespec zero = { 0, 0 };
+	unsigned ready;
+	int rc;
+
+	if (unlikely(!al->ring)) {
+		rc = io_getevents(al->ctx, 0, REAP_MAX, ev, &zero);
+		return rc > 0 ? (unsigned)rc : 0;
+	}
+	/* A disk that has done everything idles until who asked for it has been answered and asks
+	 * for more. So no more at a time than it has left to do, but a few. The rest waits for the
+	 * next iteration, which sends the answers to these, and looks for new commands, first. */
+	ready = aio_ring_count(al->ring);
+	ready = MIN(ready, MAX(al->in_kernel - ready, (unsigned)REAP_MIN));
+	ready = MIN(ready, (unsigned)REAP_MAX);
+	aio_ring_take(al->ring, ev, ready);
+	return ready;
+}
+
 static unsigned reap(struct aio_loop *al)
 {
-	struct io_event ev[64];
-	unsigned n = 0, got;
+	struct io_event ev[REAP_MAX];
+	unsigned n = take_completions(al, ev);
 
-	do {
-		struct ring *r = al->ring;
-
-		got = 0;
-		if (likely(r)) {
-			unsigned head = r->head;
-			unsigned tail = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE);
-
-			for (; head != tail && got < ARRAY_SIZE(ev); got++) {
-				ev[got] = r->events[head];
-				head = head + 1 == r->nr ? 0 : head + 1;
-			}
-			__atomic_store_n(&r->head, head, __ATOMIC_RELEASE);
-		} else {
-			struct timespec zero = { 0, 0 };
-			int rc = io_getevents(al->ctx, 0, ARRAY_SIZE(ev), ev, &zero);
-
-			got = rc > 0 ? (unsigned)rc : 0;
-		}
-		ASSERT(got <= al->in_kernel);
-		al->in_kernel -= got;
-		for (unsigned i = 0; i < got; i++)
-			returned(ev[i].data, (long)ev[i].res);
-		n += got;
-	} while (got == ARRAY_SIZE(ev) && n < DEPTH);
+	ASSERT(n <= al->in_kernel);
+	al->in_kernel -= n;
+	for (unsigned i = 0; i < n; i++)
+		returned(ev[i].data, (long)ev[i].res);
 	if (n && !(list_empty(&al->pending) && list_empty(&al->background)))
 		loop_defer(al->loop, &al->submit);
 	return n;
@@ -405,9 +359,17 @@ static unsigned poll_ring(struct loop_poller *p)
 	return al->in_kernel ? reap(al) : 0;
 }
 
+/* What the last look has left there has no edge of the eventfd to come. */
+static bool ring_has_more(struct loop_poller *p)
+{
+	struct aio_loop *al = container_of(p, struct aio_loop, poller);
+
+	return al->ring && aio_ring_count(al->ring);
+}
+
+/* The poller looks, in this same iteration. */
 static void woken(struct loop_fd *lfd, uint32_t revents)
 {
-	reap(container_of(lfd, struct aio_loop, efd));
 }
 
 /* ---- submission ------------------------------------------------------------------------------ */
@@ -417,6 +379,26 @@ static struct aio_io *next_pending(struct aio_loop *al)
 	struct aio_io *io = list_first_or_null(&al->pending, struct aio_io, link);
 
 	return io ? io : list_first_or_null(&al->background, struct aio_io, link);
+}
+
+/* Behind all others that wait for the kernel, or before them. */
+static void pending_add(struct aio_io *io, bool first)
+{
+	struct aio_loop *al = io->al;
+	const bool background = io->req->flags & BLK_F_BACKGROUND;
+	struct list *queue = background ? &al->background : &al->pending;
+
+	al->npending += !background;
+	if (first)
+		list_add_head(queue, &io->link);
+	else
+		list_add_tail(queue, &io->link);
+}
+
+static void pending_del(struct aio_io *io)
+{
+	list_del(&io->link);
+	io->al->npending -= !(io->req->flags & BLK_F_BACKGROUND);
 }
 
 static void fill_iocb(struct aio_io *io)
@@ -440,58 +422,85 @@ static void fill_iocb(struct aio_io *io)
 		       !io->store->no_rwf && !io->store->sync;
 	if (io->with_rwf) {
 		cb->aio_rw_flags = RWF_DSYNC;
-		dsync_begins(io);
+		io->turn = (uint8_t)aio_dsync_begin(&io->store->dsyncs);
 	}
 	if (io->req->flags & BLK_F_ATOMIC)
 		cb->aio_rw_flags |= RWF_ATOMIC;
 }
 
-/* Everything that this iteration asked for, in one system call if the kernel takes it all. */
+/* One system call for all that wait, as far as there is room. How many the kernel took, or -errno
+ * (of the first, unless resources are short); *n: of how many. What it did not take is back where
+ * it came from, in order. */
+static int submit_pending(struct aio_loop *al, unsigned *n)
+{
+	const unsigned room = al->depth - al->in_kernel;
+	struct aio_io *io = next_pending(al);
+	struct iocb *batch[DEPTH];
+	int rc;
+
+	*n = 1;
+	if (unlikely(io && io->fault))
+		return io->fault;
+	for (*n = 0; *n < room && (io = next_pending(al)) != NULL; (*n)++) {
+		pending_del(io);
+		fill_iocb(io);
+		batch[*n] = &io->iocb;
+	}
+	if (!*n)
+		return 0;
+	al->in_kernel += *n;
+	rc = io_submit(al->ctx, *n, batch);
+	for (unsigned i = *n; i-- > (unsigned)MAX(rc, 0);) {
+		io = container_of(batch[i], struct aio_io, iocb);
+		if (io->with_rwf)
+			aio_dsync_end(&io->store->dsyncs, io->turn);
+		pending_add(io, true);
+		al->in_kernel--;
+	}
+	if (rc < 0 && rc != -EAGAIN && rc != -EINTR)
+		next_pending(al)->fault = rc;
+	return rc;
+}
+
+/* Everything that this iteration asked for and that is not on its way yet. */
 static void submit_batch(struct loop_deferred *d)
 {
 	struct aio_loop *al = container_of(d, struct aio_loop, submit);
-	struct iocb *batch[DEPTH];
 
+	al->refused = false;
 	for (;;) {
-		unsigned n = 0, room = al->depth - al->in_kernel;
+		unsigned n;
+		int rc = submit_pending(al, &n);
 		struct aio_io *io;
-		int rc;
 
-		while (n < room && (io = next_pending(al)) != NULL) {
-			list_del(&io->link);
-			fill_iocb(io);
-			batch[n++] = &io->iocb;
-		}
 		if (!n)
 			return;
-		al->in_kernel += n;
-		rc = io_submit(al->ctx, n, batch);
-		if (rc == (int)n)
-			continue;
-		/* What it did not take: back to where it came from, in order. */
-		for (unsigned i = n; i-- > (rc < 0 ? 0 : (unsigned)rc);) {
-			io = container_of(batch[i], struct aio_io, iocb);
-			if (io->with_rwf)
-				dsync_over(io->store, io->turn);
-			list_add_head(io->req->flags & BLK_F_BACKGROUND ? &al->background :
-									  &al->pending,
-				      &io->link);
-			al->in_kernel--;
-		}
 		if (rc > 0 || rc == -EINTR)
 			continue;
 		if (rc == -EAGAIN || rc == 0) {
-			/* Short of kernel resources: a completion, or
-			 * else the timer, tries again. */
+			/* Short of resources: a completion, or else the timer, tries again. */
+			al->refused = true;
 			if (!al->in_kernel)
 				loop_timer_arm(al->loop, &al->retry, RETRY_NS);
 			return;
 		}
-		/* The first one is at fault. */
-		io = container_of(batch[0], struct aio_io, iocb);
-		list_del(&io->link);
+		io = next_pending(al);
+		pending_del(io);
 		aio_engine_finished(io, rc);
 	}
+}
+
+/*
+ * More waits here than the disk has left to do: it goes at once, lest the disk idles until this
+ * iteration has come to its end. So a batch that finds an idle disk goes in pieces of 4, 5, 10 and
+ * so on. What the kernel refuses waits for submit_batch(): its caller expects no completion.
+ */
+static void submit_early(struct aio_loop *al)
+{
+	unsigned n;
+
+	if (al->npending >= SUBMIT_MIN && al->npending > left_to_do(al) && !al->refused)
+		al->refused = submit_pending(al, &n) != (int)n;
 }
 
 static void aio_engine_retry(struct timer *t)
@@ -528,9 +537,11 @@ static void aio_engine_start(struct aio_io *io)
 		return;
 	}
 	io->by_kernel = true;
-	list_add_tail(io->req->flags & BLK_F_BACKGROUND ? &al->background : &al->pending,
-		      &io->link);
-	loop_defer(al->loop, &al->submit);
+	io->fault = 0;
+	pending_add(io, false);
+	submit_early(al);
+	if (!(list_empty(&al->pending) && list_empty(&al->background)))
+		loop_defer(al->loop, &al->submit);
 }
 
 /* ---- a loop's context ------------------------------------------------------------------------ */
@@ -598,10 +609,9 @@ static struct aio_loop *loop_context_create(struct loop *loop)
 		free(al);
 		return NULL;
 	}
-	al->ring = (struct ring *)al->ctx;
-	if (al->ring->magic != RING_MAGIC || al->ring->incompat_features)
-		al->ring = NULL;
+	al->ring = aio_ring_of(al->ctx);
 	al->poller.poll = poll_ring;
+	al->poller.prepare_sleep = ring_has_more;
 	list_init(&al->pending);
 	list_init(&al->background);
 	list_init(&al->idle);
@@ -666,7 +676,7 @@ bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 
 void aio_engine_init(struct aio_store *s)
 {
-	s->dsyncs[0] = 1;
+	aio_dsync_init(&s->dsyncs);
 	sync_group_init(&s->syncs);
 }
 
@@ -683,7 +693,7 @@ void aio_engine_abort(struct blk_req *req)
 
 	if (!io || !list_linked(&io->link))
 		return; /* in the kernel, or with a worker: it will run to its end */
-	list_del(&io->link);
+	pending_del(io);
 	req->drv = NULL;
 	aio_engine_io_put(io);
 	blk_complete(req, -ECANCELED);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * libaio for event loops. Every loop that uses an aio store has one kernel I/O context, shared by
- * all stores. All requests of one iteration leave in one io_submit() at its end. Completions are
- * read without a system call, from the ring that the kernel shares with us. An eventfd wakes the
- * loop when it sleeps. More requests than the context holds wait in order.
+ * all stores. Requests of one iteration leave in one io_submit() at its end, or earlier, when the
+ * disk has less left to do than what waits. Completions are read without a system call, from the
+ * ring that the kernel shares with us, and no more at a time than the disk has left to do
+ * (aio_engine.c: submit_early(), take_completions()). An eventfd wakes the loop when it sleeps.
+ * More requests than the context holds wait in order.
  *
  * Stores that cannot do direct I/O would make io_submit() block: their requests go to the offload
  * threads instead.
@@ -11,6 +13,7 @@
 #ifndef CACHE_BACKEND_AIO_ENGINE_H
 #define CACHE_BACKEND_AIO_ENGINE_H
 
+#include "cache/backend/aio_dsync.h"
 #include "cache/backend/store_doubt.h"
 #include "cache/blk/blk.h"
 #include "cache/blk/sync_group.h"
@@ -29,10 +32,7 @@ struct aio_store {
 	struct store_doubt doubt;
 	/* One fdatasync() at a time, for SYNCs and for FUA. Its start() is aio_engine_submit(). */
 	struct sync_group syncs;
-	/* RWF_DSYNC writes with the kernel, told apart by the SYNC that they began before; the turn
-	 * that counts has one more. */
-	_Atomic unsigned turn, dsyncs[2];
-	struct aio_io *draining; /* a SYNC that waits for the other turn's */
+	struct aio_dsyncs dsyncs;
 	struct offload_lane lane;
 };
 
@@ -47,7 +47,5 @@ bool aio_engine_submit(struct aio_store *s, struct blk_req *req);
 void aio_engine_fua(struct aio_store *s, struct blk_req *req, uint32_t failures);
 /* Takes @req out when the kernel has not got it yet: it completes with -ECANCELED. */
 void aio_engine_abort(struct blk_req *req);
-/* What the caller sees of an error that a system call returned (both negative). */
-int aio_status(int err);
 
 #endif

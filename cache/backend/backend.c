@@ -17,6 +17,25 @@ void *backend_fail(const struct blk_open_args *args, int err, const char *fmt, .
 	return NULL;
 }
 
+int backend_status(int err)
+{
+	switch (err) {
+	case -ENOSPC:
+	case -EDQUOT:
+	case -EFBIG:
+		return -ENOSPC;
+	case -ENODEV:
+	case -ENXIO:
+		return -ENODEV;
+	case -EOPNOTSUPP:
+	case -ENOMEM:
+	case -EROFS:
+		return err;
+	default:
+		return -EIO;
+	}
+}
+
 int backend_size(const char *text, uint64_t *bytes, const char **end)
 {
 	static const char units[] = "kmgtp";

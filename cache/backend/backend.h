@@ -16,6 +16,8 @@ struct blk *rbd_open_store(const struct blk_open_args *args) must_check;
  * B or iB behind). 0, or -EINVAL, -ERANGE. *end (may be NULL: then all must be used) gets
  * what follows. */
 int backend_size(const char *text, uint64_t *bytes, const char **end);
+/* What the caller of a store sees of an error that a system call returned (both negative). */
+int backend_status(int err);
 /* Writes args->err, sets errno to @err (positive) and returns NULL. */
 void *backend_fail(const struct blk_open_args *args, int err, const char *fmt, ...)
 	printf_like(3, 4);

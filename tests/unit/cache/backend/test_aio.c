@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "cache/backend/aio_ring.h"
 #include "events/offload.h"
 #include "events/bytes.h"
 #include "tests/support/blktest.h"
@@ -33,6 +34,10 @@ static struct {
 	bool hold_rwf;	    /* keeps an RWF_DSYNC write, and says that it has it */
 	struct iocb *held;
 	io_context_t held_ctx;
+	bool slow;	    /* keeps all, and says that it has them, until disk_goes_on() */
+	struct iocb *kept[64];
+	unsigned nkept;
+	io_context_t ctx;
 	_Atomic unsigned lost; /* so many fdatasync() fail, and are slow to come back */
 	_Atomic unsigned syncs, out;
 } kernel;
@@ -81,10 +86,15 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 	long n = kernel.shrink ? MIN(nr, (long)kernel.shrink) : nr, rc;
 
 	kernel.submits++;
+	kernel.ctx = ctx;
 	if (kernel.eagain) {
 		kernel.eagain--;
 		return -EAGAIN;
 	}
+	for (long i = 0; kernel.slow && i < nr; i++)
+		kernel.kept[kernel.nkept++] = ios[i];
+	if (kernel.slow)
+		return (int)nr;
 	for (long i = 0; i < n; i++) {
 		struct iocb *cb = ios[i];
 		bool bad = (kernel.no_rwf && cb->aio_rw_flags) ||
@@ -278,17 +288,109 @@ static void start_reads(struct blk_req *req, unsigned n)
 	}
 }
 
+/* All that the kernel has kept, and will keep, is done; returns when it is. */
+static void disk_goes_on(void)
+{
+	const unsigned n = kernel.nkept;
+
+	kernel.slow = false;
+	kernel.nkept = 0;
+	ck_assert_int_eq((int)syscall(SYS_io_submit, kernel.ctx, n, kernel.kept), (int)n);
+	for (int i = 0; i < 20000 && aio_ring_count(aio_ring_of(kernel.ctx)) < n; i++)
+		usleep(1000);
+	ck_assert_uint_eq(aio_ring_count(aio_ring_of(kernel.ctx)), n);
+}
+
+/* What a disk that is at work is to do next leaves at the end of the iteration, together. */
 START_TEST(one_system_call_per_iteration)
 {
-	static struct blk_req req[32];
+	static struct blk_req first[16], req[12];
 
 	open_aio(MiB(1), 512);
-	start_reads(req, 32);
+	kernel.slow = true;
+	start_reads(first, 16);
+	loop_step(t.loop, 0);
+	ck_assert_uint_eq(kernel.nkept, 16);
+	kernel.submits = 0;
+	start_reads(req, 12);
 	ck_assert_uint_eq(kernel.submits, 0);
-	while (completed < 32)
-		loop_step(t.loop, 10);
+	loop_step(t.loop, 0);
 	ck_assert_uint_eq(kernel.submits, 1);
-	ck_assert_uint_eq(kernel.iocbs, 32);
+	ck_assert_uint_eq(kernel.nkept, 28);
+	disk_goes_on();
+	while (completed < 28)
+		loop_step(t.loop, 10);
+	close_aio();
+}
+END_TEST
+
+/* A disk that has nothing to do begins with the first of a batch. It is not kept waiting for the
+ * last ones, nor asked more often than the logarithm of their number. */
+START_TEST(an_idle_disk_begins_at_once)
+{
+	static const unsigned calls[] = { 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2 };
+	static struct blk_req req[28];
+
+	open_aio(MiB(1), 512);
+	kernel.slow = true;
+	for (unsigned i = 0; i < 16; i++) {
+		start_reads(&req[i], 1);
+		ck_assert_uint_eq(kernel.submits, calls[i]);
+		ck_assert(i < 3 || 2 * kernel.nkept > i);
+	}
+	start_reads(&req[16], 12);
+	ck_assert_uint_eq(kernel.submits, 3);
+	loop_step(t.loop, 0);
+	ck_assert_uint_eq(kernel.submits, 4);
+	ck_assert_uint_eq(kernel.nkept, 28);
+	completed = 0;
+	disk_goes_on();
+	while (completed < 28)
+		loop_step(t.loop, 10);
+	close_aio();
+}
+END_TEST
+
+/* It has done all that it had at one blow: a few are answered first, so that who asked asks for
+ * more meanwhile. The loop does not sleep while there are others. */
+START_TEST(completions_in_small_portions)
+{
+	static struct blk_req req[32];
+	struct loop_stats before, after;
+
+	open_aio(MiB(1), 512);
+	kernel.slow = true;
+	start_reads(req, 32);
+	loop_step(t.loop, 0);
+	disk_goes_on();
+	loop_get_stats(t.loop, &before);
+	for (unsigned i = 1; i <= 8; i++) {
+		loop_step(t.loop, 10000);
+		ck_assert_uint_eq(completed, 4 * i);
+	}
+	loop_get_stats(t.loop, &after);
+	ck_assert_uint_eq(after.sleeps, before.sleeps);
+	close_aio();
+}
+END_TEST
+
+/* A disk that goes on working leaves time to take all that it has done. */
+START_TEST(completions_of_a_busy_disk_at_once)
+{
+	static struct blk_req req[32], more[32];
+
+	open_aio(MiB(1), 512);
+	kernel.slow = true;
+	start_reads(req, 16);
+	loop_step(t.loop, 0);
+	disk_goes_on();
+	kernel.slow = true;
+	start_reads(more, 32);
+	loop_step(t.loop, 0);
+	ck_assert_uint_eq(completed, 16);
+	disk_goes_on();
+	while (completed < 48)
+		loop_step(t.loop, 10);
 	close_aio();
 }
 END_TEST
@@ -823,6 +925,9 @@ int main(void)
 	tcase_add_test(tc, data_is_in_the_file);
 	tcase_add_test(tc, misaligned_memory);
 	tcase_add_test(tc, one_system_call_per_iteration);
+	tcase_add_test(tc, an_idle_disk_begins_at_once);
+	tcase_add_test(tc, completions_in_small_portions);
+	tcase_add_test(tc, completions_of_a_busy_disk_at_once);
 	tcase_add_test(tc, more_than_the_kernel_takes);
 	tcase_add_loop_test(tc, a_loop_with_io_is_busy, 0, 2);
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
