@@ -13,6 +13,8 @@
 #include "events/log.h"
 
 #define ANSWER_NS (500 * NSEC_PER_MSEC) /* the keeper has nothing else to do */
+/* ... but may get no processor; nobody is served by who puts many at once. */
+#define ANSWERS_NS (5 * NSEC_PER_SEC)
 
 struct left {
 	kept_key key;
@@ -23,6 +25,9 @@ static struct {
 	int fd;
 	bool gone; /* the keeper */
 	bool held;
+	bool prepares, go;
+	uint64_t can; /* KEPT_CAN_* */
+	char took[KEPT_MSG_TEXT];
 	uint32_t seq;
 	struct left *left;
 	unsigned nleft, room;
@@ -71,20 +76,43 @@ static void index_left(void)
 	}
 }
 
-int kept_take(const char *key)
+static struct left *left_find(const char *key)
 {
 	if (!kept.slot)
-		return -1;
-	for (unsigned s = slot_of(key); kept.slot[s]; s = (s + 1) & (kept.slots - 1)) {
-		struct left *l = &kept.left[kept.slot[s] - 1];
-		int fd = l->fd;
+		return NULL;
+	for (unsigned s = slot_of(key); kept.slot[s]; s = (s + 1) & (kept.slots - 1))
+		if (!strcmp(kept.left[kept.slot[s] - 1].key, key))
+			return &kept.left[kept.slot[s] - 1];
+	return NULL;
+}
 
-		if (strcmp(l->key, key))
-			continue;
+int kept_take(const char *key)
+{
+	struct left *l = kept.prepares ? NULL : left_find(key);
+	int fd = l ? l->fd : -1;
+
+	if (l)
 		l->fd = -1;
-		return fd;
-	}
-	return -1;
+	return fd;
+}
+
+int kept_peek(const char *key)
+{
+	const struct left *l = left_find(key);
+
+	return l ? l->fd : -1;
+}
+
+static void left_forget(void)
+{
+	for (unsigned i = 0; i < kept.nleft; i++)
+		if (kept.left[i].fd >= 0)
+			kept_close(kept.left[i].fd);
+	free(kept.left);
+	free(kept.slot);
+	kept.left = NULL;
+	kept.slot = NULL;
+	kept.nleft = kept.room = kept.slots = 0;
 }
 
 const char *kept_next(const char *prefix, unsigned *at)
@@ -152,7 +180,13 @@ static bool take_mail(struct kept_mail *mail)
 		take_ends(&mail->msg);
 		kept_mail_close(mail);
 		return true;
+	case KEPT_CAN:
+		kept.can = mail->msg.value;
+		kept_mail_close(mail);
+		return true;
 	case KEPT_BEGIN:
+	case KEPT_PREPARE:
+		kept.prepares = mail->msg.word == KEPT_PREPARE;
 		take_origin(mail);
 		kept_mail_close(mail);
 		return false;
@@ -162,16 +196,13 @@ static bool take_mail(struct kept_mail *mail)
 	}
 }
 
-void kept_start(int fd)
+/* What was left, up to BEGIN or PREPARE. */
+static void receive_left(void)
 {
 	int rc;
 
-	ASSERT(kept.fd < 0);
-	kept.fd = fd;
-	if (fd < 0)
-		return;
 	do {
-		rc = kept_msg_receive(fd, &kept.mail);
+		rc = kept_msg_receive(kept.fd, &kept.mail);
 		if (rc == -EAGAIN)
 			wait_for_keeper(POLLIN, NSEC_PER_SEC);
 		else if (rc == -EMFILE || rc == -EBADMSG)
@@ -181,13 +212,34 @@ void kept_start(int fd)
 	index_left();
 }
 
+void kept_start(int fd)
+{
+	ASSERT(kept.fd < 0);
+	kept.fd = fd;
+	if (fd >= 0)
+		receive_left();
+}
+
+bool kept_prepares(void)
+{
+	return kept.prepares;
+}
+
+bool kept_begin(void)
+{
+	ASSERT(kept.prepares);
+	left_forget();
+	(void)kept_tell(KEPT_PREPARED, 0, NULL); /* (not heard: it has gone, or waits no more) */
+	do
+		receive_left();
+	while (kept.prepares && !kept.gone);
+	kept.prepares = false;
+	return !kept.gone;
+}
+
 void kept_end(void)
 {
-	for (unsigned i = 0; i < kept.nleft; i++)
-		if (kept.left[i].fd >= 0)
-			close(kept.left[i].fd);
-	free(kept.left);
-	free(kept.slot);
+	left_forget();
 	if (kept.fd >= 0)
 		close(kept.fd);
 	memset(&kept, 0, sizeof(kept));
@@ -213,23 +265,48 @@ int kept_fd(void)
 	return kept.fd;
 }
 
+/* What is no answer; or one that came too late. */
+static void hear_news(struct kept_mail *mail)
+{
+	if (mail->msg.word == KEPT_GO)
+		kept.go = true;
+	if (mail->msg.word == KEPT_TOOK)
+		memcpy(kept.took, mail->msg.text, sizeof(kept.took));
+	kept_mail_close(mail);
+}
+
+bool kept_waits_for_next(void)
+{
+	return kept.can & KEPT_CAN_PREPARE && !kept.gone;
+}
+
+bool kept_may_go(void)
+{
+	return kept.go;
+}
+
+const char *kept_took(void)
+{
+	return kept.took;
+}
+
 bool kept_alive(void)
 {
 	int rc;
 
-	/* Answers that came too late. */
 	do {
 		rc = kept_msg_receive(kept.fd, &kept.mail);
 		if (rc == 1)
-			kept_mail_close(&kept.mail);
+			hear_news(&kept.mail);
 	} while (rc == 1 || rc == -EBADMSG || rc == -EMFILE);
 	kept.gone |= rc == 0;
 	return !kept.gone;
 }
 
-static int await_answer(uint32_t seq)
+/* The next answer, to whatever it is, within @patience. 1, 0: the keeper has gone; -ETIMEDOUT. */
+static int next_answer(struct kept_msg *answer, uint64_t patience)
 {
-	const uint64_t until = clock_now_ns() + ANSWER_NS;
+	const uint64_t until = clock_now_ns() + patience;
 
 	for (uint64_t now = 0; now < until;) {
 		int rc = kept_msg_receive(kept.fd, &kept.mail);
@@ -239,15 +316,27 @@ static int await_answer(uint32_t seq)
 			wait_for_keeper(POLLIN, until - now);
 		if (rc == 0) {
 			kept.gone = true;
-			return -EPIPE;
+			return 0;
 		}
 		if (rc != 1)
 			continue;
-		kept_mail_close(&kept.mail);
-		if (kept.mail.msg.word == KEPT_DONE && kept.mail.msg.seq == seq)
-			return -(int)kept.mail.msg.value;
+		*answer = kept.mail.msg;
+		hear_news(&kept.mail);
+		if (answer->word == KEPT_DONE)
+			return 1;
 	}
 	return -ETIMEDOUT;
+}
+
+static int await_answer(uint32_t seq, uint64_t patience)
+{
+	struct kept_msg answer;
+	int rc;
+
+	do
+		rc = next_answer(&answer, patience);
+	while (rc == 1 && answer.seq != seq);
+	return rc == 1 ? -(int)answer.value : rc ? rc : -EPIPE;
 }
 
 /* Its answer has the number kept.seq. */
@@ -271,7 +360,7 @@ static int ask_keeper(enum kept_word word, const char *key, const int *fd)
 {
 	int rc = tell_keeper(word, key, fd);
 
-	return rc ?: await_answer(kept.seq);
+	return rc ?: await_answer(kept.seq, ANSWER_NS);
 }
 
 int kept_put(const char *key, int fd)
@@ -279,6 +368,57 @@ int kept_put(const char *key, int fd)
 	if (kept.fd < 0)
 		return 0;
 	return kept_key_ok(key) ? ask_keeper(KEPT_PUT, key, &fd) : -EINVAL;
+}
+
+/* Both sockets hold as many messages. */
+#define AT_ONCE 64u
+
+/* Those of @pair[0..n), whose numbers begin with @first, are answered. */
+static void await_all(struct kept_pair *pair, unsigned n, uint32_t first)
+{
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		left += pair[i].err == -EINPROGRESS;
+	while (left) {
+		struct kept_msg answer;
+		const int rc = next_answer(&answer, ANSWERS_NS);
+
+		for (unsigned i = 0; i < n && rc != 1; i++)
+			if (pair[i].err == -EINPROGRESS)
+				pair[i].err = rc ? rc : -EPIPE;
+		if (rc != 1)
+			return;
+		const uint32_t i = answer.seq - first;
+
+		if (i >= n || pair[i].err != -EINPROGRESS)
+			continue;
+		pair[i].err = -(int)answer.value;
+		left--;
+	}
+}
+
+void kept_put_all(struct kept_pair *pair, unsigned n)
+{
+	for (unsigned done = 0; done < n; done += AT_ONCE) {
+		const unsigned some = MIN(n - done, AT_ONCE);
+		const uint32_t first = kept.seq + 1;
+
+		for (unsigned i = 0; i < some; i++) {
+			struct kept_pair *p = &pair[done + i];
+
+			if (kept.fd < 0) {
+				p->err = 0;
+				continue;
+			}
+			/* (A key that is none takes a number all the same.) */
+			p->err = kept_key_ok(p->key) ? tell_keeper(KEPT_PUT, p->key, &p->fd) :
+						       (kept.seq++, -EINVAL);
+			if (!p->err)
+				p->err = -EINPROGRESS;
+		}
+		await_all(pair + done, some, first);
+	}
 }
 
 int kept_drop(const char *key)
@@ -290,7 +430,6 @@ int kept_drop(const char *key)
 
 int kept_drop_all(const char *prefix)
 {
-	const unsigned at_once = 64; /* as many as the sockets hold, both ways */
 	unsigned asked = 0;
 	int err = 0;
 
@@ -300,10 +439,10 @@ int kept_drop_all(const char *prefix)
 		if (strncmp(kept.left[i].key, prefix, strlen(prefix)))
 			continue;
 		err = tell_keeper(KEPT_DROP, kept.left[i].key, NULL);
-		if (!err && ++asked % at_once == 0)
-			err = await_answer(kept.seq);
+		if (!err && ++asked % AT_ONCE == 0)
+			err = await_answer(kept.seq, ANSWERS_NS);
 	}
-	return err || asked % at_once == 0 ? err : await_answer(kept.seq);
+	return err || asked % AT_ONCE == 0 ? err : await_answer(kept.seq, ANSWERS_NS);
 }
 
 void kept_hold(void)

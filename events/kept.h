@@ -20,17 +20,39 @@
 /* @fd: the socket to the keeper, -1: there is none. Receives what was left, and waits for it.
  * Before there are threads, once. */
 void kept_start(int fd);
+/* The process before serves still (a planned restart): this one may look at what lies there by
+ * kept_peek(), takes nothing and changes nothing, until kept_begin(). */
+bool kept_prepares(void);
+/* As kept_take(), but it stays the keeper's: valid until kept_begin(). */
+int kept_peek(const char *key);
+/* Says that this process is prepared, and waits for its turn: what was left is what is left then.
+ * True; false: the keeper has gone, and the other one serves. Before threads use any of this. */
+bool kept_begin(void) must_check;
 /* For tests: forgets everything, closes what nobody has taken, and the socket. */
 void kept_end(void);
 /* The socket, to be watched for its end; -1: there is no keeper. */
 int kept_fd(void);
 /* Reads what has come on it, without waiting. False: the keeper has gone. */
 bool kept_alive(void);
+/* After KEPT_RESTART: does the keeper say when the next process is prepared (kept_may_go())? */
+bool kept_waits_for_next(void);
+/* It has said so. Changes with kept_alive(). */
+bool kept_may_go(void);
+/* What the last planned restart took, once the keeper has said; "". */
+const char *kept_took(void);
 
 /* The keeper gets a duplicate of @fd, which replaces what has that key; the caller keeps its own.
  * Waits for the keeper's answer, which takes some 20 us, and 500 ms at most. 0, or -errno: it is
  * not kept: -EINVAL the key, -ENOSPC there are KEPT_MAX, -EMFILE, -ETIMEDOUT, -EPIPE. */
 int kept_put(const char *key, int fd);
+struct kept_pair {
+	char key[KEPT_KEY_MAX + 1];
+	int fd;
+	int err; /* as of kept_put() */
+};
+/* kept_put() of all @n, without waiting for each, and with more patience: 5 s for the next answer.
+ * For who serves nobody. */
+void kept_put_all(struct kept_pair *pair, unsigned n);
 /* What the process before left: the caller owns the descriptor. -1: nothing, or taken already. The
  * keeper keeps its duplicate until kept_drop(). That process may have gone wrong: it may be any
  * descriptor, which the caller has to judge, and closes by kept_close() when it is not his. */
@@ -38,8 +60,8 @@ int kept_take(const char *key);
 /* The keeper closes its duplicate; 0 also when it has none. After kept_hold(): does nothing. As
  * kept_put(). */
 int kept_drop(const char *key);
-/* The same of all that were left with keys that begin with @prefix, taken or not. 0, or -errno of
- * one of them. */
+/* The same of all that were left with keys that begin with @prefix, taken or not, with the patience
+ * of kept_put_all(). 0, or -errno of one of them. */
 int kept_drop_all(const char *prefix);
 /* This process ends so that another goes on: nothing is dropped any more. */
 void kept_hold(void);

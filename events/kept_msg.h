@@ -4,9 +4,18 @@
  * socket. They may be of different versions of tgtd: struct kept_msg never changes, words are added
  * at the end, and who does not know a word ignores it.
  *
- *     keeper  -> process   LEFT...  [SAVE]  ENDS  BEGIN   at its start
+ *     keeper  -> process   LEFT...  [SAVE]  ENDS  CAN  BEGIN   at its start
  *     process -> keeper    PUT, DROP              keeper -> process  DONE, for each
  *     process -> keeper    READY, PULSE, STALLED, RESTART, STOPPING
+ *
+ * In a planned restart the next process prepares while the one before serves:
+ *
+ *     serving              keeper               next
+ *        RESTART ----------> LEFT... PREPARE ---->
+ *        <---------------- GO <------------ PREPARED
+ *        PUT... QUIESCENT --> (ends it) LEFT... BEGIN -->
+ *                             <-------------- READY
+ *                             TOOK ------------->
  */
 #ifndef EVENTS_KEPT_MSG_H
 #define EVENTS_KEPT_MSG_H
@@ -36,8 +45,20 @@ enum kept_word {
 	KEPT_SAVE,     /* it is to write back what was left, to serve nobody, and to end */
 	KEPT_ENDS,     /* of those that BEGIN counts; value: how many were planned, when: how many
 			* had stood still, seq: enum kept_end of the last */
+	KEPT_CAN,      /* value: KEPT_CAN_* of this keeper; said by none that can nothing */
+	KEPT_PREPARE,  /* the one before serves still: it is to prepare what it can, to change
+			* nothing, and to say PREPARED. BEGIN comes later, after LEFT that count in
+			* place of these. value, when, text, seq: as of BEGIN */
+	KEPT_PREPARED, /* it waits for BEGIN */
+	KEPT_GO,       /* to who has said RESTART: the next one is prepared, or will not be */
+	KEPT_QUIESCENT, /* to who has said GO: nothing that this process has begun is under way in
+			 * the kernel, and it begins nothing any more: it may be ended, and the next
+			 * one need not wait until its memory has gone */
+	KEPT_TOOK,     /* text: what a planned restart took, step by step */
 	KEPT_WORDS
 };
+
+#define KEPT_CAN_PREPARE 1u /* it says PREPARE, and GO */
 
 /* How a process has ended that another one replaces. */
 enum kept_end {

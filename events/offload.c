@@ -23,8 +23,8 @@ struct offload_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t wake, ended;
 	struct list jobs;
-	unsigned threads, max, idle;
-	bool stop;
+	unsigned threads, max, idle, running;
+	bool stop, paused;
 	const char *name;
 	struct offload_lane common; /* of jobs that name none */
 };
@@ -70,6 +70,8 @@ static struct offload_job *next_job(const struct offload_pool *p)
 {
 	struct offload_job *job, *other = NULL;
 
+	if (p->paused)
+		return NULL;
 	list_for_each(job, &p->jobs, link) {
 		if (!job->lane->running)
 			return job;
@@ -85,6 +87,7 @@ static void perform(struct offload_pool *p, struct offload_job *job)
 	list_del(&job->link);
 	job->lane->queued--;
 	job->lane->running++;
+	p->running++;
 	if (p == &background) {
 		in_background.who = pthread_self();
 		in_background.working = true;
@@ -102,6 +105,7 @@ static void perform(struct offload_pool *p, struct offload_job *job)
 	if (p == &background)
 		in_background.working = false;
 	job->lane->running--;
+	p->running--;
 	pthread_mutex_unlock(&p->lock);
 	tell(job); /* the lane may go with it */
 	pthread_mutex_lock(&p->lock);
@@ -293,7 +297,8 @@ static void submit(struct offload_pool *p, struct offload_lane *lane, struct off
 			waiting++;
 	if (wants_thread(p, job->lane, waiting))
 		start_worker(p);
-	here = p->threads == 0;
+	here = p->threads == 0 && !p->paused;
+	p->running += here;
 	if (!here) {
 		list_add_tail(&p->jobs, &job->link);
 		job->lane->queued++;
@@ -302,6 +307,9 @@ static void submit(struct offload_pool *p, struct offload_lane *lane, struct off
 	pthread_mutex_unlock(&p->lock);
 	if (here) {
 		run(job);
+		pthread_mutex_lock(&p->lock);
+		p->running--;
+		pthread_mutex_unlock(&p->lock);
 		tell(job);
 	}
 }
@@ -367,6 +375,19 @@ static bool offload_end(struct offload_pool *p, unsigned s)
 	p->stop = p->threads;
 	pthread_mutex_unlock(&p->lock);
 	return !late;
+}
+
+bool offload_pause(void)
+{
+	unsigned running = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(pools); i++) {
+		pthread_mutex_lock(&pools[i]->lock);
+		pools[i]->paused = true;
+		running += pools[i]->running;
+		pthread_mutex_unlock(&pools[i]->lock);
+	}
+	return !running;
 }
 
 void offload_end_serial(void)

@@ -40,6 +40,7 @@
 #include "tgtd/keeper/launch.h"
 #include "tgtd/options.h"
 #include "tgtd/pulse.h"
+#include "tgtd/restart.h"
 #include "tgtd/scsi/commands/init.h"
 #include "tgtd/state/journal.h"
 #include "tgtd/tcp/tcp.h"
@@ -48,9 +49,6 @@
  * exit takes at most 5 s unless dirty blocks are still being written back. */
 #define LOGOUT_GRACE_MS 1000
 #define STOP_DEADLINE_NS (4 * NSEC_PER_SEC + 500 * NSEC_PER_MSEC)
-
-/* Bringing sessions to rest takes less. */
-#define CARRY_DEADLINE_NS (10 * NSEC_PER_SEC)
 
 #define WORKER_CPUS 4u /* of a node, for each of its workers */
 
@@ -154,47 +152,20 @@ static void shut_down(void *arg)
 	iscsi_stop(LOGOUT_GRACE_MS, sessions_ended, d);
 }
 
-/* What is dirty stays in the cache, which the next worker goes on with, as after a crash: so
- * nothing is written back now, and no unit taken down. */
-__attribute__((noreturn)) static void leave_to_next(void)
-{
-	daemon_end();
-	_exit(0);
-}
-
-static void carry_deadline(struct timer *t)
-{
-	(void)t;
-	log_error("not all sessions could be brought to rest in time: they end");
-	leave_to_next();
-}
-
-static void sessions_carried(const struct iscsi_carried *c, void *arg)
-{
-	(void)arg;
-	log_notice("leaving to the next worker: %u sessions with %u connections go on, %u end",
-		   c->sessions, c->conns, c->ended);
-	leave_to_next();
-}
-
 static void restart(void *arg)
 {
 	struct daemon *d = arg;
 
 	if (d->stopping)
 		return;
-	daemon_restarts("asked for by tgtadm");
-	if (!d->kept) {
-		iscsi_will_return();
-		shut_down(d);
+	if (d->kept) {
+		d->stopping = true;
+		restart_begin(d->main, d->cache, d->rdma);
 		return;
 	}
-	d->stopping = true;
-	pulse_stop();
-	log_notice("another worker is to go on");
-	timer_init(&d->deadline, carry_deadline);
-	loop_timer_arm(d->main, &d->deadline, CARRY_DEADLINE_NS);
-	iscsi_carry(sessions_carried, d);
+	daemon_restarts("asked for by tgtadm");
+	iscsi_will_return();
+	shut_down(d);
 }
 
 /* Both are the running program's: its file, and what lies there now. */
@@ -245,9 +216,13 @@ static void on_keeper(struct loop_fd *lfd, uint32_t revents)
 	struct daemon *d = container_of(lfd, struct daemon, keeper);
 
 	(void)revents;
-	if (kept_alive())
+	if (kept_alive()) {
+		restart_keeper_spoke();
 		return;
+	}
 	loop_fd_del(lfd);
+	if (restart_abandon())
+		d->stopping = false;
 	if (!d->stopping)
 		log_error("the keeper has died: ending, so that nothing is lost");
 	shut_down(d);
@@ -370,15 +345,36 @@ static int start_workers(struct daemon *d)
 	return rc;
 }
 
-/* What the worker before left of the cache, by node. */
-static void take_arenas(const struct daemon *d, int fd[])
+/* What the worker before left of the cache, by node; or has, if it is there still. */
+static void find_arenas(const struct daemon *d, int fd[], int (*find)(const char *key))
 {
 	char key[32];
 
 	for (unsigned n = 0; n < d->topo.nnodes; n++) {
 		snprintf(key, sizeof(key), "arena/%u", n);
-		fd[n] = kept_take(key);
+		fd[n] = find(key);
 	}
+}
+
+/* While the worker before serves: what takes time, and looks at nothing that it may change. */
+static void prepare(struct daemon *d)
+{
+	struct cache_conf conf = { .topo = &d->topo };
+	int fd[TOPO_MAX_NODES];
+
+	if (!kept_prepares())
+		return;
+	launch_expendable(true); /* not the one that serves, with as much memory */
+	if (d->opt.use_cache) {
+		find_arenas(d, fd, kept_peek);
+		conf.arena_fd = fd;
+		cache_warm(&conf);
+	}
+	launch_expendable(false);
+	if (kept_begin())
+		return;
+	log_error("the keeper has died, and the worker before has not: it goes on");
+	_exit(1);
 }
 
 /* For the worker after this one. */
@@ -417,7 +413,7 @@ static int start_cache(struct daemon *d)
 
 	if (!d->opt.use_cache)
 		return 0;
-	take_arenas(d, fd);
+	find_arenas(d, fd, kept_take);
 	d->opt.cache.topo = &d->topo;
 	d->opt.cache.workers = d->worker;
 	d->opt.cache.node_workers = d->node_workers;
@@ -650,7 +646,11 @@ static void main_start(struct loop_msg *msg)
 	/* The admin socket may lie where only root can open it. The iSER transport wants
 	 * credentials that do not change any more. */
 	rc = offload_start();
-	if (!rc && !(rc = start_workers(d)) && !(rc = start_cache(d)) && !(rc = start_admin(d)))
+	if (!rc)
+		rc = start_workers(d);
+	if (!rc)
+		prepare(d);
+	if (!rc && !(rc = start_cache(d)) && !(rc = start_admin(d)))
 		guard_capabilities(d->rdma);
 	if (!rc && !(rc = start_protocols(d)))
 		rc = start_journal(d);

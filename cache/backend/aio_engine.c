@@ -76,6 +76,31 @@ static _Atomic uint64_t generation; /* moves when a loop's context goes */
 
 static void aio_engine_start(struct aio_io *io);
 
+/* ---- leaving --------------------------------------------------------------------------------- */
+
+/* Whoever submits counts first, and then looks; who leaves says so first, and then counts. So what
+ * the one does not see the other does. */
+static _Atomic bool leaves;
+static _Atomic unsigned with_kernel; /* requests of all loops */
+
+bool aio_engine_leave(void)
+{
+	atomic_store(&leaves, true);
+	return atomic_load(&with_kernel) == 0;
+}
+
+/* As io_submit(). */
+static int submit_counted(struct aio_loop *al, unsigned n, struct iocb **batch)
+{
+	int rc;
+
+	atomic_fetch_add(&with_kernel, n);
+	rc = unlikely(atomic_load(&leaves)) ? -EAGAIN : io_submit(al->ctx, n, batch);
+	if (rc != (int)n)
+		atomic_fetch_sub(&with_kernel, n - (rc > 0 ? (unsigned)rc : 0));
+	return rc;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static struct aio_io *aio_engine_io_get(struct aio_loop *al)
@@ -345,6 +370,8 @@ static unsigned reap(struct aio_loop *al)
 
 	ASSERT(n <= al->in_kernel);
 	al->in_kernel -= n;
+	if (n)
+		atomic_fetch_sub(&with_kernel, n);
 	for (unsigned i = 0; i < n; i++)
 		returned(ev[i].data, (long)ev[i].res);
 	if (n && !(list_empty(&al->pending) && list_empty(&al->background)))
@@ -449,7 +476,7 @@ static int submit_pending(struct aio_loop *al, unsigned *n)
 	if (!*n)
 		return 0;
 	al->in_kernel += *n;
-	rc = io_submit(al->ctx, *n, batch);
+	rc = submit_counted(al, *n, batch);
 	for (unsigned i = *n; i-- > (unsigned)MAX(rc, 0);) {
 		io = container_of(batch[i], struct aio_io, iocb);
 		if (io->with_rwf)

@@ -177,3 +177,20 @@ void store_opener_del(struct store_opener *o)
 	o->lock = NULL;
 	pthread_mutex_unlock(&lock);
 }
+
+bool store_openers_let_go(void)
+{
+	struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+	const struct store_opener *o;
+	bool all = true;
+
+	pthread_mutex_lock(&lock);
+	list_for_each(o, &openers, link)
+		all &= o->fd >= 0 && !o->locking;
+	if (all)
+		list_for_each(o, &openers, link)
+			if (o->lock && o->lock->fd >= 0)
+				(void)fcntl(o->lock->fd, F_OFD_SETLK, &none);
+	pthread_mutex_unlock(&lock);
+	return all;
+}

@@ -330,13 +330,6 @@ static void dirty_record_look_at(struct dirty_own *o, int fd, int dirfd, const c
 
 	if (err == -ENOENT || (!err && !same_store(&t, &o->us)))
 		return;
-	if (!err && strcmp(t.boot, o->us.boot) == 0 && t.pid != getpid() && t.start &&
-	    started(t.pid) == t.start) {
-		/* Only where a store cannot be locked, or is shared. */
-		log_warn("%s: process %ld has it open, too: what that one may lose is not noticed",
-			 o->us.path, t.pid);
-		return;
-	}
 	if (!err && in_our_arena(o, &t)) {
 		o->kept = true;
 		if (strcmp(name, o->name) == 0)
@@ -345,6 +338,14 @@ static void dirty_record_look_at(struct dirty_own *o, int fd, int dirfd, const c
 			err = found_add(o, name);
 		if (!err)
 			return;
+	}
+	/* (One that has left its arenas to us may not have gone yet.) */
+	if (!err && strcmp(t.boot, o->us.boot) == 0 && t.pid != getpid() && t.start &&
+	    started(t.pid) == t.start) {
+		/* Only where a store cannot be locked, or is shared. */
+		log_warn("%s: process %ld has it open, too: what that one may lose is not noticed",
+			 o->us.path, t.pid);
+		return;
 	}
 	/* The kernel has all of it; what it could not keep, this call says. */
 	if (!err && strcmp(t.state, "written") == 0 && strcmp(t.boot, o->us.boot) == 0 &&

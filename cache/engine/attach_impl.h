@@ -41,6 +41,10 @@ void attach_free(const struct attach *a);
 /* All nodes are there, nobody uses them yet. Fills in c->found. 0 or -errno. */
 int attach_rebuild(struct cache *c, const struct attach *a) must_check;
 
+/* ---- node.c ---------------------------------------------------------------------------------- */
+/* What node_init() will want of such a node, ahead of time. @conf as attach_plan() has made it. */
+void node_warm(const struct cache_conf *conf, const struct attach_node *found);
+
 /* ---- attach_part.c --------------------------------------------------------------------------- */
 /* Which device has that identity? A table by its hash. */
 struct attach_devs {

@@ -207,6 +207,25 @@ static void close_given(const struct cache_conf *conf)
 			close(conf->arena_fd[t]);
 }
 
+void cache_warm(const struct cache_conf *given)
+{
+	struct cache_conf conf = { .topo = given->topo, .arena_fd = given->arena_fd };
+	struct cache_plan plan;
+	char why[192];
+
+	if (!arenas_given(&conf) || attach_plan(&conf, &plan, why, sizeof(why)))
+		return; /* (whoever creates it says so) */
+	for (uint32_t i = 0; i < plan.attach->nnodes; i++)
+		node_warm(&conf, &plan.attach->node[i]);
+	attach_free(plan.attach);
+}
+
+static void warm_end(void)
+{
+	arena_warm_end();
+	node_heap_warm_end();
+}
+
 struct cache *cache_create(const struct cache_conf *given)
 {
 	struct cache_conf conf = *given;
@@ -233,6 +252,7 @@ struct cache *cache_create(const struct cache_conf *given)
 	if (!rc)
 		rc = nodes_init(c, &conf, &plan);
 	attach_free(plan.attach);
+	warm_end();
 	if (rc) {
 		log_error("cache: %s", strerror(-rc));
 		cache_free(c);

@@ -81,6 +81,10 @@ const char *cache_affinity_name(enum cache_affinity affinity);
  * known before this returns, and waits for who opens its store. NULL with errno, reason logged;
  * EBADMSG: it is what was left that cannot be taken (conf.found.why). Main thread. */
 struct cache *cache_create(const struct cache_conf *conf) must_check;
+/* Ahead of cache_create() with conf->arena_fd, and while another process still uses what these are:
+ * gets the memory that the cache will want, and maps what lies there. Changes nothing. Descriptors
+ * stay the caller's. Main thread. */
+void cache_warm(const struct cache_conf *conf);
 /* All devices are closed. Main thread. */
 void cache_destroy(struct cache *cache);
 
@@ -103,6 +107,9 @@ uint64_t cache_dirty_bytes(const struct cache *cache);
 /* Simulation (cache_conf.stepped): does a bounded part of a change of size under way, which other
  * caches have a thread for. True: there is more, maybe not before something else has happened. */
 bool cache_resize_step(struct cache *cache);
+/* The daemon leaves the cache to another one before long: write-back that nobody waits for does not
+ * begin any more. For good. Any thread. */
+void cache_leave(struct cache *cache);
 /* The daemon ends at once, maybe without having written it: a line for each store that loses data;
  * what others have to say goes to their records. Main thread. */
 void cache_log_lost(struct cache *cache);

@@ -92,6 +92,7 @@ struct dev_record {
 	enum record_state state;
 	bool busy;	     /* the job is under way */
 	bool urgent;	     /* no hysteresis */
+	bool found;	     /* an earlier process's, and not looked at yet */
 	struct list shells;  /* cache_blk.recorded */
 	struct list waiters; /* blk_req.link */
 	struct offload_job job;

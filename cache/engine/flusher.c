@@ -78,6 +78,8 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns
 			break;
 	}
 	room.flags = BLK_F_BACKGROUND;
+	if (unlikely(atomic_load_explicit(&dev->cache->leaves, memory_order_relaxed)))
+		room.writes = 0;
 	start_splits(dev, &room, &dry);
 	if (room.writes && room.bytes && room.runs && !dry) {
 		if (collect_sweep(dev, now))
@@ -198,6 +200,11 @@ void flusher_reclaim_wait(struct cache *c)
 {
 	for (uint32_t i = 0; i < c->nnodes * c->node[0].nworkers; i++)
 		flush_worker_wake(&c->node[i % c->nnodes].flush[i / c->nnodes]);
+}
+
+void cache_leave(struct cache *c)
+{
+	atomic_store(&c->leaves, true);
 }
 
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop)

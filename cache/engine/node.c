@@ -119,12 +119,31 @@ static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 	return 0;
 }
 
-/* Of the hash and the replacement of all partitions, of @blocks each. NULL with errno. */
+/* Of the hash and the replacement of all partitions, of @blocks each. */
+static size_t index_size(uint32_t nparts, uint32_t blocks)
+{
+	return nparts * (KiB(2) + (size_t)blocks * PART_HEAP_BLOCK);
+}
+
+/* NULL with errno. */
 static struct node_heap *index_heap(const struct cache *c, const struct cache_node *n,
 				    uint32_t blocks)
 {
-	return node_heap_create(c->topo, n->topo_node,
-				n->nparts * (KiB(2) + (size_t)blocks * PART_HEAP_BLOCK));
+	return node_heap_create(c->topo, n->topo_node, index_size(n->nparts, blocks));
+}
+
+void node_warm(const struct cache_conf *conf, const struct attach_node *found)
+{
+	const struct arena_super *h = (const void *)found->super.page;
+	const struct cache_run *last = &found->runs.run[found->runs.n - 1];
+	const size_t priv = sizeof(struct block_priv);
+
+	arena_warm(found->fd, &found->super, found->there, found->nthere);
+	node_heap_warm(conf->topo, found->topo_node, conf->partitions * sizeof(struct partition));
+	node_heap_warm(conf->topo, found->topo_node,
+		       index_size(conf->partitions, found->runs.part_blocks));
+	node_heap_warm_room(conf->topo, found->topo_node, h->nblocks * priv,
+			    (last->first + (size_t)conf->partitions * last->each) * priv);
 }
 
 static void say_where(struct cache_node *n)

@@ -278,7 +278,7 @@ static void record_tick(struct timer *t)
 	list_init(&waiters);
 	leaf_lock(&r->lock);
 	const enum record_state state = r->state;
-	const bool busy = r->busy, urgent = r->urgent;
+	const bool busy = r->busy, urgent = r->urgent, found = r->found;
 	if (state == RECORD_WRITING && now - r->started_ns >= RECORD_PATIENCE_NS) {
 		late = true;
 		record_set_state(r, RECORD_FAILED);
@@ -286,7 +286,7 @@ static void record_tick(struct timer *t)
 	} else if (state == RECORD_FAILED && !busy) {
 		record_set_state(r, RECORD_NONE);
 	}
-	r->urgent = false;
+	r->urgent = r->found = false;
 	leaf_unlock(&r->lock);
 	if (late) {
 		metric_inc(M_cache_record_errors);
@@ -295,6 +295,12 @@ static void record_tick(struct timer *t)
 	}
 	if (state == RECORD_WRITING && !late) {
 		look_in(dev, RECORD_PATIENCE_NS);
+	} else if (state == RECORD_HELD && found) {
+		/* Others of the store would wait for its removal, and for the next one, right after
+		 * a restart that nobody should notice: a minute is too long, and at once too
+		 * soon. */
+		r->clean_since_ns = now - (RECORD_HELD_NS - RECORD_LOOK_NS);
+		look_in(dev, RECORD_LOOK_NS);
 	} else if (state == RECORD_HELD) {
 		if ((__atomic_exchange_n(&r->wrote, 0, __ATOMIC_RELAXED) && !urgent) ||
 		    dev_dirty(dev) > 0)
@@ -350,7 +356,7 @@ void record_adopt(struct cache_dev *dev, struct blk *lower)
 			    dirty_record_none()	      ? RECORD_OFF :
 			    held		      ? RECORD_HELD :
 							RECORD_NONE);
-	r->urgent = r->state == RECORD_HELD;
+	r->found = r->state == RECORD_HELD;
 	leaf_unlock(&r->lock);
 }
 
@@ -362,9 +368,9 @@ void record_enter(struct cache_dev *dev, struct cache_blk *cb)
 	leaf_lock(&r->lock);
 	list_add_tail(&r->shells, &cb->recorded);
 	set_bits(cb, bits_of(r->state));
-	const bool look = r->urgent;
+	const bool look = r->found;
 	leaf_unlock(&r->lock);
-	if (look) /* an earlier process's: is it clean? Then it goes at once */
+	if (look) /* an earlier process's: is it clean? Then it goes before long */
 		look_soon(dev);
 }
 

@@ -53,6 +53,12 @@ int arena_found(int fd, struct arena_found *f, char *why, size_t len) must_check
 struct arena_extent {
 	uint32_t first, n;
 };
+/* Ahead of time, for a process that will attach it: maps it as it is now, with page tables for
+ * @there (see below), so that arena_attach() finds that done. Another process may still use it:
+ * nothing of it changes. What is not attached goes with arena_warm_end(). Main thread. */
+void arena_warm(int fd, const struct arena_found *f, const struct arena_extent *there,
+		uint32_t nthere);
+void arena_warm_end(void);
 /*
  * The same as arena_create() from the file @fd of such an arena, whose superblock is @f: headers,
  * maps and data are as they were left. It is for the owner to make of the headers what holds in

@@ -4,7 +4,6 @@
 #
 #   TGT_RESTARTS      how many under load (default 20)
 #   TGT_RESTART_KILLS how many in which the old or the new worker is killed (default 8)
-#   TGT_RESTART_GAPS  how many are measured (default 0; a quiet machine)
 #   TGT_RESTART_SEED  which load (default 1)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -23,5 +22,4 @@ run() {
 run load "${TGT_RESTARTS:-20}" "${TGT_RESTART_SEED:-1}"
 run state "$slow"
 run kill "${TGT_RESTART_KILLS:-8}" "${TGT_RESTART_SEED:-1}"
-[ "${TGT_RESTART_GAPS:-0}" = 0 ] || run gap "$TGT_RESTART_GAPS"
 exit $failed

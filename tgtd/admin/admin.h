@@ -58,6 +58,8 @@ bool journal_had_portals(void);
  * the main loop when nothing is left. For shutdown; clients are refused from now on. */
 void admin_drain(void (*done)(void *arg), void *arg);
 
+/* This process ends, and another one goes on with the same control port. */
+void admin_let_go(void);
 /* Closes the socket and every client. Targets must be gone (admin_drain()) or are abandoned. */
 void admin_stop(void);
 

@@ -542,7 +542,7 @@ static void server_listener_ready(struct loop_fd *lfd, uint32_t revents)
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-/* One daemon per control port: the lock lives as long as the process. */
+/* One daemon per control port: the lock lives as long as the process, or until admin_let_go(). */
 static int take_lock(int port)
 {
 	char path[256];
@@ -686,6 +686,13 @@ void server_stop(void)
 	}
 	list_for_each_safe(c, tmp, &server.clients, link)
 		client_close(c);
+	if (server.lock_fd >= 0)
+		close(server.lock_fd);
+	server.lock_fd = -1;
+}
+
+void admin_let_go(void)
+{
 	if (server.lock_fd >= 0)
 		close(server.lock_fd);
 	server.lock_fd = -1;

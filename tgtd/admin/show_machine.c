@@ -35,6 +35,8 @@ void show_processes(struct adm_out *out)
 	out_puts(out, "\n");
 	if (o->restarts && localtime_r(&when, &tm) && strftime(text, sizeof(text), "%F %T", &tm))
 		out_printf(out, IN1 "Last restart: %s (%s)\n", text, o->why);
+	if (*kept_took())
+		out_printf(out, IN1 "It took: %s\n", kept_took());
 }
 
 /* Times are seconds since 1970. */
@@ -57,6 +59,7 @@ json_t *json_processes(void)
 		doc_set_text(row, "last_restart", NULL);
 	doc_set_text(row, "last_restart_kind", o->restarts ? kept_end_names[o->how] : NULL);
 	doc_set_text(row, "last_restart_reason", o->restarts ? o->why : NULL);
+	doc_set_text(row, "last_restart_took", *kept_took() ? kept_took() : NULL);
 	return row;
 }
 

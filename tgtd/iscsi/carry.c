@@ -21,7 +21,7 @@
  * A session rests at a PDU's border of each of its connections. It has no task then, nor an answer
  * that has not been sent or, at ErrorRecoveryLevel 1, acknowledged. MaxCmdSN does not move
  * meanwhile, so no more can come than the initiator was allowed before. As long as the initiator
- * owes nothing, no PDU is begun at all. A session of which nothing ends within REST_NS has a
+ * owes nothing, no PDU is begun at all. A session of which nothing ends within REST_LOOKS has a
  * command that hangs, or a peer that does. It is ended, and its initiator may log in again at once.
  *
  * What is not with the keeper when this process ends, at whatever instruction, ends with it. What
@@ -41,9 +41,10 @@
 
 #define LEAVE_MS 1000u			/* for logouts, as at any other end, */
 #define LEAVE_NS (1200 * NSEC_PER_MSEC) /* and then they are left */
-#define REST_NS (2 * NSEC_PER_SEC)	/* in which nothing ends of a session, */
-#define REST_MAX_NS (5 * NSEC_PER_SEC)	/* and all that it has */
-#define LOOK_NS NSEC_PER_MSEC		/* how often it is looked at */
+/* Looks, and not time: a process that gets no processor makes none. */
+#define LOOK_NS NSEC_PER_MSEC /* how often a session is looked at */
+#define REST_LOOKS 2000u      /* between which nothing is heard of it or ends, */
+#define REST_LOOKS_MAX 5000u  /* and all that it has */
 #define LOOKS_A_PING 16
 #define TELL_NS (20 * NSEC_PER_MSEC) /* for last words of sessions that were ended */
 
@@ -67,9 +68,8 @@ struct iscsi_carry {
 	struct iscsi_session *s;
 	uint8_t state; /* enum carry_state */
 	bool paused;
-	unsigned looks, next_ping;
-	uint64_t until, at_last; /* loop's clock */
-	uint32_t numbers;	 /* StatSN and ExpStatSN of all its connections, summed up */
+	unsigned looks, next_ping, until;
+	uint64_t numbers; /* of all that its connections count, summed up */
 	struct timer look;
 	const char *why; /* CARRY_ENDED: in words */
 	uint32_t tsih;
@@ -139,7 +139,7 @@ static void ask_for_acknowledgement(struct iscsi_carry *y)
 {
 	struct iscsi_conn *c;
 
-	if (y->looks++ < y->next_ping)
+	if (y->looks < y->next_ping)
 		return;
 	y->next_ping = y->looks + LOOKS_A_PING;
 	list_for_each(c, &y->s->conns, sess_link)
@@ -230,19 +230,19 @@ static const char *unrest(const struct iscsi_session *s)
 				      "a command before others does not come";
 }
 
-/* Nothing has ended of it for a while, or it takes too long as a whole. */
+/* Nothing is heard of it and nothing ends for a while, or it takes too long as a whole. */
 static bool carry_is_late(struct iscsi_carry *y)
 {
-	const uint64_t now = loop_now(y->s->loop);
 	const struct iscsi_conn *c;
-	uint32_t numbers = 1;
+	uint64_t numbers = 1;
 
 	list_for_each(c, &y->s->conns, sess_link)
-		numbers += c->stat_sn + c->exp_stat_sn;
+		numbers += (uint64_t)c->stat_sn + c->exp_stat_sn + c->stats.rxdata_octets +
+			   c->stats.txdata_octets + c->stats.dataout_pdus + c->stats.datain_pdus;
 	if (numbers != y->numbers)
-		y->until = MIN(now + REST_NS, y->at_last);
+		y->until = MIN(y->looks + REST_LOOKS, REST_LOOKS_MAX);
 	y->numbers = numbers;
-	return now >= y->until;
+	return ++y->looks >= y->until;
 }
 
 static void look_at_rest(struct iscsi_carry *y)
@@ -281,7 +281,6 @@ static void come_to_rest(struct loop_msg *msg)
 	ASSERT_ON_LOOP(s->loop);
 	s->tmfs++; /* it stays as long */
 	s->carrying = true;
-	y->at_last = loop_now(s->loop) + REST_MAX_NS;
 	timer_init(&y->look, look_at_rest_again);
 	list_for_each(c, &s->conns, sess_link) {
 		iscsi_conn_renegotiated(c); /* each command by the general path */
@@ -425,6 +424,11 @@ static void take_session(struct loop_msg *msg)
 
 /* ---- to the keeper; main --------------------------------------------------------------------- */
 
+static const struct iscsi_transport *transport_of(const struct iscsi_carry *y)
+{
+	return list_first(&y->s->main_conns, struct iscsi_conn, main_link)->tp;
+}
+
 /* What went through the socket so far: the next process looks whether that is still so. */
 static void count_socket(struct iscsi_carry *y, const struct carry_socket *k,
 			 const struct iscsi_transport *tp)
@@ -436,24 +440,41 @@ static void count_socket(struct iscsi_carry *y, const struct carry_socket *k,
 	memcpy(y->record + k->at, &r, sizeof(r));
 }
 
-static bool keep_sockets(struct iscsi_carry *y)
+/* Of all sessions that are taken, at once. A session of which one is not kept ends. False: no
+ * memory. */
+static bool keep_sockets(void)
 {
-	const struct iscsi_transport *tp =
-		list_first(&y->s->main_conns, struct iscsi_conn, main_link)->tp;
-	char key[CARRY_KEY];
+	struct kept_pair *pair;
+	struct iscsi_carry *y;
+	unsigned n = 0, at = 0;
 
-	for (unsigned i = 0; i < y->nsockets; i++) {
-		int err;
-
-		count_socket(y, &y->socket[i], tp);
-		carry_key(key, y->tsih, y->socket[i].cid);
-		err = kept_put(key, y->socket[i].fd);
-		if (err) {
-			log_warn("iscsi: session %u ends: the keeper does not keep its socket: %s",
-				 y->tsih, strerror(-err));
-			return false;
+	list_for_each(y, &carry.sessions, link)
+		n += y->state == CARRY_TAKEN ? y->nsockets : 0;
+	pair = calloc((size_t)n + 1, sizeof(*pair));
+	if (!pair)
+		return false;
+	list_for_each(y, &carry.sessions, link)
+		for (unsigned i = 0; y->state == CARRY_TAKEN && i < y->nsockets; i++, at++) {
+			count_socket(y, &y->socket[i], transport_of(y));
+			carry_key(pair[at].key, y->tsih, y->socket[i].cid);
+			pair[at].fd = y->socket[i].fd;
 		}
+	kept_put_all(pair, n);
+	at = 0;
+	list_for_each(y, &carry.sessions, link) {
+		int err = 0;
+
+		if (y->state != CARRY_TAKEN)
+			continue;
+		for (unsigned i = 0; i < y->nsockets; i++)
+			err = pair[at++].err ?: err;
+		if (!err)
+			continue;
+		log_warn("iscsi: session %u ends: the keeper does not keep its socket: %s", y->tsih,
+			 strerror(-err));
+		y->state = CARRY_ENDED;
 	}
+	free(pair);
 	return true;
 }
 
@@ -482,9 +503,10 @@ static int write_records(int fd, struct iscsi_carried *c)
 
 	if (!write_all(fd, head, sizeof(head)))
 		return -ENOSPC;
+	if (!keep_sockets())
+		return -ENOMEM;
 	list_for_each(y, &carry.sessions, link) {
-		if (y->state != CARRY_TAKEN || len + y->len > CARRY_SIZE_MAX / 2 ||
-		    !keep_sockets(y))
+		if (y->state != CARRY_TAKEN || len + y->len > CARRY_SIZE_MAX / 2)
 			continue;
 		if (!write_all(fd, y->record, y->len))
 			return -ENOSPC;

@@ -330,7 +330,7 @@ void iscsi_carry_back(struct iscsi_carried *c)
 	if (fd >= 0) {
 		data = read_carried_record(fd, &len);
 		err = data ? carry_read(&reader, data, len) : -EBADMSG;
-		err = err ?: kept_drop(CARRY_RECORD);
+		err = err ?: kept_drop_all(CARRY_RECORD);
 		close(fd);
 	}
 	err = err ?: kept_drop_all(CARRY_SOCKETS);

@@ -16,6 +16,7 @@
 #include "tgtd/keeper/holdings.h"
 #include "tgtd/keeper/keeper.h"
 #include "tgtd/keeper/launch.h"
+#include "tgtd/keeper/planned.h"
 
 #define QUICK_NS (10 * NSEC_PER_SEC) /* who dies sooner may do so again and again */
 #define START_TRIES 10
@@ -34,12 +35,12 @@
 static struct {
 	const struct keeper_conf *conf;
 	struct worker worker;
-	struct worker next; /* of a planned restart: it waits to be told that it begins */
 	enum { STARTING, SERVING, ENDED } state;
 	int signals;
 	unsigned to_send; /* of the holdings; UINT_MAX: BEGIN was sent, too */
 	bool stop;	  /* somebody wants the end, */
 	bool planned;	  /* or a restart */
+	bool quiescent;	  /* ... and nothing of this one is under way any more: it is killed */
 	bool save;	  /* this one is to write back what was left, and to end */
 	uint64_t told;	  /* when a signal said for the first time that somebody wants the end */
 	bool at_once;	  /* and another one that nobody waits for anything */
@@ -74,45 +75,16 @@ static int launch_one(struct worker *w)
 	return err;
 }
 
-/* Running a program takes a while, which the worker that is to be replaced still serves. */
-static void launch_next(void)
-{
-	if (k.next.pid || k.state != SERVING)
-		return;
-	k.renewed = launch_renew();
-	(void)launch_one(&k.next); /* (or later) */
-}
-
-/* It is not wanted any more. */
-static void end_next(void)
-{
-	if (!k.next.pid)
-		return;
-	(void)kill(k.next.pid, SIGKILL);
-	(void)waitpid(k.next.pid, NULL, 0);
-	launch_forget(&k.next);
-}
-
-/* The one that waits, if there is one. It may have ended already: reap_worker() sees it then. */
-static bool take_next(void)
-{
-	if (!k.next.pid)
-		return false;
-	k.worker = k.next;
-	k.next = (struct worker){ .fd = -1, .tombstone = -1 };
-	return true;
-}
-
 static int keeper_start_worker(void)
 {
-	int err = take_next() ? 0 : launch_one(&k.worker);
+	int err = planned_take(&k.worker) ? 0 : launch_one(&k.worker);
 
 	if (err)
 		return err;
 	k.state = STARTING;
 	k.to_send = 0;
 	k.ends_sent = false;
-	k.planned = k.paused = k.said_late = false;
+	k.planned = k.quiescent = k.paused = k.said_late = false;
 	k.rests = 0;
 	k.since = k.aborted = 0;
 	log_debug("keeper: worker %d starts, %u descriptors are kept", k.worker.pid,
@@ -137,15 +109,23 @@ static int send_ends(void)
 	return kept_msg_send(k.worker.fd, &m, NULL, NULL, 0);
 }
 
-static int send_begin(void)
+static struct kept_msg begin_of(unsigned restarts)
 {
 	struct kept_msg m = {
-		.word = KEPT_BEGIN, .seq = k.quick, .value = k.restarts, .when = k.restarted_s
+		.word = KEPT_BEGIN, .seq = k.quick, .value = restarts, .when = k.restarted_s
 	};
-	int *fd = &k.worker.tombstone;
 
 	memcpy(m.text, k.why, sizeof(m.text));
-	return kept_msg_send(k.worker.fd, &m, NULL, fd, *fd >= 0 ? 1 : 0);
+	return m;
+}
+
+static int send_begin(void)
+{
+	struct kept_msg can = { .word = KEPT_CAN, .value = KEPT_CAN_PREPARE },
+			m = begin_of(k.restarts);
+	int *fd = &k.worker.tombstone, err = kept_msg_send(k.worker.fd, &can, NULL, NULL, 0);
+
+	return err ? err : kept_msg_send(k.worker.fd, &m, NULL, fd, *fd >= 0 ? 1 : 0);
 }
 
 /* What is kept, as far as the socket takes it. */
@@ -222,6 +202,20 @@ static void hear_stopping(uint64_t usec)
 	k.conf->stopping(MIN(usec, (uint64_t)STOPPING_MAX_US));
 }
 
+/* What the restart took, if somebody has asked for it. */
+static void tell_took(void)
+{
+	struct kept_msg m = { .word = KEPT_TOOK };
+	const char *text = planned_over();
+
+	if (!text || k.how != KEPT_END_PLANNED)
+		return;
+	log_notice("keeper: planned restart: %s", text);
+	snprintf(m.text, sizeof(m.text), "%s", text);
+	if (kept_msg_send(k.worker.fd, &m, NULL, NULL, 0))
+		log_debug("keeper: worker %d is not told what that took", k.worker.pid);
+}
+
 static void hear_ready(const struct kept_msg *m)
 {
 	if (k.state != STARTING)
@@ -233,6 +227,7 @@ static void hear_ready(const struct kept_msg *m)
 		log_notice("keeper: worker %d runs another program than the one before",
 			   k.worker.pid);
 	k.ever = true;
+	tell_took();
 	if (k.stop) /* said while it could not write back yet */
 		signal_worker(SIGTERM);
 	else
@@ -247,6 +242,21 @@ static void abort_worker(const char *why)
 	k.aborted = clock_now_ns();
 	snprintf(k.why, sizeof(k.why), "watchdog: %.100s", why);
 	signal_worker(SIGABRT);
+}
+
+/* Running a program and preparing it takes a while, in which the worker that is to be replaced still
+ * serves. */
+static void hear_restart(const struct kept_msg *m)
+{
+	struct kept_msg begin;
+
+	snprintf(k.why, sizeof(k.why), "%s", m->text);
+	if (k.state == SERVING && !k.planned && !k.stop) {
+		k.renewed = launch_renew();
+		begin = begin_of(k.restarts + 1);
+		planned_begin(&k.worker, k.conf->argv, &begin);
+	}
+	k.planned = true;
 }
 
 static void hear(struct kept_mail *mail)
@@ -271,9 +281,11 @@ static void hear(struct kept_mail *mail)
 		abort_worker(m->text);
 		break;
 	case KEPT_RESTART:
-		k.planned = true;
-		snprintf(k.why, sizeof(k.why), "%s", m->text);
-		launch_next();
+		hear_restart(m);
+		break;
+	case KEPT_QUIESCENT:
+		k.quiescent |= k.planned && !k.stop && k.state == SERVING &&
+			       planned_testified(&k.worker);
 		break;
 	case KEPT_STOPPING:
 		hear_stopping(m->value);
@@ -289,7 +301,7 @@ static void hear_all(unsigned most)
 {
 	int rc = -EAGAIN;
 
-	while (most-- && k.worker.fd >= 0 &&
+	while (most-- && k.worker.fd >= 0 && !k.quiescent &&
 	       (rc = kept_msg_receive(k.worker.fd, &k.mail)) != -EAGAIN) {
 		if (rc == 1)
 			hear(&k.mail);
@@ -419,7 +431,7 @@ static int worker_gone(void)
 		if (clock_now_ns() - k.since >= QUICK_NS)
 			k.quick = 0;
 		log_notice("keeper: worker %d has ended for a restart (%s)", k.worker.pid, k.why);
-		if (!k.next.pid)
+		if (!planned_waits())
 			k.renewed = launch_renew();
 	} else {
 		status = after_crash(served);
@@ -431,7 +443,10 @@ static int worker_gone(void)
 	k.ends[k.how]++;
 	k.restarts++;
 	k.restarted_s = (uint64_t)time(NULL);
-	launch_forget(&k.worker);
+	if (k.state == ENDED)
+		launch_forget(&k.worker);
+	else
+		planned_bury(&k.worker);
 	for (unsigned i = 0; i < START_TRIES; i++) {
 		if (!keeper_start_worker()) {
 			reap_worker();
@@ -440,6 +455,13 @@ static int worker_gone(void)
 		nanosleep(&nap, NULL); /* memory or processes have run out */
 	}
 	return 1;
+}
+
+/* It serves no more, and has testified that nothing of it is under way. As worker_gone(). */
+static int worker_quiescent(void)
+{
+	k.status = 0; /* nobody waits for what it is */
+	return worker_gone();
 }
 
 /* -1: it goes on; or the exit status. */
@@ -478,6 +500,7 @@ static void reap_worker(void)
 			continue;
 		}
 		hear_all(LAST_MESSAGES); /* its last words */
+		k.quiescent = false;	 /* there is nothing left to bury */
 		k.state = ENDED;
 		k.status = status;
 		k.looked = clock_now_ns();
@@ -497,7 +520,9 @@ static void told_to_stop(void)
 	k.at_once = now - k.told >= NSEC_PER_SEC;
 	if (k.state == ENDED)
 		k.conf->stopping(WRITE_BACK_US);
-	else if (k.worker.pid && (k.state == SERVING || !k.ever || k.at_once))
+	else
+		planned_go(&k.worker); /* nobody waits for what is being prepared */
+	if (k.state != ENDED && k.worker.pid && (k.state == SERVING || !k.ever || k.at_once))
 		signal_worker(SIGTERM);
 }
 
@@ -506,10 +531,12 @@ static void take_signals(void)
 	struct signalfd_siginfo si;
 
 	while (read(k.signals, &si, sizeof(si)) == sizeof(si)) {
-		if (si.ssi_signo == SIGCHLD)
+		if (si.ssi_signo == SIGCHLD) {
+			planned_reap();
 			reap_worker();
-		else
+		} else {
 			told_to_stop();
+		}
 	}
 }
 
@@ -610,16 +637,21 @@ static int until_next_look(void)
 
 static void wait_for_news(void)
 {
-	struct pollfd p[2] = { { .fd = k.signals, .events = POLLIN },
-			       { .fd = k.worker.fd, .events = POLLIN } };
+	int look = until_next_look(), prepares;
+	struct pollfd p[3] = { { .fd = k.signals, .events = POLLIN },
+			       { .fd = k.worker.fd, .events = POLLIN },
+			       planned_poll(&prepares) };
 
 	if (k.state == STARTING && k.to_send != UINT_MAX)
 		p[1].events |= POLLOUT;
-	(void)poll(p, 2, until_next_look());
+	if (prepares >= 0 && (look < 0 || prepares < look))
+		look = prepares;
+	(void)poll(p, 3, look);
 	if (p[1].revents & (POLLIN | POLLHUP | POLLERR))
 		hear_all(TURN_MESSAGES);
 	if (p[1].revents & POLLOUT && k.worker.fd >= 0)
 		send_holdings();
+	planned_turn(&k.worker, p[2].revents);
 	if (p[0].revents)
 		take_signals();
 }
@@ -629,7 +661,7 @@ int keeper_run(const struct keeper_conf *conf)
 	int status = -1, err = launch_init();
 
 	k.conf = conf;
-	k.worker = k.next = (struct worker){ .fd = -1, .tombstone = -1 };
+	k.worker = (struct worker){ .fd = -1, .tombstone = -1 };
 	err = err ?: block_signals();
 	if (err)
 		log_error("keeper: %s", strerror(-err));
@@ -641,8 +673,10 @@ int keeper_run(const struct keeper_conf *conf)
 		watch_silence(clock_now_ns());
 		if (k.state == ENDED)
 			status = look_whether_gone();
+		else if (k.quiescent)
+			status = worker_quiescent();
 	}
-	end_next();
+	planned_end();
 	launch_forget(&k.worker);
 	holdings_end();
 	close(k.signals);

@@ -16,8 +16,9 @@
 
 #define OOM_FILE "/proc/self/oom_score_adj"
 #define OOM_NEVER (-1000)
-/* A worker dies last, but it does. */
+/* A worker dies last, but it does; one that only prepares dies before anybody else. */
 #define OOM_WORKER (-900)
+#define OOM_FIRST 1000
 
 static struct {
 	char path[PATH_MAX];
@@ -203,4 +204,13 @@ int launch_link(void)
 		return -1;
 	(void)prctl(PR_SET_NAME, "tgtd", 0, 0, 0); /* it was run by a number */
 	return fd;
+}
+
+void launch_expendable(bool on)
+{
+	static int before;
+
+	if (on)
+		before = oom_read();
+	(void)oom_write(on ? OOM_FIRST : before);
 }

@@ -35,5 +35,7 @@ void launch_forget(struct worker *w);
 
 /* In a worker, once: the number of its socket; -1: it is none. */
 int launch_link(void);
+/* In a worker: when memory runs out the kernel is to take this process first, or not any more. */
+void launch_expendable(bool on);
 
 #endif

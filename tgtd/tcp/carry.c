@@ -93,13 +93,16 @@ static bool tcp_info_of(int fd, struct tcp_info *info)
 }
 
 /* The kernel counts what came and what the peer has acknowledged; of the one what lies there unread
- * is not ours yet, of the other what waits was sent already. Both may move while they are read. */
+ * is not ours yet, of the other what waits was sent already. Both may move while they are read, as long as
+ * the peer sends what it was allowed to before. */
+#define COUNT_TRIES 10000
+
 bool tcp_count(int fd, uint64_t *received, uint64_t *sent)
 {
 	struct tcp_info before, after;
 	int in, out;
 
-	for (unsigned i = 0; i < 16; i++) {
+	for (unsigned i = 0; i < COUNT_TRIES; i++) {
 		if (!tcp_info_of(fd, &before) || ioctl(fd, SIOCINQ, &in) ||
 		    ioctl(fd, SIOCOUTQ, &out) || !tcp_info_of(fd, &after))
 			return false;

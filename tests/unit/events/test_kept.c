@@ -264,6 +264,115 @@ START_TEST(test_bad_keys)
 }
 END_TEST
 
+/* Many at once, of which some are none. */
+START_TEST(test_put_all)
+{
+	static struct kept_pair pair[150];
+	const unsigned bad = 70, closed = 131;
+
+	process_begins();
+	for (unsigned i = 0; i < ARRAY_SIZE(pair); i++) {
+		snprintf(pair[i].key, sizeof(pair[i].key), i == bad ? "a b" : "many/%u", i);
+		pair[i].fd = i == closed ? -1 : file_of(i);
+	}
+	kept_put_all(pair, ARRAY_SIZE(pair));
+	for (unsigned i = 0; i < ARRAY_SIZE(pair); i++) {
+		ck_assert_int_eq(pair[i].err, i == bad ? -EINVAL : i == closed ? -EBADF : 0);
+		if (pair[i].fd >= 0)
+			close(pair[i].fd);
+	}
+	keeper.answer = ENOSPC;
+	kept_put_all(&(struct kept_pair){ .key = "x", .fd = 0 }, 1);
+	pair[0].fd = pair[1].fd = 0;
+	kept_put_all(pair, 2);
+	ck_assert_int_eq(pair[0].err, -ENOSPC);
+	ck_assert_int_eq(pair[1].err, -ENOSPC);
+	keeper.answer = 0;
+	process_ends();
+	process_begins();
+	is_file_of(kept_take("many/149"), 149);
+	ck_assert_int_eq(kept_take("many/131"), -1);
+	process_ends();
+}
+END_TEST
+
+static void *begins_later(void *arg)
+{
+	kept_key key = "late";
+	struct kept_msg left = { .word = KEPT_LEFT };
+	int rc, fd = file_of(7);
+
+	while ((rc = kept_msg_receive(keeper.fd[0], &keeper.mail)) == -EAGAIN)
+		usleep(200);
+	ck_assert_int_eq(rc, 1);
+	ck_assert_uint_eq(keeper.mail.msg.word, KEPT_PREPARED);
+	if (arg) { /* the keeper dies */
+		shutdown(keeper.fd[0], SHUT_RDWR);
+	} else {
+		ck_assert_int_eq(kept_msg_send(keeper.fd[0], &left, &key, &fd, 1), 0);
+		send_begin();
+	}
+	close(fd);
+	return NULL;
+}
+
+static void process_prepares(bool dies)
+{
+	struct kept_msg left = { .word = KEPT_LEFT }, prepare = { .word = KEPT_PREPARE, .value = 3 };
+	kept_key key = "early";
+	int fd = file_of(5);
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, keeper.fd), 0);
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &left, &key, &fd, 1), 0);
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &prepare, NULL, NULL, 0), 0);
+	close(fd);
+	kept_start(keeper.fd[1]);
+	ck_assert(kept_prepares());
+	ck_assert_uint_eq(kept_origin()->restarts, 3);
+	ck_assert_int_eq(kept_take("early"), -1); /* another process's still */
+	is_file_of(fcntl(kept_peek("early"), F_DUPFD_CLOEXEC, 0), 5);
+	ck_assert_int_eq(kept_peek("late"), -1);
+	ck_assert_int_eq(pthread_create(&keeper.thread, NULL, begins_later, dies ? &dies : NULL), 0);
+	ck_assert(kept_begin() == !dies);
+	pthread_join(keeper.thread, NULL);
+	ck_assert(!kept_prepares());
+}
+
+/* A process prepares while the one before serves: what that leaves in the end is what counts. */
+START_TEST(test_prepare)
+{
+	process_prepares(false);
+	ck_assert_int_eq(kept_take("early"), -1);
+	is_file_of(kept_take("late"), 7);
+	ck_assert(!kept_waits_for_next());
+	ck_assert_int_eq(pthread_create(&keeper.thread, NULL, keep, NULL), 0);
+	process_ends();
+
+	process_prepares(true);
+	kept_end();
+	close(keeper.fd[0]);
+}
+END_TEST
+
+/* The keeper says that the next one is prepared, and what it took, whenever it likes. */
+START_TEST(test_news)
+{
+	struct kept_msg go = { .word = KEPT_GO }, took = { .word = KEPT_TOOK };
+
+	process_begins();
+	ck_assert(!kept_may_go());
+	ck_assert_str_eq(kept_took(), "");
+	strcpy(took.text, "7 ms");
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &took, NULL, NULL, 0), 0);
+	ck_assert_int_eq(kept_put("a", 0), 0); /* (it comes before the answer) */
+	ck_assert_str_eq(kept_took(), "7 ms");
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &go, NULL, NULL, 0), 0);
+	ck_assert(kept_alive());
+	ck_assert(kept_may_go());
+	process_ends();
+}
+END_TEST
+
 /* The keeper refuses, does not answer, or goes. */
 START_TEST(test_bad_keeper)
 {
@@ -430,6 +539,6 @@ START_TEST(test_text_of_lines)
 }
 END_TEST
 
-UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_many, test_bad_keys,
-	  test_bad_keeper, test_bad_messages, test_random_messages, test_tombstone, test_last_words,
-	  test_text_of_lines)
+UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_many, test_put_all,
+	  test_prepare, test_news, test_bad_keys, test_bad_keeper, test_bad_messages,
+	  test_random_messages, test_tombstone, test_last_words, test_text_of_lines)

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -167,6 +168,152 @@ static void says_anything(void)
 	worker_ends();
 }
 
+/* ---- a planned restart ----------------------------------------------------------------------- */
+
+/* The next message with @word, or @other (0: none): which. What comes before is closed; *left counts
+ * keys. */
+static unsigned await(unsigned word, unsigned other, unsigned *left)
+{
+	static struct kept_mail mail;
+	int rc;
+
+	for (;;) {
+		rc = kept_msg_receive(link_fd, &mail);
+		if (rc == -EAGAIN)
+			usleep(100);
+		else if (rc == 0)
+			exit(9);
+		if (rc != 1)
+			continue;
+		if (mail.msg.word == KEPT_LEFT)
+			*left += mail.msg.n;
+		kept_mail_close(&mail);
+		if (mail.msg.word == word || (other && mail.msg.word == other))
+			return mail.msg.word;
+	}
+}
+
+/* What both processes of a restart look at. */
+static _Atomic uint64_t *shared(int fd)
+{
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return p == MAP_FAILED ? exit(10), NULL : p;
+}
+
+static _Atomic uint64_t *left_shared(unsigned word, unsigned other, unsigned *came)
+{
+	static struct kept_mail mail;
+	_Atomic uint64_t *p = NULL;
+
+	for (*came = 0; !*came;) {
+		int rc = kept_msg_receive(link_fd, &mail);
+
+		if (rc == -EAGAIN)
+			usleep(100);
+		else if (rc == 0)
+			exit(9);
+		if (rc != 1)
+			continue;
+		for (unsigned i = 0; mail.msg.word == KEPT_LEFT && i < mail.msg.n; i++) {
+			if (!strcmp(mail.key[i], "late"))
+				exit(11);
+			if (!strcmp(mail.key[i], "shared") && !p)
+				p = shared(mail.fd[i]);
+		}
+		if (mail.msg.word == word || (other && mail.msg.word == other))
+			*came = mail.msg.word;
+		kept_mail_close(&mail);
+	}
+	return p;
+}
+
+/* Testifies that nothing of it is under way, and goes on all the same: counts without end, and has
+ * more to say. The next one, which was prepared meanwhile, finds that it counts no more. */
+static void testifies_and_stays(void)
+{
+	_Atomic uint64_t *count;
+	unsigned came, left = 0;
+	uint64_t seen;
+
+	count = left_shared(KEPT_BEGIN, KEPT_PREPARE, &came);
+	if (came == KEPT_PREPARE) {
+		tell(KEPT_PREPARED, 0, "", NULL, 0);
+		(void)left_shared(KEPT_BEGIN, 0, &came);
+		seen = *count;
+		usleep(200000);
+		if (!seen || *count != seen)
+			exit(12);
+		tell(KEPT_READY, 0, "serving", NULL, 0);
+		worker_ends();
+	}
+	int fd = memfd_create("shared", MFD_CLOEXEC);
+
+	if (ftruncate(fd, 4096))
+		exit(13);
+	count = shared(fd);
+	tell(KEPT_PUT, 0, "shared", &fd, 1);
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	tell(KEPT_QUIESCENT, 0, "", NULL, 0); /* nobody has asked */
+	tell(KEPT_RESTART, 0, "a test", NULL, 0);
+	tell(KEPT_QUIESCENT, 0, "", NULL, 0); /* too early */
+	(void)await(KEPT_GO, 0, &left);
+	*count = 1;
+	tell(KEPT_QUIESCENT, 0, "", NULL, 0);
+	tell(KEPT_PUT, 0, "late", &fd, 1);
+	for (;;)
+		++*count;
+}
+
+/* Testifies without having been asked, before, and again and again. */
+static void testifies_often(void)
+{
+	tell(KEPT_QUIESCENT, 0, "", NULL, 0);
+	tell(KEPT_PREPARED, 0, "", NULL, 0);
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	for (unsigned i = 0; i < 1000; i++)
+		tell(KEPT_QUIESCENT, 0, "", NULL, 0);
+	worker_ends();
+}
+
+/* The next one ends while it prepares, so its testimony helps nobody: it ends, and another one
+ * begins. */
+static void next_dies(void)
+{
+	unsigned left = 0, came;
+
+	(void)left_shared(KEPT_BEGIN, KEPT_PREPARE, &came);
+	if (came == KEPT_PREPARE)
+		exit(3);
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	if (getenv("TEST_MARK") && !access(getenv("TEST_MARK"), F_OK))
+		worker_ends();
+	close(open(getenv("TEST_MARK"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	tell(KEPT_RESTART, 0, "a test", NULL, 0);
+	(void)await(KEPT_GO, 0, &left);
+	tell(KEPT_QUIESCENT, 0, "", NULL, 0);
+	usleep(100000);
+	exit(0);
+}
+
+/* The next one never says that it is prepared, and then something else: the one before ends. */
+static void next_is_silent(void)
+{
+	unsigned came;
+
+	(void)left_shared(KEPT_BEGIN, KEPT_PREPARE, &came);
+	if (came == KEPT_PREPARE) {
+		for (unsigned i = 0; i < 100; i++)
+			tell(KEPT_PULSE, 0, "", NULL, 0);
+		(void)left_shared(KEPT_BEGIN, 0, &came);
+		tell(KEPT_READY, 0, "serving", NULL, 0);
+		worker_ends();
+	}
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	tell(KEPT_RESTART, 0, "a test", NULL, 0);
+	exit(0);
+}
+
 static const struct {
 	const char *name;
 	void (*does)(void);
@@ -175,7 +322,11 @@ static const struct {
 		{ "stops", stops_often },
 		{ "fills", fills },
 		{ "restarts", restarts_at_once },
-		{ "anything", says_anything } };
+		{ "anything", says_anything },
+		{ "stays", testifies_and_stays },
+		{ "testifies", testifies_often },
+		{ "next-dies", next_dies },
+		{ "silent", next_is_silent } };
 
 /* ---- the keeper ------------------------------------------------------------------------------ */
 
@@ -294,6 +445,45 @@ START_TEST(whatever_it_says)
 }
 END_TEST
 
+START_TEST(who_testifies_is_ended)
+{
+	const unsigned before = open_fds();
+
+	ck_assert_int_eq(keeper_of("stays", "/dev/null"), 0);
+	ck_assert_uint_eq(told, 2);
+	ck_assert_uint_le(open_fds(), before + 1);
+}
+END_TEST
+
+START_TEST(a_testimony_that_nobody_asked_for)
+{
+	ck_assert_int_eq(keeper_of("testifies", "/dev/null"), 0);
+	ck_assert_uint_eq(told, 1);
+}
+END_TEST
+
+START_TEST(the_next_one_ends_as_it_prepares)
+{
+	char mark[] = "/var/tmp/test_hostile-XXXXXX";
+	int fd = mkstemp(mark);
+
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	unlink(mark);
+	ck_assert_int_eq(setenv("TEST_MARK", mark, 1), 0);
+	ck_assert_int_eq(keeper_of("next-dies", "/dev/null"), 0);
+	ck_assert_uint_eq(told, 2);
+	unlink(mark);
+}
+END_TEST
+
+START_TEST(the_next_one_does_not_prepare)
+{
+	ck_assert_int_eq(keeper_of("silent", "/dev/null"), 0);
+	ck_assert_uint_eq(told, 2);
+}
+END_TEST
+
 /* A socket that would wait for its peer for ten minutes when it is closed. */
 START_TEST(a_socket_that_lingers)
 {
@@ -332,6 +522,10 @@ int main(int argc, char **argv)
 		{ all_descriptors_are_taken },
 		{ a_restart_before_it_serves },
 		{ whatever_it_says },
+		{ who_testifies_is_ended },
+		{ a_testimony_that_nobody_asked_for },
+		{ the_next_one_ends_as_it_prepares },
+		{ the_next_one_does_not_prepare },
 		{ a_socket_that_lingers },
 	};
 

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See planned.h. */
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "events/clock.h"
+#include "events/log.h"
+#include "tgtd/keeper/holdings.h"
+#include "tgtd/keeper/planned.h"
+
+#define PREPARE_NS (20 * NSEC_PER_SEC)
+#define LOOK_MS 250
+#define HEARD_MAX 16u /* of what the next one says in a turn: it has one word to say */
+
+static struct {
+	struct worker next; /* it waits to be told that it begins */
+	struct worker old;  /* killed, and not reaped */
+	struct kept_msg begin;
+	unsigned to_send; /* of the holdings; UINT_MAX: PREPARE was sent, too */
+	bool prepared, went;
+	bool deaf; /* the next one has ended, or says what it should not */
+	/* When: somebody wanted this, it was prepared, GO, QUIESCENT, and the next one was told to
+	 * begin. 0: not */
+	uint64_t asked, ready, gone, quiet, begun;
+	struct kept_mail mail;
+	char text[KEPT_MSG_TEXT];
+} p = { .next = { .fd = -1, .tombstone = -1 }, .old = { .fd = -1, .tombstone = -1 } };
+
+void planned_go(const struct worker *now)
+{
+	struct kept_msg m = { .word = KEPT_GO };
+
+	if (!p.asked || p.went)
+		return;
+	p.went = true;
+	p.gone = clock_now_ns();
+	if (now->fd >= 0 && kept_msg_send(now->fd, &m, NULL, NULL, 0))
+		log_debug("keeper: worker %d does not hear that the next one is prepared", now->pid);
+}
+
+void planned_begin(const struct worker *now, char *const *argv, const struct kept_msg *begin)
+{
+	int err;
+
+	if (p.next.pid)
+		return;
+	p.begin = *begin;
+	p.begin.word = KEPT_PREPARE;
+	p.to_send = 0;
+	p.prepared = p.went = p.deaf = false;
+	p.ready = p.gone = p.quiet = p.begun = 0;
+	p.asked = clock_now_ns();
+	err = launch_worker(&p.next, argv);
+	if (!err)
+		return;
+	log_error("keeper: the next worker cannot be prepared: %s", strerror(-err));
+	planned_go(now); /* (it may start later) */
+}
+
+static void planned_send(void)
+{
+	int rc = 1;
+
+	while (rc == 1)
+		rc = holdings_send(p.next.fd, &p.to_send);
+	if (!rc)
+		rc = kept_msg_send(p.next.fd, &p.begin, NULL, NULL, 0);
+	if (!rc)
+		p.to_send = UINT_MAX;
+	else if (rc != -EAGAIN && rc != -ETOOMANYREFS)
+		p.deaf = true;
+}
+
+static void planned_hear(void)
+{
+	for (unsigned i = 0; i < HEARD_MAX && !p.deaf && !p.prepared; i++) {
+		const int rc = kept_msg_receive(p.next.fd, &p.mail);
+
+		if (rc == -EAGAIN)
+			return;
+		if (rc == 1)
+			kept_mail_close(&p.mail);
+		if (rc == 1 && p.mail.msg.word == KEPT_PREPARED && p.to_send == UINT_MAX) {
+			p.prepared = true;
+			p.ready = clock_now_ns();
+		} else if (rc != 1) {
+			p.deaf = true;
+		}
+	}
+}
+
+struct pollfd planned_poll(int *timeout_ms)
+{
+	const bool waits = p.next.pid && !p.went;
+
+	*timeout_ms = waits ? LOOK_MS : -1;
+	if (!waits || p.deaf)
+		return (struct pollfd){ .fd = -1 };
+	return (struct pollfd){ .fd = p.next.fd,
+				.events = p.to_send == UINT_MAX ? POLLIN : POLLIN | POLLOUT };
+}
+
+void planned_turn(const struct worker *now, short revents)
+{
+	if (!p.next.pid || p.went)
+		return;
+	if (revents & POLLOUT)
+		planned_send();
+	if (revents & (POLLIN | POLLHUP | POLLERR))
+		planned_hear();
+	if (p.deaf)
+		log_notice("keeper: the next worker has ended before it was prepared");
+	else if (!p.prepared && clock_now_ns() - p.asked >= PREPARE_NS)
+		log_notice("keeper: the next worker is not prepared in time");
+	else if (!p.prepared)
+		return;
+	planned_go(now);
+}
+
+bool planned_testified(const struct worker *now)
+{
+	/* One that was buried and has not gone yet: a second one waits its time. */
+	if (!p.went || !p.prepared || p.deaf || !p.next.pid || p.old.pid)
+		return false;
+	/* None of its threads returns to what it was doing: one that runs just now is interrupted,
+	 * before the next worker has been woken. */
+	if (kill(now->pid, SIGKILL)) {
+		log_error("keeper: worker %d cannot be ended: %m", now->pid);
+		return false;
+	}
+	p.quiet = clock_now_ns();
+	return true;
+}
+
+bool planned_waits(void)
+{
+	return p.next.pid != 0;
+}
+
+bool planned_take(struct worker *w)
+{
+	if (!p.next.pid)
+		return false;
+	*w = p.next;
+	p.next = (struct worker){ .fd = -1, .tombstone = -1 };
+	p.begun = clock_now_ns();
+	return true;
+}
+
+void planned_bury(struct worker *w)
+{
+	if (w->fd >= 0)
+		close(w->fd); /* it has testified: what it says afterwards is not heard */
+	p.old = *w;
+	p.old.fd = -1;
+	*w = (struct worker){ .fd = -1, .tombstone = -1 };
+	planned_reap(); /* it may have been reaped by nobody */
+}
+
+void planned_reap(void)
+{
+	if (!p.old.pid || waitpid(p.old.pid, NULL, WNOHANG) == 0)
+		return;
+	if (!launch_is_gone(&p.old))
+		log_warn("keeper: the memory of worker %d, which has ended for a restart, is in use "
+			 "by who looks into it",
+			 p.old.pid);
+	log_debug("keeper: worker %d has gone", p.old.pid);
+	launch_forget(&p.old);
+}
+
+static unsigned ms(uint64_t from, uint64_t to)
+{
+	return from && to > from ? (unsigned)((to - from + NSEC_PER_MSEC / 2) / NSEC_PER_MSEC) : 0;
+}
+
+const char *planned_over(void)
+{
+	const uint64_t now = clock_now_ns();
+	char end[48] = "";
+
+	if (!p.asked || !p.begun || !p.gone) {
+		p.asked = 0;
+		return NULL;
+	}
+	if (!p.quiet)
+		snprintf(end, sizeof(end), " and until the memory had gone");
+	snprintf(p.text, sizeof(p.text),
+		 "%u ms: to rest%s %u, the next one's start %u; prepared in %u before",
+		 ms(p.gone, now), end, ms(p.gone, p.begun), ms(p.begun, now), ms(p.asked, p.ready));
+	p.asked = 0;
+	return p.text;
+}
+
+void planned_end(void)
+{
+	if (!p.next.pid)
+		return;
+	(void)kill(p.next.pid, SIGKILL);
+	(void)waitpid(p.next.pid, NULL, 0);
+	launch_forget(&p.next);
+}
