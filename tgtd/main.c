@@ -356,10 +356,17 @@ static void find_arenas(const struct daemon *d, int fd[], int (*find)(const char
 	}
 }
 
+static void configure_cache(struct daemon *d, const int fd[])
+{
+	d->opt.cache.topo = &d->topo;
+	d->opt.cache.workers = d->worker;
+	d->opt.cache.node_workers = d->node_workers;
+	d->opt.cache.arena_fd = fd;
+}
+
 /* While the worker before serves: what takes time, and looks at nothing that it may change. */
 static void prepare(struct daemon *d)
 {
-	struct cache_conf conf = { .topo = &d->topo };
 	int fd[TOPO_MAX_NODES];
 
 	if (!kept_prepares())
@@ -367,8 +374,8 @@ static void prepare(struct daemon *d)
 	launch_expendable(true); /* not the one that serves, with as much memory */
 	if (d->opt.use_cache) {
 		find_arenas(d, fd, kept_peek);
-		conf.arena_fd = fd;
-		cache_warm(&conf);
+		configure_cache(d, fd);
+		d->opt.cache.prepared = cache_prepare(&d->opt.cache);
 	}
 	launch_expendable(false);
 	if (kept_begin())
@@ -414,12 +421,10 @@ static int start_cache(struct daemon *d)
 	if (!d->opt.use_cache)
 		return 0;
 	find_arenas(d, fd, kept_take);
-	d->opt.cache.topo = &d->topo;
-	d->opt.cache.workers = d->worker;
-	d->opt.cache.node_workers = d->node_workers;
-	d->opt.cache.arena_fd = fd;
+	configure_cache(d, fd);
 	d->opt.cache.found = &found;
 	d->cache = cache_create(&d->opt.cache);
+	d->opt.cache.prepared = NULL;
 	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {
 		log_error("cache: it begins empty: what was not written back is lost");
 		close_arenas(d, fd);

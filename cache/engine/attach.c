@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- can they be true? ----------------------------------------------------------------------- */
@@ -82,7 +83,12 @@ static int look_at(struct attach_node *n, char *why, size_t len)
 {
 	char what[128];
 	const char *wrong = what;
+	struct stat st = { 0 };
 
+	if (!fstat(n->fd, &st)) {
+		n->dev = st.st_dev;
+		n->ino = st.st_ino;
+	}
 	if (!arena_found(n->fd, &n->super, what, sizeof(what)))
 		wrong = cache_super_wrong(super_of(n));
 	if (!wrong)
@@ -100,6 +106,20 @@ static void say_difference(const char *what, uint64_t asked, uint64_t is)
 			   what, (unsigned long long)asked, (unsigned long long)is);
 }
 
+static void say_differences(const struct cache_conf *conf, const struct cache_super *s,
+			    uint64_t size, uint64_t nodes, uint32_t block)
+{
+	say_difference("block", conf->block, block);
+	say_difference("group", conf->group, s->group);
+	say_difference("partitions", conf->partitions, s->parts);
+	say_difference("nodes (as a mask)", conf->node_mask, nodes);
+	if (conf->size && conf->size / MiB(1) != size / MiB(1))
+		log_notice("cache: what an earlier process left has %llu MiB, not %llu: `tgtadm "
+			   "--mode cache --op update --name size' changes that",
+			   (unsigned long long)(size >> 20),
+			   (unsigned long long)(conf->size >> 20));
+}
+
 static void follow(const struct attach *a, struct cache_conf *conf, struct cache_plan *plan)
 {
 	const struct cache_super *s = says_of(&a->node[0]);
@@ -110,15 +130,8 @@ static void follow(const struct attach *a, struct cache_conf *conf, struct cache
 		blocks += (uint64_t)a->node[i].runs.part_blocks * s->parts;
 		nodes |= 1ull << a->node[i].topo_node;
 	}
-	say_difference("block", conf->block, block);
-	say_difference("group", conf->group, s->group);
-	say_difference("partitions", conf->partitions, s->parts);
-	say_difference("nodes (as a mask)", conf->node_mask, nodes);
-	if (conf->size && conf->size / MiB(1) != blocks * block / MiB(1))
-		log_notice("cache: what an earlier process left has %llu MiB, not %llu: `tgtadm "
-			   "--mode cache --op update --name size' changes that",
-			   (unsigned long long)(blocks * block >> 20),
-			   (unsigned long long)(conf->size >> 20));
+	if (!conf->ahead)
+		say_differences(conf, s, blocks * block, nodes, block);
 	conf->size = blocks * block;
 	conf->block = block;
 	conf->group = s->group;
@@ -158,6 +171,19 @@ int attach_plan(struct cache_conf *conf, struct cache_plan *plan, char *why, siz
 	a->cookie = says_of(&a->node[0])->cookie;
 	follow(a, conf, plan);
 	return 0;
+}
+
+bool attach_same(const struct attach *a, const struct attach *b)
+{
+	bool same = a->nnodes == b->nnodes;
+
+	for (uint32_t i = 0; same && i < a->nnodes; i++) {
+		const struct attach_node *x = &a->node[i], *y = &b->node[i];
+
+		same = x->topo_node == y->topo_node && x->dev == y->dev && x->ino == y->ino &&
+		       !memcmp(x->super.page, y->super.page, sizeof(x->super.page));
+	}
+	return same;
 }
 
 void attach_free(const struct attach *a)

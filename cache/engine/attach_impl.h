@@ -25,6 +25,7 @@ struct attach {
 	uint64_t cookie;
 	struct attach_node {
 		int fd; /* the caller's */
+		uint64_t dev, ino; /* of that file */
 		int topo_node;
 		struct arena_found super;
 		struct cache_runs runs;
@@ -38,12 +39,10 @@ struct attach {
  * -EBADMSG with a sentence in @why, or -ENOMEM. plan->attach is to be given to attach_free(). */
 int attach_plan(struct cache_conf *conf, struct cache_plan *plan, char *why, size_t len) must_check;
 void attach_free(const struct attach *a);
+/* Are they the same files, which say the same of themselves? */
+bool attach_same(const struct attach *a, const struct attach *b);
 /* All nodes are there, nobody uses them yet. Fills in c->found. 0 or -errno. */
 int attach_rebuild(struct cache *c, const struct attach *a) must_check;
-
-/* ---- node.c ---------------------------------------------------------------------------------- */
-/* What node_init() will want of such a node, ahead of time. @conf as attach_plan() has made it. */
-void node_warm(const struct cache_conf *conf, const struct attach_node *found);
 
 /* ---- attach_part.c --------------------------------------------------------------------------- */
 /* Which device has that identity? A table by its hash. */

@@ -164,8 +164,14 @@ static int nodes_init(struct cache *c, const struct cache_conf *conf,
 		c->node_of_topo[t] = c->nnodes++;
 		rc = node_init(c, n, conf, plan);
 	}
-	if (!rc && plan->attach)
-		rc = attach_rebuild(c, plan->attach);
+	return rc;
+}
+
+/* Nobody else uses what is in them any more. 0 or -errno. */
+static int nodes_begin(struct cache *c, const struct cache_plan *plan)
+{
+	int rc = plan->attach ? attach_rebuild(c, plan->attach) : 0;
+
 	return rc ? rc : resize_init(c);
 }
 
@@ -207,23 +213,69 @@ static void close_given(const struct cache_conf *conf)
 			close(conf->arena_fd[t]);
 }
 
-void cache_warm(const struct cache_conf *given)
+/* All of it but what is in the arenas. NULL with errno. */
+static struct cache *cache_make(const struct cache_conf *conf, const struct cache_plan *plan)
 {
-	struct cache_conf conf = { .topo = given->topo, .arena_fd = given->arena_fd };
-	struct cache_plan plan;
-	char why[192];
+	struct cache *c = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*c), (size_t)CACHE_LINE));
+	int rc;
 
-	if (!arenas_given(&conf) || attach_plan(&conf, &plan, why, sizeof(why)))
-		return; /* (whoever creates it says so) */
-	for (uint32_t i = 0; i < plan.attach->nnodes; i++)
-		node_warm(&conf, &plan.attach->node[i]);
-	attach_free(plan.attach);
+	if (!c)
+		return NULL;
+	memset(c, 0, sizeof(*c));
+	rc = cache_init(c, conf, plan);
+	if (!rc)
+		rc = nodes_init(c, conf, plan);
+	if (!rc)
+		return c;
+	log_error("cache: %s", strerror(-rc));
+	cache_free(c);
+	errno = -rc;
+	return NULL;
 }
 
-static void warm_end(void)
+struct cache_ahead {
+	struct cache *c;
+	struct cache_plan plan;
+};
+
+struct cache_ahead *cache_prepare(const struct cache_conf *given)
 {
-	arena_warm_end();
-	node_heap_warm_end();
+	struct cache_ahead *a = calloc(1, sizeof(*a));
+	struct cache_conf conf = *given;
+	char why[192];
+
+	conf.ahead = true;
+	if (!a || !arenas_given(&conf) || attach_plan(&conf, &a->plan, why, sizeof(why))) {
+		free(a); /* (what is wrong is said by who creates it) */
+		return NULL;
+	}
+	a->c = cache_make(&conf, &a->plan);
+	if (a->c)
+		return a;
+	attach_free(a->plan.attach);
+	free(a);
+	return NULL;
+}
+
+/* What cache_prepare() has made, if that is what @plan says; NULL: it is not, or there is none. */
+static struct cache *take_prepared(const struct cache_conf *conf, const struct cache_plan *plan,
+				   struct cache_ahead *a)
+{
+	struct cache *c = a ? a->c : NULL;
+
+	if (!a)
+		return NULL;
+	if (plan->attach && attach_same(a->plan.attach, plan->attach)) {
+		for (uint32_t i = 0; i < c->nnodes; i++)
+			node_begin(c, &c->node[i], conf, plan);
+	} else {
+		log_info("cache: it has changed since it was prepared: once more");
+		cache_free(c);
+		c = NULL;
+	}
+	attach_free(a->plan.attach);
+	free(a);
+	return c;
 }
 
 struct cache *cache_create(const struct cache_conf *given)
@@ -233,26 +285,25 @@ struct cache *cache_create(const struct cache_conf *given)
 	struct cache_plan plan;
 	int rc;
 
-	ASSERT(conf.topo);
+	ASSERT(conf.topo && !conf.ahead);
 	rc = plan_make(&conf, &plan, &found);
 	if (given->found)
 		*given->found = found;
 	if (rc) {
+		(void)take_prepared(&conf, &(struct cache_plan){ 0 }, given->prepared);
 		errno = -rc;
 		return NULL;
 	}
-	struct cache *c = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*c), (size_t)CACHE_LINE));
+	struct cache *c = take_prepared(&conf, &plan, given->prepared);
+
+	c = c ? c : cache_make(&conf, &plan);
 	if (!c) {
 		attach_free(plan.attach);
 		return NULL;
 	}
-	memset(c, 0, sizeof(*c));
 	c->found = found;
-	rc = cache_init(c, &conf, &plan);
-	if (!rc)
-		rc = nodes_init(c, &conf, &plan);
+	rc = nodes_begin(c, &plan);
 	attach_free(plan.attach);
-	warm_end();
 	if (rc) {
 		log_error("cache: %s", strerror(-rc));
 		cache_free(c);

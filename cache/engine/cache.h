@@ -30,6 +30,8 @@ enum cache_measured {
 	CACHE_MEASURED_SIMULATED, /* it is, but these nodes are none: 64 KiB stand in */
 };
 
+struct cache_ahead;
+
 /* What cache_create() has made of arenas that an earlier process had left. */
 struct cache_found {
 	bool given;	      /* there were some */
@@ -69,6 +71,8 @@ struct cache_conf {
 	 * gave. The cache goes on with what is in them, as they are divided, whatever is said
 	 * above. They are the cache's when it is made, and the caller's when it is not. */
 	const int *arena_fd;
+	struct cache_ahead *prepared; /* of cache_prepare(), or NULL; it is consumed */
+	bool ahead;		      /* the engine's own */
 	struct cache_found *found; /* filled in whatever comes of them; NULL: nobody asks */
 };
 
@@ -81,10 +85,10 @@ const char *cache_affinity_name(enum cache_affinity affinity);
  * known before this returns, and waits for who opens its store. NULL with errno, reason logged;
  * EBADMSG: it is what was left that cannot be taken (conf.found.why). Main thread. */
 struct cache *cache_create(const struct cache_conf *conf) must_check;
-/* Ahead of cache_create() with conf->arena_fd, and while another process still uses what these are:
- * gets the memory that the cache will want, and maps what lies there. Changes nothing. Descriptors
- * stay the caller's. Main thread. */
-void cache_warm(const struct cache_conf *conf);
+/* Ahead of cache_create() of the same @conf, while another process still uses what is in
+ * conf->arena_fd: all of it that does not depend on that, with its memory. Changes nothing there.
+ * Descriptors stay the caller's. For cache_conf.prepared; NULL: nothing was prepared. Main thread. */
+struct cache_ahead *cache_prepare(const struct cache_conf *conf);
 /* All devices are closed. Main thread. */
 void cache_destroy(struct cache *cache);
 

@@ -209,6 +209,9 @@ bool cache_is_cached(const struct blk *blk);
  * node_free() puts away what there is. */
 int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
 	      const struct cache_plan *plan) must_check;
+/* It was made with conf->ahead: its arena is in use from now on. */
+void node_begin(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
+		const struct cache_plan *plan);
 /* Blocks of all partitions now. Any thread. */
 uint64_t cache_blocks(const struct cache *c);
 /* Its flusher stops. */

@@ -25,8 +25,9 @@ static uint32_t piece_of(const struct cache_node *n, const struct cache_conf *co
 	return piece;
 }
 
-static int own_arena(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
-		     const struct cache_plan *plan)
+/* What its superblock says of the cache. */
+static struct cache_super super_for(const struct cache *c, const struct cache_node *n,
+				    const struct cache_conf *conf)
 {
 	struct cache_super says = {
 		.magic = CACHE_MAGIC,
@@ -42,15 +43,17 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 		.redo_off = n->index ? 0 : CACHE_SLOTS * sizeof(struct cache_slot),
 		.redo_size = redo_size(conf->block),
 	};
-	const struct attach_node *found = plan->attach ? &plan->attach->node[n->index] : NULL;
-	char name[32];
-	int fd;
 
 	static_assert(sizeof(c->map.node_of) == sizeof(says.node_of), "a run");
 	memcpy(says.node_of, c->map.node_of, sizeof(says.node_of));
-	snprintf(name, sizeof(name), "cache-%d", n->topo_node);
-	const struct arena_conf ac = {
-		.name = name,
+	return says;
+}
+
+/* All but its name and what its superblock says. */
+static struct arena_conf arena_for(const struct cache *c, struct cache_node *n,
+				   const struct cache_conf *conf, const struct cache_plan *plan)
+{
+	return (struct arena_conf){
 		.topo = conf->topo,
 		.node = n->topo_node,
 		.block_size = conf->block,
@@ -59,13 +62,27 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 		.piece = piece_of(n, conf),
 		.lock = true,
 		.extra = part_map_stride(c->geo.words) * (uint32_t)sizeof(uint64_t),
-		.tail = (uint32_t)says.redo_off + n->nparts * says.redo_size,
-		.says = &says,
-		.says_len = sizeof(says),
 		.prefault = true,
+		.ahead = conf->ahead,
 		.release = cache_release,
 		.owner = n,
 	};
+}
+
+static int own_arena(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
+		     const struct cache_plan *plan)
+{
+	const struct cache_super says = super_for(c, n, conf);
+	const struct attach_node *found = plan->attach ? &plan->attach->node[n->index] : NULL;
+	struct arena_conf ac = arena_for(c, n, conf, plan);
+	char name[32];
+	int fd;
+
+	snprintf(name, sizeof(name), "cache-%d", n->topo_node);
+	ac.name = name;
+	ac.tail = (uint32_t)says.redo_off + n->nparts * says.redo_size;
+	ac.says = &says;
+	ac.says_len = sizeof(says);
 	if (!found) {
 		n->arena = arena_create(&ac);
 		if (!n->arena)
@@ -98,7 +115,10 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 			 const struct attach_node *found)
 {
-	const struct cache_super *says = (const void *)arena_super(n->arena)->owner;
+	/* (What was proved: the other one, if it is there still, might change it.) */
+	const struct arena_super *super = found ? (const void *)found->super.page :
+						  arena_super(n->arena);
+	const struct cache_super *says = (const void *)super->owner;
 	const uint32_t id = n->index << c->map.part_shift | i;
 	struct partition *p = &n->parts[i];
 	struct part_run run[PART_RUNS];
@@ -119,31 +139,12 @@ static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 	return 0;
 }
 
-/* Of the hash and the replacement of all partitions, of @blocks each. */
-static size_t index_size(uint32_t nparts, uint32_t blocks)
-{
-	return nparts * (KiB(2) + (size_t)blocks * PART_HEAP_BLOCK);
-}
-
-/* NULL with errno. */
+/* Of the hash and the replacement of all partitions, of @blocks each. NULL with errno. */
 static struct node_heap *index_heap(const struct cache *c, const struct cache_node *n,
 				    uint32_t blocks)
 {
-	return node_heap_create(c->topo, n->topo_node, index_size(n->nparts, blocks));
-}
-
-void node_warm(const struct cache_conf *conf, const struct attach_node *found)
-{
-	const struct arena_super *h = (const void *)found->super.page;
-	const struct cache_run *last = &found->runs.run[found->runs.n - 1];
-	const size_t priv = sizeof(struct block_priv);
-
-	arena_warm(found->fd, &found->super, found->there, found->nthere);
-	node_heap_warm(conf->topo, found->topo_node, conf->partitions * sizeof(struct partition));
-	node_heap_warm(conf->topo, found->topo_node,
-		       index_size(conf->partitions, found->runs.part_blocks));
-	node_heap_warm_room(conf->topo, found->topo_node, h->nblocks * priv,
-			    (last->first + (size_t)conf->partitions * last->each) * priv);
+	return node_heap_create(c->topo, n->topo_node,
+				n->nparts * (KiB(2) + (size_t)blocks * PART_HEAP_BLOCK));
 }
 
 static void say_where(struct cache_node *n)
@@ -234,6 +235,15 @@ int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *co
 		n->flush[k].node = n;
 	}
 	return rc;
+}
+
+void node_begin(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
+		const struct cache_plan *plan)
+{
+	const struct attach_node *found = &plan->attach->node[n->index];
+	const struct arena_conf ac = arena_for(c, n, conf, plan);
+
+	arena_begin_use(n->arena, &ac, found->there, found->nthere);
 }
 
 static void stop_flusher(void *arg)

@@ -63,13 +63,35 @@ static void arena_unmap(struct arena_impl *im)
 	}
 }
 
+/* Maps the file, on a huge page's boundary when @align: only there plain
+ * pages can become huge ones. */
+static void *map_aligned(size_t len, int flags, int fd, bool align)
+{
+	uint8_t *room, *p;
+
+	if (!align || len < HUGE_PAGE)
+		return mmap(NULL, len, PROT_READ | PROT_WRITE, flags, fd, 0);
+	room = mmap(NULL, len + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		    -1, 0);
+	if (room == MAP_FAILED)
+		return MAP_FAILED;
+	p = (uint8_t *)ALIGN_UP((uintptr_t)room, (uintptr_t)HUGE_PAGE);
+	if (p > room)
+		munmap(room, (size_t)(p - room));
+	if (p < room + HUGE_PAGE)
+		munmap(p + len, (size_t)(room + HUGE_PAGE - p));
+	room = p;
+	p = mmap(room, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
+	if (p == MAP_FAILED)
+		munmap(room, len);
+	return p;
+}
+
 int arena_map(struct arena_impl *im, bool sparse)
 {
 	const int flags = MAP_SHARED | (sparse ? MAP_NORESERVE : 0);
-	void *p = im->found ? arena_warm_take(im->fd, im->pub.map_len) : NULL;
+	void *p = map_aligned(im->pub.map_len, flags, im->fd, !im->huge);
 
-	if (!p)
-		p = arena_map_file(im->pub.map_len, flags, im->fd, !im->huge);
 	if (p == MAP_FAILED)
 		return -errno;
 	im->pub.map = p;

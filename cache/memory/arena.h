@@ -34,6 +34,8 @@ struct arena_conf {
 				   thread in the background that also makes huge pages of it */
 	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores.
 				 * Headers are zero until arena_block_init() */
+	bool ahead;	/* arena_attach(): another process uses the file still; nothing of it is
+			 * changed before arena_begin_use() */
 	void (*release)(struct arena *a, struct block *b);
 	void *owner;
 };
@@ -53,12 +55,6 @@ int arena_found(int fd, struct arena_found *f, char *why, size_t len) must_check
 struct arena_extent {
 	uint32_t first, n;
 };
-/* Ahead of time, for a process that will attach it: maps it as it is now, with page tables for
- * @there (see below), so that arena_attach() finds that done. Another process may still use it:
- * nothing of it changes. What is not attached goes with arena_warm_end(). Main thread. */
-void arena_warm(int fd, const struct arena_found *f, const struct arena_extent *there,
-		uint32_t nthere);
-void arena_warm_end(void);
 /*
  * The same as arena_create() from the file @fd of such an arena, whose superblock is @f: headers,
  * maps and data are as they were left. It is for the owner to make of the headers what holds in
@@ -69,6 +65,10 @@ void arena_warm_end(void);
  */
 struct arena *arena_attach(const struct arena_conf *conf, int fd, const struct arena_found *f,
 			   const struct arena_extent *there, uint32_t nthere) must_check;
+/* With conf->ahead: nobody else uses it any more. What arena_attach() has left out of what it would
+ * change; of the same @conf and @there. A thread that may block. */
+void arena_begin_use(struct arena *a, const struct arena_conf *conf,
+		     const struct arena_extent *there, uint32_t nthere);
 /* The arena's file, to be handed to a later process; it stays the arena's. -1: it cannot be found
  * again (a named file, hugetlbfs). Any thread. */
 int arena_fd(const struct arena *a);

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include "cache/memory/arena_impl.h"
 #include "events/log.h"
 
@@ -49,6 +50,37 @@ static void give_back_others(struct arena_impl *im, const struct arena_extent *t
 	}
 }
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#define LATER_MS 2000
+#define TABLES_STEP MiB(64) /* at a time: others of the process may want to map something, too */
+
+/* Page tables for what has memory already, ahead of its use: nothing is written to. */
+static void find_pages(const struct arena_prepare *p)
+{
+	size_t n;
+
+	for (unsigned i = 0; i < p->n; i++)
+		for (size_t at = 0; at < p->range[i].len; at += n) {
+			n = MIN(p->range[i].len - at, (size_t)TABLES_STEP);
+			if (madvise(p->range[i].at + at, n, MADV_POPULATE_READ))
+				return; /* (later, then, one by one) */
+		}
+}
+
+void arena_begin_use(struct arena *a, const struct arena_conf *conf,
+		     const struct arena_extent *there, uint32_t nthere)
+{
+	struct arena_impl *im = container_of(a, struct arena_impl, pub);
+
+	give_back_others(im, there, nthere);
+	/* Whoever joins pages keeps others from mapping anything meanwhile, for long where all
+	 * processors are busy: not right after a restart. */
+	im->prepare.later_ms = LATER_MS;
+	arena_prepare_rest(im, conf);
+}
+
 struct arena *arena_attach(const struct arena_conf *conf, int fd, const struct arena_found *f,
 			   const struct arena_extent *there, uint32_t nthere)
 {
@@ -72,18 +104,19 @@ struct arena *arena_attach(const struct arena_conf *conf, int fd, const struct a
 	}
 	if (!err)
 		err = find_present(im, h, there, nthere);
-	if (!err)
+	if (!err && conf->ahead)
+		find_pages(&im->prepare);
+	else if (!err)
 		err = mem_populate((uint8_t *)im->range[0].at, 0, im->range[0].len);
-	if (!err) {
-		give_back_others(im, there, nthere);
+	if (!err)
 		err = arena_publish(im);
-	}
 	if (err) {
 		log_error("%s: %zu MiB that an earlier process left cannot be mapped: %s", im->name,
 			  im->pub.map_len >> 20, strerror(-err));
 		im->fd = -1;
 		return arena_refuse(im, -err);
 	}
-	arena_prepare_rest(im, conf);
+	if (!conf->ahead)
+		arena_begin_use(&im->pub, conf, there, nthere);
 	return &im->pub;
 }

@@ -29,12 +29,6 @@ struct arena_super arena_lay_out(const struct arena_conf *conf, uint32_t room);
 /* The file's first page. */
 void arena_write_super(struct arena *a, const struct arena_super *h);
 
-/* ---- arena_warm.c ---------------------------------------------------------------------------- */
-/* As mmap(), on a huge page's boundary when @align: only there plain pages can become huge ones. */
-void *arena_map_file(size_t len, int flags, int fd, bool align);
-/* What arena_warm() has mapped of that file; the caller's. NULL: nothing of that length. */
-void *arena_warm_take(int fd, size_t len);
-
 /* ---- arena.c, for arena_attach.c ------------------------------------------------------------- */
 /* All that needs no memory yet. NULL: no memory. */
 struct arena_impl *arena_begin(const struct arena_conf *conf);

@@ -265,14 +265,24 @@ void arena_prepare_where(struct arena_prepare *p, struct mem_where *w)
 	pthread_mutex_unlock(&p->lock);
 }
 
+static void wait_a_while(struct arena_prepare *p)
+{
+	const struct timespec nap = { .tv_nsec = 10 * NSEC_PER_MSEC };
+
+	for (unsigned ms = 0; ms < p->later_ms && !stopped(p); ms += 10)
+		nanosleep(&nap, NULL);
+}
+
 static void *prepare(void *arg)
 {
 	struct arena_prepare *p = arg;
-	uint64_t start = clock_now_ns();
+	uint64_t start;
 	size_t joined;
 	int err;
 
 	thread_guard(THREAD_BLOCKING);
+	wait_a_while(p);
+	start = clock_now_ns();
 	thread_background(true);
 	if (stopped(p)) /* it has been told to hurry before it was slow */
 		thread_background(false);

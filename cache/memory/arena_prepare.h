@@ -28,6 +28,7 @@ struct arena_prepare {
 	size_t len;	    /* of all */
 	bool huge;	    /* join plain pages to huge ones, where there are 2 MiB of them */
 	bool locks;	    /* keep all from being swapped out */
+	unsigned later_ms;  /* begin after so long: others have something to catch up with */
 	int os_node;	    /* where it should be, as mem_where_node() has it */
 	_Atomic bool running;
 	_Atomic bool stop;

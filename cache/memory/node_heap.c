@@ -30,70 +30,14 @@ struct heap_room {
 	size_t len, used;
 };
 
-/* Heaps that have one thing each, which nobody has wanted yet. */
-static struct warm_heap {
-	struct node_heap *heap; /* NULL: free */
-	bool room;
-} warm_heaps[4 * TOPO_MAX_NODES];
-
-static void heap_free_if_empty(struct warm_heap *w)
-{
-	if (list_empty(&w->heap->maps) && list_empty(&w->heap->rooms)) {
-		free(w->heap);
-		w->heap = NULL;
-	}
-}
-
-/* A mapping of @len for a heap like @h, if there is one. */
-static struct heap_map *warm_map(const struct node_heap *h, size_t len)
-{
-	for (unsigned i = 0; i < ARRAY_SIZE(warm_heaps); i++) {
-		struct warm_heap *w = &warm_heaps[i];
-		struct heap_map *m;
-
-		if (!w->heap || w->room || w->heap->node != h->node)
-			continue;
-		m = list_first(&w->heap->maps, struct heap_map, link);
-		if (m->len != len)
-			continue;
-		list_del(&m->link);
-		heap_free_if_empty(w);
-		return m;
-	}
-	return NULL;
-}
-
-static struct heap_room *warm_room(const struct node_heap *h, size_t len)
-{
-	for (unsigned i = 0; i < ARRAY_SIZE(warm_heaps); i++) {
-		struct warm_heap *w = &warm_heaps[i];
-		struct heap_room *r;
-
-		if (!w->heap || !w->room || w->heap->node != h->node)
-			continue;
-		r = list_first(&w->heap->rooms, struct heap_room, link);
-		if (r->len != len)
-			continue;
-		list_del(&r->link);
-		heap_free_if_empty(w);
-		return r;
-	}
-	return NULL;
-}
-
 /* At least @bytes, bound and with memory. From 1 MiB on whole huge pages. NULL with errno. */
 static struct heap_map *map_new(struct node_heap *h, size_t bytes)
 {
 	const bool huge = bytes >= MiB(1);
 	const size_t unit = huge ? HUGE_PAGE : 4096, len = ALIGN_UP(bytes, unit);
-	struct heap_map *m = warm_map(h, len);
 	uint8_t *room, *p;
 	int err;
 
-	if (m) {
-		list_add_tail(&h->maps, &m->link);
-		return m;
-	}
 	room = mmap(NULL, len + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (room == MAP_FAILED)
 		return NULL;
@@ -115,14 +59,15 @@ static struct heap_map *map_new(struct node_heap *h, size_t bytes)
 		errno = -err;
 		return NULL;
 	}
-	m = (struct heap_map *)(void *)p;
+	struct heap_map *m = (struct heap_map *)(void *)p;
+
 	m->len = len;
 	m->used = sizeof(*m);
 	list_add_tail(&h->maps, &m->link);
 	return m;
 }
 
-static struct node_heap *heap_begin(const struct topology *topo, int node)
+struct node_heap *node_heap_create(const struct topology *topo, int node, size_t expect)
 {
 	struct node_heap *h = calloc(1, sizeof(*h));
 
@@ -132,15 +77,6 @@ static struct node_heap *heap_begin(const struct topology *topo, int node)
 	h->node = node;
 	list_init(&h->maps);
 	list_init(&h->rooms);
-	return h;
-}
-
-struct node_heap *node_heap_create(const struct topology *topo, int node, size_t expect)
-{
-	struct node_heap *h = heap_begin(topo, node);
-
-	if (!h)
-		return NULL;
 	if (!map_new(h, sizeof(struct heap_map) + expect)) {
 		int err = errno;
 
@@ -180,14 +116,9 @@ void node_heap_empty(struct node_heap *h)
 
 void *node_heap_reserve(struct node_heap *h, size_t bytes)
 {
-	struct heap_room *r = warm_room(h, ALIGN_UP(bytes, (size_t)HUGE_PAGE));
+	struct heap_room *r = calloc(1, sizeof(*r));
 	uint8_t *p;
 
-	if (r) {
-		list_add_tail(&h->rooms, &r->link);
-		return r->at;
-	}
-	r = calloc(1, sizeof(*r));
 	if (!r)
 		return NULL;
 	r->len = ALIGN_UP(bytes, (size_t)HUGE_PAGE);
@@ -275,47 +206,4 @@ void node_heap_where(const struct node_heap *h, struct mem_where *w)
 		mem_where_add(w, m, m->len, os_node);
 	list_for_each(r, &h->rooms, link)
 		mem_where_add(w, r->at, r->used, os_node);
-}
-
-/* ---- ahead of time --------------------------------------------------------------------------- */
-
-static void keep_warm(struct node_heap *h, bool room)
-{
-	for (unsigned i = 0; i < ARRAY_SIZE(warm_heaps); i++)
-		if (!warm_heaps[i].heap) {
-			warm_heaps[i] = (struct warm_heap){ h, room };
-			return;
-		}
-	node_heap_destroy(h);
-}
-
-void node_heap_warm(const struct topology *topo, int node, size_t expect)
-{
-	struct node_heap *h = node_heap_create(topo, node, expect);
-
-	if (h)
-		keep_warm(h, false);
-}
-
-void node_heap_warm_room(const struct topology *topo, int node, size_t reserve, size_t populate)
-{
-	struct node_heap *h = heap_begin(topo, node);
-	void *p = h ? node_heap_reserve(h, reserve) : NULL;
-
-	if (!p) {
-		free(h);
-		return;
-	}
-	if (node_heap_populate(h, p, 0, MIN(populate, reserve)))
-		node_heap_destroy(h);
-	else
-		keep_warm(h, true);
-}
-
-void node_heap_warm_end(void)
-{
-	for (unsigned i = 0; i < ARRAY_SIZE(warm_heaps); i++) {
-		node_heap_destroy(warm_heaps[i].heap);
-		warm_heaps[i].heap = NULL;
-	}
 }

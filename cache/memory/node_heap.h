@@ -18,12 +18,6 @@ struct node_heap;
 /* @topo NULL or @node < 0: bound to nothing. @expect: bytes that will be taken in all, about. NULL
  * with errno. A thread that may block. */
 struct node_heap *node_heap_create(const struct topology *topo, int node, size_t expect) must_check;
-/* Ahead of time: the memory that node_heap_create() of the same will want, or node_heap_reserve() of
- * @reserve bytes in a heap of that node, with node_heap_populate() of the first @populate. What nobody
- * has wanted goes with node_heap_warm_end(). Where there is none, nothing happens. One thread. */
-void node_heap_warm(const struct topology *topo, int node, size_t expect);
-void node_heap_warm_room(const struct topology *topo, int node, size_t reserve, size_t populate);
-void node_heap_warm_end(void);
 /* What was taken is gone. NULL is nothing. */
 void node_heap_destroy(struct node_heap *h);
 /* @bytes of zeros at a multiple of a cache line; NULL with errno. @h NULL: from the C library, for

@@ -17,6 +17,45 @@ MESSAGE = struct.Struct('<IIIIQQ128s')
 left, ending, dying = {}, [], []
 
 
+def send(link, word, fds=(), keys=(), seq=0, value=0):
+    data = MESSAGE.pack(MAGIC, word, seq, len(fds), value, 0, b'')
+    try:
+        socket.send_fds(link, [data + b''.join(k.ljust(65, b'\0') for k in keys)], list(fds))
+    except OSError:
+        pass  # it has gone, as will be seen
+
+
+def receive(link):
+    """The word, its number, its text, and what came with it; None: it has gone."""
+    try:
+        data, fds = socket.recv_fds(link, 65536, FDS)[:2]
+    except ConnectionError:
+        return None
+    if not data:
+        return None
+    _, word, seq, _, _, _, text = MESSAGE.unpack(data[:MESSAGE.size])
+    return word, seq, text.split(b'\0')[0], fds
+
+
+def hear(link, word, seq, key, fds):
+    if word in (PUT, DROP):
+        if key in left:
+            os.close(left.pop(key))
+        if word == PUT:
+            left[key] = fds.pop()
+        send(link, DONE, seq=seq)
+    for fd in fds:
+        os.close(fd)
+
+
+def serve(link):
+    """Until the worker has closed its end."""
+    said = receive(link)
+    while said:
+        hear(link, *said)
+        said = receive(link)
+
+
 class Worker:
     """A process, and the socket to it. One that has been told to prepare is told to begin later."""
 
@@ -29,51 +68,22 @@ class Worker:
         theirs.close()
         self.prepared = self.planned = False
 
-    def send(self, word, fds=(), keys=(), seq=0, value=0):
-        data = MESSAGE.pack(MAGIC, word, seq, len(fds), value, 0, b'')
-        try:
-            socket.send_fds(self.link, [data + b''.join(k.ljust(65, b'\0') for k in keys)], list(fds))
-        except OSError:
-            pass  # it has gone, as will be seen
-
     def told(self, word, restarts):
         keys = list(left)
         for at in range(0, len(keys), FDS):
             some = keys[at:at + FDS]
-            self.send(LEFT, [left[k] for k in some], some)
+            send(self.link, LEFT, [left[k] for k in some], some)
         if word == PREPARE:
-            self.send(PREPARE, value=restarts)
+            send(self.link, PREPARE, value=restarts)
             return
         tombstone = os.memfd_create('tombstone')
         os.ftruncate(tombstone, 4096)
-        self.send(CAN, value=1)
-        self.send(BEGIN, [tombstone], value=restarts)
+        send(self.link, CAN, value=1)
+        send(self.link, BEGIN, [tombstone], value=restarts)
         os.close(tombstone)
 
-    def says(self):
-        """The word, its number, its text, and what came with it; None: it has gone."""
-        try:
-            data, fds = socket.recv_fds(self.link, 65536, FDS)[:2]
-        except ConnectionError:
-            return None
-        if not data:
-            return None
-        _, word, seq, _, _, _, text = MESSAGE.unpack(data[:MESSAGE.size])
-        return word, seq, text.split(b'\0')[0], fds
 
-
-def hear(worker, word, seq, key, fds):
-    if word in (PUT, DROP):
-        if key in left:
-            os.close(left.pop(key))
-        if word == PUT:
-            left[key] = fds.pop()
-        worker.send(DONE, seq=seq)
-    for fd in fds:
-        os.close(fd)
-
-
-def serve(worker, args, restarts):
+def serve_with_next(worker, args, restarts):
     """Until the worker has closed its end, or has testified and was killed. The next one, if it has been run; and which."""
     next_one, asked = None, False
     while True:
@@ -81,16 +91,16 @@ def serve(worker, args, restarts):
         links = [worker.link] + ([next_one.link] if next_one and not asked else [])
         for link in select.select(links, [], [], 0.02 if dying else None)[0]:
             if next_one and link is next_one.link:
-                said = next_one.says()
+                said = receive(next_one.link)
                 next_one.prepared = said is not None and said[0] == PREPARED
                 if said is None or next_one.prepared:
                     asked = True
-                    worker.send(GO)
+                    send(worker.link, GO)
                 continue
-            said = worker.says()
+            said = receive(worker.link)
             if said is None:
                 return next_one, False
-            hear(worker, *said)
+            hear(worker.link, *said)
             if said[0] == RESTART and not next_one:
                 worker.planned = True
                 next_one = Worker(args)
@@ -112,7 +122,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         worker.told(BEGIN, restarts)
-        next_one, testified = serve(worker, args, restarts)
+        next_one, testified = serve_with_next(worker, args, restarts)
         worker.link.close()
         if testified:
             dying.append(worker.pid)
