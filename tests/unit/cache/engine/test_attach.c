@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "cache/engine/arena_look.h"
 #include "cache/engine/io_impl.h"
@@ -34,14 +35,11 @@ struct copies {
 	int fd[TOPO_MAX_NODES];
 };
 
-/* As the file is now: holes stay holes. */
-static int copy_file(int from, uint64_t len)
+/* Holes stay holes. */
+static void copy_into(int fd, int from)
 {
-	int fd = memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	static uint8_t buf[MiB(1)];
 
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(ftruncate(fd, (off_t)len), 0);
 	for (off_t at = 0, end; (at = lseek(from, at, SEEK_DATA)) >= 0; at = end) {
 		end = lseek(from, at, SEEK_HOLE);
 		for (off_t n; at < end; at += n) {
@@ -50,6 +48,16 @@ static int copy_file(int from, uint64_t len)
 			ck_assert_int_eq(pwrite(fd, buf, (size_t)n, at), n);
 		}
 	}
+}
+
+/* As the file is now. */
+static int copy_file(int from, uint64_t len)
+{
+	int fd = memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, (off_t)len), 0);
+	copy_into(fd, from);
 	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
 	return fd;
 }
@@ -73,18 +81,83 @@ static void close_copies(struct copies *k)
 			close(k->fd[i]);
 }
 
-/* Another cache, of what is in @k. NULL: it is refused, and found->why says why. */
-static struct cache *attach(const struct copies *k, unsigned nodes, struct cache_found *found)
-{
-	struct cache_conf conf = { .topo = &topo,
-				   .workers = workers,
-				   .stepped = true,
-				   .arena_fd = k->fd,
-				   .found = found };
+/* Another cache that was prepared, and of what. */
+static struct {
+	struct cache_ahead *cache;
+	struct copies of;
+} early;
 
+/* Of what is in @k. */
+static struct cache_conf conf_of(const struct copies *k, unsigned nodes, struct cache_found *found)
+{
 	ck_assert_int_eq(topology_simulate(&topo, nodes), 0);
 	for (unsigned i = 0; i < nodes; i++)
 		workers[i] = t.loop;
+	return (struct cache_conf){ .topo = &topo,
+				    .workers = workers,
+				    .stepped = true,
+				    .arena_fd = k->fd,
+				    .found = found };
+}
+
+/* Another cache, of what is in @k. NULL: it is refused, and found->why says why. */
+static struct cache *attach(const struct copies *k, unsigned nodes, struct cache_found *found)
+{
+	const struct cache_conf conf = conf_of(k, nodes, found);
+
+	return cache_create(&conf);
+}
+
+/* The cache that comes next is prepared while this one goes on. That changes nothing. */
+static void prepare_next(unsigned nodes)
+{
+	struct copies before;
+	struct cache_conf conf;
+	struct stat a, b;
+
+	early.of = copy_arenas(cache, nodes);
+	before = copy_arenas(cache, nodes);
+	conf = conf_of(&early.of, nodes, NULL);
+	early.cache = cache_prepare(&conf);
+	ck_assert_ptr_nonnull(early.cache);
+	for (unsigned i = 0; i < nodes; i++) {
+		static uint8_t x[MiB(1)], y[MiB(1)];
+
+		ck_assert_int_eq(fstat(before.fd[i], &a), 0);
+		ck_assert_int_eq(fstat(early.of.fd[i], &b), 0);
+		ck_assert_int_eq(a.st_size, b.st_size);
+		for (off_t at = 0; (at = lseek(before.fd[i], at, SEEK_DATA)) >= 0;) {
+			const off_t end = MIN(lseek(before.fd[i], at, SEEK_HOLE),
+					      at + (off_t)sizeof(x));
+			const size_t n = (size_t)(end - at);
+
+			ck_assert_int_eq(pread(before.fd[i], x, n, at), (ssize_t)n);
+			ck_assert_int_eq(pread(early.of.fd[i], y, n, at), (ssize_t)n);
+			ck_assert_int_eq(memcmp(x, y, n), 0);
+			at = end;
+		}
+	}
+	close_copies(&before);
+}
+
+/* It begins: with what @k has by now. */
+static struct cache *prepared_begins(struct copies *k, unsigned nodes, struct cache_found *found)
+{
+	struct cache_conf conf = conf_of(&early.of, nodes, found);
+
+	for (unsigned i = 0; i < nodes; i++) {
+		struct stat st;
+
+		ck_assert_int_eq(fstat(early.of.fd[i], &st), 0);
+		ck_assert_int_eq(fallocate(early.of.fd[i],
+					   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+					   st.st_size),
+				 0);
+		copy_into(early.of.fd[i], k->fd[i]);
+	}
+	close_copies(k);
+	conf.prepared = early.cache;
+	early.cache = NULL;
 	return cache_create(&conf);
 }
 
@@ -136,7 +209,8 @@ static void kill_and_find(unsigned nodes)
 	ck_assert_uint_eq(found.damaged, 0);
 	second = copy_arenas(c, nodes);
 	close_all(c, NULL);
-	c = attach(&second, nodes, &found);
+	c = early.cache ? prepared_begins(&second, nodes, &found) :
+			  attach(&second, nodes, &found);
 	ck_assert_msg(c != NULL, "%s", found.why);
 	ck_assert_uint_eq(found.damaged, 0);
 	ck_assert_uint_eq(found.redone, 0);
@@ -250,6 +324,8 @@ static void at_any_moment(unsigned shape, bool resizes)
 	t.rng = shape + 1;
 	for (unsigned k = 0; k < n; k++) {
 		any_operation();
+		if (k % 35 == 17 && !early.cache)
+			prepare_next(nodes);
 		if (k % 35 == 34)
 			kill_and_find(nodes);
 		if (resizes && k % 20 == 19)
@@ -258,6 +334,8 @@ static void at_any_moment(unsigned shape, bool resizes)
 			if (k % 23 == 20 && i < 2)
 				kill_and_find(nodes);
 	}
+	if (early.cache)
+		kill_and_find(nodes);
 	ct_close(&t, cache);
 }
 
