@@ -31,30 +31,30 @@
 
 enum kept_word {
 	KEPT_NONE,
-	KEPT_LEFT,     /* n descriptors, whose keys follow the message */
-	KEPT_BEGIN,    /* that was all. A memfd to be mapped as long as the process lives; value:
+	KEPT_LEFT,	/* n descriptors, whose keys follow the message */
+	KEPT_BEGIN,	/* that was all. A memfd to be mapped as long as the process lives; value:
 		       * restarts, when: of the last, text: why, seq: died_soon of kept_origin() */
-	KEPT_DONE,     /* value: 0, or the errno of the PUT or DROP with that seq */
-	KEPT_PUT,      /* a descriptor; text: its key */
-	KEPT_DROP,     /* text: the key */
-	KEPT_READY,    /* it serves; text: the state, in words */
-	KEPT_PULSE,    /* its threads go on */
-	KEPT_STALLED,  /* one of them does not; text: which */
-	KEPT_RESTART,  /* it is going to end, and another shall go on; text: who wants that */
-	KEPT_STOPPING, /* it is going to end, for good; value: within so many microseconds */
-	KEPT_SAVE,     /* it is to write back what was left, to serve nobody, and to end */
-	KEPT_ENDS,     /* of those that BEGIN counts; value: how many were planned, when: how many
+	KEPT_DONE,	/* value: 0, or the errno of the PUT or DROP with that seq */
+	KEPT_PUT,	/* a descriptor; text: its key */
+	KEPT_DROP,	/* text: the key */
+	KEPT_READY,	/* it serves; text: the state, in words */
+	KEPT_PULSE,	/* its threads go on */
+	KEPT_STALLED,	/* one of them does not; text: which */
+	KEPT_RESTART,	/* it is going to end, and another shall go on; text: who wants that */
+	KEPT_STOPPING,	/* it is going to end, for good; value: within so many microseconds */
+	KEPT_SAVE,	/* it is to write back what was left, to serve nobody, and to end */
+	KEPT_ENDS,	/* of those that BEGIN counts; value: how many were planned, when: how many
 			* had stood still, seq: enum kept_end of the last */
-	KEPT_CAN,      /* value: KEPT_CAN_* of this keeper; said by none that can nothing */
-	KEPT_PREPARE,  /* the one before serves still: it is to prepare what it can, to change
+	KEPT_CAN,	/* value: KEPT_CAN_* of this keeper; said by none that can nothing */
+	KEPT_PREPARE,	/* the one before serves still: it is to prepare what it can, to change
 			* nothing, and to say PREPARED. BEGIN comes later, after LEFT that count in
 			* place of these. value, when, text, seq: as of BEGIN */
-	KEPT_PREPARED, /* it waits for BEGIN */
-	KEPT_GO,       /* to who has said RESTART: the next one is prepared, or will not be */
+	KEPT_PREPARED,	/* it waits for BEGIN */
+	KEPT_GO,	/* to who has said RESTART: the next one is prepared, or will not be */
 	KEPT_QUIESCENT, /* to who has said GO: nothing that this process has begun is under way in
 			 * the kernel, and it begins nothing any more: it may be ended, and the next
 			 * one need not wait until its memory has gone */
-	KEPT_TOOK,     /* text: what a planned restart took, step by step */
+	KEPT_TOOK,	/* text: what a planned restart took, step by step */
 	KEPT_WORDS
 };
 

@@ -55,8 +55,8 @@ int offload_start(void) must_check;
  * run already stay. Any thread. */
 #define OFFLOAD_THREADS_MAX 1024u
 void offload_set_threads(unsigned max);
-/* The process is about to end, and another one to go on: no job begins any more. For good. True: none
- * is under way. Any thread. */
+/* The process is about to end, and another one to go on: no job begins any more. For good. True:
+ * none is under way. Any thread. */
 bool offload_pause(void);
 /* All serial jobs are done: ends their threads. Main thread. */
 void offload_end_serial(void);

@@ -365,7 +365,7 @@ static void configure_cache(struct daemon *d, const int fd[])
 }
 
 /* While the worker before serves: what takes time, and looks at nothing that it may change. */
-static void prepare(struct daemon *d)
+static void prepare_ahead(struct daemon *d)
 {
 	int fd[TOPO_MAX_NODES];
 
@@ -654,7 +654,7 @@ static void main_start(struct loop_msg *msg)
 	if (!rc)
 		rc = start_workers(d);
 	if (!rc)
-		prepare(d);
+		prepare_ahead(d);
 	if (!rc && !(rc = start_cache(d)) && !(rc = start_admin(d)))
 		guard_capabilities(d->rdma);
 	if (!rc && !(rc = start_protocols(d)))

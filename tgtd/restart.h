@@ -8,8 +8,8 @@
  *   3. Nothing goes to a store any more. What is there comes back. The stores' locks go.
  *   4. This process says so, and ends. The keeper ends it, too, and the next one begins at once.
  *
- * Where step 3 takes too long, or somebody cannot tell, it ends without a word: the next worker then
- * waits until its memory has gone, as after a crash.
+ * Where step 3 takes too long, or somebody cannot tell, it ends without a word: the next worker
+ * then waits until its memory has gone, as after a crash.
  */
 #ifndef TGTD_RESTART_H
 #define TGTD_RESTART_H

@@ -47,9 +47,9 @@ bool aio_engine_submit(struct aio_store *s, struct blk_req *req);
 void aio_engine_fua(struct aio_store *s, struct blk_req *req, uint32_t failures);
 /* Takes @req out when the kernel has not got it yet: it completes with -ECANCELED. */
 void aio_engine_abort(struct blk_req *req);
-/* This process is about to leave its stores to another one, and to end: of all stores nothing goes to
- * the kernel any more, for good. True: the kernel has nothing either, of what went there before. Any
- * thread. */
+/* This process is about to leave its stores to another one, and to end: nothing of any store goes
+ * to the kernel any more, for good. True: the kernel has nothing either, of what went there before.
+ * Any thread. */
 bool aio_engine_leave(void);
 
 #endif

@@ -56,9 +56,9 @@ struct store_opener {
  * thread that may block.
  */
 int store_opener_add(struct store_opener *o, int *unlocked, char *why, size_t len) must_check;
-/* This process ends, and another one goes on: the file locks of all stores go. False: of a store that
- * has none, since it is another machine's, nobody could tell when it is free; then all stay. Any
- * thread. */
+/* This process ends, and another one goes on: the file locks of all stores go. False: of a store
+ * that has none, since it is another machine's, nobody could tell when it is free; then all stay.
+ * Any thread. */
 bool store_openers_let_go(void);
 /* Before its descriptor is closed. Any thread. Not taken in: nothing happens. */
 void store_opener_del(struct store_opener *o);

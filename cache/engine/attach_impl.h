@@ -24,7 +24,7 @@ struct attach {
 	uint32_t nnodes;
 	uint64_t cookie;
 	struct attach_node {
-		int fd; /* the caller's */
+		int fd;		   /* the caller's */
 		uint64_t dev, ino; /* of that file */
 		int topo_node;
 		struct arena_found super;

@@ -87,7 +87,8 @@ const char *cache_affinity_name(enum cache_affinity affinity);
 struct cache *cache_create(const struct cache_conf *conf) must_check;
 /* Ahead of cache_create() of the same @conf, while another process still uses what is in
  * conf->arena_fd: all of it that does not depend on that, with its memory. Changes nothing there.
- * Descriptors stay the caller's. For cache_conf.prepared; NULL: nothing was prepared. Main thread. */
+ * Descriptors stay the caller's. For cache_conf.prepared; NULL: nothing was prepared. Main
+ * thread. */
 struct cache_ahead *cache_prepare(const struct cache_conf *conf);
 /* All devices are closed. Main thread. */
 void cache_destroy(struct cache *cache);

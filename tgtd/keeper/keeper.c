@@ -244,8 +244,8 @@ static void abort_worker(const char *why)
 	signal_worker(SIGABRT);
 }
 
-/* Running a program and preparing it takes a while, in which the worker that is to be replaced still
- * serves. */
+/* Running a program and preparing it takes a while, in which the worker that is to be replaced
+ * still serves. */
 static void hear_restart(const struct kept_msg *m)
 {
 	struct kept_msg begin;
@@ -284,8 +284,8 @@ static void hear(struct kept_mail *mail)
 		hear_restart(m);
 		break;
 	case KEPT_QUIESCENT:
-		k.quiescent |= k.planned && !k.stop && k.state == SERVING &&
-			       planned_testified(&k.worker);
+		k.quiescent |=
+			k.planned && !k.stop && k.state == SERVING && planned_testified(&k.worker);
 		break;
 	case KEPT_STOPPING:
 		hear_stopping(m->value);

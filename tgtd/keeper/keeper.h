@@ -13,8 +13,8 @@
  * - Any other end is a crash: the next worker starts as soon as the memory of this one has gone, so
  *   that no I/O of it can come afterwards. Three workers in a row that die within 10 s of serving,
  *   or before it, end the keeper with status 1.
- * - After RESTART the next worker prepares while this one serves, see planned.h. It begins when this
- *   one has testified that nothing of it is under way, or when its memory has gone.
+ * - After RESTART the next worker prepares while this one serves, see planned.h. It begins when
+ *   this one has testified that nothing of it is under way, or when its memory has gone.
  * - SIGTERM and SIGINT go to the worker, each time as SIGTERM; to one that takes the place of
  *   another when it serves.
  * - Where a cache was left and nobody is to serve (the worker has died while it was to end, there

@@ -38,7 +38,8 @@ void planned_go(const struct worker *now)
 	p.went = true;
 	p.gone = clock_now_ns();
 	if (now->fd >= 0 && kept_msg_send(now->fd, &m, NULL, NULL, 0))
-		log_debug("keeper: worker %d does not hear that the next one is prepared", now->pid);
+		log_debug("keeper: worker %d does not hear that the next one is prepared",
+			  now->pid);
 }
 
 void planned_begin(const struct worker *now, char *const *argv, const struct kept_msg *begin)
@@ -165,9 +166,10 @@ void planned_reap(void)
 	if (!p.old.pid || waitpid(p.old.pid, NULL, WNOHANG) == 0)
 		return;
 	if (!launch_is_gone(&p.old))
-		log_warn("keeper: the memory of worker %d, which has ended for a restart, is in use "
-			 "by who looks into it",
-			 p.old.pid);
+		log_warn(
+			"keeper: the memory of worker %d, which has ended for a restart, is in use "
+			"by who looks into it",
+			p.old.pid);
 	log_debug("keeper: worker %d has gone", p.old.pid);
 	launch_forget(&p.old);
 }

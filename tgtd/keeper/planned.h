@@ -10,8 +10,8 @@
  *                        planned_take(), planned_bury() --- LEFT, BEGIN --->
  *
  * GO is said in any case: when the next one has ended, cannot be run, or takes PREPARE_NS. What is
- * testified counts only of who was asked to go, beside one that is prepared. Without it the next one
- * waits until the memory of the one before has gone, as after a crash.
+ * testified counts only of who was asked to go, beside one that is prepared. Without it the next
+ * one waits until the memory of the one before has gone, as after a crash.
  */
 #ifndef TGTD_KEEPER_PLANNED_H
 #define TGTD_KEEPER_PLANNED_H
@@ -21,8 +21,8 @@
 #include "events/kept_msg.h"
 #include "tgtd/keeper/launch.h"
 
-/* Runs the next worker, with @argv, in the place of @now, which serves. @begin: what it is told with
- * PREPARE, as of KEPT_BEGIN. What is under way already goes on. */
+/* Runs the next worker, with @argv, in the place of @now, which serves. @begin: what it is told
+ * with PREPARE, as of KEPT_BEGIN. What is under way already goes on. */
 void planned_begin(const struct worker *now, char *const *argv, const struct kept_msg *begin);
 /* For poll(2): the socket to the next worker, or -1; and in how many ms to look, -1: not at all. */
 struct pollfd planned_poll(int *timeout_ms);

@@ -93,8 +93,8 @@ static bool tcp_info_of(int fd, struct tcp_info *info)
 }
 
 /* The kernel counts what came and what the peer has acknowledged; of the one what lies there unread
- * is not ours yet, of the other what waits was sent already. Both may move while they are read, as long as
- * the peer sends what it was allowed to before. */
+ * is not ours yet, of the other what waits was sent already. Both may move while they are read, as
+ * long as the peer sends what it was allowed to before. */
 #define COUNT_TRIES 10000
 
 bool tcp_count(int fd, uint64_t *received, uint64_t *sent)

@@ -318,7 +318,8 @@ static void *begins_later(void *arg)
 
 static void process_prepares(bool dies)
 {
-	struct kept_msg left = { .word = KEPT_LEFT }, prepare = { .word = KEPT_PREPARE, .value = 3 };
+	struct kept_msg left = { .word = KEPT_LEFT },
+			prepare = { .word = KEPT_PREPARE, .value = 3 };
 	kept_key key = "early";
 	int fd = file_of(5);
 
@@ -332,7 +333,8 @@ static void process_prepares(bool dies)
 	ck_assert_int_eq(kept_take("early"), -1); /* another process's still */
 	is_file_of(fcntl(kept_peek("early"), F_DUPFD_CLOEXEC, 0), 5);
 	ck_assert_int_eq(kept_peek("late"), -1);
-	ck_assert_int_eq(pthread_create(&keeper.thread, NULL, begins_later, dies ? &dies : NULL), 0);
+	ck_assert_int_eq(pthread_create(&keeper.thread, NULL, begins_later, dies ? &dies : NULL),
+			 0);
 	ck_assert(kept_begin() == !dies);
 	pthread_join(keeper.thread, NULL);
 	ck_assert(!kept_prepares());
@@ -539,6 +541,6 @@ START_TEST(test_text_of_lines)
 }
 END_TEST
 
-UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_many, test_put_all,
-	  test_prepare, test_news, test_bad_keys, test_bad_keeper, test_bad_messages,
-	  test_random_messages, test_tombstone, test_last_words, test_text_of_lines)
+UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_many, test_put_all, test_prepare,
+	  test_news, test_bad_keys, test_bad_keeper, test_bad_messages, test_random_messages,
+	  test_tombstone, test_last_words, test_text_of_lines)

@@ -170,8 +170,8 @@ static void says_anything(void)
 
 /* ---- a planned restart ----------------------------------------------------------------------- */
 
-/* The next message with @word, or @other (0: none): which. What comes before is closed; *left counts
- * keys. */
+/* The next message with @word, or @other (0: none): which. What comes before is closed; *left
+ * counts keys. */
 static unsigned await(unsigned word, unsigned other, unsigned *left)
 {
 	static struct kept_mail mail;
