@@ -72,7 +72,7 @@ static void quiesce(struct timer *t)
 	leave_to_next(false);
 }
 
-static void leaving_step(void (*step)(struct timer *t), uint64_t ns)
+static void restart_step(void (*step)(struct timer *t), uint64_t ns)
 {
 	loop_timer_cancel(leaving.main, &leaving.timer);
 	timer_init(&leaving.timer, step);
@@ -84,7 +84,7 @@ static void sessions_carried(const struct iscsi_carried *c, void *arg)
 	(void)arg;
 	log_notice("leaving to the next worker: %u sessions with %u connections go on, %u end",
 		   c->sessions, c->conns, c->ended);
-	leaving_step(quiesce, QUIESCE_NS);
+	restart_step(quiesce, QUIESCE_NS);
 	quiesce(&leaving.timer);
 }
 
@@ -98,7 +98,7 @@ static void carry_on(void)
 	 * come to rest. */
 	if (leaving.cache)
 		cache_leave(leaving.cache);
-	leaving_step(carry_deadline, CARRY_DEADLINE_NS);
+	restart_step(carry_deadline, CARRY_DEADLINE_NS);
 	loop_timer_arm(leaving.main, &leaving.timer, CARRY_DEADLINE_NS);
 	iscsi_carry(sessions_carried, NULL);
 }
@@ -123,7 +123,7 @@ void restart_begin(struct loop *main, struct cache *cache, bool rdma)
 		return;
 	}
 	leaving.waits_for_next = true;
-	leaving_step(look_for_next, NEXT_DEADLINE_NS);
+	restart_step(look_for_next, NEXT_DEADLINE_NS);
 	loop_timer_arm(main, &leaving.timer, NEXT_LOOK_NS);
 }
 
