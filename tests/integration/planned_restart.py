@@ -315,7 +315,7 @@ def load(bin, dir, restarts, seed):
     shutil.copytree(bin, ours, ignore=lambda d, names: [n for n in names if n not in ('tgtd', 'tgtadm')])
     t = Tgtd(ours, dir)
     t.configure()
-    loads = sessions_with_load(int(seed))
+    loads = sessions_with_load(int(seed), depth=4)  # (what has begun has to end within seconds, on any machine)
     tsihs = [l.s.tsih for l in loads]
     for l in loads:
         l.start()
