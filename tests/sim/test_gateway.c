@@ -31,6 +31,7 @@ static unsigned gw_broken;
 #include "tgtd/cluster/peers.c"
 #include "tgtd/cluster/lease.c"
 #include "tgtd/cluster/owner.c"
+#include "tgtd/cluster/claim.c"
 #include "tgtd/cluster/take.c"
 #include "tgtd/cluster/handover.c"
 #include "tgtd/cluster/quiesce.c"

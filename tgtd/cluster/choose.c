@@ -26,18 +26,36 @@ static uint64_t gw_suits(const struct gateway *gw, const struct gw_lu *lu, unsig
 	if (gateway == lu->obj.owner && lu->obj.claim != GW_FREE &&
 	    gw->peer[gateway].deposed < lu->obj.incarnation)
 		return 1;
+	if (gateway == lu->obj.mirror.peer && lu->obj.mirror.state == GW_MIRROR_VALID)
+		return 1;
 	if (gateway == lu->home)
 		return 2;
 	return 3 + (fnv1a(lu->hash, &(uint8_t){ (uint8_t)gateway }, 1) >> 8);
 }
 
-/* While the mirror is valid it may hold what RADOS lacks: only who has those pages may claim. */
-static bool mirror_lets(const struct gateway *gw, const struct gw_lu *lu)
+bool gw_arena_is_here(const struct gateway *gw, const struct gw_lu *lu)
 {
-	const struct gw_mirror *m = &lu->obj.mirror;
+	if (lu->obj.owner != gw->cfg.self || lu->obj.claim == GW_FREE)
+		return false;
+	/* What was not closed is there also when the incarnation has changed since. */
+	if (!gw->ops->arena_has)
+		return lu->keep_ok;
+	return mirror_breaks(BREAK_ARENA) ||
+	       gw->ops->arena_has(gw->arg, gw_lu_index(gw, lu), lu->obj.epoch);
+}
 
-	return m->state != GW_MIRROR_VALID || (lu->obj.owner == gw->cfg.self && lu->keep_ok) ||
-	       (m->peer == gw->cfg.self && m->incarnation == gw->incarnation);
+bool gw_mirror_is_here(const struct gateway *gw, const struct gw_lu *lu)
+{
+	return lu->obj.mirror.state == GW_MIRROR_VALID && lu->obj.mirror.peer == gw->cfg.self &&
+	       gw->ops->mirror_has &&
+	       gw->ops->mirror_has(gw->arg, gw_lu_index(gw, lu), &lu->obj.mirror);
+}
+
+/* While the mirror is valid it may hold what RADOS lacks: only who has those pages may claim. */
+bool gw_mirror_lets(const struct gateway *gw, const struct gw_lu *lu)
+{
+	return lu->obj.mirror.state != GW_MIRROR_VALID || gw_arena_is_here(gw, lu) ||
+	       gw_mirror_is_here(gw, lu) || mirror_breaks(BREAK_CLAIM);
 }
 
 bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
@@ -46,7 +64,7 @@ bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	unsigned before = 0;
 
 	if (!gw_up(gw, now) || gw->lost || gw->leaving || !gw_cell_idle(&lu->cell) ||
-	    !gw_is_orphan(gw, lu, now) || !mirror_lets(gw, lu)) {
+	    !gw_is_orphan(gw, lu, now) || !gw_mirror_lets(gw, lu)) {
 		if (!gw_is_orphan(gw, lu, now))
 			lu->orphan_since = 0;
 		return false;

@@ -4,7 +4,7 @@
  *
  *     gateway.c                      what comes in; the order in which the others look at it
  *     handover.c quiesce.c reserve.c what is asked for
- *     take.c owner.c                 a LU: on the way to ownership; owned
+ *     take.c owner.c claim.c         a LU: on the way to ownership; owned; its mirror
  *     lease.c peers.c                this gateway's object; the others'
  *     choose.c fences.c              who takes which LU; what stays on the blocklist
  *     cell.c                         an object: read, compared and set, doubts settled
@@ -17,6 +17,7 @@
 #define TGTD_CLUSTER_CLUSTER_IMPL_H
 
 #include "tgtd/cluster/gateway.h"
+#include "tgtd/cluster/mirror_rule.h"
 
 /*
  * The rules, as the simulation breaks them one by one to see that it notices. In the daemon none
@@ -110,6 +111,7 @@ enum self_step {
 /* ---- a LU ------------------------------------------------------------------------------------ */
 enum lu_step {
 	LU_WATCH, /* not ours */
+	LU_SEAL,  /* its mirror here acknowledges nothing any more */
 	LU_CLAIM, /* compare-and-set: CLAIMED */
 	LU_FENCE, /* one address after the other */
 	LU_MAP,
@@ -137,7 +139,8 @@ enum lu_write {
 	WRITE_RELEASE,
 	WRITE_PRUNE,
 	WRITE_WANTED,
-	WRITE_CHANGE
+	WRITE_CHANGE,
+	WRITE_MIRROR
 };
 
 struct gw_buf {
@@ -176,6 +179,9 @@ struct gw_lu {
 	bool want_read; /* a read is wanted that is sent from now on */
 	uint8_t quiet;	/* enum quiet_step */
 	uint64_t quiet_req, quiet_cookie, quiet_until;
+	struct gw_mirror mirror_told, mirror_want;
+	bool mirror_set, mirror_force; /* asked for */
+	uint64_t alone_since;	       /* who could claim is not there */
 };
 
 /* ---- what others are asked, and ask ---------------------------------------------------------- */
@@ -317,6 +323,11 @@ void gw_self_run(struct gateway *gw, uint64_t now);
 /* ---- choose.c -------------------------------------------------------------------------------- */
 /* Nobody serves the LU, nor will its last owner go on: it may be claimed. */
 bool gw_is_orphan(const struct gateway *gw, const struct gw_lu *lu, uint64_t now);
+/* Its mirror, if it has a valid one, or the owner's arena is here. */
+bool gw_mirror_lets(const struct gateway *gw, const struct gw_lu *lu);
+/* The first of the two. */
+bool gw_mirror_is_here(const struct gateway *gw, const struct gw_lu *lu);
+bool gw_arena_is_here(const struct gateway *gw, const struct gw_lu *lu);
 /* May this gateway claim it now? Others that are better suited are given a start. */
 bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now);
 static inline bool gw_owns(const struct gateway *gw, const struct gw_lu *lu)
@@ -342,6 +353,9 @@ void gw_take_run(struct gateway *gw, struct gw_lu *lu, uint64_t now);
 void gw_take_written(struct gateway *gw, struct gw_lu *lu, enum cell_event event, uint64_t now);
 void gw_handover_run(struct gateway *gw, struct gw_lu *lu, uint64_t now);
 void gw_handover_written(struct gateway *gw, struct gw_lu *lu, enum cell_event event, uint64_t now);
+bool gw_mirror_is_away(const struct gateway *gw, const struct gw_lu *lu, uint64_t now);
+void gw_mirror_tell(struct gateway *gw, struct gw_lu *lu);
+void gw_mirror_run(struct gateway *gw, struct gw_lu *lu, uint64_t now);
 enum quiet_step { QUIET_NO, QUIET_ASKED, QUIET_YES };
 void gw_quiesce_run(struct gateway *gw, struct gw_lu *lu, uint64_t now);
 void gw_quiesce_done(struct gateway *gw, struct gw_lu *lu, int result, uint64_t now);

@@ -117,6 +117,7 @@ static void lu_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {
 	if (gw->self_step < SELF_READ || gw->self_step >= SELF_LEFT)
 		return;
+	gw_mirror_tell(gw, lu);
 	for (unsigned i = 0; i < STEPS_AT_ONCE; i++) {
 		const uint8_t before = lu->step;
 
@@ -128,6 +129,7 @@ static void lu_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 		if (lu->step == before)
 			break;
 	}
+	gw_mirror_run(gw, lu, now);
 	lu_move(gw, lu, now);
 	lu_read(gw, lu, now);
 	gw_lu_tell(gw, lu, now);
@@ -211,6 +213,10 @@ static void lu_event(struct gateway *gw, struct gw_lu *lu, enum cell_event event
 			gw_take_written(gw, lu, event, now);
 			if (lu->write == WRITE_RELEASE)
 				gw_handover_written(gw, lu, event, now);
+			if (lu->write == WRITE_MIRROR && event == CELL_WRITTEN && lu->mirror_set) {
+				lu->mirror_set = false;
+				gw->ops->mirror_set(gw->arg, gw_lu_index(gw, lu));
+			}
 		}
 		lu->write = WRITE_NONE;
 	}
@@ -412,4 +418,26 @@ void gw_move(struct gateway *gw, unsigned n, unsigned gateway, uint64_t now)
 	lu->wanted = gateway < gw->cfg.gateways ? (uint8_t)gateway : lu->home;
 	lu->want_read = true;
 	gw_run(gw, lu, now);
+}
+
+void gw_mirror_set(struct gateway *gw, unsigned n, const struct gw_mirror *m, uint64_t now)
+{
+	struct gw_lu *lu = &gw->lu[n];
+
+	if (!lu->id || lu->step < LU_SERVE || lu->step == LU_LOST)
+		return;
+	lu->mirror_want = *m;
+	lu->mirror_set = true;
+	gw_hint(gw, n, now);
+}
+
+int gw_mirror_force(struct gateway *gw, unsigned n, uint64_t now)
+{
+	struct gw_lu *lu = &gw->lu[n];
+
+	if (!lu->id || !gw_mirror_is_away(gw, lu, now))
+		return -EBUSY;
+	lu->mirror_force = true;
+	gw_hint(gw, n, now);
+	return 0;
 }

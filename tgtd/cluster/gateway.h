@@ -142,6 +142,21 @@ struct gw_ops {
 	 * ownership is under way, and the snapshot must not be made. */
 	void (*quiesced)(void *arg, unsigned lu, uint64_t cookie, int result);
 
+	/* ---- mirrored write-back (mirror.h). NULL: this gateway has none ---- */
+	/* Is what is dirty of the LU here, in an arena stamped with @epoch of its owner? */
+	bool (*arena_has)(void *arg, unsigned lu, uint64_t epoch);
+	/* mirror_peer_has() */
+	bool (*mirror_has)(void *arg, unsigned lu, const struct gw_mirror *m);
+	/* mirror_peer_seal(), comes before the claim. Answer: gw_done(), when nothing of the mirror
+	 * can be acknowledged any more. lu_open() then makes MIRROR pages DIRTY, before it is
+	 * answered (mirror_peer_take()): before its epoch has moved they must stay. lu_close()
+	 * leaves MIRROR pages alone. */
+	void (*mirror_seal)(void *arg, uint64_t id, unsigned lu, const struct gw_mirror *m);
+	/* The LU's object says *@m (valid during the call). When it changes. */
+	void (*lu_mirror)(void *arg, unsigned lu, const struct gw_mirror *m);
+	/* gw_mirror_set() is over: the object has said so. */
+	void (*mirror_set)(void *arg, unsigned lu);
+
 	/* ---- the rest ---- */
 	/* To another gateway; it may get lost. @bytes are valid during the call. */
 	void (*send)(void *arg, unsigned gateway, const void *bytes, size_t len);
@@ -211,6 +226,13 @@ void gw_move(struct gateway *gw, unsigned lu, unsigned gateway, uint64_t now);
 /* A snapshot is about to be made (rbd_quiesce_watch). Answer: ops->quiesced(). One at a time. */
 void gw_quiesce(struct gateway *gw, unsigned lu, uint64_t cookie, uint64_t now);
 void gw_unquiesce(struct gateway *gw, unsigned lu, uint64_t cookie, uint64_t now);
+
+/* The owner's object says *@m of the mirror, once ops->mirror_set() comes, which does not when the
+ * ownership ends. One at a time for a LU. */
+void gw_mirror_set(struct gateway *gw, unsigned lu, const struct gw_mirror *m, uint64_t now);
+/* An administrator gives up what owner and mirror had: any gateway may claim, and the LU is in
+ * doubt. -EBUSY: there is nothing to give up, or somebody is there who has it. */
+int gw_mirror_force(struct gateway *gw, unsigned lu, uint64_t now) must_check;
 
 /* ---- what is known --------------------------------------------------------------------------- */
 /* CLOCK_BOOTTIME, ns: a command may be answered by what is known here if the clock, read after its

@@ -97,6 +97,11 @@ static void release_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	if (!gw_lu_want(lu))
 		return;
 	lu->want.claim = GW_FREE;
+	/* All that was dirty is in RADOS: nobody needs the mirror. */
+	if (lu->want.mirror.state == GW_MIRROR_VALID && !mirror_breaks(BREAK_HANDED))
+		lu->want.mirror = (struct gw_mirror){ .state = GW_MIRROR_INVALID,
+						      .peer = GW_NOBODY,
+						      .epoch = lu->want.mirror.epoch + 1 };
 	lu->want.addr[0] = 0;
 	gw_lu_write(gw, lu, WRITE_RELEASE, now);
 }

@@ -265,6 +265,8 @@ const char *gw_decode_lu(struct gw_lu_object *o, const void *bytes, size_t len)
 	form_get_shared(&r, &o->shared);
 	if (!r.why && o->claim != GW_FREE && (o->owner == GW_NOBODY || !*o->addr))
 		r.why = "it is owned by nobody";
+	if (!r.why && o->mirror.state == GW_MIRROR_VALID && o->mirror.peer == GW_NOBODY)
+		r.why = "its mirror is with nobody";
 	why = form_close(&r);
 	if (why)
 		memset(o, 0, sizeof(*o));

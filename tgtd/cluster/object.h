@@ -56,7 +56,13 @@ struct gw_fence {
 };
 
 /* The peer that holds what is dirty (mirrored write-back). */
-enum gw_mirror_state { GW_MIRROR_NONE, GW_MIRROR_VALID, GW_MIRROR_INVALID, GW_MIRROR_STATES };
+enum gw_mirror_state {
+	GW_MIRROR_NONE,	   /* there never was one */
+	GW_MIRROR_VALID,   /* only the owner and the peer have what is dirty */
+	GW_MIRROR_INVALID, /* nothing that was answered is dirty */
+	GW_MIRROR_DOUBT,   /* both were lost, and given up: SYNCs fail until refresh=1 */
+	GW_MIRROR_STATES
+};
 struct gw_mirror {
 	uint8_t state, peer;
 	uint64_t incarnation, epoch; /* of the peer; of the mirror */

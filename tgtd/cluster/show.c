@@ -3,11 +3,14 @@
 #include "tgtd/cluster/cluster_impl.h"
 
 static const char *const step_names[LU_STEPS] = {
-	[LU_WATCH] = "watches",	    [LU_CLAIM] = "claims",   [LU_FENCE] = "fences",
-	[LU_MAP] = "waits for map", [LU_OPEN] = "opens",     [LU_LOCK] = "locks",
-	[LU_BREAK] = "breaks lock", [LU_SHARED] = "loads",   [LU_ACTIVATE] = "activates",
-	[LU_SERVE] = "serves",	    [LU_DRAIN] = "drains",   [LU_FLUSH] = "flushes",
-	[LU_DROP] = "drops",	    [LU_UNLOCK] = "unlocks", [LU_CLOSE] = "closes",
+	[LU_WATCH] = "watches",	    [LU_SEAL] = "seals its mirror",
+	[LU_CLAIM] = "claims",	    [LU_FENCE] = "fences",
+	[LU_MAP] = "waits for map", [LU_OPEN] = "opens",
+	[LU_LOCK] = "locks",	    [LU_BREAK] = "breaks lock",
+	[LU_SHARED] = "loads",	    [LU_ACTIVATE] = "activates",
+	[LU_SERVE] = "serves",	    [LU_DRAIN] = "drains",
+	[LU_FLUSH] = "flushes",	    [LU_DROP] = "drops",
+	[LU_UNLOCK] = "unlocks",    [LU_CLOSE] = "closes",
 	[LU_RELEASE] = "releases",  [LU_LOST] = "lost",
 };
 

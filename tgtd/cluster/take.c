@@ -2,7 +2,7 @@
 /*
  * The way to ownership (rule 3):
  *
- *     WATCH -> CLAIM -> FENCE -> MAP -> OPEN -> LOCK <-> BREAK
+ *     WATCH -> (SEAL) -> CLAIM -> FENCE -> MAP -> OPEN -> LOCK <-> BREAK
  *                                                |
  *                        SERVE <- ACTIVATE <- SHARED
  *
@@ -44,7 +44,9 @@ static void take_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	const struct gw_lu_object *o = &lu->obj;
 	struct gw_lu_object *want = &lu->want;
 	/* What the worker before this one left is good if nobody claimed since. */
-	const bool resume = o->owner == gw->cfg.self && o->claim == GW_OWNED && lu->keep_ok;
+	const bool valid = o->mirror.state == GW_MIRROR_VALID;
+	const bool resume = valid ? gw_arena_is_here(gw, lu) :
+				    o->owner == gw->cfg.self && o->claim == GW_OWNED && lu->keep_ok;
 
 	if (!gw_lu_want(lu))
 		return;
@@ -232,7 +234,8 @@ static void lost_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 static bool took_too_long(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {
 	if (lu->step < LU_FENCE || lu->step > LU_ACTIVATE || lu->relock ||
-	    now - lu->since < gw->cfg.give_up_ns || !gw_cell_idle(&lu->cell))
+	    now - lu->since < gw->cfg.give_up_ns || !gw_cell_idle(&lu->cell) ||
+	    lu->obj.mirror.state == GW_MIRROR_VALID) /* nobody else may */
 		return false;
 	gw_say(gw, LOG_LVL_ERROR, (int)gw_lu_index(gw, lu), "its taking is given up");
 	counter_add(&gw->counts.gave_up, 1);
@@ -255,8 +258,19 @@ void gw_take_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	case LU_WATCH:
 		if (lu->cell.known && lu->obj.claim == GW_OWNED)
 			lu->why = NULL;
-		if (gw_may_claim(gw, lu, now))
+		if (gw_may_claim(gw, lu, now) && gw_mirror_is_here(gw, lu) &&
+		    !mirror_breaks(BREAK_UNSEALED))
+			gw_lu_step(lu, LU_SEAL);
+		else if (gw_may_claim(gw, lu, now))
 			take_claim(gw, lu, now);
+		break;
+	case LU_SEAL:
+		if (!gw_may_claim(gw, lu, now))
+			gw_lu_step(lu, LU_WATCH);
+		else if (step_answered(gw, lu, &send, now))
+			take_claim(gw, lu, now);
+		else if (send)
+			gw->ops->mirror_seal(gw->arg, gw_lu_request(gw, lu), n, &lu->obj.mirror);
 		break;
 	case LU_FENCE:
 		fence_run(gw, lu, now);
