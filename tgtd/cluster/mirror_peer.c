@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The peer's side: mirrors begin and go on by OPEN; batches are done whole or not at all, and
+ * acknowledged when they are; nothing is, from the seal on.
+ *
+ * A session orders what one owner has sent. Only the newest counts: bytes of an earlier one may
+ * still lie in a socket when the owner has long sent them again. A mirror that the object names, as
+ * far as is known here, gives way to no other one: the object must be read first.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include "events/log.h"
+#include "tgtd/cluster/mirror_impl.h"
+
+struct mirror_peer *mirror_peer_new(const struct mirror_peer_config *config,
+				    const struct mirror_peer_ops *ops, void *arg)
+{
+	struct mirror_peer *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->cfg = *config;
+	p->ops = ops;
+	p->arg = arg;
+	p->slot = calloc(config->lus, sizeof(*p->slot));
+	if (p->slot && mirror_pages_make(p))
+		return p;
+	mirror_peer_free(p);
+	return NULL;
+}
+
+void mirror_peer_free(struct mirror_peer *p)
+{
+	if (!p)
+		return;
+	free(p->slot);
+	free(p->page);
+	free(p->bucket);
+	free(p);
+}
+
+void mirror_peer_incarnation(struct mirror_peer *p, uint64_t incarnation)
+{
+	p->incarnation = incarnation;
+}
+
+void mirror_peer_show(const struct mirror_peer *p, struct mirror_peer_show *show)
+{
+	*show = p->counts;
+	show->pages = p->cfg.pages;
+	show->used = p->used;
+}
+
+/* ---- what a process before this one has left ------------------------------------------------- */
+int mirror_peer_found(struct mirror_peer *p, uint32_t slot, const struct mirror_stamp *s)
+{
+	if (slot >= p->cfg.lus || p->slot[slot].used || mirror_slot_of(p, s->lu) != MIRROR_NONE ||
+	    !s->mirror || !s->epoch)
+		return -EINVAL;
+	p->slot[slot].used = true;
+	p->slot[slot].stamp = *s;
+	counter_add32(&p->counts.mirrors, 1);
+	return 0;
+}
+
+int mirror_peer_found_tomb(struct mirror_peer *p, uint32_t slot, unsigned tomb, uint64_t first,
+			   uint64_t count, uint64_t gen)
+{
+	if (slot >= p->cfg.lus || !p->slot[slot].used || tomb >= MIRROR_TOMBS || !count ||
+	    first + count < first || !gen || p->slot[slot].tomb[tomb].count)
+		return -EINVAL;
+	p->slot[slot].tomb[tomb] = (struct peer_tomb){ first, count, gen };
+	return 0;
+}
+
+int mirror_peer_found_page(struct mirror_peer *p, uint32_t slot, uint32_t page, uint64_t block,
+			   uint64_t gen, uint64_t map)
+{
+	uint32_t *at = &p->free;
+
+	if (slot >= p->cfg.lus || !p->slot[slot].used || page >= p->cfg.pages || !gen || !map ||
+	    p->page[page].slot != MIRROR_NONE || mirror_page_find(p, slot, block) != MIRROR_NONE)
+		return -EINVAL;
+	while (*at != page)
+		at = &p->page[*at].next;
+	*at = p->page[page].next;
+	mirror_page_set(p, page, slot, block);
+	p->page[page].gen = gen;
+	p->page[page].map = map;
+	return 0;
+}
+
+/* ---- frames ---------------------------------------------------------------------------------- */
+static void peer_answer(struct mirror_peer *p, unsigned to, unsigned channel,
+			const struct mirror_frame *f, enum mirror_result result)
+{
+	const uint32_t slot = mirror_slot_of(p, f->lu);
+	struct mirror_frame a = { .kind = f->kind == MIRROR_OPEN ? MIRROR_WELCOME : MIRROR_ACK,
+				  .from = (uint8_t)p->cfg.self,
+				  .result = (uint8_t)result,
+				  .shift = f->shift,
+				  .lu = f->lu,
+				  .session = f->session,
+				  .mirror = f->mirror,
+				  .serial = f->serial,
+				  .room = p->cfg.pages - p->used };
+
+	if (slot != MIRROR_NONE)
+		a.peer = p->slot[slot].stamp.incarnation;
+	if (result != MIRROR_OK)
+		counter_add(&p->counts.refused, 1);
+	p->ops->send(p->arg, to, channel, &a);
+}
+
+static void slot_end(struct mirror_peer *p, uint32_t slot)
+{
+	mirror_pages_drop(p, slot);
+	p->ops->stamp(p->arg, slot, NULL);
+	memset(&p->slot[slot], 0, sizeof(p->slot[slot]));
+	counter_add32(&p->counts.mirrors, (uint32_t)-1);
+}
+
+/* A new mirror, empty. */
+static enum mirror_result slot_begin(struct mirror_peer *p, uint32_t slot,
+				     const struct mirror_frame *f)
+{
+	const struct mirror_stamp stamp = { .lu = f->lu,
+					    .mirror = f->mirror,
+					    .epoch = f->session.epoch,
+					    .incarnation = p->incarnation };
+
+	if (slot != MIRROR_NONE)
+		slot_end(p, slot);
+	for (slot = 0; slot < p->cfg.lus && p->slot[slot].used; slot++)
+		;
+	if (slot == p->cfg.lus)
+		return MIRROR_NOROOM;
+	p->slot[slot].used = true;
+	p->slot[slot].stamp = stamp;
+	p->slot[slot].session = f->session;
+	counter_add32(&p->counts.mirrors, 1);
+	p->ops->stamp(p->arg, slot, &stamp);
+	return MIRROR_OK;
+}
+
+static enum mirror_result peer_open(struct mirror_peer *p, uint32_t slot,
+				    const struct mirror_frame *f)
+{
+	struct mirror_slot *s = slot == MIRROR_NONE ? NULL : &p->slot[slot];
+
+	if (s && s->sealed)
+		return MIRROR_SEALED;
+	if (s && mirror_session_compare(&f->session, &s->session) < 0)
+		return MIRROR_LACKS;
+	if (f->result) {
+		if (s && (s->stamp.mirror > f->mirror || (s->valid && !mirror_breaks(BREAK_FRESH))))
+			return MIRROR_BUSY;
+		/* The stamp must differ from that of a mirror that was lost with a process. */
+		return p->incarnation ? slot_begin(p, slot, f) : MIRROR_BUSY;
+	}
+	if (mirror_breaks(BREAK_RESUME) && !s)
+		return slot_begin(p, slot, f);
+	if (!s || s->stamp.mirror != f->mirror || s->stamp.epoch != f->session.epoch)
+		return MIRROR_LACKS;
+	s->session = f->session;
+	return MIRROR_OK;
+}
+
+static enum mirror_result peer_batch(struct mirror_peer *p, uint32_t slot,
+				     const struct mirror_frame *f)
+{
+	const struct mirror_slot *s = slot == MIRROR_NONE ? NULL : &p->slot[slot];
+
+	if (!s || s->stamp.mirror != f->mirror ||
+	    (mirror_session_compare(&f->session, &s->session) && !mirror_breaks(BREAK_SESSION)))
+		return MIRROR_LACKS;
+	if (s->sealed)
+		return mirror_breaks(BREAK_SEAL) ? MIRROR_OK : MIRROR_SEALED;
+	if (!mirror_pages_fit(p, slot, f))
+		return MIRROR_NOROOM;
+	mirror_pages_apply(p, slot, f);
+	return MIRROR_OK;
+}
+
+void mirror_peer_frame(struct mirror_peer *p, unsigned from, unsigned channel,
+		       const struct mirror_frame *f, uint64_t now)
+{
+	const uint32_t slot = mirror_slot_of(p, f->lu);
+
+	(void)now;
+	counter_add(&p->counts.frames, 1);
+	if (f->kind == MIRROR_OPEN) {
+		peer_answer(p, from, channel, f, peer_open(p, slot, f));
+	} else if (f->kind == MIRROR_BATCHED) {
+		peer_answer(p, from, channel, f, peer_batch(p, slot, f));
+	}
+}
+
+/* ---- the object ------------------------------------------------------------------------------ */
+static bool slot_is(const struct mirror_peer *p, const struct mirror_slot *s,
+		    const struct gw_mirror *m)
+{
+	return m->state == GW_MIRROR_VALID && m->peer == p->cfg.self &&
+	       (mirror_breaks(BREAK_STAMP) ||
+		(m->epoch == s->stamp.mirror && m->incarnation == s->stamp.incarnation));
+}
+
+void mirror_peer_object(struct mirror_peer *p, uint64_t lu, const struct gw_mirror *m)
+{
+	const uint32_t slot = mirror_slot_of(p, lu);
+	struct mirror_slot *s;
+
+	if (slot == MIRROR_NONE)
+		return;
+	s = &p->slot[slot];
+	if (slot_is(p, s, m))
+		s->valid = true;
+	else if (s->stamp.mirror <= m->epoch)
+		slot_end(p, slot);
+}
+
+bool mirror_peer_has(const struct mirror_peer *p, uint64_t lu, const struct gw_mirror *m)
+{
+	const uint32_t slot = mirror_slot_of(p, lu);
+
+	return slot != MIRROR_NONE && slot_is(p, &p->slot[slot], m);
+}
+
+bool mirror_peer_seal(struct mirror_peer *p, uint64_t lu, const struct gw_mirror *m)
+{
+	if (!mirror_peer_has(p, lu, m))
+		return false;
+	p->slot[mirror_slot_of(p, lu)].sealed = true;
+	counter_add(&p->counts.seals, 1);
+	return true;
+}
