@@ -83,6 +83,7 @@ SRC_backend := $(filter-out $(if $(HAVE_LIBNBD),,cache/backend/nbd%),$(wildcard 
 SRC_state  := $(wildcard tgtd/state/*.c)
 SRC_scsi   := $(wildcard tgtd/scsi/*.c)
 SRC_cluster := $(wildcard tgtd/cluster/*.c)
+SRC_live   := $(wildcard tgtd/cluster/live/*.c)
 SRC_commands := $(wildcard tgtd/scsi/commands/*.c)
 SRC_iscsi  := $(wildcard tgtd/iscsi/*.c)
 SRC_tcp    := $(wildcard tgtd/tcp/*.c)
@@ -91,7 +92,7 @@ SRC_admin  := $(wildcard tgtd/admin/*.c)
 SRC_isns   := $(wildcard tgtd/isns/*.c)
 SRC_keeper := $(wildcard tgtd/keeper/*.c)
 SRC_main   := $(filter-out tgtd/main.c,$(wildcard tgtd/*.c))
-LAYERS     := keeper main admin isns iser tcp iscsi cluster commands scsi state engine backend blk memory conf events
+LAYERS     := keeper main admin isns live iser tcp iscsi cluster commands scsi state engine backend blk memory conf events
 obj         = $(patsubst %.c,$(O)/obj/%.o,$(1))
 LIB        := $(foreach l,$(LAYERS),$(if $(SRC_$(l)),$(O)/lib$(l).a))
 

@@ -12,6 +12,8 @@ UNIT       := $(patsubst %.c,$(O)/%,$(UNIT_SRC))
 UNIT_MT    := $(patsubst %.c,$(O)/%,$(filter tests/unit/threads/% $(foreach f,$(UNIT_SRC),$(if $(findstring /test_mt_,$(f)),$(f))),$(UNIT_SRC)))
 INTEG      := $(patsubst %.c,$(O)/%,$(INTEG_SRC))
 INTEG_MT   := $(filter $(O)/tests/integration/test_mt_%,$(INTEG))
+CLUSTER_SRC := $(wildcard tests/cluster/*.c)
+CLUSTER    := $(patsubst %.c,$(O)/%,$(CLUSTER_SRC))
 INTEG_SH   := $(wildcard tests/integration/test_*.sh)
 
 # ---- tests ---------------------------------------------------------------------------------------
@@ -29,6 +31,7 @@ $(O)/$(1): $(O)/obj/$(1).o $(LIB) $(if $(SUPPORT),$(O)/libsupport.a)
 	$$(Q)$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(if $(SUPPORT),$(O)/libsupport.a) $(LIB) -Wl,--end-group $(2) $(TEST_LIBS) $(LIBS_tgtd)
 endef
 $(foreach t,$(UNIT_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),)))
+$(foreach t,$(CLUSTER_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),)))
 $(foreach t,$(INTEG_SRC),$(eval $(call unit_rule,$(patsubst %.c,%,$(t)),-liscsi)))
 
 # Libraries that stand in for what this machine has not, preloaded into the daemon by a test.
@@ -74,9 +77,9 @@ check-integration: all $(INTEG) ## a real tgtd on a free port
 	TGT_TEST_CACHE=size=1m TGT_BIN=$(abspath $(BIN)) $(RUN) -l $(LOG)/cache-1m -j 2 -t 300 $(THRASHED) && exit $$rc
 
 # Where Ceph's packages are; elsewhere they skip, with the reason. check has a short form (RBD=short).
-check-cluster: all ## a Ceph cluster of one machine behind the units (its packages: tests/README.md)
+check-cluster: all $(CLUSTER) ## a Ceph cluster of one machine behind the units (its packages: tests/README.md)
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/cluster/test_*.sh)
-check-cluster-short: all
+check-cluster-short: all $(CLUSTER)
 	@RBD=short TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 300 $(wildcard tests/cluster/test_*.sh)
 
 check-conformance: all ## libiscsi's iscsi-test-cu

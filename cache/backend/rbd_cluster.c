@@ -33,14 +33,16 @@ static const char *const settings[][2] = {
 };
 
 /* A cluster that does not answer is to be noticed; the administrator may say when. */
-static void cluster_timeout(const struct rbd_lib *lib, rados_t rados)
+static void cluster_timeout(const struct rbd_lib *lib, const struct rbd_cluster *c)
 {
+	const unsigned s = c->name.op_timeout_s;
 	char is[32] = "", wanted[16];
 
-	if (!lib->rados_conf_get(rados, "rados_osd_op_timeout", is, sizeof(is)) && atof(is) > 0)
+	if (!s && !lib->rados_conf_get(c->rados, "rados_osd_op_timeout", is, sizeof(is)) &&
+	    atof(is) > 0)
 		return;
-	snprintf(wanted, sizeof(wanted), "%d", RBD_TIMEOUT_S);
-	(void)lib->rados_conf_set(rados, "rados_osd_op_timeout", wanted);
+	snprintf(wanted, sizeof(wanted), "%u", s ? s : RBD_TIMEOUT_S);
+	(void)lib->rados_conf_set(c->rados, "rados_osd_op_timeout", wanted);
 }
 
 static const char *cluster_fault(int err)
@@ -56,6 +58,19 @@ static const char *cluster_fault(int err)
 	default:
 		return strerror(-err);
 	}
+}
+
+static int cluster_address(const struct rbd_lib *lib, struct rbd_cluster *c)
+{
+	char *address = NULL;
+	int err = lib->rados_getaddrs(c->rados, &address);
+
+	if (!err &&
+	    (size_t)snprintf(c->address, sizeof(c->address), "%s", address) >= sizeof(c->address))
+		err = -ENAMETOOLONG;
+	if (address)
+		lib->rados_buffer_free(address);
+	return err;
 }
 
 /* 0 or -errno with the reason. */
@@ -76,12 +91,14 @@ static int cluster_connect(const struct rbd_lib *lib, struct rbd_cluster *c)
 		for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
 			if (lib->rados_conf_set(c->rados, settings[i][0], settings[i][1]))
 				log_notice("rbd: this Ceph knows no %s", settings[i][0]);
-		cluster_timeout(lib, c->rados);
+		cluster_timeout(lib, c);
 		err = lib->rados_connect(c->rados);
 		if (!err) {
 			err = lib->rados_cluster_fsid(c->rados, c->fsid, sizeof(c->fsid));
 			err = MIN(err, 0);
 		}
+		if (!err)
+			err = cluster_address(lib, c);
 		if (err)
 			snprintf(c->why, sizeof(c->why), "%.60s as %.60s: %s", n->cluster, n->user,
 				 cluster_fault(err));
@@ -97,7 +114,8 @@ static struct rbd_cluster *cluster_find(const struct rbd_name *n)
 
 	list_for_each(c, &clusters, link)
 		if (!atomic_load(&c->fenced) && !c->err && !strcmp(c->name.conf, n->conf) &&
-		    !strcmp(c->name.user, n->user) && !strcmp(c->name.cluster, n->cluster))
+		    !strcmp(c->name.user, n->user) && !strcmp(c->name.cluster, n->cluster) &&
+		    !strcmp(c->name.group, n->group) && c->name.op_timeout_s == n->op_timeout_s)
 			return c;
 	return NULL;
 }

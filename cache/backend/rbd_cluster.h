@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Clients of Ceph clusters. All images of one cluster, user and configuration share one: it has a
- * dozen threads, its connections, and the address that a fence (a blocklist) is about.
+ * Clients of Ceph clusters. All images of one cluster, user and configuration share one; those of a
+ * gateway group have another. A client has a dozen threads, its connections, and the address that a
+ * fence (a blocklist) is about.
  */
 #ifndef CACHE_BACKEND_RBD_CLUSTER_H
 #define CACHE_BACKEND_RBD_CLUSTER_H
@@ -16,10 +17,12 @@
 struct rbd_cluster {
 	rados_t rados;
 	char fsid[40];
-	_Atomic bool fenced; /* the cluster takes nothing more from this client: no new image */
+	char address[192];   /* that a fence of this client names */
+	_Atomic bool fenced; /* the cluster takes nothing more from this client, or it has been
+			      * given up: nothing is asked of it, and no image is opened */
 	/* Its own. */
 	struct list link;
-	struct rbd_name name; /* conf, user, cluster */
+	struct rbd_name name; /* conf, user, cluster, group, op_timeout_s */
 	unsigned users;
 	bool connecting;
 	int err;

@@ -187,8 +187,12 @@ bool rbd_image_submit(struct rbd_image *i, struct blk_req *req)
 	req->drv_word[W_IMAGE] = (uintptr_t)i;
 	req->drv_word[W_AT] = req->drv_word[W_OFFSET] = 0;
 	PROBE4(store_start, req, req->op, req->offset, req->len);
-	err = unlikely(atomic_load_explicit(&i->gone, memory_order_relaxed)) ? -ENOENT :
-									       image_piece(i, req);
+	if (unlikely(atomic_load_explicit(&i->gone, memory_order_relaxed)))
+		err = -ENOENT;
+	else if (unlikely(atomic_load_explicit(&i->cluster->fenced, memory_order_relaxed)))
+		err = -ESHUTDOWN;
+	else
+		err = image_piece(i, req);
 	if (!err)
 		return false;
 	req->status = image_outcome(i, req, err);

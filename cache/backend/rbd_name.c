@@ -26,6 +26,8 @@ static bool name_words(struct rbd_name *n, const char *opts)
 			ok &= name_part(n->conf, sizeof(n->conf), opts + 5, end - 5);
 		} else if (!strncmp(opts, "cluster=", 8)) {
 			ok &= name_part(n->cluster, sizeof(n->cluster), opts + 8, end - 8);
+		} else if (!strncmp(opts, "group=", 6)) {
+			ok &= name_part(n->group, sizeof(n->group), opts + 6, end - 6);
 		} else if (!strncmp(opts, "id=", 3)) {
 			const char *id = opts + 3;
 
@@ -67,7 +69,8 @@ int rbd_name_parse(struct rbd_name *n, const char *path, const char *opts, char 
 {
 	*n = (struct rbd_name){ .user = "client.admin", .cluster = "ceph", .pool = "rbd" };
 	if (!name_words(n, opts)) {
-		snprintf(why, len, "conf=, id= and cluster= want a value of at most %zu bytes",
+		snprintf(why, len,
+			 "conf=, id=, cluster= and group= want a value of at most %zu bytes",
 			 sizeof(n->cluster) - 1);
 		return -EINVAL;
 	}

@@ -12,12 +12,14 @@ struct rbd_name {
 	char user[72];	  /* "client.admin" */
 	char cluster[64]; /* "ceph" */
 	char pool[128], space[128], image[128], snap[128]; /* space, snap: empty, or which */
+	char group[72];		/* of the gateways: its stores share a client of their own; empty */
+	unsigned op_timeout_s;	/* of a request; 0: as usual. Not of the text */
 };
 
 /*
  * @path: [POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT]; the pool is "rbd" where none is named. @opts (may be
- * NULL): conf=, id= and cluster= among other words, separated by ';' or ','. 0, or -EINVAL with the
- * reason. Any thread.
+ * NULL): conf=, id=, cluster= and group= among other words, separated by ';' or ','. 0, or -EINVAL
+ * with the reason. Any thread.
  */
 int rbd_name_parse(struct rbd_name *n, const char *path, const char *opts, char *why,
 		   size_t len) must_check;
