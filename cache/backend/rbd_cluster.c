@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "cache/backend/rbd_cluster.h"
+#include "events/bug.h"
 #include "events/log.h"
 
 #define CONNECT_S "10"
@@ -91,6 +93,8 @@ static int cluster_connect(const struct rbd_lib *lib, struct rbd_cluster *c)
 		for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
 			if (lib->rados_conf_set(c->rados, settings[i][0], settings[i][1]))
 				log_notice("rbd: this Ceph knows no %s", settings[i][0]);
+		if (*n->group) /* who breaks a lock there has fenced whom he means */
+			(void)lib->rados_conf_set(c->rados, "rbd_blocklist_on_break_lock", "false");
 		cluster_timeout(lib, c);
 		err = lib->rados_connect(c->rados);
 		if (!err) {
@@ -107,6 +111,47 @@ static int cluster_connect(const struct rbd_lib *lib, struct rbd_cluster *c)
 		lib->rados_shutdown(c->rados);
 	return err;
 }
+
+/* ---- the group of this process --------------------------------------------------------------- */
+
+static struct rbd_name our_group;
+static _Atomic bool of_a_group;
+
+void rbd_cluster_set_group(const struct rbd_name *name)
+{
+	ASSERT(*name->group && !atomic_load(&of_a_group));
+	our_group = *name;
+	atomic_store_explicit(&of_a_group, true, memory_order_release);
+}
+
+/* Not said (@dflt), or the same. */
+static bool group_agrees(const char *said, const char *dflt, const char *is)
+{
+	return !strcmp(said, dflt) || !strcmp(said, is);
+}
+
+int rbd_cluster_of_group(struct rbd_name *n, char *why, size_t len)
+{
+	const struct rbd_name *g = &our_group;
+
+	if (!atomic_load_explicit(&of_a_group, memory_order_acquire) ||
+	    strcmp(n->group, g->group)) {
+		snprintf(why, len, "this daemon is no gateway of the group %.70s", n->group);
+		return -EINVAL;
+	}
+	if (!group_agrees(n->conf, "", g->conf) ||
+	    !group_agrees(n->user, "client.admin", g->user) ||
+	    !group_agrees(n->cluster, "ceph", g->cluster)) {
+		snprintf(why, len, "conf=, id= and cluster= are not those of the group");
+		return -EINVAL;
+	}
+	memcpy(n->conf, g->conf, sizeof(n->conf));
+	memcpy(n->user, g->user, sizeof(n->user));
+	memcpy(n->cluster, g->cluster, sizeof(n->cluster));
+	return 0;
+}
+
+/* ---- clients --------------------------------------------------------------------------------- */
 
 static struct rbd_cluster *cluster_find(const struct rbd_name *n)
 {

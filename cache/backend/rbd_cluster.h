@@ -33,6 +33,15 @@ struct rbd_cluster {
  * thread of offload_submit_library(). */
 struct rbd_cluster *rbd_cluster_get(const struct rbd_lib *lib, const struct rbd_name *name,
 				    char *why, size_t len) must_check;
+/*
+ * This process is a gateway of the group @name->group, whose cluster, user and configuration are
+ * these. Once, before the first of its images is opened; main thread.
+ */
+void rbd_cluster_set_group(const struct rbd_name *name);
+/* @n says group=: its client is the group's. An image that another client had open would not be
+ * fenced with it. 0, or -EINVAL with the reason: another group, or it asks for another cluster or
+ * user. Any thread. */
+int rbd_cluster_of_group(struct rbd_name *n, char *why, size_t len) must_check;
 /* The last user ends it. No image of his is open. The same threads. */
 void rbd_cluster_put(const struct rbd_lib *lib, struct rbd_cluster *c);
 

@@ -372,6 +372,11 @@ int blk_resize(struct blk *blk)
 	return blk->ops->resize ? blk->ops->resize(blk) : blk_refresh(blk);
 }
 
+int blk_forget(struct blk *blk, bool dirty)
+{
+	return blk->ops->forget ? blk->ops->forget(blk, dirty) : 0;
+}
+
 static void (*_Atomic on_resized)(void);
 
 void blk_on_resized(void (*fn)(void))

@@ -304,6 +304,8 @@ struct blk_ops {
 	/* An administrator has looked after a store that was in doubt when it was opened. 0, or
 	 * -errno: it still is. May block: a helper thread. */
 	int (*trust)(struct blk *blk);
+	/* See blk_forget(). NULL: it has nothing in memory. */
+	int (*forget)(struct blk *blk, bool dirty);
 	/* No request is in flight. Frees @blk and what it owns. A stacked device closes its lower
 	 * one, after flushing. May block: worker or main thread at shutdown. */
 	void (*close)(struct blk *blk);
@@ -427,6 +429,13 @@ int blk_resize(struct blk *blk);
 const char *blk_doubt(const struct blk *blk);
 /* See blk_ops.trust. A helper thread. */
 int blk_trust(struct blk *blk) must_check;
+/*
+ * What is in memory of @blk leaves it without a word to its store, since another machine may change
+ * that from now on, or has. @dirty: also what the store does not have. Else -EBUSY where there is
+ * such, or somebody else has the store open; then all stays. No request is in flight, and none
+ * comes before this returns. A thread that may block.
+ */
+int blk_forget(struct blk *blk, bool dirty) must_check;
 void blk_close(struct blk *blk);
 
 /* Once per request object; it may then be used for any number of requests. */

@@ -486,6 +486,7 @@ static const struct blk_ops cache_ops = {
 	.resize = cache_resize,
 	.trust = cache_trust,
 	.set_write_through = cache_set_write_through,
+	.forget = cache_forget,
 	.close = cache_close,
 };
 

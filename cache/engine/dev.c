@@ -327,6 +327,36 @@ static void wait_until_idle(struct cache_dev *dev)
 	}
 }
 
+/* It is all there was: nobody else has the device open, and no record of what is dirty is kept for
+ * one whose writes go through. */
+int cache_forget(struct blk *blk, bool dirty)
+{
+	struct cache_blk *cb = cache_blk_of(blk);
+	struct cache_dev *dev = cb->dev;
+	struct cache *c = dev->cache;
+	uint64_t lost;
+	bool shared;
+
+	pthread_mutex_lock(&c->devs_lock);
+	shared = cb->link.next != cb->link.prev || !list_empty(&dev->closed);
+	pthread_mutex_unlock(&c->devs_lock);
+	if (shared)
+		return -EBUSY;
+	wait_until_idle(dev);
+	if (!dirty && dev_unwritten(dev)) {
+		on_worker(c, dev->flush.worker->loop, cache_dev_attach, dev);
+		return -EBUSY;
+	}
+	lost = drop_all(dev);
+	if (lost)
+		log_warn("%s: %llu blocks that it does not have leave the cache: they are not "
+			 "ours to write any more",
+			 blk->path ? blk->path : "?", (unsigned long long)lost);
+	stable_trust(dev); /* what was in doubt was of them */
+	on_worker(c, dev->flush.worker->loop, cache_dev_attach, dev);
+	return 0;
+}
+
 void cache_close(struct blk *blk)
 {
 	struct cache_blk *cb = cache_blk_of(blk);

@@ -283,7 +283,8 @@ void dev_slot_write(struct cache_dev *dev, const char *store_id);
  * is made when there is none. 0 or -errno. A thread that may block. A worker may use @cb at once.
  */
 int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower) must_check;
-/* blk_ops.close. */
+/* blk_ops.forget, blk_ops.close. */
+int cache_forget(struct blk *blk, bool dirty);
 void cache_close(struct blk *blk);
 
 /* ---- dirty.c --------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Objects, fences and messages of a gateway group (tgtd/cluster/live/rados_client.h), with a Ceph of one machine.
+# What gateways do with a Ceph of one machine: objects, fences and messages
+# (tgtd/cluster/live/rados_client.h), images that change hands (cache/backend/rbd_store.h).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -17,5 +18,11 @@ OSD=$osd timeout 250 "$bin/../tests/cluster/objects"
 rc=$?
 out="it ended with $rc"
 is "the program has ended well" test "$rc" = 0
+osd_is_up
+rbd create two --size 16M --image-feature layering,exclusive-lock
+timeout 250 "$bin/../tests/cluster/images"
+rc=$?
+out="it ended with $rc"
+is "... and the one for images" test "$rc" = 0
 ceph_kill
 finish
