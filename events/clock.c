@@ -24,6 +24,13 @@ uint64_t clock_now_ns(void)
 	return clock_read_system(CLOCK_MONOTONIC);
 }
 
+uint64_t clock_boot_ns(void)
+{
+	if (unlikely(atomic_load_explicit(&fake, memory_order_relaxed)))
+		return atomic_load_explicit(&fake_ns, memory_order_relaxed);
+	return clock_read_system(CLOCK_BOOTTIME);
+}
+
 uint64_t clock_realtime_ns(void)
 {
 	return clock_read_system(CLOCK_REALTIME);

@@ -8,6 +8,8 @@
 /* CLOCK_MONOTONIC, or the fake clock when one is set. Any thread; about 20 ns. On a loop prefer
  * loop_now(), which is read once an iteration. */
 uint64_t clock_now_ns(void);
+/* CLOCK_BOOTTIME, which goes on while the machine sleeps; fake as the other. Any thread. */
+uint64_t clock_boot_ns(void);
 /* CLOCK_REALTIME in nanoseconds since the epoch (for timestamps shown to people and initiators). */
 uint64_t clock_realtime_ns(void);
 

@@ -14,6 +14,21 @@ static bool ua_first(struct scsi_itl *itl)
 	return (asc >> 8) == 0x29 || (asc >= UA_RES_PREEMPTED && asc <= UA_REG_PREEMPTED);
 }
 
+/* Of a gateway group: who has not been heard of for too long may have lost the unit, and all that
+ * he knows of it may be old. The clock is read after the command has come, and before anything is
+ * looked up for it. */
+static bool lease_pass(struct scsi_cmd *cmd)
+{
+	if (cmd->op && (cmd->op->flags & OP_ALONE)) {
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_COMMAND_OPERATION_CODE);
+		return false;
+	}
+	if (likely(scsi_lease_holds(cmd->lu)))
+		return true;
+	scsi_done_sense(cmd, SENSE_NOT_READY, ASC_ASYMMETRIC_ACCESS_STATE_TRANSITION);
+	return false;
+}
+
 /* ---- the gate -------------------------------------------------------------------------------- */
 
 static bool gate_conflict(struct scsi_cmd *cmd)
@@ -65,6 +80,8 @@ bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 		scsi_hold(cmd);
 		return false;
 	}
+	if ((bits & GATE_LEASE) && !lease_pass(cmd))
+		return false;
 	if ((bits & GATE_UA) && ua_first(cmd->itl) && !attention(cmd))
 		return false;
 	if (bits & (GATE_RESERVED | GATE_DENY_WRITE | GATE_DENY_READ))

@@ -31,11 +31,13 @@ enum {
 	GATE_GENERAL = 1 << 16,	  /* tests, of a nexus: stops nothing, but each command begins by
 				   * the general form (start.c) */
 	GATE_LIMIT = 1 << 17,	  /* the unit, or the initiator, has a limit (limit.h) */
+	GATE_LEASE = 1 << 18,	  /* of a gateway group: what is known here may be old */
 };
 /* What concerns every command that is not explicitly excepted. */
 #define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
 #define GATE_NEXUS \
-	(GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE | GATE_ALUA_OFF)
+	(GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE | GATE_ALUA_OFF | \
+	 GATE_LEASE)
 #define GATE_READY (GATE_NEXUS | GATE_OFFLINE | GATE_NO_MEDIUM | GATE_ALUA)
 #define GATE_MEDIUM (GATE_READY | GATE_DENY_READ | GATE_LIMIT)
 #define GATE_READ (GATE_MEDIUM | GATE_RCD)

@@ -68,9 +68,9 @@ void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 	uint32_t caps = lu->blk ? lu->blk->caps : 0, flags = 0;
 
 	if (lu->blk && lu->blk->ops->set_write_through)
-		lu->blk->ops->set_write_through(lu->blk, !lu->mode.wce);
+		lu->blk->ops->set_write_through(lu->blk, !lu->mode.wce || lu->gateways);
 	else
-		flags |= lu->mode.wce ? 0 : LU_FUA_ALL;
+		flags |= lu->mode.wce && !lu->gateways ? 0 : LU_FUA_ALL;
 	flags |= lu->conf.readonly || (caps & BLK_CAP_READONLY) ? LU_READONLY : 0;
 	flags |= lu->conf.removable ? LU_REMOVABLE : 0;
 	flags |= lu->conf.thin_provisioning && (caps & BLK_CAP_DISCARD) ? LU_THIN : 0;
@@ -136,6 +136,20 @@ static void set_names(struct scsi_lu *lu, const struct scsi_lu_conf *conf)
 	lu_set_text(lu->conf.product_id, sizeof(lu->conf.product_id), conf->product_id,
 		    lu->type == 0x0c ? "Controller" : "VIRTUAL-DISK");
 	lu_set_text(lu->conf.product_rev, sizeof(lu->conf.product_rev), conf->product_rev, "0001");
+}
+
+/* Nobody serves it, until somebody says so (gateways.c). */
+static void join_gateways(struct scsi_lu *lu, const struct scsi_lu_conf *conf)
+{
+	const struct scsi_gateways *g = conf->gateways;
+
+	if (!g)
+		return;
+	ASSERT(lu->blk && g->n && g->n <= SCSI_GATEWAYS_MAX && g->self < g->n &&
+	       conf->gateway_home < g->n);
+	lu->gateways = g;
+	lu->gateway_home = (uint8_t)conf->gateway_home;
+	memset(lu->gateway_state, SCSI_ALUA_TRANSITIONING, sizeof(lu->gateway_state));
 }
 
 /* @lu takes its place in the target's table, if there is one. 0, or an errno. target->lock held. */
@@ -205,8 +219,10 @@ struct scsi_lu *scsi_lu_create(struct scsi_target *t, const struct scsi_lu_conf 
 		errno = -err;
 		return NULL;
 	}
+	join_gateways(lu, conf);
 	pthread_mutex_lock(&lu->lock);
 	scsi_lu_update_gate_locked(lu);
+	scsi_lu_gate_locked(lu, GATE_LEASE, lu->gateways != NULL);
 	scsi_alua_init_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
 
@@ -359,7 +375,7 @@ void scsi_lu_delete(struct scsi_lu *lu, bool force, void (*done)(void *arg, int 
 	struct scsi_target *t = lu->target;
 	struct lu_delete *d;
 
-	if (lu->deleting || (!force && lu_busy(lu))) {
+	if (lu->deleting || lu->drains || (!force && lu_busy(lu))) {
 		done(arg, -EBUSY);
 		return;
 	}
@@ -491,7 +507,7 @@ void scsi_lu_set_blk(struct scsi_lu *lu, struct blk *blk, void (*done)(void *arg
 		return;
 	}
 	pthread_mutex_lock(&lu->lock);
-	busy = lu->deleting || !lu->blk || (lu->gate & GATE_FROZEN) ||
+	busy = lu->deleting || lu->drains || !lu->blk || (lu->gate & GATE_FROZEN) ||
 	       scsi_features_busy_locked(lu);
 	if (!busy)
 		scsi_lu_gate_locked(lu, GATE_FROZEN, true);

@@ -52,6 +52,7 @@ enum {
 	LU_TAS = 1 << 5,
 };
 
+struct scsi_drain;
 struct scsi_pr;
 struct scsi_sanitize;
 struct scsi_tokens;
@@ -97,6 +98,11 @@ struct scsi_lu {
 	struct {
 		uint8_t state, status; /* enum scsi_alua; who brought it about */
 	} alua[SCSI_TPG_MAX];	       /* by group, as in target->tpgs */
+	/* Of a gateway group (gateways.c); NULL: of none. Set once, before GATE_LEASE. */
+	const struct scsi_gateways *gateways;
+	uint8_t gateway_state[SCSI_GATEWAYS_MAX]; /* enum scsi_alua, by gateway */
+	uint8_t gateway_home;		 /* index of the preferred one */
+	struct scsi_drain *drains;	 /* under way; main loop */
 	struct scsi_itl *reserved_by;	 /* RESERVE(6/10) */
 	uint32_t generation;		 /* of mode pages and INQUIRY data */
 	struct scsi_pr *pr;
@@ -154,6 +160,12 @@ bool scsi_may_log_in(struct scsi_target *t, const struct scsi_nexus *n);
 static inline bool scsi_lu_is(const struct scsi_lu *lu, uint32_t flag)
 {
 	return atomic_load_explicit(&lu->flags, memory_order_relaxed) & flag;
+}
+/* May what is known here of @lu, a gateway group's, be told to initiators now? Any thread. */
+static inline bool scsi_lease_holds(const struct scsi_lu *lu)
+{
+	return clock_boot_ns() <
+	       atomic_load_explicit(lu->gateways->served_until, memory_order_relaxed);
 }
 /* ---- logical units --------------------------------------------------------------------------- */
 static inline uint64_t scsi_lu_blocks(const struct scsi_lu *lu)

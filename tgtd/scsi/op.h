@@ -19,6 +19,8 @@ enum {
 	OP_THIN = 1 << 5,   /* where the unit is thin */
 	OP_ATOMIC = 1 << 6, /* where the store writes atomically */
 	OP_ALUA = 1 << 7,   /* where initiators may set access states (SCSI_ALLOW_ALUA) */
+	OP_ALONE = 1 << 9,  /* not of a unit of a gateway group, which has what it needs in one
+			     * daemon alone */
 	OP_READ10 = 1 << 8, /* scsi_cmd_start() begins it itself (media.h), not ->run */
 };
 #define OP_NO_SA 0xffff

@@ -151,6 +151,10 @@ void scsi_sense_errno(struct scsi_cmd *cmd, int err, uint64_t info)
 	case -ENODEV:
 	case -ENOENT:
 	case -ENXIO:
+		if (cmd->lu && cmd->lu->gateways) { /* it changes hands: worth another try */
+			scsi_sense(cmd, SENSE_NOT_READY, ASC_ASYMMETRIC_ACCESS_STATE_TRANSITION);
+			return;
+		}
 		scsi_sense(cmd, SENSE_NOT_READY, ASC_MANUAL_INTERVENTION_REQUIRED);
 		return;
 	case -ETIMEDOUT: /* LOGICAL UNIT COMMUNICATION TIME-OUT: worth another try */

@@ -163,6 +163,7 @@ int scsi_target_set_limit(struct scsi_target *t, const char *iqn,
 bool scsi_target_get_limit(struct scsi_target *t, const char *iqn, struct scsi_limit_conf *conf);
 
 /* ---- logical units --------------------------------------------------------------------------- */
+struct scsi_gateways;
 struct scsi_lu_conf {
 	uint32_t lun;
 	uint8_t device_type;	/* 0x00 disk, 0x0c controller, 0x05 cd ... */
@@ -187,6 +188,8 @@ struct scsi_lu_conf {
 	uint16_t rotation_rate;	/* SBC-4 6.6.2: 1 = not rotating */
 	bool sense_format;	/* D_SENSE */
 	struct scsi_limit_conf limit;
+	const struct scsi_gateways *gateways; /* of a gateway group, see below; NULL: of none */
+	unsigned gateway_home;		      /* index of the one that is preferred */
 };
 /* Empty texts, online, write cache on; the caller fills in lun, device_type, blk and loop. */
 void scsi_lu_conf_init(struct scsi_lu_conf *c);
@@ -246,6 +249,32 @@ int scsi_lu_resize(struct scsi_lu *lu) must_check;
  * with an earlier process. Until that is taken back it is NOT READY, MANUAL INTERVENTION REQUIRED
  * (02/04/03), and then MEDIUM MAY HAVE CHANGED (06/28/00). Main loop. */
 void scsi_lu_set_lost(struct scsi_lu *lu, bool lost);
+
+/* ---- gateway groups ---- */
+/*
+ * The gateways of a group serve the same targets and units by the same names, a unit by one of them
+ * at a time. Each is one target port group, of one number, which is the relative identifier of its
+ * ports too: their portal group tag.
+ */
+#define SCSI_GATEWAYS_MAX 16
+struct scsi_gateways {
+	unsigned n, self;		/* self: the index of this one */
+	uint16_t id[SCSI_GATEWAYS_MAX]; /* > 0, all different */
+	uint8_t transition_s;		/* IMPLICIT TRANSITION TIME */
+	/* Until then (CLOCK_BOOTTIME, ns) commands may be answered by what is known here. */
+	const _Atomic uint64_t *served_until;
+};
+/*
+ * scsi_lu_conf.gateways makes a unit one of the group's; the structure stays as long as the unit.
+ * It is TRANSITIONING everywhere at first. Its writes go through. Commands whose state one daemon
+ * alone would have are not offered: reservations, copies, SANITIZE, FORMAT UNIT.
+ */
+/* enum scsi_alua by gateway; initiators hear of a change. Main loop. */
+void scsi_lu_set_gateways(struct scsi_lu *lu, const uint8_t state[], unsigned home);
+/* done(arg, 0) when all commands that were admitted before have ended: the unit is in no state here
+ * that admits more. -EBUSY: it is being deleted, or gets another store. -ENOMEM. Main loop; done()
+ * there, perhaps from inside. */
+void scsi_lu_drain(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);
 
 /* ---- the state journal (tgtd/state/journal.h) ---- */
 /* Commits @recs together with what the unit itself has to say. As journal_commit(). Main loop. */

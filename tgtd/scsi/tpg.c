@@ -147,8 +147,18 @@ void scsi_port_left_locked(struct scsi_target *t, uint16_t rtpi)
 	raise_changed(t);
 }
 
+/* Is port @rtpi another gateway's? */
+static bool elsewhere(const struct scsi_gateways *g, uint16_t rtpi)
+{
+	for (unsigned i = 0; g && i < g->n; i++)
+		if (i != g->self && g->id[i] == rtpi)
+			return true;
+	return false;
+}
+
 unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port)
 {
+	const struct scsi_gateways *g = cmd->lu ? cmd->lu->gateways : NULL;
 	struct scsi_target *t = cmd->nexus->target;
 	uint16_t all[SCSI_PORTS_MAX];
 	unsigned n = configured_ports(all);
@@ -157,7 +167,11 @@ unsigned scsi_ports(const struct scsi_cmd *cmd, uint16_t *port)
 	pthread_mutex_lock(&t->lock);
 	n = tpg_told(t, all, n, port);
 	pthread_mutex_unlock(&t->lock);
-	return add_port(port, n, cmd->nexus->rtpi);
+	n = add_port(port, n, cmd->nexus->rtpi);
+	for (unsigned i = 0; g && i < g->n; i++)
+		if (i != g->self)
+			n = add_port(port, n, g->id[i]);
+	return n;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -202,9 +216,18 @@ static unsigned group_of_itl(const struct scsi_itl *itl, const struct scsi_tpgs 
 	return best;
 }
 
+/* The access state by which @itl came: of its port's group, or of its gateway. */
+static uint8_t state_of_itl(const struct scsi_itl *itl, const struct scsi_tpgs *g)
+{
+	const struct scsi_lu *lu = itl->lu;
+
+	return lu->gateways ? lu->gateway_state[lu->gateways->self] :
+			      lu->alua[group_of_itl(itl, g)].state;
+}
+
 static void gate_itl(struct scsi_itl *itl, const struct scsi_tpgs *g)
 {
-	const uint8_t state = itl->lu->alua[group_of_itl(itl, g)].state;
+	const uint8_t state = state_of_itl(itl, g);
 	const uint32_t bits = state < SCSI_ALUA_STANDBY	 ? 0 :
 			      state == SCSI_ALUA_STANDBY ? GATE_ALUA :
 							   GATE_ALUA | GATE_ALUA_OFF;
@@ -251,7 +274,7 @@ bool scsi_alua_set_locked(struct scsi_lu *lu, uint16_t id, uint8_t state,
 	int i;
 
 	pthread_mutex_lock(&t->tpg_lock);
-	i = find_group(&t->tpgs, id);
+	i = lu->gateways ? -1 : find_group(&t->tpgs, id); /* the gateways know better */
 	if (i >= 0) {
 		changed = lu->alua[i].state != state;
 		lu->alua[i].state = state;
@@ -280,7 +303,8 @@ uint16_t scsi_tpg_id_locked(const struct scsi_itl *itl)
 	uint16_t id;
 
 	pthread_mutex_lock(&t->tpg_lock);
-	id = t->tpgs.id[group_of_itl(itl, &t->tpgs)];
+	id = itl->lu->gateways ? itl->lu->gateways->id[itl->lu->gateways->self] :
+				 t->tpgs.id[group_of_itl(itl, &t->tpgs)];
 	pthread_mutex_unlock(&t->tpg_lock);
 	return id;
 }
@@ -291,9 +315,35 @@ uint8_t scsi_alua_state_locked(const struct scsi_itl *itl)
 	uint8_t state;
 
 	pthread_mutex_lock(&t->tpg_lock);
-	state = itl->lu->alua[group_of_itl(itl, &t->tpgs)].state;
+	state = state_of_itl(itl, &t->tpgs);
 	pthread_mutex_unlock(&t->tpg_lock);
+	if (itl->lu->gateways && !scsi_lease_holds(itl->lu))
+		state = SCSI_ALUA_TRANSITIONING;
 	return state;
+}
+
+/* Of a gateway group: each gateway is one. lu->lock held. */
+static unsigned gateways_view(struct scsi_lu *lu, const uint16_t *port, unsigned nports,
+			      struct scsi_tpg_view *view)
+{
+	const struct scsi_gateways *g = lu->gateways;
+	const bool known = scsi_lease_holds(lu);
+
+	for (unsigned i = 0; i < g->n; i++) {
+		struct scsi_tpg_view *v = &view[i];
+
+		v->id = g->id[i];
+		v->state = known ? lu->gateway_state[i] : SCSI_ALUA_TRANSITIONING;
+		v->status = ALUA_STATUS_IMPLICIT;
+		v->preferred = i == lu->gateway_home;
+		v->nports = 0;
+		if (i != g->self)
+			v->port[v->nports++] = g->id[i];
+		for (unsigned k = 0; i == g->self && k < nports; k++)
+			if (!elsewhere(g, port[k]))
+				v->port[v->nports++] = port[k];
+	}
+	return g->n;
 }
 
 unsigned scsi_tpgs(const struct scsi_cmd *cmd, struct scsi_tpg_view *view, uint8_t *transition_s)
@@ -304,6 +354,12 @@ unsigned scsi_tpgs(const struct scsi_cmd *cmd, struct scsi_tpg_view *view, uint8
 	const struct scsi_tpgs *g = &lu->target->tpgs;
 
 	pthread_mutex_lock(&lu->lock);
+	if (lu->gateways) {
+		*transition_s = lu->gateways->transition_s;
+		n = gateways_view(lu, port, nports, view);
+		pthread_mutex_unlock(&lu->lock);
+		return n;
+	}
 	pthread_mutex_lock(&lu->target->tpg_lock);
 	*transition_s = g->transition_s;
 	for (unsigned i = 0; i < g->n; i++) {
@@ -324,6 +380,13 @@ unsigned scsi_tpgs(const struct scsi_cmd *cmd, struct scsi_tpg_view *view, uint8
 	pthread_mutex_unlock(&lu->target->tpg_lock);
 	pthread_mutex_unlock(&lu->lock);
 	return n;
+}
+
+void scsi_alua_gateways_locked(struct scsi_lu *lu)
+{
+	pthread_mutex_lock(&lu->target->tpg_lock);
+	gate_lu(lu, &lu->target->tpgs);
+	pthread_mutex_unlock(&lu->target->tpg_lock);
 }
 
 /* ---- the administrator ----------------------------------------------------------------------- */

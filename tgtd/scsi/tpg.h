@@ -29,6 +29,8 @@ void scsi_alua_attach_locked(struct scsi_itl *itl);
  * changes. False: there is no group @id. lu->lock held. */
 bool scsi_alua_set_locked(struct scsi_lu *lu, uint16_t id, uint8_t state,
 			  const struct scsi_itl *by);
+/* lu->gateway_state has changed: its I_T_L nexuses are stopped accordingly. lu->lock held. */
+void scsi_alua_gateways_locked(struct scsi_lu *lu);
 /* A target's timer: the transition of its groups is over. */
 void scsi_tpg_arrive(struct timer *timer);
 /* @t goes: no transition of it ends any more. Main loop. */

@@ -113,7 +113,7 @@ void op_set_tpgs(struct scsi_cmd *cmd)
 {
 	uint32_t len = get_be32(cmd->cdb + 6);
 
-	if (!scsi_target_allows(cmd->lu->target, SCSI_ALLOW_ALUA))
+	if (!scsi_target_allows(cmd->lu->target, SCSI_ALLOW_ALUA) || cmd->lu->gateways)
 		scsi_bad_cdb(cmd, 1, 4); /* as a SERVICE ACTION that is not there: 4.3.4.2 */
 	else if (len == 0)
 		scsi_done(cmd);

@@ -12,8 +12,8 @@ uint32_t scsi_copy_find_lun_locked(struct scsi_target *t, const struct scsi_nexu
 	if ((d[4] & 0x0f) != 1 || (d[5] & 0x3f) != 3)
 		return UINT32_MAX;
 	for (uint32_t i = 0; i < t->nlu; i++) {
-		if (!t->lu[i] || !t->lu[i]->blk)
-			continue;
+		if (!t->lu[i] || !t->lu[i]->blk || t->lu[i]->gateways)
+			continue; /* (one that changes hands: a copy would not notice) */
 		pthread_mutex_lock(&t->lu[i]->lock);
 		is = scsi_lu_naa(t->lu[i], naa) == d[7] && !memcmp(naa, d + 8, d[7]);
 		pthread_mutex_unlock(&t->lu[i]->lock);

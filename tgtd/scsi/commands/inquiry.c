@@ -62,8 +62,10 @@ static void standard(struct scsi_cmd *cmd)
 	if (lu) {
 		b[1] = lu->conf.removable ? 0x80 : 0;
 		/* TPGS: implicit, or both; 3PC */
-		b[5] = (uint8_t)((scsi_target_allows(lu->target, SCSI_ALLOW_ALUA) ? 0x30 : 0x10) |
-				 (lu->blk ? 0x08 : 0));
+		b[5] = (uint8_t)((scsi_target_allows(lu->target, SCSI_ALLOW_ALUA) && !lu->gateways ?
+					  0x30 :
+					  0x10) |
+				 (lu->blk && !lu->gateways ? 0x08 : 0));
 	}
 	/* Version descriptors; the block commands' ones only on disks. */
 	for (unsigned i = 0; i < ARRAY_SIZE(disk_versions) && (i < 3 || (lu && lu->blk)); i++)

@@ -9,8 +9,8 @@
 #define ANY GATE_NEXUS
 #define RD (GATE_NEXUS | GATE_DENY_READ)
 #define WR (GATE_NEXUS | GATE_DENY_WRITE)
-#define SPC2 (GATE_UA | GATE_LUNS | GATE_HOLD | GATE_ALUA) /* its RESERVE, RELEASE */
-#define GROUPS ~(uint32_t)GATE_ALUA_OFF /* in whatever state a port group is */
+#define SPC2 (GATE_UA | GATE_LUNS | GATE_HOLD | GATE_ALUA | GATE_LEASE) /* its RESERVE, RELEASE */
+#define GROUPS ~(uint32_t)(GATE_ALUA_OFF | GATE_LEASE) /* in whatever state a port group is */
 #define NO OP_NO_SA
 #define LBA4 0xff, 0xff, 0xff, 0xff
 #define LBA8 LBA4, LBA4
@@ -22,7 +22,7 @@ static struct scsi_op ops[] = {
 	OP(0x00, NO, 6, OP_ALL, GATE_READY, op_test_unit_ready, { 0 }, 10, "TEST UNIT READY"),
 	OP(0x03, NO, 6, OP_ALL | OP_IN | OP_NO_LU, GATE_HOLD, op_request_sense,
 	   { 0, 0x01, 0, 0, 0xff }, 10, "REQUEST SENSE"),
-	OP(0x04, NO, 6, OP_DISK | OP_OUT, GATE_WRITE, op_format_unit, { 0, 0xff }, 86400,
+	OP(0x04, NO, 6, OP_DISK | OP_OUT | OP_ALONE, GATE_WRITE, op_format_unit, { 0, 0xff }, 86400,
 	   "FORMAT UNIT"),
 	OP(0x08, NO, 6, OP_DISK | OP_IN, GATE_READ, op_read6, { 0, 0x1f, 0xff, 0xff, 0xff }, 30,
 	   "READ(6)"),
@@ -32,8 +32,9 @@ static struct scsi_op ops[] = {
 	   "INQUIRY"),
 	OP(0x15, NO, 6, OP_ALL | OP_OUT, WR, op_mode_select, { 0, 0x11, 0, 0, 0xff }, 30,
 	   "MODE SELECT(6)"),
-	OP(0x16, NO, 6, OP_ALL, SPC2 | GATE_RESERVED, op_reserve, { 0 }, 10, "RESERVE(6)"),
-	OP(0x17, NO, 6, OP_ALL, SPC2, op_release, { 0 }, 10, "RELEASE(6)"),
+	OP(0x16, NO, 6, OP_ALL | OP_ALONE, SPC2 | GATE_RESERVED, op_reserve, { 0 }, 10,
+	   "RESERVE(6)"),
+	OP(0x17, NO, 6, OP_ALL | OP_ALONE, SPC2, op_release, { 0 }, 10, "RELEASE(6)"),
 	OP(0x1a, NO, 6, OP_ALL | OP_IN, RD, op_mode_sense, { 0, 0x08, 0xff, 0xff, 0xff }, 10,
 	   "MODE SENSE(6)"),
 	OP(0x1b, NO, 6, OP_DISK, ANY | GATE_ALUA, op_start_stop, { 0, 0x01, 0, 0x0f, 0xf7 }, 60,
@@ -64,19 +65,20 @@ static struct scsi_op ops[] = {
 	   { 0, 0x01, 0, 0, 0, 0, GRP, 0xff, 0xff }, 60, "UNMAP"),
 	OP(0x55, NO, 10, OP_ALL | OP_OUT, WR, op_mode_select,
 	   { 0, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff }, 30, "MODE SELECT(10)"),
-	OP(0x56, NO, 10, OP_ALL, SPC2 | GATE_RESERVED, op_reserve, { 0 }, 10, "RESERVE(10)"),
-	OP(0x57, NO, 10, OP_ALL, SPC2, op_release, { 0 }, 10, "RELEASE(10)"),
+	OP(0x56, NO, 10, OP_ALL | OP_ALONE, SPC2 | GATE_RESERVED, op_reserve, { 0 }, 10,
+	   "RESERVE(10)"),
+	OP(0x57, NO, 10, OP_ALL | OP_ALONE, SPC2, op_release, { 0 }, 10, "RELEASE(10)"),
 	OP(0x5a, NO, 10, OP_ALL | OP_IN, RD, op_mode_sense,
 	   { 0, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff }, 10, "MODE SENSE(10)"),
-	OP(0x48, 0x01, 10, OP_DISK | OP_OUT, GATE_WRITE, op_sanitize,
+	OP(0x48, 0x01, 10, OP_DISK | OP_OUT | OP_ALONE, GATE_WRITE, op_sanitize,
 	   { 0, 0xa0, 0, 0, 0, 0, 0, 0xff, 0xff }, 86400, "SANITIZE, OVERWRITE"),
-	OP(0x48, 0x02, 10, OP_DISK | OP_THIN, GATE_WRITE, op_sanitize,
+	OP(0x48, 0x02, 10, OP_DISK | OP_THIN | OP_ALONE, GATE_WRITE, op_sanitize,
 	   { 0, 0xa0, 0, 0, 0, 0, 0, 0xff, 0xff }, 86400, "SANITIZE, BLOCK ERASE"),
-	OP(0x48, 0x1f, 10, OP_DISK, GATE_WRITE, op_sanitize, { 0, 0xa0, 0, 0, 0, 0, 0, 0xff, 0xff },
-	   30, "SANITIZE, EXIT FAILURE MODE"),
+	OP(0x48, 0x1f, 10, OP_DISK | OP_ALONE, GATE_WRITE, op_sanitize,
+	   { 0, 0xa0, 0, 0, 0, 0, 0, 0xff, 0xff }, 30, "SANITIZE, EXIT FAILURE MODE"),
 	OP(0x4d, NO, 10, OP_ALL | OP_IN,
-	   GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_ALUA_OFF, op_log_sense,
-	   { 0, 0x01, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff }, 30, "LOG SENSE"),
+	   GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_ALUA_OFF | GATE_LEASE,
+	   op_log_sense, { 0, 0x01, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff }, 30, "LOG SENSE"),
 	OP(0x5e, 0x00, 10, OP_ALL | OP_IN, ANY, op_pr_read_keys,
 	   { 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 10, "PERSISTENT RESERVE IN, READ KEYS"),
 	OP(0x5e, 0x01, 10, OP_ALL | OP_IN, ANY, op_pr_read_reservation,
@@ -85,30 +87,30 @@ static struct scsi_op ops[] = {
 	   { 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 10, "PERSISTENT RESERVE IN, REPORT CAPABILITIES"),
 	OP(0x5e, 0x03, 10, OP_ALL | OP_IN, ANY, op_pr_read_full_status,
 	   { 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 10, "PERSISTENT RESERVE IN, READ FULL STATUS"),
-	OP(0x5f, 0x00, 10, OP_ALL | OP_OUT, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 }, 30,
-	   "PERSISTENT RESERVE OUT, REGISTER"),
-	OP(0x5f, 0x01, 10, OP_ALL | OP_OUT, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 }, 30,
-	   "PERSISTENT RESERVE OUT, RESERVE"),
-	OP(0x5f, 0x02, 10, OP_ALL | OP_OUT, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 }, 30,
-	   "PERSISTENT RESERVE OUT, RELEASE"),
-	OP(0x5f, 0x03, 10, OP_ALL | OP_OUT, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 }, 30,
-	   "PERSISTENT RESERVE OUT, CLEAR"),
-	OP(0x5f, 0x04, 10, OP_ALL | OP_OUT, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 }, 30,
-	   "PERSISTENT RESERVE OUT, PREEMPT"),
-	OP(0x5f, 0x05, 10, OP_ALL | OP_OUT, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 }, 60,
-	   "PERSISTENT RESERVE OUT, PREEMPT AND ABORT"),
-	OP(0x5f, 0x06, 10, OP_ALL | OP_OUT, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 }, 30,
-	   "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY"),
-	OP(0x5f, 0x07, 10, OP_ALL | OP_OUT, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 }, 30,
-	   "PERSISTENT RESERVE OUT, REGISTER AND MOVE"),
-	OP(0x83, 0x00, 16, OP_DISK | OP_OUT, WR | GATE_ALUA | GATE_LIMIT, op_extended_copy,
-	   { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 600, "EXTENDED COPY(LID1)"),
-	OP(0x83, 0x01, 16, OP_DISK | OP_OUT, WR | GATE_ALUA | GATE_LIMIT, op_extended_copy,
-	   { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 600, "EXTENDED COPY(LID4)"),
-	OP(0x83, 0x10, 16, OP_DISK | OP_OUT, GATE_MEDIUM, op_populate_token,
+	OP(0x5f, 0x00, 10, OP_ALL | OP_OUT | OP_ALONE, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 },
+	   30, "PERSISTENT RESERVE OUT, REGISTER"),
+	OP(0x5f, 0x01, 10, OP_ALL | OP_OUT | OP_ALONE, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 },
+	   30, "PERSISTENT RESERVE OUT, RESERVE"),
+	OP(0x5f, 0x02, 10, OP_ALL | OP_OUT | OP_ALONE, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 },
+	   30, "PERSISTENT RESERVE OUT, RELEASE"),
+	OP(0x5f, 0x03, 10, OP_ALL | OP_OUT | OP_ALONE, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 },
+	   30, "PERSISTENT RESERVE OUT, CLEAR"),
+	OP(0x5f, 0x04, 10, OP_ALL | OP_OUT | OP_ALONE, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 },
+	   30, "PERSISTENT RESERVE OUT, PREEMPT"),
+	OP(0x5f, 0x05, 10, OP_ALL | OP_OUT | OP_ALONE, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 },
+	   60, "PERSISTENT RESERVE OUT, PREEMPT AND ABORT"),
+	OP(0x5f, 0x06, 10, OP_ALL | OP_OUT | OP_ALONE, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 },
+	   30, "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY"),
+	OP(0x5f, 0x07, 10, OP_ALL | OP_OUT | OP_ALONE, ANY, op_pr_out, { 0, 0, 0xff, 0, 0, LBA4 },
+	   30, "PERSISTENT RESERVE OUT, REGISTER AND MOVE"),
+	OP(0x83, 0x00, 16, OP_DISK | OP_OUT | OP_ALONE, WR | GATE_ALUA | GATE_LIMIT,
+	   op_extended_copy, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 600, "EXTENDED COPY(LID1)"),
+	OP(0x83, 0x01, 16, OP_DISK | OP_OUT | OP_ALONE, WR | GATE_ALUA | GATE_LIMIT,
+	   op_extended_copy, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 600, "EXTENDED COPY(LID4)"),
+	OP(0x83, 0x10, 16, OP_DISK | OP_OUT | OP_ALONE, GATE_MEDIUM, op_populate_token,
 	   { 0, 0, 0, 0, 0, 0, LBA4, LBA4, GRP }, 60, "POPULATE TOKEN"),
-	OP(0x83, 0x11, 16, OP_DISK | OP_OUT, GATE_WRITE & ~GATE_TOKENS, op_write_using_token,
-	   { 0, 0, 0, 0, 0, 0, LBA4, LBA4, GRP }, 600, "WRITE USING TOKEN"),
+	OP(0x83, 0x11, 16, OP_DISK | OP_OUT | OP_ALONE, GATE_WRITE & ~GATE_TOKENS,
+	   op_write_using_token, { 0, 0, 0, 0, 0, 0, LBA4, LBA4, GRP }, 600, "WRITE USING TOKEN"),
 	OP(0x83, 0x1c, 16, OP_DISK, WR, op_copy_abort, { 0, 0, LBA4 }, 60, "COPY OPERATION ABORT"),
 	OP(0x84, 0x00, 16, OP_DISK | OP_IN, WR, op_copy_status_lid1,
 	   { 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, LBA4 }, 10, "RECEIVE COPY STATUS(LID1)"),
@@ -189,9 +191,12 @@ static bool opcodes_offered(const struct scsi_lu *lu, const struct scsi_op *op, 
 {
 	if (!(op->flags & kind) || ((op->flags & OP_THIN) && !scsi_lu_thin(lu)))
 		return false;
+	if ((op->flags & OP_ALONE) && lu->gateways)
+		return false;
 	if ((op->flags & OP_ATOMIC) && !scsi_max_atomic(lu))
 		return false;
-	return !(op->flags & OP_ALUA) || scsi_target_allows(lu->target, SCSI_ALLOW_ALUA);
+	return !(op->flags & OP_ALUA) ||
+	       (scsi_target_allows(lu->target, SCSI_ALLOW_ALUA) && !lu->gateways);
 }
 
 static void report_all(struct scsi_cmd *cmd, uint16_t kind, bool rctd, uint32_t alloc)

@@ -24,7 +24,7 @@ void op_request_sense(struct scsi_cmd *cmd)
 		n = scsi_sense_put(b, desc, SENSE_UNIT_ATTENTION, asc);
 	} else if (cmd->itl && (progress = scsi_sanitize_progress(cmd->lu, &asc)) >= 0) {
 		n = scsi_sense_put_progress(b, desc, asc, (uint16_t)progress);
-	} else if (cmd->itl && (cmd->itl->gate & GATE_ALUA) &&
+	} else if (cmd->itl && (cmd->itl->gate & (GATE_ALUA | GATE_LEASE)) &&
 		   (asc = scsi_alua_not_ready(cmd->itl)) != 0) {
 		n = scsi_sense_put(b, desc, SENSE_NOT_READY, asc);
 	} else if (cmd->itl && (cmd->itl->gate & (GATE_NO_MEDIUM | GATE_OFFLINE))) {
