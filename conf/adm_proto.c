@@ -324,6 +324,7 @@ static const struct name modes[] = {
 	{ "portal", ADM_PORTAL },     { "pt", ADM_PORTAL },    { "session", ADM_SESSION },
 	{ "sess", ADM_SESSION },      { "connection", ADM_CONN }, { "conn", ADM_CONN },
 	{ "account", ADM_ACCOUNT },   { "lld", ADM_LLD },      { "cache", ADM_CACHE },
+	{ "cluster", ADM_CLUSTER },
 };
 
 static const struct name ops[] = {

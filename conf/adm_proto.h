@@ -40,7 +40,8 @@ enum adm_mode {
 	ADM_CONN,
 	ADM_ACCOUNT,
 	ADM_LLD,
-	ADM_CACHE, /* not in tgt */
+	ADM_CACHE,   /* not in tgt */
+	ADM_CLUSTER, /* the same */
 	ADM_MODES
 };
 

@@ -31,6 +31,7 @@
 #include "events/placement.h"
 #include "iser/iser.h"
 #include "tgtd/admin/admin.h"
+#include "tgtd/cluster/live/group.h"
 #include "tgtd/daemon.h"
 #include "tgtd/guard.h"
 #include "tgtd/iscsi/carry.h"
@@ -138,6 +139,16 @@ static void main_deadline(struct timer *t)
 	loop_timer_arm(d->main, &d->deadline, NSEC_PER_SEC);
 }
 
+static void group_ended(void *arg)
+{
+	iscsi_stop(LOGOUT_GRACE_MS, sessions_ended, arg);
+}
+
+static void group_left(void *arg)
+{
+	group_stop(group_ended, arg);
+}
+
 static void shut_down(void *arg)
 {
 	struct daemon *d = arg;
@@ -149,7 +160,7 @@ static void shut_down(void *arg)
 	log_notice("shutting down");
 	daemon_stopping(6 * NSEC_PER_SEC / 1000);
 	loop_timer_arm(d->main, &d->deadline, STOP_DEADLINE_NS);
-	iscsi_stop(LOGOUT_GRACE_MS, sessions_ended, d);
+	group_leave(group_left, d);
 }
 
 static void restart(void *arg)
@@ -503,6 +514,8 @@ static int start_portals(struct daemon *d)
 		char text[160];
 		int rc;
 
+		if (!d->opt.portal_tag[i] && d->opt.has_group)
+			d->opt.portal_tag[i] = d->opt.group.gateway[d->opt.group.self].id;
 		snprintf(text, sizeof(text), d->opt.portal_tag[i] ? "%s,%u" : "%s",
 			 d->opt.portal[i], d->opt.portal_tag[i]);
 		rc = iscsi_portal_add(text);
@@ -659,6 +672,8 @@ static void main_start(struct loop_msg *msg)
 		guard_capabilities(d->rdma);
 	if (!rc && !(rc = start_protocols(d)))
 		rc = start_journal(d);
+	if (!rc && d->opt.has_group)
+		rc = group_start(&d->opt.group, d->main, kept_origin()->restarts > 0);
 	if (rc)
 		give_up(rc);
 	watch_losses(d);
@@ -703,6 +718,8 @@ static bool take_down(struct daemon *d)
 		daemon_end();
 		return false;
 	}
+	while (loop_step(d->main, 0))
+		; /* what libraries had under way */
 	guard_report_end();
 	loop_fd_del(&d->keeper);
 	if (d->signals.loop)

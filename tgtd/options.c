@@ -26,7 +26,8 @@ enum {
 	OPT_SECCOMP,
 	OPT_RO_GROUP,
 	OPT_NO_KEEPER,
-	OPT_WATCHDOG
+	OPT_WATCHDOG,
+	OPT_GROUP
 };
 
 static const struct option longopts[] = {
@@ -53,6 +54,7 @@ static const struct option longopts[] = {
 	{ "admin-ro-group", required_argument, NULL, OPT_RO_GROUP },
 	{ "no-keeper", no_argument, NULL, OPT_NO_KEEPER },
 	{ "watchdog", required_argument, NULL, OPT_WATCHDOG },
+	{ "group", required_argument, NULL, OPT_GROUP },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -74,6 +76,8 @@ static void usage(FILE *out)
 	      "                             unsolicited_kb=N, completion=, gather=, path=; off\n"
 	      "      --cache KEY=VALUE,...  size=, block=, group=, partitions=, nodes=, readahead=,\n"
 	      "                             affinity=, threshold=, workers=; off\n"
+	      "      --group KEY=VALUE,...  name=, gateways=NAME:TAG+NAME:TAG..., self=, pool=, conf=, id=,\n"
+	      "                             cluster=: one of several daemons before one Ceph\n"
 	      "      --numa-nodes N         simulate N NUMA nodes\n"
 	      "      --sysfs-root DIR       read the machine's topology below DIR (default /)\n"
 	      "      --central-events       one event thread for all logical units (for comparison)\n"
@@ -242,6 +246,13 @@ static bool one_option(struct options *o, int c, char *arg)
 		return true;
 	case OPT_WATCHDOG:
 		return small_number("--watchdog", arg, 0, 86400, &o->watchdog_s);
+	case OPT_GROUP:
+		if (group_parse(&o->group, arg, err, sizeof(err))) {
+			fprintf(stderr, "tgtd: --group: %s\n", err);
+			return false;
+		}
+		o->has_group = true;
+		return true;
 	case OPT_SYSFS:
 		o->sysfs_root = arg;
 		return true;

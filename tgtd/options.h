@@ -4,6 +4,7 @@
 #define TGTD_OPTIONS_H
 
 #include "cache/engine/cache.h"
+#include "tgtd/cluster/live/group.h"
 
 #define OPTIONS_PORTALS_MAX 64
 
@@ -36,6 +37,10 @@ struct options {
 	unsigned nportals;
 	unsigned nop_interval, nop_count, data_out_timeout;
 	unsigned max_connections, login_timeout;
+
+	/* --group */
+	bool has_group;
+	struct group_conf group;
 
 	/* --iser */
 	bool iser;

@@ -106,7 +106,7 @@ _tgtd_limits='iops_limit read_iops_limit write_iops_limit iops_burst bandwidth_l
 _tgtd_lu_params="$_tgtd_limits "'scsi_id naa scsi_sn vendor_id product_id product_rev sense_format removable
 	readonly online swp write_cache path mode_page thin_provisioning lbppbe la_lba
 	optimal_xfer_gran optimal_xfer_len rotation_rate sanitize_rate atomic_unit threads resize
-	refresh'
+	refresh owner'
 _tgtd_target_keys='HeaderDigest DataDigest InitialR2T ImmediateData DataPDUInOrder
 	DataSequenceInOrder MaxRecvDataSegmentLength FirstBurstLength MaxBurstLength
 	MaxOutstandingR2T MaxConnections ErrorRecoveryLevel DefaultTime2Wait DefaultTime2Retain
@@ -160,7 +160,8 @@ _tgtadm() {
 	esac
 	# shellcheck disable=SC2046,SC2086 # words, all of them
 	case $prev in
-	-m | --mode) _tgtd_offer system target logicalunit account portal session conn lld cache ;;
+	-m | --mode) _tgtd_offer system target logicalunit account portal session conn lld cache \
+		cluster ;;
 	-o | --op)
 		case $mode in
 		system) _tgtd_offer show stat latency update delete watch ;;
@@ -172,6 +173,7 @@ _tgtadm() {
 		conn) _tgtd_offer show stat delete ;;
 		lld) _tgtd_offer start stop show ;;
 		cache) _tgtd_offer show stat update ;;
+		cluster) _tgtd_offer show ;;
 		*) _tgtd_offer new delete show stat latency slow explain update bind unbind start stop ;;
 		esac
 		;;
@@ -209,7 +211,7 @@ _tgtadm() {
 			;;
 		esac
 		;;
-	-S | --bsopts) _tgtd_pairs 'cache share node conf id cluster' ;;
+	-S | --bsopts) _tgtd_pairs 'cache share node conf id cluster group' ;;
 	-b | --backing-store | --password-file) _tgtd_files ;;
 	-u | --user) _tgtd_offer $(_tgtd_accounts) ;;
 	-Q | --initiator-name)
@@ -285,6 +287,7 @@ _tgtd() {
 			;;
 		esac
 		;;
+	--group) _tgtd_pairs 'name gateways self pool conf id cluster' ;;
 	--iscsi)
 		_tgtd_pairs 'portal tag nop_interval nop_count data_out_timeout max_connections
 			login_timeout'

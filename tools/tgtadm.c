@@ -130,7 +130,8 @@ __attribute__((noreturn)) static void help(void)
 	       "  --mode session --op show|stat --tid <id> [--sid <id>]\n"
 	       "  --mode conn --op show|stat|delete --tid <id> [--sid <id> --cid <id>]\n"
 	       "  --mode lld --op start|stop|show\n"
-	       "  --mode cache --op show|stat|update [--name <param> --value <value>]\n\n"
+	       "  --mode cache --op show|stat|update [--name <param> --value <value>]\n"
+	       "  --mode cluster --op show\n\n"
 	       "  --lld <driver>          iscsi or iser; may be left out\n"
 	       "  --host, --bus           of Fibre Channel targets: refused\n"
 	       "  --control-port <port>   which daemon (tgtd --control-port)\n"
@@ -274,6 +275,7 @@ static const struct rule rules[] = {
 	{ ADM_LLD, ADM_SHOW, "LmoC", 0, false },
 
 	{ ADM_CACHE, ADM_SHOW, "moC", 0, false },
+	{ ADM_CLUSTER, ADM_SHOW, "moC", 0, false },
 	{ ADM_CACHE, ADM_STAT, "motlC", 0, false },
 	{ ADM_CACHE, ADM_UPDATE, "monvPC", 0, false }, /* --name and --value, or --params */
 };

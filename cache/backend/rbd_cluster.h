@@ -17,7 +17,7 @@
 struct rbd_cluster {
 	rados_t rados;
 	char fsid[40];
-	char address[192];   /* that a fence of this client names */
+	char address[96];    /* that a fence of this client names */
 	_Atomic bool fenced; /* the cluster takes nothing more from this client, or it has been
 			      * given up: nothing is asked of it, and no image is opened */
 	/* Its own. */

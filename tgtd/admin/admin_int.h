@@ -10,7 +10,7 @@
  *     verbs.c    (mode, op) -> function; modes system, portal, session, connection, lld
  *     lu_verbs.c mode logicalunit
  *     check.c    requests that are only checked
- *     target_verbs.c account_verbs.c cache_verbs.c   the other larger modes
+ *     target_verbs.c account_verbs.c cache_verbs.c cluster_verbs.c   the other larger modes
  *     limit_verbs.c limits of initiators, for target_verbs.c and check.c
  *     export.c   the whole configuration as targets.conf text
  *     record.c   the same as requests, for the state journal
@@ -376,6 +376,9 @@ enum adm_status account_tie_check(struct adm_call *call);
 enum adm_status limit_update(struct adm_call *call, struct adm_target *t);
 /* The same, only checked. */
 enum adm_status limit_check(struct adm_call *call);
+
+/* ---- cluster_verbs.c ------------------------------------------------------------------------- */
+enum adm_status cluster_verb_show(struct adm_call *call);
 
 /* ---- cache_verbs.c --------------------------------------------------------------------------- */
 enum adm_status cache_verb_show(struct adm_call *call);

@@ -13,9 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cache/backend/rbd_name.h"
+#include "cache/backend/rbd_store.h"
 #include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
+#include "tgtd/cluster/live/group.h"
 #include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -258,6 +261,17 @@ static struct adm_lu *lu_alloc(struct adm_target *t, const struct apply_lu *want
 	return lu;
 }
 
+/* bsopts group= names one that this daemon is not of. */
+static bool of_other_group(const struct apply_lu *want, const char *bstype)
+{
+	struct rbd_name n;
+	char why[200];
+
+	return !strcmp(bstype, "rbd") && want->bsopts &&
+	       !rbd_name_parse(&n, "image", want->bsopts, why, sizeof(why)) && *n.group &&
+	       !group_is(n.group);
+}
+
 static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *want,
 				struct adm_lu *lu, struct store_opts *o, uint32_t *block_size)
 {
@@ -283,7 +297,12 @@ static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *wa
 			call, ADM_INVALID_REQUEST,
 			"bsopts are cache=none|write-back|write-through, share=yes (cached only), node=<0..%u>%s; not '%s'",
 			adm.conf.topo->nnodes - 1,
-			strcmp(lu->bstype, "rbd") ? "" : ", conf=, id=, cluster=", want->bsopts);
+			strcmp(lu->bstype, "rbd") ? "" : ", conf=, id=, cluster=, group=",
+			want->bsopts);
+	if (of_other_group(want, lu->bstype))
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "this tgtd is not of that group of gateways (tgtd --group): %s",
+				    want->bsopts);
 	lu->uncached = o->uncached;
 	lu->shared = o->shared;
 	lu->write_through = o->write_through || (lu->flags & ADM_BS_SYNC);
@@ -332,6 +351,8 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 		conf.removable = true;
 		conf.online = false;
 	}
+	if (rbd_store_of_group(blk))
+		group_lu_conf(&conf);
 	conf.loop_shared = adm.conf.central_events;
 	conf.loop = lu_loop(lu, 0, &err);
 	if (!conf.loop)
@@ -344,6 +365,10 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 	}
 	scsi_lu_get_info(lu->scsi, &info);
 	lu->initial = info.conf;
+	err = rbd_store_of_group(blk) ? group_lu_add(lu->scsi) : 0;
+	if (err)
+		log_error("admin: target %u LUN %u is no unit of the group: %s: nobody serves it",
+			  lu->target->tid, lu->lun, strerror(-err));
 	return ADM_OK;
 }
 
@@ -527,6 +552,7 @@ enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 {
 	struct scsi_lu_info info;
 	struct pending *p = pending_new(call, lu->target, lu, done, arg);
+	int err;
 
 	if (!p)
 		return ADM_NOMEM;
@@ -535,6 +561,13 @@ enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 		free(p);
 		return admin_refuse(call, ADM_PREVENT_REMOVAL,
 				    "an initiator prevents medium removal");
+	}
+	err = group_lu_remove(lu->scsi);
+	if (err) {
+		free(p);
+		return admin_refuse(call, ADM_LUN_ACTIVE,
+				    "this gateway serves it for its group: hand it over first "
+				    "(--params owner=)");
 	}
 	lu->target->busy = true;
 	scsi_lu_delete(lu->scsi, false, lu_deleted, p);

@@ -139,7 +139,8 @@ enum adm_status check_lu_params(struct adm_call *call)
 		if (!value)
 			continue; /* back to what it was */
 		*value++ = 0;
-		if (!strcmp(pair, "refresh") || !strcmp(pair, "resize") || !strcmp(pair, "path"))
+		if (!strcmp(pair, "refresh") || !strcmp(pair, "resize") || !strcmp(pair, "path") ||
+		    !strcmp(pair, "owner"))
 			continue; /* `path` may be of a store of any type */
 		err = strcmp(pair, "threads")	 ? scsi_lu_check(pair, value) :
 		      apply_lu_threads_ok(value) ? 0 :

@@ -6,6 +6,7 @@
 
 #include "events/bug.h"
 #include "tgtd/admin/json.h"
+#include "tgtd/cluster/live/group.h"
 
 static void lu_update_go_on(void *arg, enum adm_status status);
 
@@ -198,6 +199,14 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 		return look_again(call, lu, scsi_lu_refresh, key);
 	if (lu && !strcmp(key, "resize"))
 		return look_again(call, lu, scsi_lu_resize, key);
+	if (lu && v && !strcmp(key, "owner")) {
+		err = group_lu_move(scsi, v);
+		return !err	       ? ADM_OK :
+		       err == -ENOENT ? admin_refuse(call, ADM_INVALID_REQUEST,
+						     "the group has no gateway '%s'", v) :
+					admin_refuse(call, ADM_INVALID_REQUEST,
+						     "it is no unit of a group of gateways");
+	}
 	if (!v && lu)
 		v = initial_value(lu, key, number, sizeof(number));
 	if (!v)

@@ -44,7 +44,7 @@ bool store_known(const char *bstype)
 static bool is_of_rbd(const char *text)
 {
 	return !strncmp(text, "conf=", 5) || !strncmp(text, "id=", 3) ||
-	       !strncmp(text, "cluster=", 8);
+	       !strncmp(text, "cluster=", 8) || !strncmp(text, "group=", 6);
 }
 
 bool store_parse_opts(const char *text, const char *bstype, struct store_opts *o)

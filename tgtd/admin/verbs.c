@@ -439,6 +439,7 @@ static const verb_fn verbs[ADM_MODES][ADM_OPS] = {
 	[ADM_CONN] = { [ADM_SHOW] = conn_show, [ADM_STAT] = conn_stat, [ADM_DELETE] = conn_delete },
 	[ADM_CACHE] = { [ADM_SHOW] = cache_verb_show, [ADM_STAT] = cache_verb_stat,
 			[ADM_UPDATE] = cache_verb_update },
+	[ADM_CLUSTER] = { [ADM_SHOW] = cluster_verb_show },
 	[ADM_LLD] = { [ADM_START] = lld_start, [ADM_STOP] = lld_stop, [ADM_SHOW] = lld_show },
 };
 

@@ -1,0 +1,286 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Three gateways before one Ceph, all of one machine: one serves a unit, the others stand by. The
+# unit is handed over; keeper and worker are killed, and the worker alone; a worker is replaced as
+# planned; the owner is stopped, and woken. One initiator has all paths. A second one has the
+# owner's alone: it would see stale reads.
+#
+# RBD=short does each once (make check); ROUNDS=N each N times.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/integration/admin_lib.sh
+. tests/cluster/ceph_lib.sh
+missing=$(ceph_missing)
+[ -z "$missing" ] || {
+	echo "ok gateways # SKIP no $missing (tools/install-deps --cluster)"
+	finish
+}
+kind=ours
+rounds=${ROUNDS:-3}
+[ "${RBD-}" != short ] || rounds=1
+iqn=iqn.2026-11.org.tgtd.test:group
+declare -A gpid addr tag
+addr=([a]=127.0.0.1 [b]=127.0.0.2 [c]=127.0.0.3)
+tag=([a]=11 [b]=12 [c]=13)
+declare -A gport
+writer= reader=
+gateways_kill() {
+	local g
+	for p in $writer $reader; do kill -9 "$p" 2>/dev/null; done
+	for g in "${!gpid[@]}"; do gw_kill "$g"; done
+}
+trap 'gateways_kill; ceph_kill; rm -rf "$dir"' EXIT
+
+gadm() { # GATEWAY ARGS...
+	local g=$1
+	shift
+	TGT_IPC_SOCKET=$dir/$g/socket adm "$@"
+}
+gw_begin() { # GATEWAY: the process
+	local g=$1
+	mkdir -p "$dir/$g/state"
+	rm -f "$dir/$g"/socket.*
+	TGT_IPC_SOCKET=$dir/$g/socket "$bin/tgtd" -f -C 0 --state-dir "$dir/$g/state" \
+		--cache size=8m \
+		--group "name=g,gateways=a:11+b:12+c:13,self=$g,conf=$ceph/ceph.conf" \
+		--iscsi "portal=${addr[$g]}:${gport[$g]},nop_interval=0,nop_count=0" \
+		>>"$dir/$g/log" 2>&1 &
+	gpid[$g]=$!
+}
+gw_answers() { # GATEWAY; 2: it never will
+	gadm "$1" --mode system --op show
+	[ "$rc" = 0 ] && return
+	kill -0 "${gpid[$1]}" 2>/dev/null || gone=yes
+	return 1
+}
+gw_start() { # GATEWAY
+	local g=$1 gone
+	for _ in 1 2 3 4 5; do
+		gone=
+		gw_begin "$g"
+		await 60 gw_answers_or_gone "$g"
+		[ -n "$gone" ] || break
+		# Somebody has taken the port; a gateway that comes back must have the old one.
+		wait "${gpid[$g]}"
+		[ -n "${keep_port-}" ] || gport[$g]=$(pick_port "${addr[$g]}")
+		sleep 0.5
+	done
+	[ "$rc" = 0 ] &&
+		gadm "$g" --op new --mode target --tid 1 -T $iqn &&
+		gadm "$g" --op bind --mode target --tid 1 -I ALL &&
+		gadm "$g" --op new --mode logicalunit --tid 1 --lun 1 --bstype rbd -b rbd/u \
+			--bsopts group=g
+}
+gw_answers_or_gone() { gw_answers "$1" || [ -n "$gone" ]; }
+gw_kill() { # keeper and worker at once
+	local child
+	[ -n "${gpid[$1]-}" ] || return
+	kill -STOP "${gpid[$1]}" 2>/dev/null
+	child=$(worker_of "${gpid[$1]}")
+	kill -9 "$child" "${gpid[$1]}" 2>/dev/null
+	wait "${gpid[$1]}" 2>/dev/null
+	await_end "$child"
+	unset "gpid[$1]"
+}
+gw_stop() {
+	local status=0
+	kill -TERM "${gpid[$1]}"
+	wait "${gpid[$1]}" || status=$?
+	unset "gpid[$1]"
+	return $status
+}
+field() { # GATEWAY NAME: of the unit, as that gateway knows it
+	gadm "$1" --mode cluster --op show
+	sed -n "/Unit:/,\$s/^ *$2: \([^,]*\).*/\1/p" <<<"$out"
+}
+owner_at() { field "$1" Owner; }
+await() { # SECONDS COMMAND...
+	local until=$((SECONDS + $1))
+	shift
+	while ! "$@"; do
+		[ $SECONDS -lt $until ] || return 1
+		sleep 0.05
+	done
+}
+worker_changed() { # GATEWAY FROM
+	local now
+	now=$(worker_of "${gpid[$1]}")
+	[ "$now" != "$2" ] && [ "$now" != "${gpid[$1]}" ] && gw_answers "$1"
+}
+agrees() { # GATEWAY: it knows who serves, or does itself
+	some_serves a b c && [ "$(owner_at "$1")" = "$owner" ]
+}
+carried() { grep -c ' sessions with .* connections go on,' "$dir/$1/log"; }
+serves() { [ "$(field "$1" Here)" = active ]; }
+stands_by() { [ "$(field "$1" Here)" = standby ]; }
+others() { for g in a b c; do [ "$g" = "$1" ] || [ -z "${gpid[$g]-}" ] || echo "$g"; done; }
+some_serves() { # among GATEWAYS: $owner
+	for owner in "$@"; do serves "$owner" && return 0; done
+	return 1
+}
+path_of() { echo "${addr[$1]}:${gport[$1]}"; }
+load_start() { # PINNED
+	rm -f "$dir/enough"
+	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" write \
+		"$(path_of a)" "$(path_of b)" "$(path_of c)" >"$dir/writer" 2>&1 &
+	writer=$!
+	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" read \
+		"$(path_of "$1")" >"$dir/reader" 2>&1 &
+	reader=$!
+	further 30
+}
+written() {
+	local n
+	read -r n _ 2>/dev/null <"$dir/shared.n"
+	echo "${n:-0}"
+}
+further() { # N writes more
+	local from
+	from=$(written)
+	await 120 test_further $((from + $1))
+}
+test_further() { [ "$(written)" -ge "$1" ] || ! kill -0 $writer 2>/dev/null; }
+load_stop() {
+	: >"$dir/enough"
+	wait $writer
+	local w=$?
+	wait $reader
+	local r=$?
+	out=$(cat "$dir/writer" "$dir/reader")
+	writer= reader=
+	echo "# $(cat "$dir/writer")"
+	echo "# pinned: $(cat "$dir/reader")"
+	return $((w + r))
+}
+
+ceph_start || { echo "not ok a Ceph of one machine"; tail -5 "$ceph"/out/*.out; exit 1; }
+echo "# Ceph is in $ceph"
+rbd create u --size 16M --image-feature layering,exclusive-lock
+for g in a b c; do
+	gport[$g]=$(pick_port "${addr[$g]}")
+	gw_start "$g"
+	is "gateway $g begins" test "$rc" = 0
+	[ $failures = 0 ] || { tail -25 "$dir/$g/log"; exit 1; }
+done
+keep_port=yes
+is "one of them serves the unit" await 60 some_serves a b c
+for g in $(others "$owner"); do is "... and $g stands by" await 60 stands_by "$g"; done
+for g in a b c; do is "$g says who serves it" test "$(owner_at "$g")" = "$owner"; done
+
+echo "# hand-over"
+load_start "$owner"
+set -- $(others "$owner")
+to=$1
+gadm "$2" --op update --mode logicalunit --tid 1 --lun 1 --params owner="$to"
+is "any gateway may be told to hand it over" test "$rc" = 0
+is "... and the other one serves" await 60 serves "$to"
+is "... the first one stands by" await 60 stands_by "$owner"
+further 50
+is "nothing is lost, nothing stale is read" load_stop
+gadm "$to" --op update --mode logicalunit --tid 1 --lun 1 --params owner=nobody
+is "a gateway that there is not" test "$rc" != 0
+# An image that another client had open would not be fenced with the gateway.
+gadm a --op new --mode logicalunit --tid 1 --lun 2 --bstype rbd -b rbd/u --bsopts group=h
+is "a unit of another group" test "$rc" != 0
+gadm a --op new --mode logicalunit --tid 1 --lun 2 --bstype rbd -b rbd/u \
+	--bsopts "conf=/dev/null;group=g"
+is "a unit of the group, and of another cluster" test "$rc" != 0
+
+echo "# keeper and worker are killed"
+some_serves a b c
+for round in $(seq "$rounds"); do
+	load_start "$owner"
+	gw_kill "$owner"
+	is "another one serves" await 60 some_serves $(others "$owner")
+	further 50
+	for g in a b c; do [ -n "${gpid[$g]-}" ] || gw_start "$g"; done
+	is "the killed one comes back" test "$rc" = 0
+	further 50
+	is "nothing is lost, nothing stale is read ($round)" load_stop
+	await 60 some_serves a b c
+done
+
+echo "# the worker alone is killed"
+for round in $(seq "$rounds"); do
+	load_start "$owner"
+	was=$owner
+	child=$(worker_of "${gpid[$was]}")
+	kill -9 "$child"
+	is "another worker comes, as the same gateway" await 120 worker_changed "$was" "$child"
+	is "the unit is served" await 60 some_serves a b c
+	is "... and that gateway knows by whom" await 60 agrees "$was"
+	further 50
+	is "nothing is lost, nothing stale is read ($round)" load_stop
+	await 60 some_serves a b c
+done
+
+# A lease is not handed on: the next worker claims its units anew.
+echo "# the worker is replaced as planned"
+for round in $(seq "$rounds"); do
+	load_start "$owner"
+	was=$owner
+	child=$(worker_of "${gpid[$was]}")
+	before=$(carried "$was")
+	gadm "$was" --mode system --op update --name restart
+	is "a restart is asked for" test "$rc" = 0
+	is "another worker comes" await 120 worker_changed "$was" "$child"
+	is "sessions go on" test "$(carried "$was")" -gt "$before"
+	is "the unit is served" await 60 some_serves a b c
+	further 50
+	is "nothing is lost, nothing stale is read ($round)" load_stop
+	await 60 some_serves a b c
+done
+
+echo "# two gateways are to take the unit at once"
+load_start "$owner"
+set -- $(others "$owner")
+for round in $(seq $((rounds * 3))); do
+	for to; do
+		TGT_IPC_SOCKET=$dir/$to/socket "$bin/tgtadm" --op update --mode logicalunit \
+			--tid 1 --lun 1 --params owner="$to" >"$dir/$to/told" 2>&1 &
+		told=$!
+		asked="${asked-} $told"
+	done
+	wait $asked
+	asked=
+	await 60 some_serves a b c || break
+done
+is "one of them serves" await 60 some_serves a b c
+further 50
+is "nothing is lost, nothing stale is read" load_stop
+
+echo "# the owner is stopped, and woken"
+await 60 some_serves a b c
+for round in $(seq "$rounds"); do
+	load_start "$owner"
+	was=$owner
+	child=$(worker_of "${gpid[$was]}")
+	kill -STOP "${gpid[$was]}" "$child"
+	is "another one serves" await 60 some_serves $(others "$was")
+	further 50
+	kill -CONT "$child" "${gpid[$was]}"
+	is "the woken one stands by" await 60 stands_by "$was"
+	further 100
+	is "nothing is lost, nothing stale is read ($round)" load_stop
+	gadm "$was" --op update --mode logicalunit --tid 1 --lun 1 --params owner="$was"
+	is "... and it serves when it is told to" await 60 serves "$was"
+	owner=$was
+done
+
+gadm a --mode cluster --op show --json
+is "all of it as JSON" python3 -B -c '
+import json, sys
+d = json.loads(sys.argv[1])
+assert d["name"] == "g" and [g["name"] for g in d["gateways"]] == ["a", "b", "c"], d
+assert [g["self"] for g in d["gateways"]] == [True, False, False], d
+assert len(d["units"]) == 1 and d["units"][0]["owner"] == sys.argv[2], d
+assert d["units"][0]["epoch"] > 1 and d["lease_ns"] <= 1500000000, d' "$out" "$owner"
+# Of each epoch there is one owner (which may have had several workers).
+out=$(for g in a b c; do
+	sed -n 's/.*owned here, epoch \([0-9]*\),.*/\1/p' "$dir/$g/log" | sort -nu
+done | sort -n | uniq -d)
+is "no epoch was owned twice" test -z "$out"
+for g in a b c; do is "$g ends with 0" gw_stop "$g"; done
+cat "$dir"/[abc]/log >"$dir/log"
+is "nothing has been reported" no_report
+finish 60

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * This daemon as one of a group of gateways: gateway.h with RADOS (rados_client.h), the stores
+ * (cache/backend/rbd_store.h) and the device server (tgtd/scsi/target.h) behind it. All on the main
+ * loop.
+ */
+#ifndef TGTD_CLUSTER_LIVE_GROUP_H
+#define TGTD_CLUSTER_LIVE_GROUP_H
+
+#include "tgtd/scsi/target.h"
+
+#define GROUP_NAME_MAX 41 /* letters, digits, '.', '_', '-': part of an object's name */
+
+struct group_conf {
+	char name[GROUP_NAME_MAX];
+	char conf[256], user[72], cluster[64], pool[128]; /* of Ceph; pool: of the objects */
+	unsigned n, self;
+	struct {
+		char name[GROUP_NAME_MAX];
+		uint16_t id; /* its target port group, and the tag of its portals */
+	} gateway[SCSI_GATEWAYS_MAX];
+};
+
+/* name=G,gateways=a:1+b:2,self=a[,pool=P][,conf=F][,id=U][,cluster=C], a word twice: the last one
+ * counts, but for gateways=. 0, or -EINVAL with the reason. Pure. */
+int group_parse(struct group_conf *c, const char *text, char *why, size_t len) must_check;
+
+/*
+ * Once. @reaped: no earlier process of this gateway lives. The cluster need not answer yet. 0 or
+ * -errno. What goes with a worker is taken back by the next one, under a new incarnation: its
+ * lease is not handed on, and its units are served again when it has claimed them (README.md).
+ */
+int group_start(const struct group_conf *c, struct loop *main, bool reaped) must_check;
+bool group_runs(void);
+/* Does @name name this daemon's group? */
+bool group_is(const char *name);
+
+/* A unit is to be made whose store is the group's (rbd_store_of_group()). */
+void group_lu_conf(struct scsi_lu_conf *conf);
+/* It has been. 0 or -errno. */
+int group_lu_add(struct scsi_lu *lu) must_check;
+/* It goes. -EBUSY: this gateway owns it: it is handed over, and may be tried again. Not the
+ * group's: 0. */
+int group_lu_remove(struct scsi_lu *lu) must_check;
+/* An administrator wants it at the gateway called @to; "home": where it belongs. -ENOENT: there is
+ * no such gateway. -EINVAL: it is not the group's. */
+int group_lu_move(struct scsi_lu *lu, const char *to) must_check;
+/* Hands all over, then calls @left, at once where there is no group, and after some seconds in any
+ * case. */
+void group_leave(void (*left)(void *arg), void *arg);
+/* Ends it, then calls @ended: nothing is served any more, and no answer of RADOS comes to the main
+ * loop but those of units' stores. At once where there is no group. */
+void group_stop(void (*ended)(void *arg), void *arg);
+
+/* ---- what is shown --------------------------------------------------------------------------- */
+struct group_view {
+	const struct group_conf *conf;
+	uint64_t lease_left_ns;
+};
+bool group_get(struct group_view *v); /* false: there is no group */
+struct group_gateway_view {
+	const char *state; /* "up", "down", "over", "unknown" */
+	uint64_t incarnation, sequence, seen_ns_ago;
+	char address[96];
+};
+void group_get_gateway(unsigned i, struct group_gateway_view *v);
+struct group_lu_view {
+	const char *id, *state, *step, *why; /* state: here; why: unavailable, or NULL */
+	const char *owner, *home;	     /* names; "-": nobody */
+	uint64_t epoch;
+};
+/* False: @lu is not the group's. */
+bool group_get_lu(const struct scsi_lu *lu, struct group_lu_view *v);
+
+#endif
