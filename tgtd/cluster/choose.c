@@ -73,8 +73,9 @@ bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 		lu->orphan_since = now;
 	if (now < lu->avoid_until)
 		return false;
-	/* When all begin at once, the first does not take what belongs to the others. */
-	if (!gw->again && lu->home != gw->cfg.self && !gw_is_well(gw, lu->home, now) &&
+	/* When all begin at once, the first does not take what belongs to the others. What was here
+	 * before this worker is here again at once, however long its home is down. */
+	if (!gw->again && mine > 1 && lu->home != gw->cfg.self && !gw_is_well(gw, lu->home, now) &&
 	    now - gw->up_since < gw->cfg.suspect_ns)
 		return false;
 	for (unsigned g = 0; g < gw->cfg.gateways; g++)
