@@ -24,6 +24,7 @@ void conf_init(struct conf *c)
 	list_init(&c->targets);
 	list_init(&c->system);
 	list_init(&c->portals);
+	list_init(&c->cluster_lines);
 	list_init(&c->users);
 	list_init(&c->loose);
 	list_init(&c->accounts);
@@ -508,6 +509,12 @@ void conf_print(const struct conf *c, void (*put)(void *arg, const char *text), 
 		value_line(&p, "", "portal", kv->key);
 	if (c->no_portal)
 		value_line(&p, "", "portal", CONF_NONE);
+	if (c->cluster) {
+		line(&p, "<cluster ", c->cluster, ">", NULL);
+		list_for_each(kv, &c->cluster_lines, link)
+			value_line(&p, "\t", kv->key, kv->value);
+		line(&p, "</cluster>\n", NULL, NULL, NULL);
+	}
 	list_for_each(u, &c->loose, link)
 		if (!cannot_be_said(&p, u))
 			print_loose(&p, u);

@@ -16,6 +16,7 @@
 
 #define CONF_MAX_LUN 16383
 #define CONF_NAME_MAX 223
+#define CONF_CLUSTER_NAME 40 /* characters of a cluster's name, and of a gateway's */
 #define CONF_MAX_TARGETS 4096
 #define CONF_MAX_LUS 65536 /* in one configuration */
 #define CONF_MAX_RULES 16384 /* in a target */
@@ -103,6 +104,11 @@ struct conf {
 	struct list system; /* conf_kv: iSNS*, cache-*, state ... */
 	/* conf_kv: keys are names of portals (conf/portal.h), values as they were written */
 	struct list portals;
+	/* <cluster NAME>; NULL: there is none. conf_kv: "gateway" -> "NAME TAG"; pool, ceph-conf,
+	 * ceph-id, ceph-cluster */
+	const char *cluster;
+	struct list cluster_lines;
+	struct conf_pos cluster_pos;
 	bool no_portal;	    /* on purpose; without it an empty list says nothing about portals */
 	struct list users;  /* discovery */
 	struct list loose;  /* conf_user: accounts that are bound to nothing */
@@ -161,7 +167,13 @@ enum conf_kind conf_kind(const char *key);
 bool conf_is_global(const char *key);
 
 /* ---- words.c: the words of targets.conf, for people who mistype them ---- */
-enum conf_place { CONF_IN_FILE = 1, CONF_IN_TARGET = 2, CONF_IN_STORE = 4, CONF_IS_BLOCK = 8 };
+enum conf_place {
+	CONF_IN_FILE = 1,
+	CONF_IN_TARGET = 2,
+	CONF_IN_STORE = 4,
+	CONF_IS_BLOCK = 8,
+	CONF_IN_CLUSTER = 16
+};
 /* What a value of @key may be, such as "0 to 15"; NULL: we have no words for it. */
 const char *conf_says(const char *key);
 /* What may have been meant by @word, which is not known at @place: ": did you mean 'lun'?", ": it
@@ -192,6 +204,14 @@ int conf_parse_file(struct conf *c, const char *path, struct conf_error *err);
 /* The same from memory; @name is what messages call it. `include` is followed unless @closed. */
 int conf_parse_text(struct conf *c, const char *name, const char *text, size_t len, bool closed,
 		    struct conf_error *err);
+
+/* ---- cluster.c ------------------------------------------------------------------------------- */
+#define CONF_CLUSTER_TEXT 2048
+/* @c's cluster as `tgtd --group` takes it, without self=: the length, which is @len (never more
+ * than CONF_CLUSTER_TEXT for paths of a sane length) or above when it is cut off. */
+size_t conf_cluster_text(const struct conf *c, char *text, size_t len);
+/* Do both say the same, whether or not they say what is so anyway? */
+bool conf_cluster_same(const struct conf *a, const struct conf *b);
 
 /* ---- relax.c --------------------------------------------------------------------------------- */
 /* Removes from a resolved configuration what tgt's files may ask for and does not exist here:

@@ -3,6 +3,7 @@
  * targets.conf: lines of `key value`, blocks `<name argument>` ... `</name>`, `include` with globs.
  *
  *     file:    global-line | include | <target IQN> target </target>
+ *              | <cluster NAME> line... </cluster>
  *     target:  line | include | <backing-store PATH> line... </backing-store> | <direct-store ...>
  *
  * '#' starts a comment, unless a '\' stands before it; a '\' at the end of a line joins the next
@@ -34,6 +35,10 @@ static int block_begin(struct parser *p, const char *name, char *arg)
 {
 	if (p->lu)
 		return parse_fail(p, "<%s> inside of a store", name);
+	if (p->cluster)
+		return parse_fail(p, "<%s> inside of a cluster", name);
+	if (!strcmp(name, "cluster"))
+		return parse_cluster_begin(p, arg);
 	if (!strcmp(name, "target")) {
 		if (p->target)
 			return parse_fail(p, "<target> inside of a target");
@@ -62,13 +67,16 @@ static int block_begin(struct parser *p, const char *name, char *arg)
 
 static int block_end(struct parser *p, const char *name)
 {
-	const char *open = p->lu     ? (p->lu->direct ? "direct-store" : "backing-store") :
-			   p->target ? "target" :
-				       NULL;
+	const char *open = p->lu      ? (p->lu->direct ? "direct-store" : "backing-store") :
+			   p->target  ? "target" :
+			   p->cluster ? "cluster" :
+					NULL;
 
 	if (!open || strcasecmp(open, name))
 		return parse_fail(p, "</%s> closes nothing%s%s%s", name, open ? ", <" : "",
 				  open ? open : "", open ? "> is open" : "");
+	if (p->cluster)
+		return parse_cluster_end(p);
 	if (p->lu)
 		p->lu = NULL;
 	else
@@ -162,7 +170,8 @@ static int include(struct parser *p, const char *pattern)
 
 		inner.depth++;
 		err = parse_file(&inner, found.gl_pathv[i]);
-		if (!err && (inner.target != p->target || inner.lu != p->lu))
+		if (!err && (inner.target != p->target || inner.lu != p->lu ||
+			     inner.cluster != p->cluster))
 			err = parse_fail(&inner, "a block that begins in a file must end there");
 	}
 	globfree(&found);
@@ -186,6 +195,8 @@ static int key_line(struct parser *p, char *s)
 		return parse_fail(p, "a line begins with '='");
 	if (!*value)
 		return parse_fail(p, "option %s has a missing value", s);
+	if (p->cluster)
+		return parse_cluster_line(p, s, value);
 	if (!strcasecmp(s, "include"))
 		return include(p, value);
 	if (p->lu) {
@@ -373,6 +384,11 @@ static int parse_file(struct parser *p, const char *path)
 
 static int parse_end(struct parser *p, int err)
 {
+	if (!err && p->cluster)
+		err = parse_fail(p,
+				 "the file ends inside of <cluster %s> of line %u: </cluster> is "
+				 "missing",
+				 p->c->cluster, p->c->cluster_pos.line);
 	if (!err && (p->lu || p->target)) {
 		const char *open =
 			p->lu ? p->lu->direct ? "direct-store" : "backing-store" : "target";

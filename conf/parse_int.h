@@ -3,6 +3,7 @@
  * Private to conf/parse*.c: a text while it is read.
  *
  *     parse.c        files, blocks, includes, comments
+ *     cluster.c      <cluster>
  *     parse_lines.c  what a line says
  */
 #ifndef CONF_PARSE_INT_H
@@ -20,6 +21,7 @@ struct parser {
 	unsigned depth, *nfiles;
 	unsigned comment; /* begun at this line; 0: none */
 	bool closed;
+	bool cluster; /* inside <cluster> */
 };
 
 /* ---- parse_lines.c; all return 0, or -EINVAL with p->err filled ------------------------------ */
@@ -36,6 +38,13 @@ int parse_lu_add(struct parser *p, char *path, bool direct, struct conf_lu **out
 int parse_lu_option(struct parser *p, struct list *to, const char *key, char *value);
 int parse_target_line(struct parser *p, const char *key, char *value);
 int parse_global_line(struct parser *p, const char *key, char *value);
+/* A number from 0 to @max, in decimal digits; false: it is none. */
+bool parse_number(const char *text, uint32_t max, uint32_t *out);
+
+/* ---- cluster.c ------------------------------------------------------------------------------- */
+int parse_cluster_begin(struct parser *p, const char *name);
+int parse_cluster_line(struct parser *p, const char *key, char *value);
+int parse_cluster_end(struct parser *p);
 
 static inline bool parse_blank(char ch)
 {

@@ -40,7 +40,8 @@ int parse_unknown(struct parser *p, const char *word, enum conf_place place)
 	return parse_fail(p, "unknown option '%s' %s%s", word,
 			  place == CONF_IN_FILE	  ? "outside of targets" :
 			  place == CONF_IN_TARGET ? "in a target" :
-						    "in a store",
+			  place == CONF_IN_CLUSTER ? "in a cluster" :
+						     "in a store",
 			  hint);
 }
 
@@ -56,7 +57,7 @@ char *parse_trim(char *s)
 	return s;
 }
 
-static bool parse_u32(const char *text, uint32_t max, uint32_t *out)
+bool parse_number(const char *text, uint32_t max, uint32_t *out)
 {
 	char *end;
 	unsigned long v;
@@ -170,7 +171,7 @@ int parse_lu_option(struct parser *p, struct list *to, const char *key, char *va
 	uint32_t lun;
 
 	if (!strcmp(key, "lun")) {
-		if (!parse_u32(value, CONF_MAX_LUN, &lun) || !lun)
+		if (!parse_number(value, CONF_MAX_LUN, &lun) || !lun)
 			return parse_fail(p, "lun is 1 to %u, not '%s'", CONF_MAX_LUN, value);
 		if (p->lu) {
 			if (p->lu->has_lun)
@@ -304,7 +305,7 @@ int parse_target_line(struct parser *p, const char *key, char *value)
 	if (!strcmp(key, "controller_tid")) {
 		if (t->tid)
 			return parse_fail(p, "controller_tid is given twice");
-		if (!parse_u32(value, INT32_MAX, &t->tid) || !t->tid)
+		if (!parse_number(value, INT32_MAX, &t->tid) || !t->tid)
 			return parse_fail(p, "controller_tid is a number above 0, not '%s'", value);
 		return 0;
 	}
@@ -367,7 +368,7 @@ int parse_global_line(struct parser *p, const char *key, char *value)
 	if (!strcmp(key, "control-port")) {
 		if (c->control_port >= 0)
 			return parse_fail(p, "control-port is given twice");
-		if (!parse_u32(value, INT16_MAX, &port))
+		if (!parse_number(value, INT16_MAX, &port))
 			return parse_fail(p, "control-port is %s, not '%s'", conf_says(key), value);
 		c->control_port = (int)port;
 		return 0;

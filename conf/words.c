@@ -47,6 +47,12 @@ static const struct word {
 	{ "account", CONF_IN_FILE, CONF_UNKNOWN, "a name and a password" },
 	{ "account-file", CONF_IN_FILE, CONF_UNKNOWN, USER_FILE },
 	{ "target", CONF_IN_FILE | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
+	{ "cluster", CONF_IN_FILE | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
+	{ "gateway", CONF_IN_CLUSTER, CONF_UNKNOWN, "a name and a number from 1 to 65535" },
+	{ "pool", CONF_IN_CLUSTER, CONF_UNKNOWN, NULL },
+	{ "ceph-conf", CONF_IN_CLUSTER, CONF_UNKNOWN, NULL },
+	{ "ceph-id", CONF_IN_CLUSTER, CONF_UNKNOWN, NULL },
+	{ "ceph-cluster", CONF_IN_CLUSTER, CONF_UNKNOWN, NULL },
 	{ "backing-store", CONF_IN_TARGET | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
 	{ "direct-store", CONF_IN_TARGET | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
 	{ "driver", CONF_IN_TARGET, CONF_UNKNOWN, "iscsi or iser" },
@@ -220,7 +226,8 @@ static unsigned distance(const char *a, const char *b)
 static const char *where(unsigned places)
 {
 	return places & CONF_IN_STORE  ? "in a <target>, or in a block of a store" :
-	       places & CONF_IN_TARGET ? "in a <target>" :
+	       places & CONF_IN_TARGET	? "in a <target>" :
+	       places & CONF_IN_CLUSTER ? "in a <cluster>" :
 					 "outside of targets";
 }
 

@@ -8,7 +8,9 @@
 
 #include "events/offload.h"
 #include "conf/adm_proto.h"
+#include "conf/model.h"
 #include "events/log.h"
+#include "tgtd/group_file.h"
 #include "tgtd/options.h"
 
 enum {
@@ -77,7 +79,8 @@ static void usage(FILE *out)
 	      "      --cache KEY=VALUE,...  size=, block=, group=, partitions=, nodes=, readahead=,\n"
 	      "                             affinity=, threshold=, workers=; off\n"
 	      "      --group KEY=VALUE,...  name=, gateways=NAME:TAG+NAME:TAG..., self=, pool=, conf=, id=,\n"
-	      "                             cluster=: one of several daemons before one Ceph\n"
+	      "                             cluster=: one of several daemons before one Ceph;\n"
+	      "                             file=targets.conf[,self=]: as its <cluster> says\n"
 	      "      --numa-nodes N         simulate N NUMA nodes\n"
 	      "      --sysfs-root DIR       read the machine's topology below DIR (default /)\n"
 	      "      --central-events       one event thread for all logical units (for comparison)\n"
@@ -168,6 +171,23 @@ static bool parse_iscsi(struct options *o, char *text)
 	return true;
 }
 
+/* Its words, or the file that has them. */
+static bool group_option(struct options *o, const char *arg)
+{
+	char text[CONF_CLUSTER_TEXT], err[600];
+	int rc = 0;
+
+	if (!strncmp(arg, "file=", 5))
+		rc = group_of_file(arg + 5, text, sizeof(text), err, sizeof(err));
+	if (!rc)
+		rc = group_parse(&o->group, strncmp(arg, "file=", 5) ? arg : text, err,
+				 sizeof(err));
+	if (rc)
+		fprintf(stderr, "tgtd: --group: %s\n", err);
+	o->has_group = !rc;
+	return !rc;
+}
+
 static bool one_option(struct options *o, int c, char *arg)
 {
 	char err[256];
@@ -247,12 +267,7 @@ static bool one_option(struct options *o, int c, char *arg)
 	case OPT_WATCHDOG:
 		return small_number("--watchdog", arg, 0, 86400, &o->watchdog_s);
 	case OPT_GROUP:
-		if (group_parse(&o->group, arg, err, sizeof(err))) {
-			fprintf(stderr, "tgtd: --group: %s\n", err);
-			return false;
-		}
-		o->has_group = true;
-		return true;
+		return group_option(o, arg);
 	case OPT_SYSFS:
 		o->sysfs_root = arg;
 		return true;

@@ -287,7 +287,7 @@ _tgtd() {
 			;;
 		esac
 		;;
-	--group) _tgtd_pairs 'name gateways self pool conf id cluster' ;;
+	--group) _tgtd_pairs 'name gateways self pool conf id cluster file' ;;
 	--iscsi)
 		_tgtd_pairs 'portal tag nop_interval nop_count data_out_timeout max_connections
 			login_timeout'

@@ -36,13 +36,20 @@ gadm() { # GATEWAY ARGS...
 	shift
 	TGT_IPC_SOCKET=$dir/$g/socket adm "$@"
 }
+gw_admin() { # GATEWAY ARGS...
+	local g=$1
+	shift
+	out=$(TGT_IPC_SOCKET=$dir/$g/socket "$bin/tgt-admin" -C 0 -c "$dir/targets.conf" "$@" 2>&1)
+	rc=$?
+	return $rc
+}
 gw_begin() { # GATEWAY: the process
 	local g=$1
 	mkdir -p "$dir/$g/state"
 	rm -f "$dir/$g"/socket.*
 	TGT_IPC_SOCKET=$dir/$g/socket "$bin/tgtd" -f -C 0 --state-dir "$dir/$g/state" \
 		--cache size=8m \
-		--group "name=g,gateways=a:11+b:12+c:13,self=$g,conf=$ceph/ceph.conf" \
+		--group "file=$dir/targets.conf,self=$g" \
 		--iscsi "portal=${addr[$g]}:${gport[$g]},nop_interval=0,nop_count=0" \
 		>>"$dir/$g/log" 2>&1 &
 	gpid[$g]=$!
@@ -65,11 +72,7 @@ gw_start() { # GATEWAY
 		[ -n "${keep_port-}" ] || gport[$g]=$(pick_port "${addr[$g]}")
 		sleep 0.5
 	done
-	[ "$rc" = 0 ] &&
-		gadm "$g" --op new --mode target --tid 1 -T $iqn &&
-		gadm "$g" --op bind --mode target --tid 1 -I ALL &&
-		gadm "$g" --op new --mode logicalunit --tid 1 --lun 1 --bstype rbd -b rbd/u \
-			--bsopts group=g
+	[ "$rc" = 0 ] && gw_admin "$g" -e
 }
 gw_answers_or_gone() { gw_answers "$1" || [ -n "$gone" ]; }
 gw_kill() { # keeper and worker at once
@@ -120,7 +123,7 @@ some_serves() { # among GATEWAYS: $owner
 }
 path_of() { echo "${addr[$1]}:${gport[$1]}"; }
 load_start() { # PINNED
-	rm -f "$dir/enough"
+	rm -f "$dir/enough" "$dir/shared.n" # the writer counts anew
 	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" write \
 		"$(path_of a)" "$(path_of b)" "$(path_of c)" >"$dir/writer" 2>&1 &
 	writer=$!
@@ -156,6 +159,21 @@ load_stop() {
 ceph_start || { echo "not ok a Ceph of one machine"; tail -5 "$ceph"/out/*.out; exit 1; }
 echo "# Ceph is in $ceph"
 rbd create u --size 16M --image-feature layering,exclusive-lock
+# One file for all of them.
+cat >"$dir/targets.conf" <<END
+<cluster g>
+	gateway a 11
+	gateway b 12
+	gateway c 13
+	ceph-conf $ceph/ceph.conf
+</cluster>
+<target $iqn>
+	<backing-store rbd/u>
+		bs-type rbd
+		bsopts group=g
+	</backing-store>
+</target>
+END
 for g in a b c; do
 	gport[$g]=$(pick_port "${addr[$g]}")
 	gw_start "$g"
@@ -166,6 +184,15 @@ keep_port=yes
 is "one of them serves the unit" await 60 some_serves a b c
 for g in $(others "$owner"); do is "... and $g stands by" await 60 stands_by "$g"; done
 for g in a b c; do is "$g says who serves it" test "$(owner_at "$g")" = "$owner"; done
+
+gw_admin a --dump
+is "a dump has the gateways" grep -qx '	gateway c 13' <<<"$out"
+gw_admin a -p -e
+is "... as the file has them" test "$rc" = 0 -a -z "$(grep "is not what" <<<"$out")"
+sed -i.was 's/gateway c 13/gateway c 14/' "$dir/targets.conf"
+gw_admin a -p -e
+is "what only a start changes is said" grep -q 'targets.conf:1: <cluster g> is not what' <<<"$out"
+mv "$dir/targets.conf.was" "$dir/targets.conf"
 
 echo "# hand-over"
 load_start "$owner"
@@ -200,8 +227,16 @@ for round in $(seq "$rounds"); do
 	await 60 some_serves a b c
 done
 
+# By turns: a keeper gives up when three workers in a row die within 10 s of serving.
+has_served() { [ "$(ps -o etimes= -p "$(worker_of "${gpid[$1]}")")" -gt 11 ]; }
 echo "# the worker alone is killed"
 for round in $(seq "$rounds"); do
+	set -- a b c
+	shift $((round % 3))
+	gadm "$1" --op update --mode logicalunit --tid 1 --lun 1 --params owner="$1"
+	is "$1 serves" await 60 serves "$1"
+	[ "$round" -le 3 ] || await 60 has_served "$1"
+	owner=$1
 	load_start "$owner"
 	was=$owner
 	child=$(worker_of "${gpid[$was]}")

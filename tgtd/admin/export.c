@@ -9,6 +9,7 @@
 #include "conf/diff.h"
 #include "events/bug.h"
 #include "tgtd/admin/json.h"
+#include "tgtd/cluster/live/group.h"
 #include "tgtd/isns/isns.h"
 #include "tgtd/iscsi/iscsi.h"
 
@@ -197,6 +198,29 @@ static void add_system(struct conf *c)
 		conf_add_kv(c, &c->system, "iSNS", "On");
 }
 
+static void add_cluster(struct conf *c)
+{
+	struct group_view v;
+	char text[GROUP_NAME_MAX + 8];
+
+	if (!group_get(&v))
+		return;
+	c->cluster = conf_strdup(c, v.conf->name);
+	for (unsigned i = 0; i < v.conf->n; i++) {
+		snprintf(text, sizeof(text), "%s %u", v.conf->gateway[i].name,
+			 v.conf->gateway[i].id);
+		conf_add_kv(c, &c->cluster_lines, "gateway", text);
+	}
+	if (strcmp(v.conf->pool, "rbd") != 0)
+		conf_add_kv(c, &c->cluster_lines, "pool", v.conf->pool);
+	if (*v.conf->conf)
+		conf_add_kv(c, &c->cluster_lines, "ceph-conf", v.conf->conf);
+	if (strcmp(v.conf->user, "client.admin") != 0)
+		conf_add_kv(c, &c->cluster_lines, "ceph-id", v.conf->user + 7);
+	if (strcmp(v.conf->cluster, "ceph") != 0)
+		conf_add_kv(c, &c->cluster_lines, "ceph-cluster", v.conf->cluster);
+}
+
 static void export_portal(const char *name, void *arg)
 {
 	struct conf *c = arg;
@@ -226,6 +250,7 @@ void export_config(struct adm_call *call)
 	conf_init(&c);
 	c.default_driver = driver_names[ADM_DRIVER_ISCSI];
 	add_system(&c);
+	add_cluster(&c);
 	if (adm.portals_set) {
 		iscsi_portal_each(export_portal, &c);
 		c.no_portal = list_empty(&c.portals);

@@ -96,6 +96,12 @@ static void take_turn_and_load(void)
 	if (daemon_port() != port)
 		daemon_turn();
 	daemon_load();
+	if (!g.no_daemon && g.want.cluster && !conf_cluster_same(&g.want, &g.have))
+		fprintf(stderr,
+			"tgt-admin: %s:%u: <cluster %s> is not what the daemon has: it takes effect "
+			"when tgtd starts with --group file=%s\n",
+			g.want.cluster_pos.file, g.want.cluster_pos.line, g.want.cluster,
+			g.conf_file);
 }
 
 static int do_execute(void)

@@ -426,6 +426,82 @@ START_TEST(the_daemon_is_read_back)
 }
 END_TEST
 
+static const char cluster[] = "<cluster store>\n"
+			      "\tgateway gw-a 11\n"
+			      "\tgateway gw-b.example 65535\n"
+			      "\tpool p\n"
+			      "\tceph-conf /etc/c.conf\n"
+			      "\tceph-id tgt\n"
+			      "\tceph-cluster k\n"
+			      "</cluster>\n\n";
+
+START_TEST(a_cluster)
+{
+	static const char as_group[] = "name=store,gateways=gw-a:11+gw-b.example:65535,pool=p,"
+				       "conf=/etc/c.conf,id=tgt,cluster=k";
+	static const char shorter[] = "<cluster a>\ngateway x 1\ngateway y 2\n</cluster>\n";
+	static const char swapped[] = "<cluster a>\ngateway y 2\ngateway x 1\n</cluster>\n";
+	char printed[1024] = "", text[CONF_CLUSTER_TEXT];
+	struct conf other;
+
+	ck_assert_msg(!parse(cluster), "%s", err.text);
+	ck_assert_uint_eq(conf_cluster_text(&c, text, sizeof(text)), strlen(as_group));
+	ck_assert_str_eq(text, as_group);
+	ck_assert_uint_eq(conf_cluster_text(&c, text, 20), strlen(as_group));
+	ck_assert_str_eq(text, "name=store,gateways");
+	conf_print(&c, append, printed);
+	ck_assert_ptr_nonnull(strstr(printed, cluster));
+	/* What is so anyway need not be said. */
+	conf_free(&c);
+	ck_assert(!parse("<cluster a>\npool rbd\ngateway x 1\nceph-id admin\ngateway y 2\n"
+			 "</cluster>\n"));
+	conf_init(&other);
+	ck_assert(!conf_cluster_same(&c, &other));
+	ck_assert(!conf_parse_text(&other, "t", shorter, strlen(shorter), true, &err));
+	ck_assert(conf_cluster_same(&c, &other));
+	conf_free(&other);
+	ck_assert(!conf_parse_text(&other, "t", swapped, strlen(swapped), true, &err));
+	ck_assert(!conf_cluster_same(&c, &other)); /* by their order they are known */
+	conf_free(&other);
+	conf_free(&c);
+}
+END_TEST
+
+START_TEST(clusters_that_are_refused)
+{
+	static const char *const texts[][2] = {
+		{ "<cluster>\n", "letters" },
+		{ "<cluster a/b>\n", "letters" },
+		{ "<cluster g>\n</cluster>\n", "no gateway" },
+		{ "<cluster g>\ngateway a 1\n", "</cluster> is missing" },
+		{ "<cluster g>\ngateway a 1\n</target>\n", "<cluster> is open" },
+		{ "<cluster g>\ngateway a\n", "a name and a number" },
+		{ "<cluster g>\ngateway a 0\n", "a name and a number" },
+		{ "<cluster g>\ngateway a 65536\n", "a name and a number" },
+		{ "<cluster g>\ngateway a 1 2\n", "a name and a number" },
+		{ "<cluster g>\ngateway a+b 1\n", "a name and a number" },
+		{ "<cluster g>\ngateway a 1\ngateway a 2\n", "twice" },
+		{ "<cluster g>\ngateway a 1\ngateway b 1\n", "two gateways" },
+		{ "<cluster g>\npool a\npool b\n", "twice" },
+		{ "<cluster g>\npool a,b\n", "comma" },
+		{ "<cluster g>\npol a\n", "did you mean 'pool'" },
+		{ "<cluster g>\nlun 1\n", "it belongs in a <target>" },
+		{ "pool a\n", "it belongs in a <cluster>" },
+		{ "<clustr g>\n", "did you mean <cluster>" },
+		{ "<cluster g>\n<target iqn.a>\n", "inside of a cluster" },
+		{ "<target iqn.a>\n<cluster g>\n", "inside of a target" },
+		{ "<cluster g>\ngateway a 1\n</cluster>\n<cluster h>\n", "a second" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		ck_assert_msg(parse(texts[i][0]), "%s", texts[i][0]);
+		ck_assert_msg(strstr(err.text, texts[i][1]) != NULL, "%s: %s", texts[i][0],
+			      err.text);
+		conf_free(&c);
+	}
+}
+END_TEST
+
 /* What the parser takes off a value is put around it again. */
 START_TEST(values_that_want_quotes_are_read_back)
 {
@@ -516,7 +592,8 @@ START_TEST(includes)
 }
 END_TEST
 
-UNIT_MAIN("conf", 10, whole_file, the_daemon_is_read_back, lun_numbers, inheritance, lexing,
+UNIT_MAIN("conf", 10, whole_file, the_daemon_is_read_back, a_cluster,
+	  clusters_that_are_refused, lun_numbers, inheritance, lexing,
 	  values_that_want_quotes_are_read_back, blocks_of_one_target_merge, syntax_faults,
 	  nul_and_long_lines, too_many_of_a_kind, meaning_faults, all_faults_are_told,
 	  printing_is_read_back, includes)
