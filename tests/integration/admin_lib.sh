@@ -22,11 +22,10 @@ failures=0
 tries=0 # ports that were taken
 trap 'daemon_kill; rm -rf "$dir"' EXIT
 
-# A port that nobody listens on now at ADDRESS (127.0.0.1), from the kernel's own range. Somebody may
-# take it before the daemon does: daemon_start then tries another.
+# A port that nobody has now at ADDRESS (127.0.0.1). The kernel gives it to nobody; another test may
+# take it before the daemon does, and daemon_start then tries another.
 pick_port() {
-	python3 -c 'import socket, sys; s = socket.socket(); s.bind((sys.argv[1], 0)); print(s.getsockname()[1])' \
-		"${1:-127.0.0.1}"
+	PYTHONPATH=tests/support python3 -B -c 'import ports, sys; print(ports.free_port(sys.argv[1]))' "${1:-127.0.0.1}"
 }
 port=${TGT_TEST_PORT:-$(pick_port)}
 

@@ -339,7 +339,7 @@ static void take_arenas(pid_t pid, int keep[TOPO_MAX_NODES])
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, s->fd[i]);
 		const int fd = open(path, O_RDWR | O_CLOEXEC);
 
-		ck_assert_msg(fd >= 0, "%s: %s", path, strerror(errno));
+		ck_assert_msg(fd >= 0, "%s: %s; %s", path, strerror(errno), s->fail);
 		if (keep[i] >= 0)
 			close(keep[i]);
 		keep[i] = fd;
