@@ -347,6 +347,14 @@ void stable_found(struct cache_dev *dev, bool doubt);
 /* An administrator has looked after the store. */
 void stable_trust(struct cache_dev *dev);
 
+/* ---- flush_wake.c ---------------------------------------------------------------------------- */
+/* It looks at all of its devices, before long. Any thread, as all of these; no lock held. */
+void flush_worker_wake(struct flush_worker *w);
+/* There are dirty blocks; @much: more than the watermark. */
+void flusher_wake(struct cache_dev *dev, bool much);
+/* Somebody waits for clean blocks. */
+void flusher_reclaim_wait(struct cache *cache);
+
 /* ---- flusher.c ------------------------------------------------------------------------------- */
 /* Of one node; @loop runs it. Any thread, before the first device. */
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop);
@@ -355,10 +363,6 @@ void flush_worker_fini(struct flush_worker *w);
 /* A device's part of it, bound to @w. 0 or -ENOMEM. Not on the list yet, or no longer. */
 int dev_flush_init(struct cache_dev *dev, struct flush_worker *w) must_check;
 void dev_flush_fini(struct cache_dev *dev);
-/* There are dirty blocks; @much: more than the watermark. Any thread, no lock held. */
-void flusher_wake(struct cache_dev *dev, bool much);
-/* Somebody waits for clean blocks. */
-void flusher_reclaim_wait(struct cache *cache);
 
 /* ---- record.c -------------------------------------------------------------------------------- */
 void record_init(struct cache_dev *dev);

@@ -181,27 +181,6 @@ static void worker_message(struct loop_msg *msg)
 	worker_run(w);
 }
 
-static void flush_worker_wake(struct flush_worker *w)
-{
-	if (__atomic_exchange_n(&w->woken_up, 1, __ATOMIC_SEQ_CST))
-		return;
-	w->msg.handle = worker_message;
-	loop_post(w->loop, &w->msg);
-}
-
-void flusher_wake(struct cache_dev *dev, bool much)
-{
-	struct flush_worker *w = dev->flush.worker;
-	if (much || unlikely(!__atomic_load_n(&w->armed, __ATOMIC_SEQ_CST)))
-		flush_worker_wake(w);
-}
-
-void flusher_reclaim_wait(struct cache *c)
-{
-	for (uint32_t i = 0; i < c->nnodes * c->node[0].nworkers; i++)
-		flush_worker_wake(&c->node[i % c->nnodes].flush[i / c->nnodes]);
-}
-
 void cache_leave(struct cache *c)
 {
 	atomic_store(&c->leaves, true);
@@ -213,6 +192,7 @@ void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop 
 	w->loop = loop;
 	list_init(&w->devs);
 	timer_init(&w->timer, worker_tick);
+	w->msg.handle = worker_message;
 }
 
 void flush_worker_fini(struct flush_worker *w)

@@ -96,6 +96,7 @@ static void out_of_hand(struct partition *p, struct block *b, uint32_t from, uin
 struct flush_end {
 	int status;
 	bool unstable;	 /* written, but not on stable storage yet */
+	bool listed;	 /* something is on its device's list of dirty blocks again */
 	uint32_t blocks; /* of all of them */
 	uint64_t now_ns;
 	uint32_t wait_ms; /* until what failed is tried again */
@@ -137,6 +138,7 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 			ASSERT(cur->state == BLOCK_DIRTY);
 			if (dirty) {
 				redirty(p, cur, b, from, to);
+				e->listed = true;
 				dirty_since(dev, p, cur, block_priv(p, b));
 			}
 			out_of_hand(p, cur, from, to);
@@ -153,6 +155,7 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 		} else {
 			part_set_state(p, b, BLOCK_DIRTY);
 			dirty_add(dev, p, b);
+			e->listed = true;
 		}
 	}
 	list_del(&io->link);
@@ -223,6 +226,9 @@ static void flush_done(struct blk_req *lower)
 		note_failure(dev, io, &e);
 	else if (unlikely(__atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED)))
 		note_success(dev, e.now_ns);
+	/* While that was in hand the flusher may have found nothing, and sleeps. */
+	if (e.listed)
+		flusher_wake(dev, false);
 	if (!owner)
 		dev->flush.done(io, e.status);
 	else if (e.status && owner_splits(owner, e.blocks))

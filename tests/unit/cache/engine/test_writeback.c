@@ -507,8 +507,68 @@ START_TEST(ticks_take_no_locks)
 }
 END_TEST
 
-UNIT_MAIN("writeback", 60, who_waits_is_served_first, who_waits_overtakes_a_sweep,
-	  no_partition_is_passed_over, a_slow_store_holds_no_other_back,
-	  good_blocks_beside_bad_ones, a_sync_beside_bad_blocks, a_bad_block_backs_off,
-	  a_dead_store_is_left_alone, more_bad_than_good, reads_keep_their_latency,
-	  ticks_take_no_locks)
+/* ---- an idle flusher ------------------------------------------------------------------------- */
+
+static int ended_with;
+
+static void ends(struct blk_req *req)
+{
+	ended_with = req->status;
+	flag = true;
+}
+
+static void begin(struct blk_req *req, enum blk_op op, unsigned flags, uint64_t first, uint32_t n)
+{
+	blk_req_init(req);
+	req->op = op;
+	req->flags = flags;
+	req->offset = first * BLOCK;
+	req->len = n * BLOCK;
+	req->done = ends;
+	flag = false;
+	if (op == BLK_WRITE) {
+		frags_append(&req->data, buf, (uint32_t)req->len, NULL);
+		req->flags |= BLK_F_FROM;
+	}
+	ck_assert(!bt_submit(&t, req));
+}
+
+/* Who has them in hand sees them dirty again after a failure, when the flusher has gone to sleep:
+ * it writes them, though nobody asks for anything any more. */
+START_TEST(what_a_failed_sync_leaves)
+{
+	static const struct {
+		enum blk_op op;
+		unsigned flags;
+		uint32_t n;
+		int fails; /* writes */
+	} how[] = { { BLK_SYNC, 0, 1, 1 },
+		    { BLK_SYNC, 0, 40, 100 },
+		    { BLK_WRITE, BLK_F_FUA, 1, 1 },
+		    { BLK_WRITE, BLK_F_FUA, 40, 100 } };
+	struct blk_req req;
+
+	open_cache("size=16m,partitions=2,group=8", 0);
+	disk->delay_ns = NSEC_PER_SEC;
+	disk->fail_writes = how[_i].fails;
+	if (how[_i].op == BLK_SYNC)
+		dirty_blocks(t.blk, 1, 0, how[_i].n);
+	begin(&req, how[_i].op, how[_i].flags, 0, how[_i].n);
+	while (!flag)
+		step();
+	ck_assert_int_eq(ended_with, -EIO);
+	blk_req_release(&req);
+	blk_req_fini(&req);
+	disk->fail_writes = 0;
+	ck_assert_uint_gt(dirty(), 0);
+	ck_assert_uint_lt(drain(0, 100000), 60000);
+	ck_assert_uint_eq(dirty(), 0);
+	close_cache();
+}
+END_TEST
+
+UNIT_TABLE("writeback", 60, { who_waits_is_served_first }, { who_waits_overtakes_a_sweep },
+	   { no_partition_is_passed_over }, { a_slow_store_holds_no_other_back },
+	   { good_blocks_beside_bad_ones }, { a_sync_beside_bad_blocks }, { a_bad_block_backs_off },
+	   { a_dead_store_is_left_alone }, { more_bad_than_good }, { reads_keep_their_latency },
+	   { ticks_take_no_locks }, { what_a_failed_sync_leaves, 4 })
