@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 #include "cache/backend/aio_engine.h"
+#include "cache/backend/aio_queue.h"
 #include "cache/backend/aio_ring.h"
 #include "cache/backend/backend.h"
 #include "events/offload.h"
@@ -28,8 +29,9 @@ enum step { STEP_TRANSFER, STEP_SYNC };
 /* One request on its way. Belongs to its loop; kept for reuse. */
 struct aio_io {
 	struct iocb iocb;
-	struct list link; /* aio_loop.pending, .idle, or none: in the kernel or with a worker */
+	struct list link; /* aio_loop.queue, .idle, or none: in the kernel or with a worker */
 	struct aio_loop *al;
+	struct aio_flow *flow; /* its store's, on this loop */
 	struct aio_store *store;
 	struct blk_req *req;
 	enum step step;
@@ -53,8 +55,7 @@ struct aio_loop {
 	struct loop *loop;
 	struct loop_attachment attachment;
 	io_context_t ctx;
-	unsigned depth, in_kernel;
-	unsigned npending; /* on the list of that name */
+	struct aio_queue queue; /* who waits for the kernel, and who has how much there */
 	bool refused;	   /* the kernel did not take all: what comes waits for submit_batch() */
 	unsigned jobs;	   /* on offload threads */
 	struct aio_ring *ring; /* NULL: io_getevents() */
@@ -62,8 +63,6 @@ struct aio_loop {
 	struct loop_poller poller;
 	struct loop_deferred submit;
 	struct timer retry;
-	struct list pending;	/* foreground first */
-	struct list background; /* read-ahead, write-back */
 	struct list idle;
 };
 
@@ -103,21 +102,28 @@ static int submit_counted(struct aio_loop *al, unsigned n, struct iocb **batch)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static struct aio_io *aio_engine_io_get(struct aio_loop *al)
+static struct aio_io *aio_engine_io_get(struct aio_loop *al, struct aio_store *s)
 {
 	struct aio_io *io = list_first_or_null(&al->idle, struct aio_io, link);
+	struct aio_flow *flow = aio_flow_get(&al->queue, s);
 
+	if (!flow)
+		return NULL;
 	if (io) {
 		list_del(&io->link);
-		return io;
+	} else {
+		io = calloc(1, sizeof(*io));
+		if (!io) {
+			aio_flow_put(&al->queue, flow);
+			return NULL;
+		}
+		list_init(&io->link);
+		io->al = al;
+		io->iov = io->inline_iov;
+		io->cap = INLINE_IOV;
 	}
-	io = calloc(1, sizeof(*io));
-	if (!io)
-		return NULL;
-	list_init(&io->link);
-	io->al = al;
-	io->iov = io->inline_iov;
-	io->cap = INLINE_IOV;
+	io->store = s;
+	io->flow = flow;
 	return io;
 }
 
@@ -125,6 +131,7 @@ static void aio_engine_io_put(struct aio_io *io)
 {
 	free(io->aligned);
 	io->aligned = NULL;
+	aio_flow_put(&io->al->queue, io->flow);
 	list_add_head(&io->al->idle, &io->link);
 }
 
@@ -336,10 +343,12 @@ static void returned(struct aio_io *io, ssize_t res)
 	aio_engine_finished(io, res);
 }
 
-/* What the disk still has to do. (Of all disks of this loop together.) */
-static unsigned left_to_do(const struct aio_loop *al)
+/* What @f's disk still has to do, at most. (Completions may be of other disks, too.) */
+static unsigned left_to_do(const struct aio_loop *al, const struct aio_flow *f)
 {
-	return al->in_kernel - (al->ring ? aio_ring_count(al->ring) : 0);
+	const unsigned all = al->queue.in_kernel - (al->ring ? aio_ring_count(al->ring) : 0);
+
+	return MIN(all, f->in_kernel);
 }
 
 /* The oldest completions; how many. */
@@ -357,7 +366,7 @@ static unsigned take_completions(struct aio_loop *al, struct io_event ev[REAP_MA
 	 * for more. So no more at a time than it has left to do, but a few. The rest waits for the
 	 * next iteration, which sends the answers to these, and looks for new commands, first. */
 	ready = aio_ring_count(al->ring);
-	ready = MIN(ready, MAX(al->in_kernel - ready, (unsigned)REAP_MIN));
+	ready = MIN(ready, MAX(al->queue.in_kernel - ready, (unsigned)REAP_MIN));
 	ready = MIN(ready, (unsigned)REAP_MAX);
 	aio_ring_take(al->ring, ev, ready);
 	return ready;
@@ -368,13 +377,14 @@ static unsigned reap(struct aio_loop *al)
 	struct io_event ev[REAP_MAX];
 	unsigned n = take_completions(al, ev);
 
-	ASSERT(n <= al->in_kernel);
-	al->in_kernel -= n;
+	ASSERT(n <= al->queue.in_kernel);
 	if (n)
 		atomic_fetch_sub(&with_kernel, n);
+	for (unsigned i = 0; i < n; i++) /* all, before one asks for more */
+		aio_flow_slots(&al->queue, ((struct aio_io *)ev[i].data)->flow, -1);
 	for (unsigned i = 0; i < n; i++)
 		returned(ev[i].data, (long)ev[i].res);
-	if (n && !(list_empty(&al->pending) && list_empty(&al->background)))
+	if (n && !aio_queue_empty(&al->queue))
 		loop_defer(al->loop, &al->submit);
 	return n;
 }
@@ -383,7 +393,7 @@ static unsigned poll_ring(struct loop_poller *p)
 {
 	struct aio_loop *al = container_of(p, struct aio_loop, poller);
 
-	return al->in_kernel ? reap(al) : 0;
+	return al->queue.in_kernel ? reap(al) : 0;
 }
 
 /* What the last look has left there has no edge of the eventfd to come. */
@@ -403,29 +413,25 @@ static void woken(struct loop_fd *lfd, uint32_t revents)
 
 static struct aio_io *next_pending(struct aio_loop *al)
 {
-	struct aio_io *io = list_first_or_null(&al->pending, struct aio_io, link);
+	struct list *link = aio_queue_next(&al->queue);
 
-	return io ? io : list_first_or_null(&al->background, struct aio_io, link);
+	return link ? list_entry(link, struct aio_io, link) : NULL;
 }
 
-/* Behind all others that wait for the kernel, or before them. */
+static unsigned pending_class(const struct aio_io *io)
+{
+	return io->req->flags & BLK_F_BACKGROUND ? AIO_BACKGROUND : AIO_FOREGROUND;
+}
+
+/* Behind all others of its store that wait for the kernel, or before them. */
 static void pending_add(struct aio_io *io, bool first)
 {
-	struct aio_loop *al = io->al;
-	const bool background = io->req->flags & BLK_F_BACKGROUND;
-	struct list *queue = background ? &al->background : &al->pending;
-
-	al->npending += !background;
-	if (first)
-		list_add_head(queue, &io->link);
-	else
-		list_add_tail(queue, &io->link);
+	aio_queue_add(&io->al->queue, io->flow, &io->link, pending_class(io), first);
 }
 
 static void pending_del(struct aio_io *io)
 {
-	list_del(&io->link);
-	io->al->npending -= !(io->req->flags & BLK_F_BACKGROUND);
+	aio_queue_del(io->flow, &io->link, pending_class(io));
 }
 
 static void fill_iocb(struct aio_io *io)
@@ -455,78 +461,75 @@ static void fill_iocb(struct aio_io *io)
 		cb->aio_rw_flags |= RWF_ATOMIC;
 }
 
-/* One system call for all that wait, as far as there is room. How many the kernel took, or -errno
- * (of the first, unless resources are short); *n: of how many. What it did not take is back where
+/* One system call for all that wait, as far as there is room, up to one that the kernel does not
+ * want. How many the kernel took, or -EAGAIN; *n: of how many. What it did not take is back where
  * it came from, in order. */
 static int submit_pending(struct aio_loop *al, unsigned *n)
 {
-	const unsigned room = al->depth - al->in_kernel;
-	struct aio_io *io = next_pending(al);
 	struct iocb *batch[DEPTH];
+	struct aio_io *io;
 	int rc;
 
-	*n = 1;
-	if (unlikely(io && io->fault))
-		return io->fault;
-	for (*n = 0; *n < room && (io = next_pending(al)) != NULL; (*n)++) {
+	for (*n = 0; (io = next_pending(al)) != NULL && !io->fault; batch[(*n)++] = &io->iocb) {
 		pending_del(io);
+		aio_queue_turn(&al->queue, io->flow);
 		fill_iocb(io);
-		batch[*n] = &io->iocb;
+		aio_flow_slots(&al->queue, io->flow, 1);
 	}
 	if (!*n)
 		return 0;
-	al->in_kernel += *n;
 	rc = submit_counted(al, *n, batch);
 	for (unsigned i = *n; i-- > (unsigned)MAX(rc, 0);) {
 		io = container_of(batch[i], struct aio_io, iocb);
 		if (io->with_rwf)
 			aio_dsync_end(&io->store->dsyncs, io->turn);
+		aio_flow_slots(&al->queue, io->flow, -1);
 		pending_add(io, true);
-		al->in_kernel--;
 	}
-	if (rc < 0 && rc != -EAGAIN && rc != -EINTR)
-		next_pending(al)->fault = rc;
-	return rc;
+	if (rc > 0)
+		return rc;
+	if (!rc || rc == -EAGAIN)
+		return -EAGAIN;
+	if (rc != -EINTR) /* of the first; the others are taken without it, and it fails then */
+		container_of(batch[0], struct aio_io, iocb)->fault = rc;
+	return 0;
 }
 
 /* Everything that this iteration asked for and that is not on its way yet. */
 static void submit_batch(struct loop_deferred *d)
 {
 	struct aio_loop *al = container_of(d, struct aio_loop, submit);
+	struct aio_io *io;
+	unsigned n;
 
 	al->refused = false;
-	for (;;) {
-		unsigned n;
-		int rc = submit_pending(al, &n);
-		struct aio_io *io;
-
-		if (!n)
-			return;
-		if (rc > 0 || rc == -EINTR)
-			continue;
-		if (rc == -EAGAIN || rc == 0) {
-			/* Short of resources: a completion, or else the timer, tries again. */
+	while ((io = next_pending(al)) != NULL) {
+		if (unlikely(io->fault)) {
+			pending_del(io);
+			aio_engine_finished(io, io->fault);
+		} else if (submit_pending(al, &n) == -EAGAIN) {
+			/* Short of resources. A completion tries again, too, but what the kernel
+			 * has may be a store's that hangs. */
 			al->refused = true;
-			if (!al->in_kernel)
-				loop_timer_arm(al->loop, &al->retry, RETRY_NS);
+			loop_timer_arm(al->loop, &al->retry, RETRY_NS);
 			return;
 		}
-		io = next_pending(al);
-		pending_del(io);
-		aio_engine_finished(io, rc);
 	}
 }
 
 /*
- * More waits here than the disk has left to do: it goes at once, lest the disk idles until this
- * iteration has come to its end. So a batch that finds an idle disk goes in pieces of 4, 5, 10 and
- * so on. What the kernel refuses waits for submit_batch(): its caller expects no completion.
+ * More of a store waits here than its disk has left to do: it goes at once, lest the disk idles
+ * until this iteration has come to its end. So a batch that finds an idle disk goes in pieces of 4,
+ * 5, 10 and so on. What the kernel refuses waits for submit_batch(): its caller expects no
+ * completion.
  */
-static void submit_early(struct aio_loop *al)
+static void submit_early(struct aio_loop *al, const struct aio_flow *f)
 {
+	const unsigned waits = f->n[AIO_FOREGROUND];
 	unsigned n;
 
-	if (al->npending >= SUBMIT_MIN && al->npending > left_to_do(al) && !al->refused)
+	if (waits >= SUBMIT_MIN && !al->refused && waits > left_to_do(al, f) &&
+	    aio_flow_may(&al->queue, f))
 		al->refused = submit_pending(al, &n) != (int)n;
 }
 
@@ -566,8 +569,8 @@ static void aio_engine_start(struct aio_io *io)
 	io->by_kernel = true;
 	io->fault = 0;
 	pending_add(io, false);
-	submit_early(al);
-	if (!(list_empty(&al->pending) && list_empty(&al->background)))
+	submit_early(al, io->flow);
+	if (!aio_queue_empty(&al->queue))
 		loop_defer(al->loop, &al->submit);
 }
 
@@ -577,8 +580,7 @@ static bool busy(struct loop_attachment *a)
 {
 	struct aio_loop *al = container_of(a, struct aio_loop, attachment);
 
-	return al->in_kernel || al->jobs || !list_empty(&al->pending) ||
-	       !list_empty(&al->background);
+	return al->queue.in_kernel || al->jobs || !aio_queue_empty(&al->queue);
 }
 
 static void detach(struct loop_attachment *a)
@@ -600,12 +602,14 @@ static void detach(struct loop_attachment *a)
 			free(io->iov);
 		free(io);
 	}
+	aio_queue_fini(&al->queue);
 	free(al);
 }
 
 static struct aio_loop *loop_context_create(struct loop *loop)
 {
 	struct aio_loop *al = calloc(1, sizeof(*al));
+	unsigned depth;
 	int rc = -ENOMEM;
 
 	if (!al)
@@ -617,8 +621,8 @@ static struct aio_loop *loop_context_create(struct loop *loop)
 		free(al);
 		return NULL;
 	}
-	for (al->depth = DEPTH; al->depth >= DEPTH_MIN; al->depth /= 2) {
-		rc = io_setup((int)al->depth, &al->ctx);
+	for (depth = DEPTH; depth >= DEPTH_MIN; depth /= 2) {
+		rc = io_setup((int)depth, &al->ctx);
 		if (rc != -EAGAIN)
 			break;
 	}
@@ -639,8 +643,7 @@ static struct aio_loop *loop_context_create(struct loop *loop)
 	al->ring = aio_ring_of(al->ctx);
 	al->poller.poll = poll_ring;
 	al->poller.prepare_sleep = ring_has_more;
-	list_init(&al->pending);
-	list_init(&al->background);
+	aio_queue_init(&al->queue, depth);
 	list_init(&al->idle);
 	loop_deferred_init(&al->submit, submit_batch);
 	timer_init(&al->retry, aio_engine_retry);
@@ -672,13 +675,12 @@ static struct aio_loop *aio_engine_context(struct loop *loop)
 bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 {
 	struct aio_loop *al = aio_engine_context(loop_current());
-	struct aio_io *io = al ? aio_engine_io_get(al) : NULL;
+	struct aio_io *io = al ? aio_engine_io_get(al, s) : NULL;
 
 	if (unlikely(!io)) {
 		req->status = -ENOMEM;
 		return true;
 	}
-	io->store = s;
 	io->req = req;
 	io->with_rwf = false;
 	io->failures = __atomic_load_n(&s->syncs.failures, __ATOMIC_ACQUIRE);

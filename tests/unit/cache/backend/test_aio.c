@@ -35,7 +35,10 @@ static struct {
 	struct iocb *held;
 	io_context_t held_ctx;
 	bool slow;	    /* keeps all, and says that it has them, until disk_goes_on() */
-	struct iocb *kept[64];
+	bool hangs;	    /* some stores do: */
+	bool dies;	    /* the stores of what it is given now hang from now on */
+	bool dead[1024];    /* these, by descriptor: it keeps what is theirs */
+	struct iocb *kept[1024];
 	unsigned nkept;
 	io_context_t ctx;
 	_Atomic unsigned lost; /* so many fdatasync() fail, and are slow to come back */
@@ -80,6 +83,25 @@ int open(const char *name, int flags, ...)
 	return (int)syscall(SYS_openat, AT_FDCWD, name, flags, mode);
 }
 
+/* Without what is of stores that hang, which the kernel has from now on. */
+static long submit_living(io_context_t ctx, long nr, struct iocb **ios)
+{
+	struct iocb *living[1024];
+	long n = 0;
+
+	for (long i = 0; i < nr; i++) {
+		bool *dead = &kernel.dead[ios[i]->aio_fildes];
+
+		*dead |= kernel.dies;
+		if (*dead)
+			kernel.kept[kernel.nkept++] = ios[i];
+		else
+			living[n++] = ios[i];
+	}
+	ck_assert(!n || syscall(SYS_io_submit, ctx, n, living) == n);
+	return nr;
+}
+
 int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 {
 	static struct iovec short_iov[64]; /* the kernel copies it */
@@ -91,6 +113,8 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 		kernel.eagain--;
 		return -EAGAIN;
 	}
+	if (kernel.hangs)
+		return (int)submit_living(ctx, nr, ios);
 	for (long i = 0; kernel.slow && i < nr; i++)
 		kernel.kept[kernel.nkept++] = ios[i];
 	if (kernel.slow)
@@ -407,6 +431,118 @@ START_TEST(more_than_the_kernel_takes)
 	ck_assert_uint_eq(completed, 2000);
 	ck_assert_uint_eq(kernel.iocbs, 2000);
 	close_aio();
+}
+END_TEST
+
+/* ---- stores that hang, beside one that is well ----------------------------------------------- */
+
+#define HUNG 8u
+
+static struct blk *hung[HUNG];
+static char hung_path[HUNG][64];
+static struct blk_req hung_req[HUNG][200];
+
+/* @n reads of each; the loop has given the kernel what it gives. */
+static void stores_hang(unsigned n)
+{
+	struct blk *well;
+
+	open_aio(MiB(1), 512);
+	well = t.blk;
+	kernel.hangs = kernel.dies = true;
+	for (unsigned i = 0; i < HUNG; i++) {
+		char was[sizeof(path)];
+
+		memcpy(was, path, sizeof(path));
+		make_file(MiB(1));
+		memcpy(hung_path[i], path, sizeof(path));
+		memcpy(path, was, sizeof(path));
+		t.blk = hung[i] = bt_open("aio", hung_path[i], 512);
+		start_reads(hung_req[i], n);
+	}
+	t.blk = well;
+	for (int i = 0; i < 4; i++)
+		loop_step(t.loop, 0);
+	kernel.dies = false;
+	completed = 0;
+}
+
+static void close_all(void)
+{
+	for (unsigned i = 0; i < HUNG; i++) {
+		blk_close(hung[i]);
+		unlink(hung_path[i]);
+	}
+	close_aio();
+}
+
+static void stores_wake_up(unsigned n)
+{
+	completed = 0;
+	kernel.hangs = false;
+	ck_assert_int_eq((int)syscall(SYS_io_submit, kernel.ctx, kernel.nkept, kernel.kept),
+			 (int)kernel.nkept);
+	for (int i = 0; i < 20000 && completed < HUNG * n; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, HUNG * n);
+	close_all();
+}
+
+/* What eight stores have with the kernel, for good, leaves the ninth as much as it needs. */
+START_TEST(stores_that_hang_leave_room)
+{
+	static struct blk_req req[1000];
+
+	stores_hang(200);
+	start_reads(req, 1000);
+	for (int i = 0; i < 2000 && completed < 1000; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, 1000);
+	ck_assert_uint_ge(kernel.nkept, 256); /* who hangs is not starved, as far as one knows */
+	stores_wake_up(200);
+}
+END_TEST
+
+/* The kernel does not take what a store asks for while others hang: no completion will come that
+ * it could be tried again at. */
+START_TEST(refused_while_others_hang)
+{
+	static struct blk_req req[4];
+
+	stores_hang(2);
+	kernel.eagain = 3;
+	start_reads(req, 4);
+	for (int i = 0; i < 2000 && completed < 4; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, 4);
+	stores_wake_up(2);
+}
+END_TEST
+
+/* One that the kernel refuses fails alone, whichever store's is before it in the next batch. */
+START_TEST(a_refusal_hits_whom_it_is_about)
+{
+	static struct blk_req req[8], sync;
+	struct blk *well;
+
+	stores_hang(0);
+	well = t.blk;
+	kernel.hangs = false;
+	kernel.bad_fdsyncs = 1;
+	blk_req_init(&sync);
+	sync.op = BLK_SYNC;
+	sync.done = note;
+	ck_assert(!bt_submit(&t, &sync));
+	t.blk = hung[0];
+	start_reads(req, 3);
+	for (int i = 0; i < 2000 && completed < 4; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, 4);
+	ck_assert_int_eq(sync.status, -EIO);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(req[i].status, 0);
+	t.blk = well;
+	close_all();
 }
 END_TEST
 
@@ -929,6 +1065,9 @@ int main(void)
 	tcase_add_test(tc, completions_in_small_portions);
 	tcase_add_test(tc, completions_of_a_busy_disk_at_once);
 	tcase_add_test(tc, more_than_the_kernel_takes);
+	tcase_add_test(tc, stores_that_hang_leave_room);
+	tcase_add_test(tc, refused_while_others_hang);
+	tcase_add_test(tc, a_refusal_hits_whom_it_is_about);
 	tcase_add_loop_test(tc, a_loop_with_io_is_busy, 0, 2);
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
 	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
