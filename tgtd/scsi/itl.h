@@ -35,6 +35,8 @@ struct scsi_itl {
 	uint8_t nua;
 	bool prevent;		/* PREVENT ALLOW MEDIUM REMOVAL by this nexus; lu->lock */
 	struct pr_reg *reg;	/* own registration; lu->lock */
+	uint64_t reg_id;	/* which; lu->lock */
+	uint32_t reg_released;	/* of it, what this nexus has been told; lu->lock */
 	bool preempted;		/* its commands are to be aborted; lu->lock */
 	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see
 				 * scsi_lu_gone_wait(); nexus->loop */

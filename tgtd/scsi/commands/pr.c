@@ -7,44 +7,71 @@ void scsi_pr_free(struct scsi_lu *lu)
 {
 	if (!lu->pr)
 		return;
-	while (!list_empty(&lu->pr->regs))
-		pr_remove(lu, list_first(&lu->pr->regs, struct pr_reg, link), 0, false);
+	pr_fini(lu->pr);
 	free(lu->pr);
 	lu->pr = NULL;
 }
 
 int scsi_pr_init(struct scsi_lu *lu)
 {
-	lu->pr = calloc(1, sizeof(*lu->pr));
+	lu->pr = malloc(sizeof(*lu->pr));
 	if (!lu->pr)
 		return -ENOMEM;
-	pr_lists_init(lu->pr);
+	pr_init(lu->pr);
 	return pr_file_load(lu); /* scsi_pr_free() is the caller's */
+}
+
+/* ---- nexuses that are here ------------------------------------------------------------------- */
+
+struct pr_reg *pr_reg_of(const struct scsi_itl *itl)
+{
+	return itl->reg;
+}
+
+static void bind_reg(struct scsi_itl *itl)
+{
+	itl->reg = pr_find(itl->lu->pr, itl->nexus->initiator, itl->nexus->rtpi);
+	itl->reg_id = itl->reg ? itl->reg->id : 0;
+	itl->reg_released = itl->reg ? itl->reg->released : 0;
 }
 
 void scsi_pr_attach_locked(struct scsi_itl *itl)
 {
 	if (itl->lu->pr)
-		itl->reg = pr_find(itl->lu->pr, itl->nexus->initiator, itl->nexus->rtpi);
+		bind_reg(itl);
 	scsi_lu_reservations_changed_locked(itl->lu);
 }
 
-/* ---- access ---------------------------------------------------------------------------------- */
-
-/* SPC-4 table 43 and 5.12.1: what this nexus may not do. */
-static uint32_t denied(const struct scsi_pr *pr, const struct scsi_itl *itl)
+static void hear_of_reg(struct scsi_itl *itl)
 {
-	if (!pr || !pr->type || pr_holds(pr, itl->reg) || (pr_registrants(pr->type) && itl->reg))
-		return 0;
-	switch (pr->type) {
-	case PR_WRITE_EXCLUSIVE:
-	case PR_WRITE_EXCLUSIVE_RO:
-	case PR_WRITE_EXCLUSIVE_AR:
-		return GATE_DENY_WRITE;
-	default:
-		return GATE_DENY_WRITE | GATE_DENY_READ;
+	struct pr_reg *reg = itl->reg;
+
+	if (reg->is_gone) {
+		itl->preempted |= reg->abort;
+		if (reg->ua)
+			scsi_ua_add_locked(itl, reg->ua);
+		itl->reg = NULL;
+	} else if (reg->released != itl->reg_released) {
+		itl->reg_released = reg->released;
+		scsi_ua_add_locked(itl, UA_RES_RELEASED);
 	}
 }
+
+void pr_settle_locked(struct scsi_lu *lu)
+{
+	struct scsi_itl *itl;
+
+	list_for_each(itl, &lu->itls, link) {
+		if (itl->reg)
+			hear_of_reg(itl);
+		if (!itl->reg)
+			bind_reg(itl);
+	}
+	pr_forget_gone(lu->pr);
+	scsi_lu_reservations_changed_locked(lu);
+}
+
+/* ---- access ---------------------------------------------------------------------------------- */
 
 void scsi_lu_reservations_changed_locked(struct scsi_lu *lu)
 {
@@ -57,7 +84,7 @@ void scsi_lu_reservations_changed_locked(struct scsi_lu *lu)
 			now = was & ~(uint32_t)(GATE_RESERVED | GATE_DENY_READ | GATE_DENY_WRITE);
 			if (lu->reserved_by && lu->reserved_by != itl)
 				now |= GATE_RESERVED;
-			now |= denied(lu->pr, itl);
+			now |= lu->pr ? pr_denied(lu->pr, itl->reg) : 0;
 		} while (!atomic_compare_exchange_weak(&itl->gate, &was, now));
 	}
 }

@@ -66,12 +66,6 @@ int pr_file_write(const struct scsi_lu *lu, const char *text, size_t len)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* PR_NONE, or a type that there is. */
-static bool pr_type_known(unsigned type)
-{
-	return type <= PR_EXCLUSIVE_ACCESS_AR && type != 2 && type != 4;
-}
-
 static bool pr_file_parse(struct scsi_lu *lu, char *text)
 {
 	struct scsi_pr *pr = lu->pr;

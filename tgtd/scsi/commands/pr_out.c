@@ -4,291 +4,6 @@
 #include "tgtd/scsi/commands/pr.h"
 #include "tgtd/state/journal.h"
 
-enum { REGISTER, RESERVE, RELEASE, CLEAR,
-       PREEMPT, PREEMPT_AND_ABORT, REGISTER_AND_IGNORE, REGISTER_AND_MOVE };
-
-/* ---- service actions: under lu->lock; each fills @r ------------------------------------------ */
-
-struct outcome {
-	uint8_t status; /* CHECK CONDITION: asc and field say more */
-	uint16_t asc, field;
-	bool changed;
-};
-
-static const struct outcome good = { .status = SAM_GOOD },
-			    refused = { .status = SAM_RESERVATION_CONFLICT };
-
-static struct outcome changed(void)
-{
-	return (struct outcome){ .status = SAM_GOOD, .changed = true };
-}
-
-static struct outcome bad_param(uint16_t byte)
-{
-	return (struct outcome){ .status = SAM_CHECK_CONDITION,
-				 .asc = ASC_INVALID_FIELD_IN_PARAMETER_LIST,
-				 .field = byte };
-}
-
-static struct outcome check(uint16_t asc)
-{
-	return (struct outcome){ .status = SAM_CHECK_CONDITION, .asc = asc };
-}
-
-static void release(struct scsi_lu *lu, const struct pr_reg *by)
-{
-	struct scsi_pr *pr = lu->pr;
-
-	/* SPC-4 5.12.11.2.2: registrants of these types have been using what is gone now. */
-	if (pr_registrants(pr->type))
-		pr_ua_registrants(lu, by, UA_RES_RELEASED);
-	pr->type = PR_NONE;
-	pr->holder = NULL;
-}
-
-static void unregister(struct scsi_lu *lu, struct pr_reg *reg)
-{
-	struct scsi_pr *pr = lu->pr;
-
-	if (pr_all_registrants(pr->type)) {
-		if (pr->nregs == 1)
-			pr->type = PR_NONE;
-	} else if (pr->holder == reg) {
-		release(lu, reg);
-	}
-	pr_remove(lu, reg, 0, false);
-}
-
-/* Takes back the registrations added last, down to @before. */
-static void unregister_last(struct scsi_lu *lu, unsigned before)
-{
-	while (lu->pr->nregs > before)
-		pr_remove(lu, list_entry(lu->pr->regs.prev, struct pr_reg, link), 0, false);
-}
-
-/* The TransportIDs of SPEC_I_PT, from byte 24 on: @room of them at most. All or none. */
-static struct outcome register_others(struct scsi_cmd *cmd, uint64_t key, bool all_ports,
-				      unsigned room)
-{
-	const uint8_t *p = cmd->heap + 28;
-	struct scsi_pr *pr = cmd->lu->pr;
-	size_t left, n;
-	unsigned before = pr->nregs;
-	struct outcome r;
-
-	if (cmd->heap_got < 28 || get_be32(cmd->heap + 24) != cmd->heap_got - 28)
-		return check(ASC_PARAMETER_LIST_LENGTH_ERROR);
-	for (left = cmd->heap_got - 28; left > 0; left -= n, p += n) {
-		char name[SCSI_PORT_NAME_MAX];
-		struct pr_reg *reg;
-		bool device;
-
-		n = pr_transport_id_parse(p, left, name, &device);
-		r = bad_param((uint16_t)(p - cmd->heap));
-		if (n == 0 || pr_find(pr, name, cmd->nexus->rtpi))
-			goto undo;
-		reg = pr->nregs - before < room ?
-			      pr_add(pr, name, cmd->nexus->rtpi, key, cmd->nexus->iqn) :
-			      NULL;
-		if (!reg) {
-			r = check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
-			goto undo;
-		}
-		reg->device = device;
-		reg->all_ports = all_ports;
-	}
-	return changed();
-undo:
-	unregister_last(cmd->lu, before);
-	return r;
-}
-
-/* What registers @n more is recorded, or refused before anything has changed. */
-static bool can_record(const struct scsi_cmd *cmd, size_t n)
-{
-	const size_t all = cmd->lu->pr->nregs + n;
-
-	return journal_has_room(all > PR_FEW ? JOURNAL_ROOM_BULK : JOURNAL_ROOM_RESERVATION,
-				(all + 1) * (SCSI_PORT_NAME_MAX + 64));
-}
-
-static struct outcome do_register(struct scsi_cmd *cmd, bool ignore)
-{
-	const uint8_t *p = cmd->heap;
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	struct pr_reg *reg = pr_reg_of(cmd->itl);
-	uint64_t key = get_be64(p), new_key = get_be64(p + 8);
-	bool spec_i_pt = p[20] & 0x08, all_ports = p[20] & 0x04, aptpl = p[20] & 0x01;
-	unsigned before = pr->nregs, room;
-	struct outcome r;
-
-	if (!ignore && key != (reg ? reg->key : 0))
-		return refused;
-	if (aptpl && !pr_file_possible())
-		return bad_param(20);
-	/* who takes part in nothing names nobody else */
-	if (spec_i_pt && (ignore || reg || new_key == 0))
-		return bad_param(20);
-	if (!spec_i_pt && cmd->heap_got != 24)
-		return check(ASC_PARAMETER_LIST_LENGTH_ERROR);
-	if (reg) {
-		if (new_key == 0)
-			unregister(lu, reg);
-		else
-			reg->key = new_key;
-	} else if (new_key == 0) {
-		return good; /* nothing to take away */
-	} else if (!can_record(cmd, cmd->heap_got / 24)) {
-		return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
-	} else {
-		room = pr_room(pr, cmd->nexus->iqn);
-		if (spec_i_pt) {
-			r = register_others(cmd, new_key, all_ports, room);
-			if (r.status != SAM_GOOD)
-				return r;
-		}
-		/* Named itself above? */
-		reg = pr_find(pr, cmd->nexus->initiator, cmd->nexus->rtpi);
-		if (!reg && pr->nregs - before < room)
-			reg = pr_add(pr, cmd->nexus->initiator, cmd->nexus->rtpi, new_key, NULL);
-		if (!reg) {
-			unregister_last(lu, before); /* the others too: all or none */
-			return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
-		}
-		reg->all_ports = all_ports;
-		pr_bind_all(lu);
-	}
-	pr->aptpl = aptpl;
-	pr->generation++;
-	return changed();
-}
-
-static struct outcome do_reserve(struct scsi_cmd *cmd, uint8_t type)
-{
-	struct scsi_pr *pr = cmd->lu->pr;
-	struct pr_reg *reg = pr_reg_of(cmd->itl);
-
-	if (pr->type) /* again the same is no change, anything else a conflict */
-		return pr_holds(pr, reg) && pr->type == type ? good : refused;
-	pr->type = type;
-	pr->holder = pr_all_registrants(type) ? NULL : reg;
-	return changed();
-}
-
-static struct outcome do_release(struct scsi_cmd *cmd, uint8_t type)
-{
-	struct scsi_pr *pr = cmd->lu->pr;
-	struct pr_reg *reg = pr_reg_of(cmd->itl);
-
-	if (!pr_holds(pr, reg))
-		return good;
-	if (pr->type != type)
-		return check(ASC_INVALID_RELEASE_OF_PERSISTENT_RESERVATION);
-	release(cmd->lu, reg);
-	return changed();
-}
-
-static struct outcome do_clear(struct scsi_cmd *cmd)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	struct pr_reg *own = pr_reg_of(cmd->itl);
-
-	pr->type = PR_NONE;
-	pr->holder = NULL;
-	while (!list_empty(&pr->regs)) {
-		struct pr_reg *reg = list_first(&pr->regs, struct pr_reg, link);
-
-		pr_remove(lu, reg, reg == own ? 0 : UA_RES_PREEMPTED, false);
-	}
-	pr->generation++;
-	return changed();
-}
-
-/* SPC-4 5.12.11.4 */
-static struct outcome do_preempt(struct scsi_cmd *cmd, uint8_t type, bool abort)
-{
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	struct pr_reg *own = pr_reg_of(cmd->itl), *reg, *tmp;
-	uint64_t victim = get_be64(cmd->heap + 8);
-	bool all = pr_all_registrants(pr->type), take;
-	uint8_t before = pr->type;
-	unsigned n = 0;
-
-	if (victim == 0 && !all)
-		return bad_param(8);
-	/* Does this take the reservation, or only registrations? */
-	take = all ? victim == 0 : pr->holder && pr->holder->key == victim;
-	list_for_each(reg, &pr->regs, link)
-		n += victim == 0 || reg->key == victim;
-	if (n == 0)
-		return refused;
-	if (take) {
-		pr->type = PR_NONE;
-		pr->holder = NULL;
-	}
-	list_for_each_safe(reg, tmp, &pr->regs, link)
-		if (reg != own && (victim == 0 || reg->key == victim))
-			pr_remove(lu, reg, UA_REG_PREEMPTED, abort);
-	if (take) {
-		pr->type = type;
-		pr->holder = pr_all_registrants(type) ? NULL : own;
-		if (before != type && pr_registrants(before)) /* the others' access has changed */
-			pr_ua_registrants(lu, own, UA_RES_RELEASED);
-	} else if (all && pr->nregs == 0) {
-		pr->type = PR_NONE;
-	}
-	pr->generation++;
-	return changed();
-}
-
-/* SPC-4 5.12.8 */
-static struct outcome do_move(struct scsi_cmd *cmd)
-{
-	const uint8_t *p = cmd->heap;
-	struct scsi_lu *lu = cmd->lu;
-	struct scsi_pr *pr = lu->pr;
-	struct pr_reg *own = pr_reg_of(cmd->itl), *to;
-	uint64_t new_key = get_be64(p + 8);
-	bool unreg = p[17] & 0x02, aptpl = p[17] & 0x01, device;
-	uint16_t rtpi = get_be16(p + 18);
-	char name[SCSI_PORT_NAME_MAX];
-
-	if (!pr->type) /* INVALID FIELD IN CDB: there is nothing to move */
-		return check(ASC_INVALID_FIELD_IN_CDB);
-	if (pr->holder != own) /* also when all registrants hold it */
-		return refused;
-	if (new_key == 0)
-		return bad_param(8);
-	if (aptpl && !pr_file_possible())
-		return bad_param(17);
-	if (get_be32(p + 20) != cmd->heap_got - 24)
-		return check(ASC_PARAMETER_LIST_LENGTH_ERROR);
-	if (pr_transport_id_parse(p + 24, cmd->heap_got - 24, name, &device) != cmd->heap_got - 24)
-		return bad_param(24);
-	if (pr_matches(own, name, rtpi) || rtpi == 0)
-		return bad_param(rtpi == 0 ? 18 : 24);
-	to = pr_find(pr, name, rtpi);
-	if (!to) {
-		to = can_record(cmd, 1) && pr_room(pr, cmd->nexus->iqn) ?
-			     pr_add(pr, name, rtpi, new_key, cmd->nexus->iqn) :
-			     NULL;
-		if (!to)
-			return check(ASC_INSUFFICIENT_REGISTRATION_RESOURCES);
-		to->device = device;
-		pr_bind_all(lu);
-	}
-	to->key = new_key;
-	pr->holder = to;
-	if (unreg)
-		pr_remove(lu, own, 0, false);
-	pr->aptpl = aptpl;
-	pr->generation++;
-	return changed();
-}
-
 /* ---- the command ----------------------------------------------------------------------------- */
 
 struct pr_job {
@@ -425,7 +140,7 @@ static void after_save(struct scsi_cmd *cmd)
 	abort_begin(cmd, job);
 }
 
-static void pr_out_refuse(struct scsi_cmd *cmd, const struct outcome *r)
+static void pr_out_refuse(struct scsi_cmd *cmd, const struct pr_outcome *r)
 {
 	if (r->status != SAM_CHECK_CONDITION)
 		cmd->status = r->status;
@@ -440,7 +155,7 @@ static struct after *after_new(uint8_t sa)
 {
 	struct after *s = calloc(1, sizeof(*s));
 
-	if (s && sa == PREEMPT_AND_ABORT) {
+	if (s && sa == PR_PREEMPT_AND_ABORT) {
 		s->job = calloc(1, sizeof(*s->job));
 		if (!s->job) {
 			free(s);
@@ -450,13 +165,69 @@ static struct after *after_new(uint8_t sa)
 	return s;
 }
 
-static void pr_out(struct scsi_cmd *cmd)
+/* What registers @more is recorded, or refused before anything has changed. */
+static bool can_record(const struct scsi_pr *pr, size_t more)
 {
+	const size_t all = pr->nregs + more;
+
+	return journal_has_room(all > PR_FEW ? JOURNAL_ROOM_BULK : JOURNAL_ROOM_RESERVATION,
+				(all + 1) * (SCSI_PORT_NAME_MAX + 64));
+}
+
+static struct pr_request request_of(const struct scsi_cmd *cmd)
+{
+	return (struct pr_request){ .action = cmd->cdb[1] & 0x1f,
+				    .type = cmd->cdb[2] & 0x0f,
+				    .rtpi = cmd->nexus->rtpi,
+				    .initiator = cmd->nexus->initiator,
+				    .iqn = cmd->nexus->iqn,
+				    .data = cmd->heap,
+				    .len = cmd->heap_got };
+}
+
+/* Of a unit that this daemon alone serves. */
+static struct pr_outcome pr_out_here(struct scsi_cmd *cmd, struct after *s)
+{
+	struct pr_request q = request_of(cmd);
 	struct scsi_lu *lu = cmd->lu;
 	struct scsi_pr *pr = lu->pr;
-	uint8_t sa = cmd->cdb[1] & 0x1f, type = cmd->cdb[2] & 0x0f;
+	struct pr_outcome r;
 	bool persistent;
-	struct outcome r;
+
+	q.lasts = pr_file_possible();
+	q.unit_max = PR_REGISTRATIONS_MAX;
+	q.initiator_max = PR_INITIATOR_MAX;
+	q.has_room = can_record;
+	pthread_mutex_lock(&lu->lock);
+	persistent = pr->aptpl;
+	r = pr_do(pr, &q);
+	if (r.changed) {
+		pr->changes++;
+		pr_settle_locked(lu);
+		scsi_lu_record_locked(lu);
+		/* Turning APTPL off is a change of the file, too. */
+		s->save = (pr->aptpl || persistent) && pr_file_possible();
+		if (s->save) {
+			s->text = pr_file_text(lu, &s->len);
+			s->status = s->text ? 0 : -ENOMEM;
+		}
+	}
+	s->state = pr->changes;
+	pthread_mutex_unlock(&lu->lock);
+	return r;
+}
+
+static void report_loss(const struct scsi_cmd *cmd, uint8_t sa)
+{
+	if (sa == PR_CLEAR || sa == PR_PREEMPT || sa == PR_PREEMPT_AND_ABORT)
+		scsi_report_access(cmd, sa == PR_CLEAR ? "clear" : "preempt",
+				   "an initiator took reservations or registrations of others away");
+}
+
+static void pr_out(struct scsi_cmd *cmd)
+{
+	uint8_t sa = cmd->cdb[1] & 0x1f;
+	struct pr_outcome r;
 	struct after *s;
 
 	if (cmd->heap_got < 24) {
@@ -469,47 +240,15 @@ static void pr_out(struct scsi_cmd *cmd)
 		scsi_done(cmd);
 		return;
 	}
-	pthread_mutex_lock(&lu->lock);
-	persistent = pr->aptpl;
-	/* Only the two that register are open to those who are not registered, and every
-	 * other one must know its key. */
-	if (sa != REGISTER && sa != REGISTER_AND_IGNORE &&
-	    (!pr_reg_of(cmd->itl) || pr_reg_of(cmd->itl)->key != get_be64(cmd->heap)))
-		r = refused;
-	else if (sa == REGISTER || sa == REGISTER_AND_IGNORE)
-		r = do_register(cmd, sa == REGISTER_AND_IGNORE);
-	else if (sa == RESERVE)
-		r = do_reserve(cmd, type);
-	else if (sa == RELEASE)
-		r = do_release(cmd, type);
-	else if (sa == CLEAR)
-		r = do_clear(cmd);
-	else if (sa == REGISTER_AND_MOVE)
-		r = do_move(cmd);
-	else
-		r = do_preempt(cmd, type, sa == PREEMPT_AND_ABORT);
-	if (r.changed) {
-		pr->changes++;
-		scsi_lu_reservations_changed_locked(lu);
-		scsi_lu_record_locked(lu);
-		/* Turning APTPL off is a change of the file, too. */
-		s->save = (pr->aptpl || persistent) && pr_file_possible();
-		if (s->save) {
-			s->text = pr_file_text(lu, &s->len);
-			s->status = s->text ? 0 : -ENOMEM;
-		}
-	}
-	s->state = pr->changes;
-	pthread_mutex_unlock(&lu->lock);
+	r = pr_out_here(cmd, s);
 	if (r.status != SAM_GOOD) {
 		free(s->job);
 		free(s);
 		pr_out_refuse(cmd, &r);
 		return;
 	}
-	if (r.changed && (sa == CLEAR || sa == PREEMPT || sa == PREEMPT_AND_ABORT))
-		scsi_report_access(cmd, sa == CLEAR ? "clear" : "preempt",
-				   "an initiator took reservations or registrations of others away");
+	if (r.changed)
+		report_loss(cmd, sa);
 	cmd->priv = s;
 	cmd->fini = after_fini;
 	if (s->text)
@@ -520,25 +259,20 @@ static void pr_out(struct scsi_cmd *cmd)
 
 #define PR_OUT_MAX 8192
 
-static bool valid_type(uint8_t type)
-{
-	return type == PR_WRITE_EXCLUSIVE || type == PR_EXCLUSIVE_ACCESS ||
-	       (type >= PR_WRITE_EXCLUSIVE_RO && type <= PR_EXCLUSIVE_ACCESS_AR);
-}
-
 void op_pr_out(struct scsi_cmd *cmd)
 {
 	uint8_t sa = cmd->cdb[1] & 0x1f, scope = cmd->cdb[2] >> 4, type = cmd->cdb[2] & 0x0f;
 	uint32_t len = get_be32(cmd->cdb + 5);
-	bool typed = sa == RESERVE || sa == RELEASE || sa == PREEMPT || sa == PREEMPT_AND_ABORT;
+	bool typed = sa == PR_RESERVE || sa == PR_RELEASE || sa == PR_PREEMPT ||
+		     sa == PR_PREEMPT_AND_ABORT;
 
-	if (typed && (scope != 0 || !valid_type(type))) {
+	if (typed && (scope != 0 || !type || !pr_type_known(type))) {
 		scsi_bad_cdb(cmd, 2, -1);
 		return;
 	}
 	/* 24 bytes exactly, unless TransportIDs follow. */
 	if (len < 24 || len > PR_OUT_MAX ||
-	    (len != 24 && sa != REGISTER && sa != REGISTER_AND_MOVE)) {
+	    (len != 24 && sa != PR_REGISTER && sa != PR_REGISTER_AND_MOVE)) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
 		return;
 	}

@@ -4,13 +4,16 @@
 #include <stdlib.h>
 #include <strings.h>
 #include "events/hash.h"
-#include "tgtd/scsi/commands/pr.h"
+#include "events/bytes.h"
+#include "tgtd/scsi/commands/pr_rules.h"
 
 /* ---- registrations --------------------------------------------------------------------------- */
 
-void pr_lists_init(struct scsi_pr *pr)
+void pr_init(struct scsi_pr *pr)
 {
+	memset(pr, 0, sizeof(*pr));
 	list_init(&pr->regs);
+	list_init(&pr->gone);
 	for (unsigned i = 0; i < PR_BUCKETS; i++)
 		list_init(&pr->by_device[i]);
 }
@@ -61,21 +64,9 @@ struct pr_reg *pr_find(const struct scsi_pr *pr, const char *initiator, uint16_t
 	return NULL;
 }
 
-struct pr_reg *pr_reg_of(const struct scsi_itl *itl)
+bool pr_made_by(const struct pr_reg *reg, const char *iqn)
 {
-	return itl->reg;
-}
-
-unsigned pr_room(const struct scsi_pr *pr, const char *iqn)
-{
-	const uint64_t hash = device_hash(iqn);
-	const struct pr_reg *reg;
-	unsigned made = 0;
-
-	list_for_each(reg, &pr->regs, link)
-		made += reg->maker_hash == hash && of_device(iqn, reg->maker ?: reg->initiator);
-	return MIN(PR_REGISTRATIONS_MAX - MIN(pr->nregs, (unsigned)PR_REGISTRATIONS_MAX),
-		   PR_INITIATOR_MAX - MIN(made, (unsigned)PR_INITIATOR_MAX));
+	return reg->maker_hash == device_hash(iqn) && of_device(iqn, reg->maker ?: reg->initiator);
 }
 
 struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key,
@@ -94,52 +85,42 @@ struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, 
 	memcpy(reg->initiator, initiator, MIN(strlen(initiator), sizeof(reg->initiator) - 1));
 	reg->rtpi = rtpi;
 	reg->key = key;
+	reg->id = ++pr->last_id;
 	list_add_tail(&pr->regs, &reg->link);
 	list_add_tail(&pr->by_device[pr_bucket_of(initiator)], &reg->bucket);
 	pr->nregs++;
 	return reg;
 }
 
-/* Connects I_T_L nexuses that are here with their registrations. */
-void pr_bind_all(struct scsi_lu *lu)
+void pr_remove(struct scsi_pr *pr, struct pr_reg *reg, uint16_t ua, bool abort)
 {
-	struct scsi_itl *itl;
-
-	list_for_each(itl, &lu->itls, link)
-		if (!itl->reg)
-			itl->reg = pr_find(lu->pr, itl->nexus->initiator, itl->nexus->rtpi);
-}
-
-void pr_ua_registrants(struct scsi_lu *lu, const struct pr_reg *except, uint16_t asc)
-{
-	struct scsi_itl *itl;
-
-	list_for_each(itl, &lu->itls, link)
-		if (itl->reg && itl->reg != except)
-			scsi_ua_add_locked(itl, asc);
-}
-
-/* Takes a registration away. @ua: told to its nexuses (0: nothing). */
-void pr_remove(struct scsi_lu *lu, struct pr_reg *reg, uint16_t ua, bool abort)
-{
-	struct scsi_pr *pr = lu->pr;
-	struct scsi_itl *itl;
-
-	list_for_each(itl, &lu->itls, link) {
-		if (itl->reg != reg)
-			continue;
-		itl->reg = NULL;
-		itl->preempted |= abort;
-		if (ua)
-			scsi_ua_add_locked(itl, ua);
-	}
 	if (pr->holder == reg)
 		pr->holder = NULL;
 	list_del(&reg->link);
 	list_del(&reg->bucket);
 	pr->nregs--;
-	free(reg->maker);
-	free(reg);
+	reg->is_gone = true;
+	reg->ua = ua;
+	reg->abort = abort;
+	list_add_tail(&pr->gone, &reg->link);
+}
+
+void pr_forget_gone(struct scsi_pr *pr)
+{
+	while (!list_empty(&pr->gone)) {
+		struct pr_reg *reg = list_first(&pr->gone, struct pr_reg, link);
+
+		list_del(&reg->link);
+		free(reg->maker);
+		free(reg);
+	}
+}
+
+void pr_fini(struct scsi_pr *pr)
+{
+	while (!list_empty(&pr->regs))
+		pr_remove(pr, list_first(&pr->regs, struct pr_reg, link), 0, false);
+	pr_forget_gone(pr);
 }
 
 /* ---- TransportID ----------------------------------------------------------------------------- */
