@@ -180,6 +180,10 @@ static bool take_mail(struct kept_mail *mail)
 		take_ends(&mail->msg);
 		kept_mail_close(mail);
 		return true;
+	case KEPT_OOM:
+		kept.origin.oom = (unsigned)mail->msg.value;
+		kept_mail_close(mail);
+		return true;
 	case KEPT_CAN:
 		kept.can = mail->msg.value;
 		kept_mail_close(mail);
@@ -251,6 +255,7 @@ const char *const kept_end_names[KEPT_END_KINDS] = {
 	[KEPT_END_DIED] = "died",
 	[KEPT_END_STALLED] = "stalled",
 	[KEPT_END_PLANNED] = "planned",
+	[KEPT_END_OOM] = "oom",
 };
 
 const struct kept_origin *kept_origin(void)

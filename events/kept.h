@@ -79,10 +79,10 @@ struct kept_origin {
 	unsigned died_soon;
 	bool save; /* it is to write back what was left, to serve nobody, and to end */
 	enum kept_end how;		/* the last of them ended */
-	unsigned planned, stalled;	/* of the restarts: KEPT_END_* */
+	unsigned planned, stalled, oom;	/* of the restarts: KEPT_END_* */
 };
 const struct kept_origin *kept_origin(void);
-/* "none", "died", "stalled", "planned": as they are shown. */
+/* "none", "died", "stalled", "planned", "oom": as they are shown. */
 extern const char *const kept_end_names[KEPT_END_KINDS];
 
 /* Says @word with @value and @text (NULL: none; cut at KEPT_MSG_TEXT) to the keeper, see

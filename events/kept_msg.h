@@ -4,7 +4,7 @@
  * socket. They may be of different versions of tgtd: struct kept_msg never changes, words are added
  * at the end, and who does not know a word ignores it.
  *
- *     keeper  -> process   LEFT...  [SAVE]  ENDS  CAN  BEGIN   at its start
+ *     keeper  -> process   LEFT...  [SAVE]  ENDS  [OOM]  CAN  BEGIN   at its start
  *     process -> keeper    PUT, DROP              keeper -> process  DONE, for each
  *     process -> keeper    READY, PULSE, STALLED, RESTART, STOPPING
  *
@@ -55,6 +55,8 @@ enum kept_word {
 			 * the kernel, and it begins nothing any more: it may be ended, and the next
 			 * one need not wait until its memory has gone */
 	KEPT_TOOK,	/* text: what a planned restart took, step by step */
+	KEPT_OOM,	/* before BEGIN. value: so many of those before were killed because memory
+			 * had run out */
 	KEPT_WORDS
 };
 
@@ -66,6 +68,7 @@ enum kept_end {
 	KEPT_END_DIED,	  /* a signal, or by itself */
 	KEPT_END_STALLED, /* a thread of it stood still: the watchdog has ended it */
 	KEPT_END_PLANNED, /* somebody wanted a restart */
+	KEPT_END_OOM,	  /* the kernel has killed it: memory had run out */
 	KEPT_END_KINDS
 };
 

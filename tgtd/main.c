@@ -422,6 +422,21 @@ static void close_arenas(const struct daemon *d, int fd[])
 	}
 }
 
+/* Less than before is left for it, or the kernel would do the same again. */
+static void shrink_after_oom(const struct daemon *d)
+{
+	char err[200];
+	uint64_t size;
+
+	if (kept_origin()->how != KEPT_END_OOM || kept_origin()->save)
+		return;
+	if (cache_shrink_scarce(d->cache, &size, err, sizeof(err)))
+		log_warn("cache: memory had run out, but its size stays: %s", err);
+	else
+		log_warn("cache: memory had run out: it becomes %llu MiB",
+			 (unsigned long long)(size >> 20));
+}
+
 /* A worker that cannot use what is left ends: one of a new program gives way to the one before. The
  * next begins without it; stores whose data is lost are in doubt then. */
 static int start_cache(struct daemon *d)
@@ -434,6 +449,7 @@ static int start_cache(struct daemon *d)
 	find_arenas(d, fd, kept_take);
 	configure_cache(d, fd);
 	d->opt.cache.found = &found;
+	d->opt.cache.scarce = kept_origin()->how == KEPT_END_OOM;
 	d->cache = cache_create(&d->opt.cache);
 	d->opt.cache.prepared = NULL;
 	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {
@@ -445,6 +461,7 @@ static int start_cache(struct daemon *d)
 	d->opt.cache.found = NULL;
 	if (!d->cache)
 		return -errno;
+	shrink_after_oom(d);
 	keep_arenas(d);
 	return 0;
 }
@@ -588,6 +605,7 @@ static void count_restarts(void)
 	metric_add(M_worker_restarts, o->restarts);
 	metric_add(M_worker_restarts_planned, o->planned);
 	metric_add(M_worker_restarts_stalled, o->stalled);
+	metric_add(M_worker_restarts_oom, o->oom);
 	metric_add(M_worker_start_time_seconds, clock_realtime_ns() / NSEC_PER_SEC);
 }
 

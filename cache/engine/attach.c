@@ -335,6 +335,7 @@ static void *attach_work_run(void *arg)
 	w->sum.dirty_sectors += n.dirty_sectors;
 	w->sum.redone += n.redone;
 	w->sum.damaged += n.damaged;
+	w->sum.given_back += n.given_back;
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
 }
@@ -365,6 +366,9 @@ static void say_found(const struct cache_found *f)
 		   (unsigned long long)f->blocks, f->stores,
 		   (unsigned long long)DIV_ROUND_UP(f->dirty_bytes, KiB(1)),
 		   (unsigned long long)(f->took_ns / NSEC_PER_MSEC));
+	if (f->given_back)
+		log_notice("cache: memory is scarce: %llu KiB that were clean are given back",
+			   (unsigned long long)(f->given_back >> 10));
 	if (f->redone)
 		log_info("cache: %llu changes were under way when it ended: they are whole now",
 			 (unsigned long long)f->redone);
@@ -391,6 +395,7 @@ int attach_rebuild(struct cache *c, const struct attach *a)
 		c->found.dirty_bytes = w.sum.dirty_sectors << SECTOR_SHIFT;
 		c->found.redone = w.sum.redone;
 		c->found.damaged = w.sum.damaged;
+		c->found.given_back = w.sum.given_back << c->geo.block_shift;
 		c->found.took_ns = clock_now_ns() - begin;
 		say_found(&c->found);
 	}

@@ -55,6 +55,7 @@ struct attach_devs {
 };
 struct attach_count {
 	uint64_t blocks, dirty_sectors, redone, damaged;
+	uint64_t given_back; /* blocks */
 };
 
 struct cache_dev *attach_dev_of(const struct attach_devs *t, uint64_t identity);

@@ -185,6 +185,35 @@ static void take_block(struct partition *p, struct block *b, struct cache_dev *d
 		block_charge(p, bp, a, ACCT_WRITE);
 }
 
+/* Memory is scarce: what the store has, too, goes. */
+static void leave_clean(struct partition *p, struct block *b, struct attach_count *n)
+{
+	if (!atomic_load_explicit(&b->refs, memory_order_relaxed) ||
+	    count_sectors(p, block_dirty(p, b)))
+		return;
+	index_remove(p, b);
+	atomic_store_explicit(&b->refs, 0, memory_order_relaxed);
+	n->given_back++;
+}
+
+/* And so does the memory of what has nothing in it: of neighbours together. */
+static void leave_free(struct partition *p)
+{
+	uint32_t from = 0, run = 0;
+
+	for (uint32_t k = 0; k <= p->nblocks; k++) {
+		const uint32_t i = k < p->nblocks ? part_nth(p, k) : BLOCK_NONE;
+		const bool empty = k < p->nblocks && p->hdr[i].state == BLOCK_FREE;
+
+		if (run && (!empty || i != from + run)) {
+			arena_let_go(p->node->arena, from, run);
+			run = 0;
+		}
+		if (empty && !run++)
+			from = i;
+	}
+}
+
 void attach_part(struct partition *p, const struct attach_devs *t, struct attach_count *n)
 {
 	const uint16_t arena = p->node->arena->id;
@@ -204,6 +233,8 @@ void attach_part(struct partition *p, const struct attach_devs *t, struct attach
 		struct block *b = &p->hdr[part_nth(p, k)];
 		struct cache_dev *dev;
 
+		if (p->node->cache->scarce)
+			leave_clean(p, b, n);
 		if (atomic_load_explicit(&b->refs, memory_order_relaxed)) {
 			dev = attach_dev_of(t, b->device);
 			take_block(p, b, dev, n);
@@ -217,4 +248,6 @@ void attach_part(struct partition *p, const struct attach_devs *t, struct attach
 			page_in_io(p, b)[w] = 0;
 	}
 	leaf_unlock(&p->lock);
+	if (p->node->cache->scarce) /* (nobody else uses it yet) */
+		leave_free(p);
 }

@@ -21,6 +21,7 @@ enum cache_affinity {
 };
 
 #define CACHE_WORKERS 8u
+#define CACHE_SCARCE_LEAST MiB(16)
 
 /* Whether what a hop and another node's memory cost is known. */
 enum cache_measured {
@@ -41,6 +42,7 @@ struct cache_found {
 	uint64_t blocks;      /* that are in the cache again ... */
 	uint64_t dirty_bytes; /* ... and what of them the stores do not have */
 	uint64_t redone;      /* changes that were half done, and are whole now */
+	uint64_t given_back;  /* bytes that were clean, and went since memory is scarce */
 	uint64_t damaged;     /* headers, slots and the like that cannot be true: forgotten */
 	uint64_t took_ns;
 	/* Now: stores that nobody has opened yet, whose dirty blocks wait for that. */
@@ -71,6 +73,9 @@ struct cache_conf {
 	 * gave. The cache goes on with what is in them, as they are divided, whatever is said
 	 * above. They are the cache's when it is made, and the caller's when it is not. */
 	const int *arena_fd;
+	/* With arena_fd: the system had no memory left for the process before. All that is clean
+	 * goes before this one begins, and memory comes as it is used. */
+	bool scarce;
 	struct cache_ahead *prepared; /* of cache_prepare(), or NULL; it is consumed */
 	bool ahead;		      /* the engine's own */
 	struct cache_found *found; /* filled in whatever comes of them; NULL: nobody asks */
@@ -112,6 +117,10 @@ uint64_t cache_dirty_bytes(const struct cache *cache);
 /* Simulation (cache_conf.stepped): does a bounded part of a change of size under way, which other
  * caches have a thread for. True: there is more, maybe not before something else has happened. */
 bool cache_resize_step(struct cache *cache);
+/* A quarter less from now on, but no less than CACHE_SCARCE_LEAST: a change of size as of
+ * cache_update(), which has begun when this returns. 0, and *@size is what it will be; or -errno
+ * with a message: it stays as it is. Any thread. */
+int cache_shrink_scarce(struct cache *cache, uint64_t *size, char *err, size_t err_len) must_check;
 /* The daemon leaves the cache to another one before long: write-back that nobody waits for does not
  * begin any more. For good. Any thread. */
 void cache_leave(struct cache *cache);

@@ -642,6 +642,19 @@ int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len)
 	return rc;
 }
 
+int cache_shrink_scarce(struct cache *c, uint64_t *size, char *err, size_t err_len)
+{
+	const uint64_t now = cache_blocks(c) << c->geo.block_shift, less = now - now / 4;
+
+	if (less < CACHE_SCARCE_LEAST) {
+		snprintf(err, err_len, "it would be less than %llu MiB",
+			 (unsigned long long)(CACHE_SCARCE_LEAST >> 20));
+		return -ERANGE;
+	}
+	*size = less / share_bytes(c) * share_bytes(c);
+	return resize_to(c, less, err, err_len);
+}
+
 void resize_info(struct cache *c, struct cache_info *info)
 {
 	struct cache_resize *r = c->resize;

@@ -362,7 +362,7 @@ void arena_prepare_rest(struct arena_impl *im, const struct arena_conf *conf)
 
 	if (!conf->prefault || conf->sparse)
 		return;
-	p->huge = !im->huge && p->len >= HUGE_MIN &&
+	p->huge = !conf->lazy && !im->huge && p->len >= HUGE_MIN &&
 		  ((uintptr_t)im->pub.map & (HUGE_PAGE - 1)) == 0;
 	if (p->huge || p->locks || im->range[p->n - 1].done < im->range[p->n - 1].len)
 		arena_prepare_start(p);
@@ -492,6 +492,14 @@ void arena_punch(struct arena *a, uint32_t first, uint32_t n)
 		return;
 	/* Pinned, or a part of a huge page that the kernel keeps whole: zeros by hand. */
 	memset(p, 0, len);
+}
+
+void arena_let_go(struct arena *a, uint32_t first, uint32_t n)
+{
+	BUG_ON(first > a->room || n > a->room - first);
+	if (n)
+		(void)punch(a, (a->data - (uint8_t *)a->map) + ((off_t)first << a->block_shift),
+			    (size_t)n << a->block_shift);
 }
 
 /* ---- another size ---------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ struct arena_conf {
 				   thread in the background that also makes huge pages of it */
 	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores.
 				 * Headers are zero until arena_block_init() */
+	bool lazy;	/* arena_attach(): data that has no memory gets it when it is touched */
 	bool ahead;	/* arena_attach(): another process uses the file still; nothing of it is
 			 * changed before arena_begin_use() */
 	void (*release)(struct arena *a, struct block *b);
@@ -88,6 +89,10 @@ static inline struct block *arena_block_init(struct arena *a, uint32_t index)
 /* Gives the memory of [first, first+n) blocks back to the system; they read as zeros. Any thread; a
  * system call, so not on a fast path. Pinned memory is filled with zeros instead. */
 void arena_punch(struct arena *a, uint32_t first, uint32_t n);
+
+/* The same of blocks whose content is of no use any more: what is pinned, or a part of what the
+ * kernel keeps whole, stays as it is. Any thread that may block. */
+void arena_let_go(struct arena *a, uint32_t first, uint32_t n);
 
 /* Before pages of it are pinned: from here on nothing is punched. Waits for a punch under way. Any
  * thread that may wait a system call long. */

@@ -12,7 +12,7 @@
 
 /* What is to have memory, and be locked: most of it has, so this is about the page tables. */
 static int find_present(struct arena_impl *im, const struct arena_super *h,
-			const struct arena_extent *there, uint32_t n)
+			const struct arena_extent *there, uint32_t n, bool lazy)
 {
 	const struct arena *a = &im->pub;
 	const uint64_t last = there[n - 1].first + there[n - 1].n;
@@ -25,7 +25,7 @@ static int find_present(struct arena_impl *im, const struct arena_super *h,
 	p->range[0] = arena_pages(a, 0, h->header_off + last * sizeof(struct block));
 	p->range[1] = arena_pages(a, h->extra_off, h->extra_off + last * h->extra);
 	p->n = 2;
-	for (uint32_t k = 0; k < n; k++) {
+	for (uint32_t k = 0; k < n && !lazy; k++) {
 		const uint64_t from = h->data_off + ((uint64_t)there[k].first << h->block_shift);
 		const uint64_t to = from + ((uint64_t)there[k].n << h->block_shift);
 
@@ -77,7 +77,7 @@ void arena_begin_use(struct arena *a, const struct arena_conf *conf,
 	give_back_others(im, there, nthere);
 	/* Whoever joins pages keeps others from mapping anything meanwhile, for long where all
 	 * processors are busy: not right after a restart. */
-	im->prepare.later_ms = LATER_MS;
+	im->prepare.later_ms = conf->lazy ? 0 : LATER_MS;
 	arena_prepare_rest(im, conf);
 }
 
@@ -103,7 +103,7 @@ struct arena *arena_attach(const struct arena_conf *conf, int fd, const struct a
 		err = arena_count_pieces(&im->pub, conf->piece, there, nthere);
 	}
 	if (!err)
-		err = find_present(im, h, there, nthere);
+		err = find_present(im, h, there, nthere, conf->lazy);
 	if (!err && conf->ahead)
 		find_pages(&im->prepare);
 	else if (!err)

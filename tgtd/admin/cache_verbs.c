@@ -10,6 +10,7 @@
 #include "cache/blk/dirty_record.h"
 #include "cache/engine/stat.h"
 #include "events/bug.h"
+#include "events/kept.h"
 #include "events/metrics.h"
 #include "tgtd/admin/json.h"
 
@@ -130,6 +131,10 @@ static void found_lines(struct adm_out *out)
 {
 	struct cache_found f;
 
+	if (kept_origin()->oom)
+		out_printf(out,
+			   "    Out of memory: %u worker%s killed, a quarter less after each\n",
+			   kept_origin()->oom, kept_origin()->oom == 1 ? "" : "s");
 	cache_get_found(adm.conf.cache, &f);
 	if (!f.given)
 		return;
@@ -138,6 +143,9 @@ static void found_lines(struct adm_out *out)
 		   " KiB dirty, taken over in %" PRIu64 " ms\n",
 		   f.blocks, f.stores, DIV_ROUND_UP(f.dirty_bytes, KiB(1)),
 		   (uint64_t)(f.took_ns / NSEC_PER_MSEC));
+	if (f.given_back)
+		out_printf(out, "    Given back: %" PRIu64 " KiB that were clean\n",
+			   f.given_back >> 10);
 	if (f.damaged)
 		out_printf(out, "    Found damaged: %" PRIu64 "\n", f.damaged);
 	if (f.waiting_stores)
@@ -408,6 +416,9 @@ static enum adm_status update_one(struct adm_call *call, const char *name, const
 	if (!*value && !set)
 		return ADM_OK; /* nobody has set it */
 	cache_value_now(name, before, sizeof(before));
+	/* What was found has its size, and since memory had run out not the one that was set. */
+	if (adm.restoring && kept_origin()->oom && !strcmp(name, "size"))
+		return set_put(&adm.cache_keys, name, value, before) ? ADM_NOMEM : ADM_OK;
 	if (cache_update(adm.conf.cache, name, *value ? value : set->original, err, sizeof(err)))
 		return admin_refuse(call, ADM_INVALID_REQUEST, "%s", err);
 	if (!*value)

@@ -72,6 +72,7 @@ static json_t *found_object(void)
 	doc_set_int(o, "stores", f.stores);
 	doc_set_int(o, "dirty_bytes", f.dirty_bytes);
 	doc_set_int(o, "finished", f.redone);
+	doc_set_int(o, "given_back_bytes", f.given_back);
 	doc_set_int(o, "damaged", f.damaged);
 	doc_set_int(o, "took_ns", f.took_ns);
 	doc_set_int(o, "waiting_stores", f.waiting_stores);

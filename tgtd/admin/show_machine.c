@@ -32,6 +32,8 @@ void show_processes(struct adm_out *out)
 		   getppid(), getpid(), o->restarts);
 	if (o->planned || o->stalled)
 		out_printf(out, " (%u planned, %u stalled)", o->planned, o->stalled);
+	if (o->oom)
+		out_printf(out, ", %u of them when memory had run out", o->oom);
 	out_puts(out, "\n");
 	if (o->restarts && localtime_r(&when, &tm) && strftime(text, sizeof(text), "%F %T", &tm))
 		out_printf(out, IN1 "Last restart: %s (%s)\n", text, o->why);
@@ -53,6 +55,7 @@ json_t *json_processes(void)
 	doc_set_int(row, "restarts", o->restarts);
 	doc_set_int(row, "planned_restarts", o->planned);
 	doc_set_int(row, "stalled_restarts", o->stalled);
+	doc_set_int(row, "oom_restarts", o->oom);
 	if (o->restarts)
 		doc_set_int(row, "last_restart", o->restarted_s);
 	else

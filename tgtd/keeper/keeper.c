@@ -16,6 +16,7 @@
 #include "tgtd/keeper/holdings.h"
 #include "tgtd/keeper/keeper.h"
 #include "tgtd/keeper/launch.h"
+#include "tgtd/keeper/oom.h"
 #include "tgtd/keeper/planned.h"
 
 #define QUICK_NS (10 * NSEC_PER_SEC) /* who dies sooner may do so again and again */
@@ -47,6 +48,7 @@ static struct {
 	bool gave_up;	  /* workers die too soon */
 	bool ever;	  /* a worker has served */
 	bool renewed;	  /* this one runs another program than the one before */
+	bool oom;	  /* ENDED: the kernel has killed it, for its memory */
 	bool paused;	  /* by SIGSTOP */
 	bool said_late;
 	uint64_t said_stopping;	 /* when systemd was told so last */
@@ -81,10 +83,11 @@ static int keeper_start_worker(void)
 
 	if (err)
 		return err;
+	oom_begin();
 	k.state = STARTING;
 	k.to_send = 0;
 	k.ends_sent = false;
-	k.planned = k.quiescent = k.paused = k.said_late = false;
+	k.planned = k.quiescent = k.oom = k.paused = k.said_late = false;
 	k.rests = 0;
 	k.since = k.aborted = 0;
 	log_debug("keeper: worker %d starts, %u descriptors are kept", k.worker.pid,
@@ -106,7 +109,10 @@ static int send_ends(void)
 			      .value = k.ends[KEPT_END_PLANNED],
 			      .when = k.ends[KEPT_END_STALLED] };
 
-	return kept_msg_send(k.worker.fd, &m, NULL, NULL, 0);
+	struct kept_msg oom = { .word = KEPT_OOM, .value = k.ends[KEPT_END_OOM] };
+	int err = oom.value ? kept_msg_send(k.worker.fd, &oom, NULL, NULL, 0) : 0;
+
+	return err ? err : kept_msg_send(k.worker.fd, &m, NULL, NULL, 0);
 }
 
 static struct kept_msg begin_of(unsigned restarts)
@@ -321,7 +327,9 @@ static void hear_all(unsigned most)
 
 static void say_how(char *text, size_t size)
 {
-	if (WIFEXITED(k.status))
+	if (k.oom)
+		snprintf(text, size, "killed by the kernel: memory had run out");
+	else if (WIFEXITED(k.status))
 		snprintf(text, size, "ended with status %d", WEXITSTATUS(k.status));
 	else
 		snprintf(text, size, "killed by signal %d (%s)%s", WTERMSIG(k.status),
@@ -333,6 +341,8 @@ static const char *hint(void)
 {
 	if (!WIFSIGNALED(k.status))
 		return "";
+	if (k.oom)
+		return "; the kernel's log says who had how much";
 	if (WCOREDUMP(k.status))
 		return "; coredumpctl(1), or the core file, says where";
 	return WTERMSIG(k.status) == SIGKILL ? "; if nobody did it, the kernel's log says why" : "";
@@ -439,7 +449,10 @@ static int worker_gone(void)
 	}
 	if (status >= 0)
 		return status;
-	k.how = k.planned ? KEPT_END_PLANNED : k.aborted ? KEPT_END_STALLED : KEPT_END_DIED;
+	k.how = k.planned ? KEPT_END_PLANNED :
+		k.aborted ? KEPT_END_STALLED :
+		k.oom	  ? KEPT_END_OOM :
+			    KEPT_END_DIED;
 	k.ends[k.how]++;
 	k.restarts++;
 	k.restarted_s = (uint64_t)time(NULL);
@@ -503,6 +516,7 @@ static void reap_worker(void)
 		k.quiescent = false;	 /* there is nothing left to bury */
 		k.state = ENDED;
 		k.status = status;
+		k.oom = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && oom_killed();
 		k.looked = clock_now_ns();
 	}
 }

@@ -96,6 +96,9 @@ static void send_begin(void)
 		.word = KEPT_ENDS, .seq = KEPT_END_STALLED, .value = 1, .when = 2
 	};
 
+	struct kept_msg oom = { .word = KEPT_OOM, .value = 4 };
+
+	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &oom, NULL, NULL, 0), 0);
 	strcpy(m.text, "why");
 	ck_assert_int_eq(kept_msg_send(keeper.fd[0], &ends, NULL, NULL, 0), 0);
 
@@ -181,6 +184,7 @@ START_TEST(test_put_and_take)
 	ck_assert_int_eq(kept_origin()->how, KEPT_END_STALLED);
 	ck_assert_uint_eq(kept_origin()->planned, 1);
 	ck_assert_uint_eq(kept_origin()->stalled, 2);
+	ck_assert_uint_eq(kept_origin()->oom, 4);
 	ck_assert_int_eq(kept_take("portal/1"), -1);
 	fd = file_of(1);
 	ck_assert_int_eq(kept_put("portal/1", fd), 0);
