@@ -609,26 +609,13 @@ static void count_restarts(void)
 	metric_add(M_worker_start_time_seconds, clock_realtime_ns() / NSEC_PER_SEC);
 }
 
-/* Sessions of the worker before, while nobody else can come in. */
-static void go_on_with_sessions(void)
+/* What the worker before was told is set again, and its sessions are there: now others may come. */
+static void begin_to_serve(struct daemon *d)
 {
-	struct iscsi_carried c;
-
-	iscsi_carry_back(&c);
-	if (c.sessions || c.ended)
-		log_notice("%u sessions with %u connections go on, %u have ended", c.sessions,
-			   c.conns, c.ended);
-}
-
-/* What the worker before was told is set again: now others may come. */
-static void main_restored(void *arg)
-{
-	struct daemon *d = arg;
 	int rc;
 
 	if (d->stopping)
 		return;
-	go_on_with_sessions();
 	if (kept_origin()->save) { /* all stores are open: this writes back */
 		daemon_ready("writing back");
 		shut_down(d);
@@ -650,6 +637,26 @@ static void main_restored(void *arg)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
 	log_notice("tgtd %s is serving, control port %d, %u node%s", TGT_VERSION,
 		   d->opt.control_port, d->topo.nnodes, d->topo.nnodes == 1 ? "" : "s");
+}
+
+static void sessions_are_back(const struct iscsi_carried *c, void *arg)
+{
+	if (c->sessions || c->ended)
+		log_notice("%u sessions with %u connections go on, %u have ended", c->sessions,
+			   c->conns, c->ended);
+	begin_to_serve(arg);
+	journal_restored();
+}
+
+/* All units are there: sessions of the worker before go on, while nobody else can come in. */
+static void main_restored(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->stopping)
+		journal_restored();
+	else
+		iscsi_carry_back(sessions_are_back, d);
 }
 
 /* Without a keeper nobody comes after us. */

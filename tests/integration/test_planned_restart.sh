@@ -5,6 +5,7 @@
 #   TGT_RESTARTS      how many under load (default 20)
 #   TGT_RESTART_KILLS how many in which the old or the new worker is killed (default 8)
 #   TGT_RESTART_SEED  which load (default 1)
+#   TGT_RESTART_HOLDS how many over which a RESERVE holds (default 5)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 bin=${TGT_BIN:-$PWD/build/bin}
@@ -19,6 +20,8 @@ run() {
 	mkdir "$dir/$1"
 	timeout 900 python3 -B tests/integration/planned_restart.py "$1" "$bin" "$dir/$1" "${@:2}" || failed=1
 }
+mkdir "$dir/holds"
+timeout 300 python3 -B tests/integration/restart_holds.py "$bin" "$dir/holds" "${TGT_RESTART_HOLDS:-5}" || failed=1
 run load "${TGT_RESTARTS:-20}" "${TGT_RESTART_SEED:-1}"
 run state "$slow"
 run kill "${TGT_RESTART_KILLS:-8}" "${TGT_RESTART_SEED:-1}"

@@ -46,11 +46,13 @@ int admin_start(const struct admin_conf *conf) must_check;
 /*
  * After admin_start(), once transports are there and before anything listens: makes the daemon what
  * the state journal (tgtd/state/journal.h, opened before) says that an earlier process was. Then
- * over(arg), at once when there is nothing. Until then requests of administrators wait. What cannot
- * be done is logged. A logical unit whose store is gone, or was memory, is there and NOT READY.
- * Without @portals it does not listen.
+ * over(arg), at once when there is nothing. Requests of administrators wait until
+ * journal_restored(). What cannot be done is logged. A logical unit whose store is gone, or was
+ * memory, is there and NOT READY. Without @portals it does not listen.
  */
 void journal_restore(bool portals, void (*over)(void *arg), void *arg);
+/* Once, after over() has been called, or in it: who has asked meanwhile is answered. */
+void journal_restored(void);
 /* From over() on: it listens where the journal said, and not where options say. */
 bool journal_had_portals(void);
 

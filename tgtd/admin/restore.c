@@ -288,16 +288,21 @@ static void drop_orphans(void)
 
 static void restore_end(void)
 {
-	struct adm_call *call;
-
 	journal_freeze(adm.draining);
 	drop_orphans();
-	adm.restoring = false;
 	log_notice("restored what was configured: %u targets, %u requests in %u ms, %u refused%s",
 		   adm.ntargets, restore.requests,
 		   (unsigned)((clock_now_ns() - restore.began) / NSEC_PER_MSEC), restore.refused,
 		   restore.failed ? "; not all of it, for lack of memory" : "");
 	restore.over(restore.arg);
+}
+
+void journal_restored(void)
+{
+	struct adm_call *call;
+
+	ASSERT(adm.restoring);
+	adm.restoring = false;
 	while ((call = list_first_or_null(&adm.parked, struct adm_call, wait))) {
 		list_del(&call->wait);
 		adm_call_run(call);
@@ -331,6 +336,7 @@ void journal_restore(bool portals, void (*over)(void *arg), void *arg)
 {
 	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(over && !adm.restoring && !adm.ntargets);
+	adm.restoring = true;
 	if (!journal_found()) {
 		over(arg);
 		return;
@@ -344,7 +350,6 @@ void journal_restore(bool portals, void (*over)(void *arg), void *arg)
 	restore.left = restore.requests = restore.refused = 0;
 	restore.failed = false;
 	restore.portals = portals;
-	adm.restoring = true;
 	journal_freeze(true);
 	journal_each("", collect, NULL);
 	adm.portals_restored = !list_empty(&restore.chains[STEP_PORTALS]);

@@ -555,6 +555,7 @@ static bool carried_on(const struct iscsi_session *s)
 static void carry_ask(struct iscsi_carry *y, void (*handle)(struct loop_msg *msg))
 {
 	y->state = CARRY_ASKED;
+	y->s->asked = true; /* it may have told main just now that it has ended */
 	y->msg.handle = handle;
 	carry.left++;
 	loop_post(y->s->loop, &y->msg);
@@ -594,6 +595,7 @@ static void answer_arrived(struct loop_msg *msg)
 	struct iscsi_carry *y = container_of(msg, struct iscsi_carry, msg);
 
 	ASSERT_ON_MAIN();
+	iscsi_registry_answered(y->s); /* one that rests stays where it is */
 	if (y->state == CARRY_ENDED) {
 		carry.ended++;
 		if (y->why)

@@ -18,8 +18,10 @@ struct iscsi_carried {
  * keeper ends with it. Takes 3.3 s at most. */
 void iscsi_carry(void (*done)(const struct iscsi_carried *c, void *arg), void *arg);
 /* In the next process, when targets and units are there and no portal is: what was left goes on,
- * and what is in doubt is closed. */
-void iscsi_carry_back(struct iscsi_carried *c);
+ * and what is in doubt is closed. Then @done, once, on main, maybe before this returns: each
+ * session that goes on has what it holds of its units. Nobody else may come in before, nor change a
+ * unit. */
+void iscsi_carry_back(void (*done)(const struct iscsi_carried *c, void *arg), void *arg);
 
 /* ---- what both have ---- */
 #define CARRY_RECORD "sessions"

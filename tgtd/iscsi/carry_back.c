@@ -7,7 +7,10 @@
  *   2. Each session is read and judged as a whole: its numbers, names and parameters, its target,
  *      its sockets, and that nothing has been received or sent by them since. What is in doubt is
  *      closed, and the initiator logs in again.
- *   3. It is put together on main, as a login would, and enters full feature phase on its loop.
+ *   3. It is put together on main, as a login would, and enters full feature phase on its loop,
+ *      with what it holds of its units: reservations, unit attentions.
+ *   4. When all sessions of all loops have done so, they read on. So no command of one finds
+ *      another one's reservation missing, or has nobody to tell. Only then others may come.
  *
  * An initiator notices that its answers came a moment later.
  */
@@ -23,7 +26,7 @@
 
 /* One session on its way: read, and then with its loop. */
 struct carried {
-	struct loop_msg msg;
+	struct list link; /* arrivals.sessions */
 	struct iscsi_session *s;
 	struct scsi_target *target;
 	const struct iscsi_transport *tp;
@@ -36,12 +39,29 @@ struct carried {
 	struct scsi_carried_lun lun[]; /* r.nluns */
 };
 
+/* All that go on on one loop. */
+struct arrivals {
+	struct loop_msg msg;
+	struct arrivals *next;
+	struct loop *loop;
+	struct list sessions;
+};
+
+static struct {
+	struct arrivals *loops;
+	_Atomic unsigned left; /* loops whose sessions have not all arrived */
+	struct loop_msg over;
+	struct iscsi_carried count;
+	void (*done)(const struct iscsi_carried *c, void *arg);
+	void *arg;
+} back;
+
 void carry_key(char key[CARRY_KEY], unsigned tsih, unsigned cid)
 {
 	snprintf(key, CARRY_KEY, CARRY_SOCKETS "%u/%u", tsih, cid);
 }
 
-/* ---- on its loop ----------------------------------------------------------------------------- */
+/* ---- on their loop --------------------------------------------------------------------------- */
 
 /* The window may have closed while the session came to rest: an initiator that has nothing under
  * way hears of its opening by this alone. */
@@ -58,31 +78,85 @@ static void open_window(struct iscsi_session *s)
 		}
 }
 
-static void carried_arrives(struct loop_msg *msg)
+/* It stays until it reads on, whatever becomes of its connections. */
+static void carried_arrives(struct carried *y)
 {
-	struct carried *y = container_of(msg, struct carried, msg);
 	struct iscsi_session *s = y->s;
 	bool ok = true;
 
 	ASSERT_ON_LOOP(s->loop);
+	s->tmfs++;
 	for (unsigned i = 0; i < y->nconns; i++)
 		if (y->made[i])
-			iscsi_enter_ffp(y->made[i]); /* (what it has received waits until later) */
-	if (s->loop_state == Q3_LOGGED_IN) {
-		for (unsigned i = 0; i < y->r.nluns; i++)
-			ok &= scsi_carried_lun(&s->nexus, &y->lun[i]);
-		if (y->r.luns_changed)
-			scsi_carried_luns_changed(&s->nexus);
-		s->nexus.rounds = y->r.rounds;
-		s->nexus.full_rounds = y->r.full_rounds;
-		if (ok)
-			open_window(s);
-		else
-			iscsi_session_drop(s, "there is no memory for its logical units");
-	} else if (list_empty(&s->conns)) {
-		iscsi_session_conn_left(s);
+			iscsi_enter_ffp(y->made[i], false);
+	if (s->loop_state != Q3_LOGGED_IN)
+		return;
+	for (unsigned i = 0; i < y->r.nluns; i++)
+		ok &= scsi_carried_lun(&s->nexus, &y->lun[i]);
+	if (y->r.luns_changed)
+		scsi_carried_luns_changed(&s->nexus);
+	s->nexus.rounds = y->r.rounds;
+	s->nexus.full_rounds = y->r.full_rounds;
+	if (!ok)
+		iscsi_session_drop(s, "there is no memory for its logical units");
+}
+
+static void carried_reads_on(struct carried *y)
+{
+	struct iscsi_session *s = y->s;
+	struct iscsi_conn *c;
+
+	ASSERT_ON_LOOP(s->loop);
+	list_for_each(c, &s->conns, sess_link) {
+		if (c->failed)
+			continue;
+		c->rx_stopped = false;
+		c->tp->rx_resume(c); /* (not before this is over) */
 	}
+	if (s->loop_state == Q3_LOGGED_IN)
+		open_window(s);
+	s->tmfs--;
+	if (list_empty(&s->conns))
+		iscsi_session_conn_left(s);
 	free(y);
+}
+
+static void all_read_on(struct loop_msg *msg)
+{
+	struct arrivals *a = container_of(msg, struct arrivals, msg);
+	struct carried *y;
+
+	while ((y = list_first_or_null(&a->sessions, struct carried, link))) {
+		list_del(&y->link);
+		carried_reads_on(y);
+	}
+	free(a);
+}
+
+static void all_are_back(struct loop_msg *msg)
+{
+	(void)msg;
+	ASSERT_ON_MAIN();
+	back.done(&back.count, back.arg);
+}
+
+/* The last loop sends all of them on. */
+static void all_arrive(struct loop_msg *msg)
+{
+	struct arrivals *a = container_of(msg, struct arrivals, msg), *next;
+	struct carried *y;
+
+	list_for_each(y, &a->sessions, link)
+		carried_arrives(y);
+	if (atomic_fetch_sub(&back.left, 1) > 1)
+		return;
+	for (a = back.loops; a; a = next) {
+		next = a->next; /* (it may be gone as soon as it is told) */
+		a->msg.handle = all_read_on;
+		loop_post(a->loop, &a->msg);
+	}
+	back.over.handle = all_are_back;
+	loop_post(iscsi_core.main, &back.over);
 }
 
 /* ---- putting it together; main --------------------------------------------------------------- */
@@ -129,15 +203,38 @@ static bool adopt_conn(struct carried *y, unsigned i)
 	return true;
 }
 
-/* NULL: it goes on, and @y is its loop's; or why not. */
+static struct arrivals *arrivals_of(struct loop *loop)
+{
+	struct arrivals *a;
+
+	for (a = back.loops; a; a = a->next)
+		if (a->loop == loop)
+			return a;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return NULL;
+	a->loop = loop;
+	a->next = back.loops;
+	list_init(&a->sessions);
+	back.loops = a;
+	return a;
+}
+
+/* NULL: it goes on, or ends by itself, and @y is its loop's; or why not. */
 static const char *go_on(struct carried *y)
 {
+	struct arrivals *a;
 	struct iscsi_session *s = iscsi_registry_session_new(
 		y->target, iscsi_address_node((const struct sockaddr *)&y->conn[0].local));
 	unsigned made = 0;
 
 	if (!s)
 		return "there is no memory for it";
+	a = arrivals_of(s->loop);
+	if (!a) {
+		iscsi_registry_session_free(s);
+		return "there is no memory for it";
+	}
 	y->s = s;
 	fill_session(s, &y->r);
 	/* In Q2 with no loop that knows of it, it goes with its last connection: but for that it
@@ -148,8 +245,7 @@ static const char *go_on(struct carried *y)
 	}
 	for (unsigned i = 0; i < y->nconns; i++)
 		made += adopt_conn(y, i);
-	y->msg.handle = carried_arrives;
-	loop_post(s->loop, &y->msg);
+	list_add_tail(&a->sessions, &y->link);
 	return made ? NULL : "there is no memory for its connections";
 }
 
@@ -242,6 +338,7 @@ static bool read_carried(struct carry_reader *reader, struct carried **out, cons
 	if (!y)
 		return false;
 	y->r = r;
+	list_init(&y->link);
 	for (uint32_t i = 0; i < r.nluns; i++)
 		if (!read_lun(reader, &y->lun[i], wrong)) {
 			free(y);
@@ -318,7 +415,24 @@ static void close_sockets(void)
 		close(kept_take(key));
 }
 
-void iscsi_carry_back(struct iscsi_carried *c)
+static void send_to_loops(void)
+{
+	struct arrivals *a, *next;
+	unsigned n = 0;
+
+	for (a = back.loops; a; a = a->next)
+		n++;
+	atomic_store(&back.left, n);
+	for (a = back.loops; a; a = next) {
+		next = a->next;
+		a->msg.handle = all_arrive;
+		loop_post(a->loop, &a->msg);
+	}
+	if (!n)
+		back.done(&back.count, back.arg);
+}
+
+void iscsi_carry_back(void (*done)(const struct iscsi_carried *c, void *arg), void *arg)
 {
 	struct carry_reader reader;
 	int fd = kept_take(CARRY_RECORD), err = 0;
@@ -326,7 +440,8 @@ void iscsi_carry_back(struct iscsi_carried *c)
 	size_t len = 0;
 
 	ASSERT_ON_MAIN();
-	*c = (struct iscsi_carried){ 0 };
+	back.done = done;
+	back.arg = arg;
 	if (fd >= 0) {
 		data = read_carried_record(fd, &len);
 		err = data ? carry_read(&reader, data, len) : -EBADMSG;
@@ -340,7 +455,8 @@ void iscsi_carry_back(struct iscsi_carried *c)
 			  err == -EBADMSG ? "what is written down of them is damaged" :
 					    strerror(-err));
 	else if (data)
-		carry_back_all(&reader, c);
+		carry_back_all(&reader, &back.count);
 	free(data);
 	close_sockets();
+	send_to_loops();
 }

@@ -111,8 +111,9 @@ void iscsi_login_stop(struct iscsi_conn *conn);
 
 /* Of conn->joined: what its target says of connections; main shows it from now on. */
 void iscsi_conn_joins(struct iscsi_conn *conn);
-/* Full feature phase begins, on conn->loop, which main has given it to. */
-void iscsi_enter_ffp(struct iscsi_conn *conn);
+/* Full feature phase begins, on conn->loop, which main has given it to. Without @reads nothing is
+ * received before its ->rx_resume. */
+void iscsi_enter_ffp(struct iscsi_conn *conn, bool reads);
 
 /* ---- wrong CHAP answers (tries.c), main loop ------------------------------------------------- */
 void iscsi_tries_start(void);
@@ -156,6 +157,8 @@ void iscsi_registry_stop(unsigned grace_ms, bool (*stays)(const struct iscsi_ses
 struct iscsi_session *iscsi_registry_session_new(struct scsi_target *target,
 						 int node_wish) must_check;
 void iscsi_registry_session_free(struct iscsi_session *s);
+/* ->asked no more: it is freed if it has ended meanwhile. */
+void iscsi_registry_answered(struct iscsi_session *s);
 void iscsi_registry_add_conn(struct iscsi_session *s, struct iscsi_conn *conn);
 /* @s, which has been filled in, was logged in to another process: from now on it is to this one.
  * False: its TSIH is taken. */

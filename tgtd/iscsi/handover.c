@@ -225,7 +225,7 @@ bool iscsi_login_end(struct iscsi_conn *conn)
 
 /* ---- to the loop of the session -------------------------------------------------------------- */
 
-void iscsi_enter_ffp(struct iscsi_conn *conn)
+void iscsi_enter_ffp(struct iscsi_conn *conn, bool reads)
 {
 	struct iscsi_session *s = conn->joined;
 
@@ -251,7 +251,7 @@ void iscsi_enter_ffp(struct iscsi_conn *conn)
 			iscsi_conn_end(conn, false, "cannot join the target");
 		}
 	}
-	conn->rx_stopped = false;
+	conn->rx_stopped = !reads;
 	iscsi_nop_start(conn);
 	iscsi_owed_start(conn);
 	iscsi_snack_start(conn);
@@ -272,7 +272,7 @@ void iscsi_conn_joins(struct iscsi_conn *conn)
 
 static void arrive(struct loop_msg *msg)
 {
-	iscsi_enter_ffp(container_of(msg, struct iscsi_conn, msg));
+	iscsi_enter_ffp(container_of(msg, struct iscsi_conn, msg), true);
 }
 
 static void handover(struct loop_deferred *d)
@@ -313,7 +313,7 @@ static void handover(struct loop_deferred *d)
 	conn->tp->detach(conn);
 	conn->loop = s->loop;
 	if (s->loop == iscsi_core.main) {
-		iscsi_enter_ffp(conn);
+		iscsi_enter_ffp(conn, true);
 		return;
 	}
 	conn->msg.handle = arrive;

@@ -210,7 +210,7 @@ static void check_session(struct iscsi_session *s)
 	list_splice_tail(&waiters, &s->waiters);
 	if (list_empty(&s->main_conns) && s->state == Q2_ACTIVE)
 		iscsi_registry_event(s, SESSION_EV_CLOSE);
-	if (list_empty(&s->main_conns) && s->state == Q1_FREE) {
+	if (list_empty(&s->main_conns) && s->state == Q1_FREE && !s->asked) {
 		list_del(&s->link);
 		iscsi_known_session(s->target, s->initiator, false);
 		iscsi_registry_session_free(s);
@@ -221,6 +221,14 @@ static void check_session(struct iscsi_session *s)
 		list_del(&c->wait_link);
 		c->login_wake(c);
 	}
+}
+
+void iscsi_registry_answered(struct iscsi_session *s)
+{
+	ASSERT_ON_MAIN();
+	s->asked = false;
+	check_session(s);
+	check_stopped();
 }
 
 static void main_session_gone(struct loop_msg *msg)

@@ -80,6 +80,7 @@ struct iscsi_session {
 	struct scsi_home *home;	/* whose loop is ->loop; NULL: main is */
 	struct list main_conns;	/* iscsi_conn.main_link: from establish to free */
 	unsigned nconns;
+	bool asked;		/* its loop has a message of carry.c: it is not freed */
 	bool iser;		/* all its connections are, or none (RFC 7145 6.3) */
 	struct list waiters;	/* iscsi_conn.wait_link: logins that wait for its end */
 	char initiator[224], alias[256];

@@ -112,7 +112,8 @@ struct iscsi_transport {
 	void (*describe)(const struct iscsi_conn *conn, char *text, size_t size);
 
 	/* conn->loop. */
-	void (*attach)(struct iscsi_conn *conn); /* conn->loop is the new one; starts receiving */
+	void (*attach)(struct iscsi_conn *conn); /* conn->loop is the new one; starts receiving,
+						  * unless conn->rx_stopped */
 	/* Sends a CONTROL or RESPONSE PDU. Order of calls is order on the wire (with send_data
 	 * too). Right before the bytes are fixed the transport calls iscsi_pdu_stamp(). May call
 	 * done() from a deferred call, never from inside. */

@@ -137,7 +137,7 @@ static void tcp_attach(struct iscsi_conn *conn)
 	ASSERT_ON_LOOP(conn->loop);
 	tc->header_digest = conn->params.header_digest;
 	tc->data_digest = conn->params.data_digest;
-	tc->lfd.events = conn->failed ? 0 : EPOLLIN;
+	tc->lfd.events = conn->failed || conn->rx_stopped ? 0 : EPOLLIN;
 	rc = loop_fd_add(conn->loop, &tc->lfd);
 	if (rc)
 		iscsi_conn_fail(conn, "epoll failed");
