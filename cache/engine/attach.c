@@ -227,6 +227,7 @@ static int make_devs(struct cache *c, struct attach_devs *t, struct attach_count
 		dev = dev_make_found(c, (uint16_t)(i + 1), &slot[i]);
 		if (!dev)
 			return -ENOMEM;
+		n->damaged += !stable_found(dev);
 		devs_add(t, dev);
 		c->found.stores++;
 	}
@@ -383,6 +384,7 @@ int attach_rebuild(struct cache *c, const struct attach *a)
 	const uint64_t begin = clock_now_ns();
 	struct attach_devs devs = { 0 };
 	struct attach_work w = { .c = c, .devs = &devs };
+	struct cache_dev *dev;
 	int rc = make_devs(c, &devs, &w.sum);
 
 	if (!rc) {
@@ -390,6 +392,8 @@ int attach_rebuild(struct cache *c, const struct attach *a)
 		pthread_mutex_init(&w.lock, NULL);
 		work_all(&w);
 		pthread_mutex_destroy(&w.lock);
+		list_for_each(dev, &c->unopened, link)
+			stable_settled(dev);
 		c->found.taken = true;
 		c->found.blocks = w.sum.blocks;
 		c->found.dirty_bytes = w.sum.dirty_sectors << SECTOR_SHIFT;

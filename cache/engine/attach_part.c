@@ -130,6 +130,9 @@ static void find_place(struct partition *p, struct block *b, const struct attach
 	if (!dev || !settle_maps(p, b))
 		return;
 	other = index_find(p, b->device, b->block);
+	if (other)
+		*page_written(p, other) = *page_written(p, b) =
+			MAX(*page_written(p, other), *page_written(p, b));
 	if (other && other->generation > b->generation) {
 		overlay(p, other, b);
 		b->block = BLOCK_NO_NUMBER;
@@ -156,10 +159,33 @@ static uint64_t count_sectors(const struct partition *p, const uint64_t *map)
 	return n;
 }
 
-/* It is in the index: as what, and of whom. All of it may be with the store, and not stable. */
+/* It is in the index. Was its store asked whether it is stable when the process died? It may have
+ * said no. Then all of it is dirty, as after a SYNC that has failed (stable.c). */
+static void written_before(struct partition *p, struct block *b, struct cache_dev *dev,
+			   struct attach_count *n)
+{
+	const uint64_t at = *page_written(p, b);
+	const bool can_be = stable_found_block(dev, at);
+
+	if (!can_be) {
+		n->damaged++;
+		*page_written(p, b) = 0;
+	} else if (!dev->found_syncing || at <= atomic_load(&dev->stable)) {
+		return;
+	} else if (part_unclean(p) >= p->nblocks - p->nblocks / PART_KEPT) {
+		dev_left(dev, at);
+		return;
+	}
+	for (uint32_t w = 0; w < p->map_words; w++)
+		block_dirty(p, b)[w] |= block_valid(p, b)[w];
+	arena_order();
+}
+
+/* As what, and of whom. */
 static void take_block(struct partition *p, struct block *b, struct cache_dev *dev,
 		       struct attach_count *n)
 {
+	written_before(p, b, dev, n);
 	const uint64_t dirty = count_sectors(p, block_dirty(p, b));
 	struct block_priv *bp = block_priv(p, b);
 	struct account *a;
@@ -167,7 +193,7 @@ static void take_block(struct partition *p, struct block *b, struct cache_dev *d
 	n->blocks++;
 	n->dirty_sectors += dirty;
 	bp->dev = dev->number;
-	bp->written = 1; /* as stable_found() */
+	bp->written = *page_written(p, b);
 	policy_found(b);
 	if (!dirty) {
 		b->state = BLOCK_FILLING;

@@ -14,7 +14,6 @@ struct cache_dev *dev_make_found(struct cache *c, uint16_t number, struct cache_
 
 	if (!dev)
 		return NULL;
-	stable_found(dev, atomic_load(&slot->doubt) != 0);
 	c->dev_of[number] = dev;
 	list_add_tail(&c->unopened, &dev->link);
 	return dev;

@@ -130,6 +130,7 @@ struct cache_dev {
 	 * since, at the latest then. */
 	_Atomic uint64_t stable, left_epoch;
 	uint64_t syncing_epoch;	/* of the lower device's SYNC under way */
+	bool found_syncing;	/* an earlier process has died amid such a one */
 	struct sync_group syncs;
 	_Atomic bool maybe_lost; /* of what was written: SYNCs fail */
 	struct dev_doubt {
@@ -312,8 +313,16 @@ int cache_walk(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *
 	       struct blk_walk *w);
 
 /* ---- written.c ------------------------------------------------------------------------------- */
-/* A write-back without FUA of the block is over. Lock held. */
-void block_written_back(struct cache_dev *dev, struct block_priv *bp);
+/* A write-back without FUA of @b, or of what it has replaced, is over. Lock held. */
+void block_written_back(struct cache_dev *dev, struct partition *p, struct block *b);
+/* @b takes the place of a block that was last written back at @epoch. Lock held. */
+static inline void block_inherits_written(struct partition *p, struct block *b, uint64_t epoch)
+{
+	if (likely(block_priv(p, b)->written == epoch))
+		return;
+	block_priv(p, b)->written = epoch;
+	*page_written(p, b) = epoch;
+}
 /* What an indexed block holds leaves the cache. Lock held. */
 void block_leaves_slow(struct cache *c, const struct block_priv *bp);
 static inline void block_leaves(const struct partition *p, const struct block *b)
@@ -324,6 +333,8 @@ static inline void block_leaves(const struct partition *p, const struct block *b
 /* What has been written may be lost: SYNCs fail from now on, in a later process, too; or not any
  * more. Was it so before? Any thread. */
 bool dev_doubt(struct cache_dev *dev, bool doubt);
+/* What was written back at @epoch has left the cache. Any thread. */
+void dev_left(struct cache_dev *dev, uint64_t epoch);
 /* Something that no block knows of is with the lower device, and may not be stable. */
 void stable_left(struct cache_dev *dev);
 
@@ -341,9 +352,15 @@ static inline void stable_replaced(struct cache_dev *dev, struct partition *p, s
 	if (unlikely(atomic_load_explicit(&dev->doubt.walking, memory_order_relaxed)))
 		stable_replaced_slow(dev, p, b);
 }
-/* The same for one that an earlier process had: all that is in it, or has left it, may be with the
- * store and not be stable. */
-void stable_found(struct cache_dev *dev, bool doubt);
+/* The same for one that an earlier process had, as its slot says. False: that cannot be true; then
+ * all that was written is taken as not stable. */
+bool stable_found(struct cache_dev *dev) must_check;
+/* A block of it was found, which was last written back at @epoch. False: that cannot be true. Any
+ * thread. */
+bool stable_found_block(struct cache_dev *dev, uint64_t epoch) must_check;
+/* All of them were found: the SYNC that was under way then has failed, as far as we know, and what
+ * that means for them is done. */
+void stable_settled(struct cache_dev *dev);
 /* An administrator has looked after the store. */
 void stable_trust(struct cache_dev *dev);
 

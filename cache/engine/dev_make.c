@@ -19,6 +19,9 @@ void dev_slot_write(struct cache_dev *dev, const char *store_id)
 	memcpy(s->store_id, now.store_id, sizeof(s->store_id));
 	s->checksum = now.checksum;
 	atomic_store(&s->doubt, 0);
+	atomic_store(&s->stable, 0);
+	atomic_store(&s->left, 0);
+	atomic_store(&s->syncing, 0);
 	__atomic_store_n(&s->identity, now.identity, __ATOMIC_RELEASE);
 }
 

@@ -367,6 +367,8 @@ struct block *part_take_free(struct partition *p, uint32_t hint)
 	else
 		memset(maps, 0, (size_t)p->map_words * 2 * sizeof(*maps));
 	struct block_priv *bp = block_priv(p, b);
+	if (unlikely(bp->written))
+		*page_written(p, b) = 0;
 	memset(bp, 0, sizeof(*bp));
 	bp->dirty_prev = bp->dirty_next = BLOCK_NONE;
 	bp->account = ACCT_NONE;

@@ -288,6 +288,12 @@ static inline uint64_t *page_in_io(const struct partition *p, const struct block
 	return p->io_maps + (size_t)b->index * p->map_stride;
 }
 
+/* block_priv.written, for a later process. */
+static inline uint64_t *page_written(const struct partition *p, const struct block *b)
+{
+	return page_in_io(p, b) + p->map_words;
+}
+
 /*
  * A table of buckets is one word, so that who looks without the lock has its place and its length
  * in one load: the address, a multiple of 64; and below, of the hash's 64 bits, how many are not
@@ -368,7 +374,7 @@ static inline_always uint32_t index_guess(const struct partition *p, const struc
 /* Words that a block has among the arena's maps, see cache/memory/layout.h. */
 static inline uint32_t part_map_stride(uint32_t map_words)
 {
-	return map_words > 1 ? 3 * map_words : 1;
+	return (map_words > 1 ? 3 * map_words : 1) + 1;
 }
 
 /* Where the run of arena index @i, not the first one, ends; or 0: it is no block of @p's. */

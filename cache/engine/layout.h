@@ -62,7 +62,12 @@ struct cache_slot {
 	char store_id[BLK_STORE_ID_MAX]; /* which store it is, over restarts */
 	uint32_t checksum; /* cache_slot_sum(): of all above */
 	_Atomic uint32_t doubt; /* what was written may be lost: its SYNCs fail (stable.c) */
-	uint8_t zero[40];
+	/* What was written back at epochs (block_priv.written) up to *stable* is so. *left*: the
+	 * last epoch of what has left the cache. *syncing*: not 0 while the store is asked whether
+	 * the rest is, and until what it says is done. */
+	_Atomic uint64_t stable, left;
+	_Atomic uint32_t syncing;
+	uint8_t zero[20];
 };
 static_assert(sizeof(struct cache_slot) == 192, "of a fixed size");
 

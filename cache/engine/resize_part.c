@@ -29,7 +29,7 @@ static bool move_dirty(struct partition *p, struct block *from, uint32_t *visits
 	memcpy(block_dirty(p, to), block_dirty(p, from), c->geo.words * sizeof(uint64_t));
 	memcpy(block_valid(p, to), block_valid(p, from), c->geo.words * sizeof(uint64_t));
 	to->generation = ++p->generation;
-	t->written = f->written;
+	block_inherits_written(p, to, f->written);
 	t->dev = f->dev;
 	t->failed_ms = f->failed_ms;
 	t->fails = f->fails;

@@ -17,6 +17,11 @@
  * Time is counted by the device's epoch, which each of the lower device's SYNCs raises as it
  * begins.
  *
+ * All of that lies in the arena as well (layout.h), for a later process. That a SYNC is under way
+ * stands in the store's slot, from before the store is asked until what its end means is done. A
+ * process that finds it so takes that SYNC for failed: the one that died may have had the only
+ * answer.
+ *
  * To find what is in doubt all headers of the cache are looked at, LEAF_VISITS in a hold of a lock,
  * by a thread that serves no commands. Nobody is told of the SYNC until that is done, and none of
  * the lower device's begins. Blocks that a write replaces meanwhile, or that move, might get from
@@ -24,6 +29,7 @@
  * (stable_replaced()).
  */
 #include "cache/engine/io_impl.h"
+#include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
 
 /* ---- after a failure ------------------------------------------------------------------------- */
@@ -74,7 +80,7 @@ static bool doubt_block(struct cache_dev *dev, struct partition *p, struct block
 	/* A part stays for others: this store may never take anything again. */
 	if (b->state != BLOCK_DIRTY && b->state != BLOCK_FLUSHING &&
 	    part_unclean(p) >= p->nblocks - p->nblocks / PART_KEPT) {
-		epoch_raise(&dev->left_epoch, bp->written);
+		dev_left(dev, bp->written);
 		return false;
 	}
 	dirty_again(dev, p, b);
@@ -158,6 +164,17 @@ static void lower_begins(struct sync_group *g)
 	struct cache_dev *dev = dev_of_group(g);
 
 	dev->syncing_epoch = atomic_fetch_add(&dev->epoch, 1);
+	if (dev->slot)
+		atomic_store(&dev->slot->syncing, 1);
+}
+
+/* What its end means is done. */
+static void lower_settled(struct cache_dev *dev)
+{
+	if (!dev->slot)
+		return;
+	arena_order();
+	atomic_store(&dev->slot->syncing, 0);
 }
 
 static void doubt_over(struct offload_job *job)
@@ -165,6 +182,7 @@ static void doubt_over(struct offload_job *job)
 	struct cache_dev *dev = container_of(job, struct cache_dev, doubt.job);
 
 	sync_failed(dev, dev->syncs.call.status);
+	lower_settled(dev);
 	sync_group_go_on(&dev->syncs);
 }
 
@@ -173,7 +191,10 @@ static bool lower_over(struct sync_group *g, int status)
 	struct cache_dev *dev = dev_of_group(g);
 
 	if (!status) {
+		if (dev->slot)
+			epoch_raise(&dev->slot->stable, dev->syncing_epoch);
 		epoch_raise(&dev->stable, dev->syncing_epoch);
+		lower_settled(dev);
 		return true;
 	}
 	atomic_store(&dev->doubt.blocks, 0);
@@ -185,6 +206,7 @@ static bool lower_over(struct sync_group *g, int status)
 	}
 	doubt_all(&dev->doubt.job);
 	sync_failed(dev, status);
+	lower_settled(dev);
 	return true;
 }
 
@@ -198,16 +220,44 @@ void stable_init(struct cache_dev *dev)
 	dev->syncs.tell = op_done_one;
 }
 
-void stable_found(struct cache_dev *dev, bool doubt)
+#define EPOCH_MAX (1ull << 62) /* none ever gets there */
+
+bool stable_found(struct cache_dev *dev)
 {
-	atomic_store(&dev->epoch, 2); /* block_priv.written of what was found is 1 */
-	atomic_store(&dev->left_epoch, 1);
-	atomic_store(&dev->maybe_lost, doubt);
+	struct cache_slot *s = dev->slot;
+	const bool can_be =
+		atomic_load(&s->stable) < EPOCH_MAX && atomic_load(&s->left) < EPOCH_MAX;
+
+	if (!can_be) {
+		atomic_store(&s->left, 1);
+		atomic_store(&s->stable, 0);
+	}
+	atomic_store(&dev->stable, atomic_load(&s->stable));
+	atomic_store(&dev->left_epoch, atomic_load(&s->left));
+	epoch_raise(&dev->epoch, MAX(dev->stable, dev->left_epoch) + 1);
+	dev->found_syncing = atomic_load(&s->syncing) != 0;
+	atomic_store(&dev->maybe_lost, atomic_load(&s->doubt) != 0);
+	return can_be;
+}
+
+bool stable_found_block(struct cache_dev *dev, uint64_t epoch)
+{
+	if (epoch < EPOCH_MAX)
+		epoch_raise(&dev->epoch, epoch + 1);
+	return epoch < EPOCH_MAX;
+}
+
+void stable_settled(struct cache_dev *dev)
+{
+	dev->found_syncing = false;
+	lower_settled(dev);
 }
 
 void stable_trust(struct cache_dev *dev)
 {
 	atomic_store(&dev->left_epoch, 0);
+	if (dev->slot)
+		atomic_store(&dev->slot->left, 0);
 	if (dev_doubt(dev, false)) {
 		log_notice("%s: looked at again: what may have been lost is taken for known",
 			   dev->lower->path ? dev->lower->path : "?");

@@ -325,7 +325,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	fresh->generation = ++p->generation;
 	fp->op_pins = op->op_pins;
 	fp->io = op->io;
-	fp->written = op->written;
+	block_inherits_written(p, fresh, op->written);
 	fp->dev = op->dev;
 	fp->failed_ms = op->failed_ms; /* it is the place that cannot be written */
 	fp->fails = op->fails;

@@ -120,7 +120,7 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 		block_priv(p, cur)->io = NULL;
 		block_io_over(p, b);
 		if (e->unstable)
-			block_written_back(dev, block_priv(p, cur));
+			block_written_back(dev, p, cur);
 		if (unlikely(e->status))
 			e->wait_ms = MAX(e->wait_ms,
 					 block_failed(block_priv(p, cur), e->blocks, e->now_ns));

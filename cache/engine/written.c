@@ -14,10 +14,21 @@ void epoch_raise(_Atomic uint64_t *what, uint64_t to)
 		;
 }
 
-void block_written_back(struct cache_dev *dev, struct block_priv *bp)
+void block_written_back(struct cache_dev *dev, struct partition *p, struct block *b)
 {
-	bp->written = atomic_load(&dev->epoch);
-	bp->dev = dev->number;
+	block_inherits_written(p, b, atomic_load(&dev->epoch));
+	block_priv(p, b)->dev = dev->number;
+	arena_order(); /* before it is not dirty any more */
+}
+
+/* In the slot first: who finds it here need not look there. */
+void dev_left(struct cache_dev *dev, uint64_t epoch)
+{
+	if (atomic_load_explicit(&dev->left_epoch, memory_order_relaxed) >= epoch)
+		return;
+	if (dev->slot)
+		epoch_raise(&dev->slot->left, epoch);
+	epoch_raise(&dev->left_epoch, epoch);
 }
 
 void block_leaves_slow(struct cache *c, const struct block_priv *bp)
@@ -25,7 +36,7 @@ void block_leaves_slow(struct cache *c, const struct block_priv *bp)
 	struct cache_dev *dev = c->dev_of[bp->dev];
 
 	if (bp->written > atomic_load_explicit(&dev->stable, memory_order_relaxed))
-		epoch_raise(&dev->left_epoch, bp->written);
+		dev_left(dev, bp->written);
 }
 
 bool dev_doubt(struct cache_dev *dev, bool doubt)
@@ -40,5 +51,5 @@ bool dev_doubt(struct cache_dev *dev, bool doubt)
 void stable_left(struct cache_dev *dev)
 {
 	if (dev->lower->caps & BLK_CAP_VOLATILE)
-		epoch_raise(&dev->left_epoch, atomic_load(&dev->epoch));
+		dev_left(dev, atomic_load(&dev->epoch));
 }

@@ -25,8 +25,11 @@
  * their header (owner_word[0..3]), so that a hit reads one line; larger ones have them among the
  * maps. The third map, *in I/O*, lies among the maps always: no hit reads it. So a block has there
  *
- *     up to 32 KiB      in I/O                                8 bytes
- *     more              valid, dirty, in I/O                  24 bytes a 64 sectors
+ *     up to 32 KiB      in I/O, written                       16 bytes
+ *     more              valid, dirty, in I/O, written         24 bytes a 64 sectors, and 8
+ *
+ * Behind them is a word, *written*: the store's epoch when any of the block was last written back
+ * without being stable (the engine's business).
  *
  * In I/O are the dirty sectors that a write-back has in hand. They stay marked until the store has
  * answered, in the page that replaces the flushed one, too: who finds them after a crash takes them
@@ -37,7 +40,8 @@
  *
  *   publish   data; dirty; valid; device, generation; then block
  *   remove    block = BLOCK_NO_NUMBER; then the rest
- *   flush     in I/O, before the store is asked; dirty and in I/O go after it has answered
+ *   flush     in I/O, before the store is asked; dirty and in I/O go after it has answered, and
+ *             after *written* says when
  *   fill      valid, after the store has answered
  *   in place  sectors that are valid change when there is a copy of what they become: in a second
  *             header of the same key and a higher generation, or where the owner says
@@ -50,7 +54,7 @@
 #include "events/base.h"
 
 #define ARENA_MAGIC "tgtarena"
-#define ARENA_LAYOUT 5 /* raised by whoever changes anything above */
+#define ARENA_LAYOUT 6 /* raised by whoever changes anything above */
 #define ARENA_SUPER_SIZE 4096
 #define ARENA_OWNER_MAX 512
 #define ARENA_LIVE 64

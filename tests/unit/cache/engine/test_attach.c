@@ -487,8 +487,8 @@ START_TEST(a_smaller_store)
 }
 END_TEST
 
-/* What a SYNC of the process that died would have done again, the next one does: all that is clean
- * may not be stable. */
+/* What a SYNC of the process that died would have done again, the next one does: what was written
+ * back and is not stable. */
 START_TEST(what_is_clean_may_not_be_stable)
 {
 	struct bt u = { .rng = 1 };
@@ -500,6 +500,7 @@ START_TEST(what_is_clean_may_not_be_stable)
 	memset(model, 0, sizeof(model));
 	ct_open(&t, &one, &cache, &disk);
 	put(0, KiB(64), 0x44);
+	disk->blk.caps &= ~BLK_CAP_VOLATILE; /* it is not asked for more than to be written to */
 	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
 	k = copy_arenas(cache, 1);
 	c = attach(&k, 1, &found);
@@ -517,6 +518,111 @@ START_TEST(what_is_clean_may_not_be_stable)
 	blk_close(u.blk);
 	u.blk = NULL;
 	close_all(c, NULL);
+	ct_close(&t, cache);
+}
+END_TEST
+
+/* A store that loses what is not stable when a SYNC fails. */
+static void make_volatile(struct memdisk *d, const uint8_t *stable)
+{
+	d->blk.caps |= BLK_CAP_VOLATILE;
+	d->stable = calloc(1, DISK);
+	ck_assert_ptr_nonnull(d->stable);
+	if (stable)
+		memcpy(d->stable, stable, DISK);
+}
+
+/* The store has said that it has lost data, to the process that died before it could do anything
+ * about it (I7). It does not say so again. What was stable before is not written once more. */
+START_TEST(a_sync_was_under_way)
+{
+	static const struct ct_shape shapes[] = {
+		{ "size=8m", 1, DISK, 512, false, 0, 5000 },
+		{ "size=8m,block=64k", 1, DISK, 512, false, 0, 5000 },
+	};
+	struct cache_found found;
+	struct blk_req req;
+	struct copies k;
+	struct cache *c;
+
+	memset(model, 0, sizeof(model));
+	clock_fake_set(1000 * NSEC_PER_SEC);
+	ct_open(&t, &shapes[_i], &cache, &disk);
+	make_volatile(disk, NULL);
+	disk->now_percent = 100;
+	put(0, KiB(128), 0x11);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	put(MiB(1), KiB(64), 0x22);
+	ck_assert_int_eq(bt_read(&t, MiB(2), KiB(64), seen, 0), 0);
+	disk->now_percent = 0;
+	disk->delay_ns = 60 * NSEC_PER_SEC;
+	atomic_store(&disk->fail_syncs, 1);
+	blk_req_init(&req);
+	req.op = BLK_SYNC;
+	req.done = sync_over;
+	synced = false;
+	ck_assert(!bt_submit(&t, &req));
+	while (disk->syncs < 2) {
+		clock_fake_advance(NSEC_PER_SEC);
+		loop_step(t.loop, 0);
+	}
+	ck_assert(!synced && bt_all(disk->data + MiB(1), KiB(64), 0));
+	k = copy_arenas(cache, 1);
+	c = attach(&k, 1, &found);
+	ck_assert_ptr_nonnull(c);
+	ck_assert_uint_eq(found.dirty_bytes, KiB(64));
+	close_all(c, NULL);
+	kill_and_find(1);
+	disk->delay_ns = 0;
+	disk->now_percent = 100;
+	clock_fake_advance(61 * NSEC_PER_SEC);
+	bt_until(&t, &synced);
+	blk_req_fini(&req);
+	/* It has seen to that itself, and the next SYNC was good: nothing is under way any more. */
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	k = copy_arenas(cache, 1);
+	c = attach(&k, 1, &found);
+	ck_assert_ptr_nonnull(c);
+	ck_assert_uint_eq(found.dirty_bytes, 0);
+	close_all(c, NULL);
+	clock_fake_off();
+	ct_close(&t, cache);
+}
+END_TEST
+
+/* What has left the cache and is not stable is in doubt when the next process's SYNC fails; what
+ * was stable before is not. */
+START_TEST(what_had_left_it)
+{
+	static const struct ct_shape small = { "size=1m", 1, DISK, 512, false, 100, 0 };
+	struct bt u = { .rng = 1 };
+	struct cache_found found;
+	struct memdisk *d;
+	struct copies k;
+	struct cache *c;
+	const bool stable = _i;
+
+	memset(model, 0, sizeof(model));
+	ct_open(&t, &small, &cache, &disk);
+	make_volatile(disk, NULL);
+	for (uint64_t at = 0; at < MiB(3); at += KiB(64))
+		put(at, KiB(64), 0x66);
+	if (stable)
+		ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	k = copy_arenas(cache, 1);
+	c = attach(&k, 1, &found);
+	ck_assert_ptr_nonnull(c);
+	d = copy_disk(disk);
+	make_volatile(d, disk->stable);
+	u.loop = t.loop;
+	u.blk = cache_open(c, &d->blk, false);
+	ck_assert_ptr_nonnull(u.blk);
+	atomic_store(&d->fail_syncs, 1);
+	ck_assert_int_ne(bt_op(&u, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(dev_doubt(cache_dev_of(u.blk), false) == !stable);
+	if (stable)
+		check(&u, d);
+	close_all(c, u.blk);
 	ct_close(&t, cache);
 }
 END_TEST
@@ -813,5 +919,6 @@ END_TEST
 UNIT_TABLE("attach", 60, { a_killed_cache_goes_on, ARRAY_SIZE(layouts) },
 	   { a_resized_one_too, ARRAY_SIZE(layouts) }, { a_write_back_was_under_way, 2 },
 	   { stores_that_nobody_opens }, { a_smaller_store }, { what_is_clean_may_not_be_stable },
-	   { a_doubt_stays }, { what_is_not_taken },
+	   { a_sync_was_under_way, 2 }, { what_had_left_it, 2 }, { a_doubt_stays },
+	   { what_is_not_taken },
 	   { what_an_arena_holds, 4 }, { flipped_bits, 2 })
