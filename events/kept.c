@@ -344,8 +344,8 @@ static int await_answer(uint32_t seq, uint64_t patience)
 	return rc == 1 ? -(int)answer.value : rc ? rc : -EPIPE;
 }
 
-/* Its answer has the number kept.seq. */
-static int tell_keeper(enum kept_word word, const char *key, const int *fd)
+/* Its answer has the number kept.seq. With no @patience -EAGAIN: there is no room. */
+static int tell_keeper(enum kept_word word, const char *key, const int *fd, uint64_t patience)
 {
 	struct kept_msg msg = { .word = word, .seq = ++kept.seq };
 	int rc;
@@ -354,8 +354,8 @@ static int tell_keeper(enum kept_word word, const char *key, const int *fd)
 		return -EPIPE;
 	snprintf(msg.text, sizeof(msg.text), "%s", key);
 	rc = kept_msg_send(kept.fd, &msg, NULL, fd, fd ? 1 : 0);
-	if (rc == -EAGAIN) {
-		wait_for_keeper(POLLOUT, ANSWER_NS);
+	if (rc == -EAGAIN && patience) {
+		wait_for_keeper(POLLOUT, patience);
 		rc = kept_msg_send(kept.fd, &msg, NULL, fd, fd ? 1 : 0);
 	}
 	return rc;
@@ -363,7 +363,7 @@ static int tell_keeper(enum kept_word word, const char *key, const int *fd)
 
 static int ask_keeper(enum kept_word word, const char *key, const int *fd)
 {
-	int rc = tell_keeper(word, key, fd);
+	int rc = tell_keeper(word, key, fd, ANSWER_NS);
 
 	return rc ?: await_answer(kept.seq, ANSWER_NS);
 }
@@ -373,6 +373,13 @@ int kept_put(const char *key, int fd)
 	if (kept.fd < 0)
 		return 0;
 	return kept_key_ok(key) ? ask_keeper(KEPT_PUT, key, &fd) : -EINVAL;
+}
+
+int kept_put_soon(const char *key, int fd)
+{
+	if (kept.fd < 0)
+		return 0;
+	return kept_key_ok(key) ? tell_keeper(KEPT_PUT, key, &fd, 0) : -EINVAL;
 }
 
 /* Both sockets hold as many messages. */
@@ -417,8 +424,10 @@ void kept_put_all(struct kept_pair *pair, unsigned n)
 				continue;
 			}
 			/* (A key that is none takes a number all the same.) */
-			p->err = kept_key_ok(p->key) ? tell_keeper(KEPT_PUT, p->key, &p->fd) :
-						       (kept.seq++, -EINVAL);
+			if (kept_key_ok(p->key))
+				p->err = tell_keeper(KEPT_PUT, p->key, &p->fd, ANSWER_NS);
+			else
+				p->err = (kept.seq++, -EINVAL);
 			if (!p->err)
 				p->err = -EINPROGRESS;
 		}
@@ -433,6 +442,13 @@ int kept_drop(const char *key)
 	return kept_key_ok(key) ? ask_keeper(KEPT_DROP, key, NULL) : -EINVAL;
 }
 
+int kept_drop_soon(const char *key)
+{
+	if (kept.fd < 0 || kept.held)
+		return 0;
+	return kept_key_ok(key) ? tell_keeper(KEPT_DROP, key, NULL, 0) : -EINVAL;
+}
+
 int kept_drop_all(const char *prefix)
 {
 	unsigned asked = 0;
@@ -443,7 +459,7 @@ int kept_drop_all(const char *prefix)
 	for (unsigned i = 0; i < kept.nleft && !err; i++) {
 		if (strncmp(kept.left[i].key, prefix, strlen(prefix)))
 			continue;
-		err = tell_keeper(KEPT_DROP, kept.left[i].key, NULL);
+		err = tell_keeper(KEPT_DROP, kept.left[i].key, NULL, ANSWER_NS);
 		if (!err && ++asked % AT_ONCE == 0)
 			err = await_answer(kept.seq, ANSWERS_NS);
 	}

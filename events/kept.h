@@ -45,6 +45,9 @@ const char *kept_took(void);
  * Waits for the keeper's answer, which takes some 20 us, and 500 ms at most. 0, or -errno: it is
  * not kept: -EINVAL the key, -ENOSPC there are KEPT_MAX, -EMFILE, -ETIMEDOUT, -EPIPE. */
 int kept_put(const char *key, int fd);
+/* The same, but nobody waits for the answer, nor for room: what the keeper does not take it has
+ * not, and says so in the log. 0, or -errno: it was not asked. */
+int kept_put_soon(const char *key, int fd);
 struct kept_pair {
 	char key[KEPT_KEY_MAX + 1];
 	int fd;
@@ -60,6 +63,8 @@ int kept_take(const char *key);
 /* The keeper closes its duplicate; 0 also when it has none. After kept_hold(): does nothing. As
  * kept_put(). */
 int kept_drop(const char *key);
+/* The same, as kept_put_soon(); -EAGAIN: there is no room now, and the keeper has it still. */
+int kept_drop_soon(const char *key);
 /* The same of all that were left with keys that begin with @prefix, taken or not, with the patience
  * of kept_put_all(). 0, or -errno of one of them. */
 int kept_drop_all(const char *prefix);

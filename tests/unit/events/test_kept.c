@@ -215,6 +215,65 @@ START_TEST(test_put_and_take)
 }
 END_TEST
 
+/* Without waiting: what is asked for afterwards is answered as ever. */
+START_TEST(test_put_soon)
+{
+	char key[KEPT_KEY_MAX + 1];
+	int fd;
+
+	process_begins();
+	for (unsigned i = 0; i < 30; i++) {
+		snprintf(key, sizeof(key), "session/%u", i);
+		fd = file_of(i);
+		ck_assert_int_eq(kept_put_soon(key, fd), 0);
+		close(fd);
+	}
+	ck_assert_int_eq(kept_drop_soon("session/7"), 0);
+	ck_assert_int_eq(kept_drop_soon("never"), 0);
+	ck_assert_int_eq(kept_put_soon("no key", 0), -EINVAL);
+	ck_assert_int_eq(kept_drop_soon(""), -EINVAL);
+	ck_assert_int_eq(kept_drop("session/8"), 0); /* its own answer, not one of theirs */
+	ck_assert(kept_alive());
+	process_ends();
+	ck_assert_uint_eq(keeper.said[KEPT_PUT], 30);
+	ck_assert_uint_eq(keeper.said[KEPT_DROP], 3);
+
+	process_begins();
+	ck_assert_int_eq(kept_take("session/7"), -1);
+	ck_assert_int_eq(kept_take("session/8"), -1);
+	is_file_of(kept_take("session/29"), 29);
+	kept_hold();
+	ck_assert_int_eq(kept_drop_soon("session/29"), 0);
+	process_ends();
+	ck_assert_uint_eq(keeper.said[KEPT_DROP], 3);
+}
+END_TEST
+
+/* There is no room for what nobody takes: that is said at once. */
+START_TEST(test_put_soon_full)
+{
+	int fds[2], err = 0, n;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+	keeper.fd[0] = fds[0];
+	send_begin();
+	kept_start(fds[1]);
+	for (n = 0; n < 100000 && !err; n++)
+		err = kept_put_soon("a", 0);
+	/* (The kernel also counts descriptors that are on their way.) */
+	ck_assert(err == -EAGAIN || err == -ETOOMANYREFS);
+	do
+		err = kept_drop_soon("a");
+	while (!err && n++ < 100000);
+	ck_assert_int_eq(err, -EAGAIN);
+	close(fds[0]);
+	ck_assert(!kept_alive());
+	ck_assert_int_eq(kept_put_soon("a", 0), -EPIPE);
+	kept_end();
+	close(keeper.tombstone);
+}
+END_TEST
+
 /* As many as a message holds, and more; walked by prefix. */
 START_TEST(test_many)
 {
@@ -545,6 +604,7 @@ START_TEST(test_text_of_lines)
 }
 END_TEST
 
-UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_many, test_put_all, test_prepare,
+UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_put_soon,
+	  test_put_soon_full, test_many, test_put_all, test_prepare,
 	  test_news, test_bad_keys, test_bad_keeper, test_bad_messages, test_random_messages,
 	  test_tombstone, test_last_words, test_text_of_lines)
