@@ -248,7 +248,8 @@ static void add_sessions(void)
 	printf("# %d sessions with %u LUNs: %.1f KiB each, logged in in %.2f ms each\n", more, luns,
 	       (double)(after - before) / 1024 / more, at / more);
 	if (!slow)
-		ck_assert_int_lt((after - before) / more, 8192 + 24 * luns);
+		/* (4 KiB of it are what outlives the process: tgtd/iscsi/quiet_form.h) */
+		ck_assert_int_lt((after - before) / more, 12288 + 24 * luns);
 }
 
 /* Each writes to a unit of its own and reads it back. */

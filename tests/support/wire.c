@@ -156,6 +156,7 @@ void wire_write(struct wire *w, const void *data, size_t len)
 		}
 		p += n;
 		len -= (size_t)n;
+		w->written += (uint64_t)n;
 	}
 }
 
@@ -201,6 +202,7 @@ static bool take(struct wire *w, void *to, size_t len)
 		if (n > 0) {
 			p += n;
 			len -= (size_t)n;
+			w->got += (uint64_t)n;
 			idle = 0;
 		} else if (n == 0 || errno != EAGAIN) {
 			w->closed = true;

@@ -40,6 +40,7 @@ struct wire {
 	uint16_t tsih;
 	bool header_digest, data_digest;
 	bool closed; /* the target has closed it */
+	uint64_t written, got; /* bytes */
 };
 
 struct wire_pdu {

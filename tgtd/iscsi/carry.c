@@ -101,11 +101,6 @@ static bool task_is_owed(const struct iscsi_task *t)
 	return t->out.unsol_open || t->out.r2t_busy || t->cmd.edtl_out > t->out.unsol_len;
 }
 
-static bool text_is_open(const struct iscsi_conn *c)
-{
-	return c->text && (c->text->answering || c->text->ttt != ISCSI_TAG_NONE);
-}
-
 /* Can it come to rest only by what its initiator sends? */
 static bool needs_reading(const struct iscsi_session *s)
 {
@@ -115,7 +110,7 @@ static bool needs_reading(const struct iscsi_session *s)
 	if (!list_empty(&s->held) || s->fence.phase)
 		return true;
 	list_for_each(c, &s->conns, sess_link) {
-		if (c->rx_task || c->rx_ctl || text_is_open(c))
+		if (c->rx_task || c->rx_ctl || iscsi_text_open(c))
 			return true;
 		list_for_each(t, &c->tasks, link)
 			if (task_is_owed(t))
@@ -159,7 +154,7 @@ static bool conn_rests(struct iscsi_conn *c, bool reads)
 	if (!list_empty(&c->unacked))
 		c->tp->peek(c); /* what acknowledges them stands behind commands that wait */
 	return list_empty(&c->tasks) && list_empty(&c->ctls) && list_empty(&c->unacked) &&
-	       !c->ctl_out && !c->rx_task && !c->rx_ctl && !c->fence_ask && !text_is_open(c);
+	       !c->ctl_out && !c->rx_task && !c->rx_ctl && !c->fence_ask && !iscsi_text_open(c);
 }
 
 static void read_again(struct iscsi_session *s)
@@ -308,63 +303,30 @@ static void *put_struct(struct iscsi_carry *y, const void *p, size_t len)
 
 static void put_session(struct iscsi_carry *y, unsigned nluns, unsigned nconns, bool luns_changed)
 {
-	const struct iscsi_session *s = y->s;
-	struct carry_session r = {
-		.tid = scsi_target_tid(s->target),
-		.tsih = s->tsih,
-		.tpgt = s->tpgt,
-		.exp_cmd_sn = s->exp_cmd_sn,
-		.max_cmd_sn = s->max_cmd_sn,
-		.window = s->window,
-		.next_ttt = s->next_ttt,
-		.nluns = nluns,
-		.nconns = nconns,
-		.luns_changed = luns_changed,
-		.rounds = s->nexus.rounds,
-		.full_rounds = s->nexus.full_rounds,
-		.peer = s->peer,
-	};
+	struct carry_session r;
 
-	static_assert(sizeof(r.user) == sizeof(s->user) && sizeof(r.alias) == sizeof(s->alias) &&
-			      sizeof(r.initiator) == sizeof(s->initiator) &&
-			      sizeof(r.target) == ISCSI_NAME_MAX + 1,
-		      "names fit");
-	carry_put_params(&r.params, &s->params);
-	memcpy(r.isid, s->isid, sizeof(s->isid));
-	snprintf(r.target, sizeof(r.target), "%s", scsi_target_name(s->target));
-	memcpy(r.initiator, s->initiator, sizeof(r.initiator));
-	memcpy(r.alias, s->alias, sizeof(r.alias));
-	memcpy(r.user, s->user, sizeof(r.user));
+	carry_fill_session(&r, y->s);
+	r.nluns = nluns;
+	r.nconns = nconns;
+	r.luns_changed = luns_changed;
 	put_struct(y, &r, sizeof(r));
 }
 
 static void put_lun(struct iscsi_carry *y, const struct scsi_carried_lun *l)
 {
-	struct carry_lun r = { .lun = l->lun, .nua = l->nua, .holds = l->holds };
+	struct carry_lun r;
 
-	static_assert(sizeof(r.stats) == sizeof(l->stats), "the same figures");
-	memcpy(r.ua, l->ua, sizeof(r.ua));
-	memcpy(r.stats, &l->stats, sizeof(r.stats));
+	carry_fill_lun(&r, l);
 	put_struct(y, &r, sizeof(r));
 }
 
 static void put_conn(struct iscsi_carry *y, struct iscsi_conn *c)
 {
 	struct carry_socket *k = &y->socket[y->nsockets++];
-	struct carry_conn r = { .cid = c->cid,
-				.tpgt = c->tpgt,
-				.stat_sn = c->stat_sn,
-				.exp_stat_sn = c->exp_stat_sn,
-				.peer = c->peer,
-				.local = c->local };
+	struct carry_conn r;
 	const uint8_t *bytes;
 
-	static_assert(sizeof(r.stats) == sizeof(c->stats), "the same figures");
-	/* Ordinary commands do not look at it: it may be old by any number. */
-	if (c->stat_sn - c->exp_stat_sn > 1u << 30)
-		r.exp_stat_sn = c->stat_sn;
-	carry_put_params(&r.params, &c->params);
-	memcpy(r.stats, &c->stats, sizeof(r.stats));
+	carry_fill_conn(&r, c);
 	k->cid = c->cid;
 	k->fd = c->tp->leave(c, &bytes, &r.unparsed);
 	ASSERT(r.unparsed <= CARRY_UNPARSED_MAX);

@@ -23,6 +23,18 @@ void iscsi_carry(void (*done)(const struct iscsi_carried *c, void *arg), void *a
  * unit. */
 void iscsi_carry_back(void (*done)(const struct iscsi_carried *c, void *arg), void *arg);
 
+/* ---- what is written of each (carry_form.h), of the session's loop; nluns, nconns and what is of
+ * all LUNs are the caller's ---- */
+struct carry_session;
+struct carry_lun;
+struct carry_conn;
+struct iscsi_session;
+struct iscsi_conn;
+struct scsi_carried_lun;
+void carry_fill_session(struct carry_session *r, const struct iscsi_session *s);
+void carry_fill_lun(struct carry_lun *r, const struct scsi_carried_lun *l);
+void carry_fill_conn(struct carry_conn *r, const struct iscsi_conn *c);
+
 /* ---- what both have ---- */
 #define CARRY_RECORD "sessions"
 #define CARRY_SOCKETS "session/"

@@ -2,8 +2,7 @@
 /*
  * Sessions that another process has handed to the keeper (carry.c) go on in this one.
  *
- *   1. The keeper forgets the record, and then the sockets. From here on an end of this process is
- *      the end of these sessions: nobody goes on with them from a state that they are not in.
+ *   1. The keeper forgets the record.
  *   2. Each session is read and judged as a whole: its numbers, names and parameters, its target,
  *      its sockets, and that nothing has been received or sent by them since. What is in doubt is
  *      closed, and the initiator logs in again.
@@ -11,6 +10,12 @@
  *      with what it holds of its units: reservations, unit attentions.
  *   4. When all sessions of all loops have done so, they read on. So no command of one finds
  *      another one's reservation missing, or has nobody to tell. Only then others may come.
+ *
+ * If that process has died instead, there is no such record, but slots of sessions that were quiet
+ * (quiet.h), and the rest is the same. They stay with the keeper until those of this process are
+ * there. So if this one dies on the way, what it has not touched yet goes on in the next: the sums
+ * of a slot hold no more once a byte was read or sent. A socket stays with the keeper as long as
+ * its connection lives, and one that nobody goes on with is reset.
  *
  * An initiator notices that its answers came a moment later.
  */
@@ -22,7 +27,7 @@
 #include "events/kept.h"
 #include "tgtd/iscsi/carry.h"
 #include "tgtd/iscsi/carry_form.h"
-#include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/quiet.h"
 
 /* One session on its way: read, and then with its loop. */
 struct carried {
@@ -55,11 +60,6 @@ static struct {
 	void (*done)(const struct iscsi_carried *c, void *arg);
 	void *arg;
 } back;
-
-void carry_key(char key[CARRY_KEY], unsigned tsih, unsigned cid)
-{
-	snprintf(key, CARRY_KEY, CARRY_SOCKETS "%u/%u", tsih, cid);
-}
 
 /* ---- on their loop --------------------------------------------------------------------------- */
 
@@ -133,11 +133,28 @@ static void all_read_on(struct loop_msg *msg)
 	free(a);
 }
 
+/* What this process has of them counts, if it dies, and no more what the one before had. */
+static void keep_slots(void)
+{
+	int err = kept_put(QUIET_KEY, iscsi_quiet_fd());
+
+	if (err)
+		log_error("iscsi: if this process dies all sessions end: the keeper does not keep "
+			  "what they are: %s", strerror(-err));
+}
+
+static void carried_back(void)
+{
+	if (iscsi_quiet_fd() >= 0)
+		keep_slots();
+	back.done(&back.count, back.arg);
+}
+
 static void all_are_back(struct loop_msg *msg)
 {
 	(void)msg;
 	ASSERT_ON_MAIN();
-	back.done(&back.count, back.arg);
+	carried_back();
 }
 
 /* The last loop sends all of them on. */
@@ -178,6 +195,35 @@ static void fill_session(struct iscsi_session *s, const struct carry_session *r)
 	iscsi_target_offer(s->target, &s->offer);
 }
 
+static const struct iscsi_transport *transport(void)
+{
+	struct iscsi_transport_link *l;
+
+	list_for_each(l, &iscsi_core.transports, link)
+		if (l->tp->adopt)
+			return l->tp;
+	return NULL;
+}
+
+/* Its socket is nobody's any more; -1: nor is it here. */
+static void let_socket_go(const struct iscsi_transport *tp, const char *key, int fd)
+{
+	if (fd >= 0 && tp && tp->reset)
+		tp->reset(fd);
+	if (fd >= 0)
+		kept_close(fd);
+	if (kept_drop_soon(key) == -EAGAIN)
+		(void)kept_drop(key);
+}
+
+static void let_sockets_go(const struct carried *y, unsigned i, const struct iscsi_transport *tp)
+{
+	char key[CARRY_KEY];
+
+	carry_key(key, y->r.tsih, y->conn[i].cid);
+	let_socket_go(tp, key, y->fd[i]);
+}
+
 /* False: no memory; its socket is closed. */
 static bool adopt_conn(struct carried *y, unsigned i)
 {
@@ -186,8 +232,10 @@ static bool adopt_conn(struct carried *y, unsigned i)
 					    (uint16_t)r->tpgt, y->bytes[i], r->unparsed);
 
 	y->fd[i] = -1;
-	if (!c)
+	if (!c) {
+		let_sockets_go(y, i, NULL);
 		return false;
+	}
 	carry_get_params(&c->params, &r->params);
 	c->cid = (uint16_t)r->cid;
 	c->stat_sn = r->stat_sn;
@@ -198,6 +246,7 @@ static bool adopt_conn(struct carried *y, unsigned i)
 		BUG("a new connection that cannot log in");
 	iscsi_registry_add_conn(y->s, c);
 	iscsi_conn_joins(c);
+	iscsi_quiet_keep(c, true);
 	c->loop = y->s->loop;
 	y->made[i] = c;
 	return true;
@@ -237,6 +286,7 @@ static const char *go_on(struct carried *y)
 	}
 	y->s = s;
 	fill_session(s, &y->r);
+	iscsi_quiet_session(s);
 	/* In Q2 with no loop that knows of it, it goes with its last connection: but for that it
 	 * stays in no list. */
 	if (!iscsi_registry_adopt(s)) {
@@ -250,16 +300,6 @@ static const char *go_on(struct carried *y)
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
-
-static const struct iscsi_transport *transport(void)
-{
-	struct iscsi_transport_link *l;
-
-	list_for_each(l, &iscsi_core.transports, link)
-		if (l->tp->adopt)
-			return l->tp;
-	return NULL;
-}
 
 static const char *socket_wrong(const struct carried *y, unsigned i)
 {
@@ -305,8 +345,7 @@ static const char *carried_wrong(struct carried *y)
 static void carried_free(struct carried *y)
 {
 	for (unsigned i = 0; i < y->nconns; i++)
-		if (y->fd[i] >= 0)
-			close(y->fd[i]);
+		let_sockets_go(y, i, transport());
 	free(y);
 }
 
@@ -381,7 +420,7 @@ static void carry_back_all(struct carry_reader *reader, struct iscsi_carried *c)
 		c->sessions++;
 		c->conns += conns;
 	}
-	c->ended = all - c->sessions;
+	c->ended += all - c->sessions;
 }
 
 /* The caller's; NULL: it cannot be read. */
@@ -408,11 +447,59 @@ static void *read_carried_record(int fd, size_t *len)
 /* What no session has taken. */
 static void close_sockets(void)
 {
+	const struct iscsi_transport *tp = transport();
 	const char *key;
 	unsigned at = 0;
 
 	while ((key = kept_next(CARRY_SOCKETS, &at)))
-		close(kept_take(key));
+		let_socket_go(tp, key, kept_take(key));
+}
+
+/* Left in a planned restart. 0 or -errno; *@data NULL: there is nothing. */
+static int left_by_plan(struct carry_reader *reader, void **data)
+{
+	int fd = kept_take(CARRY_RECORD), err;
+	size_t len = 0;
+
+	*data = NULL;
+	if (fd < 0)
+		return 0;
+	*data = read_carried_record(fd, &len);
+	err = *data ? carry_read(reader, *data, len) : -EBADMSG;
+	close(fd);
+	return err ?: kept_drop_all(CARRY_RECORD);
+}
+
+/* A worker may die of what a session does to it, again and again. */
+static bool sessions_may_go_on(void)
+{
+	const struct kept_origin *o = kept_origin();
+
+	if (o->died_soon + 1 < KEPT_DIED_SOON_MAX && !o->save)
+		return true;
+	log_notice("iscsi: the sessions of the process before end: %s",
+		   o->save ? "this one serves nobody" : "workers die soon");
+	return false;
+}
+
+/* Left by a process that has died. As above. */
+static int left_by_death(struct carry_reader *reader, void **data, int fd, struct iscsi_carried *c)
+{
+	size_t len = 0;
+	unsigned n;
+
+	if (fd < 0 || !sessions_may_go_on())
+		return 0;
+	*data = iscsi_quiet_read(fd, &len, &n, &c->ended);
+	return *data ? carry_read(reader, *data, len) : 0;
+}
+
+static void start_slots(void)
+{
+	int err = kept_fd() >= 0 ? iscsi_quiet_start(iscsi_core.conf.max_connections) : 0;
+
+	if (err)
+		log_error("iscsi: if this process dies all sessions end: %s", strerror(-err));
 }
 
 static void send_to_loops(void)
@@ -429,26 +516,23 @@ static void send_to_loops(void)
 		loop_post(a->loop, &a->msg);
 	}
 	if (!n)
-		back.done(&back.count, back.arg);
+		carried_back();
 }
 
 void iscsi_carry_back(void (*done)(const struct iscsi_carried *c, void *arg), void *arg)
 {
+	const int slots = kept_take(QUIET_KEY);
 	struct carry_reader reader;
-	int fd = kept_take(CARRY_RECORD), err = 0;
-	void *data = NULL;
-	size_t len = 0;
+	void *data;
+	int err;
 
 	ASSERT_ON_MAIN();
 	back.done = done;
 	back.arg = arg;
-	if (fd >= 0) {
-		data = read_carried_record(fd, &len);
-		err = data ? carry_read(&reader, data, len) : -EBADMSG;
-		err = err ?: kept_drop_all(CARRY_RECORD);
-		close(fd);
-	}
-	err = err ?: kept_drop_all(CARRY_SOCKETS);
+	start_slots();
+	err = left_by_plan(&reader, &data);
+	if (!err && !data)
+		err = left_by_death(&reader, &data, slots, &back.count);
 	if (err)
 		log_error("iscsi: the sessions of the process before end: %s",
 			  err == -ENOTSUP ? "another version has written down what they are" :
@@ -458,5 +542,7 @@ void iscsi_carry_back(void (*done)(const struct iscsi_carried *c, void *arg), vo
 		carry_back_all(&reader, &back.count);
 	free(data);
 	close_sockets();
+	if (slots >= 0)
+		kept_close(slots);
 	send_to_loops();
 }

@@ -4,7 +4,7 @@
  * queued. Everything else of its life is in conn_life.c, which the end that is asked for here gets
  * to by conn->close_later: so no function has a connection vanish under its feet.
  */
-#include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/quiet.h"
 
 static const char *const state_names[CONN_STATES] = {
 	"S1 FREE",	"S2 XPT_WAIT",	"S3 XPT_UP",	       "S4 IN_LOGIN",
@@ -71,6 +71,7 @@ void iscsi_conn_renegotiated(struct iscsi_conn *conn)
 	fast = conn->plain && !p->header_digest && !p->data_digest;
 	conn->fast_max = fast ? MIN(p->max_xmit_dsl, p->max_burst) : 0;
 	conn->fast_write_max = fast && p->immediate_data ? MIN(conn->rx_max, p->first_burst) : 0;
+	iscsi_quiet_changes(conn->sess);
 }
 
 struct scsi_nexus *iscsi_conn_nexus(const struct iscsi_conn *conn)
@@ -91,6 +92,7 @@ void iscsi_conn_end(struct iscsi_conn *conn, bool flush, const char *why)
 				conn->peer_text,
 				conn->joined ? conn->joined->initiator : "no session", why);
 	conn->failed = true;
+	iscsi_quiet_leave(conn);
 	__atomic_store_n(&conn->leaving, true, __ATOMIC_RELAXED);
 	conn->close_flush = flush;
 	loop_defer(conn->loop, &conn->close_later);

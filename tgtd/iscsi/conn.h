@@ -18,6 +18,7 @@ struct iscsi_session;
 struct iscsi_task;
 struct iscsi_ctl;
 struct tries;
+struct quiet_conn;
 
 /* RFC 7143 8.1.3: the connection's states as the target sees them. */
 enum iscsi_conn_state {
@@ -93,6 +94,8 @@ struct iscsi_conn {
 	struct list solicit_waitq; /* iscsi_dataout.wait_link */
 	struct loop_deferred solicit_later;
 
+	struct quiet_conn *quiet; /* quiet.h; NULL: it ends with this process */
+
 	/* ---- now and then ---- */
 	struct list sess_link;	/* session->conns */
 	struct timer nop_timer;
@@ -131,6 +134,7 @@ struct iscsi_conn {
 	bool login_waiting, login_over, login_sending;
 	struct tries *try_waits; /* its CHAP response waits for its turn (tries.c) */
 	bool try_granted;	 /* ... and has it */
+	bool kept;		/* the keeper has its socket: the end is shutdown(), too */
 	bool in_ffp;		/* handed over: shown to the admin */
 	bool leaving;		/* it ends, or logs out; set by its loop, main reads: atomic */
 	struct loop_deferred handover_later;

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/quiet.h"
 
 static void addr_text(const struct sockaddr_storage *ss, char *out, size_t len)
 {
@@ -148,6 +148,7 @@ static void clean_deferred(struct loop_deferred *d)
 	}
 	if (s) {
 		list_del(&conn->sess_link);
+		iscsi_quiet_changes(s);
 		iscsi_session_conn_left(s);
 	}
 	iscsi_registry_conn_gone(conn);

@@ -230,6 +230,11 @@ void iscsi_snack_request(struct iscsi_ctl *ctl);
 void iscsi_text_later(struct iscsi_ctl *ctl, void (*take)(struct iscsi_ctl *ctl));
 /* The gap before requests that were held is closed: one at a time is taken, in its turn. */
 void iscsi_text_held(struct iscsi_conn *conn);
+/* Is an answer that has begun not over? */
+static inline bool iscsi_text_open(const struct iscsi_conn *conn)
+{
+	return conn->text && (conn->text->answering || conn->text->ttt != ISCSI_TAG_NONE);
+}
 /* The connection ends. */
 void iscsi_text_forget(struct iscsi_conn *conn);
 /* Sends a Reject with the header of the rejected PDU. */

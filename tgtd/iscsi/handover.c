@@ -8,6 +8,7 @@
 
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/itarget.h"
+#include "tgtd/iscsi/quiet.h"
 
 static uint16_t establish(struct iscsi_login *l)
 {
@@ -236,6 +237,7 @@ void iscsi_enter_ffp(struct iscsi_conn *conn, bool reads)
 	conn->collapse = !conn->tp->iser && !conn->params.error_recovery_level;
 	iscsi_conn_renegotiated(conn);
 	list_add_tail(&s->conns, &conn->sess_link);
+	iscsi_quiet_enter(conn);
 	if (!iscsi_conn_event(conn, CONN_EV_LOGIN_DONE))
 		return;
 	if (s->loop_state == Q4_FAILED || s->loop_state == Q1_FREE) {
@@ -290,6 +292,8 @@ static void handover(struct loop_deferred *d)
 		s->params = conn->params;
 		s->exp_cmd_sn = l->cmd_sn;
 		s->max_cmd_sn = l->cmd_sn + s->window - 1;
+		if (!s->discovery)
+			iscsi_quiet_session(s);
 	} else {
 		/* What belongs to the session was negotiated by its leading connection. */
 		struct iscsi_params p = s->params;
@@ -307,6 +311,7 @@ static void handover(struct loop_deferred *d)
 			"iscsi: %s (%s) logged in to %s, session %u, connection %u, on %s",
 			l->initiator, conn->peer_text, s->discovery ? "discovery" : l->target_name,
 			s->tsih, conn->cid, loop_name(s->loop));
+	iscsi_quiet_keep(conn, false);
 	iscsi_login_stop(conn);
 	free(conn->login_reply);
 	conn->login_reply = NULL;

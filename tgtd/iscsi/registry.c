@@ -19,6 +19,7 @@
 #include "tgtd/iscsi/auth.h"
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/itarget.h"
+#include "tgtd/iscsi/quiet.h"
 
 static uint16_t next_tsih = 1;
 static struct {
@@ -319,6 +320,7 @@ struct iscsi_session *iscsi_registry_session_new(struct scsi_target *target, int
 void iscsi_registry_session_free(struct iscsi_session *s)
 {
 	ASSERT(!list_linked(&s->link) && list_empty(&s->main_conns));
+	iscsi_quiet_forget(s);
 	if (s->target)
 		scsi_target_put(s->target);
 	if (s->home)
@@ -420,6 +422,7 @@ static void free_conn(struct iscsi_conn *conn)
 
 	ASSERT(!conn->login && !list_linked(&conn->half_open) && !list_linked(&conn->wait_link));
 	free(conn->login_reply);
+	iscsi_quiet_drop(conn);
 	list_del(&conn->main_link);
 	iscsi_core.nconns--;
 	if (s) {

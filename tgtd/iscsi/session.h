@@ -44,6 +44,8 @@ enum iscsi_session_event {
 	SESSION_EVENTS
 };
 
+struct quiet_slot;
+
 struct iscsi_session {
 	/* ---- the loop's ---- */
 	struct loop *loop;
@@ -68,6 +70,8 @@ struct iscsi_session {
 	unsigned tmfs;		/* task management functions under way */
 	struct iscsi_fence fence;
 	uint64_t next_serial;	/* of tasks */
+	struct quiet_slot *quiet; /* quiet.h; NULL: it ends with this process. Fixed, main's */
+	uint64_t quiet_next_ns;	/* before, it is not recorded again */
 	bool carrying;		/* it is being brought to rest, for another process (carry.c) */
 
 	/* ---- the main loop's ---- */

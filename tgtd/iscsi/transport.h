@@ -138,12 +138,17 @@ struct iscsi_transport {
 	/* On conn->loop, paused: leaves it, and is not touched any more. Returns its descriptor.
 	 * *bytes and *len: what has been received and not looked at. All stay until the end. */
 	int (*leave)(struct iscsi_conn *conn, const uint8_t **bytes, uint32_t *len);
+	/* Main: its descriptor, for the keeper; the login is over. */
+	int (*socket)(const struct iscsi_conn *conn);
 	/* Main: how many bytes were taken from, and given to, that descriptor since it was
 	 * connected. False: it cannot be told. */
 	bool (*count)(int fd, uint64_t *received, uint64_t *sent);
 	/* Main: is @fd what ->leave can have said, still connected, with these addresses? */
 	bool (*fits)(int fd, const struct sockaddr_storage *peer,
 		     const struct sockaddr_storage *local);
+	/* Main: who is at the other end of @fd, whatever that is, hears that it is over, whoever
+	 * else has it open. It stays the caller's. */
+	void (*reset)(int fd);
 	/* Main: a connection of @fd, which it owns, by iscsi_conn_init_carried(). On no loop before
 	 * ->attach. NULL: out of memory; @fd is closed. */
 	struct iscsi_conn *(*adopt)(struct loop *main, int fd, const struct sockaddr_storage *peer,
@@ -201,6 +206,9 @@ bool iscsi_rx_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 		    uint32_t ahs_len) must_check;
 /* @digest_ok: the data digest was right, or there is none. False as above. */
 bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
+/* conn->quiet is there, and @conn at a PDU's border both ways: nothing is unparsed, queued or being
+ * sent. So many bytes were taken from, and given to, its socket since it was connected. */
+void iscsi_quiet_point(struct iscsi_conn *conn, uint64_t received, uint64_t sent);
 /* A PDU that will be begun later has @bhs: what it acknowledges is so already. */
 void iscsi_rx_peeked(struct iscsi_conn *conn, const uint8_t *bhs);
 /* @len bytes at @off of the data segment go where the sink says. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Reasons to stop a command come and go: unit attentions (SAM-5 5.14), and those that concern a
  * whole logical unit or target. What they do to a command is in gate.c. */
+#include "tgtd/scsi/carried.h"
 #include "tgtd/scsi/lu.h"
 
 /* ---- unit attentions ------------------------------------------------------------------------- */
@@ -18,6 +19,7 @@ void scsi_ua_add_locked(struct scsi_itl *itl, uint16_t asc)
 	if (itl->nua < UA_MAX)
 		itl->ua[itl->nua++] = asc;
 	atomic_fetch_or_explicit(&itl->gate, GATE_UA, memory_order_release);
+	scsi_nexus_changes(itl->nexus);
 }
 
 void scsi_ua_add(struct scsi_itl *itl, uint16_t asc)
@@ -48,6 +50,7 @@ static void ua_remove_locked(struct scsi_itl *itl, unsigned i)
 	memmove(itl->ua + i, itl->ua + i + 1, (size_t)(itl->nua - i - 1) * sizeof(itl->ua[0]));
 	if (--itl->nua == 0)
 		atomic_fetch_and_explicit(&itl->gate, ~(uint32_t)GATE_UA, memory_order_relaxed);
+	scsi_nexus_changes(itl->nexus);
 }
 
 uint16_t scsi_ua_pop(struct scsi_itl *itl)
@@ -60,8 +63,10 @@ uint16_t scsi_ua_pop(struct scsi_itl *itl)
 		ua_remove_locked(itl, 0);
 	}
 	pthread_mutex_unlock(&itl->lu->lock);
-	if (asc == 0 && (atomic_fetch_and(&itl->nexus->gate, ~(uint32_t)GATE_LUNS) & GATE_LUNS))
+	if (asc == 0 && (atomic_fetch_and(&itl->nexus->gate, ~(uint32_t)GATE_LUNS) & GATE_LUNS)) {
 		asc = UA_LUNS;
+		scsi_nexus_changes(itl->nexus);
+	}
 	return asc;
 }
 
@@ -84,7 +89,9 @@ void scsi_luns_changed(struct scsi_target *t)
 	struct scsi_nexus *n;
 
 	pthread_mutex_lock(&t->lock);
-	list_for_each(n, &t->nexuses, link)
+	list_for_each(n, &t->nexuses, link) {
 		atomic_fetch_or_explicit(&n->gate, GATE_LUNS, memory_order_release);
+		scsi_nexus_changes(n);
+	}
 	pthread_mutex_unlock(&t->lock);
 }

@@ -43,6 +43,7 @@ unsigned scsi_carry_luns(struct scsi_nexus *n, struct scsi_carried_lun *out, uns
 void scsi_carried_luns_changed(struct scsi_nexus *n)
 {
 	atomic_fetch_or(&n->gate, GATE_LUNS);
+	scsi_nexus_changes(n);
 }
 
 static void attentions_locked(struct scsi_itl *itl, const struct scsi_carried_lun *l)
@@ -50,6 +51,7 @@ static void attentions_locked(struct scsi_itl *itl, const struct scsi_carried_lu
 	/* POWER ON, which a new one begins with, is not for an initiator that has noticed none. */
 	itl->nua = 0;
 	atomic_fetch_and(&itl->gate, ~(uint32_t)GATE_UA);
+	scsi_nexus_changes(itl->nexus);
 	for (unsigned i = 0; i < l->nua; i++)
 		scsi_ua_add_locked(itl, l->ua[i]);
 }

@@ -26,6 +26,13 @@ struct scsi_carried_lun {
 	struct scsi_lu_stats stats;
 };
 
+/* What is said of @n here is not so any more. Any thread, while @n is with its target. */
+static inline void scsi_nexus_changes(struct scsi_nexus *n)
+{
+	if (n->changes)
+		__atomic_fetch_add(n->changes, 1, __ATOMIC_RELEASE);
+}
+
 /* How many I_T_L nexuses @n has. On n->loop. */
 unsigned scsi_carried_count(const struct scsi_nexus *n);
 /* The first @max of them, in ascending order of their LUNs. None has a command. Returns how many.

@@ -232,6 +232,7 @@ struct scsi_nexus {
 	void (*gone)(void *arg);	     /* of scsi_nexus_detach() */
 	void *gone_arg;
 	void *host;			     /* the transport's */
+	uint32_t *changes;		     /* scsi_nexus_changes() (carried.h); or NULL */
 };
 
 /* Joins @nexus (fields target, loop, ops, names, rtpi set) to its target. LUs become visible by the

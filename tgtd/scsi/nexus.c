@@ -5,6 +5,7 @@
  * reports home when all are done.
  */
 #include <stdlib.h>
+#include "tgtd/scsi/carried.h"
 #include "tgtd/scsi/latency_impl.h"
 #include "tgtd/scsi/stream_id.h"
 #include "tgtd/scsi/tpg.h"
@@ -200,6 +201,7 @@ void scsi_itl_forget(struct scsi_itl *itl)
 	if (itl->gone)
 		return;
 	n->itl[itl->lu->lun] = NULL;
+	scsi_nexus_changes(n);
 	set_gone(itl);
 	scsi_uses_abort(itl);
 }

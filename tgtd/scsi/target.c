@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Targets: made, masked, deleted. The list of them is in target_list.c. */
 #include <stdlib.h>
+#include "tgtd/scsi/carried.h"
 #include "tgtd/scsi/lu.h"
 #include "tgtd/scsi/tpg.h"
 
@@ -151,7 +152,7 @@ static bool remask(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi
 		itl->quiet = mask_left;
 		n->ops->abort_all(n, itl->lu, false, mask_aborted, NULL);
 	}
-	atomic_fetch_or(&n->gate, GATE_LUNS);
+	scsi_carried_luns_changed(n);
 	return true;
 }
 

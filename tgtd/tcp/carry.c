@@ -92,10 +92,22 @@ static bool tcp_info_of(int fd, struct tcp_info *info)
 			       sizeof(info->tcpi_bytes_received);
 }
 
+/* A connection that is turned to nowhere is aborted (tcp(7), connect(2)); another socket is not. */
+void tcp_reset(int fd)
+{
+	const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+	int type;
+
+	if (!getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){ sizeof(type) }) &&
+	    type == SOCK_STREAM)
+		(void)!connect(fd, &nowhere, sizeof(nowhere));
+}
+
 /* The kernel counts what came and what the peer has acknowledged; of the one what lies there unread
  * is not ours yet, of the other what waits was sent already. Both may move while they are read, as
  * long as the peer sends what it was allowed to before. */
 #define COUNT_TRIES 10000
+#define TCP_STATE_ESTABLISHED 1 /* of tcp(7)'s TCP_INFO; no header for user space has it */
 
 bool tcp_count(int fd, uint64_t *received, uint64_t *sent)
 {
@@ -114,6 +126,14 @@ bool tcp_count(int fd, uint64_t *received, uint64_t *sent)
 		return true;
 	}
 	return false;
+}
+
+/* Both may still send, if it is TCP. */
+static bool is_established(int fd)
+{
+	struct tcp_info info;
+
+	return !tcp_info_of(fd, &info) || info.tcpi_state == TCP_STATE_ESTABLISHED;
 }
 
 static bool address_is(const struct sockaddr_storage *want, const struct sockaddr_storage *is)
@@ -140,7 +160,8 @@ bool tcp_fits(int fd, const struct sockaddr_storage *peer, const struct sockaddr
 
 	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){ sizeof(type) }) ||
 	    type != SOCK_STREAM ||
-	    getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &(socklen_t){ sizeof(err) }) || err)
+	    getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &(socklen_t){ sizeof(err) }) || err ||
+	    !is_established(fd))
 		return false;
 	memset(&a, 0, sizeof(a));
 	if (getpeername(fd, (struct sockaddr *)&a, &len) || !address_is(peer, &a))

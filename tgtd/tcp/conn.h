@@ -55,6 +55,7 @@ struct tcp_conn {
 	uint8_t stash_len;
 	uint32_t data_len, data_got; /* of the segment being received */
 	uint32_t crc;
+	uint64_t rx_progress;	/* bytes received in all */
 	uint8_t stash[TCP_RX_STASH];
 	struct loop_deferred parse_later;
 	/* Of what was received last: when this connection's turn came and when it was over (0:
@@ -79,6 +80,20 @@ struct tcp_conn {
 	uint64_t tx_progress;	/* bytes sent in all */
 	uint64_t tx_seen;	/* ... when the deadline was set */
 };
+
+static inline bool tcp_tx_idle(const struct tcp_conn *tc)
+{
+	return !tc->batch && list_empty(&tc->queue);
+}
+
+/* All that was queued has been sent, or what came has been looked at: if that was all, it may go on
+ * in another process. */
+static inline void tcp_quiet(struct tcp_conn *tc)
+{
+	if (likely(tc->conn.quiet) && !tc->buf && !tc->stash_len && tc->rx_state == RX_HEADER &&
+	    tcp_tx_idle(tc))
+		iscsi_quiet_point(&tc->conn, tc->rx_progress, tc->tx_progress);
+}
 
 static inline struct tcp_conn *tcp_of(struct iscsi_conn *conn)
 {
@@ -108,7 +123,6 @@ void tcp_tx_init(struct tcp_conn *tc);
 void tcp_tx_ready(struct tcp_conn *tc);
 /* Gives everything back unsent. */
 void tcp_tx_drop(struct tcp_conn *tc);
-bool tcp_tx_idle(const struct tcp_conn *tc);
 
 /* away.c */
 /* Bytes of one node from which a worker of it sends them; UINT32_MAX: never. */
@@ -130,6 +144,7 @@ bool tcp_pause(struct iscsi_conn *conn);
 void tcp_peek(struct iscsi_conn *conn);
 int tcp_leave(struct iscsi_conn *conn, const uint8_t **bytes, uint32_t *len);
 bool tcp_count(int fd, uint64_t *received, uint64_t *sent);
+void tcp_reset(int fd);
 bool tcp_fits(int fd, const struct sockaddr_storage *peer, const struct sockaddr_storage *local);
 /* What the process before had received and not parsed. False: no memory, or too long. */
 bool tcp_rx_put_back(struct tcp_conn *tc, const uint8_t *bytes, uint32_t len) must_check;

@@ -338,6 +338,7 @@ static void rx_rounds(struct tcp_conn *tc)
 			return;
 		}
 		tc->lfd.got = true;
+		tc->rx_progress += (uint64_t)n;
 		conn->last_rx_ns = loop_now(conn->loop);
 		metric_add(M_tcp_rx_bytes, (uint64_t)n);
 		received(tc, iov, direct, (uint32_t)n);
@@ -357,6 +358,7 @@ static void rx_rounds(struct tcp_conn *tc)
 		}
 	}
 	tcp_rx_rest(tc);
+	tcp_quiet(tc);
 }
 
 void tcp_rx_ready(struct tcp_conn *tc)
@@ -395,6 +397,7 @@ bool tcp_rx_more(struct tcp_conn *tc)
 	n = recv(tc->lfd.fd, tc->buf->data + tc->tail, TCP_RX_BUF - tc->tail, 0);
 	if (n > 0) {
 		tc->tail += (uint32_t)n;
+		tc->rx_progress += (uint64_t)n;
 		tc->conn.last_rx_ns = loop_now(tc->conn.loop);
 		metric_add(M_tcp_rx_bytes, (uint64_t)n);
 		return true;
@@ -414,17 +417,21 @@ static void parse_later(struct loop_deferred *d)
 	if (tc->conn.failed || tc->conn.rx_stopped)
 		return;
 	tcp_update_events(tc);
-	if (!tc->buf && !tc->stash_len)
+	if (!tc->buf && !tc->stash_len) {
+		tcp_quiet(tc);
 		return;
+	}
 	if (!take_buffer(tc))
 		return;
 	rx_parse(tc);
 	if (tc->conn.failed)
 		return;
-	if (tc->conn.rx_stopped)
+	if (tc->conn.rx_stopped) {
 		tcp_update_events(tc);
-	else
-		tcp_rx_rest(tc);
+		return;
+	}
+	tcp_rx_rest(tc);
+	tcp_quiet(tc);
 }
 
 void tcp_rx_resume(struct iscsi_conn *conn)

@@ -29,6 +29,8 @@ static void tcp_finish(struct tcp_conn *tc)
 	loop_fd_del(&tc->lfd);
 	tcp_tx_drop(tc);
 	tcp_rx_fini(tc);
+	if (tc->conn.kept) /* else it stays open as long as the keeper's */
+		(void)!shutdown(tc->lfd.fd, SHUT_RDWR);
 	close(tc->lfd.fd);
 	tc->lfd.fd = -1;
 	iscsi_conn_closed(&tc->conn);
@@ -145,6 +147,11 @@ static void tcp_attach(struct iscsi_conn *conn)
 		tcp_rx_resume(conn); /* what came behind the last login request */
 }
 
+static int tcp_socket(const struct iscsi_conn *conn)
+{
+	return container_of(conn, struct tcp_conn, conn)->lfd.fd;
+}
+
 static void tcp_free(struct iscsi_conn *conn)
 {
 	struct tcp_conn *tc = tcp_of(conn);
@@ -194,8 +201,10 @@ static struct iscsi_transport tcp_transport = {
 	.pause = tcp_pause,
 	.peek = tcp_peek,
 	.leave = tcp_leave,
+	.socket = tcp_socket,
 	.count = tcp_count,
 	.fits = tcp_fits,
+	.reset = tcp_reset,
 	.adopt = tcp_adopt,
 	.close = tcp_close,
 };
@@ -243,5 +252,6 @@ static struct iscsi_conn *tcp_adopt(struct loop *main, int fd, const struct sock
 		return NULL;
 	}
 	iscsi_conn_init_carried(&tc->conn, &tcp_transport, main, peer, local, tpgt);
+	(void)tcp_count(fd, &tc->rx_progress, &tc->tx_progress);
 	return &tc->conn;
 }

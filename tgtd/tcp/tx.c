@@ -24,11 +24,6 @@ void tcp_tx_init(struct tcp_conn *tc)
 	timer_init(&tc->tx_timer, tx_deadline);
 }
 
-bool tcp_tx_idle(const struct tcp_conn *tc)
-{
-	return !tc->batch && list_empty(&tc->queue);
-}
-
 /* Cursor in the fragment list: index, offset. */
 static __attribute__((noinline, cold)) void place_cursor(struct iscsi_pdu *pdu)
 {
@@ -410,6 +405,7 @@ static void transmit(struct tcp_conn *tc)
 			return;
 	}
 	blocked(tc, false);
+	tcp_quiet(tc);
 }
 
 /* tcp_conn.sent: a worker has sent, or tried to. */

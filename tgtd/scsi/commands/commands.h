@@ -6,6 +6,7 @@
 #ifndef TGTD_SCSI_COMMANDS_COMMANDS_H
 #define TGTD_SCSI_COMMANDS_COMMANDS_H
 
+#include "tgtd/scsi/carried.h"
 #include "tgtd/scsi/lu.h"
 #include "tgtd/scsi/commands/init.h"
 

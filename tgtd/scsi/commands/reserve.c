@@ -14,6 +14,7 @@ void op_reserve(struct scsi_cmd *cmd)
 	mine = pr >= 0 && (!lu->reserved_by || lu->reserved_by == cmd->itl);
 	if (mine && pr == 0) {
 		lu->reserved_by = cmd->itl;
+		scsi_nexus_changes(cmd->nexus);
 		scsi_lu_reservations_changed_locked(lu);
 	}
 	pthread_mutex_unlock(&lu->lock);
@@ -31,6 +32,7 @@ void op_release(struct scsi_cmd *cmd)
 		cmd->status = SAM_RESERVATION_CONFLICT;
 	} else if (lu->reserved_by == cmd->itl) { /* else GOOD without effect */
 		lu->reserved_by = NULL;
+		scsi_nexus_changes(cmd->nexus);
 		scsi_lu_reservations_changed_locked(lu);
 	}
 	pthread_mutex_unlock(&lu->lock);

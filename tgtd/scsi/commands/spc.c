@@ -201,6 +201,7 @@ void op_prevent_allow(struct scsi_cmd *cmd)
 	else if (!prevent && cmd->itl->prevent)
 		lu->prevents--;
 	cmd->itl->prevent = prevent;
+	scsi_nexus_changes(cmd->nexus);
 	pthread_mutex_unlock(&lu->lock);
 	scsi_done(cmd);
 }

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Sessions that do nothing go on when the worker is killed (issue 17, item 6): no login, no unit attention.
+
+    quiet_sessions.py kinds TGTD_BIN DIR         each kind of session; what was under way; ends, again and again
+    quiet_sessions.py kills TGTD_BIN DIR KILLS   killed again and again beside sessions under load
+
+A session that went on answers by the next StatSN on the connection that it had. Prints a TAP line for each thing that must
+hold.
+"""
+import os, signal, struct, sys, time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+from planned_restart import IQN, KINDS, Load, Session, Tgtd, finish, io, second, READ, WRITE
+from iscsi_peer import Gone, NONE, Peer, is_, pdu
+
+QUICK = 10.3  # seconds: keeper.c takes a worker that has lived as long for one that serves
+
+
+class Kills:
+    """The worker is killed; of two ends in a row one at most comes soon."""
+
+    def __init__(self, t, sig=signal.SIGKILL):
+        self.t, self.soon, self.since, self.sig = t, False, time.monotonic(), sig
+
+    def kill(self, sig=None):
+        if self.soon:
+            time.sleep(max(0, self.since + QUICK - time.monotonic()))
+        lived = time.monotonic() - self.since
+        before = self.t.worker()
+        os.kill(before, sig or self.sig)
+        ok = self.t.another(before)
+        self.since = time.monotonic()
+        self.soon = lived < QUICK
+        return ok
+
+
+def goes_on(s, lun=1):
+    """It answers on its connection, by the number that is due, and nothing was noticed."""
+    try:
+        s.out(s.nop(0x4e4f51))
+        head, _ = s.recv()
+        while head[0] != 0x20 or head[16:20] != b'\0NOQ':
+            head, _ = s.recv()
+        return s.run(b'\0', lun=lun)[0] == 'good' and not s.noticed
+    except (Gone, AssertionError, OSError):
+        return False
+
+
+def in_step(s):
+    """All that was sent is answered and, at ErrorRecoveryLevel 1, acknowledged."""
+    assert s.answers()
+    if 'ErrorRecoveryLevel=1' in s.keys[:1]:
+        s.out(pdu(0x40, 0x80, 0, NONE, struct.pack('>III', NONE, s.cmdsn, s.statsn)))
+        time.sleep(0.5)  # nothing says that it has come
+    s.noticed.clear()
+    return s
+
+
+def wait(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def chapped(user, secret):
+    p = Session.__new__(Session)
+    Peer.__init__(p, timeout=60)
+    p.noticed, p.number, p.max_cmdsn, p.next_sn, p.keys = [], Peer.count, None, None, ()
+    assert p.chap(7, user, secret) == 0
+    answer = p.login_step(1, 3, ['ImmediateData=Yes'])
+    assert answer[None] == (0, True), answer
+    p.next_sn = p.statsn
+    return p
+
+
+def name(keys):
+    return ', '.join(keys) or 'ordinary'
+
+
+def kinds(bin, dir):
+    t = Tgtd(bin, dir)
+    t.configure(2)
+    t.must('account', 'new', '--user', 'joe', '--password', 'secretsecret')
+    t.must('target', 'new', '--tid', 2, '--targetname', IQN + '.chap')
+    t.must('target', 'bind', '--tid', 2, '-I', 'ALL')
+    t.must('account', 'bind', '--tid', 2, '--user', 'joe')
+    with open(dir + '/disk-chap', 'wb') as f:
+        f.truncate(8 << 20)
+    t.must('logicalunit', 'new', '--tid', 2, '--lun', 1, '-b', dir + '/disk-chap')
+    kills = Kills(t)
+    sessions = [Session(*keys).ready() for keys in KINDS]
+    Peer.target = IQN + '.chap'
+    chap = chapped('joe', 'secretsecret').ready()
+    Peer.target = IQN
+    two = Session('MaxConnections=2')
+    other = second(two)
+    two.ready()
+    other.cmdsn = two.cmdsn
+    other.answers()
+    holder = Session().ready()
+    holder.run(b'\0', lun=2)
+    is_('RESERVE of SPC-2', holder.run(b'\x16', lun=2)[0] == 'good')
+    told = Session().ready()
+    for s in sessions + [told]:
+        s.run(b'\0', lun=2)
+        s.noticed.clear()
+    t.must('logicalunit', 'update', '--tid', 1, '--lun', 2, '--params', 'vendor_id=OTHER')
+    data = b'D' * 4096
+    is_('a write', sessions[0].run(io(WRITE, 128, 8), out=data) == ('good', b''))
+    everyone = sessions + [chap, two, holder, told]
+    for s in everyone:
+        in_step(s)
+    clean = in_step(Session())  # no command was ever sent: POWER ON pends
+
+    # Busy ones: a write whose data does not come, half of a header, the number after the next, a ping of ours
+    writes, half, gap = (in_step(Session().ready()) for _ in range(3))
+    writes.out(writes.write(512, 8))
+    is_('it is asked for', writes.recv()[0][0] == 0x31)
+    half.send(half.read(64, 8)[:20])
+    gap.cmdsn += 1
+    gap.out(gap.read(64, 8))
+    pair = Session('MaxConnections=2')
+    busy = second(pair)
+    in_step(pair.ready())
+    busy.cmdsn = pair.cmdsn
+    busy.answers()
+    busy.send(busy.read(64, 8)[:30])
+    time.sleep(0.5)  # (what is not read yet would not be lost)
+    is_('killed, and another one serves', kills.kill(), t.log()[-2000:])
+
+    for s, keys in zip(sessions, KINDS):
+        is_('it goes on: ' + name(keys), goes_on(s), s.noticed)
+    is_('... with CHAP', goes_on(chap), chap.noticed)
+    other.cmdsn = two.cmdsn
+    other.out(other.read(128, 8))
+    is_('... with two connections: the second', other.wait_status(other.itt - 1) == (data, 0))
+    two.cmdsn = other.cmdsn
+    is_('... and the first', goes_on(two), two.noticed)
+    is_('... without a command yet: POWER ON pends as before', clean.run(b'\0')[0].startswith('06/29/'))
+    is_('what was written is there', sessions[0].run(io(READ, 128, 8), 4096)[1] == data)
+    is_('RESERVE holds', holder.run(b'\0', lun=2)[0] in ('good', '06/3f/03') and
+        sessions[0].run(io(READ, 0, 1), 512, lun=2)[0] in ('status 18', '06/3f/03'))
+    is_('an attention that pended is told', told.run(b'\0', lun=2)[0] in ('06/3f/03', 'status 18'))
+    for s, text in ((writes, 'a write that waits for its data'), (half, 'half of a header'), (gap, 'a command too early'),
+                    (pair, 'two connections, one of them busy'), (busy, '... the busy one')):
+        is_('it is reset: ' + text, s.closed_by_target())
+    is_('nobody has logged in', t.stat('iscsi_conns_accepted') == 0, t.stat('iscsi_conns_accepted'))
+    is_('those that were reset log in again', all(Session().ready() for _ in range(5)))
+
+    # A second end, at once and after a planned one; who ends is gone for good
+    for s in everyone:
+        s.noticed.clear()
+        s.run(b'\0', lun=1)
+        in_step(s)
+    is_('a planned restart', t.restart()[0] == 0)
+    kills.since = time.monotonic()
+    for s in everyone:
+        is_('it goes on after it', goes_on(s), s.noticed)
+        in_step(s)
+    sessions[1].logout()
+    sessions[2].close()
+    wait(lambda: t.must('target', 'show').count('I_T nexus: ') <= len(everyone) + 4)
+    sessions = [sessions[0]] + sessions[3:]
+    for s in sessions:
+        in_step(s)
+    is_('killed once more', kills.kill())
+    for s in sessions + [chap, two, holder]:
+        is_('it goes on after that', goes_on(s), s.noticed)
+        in_step(s)
+    is_('killed by SIGSEGV', kills.kill(signal.SIGSEGV))
+    for s in sessions + [chap, two, holder]:
+        is_('it goes on after that, too', goes_on(s), s.noticed)
+    for s in sessions:
+        s.logout()
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+    is_('no system call was refused', 'system call' not in t.log(), [x for x in t.log().splitlines() if 'system call' in x][:3])
+
+
+def kills(bin, dir, n):
+    t = Tgtd(bin, dir)
+    t.configure()
+    loads = [Load(i, Session(*keys).ready(), 7, depth=4, again=True) for i, keys in enumerate(KINDS)]
+    calm = [in_step(Session(*keys).ready()) for keys in KINDS]
+    for l in loads:
+        l.s.noticed.clear()
+        l.start()
+    k, went_on, serves = Kills(t), 0, True
+    for _ in range(int(n)):
+        done = sum(l.done for l in loads)
+        wait(lambda: sum(l.done for l in loads) > done + 50)
+        for s in calm:
+            in_step(s)
+        serves &= k.kill()
+        on = [goes_on(s) for s in calm]
+        went_on += sum(on)
+        for i, s in enumerate(calm):
+            if not on[i]:
+                print('# not: %s: %s' % (name(s.keys), s.noticed))
+                calm[i] = in_step(Session(*s.keys).ready())
+    is_('killed %s times: another one serves' % n, serves, t.log()[-3000:])
+    is_('all %u quiet sessions went on, each time (%u)' % (len(calm), went_on), went_on == len(calm) * int(n),
+        [x for x in t.log().splitlines() if 'ends' in x][-12:])
+    finish(loads)
+    for l in loads:
+        is_('under load, %s: nothing acknowledged is lost (%u commands, %u logins)' % (name(l.s.keys), l.done, l.logins),
+            not l.errors, l.errors)
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
+if __name__ == '__main__':
+    globals()[sys.argv[1]](*sys.argv[2:])
+    sys.exit(is_.failures > 0)
