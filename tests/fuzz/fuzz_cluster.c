@@ -26,7 +26,11 @@ static void one_gateway(size_t len)
 
 	if (gw_decode_gateway(&a, bytes, len))
 		return;
-	BUG_ON(a.life >= GW_LIVES || strlen(a.addr) > GW_ADDR_MAX);
+	BUG_ON(a.life >= GW_LIVES || strlen(a.now.addr) > GW_ADDR_MAX || a.npast > GW_PAST);
+	BUG_ON(strlen(a.now.process) > GW_PROCESS_MAX);
+	for (unsigned i = 0; i < a.npast; i++)
+		BUG_ON(strlen(a.past[i].addr) > GW_ADDR_MAX ||
+		       strlen(a.past[i].process) > GW_PROCESS_MAX);
 	n = gw_encode_gateway(&a, again);
 	BUG_ON(n != len || gw_decode_gateway(&b, again, n) || memcmp(&a, &b, sizeof(a)));
 }
@@ -64,7 +68,10 @@ static size_t well_formed(unsigned kind)
 {
 	const struct gw_gateway_object g = { .incarnation = 3,
 					     .sequence = 9,
-					     .addr = "10.0.0.1:0/7" };
+					     .now = { "10.0.0.1:0/7", "m/b/1/2/3" },
+					     .npast = 2,
+					     .past = { { "10.0.0.1:0/6", "m/b/1/2/2" },
+						       { "10.0.0.1:0/5", "" } } };
 	const struct gw_msg m = { .kind = GW_MSG_ASK, .lu = 5, .epoch = 2, .gen = 4, .cookie = 8 };
 	struct gw_lu_object o = { .epoch = 2,
 				  .incarnation = 3,

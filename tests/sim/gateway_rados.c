@@ -16,7 +16,7 @@ static unsigned gate_of(void *arg)
 
 static uint64_t latency(void)
 {
-	const bool well = W.healing || W.may.back || W.may.even;
+	const bool well = W.healing || W.may.back || W.may.even || W.may.prompt;
 
 	if (!well && W.now < W.slow_until)
 		return 50 * MS + world_random(700 * MS);
@@ -154,6 +154,18 @@ static void ops_read(void *arg, uint64_t id, unsigned gateway, int lu)
 	e->b = lu < 0 ? gateway : (unsigned)(GATES + lu);
 }
 
+/* Has a claim forgotten where the LU is to go, though that gateway is there, and can be seen? */
+static void wish_check(const struct gw_lu_object *before, const struct gw_lu_object *after)
+{
+	const uint8_t to = before->wanted;
+
+	if (!W.may.prompt || to >= GATES || after->claim != GW_CLAIMED || after->owner == to ||
+	    after->wanted == to || !W.gate[to].gw || W.gate[to].gw->leaving ||
+	    W.now < W.gate[to].began + 3 * SEC || W.object[to].written_at + 600 * MS < W.now)
+		return;
+	world_fails("gate %u claims what is to go to gate %u, and forgets that", after->owner, to);
+}
+
 /* What a LU's object says of shared state: each change once, and none left out. */
 static void unit_changed(struct unit *u, const uint8_t *was, uint32_t was_len, const uint8_t *is,
 			 uint32_t len)
@@ -170,6 +182,8 @@ static void unit_changed(struct unit *u, const uint8_t *was, uint32_t was_len, c
 	if (after.epoch < before.epoch || after.epoch > before.epoch + 1)
 		world_fails("the epoch goes from %llu to %llu", (unsigned long long)before.epoch,
 			    (unsigned long long)after.epoch);
+	wish_check(&before, &after);
+	W.most_fences = MAX(W.most_fences, after.nfences);
 	if (after.claim != before.claim || after.incarnation != before.incarnation)
 		step_note((unsigned)(u - W.unit), "RCA"[after.claim]);
 	if (s->gen == before.shared.gen)
@@ -240,28 +254,28 @@ static void osd_learns(struct event *e)
 	W.osd_map[e->b] = MAX(W.osd_map[e->b], e->c);
 }
 
-static void fence_land(struct event *e)
+static void fence_land(const char *addr, uint64_t seconds)
 {
-	struct client *c = client_by((char *)e->data);
+	struct client *c = client_by(addr);
 	struct gw_gateway_object o;
 
-	if (stalled(e, done_reply_fn))
-		return;
 	if (c == &W.client[W.stranger]) {
 		world_fails("somebody outside of the group is fenced");
 		return;
 	}
 	if (!c || gw_decode_gateway(&o, W.object[c->gate].data, W.object[c->gate].len)) {
-		world_fails("an address is fenced that is nobody's: %s", (char *)e->data);
+		world_fails("an address is fenced that is nobody's: %s", addr);
 		return;
 	}
-	if (o.life == GW_UP && !strcmp(o.addr, c->addr))
+	if (o.life == GW_UP && !strcmp(o.now.addr, c->addr))
 		world_fails("%s is fenced, and its gateway is up", c->addr);
 	step_note(0, 'F');
 	W.map++;
-	if (!c->fenced_at || W.now >= c->expires)
+	/* As Ceph 16 does it: an entry that there is keeps the time that it has. */
+	if (!c->fenced_at || W.now >= c->expires) {
 		c->fenced_at = W.map;
-	c->expires = W.now + e->b * SEC;
+		c->expires = W.now + seconds * SEC;
+	}
 	world_says("fence %s", c->addr);
 	for (unsigned i = 0; i < OSDS; i++) {
 		struct event *l = event_new(GATES, osd_learns, world_random(3 * SEC));
@@ -269,16 +283,58 @@ static void fence_land(struct event *e)
 		l->b = i;
 		l->c = W.map;
 	}
+}
+
+/* One batch: in the order of the monitors, and maps between them. */
+static void fences_land(struct event *e)
+{
+	if (stalled(e, done_reply_fn))
+		return;
+	for (const char *addr = (char *)e->data; *addr; addr += strlen(addr) + 1)
+		fence_land(addr, e->b);
 	control_answer(e, done_reply_fn, 0);
 }
 
-static void ops_fence(void *arg, uint64_t id, const char *addr, uint64_t seconds)
+static void ops_fence(void *arg, uint64_t id, const char *const *addr, unsigned n, uint64_t seconds)
 {
-	struct event *e = control(gate_of(arg), id, fence_land, done_reply_fn);
+	struct event *e = control(gate_of(arg), id, fences_land, done_reply_fn);
 
 	e->b = seconds;
-	e->len = (uint32_t)strlen(addr) + 1;
-	memcpy(e->data, addr, e->len);
+	for (unsigned i = 0; i < n; i++) {
+		memcpy(e->data + e->len, addr[i], strlen(addr[i]) + 1);
+		e->len += (uint32_t)strlen(addr[i]) + 1;
+	}
+	e->data[e->len] = 0;
+}
+
+static void lift_land(struct event *e)
+{
+	struct client *c = client_by((char *)e->data);
+
+	if (stalled(e, done_reply_fn))
+		return;
+	if (!c || (!c->ended && W.gate[c->gate].client == c - W.client))
+		world_fails("the fence of %s is lifted, which is at work", (char *)e->data);
+	else if (c->fenced_at)
+		W.lifted++;
+	if (c)
+		c->fenced_at = 0;
+	control_answer(e, done_reply_fn, 0);
+}
+
+static void ops_lift(void *arg, uint64_t id, const char *addr)
+{
+	struct event *e = control(gate_of(arg), id, lift_land, done_reply_fn);
+
+	snprintf((char *)e->data, GW_ADDR_MAX + 1, "%s", addr);
+}
+
+/* A name that begins with '?' is of another machine. */
+static bool ops_gone(void *arg, const char *process)
+{
+	unsigned gate, life;
+
+	return sscanf(process, "gate%u.%u", &gate, &life) == 2 && W.gate[gate].life != life;
 }
 
 static void map_land(struct event *e)

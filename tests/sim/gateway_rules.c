@@ -156,8 +156,9 @@ START_TEST(rule_3_a_taker_that_dies_is_fenced_too)
 	ck_assert_uint_eq(o.claim, GW_CLAIMED);
 	process_stops(o.owner, 30 * SEC);
 	until_taken(0, 0);
+	ck_assert(W.client[0 + 1].fenced_at && W.client[o.owner + 1].fenced_at);
 	o = unit_says(0);
-	ck_assert_uint_eq(o.nfences, 2);
+	ck_assert_uint_eq(o.nfences, 0);
 	ck_assert_uint_eq(o.epoch, 3);
 	calm_end();
 }
@@ -171,15 +172,65 @@ START_TEST(rule_4_fences_hold_until_the_old_one_is_proved_dead)
 	old = W.gate[0].client;
 	process_stops(0, 25 * SEC);
 	until_taken(0, 0);
-	for (unsigned i = 0; i < 15; i++) {
-		world_run(W.now + SEC);
-		ck_assert_msg(W.now < W.client[old].expires, "the fence expired");
-		ck_assert_uint_eq(unit_says(0).nfences, 1);
-	}
-	world_run(W.now + 20 * SEC); /* it went on, and registered anew */
+	ck_assert_uint_eq(unit_says(0).nfences, 0); /* nobody has to remember it */
+	ck_assert_msg(W.client[old].expires > W.now + 300000000 * SEC, "the fence expires");
+	world_run(W.now + 15 * SEC);
+	ck_assert(W.client[old].fenced_at);
+	world_run(W.now + 15 * SEC); /* it went on, and registered anew */
 	ck_assert(W.client[old].ended);
-	ck_assert_uint_eq(unit_says(0).nfences, 0);
-	ck_assert_uint_gt(W.now, W.client[old].expires);
+	ck_assert(!W.client[old].fenced_at);
+	ck_assert_uint_eq(W.gate[0].gw->peer[0].obj.npast, 0);
+	calm_end();
+}
+END_TEST
+
+/* Keeper and worker die, again and again: the kernel knows that they are gone. */
+START_TEST(rule_4_no_takeover_takes_longer_than_the_one_before)
+{
+	calm_world();
+	for (unsigned i = 0; i < 20; i++) {
+		const int owner = owner_of(0);
+		uint64_t time;
+
+		process_dies((unsigned)owner, false);
+		time = until_taken(0, owner);
+		ck_assert_msg(time < 3000 * MS, "kill %u: %llu ms", i,
+			      (unsigned long long)(time / MS));
+		ck_assert_uint_eq(unit_says(0).nfences, 0);
+		process_starts((unsigned)owner, false);
+		world_run(W.now + 3 * SEC);
+		ck_assert_uint_eq(W.gate[owner].lun[0].state, GW_STANDBY);
+		ck_assert_uint_eq(W.gate[owner].gw->counts.proofs, 1);
+	}
+	world_run(W.now + 20 * SEC);
+	ck_assert_uint_eq(W.lifted, 20);
+	ck_assert_uint_eq(W.most_fences, 1);
+	calm_end();
+}
+END_TEST
+
+/* More than an object has room for, and nobody can tell whether they are gone. */
+START_TEST(rule_4_without_a_proof_fences_stay)
+{
+	int old, fenced = 0;
+
+	calm_world();
+	for (unsigned i = 0; i < 20; i++) {
+		const int owner = owner_of(0);
+
+		W.may.elsewhere = true;
+		process_dies((unsigned)owner, false);
+		until_taken(0, owner);
+		process_starts((unsigned)owner, false);
+		world_run(W.now + 6 * SEC);
+		ck_assert_uint_eq(W.gate[owner].lun[0].state, GW_STANDBY);
+		ck_assert_uint_eq(unit_says(0).nfences, 0);
+	}
+	world_run(W.now + 20 * SEC);
+	for (old = 0; old < W.clients; old++)
+		fenced += W.client[old].fenced_at != 0;
+	ck_assert_int_eq(fenced + (int)W.lifted, 20);
+	ck_assert_uint_le(W.lifted, GATES); /* the first ones' names are known */
 	calm_end();
 }
 END_TEST
@@ -295,6 +346,46 @@ START_TEST(rule_8_a_hand_over_fences_nobody)
 }
 END_TEST
 
+/* One that has just come up has not seen yet that the wanted one is well. */
+START_TEST(rule_8_who_has_just_come_up_leaves_it_to_the_wanted_one)
+{
+	calm_world();
+	process_dies(2, false);
+	world_run(W.now + 3 * SEC);
+	W.gate[0].mute[1] = true; /* the hint is lost: the wanted one is late */
+	process_starts(2, true);
+	while (W.gate[2].gw->self_step != SELF_UP)
+		world_run(W.now + MS / 10);
+	gw_move(W.gate[0].gw, 0, 1, local_time(0));
+	while (unit_says(0).claim != GW_FREE)
+		world_run(W.now + MS / 10);
+	gw_hint(W.gate[2].gw, 0, local_time(2));
+	world_run(W.now + 4 * SEC);
+	ck_assert_int_eq(owner_of(0), 1);
+	ck_assert_uint_eq(unit_says(0).epoch, 2);
+	ck_assert_uint_eq(unit_says(0).wanted, GW_NOBODY);
+	calm_end();
+}
+END_TEST
+
+/* The owner dies before it has handed it over: who takes it does what was asked for. */
+START_TEST(rule_8_a_wish_outlives_the_owner)
+{
+	calm_world();
+	gw_move(W.gate[2].gw, 0, 1, local_time(2));
+	while (unit_says(0).wanted != 1)
+		world_run(W.now + MS / 10);
+	W.gate[2].mute[1] = W.gate[0].mute[1] = true; /* it hears of nothing */
+	W.gate[1].gw->lu[0].next_poll = W.gate[1].gw->last + 5 * SEC;
+	process_dies(0, false);
+	until_taken(0, 0);
+	world_run(W.now + 6 * SEC);
+	ck_assert_int_eq(owner_of(0), 1);
+	ck_assert_uint_eq(unit_says(0).wanted, GW_NOBODY);
+	calm_end();
+}
+END_TEST
+
 START_TEST(rule_9_transitioning_until_it_is_settled)
 {
 	struct gate *third = &W.gate[2];
@@ -339,10 +430,14 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_3_the_order_of_a_takeover);
 	tcase_add_test(t, rule_3_a_taker_that_dies_is_fenced_too);
 	tcase_add_test(t, rule_4_fences_hold_until_the_old_one_is_proved_dead);
+	tcase_add_test(t, rule_4_no_takeover_takes_longer_than_the_one_before);
+	tcase_add_test(t, rule_4_without_a_proof_fences_stay);
 	tcase_add_test(t, rule_5_coming_back);
 	tcase_add_test(t, rule_6_which_arena_wins);
 	tcase_add_test(t, rule_7_the_owner_obeys_before_good);
 	tcase_add_test(t, rule_8_a_hand_over_fences_nobody);
+	tcase_add_test(t, rule_8_who_has_just_come_up_leaves_it_to_the_wanted_one);
+	tcase_add_test(t, rule_8_a_wish_outlives_the_owner);
 	tcase_add_test(t, rule_9_transitioning_until_it_is_settled);
 	tcase_add_test(t, rule_10_writes_are_held_for_a_snapshot);
 }

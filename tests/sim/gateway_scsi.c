@@ -360,6 +360,8 @@ static const struct gw_ops world_ops = {
 	.read = ops_read,
 	.write = ops_write,
 	.fence = ops_fence,
+	.lift = ops_lift,
+	.gone = ops_gone,
 	.wait_map = ops_wait_map,
 	.client_new = ops_client_new,
 	.client_end = ops_client_end,
@@ -427,7 +429,8 @@ static void standby_check(unsigned gate, unsigned unit)
 	struct gw_lu_object says;
 
 	/* Who has just begun to look, or could not, is given as long. */
-	if (local_time(gate) - W.gate[gate].gw->ok_since < 4 * SEC)
+	if (local_time(gate) - W.gate[gate].gw->ok_since < 4 * SEC ||
+	    W.now < W.stall_until + 2 * SEC)
 		return;
 	if (o->len && !gw_decode_lu(&says, o->data, o->len) && says.claim == GW_OWNED &&
 	    W.now - W.object[says.owner].written_at > 3500 * MS)

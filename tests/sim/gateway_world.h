@@ -31,7 +31,7 @@ struct event {
 	bool again, timed; /* it is in the queue again; its answer was given up */
 	struct event *next;
 	uint32_t len;
-	uint8_t data[1024];
+	uint8_t data[1400];
 };
 
 /* ---- RADOS ----------------------------------------------------------------------------------- */
@@ -39,7 +39,7 @@ struct object {
 	uint64_t version;
 	uint32_t len;
 	uint64_t written_at; /* real time */
-	uint8_t data[1024];
+	uint8_t data[1400];
 };
 struct value {
 	uint64_t stamp; /* which write */
@@ -99,6 +99,7 @@ struct gate {
 	double rate;
 	uint64_t offset;
 	int client; /* index; -1: none */
+	uint64_t began;
 	struct event *late, **late_end; /* what came while it was stopped */
 	uint64_t timer;
 	struct lun lun[UNITS];
@@ -127,6 +128,8 @@ struct profile { /* what may happen to a seed */
 	bool kills, stops, cuts, mutes, slow, stalls, moves, reserves, quiets, back, bad_images,
 		long_stop, even, /* RADOS may stand still, and nothing else */
 		alone,	   /* no initiators */
+		prompt,	   /* RADOS answers soon */
+		elsewhere, /* processes come up where nobody knows those before */
 		strangers; /* somebody outside of the group locks an image */
 };
 
@@ -136,6 +139,7 @@ struct world {
 	bool healing, trace;
 	bool no_lease; /* a rule of the SCSI side, broken: it does not look at the lease */
 	char failed[256];
+	unsigned most_fences; /* that an object has named */
 	char steps[128]; /* what was done to RADOS about unit 0, for gateway_rules.c */
 	uint64_t slow_until, stall_until;
 	struct gate gate[GATES];
@@ -153,7 +157,7 @@ struct world {
 	struct gw_counts counts; /* of processes that are no more */
 	/* What has happened, over all seeds. */
 	uint64_t reads, writes, hits, refused, given_up, reserves, snapshots, resets, kept, shut;
-	uint64_t kills, stops, cuts, mutes, stalls, slows;
+	uint64_t kills, stops, cuts, mutes, stalls, slows, lifted;
 };
 static struct world W;
 

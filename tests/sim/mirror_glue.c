@@ -654,6 +654,7 @@ static const struct gw_ops world_ops = {
 	.read = ops_read,
 	.write = ops_write,
 	.fence = ops_fence,
+	.gone = ops_gone,
 	.wait_map = ops_later,
 	.client_new = ops_client_new,
 	.client_end = ops_client_end,

@@ -154,18 +154,31 @@ static void ops_write(void *arg, uint64_t id, unsigned gateway, int lu, uint64_t
 /* ---- fences, clients, locks ------------------------------------------------------------------ */
 static void fence_lands(struct event *e)
 {
-	W.fenced[e->b] = true;
+	for (const char *addr = (char *)e->data; *addr; addr += strlen(addr) + 1)
+		W.fenced[strtoull(addr, NULL, 10)] = true;
 	control_answer(e, reply_fn, 0);
 }
 
-static void ops_fence(void *arg, uint64_t id, const char *addr, uint64_t seconds)
+static void ops_fence(void *arg, uint64_t id, const char *const *addr, unsigned n, uint64_t seconds)
 {
 	struct event *e = event_new(GATES, fence_lands, rados_latency());
+	char list[GW_FENCES * (GW_ADDR_MAX + 1) + 1];
+	size_t len = 0;
 
 	(void)seconds;
-	e->b = strtoull(addr, NULL, 10);
-	world_says("gate %u fences client %s", gate_of(arg), addr);
+	for (unsigned i = 0; i < n; i++) {
+		world_says("gate %u fences client %s", gate_of(arg), addr[i]);
+		memcpy(list + len, addr[i], strlen(addr[i]) + 1);
+		len += strlen(addr[i]) + 1;
+	}
+	list[len] = 0;
+	event_data(e, list, len + 1);
 	control_sent(e, gate_of(arg), id);
+}
+
+static bool ops_gone(void *arg, const char *process)
+{
+	return false;
 }
 
 static void ops_later(void *arg, uint64_t id)

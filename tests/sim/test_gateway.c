@@ -2,8 +2,7 @@
 /*
  * Three gateways of a group, two units, stepped: tgtd/cluster as the daemon has it, in a world
  * where processes are killed, stopped and woken at any step, clocks drift, messages are late, lost
- * and doubled, writes time out and land later, links are cut, RADOS is slow or stands still, and
- * blocklistings expire after five seconds.
+ * and doubled, writes time out and land later, links are cut, RADOS is slow or stands still.
  *
  * What must hold: one owner at a time may answer; no read is older than what anybody was told
  * before it began; no I/O of an owner is done after one of the next, at one OSD; nobody whom a
@@ -45,26 +44,31 @@ static unsigned gw_broken;
 
 #define TROUBLE_UNTIL (11 * SEC)
 #define HEALED_UNTIL (23 * SEC)
-#define FENCE_SECONDS 5
 
 /* ---- processes ------------------------------------------------------------------------------- */
 static void process_starts(unsigned gate, bool reaped)
 {
 	struct gate *g = &W.gate[gate];
+	const bool elsewhere = W.may.elsewhere || (!W.may.even && world_chance(20));
+	char name[32];
 	const struct gw_config config = {
 		.self = gate,
 		.gateways = GATES,
 		.max_lus = UNITS,
 		.seed = world_random(1ull << 38),
-		.fence_ns = FENCE_SECONDS * SEC,
+		.process = name,
+		.lift_ns = 3 * SEC,
 		.give_up_ns = 4 * SEC,
 		.poll_ns = 5 * SEC, /* seldom, so that it does not hide what messages have to do */
 	};
 	const char *why;
 	char id[16];
 
+	/* Some come up elsewhere, where nobody can tell. */
+	snprintf(name, sizeof(name), "%sgate%u.%u", elsewhere ? "?" : "", gate, g->life);
 	g->gw = gw_new(&config, &world_ops, g, &why);
 	ck_assert_msg(g->gw != NULL, "%s", why);
+	g->began = W.now;
 	world_says("gate %u starts", gate);
 	for (unsigned u = 0; u < UNITS; u++) {
 		g->lun[u].state = GW_TRANSITIONING;
@@ -357,7 +361,7 @@ static void world_end(void)
 		gw_free(W.gate[g].gw);
 	for (unsigned i = 0; i < sizeof(sum.counts) / 8; i++)
 		((uint64_t *)&sum.counts)[i] += ((uint64_t *)&W.counts)[i];
-	for (unsigned i = 0; i < 16; i++)
+	for (unsigned i = 0; i < 17; i++)
 		sum.of[i] += from[i];
 }
 
@@ -386,6 +390,10 @@ static struct profile profile_of(uint64_t seed)
 {
 	struct profile p = { .moves = seed & 8, .reserves = seed & 16, .quiets = true };
 
+	if (seed % 16 == 10) {
+		p.kills = p.moves = p.prompt = true;
+		return p;
+	}
 	switch (seed % 8) {
 	case 7:
 		p.stalls = p.even = true;
@@ -496,16 +504,19 @@ START_TEST(seeds)
 	       (unsigned long long)sum.of[4], (unsigned long long)sum.of[5],
 	       (unsigned long long)sum.of[6], (unsigned long long)sum.of[7],
 	       (unsigned long long)sum.of[8], (unsigned long long)sum.of[9]);
-	printf("# kills %llu, stops %llu, cuts %llu, mutes %llu, stalls %llu, slow %llu\n",
+	printf("# kills %llu, stops %llu, cuts %llu, mutes %llu, stalls %llu, slow %llu, fences "
+	       "lifted %llu of %llu, proofs %llu\n",
 	       (unsigned long long)sum.of[10], (unsigned long long)sum.of[11],
 	       (unsigned long long)sum.of[12], (unsigned long long)sum.of[13],
-	       (unsigned long long)sum.of[14], (unsigned long long)sum.of[15]);
+	       (unsigned long long)sum.of[14], (unsigned long long)sum.of[15],
+	       (unsigned long long)sum.of[16], (unsigned long long)c->lifts,
+	       (unsigned long long)c->proofs);
 	/* What the seeds are about has happened. */
 	if (n < 2000)
 		return;
 	for (unsigned i = 0; i < sizeof(*c) / 8; i++)
 		ck_assert_msg(((const uint64_t *)c)[i] > 0, "count %u is 0", i);
-	for (unsigned i = 0; i < 16; i++)
+	for (unsigned i = 0; i < 17; i++)
 		ck_assert_msg(sum.of[i] > 0, "figure %u is 0", i);
 }
 END_TEST
@@ -524,8 +535,9 @@ static const char *const rules[GW_RULES + 1] = {
 	[BREAK_MAP] = "3: waiting for the map",
 	[BREAK_ANY_LOCK] = "3: only a fenced holder loses the lock",
 	[BREAK_DROP_FENCES] = "3: a taker that dies is fenced, and whom it fenced",
-	[BREAK_FENCE_ONCE] = "4: fences are renewed",
-	[BREAK_PRUNE] = "4: until they are proved dead",
+	[BREAK_FENCE_SHORT] = "4: fences do not expire",
+	[BREAK_LIFT] = "4: they are lifted by a proof",
+	[BREAK_GONE] = "4: ... when what was sent has ended",
 	[BREAK_END_LATE] = "4, 5: the data client ends first",
 	[BREAK_CLOSE] = "5: pages and commands go",
 	[BREAK_KEEP] = "6: an arena of the same epoch alone",
@@ -535,6 +547,7 @@ static const char *const rules[GW_RULES + 1] = {
 	[BREAK_SILENCE] = "7: it is deposed when it does not",
 	[BREAK_DRAIN] = "8: drained",
 	[BREAK_FLUSH] = "8: flushed",
+	[BREAK_WISH] = "8: it goes where it was to go",
 	[BREAK_STANDBY] = "9: standby while the owner is well",
 	[BREAK_HOLD] = "10: held for a snapshot",
 	[GW_RULES] = "1: the SCSI side looks at the lease",

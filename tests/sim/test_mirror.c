@@ -118,7 +118,6 @@ static void process_starts(unsigned gate, bool reaped)
 		.doubt_ns = 350 * MS,
 		.suspect_ns = 450 * MS,
 		.poll_ns = 500 * MS,
-		.fence_ns = 3600 * SEC,
 		.give_up_ns = 2 * SEC,
 	};
 	const struct mirror_peer_config peer = { .self = gate, .lus = MSLOTS, .pages = MPAGES };

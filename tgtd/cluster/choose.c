@@ -58,6 +58,20 @@ bool gw_mirror_lets(const struct gateway *gw, const struct gw_lu *lu)
 	       gw_mirror_is_here(gw, lu) || mirror_breaks(BREAK_CLAIM);
 }
 
+bool gw_wish_is_another(const struct gateway *gw, const struct gw_lu *lu, uint64_t now)
+{
+	const uint8_t to = lu->obj.wanted;
+	const struct gw_peer *p;
+
+	if (to == gw->cfg.self || to >= gw->cfg.gateways || gw_breaks(BREAK_WISH))
+		return false;
+	p = &gw->peer[to];
+	/* Who has just come up has had no time to see that it is well. */
+	if (now - gw->up_since < gw->cfg.suspect_ns && (!p->cell.known || p->obj.life == GW_UP))
+		return true;
+	return gw_is_well(gw, to, now);
+}
+
 bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {
 	const uint64_t mine = gw_suits(gw, lu, gw->cfg.self);
@@ -72,6 +86,10 @@ bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	if (!lu->orphan_since)
 		lu->orphan_since = now;
 	if (now < lu->avoid_until)
+		return false;
+	/* It has been handed over. The wanted one may not have heard of it before its next poll. */
+	if (lu->obj.claim == GW_FREE && gw_wish_is_another(gw, lu, now) &&
+	    now - lu->orphan_since < gw->cfg.suspect_ns)
 		return false;
 	/* When all begin at once, the first does not take what belongs to the others. What was here
 	 * before this worker is here again at once, however long its home is down. */

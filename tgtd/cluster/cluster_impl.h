@@ -6,7 +6,7 @@
  *     handover.c quiesce.c reserve.c what is asked for
  *     take.c owner.c claim.c         a LU: on the way to ownership; owned; its mirror
  *     lease.c peers.c                this gateway's object; the others'
- *     choose.c fences.c              who takes which LU; what stays on the blocklist
+ *     choose.c fences.c              who takes which LU; what is on the blocklist
  *     cell.c                         an object: read, compared and set, doubts settled
  *     object.c                       its form
  *
@@ -35,8 +35,9 @@ enum gw_rule {
 	BREAK_MAP,		 /* 3: nobody waits for the map */
 	BREAK_ANY_LOCK,		 /* 3: whoever holds the lock is fenced, and loses it */
 	BREAK_DROP_FENCES,	 /* 3: a claim forgets the addresses of the one before */
-	BREAK_FENCE_ONCE,	 /* 4: fences expire */
-	BREAK_PRUNE,		 /* 4: a fence is given up when the LU is served */
+	BREAK_FENCE_SHORT,	 /* 4: fences expire */
+	BREAK_LIFT,		 /* 4: a fence is lifted without a proof, and at once */
+	BREAK_GONE,		 /* 4: ... at once when the process is gone */
 	BREAK_END_LATE,		 /* 4, 5: the old data client is not ended */
 	BREAK_CLOSE,		 /* 5: pages and commands of a lost LU stay */
 	BREAK_KEEP,		 /* 6: an arena wins though the epoch moved */
@@ -46,6 +47,7 @@ enum gw_rule {
 	BREAK_SILENCE,		 /* 7: an owner that is silent is not deposed */
 	BREAK_DRAIN,		 /* 8: handed over with commands at work */
 	BREAK_FLUSH,		 /* 8: ... with dirty pages */
+	BREAK_WISH,		 /* 8: a claim forgets where the LU was to go */
 	BREAK_STANDBY,		 /* 9: standby while the owner is suspected */
 	BREAK_HOLD,		 /* 10: a snapshot without holding writes */
 	GW_RULES
@@ -137,7 +139,6 @@ enum lu_write {
 	WRITE_CLAIM,
 	WRITE_ACTIVATE,
 	WRITE_RELEASE,
-	WRITE_PRUNE,
 	WRITE_WANTED,
 	WRITE_CHANGE,
 	WRITE_MIRROR
@@ -165,7 +166,6 @@ struct gw_lu {
 	int result;	     /* its answer */
 	bool answered;
 	char holder[GW_ADDR_MAX + 1]; /* of the lock, -EBUSY */
-	uint8_t fence_at;	      /* LU_FENCE: which */
 	uint64_t sent;		      /* when the request was */
 	uint64_t fenced;	      /* when all that had to be was fenced */
 	uint64_t since;		      /* the way began: give_up_ns */
@@ -176,6 +176,7 @@ struct gw_lu {
 	uint64_t apply_req;
 	uint8_t wanted; /* gw_move() here, not written yet; GW_NOBODY: none */
 	bool move;
+	uint64_t wish_next; /* the wanted gateway is told again */
 	bool want_read; /* a read is wanted that is sent from now on */
 	uint8_t quiet;	/* enum quiet_step */
 	uint64_t quiet_req, quiet_cookie, quiet_until;
@@ -210,7 +211,11 @@ struct gw_asked {     /* by another gateway */
 
 struct gw_fenced { /* an address that this gateway has had fenced */
 	char addr[GW_ADDR_MAX + 1];
-	uint64_t at; /* when the last request that succeeded was sent; 0: free */
+	uint64_t at; /* when the first request that succeeded was sent; 0: free */
+};
+struct gw_lift { /* one of the gateway object's past */
+	char addr[GW_ADDR_MAX + 1];
+	uint64_t proved_at; /* 0: it is not */
 };
 
 struct gateway {
@@ -231,15 +236,17 @@ struct gateway {
 	bool client_answered;
 	int client_result;
 	uint64_t incarnation, next_renew, ok_since, up_since, retry_at;
-	char addr[GW_ADDR_MAX + 1];
+	char addr[GW_ADDR_MAX + 1], process[GW_PROCESS_MAX + 1];
 
 	/* fences.c */
 	struct gw_fenced fenced[GW_FENCED];
-	uint64_t fence_req, fence_sent, fence_retry, fence_scan;
+	struct gw_lift lift[GW_PAST];
+	uint64_t lift_req, lift_scan;
+	char lifting[GW_ADDR_MAX + 1]; /* "": none */
+	bool lifted;		       /* @lifting is off the blocklist; the object names it yet */
 	/* Of the LUs on their way one asks at a time, for all of them: the LU's index + 1. */
 	unsigned fence_by, map_by;
 	uint64_t map_at; /* the map that the data client has is as new as this */
-	char fence_addr[GW_ADDR_MAX + 1];
 
 	struct gw_peer peer[GW_GATEWAYS];
 	struct gw_lu *lu;
@@ -261,7 +268,7 @@ enum gw_slot {
 	SLOT_HOLD,
 	SLOT_RESET,
 	SLOT_CLIENT,
-	SLOT_FENCE
+	SLOT_LIFT
 };
 uint64_t gw_request(struct gateway *gw, enum gw_slot slot, unsigned index);
 static inline enum gw_slot gw_slot_of(uint64_t id)
@@ -296,9 +303,13 @@ void gw_say(struct gateway *gw, int level, int lu, const char *format, ...) prin
 bool gw_fence_holds(const struct gateway *gw, const char *addr, uint64_t now);
 void gw_fence_set(struct gateway *gw, const char *addr, uint64_t sent);
 uint64_t gw_fence_seconds(const struct gateway *gw);
-/* Renews what LUs' objects name. */
-void gw_fences_run(struct gateway *gw, uint64_t now);
-void gw_fences_done(struct gateway *gw, int result, uint64_t now);
+/* This gateway's object is about to name another client: *@now becomes one of the past. */
+void gw_past_add(struct gateway *gw, struct gw_gateway_object *o);
+/* ... and this one no more, of which the fence has been lifted. */
+void gw_past_drop(struct gateway *gw, struct gw_gateway_object *o);
+/* Lifts fences of this gateway's clients of before. */
+void gw_lifts_run(struct gateway *gw, uint64_t now);
+void gw_lifts_done(struct gateway *gw, int result, uint64_t now);
 
 /* ---- peers.c --------------------------------------------------------------------------------- */
 /* The lease of @gateway's @incarnation is over, and no renewal of it can succeed. */
@@ -328,6 +339,8 @@ bool gw_mirror_lets(const struct gateway *gw, const struct gw_lu *lu);
 /* The first of the two. */
 bool gw_mirror_is_here(const struct gateway *gw, const struct gw_lu *lu);
 bool gw_arena_is_here(const struct gateway *gw, const struct gw_lu *lu);
+/* It is to go to another gateway, which may be well: nothing is known against it. */
+bool gw_wish_is_another(const struct gateway *gw, const struct gw_lu *lu, uint64_t now);
 /* May this gateway claim it now? Others that are better suited are given a start. */
 bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now);
 static inline bool gw_owns(const struct gateway *gw, const struct gw_lu *lu)

@@ -2,6 +2,7 @@
 /*
  * One gateway: made and ended; what comes in, and who looks at it. The other files have the rules.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include "events/bug.h"
 #include "events/log.h"
@@ -10,6 +11,7 @@
 #define TICKS_PER_RENEWAL 4
 #define STEPS_AT_ONCE 8 /* of a LU, on one event: no way has more that need no answer */
 #define POLLED_LUS 500	/* more of them are read less often, each */
+#define FENCE_YEARS 10ull
 
 /* ---- making, ending -------------------------------------------------------------------------- */
 static void config_fill(struct gw_config *c)
@@ -22,7 +24,8 @@ static void config_fill(struct gw_config *c)
 	c->doubt_ns = c->doubt_ns ? c->doubt_ns : 1200 * ms;
 	c->suspect_ns = c->suspect_ns ? c->suspect_ns : 2000 * ms;
 	c->poll_ns = c->poll_ns ? c->poll_ns : 2000 * ms;
-	c->fence_ns = c->fence_ns ? c->fence_ns : 3600 * NSEC_PER_SEC;
+	c->fence_ns = c->fence_ns ? c->fence_ns : FENCE_YEARS * 365 * 86400 * NSEC_PER_SEC;
+	c->lift_ns = c->lift_ns ? c->lift_ns : 3600 * NSEC_PER_SEC;
 	c->give_up_ns = c->give_up_ns ? c->give_up_ns : 20 * NSEC_PER_SEC;
 }
 
@@ -58,6 +61,8 @@ struct gateway *gw_new(const struct gw_config *config, const struct gw_ops *ops,
 	gw->ops = ops;
 	gw->arg = arg;
 	gw->serial = cfg.seed;
+	snprintf(gw->process, sizeof(gw->process), "%s", cfg.process ? cfg.process : "");
+	gw->cfg.process = gw->process;
 	gw->lu = calloc(cfg.max_lus, sizeof(*gw->lu));
 	gw->scratch = malloc(GW_OBJECT_MAX);
 	gw->blob = malloc(GW_SHARED_MAX);
@@ -156,7 +161,7 @@ static void gw_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 		lus_run(gw, now);
 	}
 	gw_self_run(gw, now); /* the last LU may have been closed */
-	gw_fences_run(gw, now);
+	gw_lifts_run(gw, now);
 	gw->last = now;
 }
 
@@ -335,9 +340,9 @@ void gw_done(struct gateway *gw, uint64_t id, int result, uint64_t now)
 			gw->client_result = result;
 		}
 		break;
-	case SLOT_FENCE:
-		if (id == gw->fence_req)
-			gw_fences_done(gw, result, now);
+	case SLOT_LIFT:
+		if (id == gw->lift_req)
+			gw_lifts_done(gw, result, now);
 		break;
 	default:
 		break;

@@ -35,6 +35,8 @@ struct gw_config {
 	unsigned self, gateways; /* this gateway's index; how many there are, 1..GW_GATEWAYS */
 	unsigned max_lus;	 /* memory is taken for so many, once */
 	uint64_t seed;		 /* any number that differs between processes: nonces begin there */
+	const char *process; /* this one's name, for gone() of the next one; NULL, "": it has none.
+			      * Read by gw_new() */
 	/* ns. 0: the value in parentheses */
 	uint64_t renew_ns;   /* between two renewals (0.4 s) */
 	uint64_t lease_ns;   /* served for so long after the sending of a renewal (1.5 s) */
@@ -42,7 +44,9 @@ struct gw_config {
 	uint64_t doubt_ns;   /* no renewal seen for so long: LUs are TRANSITIONING (1.2 s) */
 	uint64_t suspect_ns; /* ... the gateway is deposed (2 s); at least lease + margin */
 	uint64_t poll_ns;    /* a LU's object is read at least so often (2 s) */
-	uint64_t fence_ns;   /* how long a blocklisting holds; renewed after a third (1 h) */
+	uint64_t fence_ns;   /* how long a blocklisting holds: for good, as it is lifted by a proof
+			      * (ten years) */
+	uint64_t lift_ns;    /* after the proof, until OSDs have done what they may have (1 h) */
 	uint64_t give_up_ns; /* a step of the way to ownership is given up, and others may try; a
 			      * hand-over is given up, and the owner serves on (20 s) */
 };
@@ -65,8 +69,14 @@ struct gw_ops {
 		      const void *bytes, size_t len);
 
 	/* ---- fencing. Answer: gw_done() ---- */
-	/* @addr is on the blocklist for @seconds from now: 0 when the monitors say so. */
-	void (*fence)(void *arg, uint64_t id, const char *addr, uint64_t seconds);
+	/* The @n (1..GW_FENCES) addresses are on the blocklist: 0 when the monitors say so. Those
+	 * that it does not have come for @seconds; others keep the time that they have. */
+	void (*fence)(void *arg, uint64_t id, const char *const *addr, unsigned n,
+		      uint64_t seconds);
+	/* @addr is not on the blocklist any more. 0 also if it was not there. */
+	void (*lift)(void *arg, uint64_t id, const char *addr);
+	/* Is it certain that no process of this name is left? No answer. */
+	bool (*gone)(void *arg, const char *process);
 	/* The data client has a map as new as the monitors' at this call, or newer. */
 	void (*wait_map)(void *arg, uint64_t id);
 
@@ -265,8 +275,8 @@ enum gw_state gw_port_state(const struct gateway *gw, unsigned lu, unsigned gate
 /* Counts, for metrics and tests. */
 struct gw_counts {
 	uint64_t renewals, lapses, depositions, deposed, takes, resumes, handovers,
-		handovers_failed, gave_up, asks, asks_deposed, fences, landed_late, not_landed,
-		quiesces;
+		handovers_failed, gave_up, asks, asks_deposed, fences, lifts, proofs, landed_late,
+		not_landed, quiesces;
 };
 const struct gw_counts *gw_counts(const struct gateway *gw);
 

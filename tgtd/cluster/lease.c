@@ -52,6 +52,11 @@ static void self_read(struct gateway *gw, uint64_t now)
 {
 	const struct gw_peer *p = self_peer(gw);
 
+	if (!gw->again && !gw->proved && *p->obj.now.process &&
+	    gw->ops->gone(gw->arg, p->obj.now.process)) {
+		counter_add(&gw->counts.proofs, 1);
+		gw->proved = true;
+	}
 	if (gw->again || gw->proved || p->obj.life == GW_OVER) {
 		self_go(gw, SELF_CLIENT);
 	} else if (now - p->seen_at >= gw->cfg.lease_ns + gw->cfg.margin_ns) {
@@ -138,10 +143,11 @@ static void self_write(struct gateway *gw, enum gw_life life, uint64_t now)
 	if (gw->self_step == SELF_REGISTER) {
 		p->want.incarnation = p->obj.incarnation + 1;
 		p->want.sequence = 0;
-		if (gw->proved)
-			p->want.dead_below = p->want.incarnation;
-		snprintf(p->want.addr, sizeof(p->want.addr), "%s", gw->addr);
+		gw_past_add(gw, &p->want);
+		memcpy(p->want.now.addr, gw->addr, sizeof(gw->addr));
+		memcpy(p->want.now.process, gw->process, sizeof(gw->process));
 	}
+	gw_past_drop(gw, &p->want);
 	p->want.sequence++;
 	gw_cell_write(gw, &p->cell, now);
 }
@@ -155,7 +161,7 @@ static void self_up_run(struct gateway *gw, uint64_t now)
 	 * goes on when its renewal succeeds, for then nobody has deposed it. */
 	if (now >= until && now - gw->last >= gw->cfg.lease_ns)
 		gw_lose(gw, "the process was stopped");
-	else if (now >= until && now - until >= MIN(LAPSE_END_NS, gw->cfg.fence_ns / 3))
+	else if (now >= until && now - until >= LAPSE_END_NS)
 		gw_lose(gw, "RADOS does not answer");
 	if (gw->lost)
 		return;

@@ -12,7 +12,7 @@
 #include "events/bytes.h"
 #include "events/hash.h"
 
-#define FORM_VERSION 1
+#define FORM_VERSION 2
 #define HEAD 12
 #define TAIL 8
 static const char form_magic[6] = { 't', 'g', 't', 'd', 'G', 'W' };
@@ -37,6 +37,12 @@ static void form_put_text(struct form_out *w, const char *text)
 	form_put(w, n, 1);
 	memcpy(w->p, text, n);
 	w->p += n;
+}
+
+static void form_put_past(struct form_out *w, const struct gw_past *c)
+{
+	form_put_text(w, c->addr);
+	form_put_text(w, c->process);
 }
 
 static struct form_out form_begin(uint8_t *buf, enum form_kind kind)
@@ -64,13 +70,16 @@ size_t gw_encode_gateway(const struct gw_gateway_object *o, uint8_t *buf)
 {
 	struct form_out w = form_begin(buf, FORM_GATEWAY);
 
+	BUG_ON(o->npast > GW_PAST);
 	form_put(&w, o->incarnation, 8);
 	form_put(&w, o->sequence, 8);
-	form_put(&w, o->dead_below, 8);
 	form_put(&w, o->nonce, 8);
 	form_put(&w, o->life, 1);
 	form_put(&w, o->by, 1);
-	form_put_text(&w, o->addr);
+	form_put_past(&w, &o->now);
+	form_put(&w, o->npast, 1);
+	for (unsigned i = 0; i < o->npast; i++)
+		form_put_past(&w, &o->past[i]);
 	return form_end(&w);
 }
 
@@ -163,17 +172,23 @@ static uint8_t form_get_gateway(struct form_in *r)
 	return v;
 }
 
-static void form_get_text(struct form_in *r, char *text)
+static void form_get_text(struct form_in *r, char *text, size_t max)
 {
 	const size_t n = form_get(r, 1);
 
-	if (n > GW_ADDR_MAX || n > (size_t)(r->end - r->p) || memchr(r->p, 0, n)) {
-		r->why = r->why ? r->why : "an address does not fit";
+	if (n > max || n > (size_t)(r->end - r->p) || memchr(r->p, 0, n)) {
+		r->why = r->why ? r->why : "an address or a process does not fit";
 		return;
 	}
 	memcpy(text, r->p, n);
 	text[n] = 0;
 	r->p += n;
+}
+
+static void form_get_past(struct form_in *r, struct gw_past *c)
+{
+	form_get_text(r, c->addr, GW_ADDR_MAX);
+	form_get_text(r, c->process, GW_PROCESS_MAX);
 }
 
 static struct form_in form_open(const void *bytes, size_t len, enum form_kind kind)
@@ -184,7 +199,7 @@ static struct form_in form_open(const void *bytes, size_t len, enum form_kind ki
 	if (len < HEAD + TAIL || memcmp(b, form_magic, sizeof(form_magic)) || b[6] != kind)
 		r.why = "it is none of this kind";
 	else if (b[7] != FORM_VERSION)
-		r.why = "another version of tgtd wrote it";
+		r.why = "another version of tgtd wrote it, and a group must have one";
 	else if (get_be32(b + 8) != len)
 		r.why = "its length is not what it says";
 	else if (get_be64(b + len - TAIL) != fnv1a(FNV1A_INIT, b, len - TAIL))
@@ -211,11 +226,13 @@ const char *gw_decode_gateway(struct gw_gateway_object *o, const void *bytes, si
 	memset(o, 0, sizeof(*o));
 	o->incarnation = form_get(&r, 8);
 	o->sequence = form_get(&r, 8);
-	o->dead_below = form_get(&r, 8);
 	o->nonce = form_get(&r, 8);
 	o->life = form_get_below(&r, GW_LIVES, "its life is unknown");
 	o->by = form_get_gateway(&r);
-	form_get_text(&r, o->addr);
+	form_get_past(&r, &o->now);
+	o->npast = form_get_below(&r, GW_PAST + 1, "it names too many clients of before");
+	for (unsigned i = 0; !r.why && i < o->npast; i++)
+		form_get_past(&r, &o->past[i]);
 	why = form_close(&r);
 	if (why)
 		memset(o, 0, sizeof(*o));
@@ -249,14 +266,14 @@ const char *gw_decode_lu(struct gw_lu_object *o, const void *bytes, size_t len)
 	o->claim = form_get_below(&r, GW_CLAIMS, "its claim is unknown");
 	o->home = form_get_gateway(&r);
 	o->wanted = form_get_gateway(&r);
-	form_get_text(&r, o->addr);
+	form_get_text(&r, o->addr, GW_ADDR_MAX);
 	for (unsigned i = 0; i < GW_GATEWAYS; i++)
 		o->nonce[i] = form_get(&r, 8);
 	o->nfences = form_get_below(&r, GW_FENCES + 1, "it names too many fences");
 	for (unsigned i = 0; !r.why && i < o->nfences; i++) {
 		o->fence[i].gateway = form_get_below(&r, GW_GATEWAYS, "it fences no gateway");
 		o->fence[i].incarnation = form_get(&r, 8);
-		form_get_text(&r, o->fence[i].addr);
+		form_get_text(&r, o->fence[i].addr, GW_ADDR_MAX);
 	}
 	o->mirror.state = form_get_below(&r, GW_MIRROR_STATES, "its mirror's state is unknown");
 	o->mirror.peer = form_get_gateway(&r);

@@ -16,6 +16,8 @@
 #define GW_NOBODY 0xff	      /* no gateway */
 #define GW_ADDR_MAX 95	      /* characters of a data client's address, as the blocklist takes it */
 #define GW_FENCES 16	      /* addresses that a LU's object can name */
+#define GW_PROCESS_MAX 127    /* characters of a process's name */
+#define GW_PAST 8	      /* data clients of before that a gateway's object can name */
 #define GW_SHARED_MAX KiB(64) /* bytes of a LU's shared state */
 #define GW_ATTENTIONS 8	      /* counters of unit attentions that concern every initiator */
 #define GW_OBJECT_MAX (GW_SHARED_MAX + KiB(8))
@@ -30,14 +32,21 @@ enum gw_life {
 	GW_LIVES
 };
 
+/* A data client, and whose it is: enough to tell whether that process is gone (gw_ops.gone()). */
+struct gw_past {
+	char addr[GW_ADDR_MAX + 1];
+	char process[GW_PROCESS_MAX + 1]; /* "": nobody could ever tell */
+};
+
 struct gw_gateway_object {
 	uint64_t incarnation; /* ascending, from 1: one a data client */
 	uint64_t sequence;    /* ascending within the incarnation: one a renewal */
-	uint64_t dead_below; /* older incarnations are proved dead: reaped, or their client ended */
 	uint64_t nonce;	     /* of the last write: tells a write that timed out whether it landed */
 	uint8_t life;	     /* enum gw_life */
 	uint8_t by;	     /* who wrote DOWN or OVER */
-	char addr[GW_ADDR_MAX + 1]; /* what is to be fenced: its data client's address */
+	struct gw_past now;  /* .addr is what is to be fenced: its data client's address */
+	uint8_t npast;	     /* clients of before, the oldest first, which may be fenced yet */
+	struct gw_past past[GW_PAST];
 };
 
 /* ---- a LU's object --------------------------------------------------------------------------- */
@@ -48,7 +57,7 @@ enum gw_claim {
 	GW_CLAIMS
 };
 
-/* An address that must stay on the blocklist until its incarnation is proved dead. */
+/* An address that has to be on the blocklist before the LU is served. */
 struct gw_fence {
 	uint8_t gateway;
 	uint64_t incarnation;

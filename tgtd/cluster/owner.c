@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A LU that is owned here: its shared state is obeyed, fences that are no more needed are given up.
- * And what is alike on every way: requests of a LU, writes to its object, its state for initiators.
+ * A LU that is owned here: its shared state is obeyed. And what is alike on every way: requests of
+ * a LU, writes to its object, its state for initiators.
  */
 #include "events/log.h"
 #include "tgtd/cluster/cluster_impl.h"
@@ -76,32 +76,6 @@ void gw_lu_tell(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 }
 
 /* ---- what an owner does ---------------------------------------------------------------------- */
-static bool fence_is_needed(const struct gateway *gw, const struct gw_fence *f)
-{
-	const struct gw_peer *p = &gw->peer[f->gateway];
-
-	if (gw_breaks(BREAK_PRUNE))
-		return false;
-	return !p->cell.known || p->obj.dead_below <= f->incarnation;
-}
-
-static void owner_prune(struct gateway *gw, struct gw_lu *lu, uint64_t now)
-{
-	unsigned keep = 0;
-
-	if (!gw_cell_idle(&lu->cell))
-		return;
-	for (unsigned i = 0; i < lu->obj.nfences; i++)
-		keep += fence_is_needed(gw, &lu->obj.fence[i]);
-	if (keep == lu->obj.nfences || !gw_lu_want(lu))
-		return;
-	lu->want.nfences = 0;
-	for (unsigned i = 0; i < lu->obj.nfences; i++)
-		if (fence_is_needed(gw, &lu->obj.fence[i]))
-			lu->want.fence[lu->want.nfences++] = lu->obj.fence[i];
-	gw_lu_write(gw, lu, WRITE_PRUNE, now);
-}
-
 void gw_owner_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {
 	if (!gw_owns(gw, lu) || lu->obj.claim != GW_OWNED) {
@@ -113,5 +87,4 @@ void gw_owner_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 		lu->apply_req = gw_request(gw, SLOT_APPLY, gw_lu_index(gw, lu));
 		gw->ops->lu_shared(gw->arg, lu->apply_req, gw_lu_index(gw, lu), &lu->obj.shared);
 	}
-	owner_prune(gw, lu, now);
 }

@@ -64,7 +64,9 @@ static void take_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	want->incarnation = gw->incarnation;
 	want->claim = GW_CLAIMED;
 	want->home = lu->home;
-	want->wanted = GW_NOBODY; /* it is there, or another had to take it first */
+	/* It is there, or that one is not. Otherwise it is handed over when it is served. */
+	if (!gw_wish_is_another(gw, lu, now))
+		want->wanted = GW_NOBODY;
 	memcpy(want->addr, gw->addr, sizeof(want->addr));
 	lu->since = now;
 	gw_lu_step(lu, LU_CLAIM);
@@ -114,26 +116,24 @@ static void taken_turn(struct gateway *gw, const struct gw_lu *lu, unsigned *by)
 static void fence_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {
 	const struct gw_lu_object *o = &lu->obj;
+	const char *addr[GW_FENCES];
+	unsigned n = 0;
 	bool send;
 
 	if (lu->answered)
 		taken_turn(gw, lu, &gw->fence_by);
-	if (step_answered(gw, lu, &send, now)) {
-		gw_fence_set(gw, o->fence[lu->fence_at].addr, lu->sent);
-		lu->fence_at++;
-		gw_lu_step(lu, LU_FENCE);
-		send = true;
-	}
-	while (lu->fence_at < o->nfences && !lu->req &&
-	       gw_fence_holds(gw, o->fence[lu->fence_at].addr, now))
-		lu->fence_at++;
-	if (lu->fence_at >= o->nfences || gw_breaks(BREAK_FENCE)) {
+	if (step_answered(gw, lu, &send, now))
+		for (unsigned i = 0; i < o->nfences; i++)
+			gw_fence_set(gw, o->fence[i].addr, lu->sent);
+	for (unsigned i = 0; i < o->nfences; i++)
+		if (!gw_fence_holds(gw, o->fence[i].addr, now))
+			addr[n++] = o->fence[i].addr;
+	if ((!n && !lu->req) || (!n && lu->answered) || gw_breaks(BREAK_FENCE)) {
 		lu->fenced = now;
 		gw_lu_step(lu, LU_MAP);
-	} else if (send && takes_turn(gw, lu, &gw->fence_by)) {
+	} else if (n && send && takes_turn(gw, lu, &gw->fence_by)) {
 		lu->sent = now;
-		gw->ops->fence(gw->arg, gw_lu_request(gw, lu), o->fence[lu->fence_at].addr,
-			       gw_fence_seconds(gw));
+		gw->ops->fence(gw->arg, gw_lu_request(gw, lu), addr, n, gw_fence_seconds(gw));
 	}
 }
 
@@ -162,8 +162,8 @@ static void lock_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 		for (unsigned i = 0; i < lu->obj.nfences; i++)
 			ours |= !strcmp(lu->obj.fence[i].addr, lu->holder);
 		if (gw_breaks(BREAK_ANY_LOCK))
-			gw->ops->fence(gw->arg, gw_request(gw, SLOT_HOLD, 0), lu->holder,
-				       gw_fence_seconds(gw));
+			gw->ops->fence(gw->arg, gw_request(gw, SLOT_HOLD, 0),
+				       (const char *[]){ lu->holder }, 1, gw_fence_seconds(gw));
 		if (ours) {
 			gw_lu_step(lu, LU_BREAK);
 			return;
@@ -210,6 +210,7 @@ static void activate_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 		gw_lu_step(lu, LU_SHARED);
 	} else if (gw_cell_idle(&lu->cell) && gw_lu_want(lu)) {
 		lu->want.claim = GW_OWNED;
+		lu->want.nfences = 0; /* they hold for good, and the next claim names this owner */
 		gw_lu_write(gw, lu, WRITE_ACTIVATE, now);
 	}
 }
@@ -247,6 +248,18 @@ static bool took_too_long(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	return true;
 }
 
+/* Nobody has it who could tell the one that is to have it. */
+static void wish_tell(struct gateway *gw, struct gw_lu *lu, uint64_t now)
+{
+	struct gw_msg hint = { .kind = GW_MSG_HINT, .lu = lu->hash };
+
+	if (now < lu->wish_next || !gw_is_orphan(gw, lu, now) ||
+	    !gw_wish_is_another(gw, lu, now))
+		return;
+	lu->wish_next = now + gw->cfg.renew_ns;
+	gw_send(gw, lu->obj.wanted, &hint);
+}
+
 void gw_take_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {
 	const unsigned n = gw_lu_index(gw, lu);
@@ -258,6 +271,7 @@ void gw_take_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	case LU_WATCH:
 		if (lu->cell.known && lu->obj.claim == GW_OWNED)
 			lu->why = NULL;
+		wish_tell(gw, lu, now);
 		if (gw_may_claim(gw, lu, now) && gw_mirror_is_here(gw, lu) &&
 		    !mirror_breaks(BREAK_UNSEALED))
 			gw_lu_step(lu, LU_SEAL);
@@ -316,7 +330,6 @@ void gw_take_written(struct gateway *gw, struct gw_lu *lu, enum cell_event event
 	struct gw_msg hint = { .kind = GW_MSG_HINT, .lu = lu->hash };
 
 	if (lu->write == WRITE_CLAIM && lu->step == LU_CLAIM) {
-		lu->fence_at = 0;
 		gw_lu_step(lu, ours && lu->obj.claim == GW_CLAIMED ? LU_FENCE : LU_WATCH);
 	} else if (lu->write == WRITE_ACTIVATE && lu->step == LU_ACTIVATE && ours) {
 		gw_lu_step(lu, LU_SERVE);

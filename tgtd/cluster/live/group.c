@@ -177,7 +177,9 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 			      .quiesced = no_result,
 			      .timer = group_timer,
 			      .say = group_say };
+	char process[GW_PROCESS_MAX + 1];
 	const struct gw_config config = { .self = c->self,
+					  .process = process,
 					  .gateways = c->n,
 					  .max_lus = GROUP_LUS,
 					  .seed = clock_realtime_ns() ^ (uint64_t)getpid() << 40 };
@@ -189,6 +191,9 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 	ASSERT(!the_group);
 	if (!g)
 		return -ENOMEM;
+	if (!process_name(getpid(), process))
+		log_warn("cluster: without /etc/machine-id and /proc nobody can prove that this "
+			 "process is gone: fences stay");
 	group_rados_ops(&ops);
 	group_lu_ops(&ops);
 	kept = ops;
@@ -377,7 +382,7 @@ void group_get_gateway(unsigned i, struct group_gateway_view *v)
 					  .incarnation = show.object.incarnation,
 					  .sequence = show.object.sequence,
 					  .seen_ns_ago = show.seen_ns_ago };
-	snprintf(v->address, sizeof(v->address), "%s", show.object.addr);
+	snprintf(v->address, sizeof(v->address), "%s", show.object.now.addr);
 }
 
 bool group_get_lu(const struct scsi_lu *scsi, struct group_lu_view *v)

@@ -6,6 +6,7 @@
  *     group_rados.c   objects, fences, clients, messages
  *     group_lu.c      units: states, stores
  *     group_ask.c     a request of gateway.h, and its answer
+ *     process.c       is a process of before gone?
  */
 #ifndef TGTD_CLUSTER_LIVE_GROUP_IMPL_H
 #define TGTD_CLUSTER_LIVE_GROUP_IMPL_H
@@ -14,9 +15,11 @@
 #include "events/offload.h"
 #include "tgtd/cluster/gateway.h"
 #include "tgtd/cluster/live/group.h"
+#include "tgtd/cluster/live/process.h"
 #include "tgtd/cluster/live/rados_client.h"
 
 #define GROUP_LUS 1024u
+#define FENCE_S (10u * 365 * 86400) /* an entry of the blocklist keeps its first time */
 /* After so long an object is not waited for any more: several attempts fit into a lease. What is
  * sent may be carried out all the same (gateway.h). */
 #define GROUP_OBJECT_NS (500 * NSEC_PER_MSEC)

@@ -111,7 +111,29 @@ static void group_req_done(struct rclient_req *req)
 	group_answer_now(ask_of(req), req->status);
 }
 
-static void group_fence(void *arg, uint64_t id, const char *addr, uint64_t seconds)
+static void group_fence(void *arg, uint64_t id, const char *const *addr, unsigned n,
+			uint64_t seconds)
+{
+	struct group *g = arg;
+	struct group_ask *a = group_ask_new(g, id, NULL);
+	char *text = a ? malloc(n * (GW_ADDR_MAX + 1)) : NULL;
+
+	if (!text) {
+		free(a);
+		return;
+	}
+	for (unsigned i = 0; i < n; i++, text += GW_ADDR_MAX + 1) {
+		snprintf(text, GW_ADDR_MAX + 1, "%s", addr[i]);
+		a->req.address[i] = text;
+	}
+	a->bytes = (uint8_t *)(uintptr_t)a->req.address[0];
+	a->req.addresses = n;
+	a->req.expire_s = (unsigned)MIN(seconds, FENCE_S);
+	a->req.done = group_req_done;
+	rclient_fence(&g->control, &a->req);
+}
+
+static void group_lift(void *arg, uint64_t id, const char *addr)
 {
 	struct group *g = arg;
 	struct group_ask *a = group_ask_new(g, id, NULL);
@@ -121,9 +143,15 @@ static void group_fence(void *arg, uint64_t id, const char *addr, uint64_t secon
 	snprintf(a->text, sizeof(a->text), "%s", addr);
 	a->req.address[0] = a->text;
 	a->req.addresses = 1;
-	a->req.expire_s = (unsigned)MIN(seconds, 1000000000u);
+	a->req.lift = true;
 	a->req.done = group_req_done;
 	rclient_fence(&g->control, &a->req);
+}
+
+static bool group_gone(void *arg, const char *process)
+{
+	(void)arg;
+	return process_is_gone(process);
 }
 
 static void group_wait_map(void *arg, uint64_t id)
@@ -215,7 +243,7 @@ static void group_client_end(void *arg, uint64_t id)
 	snprintf(a->text, sizeof(a->text), "%s", g->data->address);
 	a->req.address[0] = a->text;
 	a->req.addresses = 1;
-	a->req.expire_s = 3600;
+	a->req.expire_s = FENCE_S; /* an entry is not renewed (fences.c) */
 	a->req.done = client_fenced;
 	rclient_fence(&g->control, &a->req);
 }
@@ -266,6 +294,8 @@ void group_rados_ops(struct gw_ops *ops)
 	ops->read = group_read;
 	ops->write = group_write;
 	ops->fence = group_fence;
+	ops->lift = group_lift;
+	ops->gone = group_gone;
 	ops->wait_map = group_wait_map;
 	ops->client_new = group_client_new;
 	ops->client_end = group_client_end;

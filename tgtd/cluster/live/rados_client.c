@@ -208,20 +208,53 @@ static int fence_one(struct rclient *r, const struct rclient_req *req, const cha
 	return err;
 }
 
+/* Each has a lane, hence a thread: the monitors answer when a map with all of them is agreed on. */
+struct rclient_fence {
+	struct rclient_req *req;
+	struct offload_lane lane;
+	struct offload_job job;
+	int status;
+};
+
 static void rclient_fence_run(struct offload_job *job)
 {
-	struct rclient_req *req = container_of(job, struct rclient_req, job);
+	struct rclient_fence *f = container_of(job, struct rclient_fence, job);
 
-	req->status = 0;
-	for (unsigned i = 0; i < req->addresses && !req->status; i++)
-		req->status = fence_one(req->rados, req, req->address[i]);
+	f->status = fence_one(f->req->rados, f->req, f->req->address[f - f->req->fences]);
+}
+
+static void rclient_fence_over(struct offload_job *job)
+{
+	struct rclient_fence *f = container_of(job, struct rclient_fence, job);
+	struct rclient_req *req = f->req;
+
+	if (f->status)
+		req->status = f->status;
+	if (--req->left)
+		return;
+	free(req->fences);
+	req->fences = NULL;
+	rclient_req_over(&req->msg);
 }
 
 void rclient_fence(struct rclient *r, struct rclient_req *req)
 {
-	ASSERT(req->addresses <= RADOS_FENCES_MAX);
+	ASSERT(req->addresses && req->addresses <= RADOS_FENCES_MAX);
 	rclient_req_begin(r, req);
-	offload_submit_library(&r->lane, &req->job, r->home, rclient_fence_run, rclient_job_over);
+	req->fences = calloc(req->addresses, sizeof(*req->fences));
+	if (!req->fences) {
+		rclient_req_end(req, -ENOMEM);
+		return;
+	}
+	req->status = 0;
+	req->left = req->addresses;
+	for (unsigned i = 0; i < req->addresses; i++) {
+		struct rclient_fence *f = &req->fences[i];
+
+		f->req = req;
+		offload_submit_library(&f->lane, &f->job, r->home, rclient_fence_run,
+				       rclient_fence_over);
+	}
 }
 
 static void rclient_map_run(struct offload_job *job)

@@ -21,6 +21,7 @@
 #define RADOS_NOTE_MAX 4096u	/* bytes of a message */
 #define RADOS_FENCES_MAX 32u	/* addresses of one request */
 
+struct rclient_fence;
 struct rclient {
 	/* Set by who makes it, the rest is 0; unchanged until it is closed. */
 	struct loop *home;
@@ -74,6 +75,8 @@ struct rclient_req {
 	struct rclient *rados;
 	struct loop_msg msg;
 	struct offload_job job;
+	struct rclient_fence *fences; /* one an address */
+	unsigned left;		      /* that are not answered */
 };
 
 /* Connects; opened() follows. Main thread, which is that of home. */
@@ -85,8 +88,9 @@ void rclient_close(struct rclient *r);
 void rclient_get(struct rclient *r, struct rclient_req *req);
 /* It is replaced by req->data, if its version is req->version. */
 void rclient_put(struct rclient *r, struct rclient_req *req);
-/* Clients at these addresses get nothing done any more for expire_s seconds. Already fenced ones
- * are so for as long from now on. It is true of OSDs when they know the map that follows. */
+/* Clients at these addresses get nothing done any more for expire_s seconds; Ceph leaves those that
+ * are fenced already the time that they have. It is true of OSDs when they know the map that
+ * follows. All at once: the monitors take a second for one, or for all. */
 void rclient_fence(struct rclient *r, struct rclient_req *req);
 /* Ends when a client (req->waits) has the newest map: what it is answered afterwards was done by
  * OSDs that know of all fences before. */
