@@ -214,6 +214,21 @@ gadm a --op new --mode logicalunit --tid 1 --lun 2 --bstype rbd -b rbd/u \
 	--bsopts "conf=/dev/null;group=g"
 is "a unit of the group, and of another cluster" test "$rc" != 0
 
+echo "# a reset that a standby gateway receives"
+for g in a b c; do
+	gadm $g --op update --mode target --tid 1 --name allow_target_reset --value Yes
+done
+await 60 some_serves a b c
+set -- $(others "$owner")
+for fn in 5 6; do
+	for g; do
+		out=$(timeout 120 python3 -B tests/cluster/resets.py $iqn "$(path_of "$owner")" \
+			"$(path_of "$g")" $fn 2>&1)
+		rc=$?
+		is "function $fn at $g is done by $owner, who serves" test "$rc" = 0
+	done
+done
+
 # More often than an object has room for fences.
 echo "# keeper and worker are killed"
 some_serves a b c

@@ -405,6 +405,39 @@ START_TEST(rule_9_transitioning_until_it_is_settled)
 }
 END_TEST
 
+START_TEST(rule_9_a_reset_goes_to_the_owner)
+{
+	calm_world();
+	gw_reset(W.gate[2].gw, 0, 1, local_time(2));
+	world_run(W.now + SEC);
+	ck_assert_uint_eq(W.gate[0].lun[0].resets, 1);
+	ck_assert_uint_eq(W.resets, 1);
+	gw_reset(W.gate[0].gw, 0, 2, local_time(0)); /* it is that itself */
+	world_run(W.now + SEC);
+	ck_assert_uint_eq(W.gate[0].lun[0].resets, 1);
+	ck_assert_uint_eq(W.resets, 1);
+	/* The question comes once more: what has begun since it was answered is spared. */
+	for (unsigned i = 0; i < 8; i++) {
+		const struct gw_asked *q = &W.gate[0].gw->asked[0];
+		struct gw_msg m = { .kind = GW_MSG_RESET,
+				    .lu = W.gate[0].gw->lu[0].hash,
+				    .epoch = 1,
+				    .cookie = q->cookie };
+		uint8_t bytes[GW_MESSAGE_MAX];
+
+		gw_message(W.gate[0].gw, 2, bytes, gw_encode_msg(&m, bytes), local_time(0));
+		world_run(W.now + 10 * MS);
+	}
+	ck_assert_uint_eq(W.gate[0].lun[0].resets, 1);
+	/* Whoever comes after an owner that is gone has nothing left of before. */
+	gw_reset(W.gate[2].gw, 0, 3, local_time(2));
+	process_dies(0, false);
+	world_run(W.now + 6 * SEC);
+	ck_assert_uint_eq(W.resets, 2);
+	calm_end();
+}
+END_TEST
+
 START_TEST(rule_10_writes_are_held_for_a_snapshot)
 {
 	calm_world();
@@ -439,5 +472,6 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_8_who_has_just_come_up_leaves_it_to_the_wanted_one);
 	tcase_add_test(t, rule_8_a_wish_outlives_the_owner);
 	tcase_add_test(t, rule_9_transitioning_until_it_is_settled);
+	tcase_add_test(t, rule_9_a_reset_goes_to_the_owner);
 	tcase_add_test(t, rule_10_writes_are_held_for_a_snapshot);
 }

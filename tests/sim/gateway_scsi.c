@@ -267,6 +267,7 @@ static void ops_shared(void *arg, uint64_t id, unsigned lu, const struct gw_shar
 
 static void ops_reset(void *arg, uint64_t id, unsigned lu)
 {
+	ops_lun(arg, lu)->resets++;
 	reply(gate_of(arg), id, 0, 100000);
 }
 

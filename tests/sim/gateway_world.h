@@ -15,9 +15,9 @@
 #define BLOCKS 2
 #define OSDS 2
 #define INITIATORS 3
-#define CLIENTS 256  /* data clients that a seed may make */
+#define CLIENTS 256 /* data clients that a seed may make */
 #define CHANGES 512 /* of shared state, by unit */
-#define COMMANDS 48  /* at work at once */
+#define COMMANDS 48 /* at work at once */
 #define MS NSEC_PER_MSEC
 #define SEC NSEC_PER_SEC
 
@@ -67,8 +67,8 @@ struct unit {
 	int lock;		/* the client that holds it; -1: none */
 	uint64_t gens, good;	/* generations of shared state; the highest that was GOOD */
 	struct change change[CHANGES];
-	uint64_t quiet; /* a snapshot is being made, in this tenure */
-	uint64_t acked_at;    /* the last write that was answered GOOD */
+	uint64_t quiet;	   /* a snapshot is being made, in this tenure */
+	uint64_t acked_at; /* the last write that was answered GOOD */
 };
 
 /* ---- a gateway's process, and the SCSI side of it -------------------------------------------- */
@@ -84,16 +84,17 @@ struct lun {
 	enum gw_state state;
 	bool open, held;
 	uint64_t tenure; /* counts openings: an epoch may have two, of one gateway's processes */
-	uint64_t gen; /* of shared state, as it is obeyed */
+	uint64_t gen;	 /* of shared state, as it is obeyed */
 	uint32_t holder;
 	struct page page[BLOCKS]; /* the arena: may outlive the process */
 	uint64_t stamp;		  /* its epoch */
+	unsigned resets;
 	/* what gw waits for */
 	uint64_t drain, apply, hold, flush;
 };
 struct gate {
 	struct gateway *gw;
-	uint32_t life; /* counts processes */
+	uint32_t life;	   /* counts processes */
 	bool stopped, cut; /* cut: from RADOS */
 	bool mute[GATES];  /* towards that gateway */
 	double rate;
@@ -110,7 +111,7 @@ enum op { OP_NONE, OP_READ, OP_WRITE, OP_RESERVE, OP_LOOK };
 enum { REFUSED = 1, BUSY = 2 }; /* results besides 0 and -errno */
 struct command {
 	uint8_t op, gate, unit, block, initiator; /* INITIATORS: write-back */
-	bool io; /* at the store */
+	bool io;				  /* at the store */
 	uint32_t life;
 	uint64_t serial;
 	uint64_t stamp; /* WRITE: the value; RESERVE: the holder */
@@ -119,7 +120,7 @@ struct command {
 	int client;
 };
 struct initiator {
-	struct command cmd; /* OP_NONE: none is under way */
+	struct command cmd;  /* OP_NONE: none is under way */
 	uint8_t path[UNITS]; /* where it was served last */
 	uint64_t answered;   /* the last GOOD */
 };
@@ -127,10 +128,10 @@ struct initiator {
 struct profile { /* what may happen to a seed */
 	bool kills, stops, cuts, mutes, slow, stalls, moves, reserves, quiets, back, bad_images,
 		long_stop, even, /* RADOS may stand still, and nothing else */
-		alone,	   /* no initiators */
-		prompt,	   /* RADOS answers soon */
-		elsewhere, /* processes come up where nobody knows those before */
-		strangers; /* somebody outside of the group locks an image */
+		alone,		 /* no initiators */
+		prompt,		 /* RADOS answers soon */
+		elsewhere,	 /* processes come up where nobody knows those before */
+		strangers;	 /* somebody outside of the group locks an image */
 };
 
 struct world {
@@ -140,7 +141,7 @@ struct world {
 	bool no_lease; /* a rule of the SCSI side, broken: it does not look at the lease */
 	char failed[256];
 	unsigned most_fences; /* that an object has named */
-	char steps[128]; /* what was done to RADOS about unit 0, for gateway_rules.c */
+	char steps[128];      /* what was done to RADOS about unit 0, for gateway_rules.c */
 	uint64_t slow_until, stall_until;
 	struct gate gate[GATES];
 	struct object object[GATES];

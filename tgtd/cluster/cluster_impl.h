@@ -177,8 +177,8 @@ struct gw_lu {
 	uint8_t wanted; /* gw_move() here, not written yet; GW_NOBODY: none */
 	bool move;
 	uint64_t wish_next; /* the wanted gateway is told again */
-	bool want_read; /* a read is wanted that is sent from now on */
-	uint8_t quiet;	/* enum quiet_step */
+	bool want_read;	    /* a read is wanted that is sent from now on */
+	uint8_t quiet;	    /* enum quiet_step */
 	uint64_t quiet_req, quiet_cookie, quiet_until;
 	struct gw_mirror mirror_told, mirror_want;
 	bool mirror_set, mirror_force; /* asked for */
@@ -204,6 +204,7 @@ struct gw_asked {     /* by another gateway */
 	bool done;
 	unsigned lu;
 	uint64_t cookie, gen, req;
+	uint64_t told_at; /* RESET: it has been answered, and is not done once more */
 };
 #define GW_ASKS 256
 #define GW_ASKED 64

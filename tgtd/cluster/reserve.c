@@ -15,6 +15,7 @@
 #include "tgtd/cluster/cluster_impl.h"
 
 #define ASK_SEND_NS (200 * NSEC_PER_MSEC)
+#define ASKED_KEPT_NS (5 * NSEC_PER_SEC) /* a question that comes late is not a new one */
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 static void ask_finish(struct gateway *gw, struct gw_ask *a, int result)
@@ -246,12 +247,18 @@ static void ask_answer(struct gateway *gw, unsigned to, enum gw_msg_kind what,
 	gw_send(gw, to, &m);
 }
 
-static void asked_run(struct gateway *gw, struct gw_asked *q)
+static void asked_run(struct gateway *gw, struct gw_asked *q, uint64_t now)
 {
 	const struct gw_lu *lu = &gw->lu[q->lu];
 
 	if (!lu->id || !gw_owns(gw, lu)) {
 		memset(q, 0, sizeof(*q));
+	} else if (q->told_at) {
+		if (now - q->told_at > ASKED_KEPT_NS)
+			memset(q, 0, sizeof(*q));
+	} else if (q->kind == GW_MSG_RESET && q->done) {
+		ask_answer(gw, q->from, q->kind, GW_MSG_DONE, lu, q->cookie);
+		q->told_at = now;
 	} else if (q->done ||
 		   (q->kind == GW_MSG_ASK && lu->step == LU_SERVE && lu->applied >= q->gen)) {
 		ask_answer(gw, q->from, q->kind, GW_MSG_DONE, lu, q->cookie);
@@ -270,8 +277,8 @@ void gw_asked_done(struct gateway *gw, uint64_t id, int result, uint64_t now)
 	}
 }
 
-/* A question to the owner: noted, unless it is there already. */
-static void asked_note(struct gateway *gw, unsigned from, const struct gw_msg *m, unsigned n)
+/* A question to the owner: noted, unless it is there already. True: it has been answered. */
+static bool asked_note(struct gateway *gw, unsigned from, const struct gw_msg *m, unsigned n)
 {
 	struct gw_asked *q = NULL;
 
@@ -279,12 +286,12 @@ static void asked_note(struct gateway *gw, unsigned from, const struct gw_msg *m
 		struct gw_asked *k = &gw->asked[i];
 
 		if (k->kind == m->kind && k->from == from && k->lu == n && k->cookie == m->cookie)
-			return;
+			return k->told_at != 0;
 		if (!k->kind && !q)
 			q = k;
 	}
 	if (!q) /* it is asked again */
-		return;
+		return false;
 	*q = (struct gw_asked){
 		.kind = m->kind, .from = (uint8_t)from, .lu = n, .cookie = m->cookie, .gen = m->gen
 	};
@@ -292,12 +299,14 @@ static void asked_note(struct gateway *gw, unsigned from, const struct gw_msg *m
 		q->req = gw_request(gw, SLOT_RESET, n);
 		gw->ops->lu_reset(gw->arg, q->req, n);
 	}
+	return false;
 }
 
 static void asked_message(struct gateway *gw, unsigned from, const struct gw_msg *m,
 			  struct gw_lu *lu, uint64_t now)
 {
 	const bool mine = gw_owns(gw, lu) && lu->obj.epoch == m->epoch && gw_up(gw, now);
+	bool told = false;
 
 	if (!mine) {
 		lu->want_read = true;
@@ -312,8 +321,8 @@ static void asked_message(struct gateway *gw, unsigned from, const struct gw_msg
 	if (lu->obj.shared.gen < m->gen)
 		lu->want_read = true;
 	if (m->kind == GW_MSG_ASK || lu->step == LU_SERVE)
-		asked_note(gw, from, m, gw_lu_index(gw, lu));
-	ask_answer(gw, from, m->kind, GW_MSG_WORKING, lu, m->cookie);
+		told = asked_note(gw, from, m, gw_lu_index(gw, lu));
+	ask_answer(gw, from, m->kind, told ? GW_MSG_DONE : GW_MSG_WORKING, lu, m->cookie);
 }
 
 static void answered_message(struct gateway *gw, unsigned from, const struct gw_msg *m,
@@ -361,5 +370,5 @@ void gw_asks_run(struct gateway *gw, uint64_t now)
 			ask_run(gw, &gw->ask[i], now);
 	for (unsigned i = 0; i < GW_ASKED; i++)
 		if (gw->asked[i].kind)
-			asked_run(gw, &gw->asked[i]);
+			asked_run(gw, &gw->asked[i], now);
 }

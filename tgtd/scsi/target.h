@@ -65,13 +65,13 @@ struct scsi_tpgs {
 	struct {
 		uint16_t rtpi, group; /* relative target port identifier; index into id[] */
 	} port[SCSI_PORTS_MAX];
-	uint8_t others; /* enum scsi_alua of groups that are not named in state[] */
+	uint8_t others;	      /* enum scsi_alua of groups that are not named in state[] */
 	uint8_t others_then;  /* what follows on SCSI_ALUA_TRANSITIONING; that itself: not said */
 	uint8_t transition_s; /* IMPLICIT TRANSITION TIME */
 	uint16_t preferred;   /* a group's number; 0: none */
 	unsigned nstates;
 	struct {
-		uint16_t id; /* there need not be such a group */
+		uint16_t id;	     /* there need not be such a group */
 		uint8_t state, then; /* as others and others_then */
 	} state[SCSI_TPG_MAX];
 };
@@ -166,26 +166,26 @@ bool scsi_target_get_limit(struct scsi_target *t, const char *iqn, struct scsi_l
 struct scsi_gateways;
 struct scsi_lu_conf {
 	uint32_t lun;
-	uint8_t device_type;	/* 0x00 disk, 0x0c controller, 0x05 cd ... */
-	struct blk *blk;	/* owned by the LU from now on; NULL for the controller */
-	struct loop *loop;	/* its (first) event thread "lu-<tid>:<lun>"; the caller created
+	uint8_t device_type; /* 0x00 disk, 0x0c controller, 0x05 cd ... */
+	struct blk *blk;     /* owned by the LU from now on; NULL for the controller */
+	struct loop *loop;   /* its (first) event thread "lu-<tid>:<lun>"; the caller created
 				 * and started it */
-	bool loop_shared;	/* serves other LUs too: stays the
+	bool loop_shared;    /* serves other LUs too: stays the
 				 * caller's when the LU is deleted */
 	/* "" = default */
 	/* As wide as tgt's, which cuts what is longer, too. */
 	char scsi_id[37], scsi_sn[37], vendor_id[9], product_id[17], product_rev[5];
-	uint64_t scsi_id_rest;	/* hash of what was cut off scsi_id, so that the made-up NAA still
+	uint64_t scsi_id_rest; /* hash of what was cut off scsi_id, so that the made-up NAA still
 				 * tells such units apart; 0: nothing was */
-	char naa[33];		/* 16 or 32 hexadecimal digits; "": made up, see scsi_lu_naa() */
+	char naa[33];	       /* 16 or 32 hexadecimal digits; "": made up, see scsi_lu_naa() */
 	bool readonly, removable, online, thin_provisioning, swp;
-	bool write_cache;	/* WCE at start */
-	uint8_t lbppbe;		/* logical blocks per physical block exponent; 0xff: 0 */
+	bool write_cache; /* WCE at start */
+	uint8_t lbppbe;	  /* logical blocks per physical block exponent; 0xff: 0 */
 	uint16_t la_lba;
 	uint32_t optimal_xfer_gran, optimal_xfer_len;
-	uint32_t sanitize_rate;	/* MiB/s; 0: as fast as it goes */
+	uint32_t sanitize_rate; /* MiB/s; 0: as fast as it goes */
 	uint32_t atomic_unit;	/* bytes of a WRITE ATOMIC, a power of two; 0: not offered */
-	uint16_t rotation_rate;	/* SBC-4 6.6.2: 1 = not rotating */
+	uint16_t rotation_rate; /* SBC-4 6.6.2: 1 = not rotating */
 	bool sense_format;	/* D_SENSE */
 	struct scsi_limit_conf limit;
 	const struct scsi_gateways *gateways; /* of a gateway group, see below; NULL: of none */
@@ -257,12 +257,26 @@ void scsi_lu_set_lost(struct scsi_lu *lu, bool lost);
  * ports too: their portal group tag.
  */
 #define SCSI_GATEWAYS_MAX 16
+struct scsi_gateway_reset;
 struct scsi_gateways {
 	unsigned n, self;		/* self: the index of this one */
 	uint16_t id[SCSI_GATEWAYS_MAX]; /* > 0, all different */
 	uint8_t transition_s;		/* IMPLICIT TRANSITION TIME */
 	/* Until then (CLOCK_BOOTTIME, ns) commands may be answered by what is known here. */
 	const _Atomic uint64_t *served_until;
+	/* A reset has been done here and is to be done where r->lu is served, too: ends by
+	 * r->over(). r->lu stays. Any thread that is a loop's. NULL: nowhere else. */
+	void (*reset)(struct scsi_gateway_reset *r);
+};
+struct scsi_gateway_reset {
+	struct scsi_lu *lu;
+	struct loop *home;
+	int status;			    /* 0, or -errno: it may have been done, or not */
+	void (*over)(struct loop_msg *msg); /* its msg; on home */
+	struct loop_msg msg;
+	struct list link; /* the group's, as what follows */
+	struct timer late;
+	uint64_t cookie;
 };
 /*
  * scsi_lu_conf.gateways makes a unit one of the group's; the structure stays as long as the unit.
@@ -271,6 +285,9 @@ struct scsi_gateways {
  */
 /* enum scsi_alua by gateway; initiators hear of a change. Main loop. */
 void scsi_lu_set_gateways(struct scsi_lu *lu, const uint8_t state[], unsigned home);
+/* LOGICAL UNIT RESET that another gateway has received. done(arg, 0) when it is done, or -ENOMEM:
+ * not everywhere. It may not be deleted meanwhile. Main loop; done() there, perhaps from inside. */
+void scsi_lu_reset(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);
 /* done(arg, 0) when all commands that were admitted before have ended: the unit is in no state here
  * that admits more. -EBUSY: it is being deleted, or gets another store. -ENOMEM. Main loop; done()
  * there, perhaps from inside. */
@@ -295,10 +312,10 @@ void scsi_lu_get_stats(const struct scsi_lu *lu, const struct scsi_nexus *nexus,
 
 /* What one session has on a logical unit. */
 struct scsi_session_figures {
-	uint64_t id;	       /* scsi_nexus.id */
-	const char *initiator; /* its name; valid within fn() */
-	uint64_t cmds, bytes;  /* done, reads and writes */
-	uint32_t under_way;    /* commands, now */
+	uint64_t id;		      /* scsi_nexus.id */
+	const char *initiator;	      /* its name; valid within fn() */
+	uint64_t cmds, bytes;	      /* done, reads and writes */
+	uint32_t under_way;	      /* commands, now */
 	uint64_t rounds, full_rounds; /* as in scsi_nexus */
 	struct loop *loop;
 };

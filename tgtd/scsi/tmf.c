@@ -8,8 +8,11 @@
 
 struct tmf {
 	struct scsi_nexus_walk visits;
-	struct scsi_nexus *nexus;
-	struct scsi_itl *itl; /* pinned */
+	struct scsi_nexus *nexus; /* NULL: another gateway has received it (scsi_lu_reset()) */
+	struct scsi_itl *itl;	  /* pinned; NULL with @nexus */
+	struct scsi_lu *lu;
+	int err; /* not all nexuses were told */
+	struct scsi_gateway_reset elsewhere;
 	enum scsi_tmf fn;
 	uint32_t next_lun;    /* target reset */
 	struct blk_req flush; /* a reset brought back WCE = 0 */
@@ -23,9 +26,10 @@ static void scsi_tmf_finish(struct tmf *f, int response)
 
 	if (f->itl)
 		scsi_itl_unpin(f->itl);
-	f->done(f->arg, response);
+	f->done(f->arg, n ? response : f->err);
 	free(f);
-	scsi_nexus_put(n);
+	if (n)
+		scsi_nexus_put(n);
 }
 
 /* ---- on each nexus --------------------------------------------------------------------------- */
@@ -56,12 +60,42 @@ static bool abort_others(struct scsi_nexus_visit *v, struct scsi_nexus *n, struc
 
 static void next_reset(struct tmf *f);
 
-static void reset_done(struct tmf *f)
+static void reset_over(struct tmf *f)
 {
 	if (f->fn == TMF_TARGET_WARM_RESET || f->fn == TMF_TARGET_COLD_RESET)
 		next_reset(f);
 	else
 		scsi_tmf_finish(f, TMF_COMPLETE);
+}
+
+/* The gateway that serves it has done it, or does not answer. */
+static void reset_elsewhere(struct loop_msg *msg)
+{
+	struct tmf *f = container_of(msg, struct tmf, elsewhere.msg);
+
+	if (!f->elsewhere.status) {
+		reset_over(f);
+		return;
+	}
+	log_ratelimited(LOG_LVL_WARN, "scsi: target %u LUN %u: no gateway has done the reset: %s",
+			f->nexus->target->tid, f->lu->lun, strerror(-f->elsewhere.status));
+	scsi_tmf_finish(f, TMF_REJECTED);
+}
+
+static void reset_done(struct tmf *f)
+{
+	const struct scsi_gateways *g = f->lu->gateways;
+
+	if (!g || !g->reset || !f->nexus ||
+	    (f->fn != TMF_LU_RESET && f->fn != TMF_TARGET_WARM_RESET &&
+	     f->fn != TMF_TARGET_COLD_RESET)) {
+		reset_over(f);
+		return;
+	}
+	f->elsewhere = (struct scsi_gateway_reset){ .lu = f->lu,
+						    .home = loop_current(),
+						    .over = reset_elsewhere };
+	g->reset(&f->elsewhere);
 }
 
 static void scsi_tmf_flushed(struct blk_req *req)
@@ -72,7 +106,7 @@ static void scsi_tmf_flushed(struct blk_req *req)
 		log_ratelimited(
 			LOG_LVL_ERROR,
 			"scsi: target %u LUN %u: write cache off, but its data did not reach the store: %s",
-			f->nexus->target->tid, f->itl->lu->lun, strerror(-req->status));
+			f->lu->target->tid, f->lu->lun, strerror(-req->status));
 	blk_req_fini(req);
 	reset_done(f);
 }
@@ -94,7 +128,7 @@ static bool reset(struct scsi_lu *lu, uint16_t asc)
 static void all_aborted(struct scsi_nexus_walk *all)
 {
 	struct tmf *f = container_of(all, struct tmf, visits);
-	struct scsi_lu *lu = f->itl->lu;
+	struct scsi_lu *lu = f->lu;
 	bool flush = false;
 
 	switch (f->fn) {
@@ -125,11 +159,12 @@ static void all_aborted(struct scsi_nexus_walk *all)
 static void visit_lu(struct tmf *f)
 {
 	memset(&f->visits, 0, sizeof(f->visits));
-	f->visits.target = f->nexus->target;
-	f->visits.lu = f->itl->lu;
+	f->visits.target = f->lu->target;
+	f->visits.lu = f->lu;
 	f->visits.fn = abort_others;
 	f->visits.done = all_aborted;
-	if (scsi_for_each_nexus(&f->visits) < 0)
+	f->err = scsi_for_each_nexus(&f->visits);
+	if (f->err < 0)
 		log_ratelimited(
 			LOG_LVL_ERROR,
 			"scsi: out of memory, a task management function reached some nexuses only");
@@ -159,6 +194,22 @@ static void next_reset(struct tmf *f)
 			break;
 	}
 	scsi_itl_pin(f->itl);
+	f->lu = f->itl->lu;
+	visit_lu(f);
+}
+
+void scsi_lu_reset(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg)
+{
+	struct tmf *f = calloc(1, sizeof(*f));
+
+	if (!f) {
+		done(arg, -ENOMEM);
+		return;
+	}
+	f->fn = TMF_LU_RESET;
+	f->lu = lu;
+	f->done = done;
+	f->arg = arg;
 	visit_lu(f);
 }
 
@@ -232,6 +283,7 @@ void scsi_tmf(struct scsi_nexus *n, enum scsi_tmf fn, uint64_t lun,
 	f->done = done;
 	f->arg = arg;
 	f->itl = itl;
+	f->lu = itl ? itl->lu : NULL;
 	if (itl)
 		scsi_itl_pin(itl);
 	scsi_nexus_hold(n);

@@ -167,13 +167,11 @@ static void leave_late(struct timer *t)
 
 int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 {
-	struct gw_ops ops = { .lu_reset = no_lu_ask,
-			      .lu_hold = no_lu_ask,
+	struct gw_ops ops = { .lu_hold = no_lu_ask,
 			      .lu_release = no_release,
 			      .change = no_change,
 			      .changed = no_outcome,
 			      .looked = no_outcome,
-			      .reset_done = no_result,
 			      .quiesced = no_result,
 			      .timer = group_timer,
 			      .say = group_say };
@@ -196,6 +194,7 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 			 "process is gone: fences stay");
 	group_rados_ops(&ops);
 	group_lu_ops(&ops);
+	group_reset_ops(&ops);
 	kept = ops;
 	g->conf = *c;
 	g->main = main;
@@ -214,6 +213,7 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 					      .self = c->self,
 					      .transition_s = TRANSITION_S,
 					      .served_until = gw_served_until(g->gw) };
+	group_resets_begin(g);
 	for (unsigned i = 0; i < c->n; i++)
 		g->gateways.id[i] = c->gateway[i].id;
 	for (unsigned i = 0; i < GROUP_LUS; i++)
@@ -237,14 +237,6 @@ bool group_is(const char *name)
 }
 
 /* ---- units ----------------------------------------------------------------------------------- */
-
-static struct group_lu *find_lu(const struct scsi_lu *lu)
-{
-	for (unsigned i = 0; the_group && i < GROUP_LUS; i++)
-		if (the_group->lu[i].scsi == lu)
-			return &the_group->lu[i];
-	return NULL;
-}
 
 /* The same at all gateways: it depends on what the image is, whatever it is called. */
 static unsigned home_of(const struct group *g, const char *id)
@@ -280,13 +272,13 @@ int group_lu_add(struct scsi_lu *scsi)
 
 int group_lu_remove(struct scsi_lu *scsi)
 {
-	struct group_lu *lu = find_lu(scsi);
+	struct group_lu *lu = group_find_lu(the_group, scsi);
 	struct group *g = the_group;
 	int err;
 
 	if (!lu)
 		return 0;
-	err = lu->busy ? -EBUSY : gw_lu_remove(g->gw, (unsigned)lu->at, group_now());
+	err = lu->busy || lu->resets ? -EBUSY : gw_lu_remove(g->gw, (unsigned)lu->at, group_now());
 	if (!err)
 		lu->scsi = NULL;
 	return err;
@@ -294,7 +286,7 @@ int group_lu_remove(struct scsi_lu *scsi)
 
 int group_lu_move(struct scsi_lu *scsi, const char *to)
 {
-	struct group_lu *lu = find_lu(scsi);
+	struct group_lu *lu = group_find_lu(the_group, scsi);
 	struct group *g = the_group;
 	unsigned i;
 
@@ -342,6 +334,7 @@ void group_stop(void (*ended)(void *arg), void *arg)
 	loop_timer_cancel(g->main, &g->retry);
 	loop_timer_cancel(g->main, &g->leaving);
 	loop_undefer(&g->look);
+	group_resets_end(g);
 	if (g->control.open && !g->control.closing)
 		rclient_close(&g->control);
 	if (!waits)
@@ -389,7 +382,7 @@ bool group_get_lu(const struct scsi_lu *scsi, struct group_lu_view *v)
 {
 	static const char *const states[GW_STATES] = { "standby", "transitioning", "active",
 						       "unavailable" };
-	const struct group_lu *lu = find_lu(scsi);
+	const struct group_lu *lu = group_find_lu(the_group, scsi);
 	const struct group *g = the_group;
 	struct gw_show_lu show;
 

@@ -5,6 +5,7 @@
  *     group.c         the group: begins, ends, is shown; the table of what gateway.h asks for
  *     group_rados.c   objects, fences, clients, messages
  *     group_lu.c      units: states, stores
+ *     group_reset.c   resets that concern another gateway's unit, or come from there
  *     group_ask.c     a request of gateway.h, and its answer
  *     process.c       is a process of before gone?
  */
@@ -31,6 +32,7 @@ struct group_lu {
 	int at;		  /* gateway.h's index */
 	struct list asks; /* group_ask.link: what waits for the one at work */
 	bool busy, going;
+	unsigned resets; /* of other gateways, at work: it may not go */
 	struct offload_lane lane;
 };
 
@@ -46,6 +48,8 @@ struct group {
 	bool fenced_told;
 	struct group_lu lu[GROUP_LUS];
 	struct timer tick, retry, leaving;
+	struct list resets; /* scsi_gateway_reset.link: of initiators here, at work elsewhere */
+	uint64_t cookies;
 	struct loop_deferred look; /* access states may have changed */
 	void (*ended)(void *arg);
 	void *ended_arg;
@@ -89,6 +93,18 @@ void group_looks(struct group *g);
 /* ---- group_rados.c, group_lu.c: struct gw_ops, but for what group.c says --------------------- */
 void group_rados_ops(struct gw_ops *ops);
 void group_lu_ops(struct gw_ops *ops);
+void group_reset_ops(struct gw_ops *ops);
+/* Once; and when the group ends. */
+void group_resets_begin(struct group *g);
+void group_resets_end(struct group *g);
+/* NULL: it is not the group's. Main loop. */
+static inline struct group_lu *group_find_lu(struct group *g, const struct scsi_lu *lu)
+{
+	for (unsigned i = 0; g && i < GROUP_LUS; i++)
+		if (g->lu[i].scsi == lu)
+			return &g->lu[i];
+	return NULL;
+}
 /* Has the data client been fenced? Then gateway.h is told, once. */
 void group_look_fenced(struct group *g);
 /* Access states are what gateway.h says. */

@@ -14,7 +14,7 @@ struct process {
 	unsigned long long space, pid, start;
 };
 
-static bool line_of(const char *path, char *to, size_t room)
+static bool process_line(const char *path, char *to, size_t room)
 {
 	FILE *f = fopen(path, "re");
 	const bool ok = f && fgets(to, (int)room, f);
@@ -34,7 +34,7 @@ static bool stat_of(pid_t pid, char *state, unsigned long long *start)
 	const char *p;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	if (!line_of(path, text, sizeof(text)))
+	if (!process_line(path, text, sizeof(text)))
 		return false;
 	p = strrchr(text, ')'); /* the name before it may have anything in it */
 	return p && sscanf(p + 1,
@@ -48,8 +48,8 @@ static bool process_here(struct process *p)
 {
 	struct stat st;
 
-	if (!line_of("/etc/machine-id", p->machine, sizeof(p->machine)) ||
-	    !line_of("/proc/sys/kernel/random/boot_id", p->boot, sizeof(p->boot)) ||
+	if (!process_line("/etc/machine-id", p->machine, sizeof(p->machine)) ||
+	    !process_line("/proc/sys/kernel/random/boot_id", p->boot, sizeof(p->boot)) ||
 	    strlen(p->machine) != 32 || strlen(p->boot) != 36 || stat("/proc/self/ns/pid", &st))
 		return false;
 	p->space = st.st_ino;
