@@ -4,11 +4,12 @@
 
     quiet_sessions.py kinds TGTD_BIN DIR         each kind of session; what was under way; ends, again and again
     quiet_sessions.py kills TGTD_BIN DIR KILLS   killed again and again beside sessions under load
+    quiet_sessions.py hostile TGTD_BIN DIR KILLS ... beside halves of PDUs, commands in a row, logins, logouts
 
 A session that went on answers by the next StatSN on the connection that it had. Prints a TAP line for each thing that must
 hold.
 """
-import os, signal, struct, sys, time
+import os, signal, struct, sys, threading, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
@@ -209,6 +210,119 @@ def kills(bin, dir, n):
     for l in loads:
         is_('under load, %s: nothing acknowledged is lost (%u commands, %u logins)' % (name(l.s.keys), l.done, l.logins),
             not l.errors, l.errors)
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
+class Busy(threading.Thread):
+    """Does one thing again and again, and takes whatever becomes of it."""
+
+    def __init__(self, what):
+        super().__init__(daemon=True)
+        self.what, self.over, self.n, self.failed = what, False, 0, []
+
+    def run(self):
+        while not self.over:
+            try:
+                self.what()
+                self.n += 1
+            except (Gone, OSError):
+                time.sleep(0.01)
+            except (AssertionError, Exception) as e:
+                self.failed.append(repr(e))
+                time.sleep(0.1)
+
+
+def in_and_out():
+    s = Session()
+    s.run(b'\0')
+    s.logout()
+
+
+def logs_in():
+    Session().sock.close()
+
+
+def pings():
+    s = Session().ready()
+    for _ in range(50):
+        for i in range(8):
+            s.out(s.nop(i, immediate=i % 2))
+        for i in range(8):
+            s.recv()
+    s.sock.close()
+
+
+def discovers():
+    Peer(timeout=60).login(session='Discovery').sock.close()
+
+
+def hostile(bin, dir, n):
+    t = Tgtd(bin, dir)
+    t.configure()
+    others = [Busy(what) for what in (in_and_out, in_and_out, logs_in, pings, discovers)]
+    calm = [in_step(Session(*keys).ready()) for keys in KINDS]
+    for o in others:
+        o.start()
+    k = Kills(t)
+    for i in range(int(n)):
+        done = [o.n for o in others]
+        wait(lambda: all(o.n > d for o, d in zip(others, done)))
+        half = []
+        for cut in (1, 47, 48, 49, 48 + 4096):  # of a write with immediate data, all of which is read but never answered
+            s = in_step(Session().ready())
+            s.send(s.write(8192 // 512 * 20, 16, b'H' * 8192)[:cut])
+            half.append(s)
+        row = in_step(Session().ready())  # commands in a row, which nobody waits for
+        row.send(b''.join(row.read(b * 8, 8) for b in range(32)))
+        for s in calm:
+            in_step(s)
+        ok = k.kill()
+        if i % 2:  # and the next one, as soon as it serves, or while the one after that starts
+            before = t.worker()
+            try:
+                os.kill(before, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            ok &= t.another(before)
+            k.since, k.soon = time.monotonic(), True
+        went = [goes_on(s) for s in calm]
+        is_('all quiet sessions go on among logins, logouts, pings', all(went), went, t.log()[-2000:])
+        is_('halves are reset', all(s.closed_by_target() for s in half))
+        is_('another one serves', ok)
+        for s in half:
+            s.close()
+        try:  # it got all answers, or an end; never the answer to something else
+            got = [row.recv()[0] for _ in range(32)]
+            is_('answers in a row are those that are due', not row.noticed and len(got) == 32, row.noticed)
+        except Gone:
+            pass
+        row.close()
+    for o in others:
+        o.over = True
+    for o in others:
+        o.join(60)
+        is_('nobody was told nonsense', not o.failed, o.failed[:3])
+    time.sleep(max(0, k.since + QUICK - time.monotonic()))
+    for s in calm:
+        in_step(s)
+    is_('a first end', k.kill() and all(goes_on(s) for s in calm), t.log()[-2000:])
+    for s in calm:
+        in_step(s)
+    before = t.worker()
+    os.kill(before, signal.SIGKILL)
+    is_('a second one within ten seconds', t.another(before) and all(goes_on(s) for s in calm), t.log()[-2000:])
+    for s in calm:
+        in_step(s)
+    before = t.worker()
+    os.kill(before, signal.SIGKILL)
+    is_('after a third one another one serves', t.another(before))
+    is_('... and all sessions have ended: one of them may be the cause', all(s.closed_by_target() for s in calm))
+    for s in calm:
+        s.close()
+    is_('the sessions that ended are gone', wait(lambda: 'I_T nexus: ' not in t.must('target', 'show')), t.must('target', 'show'))
+    fds = lambda: len([f for f in os.listdir('/proc/%d/fd' % t.process.pid)
+                       if 'socket' in os.readlink('/proc/%d/fd/%s' % (t.process.pid, f))])
+    is_('... and the keeper has none of their sockets', wait(lambda: fds() <= 6), fds())
     is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
 
 

@@ -3,12 +3,13 @@
 # Sessions that do nothing go on when the worker is killed (issue 17, item 6): see quiet_sessions.py.
 #
 #   TGT_QUIET_KILLS   how many beside a load (default 20)
+#   TGT_QUIET_ROUNDS  how many beside who does something odd (default 4)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 bin=${TGT_BIN:-$PWD/build/bin}
 dir=$(mktemp -d /var/tmp/tgtd-quiet-XXXXXX)
 trap 'rm -rf "$dir"' EXIT
-case $bin in */asan/* | */tsan/*) : "${TGT_QUIET_KILLS:=4}" ;; esac
+case $bin in */asan/* | */tsan/*) : "${TGT_QUIET_KILLS:=4}" "${TGT_QUIET_ROUNDS:=2}" ;; esac
 failed=0
 run() {
 	mkdir "$dir/$1"
@@ -16,4 +17,5 @@ run() {
 }
 run kinds
 run kills "${TGT_QUIET_KILLS:-20}"
+run hostile "${TGT_QUIET_ROUNDS:-4}"
 exit $failed
