@@ -351,7 +351,9 @@ static int image_open(struct rbd_image *i, char *why, size_t len)
 		snprintf(why, len, "%s",
 			 err == -ETIMEDOUT ? "the cluster does not answer" :
 			 err == -ENOENT	   ? "no such image, or snapshot" :
-					     strerror(-err));
+			 err == -EPERM || err == -EACCES ?
+					  "the cluster does not let this user do that" :
+					  strerror(-err));
 	return err;
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck shell=bash
 # Sourced by the tests of this folder, after admin_lib.sh: a Ceph cluster of one machine, a monitor
-# and an OSD, without authentication, on free ports of 127.0.0.1, all below $ceph. No systemd, no
+# and an OSD, on free ports of 127.0.0.1, all below $ceph. No systemd, no
 # mgr.
 #
 #   ceph_missing     says which programs are missing, if any
@@ -9,6 +9,9 @@
 #   osd_start        the OSD again, after it was killed
 #   osd_is_up        waits until the monitor says so
 #   ceph_kill        ends it; its files go with $ceph
+#
+# No authentication; with auth=cephx before ceph_start everybody needs a key, client.NAME's is in
+# $ceph/client.NAME.keyring.
 #
 # Debian's packages, once: tools/install-deps --cluster
 
@@ -45,9 +48,9 @@ ceph_conf() {
 fsid = $fsid
 mon host = $mon_addr
 public addr = 127.0.0.1
-auth cluster required = none
-auth service required = none
-auth client required = none
+auth cluster required = ${auth:-none}
+auth service required = ${auth:-none}
+auth client required = ${auth:-none}
 osd pool default size = 1
 osd pool default min size = 1
 osd crush chooseleaf type = 0
@@ -68,9 +71,23 @@ pid file = $ceph/out/\$name.pid
 admin socket = $ceph/out/\$name.asok
 mon cluster log file = $ceph/out/cluster.log
 [client]
+keyring = $ceph/\$name.keyring
 log file =
 admin socket =
 END
+}
+
+# Of the monitor, and of client.admin.
+ceph_keys() {
+	[ -n "${auth-}" ] || return 0
+	ceph-authtool --create-keyring "$ceph/mon.keyring" --gen-key -n mon. --cap mon 'allow *' &&
+		ceph-authtool --create-keyring "$ceph/client.admin.keyring" --gen-key -n client.admin \
+			--cap mon 'allow *' --cap osd 'allow *' &&
+		ceph-authtool "$ceph/mon.keyring" --import-keyring "$ceph/client.admin.keyring"
+}
+ceph_osd_key() {
+	[ -z "${auth-}" ] || timeout 30 ceph auth get-or-create osd.0 mon 'allow profile osd' \
+		osd 'allow *' -o "$ceph/osd0/keyring"
 }
 
 osd_start() {
@@ -94,14 +111,15 @@ ceph_start() {
 	unset CEPH_ARGS
 	{
 		monmaptool --create --addv a "$mon_addr" --fsid "$fsid" "$ceph/monmap" &&
-			ceph-mon -i a --mkfs --monmap "$ceph/monmap" --keyring /dev/null &&
+			ceph_keys && touch "$ceph/mon.keyring" &&
+			ceph-mon -i a --mkfs --monmap "$ceph/monmap" --keyring "$ceph/mon.keyring" &&
 			touch "$ceph/mon/keyring"
 	} >"$ceph/out/mkfs.out" 2>&1 || return 1
 	ceph-mon -i a -f >"$ceph/out/mon.out" 2>&1 &
 	mon=$!
 	uuid=$(cat /proc/sys/kernel/random/uuid)
 	{
-		timeout 30 ceph osd new "$uuid" 0 </dev/null &&
+		timeout 30 ceph osd new "$uuid" 0 </dev/null && ceph_osd_key &&
 			ceph-osd -i 0 --mkfs --osd-uuid "$uuid" --no-mon-config
 	} >>"$ceph/out/mkfs.out" 2>&1 || return 1
 	osd_start
