@@ -46,8 +46,11 @@ const char *cache_runs_wrong(const struct arena_super *h, struct cache_runs *run
 {
 	const struct cache_super *s = (const void *)h->owner;
 	struct cache_run *run = runs->run;
+	uint32_t share = 0;
 	uint64_t first = 0;
 
+	for (uint32_t i = 0; i < s->run; i++)
+		share += s->node_of[i] == s->index;
 	*runs = (struct cache_runs){ 0 };
 	for (; runs->n < PART_RUNS && h->live[runs->n]; runs->n++) {
 		const uint64_t each = h->live[runs->n];
@@ -55,6 +58,8 @@ const char *cache_runs_wrong(const struct arena_super *h, struct cache_runs *run
 
 		if (have > each || first + each * s->parts > h->nblocks)
 			return "it has more blocks than room";
+		if (have % share)
+			return "it has a part of what a node has for a share";
 		run[runs->n] = (struct cache_run){ (uint32_t)first, (uint32_t)each, have };
 		runs->part_blocks += have;
 		first = ALIGN_UP(first + each * s->parts, (uint64_t)s->run_align);

@@ -68,19 +68,26 @@ static uint64_t share_of(const struct cache_node *n)
 	return __atomic_load_n(&n->part_blocks, __ATOMIC_RELAXED) / node_share(n);
 }
 
-/* The same of all nodes, unless the first ones have grown, and another one could not. */
-static uint64_t share_now(const struct cache *c)
+/*
+ * Nodes change one after the other, and one may have found no memory to follow. A process that is
+ * killed meanwhile leaves that to the next one: so no node's size says another's.
+ */
+static uint64_t share_most(const struct cache *c)
 {
-	return share_of(&c->node[0]);
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		most = MAX(most, share_of(&c->node[i]));
+	return most;
 }
 
-/* Has any node less than @target? */
-static bool lags(const struct cache *c, uint64_t target)
+static uint64_t share_least(const struct cache *c)
 {
+	uint64_t least = UINT64_MAX;
+
 	for (uint32_t i = 0; i < c->nnodes; i++)
-		if (share_of(&c->node[i]) < target)
-			return true;
-	return false;
+		least = MIN(least, share_of(&c->node[i]));
+	return least;
 }
 
 static void set_part_blocks(struct cache_node *n, uint32_t blocks)
@@ -232,13 +239,12 @@ static int node_grows(struct cache_resize *r, struct cache_node *n, uint32_t mor
 static void grow_step(struct cache_resize *r, uint64_t target)
 {
 	struct cache *c = r->cache;
-	const uint64_t now = share_now(c);
+	const uint64_t now = share_least(c);
 	uint64_t more = MAX(GROW_BYTES / (share_bytes(c) / c->nnodes), 1ull);
 
 	more = MIN(more, target - now);
 	for (uint32_t i = 0; i < c->nnodes; i++) {
 		struct cache_node *n = &c->node[i];
-		/* Another node may have failed to follow. */
 		const uint64_t want = (now + more) * node_share(n);
 
 		if (want > n->part_blocks &&
@@ -249,11 +255,22 @@ static void grow_step(struct cache_resize *r, uint64_t target)
 	resize_budgets(c, cache_blocks(c) << c->geo.block_shift);
 }
 
-/* How many blocks of each of @n's partitions are more than @stays of a share. (A node may have had
- * no memory to become as large as the others.) */
+/* How many blocks of each of @n's partitions are more than @stays of a share: 0 of a node that has
+ * less. */
 static uint32_t node_above(const struct cache_node *n, uint64_t stays)
 {
 	return n->part_blocks - (uint32_t)MIN(stays * node_share(n), (uint64_t)n->part_blocks);
+}
+
+/* Bytes of the cache when no node has more than @stays of a share. */
+static uint64_t size_without(const struct cache *c, uint64_t stays)
+{
+	uint64_t blocks = 0;
+
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		blocks += (uint64_t)c->node[i].nparts *
+			  (c->node[i].part_blocks - node_above(&c->node[i], stays));
+	return blocks << c->geo.block_shift;
 }
 
 /* Of @p's blocks on the write side, so many are more than @part sixteenths of what its limit will
@@ -304,7 +321,7 @@ static uint64_t longest_wait(const struct cache *c)
 static uint64_t shrink_eased(const struct cache_resize *r, uint64_t less, uint64_t *above)
 {
 	const struct cache *c = r->cache;
-	const uint64_t now = share_now(c),
+	const uint64_t now = share_most(c),
 		       rates = atomic_load_explicit(&c->budgets.rates, memory_order_relaxed),
 		       takes = 2 * rates / (NSEC_PER_SEC / EASE_NS) / share_bytes(c);
 
@@ -317,7 +334,7 @@ static uint64_t shrink_eased(const struct cache_resize *r, uint64_t less, uint64
 	return *above ? 0 : less;
 }
 
-/* What is to go next, in each partition of @n: not more than its last run has. */
+/* What is to go next, in each partition of @n: not more than its last run has (shrink_begin()). */
 static uint32_t node_leaving(const struct cache_resize *r, const struct cache_node *n)
 {
 	return node_above(n, r->stays);
@@ -354,18 +371,24 @@ static uint64_t leaving_step(struct cache_resize *r, void (*fn)(struct part_step
 static uint64_t shrink_begin(struct cache_resize *r, uint64_t target)
 {
 	struct cache *c = r->cache;
-	const uint64_t now = share_now(c);
-	uint64_t less = MIN(now - target, MAX(now / SHRINK_PART, 1ull)), above = 0;
+	const uint64_t now = share_most(c);
+	uint64_t stays = now - MIN(now - target, MAX(now / SHRINK_PART, 1ull)), less, above = 0;
 
-	for (uint32_t i = 0; i < c->nnodes; i++)
-		less = MIN(less, (uint64_t)last_have(&c->node[i]) / node_share(&c->node[i]));
+	/* Of each node no more than its last run has. */
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		const struct cache_node *n = &c->node[i];
+
+		if (share_of(n) > stays)
+			stays = MAX(stays, share_of(n) - last_have(n) / node_share(n));
+	}
+	less = now - stays;
 	less = shrink_eased(r, less, &above);
 	if (!less)
 		return above;
 	r->step_ns = clock_now_ns();
 	r->leaving = true;
 	r->stays = now - less;
-	resize_budgets(c, (now - less) * share_bytes(c));
+	resize_budgets(c, size_without(c, r->stays));
 	leaving_step(r, resize_step_begin_leaving);
 	return 0;
 }
@@ -418,7 +441,7 @@ static bool settle(struct cache_resize *r)
 		arena_look(n->arena);
 	}
 	pthread_mutex_lock(&r->lock);
-	const bool done = r->target == share_now(c);
+	const bool done = r->target == share_most(c) && r->target == share_least(c);
 	if (done) {
 		r->what = CACHE_RESIZE_DONE;
 		r->took_ns = clock_now_ns() - r->began_ns;
@@ -426,7 +449,7 @@ static bool settle(struct cache_resize *r)
 	pthread_mutex_unlock(&r->lock);
 	if (done)
 		log_notice("cache: %llu MiB now, after %.1f s",
-			   (unsigned long long)(share_now(c) * share_bytes(c) >> 20),
+			   (unsigned long long)(cache_blocks(c) << c->geo.block_shift >> 20),
 			   (double)r->took_ns / 1e9);
 	return done;
 }
@@ -467,13 +490,13 @@ static bool resize_some(struct cache_resize *r)
 		for (uint32_t i = 0; i < c->nnodes; i++)
 			node_shrinks(r, &c->node[i]);
 		r->leaving = false;
-	} else if (target < share_now(c)) {
+	} else if (target < share_most(c)) {
 		stuck = shrink_begin(r, target);
 		set_what(r, CACHE_SHRINKING, stuck);
 		r->pause = stuck > 0;
 		if (stuck)
 			flusher_reclaim_wait(c);
-	} else if (lags(c, target)) {
+	} else if (target > share_least(c)) {
 		set_what(r, CACHE_GROWING, 0);
 		grow_step(r, target);
 	} else {
@@ -568,7 +591,7 @@ int resize_init(struct cache *c)
 	if (!r)
 		return -ENOMEM;
 	r->cache = c;
-	r->target = share_now(c);
+	r->target = share_most(c);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->again, NULL);
 	c->resize = r;
@@ -626,7 +649,7 @@ int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len)
 	pthread_mutex_lock(&r->lock);
 	r->target = target;
 	r->began_ns = clock_now_ns();
-	r->what = target < share_now(c) ? CACHE_SHRINKING : CACHE_GROWING;
+	r->what = target < share_most(c) ? CACHE_SHRINKING : CACHE_GROWING;
 	if (r->running) {
 		pthread_cond_broadcast(&r->again);
 	} else {
