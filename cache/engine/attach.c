@@ -32,6 +32,11 @@ static const struct cache_super *says_of(const struct attach_node *n)
 	return (const void *)super_of(n)->owner;
 }
 
+uint32_t attach_run_align(const struct attach_node *n)
+{
+	return says_of(n)->run_align;
+}
+
 /* Of which blocks they are. 0 or -ENOMEM. */
 static int find_there(struct attach_node *n)
 {
@@ -379,6 +384,16 @@ static void say_found(const struct cache_found *f)
 			  (unsigned long long)f->damaged);
 }
 
+/* Where that process was about to add a run, or had dropped one, there is none. Else that would be
+ * one again as soon as there are runs enough before it. */
+static void forget_runs(struct cache_node *n)
+{
+	for (uint32_t r = n->nruns; r < PART_RUNS; r++) {
+		atomic_store(&arena_live(n->arena)[PART_RUNS + r], 0);
+		atomic_store(&arena_live(n->arena)[r], 0);
+	}
+}
+
 int attach_rebuild(struct cache *c, const struct attach *a)
 {
 	const uint64_t begin = clock_now_ns();
@@ -387,6 +402,8 @@ int attach_rebuild(struct cache *c, const struct attach *a)
 	struct cache_dev *dev;
 	int rc = make_devs(c, &devs, &w.sum);
 
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		forget_runs(&c->node[i]);
 	if (!rc) {
 		redo_swaps(c, &devs, &w.sum);
 		pthread_mutex_init(&w.lock, NULL);

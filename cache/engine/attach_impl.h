@@ -39,6 +39,8 @@ struct attach {
  * -EBADMSG with a sentence in @why, or -ENOMEM. plan->attach is to be given to attach_free(). */
 int attach_plan(struct cache_conf *conf, struct cache_plan *plan, char *why, size_t len) must_check;
 void attach_free(const struct attach *a);
+/* What its runs begin at multiples of, in blocks. */
+uint32_t attach_run_align(const struct attach_node *n);
 /* Are they the same files, which say the same of themselves? */
 bool attach_same(const struct attach *a, const struct attach *b);
 /* All nodes are there, nobody uses them yet. Fills in c->found. 0 or -errno. */

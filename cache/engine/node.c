@@ -14,12 +14,16 @@
 
 #define PIECES 8u /* of a partition's blocks at first: what adapters have to give back at a time */
 
-/* In pieces of which the first ones of a partition are as long together as that. */
-static uint32_t piece_of(const struct cache_node *n, const struct cache_conf *conf)
+/* In pieces of which the first ones of a partition are as long together as that. What an earlier
+ * process has left keeps its own, whatever size it has by now: runs begin with one. */
+static uint32_t piece_of(const struct cache_node *n, const struct cache_conf *conf,
+			 const struct cache_plan *plan)
 {
 	const uint64_t want = (uint64_t)n->part_blocks * conf->block / PIECES;
 	uint32_t piece = MiB(2);
 
+	if (plan->attach)
+		return attach_run_align(&plan->attach->node[n->index]) * conf->block;
 	while (piece * 2 <= want && piece < GiB(1))
 		piece *= 2;
 	return piece;
@@ -27,7 +31,8 @@ static uint32_t piece_of(const struct cache_node *n, const struct cache_conf *co
 
 /* What its superblock says of the cache. */
 static struct cache_super super_for(const struct cache *c, const struct cache_node *n,
-				    const struct cache_conf *conf)
+				    const struct cache_conf *conf,
+				    const struct cache_plan *plan)
 {
 	struct cache_super says = {
 		.magic = CACHE_MAGIC,
@@ -35,7 +40,7 @@ static struct cache_super super_for(const struct cache *c, const struct cache_no
 		.index = n->index,
 		.group = conf->group,
 		.parts = n->nparts,
-		.run_align = piece_of(n, conf) / conf->block,
+		.run_align = piece_of(n, conf, plan) / conf->block,
 		.run = c->map.run,
 		.slots = n->index ? 0 : CACHE_SLOTS,
 		.max_len = c->max_len,
@@ -59,7 +64,7 @@ static struct arena_conf arena_for(const struct cache *c, struct cache_node *n,
 		.block_size = conf->block,
 		.nblocks = n->nparts * n->part_blocks,
 		.room = ALIGN_UP(n->nparts * n->part_blocks * plan->room, MiB(2) / KiB(4)),
-		.piece = piece_of(n, conf),
+		.piece = piece_of(n, conf, plan),
 		.lock = true,
 		.extra = part_map_stride(c->geo.words) * (uint32_t)sizeof(uint64_t),
 		.prefault = true,
@@ -73,7 +78,7 @@ static struct arena_conf arena_for(const struct cache *c, struct cache_node *n,
 static int own_arena(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
 		     const struct cache_plan *plan)
 {
-	const struct cache_super says = super_for(c, n, conf);
+	const struct cache_super says = super_for(c, n, conf, plan);
 	const struct attach_node *found = plan->attach ? &plan->attach->node[n->index] : NULL;
 	struct arena_conf ac = arena_for(c, n, conf, plan);
 	char name[32];

@@ -17,6 +17,7 @@
 #include "cache/engine/stat.h"
 #include "events/clock.h"
 #include "events/log.h"
+#include "tests/support/arenacopy.h"
 #include "tests/support/cachetest.h"
 #include "tests/support/unit.h"
 
@@ -26,60 +27,6 @@ static struct bt t;
 static struct cache *cache;
 static struct memdisk *disk;
 static uint8_t model[DISK], seen[DISK];
-static struct topology topo;
-static struct loop *workers[TOPO_MAX_NODES];
-
-/* ---- copies ---------------------------------------------------------------------------------- */
-
-struct copies {
-	int fd[TOPO_MAX_NODES];
-};
-
-/* Holes stay holes. */
-static void copy_into(int fd, int from)
-{
-	static uint8_t buf[MiB(1)];
-
-	for (off_t at = 0, end; (at = lseek(from, at, SEEK_DATA)) >= 0; at = end) {
-		end = lseek(from, at, SEEK_HOLE);
-		for (off_t n; at < end; at += n) {
-			n = pread(from, buf, (size_t)MIN(end - at, (off_t)sizeof(buf)), at);
-			ck_assert_int_gt(n, 0);
-			ck_assert_int_eq(pwrite(fd, buf, (size_t)n, at), n);
-		}
-	}
-}
-
-/* As the file is now. */
-static int copy_file(int from, uint64_t len)
-{
-	int fd = memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(ftruncate(fd, (off_t)len), 0);
-	copy_into(fd, from);
-	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-	return fd;
-}
-
-static struct copies copy_arenas(const struct cache *c, unsigned nodes)
-{
-	struct copies k;
-
-	memset(&k, 0xff, sizeof(k));
-	for (unsigned i = 0; i < nodes; i++) {
-		ck_assert_int_ge(cache_arena_fd(c, i), 0);
-		k.fd[i] = copy_file(cache_arena_fd(c, i), c->node[i].arena->map_len);
-	}
-	return k;
-}
-
-static void close_copies(struct copies *k)
-{
-	for (unsigned i = 0; i < TOPO_MAX_NODES; i++)
-		if (k->fd[i] >= 0)
-			close(k->fd[i]);
-}
 
 /* Another cache that was prepared, and of what. */
 static struct {
@@ -87,23 +34,10 @@ static struct {
 	struct copies of;
 } early;
 
-/* Of what is in @k. */
-static struct cache_conf conf_of(const struct copies *k, unsigned nodes, struct cache_found *found)
-{
-	ck_assert_int_eq(topology_simulate(&topo, nodes), 0);
-	for (unsigned i = 0; i < nodes; i++)
-		workers[i] = t.loop;
-	return (struct cache_conf){ .topo = &topo,
-				    .workers = workers,
-				    .stepped = true,
-				    .arena_fd = k->fd,
-				    .found = found };
-}
-
 /* Another cache, of what is in @k. NULL: it is refused, and found->why says why. */
 static struct cache *attach(const struct copies *k, unsigned nodes, struct cache_found *found)
 {
-	const struct cache_conf conf = conf_of(k, nodes, found);
+	const struct cache_conf conf = copies_conf(k, nodes, t.loop, found);
 
 	return cache_create(&conf);
 }
@@ -117,7 +51,7 @@ static void prepare_next(unsigned nodes)
 
 	early.of = copy_arenas(cache, nodes);
 	before = copy_arenas(cache, nodes);
-	conf = conf_of(&early.of, nodes, NULL);
+	conf = copies_conf(&early.of, nodes, t.loop, NULL);
 	early.cache = cache_prepare(&conf);
 	ck_assert_ptr_nonnull(early.cache);
 	for (unsigned i = 0; i < nodes; i++) {
@@ -143,7 +77,7 @@ static void prepare_next(unsigned nodes)
 /* It begins: with what @k has by now. */
 static struct cache *prepared_begins(struct copies *k, unsigned nodes, struct cache_found *found)
 {
-	struct cache_conf conf = conf_of(&early.of, nodes, found);
+	struct cache_conf conf = copies_conf(&early.of, nodes, t.loop, found);
 
 	for (unsigned i = 0; i < nodes; i++) {
 		struct stat st;
