@@ -298,6 +298,11 @@ static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first
 			op->need = SYNC_INFLIGHT / 2;
 		if (__atomic_sub_fetch(&op->pending, 1 + op->need, __ATOMIC_ACQ_REL) > 0)
 			return false;
+		/* The store has taken at once what may be out: nobody else goes on with it. */
+		if (!sync_batch_over(b)) {
+			op_post(req);
+			return false;
+		}
 	}
 }
 

@@ -328,6 +328,45 @@ START_TEST(a_sync_of_much_goes_in_steps)
 }
 END_TEST
 
+/* C5: the same of blocks that lie apart, over a store that takes each of them at once. */
+START_TEST(a_sync_of_scattered_blocks_goes_in_steps)
+{
+	uint64_t before, written, most = 0, most_writes = 0, steps = 0;
+	struct blk_req sync;
+
+	clock_fake_set(clock_now_ns());
+	open_cache("size=256m,partitions=8", 1);
+	disk->now_percent = 100;
+	for (uint64_t i = 0; i < 6000; i++)
+		write_at(i * 7919 % 32768 * KiB(8), KiB(4));
+	before = holds();
+	written = disk->writes;
+	start_sync(&sync, 0);
+	for (;; loop_step(t.loop, 0)) {
+		most = MAX(most, holds() - before);
+		most_writes = MAX(most_writes, disk->writes - written);
+		before = holds();
+		written = disk->writes;
+		if (sync.op == BLK_OPS)
+			break;
+		steps++;
+		ck_assert_uint_lt(steps, 100000);
+	}
+	fprintf(stderr, "# 6000 blocks in %llu steps, %llu holds and %llu writes at the most\n",
+		(unsigned long long)steps, (unsigned long long)most,
+		(unsigned long long)most_writes);
+	ck_assert_int_eq(sync.status, 0);
+	ck_assert_uint_eq(dirty(), 0);
+	/* As many as may be out, beside what the flusher adds. */
+	ck_assert_uint_le(most_writes, 64 + 16);
+	ck_assert_uint_le(most, 1000);
+	for (uint64_t i = 0; i < 6000; i++)
+		stored(i * 7919 % 32768 * KiB(8), KiB(4));
+	close_cache();
+	clock_fake_off();
+}
+END_TEST
+
 /* C5: a range in which nothing is dirty costs nothing for what is dirty elsewhere. */
 START_TEST(a_ranged_sync_looks_at_its_range)
 {
@@ -726,7 +765,8 @@ START_TEST(the_largest_request_beside_a_dead_store)
 }
 END_TEST
 
-UNIT_MAIN("sync", 30, a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all,
+UNIT_MAIN("sync", 30, a_sync_of_scattered_blocks_goes_in_steps,
+	  a_forced_read_of_a_block_dirty_in_part, a_failed_sync_is_told_to_all,
 	  a_sync_of_much_beside_a_failed_one, a_failed_sync_leaves_room_for_others,
 	  what_a_failed_sync_leaves_in_doubt_is_written_again, a_failed_sync_after_eviction,
 	  neighbours_are_written_together, scattered_blocks_are_written_in_one_sweep,
