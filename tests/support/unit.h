@@ -7,11 +7,21 @@
 #define TESTS_SUPPORT_UNIT_H
 
 #include <check.h>
+#include <stdlib.h>
 
 struct unit_test {
 	const TTest *test;
 	int times; /* 0: once, which is not a loop */
 };
+
+/* A long form of a test: as many times longer as the environment's @name is more than @usual. */
+static inline double unit_longer(const char *name, double usual)
+{
+	const char *text = getenv(name);
+	const double asked = text ? strtod(text, NULL) : usual;
+
+	return asked > usual ? asked / usual : 1;
+}
 
 static inline int unit_run(const char *name, double timeout_s, const struct unit_test *tests,
 			   size_t n)

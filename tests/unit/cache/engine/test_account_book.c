@@ -579,11 +579,13 @@ static void write_back(unsigned i)
 	budget_tick(&s->budget, now, s->dirty > 0);
 }
 
+#define SEEDS 12
+
 /* Random stores and sessions, and what never happens. */
 START_TEST(whoever_does_what)
 {
 	const char *env = getenv("TGT_ACCOUNT_SEEDS");
-	const unsigned seeds = env ? (unsigned)atoi(env) : 12;
+	const unsigned seeds = env ? (unsigned)atoi(env) : SEEDS;
 
 	for (unsigned seed = 1; seed <= seeds; seed++) {
 		uint64_t longest = 0, served[HEALTHS] = { 0 };
@@ -691,6 +693,6 @@ START_TEST(whoever_does_what)
 }
 END_TEST
 
-UNIT_MAIN("account_book", 60, each_store_leaves_some, a_host_owes_half_at_most,
-	  an_initiator_owes_half_at_most, writers_are_slowed_early, a_store_that_swallows_reads,
-	  weights, another_size, whoever_does_what)
+UNIT_MAIN("account_book", 60 * unit_longer("TGT_ACCOUNT_SEEDS", SEEDS), each_store_leaves_some,
+	  a_host_owes_half_at_most, an_initiator_owes_half_at_most, writers_are_slowed_early,
+	  a_store_that_swallows_reads, weights, another_size, whoever_does_what)

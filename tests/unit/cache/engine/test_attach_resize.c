@@ -16,6 +16,7 @@
 #include "tests/support/unit.h"
 
 #define DISK MiB(8)
+#define CHAINS 3
 
 static struct bt t;
 static struct cache *cache;
@@ -353,7 +354,7 @@ static struct copies any_kill(void)
 START_TEST(a_chain_of_processes)
 {
 	const char *many = getenv("TGT_KILL_CHAINS");
-	const unsigned n = many ? (unsigned)atoi(many) : 3;
+	const unsigned n = many ? (unsigned)atoi(many) : CHAINS;
 	unsigned kills = 0;
 	struct copies k;
 
@@ -382,6 +383,7 @@ START_TEST(a_chain_of_processes)
 }
 END_TEST
 
-UNIT_TABLE("attach_resize", 100, { a_kill_between_two_nodes, ARRAY_SIZE(betweens) },
+UNIT_TABLE("attach_resize", 100 * unit_longer("TGT_KILL_CHAINS", CHAINS),
+	   { a_kill_between_two_nodes, ARRAY_SIZE(betweens) },
 	   { a_run_that_a_later_process_adds }, { a_run_that_did_not_come },
 	   { a_chain_of_processes, ARRAY_SIZE(chains) })

@@ -30,6 +30,7 @@
 
 #define SECTORS STAMPED_MAX /* twice what the cache holds at its smallest */
 #define SLOTS 8
+#define KILLS 25
 #define MOST 64u /* sectors of one request */
 
 /* What outlives the processes. */
@@ -394,7 +395,7 @@ static void wait_at_work(pid_t pid)
 START_TEST(killed_again_and_again)
 {
 	const char *many = getenv("TGT_KILLS"), *from = getenv("TGT_KILL_SEED");
-	const unsigned kills = many ? (unsigned)atoi(many) : 25;
+	const unsigned kills = many ? (unsigned)atoi(many) : KILLS;
 	uint64_t state = (from ? strtoull(from, NULL, 0) : 1) * 1000 + (uint64_t)_i, before;
 	int keep[TOPO_MAX_NODES], status;
 	pid_t pid;
@@ -430,4 +431,5 @@ START_TEST(killed_again_and_again)
 }
 END_TEST
 
-UNIT_TABLE("mt_attach", 100, { killed_again_and_again, ARRAY_SIZE(confs) })
+UNIT_TABLE("mt_attach", 100 * unit_longer("TGT_KILLS", KILLS),
+	   { killed_again_and_again, ARRAY_SIZE(confs) })

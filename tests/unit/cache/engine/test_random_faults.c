@@ -23,6 +23,7 @@
 #define MAX_LEN 40u /* sectors */
 #define MAX_CAW 6u
 #define NUMBERS 20000u
+#define SEEDS 6
 
 struct shape {
 	struct ct_shape ct;
@@ -476,7 +477,7 @@ static void run(unsigned s)
 static void runs(const struct shape *what)
 {
 	const char *env = getenv("TGT_FAULT_SEEDS"), *from = getenv("TGT_FAULT_FIRST");
-	unsigned n = env ? (unsigned)strtoul(env, NULL, 10) : 6,
+	unsigned n = env ? (unsigned)strtoul(env, NULL, 10) : SEEDS,
 		 first = from ? (unsigned)strtoul(from, NULL, 10) : 0;
 
 	if (getenv("TGT_FAULT_SHAPE") && !strstr(what->ct.conf, getenv("TGT_FAULT_SHAPE")))
@@ -563,5 +564,5 @@ START_TEST(bad_blocks_that_heal)
 }
 END_TEST
 
-UNIT_MAIN("random_faults", 170, write_back, large_blocks_small_groups, write_through, small_cache,
-	  lossy_stores, bad_blocks_that_heal)
+UNIT_MAIN("random_faults", 170 * unit_longer("TGT_FAULT_SEEDS", SEEDS), write_back,
+	  large_blocks_small_groups, write_through, small_cache, lossy_stores, bad_blocks_that_heal)

@@ -434,7 +434,8 @@ START_TEST(a_node_that_could_not_follow)
 }
 END_TEST
 
-UNIT_TABLE("resize", 300, { any_size_at_any_time, ARRAY_SIZE(shapes) },
+UNIT_TABLE("resize", 300 * unit_longer("TGT_RESIZE_SEEDS", SEEDS),
+	   { any_size_at_any_time, ARRAY_SIZE(shapes) },
 	   { what_cannot_be_is_refused }, { limits_follow }, { the_system_has_it_back },
 	   { memory_comes_and_goes_in_steps },
 	   { a_store_that_hangs }, { what_a_wire_has_stays },

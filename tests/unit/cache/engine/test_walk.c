@@ -340,5 +340,6 @@ START_TEST(much_in_flight)
 }
 END_TEST
 
-UNIT_TABLE("walk", 30, { model, ARRAY_SIZE(shapes) }, { many_scattered_blocks },
+UNIT_TABLE("walk", 30 * unit_longer("TGT_WALK_BLOCKS", 4000),
+	   { model, ARRAY_SIZE(shapes) }, { many_scattered_blocks },
 	   { walks_give_the_lock_back }, { much_in_flight })
