@@ -593,13 +593,37 @@ static void return_memory(struct arena_impl *im, const struct arena_range *r)
 	}
 }
 
+/* The next of @r that has memory, from *@at on; false: nothing more. All of it, where the file
+ * system cannot say. */
+static bool next_with_memory(const struct arena_impl *im, const struct arena_range *r, size_t *at,
+			     struct arena_range *out)
+{
+	const off_t base = r->at - (const uint8_t *)im->pub.map, end = base + (off_t)r->len;
+	off_t from = base + (off_t)*at, to;
+
+	if (*at >= r->len)
+		return false;
+	from = lseek(im->fd, from, SEEK_DATA);
+	if (from < 0 && errno != ENXIO)
+		from = base + (off_t)*at;
+	if (from < 0 || from >= end)
+		return false;
+	to = lseek(im->fd, from, SEEK_HOLE);
+	to = to > from ? MIN(to, end) : end;
+	*at = (size_t)(to - base);
+	*out = (struct arena_range){ r->at + (from - base), (size_t)(to - from), 0 };
+	return true;
+}
+
+/* A cache may grow to many times what it has: of what has no memory there is nothing to return. */
 void arena_give_back(struct arena_impl *im, uint32_t from, uint32_t n)
 {
-	struct arena_range r[OF_BLOCKS];
+	struct arena_range r[OF_BLOCKS], some;
 
 	parts_of(&im->pub, from, n, false, r);
 	for (unsigned i = 0; i < 3; i++) /* not the memos */
-		return_memory(im, &r[i]);
+		for (size_t at = 0; next_with_memory(im, &r[i], &at, &some);)
+			return_memory(im, &some);
 }
 
 int arena_grow(struct arena *a, uint32_t from, uint32_t n)
