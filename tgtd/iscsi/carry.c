@@ -58,7 +58,9 @@ enum carry_state {
 struct carry_socket {
 	int fd;
 	uint16_t cid;
-	size_t at; /* its carry_conn, in the record */
+	size_t at;	      /* its carry_conn, in the record */
+	const uint8_t *bytes; /* received and not looked at: where the transport has them */
+	uint32_t unparsed;
 };
 
 /* One session. The message goes to and fro; who has it has the rest. */
@@ -73,7 +75,7 @@ struct iscsi_carry {
 	struct timer look;
 	const char *why; /* CARRY_ENDED: in words */
 	uint32_t tsih;
-	uint8_t *record;
+	uint8_t *record; /* all but what was received */
 	size_t len;
 	unsigned nsockets;
 	struct carry_socket socket[CARRY_CONNS_MAX];
@@ -286,19 +288,16 @@ static void come_to_rest(struct loop_msg *msg)
 
 /* ---- what is written; the session's loop ----------------------------------------------------- */
 
-static size_t record_size(const struct iscsi_session *s, unsigned nluns)
+static size_t record_size(unsigned nluns, unsigned nconns)
 {
 	return sizeof(struct carry_session) + nluns * sizeof(struct carry_lun) +
-	       CARRY_CONNS_MAX * (sizeof(struct carry_conn) + CARRY_UNPARSED_MAX);
+	       nconns * sizeof(struct carry_conn);
 }
 
-static void *put_struct(struct iscsi_carry *y, const void *p, size_t len)
+static void put_struct(struct iscsi_carry *y, const void *p, size_t len)
 {
-	void *at = y->record + y->len;
-
-	memcpy(at, p, len);
+	memcpy(y->record + y->len, p, len);
 	y->len += len;
-	return at;
 }
 
 static void put_session(struct iscsi_carry *y, unsigned nluns, unsigned nconns, bool luns_changed)
@@ -324,16 +323,14 @@ static void put_conn(struct iscsi_carry *y, struct iscsi_conn *c)
 {
 	struct carry_socket *k = &y->socket[y->nsockets++];
 	struct carry_conn r;
-	const uint8_t *bytes;
 
 	carry_fill_conn(&r, c);
 	k->cid = c->cid;
-	k->fd = c->tp->leave(c, &bytes, &r.unparsed);
-	ASSERT(r.unparsed <= CARRY_UNPARSED_MAX);
+	k->fd = c->tp->leave(c, &k->bytes, &k->unparsed);
+	ASSERT(k->unparsed <= CARRY_UNPARSED_MAX);
+	r.unparsed = k->unparsed;
 	k->at = y->len;
 	put_struct(y, &r, sizeof(r));
-	put_struct(y, bytes, r.unparsed);
-	y->len = ALIGN_UP(y->len, (size_t)8); /* over zeroes */
 }
 
 /* False: no memory, and nothing was done. */
@@ -346,9 +343,9 @@ static bool write_session(struct iscsi_carry *y)
 	bool luns_changed;
 	unsigned nconns = 0;
 
-	y->record = calloc(1, record_size(s, nluns)); /* (of which the zeroes take no memory) */
 	list_for_each(c, &s->conns, sess_link)
 		nconns++;
+	y->record = malloc(record_size(nluns, nconns));
 	if (!luns || !y->record || nconns > CARRY_CONNS_MAX) {
 		free(luns);
 		return false;
@@ -440,6 +437,35 @@ static bool keep_sockets(void)
 	return true;
 }
 
+static size_t whole_size(const struct iscsi_carry *y)
+{
+	size_t len = y->len;
+
+	for (unsigned i = 0; i < y->nsockets; i++)
+		len += ALIGN_UP((size_t)y->socket[i].unparsed, (size_t)8);
+	return len;
+}
+
+/* The record, and behind each connection what was received of it. Returns where it ends; @out is
+ * all zeroes before. */
+static uint8_t *put_whole(uint8_t *out, const struct iscsi_carry *y)
+{
+	size_t done = 0;
+
+	for (unsigned i = 0; i < y->nsockets; i++) {
+		const struct carry_socket *k = &y->socket[i];
+		const size_t upto = k->at + sizeof(struct carry_conn);
+
+		memcpy(out, y->record + done, upto - done);
+		out += upto - done;
+		done = upto;
+		memcpy(out, k->bytes, k->unparsed);
+		out += ALIGN_UP((size_t)k->unparsed, (size_t)8);
+	}
+	ASSERT(done == y->len);
+	return out;
+}
+
 static bool write_all(int fd, const void *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -455,30 +481,50 @@ static bool write_all(int fd, const void *data, size_t len)
 	return true;
 }
 
-/* The records of all that are taken, behind the head; 0 or -errno. */
-static int write_records(int fd, struct iscsi_carried *c)
+/* How much of it fits: what does not ends. */
+static uint64_t choose_records(struct iscsi_carried *c)
 {
-	uint8_t head[CARRY_HEAD_LEN] = { 0 };
-	uint32_t crc = DIGEST_INIT;
 	uint64_t len = 0;
 	struct iscsi_carry *y;
 
-	if (!write_all(fd, head, sizeof(head)))
-		return -ENOSPC;
-	if (!keep_sockets())
-		return -ENOMEM;
 	list_for_each(y, &carry.sessions, link) {
-		if (y->state != CARRY_TAKEN || len + y->len > CARRY_SIZE_MAX / 2)
+		if (y->state != CARRY_TAKEN)
 			continue;
-		if (!write_all(fd, y->record, y->len))
-			return -ENOSPC;
-		crc = carry_crc(crc, y->record, y->len);
-		len += y->len;
+		if (len + whole_size(y) > CARRY_SIZE_MAX / 2) {
+			y->state = CARRY_ENDED;
+			continue;
+		}
+		len += whole_size(y);
 		c->sessions++;
 		c->conns += y->nsockets;
 	}
-	carry_put_head(head, c->sessions, iscsi_registry_next_tsih(0), len, crc);
-	return pwrite(fd, head, sizeof(head), 0) == sizeof(head) ? 0 : -ENOSPC;
+	return len;
+}
+
+/* The head, and the records of all that are taken; 0 or -errno. */
+static int write_records(int fd, struct iscsi_carried *c)
+{
+	uint8_t *whole, *at;
+	uint64_t len;
+	struct iscsi_carry *y;
+	bool ok;
+
+	if (!keep_sockets())
+		return -ENOMEM;
+	len = choose_records(c);
+	whole = calloc(1, CARRY_HEAD_LEN + len);
+	if (!whole)
+		return -ENOMEM;
+	at = whole + CARRY_HEAD_LEN;
+	list_for_each(y, &carry.sessions, link)
+		if (y->state == CARRY_TAKEN)
+			at = put_whole(at, y);
+	ASSERT(at == whole + CARRY_HEAD_LEN + len);
+	carry_put_head(whole, c->sessions, iscsi_registry_next_tsih(0), len,
+		       carry_crc(DIGEST_INIT, whole + CARRY_HEAD_LEN, len));
+	ok = write_all(fd, whole, CARRY_HEAD_LEN + len);
+	free(whole);
+	return ok ? 0 : -ENOSPC;
 }
 
 /* The sockets first: what is there without the record is closed. */
