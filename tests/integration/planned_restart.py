@@ -454,6 +454,17 @@ def state(bin, dir, slow_so):
     b.run(b'\0')
     a.noticed.clear(), b.noticed.clear()
 
+    # A store that has grown while this worker did not look
+    is_('RELEASE of SPC-2', b.run(b'\x17', lun=2)[0] == 'good')
+    with open(dir + '/disk-2', 'r+b') as f:
+        f.truncate(16 << 20)
+    is_('nobody has noticed that the store has grown', b.run(b'\0', lun=2)[0] == 'good')
+    t.restart()
+    told = [[s.run(b'\0', lun=lun)[0] for lun in (2, 2, 1)] for s in (a, b)]
+    is_('after a restart all are told: CAPACITY DATA HAS CHANGED',
+        told == [['06/2a/09', 'good', 'good']] * 2, told)
+    a.noticed.clear(), b.noticed.clear()
+
     # Bytes that have been received in part; a connection in login; a discovery session
     half = a.read(64, 8)
     if a.header_digest:

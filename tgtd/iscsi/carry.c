@@ -351,6 +351,7 @@ static bool write_session(struct iscsi_carry *y)
 		return false;
 	}
 	(void)scsi_carry_luns(&s->nexus, luns, nluns, &luns_changed);
+	scsi_carry_facts(&s->nexus, luns, nluns);
 	put_session(y, nluns, nconns, luns_changed);
 	for (unsigned i = 0; i < nluns; i++)
 		put_lun(y, &luns[i]);

@@ -357,7 +357,12 @@ static bool read_lun(struct carry_reader *reader, struct scsi_carried_lun *l, co
 		return false;
 	if (!*wrong)
 		*wrong = carry_lun_wrong(&r);
-	*l = (struct scsi_carried_lun){ .lun = r.lun, .nua = (uint8_t)r.nua, .holds = r.holds };
+	*l = (struct scsi_carried_lun){ .lun = r.lun,
+					.nua = (uint8_t)r.nua,
+					.holds = r.holds,
+					.blocks = r.blocks,
+					.block_size = r.block_size,
+					.inquiry = r.inquiry };
 	memcpy(l->ua, r.ua, sizeof(l->ua));
 	memcpy(&l->stats, r.stats, sizeof(r.stats));
 	return true;

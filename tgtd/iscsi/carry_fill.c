@@ -42,7 +42,12 @@ void carry_fill_session(struct carry_session *r, const struct iscsi_session *s)
 void carry_fill_lun(struct carry_lun *r, const struct scsi_carried_lun *l)
 {
 	static_assert(sizeof(r->stats) == sizeof(l->stats), "the same figures");
-	*r = (struct carry_lun){ .lun = l->lun, .nua = l->nua, .holds = l->holds };
+	*r = (struct carry_lun){ .lun = l->lun,
+				 .nua = l->nua,
+				 .holds = l->holds,
+				 .blocks = l->blocks,
+				 .block_size = l->block_size,
+				 .inquiry = l->inquiry };
 	memcpy(r->ua, l->ua, sizeof(r->ua));
 	memcpy(r->stats, &l->stats, sizeof(r->stats));
 }

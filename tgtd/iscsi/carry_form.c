@@ -22,7 +22,7 @@ static_assert(sizeof(struct carry_session) % 8 == 0 && sizeof(struct carry_lun) 
 	      "aligned, one behind the other");
 /* So long is what version 1 has at least. */
 #define SESSION_MIN sizeof(struct carry_session)
-#define LUN_MIN sizeof(struct carry_lun)
+#define LUN_MIN offsetof(struct carry_lun, blocks)
 #define CONN_MIN sizeof(struct carry_conn)
 #define STRUCT_MAX KiB(64) /* of any version */
 

@@ -52,6 +52,8 @@ struct carry_lun {
 	uint16_t ua[SCSI_CARRIED_UAS];
 	uint32_t reserved;
 	uint64_t stats[9];
+	uint64_t blocks; /* the first field that version 1 did not always have */
+	uint32_t block_size, inquiry;
 };
 
 struct carry_conn {

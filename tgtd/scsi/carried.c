@@ -40,6 +40,23 @@ unsigned scsi_carry_luns(struct scsi_nexus *n, struct scsi_carried_lun *out, uns
 	return count;
 }
 
+void scsi_carry_facts(const struct scsi_nexus *n, struct scsi_carried_lun *luns, unsigned count)
+{
+	ASSERT_ON_LOOP(n->loop);
+	for (unsigned i = 0; i < count; i++) {
+		struct scsi_carried_lun *l = &luns[i];
+		struct scsi_lu *lu = n->itl[l->lun]->lu;
+
+		pthread_mutex_lock(&lu->lock);
+		if (lu->blk && !lu->lost) {
+			l->blocks = scsi_lu_blocks(lu);
+			l->block_size = lu->block_size;
+			l->inquiry = scsi_features_facts_locked(lu);
+		}
+		pthread_mutex_unlock(&lu->lock);
+	}
+}
+
 void scsi_carried_luns_changed(struct scsi_nexus *n)
 {
 	atomic_fetch_or(&n->gate, GATE_LUNS);
@@ -54,6 +71,19 @@ static void attentions_locked(struct scsi_itl *itl, const struct scsi_carried_lu
 	scsi_nexus_changes(itl->nexus);
 	for (unsigned i = 0; i < l->nua; i++)
 		scsi_ua_add_locked(itl, l->ua[i]);
+}
+
+/* A unit whose store is not there yet has its medium changed when it comes. */
+static void changes_locked(struct scsi_itl *itl, const struct scsi_carried_lun *l)
+{
+	const struct scsi_lu *lu = itl->lu;
+
+	if (!lu->blk || lu->lost || !l->block_size)
+		return;
+	if (l->blocks != scsi_lu_blocks(lu) || l->block_size != lu->block_size)
+		scsi_ua_add_locked(itl, UA_CAPACITY);
+	if (l->inquiry != scsi_features_facts_locked(lu))
+		scsi_ua_add_locked(itl, UA_INQUIRY);
 }
 
 bool scsi_carried_lun(struct scsi_nexus *n, const struct scsi_carried_lun *l)
@@ -77,6 +107,7 @@ bool scsi_carried_lun(struct scsi_nexus *n, const struct scsi_carried_lun *l)
 	itl->st = l->stats;
 	pthread_mutex_lock(&lu->lock);
 	attentions_locked(itl, l);
+	changes_locked(itl, l);
 	scsi_features_hold_locked(itl, l->holds);
 	pthread_mutex_unlock(&lu->lock);
 	return true;

@@ -135,6 +135,16 @@ void scsi_features_hold_locked(struct scsi_itl *itl, uint32_t bits)
 			f->hold_locked(itl);
 }
 
+uint32_t scsi_features_facts_locked(const struct scsi_lu *lu)
+{
+	uint32_t facts = 0;
+
+	for_each_feature(f)
+		if (f->facts_locked)
+			facts ^= f->facts_locked(lu);
+	return facts;
+}
+
 const struct scsi_feature *scsi_feature_of(const char *key)
 {
 	for_each_feature(f)

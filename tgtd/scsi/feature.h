@@ -40,6 +40,9 @@ struct scsi_feature {
 	uint32_t carried; /* SCSI_CARRIED_* */
 	bool (*holds_locked)(const struct scsi_itl *itl); /* it has what is to be carried over */
 	void (*hold_locked)(struct scsi_itl *itl); /* it has it again, unless another one has */
+	/* A number that says something else when what initiators are told of @lu by INQUIRY does.
+	 * Another version of this program may have another one. lu->lock. */
+	uint32_t (*facts_locked)(const struct scsi_lu *lu);
 	/* ---- commands; nexus->loop. For those whose GATE_* bit is set ---- */
 	uint32_t gate;
 	/* The bit is in the way: true: go on, false: answered. */
@@ -76,6 +79,7 @@ void scsi_features_passed(struct scsi_cmd *cmd, uint32_t bits);
 void scsi_features_ended(struct scsi_itl *itl, uint32_t bits);
 uint32_t scsi_features_holds_locked(const struct scsi_itl *itl); /* SCSI_CARRIED_* */
 void scsi_features_hold_locked(struct scsi_itl *itl, uint32_t bits);
+uint32_t scsi_features_facts_locked(const struct scsi_lu *lu); /* of all of them */
 /* The row of this setting; NULL: none has it. */
 const struct scsi_feature *scsi_feature_of(const char *key);
 

@@ -24,6 +24,7 @@ int scsi_mode_init(struct scsi_lu *lu);
 void scsi_mode_free(struct scsi_lu *lu);
 bool scsi_mode_reset_locked(struct scsi_lu *lu);
 void scsi_mode_record_locked(const struct scsi_lu *lu, FILE *f);
+uint32_t scsi_inquiry_facts_locked(const struct scsi_lu *lu); /* feature.h */
 bool scsi_mode_restore_locked(struct scsi_lu *lu, char *lines);
 int scsi_mode_page_update(struct scsi_lu *lu, const char *text);
 int scsi_mode_page_check(const char *text);

@@ -61,6 +61,7 @@ const struct scsi_feature scsi_features[] = {
 	  .new_store_locked = scsi_tokens_drop_locked, /* they stand for what the old one held */
 	  .gate = GATE_TOKENS,
 	  .passed = scsi_tokens_invalidate },
+	{ .name = "INQUIRY", .facts_locked = scsi_inquiry_facts_locked },
 	{ .name = "copy results", .free = scsi_copies_free },
 };
 const unsigned scsi_nfeatures = ARRAY_SIZE(scsi_features);

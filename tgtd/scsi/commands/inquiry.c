@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* INQUIRY (SPC-4 6.6): standard data and vital product data pages 00 80 83 85 86 87 88 B0 B1 B2. */
 #include <stdio.h>
+#include "events/hash.h"
 #include "tgtd/scsi/commands/commands.h"
 #include "tgtd/scsi/tpg.h"
 
@@ -39,16 +40,13 @@ static uint8_t peripheral(const struct scsi_cmd *cmd)
 	return cmd->lu->type;
 }
 
-static void standard(struct scsi_cmd *cmd)
+/* lu->lock, if there is one. */
+static void fill_standard(const struct scsi_cmd *cmd, uint8_t *b)
 {
 	/* SAM-5 iSCSI SPC-4 SBC-3 SBC-4 */
 	static const uint16_t disk_versions[] = { 0x00a0, 0x0960, 0x0460, 0x04c0, 0x0600 };
 	const struct scsi_lu *lu = cmd->lu;
-	uint8_t *b = scsi_heap(cmd, STD_LEN);
 
-	if (!b)
-		return;
-	lock(cmd);
 	b[0] = peripheral(cmd);
 	b[2] = 0x06; /* SPC-4 */
 	b[3] = 0x12; /* HISUP, response data format 2 */
@@ -70,6 +68,16 @@ static void standard(struct scsi_cmd *cmd)
 	/* Version descriptors; the block commands' ones only on disks. */
 	for (unsigned i = 0; i < ARRAY_SIZE(disk_versions) && (i < 3 || (lu && lu->blk)); i++)
 		put_be16(b + 58 + 2 * i, disk_versions[i]);
+}
+
+static void standard(struct scsi_cmd *cmd)
+{
+	uint8_t *b = scsi_heap(cmd, STD_LEN);
+
+	if (!b)
+		return;
+	lock(cmd);
+	fill_standard(cmd, b);
 	unlock(cmd);
 	scsi_data_in(cmd, STD_LEN, get_be16(cmd->cdb + 3));
 }
@@ -259,6 +267,31 @@ static const struct vpd_page {
 	{ 0x88, false, vpd_88 }, { 0x8f, true, scsi_vpd_8f }, { 0xb0, true, vpd_b0 },
 	{ 0xb1, true, vpd_b1 },	 { 0xb2, true, vpd_b2 },
 };
+
+/* Names and identifiers of a unit are its configuration's: what may follow from this program, or
+ * from the store, is the standard data and what disks have pages for. */
+uint32_t scsi_inquiry_facts_locked(const struct scsi_lu *lu)
+{
+	const struct scsi_cmd cmd = { .lu = (struct scsi_lu *)(uintptr_t)lu };
+	uint64_t h = FNV1A_INIT;
+	uint8_t b[STD_LEN] = { 0 };
+
+	fill_standard(&cmd, b);
+	h = fnv1a(h, b, sizeof(b));
+	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
+		const struct vpd_page *pg = &pages[i];
+
+		if (pg->disk && !lu->blk)
+			continue;
+		memset(b, 0, sizeof(b));
+		b[0] = pg->code;
+		/* (They are short; those of ports are not.) */
+		if (pg->code == 0xb0 || pg->code == 0xb1 || pg->code == 0xb2)
+			(void)pg->fill(&cmd, b + 1);
+		h = fnv1a(h, b, sizeof(b));
+	}
+	return (uint32_t)(h ^ h >> 32);
+}
 
 void op_inquiry(struct scsi_cmd *cmd)
 {
