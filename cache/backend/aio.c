@@ -29,6 +29,8 @@
 #include "cache/backend/aio_engine.h"
 #include "cache/backend/backend.h"
 #include "cache/backend/store_id.h"
+#include "cache/backend/store_kept.h"
+#include "cache/backend/store_probe.h"
 #include "cache/blk/dirty_record.h"
 #include "cache/blk/sync_group.h"
 #include "events/log.h"
@@ -39,6 +41,8 @@ struct aio {
 	struct blk blk;
 	struct aio_store store;
 	struct store_opener opener;
+	struct store_probe probe;
+	char kept[STORE_KEPT_NAME]; /* "": nothing of it is kept */
 	bool device;
 	_Atomic bool no_zero; /* ZERO_RANGE or BLKZEROOUT was refused */
 };
@@ -81,7 +85,24 @@ static bool sync_start(struct sync_group *g)
 
 	g->call.blk = &a->blk;
 	g->call.home = loop_current();
+	if (unlikely(store_probe_first(&a->probe)))
+		return false;
 	return aio_engine_submit(&a->store, &g->call);
+}
+
+/* The first SYNC goes on. */
+static void probe_asked(struct store_probe *p, int err)
+{
+	struct aio *a = container_of(p, struct aio, probe);
+
+	if (err) {
+		log_error("%s: has lost something that the worker that died may not have known of: "
+			  "%s",
+			  a->blk.path, strerror(-err));
+		store_may_have_lost(&a->store.doubt);
+	}
+	if (aio_engine_submit(&a->store, &a->store.syncs.call))
+		blk_complete_here(&a->store.syncs.call, a->store.syncs.call.status);
 }
 
 static void sync_begins(struct sync_group *g)
@@ -90,6 +111,7 @@ static void sync_begins(struct sync_group *g)
 
 static bool aio_sync_over(struct sync_group *g, int status)
 {
+	store_probe_synced(&container_of(g, struct aio, store.syncs)->probe, status);
 	return true;
 }
 
@@ -316,6 +338,9 @@ static void aio_close(struct blk *blk)
 	struct aio *a = aio_of(blk);
 
 	dirty_record_put(blk->record); /* as long as nobody else can open it for writing */
+	if (*a->kept)
+		store_kept_drop(KEPT_OPEN, a->kept);
+	store_probe_fini(&a->probe, a->blk.store_id);
 	store_opener_del(&a->opener);
 	if (a->store.fd >= 0)
 		close(a->store.fd);
@@ -553,6 +578,18 @@ static struct blk *aio_fail(struct aio *a, const struct blk_open_args *args, int
 	return NULL;
 }
 
+/* For the next process. One that only tries it (nobody's) keeps nothing. */
+static void keep_open(struct aio *a, const struct blk_open_args *args)
+{
+	if (!args->who)
+		return;
+	store_kept_name(a->kept, args->path, args->who, args->sync);
+	store_kept_use(KEPT_OPEN, a->kept, args->is_kept ? -1 : a->store.fd);
+	if (a->blk.caps & BLK_CAP_VOLATILE)
+		store_probe_open(&a->probe, a->store.fd, a->blk.store_id, &a->store.lane,
+				 probe_asked);
+}
+
 struct blk *aio_open(const struct blk_open_args *args)
 {
 	struct aio *a = calloc(1, sizeof(*a));
@@ -564,6 +601,7 @@ struct blk *aio_open(const struct blk_open_args *args)
 	if (!a)
 		return backend_fail(args, ENOMEM, "%s: no memory", args->path ? args->path : "");
 	a->store.fd = -1;
+	store_probe_init(&a->probe);
 	aio_engine_init(&a->store);
 	a->store.syncs.start = sync_start;
 	a->store.syncs.begins = sync_begins;
@@ -632,5 +670,6 @@ struct blk *aio_open(const struct blk_open_args *args)
 		dirty_mark(a->store.fd, mark);
 		a->blk.record = dirty_record_get(a->store.fd, a->blk.store_id, mark, args->path);
 	}
+	keep_open(a, args);
 	return &a->blk;
 }

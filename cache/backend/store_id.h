@@ -56,7 +56,8 @@ struct store_opener {
  * thread that may block.
  */
 int store_opener_add(struct store_opener *o, int *unlocked, char *why, size_t len) must_check;
-/* This process ends, and another one goes on: the file locks of all stores go. False: of a store
+/* This process ends, and another one goes on: the file locks of all stores go that the keeper does
+ * not hold for that one. False: of a store
  * that has none, since it is another machine's, nobody could tell when it is free; then all stay.
  * Any thread. */
 bool store_openers_let_go(void);

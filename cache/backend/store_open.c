@@ -13,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "cache/backend/store_id.h"
+#include "cache/backend/store_kept.h"
 #include "events/log.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -101,13 +102,52 @@ static const struct store_opener *other_writer(const struct store_opener *o)
 	return NULL;
 }
 
+/* The keeper's duplicate, which goes later, has it no more than @fd, which is closed. */
+static void unlock_file(const struct store_opener *o, int fd)
+{
+	struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+
+	(void)fcntl(fd, F_OFD_SETLK, &none);
+	close(fd);
+	store_kept_drop(KEPT_LOCK, o->blk->store_id);
+}
+
+static bool is_same_file(int a, int b)
+{
+	struct stat x, y;
+
+	return !fstat(a, &x) && !fstat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Of @o's store, by the descriptor that had the lock when the process before died, and has it
+ * still: nobody else could get it meanwhile. Else by its own. That descriptor, the caller's; or
+ * -errno. May hang, as the store may. */
+static int lock_one(const struct store_opener *o)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int fd = store_kept_find(KEPT_LOCK, o->blk->store_id);
+
+	if (fd >= 0 && is_same_file(fd, o->fd) && !fcntl(fd, F_OFD_SETLK, &all)) {
+		store_kept_use(KEPT_LOCK, o->blk->store_id, -1);
+		return fd;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (fcntl(o->fd, F_OFD_SETLK, &all) < 0)
+		return -errno;
+	fd = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	store_kept_use(KEPT_LOCK, o->blk->store_id, fd);
+	return fd;
+}
+
 /* With the lock that writers have together; @o is in the list. 0 or -errno. The file's server may
  * be dead: only who wants the same store waits for it. */
 static int lock_file(struct store_opener *o)
 {
-	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	const struct store_opener *is;
-	int err = 0;
+	int fd;
 
 	if (o->fd < 0)
 		return -EOPNOTSUPP; /* no file: another machine's */
@@ -121,18 +161,19 @@ static int lock_file(struct store_opener *o)
 	}
 	o->locking = true;
 	pthread_mutex_unlock(&lock);
-	if (fcntl(o->fd, F_OFD_SETLK, &all) < 0)
-		err = -errno;
+	fd = lock_one(o);
 	pthread_mutex_lock(&lock);
 	o->locking = false;
 	pthread_cond_broadcast(&locked);
-	if (err)
-		return err;
+	if (fd < 0)
+		return fd;
 	o->lock = calloc(1, sizeof(*o->lock));
-	if (!o->lock)
+	if (!o->lock) {
+		unlock_file(o, fd);
 		return -ENOMEM;
+	}
 	o->lock->users = 1;
-	o->lock->fd = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
+	o->lock->fd = fd;
 	return 0;
 }
 
@@ -170,8 +211,7 @@ void store_opener_del(struct store_opener *o)
 	if (o->link.next && list_linked(&o->link))
 		list_del(&o->link);
 	if (o->lock && --o->lock->users == 0) {
-		if (o->lock->fd >= 0)
-			close(o->lock->fd);
+		unlock_file(o, o->lock->fd);
 		free(o->lock);
 	}
 	o->lock = NULL;
@@ -189,7 +229,7 @@ bool store_openers_let_go(void)
 		all &= o->fd >= 0 && !o->locking;
 	if (all)
 		list_for_each(o, &openers, link)
-			if (o->lock && o->lock->fd >= 0)
+			if (o->lock && !store_kept_has(KEPT_LOCK, o->blk->store_id))
 				(void)fcntl(o->lock->fd, F_OFD_SETLK, &none);
 	pthread_mutex_unlock(&lock);
 	return all;

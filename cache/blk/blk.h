@@ -508,6 +508,7 @@ struct blk_open_args {
 	bool shared;	     /* another LU of this daemon may have it open too, by the same cache */
 	bool uncached;	     /* no cache will be stacked on it */
 	bool is_open;	     /* aio: ->file is the store, open; it stays the caller's */
+	bool is_kept;	     /* ... and the process before has left it (backend/store_kept.h) */
 	int file;
 	const char *who;     /* for messages to others: "target 1, LUN 2"; or NULL */
 	bool direct;	     /* bsoflags direct (default for aio; fallback is documented there) */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cache/backend/store_kept.h"
 #include "events/bug.h"
 #include "events/clock.h"
 #include "events/log.h"
@@ -290,6 +291,7 @@ static void restore_end(void)
 {
 	journal_freeze(adm.draining);
 	drop_orphans();
+	store_kept_rest();
 	log_notice("restored what was configured: %u targets, %u requests in %u ms, %u refused%s",
 		   adm.ntargets, restore.requests,
 		   (unsigned)((clock_now_ns() - restore.began) / NSEC_PER_MSEC), restore.refused,
@@ -337,7 +339,9 @@ void journal_restore(bool portals, void (*over)(void *arg), void *arg)
 	ASSERT_ON_LOOP(adm.conf.main);
 	ASSERT(over && !adm.restoring && !adm.ntargets);
 	adm.restoring = true;
+	store_kept_start();
 	if (!journal_found()) {
+		store_kept_rest();
 		over(arg);
 		return;
 	}

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/backend/store_kept.h"
 #include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
@@ -94,6 +95,26 @@ static bool needs_file(int err, int file)
 	return (err == EACCES || err == EPERM) && file < 0 && geteuid();
 }
 
+/* What the worker before had open by that name. NULL: nothing, or that will not do. */
+static struct blk *open_kept(const char *bstype, const struct store_open *so,
+			     struct blk_open_args args)
+{
+	char name[STORE_KEPT_NAME];
+	struct blk *blk;
+
+	store_kept_name(name, args.path, args.who, args.sync);
+	args.file = store_kept_find(KEPT_OPEN, name);
+	if (args.file < 0 || !so->path || so->file >= 0)
+		return NULL;
+	args.is_open = args.is_kept = true;
+	args.readonly = (fcntl(args.file, F_GETFL) & O_ACCMODE) == O_RDONLY;
+	blk = blk_open(bstype, &args);
+	if (!blk)
+		log_warn("%s; what the worker before had open of it is not used", so->reason);
+	close(args.file);
+	return blk;
+}
+
 /* On a helper thread. */
 static void open_work(struct scsi_work *w)
 {
@@ -119,8 +140,10 @@ static void open_work(struct scsi_work *w)
 	const char *bstype = so->path ? so->bstype : "null";
 	/* it may take as long as a dead server takes to answer */
 	ASSERT(!loop_current());
-	struct blk *cached, *blk = blk_open(bstype, &args);
+	struct blk *cached, *blk = open_kept(bstype, so, args);
 
+	if (!blk)
+		blk = blk_open(bstype, &args);
 	if (!blk && needs_file(errno, so->file)) {
 		so->needs_file = true;
 		so->err = -EACCES;
@@ -152,6 +175,7 @@ static void open_done(struct scsi_work *w)
 	struct store_open *so = container_of(w, struct store_open, work);
 
 	ASSERT(!so->blk == (so->err != 0));
+	store_kept_tell();
 	if (so->err && !*so->reason)
 		snprintf(so->reason, sizeof(so->reason), "%.120s: %s",
 			 so->path ? so->path : "no medium", strerror(-so->err));
@@ -260,6 +284,7 @@ static void close_work(struct scsi_work *w)
 
 static void close_done(struct scsi_work *w)
 {
+	store_kept_tell();
 	free(container_of(w, struct store_close, work));
 }
 
