@@ -11,8 +11,6 @@
 
 /* Descriptors: enough for every device's flusher and for many misses
  * at once; about 1.5 KiB each. */
-#define IO_PREALLOC 128
-#define IO_MAX 4096
 
 /* Who goes on with a request that has waited, by enum op_stage. */
 static op_stage_fn *const stages[OP_STAGES] = {
@@ -46,9 +44,7 @@ static void cache_free(struct cache *c)
 		node_stop(c, &c->node[i]);
 	for (uint32_t i = 0; i < c->nnodes; i++)
 		node_free(c, &c->node[i]);
-	for (unsigned i = 0; i < IO_SHARDS; i++)
-		if (c->io_shard[i].pool)
-			pool_destroy(c->io_shard[i].pool);
+	io_pools_fini(c);
 	free(c->part);
 	free(c->waiting);
 	sync_fini(c);
@@ -86,8 +82,6 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 	list_init(&c->devs);
 	list_init(&c->unopened);
 	c->cookie = plan->attach ? plan->attach->cookie : new_cookie();
-	leaf_lock_init(&c->io_lock);
-	list_init(&c->io_waitq);
 	pthread_mutex_init(&c->devs_lock, NULL);
 	pthread_mutex_init(&c->affinity_lock, NULL);
 	pthread_cond_init(&c->dev_gone, NULL);
@@ -129,13 +123,8 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 	c->hit = hit == MAP_FAILED ? NULL : hit;
 	if (c->hit) /* a block for each thread, not 2 MiB for all of them on one node */
 		madvise(c->hit, HIT_SLOTS * HIT_STRIDE * sizeof(*c->hit), MADV_NOHUGEPAGE);
-	for (unsigned i = 0; i < IO_SHARDS; i++) {
-		leaf_lock_init(&c->io_shard[i].lock);
-		c->io_shard[i].pool = pool_create("cache io", sizeof(struct cache_io),
-						  IO_PREALLOC / IO_SHARDS, IO_MAX / IO_SHARDS, -1);
-		if (!c->io_shard[i].pool)
-			return -ENOMEM;
-	}
+	if (io_pools_init(c))
+		return -ENOMEM;
 	c->dev_of = calloc(CACHE_DEVS, sizeof(struct cache_dev *));
 	return c->part && c->waiting && c->hit && c->dev_of ? sync_init(c) : -ENOMEM;
 }

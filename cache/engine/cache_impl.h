@@ -125,7 +125,20 @@ static_assert(HIT_STRIDE >= TOPO_MAX_NODES && HIT_STRIDE * sizeof(struct hit_cou
 struct io_shard {
 	struct leaf_lock lock;
 	struct pool *pool;
+	uint32_t out; /* atomic: how many of them are in use; changed under the lock */
 } cacheline_aligned;
+
+/* Who owns a range keeps a descriptor for long, and wants others meanwhile: so they are two sorts,
+ * and the second one is never waited for by who has one of it. */
+enum io_sort { IO_TRANSFER, IO_RANGE, IO_SORTS };
+struct io_pool {
+	struct io_shard *shard; /* [nshards] */
+	uint32_t nshards, max;
+	uint32_t little;	/* what a store gets whatever others have */
+	uint32_t most;		/* of one store */
+	/* io_lock */
+	struct list stores;	/* io_share.link, of those where somebody waits */
+};
 
 struct cache {
 	/* What a hit looks at: nobody writes here. */
@@ -165,10 +178,10 @@ struct cache {
 	struct blk_pin_budget pin_budget; /* of blocks to wires */
 	struct budget_sum budgets; /* of all stores */
 	/* I/O descriptors: a bounded number; who finds none waits. See io.c. */
-	struct io_shard io_shard[IO_SHARDS];
+	struct io_shard io_shard[IO_SHARDS], range_shard;
+	struct io_pool io_pool[IO_SORTS];
 	struct leaf_lock io_lock cacheline_aligned; /* of those who wait */
-	struct list io_waitq;	/* blk_req.link */
-	uint32_t io_waiting;	/* atomic: its length */
+	uint32_t io_waiting;	/* atomic: how many */
 	uint64_t newest_wait_ns; /* atomic: cache_op.since_ns of who waits for blocks last */
 };
 

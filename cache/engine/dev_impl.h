@@ -148,6 +148,11 @@ struct cache_dev {
 	struct dev_flush flush;
 	struct readahead readahead;
 	struct sieve sieve;
+	struct io_share {
+		struct list link;  /* io_pool.stores, when anybody waits; io_lock */
+		struct list waits; /* blk_req.link; io_lock */
+		uint32_t out;	   /* atomic: descriptors in use */
+	} io[IO_SORTS];
 	uint64_t failing_until_ns; /* atomic: write-back has failed lately; 0: it has not */
 	bool has_budget;	   /* ->budget is one of the cache's */
 };

@@ -69,6 +69,10 @@ struct cache_dev *dev_make(struct cache *c, uint16_t number, uint64_t identity, 
 	list_init(&dev->closed);
 	leaf_lock_init(&dev->excl_lock);
 	list_init(&dev->excl);
+	for (unsigned i = 0; i < IO_SORTS; i++) {
+		list_init(&dev->io[i].link);
+		list_init(&dev->io[i].waits);
+	}
 	readahead_init(&dev->readahead);
 	stable_init(dev);
 	record_init(dev);

@@ -499,7 +499,7 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 			io = io_get(dev, IO_FILL);
 			if (!io) {
 				if (!(op_of(req)->flags & OP_F_JOINED))
-					io_wait(c, req);
+					io_wait(dev, req, IO_TRANSFER);
 				return FILL_PENDING;
 			}
 			fill_provide(dev, io, end - i, !(op_of(req)->flags & OP_F_APART));

@@ -1,11 +1,103 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * I/O descriptors: a bounded number serves all devices. Each thread has a shard of its own of them,
- * or few share one; who finds it empty takes from the others' before it waits. Who waits, in
- * io_waitq, holds nothing that a descriptor in use needs to come back, so one always does.
+ * or few share one; who finds it empty takes from the others' before it waits.
+ *
+ * A store that hangs keeps what it has for good. So none has all, as of the cache (account.h):
+ *
+ *   top      7/8 of all that there are
+ *   a store  2 x (top - what is used); this is looked at once for each `little` of them
+ *   a little of them a store has as long as there are any
+ *
+ * A read or a write (IO_TRANSFER) ends by itself. Who waits for one holds none, but perhaps a range
+ * (IO_RANGE); and who waits for a range holds nothing. So nobody waits in a circle.
+ *
+ * Who waits does so by store. A descriptor that comes back wakes one of its store and one of
+ * another, in turn. One who has been woken may need none by now; so where a store has none out, and
+ * nothing of its own would wake the others, all of them are woken.
  */
 #include "cache/engine/io_impl.h"
 #include "events/pool.h"
+
+#define IO_PREALLOC 128
+#define IO_MAX 4096
+#define IO_LITTLE 16u
+#define RANGE_MAX 1024u /* ranges that are owned */
+#define RANGE_LITTLE 4u
+#define RANGE_MOST LEAF_VISITS /* of one store: its list is looked through */
+#define STORES_VISITED 64u     /* that wait, for one that may have what has come back */
+
+static int shard_init(struct io_shard *s, const char *name, size_t ready, size_t max)
+{
+	leaf_lock_init(&s->lock);
+	s->pool = pool_create(name, sizeof(struct cache_io), ready, max, -1);
+	return s->pool ? 0 : -ENOMEM;
+}
+
+int io_pools_init(struct cache *c)
+{
+	int err = shard_init(&c->range_shard, "cache range", 0, RANGE_MAX);
+
+	leaf_lock_init(&c->io_lock);
+	for (unsigned i = 0; !err && i < IO_SHARDS; i++)
+		err = shard_init(&c->io_shard[i], "cache io", IO_PREALLOC / IO_SHARDS,
+				 IO_MAX / IO_SHARDS);
+	c->io_pool[IO_TRANSFER] = (struct io_pool){ .shard = c->io_shard,
+						    .nshards = IO_SHARDS,
+						    .max = IO_MAX,
+						    .little = IO_LITTLE,
+						    .most = IO_MAX };
+	c->io_pool[IO_RANGE] = (struct io_pool){ .shard = &c->range_shard,
+						 .nshards = 1,
+						 .max = RANGE_MAX,
+						 .little = RANGE_LITTLE,
+						 .most = RANGE_MOST };
+	for (unsigned i = 0; i < IO_SORTS; i++)
+		list_init(&c->io_pool[i].stores);
+	return err;
+}
+
+void io_pools_fini(struct cache *c)
+{
+	for (unsigned i = 0; i < IO_SHARDS; i++)
+		if (c->io_shard[i].pool)
+			pool_destroy(c->io_shard[i].pool);
+	if (c->range_shard.pool)
+		pool_destroy(c->range_shard.pool);
+}
+
+static enum io_sort sort_of(enum io_kind kind)
+{
+	return kind == IO_EXCL ? IO_RANGE : IO_TRANSFER;
+}
+
+/* How many are in use. */
+static uint32_t io_used(const struct io_pool *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->nshards; i++)
+		n += __atomic_load_n(&p->shard[i].out, __ATOMIC_RELAXED);
+	return n;
+}
+
+static uint32_t share_out(const struct io_share *s)
+{
+	return __atomic_load_n(&s->out, __ATOMIC_SEQ_CST);
+}
+
+/* May a store that has so many have one more? */
+static inline bool io_may(const struct io_pool *p, uint32_t n)
+{
+	const uint32_t top = p->max - p->max / 8;
+
+	if (likely(n < p->little || (n & (p->little - 1) && n < p->most)))
+		return true;
+	const uint32_t used = io_used(p);
+
+	return n < p->most && used < top && n < 2 * (top - used);
+}
+static_assert(!(IO_LITTLE & (IO_LITTLE - 1)) && !(RANGE_LITTLE & (RANGE_LITTLE - 1)), "a mask");
 
 static struct cache_io *shard_take(struct io_shard *s, size_t *growth)
 {
@@ -14,6 +106,8 @@ static struct cache_io *shard_take(struct io_shard *s, size_t *growth)
 	leaf_lock(&s->lock);
 	io = pool_alloc_ready(s->pool);
 	*growth = io ? 0 : pool_growth(s->pool);
+	if (io)
+		__atomic_store_n(&s->out, s->out + 1, __ATOMIC_RELAXED);
 	leaf_unlock(&s->lock);
 	return io;
 }
@@ -37,22 +131,26 @@ static void shard_grow(struct io_shard *s, size_t growth)
 
 struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 {
-	struct cache *c = dev->cache;
-	const uint32_t mine = metric_slot() % IO_SHARDS;
+	const struct io_pool *p = &dev->cache->io_pool[sort_of(kind)];
+	struct io_share *share = &dev->io[sort_of(kind)];
+	const uint32_t mine = metric_slot() % p->nshards;
 	struct cache_io *io = NULL;
 	uint32_t shard = mine;
 	size_t growth;
 
-	for (uint32_t i = 0; !io && i < IO_SHARDS; i++) {
-		shard = (mine + i) % IO_SHARDS;
-		io = shard_take(&c->io_shard[shard], &growth);
+	if (unlikely(!io_may(p, __atomic_load_n(&share->out, __ATOMIC_RELAXED))))
+		return NULL;
+	for (uint32_t i = 0; !io && i < p->nshards; i++) {
+		shard = (mine + i) % p->nshards;
+		io = shard_take(&p->shard[shard], &growth);
 		if (!io && growth) {
-			shard_grow(&c->io_shard[shard], growth);
-			io = shard_take(&c->io_shard[shard], &growth);
+			shard_grow(&p->shard[shard], growth);
+			io = shard_take(&p->shard[shard], &growth);
 		}
 	}
 	if (!io)
 		return NULL;
+	__atomic_add_fetch(&share->out, 1, __ATOMIC_RELAXED);
 	io->shard = (uint8_t)shard;
 	blk_req_init(&io->req);
 	io->dev = dev;
@@ -70,36 +168,66 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 	return io;
 }
 
-/* How many descriptors are out; *ready: is there one to be had? */
-static size_t io_busy(struct cache *c, bool *ready)
+/* Is there one to be had? */
+static bool io_ready(const struct io_pool *p)
 {
-	size_t n = 0;
+	bool ready = false;
 
-	*ready = false;
-	for (uint32_t i = 0; i < IO_SHARDS; i++) {
-		leaf_lock(&c->io_shard[i].lock);
-		n += pool_in_use(c->io_shard[i].pool);
-		*ready |= pool_ready(c->io_shard[i].pool) > 0;
-		leaf_unlock(&c->io_shard[i].lock);
+	for (uint32_t i = 0; !ready && i < p->nshards; i++) {
+		leaf_lock(&p->shard[i].lock);
+		ready = pool_ready(p->shard[i].pool) > 0;
+		leaf_unlock(&p->shard[i].lock);
 	}
-	return n;
+	return ready;
 }
 
-/* The first who waits, or all, to be told afterwards. */
-static void io_wake_some(struct cache *c, bool all)
+/* One of who waits at @s, or all of them, to be told afterwards. io_lock. */
+static void share_wake(struct cache *c, struct io_share *s, bool all, struct list *wake)
+{
+	do {
+		struct blk_req *req = list_first_or_null(&s->waits, struct blk_req, link);
+
+		if (!req)
+			break;
+		list_del(&req->link);
+		list_add_tail(wake, &req->link);
+		__atomic_store_n(&c->io_waiting, c->io_waiting - 1, __ATOMIC_RELAXED);
+	} while (all);
+	if (list_empty(&s->waits))
+		list_del(&s->link);
+}
+
+/* Of the stores where somebody waits the next one that may have more, but @not. io_lock. */
+static void others_wake(struct cache *c, struct io_pool *p, const struct io_share *not,
+			struct list *wake)
+{
+	for (uint32_t i = 0; i < STORES_VISITED && !list_empty(&p->stores); i++) {
+		struct io_share *s = list_first(&p->stores, struct io_share, link);
+		const uint32_t out = share_out(s);
+
+		list_del(&s->link);
+		list_add_tail(&p->stores, &s->link);
+		if (s == not || !io_may(p, out))
+			continue;
+		share_wake(c, s, !out, wake);
+		return;
+	}
+}
+
+/* @s has given one back; NULL: nobody has. */
+static void io_wake_some(struct cache *c, struct io_pool *p, struct io_share *s)
 {
 	struct list wake;
 
 	list_init(&wake);
 	leaf_lock(&c->io_lock);
-	while (!list_empty(&c->io_waitq)) {
-		struct blk_req *next = list_first(&c->io_waitq, struct blk_req, link);
-		list_del(&next->link);
-		list_add_tail(&wake, &next->link);
-		__atomic_store_n(&c->io_waiting, c->io_waiting - 1, __ATOMIC_RELAXED);
-		if (!all)
-			break;
+	if (s) {
+		const uint32_t out = share_out(s);
+
+		if (io_may(p, out))
+			share_wake(c, s, !out, &wake);
 	}
+	others_wake(c, p, s, &wake);
 	leaf_unlock(&c->io_lock);
 	while (!list_empty(&wake)) {
 		struct blk_req *next = list_first(&wake, struct blk_req, link);
@@ -111,39 +239,43 @@ static void io_wake_some(struct cache *c, bool all)
 void io_put(struct cache_io *io)
 {
 	struct cache *c = io->dev->cache;
-	struct io_shard *s = &c->io_shard[io->shard];
-	bool ready;
-	uint32_t waits;
+	const enum io_sort sort = sort_of(io->kind);
+	struct io_share *share = &io->dev->io[sort];
+	struct io_shard *s = &c->io_pool[sort].shard[io->shard];
 
 	ASSERT(!list_linked(&io->link) && list_empty(&io->waiters));
 	blk_req_fini(&io->req);
 	leaf_lock(&s->lock);
 	pool_free(s->pool, io);
-	/* Looked at within the lock: either we see who waits, or it sees what we have put. */
-	waits = __atomic_load_n(&c->io_waiting, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->out, s->out - 1, __ATOMIC_RELAXED);
 	leaf_unlock(&s->lock);
-	/* One, who wakes the next when it puts the descriptor; but perhaps it needs none by now:
-	 * when none is out, nobody would wake the others. */
-	if (unlikely(waits))
-		io_wake_some(c, io_busy(c, &ready) == 0);
+	/* Counted first, and then looked at who waits; who waits says so first, and then looks at
+	 * the counts. So what the one does not see the other does. */
+	__atomic_sub_fetch(&share->out, 1, __ATOMIC_SEQ_CST);
+	if (unlikely(__atomic_load_n(&c->io_waiting, __ATOMIC_SEQ_CST)))
+		io_wake_some(c, &c->io_pool[sort], share);
 }
 
-void io_wait(struct cache *c, struct blk_req *req)
+void io_wait(struct cache_dev *dev, struct blk_req *req, enum io_sort sort)
 {
-	bool ready;
-	size_t busy;
+	struct cache *c = dev->cache;
+	struct io_pool *p = &c->io_pool[sort];
+	struct io_share *s = &dev->io[sort];
+	uint32_t out;
 
 	op_of(req)->flags |= OP_F_JOINED;
 	op_wait_more(req);
 	leaf_lock(&c->io_lock);
-	list_add_tail(&c->io_waitq, &req->link);
-	__atomic_store_n(&c->io_waiting, c->io_waiting + 1, __ATOMIC_RELAXED);
+	list_add_tail(&s->waits, &req->link);
+	if (!list_linked(&s->link))
+		list_add_tail(&p->stores, &s->link);
+	__atomic_store_n(&c->io_waiting, c->io_waiting + 1, __ATOMIC_SEQ_CST);
 	leaf_unlock(&c->io_lock);
 	/* Perhaps some have come back in between; or none was out (a pool in fail mode), and nobody
 	 * would tell. */
-	busy = io_busy(c, &ready);
-	if (!busy || ready)
-		io_wake_some(c, !busy);
+	out = share_out(s);
+	if (io_may(p, out) && (io_ready(p) || !io_used(p)))
+		io_wake_some(c, p, s);
 }
 
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
@@ -191,6 +323,9 @@ bool io_join_first(struct cache_dev *dev, struct partition *p, struct blk_req *r
 
 void io_wake(struct cache *c)
 {
-	if (__atomic_load_n(&c->io_waiting, __ATOMIC_RELAXED))
-		io_wake_some(c, false);
+	if (likely(!__atomic_load_n(&c->io_waiting, __ATOMIC_RELAXED)))
+		return;
+	for (unsigned i = 0; i < IO_SORTS; i++)
+		if (io_ready(&c->io_pool[i]) || !io_used(&c->io_pool[i]))
+			io_wake_some(c, &c->io_pool[i], NULL);
 }

@@ -40,12 +40,15 @@ struct cache_io {
 };
 
 /* ---- io.c ------------------------------------------------------------------------------------ */
+/* Those of the cache. 0 or -ENOMEM; io_pools_fini() in any case. Before and after all others. */
+int io_pools_init(struct cache *cache) must_check;
+void io_pools_fini(struct cache *cache);
 /* An I/O descriptor, or NULL: then io_wait(), within a pass of @req. It ends when there may be one,
  * perhaps at once. No lock held: may map memory. */
 struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind);
 void io_put(struct cache_io *io);
-void io_wait(struct cache *cache, struct blk_req *req);
-/* Lets one who waits for a descriptor look again. */
+void io_wait(struct cache_dev *dev, struct blk_req *req, enum io_sort sort);
+/* Lets some who wait for a descriptor look again. */
 void io_wake(struct cache *cache);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req));

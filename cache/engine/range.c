@@ -186,7 +186,7 @@ bool stage_excl(struct blk_req *req)
 		op_pass_begin(req);
 		if (excl_enter(dev, req))
 			break;
-		io_wait(dev->cache, req);
+		io_wait(dev, req, IO_RANGE);
 		if (!op_pass_end(req))
 			return false;
 	}

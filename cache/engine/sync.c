@@ -98,7 +98,7 @@ bool flush_pass(struct cache_dev *dev, struct blk_req *req, uint64_t first, uint
 	}
 	flush_keys(dev, req, keys, n, own, &room, &dry);
 	if (dry && !(op_of(req)->flags & OP_F_JOINED))
-		io_wait(dev->cache, req);
+		io_wait(dev, req, IO_TRANSFER);
 	if (!(op_of(req)->flags & OP_F_LATER))
 		op_of(req)->flags |= OP_F_LATER | (n == end - first ? OP_F_WHOLE : 0);
 	return t.low == UINT64_MAX;
@@ -293,7 +293,7 @@ static bool sync_step(struct cache_dev *dev, struct blk_req *req, uint64_t first
 			return false;
 		}
 		if (dry && !(op->flags & OP_F_JOINED))
-			io_wait(dev->cache, req);
+			io_wait(dev, req, IO_TRANSFER);
 		else if (!dry && !sync_batch_over(b))
 			op->need = SYNC_INFLIGHT / 2;
 		if (__atomic_sub_fetch(&op->pending, 1 + op->need, __ATOMIC_ACQ_REL) > 0)
