@@ -28,6 +28,8 @@ static struct {
 	bool prepares, go;
 	uint64_t can; /* KEPT_CAN_* */
 	char took[KEPT_MSG_TEXT];
+	unsigned replaced;
+	char not_replaced[KEPT_MSG_TEXT];
 	uint32_t seq;
 	struct left *left;
 	unsigned nleft, room;
@@ -160,6 +162,20 @@ static void take_ends(const struct kept_msg *m)
 	kept.origin.how = m->seq < KEPT_END_KINDS ? (enum kept_end)m->seq : KEPT_END_NONE;
 }
 
+/* What is no answer; or one that came too late. */
+static void hear_news(struct kept_mail *mail)
+{
+	if (mail->msg.word == KEPT_GO)
+		kept.go = true;
+	if (mail->msg.word == KEPT_TOOK)
+		memcpy(kept.took, mail->msg.text, sizeof(kept.took));
+	if (mail->msg.word == KEPT_REPLACED) {
+		kept.replaced = (unsigned)mail->msg.value;
+		memcpy(kept.not_replaced, mail->msg.text, sizeof(kept.not_replaced));
+	}
+	kept_mail_close(mail);
+}
+
 /* False: that was all. */
 static bool take_mail(struct kept_mail *mail)
 {
@@ -195,7 +211,7 @@ static bool take_mail(struct kept_mail *mail)
 		kept_mail_close(mail);
 		return false;
 	default:
-		kept_mail_close(mail);
+		hear_news(mail);
 		return true;
 	}
 }
@@ -270,19 +286,20 @@ int kept_fd(void)
 	return kept.fd;
 }
 
-/* What is no answer; or one that came too late. */
-static void hear_news(struct kept_mail *mail)
-{
-	if (mail->msg.word == KEPT_GO)
-		kept.go = true;
-	if (mail->msg.word == KEPT_TOOK)
-		memcpy(kept.took, mail->msg.text, sizeof(kept.took));
-	kept_mail_close(mail);
-}
-
 bool kept_waits_for_next(void)
 {
 	return kept.can & KEPT_CAN_PREPARE && !kept.gone;
+}
+
+bool kept_can_replace(void)
+{
+	return kept.can & KEPT_CAN_REPLACE && !kept.gone;
+}
+
+unsigned kept_replaced(const char **why)
+{
+	*why = kept.not_replaced;
+	return kept.replaced;
 }
 
 bool kept_may_go(void)

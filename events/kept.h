@@ -36,6 +36,10 @@ int kept_fd(void);
 bool kept_alive(void);
 /* After KEPT_RESTART: does the keeper say when the next process is prepared (kept_may_go())? */
 bool kept_waits_for_next(void);
+/* Can the keeper's own program be replaced (KEPT_REPLACE)? */
+bool kept_can_replace(void);
+/* How many times it has been, and why it was not the last time: "". Changes with kept_alive(). */
+unsigned kept_replaced(const char **why);
 /* It has said so. Changes with kept_alive(). */
 bool kept_may_go(void);
 /* What the last planned restart took, once the keeper has said; "". */

@@ -57,10 +57,14 @@ enum kept_word {
 	KEPT_TOOK,	/* text: what a planned restart took, step by step */
 	KEPT_OOM,	/* before BEGIN. value: so many of those before were killed because memory
 			 * had run out */
+	KEPT_REPLACE,	/* the keeper's own program is to be replaced by what is at its path */
+	KEPT_REPLACED,	/* value: how many times that has been done; text: why the last time it has
+			 * not, or "" */
 	KEPT_WORDS
 };
 
 #define KEPT_CAN_PREPARE 1u /* it says PREPARE, and GO */
+#define KEPT_CAN_REPLACE 2u /* it hears REPLACE */
 
 /* How a process has ended that another one replaces. */
 enum kept_end {

@@ -90,6 +90,18 @@ int daemon_pidfile(const char *path)
 	return 0;
 }
 
+int daemon_pidfile_fd(void)
+{
+	return pid_fd;
+}
+
+void daemon_pidfile_again(const char *path, int fd)
+{
+	pid_fd = fd;
+	if (fd >= 0)
+		pid_path = path;
+}
+
 void daemon_worker(bool background)
 {
 	worker = true;

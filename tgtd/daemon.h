@@ -14,6 +14,10 @@
 int daemon_detach(void) must_check;
 /* Creates and locks the file; refuses when a live daemon has it. 0 or -errno (logged). */
 int daemon_pidfile(const char *path) must_check;
+/* Its descriptor, locked; -1: there is none. */
+int daemon_pidfile_fd(void);
+/* Another program of this process has made it, and left @fd (-1: none). */
+void daemon_pidfile_again(const char *path, int fd);
 /* This process is the worker of a keeper; @background: it shall say nothing on stderr once it
  * serves. */
 void daemon_worker(bool background);

@@ -39,6 +39,7 @@
 #include "tgtd/iscsi/transport.h"
 #include "tgtd/keeper/keeper.h"
 #include "tgtd/keeper/launch.h"
+#include "tgtd/keeper/replace.h"
 #include "tgtd/options.h"
 #include "tgtd/pulse.h"
 #include "tgtd/restart.h"
@@ -177,6 +178,12 @@ static void restart(void *arg)
 	daemon_restarts("asked for by tgtadm");
 	iscsi_will_return();
 	shut_down(d);
+}
+
+/* Without us: we go on meanwhile. */
+static void want_keeper_replaced(void)
+{
+	kept_tell(KEPT_REPLACE, 0, NULL);
 }
 
 /* Both are the running program's: its file, and what lies there now. */
@@ -516,6 +523,7 @@ static int start_admin(struct daemon *d)
 		.central_events = d->opt.central,
 		.request_shutdown = shut_down,
 		.request_restart = kept_fd() >= 0 ? restart : NULL,
+		.request_replace = kept_can_replace() ? want_keeper_replaced : NULL,
 		.program_is_new = kept_fd() >= 0 ? program_is_new : NULL,
 		.arg = d,
 	};
@@ -777,12 +785,34 @@ static void keeper_ready(const char *status)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
 }
 
+static struct keeper_conf keeper_conf(struct daemon *d)
+{
+	return (struct keeper_conf){ .argv = d->args,
+				     .watchdog_s = d->opt.watchdog_s,
+				     .lock_fd = daemon_pidfile_fd(),
+				     .ready = keeper_ready,
+				     .stopping = daemon_stopping };
+}
+
+/* In the place of the keeper's program that ran before. Rights, limits and the filter of system
+ * calls are those of the process, and stay. */
+static int keep_again(struct daemon *d, int table)
+{
+	struct keeper_conf conf;
+	int rc;
+
+	if (!d->opt.foreground)
+		log_open(LOG_SINK_SYSLOG, "tgtd");
+	daemon_pidfile_again(d->opt.pidfile, replace_lock_fd(table));
+	conf = keeper_conf(d);
+	rc = d->args ? keeper_resume(&conf, table) : 1;
+	daemon_end();
+	return rc;
+}
+
 static int keep(struct daemon *d, int argc)
 {
-	const struct keeper_conf conf = { .argv = d->args,
-					  .watchdog_s = d->opt.watchdog_s,
-					  .ready = keeper_ready,
-					  .stopping = daemon_stopping };
+	struct keeper_conf conf;
 	int rc = d->opt.pidfile ? daemon_pidfile(d->opt.pidfile) : 0;
 
 	if (!d->args)
@@ -794,6 +824,7 @@ static int keep(struct daemon *d, int argc)
 		d->args[argc + 1] = (char *)(uintptr_t)d->opt.state_dir;
 	}
 	guard_keeper(d->opt.user, d->opt.seccomp);
+	conf = keeper_conf(d);
 	rc = keeper_run(&conf);
 	daemon_end();
 	return rc;
@@ -840,7 +871,7 @@ static void be_worker(struct daemon *d, int keeper)
 int main(int argc, char **argv)
 {
 	struct daemon *d = &daemon_;
-	const int keeper = launch_link();
+	const int keeper = launch_link(), table = keeper < 0 ? replace_link() : -1;
 	int rc;
 
 	if (keeper < 0)
@@ -854,7 +885,9 @@ int main(int argc, char **argv)
 		break;
 	}
 	log_set_level((enum log_level)d->opt.log_level);
-	if (keeper < 0 && !d->opt.foreground) {
+	if (d->opt.keeper_check >= 0)
+		return replace_check(d->opt.keeper_check);
+	if (keeper < 0 && table < 0 && !d->opt.foreground) {
 		rc = daemon_detach();
 		if (rc) {
 			log_error("cannot detach: %s", strerror(-rc));
@@ -864,6 +897,8 @@ int main(int argc, char **argv)
 	if (d->opt.foreground)
 		log_open(LOG_SINK_STDERR, "tgtd");
 	raise_limits();
+	if (table >= 0)
+		return keep_again(d, table);
 	if (keeper < 0 && d->opt.keeper)
 		return keep(d, argc);
 	if (keeper >= 0)

@@ -28,6 +28,7 @@ enum {
 	OPT_SECCOMP,
 	OPT_RO_GROUP,
 	OPT_NO_KEEPER,
+	OPT_KEEPER_CHECK,
 	OPT_WATCHDOG,
 	OPT_GROUP
 };
@@ -55,6 +56,7 @@ static const struct option longopts[] = {
 	{ "seccomp", required_argument, NULL, OPT_SECCOMP },
 	{ "admin-ro-group", required_argument, NULL, OPT_RO_GROUP },
 	{ "no-keeper", no_argument, NULL, OPT_NO_KEEPER },
+	{ "keeper-check", required_argument, NULL, OPT_KEEPER_CHECK },
 	{ "watchdog", required_argument, NULL, OPT_WATCHDOG },
 	{ "group", required_argument, NULL, OPT_GROUP },
 	{ NULL, 0, NULL, 0 },
@@ -96,6 +98,7 @@ static void usage(FILE *out)
 	      "      --watchdog SECONDS     a worker whose threads stand still so long is replaced (default\n"
 	      "                             30; 0: never)\n"
 	      "      --no-keeper            serve in the process that is started, which nothing replaces\n"
+	      "      --keeper-check=FD      for keepers: could this program go on from that table?\n"
 	      "  -t, --nr_iothreads N       threads for system calls that may block (default 4)\n",
 	      out);
 }
@@ -264,6 +267,14 @@ static bool one_option(struct options *o, int c, char *arg)
 	case OPT_NO_KEEPER:
 		o->keeper = false;
 		return true;
+	case OPT_KEEPER_CHECK: { /* the keeper's own, see tgtd/keeper/replace.h */
+		unsigned fd = 0;
+
+		if (!small_number("--keeper-check", arg, 3, 1 << 20, &fd))
+			return false;
+		o->keeper_check = (int)fd;
+		return true;
+	}
 	case OPT_WATCHDOG:
 		return small_number("--watchdog", arg, 0, 86400, &o->watchdog_s);
 	case OPT_GROUP:
@@ -320,6 +331,7 @@ enum options_outcome options_parse(struct options *o, int argc, char **argv)
 		.use_cache = true,
 		.seccomp = true,
 		.keeper = true,
+		.keeper_check = -1,
 		.watchdog_s = 30,
 		.nop_interval = 30,
 		.nop_count = 5,

@@ -16,6 +16,7 @@ struct options {
 	const char *pidfile;	     /* NULL: none */
 	const char *user;	     /* NULL: stay who we are */
 	bool seccomp;		     /* threads' system calls are limited */
+	int keeper_check;	     /* a table that another keeper would hand on; -1: none */
 	bool keeper;		     /* a process that replaces the one that serves */
 	unsigned watchdog_s;	     /* see pulse.h */
 	const char *admin_ro_group;  /* may show, and change nothing; NULL: none */

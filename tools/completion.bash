@@ -129,7 +129,7 @@ _tgtd_values() {
 	state | State) echo ready offline ;;
 	iSNS | iSNSAccessControl) echo On Off ;;
 	default-mask) echo all none ;;
-	restart) echo now if-new ;;
+	restart) echo now if-new keeper ;;
 	weak_secrets) echo warn refuse ;;
 	alua_state) echo active-optimized active-non-optimized standby unavailable transitioning ;;
 	affinity) echo auto forward send inline off ;;

@@ -105,7 +105,7 @@ __attribute__((noreturn)) static void help(void)
 	       "[--name login,logout,login_failed,change,access,store,message,restart]\n"
 	       "  --mode system --op stat --name all|cache_|iscsi_|tcp_|iser_...\n"
 	       "  --mode system --op update --name State|debug|iSNS... --value <value>\n"
-	       "  --mode system --op update --name restart [--value if-new]\n"
+	       "  --mode system --op update --name restart [--value if-new|keeper]\n"
 	       "  --mode target --op new --tid <id> --targetname <name>\n"
 	       "  --mode target --op delete --tid <id> [--force]\n"
 	       "  --mode target --op show|stat|latency [--tid <id>]\n"

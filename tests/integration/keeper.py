@@ -7,6 +7,7 @@
     keeper.py read PORT TARGET LBA        the first byte of a sector
     keeper.py sync PORT TARGET            SYNCHRONIZE CACHE; its status
     keeper.py asks PORT TARGET LBA        READ of a sector and SYNCHRONIZE CACHE, and waits for no answer
+    keeper.py load PORT TARGET LBA OVER   writes and reads in one session until the file OVER is there
     keeper.py notify PATH                 prints what is said to a service manager: "PID LINE"
     keeper.py hold PID SECONDS            keeps the memory of PID's worker "in use", as its I/O would
 """
@@ -75,6 +76,26 @@ def asks(port, target, lba):
     peer.out(peer.command(bytes([0x35] + [0] * 9), 0x81))
     peer.out(peer.read(int(lba), 1))
     time.sleep(300)
+
+
+def load(port, target, lba, over):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer(timeout=60)
+    peer.name += '-load-' + lba
+    peer.login().ready()
+    n, longest = 0, 0
+    while not os.path.exists(over):
+        began = time.monotonic()
+        at, byte = int(lba) + n % 512, n % 251
+        peer.out(peer.write(at, 1, bytes([byte]) * 512))
+        if peer.wait_status(peer.itt - 1)[1]:
+            sys.exit('a write fails')
+        peer.out(peer.read(at, 1))
+        if peer.wait_status(peer.itt - 1)[0] != bytes([byte]) * 512:
+            sys.exit('sector %d is not what was written' % at)
+        n += 1
+        longest = max(longest, time.monotonic() - began)
+    print('%d writes and reads, the longest pair took %.0f ms' % (n, longest * 1000))
 
 
 def notify(path):

@@ -34,6 +34,9 @@ struct admin_conf {
 	/* tgtadm --mode system --op update --name restart: the same, for another process to take
 	 * its place. NULL: there is none that would start it. */
 	void (*request_restart)(void *arg);
+	/* The same, --value keeper: another program is to take the keeper's place, if it can. NULL:
+	 * there is no keeper, or it is too old for that. */
+	void (*request_replace)(void);
 	/* Does another program lie where this one was started from? NULL with the above. */
 	bool (*program_is_new)(void);
 	void *arg;

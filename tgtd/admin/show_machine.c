@@ -37,6 +37,13 @@ void show_processes(struct adm_out *out)
 	out_puts(out, "\n");
 	if (o->restarts && localtime_r(&when, &tm) && strftime(text, sizeof(text), "%F %T", &tm))
 		out_printf(out, IN1 "Last restart: %s (%s)\n", text, o->why);
+	const char *why;
+	const unsigned replaced = kept_replaced(&why);
+
+	if (replaced)
+		out_printf(out, IN1 "Keeper replaced: %u times\n", replaced);
+	if (*why)
+		out_printf(out, IN1 "Keeper not replaced: %s\n", why);
 	if (*kept_took())
 		out_printf(out, IN1 "It took: %s\n", kept_took());
 }
@@ -46,7 +53,10 @@ json_t *json_processes(void)
 {
 	const struct kept_origin *o = kept_origin();
 	json_t *row = json_object();
+	const char *why;
 
+	doc_set_int(row, "keeper_replaced", kept_replaced(&why));
+	doc_set_text(row, "keeper_not_replaced", *why ? why : NULL);
 	if (kept_fd() >= 0)
 		doc_set_int(row, "keeper", (uint64_t)getppid());
 	else

@@ -175,15 +175,28 @@ static enum adm_status lost_by_restart(struct adm_call *call)
 	return ADM_OK;
 }
 
+/* The keeper alone, which says in the log and in show what came of it. */
+static enum adm_status replace_keeper(struct adm_call *call)
+{
+	if (!adm.conf.request_replace)
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "there is no keeper that could be replaced");
+	if (!call->req.check)
+		adm.conf.request_replace();
+	return ADM_OK;
+}
+
 static enum adm_status system_restart(struct adm_call *call, const char *value)
 {
 	const bool if_new = value && !strcmp(value, "if-new");
 	enum adm_status status;
 
 	ASSERT(!adm.leaving);
+	if (value && !strcmp(value, "keeper"))
+		return replace_keeper(call);
 	if (value && !if_new && strcmp(value, "now"))
-		return admin_refuse(call, ADM_INVALID_REQUEST, "restart is now or if-new, not '%s'",
-				    value);
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "restart is now, if-new or keeper, not '%s'", value);
 	if (if_new && adm.conf.program_is_new && !adm.conf.program_is_new())
 		return ADM_OK;
 	status = lost_by_restart(call);

@@ -142,6 +142,18 @@ int holdings_send(int fd, unsigned *at)
 	return i < held.n;
 }
 
+const char *holdings_next(uint32_t *at, int *fd)
+{
+	while (*at < held.n) {
+		const struct holding *h = &held.at[(*at)++];
+
+		*fd = h->fd;
+		if (h->fd >= 0)
+			return h->key;
+	}
+	return NULL;
+}
+
 void holdings_end(void)
 {
 	for (uint32_t i = 0; i < held.n; i++)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See keeper.h. */
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,11 +12,13 @@
 
 #include "events/clock.h"
 #include "events/log.h"
+#include "tgtd/keeper/ended.h"
 #include "tgtd/keeper/holdings.h"
 #include "tgtd/keeper/keeper.h"
 #include "tgtd/keeper/launch.h"
 #include "tgtd/keeper/oom.h"
 #include "tgtd/keeper/planned.h"
+#include "tgtd/keeper/replace.h"
 
 #define QUICK_NS (10 * NSEC_PER_SEC) /* who dies sooner may do so again and again */
 #define START_TRIES 10
@@ -57,7 +58,7 @@ static struct {
 	uint64_t since;		 /* SERVING, ENDED: begin of that state */
 	uint64_t aborted;	 /* when the watchdog ended it; 0: not */
 	uint64_t looked, silent; /* the watchdog: last tick; time without a sign, as seen */
-	unsigned restarts, quick;
+	unsigned restarts, quick, replaced;
 	unsigned ends[KEPT_END_KINDS]; /* of the restarts */
 	enum kept_end how;	       /* the last of them */
 	bool ends_sent;		       /* to this worker */
@@ -115,6 +116,16 @@ static int send_ends(void)
 	return err ? err : kept_msg_send(k.worker.fd, &m, NULL, NULL, 0);
 }
 
+/* How often the keeper's program was replaced; or why not. */
+static void tell_replaced(const char *why)
+{
+	struct kept_msg m = { .word = KEPT_REPLACED, .value = k.replaced };
+
+	snprintf(m.text, sizeof(m.text), "%s", why);
+	if (k.worker.fd >= 0 && kept_msg_send(k.worker.fd, &m, NULL, NULL, 0))
+		log_debug("keeper: worker %d is not told who keeps", k.worker.pid);
+}
+
 static struct kept_msg begin_of(unsigned restarts)
 {
 	struct kept_msg m = {
@@ -127,7 +138,7 @@ static struct kept_msg begin_of(unsigned restarts)
 
 static int send_begin(void)
 {
-	struct kept_msg can = { .word = KEPT_CAN, .value = KEPT_CAN_PREPARE },
+	struct kept_msg can = { .word = KEPT_CAN, .value = KEPT_CAN_PREPARE | KEPT_CAN_REPLACE },
 			m = begin_of(k.restarts);
 	int *fd = &k.worker.tombstone, err = kept_msg_send(k.worker.fd, &can, NULL, NULL, 0);
 
@@ -234,6 +245,10 @@ static void hear_ready(const struct kept_msg *m)
 			   k.worker.pid);
 	k.ever = true;
 	tell_took();
+	if (k.replaced)
+		tell_replaced("");
+	if (k.how == KEPT_END_PLANNED && k.renewed && launch_other())
+		replace_want();
 	if (k.stop) /* said while it could not write back yet */
 		signal_worker(SIGTERM);
 	else
@@ -296,6 +311,9 @@ static void hear(struct kept_mail *mail)
 	case KEPT_STOPPING:
 		hear_stopping(m->value);
 		break;
+	case KEPT_REPLACE:
+		replace_want();
+		break;
 	default: /* of a later version */
 		break;
 	}
@@ -325,35 +343,6 @@ static void hear_all(unsigned most)
 
 /* ---- the end of a worker --------------------------------------------------------------------- */
 
-static void say_how(char *text, size_t size)
-{
-	if (k.oom)
-		snprintf(text, size, "killed by the kernel: memory had run out");
-	else if (WIFEXITED(k.status))
-		snprintf(text, size, "ended with status %d", WEXITSTATUS(k.status));
-	else
-		snprintf(text, size, "killed by signal %d (%s)%s", WTERMSIG(k.status),
-			 strsignal(WTERMSIG(k.status)), WCOREDUMP(k.status) ? ", core dumped" : "");
-}
-
-/* Where to look. */
-static const char *hint(void)
-{
-	if (!WIFSIGNALED(k.status))
-		return "";
-	if (k.oom)
-		return "; the kernel's log says who had how much";
-	if (WCOREDUMP(k.status))
-		return "; coredumpctl(1), or the core file, says where";
-	return WTERMSIG(k.status) == SIGKILL ? "; if nobody did it, the kernel's log says why" : "";
-}
-
-/* As a shell has it. */
-static int exit_status(void)
-{
-	return WIFEXITED(k.status) ? WEXITSTATUS(k.status) : 128 + WTERMSIG(k.status);
-}
-
 /* A worker that has ended may have left what only another one can write back. (One that has ended
  * by itself has written it back, or said what is lost.) */
 static bool is_to_save(void)
@@ -375,10 +364,10 @@ static int final_status(bool served)
 	/* It was told before it could listen, when there was nothing yet that could be lost. */
 	if (!served && WTERMSIG(k.status) == SIGTERM)
 		return 0;
-	say_how(how, sizeof(how));
+	ended_how(k.status, k.oom, how, sizeof(how));
 	log_error("keeper: worker %s while it was to end: what it had not written back is lost",
 		  how);
-	return k.gave_up ? 1 : exit_status();
+	return k.gave_up ? 1 : ended_status(k.status);
 }
 
 /* It has died without being asked. -1: another one is to start; or the exit status. */
@@ -387,11 +376,12 @@ static int after_crash(bool served)
 	const uint64_t lived = served ? clock_now_ns() - k.since : 0;
 	char how[64];
 
-	say_how(how, sizeof(how));
+	ended_how(k.status, k.oom, how, sizeof(how));
 	if (!k.ever && WIFSIGNALED(k.status))
-		log_error("keeper: the worker was %s before it served%s", how, hint());
+		log_error("keeper: the worker was %s before it served%s", how,
+			  ended_hint(k.status, k.oom));
 	if (!k.ever)
-		return exit_status();
+		return ended_status(k.status);
 	if (!served && k.renewed && launch_fall_back()) {
 		log_error("keeper: the new program does not serve (it %s): going back to the one "
 			  "before",
@@ -401,7 +391,7 @@ static int after_crash(bool served)
 	}
 	k.quick = served && lived >= QUICK_NS ? 0 : k.quick + 1;
 	if (k.quick >= KEPT_DIED_SOON_MAX) {
-		log_error("keeper: worker %d %s%s", k.worker.pid, how, hint());
+		log_error("keeper: worker %d %s%s", k.worker.pid, how, ended_hint(k.status, k.oom));
 		log_error("keeper: %d workers in a row have died within %llu s of serving, or "
 			  "before: giving up",
 			  KEPT_DIED_SOON_MAX, QUICK_NS / NSEC_PER_SEC);
@@ -414,7 +404,8 @@ static int after_crash(bool served)
 	}
 	if (!k.aborted)
 		snprintf(k.why, sizeof(k.why), "%s", how);
-	log_error("keeper: worker %d %s; starting another%s", k.worker.pid, how, hint());
+	log_error("keeper: worker %d %s; starting another%s", k.worker.pid, how,
+		  ended_hint(k.status, k.oom));
 	return -1;
 }
 
@@ -430,7 +421,7 @@ static int worker_gone(void)
 	if (k.stop && !is_to_save())
 		return final_status(served);
 	if (k.stop) {
-		say_how(k.why, sizeof(k.why));
+		ended_how(k.status, k.oom, k.why, sizeof(k.why));
 		log_error(
 			"keeper: worker %d %s while it was to end: another one writes back what it "
 			"has left",
@@ -547,6 +538,7 @@ static void take_signals(void)
 	while (read(k.signals, &si, sizeof(si)) == sizeof(si)) {
 		if (si.ssi_signo == SIGCHLD) {
 			planned_reap();
+			replace_reap();
 			reap_worker();
 		} else {
 			told_to_stop();
@@ -571,24 +563,6 @@ static int block_signals(void)
 
 /* ---- the watchdog ---------------------------------------------------------------------------- */
 
-/* What the kernel says the worker's main thread does, of proc(5); 0: it does not say. */
-static char worker_does(void)
-{
-	char path[32], text[256] = "";
-	const char *end;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", k.worker.pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	if (read(fd, text, sizeof(text) - 1) < 0)
-		*text = '\0';
-	close(fd);
-	end = strrchr(text, ')');
-	return end && end[1] == ' ' ? end[2] : 0;
-}
-
 static uint64_t tick_ns(void)
 {
 	return MAX(k.conf->watchdog_s * NSEC_PER_SEC / 8, NSEC_PER_SEC / 4);
@@ -597,7 +571,7 @@ static uint64_t tick_ns(void)
 /* It is dead but for a thread that the kernel keeps, and cannot be waited for before that ends. */
 static void watch_for_rests(void)
 {
-	if (k.said_late || worker_does() != 'Z') {
+	if (k.said_late || launch_does(&k.worker) != 'Z') {
 		k.rests = 0;
 		return;
 	}
@@ -632,7 +606,7 @@ static void watch_silence(uint64_t now)
 	/* Twice as long: it may have a thread to name, which it tells us as late as that. */
 	if (k.silent < 2 * k.conf->watchdog_s * NSEC_PER_SEC)
 		return;
-	does = worker_does();
+	does = launch_does(&k.worker);
 	k.silent = 0;
 	if (!k.paused && (does == 'R' || does == 'S'))
 		abort_worker("it gives no sign of life");
@@ -658,8 +632,12 @@ static void wait_for_news(void)
 
 	if (k.state == STARTING && k.to_send != UINT_MAX)
 		p[1].events |= POLLOUT;
+	const int replaces = replace_wait_ms();
+
 	if (prepares >= 0 && (look < 0 || prepares < look))
 		look = prepares;
+	if (replaces >= 0 && (look < 0 || replaces < look))
+		look = replaces;
 	(void)poll(p, 3, look);
 	if (p[1].revents & (POLLIN | POLLHUP | POLLERR))
 		hear_all(TURN_MESSAGES);
@@ -670,9 +648,82 @@ static void wait_for_news(void)
 		take_signals();
 }
 
+/* ---- another program takes over -------------------------------------------------------------- */
+
+/* What the table cannot say is not under way. */
+static bool quiet(void)
+{
+	return k.state == SERVING && !k.stop && !k.planned && !k.quiescent && !k.aborted &&
+	       !k.save && k.worker.fd >= 0 && k.to_send == UINT_MAX && !planned_waits() &&
+	       !planned_mourns();
+}
+
+static void save_state(struct table_state *s)
+{
+	s->worker_pid = k.worker.pid;
+	s->worker_fd = k.worker.fd;
+	s->tombstone = k.worker.tombstone;
+	s->lock_fd = k.conf->lock_fd;
+	s->since = k.since;
+	s->restarted_s = k.restarted_s;
+	s->restarts = k.restarts;
+	s->quick = k.quick;
+	s->how = k.how;
+	s->paused = k.paused;
+	s->replaced = k.replaced + 1;
+	for (unsigned i = 0; i < KEPT_END_KINDS; i++)
+		s->ends[i] = k.ends[i];
+	memcpy(s->why, k.why, sizeof(s->why));
+}
+
+static void resume_state(const struct table_state *s)
+{
+	k.worker = (struct worker){ s->worker_pid, s->worker_fd, s->tombstone };
+	k.state = SERVING;
+	k.ever = true;
+	k.to_send = UINT_MAX;
+	k.ends_sent = true;
+	k.since = s->since;
+	k.looked = clock_now_ns();
+	k.restarted_s = s->restarted_s;
+	k.restarts = s->restarts;
+	k.quick = s->quick;
+	k.how = (enum kept_end)s->how;
+	k.paused = s->paused;
+	k.replaced = s->replaced;
+	for (unsigned i = 0; i < KEPT_END_KINDS; i++)
+		k.ends[i] = s->ends[i];
+	memcpy(k.why, s->why, sizeof(k.why));
+	oom_begin();
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static int keep_on(void)
+{
+	int status = -1;
+
+	while (status < 0) {
+		wait_for_news();
+		watch_silence(clock_now_ns());
+		if (k.state == ENDED)
+			status = look_whether_gone();
+		else if (k.quiescent)
+			status = worker_quiescent();
+		if (replace_turn(quiet(), save_state, k.conf->argv))
+			tell_replaced(replace_why());
+	}
+	planned_end();
+	replace_end();
+	launch_forget(&k.worker);
+	holdings_end();
+	close(k.signals);
+	return status;
+}
+
 int keeper_run(const struct keeper_conf *conf)
 {
-	int status = -1, err = launch_init();
+	int err = launch_init();
 
 	k.conf = conf;
 	k.worker = (struct worker){ .fd = -1, .tombstone = -1 };
@@ -682,17 +733,23 @@ int keeper_run(const struct keeper_conf *conf)
 	launch_protect_keeper();
 	if (err || keeper_start_worker())
 		return 1;
-	while (status < 0) {
-		wait_for_news();
-		watch_silence(clock_now_ns());
-		if (k.state == ENDED)
-			status = look_whether_gone();
-		else if (k.quiescent)
-			status = worker_quiescent();
-	}
-	planned_end();
-	launch_forget(&k.worker);
-	holdings_end();
-	close(k.signals);
-	return status;
+	return keep_on();
+}
+
+int keeper_resume(const struct keeper_conf *conf, int table)
+{
+	struct table_state s;
+	int err = replace_take(table, &s);
+
+	k.conf = conf;
+	err = err ?: block_signals();
+	if (err)
+		return 1; /* (the worker writes back, and ends) */
+	resume_state(&s);
+	launch_protect_keeper();
+	log_notice("keeper: this program has taken over (number %u); worker %d has gone on",
+		   k.replaced + 1, k.worker.pid);
+	tell_replaced("");
+	reap_worker(); /* it may have ended meanwhile */
+	return keep_on();
 }

@@ -32,9 +32,12 @@ struct keeper_conf {
 	char *const *argv;   /* of workers */
 	unsigned watchdog_s; /* so long may a worker be silent; 0: for ever */
 	void (*ready)(const char *status); /* a worker serves, the first or another */
+	int lock_fd; /* kept open for the program that takes over, or -1; it is given it again */
 	void (*stopping)(uint64_t usec);   /* the end has begun, and may take so long */
 };
 
+/* The same in a program that takes the place of another one (replace.h), with its table. */
+int keeper_resume(const struct keeper_conf *conf, int table);
 /* Runs until there is no worker any more; the only thread. Returns the exit status. */
 int keeper_run(const struct keeper_conf *conf);
 

@@ -20,13 +20,12 @@
 #define OOM_WORKER (-900)
 #define OOM_FIRST 1000
 
-static struct {
-	char path[PATH_MAX];
-	int exe, before; /* O_PATH; before: what exe was before launch_renew(), or -1 */
-	sigset_t mask;	 /* as we were started */
-	int oom;
-	bool oom_lowered;
-} program = { .exe = -1, .before = -1 };
+static struct launch_program program = { .exe = -1, .before = -1 };
+
+struct launch_program *launch_program(void)
+{
+	return &program;
+}
 
 /* ---- what the kernel does when memory runs out ----------------------------------------------- */
 
@@ -92,6 +91,16 @@ static bool same_file(int a, int b)
 	struct stat x, y;
 
 	return !fstat(a, &x) && !fstat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool launch_other(void)
+{
+	int fd = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+	const bool other = fd >= 0 && !same_file(fd, program.exe);
+
+	if (fd >= 0)
+		close(fd);
+	return other;
 }
 
 bool launch_renew(void)
@@ -180,6 +189,23 @@ bool launch_is_gone(const struct worker *w)
 	 * last of its threads and its aio have, and when nobody looks into it any more. */
 	return w->tombstone < 0 || !fcntl(w->tombstone, F_ADD_SEALS, F_SEAL_WRITE) ||
 	       errno != EBUSY;
+}
+
+char launch_does(const struct worker *w)
+{
+	char path[32], text[256] = "";
+	const char *end;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", w->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	if (read(fd, text, sizeof(text) - 1) < 0)
+		*text = '\0';
+	close(fd);
+	end = strrchr(text, ')');
+	return end && end[1] == ' ' ? end[2] : 0;
 }
 
 void launch_forget(struct worker *w)

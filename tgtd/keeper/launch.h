@@ -3,6 +3,7 @@
 #ifndef TGTD_KEEPER_LAUNCH_H
 #define TGTD_KEEPER_LAUNCH_H
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include "events/base.h"
@@ -15,6 +16,19 @@ struct worker {
 	int fd;	       /* the socket to it, -1: none (any more) */
 	int tombstone; /* a memfd that it maps; -1: none */
 };
+
+/* Which program workers are, and what they get back that the keeper gives up. */
+struct launch_program {
+	char path[4096];
+	int exe, before; /* O_PATH; before: what exe was before launch_renew(), or -1 */
+	sigset_t mask;	 /* as we were started */
+	int oom;
+	bool oom_lowered;
+};
+/* For who hands it on, or takes it over in place of launch_init() (replace.h). */
+struct launch_program *launch_program(void);
+/* Is the keeper's own program another one than its workers'? */
+bool launch_other(void);
 
 /* Remembers which program we are, and what the worker gets back that the keeper gives up. Before
  * anything of that is changed. 0 or -errno. */
@@ -30,6 +44,8 @@ bool launch_renew(void);
 bool launch_fall_back(void);
 /* Its memory has gone, and with it all I/O into it. Asked after it was reaped. */
 bool launch_is_gone(const struct worker *w);
+/* What the kernel says that its main thread does, of proc(5); 0: it does not say. */
+char launch_does(const struct worker *w);
 /* Closes what is left of @w. */
 void launch_forget(struct worker *w);
 

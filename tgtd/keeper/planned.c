@@ -141,6 +141,11 @@ bool planned_waits(void)
 	return p.next.pid != 0;
 }
 
+bool planned_mourns(void)
+{
+	return p.old.pid != 0;
+}
+
 bool planned_take(struct worker *w)
 {
 	if (!p.next.pid)

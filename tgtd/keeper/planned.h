@@ -36,6 +36,8 @@ void planned_go(const struct worker *now);
 bool planned_testified(const struct worker *now) must_check;
 /* Is there a next one? */
 bool planned_waits(void);
+/* Is there one that has been buried, and not reaped? */
+bool planned_mourns(void);
 /* The next one becomes @w, if there is one. It may have ended already. */
 bool planned_take(struct worker *w) must_check;
 /* @w is not the keeper's worker any more, but still has to be reaped: by planned_reap(), when a

