@@ -27,6 +27,7 @@ static struct {
 	bool held;
 	bool prepares, go;
 	uint64_t can; /* KEPT_CAN_* */
+	char *tombstone;
 	char took[KEPT_MSG_TEXT];
 	unsigned replaced;
 	char not_replaced[KEPT_MSG_TEXT];
@@ -141,7 +142,11 @@ static void wait_for_keeper(short events, uint64_t ns)
  * more: as long as it is mapped, it cannot be sealed against writing. It is never unmapped. */
 static void map_tombstone(int fd)
 {
-	if (mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED)
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p != MAP_FAILED)
+		kept.tombstone = p;
+	else
 		log_warn("keeper: it cannot see when this process has gone: %m");
 }
 
@@ -481,6 +486,12 @@ int kept_drop_all(const char *prefix)
 			err = await_answer(kept.seq, ANSWERS_NS);
 	}
 	return err || asked % AT_ONCE == 0 ? err : await_answer(kept.seq, ANSWERS_NS);
+}
+
+void kept_ended(void)
+{
+	if (kept.tombstone)
+		*kept.tombstone = 1;
 }
 
 void kept_hold(void)

@@ -72,6 +72,8 @@ int kept_drop_soon(const char *key);
 /* The same of all that were left with keys that begin with @prefix, taken or not, with the patience
  * of kept_put_all(). 0, or -errno of one of them. */
 int kept_drop_all(const char *prefix);
+/* All is written back, and nothing that was kept is of use to anybody. As the last thing. */
+void kept_ended(void);
 /* This process ends so that another goes on: nothing is dropped any more. */
 void kept_hold(void);
 /* Walks the keys that begin with @prefix and were left, and not yet taken. *@at is 0 at first.

@@ -102,6 +102,34 @@ void daemon_pidfile_again(const char *path, int fd)
 		pid_path = path;
 }
 
+void daemon_store(const char *name, int fd)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "%s=1\nFDNAME=%s%s", fd >= 0 ? "FDSTORE" : "FDSTOREREMOVE",
+		 name, fd >= 0 ? "\nFDPOLL=0" : "");
+	if (sd_pid_notify_with_fds(0, 0, text, &fd, fd >= 0 ? 1 : 0) < 0)
+		log_warn("systemd does not keep '%s': %m", name);
+}
+
+bool daemon_has_store(void)
+{
+	return getenv("NOTIFY_SOCKET") != NULL;
+}
+
+void daemon_stored(void (*found)(const char *name, int fd))
+{
+	char **names = NULL;
+	const int n = sd_listen_fds_with_names(1, &names);
+
+	for (int i = 0; i < n; i++) {
+		found(names && names[i] ? names[i] : "", SD_LISTEN_FDS_START + i);
+		if (names)
+			free(names[i]);
+	}
+	free(names);
+}
+
 void daemon_worker(bool background)
 {
 	worker = true;

@@ -18,6 +18,12 @@ int daemon_pidfile(const char *path) must_check;
 int daemon_pidfile_fd(void);
 /* Another program of this process has made it, and left @fd (-1: none). */
 void daemon_pidfile_again(const char *path, int fd);
+/* Keeper: tells systemd to keep @fd by @name, or (-1) to forget it. */
+void daemon_store(const char *name, int fd);
+/* Is there somebody who would? */
+bool daemon_has_store(void);
+/* Keeper: @found of each descriptor that systemd had kept, which it owns then. Once. */
+void daemon_stored(void (*found)(const char *name, int fd));
 /* This process is the worker of a keeper; @background: it shall say nothing on stderr once it
  * serves. */
 void daemon_worker(bool background);

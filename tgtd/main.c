@@ -37,6 +37,7 @@
 #include "tgtd/iscsi/carry.h"
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/transport.h"
+#include "tgtd/keeper/fdstore.h"
 #include "tgtd/keeper/keeper.h"
 #include "tgtd/keeper/launch.h"
 #include "tgtd/keeper/replace.h"
@@ -803,6 +804,7 @@ static int keep_again(struct daemon *d, int table)
 
 	if (!d->opt.foreground)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
+	fdstore_init(daemon_has_store() ? daemon_store : NULL);
 	daemon_pidfile_again(d->opt.pidfile, replace_lock_fd(table));
 	conf = keeper_conf(d);
 	rc = d->args ? keeper_resume(&conf, table) : 1;
@@ -824,7 +826,10 @@ static int keep(struct daemon *d, int argc)
 		d->args[argc + 1] = (char *)(uintptr_t)d->opt.state_dir;
 	}
 	guard_keeper(d->opt.user, d->opt.seccomp);
+	fdstore_init(daemon_has_store() ? daemon_store : NULL);
+	daemon_stored(fdstore_found);
 	conf = keeper_conf(d);
+	conf.found = fdstore_resume();
 	rc = keeper_run(&conf);
 	daemon_end();
 	return rc;
@@ -855,6 +860,7 @@ static int serve(struct daemon *d)
 		log_notice("tgtd has ended; a store's library is not done yet, and is left");
 		_exit(0);
 	}
+	kept_ended();
 	log_notice("tgtd has ended");
 	return 0;
 }

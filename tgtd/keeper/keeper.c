@@ -13,6 +13,7 @@
 #include "events/clock.h"
 #include "events/log.h"
 #include "tgtd/keeper/ended.h"
+#include "tgtd/keeper/fdstore.h"
 #include "tgtd/keeper/holdings.h"
 #include "tgtd/keeper/keeper.h"
 #include "tgtd/keeper/launch.h"
@@ -85,6 +86,7 @@ static int keeper_start_worker(void)
 	if (err)
 		return err;
 	oom_begin();
+	fdstore_worker(k.worker.tombstone);
 	k.state = STARTING;
 	k.to_send = 0;
 	k.ends_sent = false;
@@ -198,6 +200,8 @@ static void hear_put(struct kept_mail *mail)
 		err = -EMFILE;
 	} else if (mail->msg.n == 1) {
 		err = holdings_put(mail->msg.text, mail->fd[0]);
+		if (!err)
+			fdstore_put(mail->msg.text, mail->fd[0]);
 		mail->msg.n = 0; /* it is the holdings' */
 	}
 	if (err)
@@ -290,6 +294,7 @@ static void hear(struct kept_mail *mail)
 		break;
 	case KEPT_DROP:
 		holdings_drop(m->text);
+		fdstore_put(m->text, -1);
 		answer(m->seq, 0);
 		break;
 	case KEPT_READY:
@@ -717,6 +722,8 @@ static int keep_on(void)
 	replace_end();
 	launch_forget(&k.worker);
 	holdings_end();
+	if (!status)
+		fdstore_forget();
 	close(k.signals);
 	return status;
 }
@@ -731,6 +738,14 @@ int keeper_run(const struct keeper_conf *conf)
 	if (err)
 		log_error("keeper: %s", strerror(-err));
 	launch_protect_keeper();
+	if (conf->found) { /* as after the death of a worker */
+		k.ever = true;
+		k.how = KEPT_END_DIED;
+		k.ends[k.how]++;
+		k.restarts++;
+		k.restarted_s = (uint64_t)time(NULL);
+		snprintf(k.why, sizeof(k.why), "the keeper has died");
+	}
 	if (err || keeper_start_worker())
 		return 1;
 	return keep_on();

@@ -32,6 +32,7 @@ struct keeper_conf {
 	char *const *argv;   /* of workers */
 	unsigned watchdog_s; /* so long may a worker be silent; 0: for ever */
 	void (*ready)(const char *status); /* a worker serves, the first or another */
+	bool found;  /* holdings of a keeper that has died: the first worker goes on with them */
 	int lock_fd; /* kept open for the program that takes over, or -1; it is given it again */
 	void (*stopping)(uint64_t usec);   /* the end has begun, and may take so long */
 };
