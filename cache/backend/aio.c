@@ -584,7 +584,7 @@ static void keep_open(struct aio *a, const struct blk_open_args *args)
 	if (!args->who)
 		return;
 	store_kept_name(a->kept, args->path, args->who, args->sync);
-	store_kept_use(KEPT_OPEN, a->kept, args->is_kept ? -1 : a->store.fd);
+	store_kept_use(KEPT_OPEN, a->kept, a->store.fd, args->is_kept);
 	if (a->blk.caps & BLK_CAP_VOLATILE)
 		store_probe_open(&a->probe, a->store.fd, a->blk.store_id, &a->store.lane,
 				 probe_asked);

@@ -178,7 +178,7 @@ int store_kept_find(enum store_kept kind, const char *name)
 	return fd;
 }
 
-void store_kept_use(enum store_kept kind, const char *name, int fd)
+void store_kept_use(enum store_kept kind, const char *name, int fd, bool found)
 {
 	char key[KEPT_KEY_MAX + 1];
 	struct item *it;
@@ -190,7 +190,7 @@ void store_kept_use(enum store_kept kind, const char *name, int fd)
 		it = kept_item_new(key);
 	if (it) {
 		it->users++;
-		if (fd >= 0) {
+		if (!found || !it->has) {
 			close_fd(&it->to_put);
 			it->to_put = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 		}

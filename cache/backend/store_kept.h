@@ -36,9 +36,9 @@ void store_kept_rest(void);
 /* A duplicate, the caller's, of what was left by that name; or -1. It is a file or a block device;
  * the caller sees to the rest. Any thread. */
 int store_kept_find(enum store_kept kind, const char *name) must_check;
-/* It is in use, until store_kept_drop(), once for each call. @fd: what the keeper gets a duplicate
- * of; -1: it has it, since it was found. Any thread. */
-void store_kept_use(enum store_kept kind, const char *name, int fd);
+/* @fd is in use by that name, until store_kept_drop(), once for each call. The keeper gets a
+ * duplicate, unless it was @found, and is there still. Any thread. */
+void store_kept_use(enum store_kept kind, const char *name, int fd, bool found);
 void store_kept_drop(enum store_kept kind, const char *name);
 /* Does the keeper have it, as far as it has been told? Any thread. */
 bool store_kept_has(enum store_kept kind, const char *name);

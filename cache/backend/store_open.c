@@ -128,7 +128,7 @@ static int lock_one(const struct store_opener *o)
 	int fd = store_kept_find(KEPT_LOCK, o->blk->store_id);
 
 	if (fd >= 0 && is_same_file(fd, o->fd) && !fcntl(fd, F_OFD_SETLK, &all)) {
-		store_kept_use(KEPT_LOCK, o->blk->store_id, -1);
+		store_kept_use(KEPT_LOCK, o->blk->store_id, fd, true);
 		return fd;
 	}
 	if (fd >= 0)
@@ -138,7 +138,7 @@ static int lock_one(const struct store_opener *o)
 	fd = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	store_kept_use(KEPT_LOCK, o->blk->store_id, fd);
+	store_kept_use(KEPT_LOCK, o->blk->store_id, fd, false);
 	return fd;
 }
 

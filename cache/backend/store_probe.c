@@ -31,7 +31,7 @@ void store_probe_open(struct store_probe *p, int fd, const char *id, struct offl
 		p->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	}
 	if (p->fd >= 0)
-		store_kept_use(KEPT_PROBE, id, p->ask ? -1 : p->fd);
+		store_kept_use(KEPT_PROBE, id, p->fd, p->ask);
 }
 
 void store_probe_fini(struct store_probe *p, const char *id)

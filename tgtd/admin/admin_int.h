@@ -182,6 +182,7 @@ struct adm_lu {
 	char *path;   /* NULL: no medium yet */
 	bool lost;     /* what was on it is not there since the process before ended */
 	bool stand_in; /* lost, and its store could not be opened: another stands in for it */
+	bool late;     /* ... yet: it is being opened (late.c) */
 };
 
 struct adm_state {
@@ -267,6 +268,15 @@ struct store_trial {
 	char reason[200];
 };
 void store_try(struct store_trial *st);
+
+/* ---- late.c ---------------------------------------------------------------------------------- */
+/* store_open() for unit @lun of target @tid, which comes back from the journal. Whose store is not
+ * open after two seconds is told -EINPROGRESS. When it is open, and the unit still has a stand-in,
+ * @arrived is called: @blk is the unit's from here on, and its target is not busy. */
+void late_open(struct store_open *so, uint32_t tid, uint32_t lun,
+	       void (*arrived)(struct adm_lu *lu, struct blk *blk));
+/* All others are open: store_kept_rest(), when those that are late are, too. */
+void late_rest(void);
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 enum adm_status check_execute(struct adm_call *call);

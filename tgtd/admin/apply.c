@@ -427,9 +427,12 @@ static void open_stand_in(struct opening *o)
 	struct adm_lu *lu = o->pending->lu;
 	struct store_open *so = &o->store;
 
-	log_error("target %u LUN %u is NOT READY: %s. After `tgtadm --mode logicalunit --op update "
-		  "--tid %u --lun %u --params path=...`, or refresh=1, it is tried again",
-		  lu->target->tid, lu->lun, so->reason, lu->target->tid, lu->lun);
+	lu->late = so->err == -EINPROGRESS;
+	if (!lu->late)
+		log_error("target %u LUN %u is NOT READY: %s. After `tgtadm --mode logicalunit "
+			  "--op update --tid %u --lun %u --params path=...`, or refresh=1, it is "
+			  "tried again",
+			  lu->target->tid, lu->lun, so->reason, lu->target->tid, lu->lun);
 	lu->lost = lu->stand_in = true;
 	so->path = NULL;
 	so->err = 0;
@@ -454,6 +457,45 @@ static void lu_lose(const struct pending *p)
 	}
 	if (lu->lost)
 		scsi_lu_set_lost(lu->scsi, true);
+	scsi_lu_set_late(lu->scsi, lu->late);
+}
+
+static void lu_replaced(void *arg, int status);
+
+static void late_taken_in(void *arg, enum adm_status status)
+{
+	(void)arg;
+	if (status != ADM_OK)
+		log_error("a store that was late is not taken in: %s", adm_status_text(status));
+}
+
+/* Its own, in the place of the stand-in. */
+static void lu_arrived(struct adm_lu *lu, struct blk *blk)
+{
+	struct pending *p = pending_new(NULL, lu->target, lu, late_taken_in, NULL);
+
+	ASSERT(lu->stand_in);
+	if (p)
+		p->path = strdup(lu->path);
+	if (!p || !p->path) {
+		free(p);
+		store_close(blk);
+		return;
+	}
+	p->blk = blk;
+	lu->target->busy = true;
+	scsi_lu_set_blk(lu->scsi, blk, lu_replaced, p);
+}
+
+/* Of what comes back from the journal nothing waits for one store. */
+static void open_for(struct opening *o)
+{
+	const struct pending *p = o->pending;
+
+	if (p->call && p->call->restored)
+		late_open(&o->store, p->target->tid, p->lu->lun, lu_arrived);
+	else
+		store_open(&o->store);
 }
 
 static void lu_opened(struct store_open *so)
@@ -487,9 +529,11 @@ static void lu_opened(struct store_open *so)
 void apply_lu_found(struct adm_lu *lu)
 {
 	ASSERT(lu->lost);
-	lu->lost = lu->stand_in = false;
+	log_notice("target %u LUN %u is ready again%s", lu->target->tid, lu->lun,
+		   lu->late ? "" : ", by tgtadm");
+	lu->lost = lu->stand_in = lu->late = false;
+	scsi_lu_set_late(lu->scsi, false);
 	scsi_lu_set_lost(lu->scsi, false);
-	log_notice("target %u LUN %u is ready again, by tgtadm", lu->target->tid, lu->lun);
 }
 
 enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
@@ -523,7 +567,7 @@ enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
 		return ADM_NOMEM;
 	}
 	t->busy = true;
-	store_open(&o->store);
+	open_for(o);
 	return ADM_OK;
 }
 
@@ -656,7 +700,7 @@ enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const ch
 	}
 	o->store.write_through = !info.conf.write_cache;
 	lu->target->busy = true;
-	store_open(&o->store);
+	open_for(o);
 	return ADM_OK;
 }
 

@@ -291,7 +291,7 @@ static void restore_end(void)
 {
 	journal_freeze(adm.draining);
 	drop_orphans();
-	store_kept_rest();
+	late_rest();
 	log_notice("restored what was configured: %u targets, %u requests in %u ms, %u refused%s",
 		   adm.ntargets, restore.requests,
 		   (unsigned)((clock_now_ns() - restore.began) / NSEC_PER_MSEC), restore.refused,

@@ -116,6 +116,8 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 
 	if (doubt)
 		out_printf(out, IN3 "In doubt: %s\n", doubt);
+	if (lu && lu->late)
+		out_printf(out, IN3 "Late: its store is being opened, and does not answer\n");
 	if (info.conf.blk && blk_overdue_ns(info.conf.blk))
 		out_printf(out, IN3 "Hangs: a request has not been answered for %" PRIu64 " s\n",
 			   (uint64_t)(blk_overdue_ns(info.conf.blk) / NSEC_PER_SEC));

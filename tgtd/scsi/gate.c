@@ -59,16 +59,18 @@ static bool attention(struct scsi_cmd *cmd)
 	return false;
 }
 
-/* A lost medium needs the administrator. (INITIALIZING COMMAND REQUIRED would have initiators send
- * START STOP UNIT, and wait.) */
+/* A lost medium needs the administrator; one whose store is late needs time. (INITIALIZING COMMAND
+ * REQUIRED would have initiators send START STOP UNIT, and wait.) */
 static uint16_t why_not_ready(struct scsi_lu *lu, uint32_t bits)
 {
-	bool lost;
+	bool lost, late;
 
 	pthread_mutex_lock(&lu->lock);
 	lost = lu->lost;
+	late = lu->late;
 	pthread_mutex_unlock(&lu->lock);
-	return lost		       ? ASC_MANUAL_INTERVENTION_REQUIRED :
+	return late		       ? ASC_BECOMING_READY :
+	       lost		       ? ASC_MANUAL_INTERVENTION_REQUIRED :
 	       bits & GATE_NO_MEDIUM ? ASC_MEDIUM_NOT_PRESENT_TRAY_OPEN :
 				       ASC_MEDIUM_NOT_PRESENT;
 }

@@ -197,3 +197,10 @@ void scsi_lu_set_lost(struct scsi_lu *lu, bool lost)
 	scsi_lu_update_gate_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
 }
+
+void scsi_lu_set_late(struct scsi_lu *lu, bool late)
+{
+	pthread_mutex_lock(&lu->lock);
+	lu->late = late;
+	pthread_mutex_unlock(&lu->lock);
+}

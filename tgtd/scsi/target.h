@@ -249,6 +249,9 @@ int scsi_lu_resize(struct scsi_lu *lu) must_check;
  * with an earlier process. Until that is taken back it is NOT READY, MANUAL INTERVENTION REQUIRED
  * (02/04/03), and then MEDIUM MAY HAVE CHANGED (06/28/00). Main loop. */
 void scsi_lu_set_lost(struct scsi_lu *lu, bool lost);
+/* As long as it is lost: its store is being opened, and nobody need do anything. Then it is NOT
+ * READY, IN PROCESS OF BECOMING READY (02/04/01). Main loop. */
+void scsi_lu_set_late(struct scsi_lu *lu, bool late);
 
 /* ---- gateway groups ---- */
 /*
