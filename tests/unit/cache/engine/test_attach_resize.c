@@ -16,7 +16,7 @@
 #include "tests/support/unit.h"
 
 #define DISK MiB(8)
-#define CHAINS 3
+#define CHAINS 1
 
 static struct bt t;
 static struct cache *cache;
@@ -363,7 +363,7 @@ START_TEST(a_chain_of_processes)
 		open_cache(&chains[_i]);
 		first_size = info_now().size;
 		t.rng = seed * 1000 + (unsigned)_i;
-		for (unsigned links = 0; links < 12; links++, kills++) {
+		for (unsigned links = 0; links < 10; links++, kills++) {
 			any_writes();
 			if (rnd(4))
 				any_size();
