@@ -77,6 +77,7 @@ void leaf_holds_begin(void)
 {
 	__atomic_store_n(&holds.n, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&holds.over, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&holds.all_ns, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&holds.most_ns, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&measuring, true, __ATOMIC_RELAXED);
 }
@@ -85,6 +86,7 @@ void leaf_holds_get(struct leaf_holds *h)
 {
 	h->n = __atomic_load_n(&holds.n, __ATOMIC_RELAXED);
 	h->over = __atomic_load_n(&holds.over, __ATOMIC_RELAXED);
+	h->all_ns = __atomic_load_n(&holds.all_ns, __ATOMIC_RELAXED);
 	h->most_ns = __atomic_load_n(&holds.most_ns, __ATOMIC_RELAXED);
 	h->most_at = __atomic_load_n(&holds.most_at, __ATOMIC_RELAXED);
 }
@@ -94,6 +96,7 @@ static void hold_ends(uint64_t ns, void *at)
 	uint64_t before = __atomic_load_n(&holds.most_ns, __ATOMIC_RELAXED);
 
 	__atomic_add_fetch(&holds.n, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&holds.all_ns, ns, __ATOMIC_RELAXED);
 	if (ns > LEAF_LONG_NS)
 		__atomic_add_fetch(&holds.over, 1, __ATOMIC_RELAXED);
 	while (ns > before)

@@ -74,6 +74,7 @@ bool leaf_none_held(void);
  * what a holder waited for a processor is not. */
 struct leaf_holds {
 	uint64_t n, over;  /* holds; those of more than LEAF_LONG_NS */
+	uint64_t all_ns;   /* of all of them together */
 	uint64_t most_ns;
 	void *most_at;	   /* who gave the lock back after the longest */
 };

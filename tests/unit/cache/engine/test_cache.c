@@ -968,7 +968,7 @@ START_TEST(sector_maps_are_in_shared_memory)
 			*dirty = (uint8_t *)block_dirty(p, b);
 		ck_assert(valid >= (uint8_t *)a->map &&
 			  dirty + p->map_words * 8 <= (uint8_t *)a->map + a->map_len);
-		ck_assert_ptr_eq(valid, a->extra + (size_t)i * 3 * p->map_words * 8);
+		ck_assert_ptr_eq(valid, a->extra + (size_t)i * (3 * p->map_words + 1) * 8);
 		if (b->state == BLOCK_DIRTY) {
 			ck_assert_uint_eq(sector_map_find(block_valid(p, b), 0, 2048, true), 1);
 			ck_assert_uint_eq(sector_map_find(block_dirty(p, b), 1, 2048, false), 129);
