@@ -172,8 +172,7 @@ static void unit_changed(struct unit *u, const uint8_t *was, uint32_t was_len, c
 {
 	struct gw_lu_object before = { .owner = 0 }, after;
 	const struct gw_shared *s = &after.shared;
-	uint32_t holder = 0;
-	uint64_t op = 0;
+	struct change change = { { 0 }, 0 };
 
 	if (was_len && gw_decode_lu(&before, was, was_len))
 		world_fails("an object cannot be read back");
@@ -188,18 +187,20 @@ static void unit_changed(struct unit *u, const uint8_t *was, uint32_t was_len, c
 		step_note((unsigned)(u - W.unit), "RCA"[after.claim]);
 	if (s->gen == before.shared.gen)
 		return;
-	if (s->gen != before.shared.gen + 1 || s->len != 12)
+	if (s->gen != before.shared.gen + 1 || s->len < 8)
 		world_fails("shared state goes from %llu to %llu",
 			    (unsigned long long)before.shared.gen, (unsigned long long)s->gen);
 	if (*W.failed || s->gen >= CHANGES)
 		return;
-	memcpy(&holder, s->blob, 4);
-	memcpy(&op, s->blob + 4, 8);
+	memcpy(&change.op, s->blob, 8);
+	for (unsigned g = 0; g < GATES; g++)
+		change.denied[g] = shared_denies(s, g);
 	for (uint64_t g = 1; g <= u->gens; g++)
-		if (u->change[g].op == op)
+		if (u->change[g].op == change.op)
 			world_fails("a change of shared state is made twice");
 	u->gens = s->gen;
-	u->change[s->gen] = (struct change){ holder, op };
+	u->change[s->gen] = change;
+	u->changed_at = W.now;
 }
 
 static void write_land(struct event *e)
@@ -437,10 +438,10 @@ static void io_reply(struct event *e)
 }
 
 /* May a write of @initiator be done, by some shared state that is not void yet? */
-static bool write_is_allowed(const struct unit *u, unsigned initiator)
+static bool write_is_allowed(const struct unit *u, unsigned initiator, unsigned gate)
 {
 	for (uint64_t g = u->good; g <= u->gens; g++)
-		if (!u->change[g].holder || u->change[g].holder == initiator + 1)
+		if (!(u->change[g].denied[gate] & 1u << initiator))
 			return true;
 	return false;
 }
@@ -463,7 +464,7 @@ static void io_execute(struct io *io)
 	/* An OSD that the new owner has not reached yet may still do a write of the old one. Nobody
 	 * can tell it from one that was done before: to see it, the new owner must ask that OSD. */
 	if (io->initiator < INITIATORS && io->tenure >= u->served &&
-	    !write_is_allowed(u, io->initiator))
+	    !write_is_allowed(u, io->initiator, io->gate))
 		world_fails("unit %u is written by initiator %u, whom a reservation keeps out",
 			    io->unit, io->initiator);
 	if (!io->value.order)

@@ -7,6 +7,30 @@
 #include "tests/sim/gateway_world.h"
 
 #define PATIENCE (2500 * MS) /* of an initiator */
+#define AS_IT_IS (1ull << 63)  /* with a generation: nothing was to be changed */
+
+/* Initiators that may not write by @gate, a bit each. */
+static uint8_t shared_denies(const struct gw_shared *s, unsigned gate)
+{
+	struct pr_shared pr;
+	uint8_t denied = 0;
+	char name[8];
+
+	if (!s->len)
+		return 0;
+	if (pr_decode(&pr, s->blob + 8, s->len - 8)) {
+		world_fails("reservations cannot be read back");
+		return 0;
+	}
+	for (unsigned i = 0; i < INITIATORS; i++) {
+		snprintf(name, sizeof(name), "i%u", i);
+		if (pr_denied(&pr.pr, pr_find(&pr.pr, name, (uint16_t)(gate + 1))) &
+		    GATE_DENY_WRITE)
+			denied |= (uint8_t)(1u << i);
+	}
+	pr_fini(&pr.pr);
+	return denied;
+}
 
 static struct lun *lun_of(const struct command *c)
 {
@@ -145,7 +169,7 @@ static void lun_quiet_check(unsigned gate, unsigned unit)
 			continue;
 		busy = true;
 		writes |= c->op == OP_WRITE;
-		stranger |= c->op == OP_WRITE && l->holder && l->holder != c->initiator + 1u;
+		stranger |= c->op == OP_WRITE && (l->denied & 1u << c->initiator);
 	}
 	for (unsigned b = 0; b < BLOCKS; b++) {
 		dirty |= l->page[b].dirty;
@@ -196,7 +220,6 @@ static void ops_open(void *arg, uint64_t id, unsigned lu, uint64_t epoch, uint64
 	l->tenure = ++W.tenures;
 	l->open = true;
 	l->held = false;
-	l->holder = 0;
 	l->drain = l->apply = l->hold = l->flush = 0;
 	image_send(arg, id, lu, LOCK_OPEN, "");
 }
@@ -258,11 +281,19 @@ static void ops_shared(void *arg, uint64_t id, unsigned lu, const struct gw_shar
 		return;
 	}
 	l->gen = s->gen;
-	l->holder = 0;
-	if (s->len)
-		memcpy(&l->holder, s->blob, 4);
+	l->denied = shared_denies(s, gate_of(arg));
 	l->apply = id;
 	lun_quiet_check(gate_of(arg), lu);
+}
+
+static void ops_heard(void *arg, unsigned lu, const struct gw_shared *s)
+{
+	struct lun *l = ops_lun(arg, lu);
+
+	if (l->state == GW_ACTIVE)
+		world_fails("unit %u is served, and hears as who does not", lu);
+	l->gen = s->gen;
+	l->denied = shared_denies(s, gate_of(arg));
 }
 
 static void ops_reset(void *arg, uint64_t id, unsigned lu)
@@ -296,16 +327,35 @@ static struct command *command_by(uint64_t serial)
 static int ops_change(void *arg, unsigned lu, uint64_t cookie, const struct gw_shared *from,
 		      struct gw_shared *to)
 {
-	const struct command *c = command_by(cookie);
-	uint32_t holder;
+	struct command *c = command_by(cookie);
+	struct pr_request q;
+	struct pr_outcome r;
+	uint8_t data[24] = { 0 };
+	char name[8];
+	size_t len = 0;
 
 	if (!c)
 		return -ECANCELED;
-	holder = (uint32_t)c->stamp;
-	memcpy(to->blob, &holder, 4);
-	memcpy(to->blob + 4, &cookie, 8);
-	to->len = 12;
-	return 0;
+	snprintf(name, sizeof(name), "i%u", c->initiator);
+	q = (struct pr_request){ .action = c->action,
+				 .type = c->type,
+				 .rtpi = (uint16_t)(gate_of(arg) + 1),
+				 .initiator = name,
+				 .iqn = name,
+				 .data = data,
+				 .len = sizeof(data) };
+	put_be64(data, c->initiator + 1u);
+	put_be64(data + 8, c->stamp);
+	memcpy(to->blob, &cookie, 8);
+	if (pr_shared_do(from->len ? from->blob + 8 : NULL, from->len ? from->len - 8 : 0, q,
+			 to->blob + 8, &len, &r))
+		world_fails("reservations cannot be read back");
+	c->as_it_is = r.status == SAM_GOOD && !r.changed;
+	c->changes = from->gen + r.changed;
+	if (r.status != SAM_GOOD)
+		return BUSY;
+	to->len = (uint32_t)len + 8;
+	return r.changed ? 0 : GW_AS_IT_IS;
 }
 
 static void ops_changed(void *arg, unsigned lu, uint64_t cookie, int result,
@@ -314,7 +364,7 @@ static void ops_changed(void *arg, unsigned lu, uint64_t cookie, int result,
 	struct command *c = command_by(cookie);
 
 	if (c)
-		command_ends(c, result, 0);
+		command_ends(c, result, c->changes | (c->as_it_is ? AS_IT_IS : 0));
 }
 
 static void ops_looked(void *arg, unsigned lu, uint64_t cookie, int result,
@@ -376,6 +426,7 @@ static const struct gw_ops world_ops = {
 	.lu_drop = ops_drop,
 	.lu_close = ops_close,
 	.lu_shared = ops_shared,
+	.lu_heard = ops_heard,
 	.lu_reset = ops_reset,
 	.lu_hold = ops_hold,
 	.lu_release = ops_release,
@@ -454,16 +505,14 @@ static void command_comes(struct event *e)
 		command_ends(c, REFUSED, 0);
 	} else if (c->op == OP_RESERVE) {
 		gw_change(W.gate[e->gate].gw, c->unit, c->serial, local_time(e->gate));
-	} else if (c->op == OP_LOOK && (l->state != GW_ACTIVE || world_chance(50))) {
-		gw_look(W.gate[e->gate].gw, c->unit, c->serial, local_time(e->gate));
 	} else if (c->op == OP_LOOK) {
-		command_ends(c, 0, l->gen);
+		gw_look(W.gate[e->gate].gw, c->unit, c->serial, local_time(e->gate));
 	} else if (l->state != GW_ACTIVE) {
 		if (l->state == GW_STANDBY)
 			standby_check(e->gate, c->unit);
 		W.refused++;
 		command_ends(c, REFUSED, 0);
-	} else if (c->op == OP_WRITE && l->holder && l->holder != c->initiator + 1u) {
+	} else if (c->op == OP_WRITE && (l->denied & 1u << c->initiator)) {
 		command_ends(c, BUSY, 0); /* RESERVATION CONFLICT */
 	} else {
 		next = event_new(e->gate, command_goes,
@@ -502,15 +551,13 @@ static void response_judged(const struct command *c, uint64_t a)
 			world_fails("unit %u: gate %u shows shared state %llu, %llu was GOOD",
 				    c->unit, c->gate, (unsigned long long)a,
 				    (unsigned long long)c->floor);
+		u->good = MAX(u->good, a);
 		return;
 	}
-	for (uint64_t g = u->gens; g; g--)
-		if (u->change[g].op == c->serial) {
-			u->good = MAX(u->good, g);
-			W.reserves++;
-			return;
-		}
-	world_fails("unit %u: a reservation is GOOD and was not made", c->unit);
+	if (!(a & AS_IT_IS) && (a > u->gens || u->change[a].op != c->serial))
+		world_fails("unit %u: a reservation is GOOD and was not made", c->unit);
+	u->good = MAX(u->good, a & ~AS_IT_IS);
+	W.reserves++;
 }
 
 static void response_comes(struct event *e)
@@ -545,6 +592,28 @@ static void initiator_gives_up(struct event *e)
 	initiator_later((unsigned)e->b, MS);
 }
 
+/* By nexuses: who is registered by one gateway is not by the others. */
+static void reservation_choose(struct command *c)
+{
+	static const uint8_t actions[] = { PR_REGISTER_AND_IGNORE, PR_REGISTER_AND_IGNORE,
+					   PR_REGISTER_AND_IGNORE, PR_RESERVE, PR_RESERVE,
+					   PR_PREEMPT, PR_PREEMPT, PR_RELEASE, PR_CLEAR };
+	static const uint8_t types[] = { PR_WRITE_EXCLUSIVE, PR_WRITE_EXCLUSIVE_RO,
+					 PR_EXCLUSIVE_ACCESS_AR };
+
+	c->action = actions[world_random(ARRAY_SIZE(actions))];
+	c->type = types[world_random(ARRAY_SIZE(types))];
+	c->stamp = c->action == PR_PREEMPT ? 1 + world_random(INITIATORS) :
+		   world_chance(10)	   ? 0 : /* unregisters */
+					     c->initiator + 1u;
+	if (!W.healing)
+		return;
+	/* Nobody stays kept out. */
+	c->action = world_chance(50) ? PR_REGISTER_AND_IGNORE : PR_CLEAR;
+	c->stamp = c->initiator + 1u;
+	c->gate = c->initiator % GATES;
+}
+
 static void initiator_next(struct event *e)
 {
 	const unsigned who = (unsigned)e->b, dice = (unsigned)world_random(100);
@@ -555,7 +624,7 @@ static void initiator_next(struct event *e)
 	memset(c, 0, sizeof(*c));
 	c->op = dice < 45 || !W.may.reserves ? (dice & 1 ? OP_READ : OP_WRITE) :
 		dice < 85		     ? (dice & 1 ? OP_READ : OP_WRITE) :
-		dice < 92		     ? OP_RESERVE :
+		dice < (W.healing ? 97 : 94) ? OP_RESERVE :
 					       OP_LOOK;
 	c->initiator = (uint8_t)who;
 	c->unit = (uint8_t)world_random(UNITS);
@@ -565,7 +634,9 @@ static void initiator_next(struct event *e)
 	c->gate = who == INITIATORS - 1 && !W.healing ? (uint8_t)(W.seed % GATES) :
 		  world_chance(15)		      ? (uint8_t)world_random(GATES) :
 							i->path[c->unit];
-	c->stamp = c->op == OP_RESERVE ? (W.healing || world_chance(40) ? 0 : who + 1) : c->serial;
+	c->stamp = c->serial;
+	if (c->op == OP_RESERVE)
+		reservation_choose(c);
 	c->floor = c->op == OP_LOOK ? W.unit[c->unit].good : W.unit[c->unit].floor[c->block];
 	sent = event_new(GATES, initiator_gives_up, c->op == OP_RESERVE ? 9 * SEC : PATIENCE);
 	sent->a = c->serial;

@@ -17,6 +17,7 @@
 #define INITIATORS 3
 #define CLIENTS 256 /* data clients that a seed may make */
 #define CHANGES 512 /* of shared state, by unit */
+#define OBJECT_MAX 2048 /* bytes */
 #define COMMANDS 48 /* at work at once */
 #define MS NSEC_PER_MSEC
 #define SEC NSEC_PER_SEC
@@ -31,7 +32,7 @@ struct event {
 	bool again, timed; /* it is in the queue again; its answer was given up */
 	struct event *next;
 	uint32_t len;
-	uint8_t data[1400];
+	uint8_t data[OBJECT_MAX];
 };
 
 /* ---- RADOS ----------------------------------------------------------------------------------- */
@@ -39,7 +40,7 @@ struct object {
 	uint64_t version;
 	uint32_t len;
 	uint64_t written_at; /* real time */
-	uint8_t data[1400];
+	uint8_t data[OBJECT_MAX];
 };
 struct value {
 	uint64_t stamp; /* which write */
@@ -54,7 +55,7 @@ struct client { /* a data client */
 	char addr[32];
 };
 struct change { /* of a unit's shared state, by generation */
-	uint32_t holder;
+	uint8_t denied[GATES]; /* a bit for each initiator that may not write there */
 	uint64_t op;
 };
 struct unit {
@@ -67,6 +68,7 @@ struct unit {
 	int lock;		/* the client that holds it; -1: none */
 	uint64_t gens, good;	/* generations of shared state; the highest that was GOOD */
 	struct change change[CHANGES];
+	uint64_t changed_at;
 	uint64_t quiet;	   /* a snapshot is being made, in this tenure */
 	uint64_t acked_at; /* the last write that was answered GOOD */
 };
@@ -84,8 +86,8 @@ struct lun {
 	enum gw_state state;
 	bool open, held;
 	uint64_t tenure; /* counts openings: an epoch may have two, of one gateway's processes */
-	uint64_t gen;	 /* of shared state, as it is obeyed */
-	uint32_t holder;
+	uint64_t gen;	/* of shared state, as it is obeyed, or as it was heard of */
+	uint8_t denied; /* by it: see struct change */
 	struct page page[BLOCKS]; /* the arena: may outlive the process */
 	uint64_t stamp;		  /* its epoch */
 	unsigned resets;
@@ -114,7 +116,9 @@ struct command {
 	bool io;				  /* at the store */
 	uint32_t life;
 	uint64_t serial;
-	uint64_t stamp; /* WRITE: the value; RESERVE: the holder */
+	uint64_t stamp; /* WRITE: the value; RESERVE: whose key is preempted */
+	uint8_t action, type; /* RESERVE: enum pr_action, enum pr_type */
+	bool as_it_is;	      /* RESERVE: nothing was to be changed */
 	uint64_t floor; /* what was known when it was sent */
 	uint64_t tenure, changes;
 	int client;
@@ -179,6 +183,7 @@ static void rados_io(struct command *c, struct value value);
 static void reply(unsigned gate, uint64_t id, int result, uint64_t delay);
 
 /* gateway_scsi.c */
+static uint8_t shared_denies(const struct gw_shared *s, unsigned gate);
 static void io_done(struct command *c, int result, struct value value);
 static void lun_quiet_check(unsigned gate, unsigned unit);
 

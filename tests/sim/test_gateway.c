@@ -37,6 +37,10 @@ static unsigned gw_broken;
 #include "tgtd/cluster/reserve.c"
 #include "tgtd/cluster/show.c"
 #include "tgtd/cluster/gateway.c"
+#define PR_SHARED_GONE 6 /* so that the list is full */
+#include "tgtd/scsi/commands/pr_reg.c"
+#include "tgtd/scsi/commands/pr_rules.c"
+#include "tgtd/scsi/commands/pr_shared.c"
 #include "tests/sim/gateway_world.h"
 #include "tests/sim/gateway_events.c"
 #include "tests/sim/gateway_rados.c"
@@ -259,7 +263,9 @@ static void trouble(struct event *e)
 		}
 		break;
 	case 6:
-		if (W.may.stalls) {
+		/* Not beyond an earlier one: what a client had sent when it ended ends, too, within
+		 * a time that others can wait for (README.md, "Ended is ended"). */
+		if (W.may.stalls && W.now >= W.stall_until + 100 * MS) {
 			W.stalls++;
 			W.stall_until = W.now + world_random(3 * SEC);
 			world_says("RADOS stands still");
@@ -377,6 +383,10 @@ static void world_is_well(void)
 			world_fails("unit %u has %u owners when all is well", u, owners);
 		else if (W.unit[u].acked_at + 3 * SEC < W.now)
 			world_fails("unit %u is not written when all is well", u);
+		for (unsigned g = 0; g < GATES; g++)
+			if (W.gate[g].lun[u].gen != W.unit[u].gens &&
+			    W.unit[u].changed_at + 3 * SEC < W.now)
+				world_fails("gate %u has not heard what unit %u shares", g, u);
 	}
 	for (unsigned g = 0; g < GATES; g++)
 		for (unsigned i = 0; i < GW_ASKS; i++)
@@ -545,6 +555,9 @@ static const char *const rules[GW_RULES + 1] = {
 	[BREAK_ASK] = "7: the owner is asked",
 	[BREAK_ANSWER_EARLY] = "7: it answers when it has drained",
 	[BREAK_SILENCE] = "7: it is deposed when it does not",
+	[BREAK_AS_IT_IS] = "7: also of what is made already",
+	[BREAK_LOOK] = "7: what is shown is obeyed",
+	[BREAK_HEARD] = "7: who does not serve it hears of changes",
 	[BREAK_DRAIN] = "8: drained",
 	[BREAK_FLUSH] = "8: flushed",
 	[BREAK_WISH] = "8: it goes where it was to go",

@@ -45,6 +45,9 @@ enum gw_rule {
 	BREAK_ASK,		 /* 7: GOOD without the owner's word */
 	BREAK_ANSWER_EARLY,	 /* 7: the owner gives it before it has drained */
 	BREAK_SILENCE,		 /* 7: an owner that is silent is not deposed */
+	BREAK_LOOK,		 /* 7: a look shows what the owner does not obey yet */
+	BREAK_HEARD,		 /* 7: who does not serve it does not hear of changes */
+	BREAK_AS_IT_IS,		 /* 7: a change that is made already is GOOD at once */
 	BREAK_DRAIN,		 /* 8: handed over with commands at work */
 	BREAK_FLUSH,		 /* 8: ... with dirty pages */
 	BREAK_WISH,		 /* 8: a claim forgets where the LU was to go */
@@ -174,6 +177,7 @@ struct gw_lu {
 	uint64_t keep;		    /* for lu_open() */
 	uint64_t applied, applying; /* shared state: obeyed; asked to be */
 	uint64_t apply_req;
+	uint64_t heard; /* shared state: the last that ops->lu_heard() has had, or was obeyed */
 	uint8_t wanted; /* gw_move() here, not written yet; GW_NOBODY: none */
 	bool move;
 	uint64_t wish_next; /* the wanted gateway is told again */
@@ -360,6 +364,7 @@ uint64_t gw_lu_request(struct gateway *gw, struct gw_lu *lu);
 void gw_lu_step(struct gw_lu *lu, enum lu_step step);
 bool gw_lu_write(struct gateway *gw, struct gw_lu *lu, enum lu_write what, uint64_t now);
 void gw_lu_tell(struct gateway *gw, struct gw_lu *lu, uint64_t now);
+void gw_shared_tell(struct gateway *gw, struct gw_lu *lu);
 void gw_send(struct gateway *gw, unsigned to, struct gw_msg *m);
 void gw_send_all(struct gateway *gw, struct gw_msg *m);
 void gw_owner_run(struct gateway *gw, struct gw_lu *lu, uint64_t now);

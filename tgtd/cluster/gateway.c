@@ -138,6 +138,7 @@ static void lu_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	lu_move(gw, lu, now);
 	lu_read(gw, lu, now);
 	gw_lu_tell(gw, lu, now);
+	gw_shared_tell(gw, lu);
 }
 
 static void lus_run(struct gateway *gw, uint64_t now)

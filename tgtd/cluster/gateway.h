@@ -123,6 +123,9 @@ struct gw_ops {
 	 * on obey it. Answered by gw_done() when those are over, or aborted, that had been admitted
 	 * under rights that are lost by it. */
 	void (*lu_shared)(void *arg, uint64_t id, unsigned lu, const struct gw_shared *s);
+	/* The LU's object says *@s (valid during the call): when that changes, and the LU is not
+	 * served here. So nexuses hear of unit attentions. No answer. NULL: nobody listens. */
+	void (*lu_heard)(void *arg, unsigned lu, const struct gw_shared *s);
 	/* LOGICAL UNIT RESET that another gateway received. Answer: gw_done(). */
 	void (*lu_reset)(void *arg, uint64_t id, unsigned lu);
 	/* For a snapshot: writes are held back until lu_release(), those at work have ended, and
@@ -134,8 +137,11 @@ struct gw_ops {
 	/* gw_change(): computes *@to (which is *@from to begin with, and has room for GW_SHARED_MAX
 	 * bytes) from *@from. Pure: it may be called several times, and what an earlier call
 	 * computed is void. @from->gen and @to->gen are left alone. 0: that is the change.
-	 * Otherwise there is none, and the result is what changed() gets: RESERVATION CONFLICT,
-	 * a parameter that does not fit, ... */
+	 * GW_AS_IT_IS: *@from is what is asked for; who asks may be repeating what was made, and
+	 * has not been told. It is answered by 0 when the owner obeys that. Otherwise there is
+	 * none, and the result is what changed() gets: RESERVATION CONFLICT, a parameter that does
+	 * not fit, ... */
+#define GW_AS_IT_IS (-EALREADY)
 	int (*change)(void *arg, unsigned lu, uint64_t cookie, const struct gw_shared *from,
 		      struct gw_shared *to);
 	/* gw_change() is over. 0: it is made, and the owner acts by it; @s is that, or later.
@@ -143,7 +149,7 @@ struct gw_ops {
 	void (*changed)(void *arg, unsigned lu, uint64_t cookie, int result,
 			const struct gw_shared *s);
 	/* gw_look() is over: 0 and the shared state as it was at some time since it was asked for,
-	 * or -EBUSY, -EIO (the object cannot be read). */
+	 * which the owner obeys; or -EBUSY, -EIO (the object cannot be read). */
 	void (*looked)(void *arg, unsigned lu, uint64_t cookie, int result,
 		       const struct gw_shared *s);
 	/* gw_reset() is over: 0, or -EBUSY, -ECANCELED. */
@@ -223,7 +229,8 @@ void gw_hint(struct gateway *gw, unsigned lu, uint64_t now);
  * any gateway. Answer: ops->changed(), when the owner obeys it. @cookie: the caller's, unique among
  * those at work at this LU. */
 void gw_change(struct gateway *gw, unsigned lu, uint64_t cookie, uint64_t now);
-/* The shared state as it is now, read from RADOS: PERSISTENT RESERVE IN at a standby port. */
+/* The shared state as it is now, read from RADOS, and obeyed: PERSISTENT RESERVE IN, at any
+ * gateway. Who sees that a change is made need not wait for it any more. */
 void gw_look(struct gateway *gw, unsigned lu, uint64_t cookie, uint64_t now);
 /* LOGICAL UNIT RESET at a standby port: goes to the owner. -EBUSY: that is this gateway. */
 void gw_reset(struct gateway *gw, unsigned lu, uint64_t cookie, uint64_t now);

@@ -12,7 +12,7 @@
 #include "events/bytes.h"
 #include "events/hash.h"
 
-#define FORM_VERSION 2
+#define FORM_VERSION 3 /* 2 had no reservations: such a gateway would not obey them */
 #define HEAD 12
 #define TAIL 8
 static const char form_magic[6] = { 't', 'g', 't', 'd', 'G', 'W' };

@@ -75,6 +75,18 @@ void gw_lu_tell(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	gw->ops->lu_state(gw->arg, gw_lu_index(gw, lu), state);
 }
 
+/* Who serves it hears by ops->lu_shared(). */
+void gw_shared_tell(struct gateway *gw, struct gw_lu *lu)
+{
+	if (lu->step == LU_SERVE)
+		lu->heard = lu->applied;
+	if (!lu->cell.known || lu->step == LU_SERVE || lu->obj.shared.gen == lu->heard)
+		return;
+	lu->heard = lu->obj.shared.gen;
+	if (gw->ops->lu_heard && !gw_breaks(BREAK_HEARD))
+		gw->ops->lu_heard(gw->arg, gw_lu_index(gw, lu), &lu->obj.shared);
+}
+
 /* ---- what an owner does ---------------------------------------------------------------------- */
 void gw_owner_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {

@@ -3,7 +3,7 @@
  * What initiators ask of a LU at any gateway: changes of the shared state, looks at it, resets
  * (rules 7 and 9).
  *
- *     QUEUED -> READS -> WRITES -> TELLS -> answered
+ *     QUEUED -> READS -> WRITES -> TELLS -> answered      (a look writes nothing)
  *                 ^         |
  *                 +---------+  another gateway has written meanwhile: computed anew
  *
@@ -95,6 +95,17 @@ static bool ask_waits(const struct gateway *gw, const struct gw_ask *a)
 	return false;
 }
 
+/* The owner that is to be told: the one that the object names now. */
+static void ask_tells(struct gw_ask *a, const struct gw_lu_object *o)
+{
+	a->step = ASK_TELLS;
+	a->owner = o->owner;
+	a->incarnation = o->incarnation;
+	/* Who has only claimed will load the shared state once more before it serves. */
+	a->epoch = o->claim == GW_OWNED ? o->epoch : 0;
+	a->heard = a->next_send = 0;
+}
+
 static void ask_write(struct gateway *gw, struct gw_ask *a, struct gw_lu *lu, uint64_t now)
 {
 	struct gw_shared to = lu->obj.shared;
@@ -104,6 +115,15 @@ static void ask_write(struct gateway *gw, struct gw_ask *a, struct gw_lu *lu, ui
 	if (to.len)
 		memcpy(gw->blob, lu->obj.shared.blob, to.len);
 	result = gw->ops->change(gw->arg, a->lu, a->cookie, &lu->obj.shared, &to);
+	if (result == GW_AS_IT_IS && !gw_breaks(BREAK_AS_IT_IS)) {
+		a->gen = lu->obj.shared.gen;
+		ask_tells(a, &lu->obj);
+		return;
+	}
+	if (result == GW_AS_IT_IS) {
+		ask_finish(gw, a, 0);
+		return;
+	}
 	if (result || to.len > GW_SHARED_MAX) {
 		ask_finish(gw, a, result ? result : -EINVAL);
 		return;
@@ -115,17 +135,6 @@ static void ask_write(struct gateway *gw, struct gw_ask *a, struct gw_lu *lu, ui
 	a->gen = lu->want.shared.gen = lu->obj.shared.gen + 1;
 	a->step = ASK_WRITES;
 	gw_lu_write(gw, lu, WRITE_CHANGE, now);
-}
-
-/* The owner that is to be told: the one that the object names now. */
-static void ask_tells(struct gw_ask *a, const struct gw_lu_object *o)
-{
-	a->step = ASK_TELLS;
-	a->owner = o->owner;
-	a->incarnation = o->incarnation;
-	/* Who has only claimed will load the shared state once more before it serves. */
-	a->epoch = o->claim == GW_OWNED ? o->epoch : 0;
-	a->heard = a->next_send = 0;
 }
 
 void gw_ask_written(struct gateway *gw, struct gw_lu *lu, enum cell_event event, uint64_t now)
@@ -160,8 +169,11 @@ static void ask_reads(struct gateway *gw, struct gw_ask *a, struct gw_lu *lu, ui
 		return;
 	} else if (!lu->cell.known || lu->cell.fresh < a->begun) {
 		gw_cell_read(gw, &lu->cell, now);
-	} else if (a->kind == ASK_LOOK) {
+	} else if (a->kind == ASK_LOOK && (gw_breaks(BREAK_LOOK) || !lu->cell.version)) {
 		ask_finish(gw, a, 0);
+	} else if (a->kind == ASK_LOOK) {
+		a->gen = lu->obj.shared.gen;
+		ask_tells(a, &lu->obj);
 	} else if (a->kind == ASK_RESET) {
 		ask_tells(a, &lu->obj);
 		if (gw_owns(gw, lu))
@@ -169,6 +181,17 @@ static void ask_reads(struct gateway *gw, struct gw_ask *a, struct gw_lu *lu, ui
 	} else if (lu->cell.version) {
 		ask_write(gw, a, lu, now);
 	}
+}
+
+/* The owner obeys what was to be obeyed. What is shown may have changed once more. */
+static void ask_obeyed(struct gateway *gw, struct gw_ask *a, const struct gw_lu *lu)
+{
+	if (a->kind == ASK_LOOK && a->gen != lu->obj.shared.gen) {
+		a->gen = lu->obj.shared.gen;
+		ask_tells(a, &lu->obj);
+		return;
+	}
+	ask_finish(gw, a, 0);
 }
 
 /* Does nobody act any more by what was before? */
@@ -227,7 +250,7 @@ static void ask_run(struct gateway *gw, struct gw_ask *a, uint64_t now)
 	if (a->kind == ASK_FREE || a->step != ASK_TELLS)
 		return;
 	if (ask_is_obeyed(gw, a, lu))
-		ask_finish(gw, a, 0);
+		ask_obeyed(gw, a, lu);
 	else if (a->owner < gw->cfg.gateways && a->owner != gw->cfg.self)
 		ask_sends(gw, a, lu, now);
 	else
@@ -339,7 +362,7 @@ static void answered_message(struct gateway *gw, unsigned from, const struct gw_
 		else if (m->kind == GW_MSG_NOT_MINE)
 			lu->want_read = true;
 		else
-			ask_finish(gw, a, 0);
+			ask_obeyed(gw, a, lu);
 		return;
 	}
 }

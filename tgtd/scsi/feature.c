@@ -96,6 +96,14 @@ bool scsi_features_restore_locked(struct scsi_lu *lu, const char *name, char *li
 	return false;
 }
 
+int scsi_features_set_shared(struct scsi_lu *lu, const uint8_t *bytes, size_t len)
+{
+	for_each_feature(f)
+		if (f->set_shared)
+			return f->set_shared(lu, bytes, len);
+	return len ? -EBADMSG : 0;
+}
+
 bool scsi_features_pass(struct scsi_cmd *cmd, uint32_t bits)
 {
 	for_each_feature(f)

@@ -36,6 +36,10 @@ struct scsi_feature {
 	/* The way back, main loop, before there are nexuses; @lines may be cut. False: not what
 	 * ->record_locked writes; what was understood holds. */
 	bool (*restore_locked)(struct scsi_lu *lu, char *lines);
+	/* What the gateways of a group share of it is now @bytes, as one of them wrote them; of
+	 * none: as of a new unit. 0, -EBADMSG: not understood, nothing has changed; -ENOMEM. Main
+	 * loop, without the lock. */
+	int (*set_shared)(struct scsi_lu *lu, const uint8_t *bytes, size_t len);
 	/* ---- an I_T_L nexus that goes on in the next process (carried.h); lu->lock ---- */
 	uint32_t carried; /* SCSI_CARRIED_* */
 	bool (*holds_locked)(const struct scsi_itl *itl); /* it has what is to be carried over */
@@ -71,6 +75,8 @@ void scsi_features_attach_locked(struct scsi_itl *itl);
 void scsi_features_lost_locked(struct scsi_itl *itl);
 bool scsi_features_reset_locked(struct scsi_lu *lu);
 void scsi_features_record_locked(const struct scsi_lu *lu, FILE *f);
+/* Of the one that has it. */
+int scsi_features_set_shared(struct scsi_lu *lu, const uint8_t *bytes, size_t len) must_check;
 /* Of the one called @name; false also when there is none. */
 bool scsi_features_restore_locked(struct scsi_lu *lu, const char *name, char *lines);
 /* @bits: those that are set; rows of other bits are left out. */

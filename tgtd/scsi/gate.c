@@ -77,8 +77,9 @@ static uint16_t why_not_ready(struct scsi_lu *lu, uint32_t bits)
 
 bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 {
-	if ((bits & GATE_FROZEN) || ((bits & GATE_ORDER) && cmd->attr != SCSI_ATTR_HEAD_OF_QUEUE &&
-				     !(cmd->state & CMD_IN_TURN))) {
+	if ((bits & (GATE_FROZEN | GATE_SETTLE)) ||
+	    ((bits & GATE_ORDER) && cmd->attr != SCSI_ATTR_HEAD_OF_QUEUE &&
+	     !(cmd->state & CMD_IN_TURN))) {
 		scsi_hold(cmd);
 		return false;
 	}

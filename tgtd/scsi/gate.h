@@ -32,9 +32,12 @@ enum {
 				   * the general form (start.c) */
 	GATE_LIMIT = 1 << 17,	  /* the unit, or the initiator, has a limit (limit.h) */
 	GATE_LEASE = 1 << 18,	  /* of a gateway group: what is known here may be old */
+	GATE_STILL = 1 << 19,	  /* somebody waits until this I_T_L nexus has nothing at work;
+				   * stops nothing */
+	GATE_SETTLE = 1 << 20,	  /* ... and holds back what comes: it has lost rights (shared.h) */
 };
 /* What concerns every command that is not explicitly excepted. */
-#define GATE_HOLD (GATE_FROZEN | GATE_ORDER)
+#define GATE_HOLD (GATE_FROZEN | GATE_ORDER | GATE_SETTLE)
 #define GATE_NEXUS \
 	(GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE | GATE_ALUA_OFF | \
 	 GATE_LEASE)

@@ -38,6 +38,7 @@ struct scsi_itl {
 	uint64_t reg_id;	/* which; lu->lock */
 	uint32_t reg_released;	/* of it, what this nexus has been told; lu->lock */
 	bool preempted;		/* its commands are to be aborted; lu->lock */
+	bool loses;		/* rights, by shared state: older commands end first; lu->lock */
 	bool gone;		/* no longer in nexus->itl[]: no visit finds it, see
 				 * scsi_lu_gone_wait(); nexus->loop */
 	struct itl_perf load;	/* nexus->loop */
@@ -46,6 +47,10 @@ struct scsi_itl {
 	uint32_t batched[LAT_CLASSES];	/* commands of the batch that is being given back */
 	struct lat_own *own;	/* lat_initiators(); nexus->loop makes it, lu->lock frees it */
 	struct list uses;	/* scsi_use.link: copies that read or write it; nexus->loop */
+	uint32_t asks;		/* of inflight: wait for the group (shared.h); nexus->loop */
+	/* Of a gateway group: called once when scsi_itl_is_still(); nexus->loop */
+	void (*still)(struct scsi_itl *itl);
+	struct scsi_nexus_visit *drain_visit, *settle_visit; /* who waits for that */
 	void (*quiet)(struct scsi_itl *itl); /* called once when inflight reaches 0; nexus->loop */
 	void *quiet_arg;
 } cacheline_aligned;
@@ -112,13 +117,18 @@ static inline void scsi_itl_pin(struct scsi_itl *itl)
 	scsi_itl_count(itl, 1);
 	itl->pins++;
 }
+/* Nothing is at work but what waits for the gateway group. nexus->loop. */
+static inline bool scsi_itl_is_still(const struct scsi_itl *itl)
+{
+	return itl->inflight == itl->asks + itl->pins;
+}
 /* One command or pin less. nexus->loop. */
 void scsi_itl_quiet_watched(struct scsi_itl *itl);
 static inline void scsi_itl_quiet(struct scsi_itl *itl)
 {
 	ASSERT(itl->inflight > 0);
 	if (unlikely(atomic_load_explicit(&itl->gate, memory_order_relaxed) &
-		     (GATE_ORDER | GATE_CLOCK | GATE_SANITIZE)))
+		     (GATE_ORDER | GATE_CLOCK | GATE_SANITIZE | GATE_STILL)))
 		scsi_itl_quiet_watched(itl);
 	else
 		scsi_itl_count(itl, -1);

@@ -52,7 +52,7 @@ enum {
 	LU_TAS = 1 << 5,
 };
 
-struct scsi_drain;
+struct scsi_wait;
 struct scsi_pr;
 struct scsi_sanitize;
 struct scsi_tokens;
@@ -103,7 +103,7 @@ struct scsi_lu {
 	const struct scsi_gateways *gateways;
 	uint8_t gateway_state[SCSI_GATEWAYS_MAX]; /* enum scsi_alua, by gateway */
 	uint8_t gateway_home;		 /* index of the preferred one */
-	struct scsi_drain *drains;	 /* under way; main loop */
+	struct scsi_wait *drains, *settles; /* under way (shared.c); main loop */
 	struct scsi_itl *reserved_by;	 /* RESERVE(6/10) */
 	uint32_t generation;		 /* of mode pages and INQUIRY data */
 	struct scsi_pr *pr;

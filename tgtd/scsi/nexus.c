@@ -176,6 +176,8 @@ static void set_gone(struct scsi_itl *itl)
 	itl->quiet = NULL;
 	if (quiet)
 		quiet(itl);
+	if (itl->still)
+		itl->still(itl);
 }
 
 void scsi_uses_abort(struct scsi_itl *itl)

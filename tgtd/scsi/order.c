@@ -21,6 +21,8 @@ void scsi_itl_quiet_watched(struct scsi_itl *itl)
 	if ((gate & GATE_ORDER) && itl->inflight == itl->pins)
 		scsi_order_next(itl);
 	scsi_features_ended(itl, gate);
+	if (itl->still && scsi_itl_is_still(itl))
+		itl->still(itl);
 }
 
 void scsi_itl_unpin(struct scsi_itl *itl)
@@ -74,7 +76,7 @@ static void turn(struct loop_msg *m)
 	struct list run = LIST_INIT(run);
 
 	itl->order_posted = false;
-	if (!(gate(itl) & GATE_FROZEN) && itl->inflight == itl->pins) {
+	if (!(gate(itl) & (GATE_FROZEN | GATE_SETTLE)) && itl->inflight == itl->pins) {
 		while (!list_empty(&itl->held)) {
 			struct scsi_cmd *cmd = list_first(&itl->held, struct scsi_cmd, link);
 			bool ordered = cmd->attr == SCSI_ATTR_ORDERED;
@@ -94,7 +96,7 @@ static void turn(struct loop_msg *m)
 
 void scsi_order_next(struct scsi_itl *itl)
 {
-	if (itl->order_posted || (gate(itl) & GATE_FROZEN))
+	if (itl->order_posted || (gate(itl) & (GATE_FROZEN | GATE_SETTLE)))
 		return;
 	if (list_empty(&itl->held)) {
 		atomic_fetch_and_explicit(&itl->gate, ~(uint32_t)GATE_ORDER, memory_order_relaxed);

@@ -261,6 +261,7 @@ void scsi_lu_set_late(struct scsi_lu *lu, bool late);
  */
 #define SCSI_GATEWAYS_MAX 16
 struct scsi_gateway_reset;
+struct scsi_ask;
 struct scsi_gateways {
 	unsigned n, self;		/* self: the index of this one */
 	uint16_t id[SCSI_GATEWAYS_MAX]; /* > 0, all different */
@@ -270,6 +271,16 @@ struct scsi_gateways {
 	/* A reset has been done here and is to be done where r->lu is served, too: ends by
 	 * r->over(). r->lu stays. Any thread that is a loop's. NULL: nowhere else. */
 	void (*reset)(struct scsi_gateway_reset *r);
+	/*
+	 * What a command asks of the group: to change what all gateways share (PERSISTENT RESERVE
+	 * OUT), or to look at it. On @main. Answered by scsi_ask_over(), later or at once, unless
+	 * it is cancelled before: then nothing is called for it any more.
+	 */
+	struct loop *main;
+	void *arg;
+	void (*change)(void *arg, struct scsi_lu *lu, struct scsi_ask *ask);
+	void (*look)(void *arg, struct scsi_lu *lu, struct scsi_ask *ask);
+	void (*cancel)(void *arg, struct scsi_lu *lu, struct scsi_ask *ask);
 };
 struct scsi_gateway_reset {
 	struct scsi_lu *lu;
@@ -284,7 +295,7 @@ struct scsi_gateway_reset {
 /*
  * scsi_lu_conf.gateways makes a unit one of the group's; the structure stays as long as the unit.
  * It is TRANSITIONING everywhere at first. Its writes go through. Commands whose state one daemon
- * alone would have are not offered: reservations, copies, SANITIZE, FORMAT UNIT.
+ * alone would have are not offered: RESERVE, copies, SANITIZE, FORMAT UNIT.
  */
 /* enum scsi_alua by gateway; initiators hear of a change. Main loop. */
 void scsi_lu_set_gateways(struct scsi_lu *lu, const uint8_t state[], unsigned home);
@@ -295,6 +306,28 @@ void scsi_lu_reset(struct scsi_lu *lu, void (*done)(void *arg, int status), void
  * that admits more. -EBUSY: it is being deleted, or gets another store. -ENOMEM. Main loop; done()
  * there, perhaps from inside. */
 void scsi_lu_drain(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);
+/* All of these: main loop. Shared state is bytes that the group keeps; they may be of others. */
+#define SCSI_SHARED_MAX KiB(64)
+enum scsi_change {
+	SCSI_CHANGED,	 /* @to, *@to_len bytes of it, is the new state */
+	SCSI_UNCHANGED,	 /* it is as it was asked to be: GOOD, when the owner obeys that */
+	SCSI_REFUSED,	 /* there is no change; that is the answer */
+};
+/* What a change makes of @from. It may be asked several times; the last one counts. */
+enum scsi_change scsi_ask_change(struct scsi_ask *ask, const uint8_t *from, size_t from_len,
+				 uint8_t *to, size_t *to_len);
+/* A look has found this, and the owner obeys it. */
+void scsi_ask_seen(struct scsi_ask *ask, const uint8_t *bytes, size_t len);
+/* 0: the owner obeys the change; or it was refused. Or -errno: -EIO (the object cannot be read),
+ * -EBUSY, -ENOMEM, -ECANCELED, -EBADMSG. */
+void scsi_ask_over(struct scsi_ask *ask, int result);
+/* The shared state is now *@bytes: initiators hear what has become of their registrations. 0,
+ * -EBADMSG: not understood, nothing has changed; -ENOMEM. */
+int scsi_lu_set_shared(struct scsi_lu *lu, const uint8_t *bytes, size_t len) must_check;
+/* The same at the owner: done() when all has ended, or was aborted, that had been admitted under
+ * rights that are lost. It may come from inside. */
+void scsi_lu_obey(struct scsi_lu *lu, const uint8_t *bytes, size_t len,
+		  void (*done)(void *arg, int status), void *arg);
 
 /* ---- the state journal (tgtd/state/journal.h) ---- */
 /* Commits @recs together with what the unit itself has to say. As journal_commit(). Main loop. */

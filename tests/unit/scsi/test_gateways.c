@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Units of a gateway group (target.h): what is refused in which state, the lease, the gateways as
  * target port groups, and the wait for commands that were admitted. */
+#include <stdlib.h>
 #include "events/bytes.h"
 #include "events/clock.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
+#include "tgtd/scsi/commands/pr_shared.h"
+#include "tgtd/scsi/gate.h"
 
 #define TRANSITION "02/04/0a"
 #define STANDBY "02/04/0b"
@@ -190,18 +193,17 @@ END_TEST
 START_TEST(what_one_daemon_knows_is_not_offered)
 {
 	static const uint8_t opcodes[12] = { 0xa3, 0x0c, [8] = 2 };
-	static const uint8_t one[12] = { 0xa3, 0x0c, 2, 0x5f, [9] = 64 };
+	static const uint8_t one[12] = { 0xa3, 0x0c, 1, 0x16, [9] = 64 };
 	static const uint8_t reserve[6] = { 0x16 };
 
 	setup();
 	set_states(SB, AO, SB);
 	ck_assert_str_eq(tur_then(), "good");
-	ck_assert_str_eq(host_prout(a, 0, 0, 0, 1), "05/20/00");
 	host_none(a, 1, reserve, sizeof(reserve));
 	ck_assert_str_eq(host_result(a), "05/20/00");
 	host_in(a, 1, opcodes, sizeof(opcodes), 512);
 	for (size_t at = 4; at < a->in_len; at += 8)
-		ck_assert(a->in[at] != 0x5f && a->in[at] != 0x16 && a->in[at] != 0x48);
+		ck_assert(a->in[at] != 0x16 && a->in[at] != 0x48);
 	host_in(a, 1, one, sizeof(one), 64);
 	ck_assert_uint_eq(a->in[1] & 7, 1);
 	ck_assert_str_eq(in(inquiry, 6), "good");
@@ -256,6 +258,277 @@ START_TEST(drain_waits_for_what_was_admitted)
 }
 END_TEST
 
+/* ---- what the gateways share: a group of one object, in memory ------------------------------- */
+
+static struct {
+	uint8_t bytes[SCSI_SHARED_MAX];
+	size_t len;
+	bool slow; /* nothing is answered */
+	struct scsi_ask *ask;
+	unsigned changes, looks, cancels;
+} group;
+
+static void group_obeyed(void *arg, int status)
+{
+	ck_assert_int_eq(status, 0);
+	scsi_ask_over(arg, 0);
+}
+
+static void group_change(void *arg, struct scsi_lu *lu, struct scsi_ask *ask)
+{
+	static uint8_t to[SCSI_SHARED_MAX];
+	size_t len = 0;
+
+	(void)arg;
+	group.changes++;
+	group.ask = ask;
+	if (group.slow)
+		return;
+	group.ask = NULL;
+	switch (scsi_ask_change(ask, group.bytes, group.len, to, &len)) {
+	case SCSI_CHANGED:
+		memcpy(group.bytes, to, len);
+		group.len = len;
+		scsi_lu_obey(lu, group.bytes, group.len, group_obeyed, ask);
+		break;
+	case SCSI_UNCHANGED:
+	case SCSI_REFUSED:
+		scsi_ask_over(ask, 0);
+	}
+}
+
+static void group_look(void *arg, struct scsi_lu *lu, struct scsi_ask *ask)
+{
+	(void)arg;
+	(void)lu;
+	group.looks++;
+	scsi_ask_seen(ask, group.bytes, group.len);
+}
+
+static void group_cancel(void *arg, struct scsi_lu *lu, struct scsi_ask *ask)
+{
+	(void)arg;
+	(void)lu;
+	ck_assert_ptr_eq(ask, group.ask);
+	group.ask = NULL;
+	group.cancels++;
+}
+
+static struct host_nexus *b;
+
+static void setup_group(void)
+{
+	memset(&group, 0, sizeof(group));
+	setup();
+	gateways.main = h.loop;
+	gateways.change = group_change;
+	gateways.look = group_look;
+	gateways.cancel = group_cancel;
+	set_states(SB, AO, SB);
+	b = host_login(&h, "iqn.b");
+	ck_assert_str_eq(tur_then(), "good");
+	while (host_tur(b, 1) != SAM_GOOD)
+		;
+}
+
+/* What "iqn.c" does by another gateway. */
+static bool elsewhere(uint8_t action, uint8_t type, uint64_t key, uint64_t sa_key)
+{
+	static uint8_t to[SCSI_SHARED_MAX];
+	uint8_t list[24] = { 0 };
+	const struct pr_request q = { .action = action,
+				      .type = type,
+				      .rtpi = 13,
+				      .initiator = "iqn.c,i,0x1",
+				      .iqn = "iqn.c",
+				      .data = list,
+				      .len = sizeof(list) };
+	struct pr_outcome r;
+	size_t len = 0;
+
+	put_be64(list, key);
+	put_be64(list + 8, sa_key);
+	ck_assert_int_eq(pr_shared_do(group.bytes, group.len, q, to, &len, &r), 0);
+	if (r.changed)
+		memcpy(group.bytes, to, group.len = len);
+	return r.status == SAM_GOOD;
+}
+
+static struct host_outcome obeyed;
+
+static void do_obey(void *arg)
+{
+	(void)arg;
+	obeyed.done = false;
+	scsi_lu_obey(h.lu, group.bytes, group.len, host_outcome, &obeyed);
+}
+
+static void do_hear(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(scsi_lu_set_shared(h.lu, group.bytes, group.len), 0);
+}
+
+static const char *wr(struct host_nexus *n)
+{
+	host_finish(host_start_write(n, 1));
+	return host_result(n);
+}
+
+START_TEST(reservations_are_asked_of_the_group)
+{
+	setup_group();
+	ck_assert_str_eq(host_prout(a, PR_REGISTER, 0, 0, 1), "good");
+	ck_assert_str_eq(host_prout(a, PR_RESERVE, PR_WRITE_EXCLUSIVE, 1, 0), "good");
+	ck_assert_str_eq(host_prout(a, PR_RESERVE, PR_WRITE_EXCLUSIVE, 1, 0), "good");
+	ck_assert_str_eq(host_prout(b, PR_RESERVE, PR_WRITE_EXCLUSIVE, 1, 0), "conflict");
+	ck_assert_uint_eq(group.changes, 4);
+	ck_assert_str_eq(wr(b), "conflict");
+	ck_assert_str_eq(wr(a), "good");
+	ck_assert_str_eq(in(pr_keys, 10), "good");
+	ck_assert_uint_eq(get_be64(a->in + 8), 1);
+	/* A standby port answers, too, and by what others have done meanwhile. */
+	set_states(AO, SB, SB);
+	ck_assert_str_eq(tur_then(), STANDBY);
+	ck_assert(elsewhere(PR_REGISTER, 0, 0, 3));
+	ck_assert_str_eq(in(pr_keys, 10), "good");
+	ck_assert_uint_eq(get_be32(a->in + 4), 16);
+	ck_assert_uint_eq(group.looks, 2);
+	ck_assert_str_eq(host_prout(a, PR_RELEASE, PR_WRITE_EXCLUSIVE, 1, 0), "good");
+	/* Not when nobody knows who serves. */
+	set_states(TR, TR, SB);
+	(void)tur_then();
+	ck_assert_str_eq(host_prout(a, PR_RESERVE, PR_WRITE_EXCLUSIVE, 1, 0), TRANSITION);
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(attentions_of_what_others_do)
+{
+	setup_group();
+	ck_assert_str_eq(host_prout(a, PR_REGISTER, 0, 0, 1), "good");
+	ck_assert_str_eq(host_prout(b, PR_REGISTER, 0, 0, 2), "good");
+	ck_assert(elsewhere(PR_REGISTER, 0, 0, 3));
+	ck_assert(elsewhere(PR_RESERVE, PR_EXCLUSIVE_ACCESS_RO, 3, 0));
+	ck_assert(elsewhere(PR_RELEASE, PR_EXCLUSIVE_ACCESS_RO, 3, 0));
+	host_do(&h, do_hear, NULL);
+	ck_assert_str_eq(tur(), "06/2a/04");
+	ck_assert_str_eq(tur(), "good");
+	ck_assert(elsewhere(PR_PREEMPT, PR_EXCLUSIVE_ACCESS_RO, 3, 1));
+	host_do(&h, do_hear, NULL);
+	host_do(&h, do_hear, NULL); /* once */
+	ck_assert_str_eq(tur(), "06/2a/05");
+	ck_assert_str_eq(tur(), "good");
+	ck_assert_str_eq(host_prout(b, PR_REGISTER, 0, 2, 4), "06/2a/04");
+	ck_assert(elsewhere(PR_CLEAR, 0, 3, 0));
+	host_do(&h, do_hear, NULL);
+	ck_assert_str_eq(host_prout(b, PR_REGISTER, 0, 0, 4), "06/2a/03");
+	ck_assert_str_eq(host_prout(b, PR_REGISTER, 0, 0, 4), "good");
+	ck_assert_str_eq(host_prout(b, PR_REGISTER, 0, 4, 0), "good"); /* its own wish */
+	host_tur(b, 1);
+	ck_assert_str_eq(host_result(b), "good");
+	/* What is not understood changes nothing. */
+	group.bytes[0] = 9;
+	ck_assert_int_eq(scsi_lu_set_shared(h.lu, group.bytes, group.len), -EBADMSG);
+	ck_assert_str_eq(tur(), "good");
+	host_close(&h);
+}
+END_TEST
+
+/* Rule 7: PREEMPT is answered when nothing is at work that was admitted before. */
+START_TEST(what_was_admitted_ends_before_rights_are_lost)
+{
+	struct host_cmd *w, *late;
+
+	setup_group();
+	ck_assert_str_eq(host_prout(b, PR_REGISTER, 0, 0, 2), "good");
+	ck_assert(elsewhere(PR_REGISTER, 0, 0, 3));
+	ck_assert(elsewhere(PR_RESERVE, PR_EXCLUSIVE_ACCESS_RO, 3, 0));
+	host_do(&h, do_obey, NULL);
+	ck_assert(host_wait(&h, &obeyed.done));
+	ck_assert_str_eq(wr(b), "good");
+	b->hold_fetch = true;
+	w = host_start_write(b, 8);
+	host_steps(&h, 8);
+	ck_assert(elsewhere(PR_PREEMPT, PR_EXCLUSIVE_ACCESS_RO, 3, 2));
+	host_do(&h, do_obey, NULL);
+	host_steps(&h, 20);
+	ck_assert(!obeyed.done);
+	late = host_start_write(b, 8); /* waits, and is refused then */
+	host_steps(&h, 20);
+	ck_assert(!late->completed && !obeyed.done);
+	host_release(b);
+	ck_assert_uint_eq(host_finish(w), SAM_GOOD);
+	ck_assert(host_wait(&h, &obeyed.done));
+	ck_assert_int_eq(obeyed.status, 0);
+	host_finish(late);
+	ck_assert_str_eq(host_result(b), "06/2a/05");
+	ck_assert_str_eq(wr(b), "conflict");
+	/* Nobody else has waited. */
+	ck_assert_str_eq(tur(), "good");
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(preempt_and_abort_by_another_gateway)
+{
+	struct host_cmd *w;
+
+	setup_group();
+	ck_assert_str_eq(host_prout(b, PR_REGISTER, 0, 0, 2), "good");
+	ck_assert(elsewhere(PR_REGISTER, 0, 0, 3));
+	host_do(&h, do_obey, NULL);
+	b->hold_fetch = true;
+	w = host_start_write(b, 8);
+	host_steps(&h, 8);
+	ck_assert(elsewhere(PR_PREEMPT_AND_ABORT, PR_WRITE_EXCLUSIVE, 3, 2));
+	host_do(&h, do_obey, NULL);
+	ck_assert(host_wait(&h, &obeyed.done));
+	ck_assert_int_eq(obeyed.status, 0);
+	ck_assert_uint_eq(host_finish(w), SAM_TASK_ABORTED);
+	b->hold_fetch = false;
+	host_close(&h);
+}
+END_TEST
+
+/* Whatever waits for the group keeps nobody waiting, and ends when it is aborted. */
+START_TEST(who_asks_may_be_aborted)
+{
+	static const uint8_t out[10] = { 0x5f, PR_REGISTER_AND_IGNORE, [8] = 24 };
+	static const uint8_t list[24] = { [15] = 1 };
+	struct host_cmd *c;
+
+	setup_group();
+	memset(drained, 0, sizeof(drained));
+	group.slow = true;
+	c = host_start(a, 1ull << 48, out, sizeof(out), false, list, sizeof(list));
+	host_steps(&h, 20);
+	ck_assert(group.ask && !c->completed);
+	set_states(SB, TR, SB);
+	drain_at = 0;
+	host_do(&h, do_drain, NULL);
+	ck_assert(host_wait(&h, &drained[0].done));
+	host_abort(c);
+	host_steps(&h, 20);
+	ck_assert_uint_eq(group.cancels, 1);
+	host_finish(c);
+	/* The same with a session that ends. */
+	set_states(SB, AO, SB);
+	(void)tur_then();
+	c = host_start(a, 1ull << 48, out, sizeof(out), false, list, sizeof(list));
+	host_steps(&h, 20);
+	ck_assert_ptr_nonnull(group.ask);
+	host_abort(c);
+	host_finish(c);
+	host_logout(a);
+	host_steps(&h, 20);
+	ck_assert_uint_eq(group.cancels, 2);
+	host_close(&h);
+}
+END_TEST
+
 UNIT_MAIN("gateways", 20, each_state_refuses_its_commands, a_lease_that_has_lapsed,
 	  gateways_are_port_groups, what_one_daemon_knows_is_not_offered,
-	  drain_waits_for_what_was_admitted)
+	  drain_waits_for_what_was_admitted, reservations_are_asked_of_the_group,
+	  attentions_of_what_others_do, what_was_admitted_ends_before_rights_are_lost,
+	  preempt_and_abort_by_another_gateway, who_asks_may_be_aborted)

@@ -16,7 +16,7 @@
 
 static struct group *the_group;
 
-/* ---- what is not asked for: units of a group share nothing of it (gateways.c) ---------------- */
+/* ---- what is not asked for: nothing here does it yet ---------------- */
 
 static void no_lu_ask(void *arg, uint64_t id, unsigned lu)
 {
@@ -33,30 +33,12 @@ static void no_release(void *arg, unsigned lu)
 	(void)lu;
 }
 
-static int no_change(void *arg, unsigned lu, uint64_t cookie, const struct gw_shared *from,
-		     struct gw_shared *to)
-{
-	(void)arg;
-	(void)lu;
-	(void)cookie;
-	(void)from;
-	(void)to;
-	return -EOPNOTSUPP;
-}
-
-static void no_outcome(void *arg, unsigned lu, uint64_t cookie, int result,
-		       const struct gw_shared *s)
+static void no_result(void *arg, unsigned lu, uint64_t cookie, int result)
 {
 	(void)arg;
 	(void)lu;
 	(void)cookie;
 	(void)result;
-	(void)s;
-}
-
-static void no_result(void *arg, unsigned lu, uint64_t cookie, int result)
-{
-	no_outcome(arg, lu, cookie, result, NULL);
 }
 
 /* ---- the clock, the log ---------------------------------------------------------------------- */
@@ -169,9 +151,6 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 {
 	struct gw_ops ops = { .lu_hold = no_lu_ask,
 			      .lu_release = no_release,
-			      .change = no_change,
-			      .changed = no_outcome,
-			      .looked = no_outcome,
 			      .quiesced = no_result,
 			      .timer = group_timer,
 			      .say = group_say };
@@ -195,6 +174,7 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 	group_rados_ops(&ops);
 	group_lu_ops(&ops);
 	group_reset_ops(&ops);
+	group_shared_ops(&ops);
 	kept = ops;
 	g->conf = *c;
 	g->main = main;
@@ -214,6 +194,7 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 					      .transition_s = TRANSITION_S,
 					      .served_until = gw_served_until(g->gw) };
 	group_resets_begin(g);
+	group_shared_asks(&g->gateways, g);
 	for (unsigned i = 0; i < c->n; i++)
 		g->gateways.id[i] = c->gateway[i].id;
 	for (unsigned i = 0; i < GROUP_LUS; i++)

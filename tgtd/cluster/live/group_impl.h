@@ -6,6 +6,7 @@
  *     group_rados.c   objects, fences, clients, messages
  *     group_lu.c      units: states, stores
  *     group_reset.c   resets that concern another gateway's unit, or come from there
+ *     group_shared.c  what all gateways answer alike: changes of it, looks, those who obey
  *     group_ask.c     a request of gateway.h, and its answer
  *     process.c       is a process of before gone?
  */
@@ -90,7 +91,7 @@ uint64_t group_now(void);
 /* Something of gateway.h has been called: what follows is looked at soon. */
 void group_looks(struct group *g);
 
-/* ---- group_rados.c, group_lu.c: struct gw_ops, but for what group.c says --------------------- */
+/* ---- struct gw_ops, but for what group.c says ------------------------------------------------ */
 void group_rados_ops(struct gw_ops *ops);
 void group_lu_ops(struct gw_ops *ops);
 void group_reset_ops(struct gw_ops *ops);
@@ -105,6 +106,11 @@ static inline struct group_lu *group_find_lu(struct group *g, const struct scsi_
 			return &g->lu[i];
 	return NULL;
 }
+void group_shared_ops(struct gw_ops *ops);
+/* What commands ask: scsi_gateways. */
+void group_shared_asks(struct scsi_gateways *g, struct group *group);
+/* The unit, or NULL. */
+struct group_lu *group_lu_at(struct group *g, unsigned at);
 /* Has the data client been fenced? Then gateway.h is told, once. */
 void group_look_fenced(struct group *g);
 /* Access states are what gateway.h says. */

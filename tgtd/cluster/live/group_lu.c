@@ -44,16 +44,14 @@ void group_look_states(struct group *g)
 	}
 }
 
-static struct group_lu *lu_of(void *arg, unsigned at)
+struct group_lu *group_lu_at(struct group *g, unsigned at)
 {
-	struct group *g = arg;
-
 	return at < GROUP_LUS && g->lu[at].scsi ? &g->lu[at] : NULL;
 }
 
 static void group_lu_state(void *arg, unsigned at, enum gw_state state)
 {
-	struct group_lu *lu = lu_of(arg, at);
+	struct group_lu *lu = group_lu_at(arg, at);
 
 	if (lu)
 		set_states_of(arg, lu, state);
@@ -61,7 +59,7 @@ static void group_lu_state(void *arg, unsigned at, enum gw_state state)
 
 static struct group_ask *lu_ask(void *arg, uint64_t id, unsigned at)
 {
-	struct group_lu *lu = lu_of(arg, at);
+	struct group_lu *lu = group_lu_at(arg, at);
 
 	return lu ? group_ask_new(arg, id, lu) : NULL;
 }
@@ -203,16 +201,6 @@ static void group_lu_close(void *arg, uint64_t id, unsigned at, bool lost)
 	scsi_lu_drain(a->lu->scsi, close_drained, a);
 }
 
-/* There are no reservations, nor what else units of a group would share (gateways.c). */
-static void group_lu_shared(void *arg, uint64_t id, unsigned at, const struct gw_shared *s)
-{
-	struct group_ask *a = lu_ask(arg, id, at);
-
-	(void)s;
-	if (a)
-		group_answer(a, 0);
-}
-
 void group_lu_ops(struct gw_ops *ops)
 {
 	ops->lu_state = group_lu_state;
@@ -224,5 +212,4 @@ void group_lu_ops(struct gw_ops *ops)
 	ops->lu_flush = group_lu_flush;
 	ops->lu_drop = group_lu_drop;
 	ops->lu_close = group_lu_close;
-	ops->lu_shared = group_lu_shared;
 }

@@ -43,6 +43,7 @@ int scsi_pr_init(struct scsi_lu *lu);
 void scsi_pr_record_locked(const struct scsi_lu *lu, FILE *f);
 bool scsi_pr_restore_locked(struct scsi_lu *lu, char *lines);
 void scsi_pr_free(struct scsi_lu *lu);
+int scsi_pr_set_shared(struct scsi_lu *lu, const uint8_t *bytes, size_t len);
 void scsi_pr_attach_locked(struct scsi_itl *itl);
 /* RESERVE and RELEASE of SPC-2 beside persistent reservations (SPC-4 5.12.3, CRH = 1): +1 GOOD
  * without effect, -1 conflict, 0 nothing of ours. lu->lock held. */

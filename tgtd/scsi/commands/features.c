@@ -25,6 +25,7 @@ const struct scsi_feature scsi_features[] = {
 	  .init = scsi_pr_init,
 	  .free = scsi_pr_free,
 	  .attach_locked = scsi_pr_attach_locked,
+	  .set_shared = scsi_pr_set_shared,
 	  .record_locked = scsi_pr_record_locked,
 	  .restore_locked = scsi_pr_restore_locked },
 	{ .name = "RESERVE and RELEASE",

@@ -2,6 +2,7 @@
 /* Persistent reservations: whom they keep out (SPC-4 5.12.1). Who is registered: pr_reg.c. */
 #include <stdlib.h>
 #include "tgtd/scsi/commands/pr.h"
+#include "tgtd/scsi/commands/pr_shared.h"
 
 void scsi_pr_free(struct scsi_lu *lu)
 {
@@ -14,6 +15,16 @@ void scsi_pr_free(struct scsi_lu *lu)
 
 int scsi_pr_init(struct scsi_lu *lu)
 {
+	struct pr_shared *s;
+
+	if (lu->conf.gateways) { /* the group keeps them */
+		s = malloc(sizeof(*s));
+		if (!s)
+			return -ENOMEM;
+		pr_shared_init(s);
+		lu->pr = &s->pr;
+		return 0;
+	}
 	lu->pr = malloc(sizeof(*lu->pr));
 	if (!lu->pr)
 		return -ENOMEM;
@@ -69,6 +80,56 @@ void pr_settle_locked(struct scsi_lu *lu)
 	}
 	pr_forget_gone(lu->pr);
 	scsi_lu_reservations_changed_locked(lu);
+}
+
+/* What has become of the registration that @itl had, by a state that another gateway may have
+ * written. */
+static void hear_of_shared(struct scsi_itl *itl, const struct pr_shared *now)
+{
+	const struct pr_reg *reg = pr_find(&now->pr, itl->nexus->initiator, itl->nexus->rtpi);
+	const uint32_t before = pr_denied(itl->lu->pr, itl->reg);
+	struct pr_gone gone;
+
+	if (itl->reg && reg && reg->id == itl->reg_id) {
+		if (reg->released != itl->reg_released)
+			scsi_ua_add_locked(itl, UA_RES_RELEASED);
+	} else if (itl->reg) {
+		gone = pr_shared_gone(now, itl->reg_id);
+		itl->preempted |= gone.abort;
+		if (gone.ua)
+			scsi_ua_add_locked(itl, gone.ua);
+	}
+	itl->loses |= (pr_denied(&now->pr, reg) & ~before) != 0;
+}
+
+int scsi_pr_set_shared(struct scsi_lu *lu, const uint8_t *bytes, size_t len)
+{
+	struct pr_shared *now = malloc(sizeof(*now));
+	const char *why = now ? pr_decode(now, bytes, len) : NULL;
+	struct scsi_pr *was;
+	struct scsi_itl *itl;
+
+	if (!now || why) {
+		if (why)
+			log_ratelimited(LOG_LVL_ERROR,
+					"scsi: target %u LUN %u: its reservations, as another "
+					"gateway wrote them: %s",
+					lu->target->tid, lu->lun, why);
+		free(now);
+		return why ? -EBADMSG : -ENOMEM;
+	}
+	pthread_mutex_lock(&lu->lock);
+	list_for_each(itl, &lu->itls, link)
+		hear_of_shared(itl, now);
+	was = lu->pr;
+	lu->pr = &now->pr;
+	list_for_each(itl, &lu->itls, link)
+		bind_reg(itl);
+	scsi_lu_reservations_changed_locked(lu);
+	pthread_mutex_unlock(&lu->lock);
+	pr_fini(was);
+	free(was);
+	return 0;
 }
 
 /* ---- access ---------------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ char *pr_file_text(const struct scsi_lu *lu, size_t *len)
 
 void scsi_pr_record_locked(const struct scsi_lu *lu, FILE *f)
 {
-	if (!lu->pr) /* it goes */
+	if (!lu->pr || lu->gateways) /* it goes; the group keeps them */
 		return;
 	fprintf(f, "generation %u\n", lu->pr->generation);
 	put_lines(lu->pr, f);
@@ -108,7 +108,7 @@ static bool pr_file_parse(struct scsi_lu *lu, char *text)
 
 bool scsi_pr_restore_locked(struct scsi_lu *lu, char *lines)
 {
-	const bool ok = lu->pr && pr_file_parse(lu, lines);
+	const bool ok = lu->gateways || (lu->pr && pr_file_parse(lu, lines));
 
 	if (!ok) {
 		lu->conf.online = false;
@@ -117,7 +117,7 @@ bool scsi_pr_restore_locked(struct scsi_lu *lu, char *lines)
 			  lu->target->tid, lu->lun);
 		return false;
 	}
-	if (lu->pr->nregs)
+	if (!lu->gateways && lu->pr->nregs)
 		log_notice("scsi: target %u LUN %u has its %u registrations back", lu->target->tid,
 			   lu->lun, lu->pr->nregs);
 	return true;

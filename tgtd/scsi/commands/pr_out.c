@@ -2,6 +2,8 @@
 /* PERSISTENT RESERVE OUT (SPC-4 6.16). */
 #include <stdlib.h>
 #include "tgtd/scsi/commands/pr.h"
+#include "tgtd/scsi/commands/pr_shared.h"
+#include "tgtd/scsi/shared.h"
 #include "tgtd/state/journal.h"
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -220,8 +222,69 @@ static struct pr_outcome pr_out_here(struct scsi_cmd *cmd, struct after *s)
 static void report_loss(const struct scsi_cmd *cmd, uint8_t sa)
 {
 	if (sa == PR_CLEAR || sa == PR_PREEMPT || sa == PR_PREEMPT_AND_ABORT)
-		scsi_report_access(cmd, sa == PR_CLEAR ? "clear" : "preempt",
-				   "an initiator took reservations or registrations of others away");
+		scsi_report_access(
+			cmd, sa == PR_CLEAR ? "clear" : "preempt",
+			"an initiator took reservations or registrations of others away");
+}
+
+/* ---- of a unit of a gateway group ------------------------------------------------------------ */
+
+struct pr_ask {
+	struct scsi_ask ask;
+	struct pr_request q;
+	struct pr_outcome r;
+	uint8_t data[];
+};
+
+static void pr_ask_free(struct scsi_ask *a)
+{
+	free(container_of(a, struct pr_ask, ask));
+}
+
+/* Main loop. */
+static enum scsi_change pr_ask_change(struct scsi_ask *ask, const uint8_t *from, size_t from_len,
+				      uint8_t *to, size_t *to_len)
+{
+	struct pr_ask *a = container_of(ask, struct pr_ask, ask);
+
+	static_assert(PR_SHARED_MAX <= SCSI_SHARED_MAX, "it fits into the unit's object");
+	ask->error = pr_shared_do(from, from_len, a->q, to, to_len, &a->r);
+	if (ask->error || a->r.status != SAM_GOOD)
+		return SCSI_REFUSED;
+	return a->r.changed ? SCSI_CHANGED : SCSI_UNCHANGED;
+}
+
+static void pr_ask_answered(struct scsi_cmd *cmd)
+{
+	struct pr_ask *a = container_of((struct scsi_ask *)cmd->priv, struct pr_ask, ask);
+
+	if (a->ask.result) {
+		scsi_ask_failed(cmd, a->ask.result);
+	} else if (a->r.status != SAM_GOOD) {
+		pr_out_refuse(cmd, &a->r);
+	} else {
+		if (a->r.changed)
+			report_loss(cmd, a->q.action);
+		if (a->q.action == PR_PREEMPT_AND_ABORT)
+			scsi_fence(cmd); /* who serves it has aborted them */
+		scsi_done(cmd);
+	}
+}
+
+static void pr_out_ask(struct scsi_cmd *cmd)
+{
+	struct pr_ask *a = calloc(1, sizeof(*a) + cmd->heap_got);
+
+	if (!a) {
+		scsi_ask_failed(cmd, -ENOMEM);
+		return;
+	}
+	memcpy(a->data, cmd->heap, cmd->heap_got);
+	a->q = request_of(cmd); /* the nexus' names stay as long as the question */
+	a->q.data = a->data;
+	a->ask.change = pr_ask_change;
+	a->ask.free = pr_ask_free;
+	scsi_ask_begin(cmd, &a->ask, pr_ask_answered);
 }
 
 static void pr_out(struct scsi_cmd *cmd)
@@ -232,6 +295,10 @@ static void pr_out(struct scsi_cmd *cmd)
 
 	if (cmd->heap_got < 24) {
 		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
+		return;
+	}
+	if (cmd->lu->gateways) {
+		pr_out_ask(cmd);
 		return;
 	}
 	s = after_new(sa);
