@@ -106,6 +106,29 @@ static void rbd_resized(struct rbd_image *i)
 	pthread_mutex_unlock(&opens_lock);
 }
 
+static void rbd_quiesce(struct rbd_image *i)
+{
+	struct rbd_open *o = container_of(i, struct rbd_open, image);
+	bool heard = false;
+
+	pthread_mutex_lock(&opens_lock);
+	if (o->store) {
+		blk_quiesce(&o->store->blk);
+		heard = true;
+	}
+	pthread_mutex_unlock(&opens_lock);
+	if (!heard)
+		rbd_image_quiesced(i, 0);
+}
+
+static void rbd_quiesced(struct blk *blk, int status)
+{
+	struct rbd_open *o = atomic_load_explicit(&rbd_of(blk)->open, memory_order_acquire);
+
+	if (o)
+		rbd_image_quiesced(&o->image, status);
+}
+
 static uint64_t rbd_whole_blocks(const struct rbd *r, const struct rbd_open *o)
 {
 	return ALIGN_DOWN(atomic_load(&o->image.size), (uint64_t)r->blk.block_size);
@@ -218,6 +241,7 @@ static const struct blk_ops rbd_ops = {
 	.compare_and_write = rbd_store_write,
 	.refresh = rbd_refresh,
 	.resize = rbd_resize_store,
+	.quiesced = rbd_quiesced,
 	.trust = store_trust,
 	.close = rbd_store_close,
 };
@@ -243,6 +267,7 @@ static struct rbd_open *open_new(struct rbd *r, bool readonly)
 	o->image.path = o->path;
 	o->image.readonly = readonly;
 	o->image.resized = rbd_resized;
+	o->image.quiesce = rbd_quiesce;
 	o->call.run = rbd_open_run;
 	o->call.late = rbd_late;
 	return o;

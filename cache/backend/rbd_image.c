@@ -251,6 +251,86 @@ static void image_changed(void *arg)
 	rbd_image_look(arg);
 }
 
+/* ---- snapshots of others --------------------------------------------------------------------- */
+
+struct image_answer {
+	struct rbd_image *image;
+	int status;
+	struct offload_job job;
+};
+
+static void image_answer_run(struct offload_job *job)
+{
+	const struct image_answer *a = container_of(job, struct image_answer, job);
+	struct rbd_image *i = a->image;
+
+	i->lib->rbd_quiesce_complete(i->image, i->quiesce_watch, a->status);
+}
+
+static void image_answer_over(struct offload_job *job)
+{
+	struct image_answer *a = container_of(job, struct image_answer, job);
+
+	atomic_fetch_sub(&a->image->answering, 1); /* the image may go */
+	free(a);
+}
+
+void rbd_image_quiesced(struct rbd_image *i, int status)
+{
+	struct image_answer *a;
+
+	if (!atomic_exchange(&i->quiesce_asked, false))
+		return;
+	a = calloc(1, sizeof(*a));
+	if (!a) /* who waits gives up, and there is no snapshot */
+		return;
+	a->image = i;
+	a->status = status;
+	atomic_fetch_add(&i->answering, 1);
+	offload_submit_library(&i->quiesce_lane, &a->job, NULL, image_answer_run,
+			       image_answer_over);
+}
+
+/* On librbd's thread. */
+static void image_quiesce(void *arg)
+{
+	struct rbd_image *i = arg;
+
+	atomic_store(&i->quiesce_asked, true);
+	i->quiesce(i);
+}
+
+static void image_unquiesce(void *arg)
+{
+	(void)arg; /* writes have not been held back */
+}
+
+static void image_quiesce_watch(struct rbd_image *i)
+{
+	if (i->readonly)
+		return;
+	if (!i->lib->rbd_quiesce_watch || !i->lib->rbd_quiesce_complete ||
+	    !i->lib->rbd_quiesce_unwatch ||
+	    i->lib->rbd_quiesce_watch(i->image, image_quiesce, image_unquiesce, i,
+				      &i->quiesce_watch))
+		log_warn("%s: snapshots by others lack what is only in the cache", i->path);
+	else
+		i->quiesce_watching = true;
+}
+
+/* Who waits for an answer is not kept waiting, else librbd would wait, too. */
+static void image_quiesce_unwatch(struct rbd_image *i)
+{
+	if (!i->quiesce_watching)
+		return;
+	rbd_image_quiesced(i, -ESHUTDOWN);
+	while (atomic_load(&i->answering))
+		usleep(1000);
+	(void)i->lib->rbd_quiesce_unwatch(i->image, i->quiesce_watch);
+	while (atomic_load(&i->answering))
+		usleep(1000);
+}
+
 /* ---- opening, closing ------------------------------------------------------------------------ */
 
 /* Does the image's own configuration want librbd to cache? Not known: yes. */
@@ -324,6 +404,7 @@ static int image_look_over(struct rbd_image *i)
 		log_warn("%s: another size of it is seen by resize=1 and refresh=1 only", i->path);
 	else
 		i->watching = true;
+	image_quiesce_watch(i);
 	return 0;
 }
 
@@ -359,6 +440,7 @@ static int image_open(struct rbd_image *i, char *why, size_t len)
 
 void rbd_image_close(struct rbd_image *i)
 {
+	image_quiesce_unwatch(i);
 	if (i->watching)
 		(void)i->lib->rbd_update_unwatch(i->image, i->watch);
 	while (atomic_load(&i->looking))

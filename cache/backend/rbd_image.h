@@ -27,6 +27,9 @@ struct rbd_image {
 	bool readonly;
 	/* Its size is another than before. A thread of offload_submit_library(). */
 	void (*resized)(struct rbd_image *i);
+	/* Somebody is about to make a snapshot of it, and waits for rbd_image_quiesced(). Any
+	 * thread of librbd's; waits for nothing. */
+	void (*quiesce)(struct rbd_image *i);
 	/* What was found. */
 	char id[BLK_STORE_ID_MAX];
 	uint32_t caw_within;	/* bytes: COMPARE AND WRITE of an aligned piece is one operation */
@@ -41,14 +44,19 @@ struct rbd_image {
 	rbd_image_t image;
 	uint64_t watch;
 	bool watching;
+	uint64_t quiesce_watch;
+	bool quiesce_watching;
+	_Atomic bool quiesce_asked; /* an answer is owed */
+	struct offload_lane quiesce_lane;
+	_Atomic unsigned answering; /* answers on their way */
 	struct offload_lane lane;
 	struct offload_job look;
 	_Atomic bool gone;   /* it has been removed: librbd would wait for it, or not know */
 	_Atomic int looking; /* 0: no; 1: it is being asked; 2: and once more */
 };
 
-/* name, path, readonly and resized are set, the rest is 0. 0, or -errno with the reason. May take
- * long. A thread of offload_submit_library(), as for the next one. */
+/* name, path, readonly, resized and quiesce are set, the rest is 0. 0, or -errno with the reason.
+ * May take long. A thread of offload_submit_library(), as for the next one. */
 int rbd_image_open(struct rbd_image *i, char *why, size_t len) must_check;
 /* No request is under way. May take long. */
 void rbd_image_close(struct rbd_image *i);
@@ -57,5 +65,8 @@ void rbd_image_close(struct rbd_image *i);
 bool rbd_image_submit(struct rbd_image *i, struct blk_req *req);
 /* Asks for the size; i->looks tells when that is done. Any thread; waits for nothing. */
 void rbd_image_look(struct rbd_image *i);
+/* The answer to i->quiesce(): 0, or -errno, then there is no snapshot. Nobody waits for it: it does
+ * nothing. Any thread; waits for nothing. */
+void rbd_image_quiesced(struct rbd_image *i, int status);
 
 #endif

@@ -12,6 +12,7 @@
 	static_assert(__builtin_types_compatible_p(__typeof__(&name), ret(*) args),                \
 		      #name " is declared otherwise");
 RBD_CALLS(RBD_SAME)
+RBD_MAYBE_CALLS(RBD_SAME)
 #endif
 
 static pthread_mutex_t lib_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -26,6 +27,8 @@ static const char *rbd_lib_fill(void *handle)
 	if (!lib.name)                                                                             \
 		return #name;
 	RBD_CALLS(RBD_FIND)
+#define RBD_LOOK_FOR(ret, name, args) *(void **)&lib.name = dlsym(handle, #name);
+	RBD_MAYBE_CALLS(RBD_LOOK_FOR)
 	return NULL;
 }
 

@@ -119,11 +119,19 @@ typedef struct {
 	C(ssize_t, rbd_aio_compare_and_write,                                                  \
 	  (rbd_image_t, uint64_t, size_t, const char *is, const char *becomes,                 \
 	   rbd_completion_t, uint64_t *mismatch, int flags))
+/* What older libraries lack (before librbd 16): NULL then. */
+#define RBD_MAYBE_CALLS(C)                                                                     \
+	C(int, rbd_quiesce_watch,                                                              \
+	  (rbd_image_t, rbd_update_callback_t quiesce, rbd_update_callback_t unquiesce,        \
+	   void *arg, uint64_t *))                                                             \
+	C(void, rbd_quiesce_complete, (rbd_image_t, uint64_t, int))                            \
+	C(int, rbd_quiesce_unwatch, (rbd_image_t, uint64_t))
 /* clang-format on */
 
 struct rbd_lib {
 #define RBD_FIELD(ret, name, args) ret(*name) args;
 	RBD_CALLS(RBD_FIELD)
+	RBD_MAYBE_CALLS(RBD_FIELD)
 #undef RBD_FIELD
 };
 

@@ -393,6 +393,24 @@ void blk_resized(struct blk *blk)
 		fn();
 }
 
+static void (*_Atomic on_quiesce)(void);
+
+void blk_on_quiesce(void (*fn)(void))
+{
+	atomic_store(&on_quiesce, fn);
+}
+
+void blk_quiesce(struct blk *blk)
+{
+	void (*fn)(void) = atomic_load(&on_quiesce);
+
+	atomic_fetch_add(&blk->quiesces, 1);
+	if (fn)
+		fn();
+	else if (blk->ops->quiesced)
+		blk->ops->quiesced(blk, 0);
+}
+
 const char *blk_doubt(const struct blk *blk)
 {
 	while (blk->lower)

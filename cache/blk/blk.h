@@ -297,6 +297,9 @@ struct blk_ops {
 	/* As refresh(), but at nothing but the size: a store in doubt, since a SYNC of it failed,
 	 * stays in doubt. NULL: refresh() does no more than that. Main thread. */
 	int (*resize)(struct blk *blk);
+	/* Optional: the answer to blk_quiesce(), 0 or -errno. One that nobody waits for is ignored.
+	 * Main thread; waits for nothing. */
+	void (*quiesced)(struct blk *blk, int status);
 	/* Writes from now on complete when they are on stable storage (true), or may before that;
 	 * what was written before stays where it is until SYNC. Quick, any thread. NULL: the device
 	 * has no such policy, and BLK_F_FUA with each write does it. */
@@ -348,6 +351,8 @@ struct blk {
 	_Atomic uint32_t writers;
 	/* How often the store has told of another size by itself: blk_resized(). */
 	_Atomic uint32_t news;
+	/* How often blk_quiesce() was called. */
+	_Atomic uint32_t quiesces;
 	/* Its opener has closed it, but a cache that others have open too still uses it. */
 	_Atomic bool left;
 	/* Of a backing store that may be written to: what an earlier process has lost of it, and
@@ -483,6 +488,11 @@ void blk_complete_here(struct blk_req *req, int status);
 void blk_resized(struct blk *blk);
 /* Who hears of that: @fn, on any thread, where it may not wait. NULL: nobody. Main thread. */
 void blk_on_resized(void (*fn)(void));
+/* For devices: a copy of @blk's store is about to be made past what is above (a snapshot). What was
+ * acknowledged is to come down first; then ->quiesced() follows. Any thread; waits for nothing. */
+void blk_quiesce(struct blk *blk);
+/* Who sees to that: @fn, as for blk_on_resized(). */
+void blk_on_quiesce(void (*fn)(void));
 /* For blk.c: undoes what the choke point did to @req on its way down. On the home loop. */
 void blk_req_finish(struct blk_req *req);
 /* For devices whose zero() finds that the store cannot after all: writes zeros in pieces. Result as

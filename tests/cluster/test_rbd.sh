@@ -189,7 +189,13 @@ peer check 3 third
 is "the image is written" prints same
 peer check 2 clone
 is "... and the clone" prints same
-for lun in 1 2 3; do gone $lun; done
+peer unsynced 3 beside
+rbd snap create --no-progress a@s2
+is "a snapshot by somebody else, beside dirty blocks" test $? = 0
+lu 4 rbd/a@s2 --bsopts "$opts"
+peer check 4 beside
+is "... has what was acknowledged before" prints same
+for lun in 1 2 3 4; do gone $lun; done
 is "the snapshot is what it was" same_as_image "$dir/want" a@s1
 rbd namespace create rbd/ns && rbd create rbd/ns/a --size 64M
 lu 1 rbd/ns/a --bsopts "$opts"

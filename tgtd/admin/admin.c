@@ -78,6 +78,7 @@ int admin_start(const struct admin_conf *conf)
 	list_init(&adm.parked);
 	registry_init();
 	resized_start();
+	quiesced_start();
 	return server_start(
 		&(struct server_calls){ verbs_execute, watch_pushed, watch_gone, record_ended });
 }
@@ -87,6 +88,7 @@ void admin_stop(void)
 	isns_stop();
 	explain_stop();
 	resized_stop();
+	quiesced_stop();
 	overdue_stop();
 	loop_undefer(&adm.drain);
 	loop_timer_cancel(adm.conf.main, &work_timer);

@@ -178,6 +178,7 @@ struct adm_lu {
 	struct scsi_lu_conf initial; /* defaults, to go back to */
 	char *bsopts, *blocksize;    /* as asked for; NULL: not */
 	uint32_t size_news;	     /* of its store, that it has heard of: blk.news */
+	uint32_t quiesces;	     /* ... blk.quiesces */
 	char *bstype; /* as asked for: "rdwr" though aio serves it */
 	char *path;   /* NULL: no medium yet */
 	bool lost;     /* what was on it is not there since the process before ended */
@@ -333,6 +334,12 @@ unsigned apply_targets_of(unsigned driver);
  * it. From now on, and no more. Main thread. */
 void resized_start(void);
 void resized_stop(void);
+
+/* ---- quiesced.c ------------------------------------------------------------------------------ */
+/* Stores of which a snapshot is about to be made by somebody else: what their LUs have acknowledged
+ * is written first. From now on, and no more. Main thread. */
+void quiesced_start(void);
+void quiesced_stop(void);
 
 /* ---- overdue.c ------------------------------------------------------------------------------- */
 /* A store was opened: those that do not answer are looked for. At the end: no more. */
