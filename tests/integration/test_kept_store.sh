@@ -33,6 +33,8 @@ name, end = sys.argv[1:3]
 fd, got, tries = os.open(name, os.O_RDWR), 0, 0
 while not os.path.exists(end) or not tries:
     tries += 1
+    if tries == 2:
+        open(end + '.began', 'w').close()
     try:
         # F_OFD_SETLK, as another program that knows what it does
         fcntl.fcntl(fd, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
@@ -61,6 +63,7 @@ is "a write" test "$?" = 0
 # ---- the lock
 locker "$dir/disk" "$dir/end" >"$dir/got" 2>&1 &
 locks=$!
+while [ ! -e "$dir/end.began" ] && kill -0 $locks 2>/dev/null; do sleep 0.02; done
 kill -9 "$worker"
 is "another worker serves after a kill" another
 adm --mode sys --op update --name restart --value now
