@@ -14,7 +14,8 @@ uint64_t clock_boot_ns(void);
 uint64_t clock_realtime_ns(void);
 
 /* Tests only: time stands still until clock_fake_advance(). Not to be
- * mixed with running threads. */
+ * mixed with running threads. After clock_fake_off() the machine's time goes on, no earlier than
+ * what the fake clock has said: what was begun by that ends. */
 void clock_fake_set(uint64_t ns);
 void clock_fake_advance(uint64_t ns);
 void clock_fake_off(void);
