@@ -46,7 +46,7 @@ class Tgtd:
         for i in range(8):
             with open('%s/disk-%d' % (self.dir, i), 'wb') as f:
                 f.truncate(4 << 20)
-        self.env = dict(os.environ, TGT_IPC_SOCKET=self.dir + '/socket')
+        self.env = dict(os.environ, TGT_IPC_SOCKET=self.dir + '/socket', KEEPER_FORGETS=self.dir + '/forget')
         self.options = options
         for _ in range(5):
             self.port = free_port()
@@ -355,6 +355,8 @@ def initiators():
     lun2 = a.scsi([0x1a, 8, 0x3f, 0xff, 255, 0], length=255, lun=2)[1]
     shown = d.adm('target', 'show')[1]
     os.rename(d.dir + '/disk-4', d.dir + '/gone')
+    with open(d.dir + '/forget', 'w') as f:
+        f.write('store open probe')  # who has them goes on with what was opened: test_kept_store.sh
     a.close()
     b.close()
     d.again()

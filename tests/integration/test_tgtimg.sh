@@ -80,7 +80,7 @@ cp --sparse=always "$dir/arena" "$dir/short"
 truncate -s 1m "$dir/short"
 img --arena "$dir/short"
 is "a copy that is too short" said 4 "tgtimg: $dir/short: parts that overlap or are not there"
-printf '\6' | dd of="$dir/arena" bs=1 seek=8 conv=notrunc status=none
+printf '\377' | dd of="$dir/arena" bs=1 seek=8 conv=notrunc status=none
 img --arena "$dir/arena"
 is "one of another version" said 4 "tgtimg: $dir/arena: an arena of another version"
 img --arena "$dir/a"

@@ -8,6 +8,8 @@ The keeper in tgtd gives up on workers that die three times within ten seconds; 
 It does no more than that: SIGTERM is passed on, and the end of a worker by itself is the end, unless it has asked to be
 replaced. Then the next one prepares meanwhile, and begins when the one before has testified that nothing of it is
 under way, or has ended.
+
+The file $KEEPER_FORGETS, when it is there, names kinds of descriptors (store, open, ...) that the next one does not get.
 """
 import os, select, signal, socket, struct, sys
 
@@ -33,6 +35,8 @@ def receive(link):
         return None
     if not data:
         return None
+    for fd in fds:
+        os.set_inheritable(fd, False)  # the next worker has what it is told of, and no more
     _, word, seq, _, _, _, text = MESSAGE.unpack(data[:MESSAGE.size])
     return word, seq, text.split(b'\0')[0], fds
 
@@ -56,6 +60,16 @@ def serve(link):
         said = receive(link)
 
 
+def forget():
+    try:
+        with open(os.environ['KEEPER_FORGETS'], 'rb') as f:
+            kinds = f.read().split()
+    except (KeyError, FileNotFoundError):
+        return
+    for key in [k for k in left if k.split(b'/')[0] in kinds]:
+        os.close(left.pop(key))
+
+
 class Worker:
     """A process, and the socket to it. One that has been told to prepare is told to begin later."""
 
@@ -69,6 +83,7 @@ class Worker:
         self.prepared = self.planned = False
 
     def told(self, word, restarts):
+        forget()
         keys = list(left)
         for at in range(0, len(keys), FDS):
             some = keys[at:at + FDS]
