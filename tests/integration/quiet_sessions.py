@@ -17,6 +17,7 @@ from planned_restart import IQN, KINDS, Load, Session, Tgtd, finish, io, second,
 from iscsi_peer import Gone, NONE, Peer, is_, pdu
 
 QUICK = 10.3  # seconds: keeper.c takes a worker that has lived as long for one that serves
+REST = 0.5  # seconds: nothing tells a client that its answer, which it has, is in the record
 
 
 class Kills:
@@ -196,6 +197,7 @@ def kills(bin, dir, n):
         wait(lambda: sum(l.done for l in loads) > done + 50)
         for s in calm:
             in_step(s)
+        time.sleep(REST)
         serves &= k.kill()
         on = [goes_on(s) for s in calm]
         went_on += sum(on)
@@ -276,6 +278,8 @@ def hostile(bin, dir, n):
         row.send(b''.join(row.read(b * 8, 8) for b in range(32)))
         for s in calm:
             in_step(s)
+        time.sleep(REST)
+        k.soon |= i % 2 == 1  # (its own end must not be one of two that come soon)
         ok = k.kill()
         if i % 2:  # and the next one, as soon as it serves, or while the one after that starts
             before = t.worker()
