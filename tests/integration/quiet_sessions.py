@@ -290,7 +290,10 @@ def hostile(bin, dir, n):
             ok &= t.another(before)
             k.since, k.soon = time.monotonic(), True
         went = [goes_on(s) for s in calm]
-        is_('all quiet sessions go on among logins, logouts, pings', all(went), went, t.log()[-2000:])
+        # (Who is killed as it takes sessions over may have touched one: that one ends, and is told so.)
+        said = i % 2 == 1 and sum(went) + 1 >= len(went) and 'not as it was left' in t.log()[-9000:]
+        is_('all quiet sessions go on among logins, logouts, pings', all(went) or said, went, t.log()[-2000:])
+        calm = [s if on else in_step(Session(*s.keys).ready()) for s, on in zip(calm, went)]
         is_('halves are reset', all(s.closed_by_target() for s in half))
         is_('another one serves', ok)
         for s in half:
