@@ -462,6 +462,7 @@ static int start_cache(struct daemon *d)
 	d->opt.cache.prepared = NULL;
 	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {
 		log_error("cache: it begins empty: what was not written back is lost");
+		iscsi_carry_lost();
 		close_arenas(d, fd);
 		d->cache = cache_create(&d->opt.cache);
 	}
@@ -469,6 +470,8 @@ static int start_cache(struct daemon *d)
 	d->opt.cache.found = NULL;
 	if (!d->cache)
 		return -errno;
+	if (found.damaged)
+		iscsi_carry_lost();
 	shrink_after_oom(d);
 	keep_arenas(d);
 	return 0;

@@ -8,13 +8,15 @@
     keeper.py sync PORT TARGET            SYNCHRONIZE CACHE; its status
     keeper.py asks PORT TARGET LBA        READ of a sector and SYNCHRONIZE CACHE, and waits for no answer
     keeper.py load PORT TARGET LBA OVER   writes and reads in one session until the file OVER is there
+    keeper.py rests PORT TARGET FILE      a session that does nothing; FILE is made when it rests, and when that has gone
+                                          it prints whether the session goes on
     keeper.py notify PATH                 prints what is said to a service manager: "PID LINE"
     keeper.py hold PID SECONDS            keeps the memory of PID's worker "in use", as its I/O would
 """
 import mmap, os, signal, socket, struct, sys, time
 
 sys.path.insert(0, 'tests/support')
-from iscsi_peer import Peer
+from iscsi_peer import Gone, Peer
 
 
 def waits(port, keeper, worker):
@@ -96,6 +98,21 @@ def load(port, target, lba, over):
         n += 1
         longest = max(longest, time.monotonic() - began)
     print('%d writes and reads, the longest pair took %.0f ms' % (n, longest * 1000))
+
+
+def rests(port, target, file):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer(timeout=60)
+    peer.name += '-rests'
+    peer.login().ready().answers()
+    time.sleep(0.5)  # nothing tells a client that it has been recorded
+    open(file, 'w').close()
+    while os.path.exists(file):
+        time.sleep(0.02)
+    try:
+        print('goes on' if peer.answers() else 'no answer')
+    except (Gone, OSError):
+        print('has ended')
 
 
 def notify(path):

@@ -228,7 +228,7 @@ def property_(seconds, seed):
         if wrong:
             break
         if mortal.config() != other.config():
-            wrong = 'seed %d: two daemons differ' % seed
+            wrong = 'seed %d: two daemons differ:\n%s' % (seed, diff([other.config()], mortal.config()))
             break
         request = changes.pick()
         before = other.config()

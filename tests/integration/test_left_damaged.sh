@@ -38,15 +38,31 @@ damage() {
 	configure
 	peer write "$port" $iqn 64 "$2"
 	is "a write is acknowledged" test "$?" = 0
+	rest
 	kill -STOP "$worker"
 	printf '%b' "$4" | dd of="$(memory "$1")" bs=1 seek="$3" conv=notrunc status=none
 	kill -9 "$worker"
 	is "... and another worker serves" another
+	rested
+}
+# A session that does nothing meanwhile; "$rested" says what has become of it.
+rest() {
+	python3 -B tests/integration/keeper.py rests "$port" $iqn "$dir/rests" >"$dir/rested" 2>&1 &
+	for _ in $(seq 1000); do
+		[ -e "$dir/rests" ] && return
+		sleep 0.02
+	done
+}
+rested() {
+	rm -f "$dir/rests"
+	wait $!
+	rested=$(cat "$dir/rested")
 }
 # Nobody is told that what is lost is safe.
 in_doubt() {
 	peer sync "$port" $iqn
 	is "SYNCHRONIZE CACHE fails" test "$?" = 2
+	is "... and who was there has not gone on as if nothing had been lost" test "$rested" = "has ended"
 	adm --mode target --op show
 	is "... the store is in doubt" has "In doubt"
 	adm --mode logicalunit --op update --tid 1 --lun 1 --params refresh=1
@@ -92,6 +108,7 @@ configure
 for lba in 64 72 80 88; do
 	peer write "$port" $iqn $lba 11
 done
+rest
 kill -STOP "$worker"
 python3 -c 'import sys
 f = open(sys.argv[1], "r+b", buffering=0)
@@ -106,6 +123,8 @@ print(done)' "$(memory cache-0)" >"$dir/done"
 is "one header is damaged" grep -qx 1 "$dir/done"
 kill -9 "$worker"
 is "another worker serves" another
+rested
+is "... who was there has not gone on as if nothing had been lost" test "$rested" = "has ended"
 is "... and says what it has forgotten" logged '1 things in what the earlier process left cannot be true'
 for lba in 64 72 88; do
 	peer read "$port" $iqn $lba

@@ -22,6 +22,9 @@ void iscsi_carry(void (*done)(const struct iscsi_carried *c, void *arg), void *a
  * session that goes on has what it holds of its units. Nobody else may come in before, nor change a
  * unit. */
 void iscsi_carry_back(void (*done)(const struct iscsi_carried *c, void *arg), void *arg);
+/* Before it, in a process that follows one that has died: something that was acknowledged is lost.
+ * Then no session goes on: initiators log in, and are told by attentions. */
+void iscsi_carry_lost(void);
 
 /* ---- what is written of each (carry_form.h), of the session's loop; nluns, nconns and what is of
  * all LUNs are the caller's ---- */

@@ -59,6 +59,7 @@ static struct {
 	struct iscsi_carried count;
 	void (*done)(const struct iscsi_carried *c, void *arg);
 	void *arg;
+	bool lost; /* iscsi_carry_lost() */
 } back;
 
 /* ---- on their loop --------------------------------------------------------------------------- */
@@ -480,11 +481,18 @@ static bool sessions_may_go_on(void)
 {
 	const struct kept_origin *o = kept_origin();
 
-	if (o->died_soon + 1 < KEPT_DIED_SOON_MAX && !o->save)
+	if (o->died_soon + 1 < KEPT_DIED_SOON_MAX && !o->save && !back.lost)
 		return true;
 	log_notice("iscsi: the sessions of the process before end: %s",
-		   o->save ? "this one serves nobody" : "workers die soon");
+		   o->save   ? "this one serves nobody" :
+		   back.lost ? "what some of them wrote may be lost" :
+			       "workers die soon");
 	return false;
+}
+
+void iscsi_carry_lost(void)
+{
+	back.lost = true;
 }
 
 /* Left by a process that has died. As above. */
