@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 from common import (GIB, IQN, KEYS, TARGETS, Trouble, free_port, run_quiet, wait_for_port,
                     worker_of)
@@ -133,6 +134,23 @@ class Daemon(Subject):
                 self.adm('--op', 'update', '--mode', 'logicalunit', '--tid', tid, '--lun', '1',
                          '--params', 'threads=%d' % self.threads[i])
             self.iqns.append(iqn)
+        wait_until_prepared(self.pid)
+
+
+def wait_until_prepared(pid):
+    """Memory is prepared by a thread that ends, which must not be taken for what serves."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        names = []
+        for tid in os.listdir('/proc/%d/task' % pid):
+            try:
+                with open('/proc/%d/task/%s/comm' % (pid, tid)) as f:
+                    names.append(f.read().strip())
+            except OSError:
+                pass
+        if 'arena-prepare' not in names:
+            return
+        time.sleep(0.1)
 
 
 class Other(Subject):
