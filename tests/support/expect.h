@@ -11,6 +11,8 @@
 #define ck_assert(x) BUG_ON(!(x))
 #define ck_assert_msg(x, ...) BUG_ON(!(x))
 #define ck_assert_int_eq(a, b) BUG_ON((a) != (b))
+#define ck_assert_int_ge(a, b) BUG_ON((a) < (b))
+#define ck_assert_int_gt(a, b) BUG_ON((a) <= (b))
 #define ck_assert_uint_eq(a, b) BUG_ON((a) != (b))
 #define ck_assert_uint_ne(a, b) BUG_ON((a) == (b))
 #define ck_assert_uint_le(a, b) BUG_ON((a) > (b))
