@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * iSER (RFC 7145): the second transport of the iSCSI core, over rdma-core's verbs and connection
- * manager. main.c sees only this. Built when the headers of libibverbs and librdmacm are there
- * (HAVE_RDMA); whether there is an adapter is found out at run time.
+ * manager. tgtd/serve.c sees only this. Built when the headers of libibverbs and librdmacm are
+ * there (HAVE_RDMA); whether there is an adapter is found out at run time.
  */
 #ifndef ISER_ISER_H
 #define ISER_ISER_H

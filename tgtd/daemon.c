@@ -210,3 +210,10 @@ void daemon_end(void)
 	if (*worker_path)
 		unlink(worker_path);
 }
+
+void daemon_give_up(int rc)
+{
+	log_error("tgtd cannot start: %s", strerror(-rc));
+	daemon_end();
+	_exit(1);
+}

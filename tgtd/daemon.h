@@ -38,5 +38,8 @@ void daemon_stopping(uint64_t usec);
 void daemon_restarts(const char *why);
 /* Removes the pid file, and worker.pid. */
 void daemon_end(void);
+/* It cannot start: says why (-errno), and ends. Threads may be running; a half-made daemon has
+ * nothing to save. */
+__attribute__((noreturn)) void daemon_give_up(int rc);
 
 #endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the worker before has left with the keeper, and this one leaves to the next: the cache's
+ * memory, the state journal, portals. All on the main thread, while nobody is served yet.
+ */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "events/kept.h"
+#include "events/log.h"
+#include "tgtd/iscsi/carry.h"
+#include "tgtd/keeper/launch.h"
+#include "tgtd/serve_impl.h"
+#include "tgtd/state/journal.h"
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+/* What the worker before left of the cache, by node; or has, if it is there still. */
+static void find_arenas(const struct daemon *d, int fd[], int (*find)(const char *key))
+{
+	char key[32];
+
+	for (unsigned n = 0; n < d->topo.nnodes; n++) {
+		snprintf(key, sizeof(key), "arena/%u", n);
+		fd[n] = find(key);
+	}
+}
+
+static void configure_cache(struct daemon *d, const int fd[])
+{
+	d->opt->cache.topo = &d->topo;
+	d->opt->cache.workers = d->worker;
+	d->opt->cache.node_workers = d->node_workers;
+	d->opt->cache.arena_fd = fd;
+}
+
+void inherit_prepare(struct daemon *d)
+{
+	int fd[TOPO_MAX_NODES];
+
+	if (!kept_prepares())
+		return;
+	launch_expendable(true); /* not the one that serves, with as much memory */
+	if (d->opt->use_cache) {
+		find_arenas(d, fd, kept_peek);
+		configure_cache(d, fd);
+		d->opt->cache.prepared = cache_prepare(&d->opt->cache);
+	}
+	launch_expendable(false);
+	if (kept_begin())
+		return;
+	log_error("the keeper has died, and the worker before has not: it goes on");
+	_exit(1);
+}
+
+/* For the worker after this one. */
+static void keep_arenas(struct daemon *d)
+{
+	char key[32];
+
+	for (unsigned n = 0; n < d->topo.nnodes; n++) {
+		const int fd = cache_arena_fd(d->cache, n);
+		int rc;
+
+		snprintf(key, sizeof(key), "arena/%u", n);
+		rc = fd < 0 ? kept_drop(key) : kept_put(key, fd);
+		if (rc)
+			log_error("cache: the keeper does not keep the memory of node %u: %s", n,
+				  strerror(-rc));
+		d->kept &= fd >= 0 && !rc;
+	}
+}
+
+static void close_arenas(const struct daemon *d, int fd[])
+{
+	for (unsigned n = 0; n < d->topo.nnodes; n++) {
+		if (fd[n] >= 0)
+			close(fd[n]);
+		fd[n] = -1;
+	}
+}
+
+/* Less than before is left for it, or the kernel would do the same again. */
+static void shrink_after_oom(const struct daemon *d)
+{
+	char err[200];
+	uint64_t size;
+
+	if (kept_origin()->how != KEPT_END_OOM || kept_origin()->save)
+		return;
+	if (cache_shrink_scarce(d->cache, &size, err, sizeof(err)))
+		log_warn("cache: memory had run out, but its size stays: %s", err);
+	else
+		log_warn("cache: memory had run out: it becomes %llu MiB",
+			 (unsigned long long)(size >> 20));
+}
+
+/* A worker that cannot use what is left ends: one of a new program gives way to the one before. The
+ * next begins without it; stores whose data is lost are in doubt then. */
+int inherit_cache(struct daemon *d)
+{
+	struct cache_found found = { 0 };
+	int fd[TOPO_MAX_NODES];
+
+	if (!d->opt->use_cache)
+		return 0;
+	find_arenas(d, fd, kept_take);
+	configure_cache(d, fd);
+	d->opt->cache.found = &found;
+	d->opt->cache.scarce = kept_origin()->how == KEPT_END_OOM;
+	d->cache = cache_create(&d->opt->cache);
+	d->opt->cache.prepared = NULL;
+	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {
+		log_error("cache: it begins empty: what was not written back is lost");
+		iscsi_carry_lost();
+		close_arenas(d, fd);
+		d->cache = cache_create(&d->opt->cache);
+	}
+	d->opt->cache.arena_fd = NULL;
+	d->opt->cache.found = NULL;
+	if (!d->cache)
+		return -errno;
+	if (found.damaged)
+		iscsi_carry_lost();
+	shrink_after_oom(d);
+	keep_arenas(d);
+	return 0;
+}
+
+/* ---- the state journal, the portals ---------------------------------------------------------- */
+
+/* Without a keeper nobody comes after us. */
+int inherit_journal(struct daemon *d)
+{
+	int fd, rc;
+
+	if (kept_fd() < 0)
+		return 0;
+	fd = journal_open(kept_take("state"), JOURNAL_SIZE);
+	if (fd == -EBADMSG || fd == -ENOTSUP)
+		fd = journal_open(-1, JOURNAL_SIZE);
+	if (fd < 0)
+		return fd;
+	rc = kept_put("state", fd);
+	if (rc)
+		log_error("state journal: the keeper does not keep it: %s", strerror(-rc));
+	d->kept &= !rc;
+	return 0;
+}
+
+void inherit_no_portals(void)
+{
+	const char *key;
+	unsigned at = 0;
+
+	while ((key = kept_next("portal/", &at))) {
+		close(kept_take(key));
+		(void)kept_drop(key);
+	}
+}
