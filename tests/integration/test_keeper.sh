@@ -6,42 +6,9 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
-may_restart=1
+. tests/integration/worker_lib.sh
 iqn=iqn.2026-11.org.tgtd:keeper
 ulimit -c 0
-peer() { out=$(timeout 60 python3 -B tests/integration/keeper.py "$@" 2>&1); }
-logged() { grep -qE -- "$1" "$dir/log"; }
-log_says() { # within 20 s
-	for _ in $(seq 200); do logged "$1" && return 0; sleep 0.1; done
-	return 1
-}
-# Another worker than $worker serves, within 20 s; it is $worker then.
-another() {
-	for _ in $(seq 400); do
-		adm --mode system --op show
-		now=$(printf '%s\n' "$out" | sed -n 's/^    Worker: //p')
-		[ -n "$now" ] && [ "$now" != "$worker" ] && worker=$now && return 0
-		sleep 0.05
-	done
-	return 1
-}
-# The process $1 has ended within 20 s, whether or not somebody has looked.
-ended() {
-	for _ in $(seq 400); do
-		is_there "$1" || return 0
-		sleep 0.05
-	done
-	return 1
-}
-# The keeper ends within 20 s, and with that status.
-ends_with() {
-	local status=0
-	ended "$pid" || return 1
-	wait "$pid" || status=$?
-	pid=
-	out="status $status"
-	[ $status = "$1" ]
-}
 field() { tr ' ' '\n' <"/proc/$1/stat" | sed -n "$2p"; }
 
 # ---- two processes

@@ -6,20 +6,9 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
-may_restart=1
+. tests/integration/worker_lib.sh
 iqn=iqn.2026-11.org.tgtd:kept
-preload=$(realpath "$bin/../tests/preload/told_once.so" 2>/dev/null)
-[ -e "$preload" ] || preload=$PWD/build/tests/preload/told_once.so
-peer() { out=$(timeout 60 python3 -B tests/integration/keeper.py "$@" 2>&1); }
-another() {
-	for _ in $(seq 1000); do
-		adm --mode system --op show
-		now=$(printf '%s\n' "$out" | sed -n 's/^    Worker: //p')
-		[ -n "$now" ] && [ "$now" != "$worker" ] && worker=$now && return 0
-		sleep 0.02
-	done
-	return 1
-}
+preload=$(preloaded told_once)
 configure() {
 	adm --mode target --op new --tid 1 --targetname $iqn
 	adm --mode target --op bind --tid 1 -I ALL

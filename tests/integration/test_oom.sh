@@ -6,26 +6,12 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
-may_restart=1
+. tests/integration/worker_lib.sh
 iqn=iqn.2026-11.org.tgtd:oom
 ulimit -c 0
 group= out_of= hog=
 trap 'daemon_kill; leave_group; rm -rf "$dir"' EXIT
 peer() { out=$(timeout 120 python3 -B "tests/integration/$1.py" "${@:2}" 2>&1); }
-logged() { grep -qE -- "$1" "$dir/log"; }
-log_says() {
-	for _ in $(seq 300); do logged "$1" && return 0; sleep 0.1; done
-	return 1
-}
-another() { # another worker than $worker serves; it is $worker then
-	for _ in $(seq 600); do
-		adm --mode system --op show
-		now=$(printf '%s\n' "$out" | sed -n 's/^    Worker: //p')
-		[ -n "$now" ] && [ "$now" != "$worker" ] && worker=$now && return 0
-		sleep 0.1
-	done
-	return 1
-}
 becomes() { # the cache has so many MiB, and that is all
 	for _ in $(seq 300); do
 		adm --mode cache --op show
