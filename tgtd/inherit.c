@@ -53,6 +53,16 @@ void inherit_prepare(struct daemon *d)
 	_exit(1);
 }
 
+/* Nobody is served yet: the keeper may take its time, where it gets no processor. */
+static int keep_patiently(const char *key, int fd)
+{
+	struct kept_pair pair = { .fd = fd };
+
+	snprintf(pair.key, sizeof(pair.key), "%s", key);
+	kept_put_all(&pair, 1);
+	return pair.err;
+}
+
 /* For the worker after this one. */
 static void keep_arenas(struct daemon *d)
 {
@@ -63,7 +73,7 @@ static void keep_arenas(struct daemon *d)
 		int rc;
 
 		snprintf(key, sizeof(key), "arena/%u", n);
-		rc = fd < 0 ? kept_drop(key) : kept_put(key, fd);
+		rc = fd < 0 ? kept_drop(key) : keep_patiently(key, fd);
 		if (rc)
 			log_error("cache: the keeper does not keep the memory of node %u: %s", n,
 				  strerror(-rc));
@@ -141,7 +151,7 @@ int inherit_journal(struct daemon *d)
 		fd = journal_open(-1, JOURNAL_SIZE);
 	if (fd < 0)
 		return fd;
-	rc = kept_put("state", fd);
+	rc = keep_patiently("state", fd);
 	if (rc)
 		log_error("state journal: the keeper does not keep it: %s", strerror(-rc));
 	d->kept &= !rc;

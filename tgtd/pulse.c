@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See pulse.h. */
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "events/clock.h"
 #include "events/kept.h"
 #include "events/log.h"
 #include "events/loop.h"
+#include "events/standstill.h"
 #include "events/thread.h"
 #include "tgtd/pulse.h"
 
@@ -19,36 +20,21 @@
 /* A loop that was not waiting when it was looked at. */
 struct seen {
 	int tid;
-	uint64_t iterations, cpu_ns; /* at the first of these looks */
-	unsigned looks;		     /* in a row, without an iteration */
+	uint64_t iterations; /* at the first of these looks */
+	unsigned looks;	     /* in a row, without an iteration */
 	bool told;
+	struct standstill still;
 };
 
 static struct {
 	pthread_t thread;
 	int stop; /* eventfd, -1: it does not run */
 	unsigned seconds;
+	uint64_t looked; /* when */
 	unsigned n, before;
 	struct seen now[SEEN_MAX], last[SEEN_MAX];
+	struct thread_crowd crowd; /* of this process, while a loop seems to stand still */
 } pulse = { .stop = -1 };
-
-/* What the kernel says the thread does, of proc(5); 0: it does not say. */
-static char thread_does(int tid)
-{
-	char path[48], text[256] = "";
-	const char *end;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	if (read(fd, text, sizeof(text) - 1) < 0)
-		*text = '\0';
-	close(fd);
-	end = strrchr(text, ')');
-	return end && end[1] == ' ' ? end[2] : 0;
-}
 
 static const struct seen *seen_before(int tid)
 {
@@ -75,16 +61,13 @@ static void look_at_loop(struct loop *loop, void *arg)
 		*now = *before;
 		now->looks++;
 	} else {
-		*now = (struct seen){ .tid = s.tid,
-				      .iterations = s.iterations,
-				      .cpu_ns = s.cpu_ns };
+		*now = (struct seen){ .tid = s.tid, .iterations = s.iterations };
 	}
 }
 
 struct named {
 	int tid;
 	char name[16];
-	uint64_t cpu_ns;
 };
 
 static void find_named(struct loop *loop, void *arg)
@@ -93,47 +76,77 @@ static void find_named(struct loop *loop, void *arg)
 	struct loop_stats s;
 
 	loop_get_stats(loop, &s);
-	if (s.tid != n->tid)
-		return;
-	snprintf(n->name, sizeof(n->name), "%s", loop_name(loop));
-	n->cpu_ns = s.cpu_ns;
+	if (s.tid == n->tid)
+		snprintf(n->name, sizeof(n->name), "%s", loop_name(loop));
 }
 
-/* For so many looks it has not gone on. True: it never will. */
-static bool is_stuck(struct seen *s, char *text, size_t size)
+/* It has not gone on for so many looks, and not because it stands still: said once. */
+static void say_why_not(struct seen *s, const char *name)
+{
+	const char does = s->still.last.does;
+
+	if (s->told || s->looks < LOOKS || (does != 'D' && does != 'R'))
+		return;
+	s->told = true;
+	if (does == 'D')
+		log_error("thread %s has been in one system call for %u s: its store hangs", name,
+			  pulse.seconds);
+	else
+		log_warn("thread %s has not gone on for %u s: it gets hardly any processor", name,
+			 pulse.seconds);
+}
+
+/* Looked at again, @ns later. True: it stands still. */
+static bool is_stuck(struct seen *s, uint64_t ns, bool starved, char *text, size_t size)
 {
 	struct named n = { .tid = s->tid };
-	const char does = thread_does(s->tid);
+	struct thread_look look;
 
+	if (!thread_look(getpid(), s->tid, &look) || !s->looks) {
+		standstill_begin(&s->still, &look);
+		return false;
+	}
+	standstill_add(&s->still, &look, ns, pulse.seconds * NSEC_PER_SEC / LOOKS, starved);
+	if (s->looks < LOOKS)
+		return false;
 	loop_for_each(find_named, &n);
-	const uint64_t cpu = n.cpu_ns - MIN(s->cpu_ns, n.cpu_ns);
-
-	if (!n.name[0] || !does || does == 'T' || does == 't')
-		s->looks = 0; /* it has ended, or is being looked into */
-	if (does == 'D' && !s->told)
-		log_error("thread %s has been in one system call for %u s: its store hangs", n.name,
-			  pulse.seconds);
-	s->told |= does == 'D';
-	if (does == 'D')
-		s->looks = LOOKS / 2;
-	if (does == 'R' && cpu < pulse.seconds * NSEC_PER_SEC / 4)
-		s->looks = LOOKS / 2; /* it waits for a processor */
+	if (!n.name[0]) /* it has ended */
+		return false;
+	if (s->still.stood_ns < pulse.seconds * NSEC_PER_SEC) {
+		say_why_not(s, n.name);
+		return false;
+	}
 	snprintf(text, size, "thread %s stands still for %u s (%s)", n.name, pulse.seconds,
-		 does == 'R' ? "it runs in a circle" : "it waits for something");
-	return s->looks >= LOOKS;
+		 look.does == 'R' ? "it runs in a circle" : "it waits for something");
+	return true;
+}
+
+/* Does one of our threads get no processor? Asked for only while a loop sleeps where it should not:
+ * it may wait for that one. */
+static bool others_starve(void)
+{
+	bool ask = false;
+
+	for (unsigned i = 0; i < pulse.n; i++)
+		ask |= pulse.now[i].looks >= LOOKS / 2 && pulse.now[i].still.last.does == 'S';
+	if (!ask)
+		thread_crowd_forget(&pulse.crowd);
+	return ask && thread_crowd_starves(&pulse.crowd, getpid());
 }
 
 /* False: the keeper has been told, who will end us. */
 static bool all_go_on(void)
 {
+	const uint64_t now = clock_now_ns(), ns = now - pulse.looked;
 	char text[KEPT_MSG_TEXT];
+	bool starved;
 
+	pulse.looked = now;
 	pulse.n = 0;
 	loop_for_each(look_at_loop, NULL);
+	starved = others_starve();
 	for (unsigned i = 0; i < pulse.n; i++) {
-		struct seen *s = &pulse.now[i];
-
-		if (s->looks < LOOKS || !is_stuck(s, text, sizeof(text)))
+		if (!is_stuck(&pulse.now[i], ns, starved, text, sizeof(text)))
 			continue;
 		log_error("watchdog: %s", text);
 		kept_tell(KEPT_STALLED, 0, text);
@@ -151,10 +164,10 @@ static void *pulse_run(void *arg)
 	(void)arg;
 	thread_block_signals(NULL);
 	thread_guard(THREAD_BLOCKING);
+	pulse.looked = clock_now_ns();
 	do {
 		if (all_go_on())
-			kept_tell(KEPT_PULSE, 0, NULL);
-		/* Looks are counted, not seconds: a process that is stopped makes none. */
+			kept_tell(KEPT_PULSE, (uint64_t)gettid(), NULL);
 	} while (poll(&p, 1, (int)(pulse.seconds * 1000 / LOOKS)) == 0);
 	return NULL;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The worker's sign of life: a thread that looks whether the threads of all loops go on, and tells
- * the keeper. A loop stands still when for @seconds it has neither been waiting for events nor
- * finished an iteration. Not counted as such:
+ * the keeper. A loop stands still when for @seconds in which it could have gone on
+ * (events/standstill.h) it has neither been waiting for events nor finished an iteration. So these
+ * do not count:
  *
  * - what a debugger or SIGSTOP has stopped;
  * - a thread in an uninterruptible system call: its store hangs, other units go on, and a killed

@@ -20,6 +20,7 @@
 #include "tgtd/keeper/oom.h"
 #include "tgtd/keeper/planned.h"
 #include "tgtd/keeper/replace.h"
+#include "tgtd/keeper/watchdog.h"
 
 #define QUICK_NS (10 * NSEC_PER_SEC) /* who dies sooner may do so again and again */
 #define START_TRIES 10
@@ -51,14 +52,13 @@ static struct {
 	bool ever;	  /* a worker has served */
 	bool renewed;	  /* this one runs another program than the one before */
 	bool oom;	  /* ENDED: the kernel has killed it, for its memory */
-	bool paused;	  /* by SIGSTOP */
 	bool said_late;
 	uint64_t said_stopping;	 /* when systemd was told so last */
 	unsigned rests;		 /* looks at which only threads but the first one were left of it */
 	int status;		 /* ENDED: of waitpid() */
 	uint64_t since;		 /* SERVING, ENDED: begin of that state */
 	uint64_t aborted;	 /* when the watchdog ended it; 0: not */
-	uint64_t looked, silent; /* the watchdog: last tick; time without a sign, as seen */
+	uint64_t looked;	 /* ENDED: begin of that state */
 	unsigned restarts, quick, replaced;
 	unsigned ends[KEPT_END_KINDS]; /* of the restarts */
 	enum kept_end how;	       /* the last of them */
@@ -90,9 +90,10 @@ static int keeper_start_worker(void)
 	k.state = STARTING;
 	k.to_send = 0;
 	k.ends_sent = false;
-	k.planned = k.quiescent = k.oom = k.paused = k.said_late = false;
+	k.planned = k.quiescent = k.oom = k.said_late = false;
 	k.rests = 0;
 	k.since = k.aborted = 0;
+	watchdog_paused(false);
 	log_debug("keeper: worker %d starts, %u descriptors are kept", k.worker.pid,
 		  holdings_count());
 	return 0;
@@ -242,8 +243,8 @@ static void hear_ready(const struct kept_msg *m)
 	if (k.state != STARTING)
 		return;
 	k.state = SERVING;
-	k.since = k.looked = clock_now_ns();
-	k.silent = 0;
+	k.since = clock_now_ns();
+	watchdog_begin(k.conf->watchdog_s, watchdog_is_paused());
 	if (k.renewed && k.ever)
 		log_notice("keeper: worker %d runs another program than the one before",
 			   k.worker.pid);
@@ -301,7 +302,7 @@ static void hear(struct kept_mail *mail)
 		hear_ready(m);
 		break;
 	case KEPT_PULSE:
-		k.silent = 0;
+		watchdog_heard(m->value);
 		break;
 	case KEPT_STALLED:
 		abort_worker(m->text);
@@ -505,7 +506,7 @@ static void reap_worker(void)
 		if (pid <= 0)
 			return;
 		if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
-			k.paused = WIFSTOPPED(status);
+			watchdog_paused(WIFSTOPPED(status));
 			continue;
 		}
 		hear_all(LAST_MESSAGES); /* its last words */
@@ -568,11 +569,6 @@ static int block_signals(void)
 
 /* ---- the watchdog ---------------------------------------------------------------------------- */
 
-static uint64_t tick_ns(void)
-{
-	return MAX(k.conf->watchdog_s * NSEC_PER_SEC / 8, NSEC_PER_SEC / 4);
-}
-
 /* It is dead but for a thread that the kernel keeps, and cannot be waited for before that ends. */
 static void watch_for_rests(void)
 {
@@ -590,30 +586,18 @@ static void watch_for_rests(void)
 }
 
 /* A worker that can say nothing at all does not even say that a thread of it stands still. */
-static void watch_silence(uint64_t now)
+static void watch_worker(void)
 {
-	const uint64_t tick = tick_ns();
-	char does;
+	enum watchdog w = k.state == SERVING ? watchdog_look(k.worker.pid) : WATCHDOG_EARLY;
 
-	if (!k.conf->watchdog_s || k.state != SERVING || now - k.looked < tick)
+	if (w == WATCHDOG_EARLY)
 		return;
-	/* (We may have been stopped as well.) */
-	k.silent += MIN(now - k.looked, 2 * tick);
-	k.looked = now;
 	watch_for_rests();
-	if (k.aborted) {
-		if (now - k.aborted >= CORE_NS) {
-			log_error("keeper: worker %d: its core takes too long", k.worker.pid);
-			signal_worker(SIGKILL);
-		}
-		return;
+	if (k.aborted && clock_now_ns() - k.aborted >= CORE_NS) {
+		log_error("keeper: worker %d: its core takes too long", k.worker.pid);
+		signal_worker(SIGKILL);
 	}
-	/* Twice as long: it may have a thread to name, which it tells us as late as that. */
-	if (k.silent < 2 * k.conf->watchdog_s * NSEC_PER_SEC)
-		return;
-	does = launch_does(&k.worker);
-	k.silent = 0;
-	if (!k.paused && (does == 'R' || does == 'S'))
+	if (!k.aborted && w == WATCHDOG_SILENT)
 		abort_worker("it gives no sign of life");
 }
 
@@ -624,7 +608,7 @@ static int until_next_look(void)
 	if (k.state == ENDED)
 		return k.said_late ? 100 : 5;
 	return k.state == SERVING && k.conf->watchdog_s ?
-		       (int)DIV_ROUND_UP(tick_ns(), NSEC_PER_MSEC) :
+		       (int)DIV_ROUND_UP(watchdog_tick_ns(), NSEC_PER_MSEC) :
 		       -1;
 }
 
@@ -674,7 +658,7 @@ static void save_state(struct table_state *s)
 	s->restarts = k.restarts;
 	s->quick = k.quick;
 	s->how = k.how;
-	s->paused = k.paused;
+	s->paused = watchdog_is_paused();
 	s->replaced = k.replaced + 1;
 	for (unsigned i = 0; i < KEPT_END_KINDS; i++)
 		s->ends[i] = k.ends[i];
@@ -689,12 +673,11 @@ static void resume_state(const struct table_state *s)
 	k.to_send = UINT_MAX;
 	k.ends_sent = true;
 	k.since = s->since;
-	k.looked = clock_now_ns();
+	watchdog_begin(k.conf->watchdog_s, s->paused);
 	k.restarted_s = s->restarted_s;
 	k.restarts = s->restarts;
 	k.quick = s->quick;
 	k.how = (enum kept_end)s->how;
-	k.paused = s->paused;
 	k.replaced = s->replaced;
 	for (unsigned i = 0; i < KEPT_END_KINDS; i++)
 		k.ends[i] = s->ends[i];
@@ -710,7 +693,7 @@ static int keep_on(void)
 
 	while (status < 0) {
 		wait_for_news();
-		watch_silence(clock_now_ns());
+		watch_worker();
 		if (k.state == ENDED)
 			status = look_whether_gone();
 		else if (k.quiescent)

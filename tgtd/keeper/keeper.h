@@ -20,8 +20,9 @@
  * - Where a cache was left and nobody is to serve (the worker has died while it was to end, there
  *   is none, or three have died), one more is started. It writes back and ends. When that dies, or
  *   a second signal comes a second later, what was left is lost.
- * - A worker whose threads stand still (tgtd/pulse.h) is ended by SIGABRT. One that is stopped, by
- *   SIGSTOP or a debugger, is waited for.
+ * - A worker whose threads stand still (tgtd/pulse.h), or that gives no sign of life (watchdog.h),
+ *   is ended by SIGABRT. One that is stopped, by SIGSTOP or a debugger, is waited for, and one that
+ *   gets no processor.
  */
 #ifndef TGTD_KEEPER_KEEPER_H
 #define TGTD_KEEPER_KEEPER_H
