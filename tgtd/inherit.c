@@ -8,6 +8,7 @@
 
 #include "events/kept.h"
 #include "events/log.h"
+#include "tgtd/began.h"
 #include "tgtd/iscsi/carry.h"
 #include "tgtd/keeper/launch.h"
 #include "tgtd/serve_impl.h"
@@ -47,8 +48,10 @@ void inherit_prepare(struct daemon *d)
 		d->opt->cache.prepared = cache_prepare(&d->opt->cache);
 	}
 	launch_expendable(false);
-	if (kept_begin())
+	if (kept_begin()) {
+		began_anew();
 		return;
+	}
 	log_error("the keeper has died, and the worker before has not: it goes on");
 	_exit(1);
 }

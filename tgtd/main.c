@@ -8,6 +8,7 @@
 
 #include "events/kept.h"
 #include "events/log.h"
+#include "tgtd/began.h"
 #include "tgtd/daemon.h"
 #include "tgtd/keep.h"
 #include "tgtd/keeper/launch.h"
@@ -32,6 +33,7 @@ int main(int argc, char **argv)
 	const int keeper = launch_link(), table = keeper < 0 ? replace_link() : -1;
 	int rc;
 
+	began_main();
 	if (keeper < 0)
 		args = keep_args(argc, argv);
 	switch (options_parse(&opt, argc, argv)) {

@@ -16,6 +16,7 @@
 #include "iser/iser.h"
 #include "tgtd/admin/admin.h"
 #include "tgtd/cluster/live/group.h"
+#include "tgtd/began.h"
 #include "tgtd/daemon.h"
 #include "tgtd/guard.h"
 #include "tgtd/iscsi/carry.h"
@@ -262,6 +263,7 @@ static void begin_to_serve(struct daemon *d)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
 	log_notice("tgtd %s is serving, control port %d, %u node%s", TGT_VERSION,
 		   d->opt->control_port, d->topo.nnodes, d->topo.nnodes == 1 ? "" : "s");
+	began_serves();
 }
 
 static void sessions_are_back(const struct iscsi_carried *c, void *arg)
@@ -269,6 +271,7 @@ static void sessions_are_back(const struct iscsi_carried *c, void *arg)
 	if (c->sessions || c->ended)
 		log_notice("%u sessions with %u connections go on, %u have ended", c->sessions,
 			   c->conns, c->ended);
+	began_step("sessions");
 	begin_to_serve(arg);
 	journal_restored();
 }
@@ -278,6 +281,7 @@ static void main_restored(void *arg)
 {
 	struct daemon *d = arg;
 
+	began_step("units");
 	if (d->stopping)
 		journal_restored();
 	else
@@ -297,9 +301,13 @@ static void main_start(struct loop_msg *msg)
 	rc = offload_start();
 	if (!rc)
 		rc = start_workers(d);
+	began_step("threads");
 	if (!rc)
 		inherit_prepare(d);
-	if (!rc && !(rc = inherit_cache(d)) && !(rc = start_admin(d)))
+	if (!rc)
+		rc = inherit_cache(d);
+	began_step("cache");
+	if (!rc && !(rc = start_admin(d)))
 		guard_capabilities(d->rdma);
 	if (!rc && !(rc = start_protocols(d)))
 		rc = inherit_journal(d);
@@ -308,6 +316,7 @@ static void main_start(struct loop_msg *msg)
 	if (rc)
 		daemon_give_up(rc);
 	watch_losses(d);
+	began_step("protocols");
 	journal_restore(!kept_origin()->save, main_restored, d);
 }
 

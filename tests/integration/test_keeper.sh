@@ -53,6 +53,11 @@ is "worker.pid names it" test "$(cat "$dir/state/worker.pid")" = "$worker"
 is "its pid file is the keeper's still" test "$(cat "$dir/pid")" = "$pid"
 is "show counts it" has "    Restarts: 1"
 is "... and says why" has "(killed by signal 9 (Killed))"
+took="[0-9]+ ms: until its memory had gone [0-9]+, the next one's start [0-9]+"
+is "... and what it took" grep -qE "^    It took: $took\$" <<<"$out"
+is "the log does" logged "keeper: another worker serves: $took\$"
+is "... and what the start took" logged \
+	'the start took [0-9.]+ ms \([0-9.]+ of a processor\): program .*, cache [0-9.]+ \([0-9.]+\), .* sessions'
 is "the log does" logged 'keeper: worker [0-9]+ killed by signal 9 \(Killed\); starting another'
 is "its rights are those of the first ($before)" test "$(rights)" = "$before"
 adm --json --mode system --op show

@@ -28,6 +28,14 @@ const char *ended_hint(int status, bool oom)
 	return WTERMSIG(status) == SIGKILL ? "; if nobody did it, the kernel's log says why" : "";
 }
 
+void ended_took(uint64_t dead, uint64_t begun, uint64_t serves, char *text, size_t size)
+{
+	snprintf(text, size, "%llu ms: until its memory had gone %llu, the next one's start %llu",
+		 (unsigned long long)((serves - dead) / NSEC_PER_MSEC),
+		 (unsigned long long)((begun - dead) / NSEC_PER_MSEC),
+		 (unsigned long long)((serves - begun) / NSEC_PER_MSEC));
+}
+
 int ended_status(int status)
 {
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -63,6 +63,7 @@ static struct {
 	unsigned ends[KEPT_END_KINDS]; /* of the restarts */
 	enum kept_end how;	       /* the last of them */
 	bool ends_sent;		       /* to this worker */
+	uint64_t dead, begun;	       /* of that, by clock_now_ns(), when it was not planned */
 	uint64_t restarted_s;
 	char why[KEPT_MSG_TEXT]; /* the last restart */
 	struct kept_mail mail;
@@ -224,16 +225,22 @@ static void hear_stopping(uint64_t usec)
 	k.conf->stopping(MIN(usec, (uint64_t)STOPPING_MAX_US));
 }
 
-/* What the restart took, if somebody has asked for it. */
+/* What the restart took. */
 static void tell_took(void)
 {
 	struct kept_msg m = { .word = KEPT_TOOK };
+	const bool planned = k.how == KEPT_END_PLANNED;
 	const char *text = planned_over();
 
-	if (!text || k.how != KEPT_END_PLANNED)
+	if (planned ? !text : !k.dead)
 		return;
-	log_notice("keeper: planned restart: %s", text);
-	snprintf(m.text, sizeof(m.text), "%s", text);
+	if (planned)
+		snprintf(m.text, sizeof(m.text), "%s", text);
+	else
+		ended_took(k.dead, k.begun, k.since, m.text, sizeof(m.text));
+	k.dead = 0;
+	log_notice("keeper: %s: %s", planned ? "planned restart" : "another worker serves",
+		   m.text);
 	if (kept_msg_send(k.worker.fd, &m, NULL, NULL, 0))
 		log_debug("keeper: worker %d is not told what that took", k.worker.pid);
 }
@@ -453,6 +460,8 @@ static int worker_gone(void)
 	k.ends[k.how]++;
 	k.restarts++;
 	k.restarted_s = (uint64_t)time(NULL);
+	k.dead = k.state == ENDED ? k.looked : 0;
+	k.begun = clock_now_ns();
 	if (k.state == ENDED)
 		launch_forget(&k.worker);
 	else
