@@ -272,11 +272,8 @@ void kept_end(void)
 }
 
 const char *const kept_end_names[KEPT_END_KINDS] = {
-	[KEPT_END_NONE] = "none",
-	[KEPT_END_DIED] = "died",
-	[KEPT_END_STALLED] = "stalled",
-	[KEPT_END_PLANNED] = "planned",
-	[KEPT_END_OOM] = "oom",
+	[KEPT_END_NONE] = "none",	[KEPT_END_DIED] = "died", [KEPT_END_STALLED] = "stalled",
+	[KEPT_END_PLANNED] = "planned", [KEPT_END_OOM] = "oom",
 };
 
 const struct kept_origin *kept_origin(void)

@@ -85,8 +85,8 @@ struct kept_origin {
 	unsigned restarts;    /* how many processes of this keeper have served before */
 	uint64_t restarted_s; /* when the last of them was replaced, seconds since 1970; 0: none */
 	char why[KEPT_MSG_TEXT]; /* and why; "" */
-	/* So many in a row have died soon after they began to serve, or before. At
-	 * KEPT_DIED_SOON_MAX there is no next one. */
+	/* So many in a row have died soon after they began to serve, or before: see
+	 * KEPT_DIED_NO_SESSIONS. */
 	unsigned died_soon;
 	bool save; /* it is to write back what was left, to serve nobody, and to end */
 	enum kept_end how;		/* the last of them ended */

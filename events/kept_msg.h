@@ -26,7 +26,10 @@
 #define KEPT_MAX 65536u	  /* keys */
 #define KEPT_MSG_TEXT 128 /* with the NUL */
 #define KEPT_MSG_FDS 253u /* of one message: the kernel's SCM_MAX_FD */
-#define KEPT_DIED_SOON_MAX 3
+/* Of processes that die soon, one after the other. So many have: the next one goes on ... */
+#define KEPT_DIED_NO_SESSIONS 2 /* ... with none of their sessions */
+#define KEPT_DIED_NO_CLEAN 3	/* ... nor with what is clean in their cache */
+#define KEPT_DIED_SOON_MAX 4	/* ... or there is none */
 #define KEPT_MSG_MAGIC 0x6b657074u
 
 enum kept_word {

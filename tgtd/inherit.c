@@ -121,6 +121,7 @@ int inherit_cache(struct daemon *d)
 	configure_cache(d, fd);
 	d->opt->cache.found = &found;
 	d->opt->cache.scarce = kept_origin()->how == KEPT_END_OOM;
+	d->opt->cache.distrust = kept_origin()->died_soon >= KEPT_DIED_NO_CLEAN;
 	d->cache = cache_create(&d->opt->cache);
 	d->opt->cache.prepared = NULL;
 	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {

@@ -365,7 +365,7 @@ static void work_all(struct attach_work *w)
 		pthread_join(thread[--n], NULL);
 }
 
-static void say_found(const struct cache_found *f)
+static void say_found(const struct cache_found *f, bool scarce)
 {
 	log_notice("cache: an earlier process's is taken over: %llu blocks of %u stores, %llu KiB "
 		   "of them dirty, in %llu ms",
@@ -373,7 +373,8 @@ static void say_found(const struct cache_found *f)
 		   (unsigned long long)DIV_ROUND_UP(f->dirty_bytes, KiB(1)),
 		   (unsigned long long)(f->took_ns / NSEC_PER_MSEC));
 	if (f->given_back)
-		log_notice("cache: memory is scarce: %llu KiB that were clean are given back",
+		log_notice("cache: %s: %llu KiB that were clean are given back",
+			   scarce ? "memory is scarce" : "processes before have died soon",
 			   (unsigned long long)(f->given_back >> 10));
 	if (f->redone)
 		log_info("cache: %llu changes were under way when it ended: they are whole now",
@@ -418,7 +419,7 @@ int attach_rebuild(struct cache *c, const struct attach *a)
 		c->found.damaged = w.sum.damaged;
 		c->found.given_back = w.sum.given_back << c->geo.block_shift;
 		c->found.took_ns = clock_now_ns() - begin;
-		say_found(&c->found);
+		say_found(&c->found, c->scarce);
 	}
 	free(devs.of);
 	return rc;

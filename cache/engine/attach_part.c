@@ -127,8 +127,11 @@ static void find_place(struct partition *p, struct block *b, const struct attach
 		n->damaged += dev != NULL;
 		b->generation = 0;
 	}
-	if (!dev || !settle_maps(p, b))
+	if (!dev || !settle_maps(p, b)) {
+		b->block = BLOCK_NO_NUMBER;
+		arena_order();
 		return;
+	}
 	other = index_find(p, b->device, b->block);
 	if (other)
 		*page_written(p, other) = *page_written(p, b) =
@@ -185,7 +188,6 @@ static void written_before(struct partition *p, struct block *b, struct cache_de
 static void take_block(struct partition *p, struct block *b, struct cache_dev *dev,
 		       struct attach_count *n)
 {
-	written_before(p, b, dev, n);
 	const uint64_t dirty = count_sectors(p, block_dirty(p, b));
 	struct block_priv *bp = block_priv(p, b);
 	struct account *a;
@@ -211,12 +213,20 @@ static void take_block(struct partition *p, struct block *b, struct cache_dev *d
 		block_charge(p, bp, a, ACCT_WRITE);
 }
 
-/* Memory is scarce: what the store has, too, goes. */
-static void leave_clean(struct partition *p, struct block *b, struct attach_count *n)
+/* What the store has, too, goes. What it may lose yet stays if there is room: it is written again
+ * when a SYNC fails. */
+static void leave_clean(struct partition *p, struct block *b, struct cache_dev *dev,
+			struct attach_count *n)
 {
-	if (!atomic_load_explicit(&b->refs, memory_order_relaxed) ||
-	    count_sectors(p, block_dirty(p, b)))
+	const uint64_t at = *page_written(p, b);
+
+	if (count_sectors(p, block_dirty(p, b)))
 		return;
+	if (at > atomic_load(&dev->stable)) {
+		if (!p->node->cache->scarce)
+			return;
+		dev_left(dev, at);
+	}
 	index_remove(p, b);
 	atomic_store_explicit(&b->refs, 0, memory_order_relaxed);
 	n->given_back++;
@@ -243,6 +253,7 @@ static void leave_free(struct partition *p)
 void attach_part(struct partition *p, const struct attach_devs *t, struct attach_count *n)
 {
 	const uint16_t arena = p->node->arena->id;
+	const struct cache *c = p->node->cache;
 
 	leaf_lock(&p->lock);
 	redo_in_place(p, t, n);
@@ -257,12 +268,17 @@ void attach_part(struct partition *p, const struct attach_devs *t, struct attach
 	}
 	for (uint32_t k = p->nblocks; k-- > 0;) {
 		struct block *b = &p->hdr[part_nth(p, k)];
-		struct cache_dev *dev;
+		struct cache_dev *dev = NULL;
 
-		if (p->node->cache->scarce)
-			leave_clean(p, b, n);
-		if (atomic_load_explicit(&b->refs, memory_order_relaxed)) {
+		if (b->block != BLOCK_NO_NUMBER) {
 			dev = attach_dev_of(t, b->device);
+			written_before(p, b, dev, n);
+			if (c->scarce || c->distrust)
+				leave_clean(p, b, dev, n);
+		}
+		const uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
+
+		if (refs) {
 			take_block(p, b, dev, n);
 			epoch_raise(&dev->found_end, b->block + 1);
 			continue;
@@ -274,6 +290,6 @@ void attach_part(struct partition *p, const struct attach_devs *t, struct attach
 			page_in_io(p, b)[w] = 0;
 	}
 	leaf_unlock(&p->lock);
-	if (p->node->cache->scarce) /* (nobody else uses it yet) */
+	if (c->scarce) /* (nobody else uses it yet) */
 		leave_free(p);
 }

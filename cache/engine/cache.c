@@ -98,6 +98,7 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 	memcpy(c->share, plan->share, sizeof(c->share));
 	c->stepped = conf->stepped;
 	c->scarce = conf->scarce;
+	c->distrust = conf->distrust;
 	c->own_workers = !conf->workers;
 	c->geo.block_shift = (uint32_t)__builtin_ctz(conf->block);
 	c->geo.mask = conf->block - 1;

@@ -42,7 +42,7 @@ struct cache_found {
 	uint64_t blocks;      /* that are in the cache again ... */
 	uint64_t dirty_bytes; /* ... and what of them the stores do not have */
 	uint64_t redone;      /* changes that were half done, and are whole now */
-	uint64_t given_back;  /* bytes that were clean, and went since memory is scarce */
+	uint64_t given_back;  /* bytes that were clean, and went: cache_conf.scarce, .distrust */
 	uint64_t damaged;     /* headers, slots and the like that cannot be true: forgotten */
 	uint64_t took_ns;
 	/* Now: stores that nobody has opened yet, whose dirty blocks wait for that. */
@@ -76,6 +76,9 @@ struct cache_conf {
 	/* With arena_fd: the system had no memory left for the process before. All that is clean
 	 * goes before this one begins, and memory comes as it is used. */
 	bool scarce;
+	/* With arena_fd: processes before have died soon, maybe of what they had found. All that
+	 * the store has as well goes before this one begins. */
+	bool distrust;
 	struct cache_ahead *prepared; /* of cache_prepare(), or NULL; it is consumed */
 	bool ahead;		      /* the engine's own */
 	struct cache_found *found; /* filled in whatever comes of them; NULL: nobody asks */

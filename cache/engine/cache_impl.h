@@ -172,7 +172,7 @@ struct cache {
 	struct list devs; /* cache_dev.link */
 	struct list unopened; /* the same: an earlier process had them open, and nobody has since */
 	uint64_t cookie; /* of its arenas */
-	bool scarce; /* it began so: cache_conf */
+	bool scarce, distrust; /* it began so: cache_conf */
 	struct cache_found found;
 	struct cache_dev **dev_of; /* [CACHE_DEVS], by cache_dev.number */
 	struct blk_pin_budget pin_budget; /* of blocks to wires */

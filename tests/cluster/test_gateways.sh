@@ -128,7 +128,7 @@ done
 is "the next one asked the kernel whether the killed one is gone" \
 	test -z "$(grep -h 'an earlier process of this gateway is silent' "$dir"/[abc]/log)"
 
-# By turns: a keeper gives up when three workers in a row die within 10 s of serving.
+# By turns: a keeper gives up when four workers in a row die within 10 s of serving.
 has_served() { [ "$(ps -o etimes= -p "$(worker_of "${gpid[$1]}")")" -gt 11 ]; }
 echo "# the worker alone is killed"
 for round in $(seq "$rounds"); do

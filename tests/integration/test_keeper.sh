@@ -81,7 +81,7 @@ watchers="$watchers $!"
 sleep 11 # none of the following is quick
 python3 -B tests/integration/keeper.py refused "$port" 8 >"$dir/refused" &
 connects=$!
-for _ in 1 2 3; do
+for _ in 1 2 3 4; do
 	sleep 1
 	kill -ABRT "$worker"
 	is "a worker that fails is replaced" another
@@ -91,18 +91,18 @@ out=$(cat "$dir/refused")
 is "nobody was refused meanwhile ($out)" test "${out%% *}" = 0
 is "a signal that it has raised is named" logged 'killed by signal 6 \(Aborted\)'
 kill -9 "$worker"
-is "a third quick death" log_says 'giving up'
+is "a fourth quick death" log_says 'giving up'
 is "ends the keeper, with 1" ends_with 1
-is "... and the log says why" logged '3 workers in a row have died within 10 s of serving, or before'
+is "... and the log says why" logged '4 workers in a row have died within 10 s of serving, or before'
 is "... and no worker is left" ended "$worker"
 for watcher in $watchers; do
 	is "... and nobody watches any more" ended "$watcher"
 	wait "$watcher" 2>/dev/null
 done
 out=$(cat "$dir/events")
-is "who watched all the time was told of four" test "$(grep -c ' restart what=died ' "$dir/events")" = 4
+is "who watched all the time was told of five" test "$(grep -c ' restart what=died ' "$dir/events")" = 5
 is "... and of the end" has "the daemon has ended"
-is "who began after the first, of three" test "$(grep -c ' restart what=died ' "$dir/fresh")" = 3
+is "who began after the first, of four" test "$(grep -c ' restart what=died ' "$dir/fresh")" = 4
 
 # ---- a portal that was no option's is there again, too
 daemon_start ours
@@ -229,8 +229,24 @@ kill -TERM "$pid"
 is "SIGTERM when the next one has just started: the end, with 0" ends_with 0
 is "... after it has written back" test "$(stored)" = 79
 leave 80 3
+held() { # what the worker before has left, in KiB
+	adm --json --mode cache --op show
+	printf '%s' "$out" | python3 -c 'import json, sys
+f = json.load(sys.stdin)["found"]
+print(f["given_back_bytes"] >> 10, f["dirty_bytes"] >> 10, f["damaged"])'
+}
+peer read "$port" $iqn 2048
+is "something clean is in the cache" test "$out" = 0
+is "... of which nobody has died yet" not logged 'processes before have died soon'
 kill -9 "$worker"
-is "a third quick death: the end, with 1" ends_with 1
+is "a third quick death: another one" another
+is "... with what is dirty, and nothing that is clean: $(held)" eval '[[ $(held) =~ ^[1-9][0-9]*\ [0-9]+\ 0$ ]]'
+is "... which the log says" logged 'cache: processes before have died soon: [0-9]+ KiB that were clean are given back'
+is "... and no session" logged 'the sessions of the process before end: workers die soon'
+peer read "$port" $iqn 64
+is "... and serves" test "$out" = 80
+kill -9 "$worker"
+is "a fourth quick death: the end, with 1" ends_with 1
 is "... after one more has written back" test "$(stored)" = 80
 is "... which the log says" logged 'one more writes back what they have left'
 is "... and nothing is lost" not logged LOST

@@ -481,7 +481,7 @@ static bool sessions_may_go_on(void)
 {
 	const struct kept_origin *o = kept_origin();
 
-	if (o->died_soon + 1 < KEPT_DIED_SOON_MAX && !o->save && !back.lost)
+	if (o->died_soon < KEPT_DIED_NO_SESSIONS && !o->save && !back.lost)
 		return true;
 	log_notice("iscsi: the sessions of the process before end: %s",
 		   o->save   ? "this one serves nobody" :

@@ -11,14 +11,15 @@
  * - A worker that ends before any has served ends the keeper with its exit status: a wrong option,
  *   a port that is taken. So does one that was asked to stop, by a signal or by tgtadm.
  * - Any other end is a crash: the next worker starts as soon as the memory of this one has gone, so
- *   that no I/O of it can come afterwards. Three workers in a row that die within 10 s of serving,
- *   or before it, end the keeper with status 1.
+ *   that no I/O of it can come afterwards. Four workers in a row that die within 10 s of serving,
+ *   or before it, end the keeper with status 1. After two the next one goes on with no session, and
+ *   after three with nothing that is clean in the cache: what they die of may be there.
  * - After RESTART the next worker prepares while this one serves, see planned.h. It begins when
  *   this one has testified that nothing of it is under way, or when its memory has gone.
  * - SIGTERM and SIGINT go to the worker, each time as SIGTERM; to one that takes the place of
  *   another when it serves.
  * - Where a cache was left and nobody is to serve (the worker has died while it was to end, there
- *   is none, or three have died), one more is started. It writes back and ends. When that dies, or
+ *   is none, or four have died), one more is started. It writes back and ends. When that dies, or
  *   a second signal comes a second later, what was left is lost.
  * - A worker whose threads stand still (tgtd/pulse.h), or that gives no sign of life (watchdog.h),
  *   is ended by SIGABRT. One that is stopped, by SIGSTOP or a debugger, is waited for, and one that

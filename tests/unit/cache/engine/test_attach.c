@@ -561,6 +561,53 @@ START_TEST(what_had_left_it)
 }
 END_TEST
 
+/* Memory is scarce (0), or processes before have died soon (1): what the store has as well goes.
+ * What it has not made stable yet goes only where memory is scarce, and is in doubt then when the
+ * next SYNC fails; else it is written again. What is dirty stays. */
+START_TEST(what_is_clean_goes)
+{
+	struct bt u = { .rng = 1 };
+	struct cache_found found;
+	struct cache_conf conf;
+	struct memdisk *d;
+	struct copies k;
+	struct cache *c;
+	const bool scarce = !_i;
+
+	memset(model, 0, sizeof(model));
+	ct_open(&t, &one, &cache, &disk);
+	make_volatile(disk, NULL);
+	put(0, KiB(64), 0x11);
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	put(MiB(1), KiB(64), 0x22);
+	disk->blk.caps &= ~BLK_CAP_VOLATILE; /* it is not asked for more than to be written to */
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, 0, 0, 0), 0);
+	put(MiB(2), KiB(32), 0x33);
+	k = copy_arenas(cache, 1);
+	conf = copies_conf(&k, 1, t.loop, &found);
+	conf.scarce = scarce;
+	conf.distrust = !scarce;
+	c = cache_create(&conf);
+	ck_assert_ptr_nonnull(c);
+	ck_assert_uint_eq(found.damaged, 0);
+	ck_assert_uint_eq(found.dirty_bytes, KiB(32));
+	ck_assert_uint_eq(found.given_back, scarce ? KiB(128) : KiB(64));
+	d = copy_disk(disk);
+	make_volatile(d, disk->stable);
+	u.loop = t.loop;
+	u.blk = cache_open(c, &d->blk, false);
+	ck_assert_ptr_nonnull(u.blk);
+	atomic_store(&d->fail_syncs, 1);
+	ck_assert_int_ne(bt_op(&u, BLK_SYNC, 0, 0, 0), 0);
+	ck_assert(bt_all(d->data + MiB(1), KiB(64), 0));
+	ck_assert(dev_doubt(cache_dev_of(u.blk), false) == scarce);
+	if (!scarce)
+		check(&u, d);
+	close_all(c, u.blk);
+	ct_close(&t, cache);
+}
+END_TEST
+
 /* A doubt of the process that died is one of the next. */
 START_TEST(a_doubt_stays)
 {
@@ -854,5 +901,6 @@ UNIT_TABLE("attach", 60, { a_killed_cache_goes_on, ARRAY_SIZE(layouts) },
 	   { a_resized_one_too, ARRAY_SIZE(layouts) }, { a_write_back_was_under_way, 2 },
 	   { stores_that_nobody_opens }, { a_smaller_store }, { what_is_clean_may_not_be_stable },
 	   { a_sync_was_under_way, 2 }, { what_had_left_it, 2 }, { a_doubt_stays },
+	   { what_is_clean_goes, 2 },
 	   { what_is_not_taken },
 	   { what_an_arena_holds, 4 }, { flipped_bits, 2 })
