@@ -136,7 +136,8 @@ void daemon_worker(bool background)
 	in_background = background;
 }
 
-/* It comes whole, and over whatever has its name. */
+/* It comes whole, and over whatever has its name. What the worker before wrote does not stay: its
+ * number is another process's some day. */
 static int write_worker_pid(const char *dir)
 {
 	char path[PATH_MAX], fresh[PATH_MAX + 4], text[32];
@@ -147,16 +148,17 @@ static int write_worker_pid(const char *dir)
 	snprintf(fresh, sizeof(fresh), "%s.new", path);
 	(void)unlink(fresh);
 	fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	if (fd < 0)
-		return -errno;
 	n = snprintf(text, sizeof(text), "%d\n", getpid());
-	if (write(fd, text, (size_t)n) != n || rename(fresh, path))
+	if (fd < 0 || write(fd, text, (size_t)n) != n || rename(fresh, path))
 		err = -errno;
-	close(fd);
-	if (err)
-		unlink(fresh);
-	else
+	if (fd >= 0)
+		close(fd);
+	if (err) {
+		(void)unlink(fresh);
+		(void)unlink(path);
+	} else {
 		memcpy(worker_path, path, sizeof(path));
+	}
 	return err;
 }
 

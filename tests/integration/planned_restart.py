@@ -486,6 +486,13 @@ def state(bin, dir, slow_so):
     t.restart()
     is_('a session that has broken does not matter to others', a.run(io(READ, 64, 8), 4096)[1] == clean)
 
+    # Nothing can be written there
+    os.makedirs(dir + '/state/worker.pid.new/x')
+    is_('a restart while worker.pid cannot be written', t.restart()[0] == 0)
+    is_('... it does not name who has ended', not os.path.exists(dir + '/state/worker.pid'))
+    shutil.rmtree(dir + '/state/worker.pid.new')
+    is_('... and the next one writes it again', t.restart()[0] == 0 and os.path.exists('/proc/%u' % t.worker()))
+
     # Two connections of one session
     d = Session('MaxConnections=2')
     e = second(d)
