@@ -466,16 +466,22 @@ static struct blk_req *elected(struct acct_book *b, const struct account *a, enu
 	return req;
 }
 
+/* May one more be asked, when @most have been? All limits of one cost as much as a header. */
+static bool may_look(struct acct_side *t, uint32_t most)
+{
+	return t->looked < most && ++t->looked;
+}
+
 /* The first of @store's that may. @why: none may, and the first in the ring for this reason. */
 static struct account *elect_of_store(struct acct_book *b, struct acct_store *store,
 				      enum acct_kind kind, bool in_turn,
 				      enum acct_verdict *why)
 {
 	const uint64_t late = in_turn ? clock_now_ns() - SLOWED_MAX_NS : 0;
-	struct list *ring = &store->side[kind].ring;
+	struct list *ring = &store->side[kind].ring, *const begin = ring->next;
 
 	*why = ACCT_LATER;
-	for (unsigned k = 0; k < ELECT_ACCOUNTS && !list_empty(ring); k++) {
+	for (unsigned k = 0; k < ELECT_ACCOUNTS && may_look(&b->side[kind], ELECT_LOOKS); k++) {
 		struct account *a = list_first(ring, struct account, side[kind].link);
 		struct acct_hold *h = &a->side[kind];
 		struct blk_req *req = list_first(&h->waiting, struct blk_req, link);
@@ -493,6 +499,8 @@ static struct account *elect_of_store(struct acct_book *b, struct acct_store *st
 		}
 		list_del(&h->link);
 		list_add_tail(ring, &h->link);
+		if (ring->next == begin) /* all have been asked */
+			break;
 	}
 	return NULL;
 }
@@ -502,6 +510,7 @@ static struct account *elect_little(struct acct_book *b, enum acct_kind kind)
 {
 	struct acct_store *store;
 	struct account *a;
+	const uint32_t most = b->side[kind].looked + ELECT_LOOKS / 2;
 	unsigned stores = 0;
 
 	list_for_each(store, &b->side[kind].ring, side[kind].link) {
@@ -513,7 +522,7 @@ static struct account *elect_little(struct acct_book *b, enum acct_kind kind)
 			struct blk_req *req =
 				list_first(&a->side[kind].waiting, struct blk_req, link);
 
-			if (accounts++ == ELECT_ACCOUNTS)
+			if (accounts++ == ELECT_ACCOUNTS || !may_look(&b->side[kind], most))
 				break;
 			if (op_may_lend(req) && acct_fits_little(b, a, kind, op_of(req)->need))
 				return a;
@@ -525,12 +534,14 @@ static struct account *elect_little(struct acct_book *b, enum acct_kind kind)
 struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind, bool in_turn)
 {
 	struct acct_side *t = &b->side[kind];
+	struct list *const begin = t->ring.next;
 	struct account *a;
 
-	if (t->promised)
+	if (t->promised || list_empty(&t->ring))
 		return NULL;
 	t->stuck = false;
-	for (unsigned k = 0; k < ELECT_STORES && !list_empty(&t->ring); k++) {
+	t->looked = 0;
+	for (unsigned k = 0; k < ELECT_STORES && t->looked < ELECT_LOOKS; k++) {
 		struct acct_store *store =
 			list_first(&t->ring, struct acct_store, side[kind].link);
 		enum acct_verdict why;
@@ -544,6 +555,8 @@ struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind, bool in_tur
 		}
 		list_del(&store->side[kind].link);
 		list_add_tail(&t->ring, &store->side[kind].link);
+		if (t->ring.next == begin)
+			break;
 	}
 	a = elect_little(b, kind);
 	return a ? elected(b, a, kind) : NULL;

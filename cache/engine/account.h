@@ -85,6 +85,7 @@ struct acct_book {
 		uint32_t promised; /* to the elected request, which is on its way */
 		uint32_t quantum;
 		bool stuck;	   /* who is next lacks room as such: it comes before newcomers */
+		uint32_t looked;   /* how often an account was asked in the last election */
 		struct list ring;  /* acct_store.side.link */
 	} side[ACCT_KINDS];
 	uint32_t receiving;	   /* the sum of all stores' */
@@ -267,7 +268,9 @@ void acct_leave(struct acct_book *b, struct account *a, enum acct_kind kind, str
 uint64_t acct_oldest(const struct acct_book *b, enum acct_kind kind);
 /* The next whose turn it is and who can have it, marked as woken; or NULL. @in_turn: partitions are
  * asked one after the other, the one where somebody waits longest first. Else who is slowed does
- * not get ahead of those in others. */
+ * not get ahead of those in others. Nobody is asked twice, and ELECT_LOOKS at most are asked; for
+ * something little half as many again. The next election begins with those who were left out. */
+#define ELECT_LOOKS 64u
 struct blk_req *acct_elect(struct acct_book *b, enum acct_kind kind, bool in_turn);
 
 #endif

@@ -50,13 +50,14 @@ static inline_always uint32_t bucket_match(const struct bucket *k, uint8_t tag)
 #endif
 }
 
-/* Links are written as a whole: who looks without the lock follows them. */
+/* Links are written as a whole: who looks without the lock follows them. (Inlined: in a look of that
+ * kind sanitizers are not to see the read, cache_impl.h, UNLOCKED_LOOK.) */
 static inline void bucket_link(uint32_t *link, uint32_t index)
 {
 	__atomic_store_n(link, index, __ATOMIC_RELAXED);
 }
 
-static inline uint32_t bucket_next(const uint32_t *link)
+static inline_always uint32_t bucket_next(const uint32_t *link)
 {
 	return __atomic_load_n(link, __ATOMIC_RELAXED);
 }

@@ -97,6 +97,7 @@ static bool walk_step(struct walk *k, struct partition *p)
 	k->begun = true;
 	for (i = l->cursor; i != BLOCK_NONE && seen < COLLECT_STEP && k->quota && b->n < k->cap;
 	     i = p->priv[i].dirty_next, seen++) {
+		leaf_step();
 		struct block_priv *bp = &p->priv[i];
 		if (!k->excess && bp->dirty_since_ns + FLUSH_AGE_NS > k->now) {
 			young = true; /* oldest first */

@@ -107,19 +107,18 @@ bool excl_enter(struct cache_dev *dev, struct blk_req *req)
 
 void excl_leave(struct cache_dev *dev, struct cache_io *io)
 {
-	struct list waiters;
-	list_init(&waiters);
+	struct list woken;
+
+	list_init(&woken);
 	leaf_lock(&dev->excl_lock);
 	list_del(&io->link);
-	list_splice_tail(&waiters, &io->waiters);
+	const bool more = io_take_waiters(io, &woken);
 	leaf_unlock(&dev->excl_lock);
+	if (more)
+		io_take_rest(io, &dev->excl_lock, &woken);
 	__atomic_sub_fetch(&dev->nexcl, 1, __ATOMIC_SEQ_CST);
 	io_put(io);
-	while (!list_empty(&waiters)) {
-		struct blk_req *w = list_first(&waiters, struct blk_req, link);
-		list_del(&w->link);
-		op_done_one(w, 0);
-	}
+	op_wake_all(&woken);
 }
 
 bool excl_first(struct cache_dev *dev, struct blk_req *req, const struct cache_io *mine,

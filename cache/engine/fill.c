@@ -7,6 +7,7 @@
  * flight a write may replace the block: the new block inherits block->io, and when the fill
  * completes the sectors that the new block still lacks are copied into it.
  */
+#include "cache/engine/ahead.h"
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
 
@@ -59,6 +60,7 @@ static uint32_t pin_indexed(struct cache_dev *dev, const struct cache_range *r, 
 {
 	uint32_t absent = 0;
 	for (uint32_t k = 0; k < r->n; k++) {
+		leaf_step();
 		if (dev_part(dev, r->first + k) != p)
 			continue;
 		struct block *b = index_find(p, dev->identity, r->first + k);
@@ -81,6 +83,7 @@ static uint32_t index_absent(struct cache_dev *dev, struct blk_req *req,
 {
 	uint32_t hint = BLOCK_NONE;
 	for (uint32_t i = 0; i < r->n && absent; i++) {
+		leaf_step();
 		if (dev_part(dev, r->first + i) != p)
 			continue;
 		struct block *b = index_find(p, dev->identity, r->first + i);
@@ -186,6 +189,7 @@ void range_unpin_held(struct cache_dev *dev, struct blk_req *req, const struct c
 static void count_misses(struct cache_dev *dev, const struct cache_range *r)
 {
 	for (uint32_t k = 0; k < r->n; k++) {
+		leaf_step();
 		struct partition *p = dev_part(dev, r->first + k);
 		struct block *b = index_find(p, dev->identity, r->first + k);
 		uint32_t from = range_from(r, k), to = range_to(dev->cache, r, k);
@@ -209,6 +213,8 @@ enum pin_result range_pin(struct cache_dev *dev, struct blk_req *req, const stru
 
 		part_make_room(p, ls.n == 1 ? r->n : count_in(dev, r, p));
 	}
+	if (r->n >= AHEAD_MIN)
+		ahead_range(dev, r);
 	lockset_lock(&ls);
 	if (unlikely(excl_blocks(dev, r->first, r->n))) {
 		if (op->flags & OP_F_QUEUED)
@@ -286,8 +292,11 @@ static void fill_done(struct blk_req *lower)
 	if (io->started_ns && !status)
 		sieve_measured(&dev->sieve, io->req.len, clock_now_ns() - io->started_ns);
 	list_init(&waiters);
+	if (io->nblocks >= AHEAD_MIN)
+		ahead_settled(dev, p, io->block, io->idx, io->nblocks);
 	leaf_lock(&p->lock);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
+		leaf_step();
 		struct block *cur = index_find(p, dev->identity, io->block + i);
 		BUG_ON(!cur || block_priv(p, cur)->io != io);
 		block_priv(p, cur)->io = NULL;
@@ -310,9 +319,11 @@ static void fill_done(struct blk_req *lower)
 		}
 	}
 	list_del(&io->link);
-	list_splice_tail(&waiters, &io->waiters);
+	const bool more = io_take_waiters(io, &waiters);
 	leaf_unlock(&p->lock);
 
+	if (unlikely(more))
+		io_take_rest(io, &p->lock, &waiters);
 	blk_req_release(&io->req);
 	/* Perhaps only what nobody asked for cannot be read. (The owner's op is on this loop.) */
 	if (status && owner && io->scratch && !(op_of(owner)->flags & OP_F_APART)) {
@@ -323,11 +334,7 @@ static void fill_done(struct blk_req *lower)
 	io_put(io);
 	/* If nobody waits for what was read ahead, the device may be closed from here on. */
 	budget_read_end(&dev->budget);
-	while (!list_empty(&waiters)) {
-		struct blk_req *w = list_first(&waiters, struct blk_req, link);
-		list_del(&w->link);
-		op_done_one(w, 0);
-	}
+	op_wake_all(&waiters);
 	part_wake_unlocked(p);
 	if (owner)
 		op_done_here(owner, status);
@@ -385,6 +392,7 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 	uint32_t n = 0, to = 0;
 
 	while (i + n < end && n < CACHE_IO_BLOCKS) {
+		leaf_step();
 		struct block *b = index_find(p, dev->identity, r->first + i + n);
 		uint32_t limit = range_to(c, r, i + n), s = n ? 0 : from, e;
 		if (n && (to != c->geo.sectors || block_priv(p, b)->io))

@@ -229,11 +229,7 @@ static void io_wake_some(struct cache *c, struct io_pool *p, struct io_share *s)
 	}
 	others_wake(c, p, s, &wake);
 	leaf_unlock(&c->io_lock);
-	while (!list_empty(&wake)) {
-		struct blk_req *next = list_first(&wake, struct blk_req, link);
-		list_del(&next->link);
-		op_done_one(next, 0);
-	}
+	op_wake_all(&wake);
 }
 
 void io_put(struct cache_io *io)
@@ -276,6 +272,28 @@ void io_wait(struct cache_dev *dev, struct blk_req *req, enum io_sort sort)
 	out = share_out(s);
 	if (io_may(p, out) && (io_ready(p) || !io_used(p)))
 		io_wake_some(c, p, s);
+}
+
+bool io_take_waiters(struct cache_io *io, struct list *woken)
+{
+	for (uint32_t i = 0; i < LEAF_VISITS; i++) {
+		struct blk_req *req = list_first_or_null(&io->waiters, struct blk_req, link);
+
+		if (!req)
+			return false;
+		list_del(&req->link);
+		list_add_tail(woken, &req->link);
+	}
+	return true;
+}
+
+void io_take_rest(struct cache_io *io, struct leaf_lock *lock, struct list *woken)
+{
+	for (bool more = true; more;) {
+		leaf_lock(lock);
+		more = io_take_waiters(io, woken);
+		leaf_unlock(lock);
+	}
 }
 
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req))

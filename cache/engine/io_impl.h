@@ -50,6 +50,12 @@ void io_put(struct cache_io *io);
 void io_wait(struct cache_dev *dev, struct blk_req *req, enum io_sort sort);
 /* Lets some who wait for a descriptor look again. */
 void io_wake(struct cache *cache);
+/*
+ * Nobody joins @io any more: some who wait for it go to @woken, for op_wake_all(). True: there are
+ * more, for io_take_rest(), with no lock held. The lock that guards them is held.
+ */
+bool io_take_waiters(struct cache_io *io, struct list *woken) must_check;
+void io_take_rest(struct cache_io *io, struct leaf_lock *lock, struct list *woken);
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 

@@ -12,6 +12,8 @@
 
 /* ---- sets of partition locks ----------------------------------------------------------------- */
 
+static_assert(CACHE_REQ_GROUPS <= 64, "a word has a bit for each");
+
 void lockset_build(struct lockset *ls, const struct cache_dev *dev, const struct cache_range *r)
 {
 	const struct cache_map *m = &dev->cache->map;
@@ -42,8 +44,17 @@ void lockset_lock(const struct lockset *ls)
 
 void lockset_unlock(const struct lockset *ls)
 {
+	uint64_t asleep = 0;
+
+#ifdef TGT_DEBUG
+	leaf_gives_back(__builtin_return_address(0));
+#endif
+	/* Nobody is woken, which is a system call, before all of them are free. */
 	for (uint32_t i = ls->n; i-- > 0;)
-		leaf_unlock(&ls->cache->part[ls->id[i]]->lock);
+		asleep |= (uint64_t)leaf_give_back(&ls->cache->part[ls->id[i]]->lock) << i;
+	for (; unlikely(asleep); asleep &= asleep - 1)
+		leaf_unlock_wake(&ls->cache->part[ls->id[__builtin_ctzll(asleep)]]->lock);
+	leaf_given_back();
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */
@@ -138,6 +149,16 @@ void op_join(struct blk_req *req, struct cache_io *io)
 	op_of(req)->flags |= OP_F_JOINED;
 	op_wait_more(req);
 	list_add_tail(&io->waiters, &req->link);
+}
+
+void op_wake_all(struct list *woken)
+{
+	while (!list_empty(woken)) {
+		struct blk_req *req = list_first(woken, struct blk_req, link);
+
+		list_del(&req->link);
+		op_done_one(req, 0);
+	}
 }
 
 struct cache_aux *aux_alloc(void)

@@ -205,6 +205,8 @@ void op_done_here(struct blk_req *req, int status);
 /* Joins @io as a foreign waiter, unless it waits for another one already. The lock that guards
  * io->waiters is held. */
 void op_join(struct blk_req *req, struct cache_io *io);
+/* Tells all who are on @woken, and on no other list any more: op_done_one(). No lock held. */
+void op_wake_all(struct list *woken);
 
 /* May it have its data on a wire, as far as what is there for that goes? Any thread. */
 static inline bool op_may_lend(const struct blk_req *req)

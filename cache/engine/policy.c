@@ -16,6 +16,7 @@
  * hit more is in force.
  */
 #include "cache/engine/policy.h"
+#include "cache/memory/lock.h"
 
 #include <stdlib.h>
 
@@ -83,13 +84,14 @@ static void unlink_page(struct policy *p, struct block *b)
 
 /* ---- ghosts ---------------------------------------------------------------------------------- */
 
-static uint64_t key_hash(const struct block *b)
+static inline_always uint64_t key_hash(const struct block *b)
 {
 	uint64_t h = (b->device ^ b->block * 0x9e3779b97f4a7c15ull) * 0xd6e8feb86659fd93ull;
 	return h ^ h >> 32;
 }
 
-static uint64_t *ghost_set(const struct policy *p, uint64_t h)
+/* (Inlined: policy_ahead() looks without the lock.) */
+static inline_always uint64_t *ghost_set(const struct policy *p, uint64_t h)
 {
 	return p->ghost + (size_t)(h & (p->ghost_sets - 1)) * GHOST_WAYS;
 }
@@ -148,6 +150,7 @@ static void set_mode(struct policy *p, enum policy_mode mode)
 #define WINS_MARGIN 24
 #define WINS_FADE 1024	   /* what was long ago counts half, and half again */
 #define SHADOW_SHARE 16	   /* of the keys, at most one in so many is sampled */
+#define SHADOW_VISITS 16   /* for one that goes: a shadow is smaller, and so is its EVICT_SAMPLE */
 
 struct policy_shadow {
 	struct policy policy;
@@ -227,7 +230,7 @@ static int shadow_use(struct policy_shadow *s, uint64_t device, uint64_t block)
 		b = &p->hdr[s->used];
 		b->index = s->used++;
 	} else {
-		uint32_t visits = UINT32_MAX; /* EVICT_SAMPLE is the bound: all can go */
+		uint32_t visits = SHADOW_VISITS; /* enough: all can go */
 
 		b = policy_evict(p, always, NULL, &visits);
 		link = &s->bucket[key_hash(b) >> 8 & s->mask];
@@ -391,6 +394,7 @@ struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct bl
 
 	p->warm = true;
 	while (policy_count(p)) {
+		leaf_step();
 		struct policy_list *small = &p->list[POLICY_SMALL], *main_ = &p->list[POLICY_MAIN];
 
 		if (best && (sampled >= EVICT_SAMPLE || !*visits)) {
@@ -433,4 +437,17 @@ struct block *policy_evict(struct policy *p, bool (*usable)(void *arg, struct bl
 		ghost_remember(p, b);
 	b->flags = (uint8_t)(b->flags & ~(POLICY_USES_MASK | POLICY_QUEUE_MASK));
 	return b;
+}
+
+/* ---- without the lock ------------------------------------------------------------------------ */
+
+/* (The table may be another one by now. Both are there for as long as the cache is.) */
+#ifdef __SANITIZE_THREAD__
+__attribute__((no_sanitize("thread")))
+#endif
+void policy_ahead(const struct policy *p, uint64_t device, uint64_t block)
+{
+	const struct block key = { .device = device, .block = block };
+
+	__builtin_prefetch(ghost_set(p, key_hash(&key)), 1);
 }

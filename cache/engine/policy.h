@@ -135,6 +135,9 @@ static inline void policy_hit(struct policy *p, uint64_t hash, struct block *b)
 		policy_tell(p, b);
 }
 
+/* What policy_admit() will look at for a block that was not ranked is on its way to the processor.
+ * Without the lock. */
+void policy_ahead(const struct policy *p, uint64_t device, uint64_t block);
 /* A block of an earlier process's: its flags are a hint of how useful it has been. It is away. */
 void policy_found(struct block *b);
 /* A clean block enters (or comes back from being dirty or filled, to where it was). */

@@ -63,6 +63,7 @@ static inline_always bool gather_blocks(struct partition *p, struct frags *f, ui
 		const uint32_t near = part_run_end(p, b->index) - b->index;
 		const struct block *const last = b + MIN(end - block, (uint64_t)near);
 		do {
+			leaf_step();
 			if (large ? !sector_map_all_long(block_valid(p, b), from, to) :
 				    unlikely(~*block_own_valid(b) & want)) {
 				there = false;

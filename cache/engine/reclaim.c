@@ -31,7 +31,8 @@ static bool condemnable(void *arg, struct block *b)
 
 /* After so many laps over all blocks in vain there is nothing to be had. */
 #define ALLOC_LAPS 2
-#define ROOM_ROUNDS 16
+#define ROOM_ROUNDS 64
+#define ROOM_BLOCKS 16u /* evicted in one hold: what is oldest is in no processor's cache */
 
 static uint64_t part_laps(const struct partition *p)
 {
@@ -41,6 +42,7 @@ static uint64_t part_laps(const struct partition *p)
 static struct block *part_evict(struct partition *p, bool (*usable)(void *arg, struct block *b),
 			   uint32_t *visits)
 {
+	leaf_step();
 	const uint32_t before = *visits;
 	struct block *b = policy_evict(&p->policy, usable, p, visits);
 
@@ -48,8 +50,10 @@ static struct block *part_evict(struct partition *p, bool (*usable)(void *arg, s
 	p->vain += before - *visits;
 	if (!b)
 		return NULL;
+	leaf_step();
 	block_leaves(p, b);
 	index_remove(p, b);
+	leaf_step();
 	return b;
 }
 
@@ -116,14 +120,14 @@ static UNLOCKED_LOOK bool part_lacks(const struct partition *p, uint32_t need)
 void part_make_room(struct partition *p, uint32_t need)
 {
 	for (unsigned round = 0; round < ROOM_ROUNDS && part_lacks(p, need); round++) {
-		uint32_t visits = LEAF_VISITS, evicted = 0;
+		uint32_t visits = LEAF_VISITS / 2, evicted = 0;
 
 		leaf_lock(&p->lock);
-		while (p->count[BLOCK_FREE] < need && evicted < LEAF_VISITS &&
+		while (p->count[BLOCK_FREE] < need && evicted < ROOM_BLOCKS &&
 		       evict_idle(p, &visits))
 			evicted++;
 		leaf_unlock(&p->lock);
-		if (visits && evicted < LEAF_VISITS)
+		if (visits && evicted < ROOM_BLOCKS)
 			return;
 		for (unsigned i = 0; i < 8; i++) /* somebody else's turn */
 			cpu_relax();

@@ -53,6 +53,7 @@ static bool step_by_block(struct cache_dev *dev, struct span_walk *w,
 	leaf_lock(&p->lock);
 	leaf_visit(&p->lock, (uint32_t)(end - w->next));
 	for (; w->next < end; w->next++) {
+		leaf_step();
 		struct block *b = index_find(p, dev->identity, w->next);
 		if (b)
 			fn(dev, p, b, arg);
@@ -73,6 +74,7 @@ static bool step_by_header(struct cache_dev *dev, struct span_walk *w,
 	const uint64_t end = MIN(w->next + LEAF_VISITS, (uint64_t)p->nblocks);
 	const bool leave_out = w->pinned_only && !p->pins;
 	for (uint64_t i = w->next; i < end && !leave_out; i++) {
+		leaf_step();
 		struct block *b = &p->hdr[part_nth(p, (uint32_t)i)];
 		if (b->state >= BLOCK_FILLING && b->state <= BLOCK_FLUSHING &&
 		    b->device == dev->identity && b->block >= w->span.first &&

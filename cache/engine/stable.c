@@ -101,6 +101,7 @@ static uint32_t doubt_some(struct cache_dev *dev, struct partition *p, uint32_t 
 	leaf_lock(&p->lock);
 	end = MIN(from + LEAF_VISITS, p->nblocks);
 	for (uint32_t i = from; i < end; i++) {
+		leaf_step();
 		struct block *b = &p->hdr[part_nth(p, i)];
 
 		if (b->device == dev->identity && b->state >= BLOCK_FILLING &&

@@ -9,6 +9,7 @@
  * COMPARE AND WRITE loads its range like a read, then compares and swaps in one critical section.
  */
 #include "cache/engine/io_impl.h"
+#include "cache/engine/ahead.h"
 #include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
 
@@ -73,6 +74,7 @@ static bool take_blocks(struct cache_dev *dev, struct blk_req *req, const struct
 	}
 	bool ok = true;
 	for (uint32_t i = 0; ok && i < copies * r->n; i++) {
+		leaf_step();
 		uint32_t b_i = i < r->n ? i : i - r->n, from = range_from(r, b_i),
 			 to = range_to(c, r, b_i);
 		if (!b_i || group_begins(dev, r->first + b_i))
@@ -266,8 +268,50 @@ static void merge_in(struct cache_dev *dev, struct partition *p, struct block *f
 	arena_order();
 }
 
-/* Block @i of the range becomes @fresh's [from, to). The index takes over its reference. */
-static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t block,
+/* Blocks of a write that the shadows of their partitions are to hear of: a bit each. */
+struct unheard {
+	uint64_t word[CACHE_IO_BLOCKS / 64 + 1]; /* a range that is not aligned has one more */
+};
+
+#define HEARD_AT_ONCE 2 /* each is worth thirty headers */
+
+/* They hear of it now: afterwards, and a few at a time, since that takes longer than all the rest
+ * of a commit. No lock held. */
+static __attribute__((noinline)) void shadows_hear(struct cache_dev *dev,
+						   const struct cache_range *r,
+						   const struct unheard *u)
+{
+	struct partition *held = NULL;
+	unsigned n = 0;
+
+	for (uint32_t w = 0; w < ARRAY_SIZE(u->word); w++)
+		for (uint64_t bits = u->word[w]; bits; bits &= bits - 1) {
+			const uint64_t block = r->first + w * 64 + (uint32_t)__builtin_ctzll(bits);
+			struct partition *p = dev_part(dev, block);
+
+			if (held && (p != held || n == HEARD_AT_ONCE)) {
+				leaf_unlock(&held->lock);
+				held = NULL;
+			}
+			if (!held) {
+				leaf_lock(&p->lock);
+				held = p;
+				n = 0;
+			}
+			struct block *b = index_find(p, dev->identity, block);
+
+			leaf_step();
+			if (likely(b))
+				policy_tell(&p->policy, b);
+			n++;
+		}
+	if (held)
+		leaf_unlock(&held->lock);
+}
+
+/* Block @i of the range becomes @fresh's [from, to). The index takes over its reference. True: the
+ * shadows are to hear of it. */
+static bool commit_block(struct cache_dev *dev, struct partition *p, uint64_t block,
 			 struct block *fresh, uint32_t from, uint32_t to, uint64_t now,
 			 uint64_t epoch)
 {
@@ -277,10 +321,10 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 	struct block_priv *fp = block_priv(p, fresh), *op;
 	const bool whole = from == 0 && to == sectors;
 
-	if (unlikely(policy_samples(&p->policy, hash)) && !old)
-		policy_sample(&p->policy, dev->identity, block);
-	else if (old && policy_tells(&p->policy, hash, old))
-		policy_tell(&p->policy, old);
+	leaf_step();
+
+	const bool unheard = unlikely(policy_samples(&p->policy, hash)) &&
+			     (!old || policy_tells(&p->policy, hash, old));
 
 	ASSERT(fresh->state == BLOCK_RECEIVING);
 	if (!old) {
@@ -293,7 +337,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		fp->dirty_epoch = epoch;
 		part_set_state(p, fresh, BLOCK_DIRTY);
 		dirty_add(dev, p, fresh);
-		return;
+		return unheard;
 	}
 	op = block_priv(p, old);
 	stable_replaced(dev, p, old);
@@ -312,7 +356,7 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 			fp->account = ACCT_NONE;
 		}
 		part_drop(p, fresh);
-		return;
+		return unheard;
 	}
 
 	if (!whole) {
@@ -347,15 +391,17 @@ static void commit_block(struct cache_dev *dev, struct partition *p, uint64_t bl
 		dirty_add(dev, p, fresh);
 	}
 	part_drop(p, old);
+	return unheard;
 }
 
 /*
  * All blocks of the range, from the references in @f beyond the first @skip blocks. The lock set is
  * held; the index owns the references afterwards (the caller forgets them). True when a partition
- * has become dirtier than the flusher likes.
+ * has become dirtier than the flusher likes. *@u: for shadows_hear().
  */
 static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
-			 const struct lockset *ls, const struct frags *f, uint32_t skip)
+			 const struct lockset *ls, const struct frags *f, uint32_t skip,
+			 struct unheard *u)
 {
 	struct cache *c = dev->cache;
 	uint64_t now = clock_now_ns();
@@ -370,8 +416,9 @@ static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 			uint64_t block = r->first + b;
 			if (!b || group_begins(dev, block))
 				p = dev_part(dev, block);
-			commit_block(dev, p, block, f->v[i].block + j, range_from(r, b),
-				     range_to(c, r, b), now, epoch);
+			if (commit_block(dev, p, block, f->v[i].block + j, range_from(r, b),
+					 range_to(c, r, b), now, epoch))
+				u->word[b / 64] |= 1ull << b % 64;
 		}
 	BUG_ON(k != skip + r->n);
 	bool much = false;
@@ -418,10 +465,15 @@ bool stage_commit(struct blk_req *req)
 	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
 	struct frags *f = aux ? &aux->frags : &req->data;
 	struct lockset ls;
+	struct unheard unheard = { 0 };
 	bool much = false;
 	uint8_t how;
 
 	lockset_build(&ls, dev, &r);
+	if (r.n >= AHEAD_MIN) {
+		ahead_frags(f);
+		ahead_range(dev, &r);
+	}
 	for (;;) {
 		op_pass_begin(req);
 		lockset_lock(&ls);
@@ -429,7 +481,7 @@ bool stage_commit(struct blk_req *req)
 		bool stopped = unlikely(how) && record_stops(req, how);
 		bool blocked = stopped || excl_blocks(dev, r.first, r.n);
 		if (!blocked)
-			much = commit_range(dev, &r, &ls, f, 0);
+			much = commit_range(dev, &r, &ls, f, 0, &unheard);
 		lockset_unlock(&ls);
 		if (!blocked)
 			break;
@@ -441,6 +493,7 @@ bool stage_commit(struct blk_req *req)
 			return false;
 	}
 	frags_forget(f);
+	shadows_hear(dev, &r, &unheard);
 	return committed(req, &ls, how, much);
 }
 
@@ -587,13 +640,13 @@ static void swap_end(struct cache_dev *dev, const struct lockset *ls)
 
 /* It compares equal: the second half of @f goes in. As commit_range(). */
 static bool commit_swap(struct cache_dev *dev, const struct cache_range *r,
-			const struct lockset *ls, const struct frags *f)
+			const struct lockset *ls, const struct frags *f, struct unheard *u)
 {
 	bool much;
 
 	if (r->n > 1)
 		swap_begin(dev, r, ls, f);
-	much = commit_range(dev, r, ls, f, r->n);
+	much = commit_range(dev, r, ls, f, r->n, u);
 	if (r->n > 1)
 		swap_end(dev, ls);
 	return much;
@@ -631,6 +684,7 @@ bool stage_caw(struct blk_req *req)
 	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
 	struct frags *f = aux ? &aux->frags : &req->data;
 	struct cache_op *op = op_of(req);
+	struct unheard unheard = { 0 };
 	struct lockset ls;
 	bool much = false, stopped = false;
 	uint8_t how = cache_how(req->blk);
@@ -661,7 +715,7 @@ bool stage_caw(struct blk_req *req)
 			how = cache_how(req->blk);
 			stopped = same == req->len && unlikely(how) && record_stops(req, how);
 			if (same == req->len && !stopped)
-				much = commit_swap(dev, &r, &ls, f);
+				much = commit_swap(dev, &r, &ls, f, &unheard);
 			lockset_unlock(&ls);
 		}
 		if (unlikely(stopped)) { /* compared again afterwards */
@@ -675,6 +729,7 @@ bool stage_caw(struct blk_req *req)
 		if (same == req->len) {
 			put_first(f, r.n);
 			frags_forget(f);
+			shadows_hear(dev, &r, &unheard);
 			range_unpin(dev, req, &r);
 			return committed(req, &ls, how, much);
 		}

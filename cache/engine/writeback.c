@@ -2,9 +2,9 @@
 /*
  * Write-back: flushing what is dirty.
  *
- * A flush covers a run of dirty blocks of one partition, straight from the blocks. Runs that meet,
- * of neighbouring groups in different partitions, go to the store as one write: the first carries
- * the data of all. While a flush is in flight its blocks do not change: a write that comes
+ * A flush covers a run of up to 64 dirty blocks of one partition, straight from the blocks. Runs
+ * that meet, also of groups in different partitions, go to the store as one write: the first
+ * carries the data of all. While a flush is in flight its blocks do not change: a write that comes
  * meanwhile swaps in a fresh block, which inherits block->io, so the next flush of that key cannot
  * overtake this one.
  *
@@ -16,6 +16,7 @@
  * being merged with each other.
  */
 #include "cache/engine/io_impl.h"
+#include "cache/engine/ahead.h"
 #include "cache/engine/reclaim_impl.h"
 #include "cache/memory/layout.h"
 
@@ -109,9 +110,13 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 	struct partition *p = io->part;
 	struct blk_req *owner = io->owner;
 
+	if (io->nblocks >= AHEAD_MIN)
+		ahead_settled(dev, p, io->block, io->idx, io->nblocks);
 	leaf_lock(&p->lock);
+	leaf_visit(&p->lock, io->nblocks);
 	const bool dirty = e->status || (io->again && e->unstable);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
+		leaf_step();
 		struct block *b = &p->hdr[io->idx[i]];
 		struct block *cur = index_find(p, dev->identity, io->block + i);
 		uint32_t from, to;
@@ -160,8 +165,10 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 	}
 	list_del(&io->link);
 	dev->dirty[p->id].writing--;
-	list_splice_tail(waiters, &io->waiters);
+	const bool more = io_take_waiters(io, waiters);
 	leaf_unlock(&p->lock);
+	if (unlikely(more))
+		io_take_rest(io, &p->lock, waiters);
 }
 
 /* A write that began with @io has failed. The device counts as failing until some time after the
@@ -241,11 +248,7 @@ static void flush_done(struct blk_req *lower)
 		io_put(io);
 		part_wake_unlocked(p);
 	}
-	while (!list_empty(&waiters)) {
-		struct blk_req *w = list_first(&waiters, struct blk_req, link);
-		list_del(&w->link);
-		op_done_one(w, 0);
-	}
+	op_wake_all(&waiters);
 	if (owner)
 		op_done_one(owner, e.status);
 }
@@ -284,7 +287,10 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 
 	if (how->own || how->apart)
 		end = block + 1;
-	for (; block + n < end && n < CACHE_IO_BLOCKS; n++) {
+	/* No more than the lock may be had for, here and when it is over. What goes on behind is
+	 * the next run of the same write. */
+	for (; block + n < end && n < LEAF_VISITS; n++) {
+		leaf_step();
 		struct block *b = index_find(p, dev->identity, block + n);
 		if (!b || b->state != BLOCK_DIRTY || block_priv(p, b)->io ||
 		    (!how->own && excl_blocks(dev, block + n, 1)))
@@ -332,6 +338,7 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 		part_set_state(p, b, BLOCK_FLUSHING);
 		bytes += len;
 	}
+	leaf_visit(&p->lock, n);
 	io->part = p;
 	io->block = block;
 	io->nblocks = n;
@@ -395,7 +402,7 @@ static uint32_t keys_in_row(const uint64_t *keys, uint32_t n)
 {
 	uint32_t k = 1;
 
-	while (k < n && k < CACHE_IO_BLOCKS && keys[k] == keys[k - 1] + 1)
+	while (k < n && k < LEAF_VISITS && keys[k] == keys[k - 1] + 1)
 		k++;
 	return k;
 }
@@ -409,6 +416,11 @@ static void flush_key(struct cache_dev *dev, struct cache_io *io, uint64_t block
 
 	/* Under the lock nothing is allocated that may map memory. */
 	(void)frags_reserve(&io->req.data, most);
+	if (most >= AHEAD_MIN) {
+		const struct cache_range r = { .first = block, .n = most };
+
+		ahead_range(dev, &r);
+	}
 	leaf_lock(&p->lock);
 	struct block *b = index_find(p, dev->identity, block);
 	if (b && b->state == BLOCK_DIRTY && !flush_build(dev, io, p, block, how))

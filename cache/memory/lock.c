@@ -62,9 +62,6 @@ void leaf_unlock_wake(struct leaf_lock *l)
 static uint32_t most; /* atomic */
 static __thread uint32_t locks_held;
 
-static bool measuring;		/* atomic */
-static struct leaf_holds holds; /* atomic, each by itself */
-
 static uint64_t own_time_ns(void)
 {
 	struct timespec t;
@@ -73,44 +70,10 @@ static uint64_t own_time_ns(void)
 	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
 }
 
-void leaf_holds_begin(void)
+void leaf_take_debug(void)
 {
-	__atomic_store_n(&holds.n, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&holds.over, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&holds.all_ns, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&holds.most_ns, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&measuring, true, __ATOMIC_RELAXED);
-}
-
-void leaf_holds_get(struct leaf_holds *h)
-{
-	h->n = __atomic_load_n(&holds.n, __ATOMIC_RELAXED);
-	h->over = __atomic_load_n(&holds.over, __ATOMIC_RELAXED);
-	h->all_ns = __atomic_load_n(&holds.all_ns, __ATOMIC_RELAXED);
-	h->most_ns = __atomic_load_n(&holds.most_ns, __ATOMIC_RELAXED);
-	h->most_at = __atomic_load_n(&holds.most_at, __ATOMIC_RELAXED);
-}
-
-static void hold_ends(uint64_t ns, void *at)
-{
-	uint64_t before = __atomic_load_n(&holds.most_ns, __ATOMIC_RELAXED);
-
-	__atomic_add_fetch(&holds.n, 1, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&holds.all_ns, ns, __ATOMIC_RELAXED);
-	if (ns > LEAF_LONG_NS)
-		__atomic_add_fetch(&holds.over, 1, __ATOMIC_RELAXED);
-	while (ns > before)
-		if (__atomic_compare_exchange_n(&holds.most_ns, &before, ns, false,
-						__ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-			__atomic_store_n(&holds.most_at, at, __ATOMIC_RELAXED);
-			break;
-		}
-}
-
-void leaf_take_debug(struct leaf_lock *l)
-{
-	locks_held++;
-	l->taken_ns = __atomic_load_n(&measuring, __ATOMIC_RELAXED) ? own_time_ns() : 0;
+	if (!locks_held++)
+		leaf_first_taken();
 }
 
 bool leaf_none_held(void)
@@ -137,9 +100,8 @@ void leaf_visit_debug(struct leaf_lock *l, uint32_t n)
 void leaf_hold_debug(struct leaf_lock *l)
 {
 	ASSERT(locks_held > 0);
-	locks_held--;
-	if (unlikely(l->taken_ns))
-		hold_ends(own_time_ns() - l->taken_ns, __builtin_return_address(0));
+	if (!--locks_held)
+		leaf_last_given(__builtin_return_address(0));
 	if (l->visiting_ns)
 		ASSERT(own_time_ns() - l->visiting_ns <= LEAF_HOLD_NS);
 	l->visits = 0;

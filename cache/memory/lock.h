@@ -34,8 +34,15 @@
  * blocks that its own request covers, and no walk goes on beyond that: it gives the lock back,
  * remembers its place, and takes the lock anew. leaf_visit() counts; a build with TGT_DEBUG stops
  * who goes beyond, and who needs more than LEAF_HOLD_NS of its processor from the first visit on.
- * It also measures how long each hold takes of its holder's processor time, when it is told to
- * (leaf_holds_begin()).
+ *
+ * It also measures how long a thread has locks, when it is told to (leaf_holds_begin()). The clock
+ * of a thread's processor time goes on in interrupts, and mostly while the hypervisor is elsewhere.
+ * So holders say when they go on to the next block (leaf_step()). What lies between two steps is
+ * some hundred instructions. If it takes more than LEAF_STEP_NS it was broken: by the machine, or
+ * by something that does not belong into a hold, such as a system call. Without broken steps what
+ * is left is the holder's *own* time. Who breaks steps a control says: after each hold the thread
+ * does the same for as long, of its own time, without a lock and without touching memory
+ * (leaf_alone()). What breaks that is the machine.
  */
 #ifndef CACHE_MEMORY_LOCK_H
 #define CACHE_MEMORY_LOCK_H
@@ -45,6 +52,7 @@
 #define LEAF_VISITS 64u
 #define LEAF_HOLD_NS 20000000ull /* sanitizers are slow */
 #define LEAF_LONG_NS 50000ull	 /* what a hold should stay below */
+#define LEAF_STEP_NS 10000ull	 /* no step takes as long, unless it is broken */
 
 struct leaf_lock {
 	uint32_t word;	  /* 0 free, 1 held */
@@ -54,7 +62,6 @@ struct leaf_lock {
 #ifdef TGT_DEBUG
 	uint32_t visits;    /* of this hold; its holder's */
 	uint64_t visiting_ns; /* of the holder's processor time when it began to; 0: not yet */
-	uint64_t taken_ns;    /* ... when it took the lock; 0: not measured */
 #endif
 };
 
@@ -65,24 +72,46 @@ void leaf_unlock_wake(struct leaf_lock *l);
 /* The most that any hold of any lock has visited in this process. Any thread. */
 uint32_t leaf_visits_most(void);
 void leaf_visit_debug(struct leaf_lock *l, uint32_t n);
-void leaf_take_debug(struct leaf_lock *l);
+void leaf_take_debug(void);
 void leaf_hold_debug(struct leaf_lock *l);
 /* The calling thread holds no lock: it may allocate what may have to be mapped. */
 bool leaf_none_held(void);
 
-/* How long locks were held, of the holders' processor time: what interrupts took of that is in it,
- * what a holder waited for a processor is not. */
+/* How long threads had locks, from the first to the last that each had at a time. */
+#define LEAF_SITES 64u
 struct leaf_holds {
-	uint64_t n, over;  /* holds; those of more than LEAF_LONG_NS */
-	uint64_t all_ns;   /* of all of them together */
-	uint64_t most_ns;
-	void *most_at;	   /* who gave the lock back after the longest */
+	uint64_t n, over; /* holds; those of more than LEAF_LONG_NS of the holder's processor time:
+			   * what interrupts take is in that, waiting for a processor is not */
+	uint64_t all_ns, most_ns; /* of all of them together; of the longest */
+	uint64_t own_ns, own_over, own_most_ns; /* the same of own time */
+	uint64_t broken; /* steps */
+	/* Without a lock, for the same own time: as long, and broken. */
+	uint64_t alone_ns, alone_over, alone_broken;
+	struct leaf_site {
+		void *at; /* who gave the last lock back; NULL: all that are not in this list */
+		uint64_t n, over, own_ns, own_most_ns, broken;
+	} site[LEAF_SITES];
 };
+static_assert(sizeof(struct leaf_holds) % sizeof(uint64_t) == 0, "words");
 /* Measures from now on, and forgets what was. Any thread; one at a time. */
 void leaf_holds_begin(void);
 /* What was measured. Any thread. */
 void leaf_holds_get(struct leaf_holds *h);
+/* The calling thread has taken its first lock; gives back its last, at @at; may have none. */
+void leaf_first_taken(void);
+void leaf_last_given(void *at);
+void leaf_alone(void);
+void leaf_gives_back(void *at);
+void leaf_step_debug(void);
 #endif
+
+/* The holder of a lock goes on to its next block. */
+static inline void leaf_step(void)
+{
+#ifdef TGT_DEBUG
+	leaf_step_debug();
+#endif
+}
 
 /* Checked where memory is allocated: see leaf_none_held(). */
 static inline void leaf_may_map(void)
@@ -108,7 +137,6 @@ static inline void leaf_lock_init(struct leaf_lock *l)
 #ifdef TGT_DEBUG
 	l->visits = 0;
 	l->visiting_ns = 0;
-	l->taken_ns = 0;
 #endif
 }
 
@@ -131,7 +159,7 @@ static inline bool leaf_trylock(struct leaf_lock *l)
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 #endif
 #ifdef TGT_DEBUG
-	leaf_take_debug(l);
+	leaf_take_debug();
 #endif
 	return true;
 }
@@ -145,7 +173,17 @@ static inline bool leaf_lock(struct leaf_lock *l)
 	return false;
 }
 
-static inline void leaf_unlock(struct leaf_lock *l)
+/* Behind leaf_unlock_wake(). */
+static inline void leaf_given_back(void)
+{
+#ifdef TGT_DEBUG
+	leaf_alone();
+#endif
+}
+
+/* As leaf_unlock(), but for who sleeps: true when somebody may, for leaf_unlock_wake(), which is a
+ * system call. For who has further locks to give back first. */
+static inline bool leaf_give_back(struct leaf_lock *l)
 {
 #ifdef TGT_DEBUG
 	leaf_hold_debug(l);
@@ -154,8 +192,14 @@ static inline void leaf_unlock(struct leaf_lock *l)
 	__atomic_store_n(&l->word, 0, __ATOMIC_RELEASE);
 	/* The compiler keeps the order; see above for the processor. */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (unlikely(__atomic_load_n(&l->asleep, __ATOMIC_RELAXED)))
+	return __atomic_load_n(&l->asleep, __ATOMIC_RELAXED);
+}
+
+static inline void leaf_unlock(struct leaf_lock *l)
+{
+	if (unlikely(leaf_give_back(l)))
 		leaf_unlock_wake(l);
+	leaf_given_back();
 }
 
 /* False: it is held; take it, and look then. */

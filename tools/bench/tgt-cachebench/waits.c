@@ -326,76 +326,50 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-#ifdef TGT_DEBUG
-#define IDLE_BURST_NS NSEC_PER_MSEC /* of its own time, then it sleeps for so many us: */
-#define IDLE_PAUSE_US 3000
-
-/* A thread that only reads its clock: what the machine takes of anybody's time. */
-static struct {
-	pthread_t thread;
-	bool stop; /* atomic */
-	uint64_t over, most_ns, ran_ns;
-} idle;
-
-static uint64_t own_time_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
-}
-
-static void *idle_run(void *arg)
-{
-	while (!__atomic_load_n(&idle.stop, __ATOMIC_RELAXED)) {
-		const uint64_t start = own_time_ns();
-		uint64_t before = start, now;
-
-		for (; before - start < IDLE_BURST_NS; before = now) {
-			now = own_time_ns();
-			idle.over += now - before > LEAF_LONG_NS;
-			idle.most_ns = MAX(idle.most_ns, now - before);
-		}
-		idle.ran_ns += before - start;
-		usleep(IDLE_PAUSE_US);
-	}
-	return NULL;
-}
-#endif
-
 static void locks_begin(void)
 {
 #ifdef TGT_DEBUG
-	idle.over = idle.most_ns = idle.ran_ns = 0;
-	idle.stop = pthread_create(&idle.thread, NULL, idle_run, NULL) != 0;
 	leaf_holds_begin();
 #endif
 }
+
+#ifdef TGT_DEBUG
+static void print_site(const struct leaf_holds *h, const struct leaf_site *s)
+{
+	char **at = backtrace_symbols(&s->at, 1);
+
+	printf("  site: %llu holds, %llu over, own time %.2f us, longest %.1f us, "
+	       "%llu broken steps, %.1f expected, at %s\n",
+	       (unsigned long long)s->n, (unsigned long long)s->over,
+	       (double)s->own_ns / (double)s->n / 1e3, (double)s->own_most_ns / 1e3,
+	       (unsigned long long)s->broken,
+	       h->alone_ns ? (double)h->alone_broken * (double)s->own_ns / (double)h->alone_ns : 0,
+	       s->at && at ? at[0] : "others");
+	free(at);
+}
+#endif
 
 /* How long partitions' locks were held, in a build that measures it. */
 static void locks_end(void)
 {
 #ifdef TGT_DEBUG
-	struct leaf_holds h;
-	char **at;
+	static struct leaf_holds h;
 
 	leaf_holds_get(&h);
-	at = backtrace_symbols(&h.most_at, 1);
 	printf("  locks: %llu holds, %llu of more than %u us of their holder's processor time, "
-	       "longest %.1f us (%s); visits in one hold: %u\n",
+	       "longest %.1f us; visits in one hold: %u\n",
 	       (unsigned long long)h.n, (unsigned long long)h.over, (unsigned)(LEAF_LONG_NS / 1000),
-	       (double)h.most_ns / 1e3, at ? at[0] : "?", leaf_visits_most());
-	free(at);
-	if (idle.stop)
-		return; /* there is no such thread */
-	__atomic_store_n(&idle.stop, true, __ATOMIC_RELAXED);
-	pthread_join(idle.thread, NULL);
-	printf("  machine: %llu gaps of more than %u us, longest %.1f us, in %.2f s of a thread "
-	       "that only reads its clock: %.1f in the %.2f s that locks were held\n",
-	       (unsigned long long)idle.over, (unsigned)(LEAF_LONG_NS / 1000),
-	       (double)idle.most_ns / 1e3, (double)idle.ran_ns / 1e9,
-	       idle.ran_ns ? (double)idle.over * (double)h.all_ns / (double)idle.ran_ns : 0,
-	       (double)h.all_ns / 1e9);
+	       (double)h.most_ns / 1e3, leaf_visits_most());
+	printf("  own: %llu of more than %u us without broken steps, longest %.1f us, "
+	       "%.3f s in all; %llu broken steps\n",
+	       (unsigned long long)h.own_over, (unsigned)(LEAF_LONG_NS / 1000),
+	       (double)h.own_most_ns / 1e3, (double)h.own_ns / 1e9, (unsigned long long)h.broken);
+	printf("  alone: %llu of more than %u us, %.3f s in all; %llu broken steps\n",
+	       (unsigned long long)h.alone_over, (unsigned)(LEAF_LONG_NS / 1000),
+	       (double)h.alone_ns / 1e9, (unsigned long long)h.alone_broken);
+	for (const struct leaf_site *s = h.site; s < h.site + LEAF_SITES; s++)
+		if (s->n)
+			print_site(&h, s);
 #endif
 }
 

@@ -153,14 +153,31 @@ START_TEST(without_membarrier)
 }
 END_TEST
 
+#ifdef TGT_DEBUG
+static uint64_t read_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+}
+
+static void work(uint64_t ns, bool in_steps)
+{
+	const uint64_t began = read_ns(CLOCK_THREAD_CPUTIME_ID);
+
+	while (read_ns(CLOCK_THREAD_CPUTIME_ID) - began < ns)
+		if (in_steps)
+			leaf_step();
+}
+#endif
+
 /* How long locks are held is told in the holder's processor time: not what it sleeps. */
 START_TEST(long_holds_are_measured)
 {
 #ifdef TGT_DEBUG
 	const struct timespec nap = { .tv_nsec = 300 * 1000 * 1000 };
-	struct leaf_holds h;
-	struct timespec t;
-	uint64_t began;
+	static struct leaf_holds h;
 
 	leaf_lock(&lock[0]);
 	leaf_holds_begin();
@@ -173,22 +190,56 @@ START_TEST(long_holds_are_measured)
 	leaf_unlock(&lock[1]);
 	leaf_unlock(&lock[0]);
 	leaf_holds_get(&h);
-	ck_assert_uint_eq(h.n, 2);
+	ck_assert_uint_eq(h.n, 1); /* from the first to the last */
 	ck_assert_uint_lt(h.most_ns, 250 * NSEC_PER_MSEC);
 	leaf_holds_begin();
 	leaf_lock(&lock[0]);
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	began = (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
-	do
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	while ((uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec - began <
-	       2 * LEAF_LONG_NS);
+	work(2 * LEAF_LONG_NS, false);
 	leaf_unlock(&lock[0]);
 	leaf_holds_get(&h);
 	ck_assert_uint_eq(h.n, 1);
 	ck_assert_uint_eq(h.over, 1);
 	ck_assert_uint_ge(h.most_ns, 2 * LEAF_LONG_NS);
-	ck_assert_ptr_nonnull(h.most_at);
+	ck_assert_ptr_nonnull(h.site[0].at);
+	ck_assert_uint_eq(h.site[0].n, 1);
+	ck_assert_uint_eq(h.site[0].over, 1);
+#else
+	printf("# SKIP this build does not measure\n");
+#endif
+}
+END_TEST
+
+/* What a holder does in steps is its own; one long step is not, but it is counted; and who has no
+ * lock is measured for as long as those who have one. */
+START_TEST(broken_steps_are_told)
+{
+#ifdef TGT_DEBUG
+	static struct leaf_holds h;
+
+	leaf_holds_begin();
+	leaf_lock(&lock[0]);
+	work(100 * LEAF_LONG_NS, true);
+	leaf_unlock(&lock[0]);
+	leaf_holds_get(&h);
+	ck_assert_uint_eq(h.own_over, 1);
+	ck_assert_uint_ge(h.own_ns, 10 * LEAF_LONG_NS); /* others may have broken most of it */
+	ck_assert_uint_eq(h.own_most_ns, h.own_ns);
+	ck_assert_uint_ge(h.alone_ns, h.own_ns);
+	ck_assert_uint_le(h.alone_ns, h.own_ns + LEAF_STEP_NS);
+	ck_assert_uint_eq(h.alone_over, 1);
+	leaf_holds_begin();
+	for (unsigned i = 0; i < 100; i++) {
+		leaf_lock(&lock[0]);
+		leaf_step();
+		work(2 * LEAF_STEP_NS, false);
+		leaf_unlock(&lock[0]);
+	}
+	leaf_holds_get(&h);
+	ck_assert_uint_eq(h.n, 100);
+	ck_assert_uint_ge(h.broken, 100);
+	ck_assert_uint_eq(h.own_over, 0);
+	ck_assert_uint_lt(h.alone_broken, 50); /* it is the hold's own doing */
+	ck_assert_uint_ge(h.site[0].broken, 100);
 #else
 	printf("# SKIP this build does not measure\n");
 #endif
@@ -196,4 +247,4 @@ START_TEST(long_holds_are_measured)
 END_TEST
 
 UNIT_MAIN("mt_lock", 30, excludes_and_wakes, a_look_is_of_one_instant, without_membarrier,
-	  long_holds_are_measured)
+	  long_holds_are_measured, broken_steps_are_told)
