@@ -42,7 +42,7 @@ uint32_t acct_recount(struct acct_book *b, uint32_t from)
 	for (uint32_t i = from; i < end; i++) {
 		struct account *a = &b->account[i];
 
-		if (!a->store || a->place == ACCT_AGAIN)
+		if (!a->store || a->who == ACCT_AGAIN)
 			continue;
 		for (unsigned k = 0; k < ACCT_KINDS; k++)
 			acct_weigh(b, a, (enum acct_kind)k, acct_heavy(a, (enum acct_kind)k));
@@ -85,10 +85,9 @@ void acct_store_init(struct acct_store *s, struct budget *budget, uint32_t numbe
 
 /* ---- accounts come and go -------------------------------------------------------------------- */
 
-static struct account *make(struct acct_book *b, struct acct_store *s, uint32_t place,
-			    uint64_t stream)
+static struct account *make(struct acct_book *b, struct acct_store *s, uint32_t who)
 {
-	uint16_t *head = &b->bucket[acct_bucket(s, place)];
+	uint16_t *head = &b->bucket[acct_bucket(s, who)];
 	struct account *a;
 
 	if (b->free != ACCT_NONE) {
@@ -104,9 +103,7 @@ static struct account *make(struct acct_book *b, struct acct_store *s, uint32_t 
 		return NULL;
 	}
 	a->store = s;
-	a->place = (uint16_t)place;
-	a->owner[ACCT_HOST] = (uint8_t)(stream >> STREAM_HOST_SHIFT);
-	a->owner[ACCT_NAME] = (uint8_t)(stream >> STREAM_NAME_SHIFT);
+	a->who = who;
 	a->next = *head;
 	*head = acct_index(b, a);
 	s->accounts++;
@@ -115,12 +112,12 @@ static struct account *make(struct acct_book *b, struct acct_store *s, uint32_t 
 
 struct account *acct_get_slow(struct acct_book *b, struct acct_store *s, uint64_t stream)
 {
-	return make(b, s, (uint32_t)stream & ((1u << STREAM_HOST_SHIFT) - 1), stream);
+	return make(b, s, acct_who(stream));
 }
 
 void acct_put_slow(struct acct_book *b, struct account *a)
 {
-	uint16_t *link = &b->bucket[acct_bucket(a->store, a->place)];
+	uint16_t *link = &b->bucket[acct_bucket(a->store, a->who)];
 	const uint16_t index = acct_index(b, a);
 
 	if (!list_empty(&a->side[ACCT_WRITE].waiting) || !list_empty(&a->side[ACCT_LOAD].waiting))
@@ -143,9 +140,9 @@ struct account *acct_charge_again(struct acct_book *b, struct acct_store *s)
 	uint16_t i = b->bucket[acct_bucket(s, ACCT_AGAIN)];
 	struct account *a;
 
-	while (i != ACCT_NONE && (b->account[i].store != s || b->account[i].place != ACCT_AGAIN))
+	while (i != ACCT_NONE && (b->account[i].store != s || b->account[i].who != ACCT_AGAIN))
 		i = b->account[i].next;
-	a = i != ACCT_NONE ? &b->account[i] : make(b, s, ACCT_AGAIN, 0);
+	a = i != ACCT_NONE ? &b->account[i] : make(b, s, ACCT_AGAIN);
 	if (!a)
 		return NULL;
 	a->side[ACCT_WRITE].used++;
@@ -178,14 +175,20 @@ static bool is_stalled(const struct acct_store *s, enum acct_kind kind)
 	return kind == ACCT_WRITE ? budget_stalled(s->budget) : budget_silent(s->budget);
 }
 
-/* What all sessions of the host of @a, or of its initiator, are to send. */
-static uint32_t owed(const struct acct_book *b, const struct account *a)
+/* What all sessions of the host of @a, or of its initiator, are to send, with what of @promised is
+ * one of theirs'. */
+static uint32_t owed(const struct acct_book *b, const struct account *a, uint32_t promised)
 {
+	const uint32_t to = b->side[ACCT_WRITE].promised_to;
 	uint32_t most = 0;
 
-	for (unsigned by = 0; by < ACCT_OWNED_BY; by++)
-		if (a->owner[by])
-			most = MAX(most, b->owes[by][a->owner[by]]);
+	for (unsigned by = 0; by < ACCT_OWNED_BY; by++) {
+		const uint8_t owner = acct_owner(a, (enum acct_owner)by);
+		const bool theirs = acct_owner_of(to, (enum acct_owner)by) == owner;
+
+		if (owner)
+			most = MAX(most, b->owes[by][owner] + (theirs ? promised : 0));
+	}
 	return most;
 }
 
@@ -227,7 +230,7 @@ bool acct_newcomer_fits(const struct acct_book *b, const struct account *a, enum
 		return false;
 	if (kind == ACCT_WRITE &&
 	    (atomic_load_explicit(&a->store->budget->late, memory_order_relaxed) ||
-	     owed(b, a) + n > t->limit / 2 + t->little / 8))
+	     owed(b, a, t->promised) + n > t->limit / 2 + t->little / 8))
 		return false;
 	if (drains) {
 		all = t->used - t->again + t->promised + n;
@@ -240,11 +243,12 @@ bool acct_newcomer_fits(const struct acct_book *b, const struct account *a, enum
 }
 
 /* Would the host of @a, or its initiator, owe too much with @n more? As much as is left is not. */
-static bool owes_much(const struct acct_book *b, const struct account *a, uint32_t n)
+static bool owes_much(const struct acct_book *b, const struct account *a, uint32_t n,
+		      uint32_t promised)
 {
-	const uint32_t limit = b->side[ACCT_WRITE].limit, own = owed(b, a);
+	const uint32_t limit = b->side[ACCT_WRITE].limit, own = owed(b, a, promised);
 
-	return own && (uint64_t)own + b->receiving + 2ull * n > limit;
+	return own && (uint64_t)own + b->receiving + promised + 2ull * n > limit;
 }
 
 /* What a store may hold that is heavy: part of what the others leave. A stalled one has its floor.
@@ -297,7 +301,7 @@ static enum acct_verdict acct_verdict(const struct acct_book *b, const struct ac
 
 	if (acct_fits_little(b, a, kind, n))
 		return ACCT_FITS;
-	if (kind == ACCT_WRITE && owes_much(b, a, n))
+	if (kind == ACCT_WRITE && owes_much(b, a, n, promised))
 		return ACCT_LATER;
 	/* A request larger than the limit gets the whole. What is little may be more than it
 	 * should: who gives back becomes little. */
@@ -462,6 +466,7 @@ static struct blk_req *elected(struct acct_book *b, const struct account *a, enu
 
 	op->flags |= OP_F_WOKEN;
 	b->side[kind].promised = op->need;
+	b->side[kind].promised_to = a->who;
 	paces(b, a, kind, op->need);
 	return req;
 }

@@ -9,10 +9,12 @@
  *   ACCT_WRITE  blocks that are being received into, dirty, or being written back
  *   ACCT_LOAD   blocks that a miss has taken and that are being loaded
  *
- * An account comes with its first block or its first waiting request, and goes with its last. Who
- * has to wait waits in its account, by age. Accounts that wait stand in the ring of their store,
- * stores that wait in the ring of the book, and take turns, a quantum of blocks each (deficit round
- * robin, Shreedhar and Varghese 1995). The one elected keeps its promise until it has been there.
+ * An account comes with its first block or its first waiting request, and goes with its last. So
+ * one may outlive its session, and whoever has that one's place by then has an account of its own,
+ * unless host and name are the same. Who has to wait waits in its account, by age. Accounts that
+ * wait stand in the ring of their store, stores that wait in the ring of the book, and take turns,
+ * a quantum of blocks each (deficit round robin, Shreedhar and Varghese 1995). The one elected
+ * keeps its promise until it has been there.
  *
  * All of it under the partition's lock; requests find their account by blk_req.stream.
  */
@@ -29,7 +31,7 @@
 #define ACCT_NONE UINT16_MAX /* a block charged to nobody */
 #define ACCT_LOADING 0x8000u /* in block.account: charged on ACCT_LOAD */
 #define ACCT_OWNERS 256u     /* numbers of hosts, and of initiators; 0: nobody's */
-#define ACCT_AGAIN 0xffffu   /* account.place: what a failed SYNC has made dirty again */
+#define ACCT_AGAIN UINT32_MAX /* account.who: what a failed SYNC has made dirty again */
 /* In blk_req.stream: the session's place, the numbers of its host and of its initiator's name. */
 #define STREAM_HOST_SHIFT 12u
 #define STREAM_NAME_SHIFT 20u
@@ -45,9 +47,8 @@ enum acct_owner { ACCT_HOST, ACCT_NAME, ACCT_OWNED_BY };
 
 struct account {
 	struct acct_store *store; /* NULL: free, and then next is the next free one */
-	uint16_t place;		  /* of its session (0: nobody's), or ACCT_AGAIN */
+	uint32_t who;		  /* acct_who() of its session (0: nobody's), or ACCT_AGAIN */
 	uint16_t next;		  /* in its bucket */
-	uint8_t owner[ACCT_OWNED_BY];
 	bool heavy[ACCT_KINDS]; /* it counts in acct_store_side.heavy, with all that it holds */
 	struct acct_hold {
 		uint32_t used;	     /* blocks charged */
@@ -82,7 +83,8 @@ struct acct_book {
 		uint32_t floor;	  /* of a stalled store */
 		uint32_t used, heavy; /* the sums of all stores'; heavy without again */
 		uint32_t again;	  /* what a failed SYNC has made dirty again */
-		uint32_t promised; /* to the elected request, which is on its way */
+		uint32_t promised; /* to the elected request, which is on its way ... */
+		uint32_t promised_to; /* ... and its account.who */
 		uint32_t quantum;
 		bool stuck;	   /* who is next lacks room as such: it comes before newcomers */
 		uint32_t looked;   /* how often an account was asked in the last election */
@@ -117,21 +119,38 @@ void acct_put_slow(struct acct_book *b, struct account *a);
 struct account *acct_charge_again(struct acct_book *b, struct acct_store *s);
 void acct_uncharge_again(struct acct_book *b, struct account *a, uint32_t n);
 
-static inline uint32_t acct_bucket(const struct acct_store *s, uint32_t place)
+/* Of blk_req.stream what an account is known by. */
+static inline uint32_t acct_who(uint64_t stream)
 {
-	return (s->number * 0x9e37u + place) % ACCT_BUCKETS;
+	return (uint32_t)stream & ((1u << STREAM_SERIAL_SHIFT) - 1);
+}
+
+/* The number of the host of who has account.who @who, or of its initiator's name. */
+static inline uint8_t acct_owner_of(uint32_t who, enum acct_owner by)
+{
+	return (uint8_t)(who >> (by == ACCT_HOST ? STREAM_HOST_SHIFT : STREAM_NAME_SHIFT));
+}
+static inline uint8_t acct_owner(const struct account *a, enum acct_owner by)
+{
+	return acct_owner_of(a->who, by);
+}
+
+/* (The lowest bits are the session's place.) */
+static inline uint32_t acct_bucket(const struct acct_store *s, uint32_t who)
+{
+	return (s->number * 0x9e37u + who) % ACCT_BUCKETS;
 }
 
 /* The account of @stream and store @s, or NULL. */
 static inline struct account *acct_find(const struct acct_book *b, const struct acct_store *s,
 					uint64_t stream)
 {
-	const uint32_t place = (uint32_t)stream & ((1u << STREAM_HOST_SHIFT) - 1);
+	const uint32_t who = acct_who(stream);
 
-	for (uint16_t i = b->bucket[acct_bucket(s, place)]; i != ACCT_NONE;) {
+	for (uint16_t i = b->bucket[acct_bucket(s, who)]; i != ACCT_NONE;) {
 		struct account *a = &b->account[i];
 
-		if (likely(a->store == s && a->place == place))
+		if (likely(a->store == s && a->who == who))
 			return a;
 		i = a->next;
 	}
@@ -196,7 +215,7 @@ static inline void acct_uncharge(struct acct_book *b, struct account *a, enum ac
 	const uint32_t was = acct_heavy(a, kind);
 
 	ASSERT(a->side[kind].used >= n && s->used >= n && t->used >= n);
-	if (unlikely(a->place == ACCT_AGAIN)) {
+	if (unlikely(a->who == ACCT_AGAIN)) {
 		acct_uncharge_again(b, a, n);
 		return;
 	}
@@ -213,13 +232,13 @@ static inline void acct_receives(struct acct_book *b, const struct account *a, u
 {
 	b->receiving += n;
 	a->store->receiving += n;
-	b->owes[ACCT_HOST][a->owner[ACCT_HOST]] += n;
-	b->owes[ACCT_NAME][a->owner[ACCT_NAME]] += n;
+	b->owes[ACCT_HOST][acct_owner(a, ACCT_HOST)] += n;
+	b->owes[ACCT_NAME][acct_owner(a, ACCT_NAME)] += n;
 }
 static inline void acct_received(struct acct_book *b, const struct account *a, uint32_t n)
 {
-	uint32_t *host = &b->owes[ACCT_HOST][a->owner[ACCT_HOST]],
-		 *name = &b->owes[ACCT_NAME][a->owner[ACCT_NAME]];
+	uint32_t *host = &b->owes[ACCT_HOST][acct_owner(a, ACCT_HOST)],
+		 *name = &b->owes[ACCT_NAME][acct_owner(a, ACCT_NAME)];
 
 	ASSERT(a->store->receiving >= n && *host >= n && *name >= n);
 	b->receiving -= n;

@@ -231,6 +231,78 @@ START_TEST(an_initiator_owes_half_at_most)
 }
 END_TEST
 
+/* What one of a host has been promised, and has not come for, counts for the others of that host:
+ * also at another store, where nobody waits. */
+START_TEST(what_is_promised_is_owed)
+{
+	const uint64_t waits = stream_of(50, 9), comes_now = stream_of(51, 9);
+	struct blk_req *req = &asked[0].req;
+	struct account *a;
+	uint32_t owed = 0;
+
+	init(2);
+	drains_at(&stores[0], MiB(100));
+	drains_at(&stores[1], MiB(100));
+	for (unsigned s = 0; s < 8; s++)
+		while (try_take(&stores[0], stream_of(s, 9), 128))
+			owed += 128;
+	memset(&asked[0], 0, sizeof(asked[0]));
+	list_init(&req->link);
+	req->op = BLK_WRITE;
+	op_of(req)->need = 128;
+	op_of(req)->since_ns = clock_now_ns();
+	acct_wait(&book, acct_get(&book, &stores[0].store, waits), ACCT_WRITE, req);
+	ck_assert_ptr_null(acct_elect(&book, ACCT_WRITE, false));
+	comes(&stores[0], stream_of(0, 9), 128);
+	ck_assert_ptr_eq(acct_elect(&book, ACCT_WRITE, false), req);
+	ck_assert(!try_take(&stores[1], comes_now, 128));
+	ck_assert(try_take(&stores[1], stream_of(52, 10), 128)); /* of others it does not */
+	a = acct_find(&book, &stores[0].store, waits);
+	ck_assert(acct_may_take(&book, a, ACCT_WRITE, 128, true, false));
+	acct_take(&book, a, ACCT_WRITE, 128, true);
+	acct_receives(&book, a, 128);
+	acct_leave(&book, a, ACCT_WRITE, req);
+	ck_assert_uint_eq(book.owes[ACCT_HOST][9], owed);
+	ck_assert_uint_le(owed, book.side[ACCT_WRITE].limit / 2);
+	acct_receives(&book, acct_find(&book, &stores[0].store, stream_of(0, 9)), 128);
+	give_all_back(2);
+	fini(2);
+}
+END_TEST
+
+/* A place that was another session's, some of whose blocks are dirty still: who has it now is asked
+ * by its own name and host. */
+START_TEST(who_had_the_place_before)
+{
+	uint32_t owed = 0;
+
+	init(1);
+	drains_at(&stores[0], MiB(100));
+	for (unsigned s = 0; s < 6; s++) {
+		ck_assert(try_take(&stores[0], named(stream_of(s, 100 + s), 100 + s), 1));
+		comes(&stores[0], named(stream_of(s, 100 + s), 100 + s), 1);
+	}
+	for (unsigned s = 0; s < 6; s++)
+		while (try_take(&stores[0], named(stream_of(s, 1 + s), 7), 128))
+			owed += 128;
+	ck_assert_uint_eq(book.owes[ACCT_NAME][7], owed);
+	ck_assert_uint_le(owed, book.side[ACCT_WRITE].limit / 2);
+	ck_assert_uint_eq(stores[0].store.accounts, 7);
+	for (unsigned s = 0; s < 6; s++) {
+		const uint64_t id = named(stream_of(s, 1 + s), 7);
+		const struct account *a = acct_find(&book, &stores[0].store, id);
+		const uint32_t n = a ? a->side[ACCT_WRITE].used : 0;
+
+		goes(&stores[0], named(stream_of(s, 100 + s), 100 + s), 1);
+		if (!n)
+			continue;
+		comes(&stores[0], id, n);
+		goes(&stores[0], id, n);
+	}
+	fini(1);
+}
+END_TEST
+
 /* The nearer a store comes to its limit, the slower its writers; before that not at all. */
 START_TEST(writers_are_slowed_early)
 {
@@ -579,6 +651,66 @@ static void write_back(unsigned i)
 	budget_tick(&s->budget, now, s->dirty > 0);
 }
 
+#define HAS 20u /* more than a little */
+
+/* Session @k of store @i has some, and waits for more than there is. */
+static void waits_for_much(unsigned i, unsigned k, struct asked *q)
+{
+	const uint64_t stream = stream_of(k, 0);
+	struct account *a = acct_get(&book, &stores[i].store, stream);
+
+	blk_req_init(&q->req);
+	q->req.op = BLK_WRITE;
+	q->req.stream = stream;
+	acct_charge(&book, a, ACCT_WRITE, HAS);
+	op_of(&q->req)->flags = OP_F_QUEUED | OP_F_WAIT_WRITE;
+	op_of(&q->req)->need = BLOCKS;
+	op_of(&q->req)->since_ns = ++now;
+	acct_wait(&book, a, ACCT_WRITE, &q->req);
+}
+
+static void waits_no_more(unsigned i, unsigned k, struct asked *q)
+{
+	struct account *a = acct_find(&book, &stores[i].store, stream_of(k, 0));
+
+	acct_leave(&book, a, ACCT_WRITE, &q->req);
+	acct_uncharge(&book, a, ACCT_WRITE, HAS);
+}
+
+/* Who cannot have what it waits for is asked once an election, and no election goes on for long.
+ * One who can is found by the next ones, wherever it stands. */
+START_TEST(nobody_is_asked_twice)
+{
+	static struct asked one[8], many[STORES][SESSIONS];
+	const struct acct_side *t = &book.side[ACCT_WRITE];
+	struct blk_req *req = NULL;
+
+	init(STORES);
+	drains_at(&stores[STORES - 1], MiB(100));
+	for (unsigned k = 0; k < ARRAY_SIZE(one); k++)
+		waits_for_much(0, k, &one[k]);
+	ck_assert_ptr_null(acct_elect(&book, ACCT_WRITE, true));
+	ck_assert_uint_le(t->looked, 2 * ARRAY_SIZE(one)); /* for all of it, and for a little */
+	for (unsigned k = 0; k < ARRAY_SIZE(one); k++)
+		waits_no_more(0, k, &one[k]);
+	for (unsigned i = 0; i < STORES; i++)
+		for (unsigned k = 0; k < SESSIONS; k++)
+			waits_for_much(i, k, &many[i][k]);
+	for (unsigned n = 0; n < 10; n++) {
+		ck_assert_ptr_null(acct_elect(&book, ACCT_WRITE, true));
+		ck_assert_uint_le(t->looked, ELECT_LOOKS + ELECT_LOOKS / 2);
+	}
+	op_of(&many[STORES - 1][SESSIONS - 1].req)->need = 1;
+	for (unsigned n = 0; n < 4 && !req; n++)
+		req = acct_elect(&book, ACCT_WRITE, true);
+	ck_assert_ptr_eq(req, &many[STORES - 1][SESSIONS - 1].req);
+	for (unsigned i = 0; i < STORES; i++)
+		for (unsigned k = 0; k < SESSIONS; k++)
+			waits_no_more(i, k, &many[i][k]);
+	fini(STORES);
+}
+END_TEST
+
 #define SEEDS 12
 
 /* Random stores and sessions, and what never happens. */
@@ -694,5 +826,7 @@ START_TEST(whoever_does_what)
 END_TEST
 
 UNIT_MAIN("account_book", 60 * unit_longer("TGT_ACCOUNT_SEEDS", SEEDS), each_store_leaves_some,
-	  a_host_owes_half_at_most, an_initiator_owes_half_at_most, writers_are_slowed_early,
-	  a_store_that_swallows_reads, weights, another_size, whoever_does_what)
+	  a_host_owes_half_at_most, an_initiator_owes_half_at_most, what_is_promised_is_owed,
+	  who_had_the_place_before,
+	  writers_are_slowed_early, a_store_that_swallows_reads, weights, another_size,
+	  nobody_is_asked_twice, whoever_does_what)
