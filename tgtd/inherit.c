@@ -136,6 +136,8 @@ int inherit_cache(struct daemon *d)
 		return -errno;
 	if (found.damaged)
 		iscsi_carry_lost();
+	/* What the one before has left dirty can wait for the sessions that it has left. */
+	cache_only_urgent(d->cache, true);
 	shrink_after_oom(d);
 	keep_arenas(d);
 	return 0;

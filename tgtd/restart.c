@@ -97,7 +97,7 @@ static void carry_on(void)
 	/* Write-back that nobody waits for can wait. What is out of it comes back while sessions
 	 * come to rest. */
 	if (leaving.cache)
-		cache_leave(leaving.cache);
+		cache_only_urgent(leaving.cache, true);
 	restart_step(carry_deadline, CARRY_DEADLINE_NS);
 	loop_timer_arm(leaving.main, &leaving.timer, CARRY_DEADLINE_NS);
 	iscsi_carry(sessions_carried, NULL);

@@ -257,6 +257,8 @@ static void begin_to_serve(struct daemon *d)
 	count_restarts();
 	daemon_worker_pid(d->opt->state_dir);
 	loop_set_may_block(d->main, false);
+	if (d->cache)
+		cache_only_urgent(d->cache, false);
 	pulse_start(d->opt->watchdog_s);
 	daemon_ready("serving");
 	if (!d->opt->foreground)

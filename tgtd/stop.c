@@ -105,6 +105,8 @@ void stop_begin(void *arg)
 		return;
 	d->stopping = true;
 	pulse_stop();
+	if (d->cache)
+		cache_only_urgent(d->cache, false);
 	log_notice("shutting down");
 	daemon_stopping(6 * NSEC_PER_SEC / 1000);
 	loop_timer_arm(d->main, &d->deadline, STOP_DEADLINE_NS);

@@ -4,6 +4,7 @@
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
 
+#define AHEAD 12 /* blocks: memory answers within that */
 #define GENERATION_MAX (1ull << 62) /* none ever gets there */
 
 struct cache_dev *attach_dev_of(const struct attach_devs *t, uint64_t identity)
@@ -250,6 +251,18 @@ static void leave_free(struct partition *p)
 	}
 }
 
+/* Its bucket is needed before long. Without this a full cache waits for memory at each block. */
+static inline void bucket_ahead(const struct partition *p, uint32_t k)
+{
+	const struct block *b;
+
+	if (k >= p->nblocks)
+		return;
+	b = &p->hdr[part_nth(p, k)];
+	if (b->block != BLOCK_NO_NUMBER)
+		__builtin_prefetch(index_bucket_at(p, policy_hash(b->device, b->block)), 1);
+}
+
 void attach_part(struct partition *p, const struct attach_devs *t, struct attach_count *n)
 {
 	const uint16_t arena = p->node->arena->id;
@@ -260,6 +273,7 @@ void attach_part(struct partition *p, const struct attach_devs *t, struct attach
 	for (uint32_t k = 0; k < p->nblocks; k++) {
 		struct block *b = &p->hdr[part_nth(p, k)];
 
+		bucket_ahead(p, k + AHEAD);
 		b->index = part_nth(p, k);
 		b->arena = arena;
 		block_priv(p, b)->account = ACCT_NONE;

@@ -124,9 +124,9 @@ bool cache_resize_step(struct cache *cache);
  * cache_update(), which has begun when this returns. 0, and *@size is what it will be; or -errno
  * with a message: it stays as it is. Any thread. */
 int cache_shrink_scarce(struct cache *cache, uint64_t *size, char *err, size_t err_len) must_check;
-/* The daemon leaves the cache to another one before long: write-back that nobody waits for does not
- * begin any more. For good. Any thread. */
-void cache_leave(struct cache *cache);
+/* Write-back that nobody waits for does not begin, or may again: others need the processors and the
+ * stores more while the daemon goes, or a new one brings back sessions. Any thread. */
+void cache_only_urgent(struct cache *cache, bool only);
 /* The daemon ends at once, maybe without having written it: a line for each store that loses data;
  * what others have to say goes to their records. Main thread. */
 void cache_log_lost(struct cache *cache);

@@ -159,7 +159,7 @@ struct cache {
 	struct cache_resize *resize;
 	const struct topology *topo;
 	bool own_workers, stepped;
-	_Atomic bool leaves;		 /* see cache_leave() */
+	_Atomic bool only_urgent;	 /* see cache_only_urgent() */
 	op_stage_fn *const *stages; /* by enum op_stage */
 	struct sync_batch *sync_spare; /* atomic: for a SYNC; NULL: one has it */
 	struct cache_node node[TOPO_MAX_NODES];

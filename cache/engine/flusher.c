@@ -78,7 +78,7 @@ static bool dev_flush_run(struct cache_dev *dev, uint64_t now, uint64_t *next_ns
 			break;
 	}
 	room.flags = BLK_F_BACKGROUND;
-	if (unlikely(atomic_load_explicit(&dev->cache->leaves, memory_order_relaxed)))
+	if (unlikely(atomic_load_explicit(&dev->cache->only_urgent, memory_order_relaxed)))
 		room.writes = 0;
 	start_splits(dev, &room, &dry);
 	if (room.writes && room.bytes && room.runs && !dry) {
@@ -181,9 +181,9 @@ static void worker_message(struct loop_msg *msg)
 	worker_run(w);
 }
 
-void cache_leave(struct cache *c)
+void cache_only_urgent(struct cache *c, bool only)
 {
-	atomic_store(&c->leaves, true);
+	atomic_store(&c->only_urgent, only);
 }
 
 void flush_worker_init(struct flush_worker *w, struct cache *cache, struct loop *loop)

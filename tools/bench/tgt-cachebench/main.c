@@ -8,7 +8,8 @@
  * processor time; the same for a loop that shares nothing, which is what the machine itself allows.
  * With -f FILE it reads the file once from its beginning to its end instead, cold, through the aio
  * store. With --send it measures who should send what was forwarded: send.c. With --waits it says
- * how long a write waits when the cache is full of dirty data: waits.c.
+ * how long a write waits when the cache is full of dirty data: waits.c. With --attach it says what
+ * the next process needs to take a cache over: attach.c.
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -24,6 +25,7 @@
 #include "events/clock.h"
 #include "events/log.h"
 #include "tools/bench/tgt-cachebench/beside.h"
+#include "tools/bench/tgt-cachebench/attach.h"
 #include "tools/bench/tgt-cachebench/cold.h"
 #include "tools/bench/tgt-cachebench/model.h"
 #include "tools/bench/tgt-cachebench/send.h"
@@ -440,6 +442,7 @@ static int usage(int rc)
 		"       tgt-cachebench --waits MBPS [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench --beside-ram [-b BYTES] [-s SPAN] [-d DEPTH] [-r ROUNDS] [-c CACHE_OPTIONS] [-j]\n"
 		"       tgt-cachebench --model [-j]\n"
+		"       tgt-cachebench --attach PERCENT[,DIRTY_IN] [-r ROUNDS] [-c CACHE_OPTIONS]\n"
 		"  -b   bytes of a request (default 4k);  -a  their offsets are multiples of this (as -b)\n"
 		"  -s   bytes used at random (64m);  -n  requests a thread (1000000);  -w  writes, not reads\n"
 		"  -m   reads over twice what the cache holds: hits, and how much of the memory holds data\n"
@@ -452,6 +455,8 @@ static int usage(int rc)
 		"full of dirty data\n"
 		"  --beside-ram  batches of hits, their bytes copied, in turn with the same of a ram store\n"
 		"  --model  from what size on forwarding pays, on machines whose figures are published, and on this one\n"
+		"  --attach  what the next process needs to take over a cache of which so many per "
+		"cent hold data, one block in DIRTY_IN dirty\n"
 		"  -l   per cent of these requests that are for the connection's own node (0)\n");
 	return rc;
 }
@@ -639,6 +644,7 @@ int main(int argc, char **argv)
 						{ "waits", required_argument, NULL, 'W' },
 						{ "beside-ram", no_argument, NULL, 'B' },
 						{ "model", no_argument, NULL, 'M' },
+						{ "attach", required_argument, NULL, 'A' },
 						{ "help", no_argument, NULL, 'h' },
 						{ NULL, 0, NULL, 0 } };
 	const char *text = NULL, *file = NULL;
@@ -647,6 +653,7 @@ int main(int argc, char **argv)
 	bool waits = false;
 	bool sends = false, beside = false, model = false;
 	bool others = false; /* options that --send has no use for */
+	unsigned attach = 0, dirty_in = 0;
 	uint64_t v;
 	int opt;
 	while ((opt = getopt_long(argc, argv, "b:a:s:n:r:t:1c:f:d:l:wmkjh", longer, NULL)) != -1) {
@@ -659,6 +666,10 @@ int main(int argc, char **argv)
 		case 'W':
 			waits = true;
 			ok = !strcmp(optarg, "null") || number(optarg, &waits_mbps);
+			break;
+		case 'A':
+			ok = sscanf(optarg, "%u,%u", &attach, &dirty_in) >= 1 && attach &&
+			     attach <= 100;
 			break;
 		case 'M':
 			model = true;
@@ -736,6 +747,8 @@ int main(int argc, char **argv)
 	if (beside && (sends || file || writes || misses || same || copies || step || threads > 1 ||
 		       span % MiB(1) || depth > BLK_HINTS || size % KiB(4) || span % size))
 		return usage(2);
+	if (attach && (sends || beside || model || waits || file || misses || writes))
+		return usage(2);
 	if (model && (sends || others || beside))
 		return usage(2);
 	log_set_level(LOG_LVL_WARN);
@@ -759,12 +772,16 @@ int main(int argc, char **argv)
 	 * less when it is one reader's. */
 	conf.size = misses ? span / 2 : span * (same ? 1 : threads) * (writes ? 8 : 2);
 	/* And a reader may have three fifths of half of it out (blk_pin_budget). */
-	if (waits)
+	if (waits || attach)
 		conf.size = MiB(512);
 	conf.size = MAX(conf.size, misses ? 0 : (uint64_t)size * depth * threads * 4);
 	if (text && cache_parse(&conf, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "tgt-cachebench: %s\n", err);
 		return 2;
+	}
+	if (attach) {
+		span = 1ull << 40;
+		return attach_run(&conf, store(0), attach, dirty_in, rounds ? rounds : 9);
 	}
 	struct cache *cache = cache_create(&conf);
 	if (!cache)

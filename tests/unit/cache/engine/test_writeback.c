@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include "cache/engine/stat.h"
 #include "events/clock.h"
 #include "tests/support/cachetest.h"
@@ -567,8 +568,120 @@ START_TEST(what_a_failed_sync_leaves)
 }
 END_TEST
 
+/* While a daemon goes or comes nothing is written that nobody waits for. A SYNC is, and all of it
+ * as soon as that is over. */
+START_TEST(only_what_is_urgent)
+{
+	struct blk_req req;
+	uint64_t before;
+
+	open_cache("size=16m,partitions=2,group=8", 0);
+	disk->delay_ns = NSEC_PER_MSEC;
+	cache_only_urgent(cache, true);
+	dirty_blocks(t.blk, 1, 0, 128);
+	steps(20 * NSEC_PER_SEC);
+	ck_assert_uint_eq(calls(), 0);
+	begin(&req, BLK_SYNC, 0, 0, 40);
+	while (!flag)
+		step();
+	ck_assert_int_eq(ended_with, 0);
+	blk_req_release(&req);
+	blk_req_fini(&req);
+	ck_assert_uint_ge(dirty(), 128 - 40);
+	before = calls();
+	steps(20 * NSEC_PER_SEC);
+	ck_assert_uint_eq(calls(), before);
+	cache_only_urgent(cache, false);
+	ck_assert_uint_lt(drain(0, 100000), 60000);
+	ck_assert_uint_eq(dirty(), 0);
+	close_cache();
+}
+END_TEST
+
+static uint64_t own_time_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+/* What the flusher does at once at most, on a thread that has other things to do: it looks at 4,096
+ * blocks, 64 of them a hold of a lock, and sorts them. Of the processor's time 1 ms at most. */
+START_TEST(a_sweep_is_one_short_step)
+{
+	enum { BLOCKS = 24000, ROUNDS = 5 };
+	struct cache_dev *dev;
+	struct flush_batch *sweep;
+	uint64_t best = UINT64_MAX, most = 0, rng = 5;
+
+	open_cache("size=512m,group=1", 0);
+	dev = cache_dev_of(t.blk);
+	sweep = &dev->flush.sweep;
+	/* As they come, they are anywhere: neither in order, nor neighbours. */
+	for (unsigned i = 0; i < BLOCKS; i++)
+		dirty_blocks(t.blk, 1, bt_random(&rng) % (MiB(256) / BLOCK), 1);
+	clock_fake_advance(4 * NSEC_PER_SEC);
+	for (unsigned k = 0; k < ROUNDS; k++) {
+		uint32_t holds = 0;
+		uint64_t took;
+
+		for (uint32_t i = 0; i < cache->nparts; i++)
+			holds -= cache->part[i]->lock.version;
+		sweep->n = sweep->next = 0; /* as if all of them had been started */
+		took = own_time_ns();
+		(void)collect_sweep(dev, clock_now_ns());
+		took = own_time_ns() - took;
+		for (uint32_t i = 0; i < cache->nparts; i++)
+			holds += cache->part[i]->lock.version;
+		ck_assert_uint_eq(sweep->n, 4096);
+		ck_assert_uint_ge(holds, 4096 / 64);
+		ck_assert_uint_le(holds, 128);
+		for (uint32_t i = 1; i < sweep->n; i++)
+			ck_assert_uint_lt(sweep->keys[i - 1], sweep->keys[i]);
+		best = MIN(best, took);
+		most = MAX(most, took);
+	}
+	fprintf(stderr, "# a step of 4,096 blocks: %.2f to %.2f ms of processor time\n",
+		(double)best / 1e6, (double)most / 1e6);
+	ck_assert_uint_lt(best, (getenv("TGT_STRICT") ? 1 : 20) * NSEC_PER_MSEC);
+	sweep->n = sweep->next = 0;
+	close_cache();
+}
+END_TEST
+
+/* C5: what is written back of one partition, in one write, takes its lock for 64 blocks at a time,
+ * on the way out and back. */
+START_TEST(write_back_gives_the_lock_back)
+{
+	struct cache_stat before, after;
+	uint64_t writes;
+	uint32_t held;
+
+	open_cache("size=16m,partitions=2,group=256", 0);
+	const struct leaf_lock *lock = &cache->part[0]->lock;
+
+	dirty_blocks(t.blk, 1, group_in(0, 0), 256);
+	cache_stat_init(&before);
+	cache_stat_add_all(cache, false, &before);
+	writes = disk->writes;
+	held = lock->version;
+	ck_assert_int_eq(bt_op(&t, BLK_SYNC, group_in(0, 0) * BLOCK, MiB(1), 0), 0);
+	held = lock->version - held;
+	cache_stat_init(&after);
+	cache_stat_add_all(cache, false, &after);
+	ck_assert_uint_eq(after.flush_bytes - before.flush_bytes, MiB(1));
+	ck_assert_uint_eq(disk->writes - writes, 1);
+	ck_assert_uint_eq(after.flushes - before.flushes, 256 / 64);
+	ck_assert_uint_ge(held, 2 * 256 / 64);
+	close_cache();
+}
+END_TEST
+
 UNIT_TABLE("writeback", 60, { who_waits_is_served_first }, { who_waits_overtakes_a_sweep },
 	   { no_partition_is_passed_over }, { a_slow_store_holds_no_other_back },
 	   { good_blocks_beside_bad_ones }, { a_sync_beside_bad_blocks }, { a_bad_block_backs_off },
 	   { a_dead_store_is_left_alone }, { more_bad_than_good }, { reads_keep_their_latency },
-	   { ticks_take_no_locks }, { what_a_failed_sync_leaves, 4 })
+	   { ticks_take_no_locks }, { what_a_failed_sync_leaves, 4 },
+	   { only_what_is_urgent }, { write_back_gives_the_lock_back },
+	   { a_sweep_is_one_short_step })
