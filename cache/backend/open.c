@@ -53,8 +53,13 @@ struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 			return backend_fail(args, -err, "no memory for bounce blocks: %s",
 					    strerror(-err));
 		blk = backends[i].open(args);
-		if (blk && backends[i].bounce)
+		if (blk && backends[i].bounce) {
 			blk_overdue_open(blk);
+			if (blk_bounce_open(blk)) {
+				blk_close(blk);
+				return backend_fail(args, ENOMEM, "no memory");
+			}
+		}
 		return blk;
 	}
 	return backend_fail(args, EINVAL, "unknown backing store type '%s'", bstype);

@@ -427,5 +427,6 @@ void blk_close(struct blk *blk)
 {
 	blk_order_free(blk);
 	blk_overdue_close(blk);
+	blk_bounce_close(blk);
 	blk->ops->close(blk);
 }

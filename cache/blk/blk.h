@@ -89,6 +89,7 @@ enum {
 };
 
 struct blk;
+struct blk_bounce_share;
 struct blk_order;
 struct dirty_record;
 
@@ -359,6 +360,8 @@ struct blk {
 	 * what the cache on it has to say of what is dirty. NULL: there are no records. */
 	struct dirty_record *record;
 	struct blk_overdue overdue; /* blk_overdue.h */
+	/* What it has of the bounce blocks (bounce.h); NULL: nobody counts. */
+	struct blk_bounce_share *bounce;
 	/* What the store is, whatever it is called: "file:MAJOR:MINOR:INODE", "disk:MAJOR:MINOR",
 	 * and so on (cache/backend/store_id.h). One line of printable text.
 	 * No two stores that a cache may be stacked on have
@@ -505,6 +508,11 @@ uint64_t blk_identity(const char *store_id);
 int blk_bounce_init(const struct topology *topo, int node);
 /* All devices are closed. Main thread, at the end. */
 void blk_bounce_fini(void);
+/* @blk, of a node for which that was made, has only a share of those blocks from now on, until it
+ * is closed (bounce.h). 0 or -ENOMEM. blk_open() calls it. */
+int blk_bounce_open(struct blk *blk) must_check;
+/* No request is in flight. Data may be on wires still. blk_close() calls it. */
+void blk_bounce_close(struct blk *blk);
 
 /* ---- backends (cache/backend/) --------------------------------------------------------------- */
 struct blk_open_args {

@@ -3,107 +3,49 @@
 #include <stdlib.h>
 #include "cache/blk/blk_emul.h"
 #include "cache/blk/blk_order.h"
-#include "cache/blk/blkpool.h"
+#include "cache/blk/bounce.h"
 #include "cache/blk/extent.h"
 #include "events/log.h"
 
 /* ---- bounce blocks --------------------------------------------------------------------------- */
-
-#define BOUNCE_BLOCK KiB(32)
-#define BOUNCE_BYTES MiB(64) /* a node; address space until used */
-
-/* One pool a node, made before the first device that needs it; the lock holds makers apart. */
-static pthread_mutex_t bounce_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct blkpool *bounce[TOPO_MAX_NODES];
-
-static struct blkpool *bounce_of(const struct blk *blk)
-{
-	struct blkpool *p = bounce[blk->node < 0 ? 0 : blk->node];
-
-	BUG_ON(!p);
-	return p;
-}
-
-int blk_bounce_init(const struct topology *topo, int node)
-{
-	struct arena_conf conf = { .name = "bounce",
-				   .topo = topo,
-				   .node = node < 0 ? 0 : node,
-				   .block_size = BOUNCE_BLOCK,
-				   .nblocks = BOUNCE_BYTES / BOUNCE_BLOCK,
-				   .sparse = true };
-	struct blkpool *p;
-	int err = 0;
-
-	BUG_ON(conf.node >= TOPO_MAX_NODES);
-	pthread_mutex_lock(&bounce_lock);
-	if (!bounce[conf.node]) {
-		p = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*p), (size_t)CACHE_LINE));
-		err = p ? blkpool_init(p, &conf) : -ENOMEM;
-		if (err)
-			free(p);
-		else
-			bounce[conf.node] = p;
-	}
-	pthread_mutex_unlock(&bounce_lock);
-	return err;
-}
-
-void blk_bounce_fini(void)
-{
-	for (int i = 0; i < TOPO_MAX_NODES; i++) {
-		if (bounce[i] && blkpool_fini(bounce[i]))
-			free(bounce[i]);
-		bounce[i] = NULL;
-	}
-}
 
 static uint64_t bounce_len(const struct blk_req *req)
 {
 	return req->op == BLK_COMPARE_AND_WRITE ? 2 * req->len : req->len;
 }
 
-/* The chain becomes the request's fragments. */
-static int emul_attach(struct blkpool *p, struct blk_req *req, uint32_t chain)
+static uint32_t bounce_blocks(const struct blk_req *req)
 {
-	for (uint64_t left = bounce_len(req); left;) {
-		uint32_t n = (uint32_t)MIN(left, BOUNCE_BLOCK);
-		struct block *b = blkpool_next(p, &chain);
-
-		if (frags_append(&req->data, block_data(b), n, b)) {
-			block_put(b);
-			frags_put(&req->data);
-			blkpool_put_chain(p, chain);
-			return -ENOMEM;
-		}
-		left -= n;
-	}
-	req->flags |= BLK_F_BOUNCED;
-	return 0;
+	return (uint32_t)DIV_ROUND_UP(bounce_len(req), BOUNCE_BLOCK);
 }
 
-static bool emul_take(struct blkpool *p, struct blk_req *req, uint32_t *chain,
+/* The chain becomes the request's fragments. */
+static int emul_attach(struct blk_req *req, uint32_t chain)
+{
+	return bounce_attach(req, bounce_blocks(req), bounce_len(req), chain);
+}
+
+static bool emul_take(struct blk *blk, struct blk_req *req, uint32_t *chain,
 		      void (*granted)(struct loop_msg *))
 {
 	bool now;
 
 	req->flags = (req->flags & ~BLK_F_CANCELLED) | BLK_F_WAITING;
-	now = blkpool_take(p, (uint32_t)DIV_ROUND_UP(bounce_len(req), BOUNCE_BLOCK), chain, req,
-			   granted);
+	now = bounce_take(blk, req, bounce_blocks(req), chain, granted);
 	if (now)
 		req->flags &= ~BLK_F_WAITING;
 	return now;
 }
 
 /* A grant arrived: true when the request goes on (with *err). */
-static bool emul_taken(struct blkpool *p, struct blk_req *req, int *err)
+static bool emul_taken(struct blk_req *req, int *err)
 {
 	uint32_t chain;
 
 	req->flags &= ~BLK_F_WAITING;
-	if (!blkpool_granted(p, &req->msg, &chain))
+	if (!bounce_granted(req, bounce_blocks(req), &chain))
 		return false;
-	*err = emul_attach(p, req, chain);
+	*err = emul_attach(req, chain);
 	return true;
 }
 
@@ -112,7 +54,7 @@ static void read_granted(struct loop_msg *msg)
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	int err;
 
-	if (!emul_taken(bounce_of(req->blk), req, &err))
+	if (!emul_taken(req, &err))
 		return;
 	if (err) {
 		blk_complete_here(req, err);
@@ -125,12 +67,11 @@ static void read_granted(struct loop_msg *msg)
 
 bool blk_bounce_read(struct blk *blk, struct blk_req *req)
 {
-	struct blkpool *p = bounce_of(blk);
 	uint32_t chain;
 
-	if (!emul_take(p, req, &chain, read_granted))
+	if (!emul_take(blk, req, &chain, read_granted))
 		return false;
-	req->status = emul_attach(p, req, chain);
+	req->status = emul_attach(req, chain);
 	if (req->status)
 		return true;
 	req->flags |= BLK_F_INTO;
@@ -142,18 +83,17 @@ static void emul_prepare_granted(struct loop_msg *msg)
 	struct blk_req *req = container_of(msg, struct blk_req, msg);
 	int err;
 
-	if (emul_taken(bounce_of(req->blk), req, &err))
+	if (emul_taken(req, &err))
 		blk_complete_here(req, err);
 }
 
 bool blk_bounce_prepare(struct blk *blk, struct blk_req *req)
 {
-	struct blkpool *p = bounce_of(blk);
 	uint32_t chain;
 
-	if (!emul_take(p, req, &chain, emul_prepare_granted))
+	if (!emul_take(blk, req, &chain, emul_prepare_granted))
 		return false;
-	req->status = emul_attach(p, req, chain);
+	req->status = emul_attach(req, chain);
 	return true;
 }
 
@@ -396,7 +336,7 @@ bool blk_emul_abort(struct blk *blk, struct blk_req *req)
 		if (left)
 			caw_end(req->drv, -ECANCELED);
 	} else {
-		left = blkpool_cancel(bounce_of(blk), req);
+		left = bounce_cancel(blk, req, bounce_blocks(req));
 	}
 	if (left) {
 		req->flags &= ~BLK_F_WAITING;

@@ -6,7 +6,7 @@
 #include "cache/blk/blk.h"
 
 /* READ without INTO, and write_prepare, on a device without memory of its own: fragments from the
- * bounce arena of its node. Result as blk_submit(). */
+ * bounce arena of its node (bounce.h). Result as blk_submit(). */
 bool blk_bounce_read(struct blk *blk, struct blk_req *req);
 bool blk_bounce_prepare(struct blk *blk, struct blk_req *req);
 /* COMPARE_AND_WRITE by reading, comparing and writing under an exclusive extent. */

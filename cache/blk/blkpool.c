@@ -345,7 +345,11 @@ static void put_back(struct blkpool *p, struct block *b)
 
 static void pool_release(struct arena *a, struct block *b)
 {
-	put_back(a->owner, b);
+	struct blkpool *p = a->owner;
+
+	if (p->released)
+		p->released(p, b);
+	put_back(p, b);
 }
 
 void blkpool_put_chain(struct blkpool *p, uint32_t chain)

@@ -28,6 +28,8 @@ struct blkpool {
 		uint32_t head;	      /* by index through buf.next, last put first */
 		_Atomic uint32_t n;
 	} cacheline_aligned shard[BLKPOOL_SHARDS + 1]; /* the last: blocks without memory */
+	/* The last reference of a block has gone; or NULL. */
+	void (*released)(struct blkpool *p, struct block *b);
 	pthread_mutex_t queue_lock; /* guards the queue */
 	struct list queue;	    /* blk_req.link */
 };
