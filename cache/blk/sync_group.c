@@ -16,10 +16,10 @@ void sync_group_fini(struct sync_group *g)
 	blk_req_fini(&g->call);
 }
 
-static void tell_all(struct sync_group *g, struct list *members, int status)
-{
-	void (*tell)(struct blk_req * member, int status) = g->tell;
+typedef void tell_fn(struct blk_req *member, int status);
 
+static void tell_all(tell_fn *tell, struct list *members, int status)
+{
 	while (!list_empty(members)) {
 		struct blk_req *req = list_first(members, struct blk_req, link);
 
@@ -28,7 +28,8 @@ static void tell_all(struct sync_group *g, struct list *members, int status)
 	}
 }
 
-/* The call is over, and what had to be done. True: the next one is to be made. */
+/* The call is over, and what had to be done. True: the next one is to be made. Else the group may
+ * go from here on. */
 static bool group_over(struct sync_group *g, struct list *told)
 {
 	const int status = g->call.status;
@@ -44,6 +45,8 @@ static bool group_over(struct sync_group *g, struct list *told)
 	g->busy = !list_empty(&g->now);
 	bool more = g->busy;
 	leaf_unlock(&g->lock);
+	if (!more)
+		atomic_fetch_sub(&g->rounds, 1);
 	return more;
 }
 
@@ -51,6 +54,7 @@ static void call_done(struct blk_req *call);
 
 static void run(struct sync_group *g)
 {
+	tell_fn *const tell = g->tell;
 	struct list told;
 	bool more = true;
 
@@ -67,7 +71,7 @@ static void run(struct sync_group *g)
 		if (!g->over(g, status))
 			return;
 		more = group_over(g, &told);
-		tell_all(g, &told, status);
+		tell_all(tell, &told, status);
 	}
 }
 
@@ -82,11 +86,12 @@ static void call_done(struct blk_req *call)
 void sync_group_go_on(struct sync_group *g)
 {
 	int status = g->call.status;
+	tell_fn *const tell = g->tell;
 	struct list told;
 	bool more = group_over(g, &told);
 
 	/* Those of the next call keep the group, which otherwise may go with the last of these. */
-	tell_all(g, &told, status);
+	tell_all(tell, &told, status);
 	if (more)
 		run(g);
 }
@@ -103,9 +108,33 @@ bool sync_group_join(struct sync_group *g, struct blk_req *req, uint32_t *failur
 		first = !g->busy;
 		list_add_tail(first ? &g->now : &g->next, &req->link);
 		g->busy = true;
+		if (first)
+			atomic_fetch_add(&g->rounds, 1);
 	}
 	leaf_unlock(&g->lock);
 	if (first)
 		run(g);
 	return joined;
+}
+
+/* Takes @req from the list, when it is there. */
+static bool leave(struct list *members, struct blk_req *req)
+{
+	struct blk_req *at;
+
+	list_for_each(at, members, link)
+		if (at == req) {
+			list_del(&req->link);
+			return true;
+		}
+	return false;
+}
+
+bool sync_group_leave(struct sync_group *g, struct blk_req *req)
+{
+	leaf_lock(&g->lock);
+	const bool left = leave(&g->now, req) || leave(&g->next, req);
+
+	leaf_unlock(&g->lock);
+	return left;
 }

@@ -18,6 +18,8 @@
 struct sync_group {
 	struct leaf_lock lock;
 	bool busy;
+	_Atomic uint32_t rounds; /* 1 as long as there are calls to be made; it is the last that
+				  * is touched, unless a member is told */
 	uint32_t failures; /* atomic; of calls, so far */
 	struct list now;  /* blk_req.link: for whom the call is under way */
 	struct list next; /* who waits for the next */
@@ -44,5 +46,14 @@ void sync_group_fini(struct sync_group *g);
  * *@failures was read; then *@failures is what it is now, and nothing has happened. On any loop.
  */
 bool sync_group_join(struct sync_group *g, struct blk_req *req, uint32_t *failures) must_check;
+
+/* @req, a member or not, waits no more if it has not been told yet: true. The call goes on. Any
+ * thread; the group does not go before this returns. */
+bool sync_group_leave(struct sync_group *g, struct blk_req *req) must_check;
+/* Is a call under way, perhaps for nobody? Any thread. False, and nobody joins: it may go. */
+static inline bool sync_group_busy(const struct sync_group *g)
+{
+	return atomic_load(&g->rounds);
+}
 
 #endif

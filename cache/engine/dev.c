@@ -240,9 +240,9 @@ static int sync_and_wait(struct cache_blk *cb)
 static void detach_idle(void *arg)
 {
 	struct cache_dev *dev = arg;
-	dev->flush.idle = dev->flush.pace.out == 0 &&
+	dev->flush.idle = dev->flush.pace.out == 0 && !atomic_load(&dev->flush.disowned) &&
 			  !atomic_load_explicit(&dev->budget.reads, memory_order_acquire) &&
-			  record_quiet(dev);
+			  !sync_group_busy(&dev->syncs) && record_quiet(dev);
 	if (dev->flush.idle)
 		list_del(&dev->flush.link);
 }

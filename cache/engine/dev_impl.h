@@ -57,6 +57,7 @@ struct dev_flush {
 	/* The write without an owner that begins with @lead is over, its blocks are settled; it and
 	 * what is behind it are put next. On the worker's loop. */
 	void (*done)(struct cache_io *lead, int status);
+	_Atomic uint32_t disowned; /* I/O whose owners have been aborted */
 	/* The worker's loop only. */
 	struct pace pace;
 	bool idle;

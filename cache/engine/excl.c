@@ -139,3 +139,17 @@ bool excl_first(struct cache_dev *dev, struct blk_req *req, const struct cache_i
 	leaf_unlock(&dev->excl_lock);
 	return none;
 }
+
+bool excl_disown(struct cache_dev *dev, struct blk_req *req)
+{
+	struct cache_io *io = req->drv;
+
+	ASSERT_ON_LOOP(op_of(req)->loop);
+	if (op_of(req)->stage != OP_EXCL_LOWER || (op_of(req)->flags & OP_F_LOWERED) ||
+	    (req->flags & BLK_F_FROM))
+		return false;
+	io->owner = NULL;
+	req->drv = NULL;
+	atomic_fetch_add(&dev->flush.disowned, 1);
+	return true;
+}

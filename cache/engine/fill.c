@@ -287,7 +287,6 @@ static void fill_done(struct blk_req *lower)
 	struct partition *p = io->part;
 	struct list waiters;
 	int status = lower->status;
-	struct blk_req *owner = io->owner;
 
 	if (io->started_ns && !status)
 		sieve_measured(&dev->sieve, io->req.len, clock_now_ns() - io->started_ns);
@@ -319,6 +318,7 @@ static void fill_done(struct blk_req *lower)
 		}
 	}
 	list_del(&io->link);
+	struct blk_req *const owner = io->owner; /* nobody finds it any more to disown it */
 	const bool more = io_take_waiters(io, &waiters);
 	leaf_unlock(&p->lock);
 
@@ -511,22 +511,21 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 				return FILL_PENDING;
 			}
 			fill_provide(dev, io, end - i, !(op_of(req)->flags & OP_F_APART));
+			io->owner = req; /* before anybody finds it: see fill_disown() */
 			leaf_lock(&p->lock);
 			continue; /* things may have changed */
 		}
 		uint32_t n =
 			fill_build(dev, io, p, r, i, end, from, !(op_of(req)->flags & OP_F_APART));
+		op_wait_more(req);
 		leaf_unlock(&p->lock);
 		free(io->spare);
 		io->spare = NULL;
 		if (!n) {
-			op_wait_more(req);
 			op_done_one(req, -ENOMEM);
 			io_put(io);
 			return FILL_PENDING;
 		}
-		io->owner = req;
-		op_wait_more(req);
 		fill_submit(io);
 		io = NULL;
 		i += n;
@@ -552,4 +551,39 @@ enum fill_result range_fill(struct cache_dev *dev, struct blk_req *req, const st
 		i = end;
 	}
 	return result;
+}
+
+/* Of blocks [i, end) of one partition, LEAF_VISITS of them at most. */
+static uint32_t disown_some(struct cache_dev *dev, const struct blk_req *req,
+			    const struct cache_range *r, uint32_t i, uint32_t end)
+{
+	struct partition *p = dev_part(dev, r->first + i);
+	uint32_t n = 0;
+
+	leaf_lock(&p->lock);
+	leaf_visit(&p->lock, end - i);
+	for (; i < end; i++) {
+		leaf_step();
+		struct block *b = index_find(p, dev->identity, r->first + i);
+		struct cache_io *io = b ? block_priv(p, b)->io : NULL;
+
+		if (!io || io->kind != IO_FILL || io->owner != req)
+			continue;
+		io->owner = NULL;
+		n++;
+	}
+	leaf_unlock(&p->lock);
+	return n;
+}
+
+uint32_t fill_disown(struct cache_dev *dev, const struct blk_req *req)
+{
+	const struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0, end; i < r.n; i = end) {
+		end = MIN(group_end(dev, &r, i), i + LEAF_VISITS);
+		n += disown_some(dev, req, &r, i, end);
+	}
+	return n;
 }

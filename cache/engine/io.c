@@ -160,7 +160,7 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 	io->owner = NULL;
 	io->behind = NULL;
 	io->kind = kind;
-	io->again = false;
+	io->again = io->leads = io->disowned = false;
 	io->nblocks = 0;
 	io->scratch = io->spare = NULL;
 	io->started_ns = 0;
@@ -181,6 +181,20 @@ static bool io_ready(const struct io_pool *p)
 	return ready;
 }
 
+static void share_leave(struct cache *c, struct io_share *s, struct blk_req *req)
+{
+	list_del(&req->link);
+	op_set_list(req, OP_LIST_NONE);
+	__atomic_store_n(&c->io_waiting, c->io_waiting - 1, __ATOMIC_RELAXED);
+	if (list_empty(&s->waits))
+		list_del(&s->link);
+}
+
+void io_waits_no_more(struct cache_dev *dev, struct blk_req *req, enum io_sort sort)
+{
+	share_leave(dev->cache, &dev->io[sort], req);
+}
+
 /* One of who waits at @s, or all of them, to be told afterwards. io_lock. */
 static void share_wake(struct cache *c, struct io_share *s, bool all, struct list *wake)
 {
@@ -189,12 +203,9 @@ static void share_wake(struct cache *c, struct io_share *s, bool all, struct lis
 
 		if (!req)
 			break;
-		list_del(&req->link);
+		share_leave(c, s, req);
 		list_add_tail(wake, &req->link);
-		__atomic_store_n(&c->io_waiting, c->io_waiting - 1, __ATOMIC_RELAXED);
 	} while (all);
-	if (list_empty(&s->waits))
-		list_del(&s->link);
 }
 
 /* Of the stores where somebody waits the next one that may have more, but @not. io_lock. */
@@ -263,6 +274,7 @@ void io_wait(struct cache_dev *dev, struct blk_req *req, enum io_sort sort)
 	op_wait_more(req);
 	leaf_lock(&c->io_lock);
 	list_add_tail(&s->waits, &req->link);
+	op_set_list(req, sort == IO_RANGE ? OP_LIST_RANGES : OP_LIST_TRANSFERS);
 	if (!list_linked(&s->link))
 		list_add_tail(&p->stores, &s->link);
 	__atomic_store_n(&c->io_waiting, c->io_waiting + 1, __ATOMIC_SEQ_CST);
@@ -282,6 +294,7 @@ bool io_take_waiters(struct cache_io *io, struct list *woken)
 		if (!req)
 			return false;
 		list_del(&req->link);
+		op_set_list(req, OP_LIST_NONE);
 		list_add_tail(woken, &req->link);
 	}
 	return true;
@@ -305,10 +318,9 @@ void io_start(struct cache_io *io, void (*done)(struct blk_req *req))
 
 /* A walk along the I/O of a partition gives the lock back now and then. Its place in the list is
  * kept by an entry of its own, of no device, which others pass by. */
-bool io_join_first(struct cache_dev *dev, struct partition *p, struct blk_req *req,
-		   const struct io_match *m)
+bool io_find(struct partition *p, bool (*is)(struct cache_io *io, void *arg), void *arg)
 {
-	struct cache_io place, *io;
+	struct cache_io place;
 	struct list *at;
 	uint32_t visits = 0;
 	bool found = false;
@@ -328,15 +340,36 @@ bool io_join_first(struct cache_dev *dev, struct partition *p, struct blk_req *r
 			if (at == &p->inflight)
 				break;
 		}
-		io = list_entry(at, struct cache_io, link);
-		found = io->dev == dev && (io->kind == IO_FLUSH || !m->flushes) &&
-			io->block < m->end && m->first < io->block + io->nblocks;
-		if (found)
-			op_join(req, io);
+		struct cache_io *io = list_entry(at, struct cache_io, link);
+
+		found = io->dev && is(io, arg);
 	}
 	leaf_visit(&p->lock, visits);
 	leaf_unlock(&p->lock);
 	return found;
+}
+
+struct join {
+	const struct cache_dev *dev;
+	struct blk_req *req;
+	const struct io_match *m;
+};
+
+static bool join_if(struct cache_io *io, void *arg)
+{
+	const struct join *j = arg;
+
+	if (io->dev != j->dev || (io->kind != IO_FLUSH && j->m->flushes) ||
+	    io->block >= j->m->end || j->m->first >= io->block + io->nblocks)
+		return false;
+	op_join(j->req, io);
+	return true;
+}
+
+bool io_join_first(struct cache_dev *dev, struct partition *p, struct blk_req *req,
+		   const struct io_match *m)
+{
+	return io_find(p, join_if, &(struct join){ dev, req, m });
 }
 
 void io_wake(struct cache *c)

@@ -22,6 +22,8 @@ struct cache_io {
 	uint8_t shard;		/* whose it is */
 	bool again;		/* FLUSH: a SYNC has failed meanwhile: what it
 				 * writes stays dirty. part's lock */
+	bool leads;		/* FLUSH of an owner: first of its write, which is under way */
+	bool disowned;		/* FLUSH: its owner has been aborted */
 	uint32_t nblocks;
 	uint64_t block;		/* first */
 	uint32_t from, to;	/* sectors: from in the first block, to in the last */
@@ -48,6 +50,8 @@ void io_pools_fini(struct cache *cache);
 struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind);
 void io_put(struct cache_io *io);
 void io_wait(struct cache_dev *dev, struct blk_req *req, enum io_sort sort);
+/* @req has left the list of those who wait for a descriptor of @sort. io_lock. */
+void io_waits_no_more(struct cache_dev *dev, struct blk_req *req, enum io_sort sort);
 /* Lets some who wait for a descriptor look again. */
 void io_wake(struct cache *cache);
 /*
@@ -59,13 +63,17 @@ void io_take_rest(struct cache_io *io, struct leaf_lock *lock, struct list *woke
 /* Submits to the lower device; done() runs in any case, maybe before this returns. No lock held. */
 void io_start(struct cache_io *io, void (*done)(struct blk_req *req));
 
+/* Goes along all I/O in flight in @p, of any device, until one @is it: true. No lock held: @is runs
+ * under it, which is had for LEAF_VISITS of them at a time. */
+bool io_find(struct partition *p, bool (*is)(struct cache_io *io, void *arg), void *arg);
+
 /* I/O that a walk looks for. */
 struct io_match {
 	uint64_t first, end; /* it touches these blocks; end is not included */
 	bool flushes;	     /* and writes them back */
 };
 /* Joins the first of @dev's in flight in @p that is such, within a pass of @req. True: there is
- * one. No lock held: it is had for LEAF_VISITS of them at a time. */
+ * one. No lock held. */
 bool io_join_first(struct cache_dev *dev, struct partition *p, struct blk_req *req,
 		   const struct io_match *m);
 
@@ -99,6 +107,9 @@ bool excl_first(struct cache_dev *dev, struct blk_req *req, const struct cache_i
 /* Within a pass of @excl's owner: it waits for pins to go, until excl_wake(); or there are none. */
 void excl_await_pins(struct cache_dev *dev, struct cache_io *excl);
 void excl_no_pins(struct cache_dev *dev, struct cache_io *excl);
+/* The lower device goes on with what @req has asked it for, for nobody. True: it had not ended, and
+ * @req waits for nothing any more, which it is not yet told. On its loop. */
+bool excl_disown(struct cache_dev *dev, struct blk_req *req) must_check;
 
 /* ---- fill.c ---------------------------------------------------------------------------------- */
 /* Pins every key of @r, indexing those that are not. QUEUED: @req waits for blocks. BLOCKED: a
@@ -128,6 +139,9 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 void fill_provide(struct cache_dev *dev, struct cache_io *io, uint32_t blocks, bool over);
 /* No lock held. */
 void fill_submit(struct cache_io *io);
+/* What is being loaded for @req is loaded for nobody from now on. How much I/O that is: so often
+ * @req waits no more, which is not yet told. Any thread, no lock held. */
+uint32_t fill_disown(struct cache_dev *dev, const struct blk_req *req) must_check;
 
 /* ---- writeback.c ----------------------------------------------------------------------------- */
 /* Sector span of @b in the flush @io. */
@@ -143,6 +157,10 @@ bool flush_due(const struct block_priv *bp, uint64_t now_ns, uint64_t *due_ns);
  */
 uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n,
 		    bool own, struct flush_room *room, bool *dry);
+
+/* What is being written back for @req is written for nobody from now on. How many writes: so often
+ * it waits no more, which is not yet told. On its loop, no lock held. */
+uint32_t flush_disown(struct cache_dev *dev, struct blk_req *req) must_check;
 
 /* ---- collect.c: what the flusher picks. On the worker's loop --------------------------------- */
 /* Refills the empty batch of partitions where somebody waits for blocks, who has waited longest

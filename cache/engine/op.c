@@ -149,6 +149,7 @@ void op_join(struct blk_req *req, struct cache_io *io)
 	op_of(req)->flags |= OP_F_JOINED;
 	op_wait_more(req);
 	list_add_tail(&io->waiters, &req->link);
+	op_set_list(req, io->kind == IO_EXCL ? OP_LIST_EXCL : OP_LIST_PARTS + io->part->id);
 }
 
 void op_wake_all(struct list *woken)

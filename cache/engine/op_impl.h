@@ -81,7 +81,30 @@ static inline struct cache_op *op_of(struct blk_req *req)
 	return (struct cache_op *)(void *)req->drv_word;
 }
 
-/* For requests that another thread may abort. In one order with cache_op.place. */
+/*
+ * On which list blk_req.link is, for who aborts (abort.c): blk_req.drv_list, atomic. It changes
+ * under the lock of that list alone. The queues of partitions have cache_op.place instead.
+ */
+enum {
+	OP_LIST_NONE,	    /* none of these: perhaps a record's, or a sync group's */
+	OP_LIST_TRANSFERS,  /* for a descriptor: io_share.waits[IO_TRANSFER]; io_lock */
+	OP_LIST_RANGES,	    /* the same, [IO_RANGE] */
+	OP_LIST_EXCL,	    /* cache_io.waiters of who owns a range; excl_lock */
+	OP_LIST_PARTS,	    /* ... of I/O in flight; from here on: of partition 0, 1, and so on */
+};
+
+static inline uint32_t op_list(const struct blk_req *req)
+{
+	return __atomic_load_n(&req->drv_list, __ATOMIC_SEQ_CST);
+}
+
+static inline void op_set_list(struct blk_req *req, uint32_t list)
+{
+	__atomic_store_n(&req->drv_list, list, __ATOMIC_SEQ_CST);
+}
+
+/* For requests that another thread may abort. In one order with cache_op.place, and with
+ * op_list(). */
 static inline int32_t op_error(const struct cache_op *op)
 {
 	return __atomic_load_n(&op->error, __ATOMIC_SEQ_CST);
@@ -234,6 +257,7 @@ bool cache_write(struct blk *blk, struct blk_req *req);
 bool cache_caw(struct blk *blk, struct blk_req *req);
 bool stage_prepare(struct blk_req *req);
 bool stage_commit(struct blk_req *req);
+bool stage_commit_on(struct blk_req *req); /* has waited, or was forwarded */
 bool stage_caw(struct blk_req *req);
 /* sync.c */
 bool cache_sync(struct blk *blk, struct blk_req *req);
@@ -243,9 +267,14 @@ bool cache_discard(struct blk *blk, struct blk_req *req);
 bool cache_zero(struct blk *blk, struct blk_req *req);
 bool cache_write_atomic(struct blk *blk, struct blk_req *req);
 bool stage_excl(struct blk_req *req);
-/* reclaim.c */
+/* abort.c */
 void cache_abort(struct blk *blk, struct blk_req *req);
-/* @req, which was forwarded here, waits now, and may have been aborted before it did. */
-void op_abort_late(struct blk_req *req);
+/* @req waits now. If it was forwarded here it may have been aborted before it did. On its loop.
+ * Always false: it is not over. */
+bool op_abort_late(struct blk_req *req);
+static inline bool op_waits(struct blk_req *req)
+{
+	return unlikely(req->flags & BLK_F_FORWARDED) ? op_abort_late(req) : false;
+}
 
 #endif

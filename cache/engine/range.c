@@ -17,6 +17,11 @@
  * A reader who finds blocks gone loads them after the range is given back: old or new, never a
  * mixture. Until then dirty ones are hit.
  *
+ * One that is aborted while the lower device is at work is over at once, and its range is owned by
+ * nobody's request until the lower device is done (excl_disown()). Everybody else waits for that,
+ * but who hits what is dirty. So that stays, also when the lower device has done it. Nobody sees
+ * anything change after the abort was answered (SAM-5 5.6).
+ *
  * An atomic write is written through, since write-back goes block by block and could tear it. All
  * that is dirty in its range is written back first, and nothing of it is in the cache then: so
  * nothing older follows, not even where the process dies.
@@ -81,13 +86,45 @@ static enum drained range_drain(struct cache_dev *dev, struct blk_req *req, stru
 	return clean ? DRAIN_DONE : DRAIN_WAIT;
 }
 
+/*
+ * What the lower device did for a request that has been aborted, and answered, is over. Nobody has
+ * seen since then what it changes: who was to load or write there has waited for the range. But for
+ * what is dirty, which is hit: it stays, as if it had been written behind.
+ */
+static void excl_ends_alone(struct cache_io *io, int status)
+{
+	struct cache_dev *dev = io->dev;
+
+	if (!status && !(io->req.flags & BLK_F_FUA))
+		stable_left(dev);
+	excl_leave(dev, io);
+	/* From here on the device may be closed. */
+	atomic_fetch_sub(&dev->flush.disowned, 1);
+}
+
 static void lower_done(struct blk_req *lower)
 {
 	struct cache_io *io = container_of(lower, struct cache_io, req);
 	io->part = NULL;
 	blk_req_release(&io->req);
+	if (unlikely(!io->owner)) {
+		excl_ends_alone(io, lower->status);
+		return;
+	}
 	op_of(io->owner)->flags |= OP_F_LOWERED;
 	op_done_one(io->owner, lower->status);
+}
+
+/* It has failed, or was aborted, before anything has happened. */
+static bool excl_fails(struct cache_dev *dev, struct blk_req *req, int status)
+{
+	if (req->drv)
+		excl_leave(dev, req->drv);
+	req->drv = NULL;
+	if (req->op == BLK_WRITE && !(req->flags & BLK_F_FROM))
+		frags_put(&req->data);
+	req->status = status;
+	return true;
 }
 
 /* The lower device has done it, or not. Drops blocks, some at a time. */
@@ -96,6 +133,8 @@ static bool excl_over(struct cache_dev *dev, struct blk_req *req, const struct s
 	const struct span_drop what = { .clean_only = status != 0, .edges = s };
 	struct cache_io *excl = req->drv;
 
+	if (op_of(req)->stage < OP_EXCL_HIDE)
+		return excl_fails(dev, req, status);
 	if (op_of(req)->stage != OP_EXCL_DROP) {
 		op_of(req)->stage = OP_EXCL_DROP;
 		span_walk_init(&excl->walk, dev, s);
@@ -109,7 +148,7 @@ static bool excl_over(struct cache_dev *dev, struct blk_req *req, const struct s
 	excl_leave(dev, req->drv);
 	req->drv = NULL;
 	if (req->op == BLK_WRITE && !(req->flags & BLK_F_FROM))
-		frags_put(&req->data); /* the blocks of blk_write_prepare() */
+		frags_put(&req->data); /* aborted before they were lent */
 	for (uint32_t i = 0; i < dev->cache->nparts; i++)
 		part_wake_unlocked(dev->cache->part[i]);
 	req->status = status;
@@ -119,11 +158,16 @@ static bool excl_over(struct cache_dev *dev, struct blk_req *req, const struct s
 	return sync_begin(req);
 }
 
-/* The lower device writes from where the data lies: as one, and stable if that is wanted. */
-static int lend_data(struct cache_io *io, const struct blk_req *req)
+/* The lower device writes from where the data lies: as one, and stable if that is wanted. The
+ * blocks of blk_write_prepare() are @io's then, and go when it is over. */
+static int lend_data(struct cache_io *io, struct blk_req *req)
 {
-	int err = frags_reserve(&io->req.data, req->data.n);
+	int err = 0;
 
+	if (!(req->flags & BLK_F_FROM))
+		frags_move(&io->req.data, &req->data);
+	else
+		err = frags_reserve(&io->req.data, req->data.n);
 	for (uint32_t i = 0; !err && i < req->data.n; i++)
 		err = frags_append(&io->req.data, req->data.v[i].base, req->data.v[i].len, NULL);
 	io->req.flags |= BLK_F_FROM;
@@ -182,7 +226,10 @@ bool stage_excl(struct blk_req *req)
 	struct cache_op *op = op_of(req);
 	struct span s = span_of(dev->cache, req);
 
+	ASSERT(op->loop == req->home); /* as in stage_caw() */
 	while (!req->drv) {
+		if (op->error)
+			return excl_fails(dev, req, op->error);
 		op_pass_begin(req);
 		if (excl_enter(dev, req))
 			break;

@@ -220,10 +220,8 @@ bool stage_read(struct blk_req *req)
 			return read_over(req, &r, op_error(op));
 		if (op->stage == OP_READ_ACQUIRE) {
 			enum pin_result pin = range_pin(dev, req, &r);
-			if (pin == PIN_QUEUED && (req->flags & BLK_F_FORWARDED))
-				op_abort_late(req);
 			if (pin == PIN_QUEUED || (pin == PIN_BLOCKED && !excl_wait(dev, req, &r)))
-				return false;
+				return op_waits(req);
 			if (pin == PIN_BLOCKED)
 				continue;
 			op->stage = OP_READ_FILL;
@@ -240,7 +238,7 @@ bool stage_read(struct blk_req *req)
 			excl_join(dev, req, &r);
 		}
 		if (!op_pass_end(req))
-			return false;
+			return op_waits(req);
 		if (got != FILL_COMPLETE)
 			continue;
 		if (req->op == BLK_PREFETCH)

@@ -338,69 +338,6 @@ void lockset_wake(const struct lockset *ls)
 		part_wake_unlocked(ls->cache->part[ls->id[i]]);
 }
 
-/* The lock of the queue that op->place names is held: then this is so, or it is in no queue, and
- * its loop may be at work on it. */
-static UNLOCKED_LOOK bool is_queued(const struct cache_op *op)
-{
-	return __atomic_load_n(&op->flags, __ATOMIC_RELAXED) & OP_F_QUEUED;
-}
-
-/* @req, if it waits for blocks, does so no longer and goes on with its error. */
-static void abort_waiting(struct cache *c, struct blk_req *req)
-{
-	struct cache_op *op = op_of(req);
-
-	for (;;) {
-		union op_place place = { .both = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST) };
-		struct partition *p = c->part[place.queue % c->nparts];
-		int32_t none = 0;
-
-		if (!place.need)
-			return;
-		leaf_lock(&p->lock);
-		/* A SYNC, or a write that is made stable, has other uses for it. */
-		bool still = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST) == place.both;
-		bool queued = still && is_queued(op);
-		bool woken = queued && (op->flags & OP_F_WOKEN);
-		if (queued) {
-			__atomic_compare_exchange_n(&op->error, &none, -ECANCELED, false,
-						    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-			part_unwait(p, req);
-		}
-		leaf_unlock(&p->lock);
-		if (queued) {
-			if (!woken) /* else its message is on the way */
-				op_post(req);
-			part_wake_unlocked(p);
-		}
-		if (still)
-			return;
-	}
-}
-
-/*
- * A request that waits for blocks can be let go; one that waits for I/O ends with it before long.
- * One that was forwarded may be on its way there, at work, waiting, or on its way back: who finds
- * the error set before it waits does not, and who waits already is found by op->place.
- */
-void cache_abort(struct blk *blk, struct blk_req *req)
-{
-	struct cache_op *op = op_of(req);
-	const bool elsewhere = op->loop != loop_current();
-	int32_t none = 0;
-
-	if (elsewhere)
-		__atomic_compare_exchange_n(&op->error, &none, -ECANCELED, false, __ATOMIC_SEQ_CST,
-					    __ATOMIC_SEQ_CST);
-	abort_waiting(cache_dev_of(blk)->cache, req);
-}
-
-void op_abort_late(struct blk_req *req)
-{
-	if (op_error(op_of(req)))
-		abort_waiting(cache_dev_of(req->blk)->cache, req);
-}
-
 /* The last reference to a block that no index points to: from a wire,
  * a flush, a cancelled write. */
 void cache_release(struct arena *a, struct block *b)

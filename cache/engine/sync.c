@@ -359,7 +359,7 @@ bool stage_sync(struct blk_req *req)
 	 * the lower device's own cache is left. */
 	const bool lower_did = req->op == BLK_DISCARD || req->op == BLK_ZERO;
 
-	if (op->stage == OP_FLUSH && lower_did && !op->error)
+	if (op->stage == OP_FLUSH && lower_did && !op_error(op))
 		op->stage = OP_STABLE;
 	if (op->stage == OP_FLUSH && !empty && req->op == BLK_SYNC && end - first > PASS_DIRECT) {
 		if (!sync_step(dev, req, first, end))
@@ -367,19 +367,19 @@ bool stage_sync(struct blk_req *req)
 		op->stage = OP_STABLE;
 	}
 	while (op->stage == OP_FLUSH) {
-		if (op->error)
-			return sync_over(req, op->error);
+		if (op_error(op))
+			return sync_over(req, op_error(op));
 		op_pass_begin(req);
 		bool nothing = empty || flush_pass(dev, req, first, end, op->epoch, false);
 		if (!op_pass_end(req))
-			return false;
+			return op_waits(req);
 		if (nothing)
 			op->stage = OP_STABLE;
 	}
 	/* Everything is with the lower device; FUA writes of our own are stable already. */
 	for (;;) {
-		if (op->error)
-			return sync_over(req, op->error);
+		if (op_error(op))
+			return sync_over(req, op_error(op));
 		/* A read's blocks may have sectors beside those that were dirty, written back
 		 * before and not stable yet. */
 		bool written_here = (op->flags & (OP_F_WHOLE | OP_F_OTHERS)) == OP_F_WHOLE &&
@@ -397,7 +397,7 @@ bool stage_sync(struct blk_req *req)
 			return stage_sync(req);
 		}
 		if (!op_pass_end(req))
-			return false;
+			return op_waits(req);
 	}
 }
 
@@ -407,7 +407,6 @@ bool sync_begin(struct blk_req *req)
 	struct cache_op *op = op_of(req);
 	op->stage = OP_FLUSH;
 	op->flags = 0;
-	op->error = 0;
 	op->queue = (uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
 	op->epoch = atomic_fetch_add(&dev->epoch, 1);
 	return stage_sync(req);

@@ -148,10 +148,8 @@ bool stage_prepare(struct blk_req *req)
 		flusher_reclaim_wait(dev->cache);
 	}
 	lockset_wake(&ls);
-	if (!ok && (req->flags & BLK_F_FORWARDED))
-		op_abort_late(req);
 	if (!ok)
-		return false;
+		return op_waits(req);
 	if (!aux)
 		return true;
 	/* WRITE FROM, second half: from now on like any prepared write. */
@@ -445,8 +443,8 @@ static bool committed(struct blk_req *req, const struct lockset *ls, uint8_t how
 	return true;
 }
 
-/* The store is in doubt. No pass, and nothing has happened. */
-static bool commit_fails(struct blk_req *req, struct frags *f)
+/* The store is in doubt, or it is aborted. No pass, and nothing has happened. */
+static bool commit_fails(struct blk_req *req, struct frags *f, int status)
 {
 	op_of(req)->pending = 0;
 	frags_put(f);
@@ -454,7 +452,7 @@ static bool commit_fails(struct blk_req *req, struct frags *f)
 		aux_free(req->drv);
 		req->drv = NULL;
 	}
-	req->status = -EIO;
+	req->status = status;
 	return true;
 }
 
@@ -486,15 +484,23 @@ bool stage_commit(struct blk_req *req)
 		if (!blocked)
 			break;
 		if (stopped && !record_wait(dev, req, how))
-			return commit_fails(req, f);
+			return commit_fails(req, f, -EIO);
 		if (!stopped)
 			excl_join(dev, req, &r);
 		if (!op_pass_end(req))
-			return false;
+			return op_waits(req);
 	}
 	frags_forget(f);
 	shadows_hear(dev, &r, &unheard);
 	return committed(req, &ls, how, much);
+}
+
+bool stage_commit_on(struct blk_req *req)
+{
+	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
+	const int error = op_error(op_of(req));
+
+	return error ? commit_fails(req, aux ? &aux->frags : &req->data, error) : stage_commit(req);
 }
 
 /* @len bytes of @data go into @b, whose bytes are at @at, which nobody looks at; by way of the
@@ -689,6 +695,9 @@ bool stage_caw(struct blk_req *req)
 	bool much = false, stopped = false;
 	uint8_t how = cache_how(req->blk);
 
+	/* It is never forwarded. So who aborts it does so where it waits, and op_waits() is not
+	 * needed. */
+	ASSERT(op->loop == req->home);
 	if (unlikely(how & HOW_DOUBT) && (req->flags & BLK_F_FUA))
 		op->error = -EIO;
 	lockset_build(&ls, dev, &r);

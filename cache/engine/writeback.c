@@ -217,6 +217,7 @@ static void flush_done(struct blk_req *lower)
 	struct cache_io *io = container_of(lower, struct cache_io, req), *next;
 	struct cache_dev *dev = io->dev;
 	struct blk_req *owner = io->owner;
+	const bool disowned = io->disowned;
 	struct flush_end e = { .status = lower->status,
 			       .unstable = !lower->status && !(lower->flags & BLK_F_FUA),
 			       .now_ns = clock_now_ns() };
@@ -236,10 +237,10 @@ static void flush_done(struct blk_req *lower)
 	/* While that was in hand the flusher may have found nothing, and sleeps. */
 	if (e.listed)
 		flusher_wake(dev, false);
-	if (!owner)
-		dev->flush.done(io, e.status);
-	else if (e.status && owner_splits(owner, e.blocks))
+	if (owner && e.status && owner_splits(owner, e.blocks))
 		e.status = 0;
+	else if (!owner && !disowned)
+		dev->flush.done(io, e.status);
 	blk_req_release(&io->req);
 	for (; io; io = next) {
 		struct partition *p = io->part;
@@ -249,6 +250,9 @@ static void flush_done(struct blk_req *lower)
 		part_wake_unlocked(p);
 	}
 	op_wake_all(&waiters);
+	/* From here on the device may be closed. */
+	if (unlikely(disowned))
+		atomic_fetch_sub(&dev->flush.disowned, 1);
 	if (owner)
 		op_done_one(owner, e.status);
 }
@@ -386,6 +390,7 @@ static void flush_submit(struct cache_io *lead, struct blk_req *owner, struct fl
 	if (owner) {
 		/* A SYNC ends with one of the lower device, which makes them all stable at once. */
 		lead->req.flags |= owner->op == BLK_SYNC ? 0 : BLK_F_FUA;
+		lead->leads = true;
 		op_wait_more(owner);
 	} else {
 		lead->pace = pace_start(pace, lead->req.len, runs, lead->failing);
@@ -476,4 +481,39 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 	if (lead)
 		flush_submit(lead, owner, room);
 	return i;
+}
+
+struct disown {
+	const struct blk_req *req;
+	uint32_t n;
+};
+
+static bool disown_if(struct cache_io *io, void *arg)
+{
+	struct disown *d = arg;
+
+	if (io->kind != IO_FLUSH || io->owner != d->req)
+		return false;
+	io->owner = NULL;
+	io->disowned = true;
+	d->n += io->leads;
+	return false; /* there may be more */
+}
+
+/* (Its own writes this thread has counted itself.) */
+static UNLOCKED_LOOK bool is_writing(const struct dirty_list *l)
+{
+	return l->writing;
+}
+
+uint32_t flush_disown(struct cache_dev *dev, struct blk_req *req)
+{
+	const struct cache *c = dev->cache;
+	struct disown d = { req, 0 };
+
+	for (uint32_t i = 0; i < c->nparts; i++)
+		if (is_writing(&dev->dirty[i]))
+			io_find(c->part[i], disown_if, &d);
+	atomic_fetch_add(&dev->flush.disowned, d.n);
+	return d.n;
 }

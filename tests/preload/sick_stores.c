@@ -2,6 +2,8 @@
 /* Preloaded into a daemon: stores that are sick as long as there is a file $SICK. What is asked of
  * a file called hung-* never comes back, and every third write to one called bad-* fails.
  *
+ * $SICK_WAKES: what was asked of hung-* is done when $SICK goes.
+ *
  * $SICK_MBPS: each file takes so many MB/s, one request after the other, whether it is sick or not.
  * So each has a bandwidth of its own as long as the disk does all of them together. */
 #define _GNU_SOURCE
@@ -172,6 +174,47 @@ static int submit_later(io_context_t ctx, struct iocb *io)
 	return 1;
 }
 
+/* ---- asked of what hangs --------------------------------------------------------------------- */
+
+static struct queued kept[QUEUE];
+static unsigned nkept;
+
+static void *wakes(void *arg)
+{
+	unsigned n;
+
+	for (;;) {
+		usleep(20000);
+		if (!access(getenv("SICK"), F_OK))
+			continue;
+		pthread_mutex_lock(&lock);
+		n = nkept;
+		nkept = 0;
+		for (unsigned i = 0; i < n; i++)
+			while (real(kept[i].ctx, 1, &kept[i].io) == -EAGAIN)
+				usleep(1000);
+		pthread_mutex_unlock(&lock);
+	}
+	return arg;
+}
+
+static int keep(io_context_t ctx, struct iocb *io)
+{
+	static int started;
+	pthread_t thread;
+
+	if (!getenv("SICK_WAKES"))
+		return 1;
+	pthread_mutex_lock(&lock);
+	if (!started)
+		started = pthread_create(&thread, NULL, wakes, NULL) == 0;
+	if (nkept == QUEUE || !started)
+		abort();
+	kept[nkept++] = (struct queued){ .ctx = ctx, .io = io };
+	pthread_mutex_unlock(&lock);
+	return 1;
+}
+
 int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 {
 	static unsigned writes;
@@ -196,7 +239,7 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 	kind = sick ? kind_of(ios[0]->aio_fildes) : WELL;
 	op = ios[0]->aio_lio_opcode;
 	if (kind == HUNG)
-		return 1;
+		return keep(ctx, ios[0]);
 	if (kind == BAD && (op == IO_CMD_PWRITE || op == IO_CMD_PWRITEV) &&
 	    __atomic_add_fetch(&writes, 1, __ATOMIC_RELAXED) % 3 == 0) {
 		const int fd = ios[0]->aio_fildes;
@@ -207,4 +250,16 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 		return rc;
 	}
 	return mbps > 0 && op != IO_CMD_FDSYNC ? submit_later(ctx, ios[0]) : real(ctx, 1, ios);
+}
+
+/* On a helper thread. */
+int fallocate(int fd, int mode, off_t at, off_t len)
+{
+	static int (*real_fallocate)(int, int, off_t, off_t);
+
+	if (!real_fallocate)
+		real_fallocate = (int (*)(int, int, off_t, off_t))dlsym(RTLD_NEXT, "fallocate");
+	while (kind_of(fd) == HUNG && getenv("SICK") && !access(getenv("SICK"), F_OK))
+		usleep(10000);
+	return real_fallocate(fd, mode, at, len);
 }
