@@ -53,7 +53,7 @@ struct rbd {
 	struct store_flush flush;
 };
 
-static pthread_mutex_t opens_lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf */
+static pthread_mutex_t opens_lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf, but for posting */
 
 static struct rbd *rbd_of(struct blk *blk)
 {
@@ -112,10 +112,8 @@ static void rbd_quiesce(struct rbd_image *i)
 	bool heard = false;
 
 	pthread_mutex_lock(&opens_lock);
-	if (o->store) {
-		blk_quiesce(&o->store->blk);
-		heard = true;
-	}
+	if (o->store)
+		heard = blk_quiesce(&o->store->blk);
 	pthread_mutex_unlock(&opens_lock);
 	if (!heard)
 		rbd_image_quiesced(i, 0);
@@ -123,10 +121,13 @@ static void rbd_quiesce(struct rbd_image *i)
 
 static void rbd_quiesced(struct blk *blk, int status)
 {
-	struct rbd_open *o = atomic_load_explicit(&rbd_of(blk)->open, memory_order_acquire);
+	struct rbd_open *o;
 
+	pthread_mutex_lock(&opens_lock); /* who detaches it waits in open_leave() */
+	o = atomic_load(&rbd_of(blk)->open);
 	if (o)
 		rbd_image_quiesced(&o->image, status);
+	pthread_mutex_unlock(&opens_lock);
 }
 
 static uint64_t rbd_whole_blocks(const struct rbd *r, const struct rbd_open *o)

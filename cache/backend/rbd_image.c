@@ -253,6 +253,8 @@ static void image_changed(void *arg)
 
 /* ---- snapshots of others --------------------------------------------------------------------- */
 
+#define QUIESCE_MS 3000u /* without the lock; librbd's own limit is tens of seconds */
+
 struct image_answer {
 	struct rbd_image *image;
 	int status;
@@ -291,12 +293,47 @@ void rbd_image_quiesced(struct rbd_image *i, int status)
 			       image_answer_over);
 }
 
+/*
+ * A snapshot is made by who has the exclusive lock, and it keeps that. If somebody else has it,
+ * nothing of ours can be written before the snapshot is over. So if something is dirty there will
+ * be no snapshot, which is said before librbd's own limits: units would hang as long.
+ */
+static void image_quiesce_time(struct offload_job *job)
+{
+	struct rbd_image *i = container_of(job, struct rbd_image, quiesce_job);
+	int ours = 0;
+
+	if (!i->locks || i->lib->rbd_is_exclusive_lock_owner(i->image, &ours) || ours)
+		return;
+	for (unsigned ms = 0; ms < QUIESCE_MS && atomic_load(&i->quiesce_asked); ms += 20)
+		usleep(20000);
+	if (!atomic_load(&i->quiesce_asked))
+		return;
+	log_warn("%s: no snapshot is made: another client has the image's lock, so what is dirty "
+		 "here cannot be written before. It will be, then it may be tried again",
+		 i->path);
+	rbd_image_quiesced(i, -EBUSY);
+}
+
+static void image_quiesce_timed(struct offload_job *job)
+{
+	struct rbd_image *i = container_of(job, struct rbd_image, quiesce_job);
+
+	atomic_store(&i->quiesce_timed, false);
+	atomic_fetch_sub(&i->answering, 1); /* the image may go */
+}
+
 /* On librbd's thread. */
 static void image_quiesce(void *arg)
 {
 	struct rbd_image *i = arg;
 
 	atomic_store(&i->quiesce_asked, true);
+	if (!atomic_exchange(&i->quiesce_timed, true)) {
+		atomic_fetch_add(&i->answering, 1);
+		offload_submit_library(&i->quiesce_timer_lane, &i->quiesce_job, NULL,
+				       image_quiesce_time, image_quiesce_timed);
+	}
 	i->quiesce(i);
 }
 
@@ -385,9 +422,11 @@ static int image_identity(struct rbd_image *i)
 
 static int image_look_over(struct rbd_image *i)
 {
-	uint64_t bytes = 0, stripe = 0;
+	uint64_t bytes = 0, stripe = 0, features = 0;
 	int err = i->lib->rbd_get_size(i->image, &bytes);
 
+	if (!err)
+		err = i->lib->rbd_get_features(i->image, &features);
 	if (!err)
 		err = i->lib->rbd_get_stripe_unit(i->image, &stripe);
 	if (!err)
@@ -395,6 +434,7 @@ static int image_look_over(struct rbd_image *i)
 	if (err)
 		return err;
 	atomic_store(&i->size, bytes);
+	i->locks = features & RBD_LOCKS;
 	i->caw_within = (uint32_t)MAX(MIN(stripe, (uint64_t)CAW_MAX), 1u);
 	i->volatile_cache = image_caches(i);
 	if (i->volatile_cache)

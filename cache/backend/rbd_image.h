@@ -46,8 +46,11 @@ struct rbd_image {
 	bool watching;
 	uint64_t quiesce_watch;
 	bool quiesce_watching;
+	bool locks;		    /* who writes to it needs its exclusive lock */
 	_Atomic bool quiesce_asked; /* an answer is owed */
-	struct offload_lane quiesce_lane;
+	_Atomic bool quiesce_timed; /* ... and not for ever: quiesce_job */
+	struct offload_lane quiesce_lane, quiesce_timer_lane;
+	struct offload_job quiesce_job;
 	_Atomic unsigned answering; /* answers on their way */
 	struct offload_lane lane;
 	struct offload_job look;

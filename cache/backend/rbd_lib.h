@@ -43,6 +43,7 @@ typedef struct {
 #endif
 
 #define RBD_ZEROES_THICK 1 /* rbd_aio_write_zeroes: allocate them */
+#define RBD_LOCKS (1u << 2) /* rbd_get_features: exclusive-lock */
 
 /* clang-format off */
 #define RBD_CALLS(C)                                                                           \
@@ -93,6 +94,7 @@ typedef struct {
 	C(int, rbd_get_size, (rbd_image_t, uint64_t *))                                        \
 	C(int, rbd_get_id, (rbd_image_t, char *id, size_t))                                    \
 	C(int, rbd_get_stripe_unit, (rbd_image_t, uint64_t *))                                 \
+	C(int, rbd_get_features, (rbd_image_t, uint64_t *))                                    \
 	C(int, rbd_lock_acquire, (rbd_image_t, rbd_lock_mode_t))                               \
 	C(int, rbd_lock_release, (rbd_image_t))                                                \
 	C(int, rbd_lock_get_owners, (rbd_image_t, rbd_lock_mode_t *, char **, size_t *))       \

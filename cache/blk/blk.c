@@ -400,14 +400,30 @@ void blk_on_quiesce(void (*fn)(void))
 	atomic_store(&on_quiesce, fn);
 }
 
-void blk_quiesce(struct blk *blk)
+bool blk_quiesce(struct blk *blk)
 {
 	void (*fn)(void) = atomic_load(&on_quiesce);
 
-	atomic_fetch_add(&blk->quiesces, 1);
-	if (fn)
-		fn();
-	else if (blk->ops->quiesced)
+	if (!fn)
+		return false;
+	atomic_store(&blk->quiesce_asked, true);
+	/* Either blk_leave() sees that it is asked, or this sees that it is left. */
+	if (atomic_load(&blk->left) && blk_quiesce_take(blk))
+		return false;
+	fn();
+	return true;
+}
+
+bool blk_quiesce_take(struct blk *blk)
+{
+	return atomic_exchange(&blk->quiesce_asked, false);
+}
+
+void blk_leave(struct blk *blk)
+{
+	atomic_store(&blk->left, true);
+	/* What it had is written; what others write is theirs to answer for. */
+	if (blk_quiesce_take(blk) && blk->ops->quiesced)
 		blk->ops->quiesced(blk, 0);
 }
 

@@ -300,7 +300,7 @@ struct blk_ops {
 	 * stays in doubt. NULL: refresh() does no more than that. Main thread. */
 	int (*resize)(struct blk *blk);
 	/* Optional: the answer to blk_quiesce(), 0 or -errno. One that nobody waits for is ignored.
-	 * Main thread; waits for nothing. */
+	 * Any thread, while the store is open; waits for nothing. */
 	void (*quiesced)(struct blk *blk, int status);
 	/* Writes from now on complete when they are on stable storage (true), or may before that;
 	 * what was written before stays where it is until SYNC. Quick, any thread. NULL: the device
@@ -353,8 +353,8 @@ struct blk {
 	_Atomic uint32_t writers;
 	/* How often the store has told of another size by itself: blk_resized(). */
 	_Atomic uint32_t news;
-	/* How often blk_quiesce() was called. */
-	_Atomic uint32_t quiesces;
+	/* blk_quiesce() was called, and nobody has begun to see to it. */
+	_Atomic bool quiesce_asked;
 	/* Its opener has closed it, but a cache that others have open too still uses it. */
 	_Atomic bool left;
 	/* Of a backing store that may be written to: what an earlier process has lost of it, and
@@ -493,10 +493,15 @@ void blk_resized(struct blk *blk);
 /* Who hears of that: @fn, on any thread, where it may not wait. NULL: nobody. Main thread. */
 void blk_on_resized(void (*fn)(void));
 /* For devices: a copy of @blk's store is about to be made past what is above (a snapshot). What was
- * acknowledged is to come down first; then ->quiesced() follows. Any thread; waits for nothing. */
-void blk_quiesce(struct blk *blk);
+ * acknowledged is to come down first; then ->quiesced() follows. False: nothing is above any more.
+ * Any thread; waits for nothing. */
+bool blk_quiesce(struct blk *blk) must_check;
 /* Who sees to that: @fn, as for blk_on_resized(). */
 void blk_on_quiesce(void (*fn)(void));
+/* For @fn: is that asked of @blk? Then it is the caller's to do. Main thread. */
+bool blk_quiesce_take(struct blk *blk);
+/* For a cache that others have open, too: @blk stays open, but its opener has closed it. */
+void blk_leave(struct blk *blk);
 /* For blk.c: undoes what the choke point did to @req on its way down. On the home loop. */
 void blk_req_finish(struct blk_req *req);
 /* For devices whose zero() finds that the store cannot after all: writes zeros in pieces. Result as

@@ -373,7 +373,7 @@ void cache_close(struct blk *blk)
 		 * is closed with the last of them. */
 		list_del(&cb->link);
 		list_add_tail(&dev->closed, &cb->link);
-		atomic_store(&cb->blk.lower->left, true);
+		blk_leave(cb->blk.lower);
 		pthread_mutex_unlock(&c->devs_lock);
 		return;
 	}

@@ -197,6 +197,70 @@ peer check 4 beside
 is "... has what was acknowledged before" prints same
 for lun in 1 2 3 4; do gone $lun; done
 is "the snapshot is what it was" same_as_image "$dir/want" a@s1
+
+# The image is slow; so what is dirty is being written while the unit loses it.
+asked() { grep -c "rbd/a: a snapshot is about to be made" "$dir/log"; }
+snapshot_begins() { # NAME: by somebody else, who waits for us
+	local was
+	was=$(asked)
+	rbd snap create --no-progress "a@$1" >"$dir/snap" 2>&1 &
+	snap=$!
+	for _ in $(seq 300); do
+		[ "$(asked)" -gt "$was" ] && return
+		sleep 0.1
+	done
+	return 1
+}
+snapshot_ends() { # it is made, or refused; nobody waits for ever
+	for _ in $(seq 600); do
+		kill -0 $snap 2>/dev/null || break
+		sleep 0.1
+	done
+	! kill -0 $snap 2>/dev/null || return 1
+	wait $snap
+	echo "# the snapshot: $? $(tail -n 1 "$dir/snap")"
+}
+# Who makes it takes the lock, which writing what is dirty would need.
+lu 1 rbd/a --bsopts "$opts"
+peer unsynced 1 unlocked
+began=$SECONDS
+snapshot_begins unlocked
+wait $snap
+rc=$?
+is "a snapshot that needs what its maker does not allow is refused" test $rc != 0
+is "... soon" test $((SECONDS - began)) -lt 20
+is "... the log says why" log_has "no snapshot is made: another client has the image's lock"
+peer sync 1
+is "... what is dirty is written then" prints 0
+rbd snap create --no-progress a@unlocked
+is "... and it is made when that is tried again" test $? = 0
+lu 2 rbd/a@unlocked --bsopts "$opts"
+peer check 2 unlocked
+is "... with what was acknowledged" prints same
+gone 2
+gone 1
+
+rbd config image set a rbd_qos_write_iops_limit 60
+for what in deleted "given another image"; do
+	lu 1 rbd/a --bsopts "$opts"
+	peer fua 1 # the lock is ours
+	peer unsynced 1 "$what"
+	is "a snapshot begins" snapshot_begins "${what%% *}"
+	if [ "$what" = deleted ]; then
+		gone 1
+	else
+		adm --op update --mode logicalunit --tid 1 --lun 1 --params path=rbd/child
+	fi
+	is "... and meanwhile the unit is $what" test "$rc" = 0
+	is "... which ends both" snapshot_ends
+	is "... others are served" other_answers
+	[ "$what" = deleted ] || gone 1
+	lu 1 rbd/a --bsopts "$opts"
+	peer check 1 "$what"
+	is "... nothing is lost" prints same
+	gone 1
+done
+rbd config image rm a rbd_qos_write_iops_limit
 rbd namespace create rbd/ns && rbd create rbd/ns/a --size 64M
 lu 1 rbd/ns/a --bsopts "$opts"
 is "an image of a namespace" done_silently

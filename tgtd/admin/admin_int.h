@@ -178,7 +178,6 @@ struct adm_lu {
 	struct scsi_lu_conf initial; /* defaults, to go back to */
 	char *bsopts, *blocksize;    /* as asked for; NULL: not */
 	uint32_t size_news;	     /* of its store, that it has heard of: blk.news */
-	uint32_t quiesces;	     /* ... blk.quiesces */
 	char *bstype; /* as asked for: "rdwr" though aio serves it */
 	char *path;   /* NULL: no medium yet */
 	bool lost;     /* what was on it is not there since the process before ended */

@@ -2,7 +2,8 @@
 /*
  * A snapshot of a store is made by somebody else (rbd snap create), who waits until what has been
  * acknowledged here is in the store: each LU of it writes what is dirty. Writes go on meanwhile, as
- * a snapshot has of them what it has.
+ * a snapshot has of them what it has. A store that is closed before it was looked at answers by
+ * itself, that there is no snapshot.
  */
 #include <stdlib.h>
 #include "events/log.h"
@@ -27,18 +28,13 @@ static void quiesced_lu(struct adm_lu *lu)
 {
 	struct scsi_lu_info info;
 	struct blk *store;
-	uint32_t asked;
 
 	scsi_lu_get_info(lu->scsi, &info);
 	store = info.conf.blk;
 	while (store && store->lower)
 		store = store->lower;
-	if (!store || !store->ops->quiesced)
+	if (!store || !blk_quiesce_take(store))
 		return;
-	asked = atomic_load(&store->quiesces);
-	if (asked == lu->quiesces)
-		return;
-	lu->quiesces = asked;
 	log_info("%s: a snapshot is about to be made: what is dirty is written", store->path);
 	scsi_lu_flush(lu->scsi, quiesced_flushed, store);
 }

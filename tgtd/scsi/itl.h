@@ -92,13 +92,16 @@ void scsi_nexus_visited(struct scsi_nexus_visit *v);
 void scsi_itl_forget(struct scsi_itl *itl);
 void scsi_itl_free(struct scsi_itl *itl);
 /* After a visit to all nexuses: some that had forgotten @lu before it may still have commands at
- * its store. True: @w->msg will be posted to this loop when they are over. */
+ * its store, and a flush of scsi_lu_flush() may be. True: @w->msg will be posted to this loop when
+ * they are over. */
 struct scsi_gone_wait {
 	struct list link;
 	struct loop_msg msg;
 	struct loop *home;
 };
 bool scsi_lu_gone_wait(struct scsi_lu *lu, struct scsi_gone_wait *w);
+/* One of lu->ngone is over. lu->lock held. */
+void scsi_lu_gone_over_locked(struct scsi_lu *lu);
 /* Some figure of it is about to change. nexus->loop. */
 static inline void scsi_itl_changes(struct scsi_itl *itl)
 {

@@ -270,6 +270,7 @@ struct lu_delete {
 	struct loop_msg later;
 	struct scsi_work close;
 	struct scsi_lu *lu;
+	struct blk *blk; /* to be closed */
 	void (*done)(void *arg, int status);
 	void *arg;
 };
@@ -304,8 +305,8 @@ static void close_store(struct scsi_work *w)
 {
 	struct lu_delete *d = container_of(w, struct lu_delete, close);
 
-	if (d->lu->blk)
-		blk_close(d->lu->blk);
+	if (d->blk)
+		blk_close(d->blk);
 }
 
 static void store_closed(struct scsi_work *w)
@@ -331,8 +332,12 @@ static void nobody_left(struct lu_delete *d)
 	if (scsi_features_wait(d->lu, &d->later, loop_current()))
 		return;
 	scsi_features_free(d->lu);
+	pthread_mutex_lock(&d->lu->lock);
+	d->blk = d->lu->blk;
+	d->lu->blk = NULL; /* who asks about the unit finds none */
+	pthread_mutex_unlock(&d->lu->lock);
 	d->close.home = loop_current();
-	d->close.key = scsi_work_key(d->lu->blk ? d->lu->blk->path : NULL);
+	d->close.key = scsi_work_key(d->blk ? d->blk->path : NULL);
 	d->close.work = close_store;
 	d->close.done = store_closed;
 	scsi_helper_run(&d->close);

@@ -82,7 +82,7 @@ struct scsi_lu {
 	pthread_mutex_t lock;
 	struct list itls;
 	uint32_t ngone;		    /* of them, those that their nexus knows no more: they
-				     * end their commands, then go */
+				     * end their commands, then go; and flushes */
 	struct list gone_waits;	    /* scsi_gone_wait.link: posted when ngone comes to 0 */
 	uint32_t gate; /* LU-wide bits, for new I_T_L nexuses */
 	struct scsi_lu_conf conf;

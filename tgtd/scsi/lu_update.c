@@ -223,10 +223,11 @@ int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value)
 	return ret;
 }
 
-/* ---- tgtadm switched WCE off ----------------------------------------------------------------- */
+/* ---- what is cached is to be in the store ---------------------------------------------------- */
 
 struct flush {
 	struct blk_req req;
+	struct scsi_lu *lu;
 	void (*done)(void *arg, int status);
 	void *arg;
 };
@@ -234,20 +235,32 @@ struct flush {
 static void lu_update_flushed(struct blk_req *req)
 {
 	struct flush *f = container_of(req, struct flush, req);
+	struct scsi_lu *lu = f->lu;
 
 	f->done(f->arg, req->status);
 	blk_req_fini(req);
+	/* From here on the store may be closed. */
+	pthread_mutex_lock(&lu->lock);
+	scsi_lu_gone_over_locked(lu);
+	pthread_mutex_unlock(&lu->lock);
 	free(f);
 }
 
 void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg)
 {
-	struct flush *f = lu->blk ? calloc(1, sizeof(*f)) : NULL;
+	struct flush *f = calloc(1, sizeof(*f));
+	bool goes;
 
-	if (!f) {
-		done(arg, lu->blk ? -ENOMEM : 0);
+	pthread_mutex_lock(&lu->lock);
+	goes = lu->deleting;
+	lu->ngone += f && !goes && lu->blk;
+	pthread_mutex_unlock(&lu->lock);
+	if (!f || goes || !lu->blk) {
+		done(arg, goes ? -EBUSY : !lu->blk ? 0 : -ENOMEM);
+		free(f);
 		return;
 	}
+	f->lu = lu;
 	blk_req_init(&f->req);
 	f->req.op = BLK_SYNC;
 	f->req.flags = BLK_F_WHAT_CAN;

@@ -114,6 +114,20 @@ out:
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
+void scsi_lu_gone_over_locked(struct scsi_lu *lu)
+{
+	ASSERT(lu->ngone > 0);
+	if (--lu->ngone)
+		return;
+	while (!list_empty(&lu->gone_waits)) {
+		struct scsi_gone_wait *w =
+			list_first(&lu->gone_waits, struct scsi_gone_wait, link);
+
+		list_del(&w->link);
+		loop_post(w->home, &w->msg);
+	}
+}
+
 void scsi_itl_free(struct scsi_itl *itl)
 {
 	struct scsi_lu *lu = itl->lu;
@@ -135,14 +149,8 @@ void scsi_itl_free(struct scsi_itl *itl)
 	g->wr_done_bytes += s->wr_done_bytes;
 	g->wr_done_cmds += s->wr_done_cmds;
 	g->errs += s->errs;
-	if (itl->gone && --lu->ngone == 0)
-		while (!list_empty(&lu->gone_waits)) {
-			struct scsi_gone_wait *w =
-				list_first(&lu->gone_waits, struct scsi_gone_wait, link);
-
-			list_del(&w->link);
-			loop_post(w->home, &w->msg);
-		}
+	if (itl->gone)
+		scsi_lu_gone_over_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
 	blk_pin_holder_leave();
 	free(itl);

@@ -232,8 +232,8 @@ int scsi_lu_update(struct scsi_lu *lu, const char *key, const char *value) must_
 /* Would any disk take this value for this key? 0, -ENOENT, -EINVAL, or above 0 what is left of a
  * text that would be cut. Any thread. */
 int scsi_lu_check(const char *key, const char *value) must_check;
-/* Writes what is cached of it to its store (after the write cache was switched off). done() on the
- * main loop, perhaps from inside; until then the LU must not be deleted nor given another store. */
+/* Writes what is cached of it to its store. done() on the main loop, perhaps from inside. Who
+ * deletes the LU or gives it another store meanwhile waits for that; afterwards it is -EBUSY. */
 void scsi_lu_flush(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);
 /* Replaces the store (`path`): waits for commands in flight, then closes the old one
  * (flushing). @blk is the LU's from now on when status is 0, else still the caller's. done() on

@@ -100,6 +100,131 @@ START_TEST(another_store)
 }
 END_TEST
 
+/* ---- while what is cached is written --------------------------------------------------------- */
+
+static struct blk_ops slow_ops;
+static void (*real_close)(struct blk *blk);
+static struct blk_req *slow_sync;
+static _Atomic bool slow_closed;
+
+static bool keep_sync(struct blk *blk, struct blk_req *req)
+{
+	(void)blk;
+	slow_sync = req;
+	return false;
+}
+
+static void note_close(struct blk *blk)
+{
+	slow_closed = true;
+	real_close(blk);
+}
+
+static void do_flush(void *arg)
+{
+	scsi_lu_flush(h.lu, host_outcome, arg);
+}
+
+/* A SYNC of h.blk is under way, until slow_answer(). */
+static void slow_flush(struct host_outcome *flushed)
+{
+	slow_ops = *h.blk->ops;
+	real_close = slow_ops.close;
+	slow_ops.sync = keep_sync;
+	slow_ops.close = note_close;
+	h.blk->ops = &slow_ops;
+	slow_closed = false;
+	host_do(&h, do_flush, flushed);
+	ck_assert(slow_sync && !flushed->done);
+}
+
+/* Another thread would have closed it by now, if it might. */
+static void stays_open(const struct host_outcome *over)
+{
+	for (unsigned i = 0; i < 20; i++) {
+		host_steps(&h, 2);
+		usleep(5000);
+	}
+	ck_assert(!slow_closed);
+	ck_assert(!over->done);
+}
+
+static void slow_answer(struct host_outcome *flushed, struct host_outcome *over)
+{
+	blk_complete(slow_sync, 0);
+	ck_assert(host_wait(&h, &flushed->done));
+	ck_assert_int_eq(flushed->status, 0);
+	ck_assert(host_wait(&h, &over->done));
+	ck_assert_int_eq(over->status, 0);
+	ck_assert(slow_closed);
+}
+
+START_TEST(flush_and_deletion)
+{
+	struct host_outcome flushed = { false, 0 }, late = { false, 0 }, r = { false, 0 };
+	struct scsi_lu_info info;
+
+	host_open(&h, "8m", 512);
+	slow_flush(&flushed);
+	force = true;
+	host_do(&h, do_lu_delete, &r);
+	stays_open(&r);
+	host_do(&h, do_flush, &late);
+	ck_assert(late.done);
+	ck_assert_int_eq(late.status, -EBUSY);
+	scsi_lu_get_info(h.lu, &info);
+	ck_assert_ptr_eq(info.conf.blk, h.blk);
+	slow_answer(&flushed, &r);
+	h.lu = NULL;
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(flush_and_another_store)
+{
+	struct blk_open_args args = { .path = "16m", .block_size = 512, .node = -1 };
+	struct host_outcome flushed = { false, 0 }, r = { false, 0 };
+
+	host_open(&h, "8m", 512);
+	slow_flush(&flushed);
+	other = blk_open("ram", &args);
+	host_do(&h, do_swap, &r);
+	stays_open(&r);
+	slow_answer(&flushed, &r);
+	host_close(&h);
+}
+END_TEST
+
+/* Who asks about a unit while its store is being closed does not find that. */
+static struct blk *found;
+static void find_store(struct blk *blk)
+{
+	struct scsi_lu_info info;
+
+	scsi_lu_get_info(h.lu, &info);
+	found = info.conf.blk;
+	real_close(blk);
+}
+
+START_TEST(closed_unseen)
+{
+	struct host_outcome r = { false, 0 };
+
+	host_open(&h, "8m", 512);
+	slow_ops = *h.blk->ops;
+	real_close = slow_ops.close;
+	slow_ops.close = find_store;
+	h.blk->ops = &slow_ops;
+	found = h.blk;
+	force = true;
+	host_do(&h, do_lu_delete, &r);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_ptr_null(found);
+	h.lu = NULL;
+	host_close(&h);
+}
+END_TEST
+
 /* What would go on with the old store after its command was answered does not begin. */
 START_TEST(another_store_and_sanitize)
 {
@@ -362,6 +487,7 @@ START_TEST(target_busy)
 }
 END_TEST
 
-UNIT_MAIN("lu-goes", 30, deletion, another_store, another_store_and_sanitize, grow, masking,
+UNIT_MAIN("lu-goes", 30, deletion, another_store, flush_and_deletion, flush_and_another_store,
+	  closed_unseen, another_store_and_sanitize, grow, masking,
 	  masked_and_deleted, masked_and_another_store, another_store_and_masked, target_closed,
 	  target_busy)

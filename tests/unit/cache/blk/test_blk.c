@@ -168,6 +168,75 @@ START_TEST(bounce_blocks_run_out)
 }
 END_TEST
 
+/* Of four stores three have readers that take nothing: each has a share of the blocks, and the last
+ * one as many as it asks for. Who waits goes on when blocks of its store come back, or is aborted.
+ */
+START_TEST(bounce_blocks_by_store)
+{
+	enum { STORES = 4, N = 70, LITTLE = 40 };
+	static struct puppet other[STORES];
+	static struct blk_req req[STORES][N];
+	unsigned done[STORES] = { 0 }, had[STORES] = { 0 };
+
+	for (unsigned s = 0; s < STORES; s++) {
+		other[s].blk = pup.blk;
+		other[s].blk.bounce = NULL;
+		ck_assert_int_eq(blk_bounce_open(&other[s].blk), 0);
+		t.blk = &other[s].blk;
+		for (unsigned i = 0; s < STORES - 1 && i < N; i++) {
+			fill_req(&req[s][i], BLK_READ, 0, MiB(1), 0, &done[s]);
+			had[s] += bt_submit(&t, &req[s][i]);
+		}
+	}
+	ck_assert_uint_ge(had[0], 32);
+	ck_assert_uint_ge(had[1], 8);
+	ck_assert_uint_ge(had[2], 1);
+	ck_assert_uint_le(had[0] + had[1] + had[2], 64 - 64 / 8);
+	/* The last one: large and small. */
+	for (unsigned i = 0; i < LITTLE; i++) {
+		fill_req(&req[3][i], BLK_READ, 0, i ? 4096 : MiB(1), 0, &done[3]);
+		ck_assert(bt_submit(&t, &req[3][i]));
+		blk_req_release(&req[3][i]);
+	}
+	/* Of the first one some leave their queue, and others are served as blocks come back. */
+	t.blk = &other[0].blk;
+	for (unsigned i = had[0]; i < had[0] + 4; i++) {
+		abort_req(&req[0][i]);
+		ck_assert_int_eq(req[0][i].status, -ECANCELED);
+	}
+	ck_assert_uint_eq(done[0], 4);
+	for (unsigned s = 0; s < STORES - 1; s++)
+		for (unsigned i = 0; i < N; i++) {
+			if (!s && i >= had[0] && i < had[0] + 4)
+				continue;
+			for (int k = 0; k < 9 && req[s][i].data.len != MiB(1); k++)
+				loop_step(t.loop, 0);
+			ck_assert_uint_eq(req[s][i].data.len, MiB(1));
+			blk_req_release(&req[s][i]);
+		}
+	for (unsigned s = 0; s < STORES - 1; s++)
+		ck_assert_uint_eq(done[s], N - had[s]);
+	/* Nothing is left with any of them. */
+	for (unsigned s = 0; s < STORES; s++) {
+		unsigned now = 0, had_now = 0;
+
+		t.blk = &other[s].blk;
+		for (unsigned i = 0; i < N; i++) {
+			fill_req(&req[s][i], BLK_READ, 0, MiB(1), 0, &now);
+			had_now += bt_submit(&t, &req[s][i]);
+		}
+		ck_assert_uint_eq(had_now, had[0]);
+		for (unsigned i = had_now; i < N; i++)
+			abort_req(&req[s][i]);
+		/* It is closed while its data is on wires. */
+		blk_bounce_close(&other[s].blk);
+		for (unsigned i = 0; i < had_now; i++)
+			blk_req_release(&req[s][i]);
+	}
+	t.blk = &pup.blk;
+}
+END_TEST
+
 /* A write that is on its way when the first compare-and-write comes is waited for. */
 START_TEST(caw_waits_for_writes_before_it)
 {
@@ -446,6 +515,46 @@ START_TEST(flags_that_go_together)
 }
 END_TEST
 
+/* ---- snapshots of others --------------------------------------------------------------------- */
+
+static unsigned heard, answers;
+static void snapshot_heard(void)
+{
+	heard++;
+}
+
+static void snapshot_answer(struct blk *blk, int status)
+{
+	(void)blk;
+	ck_assert_int_eq(status, 0);
+	answers++;
+}
+
+/* Each is taken up once; one that nobody can take up any more is answered. */
+START_TEST(snapshots)
+{
+	static const struct blk_ops ops = { .name = "snap", .quiesced = snapshot_answer };
+	struct blk blk = { .ops = &ops };
+
+	ck_assert(!blk_quiesce(&blk)); /* nobody is there */
+	ck_assert(!blk_quiesce_take(&blk));
+	blk_on_quiesce(snapshot_heard);
+	ck_assert(blk_quiesce(&blk));
+	ck_assert_uint_eq(heard, 1);
+	ck_assert(blk_quiesce_take(&blk));
+	ck_assert(!blk_quiesce_take(&blk));
+	ck_assert(blk_quiesce(&blk));
+	ck_assert_uint_eq(answers, 0);
+	blk_leave(&blk);
+	ck_assert_uint_eq(answers, 1);
+	ck_assert(!blk_quiesce_take(&blk));
+	ck_assert(!blk_quiesce(&blk));
+	ck_assert_uint_eq(heard, 2);
+	ck_assert_uint_eq(answers, 1);
+	blk_on_quiesce(NULL);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("blk");
@@ -459,6 +568,7 @@ int main(void)
 	tcase_add_test(tc, zero_in_pieces);
 	tcase_add_test(tc, what_there_is_nothing_for);
 	tcase_add_test(tc, bounce_blocks_run_out);
+	tcase_add_test(tc, bounce_blocks_by_store);
 	tcase_add_test(tc, caw_waits_for_writes_before_it);
 	tcase_add_test(tc, writes_wait_for_caw);
 	tcase_add_test(tc, abort_of_waiting_caw);
@@ -468,6 +578,7 @@ int main(void)
 	suite_add_tcase(s, tc);
 	tcase_add_test(named, null_store);
 	tcase_add_test(named, types);
+	tcase_add_test(named, snapshots);
 	suite_add_tcase(s, named);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
