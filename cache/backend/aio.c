@@ -625,6 +625,7 @@ struct blk *aio_open(const struct blk_open_args *args)
 			 args->path, strerror(-unlocked));
 
 	a->store.sync = args->sync;
+	a->store.file = !a->device;
 	a->store.mem_align = a->store.off_align = 512;
 	if (a->device)
 		device_properties(a, st.st_rdev);

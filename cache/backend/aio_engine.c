@@ -17,6 +17,7 @@
 
 #define DEPTH 512     /* requests in the kernel, a loop */
 #define DEPTH_MIN 16
+#define ENTRY_MAX 8u	      /* of them, that a thread gives to the kernel at once */
 #define INLINE_IOV 32
 #define RETRY_NS NSEC_PER_MSEC
 #define REAP_MIN 4  /* completions at a time, when the disk has nothing left to do */
@@ -37,6 +38,10 @@ struct aio_io {
 	enum step step;
 	bool with_rwf;
 	bool by_kernel; /* else by an offload thread */
+	bool nowait;	/* asked for with RWF_NOWAIT */
+	bool waits;	/* the kernel may have to wait for something before it takes it */
+	bool handed_in; /* by a thread that has not said yet what the kernel took */
+	bool came_back; /* ... while the kernel has done it: with @came */
 	uint8_t turn;	/* with_rwf and in the kernel: where it is counted */
 	int fault;	/* what the kernel has said of it, when it did not take it */
 	uint32_t failures; /* of store->syncs, before it began */
@@ -47,6 +52,7 @@ struct aio_io {
 	struct offload_job job;
 	struct loop_msg drained;
 	ssize_t result; /* of the job */
+	ssize_t came;
 	struct iovec inline_iov[INLINE_IOV];
 };
 
@@ -64,6 +70,7 @@ struct aio_loop {
 	struct loop_deferred submit;
 	struct timer retry;
 	struct list idle;
+	struct list entries; /* what threads are given next */
 };
 
 static __thread struct {
@@ -274,11 +281,22 @@ static bool atomic_over(struct aio_io *io, ssize_t *res)
 	return false;
 }
 
+/* Is it RWF_NOWAIT that the kernel, or the file system, does not know here? */
+static bool lacks_nowait(const struct aio_io *io, ssize_t res)
+{
+	return res == -EOPNOTSUPP || (io->fault && res == -EINVAL);
+}
+
 /* A step has its result. Also called when it could not even be started. */
 static void aio_engine_finished(struct aio_io *io, ssize_t res)
 {
 	struct aio_store *s = io->store;
 
+	if (unlikely(io->nowait && lacks_nowait(io, res))) {
+		s->no_nowait = true;
+		aio_engine_start(io);
+		return;
+	}
 	if (io->step == STEP_SYNC) {
 		if (io->by_kernel && res == -EINVAL) {
 			s->no_fdsync = true;
@@ -332,15 +350,27 @@ static void aio_engine_finished(struct aio_io *io, ssize_t res)
 static void returned(struct aio_io *io, ssize_t res)
 {
 	struct aio_store *s = io->store;
+	const bool later = io->nowait && res == -EAGAIN;
 
+	if (unlikely(io->handed_in)) { /* its thread uses the store still */
+		io->came_back = true;
+		io->came = res;
+		return;
+	}
 	if (unlikely(io->with_rwf)) {
 		const unsigned turn = io->turn;
 
-		if (res < 0 && res != -EINVAL && res != -EOPNOTSUPP && about_others(res))
+		if (res < 0 && res != -EINVAL && res != -EOPNOTSUPP && !later &&
+		    about_others(res))
 			store_may_have_lost(&s->doubt);
 		aio_dsync_end(&s->dsyncs, turn);
 	}
-	aio_engine_finished(io, res);
+	if (unlikely(later)) {
+		io->waits = true;
+		aio_engine_start(io);
+	} else {
+		aio_engine_finished(io, res);
+	}
 }
 
 /* What @f's disk still has to do, at most. (Completions may be of other disks, too.) */
@@ -434,6 +464,23 @@ static void pending_del(struct aio_io *io)
 	aio_queue_del(io->flow, &io->link, pending_class(io));
 }
 
+/*
+ * May the kernel have to wait before it takes @io? Then a thread gives it that, for which no other
+ * store waits. Most of what it may have to wait for it tells instead, with RWF_NOWAIT: a lock of
+ * the inode, a free tag of the device, a transaction of the file system. But not that the file
+ * system is frozen. So a cache's writes to files are a thread's at once: its workers write to all
+ * stores. What is written without a cache waits on the unit's own thread then: a hop would cost
+ * each write a third more. (A fdatasync() is a thread's of the kernel.)
+ */
+static bool may_wait(const struct aio_io *io)
+{
+	const struct aio_store *s = io->store;
+
+	return io->step == STEP_TRANSFER &&
+	       (io->waits || s->no_nowait ||
+		(s->file && io->req->op == BLK_WRITE && io->req->blk->rewrites));
+}
+
 static void fill_iocb(struct aio_io *io)
 {
 	struct iocb *cb = &io->iocb;
@@ -443,6 +490,7 @@ static void fill_iocb(struct aio_io *io)
 	cb->aio_fildes = io->store->fd;
 	cb->u.c.flags = 1 << 0; /* IOCB_FLAG_RESFD */
 	cb->u.c.resfd = (unsigned)io->al->efd.fd;
+	io->nowait = false;
 	if (io->step == STEP_SYNC) {
 		cb->aio_lio_opcode = IO_CMD_FDSYNC;
 		return;
@@ -459,6 +507,101 @@ static void fill_iocb(struct aio_io *io)
 	}
 	if (io->req->flags & BLK_F_ATOMIC)
 		cb->aio_rw_flags |= RWF_ATOMIC;
+	io->nowait = !may_wait(io);
+	if (io->nowait)
+		cb->aio_rw_flags |= RWF_NOWAIT;
+}
+
+/* Of the @n in @batch the kernel took @rc, or said -errno: the others are back where they came
+ * from, in order. */
+static void not_taken(struct aio_loop *al, struct iocb **batch, unsigned n, int rc)
+{
+	for (unsigned i = n; i-- > (unsigned)MAX(rc, 0);) {
+		struct aio_io *io = container_of(batch[i], struct aio_io, iocb);
+
+		if (io->with_rwf)
+			aio_dsync_end(&io->store->dsyncs, io->turn);
+		aio_flow_slots(&al->queue, io->flow, -1);
+		pending_add(io, true);
+	}
+	/* Of the first; the others are taken without it, and it fails then. */
+	if (rc < 0 && rc != -EAGAIN && rc != -EINTR)
+		container_of(batch[0], struct aio_io, iocb)->fault = rc;
+}
+
+/* What a thread gives to the kernel, of one store. */
+struct aio_entry {
+	struct list link; /* aio_loop.entries, while more may join */
+	struct offload_job job;
+	struct aio_loop *al;
+	struct aio_store *store;
+	int rc;
+	unsigned n;
+	struct iocb *batch[ENTRY_MAX];
+};
+
+static void entry_done(struct offload_job *job)
+{
+	struct aio_entry *e = container_of(job, struct aio_entry, job);
+	struct aio_loop *al = e->al;
+	struct aio_io *io;
+
+	al->jobs--;
+	for (unsigned i = 0; i < e->n; i++)
+		container_of(e->batch[i], struct aio_io, iocb)->handed_in = false;
+	not_taken(al, e->batch, e->n, e->rc);
+	for (unsigned i = 0; i < (unsigned)MAX(e->rc, 0); i++) {
+		io = container_of(e->batch[i], struct aio_io, iocb);
+		if (io->came_back)
+			returned(io, io->came);
+	}
+	if (!e->rc || e->rc == -EAGAIN)
+		loop_timer_arm(al->loop, &al->retry, RETRY_NS);
+	else if (!aio_queue_empty(&al->queue))
+		loop_defer(al->loop, &al->submit);
+	free(e);
+}
+
+static void entry_run(struct offload_job *job)
+{
+	struct aio_entry *e = container_of(job, struct aio_entry, job);
+
+	e->rc = submit_counted(e->al, e->n, e->batch);
+}
+
+/* Joins what a thread is about to give to the kernel. False: no memory. */
+static bool entry_add(struct aio_loop *al, struct aio_io *io)
+{
+	struct aio_entry *e, *with = NULL;
+
+	list_for_each(e, &al->entries, link)
+		if (e->store == io->store && e->n < ENTRY_MAX)
+			with = e;
+	if (!with) {
+		with = malloc(sizeof(*with));
+		if (!with)
+			return false;
+		with->al = al;
+		with->store = io->store;
+		with->n = 0;
+		list_init(&with->link);
+		list_add_tail(&al->entries, &with->link);
+	}
+	io->handed_in = true;
+	io->came_back = false;
+	with->batch[with->n++] = &io->iocb;
+	return true;
+}
+
+static void entries_begin(struct aio_loop *al)
+{
+	while (!list_empty(&al->entries)) {
+		struct aio_entry *e = list_first(&al->entries, struct aio_entry, link);
+
+		list_del(&e->link);
+		al->jobs++;
+		offload_submit(&e->store->entry, &e->job, al->loop, entry_run, entry_done);
+	}
 }
 
 /* One system call for all that wait, as far as there is room, up to one that the kernel does not
@@ -466,33 +609,30 @@ static void fill_iocb(struct aio_io *io)
  * it came from, in order. */
 static int submit_pending(struct aio_loop *al, unsigned *n)
 {
-	struct iocb *batch[DEPTH];
+	struct iocb *batch[DEPTH], *one;
 	struct aio_io *io;
 	int rc;
 
-	for (*n = 0; (io = next_pending(al)) != NULL && !io->fault; batch[(*n)++] = &io->iocb) {
+	for (*n = 0; (io = next_pending(al)) != NULL && !io->fault;) {
 		pending_del(io);
 		aio_queue_turn(&al->queue, io->flow);
 		fill_iocb(io);
 		aio_flow_slots(&al->queue, io->flow, 1);
+		if (!unlikely(may_wait(io))) {
+			batch[(*n)++] = &io->iocb;
+		} else if (!entry_add(al, io)) {
+			one = &io->iocb;
+			not_taken(al, &one, 1, -ENOMEM);
+		}
 	}
+	entries_begin(al);
 	if (!*n)
 		return 0;
 	rc = submit_counted(al, *n, batch);
-	for (unsigned i = *n; i-- > (unsigned)MAX(rc, 0);) {
-		io = container_of(batch[i], struct aio_io, iocb);
-		if (io->with_rwf)
-			aio_dsync_end(&io->store->dsyncs, io->turn);
-		aio_flow_slots(&al->queue, io->flow, -1);
-		pending_add(io, true);
-	}
+	not_taken(al, batch, *n, rc);
 	if (rc > 0)
 		return rc;
-	if (!rc || rc == -EAGAIN)
-		return -EAGAIN;
-	if (rc != -EINTR) /* of the first; the others are taken without it, and it fails then */
-		container_of(batch[0], struct aio_io, iocb)->fault = rc;
-	return 0;
+	return !rc || rc == -EAGAIN ? -EAGAIN : 0;
 }
 
 /* Everything that this iteration asked for and that is not on its way yet. */
@@ -559,7 +699,7 @@ static void aio_engine_start(struct aio_io *io)
 	struct aio_loop *al = io->al;
 
 	if (!io->store->direct || (io->step == STEP_SYNC && io->store->no_fdsync)) {
-		io->with_rwf = io->by_kernel = false;
+		io->with_rwf = io->nowait = io->by_kernel = false;
 		al->jobs++;
 		offload_submit(&io->store->lane, &io->job, al->loop,
 			       io->step == STEP_SYNC ? sync_run : buffered_run,
@@ -645,6 +785,7 @@ static struct aio_loop *loop_context_create(struct loop *loop)
 	al->poller.prepare_sleep = ring_has_more;
 	aio_queue_init(&al->queue, depth);
 	list_init(&al->idle);
+	list_init(&al->entries);
 	loop_deferred_init(&al->submit, submit_batch);
 	timer_init(&al->retry, aio_engine_retry);
 	loop_poller_add(loop, &al->poller);
@@ -682,7 +823,7 @@ bool aio_engine_submit(struct aio_store *s, struct blk_req *req)
 		return true;
 	}
 	io->req = req;
-	io->with_rwf = false;
+	io->with_rwf = io->nowait = io->waits = io->handed_in = false;
 	io->failures = __atomic_load_n(&s->syncs.failures, __ATOMIC_ACQUIRE);
 	req->drv = io;
 	if (req->op == BLK_SYNC) {

@@ -7,8 +7,11 @@
  * (aio_engine.c: submit_early(), take_completions()). An eventfd wakes the loop when it sleeps.
  * More requests than the context holds wait in order.
  *
- * Stores that cannot do direct I/O would make io_submit() block: their requests go to the offload
- * threads instead.
+ * io_submit() may wait: for a lock of the file, a tag of the device, a frozen file system. A loop
+ * has other stores, too. So what it submits has RWF_NOWAIT, and what the kernel then refuses
+ * (EAGAIN) an offload thread submits without. A cache's writes to files are such a thread's at
+ * once, and so is all for stores that know no RWF_NOWAIT. Stores that cannot do direct I/O have
+ * their transfers made by offload threads.
  */
 #ifndef CACHE_BACKEND_AIO_ENGINE_H
 #define CACHE_BACKEND_AIO_ENGINE_H
@@ -24,6 +27,8 @@ struct aio_store {
 	bool direct;
 	uint32_t mem_align, off_align; /* what direct I/O wants of memory and of lengths */
 	bool sync;		       /* opened O_SYNC: every write is FUA */
+	bool file;		       /* its file system may be frozen */
+	_Atomic bool no_nowait;	       /* the kernel knows no RWF_NOWAIT here */
 	_Atomic bool no_rwf;	       /* the kernel knows no RWF_DSYNC here */
 	_Atomic bool no_fdsync;	       /* nor IO_CMD_FDSYNC */
 	const char *path;	       /* for messages */
@@ -33,7 +38,8 @@ struct aio_store {
 	/* One fdatasync() at a time, for SYNCs and for FUA. Its start() is aio_engine_submit(). */
 	struct sync_group syncs;
 	struct aio_dsyncs dsyncs;
-	struct offload_lane lane;
+	struct offload_lane lane;  /* calls that may block */
+	struct offload_lane entry; /* who gives the kernel what it may have to wait for */
 };
 
 void aio_engine_init(struct aio_store *s);

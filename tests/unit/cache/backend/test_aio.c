@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <libaio.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdarg.h>
@@ -41,6 +42,10 @@ static struct {
 	struct iocb *kept[1024];
 	unsigned nkept;
 	io_context_t ctx;
+	int waits;	    /* with this descriptor it has to wait first: it refuses RWF_NOWAIT, and
+			     * who does without waits until that changes */
+	_Atomic unsigned waiting; /* so many do */
+	pthread_t loop;	    /* must not be among them */
 	_Atomic unsigned lost; /* so many fdatasync() fail, and are slow to come back */
 	_Atomic unsigned syncs, out;
 } kernel;
@@ -102,6 +107,35 @@ static long submit_living(io_context_t ctx, long nr, struct iocb **ios)
 	return nr;
 }
 
+/* What the kernel has to wait for. With RWF_NOWAIT it is over at once, with EAGAIN, as a read of an
+ * empty pipe is. */
+static void wait_for_it(io_context_t ctx, struct iocb *cb)
+{
+	static int empty[2] = { -1, -1 };
+	const struct iocb was = *cb;
+
+	if (!(cb->aio_rw_flags & RWF_NOWAIT)) {
+		ck_assert(!pthread_equal(kernel.loop, pthread_self()));
+		kernel.waiting++;
+		while (__atomic_load_n(&kernel.waits, __ATOMIC_ACQUIRE) == cb->aio_fildes)
+			usleep(1000);
+		kernel.waiting--;
+		ck_assert_int_eq((int)syscall(SYS_io_submit, ctx, 1L, &cb), 1);
+		return;
+	}
+	if (empty[0] < 0)
+		ck_assert_int_eq(pipe2(empty, O_NONBLOCK | O_CLOEXEC), 0);
+	cb->aio_fildes = empty[0];
+	cb->aio_lio_opcode = IO_CMD_PREADV;
+	cb->aio_rw_flags = 0;
+	cb->u.c.offset = 0;
+	ck_assert_int_eq((int)syscall(SYS_io_submit, ctx, 1L, &cb), 1);
+	cb->aio_fildes = was.aio_fildes;
+	cb->aio_lio_opcode = was.aio_lio_opcode;
+	cb->aio_rw_flags = was.aio_rw_flags;
+	cb->u.c.offset = was.u.c.offset;
+}
+
 int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 {
 	static struct iovec short_iov[64]; /* the kernel copies it */
@@ -115,6 +149,14 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 	}
 	if (kernel.hangs)
 		return (int)submit_living(ctx, nr, ios);
+	if (kernel.waits) {
+		for (long i = 0; i < nr; i++)
+			if ((int)ios[i]->aio_fildes == kernel.waits)
+				wait_for_it(ctx, ios[i]);
+			else
+				ck_assert_int_eq((int)syscall(SYS_io_submit, ctx, 1L, &ios[i]), 1);
+		return (int)nr;
+	}
 	for (long i = 0; kernel.slow && i < nr; i++)
 		kernel.kept[kernel.nkept++] = ios[i];
 	if (kernel.slow)
@@ -130,8 +172,8 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 			n = i;
 			break;
 		}
-		kernel.rwf += cb->aio_rw_flags != 0;
-		if (kernel.hold_rwf && cb->aio_rw_flags) {
+		kernel.rwf += (cb->aio_rw_flags & RWF_DSYNC) != 0;
+		if (kernel.hold_rwf && (cb->aio_rw_flags & RWF_DSYNC)) {
 			if (i)
 				return (int)syscall(SYS_io_submit, ctx, i, ios);
 			kernel.hold_rwf = false;
@@ -519,6 +561,98 @@ START_TEST(refused_while_others_hang)
 }
 END_TEST
 
+static bool was_busy;
+static void ask(struct loop_msg *m)
+{
+	(void)m;
+	was_busy = loop_busy(t.loop);
+}
+
+static bool is_busy(void)
+{
+	static struct loop_msg msg = { .handle = ask };
+
+	loop_post(t.loop, &msg);
+	loop_step(t.loop, 0);
+	return was_busy;
+}
+
+/* The descriptor by which this process has that file open for the aio store. */
+static int descriptor_of(const char *file)
+{
+	char link[64], to[128];
+
+	for (int fd = 3; fd < 1024; fd++) {
+		ssize_t n;
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		n = readlink(link, to, sizeof(to) - 1);
+		if (n > 0 && (size_t)n == strlen(file) && !strncmp(to, file, (size_t)n))
+			return fd;
+	}
+	ck_abort_msg("%s is not open", file);
+}
+
+static void start_writes(struct blk_req *req, unsigned n)
+{
+	static uint8_t data[4096] __attribute__((aligned(4096)));
+
+	for (unsigned i = 0; i < n; i++) {
+		blk_req_init(&req[i]);
+		req[i].op = BLK_WRITE;
+		req[i].flags = BLK_F_FROM | (i & 1 ? BLK_F_FUA : 0);
+		req[i].offset = i * 4096;
+		req[i].len = sizeof(data);
+		req[i].done = note;
+		ck_assert_int_eq(frags_append(&req[i].data, data, sizeof(data), NULL), 0);
+		ck_assert(!bt_submit(&t, &req[i]));
+	}
+}
+
+/* The kernel would wait before it takes what is asked of a store: its inode is locked, its disk has
+ * no tags left, its file system is frozen. Nobody else waits, and when that is over all of it is
+ * done. Loop: whether a cache is stacked on it. */
+START_TEST(the_kernel_waits_for_one_store)
+{
+	static struct blk_req rd[40], wr[40], others[40], others_wr[40];
+	struct blk *well;
+
+	stores_hang(0);
+	kernel.hangs = false;
+	well = t.blk;
+	kernel.loop = pthread_self();
+	kernel.waits = descriptor_of(hung_path[0]);
+	t.blk = hung[0];
+	t.blk->rewrites = well->rewrites = _i;
+	start_reads(rd, 40);
+	start_writes(wr, 40);
+	for (int i = 0; i < 2000 && !kernel.waiting; i++)
+		loop_step(t.loop, 1);
+	ck_assert_uint_gt(kernel.waiting, 0);
+	ck_assert_uint_eq(completed, 0);
+	t.blk = well;
+	start_reads(others, 40);
+	start_writes(others_wr, 40);
+	for (int i = 0; i < 2000 && completed < 80; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, 80);
+	ck_assert_uint_gt(kernel.waiting, 0);
+	ck_assert(is_busy());
+	__atomic_store_n(&kernel.waits, -1, __ATOMIC_RELEASE);
+	for (int i = 0; i < 2000 && completed < 160; i++)
+		loop_step(t.loop, 10);
+	ck_assert_uint_eq(completed, 160);
+	for (unsigned i = 0; i < 40; i++) {
+		ck_assert_int_eq(rd[i].status | wr[i].status, 0);
+		ck_assert_int_eq(others[i].status | others_wr[i].status, 0);
+		frags_forget(&wr[i].data);
+		frags_forget(&others_wr[i].data);
+	}
+	ck_assert(!is_busy());
+	close_all();
+}
+END_TEST
+
 /* One that the kernel refuses fails alone, whichever store's is before it in the next batch. */
 START_TEST(a_refusal_hits_whom_it_is_about)
 {
@@ -545,22 +679,6 @@ START_TEST(a_refusal_hits_whom_it_is_about)
 	close_all();
 }
 END_TEST
-
-static bool was_busy;
-static void ask(struct loop_msg *m)
-{
-	(void)m;
-	was_busy = loop_busy(t.loop);
-}
-
-static bool is_busy(void)
-{
-	static struct loop_msg msg = { .handle = ask };
-
-	loop_post(t.loop, &msg);
-	loop_step(t.loop, 0);
-	return was_busy;
-}
 
 /* A loop whose I/O is not over, or not even with the kernel, must not be
  * destroyed: whoever wants to can ask. */
@@ -1067,6 +1185,7 @@ int main(void)
 	tcase_add_test(tc, more_than_the_kernel_takes);
 	tcase_add_test(tc, stores_that_hang_leave_room);
 	tcase_add_test(tc, refused_while_others_hang);
+	tcase_add_loop_test(tc, the_kernel_waits_for_one_store, 0, 2);
 	tcase_add_test(tc, a_refusal_hits_whom_it_is_about);
 	tcase_add_loop_test(tc, a_loop_with_io_is_busy, 0, 2);
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
