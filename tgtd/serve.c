@@ -352,6 +352,7 @@ static bool take_down(struct daemon *d)
 #ifdef HAVE_RDMA
 	iser_stop();
 #endif
+	d->lost = d->cache && cache_has_lost(d->cache);
 	if (d->cache)
 		cache_destroy(d->cache);
 	for (unsigned n = 0; n < d->topo.nnodes * d->node_workers; n++)
@@ -398,9 +399,9 @@ int serve(struct options *opt)
 	loop_run(d->main);
 	if (!take_down(d)) {
 		log_notice("tgtd has ended; a store's library is not done yet, and is left");
-		_exit(0);
+		_exit(d->lost);
 	}
 	kept_ended();
 	log_notice("tgtd has ended");
-	return 0;
+	return d->lost;
 }

@@ -22,6 +22,7 @@ struct daemon {
 	struct loop_msg start;
 	struct timer deadline;
 	bool stopping;
+	bool lost;		       /* what a store did not take until the end */
 	bool kept;		       /* the next worker has cache and state journal */
 	uint64_t told_ns[2];	       /* when the first signal said so: of others, of the keeper */
 	uint64_t dirty, dirty_ns;      /* then: what was dirty, and since when that is not less */

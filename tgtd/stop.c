@@ -105,8 +105,10 @@ void stop_begin(void *arg)
 		return;
 	d->stopping = true;
 	pulse_stop();
-	if (d->cache)
+	if (d->cache) {
 		cache_only_urgent(d->cache, false);
+		cache_ends(d->cache, d->opt->stop_s * NSEC_PER_SEC);
+	}
 	log_notice("shutting down");
 	daemon_stopping(6 * NSEC_PER_SEC / 1000);
 	loop_timer_arm(d->main, &d->deadline, STOP_DEADLINE_NS);

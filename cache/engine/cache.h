@@ -127,6 +127,11 @@ int cache_shrink_scarce(struct cache *cache, uint64_t *size, char *err, size_t e
 /* Write-back that nobody waits for does not begin, or may again: others need the processors and the
  * stores more while the daemon goes, or a new one brings back sessions. Any thread. */
 void cache_only_urgent(struct cache *cache, bool only);
+/* The daemon ends: what cannot be written when a device is closed is tried again, until nothing of
+ * it could be for so long (0: for ever). Any thread. */
+void cache_ends(struct cache *cache, uint64_t patience_ns);
+/* Has anything been lost since, for which that was not enough? Any thread. */
+bool cache_has_lost(const struct cache *cache);
 /* The daemon ends at once, maybe without having written it: a line for each store that loses data;
  * what others have to say goes to their records. Main thread. */
 void cache_log_lost(struct cache *cache);

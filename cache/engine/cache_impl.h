@@ -160,6 +160,8 @@ struct cache {
 	const struct topology *topo;
 	bool own_workers, stepped;
 	_Atomic bool only_urgent;	 /* see cache_only_urgent() */
+	_Atomic bool ends, has_lost;	 /* see cache_ends() */
+	uint64_t patience_ns;		 /* from before ends */
 	op_stage_fn *const *stages; /* by enum op_stage */
 	struct sync_batch *sync_spare; /* atomic: for a SYNC; NULL: one has it */
 	struct cache_node node[TOPO_MAX_NODES];

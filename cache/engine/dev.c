@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define END_RETRY_US 200000
+
 /* ---- the first one comes, and others --------------------------------------------------------- */
 
 static void cache_dev_attach(void *arg)
@@ -287,11 +289,39 @@ static uint64_t dev_writes_left(const struct longwork *w)
 	return dev_dirty_some(dev) << dev->cache->geo.block_shift;
 }
 
+/* The daemon ends, and something of @dev cannot be written. True, a little later: it is to be tried
+ * again. @less: the last try has written some of it; *@since_ns: when one did (0 at first). */
+static bool ends_patiently(const struct cache_dev *dev, bool less, uint64_t *since_ns)
+{
+	const struct cache *c = dev->cache;
+	const uint64_t now = clock_now_ns();
+
+	if (!atomic_load(&c->ends) || c->stepped)
+		return false;
+	if (less || !*since_ns)
+		*since_ns = now;
+	if (c->patience_ns && now - *since_ns >= c->patience_ns)
+		return false;
+	usleep(END_RETRY_US);
+	return true;
+}
+
+void cache_ends(struct cache *c, uint64_t patience_ns)
+{
+	c->patience_ns = patience_ns;
+	atomic_store(&c->ends, true);
+}
+
+bool cache_has_lost(const struct cache *c)
+{
+	return atomic_load(&c->has_lost);
+}
+
 static int cache_dev_write_all(struct cache_blk *cb)
 {
 	struct cache_dev *dev = cb->dev;
 	struct dev_writes writes = { .dev = dev, .work.left = dev_writes_left };
-	uint64_t before, left = dev_dirty(dev);
+	uint64_t before, left = dev_dirty(dev), since_ns = 0;
 	uint32_t failures;
 	bool again;
 	int status, tries = 0;
@@ -308,7 +338,8 @@ static int cache_dev_write_all(struct cache_blk *cb)
 		left = dev_dirty(dev);
 		again = failures != __atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE) &&
 			tries++ < 2;
-	} while (status && (again || (left && left < before)));
+	} while (status && (again || (left && (left < before ||
+					       ends_patiently(dev, left < before, &since_ns)))));
 	longwork_end(&writes.work);
 	return status;
 }
@@ -384,6 +415,8 @@ void cache_close(struct blk *blk)
 	if (lost)
 		log_error("%s: closed with %llu blocks that could not be written back: LOST",
 			  blk->path ? blk->path : "?", (unsigned long long)lost);
+	if (lost && atomic_load(&c->ends))
+		atomic_store(&c->has_lost, true);
 	record_close(dev, !status && !lost);
 	pthread_mutex_lock(&c->devs_lock);
 	list_del(&dev->link);
