@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 #include "events/offload.h"
 #include "events/log.h"
 #include "events/metrics.h"
@@ -81,6 +82,60 @@ static struct offload_job *next_job(const struct offload_pool *p)
 	return other;
 }
 
+/* ---- what they are at work at ---------------------------------------------------------------- */
+
+static struct {
+	struct offload_at *at; /* NULL: nobody looks */
+	uint32_t n;
+	_Atomic uint32_t *others;
+} shown;
+
+void offload_show(struct offload_at *at, uint32_t n, _Atomic uint32_t *others)
+{
+	shown.at = at;
+	shown.n = n;
+	shown.others = others;
+}
+
+/* Its thread has a place from before it begins until it has ended: who finds a thread that is stuck
+ * finds what in. */
+static struct offload_at *show_begin(uint32_t mark)
+{
+	const uint32_t me = shown.at ? (uint32_t)gettid() : 0;
+
+	for (uint32_t i = 0; shown.at && i < shown.n; i++) {
+		struct offload_at *at = &shown.at[i];
+		uint32_t nobody = 0;
+
+		if (atomic_load_explicit(&at->tid, memory_order_relaxed) ||
+		    !atomic_compare_exchange_strong(&at->tid, &nobody, me))
+			continue;
+		atomic_store(&at->mark, mark);
+		return at;
+	}
+	if (shown.at)
+		atomic_fetch_add(shown.others, 1);
+	return NULL;
+}
+
+static void show_end(struct offload_at *at)
+{
+	if (at)
+		atomic_store(&at->tid, 0);
+	else if (shown.at)
+		atomic_fetch_sub(shown.others, 1);
+}
+
+static void run_shown(struct offload_job *job, void (*run)(struct offload_job *))
+{
+	struct offload_at *at = show_begin(job->lane->mark);
+
+	run(job);
+	show_end(at);
+}
+
+/* ---- at work --------------------------------------------------------------------------------- */
+
 /* Lock held; let go meanwhile. */
 static void perform(struct offload_pool *p, struct offload_job *job)
 {
@@ -98,7 +153,7 @@ static void perform(struct offload_pool *p, struct offload_job *job)
 		if (atomic_load(&in_background.hurried))
 			thread_background(false);
 	}
-	job->run(job);
+	run_shown(job, job->run);
 	if (p == &background)
 		thread_background(false);
 	pthread_mutex_lock(&p->lock);
@@ -306,7 +361,7 @@ static void submit(struct offload_pool *p, struct offload_lane *lane, struct off
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (here) {
-		run(job);
+		run_shown(job, run);
 		pthread_mutex_lock(&p->lock);
 		p->running--;
 		pthread_mutex_unlock(&p->lock);

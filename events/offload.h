@@ -17,6 +17,13 @@
  */
 struct offload_lane {
 	unsigned running, queued;
+	uint32_t mark; /* the caller's: see offload_show() */
+};
+
+/* What threads are at work at, for who looks when this process has been killed. */
+struct offload_at {
+	_Atomic uint32_t tid;  /* the thread's; 0: nobody's */
+	_Atomic uint32_t mark; /* of the lane, once the job has begun */
 };
 
 /* Embedded in what the job is about; given away until done() runs. */
@@ -47,6 +54,9 @@ void offload_submit_library(struct offload_lane *lane, struct offload_job *job, 
 /* @on: somebody waits for background jobs, also for the one under way: they get their share of the
  * processors, until it has said !@on as often. Not from event threads. */
 void offload_hurry(bool on);
+/* From now on what jobs are under way stands in @at, of @n, zeroed; *@others: so many for which
+ * there is no room. Before the first job. */
+void offload_show(struct offload_at *at, uint32_t n, _Atomic uint32_t *others);
 /* Threads are made by one of their own from now on, which the caller makes: they may do what it may
  * do, and not less because an event thread has asked for them. Once, before the first job. 0 or
  * -errno. */
