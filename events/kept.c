@@ -29,7 +29,7 @@ static struct {
 	uint64_t can; /* KEPT_CAN_* */
 	char *tombstone;
 	char took[KEPT_MSG_TEXT];
-	unsigned replaced;
+	unsigned replaced, mourned;
 	char not_replaced[KEPT_MSG_TEXT];
 	uint32_t seq;
 	struct left *left;
@@ -172,6 +172,8 @@ static void hear_news(struct kept_mail *mail)
 {
 	if (mail->msg.word == KEPT_GO)
 		kept.go = true;
+	if (mail->msg.word == KEPT_ALL_GONE)
+		kept.mourned = 0;
 	if (mail->msg.word == KEPT_TOOK)
 		memcpy(kept.took, mail->msg.text, sizeof(kept.took));
 	if (mail->msg.word == KEPT_REPLACED) {
@@ -203,6 +205,10 @@ static bool take_mail(struct kept_mail *mail)
 		return true;
 	case KEPT_OOM:
 		kept.origin.oom = (unsigned)mail->msg.value;
+		kept_mail_close(mail);
+		return true;
+	case KEPT_MOURNS:
+		kept.mourned = (unsigned)MIN(mail->msg.value, (uint64_t)UINT32_MAX);
 		kept_mail_close(mail);
 		return true;
 	case KEPT_CAN:
@@ -309,6 +315,11 @@ bool kept_may_go(void)
 	return kept.go;
 }
 
+unsigned kept_mourned(void)
+{
+	return kept.mourned;
+}
+
 const char *kept_took(void)
 {
 	return kept.took;
@@ -396,9 +407,14 @@ int kept_put(const char *key, int fd)
 
 int kept_put_soon(const char *key, int fd)
 {
+	struct kept_msg msg = { .word = KEPT_PUT }; /* nobody waits for an answer to 0 */
+
 	if (kept.fd < 0)
 		return 0;
-	return kept_key_ok(key) ? tell_keeper(KEPT_PUT, key, &fd, 0) : -EINVAL;
+	if (!kept_key_ok(key))
+		return -EINVAL;
+	snprintf(msg.text, sizeof(msg.text), "%s", key);
+	return kept_msg_send(kept.fd, &msg, NULL, &fd, 1);
 }
 
 /* Both sockets hold as many messages. */

@@ -42,6 +42,9 @@ bool kept_can_replace(void);
 unsigned kept_replaced(const char **why);
 /* It has said so. Changes with kept_alive(). */
 bool kept_may_go(void);
+/* So many processes before this one have died, and have not gone: the kernel is not done with what
+ * they had asked for. 0 when it is; changes with kept_alive(). */
+unsigned kept_mourned(void);
 /* What the last planned restart took, once the keeper has said; "". */
 const char *kept_took(void);
 
@@ -50,7 +53,7 @@ const char *kept_took(void);
  * not kept: -EINVAL the key, -ENOSPC there are KEPT_MAX, -EMFILE, -ETIMEDOUT, -EPIPE. */
 int kept_put(const char *key, int fd);
 /* The same, but nobody waits for the answer, nor for room: what the keeper does not take it has
- * not, and says so in the log. 0, or -errno: it was not asked. */
+ * not, and says so in the log. 0, or -errno: it was not asked. Any thread. */
 int kept_put_soon(const char *key, int fd);
 struct kept_pair {
 	char key[KEPT_KEY_MAX + 1];

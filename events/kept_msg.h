@@ -4,9 +4,9 @@
  * socket. They may be of different versions of tgtd: struct kept_msg never changes, words are added
  * at the end, and who does not know a word ignores it.
  *
- *     keeper  -> process   LEFT...  [SAVE]  ENDS  [OOM]  CAN  BEGIN   at its start
+ *     keeper  -> process   LEFT... [SAVE] ENDS [OOM] CAN [MOURNS] BEGIN   at its start; ALL_GONE
  *     process -> keeper    PUT, DROP              keeper -> process  DONE, for each
- *     process -> keeper    READY, PULSE, STALLED, RESTART, STOPPING
+ *     process -> keeper    READY, PULSE, STALLED, RESTART, STOPPING, RECORDS
  *
  * In a planned restart the next process prepares while the one before serves:
  *
@@ -63,6 +63,11 @@ enum kept_word {
 	KEPT_REPLACE,	/* the keeper's own program is to be replaced by what is at its path */
 	KEPT_REPLACED,	/* value: how many times that has been done; text: why the last time it has
 			 * not, or "" */
+	KEPT_RESTS,	/* after GO: from now on it serves nobody */
+	KEPT_RECORDS,	/* when it dies the next one need not wait until its memory has gone: it
+			 * records what it has under way at which store, and heeds MOURNS itself */
+	KEPT_MOURNS,	/* before BEGIN. value: so many of those before have died and not gone */
+	KEPT_ALL_GONE,	/* to who was told MOURNS: now they have */
 	KEPT_WORDS
 };
 

@@ -345,6 +345,8 @@ static void aio_close(struct blk *blk)
 	if (a->store.fd >= 0)
 		close(a->store.fd);
 	sync_group_fini(&a->store.syncs);
+	if (a->store.under_way)
+		under_way_del(a->store.under_way);
 	free(blk->path);
 	free(a);
 }
@@ -593,7 +595,7 @@ static void keep_open(struct aio *a, const struct blk_open_args *args)
 struct blk *aio_open(const struct blk_open_args *args)
 {
 	struct aio *a = calloc(1, sizeof(*a));
-	char why[128];
+	char why[128], id[BLK_STORE_ID_MAX];
 	struct stat st;
 	uint64_t bytes;
 	int err, unlocked;
@@ -617,6 +619,9 @@ struct blk *aio_open(const struct blk_open_args *args)
 	a->device = S_ISBLK(st.st_mode);
 	if (!a->device && !S_ISREG(st.st_mode))
 		return aio_fail(a, args, EINVAL, "neither a regular file nor a block device");
+	store_id_of("/sys", &st, id);
+	if (under_way_at_id(id))
+		return aio_fail(a, args, EINPROGRESS, UNDER_WAY_WHY);
 	err = take_in(a, args, &st, &unlocked, why, sizeof(why));
 	if (err)
 		return aio_fail(a, args, -err, why);
@@ -624,6 +629,8 @@ struct blk *aio_open(const struct blk_open_args *args)
 		log_warn("%s: cannot be locked (%s): nothing keeps others from writing to it",
 			 args->path, strerror(-unlocked));
 
+	a->store.under_way = under_way_add(a->blk.store_id, args->path);
+	a->store.lane.mark = a->store.entry.mark = under_way_mark(a->store.under_way);
 	a->store.sync = args->sync;
 	a->store.file = !a->device;
 	a->store.mem_align = a->store.off_align = 512;

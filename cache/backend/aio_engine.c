@@ -11,6 +11,7 @@
 #include "cache/backend/aio_queue.h"
 #include "cache/backend/aio_ring.h"
 #include "cache/backend/backend.h"
+#include "cache/backend/store_counter.h"
 #include "events/offload.h"
 #include "events/log.h"
 #include "events/probe.h"
@@ -38,6 +39,7 @@ struct aio_io {
 	enum step step;
 	bool with_rwf;
 	bool by_kernel; /* else by an offload thread */
+	bool counted;	/* in the kernel: by what its flow has for that, else by its store */
 	bool nowait;	/* asked for with RWF_NOWAIT */
 	bool waits;	/* the kernel may have to wait for something before it takes it */
 	bool handed_in; /* by a thread that has not said yet what the kernel took */
@@ -95,16 +97,85 @@ bool aio_engine_leave(void)
 	return atomic_load(&with_kernel) == 0;
 }
 
+/* What the next process is to know that the kernel has, should this one be killed. */
+struct aio_counts {
+	struct store_counter *counter;
+	struct loop_fd answers; /* its eventfd wakes the loop */
+	struct aio_loop *al;
+};
+
 /* As io_submit(). */
 static int submit_counted(struct aio_loop *al, unsigned n, struct iocb **batch)
 {
 	int rc;
 
 	atomic_fetch_add(&with_kernel, n);
+	for (unsigned i = 0; i < n; i++) {
+		const struct aio_io *io = container_of(batch[i], struct aio_io, iocb);
+
+		if (likely(io->counted))
+			store_counter_asks(io->flow->counts->counter);
+		else
+			under_way_begin(io->store->under_way);
+	}
 	rc = unlikely(atomic_load(&leaves)) ? -EAGAIN : io_submit(al->ctx, n, batch);
 	if (rc != (int)n)
 		atomic_fetch_sub(&with_kernel, n - (rc > 0 ? (unsigned)rc : 0));
+	for (unsigned i = (unsigned)MAX(rc, 0); i < n; i++) {
+		const struct aio_io *io = container_of(batch[i], struct aio_io, iocb);
+
+		if (io->counted)
+			store_counter_not_taken(io->flow->counts->counter);
+		else
+			under_way_end(io->store->under_way);
+	}
 	return rc;
+}
+
+/* The poller looks, in this same iteration. */
+static void woken(struct loop_fd *lfd, uint32_t revents)
+{
+}
+
+static void counts_free(struct aio_counts *c)
+{
+	loop_fd_del(&c->answers);
+	store_counter_free(c->counter, c->al->loop);
+	free(c);
+}
+
+/* NULL: none is to be had now. */
+static struct aio_counts *counts_new(struct aio_loop *al)
+{
+	struct store_counter *counter = store_counter_new();
+	struct aio_counts *c = counter ? calloc(1, sizeof(*c)) : NULL;
+
+	if (!c) {
+		if (counter)
+			store_counter_free(counter, al->loop);
+		return NULL;
+	}
+	*c = (struct aio_counts){
+		.counter = counter,
+		.al = al,
+		/* never read: each signal is an edge */
+		.answers = { .fd = counter->fd, .events = EPOLLIN | EPOLLET, .ready = woken },
+	};
+	if (loop_fd_add(al->loop, &c->answers)) {
+		counts_free(c);
+		return NULL;
+	}
+	return c;
+}
+
+/* A store's first request on this loop, for some time. */
+static void count_for(struct aio_loop *al, struct aio_flow *f, const struct aio_store *s)
+{
+	f->counts_for = s;
+	if (!f->counts)
+		f->counts = counts_new(al);
+	if (f->counts)
+		store_counter_for(f->counts->counter, under_way_mark(s->under_way));
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -131,6 +202,8 @@ static struct aio_io *aio_engine_io_get(struct aio_loop *al, struct aio_store *s
 	}
 	io->store = s;
 	io->flow = flow;
+	if (unlikely(flow->counts_for != s))
+		count_for(al, flow, s);
 	return io;
 }
 
@@ -410,8 +483,13 @@ static unsigned reap(struct aio_loop *al)
 	ASSERT(n <= al->queue.in_kernel);
 	if (n)
 		atomic_fetch_sub(&with_kernel, n);
-	for (unsigned i = 0; i < n; i++) /* all, before one asks for more */
-		aio_flow_slots(&al->queue, ((struct aio_io *)ev[i].data)->flow, -1);
+	for (unsigned i = 0; i < n; i++) { /* all, before one asks for more */
+		const struct aio_io *io = ev[i].data;
+
+		aio_flow_slots(&al->queue, io->flow, -1);
+		if (unlikely(!io->counted))
+			under_way_end(io->store->under_way);
+	}
 	for (unsigned i = 0; i < n; i++)
 		returned(ev[i].data, (long)ev[i].res);
 	if (n && !aio_queue_empty(&al->queue))
@@ -432,11 +510,6 @@ static bool ring_has_more(struct loop_poller *p)
 	struct aio_loop *al = container_of(p, struct aio_loop, poller);
 
 	return al->ring && aio_ring_count(al->ring);
-}
-
-/* The poller looks, in this same iteration. */
-static void woken(struct loop_fd *lfd, uint32_t revents)
-{
 }
 
 /* ---- submission ------------------------------------------------------------------------------ */
@@ -489,7 +562,8 @@ static void fill_iocb(struct aio_io *io)
 	cb->data = io;
 	cb->aio_fildes = io->store->fd;
 	cb->u.c.flags = 1 << 0; /* IOCB_FLAG_RESFD */
-	cb->u.c.resfd = (unsigned)io->al->efd.fd;
+	io->counted = io->flow->counts && store_counter_on(io->flow->counts->counter);
+	cb->u.c.resfd = (unsigned)(io->counted ? io->flow->counts->counter->fd : io->al->efd.fd);
 	io->nowait = false;
 	if (io->step == STEP_SYNC) {
 		cb->aio_lio_opcode = IO_CMD_FDSYNC;
@@ -742,7 +816,7 @@ static void detach(struct loop_attachment *a)
 			free(io->iov);
 		free(io);
 	}
-	aio_queue_fini(&al->queue);
+	aio_queue_fini(&al->queue, counts_free);
 	free(al);
 }
 
@@ -792,6 +866,7 @@ static struct aio_loop *loop_context_create(struct loop *loop)
 	al->attachment.detach = detach;
 	al->attachment.busy = busy;
 	loop_attach(loop, &al->attachment);
+	under_way_thread();
 	return al;
 }
 

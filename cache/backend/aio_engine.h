@@ -18,6 +18,7 @@
 
 #include "cache/backend/aio_dsync.h"
 #include "cache/backend/store_doubt.h"
+#include "cache/backend/store_under_way.h"
 #include "cache/blk/blk.h"
 #include "cache/blk/sync_group.h"
 #include "events/offload.h"
@@ -32,6 +33,7 @@ struct aio_store {
 	_Atomic bool no_rwf;	       /* the kernel knows no RWF_DSYNC here */
 	_Atomic bool no_fdsync;	       /* nor IO_CMD_FDSYNC */
 	const char *path;	       /* for messages */
+	struct under_way *under_way;   /* what the kernel has of it, for the next process */
 	/* What the kernel has told of a loss: before the next fdatasync() can begin, or the SYNC
 	 * that waits for an RWF_DSYNC write can end. */
 	struct store_doubt doubt;

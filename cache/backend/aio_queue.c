@@ -12,7 +12,7 @@ void aio_queue_init(struct aio_queue *q, unsigned depth)
 	list_init(&q->idle);
 }
 
-void aio_queue_fini(struct aio_queue *q)
+void aio_queue_fini(struct aio_queue *q, void (*gone)(struct aio_counts *counts))
 {
 	for (unsigned i = 0; i < AIO_FLOWS; i++)
 		BUG_ON(!list_empty(&q->flows[i]));
@@ -20,6 +20,8 @@ void aio_queue_fini(struct aio_queue *q)
 		struct aio_flow *f = list_first(&q->idle, struct aio_flow, link);
 
 		list_del(&f->link);
+		if (f->counts)
+			gone(f->counts);
 		free(f);
 	}
 }
@@ -45,6 +47,7 @@ static struct aio_flow *flow_begin(struct aio_queue *q, const void *store)
 			list_init(&f->waits[i]);
 	}
 	f->store = store;
+	f->counts_for = NULL;
 	list_add_head(line_of(q, store), &f->link);
 	return f;
 }

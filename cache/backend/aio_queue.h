@@ -29,6 +29,9 @@ struct aio_flow {
 	unsigned in_kernel;
 	unsigned n[AIO_CLASSES]; /* requests that wait */
 	struct list waits[AIO_CLASSES];
+	/* The engine's: what counts its requests, from store to store. NULL: nothing does. */
+	struct aio_counts *counts;
+	const void *counts_for; /* the store; another one: not yet */
 };
 
 struct aio_queue {
@@ -39,7 +42,8 @@ struct aio_queue {
 };
 
 void aio_queue_init(struct aio_queue *q, unsigned depth);
-void aio_queue_fini(struct aio_queue *q); /* nobody has a flow any more */
+/* Nobody has a flow any more. @gone: gets what counted its requests; or NULL. */
+void aio_queue_fini(struct aio_queue *q, void (*gone)(struct aio_counts *counts));
 
 /* @store's, for one request more. NULL: no memory. */
 struct aio_flow *aio_flow_get(struct aio_queue *q, const void *store) must_check;

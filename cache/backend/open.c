@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The table of backing stores. */
 #include "cache/backend/backend.h"
+#include "cache/backend/store_under_way.h"
 #include "cache/blk/blk_overdue.h"
 
 static const struct backend {
 	const char *name;
 	struct blk *(*open)(const struct blk_open_args *args);
 	bool bounce; /* no memory of its own */
+	bool server; /* ... and what it is asked for is not counted (store_under_way.h) */
 } backends[] = {
-	{ "aio", aio_open, true },	 { "ram", ram_open, false }, { "null", null_open, false },
+	{ "aio", aio_open, true, false },
+	{ "ram", ram_open, false, false },
+	{ "null", null_open, false, false },
 #ifdef HAVE_LIBNBD
-	{ "nbd", nbd_open, true },
+	{ "nbd", nbd_open, true, true },
 #endif
-	{ "rbd", rbd_open_store, true },
+	{ "rbd", rbd_open_store, true, true },
 };
 
 const char *const blk_bstypes[] = {
@@ -48,6 +52,8 @@ struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 
 		if (strcmp(bstype, backends[i].name) != 0)
 			continue;
+		if (backends[i].bounce && args->path && under_way_at_path(args->path))
+			return backend_fail(args, EINPROGRESS, "%s: " UNDER_WAY_WHY, args->path);
 		err = backends[i].bounce ? blk_bounce_init(args->topo, args->node) : 0;
 		if (err)
 			return backend_fail(args, -err, "no memory for bounce blocks: %s",
@@ -60,6 +66,8 @@ struct blk *blk_open(const char *bstype, const struct blk_open_args *args)
 				return backend_fail(args, ENOMEM, "no memory");
 			}
 		}
+		if (blk && backends[i].server)
+			under_way_always(args->path);
 		return blk;
 	}
 	return backend_fail(args, EINVAL, "unknown backing store type '%s'", bstype);

@@ -7,6 +7,7 @@
 
 #include "cache/backend/store_kept.h"
 #include "cache/backend/store_probe.h"
+#include "cache/backend/store_under_way.h"
 #include "events/kept.h"
 #include "events/loop.h"
 
@@ -101,6 +102,7 @@ void store_probe_synced(struct store_probe *p, int status)
 	if (!o)
 		return;
 	p->failed = false;
+	o->lane.mark = UNDER_WAY_NOTHING;
 	o->fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
 	if (o->fd < 0)
 		free(o);
