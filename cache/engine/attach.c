@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Arenas that an earlier process has left, as a whole. See attach_impl.h. */
 #include "cache/engine/attach_impl.h"
+#include "cache/engine/reclaim_impl.h"
 #include "events/thread.h"
 
 #include <stdarg.h>
@@ -329,6 +330,22 @@ struct attach_work {
 	struct attach_count sum;
 };
 
+static void take_held(struct attach_count *sum, struct attach_count *n)
+{
+	struct block **all = n->nheld ? realloc(sum->held, ((size_t)sum->nheld + n->nheld) *
+								   sizeof(struct block *)) :
+					NULL;
+
+	if (all) {
+		memcpy(all + sum->nheld, n->held, n->nheld * sizeof(struct block *));
+		sum->held = all;
+		sum->nheld += n->nheld;
+	} else if (n->nheld) {
+		log_error("cache: no memory: %u blocks stay in quarantine for good", n->nheld);
+	}
+	free(n->held);
+}
+
 static void *attach_work_run(void *arg)
 {
 	struct attach_work *w = arg;
@@ -342,6 +359,7 @@ static void *attach_work_run(void *arg)
 	w->sum.redone += n.redone;
 	w->sum.damaged += n.damaged;
 	w->sum.given_back += n.given_back;
+	take_held(&w->sum, &n);
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
 }
@@ -376,6 +394,10 @@ static void say_found(const struct cache_found *f, bool scarce)
 		log_notice("cache: %s: %llu KiB that were clean are given back",
 			   scarce ? "memory is scarce" : "processes before have died soon",
 			   (unsigned long long)(f->given_back >> 10));
+	if (f->quarantined)
+		log_notice("cache: %llu blocks are in quarantine until the earlier process has "
+			   "gone",
+			   (unsigned long long)f->quarantined);
 	if (f->redone)
 		log_info("cache: %llu changes were under way when it ended: they are whole now",
 			 (unsigned long long)f->redone);
@@ -418,9 +440,32 @@ int attach_rebuild(struct cache *c, const struct attach *a)
 		c->found.redone = w.sum.redone;
 		c->found.damaged = w.sum.damaged;
 		c->found.given_back = w.sum.given_back << c->geo.block_shift;
+		c->found.quarantined = c->nheld = w.sum.nheld;
+		c->held = w.sum.held;
 		c->found.took_ns = clock_now_ns() - begin;
 		say_found(&c->found, c->scarce);
 	}
 	free(devs.of);
 	return rc;
+}
+
+void attach_let_go(struct cache *c)
+{
+	struct block **held = c->held;
+	const uint32_t n = c->nheld;
+
+	c->held = NULL;
+	c->nheld = 0;
+	c->quarantine = false;
+	for (uint32_t i = 0; i < n; i++)
+		block_put(held[i]);
+	free(held);
+	for (uint32_t i = 0; i < c->nparts && n; i++) {
+		struct partition *p = c->part[i];
+
+		leaf_lock(&p->lock);
+		p->reclaim_failed = false;
+		leaf_unlock(&p->lock);
+		part_wake_unlocked(p);
+	}
 }

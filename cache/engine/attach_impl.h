@@ -12,6 +12,14 @@
  * store, and its dirty blocks stay until then. Headers that cannot be true are free: of no device
  * that has a slot, in a partition where their key does not belong, or beyond all numbers.
  *
+ *   attach_let_go()   what was in quarantine goes
+ *
+ * Quarantine (cache_conf.quarantine): that process has died, and the kernel is not done with what
+ * it had asked for. Whatever that may be about has a reference in its header, beside the index's.
+ * Such a block gets one here that nobody puts before attach_let_go(). So it is not reused, and its
+ * bytes do not change (memory/block.h). What no index has is CONDEMNED until then. Since a
+ * reference says so, a process that dies meanwhile leaves the same to the next one.
+ *
  * A process that dies here leaves what a later one can take as well: each step is done again.
  */
 #ifndef CACHE_ENGINE_ATTACH_IMPL_H
@@ -45,6 +53,8 @@ uint32_t attach_run_align(const struct attach_node *n);
 bool attach_same(const struct attach *a, const struct attach *b);
 /* All nodes are there, nobody uses them yet. Fills in c->found. 0 or -errno. */
 int attach_rebuild(struct cache *c, const struct attach *a) must_check;
+/* All that the process before had asked for is over; or the cache ends. One thread, once. */
+void attach_let_go(struct cache *c);
 
 /* ---- attach_part.c --------------------------------------------------------------------------- */
 /* Which device has that identity? A table by its hash. */
@@ -58,6 +68,8 @@ struct attach_devs {
 struct attach_count {
 	uint64_t blocks, dirty_sectors, redone, damaged;
 	uint64_t given_back; /* blocks */
+	struct block **held; /* in quarantine; malloc()ed */
+	uint32_t nheld, room;
 };
 
 struct cache_dev *attach_dev_of(const struct attach_devs *t, uint64_t identity);

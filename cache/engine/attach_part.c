@@ -4,6 +4,8 @@
 #include "cache/engine/io_impl.h"
 #include "cache/engine/reclaim_impl.h"
 
+#include <stdlib.h>
+
 #define AHEAD 12 /* blocks: memory answers within that */
 #define GENERATION_MAX (1ull << 62) /* none ever gets there */
 
@@ -119,9 +121,11 @@ static void find_place(struct partition *p, struct block *b, const struct attach
 {
 	const bool used = b->block != BLOCK_NO_NUMBER && b->device;
 	struct cache_dev *dev = used ? attach_owner(t, p, b->device, b->block) : NULL;
+	/* Whatever is read into a block, or written from it, has a reference beside the index's. */
+	const uint32_t held = p->node->cache->quarantine && atomic_load(&b->refs) > used;
 	struct block *other;
 
-	atomic_store_explicit(&b->refs, 0, memory_order_relaxed);
+	atomic_store_explicit(&b->refs, held, memory_order_relaxed);
 	b->next = BLOCK_NONE;
 	n->damaged += used && !dev;
 	if (b->generation >= GENERATION_MAX) {
@@ -146,11 +150,11 @@ static void find_place(struct partition *p, struct block *b, const struct attach
 	if (other) {
 		overlay(p, b, other);
 		index_remove(p, other);
-		atomic_store_explicit(&other->refs, 0, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&other->refs, 1, memory_order_relaxed);
 		n->redone++;
 	}
 	index_insert(p, b, b->device, b->block);
-	atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
+	atomic_store_explicit(&b->refs, held + 1, memory_order_relaxed);
 	p->generation = MAX(p->generation, b->generation);
 }
 
@@ -229,7 +233,7 @@ static void leave_clean(struct partition *p, struct block *b, struct cache_dev *
 		dev_left(dev, at);
 	}
 	index_remove(p, b);
-	atomic_store_explicit(&b->refs, 0, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&b->refs, 1, memory_order_relaxed); /* quarantine has another */
 	n->given_back++;
 }
 
@@ -263,6 +267,32 @@ static inline void bucket_ahead(const struct partition *p, uint32_t k)
 		__builtin_prefetch(index_bucket_at(p, policy_hash(b->device, b->block)), 1);
 }
 
+/* It stays as it is until attach_let_go(): the kernel may read from it still, or write into it. */
+static void hold(struct block *b, struct attach_count *n)
+{
+	if (n->nheld == n->room) {
+		const uint32_t room = n->room ? 2 * n->room : 256;
+		struct block **more = realloc(n->held, room * sizeof(struct block *));
+
+		if (!more) {
+			log_error("cache: no memory: a block stays in quarantine for good");
+			return;
+		}
+		n->held = more;
+		n->room = room;
+	}
+	n->held[n->nheld++] = b;
+}
+
+/* Nobody's, but for the quarantine. */
+static void hold_nobodys(struct partition *p, struct block *b)
+{
+	b->state = BLOCK_CONDEMNED;
+	p->count[BLOCK_CONDEMNED]++;
+	for (uint32_t w = 0; w < p->map_words; w++)
+		page_in_io(p, b)[w] = 0;
+}
+
 void attach_part(struct partition *p, const struct attach_devs *t, struct attach_count *n)
 {
 	const uint16_t arena = p->node->arena->id;
@@ -292,6 +322,12 @@ void attach_part(struct partition *p, const struct attach_devs *t, struct attach
 		}
 		const uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
 
+		if (refs > (b->block != BLOCK_NO_NUMBER))
+			hold(b, n);
+		if (refs && b->block == BLOCK_NO_NUMBER) {
+			hold_nobodys(p, b);
+			continue;
+		}
 		if (refs) {
 			take_block(p, b, dev, n);
 			epoch_raise(&dev->found_end, b->block + 1);

@@ -293,6 +293,7 @@ struct cache *cache_create(const struct cache_conf *given)
 		return NULL;
 	}
 	c->found = found;
+	c->quarantine = conf.quarantine;
 	rc = nodes_begin(c, &plan);
 	attach_free(plan.attach);
 	if (rc) {
@@ -329,11 +330,20 @@ int cache_arena_fd(const struct cache *c, unsigned node)
 	return i < c->nnodes ? arena_fd(c->node[i].arena) : -1;
 }
 
+void cache_end_quarantine(struct cache *c)
+{
+	if (!c->quarantine)
+		return;
+	log_notice("cache: the earlier process has gone: %u blocks leave quarantine", c->nheld);
+	attach_let_go(c);
+}
+
 void cache_destroy(struct cache *c)
 {
 	if (!c)
 		return;
 	BUG_ON(!list_empty(&c->devs));
+	attach_let_go(c); /* (whose I/O they are of has its memory as long as it wants) */
 	cache_free(c);
 }
 

@@ -43,6 +43,7 @@ struct cache_found {
 	uint64_t dirty_bytes; /* ... and what of them the stores do not have */
 	uint64_t redone;      /* changes that were half done, and are whole now */
 	uint64_t given_back;  /* bytes that were clean, and went: cache_conf.scarce, .distrust */
+	uint64_t quarantined; /* blocks, until cache_end_quarantine() */
 	uint64_t damaged;     /* headers, slots and the like that cannot be true: forgotten */
 	uint64_t took_ns;
 	/* Now: stores that nobody has opened yet, whose dirty blocks wait for that. */
@@ -79,6 +80,10 @@ struct cache_conf {
 	/* With arena_fd: processes before have died soon, maybe of what they had found. All that
 	 * the store has as well goes before this one begins. */
 	bool distrust;
+	/* With arena_fd: what the process before had asked the kernel for is not over. Memory that
+	 * this may be about stays as it is until cache_end_quarantine(). Who opens a store here
+	 * knows that nothing of that is under way there. */
+	bool quarantine;
 	struct cache_ahead *prepared; /* of cache_prepare(), or NULL; it is consumed */
 	bool ahead;		      /* the engine's own */
 	struct cache_found *found; /* filled in whatever comes of them; NULL: nobody asks */
@@ -98,6 +103,8 @@ struct cache *cache_create(const struct cache_conf *conf) must_check;
  * Descriptors stay the caller's. For cache_conf.prepared; NULL: nothing was prepared. Main
  * thread. */
 struct cache_ahead *cache_prepare(const struct cache_conf *conf);
+/* See cache_conf.quarantine: all of that is over now. Main thread. */
+void cache_end_quarantine(struct cache *cache);
 /* All devices are closed. Main thread. */
 void cache_destroy(struct cache *cache);
 

@@ -175,6 +175,9 @@ struct cache {
 	struct list unopened; /* the same: an earlier process had them open, and nobody has since */
 	uint64_t cookie; /* of its arenas */
 	bool scarce, distrust; /* it began so: cache_conf */
+	bool quarantine;     /* the same, until cache_end_quarantine() */
+	struct block **held; /* with a reference until then */
+	uint32_t nheld;
 	struct cache_found found;
 	struct cache_dev **dev_of; /* [CACHE_DEVS], by cache_dev.number */
 	struct blk_pin_budget pin_budget; /* of blocks to wires */
